@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Monotonic time. Tests that run on a virtual clock replace the source. */
+#ifndef HA_BASE_CLOCK_H
+#define HA_BASE_CLOCK_H
+
+#include <stdint.h>
+
+#define HA_NS_PER_US 1000ull
+#define HA_NS_PER_MS 1000000ull
+#define HA_NS_PER_S  1000000000ull
+
+/* Nanoseconds of CLOCK_MONOTONIC (vDSO, no system call), or of the source set below. Any thread. */
+uint64_t ha_now_ns(void);
+
+/* Replaces the source; NULL restores CLOCK_MONOTONIC. Before any other thread runs. */
+void ha_clock_set_source(uint64_t (*now_ns)(void));
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Log lines, into NCCL's logger when there is one and to stderr until then.
+ *
+ * WARN is what an operator must see; INFO is set-up and state changes; TRACE is gated by
+ * HA_NCCL_DEBUG. Nothing is logged per message. Every line starts with "NET/HA : ".
+ */
+#ifndef HA_BASE_LOG_H
+#define HA_BASE_LOG_H
+
+enum ha_log_level { HA_LOG_WARN, HA_LOG_INFO, HA_LOG_TRACE };
+
+/* Subsystem of an INFO line; plugin/ maps it to NCCL's bits. */
+enum ha_log_subsys { HA_SUBSYS_INIT = 0x1, HA_SUBSYS_NET = 0x10, HA_SUBSYS_ENV = 0x80 };
+
+/* Receives a complete line without newline. Any thread. */
+typedef void (*ha_log_sink_t)(enum ha_log_level level, unsigned long subsys, const char *file,
+			      int line, const char *text);
+
+/* NULL restores stderr. Any thread; the last call wins. */
+void ha_log_set_sink(ha_log_sink_t sink);
+
+/* 0 … 3, from HA_NCCL_DEBUG: TRACE lines at level 1 and up, more detail above. */
+void ha_log_set_debug(int level);
+extern int ha_log_debug_level;
+
+void ha_log_write(enum ha_log_level level, unsigned long subsys, const char *file, int line,
+		  const char *fmt, ...) __attribute__((format(printf, 5, 6), cold));
+
+#define HA_WARN(...) ha_log_write(HA_LOG_WARN, 0, __FILE__, __LINE__, __VA_ARGS__)
+#define HA_INFO(subsys, ...) ha_log_write(HA_LOG_INFO, (subsys), __FILE__, __LINE__, __VA_ARGS__)
+#define HA_TRACE(min_level, ...)                                                                   \
+	do {                                                                                       \
+		if (__builtin_expect(ha_log_debug_level >= (min_level), 0))                        \
+			ha_log_write(HA_LOG_TRACE, HA_SUBSYS_NET, __FILE__, __LINE__,              \
+				     __VA_ARGS__);                                                 \
+	} while (0)
+
+#endif

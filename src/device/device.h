@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * RDMA devices as this process sees them.
+ *
+ * A *NIC* is one ibv_device: one verbs context, one protection domain shared by every connection
+ * (so that a registration is valid on all of them), one async-event stream. A *port* is one
+ * usable port of a NIC: what NCCL calls a device, what a path starts from.
+ *
+ * A device set is built once per plugin instance and does not change afterwards (hot-plugging new
+ * NICs is a non-goal); only the state words in it do. Tests build several sets in one process,
+ * one per simulated host, so nothing here is global.
+ */
+#ifndef HA_DEVICE_DEVICE_H
+#define HA_DEVICE_DEVICE_H
+
+#include "base/config.h"
+#include "base/result.h"
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HA_MAX_NICS  32
+#define HA_MAX_PORTS 64
+
+struct ha_mr_cache;
+
+struct ha_nic {
+	/* Constant after discovery. */
+	int index; /* in ha_device_set.nics: also the slot of this NIC in an ha_mr */
+	char name[64];
+	char pci_path[512]; /* resolved sysfs path, empty when there is none */
+	int numa_node;	    /* -1 unknown */
+	struct ibv_context *ctx;
+	struct ibv_device_attr attr;
+	uint64_t guid; /* system image GUID in host order: one per chip */
+	bool relaxed_ordering;
+	bool dmabuf;  /* ibv_reg_dmabuf_mr works here (probed once) */
+	bool peermem; /* a peer-memory module for GPUs is loaded */
+
+	/* The shared PD, made on first use. Guarded by pd_lock. */
+	pthread_mutex_t pd_lock;
+	struct ibv_pd *pd;
+	int pd_users;
+	struct ha_mr_cache *mr_cache; /* memory/: lives as long as the PD */
+
+	/* Written by the async-event reader, read by anyone. */
+	atomic_bool fatal;
+};
+
+struct ha_port {
+	/* Constant after discovery. */
+	int index; /* NCCL's device number */
+	struct ha_nic *nic;
+	uint8_t port_num;
+	int speed_mbps;
+	enum ibv_mtu mtu;
+	uint8_t link_layer; /* IBV_LINK_LAYER_* */
+	int max_comms;
+
+	/* Address. Rewritten by ha_port_refresh after a GID or LID change; guarded by addr_lock. */
+	pthread_mutex_t addr_lock;
+	uint16_t lid;
+	uint8_t sm_sl;
+	int gid_index;
+	union ibv_gid gid;
+	uint32_t active_gen; /* bumped by each refresh */
+
+	/* Written by the async-event reader, read by anyone: enum ibv_port_state. */
+	atomic_int state;
+};
+
+struct ha_device_set {
+	const struct ha_config *config;
+	int nnics, nports;
+	struct ha_nic nics[HA_MAX_NICS];
+	struct ha_port ports[HA_MAX_PORTS];
+	void (*on_event)(void *arg, const struct ibv_async_event *event, struct ha_nic *nic);
+	void *on_event_arg;
+};
+
+/* Address of a port as it is now. Any thread. */
+struct ha_port_addr {
+	uint16_t lid;
+	uint8_t sm_sl;
+	int gid_index;
+	union ibv_gid gid;
+	enum ibv_mtu mtu;
+	uint8_t link_layer;
+};
+
+/*
+ * Opens every usable NIC and port, in a stable order, filtered by NCCL_IB_HCA. Calls
+ * ibv_fork_init first. No device is not an error: *out has nports == 0 and a log line says why.
+ * The caller owns *out.
+ */
+ha_result_t ha_device_set_open(const struct ha_config *config,
+			       struct ha_device_set **out) HA_MUST_CHECK;
+
+/* Closes contexts; every PD user must be gone. NULL is fine. */
+void ha_device_set_close(struct ha_device_set *set);
+
+/* The NIC's shared PD, created on first use, with its registration cache. Pair with _put. */
+ha_result_t ha_nic_pd_get(struct ha_nic *nic, struct ibv_pd **pd) HA_MUST_CHECK;
+void ha_nic_pd_put(struct ha_nic *nic);
+
+void ha_port_addr(struct ha_port *port, struct ha_port_addr *out);
+
+/* Reads port attributes and the GID table again (after GID_CHANGE, LID_CHANGE, PORT_ACTIVE). */
+ha_result_t ha_port_refresh(struct ha_port *port) HA_MUST_CHECK;
+
+/*
+ * Async events: the contexts' async fds are non-blocking. The progress thread polls
+ * nic->ctx->async_fd and calls ha_nic_read_events, which updates state words, calls
+ * set->on_event (may be NULL) and acknowledges each event before it returns, so that destroying
+ * a QP or CQ never waits for us. Returns the number of events read.
+ */
+int ha_nic_read_events(struct ha_device_set *set, struct ha_nic *nic);
+
+/* GPU memory: NCCL_PTR_CUDA through peermem, NCCL_PTR_DMABUF; NCCL_PTR_HOST always. */
+int ha_nic_ptr_support(const struct ha_nic *nic);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The internal interface: what plugin/ calls, one function per entry of NCCL's table, with sizes
+ * as size_t and no NCCL types. The vtable files translate and nothing else.
+ *
+ * An instance is everything a process has of the plugin: configuration, devices, progress thread,
+ * connections. The plugin keeps one, reference-counted by init and finalize; tests make one per
+ * simulated host.
+ *
+ * Threads: see include/nccl_ha/nccl_net.h. connect, accept, isend, irecv, iflush and test never
+ * wait. close and deregMr always succeed. An error of a connection is latched: every later call
+ * on it returns the same code.
+ */
+#ifndef HA_TRANSPORT_TRANSPORT_H
+#define HA_TRANSPORT_TRANSPORT_H
+
+#include "base/config.h"
+#include "base/result.h"
+#include "device/device.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HA_HANDLE_MAX 128
+#define HA_TRAFFIC_CLASS_UNDEF (-1)
+
+struct ha_instance;
+struct ha_comm;	  /* one direction of a connection: a send comm or a receive comm */
+struct ha_listen; /* a listening endpoint */
+struct ha_mr;
+struct ha_request;
+
+struct ha_instance_options {
+	const struct ha_config *config; /* NULL: read from the environment */
+	bool no_threads;		/* tests: the caller drives ha_instance_progress */
+};
+
+ha_result_t ha_instance_open(const struct ha_instance_options *options,
+			     struct ha_instance **out) HA_MUST_CHECK;
+/* Stops the progress thread and frees everything that no open comm needs. */
+void ha_instance_close(struct ha_instance *inst);
+struct ha_device_set *ha_instance_devices(struct ha_instance *inst);
+/* One round of what the progress thread does; returns the work items found. */
+int ha_instance_progress(struct ha_instance *inst);
+
+ha_result_t ha_listen(struct ha_instance *inst, int dev, void *handle,
+		      struct ha_listen **out) HA_MUST_CHECK;
+/* HA_OK with *out == NULL: not ready, call again with the same handle (state lives in it). */
+ha_result_t ha_connect(struct ha_instance *inst, int dev, int traffic_class, void *handle,
+		       struct ha_comm **out) HA_MUST_CHECK;
+ha_result_t ha_accept(struct ha_listen *listen, struct ha_comm **out) HA_MUST_CHECK;
+
+/* type: enum ha_mem_type; fd and offset for dmabuf only, -1 and 0 otherwise. */
+ha_result_t ha_reg_mr(struct ha_comm *comm, void *data, size_t size, int type, uint64_t offset,
+		      int fd, struct ha_mr **out) HA_MUST_CHECK;
+void ha_dereg_mr(struct ha_comm *comm, struct ha_mr *mr);
+
+/* HA_OK with *out == NULL: cannot start now, call again. *out is always written. */
+ha_result_t ha_isend(struct ha_comm *comm, void *data, size_t size, int tag, struct ha_mr *mr,
+		     struct ha_request **out) HA_MUST_CHECK;
+/* optional: NCCL would do without the completion (LL, LL128); it is tracked all the same. */
+ha_result_t ha_irecv(struct ha_comm *comm, int n, void *const *data, const size_t *sizes,
+		     const int *tags, struct ha_mr *const *mrs, bool optional,
+		     struct ha_request **out) HA_MUST_CHECK;
+ha_result_t ha_iflush(struct ha_comm *comm, int n, void *const *data, const int *sizes,
+		      struct ha_mr *const *mrs, struct ha_request **out) HA_MUST_CHECK;
+/* sizes may be NULL; otherwise one value for a send, n for a receive. */
+ha_result_t ha_test(struct ha_request *req, bool *done, int *sizes) HA_MUST_CHECK;
+
+void ha_close_send(struct ha_comm *comm);
+void ha_close_recv(struct ha_comm *comm);
+void ha_close_listen(struct ha_listen *listen);
+
+#endif
