@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables NCCL looks for, v8 to v12: translation only. */
+#include "ref.h"
+
+#define API __attribute__((visibility("default")))
+
+static ncclResult_t devices(int *ndev)
+{
+	*ndev = ref_device_count();
+	return ncclSuccess;
+}
+
+static ncclResult_t reg_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset,
+			       int fd, void **mhandle)
+{
+	(void)comm, (void)data, (void)size, (void)type, (void)offset, (void)fd, (void)mhandle;
+	return ncclInvalidUsage; /* ptrSupport does not offer it */
+}
+
+static ncclResult_t get_device_mr(void *comm, void *mhandle, void **dptr_mhandle)
+{
+	(void)comm, (void)mhandle, (void)dptr_mhandle;
+	return ncclInternalError; /* NCCL_NET_DEVICE_HOST has none */
+}
+
+static ncclResult_t irecv_consumed(void *comm, int n, void *request)
+{
+	(void)comm, (void)n, (void)request;
+	return ncclInternalError;
+}
+
+static ncclResult_t accept_any(void *listen_comm, void **recv_comm, ncclNetDeviceHandle_v8_t **dev)
+{
+	if (dev)
+		*dev = NULL;
+	return ref_accept(listen_comm, recv_comm);
+}
+
+/* ---- v8 ------------------------------------------------------------------------------------ */
+
+static ncclResult_t init_v8(ncclDebugLogger_t log)
+{
+	(void)log;
+	return ref_device_init();
+}
+
+static ncclResult_t connect_v8(int dev, void *handle, void **comm, ncclNetDeviceHandle_v8_t **devc)
+{
+	if (devc)
+		*devc = NULL;
+	return ref_connect(dev, handle, comm);
+}
+
+static ncclResult_t isend_v8(void *comm, void *data, int size, int tag, void *mhandle,
+			     void **request)
+{
+	return ref_isend(comm, data, (size_t)size, tag, mhandle, request);
+}
+
+static ncclResult_t irecv_v8(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+			     void **request)
+{
+	size_t wide[REF_MAX_RECVS] = {0};
+
+	for (int i = 0; i < n && i < REF_MAX_RECVS; i++)
+		wide[i] = (size_t)sizes[i];
+	return ref_irecv(comm, n, data, wide, tags, mhandles, request);
+}
+
+#define COMMON                                                                                     \
+	.name = "Ref", .devices = devices, .regMr = ref_reg_mr, .regMrDmaBuf = reg_dmabuf,         \
+	.deregMr = ref_dereg_mr, .iflush = ref_iflush, .test = ref_test, .closeSend = ref_close,   \
+	.closeRecv = ref_close, .closeListen = ref_close_listen, .getDeviceMr = get_device_mr,     \
+	.irecvConsumed = irecv_consumed, .accept = accept_any
+
+API const ncclNet_v8_t ncclNetPlugin_v8 = {
+    COMMON,
+    .init = init_v8,
+    .getProperties = ref_device_properties,
+    .listen = ref_listen,
+    .connect = connect_v8,
+    .isend = isend_v8,
+    .irecv = irecv_v8,
+};
+
+/* ---- v9 ------------------------------------------------------------------------------------ */
+
+/* The members that v9 to v12 share; P is a pointer to any of their property structs. */
+#define FILL_PROPERTIES(P, dev)                                                                    \
+	do {                                                                                       \
+		ncclNetProperties_v8_t base;                                                       \
+		ncclResult_t result_ = ref_device_properties(dev, &base);                          \
+		if (result_ != ncclSuccess)                                                        \
+			return result_;                                                            \
+		(P)->name = base.name;                                                             \
+		(P)->pciPath = base.pciPath;                                                       \
+		(P)->guid = base.guid;                                                             \
+		(P)->ptrSupport = base.ptrSupport;                                                 \
+		(P)->regIsGlobal = base.regIsGlobal;                                               \
+		(P)->forceFlush = 0;                                                               \
+		(P)->speed = base.speed;                                                           \
+		(P)->port = base.port;                                                             \
+		(P)->latency = base.latency;                                                       \
+		(P)->maxComms = base.maxComms;                                                     \
+		(P)->maxRecvs = base.maxRecvs;                                                     \
+		(P)->netDeviceType = base.netDeviceType;                                           \
+		(P)->netDeviceVersion = base.netDeviceVersion;                                     \
+		(P)->vProps.ndevs = 1;                                                             \
+		(P)->vProps.devs[0] = dev;                                                         \
+		(P)->maxP2pBytes = (P)->maxCollBytes = NCCL_MAX_NET_SIZE_BYTES;                    \
+	} while (0)
+
+static ncclResult_t properties_v9(int dev, ncclNetProperties_v9_t *props)
+{
+	FILL_PROPERTIES(props, dev);
+	return ncclSuccess;
+}
+
+static ncclResult_t irecv_v9(void *comm, int n, void **data, size_t *sizes, int *tags,
+			     void **mhandles, void **request)
+{
+	return ref_irecv(comm, n, data, sizes, tags, mhandles, request);
+}
+
+API const ncclNet_v9_t ncclNetPlugin_v9 = {
+    COMMON,
+    .init = init_v8,
+    .getProperties = properties_v9,
+    .listen = ref_listen,
+    .connect = connect_v8,
+    .isend = ref_isend,
+    .irecv = irecv_v9,
+};
+
+/* ---- v10 ----------------------------------------------------------------------------------- */
+
+static ncclResult_t init_v10(ncclDebugLogger_t log, ncclProfilerCallback_t profiler)
+{
+	(void)log, (void)profiler;
+	return ref_device_init();
+}
+
+static ncclResult_t connect_v10(int dev, ncclNetCommConfig_v10_t *config, void *handle, void **comm,
+				ncclNetDeviceHandle_v10_t **devc)
+{
+	(void)config; /* loopback has no traffic classes */
+	return connect_v8(dev, handle, comm, devc);
+}
+
+static ncclResult_t isend_v10(void *comm, void *data, size_t size, int tag, void *mhandle,
+			      void *phandle, void **request)
+{
+	(void)phandle;
+	return ref_isend(comm, data, size, tag, mhandle, request);
+}
+
+static ncclResult_t irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags,
+			      void **mhandles, void **phandles, void **request)
+{
+	(void)phandles;
+	return ref_irecv(comm, n, data, sizes, tags, mhandles, request);
+}
+
+API const ncclNet_v10_t ncclNetPlugin_v10 = {
+    COMMON,
+    .init = init_v10,
+    .getProperties = properties_v9,
+    .listen = ref_listen,
+    .connect = connect_v10,
+    .isend = isend_v10,
+    .irecv = irecv_v10,
+};
+
+/* ---- v11 and v12 --------------------------------------------------------------------------- */
+
+static int contexts; /* open ones; only their addresses and their number mean something */
+
+static ncclResult_t init_v11(void **ctx, uint64_t comm_id, ncclNetCommConfig_v11_t *config,
+			     ncclDebugLogger_t log, ncclProfilerCallback_t profiler)
+{
+	(void)comm_id, (void)config, (void)log, (void)profiler;
+	__atomic_add_fetch(&contexts, 1, __ATOMIC_RELAXED);
+	*ctx = &contexts;
+	return ref_device_init();
+}
+
+static ncclResult_t finalize_v11(void *ctx)
+{
+	if (ctx != &contexts)
+		return ncclInvalidArgument;
+	__atomic_sub_fetch(&contexts, 1, __ATOMIC_RELAXED);
+	return ncclSuccess;
+}
+
+static ncclResult_t listen_v11(void *ctx, int dev, void *handle, void **listen_comm)
+{
+	return ctx == &contexts ? ref_listen(dev, handle, listen_comm) : ncclInvalidArgument;
+}
+
+static ncclResult_t connect_v11(void *ctx, int dev, void *handle, void **comm,
+				ncclNetDeviceHandle_v11_t **devc)
+{
+	return ctx == &contexts ? connect_v8(dev, handle, comm, devc) : ncclInvalidArgument;
+}
+
+static ncclResult_t set_net_attr_v11(void *ctx, ncclNetAttr_v11_t *attr)
+{
+	(void)attr; /* a hint */
+	return ctx == &contexts ? ncclSuccess : ncclInvalidArgument;
+}
+
+static ncclResult_t properties_v11(int dev, ncclNetProperties_v11_t *props)
+{
+	FILL_PROPERTIES(props, dev);
+	props->maxMultiRequestSize = 1;
+	return ncclSuccess;
+}
+
+static ncclResult_t properties_v12(int dev, ncclNetProperties_v12_t *props)
+{
+	FILL_PROPERTIES(props, dev);
+	props->maxMultiRequestSize = 1;
+	props->railId = props->planeId = NCCL_NET_ID_UNDEF;
+	return ncclSuccess;
+}
+
+#define COMMON_V11                                                                                 \
+	COMMON, .init = init_v11, .listen = listen_v11, .connect = connect_v11,                    \
+		.isend = isend_v10, .irecv = irecv_v10, .finalize = finalize_v11,                  \
+		.setNetAttr = set_net_attr_v11
+
+API const ncclNet_v11_t ncclNetPlugin_v11 = {COMMON_V11, .getProperties = properties_v11};
+API const ncclNet_v12_t ncclNetPlugin_v12 = {COMMON_V11, .getProperties = properties_v12};

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Registration and the data path: grants from receiver to sender, headers and payload from sender
+ * to receiver, over one non-blocking socket.
+ */
+#include "ref.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* One call moves at most this many pieces of at most this many bytes, so test stays short. */
+#define MAX_MOVES  16
+#define MOVE_BYTES ((size_t)256 << 10)
+
+struct ref_comm *ref_comm_new(int fd, bool is_sender)
+{
+	struct ref_comm *c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	pthread_mutex_init(&c->lock, NULL);
+	c->fd = fd;
+	c->is_sender = is_sender;
+	return c;
+}
+
+ncclResult_t ref_close(void *opaque)
+{
+	struct ref_comm *c = opaque;
+	char rest[4096];
+
+	/* Closing a socket with unread input resets it, and the peer may still be reading. */
+	shutdown(c->fd, SHUT_WR);
+	for (int i = 0; i < 64 && recv(c->fd, rest, sizeof(rest), MSG_DONTWAIT) > 0; i++)
+		;
+	close(c->fd);
+	while (c->mrs) {
+		struct ref_mr *mr = c->mrs;
+		c->mrs = mr->next;
+		free(mr);
+	}
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+	return ncclSuccess;
+}
+
+/* ---- registration ------------------------------------------------------------------------- */
+
+ncclResult_t ref_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle)
+{
+	struct ref_comm *c = comm;
+
+	if (type != NCCL_PTR_HOST)
+		return ncclInvalidArgument;
+	struct ref_mr *mr = malloc(sizeof(*mr));
+	if (!mr)
+		return ncclSystemError;
+	*mr = (struct ref_mr){.data = data, .size = size};
+	pthread_mutex_lock(&c->lock);
+	mr->next = c->mrs;
+	c->mrs = mr;
+	pthread_mutex_unlock(&c->lock);
+	*mhandle = mr;
+	return ncclSuccess;
+}
+
+ncclResult_t ref_dereg_mr(void *comm, void *mhandle)
+{
+	struct ref_comm *c = comm;
+	struct ref_mr *mr = mhandle;
+
+	pthread_mutex_lock(&c->lock);
+	for (struct ref_mr **p = &c->mrs; *p; p = &(*p)->next) {
+		if (*p == mr) {
+			*p = mr->next;
+			free(mr);
+			break;
+		}
+	}
+	pthread_mutex_unlock(&c->lock);
+	return ncclSuccess;
+}
+
+static bool covered(const struct ref_comm *c, const void *mhandle, const void *data, size_t size)
+{
+	if (size == 0)
+		return true;
+	for (const struct ref_mr *mr = c->mrs; mr; mr = mr->next)
+		if (mr == mhandle)
+			return (const char *)data >= mr->data && size <= mr->size &&
+			       (size_t)((const char *)data - mr->data) <= mr->size - size;
+	return false;
+}
+
+/* ---- sender ------------------------------------------------------------------------------- */
+
+static ncclResult_t read_grants(struct ref_comm *c)
+{
+	while (c->group_tail - c->group_head < REF_MAX_GROUPS) {
+		struct ref_grant *g = &c->groups[c->group_tail % REF_MAX_GROUPS];
+		ssize_t n = recv(c->fd, (char *)g + c->grant_got, sizeof(*g) - c->grant_got, 0);
+		if (n < 0)
+			return errno == EAGAIN ? ncclSuccess : ncclRemoteError;
+		if (n == 0) {
+			c->eof = true;
+			return ncclSuccess;
+		}
+		c->grant_got += (size_t)n;
+		if (c->grant_got < sizeof(*g))
+			continue;
+		c->grant_got = 0;
+		if (g->n < 1 || g->n > REF_MAX_RECVS)
+			return ncclInternalError;
+		c->group_matched[c->group_tail % REF_MAX_GROUPS] = 0;
+		c->group_tail++;
+	}
+	return ncclSuccess;
+}
+
+static ncclResult_t transmit(struct ref_comm *c)
+{
+	for (int move = 0; move < MAX_MOVES && c->send_head; move++) {
+		struct ref_request *r = c->send_head;
+		uint64_t header_size = sizeof(r->header);
+		struct iovec iov[2];
+		struct msghdr msg = {.msg_iov = iov};
+		if (c->sent < header_size)
+			iov[msg.msg_iovlen++] =
+			    (struct iovec){(char *)&r->header + c->sent, header_size - c->sent};
+		uint64_t at = c->sent > header_size ? c->sent - header_size : 0;
+		uint64_t left = r->header.size - at;
+		iov[msg.msg_iovlen++] =
+		    (struct iovec){r->data[0] + at, left < MOVE_BYTES ? left : MOVE_BYTES};
+		ssize_t n = sendmsg(c->fd, &msg, MSG_NOSIGNAL);
+		if (n < 0)
+			return errno == EAGAIN ? ncclSuccess : ncclRemoteError;
+		c->sent += (uint64_t)n;
+		if (c->sent == header_size + r->header.size) {
+			c->send_head = r->next_send;
+			c->sent = 0;
+			r->unfinished = 0;
+		}
+	}
+	return ncclSuccess;
+}
+
+/* ---- receiver ----------------------------------------------------------------------------- */
+
+static ncclResult_t write_grants(struct ref_comm *c)
+{
+	if (c->grant_out_len == 0)
+		return ncclSuccess;
+	ssize_t n = send(c->fd, c->grant_out, c->grant_out_len, MSG_NOSIGNAL);
+	/* A sender that has closed may have sent everything before: reading finds out. */
+	if (n < 0)
+		return ncclSuccess;
+	c->grant_out_len -= (size_t)n;
+	memmove(c->grant_out, c->grant_out + n, c->grant_out_len);
+	return ncclSuccess;
+}
+
+static ncclResult_t check_header(struct ref_comm *c)
+{
+	const struct ref_header *h = &c->header;
+	const struct ref_request *r = &c->requests[h->seq % REF_MAX_GROUPS];
+
+	if (!r->used || r->seq != h->seq || h->index >= (uint32_t)r->n)
+		return ncclInternalError;
+	if (h->size > r->capacity[h->index])
+		return ncclInvalidUsage;
+	return ncclSuccess;
+}
+
+static void finish_message(struct ref_comm *c)
+{
+	struct ref_request *r = &c->requests[c->header.seq % REF_MAX_GROUPS];
+
+	r->size[c->header.index] = c->header.size;
+	r->unfinished--;
+	c->header_got = 0;
+	c->payload_got = 0;
+}
+
+static ncclResult_t receive(struct ref_comm *c)
+{
+	for (int move = 0; move < MAX_MOVES && !c->eof; move++) {
+		struct ref_header *h = &c->header;
+		struct ref_request *r = &c->requests[h->seq % REF_MAX_GROUPS];
+		bool in_header = c->header_got < sizeof(*h);
+		char *to =
+		    in_header ? (char *)h + c->header_got : r->data[h->index] + c->payload_got;
+		size_t want = in_header ? sizeof(*h) - c->header_got : h->size - c->payload_got;
+		ssize_t n = recv(c->fd, to, want < MOVE_BYTES ? want : MOVE_BYTES, 0);
+		if (n < 0)
+			return errno == EAGAIN ? ncclSuccess : ncclRemoteError;
+		if (n == 0) {
+			c->eof = true;
+			return ncclSuccess;
+		}
+		if (in_header) {
+			c->header_got += (size_t)n;
+			if (c->header_got < sizeof(*h))
+				continue;
+			ncclResult_t result = check_header(c);
+			if (result != ncclSuccess)
+				return result;
+		} else {
+			c->payload_got += (size_t)n;
+		}
+		if (c->payload_got == h->size)
+			finish_message(c);
+	}
+	return ncclSuccess;
+}
+
+/* ---- requests ----------------------------------------------------------------------------- */
+
+/* Moves the socket and latches what went wrong. Called with the lock held. */
+static ncclResult_t progress(struct ref_comm *c)
+{
+	ncclResult_t in, out;
+
+	if (c->error != ncclSuccess)
+		return c->error;
+	out = c->is_sender ? transmit(c) : write_grants(c);
+	in = c->is_sender ? read_grants(c) : receive(c);
+	c->error = out != ncclSuccess ? out : in;
+	return c->error;
+}
+
+static ncclResult_t latch(struct ref_comm *c, ncclResult_t error)
+{
+	if (c->error == ncclSuccess)
+		c->error = error;
+	return c->error;
+}
+
+static struct ref_request *free_request(struct ref_comm *c)
+{
+	for (int i = 0; i < REF_MAX_REQUESTS; i++)
+		if (!c->requests[i].used)
+			return &c->requests[i];
+	return NULL;
+}
+
+/* Index in the oldest incomplete group of the receive that waits for this tag, or -1. */
+static int match_tag(const struct ref_comm *c, int tag)
+{
+	const struct ref_grant *g = &c->groups[c->group_head % REF_MAX_GROUPS];
+	uint32_t matched = c->group_matched[c->group_head % REF_MAX_GROUPS];
+
+	if (c->group_head == c->group_tail)
+		return -1;
+	for (uint32_t i = 0; i < g->n; i++)
+		if (!(matched & 1u << i) && g->tags[i] == tag)
+			return (int)i;
+	return -1;
+}
+
+static void queue_send(struct ref_comm *c, struct ref_request *r, void *data, size_t size,
+		       int index)
+{
+	const struct ref_grant *g = &c->groups[c->group_head % REF_MAX_GROUPS];
+	uint32_t *matched = &c->group_matched[c->group_head % REF_MAX_GROUPS];
+
+	*r = (struct ref_request){.comm = c, .used = true, .n = 1, .unfinished = 1};
+	r->header =
+	    (struct ref_header){.seq = g->seq, .index = (uint32_t)index, .size = (uint64_t)size};
+	r->data[0] = data;
+	r->size[0] = size;
+	if (c->send_head)
+		c->send_tail->next_send = r;
+	else
+		c->send_head = r;
+	c->send_tail = r;
+	*matched |= 1u << index;
+	if (*matched == (1u << g->n) - 1)
+		c->group_head++;
+}
+
+static ncclResult_t isend_locked(struct ref_comm *c, void *data, size_t size, int tag,
+				 void *mhandle, void **request)
+{
+	ncclResult_t result = progress(c);
+	if (result != ncclSuccess)
+		return result;
+	int index = match_tag(c, tag);
+	struct ref_request *r = free_request(c);
+	if (index < 0 && c->eof)
+		return latch(c, ncclRemoteError);
+	if (index < 0 || !r)
+		return ncclSuccess;
+	if (!covered(c, mhandle, data, size))
+		return latch(c, ncclInvalidArgument);
+	if (size > c->groups[c->group_head % REF_MAX_GROUPS].capacity[index])
+		return latch(c, ncclInvalidUsage);
+	queue_send(c, r, data, size, index);
+	*request = r;
+	return progress(c);
+}
+
+ncclResult_t ref_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
+{
+	struct ref_comm *c = comm;
+
+	*request = NULL;
+	pthread_mutex_lock(&c->lock);
+	ncclResult_t result = isend_locked(c, data, size, tag, mhandle, request);
+	pthread_mutex_unlock(&c->lock);
+	return result;
+}
+
+static ncclResult_t irecv_locked(struct ref_comm *c, int n, void **data, const size_t *sizes,
+				 const int *tags, void **mhandles, void **request)
+{
+	ncclResult_t result = progress(c);
+	if (result != ncclSuccess)
+		return result;
+	struct ref_request *r = &c->requests[c->next_seq % REF_MAX_GROUPS];
+	if (r->used || c->grant_out_len + sizeof(struct ref_grant) > sizeof(c->grant_out))
+		return ncclSuccess;
+
+	struct ref_grant grant = {.seq = c->next_seq, .n = (uint32_t)n};
+	*r = (struct ref_request){
+	    .comm = c, .used = true, .seq = c->next_seq, .n = n, .unfinished = n};
+	for (int i = 0; i < n; i++) {
+		if (!covered(c, mhandles[i], data[i], sizes[i])) {
+			r->used = false;
+			return latch(c, ncclInvalidArgument);
+		}
+		r->data[i] = data[i];
+		r->capacity[i] = grant.capacity[i] = sizes[i];
+		grant.tags[i] = tags[i];
+	}
+	memcpy(c->grant_out + c->grant_out_len, &grant, sizeof(grant));
+	c->grant_out_len += sizeof(grant);
+	c->next_seq++;
+	*request = r;
+	return progress(c);
+}
+
+ncclResult_t ref_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags,
+		       void **mhandles, void **request)
+{
+	struct ref_comm *c = comm;
+
+	*request = NULL;
+	if (n < 1 || n > REF_MAX_RECVS)
+		return ncclInvalidArgument;
+	pthread_mutex_lock(&c->lock);
+	ncclResult_t result = irecv_locked(c, n, data, sizes, tags, mhandles, request);
+	pthread_mutex_unlock(&c->lock);
+	return result;
+}
+
+ncclResult_t ref_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request)
+{
+	struct ref_comm *c = comm;
+
+	(void)n, (void)data, (void)sizes, (void)mhandles;
+	*request = NULL; /* host memory: what recv copied is visible already */
+	pthread_mutex_lock(&c->lock);
+	ncclResult_t result = c->error;
+	pthread_mutex_unlock(&c->lock);
+	return result;
+}
+
+static ncclResult_t test_locked(struct ref_request *r, int *done, int *sizes)
+{
+	struct ref_comm *c = r->comm;
+	ncclResult_t result = progress(c);
+
+	if (result != ncclSuccess)
+		return result;
+	if (r->unfinished > 0)
+		return c->eof && !c->is_sender ? latch(c, ncclRemoteError) : ncclSuccess;
+	for (int i = 0; sizes && i < r->n; i++)
+		sizes[i] = (int)r->size[i];
+	r->used = false;
+	*done = 1;
+	return ncclSuccess;
+}
+
+ncclResult_t ref_test(void *request, int *done, int *sizes)
+{
+	struct ref_request *r = request;
+	struct ref_comm *c = r->comm;
+
+	*done = 0;
+	pthread_mutex_lock(&c->lock);
+	ncclResult_t result = test_locked(r, done, sizes);
+	pthread_mutex_unlock(&c->lock);
+	return result;
+}
