@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fault rules: one line of text each, {where, what, when, how often}. Parser, matcher and counters
+ * for both wires. A table is plain data without pointers, so it can lie in shared memory and be
+ * matched by several processes at once: what changes is atomic.
+ *
+ *	ACTION [key=value …]		separated by spaces or commas, any order
+ *
+ * Packet actions (taken by the wire where a packet leaves (dir=tx, default) or arrives (dir=rx)):
+ *	drop  corrupt  dup[=COPIES]  delay=TIME  reorder[=PACKETS]  slow=FACTOR  dropack
+ * Verb and completion actions (taken by the core):
+ *	errno=NAME verb=NAME	the verb fails with this errno
+ *	wc=STATUS		the send WR that matches completes with this status; the QP errors
+ *	wedge[=hard]		the QP of the matching packet or WR accepts posts and never
+ *completes anything; hard: not even flushes after → ERR event=NAME		an asynchronous
+ *event Fabric actions (taken by the wire when a packet matches, or at a time): link=down|up  cut
+ *heal  kill[=placed|unplaced]  revive	  [for=TIME undoes it again]
+ *
+ * Where:  host=H rail=R (the port; default any)  peer=H (the other end)  dir=tx|rx
+ * What:   op=send|write|read|readresp|atomic|atomicack|ack|nak|rnr|ud|any  part=first|last|middle
+ *	   qpn=N (at the port)  minlen=BYTES  maxlen=BYTES  verb=post_send|…
+ * When:   nth=N (fires from the N-th match on)  count=N (at most; 1 with nth=)  every=N  prob=P
+ *	   seed=N  at=TIME  until=TIME (TIME: 5us 20ms 1s, of the fabric's clock)
+ */
+#ifndef SV_FAULT_H
+#define SV_FAULT_H
+
+#include "engine.h"
+
+#include <stdatomic.h>
+
+enum sv_fault_kind {
+	SV_FAULT_NONE,
+	/* packet */
+	SV_FAULT_DROP,
+	SV_FAULT_CORRUPT, /* lost as by a bad ICRC, counted apart */
+	SV_FAULT_DUP,
+	SV_FAULT_DELAY,
+	SV_FAULT_REORDER, /* held back until `amount` later packets of the link overtook it */
+	SV_FAULT_SLOW,
+	/* core */
+	SV_FAULT_ERRNO,
+	SV_FAULT_WC,
+	SV_FAULT_WEDGE,
+	SV_FAULT_EVENT,
+	/* fabric */
+	SV_FAULT_LINK_DOWN,
+	SV_FAULT_LINK_UP,
+	SV_FAULT_CUT,
+	SV_FAULT_HEAL,
+	SV_FAULT_KILL,
+	SV_FAULT_REVIVE,
+	SV_FAULT_KIND_COUNT
+};
+
+enum sv_verb {
+	SV_VERB_NONE,
+	SV_VERB_OPEN_DEVICE,
+	SV_VERB_QUERY_DEVICE,
+	SV_VERB_QUERY_PORT,
+	SV_VERB_QUERY_GID,
+	SV_VERB_ALLOC_PD,
+	SV_VERB_REG_MR,
+	SV_VERB_REG_DMABUF_MR,
+	SV_VERB_CREATE_CQ,
+	SV_VERB_CREATE_QP,
+	SV_VERB_CREATE_SRQ,
+	SV_VERB_CREATE_AH,
+	SV_VERB_CREATE_COMP_CHANNEL,
+	SV_VERB_MODIFY_QP,
+	SV_VERB_QUERY_QP,
+	SV_VERB_POST_SEND,
+	SV_VERB_POST_RECV,
+	SV_VERB_POST_SRQ_RECV,
+	SV_VERB_POLL_CQ,
+	SV_VERB_REQ_NOTIFY_CQ,
+	SV_VERB_COUNT
+};
+
+#define SV_FAULT_MAX_RULES 64
+#define SV_FAULT_TEXT	   192
+#define SV_ANY		   UINT32_MAX
+
+/* Bits of what a rule looks at: a table's union tells in one load that nothing can match. */
+enum sv_fault_point {
+	SV_POINT_TX = 1 << 0,
+	SV_POINT_RX = 1 << 1,
+	SV_POINT_VERB = 1 << 2,
+	SV_POINT_WR = 1 << 3, /* a send WR about to complete (wc=) */
+	SV_POINT_TIME = 1 << 4,
+};
+
+struct sv_fault_rule {
+	_Atomic uint32_t active; /* set last, so that a matcher sees a whole rule */
+	uint32_t kind;		 /* enum sv_fault_kind */
+	uint32_t point;		 /* enum sv_fault_point */
+	/* where and what */
+	uint32_t host, rail, peer, qpn; /* SV_ANY: any */
+	uint32_t ops;			/* bit per enum sv_op */
+	uint32_t parts;			/* SV_PKT_FIRST, SV_PKT_LAST, 1 << 15 for middle; 0: any */
+	uint32_t ack_kinds;		/* bits 1: ack, 2: rnr, 4: nak; 0: any */
+	uint32_t min_len, max_len;
+	uint32_t verb;
+	/* when */
+	uint64_t nth, count, every;
+	uint64_t at_ns, until_ns, for_ns;
+	uint64_t prob_q32; /* probability × 2^32; 0: always */
+	/* argument of the action */
+	uint64_t amount; /* ns of delay, copies, packets, slow factor × 1000 */
+	int32_t value;	 /* errno, wc status, event type, kill variant, wedge=hard */
+	/* how it went: written by whoever matches */
+	_Atomic uint64_t rng;
+	_Atomic uint64_t matched;
+	_Atomic uint64_t fired;
+	char text[SV_FAULT_TEXT];
+};
+
+struct sv_fault_table {
+	_Atomic uint32_t points; /* union of the active rules' points */
+	_Atomic uint32_t nrules; /* slots used so far, cleared ones included */
+	uint64_t seed;		 /* for rules without seed= */
+	struct sv_fault_rule rules[SV_FAULT_MAX_RULES];
+};
+
+void sv_fault_table_init(struct sv_fault_table *table, uint64_t seed);
+
+/*
+ * Parses one rule into *rule. 0, or EINVAL with a message in err that names the offending token and
+ * what would be accepted.
+ */
+int sv_fault_parse(const char *text, struct sv_fault_rule *rule, char *err, size_t err_size);
+
+/*
+ * Parses and adds: one rule a line, '#' begins a comment, empty lines are skipped. "@path" reads a
+ * file. All lines or none. Returns the id of the first rule added (≥ 0), or -errno and a message.
+ * One writer at a time (the wire's lock).
+ */
+int sv_fault_add_text(struct sv_fault_table *table, const char *text, char *err, size_t err_size);
+/* id -1: all. */
+int sv_fault_remove(struct sv_fault_table *table, int id);
+
+/* What to do with a packet. All rules that fire are merged; drop wins over the rest. */
+struct sv_fault_verdict {
+	uint32_t kinds; /* 1 << enum sv_fault_kind for each rule that fired */
+	uint32_t copies;
+	uint32_t overtake;
+	uint32_t slow_milli; /* 0: normal speed */
+	uint64_t delay_ns;
+	int32_t kill; /* enum sv_kill_variant, when KILL is in kinds */
+	int32_t event;
+	uint64_t for_ns;     /* of the fabric action */
+	uint32_t host, rail; /* where a fabric action applies */
+};
+
+/* True when a rule of these points exists: the only cost where there is none. */
+static inline bool sv_fault_armed(const struct sv_fault_table *table, uint32_t points)
+{
+	return table && (atomic_load_explicit(&table->points, memory_order_acquire) & points);
+}
+
+/*
+ * Matches a packet at its source port (SV_DIR_TX) or at its destination port (SV_DIR_RX); wires go
+ * through sv_port_match_faults(). (host, rail) is that port, peer_host the other end. True when
+ * some rule fired. Any thread.
+ */
+bool sv_fault_packet(struct sv_fault_table *table, enum sv_fault_dir dir, uint32_t host,
+		     uint32_t rail, uint32_t peer_host, const struct sv_packet *pkt,
+		     uint64_t now_ns, struct sv_fault_verdict *verdict);
+
+/* Time-triggered rules (at= without a packet to match) that are due, one per call; false: none. */
+bool sv_fault_due(struct sv_fault_table *table, uint64_t now_ns, struct sv_fault_verdict *verdict);
+/* When the next one is due; UINT64_MAX: none. */
+uint64_t sv_fault_next_due(const struct sv_fault_table *table);
+
+/* The errno this verb shall fail with, or 0. */
+int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host, uint32_t rail,
+		  uint64_t now_ns);
+
+const char *sv_verb_name(enum sv_verb verb);
+
+#endif
