@@ -8,6 +8,8 @@
 #ifndef HA_BASE_LOG_H
 #define HA_BASE_LOG_H
 
+#include <stdatomic.h>
+
 enum ha_log_level { HA_LOG_WARN, HA_LOG_INFO, HA_LOG_TRACE };
 
 /* Subsystem of an INFO line; plugin/ maps it to NCCL's bits. */
@@ -20,18 +22,23 @@ typedef void (*ha_log_sink_t)(enum ha_log_level level, unsigned long subsys, con
 /* NULL restores stderr. Any thread; the last call wins. */
 void ha_log_set_sink(ha_log_sink_t sink);
 
+/* Most detailed level that stderr shows; HA_LOG_WARN until set. A sink filters for itself. */
+void ha_log_set_stderr_level(enum ha_log_level level);
+
 /* 0 … 3, from HA_NCCL_DEBUG: TRACE lines at level 1 and up, more detail above. */
 void ha_log_set_debug(int level);
-extern int ha_log_debug_level;
+extern atomic_int ha_log_debug_level;
 
 void ha_log_write(enum ha_log_level level, unsigned long subsys, const char *file, int line,
 		  const char *fmt, ...) __attribute__((format(printf, 5, 6), cold));
 
-#define HA_WARN(...) ha_log_write(HA_LOG_WARN, 0, __FILE__, __LINE__, __VA_ARGS__)
+#define HA_WARN(...)	     ha_log_write(HA_LOG_WARN, 0, __FILE__, __LINE__, __VA_ARGS__)
 #define HA_INFO(subsys, ...) ha_log_write(HA_LOG_INFO, (subsys), __FILE__, __LINE__, __VA_ARGS__)
 #define HA_TRACE(min_level, ...)                                                                   \
 	do {                                                                                       \
-		if (__builtin_expect(ha_log_debug_level >= (min_level), 0))                        \
+		if (__builtin_expect(atomic_load_explicit(&ha_log_debug_level,                     \
+							  memory_order_relaxed) >= (min_level),    \
+				     0))                                                           \
 			ha_log_write(HA_LOG_TRACE, HA_SUBSYS_NET, __FILE__, __LINE__,              \
 				     __VA_ARGS__);                                                 \
 	} while (0)

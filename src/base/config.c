@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading and checking the environment against the table of config_table.c.
+ *
+ * The environment is untrusted text: it may hold control characters, megabytes or numbers that
+ * overflow. Nothing here fails; what cannot be used is replaced by the default, and said.
+ */
+#include "base/config.h"
+
+#include "base/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define SHOWN_MAX 64 /* characters of a bad value that a log line repeats */
+
+/* A value fit for a log line: control characters replaced, long text cut. */
+static const char *shown(const char *value, char buf[SHOWN_MAX + 4])
+{
+	size_t i;
+
+	for (i = 0; value[i] && i < SHOWN_MAX; i++) {
+		unsigned char c = (unsigned char)value[i];
+
+		buf[i] = (c < 0x20 || c == 0x7f) ? '?' : (char)c;
+	}
+	strcpy(buf + i, value[i] ? "..." : "");
+	return buf;
+}
+
+static void *field(struct ha_config *config, const struct ha_config_var *var)
+{
+	return (char *)config + var->offset;
+}
+
+static const void *const_field(const struct ha_config *config, const struct ha_config_var *var)
+{
+	return (const char *)config + var->offset;
+}
+
+/* ---- one parser per type: true when the text was usable ------------------------------------- */
+
+static bool parse_int(const char *text, int min, int max, int *out)
+{
+	char *end;
+	long value;
+
+	errno = 0;
+	value = strtol(text, &end, 0);
+	if (end == text || errno != 0 || value < min || value > max)
+		return false;
+	while (*end == ' ' || *end == '\t')
+		end++;
+	if (*end)
+		return false;
+	*out = (int)value;
+	return true;
+}
+
+static bool parse_choice(const char *text, const struct ha_config_choice *choices, int *out)
+{
+	for (; choices->name; choices++) {
+		if (!strcasecmp(text, choices->name)) {
+			*out = choices->value;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool parse_string(const char *text, char *out)
+{
+	size_t length = strnlen(text, HA_CONFIG_STRING_MAX);
+
+	if (length == HA_CONFIG_STRING_MAX)
+		return false;
+	memcpy(out, text, length + 1);
+	return true;
+}
+
+static bool parse_cidr(const char *text, struct ha_cidr *out)
+{
+	struct ha_cidr range = {.family = strchr(text, ':') ? AF_INET6 : AF_INET};
+	char address[INET6_ADDRSTRLEN];
+	const char *slash = strchr(text, '/');
+	size_t length = slash ? (size_t)(slash - text) : strnlen(text, sizeof address);
+	int bits = range.family == AF_INET ? 32 : 128;
+
+	if (length >= sizeof address)
+		return false;
+	memcpy(address, text, length);
+	address[length] = '\0';
+	if (inet_pton(range.family, address, range.addr) != 1)
+		return false;
+	range.prefix_len = bits;
+	if (slash && !parse_int(slash + 1, 0, bits, &range.prefix_len))
+		return false;
+	*out = range;
+	return true;
+}
+
+static bool parse(struct ha_config *config, const struct ha_config_var *var, const char *text)
+{
+	int value;
+
+	switch (var->type) {
+	case HA_TYPE_BOOL:
+		if (!parse_int(text, 0, 1, &value))
+			return false;
+		*(bool *)field(config, var) = value != 0;
+		return true;
+	case HA_TYPE_INT:
+		return parse_int(text, var->min, var->max, field(config, var));
+	case HA_TYPE_CHOICE:
+		return parse_choice(text, var->choices, field(config, var));
+	case HA_TYPE_STRING:
+		return parse_string(text, field(config, var));
+	case HA_TYPE_CIDR:
+		return parse_cidr(text, field(config, var));
+	}
+	return false; /* not reached: every type returns above */
+}
+
+/* ---- loading -------------------------------------------------------------------------------- */
+
+static void set_default(struct ha_config *config, const struct ha_config_var *var)
+{
+	switch (var->type) {
+	case HA_TYPE_BOOL:
+		*(bool *)field(config, var) = var->default_value != 0;
+		return;
+	case HA_TYPE_INT:
+	case HA_TYPE_CHOICE:
+		*(int *)field(config, var) = var->default_value;
+		return;
+	case HA_TYPE_STRING:
+		*(char *)field(config, var) = '\0';
+		return;
+	case HA_TYPE_CIDR:
+		memset(field(config, var), 0, sizeof(struct ha_cidr));
+		return;
+	}
+}
+
+/* "32 to 4096", "rc or e2e", …: what would have been right. */
+static const char *expectation(const struct ha_config_var *var, char *buf, size_t size)
+{
+	size_t used = 0;
+
+	buf[0] = '\0';
+	switch (var->type) {
+	case HA_TYPE_BOOL:
+		snprintf(buf, size, "0 or 1");
+		break;
+	case HA_TYPE_INT:
+		if (var->max == INT_MAX)
+			snprintf(buf, size, "%d or more", var->min);
+		else
+			snprintf(buf, size, "%d to %d", var->min, var->max);
+		break;
+	case HA_TYPE_CHOICE:
+		for (const struct ha_config_choice *c = var->choices; c->name && used < size; c++)
+			used += (size_t)snprintf(buf + used, size - used, "%s%s",
+						 c == var->choices ? "" : ", ", c->name);
+		break;
+	case HA_TYPE_STRING:
+		snprintf(buf, size, "text of less than %d characters", HA_CONFIG_STRING_MAX);
+		break;
+	case HA_TYPE_CIDR:
+		snprintf(buf, size, "ADDRESS/BITS, such as 10.0.0.0/8");
+		break;
+	}
+	return buf;
+}
+
+static const char *default_text(const struct ha_config_var *var, char *buf, size_t size)
+{
+	if (var->default_text)
+		return var->default_text;
+	switch (var->type) {
+	case HA_TYPE_BOOL:
+	case HA_TYPE_INT:
+		snprintf(buf, size, "%d", var->default_value);
+		return buf;
+	case HA_TYPE_CHOICE:
+		for (const struct ha_config_choice *c = var->choices; c->name; c++)
+			if (c->value == var->default_value)
+				return c->name;
+		return "none";
+	case HA_TYPE_STRING:
+	case HA_TYPE_CIDR:
+		break;
+	}
+	return "none";
+}
+
+static enum ha_config_origin load_var(struct ha_config *config, const struct ha_config_var *var,
+				      const char *text)
+{
+	char value[SHOWN_MAX + 4], expected[160], fallback[32];
+
+	/* Empty means not set, as scripts that export a variable unconditionally intend. */
+	if (!text || !*text)
+		return HA_ORIGIN_DEFAULT;
+	if (parse(config, var, text))
+		return HA_ORIGIN_ENVIRONMENT;
+	HA_WARN("%s=%s cannot be used: expected %s; using the default, %s", var->name,
+		shown(text, value), expectation(var, expected, sizeof expected),
+		default_text(var, fallback, sizeof fallback));
+	return HA_ORIGIN_INVALID;
+}
+
+static void derive(struct ha_config *config)
+{
+	int64_t give_up_ms = (int64_t)config->max_retries * config->rto_ms;
+
+	config->rc_timeout = config->force_ib_timeout >= 0 ? config->force_ib_timeout
+			     : config->ib_timeout >= 0	   ? config->ib_timeout
+							   : config->qp_timeout;
+	config->rc_retry_cnt =
+	    config->ib_retry_cnt >= 0 ? config->ib_retry_cnt : config->qp_retry_cnt;
+	if (config->outage_ms > 0)
+		give_up_ms = config->outage_ms;
+	config->give_up_ms = give_up_ms > INT_MAX ? INT_MAX : (int)give_up_ms;
+}
+
+void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn)
+{
+	if (!getenv_fn)
+		getenv_fn = getenv;
+	memset(config, 0, sizeof *config);
+	for (size_t i = 0; i < ha_config_nvars; i++) {
+		const struct ha_config_var *var = &ha_config_vars[i];
+
+		set_default(config, var);
+		config->origin[i] = (uint8_t)load_var(config, var, getenv_fn(var->name));
+	}
+	derive(config);
+}
+
+/* ---- looking at it -------------------------------------------------------------------------- */
+
+const struct ha_config_var *ha_config_find(const char *name)
+{
+	for (size_t i = 0; i < ha_config_nvars; i++)
+		if (!strcmp(ha_config_vars[i].name, name))
+			return &ha_config_vars[i];
+	return NULL;
+}
+
+enum ha_config_origin ha_config_origin(const struct ha_config *config, const char *name)
+{
+	const struct ha_config_var *var = ha_config_find(name);
+
+	return var ? (enum ha_config_origin)config->origin[var - ha_config_vars]
+		   : HA_ORIGIN_DEFAULT;
+}
+
+const char *ha_config_value_text(const struct ha_config *config, const struct ha_config_var *var,
+				 char *buf, size_t size)
+{
+	const struct ha_cidr *range;
+	char address[INET6_ADDRSTRLEN];
+	int value;
+
+	buf[0] = '\0';
+	switch (var->type) {
+	case HA_TYPE_BOOL:
+		snprintf(buf, size, "%d", *(const bool *)const_field(config, var));
+		break;
+	case HA_TYPE_INT:
+		snprintf(buf, size, "%d", *(const int *)const_field(config, var));
+		break;
+	case HA_TYPE_CHOICE:
+		value = *(const int *)const_field(config, var);
+		for (const struct ha_config_choice *c = var->choices; c->name; c++)
+			if (c->value == value)
+				snprintf(buf, size, "%s", c->name);
+		break;
+	case HA_TYPE_STRING:
+		snprintf(buf, size, "%s", (const char *)const_field(config, var));
+		break;
+	case HA_TYPE_CIDR:
+		range = const_field(config, var);
+		if (range->family != AF_UNSPEC &&
+		    inet_ntop(range->family, range->addr, address, sizeof address))
+			snprintf(buf, size, "%s/%d", address, range->prefix_len);
+		break;
+	}
+	return buf;
+}
+
+void ha_config_log(const struct ha_config *config)
+{
+	char value[HA_CONFIG_STRING_MAX], safe[SHOWN_MAX + 4];
+
+	for (size_t i = 0; i < ha_config_nvars; i++) {
+		const struct ha_config_var *var = &ha_config_vars[i];
+
+		if (config->origin[i] != HA_ORIGIN_ENVIRONMENT)
+			continue;
+		ha_config_value_text(config, var, value, sizeof value);
+		if (var->no_effect_yet)
+			HA_WARN("%s=%s has no effect in this version", var->name,
+				shown(value, safe));
+		else
+			HA_INFO(HA_SUBSYS_ENV, "%s set by environment to %s", var->name,
+				shown(value, safe));
+	}
+}
+
+/* ---- misspelt names ------------------------------------------------------------------------- */
+
+#define NAME_MAX_LEN 64
+
+/* Levenshtein distance; names longer than the table's are far from all of them anyway. */
+static size_t edit_distance(const char *a, size_t alen, const char *b)
+{
+	size_t row[NAME_MAX_LEN + 1], blen = strlen(b);
+
+	if (alen > NAME_MAX_LEN || blen > NAME_MAX_LEN)
+		return NAME_MAX_LEN;
+	for (size_t j = 0; j <= blen; j++)
+		row[j] = j;
+	for (size_t i = 1; i <= alen; i++) {
+		size_t diagonal = row[0];
+
+		row[0] = i;
+		for (size_t j = 1; j <= blen; j++) {
+			size_t best = diagonal + (a[i - 1] != b[j - 1]);
+
+			diagonal = row[j];
+			if (row[j] + 1 < best)
+				best = row[j] + 1;
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			row[j] = best;
+		}
+	}
+	return row[blen];
+}
+
+static const char *nearest_name(const char *name, size_t length)
+{
+	size_t best = 6; /* farther than this it is not a slip of the keyboard */
+	const char *found = NULL;
+
+	for (size_t i = 0; i < ha_config_nvars; i++) {
+		size_t distance = edit_distance(name, length, ha_config_vars[i].name);
+
+		if (distance < best) {
+			best = distance;
+			found = ha_config_vars[i].name;
+		}
+	}
+	return found;
+}
+
+int ha_config_warn_unknown(char *const *environ_list)
+{
+	static const char prefix[] = "HA_NCCL_";
+	char name[SHOWN_MAX + 4];
+	int unknown = 0;
+
+	for (; environ_list && *environ_list; environ_list++) {
+		size_t length = strcspn(*environ_list, "=");
+		const char *near;
+
+		if (strncmp(*environ_list, prefix, sizeof prefix - 1) != 0)
+			continue;
+		snprintf(name, sizeof name, "%.*s", (int)(length > SHOWN_MAX ? SHOWN_MAX : length),
+			 *environ_list);
+		if (ha_config_find(name))
+			continue;
+		near = nearest_name(*environ_list, length);
+		HA_WARN("%s is not a variable of this plugin and has no effect%s%s%s",
+			shown(name, (char[SHOWN_MAX + 4]){0}), near ? "; did you mean " : "",
+			near ? near : "", near ? "?" : "");
+		unknown++;
+	}
+	return unknown;
+}
+
+/* ---- documentation -------------------------------------------------------------------------- */
+
+static const char *const group_titles[HA_GROUP_COUNT] = {
+    [HA_GROUP_SWITCH] = "Switches",
+    [HA_GROUP_RECOVERY] = "Failure detection and recovery",
+    [HA_GROUP_PROGRESS] = "Progress",
+    [HA_GROUP_QP] = "Queue pairs",
+    [HA_GROUP_BUDGET] = "Resource budget",
+    [HA_GROUP_DIAGNOSTICS] = "Diagnostics",
+    [HA_GROUP_NCCL] = "NCCL's own variables",
+};
+
+static void write_row(FILE *out, const struct ha_config_var *var)
+{
+	char expected[160], fallback[32];
+
+	fprintf(out, "| `%s` | %s | %s | %s%s |\n", var->name,
+		var->type == HA_TYPE_STRING ? "text" : expectation(var, expected, sizeof expected),
+		default_text(var, fallback, sizeof fallback),
+		var->no_effect_yet ? "**No effect in this version.** " : "", var->help);
+}
+
+void ha_config_write_markdown(FILE *out)
+{
+	fputs("# Configuration\n\n"
+	      "<!-- Generated from src/base/config_table.c by `ninja update-docs`: edit there. "
+	      "-->\n\n"
+	      "All configuration is by environment variable, read once when NCCL initialises the\n"
+	      "plugin. A variable that is empty counts as not set. A value that cannot be used is\n"
+	      "reported by one warning that names the variable, the value and the default used\n"
+	      "instead; it never stops a job. Numbers may be decimal, hexadecimal (0x) or octal "
+	      "(0).\n"
+	      "\n"
+	      "A queue pair's retransmission timeout is `HA_NCCL_FORCE_IB_TIMEOUT` if set, else\n"
+	      "`NCCL_IB_TIMEOUT` if set, else `HA_NCCL_QP_TIMEOUT`. Its retry count is\n"
+	      "`NCCL_IB_RETRY_CNT` if set, else `HA_NCCL_QP_RETRY_CNT`.\n",
+	      out);
+	for (int group = 0; group < HA_GROUP_COUNT; group++) {
+		fprintf(out,
+			"\n## %s\n\n| variable | values | default | meaning |\n|---|---|---|---|\n",
+			group_titles[group]);
+		for (size_t i = 0; i < ha_config_nvars; i++)
+			if ((int)ha_config_vars[i].group == group)
+				write_row(out, &ha_config_vars[i]);
+	}
+}

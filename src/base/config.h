@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Configuration: what the environment variables said, checked.
+ *
+ * One table (config_table.c) holds every variable's name, type, default, range and help line.
+ * Parsing, validation, the help of the tools and docs/configuration.md all come from it. A bad
+ * value never stops a job: one WARN names the variable, the value and what is used instead.
+ *
+ * Fields carry the variable's name without the HA_NCCL_ or NCCL_ prefix, in lower case. The
+ * struct owns nothing and may be copied. It is written by ha_config_load and read-only after.
+ */
+#ifndef HA_BASE_CONFIG_H
+#define HA_BASE_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define HA_CONFIG_STRING_MAX 1024 /* with the terminating zero */
+#define HA_CONFIG_MAX_VARS   64
+
+/* Where the value of a variable came from. */
+enum ha_config_origin {
+	HA_ORIGIN_DEFAULT,     /* not set */
+	HA_ORIGIN_ENVIRONMENT, /* set, and used */
+	HA_ORIGIN_INVALID,     /* set to something that cannot be used: the default holds */
+};
+
+/* HA_NCCL_COMPLETION: when a send is complete. */
+enum ha_completion_mode {
+	HA_COMPLETION_RC,  /* on the hardware's acknowledgement */
+	HA_COMPLETION_E2E, /* when the receiver's software has seen the message, too */
+};
+
+/* NCCL_DEBUG, by NCCL's names. */
+enum ha_nccl_debug {
+	HA_NCCL_DEBUG_NONE,
+	HA_NCCL_DEBUG_VERSION,
+	HA_NCCL_DEBUG_WARN,
+	HA_NCCL_DEBUG_INFO,
+	HA_NCCL_DEBUG_ABORT,
+	HA_NCCL_DEBUG_TRACE,
+};
+
+/* An address range in prefix notation. family is AF_UNSPEC when there is none. */
+struct ha_cidr {
+	int family;	  /* AF_INET or AF_INET6 */
+	uint8_t addr[16]; /* network order; 4 bytes used for AF_INET */
+	int prefix_len;
+};
+
+struct ha_config {
+	/* Switches. */
+	bool disable;	    /* HA_NCCL_DISABLE */
+	bool enable_backup; /* HA_NCCL_ENABLE_BACKUP */
+
+	/* Failure detection and recovery. */
+	int heartbeat_ms;
+	int rto_ms;
+	int max_retries;
+	int outage_ms; /* 0: max_retries × rto_ms */
+	bool enable_failback;
+	enum ha_completion_mode completion;
+
+	/* Progress. */
+	bool use_progress_thread;
+	int poll_batch;
+	int idle_spin_threshold;
+	int poll_standby_interval;
+	int test_max_poll;
+
+	/* Queue pairs. */
+	int qp_timeout;	      /* HA_NCCL_QP_TIMEOUT as it was set; see rc_timeout */
+	int qp_retry_cnt;     /* HA_NCCL_QP_RETRY_CNT as it was set; see rc_retry_cnt */
+	int force_ib_timeout; /* -1: not set */
+
+	/* Resource budget. */
+	int expected_channels;
+	int wr_per_conn;
+	int max_recvs;
+
+	/* Diagnostics. */
+	int debug; /* HA_NCCL_DEBUG: 0 … 3 */
+	bool stats;
+	char event_log[HA_CONFIG_STRING_MAX]; /* empty: none */
+
+	/* NCCL's own. */
+	bool ib_disable;
+	char ib_hca[HA_CONFIG_STRING_MAX]; /* empty: every device */
+	int ib_gid_index;		   /* -1: chosen */
+	int ib_roce_version_num;
+	int ib_addr_family; /* AF_INET or AF_INET6 */
+	struct ha_cidr ib_addr_range;
+	int ib_timeout;		 /* -1: not set */
+	int ib_retry_cnt;	 /* -1: not set */
+	int ib_pkey;		 /* index into the port's partition key table */
+	int ib_sl;		 /* -1: the communicator's traffic class, else 0 */
+	int ib_tc;		 /* -1: the communicator's traffic class, else 0 */
+	int ib_ar_threshold;	 /* bytes */
+	int ib_adaptive_routing; /* 0, 1; below 0: on for InfiniBand, off for RoCE */
+	bool ib_use_inline;
+	int ib_pci_relaxed_ordering; /* 0 off, 1 on, 2 where the device can */
+	int ib_qps_per_connection;
+	bool ib_split_data_on_qps;
+	char socket_ifname[HA_CONFIG_STRING_MAX]; /* empty: chosen */
+	int socket_family;			  /* AF_UNSPEC: any */
+	enum ha_nccl_debug nccl_debug;		  /* NCCL_DEBUG */
+	char nccl_debug_subsys[HA_CONFIG_STRING_MAX];
+
+	/*
+	 * Worked out from the above.
+	 *
+	 * What a queue pair gets: HA_NCCL_FORCE_IB_TIMEOUT, else NCCL_IB_TIMEOUT, else
+	 * HA_NCCL_QP_TIMEOUT; and NCCL_IB_RETRY_CNT, else HA_NCCL_QP_RETRY_CNT. A site that sets
+	 * NCCL's variables for all jobs keeps them; HA_NCCL_FORCE_IB_TIMEOUT overrules the site.
+	 */
+	int rc_timeout;	  /* the verbs' exponent: 4.096 µs × 2^rc_timeout */
+	int rc_retry_cnt; /* 0 … 7 */
+	int give_up_ms;	  /* outage_ms, or max_retries × rto_ms */
+
+	/* enum ha_config_origin by position in the table. */
+	uint8_t origin[HA_CONFIG_MAX_VARS];
+};
+
+/* getenv has this type. */
+typedef char *(*ha_getenv_fn)(const char *name);
+
+/* Fills *config. NULL reads the process's environment. Logs bad values; cannot fail. */
+void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn);
+
+/*
+ * One WARN for each HA_NCCL_* name in environ (NULL-terminated, "NAME=value") that no variable
+ * has, with the nearest name: a misspelt variable would otherwise be silently without effect.
+ * Returns how many there were.
+ */
+int ha_config_warn_unknown(char *const *environ_list);
+
+/* One INFO line for each variable that the environment set; WARN where that has no effect yet. */
+void ha_config_log(const struct ha_config *config);
+
+/* ---- the table, for tools and tests -------------------------------------------------------- */
+
+enum ha_config_type {
+	HA_TYPE_BOOL,	/* 0 or 1; field: bool */
+	HA_TYPE_INT,	/* decimal, 0x hex or 0 octal; field: int */
+	HA_TYPE_CHOICE, /* one of a list of names, case ignored; field: int or an enum */
+	HA_TYPE_STRING, /* field: char[HA_CONFIG_STRING_MAX] */
+	HA_TYPE_CIDR,	/* ADDRESS/BITS; field: struct ha_cidr */
+};
+
+struct ha_config_choice {
+	const char *name;
+	int value;
+};
+
+/* Heading a variable stands under in the documentation. */
+enum ha_config_group {
+	HA_GROUP_SWITCH,
+	HA_GROUP_RECOVERY,
+	HA_GROUP_PROGRESS,
+	HA_GROUP_QP,
+	HA_GROUP_BUDGET,
+	HA_GROUP_DIAGNOSTICS,
+	HA_GROUP_NCCL,
+	HA_GROUP_COUNT,
+};
+
+struct ha_config_var {
+	const char *name;
+	const char *help;	  /* one line */
+	const char *default_text; /* how the documentation words a default that is not a value */
+	const struct ha_config_choice *choices; /* HA_TYPE_CHOICE, ends with a NULL name */
+	size_t offset;				/* of the field in struct ha_config */
+	int default_value, min, max;		/* BOOL, INT, CHOICE */
+	enum ha_config_type type;
+	enum ha_config_group group;
+	bool no_effect_yet; /* read and checked, but nothing acts on it in this version */
+};
+
+extern const struct ha_config_var ha_config_vars[];
+extern const size_t ha_config_nvars;
+
+/* NULL when there is no such variable. */
+const struct ha_config_var *ha_config_find(const char *name);
+enum ha_config_origin ha_config_origin(const struct ha_config *config, const char *name);
+
+/* The value as text, the way the variable would be set. Returns buf. */
+const char *ha_config_value_text(const struct ha_config *config, const struct ha_config_var *var,
+				 char *buf, size_t size);
+
+/* The whole of docs/configuration.md. */
+void ha_config_write_markdown(FILE *out);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every environment variable the plugin reads. To add one: a field in struct ha_config, a row
+ * here, and `ninja update-docs`.
+ */
+#include "base/config.h"
+
+#include <limits.h>
+#include <sys/socket.h>
+
+static const struct ha_config_choice completion_modes[] = {
+    {"rc", HA_COMPLETION_RC},
+    {"e2e", HA_COMPLETION_E2E},
+    {NULL, 0},
+};
+
+static const struct ha_config_choice address_families[] = {
+    {"AF_INET", AF_INET},
+    {"AF_INET6", AF_INET6},
+    {NULL, 0},
+};
+
+static const struct ha_config_choice debug_levels[] = {
+    {"NONE", HA_NCCL_DEBUG_NONE},
+    {"VERSION", HA_NCCL_DEBUG_VERSION},
+    {"WARN", HA_NCCL_DEBUG_WARN},
+    {"INFO", HA_NCCL_DEBUG_INFO},
+    {"ABORT", HA_NCCL_DEBUG_ABORT},
+    {"TRACE", HA_NCCL_DEBUG_TRACE},
+    {NULL, 0},
+};
+
+#define FIELD(f)     .offset = offsetof(struct ha_config, f)
+#define BOOL(f, def) .type = HA_TYPE_BOOL, FIELD(f), .default_value = (def), .min = 0, .max = 1
+#define INT(f, def, lo, hi)                                                                        \
+	.type = HA_TYPE_INT, FIELD(f), .default_value = (def), .min = (lo), .max = (hi)
+#define CHOICE(f, list, def)                                                                       \
+	.type = HA_TYPE_CHOICE, FIELD(f), .choices = (list), .default_value = (def)
+#define STRING(f) .type = HA_TYPE_STRING, FIELD(f)
+#define CIDR(f)	  .type = HA_TYPE_CIDR, FIELD(f)
+
+/* clang-format off */
+const struct ha_config_var ha_config_vars[] = {
+	/* ---- switches ---- */
+	{"HA_NCCL_DISABLE", .group = HA_GROUP_SWITCH, BOOL(disable, 0),
+	 .help = "1 makes the plugin's init fail, so that NCCL uses its next network: the kill switch."},
+	{"HA_NCCL_ENABLE_BACKUP", .group = HA_GROUP_SWITCH, BOOL(enable_backup, 1),
+	 .no_effect_yet = true,
+	 .help = "0 builds no standby paths: connections have their primary path only."},
+
+	/* ---- failure detection and recovery ---- */
+	{"HA_NCCL_HEARTBEAT_MS", .group = HA_GROUP_RECOVERY, INT(heartbeat_ms, 200, 1, 60000),
+	 .no_effect_yet = true,
+	 .help = "Interval of the liveness heartbeats; three silent intervals declare a path dead."},
+	{"HA_NCCL_RTO_MS", .group = HA_GROUP_RECOVERY, INT(rto_ms, 1000, 1, 600000),
+	 .no_effect_yet = true,
+	 .help = "Soft timeout: a posted request without a completion for this long fails its path."},
+	{"HA_NCCL_MAX_RETRIES", .group = HA_GROUP_RECOVERY, INT(max_retries, 10, 1, 1000000),
+	 .no_effect_yet = true,
+	 .help = "With no path left, keep trying for this many times HA_NCCL_RTO_MS."},
+	{"HA_NCCL_OUTAGE_MS", .group = HA_GROUP_RECOVERY, INT(outage_ms, 0, 0, INT_MAX),
+	 .no_effect_yet = true, .default_text = "0 (HA_NCCL_MAX_RETRIES × HA_NCCL_RTO_MS)",
+	 .help = "With no path left, keep trying for this long before the error is reported."},
+	{"HA_NCCL_ENABLE_FAILBACK", .group = HA_GROUP_RECOVERY, BOOL(enable_failback, 0),
+	 .no_effect_yet = true,
+	 .help = "1 returns a connection to its primary path once that is healthy again."},
+	{"HA_NCCL_COMPLETION", .group = HA_GROUP_RECOVERY,
+	 CHOICE(completion, completion_modes, HA_COMPLETION_RC), .no_effect_yet = true,
+	 .help = "When a send completes: on the hardware's acknowledgement (rc) or when the receiver's software has the message as well (e2e)."},
+
+	/* ---- progress ---- */
+	{"HA_NCCL_USE_PROGRESS_THREAD", .group = HA_GROUP_PROGRESS, BOOL(use_progress_thread, 1),
+	 .help = "0 does without the background thread: completions are found by NCCL's calls only."},
+	{"HA_NCCL_POLL_BATCH", .group = HA_GROUP_PROGRESS, INT(poll_batch, 32, 1, 256),
+	 .help = "Completions the progress thread takes from a queue at a time."},
+	{"HA_NCCL_IDLE_SPIN_THRESHOLD", .group = HA_GROUP_PROGRESS,
+	 INT(idle_spin_threshold, 1000, 0, 100000000),
+	 .help = "Empty polls after which the progress thread sleeps."},
+	{"HA_NCCL_POLL_STANDBY_INTERVAL", .group = HA_GROUP_PROGRESS,
+	 INT(poll_standby_interval, 100, 1, 1000000), .no_effect_yet = true,
+	 .help = "Polls of the active path for each poll of a standby path."},
+	{"HA_NCCL_TEST_MAX_POLL", .group = HA_GROUP_PROGRESS, INT(test_max_poll, 32, 1, 1024),
+	 .help = "Most completions one call of test handles, which bounds its time."},
+
+	/* ---- queue pairs ---- */
+	{"HA_NCCL_QP_TIMEOUT", .group = HA_GROUP_QP, INT(qp_timeout, 14, 1, 31),
+	 .help = "Hardware retransmission timeout, 4.096 µs × 2^value; NCCL_IB_TIMEOUT and HA_NCCL_FORCE_IB_TIMEOUT come first."},
+	{"HA_NCCL_QP_RETRY_CNT", .group = HA_GROUP_QP, INT(qp_retry_cnt, 7, 0, 7),
+	 .help = "Hardware retransmissions before a queue pair fails; NCCL_IB_RETRY_CNT comes first."},
+	{"HA_NCCL_FORCE_IB_TIMEOUT", .group = HA_GROUP_QP, INT(force_ib_timeout, -1, 1, 31),
+	 .default_text = "not set",
+	 .help = "Hardware retransmission timeout that wins over NCCL_IB_TIMEOUT."},
+
+	/* ---- resource budget ---- */
+	{"HA_NCCL_EXPECTED_CHANNELS", .group = HA_GROUP_BUDGET, INT(expected_channels, 16, 1, 1024),
+	 .help = "Channels NCCL is expected to open at once; divides the budget behind maxComms."},
+	{"HA_NCCL_WR_PER_CONN", .group = HA_GROUP_BUDGET, INT(wr_per_conn, 64, 32, 4096),
+	 .help = "Work requests in flight per connection that the budget behind maxComms allows for."},
+	{"HA_NCCL_MAX_RECVS", .group = HA_GROUP_BUDGET, INT(max_recvs, 8, 1, 8),
+	 .help = "Most receives NCCL may group into one request."},
+
+	/* ---- diagnostics ---- */
+	{"HA_NCCL_DEBUG", .group = HA_GROUP_DIAGNOSTICS, INT(debug, 0, 0, 3),
+	 .help = "Detail of the plugin's own trace lines; 0 is none."},
+	{"HA_NCCL_STATS", .group = HA_GROUP_DIAGNOSTICS, BOOL(stats, 1),
+	 .help = "0 publishes no statistics in shared memory (/dev/shm/nccl-ha.UID.PID)."},
+	{"HA_NCCL_EVENT_LOG", .group = HA_GROUP_DIAGNOSTICS, STRING(event_log),
+	 .default_text = "none", .no_effect_yet = true,
+	 .help = "File that gets one JSON object a line for each failure, switch and recovery."},
+
+	/* ---- NCCL's own ---- */
+	{"NCCL_IB_DISABLE", .group = HA_GROUP_NCCL, BOOL(ib_disable, 0),
+	 .help = "1 uses no RDMA device: the plugin reports none and NCCL uses its next network."},
+	{"NCCL_IB_HCA", .group = HA_GROUP_NCCL, STRING(ib_hca), .default_text = "every device",
+	 .help = "Devices to use: a list of name prefixes, each with an optional :port; = in front asks for whole names, ^ excludes."},
+	{"NCCL_IB_GID_INDEX", .group = HA_GROUP_NCCL, INT(ib_gid_index, -1, -1, 1023),
+	 .default_text = "-1 (chosen)",
+	 .help = "GID table entry to use on every port."},
+	{"NCCL_IB_ROCE_VERSION_NUM", .group = HA_GROUP_NCCL, INT(ib_roce_version_num, 2, 1, 2),
+	 .help = "RoCE version preferred when the GID is chosen."},
+	{"NCCL_IB_ADDR_FAMILY", .group = HA_GROUP_NCCL,
+	 CHOICE(ib_addr_family, address_families, AF_INET),
+	 .help = "Address family preferred when the GID is chosen."},
+	{"NCCL_IB_ADDR_RANGE", .group = HA_GROUP_NCCL, CIDR(ib_addr_range), .default_text = "any",
+	 .help = "Address range (ADDRESS/BITS) preferred when the GID is chosen."},
+	{"NCCL_IB_TIMEOUT", .group = HA_GROUP_NCCL, INT(ib_timeout, -1, 0, 31),
+	 .default_text = "not set",
+	 .help = "Hardware retransmission timeout, 4.096 µs × 2^value, 0 for none; wins over HA_NCCL_QP_TIMEOUT."},
+	{"NCCL_IB_RETRY_CNT", .group = HA_GROUP_NCCL, INT(ib_retry_cnt, -1, 0, 7),
+	 .default_text = "not set",
+	 .help = "Hardware retransmissions before a queue pair fails; wins over HA_NCCL_QP_RETRY_CNT."},
+	{"NCCL_IB_PKEY", .group = HA_GROUP_NCCL, INT(ib_pkey, 0, 0, 65535),
+	 .help = "Index into the port's partition key table."},
+	{"NCCL_IB_SL", .group = HA_GROUP_NCCL, INT(ib_sl, -1, -1, 15),
+	 .default_text = "-1 (the communicator's traffic class, else 0)",
+	 .help = "InfiniBand service level."},
+	{"NCCL_IB_TC", .group = HA_GROUP_NCCL, INT(ib_tc, -1, -1, 255),
+	 .default_text = "-1 (the communicator's traffic class, else 0)",
+	 .help = "RoCE traffic class."},
+	{"NCCL_IB_AR_THRESHOLD", .group = HA_GROUP_NCCL, INT(ib_ar_threshold, 8192, 0, INT_MAX),
+	 .help = "With adaptive routing, messages above this many bytes send data and notice apart."},
+	{"NCCL_IB_ADAPTIVE_ROUTING", .group = HA_GROUP_NCCL, INT(ib_adaptive_routing, -2, -2, 1),
+	 .default_text = "-2 (1 on InfiniBand, 0 on RoCE)",
+	 .help = "Whether the fabric may reorder packets of one queue pair (1) or not (0)."},
+	{"NCCL_IB_USE_INLINE", .group = HA_GROUP_NCCL, BOOL(ib_use_inline, 0),
+	 .help = "1 sends small work requests inline."},
+	{"NCCL_IB_PCI_RELAXED_ORDERING", .group = HA_GROUP_NCCL,
+	 INT(ib_pci_relaxed_ordering, 2, 0, 2),
+	 .help = "PCI relaxed ordering of registered memory: 0 off, 1 on, 2 on where the device can."},
+	{"NCCL_IB_QPS_PER_CONNECTION", .group = HA_GROUP_NCCL, INT(ib_qps_per_connection, 1, 1, 16),
+	 .help = "Queue pairs per connection."},
+	{"NCCL_IB_SPLIT_DATA_ON_QPS", .group = HA_GROUP_NCCL, BOOL(ib_split_data_on_qps, 0),
+	 .help = "1 spreads each message over all queue pairs of the connection, 0 takes them in turn."},
+	{"NCCL_SOCKET_IFNAME", .group = HA_GROUP_NCCL, STRING(socket_ifname),
+	 .default_text = "chosen",
+	 .help = "Interface for connection set-up: a list of name prefixes; = in front asks for whole names, ^ excludes."},
+	{"NCCL_SOCKET_FAMILY", .group = HA_GROUP_NCCL,
+	 CHOICE(socket_family, address_families, AF_UNSPEC), .default_text = "any",
+	 .help = "Address family for connection set-up."},
+	{"NCCL_DEBUG", .group = HA_GROUP_NCCL,
+	 CHOICE(nccl_debug, debug_levels, HA_NCCL_DEBUG_NONE),
+	 .help = "Level of NCCL's log, which the plugin's lines go to."},
+	{"NCCL_DEBUG_SUBSYS", .group = HA_GROUP_NCCL, STRING(nccl_debug_subsys),
+	 .default_text = "NCCL's",
+	 .help = "Subsystems in NCCL's log; the plugin's lines are in INIT, NET and ENV."},
+};
+/* clang-format on */
+
+const size_t ha_config_nvars = sizeof ha_config_vars / sizeof ha_config_vars[0];
+
+_Static_assert(sizeof ha_config_vars / sizeof ha_config_vars[0] <= HA_CONFIG_MAX_VARS,
+	       "raise HA_CONFIG_MAX_VARS");

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The log: formats a line on the caller's stack and hands it to the sink or to stderr. */
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PREFIX	 "NET/HA : "
+#define LINE_MAX 1024 /* NCCL's own limit of a line */
+
+atomic_int ha_log_debug_level;
+
+static _Atomic(ha_log_sink_t) current_sink;
+static atomic_int stderr_level = HA_LOG_WARN;
+
+void ha_log_set_sink(ha_log_sink_t sink)
+{
+	atomic_store(&current_sink, sink);
+}
+
+void ha_log_set_stderr_level(enum ha_log_level level)
+{
+	atomic_store(&stderr_level, (int)level);
+}
+
+void ha_log_set_debug(int level)
+{
+	atomic_store_explicit(&ha_log_debug_level, level, memory_order_relaxed);
+}
+
+static void write_to_stderr(enum ha_log_level level, const char *text)
+{
+	static const char *const names[] = {
+	    [HA_LOG_WARN] = "WARN ",
+	    [HA_LOG_INFO] = "INFO ",
+	    [HA_LOG_TRACE] = "TRACE ",
+	};
+
+	/* One call, so that lines of several threads and processes do not mix. */
+	if ((int)level <= atomic_load(&stderr_level))
+		fprintf(stderr, "%s%s\n", names[level], text);
+}
+
+void ha_log_write(enum ha_log_level level, unsigned long subsys, const char *file, int line,
+		  const char *fmt, ...)
+{
+	int saved_errno = errno; /* callers log before they look at errno */
+	ha_log_sink_t sink = atomic_load(&current_sink);
+	char text[LINE_MAX] = PREFIX;
+	va_list args;
+	int length;
+
+	va_start(args, fmt);
+	length = vsnprintf(text + sizeof PREFIX - 1, sizeof text - (sizeof PREFIX - 1), fmt, args);
+	va_end(args);
+	if (length >= (int)(sizeof text - (sizeof PREFIX - 1)))
+		memcpy(text + sizeof text - 4, "...", 4);
+	if (sink)
+		sink(level, subsys, file, line, text);
+	else
+		write_to_stderr(level, text);
+	errno = saved_errno;
+}

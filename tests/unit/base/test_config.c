@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The configuration: defaults as documented, every type parsed, bad values replaced and reported
+ * once each, precedence of the timeouts, and documentation that matches the table.
+ */
+#include "../captured_log.h"
+#include "../cmocka_all.h"
+
+#include "base/config.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* A fake environment: NAME, VALUE pairs. */
+static const char *fake_env[32];
+
+static char *fake_getenv(const char *name)
+{
+	for (int i = 0; fake_env[i]; i += 2)
+		if (!strcmp(fake_env[i], name))
+			return (char *)(uintptr_t)fake_env[i + 1];
+	return NULL;
+}
+
+#define LOAD(config, ...)                                                                          \
+	do {                                                                                       \
+		const char *const pairs[] = {__VA_ARGS__};                                         \
+		memset(fake_env, 0, sizeof fake_env);                                              \
+		memcpy(fake_env, pairs, sizeof pairs);                                             \
+		capture_log();                                                                     \
+		ha_config_load(&(config), fake_getenv);                                            \
+	} while (0)
+
+static void defaults_are_the_documented_ones(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, NULL);
+	assert_int_equal(captured_warnings, 0);
+	assert_true(c.enable_backup);
+	assert_int_equal(c.heartbeat_ms, 200);
+	assert_int_equal(c.rto_ms, 1000);
+	assert_int_equal(c.max_retries, 10);
+	assert_false(c.enable_failback);
+	assert_int_equal(c.debug, 0);
+	assert_true(c.use_progress_thread);
+	assert_int_equal(c.poll_batch, 32);
+	assert_int_equal(c.idle_spin_threshold, 1000);
+	assert_int_equal(c.poll_standby_interval, 100);
+	assert_int_equal(c.test_max_poll, 32);
+	assert_int_equal(c.qp_timeout, 14);
+	assert_int_equal(c.qp_retry_cnt, 7);
+	assert_int_equal(c.expected_channels, 16);
+	assert_int_equal(c.wr_per_conn, 64);
+	assert_int_equal(c.max_recvs, 8);
+	assert_int_equal(c.completion, HA_COMPLETION_RC);
+	assert_false(c.disable);
+	assert_true(c.stats);
+	assert_string_equal(c.event_log, "");
+	assert_string_equal(c.ib_hca, "");
+	assert_int_equal(c.ib_gid_index, -1);
+	assert_int_equal(c.ib_roce_version_num, 2);
+	assert_int_equal(c.ib_addr_family, AF_INET);
+	assert_int_equal(c.ib_addr_range.family, AF_UNSPEC);
+	assert_int_equal(c.ib_ar_threshold, 8192);
+	assert_int_equal(c.ib_qps_per_connection, 1);
+	assert_int_equal(c.ib_pci_relaxed_ordering, 2);
+	assert_int_equal(c.socket_family, AF_UNSPEC);
+	assert_int_equal(c.rc_timeout, 14);
+	assert_int_equal(c.rc_retry_cnt, 7);
+	assert_int_equal(c.give_up_ms, 10000);
+}
+
+static void every_type_is_parsed(void **state)
+{
+	static const uint8_t ten[4] = {10, 1, 0, 0};
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, "HA_NCCL_ENABLE_BACKUP", "0", "HA_NCCL_RTO_MS", "0x20", "HA_NCCL_COMPLETION", "E2E",
+	     "NCCL_IB_HCA", "=mlx5_0:1,mlx5_2", "NCCL_IB_ADDR_RANGE", "10.1.0.0/16",
+	     "NCCL_SOCKET_FAMILY", "AF_INET6", "NCCL_DEBUG", "info");
+	assert_int_equal(captured_warnings, 0);
+	assert_false(c.enable_backup);
+	assert_int_equal(c.rto_ms, 32);
+	assert_int_equal(c.completion, HA_COMPLETION_E2E);
+	assert_string_equal(c.ib_hca, "=mlx5_0:1,mlx5_2");
+	assert_int_equal(c.ib_addr_range.family, AF_INET);
+	assert_memory_equal(c.ib_addr_range.addr, ten, 4);
+	assert_int_equal(c.ib_addr_range.prefix_len, 16);
+	assert_int_equal(c.socket_family, AF_INET6);
+	assert_int_equal(c.nccl_debug, HA_NCCL_DEBUG_INFO);
+	assert_int_equal(ha_config_origin(&c, "HA_NCCL_RTO_MS"), HA_ORIGIN_ENVIRONMENT);
+	assert_int_equal(ha_config_origin(&c, "HA_NCCL_HEARTBEAT_MS"), HA_ORIGIN_DEFAULT);
+
+	LOAD(c, "NCCL_IB_ADDR_RANGE", "fd00::/8");
+	assert_int_equal(c.ib_addr_range.family, AF_INET6);
+	assert_int_equal(c.ib_addr_range.addr[0], 0xfd);
+	assert_int_equal(c.ib_addr_range.prefix_len, 8);
+}
+
+static void empty_means_not_set(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, "HA_NCCL_RTO_MS", "", "NCCL_IB_HCA", "", "HA_NCCL_COMPLETION", "");
+	assert_int_equal(captured_warnings, 0);
+	assert_int_equal(c.rto_ms, 1000);
+	assert_int_equal(ha_config_origin(&c, "HA_NCCL_RTO_MS"), HA_ORIGIN_DEFAULT);
+}
+
+static void a_bad_value_is_one_warning_and_the_default(void **state)
+{
+	static const struct {
+		const char *name, *value;
+	} bad[] = {
+	    {"HA_NCCL_RTO_MS", "fast"},
+	    {"HA_NCCL_RTO_MS", "0"},
+	    {"HA_NCCL_RTO_MS", "-5"},
+	    {"HA_NCCL_RTO_MS", "600001"},
+	    {"HA_NCCL_RTO_MS", "99999999999999999999999999"},
+	    {"HA_NCCL_RTO_MS", "4294968296"}, /* 1000 modulo 2^32 */
+	    {"HA_NCCL_RTO_MS", "10s"},
+	    {"HA_NCCL_RTO_MS", " "},
+	    {"HA_NCCL_RTO_MS", "\xff\xfe"},
+	    {"HA_NCCL_ENABLE_BACKUP", "yes"},
+	    {"HA_NCCL_ENABLE_BACKUP", "2"},
+	    {"HA_NCCL_COMPLETION", "rce2e"},
+	    {"NCCL_IB_TIMEOUT", "32"},
+	    {"NCCL_IB_ADDR_RANGE", "10.0.0.0/33"},
+	    {"NCCL_IB_ADDR_RANGE", "10.0.0/8"},
+	    {"NCCL_IB_ADDR_RANGE", "/"},
+	    {"NCCL_IB_ADDR_RANGE", "fd00::/129"},
+	    {"NCCL_IB_ADDR_RANGE", "fd00::/"},
+	    {"NCCL_IB_ADDR_RANGE", "1:2:3:4:5:6:7:8:9:a:b:c:d:e:f:0:1:2:3:4:5:6/8"},
+	};
+	struct ha_config defaults, c;
+
+	(void)state;
+	LOAD(defaults, NULL);
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		LOAD(c, bad[i].name, bad[i].value);
+		assert_int_equal(captured_warnings, 1);
+		assert_true(logged(bad[i].name));
+		assert_true(logged("using the default, "));
+		assert_int_equal(ha_config_origin(&c, bad[i].name), HA_ORIGIN_INVALID);
+		assert_memory_equal(&c, &defaults, offsetof(struct ha_config, origin));
+	}
+	LOAD(c, "HA_NCCL_RTO_MS", "fast");
+	assert_true(logged("HA_NCCL_RTO_MS=fast"));
+	assert_true(logged("expected 1 to 600000"));
+	assert_true(logged("default, 1000"));
+}
+
+static void a_hostile_value_cannot_spoil_the_log(void **state)
+{
+	static char huge[1 << 20];
+	struct ha_config c;
+
+	(void)state;
+	memset(huge, 'A', sizeof huge - 1);
+	LOAD(c, "NCCL_IB_HCA", huge, "HA_NCCL_RTO_MS", huge, "HA_NCCL_COMPLETION",
+	     "rc\nNET/HA : all is well\x1b[2J%n%s");
+	assert_int_equal(captured_warnings, 3);
+	assert_string_equal(c.ib_hca, "");
+	assert_true(captured_length < 1500);
+	assert_null(strstr(captured_log, "\nNET/HA : all is well"));
+	assert_null(strchr(captured_log, '\x1b'));
+}
+
+static void the_longest_string_that_fits_is_taken_whole(void **state)
+{
+	char text[HA_CONFIG_STRING_MAX + 1];
+	struct ha_config c;
+
+	(void)state;
+	memset(text, 'x', sizeof text);
+	text[HA_CONFIG_STRING_MAX] = '\0';
+	LOAD(c, "NCCL_IB_HCA", text);
+	assert_int_equal(captured_warnings, 1);
+	text[HA_CONFIG_STRING_MAX - 1] = '\0';
+	LOAD(c, "NCCL_IB_HCA", text);
+	assert_int_equal(captured_warnings, 0);
+	assert_string_equal(c.ib_hca, text);
+}
+
+static void force_wins_over_nccls_timeout_which_wins_over_ours(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, "HA_NCCL_QP_TIMEOUT", "15");
+	assert_int_equal(c.rc_timeout, 15);
+	LOAD(c, "HA_NCCL_QP_TIMEOUT", "15", "NCCL_IB_TIMEOUT", "20");
+	assert_int_equal(c.rc_timeout, 20);
+	LOAD(c, "NCCL_IB_TIMEOUT", "0"); /* 0 is a value of its own: no timeout */
+	assert_int_equal(c.rc_timeout, 0);
+	LOAD(c, "HA_NCCL_QP_TIMEOUT", "15", "NCCL_IB_TIMEOUT", "20", "HA_NCCL_FORCE_IB_TIMEOUT",
+	     "16");
+	assert_int_equal(c.rc_timeout, 16);
+	LOAD(c, "NCCL_IB_TIMEOUT", "20", "HA_NCCL_FORCE_IB_TIMEOUT", "77");
+	assert_int_equal(c.rc_timeout, 20);
+	LOAD(c, "HA_NCCL_QP_RETRY_CNT", "3");
+	assert_int_equal(c.rc_retry_cnt, 3);
+	LOAD(c, "HA_NCCL_QP_RETRY_CNT", "3", "NCCL_IB_RETRY_CNT", "0");
+	assert_int_equal(c.rc_retry_cnt, 0);
+}
+
+static void outage_deadline_is_the_product_unless_set(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, "HA_NCCL_MAX_RETRIES", "3", "HA_NCCL_RTO_MS", "500");
+	assert_int_equal(c.give_up_ms, 1500);
+	LOAD(c, "HA_NCCL_MAX_RETRIES", "3", "HA_NCCL_OUTAGE_MS", "60000");
+	assert_int_equal(c.give_up_ms, 60000);
+	LOAD(c, "HA_NCCL_MAX_RETRIES", "1000000", "HA_NCCL_RTO_MS", "600000");
+	assert_int_equal(c.give_up_ms, INT32_MAX);
+}
+
+static void a_misspelt_variable_is_named_with_the_right_one(void **state)
+{
+	char *env[] = {(char[]){"HA_NCCL_HEARTBEET_MS=1"},
+		       (char[]){"HA_NCCL_RTO_MS=1"},
+		       (char[]){"PATH=/bin"},
+		       (char[]){"HA_NCCL_=1"},
+		       (char[]){"HA_NCCL_ZZZZZZZZZZ"},
+		       NULL};
+
+	(void)state;
+	capture_log();
+	assert_int_equal(ha_config_warn_unknown(env), 3);
+	assert_int_equal(captured_warnings, 3);
+	assert_true(logged("HA_NCCL_HEARTBEET_MS"));
+	assert_true(logged("did you mean HA_NCCL_HEARTBEAT_MS?"));
+	assert_false(logged("PATH"));
+	assert_false(logged("HA_NCCL_RTO_MS="));
+}
+
+static void what_was_set_is_logged_and_what_is_idle_is_said(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, "HA_NCCL_POLL_BATCH", "16", "HA_NCCL_RTO_MS", "junk", "HA_NCCL_DEBUG", "2");
+	capture_log();
+	ha_config_log(&c);
+	assert_true(logged("HA_NCCL_POLL_BATCH set by environment to 16"));
+	assert_true(logged("HA_NCCL_DEBUG set by environment to 2"));
+	assert_false(logged("HA_NCCL_RTO_MS"));
+}
+
+static void values_print_the_way_they_are_set(void **state)
+{
+	struct ha_config c, again;
+	char text[HA_CONFIG_STRING_MAX];
+
+	(void)state;
+	LOAD(c, "HA_NCCL_COMPLETION", "e2e", "NCCL_IB_ADDR_RANGE", "fd00::/8", "NCCL_SOCKET_IFNAME",
+	     "^lo", "HA_NCCL_STATS", "0", "NCCL_IB_AR_THRESHOLD", "1");
+	for (size_t i = 0; i < ha_config_nvars; i++) {
+		const struct ha_config_var *var = &ha_config_vars[i];
+
+		if (ha_config_origin(&c, var->name) != HA_ORIGIN_ENVIRONMENT)
+			continue;
+		ha_config_value_text(&c, var, text, sizeof text);
+		assert_string_equal(text, fake_getenv(var->name));
+	}
+	again = c;
+	assert_memory_equal(&again, &c, sizeof c);
+}
+
+/* Two rows on one field, or a row whose default its own parser refuses, are slips of the table. */
+static void the_table_is_consistent(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ha_config_nvars; i++) {
+		const struct ha_config_var *var = &ha_config_vars[i];
+
+		assert_non_null(var->name);
+		assert_non_null(var->help);
+		assert_null(strchr(var->help, '\n'));
+		assert_null(strchr(var->help, '|'));
+		assert_ptr_equal(ha_config_find(var->name), var);
+		for (size_t j = 0; j < i; j++)
+			assert_int_not_equal(ha_config_vars[j].offset, var->offset);
+		if (var->type == HA_TYPE_CHOICE)
+			assert_non_null(var->choices);
+		if (var->type == HA_TYPE_INT && !var->default_text) {
+			assert_true(var->default_value >= var->min);
+			assert_true(var->default_value <= var->max);
+		}
+	}
+}
+
+static void documentation_is_up_to_date(void **state)
+{
+	char *generated = NULL, *written;
+	size_t size = 0, got;
+	FILE *out = open_memstream(&generated, &size);
+	FILE *in = fopen(HA_SOURCE_DIR "/docs/configuration.md", "r");
+
+	(void)state;
+	assert_non_null(out);
+	assert_non_null(in);
+	ha_config_write_markdown(out);
+	fclose(out);
+	written = calloc(1, size + 2);
+	got = fread(written, 1, size + 1, in);
+	fclose(in);
+	if (got != size || memcmp(written, generated, size) != 0)
+		fail_msg("docs/configuration.md is out of date: run 'ninja update-docs'");
+	free(written);
+	free(generated);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(defaults_are_the_documented_ones),
+	    cmocka_unit_test(every_type_is_parsed),
+	    cmocka_unit_test(empty_means_not_set),
+	    cmocka_unit_test(a_bad_value_is_one_warning_and_the_default),
+	    cmocka_unit_test(a_hostile_value_cannot_spoil_the_log),
+	    cmocka_unit_test(the_longest_string_that_fits_is_taken_whole),
+	    cmocka_unit_test(force_wins_over_nccls_timeout_which_wins_over_ours),
+	    cmocka_unit_test(outage_deadline_is_the_product_unless_set),
+	    cmocka_unit_test(a_misspelt_variable_is_named_with_the_right_one),
+	    cmocka_unit_test(what_was_set_is_logged_and_what_is_idle_is_said),
+	    cmocka_unit_test(values_print_the_way_they_are_set),
+	    cmocka_unit_test(the_table_is_consistent),
+	    cmocka_unit_test(documentation_is_up_to_date),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
