@@ -35,16 +35,17 @@ struct ha_nic {
 	int numa_node;	    /* -1 unknown */
 	struct ibv_context *ctx;
 	struct ibv_device_attr attr;
-	uint64_t guid; /* system image GUID in host order: one per chip */
-	bool relaxed_ordering;
-	bool dmabuf;  /* ibv_reg_dmabuf_mr works here (probed once) */
-	bool peermem; /* a peer-memory module for GPUs is loaded */
+	uint64_t guid;	       /* system image GUID in host order: one per chip */
+	bool relaxed_ordering; /* wanted by the configuration and accepted by the device */
+	bool dmabuf;	       /* ibv_reg_dmabuf_mr works here (probed once) */
+	bool peermem;	       /* a peer-memory module for GPUs is loaded */
 
-	/* The shared PD, made on first use. Guarded by pd_lock. */
+	/* The shared PD, made on first use, and its registrations: memory/'s, guarded by pd_lock.
+	 */
 	pthread_mutex_t pd_lock;
 	struct ibv_pd *pd;
 	int pd_users;
-	struct ha_mr_cache *mr_cache; /* memory/: lives as long as the PD */
+	struct ha_mr_cache *mr_cache; /* lives as long as the PD */
 
 	/* Written by the async-event reader, read by anyone. */
 	atomic_bool fatal;
@@ -57,7 +58,9 @@ struct ha_port {
 	uint8_t port_num;
 	int speed_mbps;
 	enum ibv_mtu mtu;
-	uint8_t link_layer; /* IBV_LINK_LAYER_* */
+	uint8_t link_layer;    /* IBV_LINK_LAYER_* */
+	uint16_t pkey_index;   /* NCCL_IB_PKEY where the port has it, else 0 */
+	bool adaptive_routing; /* NCCL_IB_ADAPTIVE_ROUTING, or by link layer */
 	int max_comms;
 
 	/* Address. Rewritten by ha_port_refresh after a GID or LID change; guarded by addr_lock. */
@@ -66,17 +69,20 @@ struct ha_port {
 	uint8_t sm_sl;
 	int gid_index;
 	union ibv_gid gid;
-	uint32_t active_gen; /* bumped by each refresh */
+	uint32_t addr_gen; /* counts changes of the address */
 
 	/* Written by the async-event reader, read by anyone: enum ibv_port_state. */
 	atomic_int state;
 };
 
 struct ha_device_set {
-	const struct ha_config *config;
+	/* Constant after discovery. */
+	const struct ha_config *config; /* the caller's; outlives the set */
 	int nnics, nports;
 	struct ha_nic nics[HA_MAX_NICS];
 	struct ha_port ports[HA_MAX_PORTS];
+
+	/* Set by the owner before anyone reads events. */
 	void (*on_event)(void *arg, const struct ibv_async_event *event, struct ha_nic *nic);
 	void *on_event_arg;
 };
@@ -87,6 +93,7 @@ struct ha_port_addr {
 	uint8_t sm_sl;
 	int gid_index;
 	union ibv_gid gid;
+	uint32_t addr_gen;
 	enum ibv_mtu mtu;
 	uint8_t link_layer;
 };
@@ -99,16 +106,15 @@ struct ha_port_addr {
 ha_result_t ha_device_set_open(const struct ha_config *config,
 			       struct ha_device_set **out) HA_MUST_CHECK;
 
-/* Closes contexts; every PD user must be gone. NULL is fine. */
+/* Closes contexts. PDs must be gone (memory/: ha_memory_close). NULL is fine. */
 void ha_device_set_close(struct ha_device_set *set);
-
-/* The NIC's shared PD, created on first use, with its registration cache. Pair with _put. */
-ha_result_t ha_nic_pd_get(struct ha_nic *nic, struct ibv_pd **pd) HA_MUST_CHECK;
-void ha_nic_pd_put(struct ha_nic *nic);
 
 void ha_port_addr(struct ha_port *port, struct ha_port_addr *out);
 
-/* Reads port attributes and the GID table again (after GID_CHANGE, LID_CHANGE, PORT_ACTIVE). */
+/*
+ * Reads port attributes and the GID table again (after GID_CHANGE, LID_CHANGE, PORT_ACTIVE). The
+ * same GID is kept when it is still there, at whatever index; otherwise one is chosen anew.
+ */
 ha_result_t ha_port_refresh(struct ha_port *port) HA_MUST_CHECK;
 
 /*

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory registrations.
+ * Protection domains and memory registrations.
  *
  * NCCL registers a buffer once and gets one handle: struct ha_mr. Verbs register per protection
  * domain, and a connection may move to a path on another NIC: so an ha_mr remembers what was
  * registered and holds a per-NIC slot, filled for the primary at once and for another NIC the
  * first time a path on it needs the buffer.
  *
- * Below it, each NIC has a page-granular, reference-counted cache shared by all connections, with
- * LRU eviction of unreferenced entries above a cap. regMr and deregMr may race isend and test.
+ * Below it, each NIC has a page-granular, reference-counted cache shared by all connections: one
+ * verbs registration serves every handle whose pages it covers. regMr and deregMr may race isend
+ * and test.
+ *
+ * A registration ends with its last handle. Keeping it for a later use of the same address would
+ * be wrong: nothing tells us that the memory behind the address was unmapped and mapped anew, and
+ * the NIC would go on reading and writing the old pages.
  */
 #ifndef HA_MEMORY_MR_H
 #define HA_MEMORY_MR_H
@@ -21,27 +26,57 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The values of NCCL_PTR_HOST, _CUDA and _DMABUF. */
 enum ha_mem_type { HA_MEM_HOST = 1, HA_MEM_CUDA = 2, HA_MEM_DMABUF = 4 };
 
+/*
+ * ORed to a type: writes to this memory must become visible in order, so no relaxed ordering.
+ * For memory that a CPU polls while a NIC writes it.
+ */
+#define HA_MEM_STRICT_ORDER 0x100
+
+struct ha_mr_entry;
+
 struct ha_mr {
+	/* Constant. */
 	uintptr_t addr;
 	size_t length;
-	enum ha_mem_type type;
+	int type;      /* enum ha_mem_type | HA_MEM_STRICT_ORDER */
 	int dmabuf_fd; /* our own dup, -1 when none: NCCL closes its copy at once */
 	uint64_t dmabuf_offset;
 	struct ha_device_set *set;
-	/* One slot per NIC; release-stored once, never changed until deregistration. */
+
+	/* One slot per NIC; stored once by whoever registers there first, then constant. */
 	_Atomic(struct ibv_mr *) on_nic[HA_MAX_NICS];
+	struct ha_mr_entry *entry[HA_MAX_NICS]; /* cache entry behind on_nic */
 };
+
+/* ---- protection domains --------------------------------------------------------------------- */
+
+/*
+ * The NIC's shared PD, created on first use, with its registration cache. Every connection and
+ * every registration on the NIC holds it. Pair with _put. Any thread.
+ */
+ha_result_t ha_nic_pd_get(struct ha_nic *nic, struct ibv_pd **pd) HA_MUST_CHECK;
+void ha_nic_pd_put(struct ha_nic *nic);
+
+/*
+ * Ends every PD and every registration that was never given back (a job that aborts leaves some),
+ * before ha_device_set_close. QPs and CQs must be gone; handles left over must not be used after.
+ */
+void ha_memory_close(struct ha_device_set *set);
+
+/* ---- registrations -------------------------------------------------------------------------- */
 
 /*
  * Registers [addr, addr+length) on `nic` and returns a handle the caller must give back to
- * ha_mr_deregister. The NIC's PD must be held (ha_nic_pd_get). fd is used for HA_MEM_DMABUF only
- * and stays the caller's. Any thread.
+ * ha_mr_deregister. type: enum ha_mem_type, with HA_MEM_STRICT_ORDER or without. fd >= 0: the
+ * memory is a dmabuf, whatever the type (NCCL says CUDA); fd stays the caller's. offset: where in
+ * the dmabuf addr lies, or, as NCCL's own transport takes it, where the page of addr lies. Any
+ * thread.
  */
-ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *addr,
-			   size_t length, enum ha_mem_type type, uint64_t offset, int fd,
-			   struct ha_mr **out) HA_MUST_CHECK;
+ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *addr, size_t length,
+			   int type, uint64_t offset, int fd, struct ha_mr **out) HA_MUST_CHECK;
 
 /* Registers on another NIC if it is not yet; slow path of ha_mr_on. Any thread. */
 ha_result_t ha_mr_register_on(struct ha_mr *mr, struct ha_nic *nic,
@@ -54,8 +89,7 @@ void ha_mr_deregister(struct ha_mr *mr);
 static inline ha_result_t HA_MUST_CHECK ha_mr_on(struct ha_mr *mr, struct ha_nic *nic,
 						 struct ibv_mr **out)
 {
-	struct ibv_mr *found =
-		atomic_load_explicit(&mr->on_nic[nic->index], memory_order_acquire);
+	struct ibv_mr *found = atomic_load_explicit(&mr->on_nic[nic->index], memory_order_acquire);
 
 	if (__builtin_expect(found != NULL, 1)) {
 		*out = found;
@@ -64,10 +98,7 @@ static inline ha_result_t HA_MUST_CHECK ha_mr_on(struct ha_mr *mr, struct ha_nic
 	return ha_mr_register_on(mr, nic, out);
 }
 
-/* Cache of one NIC; made and destroyed by ha_nic_pd_get and ha_nic_pd_put. */
-struct ha_mr_cache *ha_mr_cache_new(struct ha_nic *nic);
-void ha_mr_cache_free(struct ha_mr_cache *cache);
-/* Registrations held by verbs right now, for statistics and leak tests. */
-int ha_mr_cache_entries(struct ha_mr_cache *cache);
+/* Registrations the NIC's verbs hold right now, for statistics and leak tests. */
+int ha_nic_mr_count(struct ha_nic *nic);
 
 #endif
