@@ -1,0 +1,243 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What the scripts of this folder share: finding and installing what is missing, configuring and
+# building a preset, progress lines. Sourced, never run. Works from any directory, without a
+# terminal, without stdin, and without root as long as nothing has to be installed.
+
+HA_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+HA_START=$SECONDS
+HA_JOBS=${HA_JOBS:-$(nproc 2>/dev/null || echo 2)}
+export LC_ALL=C
+exec </dev/null
+
+# ---- progress lines ---------------------------------------------------------------------------
+
+if [ -t 1 ]; then HA_TTY=1; else HA_TTY=; fi
+
+say() { printf '[%4ds] %s\n' $((SECONDS - HA_START)) "$*"; }
+die() {
+	printf '%s: %s\n' "${0##*/}" "$*" >&2
+	exit 1
+}
+
+# step TEXT LOG COMMAND...: runs a command with its output in LOG. One line when it is done; on a
+# terminal the line counts the seconds meanwhile. On failure the end of LOG is shown.
+step() {
+	local text=$1 log=$2 began=$SECONDS pid rc=0
+	shift 2
+	mkdir -p "$(dirname "$log")"
+	if [ -n "$HA_TTY" ]; then
+		"$@" >"$log" 2>&1 &
+		pid=$!
+		while kill -0 "$pid" 2>/dev/null; do
+			printf '\r[%4ds] %s … %ds' $((SECONDS - HA_START)) "$text" $((SECONDS - began))
+			sleep 0.2
+		done
+		wait "$pid" || rc=$?
+		printf '\r\033[K'
+	else
+		"$@" >"$log" 2>&1 || rc=$?
+	fi
+	if [ "$rc" -eq 0 ]; then
+		say "$text: done in $((SECONDS - began)) s"
+	else
+		say "$text: FAILED after $((SECONDS - began)) s (status $rc); the end of $log:"
+		tail -n 40 "$log" | sed 's/^/        /'
+	fi
+	return "$rc"
+}
+
+# ---- packages ---------------------------------------------------------------------------------
+
+# One line each: use | Debian and Ubuntu package | Fedora package | shell probe | what for.
+# A probe asks for the thing itself, not for the package, so that any origin will do. Uses: build
+# (no build without it), test and demo (needed there), extra (a test that needs it says that it
+# skips).
+ha_packages() {
+	cat <<-'TABLE'
+		build|gcc|gcc|has cc|the C compiler
+		build|libc6-dev|glibc-devel|header stdio.h|the C library's headers
+		build|cmake|cmake|has cmake|the build
+		build|ninja-build|ninja-build|has ninja|the build
+		build|libibverbs-dev|rdma-core-devel|header infiniband/verbs.h|the verbs interface
+		build|libjansson-dev|jansson-devel|header jansson.h|JSON in the tools
+		build|libcmocka-dev|libcmocka-devel|header stdarg.h stddef.h setjmp.h stdint.h cmocka.h|unit tests
+		test|python3|python3|has python3|the test of scripts/gpu-bench
+		extra|ibverbs-utils|libibverbs-utils|has ibv_devinfo|programs the simulated fabric must run unmodified
+		extra|perftest|perftest|has ib_write_bw|programs the simulated fabric must run unmodified
+		extra|clang-14|clang|has clang-14 clang|a second compiler, and the fuzzers
+		extra|clang-format-14|clang-tools-extra|has clang-format-14|the format check
+		extra|cppcheck|cppcheck|has cppcheck|static analysis
+		extra|shellcheck|ShellCheck|has shellcheck|the check of these scripts
+		demo|gnuplot-nox|gnuplot|has gnuplot|the plot
+	TABLE
+}
+
+# Any of these commands exists.
+has() {
+	local name
+	for name; do command -v "$name" >/dev/null 2>&1 && return 0; done
+	return 1
+}
+
+# The compiler finds these headers. Without a compiler there is nothing to ask: then the package
+# manager's word counts.
+header() {
+	has cc || return 1
+	printf '#include <%s>\n' "$@" | cc -E -x c - >/dev/null 2>&1
+}
+
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+apt_lists_are_fresh() {
+	[ -n "$(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' -mtime -3 -print -quit 2>/dev/null)" ]
+}
+
+# Retries while another process holds apt's locks, for at most five minutes.
+apt_get() {
+	local tries rc=0
+	for tries in $(seq 30); do
+		rc=0
+		as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+			apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@" \
+			>"$HA_APT_LOG.try" 2>&1 || rc=$?
+		cat "$HA_APT_LOG.try"
+		[ "$rc" -ne 0 ] && grep -q 'Could not get lock\|is held by process' "$HA_APT_LOG.try" || break
+		echo "apt is in use by another process; attempt $tries, trying again in 10 s"
+		sleep 10
+	done
+	rm -f "$HA_APT_LOG.try"
+	return "$rc"
+}
+
+apt_install() {
+	apt_lists_are_fresh || apt_get update || return
+	apt_get install -y --no-install-recommends "$@" && return
+	echo "trying again with fresh package lists"
+	apt_get update && apt_get install -y --no-install-recommends "$@"
+}
+
+# need_packages USE...: installs what is missing for these uses. Returns non-zero only if something
+# other than an extra is missing afterwards.
+need_packages() {
+	local uses=" $* " use deb rpm probe why extra_rc=0
+	local required=() extras=() fedora=() whys=()
+	while IFS='|' read -r use deb rpm probe why; do
+		[[ $uses == *" $use "* ]] || continue
+		$probe && continue
+		if [ "$use" = extra ]; then extras+=("$deb"); else required+=("$deb"); fi
+		fedora+=("$rpm")
+		whys+=("$(printf '%-16s %s' "$deb" "$why")")
+	done < <(ha_packages)
+	[ ${#whys[@]} -gt 0 ] || {
+		say "packages: nothing to install"
+		return 0
+	}
+
+	say "packages missing here:"
+	printf '          %s\n' "${whys[@]}"
+	if ! has apt-get; then
+		[ ${#required[@]} -eq 0 ] && return 0
+		echo "This script installs packages on Debian and Ubuntu only. On Fedora and its relatives:"
+		echo "    sudo dnf install ${fedora[*]}"
+		return 1
+	fi
+	if [ "$(id -u)" -ne 0 ] && ! has sudo; then
+		echo "Not root, and there is no sudo. As root, run:"
+		echo "    apt-get update && apt-get install -y --no-install-recommends ${required[*]} ${extras[*]}"
+		[ ${#required[@]} -eq 0 ]
+		return
+	fi
+
+	HA_APT_LOG=$(mktemp "${TMPDIR:-/tmp}/nccl-ha-apt.XXXXXX")
+	if [ "$(id -u)" -ne 0 ]; then
+		say "installing them needs root: sudo may ask for your password"
+		sudo -v </dev/tty 2>/dev/null || sudo -n true || {
+			rm -f "$HA_APT_LOG"
+			echo "sudo refused. As root: apt-get install -y --no-install-recommends ${required[*]} ${extras[*]}"
+			[ ${#required[@]} -eq 0 ]
+			return
+		}
+	fi
+	# All at once is fastest; an extra that this release of the system lacks must not stop the rest.
+	if ! step "installing $((${#required[@]} + ${#extras[@]})) packages" "$HA_APT_LOG" \
+		apt_install "${required[@]}" "${extras[@]}"; then
+		if [ ${#required[@]} -gt 0 ] && [ ${#extras[@]} -gt 0 ]; then
+			step "installing the required ones alone" "$HA_APT_LOG" apt_install "${required[@]}" || return 1
+		elif [ ${#required[@]} -gt 0 ]; then
+			return 1
+		fi
+		for deb in "${extras[@]}"; do
+			step "installing $deb" "$HA_APT_LOG" apt_install "$deb" || extra_rc=1
+		done
+		[ "$extra_rc" -eq 0 ] || say "going on: the tests that need these say that they skip"
+	fi
+	rm -f "$HA_APT_LOG"
+}
+
+# ---- building ---------------------------------------------------------------------------------
+
+# preset_dir PRESET: where it builds. preset_args PRESET: the same settings as CMakePresets.json,
+# for CMake before 3.21, which does not read presets of that version.
+preset_dir() {
+	case $1 in
+	release) echo "$HA_ROOT/build" ;;
+	*) echo "$HA_ROOT/build-$1" ;;
+	esac
+}
+
+preset_args() {
+	case $1 in
+	release) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo" ;;
+	debug) echo "-DCMAKE_BUILD_TYPE=Debug" ;;
+	asan) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_SANITIZE=address,undefined" ;;
+	tsan) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_SANITIZE=thread" ;;
+	clang) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER=$(clang_name)" ;;
+	*) die "no preset is called $1" ;;
+	esac
+}
+
+clang_name() {
+	local name
+	for name in clang clang-14; do has "$name" && echo "$name" && return; done
+	return 1
+}
+
+cmake_reads_presets() {
+	local version
+	version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
+	[ "$(printf '%s\n3.21\n' "$version" | sort -V | head -n1)" = 3.21 ]
+}
+
+configure_preset() {
+	local preset=$1 dir args
+	dir=$(preset_dir "$preset")
+	cd "$HA_ROOT" || return
+	# A build folder that was made for another place (a moved or copied tree) cannot be reused.
+	if [ -f "$dir/CMakeCache.txt" ] &&
+		! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$HA_ROOT" "$dir/CMakeCache.txt"; then
+		rm -rf "$dir/CMakeCache.txt" "$dir/CMakeFiles"
+	fi
+	if cmake_reads_presets && { [ "$preset" != clang ] || has clang; }; then
+		cmake --preset "$preset"
+	else
+		read -ra args < <(preset_args "$preset")
+		cmake -S . -B "$dir" -G Ninja -DCMAKE_EXPORT_COMPILE_COMMANDS=ON "${args[@]}"
+	fi
+}
+
+# build_preset PRESET: configured if it must be (ninja itself sees changes of CMakeLists.txt), then
+# built. The log is DIR/build.log.
+build_preset() {
+	local preset=$1 dir
+	dir=$(preset_dir "$preset")
+	if [ ! -f "$dir/build.ninja" ] || [ "$HA_ROOT/CMakePresets.json" -nt "$dir/build.ninja" ] ||
+		! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$HA_ROOT" "$dir/CMakeCache.txt" 2>/dev/null; then
+		step "$preset: configure" "$dir/configure.log" configure_preset "$preset" || return
+		touch "$dir/build.ninja"
+	fi
+	step "$preset: build" "$dir/build.log" cmake --build "$dir" -j "$HA_JOBS"
+}
