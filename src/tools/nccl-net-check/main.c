@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nccl-net-check: does a network plugin keep NCCL's contract? Loads any plugin, runs every rule
+ * of table.c on each API version it exports, prints a line per rule.
+ */
+#include "report.h"
+
+#include <argp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define EXIT_BROKEN 1 /* a rule failed */
+#define EXIT_USAGE  2 /* nothing could be checked */
+#define MAX_NAMES   64
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define DEFAULT_TIME_SCALE 4
+#else
+#define DEFAULT_TIME_SCALE 1
+#endif
+
+const char *argp_program_version = "nccl-net-check " HA_VERSION;
+
+struct arguments {
+	struct check_options opt;
+	int api; /* 0: every version the plugin exports; -1: the newest */
+	const char *json;
+	const char *rules[MAX_NAMES];
+	int rule_count;
+	bool list, markdown;
+};
+
+enum {
+	KEY_API = 256,
+	KEY_JSON,
+	KEY_RULE,
+	KEY_LIST,
+	KEY_MARKDOWN,
+	KEY_QUICK,
+	KEY_CYCLES,
+	KEY_DEV,
+	KEY_SCALE,
+	KEY_SIMVERBS,
+	KEY_FABRIC
+};
+
+static const struct argp_option options[] = {
+    {"plugin", 'p', "NAME|PATH", 0, "the plugin: NAME for libnccl-net-NAME.so, or a path", 0},
+    {"api", KEY_API, "vN|newest|all", 0, "API version (default: all that it exports)", 0},
+    {"rule", KEY_RULE, "NAME", 0, "only this rule; may be given several times", 0},
+    {"list", KEY_LIST, NULL, 0, "list the rules and exit", 0},
+    {"json", KEY_JSON, "FILE", 0, "also write the results as JSON", 0},
+    {"quick", KEY_QUICK, NULL, 0, "leave out the rules that move gigabytes", 0},
+    {"cycles", KEY_CYCLES, "N", 0, "connect/transfer/close cycles of rule leaks (default 60)", 0},
+    {"dev", KEY_DEV, "N", 0, "the device for rules that need only one (default 0)", 0},
+    {"time-scale", KEY_SCALE, "N", 0, "multiply all time limits, for slow machines", 0},
+    {"markdown", KEY_MARKDOWN, NULL, 0, "print the contract as Markdown and exit", 0},
+    {0},
+};
+
+static int number(const char *text, const char *what, int least, struct argp_state *state)
+{
+	char *end;
+	long value = strtol(text, &end, 10);
+
+	if (end == text || *end || value < least || value > 1000000000)
+		argp_error(state, "%s: '%s' is not a number of at least %d", what, text, least);
+	return (int)value;
+}
+
+static const struct rule *find_rule(const char *name)
+{
+	for (size_t i = 0; i < check_rule_count; i++)
+		if (strcmp(check_rules[i].name, name) == 0)
+			return &check_rules[i];
+	return NULL;
+}
+
+static int parse_api(const char *text, struct argp_state *state)
+{
+	if (strcmp(text, "all") == 0)
+		return 0;
+	int api = np_parse_api(text);
+	if (api < 0)
+		argp_error(state, "--api: '%s' is none of v%d … v%d, newest, all", text,
+			   NP_API_OLDEST, NP_API_NEWEST);
+	return api == 0 ? -1 : api;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	struct arguments *a = state->input;
+
+	switch (key) {
+	case 'p':
+		a->opt.plugin = arg;
+		break;
+	case KEY_API:
+		a->api = parse_api(arg, state);
+		break;
+	case KEY_RULE:
+		if (!find_rule(arg))
+			argp_error(state, "--rule: no rule '%s'; --list names them", arg);
+		if (a->rule_count == MAX_NAMES)
+			argp_error(state, "--rule: too many");
+		a->rules[a->rule_count++] = arg;
+		break;
+	case KEY_LIST:
+		a->list = true;
+		break;
+	case KEY_JSON:
+		a->json = arg;
+		break;
+	case KEY_QUICK:
+		a->opt.quick = true;
+		break;
+	case KEY_CYCLES:
+		a->opt.cycles = number(arg, "--cycles", 2, state);
+		break;
+	case KEY_DEV:
+		a->opt.dev = number(arg, "--dev", 0, state);
+		break;
+	case KEY_SCALE:
+		a->opt.time_scale = number(arg, "--time-scale", 1, state);
+		break;
+	case KEY_MARKDOWN:
+		a->markdown = true;
+		break;
+	case ARGP_KEY_ARG:
+		if (a->opt.plugin)
+			argp_error(state, "one plugin at a time: '%s' is too many", arg);
+		a->opt.plugin = arg;
+		break;
+	case ARGP_KEY_END:
+		if (!a->opt.plugin && !a->list && !a->markdown)
+			argp_error(state, "which plugin? --plugin NAME or a path");
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+/* ---- what the plugin is ------------------------------------------------------------------- */
+
+struct identity {
+	unsigned versions;
+	char name[64];
+	char path[512];
+};
+
+/* Loads the plugin in a process of its own, so that this one stays untouched by it. */
+static bool identify(const char *plugin, struct identity *id)
+{
+	int wire[2];
+
+	if (pipe(wire) != 0)
+		return false;
+	pid_t pid = fork();
+	if (pid == 0) {
+		char err[1024];
+		close(wire[0]);
+		struct np_plugin *p = np_open(plugin, 0, err, sizeof(err));
+		if (!p) {
+			fprintf(stderr, "nccl-net-check: %s\n", err);
+			_exit(EXIT_USAGE);
+		}
+		id->versions = np_versions(p);
+		snprintf(id->name, sizeof(id->name), "%s", np_name(p));
+		snprintf(id->path, sizeof(id->path), "%s", np_path(p));
+		_exit(write(wire[1], id, sizeof(*id)) == (ssize_t)sizeof(*id) ? 0 : EXIT_USAGE);
+	}
+	close(wire[1]);
+	ssize_t n = pid > 0 ? read(wire[0], id, sizeof(*id)) : -1;
+	close(wire[0]);
+	if (pid > 0)
+		waitpid(pid, NULL, 0);
+	return n == (ssize_t)sizeof(*id);
+}
+
+/* ---- the run ------------------------------------------------------------------------------ */
+
+static bool wanted(const struct arguments *a, const struct rule *rule)
+{
+	if (a->rule_count == 0)
+		return !(a->opt.quick && (rule->flags & RULE_SLOW));
+	for (int i = 0; i < a->rule_count; i++)
+		if (strcmp(a->rules[i], rule->name) == 0)
+			return true;
+	return false;
+}
+
+static size_t run_version(const struct arguments *a, int api, struct check_result *results)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < check_rule_count; i++) {
+		const struct rule *rule = &check_rules[i];
+		if (!wanted(a, rule) || !rule_applies(rule, api))
+			continue;
+		check_run_rule(rule, api, &a->opt, &results[count]);
+		report_line(&results[count]);
+		count++;
+	}
+	return count;
+}
+
+static int run(const struct arguments *a)
+{
+	struct identity id = {0};
+	char versions[64];
+	size_t count = 0;
+
+	if (!identify(a->opt.plugin, &id)) {
+		fprintf(stderr, "nccl-net-check: '%s' cannot be checked\n", a->opt.plugin);
+		return EXIT_USAGE;
+	}
+	printf("%s: \"%s\", versions %s\n", id.path, id.name,
+	       np_versions_text(id.versions, versions, sizeof(versions)));
+	struct check_result *results =
+	    calloc(check_rule_count * (NP_API_NEWEST - NP_API_OLDEST + 1), sizeof(*results));
+	if (!results)
+		return EXIT_USAGE;
+	for (int api = NP_API_NEWEST; api >= NP_API_OLDEST; api--) {
+		if (!(id.versions & 1u << api) || (a->api > 0 && a->api != api))
+			continue;
+		count += run_version(a, api, results + count);
+		if (a->api < 0)
+			break;
+	}
+	int failed = report_summary(results, count);
+	int status = failed ? EXIT_BROKEN : 0;
+	if (count == 0) {
+		fprintf(stderr, "nccl-net-check: no rule applies to what was asked for\n");
+		status = EXIT_USAGE;
+	}
+	if (a->json && !report_json(a->json, id.path, id.name, results, count))
+		status = EXIT_USAGE;
+	free(results);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {
+	    .options = options,
+	    .parser = parse_option,
+	    .args_doc = "[PLUGIN]",
+	    .doc = "Checks an NCCL network plugin against the contract that NCCL relies on."};
+	struct arguments a = {.opt = {.cycles = 60, .time_scale = DEFAULT_TIME_SCALE}};
+
+	argp_err_exit_status = EXIT_USAGE;
+	argp_parse(&argp, argc, argv, 0, NULL, &a);
+	if (a.list)
+		report_list();
+	else if (a.markdown)
+		report_markdown(stdout);
+	else
+		return run(&a);
+	return 0;
+}

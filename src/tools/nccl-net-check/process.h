@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kernel says about this process: the things a plugin can leak. */
+#ifndef CHECK_PROCESS_H
+#define CHECK_PROCESS_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+int process_threads(void);
+int process_fds(void);
+long process_rss_kib(void);
+/* Bytes handed out by malloc; 0 where the allocator does not say. */
+size_t process_heap(void);
+int process_map_count(void);
+/* Is this file mapped? */
+bool process_maps(const char *path);
+/* Addresses of the TCP sockets this process listens on; returns how many (at most max). */
+int process_tcp_listeners(struct sockaddr_storage *addrs, int max);
+
+#endif

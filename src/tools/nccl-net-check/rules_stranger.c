@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rule about strangers on the listening port: port scanners, health checks of a site, a peer
+ * of another job. The ports are found as a stranger on this machine would see them.
+ */
+#include "link.h"
+#include "process.h"
+#include "rules.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MAX_LISTENERS 16
+#define SILENT	      12
+#define TALKATIVE     12
+#define FLOOD	      100
+
+static socklen_t address_length(const struct sockaddr_storage *a)
+{
+	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+/* What listens on every address is reached through loopback. */
+static void aim_at_loopback(struct sockaddr_storage *a)
+{
+	if (a->ss_family == AF_INET6) {
+		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)a;
+		if (IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr))
+			in6->sin6_addr = in6addr_loopback;
+	} else {
+		struct sockaddr_in *in = (struct sockaddr_in *)a;
+		if (in->sin_addr.s_addr == htonl(INADDR_ANY))
+			in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	}
+}
+
+/* A connection to the port, or -1. Does not wait: the handshake is the kernel's. */
+static int knock(const struct sockaddr_storage *a)
+{
+	int fd = socket(a->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	if (connect(fd, (const struct sockaddr *)a, address_length(a)) != 0 &&
+	    errno != EINPROGRESS) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static void disturb(const struct sockaddr_storage *a)
+{
+	char garbage[4096];
+	unsigned seed = 7;
+
+	for (size_t i = 0; i < sizeof(garbage); i++)
+		garbage[i] = (char)rand_r(&seed);
+	/* silent, and they stay: the descriptors are left open on purpose */
+	for (int i = 0; i < SILENT; i++)
+		knock(a);
+	/* some talk nonsense, from one byte to more than any hello, and stay too */
+	for (int i = 0; i < TALKATIVE; i++) {
+		size_t size = (size_t)1 << i;
+		int fd = knock(a);
+		if (fd >= 0 && send(fd, garbage, size, MSG_NOSIGNAL) < 0)
+			close(fd);
+	}
+	/* and a flood that hangs up at once, half of it with a reset */
+	for (int i = 0; i < FLOOD; i++) {
+		struct linger reset = {1, 0};
+		int fd = knock(a);
+		if (fd < 0)
+			continue;
+		if (i % 2)
+			setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+		close(fd);
+	}
+}
+
+void rule_stranger(struct check *t)
+{
+	struct sockaddr_storage listeners[MAX_LISTENERS];
+	struct link_handle handle;
+	struct link link;
+	void *comm = NULL;
+
+	void *listen_comm = link_listen(t, t->opt->dev, &handle);
+	int count = process_tcp_listeners(listeners, MAX_LISTENERS);
+	if (count == 0)
+		check_skip(t, "the plugin listens on no TCP port");
+	for (int i = 0; i < count; i++) {
+		aim_at_loopback(&listeners[i]);
+		disturb(&listeners[i]);
+	}
+	for (int i = 0; i < 20; i++) {
+		MUST(t, accept, listen_comm, &comm, NULL);
+		if (comm)
+			check_fail(t, "accept made a comm out of a stranger");
+		check_sleep_ms(1);
+	}
+	for (int i = 0; i < count; i++)
+		disturb(&listeners[i]);
+	link_join(t, t->opt->dev, listen_comm, &handle, &link);
+	link_exchange(t, &link, 5000, 9);
+	check_note(t, "%d listening port%s, %d strangers each", count, count > 1 ? "s" : "",
+		   2 * (SILENT + TALKATIVE + FLOOD));
+}
