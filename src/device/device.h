@@ -55,6 +55,7 @@ struct ha_port {
 	/* Constant after discovery. */
 	int index; /* NCCL's device number */
 	struct ha_nic *nic;
+	const struct ha_config *config; /* the set's */
 	uint8_t port_num;
 	int speed_mbps;
 	enum ibv_mtu mtu;
@@ -68,6 +69,7 @@ struct ha_port {
 	uint16_t lid;
 	uint8_t sm_sl;
 	int gid_index;
+	int roce_version; /* of that entry: 1, 2; 0: InfiniBand or unknown */
 	union ibv_gid gid;
 	uint32_t addr_gen; /* counts changes of the address */
 
@@ -113,7 +115,8 @@ void ha_port_addr(struct ha_port *port, struct ha_port_addr *out);
 
 /*
  * Reads port attributes and the GID table again (after GID_CHANGE, LID_CHANGE, PORT_ACTIVE). The
- * same GID is kept when it is still there, at whatever index; otherwise one is chosen anew.
+ * same GID is kept when it is still there, at whatever index; otherwise one is chosen anew. Only
+ * on the thread that reads the NIC's events.
  */
 ha_result_t ha_port_refresh(struct ha_port *port) HA_MUST_CHECK;
 
@@ -121,9 +124,13 @@ ha_result_t ha_port_refresh(struct ha_port *port) HA_MUST_CHECK;
  * Async events: the contexts' async fds are non-blocking. The progress thread polls
  * nic->ctx->async_fd and calls ha_nic_read_events, which updates state words, calls
  * set->on_event (may be NULL) and acknowledges each event before it returns, so that destroying
- * a QP or CQ never waits for us. Returns the number of events read.
+ * a QP or CQ never waits for us. Returns the number of events read. Once nic->fatal is set its
+ * descriptor may be readable for ever: leave it out of the poll.
  */
 int ha_nic_read_events(struct ha_device_set *set, struct ha_nic *nic);
+
+/* What ptrSupport consists of; NCCL's values. */
+enum ha_ptr_support { HA_PTR_HOST = 1, HA_PTR_CUDA = 2, HA_PTR_DMABUF = 4 };
 
 /* GPU memory: NCCL_PTR_CUDA through peermem, NCCL_PTR_DMABUF; NCCL_PTR_HOST always. */
 int ha_nic_ptr_support(const struct ha_nic *nic);

@@ -46,9 +46,13 @@ struct ha_mr {
 	uint64_t dmabuf_offset;
 	struct ha_device_set *set;
 
-	/* One slot per NIC; stored once by whoever registers there first, then constant. */
+	/*
+	 * One slot per NIC, stored once by whoever needs it first, then constant. The lock makes
+	 * the first be one thread; finding a filled slot takes no lock.
+	 */
+	pthread_mutex_t lock;
 	_Atomic(struct ibv_mr *) on_nic[HA_MAX_NICS];
-	struct ha_mr_entry *entry[HA_MAX_NICS]; /* cache entry behind on_nic */
+	struct ha_mr_entry *entry[HA_MAX_NICS]; /* cache entry behind on_nic; stored before it */
 };
 
 /* ---- protection domains --------------------------------------------------------------------- */

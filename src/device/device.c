@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Discovery: which NICs and ports this process uses, and what they are.
+ *
+ * The order is that of the devices' names, numbers compared as numbers, so that it is the same in
+ * every process of a host and, on like hosts, in every process of the job.
+ */
+#include "device/device.h"
+
+#include "base/log.h"
+#include "base/name_filter.h"
+#include "device/gid.h"
+#include "device/probe.h"
+#include "device/properties.h"
+#include "device/sysfs.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_GIDS 1024
+
+/* ---- addresses ------------------------------------------------------------------------------ */
+
+static const struct ha_gid *find_gid(const struct ha_gid *gids, int n, const union ibv_gid *wanted,
+				     int roce_version)
+{
+	for (int i = 0; i < n; i++)
+		if (memcmp(&gids[i].raw, wanted, sizeof *wanted) == 0 &&
+		    gids[i].roce_version == roce_version)
+			return &gids[i];
+	return NULL;
+}
+
+static const struct ha_gid *find_index(const struct ha_gid *gids, int n, int index)
+{
+	for (int i = 0; i < n; i++)
+		if (gids[i].index == index)
+			return &gids[i];
+	return NULL;
+}
+
+/*
+ * The entry to use: the configured index if the port has it; on InfiniBand the first, which is
+ * the port's own; on RoCE the one in use if it is still there, wherever it moved to, else the one
+ * that the preferences choose.
+ */
+static const struct ha_gid *pick_gid(const struct ha_config *config, const struct ha_port *port,
+				     const struct ha_gid *gids, int n)
+{
+	const struct ha_gid *found = NULL;
+
+	if (n <= 0)
+		return NULL;
+	if (config->ib_gid_index >= 0) {
+		found = find_index(gids, n, config->ib_gid_index);
+		if (found)
+			return found;
+		HA_WARN("%s:%d has no GID at NCCL_IB_GID_INDEX=%d; choosing one", port->nic->name,
+			port->port_num, config->ib_gid_index);
+	}
+	if (port->link_layer != IBV_LINK_LAYER_ETHERNET)
+		return &gids[0];
+	if (port->gid_index >= 0)
+		found = find_gid(gids, n, &port->gid, port->roce_version);
+	return found ? found : &gids[ha_gid_choose(config, gids, n)];
+}
+
+/* Stores a freshly read address. gid NULL: the table is empty; the old GID stays. */
+static void store_address(struct ha_port *port, const struct ibv_port_attr *attr,
+			  const struct ha_gid *gid)
+{
+	pthread_mutex_lock(&port->addr_lock);
+	if (port->lid != attr->lid || port->sm_sl != attr->sm_sl ||
+	    (gid && (port->gid_index != gid->index ||
+		     memcmp(&port->gid, &gid->raw, sizeof port->gid) != 0)))
+		port->addr_gen++;
+	port->lid = attr->lid;
+	port->sm_sl = attr->sm_sl;
+	if (gid) {
+		port->gid = gid->raw;
+		port->gid_index = gid->index;
+		port->roce_version = gid->roce_version;
+	}
+	pthread_mutex_unlock(&port->addr_lock);
+}
+
+static ha_result_t read_address(const struct ha_config *config, struct ha_port *port,
+				const struct ibv_port_attr *attr)
+{
+	struct ha_gid *gids = calloc(MAX_GIDS, sizeof *gids);
+	const struct ha_gid *gid;
+	int n;
+
+	if (!gids)
+		return HA_ERR_SYSTEM;
+	n = ha_gid_table(port->nic->ctx, port->port_num, attr->gid_tbl_len, gids, MAX_GIDS);
+	gid = pick_gid(config, port, gids, n);
+	if (gid && config->ib_addr_range.family != AF_UNSPEC && config->ib_gid_index < 0 &&
+	    port->link_layer == IBV_LINK_LAYER_ETHERNET &&
+	    !ha_gid_in_range(&gid->raw, &config->ib_addr_range))
+		HA_WARN("%s:%d has no GID in NCCL_IB_ADDR_RANGE; using index %d", port->nic->name,
+			port->port_num, gid->index);
+	store_address(port, attr, gid);
+	free(gids);
+	if (!gid && port->link_layer == IBV_LINK_LAYER_ETHERNET) {
+		HA_WARN("%s:%d: no GID (does its network interface have an address?)",
+			port->nic->name, port->port_num);
+		return HA_ERR_SYSTEM;
+	}
+	return HA_OK;
+}
+
+ha_result_t ha_port_refresh(struct ha_port *port)
+{
+	struct ibv_port_attr attr;
+	int err = ibv_query_port(port->nic->ctx, port->port_num, &attr);
+
+	if (err) {
+		HA_WARN("%s:%d: cannot read the port's state: %s", port->nic->name, port->port_num,
+			strerror(err));
+		return HA_ERR_SYSTEM;
+	}
+	atomic_store(&port->state, (int)attr.state);
+	return read_address(port->config, port, &attr);
+}
+
+void ha_port_addr(struct ha_port *port, struct ha_port_addr *out)
+{
+	memset(out, 0, sizeof *out);
+	pthread_mutex_lock(&port->addr_lock);
+	out->lid = port->lid;
+	out->sm_sl = port->sm_sl;
+	out->gid_index = port->gid_index;
+	out->gid = port->gid;
+	out->addr_gen = port->addr_gen;
+	pthread_mutex_unlock(&port->addr_lock);
+	out->mtu = port->mtu;
+	out->link_layer = port->link_layer;
+}
+
+/* ---- ports ---------------------------------------------------------------------------------- */
+
+static uint16_t choose_pkey(const struct ha_config *config, const struct ha_port *port,
+			    const struct ibv_port_attr *attr)
+{
+	__be16 pkey;
+
+	if (config->ib_pkey == 0)
+		return 0;
+	if (config->ib_pkey < attr->pkey_tbl_len &&
+	    ibv_query_pkey(port->nic->ctx, port->port_num, config->ib_pkey, &pkey) == 0 && pkey)
+		return (uint16_t)config->ib_pkey;
+	HA_WARN("%s:%d has no partition key at NCCL_IB_PKEY=%d; using index 0", port->nic->name,
+		port->port_num, config->ib_pkey);
+	return 0;
+}
+
+static void log_port(const struct ha_config *config, const struct ha_port *port)
+{
+	const struct ha_nic *nic = port->nic;
+	char gid[HA_GID_TEXT_MAX];
+	struct ha_budget budget;
+
+	ha_budget(config, &nic->attr, &budget);
+	HA_INFO(
+	    HA_SUBSYS_INIT | HA_SUBSYS_NET,
+	    "[%d] %s:%d %s %d Mb/s, LID %u, GID %d %s%s, NUMA node %d, %s", port->index, nic->name,
+	    port->port_num, port->link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand",
+	    port->speed_mbps, port->lid, port->gid_index, ha_gid_text(&port->gid, gid, sizeof gid),
+	    port->roce_version == 2   ? " (RoCE v2)"
+	    : port->roce_version == 1 ? " (RoCE v1)"
+				      : "",
+	    nic->numa_node, nic->pci_path[0] ? nic->pci_path : "no PCI device");
+	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
+		"[%d] maxComms %d: %d queue pairs at %d per connection allow %d, %d completion "
+		"entries at %d allow %d, on %d channels with up to %d receives in a group",
+		port->index, budget.max_comms, nic->attr.max_qp, budget.qps_per_comm,
+		budget.qp_limit, nic->attr.max_cqe, budget.cqes_per_comm, budget.cqe_limit,
+		config->expected_channels, config->max_recvs);
+}
+
+/* Why a port is not used, or NULL when it is. */
+static const char *unusable(const struct ha_device_set *set, const struct ibv_port_attr *attr)
+{
+	if (attr->state != IBV_PORT_ACTIVE)
+		return "the port is not active";
+	if (attr->link_layer != IBV_LINK_LAYER_INFINIBAND &&
+	    attr->link_layer != IBV_LINK_LAYER_ETHERNET &&
+	    attr->link_layer != IBV_LINK_LAYER_UNSPECIFIED)
+		return "link layer that is neither InfiniBand nor Ethernet";
+	if (set->nports == HA_MAX_PORTS)
+		return "more ports than this plugin handles";
+	return NULL;
+}
+
+static void add_port(struct ha_device_set *set, struct ha_nic *nic, uint8_t port_num)
+{
+	struct ha_port *port = &set->ports[set->nports]; /* there is one if `unusable` says so */
+	const struct ha_config *config = set->config;
+	struct ibv_port_attr attr;
+	struct ha_budget budget;
+	const char *why;
+	int err = ibv_query_port(nic->ctx, port_num, &attr);
+
+	why = err ? strerror(err) : unusable(set, &attr);
+	if (why) {
+		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "%s:%d is not used: %s", nic->name,
+			port_num, why);
+		return;
+	}
+	memset(port, 0, sizeof *port);
+	port->index = set->nports;
+	port->nic = nic;
+	port->config = config;
+	port->port_num = port_num;
+	port->speed_mbps = ha_port_speed_mbps(&attr);
+	port->mtu = attr.active_mtu;
+	/* Old drivers leave it unspecified; they are InfiniBand's. */
+	port->link_layer = attr.link_layer == IBV_LINK_LAYER_UNSPECIFIED ? IBV_LINK_LAYER_INFINIBAND
+									 : attr.link_layer;
+	port->adaptive_routing = config->ib_adaptive_routing >= 0
+				     ? config->ib_adaptive_routing == 1
+				     : port->link_layer == IBV_LINK_LAYER_INFINIBAND;
+	port->pkey_index = choose_pkey(config, port, &attr);
+	ha_budget(config, &nic->attr, &budget);
+	port->max_comms = budget.max_comms;
+	port->gid_index = -1;
+	pthread_mutex_init(&port->addr_lock, NULL);
+	atomic_init(&port->state, (int)attr.state);
+	if (read_address(config, port, &attr) != HA_OK) {
+		pthread_mutex_destroy(&port->addr_lock);
+		return;
+	}
+	if (port->gid_index < 0)
+		port->gid_index = 0; /* InfiniBand without a GID table: addressed by LID */
+	set->nports++;
+	log_port(config, port);
+}
+
+/* ---- NICs ----------------------------------------------------------------------------------- */
+
+static ha_result_t open_nic(struct ha_device_set *set, struct ha_nic *nic,
+			    struct ibv_device *device)
+{
+	int err, flags;
+
+	memset(nic, 0, sizeof *nic);
+	snprintf(nic->name, sizeof nic->name, "%s", ibv_get_device_name(device));
+	nic->index = set->nnics;
+	nic->ctx = ibv_open_device(device);
+	if (!nic->ctx) {
+		HA_WARN("%s: cannot be opened: %s (are /dev/infiniband/uverbs* readable and "
+			"writable here?)",
+			nic->name, strerror(errno));
+		return HA_ERR_SYSTEM;
+	}
+	err = ibv_query_device(nic->ctx, &nic->attr);
+	if (err) {
+		HA_WARN("%s: cannot read the device's attributes: %s", nic->name, strerror(err));
+		goto err_close;
+	}
+	flags = fcntl(nic->ctx->async_fd, F_GETFL);
+	if (flags < 0 || fcntl(nic->ctx->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+		HA_WARN("%s: cannot make its event descriptor non-blocking: %s", nic->name,
+			strerror(errno));
+		goto err_close;
+	}
+	pthread_mutex_init(&nic->pd_lock, NULL);
+	atomic_init(&nic->fatal, false);
+	return HA_OK;
+
+err_close:
+	ibv_close_device(nic->ctx);
+	return HA_ERR_SYSTEM;
+}
+
+static void close_nic(struct ha_nic *nic)
+{
+	int err;
+
+	if (nic->pd)
+		HA_WARN("%s: its protection domain is still in use at close", nic->name);
+	err = ibv_close_device(nic->ctx);
+	if (err)
+		HA_WARN("%s: closing failed: %s", nic->name, strerror(errno));
+	pthread_mutex_destroy(&nic->pd_lock);
+}
+
+static void warn_about_apm(const struct ha_config *config, const struct ha_port *port)
+{
+	const char *path = port->nic->ctx->device->ibdev_path;
+
+	if (config->enable_backup && ha_sysfs_apm_enabled(path, port->port_num))
+		HA_WARN("%s:%d: the adapter migrates paths by itself, which gets in the way of "
+			"failover here; turn it off (echo 0 > %s/ports/%d/apm_enable)",
+			port->nic->name, port->port_num, path, port->port_num);
+}
+
+/* What takes trying and reading, only for a NIC that has a usable port. */
+static void describe_nic(const struct ha_config *config, struct ha_nic *nic)
+{
+	struct ha_abilities abilities;
+
+	nic->guid = be64toh(nic->attr.sys_image_guid);
+	nic->numa_node = ha_sysfs_numa_node(nic->ctx->device->ibdev_path);
+	nic->peermem = ha_sysfs_peermem(nic->ctx->device->ibdev_path);
+	ha_sysfs_pci_path(nic->ctx->device->ibdev_path, nic->pci_path, sizeof nic->pci_path);
+	ha_probe(config, nic->ctx, nic->name, &abilities);
+	nic->relaxed_ordering = abilities.relaxed_ordering;
+	nic->dmabuf = abilities.dmabuf;
+}
+
+static bool any_port_wanted(const struct ha_name_filter *filter, const struct ha_nic *nic)
+{
+	for (int port = 1; port <= nic->attr.phys_port_cnt; port++)
+		if (ha_name_filter_passes(filter, nic->name, port))
+			return true;
+	return false;
+}
+
+static void add_nic(struct ha_device_set *set, const struct ha_name_filter *filter,
+		    struct ibv_device *device)
+{
+	struct ha_nic *nic = &set->nics[set->nnics];
+	int ports_before = set->nports;
+
+	if (open_nic(set, nic, device) != HA_OK)
+		return;
+	if (any_port_wanted(filter, nic))
+		describe_nic(set->config, nic);
+	for (int port = 1; port <= nic->attr.phys_port_cnt; port++)
+		if (ha_name_filter_passes(filter, nic->name, port))
+			add_port(set, nic, (uint8_t)port);
+	if (set->nports == ports_before) {
+		close_nic(nic);
+		return;
+	}
+	set->nnics++;
+	for (int i = ports_before; i < set->nports; i++)
+		warn_about_apm(set->config, &set->ports[i]);
+}
+
+/* RC with RDMA WRITE WITH IMMEDIATE is what the data path needs: no iWARP, no unreliable NICs. */
+static bool speaks_infiniband(const struct ibv_device *device)
+{
+	return device->transport_type == IBV_TRANSPORT_IB;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strverscmp(ibv_get_device_name(*(struct ibv_device *const *)a),
+			  ibv_get_device_name(*(struct ibv_device *const *)b));
+}
+
+static void discover(struct ha_device_set *set)
+{
+	struct ha_name_filter filter;
+	struct ibv_device **list;
+	int n = 0;
+
+	list = ibv_get_device_list(&n);
+	if (!list) {
+		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "no RDMA devices: %s", strerror(errno));
+		return;
+	}
+	ha_name_filter_parse(&filter, "NCCL_IB_HCA", set->config->ib_hca);
+	qsort(list, (size_t)n, sizeof *list, by_name);
+	for (int i = 0; i < n; i++) {
+		if (!speaks_infiniband(list[i])) {
+			HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
+				"%s is not used: neither InfiniBand nor RoCE",
+				ibv_get_device_name(list[i]));
+		} else if (set->nnics == HA_MAX_NICS) {
+			HA_WARN("%s and later devices are not used: more than %d (choose with "
+				"NCCL_IB_HCA)",
+				ibv_get_device_name(list[i]), HA_MAX_NICS);
+			break;
+		} else {
+			add_nic(set, &filter, list[i]);
+		}
+	}
+	ibv_free_device_list(list);
+	if (set->nports == 0)
+		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
+			"no usable RDMA port among %d devices%s%.200s", n,
+			set->config->ib_hca[0] ? " with NCCL_IB_HCA=" : "", set->config->ib_hca);
+}
+
+/* ---- the set -------------------------------------------------------------------------------- */
+
+ha_result_t ha_device_set_open(const struct ha_config *config, struct ha_device_set **out)
+{
+	struct ha_device_set *set = calloc(1, sizeof *set);
+	int err;
+
+	*out = NULL;
+	if (!set)
+		return HA_ERR_SYSTEM;
+	set->config = config;
+	*out = set;
+	if (config->ib_disable) {
+		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "NCCL_IB_DISABLE=1: no device is used");
+		return HA_OK;
+	}
+	/* Without it a fork of the process could take pages away from under a registration. */
+	err = ibv_fork_init();
+	if (err)
+		HA_WARN("ibv_fork_init failed (%s): if this process forks, the child or the "
+			"transfers may see wrong memory",
+			strerror(err));
+	discover(set);
+	return HA_OK;
+}
+
+void ha_device_set_close(struct ha_device_set *set)
+{
+	if (!set)
+		return;
+	for (int i = 0; i < set->nports; i++)
+		pthread_mutex_destroy(&set->ports[i].addr_lock);
+	for (int i = 0; i < set->nnics; i++)
+		close_nic(&set->nics[i]);
+	free(set);
+}
+
+int ha_nic_ptr_support(const struct ha_nic *nic)
+{
+	return HA_PTR_HOST | (nic->peermem ? HA_PTR_CUDA : 0) | (nic->dmabuf ? HA_PTR_DMABUF : 0);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finding out by trying. */
+#include "device/probe.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool accepts_relaxed_ordering(struct ibv_pd *pd)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct ibv_mr *mr;
+	void *memory;
+
+	if (posix_memalign(&memory, page, page) != 0)
+		return false;
+	mr = ibv_reg_mr_iova2(pd, memory, page, (uintptr_t)memory,
+			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+	if (mr)
+		ibv_dereg_mr(mr);
+	free(memory);
+	return mr != NULL;
+}
+
+/* No memory is needed: a driver that knows dmabufs complains about the descriptor, one that does
+ * not complains about the request. */
+static bool accepts_dmabuf(struct ibv_pd *pd)
+{
+	struct ibv_mr *mr;
+
+	errno = 0;
+	mr = ibv_reg_dmabuf_mr(pd, 0, (size_t)sysconf(_SC_PAGESIZE), 0, -1, IBV_ACCESS_LOCAL_WRITE);
+	if (mr) {
+		ibv_dereg_mr(mr);
+		return false; /* whatever it registered, it was not a dmabuf */
+	}
+	return errno != EOPNOTSUPP && errno != EPROTONOSUPPORT && errno != ENOSYS;
+}
+
+void ha_probe(const struct ha_config *config, struct ibv_context *ctx, const char *name,
+	      struct ha_abilities *out)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+
+	memset(out, 0, sizeof *out);
+	if (!pd) {
+		HA_WARN("%s: cannot allocate a protection domain to probe with (%s); doing without "
+			"relaxed ordering and dmabuf",
+			name, strerror(errno));
+		return;
+	}
+	if (config->ib_pci_relaxed_ordering != 0)
+		out->relaxed_ordering = accepts_relaxed_ordering(pd);
+	if (config->ib_pci_relaxed_ordering == 1 && !out->relaxed_ordering)
+		HA_WARN(
+		    "%s refuses relaxed ordering, which NCCL_IB_PCI_RELAXED_ORDERING=1 asks for; "
+		    "doing without",
+		    name);
+	out->dmabuf = accepts_dmabuf(pd);
+	ibv_dealloc_pd(pd);
+}

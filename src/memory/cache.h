@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The registrations of one NIC's PD: page-granular, reference-counted, shared by all handles.
+ *
+ * Entries lie in an array sorted by first page. Two live handles on overlapping pages are on the
+ * same memory, since neither has been given back, so a registration that covers the pages of a
+ * later one serves it as well.
+ */
+#ifndef HA_MEMORY_CACHE_H
+#define HA_MEMORY_CACHE_H
+
+#include "base/result.h"
+#include "device/device.h"
+
+#include <infiniband/verbs.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What to register: whole pages. Two registrations of different type do not share. */
+struct ha_mr_range {
+	uintptr_t addr;
+	size_t length;
+	int type;	 /* enum ha_mem_type | HA_MEM_STRICT_ORDER */
+	int fd;		 /* dmabuf, or -1 */
+	uint64_t offset; /* of addr in the dmabuf */
+};
+
+struct ha_mr_entry {
+	struct ha_mr_range range; /* fd is the first user's and not used after registration */
+	struct ibv_mr *mr;
+	int refs; /* guarded by the cache's lock */
+};
+
+struct ha_mr_cache *ha_mr_cache_new(struct ha_nic *nic, struct ibv_pd *pd);
+
+/* Ends all registrations, given back or not, and returns how many were not. */
+int ha_mr_cache_free(struct ha_mr_cache *cache);
+
+/* An entry that covers the range, registered if there is none. Pair with _put. Any thread. */
+ha_result_t ha_mr_cache_get(struct ha_mr_cache *cache, const struct ha_mr_range *range,
+			    struct ha_mr_entry **out) HA_MUST_CHECK;
+void ha_mr_cache_put(struct ha_mr_cache *cache, struct ha_mr_entry *entry);
+
+int ha_mr_cache_entries(struct ha_mr_cache *cache);
+
+/* The verbs call behind it, with a log line that says what to do when it fails. */
+struct ibv_mr *ha_verbs_reg(const struct ha_nic *nic, struct ibv_pd *pd,
+			    const struct ha_mr_range *range);
+void ha_verbs_dereg(const struct ha_nic *nic, struct ibv_mr *mr);
+
+#endif

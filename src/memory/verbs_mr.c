@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The verbs calls that register memory, and what to say when they fail. */
+#include "memory/cache.h"
+
+#include "base/log.h"
+#include "memory/mr.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const char *kind_of(const struct ha_mr_range *range)
+{
+	if (range->fd >= 0)
+		return "dmabuf";
+	return (range->type & HA_MEM_CUDA) ? "GPU memory" : "host memory";
+}
+
+static const char *advice(const struct ha_mr_range *range, int err)
+{
+	switch (err) {
+	case ENOMEM:
+		return "raise the limit on locked memory (ulimit -l unlimited; LimitMEMLOCK for "
+		       "services; --ulimit memlock=-1 for containers)";
+	case EFAULT:
+		return (range->type & HA_MEM_CUDA)
+			   ? "the device cannot reach this GPU memory: load nvidia_peermem, or "
+			     "set NCCL_NET_GDR_LEVEL=LOC"
+			   : "not all of it is mapped and writable";
+	case EOPNOTSUPP:
+	case EPROTONOSUPPORT:
+		return "the driver does not know this kind of memory; NCCL_DMABUF_ENABLE=0 avoids "
+		       "dmabufs";
+	case EINVAL:
+		return "the driver refused the request; with NCCL_IB_PCI_RELAXED_ORDERING=0 it may "
+		       "not";
+	default:
+		return "see the kernel's log (dmesg)";
+	}
+}
+
+struct ibv_mr *ha_verbs_reg(const struct ha_nic *nic, struct ibv_pd *pd,
+			    const struct ha_mr_range *range)
+{
+	unsigned int access =
+	    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	struct ibv_mr *mr;
+	int err;
+
+	if (nic->relaxed_ordering && !(range->type & HA_MEM_STRICT_ORDER))
+		access |= IBV_ACCESS_RELAXED_ORDERING;
+	errno = 0;
+	if (range->fd >= 0)
+		mr = ibv_reg_dmabuf_mr(pd, range->offset, range->length, range->addr, range->fd,
+				       (int)access);
+	else
+		/* Unlike ibv_reg_mr it passes optional flags on, and is the same without them. */
+		mr = ibv_reg_mr_iova2(pd, (void *)range->addr, range->length, range->addr, access);
+	if (mr)
+		return mr;
+	err = errno;
+	HA_WARN("%s: cannot register %zu bytes of %s at %#lx: %s; %s", nic->name, range->length,
+		kind_of(range), (unsigned long)range->addr, strerror(err), advice(range, err));
+	return NULL;
+}
+
+void ha_verbs_dereg(const struct ha_nic *nic, struct ibv_mr *mr)
+{
+	void *addr = mr->addr;
+	size_t length = mr->length;
+	int err = ibv_dereg_mr(mr);
+
+	if (err)
+		HA_WARN("%s: cannot end the registration of %zu bytes at %p: %s; the memory stays "
+			"locked until the process ends",
+			nic->name, length, addr, strerror(err));
+}

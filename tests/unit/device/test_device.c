@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Discovery against devices that are made up: which are used, in which order, what is said of
+ * them and why others are left out; events and refreshed addresses.
+ */
+#include "../captured_log.h"
+#include "../cmocka_all.h"
+#include "../fake_verbs.h"
+
+#include "device/device.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static struct ha_config config;
+
+static char *no_env(const char *name)
+{
+	(void)name;
+	return NULL;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	fake_verbs_reset();
+	capture_log();
+	ha_config_load(&config, no_env);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	for (int i = 0; i < fake_ndevices; i++) {
+		assert_int_equal(fake_devices[i].opens, fake_devices[i].closes);
+		assert_int_equal(fake_devices[i].pds, 0);
+		assert_int_equal(fake_devices[i].regs, fake_devices[i].deregs);
+	}
+	fake_verbs_done();
+	return 0;
+}
+
+static struct ha_device_set *discovered(void)
+{
+	struct ha_device_set *set;
+
+	assert_int_equal(ha_device_set_open(&config, &set), HA_OK);
+	assert_non_null(set);
+	return set;
+}
+
+/* "mlx5_0:1 mlx5_1:1": what discovery found. */
+static const char *names(const struct ha_device_set *set)
+{
+	static char text[1024];
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (int i = 0; i < set->nports; i++)
+		used += (size_t)snprintf(text + used, sizeof text - used, "%s%s:%d", i ? " " : "",
+					 set->ports[i].nic->name, set->ports[i].port_num);
+	return text;
+}
+
+static void expect_devices(const char *hca, const char *expected)
+{
+	struct ha_device_set *set;
+
+	snprintf(config.ib_hca, sizeof config.ib_hca, "%s", hca);
+	set = discovered();
+	assert_string_equal(names(set), expected);
+	ha_device_set_close(set);
+}
+
+static void properties_are_what_device_and_sysfs_say(void **state)
+{
+	struct fake_device *fake = fake_device_add("mlx5_0");
+	struct ha_device_set *set;
+	struct ha_port_addr addr;
+	char expected[512];
+
+	(void)state;
+	fake_sysfs_write("1", "devices/pci0000:10/0000:10:00.0/numa_node");
+	fake->ports[1].attr.lid = 77;
+	set = discovered();
+	assert_int_equal(set->nnics, 1);
+	assert_int_equal(set->nports, 1);
+	assert_string_equal(set->nics[0].name, "mlx5_0");
+	snprintf(expected, sizeof expected, "%s/devices/pci0000:10/0000:10:00.0", fake_sysfs);
+	assert_string_equal(set->nics[0].pci_path, expected);
+	assert_int_equal(set->nics[0].numa_node, 1);
+	assert_int_equal(set->nics[0].guid, 0x1001);
+	assert_int_equal(set->ports[0].index, 0);
+	assert_int_equal(set->ports[0].speed_mbps, 400000);
+	assert_int_equal(set->ports[0].max_comms, 227);
+	assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_ACTIVE);
+	ha_port_addr(&set->ports[0], &addr);
+	assert_int_equal(addr.gid_index, 3);
+	assert_memory_equal(&addr.gid, &fake->ports[1].gids[3].gid, 16);
+	assert_int_equal(addr.lid, 77);
+	assert_int_equal(addr.mtu, IBV_MTU_4096);
+	assert_true(logged("mlx5_0:1 RoCE 400000 Mb/s"));
+	assert_true(logged("maxComms 227"));
+	ha_device_set_close(set);
+}
+
+static void devices_come_in_the_order_of_their_numbers(void **state)
+{
+	(void)state;
+	fake_device_add("mlx5_10");
+	fake_device_add("mlx5_2");
+	fake_device_add("mlx5_1");
+	expect_devices("", "mlx5_1:1 mlx5_2:1 mlx5_10:1");
+}
+
+static void hca_filter_takes_prefixes_names_ports_and_exclusions(void **state)
+{
+	(void)state;
+	fake_device_add("mlx5_1")->attr.phys_port_cnt = 2;
+	fake_device_add("mlx5_10");
+	fake_device_add("bnxt_re0");
+	expect_devices("mlx5", "mlx5_1:1 mlx5_1:2 mlx5_10:1");
+	expect_devices("mlx5_1", "mlx5_1:1 mlx5_1:2 mlx5_10:1");
+	expect_devices("=mlx5_1", "mlx5_1:1 mlx5_1:2");
+	expect_devices("=mlx5_1:2,bnxt_re0", "bnxt_re0:1 mlx5_1:2");
+	expect_devices("^mlx5_1", "bnxt_re0:1");
+	expect_devices("^=mlx5_1", "bnxt_re0:1 mlx5_10:1");
+	expect_devices("^=mlx5_1:1", "bnxt_re0:1 mlx5_1:2 mlx5_10:1");
+	expect_devices("mlx5:2", "mlx5_1:2");
+	expect_devices("nothing", "");
+	assert_true(logged("no usable RDMA port among 3 devices with NCCL_IB_HCA=nothing"));
+}
+
+static void nonsense_in_the_filter_is_named_and_takes_no_device(void **state)
+{
+	(void)state;
+	fake_device_add("mlx5_0");
+	expect_devices("mlx5_0:x", "");
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("NCCL_IB_HCA: \"mlx5_0:x\""));
+	expect_devices("mlx5_0:999999999999", "");
+	expect_devices(":1", "");
+	expect_devices("bad:0,mlx5_0", "mlx5_0:1");
+	expect_devices(",,,", "mlx5_0:1"); /* no name at all is no filter */
+	expect_devices("^", "mlx5_0:1");
+}
+
+static void ib_disable_uses_no_device(void **state)
+{
+	(void)state;
+	fake_device_add("mlx5_0");
+	config.ib_disable = true;
+	expect_devices("", "");
+	assert_int_equal(fake_devices[0].opens, 0);
+	assert_true(logged("NCCL_IB_DISABLE=1"));
+}
+
+static void what_cannot_be_used_is_left_out_with_its_reason(void **state)
+{
+	(void)state;
+	fake_device_add("down")->ports[1].attr.state = IBV_PORT_DOWN;
+	fake_device_add("iwarp")->device.transport_type = IBV_TRANSPORT_IWARP;
+	fake_device_add("locked")->open_errno = EACCES;
+	fake_device_add("broken")->ports[1].query_error = EIO;
+	fake_device_add("mute");
+	memset(fake_devices[4].ports[1].gids, 0, sizeof fake_devices[4].ports[1].gids);
+	fake_device_add("opa")->ports[1].attr.link_layer = 99;
+	fake_device_add("good");
+	expect_devices("", "good:1");
+	assert_true(logged("down:1 is not used: the port is not active"));
+	assert_true(logged("iwarp is not used: neither InfiniBand nor RoCE"));
+	assert_true(logged("locked: cannot be opened: Permission denied"));
+	assert_true(logged("broken:1 is not used: Input/output error"));
+	assert_true(logged("mute:1: no GID"));
+	assert_true(logged("opa:1 is not used: link layer"));
+}
+
+static void more_devices_than_fit_are_refused_not_overrun(void **state)
+{
+	struct ha_device_set *set;
+	char name[16];
+
+	(void)state;
+	for (int i = 0; i < FAKE_MAX_DEVICES; i++) {
+		snprintf(name, sizeof name, "m%d", i);
+		fake_device_add(name)->attr.phys_port_cnt = 2;
+	}
+	set = discovered();
+	assert_int_equal(set->nnics, HA_MAX_NICS);
+	assert_int_equal(set->nports, HA_MAX_PORTS);
+	assert_true(logged("m32 and later devices are not used"));
+	ha_device_set_close(set);
+}
+
+static void no_device_is_not_an_error(void **state)
+{
+	(void)state;
+	expect_devices("", "");
+	assert_int_equal(captured_warnings, 0);
+	assert_true(logged("no usable RDMA port among 0 devices"));
+}
+
+static void infiniband_is_addressed_by_lid_and_its_first_gid(void **state)
+{
+	struct fake_port *port = &fake_device_add("ib0")->ports[1];
+	struct ha_device_set *set;
+	struct ha_port_addr addr;
+
+	(void)state;
+	port->attr.link_layer = IBV_LINK_LAYER_INFINIBAND;
+	port->attr.lid = 12;
+	port->attr.sm_sl = 3;
+	memset(port->gids, 0, sizeof port->gids);
+	fake_gid_set(port, 0, "fe80::2:c903:0:1", 0);
+	set = discovered();
+	ha_port_addr(&set->ports[0], &addr);
+	assert_int_equal(addr.lid, 12);
+	assert_int_equal(addr.sm_sl, 3);
+	assert_int_equal(addr.gid_index, 0);
+	assert_true(set->ports[0].adaptive_routing);
+	ha_device_set_close(set);
+}
+
+static void gid_index_is_taken_where_the_port_has_it(void **state)
+{
+	struct ha_device_set *set;
+
+	(void)state;
+	fake_device_add("mlx5_0");
+	config.ib_gid_index = 2;
+	set = discovered();
+	assert_int_equal(set->ports[0].gid_index, 2);
+	ha_device_set_close(set);
+	assert_int_equal(captured_warnings, 0);
+	config.ib_gid_index = 11;
+	set = discovered();
+	assert_int_equal(set->ports[0].gid_index, 3);
+	assert_true(logged("mlx5_0:1 has no GID at NCCL_IB_GID_INDEX=11"));
+	ha_device_set_close(set);
+}
+
+static void pkey_index_is_taken_where_the_port_has_it(void **state)
+{
+	struct ha_device_set *set;
+
+	(void)state;
+	fake_device_add("mlx5_0")->ports[1].pkeys[2] = 0x8001;
+	config.ib_pkey = 2;
+	set = discovered();
+	assert_int_equal(set->ports[0].pkey_index, 2);
+	ha_device_set_close(set);
+	for (int bad = 3; bad < 100; bad += 96) { /* an empty entry, one beyond the table */
+		capture_log();
+		config.ib_pkey = bad;
+		set = discovered();
+		assert_int_equal(set->ports[0].pkey_index, 0);
+		assert_true(logged("NCCL_IB_PKEY="));
+		ha_device_set_close(set);
+	}
+}
+
+static void adaptive_routing_follows_variable_then_link_layer(void **state)
+{
+	struct ha_device_set *set;
+
+	(void)state;
+	fake_device_add("mlx5_0");
+	set = discovered();
+	assert_false(set->ports[0].adaptive_routing);
+	ha_device_set_close(set);
+	config.ib_adaptive_routing = 1;
+	set = discovered();
+	assert_true(set->ports[0].adaptive_routing);
+	ha_device_set_close(set);
+}
+
+static void a_device_without_pci_has_none_rather_than_a_wrong_one(void **state)
+{
+	struct fake_device *fake = fake_device_add("rxe0");
+	struct ha_device_set *set;
+
+	(void)state;
+	snprintf(fake->device.ibdev_path, sizeof fake->device.ibdev_path,
+		 "%s/class/infiniband/elsewhere", fake_sysfs);
+	set = discovered();
+	assert_string_equal(set->nics[0].pci_path, "");
+	assert_int_equal(set->nics[0].numa_node, -1);
+	ha_device_set_close(set);
+}
+
+static void gpu_memory_support_is_probed(void **state)
+{
+	static const char *const modules[] = {"kernel/mm/memory_peers/nv_mem/version",
+					      "kernel/mm/memory_peers/nv_mem_nc/version",
+					      "module/nvidia_peermem/version"};
+	static const int unsupported[] = {EOPNOTSUPP, EPROTONOSUPPORT, ENOSYS};
+	struct fake_device *fake = fake_device_add("mlx5_0");
+	struct ha_device_set *set;
+
+	(void)state;
+	set = discovered();
+	assert_int_equal(ha_nic_ptr_support(&set->nics[0]), HA_PTR_HOST | HA_PTR_DMABUF);
+	ha_device_set_close(set);
+	for (int i = 0; i < 3; i++) {
+		char path[512];
+
+		fake->dmabuf_errno = unsupported[i];
+		fake_sysfs_write("1", "%s", modules[i]);
+		set = discovered();
+		assert_int_equal(ha_nic_ptr_support(&set->nics[0]), HA_PTR_HOST | HA_PTR_CUDA);
+		ha_device_set_close(set);
+		snprintf(path, sizeof path, "%s/%s", fake_sysfs, modules[i]);
+		assert_int_equal(remove(path), 0);
+	}
+	set = discovered();
+	assert_int_equal(ha_nic_ptr_support(&set->nics[0]), HA_PTR_HOST);
+	ha_device_set_close(set);
+}
+
+static void relaxed_ordering_needs_both_wish_and_ability(void **state)
+{
+	static const struct {
+		int wish;
+		bool refuses, expected;
+		int warnings;
+	} cases[] = {{0, false, false, 0},
+		     {1, false, true, 0},
+		     {2, false, true, 0},
+		     {1, true, false, 1},
+		     {2, true, false, 0}};
+	struct fake_device *fake = fake_device_add("mlx5_0");
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ha_device_set *set;
+
+		config.ib_pci_relaxed_ordering = cases[i].wish;
+		fake->refuses_relaxed = cases[i].refuses;
+		capture_log();
+		set = discovered();
+		assert_int_equal(set->nics[0].relaxed_ordering, cases[i].expected);
+		assert_int_equal(captured_warnings, cases[i].warnings);
+		ha_device_set_close(set);
+	}
+}
+
+static void path_migration_in_hardware_is_warned_about(void **state)
+{
+	(void)state;
+	fake_device_add("mlx5_0");
+	fake_sysfs_write("1", "class/infiniband/mlx5_0/ports/1/apm_enable");
+	expect_devices("", "mlx5_0:1");
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("ports/1/apm_enable"));
+	capture_log();
+	config.enable_backup = false;
+	expect_devices("", "mlx5_0:1");
+	assert_int_equal(captured_warnings, 0);
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+static int events_seen, unacked_at_callback, state_at_callback;
+
+static void on_event(void *arg, const struct ibv_async_event *event, struct ha_nic *nic)
+{
+	struct ha_device_set *set = arg;
+
+	(void)nic;
+	events_seen++;
+	unacked_at_callback = fake_devices[0].unacked;
+	if (event->event_type == IBV_EVENT_PORT_ERR)
+		state_at_callback = atomic_load(&set->ports[0].state);
+}
+
+static struct ha_device_set *with_events(void)
+{
+	struct ha_device_set *set = discovered();
+
+	set->on_event = on_event;
+	set->on_event_arg = set;
+	events_seen = 0;
+	state_at_callback = -1;
+	return set;
+}
+
+static void port_events_move_the_ports_state_only(void **state)
+{
+	struct fake_device *fake = fake_device_add("mlx5_0");
+	struct ha_device_set *set;
+
+	(void)state;
+	fake->attr.phys_port_cnt = 2;
+	set = with_events();
+	fake->ports[1].attr.state = IBV_PORT_DOWN;
+	fake_event(fake, IBV_EVENT_PORT_ERR, 1);
+	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 1);
+	assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_DOWN);
+	assert_int_equal(state_at_callback, IBV_PORT_DOWN); /* before the callback */
+	assert_int_equal(atomic_load(&set->ports[1].state), IBV_PORT_ACTIVE);
+	assert_false(atomic_load(&set->nics[0].fatal));
+	fake->ports[1].attr.state = IBV_PORT_ACTIVE;
+	fake_event(fake, IBV_EVENT_PORT_ACTIVE, 1);
+	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 1);
+	assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_ACTIVE);
+	assert_int_equal(events_seen, 2);
+	assert_true(logged("mlx5_0:1: port"));
+	ha_device_set_close(set);
+}
+
+static void every_event_is_acknowledged_before_the_call_returns(void **state)
+{
+	struct fake_device *fake = fake_device_add("mlx5_0");
+	struct ha_device_set *set = with_events();
+
+	(void)state;
+	for (int i = 0; i < 100; i++)
+		fake_event(fake, IBV_EVENT_COMM_EST, 0);
+	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 64); /* bounded */
+	assert_int_equal(unacked_at_callback, 1);
+	assert_int_equal(fake->unacked, 0);
+	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 36);
+	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 0);
+	assert_int_equal(fake->unacked, 0);
+	ha_device_set_close(set);
+}
+
+static void device_fatal_is_the_devices_not_the_ports_state(void **state)
+{
+	struct fake_device *fake = fake_device_add("mlx5_0");
+	struct ha_device_set *set = with_events();
+
+	(void)state;
+	fake_event(fake, IBV_EVENT_DEVICE_FATAL, 0);
+	ha_nic_read_events(set, &set->nics[0]);
+	assert_true(atomic_load(&set->nics[0].fatal));
+	assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_ACTIVE);
+	ha_device_set_close(set);
+}
+
+static void a_device_that_was_unbound_is_fatal_and_said_once(void **state)
+{
+	struct fake_device *fake = fake_device_add("mlx5_0");
+	struct ha_device_set *set = with_events();
+
+	(void)state;
+	fake->events_broken = true;
+	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 0);
+	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 0);
+	assert_true(atomic_load(&set->nics[0].fatal));
+	assert_int_equal(captured_warnings, 1);
+	ha_device_set_close(set);
+}
+
+static void an_event_for_a_port_not_in_use_is_harmless(void **state)
+{
+	struct fake_device *fake = fake_device_add("mlx5_0");
+	struct ha_device_set *set;
+
+	(void)state;
+	fake->attr.phys_port_cnt = 2;
+	snprintf(config.ib_hca, sizeof config.ib_hca, "mlx5_0:1");
+	set = with_events();
+	fake_event(fake, IBV_EVENT_PORT_ERR, 2);
+	fake_event(fake, IBV_EVENT_GID_CHANGE, 200);
+	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 2);
+	assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_ACTIVE);
+	assert_int_equal(events_seen, 2);
+	ha_device_set_close(set);
+}
+
+static void a_gid_that_moved_is_followed_and_a_new_one_adopted(void **state)
+{
+	struct fake_device *fake = fake_device_add("mlx5_0");
+	struct fake_port *port = &fake->ports[1];
+	struct ha_device_set *set = with_events();
+	struct ha_port_addr before, after;
+
+	(void)state;
+	ha_port_addr(&set->ports[0], &before);
+	/* The same address at another index, as soft RoCE does after a change. */
+	port->gids[6] = port->gids[3];
+	memset(&port->gids[3], 0, sizeof port->gids[3]);
+	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
+	ha_nic_read_events(set, &set->nics[0]);
+	ha_port_addr(&set->ports[0], &after);
+	assert_int_equal(after.gid_index, 6);
+	assert_memory_equal(&after.gid, &before.gid, sizeof before.gid);
+	assert_int_equal(after.addr_gen, before.addr_gen + 1);
+	/* Nothing changed: the generation stays. */
+	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
+	ha_nic_read_events(set, &set->nics[0]);
+	ha_port_addr(&set->ports[0], &before);
+	assert_int_equal(after.addr_gen, before.addr_gen);
+	/* Another address altogether. */
+	memset(port->gids, 0, sizeof port->gids);
+	fake_gid_set(port, 5, "::ffff:10.9.9.9", 2);
+	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
+	ha_nic_read_events(set, &set->nics[0]);
+	ha_port_addr(&set->ports[0], &after);
+	assert_int_equal(after.gid_index, 5);
+	/* No address left: the last one stays, with a warning. */
+	memset(port->gids, 0, sizeof port->gids);
+	capture_log();
+	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
+	ha_nic_read_events(set, &set->nics[0]);
+	ha_port_addr(&set->ports[0], &before);
+	assert_int_equal(before.gid_index, 5);
+	assert_int_equal(captured_warnings, 1);
+	ha_device_set_close(set);
+}
+
+static void lid_change_gives_the_new_lid(void **state)
+{
+	struct fake_device *fake = fake_device_add("mlx5_0");
+	struct ha_device_set *set = with_events();
+	struct ha_port_addr addr;
+
+	(void)state;
+	fake->ports[1].attr.lid = 4321;
+	fake_event(fake, IBV_EVENT_LID_CHANGE, 1);
+	ha_nic_read_events(set, &set->nics[0]);
+	ha_port_addr(&set->ports[0], &addr);
+	assert_int_equal(addr.lid, 4321);
+	ha_device_set_close(set);
+}
+
+int main(void)
+{
+#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(properties_are_what_device_and_sysfs_say),
+	    TEST(devices_come_in_the_order_of_their_numbers),
+	    TEST(hca_filter_takes_prefixes_names_ports_and_exclusions),
+	    TEST(nonsense_in_the_filter_is_named_and_takes_no_device),
+	    TEST(ib_disable_uses_no_device),
+	    TEST(what_cannot_be_used_is_left_out_with_its_reason),
+	    TEST(more_devices_than_fit_are_refused_not_overrun),
+	    TEST(no_device_is_not_an_error),
+	    TEST(infiniband_is_addressed_by_lid_and_its_first_gid),
+	    TEST(gid_index_is_taken_where_the_port_has_it),
+	    TEST(pkey_index_is_taken_where_the_port_has_it),
+	    TEST(adaptive_routing_follows_variable_then_link_layer),
+	    TEST(a_device_without_pci_has_none_rather_than_a_wrong_one),
+	    TEST(gpu_memory_support_is_probed),
+	    TEST(relaxed_ordering_needs_both_wish_and_ability),
+	    TEST(path_migration_in_hardware_is_warned_about),
+	    TEST(port_events_move_the_ports_state_only),
+	    TEST(every_event_is_acknowledged_before_the_call_returns),
+	    TEST(device_fatal_is_the_devices_not_the_ports_state),
+	    TEST(a_device_that_was_unbound_is_fatal_and_said_once),
+	    TEST(an_event_for_a_port_not_in_use_is_harmless),
+	    TEST(a_gid_that_moved_is_followed_and_a_new_one_adopted),
+	    TEST(lid_change_gives_the_new_lid),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
