@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How ranks find each other: a star of TCP sockets around a root, with all-gather as the one
+ * operation. It carries handles and results, never the traffic that is measured.
+ */
+#ifndef NP_BOOTSTRAP_H
+#define NP_BOOTSTRAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct np_bootstrap; /* a rank's end; used by one thread */
+struct np_root;	     /* the middle; a thread of its own */
+
+#define NP_ADDRESS_LEN 300
+
+/*
+ * Serves `nranks` ranks that know the token. `bind_to` is HOST:PORT, or NULL for an ephemeral port
+ * on loopback; `address` (NP_ADDRESS_LEN bytes) gets what ranks connect to. It ends when all ranks
+ * have closed. NULL with a reason in err.
+ */
+struct np_root *np_root_start(const char *bind_to, int nranks, uint64_t token, char *address,
+			      char *err, size_t err_len);
+/* Ends it at once and frees it. NULL is fine. */
+void np_root_stop(struct np_root *root);
+
+/* Connects to the root, retrying for timeout_s: it may come up later. */
+struct np_bootstrap *np_bootstrap_connect(const char *address, int rank, int nranks, uint64_t token,
+					  double timeout_s, char *err, size_t err_len);
+void np_bootstrap_close(struct np_bootstrap *b);
+
+/*
+ * `all` gets `len` bytes of each rank, in rank order. False with a reason that names the rank at
+ * fault where it is known.
+ */
+bool np_bootstrap_gather(struct np_bootstrap *b, const void *mine, void *all, size_t len, char *err,
+			 size_t err_len);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bringing a simverbs fabric up and down, and asking it how it is. */
+#include "tools/nccl-net-perf/fabric.h"
+
+#include <jansson.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/nccl-net-perf/process.h"
+
+#define TOOL_TIMEOUT_S 60
+
+/* The tool beside this program, else the one on PATH. */
+static void find_tool(struct np_fabric *f)
+{
+	char self[3000];
+
+	snprintf(f->tool, sizeof(f->tool), "simverbs");
+	if (!np_own_path(self, sizeof(self)))
+		return;
+	snprintf(f->tool, sizeof(f->tool), "%s/simverbs", dirname(self));
+	if (access(f->tool, X_OK) != 0)
+		snprintf(f->tool, sizeof(f->tool), "simverbs");
+}
+
+/* `simverbs VERB NAME [A [B [C [D]]]]`; what it printed, or NULL. */
+static char *tool(const struct np_fabric *f, const char *verb, const char *const *more, char *err,
+		  size_t err_len)
+{
+	const char *argv[10] = {f->tool, verb, f->name};
+	int n = 3;
+
+	while (more && *more && n < 9)
+		argv[n++] = *more++;
+	return np_run_tool(argv, TOOL_TIMEOUT_S, err, err_len);
+}
+
+static json_t *status_of(const struct np_fabric *f, char *err, size_t err_len)
+{
+	const char *const json[] = {"--json", NULL};
+	char *text = tool(f, "status", json, err, err_len);
+	json_error_t problem;
+	json_t *status;
+
+	if (!text)
+		return NULL;
+	status = json_loads(text, 0, &problem);
+	if (!status)
+		snprintf(err, err_len, "'simverbs status %s --json' printed no JSON: %s", f->name,
+			 problem.text);
+	free(text);
+	return status;
+}
+
+static bool count_hosts(struct np_fabric *f, char *err, size_t err_len)
+{
+	json_t *status = status_of(f, err, err_len), *hosts;
+
+	if (!status)
+		return false;
+	hosts = json_object_get(status, "hosts");
+	f->hosts =
+	    json_is_array(hosts) ? (int)json_array_size(hosts) : (int)json_integer_value(hosts);
+	json_decref(status);
+	if (f->hosts < 1)
+		snprintf(err, err_len, "fabric %s has no hosts", f->name);
+	return f->hosts >= 1;
+}
+
+static bool bring_up(struct np_fabric *f, const struct np_options *o, char *err, size_t err_len)
+{
+	char hosts[16], rails[16];
+	const char *const size[] = {"--hosts", hosts, "--rails", rails, NULL};
+	char *text;
+
+	snprintf(f->name, sizeof(f->name), "perf-%d", (int)getpid());
+	snprintf(hosts, sizeof(hosts), "%d", o->hosts);
+	snprintf(rails, sizeof(rails), "%d", o->rails);
+	f->hosts = o->hosts;
+	text = tool(f, "up", size, err, err_len);
+	free(text);
+	if (!text) {
+		f->name[0] = '\0';
+		return false;
+	}
+	f->ours = true;
+	for (int i = 0; i < o->nfaults; i++) {
+		const char *const rule[] = {o->faults[i], NULL};
+
+		text = tool(f, "fault", rule, err, err_len);
+		free(text);
+		if (!text) {
+			snprintf(err, err_len, "the fabric refused the fault rule '%s'",
+				 o->faults[i]);
+			np_fabric_close(f);
+			return false;
+		}
+	}
+	return true;
+}
+
+bool np_fabric_open(struct np_fabric *f, const struct np_options *o, char *err, size_t err_len)
+{
+	memset(f, 0, sizeof(*f));
+	find_tool(f);
+	if (o->fabric) {
+		if (strlen(o->fabric) >= sizeof(f->name)) {
+			snprintf(err, err_len, "'%s' is too long for a fabric's name", o->fabric);
+			return false;
+		}
+		snprintf(f->name, sizeof(f->name), "%s", o->fabric);
+		return count_hosts(f, err, err_len);
+	}
+	return !o->hosts || bring_up(f, o, err, err_len);
+}
+
+void np_fabric_close(struct np_fabric *f)
+{
+	char err[200];
+	char *text;
+
+	if (!f->ours)
+		return;
+	f->ours = false;
+	text = tool(f, "down", NULL, err, sizeof(err));
+	if (!text)
+		fprintf(stderr, "nccl-net-perf: fabric %s may still be up: %s\n", f->name, err);
+	free(text);
+}
+
+/* ---- faults ------------------------------------------------------------------------------- */
+
+static bool print_rule(const json_t *rule)
+{
+	const char *text = json_string_value(json_object_get(rule, "rule"));
+	json_int_t matched = json_integer_value(json_object_get(rule, "matched"));
+	json_int_t fired = json_integer_value(json_object_get(rule, "fired"));
+
+	printf("# fault '%s': matched %lld, fired %lld\n", text ? text : "?", (long long)matched,
+	       (long long)fired);
+	if (fired == 0)
+		fprintf(stderr,
+			"nccl-net-perf: fault rule '%s' never fired: the run proves nothing about "
+			"it\n",
+			text ? text : "?");
+	return fired > 0;
+}
+
+/* Adds the rules' counts to the report that rank 0 has written. */
+static void add_to_report(const char *path, json_t *faults)
+{
+	json_t *report = json_load_file(path, 0, NULL);
+
+	if (!report || json_object_set(report, "faults", faults) != 0 ||
+	    json_dump_file(report, path, JSON_INDENT(1)) != 0)
+		fprintf(stderr, "nccl-net-perf: cannot add the faults to %s\n", path);
+	json_decref(report);
+}
+
+bool np_fabric_report_faults(const struct np_fabric *f, const struct np_options *o)
+{
+	char err[300] = "";
+	json_t *status = status_of(f, err, sizeof(err)), *faults, *rule;
+	bool all_fired = true;
+	size_t i;
+
+	faults = json_object_get(status, "faults");
+	if (json_array_size(faults) < (size_t)o->nfaults) {
+		fprintf(stderr, "nccl-net-perf: cannot read how often the fault rules fired: %s\n",
+			status ? "the fabric does not list them all" : err);
+		json_decref(status);
+		return false;
+	}
+	json_array_foreach(faults, i, rule) all_fired = print_rule(rule) && all_fired;
+	if (o->json)
+		add_to_report(o->json, faults);
+	json_decref(status);
+	return all_fired;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The JSON report: everything the table says and what does not fit in it. */
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "tools/nccl-net-perf/report.h"
+
+#define JSON_LAYOUT 1 /* raised when a member changes its meaning or goes away */
+
+static json_t *integer(uint64_t value)
+{
+	return json_integer((json_int_t)value);
+}
+
+static json_t *text(const char *value)
+{
+	return value ? json_string_nocheck(value) : json_null();
+}
+
+static json_t *plugin_object(const struct np_side *side)
+{
+	json_t *devices = json_array();
+
+	for (int d = 0; d < side->ndev; d++) {
+		const ncclNetProperties_v12_t *p = &side->props[d];
+
+		json_array_append_new(devices,
+				      json_pack("{s:o, s:o, s:I, s:i, s:i, s:i, s:i, s:b}", "name",
+						text(p->name), "pci_path", text(p->pciPath), "guid",
+						(json_int_t)p->guid, "port", p->port, "speed_mbps",
+						p->speed, "max_comms", p->maxComms, "max_recvs",
+						p->maxRecvs, "reg_is_global", p->regIsGlobal));
+	}
+	return json_pack("{s:s, s:s, s:i, s:o}", "name", np_name(side->net), "path",
+			 np_path(side->net), "api", np_api(side->net), "devices", devices);
+}
+
+static json_t *options_object(const struct np_options *o)
+{
+	return json_pack("{s:i, s:I, s:i, s:i, s:i, s:i, s:f, s:i, s:b, s:b, s:f, s:f}", "channels",
+			 o->channels, "chunk", (json_int_t)o->chunk, "depth", o->depth,
+			 "iterations", o->iterations, "warmup", o->warmup, "checks", o->checks,
+			 "seconds", o->seconds, "cycles", o->cycles, "flush", (int)o->flush,
+			 "reg_churn", (int)o->churn, "timeout_s", o->timeout_s, "stall_ms",
+			 o->stall_ms);
+}
+
+static json_t *latency_object(const struct np_histogram *h)
+{
+	static const struct {
+		const char *name;
+		double q;
+	} points[] = {
+	    {"p50", 0.5},  {"p90", 0.9},     {"p95", 0.95},
+	    {"p99", 0.99}, {"p99_9", 0.999}, {"p99_99", 0.9999},
+	};
+	json_t *buckets = json_array(), *object;
+
+	for (size_t i = 0; i < NP_HIST_BUCKETS; i++)
+		if (h->buckets[i])
+			json_array_append_new(
+			    buckets, json_pack("[I, I]", (json_int_t)np_histogram_bucket_ns(i),
+					       (json_int_t)h->buckets[i]));
+	object = json_pack("{s:I, s:I, s:I, s:f, s:o}", "count", (json_int_t)h->count, "min_ns",
+			   (json_int_t)(h->count ? h->min_ns : 0), "max_ns", (json_int_t)h->max_ns,
+			   "mean_ns", h->count ? (double)h->sum_ns / (double)h->count : 0.0,
+			   "buckets", buckets);
+	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++)
+		json_object_set_new(object, points[i].name,
+				    integer(np_histogram_quantile(h, points[i].q)));
+	return object;
+}
+
+static json_t *stalls_array(const struct np_row *row, int nranks)
+{
+	json_t *stalls = json_array();
+
+	for (int r = 0; r < nranks; r++) {
+		const struct np_sample *s = &row->samples[r];
+
+		for (uint64_t i = 0; i < s->stalls_seen && i < NP_STALLS_KEPT; i++)
+			json_array_append_new(
+			    stalls, json_pack("{s:i, s:f, s:f}", "rank", r, "start_ms",
+					      (double)s->stalls[i].start_ns / 1e6, "duration_ms",
+					      (double)s->stalls[i].duration_ns / 1e6));
+	}
+	return stalls;
+}
+
+static json_t *row_object(const struct np_row *row, const struct np_rank *rk)
+{
+	json_t *object = json_pack(
+	    "{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "op",
+	    np_op_names[row->op], "type", np_type_names[row->type], "size", (json_int_t)row->size,
+	    "count", (json_int_t)row->count, "time_us", row->time_us, "algbw_gbps", row->algbw,
+	    "busbw_gbps", row->busbw, "wrong", (json_int_t)row->wrong, "iterations",
+	    (json_int_t)row->iterations, "checked", (json_int_t)row->checked, "stalls_seen",
+	    (json_int_t)row->stalls_seen, "stalls", stalls_array(row, rk->nranks), "latency",
+	    latency_object(&row->latency));
+
+	if (rk->nsides > 1) {
+		json_object_set_new(object, "plugin", json_integer(row->side));
+		if (row->ratio > 0)
+			json_object_set_new(object, "speedup",
+					    json_pack("{s:f, s:f, s:f}", "median", row->ratio,
+						      "low", row->ratio_low, "high",
+						      row->ratio_high));
+	}
+	return object;
+}
+
+static json_t *timeline_object(const struct np_report *rp)
+{
+	json_t *ranks = json_array();
+
+	for (int r = 0; r < rp->rk->nranks; r++) {
+		json_t *bytes = json_array();
+
+		for (size_t i = 0; i < rp->timeline_lens[r]; i++)
+			json_array_append_new(bytes, integer(rp->timelines[r][i]));
+		json_array_append_new(ranks, bytes);
+	}
+	return json_pack("{s:f, s:o}", "interval_ms", rp->rk->o->timeline_ms, "bytes_received",
+			 ranks);
+}
+
+bool np_report_write_json(const struct np_report *rp, struct np_error *error)
+{
+	const struct np_rank *rk = rp->rk;
+	json_t *root, *rows = json_array(), *plugins = json_array();
+	bool ok;
+
+	for (size_t i = 0; i < rp->nrows; i++)
+		json_array_append_new(rows, row_object(rp->rows[i], rk));
+	for (int s = 0; s < rk->nsides; s++)
+		json_array_append_new(plugins, plugin_object(&rk->sides[s]));
+	root = json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:I}", "program", "nccl-net-perf",
+			 "version", HA_VERSION, "layout", JSON_LAYOUT, "ranks", rk->nranks,
+			 "plugins", plugins, "options", options_object(rk->o), "rows", rows,
+			 "wrong", (json_int_t)rp->wrong);
+	if (root && rp->timelines)
+		json_object_set_new(root, "timeline", timeline_object(rp));
+	errno = 0;
+	ok = root && json_dump_file(root, rk->o->json, JSON_INDENT(1)) == 0;
+	if (!ok)
+		np_error_set(error, NP_EXIT_ERROR, "cannot write %s: %s", rk->o->json,
+			     errno ? strerror(errno) : "not enough memory or bad text");
+	json_decref(root);
+	return ok;
+}

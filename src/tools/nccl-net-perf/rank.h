@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One rank: its plugins, connections, buffers and threads.
+ *
+ * The main thread sets everything up and hands jobs to the two workers one at a time, waiting for
+ * each; so a field has one writer at any moment and needs no lock. Where a job runs while the other
+ * worker is busy too (registration churn) it touches only what its comment says.
+ */
+#ifndef NP_RANK_H
+#define NP_RANK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tools/common/netplugin.h"
+#include "tools/nccl-net-perf/options.h"
+#include "tools/nccl-net-perf/recorder.h"
+#include "tools/nccl-net-perf/worker.h"
+
+struct np_bootstrap;
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+enum np_buffer_kind {
+	NP_BUF_IN,    /* what this rank sends */
+	NP_BUF_OUT,   /* what it receives, or the result */
+	NP_BUF_SLOTS, /* where reduce-scatter receives what it adds */
+	NP_BUF_COUNT,
+};
+
+/* A mapping with canaries on both sides of the data. */
+struct np_buffer {
+	uint8_t *data;
+	size_t len;
+	uint8_t *map;
+	size_t map_len;
+};
+
+/* False with errno. A buffer of 0 bytes is fine. */
+bool np_buffer_alloc(struct np_buffer *b, size_t len);
+void np_buffer_free(struct np_buffer *b);
+/* How many canary bytes around the data were overwritten. */
+uint64_t np_buffer_overrun(const struct np_buffer *b);
+
+/* ---- connections -------------------------------------------------------------------------- */
+
+/* One direction of a connection to a peer. NCCL's handle memory lives as long as the attempt. */
+struct np_link {
+	bool send;
+	int peer;
+	int channel;
+	int dev;
+	void *listen; /* receiving side, until accepted */
+	void *comm;
+	uint8_t handle[NCCL_NET_HANDLE_MAXSIZE];
+	void *mr[NP_BUF_COUNT];
+	bool registered[NP_BUF_COUNT];
+};
+
+/* A plugin and the connections made with it. */
+struct np_side {
+	struct np_plugin *net;
+	struct np_ctx ctx;
+	bool initialised;
+	int ndev;
+	ncclNetProperties_v12_t *props; /* ndev of them */
+	int max_recvs;			/* the smallest of the devices in use, at most --group */
+	struct np_link *links;		/* nlinks: to every peer in use, each channel, both ways */
+	int nlinks;
+};
+
+/* ---- errors ------------------------------------------------------------------------------- */
+
+/* The first thing that went wrong. */
+struct np_error {
+	enum np_exit status; /* NP_EXIT_OK: nothing yet */
+	char text[600];
+};
+
+/* Always false, for `return np_error_set(...)`. A later error does not replace an earlier one. */
+bool np_error_set(struct np_error *e, enum np_exit status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- the rank ------------------------------------------------------------------------------ */
+
+struct np_rank {
+	const struct np_options *o;
+	int rank;
+	int nranks;
+	struct np_bootstrap *bootstrap; /* main thread only */
+
+	struct np_worker service;
+	struct np_worker progress;
+
+	struct np_side sides[NP_MAX_SIDES];
+	int nsides;
+	struct np_buffer buffers[NP_BUF_COUNT];
+
+	struct np_recorder recorder; /* progress thread while it runs, else main */
+	struct np_error error;
+};
+
+/* The connection in one direction with a peer; NULL when the operations do not need it. */
+struct np_link *np_find_link(struct np_side *side, bool send, int peer, int channel);
+
+/* Runs a whole rank; returns the exit status. The bootstrap is the caller's. */
+enum np_exit np_rank_run(const struct np_options *o, struct np_bootstrap *bootstrap);
+
+/* ---- links.c: everything the service thread does --------------------------------------------- */
+
+/* Loads and initialises the plugin and reads its devices. */
+bool np_side_open(struct np_rank *rk, struct np_side *side, const char *plugin);
+/* Connects to all peers that the operations need and registers the buffers. */
+bool np_side_connect(struct np_rank *rk, struct np_side *side);
+/* Deregisters and closes every connection; true when no call failed. */
+bool np_side_disconnect(struct np_rank *rk, struct np_side *side);
+/* Finalizes and unloads. */
+bool np_side_close(struct np_rank *rk, struct np_side *side);
+
+/* Registers and deregisters memory on the connections until told to stop, on the service thread. */
+struct np_churn {
+	struct np_rank *rk;
+	struct np_side *side;
+	_Atomic bool stop;
+	/* The service thread's until np_churn_stop returns. */
+	uint64_t rounds;
+	struct np_error error;
+};
+void np_churn_start(struct np_churn *churn, struct np_rank *rk, struct np_side *side);
+bool np_churn_stop(struct np_churn *churn);
+
+#endif

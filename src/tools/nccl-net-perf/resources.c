@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptors, threads and resident size from /proc. */
+#include "tools/nccl-net-perf/resources.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An allocator's noise; a leak of 1 KiB per cycle exceeds it within some thousand cycles. */
+#define RSS_NOISE_KIB 4096
+
+static long count_entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+	long n = 0;
+
+	if (!dir)
+		return -1;
+	while ((entry = readdir(dir)))
+		n += entry->d_name[0] != '.';
+	closedir(dir);
+	return n - 1; /* without the one that reads */
+}
+
+static long resident_kib(void)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	char line[200];
+	long kib = -1;
+
+	while (f && kib < 0 && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "VmRSS:", 6))
+			kib = strtol(line + 6, NULL, 10);
+	if (f)
+		fclose(f);
+	return kib;
+}
+
+void np_resources_read(struct np_resources *r)
+{
+	r->fds = count_entries("/proc/self/fd");
+	r->threads = count_entries("/proc/self/task");
+	r->rss_kib = resident_kib();
+}
+
+bool np_resources_check(const struct np_resources *early, int cycles, int rank,
+			struct np_error *error)
+{
+	struct np_resources now;
+
+	np_resources_read(&now);
+	printf("# rank %d after %d cycles: descriptors %ld -> %ld, threads %ld -> %ld, resident "
+	       "%ld -> %ld KiB\n",
+	       rank, cycles, early->fds, now.fds, early->threads, now.threads, early->rss_kib,
+	       now.rss_kib);
+	fflush(stdout);
+	if (now.fds > early->fds || now.threads > early->threads)
+		return np_error_set(error, NP_EXIT_ERROR,
+				    "%ld descriptors and %ld threads more than after the first "
+				    "tenth of %d cycles: something is not closed",
+				    now.fds - early->fds, now.threads - early->threads, cycles);
+	if (now.rss_kib > early->rss_kib + RSS_NOISE_KIB)
+		return np_error_set(error, NP_EXIT_ERROR,
+				    "resident size grew by %ld KiB over %d cycles",
+				    now.rss_kib - early->rss_kib, cycles);
+	return true;
+}
