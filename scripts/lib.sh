@@ -23,18 +23,20 @@ die() {
 
 # step TEXT LOG COMMAND...: runs a command with its output in LOG. One line when it is done; on a
 # terminal the line counts the seconds meanwhile. On failure the end of LOG is shown.
+HA_STEP=
 step() {
-	local text=$1 log=$2 began=$SECONDS pid rc=0
+	local text=$1 log=$2 began=$SECONDS rc=0
 	shift 2
 	mkdir -p "$(dirname "$log")"
 	if [ -n "$HA_TTY" ]; then
 		"$@" >"$log" 2>&1 &
-		pid=$!
-		while kill -0 "$pid" 2>/dev/null; do
+		HA_STEP=$!
+		while kill -0 "$HA_STEP" 2>/dev/null; do
 			printf '\r[%4ds] %s … %ds' $((SECONDS - HA_START)) "$text" $((SECONDS - began))
 			sleep 0.2
 		done
-		wait "$pid" || rc=$?
+		wait "$HA_STEP" || rc=$?
+		HA_STEP=
 		printf '\r\033[K'
 	else
 		"$@" >"$log" 2>&1 || rc=$?
@@ -46,6 +48,11 @@ step() {
 		tail -n 40 "$log" | sed 's/^/        /'
 	fi
 	return "$rc"
+}
+
+# The command of a step ignores Ctrl-C, being in the background: scripts end it when they end.
+kill_step() {
+	[ -z "$HA_STEP" ] || kill "$HA_STEP" 2>/dev/null
 }
 
 # ---- packages ---------------------------------------------------------------------------------
