@@ -45,12 +45,16 @@ static uint64_t within_bucket(int bucket, uint64_t rank, uint64_t count, uint64_
 {
 	uint64_t low = bucket ? 1ull << (bucket - 1) : 0;
 	uint64_t high = bucket == HA_HIST_BUCKETS - 1 ? max : low + (bucket ? low - 1 : 0);
+	uint64_t above;
 
 	if (high > max)
 		high = max;
 	if (high <= low)
 		return high;
-	return low + (uint64_t)((double)(high - low) * ((double)rank / (double)count));
+	if (rank >= count) /* and a double may round the width of a huge bucket up */
+		return high;
+	above = (uint64_t)((double)(high - low) * ((double)rank / (double)count));
+	return low + above;
 }
 
 uint64_t ha_hist_quantile(const struct ha_hist *hist, unsigned int per_mille)

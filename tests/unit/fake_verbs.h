@@ -43,8 +43,8 @@ struct fake_device {
 
 	/* What happened. */
 	int opens, closes, pds;
-	atomic_int regs, deregs; /* successful ones */
-	unsigned int last_access;
+	atomic_int regs, deregs;  /* successful ones */
+	unsigned int last_access; /* of the last registration: only for tests of one thread */
 	uintptr_t last_addr;
 	size_t last_length;
 	uint64_t last_offset;

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The filter language, each row a rule of it. */
+#include "../captured_log.h"
+#include "../cmocka_all.h"
+
+#include "base/name_filter.h"
+
+static bool passes(const char *spec, const char *name, int port)
+{
+	struct ha_name_filter filter;
+
+	ha_name_filter_parse(&filter, "TEST", spec);
+	return ha_name_filter_passes(&filter, name, port);
+}
+
+static void rules_of_the_language_hold(void **state)
+{
+	static const struct {
+		const char *spec, *name;
+		int port;
+		bool expected;
+	} cases[] = {
+	    {"", "a", 1, true},
+	    {"mlx5", "mlx5_0", 1, true},
+	    {"mlx5", "mlx", 1, false},
+	    {"=mlx5", "mlx5_0", 1, false},
+	    {"=mlx5_0", "mlx5_0", 1, true},
+	    {"^mlx5", "mlx5_0", 1, false},
+	    {"^mlx5", "bnxt", 1, true},
+	    {"^=mlx5", "mlx5_0", 1, true},
+	    {"a,b,c", "b1", 1, true},
+	    {"a,b,c", "d", 1, false},
+	    {"a:2", "a", 1, false},
+	    {"a:2", "a", 2, true},
+	    {"a:2", "a", HA_FILTER_ANY_PORT, true},
+	    {"^a:2", "a", 1, true},
+	    {"^a:2", "a", 2, false},
+	    {"a:1,a:2", "a", 2, true},
+	    {" a , b ", "b", 1, true},
+	    {"^", "a", 1, true},
+	    {"=", "a", 1, true},
+	    {"a:255", "a", 255, true},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		if (passes(cases[i].spec, cases[i].name, cases[i].port) != cases[i].expected)
+			fail_msg("\"%s\" with %s:%d", cases[i].spec, cases[i].name, cases[i].port);
+}
+
+static void nonsense_is_said_once_and_matches_nothing(void **state)
+{
+	static const char *const specs[] = {"a:", "a:0", "a:256", "a:-1",  "a:1:2",
+					    ":1", ":",	 "a:1x",  "a:0x1", "a:9999999999"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+		capture_log();
+		assert_false(passes(specs[i], "a", 1));
+		assert_int_equal(captured_warnings, 1);
+		assert_true(logged("TEST: "));
+	}
+	capture_log();
+	assert_false(passes("a:x,b:y,c:z", "a", 1));
+	assert_int_equal(captured_warnings, 1);
+	assert_true(passes("^a:x", "a", 1));
+}
+
+static void long_names_and_long_lists_are_bounded(void **state)
+{
+	char spec[4096], name[200];
+	size_t used = 0;
+
+	(void)state;
+	capture_log();
+	memset(name, 'n', sizeof name);
+	name[sizeof name - 1] = '\0';
+	assert_false(passes(name, name, 1));
+	assert_true(captured_length < 400);
+	for (int i = 0; i < HA_FILTER_MAX_ITEMS + 10; i++)
+		used += (size_t)snprintf(spec + used, sizeof spec - used, "d%03d,", i);
+	capture_log();
+	assert_true(passes(spec, "d000", 1));
+	assert_true(passes(spec, "d063", 1));
+	assert_false(passes(spec, "d064", 1));
+	assert_true(captured_warnings > 0);
+}
+
+static void control_characters_do_not_reach_the_log(void **state)
+{
+	(void)state;
+	capture_log();
+	assert_false(passes("a:\nNET/HA : fine\x1b[0m", "a", 1));
+	assert_null(strstr(captured_log, "\nNET/HA : fine"));
+	assert_null(strchr(captured_log, '\x1b'));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(rules_of_the_language_hold),
+	    cmocka_unit_test(nonsense_is_said_once_and_matches_nothing),
+	    cmocka_unit_test(long_names_and_long_lists_are_bounded),
+	    cmocka_unit_test(control_characters_do_not_reach_the_log),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

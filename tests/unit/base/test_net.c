@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The interface for connection set-up: NCCL's defaults, its variables, and addresses as text. */
+#include "../captured_log.h"
+#include "../cmocka_all.h"
+
+#include "base/net.h"
+
+#include <arpa/inet.h>
+
+static struct ha_netif netif(const char *name, const char *address)
+{
+	struct ha_netif n = {.up = true};
+
+	snprintf(n.name, sizeof n.name, "%s", name);
+	if (strchr(address, ':')) {
+		n.addr.in6.sin6_family = AF_INET6;
+		assert_int_equal(inet_pton(AF_INET6, address, &n.addr.in6.sin6_addr), 1);
+	} else {
+		n.addr.in.sin_family = AF_INET;
+		assert_int_equal(inet_pton(AF_INET, address, &n.addr.in.sin_addr), 1);
+	}
+	return n;
+}
+
+static struct ha_netif all[8];
+static int nall;
+
+static void given(const char *name, const char *address)
+{
+	all[nall++] = netif(name, address);
+}
+
+/* The name chosen, with a 6 after it for an IPv6 address; "-" for none. */
+static const char *chosen(const char *ifname, int family)
+{
+	static char text[IF_NAMESIZE + 2];
+	struct ha_config config = {.socket_family = family};
+	int i;
+
+	snprintf(config.socket_ifname, sizeof config.socket_ifname, "%s", ifname);
+	i = ha_net_select(&config, all, nall);
+	if (i < 0)
+		return "-";
+	snprintf(text, sizeof text, "%s%s", all[i].name,
+		 all[i].addr.sa.sa_family == AF_INET6 ? "6" : "");
+	return text;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	capture_log();
+	nall = 0;
+	return 0;
+}
+
+static void defaults_prefer_ib_then_anything_real_then_docker_then_lo(void **state)
+{
+	(void)state;
+	given("lo", "127.0.0.1");
+	assert_string_equal(chosen("", AF_UNSPEC), "lo");
+	given("docker0", "172.17.0.1");
+	assert_string_equal(chosen("", AF_UNSPEC), "docker0");
+	given("virbr0", "192.168.122.1");
+	assert_string_equal(chosen("", AF_UNSPEC), "docker0");
+	given("eth0", "10.0.0.1");
+	assert_string_equal(chosen("", AF_UNSPEC), "eth0");
+	given("ib0", "10.1.0.1");
+	assert_string_equal(chosen("", AF_UNSPEC), "ib0");
+}
+
+static void ifname_takes_prefixes_exact_names_and_exclusions(void **state)
+{
+	(void)state;
+	given("lo", "127.0.0.1");
+	given("eth0", "10.0.0.1");
+	given("eth01", "10.0.1.1");
+	given("ib0", "10.1.0.1");
+	assert_string_equal(chosen("eth", AF_UNSPEC), "eth0");
+	assert_string_equal(chosen("=eth01", AF_UNSPEC), "eth01");
+	assert_string_equal(chosen("eth0,ib", AF_UNSPEC), "eth0");
+	assert_string_equal(chosen("^eth,ib", AF_UNSPEC), "lo");
+	assert_string_equal(chosen("^=eth0", AF_UNSPEC), "lo");
+	assert_string_equal(chosen("^lo,=x", AF_UNSPEC), "eth0");
+	assert_string_equal(chosen("=eth", AF_UNSPEC), "-");
+}
+
+static void family_restricts_the_choice(void **state)
+{
+	(void)state;
+	given("eth0", "10.0.0.1");
+	given("eth0", "fd00::1");
+	assert_string_equal(chosen("", AF_UNSPEC), "eth0");
+	assert_string_equal(chosen("", AF_INET6), "eth06");
+	assert_string_equal(chosen("", AF_INET), "eth0");
+}
+
+static void what_cannot_carry_a_connection_is_passed_over(void **state)
+{
+	(void)state;
+	given("lo", "::1");
+	assert_string_equal(chosen("", AF_UNSPEC), "-");
+	given("eth0", "10.0.0.1");
+	all[nall - 1].up = false;
+	assert_string_equal(chosen("", AF_UNSPEC), "-");
+	given("eth1", "10.0.0.2");
+	all[nall - 1].addr.sa.sa_family = AF_UNIX;
+	assert_string_equal(chosen("", AF_UNSPEC), "-");
+}
+
+static void this_machine_has_an_interface(void **state)
+{
+	struct ha_config config = {.socket_family = AF_UNSPEC};
+	struct ha_netif got;
+
+	(void)state;
+	strcpy(config.socket_ifname, "lo");
+	config.socket_family = AF_INET;
+	assert_int_equal(ha_net_choose(&config, &got), HA_OK);
+	assert_string_equal(got.name, "lo");
+	assert_true(logged("connection set-up over lo, 127.0.0.1:0"));
+	strcpy(config.socket_ifname, "=no-such-thing");
+	assert_int_equal(ha_net_choose(&config, &got), HA_ERR_SYSTEM);
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("NCCL_SOCKET_IFNAME=no-such-thing") ||
+		    logged("NCCL_SOCKET_IFNAME==no-such-thing"));
+}
+
+static void addresses_print_as_people_write_them(void **state)
+{
+	char text[HA_SOCKADDR_TEXT_MAX];
+	struct ha_netif v4 = netif("a", "10.1.2.3"), v6 = netif("a", "fe80::1");
+	union ha_sockaddr other = {.sa.sa_family = AF_UNIX};
+
+	(void)state;
+	v4.addr.in.sin_port = htons(4711);
+	v6.addr.in6.sin6_port = htons(80);
+	assert_string_equal(ha_sockaddr_text(&v4.addr, text, sizeof text), "10.1.2.3:4711");
+	assert_string_equal(ha_sockaddr_text(&v6.addr, text, sizeof text), "[fe80::1]:80");
+	v6.addr.in6.sin6_scope_id = 2;
+	assert_string_equal(ha_sockaddr_text(&v6.addr, text, sizeof text), "[fe80::1%2]:80");
+	assert_string_equal(ha_sockaddr_text(NULL, text, sizeof text), "none");
+	assert_string_equal(ha_sockaddr_text(&other, text, sizeof text), "address family 1");
+	assert_int_equal(ha_sockaddr_len(&v4.addr), sizeof(struct sockaddr_in));
+	assert_int_equal(ha_sockaddr_len(&v6.addr), sizeof(struct sockaddr_in6));
+	assert_int_equal(ha_sockaddr_len(&other), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup(defaults_prefer_ib_then_anything_real_then_docker_then_lo,
+				   setup),
+	    cmocka_unit_test_setup(ifname_takes_prefixes_exact_names_and_exclusions, setup),
+	    cmocka_unit_test_setup(family_restricts_the_choice, setup),
+	    cmocka_unit_test_setup(what_cannot_carry_a_connection_is_passed_over, setup),
+	    cmocka_unit_test_setup(this_machine_has_an_interface, setup),
+	    cmocka_unit_test_setup(addresses_print_as_people_write_them, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
