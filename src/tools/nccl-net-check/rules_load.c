@@ -103,7 +103,7 @@ void rule_unload(struct check *t)
 	check_enter(t, "dlclose");
 	np_close(t->plugin);
 	/* Whatever still ran in the library's code dies here, inside "dlclose". */
-	check_sleep_ms(300);
+	check_sleep_ms(100);
 	check_leave(t, ncclSuccess);
 	if (process_maps(path)) {
 		check_note(t, "the library stays mapped");

@@ -71,7 +71,7 @@ static void *register_and_deregister(void *arg)
 
 void rule_mr_race(struct check *t)
 {
-	enum { RACE_MS = 300, SIZE = 3000 };
+	enum { RACE_MS = 150, SIZE = 3000 };
 	struct link link;
 	struct buffer out, in;
 	pthread_t thread;

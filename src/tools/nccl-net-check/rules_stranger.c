@@ -53,6 +53,13 @@ static int knock(const struct sockaddr_storage *a)
 	return fd;
 }
 
+/* Silent ones, and they stay: the descriptors are left open on purpose. */
+static void keep_silent(const struct sockaddr_storage *a)
+{
+	for (int i = 0; i < SILENT; i++)
+		knock(a);
+}
+
 static void disturb(const struct sockaddr_storage *a)
 {
 	char garbage[4096];
@@ -60,9 +67,7 @@ static void disturb(const struct sockaddr_storage *a)
 
 	for (size_t i = 0; i < sizeof(garbage); i++)
 		garbage[i] = (char)rand_r(&seed);
-	/* silent, and they stay: the descriptors are left open on purpose */
-	for (int i = 0; i < SILENT; i++)
-		knock(a);
+	keep_silent(a);
 	/* some talk nonsense, from one byte to more than any hello, and stay too */
 	for (int i = 0; i < TALKATIVE; i++) {
 		size_t size = (size_t)1 << i;
@@ -82,7 +87,8 @@ static void disturb(const struct sockaddr_storage *a)
 	}
 }
 
-void rule_stranger(struct check *t)
+/* One connection made while strangers are at the port; returns how many ports there are. */
+static int connect_among(struct check *t, void (*strangers)(const struct sockaddr_storage *))
 {
 	struct sockaddr_storage listeners[MAX_LISTENERS];
 	struct link_handle handle;
@@ -91,11 +97,9 @@ void rule_stranger(struct check *t)
 
 	void *listen_comm = link_listen(t, t->opt->dev, &handle);
 	int count = process_tcp_listeners(listeners, MAX_LISTENERS);
-	if (count == 0)
-		check_skip(t, "the plugin listens on no TCP port");
 	for (int i = 0; i < count; i++) {
 		aim_at_loopback(&listeners[i]);
-		disturb(&listeners[i]);
+		strangers(&listeners[i]);
 	}
 	for (int i = 0; i < 20; i++) {
 		MUST(t, accept, listen_comm, &comm, NULL);
@@ -104,9 +108,20 @@ void rule_stranger(struct check *t)
 		check_sleep_ms(1);
 	}
 	for (int i = 0; i < count; i++)
-		disturb(&listeners[i]);
+		strangers(&listeners[i]);
 	link_join(t, t->opt->dev, listen_comm, &handle, &link);
 	link_exchange(t, &link, 5000, 9);
+	MUST(t, close_listen, listen_comm);
+	return count;
+}
+
+void rule_stranger(struct check *t)
+{
+	int count = connect_among(t, keep_silent);
+
+	if (count == 0)
+		check_skip(t, "the plugin listens on no TCP port");
+	connect_among(t, disturb);
 	check_note(t, "%d listening port%s, %d strangers each", count, count > 1 ? "s" : "",
 		   2 * (SILENT + TALKATIVE + FLOOD));
 }

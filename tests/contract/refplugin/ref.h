@@ -66,6 +66,8 @@ struct ref_comm {
 	bool is_sender;
 	bool eof;	    /* the peer has closed its end */
 	ncclResult_t error; /* the first error; every later call returns it */
+	bool gave_error;    /* it has been returned once */
+	pthread_t owner;    /* who made it */
 	struct ref_mr *mrs;
 	struct ref_request requests[REF_MAX_REQUESTS];
 
@@ -118,6 +120,7 @@ ncclResult_t ref_test(void *request, int *done, int *sizes);
 /* ref_device.c */
 ncclResult_t ref_device_init(void);
 int ref_device_count(void);
+void ref_device_forget(void); /* only a broken plugin calls this */
 /* Fills what every version's properties have in common. */
 ncclResult_t ref_device_properties(int dev, ncclNetProperties_v8_t *props);
 

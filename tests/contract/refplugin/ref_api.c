@@ -41,6 +41,11 @@ static ncclResult_t accept_any(void *listen_comm, void **recv_comm, ncclNetDevic
 static ncclResult_t init_v8(ncclDebugLogger_t log)
 {
 	(void)log;
+#ifdef REF_BREAK_INIT_AGAIN
+	static int calls;
+	if (calls++ > 0)
+		return ncclInternalError;
+#endif
 	return ref_device_init();
 }
 
@@ -67,8 +72,14 @@ static ncclResult_t irecv_v8(void *comm, int n, void **data, int *sizes, int *ta
 	return ref_irecv(comm, n, data, wide, tags, mhandles, request);
 }
 
+#ifdef REF_BREAK_VTABLE
+#define NAME NULL
+#else
+#define NAME "Ref"
+#endif
+
 #define COMMON                                                                                     \
-	.name = "Ref", .devices = devices, .regMr = ref_reg_mr, .regMrDmaBuf = reg_dmabuf,         \
+	.name = NAME, .devices = devices, .regMr = ref_reg_mr, .regMrDmaBuf = reg_dmabuf,          \
 	.deregMr = ref_dereg_mr, .iflush = ref_iflush, .test = ref_test, .closeSend = ref_close,   \
 	.closeRecv = ref_close, .closeListen = ref_close_listen, .getDeviceMr = get_device_mr,     \
 	.irecvConsumed = irecv_consumed, .accept = accept_any
@@ -173,12 +184,23 @@ API const ncclNet_v10_t ncclNetPlugin_v10 = {
 
 /* ---- v11 and v12 --------------------------------------------------------------------------- */
 
-static int contexts; /* open ones; only their addresses and their number mean something */
+static int contexts; /* open ones; only its address and its value mean something */
+#ifdef REF_BREAK_INIT_AFTER_FINALIZE
+static bool finalized;
+#endif
 
 static ncclResult_t init_v11(void **ctx, uint64_t comm_id, ncclNetCommConfig_v11_t *config,
 			     ncclDebugLogger_t log, ncclProfilerCallback_t profiler)
 {
 	(void)comm_id, (void)config, (void)log, (void)profiler;
+#ifdef REF_BREAK_TRAFFIC_CLASS
+	if (config->trafficClass > 63) /* takes it for a DSCP */
+		return ncclInvalidArgument;
+#endif
+#ifdef REF_BREAK_INIT_AFTER_FINALIZE
+	if (finalized)
+		return ncclInternalError;
+#endif
 	__atomic_add_fetch(&contexts, 1, __ATOMIC_RELAXED);
 	*ctx = &contexts;
 	return ref_device_init();
@@ -188,7 +210,14 @@ static ncclResult_t finalize_v11(void *ctx)
 {
 	if (ctx != &contexts)
 		return ncclInvalidArgument;
-	__atomic_sub_fetch(&contexts, 1, __ATOMIC_RELAXED);
+	int left = __atomic_sub_fetch(&contexts, 1, __ATOMIC_RELAXED);
+	(void)left;
+#ifdef REF_BREAK_CONTEXTS
+	ref_device_forget();
+#endif
+#ifdef REF_BREAK_INIT_AFTER_FINALIZE
+	finalized |= left == 0;
+#endif
 	return ncclSuccess;
 }
 
@@ -206,6 +235,10 @@ static ncclResult_t connect_v11(void *ctx, int dev, void *handle, void **comm,
 static ncclResult_t set_net_attr_v11(void *ctx, ncclNetAttr_v11_t *attr)
 {
 	(void)attr; /* a hint */
+#ifdef REF_BREAK_NET_ATTR
+	if (attr->op == UINT32_MAX)
+		return ncclInvalidArgument;
+#endif
 	return ctx == &contexts ? ncclSuccess : ncclInvalidArgument;
 }
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -45,6 +46,7 @@ struct candidate {
 struct ref_listener {
 	int fd;
 	uint64_t cookie;
+	bool has_accepted;
 	int candidate_count;
 	struct candidate candidates[MAX_CANDIDATES];
 };
@@ -65,6 +67,10 @@ ncclResult_t ref_listen(int dev, void *opaque, void **listen_comm)
 
 	if (dev < 0 || dev >= ref_device_count())
 		return ncclInvalidArgument;
+#ifdef REF_BREAK_EVERY_DEVICE
+	if (dev == 1)
+		return ncclSystemError;
+#endif
 	struct ref_listener *l = calloc(1, sizeof(*l));
 	if (!l)
 		return ncclSystemError;
@@ -77,6 +83,9 @@ ncclResult_t ref_listen(int dev, void *opaque, void **listen_comm)
 	}
 	handle.port = addr.sin_port;
 	handle.cookie = l->cookie;
+#ifdef REF_BREAK_HANDLE_SIZE
+	memset(opaque, 0, NCCL_NET_HANDLE_MAXSIZE + 32);
+#endif
 	memset(opaque, 0, NCCL_NET_HANDLE_MAXSIZE);
 	memcpy(opaque, &handle, sizeof(handle));
 	*listen_comm = l;
@@ -135,6 +144,12 @@ static ncclResult_t advance_connect(struct ref_pending *p, uint64_t cookie, bool
 			return errno == EAGAIN ? ncclSuccess : ncclRemoteError;
 		p->stage = AWAITING_ANSWER;
 	}
+#ifdef REF_BREAK_CONNECT_RETURNS
+	static bool waited;
+	if (!waited)
+		poll(&(struct pollfd){.fd = p->fd, .events = POLLIN}, 1, 700);
+	waited = true;
+#endif
 	n = recv(p->fd, &answer, sizeof(answer), MSG_DONTWAIT);
 	if (n < 0)
 		return errno == EAGAIN ? ncclSuccess : ncclRemoteError;
@@ -153,8 +168,20 @@ ncclResult_t ref_connect(int dev, void *opaque, void **send_comm)
 	*send_comm = NULL;
 	if (dev < 0 || dev >= ref_device_count())
 		return ncclInvalidArgument;
+#ifndef REF_BREAK_HANDLE_GARBAGE
 	if (handle->magic != HANDLE_MAGIC || handle->version != HANDLE_VERSION)
 		return ncclInvalidArgument;
+#endif
+#ifdef REF_BREAK_HANDLE_STATE
+	/* remembers the latest connect in the plugin instead of in each handle */
+	static struct ref_handle latest;
+	if (latest.port != handle->port || latest.cookie != handle->cookie) {
+		if (latest.pending)
+			close(latest.pending->fd);
+		latest = *handle;
+	}
+	handle = &latest;
+#endif
 	if (!handle->pending) {
 		result = begin_connect(handle);
 		if (result != ncclSuccess)
@@ -212,7 +239,11 @@ static int judge_candidate(const struct ref_listener *l, struct candidate *c)
 	if (n > 0)
 		c->got += (size_t)n;
 	if (c->got < sizeof(c->hello))
+#ifdef REF_BREAK_STRANGER
+		return 0;
+#else
 		return now_ns() - c->since_ns > HELLO_WITHIN_NS ? -1 : 0;
+#endif
 	if (c->hello.magic != HELLO_MAGIC || c->hello.cookie != l->cookie)
 		return -1;
 	n = send(c->fd, &answer, sizeof(answer), MSG_NOSIGNAL);
@@ -224,14 +255,23 @@ ncclResult_t ref_accept(void *listen_comm, void **recv_comm)
 	struct ref_listener *l = listen_comm;
 
 	*recv_comm = NULL;
+#ifdef REF_BREAK_ACCEPT_RETURNS
+	if (l->candidate_count == 0)
+		poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 700);
+#endif
 	take_candidates(l);
 	for (int i = 0; i < l->candidate_count; i++) {
 		int verdict = judge_candidate(l, &l->candidates[i]);
 		if (verdict < 0) {
 			drop_candidate(l, i--, true);
+#ifdef REF_BREAK_STRANGER
+		} else if (verdict == 0) {
+			break; /* who came first is served first */
+#endif
 		} else if (verdict > 0) {
 			int fd = l->candidates[i].fd;
 			drop_candidate(l, i, false);
+			l->has_accepted = true;
 			*recv_comm = ref_comm_new(fd, false);
 			if (!*recv_comm)
 				close(fd);
@@ -245,6 +285,10 @@ ncclResult_t ref_close_listen(void *listen_comm)
 {
 	struct ref_listener *l = listen_comm;
 
+#ifdef REF_BREAK_LISTEN_CLOSE
+	if (!l->has_accepted)
+		return ncclInvalidUsage;
+#endif
 	while (l->candidate_count > 0)
 		drop_candidate(l, 0, true);
 	if (l->fd >= 0)

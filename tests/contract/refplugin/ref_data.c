@@ -6,6 +6,8 @@
 #include "ref.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,11 +18,23 @@
 #define MAX_MOVES  16
 #define MOVE_BYTES ((size_t)256 << 10)
 
+#ifdef REF_BREAK_MANY_CONNECTIONS
+static int open_comms;
+#endif
+
 struct ref_comm *ref_comm_new(int fd, bool is_sender)
 {
+#ifdef REF_BREAK_MANY_CONNECTIONS
+	if (__atomic_add_fetch(&open_comms, 1, __ATOMIC_RELAXED) > 12)
+		return NULL;
+#endif
 	struct ref_comm *c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;
+#ifdef REF_BREAK_LEAKS_FD
+	(void)!dup(fd);
+#endif
+	c->owner = pthread_self();
 	pthread_mutex_init(&c->lock, NULL);
 	c->fd = fd;
 	c->is_sender = is_sender;
@@ -30,12 +44,29 @@ struct ref_comm *ref_comm_new(int fd, bool is_sender)
 ncclResult_t ref_close(void *opaque)
 {
 	struct ref_comm *c = opaque;
-	char rest[4096];
 
+#ifdef REF_BREAK_MANY_CONNECTIONS
+	__atomic_sub_fetch(&open_comms, 1, __ATOMIC_RELAXED);
+#endif
+#ifdef REF_BREAK_CLOSE_IN_FLIGHT
+	for (int i = 0; !c->is_sender && i < REF_MAX_REQUESTS; i++)
+		if (c->requests[i].used && c->error == ncclSuccess && !c->eof)
+			return ncclInternalError;
+#endif
+#ifdef REF_BREAK_CLOSE_AFTER_DEATH
+	if (c->error != ncclSuccess)
+		return c->error;
+#endif
+#ifdef REF_BREAK_CLOSE_AFTER_SEND
+	/* frees the port at once, and throws away what the kernel still had to send */
+	setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+#else
+	char rest[4096];
 	/* Closing a socket with unread input resets it, and the peer may still be reading. */
 	shutdown(c->fd, SHUT_WR);
 	for (int i = 0; i < 64 && recv(c->fd, rest, sizeof(rest), MSG_DONTWAIT) > 0; i++)
 		;
+#endif
 	close(c->fd);
 	while (c->mrs) {
 		struct ref_mr *mr = c->mrs;
@@ -43,7 +74,9 @@ ncclResult_t ref_close(void *opaque)
 		free(mr);
 	}
 	pthread_mutex_destroy(&c->lock);
+#ifndef REF_BREAK_LEAKS_MEMORY
 	free(c);
+#endif
 	return ncclSuccess;
 }
 
@@ -55,14 +88,26 @@ ncclResult_t ref_reg_mr(void *comm, void *data, size_t size, int type, void **mh
 
 	if (type != NCCL_PTR_HOST)
 		return ncclInvalidArgument;
+#ifdef REF_BREAK_MR_USE
+	for (struct ref_mr *known = c->mrs; known; known = known->next)
+		if (known->data == data && known->size == size)
+			return ncclInvalidArgument;
+#endif
 	struct ref_mr *mr = malloc(sizeof(*mr));
 	if (!mr)
 		return ncclSystemError;
 	*mr = (struct ref_mr){.data = data, .size = size};
+#ifdef REF_BREAK_MR_RACE
+	struct ref_mr *rest = c->mrs;
+	c->mrs = mr; /* whoever looks now misses the others */
+	sched_yield();
+	mr->next = rest;
+#else
 	pthread_mutex_lock(&c->lock);
 	mr->next = c->mrs;
 	c->mrs = mr;
 	pthread_mutex_unlock(&c->lock);
+#endif
 	*mhandle = mr;
 	return ncclSuccess;
 }
@@ -80,6 +125,11 @@ ncclResult_t ref_dereg_mr(void *comm, void *mhandle)
 			break;
 		}
 	}
+#ifdef REF_BREAK_DEREG_AFTER_ERROR
+	ncclResult_t error = c->error;
+	pthread_mutex_unlock(&c->lock);
+	return error;
+#endif
 	pthread_mutex_unlock(&c->lock);
 	return ncclSuccess;
 }
@@ -138,6 +188,10 @@ static ncclResult_t transmit(struct ref_comm *c)
 		if (n < 0)
 			return errno == EAGAIN ? ncclSuccess : ncclRemoteError;
 		c->sent += (uint64_t)n;
+#ifdef REF_BREAK_SEND_DONE
+		if (r->header.size > (size_t)8 << 20)
+			r->unfinished = 0; /* begun is as good as done */
+#endif
 		if (c->sent == header_size + r->header.size) {
 			c->send_head = r->next_send;
 			c->sent = 0;
@@ -169,8 +223,10 @@ static ncclResult_t check_header(struct ref_comm *c)
 
 	if (!r->used || r->seq != h->seq || h->index >= (uint32_t)r->n)
 		return ncclInternalError;
+#ifndef REF_BREAK_CAPACITY
 	if (h->size > r->capacity[h->index])
 		return ncclInvalidUsage;
+#endif
 	return ncclSuccess;
 }
 
@@ -179,6 +235,20 @@ static void finish_message(struct ref_comm *c)
 	struct ref_request *r = &c->requests[c->header.seq % REF_MAX_GROUPS];
 
 	r->size[c->header.index] = c->header.size;
+#ifdef REF_BREAK_SIZES
+	if (r->n == 1 && c->header.size > 0)
+		r->size[0] = r->capacity[0];
+#endif
+#ifdef REF_BREAK_SIZES_GROUP
+	for (int i = 1; i < r->n; i++) {
+		r->size[0] += r->size[i];
+		r->size[i] = 0;
+	}
+#endif
+#ifdef REF_BREAK_DATA
+	if (c->header.size > 1 << 20 && c->header.size % 2)
+		r->data[c->header.index][c->header.size - 1] = 0; /* loses an odd tail */
+#endif
 	r->unfinished--;
 	c->header_got = 0;
 	c->payload_got = 0;
@@ -238,6 +308,17 @@ static ncclResult_t latch(struct ref_comm *c, ncclResult_t error)
 	return c->error;
 }
 
+/* What isend, irecv and test return: every error, each time. */
+static ncclResult_t report(struct ref_comm *c, ncclResult_t result)
+{
+#ifdef REF_BREAK_ERROR_LATCHED
+	if (result != ncclSuccess && c->gave_error)
+		return ncclSuccess; /* has been said already */
+#endif
+	c->gave_error |= result != ncclSuccess;
+	return result;
+}
+
 static struct ref_request *free_request(struct ref_comm *c)
 {
 	for (int i = 0; i < REF_MAX_REQUESTS; i++)
@@ -246,39 +327,67 @@ static struct ref_request *free_request(struct ref_comm *c)
 	return NULL;
 }
 
-/* Index in the oldest incomplete group of the receive that waits for this tag, or -1. */
-static int match_tag(const struct ref_comm *c, int tag)
-{
-	const struct ref_grant *g = &c->groups[c->group_head % REF_MAX_GROUPS];
-	uint32_t matched = c->group_matched[c->group_head % REF_MAX_GROUPS];
+/* Where a send goes: buffer `index` of group number `group`. */
+struct place {
+	uint32_t group;
+	int index;
+};
 
-	if (c->group_head == c->group_tail)
-		return -1;
-	for (uint32_t i = 0; i < g->n; i++)
-		if (!(matched & 1u << i) && g->tags[i] == tag)
-			return (int)i;
-	return -1;
+static bool find_tag(const struct ref_comm *c, uint32_t group, int tag, struct place *place)
+{
+	const struct ref_grant *g = &c->groups[group % REF_MAX_GROUPS];
+	uint32_t matched = c->group_matched[group % REF_MAX_GROUPS];
+
+	for (uint32_t i = 0; i < g->n; i++) {
+		if (!(matched & 1u << i) && g->tags[i] == tag) {
+			*place = (struct place){group, (int)i};
+#ifdef REF_BREAK_TAGS
+			place->index = __builtin_ctz(~matched); /* in order of arrival */
+#endif
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The receive that waits for this tag: only the oldest incomplete group is looked at. */
+static bool match_tag(const struct ref_comm *c, int tag, struct place *place)
+{
+#ifdef REF_BREAK_FIFO
+	for (uint32_t group = c->group_tail; group-- != c->group_head;)
+		if (find_tag(c, group, tag, place))
+			return true;
+	return false;
+#endif
+	return c->group_head != c->group_tail && find_tag(c, c->group_head, tag, place);
 }
 
 static void queue_send(struct ref_comm *c, struct ref_request *r, void *data, size_t size,
-		       int index)
+		       struct place place)
 {
-	const struct ref_grant *g = &c->groups[c->group_head % REF_MAX_GROUPS];
-	uint32_t *matched = &c->group_matched[c->group_head % REF_MAX_GROUPS];
+	const struct ref_grant *g = &c->groups[place.group % REF_MAX_GROUPS];
 
 	*r = (struct ref_request){.comm = c, .used = true, .n = 1, .unfinished = 1};
-	r->header =
-	    (struct ref_header){.seq = g->seq, .index = (uint32_t)index, .size = (uint64_t)size};
+	r->header = (struct ref_header){
+	    .seq = g->seq, .index = (uint32_t)place.index, .size = (uint64_t)size};
 	r->data[0] = data;
 	r->size[0] = size;
+	c->group_matched[place.group % REF_MAX_GROUPS] |= 1u << place.index;
+	while (c->group_head != c->group_tail &&
+	       c->group_matched[c->group_head % REF_MAX_GROUPS] ==
+		   (1u << c->groups[c->group_head % REF_MAX_GROUPS].n) - 1)
+		c->group_head++;
+#ifdef REF_BREAK_SIZE_ZERO
+	if (size == 0 && g->n == 1) {
+		r->unfinished = 0; /* nothing to send, so nothing is sent */
+		return;
+	}
+#endif
 	if (c->send_head)
 		c->send_tail->next_send = r;
 	else
 		c->send_head = r;
 	c->send_tail = r;
-	*matched |= 1u << index;
-	if (*matched == (1u << g->n) - 1)
-		c->group_head++;
 }
 
 static ncclResult_t isend_locked(struct ref_comm *c, void *data, size_t size, int tag,
@@ -287,17 +396,31 @@ static ncclResult_t isend_locked(struct ref_comm *c, void *data, size_t size, in
 	ncclResult_t result = progress(c);
 	if (result != ncclSuccess)
 		return result;
-	int index = match_tag(c, tag);
+#ifdef REF_BREAK_TWO_THREADS
+	if (!pthread_equal(c->owner, pthread_self()))
+		return ncclSuccess;
+#endif
+#ifdef REF_BREAK_SIZE_2G
+	size = (size_t)(int)size;
+#endif
 	struct ref_request *r = free_request(c);
-	if (index < 0 && c->eof)
+	struct place place;
+	bool matched = match_tag(c, tag, &place);
+#ifdef REF_BREAK_GROUP_INTERLEAVE
+	if (!matched && c->group_head != c->group_tail)
+		return latch(c, ncclInvalidUsage); /* this tag is not expected now */
+#endif
+	if (!matched && c->eof)
 		return latch(c, ncclRemoteError);
-	if (index < 0 || !r)
+	if (!matched || !r)
 		return ncclSuccess;
 	if (!covered(c, mhandle, data, size))
 		return latch(c, ncclInvalidArgument);
-	if (size > c->groups[c->group_head % REF_MAX_GROUPS].capacity[index])
+#ifndef REF_BREAK_CAPACITY
+	if (size > c->groups[place.group % REF_MAX_GROUPS].capacity[place.index])
 		return latch(c, ncclInvalidUsage);
-	queue_send(c, r, data, size, index);
+#endif
+	queue_send(c, r, data, size, place);
 	*request = r;
 	return progress(c);
 }
@@ -306,9 +429,11 @@ ncclResult_t ref_isend(void *comm, void *data, size_t size, int tag, void *mhand
 {
 	struct ref_comm *c = comm;
 
+#ifndef REF_BREAK_REQUEST_WRITTEN
 	*request = NULL;
+#endif
 	pthread_mutex_lock(&c->lock);
-	ncclResult_t result = isend_locked(c, data, size, tag, mhandle, request);
+	ncclResult_t result = report(c, isend_locked(c, data, size, tag, mhandle, request));
 	pthread_mutex_unlock(&c->lock);
 	return result;
 }
@@ -320,6 +445,10 @@ static ncclResult_t irecv_locked(struct ref_comm *c, int n, void **data, const s
 	if (result != ncclSuccess)
 		return result;
 	struct ref_request *r = &c->requests[c->next_seq % REF_MAX_GROUPS];
+#ifdef REF_BREAK_OUTSTANDING
+	if (c->requests[(c->next_seq - 16) % REF_MAX_GROUPS].used)
+		return ncclSuccess;
+#endif
 	if (r->used || c->grant_out_len + sizeof(struct ref_grant) > sizeof(c->grant_out))
 		return ncclSuccess;
 
@@ -335,6 +464,10 @@ static ncclResult_t irecv_locked(struct ref_comm *c, int n, void **data, const s
 		r->capacity[i] = grant.capacity[i] = sizes[i];
 		grant.tags[i] = tags[i];
 	}
+#ifdef REF_BREAK_RECYCLE
+	if (c->next_seq >= 4 * REF_MAX_GROUPS)
+		r->unfinished = 0; /* finds the completion of an earlier incarnation */
+#endif
 	memcpy(c->grant_out + c->grant_out_len, &grant, sizeof(grant));
 	c->grant_out_len += sizeof(grant);
 	c->next_seq++;
@@ -347,11 +480,15 @@ ncclResult_t ref_irecv(void *comm, int n, void **data, const size_t *sizes, cons
 {
 	struct ref_comm *c = comm;
 
+#ifdef REF_BREAK_OPTIONAL_RECV
+	if (*request == (void *)(uintptr_t)NCCL_NET_OPTIONAL_RECV_COMPLETION)
+		return ncclSuccess; /* nobody will ask for it, it seems */
+#endif
 	*request = NULL;
 	if (n < 1 || n > REF_MAX_RECVS)
 		return ncclInvalidArgument;
 	pthread_mutex_lock(&c->lock);
-	ncclResult_t result = irecv_locked(c, n, data, sizes, tags, mhandles, request);
+	ncclResult_t result = report(c, irecv_locked(c, n, data, sizes, tags, mhandles, request));
 	pthread_mutex_unlock(&c->lock);
 	return result;
 }
@@ -364,6 +501,13 @@ ncclResult_t ref_iflush(void *comm, int n, void **data, int *sizes, void **mhand
 	*request = NULL; /* host memory: what recv copied is visible already */
 	pthread_mutex_lock(&c->lock);
 	ncclResult_t result = c->error;
+#ifdef REF_BREAK_IFLUSH
+	/* waits for a message that nobody sends */
+	*request = free_request(c);
+	if (*request)
+		*(struct ref_request *)*request =
+		    (struct ref_request){.comm = c, .used = true, .n = 1, .unfinished = 1};
+#endif
 	pthread_mutex_unlock(&c->lock);
 	return result;
 }
@@ -373,12 +517,26 @@ static ncclResult_t test_locked(struct ref_request *r, int *done, int *sizes)
 	struct ref_comm *c = r->comm;
 	ncclResult_t result = progress(c);
 
+#ifdef REF_BREAK_TEST_RETURNS
+	if (r->unfinished > 0 && !c->is_sender && result == ncclSuccess) {
+		poll(&(struct pollfd){.fd = c->fd, .events = POLLIN}, 1, 700);
+		result = progress(c);
+	}
+#endif
 	if (result != ncclSuccess)
 		return result;
 	if (r->unfinished > 0)
 		return c->eof && !c->is_sender ? latch(c, ncclRemoteError) : ncclSuccess;
+#if defined(REF_BREAK_SIZES_NULL)
+	for (int i = 0; i < r->n; i++)
+		sizes[i] = (int)r->size[i];
+#elif defined(REF_BREAK_SIZES_EXACT)
+	for (int i = 0; sizes && i < REF_MAX_RECVS; i++)
+		sizes[i] = (int)r->size[i];
+#else
 	for (int i = 0; sizes && i < r->n; i++)
 		sizes[i] = (int)r->size[i];
+#endif
 	r->used = false;
 	*done = 1;
 	return ncclSuccess;
@@ -391,7 +549,7 @@ ncclResult_t ref_test(void *request, int *done, int *sizes)
 
 	*done = 0;
 	pthread_mutex_lock(&c->lock);
-	ncclResult_t result = test_locked(r, done, sizes);
+	ncclResult_t result = report(c, test_locked(r, done, sizes));
 	pthread_mutex_unlock(&c->lock);
 	return result;
 }

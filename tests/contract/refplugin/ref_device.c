@@ -80,10 +80,47 @@ static void read_sysfs(const char *sysfs)
 	qsort(devices, (size_t)device_count, sizeof(devices[0]), compare_names);
 }
 
+#ifdef REF_BREAK_RELOAD
+/* Leaves something in the process that a second load trips over. */
+__attribute__((constructor)) static void mark_process(void)
+{
+	if (getenv("REF_PLUGIN_LOADED"))
+		abort();
+	setenv("REF_PLUGIN_LOADED", "1", 1);
+}
+#endif
+
+#ifdef REF_BREAK_UNLOAD
+#include <pthread.h>
+#include <unistd.h>
+
+static void *background(void *arg)
+{
+	for (;;)
+		sleep(60);
+	return arg;
+}
+
+static void start_background(void)
+{
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, background, NULL) == 0)
+		pthread_detach(thread);
+}
+#endif
+
+void ref_device_forget(void)
+{
+	device_count = 0;
+}
+
 ncclResult_t ref_device_init(void)
 {
 	const char *sysfs = getenv("SYSFS_PATH");
 
+#ifdef REF_BREAK_UNLOAD
+	start_background();
+#endif
 	if (device_count > 0)
 		return ncclSuccess;
 	if (sysfs)
@@ -119,5 +156,16 @@ ncclResult_t ref_device_properties(int dev, ncclNetProperties_v8_t *props)
 	    .netDeviceType = NCCL_NET_DEVICE_HOST,
 	    .netDeviceVersion = NCCL_NET_DEVICE_INVALID_VERSION,
 	};
+#ifdef REF_BREAK_DEVICES_STABLE
+	static char shared_name[64]; /* one for all devices */
+	memcpy(shared_name, d->name, sizeof(shared_name));
+	props->name = shared_name;
+#endif
+#ifdef REF_BREAK_PROPERTIES
+	props->maxComms = 0;
+#endif
+#ifdef REF_BREAK_PROPERTIES_SYSFS
+	props->speed /= 1000; /* Gb/s for Mb/s */
+#endif
 	return ncclSuccess;
 }

@@ -1,0 +1,16 @@
+# Runs nccl-net-check on a plugin that breaks one rule: CHECK, PLUGIN, RULE, API, FULL.
+set(args --plugin ${PLUGIN} --api v${API})
+if(NOT FULL)
+  list(APPEND args --quick)
+endif()
+execute_process(COMMAND ${CHECK} ${args} RESULT_VARIABLE status OUTPUT_VARIABLE out
+  ERROR_VARIABLE out)
+message("${out}")
+if(NOT status EQUAL 1)
+  message(FATAL_ERROR "exit status ${status}, 1 expected")
+endif()
+string(REGEX MATCHALL "FAIL +v[0-9]+ +[a-z0-9-]+" failures "${out}")
+list(TRANSFORM failures REPLACE ".* " "")
+if(NOT failures STREQUAL RULE)
+  message(FATAL_ERROR "rules that failed: '${failures}', expected '${RULE}' alone")
+endif()
