@@ -124,8 +124,9 @@ static bool plan_stuck(struct np_plan *plan)
 					 f->link->peer, f->done, f->steps, f->posted - f->done);
 	}
 	return np_error_set(&plan->rk->error, NP_EXIT_TIMEOUT,
-			    "stuck: %s of %zu B, nothing moved for %.1f s%s", np_op_names[plan->op],
-			    plan->size, plan->rk->o->timeout_s, list);
+			    "stuck: %s of %zu B, iteration %llu, nothing moved for %.1f s%s",
+			    np_op_names[plan->op], plan->size, (unsigned long long)plan->runs,
+			    plan->rk->o->timeout_s, list);
 }
 
 /* ---- one step ------------------------------------------------------------------------------ */
@@ -278,6 +279,7 @@ bool np_plan_run(struct np_plan *plan)
 
 	for (int i = 0; i < plan->nflows; i++)
 		plan->flows[i].posted = plan->flows[i].done = 0;
+	plan->runs++;
 	np_recorder_start(&plan->rk->recorder, np_now_ns());
 	np_worker_progress(w);
 	do {

@@ -53,6 +53,7 @@ struct np_plan {
 	enum np_type type; /* of allreduce */
 	size_t size;
 	uint32_t iteration; /* of the data pattern */
+	uint64_t runs;	    /* iterations begun */
 	struct np_flow *flows;
 	int nflows;
 	void *state; /* the operation's own */

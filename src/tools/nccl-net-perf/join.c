@@ -23,14 +23,12 @@
 
 /* What launchers call their things. `local` is the number of ranks on this machine. */
 static const struct launcher {
-	const char *rank, *size, *local, *job[2];
+	const char *rank, *size, *local, *job;
 } launchers[] = {
-    {"OMPI_COMM_WORLD_RANK",
-     "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_SIZE",
-     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", {"PMI_JOBID", "HYDI_CONTROL_FD"}},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", {"SLURM_JOB_ID", NULL}},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "PMIX_NAMESPACE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_JOBID"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID"},
 };
 
 static bool env_int(const char *name, int *value)
@@ -73,12 +71,15 @@ static bool meeting_file(char *path, size_t len, char *err, size_t err_len)
 {
 	int rank, size, local = 0;
 	const struct launcher *l = find_launcher(&rank, &size);
-	const char *job = NULL, *step = getenv("SLURM_STEP_ID");
+	const char *job = l ? getenv(l->job) : NULL, *step = getenv("SLURM_STEP_ID");
+	char parent[24];
 	size_t at;
 
-	for (int i = 0; l && i < 2 && !job; i++)
-		job = l->job[i] ? getenv(l->job[i]) : NULL;
-	if (!job || !env_int(l->local, &local) || local != size) {
+	/* A launcher that names no job is the parent of all its ranks on this machine. */
+	snprintf(parent, sizeof(parent), "%d", (int)getppid());
+	if (!job)
+		job = parent;
+	if (!l || !env_int(l->local, &local) || local != size) {
 		snprintf(err, err_len,
 			 "ranks on several machines, or started by hand, need --root HOST:PORT: "
 			 "a free port of the machine of rank 0");

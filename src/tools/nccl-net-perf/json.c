@@ -101,11 +101,11 @@ static json_t *row_object(const struct np_row *row, const struct np_rank *rk)
 
 	if (rk->nsides > 1) {
 		json_object_set_new(object, "plugin", json_integer(row->side));
-		if (row->ratio > 0)
+		if (row->speedup.median > 0)
 			json_object_set_new(object, "speedup",
-					    json_pack("{s:f, s:f, s:f}", "median", row->ratio,
-						      "low", row->ratio_low, "high",
-						      row->ratio_high));
+					    json_pack("{s:f, s:f, s:f}", "median",
+						      row->speedup.median, "low", row->speedup.low,
+						      "high", row->speedup.high));
 	}
 	return object;
 }

@@ -36,6 +36,7 @@ enum {
 	KEY_OP,
 	KEY_SIZES,
 	KEY_SECONDS,
+	KEY_ROUNDS,
 	KEY_CYCLES,
 	KEY_DEPTH,
 	KEY_GROUP,
@@ -80,6 +81,8 @@ static const struct argp_option option_table[] = {
      "(default: 1); with --seconds: non-zero checks every iteration",
      0},
     {"seconds", KEY_SECONDS, "S", 0, "Run each size for S seconds instead of -n times", 0},
+    {"rounds", KEY_ROUNDS, "N", 0,
+     "With --peer-plugin: blocks of -n iterations with each plugin in turn (default: 11)", 0},
     {"cycles", KEY_CYCLES, "N", 0,
      "Connect, run everything and close N times; fail if descriptors or memory grow", 0},
 
@@ -362,6 +365,9 @@ static bool parse_shape_option(int key, char *arg, struct parse_state *s, struct
 	case KEY_SECONDS:
 		o->seconds = seconds_value("--seconds", arg, 1e6, state);
 		return true;
+	case KEY_ROUNDS:
+		o->rounds = int_value("--rounds", arg, 1, NP_MAX_ROUNDS, state);
+		return true;
 	case KEY_CYCLES:
 		o->cycles = int_value("--cycles", arg, 1, 1 << 30, state);
 		return true;
@@ -447,6 +453,9 @@ static void check_combination(const struct np_options *o, struct argp_state *sta
 		argp_error(state, "--simverbs starts its ranks itself: use --fabric with --rank");
 	if (o->hosts && o->fabric && o->rank < 0)
 		argp_error(state, "--simverbs brings up its own fabric: leave out --fabric");
+	if (o->plugin[1] && (o->seconds > 0 || !o->iterations))
+		argp_error(state, "--peer-plugin measures blocks of -n iterations: leave out "
+				  "--seconds and give -n");
 	if (o->nfaults && !o->hosts)
 		argp_error(state, "--fault needs --simverbs: rules go to a fabric of our own "
 				  "(for another fabric use 'simverbs fault')");
@@ -493,6 +502,7 @@ void np_parse_options(struct np_options *o, int argc, char **argv)
 	    .iterations = 20,
 	    .warmup = 5,
 	    .checks = 1,
+	    .rounds = 11,
 	    .cycles = 1,
 	    .channels = 1,
 	    .depth = 8,

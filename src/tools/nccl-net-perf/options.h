@@ -18,9 +18,10 @@ enum np_exit {
 enum np_op { NP_ALLREDUCE, NP_SENDRECV, NP_ALLTOALL, NP_GROUPED, NP_PINGPONG, NP_OP_COUNT };
 enum np_type { NP_INT8, NP_INT32, NP_FLOAT, NP_TYPE_COUNT };
 
-#define NP_MAX_SIDES 2
-#define NP_MAX_DEPTH 32 /* the contract's limit of outstanding requests */
-#define NP_MAX_RANKS 1024
+#define NP_MAX_SIDES  2
+#define NP_MAX_DEPTH  32 /* the contract's limit of outstanding requests */
+#define NP_MAX_RANKS  1024
+#define NP_MAX_ROUNDS 101
 
 /* Written by np_parse_options and by the launcher's detection; read-only afterwards. */
 struct np_options {
@@ -38,6 +39,7 @@ struct np_options {
 	int warmup;
 	int checks;
 	double seconds; /* > 0: run each size this long instead of `iterations` times */
+	int rounds;	/* with a second plugin: blocks of each */
 	int cycles;	/* connect, run, close: so many times */
 
 	/* the shape of the traffic */

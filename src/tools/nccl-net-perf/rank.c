@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a rank does: set up, then for every operation and size warm up, measure, check and report.
- *
- * Every rank makes the same decisions from the same options; where one has to decide for all (how
- * long to go on with --seconds) it is rank 0, through the bootstrap.
- */
+/* What a rank does: set up, measure (measure.c), report, take down. */
 #include "tools/nccl-net-perf/rank.h"
 
 #include <stdio.h>
@@ -15,20 +10,12 @@
 #include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/clock.h"
 #include "tools/nccl-net-perf/flow.h"
-#include "tools/nccl-net-perf/report.h"
+#include "tools/nccl-net-perf/measure.h"
 #include "tools/nccl-net-perf/resources.h"
-
-/* The main thread's. */
-struct run {
-	struct np_rank *rk;
-	struct np_report report;
-	bool complained;
-	uint32_t iteration; /* of the data pattern; never the same twice, equal on all ranks */
-};
 
 /* ---- agreeing ------------------------------------------------------------------------------- */
 
-static bool gather(struct np_rank *rk, const void *mine, void *all, size_t len)
+bool np_gather(struct np_rank *rk, const void *mine, void *all, size_t len)
 {
 	char err[200];
 
@@ -36,16 +23,11 @@ static bool gather(struct np_rank *rk, const void *mine, void *all, size_t len)
 	       np_error_set(&rk->error, NP_EXIT_ERROR, "%s", err);
 }
 
-static bool gather_ints(struct np_rank *rk, int mine, int *all)
+bool np_barrier(struct np_rank *rk)
 {
-	return gather(rk, &mine, all, sizeof(mine));
-}
+	int all[NP_MAX_RANKS], unused = 0;
 
-static bool barrier(struct np_rank *rk)
-{
-	int all[NP_MAX_RANKS];
-
-	return gather_ints(rk, 0, all);
+	return np_gather(rk, &unused, all, sizeof(unused));
 }
 
 /* The groups of grouped receives must be the same everywhere: the smallest wins. */
@@ -53,206 +35,11 @@ static bool agree_on_groups(struct np_rank *rk, struct np_side *side)
 {
 	int all[NP_MAX_RANKS];
 
-	if (!gather_ints(rk, side->max_recvs, all))
+	if (!np_gather(rk, &side->max_recvs, all, sizeof(all[0])))
 		return false;
 	for (int r = 0; r < rk->nranks; r++)
 		if (all[r] < side->max_recvs)
 			side->max_recvs = all[r];
-	return true;
-}
-
-/* ---- iterations -------------------------------------------------------------------------------
- */
-
-/* A number of iterations, on the progress thread. */
-struct batch {
-	struct np_plan *plan;
-	uint64_t iterations;
-	bool check;
-	uint32_t first_iteration; /* of the data pattern */
-	_Atomic uint64_t finished;
-	/* Written by the progress thread, read when it is idle. */
-	uint64_t time_ns;
-	uint64_t wrong;
-	bool ok;
-};
-
-static uint64_t overrun(const struct np_rank *rk)
-{
-	uint64_t bytes = 0;
-
-	for (int kind = 0; kind < NP_BUF_COUNT; kind++)
-		bytes += np_buffer_overrun(&rk->buffers[kind]);
-	return bytes;
-}
-
-static bool checked_iteration(struct batch *b, uint32_t iteration)
-{
-	struct np_plan *plan = b->plan;
-	struct np_worker *w = &plan->rk->progress;
-	uint64_t start;
-
-	plan->iteration = iteration;
-	plan->fill(plan);
-	np_worker_progress(w);
-	start = np_now_ns();
-	if (!np_plan_run(plan))
-		return false;
-	b->time_ns += np_now_ns() - start;
-	np_worker_progress(w);
-	b->wrong += plan->check(plan) + overrun(plan->rk);
-	np_worker_progress(w);
-	return true;
-}
-
-static void batch_job(void *arg)
-{
-	struct batch *b = arg;
-	uint64_t start = np_now_ns();
-
-	b->ok = true;
-	for (uint64_t i = 0; i < b->iterations && b->ok; i++) {
-		b->ok = b->check ? checked_iteration(b, b->first_iteration + (uint32_t)i)
-				 : np_plan_run(b->plan);
-		atomic_store_explicit(&b->finished, i + 1, memory_order_relaxed);
-	}
-	if (!b->check)
-		b->time_ns = np_now_ns() - start;
-}
-
-/* Runs `iterations` and adds what they gave to the sample, if there is one. */
-static bool run_batch(struct run *run, struct np_plan *plan, uint64_t iterations, bool check,
-		      struct np_sample *sample)
-{
-	struct np_rank *rk = run->rk;
-	struct batch b = {.plan = plan, .iterations = iterations, .check = check};
-	char what[120];
-
-	b.first_iteration = run->iteration;
-	run->iteration += check ? (uint32_t)iterations : 0;
-	snprintf(what, sizeof(what), "%s of %zu B", np_op_names[plan->op], plan->size);
-	np_worker_post(&rk->progress, batch_job, &b, what);
-	while (!np_worker_wait(&rk->progress, 100))
-		if (rk->o->seconds <= 0)
-			np_report_bar(&run->report, plan,
-				      (double)atomic_load(&b.finished) / (double)iterations);
-	if (sample && (!check || !rk->o->iterations || rk->o->seconds > 0)) {
-		sample->time_ns += b.time_ns;
-		sample->iterations += iterations;
-	}
-	if (sample && check) {
-		sample->checked += iterations;
-		sample->wrong += b.wrong;
-	}
-	return b.ok;
-}
-
-/* With --seconds: batches of about a tenth of a second until rank 0 says that it is enough. */
-static bool run_seconds(struct run *run, struct np_plan *plan, struct np_sample *sample)
-{
-	struct np_rank *rk = run->rk;
-	uint64_t start = np_now_ns(), want_ns = (uint64_t)(rk->o->seconds * 1e9);
-	uint64_t iterations = 1, used, before;
-	int more[NP_MAX_RANKS];
-
-	for (;;) {
-		before = np_now_ns();
-		if (!run_batch(run, plan, iterations, rk->o->checks > 0, sample))
-			return false;
-		used = np_now_ns() - before;
-		np_report_bar(&run->report, plan, (double)(np_now_ns() - start) / (double)want_ns);
-		if (used < 50 * NP_NS_PER_MS && iterations < 1 << 20)
-			iterations *= 2;
-		else if (used > 200 * NP_NS_PER_MS && iterations > 1)
-			iterations /= 2;
-		if (np_now_ns() - start >= want_ns)
-			iterations = 0;
-		if (!gather_ints(rk, (int)iterations, more))
-			return false;
-		if (!more[0])
-			return true;
-		iterations = (uint64_t)more[0];
-	}
-}
-
-/* ---- one row -----------------------------------------------------------------------------------
- */
-
-static void take_recorder(const struct np_recorder *r, struct np_sample *sample, bool latency)
-{
-	if (latency)
-		sample->latency = r->latency;
-	sample->stalls_seen = r->stalls_seen;
-	memcpy(sample->stalls, r->stalls, sizeof(sample->stalls));
-}
-
-static bool measure(struct run *run, struct np_plan *plan, struct np_sample *sample)
-{
-	struct np_rank *rk = run->rk;
-	const struct np_options *o = rk->o;
-
-	plan->iteration = run->iteration++;
-	plan->fill(plan);
-	if (!run_batch(run, plan, (uint64_t)o->warmup, false, NULL) || !barrier(rk))
-		return false;
-	np_recorder_reset(&rk->recorder);
-	if (o->seconds > 0) {
-		if (!run_seconds(run, plan, sample))
-			return false;
-		take_recorder(&rk->recorder, sample, true);
-		return true;
-	}
-	if (!run_batch(run, plan, (uint64_t)o->iterations, false, sample))
-		return false;
-	take_recorder(&rk->recorder, sample, o->iterations > 0);
-	if (!run_batch(run, plan, (uint64_t)o->checks, true, sample))
-		return false;
-	take_recorder(&rk->recorder, sample, o->iterations == 0);
-	return true;
-}
-
-static bool report_sample(struct run *run, struct np_plan *plan, int side,
-			  const struct np_sample *mine, const double ratio[3])
-{
-	struct np_rank *rk = run->rk;
-	struct np_sample *all = malloc((size_t)rk->nranks * sizeof(*all));
-
-	if (!all)
-		return np_error_set(&rk->error, NP_EXIT_ERROR, "out of memory");
-	if (!gather(rk, mine, all, sizeof(*mine))) {
-		free(all);
-		return false;
-	}
-	return np_report_row(&run->report, plan, side, all, ratio) ||
-	       np_error_set(&rk->error, NP_EXIT_ERROR, "out of memory");
-}
-
-static bool run_row(struct run *run, int side, enum np_op op, size_t size)
-{
-	struct np_plan *plan = np_plan_new(run->rk, &run->rk->sides[side], op, size);
-	struct np_sample *sample = calloc(1, sizeof(*sample));
-	bool ok = false;
-
-	if (plan && sample) {
-		np_histogram_reset(&sample->latency);
-		ok = measure(run, plan, sample) && report_sample(run, plan, side, sample, NULL);
-	} else {
-		np_error_set(&run->rk->error, NP_EXIT_ERROR, "out of memory");
-	}
-	np_plan_free(plan);
-	free(sample);
-	return ok;
-}
-
-static bool run_rows(struct run *run)
-{
-	const struct np_options *o = run->rk->o;
-
-	for (int op = 0; op < o->nops; op++)
-		for (int i = 0; i < o->nsizes; i++)
-			for (int side = 0; side < run->rk->nsides; side++)
-				if (!run_row(run, side, o->ops[op], o->sizes[i]))
-					return false;
 	return true;
 }
 
@@ -284,20 +71,20 @@ static bool allocate_buffers(struct np_rank *rk)
 	return true;
 }
 
-static bool churned_rows(struct run *run)
+static bool churned_rows(struct np_run *run)
 {
 	struct np_churn churn;
 	bool ok;
 
 	if (!run->rk->o->churn)
-		return run_rows(run);
+		return np_measure_all(run);
 	np_churn_start(&churn, run->rk, &run->rk->sides[0]);
-	ok = run_rows(run);
+	ok = np_measure_all(run);
 	return np_churn_stop(&churn) && ok;
 }
 
 /* Says what went wrong as soon as it is known: taking down might hang. Once. */
-static void complain(struct run *run)
+static void complain(struct np_run *run)
 {
 	struct np_rank *rk = run->rk;
 
@@ -319,7 +106,7 @@ static bool close_sides(struct np_rank *rk)
 }
 
 /* Loads, connects, runs everything and disconnects. */
-static bool run_cycle(struct run *run, bool first)
+static bool run_cycle(struct np_run *run, bool first)
 {
 	struct np_rank *rk = run->rk;
 	bool ok = true;
@@ -342,16 +129,16 @@ static bool run_cycle(struct run *run, bool first)
 	return ok;
 }
 
-static bool gather_timelines(struct run *run)
+static bool gather_timelines(struct np_run *run)
 {
 	struct np_rank *rk = run->rk;
 	struct np_recorder *rec = &rk->recorder;
 	size_t n = (size_t)rk->nranks, longest = 0;
-	int lens[NP_MAX_RANKS];
+	int lens[NP_MAX_RANKS], mine_len = (int)rec->timeline_len;
 	uint64_t *mine, *all;
 	bool ok;
 
-	if (!gather_ints(rk, (int)rec->timeline_len, lens))
+	if (!np_gather(rk, &mine_len, lens, sizeof(mine_len)))
 		return false;
 	for (size_t r = 0; r < n; r++)
 		if ((size_t)lens[r] > longest)
@@ -361,7 +148,7 @@ static bool gather_timelines(struct run *run)
 	ok = mine && all;
 	if (ok && rec->timeline_len)
 		memcpy(mine, rec->timeline, rec->timeline_len * sizeof(*mine));
-	ok = ok && gather(rk, mine, all, longest * sizeof(*mine));
+	ok = ok && np_gather(rk, mine, all, longest * sizeof(*mine));
 	run->report.timelines = calloc(n, sizeof(*run->report.timelines));
 	run->report.timeline_lens = calloc(n, sizeof(*run->report.timeline_lens));
 	ok = ok && run->report.timelines && run->report.timeline_lens;
@@ -378,7 +165,7 @@ static bool gather_timelines(struct run *run)
 	return ok || np_error_set(&rk->error, NP_EXIT_ERROR, "out of memory");
 }
 
-static bool finish_report(struct run *run)
+static bool finish_report(struct np_run *run)
 {
 	struct np_rank *rk = run->rk;
 
@@ -388,7 +175,7 @@ static bool finish_report(struct run *run)
 	return rk->rank != 0 || !rk->o->json || np_report_write_json(&run->report, &rk->error);
 }
 
-static bool run_all(struct run *run)
+static bool run_all(struct np_run *run)
 {
 	struct np_rank *rk = run->rk;
 	int cycles = rk->o->cycles;
@@ -427,7 +214,7 @@ static bool start_threads(struct np_rank *rk)
 enum np_exit np_rank_run(const struct np_options *o, struct np_bootstrap *bootstrap)
 {
 	struct np_rank *rk = calloc(1, sizeof(*rk));
-	struct run run = {.rk = rk, .report = {.rk = rk}, .iteration = 1};
+	struct np_run run = {.rk = rk, .report = {.rk = rk}, .iteration = 1};
 	enum np_exit status;
 
 	if (!rk) {
@@ -442,7 +229,7 @@ enum np_exit np_rank_run(const struct np_options *o, struct np_bootstrap *bootst
 	rk->recorder.origin_ns = np_now_ns();
 	rk->recorder.stall_threshold_ns = (uint64_t)(o->stall_ms * 1e6);
 	rk->recorder.bucket_ns = (uint64_t)(o->timeline_ms * 1e6);
-	if (start_threads(rk) && barrier(rk)) {
+	if (start_threads(rk) && np_barrier(rk)) {
 		rk->recorder.origin_ns = np_now_ns();
 		run_all(&run);
 	}

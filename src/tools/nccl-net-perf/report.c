@@ -90,7 +90,7 @@ void np_report_header(struct np_report *rp)
 		       o->checks);
 	printf("#%11s %12s %7s %10s %12s %9s %9s %8s %10s %10s%s\n", "size", "count", "type", "op",
 	       "time", "algbw", "busbw", "#wrong", "msg p50", "msg p99",
-	       rk->nsides > 1 ? "  plugin  speed-up (quartiles)" : "");
+	       rk->nsides > 1 ? "  plugin  A faster by (quartiles)" : "");
 	printf("#%11s %12s %7s %10s %12s %9s %9s %8s %10s %10s\n", "(B)", "(elements)", "", "",
 	       "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)");
 	fflush(stdout);
@@ -108,8 +108,9 @@ static void print_row(const struct np_rank *rk, const struct np_row *row)
 	       (double)np_histogram_quantile(&row->latency, 0.99) / 1e3);
 	if (rk->nsides > 1) {
 		printf("  %6s", row->side ? "B" : "A");
-		if (row->ratio > 0)
-			printf("  %.3f (%.3f-%.3f)", row->ratio, row->ratio_low, row->ratio_high);
+		if (row->speedup.median > 0)
+			printf("  %.3f (%.3f-%.3f)", row->speedup.median, row->speedup.low,
+			       row->speedup.high);
 	}
 	printf("\n");
 	if (row->stalls_seen)
@@ -144,7 +145,7 @@ static void summarise(struct np_row *row, const struct np_rank *rk)
 }
 
 bool np_report_row(struct np_report *rp, const struct np_plan *plan, int side,
-		   struct np_sample *samples, const double ratio[3])
+		   struct np_sample *samples, const struct np_ratio *speedup)
 {
 	struct np_row *row, **rows;
 
@@ -170,11 +171,8 @@ bool np_report_row(struct np_report *rp, const struct np_plan *plan, int side,
 	row->size = plan->size;
 	row->count = plan->size / np_type_sizes[row->type];
 	row->samples = samples;
-	if (ratio) {
-		row->ratio_low = ratio[0];
-		row->ratio = ratio[1];
-		row->ratio_high = ratio[2];
-	}
+	if (speedup)
+		row->speedup = *speedup;
 	summarise(row, rp->rk);
 	rp->wrong += row->wrong;
 	np_report_bar(rp, plan, -1);

@@ -13,7 +13,14 @@ struct np_sample {
 	uint64_t wrong;	  /* elements, and bytes of canaries */
 	uint64_t stalls_seen;
 	struct np_stall stalls[NP_STALLS_KEPT];
+	uint64_t round_ns[NP_MAX_ROUNDS]; /* paired runs: each block */
 	struct np_histogram latency;
+};
+
+/* How often faster, over the rounds. */
+struct np_ratio {
+	double median;
+	double low, high; /* quartiles */
 };
 
 /* A line of the table. */
@@ -26,15 +33,14 @@ struct np_row {
 	double time_us; /* of one iteration, mean over the ranks */
 	double algbw;	/* GB/s, 10^9 */
 	double busbw;
-	double ratio; /* paired runs: time of the other plugin / own time, median; else 0 */
-	double ratio_low, ratio_high; /* quartiles */
+	struct np_ratio speedup; /* paired runs, first plugin: over the second; else all 0 */
 	uint64_t iterations;
 	uint64_t checked;
 	uint64_t wrong;
 	uint64_t stalls_seen;
 	uint64_t longest_stall_ns;
 	struct np_histogram latency; /* all ranks */
-	struct np_sample *samples;   /* by rank; its own histograms are not kept */
+	struct np_sample *samples;   /* by rank */
 };
 
 struct np_report {
@@ -53,7 +59,7 @@ struct np_report {
 void np_report_header(struct np_report *rp);
 /* Takes over samples: nranks of them, of the same operation. False when memory is out. */
 bool np_report_row(struct np_report *rp, const struct np_plan *plan, int side,
-		   struct np_sample *samples, const double ratio[3]);
+		   struct np_sample *samples, const struct np_ratio *speedup);
 void np_report_footer(struct np_report *rp);
 void np_report_free(struct np_report *rp);
 

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The main thread's view of a rank's run, and the rows of its table. */
+#ifndef NP_MEASURE_H
+#define NP_MEASURE_H
+
+#include "tools/nccl-net-perf/report.h"
+
+/* The main thread's. */
+struct np_run {
+	struct np_rank *rk;
+	struct np_report report;
+	bool complained;
+	uint32_t iteration; /* of the data pattern; never the same twice, equal on all ranks */
+};
+
+/* Runs and reports every operation and size; false with rk->error set. */
+bool np_measure_all(struct np_run *run);
+
+/* np_bootstrap_gather with the error in rk->error. */
+bool np_gather(struct np_rank *rk, const void *mine, void *all, size_t len);
+bool np_barrier(struct np_rank *rk);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nccl-net-perf notices what a plugin does wrong: data, sizes, errors, crashes and hangs.
+ *
+ * Each case runs the tool with a plugin that misbehaves in one way (badnet.c) and expects an exit
+ * status and a text on standard error or output. The same command line with a plugin that does
+ * nothing wrong must succeed, so a case cannot pass for another reason.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tools/nccl-net-perf/options.h"
+
+/* Paths of the tool, the bad plugin and the good one: from CMake. */
+#define RUN_LIMIT_S 40
+
+struct outcome {
+	int status; /* exit status; -signal if it died of one; -1000 if it did not end */
+	double seconds;
+	char text[16384];
+};
+
+static double now_s(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static void start(const char *mode, char *const *argv, int out)
+{
+	setenv("BADNET", mode, 1);
+	setenv("BADNET_BASE", REF_PLUGIN, 1);
+	setpgid(0, 0);
+	dup2(out, STDOUT_FILENO);
+	dup2(out, STDERR_FILENO);
+	execv(argv[0], argv);
+	_exit(127);
+}
+
+/* Everything the tool and its ranks print, until the last of them has closed its end. */
+static void read_all(int fd, double deadline, struct outcome *o)
+{
+	size_t len = 0;
+
+	while (len + 1 < sizeof(o->text) && now_s() < deadline) {
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		ssize_t n;
+
+		if (poll(&p, 1, 100) <= 0)
+			continue;
+		n = read(fd, o->text + len, sizeof(o->text) - 1 - len);
+		if (n <= 0)
+			break;
+		len += (size_t)n;
+	}
+	o->text[len] = '\0';
+}
+
+static void run(const char *mode, const char *const *more, struct outcome *o)
+{
+	const char *argv[32] = {PERF_TOOL, "--plugin", BAD_PLUGIN, "-n",	"3",  "-w",
+				"1",	   "-c",       "4",	   "--timeout", "1.5"};
+	double begun = now_s();
+	int n = 11, fds[2], status;
+	pid_t pid;
+
+	while (more && *more)
+		argv[n++] = *more++;
+	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0)
+		start(mode, (char *const *)(uintptr_t)argv, fds[1]);
+	close(fds[1]);
+	read_all(fds[0], begun + RUN_LIMIT_S, o);
+	close(fds[0]);
+	o->status = -1000;
+	if (now_s() >= begun + RUN_LIMIT_S)
+		kill(-pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status))
+		o->status = WEXITSTATUS(status);
+	else if (now_s() < begun + RUN_LIMIT_S)
+		o->status = -WTERMSIG(status);
+	o->seconds = now_s() - begun;
+}
+
+static const char *const small[] = {"--sizes", "0,1001,100000", "--chunk", "10000", NULL};
+static const char *const grouped[] = {"--sizes", "1001,100000", "--op", "grouped", NULL};
+static const char *const sendrecv[] = {"--sizes", "1001,100000", "--op", "sendrecv", NULL};
+static const char *const cycles[] = {"--sizes", "100", "--cycles", "20", NULL};
+
+static const struct notice {
+	const char *mode;
+	const char *const *args;
+	int status;
+	const char *text; /* all of these words, separated by '|' */
+} notices[] = {
+    /* wrong data */
+    {"corrupt", small, NP_EXIT_WRONG, "wrong elements"},
+    {"corrupt", sendrecv, NP_EXIT_WRONG, "wrong elements"},
+    {"corrupt", grouped, NP_EXIT_WRONG, "wrong elements"},
+    {"stale", sendrecv, NP_EXIT_WRONG, "wrong elements"},
+    {"overrun", grouped, NP_EXIT_WRONG, "wrong elements"},
+    {"underrun", sendrecv, NP_EXIT_WRONG, "wrong elements"},
+    {"swap", grouped, NP_EXIT_WRONG, "wrong elements"},
+    {"short", sendrecv, NP_EXIT_WRONG, "test reported|were sent"},
+    {"size", grouped, NP_EXIT_WRONG, "test reported|were sent"},
+    /* errors */
+    {"init-fails", small, NP_EXIT_ERROR, "init of plugin|ncclSystemError"},
+    {"no-device", small, NP_EXIT_USAGE, "no device|--simverbs"},
+    {"reg-fails", small, NP_EXIT_ERROR, "regMr|ncclSystemError"},
+    {"isend-fails", small, NP_EXIT_ERROR, "isend|ncclSystemError|step"},
+    {"test-fails", small, NP_EXIT_ERROR, "test|ncclRemoteError|step"},
+    {"close-fails", small, NP_EXIT_ERROR, "closeSend|ncclSystemError"},
+    {"crash", small, NP_EXIT_ERROR, "died of signal 6"},
+    {"leak", cycles, NP_EXIT_ERROR, "descriptors|not closed"},
+    /* hangs */
+    {"connect-never", small, NP_EXIT_TIMEOUT, "connections not made|connect to rank"},
+    {"connect-blocks", small, NP_EXIT_TIMEOUT, "stuck|inside the plugin's connect"},
+    {"isend-never", small, NP_EXIT_TIMEOUT, "stuck: allreduce of 0 B|to rank|0 posted"},
+    {"test-never", small, NP_EXIT_TIMEOUT, "stuck: allreduce of 0 B|from rank|step 0 of 2"},
+    {"test-blocks", sendrecv, NP_EXIT_TIMEOUT, "stuck|sendrecv|inside the plugin's test"},
+    {"close-blocks", small, NP_EXIT_TIMEOUT, "stuck|inside the plugin's close_send"},
+};
+
+static void check_notice(const struct notice *n)
+{
+	struct outcome o;
+	char words[200], *save = NULL;
+
+	run(n->mode, n->args, &o);
+	if (o.status != n->status)
+		fail_msg("%s: exit status %d instead of %d:\n%s", n->mode, o.status, n->status,
+			 o.text);
+	snprintf(words, sizeof(words), "%s", n->text);
+	for (char *word = strtok_r(words, "|", &save); word; word = strtok_r(NULL, "|", &save))
+		if (!strstr(o.text, word))
+			fail_msg("%s: '%s' is missing in:\n%s", n->mode, word, o.text);
+	/* The limit is 1.5 s without progress; then a second for the report and two to end. */
+	if (n->status == NP_EXIT_TIMEOUT && o.seconds > 15)
+		fail_msg("%s: took %.1f s to be noticed", n->mode, o.seconds);
+}
+
+static void check_range(const char *first, const char *last)
+{
+	size_t n = sizeof(notices) / sizeof(notices[0]), i = 0, checked = 0;
+
+	while (i < n && strcmp(notices[i].mode, first) != 0)
+		i++;
+	for (; i < n; i++) {
+		check_notice(&notices[i]);
+		checked++;
+		if (!strcmp(notices[i].mode, last) &&
+		    (i + 1 == n || strcmp(notices[i + 1].mode, last) != 0))
+			break;
+	}
+	assert_true(checked > 1);
+}
+
+static void a_plugin_that_does_nothing_wrong_passes(void **state)
+{
+	const char *const *const all[] = {small, grouped, sendrecv, cycles};
+	struct outcome o;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		run("", all[i], &o);
+		if (o.status != 0 || !strstr(o.text, "# wrong elements: 0"))
+			fail_msg("exit status %d:\n%s", o.status, o.text);
+	}
+}
+
+static void wrong_data_and_sizes_are_noticed(void **state)
+{
+	(void)state;
+	check_range("corrupt", "size");
+}
+
+static void errors_crashes_and_leaks_are_reported(void **state)
+{
+	(void)state;
+	check_range("init-fails", "leak");
+}
+
+static void a_hang_ends_by_the_time_limit_and_says_where(void **state)
+{
+	(void)state;
+	check_range("connect-never", "close-blocks");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_plugin_that_does_nothing_wrong_passes),
+	    cmocka_unit_test(wrong_data_and_sizes_are_noticed),
+	    cmocka_unit_test(errors_crashes_and_leaks_are_reported),
+	    cmocka_unit_test(a_hang_ends_by_the_time_limit_and_says_where),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
