@@ -291,7 +291,7 @@ bool sv_port_wants_kick(const struct sv_port *port);
 
 /* Runs what is due. Returns the next deadline, UINT64_MAX for none. */
 uint64_t sv_port_run_timers(struct sv_port *port, uint64_t now_ns);
-uint64_t sv_port_next_deadline(const struct sv_port *port);
+uint64_t sv_port_next_deadline(struct sv_port *port);
 
 /* Link state as the port sees it; raises PORT_ACTIVE or PORT_ERR on every context. */
 void sv_port_set_state(struct sv_port *port, enum ibv_port_state state);

@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The core's own structures. Everything here belongs to one port and is read and written under
+ * that port's lock, except where a comment says otherwise. Objects begin with (or end with, for the
+ * context) the struct that the application sees.
+ */
+#ifndef SV_CORE_H
+#define SV_CORE_H
+
+#include "engine.h"
+#include "fault.h"
+#include "list.h"
+
+#include <stdatomic.h>
+
+#define SV_NEVER UINT64_MAX
+
+/* ---------------------------------------------------------------- context, events */
+
+/* Pending asynchronous events; the descriptor counts them (a semaphore), so it can be polled. */
+struct sv_event_queue {
+	int fd;
+	struct ibv_async_event *ring; /* element.cq == NULL && type < 0: withdrawn */
+	uint32_t head, tail, mask;
+};
+
+struct sv_context {
+	struct sv_port *port;
+	struct sv_device *dev;
+	struct sv_list link; /* sv_port.contexts */
+	bool dead;	     /* the device died while this was open: EIO for ever */
+	struct sv_event_queue events;
+	struct sv_list pds, mrs, cqs, qps, srqs, ahs, channels;
+	struct verbs_context vctx; /* last: ends with the ibv_context */
+};
+
+struct sv_pd {
+	struct ibv_pd ibv;
+	struct sv_list link;
+	struct sv_pd *root; /* itself, or the PD below a parent domain */
+	uint32_t refs;
+};
+
+struct sv_td {
+	struct ibv_td ibv;
+};
+
+struct sv_mr {
+	struct ibv_mr ibv;
+	struct sv_list link;
+	struct sv_pd *pd;
+	uint8_t *base; /* local address of iova */
+	uint64_t iova;
+	uint64_t length;
+	unsigned int access;
+	void *map; /* of a dmabuf */
+	size_t map_length;
+};
+
+/* A completion channel's events: CQs that completed while armed, oldest first. */
+struct sv_channel {
+	struct ibv_comp_channel ibv;
+	struct sv_list link;
+	struct sv_list ready; /* sv_cq.ready_link */
+	uint32_t refs;
+};
+
+/* ---------------------------------------------------------------- completion queue */
+
+struct sv_cqe {
+	struct ibv_wc wc;
+	uint64_t time_ns;
+};
+
+enum sv_cq_arm { SV_CQ_UNARMED, SV_CQ_ARMED_SOLICITED, SV_CQ_ARMED };
+
+struct sv_cq {
+	struct ibv_cq_ex ex; /* an ibv_cq is its beginning */
+	struct sv_list link;
+	struct sv_list ready_link;
+	struct sv_cqe *ring;
+	uint32_t mask;
+	/* Free-running. The port lock protects both; an empty poll reads them without. */
+	_Atomic uint32_t head; /* consumer */
+	_Atomic uint32_t tail; /* producer */
+	enum sv_cq_arm arm;
+	uint32_t ready_events; /* on the channel's list, not fetched yet */
+	uint32_t comp_reported, async_reported;
+	uint32_t refs; /* QPs and SRQs */
+	bool overrun;
+	bool ignore_overrun;
+	bool wants_time; /* fill in sv_cqe.time_ns */
+	/* Extended polling: held from start_poll to end_poll, protects `polled`. */
+	pthread_mutex_t poll_lock;
+	struct sv_cqe polled;
+};
+
+/* ---------------------------------------------------------------- queue pairs */
+
+/* A receive WR. Rings of them are allocated once, sges beside them. */
+struct sv_rwqe {
+	uint64_t wr_id;
+	uint32_t num_sge;
+	uint32_t length;
+	struct ibv_sge *sge;
+};
+
+struct sv_recv_queue {
+	struct sv_rwqe *ring;
+	struct ibv_sge *sges;
+	uint32_t size, max_sge;
+	uint32_t head, tail; /* head: next to post; free-running */
+};
+
+struct sv_srq {
+	struct ibv_srq ibv;
+	struct sv_list link;
+	struct sv_pd *pd;
+	struct sv_recv_queue rq;
+	uint32_t limit; /* 0: not armed */
+	uint32_t async_reported;
+	uint32_t refs;
+	uint32_t num;
+};
+
+/* A send WR in the queue, from post to completion. */
+struct sv_swqe {
+	uint64_t wr_id;
+	uint64_t raddr;
+	uint64_t compare, swap_add;
+	struct ibv_sge *sge;
+	uint8_t *inline_data;
+	uint32_t rkey;
+	uint32_t num_sge;
+	uint32_t length;
+	uint32_t psn;	/* of its first packet, once sent */
+	uint32_t npkts; /* PSNs it takes */
+	__be32 imm;
+	uint32_t ud_qpn, ud_qkey;
+	struct sv_ah_route {
+		uint32_t port;
+		union ibv_gid dgid;
+		uint8_t sgid_index, is_global, sl, traffic_class;
+		uint16_t dlid;
+	} route;	/* UD */
+	uint8_t opcode; /* enum ibv_wr_opcode */
+	uint8_t op;	/* enum sv_op */
+	uint8_t flags;	/* enum ibv_send_flags */
+	uint8_t status; /* enum ibv_wc_status it fails with when its turn comes; 0: none */
+	bool sent;
+};
+
+/* A READ or atomic the responder answers. Kept after the answer for duplicates of atomics. */
+struct sv_rd_resource {
+	uint8_t op;
+	bool first; /* the response's first packet is yet to be sent */
+	uint32_t psn;
+	uint32_t npkts; /* left to send */
+	uint32_t length;
+	uint32_t rkey;
+	uint64_t addr;
+	uint64_t result;
+	uint32_t msn;
+};
+#define SV_MAX_RD_ATOMIC 16
+
+struct sv_qp {
+	union {
+		struct ibv_qp ibv;
+		struct ibv_qp_ex ex;
+	};
+	struct sv_port *port;
+	struct sv_list link;	 /* sv_context.qps */
+	struct sv_qp *hash_next; /* sv_port.qp_hash */
+	struct sv_list tx_link;	 /* sv_port.tx_wait: send() said -EAGAIN */
+	struct sv_list ack_link; /* sv_port.ack_wait: owes an ack */
+	struct sv_pd *pd;
+	struct sv_srq *srq;
+	enum ibv_qp_state state;
+	bool dead;   /* its device died */
+	bool hashed; /* packets reach it */
+	bool fatal;  /* lost a completion: see sv_qp_check_fatal() */
+	bool wedged; /* fault: accepts posts, does nothing */
+	bool wedged_hard;
+	bool sq_sig_all;
+	bool sqd_notify;
+	struct ibv_qp_cap cap;
+	struct ibv_qp_attr attr; /* as set by modify; what the protocol uses */
+	uint32_t async_reported;
+	uint32_t dst_port; /* resolved at RTR */
+	uint32_t mtu;	   /* bytes */
+
+	/* Requester. Ring indices run free: tail ≤ next ≤ head. */
+	struct sv_swqe *sq;
+	struct ibv_sge *sq_sges;
+	uint8_t *sq_inline;
+	uint32_t sq_size;
+	uint32_t sq_head;  /* next to post */
+	uint32_t sq_tail;  /* oldest incomplete */
+	uint32_t sq_next;  /* next to transmit … */
+	uint32_t next_pkt; /* … from this packet of it on */
+	uint32_t sqd_stop; /* in SQD: the first WR not begun */
+	uint32_t next_psn; /* first PSN never sent */
+	uint32_t
+	    send_psn;	  /* PSN of the next packet to transmit (behind next_psn on a retransmit) */
+	uint32_t una_psn; /* oldest unacknowledged */
+	uint32_t unrequested; /* packets sent since the last one that asked for an ack */
+	uint32_t rd_outstanding;
+	uint8_t retries_left;
+	uint8_t rnr_left;
+	bool rnr_wait;
+	bool rd_gap; /* lost response seen and asked for again; until progress */
+
+	/* Timer: one deadline, for the retry timeout or the RNR wait. */
+	uint64_t deadline_ns;
+	uint64_t heap_key_ns;
+	uint32_t heap_slot; /* UINT32_MAX: not in the heap */
+
+	/* Responder. */
+	uint32_t epsn;
+	uint32_t msn;
+	bool nak_sent; /* no further NAK until the expected packet comes */
+	bool comm_est;
+	bool owes_ack;
+	uint8_t owed_syndrome; /* of the ack */
+	uint8_t cur_op;	       /* message in progress: SV_OP_SEND, SV_OP_WRITE; SV_OP_COUNT: none */
+	uint32_t rkey;
+	uint64_t write_addr;
+	uint32_t write_left;
+	uint32_t received;
+	bool recv_taken; /* cur_recv is valid */
+	struct sv_rwqe cur_recv;
+	struct sv_recv_queue rq;
+	struct ibv_sge *cur_recv_sges; /* copy of an SRQ's */
+	struct sv_rd_resource rd[SV_MAX_RD_ATOMIC];
+	uint32_t rd_head, rd_tail; /* to be answered: tail … head; older ones are history */
+
+	/* Extended post API: WRs being built (between wr_start and wr_complete). */
+	uint32_t build_head;
+	int build_error;
+};
+
+struct sv_ah {
+	struct ibv_ah ibv;
+	struct sv_list link;
+	struct sv_pd *pd;
+	struct sv_ah_route route;
+};
+
+/* ---------------------------------------------------------------- the port */
+
+struct sv_mr_slot {
+	struct sv_mr *mr;
+	uint32_t next_free;
+	uint8_t generation;
+};
+
+struct sv_port {
+	pthread_mutex_t lock;
+	const struct sv_wire_ops *ops;
+	void *wire;
+	struct sv_fault_table *faults;
+	struct sv_port_config cfg;
+	enum ibv_port_state state;
+	bool dead;
+	/* kill=placed|unplaced: acknowledges and completes nothing until the message ends. */
+	bool dying;
+	bool dying_done; /* its last packet was taken: dies once the ack is out */
+	enum sv_kill_variant dying_variant;
+	uint32_t dying_qpn;
+
+	struct sv_list contexts;
+	struct sv_list tx_wait, ack_wait;
+
+	struct sv_qp **qp_hash;
+	uint32_t qp_mask;
+	uint32_t num_qps, num_cqs, num_pds, num_srqs, num_ahs;
+
+	struct sv_mr_slot *mrs; /* keys: salt << 24 | slot << 8 | generation */
+	uint32_t mr_cap, num_mrs;
+	uint32_t mr_free_head, mr_free_tail; /* first in, first out: a stale key stays stale long */
+
+	struct sv_qp **timers; /* binary heap by heap_key_ns; room for every QP */
+	uint32_t num_timers, timer_cap;
+
+	uint32_t next_handle;
+	struct sv_port_stats stats;
+};
+
+/* ---------------------------------------------------------------- helpers */
+
+static inline struct sv_context *sv_ctx(struct ibv_context *context)
+{
+	return sv_container_of(context, struct sv_context, vctx.context);
+}
+
+static inline struct sv_port *sv_ctx_port(struct ibv_context *context)
+{
+	return sv_ctx(context)->port;
+}
+
+static inline struct sv_qp *sv_qp(struct ibv_qp *qp)
+{
+	return sv_container_of(qp, struct sv_qp, ibv);
+}
+
+static inline struct sv_cq *sv_cq(struct ibv_cq *cq)
+{
+	return (struct sv_cq *)(void *)cq;
+}
+
+static inline struct ibv_cq *sv_cq_ibv(struct sv_cq *cq)
+{
+	return (struct ibv_cq *)(void *)&cq->ex;
+}
+
+static inline struct sv_pd *sv_pd(struct ibv_pd *pd)
+{
+	return sv_container_of(pd, struct sv_pd, ibv);
+}
+
+static inline struct sv_srq *sv_srq(struct ibv_srq *srq)
+{
+	return sv_container_of(srq, struct sv_srq, ibv);
+}
+
+/* a - b for 24-bit sequence numbers. */
+static inline int32_t sv_psn_diff(uint32_t a, uint32_t b)
+{
+	return (int32_t)((a - b) << 8) >> 8;
+}
+
+static inline uint32_t sv_psn_add(uint32_t psn, uint32_t n)
+{
+	return (psn + n) & SV_PSN_MASK;
+}
+
+static inline uint32_t sv_mtu_bytes(enum ibv_mtu mtu)
+{
+	return 128u << mtu;
+}
+
+/* MTU packets a message takes; an empty one takes one. */
+static inline uint32_t sv_packets(uint32_t length, uint32_t mtu)
+{
+	return length ? (length + mtu - 1) / mtu : 1;
+}
+
+static inline uint64_t sv_now(struct sv_port *port)
+{
+	return port->ops->now_ns(port);
+}
+
+/* The errno with which a verb on this context must fail now (dead device, fault rule), or 0. */
+int sv_verb_gate(struct ibv_context *context, enum sv_verb verb);
+
+/* event.c, locked */
+int sv_events_init(struct sv_event_queue *q);
+void sv_events_free(struct sv_event_queue *q);
+void sv_raise_device(struct sv_context *ctx, enum ibv_event_type type);
+void sv_raise_qp(struct sv_qp *qp, enum ibv_event_type type);
+void sv_raise_cq(struct sv_cq *cq, enum ibv_event_type type);
+void sv_raise_srq(struct sv_srq *srq, enum ibv_event_type type);
+/* Takes back what was not fetched yet for an object about to go. */
+void sv_events_withdraw(struct sv_context *ctx, const void *object);
+
+/* Waits, unlocked, until every event fetched for an object was acknowledged: what destroy verbs
+ * promise. */
+void sv_wait_acked(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed,
+		   uint32_t reported);
+
+/* mr.c, locked. The local address of [addr, addr + length) of a key, or NULL: unknown key, other
+ * PD, out of bounds or missing access. */
+uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
+			 uint64_t addr, uint64_t length, unsigned int access);
+void sv_mr_table_free(struct sv_port *port);
+void sv_free_mr(struct sv_mr *mr);
+
+/* cq.c, locked */
+void sv_cq_push(struct sv_cq *cq, const struct ibv_wc *wc, bool solicited, struct sv_qp *qp);
+/* Forgets what a QP about to be destroyed or reset left behind. */
+void sv_cq_drop_qp(struct sv_cq *cq, uint32_t qpn);
+/* Takes one completion, making progress if there is none; false: empty. Not locked. */
+bool sv_cq_pop(struct sv_cq *cq, struct sv_cqe *cqe);
+void sv_free_cq(struct sv_cq *cq);
+void sv_free_channel(struct sv_channel *channel);
+/* cq_ex.c */
+void sv_cq_ex_init(struct sv_cq *cq, uint64_t wc_flags);
+
+/* recv.c, locked */
+uint32_t sv_queue_size(uint32_t wanted);
+int sv_rq_init(struct sv_recv_queue *rq, uint32_t size, uint32_t max_sge);
+void sv_rq_free(struct sv_recv_queue *rq);
+int sv_rq_post(struct sv_recv_queue *rq, const struct ibv_recv_wr *wr);
+void sv_free_srq(struct sv_srq *srq);
+/* Makes cur_recv valid from the QP's queue or its SRQ; false: nothing posted. */
+bool sv_take_recv(struct sv_qp *qp);
+
+/* qp_state.c */
+bool sv_qp_transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to,
+			 int mask);
+
+/* qp.c, locked */
+void sv_qp_reset(struct sv_qp *qp);
+/* → ERR (or SQE for a failed UD send), flushing in order. No event is raised. */
+void sv_qp_error(struct sv_qp *qp);
+void sv_qp_send_error(struct sv_qp *qp);
+void sv_flush_sends(struct sv_qp *qp);
+void sv_flush_recvs(struct sv_qp *qp);
+/*
+ * A completion that finds its CQ full breaks the QP. The state must not change below code that is
+ * in the middle of the queues, so sv_cq_push() only marks the QP; every way into the protocol ends
+ * here.
+ */
+void sv_qp_check_fatal(struct sv_qp *qp);
+void sv_qp_wedge(struct sv_qp *qp, bool hard);
+void sv_free_qp(struct sv_qp *qp);
+int sv_route_from_ah_attr(struct sv_port *port, const struct ibv_ah_attr *attr,
+			  struct sv_ah_route *route);
+
+/* qp_ex.c */
+void sv_qp_ex_init(struct sv_qp *qp, uint64_t ops);
+/* post.c, locked */
+/* Slot of a WR: free-running index into the send ring. */
+static inline struct sv_swqe *sv_sq_slot(struct sv_qp *qp, uint32_t index)
+{
+	return &qp->sq[index & (qp->sq_size - 1)];
+}
+/* 0, or the errno that a post of this kind of WR gets in the QP's state. */
+int sv_check_send(const struct sv_qp *qp, enum ibv_wr_opcode opcode, unsigned int flags);
+/* Fills the slot's derived fields once opcode, flags and length are known. */
+void sv_finish_wqe(struct sv_qp *qp, struct sv_swqe *wqe);
+/* New WRs (or a new state): sends, or flushes in an error state. */
+void sv_sq_doorbell(struct sv_qp *qp);
+
+/* sge.c, locked: the bytes [offset, offset + length) of a list of SGEs. */
+/* As fragments; the number of them, or -1: an SGE is not registered so. */
+int sv_gather(const struct sv_qp *qp, const struct ibv_sge *sge, uint32_t num_sge, uint32_t offset,
+	      uint32_t length, struct sv_frag *frags);
+enum sv_copy { SV_COPY_OK, SV_COPY_PROT, SV_COPY_LOST };
+/* Writes payload bytes [from, from + length) of a packet there. */
+enum sv_copy sv_scatter(const struct sv_qp *qp, const struct ibv_sge *sge, uint32_t num_sge,
+			uint32_t offset, const struct sv_packet *pkt, uint32_t from,
+			uint32_t length);
+/* Into one piece of memory; false: the wire lost it. */
+bool sv_copy_payload(struct sv_port *port, const struct sv_packet *pkt, uint32_t from, void *dst,
+		     uint32_t length);
+
+/* requester.c, locked */
+void sv_requester_run(struct sv_qp *qp);
+void sv_requester_receive(struct sv_qp *qp, const struct sv_packet *pkt);
+void sv_requester_timeout(struct sv_qp *qp, uint64_t now_ns);
+/* Writes the completion if there shall be one. Does not move the tail. */
+void sv_complete_send(struct sv_qp *qp, const struct sv_swqe *wqe, enum ibv_wc_status status);
+/* Raises SQ_DRAINED once when a QP in SQD has nothing under way any more. */
+void sv_check_drained(struct sv_qp *qp);
+/* The oldest WR fails and takes the send queue with it. */
+void sv_fail_send(struct sv_qp *qp, enum ibv_wc_status status);
+/* Fault rule wc=: the status this WR shall get, or IBV_WC_SUCCESS. */
+enum ibv_wc_status sv_fault_status(struct sv_qp *qp, const struct sv_swqe *wqe, bool sent);
+
+/* responder.c, locked */
+void sv_responder_receive(struct sv_qp *qp, const struct sv_packet *pkt);
+/* Sends what it owes: read responses, then the ack. False: the wire is full. */
+bool sv_responder_run(struct sv_qp *qp);
+/* Completes cur_recv. */
+void sv_complete_recv(struct sv_qp *qp, struct ibv_wc *wc, bool solicited);
+
+/* ud.c, locked */
+void sv_ud_run(struct sv_qp *qp);
+void sv_ud_receive(struct sv_qp *qp, const struct sv_packet *pkt);
+
+/* port.c, locked */
+struct sv_qp *sv_port_find_qp(const struct sv_port *port, uint32_t qpn);
+int sv_port_add_qp(struct sv_port *port, struct sv_qp *qp);
+void sv_port_remove_qp(struct sv_port *port, struct sv_qp *qp);
+void sv_qp_set_timer(struct sv_qp *qp, uint64_t deadline_ns);
+void sv_qp_stop_timer(struct sv_qp *qp);
+void sv_port_wait_for_room(struct sv_qp *qp);
+int sv_port_send(struct sv_qp *qp, struct sv_packet *pkt, const struct sv_frag *frags,
+		 uint32_t nfrags);
+
+/* context.c */
+void sv_context_set_ops(struct sv_context *ctx);
+
+/* Verbs that only the operation tables reach. */
+struct ibv_pd *sv_alloc_parent_domain(struct ibv_context *context,
+				      struct ibv_parent_domain_init_attr *attr);
+int sv_get_srq_num(struct ibv_srq *srq, uint32_t *num);
+
+#endif

@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The run-time of one device in this process: lock, QP lookup, timers, state, life and death. */
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define QP_HASH_INITIAL 64u
+
+struct sv_port *sv_port_create(const struct sv_port_config *cfg, const struct sv_wire_ops *ops,
+			       void *wire, struct sv_fault_table *faults)
+{
+	struct sv_port *port = calloc(1, sizeof(*port));
+
+	if (!port)
+		return NULL;
+	port->qp_hash = calloc(QP_HASH_INITIAL, sizeof(struct sv_qp *));
+	if (!port->qp_hash) {
+		free(port);
+		return NULL;
+	}
+	port->qp_mask = QP_HASH_INITIAL - 1;
+	pthread_mutex_init(&port->lock, NULL);
+	port->ops = ops;
+	port->wire = wire;
+	port->faults = faults;
+	port->cfg = *cfg;
+	port->state = cfg->state;
+	port->mr_free_head = port->mr_free_tail = UINT32_MAX;
+	sv_list_init(&port->contexts);
+	sv_list_init(&port->tx_wait);
+	sv_list_init(&port->ack_wait);
+	return port;
+}
+
+void sv_port_destroy(struct sv_port *port)
+{
+	sv_mr_table_free(port);
+	pthread_mutex_destroy(&port->lock);
+	free(port->timers);
+	free(port->qp_hash);
+	free(port);
+}
+
+void *sv_port_wire(const struct sv_port *port)
+{
+	return port->wire;
+}
+
+const struct sv_port_config *sv_port_cfg(const struct sv_port *port)
+{
+	return &port->cfg;
+}
+
+struct sv_fault_table *sv_port_faults(const struct sv_port *port)
+{
+	return port->faults;
+}
+
+void sv_port_lock(struct sv_port *port)
+{
+	pthread_mutex_lock(&port->lock);
+}
+
+bool sv_port_trylock(struct sv_port *port)
+{
+	return pthread_mutex_trylock(&port->lock) == 0;
+}
+
+void sv_port_unlock(struct sv_port *port)
+{
+	pthread_mutex_unlock(&port->lock);
+}
+
+void sv_port_get_stats(const struct sv_port *port, struct sv_port_stats *stats)
+{
+	*stats = port->stats;
+	stats->qps = port->num_qps;
+	stats->cqs = port->num_cqs;
+	stats->mrs = port->num_mrs;
+}
+
+/* ---------------------------------------------------------------- QP lookup */
+
+static struct sv_qp **hash_bucket(const struct sv_port *port, uint32_t qpn)
+{
+	/* Numbers are handed out in sequence or at random: either spreads well by its low bits. */
+	return &port->qp_hash[(qpn ^ qpn >> 12) & port->qp_mask];
+}
+
+struct sv_qp *sv_port_find_qp(const struct sv_port *port, uint32_t qpn)
+{
+	struct sv_qp *qp = *hash_bucket(port, qpn);
+
+	while (qp && qp->ibv.qp_num != qpn)
+		qp = qp->hash_next;
+	return qp;
+}
+
+static int grow_hash(struct sv_port *port)
+{
+	uint32_t old_size = port->qp_mask + 1;
+	struct sv_qp **old = port->qp_hash;
+	struct sv_qp **table = calloc((size_t)old_size * 2, sizeof(struct sv_qp *));
+
+	if (!table)
+		return ENOMEM;
+	port->qp_hash = table;
+	port->qp_mask = old_size * 2 - 1;
+	for (uint32_t i = 0; i < old_size; i++) {
+		struct sv_qp *qp = old[i], *next;
+
+		for (; qp; qp = next) {
+			struct sv_qp **bucket = hash_bucket(port, qp->ibv.qp_num);
+
+			next = qp->hash_next;
+			qp->hash_next = *bucket;
+			*bucket = qp;
+		}
+	}
+	free(old);
+	return 0;
+}
+
+/* Also makes room in the timer heap, so that arming a timer never allocates. */
+int sv_port_add_qp(struct sv_port *port, struct sv_qp *qp)
+{
+	struct sv_qp **bucket;
+
+	if (port->num_qps >= port->timer_cap) {
+		uint32_t cap = port->timer_cap ? port->timer_cap * 2 : 16;
+		struct sv_qp **timers = realloc(port->timers, cap * sizeof(struct sv_qp *));
+
+		if (!timers)
+			return ENOMEM;
+		port->timers = timers;
+		port->timer_cap = cap;
+	}
+	if (port->num_qps > port->qp_mask && grow_hash(port))
+		return ENOMEM;
+	bucket = hash_bucket(port, qp->ibv.qp_num);
+	qp->hash_next = *bucket;
+	*bucket = qp;
+	qp->hashed = true;
+	port->num_qps++;
+	return 0;
+}
+
+static void unhash(struct sv_port *port, struct sv_qp *qp)
+{
+	struct sv_qp **pos = hash_bucket(port, qp->ibv.qp_num);
+
+	if (!qp->hashed)
+		return;
+	while (*pos != qp)
+		pos = &(*pos)->hash_next;
+	*pos = qp->hash_next;
+	qp->hashed = false;
+}
+
+/* ---------------------------------------------------------------- timers */
+
+/*
+ * A heap entry's key may be earlier than the QP's deadline: moving a deadline back (each ack does)
+ * only writes qp->deadline_ns, and the entry is put right when it reaches the top.
+ */
+static void heap_put(struct sv_port *port, uint32_t slot, struct sv_qp *qp)
+{
+	port->timers[slot] = qp;
+	qp->heap_slot = slot;
+}
+
+static void heap_up(struct sv_port *port, uint32_t slot)
+{
+	struct sv_qp *qp = port->timers[slot];
+
+	while (slot > 0) {
+		uint32_t parent = (slot - 1) / 2;
+
+		if (port->timers[parent]->heap_key_ns <= qp->heap_key_ns)
+			break;
+		heap_put(port, slot, port->timers[parent]);
+		slot = parent;
+	}
+	heap_put(port, slot, qp);
+}
+
+static void heap_down(struct sv_port *port, uint32_t slot)
+{
+	struct sv_qp *qp = port->timers[slot];
+
+	for (;;) {
+		uint32_t child = slot * 2 + 1;
+
+		if (child >= port->num_timers)
+			break;
+		if (child + 1 < port->num_timers &&
+		    port->timers[child + 1]->heap_key_ns < port->timers[child]->heap_key_ns)
+			child++;
+		if (qp->heap_key_ns <= port->timers[child]->heap_key_ns)
+			break;
+		heap_put(port, slot, port->timers[child]);
+		slot = child;
+	}
+	heap_put(port, slot, qp);
+}
+
+static void heap_remove(struct sv_port *port, struct sv_qp *qp)
+{
+	uint32_t slot = qp->heap_slot;
+	struct sv_qp *last;
+
+	if (slot == UINT32_MAX)
+		return;
+	qp->heap_slot = UINT32_MAX;
+	last = port->timers[--port->num_timers];
+	if (last == qp)
+		return;
+	heap_put(port, slot, last);
+	heap_up(port, slot);
+	heap_down(port, last->heap_slot);
+}
+
+void sv_qp_set_timer(struct sv_qp *qp, uint64_t deadline_ns)
+{
+	struct sv_port *port = qp->port;
+	uint64_t earliest = port->num_timers ? port->timers[0]->heap_key_ns : SV_NEVER;
+
+	qp->deadline_ns = deadline_ns;
+	if (qp->heap_slot == UINT32_MAX) {
+		qp->heap_key_ns = deadline_ns;
+		heap_put(port, port->num_timers++, qp);
+		heap_up(port, qp->heap_slot);
+	} else if (deadline_ns < qp->heap_key_ns) {
+		qp->heap_key_ns = deadline_ns;
+		heap_up(port, qp->heap_slot);
+	}
+	if (deadline_ns < earliest && port->ops->arm_timer)
+		port->ops->arm_timer(port, deadline_ns);
+}
+
+void sv_qp_stop_timer(struct sv_qp *qp)
+{
+	qp->deadline_ns = SV_NEVER;
+}
+
+/* Puts the top right: afterwards its key is a real deadline. */
+static void heap_settle(struct sv_port *port)
+{
+	while (port->num_timers) {
+		struct sv_qp *qp = port->timers[0];
+
+		if (qp->deadline_ns == qp->heap_key_ns)
+			return;
+		if (qp->deadline_ns == SV_NEVER) {
+			heap_remove(port, qp);
+		} else {
+			qp->heap_key_ns = qp->deadline_ns;
+			heap_down(port, 0);
+		}
+	}
+}
+
+uint64_t sv_port_next_deadline(struct sv_port *port)
+{
+	heap_settle(port);
+	return port->num_timers ? port->timers[0]->heap_key_ns : SV_NEVER;
+}
+
+uint64_t sv_port_run_timers(struct sv_port *port, uint64_t now_ns)
+{
+	uint64_t next;
+
+	while ((next = sv_port_next_deadline(port)) <= now_ns) {
+		struct sv_qp *qp = port->timers[0];
+
+		heap_remove(port, qp);
+		qp->deadline_ns = SV_NEVER;
+		sv_requester_timeout(qp, now_ns);
+	}
+	return next;
+}
+
+/* ---------------------------------------------------------------- packets */
+
+int sv_port_send(struct sv_qp *qp, struct sv_packet *pkt, const struct sv_frag *frags,
+		 uint32_t nfrags)
+{
+	struct sv_port *port = qp->port;
+	int ret;
+
+	pkt->src_port = port->cfg.index;
+	pkt->src_qpn = qp->ibv.qp_num;
+	ret = port->ops->send(port, pkt, frags, nfrags);
+	if (ret)
+		return ret;
+	/* A request for n responses is one packet itself. */
+	port->stats.tx_packets += pkt->op == SV_OP_READ_REQ ? 1 : pkt->npkts;
+	port->stats.tx_bytes += pkt->payload_len;
+	return 0;
+}
+
+/* Goes on sending on this QP when the wire has room again. */
+void sv_port_wait_for_room(struct sv_qp *qp)
+{
+	if (sv_list_empty(&qp->tx_link))
+		sv_list_add_tail(&qp->port->tx_wait, &qp->tx_link);
+}
+
+void sv_port_receive(struct sv_port *port, const struct sv_packet *pkt)
+{
+	struct sv_qp *qp;
+
+	if (port->dead)
+		return;
+	port->stats.rx_packets += pkt->op == SV_OP_READ_REQ ? 1 : pkt->npkts;
+	port->stats.rx_bytes += pkt->payload_len;
+	qp = sv_port_find_qp(port, pkt->dst_qpn);
+	if (!qp) {
+		port->stats.rx_no_qp++;
+		return;
+	}
+	if (qp->wedged)
+		return;
+	if (pkt->op == SV_OP_UD) {
+		if (qp->ibv.qp_type == IBV_QPT_UD)
+			sv_ud_receive(qp, pkt);
+		return;
+	}
+	/* Hardware compares the addresses of the packet with the connection's. There is no source
+	 * QP number in an RC packet. */
+	if (qp->ibv.qp_type != IBV_QPT_RC || pkt->src_port != qp->dst_port) {
+		port->stats.rx_bad_state++;
+		return;
+	}
+	switch (pkt->op) {
+	case SV_OP_READ_RESP:
+	case SV_OP_ATOMIC_ACK:
+	case SV_OP_ACK:
+		sv_requester_receive(qp, pkt);
+		break;
+	default:
+		sv_responder_receive(qp, pkt);
+	}
+}
+
+void sv_port_flush(struct sv_port *port)
+{
+	struct sv_list *node, *tmp;
+
+	sv_list_for_each_safe (node, tmp, &port->ack_wait) {
+		struct sv_qp *qp = sv_container_of(node, struct sv_qp, ack_link);
+
+		sv_list_del(node);
+		if (!sv_responder_run(qp))
+			sv_port_wait_for_room(qp);
+	}
+	if (port->dying_done && sv_list_empty(&port->tx_wait)) {
+		sv_port_kill(port);
+		if (port->ops->died)
+			port->ops->died(port);
+	}
+}
+
+bool sv_port_wants_kick(const struct sv_port *port)
+{
+	return !sv_list_empty(&port->tx_wait);
+}
+
+bool sv_port_kick(struct sv_port *port)
+{
+	struct sv_list turn, *node;
+
+	/* Each waiting QP gets one turn; who is still short of room queues up again. */
+	sv_list_init(&turn);
+	while (!sv_list_empty(&port->tx_wait)) {
+		node = port->tx_wait.next;
+		sv_list_del(node);
+		sv_list_add_tail(&turn, node);
+	}
+	while (!sv_list_empty(&turn)) {
+		struct sv_qp *qp = sv_container_of(turn.next, struct sv_qp, tx_link);
+
+		sv_list_del(&qp->tx_link);
+		if (!sv_responder_run(qp)) {
+			sv_port_wait_for_room(qp);
+			continue;
+		}
+		if (qp->ibv.qp_type == IBV_QPT_UD)
+			sv_ud_run(qp);
+		else
+			sv_requester_run(qp);
+	}
+	if (port->dying_done)
+		sv_port_flush(port);
+	return !sv_list_empty(&port->tx_wait);
+}
+
+void sv_port_remove_qp(struct sv_port *port, struct sv_qp *qp)
+{
+	unhash(port, qp);
+	heap_remove(port, qp);
+	sv_list_del(&qp->tx_link);
+	sv_list_del(&qp->ack_link);
+	port->num_qps--;
+}
+
+/* ---------------------------------------------------------------- state */
+
+void sv_port_raise(struct sv_port *port, enum ibv_event_type type)
+{
+	struct sv_list *node;
+
+	sv_list_for_each (node, &port->contexts) {
+		struct sv_context *ctx = sv_container_of(node, struct sv_context, link);
+
+		if (!ctx->dead)
+			sv_raise_device(ctx, type);
+	}
+}
+
+enum ibv_port_state sv_port_state(const struct sv_port *port)
+{
+	return port->state;
+}
+
+void sv_port_set_state(struct sv_port *port, enum ibv_port_state state)
+{
+	bool was_active = port->state == IBV_PORT_ACTIVE;
+	bool active = state == IBV_PORT_ACTIVE;
+
+	port->state = state;
+	if (was_active != active && !port->dead)
+		sv_port_raise(port, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+}
+
+void sv_port_set_gid(struct sv_port *port, uint32_t index, const struct sv_gid_entry *entry)
+{
+	if (index >= SV_MAX_GIDS)
+		return;
+	port->cfg.gids[index] = *entry;
+	if (index >= port->cfg.num_gids)
+		port->cfg.num_gids = index + 1;
+	sv_port_raise(port, IBV_EVENT_GID_CHANGE);
+}
+
+void sv_port_set_burst(struct sv_port *port, uint32_t burst_bytes)
+{
+	port->cfg.burst_bytes = burst_bytes;
+}
+
+bool sv_port_dead(const struct sv_port *port)
+{
+	return port->dead;
+}
+
+static void kill_context(struct sv_port *port, struct sv_context *ctx)
+{
+	struct sv_list *node;
+
+	sv_raise_device(ctx, IBV_EVENT_DEVICE_FATAL);
+	ctx->dead = true;
+	sv_list_for_each (node, &ctx->qps) {
+		struct sv_qp *qp = sv_container_of(node, struct sv_qp, link);
+
+		qp->dead = true;
+		unhash(port, qp);
+		heap_remove(port, qp);
+		sv_list_del(&qp->tx_link);
+		sv_list_del(&qp->ack_link);
+	}
+}
+
+void sv_port_kill(struct sv_port *port)
+{
+	struct sv_list *node;
+
+	if (port->dead)
+		return;
+	port->dead = true;
+	port->dying = port->dying_done = false;
+	sv_list_for_each (node, &port->contexts) {
+		struct sv_context *ctx = sv_container_of(node, struct sv_context, link);
+
+		if (!ctx->dead)
+			kill_context(port, ctx);
+	}
+}
+
+void sv_port_revive(struct sv_port *port)
+{
+	port->dead = false;
+}
+
+void sv_port_begin_death(struct sv_port *port, enum sv_kill_variant variant,
+			 const struct sv_packet *pkt)
+{
+	if (port->dead)
+		return;
+	if (variant == SV_KILL_NOW || !pkt || pkt->op == SV_OP_UD) {
+		sv_port_kill(port);
+		return;
+	}
+	port->dying = true;
+	port->dying_variant = variant;
+	port->dying_qpn = pkt->dst_qpn;
+	sv_port_receive(port, pkt);
+	/* A packet that is no request, or a whole message: that was it. */
+	if (pkt->op == SV_OP_ACK || pkt->op == SV_OP_READ_RESP || pkt->op == SV_OP_ATOMIC_ACK)
+		port->dying_done = true;
+	sv_port_flush(port);
+}
+
+bool sv_port_match_faults(struct sv_port *port, enum sv_fault_dir dir, const struct sv_packet *pkt,
+			  struct sv_fault_verdict *verdict)
+{
+	const struct sv_port_config *cfg = &port->cfg;
+	uint32_t peer = dir == SV_DIR_TX ? pkt->dst_port : pkt->src_port;
+	struct sv_qp *qp;
+
+	if (!sv_fault_packet(port->faults, dir, cfg->host, cfg->rail, peer / cfg->rails, pkt,
+			     sv_now(port), verdict))
+		return false;
+	if (verdict->kinds & 1u << SV_FAULT_WEDGE) {
+		qp = sv_port_find_qp(port, dir == SV_DIR_TX ? pkt->src_qpn : pkt->dst_qpn);
+		if (qp)
+			sv_qp_wedge(qp, verdict->wedge_hard);
+	}
+	if (verdict->kinds & 1u << SV_FAULT_EVENT)
+		sv_port_raise(port, (enum ibv_event_type)verdict->event);
+	verdict->kinds &= ~(1u << SV_FAULT_WEDGE | 1u << SV_FAULT_EVENT);
+	return true;
+}
