@@ -6,21 +6,35 @@
  *
  *	ACTION [key=value …]		separated by spaces or commas, any order
  *
- * Packet actions (taken by the wire where a packet leaves (dir=tx, default) or arrives (dir=rx)):
- *	drop  corrupt  dup[=COPIES]  delay=TIME  reorder[=PACKETS]  slow=FACTOR  dropack
- * Verb and completion actions (taken by the core):
+ * Packet actions, taken by the wire where a packet leaves (dir=tx) or arrives (dir=rx):
+ *	drop			lost
+ *	corrupt			lost to a bad checksum (counted apart)
+ *	dropack			drop op=ack
+ *	dup[=COPIES]		arrives more than once
+ *	delay=TIME		arrives later (what follows overtakes it)
+ *	reorder[=PACKETS]	held back until that many later packets of the link overtook it
+ *	slow=FACTOR		takes FACTOR times as long on the link
+ * Actions inside a device, taken by the core:
  *	errno=NAME verb=NAME	the verb fails with this errno
- *	wc=STATUS		the send WR that matches completes with this status; the QP errors
- *	wedge[=hard]		the QP of the matching packet or WR accepts posts and never
- *completes anything; hard: not even flushes after → ERR event=NAME		an asynchronous
- *event Fabric actions (taken by the wire when a packet matches, or at a time): link=down|up  cut
- *heal  kill[=placed|unplaced]  revive	  [for=TIME undoes it again]
+ *	wc=STATUS		the matching WR completes with this status and its QP errors: after
+ *				its data reached the peer, or with sent=0 instead of sending it
+ *	wedge[=hard]		the QP of the matching packet accepts posts and never does anything
+ *				again; hard: does not even flush in ERR
+ *	event=NAME		an asynchronous event of the port or device
+ * Fabric actions, taken by the wire when a packet matches, or at a time (at= and no packet key):
+ *	link=down|up cut heal kill[=now|placed|unplaced] revive
+ *	for=TIME		undoes it after this time
+ *	period=TIME		does it again (with at= and count=)
  *
- * Where:  host=H rail=R (the port; default any)  peer=H (the other end)  dir=tx|rx
- * What:   op=send|write|read|readresp|atomic|atomicack|ack|nak|rnr|ud|any  part=first|last|middle
- *	   qpn=N (at the port)  minlen=BYTES  maxlen=BYTES  verb=post_send|…
- * When:   nth=N (fires from the N-th match on)  count=N (at most; 1 with nth=)  every=N  prob=P
- *	   seed=N  at=TIME  until=TIME (TIME: 5us 20ms 1s, of the fabric's clock)
+ * Where:  host=H rail=R (the port), peer=H (the other end), dir=tx|rx (tx; rx for kill)
+ * What:   op=NAME[|NAME…] (send write read readresp atomic atomicack ack nak rnr ud recv any),
+ *	   part=first|last|middle, qpn=N (at the port), minlen=BYTES, maxlen=BYTES
+ * When:   nth=N (from the N-th match on), every=N (each N-th), prob=P seed=N, at=TIME until=TIME
+ *	   (only then), count=N (so often at most; 1 by default with nth= and for actions that last)
+ * TIME is a number with ns, us, ms or s, of the fabric's clock.
+ *
+ * matched counts what fits where, what, at= and until=; fired what nth, every, prob and count let
+ *pass.
  */
 #ifndef SV_FAULT_H
 #define SV_FAULT_H
@@ -90,6 +104,11 @@ enum sv_fault_point {
 	SV_POINT_TIME = 1 << 4,
 };
 
+enum sv_ack_kind { SV_ACK_POSITIVE = 1, SV_ACK_RNR = 2, SV_ACK_NAK = 4 };
+#define SV_PART_MIDDLE (1u << 15)
+/* In sv_fault_rule.ops: completions of receives. */
+#define SV_OP_RECV SV_OP_COUNT
+
 struct sv_fault_rule {
 	_Atomic uint32_t active; /* set last, so that a matcher sees a whole rule */
 	uint32_t kind;		 /* enum sv_fault_kind */
@@ -97,14 +116,16 @@ struct sv_fault_rule {
 	/* where and what */
 	uint32_t host, rail, peer, qpn; /* SV_ANY: any */
 	uint32_t ops;			/* bit per enum sv_op */
-	uint32_t parts;			/* SV_PKT_FIRST, SV_PKT_LAST, 1 << 15 for middle; 0: any */
-	uint32_t ack_kinds;		/* bits 1: ack, 2: rnr, 4: nak; 0: any */
+	uint32_t parts;			/* SV_PKT_FIRST, SV_PKT_LAST, SV_PART_MIDDLE; 0: any */
+	uint32_t ack_kinds;		/* enum sv_ack_kind; which ACKs op bit SV_OP_ACK means */
 	uint32_t min_len, max_len;
 	uint32_t verb;
+	uint32_t unsent; /* wc=: instead of sending */
 	/* when */
 	uint64_t nth, count, every;
-	uint64_t at_ns, until_ns, for_ns;
+	uint64_t at_ns, until_ns, for_ns, period_ns;
 	uint64_t prob_q32; /* probability × 2^32; 0: always */
+	uint64_t seed;
 	/* argument of the action */
 	uint64_t amount; /* ns of delay, copies, packets, slow factor × 1000 */
 	int32_t value;	 /* errno, wc status, event type, kill variant, wedge=hard */
@@ -148,6 +169,7 @@ struct sv_fault_verdict {
 	uint64_t delay_ns;
 	int32_t kill; /* enum sv_kill_variant, when KILL is in kinds */
 	int32_t event;
+	bool wedge_hard;
 	uint64_t for_ns;     /* of the fabric action */
 	uint32_t host, rail; /* where a fabric action applies */
 };
@@ -175,6 +197,12 @@ uint64_t sv_fault_next_due(const struct sv_fault_table *table);
 /* The errno this verb shall fail with, or 0. */
 int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host, uint32_t rail,
 		  uint64_t now_ns);
+
+/* The completion status (enum ibv_wc_status) that a send WR shall get, or 0. `sent`: about to
+ * complete, its data is at the peer; otherwise it is about to be sent. op SV_OP_COUNT: a receive.
+ */
+uint32_t sv_fault_wr(struct sv_fault_table *table, uint32_t host, uint32_t rail, uint32_t peer_host,
+		     uint32_t qpn, uint32_t op, uint32_t length, bool sent, uint64_t now_ns);
 
 const char *sv_verb_name(enum sv_verb verb);
 
