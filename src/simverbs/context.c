@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opened devices: life, attributes, GIDs and P_Keys, and the tables of operations. */
+#include "core.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int sv_verb_gate(struct ibv_context *context, enum sv_verb verb)
+{
+	struct sv_context *ctx = sv_ctx(context);
+	struct sv_port *port = ctx->port;
+
+	if (__builtin_expect(__atomic_load_n(&ctx->dead, __ATOMIC_RELAXED), 0))
+		return EIO;
+	if (__builtin_expect(!sv_fault_armed(port->faults, SV_POINT_VERB), 1))
+		return 0;
+	return sv_fault_verb(port->faults, verb, port->cfg.host, port->cfg.rail, sv_now(port));
+}
+
+/* ---------------------------------------------------------------- open, close */
+
+static void init_lists(struct sv_context *ctx)
+{
+	sv_list_init(&ctx->pds);
+	sv_list_init(&ctx->mrs);
+	sv_list_init(&ctx->cqs);
+	sv_list_init(&ctx->qps);
+	sv_list_init(&ctx->srqs);
+	sv_list_init(&ctx->ahs);
+	sv_list_init(&ctx->channels);
+}
+
+struct ibv_context *sv_open_device(struct ibv_device *ibv)
+{
+	struct sv_device *dev = sv_container_of(ibv, struct sv_device, ibv);
+	struct sv_port *port = dev->get_port(dev);
+	struct sv_context *ctx;
+	int err = 0;
+
+	if (!port)
+		return NULL;
+	ctx = calloc(1, sizeof(*ctx));
+	if (!ctx) {
+		dev->put_port(dev, port);
+		return NULL;
+	}
+	ctx->port = port;
+	ctx->dev = dev;
+	init_lists(ctx);
+	ctx->vctx.sz = sizeof(ctx->vctx);
+	ctx->vctx.context.device = ibv;
+	ctx->vctx.context.cmd_fd = -1;
+	ctx->vctx.context.num_comp_vectors = port->cfg.num_comp_vectors;
+	ctx->vctx.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+	pthread_mutex_init(&ctx->vctx.context.mutex, NULL);
+	sv_context_set_ops(ctx);
+	sv_port_lock(port);
+	if (port->dead)
+		err = EIO;
+	if (!err)
+		err = sv_verb_gate(&ctx->vctx.context, SV_VERB_OPEN_DEVICE);
+	if (!err)
+		err = sv_events_init(&ctx->events);
+	if (!err) {
+		ctx->vctx.context.async_fd = ctx->events.fd;
+		sv_list_add_tail(&port->contexts, &ctx->link);
+	}
+	sv_port_unlock(port);
+	if (err) {
+		free(ctx);
+		dev->put_port(dev, port);
+		errno = err;
+		return NULL;
+	}
+	sv_device_get(dev);
+	return &ctx->vctx.context;
+}
+
+/* What the application left behind goes too, as when the kernel closes a device file. */
+static void free_objects(struct sv_context *ctx)
+{
+	while (!sv_list_empty(&ctx->qps))
+		sv_free_qp(sv_container_of(ctx->qps.next, struct sv_qp, link));
+	while (!sv_list_empty(&ctx->ahs))
+		sv_destroy_ah(&sv_container_of(ctx->ahs.next, struct sv_ah, link)->ibv);
+	while (!sv_list_empty(&ctx->srqs))
+		sv_free_srq(sv_container_of(ctx->srqs.next, struct sv_srq, link));
+	while (!sv_list_empty(&ctx->mrs))
+		sv_free_mr(sv_container_of(ctx->mrs.next, struct sv_mr, link));
+	while (!sv_list_empty(&ctx->cqs))
+		sv_free_cq(sv_container_of(ctx->cqs.next, struct sv_cq, link));
+	while (!sv_list_empty(&ctx->channels))
+		sv_free_channel(sv_container_of(ctx->channels.next, struct sv_channel, link));
+	while (!sv_list_empty(&ctx->pds)) {
+		struct sv_pd *pd = sv_container_of(ctx->pds.prev, struct sv_pd, link);
+
+		pd->refs = 0;
+		sv_dealloc_pd(&pd->ibv);
+	}
+}
+
+int sv_close_device(struct ibv_context *context)
+{
+	struct sv_context *ctx = sv_ctx(context);
+	struct sv_device *dev = ctx->dev;
+	struct sv_port *port = ctx->port;
+
+	free_objects(ctx);
+	sv_port_lock(port);
+	sv_list_del(&ctx->link);
+	sv_port_unlock(port);
+	sv_events_free(&ctx->events);
+	pthread_mutex_destroy(&context->mutex);
+	free(ctx);
+	dev->put_port(dev, port);
+	sv_device_put(dev);
+	return 0;
+}
+
+/* ---------------------------------------------------------------- attributes */
+
+static void fill_device_attr(const struct sv_port *port, struct ibv_device_attr *attr)
+{
+	const struct sv_limits *limits = &port->cfg.limits;
+
+	*attr = (struct ibv_device_attr){
+	    .node_guid = port->cfg.node_guid,
+	    .sys_image_guid = port->cfg.sys_image_guid,
+	    .max_mr_size = limits->max_mr_size,
+	    .page_size_cap = 0xfffffffffffff000ull,
+	    .vendor_id = 0x51b,
+	    .vendor_part_id = 1,
+	    .hw_ver = 1,
+	    .max_qp = (int)limits->max_qp,
+	    .max_qp_wr = (int)limits->max_qp_wr,
+	    .device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
+				IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN,
+	    .max_sge = (int)limits->max_sge,
+	    .max_sge_rd = (int)limits->max_sge,
+	    .max_cq = (int)limits->max_cq,
+	    .max_cqe = (int)limits->max_cqe,
+	    .max_mr = (int)limits->max_mr,
+	    .max_pd = (int)limits->max_pd,
+	    .max_qp_rd_atom = (int)limits->max_rd_atomic,
+	    .max_res_rd_atom = (int)(limits->max_rd_atomic * limits->max_qp),
+	    .max_qp_init_rd_atom = (int)limits->max_rd_atomic,
+	    .atomic_cap = IBV_ATOMIC_HCA,
+	    .max_ah = (int)limits->max_ah,
+	    .max_srq = (int)limits->max_srq,
+	    .max_srq_wr = (int)limits->max_srq_wr,
+	    .max_srq_sge = (int)limits->max_sge,
+	    .max_pkeys = 1,
+	    .local_ca_ack_delay = 15,
+	    .phys_port_cnt = 1,
+	};
+	snprintf(attr->fw_ver, sizeof(attr->fw_ver), "simverbs-%s", HA_VERSION);
+}
+
+int sv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	int err = sv_verb_gate(context, SV_VERB_QUERY_DEVICE);
+
+	if (!err)
+		fill_device_attr(sv_ctx_port(context), attr);
+	return err;
+}
+
+static int query_device_ex(struct ibv_context *context,
+			   const struct ibv_query_device_ex_input *input,
+			   struct ibv_device_attr_ex *out, size_t size)
+{
+	struct ibv_device_attr_ex attr = {.phys_port_cnt_ex = 1};
+	int err;
+
+	if (input && input->comp_mask)
+		return EINVAL;
+	if (size < sizeof(attr.orig_attr))
+		return EOPNOTSUPP;
+	err = sv_query_device(context, &attr.orig_attr);
+	if (err)
+		return err;
+	attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags;
+	attr.completion_timestamp_mask = UINT64_MAX;
+	attr.hca_core_clock = 1000000; /* kHz: the clock counts nanoseconds */
+	memset(out, 0, size);
+	memcpy(out, &attr, size < sizeof(attr) ? size : sizeof(attr));
+	return 0;
+}
+
+static int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
+{
+	uint64_t now_ns = sv_now(sv_ctx_port(context));
+
+	if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
+		return EINVAL;
+	/* The raw count goes into tv_nsec, as devices with a cycle counter do. */
+	values->raw_clock = (struct timespec){.tv_nsec = (long)now_ns};
+	return 0;
+}
+
+/* Width 4x; speed per lane as the codes of the port info attribute. */
+static uint8_t speed_code(uint32_t rate_mbps)
+{
+	static const struct {
+		uint32_t lane_mbps;
+		uint8_t code;
+	} speeds[] = {{2500, 1},   {5000, 2},	{10000, 4},   {14000, 16},
+		      {25000, 32}, {50000, 64}, {100000, 128}};
+	uint8_t code = 1;
+
+	for (size_t i = 0; i < sizeof(speeds) / sizeof(speeds[0]); i++)
+		if (rate_mbps / 4 >= speeds[i].lane_mbps)
+			code = speeds[i].code;
+	return code;
+}
+
+int sv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr)
+{
+	struct sv_port *port = sv_ctx_port(context);
+	int err = sv_verb_gate(context, SV_VERB_QUERY_PORT);
+
+	if (err)
+		return err;
+	if (port_num != 1)
+		return EINVAL;
+	sv_port_lock(port);
+	*attr = (struct ibv_port_attr){
+	    .state = port->state,
+	    .max_mtu = port->cfg.mtu,
+	    .active_mtu = port->cfg.mtu,
+	    .gid_tbl_len = (int)port->cfg.num_gids,
+	    .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+	    .max_msg_sz = SV_MAX_MSG_SIZE,
+	    .pkey_tbl_len = 1,
+	    .lid = port->cfg.lid,
+	    .sm_lid = port->cfg.link_layer == IBV_LINK_LAYER_INFINIBAND ? 1 : 0,
+	    .max_vl_num = 1,
+	    .active_width = 2,
+	    .active_speed = speed_code(port->cfg.rate_mbps),
+	    .phys_state = port->state == IBV_PORT_ACTIVE ? 5 : 3, /* LinkUp : Disabled */
+	    .link_layer = port->cfg.link_layer,
+	    .flags = port->cfg.link_layer == IBV_LINK_LAYER_ETHERNET ? IBV_QPF_GRH_REQUIRED : 0,
+	};
+	sv_port_unlock(port);
+	return 0;
+}
+
+static int query_port_sized(struct ibv_context *context, uint8_t port_num,
+			    struct ibv_port_attr *out, size_t size)
+{
+	struct ibv_port_attr attr;
+	int err = sv_query_port(context, port_num, &attr);
+
+	if (err)
+		return err;
+	memset(out, 0, size);
+	memcpy(out, &attr, size < sizeof(attr) ? size : sizeof(attr));
+	return 0;
+}
+
+/* ---------------------------------------------------------------- GIDs, P_Keys */
+
+static int gid_entry(struct sv_port *port, uint32_t index, struct ibv_gid_entry *entry)
+{
+	static const union ibv_gid none;
+	const struct sv_gid_entry *gid;
+
+	if (index >= port->cfg.num_gids)
+		return EINVAL;
+	gid = &port->cfg.gids[index];
+	if (!memcmp(&gid->gid, &none, sizeof(none)))
+		return ENODATA;
+	*entry = (struct ibv_gid_entry){
+	    .gid = gid->gid,
+	    .gid_index = index,
+	    .port_num = 1,
+	    .gid_type = gid->type,
+	    .ndev_ifindex = gid->ndev_ifindex,
+	};
+	return 0;
+}
+
+int sv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index,
+		    struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
+{
+	struct sv_port *port = sv_ctx_port(context);
+	struct ibv_gid_entry found;
+	int err = sv_verb_gate(context, SV_VERB_QUERY_GID);
+
+	if (err)
+		return err;
+	if (port_num != 1 || flags || entry_size < sizeof(found))
+		return EINVAL;
+	sv_port_lock(port);
+	err = gid_entry(port, gid_index, &found);
+	sv_port_unlock(port);
+	if (!err)
+		memcpy(entry, &found, sizeof(found));
+	return err;
+}
+
+int sv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
+{
+	struct ibv_gid_entry entry;
+	int err = sv_query_gid_ex(context, port_num, (uint32_t)index, &entry, 0, sizeof(entry));
+
+	/* An empty slot reads as zeros. */
+	if (err == ENODATA) {
+		memset(gid, 0, sizeof(*gid));
+		return 0;
+	}
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	*gid = entry.gid;
+	return 0;
+}
+
+ssize_t sv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
+			   size_t max_entries, uint32_t flags, size_t entry_size)
+{
+	struct sv_port *port = sv_ctx_port(context);
+	size_t n = 0;
+	int err = sv_verb_gate(context, SV_VERB_QUERY_GID);
+
+	if (err)
+		return -err;
+	if (flags || entry_size < sizeof(*entries))
+		return -EINVAL;
+	sv_port_lock(port);
+	for (uint32_t i = 0; i < port->cfg.num_gids && n < max_entries; i++) {
+		struct ibv_gid_entry found;
+
+		if (gid_entry(port, i, &found))
+			continue;
+		memcpy((char *)entries + n++ * entry_size, &found, sizeof(found));
+	}
+	sv_port_unlock(port);
+	return (ssize_t)n;
+}
+
+int sv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
+		      enum ibv_gid_type *type)
+{
+	struct ibv_gid_entry entry;
+	int err = sv_query_gid_ex(context, port_num, index, &entry, 0, sizeof(entry));
+
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	*type = (enum ibv_gid_type)entry.gid_type;
+	return 0;
+}
+
+#define DEFAULT_PKEY 0xffff
+
+int sv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
+{
+	int err = sv_verb_gate(context, SV_VERB_NONE);
+
+	if (!err && (port_num != 1 || index != 0))
+		err = EINVAL;
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	*pkey = htons(DEFAULT_PKEY);
+	return 0;
+}
+
+int sv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
+{
+	if (sv_verb_gate(context, SV_VERB_NONE) || port_num != 1 || pkey != htons(DEFAULT_PKEY))
+		return -1;
+	return 0;
+}
+
+/* ---------------------------------------------------------------- operations */
+
+static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
+{
+	struct sv_td *td;
+
+	if (attr->comp_mask) {
+		errno = EINVAL;
+		return NULL;
+	}
+	td = calloc(1, sizeof(*td));
+	if (!td)
+		return NULL;
+	td->ibv.context = context;
+	return &td->ibv;
+}
+
+static int dealloc_td(struct ibv_td *td)
+{
+	free(sv_container_of(td, struct sv_td, ibv));
+	return 0;
+}
+
+void sv_context_set_ops(struct sv_context *ctx)
+{
+	struct ibv_context_ops *ops = &ctx->vctx.context.ops;
+
+	ops->poll_cq = sv_poll_cq;
+	ops->req_notify_cq = sv_req_notify_cq;
+	ops->post_send = sv_post_send;
+	ops->post_recv = sv_post_recv;
+	ops->post_srq_recv = sv_post_srq_recv;
+	ctx->vctx.query_port = query_port_sized;
+	ctx->vctx.query_device_ex = query_device_ex;
+	ctx->vctx.query_rt_values = query_rt_values;
+	ctx->vctx.create_cq_ex = sv_create_cq_ex;
+	ctx->vctx.create_qp_ex = sv_create_qp_ex;
+	ctx->vctx.create_srq_ex = sv_create_srq_ex;
+	ctx->vctx.get_srq_num = sv_get_srq_num;
+	ctx->vctx.alloc_td = alloc_td;
+	ctx->vctx.dealloc_td = dealloc_td;
+	ctx->vctx.alloc_parent_domain = sv_alloc_parent_domain;
+}

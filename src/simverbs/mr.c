@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Protection domains and memory regions.
+ *
+ * A key is salt << 24 | slot << 8 | generation. The salt differs between the ports of a fabric, so
+ * that a key used on the wrong rail is refused; the generation between the regions that had the
+ * same slot, and slots are reused oldest first, so that a stale key is.
+ */
+#include "core.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MAX_SLOTS     65536u
+#define INITIAL_SLOTS 64u
+
+#define REMOTE_WRITES (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+#define KNOWN_ACCESS                                                                               \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
+	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB)
+
+struct ibv_pd *sv_alloc_pd(struct ibv_context *context)
+{
+	struct sv_context *ctx = sv_ctx(context);
+	struct sv_port *port = ctx->port;
+	struct sv_pd *pd;
+	int err = sv_verb_gate(context, SV_VERB_ALLOC_PD);
+
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return NULL;
+	sv_port_lock(port);
+	if (port->num_pds >= port->cfg.limits.max_pd) {
+		sv_port_unlock(port);
+		free(pd);
+		errno = ENOMEM;
+		return NULL;
+	}
+	port->num_pds++;
+	pd->ibv.context = context;
+	pd->ibv.handle = port->next_handle++;
+	pd->root = pd;
+	sv_list_add_tail(&ctx->pds, &pd->link);
+	sv_port_unlock(port);
+	return &pd->ibv;
+}
+
+struct ibv_pd *sv_alloc_parent_domain(struct ibv_context *context,
+				      struct ibv_parent_domain_init_attr *attr)
+{
+	struct ibv_pd *pd;
+
+	if (!attr->pd || attr->comp_mask & ~(uint32_t)(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+						       IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	pd = sv_alloc_pd(context);
+	if (pd) {
+		sv_port_lock(sv_ctx_port(context));
+		sv_pd(pd)->root = sv_pd(attr->pd)->root;
+		sv_pd(pd)->root->refs++;
+		sv_port_unlock(sv_ctx_port(context));
+	}
+	return pd;
+}
+
+int sv_dealloc_pd(struct ibv_pd *ibv)
+{
+	struct sv_pd *pd = sv_pd(ibv);
+	struct sv_port *port = sv_ctx_port(ibv->context);
+
+	sv_port_lock(port);
+	if (pd->refs) {
+		sv_port_unlock(port);
+		return EBUSY;
+	}
+	if (pd->root != pd)
+		pd->root->refs--;
+	sv_list_del(&pd->link);
+	port->num_pds--;
+	sv_port_unlock(port);
+	free(pd);
+	return 0;
+}
+
+/* ---------------------------------------------------------------- keys */
+
+static uint32_t make_key(const struct sv_port *port, uint32_t slot)
+{
+	return (port->cfg.index + 1) << 24 | slot << 8 | port->mrs[slot].generation;
+}
+
+static void free_slot(struct sv_port *port, uint32_t slot)
+{
+	port->mrs[slot].mr = NULL;
+	port->mrs[slot].next_free = UINT32_MAX;
+	if (port->mr_free_head == UINT32_MAX)
+		port->mr_free_head = slot;
+	else
+		port->mrs[port->mr_free_tail].next_free = slot;
+	port->mr_free_tail = slot;
+}
+
+static int grow_slots(struct sv_port *port)
+{
+	uint32_t cap = port->mr_cap ? port->mr_cap * 2 : INITIAL_SLOTS;
+	struct sv_mr_slot *slots;
+
+	if (cap > MAX_SLOTS)
+		return ENOMEM;
+	slots = realloc(port->mrs, cap * sizeof(*slots));
+	if (!slots)
+		return ENOMEM;
+	port->mrs = slots;
+	for (uint32_t i = port->mr_cap; i < cap; i++) {
+		slots[i].generation = (uint8_t)(port->cfg.seed + i * 37);
+		free_slot(port, i);
+	}
+	port->mr_cap = cap;
+	return 0;
+}
+
+static int insert_mr(struct sv_port *port, struct sv_mr *mr)
+{
+	uint32_t slot;
+
+	if (port->num_mrs >= port->cfg.limits.max_mr)
+		return ENOMEM;
+	if (port->mr_free_head == UINT32_MAX && grow_slots(port))
+		return ENOMEM;
+	slot = port->mr_free_head;
+	port->mr_free_head = port->mrs[slot].next_free;
+	port->mrs[slot].mr = mr;
+	port->mrs[slot].generation++;
+	mr->ibv.handle = slot;
+	mr->ibv.lkey = mr->ibv.rkey = make_key(port, slot);
+	port->num_mrs++;
+	return 0;
+}
+
+void sv_mr_table_free(struct sv_port *port)
+{
+	free(port->mrs);
+}
+
+uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
+			 uint64_t addr, uint64_t length, unsigned int access)
+{
+	uint32_t slot = key >> 8 & 0xffff;
+	const struct sv_mr *mr;
+
+	if (slot >= port->mr_cap)
+		return NULL;
+	mr = port->mrs[slot].mr;
+	if (!mr || mr->ibv.lkey != key || mr->pd->root != pd->root)
+		return NULL;
+	if (access & ~mr->access)
+		return NULL;
+	if (addr < mr->iova || length > mr->length || addr - mr->iova > mr->length - length)
+		return NULL;
+	return mr->base + (addr - mr->iova);
+}
+
+/* ---------------------------------------------------------------- registration */
+
+/* Pinning fails on addresses that are not mapped; the kernel tells without touching the pages. */
+static bool is_mapped(const void *addr, size_t length)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uintptr_t start = (uintptr_t)addr & ~(page - 1);
+	uintptr_t end = ((uintptr_t)addr + length + page - 1) & ~(page - 1);
+
+	if (end < start)
+		return false;
+	return length == 0 || msync((void *)start, end - start, MS_ASYNC) == 0;
+}
+
+static struct ibv_mr *register_mr(struct ibv_pd *ibv_pd, void *addr, size_t length, uint64_t iova,
+				  unsigned int access, struct sv_mr *mr)
+{
+	struct sv_context *ctx = sv_ctx(ibv_pd->context);
+	int err;
+
+	access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE; /* only hints */
+	mr->ibv.context = ibv_pd->context;
+	mr->ibv.pd = ibv_pd;
+	mr->ibv.addr = addr;
+	mr->ibv.length = length;
+	mr->pd = sv_pd(ibv_pd);
+	mr->base = addr;
+	mr->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
+	mr->length = length;
+	mr->access = access;
+	sv_port_lock(ctx->port);
+	err = insert_mr(ctx->port, mr);
+	if (!err) {
+		mr->pd->refs++;
+		sv_list_add_tail(&ctx->mrs, &mr->link);
+	}
+	sv_port_unlock(ctx->port);
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	return &mr->ibv;
+}
+
+static int check_access(unsigned int access)
+{
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return EOPNOTSUPP;
+	if (access & ~(unsigned int)(KNOWN_ACCESS | IBV_ACCESS_OPTIONAL_RANGE))
+		return EINVAL;
+	/* Letting others write without being allowed to oneself is refused by every device. */
+	if (access & REMOTE_WRITES && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return EINVAL;
+	return 0;
+}
+
+struct ibv_mr *sv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			       unsigned int access)
+{
+	const struct sv_limits *limits = &sv_ctx_port(pd->context)->cfg.limits;
+	struct ibv_mr *ibv;
+	struct sv_mr *mr;
+	int err = sv_verb_gate(pd->context, SV_VERB_REG_MR);
+
+	if (!err)
+		err = check_access(access);
+	if (!err && (length > limits->max_mr_size || iova + length < iova))
+		err = EINVAL;
+	if (!err && !is_mapped(addr, length))
+		err = EFAULT;
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	ibv = register_mr(pd, addr, length, iova, access, mr);
+	if (!ibv)
+		free(mr);
+	return ibv;
+}
+
+struct ibv_mr *sv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return sv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned int)access);
+}
+
+struct ibv_mr *sv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			      int access)
+{
+	return sv_reg_mr_iova2(pd, addr, length, iova, (unsigned int)access);
+}
+
+/* Any descriptor that can be mapped stands for the exporter's buffer (udmabuf, memfd). */
+struct ibv_mr *sv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+				int fd, int access)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t lead = (size_t)(offset & (page - 1));
+	int prot = PROT_READ;
+	struct sv_mr *mr = NULL;
+	struct ibv_mr *ibv;
+	int err = sv_verb_gate(pd->context, SV_VERB_REG_DMABUF_MR);
+
+	if (!err)
+		err = check_access((unsigned int)access);
+	/* Hardware maps pages: both addresses must lie at the same place in theirs. */
+	if (!err && (length == 0 || (iova & (page - 1)) != lead))
+		err = EINVAL;
+	if (err)
+		goto err;
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	if (access & IBV_ACCESS_LOCAL_WRITE)
+		prot |= PROT_WRITE;
+	mr->map_length = length + lead;
+	mr->map = mmap(NULL, mr->map_length, prot, MAP_SHARED, fd, (off_t)(offset - lead));
+	if (mr->map == MAP_FAILED) {
+		err = errno;
+		goto err;
+	}
+	ibv = register_mr(pd, (uint8_t *)mr->map + lead, length, iova, (unsigned int)access, mr);
+	if (!ibv) {
+		err = errno;
+		munmap(mr->map, mr->map_length);
+		goto err;
+	}
+	ibv->addr = NULL; /* as libibverbs: there is no address */
+	return ibv;
+err:
+	free(mr);
+	errno = err;
+	return NULL;
+}
+
+int sv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t length,
+		int access)
+{
+	struct sv_mr *mr = sv_container_of(ibv, struct sv_mr, ibv);
+	struct sv_port *port = sv_ctx_port(ibv->context);
+
+	if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) {
+		errno = EINVAL;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION && !is_mapped(addr, length)) ||
+	    (flags & IBV_REREG_MR_CHANGE_ACCESS && check_access((unsigned int)access))) {
+		errno = EINVAL;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	sv_port_lock(port);
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		mr->pd->refs--;
+		mr->pd = sv_pd(pd);
+		mr->pd->refs++;
+		ibv->pd = pd;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		mr->base = addr;
+		mr->iova = (uintptr_t)addr;
+		mr->length = length;
+		ibv->addr = addr;
+		ibv->length = length;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		mr->access = (unsigned int)access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
+	sv_port_unlock(port);
+	return 0;
+}
+
+void sv_free_mr(struct sv_mr *mr)
+{
+	struct sv_port *port = sv_ctx_port(mr->ibv.context);
+
+	sv_port_lock(port);
+	free_slot(port, mr->ibv.handle);
+	port->num_mrs--;
+	mr->pd->refs--;
+	sv_list_del(&mr->link);
+	sv_port_unlock(port);
+	if (mr->map)
+		munmap(mr->map, mr->map_length);
+	free(mr);
+}
+
+int sv_dereg_mr(struct ibv_mr *ibv)
+{
+	sv_free_mr(sv_container_of(ibv, struct sv_mr, ibv));
+	return 0;
+}
