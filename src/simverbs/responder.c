@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The responder half of a reliable connection: takes the packet with the expected PSN and no other,
+ * places its data at once (so a message cut off in the middle stays half written), answers READs
+ * and atomics, acknowledges, and says no in the way hardware does.
+ */
+#include "core.h"
+
+#include <string.h>
+
+/* ---------------------------------------------------------------- acknowledgements */
+
+/* An ack is owed; sv_port_flush() sends one for all that arrived in a batch. */
+static void owe_ack(struct sv_qp *qp)
+{
+	qp->owes_ack = true;
+	if (sv_list_empty(&qp->ack_link))
+		sv_list_add_tail(&qp->port->ack_wait, &qp->ack_link);
+}
+
+static int send_aeth(struct sv_qp *qp, uint8_t op, uint32_t psn, uint8_t syndrome, uint64_t result)
+{
+	struct sv_packet pkt = {
+	    .op = op,
+	    .syndrome = syndrome,
+	    .flags = SV_PKT_FIRST | SV_PKT_LAST,
+	    .dst_port = qp->dst_port,
+	    .dst_qpn = qp->attr.dest_qp_num,
+	    .psn = psn,
+	    .npkts = 1,
+	    .msn = qp->msn,
+	    .atomic_result = result,
+	};
+
+	return sv_port_send(qp, &pkt, NULL, 0);
+}
+
+/* Always after what is owed for earlier packets. If the wire is full the NAK is lost, which the
+ * requester's timeout makes good. */
+static void send_nak(struct sv_qp *qp, uint8_t syndrome)
+{
+	struct sv_port_stats *stats = &qp->port->stats;
+
+	qp->nak_sent = true;
+	if (!sv_responder_run(qp))
+		return;
+	if ((syndrome & SV_AETH_KIND_MASK) == SV_AETH_RNR_NAK)
+		stats->naks_rnr++;
+	else if (syndrome == SV_NAK_SEQ_ERR)
+		stats->naks_seq++;
+	else
+		stats->naks_other++;
+	send_aeth(qp, SV_OP_ACK, qp->epsn, syndrome, 0);
+}
+
+/* A request that ends the connection: NAK, event, error. */
+static void refuse(struct sv_qp *qp, uint8_t syndrome)
+{
+	send_nak(qp, syndrome);
+	sv_raise_qp(qp,
+		    syndrome == SV_NAK_REM_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+	sv_qp_error(qp);
+}
+
+/* The receive WR itself is at fault: it completes with the error, the peer hears of it too. */
+static void refuse_recv(struct sv_qp *qp, enum ibv_wc_status status, uint8_t syndrome)
+{
+	struct ibv_wc wc = {.status = status, .opcode = IBV_WC_RECV};
+
+	send_nak(qp, syndrome);
+	sv_complete_recv(qp, &wc, false);
+	sv_qp_error(qp);
+}
+
+/* ---------------------------------------------------------------- reads and atomics */
+
+/* One burst of a READ's response; 0, -EAGAIN, or -EFAULT when the region is gone. */
+static int send_read_part(struct sv_qp *qp, struct sv_rd_resource *rd)
+{
+	uint32_t burst = qp->port->cfg.burst_bytes / qp->mtu;
+	uint32_t n = burst ? burst : 1;
+	struct sv_packet pkt = {
+	    .op = SV_OP_READ_RESP,
+	    .dst_port = qp->dst_port,
+	    .dst_qpn = qp->attr.dest_qp_num,
+	    .psn = rd->psn,
+	    .msn = rd->msn,
+	};
+	struct sv_frag frag;
+	uint8_t *addr;
+	int ret;
+
+	if (n > rd->npkts)
+		n = rd->npkts;
+	pkt.npkts = n;
+	pkt.payload_len = n == rd->npkts ? rd->length : n * qp->mtu;
+	pkt.flags = (uint16_t)((rd->first ? SV_PKT_FIRST : 0) | (n == rd->npkts ? SV_PKT_LAST : 0));
+	frag.length = pkt.payload_len;
+	if (pkt.payload_len) {
+		addr = sv_mr_translate(qp->port, qp->pd, rd->rkey, rd->addr, pkt.payload_len,
+				       IBV_ACCESS_REMOTE_READ);
+		if (!addr)
+			return -EFAULT;
+		frag.addr = (uintptr_t)addr;
+	}
+	ret = sv_port_send(qp, &pkt, &frag, pkt.payload_len ? 1 : 0);
+	if (ret)
+		return ret;
+	rd->first = false;
+	rd->psn = sv_psn_add(rd->psn, n);
+	rd->npkts -= n;
+	rd->addr += pkt.payload_len;
+	rd->length -= pkt.payload_len;
+	return 0;
+}
+
+static struct sv_rd_resource *rd_slot(struct sv_qp *qp, uint32_t index)
+{
+	return &qp->rd[index % SV_MAX_RD_ATOMIC];
+}
+
+bool sv_responder_run(struct sv_qp *qp)
+{
+	if (qp->wedged || qp->dead)
+		return true;
+	while (qp->rd_tail != qp->rd_head) {
+		struct sv_rd_resource *rd = rd_slot(qp, qp->rd_tail);
+		int ret;
+
+		if (rd->op == SV_OP_READ_REQ) {
+			ret = send_read_part(qp, rd);
+		} else {
+			ret = send_aeth(qp, SV_OP_ATOMIC_ACK, rd->psn, SV_AETH_ACK, rd->result);
+			rd->npkts -= ret == 0;
+		}
+		if (ret == -EAGAIN)
+			return false;
+		if (ret == -EFAULT) {
+			/* Deregistered while it was being read. */
+			send_aeth(qp, SV_OP_ACK, rd->psn, SV_NAK_REM_ACCESS, 0);
+			sv_raise_qp(qp, IBV_EVENT_QP_ACCESS_ERR);
+			sv_qp_error(qp);
+			return true;
+		}
+		if (rd->npkts == 0)
+			qp->rd_tail++;
+	}
+	if (qp->owes_ack) {
+		if (send_aeth(qp, SV_OP_ACK, sv_psn_add(qp->epsn, SV_PSN_MASK), SV_AETH_ACK, 0))
+			return false;
+		qp->port->stats.acks++;
+		qp->owes_ack = false;
+		sv_list_del(&qp->ack_link);
+	}
+	return true;
+}
+
+/* To be answered by sv_responder_run(), in order. */
+static struct sv_rd_resource *queue_response(struct sv_qp *qp, const struct sv_packet *pkt)
+{
+	struct sv_rd_resource *rd = rd_slot(qp, qp->rd_head++);
+
+	*rd = (struct sv_rd_resource){
+	    .op = pkt->op,
+	    .first = true,
+	    .psn = pkt->psn,
+	    .npkts = pkt->op == SV_OP_READ_REQ ? sv_packets(pkt->reth.length, qp->mtu) : 1,
+	    .length = pkt->reth.length,
+	    .rkey = pkt->reth.rkey,
+	    .addr = pkt->reth.addr,
+	    .msn = qp->msn,
+	};
+	if (sv_list_empty(&qp->ack_link))
+		sv_list_add_tail(&qp->port->ack_wait, &qp->ack_link);
+	return rd;
+}
+
+static bool rd_full(const struct sv_qp *qp)
+{
+	return qp->rd_head - qp->rd_tail >= qp->attr.max_dest_rd_atomic;
+}
+
+static void receive_read(struct sv_qp *qp, const struct sv_packet *pkt)
+{
+	uint32_t length = pkt->reth.length;
+
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) || rd_full(qp) ||
+	    length > SV_MAX_MSG_SIZE) {
+		refuse(qp, SV_NAK_INV_REQ);
+		return;
+	}
+	if (length && !sv_mr_translate(qp->port, qp->pd, pkt->reth.rkey, pkt->reth.addr, length,
+				       IBV_ACCESS_REMOTE_READ)) {
+		refuse(qp, SV_NAK_REM_ACCESS);
+		return;
+	}
+	qp->msn++;
+	qp->epsn = sv_psn_add(qp->epsn, sv_packets(length, qp->mtu));
+	queue_response(qp, pkt);
+}
+
+static void receive_atomic(struct sv_qp *qp, const struct sv_packet *pkt)
+{
+	uint64_t *target, old;
+
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || rd_full(qp) ||
+	    pkt->reth.addr % 8) {
+		refuse(qp, SV_NAK_INV_REQ);
+		return;
+	}
+	target = (uint64_t *)(void *)sv_mr_translate(qp->port, qp->pd, pkt->reth.rkey,
+						     pkt->reth.addr, 8, IBV_ACCESS_REMOTE_ATOMIC);
+	if (!target || (uintptr_t)target % 8) {
+		refuse(qp, target ? SV_NAK_INV_REQ : SV_NAK_REM_ACCESS);
+		return;
+	}
+	if (pkt->op == SV_OP_FETCH_ADD) {
+		old = __atomic_fetch_add(target, pkt->reth.swap_add, __ATOMIC_SEQ_CST);
+	} else {
+		old = pkt->reth.compare;
+		__atomic_compare_exchange_n(target, &old, pkt->reth.swap_add, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	}
+	qp->msn++;
+	qp->epsn = sv_psn_add(qp->epsn, 1);
+	queue_response(qp, pkt)->result = old;
+}
+
+/* ---------------------------------------------------------------- duplicates */
+
+static void repeat_atomic(struct sv_qp *qp, const struct sv_packet *pkt)
+{
+	/* The result is remembered: doing it again would be wrong. */
+	for (uint32_t i = 1; i <= SV_MAX_RD_ATOMIC && i <= qp->rd_head; i++) {
+		const struct sv_rd_resource *rd = rd_slot(qp, qp->rd_head - i);
+
+		if (rd->op == pkt->op && rd->psn == pkt->psn && rd->npkts == 0) {
+			send_aeth(qp, SV_OP_ATOMIC_ACK, rd->psn, SV_AETH_ACK, rd->result);
+			return;
+		}
+	}
+}
+
+static void receive_duplicate(struct sv_qp *qp, const struct sv_packet *pkt)
+{
+	qp->port->stats.duplicates++;
+	switch (pkt->op) {
+	case SV_OP_READ_REQ:
+		/* Read again. The requester went back, so responses still to be sent to what comes
+		 * after this are asked for again as well. */
+		while (qp->rd_head != qp->rd_tail &&
+		       sv_psn_diff(rd_slot(qp, qp->rd_head - 1)->psn, pkt->psn) >= 0)
+			qp->rd_head--;
+		if (!rd_full(qp))
+			queue_response(qp, pkt);
+		break;
+	case SV_OP_CMP_SWAP:
+	case SV_OP_FETCH_ADD:
+		repeat_atomic(qp, pkt);
+		break;
+	default:
+		owe_ack(qp);
+	}
+}
+
+/* ---------------------------------------------------------------- sends and writes */
+
+void sv_complete_recv(struct sv_qp *qp, struct ibv_wc *wc, bool solicited)
+{
+	wc->wr_id = qp->cur_recv.wr_id;
+	qp->recv_taken = false;
+	sv_cq_push(sv_cq(qp->ibv.recv_cq), wc, solicited, qp);
+}
+
+/* kill=unplaced: the device says yes and writes nothing. */
+static bool places_nothing(const struct sv_port *port)
+{
+	return port->dying && port->dying_variant == SV_KILL_UNPLACED;
+}
+
+/* A receive WR for this packet, or RNR NAK. */
+static bool want_recv(struct sv_qp *qp)
+{
+	if (sv_take_recv(qp))
+		return true;
+	send_nak(qp, (uint8_t)(SV_AETH_RNR_NAK | qp->attr.min_rnr_timer));
+	return false;
+}
+
+/* Places the payload of a SEND. False: the packet was not taken. */
+static bool place_send(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t from)
+{
+	uint32_t length = pkt->payload_len - from;
+
+	if (pkt->flags & SV_PKT_FIRST) {
+		if (!want_recv(qp))
+			return false;
+		qp->received = 0;
+	}
+	if (length > qp->cur_recv.length - qp->received) {
+		refuse_recv(qp, IBV_WC_LOC_LEN_ERR, SV_NAK_INV_REQ);
+		return false;
+	}
+	if (places_nothing(qp->port))
+		return true;
+	switch (sv_scatter(qp, qp->cur_recv.sge, qp->cur_recv.num_sge, qp->received, pkt, from,
+			   length)) {
+	case SV_COPY_PROT:
+		refuse_recv(qp, IBV_WC_LOC_PROT_ERR, SV_NAK_REM_OP);
+		return false;
+	case SV_COPY_LOST:
+		send_nak(qp, SV_NAK_SEQ_ERR);
+		return false;
+	case SV_COPY_OK:
+		break;
+	}
+	qp->received += length;
+	return true;
+}
+
+/* The RETH of a WRITE's first packet: is the whole range writable? */
+static bool begin_write(struct sv_qp *qp, const struct sv_packet *pkt)
+{
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) ||
+	    pkt->reth.length > SV_MAX_MSG_SIZE) {
+		refuse(qp, SV_NAK_INV_REQ);
+		return false;
+	}
+	if (pkt->reth.length && !sv_mr_translate(qp->port, qp->pd, pkt->reth.rkey, pkt->reth.addr,
+						 pkt->reth.length, IBV_ACCESS_REMOTE_WRITE)) {
+		refuse(qp, SV_NAK_REM_ACCESS);
+		return false;
+	}
+	qp->write_addr = pkt->reth.addr;
+	qp->write_left = pkt->reth.length;
+	qp->rkey = pkt->reth.rkey;
+	qp->received = 0;
+	return true;
+}
+
+static bool place_write(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t from)
+{
+	uint32_t length = pkt->payload_len - from;
+	uint8_t *addr;
+
+	/* With an immediate the last packet needs a receive WR: ask before anything is written. */
+	if (pkt->flags & SV_PKT_IMM && !want_recv(qp))
+		return false;
+	if (pkt->flags & SV_PKT_FIRST && !begin_write(qp, pkt))
+		return false;
+	if (length > qp->write_left || (pkt->flags & SV_PKT_LAST && length != qp->write_left)) {
+		refuse(qp, SV_NAK_INV_REQ);
+		return false;
+	}
+	if (length && !places_nothing(qp->port)) {
+		/* Looked up for each packet: it may have been deregistered since the first. */
+		addr = sv_mr_translate(qp->port, qp->pd, qp->rkey, qp->write_addr, length,
+				       IBV_ACCESS_REMOTE_WRITE);
+		if (!addr) {
+			refuse(qp, SV_NAK_REM_ACCESS);
+			return false;
+		}
+		if (!sv_copy_payload(qp->port, pkt, from, addr, length)) {
+			send_nak(qp, SV_NAK_SEQ_ERR);
+			return false;
+		}
+	}
+	qp->write_addr += length;
+	qp->write_left -= length;
+	qp->received += length;
+	return true;
+}
+
+static void finish_message(struct sv_qp *qp, const struct sv_packet *pkt)
+{
+	struct ibv_wc wc = {.byte_len = qp->received, .src_qp = qp->attr.dest_qp_num};
+
+	qp->cur_op = SV_OP_COUNT;
+	qp->msn++;
+	if (qp->port->dying && qp->ibv.qp_num == qp->port->dying_qpn)
+		qp->port->dying_done = true;
+	if (pkt->op == SV_OP_WRITE && !(pkt->flags & SV_PKT_IMM))
+		return;
+	wc.opcode = pkt->op == SV_OP_WRITE ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+	if (pkt->flags & SV_PKT_IMM) {
+		wc.wc_flags = IBV_WC_WITH_IMM;
+		wc.imm_data = pkt->imm;
+	}
+	if (sv_fault_armed(qp->port->faults, SV_POINT_WR)) {
+		const struct sv_port_config *cfg = &qp->port->cfg;
+
+		wc.status =
+		    sv_fault_wr(qp->port->faults, cfg->host, cfg->rail, qp->dst_port / cfg->rails,
+				qp->ibv.qp_num, SV_OP_COUNT, qp->received, true, sv_now(qp->port));
+	}
+	sv_complete_recv(qp, &wc, pkt->flags & SV_PKT_SOLICITED);
+	if (wc.status != IBV_WC_SUCCESS)
+		sv_qp_error(qp);
+}
+
+/* Full packets but for the message's last, which has something unless the message is empty. */
+static bool length_ok(const struct sv_qp *qp, const struct sv_packet *pkt)
+{
+	uint32_t max = pkt->npkts * qp->mtu;
+
+	if (!(pkt->flags & SV_PKT_LAST))
+		return pkt->payload_len == max;
+	if (pkt->payload_len > max)
+		return false;
+	return pkt->payload_len > max - qp->mtu ||
+	       (pkt->payload_len == 0 && pkt->npkts == 1 && pkt->flags & SV_PKT_FIRST);
+}
+
+static void receive_data(struct sv_qp *qp, const struct sv_packet *pkt)
+{
+	int32_t behind = sv_psn_diff(qp->epsn, pkt->psn);
+	struct sv_packet part = *pkt;
+	uint32_t from = 0;
+	bool begins;
+
+	if (!length_ok(qp, pkt)) {
+		refuse(qp, SV_NAK_INV_REQ);
+		return;
+	}
+	if (behind > 0) {
+		/* A burst cut differently on the retransmission: its first packets are known. */
+		from = (uint32_t)behind * qp->mtu;
+		part.psn = qp->epsn;
+		part.npkts -= (uint32_t)behind;
+		part.flags &= (uint16_t)~SV_PKT_FIRST;
+		qp->port->stats.duplicates++;
+	}
+	begins = part.flags & SV_PKT_FIRST;
+	if (begins != (qp->cur_op == SV_OP_COUNT) || (!begins && qp->cur_op != pkt->op)) {
+		refuse(qp, SV_NAK_INV_REQ);
+		return;
+	}
+	if (!(pkt->op == SV_OP_SEND ? place_send(qp, &part, from) : place_write(qp, &part, from)))
+		return;
+	qp->cur_op = pkt->op;
+	qp->epsn = sv_psn_add(qp->epsn, part.npkts);
+	if (pkt->flags & SV_PKT_ACKREQ)
+		owe_ack(qp);
+	if (pkt->flags & SV_PKT_LAST)
+		finish_message(qp, &part);
+}
+
+/* ---------------------------------------------------------------- entry */
+
+static bool may_receive(const struct sv_qp *qp)
+{
+	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
+}
+
+void sv_responder_receive(struct sv_qp *qp, const struct sv_packet *pkt)
+{
+	int32_t ahead = sv_psn_diff(pkt->psn, qp->epsn);
+	bool is_data = pkt->op == SV_OP_SEND || pkt->op == SV_OP_WRITE;
+
+	if (!may_receive(qp)) {
+		qp->port->stats.rx_bad_state++;
+		return;
+	}
+	if (qp->state == IBV_QPS_RTR && !qp->comm_est) {
+		qp->comm_est = true;
+		sv_raise_qp(qp, IBV_EVENT_COMM_EST);
+	}
+	if (ahead > 0) {
+		qp->port->stats.out_of_sequence++;
+		if (!qp->nak_sent)
+			send_nak(qp, SV_NAK_SEQ_ERR);
+	} else if (ahead < 0 && (!is_data || ahead + (int32_t)pkt->npkts <= 0)) {
+		receive_duplicate(qp, pkt);
+	} else {
+		qp->nak_sent = false;
+		if (is_data)
+			receive_data(qp, pkt);
+		else if (qp->cur_op != SV_OP_COUNT)
+			refuse(qp, SV_NAK_INV_REQ);
+		else if (pkt->op == SV_OP_READ_REQ)
+			receive_read(qp, pkt);
+		else
+			receive_atomic(qp, pkt);
+	}
+	sv_qp_check_fatal(qp);
+}
