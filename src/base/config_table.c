@@ -70,7 +70,7 @@ const struct ha_config_var ha_config_vars[] = {
 
 	/* ---- progress ---- */
 	{"HA_NCCL_USE_PROGRESS_THREAD", .group = HA_GROUP_PROGRESS, BOOL(use_progress_thread, 1),
-	 .help = "0 does without the background thread: completions are found by NCCL's calls only."},
+	 .help = "0 leaves completions to NCCL's own calls; the background thread then only watches for failures."},
 	{"HA_NCCL_POLL_BATCH", .group = HA_GROUP_PROGRESS, INT(poll_batch, 32, 1, 256),
 	 .help = "Completions the progress thread takes from a queue at a time."},
 	{"HA_NCCL_IDLE_SPIN_THRESHOLD", .group = HA_GROUP_PROGRESS,
@@ -142,8 +142,8 @@ const struct ha_config_var ha_config_vars[] = {
 	{"NCCL_IB_ADAPTIVE_ROUTING", .group = HA_GROUP_NCCL, INT(ib_adaptive_routing, -2, -2, 1),
 	 .default_text = "-2 (1 on InfiniBand, 0 on RoCE)",
 	 .help = "Whether the fabric may reorder packets of one queue pair (1) or not (0)."},
-	{"NCCL_IB_USE_INLINE", .group = HA_GROUP_NCCL, BOOL(ib_use_inline, 0),
-	 .help = "1 sends small work requests inline."},
+	{"NCCL_IB_USE_INLINE", .group = HA_GROUP_NCCL, BOOL(ib_use_inline, 1),
+	 .help = "0 never puts small payloads into the work request itself; the default does where they fit."},
 	{"NCCL_IB_PCI_RELAXED_ORDERING", .group = HA_GROUP_NCCL,
 	 INT(ib_pci_relaxed_ordering, 2, 0, 2),
 	 .help = "PCI relaxed ordering of registered memory: 0 off, 1 on, 2 on where the device can."},
