@@ -23,6 +23,7 @@
 
 #include <infiniband/verbs.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -100,6 +101,12 @@ static inline ha_result_t HA_MUST_CHECK ha_mr_on(struct ha_mr *mr, struct ha_nic
 		return HA_OK;
 	}
 	return ha_mr_register_on(mr, nic, out);
+}
+
+/* Whether the CPU can read it: ordinary memory, not a GPU's. */
+static inline bool ha_mr_is_host(const struct ha_mr *mr)
+{
+	return (mr->type & ~HA_MEM_STRICT_ORDER) == HA_MEM_HOST && mr->dmabuf_fd < 0;
 }
 
 /* Registrations the NIC's verbs hold right now, for statistics and leak tests. */
