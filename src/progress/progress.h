@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The background thread of an instance: one per process, however many connections there are.
+ *
+ * It does two kinds of work. *Watches* are file descriptors (async events of the NICs, bootstrap
+ * sockets): it sleeps on them. *Pollers* are visited at a tick: each looks whether it needs
+ * somebody to poll its completion queue because the application does not, and for how long the
+ * thread may sleep before the next visit.
+ *
+ * It sleeps whenever it can: with no poller it is woken by descriptors only; with pollers that
+ * the application drives itself it looks in every few milliseconds.
+ *
+ * All callbacks run on the thread (or in ha_progress_round, for instances without a thread),
+ * one at a time, with the round lock held. A callback may unwatch its own watch; adding and
+ * removing others is for other threads, which wait for the round to end.
+ */
+#ifndef HA_PROGRESS_PROGRESS_H
+#define HA_PROGRESS_PROGRESS_H
+
+#include "base/list.h"
+#include "base/result.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ha_progress;
+
+/* What a visit found; the highest of all pollers decides how long the thread sleeps. */
+enum ha_poll_result {
+	HA_POLL_IDLE,	 /* nothing outstanding */
+	HA_POLL_WATCHED, /* outstanding, and the application polls */
+	HA_POLL_EMPTY,	 /* outstanding, we polled, nothing had completed */
+	HA_POLL_WORKED,	 /* we polled and found completions */
+};
+
+struct ha_poller {
+	struct ha_list link; /* under the round lock; initialise with ha_list_init */
+	enum ha_poll_result (*visit)(struct ha_poller *poller);
+};
+
+struct ha_watch {
+	int fd; /* -1: not watched */
+	/* events: EPOLLIN, EPOLLHUP, … */
+	void (*ready)(struct ha_watch *watch, uint32_t events);
+};
+
+struct ha_progress_options {
+	bool thread;		 /* start one; otherwise the caller drives ha_progress_round */
+	int idle_spin_threshold; /* empty visits in a row before it sleeps again */
+};
+
+ha_result_t ha_progress_start(const struct ha_progress_options *options,
+			      struct ha_progress **out) HA_MUST_CHECK;
+/* Joins the thread. Every poller and watch must be gone. NULL is fine. */
+void ha_progress_stop(struct ha_progress *progress);
+
+/* Any thread but the progress thread. The structure must stay until it was removed. */
+void ha_progress_add(struct ha_progress *progress, struct ha_poller *poller);
+/* On return the poller is not being visited and never will be. */
+void ha_progress_remove(struct ha_progress *progress, struct ha_poller *poller);
+
+ha_result_t ha_progress_watch(struct ha_progress *progress, struct ha_watch *watch) HA_MUST_CHECK;
+/* On return the callback is not running and never will. Does not close the descriptor. */
+void ha_progress_unwatch(struct ha_progress *progress, struct ha_watch *watch);
+/* The same from inside the watch's own callback. */
+void ha_progress_unwatch_self(struct ha_progress *progress, struct ha_watch *watch);
+
+/* One round without sleeping; returns how many callbacks found work. */
+int ha_progress_round(struct ha_progress *progress);
+
+/* How often the thread woke up, for tests and statistics. */
+uint64_t ha_progress_wakeups(struct ha_progress *progress);
+
+#endif
