@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two labels every piece of traffic carries, so that nothing of an earlier incarnation is
+ * ever credited to a later one:
+ *
+ *  - the 32-bit immediate, which the *receiver* gets with a message: sequence number and epoch;
+ *  - the 64-bit wr_id, which comes back to *us* with a completion: path, generation, queue pair.
+ *
+ * Immediate:   31      30..28  27..24   23..16  15..0
+ *              record  kind    parts-1  epoch   seq
+ *
+ * "record" says that the payload of this write is a sizes record (see rings.h) and not message
+ * data; "parts" how many immediates the message has in all (one per queue pair it is spread
+ * over); "kind" is 0 for message data, the other values are kept for control messages.
+ */
+#ifndef HA_TRANSPORT_IMM_H
+#define HA_TRANSPORT_IMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HA_IMM_MAX_PARTS 16
+#define HA_IMM_KIND_DATA 0u
+
+static inline uint32_t ha_imm_pack(uint64_t seq, uint32_t epoch, unsigned parts, bool record)
+{
+	return (record ? 1u << 31 : 0u) | HA_IMM_KIND_DATA << 28 | ((parts - 1) & 0xfu) << 24 |
+	       (epoch & 0xffu) << 16 | (uint32_t)(seq & 0xffffu);
+}
+
+static inline uint16_t ha_imm_seq(uint32_t imm)
+{
+	return (uint16_t)imm;
+}
+
+static inline uint8_t ha_imm_epoch(uint32_t imm)
+{
+	return (uint8_t)(imm >> 16);
+}
+
+static inline unsigned ha_imm_parts(uint32_t imm)
+{
+	return ((imm >> 24) & 0xfu) + 1;
+}
+
+static inline unsigned ha_imm_kind(uint32_t imm)
+{
+	return (imm >> 28) & 0x7u;
+}
+
+static inline bool ha_imm_record(uint32_t imm)
+{
+	return (imm >> 31) != 0;
+}
+
+/*
+ * wr_id:       63..56  55..48  47..32      31..24  23..0
+ *              kind    path    generation  qp      slot
+ */
+enum ha_wr_kind {
+	HA_WR_DATA = 1, /* last write of a message's part: slot of the send group */
+	HA_WR_CTS,	/* signalled clear-to-send write: slot of the receive */
+	HA_WR_IMM,	/* a receive work request, consumed by an immediate */
+	HA_WR_FLUSH,	/* read of a flush: request id */
+};
+
+static inline uint64_t ha_wr_id(enum ha_wr_kind kind, unsigned path, unsigned gen, unsigned qp,
+				uint32_t slot)
+{
+	return (uint64_t)kind << 56 | (uint64_t)(path & 0xffu) << 48 |
+	       (uint64_t)(gen & 0xffffu) << 32 | (uint64_t)(qp & 0xffu) << 24 | (slot & 0xffffffu);
+}
+
+static inline enum ha_wr_kind ha_wr_kind(uint64_t wr_id)
+{
+	return (enum ha_wr_kind)(wr_id >> 56);
+}
+
+static inline unsigned ha_wr_path(uint64_t wr_id)
+{
+	return (unsigned)(wr_id >> 48) & 0xffu;
+}
+
+static inline unsigned ha_wr_gen(uint64_t wr_id)
+{
+	return (unsigned)(wr_id >> 32) & 0xffffu;
+}
+
+static inline unsigned ha_wr_qp(uint64_t wr_id)
+{
+	return (unsigned)(wr_id >> 24) & 0xffu;
+}
+
+static inline uint32_t ha_wr_slot(uint64_t wr_id)
+{
+	return (uint32_t)wr_id & 0xffffffu;
+}
+
+#endif

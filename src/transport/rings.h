@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the two ends write into each other's memory.
+ *
+ *  - The *clear-to-send ring* lies in the sender's memory. The receiver writes a row of n elements
+ *    for each receive: where the n messages may be put.
+ *  - The *sizes ring* lies in the receiver's memory. The sender writes a record into it when the
+ *    size of a message cannot be read off its one completion: groups, and messages that were cut
+ *    up.
+ *
+ * Row and record of receive number `seq` are at index seq mod depth in both.
+ *
+ * An element is one cache line and carries its stamp twice, at its start and at its end. The
+ * writer is a DMA engine (or another processor), and an element has arrived when both stamps are
+ * there: whichever end is placed first, the middle is then complete, too. Multi-byte fields are
+ * little-endian, as all hosts with such NICs and GPUs are (asserted).
+ */
+#ifndef HA_TRANSPORT_RINGS_H
+#define HA_TRANSPORT_RINGS_H
+
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the rings are defined little-endian; byte-swap their fields to run on this host"
+#endif
+
+#define HA_GROUP_MAX 8	/* receives in one group; rows have this many elements */
+#define HA_WINDOW    64 /* rows: twice what NCCL may have outstanding */
+
+/* Receives outstanding on a connection: NCCL's limit. More wait for their turn. */
+#define HA_MAX_OUTSTANDING 32
+
+_Static_assert((HA_WINDOW & (HA_WINDOW - 1)) == 0, "slots are found by masking");
+_Static_assert(HA_WINDOW >= 2 * HA_MAX_OUTSTANDING, "a row is not reused while it may be read");
+
+/*
+ * Sequence number and epoch in one word that is never 0, so that fresh memory matches nothing:
+ * sequence numbers start at 1.
+ */
+static inline uint64_t ha_stamp(uint64_t seq, uint32_t epoch)
+{
+	return seq << 16 | (epoch & 0xffffu);
+}
+
+struct ha_cts {
+	alignas(64) uint64_t stamp;
+	uint64_t addr;
+	uint64_t size; /* capacity of the receive */
+	uint32_t rkey; /* on the active path */
+	int32_t tag;
+	uint8_t n;     /* elements in this row */
+	uint8_t index; /* of this element */
+	uint16_t reserved0;
+	uint32_t reserved1;
+	uint64_t delivered; /* every message before this number is at the receiver */
+	uint64_t reserved2;
+	uint64_t stamp_end;
+};
+
+_Static_assert(sizeof(struct ha_cts) == 64, "one element is one cache line");
+_Static_assert(offsetof(struct ha_cts, stamp_end) == 56, "wire layout");
+
+struct ha_sizes {
+	alignas(64) uint64_t stamp;
+	uint64_t size[HA_GROUP_MAX];
+	uint64_t reserved[7];
+};
+
+_Static_assert(sizeof(struct ha_sizes) == 128, "wire layout");
+
+/* Bytes of a record that matter for a group of n. */
+static inline uint32_t ha_sizes_length(unsigned n)
+{
+	return (uint32_t)(offsetof(struct ha_sizes, size) + n * sizeof(uint64_t));
+}
+
+/* Whether the element of receive `seq` is there, complete. Pairs with the peer's RDMA write. */
+static inline bool ha_cts_arrived(const struct ha_cts *cts, uint64_t stamp)
+{
+	return __atomic_load_n(&cts->stamp_end, __ATOMIC_ACQUIRE) == stamp &&
+	       __atomic_load_n(&cts->stamp, __ATOMIC_ACQUIRE) == stamp;
+}
+
+/* The memory the peer writes to, and what we send from: one block, registered as one. */
+struct ha_send_ring {
+	struct ha_cts cts[HA_WINDOW][HA_GROUP_MAX]; /* written by the peer */
+	struct ha_sizes sizes[HA_WINDOW];	    /* source of our records */
+};
+
+struct ha_recv_ring {
+	struct ha_sizes sizes[HA_WINDOW];	    /* written by the peer */
+	struct ha_cts cts[HA_WINDOW][HA_GROUP_MAX]; /* source of our elements */
+	uint64_t flush_landing;			    /* where the read of a flush ends up */
+};
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames over a non-blocking TCP socket: buffers for one frame in and a few out, nothing else. */
+#ifndef HA_TRANSPORT_STREAM_H
+#define HA_TRANSPORT_STREAM_H
+
+#include "transport/wire.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum ha_io {
+	HA_IO_DONE,
+	HA_IO_AGAIN,  /* would wait */
+	HA_IO_CLOSED, /* end of file, reset, or another socket error: see error */
+	HA_IO_BAD,    /* bytes that no peer of ours would send: see bad */
+};
+
+struct ha_stream {
+	int fd;	   /* -1: closed */
+	int error; /* errno after HA_IO_CLOSED, 0 for end of file */
+	enum ha_wire_result bad;
+	size_t in_len, out_len, out_sent;
+	uint8_t in[HA_FRAME_HEADER + HA_FRAME_MAX_PAYLOAD];
+	uint8_t out[2 * (HA_FRAME_HEADER + HA_FRAME_MAX_PAYLOAD)];
+};
+
+/* Takes over a connected or connecting socket. */
+void ha_stream_open(struct ha_stream *stream, int fd);
+void ha_stream_close(struct ha_stream *stream);
+
+/* Puts a frame behind those not sent yet. False when there is no room. */
+bool ha_stream_queue(struct ha_stream *stream, enum ha_frame_type type, const void *payload,
+		     uint32_t length);
+/* Sends what is queued. */
+enum ha_io ha_stream_flush(struct ha_stream *stream);
+
+/*
+ * The next frame, whole. HA_IO_DONE: *header and *payload are valid until the next call, which
+ * starts the next frame.
+ */
+enum ha_io ha_stream_receive(struct ha_stream *stream, struct ha_frame_header *header,
+			     const uint8_t **payload);
+
+/* "closed by the other end", or the socket's error. */
+const char *ha_stream_why(const struct ha_stream *stream);
+
+#endif

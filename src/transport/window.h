@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which sequence numbers are done: a cumulative count and a bitmap of the window above it, because
+ * several queue pairs complete out of order. The receiver's is the truth about delivery.
+ */
+#ifndef HA_TRANSPORT_WINDOW_H
+#define HA_TRANSPORT_WINDOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ha_window {
+	uint64_t base; /* everything below is done */
+	uint64_t bits; /* bit i: base + i is done; bit 0 is never set at rest */
+};
+
+/* False when seq is outside the window or was marked before. */
+static inline bool ha_window_mark(struct ha_window *w, uint64_t seq)
+{
+	uint64_t bit;
+
+	if (seq < w->base || seq - w->base >= 64)
+		return false;
+	bit = 1ull << (seq - w->base);
+	if (w->bits & bit)
+		return false;
+	w->bits |= bit;
+	while (w->bits & 1) {
+		w->bits >>= 1;
+		w->base++;
+	}
+	return true;
+}
+
+static inline bool ha_window_has(const struct ha_window *w, uint64_t seq)
+{
+	if (seq < w->base)
+		return true;
+	return seq - w->base < 64 && (w->bits >> (seq - w->base) & 1);
+}
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Everything that travels outside the data path: the handle NCCL carries from listener to
+ * connector, and the frames on the bootstrap socket. Layouts are fixed, little-endian and written
+ * byte by byte; docs/protocol.md lists them.
+ *
+ * The decoders are pure functions of bytes that may come from anyone. They read nothing beyond
+ * `len`, accept nothing they have not checked, and say by a result code which check failed.
+ */
+#ifndef HA_TRANSPORT_WIRE_H
+#define HA_TRANSPORT_WIRE_H
+
+#include "base/net.h"
+#include "base/result.h"
+#include "transport/imm.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HA_WIRE_VERSION	    1 /* what we speak */
+#define HA_WIRE_MIN_VERSION 1 /* the oldest we still understand */
+
+#define HA_WIRE_MAX_QPS HA_IMM_MAX_PARTS
+
+/* Feature bits: both ends must have one for it to be used. */
+#define HA_FEATURES 0ull /* what we offer */
+
+enum ha_wire_result {
+	HA_WIRE_OK = 0,
+	HA_WIRE_SHORT,	     /* fewer bytes than the layout needs */
+	HA_WIRE_MAGIC,	     /* not ours */
+	HA_WIRE_CHECKSUM,    /* ours once, damaged */
+	HA_WIRE_UNSUPPORTED, /* a version we cannot speak */
+	HA_WIRE_TOO_LONG,    /* a frame longer than any of ours */
+	HA_WIRE_BAD_VALUE,   /* a field outside its range */
+};
+const char *ha_wire_strerror(enum ha_wire_result result);
+
+/* ---- handle ------------------------------------------------------------------------------ */
+
+#define HA_HANDLE_BYTES	     128
+#define HA_HANDLE_DUAL_PATH  0x1 /* flag: the listener will offer a standby path */
+#define HA_HANDLE_STATE_OFFS 64	 /* the connector's own state lies from here on */
+
+struct ha_handle {
+	uint16_t version;
+	uint16_t flags;
+	uint64_t cookie;
+	union ha_sockaddr addr; /* AF_INET or AF_INET6 */
+};
+
+void ha_handle_encode(const struct ha_handle *in, uint8_t out[HA_HANDLE_BYTES]);
+enum ha_wire_result ha_handle_decode(const uint8_t in[HA_HANDLE_BYTES], struct ha_handle *out);
+
+/*
+ * Where connect keeps its place between calls: an attempt number in the handle memory, 0 for none.
+ * It is a number to look up and not a pointer, since a peer wrote these bytes first.
+ */
+uint64_t ha_handle_attempt(const uint8_t handle[HA_HANDLE_BYTES]);
+void ha_handle_set_attempt(uint8_t handle[HA_HANDLE_BYTES], uint64_t attempt);
+
+/* ---- frames ------------------------------------------------------------------------------ */
+
+#define HA_FRAME_HEADER	     16
+#define HA_FRAME_MAX_PAYLOAD 1024
+
+enum ha_frame_type {
+	HA_FRAME_HELLO = 1, /* connector first, then listener */
+	HA_FRAME_READY,	    /* connector: my queue pairs are up */
+	HA_FRAME_REJECT,    /* listener: no connection, and why */
+	HA_FRAME_BYE,	    /* orderly close, with the count of what was delivered */
+};
+
+struct ha_frame_header {
+	uint16_t type;
+	uint32_t length; /* of the payload */
+};
+
+void ha_frame_header_encode(const struct ha_frame_header *in, uint8_t out[HA_FRAME_HEADER]);
+enum ha_wire_result ha_frame_header_decode(const uint8_t *in, size_t len,
+					   struct ha_frame_header *out);
+
+/* ---- hello ------------------------------------------------------------------------------- */
+
+struct ha_wire_qp {
+	uint32_t qpn;
+	uint32_t psn;
+};
+
+/* One end of a path. Later frames offer further paths with the same layout. */
+struct ha_wire_endpoint {
+	uint8_t path;
+	uint16_t generation;
+	uint8_t port_num;
+	uint8_t link_layer;
+	uint8_t mtu; /* enum ibv_mtu */
+	uint8_t sl;
+	uint8_t traffic_class;
+	uint8_t nqps;
+	uint16_t lid;
+	uint8_t gid[16];
+	uint64_t guid; /* system image GUID */
+	uint64_t max_message;
+	uint64_t ring_addr;
+	uint32_t ring_rkey;
+	uint32_t ring_length;
+	char device[32];
+	struct ha_wire_qp qps[HA_WIRE_MAX_QPS];
+};
+
+struct ha_hello {
+	uint64_t cookie;
+	uint16_t version;
+	uint16_t min_version;
+	uint64_t features;
+	uint64_t connection_id; /* random, one per end, for logs and later for control lanes */
+	uint32_t pid;
+	char host[32];
+	uint16_t max_recvs;
+	uint16_t window; /* depth of the rings */
+	struct ha_wire_endpoint endpoint;
+};
+
+#define HA_HELLO_BYTES 320
+
+void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES]);
+/* A newer peer may append fields: bytes after the ones we know are ignored. */
+enum ha_wire_result ha_hello_decode(const uint8_t *in, size_t len, struct ha_hello *out);
+
+/* What two ends make of each other's hello. Symmetric: both compute the same. */
+struct ha_agreement {
+	uint16_t version;
+	uint16_t window;
+	uint16_t max_recvs;
+	uint64_t features;
+	bool downgraded; /* one end has more than is used */
+};
+enum ha_wire_result ha_hello_agree(const struct ha_hello *local, const struct ha_hello *remote,
+				   struct ha_agreement *out);
+
+/* ---- small frames ------------------------------------------------------------------------ */
+
+enum ha_reject_reason {
+	HA_REJECT_VERSION = 1,
+	HA_REJECT_RESOURCES, /* the listener could not make its end */
+	HA_REJECT_FABRIC,    /* the two ports cannot reach each other */
+};
+
+struct ha_reject {
+	uint16_t reason;
+	uint16_t version;
+	uint16_t min_version;
+};
+
+#define HA_REJECT_BYTES 8
+void ha_reject_encode(const struct ha_reject *in, uint8_t out[HA_REJECT_BYTES]);
+enum ha_wire_result ha_reject_decode(const uint8_t *in, size_t len, struct ha_reject *out);
+
+struct ha_bye {
+	uint64_t done;	    /* messages below this number are delivered (sent: completed) */
+	uint64_t done_bits; /* and of those above, these */
+};
+
+#define HA_BYE_BYTES 16
+void ha_bye_encode(const struct ha_bye *in, uint8_t out[HA_BYE_BYTES]);
+enum ha_wire_result ha_bye_decode(const uint8_t *in, size_t len, struct ha_bye *out);
+
+#endif
