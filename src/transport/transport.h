@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HA_HANDLE_MAX 128
+#define HA_HANDLE_MAX	       128
 #define HA_TRAFFIC_CLASS_UNDEF (-1)
 
 struct ha_instance;
@@ -43,6 +43,9 @@ void ha_instance_close(struct ha_instance *inst);
 struct ha_device_set *ha_instance_devices(struct ha_instance *inst);
 /* One round of what the progress thread does; returns the work items found. */
 int ha_instance_progress(struct ha_instance *inst);
+
+/* The largest message one isend may carry on this port. */
+size_t ha_max_message(const struct ha_port *port);
 
 ha_result_t ha_listen(struct ha_instance *inst, int dev, void *handle,
 		      struct ha_listen **out) HA_MUST_CHECK;

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Life and failure of a connection, and what the progress thread does for it. */
+#include "transport/comm.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/instance.h"
+#include "transport/lane.h"
+#include "transport/util.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/*
+ * How long the hardware may take to report what the peer, which closed in good order, says is
+ * done. Acknowledgements that were still under way take microseconds.
+ */
+#define BYE_GRACE_NS (200 * HA_NS_PER_MS)
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static void *map_ring(size_t length)
+{
+	/* Pages of its own: registered memory is not copied into children of fork. */
+	void *ring = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return ring == MAP_FAILED ? NULL : ring;
+}
+
+static void *zalloc_aligned(size_t size)
+{
+	void *mem = aligned_alloc(64, (size + 63) & ~(size_t)63);
+
+	if (mem)
+		memset(mem, 0, size);
+	return mem;
+}
+
+ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm **out)
+{
+	struct ha_comm *comm = zalloc_aligned(sizeof(*comm));
+	uint16_t nrequests = is_send ? HA_MAX_OUTSTANDING * HA_GROUP_MAX : 2 * HA_MAX_OUTSTANDING;
+
+	*out = NULL;
+	if (!comm)
+		goto no_memory;
+	ha_list_init(&comm->in_instance);
+	ha_list_init(&comm->poller.link);
+	comm->inst = inst;
+	comm->config = &inst->config;
+	comm->is_send = is_send;
+	comm->poll_batch = (uint16_t)inst->config.poll_batch;
+	comm->test_max_poll = (uint16_t)inst->config.test_max_poll;
+	comm->slot_mask = HA_WINDOW - 1;
+	comm->max_recvs = (uint8_t)inst->config.max_recvs;
+	comm->id = ha_random();
+	comm->ring_length = is_send ? sizeof(struct ha_send_ring) : sizeof(struct ha_recv_ring);
+	comm->ring = map_ring(comm->ring_length);
+	if (!comm->ring || ha_request_pool_init(&comm->pool, comm, nrequests) != 0)
+		goto no_memory;
+	if (is_send) {
+		comm->send = zalloc_aligned(sizeof(*comm->send));
+		if (!comm->send)
+			goto no_memory;
+		ha_send_init(comm);
+	} else {
+		comm->recv = zalloc_aligned(sizeof(*comm->recv));
+		if (!comm->recv)
+			goto no_memory;
+		ha_recv_init(comm);
+	}
+	*out = comm;
+	return HA_OK;
+no_memory:
+	HA_WARN("out of memory for a connection");
+	ha_comm_free(comm);
+	return HA_ERR_SYSTEM;
+}
+
+void ha_comm_free(struct ha_comm *comm)
+{
+	if (!comm)
+		return;
+	if (comm->recv)
+		ha_flush_free(comm->recv->flush);
+	for (unsigned i = 0; i < comm->npaths; i++)
+		ha_path_close(comm->paths[i]);
+	ha_lane_free(comm->lane);
+	ha_request_pool_free(&comm->pool);
+	if (comm->ring)
+		munmap(comm->ring, comm->ring_length);
+	free(comm->send);
+	free(comm->recv);
+	free(comm);
+}
+
+static enum ha_poll_result visit(struct ha_poller *poller);
+
+ha_result_t ha_comm_start(struct ha_comm *comm)
+{
+	struct ha_instance *inst = comm->inst;
+
+	pthread_mutex_lock(&inst->lock);
+	ha_list_push_back(&inst->comms, &comm->in_instance);
+	pthread_mutex_unlock(&inst->lock);
+
+	comm->poller.visit = visit;
+	ha_progress_add(inst->progress, &comm->poller);
+	return ha_lane_start(comm->lane, comm);
+}
+
+void ha_comm_stop(struct ha_comm *comm)
+{
+	struct ha_instance *inst = comm->inst;
+
+	ha_lane_stop(comm->lane);
+	ha_progress_remove(inst->progress, &comm->poller);
+	pthread_mutex_lock(&inst->lock);
+	ha_list_remove(&comm->in_instance);
+	pthread_mutex_unlock(&inst->lock);
+}
+
+void ha_token_acquire(struct ha_comm *comm)
+{
+	while (!ha_token_try(comm))
+		sched_yield();
+}
+
+/* ---- failure ------------------------------------------------------------------------------- */
+
+ha_result_t ha_comm_fail(struct ha_comm *comm, ha_result_t code, const char *fmt, ...)
+{
+	int none = 0;
+	char text[512];
+	va_list args;
+
+	if (!atomic_compare_exchange_strong(&comm->error, &none, (int)code))
+		return (ha_result_t)none;
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	HA_WARN("connection %s: %s", comm->name, text);
+	return code;
+}
+
+ha_result_t ha_comm_verb_failed(struct ha_comm *comm, const struct ha_path *path, const char *verb,
+				int rc)
+{
+	return ha_comm_fail(comm, HA_ERR_SYSTEM, "%s failed on %s:%d: %s (error %d)", verb,
+			    path->nic->name, path->port->port_num, strerror(rc), rc);
+}
+
+static uint32_t outstanding(const struct ha_comm *comm)
+{
+	return atomic_load_explicit(&comm->outstanding, memory_order_relaxed);
+}
+
+/* Takes what has completed already, so that it is not lost to the failure that follows. */
+static void drain(struct ha_comm *comm)
+{
+	for (int i = 0; i < 64 && ha_comm_poll(comm, comm->poll_batch) > 0; i++)
+		;
+}
+
+void ha_comm_peer_lost(struct ha_comm *comm, const char *how)
+{
+	ha_token_acquire(comm);
+	drain(comm);
+	ha_token_release(comm);
+	ha_comm_fail(comm, HA_ERR_REMOTE,
+		     "the peer process is gone (%s) with %u requests outstanding here", how,
+		     outstanding(comm));
+}
+
+void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye)
+{
+	comm->peer_done = (struct ha_window){.base = bye->done, .bits = bye->done_bits};
+	comm->peer_bye_ns = ha_now_ns();
+	atomic_store_explicit(&comm->peer_bye, true, memory_order_release);
+}
+
+void ha_comm_settle(struct ha_comm *comm)
+{
+	drain(comm);
+	for (unsigned i = 0; i < comm->npaths; i++)
+		ha_path_fence(comm->paths[i]);
+	if (comm->is_send)
+		ha_send_settle(comm, &comm->peer_done);
+	if (outstanding(comm) != 0)
+		ha_comm_fail(comm, HA_ERR_REMOTE,
+			     "the peer closed the connection with %u requests outstanding here",
+			     outstanding(comm));
+}
+
+void ha_comm_fill_bye(const struct ha_comm *comm, struct ha_bye *bye)
+{
+	const struct ha_window *w = comm->is_send ? &comm->send->completed : &comm->recv->done;
+
+	bye->done = w->base;
+	bye->done_bits = w->bits;
+}
+
+/* ---- progress thread ------------------------------------------------------------------------ */
+
+static bool bye_overdue(const struct ha_comm *comm)
+{
+	return atomic_load_explicit(&comm->peer_bye, memory_order_acquire) &&
+	       ha_now_ns() - comm->peer_bye_ns > BYE_GRACE_NS;
+}
+
+static enum ha_poll_result visit(struct ha_poller *poller)
+{
+	struct ha_comm *comm = ha_container_of(poller, struct ha_comm, poller);
+	uint32_t polls;
+	int n;
+
+	if (outstanding(comm) == 0 || ha_comm_error(comm) != HA_OK)
+		return HA_POLL_IDLE;
+	if (bye_overdue(comm) && ha_token_try(comm)) {
+		ha_comm_settle(comm);
+		ha_token_release(comm);
+		return HA_POLL_WORKED;
+	}
+	if (!comm->config->use_progress_thread)
+		return HA_POLL_IDLE;
+	polls = atomic_load_explicit(&comm->polls, memory_order_relaxed);
+	if (polls != comm->seen_polls) {
+		comm->seen_polls = polls; /* the application does it */
+		return HA_POLL_WATCHED;
+	}
+	if (!ha_token_try(comm))
+		return HA_POLL_WATCHED;
+	n = ha_comm_poll(comm, comm->poll_batch);
+	comm->stats.takeovers += (uint64_t)n;
+	ha_token_release(comm);
+	return n > 0 ? HA_POLL_WORKED : HA_POLL_EMPTY;
+}

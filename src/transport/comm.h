@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection at one end: its paths, its requests, its rings.
+ *
+ * Who may touch what. NCCL drives a connection from one thread (its proxy's progress thread:
+ * isend, irecv, iflush, test), "the application" below. Our progress thread steps in when the
+ * application does not poll, and for failures. Both take the *token* first, with one atomic
+ * exchange and never waiting: whoever finds it taken goes away and comes back. With the token one
+ * may touch everything that is marked [T]. What is marked [A] belongs to the application alone,
+ * [C] is constant once the connection is up, and atomics say for themselves who writes them.
+ *
+ * Completions reach a request through its own state word, stored by whoever holds the token and
+ * read by the application without it. docs/architecture.md says why there is no queue between
+ * the two.
+ *
+ * Cache lines of a message in steady state. Sender: the comm's first two lines, one line of the
+ * clear-to-send ring, the request (one line), the group (two), the queue pair's counters (one)
+ * and the work-request template (three). Receiver: the comm's first two, the request, the receive
+ * slot (two for n = 1), the element (one), the queue pair's counters.
+ */
+#ifndef HA_TRANSPORT_COMM_H
+#define HA_TRANSPORT_COMM_H
+
+#include "base/list.h"
+#include "device/device.h"
+#include "progress/progress.h"
+#include "transport/path.h"
+#include "transport/request.h"
+#include "transport/rings.h"
+#include "transport/transport.h"
+#include "transport/window.h"
+#include "transport/wire.h"
+
+#include <infiniband/verbs.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HA_MAX_PATHS 4
+
+struct ha_lane;
+
+/* ---- the sending end ----------------------------------------------------------------------- */
+
+enum ha_group_state {
+	HA_GROUP_FREE,	   /* no send of this group has come */
+	HA_GROUP_MATCHING, /* some sends are in */
+	HA_GROUP_MATCHED,  /* all are in, not posted yet */
+	HA_GROUP_POSTED,   /* on the wire */
+};
+
+/* The sends that answer one receive of n buffers. [T] */
+struct ha_send_group {
+	uint64_t seq;
+	uint8_t state; /* enum ha_group_state */
+	uint8_t n;
+	uint8_t matched;
+	uint8_t parts_left; /* queue pairs whose completion is still to come */
+	struct ha_request *reqs[HA_GROUP_MAX];
+	uint32_t sq_mark[HA_MAX_QPS]; /* send queue position after this group, per queue pair */
+};
+
+struct ha_send_side {
+	uint64_t match_seq;	    /* [A] oldest group that is not fully matched */
+	uint64_t post_seq;	    /* [T] oldest group that is not posted */
+	struct ha_window completed; /* [T] groups that are complete */
+	/*
+	 * [T] Work requests for one group, linked and filled with what never changes; posting
+	 * writes addresses, lengths and keys only.
+	 */
+	struct ibv_send_wr single; /* n = 1: data and immediate in one */
+	struct ibv_sge single_sge;
+	struct ibv_send_wr wr[HA_GROUP_MAX + 1]; /* the last one carries record and immediate */
+	struct ibv_sge sge[HA_GROUP_MAX + 1];
+	struct ha_send_group groups[HA_WINDOW]; /* [T] by seq mod window */
+};
+
+/* ---- the receiving end --------------------------------------------------------------------- */
+
+struct ha_recv_buffer {
+	uintptr_t addr;
+	size_t size;
+	struct ha_mr *mr;
+	int tag;
+};
+
+/* A receive from irecv until test has reported it. [T] but for in_use */
+struct ha_recv_slot {
+	struct ha_request *req;
+	uint64_t seq;
+	uint8_t n;
+	bool active;	    /* waiting for data */
+	bool in_use;	    /* [A] not reported yet */
+	uint8_t parts_seen; /* immediates that came */
+	bool record;	    /* sizes come from the sizes ring */
+	uint64_t bytes;	    /* sum of the payloads seen, where there is no record */
+	uint64_t sizes[HA_GROUP_MAX];
+	struct ha_recv_buffer buffers[HA_GROUP_MAX];
+};
+
+struct ha_recv_side {
+	uint64_t next_seq;	   /* [T] number of the next receive */
+	uint64_t cts_seq;	   /* [T] oldest receive whose clear-to-send is not posted */
+	struct ha_window done;	   /* [T] receives that are complete: the truth about delivery */
+	struct ibv_send_wr cts_wr; /* [T] template */
+	struct ibv_sge cts_sge;
+	struct ha_flush *flush;		      /* [T] made when GPU memory first needs it */
+	uint32_t unreported;		      /* [A] receives in use */
+	struct ha_recv_slot slots[HA_WINDOW]; /* [T] by seq mod window */
+};
+
+/* ---- the connection ------------------------------------------------------------------------ */
+
+struct ha_comm_stats {
+	uint64_t messages, bytes;      /* [T] */
+	uint64_t stale_completions;    /* [T] of another incarnation, dropped */
+	uint64_t takeovers;	       /* [T] completions found by the progress thread */
+	_Atomic uint64_t port_errors;  /* progress thread */
+	_Atomic uint64_t async_events; /* progress thread */
+};
+
+struct ha_comm {
+	/* First line: what every call reads. */
+	_Atomic uint32_t token;	      /* 1: taken */
+	atomic_int error;	      /* latched ha_result_t; 0 while all is well */
+	_Atomic uint32_t outstanding; /* requests to be completed by hardware; written under T */
+	_Atomic uint32_t polls;	      /* times the application polled; written under T */
+	_Atomic uint32_t epoch;	      /* written under T; looked at by isend without */
+	uint16_t slot_mask;	      /* [C] agreed window - 1 */
+	bool is_send;		      /* [C] */
+	uint8_t active;		      /* [T] index of the active path */
+	uint8_t npaths;		      /* [T] */
+	uint8_t max_recvs;	      /* [C] agreed */
+	uint16_t poll_batch;	      /* [C] */
+	uint16_t test_max_poll;	      /* [C] */
+	struct ha_path *paths[HA_MAX_PATHS]; /* [T] */
+
+	/* Second line. */
+	alignas(64) union {
+		struct ha_send_ring *send_ring;
+		struct ha_recv_ring *recv_ring;
+		void *ring;
+	};			     /* [C] page-aligned */
+	struct ha_request_pool pool; /* [A] */
+	atomic_bool peer_bye;	     /* the peer closed in good order; set by the lane */
+	struct ha_send_side *send;   /* [C] NULL on a receive comm */
+	struct ha_recv_side *recv;   /* [C] NULL on a send comm */
+
+	/* Rarely used from here on. */
+	struct ha_instance *inst;	/* [C] */
+	struct ha_nic *primary;		/* [C] where the application's memory is registered first */
+	const struct ha_config *config; /* [C] */
+	size_t ring_length;		/* [C] */
+	uint64_t id, peer_id;		/* [C] for logs */
+	uint64_t features;		/* [C] agreed */
+	char name[192];			/* [C] "send 1f… host:pid/dev:port -> …", for logs */
+	struct ha_lane *lane;		/* [C] the bootstrap socket, our control lane */
+	struct ha_comm_stats stats;
+	struct ha_window peer_done; /* what BYE said; written before peer_bye */
+	uint64_t peer_bye_ns;	    /* likewise: when it came */
+	struct ha_poller poller;
+	uint32_t seen_polls;	    /* progress thread: value of polls at its last visit */
+	struct ha_list in_instance; /* under the instance's lock */
+};
+
+/* ---- the token ----------------------------------------------------------------------------- */
+
+static inline bool ha_token_try(struct ha_comm *comm)
+{
+	return atomic_load_explicit(&comm->token, memory_order_relaxed) == 0 &&
+	       atomic_exchange_explicit(&comm->token, 1, memory_order_acquire) == 0;
+}
+
+static inline void ha_token_release(struct ha_comm *comm)
+{
+	atomic_store_explicit(&comm->token, 0, memory_order_release);
+}
+
+/* Requests outstanding, up or down. Under the token, so no read-modify-write is needed. */
+static inline void ha_comm_count(struct ha_comm *comm, int change)
+{
+	uint32_t now = atomic_load_explicit(&comm->outstanding, memory_order_relaxed);
+
+	atomic_store_explicit(&comm->outstanding, now + (uint32_t)change, memory_order_relaxed);
+}
+
+/* Waits for it. For slow paths and the progress thread only: holders keep it for microseconds. */
+void ha_token_acquire(struct ha_comm *comm);
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+/* A connection without a path: rings, requests, templates. */
+ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm **out) HA_MUST_CHECK;
+/* Frees it with its paths. Queue pairs die first, then the memory they may write to. */
+void ha_comm_free(struct ha_comm *comm);
+
+/* Publishes an established connection: events, background polling, statistics. */
+ha_result_t ha_comm_start(struct ha_comm *comm) HA_MUST_CHECK;
+/* Undoes ha_comm_start; afterwards only the caller touches the connection. */
+void ha_comm_stop(struct ha_comm *comm);
+
+static inline struct ha_path *ha_comm_path(const struct ha_comm *comm)
+{
+	return comm->paths[comm->active];
+}
+
+/* ---- failure ------------------------------------------------------------------------------- */
+
+/*
+ * Latches an error and says why, once; later ones are silent. Any thread, with or without the
+ * token. Returns the code that is latched now.
+ */
+ha_result_t ha_comm_fail(struct ha_comm *comm, ha_result_t code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4), cold));
+
+static inline ha_result_t ha_comm_error(const struct ha_comm *comm)
+{
+	return (ha_result_t)atomic_load_explicit(&comm->error, memory_order_acquire);
+}
+
+/* A verb failed with errno-style `rc`. */
+ha_result_t ha_comm_verb_failed(struct ha_comm *comm, const struct ha_path *path, const char *verb,
+				int rc) __attribute__((cold));
+
+/* ---- progress, all under the token ---------------------------------------------------------- */
+
+/* Takes at most `budget` completions off the connection's queues and applies them. */
+int ha_comm_poll(struct ha_comm *comm, int budget);
+
+/* One completion each; the queue they came from is known to be current. */
+void ha_send_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t slot);
+void ha_recv_cts_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t mark);
+void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t imm,
+		       uint32_t bytes);
+void ha_flush_complete(struct ha_comm *comm, uint32_t request_id);
+
+/* Posts what was held back, in order, as far as queues have room. */
+void ha_send_pump(struct ha_comm *comm);
+void ha_recv_pump(struct ha_comm *comm);
+
+/* Gives the slot of a reported receive back. [A], without the token. */
+void ha_recv_release(struct ha_comm *comm, struct ha_recv_slot *slot);
+
+/* Set-up of the work-request templates. */
+void ha_send_init(struct ha_comm *comm);
+void ha_recv_init(struct ha_comm *comm);
+void ha_flush_free(struct ha_flush *flush);
+/* Posts a flush that could not be posted when it was asked for. */
+void ha_flush_post(struct ha_comm *comm, struct ha_request *req);
+
+/* The peer is gone without a word, or closed in good order. From the lane, progress thread. */
+void ha_comm_peer_lost(struct ha_comm *comm, const char *how);
+void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye);
+
+/*
+ * No hardware completion will come any more on a connection that the peer has closed: completes
+ * what its BYE says was delivered and fails the connection if anything else is outstanding.
+ * Under the token.
+ */
+void ha_comm_settle(struct ha_comm *comm);
+/* Sends among those that the peer has: complete without hardware. Queue pairs are fenced. */
+void ha_send_settle(struct ha_comm *comm, const struct ha_window *delivered);
+
+/* What our own BYE says. Under the token. */
+void ha_comm_fill_bye(const struct ha_comm *comm, struct ha_bye *bye);
+
+#endif

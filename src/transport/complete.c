@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the completion queues to the requests. Everything here runs under the token. */
+#include "transport/comm.h"
+
+#include "base/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+
+#define WC_BATCH 32
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+/* Whose fault a status is: these are bugs or misuse, not a path that died. */
+static ha_result_t code_of(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_LOC_LEN_ERR:
+	case IBV_WC_LOC_PROT_ERR:
+	case IBV_WC_LOC_ACCESS_ERR:
+	case IBV_WC_MW_BIND_ERR:
+	case IBV_WC_BAD_RESP_ERR:
+	case IBV_WC_REM_INV_REQ_ERR:
+	case IBV_WC_REM_ACCESS_ERR:
+		return HA_ERR_INTERNAL;
+	case IBV_WC_RETRY_EXC_ERR:
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+	case IBV_WC_REM_OP_ERR:
+	case IBV_WC_REM_ABORT_ERR:
+	case IBV_WC_RESP_TIMEOUT_ERR:
+		return HA_ERR_REMOTE;
+	default:
+		return HA_ERR_SYSTEM;
+	}
+}
+
+static const char *what(enum ha_wr_kind kind)
+{
+	switch (kind) {
+	case HA_WR_DATA:
+		return "a message";
+	case HA_WR_CTS:
+		return "a clear-to-send";
+	case HA_WR_IMM:
+		return "a receive";
+	case HA_WR_FLUSH:
+		return "a flush";
+	}
+	return "an unsignalled write";
+}
+
+static uint64_t seq_of(const struct ha_comm *comm, const struct ibv_wc *wc)
+{
+	if (ha_wr_kind(wc->wr_id) == HA_WR_DATA && comm->send)
+		return comm->send->groups[ha_wr_slot(wc->wr_id) & comm->slot_mask].seq;
+	return 0;
+}
+
+static void failed_completion(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
+{
+	const struct ha_wire_endpoint *remote = &path->remote;
+
+	if (atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCED)
+		return; /* flushed by ourselves */
+	if (atomic_load_explicit(&comm->peer_bye, memory_order_acquire)) {
+		ha_comm_settle(comm);
+		return;
+	}
+	ha_comm_fail(comm, code_of(wc->status),
+		     "completion with status %d (%s), vendor error 0x%x, for %s (number %llu) on "
+		     "local %s:%d QP %u, remote %s:%d",
+		     wc->status, ibv_wc_status_str(wc->status), wc->vendor_err,
+		     what(ha_wr_kind(wc->wr_id)), (unsigned long long)seq_of(comm, wc),
+		     path->nic->name, path->port->port_num, wc->qp_num, remote->device,
+		     remote->port_num);
+	ha_path_fence(path);
+}
+
+/* ---- dispatch ------------------------------------------------------------------------------ */
+
+static void apply(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
+{
+	uint64_t id = wc->wr_id;
+
+	/* The queue may hold completions of queue pairs that were replaced since. */
+	if (ha_wr_gen(id) != path->generation || ha_wr_path(id) != path->index) {
+		comm->stats.stale_completions++;
+		return;
+	}
+	if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
+		failed_completion(comm, path, wc);
+		return;
+	}
+	switch (ha_wr_kind(id)) {
+	case HA_WR_DATA:
+		ha_send_complete(comm, path, ha_wr_qp(id), ha_wr_slot(id));
+		break;
+	case HA_WR_IMM:
+		ha_recv_immediate(comm, path, ha_wr_qp(id), ntohl(wc->imm_data), wc->byte_len);
+		break;
+	case HA_WR_CTS:
+		ha_recv_cts_complete(comm, path, ha_wr_qp(id), ha_wr_slot(id));
+		break;
+	case HA_WR_FLUSH:
+		ha_flush_complete(comm, ha_wr_slot(id));
+		break;
+	}
+}
+
+static int poll_path(struct ha_comm *comm, struct ha_path *path, int budget)
+{
+	struct ibv_wc wc[WC_BATCH];
+	int total = 0;
+
+	while (total < budget) {
+		int want = budget - total < WC_BATCH ? budget - total : WC_BATCH;
+		int n = ibv_poll_cq(path->cq, want, wc);
+
+		if (__builtin_expect(n < 0, 0)) {
+			ha_comm_verb_failed(comm, path, "ibv_poll_cq", n == -1 ? errno : -n);
+			return total;
+		}
+		for (int i = 0; i < n; i++)
+			apply(comm, path, &wc[i]);
+		total += n;
+		if (n < want)
+			break;
+	}
+	return total;
+}
+
+int ha_comm_poll(struct ha_comm *comm, int budget)
+{
+	int total = 0;
+
+	for (unsigned i = 0; i < comm->npaths; i++)
+		total += poll_path(comm, comm->paths[i], budget - total);
+	if (total == 0)
+		return 0;
+	if (comm->is_send)
+		ha_send_pump(comm);
+	else
+		ha_recv_pump(comm);
+	return total;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * connect: the connector's half of the handshake, a step per call, never waiting.
+ *
+ * NCCL calls again and again with the same handle memory. The handle keeps an attempt number;
+ * the attempt itself is on the instance's list, so that a connect which is never finished is
+ * freed with the instance at the latest.
+ */
+#include "transport/handshake.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/instance.h"
+#include "transport/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * A refused or broken TCP connection is tried again for this long: the listener exists before its
+ * handle travels, so a refusal means a full backlog, a dropped half-open slot or a dead peer.
+ */
+#define DIAL_TIMEOUT_MS	 20000
+#define DIAL_INTERVAL_MS 50
+
+/* An attempt nobody has asked about for so long was given up by NCCL. */
+#define ABANDONED_S 600
+
+enum stage {
+	STAGE_DIAL,
+	STAGE_DIALING,
+	STAGE_OPEN,
+	STAGE_HELLO,
+	STAGE_ANSWER,
+	STAGE_READY,
+	STAGES
+};
+
+struct ha_attempt {
+	struct ha_list in_instance; /* under the instance's lock */
+	uint64_t id;
+	uint64_t called_ns;
+	/* The rest belongs to the thread that calls connect with this handle. */
+	struct ha_instance *inst;
+	struct ha_port *port;
+	int traffic_class;
+	struct ha_handle handle;
+	enum stage stage;
+	ha_result_t result;  /* of HA_STEP_FAIL */
+	uint64_t give_up_ns; /* 0: no failure yet */
+	uint64_t next_dial_ns;
+	struct ha_stream stream;
+	struct ha_comm *comm;
+	struct ha_hello local;
+};
+
+static const char *peer_text(const struct ha_attempt *attempt, char *buf, size_t size)
+{
+	return ha_sockaddr_text(&attempt->handle.addr, buf, size);
+}
+
+/* ---- attempts ------------------------------------------------------------------------------ */
+
+static void attempt_free(struct ha_attempt *attempt)
+{
+	ha_stream_close(&attempt->stream);
+	ha_comm_free(attempt->comm);
+	free(attempt);
+}
+
+static void attempt_drop(struct ha_attempt *attempt)
+{
+	struct ha_instance *inst = attempt->inst;
+
+	pthread_mutex_lock(&inst->lock);
+	ha_list_remove(&attempt->in_instance);
+	pthread_mutex_unlock(&inst->lock);
+	attempt_free(attempt);
+}
+
+/* The attempt of this number, if there is one; drops those that were given up. */
+static struct ha_attempt *attempt_find(struct ha_instance *inst, uint64_t id)
+{
+	struct ha_attempt *found = NULL;
+	struct ha_list *pos, *after, given_up;
+	uint64_t now_ns = ha_now_ns();
+
+	ha_list_init(&given_up);
+	pthread_mutex_lock(&inst->lock);
+	ha_list_for_each_safe (pos, after, &inst->attempts) {
+		struct ha_attempt *attempt = ha_container_of(pos, struct ha_attempt, in_instance);
+
+		if (id != 0 && attempt->id == id) {
+			attempt->called_ns = now_ns;
+			found = attempt;
+		} else if (now_ns - attempt->called_ns > ABANDONED_S * HA_NS_PER_S) {
+			ha_list_remove(pos);
+			ha_list_push_back(&given_up, pos);
+		}
+	}
+	pthread_mutex_unlock(&inst->lock);
+	while ((pos = ha_list_pop_front(&given_up)) != NULL)
+		attempt_free(ha_container_of(pos, struct ha_attempt, in_instance));
+	return found;
+}
+
+static struct ha_attempt *attempt_new(struct ha_instance *inst, struct ha_port *port,
+				      int traffic_class, const struct ha_handle *handle)
+{
+	struct ha_attempt *attempt = calloc(1, sizeof(*attempt));
+
+	if (!attempt) {
+		HA_WARN("out of memory for a connection attempt");
+		return NULL;
+	}
+	attempt->id = ha_random();
+	attempt->called_ns = ha_now_ns();
+	attempt->inst = inst;
+	attempt->port = port;
+	attempt->traffic_class = traffic_class;
+	attempt->handle = *handle;
+	attempt->stream.fd = -1;
+	pthread_mutex_lock(&inst->lock);
+	ha_list_push_back(&inst->attempts, &attempt->in_instance);
+	pthread_mutex_unlock(&inst->lock);
+	return attempt;
+}
+
+void ha_connect_abandon_all(struct ha_instance *inst)
+{
+	struct ha_list *pos;
+
+	pthread_mutex_lock(&inst->lock);
+	while ((pos = ha_list_pop_front(&inst->attempts)) != NULL)
+		attempt_free(ha_container_of(pos, struct ha_attempt, in_instance));
+	pthread_mutex_unlock(&inst->lock);
+}
+
+/* ---- stages -------------------------------------------------------------------------------- */
+
+static enum ha_step fail(struct ha_attempt *attempt, ha_result_t result)
+{
+	attempt->result = result;
+	return HA_STEP_FAIL;
+}
+
+/* Back to the start, unless that has been going on for too long. */
+static enum ha_step retry(struct ha_attempt *attempt, const char *what, const char *why)
+{
+	uint64_t now_ns = ha_now_ns();
+	char peer[HA_SOCKADDR_TEXT_MAX];
+
+	ha_stream_close(&attempt->stream);
+	ha_comm_free(attempt->comm);
+	attempt->comm = NULL;
+	if (attempt->give_up_ns == 0)
+		attempt->give_up_ns = now_ns + DIAL_TIMEOUT_MS * HA_NS_PER_MS;
+	if (now_ns >= attempt->give_up_ns) {
+		HA_WARN("connect to %s: %s: %s, for %d s now: is the peer process alive, and the "
+			"network of NCCL_SOCKET_IFNAME up on both hosts?",
+			peer_text(attempt, peer, sizeof(peer)), what, why, DIAL_TIMEOUT_MS / 1000);
+		return fail(attempt, HA_ERR_REMOTE);
+	}
+	HA_TRACE(1, "connect to %s: %s: %s; trying again", peer_text(attempt, peer, sizeof(peer)),
+		 what, why);
+	attempt->next_dial_ns = now_ns + DIAL_INTERVAL_MS * HA_NS_PER_MS;
+	attempt->stage = STAGE_DIAL;
+	return HA_STEP_RETRY;
+}
+
+static enum ha_step dial(struct ha_attempt *attempt)
+{
+	const union ha_sockaddr *addr = &attempt->handle.addr;
+	int fd;
+
+	if (attempt->next_dial_ns != 0 && ha_now_ns() < attempt->next_dial_ns)
+		return HA_STEP_AGAIN;
+	fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0) {
+		HA_WARN("connect: socket: %s", strerror(errno));
+		return fail(attempt, HA_ERR_SYSTEM);
+	}
+	ha_stream_open(&attempt->stream, fd);
+	if (connect(fd, &addr->sa, ha_sockaddr_len(addr)) != 0 && errno != EINPROGRESS)
+		return retry(attempt, "connect", strerror(errno));
+	return HA_STEP_NEXT;
+}
+
+static enum ha_step dialing(struct ha_attempt *attempt)
+{
+	const union ha_sockaddr *addr = &attempt->handle.addr;
+	int fd = attempt->stream.fd;
+	socklen_t len = sizeof(int);
+	int error = 0;
+
+	/* A second connect tells whether the first is through; SO_ERROR why it is not. */
+	if (connect(fd, &addr->sa, ha_sockaddr_len(addr)) == 0 || errno == EISCONN)
+		return HA_STEP_NEXT;
+	if (errno == EALREADY || errno == EINPROGRESS || errno == EINTR)
+		return HA_STEP_AGAIN;
+	error = errno;
+	if (error == ECONNABORTED)
+		(void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
+	return retry(attempt, "connect", strerror(error));
+}
+
+static enum ha_step open_and_greet(struct ha_attempt *attempt)
+{
+	const struct ha_config *config = &attempt->inst->config;
+	uint8_t payload[HA_HELLO_BYTES];
+	ha_result_t result;
+
+	result = ha_handshake_open(attempt->inst, true, attempt->port,
+				   (uint8_t)config->ib_qps_per_connection, &attempt->comm);
+	if (result != HA_OK)
+		return fail(attempt, result);
+	ha_handshake_hello(attempt->comm, attempt->handle.cookie,
+			   ha_path_sl(config, attempt->traffic_class),
+			   ha_path_tc(config, attempt->traffic_class), &attempt->local);
+	ha_hello_encode(&attempt->local, payload);
+	if (!ha_stream_queue(&attempt->stream, HA_FRAME_HELLO, payload, sizeof(payload)))
+		return fail(attempt, HA_ERR_INTERNAL);
+	return HA_STEP_NEXT;
+}
+
+static enum ha_step flush(struct ha_attempt *attempt)
+{
+	switch (ha_stream_flush(&attempt->stream)) {
+	case HA_IO_DONE:
+		return HA_STEP_NEXT;
+	case HA_IO_AGAIN:
+		return HA_STEP_AGAIN;
+	default:
+		return retry(attempt, "sending", ha_stream_why(&attempt->stream));
+	}
+}
+
+static enum ha_step rejected(struct ha_attempt *attempt, const uint8_t *payload, uint32_t length)
+{
+	struct ha_reject reject = {0};
+	char peer[HA_SOCKADDR_TEXT_MAX];
+
+	if (ha_reject_decode(payload, length, &reject) != HA_WIRE_OK)
+		return fail(attempt, HA_ERR_INTERNAL);
+	if (reject.reason == HA_REJECT_VERSION)
+		HA_WARN(
+		    "connect to %s: the listener speaks protocol versions %u to %u, we %u to %u: "
+		    "install the same version of the plugin on both hosts",
+		    peer_text(attempt, peer, sizeof(peer)), reject.min_version, reject.version,
+		    HA_WIRE_MIN_VERSION, HA_WIRE_VERSION);
+	else
+		HA_WARN("connect to %s: the listener could not make its end (reason %u); its log "
+			"says why",
+			peer_text(attempt, peer, sizeof(peer)), reject.reason);
+	return fail(attempt, HA_ERR_REMOTE);
+}
+
+static enum ha_step accepted(struct ha_attempt *attempt, const uint8_t *payload, uint32_t length)
+{
+	enum ha_wire_result decoded;
+	struct ha_hello remote;
+	ha_result_t result;
+
+	decoded = ha_hello_decode(payload, length, &remote);
+	if (decoded != HA_WIRE_OK || remote.cookie != attempt->handle.cookie)
+		return retry(attempt, "the listener's hello is",
+			     decoded != HA_WIRE_OK ? ha_wire_strerror(decoded)
+						   : "for somebody else (wrong cookie)");
+	/* One traffic class for both directions: the connector's. */
+	remote.endpoint.sl = attempt->local.endpoint.sl;
+	remote.endpoint.traffic_class = attempt->local.endpoint.traffic_class;
+	result = ha_handshake_finish(attempt->comm, &attempt->local, &remote);
+	if (result != HA_OK)
+		return fail(attempt, result);
+	if (!ha_stream_queue(&attempt->stream, HA_FRAME_READY, NULL, 0))
+		return fail(attempt, HA_ERR_INTERNAL);
+	return HA_STEP_NEXT;
+}
+
+static enum ha_step answer(struct ha_attempt *attempt)
+{
+	struct ha_frame_header header;
+	const uint8_t *payload;
+
+	switch (ha_stream_receive(&attempt->stream, &header, &payload)) {
+	case HA_IO_DONE:
+		break;
+	case HA_IO_AGAIN:
+		return HA_STEP_AGAIN;
+	case HA_IO_CLOSED:
+		return retry(attempt, "waiting for the listener", ha_stream_why(&attempt->stream));
+	default:
+		return retry(attempt, "the listener's answer is",
+			     ha_wire_strerror(attempt->stream.bad));
+	}
+	if (header.type == HA_FRAME_REJECT)
+		return rejected(attempt, payload, header.length);
+	if (header.type != HA_FRAME_HELLO)
+		return retry(attempt, "the listener's answer is", "not a hello");
+	return accepted(attempt, payload, header.length);
+}
+
+static enum ha_step (*const stages[STAGES])(struct ha_attempt *) = {
+    [STAGE_DIAL] = dial,   [STAGE_DIALING] = dialing, [STAGE_OPEN] = open_and_greet,
+    [STAGE_HELLO] = flush, [STAGE_ANSWER] = answer,   [STAGE_READY] = flush,
+};
+
+/* HA_STEP_NEXT: all stages are through. */
+static enum ha_step run(struct ha_attempt *attempt)
+{
+	while (attempt->stage < STAGES) {
+		enum ha_step step = stages[attempt->stage](attempt);
+
+		if (step == HA_STEP_NEXT)
+			attempt->stage++;
+		else if (step != HA_STEP_RETRY)
+			return step;
+	}
+	return HA_STEP_NEXT;
+}
+
+/* ---- connect ------------------------------------------------------------------------------- */
+
+static ha_result_t read_handle(const uint8_t *bytes, struct ha_handle *handle)
+{
+	enum ha_wire_result decoded = ha_handle_decode(bytes, handle);
+
+	if (decoded != HA_WIRE_OK) {
+		HA_WARN("connect: the handle is %s: does the peer use the same plugin?",
+			ha_wire_strerror(decoded));
+		return HA_ERR_ARGUMENT;
+	}
+	return HA_OK;
+}
+
+static ha_result_t publish(struct ha_attempt *attempt, struct ha_comm **out)
+{
+	HA_TRY(ha_handshake_publish(attempt->comm, &attempt->stream));
+	*out = attempt->comm;
+	attempt->comm = NULL;
+	return HA_OK;
+}
+
+ha_result_t ha_connect(struct ha_instance *inst, int dev, int traffic_class, void *handle_bytes,
+		       struct ha_comm **out)
+{
+	struct ha_attempt *attempt = attempt_find(inst, ha_handle_attempt(handle_bytes));
+	struct ha_port *port = ha_instance_port(inst, dev);
+	ha_result_t result = HA_OK;
+
+	*out = NULL;
+	if (!attempt) {
+		struct ha_handle handle;
+
+		if (!port) {
+			HA_WARN("connect: there is no device %d", dev);
+			return HA_ERR_ARGUMENT;
+		}
+		HA_TRY(read_handle(handle_bytes, &handle));
+		attempt = attempt_new(inst, port, traffic_class, &handle);
+		if (!attempt)
+			return HA_ERR_SYSTEM;
+		ha_handle_set_attempt(handle_bytes, attempt->id);
+	}
+	switch (run(attempt)) {
+	case HA_STEP_NEXT:
+		result = publish(attempt, out);
+		break;
+	case HA_STEP_FAIL:
+		result = attempt->result;
+		break;
+	default:
+		return HA_OK;
+	}
+	ha_handle_set_attempt(handle_bytes, 0);
+	attempt_drop(attempt);
+	return result;
+}

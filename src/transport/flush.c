@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * iflush: make what arrived in GPU memory visible to the GPU.
+ *
+ * The NIC writes to GPU memory with posted PCIe writes and reports completion to host memory; the
+ * report can overtake the data. A read by the same NIC of the same memory pushes the writes ahead
+ * of it, so a completed loopback RDMA READ is the proof. It has to be the NIC the data came
+ * through: another one orders nothing. Host memory needs none of this.
+ *
+ * The queue pair is made when GPU memory first needs it: most connections never do.
+ */
+#include "transport/comm.h"
+
+#include "base/log.h"
+#include "memory/mr.h"
+#include "transport/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FLUSH_TIMEOUT 14 /* the queue pair talks to itself */
+#define FLUSH_BYTES   1
+
+struct ha_flush {
+	struct ha_path *path; /* whose device and completion queue it uses */
+	struct ibv_qp *qp;
+	uint32_t posted, done; /* [T] */
+};
+
+/* ---- the queue pair ------------------------------------------------------------------------- */
+
+static int connect_to_itself(const struct ha_path *path, struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {
+	    .qp_state = IBV_QPS_INIT,
+	    .pkey_index = (uint16_t)path->comm->config->ib_pkey,
+	    .port_num = path->port->port_num,
+	    .qp_access_flags = IBV_ACCESS_REMOTE_READ,
+	};
+	int rc = ibv_modify_qp(
+	    qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+
+	if (rc != 0)
+		return rc;
+	memset(&attr, 0, sizeof(attr));
+	attr.qp_state = IBV_QPS_RTR;
+	attr.path_mtu = path->addr.mtu;
+	attr.dest_qp_num = qp->qp_num;
+	attr.max_dest_rd_atomic = 1;
+	attr.min_rnr_timer = 12;
+	attr.ah_attr.port_num = path->port->port_num;
+	if (path->addr.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		attr.ah_attr.is_global = 1;
+		attr.ah_attr.grh.dgid = path->addr.gid;
+		attr.ah_attr.grh.sgid_index = (uint8_t)path->addr.gid_index;
+		attr.ah_attr.grh.hop_limit = 255;
+	} else {
+		attr.ah_attr.dlid = path->addr.lid;
+	}
+	rc = ibv_modify_qp(qp, &attr,
+			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+			       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	if (rc != 0)
+		return rc;
+	memset(&attr, 0, sizeof(attr));
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = FLUSH_TIMEOUT;
+	attr.retry_cnt = 7;
+	attr.rnr_retry = 7;
+	attr.max_rd_atomic = 1;
+	return ibv_modify_qp(qp, &attr,
+			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+static struct ha_flush *flush_new(struct ha_comm *comm, struct ha_path *path)
+{
+	struct ibv_qp_init_attr init = {
+	    .qp_context = path,
+	    .send_cq = path->cq,
+	    .recv_cq = path->cq,
+	    .qp_type = IBV_QPT_RC,
+	    .cap = {.max_send_wr = HA_FLUSH_DEPTH,
+		    .max_recv_wr = 1,
+		    .max_send_sge = 1,
+		    .max_recv_sge = 1},
+	};
+	struct ha_flush *flush = calloc(1, sizeof(*flush));
+	int rc;
+
+	if (!flush) {
+		ha_comm_fail(comm, HA_ERR_SYSTEM, "out of memory for the flush queue pair");
+		return NULL;
+	}
+	flush->path = path;
+	flush->qp = ibv_create_qp(path->pd, &init);
+	if (!flush->qp) {
+		ha_comm_verb_failed(comm, path, "ibv_create_qp (flush)", errno);
+		free(flush);
+		return NULL;
+	}
+	rc = connect_to_itself(path, flush->qp);
+	if (rc != 0) {
+		ha_comm_verb_failed(comm, path, "ibv_modify_qp (flush)", rc);
+		ha_flush_free(flush);
+		return NULL;
+	}
+	return flush;
+}
+
+void ha_flush_free(struct ha_flush *flush)
+{
+	if (!flush)
+		return;
+	if (ibv_destroy_qp(flush->qp) != 0)
+		HA_TRACE(1, "ibv_destroy_qp (flush) failed on %s", flush->path->nic->name);
+	free(flush);
+}
+
+/* ---- flushing ------------------------------------------------------------------------------ */
+
+void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
+{
+	struct ha_recv_side *r = comm->recv;
+	struct ha_path *path = ha_comm_path(comm);
+	struct ibv_sge sge = {.addr = (uintptr_t)&comm->recv_ring->flush_landing,
+			      .length = FLUSH_BYTES,
+			      .lkey = path->ring_lkey};
+	struct ibv_send_wr wr = {
+	    .wr_id = ha_wr_id(HA_WR_FLUSH, path->index, path->generation, 0, req->id),
+	    .sg_list = &sge,
+	    .num_sge = 1,
+	    .opcode = IBV_WR_RDMA_READ,
+	    .send_flags = IBV_SEND_SIGNALED,
+	};
+	struct ibv_send_wr *bad;
+	struct ibv_mr *mr;
+	int rc;
+
+	if (!r->flush)
+		r->flush = flush_new(comm, path);
+	if (!r->flush || r->flush->posted - r->flush->done == HA_FLUSH_DEPTH)
+		return;
+	if (ha_mr_on(req->mr, path->nic, &mr) != HA_OK) {
+		ha_comm_fail(comm, HA_ERR_SYSTEM, "a buffer cannot be registered on %s to flush it",
+			     path->nic->name);
+		return;
+	}
+	wr.wr.rdma.remote_addr = req->addr;
+	wr.wr.rdma.rkey = mr->rkey;
+	rc = ibv_post_send(r->flush->qp, &wr, &bad);
+	if (rc != 0) {
+		ha_comm_verb_failed(comm, path, "ibv_post_send (flush)", rc);
+		return;
+	}
+	r->flush->posted++;
+	req->posted = 1;
+	ha_comm_count(comm, 1);
+}
+
+void ha_flush_complete(struct ha_comm *comm, uint32_t request_id)
+{
+	struct ha_request *req;
+
+	if (!comm->recv || !comm->recv->flush || request_id >= comm->pool.count)
+		return;
+	comm->recv->flush->done++;
+	req = &comm->pool.all[request_id];
+	if (req->kind != HA_REQ_FLUSH ||
+	    atomic_load_explicit(&req->state, memory_order_relaxed) != HA_REQ_ACTIVE) {
+		comm->stats.stale_completions++;
+		return;
+	}
+	ha_comm_count(comm, -1);
+	ha_request_done(req);
+}
+
+/* The last buffer with data in GPU memory: a read of one orders the writes to all. */
+static int buffer_to_flush(int n, const int *sizes, struct ha_mr *const *mrs)
+{
+	for (int i = n - 1; i >= 0; i--)
+		if (sizes[i] > 0 && mrs[i] && !ha_mr_is_host(mrs[i]))
+			return i;
+	return -1;
+}
+
+ha_result_t ha_iflush(struct ha_comm *comm, int n, void *const *data, const int *sizes,
+		      struct ha_mr *const *mrs, struct ha_request **out)
+{
+	ha_result_t result = ha_comm_error(comm);
+	struct ha_request *req;
+	int which;
+
+	*out = NULL;
+	if (__builtin_expect(result != HA_OK, 0))
+		return result;
+	which = buffer_to_flush(n, sizes, mrs);
+	if (which < 0)
+		return HA_OK; /* no request: NCCL takes it for done at once */
+	req = ha_request_get(&comm->pool, HA_REQ_FLUSH);
+	if (!req)
+		return ha_comm_fail(comm, HA_ERR_INTERNAL,
+				    "more than %d flushes and receives outstanding",
+				    comm->pool.count);
+	req->posted = 0;
+	req->addr = (uintptr_t)data[which];
+	req->mr = mrs[which];
+	/* A NULL request would mean "flushed". When the token is taken, test posts it. */
+	if (ha_token_try(comm)) {
+		ha_flush_post(comm, req);
+		ha_token_release(comm);
+	}
+	*out = req;
+	return ha_comm_error(comm);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/handshake.h"
+
+#include "base/log.h"
+#include "transport/instance.h"
+#include "transport/lane.h"
+#include "transport/util.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+ha_result_t ha_handshake_open(struct ha_instance *inst, bool is_send, struct ha_port *port,
+			      uint8_t nqps, struct ha_comm **out)
+{
+	struct ha_path_options options = {.port = port, .index = 0, .generation = 1, .nqps = nqps};
+	struct ha_comm *comm;
+
+	*out = NULL;
+	HA_TRY(ha_comm_new(inst, is_send, &comm));
+	if (ha_path_open(comm, &options, &comm->paths[0]) != HA_OK) {
+		ha_comm_free(comm);
+		return HA_ERR_SYSTEM;
+	}
+	comm->npaths = 1;
+	comm->primary = port->nic;
+	*out = comm;
+	return HA_OK;
+}
+
+void ha_handshake_hello(const struct ha_comm *comm, uint64_t cookie, uint8_t sl, uint8_t tc,
+			struct ha_hello *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->cookie = cookie;
+	out->version = HA_WIRE_VERSION;
+	out->min_version = HA_WIRE_MIN_VERSION;
+	out->features = HA_FEATURES;
+	out->connection_id = comm->id;
+	out->pid = (uint32_t)getpid();
+	ha_copy_text(out->host, sizeof(out->host), comm->inst->host);
+	out->max_recvs = (uint16_t)comm->config->max_recvs;
+	out->window = HA_WINDOW;
+	ha_path_endpoint(comm->paths[0], &out->endpoint);
+	out->endpoint.sl = sl;
+	out->endpoint.traffic_class = tc;
+}
+
+static void name_connection(struct ha_comm *comm, const struct ha_hello *local,
+			    const struct ha_hello *remote)
+{
+	snprintf(comm->name, sizeof(comm->name), "%s %08x (%s:%u %s:%u %s %s:%u %s:%u)",
+		 comm->is_send ? "send" : "recv",
+		 (uint32_t)(comm->is_send ? comm->id : comm->peer_id), local->host, local->pid,
+		 local->endpoint.device, local->endpoint.port_num, comm->is_send ? "->" : "<-",
+		 remote->host, remote->pid, remote->endpoint.device, remote->endpoint.port_num);
+}
+
+/* Once per connection, and only where something is lost. */
+static void warn_downgrade(const struct ha_comm *comm, const struct ha_hello *local,
+			   const struct ha_hello *remote, const struct ha_agreement *agreed)
+{
+	if (agreed->downgraded)
+		HA_WARN("connection %s: the peer speaks protocol version %u with features 0x%llx, "
+			"we %u with 0x%llx: going on with version %u, features 0x%llx",
+			comm->name, remote->version, (unsigned long long)remote->features,
+			local->version, (unsigned long long)local->features, agreed->version,
+			(unsigned long long)agreed->features);
+}
+
+static bool same_fabric(const struct ha_comm *comm, const struct ha_hello *local,
+			const struct ha_hello *remote)
+{
+	if (local->endpoint.link_layer == remote->endpoint.link_layer)
+		return true;
+	HA_WARN("connection %s: one end is InfiniBand and the other Ethernet: check NCCL_IB_HCA",
+		comm->name);
+	return false;
+}
+
+ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *local,
+				const struct ha_hello *remote)
+{
+	struct ha_agreement agreed;
+
+	comm->peer_id = remote->connection_id;
+	name_connection(comm, local, remote);
+	if (ha_hello_agree(local, remote, &agreed) != HA_WIRE_OK) {
+		HA_WARN("connection %s: the peer speaks protocol versions %u to %u, we %u to %u: "
+			"install the same version of the plugin on both hosts",
+			comm->name, remote->min_version, remote->version, local->min_version,
+			local->version);
+		return HA_ERR_REMOTE;
+	}
+	if (!same_fabric(comm, local, remote))
+		return HA_ERR_SYSTEM;
+	if (remote->endpoint.nqps != local->endpoint.nqps) {
+		HA_WARN("connection %s: the peer has %u queue pairs for our %u", comm->name,
+			remote->endpoint.nqps, local->endpoint.nqps);
+		return HA_ERR_INTERNAL;
+	}
+	warn_downgrade(comm, local, remote, &agreed);
+	comm->slot_mask = (uint16_t)(agreed.window - 1);
+	comm->features = agreed.features;
+	return ha_path_connect(comm->paths[0], &remote->endpoint);
+}
+
+ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_stream *stream)
+{
+	const struct ha_path *path = comm->paths[0];
+
+	comm->lane = ha_lane_new(stream);
+	if (!comm->lane) {
+		HA_WARN("out of memory for a connection's control lane");
+		return HA_ERR_SYSTEM;
+	}
+	if (ha_comm_start(comm) != HA_OK) {
+		ha_comm_stop(comm);
+		return HA_ERR_SYSTEM;
+	}
+	HA_INFO(HA_SUBSYS_NET,
+		"connection %s is up: %u queue pair(s), MTU %u, inline %u, id %016llx", comm->name,
+		path->nqps, 128u << path->addr.mtu, path->max_inline, (unsigned long long)comm->id);
+	return HA_OK;
+}

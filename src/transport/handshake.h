@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What connect and accept have in common. The exchange, on one TCP connection:
+ *
+ *   connector                              listener
+ *      HELLO (cookie, its endpoint)  ->
+ *                                   <-     HELLO (its endpoint; its queue pairs are up)
+ *                                          or REJECT
+ *      READY (its queue pairs are up) ->
+ *
+ * After that the socket stays as the connection's control lane.
+ */
+#ifndef HA_TRANSPORT_HANDSHAKE_H
+#define HA_TRANSPORT_HANDSHAKE_H
+
+#include "transport/comm.h"
+#include "transport/stream.h"
+
+/* What a step of a handshake comes to. */
+enum ha_step {
+	HA_STEP_NEXT,  /* go on with the next stage now */
+	HA_STEP_AGAIN, /* nothing to do until the caller comes back */
+	HA_STEP_RETRY, /* this attempt is lost, another may work */
+	HA_STEP_FAIL,  /* no attempt will work; result is set */
+};
+
+/* A connection with its first path in INIT. */
+ha_result_t ha_handshake_open(struct ha_instance *inst, bool is_send, struct ha_port *port,
+			      uint8_t nqps, struct ha_comm **out) HA_MUST_CHECK;
+
+/* Our HELLO. traffic_class: the communicator's, from the connecting side; it decides for both. */
+void ha_handshake_hello(const struct ha_comm *comm, uint64_t cookie, uint8_t sl, uint8_t tc,
+			struct ha_hello *out);
+
+/* Both HELLOs are known: agree, name the connection, take the path to RTS. */
+ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *local,
+				const struct ha_hello *remote) HA_MUST_CHECK;
+
+/* The established connection, announced in the log. */
+ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_stream *stream) HA_MUST_CHECK;
+
+#endif

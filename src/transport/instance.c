@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An instance: configuration, devices, progress thread; async events go to the connections. */
+#include "transport/instance.h"
+
+#include "base/log.h"
+#include "memory/mr.h"
+#include "transport/comm.h"
+#include "transport/util.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+/* ---- async events --------------------------------------------------------------------------- */
+
+static bool owns_qp(const struct ha_path *path, const struct ibv_qp *qp)
+{
+	for (unsigned i = 0; i < path->nqps; i++)
+		if (path->qps[i].qp == qp)
+			return true;
+	return false;
+}
+
+/*
+ * One event, one path of one connection on that NIC. On a single path what kills the device or
+ * the queue kills the connection; a port that goes down may come back within the hardware's
+ * retries, so it is only counted.
+ */
+static void event_for_path(struct ha_comm *comm, struct ha_path *path,
+			   const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_DEVICE_FATAL:
+		ha_comm_fail(comm, HA_ERR_SYSTEM, "device %s failed (async event: %s)",
+			     path->nic->name, ibv_event_type_str(event->event_type));
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_PATH_MIG_ERR:
+		if (owns_qp(path, event->element.qp))
+			ha_comm_fail(comm, HA_ERR_SYSTEM, "QP %u on %s failed (async event: %s)",
+				     event->element.qp->qp_num, path->nic->name,
+				     ibv_event_type_str(event->event_type));
+		break;
+	case IBV_EVENT_CQ_ERR:
+		if (event->element.cq == path->cq)
+			ha_comm_fail(comm, HA_ERR_SYSTEM,
+				     "the completion queue on %s failed (async event: %s)",
+				     path->nic->name, ibv_event_type_str(event->event_type));
+		break;
+	case IBV_EVENT_PORT_ERR:
+		if (event->element.port_num == path->port->port_num)
+			atomic_fetch_add_explicit(&comm->stats.port_errors, 1,
+						  memory_order_relaxed);
+		break;
+	default:
+		break;
+	}
+	atomic_fetch_add_explicit(&comm->stats.async_events, 1, memory_order_relaxed);
+}
+
+/* Progress thread, before the event is acknowledged: its queue pair still exists. */
+static void on_event(void *arg, const struct ibv_async_event *event, struct ha_nic *nic)
+{
+	struct ha_instance *inst = arg;
+	struct ha_list *pos;
+
+	pthread_mutex_lock(&inst->lock);
+	ha_list_for_each (pos, &inst->comms) {
+		struct ha_comm *comm = ha_container_of(pos, struct ha_comm, in_instance);
+
+		for (unsigned i = 0; i < comm->npaths; i++)
+			if (comm->paths[i]->nic == nic)
+				event_for_path(comm, comm->paths[i], event);
+	}
+	pthread_mutex_unlock(&inst->lock);
+}
+
+static void nic_ready(struct ha_watch *watch, uint32_t events)
+{
+	struct ha_nic_watch *w = ha_container_of(watch, struct ha_nic_watch, watch);
+	int read = ha_nic_read_events(w->inst->devices, w->nic);
+
+	/* A dead device's descriptor may stay readable for ever. */
+	if (atomic_load(&w->nic->fatal) || (read == 0 && (events & (EPOLLHUP | EPOLLERR))))
+		ha_progress_unwatch_self(w->inst->progress, watch);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static ha_result_t watch_nics(struct ha_instance *inst)
+{
+	inst->devices->on_event = on_event;
+	inst->devices->on_event_arg = inst;
+	for (int i = 0; i < inst->devices->nnics; i++) {
+		struct ha_nic_watch *w = &inst->nic_watches[i];
+
+		w->inst = inst;
+		w->nic = &inst->devices->nics[i];
+		w->watch.fd = w->nic->ctx->async_fd;
+		w->watch.ready = nic_ready;
+		if (ha_progress_watch(inst->progress, &w->watch) != HA_OK) {
+			w->watch.fd = -1;
+			return HA_ERR_SYSTEM;
+		}
+	}
+	return HA_OK;
+}
+
+static void name_host(struct ha_instance *inst)
+{
+	char name[256] = "unknown";
+
+	(void)gethostname(name, sizeof(name) - 1);
+	ha_copy_text(inst->host, sizeof(inst->host), name);
+}
+
+ha_result_t ha_instance_open(const struct ha_instance_options *options, struct ha_instance **out)
+{
+	struct ha_instance *inst = calloc(1, sizeof(*inst));
+	struct ha_progress_options progress;
+	struct ha_netif netif;
+	ha_result_t result;
+
+	*out = NULL;
+	if (!inst) {
+		HA_WARN("out of memory for the plugin instance");
+		return HA_ERR_SYSTEM;
+	}
+	pthread_mutex_init(&inst->lock, NULL);
+	ha_list_init(&inst->comms);
+	ha_list_init(&inst->attempts);
+	for (int i = 0; i < HA_MAX_NICS; i++)
+		inst->nic_watches[i].watch.fd = -1;
+	if (options->config)
+		inst->config = *options->config;
+	else
+		ha_config_load(&inst->config, NULL);
+	name_host(inst);
+
+	result = ha_device_set_open(&inst->config, &inst->devices);
+	if (result == HA_OK && inst->devices->nports > 0) {
+		result = ha_net_choose(&inst->config, &netif);
+		inst->bootstrap_addr = netif.addr;
+	}
+	if (result == HA_OK) {
+		progress.thread = !options->no_threads;
+		progress.idle_spin_threshold = inst->config.idle_spin_threshold;
+		result = ha_progress_start(&progress, &inst->progress);
+	}
+	if (result == HA_OK)
+		result = watch_nics(inst);
+	if (result != HA_OK) {
+		ha_instance_close(inst);
+		return result;
+	}
+	*out = inst;
+	return HA_OK;
+}
+
+void ha_instance_close(struct ha_instance *inst)
+{
+	if (!inst)
+		return;
+	if (inst->progress)
+		for (int i = 0; i < HA_MAX_NICS; i++)
+			ha_progress_unwatch(inst->progress, &inst->nic_watches[i].watch);
+	ha_progress_stop(inst->progress);
+	ha_connect_abandon_all(inst);
+	if (!ha_list_empty(&inst->comms))
+		HA_WARN("the plugin is shut down with open connections");
+	if (inst->devices)
+		ha_memory_close(inst->devices);
+	ha_device_set_close(inst->devices);
+	pthread_mutex_destroy(&inst->lock);
+	free(inst);
+}
+
+struct ha_device_set *ha_instance_devices(struct ha_instance *inst)
+{
+	return inst->devices;
+}
+
+int ha_instance_progress(struct ha_instance *inst)
+{
+	return ha_progress_round(inst->progress);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the connections of an instance share. See transport.h for what an instance is. */
+#ifndef HA_TRANSPORT_INSTANCE_H
+#define HA_TRANSPORT_INSTANCE_H
+
+#include "base/config.h"
+#include "base/list.h"
+#include "base/net.h"
+#include "device/device.h"
+#include "progress/progress.h"
+#include "transport/transport.h"
+
+#include <pthread.h>
+
+struct ha_nic_watch {
+	struct ha_watch watch;
+	struct ha_instance *inst;
+	struct ha_nic *nic;
+};
+
+struct ha_instance {
+	struct ha_config config; /* constant */
+	struct ha_device_set *devices;
+	struct ha_progress *progress;
+	struct ha_nic_watch nic_watches[HA_MAX_NICS];
+	char host[32]; /* for the peer's log */
+
+	/* Where listeners bind. Constant. */
+	union ha_sockaddr bootstrap_addr;
+
+	/* Protects the two lists. Never held while a verb or a progress call may wait. */
+	pthread_mutex_t lock;
+	struct ha_list comms;	 /* established connections */
+	struct ha_list attempts; /* connects under way */
+};
+
+/* Drops every connect under way. From ha_instance_close. */
+void ha_connect_abandon_all(struct ha_instance *inst);
+
+static inline struct ha_port *ha_instance_port(struct ha_instance *inst, int dev)
+{
+	if (dev < 0 || dev >= inst->devices->nports)
+		return NULL;
+	return &inst->devices->ports[dev];
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bootstrap socket after the handshake: a control lane between the two ends. It tells that
+ * the peer closed in good order (BYE) or that its process is gone (end of file without BYE).
+ * Later control messages travel on it, too.
+ */
+#ifndef HA_TRANSPORT_LANE_H
+#define HA_TRANSPORT_LANE_H
+
+#include "base/result.h"
+#include "progress/progress.h"
+#include "transport/stream.h"
+
+struct ha_comm;
+
+struct ha_lane {
+	struct ha_watch watch;
+	struct ha_comm *comm;
+	struct ha_stream stream; /* progress thread between start and stop */
+};
+
+/* Takes over the handshake's stream, which is closed afterwards. NULL: out of memory. */
+struct ha_lane *ha_lane_new(struct ha_stream *stream);
+void ha_lane_free(struct ha_lane *lane);
+
+/* From here on the progress thread reads it and tells `comm`. */
+ha_result_t ha_lane_start(struct ha_lane *lane, struct ha_comm *comm) HA_MUST_CHECK;
+void ha_lane_stop(struct ha_lane *lane);
+
+/* Says BYE as well as a socket can without waiting. After ha_lane_stop. */
+void ha_lane_bye(struct ha_lane *lane, const struct ha_bye *bye);
+
+#endif

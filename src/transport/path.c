@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making, connecting, fencing and closing the queue pairs of a path. */
+#include "transport/path.h"
+
+#include "base/log.h"
+#include "memory/mr.h"
+#include "transport/comm.h"
+#include "transport/instance.h"
+#include "transport/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Inline room asked for: one clear-to-send element, or the sizes record of a full group. More
+ * would make every work request of the queue larger.
+ */
+#define WANTED_INLINE 72
+
+#define MIN_RNR_TIMER 12 /* 0.64 ms */
+#define RNR_RETRY     7	 /* for ever: the receive queue is never the reason to give up */
+#define HOP_LIMIT     255
+#define PSN_MASK      0xffffffu
+
+#define HA_MESSAGE_LIMIT (1ull << 40) /* the most NCCL lets a plugin say */
+
+_Static_assert(WANTED_INLINE >= sizeof(struct ha_cts), "an element goes inline");
+
+/* ---- set-up -------------------------------------------------------------------------------- */
+
+static ha_result_t failed(const struct ha_path *path, const char *verb, int rc)
+{
+	HA_WARN("%s failed on %s:%d: %s", verb, path->nic->name, path->port->port_num,
+		strerror(rc));
+	return HA_ERR_SYSTEM;
+}
+
+static uint32_t limit(uint32_t wanted, int device_limit)
+{
+	return device_limit > 0 && (uint32_t)device_limit < wanted ? (uint32_t)device_limit
+								   : wanted;
+}
+
+static ha_result_t create_cq(struct ha_path *path, uint32_t sq_depth)
+{
+	/* Every work request can end up here at once: an error flushes unsignalled ones, too. */
+	uint32_t cqes = path->nqps * (sq_depth + HA_RQ_DEPTH) + HA_FLUSH_DEPTH;
+
+	path->cq =
+	    ibv_create_cq(path->nic->ctx, (int)limit(cqes, path->nic->attr.max_cqe), path, NULL, 0);
+	return path->cq ? HA_OK : failed(path, "ibv_create_cq", errno);
+}
+
+/* Access for the peer's writes; reads are not used between the ends. */
+static int to_init(const struct ha_path *path, struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {
+	    .qp_state = IBV_QPS_INIT,
+	    .pkey_index = (uint16_t)path->comm->config->ib_pkey,
+	    .port_num = path->port->port_num,
+	    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+	};
+
+	return ibv_modify_qp(qp, &attr,
+			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+static void init_refill(struct ha_path *path, unsigned index)
+{
+	struct ha_qp *qp = &path->qps[index];
+
+	for (unsigned i = 0; i < HA_RQ_BATCH; i++) {
+		qp->refill[i].wr_id = ha_wr_id(HA_WR_IMM, path->index, path->generation, index, 0);
+		qp->refill[i].next = i + 1 < HA_RQ_BATCH ? &qp->refill[i + 1] : NULL;
+	}
+}
+
+static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_depth)
+{
+	struct ha_qp *qp = &path->qps[index];
+	struct ibv_qp_init_attr init = {
+	    .qp_context = path,
+	    .send_cq = path->cq,
+	    .recv_cq = path->cq,
+	    .qp_type = IBV_QPT_RC,
+	    .cap =
+		{
+		    .max_send_wr = limit(sq_depth, path->nic->attr.max_qp_wr),
+		    .max_recv_wr = HA_RQ_DEPTH,
+		    .max_send_sge = 1,
+		    .max_recv_sge = 1,
+		    .max_inline_data = path->comm->config->ib_use_inline ? WANTED_INLINE : 0,
+		},
+	};
+	int rc;
+
+	qp->qp = ibv_create_qp(path->pd, &init);
+	if (!qp->qp && init.cap.max_inline_data != 0) {
+		init.cap.max_inline_data = 0; /* a device without */
+		qp->qp = ibv_create_qp(path->pd, &init);
+	}
+	if (!qp->qp)
+		return failed(path, "ibv_create_qp", errno);
+	qp->sq_depth = limit(sq_depth, path->nic->attr.max_qp_wr);
+	qp->local_psn = (uint32_t)ha_random() & PSN_MASK;
+	if (index == 0 || init.cap.max_inline_data < path->max_inline)
+		path->max_inline = path->comm->config->ib_use_inline ? init.cap.max_inline_data : 0;
+	rc = to_init(path, qp->qp);
+	if (rc != 0)
+		return failed(path, "ibv_modify_qp to INIT", rc);
+	init_refill(path, index);
+	for (uint32_t posted = 0; posted < HA_RQ_DEPTH; posted += HA_RQ_BATCH) {
+		rc = ha_qp_refill(qp, HA_RQ_BATCH);
+		if (rc != 0)
+			return failed(path, "ibv_post_recv", rc);
+	}
+	return HA_OK;
+}
+
+static ha_result_t register_ring(struct ha_path *path)
+{
+	/* Never relaxed: the order of the writes in a row is what the stamps rely on. */
+	path->ring_mr = ibv_reg_mr(path->pd, path->comm->ring, path->comm->ring_length,
+				   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	if (!path->ring_mr)
+		return failed(path, "ibv_reg_mr (of a connection's ring)", errno);
+	path->ring_lkey = path->ring_mr->lkey;
+	return HA_OK;
+}
+
+static uint64_t adaptive_routing_threshold(const struct ha_path *path)
+{
+	const struct ha_config *config = path->comm->config;
+	int on = config->ib_adaptive_routing;
+
+	if (on < 0)
+		on = path->port->link_layer == IBV_LINK_LAYER_INFINIBAND;
+	return on ? (uint64_t)config->ib_ar_threshold : UINT64_MAX;
+}
+
+ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *options,
+			 struct ha_path **out)
+{
+	struct ha_path *path = aligned_alloc(alignof(struct ha_qp), sizeof(*path));
+	uint32_t sq_depth = comm->is_send ? HA_SEND_SQ_DEPTH : HA_RECV_SQ_DEPTH;
+	ha_result_t result;
+
+	*out = NULL;
+	if (!path) {
+		HA_WARN("out of memory for a path");
+		return HA_ERR_SYSTEM;
+	}
+	memset(path, 0, sizeof(*path));
+	path->comm = comm;
+	path->port = options->port;
+	path->nic = options->port->nic;
+	path->index = options->index;
+	path->generation = options->generation;
+	path->nqps = options->nqps;
+	path->split = comm->config->ib_split_data_on_qps && options->nqps > 1;
+	path->ar_threshold = adaptive_routing_threshold(path);
+	atomic_store(&path->state, HA_PATH_INIT);
+
+	result = ha_nic_pd_get(path->nic, &path->pd);
+	if (result == HA_OK)
+		result = create_cq(path, sq_depth);
+	if (result == HA_OK)
+		result = register_ring(path);
+	for (unsigned i = 0; result == HA_OK && i < path->nqps; i++)
+		result = create_qp(path, i, sq_depth);
+	if (result != HA_OK) {
+		ha_path_close(path);
+		return result;
+	}
+	ha_port_addr(path->port, &path->addr);
+	*out = path;
+	return HA_OK;
+}
+
+/* ---- exchange ------------------------------------------------------------------------------ */
+
+/* What one work request may carry. */
+static uint64_t max_write(const struct ha_port *port)
+{
+	struct ibv_port_attr attr;
+
+	if (ibv_query_port(port->nic->ctx, port->port_num, &attr) != 0 || attr.max_msg_sz == 0)
+		return 1u << 30;
+	return attr.max_msg_sz;
+}
+
+size_t ha_max_message(const struct ha_port *port)
+{
+	/* A group of the largest messages has to fit in the send queue. */
+	uint64_t writes = (limit(HA_SEND_SQ_DEPTH, port->nic->attr.max_qp_wr) - 1) / HA_GROUP_MAX;
+	uint64_t most = writes * max_write(port);
+
+	return most < HA_MESSAGE_LIMIT ? (size_t)most : (size_t)HA_MESSAGE_LIMIT;
+}
+
+void ha_path_endpoint(const struct ha_path *path, struct ha_wire_endpoint *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->path = path->index;
+	out->generation = path->generation;
+	out->port_num = path->port->port_num;
+	out->link_layer = path->addr.link_layer;
+	out->mtu = (uint8_t)path->addr.mtu;
+	out->nqps = path->nqps;
+	out->lid = path->addr.lid;
+	memcpy(out->gid, path->addr.gid.raw, sizeof(out->gid));
+	out->guid = path->nic->guid;
+	out->max_message = max_write(path->port);
+	out->ring_addr = (uintptr_t)path->comm->ring;
+	out->ring_rkey = path->ring_mr->rkey;
+	out->ring_length = (uint32_t)path->comm->ring_length;
+	ha_copy_text(out->device, sizeof(out->device), path->nic->name);
+	for (unsigned i = 0; i < path->nqps; i++) {
+		out->qps[i].qpn = path->qps[i].qp->qp_num;
+		out->qps[i].psn = path->qps[i].local_psn;
+	}
+}
+
+uint8_t ha_path_sl(const struct ha_config *config, int traffic_class)
+{
+	if (config->ib_sl >= 0)
+		return (uint8_t)config->ib_sl;
+	return traffic_class >= 0 ? (uint8_t)(traffic_class & 0xf) : 0;
+}
+
+uint8_t ha_path_tc(const struct ha_config *config, int traffic_class)
+{
+	if (config->ib_tc >= 0)
+		return (uint8_t)config->ib_tc;
+	return traffic_class >= 0 ? (uint8_t)traffic_class : 0;
+}
+
+static bool same_subnet(const struct ha_path *path, const struct ha_wire_endpoint *remote)
+{
+	return memcmp(path->addr.gid.raw, remote->gid, 8) == 0;
+}
+
+static void fill_address(const struct ha_path *path, const struct ha_wire_endpoint *remote,
+			 struct ibv_ah_attr *ah)
+{
+	bool ethernet = path->addr.link_layer == IBV_LINK_LAYER_ETHERNET;
+
+	ah->port_num = path->port->port_num;
+	ah->sl = remote->sl;
+	ah->dlid = remote->lid;
+	if (ethernet || !same_subnet(path, remote)) {
+		ah->is_global = 1;
+		memcpy(ah->grh.dgid.raw, remote->gid, sizeof(remote->gid));
+		ah->grh.sgid_index = (uint8_t)path->addr.gid_index;
+		ah->grh.hop_limit = HOP_LIMIT;
+		ah->grh.traffic_class = remote->traffic_class;
+	}
+}
+
+static int to_rtr(const struct ha_path *path, struct ibv_qp *qp, uint32_t qpn, uint32_t psn)
+{
+	const struct ha_wire_endpoint *remote = &path->remote;
+	struct ibv_qp_attr attr = {
+	    .qp_state = IBV_QPS_RTR,
+	    .path_mtu = path->addr.mtu < (enum ibv_mtu)remote->mtu ? path->addr.mtu
+								   : (enum ibv_mtu)remote->mtu,
+	    .dest_qp_num = qpn,
+	    .rq_psn = psn,
+	    .max_dest_rd_atomic = 1,
+	    .min_rnr_timer = MIN_RNR_TIMER,
+	};
+
+	fill_address(path, remote, &attr.ah_attr);
+	return ibv_modify_qp(qp, &attr,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+static int to_rts(const struct ha_path *path, struct ibv_qp *qp, uint32_t psn)
+{
+	const struct ha_config *config = path->comm->config;
+	struct ibv_qp_attr attr = {
+	    .qp_state = IBV_QPS_RTS,
+	    .timeout = (uint8_t)config->rc_timeout,
+	    .retry_cnt = (uint8_t)config->rc_retry_cnt,
+	    .rnr_retry = RNR_RETRY,
+	    .sq_psn = psn,
+	    .max_rd_atomic = 1,
+	};
+
+	return ibv_modify_qp(qp, &attr,
+			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint *remote)
+{
+	uint64_t local_max = max_write(path->port);
+
+	path->remote = *remote;
+	path->remote_ring = remote->ring_addr;
+	path->remote_rkey = remote->ring_rkey;
+	path->max_message = local_max < remote->max_message ? local_max : remote->max_message;
+	for (unsigned i = 0; i < path->nqps; i++) {
+		struct ha_qp *qp = &path->qps[i];
+		int rc = to_rtr(path, qp->qp, remote->qps[i].qpn, remote->qps[i].psn);
+
+		if (rc != 0)
+			return failed(path, "ibv_modify_qp to RTR", rc);
+		rc = to_rts(path, qp->qp, qp->local_psn);
+		if (rc != 0)
+			return failed(path, "ibv_modify_qp to RTS", rc);
+	}
+	atomic_store(&path->state, HA_PATH_READY);
+	return HA_OK;
+}
+
+/* ---- end ----------------------------------------------------------------------------------- */
+
+void ha_path_fence(struct ha_path *path)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	if (atomic_exchange(&path->state, HA_PATH_FENCED) == HA_PATH_FENCED)
+		return;
+	for (unsigned i = 0; i < path->nqps; i++) {
+		int rc = path->qps[i].qp ? ibv_modify_qp(path->qps[i].qp, &attr, IBV_QP_STATE) : 0;
+
+		if (rc != 0)
+			HA_TRACE(1, "ibv_modify_qp to ERR failed on %s:%d: %s", path->nic->name,
+				 path->port->port_num, strerror(rc));
+	}
+}
+
+void ha_path_close(struct ha_path *path)
+{
+	if (!path)
+		return;
+	for (unsigned i = 0; i < path->nqps; i++) {
+		int rc = path->qps[i].qp ? ibv_destroy_qp(path->qps[i].qp) : 0;
+
+		if (rc != 0)
+			HA_TRACE(1, "ibv_destroy_qp failed on %s: %s", path->nic->name,
+				 strerror(rc));
+	}
+	if (path->ring_mr && ibv_dereg_mr(path->ring_mr) != 0)
+		HA_TRACE(1, "ibv_dereg_mr failed on %s", path->nic->name);
+	if (path->cq && ibv_destroy_cq(path->cq) != 0)
+		HA_TRACE(1, "ibv_destroy_cq failed on %s", path->nic->name);
+	if (path->pd)
+		ha_nic_pd_put(path->nic);
+	free(path);
+}
+
+int ha_qp_refill(struct ha_qp *qp, uint32_t n)
+{
+	/* The chain ends where it is told to: start in the middle for fewer. */
+	struct ibv_recv_wr *first = &qp->refill[HA_RQ_BATCH - n];
+	struct ibv_recv_wr *bad;
+
+	return ibv_post_recv(qp->qp, first, &bad);
+}

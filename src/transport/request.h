@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What isend, irecv and iflush hand to NCCL: one cache line, from a pool made with the
+ * connection. Slots are taken and given back by the application's thread only.
+ */
+#ifndef HA_TRANSPORT_REQUEST_H
+#define HA_TRANSPORT_REQUEST_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ha_comm;
+struct ha_mr;
+
+enum ha_request_kind { HA_REQ_SEND, HA_REQ_RECV, HA_REQ_FLUSH };
+
+enum ha_request_state {
+	HA_REQ_FREE,
+	HA_REQ_ACTIVE,
+	HA_REQ_DONE, /* stored with release after the results were written */
+};
+
+struct ha_request {
+	alignas(64) struct ha_comm *comm; /* constant */
+	atomic_uchar state;		  /* enum ha_request_state */
+	uint8_t kind;			  /* enum ha_request_kind */
+	uint8_t index;			  /* of a send in its group */
+	uint8_t posted;			  /* flushes: handed to the hardware */
+	uint16_t id;			  /* constant: position in the pool */
+	uint16_t slot;
+	/* Sends: everything needed to post, and to post again on another path. */
+	uintptr_t addr;
+	size_t size;
+	struct ha_mr *mr;
+	uint64_t remote_addr;
+	uint32_t remote_rkey;
+	int tag;
+	uint64_t seq;
+};
+
+_Static_assert(sizeof(struct ha_request) == 64, "a request is one cache line");
+
+struct ha_request_pool {
+	struct ha_request *all;
+	uint16_t *free; /* stack of ids: the one used last is the warmest */
+	uint16_t nfree;
+	uint16_t count;
+};
+
+int ha_request_pool_init(struct ha_request_pool *pool, struct ha_comm *comm, uint16_t count);
+void ha_request_pool_free(struct ha_request_pool *pool);
+
+/* NULL when all are in use. */
+static inline struct ha_request *ha_request_get(struct ha_request_pool *pool,
+						enum ha_request_kind kind)
+{
+	struct ha_request *req;
+
+	if (pool->nfree == 0)
+		return NULL;
+	req = &pool->all[pool->free[--pool->nfree]];
+	req->kind = (uint8_t)kind;
+	atomic_store_explicit(&req->state, HA_REQ_ACTIVE, memory_order_relaxed);
+	return req;
+}
+
+static inline void ha_request_put(struct ha_request_pool *pool, struct ha_request *req)
+{
+	atomic_store_explicit(&req->state, HA_REQ_FREE, memory_order_relaxed);
+	pool->free[pool->nfree++] = req->id;
+}
+
+static inline void ha_request_done(struct ha_request *req)
+{
+	atomic_store_explicit(&req->state, HA_REQ_DONE, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * isend: match with what the receiver asked for, post, complete.
+ *
+ * The receiver's row says where each message of a group may be put. A group is posted when all
+ * its sends are in, oldest first, as one list of writes; the last one carries the immediate.
+ */
+#include "transport/comm.h"
+
+#include "base/log.h"
+#include "memory/mr.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+/* The last work request of a template list. */
+#define LAST HA_GROUP_MAX
+
+/* Pieces of a message that is spread over queue pairs start at multiples of this: NCCL's LL128
+ * needs chunks of 128 bytes to land whole. */
+#define SPLIT_ALIGN 128
+
+/* ---- templates ----------------------------------------------------------------------------- */
+
+static void link_sge(struct ibv_send_wr *wr, struct ibv_sge *sge)
+{
+	wr->sg_list = sge;
+	wr->num_sge = 1;
+}
+
+void ha_send_init(struct ha_comm *comm)
+{
+	struct ha_send_side *s = comm->send;
+
+	s->match_seq = 1;
+	s->post_seq = 1;
+	s->completed.base = 1;
+	link_sge(&s->single, &s->single_sge);
+	s->single.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+	for (unsigned i = 0; i <= LAST; i++) {
+		link_sge(&s->wr[i], &s->sge[i]);
+		s->wr[i].opcode = IBV_WR_RDMA_WRITE;
+		s->wr[i].next = i < LAST ? &s->wr[i + 1] : NULL;
+	}
+	s->wr[LAST].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+/* ---- posting ------------------------------------------------------------------------------- */
+
+/* The queue pair a message takes when it is not spread. */
+static inline unsigned qp_of(const struct ha_path *path, uint64_t seq)
+{
+	return path->nqps == 1 ? 0 : (unsigned)(seq % path->nqps);
+}
+
+/* Data of `len` bytes at `offset` of a send. False when the memory cannot be registered here. */
+static bool fill_data(struct ha_comm *comm, const struct ha_path *path,
+		      const struct ha_request *req, uint64_t offset, uint32_t len,
+		      struct ibv_send_wr *wr)
+{
+	struct ibv_mr *mr;
+
+	wr->num_sge = len != 0;
+	wr->send_flags = 0;
+	wr->wr.rdma.remote_addr = req->remote_addr + offset;
+	wr->wr.rdma.rkey = req->remote_rkey;
+	if (len == 0)
+		return true;
+	if (ha_mr_on(req->mr, path->nic, &mr) != HA_OK) {
+		ha_comm_fail(comm, HA_ERR_SYSTEM, "a send buffer cannot be registered on %s",
+			     path->nic->name);
+		return false;
+	}
+	wr->sg_list->addr = req->addr + offset;
+	wr->sg_list->length = len;
+	wr->sg_list->lkey = mr->lkey;
+	if (len <= path->max_inline && ha_mr_is_host(req->mr))
+		wr->send_flags = IBV_SEND_INLINE;
+	return true;
+}
+
+/* Sizes record of a group, written to the receiver's ring in front of or with the immediate. */
+static void fill_record(struct ha_comm *comm, const struct ha_path *path,
+			const struct ha_send_group *group, struct ibv_send_wr *wr)
+{
+	uint32_t slot = (uint32_t)(group->seq & comm->slot_mask);
+	struct ha_sizes *record = &comm->send_ring->sizes[slot];
+	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+
+	record->stamp = ha_stamp(group->seq, epoch);
+	for (unsigned i = 0; i < group->n; i++)
+		record->size[i] = group->reqs[i]->size;
+	wr->num_sge = 1;
+	wr->sg_list->addr = (uintptr_t)record;
+	wr->sg_list->length = ha_sizes_length(group->n);
+	wr->sg_list->lkey = path->ring_lkey;
+	wr->wr.rdma.remote_addr =
+	    path->remote_ring + offsetof(struct ha_recv_ring, sizes) + slot * sizeof(*record);
+	wr->wr.rdma.rkey = path->remote_rkey;
+	wr->send_flags = wr->sg_list->length <= path->max_inline ? IBV_SEND_INLINE : 0;
+}
+
+/* Makes `wr` the last of its part: it tells the receiver, and asks for our completion. */
+static void finish_part(struct ha_comm *comm, const struct ha_path *path,
+			const struct ha_send_group *group, unsigned qp, unsigned parts, bool record,
+			struct ibv_send_wr *wr)
+{
+	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+
+	wr->imm_data = htonl(ha_imm_pack(group->seq, epoch, parts, record));
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	wr->wr_id = ha_wr_id(HA_WR_DATA, path->index, path->generation, qp,
+			     (uint32_t)(group->seq & comm->slot_mask));
+}
+
+static bool post(struct ha_comm *comm, struct ha_path *path, unsigned index,
+		 struct ibv_send_wr *first, uint32_t count)
+{
+	struct ha_qp *qp = &path->qps[index];
+	struct ibv_send_wr *bad;
+	int rc = ibv_post_send(qp->qp, first, &bad);
+
+	if (__builtin_expect(rc != 0, 0)) {
+		ha_comm_verb_failed(comm, path, "ibv_post_send", rc);
+		ha_path_fence(path);
+		return false;
+	}
+	qp->sq_posted += count;
+	return true;
+}
+
+static void part_posted(struct ha_path *path, struct ha_send_group *group, unsigned qp)
+{
+	group->sq_mark[qp] = path->qps[qp].sq_posted;
+}
+
+/* n = 1, in one write: the common case. */
+static bool post_single(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
+			unsigned qp)
+{
+	struct ibv_send_wr *wr = &comm->send->single;
+
+	if (!fill_data(comm, path, group->reqs[0], 0, (uint32_t)group->reqs[0]->size, wr))
+		return false;
+	finish_part(comm, path, group, qp, 1, false, wr);
+	if (!post(comm, path, qp, wr, 1))
+		return false;
+	part_posted(path, group, qp);
+	return true;
+}
+
+/* A write for each message and one for the record, from the template list. */
+static bool post_list(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
+		      unsigned qp)
+{
+	struct ha_send_side *s = comm->send;
+	struct ibv_send_wr *first = &s->wr[LAST - group->n];
+
+	for (unsigned i = 0; i < group->n; i++)
+		if (!fill_data(comm, path, group->reqs[i], 0, (uint32_t)group->reqs[i]->size,
+			       &first[i]))
+			return false;
+	fill_record(comm, path, group, &s->wr[LAST]);
+	finish_part(comm, path, group, qp, 1, true, &s->wr[LAST]);
+	if (!post(comm, path, qp, first, group->n + 1u))
+		return false;
+	part_posted(path, group, qp);
+	return true;
+}
+
+/* ---- the general case: cut into pieces, spread over queue pairs ------------------------------ */
+
+struct piece {
+	uint64_t offset, length;
+};
+
+/* What queue pair `part` of `parts` carries of a message. */
+static struct piece share(uint64_t size, unsigned part, unsigned parts)
+{
+	uint64_t step = (size + parts - 1) / parts;
+	struct piece piece;
+
+	step = (step + SPLIT_ALIGN - 1) / SPLIT_ALIGN * SPLIT_ALIGN;
+	piece.offset = step * part < size ? step * part : size;
+	piece.length = size - piece.offset < step ? size - piece.offset : step;
+	return piece;
+}
+
+static uint32_t writes_of_part(const struct ha_path *path, const struct ha_send_group *group,
+			       unsigned part, unsigned parts)
+{
+	uint64_t count = 1; /* the one with the immediate */
+
+	for (unsigned i = 0; i < group->n; i++) {
+		uint64_t length = share(group->reqs[i]->size, part, parts).length;
+
+		count += (length + path->max_message - 1) / path->max_message;
+	}
+	return count > UINT32_MAX ? UINT32_MAX : (uint32_t)count;
+}
+
+/* Posts the pieces of one message, a few at a time: the room for them was checked. */
+static bool post_pieces(struct ha_comm *comm, struct ha_path *path, const struct ha_request *req,
+			struct piece piece, unsigned qp)
+{
+	struct ha_send_side *s = comm->send;
+	const uint64_t end = piece.offset + piece.length;
+
+	for (uint64_t at = piece.offset; at < end;) {
+		uint64_t len = end - at < path->max_message ? end - at : path->max_message;
+		struct ibv_send_wr *wr = &s->wr[LAST - 1];
+		bool ok;
+
+		if (!fill_data(comm, path, req, at, (uint32_t)len, wr))
+			return false;
+		wr->next = NULL;
+		ok = post(comm, path, qp, wr, 1);
+		wr->next = &s->wr[LAST];
+		if (!ok)
+			return false;
+		at += len;
+	}
+	return true;
+}
+
+static bool post_part(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
+		      unsigned part, unsigned parts, unsigned qp)
+{
+	struct ibv_send_wr *last = &comm->send->wr[LAST];
+
+	for (unsigned i = 0; i < group->n; i++)
+		if (!post_pieces(comm, path, group->reqs[i],
+				 share(group->reqs[i]->size, part, parts), qp))
+			return false;
+	if (part == 0) {
+		fill_record(comm, path, group, last);
+	} else {
+		last->num_sge = 0;
+		last->send_flags = 0;
+		last->wr.rdma.remote_addr = path->remote_ring;
+		last->wr.rdma.rkey = path->remote_rkey;
+	}
+	finish_part(comm, path, group, qp, parts, part == 0, last);
+	if (!post(comm, path, qp, last, 1))
+		return false;
+	part_posted(path, group, qp);
+	return true;
+}
+
+/* True when it was posted; false when there is no room now, or the connection failed. */
+static bool post_general(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
+			 unsigned parts)
+{
+	unsigned first = parts == 1 ? qp_of(path, group->seq) : 0;
+
+	for (unsigned part = 0; part < parts; part++) {
+		uint32_t count = writes_of_part(path, group, part, parts);
+		const struct ha_qp *qp = &path->qps[first + part];
+
+		if (count > qp->sq_depth) {
+			ha_comm_fail(comm, HA_ERR_USAGE,
+				     "a message needs %u writes of at most %llu bytes, more than "
+				     "the %u the send queue of %s holds",
+				     count, (unsigned long long)path->max_message, qp->sq_depth,
+				     path->nic->name);
+			return false;
+		}
+		if (ha_qp_room(qp) < count)
+			return false;
+	}
+	for (unsigned part = 0; part < parts; part++)
+		if (!post_part(comm, path, group, part, parts, first + part))
+			return false;
+	return true;
+}
+
+/* ---- groups in order ------------------------------------------------------------------------ */
+
+static bool post_group(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group)
+{
+	unsigned qp = qp_of(path, group->seq);
+	uint64_t largest = 0;
+	unsigned parts = 1;
+	bool ok;
+
+	for (unsigned i = 0; i < group->n; i++)
+		if (group->reqs[i]->size > largest)
+			largest = group->reqs[i]->size;
+	if (path->split && largest >= (uint64_t)path->nqps * SPLIT_ALIGN)
+		parts = path->nqps;
+
+	if (parts > 1 || largest > path->max_message)
+		ok = post_general(comm, path, group, parts);
+	else if (ha_qp_room(&path->qps[qp]) < group->n + 1u)
+		return false;
+	else if (group->n == 1 && largest <= path->ar_threshold)
+		ok = post_single(comm, path, group, qp);
+	else
+		ok = post_list(comm, path, group, qp);
+	if (!ok)
+		return false;
+	group->parts_left = (uint8_t)parts;
+	group->state = HA_GROUP_POSTED;
+	return true;
+}
+
+void ha_send_pump(struct ha_comm *comm)
+{
+	struct ha_send_side *s = comm->send;
+	struct ha_path *path = ha_comm_path(comm);
+
+	if (s->post_seq == s->match_seq ||
+	    atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_READY)
+		return;
+	while (s->post_seq != s->match_seq) {
+		if (!post_group(comm, path, &s->groups[s->post_seq & comm->slot_mask]))
+			return;
+		s->post_seq++;
+	}
+}
+
+static void complete_group(struct ha_comm *comm, struct ha_send_group *group)
+{
+	ha_window_mark(&comm->send->completed, group->seq);
+	comm->stats.messages += group->n;
+	for (unsigned i = 0; i < group->n; i++) {
+		comm->stats.bytes += group->reqs[i]->size;
+		ha_request_done(group->reqs[i]);
+	}
+	group->state = HA_GROUP_FREE;
+	ha_comm_count(comm, -(int)group->n);
+}
+
+void ha_send_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t slot)
+{
+	struct ha_send_group *group = &comm->send->groups[slot & comm->slot_mask];
+
+	if (__builtin_expect(group->state != HA_GROUP_POSTED || qp >= path->nqps, 0)) {
+		comm->stats.stale_completions++;
+		return;
+	}
+	path->qps[qp].sq_done = group->sq_mark[qp];
+	if (--group->parts_left == 0)
+		complete_group(comm, group);
+}
+
+void ha_send_settle(struct ha_comm *comm, const struct ha_window *delivered)
+{
+	struct ha_send_side *s = comm->send;
+
+	for (unsigned i = 0; i <= comm->slot_mask; i++) {
+		struct ha_send_group *group = &s->groups[i];
+
+		if (group->state == HA_GROUP_POSTED && ha_window_has(delivered, group->seq))
+			complete_group(comm, group);
+	}
+}
+
+/* ---- isend --------------------------------------------------------------------------------- */
+
+static ha_result_t bad_row(struct ha_comm *comm, const struct ha_cts *cts, uint64_t seq)
+{
+	return ha_comm_fail(
+	    comm, HA_ERR_INTERNAL,
+	    "the peer's clear-to-send number %llu makes no sense (element %u of %u)",
+	    (unsigned long long)seq, cts->index, cts->n);
+}
+
+static ha_result_t too_large(struct ha_comm *comm, const struct ha_cts *cts, uint64_t seq,
+			     size_t size)
+{
+	return ha_comm_fail(comm, HA_ERR_USAGE,
+			    "a send of %zu bytes with tag 0x%x meets a receive of %llu bytes "
+			    "(message %llu): the receive must be at least as large",
+			    size, (unsigned)cts->tag, (unsigned long long)cts->size,
+			    (unsigned long long)seq);
+}
+
+/* The element of the oldest group that this tag belongs to; NULL: none, or not there yet. */
+static const struct ha_cts *match(const struct ha_send_group *group, const struct ha_cts *row,
+				  uint64_t stamp, int tag)
+{
+	for (unsigned i = 0; i < group->n; i++)
+		if (!group->reqs[i] && ha_cts_arrived(&row[i], stamp) && row[i].tag == tag)
+			return &row[i];
+	return NULL;
+}
+
+/* Under the token. */
+static inline ha_result_t start_send(struct ha_comm *comm, const struct ha_cts *row, uint64_t stamp,
+				     void *data, size_t size, int tag, struct ha_mr *mr,
+				     struct ha_request **out)
+{
+	struct ha_send_side *s = comm->send;
+	uint64_t seq = s->match_seq;
+	struct ha_send_group *group = &s->groups[seq & comm->slot_mask];
+	const struct ha_cts *cts;
+	struct ha_request *req;
+
+	if (group->state == HA_GROUP_FREE) {
+		unsigned n = row[0].n;
+
+		if (n < 1 || n > HA_GROUP_MAX || row[0].index != 0)
+			return bad_row(comm, &row[0], seq);
+		group->seq = seq;
+		group->n = (uint8_t)n;
+		group->matched = 0;
+		group->state = HA_GROUP_MATCHING;
+		for (unsigned i = 0; i < n; i++)
+			group->reqs[i] = NULL;
+	} else if (group->state != HA_GROUP_MATCHING) {
+		return HA_OK; /* a whole window back, still on the wire */
+	}
+	cts = match(group, row, stamp, tag);
+	if (!cts)
+		return HA_OK;
+	if (cts->index >= group->n || cts != &row[cts->index])
+		return bad_row(comm, cts, seq);
+	if (size > cts->size)
+		return too_large(comm, cts, seq, size);
+	req = ha_request_get(&comm->pool, HA_REQ_SEND);
+	if (!req)
+		return HA_OK;
+	req->index = cts->index;
+	req->addr = (uintptr_t)data;
+	req->size = size;
+	req->mr = mr;
+	req->tag = tag;
+	req->seq = seq;
+	req->remote_addr = cts->addr;
+	req->remote_rkey = cts->rkey;
+	group->reqs[cts->index] = req;
+	ha_comm_count(comm, 1);
+	*out = req;
+	if (++group->matched == group->n) {
+		group->state = HA_GROUP_MATCHED;
+		s->match_seq++;
+		ha_send_pump(comm);
+	}
+	return HA_OK;
+}
+
+ha_result_t ha_isend(struct ha_comm *comm, void *data, size_t size, int tag, struct ha_mr *mr,
+		     struct ha_request **out)
+{
+	struct ha_send_side *s = comm->send;
+	const struct ha_cts *row = comm->send_ring->cts[s->match_seq & comm->slot_mask];
+	uint64_t stamp =
+	    ha_stamp(s->match_seq, atomic_load_explicit(&comm->epoch, memory_order_relaxed));
+	ha_result_t result = ha_comm_error(comm);
+
+	*out = NULL;
+	if (__builtin_expect(result != HA_OK, 0))
+		return result;
+	if (!ha_cts_arrived(&row[0], stamp)) {
+		if (__builtin_expect(atomic_load_explicit(&comm->peer_bye, memory_order_relaxed),
+				     0))
+			return ha_comm_fail(comm, HA_ERR_REMOTE,
+					    "a send on a connection that the peer has closed");
+		return HA_OK;
+	}
+	if (__builtin_expect(size != 0 && !mr, 0))
+		return HA_ERR_ARGUMENT;
+	if (!ha_token_try(comm))
+		return HA_OK;
+	result = start_send(comm, row, stamp, data, size, tag, mr, out);
+	ha_token_release(comm);
+	return result;
+}
