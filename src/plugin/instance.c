@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The process's one instance, its life, and the way of our log lines into NCCL's log. */
+#include "plugin/plugin.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "device/device.h"
+#include "transport/transport.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* Result codes and constants travel unchanged. */
+_Static_assert((int)HA_OK == (int)ncclSuccess, "result codes");
+_Static_assert((int)HA_ERR_SYSTEM == (int)ncclSystemError, "result codes");
+_Static_assert((int)HA_ERR_INTERNAL == (int)ncclInternalError, "result codes");
+_Static_assert((int)HA_ERR_ARGUMENT == (int)ncclInvalidArgument, "result codes");
+_Static_assert((int)HA_ERR_USAGE == (int)ncclInvalidUsage, "result codes");
+_Static_assert((int)HA_ERR_REMOTE == (int)ncclRemoteError, "result codes");
+_Static_assert(HA_HANDLE_MAX == NCCL_NET_HANDLE_MAXSIZE, "handle size");
+_Static_assert(HA_TRAFFIC_CLASS_UNDEF == NCCL_NET_TRAFFIC_CLASS_UNDEF, "traffic class");
+_Static_assert((int)HA_SUBSYS_INIT == (int)NCCL_INIT, "subsystem bits");
+_Static_assert((int)HA_SUBSYS_NET == (int)NCCL_NET, "subsystem bits");
+_Static_assert((int)HA_SUBSYS_ENV == (int)NCCL_ENV, "subsystem bits");
+
+static struct {
+	pthread_mutex_t lock; /* protects the rest; NCCL serialises init, other callers may not */
+	_Atomic(struct ha_instance *) instance; /* written under the lock */
+	int users;				/* inits that a finalize will follow */
+	bool pinned;				/* an init came that no finalize will follow */
+	pid_t pid; /* who made the instance: its thread does not exist in a forked child */
+} plugin = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- log ----------------------------------------------------------------------------------- */
+
+static _Atomic(ncclDebugLogger_t) nccl_logger;
+
+/* NCCL filters by level and subsystem itself. */
+static void to_nccl(enum ha_log_level level, unsigned long subsys, const char *file, int line,
+		    const char *text)
+{
+	ncclDebugLogger_t logger = atomic_load(&nccl_logger);
+
+	if (level == HA_LOG_WARN)
+		logger(NCCL_LOG_WARN, (unsigned long)NCCL_ALL, file, line, "%s", text);
+	else /* trace lines were asked for by HA_NCCL_DEBUG: NCCL's own TRACE is rarely built in */
+		logger(NCCL_LOG_INFO, subsys, file, line, "%s", text);
+}
+
+static void use_logger(ncclDebugLogger_t logger)
+{
+	if (!logger)
+		return;
+	atomic_store(&nccl_logger, logger);
+	ha_log_set_sink(to_nccl);
+}
+
+/* The line to look for: the plugin is in use, and with what. */
+static void announce(struct ha_instance *instance)
+{
+	const struct ha_device_set *set = ha_instance_devices(instance);
+	char list[512] = " none";
+	size_t used = 0;
+
+	for (int i = 0; i < set->nports; i++) {
+		const struct ha_port *port = &set->ports[i];
+		int n = snprintf(list + used, sizeof(list) - used, " [%d]%s:%d/%s", i,
+				 port->nic->name, port->port_num,
+				 port->link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "IB");
+
+		if (n < 0 || (size_t)n >= sizeof(list) - used)
+			break;
+		used += (size_t)n;
+	}
+	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "nccl-ha %s: %d device(s):%s", HA_VERSION,
+		set->nports, list);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static ncclResult_t open_instance(void)
+{
+	struct ha_instance_options options = {.no_threads = false};
+	struct ha_instance *instance;
+	struct ha_config config;
+	ha_result_t result;
+
+	ha_config_load(&config, NULL);
+	ha_log_set_debug(config.debug);
+	if (config.disable) {
+		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
+			"nccl-ha %s is switched off by HA_NCCL_DISABLE", HA_VERSION);
+		return ncclSystemError;
+	}
+	ha_config_warn_unknown(environ);
+	ha_config_log(&config);
+	options.config = &config;
+	result = ha_instance_open(&options, &instance);
+	if (result != HA_OK)
+		return (ncclResult_t)result;
+	plugin.pid = getpid();
+	atomic_store(&plugin.instance, instance);
+	announce(instance);
+	return ncclSuccess;
+}
+
+ncclResult_t ha_plugin_init(ncclDebugLogger_t logger, bool counted)
+{
+	ncclResult_t result = ncclSuccess;
+
+	pthread_mutex_lock(&plugin.lock);
+	use_logger(logger);
+	if (!ha_plugin_instance())
+		result = open_instance();
+	if (result == ncclSuccess) {
+		plugin.users += counted;
+		plugin.pinned |= !counted;
+	}
+	pthread_mutex_unlock(&plugin.lock);
+	return result;
+}
+
+static void close_instance(void)
+{
+	struct ha_instance *instance = atomic_exchange(&plugin.instance, NULL);
+
+	if (instance && plugin.pid == getpid())
+		ha_instance_close(instance);
+}
+
+ncclResult_t ha_plugin_finalize(void)
+{
+	pthread_mutex_lock(&plugin.lock);
+	if (plugin.users > 0 && --plugin.users == 0 && !plugin.pinned)
+		close_instance();
+	pthread_mutex_unlock(&plugin.lock);
+	return ncclSuccess;
+}
+
+struct ha_instance *ha_plugin_instance(void)
+{
+	return atomic_load_explicit(&plugin.instance, memory_order_acquire);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the vtables of all API versions share: the process's one instance, and entries whose
+ * signature is the same in every version. The files v8.c … v12.c only translate.
+ *
+ * Lifetime. NCCL calls init once per reference-count period (v8 to v10, with no finalize) or once
+ * per communicator (v11 and later, with finalize). Before v11 nothing tells us that NCCL is done,
+ * so the instance then stays until the process ends; the library is linked so that dlclose leaves
+ * it in place, and the next init finds it.
+ */
+#ifndef HA_PLUGIN_PLUGIN_H
+#define HA_PLUGIN_PLUGIN_H
+
+#include "nccl_ha/nccl_net.h"
+
+#include <stdbool.h>
+
+struct ha_instance;
+
+#define HA_PLUGIN_NAME "HA"
+
+/* Vtables are what the library exports; everything else is hidden. */
+#define HA_EXPORT __attribute__((visibility("default")))
+
+/* What every version's init does. counted: a finalize will follow. */
+ncclResult_t ha_plugin_init(ncclDebugLogger_t logger, bool counted);
+ncclResult_t ha_plugin_finalize(void);
+
+/* The instance between init and finalize; NULL otherwise. */
+struct ha_instance *ha_plugin_instance(void);
+
+/* Everything the versions' property structs have, in the newest layout. */
+ncclResult_t ha_plugin_properties(int dev, ncclNetProperties_v12_t *props);
+
+/* ---- entries with one signature in all versions --------------------------------------------- */
+
+ncclResult_t ha_plugin_devices(int *ndev);
+ncclResult_t ha_plugin_listen(int dev, void *handle, void **listen_comm);
+ncclResult_t ha_plugin_connect(int dev, int traffic_class, void *handle, void **send_comm,
+			       ncclNetDeviceHandle_v8_t **send_dev_comm);
+ncclResult_t ha_plugin_accept(void *listen_comm, void **recv_comm,
+			      ncclNetDeviceHandle_v8_t **recv_dev_comm);
+ncclResult_t ha_plugin_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
+ncclResult_t ha_plugin_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset,
+				     int fd, void **mhandle);
+ncclResult_t ha_plugin_dereg_mr(void *comm, void *mhandle);
+ncclResult_t ha_plugin_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle,
+			     void **request);
+ncclResult_t ha_plugin_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
+			     void **mhandles, void **request);
+ncclResult_t ha_plugin_iflush(void *recv_comm, int n, void **data, int *sizes, void **mhandles,
+			      void **request);
+ncclResult_t ha_plugin_test(void *request, int *done, int *sizes);
+ncclResult_t ha_plugin_close_send(void *send_comm);
+ncclResult_t ha_plugin_close_recv(void *recv_comm);
+ncclResult_t ha_plugin_close_listen(void *listen_comm);
+
+#endif

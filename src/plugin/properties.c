@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What NCCL is told about each port: what it is, not what we would like it to be. */
+#include "plugin/plugin.h"
+
+#include "base/log.h"
+#include "device/device.h"
+#include "transport/transport.h"
+
+/* NCCL's ring and tree models; its own transport leaves this at 0 for the same meaning. */
+#define LATENCY_UNKNOWN 0.0f
+
+static const struct ha_port *port_of(int dev)
+{
+	struct ha_instance *instance = ha_plugin_instance();
+	const struct ha_device_set *set;
+
+	if (!instance) {
+		HA_WARN("getProperties before init");
+		return NULL;
+	}
+	set = ha_instance_devices(instance);
+	if (dev < 0 || dev >= set->nports) {
+		HA_WARN("getProperties: there is no device %d", dev);
+		return NULL;
+	}
+	return &set->ports[dev];
+}
+
+ncclResult_t ha_plugin_properties(int dev, ncclNetProperties_v12_t *props)
+{
+	const struct ha_port *port = port_of(dev);
+
+	if (!port)
+		return ncclInvalidArgument;
+	*props = (ncclNetProperties_v12_t){
+	    .name = (char *)(uintptr_t)port->nic->name,
+	    .pciPath = port->nic->pci_path[0] ? (char *)(uintptr_t)port->nic->pci_path : NULL,
+	    .guid = port->nic->guid,
+	    .ptrSupport = ha_nic_ptr_support(port->nic),
+	    /* A registration knows its memory, not a connection: see memory/mr.h. */
+	    .regIsGlobal = 1,
+	    .forceFlush = 0,
+	    .speed = port->speed_mbps,
+	    .port = port->port_num,
+	    .latency = LATENCY_UNKNOWN,
+	    .maxComms = port->max_comms,
+	    .maxRecvs = port->config->max_recvs,
+	    .netDeviceType = NCCL_NET_DEVICE_HOST,
+	    .netDeviceVersion = NCCL_NET_DEVICE_INVALID_VERSION,
+	    .vProps = {.ndevs = 1, .devs = {dev}},
+	    .maxP2pBytes = ha_max_message(port),
+	    .maxCollBytes = ha_max_message(port),
+	    .maxMultiRequestSize = 1,
+	    .railId = NCCL_NET_ID_UNDEF,
+	    .planeId = NCCL_NET_ID_UNDEF,
+	};
+	return ncclSuccess;
+}
