@@ -35,6 +35,10 @@ struct check_options {
 	bool quick;	    /* leave out what moves gigabytes */
 	int time_scale;	    /* all limits times this: sanitizers, slow machines */
 	const char *fabric; /* simverbs fabric, or NULL */
+	struct {
+		int host;
+		char sysfs[512];
+	} place[CHECK_RANKS]; /* of each rank on the fabric */
 };
 
 /*
@@ -67,8 +71,9 @@ struct check {
 
 enum rule_kind { RULE_LOCAL, RULE_PAIR };
 
-#define RULE_RAW  0x1 /* the rule loads and inits the plugin itself */
-#define RULE_SLOW 0x2 /* moves gigabytes: left out by --quick */
+#define RULE_RAW    0x1 /* the rule loads and inits the plugin itself */
+#define RULE_SLOW   0x2 /* moves gigabytes: left out by --quick */
+#define RULE_CYCLES 0x4 /* takes as long as --cycles says */
 
 struct rule {
 	const char *name;

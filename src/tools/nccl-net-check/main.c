@@ -3,6 +3,7 @@
  * nccl-net-check: does a network plugin keep NCCL's contract? Loads any plugin, runs every rule
  * of table.c on each API version it exports, prints a line per rule.
  */
+#include "place.h"
 #include "report.h"
 
 #include <argp.h>
@@ -30,6 +31,7 @@ struct arguments {
 	const char *rules[MAX_NAMES];
 	int rule_count;
 	bool list, markdown;
+	struct place_request place;
 };
 
 enum {
@@ -56,6 +58,9 @@ static const struct argp_option options[] = {
     {"cycles", KEY_CYCLES, "N", 0, "connect/transfer/close cycles of rule leaks (default 60)", 0},
     {"dev", KEY_DEV, "N", 0, "the device for rules that need only one (default 0)", 0},
     {"time-scale", KEY_SCALE, "N", 0, "multiply all time limits, for slow machines", 0},
+    {"simverbs", KEY_SIMVERBS, "HxR", 0,
+     "bring up a simverbs fabric of H hosts with R rails for the run", 0},
+    {"fabric", KEY_FABRIC, "NAME", 0, "run on this simverbs fabric, which is up", 0},
     {"markdown", KEY_MARKDOWN, NULL, 0, "print the contract as Markdown and exit", 0},
     {0},
 };
@@ -124,6 +129,18 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		break;
 	case KEY_SCALE:
 		a->opt.time_scale = number(arg, "--time-scale", 1, state);
+		break;
+	case KEY_SIMVERBS: {
+		int end = 0;
+		if (sscanf(arg, "%dx%d%n", &a->place.hosts, &a->place.rails, &end) != 2 ||
+		    arg[end] || a->place.hosts < 1 || a->place.rails < 1)
+			argp_error(state, "--simverbs: '%s' is not HxR, e.g. 2x2", arg);
+		a->place.fabric = NULL;
+		break;
+	}
+	case KEY_FABRIC:
+		a->place = (struct place_request){.fabric = arg};
+		a->opt.fabric = arg;
 		break;
 	case KEY_MARKDOWN:
 		a->markdown = true;
@@ -207,12 +224,15 @@ static size_t run_version(const struct arguments *a, int api, struct check_resul
 	return count;
 }
 
-static int run(const struct arguments *a)
+/* The fabric is in place, if one is asked for. */
+static int run(struct arguments *a)
 {
 	struct identity id = {0};
 	char versions[64];
 	size_t count = 0;
 
+	if (!place_prepare(&a->opt))
+		return EXIT_USAGE;
 	if (!identify(a->opt.plugin, &id)) {
 		fprintf(stderr, "nccl-net-check: '%s' cannot be checked\n", a->opt.plugin);
 		return EXIT_USAGE;
@@ -257,7 +277,11 @@ int main(int argc, char **argv)
 		report_list();
 	else if (a.markdown)
 		report_markdown(stdout);
-	else
+	else if (place_is_right(&a.place))
 		return run(&a);
+	else {
+		int status = place_run(&a.place, argc, argv);
+		return status < 0 ? EXIT_USAGE : status;
+	}
 	return 0;
 }

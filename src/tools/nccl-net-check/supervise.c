@@ -4,6 +4,7 @@
  * into a FAIL that names the call in which it happened. It never loads the plugin itself.
  */
 #include "supervise.h"
+#include "place.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #define DEFAULT_LIMIT_S 20
+#define CYCLE_LIMIT_MS	50 /* a cycle of rule leaks, on average */
 
 struct ranks {
 	pid_t pid[CHECK_RANKS]; /* 0: has ended */
@@ -37,11 +39,8 @@ static _Noreturn void be_rank(const struct rule *rule, struct check *t)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setrlimit(RLIMIT_CORE, &no_core);
-	if (t->opt->fabric) {
-		char host[16];
-		snprintf(host, sizeof(host), "%d", t->rank);
-		setenv("SIMVERBS_HOST", host, 1);
-	}
+	if (t->opt->fabric)
+		place_rank(t->opt, t->rank);
 	if (!(rule->flags & RULE_RAW)) {
 		check_load(t);
 		check_init(t);
@@ -191,6 +190,8 @@ void check_run_rule(const struct rule *rule, int api, const struct check_options
 	struct check t = {.opt = opt, .api = api, .peer_fd = -1};
 	struct ranks ranks = {.count = 0};
 	int limit_s = (rule->limit_s ? rule->limit_s : DEFAULT_LIMIT_S) * opt->time_scale;
+	if (rule->flags & RULE_CYCLES)
+		limit_s += opt->cycles * CYCLE_LIMIT_MS / 1000 * opt->time_scale;
 
 	*result = (struct check_result){.rule = rule, .api = api};
 	t.report = mmap(NULL, sizeof(*t.report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,

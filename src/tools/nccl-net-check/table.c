@@ -356,6 +356,7 @@ const struct rule check_rules[] = {
 		   "memory behind.",
 	.otherwise = "A long-running service that makes communicators runs out of them.",
 	.kind = RULE_PAIR,
+	.flags = RULE_CYCLES,
 	.limit_s = 30,
 	.run = rule_leaks,
     },

@@ -22,7 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tools/nccl-net-perf/clock.h"
+#include "tools/common/clock.h"
 #include "tools/nccl-net-perf/options.h"
 
 #define HELLO_MAGIC 0x4e50424f4f543031ull /* "NPBOOT01" */

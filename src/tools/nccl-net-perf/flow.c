@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/nccl-net-perf/clock.h"
+#include "tools/common/clock.h"
 
 /* ---- plans --------------------------------------------------------------------------------- */
 

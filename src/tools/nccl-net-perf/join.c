@@ -14,11 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/common/clock.h"
+#include "tools/common/fabric.h"
+#include "tools/common/process.h"
 #include "tools/nccl-net-perf/bootstrap.h"
-#include "tools/nccl-net-perf/clock.h"
-#include "tools/nccl-net-perf/fabric.h"
+#include "tools/nccl-net-perf/faults.h"
 #include "tools/nccl-net-perf/launch.h"
-#include "tools/nccl-net-perf/process.h"
 #include "tools/nccl-net-perf/rank.h"
 
 /* What launchers call their things. `local` is the number of ranks on this machine. */
@@ -183,6 +184,7 @@ static bool enter_fabric(const struct np_options *o, int argc, char **argv, char
 	const char *where = getenv("SIMVERBS_FABRIC");
 	const char **args = calloc((size_t)argc + 8, sizeof(*args));
 	char host[16], self[4096];
+	struct np_fabric_options wanted = np_fabric_options_of(o);
 	struct np_fabric f;
 	int n = 0;
 
@@ -190,7 +192,7 @@ static bool enter_fabric(const struct np_options *o, int argc, char **argv, char
 		free(args);
 		return true;
 	}
-	if (np_fabric_open(&f, o, err, err_len) && np_own_path(self, sizeof(self))) {
+	if (np_fabric_open(&f, &wanted, err, err_len) && np_own_path(self, sizeof(self))) {
 		snprintf(host, sizeof(host), "%d", o->rank % f.hosts);
 		args[n++] = f.tool;
 		args[n++] = "run";

@@ -18,10 +18,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/common/clock.h"
+#include "tools/common/fabric.h"
+#include "tools/common/process.h"
 #include "tools/nccl-net-perf/bootstrap.h"
-#include "tools/nccl-net-perf/clock.h"
-#include "tools/nccl-net-perf/fabric.h"
-#include "tools/nccl-net-perf/process.h"
+#include "tools/nccl-net-perf/faults.h"
 
 /*
  * How long the others have after the first failure: to name what they are stuck in, or, when data
@@ -181,6 +182,7 @@ static bool run_ranks(struct launcher *l, const sigset_t *signals, int argc, cha
 enum np_exit np_launch(const struct np_options *o, int argc, char **argv)
 {
 	struct launcher l = {.o = o};
+	struct np_fabric_options wanted = np_fabric_options_of(o);
 	char err[600];
 	sigset_t signals;
 
@@ -193,13 +195,13 @@ enum np_exit np_launch(const struct np_options *o, int argc, char **argv)
 	l.pids = calloc((size_t)o->nranks, sizeof(*l.pids));
 	if (!l.pids)
 		return NP_EXIT_ERROR;
-	if (!np_fabric_open(&l.fabric, o, err, sizeof(err))) {
+	if (!np_fabric_open(&l.fabric, &wanted, err, sizeof(err))) {
 		fprintf(stderr, "nccl-net-perf: %s\n", err);
 		l.status = NP_EXIT_USAGE;
 	} else if (!run_ranks(&l, &signals, argc, argv)) {
 		l.status = NP_EXIT_ERROR;
 	}
-	if (l.status == NP_EXIT_OK && o->nfaults && !np_fabric_report_faults(&l.fabric, o))
+	if (l.status == NP_EXIT_OK && o->nfaults && !np_report_faults(&l.fabric, o))
 		l.status = NP_EXIT_WRONG;
 	np_fabric_close(&l.fabric);
 	free(l.pids);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/nccl-net-perf/clock.h"
+#include "tools/common/clock.h"
 #include "tools/nccl-net-perf/flow.h"
 
 /* ---- iterations -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/nccl-net-perf/clock.h"
+#include "tools/common/clock.h"
 #include "tools/nccl-net-perf/flow.h"
 
 double np_bus_factor(enum np_op op, int nranks)

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tools/nccl-net-perf/clock.h"
+#include "tools/common/clock.h"
 #include "tools/nccl-net-perf/options.h"
 
 /* ---- workers ----------------------------------------------------------------------------- */

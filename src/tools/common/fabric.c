@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bringing a simverbs fabric up and down, and asking it how it is. */
-#include "tools/nccl-net-perf/fabric.h"
+#include "tools/common/fabric.h"
 
-#include <jansson.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/nccl-net-perf/process.h"
+#include "tools/common/process.h"
 
 #define TOOL_TIMEOUT_S 60
 
@@ -38,7 +37,7 @@ static char *tool(const struct np_fabric *f, const char *verb, const char *const
 	return np_run_tool(argv, TOOL_TIMEOUT_S, err, err_len);
 }
 
-static json_t *status_of(const struct np_fabric *f, char *err, size_t err_len)
+json_t *np_fabric_status(const struct np_fabric *f, char *err, size_t err_len)
 {
 	const char *const json[] = {"--json", NULL};
 	char *text = tool(f, "status", json, err, err_len);
@@ -57,7 +56,7 @@ static json_t *status_of(const struct np_fabric *f, char *err, size_t err_len)
 
 static bool count_hosts(struct np_fabric *f, char *err, size_t err_len)
 {
-	json_t *status = status_of(f, err, err_len), *hosts;
+	json_t *status = np_fabric_status(f, err, err_len), *hosts;
 
 	if (!status)
 		return false;
@@ -70,13 +69,14 @@ static bool count_hosts(struct np_fabric *f, char *err, size_t err_len)
 	return f->hosts >= 1;
 }
 
-static bool bring_up(struct np_fabric *f, const struct np_options *o, char *err, size_t err_len)
+static bool bring_up(struct np_fabric *f, const struct np_fabric_options *o, char *err,
+		     size_t err_len)
 {
 	char hosts[16], rails[16];
 	const char *const size[] = {"--hosts", hosts, "--rails", rails, NULL};
 	char *text;
 
-	snprintf(f->name, sizeof(f->name), "perf-%d", (int)getpid());
+	snprintf(f->name, sizeof(f->name), "%s-%d", o->prefix, (int)getpid());
 	snprintf(hosts, sizeof(hosts), "%d", o->hosts);
 	snprintf(rails, sizeof(rails), "%d", o->rails);
 	f->hosts = o->hosts;
@@ -102,16 +102,17 @@ static bool bring_up(struct np_fabric *f, const struct np_options *o, char *err,
 	return true;
 }
 
-bool np_fabric_open(struct np_fabric *f, const struct np_options *o, char *err, size_t err_len)
+bool np_fabric_open(struct np_fabric *f, const struct np_fabric_options *o, char *err,
+		    size_t err_len)
 {
 	memset(f, 0, sizeof(*f));
 	find_tool(f);
-	if (o->fabric) {
-		if (strlen(o->fabric) >= sizeof(f->name)) {
-			snprintf(err, err_len, "'%s' is too long for a fabric's name", o->fabric);
+	if (o->existing) {
+		if (strlen(o->existing) >= sizeof(f->name)) {
+			snprintf(err, err_len, "'%s' is too long for a fabric's name", o->existing);
 			return false;
 		}
-		snprintf(f->name, sizeof(f->name), "%s", o->fabric);
+		snprintf(f->name, sizeof(f->name), "%s", o->existing);
 		return count_hosts(f, err, err_len);
 	}
 	return !o->hosts || bring_up(f, o, err, err_len);
@@ -127,56 +128,6 @@ void np_fabric_close(struct np_fabric *f)
 	f->ours = false;
 	text = tool(f, "down", NULL, err, sizeof(err));
 	if (!text)
-		fprintf(stderr, "nccl-net-perf: fabric %s may still be up: %s\n", f->name, err);
+		fprintf(stderr, "fabric %s may still be up: %s\n", f->name, err);
 	free(text);
-}
-
-/* ---- faults ------------------------------------------------------------------------------- */
-
-static bool print_rule(const json_t *rule)
-{
-	const char *text = json_string_value(json_object_get(rule, "rule"));
-	json_int_t matched = json_integer_value(json_object_get(rule, "matched"));
-	json_int_t fired = json_integer_value(json_object_get(rule, "fired"));
-
-	printf("# fault '%s': matched %lld, fired %lld\n", text ? text : "?", (long long)matched,
-	       (long long)fired);
-	if (fired == 0)
-		fprintf(stderr,
-			"nccl-net-perf: fault rule '%s' never fired: the run proves nothing about "
-			"it\n",
-			text ? text : "?");
-	return fired > 0;
-}
-
-/* Adds the rules' counts to the report that rank 0 has written. */
-static void add_to_report(const char *path, json_t *faults)
-{
-	json_t *report = json_load_file(path, 0, NULL);
-
-	if (!report || json_object_set(report, "faults", faults) != 0 ||
-	    json_dump_file(report, path, JSON_INDENT(1)) != 0)
-		fprintf(stderr, "nccl-net-perf: cannot add the faults to %s\n", path);
-	json_decref(report);
-}
-
-bool np_fabric_report_faults(const struct np_fabric *f, const struct np_options *o)
-{
-	char err[300] = "";
-	json_t *status = status_of(f, err, sizeof(err)), *faults, *rule;
-	bool all_fired = true;
-	size_t i;
-
-	faults = json_object_get(status, "faults");
-	if (json_array_size(faults) < (size_t)o->nfaults) {
-		fprintf(stderr, "nccl-net-perf: cannot read how often the fault rules fired: %s\n",
-			status ? "the fabric does not list them all" : err);
-		json_decref(status);
-		return false;
-	}
-	json_array_foreach(faults, i, rule) all_fired = print_rule(rule) && all_fired;
-	if (o->json)
-		add_to_report(o->json, faults);
-	json_decref(status);
-	return all_fired;
 }

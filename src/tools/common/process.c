@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Child processes. */
-#include "tools/nccl-net-perf/process.h"
+#include "tools/common/process.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tools/nccl-net-perf/clock.h"
+#include "tools/common/clock.h"
 
 bool np_own_path(char *path, size_t len)
 {
