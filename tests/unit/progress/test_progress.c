@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The progress thread: it serves descriptors and pollers, sleeps when idle, and stops cleanly. */
+#include "../cmocka_all.h"
+
+#include "base/clock.h"
+#include "progress/progress.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+struct counting_poller {
+	struct ha_poller poller;
+	atomic_int visits;
+	atomic_int answer;
+};
+
+static enum ha_poll_result count_visit(struct ha_poller *poller)
+{
+	struct counting_poller *p = ha_container_of(poller, struct counting_poller, poller);
+
+	atomic_fetch_add(&p->visits, 1);
+	return (enum ha_poll_result)atomic_load(&p->answer);
+}
+
+struct counting_watch {
+	struct ha_watch watch;
+	atomic_int calls;
+};
+
+static void count_ready(struct ha_watch *watch, uint32_t events)
+{
+	struct counting_watch *w = ha_container_of(watch, struct counting_watch, watch);
+	uint64_t value;
+
+	(void)events;
+	if (read(watch->fd, &value, sizeof(value)) == sizeof(value))
+		atomic_fetch_add(&w->calls, 1);
+}
+
+static struct ha_progress *start(bool thread)
+{
+	const struct ha_progress_options options = {.thread = thread, .idle_spin_threshold = 100};
+	struct ha_progress *progress;
+
+	assert_int_equal(ha_progress_start(&options, &progress), HA_OK);
+	return progress;
+}
+
+static void nap_ms(long ms)
+{
+	nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+static bool eventually(atomic_int *value, int at_least)
+{
+	for (int i = 0; i < 2000 && atomic_load(value) < at_least; i++)
+		nap_ms(1);
+	return atomic_load(value) >= at_least;
+}
+
+static void a_round_serves_descriptors_and_pollers(void **state)
+{
+	struct ha_progress *progress = start(false);
+	struct counting_watch w = {.watch = {.fd = eventfd(0, EFD_NONBLOCK), .ready = count_ready}};
+	struct counting_poller p = {.poller = {.visit = count_visit}, .answer = HA_POLL_WORKED};
+	uint64_t one = 1;
+	int fd = w.watch.fd;
+
+	(void)state;
+	ha_list_init(&p.poller.link);
+	assert_int_equal(ha_progress_watch(progress, &w.watch), HA_OK);
+	ha_progress_add(progress, &p.poller);
+	assert_int_equal(ha_progress_round(progress), 1); /* the poller's work */
+	assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
+	assert_int_equal(ha_progress_round(progress), 2);
+	assert_int_equal(w.calls, 1);
+	assert_int_equal(p.visits, 2);
+	ha_progress_remove(progress, &p.poller);
+	ha_progress_unwatch(progress, &w.watch);
+	assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
+	assert_int_equal(ha_progress_round(progress), 0);
+	close(fd);
+	ha_progress_stop(progress);
+}
+
+static void the_thread_wakes_for_a_descriptor(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct counting_watch w = {.watch = {.fd = eventfd(0, EFD_NONBLOCK), .ready = count_ready}};
+	uint64_t one = 1;
+	int fd = w.watch.fd;
+
+	(void)state;
+	assert_int_equal(ha_progress_watch(progress, &w.watch), HA_OK);
+	for (int i = 1; i <= 20; i++) {
+		assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
+		assert_true(eventually(&w.calls, i));
+	}
+	ha_progress_unwatch(progress, &w.watch);
+	close(fd);
+	ha_progress_stop(progress);
+}
+
+static void without_pollers_the_thread_does_not_wake(void **state)
+{
+	struct ha_progress *progress = start(true);
+	uint64_t before;
+
+	(void)state;
+	nap_ms(50);
+	before = ha_progress_wakeups(progress);
+	nap_ms(300);
+	assert_int_equal(ha_progress_wakeups(progress), before);
+	ha_progress_stop(progress);
+}
+
+static double thread_cpu_share(enum ha_poll_result answer, long ms)
+{
+	struct ha_progress *progress = start(true);
+	struct counting_poller p = {.poller = {.visit = count_visit}, .answer = answer};
+	struct timespec before, after;
+
+	ha_list_init(&p.poller.link);
+	ha_progress_add(progress, &p.poller);
+	nap_ms(50);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+	nap_ms(ms);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+	assert_true(atomic_load(&p.visits) > 0);
+	ha_progress_remove(progress, &p.poller);
+	ha_progress_stop(progress);
+	return ((double)(after.tv_sec - before.tv_sec) * 1e3 +
+		(double)(after.tv_nsec - before.tv_nsec) / 1e6) /
+	       (double)ms;
+}
+
+/* The promise is below one percent; ten leaves room for sanitizers and a loaded machine. */
+static void idle_connections_cost_almost_no_cpu(void **state)
+{
+	double idle = thread_cpu_share(HA_POLL_IDLE, 400);
+	double watched = thread_cpu_share(HA_POLL_WATCHED, 400);
+	double empty = thread_cpu_share(HA_POLL_EMPTY, 400);
+
+	(void)state;
+	print_message("CPU share: idle %.2f %%, application polls %.2f %%, nobody polls %.2f %%\n",
+		      idle * 100, watched * 100, empty * 100);
+	assert_true(idle < 0.10);
+	assert_true(watched < 0.10);
+	assert_true(empty < 0.10);
+}
+
+static void pollers_come_and_go_while_it_runs(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct counting_poller keep = {.poller = {.visit = count_visit}, .answer = HA_POLL_WORKED};
+
+	(void)state;
+	ha_list_init(&keep.poller.link);
+	ha_progress_add(progress, &keep.poller);
+	for (int i = 0; i < 300; i++) {
+		struct counting_poller *p = calloc(1, sizeof(*p));
+
+		p->poller.visit = count_visit;
+		p->answer = HA_POLL_EMPTY;
+		ha_list_init(&p->poller.link);
+		ha_progress_add(progress, &p->poller);
+		ha_progress_remove(progress, &p->poller);
+		free(p); /* a visit after this is what the sanitizers look for */
+	}
+	ha_progress_remove(progress, &keep.poller);
+	ha_progress_stop(progress);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_round_serves_descriptors_and_pollers),
+	    cmocka_unit_test(the_thread_wakes_for_a_descriptor),
+	    cmocka_unit_test(without_pollers_the_thread_does_not_wake),
+	    cmocka_unit_test(idle_connections_cost_almost_no_cpu),
+	    cmocka_unit_test(pollers_come_and_go_while_it_runs),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
