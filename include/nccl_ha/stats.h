@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Statistics of a process that uses the plugin: the layout of the shared-memory file that the
+ * plugin writes and that `nccl-ha` (or any other program of the same user) reads.
+ *
+ * The file is /dev/shm/nccl-ha.UID.PID, mode 0600; where another process has that name already (two
+ * containers that share /dev/shm may have equal PIDs) a suffix .1 … .9 follows. The writer holds
+ * flock(LOCK_EX) on it for as long as it lives, so a file that can be locked belongs to a dead
+ * process, and the next process of that user that starts removes it.
+ *
+ * A header, then three tables of records: one job record, ports, connections. Take offsets, sizes
+ * and counts from the header, not from these structs: a later version may append fields to a
+ * record, and then raises NCCL_HA_STATS_VERSION only if a field changed its meaning or place.
+ *
+ * Each record starts with a sequence number, odd while a write is in progress. To read a record:
+ * read the number, the record, the number again, and try once more if it was odd or has changed;
+ * give up after some tries, since a writer may have died half way. (struct fields are not atomic;
+ * read them as 64-bit words with acquire order, or use ha_stats_read_*.)
+ */
+#ifndef NCCL_HA_STATS_H
+#define NCCL_HA_STATS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NCCL_HA_STATS_DIR     "/dev/shm"
+#define NCCL_HA_STATS_PREFIX  "nccl-ha."	  /* then UID.PID */
+#define NCCL_HA_STATS_MAGIC   0x5453414843434eull /* "NCCHAST" */
+#define NCCL_HA_STATS_VERSION 1
+
+struct nccl_ha_stats_table {
+	uint64_t offset; /* of the first record, from the start of the file */
+	uint32_t record_size;
+	uint32_t count;
+};
+
+struct nccl_ha_stats_header {
+	uint64_t magic; /* written last: who sees it sees the rest */
+	uint32_t version;
+	uint32_t header_size;
+	uint64_t file_size;
+	struct nccl_ha_stats_table job, ports, conns;
+};
+
+/* ---- the job: one record -------------------------------------------------------------------- */
+
+/* Counters as X(name, help), so that tools print each with its meaning. All are totals since the
+ * process started, unless the text says "now". */
+#define NCCL_HA_JOB_COUNTERS(X)                                                                    \
+	X(connections_open, "Connections open now")                                                \
+	X(connections, "Connections opened")                                                       \
+	X(connections_failed, "Connections that ended with an error")                              \
+	X(records_missed, "Ports and connections without a record here, for want of room")
+
+#define NCCL_HA_STATS_COUNTER(name, help) uint64_t name;
+
+struct nccl_ha_job_stats {
+	uint64_t started_ns; /* CLOCK_REALTIME when the plugin started */
+	uint32_t pid;	     /* in the process's own PID namespace */
+	uint32_t uid;
+	int32_t rank; /* as the launcher's environment says; -1 unknown */
+	uint32_t reserved;
+	char job_id[64]; /* as the launcher's environment says; empty unknown */
+	char host[64];
+	char program[64];
+	char plugin_version[32];
+	NCCL_HA_JOB_COUNTERS(NCCL_HA_STATS_COUNTER)
+};
+
+/* ---- ports ---------------------------------------------------------------------------------- */
+
+#define NCCL_HA_PORT_COUNTERS(X)                                                                   \
+	X(connections_open, "Connections over this port now")                                      \
+	X(port_errors, "Times the port went down")                                                 \
+	X(port_recoveries, "Times the port came back")                                             \
+	X(address_changes, "Changes of LID or GID")                                                \
+	X(device_errors, "Fatal errors of the device")
+
+struct nccl_ha_port_stats {
+	uint32_t in_use;
+	int32_t device; /* NCCL's device number */
+	char nic[64];
+	uint32_t port_num;
+	uint32_t link_layer; /* 1 InfiniBand, 2 Ethernet */
+	uint32_t state;	     /* as enum ibv_port_state: 1 down, 4 active */
+	uint32_t device_fatal;
+	uint32_t speed_mbps;
+	int32_t gid_index;
+	uint32_t lid;
+	int32_t numa_node;
+	uint64_t guid;
+	uint8_t gid[16];
+	char pci_path[256]; /* its end, where it is longer */
+	NCCL_HA_PORT_COUNTERS(NCCL_HA_STATS_COUNTER)
+};
+
+/* ---- connections ---------------------------------------------------------------------------- */
+
+enum nccl_ha_conn_state {
+	NCCL_HA_CONN_CONNECTING = 1,
+	NCCL_HA_CONN_ACTIVE = 2,
+	NCCL_HA_CONN_ERROR = 3, /* the error is latched */
+	NCCL_HA_CONN_CLOSING = 4,
+};
+
+enum nccl_ha_conn_direction { NCCL_HA_CONN_SEND = 1, NCCL_HA_CONN_RECV = 2 };
+
+#define NCCL_HA_CONN_COUNTERS(X)                                                                   \
+	X(messages, "Messages completed")                                                          \
+	X(bytes, "Payload bytes of completed messages")                                            \
+	X(requests, "Requests started: sends, receives (a group is one), flushes")                 \
+	X(flushes, "Flushes completed")                                                            \
+	X(not_ready, "Calls answered with \"not now\": no receive posted yet, or no room")         \
+	X(work_requests, "Work requests posted to the hardware")                                   \
+	X(completions, "Completions taken from the hardware")                                      \
+	X(thread_completions, "Of these, taken by the progress thread")                            \
+	X(stale_completions, "Completions of an earlier incarnation, dropped")
+
+#define NCCL_HA_LATENCY_BUCKETS 64
+
+struct nccl_ha_conn_stats {
+	uint32_t in_use;
+	uint32_t state;	    /* enum nccl_ha_conn_state */
+	uint32_t direction; /* enum nccl_ha_conn_direction */
+	int32_t device;	    /* NCCL's device number: the active path's local port */
+	uint64_t id;	    /* the same at both ends */
+	uint64_t opened_ns; /* CLOCK_REALTIME */
+	uint32_t qps;
+	int32_t error; /* latched result code, 0 none */
+	char peer[80]; /* socket address */
+	NCCL_HA_CONN_COUNTERS(NCCL_HA_STATS_COUNTER)
+	/*
+	 * Time from a request's start to its completion: bucket 0 counts zeros, bucket i the times
+	 * of 2^(i-1) to 2^i - 1 ns. All zero where latency is not measured.
+	 */
+	uint64_t latency_count[NCCL_HA_LATENCY_BUCKETS];
+	uint64_t latency_sum_ns;
+	uint64_t latency_max_ns;
+};
+
+/* As they lie in the file. */
+struct nccl_ha_job_record {
+	uint64_t seq;
+	struct nccl_ha_job_stats stats;
+};
+
+struct nccl_ha_port_record {
+	uint64_t seq;
+	struct nccl_ha_port_stats stats;
+};
+
+struct nccl_ha_conn_record {
+	uint64_t seq;
+	struct nccl_ha_conn_stats stats;
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading the statistics of a process: what tools use. The file is taken as untrusted: it may be of
+ * another version, cut off, or that of a process that died in the middle of a write.
+ */
+#ifndef HA_BASE_STATS_READER_H
+#define HA_BASE_STATS_READER_H
+
+#include "nccl_ha/stats.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ha_stats_reader {
+	void *mapped; /* read-only */
+	size_t size;
+	struct nccl_ha_stats_header header; /* checked */
+};
+
+/* Maps a file. Returns 0, an errno value, or EPROTO for a file of another kind or version. */
+int ha_stats_reader_open(struct ha_stats_reader *reader, const char *path);
+void ha_stats_reader_close(struct ha_stats_reader *reader);
+
+/* False when there is no consistent copy to be had, or the slot is not in use. */
+bool ha_stats_read_job(const struct ha_stats_reader *reader, struct nccl_ha_job_stats *job);
+bool ha_stats_read_port(const struct ha_stats_reader *reader, unsigned int slot,
+			struct nccl_ha_port_stats *port);
+bool ha_stats_read_conn(const struct ha_stats_reader *reader, unsigned int slot,
+			struct nccl_ha_conn_stats *conn);
+
+#endif

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Statistics in shared memory: what is written is what another process reads, whatever dies or
+ * is broken meanwhile, and nothing is left behind.
+ */
+#include "../captured_log.h"
+#include "../cmocka_all.h"
+
+#include "base/stats.h"
+#include "base/stats_file.h"
+#include "base/stats_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const struct ha_config on = {.stats = true}, off = {.stats = false};
+
+/* In place of /dev/shm: other processes of this user may be starting and clearing it. */
+static char own_dir[] = "/tmp/nccl-ha-unit-XXXXXX";
+
+static int make_own_dir(void **state)
+{
+	(void)state;
+	ha_stats_dir = mkdtemp(own_dir);
+	return ha_stats_dir ? 0 : -1;
+}
+
+static int remove_own_dir(void **state)
+{
+	(void)state;
+	ha_stats_files_remove_stale();
+	return rmdir(own_dir); /* fails when a test left something else */
+}
+
+static bool exists(const char *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+static void the_file_is_private_and_goes_with_its_last_user(void **state)
+{
+	struct ha_stats *a = ha_stats_open(&on), *b = ha_stats_open(&on);
+	char path[HA_STATS_PATH_MAX], expected[HA_STATS_PATH_MAX];
+	struct stat st;
+
+	(void)state;
+	assert_non_null(a);
+	assert_ptr_equal(a, b);
+	strcpy(path, ha_stats_path(a));
+	snprintf(expected, sizeof expected, "%s/nccl-ha.%u.%d", own_dir, getuid(), getpid());
+	assert_int_equal(strncmp(path, expected, strlen(expected)), 0);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	ha_stats_close(a);
+	assert_true(exists(path));
+	ha_stats_close(b);
+	assert_false(exists(path));
+}
+
+static void without_a_place_to_write_there_is_one_line_and_no_statistics(void **state)
+{
+	(void)state;
+	capture_log();
+	ha_stats_dir = "/nonexistent";
+	assert_null(ha_stats_open(&on));
+	ha_stats_dir = own_dir;
+	assert_int_equal(captured_warnings, 0);
+	assert_true(logged("no statistics in shared memory: /nonexistent: No such file"));
+}
+
+static void turned_off_there_is_nothing_and_every_call_is_harmless(void **state)
+{
+	struct nccl_ha_conn_stats conn = {0};
+	struct nccl_ha_port_stats port = {0};
+	struct ha_stats *stats = ha_stats_open(&off);
+
+	(void)state;
+	assert_null(stats);
+	assert_int_equal(ha_stats_conn_add(stats), -1);
+	assert_int_equal(ha_stats_port_add(stats), -1);
+	ha_stats_conn_write(stats, -1, &conn);
+	ha_stats_port_write(stats, -1, &port);
+	ha_stats_conn_remove(stats, -1);
+	ha_stats_port_remove(stats, -1);
+	ha_stats_conn_failed(stats);
+	ha_stats_close(stats);
+	assert_string_equal(ha_stats_path(stats), "");
+}
+
+static void what_is_written_is_read(void **state)
+{
+	struct nccl_ha_port_stats port = {.in_use = 1, .speed_mbps = 400000, .nic = "mlx5_0"};
+	struct nccl_ha_conn_stats conn = {.in_use = 1, .messages = 7, .bytes = 1ull << 40}, got;
+	struct nccl_ha_port_stats got_port;
+	struct nccl_ha_job_stats job;
+	struct ha_stats_reader reader;
+	struct ha_stats *stats;
+	int conn_slot, port_slot;
+
+	(void)state;
+	setenv("RANK", "12", 1);
+	setenv("SLURM_JOB_ID", "4711", 1);
+	stats = ha_stats_open(&on);
+	port_slot = ha_stats_port_add(stats);
+	conn_slot = ha_stats_conn_add(stats);
+	ha_stats_port_write(stats, port_slot, &port);
+	ha_stats_conn_write(stats, conn_slot, &conn);
+	ha_stats_conn_failed(stats);
+
+	assert_int_equal(ha_stats_reader_open(&reader, ha_stats_path(stats)), 0);
+	assert_true(ha_stats_read_job(&reader, &job));
+	assert_int_equal(job.pid, getpid());
+	assert_int_equal(job.rank, 12);
+	assert_string_equal(job.job_id, "4711");
+	assert_string_equal(job.plugin_version, HA_VERSION);
+	assert_string_equal(job.program, "unit_stats");
+	assert_int_equal(job.connections_open, 1);
+	assert_int_equal(job.connections_failed, 1);
+	assert_true(ha_stats_read_port(&reader, (unsigned int)port_slot, &got_port));
+	assert_memory_equal(&got_port, &port, sizeof port);
+	assert_true(ha_stats_read_conn(&reader, (unsigned int)conn_slot, &got));
+	assert_memory_equal(&got, &conn, sizeof conn);
+	assert_false(ha_stats_read_conn(&reader, (unsigned int)conn_slot + 1, &got));
+	assert_false(ha_stats_read_conn(&reader, 1u << 31, &got));
+
+	ha_stats_conn_remove(stats, conn_slot);
+	assert_false(ha_stats_read_conn(&reader, (unsigned int)conn_slot, &got));
+	assert_true(ha_stats_read_job(&reader, &job));
+	assert_int_equal(job.connections_open, 0);
+	assert_int_equal(job.connections, 1);
+	ha_stats_reader_close(&reader);
+	ha_stats_port_remove(stats, port_slot);
+	ha_stats_close(stats);
+	unsetenv("RANK");
+	unsetenv("SLURM_JOB_ID");
+}
+
+static void slots_are_reused_and_a_shortage_is_counted(void **state)
+{
+	struct ha_stats *stats = ha_stats_open(&on);
+	struct nccl_ha_job_stats job;
+	struct ha_stats_reader reader;
+	int n = 0, slots[5000];
+
+	(void)state;
+	while (n < 5000 && (slots[n] = ha_stats_conn_add(stats)) >= 0)
+		n++;
+	assert_int_equal(n, 1024);
+	assert_int_equal(ha_stats_conn_add(stats), -1);
+	ha_stats_conn_remove(stats, slots[77]);
+	assert_int_equal(ha_stats_conn_add(stats), slots[77]);
+	assert_int_equal(ha_stats_reader_open(&reader, ha_stats_path(stats)), 0);
+	assert_true(ha_stats_read_job(&reader, &job));
+	assert_int_equal(job.records_missed, 2);
+	assert_int_equal(job.connections_open, 1024);
+	ha_stats_reader_close(&reader);
+	ha_stats_close(stats);
+}
+
+/* ---- other processes ------------------------------------------------------------------------ */
+
+/* A child that opens statistics, reports its path and then waits for a signal or exits. */
+static pid_t child_with_stats(char path[HA_STATS_PATH_MAX], bool waits)
+{
+	int pipe_fds[2];
+	pid_t pid;
+
+	assert_int_equal(pipe(pipe_fds), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct ha_stats *stats = ha_stats_open(&on);
+		char own[HA_STATS_PATH_MAX] = "";
+
+		snprintf(own, sizeof own, "%s", ha_stats_path(stats));
+		alarm(30); /* should the parent fail before it ends us */
+		if (write(pipe_fds[1], own, sizeof own) != sizeof own)
+			_exit(1);
+		if (waits)
+			pause();
+		_exit(0); /* without closing, and without exit handlers: a crash */
+	}
+	close(pipe_fds[1]);
+	assert_int_equal(read(pipe_fds[0], path, HA_STATS_PATH_MAX), HA_STATS_PATH_MAX);
+	close(pipe_fds[0]);
+	return pid;
+}
+
+static void files_of_dead_processes_are_removed_at_the_next_start(void **state)
+{
+	char dead[HA_STATS_PATH_MAX], alive[HA_STATS_PATH_MAX];
+	pid_t dead_pid = child_with_stats(dead, false), alive_pid;
+	struct ha_stats *stats;
+
+	(void)state;
+	waitpid(dead_pid, NULL, 0);
+	assert_true(exists(dead));
+	alive_pid = child_with_stats(alive, true);
+	assert_false(exists(dead)); /* the child's start removed it */
+	stats = ha_stats_open(&on);
+	assert_true(exists(alive));
+	kill(alive_pid, SIGKILL);
+	waitpid(alive_pid, NULL, 0);
+	assert_true(exists(alive));
+	ha_stats_close(stats);
+	stats = ha_stats_open(&on);
+	assert_false(exists(alive));
+	ha_stats_close(stats);
+}
+
+static void a_forked_child_has_a_file_of_its_own(void **state)
+{
+	struct ha_stats *stats = ha_stats_open(&on);
+	char childs[HA_STATS_PATH_MAX];
+	pid_t pid = child_with_stats(childs, false);
+
+	(void)state;
+	waitpid(pid, NULL, 0);
+	assert_string_not_equal(childs, ha_stats_path(stats));
+	assert_true(exists(ha_stats_path(stats)));
+	ha_stats_close(stats);
+	assert_int_equal(ha_stats_files_remove_stale(), 1);
+	assert_false(exists(childs));
+}
+
+static void a_normal_exit_leaves_no_file(void **state)
+{
+	int pipe_fds[2];
+	char path[HA_STATS_PATH_MAX];
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(pipe(pipe_fds), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct ha_stats *stats = ha_stats_open(&on);
+		char own[HA_STATS_PATH_MAX] = "";
+
+		snprintf(own, sizeof own, "%s", ha_stats_path(stats));
+		if (write(pipe_fds[1], own, sizeof own) != sizeof own)
+			_exit(1);
+		exit(0);
+	}
+	assert_int_equal(read(pipe_fds[0], path, sizeof path), sizeof path);
+	waitpid(pid, NULL, 0);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	assert_int_equal(path[0], '/');
+	assert_false(exists(path));
+}
+
+static char visited[8192];
+
+static void note(void *arg, const char *path, bool live)
+{
+	(void)arg;
+	snprintf(visited + strlen(visited), sizeof visited - strlen(visited), "%s=%d\n", path,
+		 live);
+}
+
+static void listing_tells_the_living_from_the_dead(void **state)
+{
+	char alive[HA_STATS_PATH_MAX], dead[HA_STATS_PATH_MAX], line[HA_STATS_PATH_MAX + 8];
+	pid_t alive_pid = child_with_stats(alive, true), dead_pid = child_with_stats(dead, false);
+
+	(void)state;
+	waitpid(dead_pid, NULL, 0);
+	visited[0] = '\0';
+	ha_stats_files_visit(note, NULL);
+	snprintf(line, sizeof line, "%s=1\n", alive);
+	assert_non_null(strstr(visited, line));
+	snprintf(line, sizeof line, "%s=0\n", dead);
+	assert_non_null(strstr(visited, line));
+	kill(alive_pid, SIGKILL);
+	waitpid(alive_pid, NULL, 0);
+	assert_int_equal(ha_stats_files_remove_stale(), 2);
+	assert_false(exists(alive));
+	assert_false(exists(dead));
+}
+
+/* A name that is taken by a living process is left to it: PIDs are equal in two containers. */
+static void a_taken_name_is_left_alone(void **state)
+{
+	char taken[HA_STATS_PATH_MAX], expected[HA_STATS_PATH_MAX + 2];
+	int ready[2];
+	struct ha_stats *stats;
+	pid_t holder;
+	char byte;
+
+	(void)state;
+	snprintf(taken, sizeof taken, "%s/nccl-ha.%u.%d", own_dir, getuid(), getpid());
+	assert_int_equal(pipe(ready), 0);
+	holder = fork();
+	if (holder == 0) {
+		int fd = open(taken, O_RDWR | O_CREAT | O_EXCL, 0600);
+
+		alarm(30);
+		if (fd < 0 || flock(fd, LOCK_EX) != 0 || write(ready[1], "x", 1) != 1)
+			_exit(1);
+		pause();
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	stats = ha_stats_open(&on);
+	assert_non_null(stats);
+	snprintf(expected, sizeof expected, "%s.1", taken);
+	assert_string_equal(ha_stats_path(stats), expected);
+	assert_true(exists(taken));
+	ha_stats_close(stats);
+	kill(holder, SIGKILL);
+	waitpid(holder, NULL, 0);
+	assert_int_equal(ha_stats_files_remove_stale(), 1);
+	assert_false(exists(taken));
+	close(ready[0]);
+	close(ready[1]);
+}
+
+/* ---- broken files --------------------------------------------------------------------------- */
+
+static void links_and_strangers_are_not_followed_or_removed(void **state)
+{
+	char link_path[128], target[64];
+	int fd;
+
+	(void)state;
+	snprintf(target, sizeof target, "/tmp/nccl-ha-unit-stats.%d", getpid());
+	snprintf(link_path, sizeof link_path, "%s/nccl-ha.%u.999999999", own_dir, getuid());
+	fd = open(target, O_CREAT | O_WRONLY, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(symlink(target, link_path), 0);
+	ha_stats_files_remove_stale();
+	assert_true(exists(target));
+	unlink(link_path);
+	unlink(target);
+}
+
+static void damaged_files_are_refused(void **state)
+{
+	struct ha_stats *stats = ha_stats_open(&on);
+	struct nccl_ha_stats_header good, bad;
+	struct ha_stats_reader reader;
+	char path[] = "/tmp/nccl-ha-unit-XXXXXX";
+	int fd = mkstemp(path);
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(ha_stats_reader_open(&reader, ha_stats_path(stats)), 0);
+	good = reader.header;
+	ha_stats_reader_close(&reader);
+
+#define REFUSED(change, length)                                                                    \
+	do {                                                                                       \
+		bad = good;                                                                        \
+		change;                                                                            \
+		assert_int_equal(ftruncate(fd, 0), 0);                                             \
+		assert_int_equal(pwrite(fd, &bad, sizeof bad, 0), sizeof bad);                     \
+		assert_int_equal(ftruncate(fd, (off_t)(length)), 0);                               \
+		assert_int_equal(ha_stats_reader_open(&reader, path), EPROTO);                     \
+		assert_null(reader.mapped);                                                        \
+	} while (0)
+
+	REFUSED((void)0, 0);
+	REFUSED((void)0, sizeof good - 1);
+	REFUSED((void)0, good.file_size - 1);
+	REFUSED(bad.magic++, good.file_size);
+	REFUSED(bad.version++, good.file_size);
+	REFUSED(bad.header_size = 8, good.file_size);
+	REFUSED(bad.conns.count = UINT32_MAX, good.file_size);
+	REFUSED(bad.conns.offset = UINT64_MAX - 7, good.file_size);
+	REFUSED(bad.conns.offset += 4, good.file_size);
+	REFUSED(bad.ports.record_size = 16, good.file_size);
+	REFUSED(bad.ports.record_size = UINT32_MAX - 7, good.file_size);
+	REFUSED(bad.job.count = 0, good.file_size);
+	assert_int_equal(ha_stats_reader_open(&reader, "/dev/shm"), EPROTO);
+	assert_int_equal(ha_stats_reader_open(&reader, "/nonexistent"), ENOENT);
+	close(fd);
+	unlink(path);
+	ha_stats_close(stats);
+}
+
+static void a_write_that_never_ended_is_not_taken_for_a_record(void **state)
+{
+	struct ha_stats *stats = ha_stats_open(&on);
+	struct nccl_ha_conn_stats conn = {.in_use = 1}, got;
+	int slot = ha_stats_conn_add(stats);
+	struct ha_stats_reader reader;
+	uint64_t *seq;
+	char *memory;
+	int fd;
+
+	(void)state;
+	ha_stats_conn_write(stats, slot, &conn);
+	assert_int_equal(ha_stats_reader_open(&reader, ha_stats_path(stats)), 0);
+	fd = open(ha_stats_path(stats), O_RDWR);
+	memory = mmap(NULL, reader.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	seq = (uint64_t *)(memory + reader.header.conns.offset +
+			   (size_t)slot * reader.header.conns.record_size);
+	(*seq)++;
+	assert_false(ha_stats_read_conn(&reader, (unsigned int)slot, &got));
+	(*seq)++;
+	assert_true(ha_stats_read_conn(&reader, (unsigned int)slot, &got));
+	munmap(memory, reader.size);
+	close(fd);
+	ha_stats_reader_close(&reader);
+	ha_stats_conn_remove(stats, slot);
+	ha_stats_close(stats);
+}
+
+/* ---- threads -------------------------------------------------------------------------------- */
+
+static struct ha_stats *shared_stats;
+static atomic_bool stop;
+
+static void *write_conns(void *arg)
+{
+	struct nccl_ha_conn_stats conn = {.in_use = 1};
+	int slot = *(int *)arg;
+
+	while (!atomic_load(&stop)) {
+		conn.messages++;
+		conn.bytes = conn.messages * 3;
+		conn.latency_max_ns = conn.messages * 5;
+		ha_stats_conn_write(shared_stats, slot, &conn);
+	}
+	return NULL;
+}
+
+static void readers_see_whole_records_while_writers_write(void **state)
+{
+	struct ha_stats_reader reader;
+	struct nccl_ha_conn_stats conn;
+	pthread_t writers[2];
+	int slot, reads = 0;
+
+	(void)state;
+	shared_stats = ha_stats_open(&on);
+	slot = ha_stats_conn_add(shared_stats);
+	atomic_store(&stop, false);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&writers[i], NULL, write_conns, &slot), 0);
+	assert_int_equal(ha_stats_reader_open(&reader, ha_stats_path(shared_stats)), 0);
+	for (int i = 0; i < 200000 && reads < 2000; i++) {
+		if (!ha_stats_read_conn(&reader, (unsigned int)slot, &conn))
+			continue;
+		assert_int_equal(conn.bytes, conn.messages * 3);
+		assert_int_equal(conn.latency_max_ns, conn.messages * 5);
+		reads++;
+	}
+	atomic_store(&stop, true);
+	for (int i = 0; i < 2; i++)
+		pthread_join(writers[i], NULL);
+	assert_true(reads > 100);
+	ha_stats_reader_close(&reader);
+	ha_stats_conn_remove(shared_stats, slot);
+	ha_stats_close(shared_stats);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_file_is_private_and_goes_with_its_last_user),
+	    cmocka_unit_test(without_a_place_to_write_there_is_one_line_and_no_statistics),
+	    cmocka_unit_test(turned_off_there_is_nothing_and_every_call_is_harmless),
+	    cmocka_unit_test(what_is_written_is_read),
+	    cmocka_unit_test(slots_are_reused_and_a_shortage_is_counted),
+	    cmocka_unit_test(files_of_dead_processes_are_removed_at_the_next_start),
+	    cmocka_unit_test(a_forked_child_has_a_file_of_its_own),
+	    cmocka_unit_test(a_normal_exit_leaves_no_file),
+	    cmocka_unit_test(listing_tells_the_living_from_the_dead),
+	    cmocka_unit_test(a_taken_name_is_left_alone),
+	    cmocka_unit_test(links_and_strangers_are_not_followed_or_removed),
+	    cmocka_unit_test(damaged_files_are_refused),
+	    cmocka_unit_test(a_write_that_never_ended_is_not_taken_for_a_record),
+	    cmocka_unit_test(readers_see_whole_records_while_writers_write),
+	};
+
+	capture_log();
+	return cmocka_run_group_tests(tests, make_own_dir, remove_own_dir);
+}
