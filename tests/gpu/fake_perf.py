@@ -32,7 +32,7 @@ with open(env["NCCL_DEBUG_FILE"], "w", encoding="utf-8") as log:
     if plugin != "none":
         log.write(f"fake:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin HA (v{api})\n")
         if fault != "silent":
-            log.write("fake:1:1 [0] NCCL INFO NET/HA : 2 devices\n")
+            log.write("fake:1:1 [0] NCCL INFO NET/HA : nccl-ha 0.1.0: 2 device(s): [0]sim0:1/RoCE [1]sim1:1/RoCE\n")
     log.write(f"fake:1:1 [0] NCCL INFO Using network {network}\n")
     log.write(f"fake:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{via}/0\n")
 if fault == "hang":
