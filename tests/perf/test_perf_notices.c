@@ -75,7 +75,7 @@ static void read_all(int fd, double deadline, struct outcome *o)
 static void run(const char *mode, const char *const *more, struct outcome *o)
 {
 	const char *argv[32] = {PERF_TOOL, "--plugin", BAD_PLUGIN, "-n",	"3",  "-w",
-				"1",	   "-c",       "4",	   "--timeout", "1.5"};
+				"1",	   "-c",       "4",	   "--timeout", "2.5"};
 	double begun = now_s();
 	int n = 11, fds[2], status;
 	pid_t pid;
@@ -153,7 +153,7 @@ static void check_notice(const struct notice *n)
 	for (char *word = strtok_r(words, "|", &save); word; word = strtok_r(NULL, "|", &save))
 		if (!strstr(o.text, word))
 			fail_msg("%s: '%s' is missing in:\n%s", n->mode, word, o.text);
-	/* The limit is 1.5 s without progress; then a second for the report and two to end. */
+	/* The limit is 2.5 s without progress; then a second for the report and two to end. */
 	if (n->status == NP_EXIT_TIMEOUT && o.seconds > 15)
 		fail_msg("%s: took %.1f s to be noticed", n->mode, o.seconds);
 }

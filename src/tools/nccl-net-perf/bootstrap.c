@@ -204,6 +204,24 @@ static void abort_all(struct np_root *root, int culprit)
 				 root->stop_fd);
 }
 
+/*
+ * Closing a socket that holds unread data resets it, and a reset makes the peer forget what it has
+ * not read: the abort. So read the ranks to their end first.
+ */
+static void drain(struct np_root *root, int fd)
+{
+	uint64_t deadline = np_now_ns() + HELLO_NS;
+	char unread[4096];
+
+	shutdown(fd, SHUT_WR);
+	while (wait_for(fd, POLLIN, deadline, root->stop_fd)) {
+		ssize_t n = recv(fd, unread, sizeof(unread), MSG_DONTWAIT);
+
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+			break;
+	}
+}
+
 /* The next rank of the gather with something to read; -1 to stop. */
 static int next_sender(struct np_root *root, struct pollfd *polls, const bool *have)
 {
@@ -280,8 +298,10 @@ static void *root_main(void *arg)
 		while (serve_gather(root, polls, have))
 			;
 	for (int r = 0; r < root->nranks; r++)
-		if (root->fds[r] >= 0)
+		if (root->fds[r] >= 0) {
+			drain(root, root->fds[r]);
 			close(root->fds[r]);
+		}
 	free(polls);
 	free(have);
 	return NULL;
@@ -455,9 +475,12 @@ bool np_bootstrap_gather(struct np_bootstrap *b, const void *mine, void *all, si
 {
 	uint64_t deadline = np_now_ns() + (uint64_t)(b->timeout_s * 1e9);
 	struct frame frame = {.len = (uint32_t)len, .rank = (uint32_t)b->rank};
+	bool sent;
 
-	if (!send_all(b->fd, &frame, sizeof(frame), deadline, -1) ||
-	    !send_all(b->fd, mine, len, deadline, -1) ||
+	/* When the root has gone its last word may still be there to read. */
+	sent = send_all(b->fd, &frame, sizeof(frame), deadline, -1) &&
+	       send_all(b->fd, mine, len, deadline, -1);
+	if ((!sent && errno == ETIMEDOUT) ||
 	    !recv_all(b->fd, &frame, sizeof(frame), deadline, -1)) {
 		if (errno == ETIMEDOUT)
 			return fail(err, err_len, "the other ranks did not answer within %.0f s",

@@ -7,8 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An allocator's noise; a leak of 1 KiB per cycle exceeds it within some thousand cycles. */
+/*
+ * An allocator's noise; a leak of 1 KiB per cycle exceeds it within some thousand cycles.
+ * Sanitizers keep what was freed, and shadows of it.
+ */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RSS_NOISE_KIB (256 * 1024)
+#else
 #define RSS_NOISE_KIB 4096
+#endif
 
 static long count_entries(const char *path)
 {
