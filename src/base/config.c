@@ -8,6 +8,7 @@
 #include "base/config.h"
 
 #include "base/log.h"
+#include "base/text.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,21 +17,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define SHOWN_MAX 64 /* characters of a bad value that a log line repeats */
-
-/* A value fit for a log line: control characters replaced, long text cut. */
-static const char *shown(const char *value, char buf[SHOWN_MAX + 4])
-{
-	size_t i;
-
-	for (i = 0; value[i] && i < SHOWN_MAX; i++) {
-		unsigned char c = (unsigned char)value[i];
-
-		buf[i] = (c < 0x20 || c == 0x7f) ? '?' : (char)c;
-	}
-	strcpy(buf + i, value[i] ? "..." : "");
-	return buf;
-}
+#define SHOWN_MAX 68 /* bytes of a bad value that a log line repeats, at most */
 
 static void *field(struct ha_config *config, const struct ha_config_var *var)
 {
@@ -201,7 +188,7 @@ static const char *default_text(const struct ha_config_var *var, char *buf, size
 static enum ha_config_origin load_var(struct ha_config *config, const struct ha_config_var *var,
 				      const char *text)
 {
-	char value[SHOWN_MAX + 4], expected[160], fallback[32];
+	char value[SHOWN_MAX], expected[160], fallback[32];
 
 	/* Empty means not set, as scripts that export a variable unconditionally intend. */
 	if (!text || !*text)
@@ -209,7 +196,8 @@ static enum ha_config_origin load_var(struct ha_config *config, const struct ha_
 	if (parse(config, var, text))
 		return HA_ORIGIN_ENVIRONMENT;
 	HA_WARN("%s=%s cannot be used: expected %s; using the default, %s", var->name,
-		shown(text, value), expectation(var, expected, sizeof expected),
+		ha_printable(text, SIZE_MAX, value, sizeof value),
+		expectation(var, expected, sizeof expected),
 		default_text(var, fallback, sizeof fallback));
 	return HA_ORIGIN_INVALID;
 }
@@ -296,7 +284,7 @@ const char *ha_config_value_text(const struct ha_config *config, const struct ha
 
 void ha_config_log(const struct ha_config *config)
 {
-	char value[HA_CONFIG_STRING_MAX], safe[SHOWN_MAX + 4];
+	char value[HA_CONFIG_STRING_MAX], safe[SHOWN_MAX];
 
 	for (size_t i = 0; i < ha_config_nvars; i++) {
 		const struct ha_config_var *var = &ha_config_vars[i];
@@ -306,10 +294,10 @@ void ha_config_log(const struct ha_config *config)
 		ha_config_value_text(config, var, value, sizeof value);
 		if (var->no_effect_yet)
 			HA_WARN("%s=%s has no effect in this version", var->name,
-				shown(value, safe));
+				ha_printable(value, SIZE_MAX, safe, sizeof safe));
 		else
 			HA_INFO(HA_SUBSYS_ENV, "%s set by environment to %s", var->name,
-				shown(value, safe));
+				ha_printable(value, SIZE_MAX, safe, sizeof safe));
 	}
 }
 
@@ -360,26 +348,31 @@ static const char *nearest_name(const char *name, size_t length)
 	return found;
 }
 
+static bool is_variable(const char *name, size_t length)
+{
+	for (size_t i = 0; i < ha_config_nvars; i++)
+		if (strlen(ha_config_vars[i].name) == length &&
+		    memcmp(ha_config_vars[i].name, name, length) == 0)
+			return true;
+	return false;
+}
+
 int ha_config_warn_unknown(char *const *environ_list)
 {
 	static const char prefix[] = "HA_NCCL_";
-	char name[SHOWN_MAX + 4];
 	int unknown = 0;
 
 	for (; environ_list && *environ_list; environ_list++) {
-		size_t length = strcspn(*environ_list, "=");
-		const char *near;
+		const char *name = *environ_list, *near;
+		size_t length = strcspn(name, "=");
+		char safe[SHOWN_MAX];
 
-		if (strncmp(*environ_list, prefix, sizeof prefix - 1) != 0)
+		if (strncmp(name, prefix, sizeof prefix - 1) != 0 || is_variable(name, length))
 			continue;
-		snprintf(name, sizeof name, "%.*s", (int)(length > SHOWN_MAX ? SHOWN_MAX : length),
-			 *environ_list);
-		if (ha_config_find(name))
-			continue;
-		near = nearest_name(*environ_list, length);
+		near = nearest_name(name, length);
 		HA_WARN("%s is not a variable of this plugin and has no effect%s%s%s",
-			shown(name, (char[SHOWN_MAX + 4]){0}), near ? "; did you mean " : "",
-			near ? near : "", near ? "?" : "");
+			ha_printable(name, length, safe, sizeof safe),
+			near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 		unknown++;
 	}
 	return unknown;

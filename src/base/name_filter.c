@@ -3,11 +3,12 @@
 #include "base/name_filter.h"
 
 #include "base/log.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SHOWN_MAX 40 /* characters of a bad item that a log line repeats */
+#define SHOWN_MAX 44 /* bytes of a bad item that a log line repeats, at most */
 
 /* "" or ":7" → the port number; false for anything else after the name. */
 static bool parse_port(const char *text, size_t length, int *port)
@@ -47,15 +48,11 @@ static bool add_item(struct ha_name_filter *filter, const char *text, size_t len
 
 static void complain(const char *variable, const char *text, size_t length)
 {
-	char safe[SHOWN_MAX + 1];
-	size_t n = length < SHOWN_MAX ? length : SHOWN_MAX;
+	char safe[SHOWN_MAX];
 
-	for (size_t i = 0; i < n; i++)
-		safe[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
-	safe[n] = '\0';
-	HA_WARN("%s: \"%s\"%s is not NAME or NAME:PORT with a port of 1 to 255 (or there are more "
+	HA_WARN("%s: \"%s\" is not NAME or NAME:PORT with a port of 1 to 255 (or there are more "
 		"than %d); it matches nothing",
-		variable, safe, length > n ? "..." : "", HA_FILTER_MAX_ITEMS);
+		variable, ha_printable(text, length, safe, sizeof safe), HA_FILTER_MAX_ITEMS);
 }
 
 void ha_name_filter_parse(struct ha_name_filter *filter, const char *variable, const char *spec)

@@ -369,7 +369,7 @@ static void discover(struct ha_device_set *set)
 		return;
 	}
 	ha_name_filter_parse(&filter, "NCCL_IB_HCA", set->config->ib_hca);
-	qsort(list, (size_t)n, sizeof *list, by_name);
+	qsort(list, (size_t)n, sizeof(struct ibv_device *), by_name);
 	for (int i = 0; i < n; i++) {
 		if (!speaks_infiniband(list[i])) {
 			HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,

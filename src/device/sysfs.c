@@ -41,7 +41,7 @@ void ha_sysfs_pci_path(const char *ibdev_path, char *buf, size_t size)
 		return;
 	/* A path too long for the caller would be wrong if cut: better none. */
 	if (realpath(link, resolved) && strlen(resolved) < size)
-		strcpy(buf, resolved);
+		memcpy(buf, resolved, strlen(resolved) + 1);
 }
 
 int ha_sysfs_numa_node(const char *ibdev_path)
@@ -98,5 +98,5 @@ bool ha_sysfs_apm_enabled(const char *ibdev_path, int port_num)
 	char name[64], text[16];
 
 	snprintf(name, sizeof name, "ports/%d/apm_enable", port_num);
-	return ha_sysfs_read(ibdev_path, name, text, sizeof text) && atoi(text) != 0;
+	return ha_sysfs_read(ibdev_path, name, text, sizeof text) && strtol(text, NULL, 10) != 0;
 }

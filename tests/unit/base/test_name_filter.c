@@ -4,6 +4,7 @@
 #include "../cmocka_all.h"
 
 #include "base/name_filter.h"
+#include "base/text.h"
 
 static bool passes(const char *spec, const char *name, int port)
 {
@@ -95,12 +96,27 @@ static void control_characters_do_not_reach_the_log(void **state)
 	assert_null(strchr(captured_log, '\x1b'));
 }
 
+static void printable_text_is_cut_only_where_it_does_not_fit(void **state)
+{
+	char buf[8];
+
+	(void)state;
+	assert_string_equal(ha_printable("", 9, buf, sizeof buf), "");
+	assert_string_equal(ha_printable("1234567", 99, buf, sizeof buf), "1234567");
+	assert_string_equal(ha_printable("12345678", 99, buf, sizeof buf), "1234...");
+	assert_string_equal(ha_printable("12345678", 7, buf, sizeof buf), "1234567");
+	assert_string_equal(ha_printable("12345678", 8, buf, sizeof buf), "1234...");
+	assert_string_equal(ha_printable("a\nb\x7f", SIZE_MAX, buf, sizeof buf), "a?b?");
+	assert_string_equal(ha_printable("\xc3\xa9", 2, buf, sizeof buf), "\xc3\xa9");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(rules_of_the_language_hold),
 	    cmocka_unit_test(nonsense_is_said_once_and_matches_nothing),
 	    cmocka_unit_test(long_names_and_long_lists_are_bounded),
+	    cmocka_unit_test(printable_text_is_cut_only_where_it_does_not_fit),
 	    cmocka_unit_test(control_characters_do_not_reach_the_log),
 	};
 
