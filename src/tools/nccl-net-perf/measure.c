@@ -239,7 +239,7 @@ static int compare_doubles(const void *a, const void *b)
 static struct np_ratio speedup(const struct np_rank *rk, const struct np_sample *a,
 			       const struct np_sample *b)
 {
-	double ratios[NP_MAX_ROUNDS];
+	double ratios[NP_MAX_ROUNDS] = {0};
 	int n = rk->o->rounds;
 
 	for (int round = 0; round < n; round++) {

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/common/clock.h"
+#include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/flow.h"
 #include "tools/nccl-net-perf/measure.h"
 #include "tools/nccl-net-perf/resources.h"
