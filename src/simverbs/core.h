@@ -449,7 +449,7 @@ bool sv_copy_payload(struct sv_port *port, const struct sv_packet *pkt, uint32_t
 /* requester.c, locked */
 void sv_requester_run(struct sv_qp *qp);
 void sv_requester_receive(struct sv_qp *qp, const struct sv_packet *pkt);
-void sv_requester_timeout(struct sv_qp *qp, uint64_t now_ns);
+void sv_requester_timeout(struct sv_qp *qp);
 /* Writes the completion if there shall be one. Does not move the tail. */
 void sv_complete_send(struct sv_qp *qp, const struct sv_swqe *wqe, enum ibv_wc_status status);
 /* Raises SQ_DRAINED once when a QP in SQD has nothing under way any more. */

@@ -291,6 +291,8 @@ bool sv_port_wants_kick(const struct sv_port *port);
 
 /* Runs what is due. Returns the next deadline, UINT64_MAX for none. */
 uint64_t sv_port_run_timers(struct sv_port *port, uint64_t now_ns);
+/* Only the first that is due; false: none was. */
+bool sv_port_run_timer(struct sv_port *port, uint64_t now_ns);
 uint64_t sv_port_next_deadline(struct sv_port *port);
 
 /* Link state as the port sees it; raises PORT_ACTIVE or PORT_ERR on every context. */

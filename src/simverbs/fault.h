@@ -12,8 +12,8 @@
  *	dropack			drop op=ack
  *	dup[=COPIES]		arrives more than once
  *	delay=TIME		arrives later (what follows overtakes it)
- *	reorder[=PACKETS]	held back until that many later packets of the link overtook it
- *	slow=FACTOR		takes FACTOR times as long on the link
+ *	reorder[=PACKETS]	held back until that many later packets of the link overtook it (tx)
+ *	slow=FACTOR		takes FACTOR times as long on the link (tx)
  * Actions inside a device, taken by the core:
  *	errno=NAME verb=NAME	the verb fails with this errno
  *	wc=STATUS		the matching WR completes with this status and its QP errors: after
@@ -23,6 +23,8 @@
  *	event=NAME		an asynchronous event of the port or device
  * Fabric actions, taken by the wire when a packet matches, or at a time (at= and no packet key):
  *	link=down|up cut heal kill[=now|placed|unplaced] revive
+ *				the packet that sets off link=down, cut or kill is lost; with
+ *				kill=placed|unplaced it is still acknowledged
  *	for=TIME		undoes it after this time
  *	period=TIME		does it again (with at= and count=)
  *

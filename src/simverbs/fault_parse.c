@@ -514,6 +514,12 @@ static int complete(struct parser *p)
 	} else if (!p->has_dir) {
 		rule->point = rule->kind == SV_FAULT_KILL ? SV_POINT_RX : SV_POINT_TX;
 	}
+	if (rule->point == SV_POINT_RX &&
+	    (rule->kind == SV_FAULT_REORDER || rule->kind == SV_FAULT_SLOW))
+		return fail(p, "reorder and slow happen where a packet leaves: not with dir=rx");
+	if (rule->kind == SV_FAULT_KILL && rule->value != SV_KILL_NOW && rule->point == SV_POINT_TX)
+		return fail(p, "kill=placed and kill=unplaced happen to a packet that arrives: not "
+			       "with dir=tx");
 	if (timed && rule->rail == SV_ANY)
 		return fail(p, "an action at a time needs rail=");
 	if (timed && rule->host == SV_ANY && rule->kind != SV_FAULT_CUT &&

@@ -267,18 +267,24 @@ uint64_t sv_port_next_deadline(struct sv_port *port)
 	return port->num_timers ? port->timers[0]->heap_key_ns : SV_NEVER;
 }
 
+bool sv_port_run_timer(struct sv_port *port, uint64_t now_ns)
+{
+	struct sv_qp *qp;
+
+	if (sv_port_next_deadline(port) > now_ns)
+		return false;
+	qp = port->timers[0];
+	heap_remove(port, qp);
+	qp->deadline_ns = SV_NEVER;
+	sv_requester_timeout(qp);
+	return true;
+}
+
 uint64_t sv_port_run_timers(struct sv_port *port, uint64_t now_ns)
 {
-	uint64_t next;
-
-	while ((next = sv_port_next_deadline(port)) <= now_ns) {
-		struct sv_qp *qp = port->timers[0];
-
-		heap_remove(port, qp);
-		qp->deadline_ns = SV_NEVER;
-		sv_requester_timeout(qp, now_ns);
-	}
-	return next;
+	while (sv_port_run_timer(port, now_ns))
+		;
+	return sv_port_next_deadline(port);
 }
 
 /* ---------------------------------------------------------------- packets */

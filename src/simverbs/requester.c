@@ -311,9 +311,8 @@ static bool retry(struct sv_qp *qp)
 	return true;
 }
 
-void sv_requester_timeout(struct sv_qp *qp, uint64_t now_ns)
+void sv_requester_timeout(struct sv_qp *qp)
 {
-	(void)now_ns;
 	if (qp->rnr_wait) {
 		qp->rnr_wait = false;
 	} else {

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simverbs in stepped mode: a whole fabric in one process on a virtual clock, for tests that place
+ * faults between any two packets and replay a run exactly.
+ *
+ * Open a fabric, choose with sv_stepped_set_host() whose devices ibv_get_device_list() returns in
+ * this thread, use libibverbs as usual. Nothing moves until sv_stepped_step() delivers the next
+ * event: one packet at its destination, one retry or RNR timer, or one timed fault. Posting a WR
+ * sends its packets as far as the window allows; they are then events to come. There is no thread,
+ * nothing sleeps, and a run is a function of the options, the calls and the seed.
+ *
+ * One fabric per process at a time; not thread safe except that ibv_* verbs may be called from
+ * other threads while nobody steps. Link with libibverbs.so.1 of simverbs.
+ */
+#ifndef SIMVERBS_SIMVERBS_H
+#define SIMVERBS_SIMVERBS_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Zero means the default of each. */
+struct sv_stepped_opts {
+	uint32_t hosts;	     /* 2 */
+	uint32_t rails;	     /* 1; every rail of every host reaches every other unless isolated */
+	uint64_t seed;	     /* of jitter, QP numbers and probabilistic rules */
+	uint64_t latency_ns; /* 1000: from one port to another */
+	uint64_t jitter_ns; /* 0: up to this much more, at random; packets of one path keep order */
+	uint32_t rate_mbps; /* 400000 */
+	enum ibv_mtu mtu;   /* IBV_MTU_4096 */
+	uint32_t window_packets; /* 128: in flight per QP */
+	uint32_t inbox_packets; /* 0: no limit; else a port with so many on their way to it takes no
+				   more, and senders wait */
+	bool infiniband;	/* LIDs instead of RoCE */
+	bool isolated_rails;	/* packets stay on their rail; a GID of another is unreachable */
+	/* Device limits; 0: the default (sv_limits_default() in src/simverbs/device.c). */
+	uint32_t max_qp, max_qp_wr, max_sge, max_inline, max_cqe, max_mr, max_rd_atomic;
+};
+
+/* 0 or -errno (EBUSY: one is open already). NULL options: all defaults. */
+int sv_stepped_open(const struct sv_stepped_opts *opts);
+
+/*
+ * Removes the fabric. -EBUSY, and nothing happens, while contexts are open. Packets that are still
+ * in flight vanish.
+ */
+int sv_stepped_close(void);
+
+/* Contexts that are open on all devices: what a leak test asks. */
+uint32_t sv_stepped_open_contexts(void);
+
+/* Whose devices ibv_get_device_list() lists in this thread; host 0 at first. */
+void sv_stepped_set_host(uint32_t host);
+
+/* ---- time ---- */
+
+/* Delivers the next event and moves the clock to it. False: there is none. */
+bool sv_stepped_step(void);
+
+/* Steps until the next event lies after until_ns, then sets the clock to until_ns. Returns how many
+ * events that were. */
+uint64_t sv_stepped_run(uint64_t until_ns);
+
+/* Steps until there is no event left, or max_events were delivered. Returns how many. */
+uint64_t sv_stepped_run_idle(uint64_t max_events);
+
+uint64_t sv_stepped_now(void); /* ns since the fabric was opened */
+
+/* Events delivered so far: the index that the next event will have, counted from 0. */
+uint64_t sv_stepped_index(void);
+
+enum sv_event_kind { SV_EVENT_NONE, SV_EVENT_PACKET, SV_EVENT_TIMER, SV_EVENT_FAULT };
+
+/* What sv_stepped_step() would deliver. */
+struct sv_event_info {
+	enum sv_event_kind kind;
+	uint64_t time_ns;
+	/* PACKET, and for TIMER the device (src) */
+	uint32_t src_host, src_rail, dst_host, dst_rail;
+	/* PACKET */
+	const char *op; /* "send", "write", "read", "readresp", "atomic", "atomicack", "ack", "rnr",
+			   "nak", "ud" */
+	uint32_t src_qpn, dst_qpn, psn, length;
+	bool first, last, retry;
+};
+bool sv_stepped_peek(struct sv_event_info *info);
+
+/* The next event, if it is a packet, is lost instead of delivered (and counted as an event). False:
+ * it is no packet. */
+bool sv_stepped_drop_next(void);
+
+/* ---- faults, at once ---- */
+
+/* The port's own link: PORT_ERR or PORT_ACTIVE at its host, silence at the others. */
+void sv_stepped_link(uint32_t host, uint32_t rail, bool up);
+/* Inside the switch: both ends stay up. */
+void sv_stepped_cut(uint32_t rail, bool cut);
+/* One direction between two ports. */
+void sv_stepped_block(uint32_t src_host, uint32_t src_rail, uint32_t dst_host, uint32_t dst_rail,
+		      bool block);
+void sv_stepped_kill(uint32_t host, uint32_t rail);
+void sv_stepped_revive(uint32_t host, uint32_t rail);
+/* The QP accepts posts and does nothing any more; hard: does not even flush in ERR. False: no such
+ * QP. */
+bool sv_stepped_wedge(uint32_t host, uint32_t rail, uint32_t qpn, bool hard);
+/* Gives a GID table entry another address; raises GID_CHANGE. QPs and AHs made before keep their
+ * way: an address is looked up when a QP goes to RTR. */
+void sv_stepped_set_gid(uint32_t host, uint32_t rail, uint32_t index, const union ibv_gid *gid);
+/* Raises a port or device event. */
+void sv_stepped_raise(uint32_t host, uint32_t rail, enum ibv_event_type type);
+
+/* ---- faults, as rules (the language is in docs/simverbs.md) ---- */
+
+/* Adds the rules in text, one a line. The id of the first (≥ 0), or -errno with a message in err.
+ */
+int sv_stepped_fault_add(const char *text, char *err, size_t err_size);
+/* How often a rule fitted, and how often it fired; false: no such rule. */
+bool sv_stepped_fault_stats(int id, uint64_t *matched, uint64_t *fired);
+/* Removes one, or all with -1. */
+int sv_stepped_fault_remove(int id);
+
+/* ---- counters ---- */
+
+struct sv_stepped_stats {
+	uint64_t sent, delivered;
+	uint64_t lost_link, lost_cut, lost_fault, lost_corrupt, lost_dead;
+	uint64_t duplicated, delayed, reordered;
+	uint64_t timers;
+};
+void sv_stepped_get_stats(struct sv_stepped_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stepped fabric: ports, switch and the heap of events to come. stepped.c is the wire and the
+ * stepping, stepped_api.c opening, devices and faults by call.
+ */
+#ifndef SV_STEPPED_H
+#define SV_STEPPED_H
+
+#include "core.h"
+
+#include "simverbs/simverbs.h"
+
+/* A packet on its way, with its payload. Kept on a free list between uses. */
+struct sv_flight {
+	struct sv_flight *next; /* free list, or the list of those held back */
+	struct sv_packet pkt;
+	uint64_t arrival_ns;
+	uint32_t overtake; /* held back until this many more left the port */
+	uint8_t refs;	   /* events in the heap that name it */
+	bool done;	   /* delivered: a remaining event is void */
+	bool rx_judged;	   /* rules at the destination have had their say */
+	uint8_t payload[];
+};
+
+enum sv_event_type { SV_EV_PACKET, SV_EV_ACTION };
+
+/* An action of the fabric at a time, such as undoing a `for=`. */
+struct sv_action {
+	uint32_t kind; /* enum sv_fault_kind */
+	uint32_t host, rail;
+	uint64_t for_ns;
+};
+
+struct sv_event {
+	uint64_t time_ns;
+	uint64_t order; /* of events at one time */
+	enum sv_event_type type;
+	union {
+		struct sv_flight *flight;
+		struct sv_action action;
+	};
+};
+
+struct sv_stepped_port {
+	struct sv_port *port;
+	bool link_up;
+	uint64_t tx_free_ns; /* the link is busy until then */
+	struct sv_flight *held;
+	uint32_t next_qpn;
+	uint32_t inbound; /* events on their way here */
+	uint32_t open_contexts;
+};
+
+struct sv_stepped {
+	struct sv_stepped_opts opts;
+	uint32_t num_ports;
+	struct sv_stepped_port *ports; /* host * rails + rail */
+	uint64_t *last_arrival_ns;     /* src * num_ports + dst: one path keeps its order */
+	bool *blocked;		       /* likewise */
+	bool *rail_cut;
+	uint64_t now_ns;
+	uint64_t index;
+	uint64_t order;
+	uint64_t rng;
+	struct sv_event *heap;
+	uint32_t heap_len, heap_cap;
+	struct sv_flight *free_flights;
+	uint32_t mtu;
+	struct sv_fault_table faults;
+	struct sv_stepped_stats stats;
+};
+
+extern struct sv_stepped *sv_fabric;
+extern const struct sv_wire_ops sv_stepped_wire;
+
+struct sv_stepped_port *sv_stepped_port_at(uint32_t host, uint32_t rail);
+void sv_stepped_act(const struct sv_action *action);
+void sv_stepped_free_flights(struct sv_stepped *fab);
+
+#endif

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stepped fabric from outside: opening, its devices, and faults by call. */
+#include "stepped.h"
+
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PORTS 250u /* the salt of memory keys is 8 bits */
+
+static _Thread_local uint32_t current_host;
+
+struct sv_stepped_port *sv_stepped_port_at(uint32_t host, uint32_t rail)
+{
+	struct sv_stepped *fab = sv_fabric;
+
+	return &fab->ports[host % fab->opts.hosts * fab->opts.rails + rail % fab->opts.rails];
+}
+
+/* ---------------------------------------------------------------- open, close */
+
+static void set_defaults(struct sv_stepped_opts *o)
+{
+	o->hosts = o->hosts ? o->hosts : 2;
+	o->rails = o->rails ? o->rails : 1;
+	o->latency_ns = o->latency_ns ? o->latency_ns : 1000;
+	o->rate_mbps = o->rate_mbps ? o->rate_mbps : 400000;
+	o->mtu = o->mtu ? o->mtu : IBV_MTU_4096;
+	o->window_packets = o->window_packets ? o->window_packets : 128;
+}
+
+static void limit(uint32_t *field, uint32_t value)
+{
+	if (value)
+		*field = value;
+}
+
+static void set_limits(struct sv_limits *limits, const struct sv_stepped_opts *o)
+{
+	sv_limits_default(limits);
+	limit(&limits->max_qp, o->max_qp);
+	limit(&limits->max_qp_wr, o->max_qp_wr);
+	limit(&limits->max_sge, o->max_sge);
+	limit(&limits->max_inline, o->max_inline);
+	limit(&limits->max_cqe, o->max_cqe);
+	limit(&limits->max_mr, o->max_mr);
+	limit(&limits->max_rd_atomic, o->max_rd_atomic);
+}
+
+/* Link-local and IPv4-mapped 10.<rail>.0.<host + 1>, each as RoCE v1 and v2; on InfiniBand a LID.
+ */
+static void set_addresses(struct sv_port_config *cfg)
+{
+	uint64_t guid = 0x5356000000000000ull | (uint64_t)(cfg->host + 1) << 16 | (cfg->rail + 1);
+	union ibv_gid local = {.global = {.subnet_prefix = htobe64(0xfe80000000000000ull),
+					  .interface_id = htobe64(guid)}};
+	union ibv_gid ipv4 = {.raw = {[10] = 0xff,
+				      [11] = 0xff,
+				      [12] = 10,
+				      [13] = (uint8_t)cfg->rail,
+				      [15] = (uint8_t)(cfg->host + 1)}};
+
+	cfg->node_guid = cfg->sys_image_guid = htobe64(guid);
+	if (cfg->link_layer == IBV_LINK_LAYER_INFINIBAND) {
+		cfg->lid = (uint16_t)(cfg->index + 1);
+		cfg->gids[0] = (struct sv_gid_entry){.gid = local, .type = IBV_GID_TYPE_IB};
+		cfg->num_gids = 1;
+		return;
+	}
+	cfg->num_gids = 4;
+	for (uint32_t i = 0; i < 4; i++)
+		cfg->gids[i] = (struct sv_gid_entry){
+		    .gid = i < 2 ? local : ipv4,
+		    .type = i % 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1,
+		    .ndev_ifindex = cfg->rail + 1,
+		};
+}
+
+static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
+{
+	const struct sv_stepped_opts *o = &fab->opts;
+	struct sv_port_config cfg = {
+	    .index = index,
+	    .host = index / o->rails,
+	    .rail = index % o->rails,
+	    .rails = o->rails,
+	    .link_layer = o->infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
+	    .rate_mbps = o->rate_mbps,
+	    .mtu = o->mtu,
+	    .window_bursts = o->window_packets,
+	    .seed = o->seed,
+	    .num_comp_vectors = 4,
+	    .state = IBV_PORT_ACTIVE,
+	};
+
+	set_limits(&cfg.limits, o);
+	set_addresses(&cfg);
+	snprintf(cfg.name, sizeof(cfg.name), "sim%u", cfg.rail);
+	/* There is no such device in sysfs, and nothing that looks like one. */
+	snprintf(cfg.ibdev_path, sizeof(cfg.ibdev_path), "/nonexistent/simverbs/host%u/%s",
+		 cfg.host, cfg.name);
+	snprintf(cfg.dev_path, sizeof(cfg.dev_path), "/nonexistent/simverbs/uverbs%u", cfg.rail);
+	return sv_port_create(&cfg, &sv_stepped_wire, &fab->ports[index], &fab->faults);
+}
+
+static void destroy(struct sv_stepped *fab)
+{
+	sv_stepped_free_flights(fab);
+	for (uint32_t i = 0; fab->ports && i < fab->num_ports; i++)
+		if (fab->ports[i].port)
+			sv_port_destroy(fab->ports[i].port);
+	free(fab->ports);
+	free(fab->last_arrival_ns);
+	free(fab->blocked);
+	free(fab->rail_cut);
+	free(fab->heap);
+	free(fab);
+}
+
+int sv_stepped_open(const struct sv_stepped_opts *opts)
+{
+	struct sv_stepped *fab;
+	uint32_t n;
+
+	if (sv_fabric)
+		return -EBUSY;
+	fab = calloc(1, sizeof(*fab));
+	if (!fab)
+		return -ENOMEM;
+	if (opts)
+		fab->opts = *opts;
+	set_defaults(&fab->opts);
+	n = fab->num_ports = fab->opts.hosts * fab->opts.rails;
+	if (fab->opts.hosts > MAX_PORTS || fab->opts.rails > MAX_PORTS || n > MAX_PORTS ||
+	    fab->opts.mtu < IBV_MTU_256 || fab->opts.mtu > IBV_MTU_4096) {
+		free(fab);
+		return -EINVAL;
+	}
+	fab->mtu = sv_mtu_bytes(fab->opts.mtu);
+	fab->rng = fab->opts.seed;
+	sv_fault_table_init(&fab->faults, fab->opts.seed);
+	fab->ports = calloc(n, sizeof(*fab->ports));
+	fab->last_arrival_ns = calloc((size_t)n * n, sizeof(*fab->last_arrival_ns));
+	fab->blocked = calloc((size_t)n * n, sizeof(*fab->blocked));
+	fab->rail_cut = calloc(fab->opts.rails, sizeof(*fab->rail_cut));
+	if (!fab->ports || !fab->last_arrival_ns || !fab->blocked || !fab->rail_cut)
+		goto nomem;
+	for (uint32_t i = 0; i < n; i++) {
+		fab->ports[i].link_up = true;
+		fab->ports[i].next_qpn = (uint32_t)(fab->opts.seed * 977 + i * 4099 + 2);
+		fab->ports[i].port = make_port(fab, i);
+		if (!fab->ports[i].port)
+			goto nomem;
+	}
+	current_host = 0;
+	sv_fabric = fab;
+	return 0;
+nomem:
+	destroy(fab);
+	return -ENOMEM;
+}
+
+uint32_t sv_stepped_open_contexts(void)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; sv_fabric && i < sv_fabric->num_ports; i++)
+		n += sv_fabric->ports[i].open_contexts;
+	return n;
+}
+
+int sv_stepped_close(void)
+{
+	if (!sv_fabric)
+		return -ENOENT;
+	if (sv_stepped_open_contexts())
+		return -EBUSY;
+	destroy(sv_fabric);
+	sv_fabric = NULL;
+	return 0;
+}
+
+/* ---------------------------------------------------------------- devices */
+
+void sv_stepped_set_host(uint32_t host)
+{
+	current_host = host;
+}
+
+static struct sv_port *get_port(struct sv_device *dev)
+{
+	struct sv_stepped_port *p;
+
+	if (!sv_fabric) {
+		errno = ENODEV;
+		return NULL;
+	}
+	p = sv_stepped_port_at(dev->host, dev->rail);
+	p->open_contexts++;
+	return p->port;
+}
+
+static void put_port(struct sv_device *dev, struct sv_port *port)
+{
+	(void)port;
+	sv_stepped_port_at(dev->host, dev->rail)->open_contexts--;
+}
+
+static void release_device(struct sv_device *dev)
+{
+	free(dev);
+}
+
+/* A device that died is gone from the list until it is revived. */
+struct sv_device **sv_stepped_devices(int *num)
+{
+	struct sv_stepped *fab = sv_fabric;
+	struct sv_device **list;
+	int n = 0;
+
+	if (!fab)
+		return NULL;
+	list = calloc(fab->opts.rails + 1, sizeof(struct sv_device *));
+	for (uint32_t rail = 0; list && rail < fab->opts.rails; rail++) {
+		struct sv_port *port = sv_stepped_port_at(current_host, rail)->port;
+		struct sv_device *dev;
+
+		if (sv_port_dead(port))
+			continue;
+		dev = calloc(1, sizeof(*dev));
+		if (!dev)
+			break;
+		sv_device_init(dev, sv_port_cfg(port));
+		dev->get_port = get_port;
+		dev->put_port = put_port;
+		dev->release = release_device;
+		list[n++] = dev;
+	}
+	*num = n;
+	return list;
+}
+
+/* ---------------------------------------------------------------- time */
+
+uint64_t sv_stepped_now(void)
+{
+	return sv_fabric ? sv_fabric->now_ns : 0;
+}
+
+uint64_t sv_stepped_index(void)
+{
+	return sv_fabric->index;
+}
+
+uint64_t sv_stepped_run(uint64_t until_ns)
+{
+	struct sv_event_info info;
+	uint64_t n = 0;
+
+	while (sv_stepped_peek(&info) && info.time_ns <= until_ns) {
+		sv_stepped_step();
+		n++;
+	}
+	if (until_ns > sv_fabric->now_ns)
+		sv_fabric->now_ns = until_ns;
+	return n;
+}
+
+uint64_t sv_stepped_run_idle(uint64_t max_events)
+{
+	uint64_t n = 0;
+
+	while (n < max_events && sv_stepped_step())
+		n++;
+	return n;
+}
+
+/* ---------------------------------------------------------------- faults */
+
+static void act(uint32_t kind, uint32_t host, uint32_t rail)
+{
+	sv_stepped_act(&(struct sv_action){.kind = kind, .host = host, .rail = rail});
+}
+
+void sv_stepped_link(uint32_t host, uint32_t rail, bool up)
+{
+	act(up ? SV_FAULT_LINK_UP : SV_FAULT_LINK_DOWN, host, rail);
+}
+
+void sv_stepped_cut(uint32_t rail, bool cut)
+{
+	act(cut ? SV_FAULT_CUT : SV_FAULT_HEAL, 0, rail);
+}
+
+void sv_stepped_block(uint32_t src_host, uint32_t src_rail, uint32_t dst_host, uint32_t dst_rail,
+		      bool block)
+{
+	const struct sv_port_config *src =
+	    sv_port_cfg(sv_stepped_port_at(src_host, src_rail)->port);
+	const struct sv_port_config *dst =
+	    sv_port_cfg(sv_stepped_port_at(dst_host, dst_rail)->port);
+
+	sv_fabric->blocked[src->index * sv_fabric->num_ports + dst->index] = block;
+}
+
+void sv_stepped_kill(uint32_t host, uint32_t rail)
+{
+	act(SV_FAULT_KILL, host, rail);
+}
+
+void sv_stepped_revive(uint32_t host, uint32_t rail)
+{
+	act(SV_FAULT_REVIVE, host, rail);
+}
+
+bool sv_stepped_wedge(uint32_t host, uint32_t rail, uint32_t qpn, bool hard)
+{
+	struct sv_port *port = sv_stepped_port_at(host, rail)->port;
+	struct sv_qp *qp;
+
+	sv_port_lock(port);
+	qp = sv_port_find_qp(port, qpn);
+	if (qp)
+		sv_qp_wedge(qp, hard);
+	sv_port_unlock(port);
+	return qp != NULL;
+}
+
+void sv_stepped_set_gid(uint32_t host, uint32_t rail, uint32_t index, const union ibv_gid *gid)
+{
+	struct sv_port *port = sv_stepped_port_at(host, rail)->port;
+	struct sv_gid_entry entry;
+
+	if (index >= SV_MAX_GIDS)
+		return;
+	sv_port_lock(port);
+	entry = sv_port_cfg(port)->gids[index];
+	entry.gid = *gid;
+	sv_port_set_gid(port, index, &entry);
+	sv_port_unlock(port);
+}
+
+void sv_stepped_raise(uint32_t host, uint32_t rail, enum ibv_event_type type)
+{
+	struct sv_port *port = sv_stepped_port_at(host, rail)->port;
+
+	sv_port_lock(port);
+	sv_port_raise(port, type);
+	sv_port_unlock(port);
+}
+
+int sv_stepped_fault_add(const char *text, char *err, size_t err_size)
+{
+	return sv_fault_add_text(&sv_fabric->faults, text, err, err_size);
+}
+
+int sv_stepped_fault_remove(int id)
+{
+	return sv_fault_remove(&sv_fabric->faults, id);
+}
+
+bool sv_stepped_fault_stats(int id, uint64_t *matched, uint64_t *fired)
+{
+	const struct sv_fault_rule *rule;
+
+	if (id < 0 || (uint32_t)id >= atomic_load(&sv_fabric->faults.nrules))
+		return false;
+	rule = &sv_fabric->faults.rules[id];
+	*matched = atomic_load(&rule->matched);
+	*fired = atomic_load(&rule->fired);
+	return true;
+}
+
+void sv_stepped_get_stats(struct sv_stepped_stats *stats)
+{
+	*stats = sv_fabric->stats;
+}
