@@ -411,5 +411,7 @@ int sv_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	else if (cq->arm == SV_CQ_UNARMED)
 		cq->arm = SV_CQ_ARMED_SOLICITED;
 	sv_port_unlock(port);
+	if (port->ops->may_block)
+		port->ops->may_block(port);
 	return 0;
 }

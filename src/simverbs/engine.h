@@ -190,6 +190,18 @@ struct sv_wire_ops {
 	void (*progress)(struct sv_port *port);
 
 	/*
+	 * Hints, each may be NULL.
+	 *
+	 * peer(): a connected queue pair now knows its other end.
+	 * revoke(): a queue pair stopped (error, reset, destroyed): the fragments handed to send()
+	 * for it are the application's again. What was not received yet may count as lost.
+	 * may_block(): unlocked; the application armed a completion queue and may not poll again.
+	 */
+	void (*peer)(struct sv_port *port, uint32_t dst_port, uint32_t dst_qpn);
+	void (*revoke)(struct sv_port *port, uint32_t qpn);
+	void (*may_block)(struct sv_port *port);
+
+	/*
 	 * The device died by a kill rule that the core carried out itself (placed, unplaced): this
 	 * process's sv_port is dead already; tell the others that have the device open.
 	 */

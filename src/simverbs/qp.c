@@ -54,6 +54,8 @@ static void quiesce(struct sv_qp *qp)
 	qp->rd_head = qp->rd_tail = 0;
 	qp->rd_outstanding = 0;
 	qp->cur_op = SV_OP_COUNT;
+	if (qp->port->ops->revoke)
+		qp->port->ops->revoke(qp->port, qp->ibv.qp_num);
 }
 
 void sv_qp_error(struct sv_qp *qp)

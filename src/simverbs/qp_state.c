@@ -262,6 +262,8 @@ static int modify_locked(struct sv_qp *qp, const struct ibv_qp_attr *attr, int m
 	store_values(qp, attr, mask);
 	if (mask & IBV_QP_AV)
 		qp->dst_port = route.port;
+	if (mask & IBV_QP_AV && qp->ibv.qp_type == IBV_QPT_RC && qp->port->ops->peer)
+		qp->port->ops->peer(qp->port, qp->dst_port, qp->attr.dest_qp_num);
 	if (mask & IBV_QP_STATE)
 		enter_state(qp, to);
 	return 0;
