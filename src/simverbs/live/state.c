@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Changing link, switch and device state in the fabric's file; see state.h.
+ */
+#include "simverbs/live/state.h"
+
+#include "simverbs/live/sysfs.h"
+
+#define BIT(kind) (1u << (kind))
+
+static void set_device(struct sv_fabric *fab, unsigned index, uint32_t kinds)
+{
+	struct sv_fab_device *dev = &fab->h->devices[index];
+
+	if (kinds & BIT(SV_FAULT_LINK_DOWN))
+		atomic_store(&dev->link_up, 0);
+	if (kinds & BIT(SV_FAULT_LINK_UP))
+		atomic_store(&dev->link_up, 1);
+	if (kinds & (BIT(SV_FAULT_LINK_UP) | BIT(SV_FAULT_LINK_DOWN)))
+		sv_sysfs_link_changed(fab->h, index);
+	if (kinds & BIT(SV_FAULT_CUT))
+		atomic_store(&dev->cut, SV_CUT_BOTH);
+	if (kinds & BIT(SV_FAULT_HEAL))
+		atomic_store(&dev->cut, 0);
+	if (kinds & BIT(SV_FAULT_KILL))
+		atomic_store(&dev->life, SV_DEVICE_KILLED);
+	if (kinds & BIT(SV_FAULT_REVIVE))
+		atomic_store(&dev->life, SV_DEVICE_ALIVE);
+}
+
+void sv_state_set(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t kinds)
+{
+	unsigned i;
+
+	for (i = 0; i < sv_fabric_devices(fab->h); i++)
+		if ((host == SV_ANY || i / fab->h->rails == host) &&
+		    (rail == SV_ANY || i % fab->h->rails == rail))
+			set_device(fab, i, kinds);
+	sv_fabric_notify(fab);
+}
+
+void sv_state_cut(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t cut)
+{
+	unsigned i;
+
+	for (i = 0; i < sv_fabric_devices(fab->h); i++)
+		if ((host == SV_ANY || i / fab->h->rails == host) &&
+		    (rail == SV_ANY || i % fab->h->rails == rail))
+			atomic_store(&fab->h->devices[i].cut, cut);
+	sv_fabric_notify(fab);
+}
+
+static uint32_t inverse(uint32_t kinds)
+{
+	return (kinds & BIT(SV_FAULT_LINK_DOWN) ? BIT(SV_FAULT_LINK_UP) : 0) |
+	       (kinds & BIT(SV_FAULT_LINK_UP) ? BIT(SV_FAULT_LINK_DOWN) : 0) |
+	       (kinds & BIT(SV_FAULT_CUT) ? BIT(SV_FAULT_HEAL) : 0) |
+	       (kinds & BIT(SV_FAULT_HEAL) ? BIT(SV_FAULT_CUT) : 0) |
+	       (kinds & BIT(SV_FAULT_KILL) ? BIT(SV_FAULT_REVIVE) : 0) |
+	       (kinds & BIT(SV_FAULT_REVIVE) ? BIT(SV_FAULT_KILL) : 0);
+}
+
+static void undo_later(struct sv_fabric *fab, const struct sv_fault_verdict *v)
+{
+	uint64_t due = sv_fabric_now_ns(fab->h) + v->for_ns;
+	int i;
+
+	for (i = 0; i < SV_MAX_UNDO; i++) {
+		struct sv_undo *undo = &fab->h->undo[i];
+		unsigned long long none = 0;
+
+		if (!atomic_compare_exchange_strong(&undo->claimed, &none, 1))
+			continue;
+		atomic_store(&undo->host, v->host);
+		atomic_store(&undo->rail, v->rail);
+		atomic_store(&undo->kinds, inverse(v->kinds));
+		atomic_store(&undo->due_ns, due);
+		return;
+	}
+}
+
+void sv_state_act(struct sv_fabric *fab, const struct sv_fault_verdict *verdict)
+{
+	if (verdict->for_ns)
+		undo_later(fab, verdict);
+	sv_state_set(fab, verdict->host, verdict->rail, verdict->kinds);
+}
+
+uint64_t sv_state_run(struct sv_fabric *fab, uint64_t now_ns)
+{
+	struct sv_fault_verdict verdict;
+	uint64_t next;
+	int i;
+
+	if (sv_fault_armed(&fab->h->faults, SV_POINT_TIME))
+		while (sv_fault_due(&fab->h->faults, now_ns, &verdict))
+			sv_state_act(fab, &verdict);
+	next = sv_fault_armed(&fab->h->faults, SV_POINT_TIME) ? sv_fault_next_due(&fab->h->faults)
+							      : UINT64_MAX;
+	for (i = 0; i < SV_MAX_UNDO; i++) {
+		struct sv_undo *undo = &fab->h->undo[i];
+		unsigned long long due = atomic_load(&undo->due_ns);
+
+		if (!due)
+			continue;
+		if (due > now_ns) {
+			next = due < next ? due : next;
+		} else if (atomic_compare_exchange_strong(&undo->due_ns, &due, 0)) {
+			/* Exchanged for 0: ours alone to carry out. */
+			uint32_t host = atomic_load(&undo->host), rail = atomic_load(&undo->rail);
+			uint32_t kinds = atomic_load(&undo->kinds);
+
+			atomic_store(&undo->claimed, 0);
+			sv_state_set(fab, host, rail, kinds);
+		}
+	}
+	return next;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine thread of a port: makes progress when no application does, and runs timers.
+ *
+ * An application that polls makes all progress itself (wire.c), and then a second thread would only
+ * be in its way. An application that waits by looking at memory, or not at all, needs the engine.
+ * Nobody tells which it is, so:
+ *
+ *	spin	on a machine with processors to spare, while packets come: the engine watches, and
+ *		delivers what no poller has taken within SPIN_LEAVE_NS.
+ *	sleep	otherwise. Senders wake it, unless an application has polled within the last
+ *		microseconds (grace_ns) and so will likely poll again. In case it does not, the
+ *		engine looks after NAP_NS when there was any polling since its last look, and
+ *		sleeps for good when there was none.
+ *
+ * The price: a packet may wait for NAP_NS when it comes just after the last poll of an application,
+ * and a timer may be late by as much.
+ */
+#include "simverbs/live/wire.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NAP_NS	      200000u
+#define KICK_RETRY_NS 200000u
+#define SPIN_NS	      100000u /* after the last packet */
+#define SPIN_LEAVE_NS 1000u
+
+/* Sleeps until woken, or until `until_ns` of the fabric's clock. */
+static void bed(struct sv_wire *w, uint32_t seq, uint64_t now_ns, uint64_t until_ns)
+{
+	struct timespec ts, *limit = NULL;
+
+	if (until_ns <= now_ns)
+		return;
+	if (until_ns != UINT64_MAX) {
+		ts.tv_sec = (time_t)((until_ns - now_ns) / 1000000000u);
+		ts.tv_nsec = (long)((until_ns - now_ns) % 1000000000u);
+		limit = &ts;
+	}
+	syscall(SYS_futex, (uint32_t *)&w->me->wake_seq, FUTEX_WAIT, seq, limit, NULL, 0);
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* One round of work. Returns when to be back at the latest. Takes the port lock. */
+static uint64_t work(struct sv_wire *w)
+{
+	uint64_t now_ns = sv_fabric_now_ns(w->h);
+	uint64_t until = sv_state_run(w->fab, now_ns);
+
+	sv_port_lock(w->port);
+	sv_wire_progress(w->port);
+	until = earlier(until, sv_port_run_timers(w->port, now_ns));
+	if (w->held)
+		until = earlier(until, sv_hold_run(w, now_ns));
+	if (atomic_load_explicit(&w->want_kick, memory_order_relaxed))
+		until = earlier(until, now_ns + KICK_RETRY_NS);
+	/* Under the lock: sv_thread_arm wakes us for anything earlier than this. */
+	atomic_store_explicit(&w->sleeps_until_ns, until, memory_order_relaxed);
+	sv_port_unlock(w->port);
+	return until;
+}
+
+static uint64_t packets_seen(const struct sv_wire *w)
+{
+	return atomic_load_explicit(&w->me->counters[SV_CNT_RX_PACKETS], memory_order_relaxed);
+}
+
+/* True: there is work that nobody else does. False: nothing has come for a while. */
+static bool spin(struct sv_wire *w, uint64_t until_ns)
+{
+	uint64_t seen = packets_seen(w), now_ns = sv_fabric_now_ns(w->h);
+	uint64_t end_ns = now_ns + SPIN_NS, work_since_ns = 0;
+
+	for (;; now_ns = sv_fabric_now_ns(w->h)) {
+		if (now_ns >= until_ns || atomic_load_explicit(&w->stop, memory_order_relaxed))
+			return true;
+		if (!sv_wire_has_work(w))
+			work_since_ns = 0;
+		else if (!work_since_ns)
+			work_since_ns = now_ns;
+		else if (now_ns - work_since_ns > SPIN_LEAVE_NS)
+			return true;
+		if (packets_seen(w) != seen) {
+			seen = packets_seen(w);
+			end_ns = now_ns + SPIN_NS;
+		} else if (now_ns > end_ns) {
+			return false;
+		}
+		sv_cpu_relax();
+	}
+}
+
+static void *engine_main(void *arg)
+{
+	struct sv_wire *w = arg;
+	uint32_t polls_seen = 0;
+
+	while (!atomic_load(&w->stop)) {
+		/* Before the work: a wake that comes during it is not slept through. */
+		uint32_t seq = atomic_load_explicit(&w->me->wake_seq, memory_order_seq_cst);
+		uint64_t until = work(w), now_ns;
+		uint32_t polls;
+
+		sv_count(w->me, SV_CNT_ENGINE_WAKES, 1);
+		if (!w->yields && spin(w, until))
+			continue;
+		polls = atomic_load_explicit(&w->polls, memory_order_relaxed);
+		now_ns = sv_fabric_now_ns(w->h);
+		if (polls != polls_seen)
+			until = earlier(until, now_ns + NAP_NS);
+		polls_seen = polls;
+		/* seq_cst: senders set their bit first and look at `sleeping` then. */
+		atomic_store_explicit(&w->me->sleeping, 1, memory_order_seq_cst);
+		if (!sv_wire_has_work(w))
+			bed(w, seq, now_ns, until);
+		atomic_store_explicit(&w->me->sleeping, 0, memory_order_seq_cst);
+	}
+	return NULL;
+}
+
+void sv_thread_arm(struct sv_port *port, uint64_t deadline_ns)
+{
+	struct sv_wire *w = sv_port_wire(port);
+
+	/*
+	 * The engine set sleeps_until_ns under the lock that we hold. If it is not asleep yet, the
+	 * bumped wake_seq keeps it from falling asleep.
+	 */
+	if (deadline_ns + NAP_NS >= atomic_load_explicit(&w->sleeps_until_ns, memory_order_relaxed))
+		return;
+	atomic_store_explicit(&w->sleeps_until_ns, deadline_ns, memory_order_relaxed);
+	sv_slot_wake(w->me);
+}
+
+int sv_thread_start(struct sv_wire *w)
+{
+	sigset_t all, before;
+	char name[16];
+	int rc;
+
+	/* The application's signals are the application's business. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&w->thread, NULL, engine_main, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (rc)
+		return -rc;
+	snprintf(name, sizeof(name), "simverbs/%u", w->device);
+	pthread_setname_np(w->thread, name);
+	return 0;
+}
+
+void sv_thread_stop(struct sv_wire *w)
+{
+	atomic_store(&w->stop, true);
+	sv_slot_wake(w->me);
+	pthread_join(w->thread, NULL);
+}
