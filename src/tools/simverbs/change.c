@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simverbs link, simverbs cut, simverbs device: breaking and mending by hand. */
+#include "tools/simverbs/tool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BIT(kind) (1u << (kind))
+
+/* --- link and device: NAME HOST RAIL WORD --------------------------------------------------- */
+
+struct port_args {
+	const char *words[2]; /* what WORD may be */
+	uint32_t kinds[2];    /* and what it means */
+	const char *name;
+	unsigned host, rail;
+	int choice;
+};
+
+static error_t parse_port(int key, char *arg, struct argp_state *state)
+{
+	struct port_args *args = state->input;
+
+	switch (key) {
+	case ARGP_KEY_ARG:
+		if (state->arg_num == 0) {
+			args->name = arg;
+		} else if (state->arg_num == 1) {
+			args->host = np_number(state, arg, "HOST", SV_MAX_HOSTS);
+		} else if (state->arg_num == 2) {
+			args->rail = np_number(state, arg, "RAIL", SV_MAX_RAILS);
+		} else if (state->arg_num == 3) {
+			args->choice = !strcmp(arg, args->words[1]);
+			if (!args->choice && strcmp(arg, args->words[0]))
+				argp_error(state, "'%s' must be %s or %s", arg, args->words[0],
+					   args->words[1]);
+		} else {
+			argp_usage(state);
+		}
+		return 0;
+	case ARGP_KEY_END:
+		if (state->arg_num != 4)
+			argp_usage(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int change_port(const struct port_args *args)
+{
+	struct sv_fabric fab;
+	int rc = NP_EXIT_OK;
+
+	if (!np_open_fabric(args->name, &fab))
+		return NP_EXIT_FAILED;
+	if (np_in_fabric(&fab, args->host, args->rail))
+		sv_state_set(&fab, args->host, args->rail, args->kinds[args->choice]);
+	else
+		rc = NP_EXIT_USAGE;
+	sv_fabric_close(&fab);
+	return rc;
+}
+
+int np_cmd_link(int argc, char **argv)
+{
+	static const struct argp argp = {
+	    NULL,
+	    parse_port,
+	    "NAME HOST RAIL up|down",
+	    "Plugs or pulls the cable of a port. Its host sees the port change; the other ends "
+	    "see nothing but packets that do not come.",
+	    NULL,
+	    NULL,
+	    NULL};
+	struct port_args args = {.words = {"down", "up"},
+				 .kinds = {BIT(SV_FAULT_LINK_DOWN), BIT(SV_FAULT_LINK_UP)}};
+
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	return change_port(&args);
+}
+
+int np_cmd_device(int argc, char **argv)
+{
+	static const struct argp argp = {
+	    NULL,
+	    parse_port,
+	    "NAME HOST RAIL kill|revive",
+	    "Kills a device: programs that have it open get a device-fatal event and EIO from "
+	    "every verb. After revive it can be opened again.",
+	    NULL,
+	    NULL,
+	    NULL};
+	struct port_args args = {.words = {"kill", "revive"},
+				 .kinds = {BIT(SV_FAULT_KILL), BIT(SV_FAULT_REVIVE)}};
+
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	return change_port(&args);
+}
+
+/* --- cut ------------------------------------------------------------------------------------ */
+
+struct cut_args {
+	const char *name;
+	unsigned rail;
+	uint32_t host;
+	uint32_t cut;
+	bool heal;
+};
+
+static error_t parse_cut(int key, char *arg, struct argp_state *state)
+{
+	struct cut_args *args = state->input;
+
+	switch (key) {
+	case 'e':
+		args->heal = true;
+		return 0;
+	case 'H':
+		args->host = np_number(state, arg, "--host", SV_MAX_HOSTS);
+		return 0;
+	case 'd':
+		args->cut = !strcmp(arg, "from") ? SV_CUT_FROM_DEVICE : SV_CUT_TO_DEVICE;
+		if (strcmp(arg, "from") && strcmp(arg, "to"))
+			argp_error(state, "--direction must be from or to, not '%s'", arg);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (state->arg_num == 0)
+			args->name = arg;
+		else if (state->arg_num == 1)
+			args->rail = np_number(state, arg, "RAIL", SV_MAX_RAILS);
+		else
+			argp_usage(state);
+		return 0;
+	case ARGP_KEY_END:
+		if (state->arg_num != 2)
+			argp_usage(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+int np_cmd_cut(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+	    {"heal", 'e', NULL, 0, "Mend it", 0},
+	    {"host", 'H', "HOST", 0, "Only what this host sends and receives", 0},
+	    {"direction", 'd', "from|to", 0, "Only what comes from, or goes to, the host(s)", 0},
+	    {0},
+	};
+	static const struct argp argp = {
+	    options,
+	    parse_cut,
+	    "NAME RAIL",
+	    "Cuts a rail inside its switch: packets vanish, every port stays up and nobody is "
+	    "told.",
+	    NULL,
+	    NULL,
+	    NULL};
+	struct cut_args args = {.host = SV_ANY, .cut = SV_CUT_BOTH};
+	struct sv_fabric fab;
+	int rc = NP_EXIT_OK;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	if (!np_open_fabric(args.name, &fab))
+		return NP_EXIT_FAILED;
+	if (np_in_fabric(&fab, args.host == SV_ANY ? 0 : args.host, args.rail))
+		sv_state_cut(&fab, args.host, args.rail, args.heal ? 0 : args.cut);
+	else
+		rc = NP_EXIT_USAGE;
+	sv_fabric_close(&fab);
+	return rc;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simverbs status: what a fabric is, who uses it, what went over it, which fault rules fired.
+ * The JSON document is the whole; the text is drawn from it.
+ */
+#include "tools/simverbs/tool.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct status_args {
+	const char *name;
+	bool json;
+};
+
+static error_t parse_status(int key, char *arg, struct argp_state *state)
+{
+	struct status_args *args = state->input;
+
+	switch (key) {
+	case 'j':
+		args->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (args->name)
+			argp_usage(state);
+		args->name = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!args->name)
+			argp_usage(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static json_t *counters_json(const atomic_ullong *counters)
+{
+	json_t *out = json_object();
+	int i;
+
+	for (i = 0; i < SV_CNT_COUNT; i++)
+		json_object_set_new(out, sv_counter_names[i],
+				    json_integer((json_int_t)atomic_load(&counters[i])));
+	return out;
+}
+
+static const char *cut_name(unsigned cut)
+{
+	static const char *const names[] = {"none", "from", "to", "both"};
+
+	return names[cut & SV_CUT_BOTH];
+}
+
+static json_t *device_json(const struct sv_fabric_header *h, unsigned index)
+{
+	const struct sv_fab_device *dev = &h->devices[index];
+	json_t *gids = json_array(), *out;
+	atomic_ullong sum[SV_CNT_COUNT];
+	char name[16], guid[24], gid[INET6_ADDRSTRLEN];
+	unsigned i, c;
+
+	for (c = 0; c < SV_CNT_COUNT; c++)
+		atomic_init(&sum[c], atomic_load(&dev->counters[c]));
+	for (i = 1; i < SV_MAX_SLOTS; i++)
+		if (atomic_load(&h->slots[i].state) == SV_SLOT_LIVE &&
+		    atomic_load(&h->slots[i].device) == index)
+			for (c = 0; c < SV_CNT_COUNT; c++)
+				atomic_fetch_add(&sum[c], atomic_load(&h->slots[i].counters[c]));
+	for (i = 0; i < dev->num_gids; i++)
+		json_array_append_new(
+		    gids, json_string(inet_ntop(AF_INET6, dev->gids[i].gid.raw, gid, sizeof(gid))));
+	snprintf(name, sizeof(name), "sim%u", index % h->rails);
+	snprintf(guid, sizeof(guid), "%016llx", (unsigned long long)dev->guid);
+	out = json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:o}", "host",
+			(int)(index / h->rails), "rail", (int)(index % h->rails), "name", name,
+			"link", atomic_load(&dev->link_up) ? "up" : "down", "cut",
+			cut_name(atomic_load(&dev->cut)), "device",
+			atomic_load(&dev->life) == SV_DEVICE_ALIVE ? "alive" : "killed", "guid",
+			guid, "lid", (int)dev->lid, "gids", gids);
+	json_object_set_new(out, "counters", counters_json(sum));
+	return out;
+}
+
+static void command_of(int pid, char *buf, size_t len)
+{
+	char path[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? 0 : read(fd, buf, len - 1);
+	if (fd >= 0)
+		close(fd);
+	buf[n > 0 ? n : 0] = '\0';
+	buf[strcspn(buf, "\n")] = '\0';
+}
+
+static json_t *process_json(const struct sv_fabric_header *h, unsigned i)
+{
+	const struct sv_slot *slot = &h->slots[i];
+	unsigned device = atomic_load(&slot->device);
+	int pid = atomic_load(&slot->pid);
+	char command[32];
+	json_t *out;
+
+	command_of(pid, command, sizeof(command));
+	out = json_pack("{s:i, s:s, s:b, s:i, s:i, s:i}", "pid", pid, "command", command, "alive",
+			sv_slot_alive(slot), "host", (int)(device / h->rails), "rail",
+			(int)(device % h->rails), "endpoint", (int)i);
+	json_object_set_new(out, "counters", counters_json(slot->counters));
+	return out;
+}
+
+static json_t *fault_json(const struct sv_fault_rule *rule, uint32_t id)
+{
+	return json_pack("{s:i, s:s, s:I, s:I}", "id", (int)id, "rule", rule->text, "matched",
+			 (json_int_t)atomic_load(&rule->matched), "fired",
+			 (json_int_t)atomic_load(&rule->fired));
+}
+
+static json_t *fabric_json(struct sv_fabric_header *h)
+{
+	json_t *devices = json_array(), *processes = json_array(), *faults = json_array();
+	uint32_t i, rules = atomic_load(&h->faults.nrules);
+
+	for (i = 0; i < sv_fabric_devices(h); i++)
+		json_array_append_new(devices, device_json(h, i));
+	for (i = 1; i < SV_MAX_SLOTS; i++)
+		if (atomic_load(&h->slots[i].state) == SV_SLOT_LIVE)
+			json_array_append_new(processes, process_json(h, i));
+	for (i = 0; i < rules; i++)
+		if (atomic_load(&h->faults.rules[i].active))
+			json_array_append_new(faults, fault_json(&h->faults.rules[i], i));
+	return json_pack("{s:s, s:i, s:s, s:i, s:i, s:s, s:i, s:i, s:f, s:s, s:i, s:o, s:o, s:o}",
+			 "name", h->name, "version", (int)h->version, "state",
+			 atomic_load(&h->state) == SV_FABRIC_UP ? "up" : "down", "hosts",
+			 (int)h->hosts, "rails", (int)h->rails, "link_layer",
+			 h->link_layer == SV_LINK_INFINIBAND ? "InfiniBand" : "Ethernet",
+			 "rate_gbps", (int)h->rate_gbps, "mtu", (int)h->mtu_bytes, "up_seconds",
+			 (double)sv_fabric_now_ns(h) / 1e9, "sysfs", h->sysfs, "rings",
+			 (int)atomic_load(&h->rings), "devices", devices, "processes", processes,
+			 "faults", faults);
+}
+
+/* --- text ----------------------------------------------------------------------------------- */
+
+static const char *str(const json_t *object, const char *key)
+{
+	return json_string_value(json_object_get(object, key));
+}
+
+static long long num(const json_t *object, const char *key)
+{
+	return (long long)json_integer_value(json_object_get(object, key));
+}
+
+static void print_devices(const json_t *devices)
+{
+	const json_t *d;
+	size_t i;
+
+	printf("\n%-5s %-5s %-6s %-5s %-5s %-7s %12s %16s %12s %16s %10s\n", "host", "rail", "name",
+	       "link", "cut", "device", "tx packets", "tx bytes", "rx packets", "rx bytes",
+	       "dropped");
+	json_array_foreach(devices, i, d)
+	{
+		const json_t *c = json_object_get(d, "counters");
+
+		printf("%-5lld %-5lld %-6s %-5s %-5s %-7s %12lld %16lld %12lld %16lld %10lld\n",
+		       num(d, "host"), num(d, "rail"), str(d, "name"), str(d, "link"),
+		       str(d, "cut"), str(d, "device"), num(c, "tx_packets"), num(c, "tx_bytes"),
+		       num(c, "rx_packets"), num(c, "rx_bytes"),
+		       num(c, "drop_link") + num(c, "drop_cut") + num(c, "drop_no_peer") +
+			   num(c, "drop_fault") + num(c, "drop_payload"));
+	}
+}
+
+static void print_processes(const json_t *processes)
+{
+	const json_t *p;
+	size_t i;
+
+	if (json_array_size(processes))
+		printf("\n%-8s %-16s %-5s %-5s %18s %18s\n", "pid", "command", "host", "rail",
+		       "copied directly", "through shm");
+	json_array_foreach(processes, i, p)
+	{
+		const json_t *c = json_object_get(p, "counters");
+
+		printf("%-8lld %-16s %-5lld %-5lld %18lld %18lld%s\n", num(p, "pid"),
+		       str(p, "command"), num(p, "host"), num(p, "rail"),
+		       num(c, "copy_direct_bytes"), num(c, "copy_shared_bytes"),
+		       json_is_true(json_object_get(p, "alive")) ? "" : "  (gone)");
+	}
+}
+
+static void print_faults(const json_t *faults)
+{
+	const json_t *f;
+	size_t i;
+
+	if (json_array_size(faults))
+		printf("\n%-5s %10s %10s  %s\n", "fault", "matched", "fired", "rule");
+	json_array_foreach(faults, i, f) printf("%-5lld %10lld %10lld  %s\n", num(f, "id"),
+						num(f, "matched"), num(f, "fired"), str(f, "rule"));
+}
+
+static void print_text(const json_t *doc)
+{
+	printf("fabric %s: %s, %lld hosts, %lld rails, %s, %lld Gb/s, MTU %lld\n", str(doc, "name"),
+	       str(doc, "state"), num(doc, "hosts"), num(doc, "rails"), str(doc, "link_layer"),
+	       num(doc, "rate_gbps"), num(doc, "mtu"));
+	print_devices(json_object_get(doc, "devices"));
+	print_processes(json_object_get(doc, "processes"));
+	print_faults(json_object_get(doc, "faults"));
+}
+
+int np_cmd_status(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+	    {"json", 'j', NULL, 0, "As one JSON object", 0},
+	    {0},
+	};
+	static const struct argp argp = {
+	    options, parse_status, "NAME", "Shows devices, processes, counters and fault rules.",
+	    NULL,    NULL,	   NULL};
+	struct status_args args = {0};
+	struct sv_fabric fab;
+	json_t *doc;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	if (!np_open_fabric(args.name, &fab))
+		return NP_EXIT_FAILED;
+	doc = fabric_json(fab.h);
+	if (doc && args.json) {
+		json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+		putchar('\n');
+	} else if (doc) {
+		print_text(doc);
+	}
+	sv_fabric_close(&fab);
+	if (!doc) {
+		fprintf(stderr, "simverbs status: out of memory\n");
+		return NP_EXIT_FAILED;
+	}
+	json_decref(doc);
+	return NP_EXIT_OK;
+}

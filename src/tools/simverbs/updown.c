@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simverbs up, simverbs down. */
+#include "tools/simverbs/tool.h"
+
+#include "simverbs/live/sysfs.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+static error_t parse_up(int key, char *arg, struct argp_state *state)
+{
+	struct sv_fabric_options *opt = state->input;
+
+	switch (key) {
+	case 'H':
+		opt->hosts = np_number(state, arg, "--hosts", SV_MAX_HOSTS + 1);
+		return 0;
+	case 'r':
+		opt->rails = np_number(state, arg, "--rails", SV_MAX_RAILS + 1);
+		return 0;
+	case 'l':
+		if (!strcmp(arg, "ib"))
+			opt->link_layer = SV_LINK_INFINIBAND;
+		else if (!strcmp(arg, "eth"))
+			opt->link_layer = SV_LINK_ETHERNET;
+		else
+			argp_error(state, "--link-layer must be eth or ib, not '%s'", arg);
+		return 0;
+	case 'm':
+		opt->mtu_bytes = np_number(state, arg, "--mtu", 4097);
+		if (opt->mtu_bytes < 256 || (opt->mtu_bytes & (opt->mtu_bytes - 1)))
+			argp_error(state, "--mtu must be 256, 512, 1024, 2048 or 4096");
+		return 0;
+	case 'g':
+		opt->rate_gbps = np_number(state, arg, "--rate", 1601);
+		if (!opt->rate_gbps)
+			argp_error(state, "--rate must be at least 1");
+		return 0;
+	case 's':
+		opt->seed = np_number(state, arg, "--seed", UINT_MAX);
+		return 0;
+	case 'd':
+		opt->dmabuf = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (opt->name)
+			argp_usage(state);
+		opt->name = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!opt->name)
+			argp_usage(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+int np_cmd_up(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+	    {"hosts", 'H', "N", 0, "Number of hosts (2)", 0},
+	    {"rails", 'r', "M", 0, "Devices per host, each on a switch of its own (2)", 0},
+	    {"link-layer", 'l', "eth|ib", 0, "RoCE (eth, the default) or InfiniBand", 0},
+	    {"rate", 'g', "GBPS", 0, "What the ports say their speed is (400)", 0},
+	    {"mtu", 'm', "BYTES", 0, "256 to 4096 (4096)", 0},
+	    {"seed", 's', "N", 0, "For fault rules with probabilities (1)", 0},
+	    {"dmabuf", 'd', NULL, 0, "Devices can register dmabufs that can be mapped", 0},
+	    {0},
+	};
+	static const struct argp argp = {
+	    options,
+	    parse_up,
+	    "NAME",
+	    "Makes a fabric. It lasts until `simverbs down NAME`; no process belongs to it.",
+	    NULL,
+	    NULL,
+	    NULL};
+	struct sv_fabric_options opt = {.hosts = 2,
+					.rails = 2,
+					.link_layer = SV_LINK_ETHERNET,
+					.mtu_bytes = 4096,
+					.rate_gbps = 400,
+					.seed = 1};
+	struct sv_fabric fab;
+	int rc;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &opt);
+	rc = sv_fabric_create(&opt, &fab);
+	if (rc) {
+		fprintf(stderr, "simverbs up: fabric %s: %s\n", opt.name,
+			rc == -ERANGE ? "at least 1 host and 1 rail, at most 256 devices in all"
+				      : np_strerror(rc));
+		return NP_EXIT_FAILED;
+	}
+	rc = sv_sysfs_create(fab.h);
+	sv_fabric_close(&fab);
+	if (rc) {
+		fprintf(stderr, "simverbs up: fabric %s: its sysfs tree: %s\n", opt.name,
+			strerror(-rc));
+		sv_fabric_destroy(opt.name);
+		return NP_EXIT_FAILED;
+	}
+	return NP_EXIT_OK;
+}
+
+static error_t parse_down(int key, char *arg, struct argp_state *state)
+{
+	const char **name = state->input;
+
+	switch (key) {
+	case ARGP_KEY_ARG:
+		if (*name)
+			argp_usage(state);
+		*name = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!*name)
+			argp_usage(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+int np_cmd_down(int argc, char **argv)
+{
+	static const struct argp argp = {
+	    NULL,   parse_down,
+	    "NAME", "Removes a fabric. Programs that still use it see their devices die.",
+	    NULL,   NULL,
+	    NULL};
+	const char *name = NULL;
+	char tree[PATH_MAX];
+	int rc, tree_rc;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &name);
+	rc = sv_fabric_destroy(name);
+	tree_rc = sv_fabric_tree_path(name, tree, sizeof(tree));
+	if (!tree_rc)
+		tree_rc = sv_sysfs_remove(tree);
+	if (rc)
+		fprintf(stderr, "simverbs down: fabric %s: %s\n", name, np_strerror(rc));
+	if (tree_rc && tree_rc != -EINVAL)
+		fprintf(stderr, "simverbs down: %s: %s\n", tree, strerror(-tree_rc));
+	return rc || tree_rc ? NP_EXIT_FAILED : NP_EXIT_OK;
+}
