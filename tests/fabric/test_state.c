@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Links, switches and devices that go away and come back under two processes: who is told, who only
+ * notices that nobody answers, and what works again afterwards.
+ */
+#include "pair.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MESSAGE 100000u
+
+/* 4.096 us << 15 = 134 ms, three retries: gives up after half a second. Shorter would be an
+ * error now and then on a machine where the peer has to wait for a processor. */
+static const struct end_options quick = {.len = 1 << 20, .timeout = 15, .retry_cnt = 3};
+
+static void say(int test_fd, char byte)
+{
+	NEED(write(test_fd, &byte, 1) == 1);
+}
+
+static void hear(int test_fd)
+{
+	char byte;
+
+	NEED(read(test_fd, &byte, 1) == 1);
+}
+
+static int write_status(struct end *end)
+{
+	struct ibv_wc wc;
+
+	NEED(!end_post_write(end, 0, MESSAGE, 1));
+	return end_wait(end, &wc, 10);
+}
+
+static enum ibv_port_state port_state(struct end *end)
+{
+	struct ibv_port_attr attr;
+
+	NEED(!ibv_query_port(end->ctx, 1, &attr));
+	return attr.state;
+}
+
+/* --- a link --------------------------------------------------------------------------------- */
+
+static int link_host(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+
+	(void)arg;
+	end_open(&end, peer_fd, &quick);
+	NEED(port_state(&end) == IBV_PORT_ACTIVE);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	say(test_fd, 'r');
+	NEED(end_event(&end, 5) == IBV_EVENT_PORT_ERR);
+	NEED(port_state(&end) == IBV_PORT_DOWN);
+	NEED(write_status(&end) == IBV_WC_RETRY_EXC_ERR);
+	say(test_fd, 'd');
+	NEED(end_event(&end, 5) == IBV_EVENT_PORT_ACTIVE);
+	NEED(port_state(&end) == IBV_PORT_ACTIVE);
+	end_reconnect(&end, peer_fd, &quick);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	end_close(&end);
+	return 0;
+}
+
+static int link_peer(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+
+	(void)arg;
+	end_open(&end, peer_fd, &quick);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	say(test_fd, 'r');
+	hear(test_fd);
+	NEED(write_status(&end) == IBV_WC_RETRY_EXC_ERR);
+	NEED(port_state(&end) == IBV_PORT_ACTIVE);
+	NEED(end_event(&end, 0.1) == -1); /* the other end's cable is none of our business */
+	say(test_fd, 'd');
+	end_reconnect(&end, peer_fd, &quick);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	end_close(&end);
+	return 0;
+}
+
+static void link_down_is_an_event_at_its_host_and_silence_at_the_peer(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1");
+	pair_start(&pair, link_host, link_peer, NULL);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	assert_int_equal(fabric_tool("link %s 0 0 down", fabric_name()), 0);
+	pair_send_byte(&pair, 1, 'g');
+	assert_int_equal(pair_wait_byte(&pair, 0), 'd');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'd');
+	assert_int_equal(fabric_tool("link %s 0 0 up", fabric_name()), 0);
+	assert_int_equal(pair_join(&pair, 0, 20), 0);
+	assert_int_equal(pair_join(&pair, 1, 20), 0);
+	fabric_down();
+}
+
+/* --- a switch ------------------------------------------------------------------------------- */
+
+static int cut_end(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+
+	(void)arg;
+	end_open(&end, peer_fd, &quick);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	say(test_fd, 'r');
+	hear(test_fd);
+	NEED(write_status(&end) == IBV_WC_RETRY_EXC_ERR);
+	NEED(port_state(&end) == IBV_PORT_ACTIVE);
+	NEED(end_event(&end, 0.1) == -1);
+	say(test_fd, 'd');
+	hear(test_fd);
+	end_reconnect(&end, peer_fd, &quick);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	end_close(&end);
+	return 0;
+}
+
+static void a_cut_in_the_switch_is_silent_at_both_ends(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1");
+	pair_start(&pair, cut_end, cut_end, NULL);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	assert_int_equal(fabric_tool("cut %s 0", fabric_name()), 0);
+	pair_send_byte(&pair, 0, 'g');
+	pair_send_byte(&pair, 1, 'g');
+	assert_int_equal(pair_wait_byte(&pair, 0), 'd');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'd');
+	assert_int_equal(fabric_tool("cut %s 0 --heal", fabric_name()), 0);
+	pair_send_byte(&pair, 0, 'g');
+	pair_send_byte(&pair, 1, 'g');
+	assert_int_equal(pair_join(&pair, 0, 20), 0);
+	assert_int_equal(pair_join(&pair, 1, 20), 0);
+	fabric_down();
+}
+
+/* --- a device ------------------------------------------------------------------------------- */
+
+static int killed_host(int peer_fd, int test_fd, void *arg)
+{
+	struct ibv_device_attr attr;
+	struct end end;
+
+	(void)arg;
+	end_open(&end, peer_fd, &quick);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	say(test_fd, 'r');
+	NEED(end_event(&end, 5) == IBV_EVENT_DEVICE_FATAL);
+	NEED(ibv_query_device(end.ctx, &attr) == EIO);
+	NEED(end_post_write(&end, 0, 8, 1) == EIO);
+	end_close(&end); /* destroying works on a dead device */
+	say(test_fd, 'd');
+	hear(test_fd);
+	end_open(&end, peer_fd, &quick);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	end_close(&end);
+	return 0;
+}
+
+static int killed_peer(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+
+	(void)arg;
+	end_open(&end, peer_fd, &quick);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	say(test_fd, 'r');
+	hear(test_fd);
+	NEED(write_status(&end) == IBV_WC_RETRY_EXC_ERR);
+	NEED(end_event(&end, 0.1) == -1);
+	say(test_fd, 'd');
+	end_reconnect(&end, peer_fd, &quick);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	end_close(&end);
+	return 0;
+}
+
+static void a_killed_device_is_fatal_to_its_host_and_comes_back(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1");
+	pair_start(&pair, killed_host, killed_peer, NULL);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	assert_int_equal(fabric_tool("device %s 0 0 kill", fabric_name()), 0);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'd');
+	pair_send_byte(&pair, 1, 'g');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'd');
+	assert_int_equal(fabric_tool("device %s 0 0 revive", fabric_name()), 0);
+	pair_send_byte(&pair, 0, 'g');
+	assert_int_equal(pair_join(&pair, 0, 20), 0);
+	assert_int_equal(pair_join(&pair, 1, 20), 0);
+	fabric_down();
+}
+
+/* --- the fabric ----------------------------------------------------------------------------- */
+
+static int bereft(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+
+	(void)arg;
+	end_open(&end, peer_fd, &quick);
+	say(test_fd, 'r');
+	NEED(end_event(&end, 5) == IBV_EVENT_DEVICE_FATAL);
+	NEED(end_post_write(&end, 0, 8, 1) == EIO);
+	end_close(&end);
+	return 0;
+}
+
+static void bringing_the_fabric_down_kills_the_devices_of_its_users(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1");
+	pair_start(&pair, bereft, bereft, NULL);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	fabric_down();
+	assert_int_equal(pair_join(&pair, 0, 10), 0);
+	assert_int_equal(pair_join(&pair, 1, 10), 0);
+}
+
+static int works(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+
+	(void)arg;
+	(void)test_fd;
+	end_open(&end, peer_fd, &quick);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	end_close(&end);
+	return 0;
+}
+
+static void infiniband_addresses_work_too(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1 --link-layer ib");
+	pair_start(&pair, works, works, NULL);
+	assert_int_equal(pair_join(&pair, 0, 20), 0);
+	assert_int_equal(pair_join(&pair, 1, 20), 0);
+	fabric_down();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(link_down_is_an_event_at_its_host_and_silence_at_the_peer),
+	    cmocka_unit_test(a_cut_in_the_switch_is_silent_at_both_ends),
+	    cmocka_unit_test(a_killed_device_is_fatal_to_its_host_and_comes_back),
+	    cmocka_unit_test(bringing_the_fabric_down_kills_the_devices_of_its_users),
+	    cmocka_unit_test(infiniband_addresses_work_too),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
