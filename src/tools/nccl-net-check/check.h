@@ -73,6 +73,7 @@ enum rule_kind { RULE_LOCAL, RULE_PAIR };
 
 #define RULE_RAW    0x1 /* the rule loads and inits the plugin itself */
 #define RULE_SLOW   0x2 /* moves gigabytes: left out by --quick */
+#define RULE_GATE   0x8 /* without it no other rule can be tried */
 #define RULE_CYCLES 0x4 /* takes as long as --cycles says */
 
 struct rule {

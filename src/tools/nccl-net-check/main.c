@@ -209,16 +209,30 @@ static bool wanted(const struct arguments *a, const struct rule *rule)
 	return false;
 }
 
+static void skip(struct check_result *result, const struct rule *rule, int api,
+		 const struct rule *closed)
+{
+	*result = (struct check_result){.rule = rule, .api = api, .outcome = CHECK_SKIP};
+	snprintf(result->text, sizeof(result->text), "nothing works without rule %s", closed->name);
+}
+
 static size_t run_version(const struct arguments *a, int api, struct check_result *results)
 {
+	const struct rule *closed = NULL; /* the gate that did not open */
 	size_t count = 0;
 
 	for (size_t i = 0; i < check_rule_count; i++) {
 		const struct rule *rule = &check_rules[i];
+		struct check_result *result = &results[count];
 		if (!wanted(a, rule) || !rule_applies(rule, api))
 			continue;
-		check_run_rule(rule, api, &a->opt, &results[count]);
-		report_line(&results[count]);
+		if (closed)
+			skip(result, rule, api, closed);
+		else
+			check_run_rule(rule, api, &a->opt, result);
+		if (result->outcome == CHECK_FAIL && (rule->flags & RULE_GATE))
+			closed = rule;
+		report_line(result);
 		count++;
 	}
 	return count;

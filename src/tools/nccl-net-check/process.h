@@ -9,8 +9,9 @@
 
 int process_threads(void);
 int process_fds(void);
+/* 0 under a sanitizer, whose memory is no measure. */
 long process_rss_kib(void);
-/* Bytes handed out by malloc; 0 where the allocator does not say. */
+/* Bytes handed out by malloc. */
 size_t process_heap(void);
 int process_map_count(void);
 /* Is this file mapped? */

@@ -7,6 +7,7 @@
 
 /* rules_load.c */
 void rule_vtable(struct check *t);
+void rule_init(struct check *t);
 void rule_init_again(struct check *t);
 void rule_contexts(struct check *t);
 void rule_init_after_finalize(struct check *t);

@@ -22,6 +22,13 @@ void rule_vtable(struct check *t)
 	check_note(t, "name \"%s\"", name);
 }
 
+void rule_init(struct check *t)
+{
+	check_load(t);
+	check_init(t);
+	check_note(t, "%d devices", t->ndev);
+}
+
 /* One message between two ends of this process, on the device under test. */
 static void prove_usable(struct check *t)
 {

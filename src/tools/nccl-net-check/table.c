@@ -15,6 +15,13 @@ const struct rule check_rules[] = {
 	.run = rule_vtable,
     },
     {
+	.name = "init",
+	.meaning = "init succeeds and devices reports at least one.",
+	.otherwise = "NCCL passes the plugin over, silently, for its own IB transport or sockets.",
+	.flags = RULE_RAW | RULE_GATE,
+	.run = rule_init,
+    },
+    {
 	.name = "init-again",
 	.meaning = "init succeeds a second time, and the plugin works after it.",
 	.otherwise = "From v11 on init is called for each communicator: the second one would find "

@@ -197,6 +197,9 @@ static ncclResult_t init_v11(void **ctx, uint64_t comm_id, ncclNetCommConfig_v11
 	if (config->trafficClass > 63) /* takes it for a DSCP */
 		return ncclInvalidArgument;
 #endif
+#ifdef REF_BREAK_INIT
+	return ncclSystemError;
+#endif
 #ifdef REF_BREAK_INIT_AFTER_FINALIZE
 	if (finalized)
 		return ncclInternalError;
