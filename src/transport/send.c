@@ -199,39 +199,12 @@ static uint32_t writes_of_part(const struct ha_path *path, const struct ha_send_
 	return count > UINT32_MAX ? UINT32_MAX : (uint32_t)count;
 }
 
-/* Posts the pieces of one message, a few at a time: the room for them was checked. */
-static bool post_pieces(struct ha_comm *comm, struct ha_path *path, const struct ha_request *req,
-			struct piece piece, unsigned qp)
-{
-	struct ha_send_side *s = comm->send;
-	const uint64_t end = piece.offset + piece.length;
-
-	for (uint64_t at = piece.offset; at < end;) {
-		uint64_t len = end - at < path->max_message ? end - at : path->max_message;
-		struct ibv_send_wr *wr = &s->wr[LAST - 1];
-		bool ok;
-
-		if (!fill_data(comm, path, req, at, (uint32_t)len, wr))
-			return false;
-		wr->next = NULL;
-		ok = post(comm, path, qp, wr, 1);
-		wr->next = &s->wr[LAST];
-		if (!ok)
-			return false;
-		at += len;
-	}
-	return true;
-}
-
-static bool post_part(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
-		      unsigned part, unsigned parts, unsigned qp)
+/* What ends a part: the sizes record on the first queue pair, nothing but the notice on others. */
+static void fill_last(struct ha_comm *comm, const struct ha_path *path,
+		      const struct ha_send_group *group, unsigned part, unsigned parts, unsigned qp)
 {
 	struct ibv_send_wr *last = &comm->send->wr[LAST];
 
-	for (unsigned i = 0; i < group->n; i++)
-		if (!post_pieces(comm, path, group->reqs[i],
-				 share(group->reqs[i]->size, part, parts), qp))
-			return false;
 	if (part == 0) {
 		fill_record(comm, path, group, last);
 	} else {
@@ -241,7 +214,62 @@ static bool post_part(struct ha_comm *comm, struct ha_path *path, struct ha_send
 		last->wr.rdma.rkey = path->remote_rkey;
 	}
 	finish_part(comm, path, group, qp, parts, part == 0, last);
-	if (!post(comm, path, qp, last, 1))
+}
+
+/* Posts the data writes in wr[0 … n) without what ends the part. */
+static bool post_data(struct ha_comm *comm, struct ha_path *path, unsigned qp, unsigned n)
+{
+	struct ha_send_side *s = comm->send;
+	bool ok;
+
+	s->wr[n - 1].next = NULL;
+	ok = post(comm, path, qp, &s->wr[0], n);
+	s->wr[n - 1].next = &s->wr[n];
+	return ok;
+}
+
+/* Posts the data writes in wr[0 … n) and what ends the part, as one list. */
+static bool post_end(struct ha_comm *comm, struct ha_path *path, unsigned qp, unsigned n)
+{
+	struct ha_send_side *s = comm->send;
+	bool ok;
+
+	if (n == 0)
+		return post(comm, path, qp, &s->wr[LAST], 1);
+	s->wr[n - 1].next = &s->wr[LAST];
+	ok = post(comm, path, qp, &s->wr[0], n + 1);
+	s->wr[n - 1].next = &s->wr[n];
+	return ok;
+}
+
+/* Posts what one queue pair carries. The room for it was checked. */
+static bool post_part(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
+		      unsigned part, unsigned parts, unsigned qp)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < group->n; i++) {
+		struct piece piece = share(group->reqs[i]->size, part, parts);
+		const uint64_t end = piece.offset + piece.length;
+
+		for (uint64_t at = piece.offset; at < end;) {
+			uint64_t left = end - at;
+			uint64_t len = left < path->max_message ? left : path->max_message;
+
+			if (n == LAST) { /* the template list is full */
+				if (!post_data(comm, path, qp, n))
+					return false;
+				n = 0;
+			}
+			if (!fill_data(comm, path, group->reqs[i], at, (uint32_t)len,
+				       &comm->send->wr[n]))
+				return false;
+			n++;
+			at += len;
+		}
+	}
+	fill_last(comm, path, group, part, parts, qp);
+	if (!post_end(comm, path, qp, n))
 		return false;
 	part_posted(path, group, qp);
 	return true;
