@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "harness.h"
+
+#include "base/clock.h"
+#include "memory/mr.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static char *no_environment(const char *name)
+{
+	(void)name;
+	return NULL;
+}
+
+void pair_defaults(struct pair *pair, const char *log)
+{
+	memset(pair, 0, sizeof(*pair));
+	pair->log = log;
+	ha_config_load(&pair->config, no_environment);
+	strcpy(pair->config.socket_ifname, "=lo");
+	pair->config.stats = false;
+	pair->fabric.seed = 1;
+}
+
+void pair_open(struct pair *pair)
+{
+	struct ha_instance_options options = {.config = &pair->config, .no_threads = true};
+
+	assert_int_equal(sv_stepped_open(&pair->fabric), 0);
+	ha_clock_set_source(sv_stepped_now);
+	for (uint32_t host = 0; host < 2; host++) {
+		sv_stepped_set_host(host);
+		assert_int_equal(ha_instance_open(&options, &pair->inst[host]), HA_OK);
+		assert_true(ha_instance_devices(pair->inst[host])->nports > 0);
+	}
+}
+
+static void memory_open(struct memory *memory, struct ha_comm *comm)
+{
+	memory->bytes =
+	    mmap(NULL, MEM_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(memory->bytes, MAP_FAILED);
+	memset(memory->bytes, CANARY, MEM_SIZE);
+	assert_int_equal(ha_reg_mr(comm, memory->bytes, MEM_SIZE, HA_MEM_HOST, 0, -1, &memory->mr),
+			 HA_OK);
+}
+
+void pair_connect(struct pair *pair)
+{
+	if (!pair->listen)
+		assert_int_equal(ha_listen(pair->inst[1], 0, pair->handle, &pair->listen), HA_OK);
+	for (int i = 0; i < 10000 && !(pair->send && pair->recv); i++) {
+		if (!pair->send)
+			assert_int_equal(ha_connect(pair->inst[0], 0, HA_TRAFFIC_CLASS_UNDEF,
+						    pair->handle, &pair->send),
+					 HA_OK);
+		if (!pair->recv)
+			assert_int_equal(ha_accept(pair->listen, &pair->recv), HA_OK);
+	}
+	assert_non_null(pair->send);
+	assert_non_null(pair->recv);
+	ha_close_listen(pair->listen);
+	pair->listen = NULL;
+	if (!pair->from.bytes)
+		memory_open(&pair->from, pair->send);
+	if (!pair->to.bytes)
+		memory_open(&pair->to, pair->recv);
+}
+
+static void memory_close(struct memory *memory, struct ha_comm *comm)
+{
+	if (!memory->bytes)
+		return;
+	ha_dereg_mr(comm, memory->mr);
+	munmap(memory->bytes, MEM_SIZE);
+	memory->bytes = NULL;
+}
+
+void pair_close(struct pair *pair)
+{
+	memory_close(&pair->from, pair->send);
+	memory_close(&pair->to, pair->recv);
+	ha_close_send(pair->send);
+	ha_close_recv(pair->recv);
+	ha_close_listen(pair->listen);
+	ha_instance_close(pair->inst[0]);
+	ha_instance_close(pair->inst[1]);
+	ha_clock_set_source(NULL);
+	assert_int_equal(sv_stepped_open_contexts(), 0);
+	assert_int_equal(sv_stepped_close(), 0);
+}
+
+void pair_up(struct pair *pair)
+{
+	pair_open(pair);
+	pair_connect(pair);
+}
+
+bool pair_step(struct pair *pair)
+{
+	bool moved = sv_stepped_step();
+
+	for (int i = 0; i < 2; i++)
+		moved |= ha_instance_progress(pair->inst[i]) > 0;
+	return moved;
+}
+
+ha_result_t pair_finish(struct pair *pair, struct ha_request *req, int *sizes)
+{
+	assert_non_null(req);
+	for (int quiet = 0; quiet < 100;) {
+		bool done;
+		ha_result_t result = ha_test(req, &done, sizes);
+
+		if (result != HA_OK || done)
+			return result;
+		quiet = pair_step(pair) ? 0 : quiet + 1;
+	}
+	fail_msg("a request does not complete and nothing moves; log:\n%s", pair->log);
+	return HA_ERR_INTERNAL;
+}
+
+struct ha_request *post_recv(struct pair *pair, int n, const size_t *offset, const size_t *size,
+			     const int *tag)
+{
+	struct ha_request *req;
+	struct ha_mr *mrs[HA_GROUP_MAX];
+	void *data[HA_GROUP_MAX];
+
+	for (int i = 0; i < n; i++) {
+		data[i] = pair->to.bytes + offset[i];
+		mrs[i] = pair->to.mr;
+	}
+	assert_int_equal(ha_irecv(pair->recv, n, data, size, tag, mrs, false, &req), HA_OK);
+	return req;
+}
+
+struct ha_request *try_send(struct pair *pair, size_t offset, size_t size, int tag)
+{
+	struct ha_request *req;
+
+	assert_int_equal(
+	    ha_isend(pair->send, pair->from.bytes + offset, size, tag, pair->from.mr, &req), HA_OK);
+	return req;
+}
+
+struct ha_request *post_send(struct pair *pair, size_t offset, size_t size, int tag)
+{
+	for (int quiet = 0; quiet < 100;) {
+		struct ha_request *req = try_send(pair, offset, size, tag);
+
+		if (req)
+			return req;
+		quiet = pair_step(pair) ? 0 : quiet + 1;
+	}
+	fail_msg("a send does not match and nothing moves; log:\n%s", pair->log);
+	return NULL;
+}
+
+static uint8_t pattern(size_t i, uint32_t seed)
+{
+	return (uint8_t)((i * 2654435761u + seed * 40503u) >> 13);
+}
+
+void fill(uint8_t *bytes, size_t size, uint32_t seed)
+{
+	for (size_t i = 0; i < size; i++)
+		bytes[i] = pattern(i, seed);
+}
+
+bool filled(const uint8_t *bytes, size_t size, uint32_t seed)
+{
+	for (size_t i = 0; i < size; i++)
+		if (bytes[i] != pattern(i, seed))
+			return false;
+	return true;
+}
+
+void transfer(struct pair *pair, size_t size, uint32_t seed)
+{
+	const size_t offset = 4096 + seed % 64, capacity = size + 100;
+	const int tag = (int)seed;
+	struct ha_request *recv, *send;
+	int got = -1, sent = -1;
+
+	memset(pair->to.bytes, CANARY, offset + capacity + 64);
+	fill(pair->from.bytes + 128, size, seed);
+	recv = post_recv(pair, 1, &offset, &capacity, &tag);
+	assert_non_null(recv);
+	send = post_send(pair, 128, size, tag);
+	assert_int_equal(pair_finish(pair, recv, &got), HA_OK);
+	assert_int_equal(pair_finish(pair, send, &sent), HA_OK);
+	assert_int_equal(got, (int)size);
+	assert_int_equal(sent, (int)size);
+	assert_true(filled(pair->to.bytes + offset, size, seed));
+	for (size_t i = 0; i < 64; i++) {
+		assert_int_equal(pair->to.bytes[offset - 1 - i], CANARY);
+		assert_int_equal(pair->to.bytes[offset + size + i], CANARY);
+	}
+}
