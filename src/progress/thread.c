@@ -138,6 +138,12 @@ static void *thread_main(void *arg)
 			empty_rounds++;
 		if (found >= HA_POLL_EMPTY && empty_rounds < progress->options.idle_spin_threshold)
 			continue;
+		/*
+		 * The wake-up of ha_progress_stop may be the one that dispatch_watches has just
+		 * consumed: look again before sleeping, possibly for ever.
+		 */
+		if (atomic_load_explicit(&progress->stop, memory_order_acquire))
+			break;
 		sleep_on_watches(progress, any_poller ? sleep_ms[found] : -1);
 	}
 	return NULL;
