@@ -182,12 +182,12 @@ static bool run_all(struct np_run *run)
 	struct np_resources early = {0};
 
 	for (int cycle = 0; cycle < cycles; cycle++) {
-		/* The first tenth fills caches and pools; from there on nothing may grow. */
-		if (cycle == (cycles + 9) / 10)
-			np_resources_read(&early);
 		run->report.quiet = cycle != 0 && cycle != cycles - 1;
 		if (!run_cycle(run, cycle == 0))
 			return false;
+		/* The first tenth fills caches and pools; from there on nothing may grow. */
+		if (cycle == cycles / 10)
+			np_resources_read(&early);
 		/* The last one stays loaded: the report asks it for its name. */
 		if (cycle != cycles - 1 && !close_sides(rk))
 			return false;
