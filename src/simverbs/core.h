@@ -289,6 +289,13 @@ struct sv_port {
 
 /* ---------------------------------------------------------------- helpers */
 
+/* Called locked, after a QP, CQ or MR was made or destroyed. */
+static inline void sv_port_objects_changed(struct sv_port *port)
+{
+	if (port->ops->objects)
+		port->ops->objects(port);
+}
+
 static inline struct sv_context *sv_ctx(struct ibv_context *context)
 {
 	return sv_container_of(context, struct sv_context, vctx.context);

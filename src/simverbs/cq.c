@@ -163,6 +163,7 @@ static struct sv_cq *create_cq(struct ibv_context *context, uint32_t cqe, void *
 		return NULL;
 	}
 	port->num_cqs++;
+	sv_port_objects_changed(port);
 	cq->ex.handle = port->next_handle++;
 	if (channel)
 		channel->refcnt++;
@@ -215,6 +216,7 @@ void sv_free_cq(struct sv_cq *cq)
 	if (cq->ex.channel)
 		cq->ex.channel->refcnt--;
 	port->num_cqs--;
+	sv_port_objects_changed(port);
 	sv_port_unlock(port);
 	free(cq->ring);
 	pthread_mutex_destroy(&cq->poll_lock);

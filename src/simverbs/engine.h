@@ -196,10 +196,12 @@ struct sv_wire_ops {
 	 * revoke(): a queue pair stopped (error, reset, destroyed): the fragments handed to send()
 	 * for it are the application's again. What was not received yet may count as lost.
 	 * may_block(): unlocked; the application armed a completion queue and may not poll again.
+	 * objects(): the numbers of QPs, CQs or MRs (sv_port_get_stats()) changed.
 	 */
 	void (*peer)(struct sv_port *port, uint32_t dst_port, uint32_t dst_qpn);
 	void (*revoke)(struct sv_port *port, uint32_t qpn);
 	void (*may_block)(struct sv_port *port);
+	void (*objects)(struct sv_port *port);
 
 	/*
 	 * The device died by a kill rule that the core carried out itself (placed, unplaced): this

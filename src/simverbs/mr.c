@@ -141,6 +141,7 @@ static int insert_mr(struct sv_port *port, struct sv_mr *mr)
 	mr->ibv.handle = slot;
 	mr->ibv.lkey = mr->ibv.rkey = make_key(port, slot);
 	port->num_mrs++;
+	sv_port_objects_changed(port);
 	return 0;
 }
 
@@ -346,6 +347,7 @@ void sv_free_mr(struct sv_mr *mr)
 	sv_port_lock(port);
 	free_slot(port, mr->ibv.handle);
 	port->num_mrs--;
+	sv_port_objects_changed(port);
 	mr->pd->refs--;
 	sv_list_del(&mr->link);
 	sv_port_unlock(port);

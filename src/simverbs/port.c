@@ -143,6 +143,7 @@ int sv_port_add_qp(struct sv_port *port, struct sv_qp *qp)
 	*bucket = qp;
 	qp->hashed = true;
 	port->num_qps++;
+	sv_port_objects_changed(port);
 	return 0;
 }
 
@@ -409,6 +410,7 @@ void sv_port_remove_qp(struct sv_port *port, struct sv_qp *qp)
 	sv_list_del(&qp->tx_link);
 	sv_list_del(&qp->ack_link);
 	port->num_qps--;
+	sv_port_objects_changed(port);
 }
 
 /* ---------------------------------------------------------------- state */

@@ -362,6 +362,9 @@ static void slot_free(struct sv_fabric_header *h, struct sv_slot *slot)
 	int i;
 
 	atomic_store(&slot->state, SV_SLOT_FREE);
+	atomic_store(&slot->qps, 0);
+	atomic_store(&slot->cqs, 0);
+	atomic_store(&slot->mrs, 0);
 	for (i = 0; i < SV_CNT_COUNT; i++)
 		atomic_fetch_add(&dev->counters[i], atomic_exchange(&slot->counters[i], 0));
 }

@@ -126,6 +126,7 @@ struct sv_slot {
 
 	/* Written by the owner only. */
 	alignas(SV_CACHE_LINE) atomic_ullong counters[SV_CNT_COUNT];
+	atomic_uint qps, cqs, mrs; /* that exist now */
 	/* Bumped when a queue pair (by the low bits of its number) stops: descriptors that refer to
 	 * our memory and carry an older value are void. */
 	alignas(SV_CACHE_LINE) atomic_uint revoked[SV_REVOKE_SLOTS];

@@ -364,6 +364,18 @@ static void live_qpn_free(struct sv_port *port, uint32_t qpn)
 	w->nqpn--;
 }
 
+/* For "simverbs status": what a leak looks like from outside. */
+static void live_objects(struct sv_port *port)
+{
+	struct sv_wire *w = sv_port_wire(port);
+	struct sv_port_stats stats;
+
+	sv_port_get_stats(port, &stats);
+	atomic_store_explicit(&w->me->qps, (unsigned int)stats.qps, memory_order_relaxed);
+	atomic_store_explicit(&w->me->cqs, (unsigned int)stats.cqs, memory_order_relaxed);
+	atomic_store_explicit(&w->me->mrs, (unsigned int)stats.mrs, memory_order_relaxed);
+}
+
 static uint64_t live_now_ns(struct sv_port *port)
 {
 	struct sv_wire *w = sv_port_wire(port);
@@ -384,5 +396,6 @@ const struct sv_wire_ops sv_live_wire_ops = {
     .peer = live_peer,
     .revoke = live_revoke,
     .may_block = live_may_block,
+    .objects = live_objects,
     .died = sv_control_died,
 };

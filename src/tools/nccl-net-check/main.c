@@ -55,7 +55,7 @@ static const struct argp_option options[] = {
     {"list", KEY_LIST, NULL, 0, "list the rules and exit", 0},
     {"json", KEY_JSON, "FILE", 0, "also write the results as JSON", 0},
     {"quick", KEY_QUICK, NULL, 0, "leave out the rules that move gigabytes", 0},
-    {"cycles", KEY_CYCLES, "N", 0, "connect/transfer/close cycles of rule leaks (default 60)", 0},
+    {"cycles", KEY_CYCLES, "N", 0, "connect/transfer/close cycles of rule leaks (default 200)", 0},
     {"dev", KEY_DEV, "N", 0, "the device for rules that need only one (default 0)", 0},
     {"time-scale", KEY_SCALE, "N", 0, "multiply all time limits, for slow machines", 0},
     {"simverbs", KEY_SIMVERBS, "HxR", 0,
@@ -283,7 +283,7 @@ int main(int argc, char **argv)
 	    .parser = parse_option,
 	    .args_doc = "[PLUGIN]",
 	    .doc = "Checks an NCCL network plugin against the contract that NCCL relies on."};
-	struct arguments a = {.opt = {.cycles = 60, .time_scale = DEFAULT_TIME_SCALE}};
+	struct arguments a = {.opt = {.cycles = 200, .time_scale = DEFAULT_TIME_SCALE}};
 
 	argp_err_exit_status = EXIT_USAGE;
 	argp_parse(&argp, argc, argv, 0, NULL, &a);

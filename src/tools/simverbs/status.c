@@ -115,6 +115,9 @@ static json_t *process_json(const struct sv_fabric_header *h, unsigned i)
 	out = json_pack("{s:i, s:s, s:b, s:i, s:i, s:i}", "pid", pid, "command", command, "alive",
 			sv_slot_alive(slot), "host", (int)(device / h->rails), "rail",
 			(int)(device % h->rails), "endpoint", (int)i);
+	json_object_set_new(out, "qps", json_integer(atomic_load(&slot->qps)));
+	json_object_set_new(out, "cqs", json_integer(atomic_load(&slot->cqs)));
+	json_object_set_new(out, "mrs", json_integer(atomic_load(&slot->mrs)));
 	json_object_set_new(out, "counters", counters_json(slot->counters));
 	return out;
 }
@@ -189,15 +192,16 @@ static void print_processes(const json_t *processes)
 	size_t i;
 
 	if (json_array_size(processes))
-		printf("\n%-8s %-16s %-5s %-5s %18s %18s\n", "pid", "command", "host", "rail",
-		       "copied directly", "through shm");
+		printf("\n%-8s %-16s %-5s %-5s %6s %6s %6s %18s %18s\n", "pid", "command", "host",
+		       "rail", "QPs", "CQs", "MRs", "copied directly", "through shm");
 	json_array_foreach(processes, i, p)
 	{
 		const json_t *c = json_object_get(p, "counters");
 
-		printf("%-8lld %-16s %-5lld %-5lld %18lld %18lld%s\n", num(p, "pid"),
-		       str(p, "command"), num(p, "host"), num(p, "rail"),
-		       num(c, "copy_direct_bytes"), num(c, "copy_shared_bytes"),
+		printf("%-8lld %-16s %-5lld %-5lld %6lld %6lld %6lld %18lld %18lld%s\n",
+		       num(p, "pid"), str(p, "command"), num(p, "host"), num(p, "rail"),
+		       num(p, "qps"), num(p, "cqs"), num(p, "mrs"), num(c, "copy_direct_bytes"),
+		       num(c, "copy_shared_bytes"),
 		       json_is_true(json_object_get(p, "alive")) ? "" : "  (gone)");
 	}
 }
