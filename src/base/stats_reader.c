@@ -48,16 +48,12 @@ static int map(struct ha_stats_reader *reader, int fd)
 	return reader->mapped == MAP_FAILED ? errno : 0;
 }
 
-int ha_stats_reader_open(struct ha_stats_reader *reader, const char *path)
+int ha_stats_reader_open_fd(struct ha_stats_reader *reader, int fd)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	int err;
 
 	memset(reader, 0, sizeof *reader);
-	if (fd < 0)
-		return errno;
 	err = map(reader, fd);
-	close(fd);
 	if (err) {
 		reader->mapped = NULL;
 		return err;
@@ -70,6 +66,19 @@ int ha_stats_reader_open(struct ha_stats_reader *reader, const char *path)
 		return 0;
 	ha_stats_reader_close(reader);
 	return EPROTO;
+}
+
+int ha_stats_reader_open(struct ha_stats_reader *reader, const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int err;
+
+	memset(reader, 0, sizeof *reader);
+	if (fd < 0)
+		return errno;
+	err = ha_stats_reader_open_fd(reader, fd);
+	close(fd);
+	return err;
 }
 
 void ha_stats_reader_close(struct ha_stats_reader *reader)

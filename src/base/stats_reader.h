@@ -19,6 +19,8 @@ struct ha_stats_reader {
 
 /* Maps a file. Returns 0, an errno value, or EPROTO for a file of another kind or version. */
 int ha_stats_reader_open(struct ha_stats_reader *reader, const char *path);
+/* The same for an open descriptor, which stays the caller's. */
+int ha_stats_reader_open_fd(struct ha_stats_reader *reader, int fd);
 void ha_stats_reader_close(struct ha_stats_reader *reader);
 
 /* False when there is no consistent copy to be had, or the slot is not in use. */

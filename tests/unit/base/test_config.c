@@ -100,6 +100,8 @@ static void every_type_is_parsed(void **state)
 	assert_int_equal(c.ib_addr_range.family, AF_INET6);
 	assert_int_equal(c.ib_addr_range.addr[0], 0xfd);
 	assert_int_equal(c.ib_addr_range.prefix_len, 8);
+	LOAD(c, "NCCL_IB_ADDR_RANGE", "10.1.2.3"); /* one address */
+	assert_int_equal(c.ib_addr_range.prefix_len, 32);
 }
 
 static void empty_means_not_set(void **state)
