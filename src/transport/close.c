@@ -48,9 +48,10 @@ static void close_comm(struct ha_comm *comm)
 	HA_INFO(HA_SUBSYS_NET,
 		"connection %s is closed: %llu messages, %llu bytes, %llu completions found in the "
 		"background, %llu stale",
-		comm->name, (unsigned long long)comm->stats.messages,
-		(unsigned long long)comm->stats.bytes, (unsigned long long)comm->stats.takeovers,
-		(unsigned long long)comm->stats.stale_completions);
+		comm->name, (unsigned long long)comm->count.messages,
+		(unsigned long long)comm->count.bytes,
+		(unsigned long long)comm->count.thread_completions,
+		(unsigned long long)comm->count.stale_completions);
 	ha_comm_free(comm);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/stats.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
 #include "transport/util.h"
@@ -58,6 +59,7 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 	comm->slot_mask = HA_WINDOW - 1;
 	comm->max_recvs = (uint8_t)inst->config.max_recvs;
 	comm->id = ha_random();
+	comm->report.slot = -1;
 	comm->ring_length = is_send ? sizeof(struct ha_send_ring) : sizeof(struct ha_recv_ring);
 	comm->ring = map_ring(comm->ring_length);
 	if (!comm->ring || ha_request_pool_init(&comm->pool, comm, nrequests) != 0)
@@ -108,6 +110,7 @@ ha_result_t ha_comm_start(struct ha_comm *comm)
 	ha_list_push_back(&inst->comms, &comm->in_instance);
 	pthread_mutex_unlock(&inst->lock);
 
+	ha_report_comm_open(comm);
 	comm->poller.visit = visit;
 	ha_progress_add(inst->progress, &comm->poller);
 	return ha_lane_start(comm->lane, comm);
@@ -122,6 +125,7 @@ void ha_comm_stop(struct ha_comm *comm)
 	pthread_mutex_lock(&inst->lock);
 	ha_list_remove(&comm->in_instance);
 	pthread_mutex_unlock(&inst->lock);
+	ha_report_comm_close(comm);
 }
 
 void ha_token_acquire(struct ha_comm *comm)
@@ -144,6 +148,8 @@ ha_result_t ha_comm_fail(struct ha_comm *comm, ha_result_t code, const char *fmt
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	HA_WARN("connection %s: %s", comm->name, text);
+	ha_stats_conn_failed(comm->inst->stats);
+	atomic_store_explicit(&comm->report.now, true, memory_order_relaxed);
 	return code;
 }
 
@@ -218,6 +224,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	uint32_t polls;
 	int n;
 
+	ha_report_comm(comm);
 	if (outstanding(comm) == 0 || ha_comm_error(comm) != HA_OK)
 		return HA_POLL_IDLE;
 	if (bye_overdue(comm) && ha_token_try(comm)) {
@@ -235,7 +242,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	if (!ha_token_try(comm))
 		return HA_POLL_WATCHED;
 	n = ha_comm_poll(comm, comm->poll_batch);
-	comm->stats.takeovers += (uint64_t)n;
+	comm->count.thread_completions += (uint64_t)n;
 	ha_token_release(comm);
 	return n > 0 ? HA_POLL_WORKED : HA_POLL_EMPTY;
 }

@@ -25,6 +25,7 @@
 #include "device/device.h"
 #include "progress/progress.h"
 #include "transport/path.h"
+#include "transport/report.h"
 #include "transport/request.h"
 #include "transport/rings.h"
 #include "transport/transport.h"
@@ -112,12 +113,13 @@ struct ha_recv_side {
 
 /* ---- the connection ------------------------------------------------------------------------ */
 
-struct ha_comm_stats {
-	uint64_t messages, bytes;      /* [T] */
-	uint64_t stale_completions;    /* [T] of another incarnation, dropped */
-	uint64_t takeovers;	       /* [T] completions found by the progress thread */
-	_Atomic uint64_t port_errors;  /* progress thread */
-	_Atomic uint64_t async_events; /* progress thread */
+/* Where the connection's record in shared memory is, and when it was written. */
+struct ha_comm_report {
+	int slot;	     /* -1: none */
+	uint64_t opened_ns;  /* wall clock */
+	uint64_t written_ns; /* progress thread */
+	atomic_bool now;     /* write at the next visit */
+	char peer[HA_SOCKADDR_TEXT_MAX];
 };
 
 struct ha_comm {
@@ -146,6 +148,8 @@ struct ha_comm {
 	atomic_bool peer_bye;	     /* the peer closed in good order; set by the lane */
 	struct ha_send_side *send;   /* [C] NULL on a receive comm */
 	struct ha_recv_side *recv;   /* [C] NULL on a send comm */
+	_Atomic uint64_t not_ready;  /* calls answered with "not now"; written by A */
+	struct ha_counters count;    /* [T] */
 
 	/* Rarely used from here on. */
 	struct ha_instance *inst;	/* [C] */
@@ -156,7 +160,8 @@ struct ha_comm {
 	uint64_t features;		/* [C] agreed */
 	char name[192];			/* [C] "send 1f… host:pid/dev:port -> …", for logs */
 	struct ha_lane *lane;		/* [C] the bootstrap socket, our control lane */
-	struct ha_comm_stats stats;
+	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
+	struct ha_comm_report report;
 	struct ha_window peer_done; /* what BYE said; written before peer_bye */
 	uint64_t peer_bye_ns;	    /* likewise: when it came */
 	struct ha_poller poller;
@@ -183,6 +188,14 @@ static inline void ha_comm_count(struct ha_comm *comm, int change)
 	uint32_t now = atomic_load_explicit(&comm->outstanding, memory_order_relaxed);
 
 	atomic_store_explicit(&comm->outstanding, now + (uint32_t)change, memory_order_relaxed);
+}
+
+/* A call could not start now. [A] */
+static inline void ha_comm_not_ready(struct ha_comm *comm)
+{
+	uint64_t now = atomic_load_explicit(&comm->not_ready, memory_order_relaxed);
+
+	atomic_store_explicit(&comm->not_ready, now + 1, memory_order_relaxed);
 }
 
 /* Waits for it. For slow paths and the progress thread only: holders keep it for microseconds. */

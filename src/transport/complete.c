@@ -84,7 +84,7 @@ static void apply(struct ha_comm *comm, struct ha_path *path, const struct ibv_w
 
 	/* The queue may hold completions of queue pairs that were replaced since. */
 	if (ha_wr_gen(id) != path->generation || ha_wr_path(id) != path->index) {
-		comm->stats.stale_completions++;
+		comm->count.stale_completions++;
 		return;
 	}
 	if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
@@ -137,6 +137,7 @@ int ha_comm_poll(struct ha_comm *comm, int budget)
 		total += poll_path(comm, comm->paths[i], budget - total);
 	if (total == 0)
 		return 0;
+	comm->count.completions += (uint64_t)total;
 	if (comm->is_send)
 		ha_send_pump(comm);
 	else

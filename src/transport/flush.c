@@ -155,6 +155,8 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 		return;
 	}
 	r->flush->posted++;
+	comm->count.work_requests++;
+	comm->count.requests++;
 	req->posted = 1;
 	ha_comm_count(comm, 1);
 }
@@ -169,10 +171,11 @@ void ha_flush_complete(struct ha_comm *comm, uint32_t request_id)
 	req = &comm->pool.all[request_id];
 	if (req->kind != HA_REQ_FLUSH ||
 	    atomic_load_explicit(&req->state, memory_order_relaxed) != HA_REQ_ACTIVE) {
-		comm->stats.stale_completions++;
+		comm->count.stale_completions++;
 		return;
 	}
 	ha_comm_count(comm, -1);
+	comm->count.flushes++;
 	ha_request_done(req);
 }
 

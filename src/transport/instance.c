@@ -3,6 +3,7 @@
 #include "transport/instance.h"
 
 #include "base/log.h"
+#include "base/stats.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
 #include "transport/util.h"
@@ -52,13 +53,11 @@ static void event_for_path(struct ha_comm *comm, struct ha_path *path,
 		break;
 	case IBV_EVENT_PORT_ERR:
 		if (event->element.port_num == path->port->port_num)
-			atomic_fetch_add_explicit(&comm->stats.port_errors, 1,
-						  memory_order_relaxed);
+			atomic_fetch_add_explicit(&comm->port_errors, 1, memory_order_relaxed);
 		break;
 	default:
 		break;
 	}
-	atomic_fetch_add_explicit(&comm->stats.async_events, 1, memory_order_relaxed);
 }
 
 /* Progress thread, before the event is acknowledged: its queue pair still exists. */
@@ -82,6 +81,9 @@ static void nic_ready(struct ha_watch *watch, uint32_t events)
 {
 	struct ha_nic_watch *w = ha_container_of(watch, struct ha_nic_watch, watch);
 	int read = ha_nic_read_events(w->inst->devices, w->nic);
+
+	if (read > 0)
+		ha_report_nic(w->inst, w->nic);
 
 	/* A dead device's descriptor may stay readable for ever. */
 	if (atomic_load(&w->nic->fatal) || (read == 0 && (events & (EPOLLHUP | EPOLLERR))))
@@ -150,8 +152,11 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		progress.idle_spin_threshold = inst->config.idle_spin_threshold;
 		result = ha_progress_start(&progress, &inst->progress);
 	}
-	if (result == HA_OK)
+	if (result == HA_OK) {
+		inst->stats = ha_stats_open(&inst->config);
+		ha_report_ports_open(inst);
 		result = watch_nics(inst);
+	}
 	if (result != HA_OK) {
 		ha_instance_close(inst);
 		return result;
@@ -171,6 +176,9 @@ void ha_instance_close(struct ha_instance *inst)
 	ha_connect_abandon_all(inst);
 	if (!ha_list_empty(&inst->comms))
 		HA_WARN("the plugin is shut down with open connections");
+	if (inst->stats)
+		ha_report_ports_close(inst);
+	ha_stats_close(inst->stats);
 	if (inst->devices)
 		ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);

@@ -8,9 +8,12 @@
 #include "base/net.h"
 #include "device/device.h"
 #include "progress/progress.h"
+#include "transport/report.h"
 #include "transport/transport.h"
 
 #include <pthread.h>
+
+struct ha_stats;
 
 struct ha_nic_watch {
 	struct ha_watch watch;
@@ -18,12 +21,20 @@ struct ha_nic_watch {
 	struct ha_nic *nic;
 };
 
+/* What happened to a port. Under the instance's lock. */
+struct ha_port_report {
+	int slot;
+	NCCL_HA_PORT_COUNTERS(NCCL_HA_STATS_COUNTER)
+};
+
 struct ha_instance {
 	struct ha_config config; /* constant */
 	struct ha_device_set *devices;
 	struct ha_progress *progress;
 	struct ha_nic_watch nic_watches[HA_MAX_NICS];
-	char host[32]; /* for the peer's log */
+	char host[32];		/* for the peer's log */
+	struct ha_stats *stats; /* NULL: none */
+	struct ha_port_report port_reports[HA_MAX_PORTS];
 
 	/* Where listeners bind. Constant. */
 	union ha_sockaddr bootstrap_addr;

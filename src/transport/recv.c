@@ -99,6 +99,7 @@ static bool post_cts(struct ha_comm *comm, struct ha_path *path, struct ha_recv_
 		return false;
 	}
 	qp->sq_posted++;
+	comm->count.work_requests++;
 	return true;
 }
 
@@ -157,9 +158,9 @@ static void complete_receive(struct ha_comm *comm, struct ha_recv_slot *slot)
 	}
 	slot->active = false;
 	ha_window_mark(&comm->recv->done, slot->seq);
-	comm->stats.messages += slot->n;
+	comm->count.messages += slot->n;
 	for (unsigned i = 0; i < slot->n; i++)
-		comm->stats.bytes += slot->sizes[i];
+		comm->count.bytes += slot->sizes[i];
 	ha_comm_count(comm, -1);
 	ha_request_done(slot->req);
 }
@@ -200,7 +201,7 @@ void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned qp, 
 		return; /* a sender gets none today: one of a peer that knows more is ignored */
 	slot = slot_of(comm, ha_imm_seq(imm));
 	if (__builtin_expect(!is_current(comm, slot, imm), 0)) {
-		comm->stats.stale_completions++;
+		comm->count.stale_completions++;
 		return;
 	}
 	if (ha_imm_record(imm))
@@ -243,8 +244,10 @@ static ha_result_t start_receive(struct ha_comm *comm, int n, void *const *data,
 	struct ha_recv_slot *slot = slot_of(comm, seq);
 	struct ha_request *req;
 
-	if (r->unreported == HA_MAX_OUTSTANDING || slot->in_use)
+	if (r->unreported == HA_MAX_OUTSTANDING || slot->in_use) {
+		ha_comm_not_ready(comm);
 		return HA_OK;
+	}
 	req = ha_request_get(&comm->pool, HA_REQ_RECV);
 	if (!req)
 		return HA_OK;
@@ -254,6 +257,7 @@ static ha_result_t start_receive(struct ha_comm *comm, int n, void *const *data,
 	r->unreported++;
 	r->next_seq++;
 	ha_comm_count(comm, 1);
+	comm->count.requests++;
 	*out = req;
 	ha_recv_pump(comm);
 	return HA_OK;
@@ -281,8 +285,10 @@ ha_result_t ha_irecv(struct ha_comm *comm, int n, void *const *data, const size_
 	if (__builtin_expect(atomic_load_explicit(&comm->peer_bye, memory_order_relaxed), 0))
 		return ha_comm_fail(comm, HA_ERR_REMOTE,
 				    "a receive on a connection that the peer has closed");
-	if (!ha_token_try(comm))
+	if (!ha_token_try(comm)) {
+		ha_comm_not_ready(comm);
 		return HA_OK;
+	}
 	result = start_receive(comm, n, data, sizes, tags, mrs, out);
 	ha_token_release(comm);
 	return result;

@@ -126,6 +126,7 @@ static bool post(struct ha_comm *comm, struct ha_path *path, unsigned index,
 		return false;
 	}
 	qp->sq_posted += count;
+	comm->count.work_requests += count;
 	return true;
 }
 
@@ -350,9 +351,9 @@ void ha_send_pump(struct ha_comm *comm)
 static void complete_group(struct ha_comm *comm, struct ha_send_group *group)
 {
 	ha_window_mark(&comm->send->completed, group->seq);
-	comm->stats.messages += group->n;
+	comm->count.messages += group->n;
 	for (unsigned i = 0; i < group->n; i++) {
-		comm->stats.bytes += group->reqs[i]->size;
+		comm->count.bytes += group->reqs[i]->size;
 		ha_request_done(group->reqs[i]);
 	}
 	group->state = HA_GROUP_FREE;
@@ -364,7 +365,7 @@ void ha_send_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, u
 	struct ha_send_group *group = &comm->send->groups[slot & comm->slot_mask];
 
 	if (__builtin_expect(group->state != HA_GROUP_POSTED || qp >= path->nqps, 0)) {
-		comm->stats.stale_completions++;
+		comm->count.stale_completions++;
 		return;
 	}
 	path->qps[qp].sq_done = group->sq_mark[qp];
@@ -459,6 +460,7 @@ static inline ha_result_t start_send(struct ha_comm *comm, const struct ha_cts *
 	req->remote_rkey = cts->rkey;
 	group->reqs[cts->index] = req;
 	ha_comm_count(comm, 1);
+	comm->count.requests++;
 	*out = req;
 	if (++group->matched == group->n) {
 		group->state = HA_GROUP_MATCHED;
@@ -485,12 +487,15 @@ ha_result_t ha_isend(struct ha_comm *comm, void *data, size_t size, int tag, str
 				     0))
 			return ha_comm_fail(comm, HA_ERR_REMOTE,
 					    "a send on a connection that the peer has closed");
+		ha_comm_not_ready(comm);
 		return HA_OK;
 	}
 	if (__builtin_expect(size != 0 && !mr, 0))
 		return HA_ERR_ARGUMENT;
-	if (!ha_token_try(comm))
+	if (!ha_token_try(comm)) {
+		ha_comm_not_ready(comm);
 		return HA_OK;
+	}
 	result = start_send(comm, row, stamp, data, size, tag, mr, out);
 	ha_token_release(comm);
 	return result;

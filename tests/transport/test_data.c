@@ -132,8 +132,8 @@ static void a_message_the_queue_cannot_hold_is_a_clear_error(void **state)
 /* A group of n, sent in the order `order`, with different sizes and gaps between the buffers. */
 static void group(struct pair *pair, int n, const int *order, uint32_t seed)
 {
-	size_t offset[HA_GROUP_MAX], capacity[HA_GROUP_MAX];
-	int tag[HA_GROUP_MAX], got[HA_GROUP_MAX + 1], sent;
+	size_t offset[HA_GROUP_MAX] = {0}, capacity[HA_GROUP_MAX] = {0};
+	int tag[HA_GROUP_MAX] = {0}, got[HA_GROUP_MAX + 1], sent;
 	struct ha_request *recv, *send[HA_GROUP_MAX];
 
 	memset(pair->to.bytes, CANARY, HA_GROUP_MAX * 8192);
@@ -238,8 +238,8 @@ static void a_full_window_of_groups_is_accepted_and_not_one_more(void **state)
 {
 	struct ha_request *recv[HA_MAX_OUTSTANDING];
 	struct ha_request *send[HA_MAX_OUTSTANDING][HA_GROUP_MAX];
-	size_t offset[HA_GROUP_MAX], capacity[HA_GROUP_MAX];
-	int tag[HA_GROUP_MAX];
+	size_t offset[HA_GROUP_MAX] = {0}, capacity[HA_GROUP_MAX] = {0};
+	int tag[HA_GROUP_MAX] = {0};
 	struct pair pair;
 
 	(void)state;
@@ -288,7 +288,7 @@ static void a_short_send_queue_delays_and_loses_nothing(void **state)
 		struct ha_request *recv[20], *send[20][4];
 
 		for (size_t r = 0; r < 20; r++) {
-			size_t offset[4], capacity[4] = {500, 500, 500, 500};
+			size_t offset[4] = {0}, capacity[4] = {500, 500, 500, 500};
 			int tag[4] = {1, 2, 3, 4};
 
 			for (size_t i = 0; i < 4; i++)
@@ -356,7 +356,7 @@ static void an_immediate_of_another_epoch_or_receive_is_dropped(void **state)
 	ha_recv_immediate(comm, comm->paths[0], 0, ha_imm_pack(2 + HA_WINDOW, 0, 1, false), 10);
 	ha_recv_immediate(comm, comm->paths[0], 0, ha_imm_pack(3, 0, 1, false), 10);
 	ha_token_release(comm);
-	assert_int_equal(comm->stats.stale_completions, 4);
+	assert_int_equal(comm->count.stale_completions, 4);
 	assert_int_equal(ha_test(recv, &done, NULL), HA_OK);
 	assert_false(done);
 	comm->paths[0]->qps[0].rq_used -= 4; /* those had no receive behind them */

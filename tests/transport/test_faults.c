@@ -108,8 +108,8 @@ static void a_short_outage_is_survived(void **state)
 	assert_int_equal(pair_finish(&pair, recv, NULL), HA_OK);
 	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
 	assert_true(filled(pair.to.bytes, size, 5));
-	assert_int_equal(atomic_load(&pair.send->stats.port_errors), 1);
-	assert_int_equal(atomic_load(&pair.recv->stats.port_errors), 0);
+	assert_int_equal(atomic_load(&pair.send->port_errors), 1);
+	assert_int_equal(atomic_load(&pair.recv->port_errors), 0);
 	pair_close(&pair);
 }
 

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/report.h"
+
+#include "base/clock.h"
+#include "base/stats.h"
+#include "transport/comm.h"
+#include "transport/instance.h"
+#include "transport/lane.h"
+#include "transport/util.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#define INTERVAL_NS (250 * HA_NS_PER_MS)
+
+static uint64_t wall_clock_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * HA_NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- ports --------------------------------------------------------------------------------- */
+
+/* The instance's lock is held: the counters are under it. */
+static void write_port(struct ha_instance *inst, int i)
+{
+	struct ha_port *port = &inst->devices->ports[i];
+	const struct ha_port_report *report = &inst->port_reports[i];
+	struct nccl_ha_port_stats out = {0};
+	struct ha_port_addr addr;
+	size_t path_length = strlen(port->nic->pci_path);
+
+	ha_port_addr(port, &addr);
+	out.in_use = 1;
+	out.device = i;
+	ha_copy_text(out.nic, sizeof(out.nic), port->nic->name);
+	out.port_num = port->port_num;
+	out.link_layer = port->link_layer;
+	out.state = (uint32_t)atomic_load(&port->state);
+	out.device_fatal = atomic_load(&port->nic->fatal);
+	out.speed_mbps = (uint32_t)port->speed_mbps;
+	out.gid_index = addr.gid_index;
+	out.lid = addr.lid;
+	out.numa_node = port->nic->numa_node;
+	out.guid = port->nic->guid;
+	memcpy(out.gid, addr.gid.raw, sizeof(out.gid));
+	ha_copy_text(out.pci_path, sizeof(out.pci_path),
+		     port->nic->pci_path + (path_length >= sizeof(out.pci_path)
+						? path_length - sizeof(out.pci_path) + 1
+						: 0));
+	out.connections_open = report->connections_open;
+	out.port_errors = report->port_errors;
+	out.port_recoveries = report->port_recoveries;
+	out.address_changes = report->address_changes;
+	out.device_errors = report->device_errors;
+	ha_stats_port_write(inst->stats, report->slot, &out);
+}
+
+void ha_report_ports_open(struct ha_instance *inst)
+{
+	pthread_mutex_lock(&inst->lock);
+	for (int i = 0; i < inst->devices->nports; i++) {
+		inst->port_reports[i].slot = ha_stats_port_add(inst->stats);
+		write_port(inst, i);
+	}
+	pthread_mutex_unlock(&inst->lock);
+}
+
+void ha_report_ports_close(struct ha_instance *inst)
+{
+	for (int i = 0; inst->devices && i < inst->devices->nports; i++)
+		ha_stats_port_remove(inst->stats, inst->port_reports[i].slot);
+}
+
+void ha_report_event(struct ha_instance *inst, const struct ha_nic *nic,
+		     const struct ibv_async_event *event)
+{
+	for (int i = 0; i < inst->devices->nports; i++) {
+		const struct ha_port *port = &inst->devices->ports[i];
+		struct ha_port_report *report = &inst->port_reports[i];
+
+		if (port->nic != nic)
+			continue;
+		if (event->event_type == IBV_EVENT_DEVICE_FATAL)
+			report->device_errors++;
+		if (event->element.port_num != port->port_num)
+			continue;
+		report->port_errors += event->event_type == IBV_EVENT_PORT_ERR;
+		report->port_recoveries += event->event_type == IBV_EVENT_PORT_ACTIVE;
+		report->address_changes += event->event_type == IBV_EVENT_GID_CHANGE ||
+					   event->event_type == IBV_EVENT_LID_CHANGE;
+	}
+}
+
+void ha_report_nic(struct ha_instance *inst, const struct ha_nic *nic)
+{
+	pthread_mutex_lock(&inst->lock);
+	for (int i = 0; i < inst->devices->nports; i++)
+		if (inst->devices->ports[i].nic == nic)
+			write_port(inst, i);
+	pthread_mutex_unlock(&inst->lock);
+}
+
+static void count_connection(struct ha_comm *comm, int change)
+{
+	struct ha_instance *inst = comm->inst;
+	int i = comm->paths[0]->port->index;
+
+	pthread_mutex_lock(&inst->lock);
+	inst->port_reports[i].connections_open += (uint64_t)(int64_t)change;
+	write_port(inst, i);
+	pthread_mutex_unlock(&inst->lock);
+}
+
+/* ---- connections --------------------------------------------------------------------------- */
+
+/* The token is held. */
+static void write_comm(struct ha_comm *comm)
+{
+	const struct ha_path *path = ha_comm_path(comm);
+	struct nccl_ha_conn_stats out = {0};
+	int error = (int)ha_comm_error(comm);
+
+	out.in_use = 1;
+	out.state = error == 0 ? NCCL_HA_CONN_ACTIVE : NCCL_HA_CONN_ERROR;
+	out.direction = comm->is_send ? NCCL_HA_CONN_SEND : NCCL_HA_CONN_RECV;
+	out.device = path->port->index;
+	out.id = comm->is_send ? comm->id : comm->peer_id;
+	out.opened_ns = comm->report.opened_ns;
+	out.qps = path->nqps;
+	out.error = error;
+	ha_copy_text(out.peer, sizeof(out.peer), comm->report.peer);
+#define COPY(name, help) out.name = comm->count.name;
+	NCCL_HA_CONN_COUNTERS(COPY)
+#undef COPY
+	out.not_ready = atomic_load_explicit(&comm->not_ready, memory_order_relaxed);
+	ha_stats_conn_write(comm->inst->stats, comm->report.slot, &out);
+}
+
+static void name_peer(struct ha_comm *comm)
+{
+	union ha_sockaddr addr = {0};
+	socklen_t length = sizeof(addr);
+
+	if (getpeername(comm->lane->stream.fd, &addr.sa, &length) == 0)
+		ha_sockaddr_text(&addr, comm->report.peer, sizeof(comm->report.peer));
+}
+
+void ha_report_comm_open(struct ha_comm *comm)
+{
+	comm->report.slot = ha_stats_conn_add(comm->inst->stats);
+	comm->report.opened_ns = wall_clock_ns();
+	name_peer(comm);
+	count_connection(comm, 1);
+	write_comm(comm);
+}
+
+void ha_report_comm(struct ha_comm *comm)
+{
+	uint64_t now_ns;
+
+	if (comm->report.slot < 0)
+		return;
+	now_ns = ha_now_ns();
+	if (now_ns - comm->report.written_ns < INTERVAL_NS &&
+	    !atomic_load_explicit(&comm->report.now, memory_order_relaxed))
+		return;
+	if (!ha_token_try(comm))
+		return;
+	atomic_store_explicit(&comm->report.now, false, memory_order_relaxed);
+	comm->report.written_ns = now_ns;
+	write_comm(comm);
+	ha_token_release(comm);
+}
+
+void ha_report_comm_close(struct ha_comm *comm)
+{
+	count_connection(comm, -1);
+	ha_stats_conn_remove(comm->inst->stats, comm->report.slot);
+	comm->report.slot = -1;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Statistics: from the counters of ports and connections to the shared memory that nccl-ha reads.
+ *
+ * The data path counts in the connection's own memory under the token; the progress thread copies
+ * a few times a second, and right away when a connection fails.
+ */
+#ifndef HA_TRANSPORT_REPORT_H
+#define HA_TRANSPORT_REPORT_H
+
+#include "nccl_ha/stats.h"
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ha_comm;
+struct ha_instance;
+struct ha_nic;
+
+/* What a connection counts. [T], but for not_ready, which is the application's own. */
+struct ha_counters {
+	NCCL_HA_CONN_COUNTERS(NCCL_HA_STATS_COUNTER)
+};
+
+/* A connection's record, from ha_comm_start to ha_comm_stop. */
+void ha_report_comm_open(struct ha_comm *comm);
+/* Progress thread, each visit: publishes when it is time or `comm->report.now` is set. */
+void ha_report_comm(struct ha_comm *comm);
+void ha_report_comm_close(struct ha_comm *comm);
+
+/* A port's record, for as long as the instance lives. */
+void ha_report_ports_open(struct ha_instance *inst);
+void ha_report_ports_close(struct ha_instance *inst);
+/* Under the instance's lock. */
+void ha_report_event(struct ha_instance *inst, const struct ha_nic *nic,
+		     const struct ibv_async_event *event);
+/* After events were handled: state and address may have changed. Progress thread. */
+void ha_report_nic(struct ha_instance *inst, const struct ha_nic *nic);
+
+#endif
