@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Moving bytes between messages and lists of SGEs. */
 #include "core.h"
-
-#include <string.h>
+#include "dma.h"
 
 int sv_gather(const struct sv_qp *qp, const struct ibv_sge *sge, uint32_t num_sge, uint32_t offset,
 	      uint32_t length, struct sv_frag *frags)
@@ -34,7 +33,7 @@ bool sv_copy_payload(struct sv_port *port, const struct sv_packet *pkt, uint32_t
 	if (!length)
 		return true;
 	if (pkt->payload) {
-		memcpy(dst, (const uint8_t *)pkt->payload + from, length);
+		sv_dma_copy(dst, (const uint8_t *)pkt->payload + from, length);
 		return true;
 	}
 	if (port->ops->copy_payload(port, pkt, from, dst, length)) {

@@ -27,7 +27,7 @@ info
 [ "$(grep -c "state:.*PORT_DOWN" "$WORK/info.out")" = 1 ] || fail "one port down"
 
 # The tree says the same.
-tree=$("$SIMVERBS" run "$FABRIC" 1 -- sh -c 'echo $SYSFS_PATH')
+tree=$("$SIMVERBS" status "$FABRIC" --json | sed -n 's/.*"sysfs": "\(.*\)".*/\1/p')/1/sys
 [ "$(cat "$tree/class/infiniband/sim2/ports/1/state")" = "1: DOWN" ] || fail "sysfs: sim2 is down"
 [ "$(cat "$tree/class/infiniband/sim0/ports/1/state")" = "4: ACTIVE" ] || fail "sysfs: sim0 is up"
 [ "$(cat "$tree/class/infiniband/sim0/device/numa_node")" = 0 ] || fail "sysfs: numa node"

@@ -133,7 +133,7 @@ static void endpoints_of_processes_that_are_gone_are_used_again(void **state)
 
 	(void)state;
 	fabric_up("--hosts 2 --rails 1");
-	for (round = 0; round < 20; round++) {
+	for (round = 0; round < 10; round++) {
 		pair_start(&pair, comes_and_goes, comes_and_goes, NULL);
 		assert_int_equal(pair_join(&pair, 0, 20), 0);
 		assert_int_equal(pair_join(&pair, 1, 20), 0);
@@ -188,25 +188,35 @@ static void an_idle_process_uses_no_processor_time(void **state)
 
 /* --- fork ----------------------------------------------------------------------------------- */
 
+/* A child has devices of its own. */
+static int child_of_fork(void)
+{
+	struct ibv_context *ctx;
+	struct ibv_device **list;
+	int n;
+
+#ifdef __SANITIZE_THREAD__
+	return 0; /* its run-time permits no thread in the child of a process with threads */
+#endif
+	list = ibv_get_device_list(&n);
+	ctx = list && n == 1 ? ibv_open_device(list[0]) : NULL;
+	return !ctx || ibv_close_device(ctx);
+}
+
 static int forks(int peer_fd, int test_fd, void *arg)
 {
 	struct end end;
 	struct ibv_wc wc;
 	pid_t child;
-	int status, n;
+	int status;
 
 	(void)arg;
 	(void)test_fd;
 	NEED(!ibv_fork_init());
 	end_open(&end, peer_fd, &quick);
 	child = fork();
-	if (!child) {
-		/* A child has devices of its own. */
-		struct ibv_device **list = ibv_get_device_list(&n);
-		struct ibv_context *ctx = list && n == 1 ? ibv_open_device(list[0]) : NULL;
-
-		_exit(!ctx || ibv_close_device(ctx));
-	}
+	if (!child)
+		_exit(child_of_fork());
 	NEED(waitpid(child, &status, 0) == child && status == 0);
 	NEED(!end_post_write(&end, 0, 1 << 20, 1));
 	NEED(end_wait(&end, &wc, 10) == IBV_WC_SUCCESS);
