@@ -150,7 +150,7 @@ struct sv_swqe {
 	bool sent;
 };
 
-/* A READ or atomic the responder answers. Kept after the answer for duplicates of atomics. */
+/* A READ or atomic that the responder has still to answer. */
 struct sv_rd_resource {
 	uint8_t op;
 	bool first; /* the response's first packet is yet to be sent */
@@ -162,6 +162,14 @@ struct sv_rd_resource {
 	uint64_t result;
 	uint32_t msn;
 };
+
+/* What an atomic found, for a duplicate of its request: it must not be done twice. */
+struct sv_atomic_done {
+	uint8_t op;
+	uint32_t psn;
+	uint64_t result;
+};
+
 #define SV_MAX_RD_ATOMIC 16
 
 struct sv_qp {
@@ -233,7 +241,9 @@ struct sv_qp {
 	struct sv_recv_queue rq;
 	struct ibv_sge *cur_recv_sges; /* copy of an SRQ's */
 	struct sv_rd_resource rd[SV_MAX_RD_ATOMIC];
-	uint32_t rd_head, rd_tail; /* to be answered: tail … head; older ones are history */
+	uint32_t rd_head, rd_tail;			 /* to be answered: tail … head */
+	struct sv_atomic_done atomics[SV_MAX_RD_ATOMIC]; /* the latest ones */
+	uint32_t num_atomics;
 
 	/* Extended post API: WRs being built (between wr_start and wr_complete). */
 	uint32_t build_head;

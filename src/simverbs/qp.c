@@ -108,6 +108,7 @@ void sv_qp_reset(struct sv_qp *qp)
 	qp->fatal = qp->nak_sent = qp->comm_est = qp->rd_gap = false;
 	qp->sq_head = qp->sq_tail = qp->sq_next = qp->next_pkt = 0;
 	qp->build_head = 0;
+	qp->num_atomics = 0;
 	qp->rq.head = qp->rq.tail = 0;
 	qp->recv_taken = false;
 	sv_cq_drop_qp(sv_cq(qp->ibv.send_cq), qp->ibv.qp_num);

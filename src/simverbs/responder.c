@@ -223,6 +223,8 @@ static void receive_atomic(struct sv_qp *qp, const struct sv_packet *pkt)
 	}
 	qp->msn++;
 	qp->epsn = sv_psn_add(qp->epsn, 1);
+	qp->atomics[qp->num_atomics++ % SV_MAX_RD_ATOMIC] =
+	    (struct sv_atomic_done){.op = pkt->op, .psn = pkt->psn, .result = old};
 	queue_response(qp, pkt)->result = old;
 }
 
@@ -230,37 +232,37 @@ static void receive_atomic(struct sv_qp *qp, const struct sv_packet *pkt)
 
 static void repeat_atomic(struct sv_qp *qp, const struct sv_packet *pkt)
 {
-	/* The result is remembered: doing it again would be wrong. */
-	for (uint32_t i = 1; i <= SV_MAX_RD_ATOMIC && i <= qp->rd_head; i++) {
-		const struct sv_rd_resource *rd = rd_slot(qp, qp->rd_head - i);
+	for (uint32_t i = 1; i <= SV_MAX_RD_ATOMIC && i <= qp->num_atomics; i++) {
+		const struct sv_atomic_done *done =
+		    &qp->atomics[(qp->num_atomics - i) % SV_MAX_RD_ATOMIC];
 
-		if (rd->op == pkt->op && rd->psn == pkt->psn && rd->npkts == 0) {
-			send_aeth(qp, SV_OP_ATOMIC_ACK, rd->psn, SV_AETH_ACK, rd->result);
+		if (done->op == pkt->op && done->psn == pkt->psn) {
+			if (!rd_full(qp))
+				queue_response(qp, pkt)->result = done->result;
 			return;
 		}
 	}
 }
 
+/*
+ * A request that was taken before: a fetch is answered again, from memory or from what an atomic
+ * found the first time. The requester went back to it, so whatever comes after it and is still to
+ * be answered will be asked for again as well.
+ */
 static void receive_duplicate(struct sv_qp *qp, const struct sv_packet *pkt)
 {
 	qp->port->stats.duplicates++;
-	switch (pkt->op) {
-	case SV_OP_READ_REQ:
-		/* Read again. The requester went back, so responses still to be sent to what comes
-		 * after this are asked for again as well. */
-		while (qp->rd_head != qp->rd_tail &&
-		       sv_psn_diff(rd_slot(qp, qp->rd_head - 1)->psn, pkt->psn) >= 0)
-			qp->rd_head--;
-		if (!rd_full(qp))
-			queue_response(qp, pkt);
-		break;
-	case SV_OP_CMP_SWAP:
-	case SV_OP_FETCH_ADD:
-		repeat_atomic(qp, pkt);
-		break;
-	default:
+	if (pkt->op == SV_OP_SEND || pkt->op == SV_OP_WRITE) {
 		owe_ack(qp);
+		return;
 	}
+	while (qp->rd_head != qp->rd_tail &&
+	       sv_psn_diff(rd_slot(qp, qp->rd_head - 1)->psn, pkt->psn) >= 0)
+		qp->rd_head--;
+	if (pkt->op != SV_OP_READ_REQ)
+		repeat_atomic(qp, pkt);
+	else if (!rd_full(qp))
+		queue_response(qp, pkt);
 }
 
 /* ---------------------------------------------------------------- sends and writes */
