@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fault rules: what the parser refuses and how it says so, and that each kind does what it says. */
+#include "world.h"
+
+#include <unistd.h>
+
+static int add(const char *text)
+{
+	char err[400] = "";
+	int id = sv_stepped_fault_add(text, err, sizeof(err));
+
+	if (id < 0)
+		fail_msg("%s", err);
+	return id;
+}
+
+static uint64_t fired(int id)
+{
+	uint64_t m = 0, f = 0;
+
+	assert_true(sv_stepped_fault_stats(id, &m, &f));
+	return f;
+}
+
+static uint64_t matched(int id)
+{
+	uint64_t m = 0, f = 0;
+
+	assert_true(sv_stepped_fault_stats(id, &m, &f));
+	return m;
+}
+
+/* ---------------------------------------------------------------- the language */
+
+static const struct {
+	const char *rule, *token;
+} bad_rules[] = {
+    {"", "no fault rule"},
+    {"host=0", "no action"},
+    {"frobnicate", "'frobnicate'"},
+    {"drop hots=1", "'hots'"},
+    {"drop host=x", "'host=x'"},
+    {"drop host=", "'host='"},
+    {"drop host=-1", "'host=-1'"},
+    {"drop host=4294967295", "'host=4294967295'"},
+    {"drop=1", "'drop'"},
+    {"drop dup", "more than one action"},
+    {"dup=0", "'dup=0'"},
+    {"dup=many", "'dup=many'"},
+    {"delay", "'delay='"},
+    {"delay=5", "'delay=5'"},
+    {"delay=5min", "'delay=5min'"},
+    {"slow=0.5", "'slow=0.5'"},
+    {"slow", "'slow='"},
+    {"drop op=", "'op='"},
+    {"drop op=write|wirte", "'wirte'"},
+    {"drop part=end", "'part=end'"},
+    {"drop dir=up", "'dir=up'"},
+    {"drop nth=0", "'nth=0'"},
+    {"drop prob=0", "'prob=0'"},
+    {"drop prob=1.5", "'prob=1.5'"},
+    {"drop prob=half", "'prob=half'"},
+    {"drop at=soon", "'at=soon'"},
+    {"drop for=1ms", "for="},
+    {"drop sent=0", "sent="},
+    {"drop verb=post_send", "errno= and verb="},
+    {"errno=ENOMEM", "errno= and verb="},
+    {"errno=ENOSUCH verb=post_send", "'errno=ENOSUCH'"},
+    {"errno=0 verb=post_send", "'errno=0'"},
+    {"errno=ENOMEM verb=post", "'verb=post'"},
+    {"errno=ENOMEM verb=post_send dir=rx", "dir="},
+    {"wc=SUCCESS", "'wc=SUCCESS'"},
+    {"wc=RETRY", "'wc=RETRY'"},
+    {"wc=RETRY_EXC_ERR sent=2", "'sent=2'"},
+    {"event=CQ_ERR", "'event=CQ_ERR'"},
+    {"link=sideways", "'link=sideways'"},
+    {"link", "'link='"},
+    {"link=down at=1ms host=0", "rail="},
+    {"link=down at=1ms rail=0", "host="},
+    {"cut at=1ms", "rail="},
+    {"kill=slowly", "'kill=slowly'"},
+    {"kill=placed at=1ms host=0 rail=0", "kill=placed"},
+    {"kill=unplaced dir=tx", "dir=tx"},
+    {"reorder dir=rx", "dir=rx"},
+    {"wedge=soft", "'wedge=soft'"},
+    {"link=down nth=1 period=1ms", "period="},
+    {"drop\ndup\nwrong", "'wrong'"},
+    {"@/nonexistent/rules", "/nonexistent/rules"},
+};
+
+static void test_bad_rules_are_named(void **state)
+{
+	char err[400];
+
+	(void)state;
+	assert_int_equal(sv_stepped_open(NULL), 0);
+	for (size_t i = 0; i < sizeof(bad_rules) / sizeof(bad_rules[0]); i++) {
+		memset(err, 0, sizeof(err));
+		if (sv_stepped_fault_add(bad_rules[i].rule, err, sizeof(err)) >= 0)
+			fail_msg("'%s' was accepted", bad_rules[i].rule);
+		if (!strstr(err, bad_rules[i].token))
+			fail_msg("'%s': message without %s: %s", bad_rules[i].rule,
+				 bad_rules[i].token, err);
+	}
+	/* None of them left anything behind. */
+	assert_false(sv_stepped_fault_stats(0, &(uint64_t){0}, &(uint64_t){0}));
+	assert_int_equal(sv_stepped_close(), 0);
+}
+
+static void test_long_rule_and_short_buffer(void **state)
+{
+	char rule[400], err[16];
+
+	(void)state;
+	assert_int_equal(sv_stepped_open(NULL), 0);
+	memset(rule, 'x', sizeof(rule) - 1);
+	rule[sizeof(rule) - 1] = '\0';
+	for (size_t size = 0; size <= sizeof(err); size++)
+		assert_true(sv_stepped_fault_add(rule, err, size) < 0);
+	assert_int_equal(sv_stepped_close(), 0);
+}
+
+static void test_files_comments_and_separators(void **state)
+{
+	char path[] = "/tmp/sv-rules-XXXXXX", text[64];
+	int fd = mkstemp(path);
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(sv_stepped_open(NULL), 0);
+	assert_int_equal(add("drop, host=0,nth=1 # first\n\n  # nothing\n dup=2 ; delay=1.5us"), 0);
+	assert_int_equal(add("link=down host=1 rail=0 at=5ms for=1ms period=2ms count=3"), 3);
+	assert_true(write(fd, "drop op=ack\ndrop op=nak\n", 24) == 24);
+	close(fd);
+	snprintf(text, sizeof(text), "@%s", path);
+	assert_int_equal(add(text), 4);
+	assert_int_equal(add("wc=FATAL_ERR"), 6);
+	unlink(path);
+	assert_int_equal(sv_stepped_fault_remove(99), -ENOENT);
+	assert_int_equal(sv_stepped_fault_remove(-1), 0);
+	assert_int_equal(add("drop"), 0);
+	assert_int_equal(sv_stepped_close(), 0);
+}
+
+static void test_table_fills_up(void **state)
+{
+	char err[200];
+
+	(void)state;
+	assert_int_equal(sv_stepped_open(NULL), 0);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(add("drop qpn=1"), i);
+	assert_int_equal(sv_stepped_fault_add("drop", err, sizeof(err)), -ENOSPC);
+	assert_non_null(strstr(err, "64"));
+	assert_int_equal(sv_stepped_close(), 0);
+}
+
+/* ---------------------------------------------------------------- when */
+
+/* Ten writes of one packet each; the rule says how many are hit. */
+static void when(const char *rule, uint64_t expect_matched, uint64_t expect_fired)
+{
+	struct world w;
+	int id;
+
+	world_open(&w, &(struct world_opts){.retry_cnt = 7});
+	id = add(rule);
+	for (uint64_t i = 0; i < 10; i++)
+		assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 10, &w.b, 0), 0);
+	settle();
+	for (uint64_t i = 0; i < 10; i++)
+		expect_wc(&w.a, i, IBV_WC_SUCCESS);
+	if (matched(id) != expect_matched || fired(id) != expect_fired)
+		fail_msg("'%s': matched %llu, fired %llu", rule, (unsigned long long)matched(id),
+			 (unsigned long long)fired(id));
+	world_close(&w);
+}
+
+static void test_when(void **state)
+{
+	(void)state;
+	when("delay=1ns", 20, 20); /* requests and acks */
+	when("delay=1ns op=write", 10, 10);
+	when("delay=1ns op=ack", 10, 10);
+	when("delay=1ns op=write|ack", 20, 20);
+	when("delay=1ns host=0", 10, 10);
+	when("delay=1ns host=1", 10, 10);
+	when("delay=1ns host=1 dir=rx", 10, 10);
+	when("delay=1ns host=0 peer=0", 0, 0);
+	when("delay=1ns rail=1", 0, 0);
+	when("delay=1ns op=write nth=3", 10, 1);
+	when("delay=1ns op=write nth=3 count=4", 10, 4);
+	when("delay=1ns op=write count=4", 10, 4);
+	when("delay=1ns op=write every=3", 10, 3);
+	when("delay=1ns op=write nth=2 every=4 count=9", 10, 3);
+	when("delay=1ns op=write part=first", 10, 10);
+	when("delay=1ns op=write part=middle", 0, 0);
+	when("delay=1ns op=write minlen=11", 0, 0);
+	when("delay=1ns op=write maxlen=9", 0, 0);
+	when("delay=1ns op=write minlen=10 maxlen=10", 10, 10);
+	when("delay=1ns qpn=1", 0, 0);
+	when("delay=1ns op=write at=1s", 0, 0);
+	when("delay=1ns op=write until=1ns", 10, 10); /* all are sent at time 0 */
+	when("delay=1ns op=ack until=1ns", 0, 0);
+	when("delay=1us op=write prob=1", 10, 10);
+	when("drop op=read", 0, 0);
+}
+
+static void test_probability(void **state)
+{
+	struct world w;
+	int id;
+
+	(void)state;
+	world_open(&w, NULL);
+	id = add("dup op=write prob=0.25 seed=7");
+	for (int i = 0; i < 100; i++) {
+		for (uint64_t k = 0; k < 40; k++)
+			assert_int_equal(post_flags(&w.a, IBV_WR_RDMA_WRITE, k, 0, 10, &w.b, 0, 0),
+					 0);
+		settle();
+	}
+	assert_int_equal(matched(id), 4000);
+	assert_in_range(fired(id), 880, 1120);
+	world_close(&w);
+}
+
+/* ---------------------------------------------------------------- verbs */
+
+static int open_and_close(void)
+{
+	struct ibv_context *ctx = open_host(0, 0);
+
+	return ctx ? ibv_close_device(ctx) : errno;
+}
+
+static int try_verb(struct world *w, const char *verb)
+{
+	struct ibv_ah_attr ah = address_of(&w->b);
+	struct ibv_qp_init_attr init = {.send_cq = w->a.cq,
+					.recv_cq = w->a.cq,
+					.cap = {.max_send_wr = 1},
+					.qp_type = IBV_QPT_RC};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 1}};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
+	struct ibv_device_attr device;
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+	struct ibv_wc wc;
+
+#define CASE(name, expr)                                                                           \
+	if (!strcmp(verb, name))                                                                   \
+	return (expr)
+#define POINTER(expr) ((errno = 0), (expr) ? 0 : errno)
+	CASE("open_device", open_and_close());
+	CASE("query_device", ibv_query_device(w->a.ctx, &device));
+	CASE("query_port", ibv_query_port(w->a.ctx, 1, &port));
+	CASE("query_gid", ibv_query_gid(w->a.ctx, 1, 0, &gid) ? errno : 0);
+	CASE("alloc_pd", POINTER(ibv_alloc_pd(w->a.ctx)));
+	CASE("reg_mr", POINTER(ibv_reg_mr(w->a.pd, w->a.buf, 1, 0)));
+	CASE("reg_dmabuf_mr", POINTER(ibv_reg_dmabuf_mr(w->a.pd, 0, 4096, 0, 0, 0)));
+	CASE("create_cq", POINTER(ibv_create_cq(w->a.ctx, 1, NULL, NULL, 0)));
+	CASE("create_qp", POINTER(ibv_create_qp(w->a.pd, &init)));
+	CASE("create_srq", POINTER(ibv_create_srq(w->a.pd, &srq)));
+	CASE("create_ah", POINTER(ibv_create_ah(w->a.pd, &ah)));
+	CASE("create_comp_channel", POINTER(ibv_create_comp_channel(w->a.ctx)));
+	CASE("modify_qp", ibv_modify_qp(w->a.qp, &attr, IBV_QP_STATE));
+	CASE("query_qp", ibv_query_qp(w->a.qp, &attr, IBV_QP_STATE, &init));
+	CASE("post_send", post(&w->a, IBV_WR_RDMA_WRITE, 1, 0, 1, &w->b, 0));
+	CASE("post_recv", post_recv(&w->a, 1, 0, 1));
+	CASE("post_srq_recv", post_recv(&w->b, 1, 0, 1));
+	CASE("poll_cq", -ibv_poll_cq(w->a.cq, 1, &wc));
+	CASE("req_notify_cq", ibv_req_notify_cq(w->a.cq, 0));
+	fail_msg("no way to call %s", verb);
+	return 0;
+}
+
+static const char *const verbs[] = {
+    "open_device", "query_device",  "query_port",    "query_gid",	    "alloc_pd",
+    "reg_mr",	   "create_cq",	    "create_qp",     "create_srq",	    "create_ah",
+    "modify_qp",   "query_qp",	    "post_send",     "create_comp_channel", "post_recv",
+    "poll_cq",	   "req_notify_cq", "reg_dmabuf_mr", "post_srq_recv",
+};
+
+static void test_each_verb_fails(void **state)
+{
+	char rule[80];
+	struct world w;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+		bool on_b = !strcmp(verbs[i], "post_srq_recv");
+		int id;
+
+		world_open(&w, &(struct world_opts){.srq_wrs = 4});
+		snprintf(rule, sizeof(rule), "errno=EBUSY verb=%s host=%d nth=2 count=1", verbs[i],
+			 on_b);
+		id = add(rule);
+		/* The first is fine (or fails for its own reasons), the second is hit. */
+		assert_int_not_equal(try_verb(&w, verbs[i]), EBUSY);
+		assert_int_equal(try_verb(&w, verbs[i]), EBUSY);
+		assert_int_equal(fired(id), 1);
+		assert_int_not_equal(try_verb(&w, verbs[i]), EBUSY);
+		assert_int_equal(ibv_close_device(w.a.ctx), 0);
+		assert_int_equal(ibv_close_device(w.b.ctx), 0);
+		free(w.a.buf);
+		free(w.b.buf);
+		settle();
+		assert_int_equal(sv_stepped_close(), 0);
+	}
+}
+
+/* ---------------------------------------------------------------- completions */
+
+static const struct {
+	const char *name;
+	enum ibv_wc_status status;
+} statuses[] = {
+    {"LOC_LEN_ERR", IBV_WC_LOC_LEN_ERR},	   {"LOC_QP_OP_ERR", IBV_WC_LOC_QP_OP_ERR},
+    {"LOC_PROT_ERR", IBV_WC_LOC_PROT_ERR},	   {"WR_FLUSH_ERR", IBV_WC_WR_FLUSH_ERR},
+    {"MW_BIND_ERR", IBV_WC_MW_BIND_ERR},	   {"BAD_RESP_ERR", IBV_WC_BAD_RESP_ERR},
+    {"LOC_ACCESS_ERR", IBV_WC_LOC_ACCESS_ERR},	   {"REM_INV_REQ_ERR", IBV_WC_REM_INV_REQ_ERR},
+    {"REM_ACCESS_ERR", IBV_WC_REM_ACCESS_ERR},	   {"REM_OP_ERR", IBV_WC_REM_OP_ERR},
+    {"RETRY_EXC_ERR", IBV_WC_RETRY_EXC_ERR},	   {"RNR_RETRY_EXC_ERR", IBV_WC_RNR_RETRY_EXC_ERR},
+    {"REM_ABORT_ERR", IBV_WC_REM_ABORT_ERR},	   {"FATAL_ERR", IBV_WC_FATAL_ERR},
+    {"RESP_TIMEOUT_ERR", IBV_WC_RESP_TIMEOUT_ERR}, {"GENERAL_ERR", IBV_WC_GENERAL_ERR},
+};
+#define NUM_STATUSES (sizeof(statuses) / sizeof(statuses[0]))
+
+/* The second of three writes fails; its data is there, or was never sent. */
+static void wc_fault(size_t i, bool sent)
+{
+	char rule[80];
+	struct world w;
+	int id;
+
+	world_open(&w, NULL);
+	snprintf(rule, sizeof(rule), "wc=%s host=0 op=write nth=2 sent=%d", statuses[i].name, sent);
+	id = add(rule);
+	memset(w.a.buf, 0x77, 300);
+	for (uint32_t k = 0; k < 3; k++)
+		assert_int_equal(post_flags(&w.a, IBV_WR_RDMA_WRITE, k, k * 100, 100, &w.b, k * 100,
+					    k == 0 ? IBV_SEND_SIGNALED : 0),
+				 0);
+	settle();
+	expect_wc(&w.a, 0, IBV_WC_SUCCESS);
+	expect_wc(&w.a, 1, statuses[i].status); /* heard of though unsignalled */
+	expect_wc(&w.a, 2, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(fired(id), 1);
+	assert_int_equal(state_of(w.a.qp), IBV_QPS_ERR);
+	assert_int_equal(w.b.buf[0], 0x77);
+	assert_int_equal(w.b.buf[100], sent ? 0x77 : 0);
+	world_close(&w);
+}
+
+static void test_each_status(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < NUM_STATUSES; i++) {
+		wc_fault(i, true);
+		wc_fault(i, false);
+	}
+}
+
+static void test_receive_status(void **state)
+{
+	struct world w;
+	int id;
+
+	(void)state;
+	world_open(&w, NULL);
+	id = add("wc=FATAL_ERR host=1 op=recv nth=2");
+	for (uint64_t i = 0; i < 3; i++) {
+		assert_int_equal(post_recv(&w.b, i, 0, 10), 0);
+		assert_int_equal(post(&w.a, IBV_WR_SEND, i, 0, 10, NULL, 0), 0);
+	}
+	settle();
+	expect_wc(&w.b, 0, IBV_WC_SUCCESS);
+	expect_wc(&w.b, 1, IBV_WC_FATAL_ERR);
+	expect_wc(&w.b, 2, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(fired(id), 1);
+	world_close(&w);
+}
+
+/* ---------------------------------------------------------------- events, links */
+
+static void test_event_at_a_packet_and_at_a_time(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_open(&w, NULL);
+	add("event=PORT_ERR host=1 dir=rx op=write nth=2\n"
+	    "event=LID_CHANGE host=0 rail=0 at=3ms");
+	for (uint64_t i = 0; i < 3; i++)
+		assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 10, &w.b, 0), 0);
+	sv_stepped_step();
+	expect_no_event(w.b.ctx);
+	sv_stepped_step();
+	expect_event(w.b.ctx, IBV_EVENT_PORT_ERR);
+	sv_stepped_run(2999999);
+	expect_no_event(w.a.ctx);
+	sv_stepped_run(3000000);
+	expect_event(w.a.ctx, IBV_EVENT_LID_CHANGE);
+	settle();
+	expect_no_event(w.b.ctx);
+	world_close(&w);
+}
+
+static void test_flapping_link(void **state)
+{
+	struct world w;
+	int id;
+
+	(void)state;
+	world_open(&w, NULL);
+	id = add("link=down host=0 rail=0 at=1ms for=300us period=1ms count=5");
+	settle();
+	for (int i = 0; i < 5; i++) {
+		expect_event(w.a.ctx, IBV_EVENT_PORT_ERR);
+		expect_event(w.a.ctx, IBV_EVENT_PORT_ACTIVE);
+	}
+	expect_no_event(w.a.ctx);
+	assert_int_equal(fired(id), 5);
+	assert_int_equal(sv_stepped_now(), 5300000);
+	world_close(&w);
+}
+
+/* The packet that brings the link down is lost with it, at either end, and so for a cut. */
+static void link_fault(const char *rule, bool event_at_a, bool event_at_b)
+{
+	struct sv_stepped_stats stats;
+	struct world w;
+	int id;
+
+	world_open(&w, NULL);
+	id = add(rule);
+	memset(w.a.buf, 0x66, 3072);
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 3072, &w.b, 0), 0);
+	sv_stepped_run(100000);
+	assert_int_equal(fired(id), 1);
+	assert_int_equal(w.b.buf[1023], 0x66);
+	assert_int_equal(w.b.buf[1024], 0);
+	sv_stepped_get_stats(&stats);
+	assert_int_equal(stats.lost_fault, 1);
+	assert_int_equal(stats.lost_link + stats.lost_cut, 1);
+	settle();
+	if (event_at_a) {
+		expect_event(w.a.ctx, IBV_EVENT_PORT_ERR);
+		expect_event(w.a.ctx, IBV_EVENT_PORT_ACTIVE);
+	}
+	if (event_at_b) {
+		expect_event(w.b.ctx, IBV_EVENT_PORT_ERR);
+		expect_event(w.b.ctx, IBV_EVENT_PORT_ACTIVE);
+	}
+	expect_no_event(w.a.ctx);
+	expect_no_event(w.b.ctx);
+	expect_wc(&w.a, 1, IBV_WC_SUCCESS); /* up again before the retries ended */
+	assert_int_equal(w.b.buf[3071], 0x66);
+	world_close(&w);
+}
+
+static void test_link_rules(void **state)
+{
+	(void)state;
+	link_fault("link=down host=1 dir=rx op=write nth=2 for=5ms", false, true);
+	link_fault("cut dir=rx op=write nth=2 for=5ms", false, false);
+}
+
+/* On the sending side the link goes with the packet that leaves. */
+static void test_link_down_where_it_leaves(void **state)
+{
+	struct world w;
+	int id;
+
+	(void)state;
+	world_open(&w, &(struct world_opts){.fabric = {.window_packets = 1}});
+	id = add("link=down host=0 op=write nth=2 for=5ms");
+	memset(w.a.buf, 0x66, 3072);
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 3072, &w.b, 0), 0);
+	sv_stepped_run(100000);
+	assert_int_equal(fired(id), 1);
+	expect_event(w.a.ctx, IBV_EVENT_PORT_ERR);
+	assert_int_equal(w.b.buf[1023], 0x66);
+	assert_int_equal(w.b.buf[1024], 0);
+	settle();
+	expect_event(w.a.ctx, IBV_EVENT_PORT_ACTIVE);
+	expect_wc(&w.a, 1, IBV_WC_SUCCESS);
+	world_close(&w);
+}
+
+static void test_slow_link(void **state)
+{
+	uint64_t normal_ns;
+	struct world w;
+
+	(void)state;
+	world_open(&w, NULL);
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 65536, &w.b, 0), 0);
+	settle();
+	normal_ns = sv_stepped_now();
+	add("slow=50 host=0 op=write");
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 2, 0, 65536, &w.b, 0), 0);
+	settle();
+	/* 64 KiB at 400 Gb/s take 1.4 us of the first run's 3.4. */
+	assert_true(sv_stepped_now() - normal_ns > 10 * normal_ns);
+	expect_wc(&w.a, 1, IBV_WC_SUCCESS);
+	expect_wc(&w.a, 2, IBV_WC_SUCCESS);
+	world_close(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_bad_rules_are_named),
+	    cmocka_unit_test(test_long_rule_and_short_buffer),
+	    cmocka_unit_test(test_files_comments_and_separators),
+	    cmocka_unit_test(test_table_fills_up),
+	    cmocka_unit_test(test_when),
+	    cmocka_unit_test(test_probability),
+	    cmocka_unit_test(test_each_status),
+	    cmocka_unit_test(test_receive_status),
+	    cmocka_unit_test(test_event_at_a_packet_and_at_a_time),
+	    cmocka_unit_test(test_flapping_link),
+	    cmocka_unit_test(test_link_rules),
+	    cmocka_unit_test(test_link_down_where_it_leaves),
+	    cmocka_unit_test(test_slow_link),
+	    cmocka_unit_test(test_each_verb_fails),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
