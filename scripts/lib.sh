@@ -236,15 +236,17 @@ configure_preset() {
 	fi
 }
 
-# build_preset PRESET: configured if it must be (ninja itself sees changes of CMakeLists.txt), then
-# built. The log is DIR/build.log.
+# build_preset PRESET [TARGET...]: configured if it must be (ninja itself sees changes of
+# CMakeLists.txt), then built, all of it unless targets are named. The log is DIR/build.log.
 build_preset() {
-	local preset=$1 dir
+	local preset=$1 dir targets=()
+	shift
+	[ $# -eq 0 ] || targets=(--target "$@")
 	dir=$(preset_dir "$preset")
 	if [ ! -f "$dir/build.ninja" ] || [ "$HA_ROOT/CMakePresets.json" -nt "$dir/build.ninja" ] ||
 		! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$HA_ROOT" "$dir/CMakeCache.txt" 2>/dev/null; then
 		step "$preset: configure" "$dir/configure.log" configure_preset "$preset" || return
 		touch "$dir/build.ninja"
 	fi
-	step "$preset: build" "$dir/build.log" cmake --build "$dir" -j "$HA_JOBS"
+	step "$preset: build" "$dir/build.log" cmake --build "$dir" -j "$HA_JOBS" "${targets[@]}"
 }
