@@ -71,8 +71,8 @@ ha_packages() {
 		build|libjansson-dev|jansson-devel|header jansson.h|JSON in the tools
 		build|libcmocka-dev|libcmocka-devel|header stdarg.h stddef.h setjmp.h stdint.h cmocka.h|unit tests
 		test|python3|python3|has python3|the test of scripts/gpu-bench
-		extra|ibverbs-utils|libibverbs-utils|has ibv_devinfo|programs the simulated fabric must run unmodified
-		extra|perftest|perftest|has ib_write_bw|programs the simulated fabric must run unmodified
+		test|ibverbs-utils|libibverbs-utils|has ibv_devinfo|programs the simulated fabric must run unmodified
+		test|perftest|perftest|has ib_write_bw|programs the simulated fabric must run unmodified
 		extra|clang-14|clang|has clang-14 clang|a second compiler, and the fuzzers
 		extra|clang-format-14|clang-tools-extra|has clang-format-14|the format check
 		extra|cppcheck|cppcheck|has cppcheck|static analysis

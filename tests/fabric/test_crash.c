@@ -90,12 +90,13 @@ static void the_peer_of_a_killed_process_gets_retry_exceeded(void **state)
 
 static void a_fabric_whose_processes_were_killed_comes_down(void **state)
 {
+	const char *dir = getenv("SIMVERBS_DIR") ? getenv("SIMVERBS_DIR") : "/dev/shm";
 	struct pair pair;
-	char path[128];
+	char path[512];
 
 	(void)state;
 	fabric_up("--hosts 2 --rails 1");
-	snprintf(path, sizeof(path), "/dev/shm/simverbs-%d-%s", (int)getuid(), fabric_name());
+	snprintf(path, sizeof(path), "%s/simverbs-%d-%s", dir, (int)getuid(), fabric_name());
 	assert_int_equal(access(path, F_OK), 0);
 	pair_start(&pair, victim, victim, NULL);
 	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
@@ -104,7 +105,7 @@ static void a_fabric_whose_processes_were_killed_comes_down(void **state)
 	kill(pair.pid[1], SIGKILL);
 	assert_int_equal(fabric_tool("down %s", fabric_name()), 0);
 	assert_int_equal(access(path, F_OK), -1);
-	snprintf(path, sizeof(path), "/dev/shm/simverbs-%d-%s.sys", (int)getuid(), fabric_name());
+	snprintf(path, sizeof(path), "%s/simverbs-%d-%s.sys", dir, (int)getuid(), fabric_name());
 	assert_int_equal(access(path, F_OK), -1);
 	pair_join(&pair, 0, 10);
 	pair_join(&pair, 1, 10);
