@@ -97,8 +97,11 @@ static uint64_t get64(struct reader *r)
 /* Text for logs only: whatever is not printable becomes '?'. */
 static void get_text(struct reader *r, char *out, size_t len)
 {
+	size_t used;
+
 	get_bytes(r, out, len);
-	out[len - 1] = '\0';
+	used = strnlen(out, len - 1);
+	memset(out + used, 0, len - used);
 	for (char *c = out; *c; c++)
 		if (*c < 0x20 || *c > 0x7e)
 			*c = '?';

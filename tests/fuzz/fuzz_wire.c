@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any bytes as a handle, a frame, a hello or a small frame: the decoders refuse them or give fields
+ * within their ranges, and what they accept survives being encoded again. The first byte says
+ * which decoder.
+ */
+#include "fuzz.h"
+
+#include "transport/rings.h"
+#include "transport/wire.h"
+
+#include <infiniband/verbs.h>
+#include <string.h>
+
+enum { AS_HANDLE, AS_HEADER, AS_HELLO, AS_REJECT, AS_BYE, DECODERS };
+
+static uint8_t seeds[DECODERS][1 + HA_HELLO_BYTES];
+
+const struct fuzz_seed fuzz_seeds[] = {
+    {seeds[AS_HANDLE], 1 + HA_HANDLE_BYTES}, {seeds[AS_HEADER], 1 + HA_FRAME_HEADER},
+    {seeds[AS_HELLO], 1 + HA_HELLO_BYTES},   {seeds[AS_REJECT], 1 + HA_REJECT_BYTES},
+    {seeds[AS_BYE], 1 + HA_BYE_BYTES},	     {NULL, 0},
+};
+
+__attribute__((constructor)) static void make_seeds(void)
+{
+	struct ha_handle handle = {.version = 1, .cookie = 2};
+	struct ha_frame_header header = {.type = HA_FRAME_HELLO, .length = HA_HELLO_BYTES};
+	struct ha_hello hello = {.cookie = 2,
+				 .version = 1,
+				 .min_version = 1,
+				 .max_recvs = 8,
+				 .window = HA_WINDOW,
+				 .host = "host",
+				 .endpoint = {.port_num = 1,
+					      .link_layer = IBV_LINK_LAYER_ETHERNET,
+					      .mtu = IBV_MTU_1024,
+					      .nqps = 1,
+					      .max_message = 1,
+					      .device = "mlx5_0",
+					      .qps = {{1, 1}}}};
+	struct ha_reject reject = {.reason = 1, .version = 1, .min_version = 1};
+	struct ha_bye bye = {.done = 1};
+
+	for (uint8_t i = 0; i < DECODERS; i++)
+		seeds[i][0] = i;
+	handle.addr.in.sin_family = AF_INET;
+	handle.addr.in.sin_port = htons(1);
+	ha_handle_encode(&handle, seeds[AS_HANDLE] + 1);
+	ha_frame_header_encode(&header, seeds[AS_HEADER] + 1);
+	ha_hello_encode(&hello, seeds[AS_HELLO] + 1);
+	ha_reject_encode(&reject, seeds[AS_REJECT] + 1);
+	ha_bye_encode(&bye, seeds[AS_BYE] + 1);
+}
+
+static void as_handle(const uint8_t *data, size_t size)
+{
+	uint8_t bytes[HA_HANDLE_BYTES] = {0}, again[HA_HANDLE_BYTES];
+	struct ha_handle handle;
+
+	memcpy(bytes, data, size < sizeof(bytes) ? size : sizeof(bytes));
+	if (ha_handle_decode(bytes, &handle) != HA_WIRE_OK)
+		return;
+	FUZZ_CHECK(handle.addr.sa.sa_family == AF_INET || handle.addr.sa.sa_family == AF_INET6);
+	ha_handle_encode(&handle, again);
+	FUZZ_CHECK(memcmp(again, bytes, 16) == 0); /* magic to cookie */
+}
+
+static void as_header(const uint8_t *data, size_t size)
+{
+	struct ha_frame_header header;
+
+	if (ha_frame_header_decode(data, size, &header) == HA_WIRE_OK) {
+		FUZZ_CHECK(size >= HA_FRAME_HEADER);
+		FUZZ_CHECK(header.length <= HA_FRAME_MAX_PAYLOAD);
+	}
+}
+
+static void as_hello(const uint8_t *data, size_t size)
+{
+	uint8_t bytes[HA_HELLO_BYTES];
+	struct ha_hello hello, again;
+	struct ha_agreement agreed;
+
+	if (ha_hello_decode(data, size, &hello) != HA_WIRE_OK)
+		return;
+	FUZZ_CHECK(size >= HA_HELLO_BYTES);
+	FUZZ_CHECK(hello.endpoint.nqps >= 1 && hello.endpoint.nqps <= HA_WIRE_MAX_QPS);
+	FUZZ_CHECK(memchr(hello.host, '\0', sizeof(hello.host)) != NULL);
+	FUZZ_CHECK(memchr(hello.endpoint.device, '\0', sizeof(hello.endpoint.device)) != NULL);
+	ha_hello_encode(&hello, bytes);
+	FUZZ_CHECK(ha_hello_decode(bytes, sizeof(bytes), &again) == HA_WIRE_OK);
+	FUZZ_CHECK(memcmp(&hello, &again, sizeof(hello)) == 0);
+	if (ha_hello_agree(&hello, &again, &agreed) == HA_WIRE_OK) {
+		FUZZ_CHECK(agreed.window >= HA_MAX_OUTSTANDING);
+		FUZZ_CHECK((agreed.window & (agreed.window - 1)) == 0);
+		FUZZ_CHECK(!agreed.downgraded);
+	}
+}
+
+static void as_small(const uint8_t *data, size_t size, int which)
+{
+	struct ha_reject reject;
+	struct ha_bye bye;
+
+	if (which == AS_REJECT)
+		FUZZ_CHECK((ha_reject_decode(data, size, &reject) == HA_WIRE_OK) ==
+			   (size >= HA_REJECT_BYTES));
+	else
+		FUZZ_CHECK((ha_bye_decode(data, size, &bye) == HA_WIRE_OK) ==
+			   (size >= HA_BYE_BYTES));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	uint8_t *copy;
+
+	if (size < 1)
+		return 0;
+	/* Its own block, so that the sanitizers see one byte too far. */
+	copy = malloc(size - 1 ? size - 1 : 1);
+	FUZZ_CHECK(copy != NULL);
+	memcpy(copy, data + 1, size - 1);
+	switch (data[0] % DECODERS) {
+	case AS_HANDLE:
+		as_handle(copy, size - 1);
+		break;
+	case AS_HEADER:
+		as_header(copy, size - 1);
+		break;
+	case AS_HELLO:
+		as_hello(copy, size - 1);
+		break;
+	default:
+		as_small(copy, size - 1, data[0] % DECODERS);
+		break;
+	}
+	free(copy);
+	return 0;
+}
