@@ -9,8 +9,9 @@
  * sends its packets as far as the window allows; they are then events to come. There is no thread,
  * nothing sleeps, and a run is a function of the options, the calls and the seed.
  *
- * One fabric per process at a time; not thread safe except that ibv_* verbs may be called from
- * other threads while nobody steps. Link with libibverbs.so.1 of simverbs.
+ * One fabric per process at a time. Once it is open any thread may call anything, ibv_* verbs while
+ * another one steps included: one lock serves the whole fabric. Then a run also depends on the
+ * order in which the threads come. Link with libibverbs.so.1 of simverbs.
  */
 #ifndef SIMVERBS_SIMVERBS_H
 #define SIMVERBS_SIMVERBS_H

@@ -266,7 +266,8 @@ struct sv_mr_slot {
 };
 
 struct sv_port {
-	pthread_mutex_t lock;
+	pthread_mutex_t *lock;	  /* protects everything below, and the objects */
+	pthread_mutex_t own_lock; /* what lock points to unless the wire has its own */
 	const struct sv_wire_ops *ops;
 	void *wire;
 	struct sv_fault_table *faults;

@@ -18,7 +18,8 @@
  * the device has a sv_port of its own; what they share (link state, QP numbers, fault rules) is the
  * wire's business.
  *
- * LOCKING. One mutex per port protects every object that belongs to it. "Locked" below means: the
+ * LOCKING. One mutex per port (or one for several: sv_port_config.lock) protects every object that
+ * belongs to it. "Locked" below means: the
  * caller holds it. The sv_<verb> functions take it themselves. Wire operations are called locked
  * unless said otherwise, must not block and must not take another port's lock.
  */
@@ -248,6 +249,7 @@ struct sv_port_config {
 	uint64_t seed;		/* for what hardware picks at random */
 	int num_comp_vectors;
 	enum ibv_port_state state; /* initial */
+	pthread_mutex_t *lock;	   /* instead of one of its own: several ports under one lock */
 };
 
 /* The table may lie in shared memory; NULL: no rules. The port does not own it. */
@@ -331,7 +333,7 @@ bool sv_port_dead(const struct sv_port *port);
 /* Raises a port-level or device-level event on every context (fault rule event=…). */
 void sv_port_raise(struct sv_port *port, enum ibv_event_type type);
 
-/* Statistics; written locked, read any time. */
+/* Statistics. */
 struct sv_port_stats {
 	uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes; /* packets count MTU packets */
 	uint64_t acks, naks_seq, naks_rnr, naks_other;	     /* sent */
@@ -339,6 +341,7 @@ struct sv_port_stats {
 	uint64_t rx_no_qp, rx_bad_state, rx_bad_qkey, rx_ud_no_buffer, payload_lost;
 	uint64_t cqes, cq_overruns, qps, mrs, cqs;
 };
+/* Locked. */
 void sv_port_get_stats(const struct sv_port *port, struct sv_port_stats *stats);
 
 /* ---------------------------------------------------------------- ABI layer → core */

@@ -20,7 +20,8 @@ struct sv_port *sv_port_create(const struct sv_port_config *cfg, const struct sv
 		return NULL;
 	}
 	port->qp_mask = QP_HASH_INITIAL - 1;
-	pthread_mutex_init(&port->lock, NULL);
+	pthread_mutex_init(&port->own_lock, NULL);
+	port->lock = cfg->lock ? cfg->lock : &port->own_lock;
 	port->ops = ops;
 	port->wire = wire;
 	port->faults = faults;
@@ -36,7 +37,7 @@ struct sv_port *sv_port_create(const struct sv_port_config *cfg, const struct sv
 void sv_port_destroy(struct sv_port *port)
 {
 	sv_mr_table_free(port);
-	pthread_mutex_destroy(&port->lock);
+	pthread_mutex_destroy(&port->own_lock);
 	free(port->timers);
 	free(port->qp_hash);
 	free(port);
@@ -59,17 +60,17 @@ struct sv_fault_table *sv_port_faults(const struct sv_port *port)
 
 void sv_port_lock(struct sv_port *port)
 {
-	pthread_mutex_lock(&port->lock);
+	pthread_mutex_lock(port->lock);
 }
 
 bool sv_port_trylock(struct sv_port *port)
 {
-	return pthread_mutex_trylock(&port->lock) == 0;
+	return pthread_mutex_trylock(port->lock) == 0;
 }
 
 void sv_port_unlock(struct sv_port *port)
 {
-	pthread_mutex_unlock(&port->lock);
+	pthread_mutex_unlock(port->lock);
 }
 
 void sv_port_get_stats(const struct sv_port *port, struct sv_port_stats *stats)
@@ -467,7 +468,7 @@ static void kill_context(struct sv_port *port, struct sv_context *ctx)
 	struct sv_list *node;
 
 	sv_raise_device(ctx, IBV_EVENT_DEVICE_FATAL);
-	ctx->dead = true;
+	__atomic_store_n(&ctx->dead, true, __ATOMIC_RELAXED); /* read without the lock */
 	sv_list_for_each (node, &ctx->qps) {
 		struct sv_qp *qp = sv_container_of(node, struct sv_qp, link);
 
@@ -533,6 +534,7 @@ bool sv_port_match_faults(struct sv_port *port, enum sv_fault_dir dir, const str
 		qp = sv_port_find_qp(port, dir == SV_DIR_TX ? pkt->src_qpn : pkt->dst_qpn);
 		if (qp)
 			sv_qp_wedge(qp, verdict->wedge_hard);
+		verdict->kinds |= 1u << SV_FAULT_DROP; /* from this packet on */
 	}
 	if (verdict->kinds & 1u << SV_FAULT_EVENT)
 		sv_port_raise(port, (enum ibv_event_type)verdict->event);

@@ -95,6 +95,7 @@ void sv_qp_wedge(struct sv_qp *qp, bool hard)
 {
 	qp->wedged = true;
 	qp->wedged_hard = hard;
+	qp->rnr_wait = false;
 	sv_qp_stop_timer(qp);
 	sv_list_del(&qp->tx_link);
 	sv_list_del(&qp->ack_link);

@@ -254,7 +254,7 @@ void sv_requester_run(struct sv_qp *qp)
 	if ((qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD) || qp->wedged || qp->rnr_wait ||
 	    !sv_list_empty(&qp->tx_link))
 		return;
-	while (qp->sq_next != stop) {
+	while (qp->sq_next != stop && !qp->wedged) {
 		struct sv_swqe *wqe = sv_sq_slot(qp, qp->sq_next);
 		int ret;
 
@@ -276,7 +276,8 @@ void sv_requester_run(struct sv_qp *qp)
 		}
 		wqe->sent = true;
 	}
-	if (fail_if_marked(qp))
+	/* A fault rule may have stopped the queue with one of these packets. */
+	if (qp->wedged || fail_if_marked(qp))
 		return;
 	if (qp->deadline_ns == SV_NEVER)
 		restart_timer(qp);

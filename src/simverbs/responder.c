@@ -123,7 +123,7 @@ bool sv_responder_run(struct sv_qp *qp)
 {
 	if (qp->wedged || qp->dead)
 		return true;
-	while (qp->rd_tail != qp->rd_head) {
+	while (qp->rd_tail != qp->rd_head && !qp->wedged) {
 		struct sv_rd_resource *rd = rd_slot(qp, qp->rd_tail);
 		int ret;
 

@@ -6,6 +6,8 @@
  */
 #include "stepped.h"
 
+#include "dma.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +17,16 @@
 #define REORDER_PATIENCE_NS 50000u
 
 struct sv_stepped *sv_fabric;
+
+void sv_stepped_lock(void)
+{
+	pthread_mutex_lock(&sv_fabric->lock);
+}
+
+void sv_stepped_unlock(void)
+{
+	pthread_mutex_unlock(&sv_fabric->lock);
+}
 
 static uint64_t next_random(struct sv_stepped *fab)
 {
@@ -263,7 +275,8 @@ static struct sv_flight *snapshot(struct sv_stepped *fab, const struct sv_packet
 	f->pkt = *pkt;
 	f->pkt.payload = f->payload;
 	for (uint32_t i = 0; i < nfrags; i++) {
-		memcpy(f->payload + at, (const void *)(uintptr_t)frags[i].addr, frags[i].length);
+		sv_dma_copy(f->payload + at, (const void *)(uintptr_t)frags[i].addr,
+			    frags[i].length);
 		at += frags[i].length;
 	}
 	return f;
@@ -440,9 +453,7 @@ void sv_stepped_act(const struct sv_action *action)
 		fab->rail_cut[action->rail % fab->opts.rails] = action->kind == SV_FAULT_CUT;
 	} else {
 		p = sv_stepped_port_at(action->host, action->rail);
-		sv_port_lock(p->port);
 		act_on_port(p, action->kind);
-		sv_port_unlock(p->port);
 	}
 	undo_later(fab, action->kind, action->host, action->rail, action->for_ns);
 }
@@ -455,9 +466,7 @@ static bool judge_arrival(struct sv_stepped *fab, struct sv_port *port, struct s
 	struct sv_fault_verdict v;
 	bool fired, kills;
 
-	sv_port_lock(port);
 	fired = sv_port_match_faults(port, SV_DIR_RX, &f->pkt, &v);
-	sv_port_unlock(port);
 	if (!fired)
 		return false;
 	f->rx_judged = true;
@@ -467,9 +476,7 @@ static bool judge_arrival(struct sv_stepped *fab, struct sv_port *port, struct s
 	if (lost_by_rule(fab, &v))
 		return true;
 	if (kills) {
-		sv_port_lock(port);
 		sv_port_begin_death(port, (enum sv_kill_variant)v.kill, &f->pkt);
-		sv_port_unlock(port);
 		undo_later(fab, SV_FAULT_KILL, v.host, v.rail, v.for_ns);
 		return true;
 	}
@@ -491,10 +498,8 @@ static void kick_all(struct sv_stepped *fab)
 	for (uint32_t i = 0; i < fab->num_ports; i++) {
 		struct sv_port *port = fab->ports[i].port;
 
-		sv_port_lock(port);
 		if (sv_port_wants_kick(port))
 			sv_port_kick(port);
-		sv_port_unlock(port);
 	}
 }
 
@@ -508,7 +513,6 @@ static void deliver(struct sv_stepped *fab, struct sv_flight *f)
 	if (!f->rx_judged && sv_fault_armed(&fab->faults, SV_POINT_RX) &&
 	    judge_arrival(fab, port, f))
 		return;
-	sv_port_lock(port);
 	if (sv_port_dead(port)) {
 		fab->stats.lost_dead++;
 	} else {
@@ -517,7 +521,6 @@ static void deliver(struct sv_stepped *fab, struct sv_flight *f)
 		sv_port_flush(port);
 	}
 	f->done = true;
-	sv_port_unlock(port);
 }
 
 /* The port whose timer is due first; NULL: none. */
@@ -578,9 +581,8 @@ static void run_faults(struct sv_stepped *fab)
 	for_actions(&v, sv_stepped_act);
 }
 
-bool sv_stepped_step(void)
+static bool step(struct sv_stepped *fab)
 {
-	struct sv_stepped *fab = sv_fabric;
 	struct sv_stepped_port *timer;
 	struct sv_event event;
 	enum sv_event_kind kind;
@@ -594,10 +596,8 @@ bool sv_stepped_step(void)
 	fab->index++;
 	if (kind == SV_EVENT_TIMER) {
 		fab->stats.timers++;
-		sv_port_lock(timer->port);
 		sv_port_run_timer(timer->port, fab->now_ns);
 		sv_port_flush(timer->port);
-		sv_port_unlock(timer->port);
 		return true;
 	}
 	if (kind == SV_EVENT_FAULT && (!fab->heap_len || fab->heap[0].type != SV_EV_ACTION ||
@@ -617,6 +617,16 @@ bool sv_stepped_step(void)
 	return true;
 }
 
+bool sv_stepped_step(void)
+{
+	bool stepped;
+
+	sv_stepped_lock();
+	stepped = step(sv_fabric);
+	sv_stepped_unlock();
+	return stepped;
+}
+
 /* ---------------------------------------------------------------- looking ahead */
 
 static const char *op_name(const struct sv_packet *pkt)
@@ -634,9 +644,8 @@ static const char *op_name(const struct sv_packet *pkt)
 	return names[pkt->op];
 }
 
-bool sv_stepped_peek(struct sv_event_info *info)
+static void peek(struct sv_stepped *fab, struct sv_event_info *info)
 {
-	struct sv_stepped *fab = sv_fabric;
 	uint32_t rails = fab->opts.rails;
 	struct sv_stepped_port *timer;
 	const struct sv_packet *pkt;
@@ -648,7 +657,7 @@ bool sv_stepped_peek(struct sv_event_info *info)
 		info->src_rail = sv_port_cfg(timer->port)->rail;
 	}
 	if (info->kind != SV_EVENT_PACKET)
-		return info->kind != SV_EVENT_NONE;
+		return;
 	pkt = &fab->heap[0].flight->pkt;
 	info->src_host = pkt->src_port / rails;
 	info->src_rail = pkt->src_port % rails;
@@ -662,12 +671,18 @@ bool sv_stepped_peek(struct sv_event_info *info)
 	info->first = pkt->flags & SV_PKT_FIRST;
 	info->last = pkt->flags & SV_PKT_LAST;
 	info->retry = pkt->flags & SV_PKT_RETRY;
-	return true;
 }
 
-bool sv_stepped_drop_next(void)
+bool sv_stepped_peek(struct sv_event_info *info)
 {
-	struct sv_stepped *fab = sv_fabric;
+	sv_stepped_lock();
+	peek(sv_fabric, info);
+	sv_stepped_unlock();
+	return info->kind != SV_EVENT_NONE;
+}
+
+static bool drop_next(struct sv_stepped *fab)
+{
 	struct sv_stepped_port *timer;
 	uint64_t time_ns = 0;
 	struct sv_event event;
@@ -681,4 +696,14 @@ bool sv_stepped_drop_next(void)
 	event.flight->done = true;
 	drop_ref(fab, event.flight);
 	return true;
+}
+
+bool sv_stepped_drop_next(void)
+{
+	bool dropped;
+
+	sv_stepped_lock();
+	dropped = drop_next(sv_fabric);
+	sv_stepped_unlock();
+	return dropped;
 }

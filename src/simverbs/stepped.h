@@ -52,13 +52,18 @@ struct sv_stepped_port {
 };
 
 struct sv_stepped {
+	/*
+	 * The lock of every port and of everything here. Recursive, because a step holds it while
+	 * it calls into ports: packets that one port sends go straight into the heap of all.
+	 */
+	pthread_mutex_t lock;
 	struct sv_stepped_opts opts;
 	uint32_t num_ports;
 	struct sv_stepped_port *ports; /* host * rails + rail */
 	uint64_t *last_arrival_ns;     /* src * num_ports + dst: one path keeps its order */
 	bool *blocked;		       /* likewise */
 	bool *rail_cut;
-	uint64_t now_ns;
+	_Atomic uint64_t now_ns; /* read without the lock too */
 	uint64_t index;
 	uint64_t order;
 	uint64_t rng;
@@ -71,6 +76,9 @@ struct sv_stepped {
 };
 
 extern struct sv_stepped *sv_fabric;
+
+void sv_stepped_lock(void);
+void sv_stepped_unlock(void);
 extern const struct sv_wire_ops sv_stepped_wire;
 
 struct sv_stepped_port *sv_stepped_port_at(uint32_t host, uint32_t rail);

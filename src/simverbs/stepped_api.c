@@ -92,6 +92,7 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	    .seed = o->seed,
 	    .num_comp_vectors = 4,
 	    .state = IBV_PORT_ACTIVE,
+	    .lock = &fab->lock,
 	};
 
 	set_limits(&cfg.limits, o);
@@ -115,7 +116,18 @@ static void destroy(struct sv_stepped *fab)
 	free(fab->blocked);
 	free(fab->rail_cut);
 	free(fab->heap);
+	pthread_mutex_destroy(&fab->lock);
 	free(fab);
+}
+
+static void init_lock(struct sv_stepped *fab)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&fab->lock, &attr);
+	pthread_mutexattr_destroy(&attr);
 }
 
 int sv_stepped_open(const struct sv_stepped_opts *opts)
@@ -128,13 +140,14 @@ int sv_stepped_open(const struct sv_stepped_opts *opts)
 	fab = calloc(1, sizeof(*fab));
 	if (!fab)
 		return -ENOMEM;
+	init_lock(fab);
 	if (opts)
 		fab->opts = *opts;
 	set_defaults(&fab->opts);
 	n = fab->num_ports = fab->opts.hosts * fab->opts.rails;
 	if (fab->opts.hosts > MAX_PORTS || fab->opts.rails > MAX_PORTS || n > MAX_PORTS ||
 	    fab->opts.mtu < IBV_MTU_256 || fab->opts.mtu > IBV_MTU_4096) {
-		free(fab);
+		destroy(fab);
 		return -EINVAL;
 	}
 	fab->mtu = sv_mtu_bytes(fab->opts.mtu);
@@ -197,14 +210,18 @@ static struct sv_port *get_port(struct sv_device *dev)
 		return NULL;
 	}
 	p = sv_stepped_port_at(dev->host, dev->rail);
+	sv_stepped_lock();
 	p->open_contexts++;
+	sv_stepped_unlock();
 	return p->port;
 }
 
 static void put_port(struct sv_device *dev, struct sv_port *port)
 {
 	(void)port;
+	sv_stepped_lock();
 	sv_stepped_port_at(dev->host, dev->rail)->open_contexts--;
+	sv_stepped_unlock();
 }
 
 static void release_device(struct sv_device *dev)
@@ -262,8 +279,10 @@ uint64_t sv_stepped_run(uint64_t until_ns)
 		sv_stepped_step();
 		n++;
 	}
+	sv_stepped_lock();
 	if (until_ns > sv_fabric->now_ns)
 		sv_fabric->now_ns = until_ns;
+	sv_stepped_unlock();
 	return n;
 }
 
@@ -301,7 +320,9 @@ void sv_stepped_block(uint32_t src_host, uint32_t src_rail, uint32_t dst_host, u
 	const struct sv_port_config *dst =
 	    sv_port_cfg(sv_stepped_port_at(dst_host, dst_rail)->port);
 
+	sv_stepped_lock();
 	sv_fabric->blocked[src->index * sv_fabric->num_ports + dst->index] = block;
+	sv_stepped_unlock();
 }
 
 void sv_stepped_kill(uint32_t host, uint32_t rail)
@@ -352,7 +373,12 @@ void sv_stepped_raise(uint32_t host, uint32_t rail, enum ibv_event_type type)
 
 int sv_stepped_fault_add(const char *text, char *err, size_t err_size)
 {
-	return sv_fault_add_text(&sv_fabric->faults, text, err, err_size);
+	int id;
+
+	sv_stepped_lock();
+	id = sv_fault_add_text(&sv_fabric->faults, text, err, err_size);
+	sv_stepped_unlock();
+	return id;
 }
 
 int sv_stepped_fault_remove(int id)

@@ -71,7 +71,7 @@ void sv_ud_run(struct sv_qp *qp)
 {
 	if (qp->state != IBV_QPS_RTS || qp->wedged || !sv_list_empty(&qp->tx_link))
 		goto out;
-	while (qp->sq_tail != qp->sq_head) {
+	while (qp->sq_tail != qp->sq_head && !qp->wedged) {
 		struct sv_swqe *wqe = sv_sq_slot(qp, qp->sq_tail);
 		int ret = send_one(qp, wqe);
 
