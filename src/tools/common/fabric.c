@@ -73,7 +73,8 @@ static bool bring_up(struct np_fabric *f, const struct np_fabric_options *o, cha
 		     size_t err_len)
 {
 	char hosts[16], rails[16];
-	const char *const size[] = {"--hosts", hosts, "--rails", rails, NULL};
+	const char *const size[] = {
+	    "--hosts", hosts, "--rails", rails, o->dmabuf ? "--dmabuf" : NULL, NULL};
 	char *text;
 
 	snprintf(f->name, sizeof(f->name), "%s-%d", o->prefix, (int)getpid());

@@ -19,6 +19,7 @@ struct np_fabric_options {
 	const char *prefix;   /* of the name of a fabric brought up here */
 	const char *existing; /* join this one; NULL: bring one up if hosts > 0 */
 	int hosts, rails;
+	bool dmabuf;		   /* one brought up here supports ibv_reg_dmabuf_mr */
 	const char *const *faults; /* rules to add to one brought up here */
 	int nfaults;
 };

@@ -32,6 +32,7 @@ struct check_options {
 	const char *plugin;
 	int dev;	    /* device under test where a rule needs only one */
 	int cycles;	    /* of rule leaks */
+	int limit_s;	    /* of every rule instead of its own; 0: its own */
 	bool quick;	    /* leave out what moves gigabytes */
 	int time_scale;	    /* all limits times this: sanitizers, slow machines */
 	const char *fabric; /* simverbs fabric, or NULL */

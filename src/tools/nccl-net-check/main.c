@@ -44,6 +44,7 @@ enum {
 	KEY_CYCLES,
 	KEY_DEV,
 	KEY_SCALE,
+	KEY_LIMIT,
 	KEY_SIMVERBS,
 	KEY_FABRIC
 };
@@ -57,6 +58,7 @@ static const struct argp_option options[] = {
     {"quick", KEY_QUICK, NULL, 0, "leave out the rules that move gigabytes", 0},
     {"cycles", KEY_CYCLES, "N", 0, "connect/transfer/close cycles of rule leaks (default 200)", 0},
     {"dev", KEY_DEV, "N", 0, "the device for rules that need only one (default 0)", 0},
+    {"limit", KEY_LIMIT, "S", 0, "time limit of every rule in seconds, instead of its own", 0},
     {"time-scale", KEY_SCALE, "N", 0, "multiply all time limits, for slow machines", 0},
     {"simverbs", KEY_SIMVERBS, "HxR", 0,
      "bring up a simverbs fabric of H hosts with R rails for the run", 0},
@@ -126,6 +128,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		break;
 	case KEY_DEV:
 		a->opt.dev = number(arg, "--dev", 0, state);
+		break;
+	case KEY_LIMIT:
+		a->opt.limit_s = number(arg, "--limit", 1, state);
 		break;
 	case KEY_SCALE:
 		a->opt.time_scale = number(arg, "--time-scale", 1, state);

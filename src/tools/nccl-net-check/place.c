@@ -62,7 +62,8 @@ int place_run(const struct place_request *request, int argc, char **argv)
 	struct np_fabric_options wanted = {.prefix = "check",
 					   .existing = request->fabric,
 					   .hosts = request->hosts,
-					   .rails = request->rails};
+					   .rails = request->rails,
+					   .dmabuf = true};
 	struct np_fabric f;
 	char err[600], self[4096];
 	sigset_t signals;

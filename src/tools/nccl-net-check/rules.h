@@ -43,6 +43,7 @@ void rule_optional_recv(struct check *t);
 void rule_iflush(struct check *t);
 void rule_fifo(struct check *t);
 void rule_two_threads(struct check *t);
+void rule_proxies(struct check *t);
 
 /* rules_data.c */
 void rule_data(struct check *t);
@@ -61,6 +62,8 @@ void rule_group_interleave(struct check *t);
 
 /* rules_memory.c */
 void rule_mr_use(struct check *t);
+void rule_mr_global(struct check *t);
+void rule_dmabuf_fd(struct check *t);
 void rule_mr_race(struct check *t);
 
 /* rules_end.c */

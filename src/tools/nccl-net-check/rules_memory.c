@@ -3,7 +3,14 @@
 #include "link.h"
 #include "rules.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/udmabuf.h>
 #include <pthread.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define REGION 65536
 
@@ -42,6 +49,101 @@ void rule_mr_use(struct check *t)
 		MUST(t, dereg_mr, link.recv, in_mr[round]);
 	}
 }
+
+/* A registration that is called global is used through another connection. */
+void rule_mr_global(struct check *t)
+{
+	enum { SIZE = 5000 };
+	struct link registered, used;
+	struct buffer out, in;
+
+	if (!t->props.regIsGlobal) {
+		check_note(t, "regIsGlobal is 0: nothing is promised");
+		return;
+	}
+	link_open_local(t, t->opt->dev, &registered);
+	link_open_local(t, t->opt->dev, &used);
+	buffer_open(t, &out, registered.send, SIZE);
+	buffer_open(t, &in, registered.recv, SIZE);
+	pattern_fill(out.data, SIZE, 6);
+	void *recv = post_recv(t, used.recv, in.data, SIZE, 1, in.mhandle);
+	void *send = post_send(t, used.send, out.data, SIZE, 1, out.mhandle, recv);
+	await_both(t, send, recv, "a message from memory registered through another comm");
+	pattern_check(t, in.data, SIZE, 6, "message from memory registered through another comm");
+}
+
+/* ---- dmabuf ------------------------------------------------------------------------------- */
+
+/*
+ * A dmabuf over `size` bytes of a memfd, or the memfd itself where the kernel makes none: software
+ * devices take that for one.
+ */
+static int make_dmabuf(struct check *t, size_t size, char **data)
+{
+	int memory = memfd_create("nccl-net-check", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (memory < 0 || ftruncate(memory, (off_t)size) != 0)
+		check_skip(t, "cannot make a memfd: %s", strerror(errno));
+	*data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	if (*data == MAP_FAILED)
+		check_skip(t, "cannot map a memfd: %s", strerror(errno));
+	int maker = open("/dev/udmabuf", O_RDWR | O_CLOEXEC);
+	if (maker >= 0) {
+		struct udmabuf_create create = {.memfd = (unsigned int)memory, .size = size};
+		fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK);
+		int dmabuf = ioctl(maker, UDMABUF_CREATE, &create);
+		close(maker);
+		if (dmabuf >= 0) {
+			close(memory);
+			return dmabuf;
+		}
+	}
+	return memory;
+}
+
+static void *register_dmabuf(struct check *t, void *comm, size_t size, char **data)
+{
+	void *mhandle = NULL;
+	int fd = make_dmabuf(t, size, data);
+	ncclResult_t result =
+	    CALL(t, reg_mr_dmabuf, comm, *data, size, NCCL_PTR_CUDA, 0, fd, &mhandle);
+
+	if (result != ncclSuccess)
+		check_skip(t, "regMrDmaBuf returned %s for a descriptor that may be no dmabuf",
+			   np_result_name(result));
+	/* NCCL closes it here; another file gets its number. */
+	close(fd);
+	if (open("/dev/null", O_RDONLY) != fd)
+		check_skip(t, "cannot reuse the descriptor's number");
+	return mhandle;
+}
+
+void rule_dmabuf_fd(struct check *t)
+{
+	enum { SIZE = 64 * 1024, ROUNDS = 4 };
+	struct link link;
+	char *out, *in;
+
+	if (!(t->props.ptrSupport & NCCL_PTR_DMABUF)) {
+		check_note(t, "ptrSupport does not offer dmabuf");
+		return;
+	}
+	link_open_local(t, t->opt->dev, &link);
+	void *out_mr = register_dmabuf(t, link.send, SIZE, &out);
+	void *in_mr = register_dmabuf(t, link.recv, SIZE, &in);
+	for (int i = 0; i < ROUNDS; i++) {
+		pattern_fill(out, SIZE, (uint64_t)i);
+		void *recv = post_recv(t, link.recv, in, SIZE, i, in_mr);
+		void *send = post_send(t, link.send, out, SIZE, i, out_mr, recv);
+		await_both(t, send, recv, "a message from a dmabuf did not complete");
+		pattern_check(t, in, SIZE, (uint64_t)i, "message from a dmabuf");
+	}
+	MUST(t, dereg_mr, link.send, out_mr);
+	MUST(t, dereg_mr, link.recv, in_mr);
+	link_close_local(t, &link);
+}
+
+/* ---- registration beside traffic ---------------------------------------------------------- */
 
 struct race {
 	struct check *t;

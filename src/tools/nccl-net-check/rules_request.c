@@ -14,6 +14,8 @@
 #define FIFO_DEPTH	8
 #define HINTED		16
 #define THREAD_MESSAGES 16
+#define PROXIES		3
+#define PROXY_ROUNDS	7 /* of THREAD_MESSAGES each */
 
 /* What a stale slot of NCCL's request array may hold. */
 static void *const stale = (void *)(uintptr_t)0xdeadbeefcafe0010ull;
@@ -289,6 +291,37 @@ static void *progress_thread(void *arg)
 		pattern_check(t, job->in->data, MESSAGE, (uint64_t)i, "message of another thread");
 	}
 	return NULL;
+}
+
+/* One of several proxies of a process: its own connection, made and used here. */
+static void *proxy(void *arg)
+{
+	struct check *t = arg;
+	struct link link;
+	struct buffer out, in;
+
+	link_open_local(t, t->opt->dev, &link);
+	buffer_open(t, &out, link.send, MESSAGE);
+	buffer_open(t, &in, link.recv, MESSAGE);
+	struct thread_job job = {t, &link, &out, &in};
+	for (int i = 0; i < PROXY_ROUNDS; i++)
+		progress_thread(&job);
+	buffer_close(t, &out, link.send);
+	buffer_close(t, &in, link.recv);
+	link_close_local(t, &link);
+	return NULL;
+}
+
+void rule_proxies(struct check *t)
+{
+	pthread_t threads[PROXIES];
+
+	for (int i = 0; i < PROXIES; i++)
+		if (pthread_create(&threads[i], NULL, proxy, t) != 0)
+			check_skip(t, "cannot start a thread");
+	for (int i = 0; i < PROXIES; i++)
+		pthread_join(threads[i], NULL);
+	check_note(t, "%d threads, %d messages each", PROXIES, PROXY_ROUNDS * THREAD_MESSAGES);
 }
 
 /* NCCL sets up in one thread and moves data in another. */

@@ -193,6 +193,8 @@ void check_run_rule(const struct rule *rule, int api, const struct check_options
 	if (rule->flags & RULE_CYCLES)
 		limit_s += opt->cycles * CYCLE_LIMIT_MS / 1000 * opt->time_scale;
 
+	if (opt->limit_s)
+		limit_s = opt->limit_s;
 	*result = (struct check_result){.rule = rule, .api = api};
 	t.report = mmap(NULL, sizeof(*t.report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 			-1, 0);

@@ -169,6 +169,12 @@ const struct rule check_rules[] = {
 	.run = rule_two_threads,
     },
     {
+	.name = "proxies",
+	.meaning = "Several threads, each with its own connections, work at the same time.",
+	.otherwise = "A process with several GPUs has as many proxies: crashes, or wrong data.",
+	.run = rule_proxies,
+    },
+    {
 	.name = "request-written",
 	.meaning = "isend, irecv and iflush write *request on every path, NULL included.",
 	.otherwise = "The slot holds a stale pointer, and NCCL tests a request that is not there: "
@@ -308,6 +314,19 @@ const struct rule check_rules[] = {
 	.meaning = "Ranges may be registered twice, overlap, begin anywhere, and go in any order.",
 	.otherwise = "User-buffer registration fails, or frees what another one needs.",
 	.run = rule_mr_use,
+    },
+    {
+	.name = "mr-global",
+	.meaning = "With regIsGlobal, memory registered through one comm is used through another.",
+	.otherwise = "NCCL registers a user buffer once for all connections: transfers fail.",
+	.run = rule_mr_global,
+    },
+    {
+	.name = "dmabuf-fd",
+	.meaning = "regMrDmaBuf needs its descriptor no more after it has returned (own dup).",
+	.otherwise = "NCCL closes it at once, and its number soon means another file: "
+		     "registrations fail later, or name the wrong memory.",
+	.run = rule_dmabuf_fd,
     },
     {
 	.name = "mr-race",

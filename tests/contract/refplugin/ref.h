@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <time.h>
 
 #define REF_MAX_RECVS	 8
@@ -44,6 +45,8 @@ struct ref_mr {
 	struct ref_mr *next;
 	char *data;
 	size_t size;
+	int fd; /* of a dmabuf; NCCL closes it: only a broken plugin looks at it again */
+	ino_t inode;
 };
 
 struct ref_request {

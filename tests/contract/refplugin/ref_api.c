@@ -2,6 +2,8 @@
 /* The tables NCCL looks for, v8 to v12: translation only. */
 #include "ref.h"
 
+#include <sys/stat.h>
+
 #define API __attribute__((visibility("default")))
 
 static ncclResult_t devices(int *ndev)
@@ -13,8 +15,18 @@ static ncclResult_t devices(int *ndev)
 static ncclResult_t reg_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset,
 			       int fd, void **mhandle)
 {
-	(void)comm, (void)data, (void)size, (void)type, (void)offset, (void)fd, (void)mhandle;
-	return ncclInvalidUsage; /* ptrSupport does not offer it */
+	struct stat st;
+
+	(void)type, (void)offset; /* `data` is where the memory is mapped: TCP needs no more */
+	if (fstat(fd, &st) != 0)
+		return ncclInvalidArgument;
+	ncclResult_t result = ref_reg_mr(comm, data, size, NCCL_PTR_HOST, mhandle);
+	if (result == ncclSuccess) {
+		struct ref_mr *mr = *mhandle;
+		mr->fd = fd;
+		mr->inode = st.st_ino;
+	}
+	return result;
 }
 
 static ncclResult_t get_device_mr(void *comm, void *mhandle, void **dptr_mhandle)

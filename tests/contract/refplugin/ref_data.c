@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -138,6 +139,12 @@ static bool covered(const struct ref_comm *c, const void *mhandle, const void *d
 {
 	if (size == 0)
 		return true;
+#ifdef REF_BREAK_DMABUF_FD
+	struct stat st;
+	const struct ref_mr *wanted = mhandle;
+	if (wanted->inode && (fstat(wanted->fd, &st) != 0 || st.st_ino != wanted->inode))
+		return false;
+#endif
 	for (const struct ref_mr *mr = c->mrs; mr; mr = mr->next)
 		if (mr == mhandle)
 			return (const char *)data >= mr->data && size <= mr->size &&
@@ -175,11 +182,18 @@ static ncclResult_t transmit(struct ref_comm *c)
 	for (int move = 0; move < MAX_MOVES && c->send_head; move++) {
 		struct ref_request *r = c->send_head;
 		uint64_t header_size = sizeof(r->header);
+		char *header = (char *)&r->header;
+#ifdef REF_BREAK_PROXIES
+		static struct ref_header scratch; /* one for all connections */
+		scratch = r->header;
+		usleep(50);
+		header = (char *)&scratch;
+#endif
 		struct iovec iov[2];
 		struct msghdr msg = {.msg_iov = iov};
 		if (c->sent < header_size)
 			iov[msg.msg_iovlen++] =
-			    (struct iovec){(char *)&r->header + c->sent, header_size - c->sent};
+			    (struct iovec){header + c->sent, header_size - c->sent};
 		uint64_t at = c->sent > header_size ? c->sent - header_size : 0;
 		uint64_t left = r->header.size - at;
 		iov[msg.msg_iovlen++] =

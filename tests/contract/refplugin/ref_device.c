@@ -148,7 +148,7 @@ ncclResult_t ref_device_properties(int dev, ncclNetProperties_v8_t *props)
 	    .name = d->name,
 	    .pciPath = d->pci_path[0] ? d->pci_path : NULL,
 	    .guid = d->guid,
-	    .ptrSupport = NCCL_PTR_HOST,
+	    .ptrSupport = NCCL_PTR_HOST | NCCL_PTR_DMABUF,
 	    .speed = d->speed_mbps,
 	    .port = 1,
 	    .maxComms = 1024,
@@ -160,6 +160,9 @@ ncclResult_t ref_device_properties(int dev, ncclNetProperties_v8_t *props)
 	static char shared_name[64]; /* one for all devices */
 	memcpy(shared_name, d->name, sizeof(shared_name));
 	props->name = shared_name;
+#endif
+#ifdef REF_BREAK_MR_GLOBAL
+	props->regIsGlobal = 1; /* each connection looks only in its own list */
 #endif
 #ifdef REF_BREAK_PROPERTIES
 	props->maxComms = 0;
