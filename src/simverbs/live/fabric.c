@@ -432,8 +432,13 @@ void sv_slot_release(struct sv_fabric *fab, unsigned slot)
 
 void sv_slot_wake(struct sv_slot *slot)
 {
+	/*
+	 * The engine reads wake_seq, works, sets `sleeping` and goes to bed for that value of
+	 * wake_seq. So it either finds it changed, or has set `sleeping` before we look.
+	 */
 	atomic_fetch_add_explicit(&slot->wake_seq, 1, memory_order_seq_cst);
-	syscall(SYS_futex, (uint32_t *)&slot->wake_seq, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	if (atomic_load_explicit(&slot->sleeping, memory_order_seq_cst))
+		syscall(SYS_futex, (uint32_t *)&slot->wake_seq, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 void sv_fabric_notify(struct sv_fabric *fab)

@@ -96,6 +96,7 @@ static bool keep_back(struct sv_wire *w, const struct passing *p, const struct s
 		held->due_ns += OVERTAKE_LIMIT_NS;
 	}
 	held_append(w, held);
+	sv_thread_arm(w->port, held->due_ns);
 	return true;
 }
 
@@ -152,6 +153,7 @@ static void duplicate(struct sv_wire *w, const struct passing *p, const struct s
 			return;
 		held->due_ns = sv_fabric_now_ns(w->h) + v->delay_ns;
 		held_append(w, held);
+		sv_thread_arm(w->port, held->due_ns);
 	}
 }
 

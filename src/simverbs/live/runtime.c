@@ -172,6 +172,25 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 	cfg->state = atomic_load(&dev->link_up) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 }
 
+/* SIMVERBS_SPIN_US: how long an engine watches for more packets before it sleeps. */
+static uint64_t spin_from_env(uint64_t default_ns)
+{
+	const char *text = getenv("SIMVERBS_SPIN_US");
+	unsigned long us;
+	char *end;
+
+	if (!text || !*text)
+		return default_ns;
+	us = strtoul(text, &end, 10);
+	if (*end || us > 1000000) {
+		fprintf(stderr,
+			"simverbs: SIMVERBS_SPIN_US=%s: not a number up to 1000000; ignored\n",
+			text);
+		return default_ns;
+	}
+	return us * 1000;
+}
+
 /* The lock is held. */
 static struct sv_wire *wire_new(unsigned device)
 {
@@ -196,6 +215,7 @@ static struct sv_wire *wire_new(unsigned device)
 	w->generation = atomic_load(&w->me->generation);
 	w->pid = getpid();
 	w->yields = sysconf(_SC_NPROCESSORS_ONLN) < SV_MANY_CORES;
+	w->spin_ns = spin_from_env(w->yields ? SV_SPIN_YIELD_NS : SV_SPIN_NS);
 	w->grace_ns = w->yields ? SV_GRACE_YIELD_NS : SV_GRACE_NS;
 	w->no_cma = getenv("SIMVERBS_NO_CMA") && *getenv("SIMVERBS_NO_CMA") == '1';
 	atomic_store(&w->me->probe_address, (uintptr_t)&probe_word);

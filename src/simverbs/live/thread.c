@@ -6,8 +6,8 @@
  * be in its way. An application that waits by looking at memory, or not at all, needs the engine.
  * Nobody tells which it is, so:
  *
- *	spin	on a machine with processors to spare, while packets come: the engine watches, and
- *		delivers what no poller has taken within SPIN_LEAVE_NS.
+ *	spin	while packets come: the engine watches, and delivers what no poller has taken within
+ *		SPIN_LEAVE_NS. With few processors it stops very soon after the last packet.
  *	sleep	otherwise. Senders wake it, unless an application has polled within the last
  *		microseconds (grace_ns) and so will likely poll again. In case it does not, the
  *		engine looks after NAP_NS when there was any polling since its last look, and
@@ -26,9 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NAP_NS	      200000u
-#define KICK_RETRY_NS 200000u
-#define SPIN_NS	      100000u /* after the last packet */
+#define NAP_NS 200000u
+
 #define SPIN_LEAVE_NS 1000u
 
 /* Sleeps until woken, or until `until_ns` of the fabric's clock. */
@@ -51,8 +50,8 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* One round of work. Returns when to be back at the latest. Takes the port lock. */
-static uint64_t work(struct sv_wire *w)
+/* One round of work; sets when to be back at the latest. Takes the port lock. */
+static void work(struct sv_wire *w)
 {
 	uint64_t now_ns = sv_fabric_now_ns(w->h);
 	uint64_t until = sv_state_run(w->fab, now_ns);
@@ -63,11 +62,10 @@ static uint64_t work(struct sv_wire *w)
 	if (w->held)
 		until = earlier(until, sv_hold_run(w, now_ns));
 	if (atomic_load_explicit(&w->want_kick, memory_order_relaxed))
-		until = earlier(until, now_ns + KICK_RETRY_NS);
+		until = earlier(until, now_ns + SV_KICK_RETRY_NS);
 	/* Under the lock: sv_thread_arm wakes us for anything earlier than this. */
 	atomic_store_explicit(&w->sleeps_until_ns, until, memory_order_relaxed);
 	sv_port_unlock(w->port);
-	return until;
 }
 
 static uint64_t packets_seen(const struct sv_wire *w)
@@ -75,24 +73,46 @@ static uint64_t packets_seen(const struct sv_wire *w)
 	return atomic_load_explicit(&w->me->counters[SV_CNT_RX_PACKETS], memory_order_relaxed);
 }
 
-/* True: there is work that nobody else does. False: nothing has come for a while. */
-static bool spin(struct sv_wire *w, uint64_t until_ns)
+/* Delivers what is there, if nobody is at it already. */
+static void deliver_now(struct sv_wire *w)
+{
+	if (!sv_port_trylock(w->port))
+		return;
+	sv_wire_progress(w->port);
+	sv_port_unlock(w->port);
+}
+
+/*
+ * Watches for packets until none has come for a while. A poller gets SPIN_LEAVE_NS to take one;
+ * once the engine had to take it, the next is taken at once, until a poller turns up again.
+ * True: a timer is due, or the engine shall stop.
+ */
+static bool spin(struct sv_wire *w)
 {
 	uint64_t seen = packets_seen(w), now_ns = sv_fabric_now_ns(w->h);
-	uint64_t end_ns = now_ns + SPIN_NS, work_since_ns = 0;
+	uint64_t end_ns = now_ns + w->spin_ns, work_since_ns = 0, leave_ns = SPIN_LEAVE_NS;
+	uint32_t polls = atomic_load_explicit(&w->polls, memory_order_relaxed);
 
 	for (;; now_ns = sv_fabric_now_ns(w->h)) {
-		if (now_ns >= until_ns || atomic_load_explicit(&w->stop, memory_order_relaxed))
+		if (now_ns >= atomic_load_explicit(&w->sleeps_until_ns, memory_order_relaxed) ||
+		    atomic_load_explicit(&w->stop, memory_order_relaxed))
 			return true;
-		if (!sv_wire_has_work(w))
+		if (!sv_wire_has_work(w)) {
 			work_since_ns = 0;
-		else if (!work_since_ns)
+		} else if (!work_since_ns) {
+			uint32_t polls_now = atomic_load_explicit(&w->polls, memory_order_relaxed);
+
 			work_since_ns = now_ns;
-		else if (now_ns - work_since_ns > SPIN_LEAVE_NS)
-			return true;
+			leave_ns = polls_now == polls ? 0 : SPIN_LEAVE_NS;
+			polls = polls_now;
+		}
+		if (work_since_ns && now_ns - work_since_ns >= leave_ns) {
+			deliver_now(w);
+			work_since_ns = 0;
+		}
 		if (packets_seen(w) != seen) {
 			seen = packets_seen(w);
-			end_ns = now_ns + SPIN_NS;
+			end_ns = now_ns + w->spin_ns;
 		} else if (now_ns > end_ns) {
 			return false;
 		}
@@ -108,14 +128,16 @@ static void *engine_main(void *arg)
 	while (!atomic_load(&w->stop)) {
 		/* Before the work: a wake that comes during it is not slept through. */
 		uint32_t seq = atomic_load_explicit(&w->me->wake_seq, memory_order_seq_cst);
-		uint64_t until = work(w), now_ns;
+		uint64_t until, now_ns;
 		uint32_t polls;
 
+		work(w);
 		sv_count(w->me, SV_CNT_ENGINE_WAKES, 1);
-		if (!w->yields && spin(w, until))
+		if (spin(w))
 			continue;
 		polls = atomic_load_explicit(&w->polls, memory_order_relaxed);
 		now_ns = sv_fabric_now_ns(w->h);
+		until = atomic_load_explicit(&w->sleeps_until_ns, memory_order_relaxed);
 		if (polls != polls_seen)
 			until = earlier(until, now_ns + NAP_NS);
 		polls_seen = polls;

@@ -71,6 +71,8 @@ static int ring_full(struct sv_wire *w, struct sv_ring *ring, const struct sv_pa
 		return 0;
 	}
 	atomic_store_explicit(&w->want_kick, true, memory_order_relaxed);
+	/* The receiver tells us when there is room; unless it is dead. */
+	sv_thread_arm(w->port, now + SV_KICK_RETRY_NS);
 	return -EAGAIN;
 }
 
@@ -247,19 +249,29 @@ bool sv_wire_has_work(const struct sv_wire *w)
 	for (word = 0; word < SV_SLOT_WORDS; word++)
 		if (atomic_load_explicit(&w->me->pending[word], memory_order_seq_cst))
 			return true;
-	return atomic_load_explicit(&w->want_kick, memory_order_relaxed) ||
-	       atomic_load_explicit(&w->me->control, memory_order_seq_cst) !=
-		   atomic_load_explicit(&w->control_seen, memory_order_relaxed);
+	return atomic_load_explicit(&w->me->control, memory_order_seq_cst) !=
+	       atomic_load_explicit(&w->control_seen, memory_order_relaxed);
 }
 
 static bool live_pending(struct sv_port *port)
 {
 	struct sv_wire *w = sv_port_wire(port);
+	uint32_t polls = atomic_load_explicit(&w->polls, memory_order_relaxed) + 1;
 
 	/* Several pollers may lose each other's count; that it changes is all that matters. */
-	atomic_store_explicit(&w->polls, atomic_load_explicit(&w->polls, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
-	return sv_wire_has_work(w);
+	atomic_store_explicit(&w->polls, polls, memory_order_relaxed);
+	if (atomic_load_explicit(&w->me->sleeping, memory_order_relaxed))
+		atomic_store_explicit(&w->me->polled_ns, sv_fabric_now_ns(w->h),
+				      memory_order_relaxed);
+	if (sv_wire_has_work(w) || atomic_load_explicit(&w->want_kick, memory_order_relaxed))
+		return true;
+	/*
+	 * With few processors the one that we wait for may be waiting for ours. Every so many
+	 * fruitless polls it gets a chance.
+	 */
+	if (w->yields && polls % SV_YIELD_POLLS == 0)
+		sched_yield();
+	return false;
 }
 
 void sv_wire_close_rings(struct sv_wire *w)

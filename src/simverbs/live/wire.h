@@ -23,12 +23,16 @@
 /* Up to here two copies through the ring are cheaper than a system call. */
 #define SV_INLINE_BYTES	  4096u
 #define SV_MAX_BAD_RANGES 64
-#define SV_MAX_HELD	  4096
-/* With fewer processors than this a poller gives way now and then, and no engine spins. */
+/* How often the engine tries again what found a ring full. */
+#define SV_KICK_RETRY_NS 200000u
+#define SV_MAX_HELD	 4096
+/* With fewer processors than this a poller gives way now and then, and engines hardly spin. */
 #define SV_MANY_CORES	  8
 #define SV_YIELD_POLLS	  64u
 #define SV_GRACE_NS	  5000u
 #define SV_GRACE_YIELD_NS 50000u
+#define SV_SPIN_NS	  100000u
+#define SV_SPIN_YIELD_NS  10000u
 
 /* A packet that a fault rule keeps back, on its way out or on its way in, with its own copy of the
  * payload: a late packet carries the bytes that were there when it was sent. */
@@ -58,7 +62,8 @@ struct sv_wire {
 	uint32_t generation; /* of our slot */
 	pid_t pid;
 	bool no_cma;	   /* SIMVERBS_NO_CMA: never read a peer's memory */
-	bool yields;	   /* few processors: give way while polling, and do not spin */
+	bool yields;	   /* few processors: give way while polling */
+	uint64_t spin_ns;  /* how long the engine watches after the last packet */
 	uint64_t grace_ns; /* a poller that looked so lately will look again */
 
 	/* Under the port lock. */
@@ -107,7 +112,7 @@ int sv_wire_push(struct sv_wire *w, const struct sv_packet *pkt, const struct sv
 bool sv_wire_room(struct sv_wire *w, const struct sv_packet *pkt, int *result);
 /* Everything there is to do now: control, arrivals, held packets, kicks. Locked. */
 void sv_wire_progress(struct sv_port *port);
-/* Is there anything for sv_wire_progress? Unlocked. */
+/* Has anything come from outside for sv_wire_progress? Unlocked. */
 bool sv_wire_has_work(const struct sv_wire *w);
 void sv_wire_close_rings(struct sv_wire *w);
 
@@ -152,6 +157,7 @@ void sv_control_died(struct sv_port *port);
 
 int sv_thread_start(struct sv_wire *w);
 void sv_thread_stop(struct sv_wire *w);
+/* Makes sure that the engine works at this time. Locked. */
 void sv_thread_arm(struct sv_port *port, uint64_t deadline_ns);
 
 #endif
