@@ -209,6 +209,10 @@ static void fuzz(uint64_t runs)
 {
 	size_t nseeds = count_seeds();
 
+	if (nseeds == 0) {
+		fprintf(stderr, "the harness has no seeds\n");
+		exit(2);
+	}
 	for (size_t i = 0; i < POOL; i++)
 		take_seed(&pool[i], i % nseeds);
 	for (uint64_t run = 0; run < runs; run++) {

@@ -35,11 +35,9 @@ struct fake_device {
 	struct ibv_context ctx;
 	struct ibv_device_attr attr;
 	struct fake_port ports[3]; /* [1], [2] */
-	bool no_gid_table_call;	   /* only entry by entry, as old kernels have it */
-	bool refuses_relaxed;
-	int open_errno;	  /* not 0: opening fails */
-	int dmabuf_errno; /* of a registration with a bad descriptor */
-	int reg_errno;	  /* not 0: registering memory fails */
+	int open_errno;		   /* not 0: opening fails */
+	int dmabuf_errno;	   /* of a registration with a bad descriptor */
+	int reg_errno;		   /* not 0: registering memory fails */
 
 	/* What happened. */
 	int opens, closes, pds;
@@ -52,7 +50,9 @@ struct fake_device {
 
 	struct ibv_async_event events[FAKE_MAX_EVENTS];
 	int nevents, next_event, unacked;
-	bool events_broken; /* reading fails with EIO, as after an unbind */
+	bool events_broken;	/* reading fails with EIO, as after an unbind */
+	bool no_gid_table_call; /* only entry by entry, as old kernels have it */
+	bool refuses_relaxed;
 };
 
 extern struct fake_device fake_devices[FAKE_MAX_DEVICES];

@@ -55,7 +55,7 @@ static void the_file_is_private_and_goes_with_its_last_user(void **state)
 	(void)state;
 	assert_non_null(a);
 	assert_ptr_equal(a, b);
-	strcpy(path, ha_stats_path(a));
+	snprintf(path, sizeof path, "%s", ha_stats_path(a));
 	snprintf(expected, sizeof expected, "%s/nccl-ha.%u.%d", own_dir, getuid(), getpid());
 	assert_int_equal(strncmp(path, expected, strlen(expected)), 0);
 	assert_int_equal(stat(path, &st), 0);
@@ -149,11 +149,14 @@ static void slots_are_reused_and_a_shortage_is_counted(void **state)
 	struct ha_stats *stats = ha_stats_open(&on);
 	struct nccl_ha_job_stats job;
 	struct ha_stats_reader reader;
-	int n = 0, slots[5000];
+	int n, slots[5000] = {0};
 
 	(void)state;
-	while (n < 5000 && (slots[n] = ha_stats_conn_add(stats)) >= 0)
-		n++;
+	for (n = 0; n < 5000; n++) {
+		slots[n] = ha_stats_conn_add(stats);
+		if (slots[n] < 0)
+			break;
+	}
 	assert_int_equal(n, 1024);
 	assert_int_equal(ha_stats_conn_add(stats), -1);
 	ha_stats_conn_remove(stats, slots[77]);

@@ -28,12 +28,13 @@ static int teardown(void **state)
 static struct ha_config preferring(int family, int version, const char *range)
 {
 	struct ha_config config = {.ib_addr_family = family, .ib_roce_version_num = version};
+	const char *slash = range ? strchr(range, '/') : NULL;
 	char address[64];
-	int bits;
 
-	if (range && sscanf(range, "%63[^/]/%d", address, &bits) == 2) {
+	if (slash) {
+		snprintf(address, sizeof address, "%.*s", (int)(slash - range), range);
 		config.ib_addr_range.family = strchr(address, ':') ? AF_INET6 : AF_INET;
-		config.ib_addr_range.prefix_len = bits;
+		config.ib_addr_range.prefix_len = (int)strtol(slash + 1, NULL, 10);
 		assert_int_equal(
 		    inet_pton(config.ib_addr_range.family, address, config.ib_addr_range.addr), 1);
 	}

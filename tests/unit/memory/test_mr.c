@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE 4096u
+#define PAGE ((size_t)4096)
 
 static struct ha_config config;
 static struct ha_device_set *set;
