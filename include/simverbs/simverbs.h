@@ -52,6 +52,12 @@ int sv_stepped_open(const struct sv_stepped_opts *opts);
  */
 int sv_stepped_close(void);
 
+/*
+ * Closes every device that is still open, with all that was made on it, and removes the fabric. For
+ * the next test after one that failed half way: pointers to verbs objects dangle afterwards.
+ */
+void sv_stepped_destroy(void);
+
 /* Contexts that are open on all devices: what a leak test asks. */
 uint32_t sv_stepped_open_contexts(void);
 

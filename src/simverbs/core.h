@@ -488,12 +488,16 @@ void sv_complete_recv(struct sv_qp *qp, struct ibv_wc *wc, bool solicited);
 void sv_ud_run(struct sv_qp *qp);
 void sv_ud_receive(struct sv_qp *qp, const struct sv_packet *pkt);
 
+/* timer.c, locked */
+void sv_qp_set_timer(struct sv_qp *qp, uint64_t deadline_ns);
+void sv_qp_stop_timer(struct sv_qp *qp);
+/* Out of the heap: the QP goes. */
+void sv_timer_forget(struct sv_qp *qp);
+
 /* port.c, locked */
 struct sv_qp *sv_port_find_qp(const struct sv_port *port, uint32_t qpn);
 int sv_port_add_qp(struct sv_port *port, struct sv_qp *qp);
 void sv_port_remove_qp(struct sv_port *port, struct sv_qp *qp);
-void sv_qp_set_timer(struct sv_qp *qp, uint64_t deadline_ns);
-void sv_qp_stop_timer(struct sv_qp *qp);
 void sv_port_wait_for_room(struct sv_qp *qp);
 int sv_port_send(struct sv_qp *qp, struct sv_packet *pkt, const struct sv_frag *frags,
 		 uint32_t nfrags);

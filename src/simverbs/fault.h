@@ -206,6 +206,10 @@ int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host
 uint32_t sv_fault_wr(struct sv_fault_table *table, uint32_t host, uint32_t rail, uint32_t peer_host,
 		     uint32_t qpn, uint32_t op, uint32_t length, bool sent, uint64_t now_ns);
 
+/* Values of names in rules; -1: unknown. */
+int sv_wc_by_name(const char *name);
+int sv_event_by_name(const char *name);
+int sv_verb_by_name(const char *name);
 const char *sv_verb_name(enum sv_verb verb);
 
 #endif

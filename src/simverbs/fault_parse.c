@@ -75,69 +75,6 @@ static int to_index(const char *s, const char *const *names, size_t n)
 
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
-static const char *const wc_names[] = {
-    [IBV_WC_LOC_LEN_ERR] = "LOC_LEN_ERR",
-    [IBV_WC_LOC_QP_OP_ERR] = "LOC_QP_OP_ERR",
-    [IBV_WC_LOC_EEC_OP_ERR] = "LOC_EEC_OP_ERR",
-    [IBV_WC_LOC_PROT_ERR] = "LOC_PROT_ERR",
-    [IBV_WC_WR_FLUSH_ERR] = "WR_FLUSH_ERR",
-    [IBV_WC_MW_BIND_ERR] = "MW_BIND_ERR",
-    [IBV_WC_BAD_RESP_ERR] = "BAD_RESP_ERR",
-    [IBV_WC_LOC_ACCESS_ERR] = "LOC_ACCESS_ERR",
-    [IBV_WC_REM_INV_REQ_ERR] = "REM_INV_REQ_ERR",
-    [IBV_WC_REM_ACCESS_ERR] = "REM_ACCESS_ERR",
-    [IBV_WC_REM_OP_ERR] = "REM_OP_ERR",
-    [IBV_WC_RETRY_EXC_ERR] = "RETRY_EXC_ERR",
-    [IBV_WC_RNR_RETRY_EXC_ERR] = "RNR_RETRY_EXC_ERR",
-    [IBV_WC_LOC_RDD_VIOL_ERR] = "LOC_RDD_VIOL_ERR",
-    [IBV_WC_REM_INV_RD_REQ_ERR] = "REM_INV_RD_REQ_ERR",
-    [IBV_WC_REM_ABORT_ERR] = "REM_ABORT_ERR",
-    [IBV_WC_INV_EECN_ERR] = "INV_EECN_ERR",
-    [IBV_WC_INV_EEC_STATE_ERR] = "INV_EEC_STATE_ERR",
-    [IBV_WC_FATAL_ERR] = "FATAL_ERR",
-    [IBV_WC_RESP_TIMEOUT_ERR] = "RESP_TIMEOUT_ERR",
-    [IBV_WC_GENERAL_ERR] = "GENERAL_ERR",
-};
-
-/* Events that belong to a port or device; those of objects come from what happens to them. */
-static const char *const event_names[] = {
-    [IBV_EVENT_DEVICE_FATAL] = "DEVICE_FATAL",
-    [IBV_EVENT_PORT_ACTIVE] = "PORT_ACTIVE",
-    [IBV_EVENT_PORT_ERR] = "PORT_ERR",
-    [IBV_EVENT_LID_CHANGE] = "LID_CHANGE",
-    [IBV_EVENT_PKEY_CHANGE] = "PKEY_CHANGE",
-    [IBV_EVENT_SM_CHANGE] = "SM_CHANGE",
-    [IBV_EVENT_CLIENT_REREGISTER] = "CLIENT_REREGISTER",
-    [IBV_EVENT_GID_CHANGE] = "GID_CHANGE",
-};
-
-static const char *const verb_names[SV_VERB_COUNT] = {
-    [SV_VERB_OPEN_DEVICE] = "open_device",
-    [SV_VERB_QUERY_DEVICE] = "query_device",
-    [SV_VERB_QUERY_PORT] = "query_port",
-    [SV_VERB_QUERY_GID] = "query_gid",
-    [SV_VERB_ALLOC_PD] = "alloc_pd",
-    [SV_VERB_REG_MR] = "reg_mr",
-    [SV_VERB_REG_DMABUF_MR] = "reg_dmabuf_mr",
-    [SV_VERB_CREATE_CQ] = "create_cq",
-    [SV_VERB_CREATE_QP] = "create_qp",
-    [SV_VERB_CREATE_SRQ] = "create_srq",
-    [SV_VERB_CREATE_AH] = "create_ah",
-    [SV_VERB_CREATE_COMP_CHANNEL] = "create_comp_channel",
-    [SV_VERB_MODIFY_QP] = "modify_qp",
-    [SV_VERB_QUERY_QP] = "query_qp",
-    [SV_VERB_POST_SEND] = "post_send",
-    [SV_VERB_POST_RECV] = "post_recv",
-    [SV_VERB_POST_SRQ_RECV] = "post_srq_recv",
-    [SV_VERB_POLL_CQ] = "poll_cq",
-    [SV_VERB_REQ_NOTIFY_CQ] = "req_notify_cq",
-};
-
-const char *sv_verb_name(enum sv_verb verb)
-{
-	return (unsigned int)verb < SV_VERB_COUNT && verb_names[verb] ? verb_names[verb] : "?";
-}
-
 /* ---------------------------------------------------------------- actions */
 
 static int set_kind(const struct parser *p, enum sv_fault_kind kind)
@@ -219,7 +156,7 @@ static int act_errno(struct parser *p, const char *key, const char *value, uint3
 
 static int act_wc(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
-	p->rule->value = value ? to_index(value, wc_names, COUNT_OF(wc_names)) : -1;
+	p->rule->value = value ? sv_wc_by_name(value) : -1;
 	if (p->rule->value < 0)
 		return fail(p, "'%s=%s': expected a completion status such as RETRY_EXC_ERR", key,
 			    value ? value : "");
@@ -228,7 +165,7 @@ static int act_wc(struct parser *p, const char *key, const char *value, uint32_t
 
 static int act_event(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
-	p->rule->value = value ? to_index(value, event_names, COUNT_OF(event_names)) : -1;
+	p->rule->value = value ? sv_event_by_name(value) : -1;
 	if (p->rule->value < 0)
 		return fail(p, "'%s=%s': expected a port or device event such as PORT_ERR", key,
 			    value ? value : "");
@@ -371,7 +308,7 @@ static int key_part(struct parser *p, const char *key, const char *value, uint32
 
 static int key_verb(struct parser *p, const char *key, const char *value, uint32_t offset)
 {
-	int verb = value ? to_index(value, verb_names, SV_VERB_COUNT) : -1;
+	int verb = value ? sv_verb_by_name(value) : -1;
 
 	(void)offset;
 	if (verb < 0)

@@ -160,135 +160,6 @@ static void unhash(struct sv_port *port, struct sv_qp *qp)
 	qp->hashed = false;
 }
 
-/* ---------------------------------------------------------------- timers */
-
-/*
- * A heap entry's key may be earlier than the QP's deadline: moving a deadline back (each ack does)
- * only writes qp->deadline_ns, and the entry is put right when it reaches the top.
- */
-static void heap_put(struct sv_port *port, uint32_t slot, struct sv_qp *qp)
-{
-	port->timers[slot] = qp;
-	qp->heap_slot = slot;
-}
-
-static void heap_up(struct sv_port *port, uint32_t slot)
-{
-	struct sv_qp *qp = port->timers[slot];
-
-	while (slot > 0) {
-		uint32_t parent = (slot - 1) / 2;
-
-		if (port->timers[parent]->heap_key_ns <= qp->heap_key_ns)
-			break;
-		heap_put(port, slot, port->timers[parent]);
-		slot = parent;
-	}
-	heap_put(port, slot, qp);
-}
-
-static void heap_down(struct sv_port *port, uint32_t slot)
-{
-	struct sv_qp *qp = port->timers[slot];
-
-	for (;;) {
-		uint32_t child = slot * 2 + 1;
-
-		if (child >= port->num_timers)
-			break;
-		if (child + 1 < port->num_timers &&
-		    port->timers[child + 1]->heap_key_ns < port->timers[child]->heap_key_ns)
-			child++;
-		if (qp->heap_key_ns <= port->timers[child]->heap_key_ns)
-			break;
-		heap_put(port, slot, port->timers[child]);
-		slot = child;
-	}
-	heap_put(port, slot, qp);
-}
-
-static void heap_remove(struct sv_port *port, struct sv_qp *qp)
-{
-	uint32_t slot = qp->heap_slot;
-	struct sv_qp *last;
-
-	if (slot == UINT32_MAX)
-		return;
-	qp->heap_slot = UINT32_MAX;
-	last = port->timers[--port->num_timers];
-	if (last == qp)
-		return;
-	heap_put(port, slot, last);
-	heap_up(port, slot);
-	heap_down(port, last->heap_slot);
-}
-
-void sv_qp_set_timer(struct sv_qp *qp, uint64_t deadline_ns)
-{
-	struct sv_port *port = qp->port;
-	uint64_t earliest = port->num_timers ? port->timers[0]->heap_key_ns : SV_NEVER;
-
-	qp->deadline_ns = deadline_ns;
-	if (qp->heap_slot == UINT32_MAX) {
-		qp->heap_key_ns = deadline_ns;
-		heap_put(port, port->num_timers++, qp);
-		heap_up(port, qp->heap_slot);
-	} else if (deadline_ns < qp->heap_key_ns) {
-		qp->heap_key_ns = deadline_ns;
-		heap_up(port, qp->heap_slot);
-	}
-	if (deadline_ns < earliest && port->ops->arm_timer)
-		port->ops->arm_timer(port, deadline_ns);
-}
-
-void sv_qp_stop_timer(struct sv_qp *qp)
-{
-	qp->deadline_ns = SV_NEVER;
-}
-
-/* Puts the top right: afterwards its key is a real deadline. */
-static void heap_settle(struct sv_port *port)
-{
-	while (port->num_timers) {
-		struct sv_qp *qp = port->timers[0];
-
-		if (qp->deadline_ns == qp->heap_key_ns)
-			return;
-		if (qp->deadline_ns == SV_NEVER) {
-			heap_remove(port, qp);
-		} else {
-			qp->heap_key_ns = qp->deadline_ns;
-			heap_down(port, 0);
-		}
-	}
-}
-
-uint64_t sv_port_next_deadline(struct sv_port *port)
-{
-	heap_settle(port);
-	return port->num_timers ? port->timers[0]->heap_key_ns : SV_NEVER;
-}
-
-bool sv_port_run_timer(struct sv_port *port, uint64_t now_ns)
-{
-	struct sv_qp *qp;
-
-	if (sv_port_next_deadline(port) > now_ns)
-		return false;
-	qp = port->timers[0];
-	heap_remove(port, qp);
-	qp->deadline_ns = SV_NEVER;
-	sv_requester_timeout(qp);
-	return true;
-}
-
-uint64_t sv_port_run_timers(struct sv_port *port, uint64_t now_ns)
-{
-	while (sv_port_run_timer(port, now_ns))
-		;
-	return sv_port_next_deadline(port);
-}
-
 /* ---------------------------------------------------------------- packets */
 
 int sv_port_send(struct sv_qp *qp, struct sv_packet *pkt, const struct sv_frag *frags,
@@ -407,7 +278,7 @@ bool sv_port_kick(struct sv_port *port)
 void sv_port_remove_qp(struct sv_port *port, struct sv_qp *qp)
 {
 	unhash(port, qp);
-	heap_remove(port, qp);
+	sv_timer_forget(qp);
 	sv_list_del(&qp->tx_link);
 	sv_list_del(&qp->ack_link);
 	port->num_qps--;
@@ -474,7 +345,7 @@ static void kill_context(struct sv_port *port, struct sv_context *ctx)
 
 		qp->dead = true;
 		unhash(port, qp);
-		heap_remove(port, qp);
+		sv_timer_forget(qp);
 		sv_list_del(&qp->tx_link);
 		sv_list_del(&qp->ack_link);
 	}

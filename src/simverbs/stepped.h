@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stepped fabric: ports, switch and the heap of events to come. stepped.c is the wire and the
- * stepping, stepped_api.c opening, devices and faults by call.
+ * The stepped fabric: ports, switch and the heap of events to come (stepped_queue.c), sending
+ * (stepped_wire.c), stepping (stepped.c), opening, devices and faults by call (stepped_api.c).
  */
 #ifndef SV_STEPPED_H
 #define SV_STEPPED_H
@@ -81,8 +81,35 @@ void sv_stepped_lock(void);
 void sv_stepped_unlock(void);
 extern const struct sv_wire_ops sv_stepped_wire;
 
-struct sv_stepped_port *sv_stepped_port_at(uint32_t host, uint32_t rail);
-void sv_stepped_act(const struct sv_action *action);
+static inline uint32_t sv_bit(enum sv_fault_kind kind)
+{
+	return 1u << kind;
+}
+
+/* stepped_queue.c */
+void sv_event_push(struct sv_stepped *fab, struct sv_event event);
+struct sv_event sv_event_pop(struct sv_stepped *fab);
+void sv_action_push(struct sv_stepped *fab, uint64_t time_ns, const struct sv_action *action);
+struct sv_flight *sv_flight_new(struct sv_stepped *fab);
+struct sv_flight *sv_flight_copy(struct sv_stepped *fab, const struct sv_flight *from);
+/* Arrives at this time: an event that names it. */
+void sv_flight_push(struct sv_stepped *fab, struct sv_flight *f, uint64_t time_ns);
+/* An event (or list) that named it is over. */
+void sv_flight_drop_ref(struct sv_stepped *fab, struct sv_flight *f);
 void sv_stepped_free_flights(struct sv_stepped *fab);
+
+/* stepped_wire.c */
+/* Is there a way from one port to the other at this moment? Counts the loss if not. */
+bool sv_connected(struct sv_stepped *fab, const struct sv_packet *pkt, bool at_source);
+/* Does a rule lose this packet? Counts it. */
+bool sv_lost_by_rule(struct sv_stepped *fab, const struct sv_fault_verdict *v);
+/* Calls `act` for each fabric action of a verdict. */
+void sv_for_actions(const struct sv_fault_verdict *v, void (*act)(const struct sv_action *action));
+
+/* stepped.c */
+void sv_stepped_act(const struct sv_action *action);
+
+/* stepped_api.c */
+struct sv_stepped_port *sv_stepped_port_at(uint32_t host, uint32_t rail);
 
 #endif

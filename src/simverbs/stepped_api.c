@@ -194,6 +194,21 @@ int sv_stepped_close(void)
 	return 0;
 }
 
+/* As when a process ends: the devices it has open are closed with all that belongs to them. */
+void sv_stepped_destroy(void)
+{
+	if (!sv_fabric)
+		return;
+	for (uint32_t i = 0; i < sv_fabric->num_ports; i++) {
+		struct sv_list *contexts = &sv_fabric->ports[i].port->contexts;
+
+		while (!sv_list_empty(contexts))
+			sv_close_device(&sv_container_of(contexts->next, struct sv_context, link)
+					     ->vctx.context);
+	}
+	sv_stepped_close();
+}
+
 /* ---------------------------------------------------------------- devices */
 
 void sv_stepped_set_host(uint32_t host)

@@ -195,6 +195,7 @@ enum ibv_qp_state state_of(struct ibv_qp *qp)
 
 void world_open(struct world *w, const struct world_opts *opts)
 {
+	sv_stepped_destroy(); /* what a test that failed left behind */
 	assert_int_equal(sv_stepped_open(opts ? &opts->fabric : NULL), 0);
 	end_open(&w->a, 0, 0, opts);
 	end_open(&w->b, opts && opts->loopback ? 0 : 1, 0, opts);
