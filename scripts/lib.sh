@@ -28,19 +28,19 @@ step() {
 	local text=$1 log=$2 began=$SECONDS rc=0
 	shift 2
 	mkdir -p "$(dirname "$log")"
-	if [ -n "$HA_TTY" ]; then
-		"$@" >"$log" 2>&1 &
-		HA_STEP=$!
-		while kill -0 "$HA_STEP" 2>/dev/null; do
-			printf '\r[%4ds] %s … %ds' $((SECONDS - HA_START)) "$text" $((SECONDS - began))
-			sleep 0.2
-		done
-		wait "$HA_STEP" || rc=$?
-		HA_STEP=
-		printf '\r\033[K'
-	else
-		"$@" >"$log" 2>&1 || rc=$?
-	fi
+	# In the background, as a process group of its own: a script that is told to end does so at once,
+	# and ends all of it.
+	set -m
+	"$@" >"$log" 2>&1 &
+	HA_STEP=$!
+	set +m
+	while [ -n "$HA_TTY" ] && kill -0 "$HA_STEP" 2>/dev/null; do
+		printf '\r[%4ds] %s … %ds' $((SECONDS - HA_START)) "$text" $((SECONDS - began))
+		sleep 0.2
+	done
+	wait "$HA_STEP" || rc=$?
+	HA_STEP=
+	[ -z "$HA_TTY" ] || printf '\r\033[K'
 	if [ "$rc" -eq 0 ]; then
 		say "$text: done in $((SECONDS - began)) s"
 	else
@@ -50,9 +50,9 @@ step() {
 	return "$rc"
 }
 
-# The command of a step ignores Ctrl-C, being in the background: scripts end it when they end.
+# For the exit traps of scripts.
 kill_step() {
-	[ -z "$HA_STEP" ] || kill "$HA_STEP" 2>/dev/null
+	[ -z "$HA_STEP" ] || kill -- "-$HA_STEP" 2>/dev/null
 }
 
 # ---- packages ---------------------------------------------------------------------------------
