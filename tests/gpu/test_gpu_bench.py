@@ -17,6 +17,7 @@ MPIRUN = """#!/usr/bin/env bash
 # mpirun --bind-to none -np N PROGRAM...
 set -u
 [ "$1 $2 $3" = "--bind-to none -np" ] || exit 9
+[ "$OMPI_ALLOW_RUN_AS_ROOT" = 1 ] || exit 8
 ranks=$4
 shift 4
 pids=()
