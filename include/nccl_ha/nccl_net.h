@@ -118,7 +118,8 @@ typedef struct {
 	ncclResult_t (*init)(ncclDebugLogger_t logFunction);
 	ncclResult_t (*devices)(int *ndev);
 	ncclResult_t (*getProperties)(int dev, ncclNetProperties_v8_t *props);
-	/* Fills the handle (at most NCCL_NET_HANDLE_MAXSIZE bytes) that NCCL carries to the peer. */
+	/* Fills the handle (at most NCCL_NET_HANDLE_MAXSIZE bytes) that NCCL carries to the peer.
+	 */
 	ncclResult_t (*listen)(int dev, void *handle, void **listenComm);
 	/* connect and accept never wait: success with a NULL comm means "call again". */
 	ncclResult_t (*connect)(int dev, void *handle, void **sendComm,
