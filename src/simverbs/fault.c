@@ -27,6 +27,13 @@ static void update_points(struct sv_fault_table *table)
 	atomic_store_explicit(&table->points, points, memory_order_release);
 }
 
+static uint64_t mix(uint64_t z)
+{
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+	return z ^ z >> 31;
+}
+
 /* The rule becomes visible whole: `active` is stored last. */
 static void install(struct sv_fault_table *table, uint32_t id, const struct sv_fault_rule *rule)
 {
@@ -34,7 +41,8 @@ static void install(struct sv_fault_table *table, uint32_t id, const struct sv_f
 	uint64_t seed = rule->seed ? rule->seed : table->seed + id + 1;
 
 	memcpy(slot, rule, sizeof(*slot));
-	atomic_store_explicit(&slot->rng, seed * 0x9e3779b97f4a7c15ull, memory_order_relaxed);
+	/* Mixed: or the rules' numbers would be one sequence, each one step further on. */
+	atomic_store_explicit(&slot->rng, mix(seed), memory_order_relaxed);
 	atomic_store_explicit(&slot->matched, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->fired, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->active, 1, memory_order_release);
@@ -129,12 +137,8 @@ int sv_fault_remove(struct sv_fault_table *table, int id)
 static uint64_t next_random(struct sv_fault_rule *rule)
 {
 	/* splitmix64: a counter, so several processes can draw from it without a lock. */
-	uint64_t z =
-	    atomic_fetch_add_explicit(&rule->rng, 0x9e3779b97f4a7c15ull, memory_order_relaxed);
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-	return z ^ z >> 31;
+	return mix(
+	    atomic_fetch_add_explicit(&rule->rng, 0x9e3779b97f4a7c15ull, memory_order_relaxed));
 }
 
 /* Takes one of the `count` firings. */

@@ -273,6 +273,9 @@ struct ibv_mr *sv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t lengt
 	struct ibv_mr *ibv;
 	int err = sv_verb_gate(pd->context, SV_VERB_REG_DMABUF_MR);
 
+	/* Before the arguments: programs ask with a descriptor of -1 whether it is supported. */
+	if (!err && sv_ctx_port(pd->context)->cfg.no_dmabuf)
+		err = EOPNOTSUPP;
 	if (!err)
 		err = check_access((unsigned int)access);
 	/* Hardware maps pages: both addresses must lie at the same place in theirs. */
