@@ -6,99 +6,31 @@
  * status and a text on standard error or output. The same command line with a plugin that does
  * nothing wrong must succeed, so a case cannot pass for another reason.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "run.h"
 #include "tools/nccl-net-perf/options.h"
 
-/* Paths of the tool, the bad plugin and the good one: from CMake. */
-#define RUN_LIMIT_S 40
+/* PERF_TOOL, BAD_PLUGIN and REF_PLUGIN are paths, from CMake. */
 
-struct outcome {
-	int status; /* exit status; -signal if it died of one; -1000 if it did not end */
-	double seconds;
-	char text[16384];
-};
-
-static double now_s(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
-
-static void start(const char *mode, char *const *argv, int out)
-{
-	setenv("BADNET", mode, 1);
-	setenv("BADNET_BASE", REF_PLUGIN, 1);
-	setpgid(0, 0);
-	dup2(out, STDOUT_FILENO);
-	dup2(out, STDERR_FILENO);
-	execv(argv[0], argv);
-	_exit(127);
-}
-
-/* Everything the tool and its ranks print, until the last of them has closed its end. */
-static void read_all(int fd, double deadline, struct outcome *o)
-{
-	size_t len = 0;
-
-	while (len + 1 < sizeof(o->text) && now_s() < deadline) {
-		struct pollfd p = {.fd = fd, .events = POLLIN};
-		ssize_t n;
-
-		if (poll(&p, 1, 100) <= 0)
-			continue;
-		n = read(fd, o->text + len, sizeof(o->text) - 1 - len);
-		if (n <= 0)
-			break;
-		len += (size_t)n;
-	}
-	o->text[len] = '\0';
-}
-
-static void run(const char *mode, const char *const *more, struct outcome *o)
+/* The tool with a plugin that misbehaves as `mode` says; "" for not at all. */
+static void run_bad(const char *mode, const char *const *more, struct outcome *o)
 {
 	const char *argv[32] = {PERF_TOOL, "--plugin", BAD_PLUGIN, "-n",	"3",  "-w",
 				"1",	   "-c",       "4",	   "--timeout", "2.5"};
-	double begun = now_s();
-	int n = 11, fds[2], status;
-	pid_t pid;
+	const char *const environment[] = {"BADNET", mode, "BADNET_BASE", REF_PLUGIN, NULL};
+	int n = 11;
 
 	while (more && *more)
 		argv[n++] = *more++;
-	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0)
-		start(mode, (char *const *)(uintptr_t)argv, fds[1]);
-	close(fds[1]);
-	read_all(fds[0], begun + RUN_LIMIT_S, o);
-	close(fds[0]);
-	o->status = -1000;
-	if (now_s() >= begun + RUN_LIMIT_S)
-		kill(-pid, SIGKILL);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (WIFEXITED(status))
-		o->status = WEXITSTATUS(status);
-	else if (now_s() < begun + RUN_LIMIT_S)
-		o->status = -WTERMSIG(status);
-	o->seconds = now_s() - begun;
+	run(argv, environment, o);
 }
 
 static const char *const small[] = {"--sizes", "0,1001,100000", "--chunk", "10000", NULL};
@@ -145,7 +77,7 @@ static void check_notice(const struct notice *n)
 	struct outcome o;
 	char words[200], *save = NULL;
 
-	run(n->mode, n->args, &o);
+	run_bad(n->mode, n->args, &o);
 	if (o.status != n->status)
 		fail_msg("%s: exit status %d instead of %d:\n%s", n->mode, o.status, n->status,
 			 o.text);
@@ -181,7 +113,7 @@ static void a_plugin_that_does_nothing_wrong_passes(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		run("", all[i], &o);
+		run_bad("", all[i], &o);
 		if (o.status != 0 || !strstr(o.text, "# wrong elements: 0"))
 			fail_msg("exit status %d:\n%s", o.status, o.text);
 	}
