@@ -35,7 +35,7 @@ static void destroy(struct ha_nic *nic)
 	if (left)
 		HA_INFO(HA_SUBSYS_NET, "%s: ended %d registrations that were not given back",
 			nic->name, left);
-	if (err)
+	if (err && !atomic_load(&nic->fatal))
 		HA_WARN("%s: cannot free the protection domain: %s (a queue pair still uses it)",
 			nic->name, strerror(err));
 	nic->mr_cache = NULL;

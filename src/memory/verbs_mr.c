@@ -15,8 +15,10 @@ static const char *kind_of(const struct ha_mr_range *range)
 	return (range->type & HA_MEM_CUDA) ? "GPU memory" : "host memory";
 }
 
-static const char *advice(const struct ha_mr_range *range, int err)
+static const char *advice(const struct ha_nic *nic, const struct ha_mr_range *range, int err)
 {
+	if (atomic_load(&nic->fatal))
+		return "the device has failed";
 	switch (err) {
 	case ENOMEM:
 		return "raise the limit on locked memory (ulimit -l unlimited; LimitMEMLOCK for "
@@ -59,7 +61,7 @@ struct ibv_mr *ha_verbs_reg(const struct ha_nic *nic, struct ibv_pd *pd,
 		return mr;
 	err = errno;
 	HA_WARN("%s: cannot register %zu bytes of %s at %#lx: %s; %s", nic->name, range->length,
-		kind_of(range), (unsigned long)range->addr, strerror(err), advice(range, err));
+		kind_of(range), (unsigned long)range->addr, strerror(err), advice(nic, range, err));
 	return NULL;
 }
 
@@ -69,7 +71,8 @@ void ha_verbs_dereg(const struct ha_nic *nic, struct ibv_mr *mr)
 	size_t length = mr->length;
 	int err = ibv_dereg_mr(mr);
 
-	if (err)
+	/* A dead device refuses everything; one line said so when it died. */
+	if (err && !atomic_load(&nic->fatal))
 		HA_WARN("%s: cannot end the registration of %zu bytes at %p: %s; the memory stays "
 			"locked until the process ends",
 			nic->name, length, addr, strerror(err));

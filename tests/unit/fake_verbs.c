@@ -345,7 +345,9 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
+	int error = of(mr->context)->dereg_error;
+
 	of(mr->context)->deregs++;
 	free(mr);
-	return 0;
+	return error;
 }

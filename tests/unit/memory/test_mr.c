@@ -287,6 +287,27 @@ static void errors_name_address_length_device_and_remedy(void **state)
 	}
 }
 
+static void a_registration_that_cannot_be_ended_is_said_unless_the_device_is_dead(void **state)
+{
+	struct ha_mr *mr = registered(0, PAGE);
+
+	(void)state;
+	fake_devices[0].dereg_error = EBUSY;
+	ha_mr_deregister(mr);
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("mlx5_0: cannot end the registration of 4096 bytes"));
+	mr = registered(0, PAGE);
+	atomic_store(&set->nics[0].fatal, true);
+	capture_log();
+	ha_mr_deregister(mr);
+	assert_int_equal(captured_warnings, 0);
+	/* Registering there says what is the matter, not what the limits are. */
+	fake_devices[0].reg_errno = EIO;
+	assert_int_equal(ha_mr_register(set, &set->nics[0], at(0), PAGE, HA_MEM_HOST, 0, -1, &mr),
+			 HA_ERR_SYSTEM);
+	assert_true(logged("the device has failed"));
+}
+
 static void pd_lives_as_long_as_its_users_and_registrations(void **state)
 {
 	struct ibv_pd *pd, *same;
@@ -411,6 +432,7 @@ int main(void)
 	    TEST(dmabuf_offset_follows_the_page_down),
 	    TEST(impossible_requests_are_refused_without_a_leak),
 	    TEST(errors_name_address_length_device_and_remedy),
+	    TEST(a_registration_that_cannot_be_ended_is_said_unless_the_device_is_dead),
 	    TEST(pd_lives_as_long_as_its_users_and_registrations),
 	    TEST(what_an_aborted_job_left_is_ended_at_close),
 	    TEST(random_use_matches_a_model),
