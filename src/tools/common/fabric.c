@@ -132,3 +132,37 @@ void np_fabric_close(struct np_fabric *f)
 		fprintf(stderr, "fabric %s may still be up: %s\n", f->name, err);
 	free(text);
 }
+
+/* ---- faults ------------------------------------------------------------------------------- */
+
+static bool print_rule(const json_t *rule, char *err, size_t err_len)
+{
+	const char *text = json_string_value(json_object_get(rule, "rule"));
+	json_int_t matched = json_integer_value(json_object_get(rule, "matched"));
+	json_int_t fired = json_integer_value(json_object_get(rule, "fired"));
+
+	printf("# fault '%s': matched %lld, fired %lld\n", text ? text : "?", (long long)matched,
+	       (long long)fired);
+	if (fired == 0)
+		snprintf(err, err_len,
+			 "fault rule '%s' never fired: the run proves nothing about it",
+			 text ? text : "?");
+	return fired > 0;
+}
+
+bool np_fabric_faults_fired(const struct np_fabric *f, int expected, json_t **faults, char *err,
+			    size_t err_len)
+{
+	json_t *status = np_fabric_status(f, err, err_len);
+	json_t *list = json_object_get(status, "faults"), *rule;
+	bool all_fired = json_array_size(list) >= (size_t)expected;
+	size_t i;
+
+	if (status && !all_fired)
+		snprintf(err, err_len, "the fabric does not list all fault rules");
+	json_array_foreach(list, i, rule) all_fired = print_rule(rule, err, err_len) && all_fired;
+	if (faults)
+		*faults = json_incref(list);
+	json_decref(status);
+	return all_fired;
+}

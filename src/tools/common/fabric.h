@@ -31,6 +31,13 @@ bool np_fabric_open(struct np_fabric *f, const struct np_fabric_options *o, char
 /* `simverbs status NAME --json`, or NULL with a reason in err. */
 json_t *np_fabric_status(const struct np_fabric *f, char *err, size_t err_len);
 
+/*
+ * Prints how often each fault rule fired. False if one never did, which proves nothing about it, or
+ * if fewer than `expected` can be read; the reason is in err. *faults (may be NULL) gets the list.
+ */
+bool np_fabric_faults_fired(const struct np_fabric *f, int expected, json_t **faults, char *err,
+			    size_t err_len);
+
 /* Takes down a fabric of our own. Safe to call twice. */
 void np_fabric_close(struct np_fabric *f);
 

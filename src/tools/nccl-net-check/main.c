@@ -45,6 +45,7 @@ enum {
 	KEY_DEV,
 	KEY_SCALE,
 	KEY_LIMIT,
+	KEY_FAULT,
 	KEY_SIMVERBS,
 	KEY_FABRIC
 };
@@ -62,6 +63,7 @@ static const struct argp_option options[] = {
     {"time-scale", KEY_SCALE, "N", 0, "multiply all time limits, for slow machines", 0},
     {"simverbs", KEY_SIMVERBS, "HxR", 0,
      "bring up a simverbs fabric of H hosts with R rails for the run", 0},
+    {"fault", KEY_FAULT, "RULE", 0, "add this fault rule to the fabric of --simverbs", 0},
     {"fabric", KEY_FABRIC, "NAME", 0, "run on this simverbs fabric, which is up", 0},
     {"markdown", KEY_MARKDOWN, NULL, 0, "print the contract as Markdown and exit", 0},
     {0},
@@ -143,6 +145,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		a->place.fabric = NULL;
 		break;
 	}
+	case KEY_FAULT:
+		if (a->place.nfaults == PLACE_MAX_FAULTS)
+			argp_error(state, "--fault: too many");
+		a->place.faults[a->place.nfaults++] = arg;
+		break;
 	case KEY_FABRIC:
 		a->place = (struct place_request){.fabric = arg};
 		a->opt.fabric = arg;

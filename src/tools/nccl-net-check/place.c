@@ -63,7 +63,9 @@ int place_run(const struct place_request *request, int argc, char **argv)
 					   .existing = request->fabric,
 					   .hosts = request->hosts,
 					   .rails = request->rails,
-					   .dmabuf = true};
+					   .dmabuf = true,
+					   .faults = request->faults,
+					   .nfaults = request->nfaults};
 	struct np_fabric f;
 	char err[600], self[4096];
 	sigset_t signals;
@@ -87,6 +89,12 @@ int place_run(const struct place_request *request, int argc, char **argv)
 	else
 		fprintf(stderr, "nccl-net-check: cannot start %s: %s\n", f.tool, strerror(errno));
 	free(args);
+	err[0] = 0;
+	if (request->nfaults &&
+	    !np_fabric_faults_fired(&f, request->nfaults, NULL, err, sizeof(err))) {
+		fprintf(stderr, "nccl-net-check: %s\n", err);
+		status = -1;
+	}
 	np_fabric_close(&f);
 	return status;
 }

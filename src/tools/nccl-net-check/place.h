@@ -10,9 +10,13 @@
 
 #include "check.h"
 
+#define PLACE_MAX_FAULTS 16
+
 struct place_request {
-	int hosts, rails;   /* --simverbs; hosts 0: not asked for */
-	const char *fabric; /* --fabric */
+	int hosts, rails;		      /* --simverbs; hosts 0: not asked for */
+	const char *fabric;		      /* --fabric */
+	const char *faults[PLACE_MAX_FAULTS]; /* --fault, for a fabric brought up here */
+	int nfaults;
 };
 
 /* Is this process on the fabric that is asked for, if any? */
