@@ -100,6 +100,20 @@ void ha_comm_free(struct ha_comm *comm)
 	free(comm);
 }
 
+void ha_comm_use_path(struct ha_comm *comm, uint8_t index)
+{
+	const struct ha_path *path = comm->paths[index];
+
+	comm->active = index;
+	if (comm->is_send) {
+		comm->send->sge[HA_GROUP_MAX].lkey = path->ring_lkey;
+		comm->send->wr[HA_GROUP_MAX].wr.rdma.rkey = path->remote_rkey;
+	} else {
+		comm->recv->cts_sge.lkey = path->ring_lkey;
+		comm->recv->cts_wr.wr.rdma.rkey = path->remote_rkey;
+	}
+}
+
 static enum ha_poll_result visit(struct ha_poller *poller);
 
 ha_result_t ha_comm_start(struct ha_comm *comm)

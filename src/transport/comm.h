@@ -79,25 +79,21 @@ struct ha_send_side {
 
 /* ---- the receiving end --------------------------------------------------------------------- */
 
-struct ha_recv_buffer {
-	uintptr_t addr;
-	size_t size;
-	struct ha_mr *mr;
-	int tag;
-};
-
-/* A receive from irecv until test has reported it. [T] but for in_use */
+/*
+ * A receive from irecv until test has reported it. [T] but for in_use. Addresses, sizes and tags
+ * are in our copy of its row of the clear-to-send ring: that is what is sent again after a failure.
+ */
 struct ha_recv_slot {
-	struct ha_request *req;
-	uint64_t seq;
+	uint32_t expect; /* identity of its immediates, HA_IMM_NEVER when it waits for none */
 	uint8_t n;
-	bool active;	    /* waiting for data */
-	bool in_use;	    /* [A] not reported yet */
 	uint8_t parts_seen; /* immediates that came */
 	bool record;	    /* sizes come from the sizes ring */
-	uint64_t bytes;	    /* sum of the payloads seen, where there is no record */
-	uint64_t sizes[HA_GROUP_MAX];
-	struct ha_recv_buffer buffers[HA_GROUP_MAX];
+	bool in_use;	    /* [A] not reported yet */
+	uint64_t seq;
+	uint64_t bytes; /* sum of the payloads seen, where there is no record */
+	struct ha_request *req;
+	uint64_t sizes[HA_GROUP_MAX]; /* what arrived */
+	struct ha_mr *mrs[HA_GROUP_MAX];
 };
 
 struct ha_recv_side {
@@ -251,6 +247,9 @@ void ha_flush_complete(struct ha_comm *comm, uint32_t request_id);
 /* Posts what was held back, in order, as far as queues have room. */
 void ha_send_pump(struct ha_comm *comm);
 void ha_recv_pump(struct ha_comm *comm);
+
+/* Makes a path the active one: keys and addresses of its ring go into the templates. */
+void ha_comm_use_path(struct ha_comm *comm, uint8_t index);
 
 /* Gives the slot of a reported receive back. [A], without the token. */
 void ha_recv_release(struct ha_comm *comm, struct ha_recv_slot *slot);

@@ -78,7 +78,7 @@ static void failed_completion(struct ha_comm *comm, struct ha_path *path, const 
 
 /* ---- dispatch ------------------------------------------------------------------------------ */
 
-static void apply(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
+static inline void apply(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
 {
 	uint64_t id = wc->wr_id;
 
@@ -107,7 +107,7 @@ static void apply(struct ha_comm *comm, struct ha_path *path, const struct ibv_w
 	}
 }
 
-static int poll_path(struct ha_comm *comm, struct ha_path *path, int budget)
+static inline __attribute__((always_inline)) int poll_path(struct ha_comm *comm, struct ha_path *path, int budget)
 {
 	struct ibv_wc wc[WC_BATCH];
 	int total = 0;
@@ -129,6 +129,17 @@ static int poll_path(struct ha_comm *comm, struct ha_path *path, int budget)
 	return total;
 }
 
+/* Room may have come for what was held back. */
+static inline void pump(struct ha_comm *comm)
+{
+	if (comm->is_send) {
+		if (comm->send->post_seq != comm->send->match_seq)
+			ha_send_pump(comm);
+	} else if (comm->recv->cts_seq != comm->recv->next_seq) {
+		ha_recv_pump(comm);
+	}
+}
+
 int ha_comm_poll(struct ha_comm *comm, int budget)
 {
 	int total = 0;
@@ -138,9 +149,6 @@ int ha_comm_poll(struct ha_comm *comm, int budget)
 	if (total == 0)
 		return 0;
 	comm->count.completions += (uint64_t)total;
-	if (comm->is_send)
-		ha_send_pump(comm);
-	else
-		ha_recv_pump(comm);
+	pump(comm);
 	return total;
 }

@@ -102,7 +102,9 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	warn_downgrade(comm, local, remote, &agreed);
 	comm->slot_mask = (uint16_t)(agreed.window - 1);
 	comm->features = agreed.features;
-	return ha_path_connect(comm->paths[0], &remote->endpoint);
+	HA_TRY(ha_path_connect(comm->paths[0], &remote->endpoint));
+	ha_comm_use_path(comm, 0);
+	return HA_OK;
 }
 
 ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_stream *stream)

@@ -28,6 +28,18 @@ static inline uint32_t ha_imm_pack(uint64_t seq, uint32_t epoch, unsigned parts,
 	       (epoch & 0xffu) << 16 | (uint32_t)(seq & 0xffffu);
 }
 
+/*
+ * What identifies a message in its immediates, whatever parts and record say: sequence number,
+ * epoch and kind. NEVER matches none.
+ */
+#define HA_IMM_IDENTITY 0x70ffffffu
+#define HA_IMM_NEVER	0x70000000u
+
+static inline bool ha_imm_is(uint32_t imm, uint32_t identity)
+{
+	return (imm & HA_IMM_IDENTITY) == identity;
+}
+
 static inline uint16_t ha_imm_seq(uint32_t imm)
 {
 	return (uint16_t)imm;
@@ -64,11 +76,17 @@ enum ha_wr_kind {
 	HA_WR_FLUSH,	/* read of a flush: request id */
 };
 
-static inline uint64_t ha_wr_id(enum ha_wr_kind kind, unsigned path, unsigned gen, unsigned qp,
+static inline uint64_t ha_wr_id(unsigned kind, unsigned path, unsigned gen, unsigned qp,
 				uint32_t slot)
 {
 	return (uint64_t)kind << 56 | (uint64_t)(path & 0xffu) << 48 |
 	       (uint64_t)(gen & 0xffffu) << 32 | (uint64_t)(qp & 0xffu) << 24 | (slot & 0xffffffu);
+}
+
+/* The same from a queue pair's part of it, which is worked out once. */
+static inline uint64_t ha_wr_make(uint64_t base, enum ha_wr_kind kind, uint32_t slot)
+{
+	return base | (uint64_t)kind << 56 | (slot & 0xffffffu);
 }
 
 static inline enum ha_wr_kind ha_wr_kind(uint64_t wr_id)

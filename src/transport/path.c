@@ -104,6 +104,7 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_d
 		return failed(path, "ibv_create_qp", errno);
 	qp->sq_depth = limit(sq_depth, path->nic->attr.max_qp_wr);
 	qp->local_psn = (uint32_t)ha_random() & PSN_MASK;
+	qp->wr_base = ha_wr_id(0, path->index, path->generation, index, 0);
 	if (index == 0 || init.cap.max_inline_data < path->max_inline)
 		path->max_inline = path->comm->config->ib_use_inline ? init.cap.max_inline_data : 0;
 	rc = to_init(path, qp->qp);
@@ -294,6 +295,17 @@ static int to_rts(const struct ha_path *path, struct ibv_qp *qp, uint32_t psn)
 				 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
+void ha_path_set_limits(struct ha_path *path)
+{
+	uint64_t most = path->max_message;
+
+	if (path->ar_threshold < most)
+		most = path->ar_threshold;
+	if (path->split && path->nqps * (uint64_t)HA_SPLIT_ALIGN - 1 < most)
+		most = path->nqps * (uint64_t)HA_SPLIT_ALIGN - 1;
+	path->single_limit = most;
+}
+
 ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint *remote)
 {
 	uint64_t local_max = max_write(path->port);
@@ -302,6 +314,7 @@ ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint 
 	path->remote_ring = remote->ring_addr;
 	path->remote_rkey = remote->ring_rkey;
 	path->max_message = local_max < remote->max_message ? local_max : remote->max_message;
+	ha_path_set_limits(path);
 	for (unsigned i = 0; i < path->nqps; i++) {
 		struct ha_qp *qp = &path->qps[i];
 		int rc = to_rtr(path, qp->qp, remote->qps[i].qpn, remote->qps[i].psn);

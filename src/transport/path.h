@@ -38,6 +38,10 @@ struct ha_comm;
 /* Every so many clear-to-send writes one asks for a completion, to make room. */
 #define HA_CTS_SIGNAL_INTERVAL 16
 
+/* Pieces of a message that is spread over queue pairs start at multiples of this: NCCL's LL128
+ * needs chunks of 128 bytes to land whole. */
+#define HA_SPLIT_ALIGN 128
+
 enum ha_path_state {
 	HA_PATH_INIT,	/* queue pairs exist */
 	HA_PATH_READY,	/* can carry data */
@@ -53,6 +57,7 @@ struct ha_qp {
 	uint32_t rq_used;   /* receives consumed and not replaced yet */
 	uint32_t cts_unsignalled;
 	uint32_t local_psn;
+	uint64_t wr_base;			/* path, generation and queue pair of a wr_id */
 	struct ibv_recv_wr refill[HA_RQ_BATCH]; /* linked, ready to post */
 };
 
@@ -75,6 +80,7 @@ struct ha_path {
 	uint32_t remote_rkey;  /* of the peer's ring */
 	uint64_t remote_ring;  /* its address there */
 	uint64_t max_message;  /* larger writes are cut */
+	uint64_t single_limit; /* a message up to this goes in one write with its immediate */
 	uint64_t ar_threshold; /* above this, data and immediate go apart; UINT64_MAX: never */
 	struct ibv_cq *cq;
 	struct ibv_pd *pd;
@@ -110,6 +116,9 @@ void ha_path_fence(struct ha_path *path);
 
 /* Frees everything. A destroyed queue pair touches no memory, drained or not. NULL is fine. */
 void ha_path_close(struct ha_path *path);
+
+/* Works single_limit out from the other limits; after one of them was changed. */
+void ha_path_set_limits(struct ha_path *path);
 
 /* Fills the receive queue of one queue pair with `n` work requests, a batch at most. errno. */
 int ha_qp_refill(struct ha_qp *qp, uint32_t n);

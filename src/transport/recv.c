@@ -17,6 +17,8 @@ void ha_recv_init(struct ha_comm *comm)
 	r->next_seq = 1;
 	r->cts_seq = 1;
 	r->done.base = 1;
+	for (unsigned i = 0; i < HA_WINDOW; i++)
+		r->slots[i].expect = HA_IMM_NEVER;
 	r->cts_wr.sg_list = &r->cts_sge;
 	r->cts_wr.num_sge = 1;
 	r->cts_wr.opcode = IBV_WR_RDMA_WRITE;
@@ -29,33 +31,32 @@ static inline struct ha_recv_slot *slot_of(struct ha_comm *comm, uint64_t seq)
 
 /* ---- clear-to-send ------------------------------------------------------------------------- */
 
-/* Writes the row into our copy of the ring. False when memory cannot be registered on this path. */
-static bool fill_row(struct ha_comm *comm, const struct ha_path *path,
-		     const struct ha_recv_slot *slot, struct ha_cts *row)
+/*
+ * Completes our copy of a row for this path and epoch. False when memory cannot be registered on
+ * the path's device.
+ */
+static inline bool stamp_row(struct ha_comm *comm, const struct ha_path *path,
+			     const struct ha_recv_slot *slot, struct ha_cts *row)
 {
-	uint64_t stamp =
-	    ha_stamp(slot->seq, atomic_load_explicit(&comm->epoch, memory_order_relaxed));
+	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+	uint64_t stamp = ha_stamp(slot->seq, epoch);
 
 	for (unsigned i = 0; i < slot->n; i++) {
-		const struct ha_recv_buffer *buffer = &slot->buffers[i];
-		struct ibv_mr *mr = NULL;
+		struct ibv_mr *mr;
 
-		if (buffer->mr && ha_mr_on(buffer->mr, path->nic, &mr) != HA_OK) {
+		row[i].stamp = stamp;
+		row[i].stamp_end = stamp;
+		if (__builtin_expect(!slot->mrs[i], 0))
+			continue; /* of a receive of nothing */
+		if (ha_mr_on(slot->mrs[i], path->nic, &mr) != HA_OK) {
 			ha_comm_fail(comm, HA_ERR_SYSTEM,
 				     "a receive buffer cannot be registered on %s",
 				     path->nic->name);
 			return false;
 		}
-		row[i].stamp = stamp;
-		row[i].addr = buffer->addr;
-		row[i].size = buffer->size;
-		row[i].rkey = mr ? mr->rkey : 0;
-		row[i].tag = buffer->tag;
-		row[i].n = slot->n;
-		row[i].index = (uint8_t)i;
-		row[i].delivered = comm->recv->done.base;
-		row[i].stamp_end = stamp;
+		row[i].rkey = mr->rkey;
 	}
+	row[0].delivered = comm->recv->done.base;
 	return true;
 }
 
@@ -68,7 +69,7 @@ void ha_recv_cts_complete(struct ha_comm *comm, struct ha_path *path, unsigned q
 	q->sq_done = q->sq_posted - ((q->sq_posted - mark) & 0xffffffu);
 }
 
-static bool post_cts(struct ha_comm *comm, struct ha_path *path, struct ha_recv_slot *slot)
+static inline bool post_cts(struct ha_comm *comm, struct ha_path *path, struct ha_recv_slot *slot)
 {
 	struct ha_recv_side *r = comm->recv;
 	unsigned index = path->nqps == 1 ? 0 : (unsigned)(slot->seq % path->nqps);
@@ -78,13 +79,11 @@ static bool post_cts(struct ha_comm *comm, struct ha_path *path, struct ha_recv_
 	struct ibv_send_wr *bad;
 	int rc;
 
-	if (ha_qp_room(qp) == 0 || !fill_row(comm, path, slot, row))
+	if (ha_qp_room(qp) == 0 || !stamp_row(comm, path, slot, row))
 		return false;
 	r->cts_sge.addr = (uintptr_t)row;
 	r->cts_sge.length = (uint32_t)(slot->n * sizeof(*row));
-	r->cts_sge.lkey = path->ring_lkey;
 	r->cts_wr.wr.rdma.remote_addr = path->remote_ring + row_index * HA_GROUP_MAX * sizeof(*row);
-	r->cts_wr.wr.rdma.rkey = path->remote_rkey;
 	r->cts_wr.send_flags = r->cts_sge.length <= path->max_inline ? IBV_SEND_INLINE : 0;
 	if (++qp->cts_unsignalled == HA_CTS_SIGNAL_INTERVAL) {
 		qp->cts_unsignalled = 0;
@@ -108,8 +107,7 @@ void ha_recv_pump(struct ha_comm *comm)
 	struct ha_recv_side *r = comm->recv;
 	struct ha_path *path = ha_comm_path(comm);
 
-	if (r->cts_seq == r->next_seq ||
-	    atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_READY)
+	if (atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_READY)
 		return;
 	while (r->cts_seq != r->next_seq) {
 		if (!post_cts(comm, path, slot_of(comm, r->cts_seq)))
@@ -131,19 +129,20 @@ static ha_result_t bad_record(struct ha_comm *comm, const struct ha_recv_slot *s
 static bool take_record(struct ha_comm *comm, struct ha_recv_slot *slot)
 {
 	const struct ha_sizes *record = &comm->recv_ring->sizes[slot->seq & comm->slot_mask];
+	const struct ha_cts *row = comm->recv_ring->cts[slot->seq & comm->slot_mask];
 	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
 
 	if (__atomic_load_n(&record->stamp, __ATOMIC_ACQUIRE) != ha_stamp(slot->seq, epoch))
 		return false;
 	for (unsigned i = 0; i < slot->n; i++) {
 		slot->sizes[i] = record->size[i];
-		if (slot->sizes[i] > slot->buffers[i].size)
+		if (slot->sizes[i] > row[i].size)
 			return false;
 	}
 	return true;
 }
 
-static void complete_receive(struct ha_comm *comm, struct ha_recv_slot *slot)
+static inline void complete_receive(struct ha_comm *comm, struct ha_recv_slot *slot)
 {
 	if (slot->record) {
 		if (!take_record(comm, slot)) {
@@ -156,7 +155,7 @@ static void complete_receive(struct ha_comm *comm, struct ha_recv_slot *slot)
 		bad_record(comm, slot);
 		return;
 	}
-	slot->active = false;
+	slot->expect = HA_IMM_NEVER;
 	ha_window_mark(&comm->recv->done, slot->seq);
 	comm->count.messages += slot->n;
 	for (unsigned i = 0; i < slot->n; i++)
@@ -165,7 +164,7 @@ static void complete_receive(struct ha_comm *comm, struct ha_recv_slot *slot)
 	ha_request_done(slot->req);
 }
 
-static bool refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp)
+static inline bool refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp)
 {
 	int rc;
 
@@ -181,15 +180,6 @@ static bool refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp)
 	return true;
 }
 
-/* Whether an immediate speaks of the receive in this slot, now. */
-static bool is_current(const struct ha_comm *comm, const struct ha_recv_slot *slot, uint32_t imm)
-{
-	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
-
-	return slot->active && (uint16_t)slot->seq == ha_imm_seq(imm) &&
-	       (uint8_t)epoch == ha_imm_epoch(imm) && ha_imm_kind(imm) == HA_IMM_KIND_DATA;
-}
-
 void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t imm,
 		       uint32_t bytes)
 {
@@ -200,7 +190,7 @@ void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned qp, 
 	if (!comm->recv)
 		return; /* a sender gets none today: one of a peer that knows more is ignored */
 	slot = slot_of(comm, ha_imm_seq(imm));
-	if (__builtin_expect(!is_current(comm, slot, imm), 0)) {
+	if (__builtin_expect(!ha_imm_is(imm, slot->expect), 0)) {
 		comm->count.stale_completions++;
 		return;
 	}
@@ -214,30 +204,35 @@ void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned qp, 
 
 /* ---- irecv --------------------------------------------------------------------------------- */
 
-static void fill_slot(struct ha_recv_slot *slot, struct ha_request *req, uint64_t seq, int n,
-		      void *const *data, const size_t *sizes, const int *tags,
-		      struct ha_mr *const *mrs)
+static inline void fill_slot(struct ha_comm *comm, struct ha_recv_slot *slot,
+			     struct ha_request *req, uint64_t seq, int n, void *const *data,
+			     const size_t *sizes, const int *tags, struct ha_mr *const *mrs)
 {
+	struct ha_cts *row = comm->recv_ring->cts[seq & comm->slot_mask];
+	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+
 	slot->req = req;
 	slot->seq = seq;
 	slot->n = (uint8_t)n;
-	slot->active = true;
+	slot->expect = ha_imm_pack(seq, epoch, 1, false);
 	slot->in_use = true;
 	slot->parts_seen = 0;
 	slot->record = false;
 	slot->bytes = 0;
 	for (int i = 0; i < n; i++) {
-		slot->buffers[i].addr = (uintptr_t)data[i];
-		slot->buffers[i].size = sizes[i];
-		slot->buffers[i].mr = mrs[i];
-		slot->buffers[i].tag = tags[i];
+		slot->mrs[i] = mrs[i];
+		row[i].addr = (uintptr_t)data[i];
+		row[i].size = sizes[i];
+		row[i].tag = tags[i];
+		row[i].n = (uint8_t)n;
+		row[i].index = (uint8_t)i;
 	}
 }
 
 /* Under the token. */
-static ha_result_t start_receive(struct ha_comm *comm, int n, void *const *data,
-				 const size_t *sizes, const int *tags, struct ha_mr *const *mrs,
-				 struct ha_request **out)
+static inline ha_result_t start_receive(struct ha_comm *comm, int n, void *const *data,
+					const size_t *sizes, const int *tags,
+					struct ha_mr *const *mrs, struct ha_request **out)
 {
 	struct ha_recv_side *r = comm->recv;
 	uint64_t seq = r->next_seq;
@@ -253,7 +248,7 @@ static ha_result_t start_receive(struct ha_comm *comm, int n, void *const *data,
 		return HA_OK;
 	req->seq = seq;
 	req->slot = (uint16_t)(seq & comm->slot_mask);
-	fill_slot(slot, req, seq, n, data, sizes, tags, mrs);
+	fill_slot(comm, slot, req, seq, n, data, sizes, tags, mrs);
 	r->unreported++;
 	r->next_seq++;
 	ha_comm_count(comm, 1);

@@ -16,10 +16,6 @@
 /* The last work request of a template list. */
 #define LAST HA_GROUP_MAX
 
-/* Pieces of a message that is spread over queue pairs start at multiples of this: NCCL's LL128
- * needs chunks of 128 bytes to land whole. */
-#define SPLIT_ALIGN 128
-
 /* ---- templates ----------------------------------------------------------------------------- */
 
 static void link_sge(struct ibv_send_wr *wr, struct ibv_sge *sge)
@@ -54,9 +50,9 @@ static inline unsigned qp_of(const struct ha_path *path, uint64_t seq)
 }
 
 /* Data of `len` bytes at `offset` of a send. False when the memory cannot be registered here. */
-static bool fill_data(struct ha_comm *comm, const struct ha_path *path,
-		      const struct ha_request *req, uint64_t offset, uint32_t len,
-		      struct ibv_send_wr *wr)
+static inline bool fill_data(struct ha_comm *comm, const struct ha_path *path,
+			     const struct ha_request *req, uint64_t offset, uint32_t len,
+			     struct ibv_send_wr *wr)
 {
 	struct ibv_mr *mr;
 
@@ -93,28 +89,26 @@ static void fill_record(struct ha_comm *comm, const struct ha_path *path,
 	wr->num_sge = 1;
 	wr->sg_list->addr = (uintptr_t)record;
 	wr->sg_list->length = ha_sizes_length(group->n);
-	wr->sg_list->lkey = path->ring_lkey;
 	wr->wr.rdma.remote_addr =
 	    path->remote_ring + offsetof(struct ha_recv_ring, sizes) + slot * sizeof(*record);
-	wr->wr.rdma.rkey = path->remote_rkey;
 	wr->send_flags = wr->sg_list->length <= path->max_inline ? IBV_SEND_INLINE : 0;
 }
 
 /* Makes `wr` the last of its part: it tells the receiver, and asks for our completion. */
-static void finish_part(struct ha_comm *comm, const struct ha_path *path,
-			const struct ha_send_group *group, unsigned qp, unsigned parts, bool record,
-			struct ibv_send_wr *wr)
+static inline void finish_part(struct ha_comm *comm, const struct ha_path *path,
+			       const struct ha_send_group *group, unsigned qp, unsigned parts,
+			       bool record, struct ibv_send_wr *wr)
 {
 	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
 
 	wr->imm_data = htonl(ha_imm_pack(group->seq, epoch, parts, record));
 	wr->send_flags |= IBV_SEND_SIGNALED;
-	wr->wr_id = ha_wr_id(HA_WR_DATA, path->index, path->generation, qp,
-			     (uint32_t)(group->seq & comm->slot_mask));
+	wr->wr_id =
+	    ha_wr_make(path->qps[qp].wr_base, HA_WR_DATA, (uint32_t)(group->seq & comm->slot_mask));
 }
 
-static bool post(struct ha_comm *comm, struct ha_path *path, unsigned index,
-		 struct ibv_send_wr *first, uint32_t count)
+static inline bool post(struct ha_comm *comm, struct ha_path *path, unsigned index,
+			struct ibv_send_wr *first, uint32_t count)
 {
 	struct ha_qp *qp = &path->qps[index];
 	struct ibv_send_wr *bad;
@@ -136,8 +130,8 @@ static void part_posted(struct ha_path *path, struct ha_send_group *group, unsig
 }
 
 /* n = 1, in one write: the common case. */
-static bool post_single(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
-			unsigned qp)
+static inline bool post_single(struct ha_comm *comm, struct ha_path *path,
+			       struct ha_send_group *group, unsigned qp)
 {
 	struct ibv_send_wr *wr = &comm->send->single;
 
@@ -181,7 +175,7 @@ static struct piece share(uint64_t size, unsigned part, unsigned parts)
 	uint64_t step = (size + parts - 1) / parts;
 	struct piece piece;
 
-	step = (step + SPLIT_ALIGN - 1) / SPLIT_ALIGN * SPLIT_ALIGN;
+	step = (step + HA_SPLIT_ALIGN - 1) / HA_SPLIT_ALIGN * HA_SPLIT_ALIGN;
 	piece.offset = step * part < size ? step * part : size;
 	piece.length = size - piece.offset < step ? size - piece.offset : step;
 	return piece;
@@ -212,7 +206,6 @@ static void fill_last(struct ha_comm *comm, const struct ha_path *path,
 		last->num_sge = 0;
 		last->send_flags = 0;
 		last->wr.rdma.remote_addr = path->remote_ring;
-		last->wr.rdma.rkey = path->remote_rkey;
 	}
 	finish_part(comm, path, group, qp, parts, part == 0, last);
 }
@@ -305,32 +298,48 @@ static bool post_general(struct ha_comm *comm, struct ha_path *path, struct ha_s
 
 /* ---- groups in order ------------------------------------------------------------------------ */
 
-static bool post_group(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group)
+static uint64_t largest_of(const struct ha_send_group *group)
 {
-	unsigned qp = qp_of(path, group->seq);
 	uint64_t largest = 0;
-	unsigned parts = 1;
-	bool ok;
 
 	for (unsigned i = 0; i < group->n; i++)
 		if (group->reqs[i]->size > largest)
 			largest = group->reqs[i]->size;
-	if (path->split && largest >= (uint64_t)path->nqps * SPLIT_ALIGN)
-		parts = path->nqps;
+	return largest;
+}
 
-	if (parts > 1 || largest > path->max_message)
-		ok = post_general(comm, path, group, parts);
-	else if (ha_qp_room(&path->qps[qp]) < group->n + 1u)
-		return false;
-	else if (group->n == 1 && largest <= path->ar_threshold)
-		ok = post_single(comm, path, group, qp);
-	else
-		ok = post_list(comm, path, group, qp);
-	if (!ok)
-		return false;
+/* Anything but one message in one write. */
+static bool post_complex(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group)
+{
+	uint64_t largest = largest_of(group);
+	unsigned qp = qp_of(path, group->seq);
+	unsigned parts = 1;
+
+	if (path->split && largest >= (uint64_t)path->nqps * HA_SPLIT_ALIGN)
+		parts = path->nqps;
 	group->parts_left = (uint8_t)parts;
-	group->state = HA_GROUP_POSTED;
-	return true;
+	if (parts > 1 || largest > path->max_message)
+		return post_general(comm, path, group, parts);
+	return ha_qp_room(&path->qps[qp]) > group->n && post_list(comm, path, group, qp);
+}
+
+/* False when there is no room now, or the connection failed. */
+static inline bool post_group(struct ha_comm *comm, struct ha_path *path,
+			      struct ha_send_group *group)
+{
+	bool ok;
+
+	if (group->n == 1 && group->reqs[0]->size <= path->single_limit) {
+		unsigned qp = qp_of(path, group->seq);
+
+		group->parts_left = 1;
+		ok = ha_qp_room(&path->qps[qp]) != 0 && post_single(comm, path, group, qp);
+	} else {
+		ok = post_complex(comm, path, group);
+	}
+	if (ok)
+		group->state = HA_GROUP_POSTED;
+	return ok;
 }
 
 void ha_send_pump(struct ha_comm *comm)
@@ -338,8 +347,7 @@ void ha_send_pump(struct ha_comm *comm)
 	struct ha_send_side *s = comm->send;
 	struct ha_path *path = ha_comm_path(comm);
 
-	if (s->post_seq == s->match_seq ||
-	    atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_READY)
+	if (atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_READY)
 		return;
 	while (s->post_seq != s->match_seq) {
 		if (!post_group(comm, path, &s->groups[s->post_seq & comm->slot_mask]))

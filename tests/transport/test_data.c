@@ -102,6 +102,7 @@ static void messages_beyond_the_devices_limit_are_cut(void **state)
 		pair.config.ib_split_data_on_qps = true;
 		pair_up(&pair);
 		pair.send->paths[0]->max_message = 10000;
+		ha_path_set_limits(pair.send->paths[0]);
 		all_sizes(&pair);
 		pair_close(&pair);
 	}
@@ -119,6 +120,7 @@ static void a_message_the_queue_cannot_hold_is_a_clear_error(void **state)
 	pair_init(&pair);
 	pair_up(&pair);
 	pair.send->paths[0]->max_message = 1000;
+	ha_path_set_limits(pair.send->paths[0]);
 	assert_non_null(post_recv(&pair, 1, &offset, &size, &tag));
 	for (int i = 0; i < 100 && result == HA_OK; i++) {
 		result = ha_isend(pair.send, pair.from.bytes, size, tag, pair.from.mr, &req);
