@@ -8,6 +8,7 @@
  */
 #include "core.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -182,6 +183,24 @@ static bool is_mapped(const void *addr, size_t length)
 	return length == 0 || msync((void *)start, end - start, MS_ASYNC) == 0;
 }
 
+/*
+ * Addresses of GPU memory are mapped and yet no processor can read them: hardware without peer
+ * memory refuses them, and so must we. The kernel tries the first byte and the last for us.
+ */
+static bool is_readable(const void *addr, size_t length)
+{
+	bool readable;
+	int fds[2];
+
+	if (!length || pipe2(fds, O_CLOEXEC | O_NONBLOCK))
+		return true; /* out of descriptors: no reason to refuse */
+	readable = write(fds[1], addr, 1) == 1 &&
+		   write(fds[1], (const uint8_t *)addr + length - 1, 1) == 1;
+	close(fds[0]);
+	close(fds[1]);
+	return readable;
+}
+
 static struct ibv_mr *register_mr(struct ibv_pd *ibv_pd, void *addr, size_t length, uint64_t iova,
 				  unsigned int access, struct sv_mr *mr)
 {
@@ -236,7 +255,7 @@ struct ibv_mr *sv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uin
 		err = check_access(access);
 	if (!err && (length > limits->max_mr_size || iova + length < iova))
 		err = EINVAL;
-	if (!err && !is_mapped(addr, length))
+	if (!err && (!is_mapped(addr, length) || !is_readable(addr, length)))
 		err = EFAULT;
 	if (err) {
 		errno = err;

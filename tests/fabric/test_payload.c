@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -248,6 +249,38 @@ static void a_range_that_cannot_be_read_goes_through_shared_memory(void **state)
 	fabric_down();
 }
 
+/* --- memory that nobody can read ------------------------------------------------------------ */
+
+static int registers_unreadable(int peer_fd, int test_fd, void *arg)
+{
+	/* As addresses of GPU memory look to the processor. */
+	void *none = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct end end;
+
+	(void)arg;
+	(void)test_fd;
+	end_open(&end, peer_fd, &opt);
+	NEED(none != MAP_FAILED);
+	NEED(!ibv_reg_mr(end.pd, none, 8192, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
+	/* And what NCCL asks to find out whether GPU memory can be had as a dmabuf. */
+	NEED(!ibv_reg_dmabuf_mr(end.pd, 0, 0, 0, -1, 0) && errno == EOPNOTSUPP);
+	meet(peer_fd);
+	end_close(&end);
+	return 0;
+}
+
+static void memory_that_no_processor_can_read_is_refused(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1");
+	pair_start(&pair, registers_unreadable, registers_unreadable, NULL);
+	assert_int_equal(pair_join(&pair, 0, 60), 0);
+	assert_int_equal(pair_join(&pair, 1, 60), 0);
+	fabric_down();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -255,6 +288,7 @@ int main(void)
 	    cmocka_unit_test(shared_memory_when_switched_off),
 	    cmocka_unit_test(shared_memory_when_the_kernel_refuses),
 	    cmocka_unit_test(a_range_that_cannot_be_read_goes_through_shared_memory),
+	    cmocka_unit_test(memory_that_no_processor_can_read_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
