@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control lanes: the bootstrap socket and the QPs of paths. Each end says one thing at a
+ * time, again and again until it is answered, so the message an end says now is a function of its
+ * state and is delivered straight from it, whenever a lane works. Delivering it is offered only if
+ * it changes something: a repeated message that does not is a step without effect (every handler
+ * merges), and leaving those out is what makes "nothing can happen any more" mean "stuck".
+ *
+ * What this does not cover is a message that arrives after its sender has moved on: overtaken
+ * because a lane is slow, another lane faster, or packets are reordered. When an end moves on, its
+ * last message may be left behind in late_rs or late_sr and be delivered at any later time, or
+ * never. Losing a message is the same as delivering the next copy.
+ */
+
+#ifdef MUT_RESEND
+#define S_HEARD (!s_lost)
+#define R_HEARD (!r_lost)
+#else
+#define S_HEARD true
+#define R_HEARD true
+#endif
+
+/* ---- receiver to sender ------------------------------------------------------------------- */
+
+#define R_FENCED_MORE(p) (r_fenced_gen[p] > s_fenced_gen[p])
+
+#define FENCE_IS_NEWS (r_state == FENCING && (r_epoch > s_epoch || ANY_PATH(R_FENCED_MORE)))
+
+#define RESUME_IS_NEWS                                                                             \
+	(r_state == ACTIVE && r_epoch > 1 && !r_resumed &&                                         \
+	 (r_epoch > s_epoch ||                                                                     \
+	  (r_epoch == s_epoch && s_state == FENCED && (s_qp[r_path] & GEN(r_gen)) &&               \
+	   r_gen > s_fenced_gen[r_path])))
+
+inline r_speaks(message)
+{
+	m_kind = message;
+	m_epoch = r_epoch;
+	m_path = r_path;
+	m_gen = r_gen;
+	m_set = r_done & ~r_issued;
+	for (j : 0 .. PATHS - 1) {
+		m_fenced_gen[j] = r_fenced_gen[j]
+	}
+}
+
+/* Answered only once the sender no longer holds the path active. */
+#define REBUILD_REACHES(p, g)                                                                      \
+	(!FINAL(s_state) && (r_qp[p] & GEN(g)) && !(s_qp[p] & GEN(g)) && (g) > s_fenced_gen[p] &&  \
+	 !(s_state == ACTIVE && s_path == p))
+#define REBUILD_ARRIVES(p)                                                                         \
+	:: d_step {                                                                                \
+		LANE && r_qp[p] && r_healthy[p] != NEWEST(r_qp[p]) &&                              \
+		REBUILD_REACHES(p, NEWEST(r_qp[p])) -> s_rebuild(p, NEWEST(r_qp[p])); reset()      \
+	}
+
+inline s_hears(message)
+{
+	printf("lane: %e{epoch %d, %d.%d} reaches the sender\n", message, r_epoch, r_path, r_gen);
+	r_speaks(message);
+	s_merge()
+}
+
+/* ---- sender to receiver ------------------------------------------------------------------- */
+
+#define S_FENCED_MORE(p) (s_fenced_gen[p] > r_peer_fenced[p])
+
+#define SENDER_HAS_NEWS                                                                            \
+	(ANY_PATH(S_FENCED_MORE) ||                                                                \
+	 (s_state == ACTIVE && r_state == ACTIVE && s_epoch == r_epoch && r_epoch > 1 &&           \
+	  !r_resumed))
+
+inline s_speaks()
+{
+	m_epoch = s_epoch;
+	m_set = s_completed;
+	if
+	:: s_state == ACTIVE -> m_kind = RESUMED
+	:: s_state == SUSPECTED -> m_kind = SUSPECT
+	:: else -> m_kind = FENCED
+	fi;
+	for (j : 0 .. PATHS - 1) {
+		m_fenced_gen[j] = s_fenced_gen[j]
+	}
+}
+
+inline r_hears()
+{
+	s_speaks();
+	printf("lane: %e{epoch %d, completed %d} reaches the receiver\n", m_kind, s_epoch,
+	       s_completed);
+	r_merge()
+}
+
+/* The answer to REBUILD{p.g} says that older generations of p are fenced. Like everything the
+ * sender says it carries all its watermarks and `completed`: it can be the message that makes the
+ * vectors agree. The probes then prove health. */
+inline r_rebuilt(p)
+{
+	printf("lane: REBUILD{%d.%d} answered\n", p, NEWEST(r_qp[p]));
+	r_healthy[p] = NEWEST(r_qp[p]);
+	s_speaks();
+	if
+	:: m_fenced_gen[p] < r_healthy[p] - 1 -> m_fenced_gen[p] = r_healthy[p] - 1
+	:: else -> skip
+	fi;
+#ifdef MUT_REBUILD_COMPLETED
+	m_set = 0;
+#endif
+	r_merge()
+}
+
+#define REBUILT(p)                                                                                 \
+	LATE_EITHER(LANE && !FINAL(r_state) && r_qp[p] && r_healthy[p] != NEWEST(r_qp[p]) &&        \
+			   FLOWS(p, NEWEST(r_qp[p])),                                              \
+		   r_rebuilt(p))
+
+/* ---- both --------------------------------------------------------------------------------- */
+
+inline late_rs_arrives()
+{
+	m_kind = late_rs.kind;
+	m_epoch = late_rs.epoch;
+	m_path = late_rs.path;
+	m_gen = late_rs.gen;
+	m_set = late_rs.set;
+	late_rs.kind = 0;
+	late_rs.epoch = 0;
+	late_rs.path = 0;
+	late_rs.gen = 0;
+	late_rs.set = 0;
+	for (j : 0 .. PATHS - 1) {
+		m_fenced_gen[j] = late_rs.fenced_gen[j];
+		late_rs.fenced_gen[j] = 0
+	};
+	printf("lane: late %e{epoch %d, %d.%d} reaches the sender\n", m_kind, m_epoch, m_path, m_gen);
+	if
+	:: m_kind == REBUILD ->
+		if
+		:: !(s_qp[m_path] & GEN(m_gen)) && m_gen > s_fenced_gen[m_path] &&
+		   !(s_state == ACTIVE && s_path == m_path) -> s_rebuild(m_path, m_gen)
+		:: else -> skip
+		fi
+	:: else -> s_merge()
+	fi
+}
+
+inline late_sr_arrives()
+{
+	m_kind = late_sr.kind;
+	m_epoch = late_sr.epoch;
+	m_set = late_sr.set;
+	late_sr.kind = 0;
+	late_sr.epoch = 0;
+	late_sr.set = 0;
+	for (j : 0 .. PATHS - 1) {
+		m_fenced_gen[j] = late_sr.fenced_gen[j];
+		late_sr.fenced_gen[j] = 0
+	};
+	printf("lane: late %e{epoch %d} reaches the receiver\n", m_kind, m_epoch);
+	r_merge()
+}
+
+/* ---- the end of a connection ---------------------------------------------------------------- */
+
+#define NOT_ALL_FENCED(p) (s_fenced_gen[p] < GENS)
+#define NOT_ALL_PEER_FENCED(p) (r_peer_fenced[p] < GENS)
+
+/* BYE{done}: everything is fenced at the receiver, for good, and it has this. */
+inline s_hears_bye()
+{
+	printf("lane: BYE{done %d} reaches the sender\n", r_done);
+	for (j : 0 .. PATHS - 1) {
+		s_fence_upto(j, GENS)
+	};
+	if
+	:: s_state == ACTIVE -> s_stop(SUSPECTED)
+	:: else -> skip
+	fi;
+#ifndef MUT_BYE
+	s_complete(r_done)
+#endif
+}
+
+/* BYE{completed}: everything is fenced at the sender, for good, and NCCL was told this. */
+inline r_hears_bye()
+{
+	printf("lane: BYE{completed %d} reaches the receiver\n", s_completed);
+	m_kind = BYE;
+	m_epoch = 0;
+#ifdef MUT_BYE
+	m_set = 0;
+#else
+	m_set = s_completed;
+#endif
+	for (j : 0 .. PATHS - 1) {
+		m_fenced_gen[j] = GENS
+	};
+	r_merge()
+}
+
+proctype Control()
+{
+end:	do
+	LATE_EITHER(LANE && R_HEARD && !FINAL(s_state) && FENCE_IS_NEWS, s_hears(FENCE))
+	LATE_EITHER(LANE && R_HEARD && !FINAL(s_state) && RESUME_IS_NEWS, s_hears(RESUME))
+	EACH_PATH(REBUILD_ARRIVES)
+
+	LATE_EITHER(LANE && S_HEARD && !FINAL(s_state) && !FINAL(r_state) && SENDER_HAS_NEWS,
+		   r_hears())
+	EACH_PATH(REBUILT)
+
+	LATE_EITHER(late_rs.kind != 0, late_rs_arrives())
+	LATE_EITHER(late_sr.kind != 0, late_sr_arrives())
+
+	:: d_step {
+		LANE && R_HEARD && r_state == CLOSED && !FINAL(s_state) &&
+		(ANY_PATH(NOT_ALL_FENCED) || s_state == ACTIVE) ->
+		s_hears_bye();
+		reset()
+	}
+	LATE_PACKETS(LANE && S_HEARD && s_state == CLOSED && !FINAL(r_state) && r_done != ALL &&
+			   ANY_PATH(NOT_ALL_PEER_FENCED),
+		   r_hears_bye())
+#ifndef MUT_ABORT
+	:: d_step {
+		LANE && R_HEARD && r_state == LATCHED && !FINAL(s_state) ->
+		printf("lane: ABORT reaches the sender, latches\n");
+		s_end(LATCHED);
+		reset()
+	}
+	:: d_step {
+		LANE && S_HEARD && s_state == LATCHED && !FINAL(r_state) ->
+		printf("lane: ABORT reaches the receiver, latches\n");
+		r_end(LATCHED);
+		reset()
+	}
+#endif
+	od
+}

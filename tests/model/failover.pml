@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The failover protocol of one connection: fence, reconcile, replay.
+ *
+ * Two ends, several paths with generations, a window of slots that are reused, a fabric that
+ * delivers late or never, control lanes that reorder, repeat, lose and break, and a bounded
+ * number of faults that may happen at any moment, also in the middle of a failover. spin visits
+ * every interleaving; docs/protocol-model.md says what is abstracted and why that is sound.
+ *
+ * This file holds the parameters, the state and the properties. The steps are in
+ *   fabric.pml    packets: data writes, CTS writes, acknowledgements
+ *   sender.pml    the sender's rules
+ *   receiver.pml  the receiver's rules
+ *   control.pml   the control lanes
+ *   faults.pml    what can go wrong
+ *
+ * Every step is one atomic transition. That is sound for an end because everything between two
+ * steps of one end is private to it: a fence is only spoken of, and only relied on, after the
+ * drain has been confirmed, and whatever arrived while it went on could have arrived just before.
+ *
+ * MUT_<RULE> removes one rule of the protocol; tests/model/run knows which property must then fail.
+ */
+
+/* ---- parameters ------------------------------------------------------------------------- */
+
+#ifndef FAULTS
+#define FAULTS 2 /* faults and false alarms in one run */
+#endif
+#ifndef PATHS
+#define PATHS 2
+#endif
+#ifndef GENS /* generations of a path; a fault costs at most one, so FAULTS of them is enough */
+#if FAULTS > 2
+#define GENS FAULTS
+#else
+#define GENS 2
+#endif
+#endif
+#ifndef MSGS
+#define MSGS 3 /* messages of a run: the window and one more, so that a slot is used again */
+#endif
+#define WINDOW 2 /* slots of the CTS ring */
+
+/* MODE_E2E: the sender completes when the receiver's software has the message; without it (mode
+ * rc) when the hardware has acknowledged it. */
+
+/* ---- sets, generations, vectors ----------------------------------------------------------- */
+
+#define BIT(m)	   (1 << (m))
+#define ALL	   (BIT(MSGS) - 1)
+#define SLOT(m)	   ((m) % WINDOW)
+#define GEN(g)	   (1 << ((g)-1)) /* generations count from 1; a set of them is a bit mask */
+#define UPTO(g)	   ((1 << (g)) - 1)
+#define NEWEST(gs) (((gs)&4) -> 3 : (((gs)&2) -> 2 : ((gs)&1)))
+#define PG(p, g)   ((p)*GENS + (g)-1) /* index of path.generation */
+
+#if PATHS == 2
+#define ANY_PATH(f) (f(0) || f(1))
+#define EACH_PATH(f) f(0) f(1)
+#elif PATHS == 3
+#define ANY_PATH(f) (f(0) || f(1) || f(2))
+#define EACH_PATH(f) f(0) f(1) f(2)
+#endif
+#if MSGS == 2
+#define ANY_MSG(f) (f(0) || f(1))
+#define EACH_MSG(f) f(0) f(1)
+#define PREFIX(set) (((set)&1) == 0 -> 0 : (((set)&2) == 0 -> 1 : 2))
+#elif MSGS == 3
+#define ANY_MSG(f) (f(0) || f(1) || f(2))
+#define EACH_MSG(f) f(0) f(1) f(2)
+#define PREFIX(set) (((set)&1) == 0 -> 0 : (((set)&2) == 0 -> 1 : (((set)&4) == 0 -> 2 : 3)))
+#elif MSGS == 4
+#define ANY_MSG(f) (f(0) || f(1) || f(2) || f(3))
+#define EACH_MSG(f) f(0) f(1) f(2) f(3)
+#define PREFIX(set)                                                                               \
+	(((set)&1) == 0 -> 0 : (((set)&2) == 0 -> 1 : (((set)&4) == 0 -> 2 : (((set)&8) == 0 -> 3 : 4))))
+#endif
+
+/* ---- names ------------------------------------------------------------------------------ */
+
+/* States of an end. The sender is ACTIVE, SUSPECTED (it fenced on its own trigger and says
+ * SUSPECT) or FENCED (it answered a FENCE); the receiver is ACTIVE or FENCING. */
+mtype = { ACTIVE, SUSPECTED, FENCED, FENCING, LATCHED, CLOSED };
+
+/* Control messages; FENCED is also one. */
+mtype = { SUSPECT, FENCE, RESUME, RESUMED, REBUILD, ABORT, BYE };
+
+/* What must never happen. */
+mtype = { late_write, wrong_buffer, lost_message, early_release, stale_key, false_loss,
+	  stuck, waits_for_latched }; /* these two are invalid end states */
+
+/* ---- state: the sender -------------------------------------------------------------------- */
+
+mtype s_state = ACTIVE;
+byte s_epoch = 1;
+byte s_path;		    /* the active path and its generation, */
+byte s_gen = 1;		    /* 0: none */
+byte s_fenced_gen[PATHS];   /* watermark: every generation up to this one is fenced */
+byte s_qp[PATHS];	    /* generations whose QP is up at this end */
+byte s_posted;		    /* messages posted in this epoch */
+byte s_outstanding;	    /* ... that the hardware still holds */
+byte s_acked;		    /* ... whose success completion is on its way */
+byte s_completed;	    /* messages NCCL was told are complete */
+byte s_ring_seq[WINDOW];    /* the CTS ring, written by the receiver: message + 1 */
+byte s_ring_epoch[WINDOW];  /* and the epoch in the entry; 0: nothing usable */
+#ifdef MODE_E2E
+byte s_count; /* cumulative count written by the receiver's software */
+#endif
+
+/* ---- state: the receiver ------------------------------------------------------------------ */
+
+mtype r_state = ACTIVE;
+byte r_epoch = 1;
+byte r_path;
+byte r_gen = 1;
+byte r_fenced_gen[PATHS];
+byte r_qp[PATHS];
+byte r_healthy[PATHS];	  /* generation proved healthy since its last failure; 0: none */
+byte r_peer_fenced[PATHS]; /* the sender's watermarks, as far as they are known here */
+byte r_issued;		  /* messages whose CTS entry was written in this epoch */
+byte r_done;		  /* messages NCCL was told have been received: their buffers are NCCL's */
+bool r_resumed;		  /* the sender confirmed this epoch */
+
+/* ---- state: the fabric -------------------------------------------------------------------- */
+
+byte dead;			    /* set of paths that never work again */
+byte broken[PATHS];		    /* generations whose QP pair passes nothing any more */
+byte data_net[PATHS * GENS];	    /* data WRITEs on their way, per path.generation */
+byte cts_net[PATHS * GENS];	    /* CTS entries on their way */
+byte cts_net_epoch[PATHS * GENS];   /* and the epoch in them */
+byte unplaced;			    /* messages acknowledged by hardware that died with them */
+bool socket = true;		    /* the bootstrap socket works */
+byte faults = FAULTS;		    /* what may still go wrong */
+
+/* A control message overtaken by a newer one that may still arrive, one in each direction. */
+typedef Late {
+	mtype kind;
+	byte epoch;
+	byte path;
+	byte gen;
+	byte set; /* done or completed */
+	byte fenced_gen[PATHS];
+};
+Late late_rs; /* receiver to sender */
+Late late_sr; /* sender to receiver */
+
+#ifdef MUT_RESEND
+bool s_lost; /* what this end says now was said once and lost */
+bool r_lost;
+#endif
+
+/* Scratch of a single step, zero between steps; hidden keeps it out of the state, which a search in
+ * breadth (for the shortest counterexample) does not support. */
+#ifdef SHORTEST
+#define SCRATCH
+#else
+#define SCRATCH hidden
+#endif
+SCRATCH byte keep_packets; /* packets in flight at a fence or a break arrive later, or never */
+SCRATCH byte keep_message; /* the message this step makes obsolete arrives later, or never */
+SCRATCH byte lose_message; /* MUT_RESEND: the message this step says is lost */
+SCRATCH byte i;
+SCRATCH byte j;
+SCRATCH mtype m_kind;
+SCRATCH byte m_epoch;
+SCRATCH byte m_path;
+SCRATCH byte m_gen;
+SCRATCH byte m_set;
+SCRATCH byte m_fenced_gen[PATHS];
+
+/* ---- properties --------------------------------------------------------------------------- */
+
+/* Prints the name of the property (read by tests/model/run) and stops the search. A mutant is asked
+ * for one property and goes on past the others. */
+#ifdef ONLY
+#define IGNORED(property) (property != ONLY)
+#else
+#define IGNORED(property) false
+#endif
+inline must(condition, property)
+{
+	if
+	:: (condition) || IGNORED(property) -> skip
+	:: else ->
+		printf("VIOLATED %e\n", property);
+		assert(false)
+	fi
+}
+
+#define FINAL(state) ((state) == CLOSED || (state) == LATCHED)
+
+/* A path.generation carries packets both ways. */
+#define FLOWS(p, g)                                                                                \
+	(!(dead & BIT(p)) && !(broken[p] & GEN(g)) && (s_qp[p] & GEN(g)) && (r_qp[p] & GEN(g)))
+
+#define PATH_LANE(p) (!(dead & BIT(p)) && (s_qp[p] & r_qp[p] & ~broken[p]))
+#define LANE	     (socket || ANY_PATH(PATH_LANE))
+#define NO_WAY	     (!LANE || dead == BIT(PATHS) - 1)
+
+/* ---- shared by the steps ------------------------------------------------------------------ */
+
+/* Everything to or from generations 1..g of path p that can no longer land. */
+inline data_clear_upto(p, g)
+{
+	for (i : 1 .. g) {
+		data_net[PG(p, i)] = 0
+	}
+}
+
+inline cts_clear_upto(p, g)
+{
+	for (i : 1 .. g) {
+		cts_net[PG(p, i)] = 0; cts_net_epoch[PG(p, i)] = 0
+	}
+}
+
+/* A step with choices of the environment is offered once for each. */
+#define CHOICE(guard, step, packets, message)                                                      \
+	:: d_step {                                                                                \
+		guard ->                                                                           \
+		keep_packets = packets;                                                            \
+		keep_message = message;                                                            \
+		step;                                                                              \
+		reset()                                                                            \
+	}
+#ifdef MUT_RESEND
+#define LOSE(guard, step, packets, message)                                                        \
+	CHOICE(guard, step, packets, message)                                                      \
+	CHOICE(guard, lose_message = true; step, packets, message)
+#else
+#define LOSE(guard, step, packets, message) CHOICE(guard, step, packets, message)
+#endif
+#define LATE_PACKETS(guard, step)                                                                  \
+	LOSE(guard, step, false, false)                                                            \
+	LOSE(guard, step, true, false)
+#define LATE_MESSAGE(guard, step)                                                                  \
+	LOSE(guard, step, false, false)                                                            \
+	LOSE(guard, step, false, true)
+#define LATE_EITHER(guard, step)                                                                   \
+	LATE_MESSAGE(guard, step)                                                                  \
+	LOSE(guard, step, true, false)                                                             \
+	LOSE(guard, step, true, true)
+
+/* Every step ends with this. */
+inline reset()
+{
+	keep_packets = false;
+	keep_message = false;
+	lose_message = false;
+#ifdef SHORTEST
+	m_kind = 0;
+	m_epoch = 0;
+	m_path = 0;
+	m_gen = 0;
+	m_set = 0;
+	for (j : 0 .. PATHS - 1) {
+		m_fenced_gen[j] = 0
+	};
+	i = 0;
+#endif
+	j = 0
+}
+
+#include "sender.pml"
+#include "receiver.pml"
+#include "fabric.pml"
+#include "control.pml"
+#include "faults.pml"
+
+/* Phase 1 of connecting has brought up path 0; the standby comes from a REBUILD, as phase 2. */
+init {
+	atomic {
+		s_qp[0] = GEN(1);
+		r_qp[0] = GEN(1);
+		r_healthy[0] = 1;
+		run Sender();
+		run Receiver();
+		run Fabric();
+		run Control();
+		run Faults()
+	}
+	/* Both ends must come to an end: closed with everything delivered, or with a latched error
+	 * (each step that latches has its own condition for being allowed to). Every other process
+	 * may stop anywhere; this one may not, so when nothing can happen any more and an end is
+	 * still waiting, spin reports an invalid end state: `stuck`, or `waits_for_latched` if the
+	 * other end has latched. Since no run is endless (tests/model/run checks that the state
+	 * graph has no cycle), this is "every message completes once the faults are over". */
+	d_step {
+		FINAL(s_state) && FINAL(r_state) ->
+		must(r_state != CLOSED || r_done == ALL, lost_message);
+		must(s_state != CLOSED || r_state == LATCHED || r_done == ALL, lost_message)
+	}
+}

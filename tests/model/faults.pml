@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What can go wrong, at any time, FAULTS times in a run. */
+
+#define RUNNING (!FINAL(s_state) || !FINAL(r_state))
+
+inline fault()
+{
+	faults--
+}
+
+/* What is in flight on a path that breaks may still arrive, or not. */
+inline net_breaks(p)
+{
+	if
+	:: !keep_packets ->
+		data_clear_upto(p, GENS);
+		cts_clear_upto(p, GENS)
+	:: else -> skip
+	fi
+}
+
+/* The sender hears of the fault through an event at once. (The receiver may fence a path that does
+ * not flow at any time anyway: there is no clock that tells an event from a soft timeout.) */
+inline tell_sender(p)
+{
+	if
+	:: !FINAL(s_state) && s_qp[p] -> s_trigger(p)
+	:: else -> skip
+	fi
+}
+
+/* The path is gone for good: NIC, cable or switch. */
+inline path_dies(p)
+{
+	fault();
+	printf("fault: path %d dies\n", p);
+	dead = dead | BIT(p);
+	net_breaks(p)
+}
+
+#define DIES(p)                                                                                    \
+	LATE_PACKETS(faults && RUNNING && !(dead & BIT(p)), path_dies(p))                          \
+	LATE_EITHER(faults && RUNNING && !(dead & BIT(p)), path_dies(p); tell_sender(p))
+
+/* This generation passes nothing any more, a new one will: a flap, a wedged or fatal QP. */
+inline path_breaks(p)
+{
+	fault();
+	printf("fault: path %d breaks\n", p);
+	broken[p] = broken[p] | s_qp[p] | r_qp[p];
+	net_breaks(p)
+}
+
+#define CAN_BREAK(p)                                                                               \
+	(faults && RUNNING && !(dead & BIT(p)) && ((s_qp[p] | r_qp[p]) & ~broken[p]))
+#define BREAKS(p)                                                                                  \
+	LATE_PACKETS(CAN_BREAK(p), path_breaks(p))                                                 \
+	LATE_EITHER(CAN_BREAK(p), path_breaks(p); tell_sender(p))
+
+/* An alarm about a path that is well: a soft timeout, a liveness session that expired, an
+ * operator, failback. */
+inline false_alarm()
+{
+	fault();
+	printf("fault: false alarm\n")
+}
+
+#define FALSE_ALARM(p)                                                                             \
+	LATE_EITHER(faults && !FINAL(s_state) && s_qp[p], false_alarm(); s_trigger(p))              \
+	LATE_EITHER(faults && !FINAL(r_state) && r_qp[p], false_alarm(); r_trigger(p))
+
+/* The receiver's NIC acknowledged a write and dies before it is in memory. */
+#define UNPLACED(m)                                                                                \
+	:: d_step {                                                                                \
+		faults && s_state == ACTIVE && (data_net[PG(s_path, s_gen)] & BIT(m)) ->           \
+		fault();                                                                           \
+		printf("fault: message %d acknowledged, not placed; path %d breaks\n", m, s_path); \
+		unplaced = unplaced | BIT(m);                                                      \
+		s_acked = s_acked | BIT(m);                                                        \
+		data_net[PG(s_path, s_gen)] = 0;                                                   \
+		broken[s_path] = broken[s_path] | GEN(s_gen)                                       \
+	}
+
+#define PATH_FAULTS(p)                                                                             \
+	DIES(p)                                                                                    \
+	BREAKS(p)                                                                                  \
+	FALSE_ALARM(p)
+
+proctype Faults()
+{
+end:	do
+	EACH_PATH(PATH_FAULTS)
+	EACH_MSG(UNPLACED)
+
+	:: d_step {
+		faults && RUNNING && socket ->
+		fault();
+		printf("fault: the bootstrap socket breaks\n");
+		socket = false
+	}
+	/* A bug, or a fence that cannot be confirmed: an end gives up. */
+	:: d_step {
+		faults && !FINAL(s_state) ->
+		fault();
+		printf("fault: the sender gives up, latches\n");
+		s_end(LATCHED);
+		reset()
+	}
+	:: d_step {
+		faults && !FINAL(r_state) ->
+		fault();
+		printf("fault: the receiver gives up, latches\n");
+		r_end(LATCHED);
+		reset()
+	}
+	od
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The receiver: the source of truth. It allocates epochs and generations and chooses paths. */
+
+inline r_says()
+{
+#ifdef MUT_RESEND
+	r_lost = lose_message
+#else
+	skip
+#endif
+}
+
+inline r_leaves_behind(message, p, g)
+{
+	if
+	:: keep_message && !FINAL(s_state) ->
+		late_rs.kind = message;
+		late_rs.epoch = r_epoch;
+		late_rs.path = p;
+		late_rs.gen = g;
+		late_rs.set = r_done & ~r_issued; /* as it was when this was first said */
+		for (j : 0 .. PATHS - 1) {
+			late_rs.fenced_gen[j] = r_fenced_gen[j]
+		}
+	:: else -> skip
+	fi
+}
+
+/* Fence path p up to generation g. Success completions found by the drain have been applied
+ * (data_arrives() applies them as they land); what is still in flight finds no QP. */
+inline r_fence_upto(p, g)
+{
+	if
+	:: g > r_fenced_gen[p] ->
+		r_fenced_gen[p] = g;
+		r_qp[p] = r_qp[p] & ~UPTO(r_fenced_gen[p]); /* g may be read off r_qp */
+#ifndef MUT_RECEIVER_FENCE
+		data_clear_upto(p, r_fenced_gen[p]);
+#endif
+		if
+		:: r_healthy[p] <= r_fenced_gen[p] -> r_healthy[p] = 0
+		:: else -> skip
+		fi
+	:: else -> skip
+	fi
+}
+
+/* The active path failed: fence it, take the next epoch, say FENCE. */
+inline r_new_epoch()
+{
+	r_leaves_behind(RESUME, r_path, r_gen);
+	if
+	:: !keep_packets ->
+		cts_net[PG(r_path, r_gen)] = 0;
+		cts_net_epoch[PG(r_path, r_gen)] = 0
+	:: else -> skip
+	fi;
+	r_fence_upto(r_path, r_gen);
+	r_epoch++;
+	printf("receiver: fences %d.%d, says FENCE{epoch %d, done %d}\n", r_path, r_gen, r_epoch,
+	       r_done);
+	r_state = FENCING;
+	r_path = 0;
+	r_gen = 0;
+	r_issued = 0;
+	r_resumed = false;
+	r_says()
+}
+
+/* A trigger at the receiver about the newest generation of path p. A standby that fails while
+ * nothing was resumed on it needs no new epoch. */
+inline r_trigger(p)
+{
+	if
+	:: r_state == ACTIVE && r_path == p -> r_new_epoch()
+	:: else ->
+		printf("receiver: standby %d.%d failed, fences it\n", p, NEWEST(r_qp[p]));
+		if
+		:: r_healthy[p] != NEWEST(r_qp[p]) -> r_leaves_behind(REBUILD, p, NEWEST(r_qp[p]))
+		:: else -> skip
+		fi;
+		r_fence_upto(p, NEWEST(r_qp[p]))
+	fi
+}
+
+inline r_end(final_state)
+{
+	r_state = final_state;
+	r_path = 0;
+	r_gen = 0;
+	r_issued = 0;
+	r_resumed = false;
+	for (j : 0 .. PATHS - 1) {
+		r_qp[j] = 0;
+		r_healthy[j] = 0;
+		r_peer_fenced[j] = 0;
+		r_fenced_gen[j] = 0;
+		data_clear_upto(j, GENS);
+		late_sr.fenced_gen[j] = 0
+	};
+	late_sr.kind = 0;
+	late_sr.epoch = 0;
+	late_sr.set = 0;
+	r_says()
+}
+
+/* Completed by the sender, fenced here and still not there: the NIC acknowledged it and died. */
+inline r_check_loss(completed)
+{
+#ifndef MUT_LOSS_CHECK
+	if
+	:: (completed) & ~r_done ->
+		must(((completed) & ~r_done & ~unplaced) == 0, false_loss);
+		printf("receiver: acknowledged but not placed, latches\n");
+		r_end(LATCHED)
+	:: else -> skip
+	fi
+#else
+	skip
+#endif
+}
+
+/* What SUSPECT, FENCED or RESUMED in m_* tells the receiver. Merged, never dropped as seen. */
+inline r_merge()
+{
+	for (j : 0 .. PATHS - 1) {
+		if
+		:: m_fenced_gen[j] > r_peer_fenced[j] -> r_peer_fenced[j] = m_fenced_gen[j]
+		:: else -> skip
+		fi
+	};
+	if
+	:: r_state == ACTIVE && m_fenced_gen[r_path] >= r_gen -> r_new_epoch()
+	:: else -> skip
+	fi;
+	for (j : 0 .. PATHS - 1) {
+		r_fence_upto(j, m_fenced_gen[j])
+	};
+	if
+#ifdef MUT_RESUMED_EPOCH
+	:: m_kind == RESUMED && r_state == ACTIVE -> r_resumed = true
+#else
+	:: m_kind == RESUMED && r_state == ACTIVE && m_epoch == r_epoch -> r_resumed = true
+#endif
+	:: else -> skip
+	fi;
+	if
+	:: r_state == FENCING -> r_check_loss(m_set)
+	:: else -> skip
+	fi
+}
+
+/* The vectors agree: nothing can arrive on a fenced generation any more, at either end. */
+#define DISAGREES(p) (r_peer_fenced[p] < r_fenced_gen[p])
+#define AGREED	     (!ANY_PATH(DISAGREES))
+
+/* RESUME on a path proved healthy; the CTS entries follow at once. */
+inline r_resume(p)
+{
+	r_leaves_behind(FENCE, 0, 0);
+	r_state = ACTIVE;
+	r_path = p;
+	r_gen = r_healthy[p];
+	r_says();
+	printf("receiver: says RESUME{epoch %d, %d.%d, done %d}\n", r_epoch, p, r_gen, r_done)
+}
+
+/* Write the entries of everything that is wanted and not there, in order. A receive may be posted
+ * once the one that had its slot is complete. */
+#define R_WANTS(m)                                                                                 \
+	(!((r_done | r_issued) & BIT(m)) && ((m) < WINDOW || (r_done & (BIT(m) >> WINDOW))))
+
+inline r_issue()
+{
+	for (j : 0 .. MSGS - 1) {
+		if
+		:: R_WANTS(j) ->
+			r_issued = r_issued | BIT(j);
+			printf("receiver: writes CTS{seq %d, epoch %d} on %d.%d\n", j, r_epoch, r_path,
+			       r_gen);
+			if
+			:: FLOWS(r_path, r_gen) ->
+				cts_net[PG(r_path, r_gen)] = cts_net[PG(r_path, r_gen)] | BIT(j);
+				cts_net_epoch[PG(r_path, r_gen)] = r_epoch
+			:: else -> skip
+			fi
+		:: else -> skip
+		fi
+	}
+}
+
+#define R_RESUMES(p) LATE_MESSAGE(r_state == FENCING && AGREED && r_healthy[p], r_resume(p))
+
+/* A standby whose probes fail: the path is gone, or the peer's QP is. */
+#define R_STANDBY_FAILS(p)                                                                         \
+	LATE_MESSAGE(!FINAL(r_state) && r_qp[p] && !(r_state == ACTIVE && r_path == p) &&            \
+			   ((dead & BIT(p)) || (broken[p] & GEN(NEWEST(r_qp[p]))) ||               \
+			    (r_healthy[p] && !(s_qp[p] & GEN(r_healthy[p])))),                     \
+		   r_trigger(p))
+
+/* In the background: the next generation of a path that has none up. */
+#define R_REBUILDS(p)                                                                              \
+	:: d_step {                                                                                \
+		!FINAL(r_state) && r_qp[p] == 0 && !(dead & BIT(p)) && r_fenced_gen[p] < GENS ->   \
+		r_qp[p] = GEN(r_fenced_gen[p] + 1);                                                \
+		printf("receiver: says REBUILD{%d.%d}\n", p, r_fenced_gen[p] + 1)                  \
+	}
+
+proctype Receiver()
+{
+end:	do
+	:: d_step { r_state == ACTIVE && ANY_MSG(R_WANTS) -> r_issue(); reset() }
+
+#ifndef MUT_RECEIVER_TIMEOUT
+	/* Receives are incomplete, and the signalled write kept outstanding does not complete. */
+	LATE_EITHER(r_state == ACTIVE && r_done != ALL && !FLOWS(r_path, r_gen), r_new_epoch())
+#endif
+	EACH_PATH(R_STANDBY_FAILS)
+	EACH_PATH(R_REBUILDS)
+	EACH_PATH(R_RESUMES)
+
+	:: d_step {
+		!FINAL(r_state) && r_done == ALL ->
+		printf("receiver: everything received, closes, says BYE\n");
+		r_end(CLOSED);
+		reset()
+	}
+	:: d_step {
+		!FINAL(r_state) && NO_WAY ->
+		printf("receiver: nothing left within the deadline, latches\n");
+		r_end(LATCHED);
+		reset()
+	}
+	od
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sender: it posts what the CTS ring asks for, fences when told or when in doubt, and never
+ * chooses an epoch, a path or a generation. */
+
+/* Tell NCCL that these messages are sent. */
+inline s_complete(set)
+{
+	must(((set) & ~s_completed & ~r_done & ~unplaced) == 0, lost_message);
+	/* The hardware may still read (retransmit) what it holds; NCCL may free it now. */
+	must(((set) & ~s_completed & s_outstanding) == 0, early_release);
+	s_completed = s_completed | (set)
+}
+
+#ifdef MODE_E2E
+/* Both conditions: counted by the receiver's software, and let go by our hardware. */
+inline s_complete_counted()
+{
+#ifdef MUT_E2E_HARDWARE
+	s_complete(UPTO(s_count))
+#else
+	s_complete(UPTO(s_count) & ~s_outstanding)
+#endif
+}
+#endif
+
+/* A new control message is said from now on; under MUT_RESEND it is said once, and may be lost. */
+inline s_says()
+{
+#ifdef MUT_RESEND
+	s_lost = lose_message
+#else
+	skip
+#endif
+}
+
+/* The message said so far stays in flight if the step chose so. */
+inline s_leaves_behind(message)
+{
+	if
+	:: keep_message && !FINAL(r_state) ->
+		late_sr.kind = message;
+		late_sr.epoch = s_epoch;
+		late_sr.set = s_completed;
+		for (j : 0 .. PATHS - 1) {
+			late_sr.fenced_gen[j] = s_fenced_gen[j]
+		}
+	:: else -> skip
+	fi
+}
+
+/* The active path has been fenced: the hardware lets go of everything. */
+inline s_stop(new_state)
+{
+	s_leaves_behind(RESUMED);
+	if
+	:: !keep_packets -> data_net[PG(s_path, s_gen)] = 0
+	:: else -> skip
+	fi;
+#ifndef MUT_SENDER_FENCE
+	s_outstanding = 0;
+	s_acked = 0;
+#endif
+#ifdef MODE_E2E
+	s_complete_counted();
+#endif
+	s_posted = 0;
+	s_path = 0;
+	s_gen = 0;
+	s_state = new_state;
+	s_says()
+}
+
+/* Fence path p up to generation g: those QPs go through ERR and a drain, or are destroyed. */
+inline s_fence_upto(p, g)
+{
+	if
+	:: g > s_fenced_gen[p] ->
+		s_fenced_gen[p] = g;
+		s_qp[p] = s_qp[p] & ~UPTO(s_fenced_gen[p]); /* g may be read off s_qp */
+#ifndef MUT_SENDER_FENCE
+		cts_clear_upto(p, s_fenced_gen[p])
+#else
+		skip
+#endif
+	:: else -> skip
+	fi
+}
+
+/* A trigger at the sender about the newest generation of path p. On the active path it stops
+ * posting; on a standby the watermark alone is the news. Either way it says SUSPECT. */
+inline s_trigger(p)
+{
+	printf("sender: fences %d.%d, says SUSPECT\n", p, NEWEST(s_qp[p]));
+	s_fence_upto(p, NEWEST(s_qp[p]));
+	if
+	:: s_state == ACTIVE && s_path == p -> s_stop(SUSPECTED)
+	:: else -> skip
+	fi
+}
+
+inline s_end(final_state)
+{
+	s_state = final_state;
+	s_path = 0;
+	s_gen = 0;
+	s_posted = 0;
+	s_outstanding = 0;
+	s_acked = 0;
+	for (j : 0 .. PATHS - 1) {
+		s_qp[j] = 0;
+		cts_clear_upto(j, GENS)
+	};
+	late_rs.kind = 0;
+	late_rs.epoch = 0;
+	late_rs.path = 0;
+	late_rs.gen = 0;
+	late_rs.set = 0;
+	for (j : 0 .. PATHS - 1) {
+		late_rs.fenced_gen[j] = 0; s_fenced_gen[j] = 0
+	};
+	for (j : 0 .. WINDOW - 1) {
+		s_ring_seq[j] = 0; s_ring_epoch[j] = 0
+	};
+	s_says()
+}
+
+/* A new epoch: entries of older ones are never looked at again. */
+inline s_enter_epoch(e)
+{
+	s_epoch = e;
+#ifndef MUT_CTS_EPOCH
+	for (j : 0 .. WINDOW - 1) {
+		if
+		:: s_ring_epoch[j] < s_epoch -> s_ring_seq[j] = 0; s_ring_epoch[j] = 0
+		:: else -> skip
+		fi
+	}
+#endif
+}
+
+/* What a FENCE or RESUME in m_* tells the sender. Merged, in any order, any number of times. */
+inline s_merge()
+{
+#ifdef MUT_SELF_CONTAINED
+	if
+	:: m_kind == RESUME -> skip
+	:: else ->
+#endif
+	for (j : 0 .. PATHS - 1) {
+		s_fence_upto(j, m_fenced_gen[j])
+	};
+#ifdef MUT_SELF_CONTAINED
+	fi;
+#endif
+	if
+	:: m_epoch > s_epoch ->
+		if
+		:: s_state == ACTIVE -> s_stop(FENCED)
+		:: s_state == SUSPECTED -> s_leaves_behind(SUSPECT); s_state = FENCED; s_says()
+		:: s_state == FENCED -> s_leaves_behind(FENCED); s_says()
+		fi;
+		s_enter_epoch(m_epoch);
+		printf("sender: says FENCED{epoch %d}\n", s_epoch)
+	:: else -> skip
+	fi;
+#ifndef MUT_RECONCILE
+#ifdef MUT_SELF_CONTAINED
+	if
+	:: m_kind == RESUME -> skip
+	:: else -> s_complete(m_set)
+	fi;
+#else
+	s_complete(m_set);
+#endif
+#endif
+	if
+	:: m_kind == RESUME && m_epoch == s_epoch && s_state == FENCED &&
+	   (s_qp[m_path] & GEN(m_gen)) && m_gen > s_fenced_gen[m_path] ->
+		s_leaves_behind(FENCED);
+		s_state = ACTIVE;
+		s_path = m_path;
+		s_gen = m_gen;
+		s_says();
+		printf("sender: active on %d.%d, says RESUMED{epoch %d}\n", m_path, m_gen, s_epoch)
+	:: else -> skip
+	fi
+}
+
+/* REBUILD{p.g}: fence every older generation of that path, then bring up the new one. */
+inline s_rebuild(p, g)
+{
+#ifndef MUT_REBUILD_FENCE
+	s_fence_upto(p, g - 1);
+#endif
+	s_qp[p] = s_qp[p] | GEN(g);
+	printf("sender: path %d fenced up to %d, %d.%d is up\n", p, s_fenced_gen[p], p, g)
+}
+
+/* Write message m to where its entry says: message m must go to receive m. */
+inline s_post(m)
+{
+	must(s_ring_seq[SLOT(m)] == m + 1, wrong_buffer);
+	must(s_ring_epoch[SLOT(m)] == s_epoch, stale_key);
+	s_posted = s_posted | BIT(m);
+	s_outstanding = s_outstanding | BIT(m);
+	if
+	:: FLOWS(s_path, s_gen) ->
+		data_net[PG(s_path, s_gen)] = data_net[PG(s_path, s_gen)] | BIT(m)
+	:: else -> skip
+	fi;
+	printf("sender: posts message %d on %d.%d\n", m, s_path, s_gen)
+}
+
+#ifdef MUT_CTS_SEQ
+#define RIGHT_SEQ(m) s_ring_seq[SLOT(m)] != 0
+#else
+#define RIGHT_SEQ(m) s_ring_seq[SLOT(m)] == m + 1
+#endif
+#ifdef MUT_CTS_EPOCH
+#define RIGHT_EPOCH(m) true
+#else
+#define RIGHT_EPOCH(m) s_ring_epoch[SLOT(m)] == s_epoch
+#endif
+
+/* In order, whole, once an epoch; never what is complete. */
+#define S_POSTS(m)                                                                                 \
+	:: d_step {                                                                                \
+		s_state == ACTIVE && !((s_completed | s_posted) & BIT(m)) &&                       \
+		((s_completed | s_posted) & UPTO(m)) == UPTO(m) && RIGHT_SEQ(m) && RIGHT_EPOCH(m) ->\
+		s_post(m)                                                                          \
+	}
+
+/* A standby whose probes fail. */
+#define S_STANDBY_FAILS(p)                                                                         \
+	:: d_step {                                                                                \
+		!FINAL(s_state) && s_qp[p] && !(s_state == ACTIVE && s_path == p) &&               \
+		((dead & BIT(p)) || (broken[p] & GEN(NEWEST(s_qp[p])))) ->                         \
+		s_trigger(p);                                                                      \
+		reset()                                                                            \
+	}
+
+proctype Sender()
+{
+end:	do
+	EACH_MSG(S_POSTS)
+
+	/* An error completion, or the soft timeout: something was posted, nothing comes back. */
+	LATE_EITHER(s_state == ACTIVE && (s_posted & ~s_completed) && !FLOWS(s_path, s_gen),
+		   s_trigger(s_path))
+	EACH_PATH(S_STANDBY_FAILS)
+
+	:: d_step {
+		!FINAL(s_state) && s_completed == ALL ->
+		printf("sender: everything sent, closes, says BYE\n");
+		s_end(CLOSED);
+		reset()
+	}
+	/* The outage deadline runs only while no lane reaches the peer or no path is left. */
+	:: d_step {
+		!FINAL(s_state) && NO_WAY ->
+		printf("sender: nothing left within the deadline, latches\n");
+		s_end(LATCHED);
+		reset()
+	}
+	od
+}
