@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# dependencies.sh PLUGIN VERSION...: the plugin loads on any host with rdma-core 34 or later (Ubuntu
+# 22.04 has 39) and shows NCCL's process its vtables of these versions and nothing else.
+set -u
+plugin=$1
+shift
+status=0
+
+complain() {
+	echo "FAILED: $*" >&2
+	status=1
+}
+
+# Libraries: libibverbs and libc, and the linker's own.
+needed=$(readelf -d "$plugin" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+[ -n "$needed" ] || complain "cannot read what $plugin needs"
+for library in $needed; do
+	case $library in
+	libibverbs.so.1 | libc.so.6 | ld-linux*) ;;
+	*) complain "the plugin needs $library" ;;
+	esac
+done
+
+# Symbol versions: IBVERBS_1.12 came with rdma-core 34; private ones are never ours.
+versions=$(readelf --dyn-syms -W "$plugin" | grep -oE '@IBVERBS_[A-Z0-9_.]+' | sort -u)
+[ -n "$versions" ] || complain "$plugin uses no verbs"
+for version in $versions; do
+	minor=${version#@IBVERBS_1.}
+	[[ $minor =~ ^[0-9]+$ && $minor -le 12 ]] || complain "the plugin needs ${version#@}"
+done
+
+# Exports.
+exported=$(readelf --dyn-syms -W "$plugin" |
+	awk '$7 != "UND" && $5 != "LOCAL" && $8 != "" && $1 ~ /^[0-9]+:$/ { print $8 }' | sort)
+expected=$(printf 'ncclNetPlugin_v%s\n' "$@" | sort)
+[ "$exported" = "$expected" ] || complain "exported: ${exported//$'\n'/ }; expected: ${expected//$'\n'/ }"
+
+# NCCL unloads plugins while our thread may be running.
+readelf -d "$plugin" | grep -q NODELETE || complain "the plugin is not linked -z nodelete"
+
+exit $status
