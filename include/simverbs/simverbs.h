@@ -35,6 +35,8 @@ struct sv_stepped_opts {
 	uint32_t rate_mbps; /* 400000 */
 	enum ibv_mtu mtu;   /* IBV_MTU_4096 */
 	uint32_t window_packets; /* 128: in flight per QP */
+	uint32_t burst_bytes;	 /* 0: every packet by itself; else up to this much of a message
+				    travels    together, as in live mode (65536 at most) */
 	uint32_t inbox_packets; /* 0: no limit; else a port with so many on their way to it takes no
 				   more, and senders wait */
 	bool infiniband;	/* LIDs instead of RoCE */
@@ -100,6 +102,9 @@ bool sv_stepped_peek(struct sv_event_info *info);
 /* The next event, if it is a packet, is lost instead of delivered (and counted as an event). False:
  * it is no packet. */
 bool sv_stepped_drop_next(void);
+
+/* Another burst_bytes from here on, not above the one the fabric was opened with. */
+void sv_stepped_set_burst(uint32_t burst_bytes);
 
 /* ---- faults, at once ---- */
 

@@ -70,7 +70,7 @@ struct sv_stepped {
 	struct sv_event *heap;
 	uint32_t heap_len, heap_cap;
 	struct sv_flight *free_flights;
-	uint32_t mtu;
+	uint32_t max_payload; /* of one flight */
 	struct sv_fault_table faults;
 	struct sv_stepped_stats stats;
 };

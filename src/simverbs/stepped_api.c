@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_BURST 65536u
 #define MAX_PORTS 250u /* the salt of memory keys is 8 bits */
 
 static _Thread_local uint32_t current_host;
@@ -89,6 +90,7 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	    .rate_mbps = o->rate_mbps,
 	    .mtu = o->mtu,
 	    .window_bursts = o->window_packets,
+	    .burst_bytes = o->burst_bytes,
 	    .seed = o->seed,
 	    .num_comp_vectors = 4,
 	    .state = IBV_PORT_ACTIVE,
@@ -146,11 +148,14 @@ int sv_stepped_open(const struct sv_stepped_opts *opts)
 	set_defaults(&fab->opts);
 	n = fab->num_ports = fab->opts.hosts * fab->opts.rails;
 	if (fab->opts.hosts > MAX_PORTS || fab->opts.rails > MAX_PORTS || n > MAX_PORTS ||
-	    fab->opts.mtu < IBV_MTU_256 || fab->opts.mtu > IBV_MTU_4096) {
+	    fab->opts.burst_bytes > MAX_BURST || fab->opts.mtu < IBV_MTU_256 ||
+	    fab->opts.mtu > IBV_MTU_4096) {
 		destroy(fab);
 		return -EINVAL;
 	}
-	fab->mtu = sv_mtu_bytes(fab->opts.mtu);
+	fab->max_payload = sv_mtu_bytes(fab->opts.mtu);
+	if (fab->max_payload < fab->opts.burst_bytes)
+		fab->max_payload = fab->opts.burst_bytes;
 	fab->rng = fab->opts.seed;
 	sv_fault_table_init(&fab->faults, fab->opts.seed);
 	fab->ports = calloc(n, sizeof(*fab->ports));
@@ -308,6 +313,16 @@ uint64_t sv_stepped_run_idle(uint64_t max_events)
 	while (n < max_events && sv_stepped_step())
 		n++;
 	return n;
+}
+
+void sv_stepped_set_burst(uint32_t burst_bytes)
+{
+	uint32_t max = sv_fabric->opts.burst_bytes;
+
+	sv_stepped_lock();
+	for (uint32_t i = 0; i < sv_fabric->num_ports; i++)
+		sv_port_set_burst(sv_fabric->ports[i].port, burst_bytes < max ? burst_bytes : max);
+	sv_stepped_unlock();
 }
 
 /* ---------------------------------------------------------------- faults */

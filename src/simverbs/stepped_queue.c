@@ -79,7 +79,7 @@ struct sv_flight *sv_flight_new(struct sv_stepped *fab)
 	if (f)
 		fab->free_flights = f->next;
 	else
-		f = malloc(sizeof(*f) + fab->mtu);
+		f = malloc(sizeof(*f) + fab->max_payload);
 	if (!f)
 		abort();
 	f->next = NULL;
@@ -106,6 +106,14 @@ void sv_stepped_free_flights(struct sv_stepped *fab)
 
 		if (event.type == SV_EV_PACKET)
 			sv_flight_drop_ref(fab, event.flight);
+	}
+	for (uint32_t i = 0; fab->ports && i < fab->num_ports; i++) {
+		while (fab->ports[i].held) {
+			struct sv_flight *f = fab->ports[i].held;
+
+			fab->ports[i].held = f->next;
+			sv_flight_drop_ref(fab, f);
+		}
 	}
 	while (fab->free_flights) {
 		struct sv_flight *f = fab->free_flights;

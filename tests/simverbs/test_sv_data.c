@@ -93,6 +93,18 @@ static void test_small_window(void **state)
 		move_all(&(struct world_opts){.fabric = {.window_packets = window}});
 }
 
+/* Several packets of a message in one piece, of sizes that fit the MTU and that do not. */
+static void test_bursts(void **state)
+{
+	static const uint32_t bursts[] = {1024, 3000, 8192, 65536};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bursts) / sizeof(bursts[0]); i++)
+		for (uint32_t window = 1; window < 4; window++)
+			move_all(&(struct world_opts){
+			    .fabric = {.burst_bytes = bursts[i], .window_packets = window}});
+}
+
 static void test_gather_and_scatter(void **state)
 {
 	struct ibv_sge from[4], to[3];
@@ -453,6 +465,7 @@ int main(void)
 	    cmocka_unit_test(test_srq),
 	    cmocka_unit_test(test_full_wire),
 	    cmocka_unit_test(test_small_window),
+	    cmocka_unit_test(test_bursts),
 	    cmocka_unit_test(test_gather_and_scatter),
 	    cmocka_unit_test(test_inline_is_copied_at_post),
 	    cmocka_unit_test(test_atomics),

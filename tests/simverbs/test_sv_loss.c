@@ -30,6 +30,8 @@ static uint64_t hash_event(uint64_t hash, const struct sv_event_info *e)
 	return hash;
 }
 
+static bool changing_bursts;
+
 /* Runs to the end, noting what happened. */
 static uint64_t run_hashed(void)
 {
@@ -39,6 +41,9 @@ static uint64_t run_hashed(void)
 
 	while (sv_stepped_peek(&info) && limit--) {
 		hash = hash_event(hash, &info);
+		/* Retransmissions are then cut into other bursts than what they repeat. */
+		if (changing_bursts)
+			sv_stepped_set_burst(512u << hash % 5);
 		sv_stepped_step();
 	}
 	assert_true(limit > 0);
@@ -218,6 +223,31 @@ static void test_noise(void **state)
 	}
 }
 
+/* Bursts as in live mode, and bursts that change: duplicates that are new in part. */
+static void test_noise_with_bursts(void **state)
+{
+	uint64_t lost = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 300; seed++) {
+		struct sv_stepped_opts fabric = {.seed = seed,
+						 .jitter_ns = 500,
+						 .burst_bytes = 8192,
+						 .inbox_packets = seed % 3 ? 0 : 8};
+
+		changing_bursts = seed % 2;
+		lost += work_under(noise, &fabric, seed % 5 == 0).fired;
+	}
+	changing_bursts = false;
+	assert_true(lost > 1000);
+}
+
+static void test_each_packet_each_fault_bursts(void **state)
+{
+	(void)state;
+	each_packet(&(struct sv_stepped_opts){.burst_bytes = 2048}, false);
+}
+
 static void test_replay_from_seed(void **state)
 {
 	struct sv_stepped_opts fabric = {.jitter_ns = 2000};
@@ -255,6 +285,8 @@ int main(void)
 	    cmocka_unit_test(test_each_packet_each_fault),
 	    cmocka_unit_test(test_each_packet_each_fault_srq),
 	    cmocka_unit_test(test_each_packet_each_fault_narrow),
+	    cmocka_unit_test(test_each_packet_each_fault_bursts),
+	    cmocka_unit_test(test_noise_with_bursts),
 	    cmocka_unit_test(test_bursts_of_loss),
 	    cmocka_unit_test(test_noise),
 	    cmocka_unit_test(test_replay_from_seed),
