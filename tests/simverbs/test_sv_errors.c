@@ -483,6 +483,171 @@ static void test_iova_and_dmabuf(void **state)
 	world_close(&w);
 }
 
+static void test_reregistration(void **state)
+{
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+	struct world w;
+
+	(void)state;
+	world_open(&w, NULL);
+	pd = ibv_alloc_pd(w.b.ctx);
+	assert_non_null(pd);
+	mr = w.b.mr;
+	assert_int_equal(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	assert_int_equal(
+	    ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE),
+	    IBV_REREG_MR_ERR_INPUT);
+	/* Half the size: what lies behind is out of bounds now. */
+	assert_int_equal(
+	    ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, w.b.buf, BUF_SIZE / 2, 0), 0);
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 10, &w.b, BUF_SIZE / 2 - 10), 0);
+	settle();
+	expect_wc(&w.a, 1, IBV_WC_SUCCESS);
+	/* Another PD: the QP may not use it any more. */
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd, NULL, 0, 0), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 2, 0, 10, &w.b, 0), 0);
+	settle();
+	expect_wc(&w.a, 2, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, w.b.pd, NULL, 0, 0), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	world_close(&w);
+}
+
+/* A parent domain stands for its PD: objects of both work together. */
+static void test_parent_domain(void **state)
+{
+	struct ibv_td_init_attr td_attr = {0};
+	struct ibv_parent_domain_init_attr attr = {0};
+	struct ibv_pd *parent;
+	struct ibv_td *td;
+	struct world w;
+
+	(void)state;
+	world_open(&w, &(struct world_opts){.unconnected = true});
+	td = ibv_alloc_td(w.b.ctx, &td_attr);
+	assert_non_null(td);
+	assert_null(ibv_alloc_parent_domain(w.b.ctx, &attr));
+	attr.pd = w.b.pd;
+	attr.td = td;
+	parent = ibv_alloc_parent_domain(w.b.ctx, &attr);
+	assert_non_null(parent);
+	assert_int_equal(ibv_destroy_qp(w.b.qp), 0);
+	{
+		struct ibv_qp_init_attr init = {.send_cq = w.b.cq,
+						.recv_cq = w.b.cq,
+						.cap = {.max_send_wr = 4},
+						.qp_type = IBV_QPT_RC};
+
+		w.b.qp = ibv_create_qp(parent, &init);
+	}
+	assert_non_null(w.b.qp);
+	connect_ends(&w.a, &w.b, NULL);
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 10, &w.b, 0), 0);
+	settle();
+	expect_wc(&w.a, 1, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_destroy_qp(w.b.qp), 0);
+	w.b.qp = NULL;
+	assert_int_equal(ibv_dealloc_pd(w.b.pd), EBUSY);
+	assert_int_equal(ibv_dealloc_pd(parent), 0);
+	assert_int_equal(ibv_dealloc_td(td), 0);
+	world_close(&w);
+}
+
+/* A QP that goes takes its completions out of a CQ it shares, and leaves the others in order. */
+static void test_destroy_cleans_a_shared_cq(void **state)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp *first;
+	struct world w;
+
+	(void)state;
+	world_open(&w, &(struct world_opts){.unconnected = true});
+	init = (struct ibv_qp_init_attr){.send_cq = w.a.cq,
+					 .recv_cq = w.a.cq,
+					 .cap = {.max_send_wr = 16, .max_send_sge = 1},
+					 .qp_type = IBV_QPT_RC};
+	first = w.a.qp;
+	w.a.qp = ibv_create_qp(w.a.pd, &init);
+	assert_non_null(w.a.qp);
+	assert_int_equal(to_state(first, IBV_QPS_ERR), 0);
+	assert_int_equal(to_state(w.a.qp, IBV_QPS_ERR), 0);
+	for (uint64_t i = 0; i < 5; i++) {
+		struct ibv_send_wr wr = {.wr_id = 100 + i, .opcode = IBV_WR_SEND}, *bad;
+
+		assert_int_equal(ibv_post_send(first, &wr, &bad), 0);
+		assert_int_equal(post(&w.a, IBV_WR_SEND, i, 0, 0, NULL, 0), 0);
+	}
+	assert_int_equal(ibv_destroy_qp(first), 0);
+	for (uint64_t i = 0; i < 5; i++)
+		expect_wc(&w.a, i, IBV_WC_WR_FLUSH_ERR);
+	expect_no_wc(&w.a);
+	world_close(&w);
+}
+
+/* A region that goes while it is being read: the reader is told. */
+static void test_dereg_while_read(void **state)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = wr_of(IBV_WR_RDMA_READ, 1, &sge), *bad;
+	struct ibv_mr *mr;
+	struct world w;
+
+	(void)state;
+	/* Room for few packets, so that the answer is not all under way at once. */
+	world_open(&w, &(struct world_opts){.fabric = {.inbox_packets = 4}});
+	mr = ibv_reg_mr(w.b.pd, w.b.buf, 65536, IBV_ACCESS_REMOTE_READ);
+	assert_non_null(mr);
+	sge = (struct ibv_sge){(uintptr_t)w.a.buf, 65536, w.a.mr->lkey};
+	wr.wr.rdma.remote_addr = (uintptr_t)w.b.buf;
+	wr.wr.rdma.rkey = mr->rkey;
+	assert_int_equal(ibv_post_send(w.a.qp, &wr, &bad), 0);
+	for (int i = 0; i < 6; i++)
+		assert_true(sv_stepped_step());
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	settle();
+	expect_wc(&w.a, 1, IBV_WC_REM_ACCESS_ERR);
+	expect_event(w.b.ctx, IBV_EVENT_QP_ACCESS_ERR);
+	world_close(&w);
+}
+
+static void test_ignored_overrun_keeps_the_latest(void **state)
+{
+	struct ibv_cq_init_attr_ex attr = {.cqe = 3,
+					   .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+					   .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN};
+	struct ibv_cq *plain;
+	struct ibv_qp_init_attr init;
+	struct world w;
+
+	(void)state;
+	world_open(&w, &(struct world_opts){.unconnected = true});
+	plain = w.a.cq;
+	assert_int_equal(ibv_destroy_qp(w.a.qp), 0);
+	w.a.cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(w.a.ctx, &attr));
+	assert_non_null(w.a.cq);
+	init = (struct ibv_qp_init_attr){.send_cq = w.a.cq,
+					 .recv_cq = w.a.cq,
+					 .cap = {.max_send_wr = 16, .max_send_sge = 1},
+					 .qp_type = IBV_QPT_RC};
+	w.a.qp = ibv_create_qp(w.a.pd, &init);
+	assert_non_null(w.a.qp);
+	connect_ends(&w.a, &w.b, NULL);
+	for (uint64_t i = 0; i < 5; i++)
+		assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 10, &w.b, 0), 0);
+	settle();
+	for (uint64_t i = 2; i < 5; i++)
+		expect_wc(&w.a, i, IBV_WC_SUCCESS);
+	expect_no_wc(&w.a);
+	expect_no_event(w.a.ctx);
+	assert_int_equal(ibv_destroy_qp(w.a.qp), 0);
+	w.a.qp = NULL;
+	assert_int_equal(ibv_destroy_cq(w.a.cq), 0);
+	w.a.cq = plain;
+	world_close(&w);
+}
+
 static void test_limits(void **state)
 {
 	struct sv_stepped_opts fabric = {.max_qp = 2,
@@ -579,6 +744,11 @@ int main(void)
 	    cmocka_unit_test(test_cq_resize),
 	    cmocka_unit_test(test_registration),
 	    cmocka_unit_test(test_iova_and_dmabuf),
+	    cmocka_unit_test(test_reregistration),
+	    cmocka_unit_test(test_parent_domain),
+	    cmocka_unit_test(test_destroy_cleans_a_shared_cq),
+	    cmocka_unit_test(test_dereg_while_read),
+	    cmocka_unit_test(test_ignored_overrun_keeps_the_latest),
 	    cmocka_unit_test(test_limits),
 	    cmocka_unit_test(test_busy_objects),
 	    cmocka_unit_test(test_close_takes_everything),

@@ -271,6 +271,109 @@ static void test_no_timeout(void **state)
 	world_close(&w);
 }
 
+/* Timers of many QPs of one port run out each at its own time, in whatever order they were set. */
+static void test_many_timers(void **state)
+{
+	enum { PAIRS = 60 };
+	static struct end a[PAIRS], b[PAIRS];
+	uint64_t expected[PAIRS];
+
+	(void)state;
+	sv_stepped_destroy();
+	assert_int_equal(sv_stepped_open(NULL), 0);
+	for (int i = 0; i < PAIRS; i++) {
+		/* A permutation of timeouts, several of each. */
+		struct world_opts opts = {.timeout = (uint8_t)(1 + i * 7 % 13), .retry_cnt = 1};
+
+		end_open(&a[i], 0, 0, &opts);
+		end_open(&b[i], 1, 0, &opts);
+		connect_ends(&a[i], &b[i], &opts);
+	}
+	sv_stepped_cut(0, true);
+	for (int i = 0; i < PAIRS; i++) {
+		sv_stepped_run(sv_stepped_now() + 100);
+		assert_int_equal(post(&a[i], IBV_WR_RDMA_WRITE, 1, 0, 10, &b[i], 0), 0);
+		expected[i] = sv_stepped_now() + 2 * (4096ull << (1 + i * 7 % 13));
+	}
+	for (int i = 1; i < PAIRS; i += 10) /* some go before their time */
+		assert_int_equal(to_state(a[i].qp, IBV_QPS_ERR), 0);
+	for (;;) {
+		uint64_t next = UINT64_MAX;
+		int n = 0;
+
+		for (int i = 0; i < PAIRS; i++)
+			if (i % 10 != 1 && expected[i] > sv_stepped_now() && expected[i] < next)
+				next = expected[i];
+		if (next == UINT64_MAX)
+			break;
+		sv_stepped_run(next - 1);
+		for (int i = 0; i < PAIRS; i++)
+			if (i % 10 != 1 && expected[i] == next)
+				expect_no_wc(&a[i]);
+		sv_stepped_run(next);
+		for (int i = 0; i < PAIRS; i++) {
+			if (i % 10 != 1 && expected[i] == next) {
+				expect_wc(&a[i], 1, IBV_WC_RETRY_EXC_ERR);
+				n++;
+			}
+		}
+		assert_true(n > 0);
+	}
+	settle();
+	for (int i = 0; i < PAIRS; i++) {
+		end_close(&a[i]);
+		end_close(&b[i]);
+	}
+	assert_int_equal(sv_stepped_close(), 0);
+}
+
+/* The receive in the middle of a message is flushed before those that were never touched. */
+static void test_partial_receive_is_flushed(void **state)
+{
+	struct world w;
+
+	(void)state;
+	for (int srq = 0; srq < 2; srq++) {
+		world_open(&w, &(struct world_opts){.srq_wrs = srq ? 8 : 0});
+		fill(w.a.buf, 5000, 1);
+		assert_int_equal(post_recv(&w.b, 1, 0, 5000), 0);
+		assert_int_equal(post_recv(&w.b, 2, 0, 5000), 0);
+		assert_int_equal(post(&w.a, IBV_WR_SEND, 1, 0, 5000, NULL, 0), 0);
+		sv_stepped_step();
+		sv_stepped_step();
+		assert_int_equal(to_state(w.b.qp, IBV_QPS_ERR), 0);
+		expect_wc(&w.b, 1, IBV_WC_WR_FLUSH_ERR);
+		if (!srq)
+			expect_wc(&w.b, 2, IBV_WC_WR_FLUSH_ERR);
+		expect_no_wc(&w.b);
+		assert_memory_equal(w.a.buf, w.b.buf, 2048);
+		world_close(&w);
+	}
+}
+
+/* Ends that disagree about the MTU: the shorter packets are no packets of a longer message. */
+static void test_mtu_mismatch(void **state)
+{
+	struct world_opts small = {.mtu = IBV_MTU_512}, large = {.mtu = IBV_MTU_2048};
+	struct world w;
+
+	(void)state;
+	world_open(&w, &(struct world_opts){.unconnected = true});
+	assert_int_equal(to_init(&w.a, NULL), 0);
+	assert_int_equal(to_init(&w.b, NULL), 0);
+	assert_int_equal(to_rtr(&w.a, &w.b, &small), 0);
+	assert_int_equal(to_rtr(&w.b, &w.a, &large), 0);
+	assert_int_equal(to_rts(&w.a, NULL), 0);
+	assert_int_equal(to_rts(&w.b, NULL), 0);
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 500, &w.b, 0), 0); /* one packet */
+	settle();
+	expect_wc(&w.a, 1, IBV_WC_SUCCESS);
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 2, 0, 600, &w.b, 0), 0);
+	settle();
+	expect_wc(&w.a, 2, IBV_WC_REM_INV_REQ_ERR);
+	world_close(&w);
+}
+
 /* ---------------------------------------------------------------- devices */
 
 static void expect_dead(struct end *e)
@@ -474,6 +577,9 @@ int main(void)
 	    cmocka_unit_test(test_rnr_wait_and_retry),
 	    cmocka_unit_test(test_rnr_retries),
 	    cmocka_unit_test(test_no_timeout),
+	    cmocka_unit_test(test_many_timers),
+	    cmocka_unit_test(test_partial_receive_is_flushed),
+	    cmocka_unit_test(test_mtu_mismatch),
 	    cmocka_unit_test(test_device_kill),
 	    cmocka_unit_test(test_device_revive),
 	    cmocka_unit_test(test_acknowledged_and_placed),
