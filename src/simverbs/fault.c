@@ -83,7 +83,7 @@ static int add_lines(struct sv_fault_table *table, char *text, char *err, size_t
 		if (!line[strspn(line, " \t\r,")])
 			continue;
 		if (n >= SV_FAULT_MAX_RULES) {
-			snprintf(err, err_size, "more than %u fault rules: remove some first",
+			snprintf(err, err_size, "more than %d fault rules: remove some first",
 				 SV_FAULT_MAX_RULES);
 			return -ENOSPC;
 		}
