@@ -41,6 +41,10 @@ static void install(struct sv_fault_table *table, uint32_t id, const struct sv_f
 	uint64_t seed = rule->seed ? rule->seed : table->seed + id + 1;
 
 	memcpy(slot, rule, sizeof(*slot));
+	if (rule->at_ns || rule->point & SV_POINT_TIME)
+		slot->at_ns += table->origin_ns;
+	if (rule->until_ns != UINT64_MAX)
+		slot->until_ns += table->origin_ns;
 	/* Mixed: or the rules' numbers would be one sequence, each one step further on. */
 	atomic_store_explicit(&slot->rng, mix(seed), memory_order_relaxed);
 	atomic_store_explicit(&slot->matched, 0, memory_order_relaxed);

@@ -142,6 +142,7 @@ struct sv_fault_table {
 	_Atomic uint32_t points; /* union of the active rules' points */
 	_Atomic uint32_t nrules; /* slots used so far, cleared ones included */
 	uint64_t seed;		 /* for rules without seed= */
+	uint64_t origin_ns;	 /* what at= and until= of rules to be added count from */
 	struct sv_fault_rule rules[SV_FAULT_MAX_RULES];
 };
 

@@ -22,14 +22,28 @@
 #define LOCK_LIMIT_S 5
 
 const char *const sv_counter_names[SV_CNT_COUNT] = {
-    [SV_CNT_TX_PACKETS] = "tx_packets",		[SV_CNT_TX_BYTES] = "tx_bytes",
-    [SV_CNT_RX_PACKETS] = "rx_packets",		[SV_CNT_RX_BYTES] = "rx_bytes",
-    [SV_CNT_DROP_LINK] = "drop_link",		[SV_CNT_DROP_CUT] = "drop_cut",
-    [SV_CNT_DROP_NO_PEER] = "drop_no_peer",	[SV_CNT_DROP_FAULT] = "drop_fault",
-    [SV_CNT_DROP_PAYLOAD] = "drop_payload",	[SV_CNT_RING_FULL] = "ring_full",
-    [SV_CNT_COPY_DIRECT] = "copy_direct_bytes", [SV_CNT_COPY_SHARED] = "copy_shared_bytes",
-    [SV_CNT_CMA_REFUSED] = "cma_refused",	[SV_CNT_CMA_FAULTS] = "cma_faults",
+    [SV_CNT_TX_PACKETS] = "tx_packets",
+    [SV_CNT_TX_BYTES] = "tx_bytes",
+    [SV_CNT_RX_PACKETS] = "rx_packets",
+    [SV_CNT_RX_BYTES] = "rx_bytes",
+    [SV_CNT_DROP_LINK] = "drop_link",
+    [SV_CNT_DROP_CUT] = "drop_cut",
+    [SV_CNT_DROP_NO_PEER] = "drop_no_peer",
+    [SV_CNT_DROP_FAULT] = "drop_fault",
+    [SV_CNT_DROP_PAYLOAD] = "drop_payload",
+    [SV_CNT_RING_FULL] = "ring_full",
+    [SV_CNT_COPY_DIRECT] = "copy_direct_bytes",
+    [SV_CNT_COPY_SHARED] = "copy_shared_bytes",
+    [SV_CNT_CMA_REFUSED] = "cma_refused",
+    [SV_CNT_CMA_FAULTS] = "cma_faults",
     [SV_CNT_ENGINE_WAKES] = "engine_wakes",
+    [SV_CNT_RETRANSMITS] = "retransmits",
+    [SV_CNT_TIMEOUTS] = "timeouts",
+    [SV_CNT_RNR_WAITS] = "rnr_waits",
+    [SV_CNT_NAKS_SENT] = "naks_sent",
+    [SV_CNT_DUPLICATES] = "duplicates",
+    [SV_CNT_OUT_OF_SEQUENCE] = "out_of_sequence",
+    [SV_CNT_COMPLETIONS] = "completions",
 };
 
 static const char *base_dir(void)
@@ -487,6 +501,8 @@ int sv_fabric_add_faults(struct sv_fabric *fab, const char *text, bool once, cha
 
 	if (rc)
 		return rc;
+	/* Whoever says at=2s to a fabric that has been up for a day means two seconds from now. */
+	fab->h->faults.origin_ns = sv_fabric_now_ns(fab->h);
 	if (!once || !seen_before(fab->h, text))
 		rc = sv_fault_add_text(&fab->h->faults, text, err, err_size);
 	sv_fabric_unlock(fab);

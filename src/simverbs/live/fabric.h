@@ -77,6 +77,14 @@ enum sv_counter {
 	SV_CNT_CMA_REFUSED,  /* peers whose memory may not be read */
 	SV_CNT_CMA_FAULTS,   /* ranges that process_vm_readv could not read */
 	SV_CNT_ENGINE_WAKES,
+	/* What the protocol did (sv_port_stats), brought up to date when the engine works. */
+	SV_CNT_RETRANSMITS,
+	SV_CNT_TIMEOUTS,
+	SV_CNT_RNR_WAITS,
+	SV_CNT_NAKS_SENT,
+	SV_CNT_DUPLICATES,
+	SV_CNT_OUT_OF_SEQUENCE,
+	SV_CNT_COMPLETIONS,
 	SV_CNT_COUNT
 };
 
@@ -239,6 +247,11 @@ void sv_fabric_notify(struct sv_fabric *fab);
  */
 int sv_fabric_add_faults(struct sv_fabric *fab, const char *text, bool once, char *err,
 			 size_t err_size);
+
+static inline void sv_set_count(struct sv_slot *slot, enum sv_counter which, uint64_t value)
+{
+	atomic_store_explicit(&slot->counters[which], value, memory_order_relaxed);
+}
 
 static inline void sv_count(struct sv_slot *slot, enum sv_counter which, uint64_t n)
 {

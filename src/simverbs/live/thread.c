@@ -50,6 +50,21 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+/* Puts the protocol's counters where `simverbs status` finds them. Locked. */
+static void publish_stats(struct sv_wire *w)
+{
+	struct sv_port_stats st;
+
+	sv_port_get_stats(w->port, &st);
+	sv_set_count(w->me, SV_CNT_RETRANSMITS, st.retransmits);
+	sv_set_count(w->me, SV_CNT_TIMEOUTS, st.timeouts);
+	sv_set_count(w->me, SV_CNT_RNR_WAITS, st.rnr_waits);
+	sv_set_count(w->me, SV_CNT_NAKS_SENT, st.naks_seq + st.naks_rnr + st.naks_other);
+	sv_set_count(w->me, SV_CNT_DUPLICATES, st.duplicates);
+	sv_set_count(w->me, SV_CNT_OUT_OF_SEQUENCE, st.out_of_sequence);
+	sv_set_count(w->me, SV_CNT_COMPLETIONS, st.cqes);
+}
+
 /* One round of work; sets when to be back at the latest. Takes the port lock. */
 static void work(struct sv_wire *w)
 {
@@ -63,6 +78,7 @@ static void work(struct sv_wire *w)
 		until = earlier(until, sv_hold_run(w, now_ns));
 	if (atomic_load_explicit(&w->want_kick, memory_order_relaxed))
 		until = earlier(until, now_ns + SV_KICK_RETRY_NS);
+	publish_stats(w);
 	/* Under the lock: sv_thread_arm wakes us for anything earlier than this. */
 	atomic_store_explicit(&w->sleeps_until_ns, until, memory_order_relaxed);
 	sv_port_unlock(w->port);
@@ -125,7 +141,7 @@ static void *engine_main(void *arg)
 	struct sv_wire *w = arg;
 	uint32_t polls_seen = 0;
 
-	while (!atomic_load(&w->stop)) {
+	do {
 		/* Before the work: a wake that comes during it is not slept through. */
 		uint32_t seq = atomic_load_explicit(&w->me->wake_seq, memory_order_seq_cst);
 		uint64_t until, now_ns;
@@ -146,7 +162,8 @@ static void *engine_main(void *arg)
 		if (!sv_wire_has_work(w))
 			bed(w, seq, now_ns, until);
 		atomic_store_explicit(&w->me->sleeping, 0, memory_order_seq_cst);
-	}
+	} while (!atomic_load(&w->stop));
+	work(w); /* once more: leaves the counters as they are in the end */
 	return NULL;
 }
 

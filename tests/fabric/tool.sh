@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The simverbs command: what it refuses and how it says so, fault rules, cuts of one direction,
+# timed rules, environment of programs.
+. "$(dirname "$0")/lib.sh"
+
+refuses() { # STATUS PATTERN COMMAND...
+	local status=$1 pattern=$2 rc
+	shift 2
+	"$SIMVERBS" "$@" >"$WORK/refused.out" 2>&1
+	rc=$?
+	[ $rc = "$status" ] || fail "simverbs $*: exit status $rc, not $status"
+	grep -q -- "$pattern" "$WORK/refused.out" || fail "simverbs $*: does not say '$pattern'"
+}
+has() { # PATTERN: the JSON status has such a line
+	"$SIMVERBS" status "$FABRIC" --json >"$WORK/status.out" || fail "simverbs status"
+	grep -q -- "$1" "$WORK/status.out" || fail "status does not have $1"
+}
+
+refuses 2 "no command" frobnicate
+refuses 2 "Usage" up
+refuses 1 "no such fabric" status nonesuch
+refuses 1 "not a name" up ../escape
+refuses 2 "--mtu must be" up x --mtu 1000
+refuses 1 "at least 1 host" up "$FABRIC" --hosts 0
+
+fabric_up --hosts 2 --rails 2
+refuses 1 "up already" up "$FABRIC"
+refuses 2 "hosts 0 to 1" link "$FABRIC" 2 0 down
+refuses 2 "up or down\|down or up" link "$FABRIC" 0 0 sideways
+refuses 2 "HOST must be a number" run "$FABRIC" x -- true
+refuses 127 "No such file" run "$FABRIC" 0 -- /nonesuch
+refuses 2 "frob" fault "$FABRIC" "frob host=0"
+refuses 1 "no rule 7" fault "$FABRIC" --clear=7
+
+# Rules: added, listed, removed; the same text by hand is another rule.
+[ "$("$SIMVERBS" fault "$FABRIC" 'drop op=write nth=3')" = 0 ] || fail "first rule is 0"
+[ "$("$SIMVERBS" fault "$FABRIC" 'delay=1ms prob=0.5')" = 1 ] || fail "second rule is 1"
+"$SIMVERBS" fault "$FABRIC" --list | grep -q "fired 0 *drop op=write nth=3" || fail "rule 0 is listed"
+"$SIMVERBS" fault "$FABRIC" --clear=0 || fail "clear 0"
+"$SIMVERBS" fault "$FABRIC" --list | grep -q "drop" && fail "rule 0 is gone"
+"$SIMVERBS" fault "$FABRIC" --clear || fail "clear all"
+[ -z "$("$SIMVERBS" fault "$FABRIC" --list)" ] || fail "no rules are left"
+
+# Cuts: one host, one direction.
+"$SIMVERBS" cut "$FABRIC" 1 --host 0 --direction from || fail "cut"
+has '"cut": "from"'
+"$SIMVERBS" cut "$FABRIC" 1 --heal || fail "heal"
+"$SIMVERBS" status "$FABRIC" --json | grep -q '"cut": "from"' && fail "healed"
+
+# A flap in 0.2 s for 0.3 s, while a program has the device open.
+"$SIMVERBS" run "$FABRIC" 0 -- ib_write_bw -d sim0 -x 3 -p "$(free_port)" >/dev/null 2>&1 &
+PIDS+=($!)
+for _ in $(seq 200); do
+	"$SIMVERBS" status "$FABRIC" --json | grep -q '"pid"' && break
+	sleep 0.05
+done
+has '"pid"'
+"$SIMVERBS" fault "$FABRIC" 'link=down host=0 rail=0 at=200ms for=300ms' >/dev/null || fail "flap"
+seen=
+for _ in $(seq 200); do
+	state=$("$SIMVERBS" status "$FABRIC" --json | grep -c '"link": "down"')
+	[ "$state" = 1 ] && seen=down
+	[ "$seen" = down ] && [ "$state" = 0 ] && seen=up && break
+	sleep 0.02
+done
+[ "$seen" = up ] || fail "the link went '$seen', not down and up again"
+
+# Programs bring rules along; several with the same text add them once.
+for host in 0 1; do
+	SIMVERBS_FAULTS='drop op=send nth=1000' timeout 20 \
+		"$SIMVERBS" run "$FABRIC" $host -- ibv_devinfo >/dev/null 2>"$WORK/env.out" || fail "devinfo"
+done
+[ "$("$SIMVERBS" fault "$FABRIC" --list | grep -c 'drop op=send nth=1000')" = 1 ] ||
+	fail "one rule from the environment"
+
+"$SIMVERBS" down "$FABRIC" || fail "down"
+refuses 1 "no such fabric" down "$FABRIC"
