@@ -37,7 +37,7 @@ struct launcher {
 	char root[NP_ADDRESS_LEN];
 	pid_t *pids; /* by rank; 0: not running */
 	int running;
-	enum np_exit status; /* of the first that failed */
+	enum np_exit status; /* of the first that failed, wrong data before all else */
 	uint64_t failed_ns;
 };
 
@@ -121,6 +121,9 @@ static void reap(struct launcher *l)
 			l->status = status;
 			l->failed_ns = np_now_ns();
 		}
+		/* The others' errors may be what came of it, and faster. */
+		if (status == NP_EXIT_WRONG)
+			l->status = status;
 	}
 }
 
