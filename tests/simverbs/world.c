@@ -2,6 +2,7 @@
 #include "world.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 
 #define MAX_EVENTS 10000000u
 
@@ -195,6 +196,9 @@ enum ibv_qp_state state_of(struct ibv_qp *qp)
 
 void world_open(struct world *w, const struct world_opts *opts)
 {
+	/* Thousands of worlds per test: keep their memory instead of mapping it anew each time. */
+	mallopt(M_MMAP_THRESHOLD, 64 << 20);
+	mallopt(M_TRIM_THRESHOLD, 512 << 20);
 	sv_stepped_destroy(); /* what a test that failed left behind */
 	assert_int_equal(sv_stepped_open(opts ? &opts->fabric : NULL), 0);
 	end_open(&w->a, 0, 0, opts);
