@@ -313,13 +313,11 @@ static bool connect_range(struct np_rank *rk, struct np_side *side, int first, i
 	return true;
 }
 
-static const struct np_rank *order_rank; /* for by_pair; service thread only */
-
 /* The same order of (sender, receiver, channel) on every rank: one by one cannot deadlock. */
-static int by_pair(const void *a, const void *b)
+static int by_pair(const void *a, const void *b, void *rank)
 {
 	const struct np_link *x = a, *y = b;
-	int self = order_rank->rank;
+	int self = *(const int *)rank;
 	int from_x = x->send ? self : x->peer, from_y = y->send ? self : y->peer;
 	int to_x = x->send ? x->peer : self, to_y = y->send ? y->peer : self;
 
@@ -339,8 +337,7 @@ static void connect_job(void *arg)
 		job->ok = connect_range(job->rk, side, 0, side->nlinks);
 		return;
 	}
-	order_rank = job->rk;
-	qsort(side->links, (size_t)side->nlinks, sizeof(*side->links), by_pair);
+	qsort_r(side->links, (size_t)side->nlinks, sizeof(*side->links), by_pair, &job->rk->rank);
 	job->ok = true;
 	for (int i = 0; i < side->nlinks && job->ok; i++)
 		job->ok = connect_range(job->rk, side, i, 1);
