@@ -227,7 +227,7 @@ configure_preset() {
 	# A build folder that was made for another place (a moved or copied tree) cannot be reused.
 	if [ -f "$dir/CMakeCache.txt" ] &&
 		! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$HA_ROOT" "$dir/CMakeCache.txt"; then
-		rm -rf "$dir/CMakeCache.txt" "$dir/CMakeFiles"
+		rm -rf "$dir"/{CMakeCache.txt,CMakeFiles,.ninja_deps,.ninja_log}
 	fi
 	if cmake_reads_presets && { [ "$preset" != clang ] || has clang; }; then
 		cmake --preset "$preset"
