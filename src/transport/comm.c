@@ -191,9 +191,11 @@ void ha_comm_peer_lost(struct ha_comm *comm, const char *how)
 	ha_token_acquire(comm);
 	drain(comm);
 	ha_token_release(comm);
-	ha_comm_fail(comm, HA_ERR_REMOTE,
-		     "the peer process is gone (%s) with %u requests outstanding here", how,
-		     outstanding(comm));
+	ha_comm_fail(
+	    comm, HA_ERR_REMOTE,
+	    "the peer left without a goodbye (%s): its process is gone, or it failed and its "
+	    "log says why; %u requests outstanding here",
+	    how, outstanding(comm));
 }
 
 void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye)

@@ -107,7 +107,8 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 	}
 }
 
-static inline __attribute__((always_inline)) int poll_path(struct ha_comm *comm, struct ha_path *path, int budget)
+static inline __attribute__((always_inline)) int poll_path(struct ha_comm *comm,
+							   struct ha_path *path, int budget)
 {
 	struct ibv_wc wc[WC_BATCH];
 	int total = 0;

@@ -78,6 +78,19 @@ static bool same_fabric(const struct ha_comm *comm, const struct ha_hello *local
 	return false;
 }
 
+/* What we will write into at the peer's end must be there. */
+static bool ring_fits(const struct ha_comm *comm, const struct ha_hello *remote, unsigned window)
+{
+	size_t needed = comm->is_send ? window * sizeof(struct ha_sizes)
+				      : window * sizeof(struct ha_cts[HA_GROUP_MAX]);
+
+	if (remote->endpoint.ring_length >= needed)
+		return true;
+	HA_WARN("connection %s: the peer's ring has %u bytes where %zu are needed", comm->name,
+		remote->endpoint.ring_length, needed);
+	return false;
+}
+
 ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *local,
 				const struct ha_hello *remote)
 {
@@ -99,6 +112,8 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 			remote->endpoint.nqps, local->endpoint.nqps);
 		return HA_ERR_INTERNAL;
 	}
+	if (!ring_fits(comm, remote, agreed.window))
+		return HA_ERR_INTERNAL;
 	warn_downgrade(comm, local, remote, &agreed);
 	comm->slot_mask = (uint16_t)(agreed.window - 1);
 	comm->features = agreed.features;

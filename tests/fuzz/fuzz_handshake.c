@@ -81,6 +81,7 @@ __attribute__((constructor)) static void make_seeds(void)
 						.nqps = 1,
 						.gid = {[10] = 0xff, [11] = 0xff, 10, 0, 0, 1},
 						.max_message = 1u << 30,
+						.ring_length = 65536,
 						.device = "fake0",
 						.qps = {{.qpn = 0x11, .psn = 1}}}};
 	static const uint8_t roles[] = {TO_LISTENER, TO_CONNECTOR, TO_CONNECTOR, TO_LANE, TO_LANE};

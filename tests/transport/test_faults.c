@@ -316,7 +316,7 @@ static void a_peer_that_dies_is_noticed_at_once(void **state)
 		for (int i = 0; i < 100 && ha_comm_error(alive) == HA_OK; i++)
 			ha_instance_progress(pair.inst[sender_dies ? 1 : 0]);
 		assert_int_equal(ha_comm_error(alive), HA_ERR_REMOTE);
-		assert_logged("the peer process is gone");
+		assert_logged("the peer left without a goodbye");
 		assert_latched(&pair, alive, sender_dies ? recv : send, HA_ERR_REMOTE);
 		pair_close(&pair);
 	}

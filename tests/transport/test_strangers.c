@@ -101,6 +101,14 @@ static void say_a_hello_with_nonsense(int fd, uint64_t cookie)
 	peer_say_hello(fd, &hello);
 }
 
+static void say_a_hello_with_a_short_ring(int fd, uint64_t cookie)
+{
+	struct ha_hello hello = peer_hello(cookie);
+
+	hello.endpoint.ring_length = 100;
+	peer_say_hello(fd, &hello);
+}
+
 static void say_ready_first(int fd, uint64_t cookie)
 {
 	(void)cookie;
@@ -148,6 +156,7 @@ static const struct {
     {"endless frame", say_something_endless, true},
     {"short hello", say_a_short_hello, true},
     {"nonsense in hello", say_a_hello_with_nonsense, true},
+    {"short ring", say_a_hello_with_a_short_ring, true},
     {"out of turn", say_ready_first, true},
     {"hello twice", say_hello_twice, true},
     {"silence", say_nothing, false},

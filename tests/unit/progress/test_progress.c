@@ -154,6 +154,46 @@ static void idle_connections_cost_almost_no_cpu(void **state)
 	assert_true(empty < 0.10);
 }
 
+static enum ha_poll_result work_once(struct ha_poller *poller)
+{
+	struct counting_poller *p = ha_container_of(poller, struct counting_poller, poller);
+
+	return atomic_fetch_add(&p->visits, 1) == 0 ? HA_POLL_WORKED : HA_POLL_EMPTY;
+}
+
+/* Visits before the thread slept for the first time after a burst. */
+static int visits_without_sleep(int threshold)
+{
+	const struct ha_progress_options options = {.thread = true,
+						    .idle_spin_threshold = threshold};
+	struct counting_poller p = {.poller = {.visit = work_once}};
+	struct ha_progress *progress;
+	uint64_t before;
+	int visits;
+
+	assert_int_equal(ha_progress_start(&options, &progress), HA_OK);
+	nap_ms(20);
+	ha_list_init(&p.poller.link);
+	before = ha_progress_wakeups(progress);
+	ha_progress_add(progress, &p.poller);
+	/* The first wake-up is ours; the second ends the first sleep with the poller there. */
+	while (ha_progress_wakeups(progress) < before + 2)
+		;
+	visits = atomic_load(&p.visits);
+	ha_progress_remove(progress, &p.poller);
+	ha_progress_stop(progress);
+	return visits;
+}
+
+static void the_thread_spins_after_a_burst_as_often_as_it_is_told(void **state)
+{
+	int few = visits_without_sleep(0), many = visits_without_sleep(5000);
+
+	(void)state;
+	assert_in_range(few, 1, 50);
+	assert_in_range(many, 5000, 5050);
+}
+
 static void pollers_come_and_go_while_it_runs(void **state)
 {
 	struct ha_progress *progress = start(true);
@@ -183,6 +223,7 @@ int main(void)
 	    cmocka_unit_test(the_thread_wakes_for_a_descriptor),
 	    cmocka_unit_test(without_pollers_the_thread_does_not_wake),
 	    cmocka_unit_test(idle_connections_cost_almost_no_cpu),
+	    cmocka_unit_test(the_thread_spins_after_a_burst_as_often_as_it_is_told),
 	    cmocka_unit_test(pollers_come_and_go_while_it_runs),
 	};
 
