@@ -14,7 +14,7 @@
 #endif
 
 /* What is copied by words in the end. */
-#define TAIL 64u
+#define TAIL ((size_t)64)
 
 typedef uint64_t unaligned_u64 __attribute__((aligned(1), may_alias));
 

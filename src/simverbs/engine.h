@@ -248,7 +248,7 @@ struct sv_port_config {
 	uint32_t window_bursts; /* descriptors in flight per QP before the sender waits for acks */
 	uint64_t seed;		/* for what hardware picks at random */
 	int num_comp_vectors;
-	bool no_dmabuf; /* ibv_reg_dmabuf_mr answers EOPNOTSUPP */
+	bool no_dmabuf;		   /* ibv_reg_dmabuf_mr answers EOPNOTSUPP */
 	enum ibv_port_state state; /* initial */
 	pthread_mutex_t *lock;	   /* instead of one of its own: several ports under one lock */
 };

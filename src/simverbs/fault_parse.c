@@ -174,7 +174,7 @@ static int act_event(struct parser *p, const char *key, const char *value, uint3
 
 static int act_wedge(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
-	if (value && strcmp(value, "hard"))
+	if (value && strcmp(value, "hard") != 0)
 		return fail(p, "'%s=%s': expected %s or %s=hard", key, value, key, key);
 	p->rule->value = value != NULL;
 	return set_kind(p, (enum sv_fault_kind)kind);
@@ -214,7 +214,7 @@ static int key_number(struct parser *p, const char *key, const char *value, uint
 
 static int key_u32(struct parser *p, const char *key, const char *value, uint32_t offset)
 {
-	uint64_t number;
+	uint64_t number = 0;
 	int ret = key_number(p, key, value, UINT32_MAX - 1, &number);
 
 	if (!ret)
@@ -321,7 +321,7 @@ static int key_verb(struct parser *p, const char *key, const char *value, uint32
 static int key_sent(struct parser *p, const char *key, const char *value, uint32_t offset)
 {
 	(void)offset;
-	if (!value || (strcmp(value, "0") && strcmp(value, "1")))
+	if (!value || (strcmp(value, "0") != 0 && strcmp(value, "1") != 0))
 		return fail(p, "'%s=%s': expected 0 or 1", key, value ? value : "");
 	p->rule->unsent = value[0] == '0';
 	return 0;
@@ -357,7 +357,7 @@ static int key_op(struct parser *p, const char *key, const char *value, uint32_t
 	for (char *name = strtok_r(names, "|", &save); name; name = strtok_r(NULL, "|", &save)) {
 		size_t i = 0;
 
-		while (i < COUNT_OF(op_names) && strcmp(name, op_names[i].name))
+		while (i < COUNT_OF(op_names) && strcmp(name, op_names[i].name) != 0)
 			i++;
 		if (i == COUNT_OF(op_names))
 			return fail(p,
@@ -486,8 +486,8 @@ int sv_fault_parse(const char *text, struct sv_fault_rule *rule, char *err, size
 	rule->until_ns = UINT64_MAX;
 	if (strlen(text) >= sizeof(copy))
 		return fail(&p, "longer than %zu characters", sizeof(copy) - 1);
-	strcpy(copy, text);
-	strcpy(rule->text, text);
+	memcpy(copy, text, strlen(text) + 1);
+	memcpy(rule->text, text, strlen(text) + 1);
 	for (char *word = strtok_r(copy, " \t\r,", &save); word;
 	     word = strtok_r(NULL, " \t\r,", &save)) {
 		char *value = strchr(word, '=');
@@ -496,7 +496,7 @@ int sv_fault_parse(const char *text, struct sv_fault_rule *rule, char *err, size
 
 		if (value)
 			*value++ = '\0';
-		while (i < COUNT_OF(tokens) && strcmp(word, tokens[i].name))
+		while (i < COUNT_OF(tokens) && strcmp(word, tokens[i].name) != 0)
 			i++;
 		if (i == COUNT_OF(tokens))
 			return fail(&p,

@@ -38,8 +38,10 @@ static inline void sv_list_del(struct sv_list *node)
 	sv_list_init(node);
 }
 
-#define sv_list_for_each(pos, head) for (pos = (head)->next; pos != (head); pos = pos->next)
+#define sv_list_for_each(pos, head) for ((pos) = (head)->next; (pos) != (head); (pos) = (pos)->next)
+/* The current node may go. */
 #define sv_list_for_each_safe(pos, tmp, head)                                                      \
-	for (pos = (head)->next, tmp = pos->next; pos != (head); pos = tmp, tmp = pos->next)
+	for ((pos) = (head)->next, (tmp) = (pos)->next; (pos) != (head);                           \
+	     (pos) = (tmp), (tmp) = (pos)->next)
 
 #endif

@@ -115,12 +115,12 @@ static int grow_slots(struct sv_port *port)
 
 	if (cap > MAX_SLOTS)
 		return ENOMEM;
-	slots = realloc(port->mrs, cap * sizeof(*slots));
+	slots = realloc(port->mrs, (size_t)cap * sizeof(*slots));
 	if (!slots)
 		return ENOMEM;
 	port->mrs = slots;
 	for (uint32_t i = port->mr_cap; i < cap; i++) {
-		slots[i].generation = (uint8_t)(port->cfg.seed + i * 37);
+		slots[i].generation = (uint8_t)(port->cfg.seed + (uint64_t)i * 37);
 		free_slot(port, i);
 	}
 	port->mr_cap = cap;

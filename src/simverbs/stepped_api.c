@@ -166,7 +166,7 @@ int sv_stepped_open(const struct sv_stepped_opts *opts)
 		goto nomem;
 	for (uint32_t i = 0; i < n; i++) {
 		fab->ports[i].link_up = true;
-		fab->ports[i].next_qpn = (uint32_t)(fab->opts.seed * 977 + i * 4099 + 2);
+		fab->ports[i].next_qpn = (uint32_t)(fab->opts.seed * 977 + (uint64_t)i * 4099 + 2);
 		fab->ports[i].port = make_port(fab, i);
 		if (!fab->ports[i].port)
 			goto nomem;
