@@ -85,10 +85,12 @@ static struct ha_attempt *attempt_find(struct ha_instance *inst, uint64_t id)
 {
 	struct ha_attempt *found = NULL;
 	struct ha_list *pos, *after, given_up;
-	uint64_t now_ns = ha_now_ns();
+	uint64_t now_ns;
 
 	ha_list_init(&given_up);
 	pthread_mutex_lock(&inst->lock);
+	/* Read under the lock: no attempt in the list was called later than that, by any thread. */
+	now_ns = ha_now_ns();
 	ha_list_for_each_safe (pos, after, &inst->attempts) {
 		struct ha_attempt *attempt = ha_container_of(pos, struct ha_attempt, in_instance);
 
