@@ -174,7 +174,7 @@ ncclResult_t ref_connect(int dev, void *opaque, void **send_comm)
 #endif
 #ifdef REF_BREAK_HANDLE_STATE
 	/* remembers the latest connect in the plugin instead of in each handle */
-	static struct ref_handle latest;
+	static _Thread_local struct ref_handle latest;
 	if (latest.port != handle->port || latest.cookie != handle->cookie) {
 		if (latest.pending)
 			close(latest.pending->fd);
