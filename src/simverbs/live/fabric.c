@@ -424,7 +424,7 @@ int sv_slot_claim(struct sv_fabric *fab, unsigned device)
 	atomic_store(&slot->device, device);
 	atomic_store(&slot->pid, getpid());
 	atomic_store(&slot->start_time, process_start_time(getpid()));
-	atomic_store(&slot->sleeping, 0);
+	atomic_store(&slot->engine, SV_ENGINE_AWAKE);
 	atomic_store(&slot->polled_ns, 0);
 	for (w = 0; w < SV_SLOT_WORDS; w++)
 		atomic_store(&slot->pending[w], 0);
@@ -447,11 +447,11 @@ void sv_slot_release(struct sv_fabric *fab, unsigned slot)
 void sv_slot_wake(struct sv_slot *slot)
 {
 	/*
-	 * The engine reads wake_seq, works, sets `sleeping` and goes to bed for that value of
-	 * wake_seq. So it either finds it changed, or has set `sleeping` before we look.
+	 * The engine reads wake_seq, works, says that it is not awake and goes to bed for that
+	 * value of wake_seq. So it either finds it changed, or has said so before we look.
 	 */
 	atomic_fetch_add_explicit(&slot->wake_seq, 1, memory_order_seq_cst);
-	if (atomic_load_explicit(&slot->sleeping, memory_order_seq_cst))
+	if (atomic_load_explicit(&slot->engine, memory_order_seq_cst) != SV_ENGINE_AWAKE)
 		syscall(SYS_futex, (uint32_t *)&slot->wake_seq, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 

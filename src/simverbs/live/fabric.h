@@ -104,6 +104,9 @@ struct sv_fab_device {
 	alignas(SV_CACHE_LINE) atomic_ullong counters[SV_CNT_COUNT];
 };
 
+/* NAPPING ends by itself after a fraction of a millisecond, ASLEEP only by a wake or a timer. */
+enum sv_engine_state { SV_ENGINE_AWAKE = 0, SV_ENGINE_NAPPING = 1, SV_ENGINE_ASLEEP = 2 };
+
 enum sv_slot_state { SV_SLOT_FREE = 0, SV_SLOT_LIVE = 1 };
 
 /*
@@ -123,13 +126,15 @@ struct sv_slot {
 	/* Set by senders after they publish in a ring: bit = source slot. Taken by the owner. */
 	alignas(SV_CACHE_LINE) atomic_ullong pending[SV_SLOT_WORDS];
 
-	/* The engine's bed. wake_seq: bumped to wake; sleeping: only then is a wake needed. */
+	/* The engine's bed. wake_seq: bumped to wake it, which is needed while it is not awake. */
 	alignas(SV_CACHE_LINE) atomic_uint wake_seq;
-	atomic_uint sleeping;
+	atomic_uint engine;  /* enum sv_engine_state */
 	atomic_uint control; /* bumped when device state, faults or the fabric changed */
 
-	/* Written by pollers while the engine sleeps: when an application last looked (fabric
-	 * clock). Senders leave the engine in bed while that is recent. */
+	/*
+	 * Written by pollers while the engine is not awake: when an application last looked (fabric
+	 * clock). Senders do not disturb a nap while that is recent.
+	 */
 	alignas(SV_CACHE_LINE) atomic_ullong polled_ns;
 
 	/* Written by the owner only. */

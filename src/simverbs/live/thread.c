@@ -8,10 +8,10 @@
  *
  *	spin	while packets come: the engine watches, and delivers what no poller has taken within
  *		SPIN_LEAVE_NS. With few processors it stops very soon after the last packet.
- *	sleep	otherwise. Senders wake it, unless an application has polled within the last
- *		microseconds (grace_ns) and so will likely poll again. In case it does not, the
- *		engine looks after NAP_NS when there was any polling since its last look, and
- *		sleeps for good when there was none.
+ *	nap	no packets, but there was polling since the last look: senders leave a napping
+ *engine alone while the last poll is only microseconds ago (grace_ns), since another will likely
+ *follow. In case it does not, the engine looks after NAP_NS. sleep	neither packets nor polling:
+ *every sender wakes it.
  *
  * The price: a packet may wait for NAP_NS when it comes just after the last poll of an application,
  * and a timer may be late by as much.
@@ -98,6 +98,15 @@ static void deliver_now(struct sv_wire *w)
 	sv_port_unlock(w->port);
 }
 
+/* Looks less often while somebody polls: each look takes a cache line away from the two ends. */
+static void relax(bool somebody_polls)
+{
+	int i;
+
+	for (i = 0; i < (somebody_polls ? 16 : 1); i++)
+		sv_cpu_relax();
+}
+
 /*
  * Watches for packets until none has come for a while. A poller gets SPIN_LEAVE_NS to take one;
  * once the engine had to take it, the next is taken at once, until a poller turns up again.
@@ -107,20 +116,19 @@ static bool spin(struct sv_wire *w)
 {
 	uint64_t seen = packets_seen(w), now_ns = sv_fabric_now_ns(w->h);
 	uint64_t end_ns = now_ns + w->spin_ns, work_since_ns = 0, leave_ns = SPIN_LEAVE_NS;
-	uint32_t polls = atomic_load_explicit(&w->polls, memory_order_relaxed);
+	uint32_t polls_then = atomic_load_explicit(&w->polls, memory_order_relaxed);
 
 	for (;; now_ns = sv_fabric_now_ns(w->h)) {
+		uint32_t polls = atomic_load_explicit(&w->polls, memory_order_relaxed);
+
 		if (now_ns >= atomic_load_explicit(&w->sleeps_until_ns, memory_order_relaxed) ||
 		    atomic_load_explicit(&w->stop, memory_order_relaxed))
 			return true;
 		if (!sv_wire_has_work(w)) {
 			work_since_ns = 0;
 		} else if (!work_since_ns) {
-			uint32_t polls_now = atomic_load_explicit(&w->polls, memory_order_relaxed);
-
 			work_since_ns = now_ns;
-			leave_ns = polls_now == polls ? 0 : SPIN_LEAVE_NS;
-			polls = polls_now;
+			leave_ns = polls == polls_then ? 0 : SPIN_LEAVE_NS;
 		}
 		if (work_since_ns && now_ns - work_since_ns >= leave_ns) {
 			deliver_now(w);
@@ -132,36 +140,49 @@ static bool spin(struct sv_wire *w)
 		} else if (now_ns > end_ns) {
 			return false;
 		}
-		sv_cpu_relax();
+		relax(polls != polls_then);
+		polls_then = polls;
 	}
+}
+
+/* Goes to bed if there is nothing to do, until woken or `until_ns`. */
+static void rest(struct sv_wire *w, enum sv_engine_state how, uint32_t seq, uint64_t until_ns)
+{
+	/* seq_cst: senders set their bit first and look at `engine` then. */
+	atomic_store_explicit(&w->me->engine, how, memory_order_seq_cst);
+	if (!sv_wire_has_work(w))
+		bed(w, seq, sv_fabric_now_ns(w->h), until_ns);
+	atomic_store_explicit(&w->me->engine, SV_ENGINE_AWAKE, memory_order_seq_cst);
 }
 
 static void *engine_main(void *arg)
 {
 	struct sv_wire *w = arg;
-	uint32_t polls_seen = 0;
+	uint64_t packets = 0;
+	uint32_t polls = 0;
 
 	do {
 		/* Before the work: a wake that comes during it is not slept through. */
 		uint32_t seq = atomic_load_explicit(&w->me->wake_seq, memory_order_seq_cst);
-		uint64_t until, now_ns;
-		uint32_t polls;
+		uint64_t until;
+		uint32_t polls_now;
 
 		work(w);
 		sv_count(w->me, SV_CNT_ENGINE_WAKES, 1);
-		if (spin(w))
-			continue;
-		polls = atomic_load_explicit(&w->polls, memory_order_relaxed);
-		now_ns = sv_fabric_now_ns(w->h);
+		if (packets_seen(w) != packets) {
+			packets = packets_seen(w);
+			if (spin(w))
+				continue;
+		}
 		until = atomic_load_explicit(&w->sleeps_until_ns, memory_order_relaxed);
-		if (polls != polls_seen)
-			until = earlier(until, now_ns + NAP_NS);
-		polls_seen = polls;
-		/* seq_cst: senders set their bit first and look at `sleeping` then. */
-		atomic_store_explicit(&w->me->sleeping, 1, memory_order_seq_cst);
-		if (!sv_wire_has_work(w))
-			bed(w, seq, now_ns, until);
-		atomic_store_explicit(&w->me->sleeping, 0, memory_order_seq_cst);
+		polls_now = atomic_load_explicit(&w->polls, memory_order_relaxed);
+		if (polls_now == polls) {
+			rest(w, SV_ENGINE_ASLEEP, seq, until);
+		} else {
+			polls = polls_now;
+			rest(w, SV_ENGINE_NAPPING, seq,
+			     earlier(until, sv_fabric_now_ns(w->h) + NAP_NS));
+		}
 	} while (!atomic_load(&w->stop));
 	work(w); /* once more: leaves the counters as they are in the end */
 	return NULL;

@@ -45,15 +45,20 @@ static struct sv_ring *ring_to(struct sv_wire *w, unsigned dst)
 static void ring_doorbell(struct sv_wire *w, unsigned dst)
 {
 	struct sv_slot *slot = &w->h->slots[dst];
+	unsigned engine;
 
-	/* seq_cst: the engine sets `sleeping` before its last look at `pending`. */
+	/* seq_cst: the engine says that it is not awake before its last look at `pending`. */
 	atomic_fetch_or_explicit(&slot->pending[w->slot / 64], 1ull << (w->slot % 64),
 				 memory_order_seq_cst);
-	if (!atomic_load_explicit(&slot->sleeping, memory_order_seq_cst))
+	engine = atomic_load_explicit(&slot->engine, memory_order_seq_cst);
+	if (engine == SV_ENGINE_AWAKE)
 		return;
-	if (sv_fabric_now_ns(w->h) - atomic_load_explicit(&slot->polled_ns, memory_order_relaxed) >
-	    w->grace_ns)
-		sv_slot_wake(slot);
+	/* Only a nap: should the poller not come back, the engine does, and soon. */
+	if (engine == SV_ENGINE_NAPPING &&
+	    sv_fabric_now_ns(w->h) - atomic_load_explicit(&slot->polled_ns, memory_order_relaxed) <
+		w->grace_ns)
+		return;
+	sv_slot_wake(slot);
 }
 
 /* The ring is full: wait for room, or give the packet up if nobody empties it. */
@@ -260,7 +265,7 @@ static bool live_pending(struct sv_port *port)
 
 	/* Several pollers may lose each other's count; that it changes is all that matters. */
 	atomic_store_explicit(&w->polls, polls, memory_order_relaxed);
-	if (atomic_load_explicit(&w->me->sleeping, memory_order_relaxed))
+	if (atomic_load_explicit(&w->me->engine, memory_order_relaxed) != SV_ENGINE_AWAKE)
 		atomic_store_explicit(&w->me->polled_ns, sv_fabric_now_ns(w->h),
 				      memory_order_relaxed);
 	if (sv_wire_has_work(w) || atomic_load_explicit(&w->want_kick, memory_order_relaxed))
