@@ -22,7 +22,7 @@
 
 /* ---- receiver to sender ------------------------------------------------------------------- */
 
-#define R_FENCED_MORE(p) (r_fenced_gen[p] > s_fenced_gen[p])
+#define R_FENCED_MORE(p) (S_UNDERSTANDS(p, R_SAYS_FENCED(p)) > s_fenced_gen[p])
 
 #define FENCE_IS_NEWS (r_state == FENCING && (r_epoch > s_epoch || ANY_PATH(R_FENCED_MORE)))
 
@@ -40,14 +40,19 @@ inline r_speaks(message)
 	m_gen = r_gen;
 	m_set = r_done & ~r_issued;
 	for (j : 0 .. PATHS - 1) {
-		m_fenced_gen[j] = r_fenced_gen[j]
+		m_fenced_gen[j] = S_UNDERSTANDS(j, R_SAYS_FENCED(j))
 	}
 }
 
 /* Answered only once the sender no longer holds the path active. */
+#ifdef MUT_REBUILD_ACTIVE
+#define HOLDS_ACTIVE(p) false
+#else
+#define HOLDS_ACTIVE(p) (s_state == ACTIVE && s_path == p)
+#endif
 #define REBUILD_REACHES(p, g)                                                                      \
 	(!FINAL(s_state) && (r_qp[p] & GEN(g)) && !(s_qp[p] & GEN(g)) && (g) > s_fenced_gen[p] &&  \
-	 !(s_state == ACTIVE && s_path == p))
+	 !HOLDS_ACTIVE(p))
 #define REBUILD_ARRIVES(p)                                                                         \
 	:: d_step {                                                                                \
 		LANE && r_qp[p] && r_healthy[p] != NEWEST(r_qp[p]) &&                              \
@@ -130,7 +135,7 @@ inline late_rs_arrives()
 	late_rs.gen = 0;
 	late_rs.set = 0;
 	for (j : 0 .. PATHS - 1) {
-		m_fenced_gen[j] = late_rs.fenced_gen[j];
+		m_fenced_gen[j] = S_UNDERSTANDS(j, late_rs.fenced_gen[j]);
 		late_rs.fenced_gen[j] = 0
 	};
 	printf("lane: late %e{epoch %d, %d.%d} reaches the sender\n", m_kind, m_epoch, m_path, m_gen);
@@ -138,7 +143,7 @@ inline late_rs_arrives()
 	:: m_kind == REBUILD ->
 		if
 		:: !(s_qp[m_path] & GEN(m_gen)) && m_gen > s_fenced_gen[m_path] &&
-		   !(s_state == ACTIVE && s_path == m_path) -> s_rebuild(m_path, m_gen)
+		   !HOLDS_ACTIVE(m_path) -> s_rebuild(m_path, m_gen)
 		:: else -> skip
 		fi
 	:: else -> s_merge()

@@ -103,6 +103,9 @@ byte s_acked;		    /* ... whose success completion is on its way */
 byte s_completed;	    /* messages NCCL was told are complete */
 byte s_ring_seq[WINDOW];    /* the CTS ring, written by the receiver: message + 1 */
 byte s_ring_epoch[WINDOW];  /* and the epoch in the entry; 0: nothing usable */
+#ifdef MUT_REPLAY
+byte s_bound; /* messages posted in any epoch */
+#endif
 #ifdef MODE_E2E
 byte s_count; /* cumulative count written by the receiver's software */
 #endif
@@ -260,6 +263,18 @@ inline reset()
 #endif
 	j = 0
 }
+
+/* What FENCE and RESUME say is fenced, and how the sender takes it: watermarks. Without them the
+ * receiver names the paths that are down, and the sender fences what it has of them. */
+#ifdef MUT_WATERMARKS
+#define R_SAYS_FENCED(p) (r_qp[p] == 0 && r_fenced_gen[p])
+#define S_UNDERSTANDS(p, said)                                                                     \
+	(!(said) -> 0 :                                                                            \
+	 (s_qp[p] -> NEWEST(s_qp[p]) : (s_fenced_gen[p] -> s_fenced_gen[p] : 1)))
+#else
+#define R_SAYS_FENCED(p) r_fenced_gen[p]
+#define S_UNDERSTANDS(p, said) (said)
+#endif
 
 #include "sender.pml"
 #include "receiver.pml"

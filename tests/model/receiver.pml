@@ -20,7 +20,7 @@ inline r_leaves_behind(message, p, g)
 		late_rs.gen = g;
 		late_rs.set = r_done & ~r_issued; /* as it was when this was first said */
 		for (j : 0 .. PATHS - 1) {
-			late_rs.fenced_gen[j] = r_fenced_gen[j]
+			late_rs.fenced_gen[j] = R_SAYS_FENCED(j)
 		}
 	:: else -> skip
 	fi
@@ -151,8 +151,16 @@ inline r_merge()
 }
 
 /* The vectors agree: nothing can arrive on a fenced generation any more, at either end. */
+#ifdef MUT_WATERMARKS
+#define DISAGREES(p) (r_qp[p] == 0 && r_peer_fenced[p] < r_fenced_gen[p])
+#else
 #define DISAGREES(p) (r_peer_fenced[p] < r_fenced_gen[p])
-#define AGREED	     (!ANY_PATH(DISAGREES))
+#endif
+#ifdef MUT_AGREE
+#define AGREED true
+#else
+#define AGREED (!ANY_PATH(DISAGREES))
+#endif
 
 /* RESUME on a path proved healthy; the CTS entries follow at once. */
 inline r_resume(p)

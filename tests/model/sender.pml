@@ -86,15 +86,18 @@ inline s_fence_upto(p, g)
 	fi
 }
 
-/* A trigger at the sender about the newest generation of path p. On the active path it stops
- * posting; on a standby the watermark alone is the news. Either way it says SUSPECT. */
+/* A trigger at the sender about path p. On the active path it stops posting; on a standby the
+ * watermark alone is the news. Either way it says SUSPECT. */
 inline s_trigger(p)
 {
-	printf("sender: fences %d.%d, says SUSPECT\n", p, NEWEST(s_qp[p]));
-	s_fence_upto(p, NEWEST(s_qp[p]));
 	if
-	:: s_state == ACTIVE && s_path == p -> s_stop(SUSPECTED)
-	:: else -> skip
+	:: s_state == ACTIVE && s_path == p ->
+		printf("sender: fences %d.%d, says SUSPECT\n", p, s_gen);
+		s_fence_upto(p, s_gen);
+		s_stop(SUSPECTED)
+	:: else ->
+		printf("sender: fences %d.%d, says SUSPECT\n", p, NEWEST(s_qp[p]));
+		s_fence_upto(p, NEWEST(s_qp[p]))
 	fi
 }
 
@@ -163,7 +166,7 @@ inline s_merge()
 		printf("sender: says FENCED{epoch %d}\n", s_epoch)
 	:: else -> skip
 	fi;
-#ifndef MUT_RECONCILE
+#if !defined(MUT_RECONCILE) && !defined(MUT_REPLAY)
 #ifdef MUT_SELF_CONTAINED
 	if
 	:: m_kind == RESUME -> skip
@@ -201,6 +204,9 @@ inline s_post(m)
 {
 	must(s_ring_seq[SLOT(m)] == m + 1, wrong_buffer);
 	must(s_ring_epoch[SLOT(m)] == s_epoch, stale_key);
+#ifdef MUT_REPLAY
+	s_bound = s_bound | BIT(m);
+#endif
 	s_posted = s_posted | BIT(m);
 	s_outstanding = s_outstanding | BIT(m);
 	if
@@ -211,22 +217,23 @@ inline s_post(m)
 	printf("sender: posts message %d on %d.%d\n", m, s_path, s_gen)
 }
 
-#ifdef MUT_CTS_SEQ
-#define RIGHT_SEQ(m) s_ring_seq[SLOT(m)] != 0
+/* The entry this message needs is in the ring. */
+#if defined(MUT_CTS_SEQ)
+#define ENTRY(m) (s_ring_seq[SLOT(m)] != 0 && s_ring_epoch[SLOT(m)] == s_epoch)
+#elif defined(MUT_CTS_EPOCH)
+#define ENTRY(m) (s_ring_seq[SLOT(m)] == m + 1)
+#elif defined(MUT_REPLAY)
+#define ENTRY(m)                                                                                   \
+	((s_bound & BIT(m)) || (s_ring_seq[SLOT(m)] == m + 1 && s_ring_epoch[SLOT(m)] == s_epoch))
 #else
-#define RIGHT_SEQ(m) s_ring_seq[SLOT(m)] == m + 1
-#endif
-#ifdef MUT_CTS_EPOCH
-#define RIGHT_EPOCH(m) true
-#else
-#define RIGHT_EPOCH(m) s_ring_epoch[SLOT(m)] == s_epoch
+#define ENTRY(m) (s_ring_seq[SLOT(m)] == m + 1 && s_ring_epoch[SLOT(m)] == s_epoch)
 #endif
 
 /* In order, whole, once an epoch; never what is complete. */
 #define S_POSTS(m)                                                                                 \
 	:: d_step {                                                                                \
 		s_state == ACTIVE && !((s_completed | s_posted) & BIT(m)) &&                       \
-		((s_completed | s_posted) & UPTO(m)) == UPTO(m) && RIGHT_SEQ(m) && RIGHT_EPOCH(m) ->\
+		((s_completed | s_posted) & UPTO(m)) == UPTO(m) && ENTRY(m) ->              \
 		s_post(m)                                                                          \
 	}
 
