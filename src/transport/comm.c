@@ -198,6 +198,18 @@ void ha_comm_peer_lost(struct ha_comm *comm, const char *how)
 	    how, outstanding(comm));
 }
 
+void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up)
+{
+	ha_token_acquire(comm);
+	drain(comm);
+	ha_token_release(comm);
+	comm->abort_said = true; /* it knows */
+	ha_comm_fail(comm, HA_ERR_REMOTE,
+		     "the peer has given up (result %u, its log says why) with %u requests "
+		     "outstanding here",
+		     given_up->code, outstanding(comm));
+}
+
 void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye)
 {
 	comm->peer_done = (struct ha_window){.base = bye->done, .bits = bye->done_bits};
@@ -234,14 +246,33 @@ static bool bye_overdue(const struct ha_comm *comm)
 	       ha_now_ns() - comm->peer_bye_ns > BYE_GRACE_NS;
 }
 
+/* A peer whose path still looks healthy would wait for us for ever. */
+static void tell_peer(struct ha_comm *comm, ha_result_t error)
+{
+	struct ha_abort given_up = {
+	    .epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed),
+	    .code = (uint16_t)error,
+	};
+
+	if (comm->abort_said)
+		return;
+	comm->abort_said = true;
+	ha_lane_abort(comm->lane, &given_up);
+}
+
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_comm *comm = ha_container_of(poller, struct ha_comm, poller);
+	ha_result_t error = ha_comm_error(comm);
 	uint32_t polls;
 	int n;
 
 	ha_report_comm(comm);
-	if (outstanding(comm) == 0 || ha_comm_error(comm) != HA_OK)
+	if (error != HA_OK) {
+		tell_peer(comm, error);
+		return HA_POLL_IDLE;
+	}
+	if (outstanding(comm) == 0)
 		return HA_POLL_IDLE;
 	if (bye_overdue(comm) && ha_token_try(comm)) {
 		ha_comm_settle(comm);

@@ -162,6 +162,7 @@ struct ha_comm {
 	uint64_t peer_bye_ns;	    /* likewise: when it came */
 	struct ha_poller poller;
 	uint32_t seen_polls;	    /* progress thread: value of polls at its last visit */
+	bool abort_said;	    /* progress thread: the peer knows of our error */
 	struct ha_list in_instance; /* under the instance's lock */
 };
 
@@ -264,6 +265,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req);
 /* The peer is gone without a word, or closed in good order. From the lane, progress thread. */
 void ha_comm_peer_lost(struct ha_comm *comm, const char *how);
 void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye);
+void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up);
 
 /*
  * No hardware completion will come any more on a connection that the peer has closed: completes

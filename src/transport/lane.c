@@ -33,12 +33,17 @@ void ha_lane_free(struct ha_lane *lane)
 static void take_frame(struct ha_comm *comm, const struct ha_frame_header *header,
 		       const uint8_t *payload)
 {
+	struct ha_abort given_up;
 	struct ha_bye bye;
 
 	switch (header->type) {
 	case HA_FRAME_BYE:
 		if (ha_bye_decode(payload, header->length, &bye) == HA_WIRE_OK)
 			ha_comm_peer_bye(comm, &bye);
+		break;
+	case HA_FRAME_ABORT:
+		if (ha_abort_decode(payload, header->length, &given_up) == HA_WIRE_OK)
+			ha_comm_peer_aborted(comm, &given_up);
 		break;
 	default: /* of a newer peer */
 		HA_TRACE(1, "connection %s: control message of unknown type %u ignored", comm->name,
@@ -86,6 +91,15 @@ void ha_lane_stop(struct ha_lane *lane)
 {
 	if (lane && lane->comm)
 		ha_progress_unwatch(lane->comm->inst->progress, &lane->watch);
+}
+
+void ha_lane_abort(struct ha_lane *lane, const struct ha_abort *abort)
+{
+	uint8_t payload[HA_ABORT_BYTES];
+
+	ha_abort_encode(abort, payload);
+	if (ha_stream_queue(&lane->stream, HA_FRAME_ABORT, payload, sizeof(payload)))
+		(void)ha_stream_flush(&lane->stream); /* a peer that cannot be told sees the end */
 }
 
 void ha_lane_bye(struct ha_lane *lane, const struct ha_bye *bye)

@@ -27,6 +27,9 @@ void ha_lane_free(struct ha_lane *lane);
 ha_result_t ha_lane_start(struct ha_lane *lane, struct ha_comm *comm) HA_MUST_CHECK;
 void ha_lane_stop(struct ha_lane *lane);
 
+/* Says ABORT as well as a socket can without waiting. Progress thread. */
+void ha_lane_abort(struct ha_lane *lane, const struct ha_abort *abort);
+
 /* Says BYE as well as a socket can without waiting. After ha_lane_stop. */
 void ha_lane_bye(struct ha_lane *lane, const struct ha_bye *bye);
 

@@ -415,3 +415,23 @@ enum ha_wire_result ha_bye_decode(const uint8_t *in, size_t len, struct ha_bye *
 	out->done_bits = get64(&r);
 	return HA_WIRE_OK;
 }
+
+void ha_abort_encode(const struct ha_abort *in, uint8_t out[HA_ABORT_BYTES])
+{
+	struct writer w = {out};
+
+	put_uint(&w, in->epoch, 4);
+	put_uint(&w, in->code, 2);
+	put_uint(&w, 0, 2);
+}
+
+enum ha_wire_result ha_abort_decode(const uint8_t *in, size_t len, struct ha_abort *out)
+{
+	struct reader r = {in};
+
+	if (len < HA_ABORT_BYTES)
+		return HA_WIRE_SHORT;
+	out->epoch = get32(&r);
+	out->code = get16(&r);
+	return HA_WIRE_OK;
+}

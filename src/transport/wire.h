@@ -70,6 +70,7 @@ enum ha_frame_type {
 	HA_FRAME_READY,	    /* connector: my queue pairs are up */
 	HA_FRAME_REJECT,    /* listener: no connection, and why */
 	HA_FRAME_BYE,	    /* orderly close, with the count of what was delivered */
+	HA_FRAME_ABORT,	    /* this end has latched an error */
 };
 
 struct ha_frame_header {
@@ -161,6 +162,16 @@ struct ha_bye {
 	uint64_t done;	    /* messages below this number are delivered (sent: completed) */
 	uint64_t done_bits; /* and of those above, these */
 };
+
+/* No end waits for one that has given up. */
+struct ha_abort {
+	uint32_t epoch;
+	uint16_t code; /* ha_result_t */
+};
+
+#define HA_ABORT_BYTES 8
+void ha_abort_encode(const struct ha_abort *in, uint8_t out[HA_ABORT_BYTES]);
+enum ha_wire_result ha_abort_decode(const uint8_t *in, size_t len, struct ha_abort *out);
 
 #define HA_BYE_BYTES 16
 void ha_bye_encode(const struct ha_bye *in, uint8_t out[HA_BYE_BYTES]);

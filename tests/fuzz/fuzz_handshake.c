@@ -38,7 +38,7 @@ const struct fuzz_seed fuzz_seeds[] = {
     {seeds[1], PREFIX + HA_FRAME_HEADER + HA_HELLO_BYTES},
     {seeds[2], PREFIX + HA_FRAME_HEADER + HA_REJECT_BYTES},
     {seeds[3], PREFIX + HA_FRAME_HEADER + HA_BYE_BYTES},
-    {seeds[4], PREFIX + HA_FRAME_HEADER},
+    {seeds[4], PREFIX + HA_FRAME_HEADER + HA_ABORT_BYTES},
     {NULL, 0},
 };
 
@@ -99,7 +99,8 @@ __attribute__((constructor)) static void make_seeds(void)
 	frame(seeds[2] + PREFIX, HA_FRAME_REJECT, payload, HA_REJECT_BYTES);
 	ha_bye_encode(&bye, payload);
 	frame(seeds[3] + PREFIX, HA_FRAME_BYE, payload, HA_BYE_BYTES);
-	frame(seeds[4] + PREFIX, 77, NULL, 0);
+	memset(payload, 0, HA_ABORT_BYTES);
+	frame(seeds[4] + PREFIX, HA_FRAME_ABORT, payload, HA_ABORT_BYTES);
 }
 
 static void no_log(enum ha_log_level level, unsigned long subsys, const char *file, int line,

@@ -284,7 +284,7 @@ static void verbs_that_fail_are_named(void **state)
 		}
 		assert_int_equal(ha_comm_error(comm), HA_ERR_SYSTEM);
 		assert_logged(cases[i].text);
-		assert_int_equal(captured_warnings, 1);
+		assert_in_range(captured_warnings, 1, 2); /* the other end may have been told */
 		pair_close(&pair);
 	}
 }
@@ -318,6 +318,38 @@ static void a_peer_that_dies_is_noticed_at_once(void **state)
 		assert_int_equal(ha_comm_error(alive), HA_ERR_REMOTE);
 		assert_logged("the peer left without a goodbye");
 		assert_latched(&pair, alive, sender_dies ? recv : send, HA_ERR_REMOTE);
+		pair_close(&pair);
+	}
+}
+
+/* NCCL's own transport leaves the receiver of a dead sender waiting. */
+static void an_end_that_gives_up_tells_the_other(void **state)
+{
+	(void)state;
+	for (int sender_fails = 0; sender_fails < 2; sender_fails++) {
+		struct ha_comm *failing, *other;
+		struct transfer_in_flight t;
+		struct pair pair;
+
+		pair_init(&pair);
+		pair_up(&pair);
+		failing = sender_fails ? pair.send : pair.recv;
+		other = sender_fails ? pair.recv : pair.send;
+		t = start_transfer(&pair);
+		sv_stepped_cut(0, true); /* nothing else reaches it */
+		ha_comm_fail(failing, HA_ERR_SYSTEM, "a test makes this end give up");
+		for (int i = 0; i < 100 && ha_comm_error(other) == HA_OK; i++) {
+			ha_instance_progress(pair.inst[0]);
+			ha_instance_progress(pair.inst[1]);
+		}
+		assert_latched(&pair, other, sender_fails ? t.recv : t.send, HA_ERR_REMOTE);
+		assert_logged("the peer has given up (result 2");
+		assert_int_equal(captured_warnings, 2); /* one at each end, and no echo */
+		for (int i = 0; i < 10; i++) {
+			ha_instance_progress(pair.inst[0]);
+			ha_instance_progress(pair.inst[1]);
+		}
+		assert_int_equal(captured_warnings, 2);
 		pair_close(&pair);
 	}
 }
@@ -480,6 +512,7 @@ int main(void)
 	    cmocka_unit_test(every_status_is_latched_with_one_line),
 	    cmocka_unit_test(verbs_that_fail_are_named),
 	    cmocka_unit_test(a_peer_that_dies_is_noticed_at_once),
+	    cmocka_unit_test(an_end_that_gives_up_tells_the_other),
 	    cmocka_unit_test(data_that_arrived_before_the_peer_died_is_delivered),
 	    cmocka_unit_test(a_sender_whose_last_ack_is_lost_learns_from_bye),
 	    cmocka_unit_test(an_undelivered_send_to_a_peer_that_closed_is_an_error),

@@ -263,9 +263,15 @@ static void small_frames_survive_and_are_length_checked(void **state)
 {
 	struct ha_reject reject = {.reason = 2, .version = 3, .min_version = 1}, reject_out;
 	struct ha_bye bye = {.done = 1ull << 40, .done_bits = 0xf0f0}, bye_out;
+	struct ha_abort given_up = {.epoch = 9, .code = 6}, abort_out;
 	uint8_t bytes[HA_BYE_BYTES];
 
 	(void)state;
+	ha_abort_encode(&given_up, bytes);
+	assert_int_equal(ha_abort_decode(bytes, HA_ABORT_BYTES, &abort_out), HA_WIRE_OK);
+	assert_int_equal(abort_out.epoch, 9);
+	assert_int_equal(abort_out.code, 6);
+	assert_int_equal(ha_abort_decode(bytes, HA_ABORT_BYTES - 1, &abort_out), HA_WIRE_SHORT);
 	ha_reject_encode(&reject, bytes);
 	assert_int_equal(ha_reject_decode(bytes, HA_REJECT_BYTES, &reject_out), HA_WIRE_OK);
 	assert_memory_equal(&reject, &reject_out, sizeof(reject));
