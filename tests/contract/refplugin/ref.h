@@ -108,11 +108,15 @@ ncclResult_t ref_connect(int dev, void *opaque, void **send_comm);
 ncclResult_t ref_accept(void *listen_comm, void **recv_comm);
 ncclResult_t ref_close_listen(void *listen_comm);
 
-/* ref_data.c */
+/* ref_comm.c */
 struct ref_comm *ref_comm_new(int fd, bool is_sender);
 ncclResult_t ref_close(void *opaque);
 ncclResult_t ref_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
 ncclResult_t ref_dereg_mr(void *comm, void *mhandle);
+/* Does this registration of the comm cover the range? With the lock held. */
+bool ref_covered(const struct ref_comm *c, const void *mhandle, const void *data, size_t size);
+
+/* ref_data.c */
 ncclResult_t ref_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
 ncclResult_t ref_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags,
 		       void **mhandles, void **request);
