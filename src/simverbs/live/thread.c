@@ -28,6 +28,7 @@
 
 #define NAP_NS 200000u
 
+#define POLLED_PAUSES 64 /* some microseconds */
 #define SPIN_LEAVE_NS 1000u
 
 /* Sleeps until woken, or until `until_ns` of the fabric's clock. */
@@ -103,7 +104,7 @@ static void relax(bool somebody_polls)
 {
 	int i;
 
-	for (i = 0; i < (somebody_polls ? 16 : 1); i++)
+	for (i = 0; i < (somebody_polls ? POLLED_PAUSES : 1); i++)
 		sv_cpu_relax();
 }
 
