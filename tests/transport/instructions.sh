@@ -9,6 +9,7 @@
 
 set -euo pipefail
 program=$1
+command -v valgrind >/dev/null || { echo "valgrind is missing (package valgrind)"; exit 1; }
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
