@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From matched groups to the hardware: how a group of messages becomes work requests, and that
+ * groups are posted in order as far as the send queue has room.
+ *
+ * One message in one write is the common case and has a template of its own; groups are one list;
+ * what is larger than a write or spread over queue pairs is cut up.
+ */
+#include "transport/comm.h"
+
+#include "base/log.h"
+#include "memory/mr.h"
+
+#include <arpa/inet.h>
+
+/* The last work request of a template list. */
+#define LAST HA_GROUP_MAX
+
+/* ---- templates ----------------------------------------------------------------------------- */
+
+static void link_sge(struct ibv_send_wr *wr, struct ibv_sge *sge)
+{
+	wr->sg_list = sge;
+	wr->num_sge = 1;
+}
+
+void ha_send_init(struct ha_comm *comm)
+{
+	struct ha_send_side *s = comm->send;
+
+	s->match_seq = 1;
+	s->post_seq = 1;
+	s->completed.base = 1;
+	link_sge(&s->single, &s->single_sge);
+	s->single.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+	for (unsigned i = 0; i <= LAST; i++) {
+		link_sge(&s->wr[i], &s->sge[i]);
+		s->wr[i].opcode = IBV_WR_RDMA_WRITE;
+		s->wr[i].next = i < LAST ? &s->wr[i + 1] : NULL;
+	}
+	s->wr[LAST].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+/* ---- posting ------------------------------------------------------------------------------- */
+
+/* The queue pair a message takes when it is not spread. */
+static inline unsigned qp_of(const struct ha_path *path, uint64_t seq)
+{
+	return path->nqps == 1 ? 0 : (unsigned)(seq % path->nqps);
+}
+
+/* Data of `len` bytes at `offset` of a send. False when the memory cannot be registered here. */
+static inline bool fill_data(struct ha_comm *comm, const struct ha_path *path,
+			     const struct ha_request *req, uint64_t offset, uint32_t len,
+			     struct ibv_send_wr *wr)
+{
+	struct ibv_mr *mr;
+
+	wr->num_sge = len != 0;
+	wr->send_flags = 0;
+	wr->wr.rdma.remote_addr = req->remote_addr + offset;
+	wr->wr.rdma.rkey = req->remote_rkey;
+	if (len == 0)
+		return true;
+	if (ha_mr_on(req->mr, path->nic, &mr) != HA_OK) {
+		ha_comm_fail(comm, HA_ERR_SYSTEM, "a send buffer cannot be registered on %s",
+			     path->nic->name);
+		return false;
+	}
+	wr->sg_list->addr = req->addr + offset;
+	wr->sg_list->length = len;
+	wr->sg_list->lkey = mr->lkey;
+	if (len <= path->max_inline && ha_mr_is_host(req->mr))
+		wr->send_flags = IBV_SEND_INLINE;
+	return true;
+}
+
+/* Sizes record of a group, written to the receiver's ring in front of or with the immediate. */
+static void fill_record(struct ha_comm *comm, const struct ha_path *path,
+			const struct ha_send_group *group, struct ibv_send_wr *wr)
+{
+	uint32_t slot = (uint32_t)(group->seq & comm->slot_mask);
+	struct ha_sizes *record = &comm->send_ring->sizes[slot];
+	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+
+	record->stamp = ha_stamp(group->seq, epoch);
+	for (unsigned i = 0; i < group->n; i++)
+		record->size[i] = group->reqs[i]->size;
+	wr->num_sge = 1;
+	wr->sg_list->addr = (uintptr_t)record;
+	wr->sg_list->length = ha_sizes_length(group->n);
+	wr->wr.rdma.remote_addr =
+	    path->remote_ring + offsetof(struct ha_recv_ring, sizes) + slot * sizeof(*record);
+	wr->send_flags = wr->sg_list->length <= path->max_inline ? IBV_SEND_INLINE : 0;
+}
+
+/* Makes `wr` the last of its part: it tells the receiver, and asks for our completion. */
+static inline void finish_part(struct ha_comm *comm, const struct ha_path *path,
+			       const struct ha_send_group *group, unsigned qp, unsigned parts,
+			       bool record, struct ibv_send_wr *wr)
+{
+	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+
+	wr->imm_data = htonl(ha_imm_pack(group->seq, epoch, parts, record));
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	wr->wr_id =
+	    ha_wr_make(path->qps[qp].wr_base, HA_WR_DATA, (uint32_t)(group->seq & comm->slot_mask));
+}
+
+static inline bool post(struct ha_comm *comm, struct ha_path *path, unsigned index,
+			struct ibv_send_wr *first, uint32_t count)
+{
+	struct ha_qp *qp = &path->qps[index];
+	struct ibv_send_wr *bad;
+	int rc = ibv_post_send(qp->qp, first, &bad);
+
+	if (__builtin_expect(rc != 0, 0)) {
+		ha_comm_verb_failed(comm, path, "ibv_post_send", rc);
+		ha_path_fence(path);
+		return false;
+	}
+	qp->sq_posted += count;
+	comm->count.work_requests += count;
+	return true;
+}
+
+static void part_posted(struct ha_path *path, struct ha_send_group *group, unsigned qp)
+{
+	group->sq_mark[qp] = path->qps[qp].sq_posted;
+}
+
+/* n = 1, in one write: the common case. */
+static inline bool post_single(struct ha_comm *comm, struct ha_path *path,
+			       struct ha_send_group *group, unsigned qp)
+{
+	struct ibv_send_wr *wr = &comm->send->single;
+
+	if (!fill_data(comm, path, group->reqs[0], 0, (uint32_t)group->reqs[0]->size, wr))
+		return false;
+	finish_part(comm, path, group, qp, 1, false, wr);
+	if (!post(comm, path, qp, wr, 1))
+		return false;
+	part_posted(path, group, qp);
+	return true;
+}
+
+/* A write for each message and one for the record, from the template list. */
+static bool post_list(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
+		      unsigned qp)
+{
+	struct ha_send_side *s = comm->send;
+	struct ibv_send_wr *first = &s->wr[LAST - group->n];
+
+	for (unsigned i = 0; i < group->n; i++)
+		if (!fill_data(comm, path, group->reqs[i], 0, (uint32_t)group->reqs[i]->size,
+			       &first[i]))
+			return false;
+	fill_record(comm, path, group, &s->wr[LAST]);
+	finish_part(comm, path, group, qp, 1, true, &s->wr[LAST]);
+	if (!post(comm, path, qp, first, group->n + 1u))
+		return false;
+	part_posted(path, group, qp);
+	return true;
+}
+
+/* ---- the general case: cut into pieces, spread over queue pairs ------------------------------ */
+
+struct piece {
+	uint64_t offset, length;
+};
+
+/* What queue pair `part` of `parts` carries of a message. */
+static struct piece share(uint64_t size, unsigned part, unsigned parts)
+{
+	uint64_t step = (size + parts - 1) / parts;
+	struct piece piece;
+
+	step = (step + HA_SPLIT_ALIGN - 1) / HA_SPLIT_ALIGN * HA_SPLIT_ALIGN;
+	piece.offset = step * part < size ? step * part : size;
+	piece.length = size - piece.offset < step ? size - piece.offset : step;
+	return piece;
+}
+
+static uint32_t writes_of_part(const struct ha_path *path, const struct ha_send_group *group,
+			       unsigned part, unsigned parts)
+{
+	uint64_t count = 1; /* the one with the immediate */
+
+	for (unsigned i = 0; i < group->n; i++) {
+		uint64_t length = share(group->reqs[i]->size, part, parts).length;
+
+		count += (length + path->max_message - 1) / path->max_message;
+	}
+	return count > UINT32_MAX ? UINT32_MAX : (uint32_t)count;
+}
+
+/* What ends a part: the sizes record on the first queue pair, nothing but the notice on others. */
+static void fill_last(struct ha_comm *comm, const struct ha_path *path,
+		      const struct ha_send_group *group, unsigned part, unsigned parts, unsigned qp)
+{
+	struct ibv_send_wr *last = &comm->send->wr[LAST];
+
+	if (part == 0) {
+		fill_record(comm, path, group, last);
+	} else {
+		last->num_sge = 0;
+		last->send_flags = 0;
+		last->wr.rdma.remote_addr = path->remote_ring;
+	}
+	finish_part(comm, path, group, qp, parts, part == 0, last);
+}
+
+/* Posts the data writes in wr[0 … n) without what ends the part. */
+static bool post_data(struct ha_comm *comm, struct ha_path *path, unsigned qp, unsigned n)
+{
+	struct ha_send_side *s = comm->send;
+	bool ok;
+
+	s->wr[n - 1].next = NULL;
+	ok = post(comm, path, qp, &s->wr[0], n);
+	s->wr[n - 1].next = &s->wr[n];
+	return ok;
+}
+
+/* Posts the data writes in wr[0 … n) and what ends the part, as one list. */
+static bool post_end(struct ha_comm *comm, struct ha_path *path, unsigned qp, unsigned n)
+{
+	struct ha_send_side *s = comm->send;
+	bool ok;
+
+	if (n == 0)
+		return post(comm, path, qp, &s->wr[LAST], 1);
+	s->wr[n - 1].next = &s->wr[LAST];
+	ok = post(comm, path, qp, &s->wr[0], n + 1);
+	s->wr[n - 1].next = &s->wr[n];
+	return ok;
+}
+
+/* Posts what one queue pair carries. The room for it was checked. */
+static bool post_part(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
+		      unsigned part, unsigned parts, unsigned qp)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < group->n; i++) {
+		struct piece piece = share(group->reqs[i]->size, part, parts);
+		const uint64_t end = piece.offset + piece.length;
+
+		for (uint64_t at = piece.offset; at < end;) {
+			uint64_t left = end - at;
+			uint64_t len = left < path->max_message ? left : path->max_message;
+
+			if (n == LAST) { /* the template list is full */
+				if (!post_data(comm, path, qp, n))
+					return false;
+				n = 0;
+			}
+			if (!fill_data(comm, path, group->reqs[i], at, (uint32_t)len,
+				       &comm->send->wr[n]))
+				return false;
+			n++;
+			at += len;
+		}
+	}
+	fill_last(comm, path, group, part, parts, qp);
+	if (!post_end(comm, path, qp, n))
+		return false;
+	part_posted(path, group, qp);
+	return true;
+}
+
+/* True when it was posted; false when there is no room now, or the connection failed. */
+static bool post_general(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
+			 unsigned parts)
+{
+	unsigned first = parts == 1 ? qp_of(path, group->seq) : 0;
+
+	for (unsigned part = 0; part < parts; part++) {
+		uint32_t count = writes_of_part(path, group, part, parts);
+		const struct ha_qp *qp = &path->qps[first + part];
+
+		if (count > qp->sq_depth) {
+			ha_comm_fail(comm, HA_ERR_USAGE,
+				     "a message needs %u writes of at most %llu bytes, more than "
+				     "the %u the send queue of %s holds",
+				     count, (unsigned long long)path->max_message, qp->sq_depth,
+				     path->nic->name);
+			return false;
+		}
+		if (ha_qp_room(qp) < count)
+			return false;
+	}
+	for (unsigned part = 0; part < parts; part++)
+		if (!post_part(comm, path, group, part, parts, first + part))
+			return false;
+	return true;
+}
+
+/* ---- groups in order ------------------------------------------------------------------------ */
+
+static uint64_t largest_of(const struct ha_send_group *group)
+{
+	uint64_t largest = 0;
+
+	for (unsigned i = 0; i < group->n; i++)
+		if (group->reqs[i]->size > largest)
+			largest = group->reqs[i]->size;
+	return largest;
+}
+
+/* Anything but one message in one write. */
+static bool post_complex(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group)
+{
+	uint64_t largest = largest_of(group);
+	unsigned qp = qp_of(path, group->seq);
+	unsigned parts = 1;
+
+	if (path->split && largest >= (uint64_t)path->nqps * HA_SPLIT_ALIGN)
+		parts = path->nqps;
+	group->parts_left = (uint8_t)parts;
+	if (parts > 1 || largest > path->max_message)
+		return post_general(comm, path, group, parts);
+	return ha_qp_room(&path->qps[qp]) > group->n && post_list(comm, path, group, qp);
+}
+
+/* False when there is no room now, or the connection failed. */
+static inline bool post_group(struct ha_comm *comm, struct ha_path *path,
+			      struct ha_send_group *group)
+{
+	bool ok;
+
+	if (group->n == 1 && group->reqs[0]->size <= path->single_limit) {
+		unsigned qp = qp_of(path, group->seq);
+
+		group->parts_left = 1;
+		ok = ha_qp_room(&path->qps[qp]) != 0 && post_single(comm, path, group, qp);
+	} else {
+		ok = post_complex(comm, path, group);
+	}
+	if (ok)
+		group->state = HA_GROUP_POSTED;
+	return ok;
+}
+
+void ha_send_pump(struct ha_comm *comm)
+{
+	struct ha_send_side *s = comm->send;
+	struct ha_path *path = ha_comm_path(comm);
+
+	if (atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_READY)
+		return;
+	while (s->post_seq != s->match_seq) {
+		if (!post_group(comm, path, &s->groups[s->post_seq & comm->slot_mask]))
+			return;
+		s->post_seq++;
+	}
+}
