@@ -370,7 +370,7 @@ void sv_device_init(struct sv_device *dev, const struct sv_port_config *cfg);
 
 /* The stepped fabric's devices of the calling thread's host: a NULL-terminated array from malloc
  * with one reference on each, or NULL when no stepped fabric is open (then ask live). */
-struct sv_device **sv_stepped_devices(int *num);
+struct sv_device **sv_stepped_devices(int *num) __attribute__((visibility("hidden")));
 
 /* An opened device with every operation of the context and of verbs_context set. NULL, errno. */
 struct ibv_context *sv_open_device(struct ibv_device *device);

@@ -75,6 +75,9 @@ struct sv_stepped {
 	struct sv_stepped_stats stats;
 };
 
+/* These begin as the public functions do, by whose names the library exports, but stay inside. */
+#pragma GCC visibility push(hidden)
+
 extern struct sv_stepped *sv_fabric;
 
 void sv_stepped_lock(void);
@@ -111,5 +114,7 @@ void sv_stepped_act(const struct sv_action *action);
 
 /* stepped_api.c */
 struct sv_stepped_port *sv_stepped_port_at(uint32_t host, uint32_t rail);
+
+#pragma GCC visibility pop
 
 #endif
