@@ -122,11 +122,39 @@ static void a_write_lands_soon_under_one_who_does_not_look(void **state)
 	run(writes_now_and_then, does_not_look);
 }
 
+static int opens_and_closes(int peer_fd, int test_fd, void *arg)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	int i;
+
+	(void)peer_fd;
+	(void)test_fd;
+	(void)arg;
+	NEED(list && list[0]);
+	for (i = 0; i < ROUNDS; i++) {
+		struct ibv_context *ctx = ibv_open_device(list[0]);
+
+		NEED(ctx);
+		if (i % 2)
+			pause_us((unsigned)rand() % 100);
+		NEED(!ibv_close_device(ctx));
+	}
+	ibv_free_device_list(list);
+	return 0;
+}
+
+static void an_engine_ends_whenever_it_is_told_to(void **state)
+{
+	(void)state;
+	run(opens_and_closes, opens_and_closes);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_write_lands_soon_under_one_who_polled_just_before),
 	    cmocka_unit_test(a_write_lands_soon_under_one_who_does_not_look),
+	    cmocka_unit_test(an_engine_ends_whenever_it_is_told_to),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

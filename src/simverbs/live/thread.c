@@ -151,7 +151,8 @@ static void rest(struct sv_wire *w, enum sv_engine_state how, uint32_t seq, uint
 {
 	/* seq_cst: senders set their bit first and look at `engine` then. */
 	atomic_store_explicit(&w->me->engine, how, memory_order_seq_cst);
-	if (!sv_wire_has_work(w))
+	/* `stop` is set before wake_seq is bumped: we see the one or miss the other's value. */
+	if (!sv_wire_has_work(w) && !atomic_load_explicit(&w->stop, memory_order_seq_cst))
 		bed(w, seq, sv_fabric_now_ns(w->h), until_ns);
 	atomic_store_explicit(&w->me->engine, SV_ENGINE_AWAKE, memory_order_seq_cst);
 }
