@@ -33,12 +33,16 @@ inline s_says()
 #endif
 }
 
-/* The message said so far stays in flight if the step chose so. */
-inline s_leaves_behind(message)
+/* In front of a step that moves on: what is said so far stays in flight, if the step chose so. */
+inline s_leaves_behind()
 {
 	if
 	:: keep_message && !FINAL(r_state) ->
-		late_sr.kind = message;
+		if
+		:: s_state == ACTIVE -> late_sr.kind = RESUMED
+		:: s_state == SUSPECTED -> late_sr.kind = SUSPECT
+		:: else -> late_sr.kind = FENCED
+		fi;
 		late_sr.epoch = s_epoch;
 		late_sr.set = s_completed;
 		for (j : 0 .. PATHS - 1) {
@@ -51,7 +55,6 @@ inline s_leaves_behind(message)
 /* The active path has been fenced: the hardware lets go of everything. */
 inline s_stop(new_state)
 {
-	s_leaves_behind(RESUMED);
 	if
 	:: !keep_packets -> data_net[PG(s_path, s_gen)] = 0
 	:: else -> skip
@@ -93,6 +96,7 @@ inline s_trigger(p)
 	if
 	:: s_state == ACTIVE && s_path == p ->
 		printf("sender: fences %d.%d, says SUSPECT\n", p, s_gen);
+		s_leaves_behind();
 		s_fence_upto(p, s_gen);
 		s_stop(SUSPECTED)
 	:: else ->
@@ -144,6 +148,11 @@ inline s_enter_epoch(e)
 /* What a FENCE or RESUME in m_* tells the sender. Merged, in any order, any number of times. */
 inline s_merge()
 {
+	if
+	:: m_epoch > s_epoch || (m_kind == RESUME && m_epoch == s_epoch && s_state == FENCED) ->
+		s_leaves_behind()
+	:: else -> skip
+	fi;
 #ifdef MUT_SELF_CONTAINED
 	if
 	:: m_kind == RESUME -> skip
@@ -159,8 +168,7 @@ inline s_merge()
 	:: m_epoch > s_epoch ->
 		if
 		:: s_state == ACTIVE -> s_stop(FENCED)
-		:: s_state == SUSPECTED -> s_leaves_behind(SUSPECT); s_state = FENCED; s_says()
-		:: s_state == FENCED -> s_leaves_behind(FENCED); s_says()
+		:: else -> s_state = FENCED; s_says()
 		fi;
 		s_enter_epoch(m_epoch);
 		printf("sender: says FENCED{epoch %d}\n", s_epoch)
@@ -179,7 +187,6 @@ inline s_merge()
 	if
 	:: m_kind == RESUME && m_epoch == s_epoch && s_state == FENCED &&
 	   (s_qp[m_path] & GEN(m_gen)) && m_gen > s_fenced_gen[m_path] ->
-		s_leaves_behind(FENCED);
 		s_state = ACTIVE;
 		s_path = m_path;
 		s_gen = m_gen;
