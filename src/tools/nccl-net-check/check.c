@@ -162,6 +162,16 @@ void check_barrier(struct check *t)
 	check_hear(t, &c, 1);
 }
 
+void check_part(struct check *t)
+{
+	char c = 'p';
+
+	if (t->peer_fd < 0 || send(t->peer_fd, &c, 1, MSG_NOSIGNAL) != 1)
+		return;
+	while (recv(t->peer_fd, &c, 1, 0) < 0 && errno == EINTR)
+		;
+}
+
 void check_die(struct check *t)
 {
 	atomic_store(&t->report->rank[t->rank].dies_on_purpose, true);

@@ -131,6 +131,11 @@ void check_tell(struct check *t, const void *data, size_t size);
 void check_hear(struct check *t, void *data, size_t size);
 /* Both ranks have come here. */
 void check_barrier(struct check *t);
+/*
+ * The end of a rank that has passed: waits for the other, which may have died on purpose. A process
+ * that ended earlier would be a dead peer to one whose last acknowledgement was lost.
+ */
+void check_part(struct check *t);
 /* The rest of this rank's life is expected to end by a signal. */
 _Noreturn void check_die(struct check *t);
 

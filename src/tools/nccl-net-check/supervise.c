@@ -46,6 +46,7 @@ static _Noreturn void be_rank(const struct rule *rule, struct check *t)
 		check_init(t);
 	}
 	rule->run(t);
+	check_part(t);
 	_exit(0);
 }
 
