@@ -91,6 +91,10 @@ class GpuBench(unittest.TestCase):
         with open(os.path.join(self.out, "results.md"), encoding="utf-8") as file:
             text = file.read()
         self.assertIn("### alltoall_perf", text)
+        with open(os.path.join(self.out, "results.dat"), encoding="utf-8") as file:
+            blocks = file.read().split("\n\n\n")
+        self.assertEqual([block.split(",")[0] for block in blocks], ["# allreduce", "# sendrecv", "# alltoall"])
+        self.assertEqual(blocks[0].splitlines()[1], 'size "nccl-ha" "nccl-ha v8" "NCCL IB" "NCCL sockets"')
         self.assertIn("| 8 | 10.0 ±0% | 0.00 | 10.0 ±0% | 0.00 | 12.0 ±0% | 0.00 | 40.0 ±0% | 0.00 | 1.00 | 1.20 | 4.00 |", text)
 
     def test_each_rank_is_a_host_with_its_own_gpu(self):
