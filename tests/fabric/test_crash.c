@@ -112,6 +112,34 @@ static void a_fabric_whose_processes_were_killed_comes_down(void **state)
 	assert_int_not_equal(fabric_tool("status %s 2>/dev/null", fabric_name()), 0);
 }
 
+static int fills_the_ring(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+	struct ibv_wc wc;
+	char go;
+	int i;
+
+	(void)arg;
+	end_open(&end, peer_fd, &quick);
+	NEED(write(test_fd, "r", 1) == 1);
+	NEED(read(test_fd, &go, 1) == 1); /* the peer is stopped now */
+	for (i = 0; i < 32; i++)
+		NEED(!end_post_write(&end, 0, 4096, 1));
+	NEED(end_wait(&end, &wc, 10) == IBV_WC_RETRY_EXC_ERR);
+	return 0;
+}
+
+static int is_stopped(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+
+	(void)arg;
+	end_open(&end, peer_fd, &quick);
+	NEED(write(test_fd, "r", 1) == 1);
+	for (;;)
+		pause();
+}
+
 static int comes_and_goes(int peer_fd, int test_fd, void *arg)
 {
 	struct end end;
@@ -124,6 +152,36 @@ static int comes_and_goes(int peer_fd, int test_fd, void *arg)
 	NEED(end_wait(&end, &wc, 10) == IBV_WC_SUCCESS);
 	meet(peer_fd);
 	_exit(0); /* without closing anything */
+}
+
+/* What a process leaves unread is in the way of whoever has its endpoint next. */
+static void a_ring_that_a_killed_process_left_full_is_emptied(void **state)
+{
+	struct pair pair;
+	json_t *status;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1");
+	pair_start(&pair, fills_the_ring, is_stopped, NULL);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	assert_int_equal(kill(pair.pid[1], SIGSTOP), 0);
+	pair_send_byte(&pair, 0, 'g');
+	assert_int_equal(pair_join(&pair, 0, 20), 0);
+	kill(pair.pid[1], SIGKILL);
+	assert_int_equal(pair_join(&pair, 1, 10), 1000 + SIGKILL);
+	status = fabric_status();
+	assert_non_null(status);
+	assert_true(status_counter(status, "ring_full") > 0);
+	json_decref(status);
+
+	/* Under fault rules a packet waits for room for the largest one, so none gets in at all. */
+	assert_int_equal(fabric_tool("fault %s 'dup prob=0.1 seed=1' >/dev/null", fabric_name()),
+			 0);
+	pair_start(&pair, comes_and_goes, comes_and_goes, NULL);
+	assert_int_equal(pair_join(&pair, 0, 20), 0);
+	assert_int_equal(pair_join(&pair, 1, 20), 0);
+	fabric_down();
 }
 
 static void endpoints_of_processes_that_are_gone_are_used_again(void **state)
@@ -243,6 +301,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_peer_of_a_killed_process_gets_retry_exceeded),
 	    cmocka_unit_test(a_fabric_whose_processes_were_killed_comes_down),
+	    cmocka_unit_test(a_ring_that_a_killed_process_left_full_is_emptied),
 	    cmocka_unit_test(endpoints_of_processes_that_are_gone_are_used_again),
 	    cmocka_unit_test(an_idle_process_uses_no_processor_time),
 	    cmocka_unit_test(a_child_does_not_disturb_its_parent_and_can_open_devices),

@@ -67,6 +67,9 @@ static int ring_full(struct sv_wire *w, struct sv_ring *ring, const struct sv_pa
 	uint64_t now = sv_fabric_now_ns(w->h);
 	uint64_t head = atomic_load_explicit(&ring->head->head, memory_order_relaxed);
 
+	/* It may be full of what a process that is gone left behind in the receiver's slot: nobody
+	 * told the one that has the slot now. */
+	ring_doorbell(w, pkt->dst_qpn >> SV_QPN_BITS);
 	if (!ring->stuck_since_ns || ring->stuck_head != head) {
 		ring->stuck_since_ns = now;
 		ring->stuck_head = head;
