@@ -83,12 +83,19 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 	uint64_t id = wc->wr_id;
 
 	/* The queue may hold completions of queue pairs that were replaced since. */
-	if (ha_wr_gen(id) != path->generation || ha_wr_path(id) != path->index) {
-		comm->count.stale_completions++;
+	bool current = ha_wr_gen(id) == path->generation && ha_wr_path(id) == path->index;
+
+	if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
+		/* An unsignalled request completes only when it fails, and has no wr_id of its own.
+		 */
+		if (current || ha_path_has_qp(path, wc->qp_num))
+			failed_completion(comm, path, wc);
+		else
+			comm->count.stale_completions++;
 		return;
 	}
-	if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
-		failed_completion(comm, path, wc);
+	if (__builtin_expect(!current, 0)) {
+		comm->count.stale_completions++;
 		return;
 	}
 	switch (ha_wr_kind(id)) {

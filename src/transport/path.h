@@ -90,6 +90,15 @@ struct ha_path {
 	struct ha_qp qps[HA_MAX_QPS];
 };
 
+/* Whether a queue pair is one of the path's present ones. */
+static inline bool ha_path_has_qp(const struct ha_path *path, uint32_t qp_num)
+{
+	for (unsigned i = 0; i < path->nqps; i++)
+		if (path->qps[i].qp && path->qps[i].qp->qp_num == qp_num)
+			return true;
+	return false;
+}
+
 struct ha_path_options {
 	struct ha_port *port;
 	uint8_t index;

@@ -177,6 +177,26 @@ static void a_dead_path_is_a_remote_error_at_the_sender(void **state)
 	pair_close(&pair);
 }
 
+/* A clear-to-send is unsignalled, and yet its failure must be told by its own status. */
+static void a_clear_to_send_that_is_lost_is_a_remote_error_at_the_receiver(void **state)
+{
+	const size_t offset = 0, capacity = 100;
+	struct ha_request *recv;
+	const int tag = 1;
+	struct pair pair;
+
+	(void)state;
+	pair_init(&pair);
+	pair_up(&pair);
+	sv_stepped_cut(0, true);
+	recv = post_recv(&pair, 1, &offset, &capacity, &tag);
+	assert_int_equal(pair_finish(&pair, recv, NULL), HA_ERR_REMOTE);
+	assert_logged("transport retry counter exceeded");
+	assert_int_equal(captured_warnings, 1);
+	assert_latched(&pair, pair.recv, recv, HA_ERR_REMOTE);
+	pair_close(&pair);
+}
+
 static void a_dead_device_is_a_system_error_at_once(void **state)
 {
 	struct transfer_in_flight t;
@@ -508,6 +528,7 @@ int main(void)
 	    cmocka_unit_test(any_late_packet_is_harmless),
 	    cmocka_unit_test(a_short_outage_is_survived),
 	    cmocka_unit_test(a_dead_path_is_a_remote_error_at_the_sender),
+	    cmocka_unit_test(a_clear_to_send_that_is_lost_is_a_remote_error_at_the_receiver),
 	    cmocka_unit_test(a_dead_device_is_a_system_error_at_once),
 	    cmocka_unit_test(every_status_is_latched_with_one_line),
 	    cmocka_unit_test(verbs_that_fail_are_named),
