@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -162,6 +163,8 @@ void pair_start(struct pair *pair, pair_body first, pair_body second, void *arg)
 			signal(SIGALRM, SIG_DFL);
 			signal(SIGTERM, SIG_DFL);
 			alarm(120);
+			/* A stopped process gets no alarm: it must not outlive a failed test. */
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			exit((i ? second : first)(between[i], test[1], arg));
 		}
 		close(test[1]);

@@ -126,6 +126,7 @@ static int fills_the_ring(int peer_fd, int test_fd, void *arg)
 	for (i = 0; i < 32; i++)
 		NEED(!end_post_write(&end, 0, 4096, 1));
 	NEED(end_wait(&end, &wc, 10) == IBV_WC_RETRY_EXC_ERR);
+	end_close(&end);
 	return 0;
 }
 
