@@ -327,9 +327,12 @@ void sv_stepped_set_burst(uint32_t burst_bytes)
 
 /* ---------------------------------------------------------------- faults */
 
+/* Under the lock: applications that post in threads of their own look at links and cuts. */
 static void act(uint32_t kind, uint32_t host, uint32_t rail)
 {
+	sv_stepped_lock();
 	sv_stepped_act(&(struct sv_action){.kind = kind, .host = host, .rail = rail});
+	sv_stepped_unlock();
 }
 
 void sv_stepped_link(uint32_t host, uint32_t rail, bool up)
@@ -430,5 +433,7 @@ bool sv_stepped_fault_stats(int id, uint64_t *matched, uint64_t *fired)
 
 void sv_stepped_get_stats(struct sv_stepped_stats *stats)
 {
+	sv_stepped_lock();
 	*stats = sv_fabric->stats;
+	sv_stepped_unlock();
 }
