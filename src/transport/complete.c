@@ -45,6 +45,12 @@ static const char *what(enum ha_wr_kind kind)
 		return "a receive";
 	case HA_WR_FLUSH:
 		return "a flush";
+	case HA_WR_CONTROL:
+		return "a control message";
+	case HA_WR_PROBE:
+		return "a probe";
+	case HA_WR_SENTINEL:
+		return "a sentinel";
 	}
 	return "an unsignalled write";
 }
@@ -110,6 +116,10 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 		break;
 	case HA_WR_FLUSH:
 		ha_flush_complete(comm, ha_wr_slot(id));
+		break;
+	case HA_WR_CONTROL:
+	case HA_WR_PROBE:
+	case HA_WR_SENTINEL:
 		break;
 	}
 }

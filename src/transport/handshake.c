@@ -28,6 +28,13 @@ ha_result_t ha_handshake_open(struct ha_instance *inst, bool is_send, struct ha_
 	return HA_OK;
 }
 
+static uint64_t features(const struct ha_config *config)
+{
+	if (!config->enable_backup)
+		return 0;
+	return HA_FEATURE_FAILOVER | (config->completion == HA_COMPLETION_E2E ? HA_FEATURE_E2E : 0);
+}
+
 void ha_handshake_hello(const struct ha_comm *comm, uint64_t cookie, uint8_t sl, uint8_t tc,
 			struct ha_hello *out)
 {
@@ -35,7 +42,7 @@ void ha_handshake_hello(const struct ha_comm *comm, uint64_t cookie, uint8_t sl,
 	out->cookie = cookie;
 	out->version = HA_WIRE_VERSION;
 	out->min_version = HA_WIRE_MIN_VERSION;
-	out->features = HA_FEATURES;
+	out->features = features(comm->config);
 	out->connection_id = comm->id;
 	out->pid = (uint32_t)getpid();
 	ha_copy_text(out->host, sizeof(out->host), comm->inst->host);

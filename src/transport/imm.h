@@ -19,8 +19,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define HA_IMM_MAX_PARTS 16
-#define HA_IMM_KIND_DATA 0u
+#define HA_IMM_MAX_PARTS    16
+#define HA_IMM_KIND_DATA    0u
+#define HA_IMM_KIND_CONTROL 1u /* a message is in the mailbox of the path it came on */
 
 static inline uint32_t ha_imm_pack(uint64_t seq, uint32_t epoch, unsigned parts, bool record)
 {
@@ -74,6 +75,9 @@ enum ha_wr_kind {
 	HA_WR_CTS,	/* signalled clear-to-send write: slot of the receive */
 	HA_WR_IMM,	/* a receive work request, consumed by an immediate */
 	HA_WR_FLUSH,	/* read of a flush: request id */
+	HA_WR_CONTROL,	/* write of a control message */
+	HA_WR_PROBE,	/* write of nothing that shows that the path works */
+	HA_WR_SENTINEL, /* posted after the queue was stopped: everything before it is out */
 };
 
 static inline uint64_t ha_wr_id(unsigned kind, unsigned path, unsigned gen, unsigned qp,

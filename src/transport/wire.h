@@ -24,7 +24,8 @@
 #define HA_WIRE_MAX_QPS HA_IMM_MAX_PARTS
 
 /* Feature bits: both ends must have one for it to be used. */
-#define HA_FEATURES 0ull /* what we offer */
+#define HA_FEATURE_FAILOVER 0x1ull /* control messages, standby paths */
+#define HA_FEATURE_E2E	    0x2ull /* the receiver reports what its software has */
 
 enum ha_wire_result {
 	HA_WIRE_OK = 0,
@@ -71,6 +72,8 @@ enum ha_frame_type {
 	HA_FRAME_REJECT,    /* listener: no connection, and why */
 	HA_FRAME_BYE,	    /* orderly close, with the count of what was delivered */
 	HA_FRAME_ABORT,	    /* this end has latched an error */
+	HA_FRAME_PORTS,	    /* the ports this end could use: ha/ports.h */
+	HA_FRAME_CONTROL,   /* a message of the failover protocol: ha/message.h */
 };
 
 struct ha_frame_header {
@@ -123,7 +126,8 @@ struct ha_hello {
 	struct ha_wire_endpoint endpoint;
 };
 
-#define HA_HELLO_BYTES 320
+#define HA_ENDPOINT_BYTES 224
+#define HA_HELLO_BYTES	  320
 
 void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES]);
 /* A newer peer may append fields: bytes after the ones we know are ignored. */

@@ -71,7 +71,7 @@ struct ha_hello peer_hello(uint64_t cookie)
 	    .cookie = cookie,
 	    .version = HA_WIRE_VERSION,
 	    .min_version = HA_WIRE_MIN_VERSION,
-	    .features = HA_FEATURES,
+	    .features = 0, /* no failover */
 	    .connection_id = 7,
 	    .pid = 1,
 	    .host = "elsewhere",
