@@ -16,15 +16,14 @@ const char *ha_gid_text(const union ibv_gid *gid, char *buf, size_t size)
 	return buf;
 }
 
-/* An IPv4 address in a GID is ::ffff:a.b.c.d. */
-static bool is_ipv4(const union ibv_gid *gid)
+bool ha_gid_is_ipv4(const union ibv_gid *gid)
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
 	return memcmp(gid->raw, mapped, sizeof mapped) == 0;
 }
 
-static bool is_link_local(const union ibv_gid *gid)
+bool ha_gid_is_link_local(const union ibv_gid *gid)
 {
 	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
 }
@@ -33,7 +32,7 @@ static bool is_link_local(const union ibv_gid *gid)
 static bool is_empty(const union ibv_gid *gid)
 {
 	return gid->global.interface_id == 0 &&
-	       (gid->global.subnet_prefix == 0 || is_link_local(gid));
+	       (gid->global.subnet_prefix == 0 || ha_gid_is_link_local(gid));
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -124,7 +123,7 @@ bool ha_gid_in_range(const union ibv_gid *gid, const struct ha_cidr *range)
 
 	if (range->family == AF_UNSPEC)
 		return true;
-	if ((range->family == AF_INET) != is_ipv4(gid))
+	if ((range->family == AF_INET) != ha_gid_is_ipv4(gid))
 		return false;
 	if (range->family == AF_INET)
 		address += 12;
@@ -136,10 +135,11 @@ bool ha_gid_in_range(const union ibv_gid *gid, const struct ha_cidr *range)
 static int score(const struct ha_config *config, const struct ha_gid *gid)
 {
 	bool right_range = ha_gid_in_range(&gid->raw, &config->ib_addr_range);
-	bool right_family = is_ipv4(&gid->raw) == (config->ib_addr_family == AF_INET);
+	bool right_family = ha_gid_is_ipv4(&gid->raw) == (config->ib_addr_family == AF_INET);
 	bool right_version = gid->roce_version == config->ib_roce_version_num;
 
-	return right_range * 8 + right_family * 4 + right_version * 2 + !is_link_local(&gid->raw);
+	return right_range * 8 + right_family * 4 + right_version * 2 +
+	       !ha_gid_is_link_local(&gid->raw);
 }
 
 int ha_gid_choose(const struct ha_config *config, const struct ha_gid *gids, int ngids)

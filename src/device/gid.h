@@ -32,6 +32,10 @@ int ha_gid_table(struct ibv_context *ctx, uint8_t port_num, int table_length, st
  */
 int ha_gid_choose(const struct ha_config *config, const struct ha_gid *gids, int ngids);
 
+/* An IPv4 address in a GID is ::ffff:a.b.c.d. */
+bool ha_gid_is_ipv4(const union ibv_gid *gid);
+bool ha_gid_is_link_local(const union ibv_gid *gid);
+
 /* Whether an address lies in a range; always true for the empty range. */
 bool ha_gid_in_range(const union ibv_gid *gid, const struct ha_cidr *range);
 
