@@ -23,6 +23,7 @@
 
 #include "base/list.h"
 #include "device/device.h"
+#include "ha/message.h"
 #include "progress/progress.h"
 #include "transport/path.h"
 #include "transport/report.h"
@@ -37,8 +38,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#define HA_MAX_PATHS 4
 
 struct ha_lane;
 

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * PORTS: what each end says once after the handshake, the ports it could carry this connection
+ * with, the primary one first and then in the order it would like. The receiver chooses pairs from
+ * both lists. An index into such a list is how a port is named in messages.
+ */
+#ifndef HA_HA_PORTS_H
+#define HA_HA_PORTS_H
+
+#include "transport/wire.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HA_MAX_OFFERS 8
+
+struct ha_offer {
+	uint8_t link_layer;
+	uint8_t port_num;
+	uint8_t up;
+	uint16_t lid;
+	uint32_t speed_mbps;
+	uint32_t live_qpn; /* UD queue pair for heartbeats; 0: none */
+	uint32_t live_qkey;
+	uint64_t guid;
+	uint8_t gid[16];
+	char device[32];
+};
+
+struct ha_ports {
+	uint8_t count;
+	struct ha_offer offers[HA_MAX_OFFERS];
+};
+
+#define HA_OFFER_BYTES	   80
+#define HA_PORTS_MAX_BYTES (8 + HA_MAX_OFFERS * HA_OFFER_BYTES)
+
+size_t ha_ports_encode(const struct ha_ports *in, uint8_t out[HA_PORTS_MAX_BYTES]);
+/* More offers than we take are ignored: they are the peer's last choice. */
+enum ha_wire_result ha_ports_decode(const uint8_t *in, size_t len, struct ha_ports *out);
+
+#endif
