@@ -72,6 +72,7 @@ ha_packages() {
 		build|libcmocka-dev|libcmocka-devel|header stdarg.h stddef.h setjmp.h stdint.h cmocka.h|unit tests
 		test|python3|python3|has python3|the test of scripts/gpu-bench
 		test|spin|spin|has spin|the model of the failover protocol
+		test|patch|patch|has patch|the code without one of its rules
 		test|valgrind|valgrind|has valgrind|counting instructions per message
 		test|ibverbs-utils|libibverbs-utils|has ibv_devinfo|programs the simulated fabric must run unmodified
 		test|perftest|perftest|has ib_write_bw|programs the simulated fabric must run unmodified
