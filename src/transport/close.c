@@ -26,7 +26,8 @@ static void drain(struct ha_comm *comm)
 	if (left == 0)
 		return;
 	until_ns = ha_now_ns() + DRAIN_NS;
-	while (ha_comm_poll(comm, comm->poll_batch) > 0 && ha_now_ns() < until_ns)
+	while (ha_comm_poll(comm, comm->poll_batch) + ha_comm_poll_standby(comm) > 0 &&
+	       ha_now_ns() < until_ns)
 		;
 	HA_INFO(HA_SUBSYS_NET, "connection %s closes with %u requests in flight", comm->name, left);
 }

@@ -56,6 +56,7 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 	comm->is_send = is_send;
 	comm->poll_batch = (uint16_t)inst->config.poll_batch;
 	comm->test_max_poll = (uint16_t)inst->config.test_max_poll;
+	comm->standby_in = (uint32_t)inst->config.poll_standby_interval;
 	comm->slot_mask = HA_WINDOW - 1;
 	comm->max_recvs = (uint8_t)inst->config.max_recvs;
 	comm->id = ha_random();
@@ -87,8 +88,6 @@ void ha_comm_free(struct ha_comm *comm)
 {
 	if (!comm)
 		return;
-	if (comm->recv)
-		ha_flush_free(comm->recv->flush);
 	for (unsigned i = 0; i < comm->npaths; i++)
 		ha_path_close(comm->paths[i]);
 	ha_lane_free(comm->lane);
@@ -182,8 +181,9 @@ static uint32_t outstanding(const struct ha_comm *comm)
 /* Takes what has completed already, so that it is not lost to the failure that follows. */
 static void drain(struct ha_comm *comm)
 {
-	for (int i = 0; i < 64 && ha_comm_poll(comm, comm->poll_batch) > 0; i++)
-		;
+	for (int i = 0; i < 64; i++)
+		if (ha_comm_poll(comm, comm->poll_batch) + ha_comm_poll_standby(comm) == 0)
+			break;
 }
 
 void ha_comm_peer_lost(struct ha_comm *comm, const char *how)
@@ -288,7 +288,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	}
 	if (!ha_token_try(comm))
 		return HA_POLL_WATCHED;
-	n = ha_comm_poll(comm, comm->poll_batch);
+	n = ha_comm_poll(comm, comm->poll_batch) + ha_comm_poll_standby(comm);
 	comm->count.thread_completions += (uint64_t)n;
 	ha_token_release(comm);
 	return n > 0 ? HA_POLL_WORKED : HA_POLL_EMPTY;

@@ -101,7 +101,6 @@ struct ha_recv_side {
 	struct ha_window done;	   /* [T] receives that are complete: the truth about delivery */
 	struct ibv_send_wr cts_wr; /* [T] template */
 	struct ibv_sge cts_sge;
-	struct ha_flush *flush;		      /* [T] made when GPU memory first needs it */
 	uint32_t unreported;		      /* [A] receives in use */
 	struct ha_recv_slot slots[HA_WINDOW]; /* [T] by seq mod window */
 };
@@ -131,7 +130,7 @@ struct ha_comm {
 	uint8_t max_recvs;	      /* [C] agreed */
 	uint16_t poll_batch;	      /* [C] */
 	uint16_t test_max_poll;	      /* [C] */
-	struct ha_path *paths[HA_MAX_PATHS]; /* [T] */
+	struct ha_path *paths[HA_MAX_PATHS]; /* [T] NULL: not there */
 
 	/* Second line. */
 	alignas(64) union {
@@ -141,6 +140,7 @@ struct ha_comm {
 	};			     /* [C] page-aligned */
 	struct ha_request_pool pool; /* [A] */
 	atomic_bool peer_bye;	     /* the peer closed in good order; set by the lane */
+	uint32_t standby_in;	     /* [T] polls until paths that are not active are looked at */
 	struct ha_send_side *send;   /* [C] NULL on a receive comm */
 	struct ha_recv_side *recv;   /* [C] NULL on a send comm */
 	_Atomic uint64_t not_ready;  /* calls answered with "not now"; written by A */
@@ -209,6 +209,7 @@ ha_result_t ha_comm_start(struct ha_comm *comm) HA_MUST_CHECK;
 /* Undoes ha_comm_start; afterwards only the caller touches the connection. */
 void ha_comm_stop(struct ha_comm *comm);
 
+/* NULL while there is none. */
 static inline struct ha_path *ha_comm_path(const struct ha_comm *comm)
 {
 	return comm->paths[comm->active];
@@ -234,15 +235,22 @@ ha_result_t ha_comm_verb_failed(struct ha_comm *comm, const struct ha_path *path
 
 /* ---- progress, all under the token ---------------------------------------------------------- */
 
-/* Takes at most `budget` completions off the connection's queues and applies them. */
+/*
+ * Takes at most `budget` completions off the active path's queue and applies them; each
+ * HA_NCCL_POLL_STANDBY_INTERVAL times also off the others'.
+ */
 int ha_comm_poll(struct ha_comm *comm, int budget);
+/* The same for all paths but the active one: what comes there is rare, and not urgent. */
+int ha_comm_poll_standby(struct ha_comm *comm);
+/* The same for one path, whatever its state. Posts nothing. */
+int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget);
 
 /* One completion each; the queue they came from is known to be current. */
 void ha_send_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t slot);
 void ha_recv_cts_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t mark);
 void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t imm,
 		       uint32_t bytes);
-void ha_flush_complete(struct ha_comm *comm, uint32_t request_id);
+void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t request_id);
 
 /* Posts what was held back, in order, as far as queues have room. */
 void ha_send_pump(struct ha_comm *comm);
@@ -257,7 +265,6 @@ void ha_recv_release(struct ha_comm *comm, struct ha_recv_slot *slot);
 /* Set-up of the work-request templates. */
 void ha_send_init(struct ha_comm *comm);
 void ha_recv_init(struct ha_comm *comm);
-void ha_flush_free(struct ha_flush *flush);
 /* Posts a flush that could not be posted when it was asked for. */
 void ha_flush_post(struct ha_comm *comm, struct ha_request *req);
 

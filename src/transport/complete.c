@@ -66,7 +66,7 @@ static void failed_completion(struct ha_comm *comm, struct ha_path *path, const 
 {
 	const struct ha_wire_endpoint *remote = &path->remote;
 
-	if (atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCED)
+	if (ha_path_stopped(path))
 		return; /* flushed by ourselves */
 	if (atomic_load_explicit(&comm->peer_bye, memory_order_acquire)) {
 		ha_comm_settle(comm);
@@ -82,6 +82,14 @@ static void failed_completion(struct ha_comm *comm, struct ha_path *path, const 
 	ha_path_fence(path);
 }
 
+static void failed_poll(struct ha_comm *comm, struct ha_path *path, int rc)
+{
+	if (ha_path_stopped(path))
+		path->undrainable = true;
+	else
+		ha_comm_verb_failed(comm, path, "ibv_poll_cq", rc);
+}
+
 /* ---- dispatch ------------------------------------------------------------------------------ */
 
 static inline void apply(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
@@ -94,7 +102,9 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 	if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
 		/* An unsignalled request completes only when it fails, and has no wr_id of its own.
 		 */
-		if (current || ha_path_has_qp(path, wc->qp_num))
+		if (current && ha_wr_kind(id) == HA_WR_SENTINEL)
+			path->sentinels--;
+		else if (current || ha_path_has_qp(path, wc->qp_num))
 			failed_completion(comm, path, wc);
 		else
 			comm->count.stale_completions++;
@@ -115,11 +125,11 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 		ha_recv_cts_complete(comm, path, ha_wr_qp(id), ha_wr_slot(id));
 		break;
 	case HA_WR_FLUSH:
-		ha_flush_complete(comm, ha_wr_slot(id));
+		ha_flush_complete(comm, path, ha_wr_slot(id));
 		break;
 	case HA_WR_CONTROL:
 	case HA_WR_PROBE:
-	case HA_WR_SENTINEL:
+	case HA_WR_SENTINEL: /* was posted in ERR: never succeeds */
 		break;
 	}
 }
@@ -135,7 +145,7 @@ static inline __attribute__((always_inline)) int poll_path(struct ha_comm *comm,
 		int n = ibv_poll_cq(path->cq, want, wc);
 
 		if (__builtin_expect(n < 0, 0)) {
-			ha_comm_verb_failed(comm, path, "ibv_poll_cq", n == -1 ? errno : -n);
+			failed_poll(comm, path, n == -1 ? errno : -n);
 			return total;
 		}
 		for (int i = 0; i < n; i++)
@@ -158,15 +168,41 @@ static inline void pump(struct ha_comm *comm)
 	}
 }
 
-int ha_comm_poll(struct ha_comm *comm, int budget)
+int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget)
+{
+	int n = poll_path(comm, path, budget);
+
+	comm->count.completions += (uint64_t)n;
+	return n;
+}
+
+int ha_comm_poll_standby(struct ha_comm *comm)
 {
 	int total = 0;
 
-	for (unsigned i = 0; i < comm->npaths; i++)
-		total += poll_path(comm, comm->paths[i], budget - total);
+	comm->standby_in = (uint32_t)comm->config->poll_standby_interval;
+	for (unsigned i = 0; i < comm->npaths; i++) {
+		struct ha_path *path = comm->paths[i];
+
+		/* A path that is fenced has no completions any more; its queue pairs may be gone.
+		 */
+		if (i != comm->active && path &&
+		    atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_FENCED)
+			total += ha_comm_poll_path(comm, path, comm->poll_batch);
+	}
+	return total;
+}
+
+int ha_comm_poll(struct ha_comm *comm, int budget)
+{
+	struct ha_path *path = ha_comm_path(comm);
+	int total = __builtin_expect(path != NULL, 1) ? poll_path(comm, path, budget) : 0;
+
+	comm->count.completions += (uint64_t)total;
+	if (__builtin_expect(--comm->standby_in == 0, 0))
+		total += ha_comm_poll_standby(comm);
 	if (total == 0)
 		return 0;
-	comm->count.completions += (uint64_t)total;
 	pump(comm);
 	return total;
 }

@@ -16,17 +16,10 @@
 #include "transport/util.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FLUSH_TIMEOUT 14 /* the queue pair talks to itself */
 #define FLUSH_BYTES   1
-
-struct ha_flush {
-	struct ha_path *path; /* whose device and completion queue it uses */
-	struct ibv_qp *qp;
-	uint32_t posted, done; /* [T] */
-};
 
 /* ---- the queue pair ------------------------------------------------------------------------- */
 
@@ -74,61 +67,42 @@ static int connect_to_itself(const struct ha_path *path, struct ibv_qp *qp)
 				 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-static struct ha_flush *flush_new(struct ha_comm *comm, struct ha_path *path)
+/* False: the connection has failed. */
+static bool open_qp(struct ha_comm *comm, struct ha_path *path)
 {
 	struct ibv_qp_init_attr init = {
 	    .qp_context = path,
 	    .send_cq = path->cq,
 	    .recv_cq = path->cq,
 	    .qp_type = IBV_QPT_RC,
-	    .cap = {.max_send_wr = HA_FLUSH_DEPTH,
+	    .cap = {.max_send_wr = HA_FLUSH_DEPTH + 1, /* and the sentinel */
 		    .max_recv_wr = 1,
 		    .max_send_sge = 1,
 		    .max_recv_sge = 1},
 	};
-	struct ha_flush *flush = calloc(1, sizeof(*flush));
 	int rc;
 
-	if (!flush) {
-		ha_comm_fail(comm, HA_ERR_SYSTEM, "out of memory for the flush queue pair");
-		return NULL;
-	}
-	flush->path = path;
-	flush->qp = ibv_create_qp(path->pd, &init);
-	if (!flush->qp) {
+	path->flush.qp = ibv_create_qp(path->pd, &init);
+	if (!path->flush.qp) {
 		ha_comm_verb_failed(comm, path, "ibv_create_qp (flush)", errno);
-		free(flush);
-		return NULL;
+		return false;
 	}
-	rc = connect_to_itself(path, flush->qp);
+	rc = connect_to_itself(path, path->flush.qp);
 	if (rc != 0) {
 		ha_comm_verb_failed(comm, path, "ibv_modify_qp (flush)", rc);
-		ha_flush_free(flush);
-		return NULL;
+		return false; /* closed with the path */
 	}
-	return flush;
-}
-
-void ha_flush_free(struct ha_flush *flush)
-{
-	if (!flush)
-		return;
-	if (ibv_destroy_qp(flush->qp) != 0)
-		HA_TRACE(1, "ibv_destroy_qp (flush) failed on %s", flush->path->nic->name);
-	free(flush);
+	return true;
 }
 
 /* ---- flushing ------------------------------------------------------------------------------ */
 
 void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 {
-	struct ha_recv_side *r = comm->recv;
 	struct ha_path *path = ha_comm_path(comm);
 	struct ibv_sge sge = {.addr = (uintptr_t)&comm->recv_ring->flush_landing,
-			      .length = FLUSH_BYTES,
-			      .lkey = path->ring_lkey};
+			      .length = FLUSH_BYTES};
 	struct ibv_send_wr wr = {
-	    .wr_id = ha_wr_id(HA_WR_FLUSH, path->index, path->generation, 0, req->id),
 	    .sg_list = &sge,
 	    .num_sge = 1,
 	    .opcode = IBV_WR_RDMA_READ,
@@ -138,36 +112,37 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	struct ibv_mr *mr;
 	int rc;
 
-	if (!r->flush)
-		r->flush = flush_new(comm, path);
-	if (!r->flush || r->flush->posted - r->flush->done == HA_FLUSH_DEPTH)
+	if (!ha_path_ready(path) || (!path->flush.qp && !open_qp(comm, path)) ||
+	    path->flush.posted - path->flush.done == HA_FLUSH_DEPTH)
 		return;
 	if (ha_mr_on(req->mr, path->nic, &mr) != HA_OK) {
 		ha_comm_fail(comm, HA_ERR_SYSTEM, "a buffer cannot be registered on %s to flush it",
 			     path->nic->name);
 		return;
 	}
+	sge.lkey = path->ring_lkey;
+	wr.wr_id = ha_wr_id(HA_WR_FLUSH, path->index, path->generation, 0, req->id);
 	wr.wr.rdma.remote_addr = req->addr;
 	wr.wr.rdma.rkey = mr->rkey;
-	rc = ibv_post_send(r->flush->qp, &wr, &bad);
+	rc = ibv_post_send(path->flush.qp, &wr, &bad);
 	if (rc != 0) {
 		ha_comm_verb_failed(comm, path, "ibv_post_send (flush)", rc);
 		return;
 	}
-	r->flush->posted++;
+	path->flush.posted++;
 	comm->count.work_requests++;
 	comm->count.requests++;
 	req->posted = 1;
 	ha_comm_count(comm, 1);
 }
 
-void ha_flush_complete(struct ha_comm *comm, uint32_t request_id)
+void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t request_id)
 {
 	struct ha_request *req;
 
-	if (!comm->recv || !comm->recv->flush || request_id >= comm->pool.count)
+	if (!comm->recv || request_id >= comm->pool.count)
 		return;
-	comm->recv->flush->done++;
+	path->flush.done++;
 	req = &comm->pool.all[request_id];
 	if (req->kind != HA_REQ_FLUSH ||
 	    atomic_load_explicit(&req->state, memory_order_relaxed) != HA_REQ_ACTIVE) {

@@ -71,7 +71,7 @@ static void on_event(void *arg, const struct ibv_async_event *event, struct ha_n
 		struct ha_comm *comm = ha_container_of(pos, struct ha_comm, in_instance);
 
 		for (unsigned i = 0; i < comm->npaths; i++)
-			if (comm->paths[i]->nic == nic)
+			if (comm->paths[i] && comm->paths[i]->nic == nic)
 				event_for_path(comm, comm->paths[i], event);
 	}
 	pthread_mutex_unlock(&inst->lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making, connecting, fencing and closing the queue pairs of a path. */
+/* Making, connecting and closing the queue pairs of a path. Fencing them is in fence.c. */
 #include "transport/path.h"
 
 #include "base/log.h"
@@ -42,10 +42,16 @@ static uint32_t limit(uint32_t wanted, int device_limit)
 								   : wanted;
 }
 
+/* Work requests we post on a queue; the device has room for one more, the sentinel. */
+static uint32_t usable_depth(const struct ha_nic *nic, uint32_t wanted)
+{
+	return limit(wanted + 1, nic->attr.max_qp_wr) - 1;
+}
+
 static ha_result_t create_cq(struct ha_path *path, uint32_t sq_depth)
 {
 	/* Every work request can end up here at once: an error flushes unsignalled ones, too. */
-	uint32_t cqes = path->nqps * (sq_depth + HA_RQ_DEPTH) + HA_FLUSH_DEPTH;
+	uint32_t cqes = path->nqps * (sq_depth + 1 + HA_RQ_DEPTH + 1) + HA_FLUSH_DEPTH + 1;
 
 	path->cq =
 	    ibv_create_cq(path->nic->ctx, (int)limit(cqes, path->nic->attr.max_cqe), path, NULL, 0);
@@ -76,6 +82,21 @@ static void init_refill(struct ha_path *path, unsigned index)
 	}
 }
 
+static ha_result_t fill_receive_queue(const struct ha_path *path, struct ha_qp *qp)
+{
+	uint32_t left = usable_depth(path->nic, HA_RQ_DEPTH);
+
+	while (left != 0) {
+		uint32_t batch = left < HA_RQ_BATCH ? left : HA_RQ_BATCH;
+		int rc = ha_qp_refill(qp, batch);
+
+		if (rc != 0)
+			return failed(path, "ibv_post_recv", rc);
+		left -= batch;
+	}
+	return HA_OK;
+}
+
 static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_depth)
 {
 	struct ha_qp *qp = &path->qps[index];
@@ -86,8 +107,8 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_d
 	    .qp_type = IBV_QPT_RC,
 	    .cap =
 		{
-		    .max_send_wr = limit(sq_depth, path->nic->attr.max_qp_wr),
-		    .max_recv_wr = HA_RQ_DEPTH,
+		    .max_send_wr = usable_depth(path->nic, sq_depth) + 1,
+		    .max_recv_wr = usable_depth(path->nic, HA_RQ_DEPTH) + 1,
 		    .max_send_sge = 1,
 		    .max_recv_sge = 1,
 		    .max_inline_data = path->comm->config->ib_use_inline ? WANTED_INLINE : 0,
@@ -102,7 +123,7 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_d
 	}
 	if (!qp->qp)
 		return failed(path, "ibv_create_qp", errno);
-	qp->sq_depth = limit(sq_depth, path->nic->attr.max_qp_wr);
+	qp->sq_depth = usable_depth(path->nic, sq_depth);
 	qp->local_psn = (uint32_t)ha_random() & PSN_MASK;
 	qp->wr_base = ha_wr_id(0, path->index, path->generation, index, 0);
 	if (index == 0 || init.cap.max_inline_data < path->max_inline)
@@ -111,12 +132,7 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_d
 	if (rc != 0)
 		return failed(path, "ibv_modify_qp to INIT", rc);
 	init_refill(path, index);
-	for (uint32_t posted = 0; posted < HA_RQ_DEPTH; posted += HA_RQ_BATCH) {
-		rc = ha_qp_refill(qp, HA_RQ_BATCH);
-		if (rc != 0)
-			return failed(path, "ibv_post_recv", rc);
-	}
-	return HA_OK;
+	return fill_receive_queue(path, qp);
 }
 
 static ha_result_t register_ring(struct ha_path *path)
@@ -194,7 +210,7 @@ static uint64_t max_write(const struct ha_port *port)
 size_t ha_max_message(const struct ha_port *port)
 {
 	/* A group of the largest messages has to fit in the send queue. */
-	uint64_t writes = (limit(HA_SEND_SQ_DEPTH, port->nic->attr.max_qp_wr) - 1) / HA_GROUP_MAX;
+	uint64_t writes = (usable_depth(port->nic, HA_SEND_SQ_DEPTH) - 1) / HA_GROUP_MAX;
 	uint64_t most = writes * max_write(port);
 
 	return most < HA_MESSAGE_LIMIT ? (size_t)most : (size_t)HA_MESSAGE_LIMIT;
@@ -331,25 +347,12 @@ ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint 
 
 /* ---- end ----------------------------------------------------------------------------------- */
 
-void ha_path_fence(struct ha_path *path)
-{
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-
-	if (atomic_exchange(&path->state, HA_PATH_FENCED) == HA_PATH_FENCED)
-		return;
-	for (unsigned i = 0; i < path->nqps; i++) {
-		int rc = path->qps[i].qp ? ibv_modify_qp(path->qps[i].qp, &attr, IBV_QP_STATE) : 0;
-
-		if (rc != 0)
-			HA_TRACE(1, "ibv_modify_qp to ERR failed on %s:%d: %s", path->nic->name,
-				 path->port->port_num, strerror(rc));
-	}
-}
-
 void ha_path_close(struct ha_path *path)
 {
 	if (!path)
 		return;
+	if (path->flush.qp && ibv_destroy_qp(path->flush.qp) != 0)
+		HA_TRACE(1, "ibv_destroy_qp (flush) failed on %s", path->nic->name);
 	for (unsigned i = 0; i < path->nqps; i++) {
 		int rc = path->qps[i].qp ? ibv_destroy_qp(path->qps[i].qp) : 0;
 

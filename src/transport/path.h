@@ -10,6 +10,7 @@
 #ifndef HA_TRANSPORT_PATH_H
 #define HA_TRANSPORT_PATH_H
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "transport/imm.h"
@@ -18,6 +19,7 @@
 #include <infiniband/verbs.h>
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ha_comm;
@@ -43,9 +45,19 @@ struct ha_comm;
 #define HA_SPLIT_ALIGN 128
 
 enum ha_path_state {
-	HA_PATH_INIT,	/* queue pairs exist */
-	HA_PATH_READY,	/* can carry data */
-	HA_PATH_FENCED, /* in error: nothing arrives any more once drained */
+	HA_PATH_INIT,	 /* queue pairs exist */
+	HA_PATH_READY,	 /* can carry data */
+	HA_PATH_FENCING, /* in error: nothing is posted any more, something may still arrive */
+	HA_PATH_FENCED,	 /* confirmed: nothing moves in either direction any more, for ever */
+};
+
+/* A queue pair whose flush takes longer than this is destroyed instead: microseconds are usual. */
+#define HA_FENCE_NS (20 * HA_NS_PER_MS)
+
+enum ha_fence {
+	HA_FENCE_PENDING, /* ask again */
+	HA_FENCE_DONE,	  /* the path is HA_PATH_FENCED */
+	HA_FENCE_FAILED,  /* neither drained nor destroyed: its memory must not be reused */
 };
 
 /* Counters are [T] (see comm.h), the rest constant while the path is ready. */
@@ -65,6 +77,12 @@ static inline uint32_t ha_qp_room(const struct ha_qp *qp)
 {
 	return qp->sq_depth - (qp->sq_posted - qp->sq_done);
 }
+
+/* The queue pair to itself that iflush reads through (flush.c). [T] */
+struct ha_flush_qp {
+	struct ibv_qp *qp; /* NULL until GPU memory first needs it */
+	uint32_t posted, done;
+};
 
 struct ha_path {
 	struct ha_comm *comm;
@@ -87,8 +105,27 @@ struct ha_path {
 	struct ibv_mr *ring_mr;
 	struct ha_port_addr addr; /* as it was told to the peer */
 	struct ha_wire_endpoint remote;
-	struct ha_qp qps[HA_MAX_QPS];
+
+	/* Fencing (fence.c). [T] */
+	uint64_t fencing_since_ns;
+	uint16_t sentinels; /* posted and not back */
+	bool undrainable;   /* a verb failed: the sentinels will not tell */
+
+	struct ha_flush_qp flush;
+	struct ha_qp qps[HA_MAX_QPS]; /* their qp is NULL after a fence that had to destroy them */
 };
+
+/* [T] Whether traffic may be posted; NULL is a path that is not there. */
+static inline bool ha_path_ready(const struct ha_path *path)
+{
+	return path && atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_READY;
+}
+
+/* [T] Whether a fence has begun: its errors are our own doing. */
+static inline bool ha_path_stopped(const struct ha_path *path)
+{
+	return atomic_load_explicit(&path->state, memory_order_relaxed) >= HA_PATH_FENCING;
+}
 
 /* Whether a queue pair is one of the path's present ones. */
 static inline bool ha_path_has_qp(const struct ha_path *path, uint32_t qp_num)
@@ -118,10 +155,19 @@ ha_result_t ha_path_connect(struct ha_path *path,
 			    const struct ha_wire_endpoint *remote) HA_MUST_CHECK;
 
 /*
- * Moves the queue pairs to ERR: nothing more is sent, and once the queues are drained nothing more
- * arrives. Any path state.
+ * Begins a fence: moves the queue pairs to ERR, where they take no more packets, and posts a last
+ * work request, the sentinel, on each of their queues. Never waits. Any path state; NULL and a
+ * second call are fine. Under the token.
  */
 void ha_path_fence(struct ha_path *path);
+
+/*
+ * How far the fence is: applies what has completed, successes included, and looks whether all
+ * sentinels are back. If they cannot come or don't within HA_FENCE_NS, destroys the queue pairs,
+ * since a destroyed queue pair touches no memory. Never waits. Under the token; not from the
+ * handler of an asynchronous event, which destroying waits for.
+ */
+enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns);
 
 /* Frees everything. A destroyed queue pair touches no memory, drained or not. NULL is fine. */
 void ha_path_close(struct ha_path *path);

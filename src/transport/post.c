@@ -347,7 +347,7 @@ void ha_send_pump(struct ha_comm *comm)
 	struct ha_send_side *s = comm->send;
 	struct ha_path *path = ha_comm_path(comm);
 
-	if (atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_READY)
+	if (!ha_path_ready(path))
 		return;
 	while (s->post_seq != s->match_seq) {
 		if (!post_group(comm, path, &s->groups[s->post_seq & comm->slot_mask]))

@@ -107,7 +107,7 @@ void ha_recv_pump(struct ha_comm *comm)
 	struct ha_recv_side *r = comm->recv;
 	struct ha_path *path = ha_comm_path(comm);
 
-	if (atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_READY)
+	if (!ha_path_ready(path))
 		return;
 	while (r->cts_seq != r->next_seq) {
 		if (!post_cts(comm, path, slot_of(comm, r->cts_seq)))
@@ -170,6 +170,8 @@ static inline bool refill(struct ha_comm *comm, struct ha_path *path, struct ha_
 
 	if (++qp->rq_used < HA_RQ_BATCH)
 		return true;
+	if (ha_path_stopped(path))
+		return true; /* nothing will come any more: what is taken is what had come */
 	rc = ha_qp_refill(qp, HA_RQ_BATCH);
 	if (__builtin_expect(rc != 0, 0)) {
 		ha_comm_verb_failed(comm, path, "ibv_post_recv", rc);

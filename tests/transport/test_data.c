@@ -390,7 +390,7 @@ static void gpu_memory_is_flushed_and_host_memory_is_not(void **state)
 	flush = (void *)1;
 	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &mr, &flush), HA_OK);
 	assert_null(flush);
-	assert_null(pair.recv->recv->flush); /* no queue pair for host memory */
+	assert_null(pair.recv->paths[0]->flush.qp); /* no queue pair for host memory */
 	mr->type = HA_MEM_CUDA;
 	assert_int_equal(ha_iflush(pair.recv, 1, &data, &none, &mr, &flush), HA_OK);
 	assert_null(flush);

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fencing a path: after it, and only after it, is it known that no packet of the path touches
+ * memory any more, neither the application's nor our rings, and that no completion is still to
+ * come.
+ *
+ * A queue pair in ERR takes no packets and sends none, but what it was doing may not have ended
+ * when ibv_modify_qp returns, and completions of what did happen may still be on their way. As
+ * queues flush in order, one more work request posted on each of them (the kernel's ib_drain_qp
+ * does the same) comes back last. A device that is dead or stuck flushes nothing: then the queue
+ * pairs are destroyed, after which the device has no memory to write to on their behalf.
+ */
+#include "transport/comm.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- beginning ----------------------------------------------------------------------------- */
+
+/* Remembers that the sentinels won't tell, and says why. */
+static void cannot_drain(struct ha_path *path, const char *verb, int rc)
+{
+	path->undrainable = true;
+	HA_TRACE(1, "%s failed on %s:%d while a path was fenced: %s", verb, path->nic->name,
+		 path->port->port_num, strerror(rc));
+}
+
+static void post_send_sentinel(struct ha_path *path, struct ibv_qp *qp, uint64_t wr_id)
+{
+	/* Never sent: it needs no memory, only to be in the queue. */
+	struct ibv_send_wr wr = {
+	    .wr_id = wr_id, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad;
+	int rc = ibv_post_send(qp, &wr, &bad);
+
+	if (rc != 0)
+		cannot_drain(path, "ibv_post_send", rc);
+	else
+		path->sentinels++;
+}
+
+static void post_recv_sentinel(struct ha_path *path, struct ibv_qp *qp, uint64_t wr_id)
+{
+	struct ibv_recv_wr wr = {.wr_id = wr_id};
+	struct ibv_recv_wr *bad;
+	int rc = ibv_post_recv(qp, &wr, &bad);
+
+	if (rc != 0)
+		cannot_drain(path, "ibv_post_recv", rc);
+	else
+		path->sentinels++;
+}
+
+static bool to_error(struct ha_path *path, struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	int rc = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+
+	if (rc != 0)
+		cannot_drain(path, "ibv_modify_qp to ERR", rc);
+	return rc == 0;
+}
+
+void ha_path_fence(struct ha_path *path)
+{
+	uint64_t wr_id;
+
+	if (!path || ha_path_stopped(path))
+		return;
+	atomic_store(&path->state, HA_PATH_FENCING);
+	path->fencing_since_ns = ha_now_ns();
+	wr_id = ha_wr_id(HA_WR_SENTINEL, path->index, path->generation, 0, 0);
+	/* All of them stop before the first is waited for. */
+	for (unsigned i = 0; i < path->nqps; i++) {
+		if (!path->qps[i].qp || !to_error(path, path->qps[i].qp))
+			continue;
+		post_send_sentinel(path, path->qps[i].qp, wr_id);
+		post_recv_sentinel(path, path->qps[i].qp, wr_id);
+	}
+	/* A flush has the device read the application's memory; its receive queue is never used. */
+	if (path->flush.qp && to_error(path, path->flush.qp))
+		post_send_sentinel(path, path->flush.qp, wr_id);
+}
+
+/* ---- confirmation -------------------------------------------------------------------------- */
+
+static bool destroy(const struct ha_path *path, struct ibv_qp **qp)
+{
+	int rc = *qp ? ibv_destroy_qp(*qp) : 0;
+
+	if (rc != 0) {
+		HA_WARN("ibv_destroy_qp failed on %s:%d while a path was fenced: %s",
+			path->nic->name, path->port->port_num, strerror(rc));
+		return false;
+	}
+	*qp = NULL;
+	return true;
+}
+
+static bool destroy_all(struct ha_path *path)
+{
+	bool gone = destroy(path, &path->flush.qp);
+
+	for (unsigned i = 0; i < path->nqps; i++)
+		gone &= destroy(path, &path->qps[i].qp);
+	return gone;
+}
+
+enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns)
+{
+	if (atomic_load(&path->state) == HA_PATH_FENCED)
+		return HA_FENCE_DONE;
+	ha_path_fence(path);
+	/* The whole queue: what destroying would throw away is real, too. */
+	ha_comm_poll_path(comm, path, path->cq->cqe);
+	if (path->undrainable || path->sentinels != 0) {
+		if (!path->undrainable && now_ns < path->fencing_since_ns + HA_FENCE_NS)
+			return HA_FENCE_PENDING;
+		if (!destroy_all(path))
+			return HA_FENCE_FAILED;
+		HA_INFO(HA_SUBSYS_NET,
+			"connection %s: %s:%d did not drain its queue pairs: they are destroyed",
+			comm->name, path->nic->name, path->port->port_num);
+	}
+	atomic_store(&path->state, HA_PATH_FENCED);
+	return HA_FENCE_DONE;
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fencing a path: whatever state its queue pairs and its device are in, once the fence is confirmed
+ * nothing is written any more, and everything that happened before it has been applied.
+ */
+#include "harness.h"
+
+#include "base/clock.h"
+#include "memory/mr.h"
+
+#include <string.h>
+
+static const size_t offset = 4096, size = 300000;
+static const int tag = 1;
+
+static enum ha_fence fence(struct ha_comm *comm)
+{
+	enum ha_fence fence;
+
+	ha_token_acquire(comm);
+	ha_path_fence(comm->paths[0]);
+	fence = ha_path_fenced(comm, comm->paths[0], ha_now_ns());
+	ha_token_release(comm);
+	return fence;
+}
+
+static enum ha_fence fence_is(struct ha_comm *comm)
+{
+	enum ha_fence fence;
+
+	ha_token_acquire(comm);
+	fence = ha_path_fenced(comm, comm->paths[0], ha_now_ns());
+	ha_token_release(comm);
+	return fence;
+}
+
+static bool is_done(const struct ha_request *req)
+{
+	return atomic_load(&req->state) == HA_REQ_DONE;
+}
+
+static void start(struct pair *pair, struct ha_request **recv, struct ha_request **send)
+{
+	fill(pair->from.bytes, size, 5);
+	*recv = post_recv(pair, 1, &offset, &size, &tag);
+	*send = post_send(pair, 0, size, tag);
+}
+
+/* The queue pairs, with a flush's among them. */
+static unsigned queue_pairs(const struct ha_comm *comm)
+{
+	const struct ha_path *path = comm->paths[0];
+	unsigned n = path->flush.qp != NULL;
+
+	for (unsigned i = 0; i < path->nqps; i++)
+		n += path->qps[i].qp != NULL;
+	return n;
+}
+
+static void an_idle_path_is_fenced_at_once(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	pair_init(&pair);
+	pair.config.ib_qps_per_connection = 4;
+	pair_up(&pair);
+	transfer(&pair, 1000, 1);
+	for (int i = 0; i < 2; i++) {
+		struct ha_comm *comm = i ? pair.recv : pair.send;
+
+		assert_int_equal(fence(comm), HA_FENCE_DONE);
+		assert_int_equal(comm->paths[0]->state, HA_PATH_FENCED);
+		assert_int_equal(queue_pairs(comm), 4);	      /* drained, not destroyed */
+		assert_int_equal(fence(comm), HA_FENCE_DONE); /* and once more */
+		assert_int_equal(ha_comm_error(comm), HA_OK);
+	}
+	pair_close(&pair);
+	assert_int_equal(captured_warnings, 0);
+}
+
+/* A row of the receiver's, a message's tail, and a window of queued messages before the sentinel.
+ */
+static void a_full_send_queue_has_room_for_the_sentinel(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	pair_init(&pair);
+	pair.fabric.max_qp_wr = 64;
+	pair_up(&pair);
+	sv_stepped_cut(0, true);
+	for (int i = 0; i < 2; i++) {
+		struct ha_comm *comm = i ? pair.recv : pair.send;
+		struct ha_path *path = comm->paths[0];
+		struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE}, *bad;
+
+		assert_true(path->qps[0].sq_depth == 63);
+		for (uint32_t k = 0; k < path->qps[0].sq_depth; k++)
+			assert_int_equal(ibv_post_send(path->qps[0].qp, &wr, &bad), 0);
+		assert_int_equal(fence(comm), HA_FENCE_DONE);
+		assert_int_equal(queue_pairs(comm), 1);
+	}
+	pair_close(&pair);
+}
+
+/* At every event of a transfer, both ends in turn: later events change nothing, and what had
+ * happened is known. */
+static void nothing_arrives_after_a_fence_and_nothing_is_forgotten(void **state)
+{
+	unsigned received_early = 0, received_not = 0, sent_early = 0, sent_not = 0;
+
+	(void)state;
+	for (int end = 0; end < 2; end++)
+		for (unsigned at = 0;; at++) {
+			struct ha_request *recv, *send;
+			static uint8_t before[MEM_SIZE];
+			struct pair pair;
+			bool finished, arrived, acked = false;
+			uint64_t got_acks;
+
+			pair_init(&pair);
+			pair_up(&pair);
+			start(&pair, &recv, &send);
+			for (unsigned i = 0; i < at && sv_stepped_step(); i++)
+				;
+			finished = !sv_stepped_peek(&(struct sv_event_info){0});
+			got_acks = pair.send->count.completions;
+			arrived = filled(pair.to.bytes + offset, size, 5);
+			assert_int_equal(fence(end ? pair.recv : pair.send), HA_FENCE_DONE);
+			if (end) { /* the last packet brings data and notice at once */
+				assert_int_equal(is_done(recv), arrived);
+				received_early += arrived;
+				received_not += !arrived;
+			} else {
+				acked = pair.send->count.messages == 1;
+				assert_int_equal(is_done(send), acked);
+				assert_true(!acked || arrived);
+				assert_true(pair.send->count.completions > got_acks);
+				sent_early += acked;
+				sent_not += !acked;
+				assert_true(!finished || acked);
+			}
+			/* What has left the sender may still land: it is the receiver's fence that
+			 * keeps it out. */
+			memcpy(before, pair.to.bytes, MEM_SIZE);
+			sv_stepped_run_idle(100000);
+			if (end)
+				assert_memory_equal(before, pair.to.bytes, MEM_SIZE);
+			pair_close(&pair);
+			if (finished)
+				break;
+		}
+	assert_true(received_early > 0 && received_not > 10);
+	assert_true(sent_early > 0 && sent_not > 10);
+}
+
+static void a_wedged_queue_pair_is_drained(void **state)
+{
+	(void)state;
+	for (int end = 0; end < 2; end++) {
+		struct ha_request *recv, *send;
+		struct pair pair;
+		struct ha_comm *comm;
+
+		pair_init(&pair);
+		pair_up(&pair);
+		comm = end ? pair.recv : pair.send;
+		start(&pair, &recv, &send);
+		sv_stepped_step();
+		assert_true(
+		    sv_stepped_wedge((uint32_t)end, 0, comm->paths[0]->qps[0].qp->qp_num, false));
+		assert_int_equal(fence(comm), HA_FENCE_DONE);
+		assert_int_equal(queue_pairs(comm), 1);
+		assert_int_equal(ha_comm_error(comm), HA_OK);
+		pair_close(&pair);
+	}
+}
+
+static void a_queue_pair_that_does_not_flush_is_destroyed_in_time(void **state)
+{
+	(void)state;
+	for (int end = 0; end < 2; end++) {
+		struct ha_request *recv, *send;
+		struct pair pair;
+		struct ha_comm *comm;
+		uint64_t from;
+
+		pair_init(&pair);
+		pair.config.ib_qps_per_connection = 2;
+		pair_up(&pair);
+		comm = end ? pair.recv : pair.send;
+		start(&pair, &recv, &send);
+		sv_stepped_step();
+		assert_true(
+		    sv_stepped_wedge((uint32_t)end, 0, comm->paths[0]->qps[1].qp->qp_num, true));
+		from = sv_stepped_now();
+		assert_int_equal(fence(comm), HA_FENCE_PENDING);
+		assert_int_equal(comm->paths[0]->state, HA_PATH_FENCING);
+		sv_stepped_run(from + HA_FENCE_NS - 1);
+		assert_int_equal(fence_is(comm), HA_FENCE_PENDING);
+		assert_int_equal(queue_pairs(comm), 2);
+		sv_stepped_run(from + HA_FENCE_NS);
+		assert_int_equal(fence_is(comm), HA_FENCE_DONE);
+		assert_int_equal(queue_pairs(comm), 0);
+		assert_int_equal(comm->paths[0]->state, HA_PATH_FENCED);
+		/* Everything copes with a path whose queue pairs are gone. */
+		assert_int_equal(ha_comm_poll(comm, 32), 0);
+		assert_false(is_done(end ? recv : send));
+		assert_int_equal(ha_comm_error(comm), HA_OK);
+		pair_close(&pair);
+	}
+}
+
+static void a_dead_device_is_fenced_by_destroying(void **state)
+{
+	(void)state;
+	for (int end = 0; end < 2; end++) {
+		struct ha_request *recv, *send;
+		static uint8_t before[MEM_SIZE];
+		struct pair pair;
+		struct ha_comm *comm;
+
+		pair_init(&pair);
+		pair_up(&pair);
+		comm = end ? pair.recv : pair.send;
+		start(&pair, &recv, &send);
+		sv_stepped_step();
+		sv_stepped_kill((uint32_t)end, 0);
+		assert_int_equal(fence(comm), HA_FENCE_DONE);
+		assert_int_equal(queue_pairs(comm), 0);
+		assert_int_equal(ha_comm_error(comm), HA_OK);
+		/* What a dead sender's device had sent may still land. */
+		memcpy(before, pair.to.bytes, MEM_SIZE);
+		sv_stepped_run_idle(100000);
+		if (end)
+			assert_memory_equal(before, pair.to.bytes, MEM_SIZE);
+		pair_close(&pair);
+	}
+}
+
+static void verbs_that_fail_while_fencing_lead_to_destroying(void **state)
+{
+	static const char *const rules[] = {
+	    "errno=EIO verb=modify_qp host=1",
+	    "errno=ENOMEM verb=post_send host=1",
+	    "errno=ENOMEM verb=post_recv host=1",
+	    "errno=EINVAL verb=poll_cq host=1",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		uint64_t matched, fired;
+		struct pair pair;
+		int id;
+
+		pair_init(&pair);
+		pair_up(&pair);
+		transfer(&pair, 1000, 1);
+		id = sv_stepped_fault_add(rules[i], captured_log, sizeof(captured_log));
+		assert_true(id >= 0);
+		assert_int_equal(fence(pair.recv), HA_FENCE_DONE);
+		assert_int_equal(queue_pairs(pair.recv), 0);
+		assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+		assert_true(sv_stepped_fault_stats(id, &matched, &fired));
+		assert_true(fired > 0);
+		sv_stepped_fault_remove(id);
+		pair_close(&pair);
+	}
+}
+
+/* The reads of flushes are the device's, too. */
+static void a_flush_in_flight_is_fenced_with_its_path(void **state)
+{
+	struct ha_request *flush, *late;
+	const int got = (int)size;
+	struct pair pair;
+	void *data;
+
+	(void)state;
+	pair_init(&pair);
+	pair_up(&pair);
+	data = pair.to.bytes;
+	pair.to.mr->type = HA_MEM_CUDA;
+	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &flush), HA_OK);
+	assert_int_equal(flush->posted, 1);
+	assert_int_equal(queue_pairs(pair.recv), 2);
+	assert_int_equal(fence(pair.recv), HA_FENCE_DONE);
+	assert_false(is_done(flush));
+	assert_int_equal(pair.recv->paths[0]->sentinels, 0);
+	/* None is posted on a path that is fenced: it waits for the next. */
+	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &late), HA_OK);
+	assert_int_equal(late->posted, 0);
+	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+	pair.to.mr->type = HA_MEM_HOST;
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(an_idle_path_is_fenced_at_once),
+	    cmocka_unit_test(a_full_send_queue_has_room_for_the_sentinel),
+	    cmocka_unit_test(nothing_arrives_after_a_fence_and_nothing_is_forgotten),
+	    cmocka_unit_test(a_wedged_queue_pair_is_drained),
+	    cmocka_unit_test(a_queue_pair_that_does_not_flush_is_destroyed_in_time),
+	    cmocka_unit_test(a_dead_device_is_fenced_by_destroying),
+	    cmocka_unit_test(verbs_that_fail_while_fencing_lead_to_destroying),
+	    cmocka_unit_test(a_flush_in_flight_is_fenced_with_its_path),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
