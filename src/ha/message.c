@@ -60,8 +60,9 @@ static bool valid(const struct ha_message *m)
 		return false;
 	if (names_a_path(m->kind) && (m->path >= HA_MAX_PATHS || m->generation == 0))
 		return false;
-	if ((m->kind == HA_MSG_REBUILD || m->kind == HA_MSG_REBUILT) &&
-	    (!m->has_endpoint || !ha_endpoint_valid(&m->endpoint)))
+	if ((m->kind == HA_MSG_REBUILD || m->kind == HA_MSG_REBUILT) && !m->has_endpoint)
+		return false;
+	if (m->has_endpoint && !ha_endpoint_valid(&m->endpoint))
 		return false;
 	return m->window.base != 0;
 }
