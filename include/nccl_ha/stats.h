@@ -29,7 +29,19 @@ extern "C" {
 #define NCCL_HA_STATS_DIR     "/dev/shm"
 #define NCCL_HA_STATS_PREFIX  "nccl-ha."	  /* then UID.PID */
 #define NCCL_HA_STATS_MAGIC   0x5453414843434eull /* "NCCHAST" */
-#define NCCL_HA_STATS_VERSION 1
+#define NCCL_HA_STATS_VERSION 2
+
+/*
+ * A histogram of times: bucket 0 counts zeros, bucket i the times of 2^(i-1) to 2^i - 1 ns, the
+ * last one and above.
+ */
+#define NCCL_HA_HISTOGRAM_BUCKETS 64
+
+struct nccl_ha_histogram {
+	uint64_t count[NCCL_HA_HISTOGRAM_BUCKETS];
+	uint64_t sum_ns;
+	uint64_t max_ns;
+};
 
 struct nccl_ha_stats_table {
 	uint64_t offset; /* of the first record, from the start of the file */
@@ -77,7 +89,11 @@ struct nccl_ha_job_stats {
 	X(port_errors, "Times the port went down")                                                 \
 	X(port_recoveries, "Times the port came back")                                             \
 	X(address_changes, "Changes of LID or GID")                                                \
-	X(device_errors, "Fatal errors of the device")
+	X(device_errors, "Fatal errors of the device")                                             \
+	X(heartbeats_sent, "Heartbeats sent")                                                      \
+	X(heartbeats_received, "Answers to them")                                                  \
+	X(heartbeats_lost, "Heartbeats without an answer in time")                                 \
+	X(sessions_up, "Remote ports that answer now")
 
 struct nccl_ha_port_stats {
 	uint32_t in_use;
@@ -95,6 +111,7 @@ struct nccl_ha_port_stats {
 	uint8_t gid[16];
 	char pci_path[256]; /* its end, where it is longer */
 	NCCL_HA_PORT_COUNTERS(NCCL_HA_STATS_COUNTER)
+	struct nccl_ha_histogram heartbeat_rtt; /* round trips, over all remote ports */
 };
 
 /* ---- connections ---------------------------------------------------------------------------- */
@@ -104,6 +121,7 @@ enum nccl_ha_conn_state {
 	NCCL_HA_CONN_ACTIVE = 2,
 	NCCL_HA_CONN_ERROR = 3, /* the error is latched */
 	NCCL_HA_CONN_CLOSING = 4,
+	NCCL_HA_CONN_FAILING_OVER = 5, /* between two paths, or without any */
 };
 
 enum nccl_ha_conn_direction { NCCL_HA_CONN_SEND = 1, NCCL_HA_CONN_RECV = 2 };
@@ -117,10 +135,45 @@ enum nccl_ha_conn_direction { NCCL_HA_CONN_SEND = 1, NCCL_HA_CONN_RECV = 2 };
 	X(work_requests, "Work requests posted to the hardware")                                   \
 	X(completions, "Completions taken from the hardware")                                      \
 	X(thread_completions, "Of these, taken by the progress thread")                            \
-	X(stale_completions, "Completions of an earlier incarnation, dropped")
+	X(stale_completions, "Completions of an earlier incarnation, dropped")                     \
+	X(failovers, "Switches to another path")                                                   \
+	X(failbacks, "Of these, back to the preferred path")                                       \
+	X(false_alarms, "Of these, from a path that was found healthy right after")                \
+	X(suspects, "Times this end reported a path as failed")                                    \
+	X(outages, "Times no path was left")                                                       \
+	X(rebuilds, "Paths built anew")                                                            \
+	X(fences_destroyed, "Queue pairs destroyed because they did not drain")                    \
+	X(completed_without_resend, "Messages in flight at a switch that had arrived already")     \
+	X(replayed_messages, "Messages in flight at a switch that were sent or asked for again")   \
+	X(replayed_bytes, "Their payload bytes")                                                   \
+	X(control_sent, "Control messages sent")                                                   \
+	X(control_received, "Control messages received")                                           \
+	X(control_resent, "Control messages sent again for want of an answer")                     \
+	X(control_stale, "Control messages received that said nothing new")
 
-#define NCCL_HA_LATENCY_BUCKETS 64
+/* Traffic uses a path in GOOD and SUSPECTED. */
+enum nccl_ha_path_health {
+	NCCL_HA_PATH_NONE = 0,
+	NCCL_HA_PATH_GOOD = 1,
+	NCCL_HA_PATH_SUSPECTED = 2,
+	NCCL_HA_PATH_FAILED = 3,
+	NCCL_HA_PATH_RECOVERING = 4,
+};
 
+#define NCCL_HA_MAX_PATHS 4
+
+struct nccl_ha_path_stats {
+	uint32_t health;     /* enum nccl_ha_path_health; the rest is 0 for NONE */
+	uint32_t generation; /* counts its incarnations from 1 */
+	int32_t device;	     /* NCCL's device number of the local port */
+	uint32_t port_num;   /* of that port */
+	uint64_t peer_guid;  /* of the remote NIC; 0 unknown */
+};
+
+/*
+ * There is no latency of messages here: the data path reads no clock, which costs more than a
+ * small message does. nccl-net-perf measures it from outside.
+ */
 struct nccl_ha_conn_stats {
 	uint32_t in_use;
 	uint32_t state;	    /* enum nccl_ha_conn_state */
@@ -132,13 +185,16 @@ struct nccl_ha_conn_stats {
 	int32_t error; /* latched result code, 0 none */
 	char peer[80]; /* socket address */
 	NCCL_HA_CONN_COUNTERS(NCCL_HA_STATS_COUNTER)
-	/*
-	 * Time from a request's start to its completion: bucket 0 counts zeros, bucket i the times
-	 * of 2^(i-1) to 2^i - 1 ns. All zero where latency is not measured.
-	 */
-	uint64_t latency_count[NCCL_HA_LATENCY_BUCKETS];
-	uint64_t latency_sum_ns;
-	uint64_t latency_max_ns;
+	uint32_t epoch; /* of the data: changes with a switch */
+	uint32_t active_path;
+	struct nccl_ha_path_stats paths[NCCL_HA_MAX_PATHS];
+	char last_failover_reason[32]; /* as in the event log; empty: there was none */
+	uint64_t last_failover_ns;     /* CLOCK_REALTIME */
+	uint64_t last_blackout_ns;     /* 0 unknown */
+	/* From the last sign of life of the path that failed to the moment this was noticed, and to
+	 * the moment data could flow again. */
+	struct nccl_ha_histogram detection;
+	struct nccl_ha_histogram blackout;
 };
 
 /* As they lie in the file. */

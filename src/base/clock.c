@@ -24,6 +24,14 @@ uint64_t ha_now_ns(void)
 	return __builtin_expect(now_ns != NULL, 0) ? now_ns() : monotonic_ns();
 }
 
+uint64_t ha_wall_clock_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * HA_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
 void ha_clock_set_source(uint64_t (*now_ns)(void))
 {
 	atomic_store_explicit(&source, now_ns, memory_order_relaxed);

@@ -12,6 +12,9 @@
 /* Nanoseconds of CLOCK_MONOTONIC (vDSO, no system call), or of the source set below. Any thread. */
 uint64_t ha_now_ns(void);
 
+/* Nanoseconds of CLOCK_REALTIME, for people: never for intervals. Any thread. */
+uint64_t ha_wall_clock_ns(void);
+
 /* Replaces the source; NULL restores CLOCK_MONOTONIC. Before any other thread runs. */
 void ha_clock_set_source(uint64_t (*now_ns)(void));
 

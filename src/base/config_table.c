@@ -105,8 +105,8 @@ const struct ha_config_var ha_config_vars[] = {
 	{"HA_NCCL_STATS", .group = HA_GROUP_DIAGNOSTICS, BOOL(stats, 1),
 	 .help = "0 publishes no statistics in shared memory (/dev/shm/nccl-ha.UID.PID)."},
 	{"HA_NCCL_EVENT_LOG", .group = HA_GROUP_DIAGNOSTICS, STRING(event_log),
-	 .default_text = "none", .no_effect_yet = true,
-	 .help = "File that gets one JSON object a line for each failure, switch and recovery."},
+	 .default_text = "none",
+	 .help = "File that gets one JSON object a line for each failure, switch and recovery; %p in its name is the process id, %h the host."},
 
 	/* ---- NCCL's own ---- */
 	{"NCCL_IB_DISABLE", .group = HA_GROUP_NCCL, BOOL(ib_disable, 0),

@@ -2,6 +2,9 @@
 /* The statistics file of this process: creating, writing, removing it. */
 #include "base/stats.h"
 
+#include "base/clock.h"
+#include "base/hist.h"
+#include "base/job.h"
 #include "base/log.h"
 #include "base/seqlock.h"
 #include "base/stats_file.h"
@@ -13,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAX_PORTS 64
@@ -32,7 +34,9 @@ _Static_assert(sizeof(struct nccl_ha_job_stats) % 8 == 0, "pad the record");
 _Static_assert(sizeof(struct nccl_ha_port_stats) % 8 == 0, "pad the record");
 _Static_assert(sizeof(struct nccl_ha_conn_stats) % 8 == 0, "pad the record");
 _Static_assert(sizeof(struct nccl_ha_stats_header) % 8 == 0, "pad the header");
-_Static_assert(NCCL_HA_LATENCY_BUCKETS == 64, "as many as struct ha_hist has");
+_Static_assert(NCCL_HA_HISTOGRAM_BUCKETS == HA_HIST_BUCKETS &&
+		   sizeof(struct nccl_ha_histogram) == sizeof(struct ha_hist),
+	       "histograms are copied as they are");
 
 struct ha_stats {
 	int users;
@@ -171,45 +175,14 @@ const char *ha_stats_path(const struct ha_stats *stats)
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
-static const char *first_set(const char *const *names)
-{
-	for (; *names; names++) {
-		const char *value = getenv(*names);
-
-		if (value && *value)
-			return value;
-	}
-	return NULL;
-}
-
-static int launcher_rank(void)
-{
-	static const char *const names[] = {"RANK",	"OMPI_COMM_WORLD_RANK", "PMIX_RANK",
-					    "PMI_RANK", "SLURM_PROCID",		NULL};
-	const char *text = first_set(names);
-	char *end;
-	long rank;
-
-	if (!text)
-		return -1;
-	rank = strtol(text, &end, 10);
-	return *end || rank < 0 || rank > INT32_MAX ? -1 : (int)rank;
-}
-
 static void describe_job(struct nccl_ha_job_stats *job)
 {
-	static const char *const job_ids[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID",
-					      "TORCHELASTIC_RUN_ID", NULL};
-	const char *job_id = first_set(job_ids);
-	struct timespec now;
-
 	memset(job, 0, sizeof *job);
-	clock_gettime(CLOCK_REALTIME, &now);
-	job->started_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	job->started_ns = ha_wall_clock_ns();
 	job->pid = (uint32_t)getpid();
 	job->uid = (uint32_t)getuid();
-	job->rank = launcher_rank();
-	snprintf(job->job_id, sizeof job->job_id, "%s", job_id ? job_id : "");
+	job->rank = ha_job_rank();
+	snprintf(job->job_id, sizeof job->job_id, "%s", ha_job_id());
 	if (gethostname(job->host, sizeof job->host - 1) != 0)
 		job->host[0] = '\0';
 	snprintf(job->program, sizeof job->program, "%s", program_invocation_short_name);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "ha/event.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
 #include "transport/util.h"
@@ -149,6 +150,15 @@ void ha_token_acquire(struct ha_comm *comm)
 
 /* ---- failure ------------------------------------------------------------------------------- */
 
+static void report_latch(struct ha_comm *comm, const char *why)
+{
+	struct ha_event event = ha_event_init(HA_EVENT_LATCH, HA_REASON_NONE);
+
+	event.epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+	event.detail = why;
+	ha_event_report(comm, &event);
+}
+
 ha_result_t ha_comm_fail(struct ha_comm *comm, ha_result_t code, const char *fmt, ...)
 {
 	int none = 0;
@@ -161,6 +171,7 @@ ha_result_t ha_comm_fail(struct ha_comm *comm, ha_result_t code, const char *fmt
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	HA_WARN("connection %s: %s", comm->name, text);
+	report_latch(comm, text);
 	ha_stats_conn_failed(comm->inst->stats);
 	atomic_store_explicit(&comm->report.now, true, memory_order_relaxed);
 	return code;

@@ -157,8 +157,9 @@ struct ha_comm {
 	struct ha_lane *lane;		/* [C] the bootstrap socket, our control lane */
 	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
 	struct ha_comm_report report;
-	struct ha_window peer_done; /* what BYE said; written before peer_bye */
-	uint64_t peer_bye_ns;	    /* likewise: when it came */
+	struct ha_failover_record failovers; /* [T] */
+	struct ha_window peer_done;	     /* what BYE said; written before peer_bye */
+	uint64_t peer_bye_ns;		     /* likewise: when it came */
 	struct ha_poller poller;
 	uint32_t seen_polls;	    /* progress thread: value of polls at its last visit */
 	bool abort_said;	    /* progress thread: the peer knows of our error */

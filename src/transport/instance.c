@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/stats.h"
+#include "ha/eventlog.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
 #include "transport/util.h"
@@ -67,6 +68,7 @@ static void on_event(void *arg, const struct ibv_async_event *event, struct ha_n
 	struct ha_list *pos;
 
 	pthread_mutex_lock(&inst->lock);
+	ha_report_event(inst, nic, event);
 	ha_list_for_each (pos, &inst->comms) {
 		struct ha_comm *comm = ha_container_of(pos, struct ha_comm, in_instance);
 
@@ -154,6 +156,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	}
 	if (result == HA_OK) {
 		inst->stats = ha_stats_open(&inst->config);
+		inst->events = ha_eventlog_open(inst->config.event_log);
 		ha_report_ports_open(inst);
 		result = watch_nics(inst);
 	}
@@ -179,6 +182,7 @@ void ha_instance_close(struct ha_instance *inst)
 	if (inst->stats)
 		ha_report_ports_close(inst);
 	ha_stats_close(inst->stats);
+	ha_eventlog_close(inst->events);
 	if (inst->devices)
 		ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+struct ha_eventlog;
 struct ha_stats;
 
 struct ha_nic_watch {
@@ -32,8 +33,9 @@ struct ha_instance {
 	struct ha_device_set *devices;
 	struct ha_progress *progress;
 	struct ha_nic_watch nic_watches[HA_MAX_NICS];
-	char host[32];		/* for the peer's log */
-	struct ha_stats *stats; /* NULL: none */
+	char host[32];		    /* for the peer's log */
+	struct ha_stats *stats;	    /* NULL: none */
+	struct ha_eventlog *events; /* NULL: none */
 	struct ha_port_report port_reports[HA_MAX_PORTS];
 
 	/* Where listeners bind. Constant. */

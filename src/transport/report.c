@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/stats.h"
+#include "ha/event.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
@@ -10,17 +11,10 @@
 
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
+
+_Static_assert(NCCL_HA_MAX_PATHS == HA_MAX_PATHS, "a record for each");
 
 #define INTERVAL_NS (250 * HA_NS_PER_MS)
-
-static uint64_t wall_clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (uint64_t)ts.tv_sec * HA_NS_PER_S + (uint64_t)ts.tv_nsec;
-}
 
 /* ---- ports --------------------------------------------------------------------------------- */
 
@@ -75,6 +69,19 @@ void ha_report_ports_close(struct ha_instance *inst)
 		ha_stats_port_remove(inst->stats, inst->port_reports[i].slot);
 }
 
+static void report_port(struct ha_instance *inst, const struct ha_port *port,
+			enum ha_event_kind kind, enum ha_reason reason)
+{
+	struct ha_event event = ha_event_init(kind, reason);
+	struct ha_event_path path = {port->nic->name, port->port_num, -1, 0};
+
+	if (kind == HA_EVENT_FAILURE)
+		event.from = path;
+	else
+		event.to = path;
+	ha_event_report_port(inst, &event);
+}
+
 void ha_report_event(struct ha_instance *inst, const struct ha_nic *nic,
 		     const struct ibv_async_event *event)
 {
@@ -84,12 +91,20 @@ void ha_report_event(struct ha_instance *inst, const struct ha_nic *nic,
 
 		if (port->nic != nic)
 			continue;
-		if (event->event_type == IBV_EVENT_DEVICE_FATAL)
+		if (event->event_type == IBV_EVENT_DEVICE_FATAL) {
 			report->device_errors++;
+			report_port(inst, port, HA_EVENT_FAILURE, HA_REASON_DEVICE_FATAL);
+		}
 		if (event->element.port_num != port->port_num)
 			continue;
-		report->port_errors += event->event_type == IBV_EVENT_PORT_ERR;
-		report->port_recoveries += event->event_type == IBV_EVENT_PORT_ACTIVE;
+		if (event->event_type == IBV_EVENT_PORT_ERR) {
+			report->port_errors++;
+			report_port(inst, port, HA_EVENT_FAILURE, HA_REASON_PORT_DOWN);
+		}
+		if (event->event_type == IBV_EVENT_PORT_ACTIVE) {
+			report->port_recoveries++;
+			report_port(inst, port, HA_EVENT_RECOVERY, HA_REASON_NONE);
+		}
 		report->address_changes += event->event_type == IBV_EVENT_GID_CHANGE ||
 					   event->event_type == IBV_EVENT_LID_CHANGE;
 	}
@@ -117,6 +132,46 @@ static void count_connection(struct ha_comm *comm, int change)
 
 /* ---- connections --------------------------------------------------------------------------- */
 
+static enum nccl_ha_path_health health_of(const struct ha_path *path)
+{
+	return atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_READY
+		   ? NCCL_HA_PATH_GOOD
+		   : NCCL_HA_PATH_FAILED;
+}
+
+static void fill_path(const struct ha_path *path, struct nccl_ha_path_stats *out)
+{
+	if (!path)
+		return;
+	out->health = health_of(path);
+	out->generation = path->generation;
+	out->device = path->port->index;
+	out->port_num = path->port->port_num;
+	out->peer_guid = path->remote.guid;
+}
+
+static void fill_histogram(const struct ha_hist *hist, struct nccl_ha_histogram *out)
+{
+	memcpy(out, hist, sizeof(*out)); /* the same layout, as base/stats.c asserts */
+}
+
+static void fill_failovers(const struct ha_comm *comm, struct nccl_ha_conn_stats *out)
+{
+	const struct ha_failover_record *record = &comm->failovers;
+
+	out->epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+	out->active_path = comm->active;
+	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
+		fill_path(comm->paths[i], &out->paths[i]);
+	if (record->last_ns)
+		ha_copy_text(out->last_failover_reason, sizeof(out->last_failover_reason),
+			     ha_reason_text(record->last_reason));
+	out->last_failover_ns = record->last_ns;
+	out->last_blackout_ns = record->last_blackout_ns;
+	fill_histogram(&record->detection, &out->detection);
+	fill_histogram(&record->blackout, &out->blackout);
+}
+
 /* The token is held. */
 static void write_comm(struct ha_comm *comm)
 {
@@ -136,6 +191,7 @@ static void write_comm(struct ha_comm *comm)
 #define COPY(name, help) out.name = comm->count.name;
 	NCCL_HA_CONN_COUNTERS(COPY)
 #undef COPY
+	fill_failovers(comm, &out);
 	out.not_ready = atomic_load_explicit(&comm->not_ready, memory_order_relaxed);
 	ha_stats_conn_write(comm->inst->stats, comm->report.slot, &out);
 }
@@ -152,7 +208,7 @@ static void name_peer(struct ha_comm *comm)
 void ha_report_comm_open(struct ha_comm *comm)
 {
 	comm->report.slot = ha_stats_conn_add(comm->inst->stats);
-	comm->report.opened_ns = wall_clock_ns();
+	comm->report.opened_ns = ha_wall_clock_ns();
 	name_peer(comm);
 	count_connection(comm, 1);
 	write_comm(comm);

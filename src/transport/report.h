@@ -8,6 +8,7 @@
 #ifndef HA_TRANSPORT_REPORT_H
 #define HA_TRANSPORT_REPORT_H
 
+#include "base/hist.h"
 #include "nccl_ha/stats.h"
 
 #include <infiniband/verbs.h>
@@ -21,6 +22,14 @@ struct ha_nic;
 /* What a connection counts. [T], but for not_ready, which is the application's own. */
 struct ha_counters {
 	NCCL_HA_CONN_COUNTERS(NCCL_HA_STATS_COUNTER)
+};
+
+/* What a connection remembers of its failovers. [T] */
+struct ha_failover_record {
+	struct ha_hist detection, blackout; /* ns */
+	uint64_t last_ns;		    /* wall clock; 0: none yet */
+	uint64_t last_blackout_ns;	    /* 0 unknown */
+	uint32_t last_reason;		    /* enum ha_reason */
 };
 
 /* A connection's record, from ha_comm_start to ha_comm_stop. */

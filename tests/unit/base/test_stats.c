@@ -431,7 +431,7 @@ static void *write_conns(void *arg)
 	while (!atomic_load(&stop)) {
 		conn.messages++;
 		conn.bytes = conn.messages * 3;
-		conn.latency_max_ns = conn.messages * 5;
+		conn.last_blackout_ns = conn.messages * 5;
 		ha_stats_conn_write(shared_stats, slot, &conn);
 	}
 	return NULL;
@@ -455,7 +455,7 @@ static void readers_see_whole_records_while_writers_write(void **state)
 		if (!ha_stats_read_conn(&reader, (unsigned int)slot, &conn))
 			continue;
 		assert_int_equal(conn.bytes, conn.messages * 3);
-		assert_int_equal(conn.latency_max_ns, conn.messages * 5);
+		assert_int_equal(conn.last_blackout_ns, conn.messages * 5);
 		reads++;
 	}
 	atomic_store(&stop, true);

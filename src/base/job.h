@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where this process is in its job, as the launcher's environment says. */
+#ifndef HA_BASE_JOB_H
+#define HA_BASE_JOB_H
+
+/* The rank, -1 unknown. */
+int ha_job_rank(void);
+
+/* The scheduler's name of the job, "" unknown. */
+const char *ha_job_id(void);
+
+#endif

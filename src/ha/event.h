@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happened to a connection's paths, told to people: a log line, an object in the event log
+ * (eventlog.h), counters in the statistics. Nothing of the protocol depends on any of it.
+ *
+ * One struct for all three, filled by whoever knows, so that they cannot disagree.
+ */
+#ifndef HA_HA_EVENT_H
+#define HA_HA_EVENT_H
+
+#include "ha/reason.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ha_comm;
+struct ha_instance;
+struct ha_path;
+
+/* X(name, text): the text is what the event log says. */
+#define HA_EVENTS(X)                                                                               \
+	X(FAILURE, "failure")	/* a path or port cannot be used: `from`, `reason` */              \
+	X(SWITCH, "switch")	/* the connection runs on `to` now: everything below is set */     \
+	X(OUTAGE, "outage")	/* no path is left; both ends keep trying */                       \
+	X(RECOVERY, "recovery") /* `to`, a path or port, is healthy again */                       \
+	X(REBUILD, "rebuild")	/* `to` is a new incarnation, as yet unproved */                   \
+	X(LATCH, "latch")	/* the connection has failed for good; `detail` says why */
+
+enum ha_event_kind {
+#define HA_EVENT_ENUM(name, text) HA_EVENT_##name,
+	HA_EVENTS(HA_EVENT_ENUM)
+#undef HA_EVENT_ENUM
+	    HA_EVENT_COUNT
+};
+
+/* A path, or with index -1 a port that no path is meant by. nic NULL: none. */
+struct ha_event_path {
+	const char *nic;
+	int port_num;
+	int index;
+	uint32_t generation;
+};
+
+/* A time that is not known, or has no meaning here. */
+#define HA_EVENT_NO_TIME UINT64_MAX
+
+struct ha_event {
+	enum ha_event_kind kind;
+	enum ha_reason reason;
+	const char *detail; /* more than the reason says, for people; NULL: nothing */
+	struct ha_event_path from, to;
+	uint32_t epoch; /* after the event */
+	/*
+	 * Both count from the last sign of life of the path that failed: to the moment the failure
+	 * was noticed, and to the moment data could flow again.
+	 */
+	uint64_t detection_ns;
+	uint64_t blackout_ns;
+	/* What this end did with the requests that were in flight. A receiver's "replay" is to ask
+	 * for a message again. */
+	uint64_t completed_without_resend;
+	uint64_t replayed_messages;
+	uint64_t replayed_bytes;
+
+	/* Whose it is; ha_event_report fills it in. name NULL: a port, no connection. */
+	uint64_t conn_id; /* the same at both ends */
+	const char *conn_name;
+};
+
+/* An event with the times unknown and the rest empty. */
+static inline struct ha_event ha_event_init(enum ha_event_kind kind, enum ha_reason reason)
+{
+	return (struct ha_event){.kind = kind,
+				 .reason = reason,
+				 .from = {.index = -1},
+				 .to = {.index = -1},
+				 .detection_ns = HA_EVENT_NO_TIME,
+				 .blackout_ns = HA_EVENT_NO_TIME};
+}
+
+/* The path as it is now; NULL gives none. What it points to lives as long as the instance. */
+struct ha_event_path ha_event_path(const struct ha_path *path);
+
+/* "failure", …; what the event log calls it. */
+const char *ha_event_kind_text(enum ha_event_kind kind);
+
+/* The log line without "connection NAME: ". Returns buf. */
+const char *ha_event_text(const struct ha_event *event, char *buf, size_t size);
+
+/*
+ * Tells all three about an event of this connection. A SWITCH and an OUTAGE are WARN lines, the
+ * rest INFO; a LATCH was logged by ha_comm_fail and goes to the event log alone. Adds to
+ * failovers, failbacks, outages, rebuilds, the replay counters and the histograms; what else
+ * comm->count has is counted where it happens. [T] (see comm.h), but for a LATCH: any thread.
+ */
+void ha_event_report(struct ha_comm *comm, const struct ha_event *event);
+
+/* An event of a port: to the event log alone. Any thread. */
+void ha_event_report_port(struct ha_instance *inst, const struct ha_event *event);
+
+#endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing events as JSON. By hand: the plugin depends on libibverbs and libc alone. */
+#include "ha/eventlog.h"
+
+#include "base/clock.h"
+#include "base/job.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Strings are cut to this many bytes; each may become six (\u00ff). A line has five of them and
+ * less than a kilobyte of the rest. */
+#define STRING_MAX 256
+#define LINE_SIZE  (5 * 6 * STRING_MAX + 1024)
+
+struct ha_eventlog {
+	int fd;
+	int rank; /* -1 unknown */
+	char host[64];
+	char path[PATH_MAX];
+	atomic_bool write_failed; /* and was told */
+};
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+struct json {
+	char text[LINE_SIZE];
+	size_t length;
+	bool first; /* no comma before the next member */
+};
+
+static void put(struct json *json, const char *text)
+{
+	size_t n = strlen(text);
+
+	if (n > sizeof(json->text) - json->length)
+		n = sizeof(json->text) - json->length;
+	memcpy(json->text + json->length, text, n);
+	json->length += n;
+}
+
+static void put_char(struct json *json, char c)
+{
+	const char text[2] = {c, '\0'};
+
+	put(json, text);
+}
+
+/* Bytes beyond ASCII need not be UTF-8: each is written as the character with its number. */
+static void put_string(struct json *json, const char *string)
+{
+	put_char(json, '"');
+	for (size_t i = 0; string[i] && i < STRING_MAX; i++) {
+		unsigned char c = (unsigned char)string[i];
+		char escape[8];
+
+		if (c == '"' || c == '\\') {
+			put_char(json, '\\');
+			put_char(json, (char)c);
+		} else if (c < 0x20 || c >= 0x7f) {
+			snprintf(escape, sizeof(escape), "\\u%04x", (unsigned)c);
+			put(json, escape);
+		} else {
+			put_char(json, (char)c);
+		}
+	}
+	put_char(json, '"');
+}
+
+static void member(struct json *json, const char *name)
+{
+	if (!json->first)
+		put_char(json, ',');
+	json->first = false;
+	put_string(json, name);
+	put_char(json, ':');
+}
+
+static void member_string(struct json *json, const char *name, const char *value)
+{
+	member(json, name);
+	if (value)
+		put_string(json, value);
+	else
+		put(json, "null");
+}
+
+static void member_number(struct json *json, const char *name, uint64_t value)
+{
+	char text[24];
+
+	member(json, name);
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	put(json, text);
+}
+
+static void member_null(struct json *json, const char *name)
+{
+	member(json, name);
+	put(json, "null");
+}
+
+/* Not with %f: the application's locale may have a comma for the point. */
+static void member_ms(struct json *json, const char *name, uint64_t ns)
+{
+	const uint64_t us = ns / HA_NS_PER_US;
+	char text[32];
+
+	if (ns == HA_EVENT_NO_TIME) {
+		member_null(json, name);
+		return;
+	}
+	member(json, name);
+	snprintf(text, sizeof(text), "%" PRIu64 ".%03" PRIu64, us / 1000, us % 1000);
+	put(json, text);
+}
+
+static void member_path(struct json *json, const char *name, const struct ha_event_path *path)
+{
+	char port[96];
+
+	if (!path->nic) {
+		member_null(json, name);
+		return;
+	}
+	snprintf(port, sizeof(port), "%s:%d", path->nic, path->port_num);
+	member(json, name);
+	put_char(json, '{');
+	json->first = true;
+	if (path->index < 0) {
+		member_null(json, "path");
+		member_null(json, "generation");
+	} else {
+		member_number(json, "path", (uint64_t)path->index);
+		member_number(json, "generation", path->generation);
+	}
+	member_string(json, "port", port);
+	put_char(json, '}');
+	json->first = false;
+}
+
+/* ---- the object ----------------------------------------------------------------------------- */
+
+static void put_when(struct json *json)
+{
+	struct timespec now;
+	char date[32], text[48];
+	struct tm utc;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	gmtime_r(&now.tv_sec, &utc);
+	strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &utc);
+	snprintf(text, sizeof(text), "%s.%03ldZ", date, now.tv_nsec / (long)HA_NS_PER_MS);
+	member_string(json, "time", text);
+	member_number(json, "monotonic_ns", ha_now_ns());
+}
+
+static void put_who(struct json *json, const struct ha_eventlog *log, const struct ha_event *event)
+{
+	char id[24];
+
+	member_string(json, "host", log->host);
+	member_number(json, "pid", (uint64_t)getpid());
+	if (log->rank < 0)
+		member_null(json, "rank");
+	else
+		member_number(json, "rank", (uint64_t)log->rank);
+	member_string(json, "kind", ha_event_kind_text(event->kind));
+	snprintf(id, sizeof(id), "%016" PRIx64, event->conn_id);
+	member_string(json, "connection", event->conn_name ? id : NULL);
+	member_string(json, "name", event->conn_name);
+}
+
+/* Every object has every member, so that a reader needs no cases: null where there is nothing. */
+static void put_event(struct json *json, const struct ha_eventlog *log,
+		      const struct ha_event *event)
+{
+	json->length = 0;
+	json->first = true;
+	put_char(json, '{');
+	put_when(json);
+	put_who(json, log, event);
+	member_string(json, "reason",
+		      event->reason == HA_REASON_NONE ? NULL : ha_reason_text(event->reason));
+	member_string(json, "detail", event->detail);
+	member_path(json, "from", &event->from);
+	member_path(json, "to", &event->to);
+	if (event->conn_name)
+		member_number(json, "epoch", event->epoch);
+	else
+		member_null(json, "epoch");
+	member_ms(json, "detection_ms", event->detection_ns);
+	member_ms(json, "blackout_ms", event->blackout_ns);
+	if (event->kind == HA_EVENT_SWITCH) {
+		member_number(json, "completed_without_resend", event->completed_without_resend);
+		member_number(json, "replayed_messages", event->replayed_messages);
+		member_number(json, "replayed_bytes", event->replayed_bytes);
+	} else {
+		member_null(json, "completed_without_resend");
+		member_null(json, "replayed_messages");
+		member_null(json, "replayed_bytes");
+	}
+	put(json, "}\n");
+}
+
+void ha_eventlog_write(struct ha_eventlog *log, const struct ha_event *event)
+{
+	struct json json;
+	ssize_t written;
+
+	if (!log)
+		return;
+	put_event(&json, log, event);
+	written = write(log->fd, json.text, json.length);
+	if (written == (ssize_t)json.length || atomic_exchange(&log->write_failed, true))
+		return;
+	HA_WARN("HA_NCCL_EVENT_LOG: %s: %s; events are missing there from now on", log->path,
+		written < 0 ? strerror(errno) : "no room for a whole line");
+}
+
+/* ---- the file ------------------------------------------------------------------------------- */
+
+/* False when it does not fit. */
+static bool expand(const char *name, const char *host, char *path, size_t size)
+{
+	size_t length = 0;
+
+	for (; *name && length < size; name++) {
+		char *out = path + length;
+		size_t room = size - length;
+		int n;
+
+		if (name[0] == '%' && name[1] == 'p')
+			n = snprintf(out, room, "%ld", (long)getpid());
+		else if (name[0] == '%' && name[1] == 'h')
+			n = snprintf(out, room, "%s", host);
+		else
+			n = snprintf(out, room, "%c", name[0]);
+		if (name[0] == '%' && (name[1] == 'p' || name[1] == 'h' || name[1] == '%'))
+			name++;
+		length += (size_t)n;
+	}
+	return length < size;
+}
+
+/*
+ * errno. A pipe is refused: when its reader goes, writing raises SIGPIPE, which would end the job.
+ * Non-blocking so that opening one does not wait for the reader.
+ */
+static int open_file(struct ha_eventlog *log)
+{
+	struct stat st;
+
+	log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+		       0644);
+	if (log->fd < 0)
+		return errno == ENXIO ? ESPIPE : errno;
+	if (fstat(log->fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISCHR(st.st_mode)))
+		return 0;
+	close(log->fd);
+	return ESPIPE;
+}
+
+struct ha_eventlog *ha_eventlog_open(const char *name)
+{
+	struct ha_eventlog *log;
+	char shown[256];
+	int err;
+
+	if (!*name)
+		return NULL;
+	log = calloc(1, sizeof(*log));
+	if (!log) {
+		HA_WARN("HA_NCCL_EVENT_LOG: out of memory; there is no event log");
+		return NULL;
+	}
+	log->rank = ha_job_rank();
+	if (gethostname(log->host, sizeof(log->host) - 1) != 0)
+		log->host[0] = '\0';
+	err = expand(name, log->host, log->path, sizeof(log->path)) ? open_file(log) : ENAMETOOLONG;
+	if (err) {
+		HA_WARN("HA_NCCL_EVENT_LOG: %s: %s; there is no event log",
+			ha_printable(err == ENAMETOOLONG ? name : log->path, SIZE_MAX, shown,
+				     sizeof(shown)),
+			err == ESPIPE ? "neither a file nor a device" : strerror(err));
+		free(log);
+		return NULL;
+	}
+	HA_INFO(HA_SUBSYS_INIT, "event log: %s", log->path);
+	return log;
+}
+
+void ha_eventlog_close(struct ha_eventlog *log)
+{
+	if (!log)
+		return;
+	close(log->fd);
+	free(log);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The event log (HA_NCCL_EVENT_LOG): one JSON object a line for each ha_event, for programs.
+ * docs/operations.md has the fields.
+ *
+ * A line is one write to a descriptor opened for appending, so processes may share a file. The log
+ * must never be why a job fails or waits: what cannot be opened or written is told once, at WARN,
+ * and left at that.
+ */
+#ifndef HA_HA_EVENTLOG_H
+#define HA_HA_EVENTLOG_H
+
+#include "ha/event.h"
+
+struct ha_eventlog;
+
+/*
+ * Opens the file for appending and makes it if need be. In its name %p becomes the process id, %h
+ * the host's name and %% a percent sign. NULL when the name is empty or the file cannot be opened.
+ */
+struct ha_eventlog *ha_eventlog_open(const char *name);
+void ha_eventlog_close(struct ha_eventlog *log); /* NULL is fine */
+
+/* Any thread. NULL does nothing. */
+void ha_eventlog_write(struct ha_eventlog *log, const struct ha_event *event);
+
+#endif

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What happens to ports and connections is in the event log, the log and the statistics alike. */
+#include "harness.h"
+
+#include "base/stats.h"
+#include "base/stats_file.h"
+#include "base/stats_reader.h"
+#include "ha/event.h"
+#include "transport/util.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct observed {
+	struct pair pair;
+	char dir[64], stats[256];
+	const char *stats_dir_before;
+};
+
+/* A connection whose event log and statistics lie in a folder of their own. */
+static void observe(struct observed *o)
+{
+	strcpy(o->dir, "/tmp/ha-test-events-XXXXXX");
+	assert_non_null(mkdtemp(o->dir));
+	o->stats_dir_before = ha_stats_dir;
+	ha_stats_dir = o->dir;
+	pair_init(&o->pair);
+	o->pair.config.stats = true;
+	snprintf(o->pair.config.event_log, sizeof(o->pair.config.event_log), "%s/events", o->dir);
+	pair_up(&o->pair);
+	ha_copy_text(o->stats, sizeof(o->stats), ha_stats_path(o->pair.inst[0]->stats));
+}
+
+static void unobserve(struct observed *o)
+{
+	pair_close(&o->pair);
+	unlink(o->pair.config.event_log);
+	assert_int_equal(rmdir(o->dir), 0);
+	ha_stats_dir = o->stats_dir_before;
+}
+
+static void rounds(struct observed *o)
+{
+	sv_stepped_run(sv_stepped_now() + 1000000000);
+	for (int i = 0; i < 3; i++)
+		for (int host = 0; host < 2; host++)
+			ha_instance_progress(o->pair.inst[host]);
+}
+
+/* How many lines are of this kind, with this reason ("" none); the last of them, to be released. */
+static int find_events(const struct observed *o, const char *kind, const char *reason,
+		       json_t **last)
+{
+	FILE *file = fopen(o->pair.config.event_log, "r");
+	char line[16384];
+	int found = 0;
+
+	*last = NULL;
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file)) {
+		json_t *event = json_loads(line, 0, NULL);
+		const char *why;
+
+		assert_non_null(event);
+		why = json_string_value(json_object_get(event, "reason"));
+		if (strcmp(json_string_value(json_object_get(event, "kind")), kind) != 0 ||
+		    strcmp(why ? why : "", reason) != 0) {
+			json_decref(event);
+			continue;
+		}
+		found++;
+		json_decref(*last);
+		*last = event;
+	}
+	fclose(file);
+	return found;
+}
+
+static struct nccl_ha_port_stats port_stats(const struct observed *o, unsigned slot)
+{
+	struct nccl_ha_port_stats port;
+	struct ha_stats_reader reader;
+
+	assert_int_equal(ha_stats_reader_open(&reader, o->stats), 0);
+	assert_true(ha_stats_read_port(&reader, slot, &port));
+	ha_stats_reader_close(&reader);
+	return port;
+}
+
+static struct nccl_ha_conn_stats conn_stats(const struct observed *o, uint32_t direction)
+{
+	struct nccl_ha_conn_stats conn;
+	struct ha_stats_reader reader;
+
+	assert_int_equal(ha_stats_reader_open(&reader, o->stats), 0);
+	for (unsigned i = 0;; i++) {
+		assert_true(i < 16);
+		if (ha_stats_read_conn(&reader, i, &conn) && conn.direction == direction)
+			break;
+	}
+	ha_stats_reader_close(&reader);
+	return conn;
+}
+
+static void a_port_that_goes_and_comes_back_is_seen(void **state)
+{
+	struct observed o;
+	json_t *event;
+
+	(void)state;
+	observe(&o);
+	assert_int_equal(port_stats(&o, 0).state, IBV_PORT_ACTIVE);
+	sv_stepped_link(0, 0, false);
+	rounds(&o);
+	assert_int_equal(find_events(&o, "failure", "local port down", &event), 1);
+	assert_string_equal(
+	    json_string_value(json_object_get(json_object_get(event, "from"), "port")), "sim0:1");
+	json_decref(event);
+	assert_int_equal(port_stats(&o, 0).port_errors, 1);
+	assert_int_equal(port_stats(&o, 0).state, IBV_PORT_DOWN);
+	sv_stepped_link(0, 0, true);
+	rounds(&o);
+	assert_int_equal(find_events(&o, "recovery", "", &event), 1);
+	json_decref(event);
+	assert_int_equal(port_stats(&o, 0).port_recoveries, 1);
+	assert_int_equal(port_stats(&o, 0).port_errors, 1);
+	unobserve(&o);
+}
+
+static void a_dead_device_is_seen(void **state)
+{
+	struct observed o;
+	json_t *event;
+
+	(void)state;
+	observe(&o);
+	sv_stepped_kill(0, 0);
+	rounds(&o);
+	assert_true(find_events(&o, "failure", "local device failed", &event) > 0);
+	json_decref(event);
+	assert_int_equal(port_stats(&o, 0).device_errors, 1);
+	assert_int_equal(port_stats(&o, 0).device_fatal, 1);
+	unobserve(&o);
+}
+
+static void a_latched_error_is_in_the_event_log_with_its_text(void **state)
+{
+	struct observed o;
+	char id[32];
+	json_t *event;
+
+	(void)state;
+	observe(&o);
+	ha_comm_fail(o.pair.send, HA_ERR_SYSTEM, "a \"test\"");
+	ha_comm_fail(o.pair.send, HA_ERR_SYSTEM, "once is enough");
+	assert_int_equal(find_events(&o, "latch", "", &event), 1);
+	assert_string_equal(json_string_value(json_object_get(event, "detail")), "a \"test\"");
+	snprintf(id, sizeof(id), "%016llx", (unsigned long long)o.pair.send->id);
+	assert_string_equal(json_string_value(json_object_get(event, "connection")), id);
+	json_decref(event);
+	unobserve(&o);
+}
+
+static void a_switch_is_told_three_times_and_the_same(void **state)
+{
+	struct ha_event event = ha_event_init(HA_EVENT_SWITCH, HA_REASON_LIVENESS);
+	struct nccl_ha_conn_stats conn;
+	struct observed o;
+	json_t *line;
+
+	(void)state;
+	observe(&o);
+	event.from = event.to = ha_event_path(o.pair.send->paths[0]);
+	event.to.generation++;
+	event.epoch = 2;
+	event.detection_ns = 600000000;
+	event.blackout_ns = 601500000;
+	event.completed_without_resend = 1;
+	event.replayed_messages = 2;
+	event.replayed_bytes = 3000;
+	ha_event_report(o.pair.send, &event);
+	event.reason = HA_REASON_FAILBACK;
+	ha_event_report(o.pair.send, &event);
+	rounds(&o);
+
+	assert_int_equal(captured_warnings, 2);
+	assert_logged("failover from sim0:1 (path 0.1) to sim0:1 (path 0.2), epoch 2: heartbeats "
+		      "lost; detected after 600.0 ms, blackout 601.5 ms, 1 message complete "
+		      "without resend, 2 messages (3.0 kB) replayed");
+	assert_int_equal(find_events(&o, "switch", "heartbeats lost", &line), 1);
+	assert_true(json_real_value(json_object_get(line, "blackout_ms")) == 601.5);
+	json_decref(line);
+
+	conn = conn_stats(&o, NCCL_HA_CONN_SEND);
+	assert_int_equal(conn.failovers, 2);
+	assert_int_equal(conn.failbacks, 1);
+	assert_int_equal(conn.completed_without_resend, 2);
+	assert_int_equal(conn.replayed_messages, 4);
+	assert_int_equal(conn.replayed_bytes, 6000);
+	assert_int_equal(conn.detection.count[30], 2); /* 2^29 … 2^30 - 1 */
+	assert_int_equal(conn.blackout.sum_ns, 2 * 601500000ull);
+	assert_int_equal(conn.last_blackout_ns, 601500000);
+	assert_string_equal(conn.last_failover_reason, "preferred path is back");
+	assert_true(conn.last_failover_ns > conn.opened_ns);
+	assert_int_equal(conn_stats(&o, NCCL_HA_CONN_RECV).failovers, 0);
+	unobserve(&o);
+}
+
+static void the_other_kinds_are_counted_and_only_an_outage_warns(void **state)
+{
+	static const enum ha_event_kind kinds[] = {HA_EVENT_FAILURE, HA_EVENT_RECOVERY,
+						   HA_EVENT_REBUILD, HA_EVENT_OUTAGE};
+	struct observed o;
+
+	(void)state;
+	observe(&o);
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		struct ha_event event = ha_event_init(kinds[i], HA_REASON_POST);
+
+		assert_int_equal(captured_warnings, 0);
+		event.from = event.to = ha_event_path(o.pair.recv->paths[0]);
+		ha_event_report(o.pair.recv, &event);
+	}
+	assert_int_equal(captured_warnings, 1);
+	rounds(&o);
+	assert_int_equal(conn_stats(&o, NCCL_HA_CONN_RECV).outages, 1);
+	assert_int_equal(conn_stats(&o, NCCL_HA_CONN_RECV).rebuilds, 1);
+	assert_int_equal(conn_stats(&o, NCCL_HA_CONN_RECV).failovers, 0);
+	unobserve(&o);
+}
+
+static void the_paths_of_a_connection_can_be_read(void **state)
+{
+	struct nccl_ha_conn_stats conn;
+	struct observed o;
+
+	(void)state;
+	observe(&o);
+	rounds(&o);
+	conn = conn_stats(&o, NCCL_HA_CONN_SEND);
+	assert_int_equal(conn.active_path, 0);
+	assert_int_equal(conn.epoch, o.pair.send->epoch);
+	assert_int_equal(conn.paths[0].health, NCCL_HA_PATH_GOOD);
+	assert_int_equal(conn.paths[0].generation, 1);
+	assert_int_equal(conn.paths[0].device, 0);
+	assert_int_equal(conn.paths[0].port_num, 1);
+	assert_true(conn.paths[0].peer_guid == o.pair.recv->paths[0]->nic->guid);
+	assert_int_equal(conn.paths[3].health, NCCL_HA_PATH_NONE);
+	assert_string_equal(conn.last_failover_reason, "");
+	unobserve(&o);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_port_that_goes_and_comes_back_is_seen),
+	    cmocka_unit_test(a_dead_device_is_seen),
+	    cmocka_unit_test(a_latched_error_is_in_the_event_log_with_its_text),
+	    cmocka_unit_test(a_switch_is_told_three_times_and_the_same),
+	    cmocka_unit_test(the_other_kinds_are_counted_and_only_an_outage_warns),
+	    cmocka_unit_test(the_paths_of_a_connection_can_be_read),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
