@@ -13,8 +13,7 @@ static void put_offer(struct ha_writer *w, const struct ha_offer *o)
 	ha_put_uint(w, 0, 2);
 	ha_put_uint(w, o->speed_mbps, 4);
 	ha_put_uint(w, o->live_qpn, 4);
-	ha_put_uint(w, o->live_qkey, 4);
-	ha_put_uint(w, 0, 4);
+	ha_put_uint(w, o->live_id, 8);
 	ha_put_uint(w, o->guid, 8);
 	ha_put_bytes(w, o->gid, sizeof(o->gid));
 	ha_put_text(w, o->device, sizeof(o->device));
@@ -30,8 +29,7 @@ static void get_offer(struct ha_reader *r, struct ha_offer *o)
 	ha_get16(r);
 	o->speed_mbps = ha_get32(r);
 	o->live_qpn = ha_get32(r);
-	o->live_qkey = ha_get32(r);
-	ha_get32(r);
+	o->live_id = ha_get64(r);
 	o->guid = ha_get64(r);
 	ha_get_bytes(r, o->gid, sizeof(o->gid));
 	ha_get_text(r, o->device, sizeof(o->device));

@@ -20,8 +20,8 @@ struct ha_offer {
 	uint8_t up;
 	uint16_t lid;
 	uint32_t speed_mbps;
-	uint32_t live_qpn; /* UD queue pair for heartbeats; 0: none */
-	uint32_t live_qkey;
+	uint32_t live_qpn; /* heartbeats (struct ha_live_endpoint); 0: none */
+	uint64_t live_id;
 	uint64_t guid;
 	uint8_t gid[16];
 	char device[32];

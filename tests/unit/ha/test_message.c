@@ -216,7 +216,7 @@ static struct ha_ports sample_ports(unsigned count)
 						.lid = (uint16_t)(100 + i),
 						.speed_mbps = 400000,
 						.live_qpn = 0x11 + i,
-						.live_qkey = 0x80000001,
+						.live_id = 0x8000000180000001,
 						.guid = 0xabc + i,
 						.gid = {[15] = (uint8_t)i}};
 		strcpy(p.offers[i].device, "mlx5_0");

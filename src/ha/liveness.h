@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Liveness sessions: is the way between a local and a remote port still there?
+ *
+ * There is one session for each (local port, remote port), however many connections use that pair;
+ * each connection hangs a *link* on it. Heartbeats are datagrams on one unreliable queue pair per
+ * local port, so that a lost one breaks nothing and the cost does not grow with connections.
+ *
+ * Each end pings at the interval and answers the other's pings at once. Only an answer to a ping
+ * of our own is a sign of life: it proves both directions, and gives a round trip. Three answers
+ * in a row make a session UP. An UP session that misses one is SUSPECTED and pings four times as
+ * often, so that a few lost datagrams do not look like a dead path; three intervals without an
+ * answer make it DOWN. Before that its links are asked for traffic that completed meanwhile:
+ * that counts as life, too. Silence during which our own thread did not run proves nothing, and
+ * the time starts anew. The device's death makes its sessions DOWN at once.
+ *
+ * An *endpoint* is the queue pair of a port in one process. Its id is random and is told to the
+ * peer over the connection's bootstrap socket, so that a heartbeat always says from whom it comes
+ * and to whom it goes: strangers, earlier incarnations of a process and replays are told apart and
+ * ignored.
+ *
+ * Threads: attach, detach and endpoint may be called by any thread, callbacks included; sessions
+ * live on the progress thread, which makes all calls back, under a lock that attach and detach
+ * take as well. So a callback must not wait for anything that may be held around these: not
+ * for a connection's token. It stores a flag for the connection's next visit, which comes in the
+ * same round.
+ */
+#ifndef HA_HA_LIVENESS_H
+#define HA_HA_LIVENESS_H
+
+#include "base/config.h"
+#include "base/hist.h"
+#include "base/list.h"
+#include "device/device.h"
+#include "progress/progress.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ha_liveness;
+struct ha_session;
+
+/* What a peer must know to exchange heartbeats with a port. */
+struct ha_live_endpoint {
+	uint64_t id;  /* not 0; the queue key follows from it */
+	uint32_t qpn; /* 24 bits, not 0 */
+	uint8_t link_layer;
+	uint16_t lid;
+	uint8_t gid[16];
+};
+
+enum ha_session_state {
+	HA_SESSION_INIT,      /* was never up */
+	HA_SESSION_UP,	      /* answers come */
+	HA_SESSION_SUSPECTED, /* one is missing, or the round trip is far off its baseline */
+	HA_SESSION_DOWN,      /* was up, and answers stopped */
+};
+
+/*
+ * A user of a session, embedded in what uses it. Zero it and set the callbacks (each may be
+ * NULL) before it is attached; the rest is the session's.
+ */
+struct ha_live_link {
+	/* The session went DOWN. Never called for one that was not UP. */
+	void (*down)(struct ha_live_link *link);
+	/* It became UP, for the first time or again. */
+	void (*up)(struct ha_live_link *link);
+	/* Has anything completed on this pair of ports since the last call? */
+	bool (*alive)(struct ha_live_link *link);
+
+	struct ha_session *session; /* NULL: not attached */
+	struct ha_list in_session;
+};
+
+/*
+ * Hangs itself on the progress thread. config->heartbeat_ms is the interval. Both arguments must
+ * outlive it. NULL: out of memory.
+ */
+struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct ha_config *config);
+/* From another thread than the progress thread, before the latter is stopped; all links must be
+ * detached. NULL is fine. */
+void ha_liveness_free(struct ha_liveness *live);
+
+/*
+ * Our end of heartbeats on a local port, made on first use. False, with one log line per port,
+ * when the device has no unreliable datagrams or no resources: such a port has no sessions.
+ */
+bool ha_liveness_endpoint(struct ha_liveness *live, struct ha_port *port,
+			  struct ha_live_endpoint *out);
+
+/*
+ * Hangs a link on the session with a remote endpoint, which is made if this is its first. False:
+ * there can be none (no endpoint on either side, or no memory), and the caller has to find out
+ * otherwise. The first link's service level and traffic class are the session's. The state may be
+ * UP already; no callback tells of that. An endpoint whose address differs from what the
+ * session knows, with the same id, has moved: the session follows.
+ */
+bool ha_liveness_attach(struct ha_liveness *live, struct ha_port *port,
+			const struct ha_live_endpoint *remote, uint8_t sl, uint8_t traffic_class,
+			struct ha_live_link *link);
+
+/* On return no callback of the link runs or ever will. Not attached is fine. The session ends with
+ * its last link. */
+void ha_liveness_detach(struct ha_liveness *live, struct ha_live_link *link);
+
+/* Any thread, while a link of it is attached. */
+enum ha_session_state ha_session_state(const struct ha_session *session);
+
+struct ha_session_report {
+	enum ha_session_state state;
+	uint64_t pings, pongs;	    /* sent by us, and answered */
+	uint64_t ups, downs;	    /* transitions */
+	uint64_t suspicions;	    /* times it became SUSPECTED */
+	uint64_t round_trip_ns;	    /* smoothed: the baseline; 0: none yet */
+	struct ha_hist round_trips; /* ns */
+};
+void ha_session_report(const struct ha_session *session, struct ha_session_report *out);
+
+struct ha_liveness_report {
+	int sessions, endpoints;
+	uint64_t sent, received;
+	uint64_t malformed; /* too short, corrupted, of another version */
+	uint64_t strangers; /* from or to an id that is not known here */
+	uint64_t stale;	    /* answers that were counted already, or to nothing we asked */
+	uint64_t send_errors;
+	uint64_t starved; /* times our thread was late by more than an interval */
+};
+void ha_liveness_report(struct ha_liveness *live, struct ha_liveness_report *out);
+
+#endif
