@@ -11,8 +11,8 @@
  * the application drives itself it looks in every few milliseconds.
  *
  * All callbacks run on the thread (or in ha_progress_round, for instances without a thread),
- * one at a time, with the round lock held. A callback may unwatch its own watch; adding and
- * removing others is for other threads, which wait for the round to end.
+ * one at a time, with the round lock held. A callback may unwatch its own watch and add new ones;
+ * adding pollers and removing others is for other threads, which wait for the round to end.
  */
 #ifndef HA_PROGRESS_PROGRESS_H
 #define HA_PROGRESS_PROGRESS_H
@@ -36,6 +36,12 @@ enum ha_poll_result {
 struct ha_poller {
 	struct ha_list link; /* under the round lock; initialise with ha_list_init */
 	enum ha_poll_result (*visit)(struct ha_poller *poller);
+	/*
+	 * When it must be visited again at the latest, on ha_now_ns's clock, however little there
+	 * is to do; the thread is late by a millisecond at most, as far as the machine lets it run.
+	 * 0: whenever the thread comes by. For the visit to set.
+	 */
+	uint64_t due_ns;
 };
 
 struct ha_watch {
@@ -59,6 +65,7 @@ void ha_progress_add(struct ha_progress *progress, struct ha_poller *poller);
 /* On return the poller is not being visited and never will be. */
 void ha_progress_remove(struct ha_progress *progress, struct ha_poller *poller);
 
+/* Any thread, callbacks included. */
 ha_result_t ha_progress_watch(struct ha_progress *progress, struct ha_watch *watch) HA_MUST_CHECK;
 /* On return the callback is not running and never will. Does not close the descriptor. */
 void ha_progress_unwatch(struct ha_progress *progress, struct ha_watch *watch);

@@ -2,6 +2,7 @@
 /* The progress thread: see progress.h for what it promises. */
 #include "progress/progress.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -73,11 +74,13 @@ static int dispatch_watches(struct ha_progress *progress)
 	return work;
 }
 
-static enum ha_poll_result visit_pollers(struct ha_progress *progress, int *work)
+/* *due_ns: the earliest time at which a poller wants to be visited, UINT64_MAX for none. */
+static enum ha_poll_result visit_pollers(struct ha_progress *progress, int *work, uint64_t *due_ns)
 {
 	enum ha_poll_result highest = HA_POLL_IDLE;
 	struct ha_list *pos;
 
+	*due_ns = UINT64_MAX;
 	ha_list_for_each (pos, &progress->pollers) {
 		struct ha_poller *poller = ha_container_of(pos, struct ha_poller, link);
 		enum ha_poll_result result = poller->visit(poller);
@@ -86,17 +89,20 @@ static enum ha_poll_result visit_pollers(struct ha_progress *progress, int *work
 			highest = result;
 		if (result == HA_POLL_WORKED)
 			(*work)++;
+		if (poller->due_ns != 0 && poller->due_ns < *due_ns)
+			*due_ns = poller->due_ns;
 	}
 	return highest;
 }
 
 int ha_progress_round(struct ha_progress *progress)
 {
+	uint64_t due_ns;
 	int work;
 
 	pthread_mutex_lock(&progress->lock);
 	work = dispatch_watches(progress);
-	visit_pollers(progress, &work);
+	visit_pollers(progress, &work, &due_ns);
 	pthread_mutex_unlock(&progress->lock);
 	return work;
 }
@@ -115,6 +121,19 @@ static void sleep_on_watches(struct ha_progress *progress, int timeout_ms)
 	atomic_fetch_add_explicit(&progress->wakeups, 1, memory_order_relaxed);
 }
 
+/* The shorter of the two, in whole milliseconds upwards: waking early would only be to sleep again.
+ */
+static int until_due(int timeout_ms, uint64_t due_ns)
+{
+	uint64_t now, left_ms;
+
+	if (due_ns == UINT64_MAX)
+		return timeout_ms;
+	now = ha_now_ns();
+	left_ms = due_ns > now ? (due_ns - now + HA_NS_PER_MS - 1) / HA_NS_PER_MS : 0;
+	return left_ms < (uint64_t)timeout_ms ? (int)left_ms : timeout_ms;
+}
+
 static void *thread_main(void *arg)
 {
 	struct ha_progress *progress = arg;
@@ -122,13 +141,14 @@ static void *thread_main(void *arg)
 
 	while (!atomic_load_explicit(&progress->stop, memory_order_acquire)) {
 		enum ha_poll_result found;
+		uint64_t due_ns;
 		bool any_poller;
 		int work = 0;
 
 		pthread_mutex_lock(&progress->lock);
 		dispatch_watches(progress);
 		any_poller = !ha_list_empty(&progress->pollers);
-		found = visit_pollers(progress, &work);
+		found = visit_pollers(progress, &work, &due_ns);
 		pthread_mutex_unlock(&progress->lock);
 
 		/* A burst that we drain for the application is followed without sleeping. */
@@ -144,7 +164,7 @@ static void *thread_main(void *arg)
 		 */
 		if (atomic_load_explicit(&progress->stop, memory_order_acquire))
 			break;
-		sleep_on_watches(progress, any_poller ? sleep_ms[found] : -1);
+		sleep_on_watches(progress, any_poller ? until_due(sleep_ms[found], due_ns) : -1);
 	}
 	return NULL;
 }
@@ -240,12 +260,9 @@ void ha_progress_remove(struct ha_progress *progress, struct ha_poller *poller)
 
 ha_result_t ha_progress_watch(struct ha_progress *progress, struct ha_watch *watch)
 {
-	int rc;
-
-	pthread_mutex_lock(&progress->lock);
-	rc = add_fd(progress, watch->fd, watch);
-	pthread_mutex_unlock(&progress->lock);
-	if (rc != 0) {
+	/* Without the lock, for callbacks: from now on it may be called, which is what is wanted.
+	 */
+	if (add_fd(progress, watch->fd, watch) != 0) {
 		HA_WARN("cannot watch descriptor %d: epoll_ctl: %s", watch->fd, strerror(errno));
 		return HA_ERR_SYSTEM;
 	}

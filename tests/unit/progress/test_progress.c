@@ -154,6 +154,91 @@ static void idle_connections_cost_almost_no_cpu(void **state)
 	assert_true(empty < 0.10);
 }
 
+/* A poller that wants to be visited every so often, and the longest it had to wait beyond that. */
+struct punctual_poller {
+	struct ha_poller poller;
+	uint64_t interval_ns, latest_ns;
+	atomic_int visits;
+};
+
+static enum ha_poll_result punctual_visit(struct ha_poller *poller)
+{
+	struct punctual_poller *p = ha_container_of(poller, struct punctual_poller, poller);
+	uint64_t now = ha_now_ns();
+
+	if (now >= poller->due_ns) {
+		if (poller->due_ns != 0 && now - poller->due_ns > p->latest_ns)
+			p->latest_ns = now - poller->due_ns;
+		poller->due_ns = now + p->interval_ns;
+		atomic_fetch_add(&p->visits, 1);
+	}
+	return HA_POLL_IDLE;
+}
+
+static void a_poller_that_is_due_is_visited_in_time(void **state)
+{
+	/* Shorter than the tick of an idle poller, which is 20 ms. */
+	struct punctual_poller p = {.poller = {.visit = punctual_visit},
+				    .interval_ns = 5 * HA_NS_PER_MS};
+	struct ha_progress *progress = start(true);
+	uint64_t before, wakeups;
+
+	(void)state;
+	ha_list_init(&p.poller.link);
+	before = ha_progress_wakeups(progress);
+	ha_progress_add(progress, &p.poller);
+	nap_ms(500);
+	ha_progress_remove(progress, &p.poller);
+	wakeups = ha_progress_wakeups(progress) - before;
+	ha_progress_stop(progress);
+	print_message("%d visits 5 ms apart, the latest %.2f ms late, %d wake-ups\n",
+		      atomic_load(&p.visits), (double)p.latest_ns / 1e6, (int)wakeups);
+	/* 83 to 100 on an idle machine; ticks alone would make 25. */
+	assert_in_range(atomic_load(&p.visits), 40, 101);
+	/* It wakes for them and for little else. */
+	assert_true(wakeups < 2 * 101);
+}
+
+/* A watch whose callback adds another one. */
+struct adding_watch {
+	struct ha_watch watch;
+	struct ha_progress *progress;
+	struct counting_watch *other;
+};
+
+static void add_from_inside(struct ha_watch *watch, uint32_t events)
+{
+	struct adding_watch *w = ha_container_of(watch, struct adding_watch, watch);
+	uint64_t value;
+
+	(void)events;
+	assert_int_equal(read(watch->fd, &value, sizeof(value)), sizeof(value));
+	assert_int_equal(ha_progress_watch(w->progress, &w->other->watch), HA_OK);
+}
+
+static void a_callback_may_add_a_watch(void **state)
+{
+	struct ha_progress *progress = start(false);
+	struct counting_watch other = {
+	    .watch = {.fd = eventfd(1, EFD_NONBLOCK), .ready = count_ready}};
+	struct adding_watch w = {
+	    .watch = {.fd = eventfd(1, EFD_NONBLOCK), .ready = add_from_inside},
+	    .progress = progress,
+	    .other = &other};
+	int fds[] = {w.watch.fd, other.watch.fd};
+
+	(void)state;
+	assert_int_equal(ha_progress_watch(progress, &w.watch), HA_OK);
+	ha_progress_round(progress);
+	ha_progress_round(progress);
+	assert_int_equal(other.calls, 1);
+	ha_progress_unwatch(progress, &w.watch);
+	ha_progress_unwatch(progress, &other.watch);
+	close(fds[0]);
+	close(fds[1]);
+	ha_progress_stop(progress);
+}
+
 static enum ha_poll_result work_once(struct ha_poller *poller)
 {
 	struct counting_poller *p = ha_container_of(poller, struct counting_poller, poller);
@@ -224,6 +309,8 @@ int main(void)
 	    cmocka_unit_test(the_thread_wakes_for_a_descriptor),
 	    cmocka_unit_test(without_pollers_the_thread_does_not_wake),
 	    cmocka_unit_test(idle_connections_cost_almost_no_cpu),
+	    cmocka_unit_test(a_poller_that_is_due_is_visited_in_time),
+	    cmocka_unit_test(a_callback_may_add_a_watch),
 	    cmocka_unit_test(the_thread_spins_after_a_burst_as_often_as_it_is_told),
 	    cmocka_unit_test(pollers_come_and_go_while_it_runs),
 	};
