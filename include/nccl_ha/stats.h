@@ -97,7 +97,7 @@ struct nccl_ha_job_stats {
 
 struct nccl_ha_port_stats {
 	uint32_t in_use;
-	int32_t device; /* NCCL's device number */
+	int32_t device; /* NCCL's device number; -1: was down at the start, only a standby */
 	char nic[64];
 	uint32_t port_num;
 	uint32_t link_layer; /* 1 InfiniBand, 2 Ethernet */

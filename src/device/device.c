@@ -75,6 +75,7 @@ static void store_address(struct ha_port *port, const struct ibv_port_attr *attr
 			  const struct ha_gid *gid)
 {
 	pthread_mutex_lock(&port->addr_lock);
+	port->mtu = attr->active_mtu;
 	if (port->lid != attr->lid || port->sm_sl != attr->sm_sl ||
 	    (gid && (port->gid_index != gid->index ||
 		     memcmp(&port->gid, &gid->raw, sizeof port->gid) != 0)))
@@ -108,8 +109,10 @@ static ha_result_t read_address(const struct ha_config *config, struct ha_port *
 	store_address(port, attr, gid);
 	free(gids);
 	if (!gid && port->link_layer == IBV_LINK_LAYER_ETHERNET) {
-		HA_WARN("%s:%d: no GID (does its network interface have an address?)",
-			port->nic->name, port->port_num);
+		/* An interface that is down has lost its addresses: nothing to warn about. */
+		if (attr->state == IBV_PORT_ACTIVE)
+			HA_WARN("%s:%d: no GID (does its network interface have an address?)",
+				port->nic->name, port->port_num);
 		return HA_ERR_SYSTEM;
 	}
 	return HA_OK;
@@ -125,8 +128,15 @@ ha_result_t ha_port_refresh(struct ha_port *port)
 			strerror(err));
 		return HA_ERR_SYSTEM;
 	}
+	if (read_address(port->config, port, &attr) != HA_OK) {
+		if (attr.state != IBV_PORT_ACTIVE)
+			atomic_store(&port->state, (int)attr.state);
+		return HA_ERR_SYSTEM;
+	}
+	if (!port->reported)
+		atomic_store(&port->speed_mbps, ha_port_speed_mbps(&attr));
 	atomic_store(&port->state, (int)attr.state);
-	return read_address(port->config, port, &attr);
+	return HA_OK;
 }
 
 void ha_port_addr(struct ha_port *port, struct ha_port_addr *out)
@@ -138,8 +148,8 @@ void ha_port_addr(struct ha_port *port, struct ha_port_addr *out)
 	out->gid_index = port->gid_index;
 	out->gid = port->gid;
 	out->addr_gen = port->addr_gen;
-	pthread_mutex_unlock(&port->addr_lock);
 	out->mtu = port->mtu;
+	pthread_mutex_unlock(&port->addr_lock);
 	out->link_layer = port->link_layer;
 }
 
@@ -167,15 +177,16 @@ static void log_port(const struct ha_config *config, const struct ha_port *port)
 	struct ha_budget budget;
 
 	ha_budget(config, &nic->attr, &budget);
-	HA_INFO(
-	    HA_SUBSYS_INIT | HA_SUBSYS_NET,
-	    "[%d] %s:%d %s %d Mb/s, LID %u, GID %d %s%s, NUMA node %d, %s", port->index, nic->name,
-	    port->port_num, port->link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand",
-	    port->speed_mbps, port->lid, port->gid_index, ha_gid_text(&port->gid, gid, sizeof gid),
-	    port->roce_version == 2   ? " (RoCE v2)"
-	    : port->roce_version == 1 ? " (RoCE v1)"
-				      : "",
-	    nic->numa_node, nic->pci_path[0] ? nic->pci_path : "no PCI device");
+	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
+		"[%d] %s:%d %s %d Mb/s, LID %u, GID %d %s%s, NUMA node %d, %s", port->index,
+		nic->name, port->port_num,
+		port->link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand",
+		atomic_load(&port->speed_mbps), port->lid, port->gid_index,
+		ha_gid_text(&port->gid, gid, sizeof gid),
+		port->roce_version == 2	  ? " (RoCE v2)"
+		: port->roce_version == 1 ? " (RoCE v1)"
+					  : "",
+		nic->numa_node, nic->pci_path[0] ? nic->pci_path : "no PCI device");
 	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
 		"[%d] maxComms %d: %d queue pairs at %d per connection allow %d, %d completion "
 		"entries at %d allow %d, on %d channels with up to %d receives in a group",
@@ -187,59 +198,116 @@ static void log_port(const struct ha_config *config, const struct ha_port *port)
 /* Why a port is not used, or NULL when it is. */
 static const char *unusable(const struct ha_device_set *set, const struct ibv_port_attr *attr)
 {
-	if (attr->state != IBV_PORT_ACTIVE)
-		return "the port is not active";
 	if (attr->link_layer != IBV_LINK_LAYER_INFINIBAND &&
 	    attr->link_layer != IBV_LINK_LAYER_ETHERNET &&
 	    attr->link_layer != IBV_LINK_LAYER_UNSPECIFIED)
 		return "link layer that is neither InfiniBand nor Ethernet";
-	if (set->nports == HA_MAX_PORTS)
+	if (set->nports_all == HA_MAX_PORTS)
 		return "more ports than this plugin handles";
 	return NULL;
 }
 
-static void add_port(struct ha_device_set *set, struct ha_nic *nic, uint8_t port_num)
+static void warn_about_apm(const struct ha_config *config, const struct ha_port *port)
 {
-	struct ha_port *port = &set->ports[set->nports]; /* there is one if `unusable` says so */
-	const struct ha_config *config = set->config;
-	struct ibv_port_attr attr;
-	struct ha_budget budget;
-	const char *why;
-	int err = ibv_query_port(nic->ctx, port_num, &attr);
+	const char *path = port->nic->ctx->device->ibdev_path;
 
-	why = err ? strerror(err) : unusable(set, &attr);
-	if (why) {
-		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "%s:%d is not used: %s", nic->name,
-			port_num, why);
-		return;
-	}
+	if (config->enable_backup && ha_sysfs_apm_enabled(path, port->port_num))
+		HA_WARN("%s:%d: the adapter migrates paths by itself, which gets in the way of "
+			"failover here; turn it off (echo 0 > %s/ports/%d/apm_enable)",
+			port->nic->name, port->port_num, path, port->port_num);
+}
+
+/* Appends a port whose attributes were read and are good enough. */
+static void add_port(struct ha_device_set *set, struct ha_nic *nic, uint8_t port_num,
+		     const struct ibv_port_attr *attr)
+{
+	struct ha_port *port = &set->ports[set->nports_all];
+	const struct ha_config *config = set->config;
+	struct ha_budget budget;
+
 	memset(port, 0, sizeof *port);
-	port->index = set->nports;
+	port->index = set->nports_all;
+	port->reported = attr->state == IBV_PORT_ACTIVE;
 	port->nic = nic;
 	port->config = config;
 	port->port_num = port_num;
-	port->speed_mbps = ha_port_speed_mbps(&attr);
-	port->mtu = attr.active_mtu;
 	/* Old drivers leave it unspecified; they are InfiniBand's. */
-	port->link_layer = attr.link_layer == IBV_LINK_LAYER_UNSPECIFIED ? IBV_LINK_LAYER_INFINIBAND
-									 : attr.link_layer;
+	port->link_layer = attr->link_layer == IBV_LINK_LAYER_UNSPECIFIED
+			       ? IBV_LINK_LAYER_INFINIBAND
+			       : attr->link_layer;
 	port->adaptive_routing = config->ib_adaptive_routing >= 0
 				     ? config->ib_adaptive_routing == 1
 				     : port->link_layer == IBV_LINK_LAYER_INFINIBAND;
-	port->pkey_index = choose_pkey(config, port, &attr);
+	port->pkey_index = choose_pkey(config, port, attr);
 	ha_budget(config, &nic->attr, &budget);
 	port->max_comms = budget.max_comms;
 	port->gid_index = -1;
 	pthread_mutex_init(&port->addr_lock, NULL);
-	atomic_init(&port->state, (int)attr.state);
-	if (read_address(config, port, &attr) != HA_OK) {
+	atomic_init(&port->speed_mbps, port->reported ? ha_port_speed_mbps(attr) : 0);
+	atomic_init(&port->state, (int)attr->state);
+	if (read_address(config, port, attr) != HA_OK && port->reported) {
 		pthread_mutex_destroy(&port->addr_lock);
 		return;
 	}
-	if (port->gid_index < 0)
-		port->gid_index = 0; /* InfiniBand without a GID table: addressed by LID */
-	set->nports++;
-	log_port(config, port);
+	/* InfiniBand without a GID table: addressed by LID. */
+	if (port->gid_index < 0 && port->link_layer != IBV_LINK_LAYER_ETHERNET)
+		port->gid_index = 0;
+	set->nports_all++;
+	warn_about_apm(config, port);
+	if (port->reported) {
+		set->nports = set->nports_all;
+		log_port(config, port);
+	} else {
+		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
+			"%s:%d is down: not used, but it may stand in for another port later",
+			nic->name, port_num);
+	}
+}
+
+/* What discovery has found so far. */
+struct discovery {
+	struct ha_device_set *set;
+	struct ha_name_filter filter;
+	/* Ports that are down: they are added last, so that they take no device number. */
+	struct {
+		struct ha_nic *nic;
+		struct ibv_port_attr attr;
+		uint8_t port_num;
+	} down[HA_MAX_PORTS];
+	int ndown;
+};
+
+/* True when there is something to do with the port, now or later. */
+static bool consider_port(struct discovery *found, struct ha_nic *nic, uint8_t port_num)
+{
+	struct ha_device_set *set = found->set;
+	struct ibv_port_attr attr;
+	int err = ibv_query_port(nic->ctx, port_num, &attr), before = set->nports_all;
+	const char *why = err ? strerror(err) : unusable(set, &attr);
+	bool down = !why && attr.state != IBV_PORT_ACTIVE;
+
+	if (down && (!set->config->enable_backup || found->ndown == HA_MAX_PORTS))
+		why = "the port is not active";
+	if (why) {
+		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "%s:%d is not used: %s", nic->name,
+			port_num, why);
+		return false;
+	}
+	if (down) {
+		found->down[found->ndown].nic = nic;
+		found->down[found->ndown].attr = attr;
+		found->down[found->ndown++].port_num = port_num;
+		return true;
+	}
+	add_port(set, nic, port_num, &attr);
+	return set->nports_all > before;
+}
+
+static void add_ports_that_are_down(struct discovery *found)
+{
+	for (int i = 0; i < found->ndown && found->set->nports_all < HA_MAX_PORTS; i++)
+		add_port(found->set, found->down[i].nic, found->down[i].port_num,
+			 &found->down[i].attr);
 }
 
 /* ---- NICs ----------------------------------------------------------------------------------- */
@@ -291,16 +359,6 @@ static void close_nic(struct ha_nic *nic)
 	pthread_mutex_destroy(&nic->pd_lock);
 }
 
-static void warn_about_apm(const struct ha_config *config, const struct ha_port *port)
-{
-	const char *path = port->nic->ctx->device->ibdev_path;
-
-	if (config->enable_backup && ha_sysfs_apm_enabled(path, port->port_num))
-		HA_WARN("%s:%d: the adapter migrates paths by itself, which gets in the way of "
-			"failover here; turn it off (echo 0 > %s/ports/%d/apm_enable)",
-			port->nic->name, port->port_num, path, port->port_num);
-}
-
 /* What takes trying and reading, only for a NIC that has a usable port. */
 static void describe_nic(const struct ha_config *config, struct ha_nic *nic)
 {
@@ -323,26 +381,23 @@ static bool any_port_wanted(const struct ha_name_filter *filter, const struct ha
 	return false;
 }
 
-static void add_nic(struct ha_device_set *set, const struct ha_name_filter *filter,
-		    struct ibv_device *device)
+static void add_nic(struct discovery *found, struct ibv_device *device)
 {
+	struct ha_device_set *set = found->set;
 	struct ha_nic *nic = &set->nics[set->nnics];
-	int ports_before = set->nports;
+	bool wanted = false;
 
 	if (open_nic(set, nic, device) != HA_OK)
 		return;
-	if (any_port_wanted(filter, nic))
+	if (any_port_wanted(&found->filter, nic))
 		describe_nic(set->config, nic);
 	for (int port = 1; port <= nic->attr.phys_port_cnt; port++)
-		if (ha_name_filter_passes(filter, nic->name, port))
-			add_port(set, nic, (uint8_t)port);
-	if (set->nports == ports_before) {
+		if (ha_name_filter_passes(&found->filter, nic->name, port))
+			wanted |= consider_port(found, nic, (uint8_t)port);
+	if (wanted)
+		set->nnics++;
+	else
 		close_nic(nic);
-		return;
-	}
-	set->nnics++;
-	for (int i = ports_before; i < set->nports; i++)
-		warn_about_apm(set->config, &set->ports[i]);
 }
 
 /* RC with RDMA WRITE WITH IMMEDIATE is what the data path needs: no iWARP, no unreliable NICs. */
@@ -357,9 +412,9 @@ static int by_name(const void *a, const void *b)
 			  ibv_get_device_name(*(struct ibv_device *const *)b));
 }
 
-static void discover(struct ha_device_set *set)
+static void discover(struct discovery *found)
 {
-	struct ha_name_filter filter;
+	struct ha_device_set *set = found->set;
 	struct ibv_device **list;
 	int n = 0;
 
@@ -368,7 +423,7 @@ static void discover(struct ha_device_set *set)
 		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "no RDMA devices: %s", strerror(errno));
 		return;
 	}
-	ha_name_filter_parse(&filter, "NCCL_IB_HCA", set->config->ib_hca);
+	ha_name_filter_parse(&found->filter, "NCCL_IB_HCA", set->config->ib_hca);
 	qsort(list, (size_t)n, sizeof(struct ibv_device *), by_name);
 	for (int i = 0; i < n; i++) {
 		if (!speaks_infiniband(list[i])) {
@@ -381,10 +436,11 @@ static void discover(struct ha_device_set *set)
 				ibv_get_device_name(list[i]), HA_MAX_NICS);
 			break;
 		} else {
-			add_nic(set, &filter, list[i]);
+			add_nic(found, list[i]);
 		}
 	}
 	ibv_free_device_list(list);
+	add_ports_that_are_down(found);
 	if (set->nports == 0)
 		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
 			"no usable RDMA port among %d devices%s%.200s", n,
@@ -396,15 +452,21 @@ static void discover(struct ha_device_set *set)
 ha_result_t ha_device_set_open(const struct ha_config *config, struct ha_device_set **out)
 {
 	struct ha_device_set *set = calloc(1, sizeof *set);
+	struct discovery *found = calloc(1, sizeof *found);
 	int err;
 
 	*out = NULL;
-	if (!set)
+	if (!set || !found) {
+		free(found);
+		free(set);
 		return HA_ERR_SYSTEM;
+	}
+	found->set = set;
 	set->config = config;
 	*out = set;
 	if (config->ib_disable) {
 		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "NCCL_IB_DISABLE=1: no device is used");
+		free(found);
 		return HA_OK;
 	}
 	/* Without it a fork of the process could take pages away from under a registration. */
@@ -413,7 +475,8 @@ ha_result_t ha_device_set_open(const struct ha_config *config, struct ha_device_
 		HA_WARN("ibv_fork_init failed (%s): if this process forks, the child or the "
 			"transfers may see wrong memory",
 			strerror(err));
-	discover(set);
+	discover(found);
+	free(found);
 	return HA_OK;
 }
 
@@ -421,7 +484,7 @@ void ha_device_set_close(struct ha_device_set *set)
 {
 	if (!set)
 		return;
-	for (int i = 0; i < set->nports; i++)
+	for (int i = 0; i < set->nports_all; i++)
 		pthread_mutex_destroy(&set->ports[i].addr_lock);
 	for (int i = 0; i < set->nnics; i++)
 		close_nic(&set->nics[i]);

@@ -4,7 +4,9 @@
  *
  * A *NIC* is one ibv_device: one verbs context, one protection domain shared by every connection
  * (so that a registration is valid on all of them), one async-event stream. A *port* is one
- * usable port of a NIC: what NCCL calls a device, what a path starts from.
+ * usable port of a NIC: what NCCL calls a device, what a path starts from. Ports that are down when
+ * the set is built are in it as well, after the others: NCCL never hears of them, but they may come
+ * up and stand in for a port that fails.
  *
  * A device set is built once per plugin instance and does not change afterwards (hot-plugging new
  * NICs is a non-goal); only the state words in it do. Tests build several sets in one process,
@@ -53,22 +55,25 @@ struct ha_nic {
 
 struct ha_port {
 	/* Constant after discovery. */
-	int index; /* NCCL's device number */
+	int index; /* in ha_device_set.ports; NCCL's device number if it is reported */
+	bool reported;
 	struct ha_nic *nic;
 	const struct ha_config *config; /* the set's */
 	uint8_t port_num;
-	int speed_mbps;
-	enum ibv_mtu mtu;
 	uint8_t link_layer;    /* IBV_LINK_LAYER_* */
 	uint16_t pkey_index;   /* NCCL_IB_PKEY where the port has it, else 0 */
 	bool adaptive_routing; /* NCCL_IB_ADAPTIVE_ROUTING, or by link layer */
 	int max_comms;
 
+	/* Constant for a reported port; of another one it is known when it comes up. 0: unknown. */
+	atomic_int speed_mbps;
+
 	/* Address. Rewritten by ha_port_refresh after a GID or LID change; guarded by addr_lock. */
 	pthread_mutex_t addr_lock;
+	enum ibv_mtu mtu;
 	uint16_t lid;
 	uint8_t sm_sl;
-	int gid_index;
+	int gid_index;	  /* -1: none yet */
 	int roce_version; /* of that entry: 1, 2; 0: InfiniBand or unknown */
 	union ibv_gid gid;
 	uint32_t addr_gen; /* counts changes of the address */
@@ -80,7 +85,9 @@ struct ha_port {
 struct ha_device_set {
 	/* Constant after discovery. */
 	const struct ha_config *config; /* the caller's; outlives the set */
-	int nnics, nports;
+	int nnics;
+	int nports;	/* reported to NCCL: the first ones */
+	int nports_all; /* with those that were down at the start */
 	struct ha_nic nics[HA_MAX_NICS];
 	struct ha_port ports[HA_MAX_PORTS];
 
@@ -103,7 +110,7 @@ struct ha_port_addr {
 /*
  * Opens every usable NIC and port, in a stable order, filtered by NCCL_IB_HCA. Calls
  * ibv_fork_init first. No device is not an error: *out has nports == 0 and a log line says why.
- * The caller owns *out.
+ * Ports that are down are kept unless HA_NCCL_ENABLE_BACKUP=0. The caller owns *out.
  */
 ha_result_t ha_device_set_open(const struct ha_config *config,
 			       struct ha_device_set **out) HA_MUST_CHECK;
@@ -113,9 +120,16 @@ void ha_device_set_close(struct ha_device_set *set);
 
 void ha_port_addr(struct ha_port *port, struct ha_port_addr *out);
 
+/* As far as this host can tell: link active, address known, device alive. Any thread. */
+static inline bool ha_port_up(const struct ha_port *port)
+{
+	return atomic_load(&port->state) == IBV_PORT_ACTIVE && !atomic_load(&port->nic->fatal);
+}
+
 /*
  * Reads port attributes and the GID table again (after GID_CHANGE, LID_CHANGE, PORT_ACTIVE). The
- * same GID is kept when it is still there, at whatever index; otherwise one is chosen anew. Only
+ * same GID is kept when it is still there, at whatever index; otherwise one is chosen anew. A port
+ * without an address does not become active: the GID comes later, with an event of its own. Only
  * on the thread that reads the NIC's events.
  */
 ha_result_t ha_port_refresh(struct ha_port *port) HA_MUST_CHECK;

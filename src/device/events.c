@@ -15,7 +15,7 @@
 
 static struct ha_port *find_port(struct ha_device_set *set, const struct ha_nic *nic, int port_num)
 {
-	for (int i = 0; i < set->nports; i++)
+	for (int i = 0; i < set->nports_all; i++)
 		if (set->ports[i].nic == nic && set->ports[i].port_num == port_num)
 			return &set->ports[i];
 	return NULL;
@@ -27,7 +27,7 @@ static void port_event(struct ha_device_set *set, struct ha_nic *nic,
 	struct ha_port *port = find_port(set, nic, event->element.port_num);
 	const char *what = ibv_event_type_str(event->event_type);
 
-	if (!port) /* filtered out, or down when the plugin started */
+	if (!port) /* filtered out */
 		return;
 	switch (event->event_type) {
 	case IBV_EVENT_PORT_ERR:

@@ -95,15 +95,16 @@ static bool same_chip(const struct ha_nic *a, const struct ha_nic *b)
 static void assess(const struct ha_port *primary, struct ha_port *port, struct candidate *out)
 {
 	const struct ha_nic *from = primary->nic, *to = port->nic;
+	int wanted = atomic_load(&primary->speed_mbps), speed = atomic_load(&port->speed_mbps);
 
 	out->port = port;
-	/* A port that is down may not know its speed: that is no reason against it. */
-	out->too_slow = port->speed_mbps != 0 && port->speed_mbps < primary->speed_mbps / 2;
+	/* The speed of a port that was never up is unknown: it comes after its equals. */
+	out->too_slow = speed != 0 && speed < wanted / 2;
 	out->same_chip = same_chip(from, to);
 	out->distance =
 	    (int)ha_pci_distance(from->pci_path, from->numa_node, to->pci_path, to->numa_node);
-	out->slower = port->speed_mbps < primary->speed_mbps;
-	out->speed_gap = abs(port->speed_mbps - primary->speed_mbps);
+	out->slower = speed < wanted;
+	out->speed_gap = abs(speed - wanted);
 }
 
 static int compare(const struct candidate *a, const struct candidate *b)
@@ -167,7 +168,7 @@ int ha_standby_rank(struct ha_device_set *set, struct ha_port *primary, uint64_t
 	if (max <= 0)
 		return 0;
 	out[0] = primary;
-	for (int i = 0; i < set->nports; i++) {
+	for (int i = 0; i < set->nports_all; i++) {
 		struct ha_port *port = &set->ports[i];
 
 		if (port != primary && port->link_layer == primary->link_layer)

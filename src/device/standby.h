@@ -41,7 +41,7 @@ enum ha_distance ha_pci_distance(const char *path_a, int numa_a, const char *pat
  *   5. `spread`: those that are equal so far are rotated by a hash of it, so that connections
  *      with different numbers, which had one NIC in common, land on several survivors.
  *
- * Ports that are down are ranked like others: they may come up. Any thread; reads constants only.
+ * Ports that are down are ranked like others: they may come up. Any thread.
  */
 int ha_standby_rank(struct ha_device_set *set, struct ha_port *primary, uint64_t spread,
 		    struct ha_port *out[], int max);

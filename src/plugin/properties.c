@@ -40,7 +40,7 @@ ncclResult_t ha_plugin_properties(int dev, ncclNetProperties_v12_t *props)
 	    /* A registration knows its memory, not a connection: see memory/mr.h. */
 	    .regIsGlobal = 1,
 	    .forceFlush = 0,
-	    .speed = port->speed_mbps,
+	    .speed = atomic_load(&port->speed_mbps),
 	    .port = port->port_num,
 	    .latency = LATENCY_UNKNOWN,
 	    .maxComms = port->max_comms,

@@ -29,13 +29,13 @@ static void write_port(struct ha_instance *inst, int i)
 
 	ha_port_addr(port, &addr);
 	out.in_use = 1;
-	out.device = i;
+	out.device = port->reported ? i : -1;
 	ha_copy_text(out.nic, sizeof(out.nic), port->nic->name);
 	out.port_num = port->port_num;
 	out.link_layer = port->link_layer;
 	out.state = (uint32_t)atomic_load(&port->state);
 	out.device_fatal = atomic_load(&port->nic->fatal);
-	out.speed_mbps = (uint32_t)port->speed_mbps;
+	out.speed_mbps = (uint32_t)atomic_load(&port->speed_mbps);
 	out.gid_index = addr.gid_index;
 	out.lid = addr.lid;
 	out.numa_node = port->nic->numa_node;
@@ -56,7 +56,7 @@ static void write_port(struct ha_instance *inst, int i)
 void ha_report_ports_open(struct ha_instance *inst)
 {
 	pthread_mutex_lock(&inst->lock);
-	for (int i = 0; i < inst->devices->nports; i++) {
+	for (int i = 0; i < inst->devices->nports_all; i++) {
 		inst->port_reports[i].slot = ha_stats_port_add(inst->stats);
 		write_port(inst, i);
 	}
@@ -65,7 +65,7 @@ void ha_report_ports_open(struct ha_instance *inst)
 
 void ha_report_ports_close(struct ha_instance *inst)
 {
-	for (int i = 0; inst->devices && i < inst->devices->nports; i++)
+	for (int i = 0; inst->devices && i < inst->devices->nports_all; i++)
 		ha_stats_port_remove(inst->stats, inst->port_reports[i].slot);
 }
 
@@ -85,7 +85,7 @@ static void report_port(struct ha_instance *inst, const struct ha_port *port,
 void ha_report_event(struct ha_instance *inst, const struct ha_nic *nic,
 		     const struct ibv_async_event *event)
 {
-	for (int i = 0; i < inst->devices->nports; i++) {
+	for (int i = 0; i < inst->devices->nports_all; i++) {
 		const struct ha_port *port = &inst->devices->ports[i];
 		struct ha_port_report *report = &inst->port_reports[i];
 
@@ -113,7 +113,7 @@ void ha_report_event(struct ha_instance *inst, const struct ha_nic *nic,
 void ha_report_nic(struct ha_instance *inst, const struct ha_nic *nic)
 {
 	pthread_mutex_lock(&inst->lock);
-	for (int i = 0; i < inst->devices->nports; i++)
+	for (int i = 0; i < inst->devices->nports_all; i++)
 		if (inst->devices->ports[i].nic == nic)
 			write_port(inst, i);
 	pthread_mutex_unlock(&inst->lock);

@@ -168,12 +168,112 @@ static void what_cannot_be_used_is_left_out_with_its_reason(void **state)
 	fake_device_add("opa")->ports[1].attr.link_layer = 99;
 	fake_device_add("good");
 	expect_devices("", "good:1");
-	assert_true(logged("down:1 is not used: the port is not active"));
+	assert_true(logged("down:1 is down: not used, but it may stand in"));
 	assert_true(logged("iwarp is not used: neither InfiniBand nor RoCE"));
 	assert_true(logged("locked: cannot be opened: Permission denied"));
 	assert_true(logged("broken:1 is not used: Input/output error"));
 	assert_true(logged("mute:1: no GID"));
 	assert_true(logged("opa:1 is not used: link layer"));
+}
+
+static void ports_that_are_down_follow_the_others_and_are_not_reported(void **state)
+{
+	struct fake_device *fake;
+	struct ha_device_set *set;
+
+	(void)state;
+	fake_device_add("a")->ports[1].attr.state = IBV_PORT_DOWN;
+	fake = fake_device_add("b");
+	fake->attr.phys_port_cnt = 2;
+	fake->ports[1].attr.state = IBV_PORT_INIT;
+	fake_device_add("c");
+	set = discovered();
+	assert_string_equal(names(set), "b:2 c:1");
+	assert_int_equal(set->nnics, 3);
+	assert_int_equal(set->nports_all, 4);
+	assert_string_equal(set->ports[2].nic->name, "a");
+	assert_string_equal(set->ports[3].nic->name, "b");
+	assert_int_equal(set->ports[3].port_num, 1);
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(set->ports[i].index, i);
+		assert_int_equal(set->ports[i].reported, i < 2);
+		assert_int_equal(ha_port_up(&set->ports[i]), i < 2);
+	}
+	ha_device_set_close(set);
+	/* Without standby paths they have no use. */
+	config.enable_backup = false;
+	set = discovered();
+	assert_int_equal(set->nnics, 2);
+	assert_int_equal(set->nports_all, 2);
+	assert_true(logged("a:1 is not used: the port is not active"));
+	ha_device_set_close(set);
+}
+
+static void a_port_that_was_down_gets_address_and_speed_when_it_comes_up(void **state)
+{
+	struct fake_device *fake = fake_device_add("late");
+	struct fake_port *port = &fake->ports[1];
+	struct fake_gid gids[FAKE_MAX_GIDS];
+	struct ha_port_addr addr;
+	struct ha_device_set *set;
+	struct ha_port *late;
+
+	(void)state;
+	fake_device_add("other");
+	/* An interface that is down has no addresses. */
+	memcpy(gids, port->gids, sizeof gids);
+	memset(port->gids, 0, sizeof port->gids);
+	port->attr.state = IBV_PORT_DOWN;
+	port->attr.active_mtu = IBV_MTU_1024;
+	set = discovered();
+	assert_int_equal(set->nports, 1);
+	assert_int_equal(set->nports_all, 2);
+	late = &set->ports[1];
+	assert_int_equal(atomic_load(&late->speed_mbps), 0);
+	assert_int_equal(late->gid_index, -1);
+	assert_int_equal(captured_warnings, 0);
+	/* The link comes first, ... */
+	port->attr.state = IBV_PORT_ACTIVE;
+	port->attr.active_mtu = IBV_MTU_4096;
+	fake_event(fake, IBV_EVENT_PORT_ACTIVE, 1);
+	assert_int_equal(ha_nic_read_events(set, late->nic), 1);
+	assert_false(ha_port_up(late));
+	/* ... the address later. */
+	memcpy(port->gids, gids, sizeof gids);
+	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
+	assert_int_equal(ha_nic_read_events(set, late->nic), 1);
+	assert_true(ha_port_up(late));
+	ha_port_addr(late, &addr);
+	assert_int_equal(addr.gid_index, 3);
+	assert_int_equal(addr.mtu, IBV_MTU_4096);
+	assert_int_equal(addr.addr_gen, 1);
+	assert_int_equal(atomic_load(&late->speed_mbps), 400000);
+	assert_false(late->reported);
+	ha_device_set_close(set);
+}
+
+static void a_flap_changes_no_device_number(void **state)
+{
+	struct fake_device *fake;
+	struct ha_device_set *set;
+
+	(void)state;
+	fake = fake_device_add("a");
+	fake_device_add("b");
+	set = discovered();
+	for (int i = 0; i < 3; i++) {
+		fake->ports[1].attr.state = IBV_PORT_DOWN;
+		fake_event(fake, IBV_EVENT_PORT_ERR, 1);
+		assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 1);
+		assert_false(ha_port_up(&set->ports[0]));
+		assert_string_equal(names(set), "a:1 b:1");
+		fake->ports[1].attr.state = IBV_PORT_ACTIVE;
+		fake_event(fake, IBV_EVENT_PORT_ACTIVE, 1);
+		assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 1);
+		assert_true(ha_port_up(&set->ports[0]));
+		assert_string_equal(names(set), "a:1 b:1");
+	}
+	ha_device_set_close(set);
 }
 
 static void more_devices_than_fit_are_refused_not_overrun(void **state)
@@ -536,6 +636,9 @@ int main(void)
 	    TEST(nonsense_in_the_filter_is_named_and_takes_no_device),
 	    TEST(ib_disable_uses_no_device),
 	    TEST(what_cannot_be_used_is_left_out_with_its_reason),
+	    TEST(ports_that_are_down_follow_the_others_and_are_not_reported),
+	    TEST(a_port_that_was_down_gets_address_and_speed_when_it_comes_up),
+	    TEST(a_flap_changes_no_device_number),
 	    TEST(more_devices_than_fit_are_refused_not_overrun),
 	    TEST(no_device_is_not_an_error),
 	    TEST(infiniband_is_addressed_by_lid_and_its_first_gid),

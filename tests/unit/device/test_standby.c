@@ -103,10 +103,11 @@ static struct ha_nic *add_nic(int numa, const char *fmt, ...)
 
 static struct ha_port *add_port(struct ha_nic *nic, int speed_mbps)
 {
-	struct ha_port *port = &set.ports[set.nports];
+	struct ha_port *port = &set.ports[set.nports_all];
 
 	memset(port, 0, sizeof *port);
-	port->index = set.nports++;
+	port->index = set.nports_all++;
+	set.nports = set.nports_all;
 	port->nic = nic;
 	port->port_num = 1;
 	port->speed_mbps = speed_mbps;
