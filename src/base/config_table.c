@@ -77,7 +77,7 @@ const struct ha_config_var ha_config_vars[] = {
 	 INT(idle_spin_threshold, 1000, 0, 100000000),
 	 .help = "Empty polls after which the progress thread sleeps."},
 	{"HA_NCCL_POLL_STANDBY_INTERVAL", .group = HA_GROUP_PROGRESS,
-	 INT(poll_standby_interval, 100, 1, 1000000), .no_effect_yet = true,
+	 INT(poll_standby_interval, 100, 1, 1000000),
 	 .help = "Polls of the active path for each poll of a standby path."},
 	{"HA_NCCL_TEST_MAX_POLL", .group = HA_GROUP_PROGRESS, INT(test_max_poll, 32, 1, 1024),
 	 .help = "Most completions one call of test handles, which bounds its time."},

@@ -46,7 +46,7 @@ struct ha_lane;
 enum ha_group_state {
 	HA_GROUP_FREE,	   /* no send of this group has come */
 	HA_GROUP_MATCHING, /* some sends are in */
-	HA_GROUP_MATCHED,  /* all are in, not posted yet */
+	HA_GROUP_MATCHED,  /* all are in, not posted, or not in this epoch yet */
 	HA_GROUP_POSTED,   /* on the wire */
 };
 
@@ -57,6 +57,7 @@ struct ha_send_group {
 	uint8_t n;
 	uint8_t matched;
 	uint8_t parts_left; /* queue pairs whose completion is still to come */
+	uint32_t epoch;	    /* whose keys its requests have */
 	struct ha_request *reqs[HA_GROUP_MAX];
 	uint32_t sq_mark[HA_MAX_QPS]; /* send queue position after this group, per queue pair */
 };
@@ -130,6 +131,7 @@ struct ha_comm {
 	uint8_t max_recvs;	      /* [C] agreed */
 	uint16_t poll_batch;	      /* [C] */
 	uint16_t test_max_poll;	      /* [C] */
+	bool replaying;		      /* [T] groups wait for their rows of this epoch */
 	struct ha_path *paths[HA_MAX_PATHS]; /* [T] NULL: not there */
 
 	/* Second line. */
@@ -246,6 +248,9 @@ int ha_comm_poll_standby(struct ha_comm *comm);
 /* The same for one path, whatever its state. Posts nothing. */
 int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget);
 
+/* All requests of a group are through. */
+void ha_send_group_complete(struct ha_comm *comm, struct ha_send_group *group);
+
 /* One completion each; the queue they came from is known to be current. */
 void ha_send_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t slot);
 void ha_recv_cts_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t mark);
@@ -259,6 +264,36 @@ void ha_recv_pump(struct ha_comm *comm);
 
 /* Makes a path the active one: keys and addresses of its ring go into the templates. */
 void ha_comm_use_path(struct ha_comm *comm, uint8_t index);
+
+/* ---- in a new epoch (replay.c) ---------------------------------------------------------------
+ *
+ * Under the token, when the old path is fenced (ha_path_fenced said so), comm->epoch is the new one
+ * and ha_comm_use_path has named the new path. Once for each epoch, before anything else is posted
+ * in it. Until then requests stay as they are: nothing is posted on a path that is not ready.
+ */
+
+/* What a failover meant for a sender's messages. */
+struct ha_replay {
+	uint64_t known;	   /* complete without being sent again, since the receiver has them */
+	uint64_t messages; /* to be sent again, and how much that is */
+	uint64_t bytes;
+};
+
+/* Sender: `done` is what the receiver has. */
+void ha_send_resume(struct ha_comm *comm, const struct ha_window *done, struct ha_replay *replay);
+/* Receiver: asks again for everything it does not have. */
+void ha_recv_resume(struct ha_comm *comm);
+/* Receiver: issues the flushes again that were lost with their path. */
+void ha_flush_resume(struct ha_comm *comm);
+
+enum ha_renewal {
+	HA_RENEWAL_DONE,  /* the group can be posted in this epoch */
+	HA_RENEWAL_SKIP,  /* it is complete */
+	HA_RENEWAL_LATER, /* its rows are not there yet, or the connection failed */
+};
+
+/* For a group of an older epoch: takes the new keys. */
+enum ha_renewal ha_send_renew(struct ha_comm *comm, struct ha_send_group *group);
 
 /* Gives the slot of a reported receive back. [A], without the token. */
 void ha_recv_release(struct ha_comm *comm, struct ha_recv_slot *slot);

@@ -131,9 +131,11 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	}
 	path->flush.posted++;
 	comm->count.work_requests++;
-	comm->count.requests++;
-	req->posted = 1;
-	ha_comm_count(comm, 1);
+	if (req->posted == HA_FLUSH_NEW) {
+		comm->count.requests++;
+		ha_comm_count(comm, 1);
+	}
+	req->posted = HA_FLUSH_POSTED;
 }
 
 void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t request_id)
@@ -181,7 +183,7 @@ ha_result_t ha_iflush(struct ha_comm *comm, int n, void *const *data, const int 
 		return ha_comm_fail(comm, HA_ERR_INTERNAL,
 				    "more than %d flushes and receives outstanding",
 				    comm->pool.count);
-	req->posted = 0;
+	req->posted = HA_FLUSH_NEW;
 	req->addr = (uintptr_t)data[which];
 	req->mr = mrs[which];
 	/* A NULL request would mean "flushed". When the token is taken, test posts it. */

@@ -308,8 +308,9 @@ static uint64_t largest_of(const struct ha_send_group *group)
 	return largest;
 }
 
-/* Anything but one message in one write. */
-static bool post_complex(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group)
+/* Anything but one message in one write. Not inline: the common case needs the registers. */
+static __attribute__((noinline)) bool post_complex(struct ha_comm *comm, struct ha_path *path,
+						   struct ha_send_group *group)
 {
 	uint64_t largest = largest_of(group);
 	unsigned qp = qp_of(path, group->seq);
@@ -346,12 +347,25 @@ void ha_send_pump(struct ha_comm *comm)
 {
 	struct ha_send_side *s = comm->send;
 	struct ha_path *path = ha_comm_path(comm);
+	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
 
 	if (!ha_path_ready(path))
 		return;
-	while (s->post_seq != s->match_seq) {
-		if (!post_group(comm, path, &s->groups[s->post_seq & comm->slot_mask]))
+	for (; s->post_seq != s->match_seq; s->post_seq++) {
+		struct ha_send_group *group = &s->groups[s->post_seq & comm->slot_mask];
+
+		if (__builtin_expect(group->epoch != epoch, 0)) {
+			enum ha_renewal renewal = ha_send_renew(comm, group);
+
+			if (renewal == HA_RENEWAL_SKIP)
+				continue;
+			if (renewal == HA_RENEWAL_LATER) {
+				comm->replaying = true; /* polls look again */
+				return;
+			}
+		}
+		if (!post_group(comm, path, group))
 			return;
-		s->post_seq++;
 	}
+	comm->replaying = false;
 }

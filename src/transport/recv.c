@@ -109,10 +109,14 @@ void ha_recv_pump(struct ha_comm *comm)
 
 	if (!ha_path_ready(path))
 		return;
-	while (r->cts_seq != r->next_seq) {
-		if (!post_cts(comm, path, slot_of(comm, r->cts_seq)))
+	for (; r->cts_seq != r->next_seq; r->cts_seq++) {
+		struct ha_recv_slot *slot = slot_of(comm, r->cts_seq);
+
+		/* After a failover some of those between have arrived already. */
+		if (__builtin_expect(slot->expect == HA_IMM_NEVER, 0))
+			continue;
+		if (!post_cts(comm, path, slot))
 			return;
-		r->cts_seq++;
 	}
 }
 

@@ -60,7 +60,7 @@ ha_result_t ha_test(struct ha_request *req, bool *done, int *sizes)
 
 	*done = false;
 	if (state_of(req) == HA_REQ_ACTIVE && ha_comm_error(comm) == HA_OK && ha_token_try(comm)) {
-		if (req->kind == HA_REQ_FLUSH && !req->posted)
+		if (req->kind == HA_REQ_FLUSH && req->posted != HA_FLUSH_POSTED)
 			ha_flush_post(comm, req);
 		ha_comm_poll(comm, comm->test_max_poll);
 		atomic_store_explicit(&comm->polls,

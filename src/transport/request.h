@@ -22,12 +22,18 @@ enum ha_request_state {
 	HA_REQ_DONE, /* stored with release after the results were written */
 };
 
+enum ha_flush_state {
+	HA_FLUSH_NEW,	 /* never posted */
+	HA_FLUSH_POSTED, /* with the hardware */
+	HA_FLUSH_AGAIN,	 /* lost with its path, to be posted on the next */
+};
+
 struct ha_request {
 	alignas(64) struct ha_comm *comm; /* constant */
 	atomic_uchar state;		  /* enum ha_request_state */
 	uint8_t kind;			  /* enum ha_request_kind */
 	uint8_t index;			  /* of a send in its group */
-	uint8_t posted;			  /* flushes: handed to the hardware */
+	uint8_t posted;			  /* flushes: enum ha_flush_state */
 	uint16_t id;			  /* constant: position in the pool */
 	uint16_t slot;
 	/* Sends: everything needed to post, and to post again on another path. */

@@ -12,7 +12,7 @@
 
 /* ---- completion ---------------------------------------------------------------------------- */
 
-static void complete_group(struct ha_comm *comm, struct ha_send_group *group)
+void ha_send_group_complete(struct ha_comm *comm, struct ha_send_group *group)
 {
 	ha_window_mark(&comm->send->completed, group->seq);
 	comm->count.messages += group->n;
@@ -34,7 +34,7 @@ void ha_send_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, u
 	}
 	path->qps[qp].sq_done = group->sq_mark[qp];
 	if (--group->parts_left == 0)
-		complete_group(comm, group);
+		ha_send_group_complete(comm, group);
 }
 
 void ha_send_settle(struct ha_comm *comm, const struct ha_window *delivered)
@@ -45,7 +45,7 @@ void ha_send_settle(struct ha_comm *comm, const struct ha_window *delivered)
 		struct ha_send_group *group = &s->groups[i];
 
 		if (group->state == HA_GROUP_POSTED && ha_window_has(delivered, group->seq))
-			complete_group(comm, group);
+			ha_send_group_complete(comm, group);
 	}
 }
 
@@ -81,8 +81,8 @@ static const struct ha_cts *match(const struct ha_send_group *group, const struc
 
 /* Under the token. */
 static inline ha_result_t start_send(struct ha_comm *comm, const struct ha_cts *row, uint64_t stamp,
-				     void *data, size_t size, int tag, struct ha_mr *mr,
-				     struct ha_request **out)
+				     uint32_t epoch, void *data, size_t size, int tag,
+				     struct ha_mr *mr, struct ha_request **out)
 {
 	struct ha_send_side *s = comm->send;
 	uint64_t seq = s->match_seq;
@@ -98,6 +98,7 @@ static inline ha_result_t start_send(struct ha_comm *comm, const struct ha_cts *
 		group->seq = seq;
 		group->n = (uint8_t)n;
 		group->matched = 0;
+		group->epoch = epoch;
 		group->state = HA_GROUP_MATCHING;
 		for (unsigned i = 0; i < n; i++)
 			group->reqs[i] = NULL;
@@ -139,8 +140,8 @@ ha_result_t ha_isend(struct ha_comm *comm, void *data, size_t size, int tag, str
 {
 	struct ha_send_side *s = comm->send;
 	const struct ha_cts *row = comm->send_ring->cts[s->match_seq & comm->slot_mask];
-	uint64_t stamp =
-	    ha_stamp(s->match_seq, atomic_load_explicit(&comm->epoch, memory_order_relaxed));
+	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+	uint64_t stamp = ha_stamp(s->match_seq, epoch);
 	ha_result_t result = ha_comm_error(comm);
 
 	*out = NULL;
@@ -160,7 +161,7 @@ ha_result_t ha_isend(struct ha_comm *comm, void *data, size_t size, int tag, str
 		ha_comm_not_ready(comm);
 		return HA_OK;
 	}
-	result = start_send(comm, row, stamp, data, size, tag, mr, out);
+	result = start_send(comm, row, stamp, epoch, data, size, tag, mr, out);
 	ha_token_release(comm);
 	return result;
 }

@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests across a switch of paths, with the engine's part played by the test: fence both ends,
+ * compare, resume in the next epoch on another path. At every event of a transfer, and again and
+ * again in a row. Every byte arrives, once: a buffer is written over as soon as its request is
+ * reported, on either end, as NCCL does, and must stay so.
+ */
+#include "harness.h"
+
+#include "base/clock.h"
+#include "memory/mr.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- traffic --------------------------------------------------------------------------------- */
+
+#define MESSAGES 24
+#define PART	 ((size_t)20480) /* of memory for each buffer */
+#define USED	 0x5a		 /* what the application does with a buffer it has back */
+
+static const struct shape {
+	int n;
+	size_t size[3];
+} shapes[] = {
+    {1, {9000}}, {1, {0}}, {3, {5000, 0, 17000}}, {1, {64}}, {2, {1, 8192}}, {1, {20000}},
+};
+
+struct message {
+	const struct shape *shape;
+	struct ha_request *recv, *send[3];
+	int sent; /* sends that were accepted, last tag first */
+	bool received, released[3];
+};
+
+struct traffic {
+	struct pair *pair;
+	struct message messages[MESSAGES];
+	int count;	   /* messages of this run */
+	int asked, offset; /* receives posted; first message that is not wholly sent */
+	int received, released;
+	uint32_t random;
+};
+
+static size_t place(int message, int part)
+{
+	return ((size_t)message * 3 + (size_t)part) * PART;
+}
+
+static uint32_t seed_of(int message, int part)
+{
+	return (uint32_t)(message * 3 + part + 1);
+}
+
+static uint32_t roll(struct traffic *t, uint32_t sides)
+{
+	t->random = t->random * 1664525u + 1013904223u;
+	return (t->random >> 8) % sides;
+}
+
+static void traffic_init(struct traffic *t, struct pair *pair, int count, uint32_t seed)
+{
+	*t = (struct traffic){.pair = pair, .count = count, .random = seed};
+	for (int m = 0; m < count; m++) {
+		t->messages[m].shape = &shapes[(unsigned)m % (sizeof(shapes) / sizeof(shapes[0]))];
+		for (int i = 0; i < t->messages[m].shape->n; i++)
+			fill(pair->from.bytes + place(m, i), t->messages[m].shape->size[i],
+			     seed_of(m, i));
+	}
+}
+
+static void ask(struct traffic *t)
+{
+	struct message *m = &t->messages[t->asked];
+	size_t at[3], capacity[3];
+	int tag[3];
+
+	for (int i = 0; i < m->shape->n; i++) {
+		at[i] = place(t->asked, i);
+		capacity[i] = m->shape->size[i] + 100;
+		tag[i] = i;
+	}
+	m->recv = post_recv(t->pair, m->shape->n, at, capacity, tag);
+	t->asked += m->recv != NULL;
+}
+
+static void offer(struct traffic *t)
+{
+	struct message *m = &t->messages[t->offset];
+	int i = m->shape->n - 1 - m->sent;
+
+	m->send[i] = try_send(t->pair, place(t->offset, i), m->shape->size[i], i);
+	if (m->send[i] && ++m->sent == m->shape->n)
+		t->offset++;
+}
+
+static void look_at_receive(struct traffic *t, int number)
+{
+	struct message *m = &t->messages[number];
+	int got[3];
+	bool done;
+
+	if (!m->recv || m->received)
+		return;
+	assert_int_equal(ha_test(m->recv, &done, got), HA_OK);
+	if (!done)
+		return;
+	m->received = true;
+	t->received++;
+	for (int i = 0; i < m->shape->n; i++) {
+		uint8_t *bytes = t->pair->to.bytes + place(number, i);
+
+		assert_int_equal(got[i], m->shape->size[i]);
+		assert_true(filled(bytes, m->shape->size[i], seed_of(number, i)));
+		memset(bytes, USED, PART);
+	}
+}
+
+static void look_at_sends(struct traffic *t, int number)
+{
+	struct message *m = &t->messages[number];
+	bool done;
+
+	for (int i = 0; i < m->shape->n; i++) {
+		if (!m->send[i] || m->released[i])
+			continue;
+		assert_int_equal(ha_test(m->send[i], &done, NULL), HA_OK);
+		if (!done)
+			continue;
+		m->released[i] = true;
+		t->released++;
+		memset(t->pair->from.bytes + place(number, i), USED, PART);
+	}
+}
+
+/* A round of both applications. */
+static void applications(struct traffic *t)
+{
+	if (t->asked < t->count)
+		ask(t);
+	if (t->offset < t->count)
+		offer(t);
+	for (int m = 0; m < t->asked; m++) {
+		look_at_receive(t, m);
+		look_at_sends(t, m);
+	}
+}
+
+static bool all_done(const struct traffic *t)
+{
+	return t->received == t->count && t->offset == t->count &&
+	       t->pair->send->send->completed.base == (uint64_t)t->count + 1;
+}
+
+/* Until everything is through; then every buffer is as its application left it. */
+static void finish(struct traffic *t)
+{
+	for (int quiet = 0; quiet < 1000 && !all_done(t); quiet++) {
+		applications(t);
+		if (pair_step(t->pair))
+			quiet = 0;
+	}
+	applications(t);
+	if (!all_done(t))
+		fail_msg("%d of %d messages arrived, %d were sent; log:\n%s", t->received, t->count,
+			 t->offset, captured_log);
+	sv_stepped_run_idle(100000);
+	for (size_t i = 0; i < (size_t)t->count * 3 * PART; i++) {
+		size_t message = i / PART / 3, part = i / PART % 3;
+		bool used = part < (size_t)t->messages[message].shape->n;
+
+		assert_int_equal(t->pair->to.bytes[i], used ? USED : CANARY);
+	}
+	assert_int_equal(atomic_load(&t->pair->send->outstanding), 0);
+	assert_int_equal(atomic_load(&t->pair->recv->outstanding), 0);
+	assert_int_equal(ha_comm_error(t->pair->send), HA_OK);
+	assert_int_equal(ha_comm_error(t->pair->recv), HA_OK);
+}
+
+/* ---- the engine's part ----------------------------------------------------------------------- */
+
+static void open_end(struct pair *pair, int end, uint8_t index, uint16_t generation)
+{
+	struct ha_comm *comm = end ? pair->recv : pair->send;
+	const struct ha_path_options options = {
+	    .port = &ha_instance_devices(pair->inst[end])->ports[index],
+	    .index = index,
+	    .generation = generation,
+	    .nqps = comm->paths[comm->active]->nqps,
+	};
+
+	ha_path_close(comm->paths[index]);
+	comm->paths[index] = NULL;
+	assert_int_equal(ha_path_open(comm, &options, &comm->paths[index]), HA_OK);
+	if (comm->npaths <= index)
+		comm->npaths = (uint8_t)(index + 1);
+}
+
+/* A fresh path between the two ports number `index`. */
+static void open_path(struct pair *pair, uint8_t index, uint16_t generation)
+{
+	struct ha_wire_endpoint endpoint[2];
+
+	for (int end = 0; end < 2; end++) {
+		open_end(pair, end, index, generation);
+		ha_path_endpoint((end ? pair->recv : pair->send)->paths[index], &endpoint[end]);
+	}
+	assert_int_equal(ha_path_connect(pair->send->paths[index], &endpoint[1]), HA_OK);
+	assert_int_equal(ha_path_connect(pair->recv->paths[index], &endpoint[0]), HA_OK);
+}
+
+static void fence_active(struct ha_comm *comm)
+{
+	struct ha_path *path = comm->paths[comm->active];
+	enum ha_fence fence;
+
+	ha_token_acquire(comm);
+	fence = ha_path_fenced(comm, path, ha_now_ns());
+	if (fence == HA_FENCE_PENDING) /* a wedged queue pair */
+		fence = ha_path_fenced(comm, path, path->fencing_since_ns + HA_FENCE_NS);
+	ha_token_release(comm);
+	assert_int_equal(fence, HA_FENCE_DONE);
+}
+
+static void next_epoch(struct ha_comm *comm)
+{
+	atomic_store(&comm->epoch, atomic_load(&comm->epoch) + 1);
+	ha_comm_use_path(comm, comm->active ^ 1);
+}
+
+static void resume_receiver(struct ha_comm *comm)
+{
+	ha_token_acquire(comm);
+	next_epoch(comm);
+	ha_recv_resume(comm);
+	ha_flush_resume(comm);
+	ha_token_release(comm);
+}
+
+static struct ha_replay resume_sender(struct ha_comm *comm, const struct ha_window *done)
+{
+	struct ha_replay replay;
+
+	ha_token_acquire(comm);
+	next_epoch(comm);
+	ha_send_resume(comm, done, &replay);
+	ha_token_release(comm);
+	return replay;
+}
+
+/* `between`: events of the fabric that the sender learns of the new epoch after the receiver;
+ * negative: before. */
+static struct ha_replay switch_paths(struct traffic *t, uint16_t generation, int between)
+{
+	struct ha_comm *send = t->pair->send, *recv = t->pair->recv;
+	struct ha_window done;
+	struct ha_replay replay;
+
+	fence_active(recv);
+	applications(t); /* they go on calling */
+	fence_active(send);
+	applications(t);
+	done = recv->recv->done;
+	assert_true(send->send->completed.base <= done.base ||
+		    ha_window_has(&done, send->send->completed.base - 1));
+	open_path(t->pair, send->active ^ 1, generation);
+	if (between >= 0)
+		resume_receiver(recv);
+	for (int i = 0; i < between; i++) {
+		sv_stepped_step();
+		applications(t);
+	}
+	replay = resume_sender(send, &done);
+	for (int i = between; i < 0; i++) {
+		applications(t);
+		sv_stepped_step();
+	}
+	if (between < 0)
+		resume_receiver(recv);
+	return replay;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void begin(struct pair *pair, int nqps, bool split)
+{
+	pair_init(pair);
+	pair->fabric.rails = 2;
+	pair->config.enable_backup = false; /* the test is the engine */
+	pair->config.ib_qps_per_connection = nqps;
+	pair->config.ib_split_data_on_qps = split;
+	pair_up(pair);
+}
+
+struct sums {
+	uint64_t known, messages, bytes;
+};
+
+/* One switch at every event, or at every `step`; `polled`: the applications poll at each, or only
+ * before the switch. */
+static struct sums at_every_event(int nqps, bool split, bool polled, int between, unsigned step)
+{
+	struct sums sums = {0};
+
+	for (unsigned at = 0;; at += step) {
+		struct ha_replay replay;
+		struct traffic t;
+		struct pair pair;
+		bool last;
+
+		begin(&pair, nqps, split);
+		traffic_init(&t, &pair, 6, at);
+		for (int i = 0; i < 12; i++)
+			applications(&t);
+		for (unsigned i = 0; i < at; i++) {
+			sv_stepped_step();
+			if (polled || i < 12)
+				applications(&t);
+		}
+		last = all_done(&t) || at > 400;
+		if (at % 4 < 2)
+			sv_stepped_cut(0, true);
+		replay = switch_paths(&t, 1, between);
+		finish(&t);
+		sums.known += replay.known;
+		sums.messages += replay.messages;
+		sums.bytes += replay.bytes;
+		pair_close(&pair);
+		assert_int_equal(captured_warnings, 0);
+		if (last)
+			return sums;
+	}
+}
+
+static void a_switch_at_every_event_loses_and_doubles_nothing(void **state)
+{
+	struct sums sums;
+
+	(void)state;
+	sums = at_every_event(1, false, true, 0, 1);
+	assert_true(sums.messages > 0 && sums.bytes > sums.messages);
+	sums = at_every_event(1, false, false, 5, 3);
+	assert_true(sums.messages > 0);
+	sums = at_every_event(1, false, true, -3, 3);
+	assert_true(sums.messages > 0);
+}
+
+static void the_same_over_several_queue_pairs(void **state)
+{
+	(void)state;
+	assert_true(at_every_event(3, false, true, 2, 3).messages > 0);
+	assert_true(at_every_event(4, true, true, 0, 3).messages > 0);
+	assert_true(at_every_event(2, true, false, -2, 3).messages > 0);
+}
+
+/* The duplicate that breaks naive replay: delivered, and the acknowledgement lost. */
+static void what_the_receiver_has_is_not_sent_again(void **state)
+{
+	uint64_t matched, fired, posted;
+	struct ha_replay replay;
+	struct traffic t;
+	struct pair pair;
+	int id;
+
+	(void)state;
+	begin(&pair, 1, false);
+	traffic_init(&t, &pair, 6, 1);
+	id = sv_stepped_fault_add("dropack host=1", captured_log, sizeof(captured_log));
+	assert_true(id >= 0);
+	for (int i = 0; i < 400 && t.received < 6; i++) {
+		applications(&t);
+		sv_stepped_step();
+	}
+	assert_int_equal(t.received, 6);
+	assert_int_equal(t.released, 0);
+	assert_true(sv_stepped_fault_stats(id, &matched, &fired));
+	assert_true(fired > 0);
+	sv_stepped_fault_remove(id);
+	posted = pair.send->count.work_requests;
+	replay = switch_paths(&t, 1, 0);
+	assert_int_equal(replay.known, 9); /* six groups */
+	assert_int_equal(replay.messages, 0);
+	finish(&t);
+	assert_int_equal(pair.send->count.work_requests, posted);
+	pair_close(&pair);
+}
+
+/* Again and again, at random moments, also while the last switch's replay is under way. */
+static void switches_in_a_row_lose_and_double_nothing(void **state)
+{
+	unsigned switches = 0;
+
+	(void)state;
+	for (uint32_t seed = 1; seed <= 40; seed++) {
+		struct traffic t;
+		struct pair pair;
+
+		begin(&pair, seed % 3 ? 1 : 4, seed % 2);
+		traffic_init(&t, &pair, MESSAGES, seed);
+		for (uint16_t generation = 1; t.received < MESSAGES; generation++) {
+			for (uint32_t i = roll(&t, 60); i > 0; i--) {
+				if (roll(&t, 3))
+					applications(&t);
+				sv_stepped_step();
+			}
+			if (roll(&t, 8) == 0) {
+				struct ha_comm *comm = roll(&t, 2) ? pair.send : pair.recv;
+
+				sv_stepped_wedge(!comm->is_send, comm->active,
+						 comm->paths[comm->active]->qps[0].qp->qp_num,
+						 roll(&t, 2));
+			}
+			switch_paths(&t, generation, (int)roll(&t, 20) - 10);
+			switches++;
+		}
+		finish(&t);
+		pair_close(&pair);
+		assert_int_equal(captured_warnings, 0);
+	}
+	assert_true(switches > 200);
+}
+
+/* A peer that asks again for something else is a bug, and not to be served. */
+static void asking_again_for_another_message_is_an_error(void **state)
+{
+	static const char *const what[] = {"n", "tag", "size", "index"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(what) / sizeof(what[0]); i++) {
+		struct ha_window done;
+		struct ha_cts *row;
+		struct traffic t;
+		struct pair pair;
+
+		begin(&pair, 1, false);
+		traffic_init(&t, &pair, 1, 1);
+		applications(&t);
+		while (t.offset == 0 && sv_stepped_step())
+			applications(&t);
+		assert_int_equal(t.offset, 1);
+		fence_active(pair.recv);
+		fence_active(pair.send);
+		done = pair.recv->recv->done;
+		open_path(&pair, 1, 1);
+		row = pair.recv->recv_ring->cts[1];
+		row[0].n = (uint8_t)(row[0].n + (i == 0));
+		row[0].tag += i == 1;
+		row[0].size = i == 2 ? 8999 : row[0].size;
+		row[0].index = (uint8_t)(row[0].index + (i == 3));
+		resume_receiver(pair.recv);
+		resume_sender(pair.send, &done);
+		sv_stepped_run_idle(100);
+		ha_comm_poll(pair.send, 32);
+		assert_int_equal(ha_comm_error(pair.send), HA_ERR_INTERNAL);
+		assert_logged("but not for the same");
+		pair_close(&pair);
+	}
+}
+
+static void a_flush_that_died_with_its_path_is_issued_again(void **state)
+{
+	const int got = 100;
+	struct ha_request *flush, *waiting;
+	struct traffic t;
+	struct pair pair;
+	void *data;
+
+	(void)state;
+	begin(&pair, 1, false);
+	traffic_init(&t, &pair, 1, 1);
+	finish(&t);
+	data = pair.to.bytes;
+	pair.to.mr->type = HA_MEM_CUDA;
+	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &flush), HA_OK);
+	assert_int_equal(flush->posted, HA_FLUSH_POSTED);
+	fence_active(pair.recv);
+	fence_active(pair.send);
+	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &waiting), HA_OK);
+	assert_int_equal(waiting->posted, HA_FLUSH_NEW);
+	assert_int_equal(atomic_load(&pair.recv->outstanding), 1);
+	open_path(&pair, 1, 1);
+	resume_receiver(pair.recv);
+	assert_int_equal(flush->posted, HA_FLUSH_POSTED);
+	assert_non_null(pair.recv->paths[1]->flush.qp);
+	assert_int_equal(pair_finish(&pair, flush, NULL), HA_OK);
+	assert_int_equal(pair_finish(&pair, waiting, NULL), HA_OK);
+	assert_int_equal(pair.recv->count.flushes, 2);
+	assert_int_equal(atomic_load(&pair.recv->outstanding), 0);
+	pair.to.mr->type = HA_MEM_HOST;
+	pair_close(&pair);
+}
+
+/* What happens on a path that is not active is looked at now and then only. */
+static void standby_paths_are_polled_every_so_many_polls(void **state)
+{
+	static const int intervals[] = {1, 7, 100};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(intervals) / sizeof(intervals[0]); i++) {
+		struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM}, *bad;
+		struct pair pair;
+		int polls = 0;
+
+		pair_init(&pair);
+		pair.fabric.rails = 2;
+		pair.config.enable_backup = false;
+		pair.config.poll_standby_interval = intervals[i];
+		pair_up(&pair);
+		open_path(&pair, 1, 1);
+		for (int k = 0; k < intervals[i] || k < 2; k++)
+			ha_comm_poll(pair.recv, 32);
+		while (pair.recv->standby_in != (uint32_t)intervals[i])
+			ha_comm_poll(pair.recv, 32);
+		assert_int_equal(ibv_post_send(pair.send->paths[1]->qps[0].qp, &wr, &bad), 0);
+		sv_stepped_run_idle(100);
+		for (polls = 1; ha_comm_poll(pair.recv, 32) == 0; polls++)
+			assert_true(polls < 1000);
+		assert_int_equal(polls, intervals[i]);
+		/* The progress thread has its own way to them, and a hole is no path. */
+		assert_int_equal(ibv_post_send(pair.send->paths[1]->qps[0].qp, &wr, &bad), 0);
+		sv_stepped_run_idle(100);
+		assert_int_equal(ha_comm_poll_standby(pair.recv), 1);
+		ha_path_close(pair.recv->paths[1]);
+		pair.recv->paths[1] = NULL;
+		assert_int_equal(ha_comm_poll_standby(pair.recv), 0);
+		pair_close(&pair);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(standby_paths_are_polled_every_so_many_polls),
+	    cmocka_unit_test(a_switch_at_every_event_loses_and_doubles_nothing),
+	    cmocka_unit_test(the_same_over_several_queue_pairs),
+	    cmocka_unit_test(what_the_receiver_has_is_not_sent_again),
+	    cmocka_unit_test(switches_in_a_row_lose_and_double_nothing),
+	    cmocka_unit_test(asking_again_for_another_message_is_an_error),
+	    cmocka_unit_test(a_flush_that_died_with_its_path_is_issued_again),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
