@@ -142,7 +142,8 @@ bool np_report_write_json(const struct np_report *rp, struct np_error *error)
 	if (root && rp->timelines)
 		json_object_set_new(root, "timeline", timeline_object(rp));
 	errno = 0;
-	ok = root && json_dump_file(root, rk->o->json, JSON_INDENT(1)) == 0;
+	ok = root && (!rp->observed || np_observe_add_json(root, rp->observed, rk->nranks)) &&
+	     json_dump_file(root, rk->o->json, JSON_INDENT(1)) == 0;
 	if (!ok)
 		np_error_set(error, NP_EXIT_ERROR, "cannot write %s: %s", rk->o->json,
 			     errno ? strerror(errno) : "not enough memory or bad text");

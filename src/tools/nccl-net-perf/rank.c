@@ -11,6 +11,7 @@
 #include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/flow.h"
 #include "tools/nccl-net-perf/measure.h"
+#include "tools/nccl-net-perf/observe.h"
 #include "tools/nccl-net-perf/resources.h"
 
 /* ---- agreeing ------------------------------------------------------------------------------- */
@@ -121,6 +122,7 @@ static bool run_cycle(struct np_run *run, bool first)
 	for (int s = 0; s < rk->nsides && ok; s++)
 		ok = np_side_connect(rk, &rk->sides[s]);
 	ok = ok && churned_rows(run);
+	np_observe_counters();
 	complain(run);
 	if (rk->error.status == NP_EXIT_TIMEOUT)
 		return false; /* what hangs once would hang again in close */
@@ -165,11 +167,30 @@ static bool gather_timelines(struct np_run *run)
 	return ok || np_error_set(&rk->error, NP_EXIT_ERROR, "out of memory");
 }
 
+static bool gather_observed(struct np_run *run)
+{
+	struct np_rank *rk = run->rk;
+	struct np_observed *mine = malloc(sizeof(*mine));
+	bool ok;
+
+	run->report.observed = calloc((size_t)rk->nranks, sizeof(*run->report.observed));
+	ok = mine && run->report.observed;
+	if (!ok)
+		np_error_set(&rk->error, NP_EXIT_ERROR, "out of memory");
+	else
+		np_observe_take(mine);
+	ok = ok && np_gather(rk, mine, run->report.observed, sizeof(*mine));
+	free(mine);
+	return ok;
+}
+
 static bool finish_report(struct np_run *run)
 {
 	struct np_rank *rk = run->rk;
 
 	if (rk->o->json && rk->o->timeline_ms > 0 && !gather_timelines(run))
+		return false;
+	if (rk->o->json && !gather_observed(run))
 		return false;
 	np_report_footer(&run->report);
 	return rk->rank != 0 || !rk->o->json || np_report_write_json(&run->report, &rk->error);
@@ -229,8 +250,10 @@ enum np_exit np_rank_run(const struct np_options *o, struct np_bootstrap *bootst
 	rk->recorder.origin_ns = np_now_ns();
 	rk->recorder.stall_threshold_ns = (uint64_t)(o->stall_ms * 1e6);
 	rk->recorder.bucket_ns = (uint64_t)(o->timeline_ms * 1e6);
+	np_observe_start(rk->recorder.origin_ns);
 	if (start_threads(rk) && np_barrier(rk)) {
 		rk->recorder.origin_ns = np_now_ns();
+		np_observe_origin(rk->recorder.origin_ns);
 		run_all(&run);
 	}
 	complain(&run);

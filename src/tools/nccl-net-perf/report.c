@@ -211,4 +211,5 @@ void np_report_free(struct np_report *rp)
 		free(rp->timelines[r]);
 	free(rp->timelines);
 	free(rp->timeline_lens);
+	free(rp->observed);
 }

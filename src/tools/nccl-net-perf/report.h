@@ -4,6 +4,7 @@
 #define NP_REPORT_H
 
 #include "tools/nccl-net-perf/flow.h"
+#include "tools/nccl-net-perf/observe.h"
 
 /* What one rank measured for one row. Exchanged as bytes between ranks of the same program. */
 struct np_sample {
@@ -50,7 +51,8 @@ struct np_report {
 	uint64_t wrong;
 	uint64_t **timelines; /* by rank, in the end */
 	size_t *timeline_lens;
-	bool quiet; /* count, but print and keep nothing */
+	struct np_observed *observed; /* by rank, in the end */
+	bool quiet;		      /* count, but print and keep nothing */
 	bool bar_drawn;
 	uint64_t bar_ns;
 };
