@@ -241,7 +241,7 @@ static void the_report_holds_rows_percentiles_timeline_and_faults(void **state)
 				    path,
 				    NULL};
 	struct outcome o;
-	json_t *report, *row;
+	json_t *report, *row, *counters;
 	size_t i;
 
 	(void)state;
@@ -266,6 +266,17 @@ static void the_report_holds_rows_percentiles_timeline_and_faults(void **state)
 	assert_int_equal(
 	    json_array_size(json_object_get(json_object_get(report, "timeline"), "bytes_received")),
 	    2);
+	/* Our own plugin publishes counters, of each rank; and the clock says when all this was. */
+	counters = json_object_get(report, "counters");
+	assert_true(json_integer_value(json_object_get(json_object_get(counters, "connections"),
+						       "messages")) >= 2 * 6);
+	assert_int_equal(
+	    json_integer_value(json_object_get(json_object_get(counters, "job"), "connections")),
+	    json_integer_value(
+		json_object_get(json_object_get(counters, "ports"), "connections_open")));
+	assert_int_equal(
+	    json_array_size(json_object_get(json_object_get(report, "clock"), "monotonic_ns")), 2);
+	assert_int_equal(json_array_size(json_object_get(report, "warnings")), 0);
 	json_decref(report);
 }
 

@@ -205,6 +205,7 @@ static void every_bucket_holds_its_own_lower_bound(void **state)
 static void only_gaps_over_the_threshold_are_stalls(void **state)
 {
 	static struct np_recorder r;
+	uint64_t longest = 0;
 
 	(void)state;
 	r.stall_threshold_ns = 1000;
@@ -224,6 +225,12 @@ static void only_gaps_over_the_threshold_are_stalls(void **state)
 	for (int i = 0; i < 2 * NP_STALLS_KEPT; i++)
 		np_recorder_complete(&r, r.last_ns + 2000, 1, 0);
 	assert_int_equal(r.stalls_seen, 1 + 2 * NP_STALLS_KEPT);
+	assert_int_equal(r.stalls[0].duration_ns, 4000); /* not one of the short ones goes */
+	np_recorder_complete(&r, r.last_ns + 9000, 1, 0);
+	for (int i = 0; i < NP_STALLS_KEPT; i++)
+		longest = r.stalls[i].duration_ns > longest ? r.stalls[i].duration_ns : longest;
+	assert_int_equal(longest, 9000); /* which comes late, and is kept */
+	assert_int_equal(r.stalls[0].duration_ns, 4000);
 	np_recorder_free(&r);
 }
 

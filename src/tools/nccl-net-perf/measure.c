@@ -134,12 +134,13 @@ static bool run_seconds(struct np_run *run, struct np_plan *plan, struct np_samp
 /* Adds what was recorded since the last reset. */
 static void take_recorder(struct np_recorder *r, struct np_sample *sample, bool latency)
 {
+	uint64_t kept = r->stalls_seen < NP_STALLS_KEPT ? r->stalls_seen : NP_STALLS_KEPT;
+
 	if (latency)
 		np_histogram_merge(&sample->latency, &r->latency);
-	for (uint64_t i = 0; i < r->stalls_seen && i < NP_STALLS_KEPT; i++)
-		if (sample->stalls_seen + i < NP_STALLS_KEPT)
-			sample->stalls[sample->stalls_seen + i] = r->stalls[i];
-	sample->stalls_seen += r->stalls_seen;
+	for (uint64_t i = 0; i < kept; i++)
+		np_stalls_add(sample->stalls, &sample->stalls_seen, r->stalls[i]);
+	sample->stalls_seen += r->stalls_seen - kept;
 	np_recorder_reset(r);
 }
 

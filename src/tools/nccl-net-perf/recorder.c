@@ -92,6 +92,21 @@ void np_recorder_free(struct np_recorder *r)
 	r->timeline = NULL;
 }
 
+void np_stalls_add(struct np_stall *stalls, uint64_t *seen, struct np_stall stall)
+{
+	size_t at = (size_t)*seen;
+
+	if (at >= NP_STALLS_KEPT) {
+		at = 0;
+		for (size_t i = 1; i < NP_STALLS_KEPT; i++)
+			if (stalls[i].duration_ns < stalls[at].duration_ns)
+				at = i;
+	}
+	if (*seen < NP_STALLS_KEPT || stall.duration_ns > stalls[at].duration_ns)
+		stalls[at] = stall;
+	++*seen;
+}
+
 static void add_to_timeline(struct np_recorder *r, uint64_t now_ns, uint64_t bytes)
 {
 	size_t bucket = (size_t)((now_ns - r->origin_ns) / r->bucket_ns);
@@ -115,14 +130,10 @@ void np_recorder_complete(struct np_recorder *r, uint64_t now_ns, uint64_t laten
 			  uint64_t bytes)
 {
 	np_histogram_add(&r->latency, latency_ns);
-	if (now_ns - r->last_ns > r->stall_threshold_ns) {
-		if (r->stalls_seen < NP_STALLS_KEPT)
-			r->stalls[r->stalls_seen] = (struct np_stall){
-			    .start_ns = r->last_ns - r->origin_ns,
-			    .duration_ns = now_ns - r->last_ns,
-			};
-		r->stalls_seen++;
-	}
+	if (now_ns - r->last_ns > r->stall_threshold_ns)
+		np_stalls_add(r->stalls, &r->stalls_seen,
+			      (struct np_stall){.start_ns = r->last_ns - r->origin_ns,
+						.duration_ns = now_ns - r->last_ns});
 	r->last_ns = now_ns;
 	if (r->bucket_ns && bytes)
 		add_to_timeline(r, now_ns, bytes);

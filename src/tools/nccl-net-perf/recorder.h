@@ -44,7 +44,7 @@ struct np_recorder {
 	struct np_histogram latency;
 
 	uint64_t stall_threshold_ns;
-	uint64_t stalls_seen; /* the first NP_STALLS_KEPT are kept */
+	uint64_t stalls_seen; /* the longest NP_STALLS_KEPT are kept */
 	struct np_stall stalls[NP_STALLS_KEPT];
 
 	uint64_t origin_ns; /* the start of the run */
@@ -55,6 +55,12 @@ struct np_recorder {
 	size_t timeline_len;
 	size_t timeline_cap;
 };
+
+/*
+ * Adds one to an array of NP_STALLS_KEPT of which *seen were added before; when it is full, in the
+ * place of the shortest.
+ */
+void np_stalls_add(struct np_stall *stalls, uint64_t *seen, struct np_stall stall);
 
 /* Forgets latencies and stalls; the timeline goes on. */
 void np_recorder_reset(struct np_recorder *r);

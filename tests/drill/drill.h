@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A drill: processes that exchange checked data over a live fabric, faults while they do, and what
+ * must come of it.
+ *
+ * The processes are nccl-net-perf, the faults are the simverbs tool's (and signals), and the
+ * witnesses are independent of each other: nccl-net-perf says whether every byte was right and how
+ * long nothing moved, the fabric says whether packets were really lost and where they went, the
+ * plugin says in its event log and its counters what it noticed and did.
+ */
+#ifndef DRILL_DRILL_H
+#define DRILL_DRILL_H
+
+#include "script.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- what is done and what must come of it -------------------------------------------------- */
+
+enum drill_fate {
+	DRILL_SURVIVES, /* exit status 0, every byte right */
+	DRILL_FAILS,	/* every rank gets a clean error, and ends soon */
+	DRILL_BEREAVED, /* as DRILL_FAILS, for those ranks whose process was not killed */
+};
+
+#define DRILL_MAX_ARGS 16
+
+struct drill {
+	const char *name;
+	const char *proves;
+	int rails;			  /* of 2 hosts; 0 means 2 */
+	const char *env[DRILL_MAX_ARGS];  /* NAME=VALUE */
+	const char *args[DRILL_MAX_ARGS]; /* of nccl-net-perf, after the usual ones */
+	const char *script;
+	int tail_ms; /* traffic goes on for this long after the last step; 0 means 1500 */
+
+	enum drill_fate fate;
+	/* DRILL_SURVIVES */
+	int switches_min;    /* in the event log, over all connections and both ends */
+	int switches_max;    /* -1: any number */
+	const char *reasons; /* one of them must be among the switches: "a|b"; NULL: any will do */
+	double stall_min_ms; /* the longest time in which a rank completed nothing */
+	double stall_max_ms; /* for this limit a slow machine gets slack */
+	int ends_on_rail;    /* 1 + the rail that carries the traffic in the end; 0: any */
+	/* DRILL_FAILS, DRILL_BEREAVED: from the first step that breaks something */
+	double error_min_ms, error_max_ms;
+	const char *says; /* must be in the output: "a|b"; NULL: nothing in particular */
+};
+
+/* ---- what came of it ------------------------------------------------------------------------ */
+
+struct drill_line {
+	uint64_t at_ns;
+	char *text;
+};
+
+struct drill_run {
+	const struct drill *drill;
+	struct drill_script script;
+	double slack; /* limits are multiplied by it */
+	bool verbose;
+
+	uint64_t zero_ns; /* traffic flows: the script's time 0 */
+	uint64_t ended_ns;
+	int status; /* exit status of nccl-net-perf; -signal; -1000: it was ended by us */
+	struct drill_line *lines; /* its output */
+	int nlines;
+	json_t *report;		 /* of nccl-net-perf; NULL when there is none */
+	json_t *events;		 /* of the event log: an array; never NULL after drill_run */
+	json_t *fabric;		 /* simverbs status in the end, NULL when it could not be asked */
+	uint64_t rail_bytes[16]; /* payload that each rail carried in the last part of the tail */
+
+	/* The verdict. */
+	char *complaints; /* a line each; NULL: passed */
+	int ncomplaints;
+};
+
+/* Runs it and judges it. Always leaves nothing behind but *run, which the caller frees. */
+void drill_run(struct drill_run *run);
+void drill_run_free(struct drill_run *run);
+
+/* judge.c */
+void drill_judge(struct drill_run *run);
+void drill_complain(struct drill_run *run, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* For the table. */
+double drill_longest_stall_ms(const struct drill_run *run);
+int drill_switches(const struct drill_run *run);
+uint64_t drill_sum(const struct drill_run *run, const char *member);
+/* "local port down, told by the peer"; "-" for none. Returns buf. */
+const char *drill_reasons(const struct drill_run *run, char *buf, size_t len);
+
+/* drills.c */
+extern const struct drill drills[];
+extern const int ndrills;
+
+/* soak.c: random faults that always leave one path. The caller frees the text. */
+char *drill_soak_script(double seconds, unsigned seed, int hosts, int rails);
+
+/* From a signal handler: the drill ends as soon as it can. */
+extern volatile int drill_interrupted;
+
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ha-drill: breaks a live fabric under traffic, as drills say or at random, and judges what comes
+ * of it.
+ */
+#include "drill.h"
+
+#include "tools/common/clock.h"
+
+#include <argp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY_LIST = 0x100, KEY_SOAK, KEY_SEED, KEY_SLACK, KEY_SCRIPT };
+
+struct arguments {
+	const char *names[64];
+	int nnames;
+	bool list, verbose;
+	double soak_s;
+	unsigned seed;
+	double slack;
+	bool print_script;
+};
+
+static const struct argp_option option_table[] = {
+    {"list", KEY_LIST, NULL, 0, "Names the drills and what each proves", 0},
+    {"soak", KEY_SOAK, "SECONDS", 0,
+     "Instead: random faults that always leave one path, for so long", 0},
+    {"seed", KEY_SEED, "N", 0, "Of the soak (default: 1); the same seed gives the same faults", 0},
+    {"show-script", KEY_SCRIPT, NULL, 0, "Prints the soak's script and does nothing", 0},
+    {"slack", KEY_SLACK, "FACTOR", 0, "Multiplies the limits on times (default: 1)", 0},
+    {"verbose", 'v', NULL, 0, "Shows the output and the faults as they come", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct arguments *a = state->input;
+
+	switch (key) {
+	case KEY_LIST:
+		a->list = true;
+		return 0;
+	case KEY_SOAK:
+		a->soak_s = atof(arg);
+		if (a->soak_s < 2)
+			argp_error(state, "--soak: '%s' is no time of at least 2 s", arg);
+		return 0;
+	case KEY_SEED:
+		a->seed = (unsigned)strtoul(arg, NULL, 0);
+		return 0;
+	case KEY_SCRIPT:
+		a->print_script = true;
+		return 0;
+	case KEY_SLACK:
+		a->slack = atof(arg);
+		if (a->slack < 1)
+			argp_error(state, "--slack: '%s' is not at least 1", arg);
+		return 0;
+	case 'v':
+		a->verbose = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (a->nnames == (int)(sizeof(a->names) / sizeof(a->names[0])))
+			argp_error(state, "too many drills");
+		a->names[a->nnames++] = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!a->list && a->soak_s <= 0 && !a->nnames)
+			argp_usage(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static void print_header(void)
+{
+	printf("%-28s %-8s %8s %11s %10s %9s %6s  %s\n", "drill", "verdict", "switches",
+	       "blackout ms", "replayed", "not resent", "wrong", "detected by");
+}
+
+static void print_row(const struct drill_run *run)
+{
+	char reasons[200], wrong[24] = "-";
+
+	if (run->report)
+		snprintf(wrong, sizeof(wrong), "%lld",
+			 (long long)json_integer_value(json_object_get(run->report, "wrong")));
+	printf("%-28s %-8s %8d %11.1f %10llu %9llu %6s  %s\n", run->drill->name,
+	       run->ncomplaints ? "FAILED" : "passed", drill_switches(run),
+	       drill_longest_stall_ms(run), (unsigned long long)drill_sum(run, "replayed_messages"),
+	       (unsigned long long)drill_sum(run, "completed_without_resend"), wrong,
+	       drill_reasons(run, reasons, sizeof(reasons)));
+	fflush(stdout);
+}
+
+/* What is needed to see why. */
+static void print_failure(const struct drill_run *run)
+{
+	int from = run->nlines > 60 ? run->nlines - 60 : 0;
+
+	printf("  %s: %s\n%s", run->drill->name, run->drill->proves,
+	       run->complaints ? run->complaints : "");
+	for (int i = 0; i < run->script.nsteps; i++) {
+		const struct drill_step *step = &run->script.steps[i];
+
+		if (step->done_ns)
+			printf("    %9.1f ms  %s\n", (double)(step->done_ns - run->zero_ns) / 1e6,
+			       step->text);
+	}
+	if (run->verbose)
+		return;
+	if (from)
+		printf("    (%d lines of output before these)\n", from);
+	for (int i = from; i < run->nlines; i++)
+		printf("    %9.1f ms | %s\n",
+		       run->zero_ns ? ((double)run->lines[i].at_ns - (double)run->zero_ns) / 1e6
+				    : 0.0,
+		       run->lines[i].text);
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+static bool run_one(const struct drill *drill, const struct arguments *a)
+{
+	struct drill_run run = {.drill = drill, .slack = a->slack, .verbose = a->verbose};
+	bool ok;
+
+	drill_run(&run);
+	print_row(&run);
+	ok = run.ncomplaints == 0;
+	if (!ok)
+		print_failure(&run);
+	drill_run_free(&run);
+	return ok;
+}
+
+static const struct drill *find(const char *name)
+{
+	for (int i = 0; i < ndrills; i++)
+		if (!strcmp(drills[i].name, name))
+			return &drills[i];
+	return NULL;
+}
+
+static bool run_named(const struct arguments *a)
+{
+	bool ok = true;
+
+	for (int i = 0; i < a->nnames; i++) {
+		if (!strcmp(a->names[i], "all"))
+			continue;
+		if (!find(a->names[i])) {
+			fprintf(stderr, "ha-drill: there is no drill '%s': see --list\n",
+				a->names[i]);
+			return false;
+		}
+	}
+	print_header();
+	for (int i = 0; i < a->nnames; i++) {
+		if (strcmp(a->names[i], "all") != 0) {
+			ok = run_one(find(a->names[i]), a) && ok;
+			continue;
+		}
+		for (int j = 0; j < ndrills && !drill_interrupted; j++)
+			ok = run_one(&drills[j], a) && ok;
+	}
+	return ok;
+}
+
+static bool run_soak(const struct arguments *a)
+{
+	char *script = drill_soak_script(a->soak_s, a->seed, 2, 3);
+	struct drill drill = {
+	    .name = "soak",
+	    .proves = "random faults that leave one path cost time, not data",
+	    .rails = 3,
+	    .args = {"--op", "allreduce", "--sizes", "256K", "--chunk", "32K", "-C", "3"},
+	    .script = script,
+	    .tail_ms = 2000,
+	    .switches_min = 1,
+	    .switches_max = -1,
+	    .stall_max_ms = 5000,
+	};
+	bool ok = false;
+
+	if (!script) {
+		fprintf(stderr, "ha-drill: out of memory\n");
+	} else if (a->print_script) {
+		fputs(script, stdout);
+		ok = true;
+	} else {
+		printf("soak of %g s, seed %u\n", a->soak_s, a->seed);
+		print_header();
+		ok = run_one(&drill, a);
+	}
+	free(script);
+	return ok;
+}
+
+static void list(void)
+{
+	for (int i = 0; i < ndrills; i++)
+		printf("%-28s %s\n", drills[i].name, drills[i].proves);
+}
+
+static void interrupt(int signal)
+{
+	(void)signal;
+	drill_interrupted = 1;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {
+	    .options = option_table,
+	    .parser = parse,
+	    .args_doc = "DRILL...|all",
+	    .doc = "Breaks a live fabric under checked traffic and judges what comes of it.",
+	};
+	struct sigaction act = {.sa_handler = interrupt};
+	struct arguments a = {.seed = 1, .slack = 1};
+
+	argp_parse(&argp, argc, argv, 0, NULL, &a);
+	sigaction(SIGINT, &act, NULL);
+	sigaction(SIGTERM, &act, NULL);
+	sigaction(SIGHUP, &act, NULL);
+	if (a.list)
+		list();
+	else if (!(a.soak_s > 0 ? run_soak(&a) : run_named(&a)))
+		return 1;
+	return 0;
+}
