@@ -13,23 +13,6 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(HERE, "..", "..", "scripts", "gpu-bench")
 
-MPIRUN = """#!/usr/bin/env bash
-# mpirun --bind-to none -np N PROGRAM...
-set -u
-[ "$1 $2 $3" = "--bind-to none -np" ] || exit 9
-[ "$OMPI_ALLOW_RUN_AS_ROOT" = 1 ] || exit 8
-ranks=$4
-shift 4
-pids=()
-for ((r = 0; r < ranks; r++)); do
-	OMPI_COMM_WORLD_RANK=$r FAKE_RANK=$r FAKE_RANKS=$ranks "$@" &
-	pids+=($!)
-done
-status=0
-for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
-exit $status
-"""
-
 SIMVERBS = """#!/usr/bin/env bash
 echo "$* id=${NCCL_HOSTID:-} gpu=${CUDA_VISIBLE_DEVICES:-}" >>"$FAKE_JOURNAL"
 [ "$1" = run ] || exit 0
@@ -50,10 +33,9 @@ class GpuBench(unittest.TestCase):
         self.dir = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.dir)
         build = os.path.join(self.dir, "ha", "build")
-        self.mpirun = os.path.join(self.dir, "mpirun")
+        self.mpirun = os.path.join(HERE, "fake_mpirun")
         self.journal = os.path.join(self.dir, "journal")
         self.out = os.path.join(self.dir, "out")
-        write(self.mpirun, MPIRUN)
         write(os.path.join(build, "bin", "simverbs"), SIMVERBS)
         for library in ("libnccl-net-ha.so", "libnccl-net-ha-v8.so"):
             write(os.path.join(build, library), "")
@@ -105,8 +87,8 @@ class GpuBench(unittest.TestCase):
         self.assertRegex(journal[0], r"^up \w+ --hosts 2 --rails 2 ")
         self.assertRegex(journal[-1], r"^down ")
         runs = sorted(line for line in journal if line.startswith("run "))
-        self.assertRegex(runs[0], r"^run \w+ 0 -- .*id=gpu-bench-host-0 gpu=0$")
-        self.assertRegex(runs[1], r"^run \w+ 1 -- .*id=gpu-bench-host-1 gpu=1$")
+        self.assertRegex(runs[0], r"^run \w+ 0 -- .*id=simulated-host-0 gpu=0$")
+        self.assertRegex(runs[1], r"^run \w+ 1 -- .*id=simulated-host-1 gpu=1$")
 
     def test_sockets_need_no_fabric(self):
         done = self.bench("--rounds", "1", "--ops", "sendrecv", "--only", "socket")

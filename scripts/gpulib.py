@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts/gpu-bench and scripts/gpu-failover share: how ranks are started so that NCCL takes a
+transport on a simulated fabric, and how a run's output proves what it ran on and that it was right."""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+
+START = time.monotonic()
+
+
+def say(text):
+    print(f"[{time.monotonic() - START:4.0f}s] {text}", flush=True)
+
+
+class Transport:
+    """How to make NCCL take a transport, and what its log says if it did."""
+
+    def __init__(self, title, network, fabric, env, library=None, api=None):
+        self.title = title
+        self.network = network  # its name in NCCL's log
+        self.fabric = fabric  # ranks run on the simulated fabric
+        self.env = env
+        self.library = library  # a file of the build folder that must exist
+        self.api = api  # the version that NCCL must say it loaded
+
+
+# NCCL_NET names the transport as well, so that NCCL fails rather than falls back without a word.
+TRANSPORTS = {
+    "plugin": Transport(
+        "nccl-ha", "HA", True, {"NCCL_NET_PLUGIN": "ha", "NCCL_NET": "HA"}, "libnccl-net-ha.so", r"\d+"
+    ),
+    "v8": Transport(
+        "nccl-ha v8", "HA", True, {"NCCL_NET_PLUGIN": "ha-v8", "NCCL_NET": "HA"}, "libnccl-net-ha-v8.so", "8"
+    ),
+    "ib": Transport(
+        # NCCL reads RoCE versions and PCI paths from /sys/class/infiniband, where the fabric is not:
+        # so the GID is named, and ports are not fused (without PCI paths all of them look like one
+        # card to NCCL, which then loses the ports it fused).
+        "NCCL IB",
+        "IB",
+        True,
+        {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "IB", "NCCL_IB_GID_INDEX": "3", "NCCL_NET_MERGE_LEVEL": "LOC"},
+    ),
+    "socket": Transport("NCCL sockets", "Socket", False, {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"}),
+}
+
+# For every transport alike. P2P and SHM are off for versions of NCCL that ignore NCCL_HOSTID.
+COMMON_ENV = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_MNNVL_ENABLE": "0",
+    "NCCL_NET_GDR_LEVEL": "LOC",  # the fabric cannot reach GPU memory: all stage through the host
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_TESTS_DEVICE": "0",  # the only GPU that the rank sees
+}
+DEFAULT_ENV = {"NCCL_NVLS_ENABLE": "0"}  # no rank has a second GPU; kept if the caller set it
+
+# MPI only starts the ranks; it must not try the simulated devices itself, nor pin a rank and all of
+# NCCL's threads to one core (--bind-to none).
+MPI_ENV = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "^openib,ofi,uct",
+    "OMPI_MCA_osc": "^ucx",
+    "OMPI_MCA_coll": "^hcoll,ucc",
+    "UCX_TLS": "tcp,self,sm",
+    "FI_PROVIDER": "tcp",
+}
+
+
+class BenchError(Exception):
+    """A run that does not count, with what to look at."""
+
+
+# ---- sizes ---------------------------------------------------------------------------------------
+
+
+def parse_size(text):
+    match = re.fullmatch(r"(\d+)([kmg]?)b?", text.strip().lower())
+    if not match:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size like 8, 64K or 256M")
+    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
+
+
+def parse_sizes(text):
+    parts = text.split(":")
+    if len(parts) not in (2, 3):
+        raise argparse.ArgumentTypeError(f"'{text}' is not FIRST:LAST or FIRST:LAST:FACTOR")
+    factor = int(parts[2]) if len(parts) == 3 else 2
+    first, last = parse_size(parts[0]), parse_size(parts[1])
+    if not 0 < first <= last or factor < 2:
+        raise argparse.ArgumentTypeError(f"'{text}': sizes must grow, by a factor of at least 2")
+    return first, last, factor
+
+
+def size_name(size):
+    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if size >= 1 << shift and size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return str(size)
+
+
+# ---- one run ---------------------------------------------------------------------------------------
+
+
+def parse_perf(output):
+    """Rows of nccl-tests' table: {size: {"us": …, "gbps": …}}. Wrong elements raise."""
+    columns, rows = None, {}
+    for line in output.splitlines():
+        words = line.lstrip("# ").split()
+        if line.lstrip().startswith("#"):
+            if words[:2] == ["size", "count"] and "time" in words:
+                columns = words
+            continue
+        if columns is None or not words or not words[0].isdigit():
+            continue
+        if len(words) == len(columns) - 1 and "redop" in columns:
+            words.insert(columns.index("redop"), "")  # older versions leave it empty where there is none
+        if len(words) != len(columns):
+            raise BenchError(f"a row of the result table has {len(words)} columns, not {len(columns)}: {line}")
+        size = int(words[0])
+        wrong = [word for name, word in zip(columns, words) if name in ("#wrong", "wrong")]
+        if not wrong or not wrong[0].isdigit():
+            raise BenchError(f"size {size}: the data was not checked (was -c 1 honoured?)")
+        if any(word not in ("0", "N/A") for word in wrong):
+            raise BenchError(f"WRONG DATA at size {size}: {line.strip()}")
+        rows[size] = {"us": float(words[columns.index("time")]), "gbps": float(words[columns.index("busbw")])}
+    if not rows:
+        raise BenchError("no result table in the output")
+    if not re.search(r"Out of bounds values\s*:\s*0 OK", output):
+        raise BenchError("the closing line 'Out of bounds values : 0 OK' is missing")
+    return rows
+
+
+def check_gpus(output, ranks):
+    """Each rank must have had its own GPU: nccl-tests lists them with their PCI address."""
+    found = re.findall(r"^#\s+Rank\s+(\d+) .*?\[([0-9a-f:.]+)\] (.*)$", output, re.MULTILINE | re.IGNORECASE)
+    if len(found) != ranks:
+        raise BenchError(f"{len(found)} ranks listed, {ranks} expected: was nccl-tests built with MPI=1?")
+    if len({bus for _, bus, _ in found}) != ranks:
+        raise BenchError("two ranks shared one GPU: " + ", ".join(f"rank {r} {bus}" for r, bus, _ in found))
+    return found[0][2].strip()
+
+
+def check_log(transport, logs):
+    """NCCL's log of every rank must name the transport, and no other. Returns what it said."""
+    proof = {}
+    for path in logs:
+        name = os.path.basename(path)
+        if not os.path.exists(path):
+            raise BenchError(f"{name} is missing: NCCL wrote no log")
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        used = set(re.findall(r"\] (?:\[send\] |\[receive\] )?via NET/([^/\s]+)", text))
+        if not re.search(rf"Using network {transport.network}\b", text, re.IGNORECASE):
+            said = re.search(r"Using network .*", text)
+            raise BenchError(f"{name} has no 'Using network {transport.network}' ({said[0] if said else 'none at all'})")
+        if {name.lower() for name in used} != {transport.network.lower()}:
+            raise BenchError(f"{name}: channels went via {sorted(used) or 'no network'}, not {transport.network}")
+        if transport.api:
+            loaded = re.search(r"Loaded net plugin (.+?) \(v(\d+)\)", text)
+            if not loaded or not re.fullmatch(transport.api, loaded[2]):
+                raise BenchError(f"{name}: NCCL did not say that it loaded our plugin with API v{transport.api}")
+            if not re.search(rf"NET/{transport.network} : nccl-ha \S+: [1-9]\d* device", text):
+                raise BenchError(f"{name} has no 'NET/{transport.network} : nccl-ha VERSION: N device(s)' of the plugin itself")
+            proof["loaded"] = loaded[0]
+        version = re.search(r"NCCL version (\S+)", text)
+        if version:
+            proof["nccl"] = version[1]
+    return proof
+
+
+def rank_script(bench, transport, logs, extra_env=None):
+    """The shell program that every rank starts as."""
+    env = {**COMMON_ENV, **transport.env, **(extra_env or {})}
+    lines = ["#!/usr/bin/env bash", "set -eu"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+    lines += [f': "${{{name}:={value}}}"; export {name}' for name, value in DEFAULT_ENV.items()]
+    lines += [
+        "rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${SLURM_PROCID:?no MPI rank in the environment}}}}",
+        f"gpus=({' '.join(shlex.quote(gpu) for gpu in bench.gpus)})",
+        "export CUDA_VISIBLE_DEVICES=${gpus[rank]} NCCL_HOSTID=simulated-host-$rank",
+        f"export NCCL_DEBUG_FILE={shlex.quote(logs)}/rank-$rank.log",
+        f"export LD_LIBRARY_PATH={shlex.quote(bench.build)}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
+    ]
+    if transport.fabric:
+        lines.append(f'set -- {shlex.quote(bench.simverbs)} run {shlex.quote(bench.fabric)} "$rank" -- "$@"')
+    lines.append('exec "$@"')
+    path = os.path.join(logs, "rank.sh")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    os.chmod(path, 0o755)
+    return path
+
+
+def start(command, log):
+    """A command as a process group of its own; pair with end()."""
+    with open(log, "w", encoding="utf-8") as file:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **MPI_ENV},
+        )
+
+
+def end(process):
+    """Leaves nothing of it behind, whether it has ended or not."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            break
+        time.sleep(0.2)
+    process.wait()
+
+
+def run_bounded(command, seconds, log):
+    """The exit status of a command that may take this long."""
+    process = start(command, log)
+    try:
+        return process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise BenchError(f"no end within {seconds:.0f} s") from None
+    finally:
+        end(process)
+
+
+def tell_tales(logs):
+    """The lines of a failed run that say most."""
+    lines = []
+    for name in sorted(os.listdir(logs)):
+        if name == "rank.sh":
+            continue
+        with open(os.path.join(logs, name), encoding="utf-8", errors="replace") as file:
+            text = file.read().splitlines()
+        wanted = [line for line in text if re.search(r"WARN|NET/|Using network|rror|simverbs", line)]
+        lines += [f"  {name}: {line}" for line in (wanted or text)[-8:]]
+    return "\n".join(lines + [f"  all of it: {logs}"])
+
+
+
+
+# ---- tables ----------------------------------------------------------------------------------------
+
+
+def plain(header, rows):
+    widths = [max(len(row[i]) for row in [header] + rows) for i in range(len(header))]
+    return "\n".join("  ".join(c.rjust(w) for c, w in zip(row, widths)) for row in [header] + rows)
+
+
+def markdown(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "---:|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+# ---- the machine -----------------------------------------------------------------------------------
+
+
+def find_gpus(ranks, on_trust):
+    """The GPUs to use, one a rank; on_trust: as many as ranks, whatever is there."""
+    if ranks and on_trust:
+        return [str(i) for i in range(ranks)]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible:
+        gpus = visible.split(",")
+    else:
+        if not shutil.which("nvidia-smi"):
+            raise BenchError("no nvidia-smi here: this script needs NVIDIA GPUs")
+        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+        gpus = [str(i) for i, _ in enumerate(re.findall(r"^GPU \d+", listing, re.MULTILINE))]
+    wanted = ranks or len(gpus)
+    if wanted < 2 or wanted > len(gpus):
+        raise BenchError(f"{len(gpus)} GPUs here and {wanted} ranks wanted: it takes 2 or more, one GPU each")
+    return gpus[:wanted]
+
+
+def simverbs(tool, *arguments, check=True):
+    """The fabric's control tool. Returns what it printed."""
+    done = subprocess.run(
+        [tool, *arguments], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+    )
+    if check and done.returncode != 0:
+        raise BenchError(f"simverbs {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout

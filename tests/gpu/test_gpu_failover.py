@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/gpu-failover without GPUs. NCCL is replaced by nccl-net-perf; the plugin, the fabric and
+the cuts are real. BUILD in the environment is the build folder."""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPTS = os.path.join(HERE, "..", "..", "scripts")
+SCRIPT = os.path.join(SCRIPTS, "gpu-failover")
+BUILD = os.environ["BUILD"]
+
+
+def load_script():
+    sys.path.insert(0, SCRIPTS)
+    sys.dont_write_bytecode = True
+    loader = importlib.machinery.SourceFileLoader("gpu_failover", SCRIPT)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_failover", loader))
+    loader.exec_module(module)
+    return module
+
+
+class Parts(unittest.TestCase):
+    def setUp(self):
+        self.script = load_script()
+        self.fabric = self.script.Fabric.__new__(self.script.Fabric)
+        self.fabric.error = None
+
+    def samples(self, *moved):
+        """One sample a second, of rail 0 and of none."""
+        self.fabric.samples = [(float(i), (bytes_, 0)) for i, bytes_ in enumerate(moved)]
+
+    def test_a_pause_is_measured_from_the_cut_to_the_next_byte(self):
+        self.samples(10, 20, 30, 30, 30, 30, 40, 50)
+        self.assertEqual(self.fabric.longest_pause(0, 7), (4.0, 2.0))
+        self.assertEqual(self.fabric.longest_pause(3.5, 7), (2.5, 3.5))
+        self.assertEqual(self.fabric.longest_pause(3.5, 4), (2.5, 3.5))  # it outlasts what was asked for
+
+    def test_a_pause_that_never_ends_is_as_long_as_the_time_given(self):
+        self.samples(10, 20, 20, 20)
+        self.assertEqual(self.fabric.longest_pause(1, 9), (8.0, 1))
+
+    def test_a_pause_before_or_after_is_not_counted(self):
+        self.samples(10, 10, 10, 20, 30, 40, 40, 40)
+        self.assertEqual(self.fabric.longest_pause(3, 4.5)[0], 1.0)
+
+    def test_traffic_is_told_by_rail(self):
+        self.fabric.samples = [(0, (5, 5)), (0.8, (10, 5)), (1.0, (30, 5))]
+        self.assertEqual(self.fabric.traffic(), (25, 0))
+        self.assertEqual(self.fabric.span(0), (0.8, 1.0))
+
+    def test_events_are_summed_up(self):
+        event = {"reason": "heartbeats lost", "detection_ms": 600.0, "blackout_ms": 601.5}
+        event.update(completed_without_resend=1, replayed_messages=2, replayed_bytes=3000)
+        other = dict(event, reason="local port down", detection_ms=None, blackout_ms=2.0)
+        found = self.script.summary([event, other])
+        self.assertEqual(found["switches"], 2)
+        self.assertEqual(found["reasons"], ["heartbeats lost", "local port down"])
+        self.assertEqual(found["detection_ms"], [600.0, 600.0])
+        self.assertEqual(found["blackout_ms"], [2.0, 601.5])
+        self.assertEqual(found["replayed_bytes"], 6000)
+        self.assertEqual(self.script.summary([])["blackout_ms"], None)
+
+
+class Drill(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.out = os.path.join(self.dir, "out")
+        programs = os.path.join(self.dir, "tests", "build")
+        os.makedirs(programs)
+        shutil.copy(os.path.join(HERE, "net_perf.py"), os.path.join(programs, "all_reduce_perf"))
+
+    def drill(self, *arguments, **more_env):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "HA_NCCL_", "OMPI_", "CUDA_"))}
+        env.update(NCCL_TESTS_HOME=os.path.join(self.dir, "tests"), **more_env)
+        env["NET_PERF"] = os.path.join(BUILD, "bin", "nccl-net-perf")
+        command = [SCRIPT, "--dry-run", "--mpirun", os.path.join(HERE, "fake_mpirun"), "--build", BUILD]
+        command += ["--out", self.out, "--sizes", "256K:512K", "--iters", "50", *arguments]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=150, check=False)
+
+    def results(self):
+        with open(os.path.join(self.out, "results.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def left_over(self):
+        """Fabrics and processes of the drill that are still there."""
+        left = [name for name in os.listdir("/dev/shm") if "gpufailover" in name]
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
+                    if f"NCCL_TESTS_HOME={self.dir}" in file.read():
+                        left.append(pid)
+            except OSError:
+                pass
+        return left
+
+    def test_a_run_that_fails_fails_the_whole_and_is_reported(self):
+        done = self.drill(
+            "--cuts", "3", "--hold", "4", "--gap", "0.5", "--run-seconds", "6", "--ib-kinds", "", HA_NCCL_ENABLE_BACKUP="0"
+        )
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("gpu-failover: FAILED: run 1: ended with status", done.stderr)
+        self.assertEqual(self.results()["cuts_that_hit"], 0)
+        self.assertEqual(self.left_over(), [])
+
+    def test_what_is_missing_is_named(self):
+        os.remove(os.path.join(self.dir, "tests", "build", "all_reduce_perf"))
+        done = self.drill()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("all_reduce_perf", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
