@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The entries that are the same in every API version: NCCL's types in, ours out. */
+/* The entries that several API versions share: NCCL's types in, ours out. */
 #include "plugin/plugin.h"
 
 #include "base/log.h"
@@ -125,4 +125,32 @@ ncclResult_t ha_plugin_close_listen(void *listen_comm)
 {
 	ha_close_listen(listen_comm);
 	return ncclSuccess;
+}
+
+/* ---- some versions -------------------------------------------------------------------------- */
+
+ncclResult_t ha_plugin_init_v8(ncclDebugLogger_t logger)
+{
+	return ha_plugin_init(logger, false);
+}
+
+ncclResult_t ha_plugin_connect_v8(int dev, void *handle, void **send_comm,
+				  ncclNetDeviceHandle_v8_t **send_dev_comm)
+{
+	return ha_plugin_connect(dev, NCCL_NET_TRAFFIC_CLASS_UNDEF, handle, send_comm,
+				 send_dev_comm);
+}
+
+ncclResult_t ha_plugin_isend_v10(void *send_comm, void *data, size_t size, int tag, void *mhandle,
+				 void *phandle, void **request)
+{
+	(void)phandle;
+	return ha_plugin_isend(send_comm, data, size, tag, mhandle, request);
+}
+
+ncclResult_t ha_plugin_irecv_v10(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
+				 void **mhandles, void **phandles, void **request)
+{
+	(void)phandles;
+	return ha_plugin_irecv(recv_comm, n, data, sizes, tags, mhandles, request);
 }

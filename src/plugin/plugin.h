@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the vtables of all API versions share: the process's one instance, and entries whose
- * signature is the same in every version. The files v8.c … v12.c only translate.
+ * What the vtables of the API versions share: the process's one instance, and the entries, each
+ * named after the first version that has it in this form. The files v8.c … v12.c hold the tables
+ * and what only they need.
  *
  * Lifetime. NCCL calls init once per reference-count period (v8 to v10, with no finalize) or once
  * per communicator (v11 and later, with finalize). Before v11 nothing tells us that NCCL is done,
@@ -29,10 +30,14 @@ ncclResult_t ha_plugin_finalize(void);
 /* The instance between init and finalize; NULL otherwise. */
 struct ha_instance *ha_plugin_instance(void);
 
-/* Everything the versions' property structs have, in the newest layout. */
-ncclResult_t ha_plugin_properties(int dev, ncclNetProperties_v12_t *props);
+/* ---- properties.c: getProperties ------------------------------------------------------------- */
 
-/* ---- entries with one signature in all versions --------------------------------------------- */
+ncclResult_t ha_plugin_properties_v8(int dev, ncclNetProperties_v8_t *props);
+ncclResult_t ha_plugin_properties_v9(int dev, ncclNetProperties_v9_t *props); /* and v10 */
+ncclResult_t ha_plugin_properties_v11(int dev, ncclNetProperties_v11_t *props);
+ncclResult_t ha_plugin_properties_v12(int dev, ncclNetProperties_v12_t *props);
+
+/* ---- entries.c: one signature in all versions ------------------------------------------------ */
 
 ncclResult_t ha_plugin_devices(int *ndev);
 ncclResult_t ha_plugin_listen(int dev, void *handle, void **listen_comm);
@@ -54,5 +59,28 @@ ncclResult_t ha_plugin_test(void *request, int *done, int *sizes);
 ncclResult_t ha_plugin_close_send(void *send_comm);
 ncclResult_t ha_plugin_close_recv(void *recv_comm);
 ncclResult_t ha_plugin_close_listen(void *listen_comm);
+
+/* ---- entries.c: one signature in some versions ----------------------------------------------- */
+
+/* v8 and v9: no traffic class, and no end that would be told. */
+ncclResult_t ha_plugin_init_v8(ncclDebugLogger_t logger);
+ncclResult_t ha_plugin_connect_v8(int dev, void *handle, void **send_comm,
+				  ncclNetDeviceHandle_v8_t **send_dev_comm);
+
+/* v10 and later: with a profiler's handles, which we do not use. */
+ncclResult_t ha_plugin_isend_v10(void *send_comm, void *data, size_t size, int tag, void *mhandle,
+				 void *phandle, void **request);
+ncclResult_t ha_plugin_irecv_v10(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
+				 void **mhandles, void **phandles, void **request);
+
+/* ---- context.c: v11 and later, with a context per communicator ------------------------------- */
+
+ncclResult_t ha_plugin_init_v11(void **context, uint64_t comm_id, ncclNetCommConfig_v11_t *config,
+				ncclDebugLogger_t logger, ncclProfilerCallback_t profiler);
+ncclResult_t ha_plugin_finalize_v11(void *context);
+ncclResult_t ha_plugin_listen_v11(void *context, int dev, void *handle, void **listen_comm);
+ncclResult_t ha_plugin_connect_v11(void *context, int dev, void *handle, void **send_comm,
+				   ncclNetDeviceHandle_v11_t **send_dev_comm);
+ncclResult_t ha_plugin_set_net_attr_v11(void *context, ncclNetAttr_v11_t *attr);
 
 #endif

@@ -26,7 +26,7 @@ static const struct ha_port *port_of(int dev)
 	return &set->ports[dev];
 }
 
-ncclResult_t ha_plugin_properties(int dev, ncclNetProperties_v12_t *props)
+ncclResult_t ha_plugin_properties_v12(int dev, ncclNetProperties_v12_t *props)
 {
 	const struct ha_port *port = port_of(dev);
 
@@ -54,5 +54,66 @@ ncclResult_t ha_plugin_properties(int dev, ncclNetProperties_v12_t *props)
 	    .railId = NCCL_NET_ID_UNDEF,
 	    .planeId = NCCL_NET_ID_UNDEF,
 	};
+	return ncclSuccess;
+}
+
+/* ---- older versions have some of these members ---------------------------------------------- */
+
+#define COPY_V8(to, from)                                                                          \
+	do {                                                                                       \
+		(to)->name = (from)->name;                                                         \
+		(to)->pciPath = (from)->pciPath;                                                   \
+		(to)->guid = (from)->guid;                                                         \
+		(to)->ptrSupport = (from)->ptrSupport;                                             \
+		(to)->regIsGlobal = (from)->regIsGlobal;                                           \
+		(to)->speed = (from)->speed;                                                       \
+		(to)->port = (from)->port;                                                         \
+		(to)->latency = (from)->latency;                                                   \
+		(to)->maxComms = (from)->maxComms;                                                 \
+		(to)->maxRecvs = (from)->maxRecvs;                                                 \
+		(to)->netDeviceType = (from)->netDeviceType;                                       \
+		(to)->netDeviceVersion = (from)->netDeviceVersion;                                 \
+	} while (0)
+
+/* One physical device is behind each of ours. */
+#define COPY_V9(to, from)                                                                          \
+	do {                                                                                       \
+		COPY_V8(to, from);                                                                 \
+		(to)->forceFlush = (from)->forceFlush;                                             \
+		(to)->vProps.ndevs = (from)->vProps.ndevs;                                         \
+		(to)->vProps.devs[0] = (from)->vProps.devs[0];                                     \
+		(to)->maxP2pBytes = (from)->maxP2pBytes;                                           \
+		(to)->maxCollBytes = (from)->maxCollBytes;                                         \
+	} while (0)
+
+ncclResult_t ha_plugin_properties_v8(int dev, ncclNetProperties_v8_t *props)
+{
+	ncclNetProperties_v12_t all;
+	ncclResult_t result = ha_plugin_properties_v12(dev, &all);
+
+	if (result == ncclSuccess)
+		COPY_V8(props, &all);
+	return result;
+}
+
+ncclResult_t ha_plugin_properties_v9(int dev, ncclNetProperties_v9_t *props)
+{
+	ncclNetProperties_v12_t all;
+	ncclResult_t result = ha_plugin_properties_v12(dev, &all);
+
+	if (result == ncclSuccess)
+		COPY_V9(props, &all);
+	return result;
+}
+
+ncclResult_t ha_plugin_properties_v11(int dev, ncclNetProperties_v11_t *props)
+{
+	ncclNetProperties_v12_t all;
+	ncclResult_t result = ha_plugin_properties_v12(dev, &all);
+
+	if (result != ncclSuccess)
+		return result;
+	COPY_V9(props, &all);
+	props->maxMultiRequestSize = all.maxMultiRequestSize;
 	return ncclSuccess;
 }

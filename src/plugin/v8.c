@@ -4,40 +4,6 @@
 
 #include "transport/rings.h"
 
-static ncclResult_t init(ncclDebugLogger_t logger)
-{
-	return ha_plugin_init(logger, false);
-}
-
-static ncclResult_t get_properties(int dev, ncclNetProperties_v8_t *props)
-{
-	ncclNetProperties_v12_t all;
-	ncclResult_t result = ha_plugin_properties(dev, &all);
-
-	if (result != ncclSuccess)
-		return result;
-	props->name = all.name;
-	props->pciPath = all.pciPath;
-	props->guid = all.guid;
-	props->ptrSupport = all.ptrSupport;
-	props->regIsGlobal = all.regIsGlobal;
-	props->speed = all.speed;
-	props->port = all.port;
-	props->latency = all.latency;
-	props->maxComms = all.maxComms;
-	props->maxRecvs = all.maxRecvs;
-	props->netDeviceType = all.netDeviceType;
-	props->netDeviceVersion = all.netDeviceVersion;
-	return ncclSuccess;
-}
-
-static ncclResult_t connect_v8(int dev, void *handle, void **send_comm,
-			       ncclNetDeviceHandle_v8_t **send_dev_comm)
-{
-	return ha_plugin_connect(dev, NCCL_NET_TRAFFIC_CLASS_UNDEF, handle, send_comm,
-				 send_dev_comm);
-}
-
 static ncclResult_t isend(void *send_comm, void *data, int size, int tag, void *mhandle,
 			  void **request)
 {
@@ -66,11 +32,11 @@ static ncclResult_t irecv(void *recv_comm, int n, void **data, int *sizes, int *
 
 HA_EXPORT const ncclNet_v8_t ncclNetPlugin_v8 = {
     .name = HA_PLUGIN_NAME,
-    .init = init,
+    .init = ha_plugin_init_v8,
     .devices = ha_plugin_devices,
-    .getProperties = get_properties,
+    .getProperties = ha_plugin_properties_v8,
     .listen = ha_plugin_listen,
-    .connect = connect_v8,
+    .connect = ha_plugin_connect_v8,
     .accept = ha_plugin_accept,
     .regMr = ha_plugin_reg_mr,
     .regMrDmaBuf = ha_plugin_reg_mr_dmabuf,
