@@ -385,6 +385,39 @@ static void what_the_receiver_has_is_not_sent_again(void **state)
 	pair_close(&pair);
 }
 
+/* What the sender's fence is for: a row of the old epoch must not land over that of the new one. */
+static void a_late_entry_cannot_overwrite_a_newer_one(void **state)
+{
+	uint64_t matched, fired, stamp;
+	const struct ha_cts *row;
+	struct traffic t;
+	struct pair pair;
+	int id;
+
+	(void)state;
+	begin(&pair, 1, false);
+	traffic_init(&t, &pair, 1, 1);
+	id = sv_stepped_fault_add("delay=1ms host=1", captured_log, sizeof(captured_log));
+	assert_true(id >= 0);
+	ask(&t);
+	sv_stepped_run(sv_stepped_now() + 100000);
+	assert_true(sv_stepped_fault_stats(id, &matched, &fired));
+	assert_int_equal(fired, 1);
+	sv_stepped_fault_remove(id);
+
+	t.count = 0; /* nothing is offered meanwhile */
+	switch_paths(&t, 1, 0);
+	t.count = 1;
+	row = pair.send->send_ring->cts[1];
+	stamp = ha_stamp(1, atomic_load(&pair.send->epoch));
+	sv_stepped_run(sv_stepped_now() + 100000);
+	assert_true(ha_cts_arrived(row, stamp));
+	sv_stepped_run(sv_stepped_now() + 5000000);
+	assert_true(ha_cts_arrived(row, stamp));
+	finish(&t);
+	pair_close(&pair);
+}
+
 /* Again and again, at random moments, also while the last switch's replay is under way. */
 static void switches_in_a_row_lose_and_double_nothing(void **state)
 {
@@ -534,6 +567,7 @@ int main(void)
 	    cmocka_unit_test(a_switch_at_every_event_loses_and_doubles_nothing),
 	    cmocka_unit_test(the_same_over_several_queue_pairs),
 	    cmocka_unit_test(what_the_receiver_has_is_not_sent_again),
+	    cmocka_unit_test(a_late_entry_cannot_overwrite_a_newer_one),
 	    cmocka_unit_test(switches_in_a_row_lose_and_double_nothing),
 	    cmocka_unit_test(asking_again_for_another_message_is_an_error),
 	    cmocka_unit_test(a_flush_that_died_with_its_path_is_issued_again),

@@ -11,4 +11,15 @@
 #include <cmocka.h>
 /* clang-format on */
 
+#include <stdlib.h>
+
+/* HA_TEST_FILTER=name, or a pattern, runs these tests of a program only. */
+__attribute__((constructor)) static void ha_select_tests(void)
+{
+	const char *filter = getenv("HA_TEST_FILTER");
+
+	if (filter)
+		cmocka_set_test_filter(filter);
+}
+
 #endif
