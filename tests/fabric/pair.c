@@ -93,6 +93,8 @@ void fabric_up(const char *options)
 
 void fabric_down(void)
 {
+	if (!is_up)
+		return;
 	is_up = false;
 	if (fabric_tool("down %s", name))
 		fprintf(stderr, "cannot bring fabric %s down\n", name);

@@ -18,7 +18,7 @@
 
 /* Makes a fabric with a name of its own; `options` go to simverbs up. */
 void fabric_up(const char *options);
-void fabric_down(void);
+void fabric_down(void); /* again is fine */
 const char *fabric_name(void);
 /* Runs `simverbs WORDS` with %s replaced by the fabric's name; the exit status. */
 int fabric_tool(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -49,6 +49,70 @@ static enum ibv_port_state port_state(struct end *end)
 	return attr.state;
 }
 
+/* Both processes begin so: connected, one message across, then the test is told. */
+static void begin(struct end *end, int peer_fd, int test_fd)
+{
+	end_open(end, peer_fd, &quick);
+	NEED(port_state(end) == IBV_PORT_ACTIVE);
+	NEED(write_status(end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	say(test_fd, 'r');
+}
+
+/* And end so, once what was broken is whole: one more message across. */
+static void finish(struct end *end, int peer_fd)
+{
+	NEED(write_status(end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	end_close(end);
+}
+
+static void reconnect_and_finish(struct end *end, int peer_fd)
+{
+	end_reconnect(end, peer_fd, &quick);
+	finish(end, peer_fd);
+}
+
+/* --- the test's side ------------------------------------------------------------------------ */
+
+static int one_rail(void **state)
+{
+	(void)state;
+	fabric_up("--hosts 2 --rails 1");
+	return 0;
+}
+
+static int take_down(void **state)
+{
+	(void)state;
+	fabric_down();
+	return 0;
+}
+
+static void both_say(struct pair *pair, char byte)
+{
+	for (int who = 0; who < 2; who++)
+		assert_int_equal(pair_wait_byte(pair, who), byte);
+}
+
+static void start(struct pair *pair, pair_body first, pair_body second)
+{
+	pair_start(pair, first, second, NULL);
+	both_say(pair, 'r');
+}
+
+static void tell_both(struct pair *pair)
+{
+	for (int who = 0; who < 2; who++)
+		pair_send_byte(pair, who, 'g');
+}
+
+static void both_end_well(struct pair *pair)
+{
+	for (int who = 0; who < 2; who++)
+		assert_int_equal(pair_join(pair, who, 20), 0);
+}
+
 /* --- a link --------------------------------------------------------------------------------- */
 
 static int link_host(int peer_fd, int test_fd, void *arg)
@@ -56,21 +120,14 @@ static int link_host(int peer_fd, int test_fd, void *arg)
 	struct end end;
 
 	(void)arg;
-	end_open(&end, peer_fd, &quick);
-	NEED(port_state(&end) == IBV_PORT_ACTIVE);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	meet(peer_fd);
-	say(test_fd, 'r');
+	begin(&end, peer_fd, test_fd);
 	NEED(end_event(&end, 5) == IBV_EVENT_PORT_ERR);
 	NEED(port_state(&end) == IBV_PORT_DOWN);
 	NEED(write_status(&end) == IBV_WC_RETRY_EXC_ERR);
 	say(test_fd, 'd');
 	NEED(end_event(&end, 5) == IBV_EVENT_PORT_ACTIVE);
 	NEED(port_state(&end) == IBV_PORT_ACTIVE);
-	end_reconnect(&end, peer_fd, &quick);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	meet(peer_fd);
-	end_close(&end);
+	reconnect_and_finish(&end, peer_fd);
 	return 0;
 }
 
@@ -79,19 +136,13 @@ static int link_peer(int peer_fd, int test_fd, void *arg)
 	struct end end;
 
 	(void)arg;
-	end_open(&end, peer_fd, &quick);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	meet(peer_fd);
-	say(test_fd, 'r');
+	begin(&end, peer_fd, test_fd);
 	hear(test_fd);
 	NEED(write_status(&end) == IBV_WC_RETRY_EXC_ERR);
 	NEED(port_state(&end) == IBV_PORT_ACTIVE);
 	NEED(end_event(&end, 0.1) == -1); /* the other end's cable is none of our business */
 	say(test_fd, 'd');
-	end_reconnect(&end, peer_fd, &quick);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	meet(peer_fd);
-	end_close(&end);
+	reconnect_and_finish(&end, peer_fd);
 	return 0;
 }
 
@@ -100,18 +151,12 @@ static void link_down_is_an_event_at_its_host_and_silence_at_the_peer(void **sta
 	struct pair pair;
 
 	(void)state;
-	fabric_up("--hosts 2 --rails 1");
-	pair_start(&pair, link_host, link_peer, NULL);
-	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
-	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	start(&pair, link_host, link_peer);
 	assert_int_equal(fabric_tool("link %s 0 0 down", fabric_name()), 0);
 	pair_send_byte(&pair, 1, 'g');
-	assert_int_equal(pair_wait_byte(&pair, 0), 'd');
-	assert_int_equal(pair_wait_byte(&pair, 1), 'd');
+	both_say(&pair, 'd');
 	assert_int_equal(fabric_tool("link %s 0 0 up", fabric_name()), 0);
-	assert_int_equal(pair_join(&pair, 0, 20), 0);
-	assert_int_equal(pair_join(&pair, 1, 20), 0);
-	fabric_down();
+	both_end_well(&pair);
 }
 
 /* --- a switch ------------------------------------------------------------------------------- */
@@ -121,20 +166,14 @@ static int cut_end(int peer_fd, int test_fd, void *arg)
 	struct end end;
 
 	(void)arg;
-	end_open(&end, peer_fd, &quick);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	meet(peer_fd);
-	say(test_fd, 'r');
+	begin(&end, peer_fd, test_fd);
 	hear(test_fd);
 	NEED(write_status(&end) == IBV_WC_RETRY_EXC_ERR);
 	NEED(port_state(&end) == IBV_PORT_ACTIVE);
 	NEED(end_event(&end, 0.1) == -1);
 	say(test_fd, 'd');
 	hear(test_fd);
-	end_reconnect(&end, peer_fd, &quick);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	meet(peer_fd);
-	end_close(&end);
+	reconnect_and_finish(&end, peer_fd);
 	return 0;
 }
 
@@ -143,21 +182,13 @@ static void a_cut_in_the_switch_is_silent_at_both_ends(void **state)
 	struct pair pair;
 
 	(void)state;
-	fabric_up("--hosts 2 --rails 1");
-	pair_start(&pair, cut_end, cut_end, NULL);
-	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
-	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	start(&pair, cut_end, cut_end);
 	assert_int_equal(fabric_tool("cut %s 0", fabric_name()), 0);
-	pair_send_byte(&pair, 0, 'g');
-	pair_send_byte(&pair, 1, 'g');
-	assert_int_equal(pair_wait_byte(&pair, 0), 'd');
-	assert_int_equal(pair_wait_byte(&pair, 1), 'd');
+	tell_both(&pair);
+	both_say(&pair, 'd');
 	assert_int_equal(fabric_tool("cut %s 0 --heal", fabric_name()), 0);
-	pair_send_byte(&pair, 0, 'g');
-	pair_send_byte(&pair, 1, 'g');
-	assert_int_equal(pair_join(&pair, 0, 20), 0);
-	assert_int_equal(pair_join(&pair, 1, 20), 0);
-	fabric_down();
+	tell_both(&pair);
+	both_end_well(&pair);
 }
 
 /* --- a device ------------------------------------------------------------------------------- */
@@ -168,10 +199,7 @@ static int killed_host(int peer_fd, int test_fd, void *arg)
 	struct end end;
 
 	(void)arg;
-	end_open(&end, peer_fd, &quick);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	meet(peer_fd);
-	say(test_fd, 'r');
+	begin(&end, peer_fd, test_fd);
 	NEED(end_event(&end, 5) == IBV_EVENT_DEVICE_FATAL);
 	NEED(ibv_query_device(end.ctx, &attr) == EIO);
 	NEED(end_post_write(&end, 0, 8, 1) == EIO);
@@ -179,9 +207,7 @@ static int killed_host(int peer_fd, int test_fd, void *arg)
 	say(test_fd, 'd');
 	hear(test_fd);
 	end_open(&end, peer_fd, &quick);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	meet(peer_fd);
-	end_close(&end);
+	finish(&end, peer_fd);
 	return 0;
 }
 
@@ -190,18 +216,12 @@ static int killed_peer(int peer_fd, int test_fd, void *arg)
 	struct end end;
 
 	(void)arg;
-	end_open(&end, peer_fd, &quick);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	meet(peer_fd);
-	say(test_fd, 'r');
+	begin(&end, peer_fd, test_fd);
 	hear(test_fd);
 	NEED(write_status(&end) == IBV_WC_RETRY_EXC_ERR);
 	NEED(end_event(&end, 0.1) == -1);
 	say(test_fd, 'd');
-	end_reconnect(&end, peer_fd, &quick);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	meet(peer_fd);
-	end_close(&end);
+	reconnect_and_finish(&end, peer_fd);
 	return 0;
 }
 
@@ -210,19 +230,14 @@ static void a_killed_device_is_fatal_to_its_host_and_comes_back(void **state)
 	struct pair pair;
 
 	(void)state;
-	fabric_up("--hosts 2 --rails 1");
-	pair_start(&pair, killed_host, killed_peer, NULL);
-	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
-	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	start(&pair, killed_host, killed_peer);
 	assert_int_equal(fabric_tool("device %s 0 0 kill", fabric_name()), 0);
 	assert_int_equal(pair_wait_byte(&pair, 0), 'd');
 	pair_send_byte(&pair, 1, 'g');
 	assert_int_equal(pair_wait_byte(&pair, 1), 'd');
 	assert_int_equal(fabric_tool("device %s 0 0 revive", fabric_name()), 0);
 	pair_send_byte(&pair, 0, 'g');
-	assert_int_equal(pair_join(&pair, 0, 20), 0);
-	assert_int_equal(pair_join(&pair, 1, 20), 0);
-	fabric_down();
+	both_end_well(&pair);
 }
 
 /* --- the fabric ----------------------------------------------------------------------------- */
@@ -245,13 +260,9 @@ static void bringing_the_fabric_down_kills_the_devices_of_its_users(void **state
 	struct pair pair;
 
 	(void)state;
-	fabric_up("--hosts 2 --rails 1");
-	pair_start(&pair, bereft, bereft, NULL);
-	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
-	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	start(&pair, bereft, bereft);
 	fabric_down();
-	assert_int_equal(pair_join(&pair, 0, 10), 0);
-	assert_int_equal(pair_join(&pair, 1, 10), 0);
+	both_end_well(&pair);
 }
 
 static int works(int peer_fd, int test_fd, void *arg)
@@ -261,9 +272,7 @@ static int works(int peer_fd, int test_fd, void *arg)
 	(void)arg;
 	(void)test_fd;
 	end_open(&end, peer_fd, &quick);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	meet(peer_fd);
-	end_close(&end);
+	finish(&end, peer_fd);
 	return 0;
 }
 
@@ -274,19 +283,21 @@ static void infiniband_addresses_work_too(void **state)
 	(void)state;
 	fabric_up("--hosts 2 --rails 1 --link-layer ib");
 	pair_start(&pair, works, works, NULL);
-	assert_int_equal(pair_join(&pair, 0, 20), 0);
-	assert_int_equal(pair_join(&pair, 1, 20), 0);
-	fabric_down();
+	both_end_well(&pair);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(link_down_is_an_event_at_its_host_and_silence_at_the_peer),
-	    cmocka_unit_test(a_cut_in_the_switch_is_silent_at_both_ends),
-	    cmocka_unit_test(a_killed_device_is_fatal_to_its_host_and_comes_back),
-	    cmocka_unit_test(bringing_the_fabric_down_kills_the_devices_of_its_users),
-	    cmocka_unit_test(infiniband_addresses_work_too),
+	    cmocka_unit_test_setup_teardown(
+		link_down_is_an_event_at_its_host_and_silence_at_the_peer, one_rail, take_down),
+	    cmocka_unit_test_setup_teardown(a_cut_in_the_switch_is_silent_at_both_ends, one_rail,
+					    take_down),
+	    cmocka_unit_test_setup_teardown(a_killed_device_is_fatal_to_its_host_and_comes_back,
+					    one_rail, take_down),
+	    cmocka_unit_test_setup_teardown(bringing_the_fabric_down_kills_the_devices_of_its_users,
+					    one_rail, take_down),
+	    cmocka_unit_test_teardown(infiniband_addresses_work_too, take_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

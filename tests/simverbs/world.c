@@ -313,3 +313,18 @@ void fill(uint8_t *buf, size_t length, unsigned int seed)
 		buf[i] = (uint8_t)(x >> 24);
 	}
 }
+
+int world_setup(void **state)
+{
+	static struct world world;
+
+	world_open(&world, *state);
+	*state = &world;
+	return 0;
+}
+
+int world_teardown(void **state)
+{
+	world_close(*state);
+	return 0;
+}

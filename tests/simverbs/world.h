@@ -64,6 +64,13 @@ extern const unsigned int all_access;
 void world_open(struct world *w, const struct world_opts *opts);
 void world_close(struct world *w);
 
+/* A test that finds an open world in *state, which is closed after it even if the test fails. */
+#define WORLD_TEST(test, ...)                                                                      \
+	cmocka_unit_test_prestate_setup_teardown((test), world_setup, world_teardown,              \
+						 (&(struct world_opts){__VA_ARGS__}))
+int world_setup(void **state);
+int world_teardown(void **state);
+
 void end_open(struct end *e, uint32_t host, uint32_t rail, const struct world_opts *opts);
 void end_close(struct end *e);
 struct ibv_context *open_host(uint32_t host, uint32_t rail);
