@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ha-failover-bench: the scenarios, the table and the JSON report. */
+#include "bench.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#define KIB 1024
+
+static const struct bench_scenario scenarios[] = {
+    {"port-down-sender", "port down at the sending end to the first payload on the standby",
+     BENCH_LINK_DOWN, BENCH_SENDER, 4, 4, 64 * KIB, 0, false, 150, 10, "p99"},
+    {"port-down-receiver", "port down at the receiving end to the first payload on the standby",
+     BENCH_LINK_DOWN, BENCH_RECEIVER, 4, 4, 64 * KIB, 0, false, 150, 10, "p99"},
+    {"512-connections", "port down to the last of 512 connections moved, each end in turn",
+     BENCH_LINK_DOWN, -1, 512, 2, 4 * KIB, 0, true, 50, 100, "max"},
+    {"silent-cut-200ms", "cut in the switch, noticed and moved, HA_NCCL_HEARTBEAT_MS=200",
+     BENCH_CUT, -1, 4, 4, 64 * KIB, 200, false, 60, 3 * 200 + 10, "p99"},
+    {"silent-cut-50ms", "the same with 50", BENCH_CUT, -1, 4, 4, 64 * KIB, 50, false, 100,
+     3 * 50 + 10, "p99"},
+    {"silent-cut-10ms", "the same with 10", BENCH_CUT, -1, 4, 4, 64 * KIB, 10, false, 150,
+     3 * 10 + 10, "p99"},
+    {"healthy", "no switch under saturated traffic with every processor busy besides",
+     BENCH_HEALTHY, -1, 8, 8, 256 * KIB, 0, false, 1, 0, "max"},
+};
+
+#define NSCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))
+
+enum { KEY_SECONDS = 0x100, KEY_SLACK, KEY_JSON, KEY_LIST, KEY_BE_HOST, KEY_SHARED };
+
+struct arguments {
+	struct bench_settings settings;
+	const char *json;
+	bool chosen[NSCENARIOS];
+	bool any, list;
+	int host, shared_fd;
+};
+
+static const struct argp_option option_table[] = {
+    {"repetitions", 'n', "N", 0, "Faults per scenario (default: the scenario's, 50 to 150)", 0},
+    {"connections", 'C', "N", 0, "At most so many connections", 0},
+    {"seconds", KEY_SECONDS, "S", 0, "Of healthy traffic (default: 60)", 0},
+    {"slack", KEY_SLACK, "FACTOR", 0, "Multiplies the goals (default: 1)", 0},
+    {"json", KEY_JSON, "FILE", 0, "Writes every sample to FILE", 0},
+    {"list", KEY_LIST, NULL, 0, "Names the scenarios", 0},
+    {"verbose", 'v', NULL, 0, "A line per fault", 0},
+    {"be-host", KEY_BE_HOST, "H", OPTION_HIDDEN, NULL, 0},
+    {"shared-fd", KEY_SHARED, "FD", OPTION_HIDDEN, NULL, 0},
+    {0},
+};
+
+static void choose(struct arguments *a, const char *name, struct argp_state *state)
+{
+	for (size_t i = 0; i < NSCENARIOS; i++)
+		if (!strcmp(scenarios[i].name, name)) {
+			a->chosen[i] = a->any = true;
+			return;
+		}
+	argp_error(state, "there is no scenario '%s': see --list", name);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct arguments *a = state->input;
+
+	switch (key) {
+	case 'n':
+		a->settings.repetitions = atoi(arg);
+		if (a->settings.repetitions < 1)
+			argp_error(state, "-n: '%s' is no number of faults", arg);
+		return 0;
+	case 'C':
+		a->settings.conns = atoi(arg);
+		if (a->settings.conns < 1)
+			argp_error(state, "-C: '%s' is no number of connections", arg);
+		return 0;
+	case KEY_SECONDS:
+		a->settings.seconds = atof(arg);
+		if (!(a->settings.seconds > 0))
+			argp_error(state, "--seconds: '%s' is no time", arg);
+		return 0;
+	case KEY_SLACK:
+		a->settings.slack = atof(arg);
+		if (!(a->settings.slack >= 1))
+			argp_error(state, "--slack: '%s' is not at least 1", arg);
+		return 0;
+	case KEY_JSON:
+		a->json = arg;
+		return 0;
+	case KEY_LIST:
+		a->list = true;
+		return 0;
+	case 'v':
+		a->settings.verbose = true;
+		return 0;
+	case KEY_BE_HOST:
+		a->host = atoi(arg);
+		return 0;
+	case KEY_SHARED:
+		a->shared_fd = atoi(arg);
+		return 0;
+	case ARGP_KEY_ARG:
+		choose(a, arg, state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+static void print_row(const struct bench_result *r, double slack)
+{
+	const struct bench_scenario *s = r->scenario;
+	char goal[32];
+
+	snprintf(goal, sizeof(goal), "%s < %g", s->goal_of, s->goal_ms * slack);
+	if (s->kind == BENCH_HEALTHY)
+		printf("%-20s %6s %7s %9s %9s %9s %9s  %-13s %s: %llu switches in %llu messages",
+		       s->name, "-", "-", "-", "-", "-", "-", "0 switches",
+		       r->passed ? "ok" : "MISSED", (unsigned long long)r->switches,
+		       (unsigned long long)r->messages);
+	else
+		printf("%-20s %6d %7zu %9.2f %9.2f %9.2f %9.2f  %-13s %s", s->name, r->repetitions,
+		       r->n, bench_quantile(r->samples_ms, r->n, 0.5),
+		       bench_quantile(r->samples_ms, r->n, 0.9),
+		       bench_quantile(r->samples_ms, r->n, 0.99),
+		       bench_quantile(r->samples_ms, r->n, 1.0), goal, r->passed ? "ok" : "MISSED");
+	printf("%s%s\n", r->why[0] ? ": " : "", r->why);
+	fflush(stdout);
+}
+
+static json_t *result_object(const struct bench_result *r, double slack)
+{
+	const struct bench_scenario *s = r->scenario;
+	json_t *samples = json_array(), *o;
+
+	for (size_t i = 0; i < r->n; i++)
+		json_array_append_new(samples, json_real(r->samples_ms[i]));
+	o = json_pack("{s:s, s:s, s:i, s:I, s:I, s:i, s:i, s:f, s:b, s:s, s:s, s:f}", "name",
+		      s->name, "what", s->what, "connections", s->conns, "bytes",
+		      (json_int_t)s->bytes, "messages", (json_int_t)r->messages, "depth", s->depth,
+		      "faults", r->repetitions, "seconds", r->seconds, "passed", (int)r->passed,
+		      "why", r->why, "goal_of", s->goal_of, "goal_ms", s->goal_ms * slack);
+	if (s->kind == BENCH_HEALTHY) {
+		json_object_set_new(o, "switches", json_integer((json_int_t)r->switches));
+	} else {
+		static const struct {
+			const char *name;
+			double q;
+		} points[] = {{"p50_ms", 0.5}, {"p90_ms", 0.9}, {"p99_ms", 0.99}, {"max_ms", 1.0}};
+
+		for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++)
+			json_object_set_new(
+			    o, points[i].name,
+			    json_real(bench_quantile(r->samples_ms, r->n, points[i].q)));
+	}
+	json_object_set_new(o, "samples_ms", samples);
+	return o;
+}
+
+static bool write_json(const char *path, json_t *results)
+{
+	struct utsname system;
+	json_t *root;
+	bool ok;
+
+	uname(&system);
+	root = json_pack("{s:s, s:s, s:i, s:s, s:O}", "program", "ha-failover-bench", "version",
+			 HA_VERSION, "processors", (int)sysconf(_SC_NPROCESSORS_ONLN), "kernel",
+			 system.release, "scenarios", results);
+	errno = 0;
+	ok = root && json_dump_file(root, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) == 0;
+	if (!ok)
+		fprintf(stderr, "ha-failover-bench: cannot write %s: %s\n", path, strerror(errno));
+	json_decref(root);
+	return ok;
+}
+
+/* ---- main ------------------------------------------------------------------------------------ */
+
+static int be_host(const struct arguments *a)
+{
+	struct bench_shared *shared =
+	    mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, a->shared_fd, 0);
+
+	if (shared == MAP_FAILED) {
+		fprintf(stderr, "ha-failover-bench: --be-host is for its own use\n");
+		return 2;
+	}
+	signal(SIGINT, SIG_IGN); /* the director ends us in good order */
+	return bench_host(shared, a->host);
+}
+
+static bool run_all(const struct arguments *a)
+{
+	json_t *results = json_array();
+	bool ok = true;
+
+	printf("%ld processors; milliseconds from the fault on\n", sysconf(_SC_NPROCESSORS_ONLN));
+	printf("%-20s %6s %7s %9s %9s %9s %9s  %-13s %s\n", "scenario", "faults", "samples", "p50",
+	       "p90", "p99", "max", "goal", "verdict");
+	fflush(stdout);
+	for (size_t i = 0; i < NSCENARIOS && !bench_interrupted; i++) {
+		struct bench_result r;
+
+		if (a->any && !a->chosen[i])
+			continue;
+		bench_run(&scenarios[i], &a->settings, &r);
+		print_row(&r, a->settings.slack);
+		json_array_append_new(results, result_object(&r, a->settings.slack));
+		ok = ok && r.passed;
+		free(r.samples_ms);
+	}
+	if (a->json)
+		ok = write_json(a->json, results) && ok;
+	json_decref(results);
+	return ok;
+}
+
+static void interrupt(int signal)
+{
+	(void)signal;
+	bench_interrupted = 1;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {
+	    .options = option_table,
+	    .parser = parse,
+	    .args_doc = "[SCENARIO...]",
+	    .doc = "Breaks a simulated fabric again and again and measures how long connections "
+		   "take to move. Exit status 0: all goals were reached.",
+	};
+	struct sigaction act = {.sa_handler = interrupt};
+	struct arguments a = {.settings = {.seconds = 60, .slack = 1}, .host = -1, .shared_fd = -1};
+	struct rlimit files;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &a);
+	/* A connection has a socket at each end. */
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	if (a.host >= 0)
+		return be_host(&a);
+	if (a.list) {
+		for (size_t i = 0; i < NSCENARIOS; i++)
+			printf("%-20s %s\n", scenarios[i].name, scenarios[i].what);
+		return 0;
+	}
+	sigaction(SIGINT, &act, NULL);
+	sigaction(SIGTERM, &act, NULL);
+	sigaction(SIGHUP, &act, NULL);
+	return run_all(&a) ? 0 : 1;
+}
