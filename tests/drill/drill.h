@@ -61,7 +61,7 @@ struct drill_run {
 	const struct drill *drill;
 	struct drill_script script;
 	double slack; /* limits are multiplied by it */
-	bool verbose;
+	int verbose;  /* 1: faults and warnings as they come; 2: all output */
 
 	uint64_t zero_ns; /* traffic flows: the script's time 0 */
 	uint64_t ended_ns;
@@ -92,6 +92,9 @@ int drill_switches(const struct drill_run *run);
 uint64_t drill_sum(const struct drill_run *run, const char *member);
 /* "local port down, told by the peer"; "-" for none. Returns buf. */
 const char *drill_reasons(const struct drill_run *run, char *buf, size_t len);
+
+/* record.c: files in a folder that exists: timeline.txt, throughput.dat, faults.gp, and more. */
+bool drill_record(const struct drill_run *run, const char *dir);
 
 /* drills.c */
 extern const struct drill drills[];

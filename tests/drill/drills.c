@@ -210,6 +210,18 @@ const struct drill drills[] = {
 	.says = "port down|completion with status 12",
     },
     {
+	.name = "demo",
+	.proves = "what scripts/demo shows: one rail cut and mended, then the other",
+	.args = {"--op", "allreduce", "--sizes", "4M", "-C", "2"},
+	.script = "2500 cut 0\n5500 cut 0 --heal\n8500 cut 1\n11500 cut 1 --heal",
+	.tail_ms = 2500,
+	.switches_min = 8,
+	.switches_max = -1,
+	.reasons = "heartbeats lost|told by the peer",
+	.stall_min_ms = 100,
+	.stall_max_ms = 1200,
+    },
+    {
 	.name = "healthy",
 	.proves = "nothing happens where nothing is broken",
 	.args = {BOTH_RAILS},

@@ -13,12 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_LIST = 0x100, KEY_SOAK, KEY_SEED, KEY_SLACK, KEY_SCRIPT };
+enum { KEY_LIST = 0x100, KEY_SOAK, KEY_SEED, KEY_SLACK, KEY_SCRIPT, KEY_OUT };
 
 struct arguments {
 	const char *names[64];
 	int nnames;
-	bool list, verbose;
+	bool list;
+	int verbose;
+	const char *out;
 	double soak_s;
 	unsigned seed;
 	double slack;
@@ -32,7 +34,9 @@ static const struct argp_option option_table[] = {
     {"seed", KEY_SEED, "N", 0, "Of the soak (default: 1); the same seed gives the same faults", 0},
     {"show-script", KEY_SCRIPT, NULL, 0, "Prints the soak's script and does nothing", 0},
     {"slack", KEY_SLACK, "FACTOR", 0, "Multiplies the limits on times (default: 1)", 0},
-    {"verbose", 'v', NULL, 0, "Shows the output and the faults as they come", 0},
+    {"out", KEY_OUT, "DIR", 0,
+     "Keeps the last drill's timeline, throughput, events and output there", 0},
+    {"verbose", 'v', NULL, 0, "Shows faults and warnings as they come; twice: all output", 0},
     {0},
 };
 
@@ -52,6 +56,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_SEED:
 		a->seed = (unsigned)strtoul(arg, NULL, 0);
 		return 0;
+	case KEY_OUT:
+		a->out = arg;
+		return 0;
 	case KEY_SCRIPT:
 		a->print_script = true;
 		return 0;
@@ -61,7 +68,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--slack: '%s' is not at least 1", arg);
 		return 0;
 	case 'v':
-		a->verbose = true;
+		a->verbose++;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (a->nnames == (int)(sizeof(a->names) / sizeof(a->names[0])))
@@ -114,7 +121,7 @@ static void print_failure(const struct drill_run *run)
 			printf("    %9.1f ms  %s\n", (double)(step->done_ns - run->zero_ns) / 1e6,
 			       step->text);
 	}
-	if (run->verbose)
+	if (run->verbose > 1)
 		return;
 	if (from)
 		printf("    (%d lines of output before these)\n", from);
@@ -137,6 +144,8 @@ static bool run_one(const struct drill *drill, const struct arguments *a)
 	ok = run.ncomplaints == 0;
 	if (!ok)
 		print_failure(&run);
+	if (a->out && !drill_record(&run, a->out))
+		ok = false;
 	drill_run_free(&run);
 	return ok;
 }

@@ -43,6 +43,18 @@ struct live {
 
 /* ---- output -------------------------------------------------------------------------------- */
 
+/* A warning without who logged it and where: that is for the whole output. */
+static void show(const struct drill_run *run, const char *text)
+{
+	const char *warning = strstr(text, " NCCL WARN ");
+
+	if (run->verbose > 1)
+		printf("  | %s\n", text);
+	else if (run->verbose && warning)
+		printf("  |           %s\n", warning + strlen(" NCCL WARN "));
+	fflush(stdout);
+}
+
 static void add_line(struct live *l, const char *text)
 {
 	struct drill_run *run = l->run;
@@ -53,8 +65,7 @@ static void add_line(struct live *l, const char *text)
 		return;
 	run->lines = lines;
 	lines[run->nlines] = (struct drill_line){.at_ns = np_now_ns(), .text = strdup(text)};
-	if (run->verbose && lines[run->nlines].text)
-		printf("  | %s\n", text);
+	show(run, text);
 	run->nlines += lines[run->nlines].text != NULL;
 }
 
@@ -64,8 +75,8 @@ static void note(struct live *l, const char *text)
 
 	if (!l->run->verbose)
 		return;
-	snprintf(line, sizeof(line), "%8.1f ms  %s",
-		 l->run->zero_ns ? (double)(np_now_ns() - l->run->zero_ns) / 1e6 : 0.0, text);
+	snprintf(line, sizeof(line), "%7.3f s  %s",
+		 l->run->zero_ns ? (double)(np_now_ns() - l->run->zero_ns) / 1e9 : 0.0, text);
 	printf("  > %s\n", line);
 	fflush(stdout);
 }
