@@ -8,7 +8,7 @@
  *
  * Each end pings at the interval and answers the other's pings at once. Only an answer to a ping
  * of our own is a sign of life: it proves both directions, and gives a round trip. Three answers
- * in a row make a session UP. An UP session that misses one is SUSPECTED and pings four times as
+ * in a row make a session UP. An UP session that misses one is SUSPECTED and pings eight times as
  * often, so that a few lost datagrams do not look like a dead path; three intervals without an
  * answer make it DOWN. Before that its links are asked for traffic that completed meanwhile:
  * that counts as life, too. Silence during which our own thread did not run proves nothing, and
@@ -19,11 +19,11 @@
  * and to whom it goes: strangers, earlier incarnations of a process and replays are told apart and
  * ignored.
  *
- * Threads: attach, detach and endpoint may be called by any thread, callbacks included; sessions
- * live on the progress thread, which makes all calls back, under a lock that attach and detach
- * take as well. So a callback must not wait for anything that may be held around these: not
- * for a connection's token. It stores a flag for the connection's next visit, which comes in the
- * same round.
+ * Threads: any thread may call, the progress thread's callbacks included. Sessions live on the
+ * progress thread, which calls their links back under a lock that all functions here take. So a
+ * link's callback calls nothing here, and does not wait for what may be held by who does: not for
+ * a connection's token. It stores a flag for the connection's next visit, which comes in the same
+ * round.
  */
 #ifndef HA_HA_LIVENESS_H
 #define HA_HA_LIVENESS_H
@@ -32,6 +32,7 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "device/device.h"
+#include "ha/pulse.h"
 #include "progress/progress.h"
 
 #include <stdbool.h>
@@ -47,13 +48,6 @@ struct ha_live_endpoint {
 	uint8_t link_layer;
 	uint16_t lid;
 	uint8_t gid[16];
-};
-
-enum ha_session_state {
-	HA_SESSION_INIT,      /* was never up */
-	HA_SESSION_UP,	      /* answers come */
-	HA_SESSION_SUSPECTED, /* one is missing, or the round trip is far off its baseline */
-	HA_SESSION_DOWN,      /* was up, and answers stopped */
 };
 
 /*
@@ -109,6 +103,7 @@ enum ha_session_state ha_session_state(const struct ha_session *session);
 struct ha_session_report {
 	enum ha_session_state state;
 	uint64_t pings, pongs;	    /* sent by us, and answered */
+	uint64_t lost;		    /* not answered, or not in time */
 	uint64_t ups, downs;	    /* transitions */
 	uint64_t suspicions;	    /* times it became SUSPECTED */
 	uint64_t round_trip_ns;	    /* smoothed: the baseline; 0: none yet */
@@ -116,15 +111,23 @@ struct ha_session_report {
 };
 void ha_session_report(const struct ha_session *session, struct ha_session_report *out);
 
-struct ha_liveness_report {
-	int sessions, endpoints;
-	uint64_t sent, received;
-	uint64_t malformed; /* too short, corrupted, of another version */
-	uint64_t strangers; /* from or to an id that is not known here */
-	uint64_t stale;	    /* answers that were counted already, or to nothing we asked */
+/* Of a port, ended sessions included. */
+struct ha_live_port_report {
+	int sessions, sessions_up;   /* SUSPECTED ones count as up */
+	uint64_t pings, pongs, lost; /* as in a session's report */
+	uint64_t answered;	     /* pings of peers */
+	uint64_t malformed;	     /* not a heartbeat, or damaged */
+	uint64_t strangers;	     /* from or to an id that is not known here */
+	uint64_t stale;		     /* answers counted already, or to nothing we asked */
 	uint64_t send_errors;
-	uint64_t starved; /* times our thread was late by more than an interval */
+	uint64_t restarts; /* of the queue pair after an error */
+	struct ha_hist round_trips;
 };
-void ha_liveness_report(struct ha_liveness *live, struct ha_liveness_report *out);
+/* False: no endpoint was ever asked for. */
+bool ha_liveness_port_report(struct ha_liveness *live, const struct ha_port *port,
+			     struct ha_live_port_report *out);
+
+/* Times our thread was late by more than an interval, so that silence proved nothing. */
+uint64_t ha_liveness_starved(struct ha_liveness *live);
 
 #endif

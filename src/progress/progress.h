@@ -72,6 +72,9 @@ void ha_progress_unwatch(struct ha_progress *progress, struct ha_watch *watch);
 /* The same from inside the watch's own callback. */
 void ha_progress_unwatch_self(struct ha_progress *progress, struct ha_watch *watch);
 
+/* Makes the thread come by at once. Any thread; a write to an eventfd. */
+void ha_progress_wake(struct ha_progress *progress);
+
 /* One round without sleeping; returns how many callbacks found work. */
 int ha_progress_round(struct ha_progress *progress);
 

@@ -43,7 +43,7 @@ struct ha_progress {
 	struct ha_list pollers;
 };
 
-static void wake(struct ha_progress *progress)
+void ha_progress_wake(struct ha_progress *progress)
 {
 	uint64_t one = 1;
 	ssize_t ignored = write(progress->wake_fd, &one, sizeof(one));
@@ -232,7 +232,7 @@ void ha_progress_stop(struct ha_progress *progress)
 		return;
 	if (progress->running) {
 		atomic_store_explicit(&progress->stop, true, memory_order_release);
-		wake(progress);
+		ha_progress_wake(progress);
 		pthread_join(progress->thread, NULL);
 	}
 	if (progress->wake_fd >= 0)
@@ -248,7 +248,7 @@ void ha_progress_add(struct ha_progress *progress, struct ha_poller *poller)
 	pthread_mutex_lock(&progress->lock);
 	ha_list_push_back(&progress->pollers, &poller->link);
 	pthread_mutex_unlock(&progress->lock);
-	wake(progress);
+	ha_progress_wake(progress);
 }
 
 void ha_progress_remove(struct ha_progress *progress, struct ha_poller *poller)

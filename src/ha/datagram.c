@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ha/datagram.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "memory/mr.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A receive buffer begins with room for a global route header, used or not. */
+#define GRH_BYTES  40
+#define SLOT_BYTES 128
+
+_Static_assert(GRH_BYTES + HA_DATAGRAM_MAX <= SLOT_BYTES, "a datagram fits in a slot");
+
+/* What may come between two looks at the queue, from all peers together; and go out. */
+#define RECV_SLOTS 512
+#define SEND_SLOTS 128
+
+#define POLL_BATCH 16
+#define HOP_LIMIT  255
+
+/* wr_id: which slot, and of which kind. */
+#define WR_SEND (1ull << 32)
+
+/* A queue pair that keeps failing is not brought back more often than this. */
+#define RESTART_PAUSE_NS (100 * HA_NS_PER_MS)
+
+struct ha_datagrams {
+	struct ha_port *port;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	uint8_t *memory; /* receive slots, then send slots */
+	uint32_t recv_slots, send_slots;
+	uint32_t sent, send_done; /* send slots are used in a circle */
+	uint32_t qkey;
+	bool broken; /* the queue pair is in an error state */
+	uint64_t restart_ns;
+	uint64_t restarts;
+};
+
+static ha_result_t failed(const struct ha_datagrams *d, const char *verb, int rc)
+{
+	HA_WARN("%s:%d: no heartbeats on this port, %s failed: %s", d->port->nic->name,
+		d->port->port_num, verb, strerror(rc));
+	return HA_ERR_SYSTEM;
+}
+
+/* ---- queues --------------------------------------------------------------------------------- */
+
+static uint8_t *recv_slot(const struct ha_datagrams *d, uint32_t i)
+{
+	return d->memory + (size_t)i * SLOT_BYTES;
+}
+
+static uint8_t *send_slot(const struct ha_datagrams *d, uint32_t i)
+{
+	return d->memory + (size_t)(d->recv_slots + i) * SLOT_BYTES;
+}
+
+static int post_recv(struct ha_datagrams *d, uint32_t slot)
+{
+	struct ibv_sge sge = {
+	    .addr = (uintptr_t)recv_slot(d, slot), .length = SLOT_BYTES, .lkey = d->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1}, *bad;
+
+	return ibv_post_recv(d->qp, &wr, &bad);
+}
+
+/* From RESET to ready, with all receive slots posted. errno. */
+static int start(struct ha_datagrams *d)
+{
+	struct ibv_qp_attr attr = {
+	    .qp_state = IBV_QPS_INIT,
+	    .pkey_index = d->port->pkey_index,
+	    .port_num = d->port->port_num,
+	    .qkey = d->qkey,
+	};
+	int rc = ibv_modify_qp(d->qp, &attr,
+			       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+
+	for (uint32_t i = 0; rc == 0 && i < d->recv_slots; i++)
+		rc = post_recv(d, i);
+	attr.qp_state = IBV_QPS_RTR;
+	if (rc == 0)
+		rc = ibv_modify_qp(d->qp, &attr, IBV_QP_STATE);
+	attr.qp_state = IBV_QPS_RTS;
+	attr.sq_psn = 0; /* nobody checks it: datagrams */
+	if (rc == 0)
+		rc = ibv_modify_qp(d->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	return rc;
+}
+
+/* After an error, through RESET: keeps the number, which the peers know. */
+static void restart(struct ha_datagrams *d)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+	struct ibv_wc wc[POLL_BATCH];
+	uint64_t now = ha_now_ns();
+	int rc;
+
+	if (now < d->restart_ns)
+		return;
+	d->restart_ns = now + RESTART_PAUSE_NS;
+	rc = ibv_modify_qp(d->qp, &attr, IBV_QP_STATE);
+	/* What was posted is forgotten; completions that are left belong to it. */
+	while (rc == 0 && ibv_poll_cq(d->cq, POLL_BATCH, wc) > 0)
+		;
+	d->sent = d->send_done = 0;
+	if (rc == 0)
+		rc = start(d);
+	if (rc != 0)
+		return; /* once more, after the pause */
+	d->broken = false;
+	d->restarts++;
+	HA_INFO(HA_SUBSYS_NET, "%s:%d: restarted the queue pair of heartbeats after an error",
+		d->port->nic->name, d->port->port_num);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static uint32_t at_most(uint32_t wanted, int device_limit)
+{
+	return device_limit > 0 && (uint32_t)device_limit < wanted ? (uint32_t)device_limit
+								   : wanted;
+}
+
+/* Both queues share a completion queue. */
+static uint32_t queue_depth(uint32_t wanted, const struct ibv_device_attr *device)
+{
+	return at_most(at_most(wanted, device->max_qp_wr), device->max_cqe / 2);
+}
+
+static ha_result_t create_memory(struct ha_datagrams *d)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t size = (size_t)(d->recv_slots + d->send_slots) * SLOT_BYTES;
+	void *memory;
+
+	size = (size + page - 1) / page * page;
+	if (posix_memalign(&memory, page, size) != 0)
+		return failed(d, "posix_memalign", ENOMEM);
+	d->memory = memset(memory, 0, size);
+	d->mr = ibv_reg_mr(d->pd, memory, size, IBV_ACCESS_LOCAL_WRITE);
+	return d->mr ? HA_OK : failed(d, "ibv_reg_mr", errno);
+}
+
+static ha_result_t create_queues(struct ha_datagrams *d)
+{
+	struct ibv_context *ctx = d->port->nic->ctx;
+	struct ibv_qp_init_attr init = {
+	    .qp_type = IBV_QPT_UD,
+	    .sq_sig_all = 1,
+	    .cap = {.max_send_wr = d->send_slots,
+		    .max_recv_wr = d->recv_slots,
+		    .max_send_sge = 1,
+		    .max_recv_sge = 1},
+	};
+	int flags;
+
+	d->channel = ibv_create_comp_channel(ctx);
+	if (!d->channel)
+		return failed(d, "ibv_create_comp_channel", errno);
+	flags = fcntl(d->channel->fd, F_GETFL);
+	if (flags < 0 || fcntl(d->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+		return failed(d, "fcntl (of a completion channel)", errno);
+	d->cq = ibv_create_cq(ctx, (int)(d->send_slots + d->recv_slots), d, d->channel, 0);
+	if (!d->cq)
+		return failed(d, "ibv_create_cq", errno);
+	init.send_cq = init.recv_cq = d->cq;
+	d->qp = ibv_create_qp(d->pd, &init);
+	return d->qp ? HA_OK : failed(d, "ibv_create_qp (unreliable datagrams)", errno);
+}
+
+ha_result_t ha_datagrams_open(struct ha_port *port, uint32_t qkey, struct ha_datagrams **out)
+{
+	struct ha_datagrams *d = calloc(1, sizeof(*d));
+	ha_result_t result;
+	int rc;
+
+	*out = NULL;
+	if (!d)
+		return HA_ERR_SYSTEM;
+	d->port = port;
+	d->qkey = qkey;
+	d->send_slots = queue_depth(SEND_SLOTS, &port->nic->attr);
+	d->recv_slots = queue_depth(RECV_SLOTS, &port->nic->attr);
+	result = ha_nic_pd_get(port->nic, &d->pd);
+	if (result == HA_OK)
+		result = create_memory(d);
+	if (result == HA_OK)
+		result = create_queues(d);
+	if (result == HA_OK) {
+		rc = ibv_req_notify_cq(d->cq, 0);
+		if (rc == 0)
+			rc = start(d);
+		if (rc != 0)
+			result = failed(d, "bringing up the queue pair", rc);
+	}
+	if (result != HA_OK) {
+		ha_datagrams_close(d);
+		return result;
+	}
+	*out = d;
+	return HA_OK;
+}
+
+void ha_datagrams_close(struct ha_datagrams *d)
+{
+	bool left = false;
+
+	if (!d)
+		return;
+	left |= d->qp && ibv_destroy_qp(d->qp) != 0;
+	left |= d->cq && ibv_destroy_cq(d->cq) != 0;
+	left |= d->channel && ibv_destroy_comp_channel(d->channel) != 0;
+	left |= d->mr && ibv_dereg_mr(d->mr) != 0;
+	if (left)
+		HA_TRACE(1, "%s:%d: not all of the heartbeats' queues could be destroyed",
+			 d->port->nic->name, d->port->port_num);
+	if (d->pd)
+		ha_nic_pd_put(d->port->nic);
+	free(d->memory);
+	free(d);
+}
+
+uint32_t ha_datagrams_qpn(const struct ha_datagrams *d)
+{
+	return d->qp->qp_num;
+}
+
+int ha_datagrams_fd(const struct ha_datagrams *d)
+{
+	return d->channel->fd;
+}
+
+uint64_t ha_datagrams_restarts(const struct ha_datagrams *d)
+{
+	return d->restarts;
+}
+
+/* ---- traffic -------------------------------------------------------------------------------- */
+
+struct ibv_ah *ha_datagrams_address(struct ha_datagrams *d, const struct ha_datagram_address *to)
+{
+	struct ibv_ah_attr attr = {.port_num = d->port->port_num, .dlid = to->lid, .sl = to->sl};
+	struct ha_port_addr own;
+
+	ha_port_addr(d->port, &own);
+	/* Like the queue pairs of a path: globally where the subnet is not the same. */
+	if (own.link_layer == IBV_LINK_LAYER_ETHERNET || memcmp(own.gid.raw, to->gid, 8) != 0) {
+		attr.is_global = 1;
+		memcpy(attr.grh.dgid.raw, to->gid, sizeof(to->gid));
+		attr.grh.sgid_index = (uint8_t)own.gid_index;
+		attr.grh.hop_limit = HOP_LIMIT;
+		attr.grh.traffic_class = to->traffic_class;
+	}
+	return ibv_create_ah(d->pd, &attr);
+}
+
+int ha_datagrams_send(struct ha_datagrams *d, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey,
+		      const void *data, size_t len)
+{
+	uint32_t slot = d->sent % d->send_slots;
+	struct ibv_sge sge = {
+	    .addr = (uintptr_t)send_slot(d, slot), .length = (uint32_t)len, .lkey = d->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = WR_SEND | slot,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .wr.ud = {.ah = ah, .remote_qpn = qpn, .remote_qkey = qkey}};
+	struct ibv_send_wr *bad;
+	int rc;
+
+	if (d->broken)
+		return EIO;
+	/* A port without link may keep what it was given until the link is back. */
+	if (d->sent - d->send_done == d->send_slots)
+		return ENOMEM;
+	memcpy(send_slot(d, slot), data, len);
+	rc = ibv_post_send(d->qp, &wr, &bad);
+	if (rc == 0)
+		d->sent++;
+	return rc;
+}
+
+static void drain(struct ha_datagrams *d, void (*got)(void *arg, const uint8_t *data, size_t len),
+		  void *arg)
+{
+	struct ibv_wc wc[POLL_BATCH];
+	int n;
+
+	while ((n = ibv_poll_cq(d->cq, POLL_BATCH, wc)) > 0) {
+		for (int i = 0; i < n; i++) {
+			uint32_t slot = (uint32_t)wc[i].wr_id;
+
+			if (wc[i].status != IBV_WC_SUCCESS)
+				d->broken = true;
+			if (wc[i].wr_id & WR_SEND) {
+				d->send_done++;
+				continue;
+			}
+			if (wc[i].status != IBV_WC_SUCCESS)
+				continue;
+			if (wc[i].byte_len >= GRH_BYTES)
+				got(arg, recv_slot(d, slot) + GRH_BYTES,
+				    wc[i].byte_len - GRH_BYTES);
+			if (!d->broken && post_recv(d, slot) != 0)
+				d->broken = true;
+		}
+	}
+}
+
+void ha_datagrams_receive(struct ha_datagrams *d,
+			  void (*got)(void *arg, const uint8_t *data, size_t len), void *arg)
+{
+	drain(d, got, arg);
+	if (d->broken)
+		restart(d);
+}
+
+bool ha_datagrams_arm(struct ha_datagrams *d)
+{
+	unsigned int events = 0;
+	struct ibv_cq *cq;
+	void *context;
+
+	while (ibv_get_cq_event(d->channel, &cq, &context) == 0)
+		events++;
+	if (events > 0)
+		ibv_ack_cq_events(d->cq, events);
+	return errno == EAGAIN && ibv_req_notify_cq(d->cq, 0) == 0;
+}

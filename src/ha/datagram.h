@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One unreliable datagram queue pair on a port, with completion queue, buffers and address handles:
+ * small messages out and in. It stays of use through link failures and errors of its queues, always
+ * with the same number; a dead device is for the caller to notice.
+ *
+ * One thread at a time.
+ */
+#ifndef HA_HA_DATAGRAM_H
+#define HA_HA_DATAGRAM_H
+
+#include "base/result.h"
+#include "device/device.h"
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HA_DATAGRAM_MAX 64
+
+struct ha_datagrams;
+
+/* Logs why when it fails. qkey below 2^31. */
+ha_result_t ha_datagrams_open(struct ha_port *port, uint32_t qkey,
+			      struct ha_datagrams **out) HA_MUST_CHECK;
+void ha_datagrams_close(struct ha_datagrams *datagrams);
+
+uint32_t ha_datagrams_qpn(const struct ha_datagrams *datagrams);
+
+/* Readable when something came; ha_datagrams_arm, then ha_datagrams_receive. */
+int ha_datagrams_fd(const struct ha_datagrams *datagrams);
+
+/* Makes the descriptor unreadable until something comes that ha_datagrams_receive has not seen.
+ * False: it is of no use any more, the device is gone. */
+bool ha_datagrams_arm(struct ha_datagrams *datagrams);
+
+struct ha_datagram_address {
+	uint8_t gid[16];
+	uint16_t lid;
+	uint8_t sl, traffic_class;
+};
+
+/*
+ * An address handle from the port as it is addressed now. NULL with errno. On RoCE this may wait
+ * for the neighbour's answer, up to seconds if there is none.
+ */
+struct ibv_ah *ha_datagrams_address(struct ha_datagrams *datagrams,
+				    const struct ha_datagram_address *to);
+
+/* Sends or drops: 0, or the errno it was dropped for. */
+int ha_datagrams_send(struct ha_datagrams *datagrams, struct ibv_ah *ah, uint32_t qpn,
+		      uint32_t qkey, const void *data, size_t len);
+
+/* Hands over everything that came, and brings the queue pair back after an error. `got` may send.
+ */
+void ha_datagrams_receive(struct ha_datagrams *datagrams,
+			  void (*got)(void *arg, const uint8_t *data, size_t len), void *arg);
+
+/* Times the queue pair had to be brought back after an error. */
+uint64_t ha_datagrams_restarts(const struct ha_datagrams *datagrams);
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions, their links and the ports they run on: see liveness.h. */
+#include "ha/liveness.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "ha/session.h"
+#include "transport/util.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Something came: in between the visits, so that an answer is not late by a tick. */
+static void port_ready(struct ha_watch *watch, uint32_t events)
+{
+	struct ha_live_port *port = ha_container_of(watch, struct ha_live_port, watch);
+
+	(void)events;
+	pthread_mutex_lock(&port->live->lock);
+	if (!ha_datagrams_arm(port->datagrams))
+		ha_progress_unwatch_self(port->live->progress, watch);
+	else
+		ha_datagrams_receive(port->datagrams, ha_session_received, port);
+	pthread_mutex_unlock(&port->live->lock);
+}
+
+/* ---- the visit ------------------------------------------------------------------------------ */
+
+static void tend_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
+{
+	live->due_ns = UINT64_MAX;
+	for (int p = 0; p < live->nports; p++)
+		for (int b = 0; b < HA_LIVE_BUCKETS; b++) {
+			struct ha_list *pos;
+
+			ha_list_for_each (pos, &live->ports[p]->buckets[b]) {
+				struct ha_session *s =
+				    ha_container_of(pos, struct ha_session, in_bucket);
+				uint64_t due;
+
+				ha_session_tend(s, starved, now_ns);
+				due = ha_pulse_due_ns(&s->pulse);
+				if (due < live->due_ns)
+					live->due_ns = due;
+			}
+		}
+}
+
+/* True when a device died since the last time. */
+static bool receive_all(struct ha_liveness *live)
+{
+	bool died = false;
+
+	for (int p = 0; p < live->nports; p++) {
+		struct ha_live_port *port = live->ports[p];
+
+		if (!port->dead && atomic_load(&port->port->nic->fatal))
+			died = port->dead = true;
+		if (!port->dead)
+			ha_datagrams_receive(port->datagrams, ha_session_received, port);
+	}
+	return died;
+}
+
+/*
+ * Visits come at half the interval at least, so that one that comes after more than an interval
+ * says that the thread did not get to run.
+ */
+static bool was_starved(struct ha_liveness *live, uint64_t now_ns)
+{
+	bool starved = live->visited_ns != 0 && now_ns - live->visited_ns > live->interval_ns;
+
+	live->visited_ns = now_ns;
+	live->starved += starved;
+	return starved;
+}
+
+static enum ha_poll_result visit(struct ha_poller *poller)
+{
+	struct ha_liveness *live = ha_container_of(poller, struct ha_liveness, poller);
+	uint64_t now_ns = ha_now_ns();
+	bool starved, died;
+
+	pthread_mutex_lock(&live->lock);
+	starved = was_starved(live, now_ns);
+	/* First what has come: it may be what we would miss. */
+	died = receive_all(live);
+	if (starved || died || now_ns >= live->due_ns)
+		tend_all(live, starved, now_ns);
+	poller->due_ns = 0;
+	if (live->due_ns != UINT64_MAX) {
+		poller->due_ns = now_ns + live->interval_ns / 2;
+		if (live->due_ns < poller->due_ns)
+			poller->due_ns = live->due_ns;
+	}
+	pthread_mutex_unlock(&live->lock);
+	return HA_POLL_IDLE;
+}
+
+/* ---- ports ---------------------------------------------------------------------------------- */
+
+static struct ha_live_port *port_of(struct ha_liveness *live, const struct ha_port *port)
+{
+	for (int p = 0; p < live->nports; p++)
+		if (live->ports[p]->port == port)
+			return live->ports[p];
+	return NULL;
+}
+
+static void free_port(struct ha_live_port *port)
+{
+	ha_datagrams_close(port->datagrams);
+	free(port);
+}
+
+static struct ha_live_port *new_port(struct ha_liveness *live, struct ha_port *of)
+{
+	struct ha_live_port *port = calloc(1, sizeof(*port));
+
+	if (!port)
+		return NULL;
+	port->live = live;
+	port->port = of;
+	port->id = ha_random();
+	for (int b = 0; b < HA_LIVE_BUCKETS; b++)
+		ha_list_init(&port->buckets[b]);
+	if (ha_datagrams_open(of, ha_live_qkey(port->id), &port->datagrams) != HA_OK)
+		goto err;
+	port->watch.fd = ha_datagrams_fd(port->datagrams);
+	port->watch.ready = port_ready;
+	if (ha_progress_watch(live->progress, &port->watch) != HA_OK)
+		goto err;
+	return port;
+err:
+	free_port(port);
+	return NULL;
+}
+
+/* The port's end of heartbeats, made if there is none. With the lock. */
+static struct ha_live_port *open_port(struct ha_liveness *live, struct ha_port *of)
+{
+	struct ha_live_port *port = port_of(live, of);
+
+	if (port || live->refused[of->index] || live->nports == HA_MAX_PORTS)
+		return port;
+	port = new_port(live, of);
+	if (port)
+		live->ports[live->nports++] = port;
+	else
+		live->refused[of->index] = true;
+	return port;
+}
+
+bool ha_liveness_endpoint(struct ha_liveness *live, struct ha_port *port,
+			  struct ha_live_endpoint *out)
+{
+	struct ha_live_port *own;
+	struct ha_port_addr addr;
+
+	memset(out, 0, sizeof(*out));
+	pthread_mutex_lock(&live->lock);
+	own = open_port(live, port);
+	pthread_mutex_unlock(&live->lock);
+	if (!own)
+		return false;
+	ha_port_addr(port, &addr);
+	out->id = own->id;
+	out->qpn = ha_datagrams_qpn(own->datagrams);
+	out->link_layer = addr.link_layer;
+	out->lid = addr.lid;
+	memcpy(out->gid, addr.gid.raw, sizeof(out->gid));
+	return true;
+}
+
+/* ---- links ---------------------------------------------------------------------------------- */
+
+bool ha_liveness_attach(struct ha_liveness *live, struct ha_port *port,
+			const struct ha_live_endpoint *remote, uint8_t sl, uint8_t traffic_class,
+			struct ha_live_link *link)
+{
+	struct ha_live_port *own;
+	struct ha_session *s = NULL;
+
+	if (remote->id == 0 || remote->qpn == 0)
+		return false;
+	pthread_mutex_lock(&live->lock);
+	own = open_port(live, port);
+	if (own) {
+		s = ha_session_find(own, remote->id);
+		if (s)
+			ha_session_follow(s, remote);
+		else
+			s = ha_session_new(own, remote, sl, traffic_class);
+	}
+	if (s) {
+		link->session = s;
+		ha_list_push_back(&s->links, &link->in_session);
+		live->due_ns = 0;
+	}
+	pthread_mutex_unlock(&live->lock);
+	if (s)
+		ha_progress_wake(live->progress);
+	return s != NULL;
+}
+
+void ha_liveness_detach(struct ha_liveness *live, struct ha_live_link *link)
+{
+	struct ha_session *s = link->session;
+
+	if (!s)
+		return;
+	pthread_mutex_lock(&live->lock);
+	link->session = NULL;
+	ha_list_remove(&link->in_session);
+	if (ha_list_empty(&s->links))
+		ha_session_free(s);
+	pthread_mutex_unlock(&live->lock);
+}
+
+/* ---- reports -------------------------------------------------------------------------------- */
+
+static void count_sessions(const struct ha_live_port *port, struct ha_live_port_report *out)
+{
+	for (int b = 0; b < HA_LIVE_BUCKETS; b++) {
+		const struct ha_list *pos;
+
+		ha_list_for_each (pos, &port->buckets[b]) {
+			struct ha_session *s = ha_container_of(pos, struct ha_session, in_bucket);
+
+			out->sessions++;
+			out->sessions_up += s->pulse.state == HA_SESSION_UP ||
+					    s->pulse.state == HA_SESSION_SUSPECTED;
+		}
+	}
+}
+
+bool ha_liveness_port_report(struct ha_liveness *live, const struct ha_port *port,
+			     struct ha_live_port_report *out)
+{
+	struct ha_live_port *own;
+
+	pthread_mutex_lock(&live->lock);
+	own = port_of(live, port);
+	if (own) {
+		*out = own->count;
+		out->restarts = ha_datagrams_restarts(own->datagrams);
+		count_sessions(own, out);
+	}
+	pthread_mutex_unlock(&live->lock);
+	return own != NULL;
+}
+
+uint64_t ha_liveness_starved(struct ha_liveness *live)
+{
+	uint64_t starved;
+
+	pthread_mutex_lock(&live->lock);
+	starved = live->starved;
+	pthread_mutex_unlock(&live->lock);
+	return starved;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct ha_config *config)
+{
+	struct ha_liveness *live = calloc(1, sizeof(*live));
+
+	if (!live)
+		return NULL;
+	live->progress = progress;
+	live->interval_ns = (unsigned)config->heartbeat_ms * HA_NS_PER_MS;
+	live->due_ns = UINT64_MAX;
+	pthread_mutex_init(&live->lock, NULL);
+	ha_list_init(&live->poller.link);
+	live->poller.visit = visit;
+	ha_progress_add(progress, &live->poller);
+	return live;
+}
+
+void ha_liveness_free(struct ha_liveness *live)
+{
+	if (!live)
+		return;
+	ha_progress_remove(live->progress, &live->poller);
+	for (int p = 0; p < live->nports; p++) {
+		struct ha_live_port *port = live->ports[p];
+
+		ha_progress_unwatch(live->progress, &port->watch);
+		for (int b = 0; b < HA_LIVE_BUCKETS; b++) {
+			struct ha_list *node;
+
+			while ((node = ha_list_pop_front(&port->buckets[b])))
+				ha_session_free(
+				    ha_container_of(node, struct ha_session, in_bucket));
+		}
+		free_port(port);
+	}
+	pthread_mutex_destroy(&live->lock);
+	free(live);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ha/pulse.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+
+/* A session that was never up pings quickly so often, then at the interval. */
+#define QUICK_START 16
+/* How much more often a session pings that is in doubt, and how quickly at most. */
+#define QUICK_FACTOR 8
+#define QUICK_MIN_NS HA_NS_PER_MS
+
+/*
+ * One ping is missing: beyond the interval, a half for the answer to come and some time for two
+ * threads to wake up.
+ */
+#define LATE_SLACK_NS (2 * HA_NS_PER_MS)
+
+/* A round trip this far above the baseline, and above half the interval, is slow; three are a
+ * reason for suspicion. */
+#define SLOW_FACTOR 8
+#define SLOW_ROW    3
+
+static uint64_t quick_ns(const struct ha_pulse *pulse)
+{
+	uint64_t quick = pulse->interval_ns / QUICK_FACTOR;
+
+	return quick > QUICK_MIN_NS ? quick : QUICK_MIN_NS;
+}
+
+/* Silence after which a session is suspected: always before it would be DOWN. */
+static uint64_t late_ns(const struct ha_pulse *pulse)
+{
+	uint64_t late = pulse->interval_ns * 3 / 2 + LATE_SLACK_NS;
+	uint64_t most = pulse->interval_ns * 5 / 2;
+
+	return late < most ? late : most;
+}
+
+static uint64_t silence_ns(const struct ha_pulse *pulse)
+{
+	return HA_PULSE_SILENCE * pulse->interval_ns;
+}
+
+static uint64_t waiting(const struct ha_pulse *pulse)
+{
+	return pulse->sent - pulse->answered;
+}
+
+void ha_pulse_init(struct ha_pulse *pulse, uint64_t interval_ns, uint64_t seed, uint64_t now_ns)
+{
+	memset(pulse, 0, sizeof(*pulse));
+	pulse->interval_ns = interval_ns;
+	pulse->state = HA_SESSION_INIT;
+	pulse->random = (uint32_t)(seed ^ (seed >> 32)) | 1; /* xorshift never leaves 0 */
+	pulse->next_ping_ns = now_ns;
+	pulse->heard_ns = pulse->alive_ns = now_ns;
+}
+
+static uint32_t next_random(struct ha_pulse *pulse)
+{
+	pulse->random ^= pulse->random << 13;
+	pulse->random ^= pulse->random >> 17;
+	pulse->random ^= pulse->random << 5;
+	return pulse->random;
+}
+
+/* Up to an eighth less than the interval, so that many sessions do not ping in bursts. */
+static uint64_t steady_ns(struct ha_pulse *pulse)
+{
+	return pulse->interval_ns - next_random(pulse) % (pulse->interval_ns / 8 + 1);
+}
+
+/* In doubt, or on the way up. */
+static bool in_a_hurry(const struct ha_pulse *pulse, uint64_t now_ns)
+{
+	if (pulse->state == HA_SESSION_UP)
+		return false;
+	if (pulse->state == HA_SESSION_SUSPECTED ||
+	    (pulse->state == HA_SESSION_INIT && pulse->sent < QUICK_START))
+		return true;
+	return pulse->in_row > 0 && now_ns - pulse->heard_ns < pulse->interval_ns;
+}
+
+uint64_t ha_pulse_due_ns(const struct ha_pulse *pulse)
+{
+	uint64_t due = pulse->next_ping_ns, judge = due;
+
+	if (pulse->state == HA_SESSION_UP)
+		judge = pulse->heard_ns + late_ns(pulse);
+	else if (pulse->state == HA_SESSION_SUSPECTED && waiting(pulse) >= HA_PULSE_ROW)
+		judge = pulse->alive_ns + silence_ns(pulse);
+	return judge < due ? judge : due;
+}
+
+uint64_t ha_pulse_ping(struct ha_pulse *pulse, uint64_t now_ns)
+{
+	pulse->sent++;
+	pulse->sent_ns[pulse->sent % HA_PULSE_PINGS] = now_ns;
+	pulse->next_ping_ns =
+	    now_ns + (in_a_hurry(pulse, now_ns) ? quick_ns(pulse) : steady_ns(pulse));
+	return pulse->sent;
+}
+
+static void note_round_trip(struct ha_pulse *pulse, uint64_t round_trip_ns)
+{
+	if (pulse->baseline_ns == 0)
+		pulse->baseline_ns = round_trip_ns;
+	if (round_trip_ns > pulse->interval_ns / 2 &&
+	    round_trip_ns > SLOW_FACTOR * pulse->baseline_ns) {
+		pulse->slow_row++;
+		/* What is far off becomes the baseline only if it lasts for hundreds. */
+		pulse->baseline_ns += pulse->baseline_ns / 64 + 1;
+	} else {
+		pulse->slow_row = 0;
+		pulse->baseline_ns += (round_trip_ns / 8) - (pulse->baseline_ns / 8);
+	}
+}
+
+bool ha_pulse_pong(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns, uint64_t *round_trip_ns)
+{
+	if (seq <= pulse->answered || seq > pulse->sent || pulse->sent - seq >= HA_PULSE_PINGS)
+		return false;
+	pulse->in_row = seq == pulse->answered + 1 ? pulse->in_row + 1 : 1;
+	pulse->lost += seq - pulse->answered - 1;
+	pulse->answered = seq;
+	pulse->heard_ns = pulse->alive_ns = now_ns;
+	*round_trip_ns = now_ns - pulse->sent_ns[seq % HA_PULSE_PINGS];
+	note_round_trip(pulse, *round_trip_ns);
+	/* Who is on the way up does not wait for the next slow ping. */
+	if (in_a_hurry(pulse, now_ns)) {
+		uint64_t quick = pulse->sent_ns[pulse->sent % HA_PULSE_PINGS] + quick_ns(pulse);
+
+		if (quick < pulse->next_ping_ns)
+			pulse->next_ping_ns = quick;
+	}
+	return true;
+}
+
+void ha_pulse_pinged(struct ha_pulse *pulse, uint64_t now_ns)
+{
+	uint64_t last = pulse->sent_ns[pulse->sent % HA_PULSE_PINGS];
+
+	if (pulse->state != HA_SESSION_INIT && pulse->state != HA_SESSION_DOWN)
+		return;
+	if (pulse->next_ping_ns > last + quick_ns(pulse))
+		pulse->next_ping_ns =
+		    last + quick_ns(pulse) > now_ns ? last + quick_ns(pulse) : now_ns;
+}
+
+bool ha_pulse_wants_traffic(const struct ha_pulse *pulse)
+{
+	return pulse->state == HA_SESSION_SUSPECTED;
+}
+
+void ha_pulse_traffic(struct ha_pulse *pulse, bool any, uint64_t now_ns)
+{
+	/* The first sample after a long time says nothing about when. */
+	if (any && pulse->sampled_ns > pulse->alive_ns)
+		pulse->alive_ns = pulse->sampled_ns;
+	pulse->sampled_ns = now_ns;
+}
+
+void ha_pulse_restart(struct ha_pulse *pulse, uint64_t now_ns)
+{
+	pulse->heard_ns = pulse->alive_ns = now_ns;
+	pulse->next_ping_ns = now_ns;
+}
+
+static void enter(struct ha_pulse *pulse, enum ha_session_state state)
+{
+	pulse->state = state;
+	pulse->sampled_ns = 0;
+	if (state != HA_SESSION_DOWN)
+		return;
+	/* Answers that are under way belong to the time before. */
+	pulse->lost += waiting(pulse);
+	pulse->answered = pulse->sent;
+	pulse->in_row = 0;
+	pulse->slow_row = 0;
+	pulse->baseline_ns = 0;
+}
+
+enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, uint64_t now_ns)
+{
+	bool late = now_ns - pulse->heard_ns >= late_ns(pulse);
+	bool slow = pulse->slow_row >= SLOW_ROW;
+
+	switch (pulse->state) {
+	case HA_SESSION_INIT:
+	case HA_SESSION_DOWN:
+		if (pulse->in_row >= HA_PULSE_ROW)
+			enter(pulse, HA_SESSION_UP);
+		break;
+	case HA_SESSION_UP:
+		if (late || slow) {
+			enter(pulse, HA_SESSION_SUSPECTED);
+			pulse->suspected = pulse->sent;
+			pulse->next_ping_ns = now_ns;
+		}
+		break;
+	case HA_SESSION_SUSPECTED:
+		if (now_ns - pulse->alive_ns >= silence_ns(pulse) && waiting(pulse) >= HA_PULSE_ROW)
+			enter(pulse, HA_SESSION_DOWN);
+		else if (!late && !slow && pulse->answered > pulse->suspected)
+			enter(pulse, HA_SESSION_UP);
+		break;
+	}
+	return pulse->state;
+}
+
+void ha_pulse_stop(struct ha_pulse *pulse)
+{
+	if (pulse->state != HA_SESSION_INIT)
+		enter(pulse, HA_SESSION_DOWN);
+	pulse->in_row = 0;
+	pulse->next_ping_ns = UINT64_MAX;
+}

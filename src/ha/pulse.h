@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pulse of a liveness session: which pings went out, which were answered, and what that says of
+ * the way to the other port. Pure: time comes in as an argument, nothing is sent from here.
+ * See liveness.h for the rules.
+ */
+#ifndef HA_HA_PULSE_H
+#define HA_HA_PULSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ha_session_state {
+	HA_SESSION_INIT,      /* was never up */
+	HA_SESSION_UP,	      /* answers come */
+	HA_SESSION_SUSPECTED, /* one is missing, or the round trip is far off its baseline */
+	HA_SESSION_DOWN,      /* was up, and answers stopped */
+};
+
+/* Answers to older pings than these say too little about now. */
+#define HA_PULSE_PINGS 32
+
+/* Answers in a row that make a session UP, and intervals of silence that make it DOWN. */
+#define HA_PULSE_ROW	 3
+#define HA_PULSE_SILENCE 3
+
+struct ha_pulse {
+	uint64_t interval_ns;
+	enum ha_session_state state;
+	uint64_t sent, answered; /* newest ping; newest ping that was answered, or given up */
+	uint64_t suspected;	 /* newest ping when it was last suspected */
+	uint64_t in_row;	 /* pings up to `answered` that were answered without a gap */
+	uint64_t lost;		 /* pings that were not answered although later ones were */
+	uint64_t sent_ns[HA_PULSE_PINGS];
+	uint64_t next_ping_ns;
+	uint64_t heard_ns;    /* newest answer, or when waiting for one began */
+	uint64_t alive_ns;    /* newest sign of life, answer or traffic */
+	uint64_t sampled_ns;  /* when traffic was last asked for; 0: not since it is suspected */
+	uint64_t baseline_ns; /* smoothed round trip; 0: none yet */
+	uint32_t slow_row;    /* answers in a row that came far too late */
+	uint32_t random;
+};
+
+/* seed: keeps sessions that begin together from pinging in step. */
+void ha_pulse_init(struct ha_pulse *pulse, uint64_t interval_ns, uint64_t seed, uint64_t now_ns);
+
+/* When something has to be done again: a ping, or a judgement. */
+uint64_t ha_pulse_due_ns(const struct ha_pulse *pulse);
+
+static inline bool ha_pulse_ping_due(const struct ha_pulse *pulse, uint64_t now_ns)
+{
+	return now_ns >= pulse->next_ping_ns;
+}
+
+/* A ping goes out now: its sequence number. */
+uint64_t ha_pulse_ping(struct ha_pulse *pulse, uint64_t now_ns);
+
+/* An answer came. False: to no ping we wait for. *round_trip_ns is set otherwise. */
+bool ha_pulse_pong(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns, uint64_t *round_trip_ns);
+
+/* The peer pings us. If we have nearly given up, it is time to look again. */
+void ha_pulse_pinged(struct ha_pulse *pulse, uint64_t now_ns);
+
+/* Whether it matters if there was traffic: ha_pulse_traffic wants to know. */
+bool ha_pulse_wants_traffic(const struct ha_pulse *pulse);
+
+/*
+ * Whether anything completed since this was called last. When in between it did is not known, so
+ * it counts as if at the beginning: traffic just before a cut must not delay its detection.
+ */
+void ha_pulse_traffic(struct ha_pulse *pulse, bool any, uint64_t now_ns);
+
+/* We did not look for too long: what was silent meanwhile may have been we ourselves. */
+void ha_pulse_restart(struct ha_pulse *pulse, uint64_t now_ns);
+
+/* Draws the conclusions. The state may change by one step a call. */
+enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, uint64_t now_ns);
+
+/* The device is dead. */
+void ha_pulse_stop(struct ha_pulse *pulse);
+
+#endif

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ha/session.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "device/gid.h"
+#include "ha/heartbeat.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* After an address could not be resolved: a second at least, and ten times what the try took. */
+#define ADDRESS_PAUSE_NS     HA_NS_PER_S
+#define ADDRESS_PAUSE_FACTOR 10
+
+static struct ha_list *bucket_of(struct ha_live_port *port, uint64_t id)
+{
+	return &port->buckets[(id ^ (id >> 32)) % HA_LIVE_BUCKETS];
+}
+
+struct ha_session *ha_session_find(struct ha_live_port *port, uint64_t id)
+{
+	struct ha_list *pos, *bucket = bucket_of(port, id);
+
+	ha_list_for_each (pos, bucket) {
+		struct ha_session *s = ha_container_of(pos, struct ha_session, in_bucket);
+
+		if (s->remote.id == id)
+			return s;
+	}
+	return NULL;
+}
+
+/* ---- state ---------------------------------------------------------------------------------- */
+
+static const char *remote_text(const struct ha_session *s, char *buf, size_t size)
+{
+	union ibv_gid gid;
+
+	memcpy(gid.raw, s->remote.gid, sizeof(gid.raw));
+	return ha_gid_text(&gid, buf, size);
+}
+
+static void tell_links(struct ha_session *s, enum ha_session_state state)
+{
+	struct ha_list *pos;
+
+	ha_list_for_each (pos, &s->links) {
+		struct ha_live_link *link = ha_container_of(pos, struct ha_live_link, in_session);
+
+		if (state == HA_SESSION_DOWN && link->down)
+			link->down(link);
+		if (state == HA_SESSION_UP && link->up)
+			link->up(link);
+	}
+}
+
+static void log_change(const struct ha_session *s, enum ha_session_state state, uint64_t now_ns)
+{
+	const struct ha_port *port = s->port->port;
+	char gid[HA_GID_TEXT_MAX];
+
+	remote_text(s, gid, sizeof(gid));
+	if (state == HA_SESSION_DOWN)
+		HA_WARN("%s:%d: heartbeats to %s (LID %u) are not answered any more: silent for "
+			"%llu ms",
+			port->nic->name, port->port_num, gid, s->remote.lid,
+			(unsigned long long)((now_ns - s->pulse.heard_ns) / HA_NS_PER_MS));
+	else if (state == HA_SESSION_UP)
+		HA_INFO(HA_SUBSYS_NET, "%s:%d: heartbeats to %s (LID %u) are answered",
+			port->nic->name, port->port_num, gid, s->remote.lid);
+}
+
+/* After the pulse may have changed. */
+static void update(struct ha_session *s, uint64_t now_ns)
+{
+	enum ha_session_state before = (enum ha_session_state)atomic_load(&s->state);
+	enum ha_session_state state = s->pulse.state;
+
+	if (state == before)
+		return;
+	atomic_store(&s->state, (int)state);
+	switch (state) {
+	case HA_SESSION_UP:
+		if (before == HA_SESSION_SUSPECTED)
+			return; /* it never stopped being of use */
+		s->ups++;
+		break;
+	case HA_SESSION_DOWN:
+		s->downs++;
+		break;
+	case HA_SESSION_SUSPECTED:
+		s->suspicions++;
+		return;
+	case HA_SESSION_INIT:
+		return;
+	}
+	log_change(s, state, now_ns);
+	tell_links(s, state);
+}
+
+static bool any_traffic(struct ha_session *s)
+{
+	struct ha_list *pos;
+	bool any = false;
+
+	/* All of them, so that each counts from now on. */
+	ha_list_for_each (pos, &s->links) {
+		struct ha_live_link *link = ha_container_of(pos, struct ha_live_link, in_session);
+
+		any |= link->alive && link->alive(link);
+	}
+	return any;
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+/* Makes the address handle if there is none for our port's present address. */
+static bool have_address(struct ha_session *s, uint64_t now_ns)
+{
+	struct ha_datagram_address to = {
+	    .lid = s->remote.lid, .sl = s->sl, .traffic_class = s->traffic_class};
+	struct ha_port_addr own;
+	uint64_t took;
+
+	ha_port_addr(s->port->port, &own);
+	if (s->ah && s->ah_gen == own.addr_gen)
+		return true;
+	if (s->port->dead || now_ns < s->address_try_ns)
+		return false;
+	if (s->ah)
+		ibv_destroy_ah(s->ah);
+	memcpy(to.gid, s->remote.gid, sizeof(to.gid));
+	s->ah = ha_datagrams_address(s->port->datagrams, &to);
+	s->ah_gen = own.addr_gen;
+	took = ha_now_ns() - now_ns;
+	s->address_try_ns = s->ah ? 0 : now_ns + ADDRESS_PAUSE_NS + ADDRESS_PAUSE_FACTOR * took;
+	return s->ah != NULL;
+}
+
+static void say(struct ha_session *s, enum ha_heartbeat_kind kind, uint64_t seq, uint64_t now_ns)
+{
+	struct ha_heartbeat beat = {
+	    .kind = (uint8_t)kind, .from = s->port->id, .to = s->remote.id, .seq = seq};
+	uint8_t bytes[HA_HEARTBEAT_BYTES];
+
+	if (!have_address(s, now_ns))
+		return;
+	ha_heartbeat_encode(&beat, bytes);
+	if (ha_datagrams_send(s->port->datagrams, s->ah, s->remote.qpn, ha_live_qkey(s->remote.id),
+			      bytes, sizeof(bytes)) != 0)
+		s->port->count.send_errors++;
+}
+
+static void ping(struct ha_session *s, uint64_t now_ns)
+{
+	/* One that cannot be sent is a missing one, too. */
+	uint64_t seq = ha_pulse_ping(&s->pulse, now_ns);
+
+	s->pings++;
+	s->port->count.pings++;
+	say(s, HA_HEARTBEAT_PING, seq, now_ns);
+}
+
+/* ---- receiving ------------------------------------------------------------------------------ */
+
+static void answered(struct ha_session *s, uint64_t seq, uint64_t now_ns)
+{
+	struct ha_live_port_report *count = &s->port->count;
+	uint64_t round_trip_ns, lost = s->pulse.lost;
+
+	if (!ha_pulse_pong(&s->pulse, seq, now_ns, &round_trip_ns)) {
+		count->stale++;
+		return;
+	}
+	s->pongs++;
+	count->pongs++;
+	count->lost += s->pulse.lost - lost;
+	ha_hist_add(&s->round_trips, round_trip_ns);
+	ha_hist_add(&count->round_trips, round_trip_ns);
+	ha_pulse_judge(&s->pulse, now_ns);
+	update(s, now_ns);
+}
+
+void ha_session_received(void *live_port, const uint8_t *data, size_t len)
+{
+	struct ha_live_port *port = live_port;
+	struct ha_heartbeat beat;
+	struct ha_session *s;
+	uint64_t due_ns, now_ns = ha_now_ns();
+
+	if (!ha_heartbeat_decode(data, len, &beat)) {
+		port->count.malformed++;
+		return;
+	}
+	s = beat.to == port->id ? ha_session_find(port, beat.from) : NULL;
+	if (!s) {
+		port->count.strangers++;
+		return;
+	}
+	if (beat.kind == HA_HEARTBEAT_PONG) {
+		answered(s, beat.seq, now_ns);
+	} else {
+		port->count.answered++;
+		say(s, HA_HEARTBEAT_PONG, beat.seq, now_ns);
+		ha_pulse_pinged(&s->pulse, now_ns);
+	}
+	due_ns = ha_pulse_due_ns(&s->pulse);
+	if (due_ns < port->live->due_ns)
+		port->live->due_ns = due_ns;
+}
+
+/* ---- time --------------------------------------------------------------------------------- */
+
+void ha_session_tend(struct ha_session *s, bool starved, uint64_t now_ns)
+{
+	struct ha_pulse *pulse = &s->pulse;
+	uint64_t lost = pulse->lost;
+	bool suspected;
+
+	if (s->port->dead) {
+		ha_pulse_stop(pulse);
+		update(s, now_ns);
+		return;
+	}
+	if (starved)
+		ha_pulse_restart(pulse, now_ns);
+	suspected = ha_pulse_wants_traffic(pulse);
+	if (suspected)
+		ha_pulse_traffic(pulse, any_traffic(s), now_ns);
+	ha_pulse_judge(pulse, now_ns);
+	/* The first question sets the mark that the next one counts from. */
+	if (!suspected && ha_pulse_wants_traffic(pulse))
+		ha_pulse_traffic(pulse, any_traffic(s), now_ns);
+	s->port->count.lost += pulse->lost - lost;
+	update(s, now_ns);
+	if (ha_pulse_ping_due(pulse, now_ns))
+		ping(s, now_ns);
+}
+
+/* ---- life --------------------------------------------------------------------------------- */
+
+struct ha_session *ha_session_new(struct ha_live_port *port, const struct ha_live_endpoint *remote,
+				  uint8_t sl, uint8_t traffic_class)
+{
+	struct ha_session *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->port = port;
+	s->remote = *remote;
+	s->sl = sl;
+	s->traffic_class = traffic_class;
+	ha_list_init(&s->links);
+	atomic_init(&s->state, HA_SESSION_INIT);
+	ha_pulse_init(&s->pulse, port->live->interval_ns, port->id ^ remote->id, ha_now_ns());
+	ha_list_push_back(bucket_of(port, remote->id), &s->in_bucket);
+	return s;
+}
+
+static void drop_address(struct ha_session *s)
+{
+	if (s->ah && ibv_destroy_ah(s->ah) != 0)
+		HA_TRACE(1, "%s: ibv_destroy_ah failed", s->port->port->nic->name);
+	s->ah = NULL;
+	s->address_try_ns = 0;
+}
+
+void ha_session_follow(struct ha_session *s, const struct ha_live_endpoint *remote)
+{
+	if (s->remote.qpn == remote->qpn && s->remote.lid == remote->lid &&
+	    memcmp(s->remote.gid, remote->gid, sizeof(remote->gid)) == 0)
+		return;
+	s->remote = *remote;
+	drop_address(s);
+}
+
+void ha_session_free(struct ha_session *s)
+{
+	drop_address(s);
+	ha_list_remove(&s->in_bucket);
+	free(s);
+}
+
+/* ---- reports -------------------------------------------------------------------------------- */
+
+enum ha_session_state ha_session_state(const struct ha_session *session)
+{
+	return (enum ha_session_state)atomic_load(&session->state);
+}
+
+void ha_session_report(const struct ha_session *s, struct ha_session_report *out)
+{
+	pthread_mutex_t *lock = &s->port->live->lock;
+
+	pthread_mutex_lock(lock);
+	out->state = s->pulse.state;
+	out->pings = s->pings;
+	out->pongs = s->pongs;
+	out->lost = s->pulse.lost;
+	out->ups = s->ups;
+	out->downs = s->downs;
+	out->suspicions = s->suspicions;
+	out->round_trip_ns = s->pulse.baseline_ns;
+	out->round_trips = s->round_trips;
+	pthread_mutex_unlock(lock);
+}

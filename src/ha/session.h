@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One liveness session, and the local port it runs on; what sessions share is in liveness.c. Only
+ * for these two files. Everything is under the lock of the ha_liveness but for a session's `state`.
+ */
+#ifndef HA_HA_SESSION_H
+#define HA_HA_SESSION_H
+
+#include "ha/datagram.h"
+#include "ha/liveness.h"
+
+#include <pthread.h>
+
+/* Sessions of a port by the peer's id. */
+#define HA_LIVE_BUCKETS 64
+
+struct ha_liveness {
+	struct ha_progress *progress;
+	uint64_t interval_ns;
+	struct ha_poller poller;
+	pthread_mutex_t lock;
+	int nports;
+	struct ha_live_port *ports[HA_MAX_PORTS];
+	bool refused[HA_MAX_PORTS]; /* by index of the port: it cannot take part */
+	uint64_t visited_ns;	    /* last visit; 0: none yet */
+	uint64_t due_ns;	    /* before that no session wants anything */
+	uint64_t starved;
+};
+
+struct ha_session {
+	struct ha_list in_bucket;
+	struct ha_list links;
+	struct ha_live_port *port;
+	struct ha_live_endpoint remote;
+	uint8_t sl, traffic_class;
+	struct ibv_ah *ah;
+	uint32_t ah_gen;	 /* addr_gen of our port when it was made */
+	uint64_t address_try_ns; /* when to try again */
+	struct ha_pulse pulse;
+	atomic_int state; /* the pulse's; read without the lock */
+	uint64_t pings, pongs, ups, downs, suspicions;
+	struct ha_hist round_trips;
+};
+
+/* A local port that takes part. Made on first use, constant but for sessions and counters. */
+struct ha_live_port {
+	struct ha_liveness *live;
+	struct ha_port *port;
+	struct ha_datagrams *datagrams;
+	uint64_t id;
+	struct ha_watch watch;
+	bool dead; /* the device failed */
+	struct ha_list buckets[HA_LIVE_BUCKETS];
+	struct ha_live_port_report count;
+};
+
+/* A number the peer's application cannot have guessed; the top bit has a meaning of its own. */
+static inline uint32_t ha_live_qkey(uint64_t id)
+{
+	return (uint32_t)(id ^ (id >> 32)) & 0x7fffffffu;
+}
+
+/* The session with a remote endpoint, or NULL. */
+struct ha_session *ha_session_find(struct ha_live_port *port, uint64_t id);
+
+/* NULL: no memory. */
+struct ha_session *ha_session_new(struct ha_live_port *port, const struct ha_live_endpoint *remote,
+				  uint8_t sl, uint8_t traffic_class);
+void ha_session_free(struct ha_session *session);
+
+/* The same endpoint may have got another address. */
+void ha_session_follow(struct ha_session *session, const struct ha_live_endpoint *remote);
+
+/* Judges, and pings if it is time. starved: our thread did not run for more than an interval. */
+void ha_session_tend(struct ha_session *session, bool starved, uint64_t now_ns);
+
+/* A datagram that came to the port. */
+void ha_session_received(void *live_port, const uint8_t *data, size_t len);
+
+#endif
