@@ -160,6 +160,7 @@ static void a_ring_that_a_killed_process_left_full_is_emptied(void **state)
 {
 	struct pair pair;
 	json_t *status;
+	int stopped;
 
 	(void)state;
 	fabric_up("--hosts 2 --rails 1");
@@ -167,6 +168,9 @@ static void a_ring_that_a_killed_process_left_full_is_emptied(void **state)
 	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
 	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
 	assert_int_equal(kill(pair.pid[1], SIGSTOP), 0);
+	/* Every thread of it stands still once the stop is reported. */
+	assert_int_equal(waitpid(pair.pid[1], &stopped, WUNTRACED), pair.pid[1]);
+	assert_true(WIFSTOPPED(stopped));
 	pair_send_byte(&pair, 0, 'g');
 	assert_int_equal(pair_join(&pair, 0, 20), 0);
 	kill(pair.pid[1], SIGKILL);
