@@ -177,13 +177,6 @@ ha_result_t ha_comm_fail(struct ha_comm *comm, ha_result_t code, const char *fmt
 	return code;
 }
 
-ha_result_t ha_comm_verb_failed(struct ha_comm *comm, const struct ha_path *path, const char *verb,
-				int rc)
-{
-	return ha_comm_fail(comm, HA_ERR_SYSTEM, "%s failed on %s:%d: %s (error %d)", verb,
-			    path->nic->name, path->port->port_num, strerror(rc), rc);
-}
-
 static uint32_t outstanding(const struct ha_comm *comm)
 {
 	return atomic_load_explicit(&comm->outstanding, memory_order_relaxed);
@@ -279,6 +272,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	int n;
 
 	ha_report_comm(comm);
+	ha_comm_queue_events(comm);
 	if (error != HA_OK) {
 		tell_peer(comm, error);
 		return HA_POLL_IDLE;

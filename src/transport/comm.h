@@ -24,6 +24,7 @@
 #include "base/list.h"
 #include "device/device.h"
 #include "ha/message.h"
+#include "ha/reason.h"
 #include "progress/progress.h"
 #include "transport/path.h"
 #include "transport/report.h"
@@ -106,6 +107,13 @@ struct ha_recv_side {
 	struct ha_recv_slot slots[HA_WINDOW]; /* [T] by seq mod window */
 };
 
+/* The last failure of a request, to tell a bad path from a bad request. */
+struct ha_blame {
+	uint64_t seq; /* 0: none */
+	int status;   /* enum ibv_wc_status */
+	int paths;    /* it met one after the other */
+};
+
 /* ---- the connection ------------------------------------------------------------------------ */
 
 /* Where the connection's record in shared memory is, and when it was written. */
@@ -158,6 +166,9 @@ struct ha_comm {
 	char name[192];			/* [C] "send 1f… host:pid/dev:port -> …", for logs */
 	struct ha_lane *lane;		/* [C] the bootstrap socket, our control lane */
 	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
+	atomic_bool queue_events;	/* some path has an event; progress thread */
+	bool epoch_changing;		/* [T] keys of both ends may not fit: the engine's */
+	struct ha_blame blame;		/* [T] complete.c */
 	struct ha_comm_report report;
 	struct ha_failover_record failovers; /* [T] */
 	struct ha_window peer_done;	     /* what BYE said; written before peer_bye */
@@ -232,9 +243,28 @@ static inline ha_result_t ha_comm_error(const struct ha_comm *comm)
 	return (ha_result_t)atomic_load_explicit(&comm->error, memory_order_acquire);
 }
 
+/* Both ends have it, and neither has switched it off. */
+static inline bool ha_comm_has_failover(const struct ha_comm *comm)
+{
+	return comm->features & HA_FEATURE_FAILOVER;
+}
+
+/*
+ * A path has failed: a trigger, or without failover the latched error `code` with the same text.
+ * Silent on a path that is being fenced. Under the token, like the one below.
+ */
+void ha_comm_path_failed(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
+			 ha_result_t code, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6), cold));
 /* A verb failed with errno-style `rc`. */
-ha_result_t ha_comm_verb_failed(struct ha_comm *comm, const struct ha_path *path, const char *verb,
-				int rc) __attribute__((cold));
+void ha_comm_verb_failed(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
+			 const char *verb, int rc) __attribute__((cold));
+
+/* An asynchronous event: to all connections it concerns. Under the instance's lock. */
+void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *event,
+		    const struct ha_nic *nic);
+/* Takes up events of the connection's own queues. Progress thread, without the token. */
+void ha_comm_queue_events(struct ha_comm *comm);
 
 /* ---- progress, all under the token ---------------------------------------------------------- */
 

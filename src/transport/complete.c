@@ -6,32 +6,57 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 
 #define WC_BATCH 32
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-/* Whose fault a status is: these are bugs or misuse, not a path that died. */
-static ha_result_t code_of(enum ibv_wc_status status)
+/* Whose fault a status is. */
+enum fault {
+	FAULT_PATH,    /* its own, and what everything unknown is taken for */
+	FAULT_REQUEST, /* a bug or misuse: on another path it would fail the same way */
+	FAULT_KEY,     /* a bug, except while the ends change their keys */
+};
+
+/*
+ * `follows`: a path's fault for the first path; a request that meets the same status on so many
+ * paths in a row is itself to blame. 0: never. Silence and flushes say nothing about the request,
+ * and a second dead path looks the same. For LOC_QP_OP_ERR more is needed, as it is how soft RoCE
+ * tells of a dead link.
+ */
+static const struct status {
+	enum fault fault;
+	ha_result_t code; /* when it is latched; HA_OK: a system error */
+	int follows;
+} statuses[] = {
+    [IBV_WC_LOC_LEN_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_LOC_PROT_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_LOC_ACCESS_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_MW_BIND_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_BAD_RESP_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_REM_INV_REQ_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_REM_ACCESS_ERR] = {FAULT_KEY, HA_ERR_INTERNAL, 0},
+    [IBV_WC_WR_FLUSH_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 0},
+    [IBV_WC_RETRY_EXC_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 0},
+    [IBV_WC_RNR_RETRY_EXC_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 0},
+    [IBV_WC_RESP_TIMEOUT_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 0},
+    [IBV_WC_FATAL_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 0},
+    [IBV_WC_REM_OP_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 2},
+    [IBV_WC_REM_ABORT_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 2},
+    [IBV_WC_GENERAL_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 2},
+    [IBV_WC_LOC_QP_OP_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 4},
+};
+
+static struct status status_of(enum ibv_wc_status status)
 {
-	switch (status) {
-	case IBV_WC_LOC_LEN_ERR:
-	case IBV_WC_LOC_PROT_ERR:
-	case IBV_WC_LOC_ACCESS_ERR:
-	case IBV_WC_MW_BIND_ERR:
-	case IBV_WC_BAD_RESP_ERR:
-	case IBV_WC_REM_INV_REQ_ERR:
-	case IBV_WC_REM_ACCESS_ERR:
-		return HA_ERR_INTERNAL;
-	case IBV_WC_RETRY_EXC_ERR:
-	case IBV_WC_RNR_RETRY_EXC_ERR:
-	case IBV_WC_REM_OP_ERR:
-	case IBV_WC_REM_ABORT_ERR:
-	case IBV_WC_RESP_TIMEOUT_ERR:
-		return HA_ERR_REMOTE;
-	default:
-		return HA_ERR_SYSTEM;
-	}
+	struct status of = {.fault = FAULT_PATH};
+
+	if ((unsigned)status < sizeof(statuses) / sizeof(statuses[0]))
+		of = statuses[status];
+	if (of.code == HA_OK)
+		of.code = HA_ERR_SYSTEM;
+	return of;
 }
 
 static const char *what(enum ha_wr_kind kind)
@@ -55,16 +80,48 @@ static const char *what(enum ha_wr_kind kind)
 	return "an unsignalled write";
 }
 
+/* The message that a send work request belongs to; 0: none, or not known. */
 static uint64_t seq_of(const struct ha_comm *comm, const struct ibv_wc *wc)
 {
-	if (ha_wr_kind(wc->wr_id) == HA_WR_DATA && comm->send)
+	if (!comm->send)
+		return 0;
+	if (ha_wr_kind(wc->wr_id) == HA_WR_DATA)
 		return comm->send->groups[ha_wr_slot(wc->wr_id) & comm->slot_mask].seq;
-	return 0;
+	/* An unsignalled write of the oldest that is not complete: queues fail in order. */
+	return wc->wr_id == 0 ? comm->send->completed.base : 0;
+}
+
+/* Whether the request fails on whatever path it is tried. */
+static bool follows_request(struct ha_comm *comm, const struct ibv_wc *wc, int paths)
+{
+	struct ha_blame *blame = &comm->blame;
+	uint64_t seq = seq_of(comm, wc);
+
+	if (seq == 0)
+		return false; /* not a message: another one may have failed this time */
+	if (blame->seq != seq || blame->status != (int)wc->status)
+		*blame = (struct ha_blame){.seq = seq, .status = (int)wc->status};
+	return ++blame->paths >= paths && paths != 0;
+}
+
+static bool blames_path(struct ha_comm *comm, const struct ibv_wc *wc, const struct status *status)
+{
+	switch (status->fault) {
+	case FAULT_PATH:
+		return !follows_request(comm, wc, status->follows);
+	case FAULT_KEY:
+		return comm->epoch_changing;
+	case FAULT_REQUEST:
+		break;
+	}
+	return false;
 }
 
 static void failed_completion(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
 {
 	const struct ha_wire_endpoint *remote = &path->remote;
+	const struct status status = status_of(wc->status);
+	char text[320];
 
 	if (ha_path_stopped(path))
 		return; /* flushed by ourselves */
@@ -72,13 +129,17 @@ static void failed_completion(struct ha_comm *comm, struct ha_path *path, const 
 		ha_comm_settle(comm);
 		return;
 	}
-	ha_comm_fail(comm, code_of(wc->status),
-		     "completion with status %d (%s), vendor error 0x%x, for %s (number %llu) on "
-		     "local %s:%d QP %u, remote %s:%d",
-		     wc->status, ibv_wc_status_str(wc->status), wc->vendor_err,
-		     what(ha_wr_kind(wc->wr_id)), (unsigned long long)seq_of(comm, wc),
-		     path->nic->name, path->port->port_num, wc->qp_num, remote->device,
-		     remote->port_num);
+	snprintf(text, sizeof(text),
+		 "completion with status %d (%s), vendor error 0x%x, for %s (number %llu) on "
+		 "local %s:%d QP %u, remote %s:%d",
+		 wc->status, ibv_wc_status_str(wc->status), wc->vendor_err,
+		 what(ha_wr_kind(wc->wr_id)), (unsigned long long)seq_of(comm, wc), path->nic->name,
+		 path->port->port_num, wc->qp_num, remote->device, remote->port_num);
+	if (blames_path(comm, wc, &status)) {
+		ha_comm_path_failed(comm, path, HA_REASON_COMPLETION, status.code, "%s", text);
+		return;
+	}
+	ha_comm_fail(comm, status.code, "%s", text);
 	ha_path_fence(path);
 }
 
@@ -87,7 +148,7 @@ static void failed_poll(struct ha_comm *comm, struct ha_path *path, int rc)
 	if (ha_path_stopped(path))
 		path->undrainable = true;
 	else
-		ha_comm_verb_failed(comm, path, "ibv_poll_cq", rc);
+		ha_comm_verb_failed(comm, path, HA_REASON_CQ_ERROR, "ibv_poll_cq", rc);
 }
 
 /* ---- dispatch ------------------------------------------------------------------------------ */

@@ -67,7 +67,7 @@ static int connect_to_itself(const struct ha_path *path, struct ibv_qp *qp)
 				 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-/* False: the connection has failed. */
+/* False: the path has failed. */
 static bool open_qp(struct ha_comm *comm, struct ha_path *path)
 {
 	struct ibv_qp_init_attr init = {
@@ -84,12 +84,12 @@ static bool open_qp(struct ha_comm *comm, struct ha_path *path)
 
 	path->flush.qp = ibv_create_qp(path->pd, &init);
 	if (!path->flush.qp) {
-		ha_comm_verb_failed(comm, path, "ibv_create_qp (flush)", errno);
+		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_create_qp (flush)", errno);
 		return false;
 	}
 	rc = connect_to_itself(path, path->flush.qp);
 	if (rc != 0) {
-		ha_comm_verb_failed(comm, path, "ibv_modify_qp (flush)", rc);
+		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_modify_qp (flush)", rc);
 		return false; /* closed with the path */
 	}
 	return true;
@@ -126,7 +126,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	wr.wr.rdma.rkey = mr->rkey;
 	rc = ibv_post_send(path->flush.qp, &wr, &bad);
 	if (rc != 0) {
-		ha_comm_verb_failed(comm, path, "ibv_post_send (flush)", rc);
+		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_send (flush)", rc);
 		return;
 	}
 	path->flush.posted++;

@@ -16,66 +16,14 @@
 
 /* ---- async events --------------------------------------------------------------------------- */
 
-static bool owns_qp(const struct ha_path *path, const struct ibv_qp *qp)
-{
-	for (unsigned i = 0; i < path->nqps; i++)
-		if (path->qps[i].qp == qp)
-			return true;
-	return false;
-}
-
-/*
- * One event, one path of one connection on that NIC. On a single path what kills the device or
- * the queue kills the connection; a port that goes down may come back within the hardware's
- * retries, so it is only counted.
- */
-static void event_for_path(struct ha_comm *comm, struct ha_path *path,
-			   const struct ibv_async_event *event)
-{
-	switch (event->event_type) {
-	case IBV_EVENT_DEVICE_FATAL:
-		ha_comm_fail(comm, HA_ERR_SYSTEM, "device %s failed (async event: %s)",
-			     path->nic->name, ibv_event_type_str(event->event_type));
-		break;
-	case IBV_EVENT_QP_FATAL:
-	case IBV_EVENT_QP_REQ_ERR:
-	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_PATH_MIG_ERR:
-		if (owns_qp(path, event->element.qp))
-			ha_comm_fail(comm, HA_ERR_SYSTEM, "QP %u on %s failed (async event: %s)",
-				     event->element.qp->qp_num, path->nic->name,
-				     ibv_event_type_str(event->event_type));
-		break;
-	case IBV_EVENT_CQ_ERR:
-		if (event->element.cq == path->cq)
-			ha_comm_fail(comm, HA_ERR_SYSTEM,
-				     "the completion queue on %s failed (async event: %s)",
-				     path->nic->name, ibv_event_type_str(event->event_type));
-		break;
-	case IBV_EVENT_PORT_ERR:
-		if (event->element.port_num == path->port->port_num)
-			atomic_fetch_add_explicit(&comm->port_errors, 1, memory_order_relaxed);
-		break;
-	default:
-		break;
-	}
-}
-
 /* Progress thread, before the event is acknowledged: its queue pair still exists. */
 static void on_event(void *arg, const struct ibv_async_event *event, struct ha_nic *nic)
 {
 	struct ha_instance *inst = arg;
-	struct ha_list *pos;
 
 	pthread_mutex_lock(&inst->lock);
 	ha_report_event(inst, nic, event);
-	ha_list_for_each (pos, &inst->comms) {
-		struct ha_comm *comm = ha_container_of(pos, struct ha_comm, in_instance);
-
-		for (unsigned i = 0; i < comm->npaths; i++)
-			if (comm->paths[i] && comm->paths[i]->nic == nic)
-				event_for_path(comm, comm->paths[i], event);
-	}
+	ha_comms_event(inst, event, nic);
 	pthread_mutex_unlock(&inst->lock);
 }
 

@@ -106,6 +106,10 @@ struct ha_path {
 	struct ha_port_addr addr; /* as it was told to the peer */
 	struct ha_wire_endpoint remote;
 
+	/* What an asynchronous event said of one of its queues (failure.c); progress thread. */
+	atomic_int event; /* its type + 1; 0: nothing */
+	uint32_t event_qpn;
+
 	/* Fencing (fence.c). [T] */
 	uint64_t fencing_since_ns;
 	uint16_t sentinels; /* posted and not back */
@@ -164,8 +168,8 @@ void ha_path_fence(struct ha_path *path);
 /*
  * How far the fence is: applies what has completed, successes included, and looks whether all
  * sentinels are back. If they cannot come or don't within HA_FENCE_NS, destroys the queue pairs,
- * since a destroyed queue pair touches no memory. Never waits. Under the token; not from the
- * handler of an asynchronous event, which destroying waits for.
+ * since a destroyed queue pair touches no memory. Never waits. Under the token; not from a
+ * trigger, which may come from the middle of a batch of completions.
  */
 enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns);
 

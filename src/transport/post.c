@@ -115,8 +115,7 @@ static inline bool post(struct ha_comm *comm, struct ha_path *path, unsigned ind
 	int rc = ibv_post_send(qp->qp, first, &bad);
 
 	if (__builtin_expect(rc != 0, 0)) {
-		ha_comm_verb_failed(comm, path, "ibv_post_send", rc);
-		ha_path_fence(path);
+		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_send", rc);
 		return false;
 	}
 	qp->sq_posted += count;

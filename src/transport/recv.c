@@ -93,8 +93,7 @@ static inline bool post_cts(struct ha_comm *comm, struct ha_path *path, struct h
 	}
 	rc = ibv_post_send(qp->qp, &r->cts_wr, &bad);
 	if (__builtin_expect(rc != 0, 0)) {
-		ha_comm_verb_failed(comm, path, "ibv_post_send", rc);
-		ha_path_fence(path);
+		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_send", rc);
 		return false;
 	}
 	qp->sq_posted++;
@@ -178,8 +177,7 @@ static inline bool refill(struct ha_comm *comm, struct ha_path *path, struct ha_
 		return true; /* nothing will come any more: what is taken is what had come */
 	rc = ha_qp_refill(qp, HA_RQ_BATCH);
 	if (__builtin_expect(rc != 0, 0)) {
-		ha_comm_verb_failed(comm, path, "ibv_post_recv", rc);
-		ha_path_fence(path);
+		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_recv", rc);
 		return false;
 	}
 	qp->rq_used -= HA_RQ_BATCH;

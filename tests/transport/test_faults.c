@@ -10,6 +10,13 @@
 #include <fcntl.h>
 #include <string.h>
 
+/* What this file is about: no other path to go to. */
+static void one_path(struct pair *pair)
+{
+	pair_init(pair);
+	pair->config.enable_backup = false;
+}
+
 /* ---- what the hardware repairs --------------------------------------------------------------- */
 
 /* The scenario every packet of which is lost once: sizes, groups, laps around the rings. */
@@ -46,7 +53,7 @@ static void at_every_packet(const char *action)
 		char rule[128];
 		int id;
 
-		pair_init(&pair);
+		one_path(&pair);
 		pair_up(&pair);
 		snprintf(rule, sizeof(rule), "%s nth=%u count=1", action, nth);
 		id = sv_stepped_fault_add(rule, captured_log, sizeof(captured_log));
@@ -94,7 +101,7 @@ static void a_short_outage_is_survived(void **state)
 	struct ha_request *recv, *send;
 
 	(void)state;
-	pair_init(&pair);
+	one_path(&pair);
 	pair_up(&pair);
 	recv = post_recv(&pair, 1, &offset, &size, &tag);
 	fill(pair.from.bytes, size, 5);
@@ -163,7 +170,7 @@ static void a_dead_path_is_a_remote_error_at_the_sender(void **state)
 	struct pair pair;
 
 	(void)state;
-	pair_init(&pair);
+	one_path(&pair);
 	pair_up(&pair);
 	t = start_transfer(&pair);
 	sv_stepped_step();
@@ -186,7 +193,7 @@ static void a_clear_to_send_that_is_lost_is_a_remote_error_at_the_receiver(void 
 	struct pair pair;
 
 	(void)state;
-	pair_init(&pair);
+	one_path(&pair);
 	pair_up(&pair);
 	sv_stepped_cut(0, true);
 	recv = post_recv(&pair, 1, &offset, &capacity, &tag);
@@ -204,7 +211,7 @@ static void a_dead_device_is_a_system_error_at_once(void **state)
 	bool done;
 
 	(void)state;
-	pair_init(&pair);
+	one_path(&pair);
 	pair_up(&pair);
 	t = start_transfer(&pair);
 	sv_stepped_step();
@@ -237,7 +244,7 @@ static void every_status_is_latched_with_one_line(void **state)
 		struct pair pair;
 		char rule[128];
 
-		pair_init(&pair);
+		one_path(&pair);
 		pair_up(&pair);
 		transfer(&pair, 10, 1);
 		snprintf(rule, sizeof(rule), "wc=%s host=0 op=write nth=1", statuses[i].name);
@@ -273,7 +280,7 @@ static void verbs_that_fail_are_named(void **state)
 		struct pair pair;
 		struct ha_comm *comm;
 
-		pair_init(&pair);
+		one_path(&pair);
 		pair_up(&pair);
 		assert_true(
 		    sv_stepped_fault_add(cases[i].rule, captured_log, sizeof(captured_log)) >= 0);
@@ -321,7 +328,7 @@ static void a_peer_that_dies_is_noticed_at_once(void **state)
 		struct pair pair;
 		struct ha_comm *dead, *alive;
 
-		pair_init(&pair);
+		one_path(&pair);
 		pair_up(&pair);
 		dead = sender_dies ? pair.send : pair.recv;
 		alive = sender_dies ? pair.recv : pair.send;
@@ -351,7 +358,7 @@ static void an_end_that_gives_up_tells_the_other(void **state)
 		struct transfer_in_flight t;
 		struct pair pair;
 
-		pair_init(&pair);
+		one_path(&pair);
 		pair_up(&pair);
 		failing = sender_fails ? pair.send : pair.recv;
 		other = sender_fails ? pair.recv : pair.send;
@@ -381,7 +388,7 @@ static void data_that_arrived_before_the_peer_died_is_delivered(void **state)
 	bool done;
 
 	(void)state;
-	pair_init(&pair);
+	one_path(&pair);
 	pair_up(&pair);
 	t = start_transfer(&pair);
 	sv_stepped_run_idle(100000);
@@ -403,7 +410,7 @@ static void a_sender_whose_last_ack_is_lost_learns_from_bye(void **state)
 	struct pair pair;
 
 	(void)state;
-	pair_init(&pair);
+	one_path(&pair);
 	pair_up(&pair);
 	t = start_transfer(&pair);
 	assert_true(sv_stepped_fault_add("dropack host=1", captured_log, sizeof(captured_log)) >=
@@ -425,7 +432,7 @@ static void an_undelivered_send_to_a_peer_that_closed_is_an_error(void **state)
 	struct pair pair;
 
 	(void)state;
-	pair_init(&pair);
+	one_path(&pair);
 	pair_up(&pair);
 	t = start_transfer(&pair);
 	sv_stepped_step();
@@ -443,7 +450,7 @@ static void an_orderly_end_is_silent_from_either_side(void **state)
 	for (int first = 0; first < 2; first++) {
 		struct pair pair;
 
-		pair_init(&pair);
+		one_path(&pair);
 		pair_up(&pair);
 		for (uint32_t i = 0; i < 40; i++)
 			transfer(&pair, 1000, i);
@@ -472,7 +479,7 @@ static void close_works_at_every_moment_of_a_transfer(void **state)
 		for (int steps = 0; steps < 120; steps += 3) {
 			struct pair pair;
 
-			pair_init(&pair);
+			one_path(&pair);
 			pair_up(&pair);
 			(void)start_transfer(&pair);
 			for (int i = 0; i < steps; i++)
@@ -505,7 +512,7 @@ static void a_thousand_connections_leave_nothing_behind(void **state)
 	int before;
 
 	(void)state;
-	pair_init(&pair);
+	one_path(&pair);
 	pair_up(&pair);
 	before = open_descriptors();
 	for (uint32_t i = 0; i < 1000; i++) {
