@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes on a bootstrap socket, in any of its states: towards a listener, towards a connector,
- * and on an established connection's control lane. Nothing crashes, waits or leaks, and the next
- * honest peer is served.
+ * and on an established connection's control lane, where the messages of the failover protocol
+ * travel. Nothing crashes, waits or leaks, and the next honest peer is served.
  *
- * Input: byte 0 the role, byte 1 bit 0: put the right cookie where a hello has it, byte 2: how
- * many bytes at a time; the rest is said.
+ * Input: byte 0 the role, byte 1 bit 0: put the right cookie where a hello has it, bit 1: put the
+ * sums of control messages right; byte 2: how many bytes at a time; the rest is said.
  */
 #include "fuzz.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "ha/message.h"
+#include "ha/ports.h"
 #include "simverbs/simverbs.h"
 #include "transport/comm.h"
+#include "transport/cursor.h"
 #include "transport/instance.h"
 #include "transport/transport.h"
 #include "transport/wire.h"
@@ -26,19 +29,29 @@
 
 #define PREFIX	    3
 #define COOKIE_AT   HA_FRAME_HEADER /* first field of a hello */
-#define MAX_SAID    1024
+#define MAX_SAID    4096
 #define CHECK_EVERY 1000
 
 enum { TO_LISTENER, TO_CONNECTOR, TO_LANE, ROLES };
 
-static uint8_t seeds[5][PREFIX + 2 * HA_FRAME_HEADER + HA_HELLO_BYTES];
+/* Lengths of frames. */
+#define FRAME(payload) (HA_FRAME_HEADER + (payload))
+#define HELLO	       FRAME(HA_HELLO_BYTES)
+#define PORTS	       FRAME(8 + 2 * HA_OFFER_BYTES)
+#define MESSAGE	       FRAME(HA_MESSAGE_BYTES)
+#define MESSAGE_END    FRAME(HA_MESSAGE_MAX_BYTES) /* with an end of a path */
+
+static uint8_t seeds[8][PREFIX + MAX_SAID];
 
 const struct fuzz_seed fuzz_seeds[] = {
-    {seeds[0], sizeof(seeds[0])}, /* hello and ready, to a listener */
-    {seeds[1], PREFIX + HA_FRAME_HEADER + HA_HELLO_BYTES},
-    {seeds[2], PREFIX + HA_FRAME_HEADER + HA_REJECT_BYTES},
-    {seeds[3], PREFIX + HA_FRAME_HEADER + HA_BYE_BYTES},
-    {seeds[4], PREFIX + HA_FRAME_HEADER + HA_ABORT_BYTES},
+    {seeds[0], PREFIX + HELLO + FRAME(0)},
+    {seeds[1], PREFIX + HELLO},
+    {seeds[2], PREFIX + FRAME(HA_REJECT_BYTES)},
+    {seeds[3], PREFIX + HELLO + PORTS + MESSAGE_END + 2 * MESSAGE},
+    {seeds[4], PREFIX + FRAME(HA_BYE_BYTES)},
+    {seeds[5], PREFIX + FRAME(HA_ABORT_BYTES)},
+    {seeds[6], PREFIX + PORTS + MESSAGE_END + 3 * MESSAGE},
+    {seeds[7], PREFIX + 5 * MESSAGE},
     {NULL, 0},
 };
 
@@ -62,17 +75,77 @@ static size_t frame(uint8_t *out, uint16_t type, const void *payload, uint32_t l
 	return HA_FRAME_HEADER + length;
 }
 
+/* Seeds are made one after the other. */
+static size_t nseeds;
+
+static uint8_t *seed_at(size_t n)
+{
+	return &seeds[nseeds][PREFIX + n];
+}
+
+static size_t begin_seed(uint8_t role, bool sums)
+{
+	seeds[nseeds][0] = role;
+	seeds[nseeds][1] = sums ? 3 : 1;
+	seeds[nseeds][2] = 255;
+	return 0;
+}
+
+static void end_seed(size_t n)
+{
+	FUZZ_CHECK(fuzz_seeds[nseeds].size == PREFIX + n);
+	nseeds++;
+}
+
+static size_t ports_frame(uint8_t *out)
+{
+	struct ha_ports ports = {.count = 2};
+	uint8_t payload[HA_PORTS_MAX_BYTES];
+
+	for (unsigned i = 0; i < ports.count; i++)
+		ports.offers[i] =
+		    (struct ha_offer){.link_layer = IBV_LINK_LAYER_ETHERNET,
+				      .port_num = 1,
+				      .up = 1,
+				      .guid = i,
+				      .gid = {[10] = 0xff, [11] = 0xff, 10, (uint8_t)i, 0, 1},
+				      .device = "fake0"};
+	return frame(out, HA_FRAME_PORTS, payload, (uint32_t)ha_ports_encode(&ports, payload));
+}
+
+static size_t control_frame(uint8_t *out, unsigned kind, uint32_t epoch, uint8_t path,
+			    uint32_t generation)
+{
+	struct ha_message m = {.kind = (uint8_t)kind,
+			       .epoch = epoch,
+			       .path = path,
+			       .generation = generation,
+			       .fenced_gen = {epoch - 1},
+			       .window = {.base = 1},
+			       .ports_up = 3};
+	uint8_t payload[HA_MESSAGE_MAX_BYTES];
+
+	m.has_endpoint = kind == HA_MSG_REBUILD || kind == HA_MSG_REBUILT;
+	if (m.has_endpoint) {
+		m.endpoint = honest.endpoint;
+		m.endpoint.path = path;
+		m.endpoint.generation = (uint16_t)generation;
+	}
+	return frame(out, HA_FRAME_CONTROL, payload, (uint32_t)ha_message_encode(&m, payload));
+}
+
 __attribute__((constructor)) static void make_seeds(void)
 {
 	struct ha_reject reject = {.reason = HA_REJECT_VERSION, .version = 2, .min_version = 2};
 	struct ha_bye bye = {.done = 1};
-	uint8_t payload[HA_HELLO_BYTES];
+	uint8_t payload[HA_HELLO_BYTES], small[HA_BYE_BYTES];
 	size_t n;
 
 	honest = (struct ha_hello){.version = HA_WIRE_VERSION,
 				   .min_version = HA_WIRE_MIN_VERSION,
 				   .max_recvs = 8,
 				   .window = HA_WINDOW,
+				   .features = HA_FEATURE_FAILOVER | HA_FEATURE_E2E,
 				   .host = "elsewhere",
 				   .endpoint = {.generation = 1,
 						.port_num = 1,
@@ -84,23 +157,50 @@ __attribute__((constructor)) static void make_seeds(void)
 						.ring_length = 65536,
 						.device = "fake0",
 						.qps = {{.qpn = 0x11, .psn = 1}}}};
-	static const uint8_t roles[] = {TO_LISTENER, TO_CONNECTOR, TO_CONNECTOR, TO_LANE, TO_LANE};
-
-	for (size_t i = 0; i < sizeof(roles); i++) {
-		seeds[i][0] = roles[i];
-		seeds[i][1] = 1;
-		seeds[i][2] = 255;
-	}
 	ha_hello_encode(&honest, payload);
-	n = frame(seeds[0] + PREFIX, HA_FRAME_HELLO, payload, sizeof(payload));
-	frame(seeds[0] + PREFIX + n, HA_FRAME_READY, NULL, 0);
-	frame(seeds[1] + PREFIX, HA_FRAME_HELLO, payload, sizeof(payload));
-	ha_reject_encode(&reject, payload);
-	frame(seeds[2] + PREFIX, HA_FRAME_REJECT, payload, HA_REJECT_BYTES);
-	ha_bye_encode(&bye, payload);
-	frame(seeds[3] + PREFIX, HA_FRAME_BYE, payload, HA_BYE_BYTES);
-	memset(payload, 0, HA_ABORT_BYTES);
-	frame(seeds[4] + PREFIX, HA_FRAME_ABORT, payload, HA_ABORT_BYTES);
+	ha_reject_encode(&reject, small);
+	/* To a listener: a handshake, and what may follow it. */
+	n = begin_seed(TO_LISTENER, false);
+	n += frame(seed_at(n), HA_FRAME_HELLO, payload, sizeof(payload));
+	n += frame(seed_at(n), HA_FRAME_READY, NULL, 0);
+	end_seed(n);
+	/* To a connector: an answer, a refusal, an answer and a failover. */
+	n = begin_seed(TO_CONNECTOR, false);
+	n += frame(seed_at(n), HA_FRAME_HELLO, payload, sizeof(payload));
+	end_seed(n);
+	n = begin_seed(TO_CONNECTOR, false);
+	n += frame(seed_at(n), HA_FRAME_REJECT, small, HA_REJECT_BYTES);
+	end_seed(n);
+	n = begin_seed(TO_CONNECTOR, true);
+	n += frame(seed_at(n), HA_FRAME_HELLO, payload, sizeof(payload));
+	n += ports_frame(seed_at(n));
+	n += control_frame(seed_at(n), HA_MSG_REBUILD, 1, 1, 1);
+	n += control_frame(seed_at(n), HA_MSG_FENCE, 2, 0, 1);
+	n += control_frame(seed_at(n), HA_MSG_RESUME, 2, 1, 1);
+	end_seed(n);
+	/* On the lane of a receiver. */
+	ha_bye_encode(&bye, small);
+	n = begin_seed(TO_LANE, false);
+	n += frame(seed_at(n), HA_FRAME_BYE, small, HA_BYE_BYTES);
+	end_seed(n);
+	memset(small, 0, sizeof(small));
+	n = begin_seed(TO_LANE, false);
+	n += frame(seed_at(n), HA_FRAME_ABORT, small, HA_ABORT_BYTES);
+	end_seed(n);
+	n = begin_seed(TO_LANE, true);
+	n += ports_frame(seed_at(n));
+	n += control_frame(seed_at(n), HA_MSG_REBUILT, 1, 1, 1);
+	n += control_frame(seed_at(n), HA_MSG_SUSPECT, 1, 0, 1);
+	n += control_frame(seed_at(n), HA_MSG_FENCED, 2, 0, 1);
+	n += control_frame(seed_at(n), HA_MSG_RESUMED, 2, 1, 1);
+	end_seed(n);
+	n = begin_seed(TO_LANE, true);
+	n += control_frame(seed_at(n), HA_MSG_PING, 1, 0, 1);
+	n += control_frame(seed_at(n), HA_MSG_STATE, 1, 0, 1);
+	n += control_frame(seed_at(n), HA_MSG_REFUSED, 1, 1, 1);
+	n += control_frame(seed_at(n), HA_MSG_BYE, 1, 0, 1);
+	n += control_frame(seed_at(n), HA_MSG_ABORT, 1, 0, 1);
+	end_seed(n);
 }
 
 static void no_log(enum ha_log_level level, unsigned long subsys, const char *file, int line,
@@ -200,6 +300,28 @@ static void converse(int fd, const uint8_t *said, size_t size, size_t step, void
 	turn();
 }
 
+/* Walks the frames as far as they are whole; one mutant in four billion would have a right sum. */
+static void put_sums_right(uint8_t *said, size_t size)
+{
+	struct ha_frame_header header;
+
+	for (size_t at = 0; ha_frame_header_decode(said + at, size - at, &header) == HA_WIRE_OK;
+	     at += HA_FRAME_HEADER + header.length) {
+		uint8_t *message = said + at + HA_FRAME_HEADER;
+		struct ha_reader length = {message + HA_MESSAGE_BYTES - 4};
+		struct ha_writer sum = {message + 4};
+		uint32_t n;
+
+		if (size - at - HA_FRAME_HEADER < header.length)
+			return;
+		if (header.type != HA_FRAME_CONTROL || header.length < HA_MESSAGE_BYTES)
+			continue;
+		n = ha_get32(&length);
+		if (n >= 8 && n <= header.length)
+			ha_put_uint(&sum, ha_checksum(message + 8, n - 8), 4);
+	}
+}
+
 /* ---- roles --------------------------------------------------------------------------------- */
 
 static struct ha_comm *got;
@@ -234,8 +356,10 @@ static void connector_turn(void)
 {
 	struct ha_comm *comm;
 
-	if (connected)
+	if (connected) {
+		ha_instance_progress(inst);
 		return;
+	}
 	/* A failed attempt starts anew: the clock stands still, so it never gives up. */
 	if (ha_connect(inst, 0, HA_TRAFFIC_CLASS_UNDEF, attempt_handle, &comm) == HA_OK)
 		connected = comm;
@@ -332,6 +456,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		for (size_t i = 0; i < 8; i++)
 			said[COOKIE_AT + i] = (uint8_t)(right >> (8 * i));
 	}
+	if (data[1] & 2)
+		put_sums_right(said, size);
 	switch (data[0] % ROLES) {
 	case TO_LISTENER:
 		to_listener(said, size, step);
