@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bootstrap.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+int __real_socket(int domain, int type, int protocol);
+int __real_bind(int fd, const struct sockaddr *addr, socklen_t len);
+int __real_connect(int fd, const struct sockaddr *addr, socklen_t len);
+int __real_getsockname(int fd, struct sockaddr *addr, socklen_t *len);
+int __real_getpeername(int fd, struct sockaddr *addr, socklen_t *len);
+
+int __wrap_socket(int domain, int type, int protocol);
+int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t len);
+int __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len);
+int __wrap_getsockname(int fd, struct sockaddr *addr, socklen_t *len);
+int __wrap_getpeername(int fd, struct sockaddr *addr, socklen_t *len);
+ssize_t __wrap_getrandom(void *buf, size_t size, unsigned flags);
+
+static uint64_t sequence;
+static uint16_t last_port;
+
+uint64_t mix(uint64_t value)
+{
+	value += 0x9e3779b97f4a7c15ull;
+	value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
+	value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
+	return value ^ (value >> 31);
+}
+
+void bootstrap_seed(uint64_t seed)
+{
+	sequence = mix(seed);
+	last_port = 0;
+}
+
+ssize_t __wrap_getrandom(void *buf, size_t size, unsigned flags)
+{
+	uint8_t *out = buf;
+
+	(void)flags;
+	for (size_t i = 0; i < size; i++) {
+		if (i % sizeof(sequence) == 0)
+			sequence = mix(sequence);
+		out[i] = (uint8_t)(sequence >> 8 * (i % sizeof(sequence)));
+	}
+	return (ssize_t)size;
+}
+
+/* ---- an address of the IPv4 loopback network, as a name in the abstract namespace --------------
+ */
+
+static socklen_t name_of_port(uint16_t port, struct sockaddr_un *out)
+{
+	int n;
+
+	memset(out, 0, sizeof(*out));
+	out->sun_family = AF_UNIX;
+	n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "nccl-ha-fault-%d-%u",
+		     (int)getpid(), port);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static void address_of_port(uint16_t port, struct sockaddr *addr, socklen_t *len)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port)};
+
+	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	memcpy(addr, &in, *len < sizeof(in) ? *len : sizeof(in));
+	*len = sizeof(in);
+}
+
+static uint16_t port_of(const struct sockaddr *addr)
+{
+	struct sockaddr_in in;
+
+	memcpy(&in, addr, sizeof(in));
+	return ntohs(in.sin_port);
+}
+
+int __wrap_socket(int domain, int type, int protocol)
+{
+	return __real_socket(domain == AF_INET ? AF_UNIX : domain, type,
+			     domain == AF_INET ? 0 : protocol);
+}
+
+/* Every listener gets a port of its own, whatever it asked for. */
+int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	struct sockaddr_un name;
+
+	if (addr->sa_family != AF_INET)
+		return __real_bind(fd, addr, len);
+	len = name_of_port(++last_port, &name);
+	return __real_bind(fd, (const struct sockaddr *)&name, len);
+}
+
+int __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	struct sockaddr_un name;
+
+	if (addr->sa_family != AF_INET)
+		return __real_connect(fd, addr, len);
+	len = name_of_port(port_of(addr), &name);
+	return __real_connect(fd, (const struct sockaddr *)&name, len);
+}
+
+int __wrap_getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	struct sockaddr_un name;
+	socklen_t got = sizeof(name);
+	const char *number;
+	unsigned port = 0;
+
+	if (__real_getsockname(fd, (struct sockaddr *)&name, &got) != 0)
+		return -1;
+	if (name.sun_family != AF_UNIX || got <= offsetof(struct sockaddr_un, sun_path) + 1) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	((char *)&name)[got < sizeof(name) ? got : sizeof(name) - 1] = '\0';
+	number = strrchr(name.sun_path + 1, '-');
+	if (!number || sscanf(number, "-%u", &port) != 1) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	address_of_port((uint16_t)port, addr, len);
+	return 0;
+}
+
+/* For logs and statistics only. */
+int __wrap_getpeername(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	(void)fd;
+	address_of_port(1, addr, len);
+	return 0;
+}

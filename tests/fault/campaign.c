@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "campaign.h"
+
+#include "bootstrap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RUN_SECONDS	60 /* of real time: more is an endless loop */
+#define WALK_FAULTS_MAX 6
+#define FIRST_PLACES	3 /* of the first of two faults */
+
+char campaign_current[1024];
+
+static double now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+bool campaign_over(const struct campaign *campaign)
+{
+	return campaign->wrong >= campaign->give_up_after ||
+	       (campaign->seconds > 0 && now_s() - campaign->began > campaign->seconds);
+}
+
+static void report_wrong(struct campaign *campaign, const struct run_result *result)
+{
+	campaign->wrong++;
+	printf("WRONG: %s\n  %s\n", result->wrong, campaign_current);
+	if (campaign->wrong == 1 && !campaign->trace)
+		printf("its log:\n%s\n", world_log());
+	fflush(stdout);
+}
+
+void campaign_run(struct campaign *campaign, const struct run_spec *spec, struct run_result *result)
+{
+	run_command(spec, campaign_current, sizeof(campaign_current));
+	if (campaign->began == 0)
+		campaign->began = now_s();
+	alarm(RUN_SECONDS);
+	run(&campaign->world, spec, result);
+	if (campaign->check_replay && result->end != RUN_WRONG) {
+		uint64_t digest = result->digest;
+
+		run(&campaign->world, spec, result);
+		if (result->digest != digest && result->end != RUN_WRONG) {
+			result->end = RUN_WRONG;
+			strcpy(result->wrong, "the same run had other events the second time");
+		}
+	}
+	alarm(0);
+	tally_add(campaign->tally, spec, result);
+	if (result->end == RUN_WRONG)
+		report_wrong(campaign, result);
+	campaign_current[0] = '\0';
+}
+
+static bool wanted(const struct campaign *campaign, const struct scenario *scenario, bool e2e)
+{
+	return (campaign->scenario ? campaign->scenario == scenario : !scenario->for_walks) &&
+	       (e2e ? campaign->e2e : campaign->rc);
+}
+
+static struct run_spec spec_of(const struct campaign *campaign, const struct scenario *scenario,
+			       bool e2e)
+{
+	return (struct run_spec){.world = {.scenario = scenario,
+					   .e2e = e2e,
+					   .no_failover = campaign->no_failover,
+					   .seed = campaign->seed,
+					   .trace = campaign->trace}};
+}
+
+/*
+ * The last fault of `spec` at every place: at each of `steps` steps, or as often as there is
+ * something that it fits.
+ */
+static void at_every_place(struct campaign *campaign, struct run_spec *spec, uint64_t steps)
+{
+	unsigned last = spec->nfaults - 1;
+	const struct fault *fault = spec->faults[last].fault;
+	uint64_t offset = campaign->stride > 1
+			      ? mix(campaign->seed + (uintptr_t)(fault - faults)) % campaign->stride
+			      : 0;
+
+	for (uint64_t at = offset; !campaign_over(campaign); at += campaign->stride) {
+		struct run_result result;
+
+		if (fault_at_step(fault) && at >= steps)
+			break;
+		spec->faults[last].at = at;
+		campaign_run(campaign, spec, &result);
+		if (!fault_at_step(fault) && result.fired < spec->nfaults)
+			break;
+	}
+}
+
+/* How many steps there are after the faults of `spec`. */
+static uint64_t steps_after(struct campaign *campaign, const struct run_spec *spec,
+			    struct run_result *result)
+{
+	campaign_run(campaign, spec, result);
+	return result->steps + 1;
+}
+
+static bool starts(const char *name, const char *with)
+{
+	return strncmp(name, with, strlen(with)) == 0;
+}
+
+static bool fits(const struct campaign *campaign, const struct fault *fault,
+		 const struct scenario *scenario)
+{
+	/* Without a standby there is none to fail. */
+	if (starts(fault->name, "standby"))
+		return scenario->rails > 1;
+	/* Without failover nobody looks for a queue that is silent for ever. */
+	return !campaign->no_failover || !starts(fault->name, "wedge");
+}
+
+static void single_scenario(struct campaign *campaign, const struct scenario *scenario, bool e2e)
+{
+	struct run_spec spec = spec_of(campaign, scenario, e2e);
+	struct run_result result;
+	uint64_t steps = steps_after(campaign, &spec, &result);
+
+	spec.nfaults = 1;
+	for (unsigned f = 0; f < nfaults && !campaign_over(campaign); f++) {
+		if ((campaign->fault && campaign->fault != &faults[f]) ||
+		    !fits(campaign, &faults[f], scenario))
+			continue;
+		spec.faults[0].fault = &faults[f];
+		at_every_place(campaign, &spec, steps);
+	}
+}
+
+void campaign_single(struct campaign *campaign)
+{
+	for (unsigned s = 0; s < nscenarios; s++)
+		for (int e2e = 0; e2e < 2; e2e++)
+			if (wanted(campaign, &scenarios[s], e2e))
+				single_scenario(campaign, &scenarios[s], e2e);
+}
+
+/* Every second fault at every place after this first one. */
+static void double_after(struct campaign *campaign, struct run_spec *spec)
+{
+	struct run_result result;
+	uint64_t steps;
+
+	spec->nfaults = 1;
+	steps = steps_after(campaign, spec, &result);
+	if (result.fired == 0)
+		return;
+	spec->nfaults = 2;
+	for (unsigned f = 0; f < nfaults && !campaign_over(campaign); f++) {
+		if ((campaign->fault && campaign->fault != &faults[f]) ||
+		    !fits(campaign, &faults[f], spec->world.scenario))
+			continue;
+		spec->faults[1].fault = &faults[f];
+		at_every_place(campaign, spec, steps);
+	}
+}
+
+static void double_scenario(struct campaign *campaign, const struct scenario *scenario, bool e2e)
+{
+	struct run_spec spec = spec_of(campaign, scenario, e2e);
+	struct run_result result;
+	uint64_t steps = steps_after(campaign, &spec, &result);
+
+	for (unsigned f = 0; f < nfaults; f++) {
+		if (!faults[f].first || !fits(campaign, &faults[f], scenario))
+			continue;
+		for (unsigned place = 0; place < FIRST_PLACES && !campaign_over(campaign);
+		     place++) {
+			spec.faults[0].fault = &faults[f];
+			spec.faults[0].at = fault_at_step(&faults[f])
+						? steps * (place + 1) / (FIRST_PLACES + 2)
+						: place * 4;
+			double_after(campaign, &spec);
+		}
+	}
+}
+
+void campaign_double(struct campaign *campaign)
+{
+	for (unsigned s = 0; s < nscenarios; s++)
+		for (int e2e = 0; e2e < 2; e2e++)
+			if (wanted(campaign, &scenarios[s], e2e))
+				double_scenario(campaign, &scenarios[s], e2e);
+}
+
+/* ---- walks ----------------------------------------------------------------------------------- */
+
+static uint64_t draw(uint64_t *chance, uint64_t below)
+{
+	*chance = mix(*chance);
+	return *chance % below;
+}
+
+/* The walk of this number: everything about it is drawn from it. */
+static void walk(struct campaign *campaign, uint64_t number)
+{
+	uint64_t chance = mix(campaign->seed << 32 ^ number);
+	const struct scenario *scenario =
+	    campaign->scenario ? campaign->scenario : &scenarios[draw(&chance, nscenarios)];
+	bool e2e = !campaign->rc || (campaign->e2e && draw(&chance, 2));
+	struct run_spec spec = spec_of(campaign, scenario, e2e);
+	struct run_result result;
+
+	spec.world.seed = 1 + draw(&chance, 1u << 30);
+	spec.nfaults = 1 + (unsigned)draw(&chance, WALK_FAULTS_MAX);
+	for (unsigned i = 0; i < spec.nfaults; i++) {
+		const struct fault *fault;
+
+		do
+			fault = &faults[draw(&chance, nfaults)];
+		while (!fits(campaign, fault, scenario));
+		spec.faults[i].fault = fault;
+		spec.faults[i].at = draw(&chance, fault_at_step(fault) ? 200 : 20);
+	}
+	campaign_run(campaign, &spec, &result);
+}
+
+void campaign_walk(struct campaign *campaign)
+{
+	for (uint64_t i = 0; i < campaign->walks && !campaign_over(campaign); i++)
+		walk(campaign, campaign->first_walk + i);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Many runs: every fault at every place, every second fault after a first, and walks by chance. */
+#ifndef HA_TESTS_FAULT_CAMPAIGN_H
+#define HA_TESTS_FAULT_CAMPAIGN_H
+
+#include "tally.h"
+
+struct campaign {
+	/* What to run. NULL and 0: everything. */
+	const struct scenario *scenario;
+	const struct fault *fault;
+	bool rc, e2e;
+	bool no_failover;
+	uint64_t seed;
+	uint64_t stride; /* only every so many places; the seed says which */
+	uint64_t first_walk, walks;
+	double seconds;		/* 0: no limit */
+	unsigned give_up_after; /* wrong runs */
+	bool trace;
+	bool check_replay; /* every run twice: same events? */
+
+	struct world world;
+	struct tally *tally;
+	uint64_t wrong;
+	double began;
+};
+
+/* One run of the campaign; prints what is wrong. */
+void campaign_run(struct campaign *campaign, const struct run_spec *spec,
+		  struct run_result *result);
+/* Enough wrong ones, or time is up. */
+bool campaign_over(const struct campaign *campaign);
+
+void campaign_single(struct campaign *campaign);
+void campaign_double(struct campaign *campaign);
+void campaign_walk(struct campaign *campaign);
+
+/* For signal handlers: the command of the run under way. */
+extern char campaign_current[1024];
+
+#endif

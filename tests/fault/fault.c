@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fault.h"
+
+#include "transport/lane.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define FREEZE_NS (50 * 1000000ull) /* longer than three heartbeats */
+
+/* One at either end: host 0 sends (its names end in -s), host 1 receives (-r). */
+#define BOTH(NAME, ...)                                                                            \
+	{.name = NAME "-s", .host = 0, __VA_ARGS__},                                               \
+	{                                                                                          \
+		.name = NAME "-r", .host = 1, __VA_ARGS__                                          \
+	}
+
+/* A completion with this status: of a work request that was sent, of one that was not, of a
+ * receive. */
+#define STATUS(STATUS_NAME, LOSS)                                                                  \
+	BOTH("wc-" STATUS_NAME, .loss = (LOSS),                                                    \
+	     .rule = "wc=" STATUS_NAME " host=$host op=write nth=$nth"),                           \
+	    BOTH("wc-" STATUS_NAME "-unsent", .loss = (LOSS),                                      \
+		 .rule = "wc=" STATUS_NAME " host=$host op=write sent=0 nth=$nth")
+
+#define RECEIVE_STATUS(STATUS_NAME, LOSS)                                                          \
+	BOTH("wc-recv-" STATUS_NAME, .loss = (LOSS),                                               \
+	     .rule = "wc=" STATUS_NAME " host=$host op=recv nth=$nth")
+
+#define VERB(VERB_NAME)                                                                            \
+	BOTH("errno-" VERB_NAME, .loss = LOSS_VERB,                                                \
+	     .rule = "errno=ENOMEM verb=" VERB_NAME " host=$host nth=$nth")
+
+const struct fault faults[] = {
+    /* ---- links, switch, directions ---- */
+    BOTH("link", .act = ACT_NOW, .loss = LOSS_PORT, .first = true,
+	 .rule = "link=down host=$host rail=$rail at=$now"),
+    BOTH("flap", .act = ACT_NOW, .loss = LOSS_BRIEF,
+	 .rule = "link=down host=$host rail=$rail at=$now for=2ms"),
+    BOTH("blink", .act = ACT_NOW, .loss = LOSS_BRIEF,
+	 .rule = "link=down host=$host rail=$rail at=$now for=3us"),
+    BOTH("link-packet", .loss = LOSS_PORT,
+	 .rule = "link=down host=$host rail=$rail op=write nth=$nth"),
+    {"cut", ACT_NOW, LOSS_RAIL, 0, .rule = "cut rail=$rail at=$now", .first = true},
+    {"cut-brief", ACT_NOW, LOSS_BRIEF, 0, .rule = "cut rail=$rail at=$now for=60ms"},
+    BOTH("one-way", .act = ACT_DROP, .loss = LOSS_PORT, .first = true,
+	 .rule = "drop host=$host rail=$rail"),
+    BOTH("standby", .act = ACT_NOW, .loss = LOSS_BRIEF,
+	 .rule = "link=down host=$host rail=$other at=$now for=30ms"),
+    {"outage", ACT_OUTAGE, LOSS_BRIEF, 0, .rule = "for=80ms"},
+    {"outage-for-good", ACT_OUTAGE, LOSS_ALL, 0, .rule = ""},
+
+    /* ---- devices ---- */
+    BOTH("kill", .act = ACT_NOW, .loss = LOSS_PORT, .first = true,
+	 .rule = "kill host=$host rail=$rail at=$now"),
+    BOTH("kill-packet", .loss = LOSS_PORT, .rule = "kill host=$host rail=$rail dir=rx nth=$nth"),
+    BOTH("kill-placed", .loss = LOSS_DEVICE,
+	 .rule = "kill=placed host=$host rail=$rail op=write nth=$nth"),
+    BOTH("kill-unplaced", .loss = LOSS_DEVICE,
+	 .rule = "kill=unplaced host=$host rail=$rail op=write nth=$nth"),
+    BOTH("wedge", .loss = LOSS_BRIEF, .rule = "wedge host=$host op=write nth=$nth", .first = true),
+    BOTH("wedge-hard", .loss = LOSS_BRIEF, .rule = "wedge=hard host=$host op=write nth=$nth"),
+
+    /* ---- packets ---- */
+    BOTH("drop", .loss = LOSS_NOTHING, .rule = "drop host=$host nth=$nth"),
+    BOTH("corrupt", .loss = LOSS_NOTHING, .rule = "corrupt host=$host op=write nth=$nth"),
+    BOTH("dup", .loss = LOSS_NOTHING, .rule = "dup=2 host=$host nth=$nth"),
+    BOTH("delay", .loss = LOSS_NOTHING, .rule = "delay=50us host=$host nth=$nth"),
+    BOTH("reorder", .loss = LOSS_NOTHING, .rule = "reorder=3 host=$host op=write nth=$nth"),
+    BOTH("no-ack", .loss = LOSS_NOTHING, .rule = "dropack host=$host nth=$nth count=1"),
+    /* Everything from one point on is delivered and nothing acknowledged. */
+    BOTH("no-acks", .loss = LOSS_PORT, .first = true,
+	 .rule = "dropack host=$host rail=$rail nth=$nth count=1000000"),
+    /* A packet that comes when the path it was sent on has been left for another. */
+    BOTH("late", .loss = LOSS_BRIEF, .first = true,
+	 .rule = "delay=3ms host=$host op=write nth=$nth",
+	 .then = "event=PORT_ERR host=$host rail=$rail at=$now"),
+    BOTH("late-far", .loss = LOSS_BRIEF, .rule = "delay=60ms host=$host op=write nth=$nth",
+	 .then = "event=PORT_ERR host=$peer rail=$peerrail at=$now"),
+    BOTH("twice-late", .loss = LOSS_BRIEF, .rule = "dup host=$host op=write nth=$nth",
+	 .then = "event=PORT_ERR host=$host rail=$rail at=$now"),
+
+    /* ---- false alarms ---- */
+    BOTH("event-PORT_ERR", .act = ACT_NOW, .loss = LOSS_BRIEF, .first = true,
+	 .rule = "event=PORT_ERR host=$host rail=$rail at=$now"),
+    BOTH("event-PORT_ACTIVE", .act = ACT_NOW, .loss = LOSS_NOTHING,
+	 .rule = "event=PORT_ACTIVE host=$host rail=$rail at=$now"),
+    BOTH("event-DEVICE_FATAL", .act = ACT_NOW, .loss = LOSS_PORT,
+	 .rule = "event=DEVICE_FATAL host=$host rail=$rail at=$now"),
+    BOTH("event-GID_CHANGE", .act = ACT_NOW, .loss = LOSS_BRIEF,
+	 .rule = "event=GID_CHANGE host=$host rail=$rail at=$now"),
+    BOTH("event-LID_CHANGE", .act = ACT_NOW, .loss = LOSS_BRIEF,
+	 .rule = "event=LID_CHANGE host=$host rail=$rail at=$now"),
+    BOTH("event-CLIENT_REREGISTER", .act = ACT_NOW, .loss = LOSS_NOTHING,
+	 .rule = "event=CLIENT_REREGISTER host=$host rail=$rail at=$now"),
+    BOTH("gid", .act = ACT_GID, .loss = LOSS_BRIEF),
+
+    /* ---- the ends and their lanes ---- */
+    BOTH("freeze", .act = ACT_FREEZE, .loss = LOSS_BRIEF),
+    BOTH("lane", .act = ACT_LANE, .loss = LOSS_BRIEF, .first = true),
+    BOTH("die", .act = ACT_DIE, .loss = LOSS_PROCESS),
+
+    /* ---- verbs ---- */
+    VERB("post_send"),
+    VERB("post_recv"),
+    VERB("poll_cq"),
+    VERB("modify_qp"),
+    VERB("create_qp"),
+    VERB("create_cq"),
+    VERB("reg_mr"),
+    VERB("create_ah"),
+    VERB("alloc_pd"),
+    VERB("query_port"),
+    VERB("query_gid"),
+    VERB("query_qp"),
+
+    /* ---- completions ---- */
+    STATUS("RETRY_EXC_ERR", LOSS_BRIEF),
+    STATUS("RNR_RETRY_EXC_ERR", LOSS_BRIEF),
+    STATUS("REM_OP_ERR", LOSS_BRIEF),
+    STATUS("RESP_TIMEOUT_ERR", LOSS_BRIEF),
+    STATUS("LOC_QP_OP_ERR", LOSS_BRIEF),
+    STATUS("FATAL_ERR", LOSS_BRIEF),
+    STATUS("GENERAL_ERR", LOSS_BRIEF),
+    STATUS("WR_FLUSH_ERR", LOSS_BRIEF),
+    STATUS("REM_ABORT_ERR", LOSS_BRIEF),
+    STATUS("LOC_LEN_ERR", LOSS_BUG),
+    STATUS("LOC_PROT_ERR", LOSS_BUG),
+    STATUS("LOC_ACCESS_ERR", LOSS_BUG),
+    STATUS("MW_BIND_ERR", LOSS_BUG),
+    STATUS("BAD_RESP_ERR", LOSS_BUG),
+    STATUS("REM_ACCESS_ERR", LOSS_BUG),
+    STATUS("REM_INV_REQ_ERR", LOSS_BUG),
+    STATUS("REM_INV_RD_REQ_ERR", LOSS_BUG),
+    STATUS("LOC_EEC_OP_ERR", LOSS_BUG),
+    STATUS("LOC_RDD_VIOL_ERR", LOSS_BUG),
+    STATUS("INV_EECN_ERR", LOSS_BUG),
+    STATUS("INV_EEC_STATE_ERR", LOSS_BUG),
+    RECEIVE_STATUS("LOC_QP_OP_ERR", LOSS_RECEIVED),
+    RECEIVE_STATUS("WR_FLUSH_ERR", LOSS_RECEIVED),
+    RECEIVE_STATUS("GENERAL_ERR", LOSS_RECEIVED),
+    RECEIVE_STATUS("LOC_LEN_ERR", LOSS_BUG),
+    RECEIVE_STATUS("LOC_PROT_ERR", LOSS_BUG),
+};
+
+const unsigned nfaults = sizeof(faults) / sizeof(faults[0]);
+
+const struct fault *fault_find(const char *name)
+{
+	for (unsigned i = 0; i < nfaults; i++)
+		if (!strcmp(faults[i].name, name))
+			return &faults[i];
+	return NULL;
+}
+
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+static bool word(const char **text, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (strncmp(*text, name, n) != 0)
+		return false;
+	*text += n;
+	return true;
+}
+
+/* Fills the blanks of a rule. */
+static void expand(const struct injection *injection, const struct world *world, const char *text,
+		   char *out, size_t size)
+{
+	uint32_t host = injection->fault->host;
+	unsigned rail = world_active_rail(world, host);
+	unsigned rails = world->options.scenario->rails;
+	size_t n = 0;
+
+	while (*text != '\0' && n + 32 < size) {
+		if (word(&text, "$host"))
+			n += (size_t)snprintf(out + n, size - n, "%u", host);
+		else if (word(&text, "$peerrail"))
+			n += (size_t)snprintf(out + n, size - n, "%u",
+					      world_active_rail(world, 1 - host));
+		else if (word(&text, "$peer"))
+			n += (size_t)snprintf(out + n, size - n, "%u", 1 - host);
+		else if (word(&text, "$rail"))
+			n += (size_t)snprintf(out + n, size - n, "%u", rail);
+		else if (word(&text, "$other"))
+			n += (size_t)snprintf(out + n, size - n, "%u", (rail + 1) % rails);
+		else if (word(&text, "$now"))
+			n += (size_t)snprintf(out + n, size - n, "%lluns",
+					      (unsigned long long)sv_stepped_now());
+		else if (word(&text, "$nth"))
+			n += (size_t)snprintf(out + n, size - n, "%llu",
+					      (unsigned long long)injection->at + 1);
+		else
+			out[n++] = *text++;
+	}
+	out[n] = '\0';
+}
+
+static int add_rule(const struct injection *injection, const struct world *world, const char *text)
+{
+	char rule[256], why[256];
+	int id;
+
+	expand(injection, world, text, rule, sizeof(rule));
+	id = sv_stepped_fault_add(rule, why, sizeof(why));
+	if (id < 0) {
+		fprintf(stderr, "explore: fault %s: rule \"%s\": %s\n", injection->fault->name,
+			rule, why);
+		exit(2);
+	}
+	if (world->options.trace)
+		fprintf(stderr, "%12.3f us  %6llu  rule: %s\n", (double)sv_stepped_now() / 1e3,
+			(unsigned long long)world->steps, rule);
+	return id;
+}
+
+static bool rule_fired(int id)
+{
+	uint64_t matched, fired;
+
+	return sv_stepped_fault_stats(id, &matched, &fired) && fired > 0;
+}
+
+/* ---- what no rule can say -------------------------------------------------------------------- */
+
+/* Everybody cuts what is left. False: there is no such thing. */
+static bool shut_lanes(struct world *world, uint32_t host)
+{
+	bool any = false;
+
+	world_each_end (world, end)
+		if (end->host == host && end->comm && end->comm->lane &&
+		    end->comm->lane->stream.fd >= 0)
+			any |= shutdown(end->comm->lane->stream.fd, SHUT_RDWR) == 0;
+	return any;
+}
+
+static bool change_gid(struct world *world, uint32_t host)
+{
+	unsigned rail = world_active_rail(world, host);
+	struct ha_port *port = ha_instance_port(world->inst[host], (int)rail);
+	union ibv_gid gid = {
+	    .raw = {[10] = 0xff, [11] = 0xff, 10, 99, (uint8_t)rail, (uint8_t)(host + 1)}};
+	struct ibv_context *ctx = port->nic->ctx;
+	union ibv_gid now;
+
+	sv_stepped_set_gid(host, rail, (uint32_t)port->gid_index, &gid);
+	return ibv_query_gid(ctx, 1, port->gid_index, &now) == 0 &&
+	       !memcmp(now.raw, gid.raw, sizeof(now.raw));
+}
+
+static bool cut_everything(const struct injection *injection, const struct world *world)
+{
+	char rule[128];
+	bool all = true;
+
+	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++) {
+		snprintf(rule, sizeof(rule), "cut rail=%u at=$now %s", rail,
+			 injection->fault->rule);
+		all &= add_rule(injection, world, rule) >= 0;
+	}
+	return all;
+}
+
+static bool kill_process(struct world *world, uint32_t host)
+{
+	world->dead[host] = true;
+	shut_lanes(world, host);
+	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++)
+		sv_stepped_kill(host, rail);
+	return true;
+}
+
+/* ---- injection ------------------------------------------------------------------------------- */
+
+void fault_arm(struct injection *injection, struct world *world)
+{
+	injection->armed = true;
+	injection->armed_step = world->steps;
+	injection->rule = -1;
+	if (!fault_at_step(injection->fault))
+		injection->rule = add_rule(injection, world, injection->fault->rule);
+}
+
+/* Its step has come. */
+static void act(struct injection *injection, struct world *world)
+{
+	const struct fault *fault = injection->fault;
+
+	switch (fault->act) {
+	case ACT_NOW:
+	case ACT_DROP:
+		injection->rule = add_rule(injection, world, fault->rule);
+		break;
+	case ACT_FREEZE:
+		world->frozen_until_ns[fault->host] = sv_stepped_now() + FREEZE_NS;
+		injection->fired = true;
+		break;
+	case ACT_LANE:
+		injection->fired = shut_lanes(world, fault->host);
+		break;
+	case ACT_DIE:
+		injection->fired = kill_process(world, fault->host);
+		break;
+	case ACT_GID:
+		injection->fired = change_gid(world, fault->host);
+		break;
+	case ACT_OUTAGE:
+		injection->fired = cut_everything(injection, world);
+		break;
+	case ACT_RULE:
+		break;
+	}
+}
+
+bool fault_poll(struct injection *injection, struct world *world)
+{
+	const struct fault *fault = injection->fault;
+
+	if (!injection->armed || injection->fired)
+		return injection->fired;
+	if (fault_at_step(fault) && world->steps == injection->armed_step + injection->at)
+		act(injection, world);
+	if (injection->rule >= 0 && rule_fired(injection->rule)) {
+		injection->fired = true;
+		if (fault->then)
+			add_rule(injection, world, fault->then);
+	}
+	if (injection->fired)
+		injection->fired_step = world->steps;
+	return injection->fired;
+}
+
+/* ---- what is left ---------------------------------------------------------------------------- */
+
+void damage_add(struct damage *damage, const struct injection *injection, const struct world *world,
+		uint32_t rail)
+{
+	uint32_t host = injection->fault->host;
+	bool receives = false;
+
+	world_each_end (world, end)
+		receives |= end->host == host && !end->traffic.is_send;
+	switch (injection->fault->loss) {
+	case LOSS_NOTHING:
+	case LOSS_BRIEF:
+		break;
+	case LOSS_VERB:
+		damage->at_set_up |= !world_connected(world);
+		break;
+	case LOSS_DEVICE:
+		damage->unplaced |= receives;
+		damage->acknowledged |= receives;
+		damage->lost_ports[host] |= 1u << rail;
+		break;
+	case LOSS_PORT:
+		damage->at_set_up |= !world_connected(world);
+		damage->lost_ports[host] |= 1u << rail;
+		break;
+	case LOSS_RAIL:
+		for (uint32_t h = 0; h < WORLD_HOSTS; h++)
+			damage->lost_ports[h] |= 1u << rail;
+		break;
+	case LOSS_RECEIVED:
+		damage->acknowledged |= receives;
+		break;
+	case LOSS_BUG:
+		damage->bug = true;
+		break;
+	case LOSS_PROCESS:
+		damage->process = true;
+		break;
+	case LOSS_ALL:
+		for (uint32_t h = 0; h < WORLD_HOSTS; h++)
+			damage->lost_ports[h] = UINT32_MAX;
+		break;
+	}
+}
+
+bool damage_leaves_path(const struct damage *damage, const struct world *world)
+{
+	uint32_t all = (1u << world->options.scenario->rails) - 1;
+
+	for (uint32_t host = 0; host < WORLD_HOSTS; host++)
+		if ((damage->lost_ports[host] & all) == all)
+			return false;
+	return true;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes wrong. A fault is placed in one of two ways: at the N-th thing of its kind (packet,
+ * work request, call of a verb), by a rule of the fabric that counts them; or at the N-th step.
+ * Each says what it takes away, so that a run can be judged: is there still a path, was data
+ * acknowledged that nobody has.
+ */
+#ifndef HA_TESTS_FAULT_FAULT_H
+#define HA_TESTS_FAULT_FAULT_H
+
+#include "world.h"
+
+enum fault_loss {
+	LOSS_NOTHING,  /* the hardware repairs it */
+	LOSS_BRIEF,    /* a path fails, or seems to; what it ran on works or comes back */
+	LOSS_VERB,     /* brief, and an error is right while there is no connection yet */
+	LOSS_PORT,     /* the port at this host, for good; an error is right likewise */
+	LOSS_RAIL,     /* the rail, for good */
+	LOSS_RECEIVED, /* brief, and what was acknowledged may not be known to the receiver */
+	LOSS_DEVICE,   /* the port, and what was acknowledged may not be placed */
+	LOSS_BUG,      /* what only a bug can cause: an error is right, data may still come */
+	LOSS_PROCESS,  /* of a host */
+	LOSS_ALL,      /* every path */
+};
+
+enum fault_act {
+	ACT_RULE,   /* `rule`, with $nth: fires by itself */
+	ACT_NOW,    /* `rule`, with $now: at a step */
+	ACT_DROP,   /* `rule` without $nth, from a step on: fires by what it takes away */
+	ACT_FREEZE, /* the host takes no turns for a while */
+	ACT_LANE,   /* the bootstrap sockets of the host's connections are shut */
+	ACT_DIE,    /* the host's process is gone: sockets shut, devices dead */
+	ACT_GID,    /* the address in use is replaced by another */
+	ACT_OUTAGE, /* every rail is cut; `rule` says for how long */
+};
+
+struct fault {
+	const char *name;
+	enum fault_act act;
+	enum fault_loss loss;
+	uint32_t host;
+	const char *rule; /* $host, $rail: the host and its active rail; $peer: the other host */
+	const char *then; /* a second rule, at once when the first has fired */
+	bool first;	  /* one of those that a second fault is put after */
+};
+
+extern const struct fault faults[];
+extern const unsigned nfaults;
+
+const struct fault *fault_find(const char *name);
+
+/* Whether it is placed at a step (otherwise by counting). */
+static inline bool fault_at_step(const struct fault *fault)
+{
+	return fault->act != ACT_RULE;
+}
+
+/* A fault of a run. */
+struct injection {
+	const struct fault *fault;
+	uint64_t at; /* step since arming, or (from 0) number of what it fits */
+	bool armed, fired;
+	uint64_t armed_step, fired_step;
+	int rule; /* -1: none */
+	uint64_t seen_frozen;
+};
+
+/* From here on it counts. */
+void fault_arm(struct injection *injection, struct world *world);
+/* Before each step. True when it has fired by now. */
+bool fault_poll(struct injection *injection, struct world *world);
+
+/* ---- what is left ---------------------------------------------------------------------------- */
+
+struct damage {
+	uint32_t lost_ports[WORLD_HOSTS]; /* bit per rail */
+	bool acknowledged; /* what was acknowledged may not be with the receiver's software */
+	bool unplaced;	   /* ... or not even in its memory */
+	bool bug, process;
+	bool at_set_up; /* an object was refused before there was a connection */
+};
+
+void damage_add(struct damage *damage, const struct injection *injection, const struct world *world,
+		uint32_t rail);
+/* Whether the two ends can still reach each other. */
+bool damage_leaves_path(const struct damage *damage, const struct world *world);
+
+#endif

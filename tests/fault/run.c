@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run.h"
+
+#include "base/clock.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Until every connection has a standby path that works. */
+#define SET_UP_NS (500 * HA_NS_PER_MS)
+/* From the last fault on: the outage's deadline, and time to get that far. */
+#define LIMIT_NS ((4 * WORLD_OUTAGE_MS + 1000) * HA_NS_PER_MS)
+/* A run whose clock stands still. */
+#define LIMIT_STEPS 400000u
+/* After the end, for what comes late. */
+#define LINGER_NS (4 * HA_NS_PER_MS)
+/* Longer than the latest packet. */
+#define LINGER_LATE_NS (70 * HA_NS_PER_MS)
+
+struct running {
+	struct world *world;
+	const struct run_spec *spec;
+	struct run_result *result;
+	struct injection injections[RUN_FAULTS];
+	struct damage damage;
+	uint64_t since_step, since_ns; /* of the last firing */
+	bool late;
+};
+
+static void wrong(struct run_result *result, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3), cold));
+
+static void wrong(struct run_result *result, const char *fmt, ...)
+{
+	va_list args;
+
+	if (result->wrong[0] != '\0')
+		return;
+	va_start(args, fmt);
+	vsnprintf(result->wrong, sizeof(result->wrong), fmt, args);
+	va_end(args);
+}
+
+/* Until faults may come. False: it does not get there. */
+static bool set_up(struct running *r)
+{
+	struct world *world = r->world;
+
+	if (world->options.scenario->from_connect)
+		return true;
+	while (!world_protected(world)) {
+		if (sv_stepped_now() > SET_UP_NS || world->steps > LIMIT_STEPS) {
+			wrong(r->result, "no standby path %llu ms after connect, without any fault",
+			      (unsigned long long)(SET_UP_NS / HA_NS_PER_MS));
+			return false;
+		}
+		world_step(world);
+	}
+	return true;
+}
+
+static void arm(struct running *r, unsigned index)
+{
+	if (index < r->spec->nfaults)
+		fault_arm(&r->injections[index], r->world);
+}
+
+/* Before a step: what has to be done, and what was done since the last. */
+static void inject(struct running *r)
+{
+	while (r->result->fired < r->spec->nfaults) {
+		struct injection *injection = &r->injections[r->result->fired];
+		uint32_t rail = world_active_rail(r->world, injection->fault->host);
+
+		if (!fault_poll(injection, r->world))
+			return;
+		r->result->fired++;
+		damage_add(&r->damage, injection, r->world, rail);
+		r->late |= injection->fault->then != NULL;
+		r->since_step = r->world->steps;
+		r->since_ns = sv_stepped_now();
+		arm(r, r->result->fired);
+	}
+}
+
+static bool overdue(const struct running *r)
+{
+	return sv_stepped_now() - r->since_ns > LIMIT_NS ||
+	       r->world->steps - r->since_step > LIMIT_STEPS;
+}
+
+static void describe_hang(struct running *r)
+{
+	char text[400];
+	int n = 0;
+
+	text[0] = '\0';
+	world_each_end (r->world, end)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "; %s %u: %u of %u%s%s",
+			      end->traffic.is_send ? "sender on host" : "receiver on host",
+			      end->host, end->traffic.reported, end->traffic.wanted,
+			      end->comm ? "" : ", not connected",
+			      end->traffic.state == TRAFFIC_FAILED ? ", failed" : "");
+	wrong(r->result, "it hangs, %llu ms after the last fault%s",
+	      (unsigned long long)((sv_stepped_now() - r->since_ns) / HA_NS_PER_MS), text);
+}
+
+static void play(struct running *r)
+{
+	struct world *world = r->world;
+	uint64_t until_ns;
+
+	r->since_step = world->steps;
+	r->since_ns = sv_stepped_now();
+	arm(r, 0);
+	for (;;) {
+		inject(r);
+		if (world_settled(world) || world_violation(world))
+			break;
+		if (overdue(r)) {
+			describe_hang(r);
+			return;
+		}
+		world_step(world);
+	}
+	r->result->steps = world->steps - r->since_step;
+	until_ns = r->late ? r->since_ns + LINGER_LATE_NS : sv_stepped_now() + LINGER_NS;
+	while (sv_stepped_now() < until_ns && world->steps - r->since_step < 2 * LIMIT_STEPS)
+		world_step(world);
+	world_check(world);
+}
+
+/* ---- verdict --------------------------------------------------------------------------------- */
+
+/* Why an error is right; NULL: it is not. */
+static const char *excuse(const struct running *r)
+{
+	const struct damage *damage = &r->damage;
+
+	if (damage->process)
+		return "the peer is gone";
+	if (damage->bug)
+		return "a status that only a bug gives";
+	if (!damage_leaves_path(damage, r->world))
+		return "no path is left";
+	if (damage->acknowledged && !r->spec->world.e2e)
+		return "acknowledged and not delivered";
+	if (damage->at_set_up)
+		return "refused before there was a connection";
+	if (r->spec->world.no_failover && r->result->fired > 0)
+		return "failover is off";
+	return NULL;
+}
+
+static void judge(struct running *r)
+{
+	struct run_result *result = r->result;
+	const char *seen = world_violation(r->world);
+
+	result->error = world_error(r->world);
+	if (seen)
+		wrong(result, "%s", seen);
+	if (result->error == HA_OK)
+		return;
+	if (!excuse(r))
+		wrong(result, "error %d although a path is left", result->error);
+	else if (result->error == HA_ERR_INTERNAL && !r->damage.bug)
+		wrong(result, "an internal error (where one is right: %s)", excuse(r));
+	else if (result->error == HA_ERR_ARGUMENT || result->error == HA_ERR_USAGE)
+		wrong(result, "error %d: nobody used anything wrongly", result->error);
+}
+
+/* A sender may only call done what is in the receiver's memory, unless a device lied. */
+static void set_strictness(struct running *r)
+{
+	bool strict = true;
+
+	for (unsigned i = 0; i < r->spec->nfaults; i++)
+		strict &= r->spec->world.e2e || r->spec->faults[i].fault->loss != LOSS_DEVICE;
+	world_each_end (r->world, end)
+		end->traffic.strict = strict;
+}
+
+void run(struct world *world, const struct run_spec *spec, struct run_result *result)
+{
+	struct running r = {.world = world, .spec = spec, .result = result};
+
+	memset(result, 0, sizeof(*result));
+	for (unsigned i = 0; i < spec->nfaults; i++)
+		r.injections[i] = (struct injection){
+		    .fault = spec->faults[i].fault, .at = spec->faults[i].at, .rule = -1};
+	world_open(world, &spec->world);
+	set_strictness(&r);
+	if (set_up(&r)) {
+		play(&r);
+		judge(&r);
+	}
+	result->failovers = world_failovers(world);
+	result->replays = world_replays(world);
+	result->digest = world->digest;
+	world_close(world, result->wrong, sizeof(result->wrong));
+	result->end = result->wrong[0] != '\0' ? RUN_WRONG
+		      : result->error != HA_OK ? RUN_ERROR
+					       : RUN_DELIVERED;
+}
+
+const char *run_command(const struct run_spec *spec, char *out, size_t size)
+{
+	size_t n = (size_t)snprintf(out, size, "explore --scenario %s%s%s --seed %llu",
+				    spec->world.scenario->name, spec->world.e2e ? " --e2e" : "",
+				    spec->world.no_failover ? " --no-failover" : "",
+				    (unsigned long long)spec->world.seed);
+
+	for (unsigned i = 0; i < spec->nfaults && n < size; i++)
+		n += (size_t)snprintf(out + n, size - n, " --fault %s --at %llu",
+				      spec->faults[i].fault->name,
+				      (unsigned long long)spec->faults[i].at);
+	return out;
+}

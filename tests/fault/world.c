@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "world.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "bootstrap.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TICK_NS	  HA_NS_PER_MS /* the progress thread looks in at least this often */
+#define CLOSE_MAX 100000       /* steps */
+
+/* ---- log: the last lines, or all of them to stderr ------------------------------------------- */
+
+#define LOG_MAX (64u << 10)
+
+static char log_text[LOG_MAX + 1];
+static size_t log_length;
+static bool log_trace;
+
+static void log_line(enum ha_log_level level, unsigned long subsys, const char *file, int line,
+		     const char *text)
+{
+	static const char letters[] = {'W', 'I', 'T'};
+	size_t size = strlen(text) + 32;
+
+	(void)subsys, (void)file, (void)line;
+	if (log_trace)
+		fprintf(stderr, "%12.3f us  %c %s\n", (double)sv_stepped_now() / 1e3,
+			letters[level], text);
+	if (size > LOG_MAX / 2)
+		return;
+	if (log_length + size > LOG_MAX) { /* forget the older half */
+		memmove(log_text, log_text + LOG_MAX / 2, log_length - LOG_MAX / 2);
+		log_length -= LOG_MAX / 2;
+	}
+	log_length += (size_t)snprintf(log_text + log_length, size, "%12.3f us %c %s\n",
+				       (double)sv_stepped_now() / 1e3, letters[level], text);
+}
+
+const char *world_log(void)
+{
+	log_text[log_length] = '\0';
+	return log_text;
+}
+
+static void fatal(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* Something that no fault has touched failed: the exploration itself cannot go on. */
+static void fatal(const char *fmt, ...)
+{
+	va_list args;
+
+	fputs("explore: ", stderr);
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fprintf(stderr, "; log:\n%s", world_log());
+	exit(2);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static char *no_environment(const char *name)
+{
+	(void)name;
+	return NULL;
+}
+
+static void configure(struct world *world)
+{
+	const struct scenario *scenario = world->options.scenario;
+	struct ha_config *config = &world->config;
+
+	ha_config_load(config, no_environment);
+	strcpy(config->socket_ifname, "=lo");
+	config->stats = false;
+	config->debug = world->options.trace ? 1 : 0;
+	config->enable_backup = !world->options.no_failover;
+	config->completion = world->options.e2e ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
+	config->heartbeat_ms = WORLD_HEARTBEAT_MS;
+	config->rto_ms = WORLD_RTO_MS;
+	config->outage_ms = config->give_up_ms = WORLD_OUTAGE_MS;
+	/* 8 ms of retries, or half a second: longer than three heartbeats and an RTO. */
+	config->rc_timeout = scenario->slow_hardware ? 14 : 8;
+	config->rc_retry_cnt = 7;
+	if (scenario->qps)
+		config->ib_qps_per_connection = scenario->qps;
+	config->ib_split_data_on_qps = scenario->split;
+}
+
+static void open_fabric(struct world *world)
+{
+	struct sv_stepped_opts opts = {
+	    .hosts = WORLD_HOSTS,
+	    .rails = world->options.scenario->rails,
+	    .seed = world->options.seed + 1,
+	    .mtu = IBV_MTU_1024,
+	    .jitter_ns = world->options.seed ? mix(world->options.seed) % 3000 : 0,
+	};
+	struct ha_instance_options options = {.config = &world->config, .no_threads = true};
+
+	if (sv_stepped_open(&opts) != 0)
+		fatal("cannot open the fabric");
+	ha_clock_set_source(sv_stepped_now);
+	for (uint32_t host = 0; host < WORLD_HOSTS; host++) {
+		sv_stepped_set_host(host);
+		if (ha_instance_open(&options, &world->inst[host]) != HA_OK)
+			fatal("cannot open the instance of host %u", host);
+	}
+}
+
+static void open_connection(struct world *world, unsigned index)
+{
+	const struct scenario *scenario = world->options.scenario;
+	struct connection *connection = &world->connections[index];
+	uint32_t from = scenario->both_directions ? index % 2 : 0;
+	uint64_t key = mix(world->options.seed * 64 + index);
+
+	connection->send.host = from;
+	connection->recv.host = 1 - from;
+	traffic_init(&connection->send.traffic, &scenario->plan, true, key);
+	traffic_init(&connection->recv.traffic, &scenario->plan, false, key);
+	connection->send.traffic.peer = &connection->recv.traffic;
+	connection->recv.traffic.peer = &connection->send.traffic;
+	if (ha_listen(world->inst[1 - from], 0, connection->handle, &connection->listen) != HA_OK)
+		fatal("cannot listen");
+}
+
+void world_open(struct world *world, const struct world_options *options)
+{
+	uint8_t *memory[WORLD_CONNECTIONS][2];
+	size_t sizes[WORLD_CONNECTIONS][2];
+
+	/* The buffers are kept: mapping them anew would take longer than the run. */
+	for (unsigned i = 0; i < WORLD_CONNECTIONS; i++)
+		for (unsigned k = 0; k < 2; k++) {
+			struct connection *c = &world->connections[i];
+			struct traffic *traffic = k ? &c->recv.traffic : &c->send.traffic;
+
+			memory[i][k] = traffic->memory;
+			sizes[i][k] = traffic->memory_size;
+		}
+	memset(world, 0, sizeof(*world));
+	for (unsigned i = 0; i < WORLD_CONNECTIONS; i++)
+		for (unsigned k = 0; k < 2; k++) {
+			struct connection *c = &world->connections[i];
+			struct traffic *traffic = k ? &c->recv.traffic : &c->send.traffic;
+
+			traffic->memory = memory[i][k];
+			traffic->memory_size = sizes[i][k];
+		}
+	world->options = *options;
+	world->chance = mix(options->seed);
+	world->lazy = options->seed ? (unsigned)(world->chance % 6) : 0;
+	world->nconnections = options->scenario->connections;
+	bootstrap_seed(options->seed);
+	log_length = 0;
+	log_trace = options->trace;
+	ha_log_set_sink(log_line);
+	ha_log_set_debug(options->trace ? 1 : 0);
+	configure(world);
+	open_fabric(world);
+	for (unsigned i = 0; i < world->nconnections; i++)
+		open_connection(world, i);
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+static void end_close(struct end *end)
+{
+	if (end->closed)
+		return;
+	end->closed = true;
+	traffic_stop(&end->traffic);
+	if (!end->comm)
+		return;
+	end->replays = end->comm->count.replayed_messages;
+	end->failovers = end->comm->count.failovers;
+	if (end->traffic.is_send)
+		ha_close_send(end->comm);
+	else
+		ha_close_recv(end->comm);
+	end->comm = NULL;
+}
+
+static bool end_connect(struct world *world, struct connection *connection, struct end *end)
+{
+	struct traffic *traffic = &end->traffic;
+	ha_result_t result;
+
+	if (traffic->is_send)
+		result = ha_connect(world->inst[end->host], 0, HA_TRAFFIC_CLASS_UNDEF,
+				    connection->handle, &end->comm);
+	else
+		result = ha_accept(connection->listen, &end->comm);
+	if (result != HA_OK) {
+		traffic->state = TRAFFIC_FAILED;
+		traffic->error = result;
+		return true;
+	}
+	if (!end->comm)
+		return false;
+	if (!traffic->is_send) {
+		ha_close_listen(connection->listen);
+		connection->listen = NULL;
+	}
+	if (traffic_start(traffic, end->comm) != HA_OK)
+		end_close(end); /* as NCCL would, so that the peer learns of it */
+	return true;
+}
+
+static bool end_turn(struct world *world, struct connection *connection, struct end *end)
+{
+	bool moved;
+
+	if (end->closed || world->dead[end->host] || end->traffic.state == TRAFFIC_FAILED)
+		return false;
+	if (!end->comm)
+		return end_connect(world, connection, end);
+	moved = traffic_turn(&end->traffic);
+	if (end->traffic.state == TRAFFIC_DONE && world->options.scenario->close_at_once)
+		end_close(end);
+	return moved;
+}
+
+/* By chance, in runs with a seed: an application that is late. */
+static bool misses_turn(struct world *world)
+{
+	if (world->lazy == 0)
+		return false;
+	world->chance = mix(world->chance);
+	return world->chance % 8 < world->lazy;
+}
+
+static bool host_turn(struct world *world, uint32_t host)
+{
+	bool moved = false;
+
+	if (world->dead[host])
+		return false;
+	if (sv_stepped_now() < world->frozen_until_ns[host]) {
+		world->frozen_turns[host]++;
+		return false;
+	}
+	if (!misses_turn(world))
+		for (unsigned i = 0; i < world->nconnections; i++) {
+			struct connection *c = &world->connections[i];
+
+			moved |= end_turn(world, c, c->send.host == host ? &c->send : &c->recv);
+		}
+	else
+		moved = true; /* it has still to look */
+	return (ha_instance_progress(world->inst[host]) > 0) | moved;
+}
+
+static void note_event(struct world *world, const struct sv_event_info *e)
+{
+	uint64_t d = world->digest;
+
+	d = mix(d ^ e->time_ns ^ (uint64_t)e->kind << 60);
+	d = mix(d ^ ((uint64_t)e->src_qpn << 32 | e->dst_qpn));
+	world->digest = mix(d ^ ((uint64_t)e->psn << 32 | e->length));
+	if (!world->options.trace)
+		return;
+	switch (e->kind) {
+	case SV_EVENT_PACKET:
+		fprintf(
+		    stderr,
+		    "%12.3f us  %6llu  %u.%u qp 0x%x -> %u.%u qp 0x%x %s%s%s psn %u, %u bytes%s\n",
+		    (double)e->time_ns / 1e3, (unsigned long long)world->steps, e->src_host,
+		    e->src_rail, e->src_qpn, e->dst_host, e->dst_rail, e->dst_qpn, e->op,
+		    e->first ? " first" : "", e->last ? " last" : "", e->psn, e->length,
+		    e->retry ? ", again" : "");
+		break;
+	case SV_EVENT_TIMER:
+		fprintf(stderr, "%12.3f us  %6llu  %u.%u timer\n", (double)e->time_ns / 1e3,
+			(unsigned long long)world->steps, e->src_host, e->src_rail);
+		break;
+	default:
+		fprintf(stderr, "%12.3f us  %6llu  fault\n", (double)e->time_ns / 1e3,
+			(unsigned long long)world->steps);
+		break;
+	}
+}
+
+void world_step(struct world *world)
+{
+	uint64_t now_ns = sv_stepped_now();
+	struct sv_event_info event;
+	bool moved = false;
+
+	for (uint32_t k = 0; k < WORLD_HOSTS; k++)
+		moved |= host_turn(world, (uint32_t)(k + world->options.seed) % WORLD_HOSTS);
+	if (sv_stepped_peek(&event) && event.time_ns <= now_ns + TICK_NS) {
+		note_event(world, &event);
+		sv_stepped_step();
+	} else if (!moved) {
+		sv_stepped_run(now_ns + TICK_NS);
+	}
+	world->steps++;
+}
+
+/* ---- what can be said of it ------------------------------------------------------------------ */
+
+bool world_connected(const struct world *world)
+{
+	world_each_end (world, end)
+		if (!end->comm && !end->closed && end->traffic.state == TRAFFIC_RUNNING)
+			return false;
+	return true;
+}
+
+bool world_protected(const struct world *world)
+{
+	return world_connected(world);
+}
+
+bool world_settled(const struct world *world)
+{
+	world_each_end (world, end) {
+		bool peer_gone =
+		    world->dead[1 - end->host] ||
+		    (end->traffic.peer->state == TRAFFIC_FAILED && !end->traffic.peer->comm);
+
+		if (end->traffic.state != TRAFFIC_RUNNING || world->dead[end->host])
+			continue;
+		if (end->comm || !peer_gone)
+			return false;
+	}
+	return true;
+}
+
+ha_result_t world_error(const struct world *world)
+{
+	world_each_end (world, end)
+		if (end->traffic.state == TRAFFIC_FAILED)
+			return end->traffic.error;
+	return HA_OK;
+}
+
+const char *world_violation(const struct world *world)
+{
+	world_each_end (world, end)
+		if (end->traffic.violation[0] != '\0')
+			return end->traffic.violation;
+	return NULL;
+}
+
+void world_check(struct world *world)
+{
+	world_each_end (world, end) {
+		traffic_check_memory(&end->traffic);
+		if (end->traffic.state == TRAFFIC_FAILED && end->comm)
+			traffic_check_latched(&end->traffic);
+	}
+}
+
+unsigned world_active_rail(const struct world *world, uint32_t host)
+{
+	const struct connection *connection = &world->connections[0];
+	const struct end *end =
+	    connection->send.host == host ? &connection->send : &connection->recv;
+	const struct ha_path *path = end->comm ? end->comm->paths[end->comm->active] : NULL;
+	const char *name;
+
+	if (!path)
+		return 0;
+	name = path->nic->name; /* sim0, sim1, … */
+	return (unsigned)(name[strlen(name) - 1] - '0');
+}
+
+uint64_t world_failovers(const struct world *world)
+{
+	uint64_t sum = 0;
+
+	world_each_end (world, end)
+		sum += end->comm ? end->comm->count.failovers : end->failovers;
+	return sum;
+}
+
+uint64_t world_replays(const struct world *world)
+{
+	uint64_t sum = 0;
+
+	world_each_end (world, end)
+		sum += end->comm ? end->comm->count.replayed_messages : end->replays;
+	return sum;
+}
+
+/* ---- closing --------------------------------------------------------------------------------- */
+
+void world_close(struct world *world, char *violation, size_t size)
+{
+	world_each_end (world, end)
+		end_close(end);
+	for (unsigned i = 0; i < world->nconnections; i++)
+		ha_close_listen(world->connections[i].listen);
+	for (uint32_t host = 0; host < WORLD_HOSTS; host++)
+		ha_instance_close(world->inst[host]);
+	ha_clock_set_source(NULL);
+	if (violation[0] == '\0' && world_violation(world))
+		snprintf(violation, size, "%s", world_violation(world));
+	if (violation[0] == '\0' && sv_stepped_open_contexts() != 0)
+		snprintf(violation, size, "%u device contexts are left open",
+			 sv_stepped_open_contexts());
+	sv_stepped_destroy();
+	ha_log_set_sink(NULL);
+}
+
+void world_free(struct world *world)
+{
+	for (unsigned i = 0; i < WORLD_CONNECTIONS; i++) {
+		traffic_free(&world->connections[i].send.traffic);
+		traffic_free(&world->connections[i].recv.traffic);
+	}
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two hosts on a stepped fabric with everything that runs on them: instances, connections and
+ * their applications, in one thread. A step is a turn of each host and at most one event of the
+ * fabric, so a run is a function of scenario, seed and faults.
+ */
+#ifndef HA_TESTS_FAULT_WORLD_H
+#define HA_TESTS_FAULT_WORLD_H
+
+#include "scenario.h"
+
+#include "base/config.h"
+#include "simverbs/simverbs.h"
+#include "transport/comm.h"
+#include "transport/instance.h"
+
+#define WORLD_CONNECTIONS 3
+#define WORLD_HOSTS	  2
+
+/* Timers of a run, of virtual time: short, so that a run is. */
+#define WORLD_HEARTBEAT_MS 10
+#define WORLD_RTO_MS	   40
+#define WORLD_OUTAGE_MS	   400
+
+struct end {
+	struct traffic traffic;
+	struct ha_comm *comm;
+	uint32_t host;
+	bool closed;
+	uint64_t failovers, replays; /* as they were when it was closed */
+};
+
+struct connection {
+	struct ha_listen *listen;
+	uint8_t handle[HA_HANDLE_MAX];
+	struct end send, recv;
+};
+
+struct world_options {
+	const struct scenario *scenario;
+	bool e2e;	  /* HA_NCCL_COMPLETION=e2e */
+	bool no_failover; /* HA_NCCL_ENABLE_BACKUP=0 */
+	uint64_t seed;	  /* 0: both hosts take every turn; else some turns are missed */
+	bool trace;	  /* events and log to stderr */
+};
+
+struct world {
+	struct world_options options;
+	struct ha_config config;
+	struct ha_instance *inst[WORLD_HOSTS];
+	struct connection connections[WORLD_CONNECTIONS];
+	unsigned nconnections;
+	uint64_t steps;
+	uint64_t chance; /* of missed turns */
+	unsigned lazy;	 /* of 8 turns so many are missed */
+	uint64_t digest; /* of every event so far */
+	/* What faults did. */
+	uint64_t frozen_until_ns[WORLD_HOSTS];
+	uint64_t frozen_turns[WORLD_HOSTS];
+	bool dead[WORLD_HOSTS]; /* its process is gone */
+};
+
+void world_open(struct world *world, const struct world_options *options);
+/* Closes what is open, in the order that NCCL would, and everything under it. What is wrong with
+ * that is in `violation`, which is left alone otherwise. */
+void world_close(struct world *world, char *violation, size_t size);
+
+/* One step. Time goes on by a millisecond at most. */
+void world_step(struct world *world);
+
+/* Every connection is up at both ends (or has failed). */
+bool world_connected(const struct world *world);
+/* ... and has a standby path that was proved. */
+bool world_protected(const struct world *world);
+/* Every end is done or has failed, or is gone, or connects to one that is. */
+bool world_settled(const struct world *world);
+/* Some end has failed: with which code, at least one of them; HA_OK: none. */
+ha_result_t world_error(const struct world *world);
+/* The first thing an application saw that must not be; NULL: nothing. */
+const char *world_violation(const struct world *world);
+/* Memory and, after errors, latched codes. */
+void world_check(struct world *world);
+
+/* The rail of a host's end of the first connection's active path. */
+unsigned world_active_rail(const struct world *world, uint32_t host);
+
+uint64_t world_failovers(const struct world *world);
+uint64_t world_replays(const struct world *world);
+
+/* The end of the log, for a failure's report. */
+const char *world_log(void);
+
+/* Releases the memory kept between runs. */
+void world_free(struct world *world);
+
+/* Calls fn for each end. */
+#define world_each_end(world, end)                                                                 \
+	for (struct end *end = world_first_end(world); end; end = world_next_end(world, end))
+
+static inline struct end *world_first_end(const struct world *world)
+{
+	return world->nconnections ? (struct end *)&world->connections[0].send : NULL;
+}
+
+static inline struct end *world_next_end(const struct world *world, const struct end *end)
+{
+	const struct connection *connection = world->connections;
+
+	for (unsigned i = 0; i < world->nconnections; i++) {
+		if (end == &connection[i].send)
+			return (struct end *)&connection[i].recv;
+		if (end == &connection[i].recv && i + 1 < world->nconnections)
+			return (struct end *)&connection[i + 1].send;
+	}
+	return NULL;
+}
+
+#endif
