@@ -33,7 +33,7 @@ enum drill_action {
 	DRILL_CONTINUE_PROCESS,
 };
 
-#define DRILL_WORDS 5
+#define DRILL_WORDS 8
 
 struct drill_step {
 	uint64_t at_us;
