@@ -61,6 +61,7 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 	comm->slot_mask = HA_WINDOW - 1;
 	comm->max_recvs = (uint8_t)inst->config.max_recvs;
 	comm->id = ha_random();
+	comm->rto_ms = (uint32_t)inst->config.rto_ms;
 	comm->report.slot = -1;
 	comm->ring_length = is_send ? sizeof(struct ha_send_ring) : sizeof(struct ha_recv_ring);
 	comm->ring = map_ring(comm->ring_length);
@@ -264,6 +265,20 @@ static void tell_peer(struct ha_comm *comm, ha_result_t error)
 	ha_lane_abort(comm->lane, &given_up);
 }
 
+/* When it is time, which is a few times in an RTO. */
+static void look_for_timeouts(struct ha_comm *comm)
+{
+	uint64_t now_ns = ha_now_ns();
+
+	if (!ha_comm_has_failover(comm))
+		return;
+	if (now_ns >= comm->timeout.due_ns && ha_token_try(comm)) {
+		ha_timeout_look(comm, now_ns);
+		ha_token_release(comm);
+	}
+	comm->poller.due_ns = comm->timeout.due_ns;
+}
+
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_comm *comm = ha_container_of(poller, struct ha_comm, poller);
@@ -277,8 +292,10 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 		tell_peer(comm, error);
 		return HA_POLL_IDLE;
 	}
+	comm->poller.due_ns = 0;
 	if (outstanding(comm) == 0)
 		return HA_POLL_IDLE;
+	look_for_timeouts(comm);
 	if (bye_overdue(comm) && ha_token_try(comm)) {
 		ha_comm_settle(comm);
 		ha_token_release(comm);

@@ -49,9 +49,11 @@ static void rounds(struct observed *o)
 			ha_instance_progress(o->pair.inst[host]);
 }
 
+enum whose { OF_A_PORT, OF_A_CONNECTION };
+
 /* How many lines are of this kind, with this reason ("" none); the last of them, to be released. */
-static int find_events(const struct observed *o, const char *kind, const char *reason,
-		       json_t **last)
+static int find_events(const struct observed *o, enum whose whose, const char *kind,
+		       const char *reason, json_t **last)
 {
 	FILE *file = fopen(o->pair.config.event_log, "r");
 	char line[16384];
@@ -66,7 +68,8 @@ static int find_events(const struct observed *o, const char *kind, const char *r
 		assert_non_null(event);
 		why = json_string_value(json_object_get(event, "reason"));
 		if (strcmp(json_string_value(json_object_get(event, "kind")), kind) != 0 ||
-		    strcmp(why ? why : "", reason) != 0) {
+		    strcmp(why ? why : "", reason) != 0 ||
+		    json_is_null(json_object_get(event, "name")) != (whose == OF_A_PORT)) {
 			json_decref(event);
 			continue;
 		}
@@ -114,7 +117,7 @@ static void a_port_that_goes_and_comes_back_is_seen(void **state)
 	assert_int_equal(port_stats(&o, 0).state, IBV_PORT_ACTIVE);
 	sv_stepped_link(0, 0, false);
 	rounds(&o);
-	assert_int_equal(find_events(&o, "failure", "local port down", &event), 1);
+	assert_int_equal(find_events(&o, OF_A_PORT, "failure", "local port down", &event), 1);
 	assert_string_equal(
 	    json_string_value(json_object_get(json_object_get(event, "from"), "port")), "sim0:1");
 	json_decref(event);
@@ -122,7 +125,7 @@ static void a_port_that_goes_and_comes_back_is_seen(void **state)
 	assert_int_equal(port_stats(&o, 0).state, IBV_PORT_DOWN);
 	sv_stepped_link(0, 0, true);
 	rounds(&o);
-	assert_int_equal(find_events(&o, "recovery", "", &event), 1);
+	assert_int_equal(find_events(&o, OF_A_PORT, "recovery", "", &event), 1);
 	json_decref(event);
 	assert_int_equal(port_stats(&o, 0).port_recoveries, 1);
 	assert_int_equal(port_stats(&o, 0).port_errors, 1);
@@ -138,7 +141,7 @@ static void a_dead_device_is_seen(void **state)
 	observe(&o);
 	sv_stepped_kill(0, 0);
 	rounds(&o);
-	assert_true(find_events(&o, "failure", "local device failed", &event) > 0);
+	assert_true(find_events(&o, OF_A_PORT, "failure", "local device failed", &event) > 0);
 	json_decref(event);
 	assert_int_equal(port_stats(&o, 0).device_errors, 1);
 	assert_int_equal(port_stats(&o, 0).device_fatal, 1);
@@ -155,7 +158,7 @@ static void a_latched_error_is_in_the_event_log_with_its_text(void **state)
 	observe(&o);
 	ha_comm_fail(o.pair.send, HA_ERR_SYSTEM, "a \"test\"");
 	ha_comm_fail(o.pair.send, HA_ERR_SYSTEM, "once is enough");
-	assert_int_equal(find_events(&o, "latch", "", &event), 1);
+	assert_int_equal(find_events(&o, OF_A_CONNECTION, "latch", "", &event), 1);
 	assert_string_equal(json_string_value(json_object_get(event, "detail")), "a \"test\"");
 	snprintf(id, sizeof(id), "%016llx", (unsigned long long)o.pair.send->id);
 	assert_string_equal(json_string_value(json_object_get(event, "connection")), id);
@@ -189,7 +192,7 @@ static void a_switch_is_told_three_times_and_the_same(void **state)
 	assert_logged("failover from sim0:1 (path 0.1) to sim0:1 (path 0.2), epoch 2: heartbeats "
 		      "lost; detected after 600.0 ms, blackout 601.5 ms, 1 message complete "
 		      "without resend, 2 messages (3.0 kB) replayed");
-	assert_int_equal(find_events(&o, "switch", "heartbeats lost", &line), 1);
+	assert_int_equal(find_events(&o, OF_A_CONNECTION, "switch", "heartbeats lost", &line), 1);
 	assert_true(json_real_value(json_object_get(line, "blackout_ms")) == 601.5);
 	json_decref(line);
 
