@@ -118,6 +118,13 @@ ha_result_t ha_device_set_open(const struct ha_config *config,
 /* Closes contexts. PDs must be gone (memory/: ha_memory_close). NULL is fine. */
 void ha_device_set_close(struct ha_device_set *set);
 
+/* Whether it can carry traffic now, as far as this host knows. Any thread. */
+static inline bool ha_port_usable(const struct ha_port *port)
+{
+	return atomic_load_explicit(&port->state, memory_order_relaxed) == IBV_PORT_ACTIVE &&
+	       !atomic_load_explicit(&port->nic->fatal, memory_order_relaxed);
+}
+
 void ha_port_addr(struct ha_port *port, struct ha_port_addr *out);
 
 /* As far as this host can tell: link active, address known, device alive. Any thread. */

@@ -92,6 +92,7 @@ void ha_comm_free(struct ha_comm *comm)
 		return;
 	for (unsigned i = 0; i < comm->npaths; i++)
 		ha_path_close(comm->paths[i]);
+	ha_failover_free(comm);
 	ha_lane_free(comm->lane);
 	ha_request_pool_free(&comm->pool);
 	if (comm->ring)
@@ -193,9 +194,7 @@ static void drain(struct ha_comm *comm)
 
 void ha_comm_peer_lost(struct ha_comm *comm, const char *how)
 {
-	ha_token_acquire(comm);
 	drain(comm);
-	ha_token_release(comm);
 	ha_comm_fail(
 	    comm, HA_ERR_REMOTE,
 	    "the peer left without a goodbye (%s): its process is gone, or it failed and its "
@@ -205,9 +204,7 @@ void ha_comm_peer_lost(struct ha_comm *comm, const char *how)
 
 void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up)
 {
-	ha_token_acquire(comm);
 	drain(comm);
-	ha_token_release(comm);
 	comm->abort_said = true; /* it knows */
 	ha_comm_fail(comm, HA_ERR_REMOTE,
 		     "the peer has given up (result %u, its log says why) with %u requests "
@@ -219,6 +216,7 @@ void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye)
 {
 	comm->peer_done = (struct ha_window){.base = bye->done, .bits = bye->done_bits};
 	comm->peer_bye_ns = ha_now_ns();
+	comm->failover.state = HA_FO_CLOSED; /* what errors from now on is no failure */
 	atomic_store_explicit(&comm->peer_bye, true, memory_order_release);
 }
 
@@ -265,53 +263,67 @@ static void tell_peer(struct ha_comm *comm, ha_result_t error)
 	ha_lane_abort(comm->lane, &given_up);
 }
 
-/* When it is time, which is a few times in an RTO. */
-static void look_for_timeouts(struct ha_comm *comm)
+/* Polls for an application that does not do so itself. Under the token. */
+static enum ha_poll_result poll_for_application(struct ha_comm *comm)
 {
-	uint64_t now_ns = ha_now_ns();
+	uint32_t polls = atomic_load_explicit(&comm->polls, memory_order_relaxed);
+	int n;
 
-	if (!ha_comm_has_failover(comm))
-		return;
-	if (now_ns >= comm->timeout.due_ns && ha_token_try(comm)) {
-		ha_timeout_look(comm, now_ns);
-		ha_token_release(comm);
+	if (outstanding(comm) == 0)
+		return HA_POLL_IDLE;
+	if (!comm->config->use_progress_thread)
+		return HA_POLL_IDLE;
+	if (polls != comm->seen_polls) {
+		comm->seen_polls = polls; /* the application does it */
+		return HA_POLL_WATCHED;
 	}
-	comm->poller.due_ns = comm->timeout.due_ns;
+	n = ha_comm_poll(comm, comm->poll_batch);
+	comm->count.thread_completions += (uint64_t)n;
+	return n > 0 ? HA_POLL_WORKED : HA_POLL_EMPTY;
+}
+
+/* For the liveness of the active path, and for how long a failure took to be noticed. */
+static void note_life(struct ha_comm *comm)
+{
+	if (outstanding(comm) != 0 && comm->completions_seen == comm->count.completions)
+		return;
+	comm->alive_ns = ha_now_ns();
+	comm->completions_seen = comm->count.completions;
+	comm->active_seen = comm->active;
+}
+
+/* Under the token. */
+static enum ha_poll_result visit_connection(struct ha_comm *comm)
+{
+	ha_result_t error = ha_comm_error(comm);
+	enum ha_poll_result found;
+
+	if (error == HA_OK && outstanding(comm) != 0 && bye_overdue(comm)) {
+		ha_comm_settle(comm);
+		return HA_POLL_WORKED;
+	}
+	if (comm->failover.enabled) {
+		ha_comm_poll_standby(comm);
+		note_life(comm);
+		ha_failover_visit(comm);
+		comm->poller.due_ns = comm->failover.due_ns;
+	} else if (error != HA_OK) {
+		tell_peer(comm, error);
+	}
+	found = error == HA_OK ? poll_for_application(comm) : HA_POLL_IDLE;
+	return found;
 }
 
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_comm *comm = ha_container_of(poller, struct ha_comm, poller);
-	ha_result_t error = ha_comm_error(comm);
-	uint32_t polls;
-	int n;
+	enum ha_poll_result found;
 
 	ha_report_comm(comm);
 	ha_comm_queue_events(comm);
-	if (error != HA_OK) {
-		tell_peer(comm, error);
-		return HA_POLL_IDLE;
-	}
-	comm->poller.due_ns = 0;
-	if (outstanding(comm) == 0)
-		return HA_POLL_IDLE;
-	look_for_timeouts(comm);
-	if (bye_overdue(comm) && ha_token_try(comm)) {
-		ha_comm_settle(comm);
-		ha_token_release(comm);
-		return HA_POLL_WORKED;
-	}
-	if (!comm->config->use_progress_thread)
-		return HA_POLL_IDLE;
-	polls = atomic_load_explicit(&comm->polls, memory_order_relaxed);
-	if (polls != comm->seen_polls) {
-		comm->seen_polls = polls; /* the application does it */
-		return HA_POLL_WATCHED;
-	}
 	if (!ha_token_try(comm))
 		return HA_POLL_WATCHED;
-	n = ha_comm_poll(comm, comm->poll_batch) + ha_comm_poll_standby(comm);
-	comm->count.thread_completions += (uint64_t)n;
+	found = visit_connection(comm);
 	ha_token_release(comm);
-	return n > 0 ? HA_POLL_WORKED : HA_POLL_EMPTY;
+	return found;
 }

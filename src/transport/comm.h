@@ -23,14 +23,12 @@
 
 #include "base/list.h"
 #include "device/device.h"
-#include "ha/message.h"
-#include "ha/reason.h"
+#include "ha/failover.h"
 #include "progress/progress.h"
 #include "transport/path.h"
 #include "transport/report.h"
 #include "transport/request.h"
 #include "transport/rings.h"
-#include "transport/timeout.h"
 #include "transport/transport.h"
 #include "transport/window.h"
 #include "transport/wire.h"
@@ -42,6 +40,9 @@
 #include <stdint.h>
 
 struct ha_lane;
+
+/* The soft timeout grows up to this. */
+#define HA_RTO_MAX_MS 5000
 
 /* ---- the sending end ----------------------------------------------------------------------- */
 
@@ -120,6 +121,8 @@ struct ha_blame {
 /* Where the connection's record in shared memory is, and when it was written. */
 struct ha_comm_report {
 	int slot;	     /* -1: none */
+	int port;	     /* where it is counted: the active path's, as last seen */
+	uint32_t qps;
 	uint64_t opened_ns;  /* wall clock */
 	uint64_t written_ns; /* progress thread */
 	atomic_bool now;     /* write at the next visit */
@@ -170,12 +173,16 @@ struct ha_comm {
 	atomic_bool queue_events;	/* some path has an event; progress thread */
 	bool epoch_changing;		/* [T] keys of both ends may not fit: the engine's */
 	struct ha_blame blame;		/* [T] complete.c */
-	uint32_t rto_ms;		/* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
-	struct ha_timeout timeout;	/* [T] timeout.c */
 	struct ha_comm_report report;
 	struct ha_failover_record failovers; /* [T] */
 	struct ha_window peer_done;	     /* what BYE said; written before peer_bye */
 	uint64_t peer_bye_ns;		     /* likewise: when it came */
+	struct ha_failover failover;	     /* [T] */
+	uint32_t rto_ms;		     /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
+	/* Progress thread: what it saw at its last visits. */
+	uint64_t alive_ns;	   /* when something had completed, or nothing was outstanding */
+	uint64_t completions_seen; /* then */
+	uint8_t active_seen;	   /* the active path, then */
 	struct ha_poller poller;
 	uint32_t seen_polls;	    /* progress thread: value of polls at its last visit */
 	bool abort_said;	    /* progress thread: the peer knows of our error */
@@ -306,11 +313,6 @@ void ha_comm_use_path(struct ha_comm *comm, uint8_t index);
  */
 
 /* What a failover meant for a sender's messages. */
-struct ha_replay {
-	uint64_t known;	   /* complete without being sent again, since the receiver has them */
-	uint64_t messages; /* to be sent again, and how much that is */
-	uint64_t bytes;
-};
 
 /* Sender: `done` is what the receiver has. */
 void ha_send_resume(struct ha_comm *comm, const struct ha_window *done, struct ha_replay *replay);
@@ -338,6 +340,7 @@ void ha_recv_init(struct ha_comm *comm);
 void ha_flush_post(struct ha_comm *comm, struct ha_request *req);
 
 /* The peer is gone without a word, or closed in good order. From the lane, progress thread. */
+/* All three under the token. */
 void ha_comm_peer_lost(struct ha_comm *comm, const char *how);
 void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye);
 void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up);

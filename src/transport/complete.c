@@ -3,6 +3,7 @@
 #include "transport/comm.h"
 
 #include "base/log.h"
+#include "transport/mail.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -74,8 +75,6 @@ static const char *what(enum ha_wr_kind kind)
 		return "a control message";
 	case HA_WR_PROBE:
 		return "a probe";
-	case HA_WR_WATCH:
-		return "a write of nothing";
 	case HA_WR_SENTINEL:
 		return "a sentinel";
 	}
@@ -160,7 +159,7 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 	uint64_t id = wc->wr_id;
 
 	/* The queue may hold completions of queue pairs that were replaced since. */
-	bool current = ha_wr_gen(id) == path->generation && ha_wr_path(id) == path->index;
+	bool current = ha_wr_gen(id) == (uint16_t)path->generation && ha_wr_path(id) == path->index;
 
 	if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
 		/* An unsignalled request completes only when it fails, and has no wr_id of its own.
@@ -190,11 +189,12 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 	case HA_WR_FLUSH:
 		ha_flush_complete(comm, path, ha_wr_slot(id));
 		break;
-	case HA_WR_WATCH:
-		ha_timeout_watched(path, ha_wr_qp(id), ha_wr_slot(id));
-		break;
 	case HA_WR_CONTROL:
+		ha_path_mail_done(path, ha_wr_slot(id));
+		break;
 	case HA_WR_PROBE:
+		ha_path_probe_done(path, ha_wr_slot(id));
+		break;
 	case HA_WR_SENTINEL: /* was posted in ERR: never succeeds */
 		break;
 	}

@@ -152,6 +152,7 @@ static void event_for_comm(struct ha_comm *comm, const struct ibv_async_event *e
 	for (unsigned i = 0; i < comm->npaths; i++)
 		if (comm->paths[i] && comm->paths[i]->nic == nic)
 			event_for_path(comm, comm->paths[i], event);
+	ha_failover_port_changed(comm);
 	ha_token_release(comm);
 }
 

@@ -126,24 +126,27 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	comm->features = agreed.features;
 	HA_TRY(ha_path_connect(comm->paths[0], &remote->endpoint));
 	ha_comm_use_path(comm, 0);
-	return HA_OK;
+	return ha_failover_open(comm, &local->endpoint);
 }
 
 ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_stream *stream)
 {
 	const struct ha_path *path = comm->paths[0];
+	const unsigned nqps = path->nqps, mtu = 128u << path->addr.mtu, inlined = path->max_inline;
 
+	/* From the start on the path may fail and go at any time. */
 	comm->lane = ha_lane_new(stream);
 	if (!comm->lane) {
 		HA_WARN("out of memory for a connection's control lane");
 		return HA_ERR_SYSTEM;
 	}
+	ha_failover_start(comm);
 	if (ha_comm_start(comm) != HA_OK) {
 		ha_comm_stop(comm);
 		return HA_ERR_SYSTEM;
 	}
 	HA_INFO(HA_SUBSYS_NET,
 		"connection %s is up: %u queue pair(s), MTU %u, inline %u, id %016llx", comm->name,
-		path->nqps, 128u << path->addr.mtu, path->max_inline, (unsigned long long)comm->id);
+		nqps, mtu, inlined, (unsigned long long)comm->id);
 	return HA_OK;
 }

@@ -3,6 +3,7 @@
 #include "transport/instance.h"
 
 #include "base/log.h"
+#include "ha/liveness.h"
 #include "base/stats.h"
 #include "ha/eventlog.h"
 #include "memory/mr.h"
@@ -103,6 +104,11 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		result = ha_progress_start(&progress, &inst->progress);
 	}
 	if (result == HA_OK) {
+		inst->liveness = ha_liveness_new(inst->progress, &inst->config);
+		if (!inst->liveness)
+			result = HA_ERR_SYSTEM;
+	}
+	if (result == HA_OK) {
 		inst->stats = ha_stats_open(&inst->config);
 		inst->events = ha_eventlog_open(inst->config.event_log);
 		ha_report_ports_open(inst);
@@ -123,8 +129,9 @@ void ha_instance_close(struct ha_instance *inst)
 	if (inst->progress)
 		for (int i = 0; i < HA_MAX_NICS; i++)
 			ha_progress_unwatch(inst->progress, &inst->nic_watches[i].watch);
-	ha_progress_stop(inst->progress);
 	ha_connect_abandon_all(inst);
+	ha_liveness_free(inst->liveness);
+	ha_progress_stop(inst->progress);
 	if (!ha_list_empty(&inst->comms))
 		HA_WARN("the plugin is shut down with open connections");
 	if (inst->stats)

@@ -32,6 +32,7 @@ struct ha_instance {
 	struct ha_config config; /* constant */
 	struct ha_device_set *devices;
 	struct ha_progress *progress;
+	struct ha_liveness *liveness;
 	struct ha_nic_watch nic_watches[HA_MAX_NICS];
 	char host[32];		    /* for the peer's log */
 	struct ha_stats *stats;	    /* NULL: none */

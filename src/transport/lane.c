@@ -30,6 +30,31 @@ void ha_lane_free(struct ha_lane *lane)
 	free(lane);
 }
 
+static void take_message(struct ha_comm *comm, const uint8_t *payload, uint32_t length)
+{
+	struct ha_message m;
+	enum ha_wire_result decoded = ha_message_decode(payload, length, &m);
+
+	if (decoded == HA_WIRE_OK)
+		ha_failover_hear(comm, &m);
+	else
+		ha_comm_fail(comm, HA_ERR_INTERNAL, "a message of the failover protocol that is %s",
+			     ha_wire_strerror(decoded));
+}
+
+static void take_ports(struct ha_comm *comm, const uint8_t *payload, uint32_t length)
+{
+	struct ha_ports ports;
+	enum ha_wire_result decoded = ha_ports_decode(payload, length, &ports);
+
+	if (decoded == HA_WIRE_OK)
+		ha_failover_hear_ports(comm, &ports);
+	else
+		ha_comm_fail(comm, HA_ERR_INTERNAL, "a list of ports that is %s",
+			     ha_wire_strerror(decoded));
+}
+
+/* Under the token. */
 static void take_frame(struct ha_comm *comm, const struct ha_frame_header *header,
 		       const uint8_t *payload)
 {
@@ -45,11 +70,30 @@ static void take_frame(struct ha_comm *comm, const struct ha_frame_header *heade
 		if (ha_abort_decode(payload, header->length, &given_up) == HA_WIRE_OK)
 			ha_comm_peer_aborted(comm, &given_up);
 		break;
+	case HA_FRAME_PORTS:
+		take_ports(comm, payload, header->length);
+		break;
+	case HA_FRAME_CONTROL:
+		take_message(comm, payload, header->length);
+		break;
 	default: /* of a newer peer */
 		HA_TRACE(1, "connection %s: control message of unknown type %u ignored", comm->name,
 			 header->type);
 		break;
 	}
+}
+
+static void lost(struct ha_lane *lane, enum ha_io io)
+{
+	struct ha_comm *comm = lane->comm;
+
+	if (atomic_load(&comm->peer_bye))
+		return;
+	if (io == HA_IO_BAD)
+		ha_comm_fail(comm, HA_ERR_INTERNAL, "a control message that is %s",
+			     ha_wire_strerror(lane->stream.bad));
+	else if (!ha_failover_socket_broken(comm))
+		ha_comm_peer_lost(comm, ha_stream_why(&lane->stream));
 }
 
 /* Progress thread. */
@@ -62,21 +106,17 @@ static void ready(struct ha_watch *watch, uint32_t events)
 	enum ha_io io = HA_IO_DONE;
 
 	(void)events;
+	ha_token_acquire(comm);
 	for (int i = 0; i < FRAMES_PER_EVENT && io == HA_IO_DONE; i++) {
 		io = ha_stream_receive(&lane->stream, &header, &payload);
 		if (io == HA_IO_DONE)
 			take_frame(comm, &header, payload);
 	}
-	if (io == HA_IO_DONE || io == HA_IO_AGAIN)
-		return;
-	ha_progress_unwatch_self(comm->inst->progress, watch);
-	if (atomic_load(&comm->peer_bye))
-		return;
-	if (io == HA_IO_BAD)
-		ha_comm_fail(comm, HA_ERR_INTERNAL, "a control message that is %s",
-			     ha_wire_strerror(lane->stream.bad));
-	else
-		ha_comm_peer_lost(comm, ha_stream_why(&lane->stream));
+	if (io == HA_IO_CLOSED || io == HA_IO_BAD) {
+		ha_progress_unwatch_self(comm->inst->progress, watch);
+		lost(lane, io);
+	}
+	ha_token_release(comm);
 }
 
 ha_result_t ha_lane_start(struct ha_lane *lane, struct ha_comm *comm)
@@ -91,6 +131,13 @@ void ha_lane_stop(struct ha_lane *lane)
 {
 	if (lane && lane->comm)
 		ha_progress_unwatch(lane->comm->inst->progress, &lane->watch);
+}
+
+bool ha_lane_say(struct ha_lane *lane, enum ha_frame_type type, const void *payload,
+		 uint32_t length)
+{
+	return ha_stream_queue(&lane->stream, type, payload, length) &&
+	       ha_stream_flush(&lane->stream) == HA_IO_DONE;
 }
 
 void ha_lane_abort(struct ha_lane *lane, const struct ha_abort *abort)

@@ -27,6 +27,13 @@ void ha_lane_free(struct ha_lane *lane);
 ha_result_t ha_lane_start(struct ha_lane *lane, struct ha_comm *comm) HA_MUST_CHECK;
 void ha_lane_stop(struct ha_lane *lane);
 
+/*
+ * Says something as well as a socket can without waiting; false: not, or not now. Before
+ * ha_lane_start, or on the progress thread.
+ */
+bool ha_lane_say(struct ha_lane *lane, enum ha_frame_type type, const void *payload,
+		 uint32_t length);
+
 /* Says ABORT as well as a socket can without waiting. Progress thread. */
 void ha_lane_abort(struct ha_lane *lane, const struct ha_abort *abort);
 

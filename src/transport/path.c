@@ -220,7 +220,7 @@ void ha_path_endpoint(const struct ha_path *path, struct ha_wire_endpoint *out)
 {
 	memset(out, 0, sizeof(*out));
 	out->path = path->index;
-	out->generation = path->generation;
+	out->generation = (uint16_t)path->generation;
 	out->port_num = path->port->port_num;
 	out->link_layer = path->addr.link_layer;
 	out->mtu = (uint8_t)path->addr.mtu;

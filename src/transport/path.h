@@ -68,7 +68,6 @@ struct ha_qp {
 	uint32_t sq_done;   /* of these, known to have left the queue */
 	uint32_t rq_used;   /* receives consumed and not replaced yet */
 	uint32_t cts_unsignalled;
-	bool watched; /* a write of nothing is under way (timeout.c) */
 	uint32_t local_psn;
 	uint64_t wr_base;			/* path, generation and queue pair of a wr_id */
 	struct ibv_recv_wr refill[HA_RQ_BATCH]; /* linked, ready to post */
@@ -90,7 +89,7 @@ struct ha_path {
 	struct ha_port *port;
 	struct ha_nic *nic; /* port->nic */
 	uint8_t index;
-	uint16_t generation;
+	uint32_t generation; /* its low 16 bits are in every wr_id */
 	atomic_int state; /* enum ha_path_state; written under T */
 	uint8_t nqps;
 	uint8_t split;	     /* spread each message over all queue pairs */
@@ -110,6 +109,9 @@ struct ha_path {
 	/* What an asynchronous event said of one of its queues (failure.c); progress thread. */
 	atomic_int event; /* its type + 1; 0: nothing */
 	uint32_t event_qpn;
+
+	/* On their way (mail.c). [T] */
+	bool mail_busy, probe_busy;
 
 	/* Fencing (fence.c). [T] */
 	uint64_t fencing_since_ns;
@@ -141,10 +143,16 @@ static inline bool ha_path_has_qp(const struct ha_path *path, uint32_t qp_num)
 	return false;
 }
 
+/* [T] Whether our end exists and is not being fenced, connected or not. */
+static inline bool ha_path_open_for_use(const struct ha_path *path)
+{
+	return path && !ha_path_stopped(path);
+}
+
 struct ha_path_options {
 	struct ha_port *port;
 	uint8_t index;
-	uint16_t generation;
+	uint32_t generation;
 	uint8_t nqps;
 };
 

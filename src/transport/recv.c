@@ -191,11 +191,17 @@ void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned qp, 
 
 	if (!refill(comm, path, &path->qps[qp]))
 		return;
-	if (!comm->recv)
-		return; /* a sender gets none today: one of a peer that knows more is ignored */
+	if (!comm->recv) { /* a sender gets no messages */
+		if (ha_imm_kind(imm) == HA_IMM_KIND_CONTROL)
+			ha_failover_mail(comm, path);
+		return;
+	}
 	slot = slot_of(comm, ha_imm_seq(imm));
 	if (__builtin_expect(!ha_imm_is(imm, slot->expect), 0)) {
-		comm->count.stale_completions++;
+		if (ha_imm_kind(imm) == HA_IMM_KIND_CONTROL)
+			ha_failover_mail(comm, path);
+		else
+			comm->count.stale_completions++;
 		return;
 	}
 	if (ha_imm_record(imm))

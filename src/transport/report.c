@@ -119,15 +119,27 @@ void ha_report_nic(struct ha_instance *inst, const struct ha_nic *nic)
 	pthread_mutex_unlock(&inst->lock);
 }
 
-static void count_connection(struct ha_comm *comm, int change)
+static void count_connection(struct ha_instance *inst, int port, int change)
 {
-	struct ha_instance *inst = comm->inst;
-	int i = comm->paths[0]->port->index;
-
 	pthread_mutex_lock(&inst->lock);
-	inst->port_reports[i].connections_open += (uint64_t)(int64_t)change;
-	write_port(inst, i);
+	inst->port_reports[port].connections_open += (uint64_t)(int64_t)change;
+	write_port(inst, port);
 	pthread_mutex_unlock(&inst->lock);
+}
+
+/* Counts the connection where its traffic is. Between two paths it stays where it was. */
+static void follow_path(struct ha_comm *comm)
+{
+	const struct ha_path *path = ha_comm_path(comm);
+	int before = comm->report.port;
+
+	if (!path || path->port->index == before)
+		return;
+	comm->report.port = path->port->index;
+	comm->report.qps = path->nqps;
+	if (before >= 0)
+		count_connection(comm->inst, before, -1);
+	count_connection(comm->inst, comm->report.port, 1);
 }
 
 /* ---- connections --------------------------------------------------------------------------- */
@@ -175,17 +187,17 @@ static void fill_failovers(const struct ha_comm *comm, struct nccl_ha_conn_stats
 /* The token is held. */
 static void write_comm(struct ha_comm *comm)
 {
-	const struct ha_path *path = ha_comm_path(comm);
 	struct nccl_ha_conn_stats out = {0};
 	int error = (int)ha_comm_error(comm);
 
+	follow_path(comm);
 	out.in_use = 1;
 	out.state = error == 0 ? NCCL_HA_CONN_ACTIVE : NCCL_HA_CONN_ERROR;
 	out.direction = comm->is_send ? NCCL_HA_CONN_SEND : NCCL_HA_CONN_RECV;
-	out.device = path->port->index;
+	out.device = comm->report.port;
 	out.id = comm->is_send ? comm->id : comm->peer_id;
 	out.opened_ns = comm->report.opened_ns;
-	out.qps = path->nqps;
+	out.qps = comm->report.qps;
 	out.error = error;
 	ha_copy_text(out.peer, sizeof(out.peer), comm->report.peer);
 #define COPY(name, help) out.name = comm->count.name;
@@ -210,7 +222,7 @@ void ha_report_comm_open(struct ha_comm *comm)
 	comm->report.slot = ha_stats_conn_add(comm->inst->stats);
 	comm->report.opened_ns = ha_wall_clock_ns();
 	name_peer(comm);
-	count_connection(comm, 1);
+	comm->report.port = -1;
 	write_comm(comm);
 }
 
@@ -234,7 +246,7 @@ void ha_report_comm(struct ha_comm *comm)
 
 void ha_report_comm_close(struct ha_comm *comm)
 {
-	count_connection(comm, -1);
+	count_connection(comm->inst, comm->report.port, -1);
 	ha_stats_conn_remove(comm->inst->stats, comm->report.slot);
 	comm->report.slot = -1;
 }

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which two ports a path should connect: every pair of one of ours and one of the peer's, with a
+ * price. Pure arithmetic over what both ends have said of their ports. [T]
+ */
+#ifndef HA_HA_PAIRS_H
+#define HA_HA_PAIRS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ha_comm;
+
+struct ha_pair {
+	uint8_t port, peer_port;
+};
+
+#define HA_PAIR_NEVER UINT32_MAX
+
+/*
+ * What it costs to use a pair: 0 for the two primaries. The ranks of both ports add up; a pair that
+ * may not be on one subnet comes after all that are. NEVER: one is down, or no packet gets there.
+ */
+uint32_t ha_pair_price(const struct ha_comm *comm, struct ha_pair pair);
+
+/* Ports that two pairs have in common: 0, 1 or 2. What they share fails together. */
+unsigned ha_pair_shared(struct ha_pair a, struct ha_pair b);
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ha/rebuild.h"
+
+#include "base/log.h"
+#include "ha/event.h"
+#include "ha/failover.h"
+#include "transport/comm.h"
+#include "transport/instance.h"
+
+#include <string.h>
+
+/* ---- heartbeats ---------------------------------------------------------------------------- */
+
+static void went_down(struct ha_live_link *live)
+{
+	ha_container_of(live, struct ha_slot_link, live)->down = true;
+}
+
+static void came_up(struct ha_live_link *live)
+{
+	ha_container_of(live, struct ha_slot_link, live)->up = true;
+}
+
+/* Traffic that completes on the active path is life, whatever became of the heartbeats. */
+static bool is_alive(struct ha_live_link *live)
+{
+	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
+	struct ha_comm *comm = link->comm;
+	bool alive = comm->active_seen == link->slot && comm->completions_seen != link->completions;
+
+	link->completions = comm->completions_seen;
+	return alive;
+}
+
+void ha_rebuild_unwatch(struct ha_comm *comm, unsigned p)
+{
+	ha_liveness_detach(comm->inst->liveness, &comm->failover.links[p].live);
+	comm->failover.links[p].down = comm->failover.links[p].up = false;
+}
+
+void ha_rebuild_watch(struct ha_comm *comm, unsigned p)
+{
+	struct ha_failover *fo = &comm->failover;
+	const struct ha_slot *slot = &fo->slots[p];
+	const struct ha_offer *offer = &fo->peer_ports.offers[slot->peer_port];
+	struct ha_slot_link *link = &fo->links[p];
+	struct ha_live_endpoint remote = {.id = offer->live_id,
+					  .qpn = offer->live_qpn,
+					  .link_layer = offer->link_layer,
+					  .lid = offer->lid};
+
+	ha_rebuild_unwatch(comm, p);
+	if (slot->peer_port >= fo->peer_ports.count || offer->live_qpn == 0 || offer->live_id == 0)
+		return;
+	memcpy(remote.gid, offer->gid, sizeof(remote.gid));
+	if (comm->paths[p] && comm->paths[p]->remote.nqps != 0) {
+		/* The address may have changed since PORTS was said. */
+		memcpy(remote.gid, comm->paths[p]->remote.gid, sizeof(remote.gid));
+		remote.lid = comm->paths[p]->remote.lid;
+	}
+	memset(&link->live, 0, sizeof(link->live));
+	link->live.down = went_down;
+	link->live.up = came_up;
+	link->live.alive = is_alive;
+	link->comm = comm;
+	link->slot = (uint8_t)p;
+	(void)ha_liveness_attach(comm->inst->liveness, fo->offers[slot->port], &remote, fo->sl,
+				 fo->traffic_class, &link->live);
+}
+
+/* ---- one end of a path ----------------------------------------------------------------------- */
+
+ha_result_t ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
+			    unsigned peer_port)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_slot *slot = &fo->slots[p];
+	struct ha_path_options options = {.port = fo->offers[port],
+					  .index = (uint8_t)p,
+					  .generation = generation,
+					  .nqps = fo->nqps};
+	struct ha_path *path;
+
+	slot->newest_gen = generation;
+	slot->port = (uint8_t)port;
+	slot->peer_port = (uint8_t)peer_port;
+	slot->mailed = false;
+	ha_rebuild_unwatch(comm, p);
+	HA_TRY(ha_path_open(comm, &options, &path));
+	comm->paths[p] = path;
+	return HA_OK;
+}
+
+ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
+			       const struct ha_wire_endpoint *remote)
+{
+	struct ha_path *path = comm->paths[p];
+	struct ha_wire_endpoint endpoint = *remote;
+	struct ha_event event = ha_event_init(HA_EVENT_REBUILD, HA_REASON_NONE);
+
+	if (remote->nqps != path->nqps || remote->link_layer != path->addr.link_layer) {
+		HA_WARN("connection %s: the peer's end of path %u.%u does not fit ours", comm->name, p,
+			path->generation);
+		return HA_ERR_INTERNAL;
+	}
+	endpoint.sl = comm->failover.sl;
+	endpoint.traffic_class = comm->failover.traffic_class;
+	HA_TRY(ha_path_connect(path, &endpoint));
+	ha_rebuild_watch(comm, p);
+	event.to = ha_event_path(path);
+	ha_event_report(comm, &event);
+	return HA_OK;
+}
+
+/* ---- the sender's answer ---------------------------------------------------------------------- */
+
+static void refuse(struct ha_comm *comm, unsigned p)
+{
+	comm->failover.say |= HA_SAY_REFUSED << p;
+}
+
+void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
+{
+	struct ha_slot *slot = &comm->failover.slots[m->path];
+
+	if (m->generation <= slot->want_gen || m->generation < slot->newest_gen)
+		return; /* of the past: fenced since, or overtaken */
+	if (comm->paths[m->path] && comm->paths[m->path]->generation == m->generation) {
+		comm->failover.say |= HA_SAY_REBUILT << m->path; /* it has not heard */
+		return;
+	}
+	ha_slot_fence(comm, m->path, m->generation - 1);
+	if (comm->paths[m->path])
+		return; /* not drained yet: it is said again soon */
+	if (m->port >= comm->failover.noffers || !ha_port_usable(comm->failover.offers[m->port]) ||
+	    ha_rebuild_open(comm, m->path, m->generation, m->port, m->peer_port) != HA_OK) {
+		slot->newest_gen = m->generation;
+		refuse(comm, m->path);
+		return;
+	}
+	if (ha_rebuild_connect(comm, m->path, &m->endpoint) != HA_OK) {
+		ha_slot_fence(comm, m->path, m->generation);
+		refuse(comm, m->path);
+		return;
+	}
+	slot->state = HA_SLOT_UP;
+	comm->failover.say |= HA_SAY_REBUILT << m->path;
+}

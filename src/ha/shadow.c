@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ha/shadow.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "device/standby.h"
+#include "ha/control.h"
+#include "ha/event.h"
+#include "ha/failover.h"
+#include "ha/pairs.h"
+#include "ha/rebuild.h"
+#include "transport/comm.h"
+#include "transport/instance.h"
+#include "transport/mail.h"
+
+#include <stdlib.h>
+
+/* How long the peer may take to make its end. One that is frozen is waited for. */
+#define ANSWER_MS 1000
+/* REBUILD is said again after this. */
+#define SAY_AGAIN_MS 20
+
+/*
+ * A pair that failed is left alone for BACKOFF_MIN_MS, twice as long after each further failure, up
+ * to BACKOFF_MAX_MS while traffic flows elsewhere, and OUTAGE_MAX_MS while it does not.
+ */
+#define BACKOFF_MIN_MS 50
+#define BACKOFF_MAX_MS 5000
+#define OUTAGE_MAX_MS  200
+
+/* How long the preferred path must have been healthy before traffic goes back to it; doubles each time
+ * it fails again within HOLD_RESET. */
+#define HOLD_MIN_MS   1000
+#define HOLD_MAX_MS   60000
+#define HOLD_RESET_NS (60 * HA_NS_PER_S)
+
+/* A path that works again this soon after it was left had not failed. */
+#define FALSE_ALARM_NS	   (500 * HA_NS_PER_MS)
+#define FALSE_ALARMS_TO_WIDEN 3
+
+struct backoff {
+	uint8_t failures;
+	uint64_t until_ns; /* 0: not backing off */
+};
+
+struct ha_shadow {
+	struct backoff pairs[HA_MAX_OFFERS][HA_MAX_OFFERS]; /* ours, the peer's */
+	uint64_t say_again_ns[HA_MAX_PATHS];
+	bool proved; /* a probe came back since the last visit */
+	/* Failing back. */
+	uint32_t hold_ms;
+	uint64_t back_ns; /* when the last failback was */
+	/* Was the path that was left last healthy all the time? */
+	struct ha_pair left;
+	uint64_t left_ns; /* 0: answered */
+};
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+ha_result_t ha_shadow_open(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	fo->noffers = (uint8_t)ha_standby_rank(comm->inst->devices, comm->paths[0]->port,
+					       comm->is_send ? comm->id : comm->peer_id, fo->offers,
+					       HA_MAX_OFFERS);
+	if (comm->is_send)
+		return HA_OK;
+	fo->shadow = calloc(1, sizeof(*fo->shadow));
+	if (!fo->shadow) {
+		HA_WARN("out of memory for a connection's paths in reserve");
+		return HA_ERR_SYSTEM;
+	}
+	fo->shadow->hold_ms = HOLD_MIN_MS;
+	return HA_OK;
+}
+
+void ha_shadow_free(struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		ha_rebuild_unwatch(comm, p);
+	free(comm->failover.shadow);
+	comm->failover.shadow = NULL;
+}
+
+/* ---- choosing ------------------------------------------------------------------------------ */
+
+static struct ha_pair pair_of(const struct ha_slot *slot)
+{
+	return (struct ha_pair){slot->port, slot->peer_port};
+}
+
+static bool session_down(const struct ha_failover *fo, unsigned p)
+{
+	const struct ha_session *session = fo->links[p].live.session;
+
+	return session && ha_session_state(session) == HA_SESSION_DOWN;
+}
+
+static bool can_carry(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	return fo->slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]) &&
+	       !session_down(fo, p);
+}
+
+int ha_shadow_choose(const struct ha_comm *comm)
+{
+	uint32_t best_price = HA_PAIR_NEVER;
+	int best = -1;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		uint32_t price;
+
+		if (!can_carry(comm, p))
+			continue;
+		price = ha_pair_price(comm, pair_of(&comm->failover.slots[p]));
+		if (price < best_price) {
+			best_price = price;
+			best = (int)p;
+		}
+	}
+	return best;
+}
+
+/* ---- failures of pairs ----------------------------------------------------------------------- */
+
+static struct backoff *backoff_of(struct ha_comm *comm, struct ha_pair pair)
+{
+	return &comm->failover.shadow->pairs[pair.port][pair.peer_port];
+}
+
+void ha_shadow_failed(struct ha_comm *comm, unsigned p)
+{
+	struct backoff *b = backoff_of(comm, pair_of(&comm->failover.slots[p]));
+	uint64_t max_ms = comm->failover.state == HA_FO_ACTIVE ? BACKOFF_MAX_MS : OUTAGE_MAX_MS;
+	uint64_t ms = BACKOFF_MIN_MS << (b->failures < 8 ? b->failures : 8);
+
+	if (b->failures < UINT8_MAX)
+		b->failures++;
+	b->until_ns = ha_now_ns() + (ms < max_ms ? ms : max_ms) * HA_NS_PER_MS;
+}
+
+static void give_up(struct ha_comm *comm, unsigned p, const char *why)
+{
+	const struct ha_path *path = comm->paths[p];
+
+	HA_INFO(HA_SUBSYS_NET, "connection %s: path %u.%u on %s:%d is not usable: %s", comm->name, p,
+		path->generation, path->nic->name, path->port->port_num, why);
+	ha_shadow_failed(comm, p);
+	ha_slot_fence(comm, p, path->generation);
+}
+
+/* Something says that these ports work now: no reason to wait. */
+static void forgive(struct ha_comm *comm)
+{
+	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
+		for (unsigned j = 0; j < HA_MAX_OFFERS; j++)
+			comm->failover.shadow->pairs[i][j].until_ns = 0;
+}
+
+static void expire(struct ha_comm *comm, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
+		for (unsigned j = 0; j < HA_MAX_OFFERS; j++)
+			if (comm->failover.shadow->pairs[i][j].until_ns <= now_ns)
+				comm->failover.shadow->pairs[i][j].until_ns = 0;
+}
+
+/* ---- building ------------------------------------------------------------------------------ */
+
+static bool in_use(const struct ha_comm *comm, struct ha_pair pair)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->failover.slots[p].state != HA_SLOT_EMPTY &&
+		    ha_pair_shared(pair_of(&comm->failover.slots[p]), pair) == 2)
+			return true;
+	return false;
+}
+
+/* The best pair that is not in use. What it shares with `other`, if any, counts most. */
+static bool best_pair(struct ha_comm *comm, const struct ha_pair *other, uint64_t now_ns,
+		      struct ha_pair *out)
+{
+	const struct ha_failover *fo = &comm->failover;
+	uint32_t best_price = HA_PAIR_NEVER;
+
+	for (uint8_t i = 0; i < fo->noffers; i++)
+		for (uint8_t j = 0; j < fo->peer_ports.count; j++) {
+			struct ha_pair pair = {i, j};
+			unsigned shared = other ? ha_pair_shared(pair, *other) : 0;
+			uint32_t price = ha_pair_price(comm, pair);
+
+			if (price == HA_PAIR_NEVER || shared == 2 || in_use(comm, pair) ||
+			    now_ns < backoff_of(comm, pair)->until_ns)
+				continue;
+			price += shared * 1000;
+			if (price < best_price) {
+				best_price = price;
+				*out = pair;
+			}
+		}
+	return best_price != HA_PAIR_NEVER;
+}
+
+/* A slot to build in: one that is empty and fenced, rather the one that had this pair before. */
+static int free_slot(const struct ha_comm *comm, struct ha_pair pair)
+{
+	const struct ha_failover *fo = &comm->failover;
+	int found = -1;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_slot *slot = &fo->slots[p];
+
+		if (comm->paths[p] || slot->state != HA_SLOT_EMPTY ||
+		    slot->fenced_gen < slot->want_gen)
+			continue;
+		if (slot->newest_gen != 0 && ha_pair_shared(pair_of(slot), pair) == 2)
+			return (int)p;
+		/* One that was never used before one that was: its heartbeats tell when it is back. */
+		if (found < 0 || slot->newest_gen < fo->slots[found].newest_gen)
+			found = (int)p;
+	}
+	return found;
+}
+
+static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	int p = free_slot(comm, pair);
+	struct ha_slot *slot;
+
+	if (p < 0)
+		return false;
+	slot = &fo->slots[p];
+	if (ha_rebuild_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port) !=
+	    HA_OK) {
+		slot->want_gen = slot->fenced_gen = slot->newest_gen;
+		ha_shadow_failed(comm, (unsigned)p);
+		return false;
+	}
+	slot->state = HA_SLOT_REBUILDING;
+	slot->deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
+	fo->shadow->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
+	fo->say |= HA_SAY_REBUILD << p;
+	return true;
+}
+
+/* While traffic flows: one path in reserve that shares as little as possible with the active one. */
+static void build_standby(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_pair active = pair_of(&fo->slots[comm->active]), pair;
+	unsigned least_shared = 3;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		unsigned shared = ha_pair_shared(pair_of(&fo->slots[p]), active);
+
+		if (p == comm->active || fo->slots[p].state == HA_SLOT_EMPTY)
+			continue;
+		if (fo->slots[p].state != HA_SLOT_UP)
+			return; /* one at a time */
+		if (shared < least_shared)
+			least_shared = shared;
+	}
+	if (least_shared == 0 || !best_pair(comm, &active, now_ns, &pair) ||
+	    ha_pair_shared(pair, active) >= least_shared)
+		return;
+	(void)build(comm, pair, now_ns);
+}
+
+/* While it does not: everything that might work, the failed pair itself included. */
+static void build_all(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_pair pair;
+
+	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
+		if (!best_pair(comm, NULL, now_ns, &pair) || !build(comm, pair, now_ns))
+			return;
+}
+
+void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_slot *slot = &fo->slots[m->path];
+	struct ha_path *path = comm->paths[m->path];
+
+	if (slot->state != HA_SLOT_REBUILDING || !path || path->generation != m->generation)
+		return; /* repeated, or of one we gave up */
+	if (ha_rebuild_connect(comm, m->path, &m->endpoint) != HA_OK) {
+		give_up(comm, m->path, "our end could not be connected");
+		return;
+	}
+	slot->state = HA_SLOT_PROBING;
+	slot->deadline_ns = ha_now_ns() + (uint64_t)comm->rto_ms * HA_NS_PER_MS;
+	ha_path_probe(comm, path);
+	fo->due_ns = 1;
+}
+
+void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m)
+{
+	const struct ha_path *path = comm->paths[m->path];
+
+	if (comm->failover.slots[m->path].state == HA_SLOT_REBUILDING && path &&
+	    path->generation == m->generation)
+		give_up(comm, m->path, "the peer cannot make its end");
+}
+
+/* ---- what came of it -------------------------------------------------------------------------- */
+
+bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path)
+{
+	struct ha_slot *slot = &comm->failover.slots[path->index];
+
+	if (comm->is_send || slot->state != HA_SLOT_PROBING || comm->paths[path->index] != path)
+		return false;
+	slot->state = HA_SLOT_UP;
+	slot->up_ns = 0;
+	comm->failover.shadow->proved = true;
+	return true;
+}
+
+/* Three false alarms in a row: the soft timeout is too short for this network. */
+static void false_alarm(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+	uint32_t wider = comm->rto_ms + comm->rto_ms / 2;
+
+	comm->count.false_alarms++;
+	if (++fo->false_alarms < FALSE_ALARMS_TO_WIDEN || comm->rto_ms >= HA_RTO_MAX_MS)
+		return;
+	fo->false_alarms = 0;
+	if (wider > HA_RTO_MAX_MS)
+		wider = HA_RTO_MAX_MS;
+	HA_WARN("connection %s: %d times in a row a path was healthy right after it was left for want "
+		"of completions: the soft timeout goes from %u to %u ms (HA_NCCL_RTO_MS)",
+		comm->name, FALSE_ALARMS_TO_WIDEN, comm->rto_ms, wider);
+	comm->rto_ms = wider;
+}
+
+static void came_up(struct ha_comm *comm, unsigned p, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_shadow *shadow = fo->shadow;
+	struct ha_slot *slot = &fo->slots[p];
+	struct ha_event event = ha_event_init(HA_EVENT_RECOVERY, HA_REASON_NONE);
+
+	slot->up_ns = now_ns;
+	*backoff_of(comm, pair_of(slot)) = (struct backoff){0};
+	if (shadow->left_ns != 0 && ha_pair_shared(shadow->left, pair_of(slot)) == 2) {
+		if (now_ns - shadow->left_ns < FALSE_ALARM_NS)
+			false_alarm(comm);
+		else
+			fo->false_alarms = 0;
+		shadow->left_ns = 0;
+	}
+	event.to = ha_event_path(comm->paths[p]);
+	ha_event_report(comm, &event);
+	fo->say |= HA_SAY_STATE; /* over the new path, too: the sender may use it for mail now */
+}
+
+/* Slots on their way up: what takes too long is given up. */
+static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_slot *slot = &fo->slots[p];
+
+	switch (slot->state) {
+	case HA_SLOT_REBUILDING:
+		if (ha_control_peer_frozen(comm, now_ns))
+			slot->deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
+		if (now_ns >= slot->deadline_ns) {
+			give_up(comm, p, "the peer does not answer");
+		} else if (now_ns >= fo->shadow->say_again_ns[p]) {
+			fo->shadow->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
+			fo->say |= HA_SAY_REBUILD << p;
+		}
+		break;
+	case HA_SLOT_PROBING:
+		if (now_ns >= slot->deadline_ns)
+			give_up(comm, p, "the probe does not come back");
+		else
+			ha_path_probe(comm, comm->paths[p]); /* if there was no room before */
+		break;
+	case HA_SLOT_UP:
+		if (slot->up_ns == 0)
+			came_up(comm, p, now_ns);
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- failback ------------------------------------------------------------------------------ */
+
+static bool is_better(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	return p != comm->active && can_carry(comm, p) &&
+	       ha_pair_price(comm, pair_of(&fo->slots[p])) <
+		   ha_pair_price(comm, pair_of(&fo->slots[comm->active]));
+}
+
+static void fail_back(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_shadow *shadow = fo->shadow;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		if (!is_better(comm, p) || fo->slots[p].up_ns == 0)
+			continue;
+		if (now_ns - fo->slots[p].up_ns < shadow->hold_ms * HA_NS_PER_MS)
+			continue;
+		if (shadow->back_ns != 0 && now_ns - shadow->back_ns < HOLD_RESET_NS)
+			shadow->hold_ms =
+			    2 * shadow->hold_ms < HOLD_MAX_MS ? 2 * shadow->hold_ms : HOLD_MAX_MS;
+		else
+			shadow->hold_ms = HOLD_MIN_MS;
+		shadow->back_ns = now_ns;
+		ha_failover_leave(comm, HA_REASON_FAILBACK);
+		return;
+	}
+}
+
+/* ---- visits -------------------------------------------------------------------------------- */
+
+/* What heartbeats said since the last visit. */
+static void heed_sessions(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		if (!fo->links[p].up)
+			continue;
+		fo->links[p].up = false;
+		backoff_of(comm, pair_of(&fo->slots[p]))->until_ns = 0;
+	}
+}
+
+bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	bool proved = fo->shadow->proved;
+
+	fo->shadow->proved = false;
+	if (fo->peer_ports.count == 0)
+		return false; /* PORTS has not come yet */
+	if (fo->look)
+		forgive(comm);
+	heed_sessions(comm);
+	expire(comm, now_ns);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		tend(comm, p, now_ns);
+	if (fo->state == HA_FO_FENCING && ha_shadow_choose(comm) < 0)
+		build_all(comm, now_ns);
+	if (fo->state == HA_FO_ACTIVE && fo->resumed) {
+		build_standby(comm, now_ns);
+		if (comm->config->enable_failback)
+			fail_back(comm, now_ns);
+	}
+	return proved;
+}
+
+void ha_shadow_left(struct ha_comm *comm)
+{
+	struct ha_shadow *shadow = comm->failover.shadow;
+
+	shadow->left_ns = 0;
+	if (comm->failover.now.reason == HA_REASON_SOFT_TIMEOUT) {
+		shadow->left = pair_of(&comm->failover.slots[comm->active]);
+		shadow->left_ns = ha_now_ns();
+	}
+}
+
+/* The earlier of two times, of which 0 is never. */
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
+static bool protected_(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != comm->active && can_carry(comm, p) &&
+		    ha_pair_shared(pair_of(&comm->failover.slots[p]),
+				   pair_of(&comm->failover.slots[comm->active])) == 0)
+			return true;
+	return false;
+}
+
+uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = &comm->failover;
+	const struct ha_shadow *shadow = fo->shadow;
+	uint64_t due_ns = 0;
+
+	if (shadow->proved)
+		return 1;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_slot *slot = &fo->slots[p];
+
+		if (slot->state == HA_SLOT_REBUILDING || slot->state == HA_SLOT_PROBING)
+			return 1;
+		if (comm->config->enable_failback && slot->up_ns != 0 && is_better(comm, p))
+			due_ns =
+			    earlier(due_ns, slot->up_ns + shadow->hold_ms * HA_NS_PER_MS);
+	}
+	if (protected_(comm))
+		return due_ns;
+	/* Unprotected: as soon as a pair that might do may be tried. */
+	for (uint8_t i = 0; i < fo->noffers; i++)
+		for (uint8_t j = 0; j < fo->peer_ports.count; j++)
+			if (ha_pair_price(comm, (struct ha_pair){i, j}) != HA_PAIR_NEVER)
+				due_ns = earlier(due_ns, shadow->pairs[i][j].until_ns);
+	return due_ns;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ha/switch.h"
+
+#include "base/clock.h"
+#include "ha/event.h"
+#include "transport/comm.h"
+
+void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason)
+{
+	struct ha_switch *now = &comm->failover.now;
+
+	if (now->pending)
+		return;
+	now->pending = true;
+	now->reason = (uint8_t)reason;
+	now->from = ha_event_path(ha_comm_path(comm));
+	now->trigger_ns = ha_now_ns();
+	now->alive_ns = comm->alive_ns;
+	if (now->alive_ns > now->trigger_ns || now->alive_ns == 0)
+		now->alive_ns = now->trigger_ns;
+}
+
+void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
+{
+	struct ha_switch *now = &comm->failover.now;
+	struct ha_event event = ha_event_init(HA_EVENT_SWITCH, (enum ha_reason)now->reason);
+
+	if (!now->pending)
+		return;
+	now->pending = false;
+	event.from = now->from;
+	event.to = ha_event_path(ha_comm_path(comm));
+	event.epoch = comm->failover.epoch;
+	event.detection_ns = now->trigger_ns - now->alive_ns;
+	event.blackout_ns = ha_now_ns() - now->alive_ns;
+	event.completed_without_resend = replay->known;
+	event.replayed_messages = replay->messages;
+	event.replayed_bytes = replay->bytes;
+	ha_event_report(comm, &event);
+	now->reason = HA_REASON_NONE;
+}
+
+void ha_switch_outage(struct ha_comm *comm)
+{
+	const struct ha_switch *now = &comm->failover.now;
+	struct ha_event event = ha_event_init(HA_EVENT_OUTAGE, (enum ha_reason)now->reason);
+
+	event.from = now->from;
+	event.epoch = comm->failover.epoch;
+	event.detection_ns = now->trigger_ns - now->alive_ns;
+	ha_event_report(comm, &event);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/mail.h"
+
+#include "ha/failover.h"
+#include "transport/comm.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+_Static_assert(HA_MESSAGE_MAX_BYTES == HA_MAIL_EXPECTED, "a message fits");
+_Static_assert(HA_MAIL_EXPECTED <= HA_MAIL_BYTES, "a message fits");
+_Static_assert(HA_MAIL_BOXES == HA_MAX_PATHS, "a box for each path");
+
+static struct ha_mailbox *box_out(const struct ha_comm *comm, unsigned path)
+{
+	return comm->is_send ? &comm->send_ring->mail_out[path] : &comm->recv_ring->mail_out[path];
+}
+
+const uint8_t *ha_path_mailbox(const struct ha_comm *comm, unsigned path)
+{
+	return comm->is_send ? comm->send_ring->mail_in[path].bytes
+			     : comm->recv_ring->mail_in[path].bytes;
+}
+
+/* The peer is the other kind of end, so its ring is the other kind of ring. */
+static uint64_t peer_box(const struct ha_comm *comm, const struct ha_path *path)
+{
+	size_t offset = comm->is_send ? offsetof(struct ha_recv_ring, mail_in)
+				      : offsetof(struct ha_send_ring, mail_in);
+
+	return path->remote_ring + offset + path->index * sizeof(struct ha_mailbox);
+}
+
+/* Posts on the first queue pair; the completion tells the queue's position. */
+static bool post(struct ha_comm *comm, struct ha_path *path, struct ibv_send_wr *wr,
+		 enum ha_wr_kind kind)
+{
+	struct ha_qp *qp = &path->qps[0];
+	struct ibv_send_wr *bad;
+	int rc;
+
+	if (atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_READY ||
+	    ha_qp_room(qp) == 0)
+		return false;
+	wr->wr_id = ha_wr_make(qp->wr_base, kind, qp->sq_posted + 1);
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	rc = ibv_post_send(qp->qp, wr, &bad);
+	if (rc != 0) {
+		ha_failover_trigger(comm, path, HA_REASON_POST, "ibv_post_send (control): %s",
+				    strerror(rc));
+		return false;
+	}
+	qp->sq_posted++;
+	comm->count.work_requests++;
+	return true;
+}
+
+bool ha_path_mail(struct ha_comm *comm, struct ha_path *path, const void *message, size_t length)
+{
+	struct ha_mailbox *box = box_out(comm, path->index);
+	struct ibv_sge sge = {
+	    .addr = (uintptr_t)box->bytes, .length = (uint32_t)length, .lkey = path->ring_lkey};
+	struct ibv_send_wr wr = {
+	    .sg_list = &sge,
+	    .num_sge = 1,
+	    .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+	    .imm_data = htonl(HA_IMM_KIND_CONTROL << 28 | path->index),
+	    .wr.rdma = {.remote_addr = peer_box(comm, path), .rkey = path->remote_rkey},
+	};
+
+	/* The hardware may still read what it was given before. */
+	if (path->mail_busy)
+		return false;
+	memcpy(box->bytes, message, length);
+	path->mail_busy = post(comm, path, &wr, HA_WR_CONTROL);
+	return path->mail_busy;
+}
+
+bool ha_path_probe(struct ha_comm *comm, struct ha_path *path)
+{
+	struct ibv_send_wr wr = {
+	    .opcode = IBV_WR_RDMA_WRITE,
+	    .wr.rdma = {.remote_addr = path->remote_ring, .rkey = path->remote_rkey},
+	};
+
+	if (path->probe_busy)
+		return false;
+	path->probe_busy = post(comm, path, &wr, HA_WR_PROBE);
+	return path->probe_busy;
+}
+
+static void left_queue(struct ha_path *path, uint32_t mark)
+{
+	struct ha_qp *qp = &path->qps[0];
+
+	qp->sq_done = qp->sq_posted - ((qp->sq_posted - mark) & 0xffffffu);
+}
+
+void ha_path_mail_done(struct ha_path *path, uint32_t mark)
+{
+	path->mail_busy = false;
+	left_queue(path, mark);
+}
+
+void ha_path_probe_done(struct ha_path *path, uint32_t mark)
+{
+	path->probe_busy = false;
+	left_queue(path, mark);
+	ha_failover_probed(path->comm, path);
+}

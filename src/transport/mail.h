@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a path carries besides messages: control messages into the peer's mailbox, and probes, writes
+ * of nothing whose completion shows that the path works. One of each at a time per path.
+ */
+#ifndef HA_TRANSPORT_MAIL_H
+#define HA_TRANSPORT_MAIL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ha_comm;
+struct ha_path;
+
+/* False: the one before is still on its way, or there is no room. A path that fails is triggered. [T] */
+bool ha_path_mail(struct ha_comm *comm, struct ha_path *path, const void *message, size_t length);
+
+/* Where the peer's mail on this path lies; HA_MAIL_BYTES of it. */
+const uint8_t *ha_path_mailbox(const struct ha_comm *comm, unsigned path);
+
+/* Likewise. Its completion is reported by ha_failover_probed. [T] */
+bool ha_path_probe(struct ha_comm *comm, struct ha_path *path);
+
+/* Completions of the two. [T] */
+void ha_path_mail_done(struct ha_path *path, uint32_t mark);
+void ha_path_probe_done(struct ha_path *path, uint32_t mark);
+
+#endif
