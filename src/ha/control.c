@@ -69,8 +69,7 @@ static void fill(struct ha_comm *comm, unsigned kind, struct ha_message *m)
 	    .window = comm->is_send ? comm->send->completed : comm->recv->done,
 	};
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		m->fenced_gen[p] =
-		    comm->is_send ? fo->slots[p].fenced_gen : fo->slots[p].want_gen;
+		m->fenced_gen[p] = comm->is_send ? fo->slots[p].fenced_gen : fo->slots[p].want_gen;
 }
 
 static void name_path(struct ha_message *m, unsigned path, uint32_t generation)

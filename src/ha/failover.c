@@ -57,9 +57,8 @@ static void step_event(struct ha_comm *comm, enum event event)
 const char *ha_failover_state_name(unsigned state)
 {
 	static const char *const names[HA_FO_STATES] = {
-	    [HA_FO_ACTIVE] = "ACTIVE",	   [HA_FO_SUSPECTED] = "SUSPECTED",
-	    [HA_FO_FENCED] = "FENCED",	   [HA_FO_FENCING] = "FENCING",
-	    [HA_FO_LATCHED] = "LATCHED",   [HA_FO_CLOSED] = "CLOSED",
+	    [HA_FO_ACTIVE] = "ACTIVE",	 [HA_FO_SUSPECTED] = "SUSPECTED", [HA_FO_FENCED] = "FENCED",
+	    [HA_FO_FENCING] = "FENCING", [HA_FO_LATCHED] = "LATCHED",	  [HA_FO_CLOSED] = "CLOSED",
 	};
 
 	return state < HA_FO_STATES ? names[state] : "unknown";
@@ -128,10 +127,11 @@ static bool drain(struct ha_comm *comm, uint64_t now_ns)
 			confirmed = true;
 			break;
 		case HA_FENCE_FAILED:
-			ha_comm_fail(comm, HA_ERR_SYSTEM,
-				     "path %u.%u on %s:%d cannot be fenced: its queue pairs neither "
-				     "drain nor can be destroyed",
-				     p, path->generation, path->nic->name, path->port->port_num);
+			ha_comm_fail(
+			    comm, HA_ERR_SYSTEM,
+			    "path %u.%u on %s:%d cannot be fenced: its queue pairs neither "
+			    "drain nor can be destroyed",
+			    p, path->generation, path->nic->name, path->port->port_num);
 			break;
 		}
 	}
@@ -209,7 +209,8 @@ static void r_failed(struct ha_comm *comm, const struct occasion *o)
 	new_epoch(comm, o->reason);
 }
 
-/* Completed by the sender, fenced here, and not there: its write was acknowledged and never placed. */
+/* Completed by the sender, fenced here, and not there: its write was acknowledged and never placed.
+ */
 static bool lost_a_message(struct ha_comm *comm)
 {
 	const struct ha_window *sent = &comm->failover.peer_window, *done = &comm->recv->done;
@@ -217,11 +218,12 @@ static bool lost_a_message(struct ha_comm *comm)
 
 	for (uint64_t seq = done->base; seq < end; seq++)
 		if (ha_window_has(sent, seq) && !ha_window_has(done, seq)) {
-			ha_comm_fail(comm, HA_ERR_REMOTE,
-				     "message %llu is lost: a device that has failed acknowledged it "
-				     "and did not write it to memory; HA_NCCL_COMPLETION=e2e "
-				     "survives this",
-				     (unsigned long long)seq);
+			ha_comm_fail(
+			    comm, HA_ERR_REMOTE,
+			    "message %llu is lost: a device that has failed acknowledged it "
+			    "and did not write it to memory; HA_NCCL_COMPLETION=e2e "
+			    "survives this",
+			    (unsigned long long)seq);
 			return true;
 		}
 	return false;
@@ -354,7 +356,8 @@ static void s_merge(struct ha_comm *comm, const struct occasion *o)
 	merge(comm, m);
 	if (m->epoch > fo->epoch) {
 		if (fo->state == HA_FO_ACTIVE) {
-			ha_switch_begin(comm, m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
+			ha_switch_begin(comm,
+					m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
 			ha_slot_fence(comm, comm->active, active_gen(comm));
 		}
 		fo->epoch = m->epoch;
@@ -376,8 +379,8 @@ static void s_resume(struct ha_comm *comm, const struct occasion *o)
 		say(comm, HA_SAY_RESUMED); /* it has not heard */
 		return;
 	}
-	fo->resume = (struct ha_resume){
-	    .epoch = m->epoch, .path = m->path, .generation = m->generation};
+	fo->resume =
+	    (struct ha_resume){.epoch = m->epoch, .path = m->path, .generation = m->generation};
 	s_try_resume(comm);
 }
 
@@ -439,11 +442,12 @@ static void closed(struct ha_comm *comm, const struct occasion *o)
 static void expired(struct ha_comm *comm, const struct occasion *o)
 {
 	(void)o;
-	ha_comm_fail(comm, HA_ERR_REMOTE,
-		     "no path to the peer for %llu ms (last failure: %s); longer outages are survived "
-		     "with HA_NCCL_OUTAGE_MS",
-		     (unsigned long long)(comm->failover.outage_ns / HA_NS_PER_MS),
-		     ha_reason_text(comm->failover.now.reason));
+	ha_comm_fail(
+	    comm, HA_ERR_REMOTE,
+	    "no path to the peer for %llu ms (last failure: %s); longer outages are survived "
+	    "with HA_NCCL_OUTAGE_MS",
+	    (unsigned long long)(comm->failover.outage_ns / HA_NS_PER_MS),
+	    ha_reason_text(comm->failover.now.reason));
 }
 
 /* No path may bring anything any more to memory that is given back after an error. */
@@ -552,8 +556,9 @@ void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 	if (!is_current(comm, path) || comm->failover.state == HA_FO_CLOSED ||
 	    comm->failover.state == HA_FO_LATCHED)
 		return;
-	HA_INFO(HA_SUBSYS_NET, "connection %s: path %u.%u on %s:%d: %s: %s", comm->name, path->index,
-		path->generation, path->nic->name, path->port->port_num, ha_reason_text(reason), text);
+	HA_INFO(HA_SUBSYS_NET, "connection %s: path %u.%u on %s:%d: %s: %s", comm->name,
+		path->index, path->generation, path->nic->name, path->port->port_num,
+		ha_reason_text(reason), text);
 	if (is_active(comm, path->index))
 		step(comm, &(struct occasion){.event = EV_FAILED, .reason = reason});
 	else
@@ -634,9 +639,10 @@ static void heed_sessions(struct ha_comm *comm)
 			continue;
 		comm->failover.links[p].down = false;
 		if (path && ha_path_ready(path))
-			ha_failover_trigger(comm, path, HA_REASON_LIVENESS,
-					    "no answer from the peer's port for 3 heartbeats of %d ms",
-					    comm->config->heartbeat_ms);
+			ha_failover_trigger(
+			    comm, path, HA_REASON_LIVENESS,
+			    "no answer from the peer's port for 3 heartbeats of %d ms",
+			    comm->config->heartbeat_ms);
 	}
 }
 

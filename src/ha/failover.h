@@ -47,7 +47,7 @@ enum ha_slot_state {
 	HA_SLOT_EMPTY,	    /* no path, or one on its way out */
 	HA_SLOT_REBUILDING, /* receiver: our end is there, says REBUILD */
 	HA_SLOT_PROBING,    /* receiver: both ends are, a probe is under way */
-	HA_SLOT_UP,	    /* receiver: the probe came back since the last failure; sender: built */
+	HA_SLOT_UP, /* receiver: the probe came back since the last failure; sender: built */
 };
 
 /* A path index that both ends agree on, through all its generations. */
@@ -115,29 +115,29 @@ struct ha_slot_link {
 struct ha_failover {
 	bool enabled; /* [C] both ends can */
 	uint8_t state;
-	bool resumed;	   /* receiver: RESUMED of this epoch was heard */
+	bool resumed;	    /* receiver: RESUMED of this epoch was heard */
 	bool socket_broken; /* paths are the only lanes */
 	bool look;	    /* something happened that changes what can be built */
 	bool outage_told;
 	uint8_t sl, traffic_class; /* [C] of every path of this connection */
 	uint8_t nqps;		   /* [C] likewise */
-	uint32_t epoch;	    /* the protocol's; comm->epoch follows when traffic resumes */
-	uint32_t say;	    /* enum ha_say */
-	uint32_t mail;	    /* bit p: mail on path p has not been read */
+	uint32_t epoch;		   /* the protocol's; comm->epoch follows when traffic resumes */
+	uint32_t say;		   /* enum ha_say */
+	uint32_t mail;		   /* bit p: mail on path p has not been read */
 	uint32_t serial, peer_serial;
 	uint32_t peer_ports_up;
 	uint32_t say_interval_ms; /* of the statement: grows while there is no answer */
 	uint64_t say_again_ns;
-	uint64_t heard_ns;  /* the peer's last message */
-	uint64_t broken_ns; /* when the socket broke */
-	uint64_t ping_ns;   /* when to ask a peer without a socket again */
-	uint64_t tick_ns;   /* last visit while something was wrong */
-	uint64_t due_ns;    /* when to be visited again; 0: when something happens */
-	uint64_t outage_ns; /* time without a path in this outage */
+	uint64_t heard_ns;    /* the peer's last message */
+	uint64_t broken_ns;   /* when the socket broke */
+	uint64_t ping_ns;     /* when to ask a peer without a socket again */
+	uint64_t tick_ns;     /* last visit while something was wrong */
+	uint64_t due_ns;      /* when to be visited again; 0: when something happens */
+	uint64_t outage_ns;   /* time without a path in this outage */
 	uint32_t suspect_gen; /* sender: what SUSPECT names */
 	uint8_t suspect_path;
-	uint8_t false_alarms; /* in a row */
-	struct ha_resume resume; /* sender */
+	uint8_t false_alarms;	      /* in a row */
+	struct ha_resume resume;      /* sender */
 	struct ha_window peer_window; /* done of the receiver, completed of the sender */
 	struct ha_switch now;	      /* the switch under way */
 	struct ha_replay asked;	      /* receiver: what it asked for again */
@@ -152,8 +152,10 @@ struct ha_failover {
 /* ---- life ---------------------------------------------------------------------------------- */
 
 /* After the handshake, before anything else can happen to the connection. */
-ha_result_t ha_failover_open(struct ha_comm *comm, const struct ha_wire_endpoint *local) HA_MUST_CHECK;
-/* Says PORTS. The lane is up. Progress is not running yet for this connection, or it is its thread. */
+ha_result_t ha_failover_open(struct ha_comm *comm,
+			     const struct ha_wire_endpoint *local) HA_MUST_CHECK;
+/* Says PORTS. The lane is up. Progress is not running yet for this connection, or it is its thread.
+ */
 void ha_failover_start(struct ha_comm *comm);
 void ha_failover_free(struct ha_comm *comm);
 
@@ -189,7 +191,8 @@ void ha_failover_mail(struct ha_comm *comm, struct ha_path *path);
 /* What is due: drains, messages, timers. Progress thread. */
 void ha_failover_visit(struct ha_comm *comm);
 
-/* ---- between the files of ha/ ----------------------------------------------------------------- */
+/* ---- between the files of ha/ -----------------------------------------------------------------
+ */
 
 /* Everything up to `generation` on path `p` goes out of use; confirmed by ha_failover_visit. */
 void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation);

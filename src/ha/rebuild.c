@@ -99,8 +99,8 @@ ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
 	struct ha_event event = ha_event_init(HA_EVENT_REBUILD, HA_REASON_NONE);
 
 	if (remote->nqps != path->nqps || remote->link_layer != path->addr.link_layer) {
-		HA_WARN("connection %s: the peer's end of path %u.%u does not fit ours", comm->name, p,
-			path->generation);
+		HA_WARN("connection %s: the peer's end of path %u.%u does not fit ours", comm->name,
+			p, path->generation);
 		return HA_ERR_INTERNAL;
 	}
 	endpoint.sl = comm->failover.sl;
@@ -112,7 +112,8 @@ ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
 	return HA_OK;
 }
 
-/* ---- the sender's answer ---------------------------------------------------------------------- */
+/* ---- the sender's answer ----------------------------------------------------------------------
+ */
 
 static void refuse(struct ha_comm *comm, unsigned p)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making one end of a path in the background: what receiver and sender do alike. All of it is [T]. */
+/* Making one end of a path in the background: what receiver and sender do alike. All of it is [T].
+ */
 #ifndef HA_HA_REBUILD_H
 #define HA_HA_REBUILD_H
 
@@ -13,8 +14,8 @@
 struct ha_comm;
 
 /*
- * Makes our end of path p in a new generation, over our port `port` and the peer's `peer_port` (as in
- * both PORTS). The slot has no path, and everything older is fenced.
+ * Makes our end of path p in a new generation, over our port `port` and the peer's `peer_port` (as
+ * in both PORTS). The slot has no path, and everything older is fenced.
  */
 ha_result_t ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
 			    unsigned peer_port) HA_MUST_CHECK;

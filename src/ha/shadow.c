@@ -28,14 +28,14 @@
 #define BACKOFF_MAX_MS 5000
 #define OUTAGE_MAX_MS  200
 
-/* How long the preferred path must have been healthy before traffic goes back to it; doubles each time
- * it fails again within HOLD_RESET. */
+/* How long the preferred path must have been healthy before traffic goes back to it; doubles each
+ * time it fails again within HOLD_RESET. */
 #define HOLD_MIN_MS   1000
 #define HOLD_MAX_MS   60000
 #define HOLD_RESET_NS (60 * HA_NS_PER_S)
 
 /* A path that works again this soon after it was left had not failed. */
-#define FALSE_ALARM_NS	   (500 * HA_NS_PER_MS)
+#define FALSE_ALARM_NS	      (500 * HA_NS_PER_MS)
 #define FALSE_ALARMS_TO_WIDEN 3
 
 struct backoff {
@@ -146,8 +146,8 @@ static void give_up(struct ha_comm *comm, unsigned p, const char *why)
 {
 	const struct ha_path *path = comm->paths[p];
 
-	HA_INFO(HA_SUBSYS_NET, "connection %s: path %u.%u on %s:%d is not usable: %s", comm->name, p,
-		path->generation, path->nic->name, path->port->port_num, why);
+	HA_INFO(HA_SUBSYS_NET, "connection %s: path %u.%u on %s:%d is not usable: %s", comm->name,
+		p, path->generation, path->nic->name, path->port->port_num, why);
 	ha_shadow_failed(comm, p);
 	ha_slot_fence(comm, p, path->generation);
 }
@@ -218,7 +218,8 @@ static int free_slot(const struct ha_comm *comm, struct ha_pair pair)
 			continue;
 		if (slot->newest_gen != 0 && ha_pair_shared(pair_of(slot), pair) == 2)
 			return (int)p;
-		/* One that was never used before one that was: its heartbeats tell when it is back. */
+		/* One that was never used before one that was: its heartbeats tell when it is back.
+		 */
 		if (found < 0 || slot->newest_gen < fo->slots[found].newest_gen)
 			found = (int)p;
 	}
@@ -247,7 +248,8 @@ static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
 	return true;
 }
 
-/* While traffic flows: one path in reserve that shares as little as possible with the active one. */
+/* While traffic flows: one path in reserve that shares as little as possible with the active one.
+ */
 static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = &comm->failover;
@@ -307,7 +309,8 @@ void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m)
 		give_up(comm, m->path, "the peer cannot make its end");
 }
 
-/* ---- what came of it -------------------------------------------------------------------------- */
+/* ---- what came of it --------------------------------------------------------------------------
+ */
 
 bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path)
 {
@@ -333,9 +336,10 @@ static void false_alarm(struct ha_comm *comm)
 	fo->false_alarms = 0;
 	if (wider > HA_RTO_MAX_MS)
 		wider = HA_RTO_MAX_MS;
-	HA_WARN("connection %s: %d times in a row a path was healthy right after it was left for want "
-		"of completions: the soft timeout goes from %u to %u ms (HA_NCCL_RTO_MS)",
-		comm->name, FALSE_ALARMS_TO_WIDEN, comm->rto_ms, wider);
+	HA_WARN(
+	    "connection %s: %d times in a row a path was healthy right after it was left for want "
+	    "of completions: the soft timeout goes from %u to %u ms (HA_NCCL_RTO_MS)",
+	    comm->name, FALSE_ALARMS_TO_WIDEN, comm->rto_ms, wider);
 	comm->rto_ms = wider;
 }
 
@@ -504,8 +508,7 @@ uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
 		if (slot->state == HA_SLOT_REBUILDING || slot->state == HA_SLOT_PROBING)
 			return 1;
 		if (comm->config->enable_failback && slot->up_ns != 0 && is_better(comm, p))
-			due_ns =
-			    earlier(due_ns, slot->up_ns + shadow->hold_ms * HA_NS_PER_MS);
+			due_ns = earlier(due_ns, slot->up_ns + shadow->hold_ms * HA_NS_PER_MS);
 	}
 	if (protected_(comm))
 		return due_ns;

@@ -4,8 +4,8 @@
  *
  * The receiver picks a pair of ports, makes its end and says REBUILD; the sender makes its own end
  * and says REBUILT; the receiver connects and probes. A path whose probe came back is UP, and only
- * such a path may be resumed on. One in reserve is enough while traffic flows; when none is left, all
- * pairs that could work are tried at once. All of it is [T].
+ * such a path may be resumed on. One in reserve is enough while traffic flows; when none is left,
+ * all pairs that could work are tried at once. All of it is [T].
  */
 #ifndef HA_HA_SHADOW_H
 #define HA_HA_SHADOW_H

@@ -120,8 +120,8 @@ struct ha_blame {
 
 /* Where the connection's record in shared memory is, and when it was written. */
 struct ha_comm_report {
-	int slot;	     /* -1: none */
-	int port;	     /* where it is counted: the active path's, as last seen */
+	int slot; /* -1: none */
+	int port; /* where it is counted: the active path's, as last seen */
 	uint32_t qps;
 	uint64_t opened_ns;  /* wall clock */
 	uint64_t written_ns; /* progress thread */

@@ -3,9 +3,9 @@
 #include "transport/instance.h"
 
 #include "base/log.h"
-#include "ha/liveness.h"
 #include "base/stats.h"
 #include "ha/eventlog.h"
+#include "ha/liveness.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
 #include "transport/util.h"

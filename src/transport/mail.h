@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a path carries besides messages: control messages into the peer's mailbox, and probes, writes
- * of nothing whose completion shows that the path works. One of each at a time per path.
+ * What a path carries besides messages: control messages into the peer's mailbox, and probes,
+ * writes of nothing whose completion shows that the path works. One of each at a time per path.
  */
 #ifndef HA_TRANSPORT_MAIL_H
 #define HA_TRANSPORT_MAIL_H
@@ -13,7 +13,8 @@
 struct ha_comm;
 struct ha_path;
 
-/* False: the one before is still on its way, or there is no room. A path that fails is triggered. [T] */
+/* False: the one before is still on its way, or there is no room. A path that fails is triggered.
+ * [T] */
 bool ha_path_mail(struct ha_comm *comm, struct ha_path *path, const void *message, size_t length);
 
 /* Where the peer's mail on this path lies; HA_MAIL_BYTES of it. */

@@ -90,7 +90,7 @@ struct ha_path {
 	struct ha_nic *nic; /* port->nic */
 	uint8_t index;
 	uint32_t generation; /* its low 16 bits are in every wr_id */
-	atomic_int state; /* enum ha_path_state; written under T */
+	atomic_int state;    /* enum ha_path_state; written under T */
 	uint8_t nqps;
 	uint8_t split;	     /* spread each message over all queue pairs */
 	uint32_t max_inline; /* bytes a send may carry inline, 0: none */

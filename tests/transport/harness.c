@@ -8,6 +8,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* How far the clock jumps when nothing moves, and how often before a test gives up. */
+#define QUIET_NS     HA_NS_PER_MS
+#define QUIET_ROUNDS 30000
+
 static char *no_environment(const char *name)
 {
 	(void)name;
@@ -20,6 +24,8 @@ void pair_defaults(struct pair *pair, const char *log)
 	pair->log = log;
 	ha_config_load(&pair->config, no_environment);
 	strcpy(pair->config.socket_ifname, "=lo");
+	/* Nothing in the background, unless a test is about it. */
+	pair->config.enable_backup = false;
 	pair->config.stats = false;
 	pair->fabric.seed = 1;
 }
@@ -28,6 +34,8 @@ void pair_open(struct pair *pair)
 {
 	struct ha_instance_options options = {.config = &pair->config, .no_threads = true};
 
+	if (sv_stepped_open_contexts() != 0)
+		sv_stepped_destroy(); /* what a test that failed half way left */
 	assert_int_equal(sv_stepped_open(&pair->fabric), 0);
 	ha_clock_set_source(sv_stepped_now);
 	for (uint32_t host = 0; host < 2; host++) {
@@ -104,13 +112,15 @@ bool pair_step(struct pair *pair)
 
 	for (int i = 0; i < 2; i++)
 		moved |= ha_instance_progress(pair->inst[i]) > 0;
+	if (!moved)
+		sv_stepped_run(sv_stepped_now() + QUIET_NS); /* timers want time to pass */
 	return moved;
 }
 
 ha_result_t pair_finish(struct pair *pair, struct ha_request *req, int *sizes)
 {
 	assert_non_null(req);
-	for (int quiet = 0; quiet < 100;) {
+	for (int quiet = 0; quiet < QUIET_ROUNDS;) {
 		bool done;
 		ha_result_t result = ha_test(req, &done, sizes);
 
@@ -148,7 +158,7 @@ struct ha_request *try_send(struct pair *pair, size_t offset, size_t size, int t
 
 struct ha_request *post_send(struct pair *pair, size_t offset, size_t size, int tag)
 {
-	for (int quiet = 0; quiet < 100;) {
+	for (int quiet = 0; quiet < QUIET_ROUNDS;) {
 		struct ha_request *req = try_send(pair, offset, size, tag);
 
 		if (req)

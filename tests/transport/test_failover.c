@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A failover from trigger to traffic on the next path, over two rails: two instances, one thread,
+ * every event in its place. tests/fault breaks everything everywhere; this is the plain course.
+ */
+#include "harness.h"
+
+#include "base/clock.h"
+
+static void two_rails(struct pair *pair)
+{
+	pair_init(pair);
+	pair->config.enable_backup = true;
+	pair->fabric.rails = 2;
+	pair_up(pair);
+}
+
+/* Time passes. */
+static void idle(struct pair *pair, unsigned ms)
+{
+	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+
+	while (sv_stepped_now() < until_ns)
+		pair_step(pair);
+}
+
+/* A path is in reserve that has no port in common with the active one. */
+static bool is_protected(const struct ha_comm *comm)
+{
+	const struct ha_slot *slots = comm->failover.slots;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != comm->active && slots[p].state == HA_SLOT_UP &&
+		    slots[p].port != slots[comm->active].port &&
+		    slots[p].peer_port != slots[comm->active].peer_port)
+			return true;
+	return false;
+}
+
+static void wait_protected(struct pair *pair)
+{
+	for (int i = 0; i < 1000 && !(is_protected(pair->recv) && is_protected(pair->send)); i++)
+		idle(pair, 5);
+	assert_true(is_protected(pair->recv));
+	assert_true(is_protected(pair->send));
+}
+
+static void a_standby_is_built_on_the_other_nic_in_the_background(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	two_rails(&pair);
+	transfer(&pair, 1000, 1);
+	wait_protected(&pair);
+	assert_int_equal(pair.recv->active, 0);
+	assert_ptr_not_equal(pair.recv->paths[1]->nic, pair.recv->paths[0]->nic);
+	assert_ptr_not_equal(pair.send->paths[1]->nic, pair.send->paths[0]->nic);
+	transfer(&pair, 100000, 2);
+	pair_close(&pair);
+}
+
+static void a_link_that_goes_down_moves_traffic_to_the_standby(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct pair pair;
+
+		two_rails(&pair);
+		wait_protected(&pair);
+		transfer(&pair, 5000, 1);
+		sv_stepped_link(host, 0, false);
+		for (uint32_t i = 2; i < 10; i++)
+			transfer(&pair, i * 1000, i);
+		assert_int_equal(pair.recv->active, 1);
+		assert_int_equal(pair.send->active, 1);
+		assert_int_equal(pair.recv->failover.epoch, 2);
+		assert_int_equal(pair.recv->count.failovers, 1);
+		assert_int_equal(pair.send->count.failovers, 1);
+		sv_stepped_link(host, 0, true);
+		wait_protected(&pair);
+		sv_stepped_link(1 - host, 1, false);
+		for (uint32_t i = 10; i < 20; i++)
+			transfer(&pair, i * 1000, i);
+		assert_int_equal(pair.recv->active, 0);
+		assert_int_equal(pair.recv->failover.epoch, 3);
+		pair_close(&pair);
+	}
+}
+
+static void a_message_in_flight_is_replayed(void **state)
+{
+	(void)state;
+	for (unsigned steps = 0; steps < 40; steps++) {
+		const size_t offset = 8192, size = 20000;
+		const int tag = 7;
+		struct ha_request *recv, *send;
+		struct pair pair;
+		int got = 0;
+
+		two_rails(&pair);
+		wait_protected(&pair);
+		fill(pair.from.bytes, size, 3);
+		recv = post_recv(&pair, 1, &offset, &size, &tag);
+		send = post_send(&pair, 0, size, tag);
+		for (unsigned i = 0; i < steps; i++)
+			sv_stepped_step();
+		sv_stepped_link(1, 0, false);
+		assert_int_equal(pair_finish(&pair, recv, &got), HA_OK);
+		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+		assert_int_equal(got, (int)size);
+		assert_true(filled(pair.to.bytes + offset, size, 3));
+		transfer(&pair, 3000, 4);
+		pair_close(&pair);
+	}
+}
+
+static void a_thousand_failovers_in_a_row(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	two_rails(&pair);
+	for (uint32_t i = 0; i < 1000; i++) {
+		uint32_t rail = pair.recv->failover.slots[pair.recv->active].port;
+
+		wait_protected(&pair);
+		rail = pair.recv->paths[pair.recv->active]->port->index == 0 ? 0 : 1;
+		sv_stepped_link(i / 2 % 2, rail, false);
+		transfer(&pair, 1 + i * 17 % 30000, i);
+		sv_stepped_link(i / 2 % 2, rail, true);
+	}
+	assert_int_equal(pair.recv->count.failovers, 1000);
+	assert_int_equal(pair.send->count.failovers, 1000);
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_standby_is_built_on_the_other_nic_in_the_background),
+	    cmocka_unit_test(a_link_that_goes_down_moves_traffic_to_the_standby),
+	    cmocka_unit_test(a_message_in_flight_is_replayed),
+	    cmocka_unit_test(a_thousand_failovers_in_a_row),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
