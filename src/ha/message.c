@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ha/message.h"
 
+#include "ha/ports.h"
 #include "transport/cursor.h"
 
 #define MESSAGE_MAGIC 0x4d41484eu /* "NHAM" */
@@ -61,6 +62,9 @@ static bool valid(const struct ha_message *m)
 	if (names_a_path(m->kind) && (m->path >= HA_MAX_PATHS || m->generation == 0))
 		return false;
 	if ((m->kind == HA_MSG_REBUILD || m->kind == HA_MSG_REBUILT) && !m->has_endpoint)
+		return false;
+	if (m->kind == HA_MSG_REBUILD &&
+	    (m->port >= HA_MAX_OFFERS || m->peer_port >= HA_MAX_OFFERS))
 		return false;
 	if (m->has_endpoint && !ha_endpoint_valid(&m->endpoint))
 		return false;

@@ -94,6 +94,8 @@ static void as_message(const uint8_t *data, size_t size)
 	FUZZ_CHECK(m.window.base != 0);
 	if (m.kind == HA_MSG_REBUILD || m.kind == HA_MSG_REBUILT)
 		FUZZ_CHECK(m.has_endpoint && m.path < HA_MAX_PATHS && m.generation != 0);
+	if (m.kind == HA_MSG_REBUILD)
+		FUZZ_CHECK(m.port < HA_MAX_OFFERS && m.peer_port < HA_MAX_OFFERS);
 	if (m.kind == HA_MSG_RESUME || m.kind == HA_MSG_SUSPECT)
 		FUZZ_CHECK(m.path < HA_MAX_PATHS && m.generation != 0);
 	if (m.has_endpoint) {

@@ -189,6 +189,14 @@ static void fields_outside_their_range_are_refused(void **state)
 		m = sample(kind, !needs_endpoint(kind));
 		assert_int_equal(refused(&m),
 				 needs_endpoint(kind) ? HA_WIRE_BAD_VALUE : HA_WIRE_OK);
+		m = sample(kind, needs_endpoint(kind));
+		m.port = HA_MAX_OFFERS;
+		assert_int_equal(refused(&m),
+				 kind == HA_MSG_REBUILD ? HA_WIRE_BAD_VALUE : HA_WIRE_OK);
+		m = sample(kind, needs_endpoint(kind));
+		m.peer_port = 255;
+		assert_int_equal(refused(&m),
+				 kind == HA_MSG_REBUILD ? HA_WIRE_BAD_VALUE : HA_WIRE_OK);
 		m = sample(kind, true);
 		m.endpoint.nqps = HA_WIRE_MAX_QPS + 1;
 		assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
