@@ -53,7 +53,6 @@ const struct ha_config_var ha_config_vars[] = {
 	 .no_effect_yet = true,
 	 .help = "Interval of the liveness heartbeats; three silent intervals declare a path dead."},
 	{"HA_NCCL_RTO_MS", .group = HA_GROUP_RECOVERY, INT(rto_ms, 1000, 1, 600000),
-	 .no_effect_yet = true,
 	 .help = "Soft timeout: a posted request without a completion for this long fails its path."},
 	{"HA_NCCL_MAX_RETRIES", .group = HA_GROUP_RECOVERY, INT(max_retries, 10, 1, 1000000),
 	 .no_effect_yet = true,

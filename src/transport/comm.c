@@ -263,6 +263,16 @@ static void tell_peer(struct ha_comm *comm, ha_result_t error)
 	ha_lane_abort(comm->lane, &given_up);
 }
 
+/* Several times in an RTO, while something is under way. Under the token. */
+static void look_for_timeouts(struct ha_comm *comm)
+{
+	if (outstanding(comm) == 0 || ha_comm_error(comm) != HA_OK)
+		return;
+	ha_timeout_look(comm, ha_now_ns());
+	if (comm->poller.due_ns == 0 || comm->poller.due_ns > comm->timeout.due_ns)
+		comm->poller.due_ns = comm->timeout.due_ns;
+}
+
 /* Polls for an application that does not do so itself. Under the token. */
 static enum ha_poll_result poll_for_application(struct ha_comm *comm)
 {
@@ -307,6 +317,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 		note_life(comm);
 		ha_failover_visit(comm);
 		comm->poller.due_ns = comm->failover.due_ns;
+		look_for_timeouts(comm);
 	} else if (error != HA_OK) {
 		tell_peer(comm, error);
 	}

@@ -29,6 +29,7 @@
 #include "transport/report.h"
 #include "transport/request.h"
 #include "transport/rings.h"
+#include "transport/timeout.h"
 #include "transport/transport.h"
 #include "transport/window.h"
 #include "transport/wire.h"
@@ -173,12 +174,13 @@ struct ha_comm {
 	atomic_bool queue_events;	/* some path has an event; progress thread */
 	bool epoch_changing;		/* [T] keys of both ends may not fit: the engine's */
 	struct ha_blame blame;		/* [T] complete.c */
+	uint32_t rto_ms;		/* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
+	struct ha_timeout timeout;	/* [T] timeout.c */
 	struct ha_comm_report report;
 	struct ha_failover_record failovers; /* [T] */
 	struct ha_window peer_done;	     /* what BYE said; written before peer_bye */
 	uint64_t peer_bye_ns;		     /* likewise: when it came */
 	struct ha_failover failover;	     /* [T] */
-	uint32_t rto_ms;		     /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
 	/* Progress thread: what it saw at its last visits. */
 	uint64_t alive_ns;	   /* when something had completed, or nothing was outstanding */
 	uint64_t completions_seen; /* then */

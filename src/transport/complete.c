@@ -75,6 +75,8 @@ static const char *what(enum ha_wr_kind kind)
 		return "a control message";
 	case HA_WR_PROBE:
 		return "a probe";
+	case HA_WR_WATCH:
+		return "a write of nothing";
 	case HA_WR_SENTINEL:
 		return "a sentinel";
 	}
@@ -188,6 +190,9 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 		break;
 	case HA_WR_FLUSH:
 		ha_flush_complete(comm, path, ha_wr_slot(id));
+		break;
+	case HA_WR_WATCH:
+		ha_timeout_watched(path, ha_wr_qp(id), ha_wr_slot(id));
 		break;
 	case HA_WR_CONTROL:
 		ha_path_mail_done(path, ha_wr_slot(id));

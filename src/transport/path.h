@@ -68,6 +68,7 @@ struct ha_qp {
 	uint32_t sq_done;   /* of these, known to have left the queue */
 	uint32_t rq_used;   /* receives consumed and not replaced yet */
 	uint32_t cts_unsignalled;
+	bool watched; /* a write of nothing is under way (timeout.c) */
 	uint32_t local_psn;
 	uint64_t wr_base;			/* path, generation and queue pair of a wr_id */
 	struct ibv_recv_wr refill[HA_RQ_BATCH]; /* linked, ready to post */
