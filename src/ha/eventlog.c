@@ -61,8 +61,10 @@ static void put_char(struct json *json, char c)
 /* Bytes beyond ASCII need not be UTF-8: each is written as the character with its number. */
 static void put_string(struct json *json, const char *string)
 {
+	size_t length = strnlen(string, STRING_MAX);
+
 	put_char(json, '"');
-	for (size_t i = 0; string[i] && i < STRING_MAX; i++) {
+	for (size_t i = 0; i < length; i++) {
 		unsigned char c = (unsigned char)string[i];
 		char escape[8];
 

@@ -141,8 +141,9 @@ bool ha_pulse_pong(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns, uint64
 void ha_pulse_pinged(struct ha_pulse *pulse, uint64_t now_ns)
 {
 	uint64_t last = pulse->sent_ns[pulse->sent % HA_PULSE_PINGS];
+	bool stopped = pulse->next_ping_ns == UINT64_MAX;
 
-	if (pulse->state != HA_SESSION_INIT && pulse->state != HA_SESSION_DOWN)
+	if (stopped || (pulse->state != HA_SESSION_INIT && pulse->state != HA_SESSION_DOWN))
 		return;
 	if (pulse->next_ping_ns > last + quick_ns(pulse))
 		pulse->next_ping_ns =

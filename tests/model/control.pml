@@ -22,7 +22,7 @@
 
 /* ---- receiver to sender ------------------------------------------------------------------- */
 
-#define R_FENCED_MORE(p) (S_UNDERSTANDS(p, R_SAYS_FENCED(p)) > s_fenced_gen[p])
+#define R_FENCED_MORE(p) (S_UNDERSTANDS(p, R_SAYS_FENCED(p)) > s_order[p])
 
 #define FENCE_IS_NEWS (r_state == FENCING && (r_epoch > s_epoch || ANY_PATH(R_FENCED_MORE)))
 
@@ -30,7 +30,7 @@
 	(r_state == ACTIVE && r_epoch > 1 && !r_resumed &&                                         \
 	 (r_epoch > s_epoch ||                                                                     \
 	  (r_epoch == s_epoch && s_state == FENCED && (s_qp[r_path] & GEN(r_gen)) &&               \
-	   r_gen > s_fenced_gen[r_path])))
+	   r_gen > s_order[r_path] && s_gen == 0)))
 
 inline r_speaks(message)
 {
@@ -51,11 +51,11 @@ inline r_speaks(message)
 #define HOLDS_ACTIVE(p) (s_state == ACTIVE && s_path == p)
 #endif
 #define REBUILD_REACHES(p, g)                                                                      \
-	(!FINAL(s_state) && (r_qp[p] & GEN(g)) && !(s_qp[p] & GEN(g)) && (g) > s_fenced_gen[p] &&  \
-	 !HOLDS_ACTIVE(p))
+	(!FINAL(s_state) && (R_UP(p) & GEN(g)) && !(s_qp[p] & GEN(g)) && (g) > s_order[p] &&       \
+	 !HOLDS_ACTIVE(p) && ((g)-1 > s_order[p] || s_fenced_gen[p] == s_order[p]))
 #define REBUILD_ARRIVES(p)                                                                         \
 	:: d_step {                                                                                \
-		LANE && r_qp[p] && r_healthy[p] != NEWEST(r_qp[p]) &&                              \
+		LANE && R_UP(p) && r_healthy[p] != NEWEST(r_qp[p]) &&                              \
 		REBUILD_REACHES(p, NEWEST(r_qp[p])) -> s_rebuild(p, NEWEST(r_qp[p])); reset()      \
 	}
 
@@ -68,16 +68,22 @@ inline s_hears(message)
 
 /* ---- sender to receiver ------------------------------------------------------------------- */
 
-#define S_FENCED_MORE(p) (s_fenced_gen[p] > r_peer_fenced[p])
+#define S_FENCED_MORE(p) (S_SAYS_FENCED(p) > r_peer_fenced[p])
 
 #define SENDER_HAS_NEWS                                                                            \
 	(ANY_PATH(S_FENCED_MORE) ||                                                                \
+	 (s_state == SUSPECTED && s_gen && r_state == ACTIVE && r_path == s_path &&                \
+	  r_gen == s_gen) ||                                                                       \
 	 (s_state == ACTIVE && r_state == ACTIVE && s_epoch == r_epoch && r_epoch > 1 &&           \
 	  !r_resumed))
 
 inline s_speaks()
 {
 	m_epoch = s_epoch;
+	if
+	:: s_state == SUSPECTED -> m_path = s_path; m_gen = s_gen
+	:: else -> m_path = 0; m_gen = 0
+	fi;
 	m_set = s_completed;
 	if
 	:: s_state == ACTIVE -> m_kind = RESUMED
@@ -85,7 +91,7 @@ inline s_speaks()
 	:: else -> m_kind = FENCED
 	fi;
 	for (j : 0 .. PATHS - 1) {
-		m_fenced_gen[j] = s_fenced_gen[j]
+		m_fenced_gen[j] = S_SAYS_FENCED(j)
 	}
 }
 
@@ -116,7 +122,7 @@ inline r_rebuilt(p)
 }
 
 #define REBUILT(p)                                                                                 \
-	LATE_EITHER(LANE && !FINAL(r_state) && r_qp[p] && r_healthy[p] != NEWEST(r_qp[p]) &&        \
+	LATE_EITHER(LANE && !FINAL(r_state) && R_UP(p) && r_healthy[p] != NEWEST(r_qp[p]) &&        \
 			   FLOWS(p, NEWEST(r_qp[p])),                                              \
 		   r_rebuilt(p))
 
@@ -142,7 +148,7 @@ inline late_rs_arrives()
 	if
 	:: m_kind == REBUILD ->
 		if
-		:: !(s_qp[m_path] & GEN(m_gen)) && m_gen > s_fenced_gen[m_path] &&
+		:: !(s_qp[m_path] & GEN(m_gen)) && m_gen > s_order[m_path] &&
 		   !HOLDS_ACTIVE(m_path) -> s_rebuild(m_path, m_gen)
 		:: else -> skip
 		fi
@@ -154,9 +160,13 @@ inline late_sr_arrives()
 {
 	m_kind = late_sr.kind;
 	m_epoch = late_sr.epoch;
+	m_path = late_sr.path;
+	m_gen = late_sr.gen;
 	m_set = late_sr.set;
 	late_sr.kind = 0;
 	late_sr.epoch = 0;
+	late_sr.path = 0;
+	late_sr.gen = 0;
 	late_sr.set = 0;
 	for (j : 0 .. PATHS - 1) {
 		m_fenced_gen[j] = late_sr.fenced_gen[j];
@@ -168,7 +178,7 @@ inline late_sr_arrives()
 
 /* ---- the end of a connection ---------------------------------------------------------------- */
 
-#define NOT_ALL_FENCED(p) (s_fenced_gen[p] < GENS)
+#define NOT_ALL_FENCED(p) (s_order[p] < GENS)
 #define NOT_ALL_PEER_FENCED(p) (r_peer_fenced[p] < GENS)
 
 /* BYE{done}: everything is fenced at the receiver, for good, and it has this. */
@@ -183,7 +193,7 @@ inline s_hears_bye()
 	:: else -> skip
 	fi;
 #ifndef MUT_BYE
-	s_complete(r_done)
+	s_settle(r_done)
 #endif
 }
 

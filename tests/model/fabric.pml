@@ -15,13 +15,13 @@ inline data_arrives(p, g, m)
 	printf("fabric: WRITE of message %d lands in its buffer, over %d.%d\n", m, p, g);
 	must(!(r_done & BIT(m)), late_write);
 	if
-	:: r_state == ACTIVE && r_path == p && r_gen == g ->
+	:: r_path == p && r_gen == g -> /* the active path, or the one that drains */
 		r_done = r_done | BIT(m);
 		unplaced = unplaced & ~BIT(m)
 	:: else -> skip /* completion of a retired QP: dropped */
 	fi;
 	if
-	:: s_state == ACTIVE && s_path == p && s_gen == g -> s_acked = s_acked | BIT(m)
+	:: s_path == p && s_gen == g -> s_acked = s_acked | BIT(m)
 	:: else -> skip
 	fi
 }

@@ -41,6 +41,10 @@
 #endif
 #define WINDOW 2 /* slots of the CTS ring */
 
+/* STEPWISE: a fence takes time. It is ordered in one step and confirmed in another; in between the
+ * queue pairs drain, what was under way may still land, and everything else goes on. Without it a
+ * fence is one step. */
+
 /* MODE_E2E: the sender completes when the receiver's software has the message; without it (mode
  * rc) when the hardware has acknowledged it. */
 
@@ -95,12 +99,14 @@ mtype s_state = ACTIVE;
 byte s_epoch = 1;
 byte s_path;		    /* the active path and its generation, */
 byte s_gen = 1;		    /* 0: none */
-byte s_fenced_gen[PATHS];   /* watermark: every generation up to this one is fenced */
+byte s_order[PATHS];	    /* watermark: every generation up to this one is to be fenced, */
+byte s_fenced_gen[PATHS];   /* and up to this one is: this is what the sender says */
 byte s_qp[PATHS];	    /* generations whose QP is up at this end */
 byte s_posted;		    /* messages posted in this epoch */
 byte s_outstanding;	    /* ... that the hardware still holds */
 byte s_acked;		    /* ... whose success completion is on its way */
 byte s_completed;	    /* messages NCCL was told are complete */
+byte s_told_done;	    /* what the receiver has, to be completed once the fence is confirmed */
 byte s_ring_seq[WINDOW];    /* the CTS ring, written by the receiver: message + 1 */
 byte s_ring_epoch[WINDOW];  /* and the epoch in the entry; 0: nothing usable */
 #ifdef MUT_REPLAY
@@ -116,12 +122,14 @@ mtype r_state = ACTIVE;
 byte r_epoch = 1;
 byte r_path;
 byte r_gen = 1;
+byte r_order[PATHS]; /* this is what the receiver says: an order */
 byte r_fenced_gen[PATHS];
 byte r_qp[PATHS];
 byte r_healthy[PATHS];	  /* generation proved healthy since its last failure; 0: none */
 byte r_peer_fenced[PATHS]; /* the sender's watermarks, as far as they are known here */
 byte r_issued;		  /* messages whose CTS entry was written in this epoch */
 byte r_done;		  /* messages NCCL was told have been received: their buffers are NCCL's */
+byte r_told_completed;	  /* what the sender completed, to be compared with done */
 bool r_resumed;		  /* the sender confirmed this epoch */
 
 /* ---- state: the fabric -------------------------------------------------------------------- */
@@ -196,7 +204,11 @@ inline must(condition, property)
 #define FLOWS(p, g)                                                                                \
 	(!(dead & BIT(p)) && !(broken[p] & GEN(g)) && (s_qp[p] & GEN(g)) && (r_qp[p] & GEN(g)))
 
-#define PATH_LANE(p) (!(dead & BIT(p)) && (s_qp[p] & r_qp[p] & ~broken[p]))
+/* Generations that are up and not about to be fenced. */
+#define S_UP(p) (s_qp[p] & ~UPTO(s_order[p]))
+#define R_UP(p) (r_qp[p] & ~UPTO(r_order[p]))
+
+#define PATH_LANE(p) (!(dead & BIT(p)) && (S_UP(p) & R_UP(p) & ~broken[p]))
 #define LANE	     (socket || ANY_PATH(PATH_LANE))
 #define NO_WAY	     (!LANE || dead == BIT(PATHS) - 1)
 
@@ -267,13 +279,19 @@ inline reset()
 /* What FENCE and RESUME say is fenced, and how the sender takes it: watermarks. Without them the
  * receiver names the paths that are down, and the sender fences what it has of them. */
 #ifdef MUT_WATERMARKS
-#define R_SAYS_FENCED(p) (r_qp[p] == 0 && r_fenced_gen[p])
+#define R_SAYS_FENCED(p) (r_qp[p] == 0 && r_order[p])
 #define S_UNDERSTANDS(p, said)                                                                     \
 	(!(said) -> 0 :                                                                            \
 	 (s_qp[p] -> NEWEST(s_qp[p]) : (s_fenced_gen[p] -> s_fenced_gen[p] : 1)))
 #else
-#define R_SAYS_FENCED(p) r_fenced_gen[p]
+#define R_SAYS_FENCED(p) r_order[p]
 #define S_UNDERSTANDS(p, said) (said)
+#endif
+
+#ifdef MUT_CLAIM_EARLY
+#define S_SAYS_FENCED(p) s_order[p]
+#else
+#define S_SAYS_FENCED(p) s_fenced_gen[p]
 #endif
 
 #include "sender.pml"

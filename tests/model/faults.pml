@@ -24,7 +24,7 @@ inline net_breaks(p)
 inline tell_sender(p)
 {
 	if
-	:: !FINAL(s_state) && s_qp[p] -> s_trigger(p)
+	:: !FINAL(s_state) && S_UP(p) -> s_trigger(p)
 	:: else -> skip
 	fi
 }
@@ -66,8 +66,8 @@ inline false_alarm()
 }
 
 #define FALSE_ALARM(p)                                                                             \
-	LATE_EITHER(faults && !FINAL(s_state) && s_qp[p], false_alarm(); s_trigger(p))              \
-	LATE_EITHER(faults && !FINAL(r_state) && r_qp[p], false_alarm(); r_trigger(p))
+	LATE_EITHER(faults && !FINAL(s_state) && S_UP(p), false_alarm(); s_trigger(p))              \
+	LATE_EITHER(faults && !FINAL(r_state) && R_UP(p), false_alarm(); r_trigger(p))
 
 /* The receiver's NIC acknowledged a write and dies before it is in memory. */
 #define UNPLACED(m)                                                                                \

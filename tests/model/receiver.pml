@@ -26,21 +26,45 @@ inline r_leaves_behind(message, p, g)
 	fi
 }
 
-/* Fence path p up to generation g. Success completions found by the drain have been applied
+/* The fence of path p is confirmed. Success completions found by the drain have been applied
  * (data_arrives() applies them as they land); what is still in flight finds no QP. */
+inline r_confirm(p)
+{
+	r_fenced_gen[p] = r_order[p];
+	r_qp[p] = r_qp[p] & ~UPTO(r_order[p]);
+#ifndef MUT_RECEIVER_FENCE
+	data_clear_upto(p, r_order[p])
+#endif
+}
+
+/* Fence path p up to generation g. */
 inline r_fence_upto(p, g)
 {
 	if
-	:: g > r_fenced_gen[p] ->
-		r_fenced_gen[p] = g;
-		r_qp[p] = r_qp[p] & ~UPTO(r_fenced_gen[p]); /* g may be read off r_qp */
-#ifndef MUT_RECEIVER_FENCE
-		data_clear_upto(p, r_fenced_gen[p]);
-#endif
+	:: g > r_order[p] ->
+		r_order[p] = g;
 		if
-		:: r_healthy[p] <= r_fenced_gen[p] -> r_healthy[p] = 0
+		:: r_healthy[p] <= r_order[p] -> r_healthy[p] = 0
+		:: else -> skip
+		fi;
+#ifdef STEPWISE
+		if
+		:: !(r_qp[p] & UPTO(r_order[p])) -> r_confirm(p)
 		:: else -> skip
 		fi
+#else
+		r_confirm(p)
+#endif
+	:: else -> skip
+	fi
+}
+
+/* In FENCING, the path that was active is kept until its fence is confirmed: what the drain finds
+ * belongs to the receives. */
+inline r_drained()
+{
+	if
+	:: r_state == FENCING && r_gen && r_fenced_gen[r_path] >= r_gen -> r_path = 0; r_gen = 0
 	:: else -> skip
 	fi
 }
@@ -60,8 +84,7 @@ inline r_new_epoch()
 	printf("receiver: fences %d.%d, says FENCE{epoch %d, done %d}\n", r_path, r_gen, r_epoch,
 	       r_done);
 	r_state = FENCING;
-	r_path = 0;
-	r_gen = 0;
+	r_drained();
 	r_issued = 0;
 	r_resumed = false;
 	r_says()
@@ -95,29 +118,32 @@ inline r_end(final_state)
 		r_healthy[j] = 0;
 		r_peer_fenced[j] = 0;
 		r_fenced_gen[j] = 0;
+		r_order[j] = 0;
 		data_clear_upto(j, GENS);
 		late_sr.fenced_gen[j] = 0
 	};
+	r_told_completed = 0;
 	late_sr.kind = 0;
 	late_sr.epoch = 0;
+	late_sr.path = 0;
+	late_sr.gen = 0;
 	late_sr.set = 0;
 	r_says()
 }
 
 /* Completed by the sender, fenced here and still not there: the NIC acknowledged it and died. */
-inline r_check_loss(completed)
+inline r_check_loss()
 {
-#ifndef MUT_LOSS_CHECK
 	if
-	:: (completed) & ~r_done ->
-		must(((completed) & ~r_done & ~unplaced) == 0, false_loss);
+#ifndef MUT_LOSS_CHECK
+	:: r_state == FENCING && r_gen == 0 && (r_told_completed & ~r_done) ->
+		must((r_told_completed & ~r_done & ~unplaced) == 0, false_loss);
 		printf("receiver: acknowledged but not placed, latches\n");
 		r_end(LATCHED)
-	:: else -> skip
-	fi
-#else
-	skip
 #endif
+	:: r_state == FENCING && r_gen -> skip /* done is not final yet */
+	:: else -> r_told_completed = 0
+	fi
 }
 
 /* What SUSPECT, FENCED or RESUMED in m_* tells the receiver. Merged, never dropped as seen. */
@@ -130,7 +156,9 @@ inline r_merge()
 		fi
 	};
 	if
-	:: r_state == ACTIVE && m_fenced_gen[r_path] >= r_gen -> r_new_epoch()
+	:: r_state == ACTIVE &&
+	   (m_fenced_gen[r_path] >= r_gen || (m_gen && m_kind == SUSPECT && m_path == r_path && m_gen == r_gen)) ->
+		r_new_epoch()
 	:: else -> skip
 	fi;
 	for (j : 0 .. PATHS - 1) {
@@ -144,17 +172,21 @@ inline r_merge()
 #endif
 	:: else -> skip
 	fi;
-	if
-	:: r_state == FENCING -> r_check_loss(m_set)
-	:: else -> skip
-	fi
+	r_told_completed = r_told_completed | m_set;
+	r_check_loss()
 }
+
+#ifdef MUT_RESUME_EARLY
+#define R_CONFIRMED(p) true
+#else
+#define R_CONFIRMED(p) (r_fenced_gen[p] == r_order[p])
+#endif
 
 /* The vectors agree: nothing can arrive on a fenced generation any more, at either end. */
 #ifdef MUT_WATERMARKS
 #define DISAGREES(p) (r_qp[p] == 0 && r_peer_fenced[p] < r_fenced_gen[p])
 #else
-#define DISAGREES(p) (r_peer_fenced[p] < r_fenced_gen[p])
+#define DISAGREES(p) (!R_CONFIRMED(p) || r_peer_fenced[p] < r_order[p])
 #endif
 #ifdef MUT_AGREE
 #define AGREED true
@@ -201,10 +233,21 @@ inline r_issue()
 
 /* A standby whose probes fail: the path is gone, or the peer's QP is. */
 #define R_STANDBY_FAILS(p)                                                                         \
-	LATE_MESSAGE(!FINAL(r_state) && r_qp[p] && !(r_state == ACTIVE && r_path == p) &&            \
+	LATE_MESSAGE(!FINAL(r_state) && R_UP(p) && !(r_state == ACTIVE && r_path == p) &&            \
 			   ((dead & BIT(p)) || (broken[p] & GEN(NEWEST(r_qp[p]))) ||               \
 			    (r_healthy[p] && !(s_qp[p] & GEN(r_healthy[p])))),                     \
 		   r_trigger(p))
+
+/* The drain is over, or the QPs are destroyed. */
+#define R_CONFIRMS(p)                                                                              \
+	:: d_step {                                                                                \
+		!FINAL(r_state) && r_fenced_gen[p] < r_order[p] ->                                 \
+		printf("receiver: path %d is fenced up to %d\n", p, r_order[p]);                   \
+		r_confirm(p);                                                                      \
+		r_drained();                                                                       \
+		r_check_loss();                                                                    \
+		reset()                                                                            \
+	}
 
 /* In the background: the next generation of a path that has none up. */
 #define R_REBUILDS(p)                                                                              \
@@ -222,6 +265,9 @@ end:	do
 #ifndef MUT_RECEIVER_TIMEOUT
 	/* Receives are incomplete, and the signalled write kept outstanding does not complete. */
 	LATE_EITHER(r_state == ACTIVE && r_done != ALL && !FLOWS(r_path, r_gen), r_new_epoch())
+#endif
+#ifdef STEPWISE
+	EACH_PATH(R_CONFIRMS)
 #endif
 	EACH_PATH(R_STANDBY_FAILS)
 	EACH_PATH(R_REBUILDS)

@@ -43,17 +43,36 @@ inline s_leaves_behind()
 		:: s_state == SUSPECTED -> late_sr.kind = SUSPECT
 		:: else -> late_sr.kind = FENCED
 		fi;
+		if
+		:: s_state == SUSPECTED -> late_sr.path = s_path; late_sr.gen = s_gen
+		:: else -> skip
+		fi;
 		late_sr.epoch = s_epoch;
 		late_sr.set = s_completed;
 		for (j : 0 .. PATHS - 1) {
-			late_sr.fenced_gen[j] = s_fenced_gen[j]
+			late_sr.fenced_gen[j] = S_SAYS_FENCED(j)
 		}
 	:: else -> skip
 	fi
 }
 
-/* The active path has been fenced: the hardware lets go of everything. */
-inline s_stop(new_state)
+/* The receiver has these. They are complete, unless the hardware may still read them: then they
+ * are as soon as the fence is confirmed. */
+inline s_settle(set)
+{
+	s_told_done = s_told_done | (set);
+	if
+#ifdef MUT_COMPLETE_EARLY
+	:: true -> s_complete(s_told_done); s_told_done = 0
+#else
+	:: s_state == ACTIVE || s_gen == 0 -> s_complete(s_told_done); s_told_done = 0
+#endif
+	:: else -> skip
+	fi
+}
+
+/* The path that was active has been fenced: the hardware lets go of everything. */
+inline s_released()
 {
 	if
 	:: !keep_packets -> data_net[PG(s_path, s_gen)] = 0
@@ -68,22 +87,43 @@ inline s_stop(new_state)
 #endif
 	s_posted = 0;
 	s_path = 0;
-	s_gen = 0;
+	s_gen = 0
+}
+
+/* Nothing is posted any more; the active path is being fenced, or is. */
+inline s_stop(new_state)
+{
 	s_state = new_state;
+	if
+	:: s_fenced_gen[s_path] >= s_gen -> s_released()
+	:: else -> skip
+	fi;
 	s_says()
 }
 
-/* Fence path p up to generation g: those QPs go through ERR and a drain, or are destroyed. */
+/* The fence of path p is confirmed: those QPs went through ERR and a drain, or are destroyed. */
+inline s_confirm(p)
+{
+	s_fenced_gen[p] = s_order[p];
+	s_qp[p] = s_qp[p] & ~UPTO(s_order[p]);
+#ifndef MUT_SENDER_FENCE
+	cts_clear_upto(p, s_order[p])
+#endif
+}
+
+/* Fence path p up to generation g. */
 inline s_fence_upto(p, g)
 {
 	if
-	:: g > s_fenced_gen[p] ->
-		s_fenced_gen[p] = g;
-		s_qp[p] = s_qp[p] & ~UPTO(s_fenced_gen[p]); /* g may be read off s_qp */
-#ifndef MUT_SENDER_FENCE
-		cts_clear_upto(p, s_fenced_gen[p])
+	:: g > s_order[p] ->
+		s_order[p] = g;
+#ifdef STEPWISE
+		if
+		:: !(s_qp[p] & UPTO(s_order[p])) -> s_confirm(p)
+		:: else -> skip
+		fi
 #else
-		skip
+		s_confirm(p)
 #endif
 	:: else -> skip
 	fi
@@ -113,8 +153,10 @@ inline s_end(final_state)
 	s_posted = 0;
 	s_outstanding = 0;
 	s_acked = 0;
+	s_told_done = 0;
 	for (j : 0 .. PATHS - 1) {
 		s_qp[j] = 0;
+		s_order[j] = 0;
 		cts_clear_upto(j, GENS)
 	};
 	late_rs.kind = 0;
@@ -178,15 +220,15 @@ inline s_merge()
 #ifdef MUT_SELF_CONTAINED
 	if
 	:: m_kind == RESUME -> skip
-	:: else -> s_complete(m_set)
+	:: else -> s_settle(m_set)
 	fi;
 #else
-	s_complete(m_set);
+	s_settle(m_set);
 #endif
 #endif
 	if
 	:: m_kind == RESUME && m_epoch == s_epoch && s_state == FENCED &&
-	   (s_qp[m_path] & GEN(m_gen)) && m_gen > s_fenced_gen[m_path] ->
+	   s_gen == 0 && (s_qp[m_path] & GEN(m_gen)) && m_gen > s_order[m_path] ->
 		s_state = ACTIVE;
 		s_path = m_path;
 		s_gen = m_gen;
@@ -202,8 +244,12 @@ inline s_rebuild(p, g)
 #ifndef MUT_REBUILD_FENCE
 	s_fence_upto(p, g - 1);
 #endif
-	s_qp[p] = s_qp[p] | GEN(g);
-	printf("sender: path %d fenced up to %d, %d.%d is up\n", p, s_fenced_gen[p], p, g)
+	if
+	:: s_fenced_gen[p] == s_order[p] ->
+		s_qp[p] = s_qp[p] | GEN(g);
+		printf("sender: path %d fenced up to %d, %d.%d is up\n", p, s_fenced_gen[p], p, g)
+	:: else -> skip /* REBUILD is said again */
+	fi
 }
 
 /* Write message m to where its entry says: message m must go to receive m. */
@@ -247,16 +293,34 @@ inline s_post(m)
 /* A standby whose probes fail. */
 #define S_STANDBY_FAILS(p)                                                                         \
 	:: d_step {                                                                                \
-		!FINAL(s_state) && s_qp[p] && !(s_state == ACTIVE && s_path == p) &&               \
+		!FINAL(s_state) && S_UP(p) && !(s_state == ACTIVE && s_path == p) &&               \
 		((dead & BIT(p)) || (broken[p] & GEN(NEWEST(s_qp[p])))) ->                         \
 		s_trigger(p);                                                                      \
 		reset()                                                                            \
 	}
 
+/* The drain is over, or the QPs are destroyed. */
+inline s_confirms(p)
+{
+	s_confirm(p);
+	printf("sender: path %d is fenced up to %d\n", p, s_order[p]);
+	if
+	:: s_state != ACTIVE && s_gen && s_path == p && s_fenced_gen[p] >= s_gen ->
+		s_released();
+		s_settle(0)
+	:: else -> skip
+	fi
+}
+#define S_CONFIRMS(p)                                                                              \
+	LATE_PACKETS(!FINAL(s_state) && s_fenced_gen[p] < s_order[p], s_confirms(p))
+
 proctype Sender()
 {
 end:	do
 	EACH_MSG(S_POSTS)
+#ifdef STEPWISE
+	EACH_PATH(S_CONFIRMS)
+#endif
 
 	/* An error completion, or the soft timeout: something was posted, nothing comes back. */
 	LATE_EITHER(s_state == ACTIVE && (s_posted & ~s_completed) && !FLOWS(s_path, s_gen),

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Heartbeats themselves: what their round trips say, and that strangers, garbage, copies, errors of
+ * the queue pair and a lack of resources do no harm.
+ */
+#include "world.h"
+
+#include "../unit/captured_log.h"
+#include "ha/heartbeat.h"
+#include "memory/mr.h"
+
+static void round_trips_are_measured(void **state)
+{
+	struct ha_session_report report;
+	struct ha_live_port_report port;
+	struct observer o[2];
+	uint64_t ms = 100 * INTERVAL_MS;
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){.latency_ns = 40000});
+	up(0, o);
+	run_ms(ms);
+	for (int i = 0; i < 2; i++) {
+		ha_session_report(o[i].link.session, &report);
+		assert_int_equal(report.state, HA_SESSION_UP);
+		assert_int_equal(report.lost, 0);
+		assert_int_equal(report.downs, 0);
+		assert_in_range(report.pings - report.pongs, 0, 1);
+		assert_int_equal(ha_hist_samples(&report.round_trips), report.pongs);
+		/* A heartbeat each 8.75 to 10 ms. */
+		assert_in_range(report.pongs, 98, 125);
+		/* There and back, and some wire time. */
+		assert_in_range(ha_hist_mean(&report.round_trips), 80000, 82000);
+		assert_in_range(report.round_trips.max, 80000, 82000);
+		assert_in_range(report.round_trip_ns, 78000, 82000);
+		detach(i, &o[i]);
+	}
+	/* The port keeps what its sessions measured. */
+	port = port_report(0, 0);
+	assert_in_range(ha_hist_samples(&port.round_trips), 98, 125);
+	done();
+}
+
+static void a_round_trip_far_off_its_baseline_is_suspicious(void **state)
+{
+	struct ha_session_report report;
+	struct observer o[2];
+	char error[128];
+	int id;
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	up(0, o);
+	run_ms(10 * INTERVAL_MS);
+	id = sv_stepped_fault_add("delay=8ms op=ud", error, sizeof error);
+	assert_true(id >= 0);
+	run_ms(10 * INTERVAL_MS);
+	assert_int_equal(state_of(&o[0]), HA_SESSION_SUSPECTED);
+	assert_int_equal(o[0].downs, 0);
+	sv_stepped_fault_remove(id);
+	run_ms(5 * INTERVAL_MS);
+	assert_int_equal(state_of(&o[0]), HA_SESSION_UP);
+	ha_session_report(o[0].link.session, &report);
+	assert_true(report.suspicions >= 1);
+	/* It was of use all the time: nobody was told that it is up again. */
+	assert_int_equal(o[0].ups, 1);
+	for (int i = 0; i < 2; i++)
+		detach(i, &o[i]);
+	done();
+}
+
+static void duplicated_and_reordered_heartbeats_are_counted_once(void **state)
+{
+	struct ha_session_report report;
+	struct observer o[2];
+	uint64_t matched, fired;
+	char error[128];
+	int id;
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	up(0, o);
+	id = sv_stepped_fault_add("dup op=ud", error, sizeof error);
+	assert_true(id >= 0);
+	run_ms(20 * INTERVAL_MS);
+	assert_true(sv_stepped_fault_stats(id, &matched, &fired));
+	assert_true(fired >= 80);
+	ha_session_report(o[0].link.session, &report);
+	assert_true(report.pongs <= report.pings);
+	assert_int_equal(ha_hist_samples(&report.round_trips), report.pongs);
+	/* A ping that comes twice is answered twice, and each answer comes twice. */
+	assert_true(port_report(0, 0).stale >= 3 * 18);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(state_of(&o[i]), HA_SESSION_UP);
+		assert_int_equal(o[i].downs, 0);
+		detach(i, &o[i]);
+	}
+	done();
+}
+
+/* Datagrams of our own making to host 0's queue pair, from a queue pair of host 1. */
+struct forger {
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	struct ibv_ah *ah;
+	uint8_t bytes[128];
+};
+
+static void forger_open(struct forger *f, const struct ha_live_endpoint *to)
+{
+	struct ha_nic *nic = port_of(1, 0)->nic;
+	struct ibv_ah_attr address = {.port_num = 1, .is_global = 1};
+	struct ibv_qp_init_attr init = {
+	    .qp_type = IBV_QPT_UD,
+	    .sq_sig_all = 1,
+	    .cap = {.max_send_wr = 64, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+
+	memset(f, 0, sizeof *f);
+	assert_int_equal(ha_nic_pd_get(nic, &f->pd), HA_OK);
+	f->cq = ibv_create_cq(nic->ctx, 64, NULL, NULL, 0);
+	assert_non_null(f->cq);
+	init.send_cq = init.recv_cq = f->cq;
+	f->qp = ibv_create_qp(f->pd, &init);
+	assert_non_null(f->qp);
+	f->mr = ibv_reg_mr(f->pd, f->bytes, sizeof f->bytes, IBV_ACCESS_LOCAL_WRITE);
+	assert_non_null(f->mr);
+	assert_int_equal(
+	    ibv_modify_qp(f->qp, &attr,
+			  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+	    0);
+	attr.qp_state = IBV_QPS_RTR;
+	assert_int_equal(ibv_modify_qp(f->qp, &attr, IBV_QP_STATE), 0);
+	attr.qp_state = IBV_QPS_RTS;
+	assert_int_equal(ibv_modify_qp(f->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+	memcpy(address.grh.dgid.raw, to->gid, sizeof to->gid);
+	address.grh.sgid_index = (uint8_t)port_of(1, 0)->gid_index;
+	address.grh.hop_limit = 1;
+	f->ah = ibv_create_ah(f->pd, &address);
+	assert_non_null(f->ah);
+}
+
+static void forge(struct forger *f, const struct ha_live_endpoint *to, const void *bytes,
+		  size_t len)
+{
+	struct ibv_sge sge = {
+	    .addr = (uintptr_t)f->bytes, .length = (uint32_t)len, .lkey = f->mr->lkey};
+	/* As a peer works it out: an observer of the fabric can read it. */
+	uint32_t qkey = (uint32_t)(to->id ^ (to->id >> 32)) & 0x7fffffffu;
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .wr.ud = {f->ah, to->qpn, qkey}},
+			   *bad;
+	struct ibv_wc wc;
+
+	memcpy(f->bytes, bytes, len);
+	assert_int_equal(ibv_post_send(f->qp, &wr, &bad), 0);
+	run_us(50);
+	assert_int_equal(ibv_poll_cq(f->cq, 1, &wc), 1);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+}
+
+static void forger_close(struct forger *f)
+{
+	ibv_destroy_ah(f->ah);
+	ibv_destroy_qp(f->qp);
+	ibv_destroy_cq(f->cq);
+	ibv_dereg_mr(f->mr);
+	ha_nic_pd_put(port_of(1, 0)->nic);
+}
+
+static void strangers_garbage_and_replays_are_counted_and_ignored(void **state)
+{
+	struct ha_live_endpoint us, peer;
+	struct ha_live_port_report before, after;
+	struct ha_session_report session;
+	struct ha_heartbeat beat = {.kind = HA_HEARTBEAT_PONG, .seq = 1};
+	uint8_t bytes[88] = {0}; /* all that a slot takes */
+	struct forger f;
+	struct observer o[2];
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	us = endpoint_of(0, 0);
+	peer = endpoint_of(1, 0);
+	up(0, o);
+	forger_open(&f, &us);
+	before = port_report(0, 0);
+
+	/* Too short, too long, empty, noise. */
+	beat.from = peer.id;
+	beat.to = us.id;
+	ha_heartbeat_encode(&beat, bytes);
+	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES - 1);
+	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES + 1);
+	forge(&f, &us, bytes, 1);
+	forge(&f, &us, bytes, sizeof bytes);
+	bytes[20] ^= 4;
+	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
+	after = port_report(0, 0);
+	assert_int_equal(after.malformed - before.malformed, 5);
+
+	/* Well made, but from nobody we know, or to somebody else. */
+	beat.from = peer.id + 1;
+	ha_heartbeat_encode(&beat, bytes);
+	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
+	beat.from = peer.id;
+	beat.to = us.id + 1;
+	ha_heartbeat_encode(&beat, bytes);
+	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
+	after = port_report(0, 0);
+	assert_int_equal(after.strangers - before.strangers, 2);
+
+	/* An answer that came already, and one to what was never asked. */
+	beat.to = us.id;
+	ha_heartbeat_encode(&beat, bytes);
+	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
+	beat.seq = 1u << 30;
+	ha_heartbeat_encode(&beat, bytes);
+	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
+	after = port_report(0, 0);
+	assert_int_equal(after.stale - before.stale, 2);
+
+	/* None of that keeps a dead path alive. */
+	sv_stepped_block(0, 0, 1, 0, true);
+	for (int i = 0; i < 60; i++) {
+		forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
+		run_us(600);
+	}
+	assert_int_equal(o[0].downs, 1);
+	sv_stepped_block(0, 0, 1, 0, false);
+	run_ms(3 * INTERVAL_MS);
+	ha_session_report(o[0].link.session, &session);
+	assert_int_equal(session.state, HA_SESSION_UP);
+	forger_close(&f);
+	for (int i = 0; i < 2; i++)
+		detach(i, &o[i]);
+	done();
+}
+
+static void the_queue_pair_survives_errors_of_its_own(void **state)
+{
+	struct observer o[2];
+	uint64_t matched, fired;
+	char error[128];
+	uint32_t qpn;
+	int id;
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	up(0, o);
+	qpn = endpoint_of(0, 0).qpn;
+	id =
+	    sv_stepped_fault_add("wc=GENERAL_ERR host=0 rail=0 op=ud count=1", error, sizeof error);
+	if (id < 0)
+		fail_msg("%s", error);
+	run_ms(60 * INTERVAL_MS);
+	assert_true(sv_stepped_fault_stats(id, &matched, &fired));
+	assert_int_equal(fired, 1);
+	assert_int_equal(port_report(0, 0).restarts, 1);
+	assert_int_equal(endpoint_of(0, 0).qpn, qpn);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(state_of(&o[i]), HA_SESSION_UP);
+		detach(i, &o[i]);
+	}
+	done();
+}
+
+static void without_resources_there_is_no_session_and_one_warning(void **state)
+{
+	struct ha_live_endpoint endpoint = {.id = 5, .qpn = 5};
+	struct observer o = {0};
+
+	(void)state;
+	capture_log();
+	fabric(&(struct sv_stepped_opts){.max_qp_wr = 8});
+	/* Small queues are enough. */
+	assert_true(ha_liveness_endpoint(ends[0].live, port_of(0, 0), &endpoint));
+	done();
+	assert_int_equal(sv_stepped_close(), 0);
+	fabric(&(struct sv_stepped_opts){.max_qp = 1});
+	assert_true(ha_liveness_endpoint(ends[0].live, port_of(0, 0), &endpoint));
+	for (int i = 0; i < 2; i++) {
+		struct ibv_cq *cq = ibv_create_cq(ends[1].set->nics[1].ctx, 4, NULL, NULL, 0);
+		struct ibv_qp_init_attr init = {
+		    .qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq, .cap = {1, 1, 1, 1, 0}};
+		struct ibv_pd *pd;
+		struct ibv_qp *qp;
+
+		assert_int_equal(ha_nic_pd_get(&ends[1].set->nics[1], &pd), HA_OK);
+		qp = ibv_create_qp(pd, &init);
+		assert_non_null(qp);
+		assert_false(ha_liveness_endpoint(ends[1].live, port_of(1, 1), &endpoint));
+		endpoint.id = endpoint.qpn = 5;
+		assert_false(
+		    ha_liveness_attach(ends[1].live, port_of(1, 1), &endpoint, 0, 0, &o.link));
+		assert_null(o.link.session);
+		assert_int_equal(captured_warnings, 1);
+		assert_true(logged("sim1:1: no heartbeats on this port"));
+		ibv_destroy_qp(qp);
+		ibv_destroy_cq(cq);
+		ha_nic_pd_put(&ends[1].set->nics[1]);
+	}
+	/* A peer that offers none. */
+	endpoint.id = 0;
+	assert_false(ha_liveness_attach(ends[0].live, port_of(0, 0), &endpoint, 0, 0, &o.link));
+	ha_liveness_detach(ends[0].live, &o.link);
+	done();
+}
+
+int main(void)
+{
+#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(round_trips_are_measured),
+	    TEST(a_round_trip_far_off_its_baseline_is_suspicious),
+	    TEST(duplicated_and_reordered_heartbeats_are_counted_once),
+	    TEST(strangers_garbage_and_replays_are_counted_and_ignored),
+	    TEST(the_queue_pair_survives_errors_of_its_own),
+	    TEST(without_resources_there_is_no_session_and_one_warning),
+	};
+
+	capture_log();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pulse of a session at each interval that may be configured, driven by hand: pace, transitions
+ * at their exact times, answers that do not count. And the bytes of a heartbeat.
+ */
+#include "../cmocka_all.h"
+
+#include "base/clock.h"
+#include "ha/heartbeat.h"
+#include "ha/pulse.h"
+
+#include <string.h>
+
+static const unsigned intervals_ms[] = {1, 2, 10, 50, 200, 60000};
+
+/* Time goes on in steps that a punctual thread makes: to whatever is due, or a tick. */
+struct driven {
+	struct ha_pulse pulse;
+	uint64_t now_ns, interval_ns;
+	bool peer_answers;
+	uint64_t pings;
+};
+
+static void begin(struct driven *d, unsigned interval_ms)
+{
+	memset(d, 0, sizeof *d);
+	d->now_ns = 1000 * HA_NS_PER_S;
+	d->interval_ns = interval_ms * HA_NS_PER_MS;
+	ha_pulse_init(&d->pulse, d->interval_ns, 0x123456789abcull + interval_ms, d->now_ns);
+	d->peer_answers = true;
+}
+
+static enum ha_session_state step(struct driven *d)
+{
+	uint64_t due = ha_pulse_due_ns(&d->pulse), round_trip_ns;
+
+	if (due > d->now_ns)
+		d->now_ns = due;
+	ha_pulse_judge(&d->pulse, d->now_ns);
+	if (ha_pulse_ping_due(&d->pulse, d->now_ns)) {
+		uint64_t seq = ha_pulse_ping(&d->pulse, d->now_ns);
+
+		d->pings++;
+		if (d->peer_answers) {
+			assert_true(
+			    ha_pulse_pong(&d->pulse, seq, d->now_ns + 5000, &round_trip_ns));
+			assert_int_equal(round_trip_ns, 5000);
+			ha_pulse_judge(&d->pulse, d->now_ns + 5000);
+		}
+	}
+	return d->pulse.state;
+}
+
+static void bring_up(struct driven *d, unsigned interval_ms)
+{
+	begin(d, interval_ms);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(d->pulse.state, HA_SESSION_INIT), step(d);
+	assert_int_equal(d->pulse.state, HA_SESSION_UP);
+}
+
+#define FOR_EACH_INTERVAL(i)                                                                       \
+	for (size_t i = 0; i < sizeof intervals_ms / sizeof intervals_ms[0]; i++)
+
+static void it_comes_up_within_an_interval_and_stays_at_its_pace(void **state)
+{
+	(void)state;
+	FOR_EACH_INTERVAL(i)
+	{
+		struct driven d;
+		uint64_t from, pings;
+
+		bring_up(&d, intervals_ms[i]);
+		assert_true(d.now_ns - 1000 * HA_NS_PER_S <=
+			    (d.interval_ns > 2 * HA_NS_PER_MS ? d.interval_ns : 2 * HA_NS_PER_MS));
+		from = d.now_ns;
+		pings = d.pings;
+		while (d.pings < pings + 1000)
+			assert_int_equal(step(&d), HA_SESSION_UP);
+		/* Jitter of up to an eighth. */
+		assert_in_range(d.now_ns - from, 1000 * d.interval_ns * 7 / 8,
+				1000 * d.interval_ns);
+		assert_true(d.now_ns - from < 1000 * d.interval_ns);
+		assert_int_equal(d.pulse.lost, 0);
+	}
+}
+
+static void silence_is_suspected_then_down_at_three_intervals(void **state)
+{
+	(void)state;
+	FOR_EACH_INTERVAL(i)
+	{
+		uint64_t heard, suspected = 0;
+		struct driven d;
+
+		bring_up(&d, intervals_ms[i]);
+		for (int n = 0; n < 20; n++)
+			step(&d);
+		heard = d.pulse.heard_ns;
+		d.peer_answers = false;
+		while (d.pulse.state != HA_SESSION_DOWN) {
+			step(&d);
+			if (d.pulse.state == HA_SESSION_SUSPECTED && suspected == 0)
+				suspected = d.now_ns;
+		}
+		assert_in_range(suspected - heard, d.interval_ns * 3 / 2, d.interval_ns * 5 / 2);
+		/* To the nanosecond where there was time for three pings, else one tick later. */
+		if (intervals_ms[i] > 2)
+			assert_int_equal(d.now_ns - heard, 3 * d.interval_ns);
+		else
+			assert_in_range(d.now_ns - heard, 3 * d.interval_ns,
+					3 * d.interval_ns + 2 * HA_NS_PER_MS);
+		assert_true(d.pings >= 3);
+		/* It goes on asking, at the interval. */
+		d.pings = 0;
+		heard = d.now_ns;
+		while (d.now_ns - heard < 20 * d.interval_ns)
+			assert_int_equal(step(&d), HA_SESSION_DOWN);
+		assert_in_range(d.pings, 19, 24);
+		/* And comes back with three answers. */
+		d.peer_answers = true;
+		d.pings = 0;
+		while (d.pulse.state != HA_SESSION_UP)
+			step(&d);
+		assert_int_equal(d.pings, 3);
+	}
+}
+
+static void answers_from_before_it_was_down_do_not_bring_it_up(void **state)
+{
+	uint64_t first, last, ignored;
+	struct driven d;
+
+	(void)state;
+	bring_up(&d, 10);
+	d.peer_answers = false;
+	first = d.pulse.sent + 1;
+	while (d.pulse.state != HA_SESSION_DOWN)
+		step(&d);
+	last = d.pulse.sent;
+	assert_true(last - first >= 3);
+	for (uint64_t seq = first; seq <= last; seq++)
+		assert_false(ha_pulse_pong(&d.pulse, seq, d.now_ns, &ignored));
+	assert_int_equal(ha_pulse_judge(&d.pulse, d.now_ns), HA_SESSION_DOWN);
+	assert_int_equal(d.pulse.lost, last - first + 1);
+}
+
+static void only_an_answer_we_wait_for_counts(void **state)
+{
+	uint64_t seq, ignored;
+	struct driven d;
+
+	(void)state;
+	bring_up(&d, 10);
+	d.peer_answers = false;
+	seq = d.pulse.sent;
+	assert_false(ha_pulse_pong(&d.pulse, 0, d.now_ns, &ignored));
+	assert_false(ha_pulse_pong(&d.pulse, seq, d.now_ns, &ignored));	    /* again */
+	assert_false(ha_pulse_pong(&d.pulse, seq + 1, d.now_ns, &ignored)); /* not asked yet */
+	assert_false(ha_pulse_pong(&d.pulse, UINT64_MAX, d.now_ns, &ignored));
+	while (d.pulse.sent < seq + 3)
+		step(&d);
+	/* The second of three: the first is lost, the third may still come. */
+	assert_true(ha_pulse_pong(&d.pulse, seq + 2, d.now_ns, &ignored));
+	assert_int_equal(d.pulse.lost, 1);
+	assert_int_equal(d.pulse.in_row, 1);
+	assert_false(ha_pulse_pong(&d.pulse, seq + 1, d.now_ns, &ignored));
+	assert_true(ha_pulse_pong(&d.pulse, seq + 3, d.now_ns, &ignored));
+	assert_int_equal(d.pulse.in_row, 2);
+}
+
+static void a_stopped_pulse_stays_down(void **state)
+{
+	struct driven d;
+	uint64_t ignored;
+
+	(void)state;
+	bring_up(&d, 10);
+	step(&d);
+	ha_pulse_stop(&d.pulse);
+	assert_int_equal(d.pulse.state, HA_SESSION_DOWN);
+	assert_int_equal(ha_pulse_due_ns(&d.pulse), UINT64_MAX);
+	assert_false(ha_pulse_pong(&d.pulse, d.pulse.sent, d.now_ns, &ignored));
+	ha_pulse_pinged(&d.pulse, d.now_ns + d.interval_ns * 10);
+	assert_int_equal(ha_pulse_due_ns(&d.pulse), UINT64_MAX);
+	begin(&d, 10);
+	ha_pulse_stop(&d.pulse);
+	assert_int_equal(d.pulse.state, HA_SESSION_INIT);
+}
+
+/* ---- bytes ---------------------------------------------------------------------------------- */
+
+static void heartbeats_survive_encoding_and_no_damage_goes_unseen(void **state)
+{
+	const struct ha_heartbeat in = {.kind = HA_HEARTBEAT_PONG,
+					.from = 0x1122334455667788,
+					.to = 0x99aabbccddeeff00,
+					.seq = 0x0102030405060708};
+	uint8_t bytes[HA_HEARTBEAT_BYTES + 1];
+	struct ha_heartbeat out;
+
+	(void)state;
+	ha_heartbeat_encode(&in, bytes);
+	assert_true(ha_heartbeat_decode(bytes, HA_HEARTBEAT_BYTES, &out));
+	assert_int_equal(out.kind, in.kind);
+	assert_int_equal(out.from, in.from);
+	assert_int_equal(out.to, in.to);
+	assert_int_equal(out.seq, in.seq);
+	for (size_t len = 0; len <= sizeof bytes; len++)
+		if (len != HA_HEARTBEAT_BYTES)
+			assert_false(ha_heartbeat_decode(bytes, len, &out));
+	for (size_t bit = 0; bit < 8 * HA_HEARTBEAT_BYTES; bit++) {
+		bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		assert_false(ha_heartbeat_decode(bytes, HA_HEARTBEAT_BYTES, &out));
+		bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	assert_true(ha_heartbeat_decode(bytes, HA_HEARTBEAT_BYTES, &out));
+	ha_heartbeat_encode(&(struct ha_heartbeat){.kind = 3}, bytes);
+	assert_false(ha_heartbeat_decode(bytes, HA_HEARTBEAT_BYTES, &out));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(it_comes_up_within_an_interval_and_stays_at_its_pace),
+	    cmocka_unit_test(silence_is_suspected_then_down_at_three_intervals),
+	    cmocka_unit_test(answers_from_before_it_was_down_do_not_bring_it_up),
+	    cmocka_unit_test(only_an_answer_we_wait_for_counts),
+	    cmocka_unit_test(a_stopped_pulse_stays_down),
+	    cmocka_unit_test(heartbeats_survive_encoding_and_no_damage_goes_unseen),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
