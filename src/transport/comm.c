@@ -314,6 +314,11 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 	}
 	if (comm->failover.enabled) {
 		ha_comm_poll_standby(comm);
+		/* Between two paths the application may have nothing to poll for, and the path that
+		 * is proved may be the one that is called active. */
+		if (comm->epoch_changing && comm->paths[comm->active] &&
+		    ha_path_ready(comm->paths[comm->active]))
+			(void)ha_comm_poll_path(comm, comm->paths[comm->active], comm->poll_batch);
 		note_life(comm);
 		ha_failover_visit(comm);
 		comm->poller.due_ns = comm->failover.due_ns;

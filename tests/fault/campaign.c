@@ -33,6 +33,8 @@ static void report_wrong(struct campaign *campaign, const struct run_result *res
 {
 	campaign->wrong++;
 	printf("WRONG: %s\n  %s\n", result->wrong, campaign_current);
+	if (world_first_warning()[0] != '\0')
+		printf("  first warning: %s\n", world_first_warning());
 	if (campaign->wrong == 1 && !campaign->trace)
 		printf("its log:\n%s\n", world_log());
 	fflush(stdout);
@@ -85,11 +87,11 @@ static void at_every_place(struct campaign *campaign, struct run_spec *spec, uin
 {
 	unsigned last = spec->nfaults - 1;
 	const struct fault *fault = spec->faults[last].fault;
-	uint64_t offset = campaign->stride > 1
-			      ? mix(campaign->seed + (uintptr_t)(fault - faults)) % campaign->stride
-			      : 0;
+	uint64_t stride = campaign->stride * (fault->frequent ? 16 : 1);
+	uint64_t offset =
+	    stride > 1 ? mix(campaign->seed + (uintptr_t)(fault - faults)) % campaign->stride : 0;
 
-	for (uint64_t at = offset; !campaign_over(campaign); at += campaign->stride) {
+	for (uint64_t at = offset; !campaign_over(campaign); at += stride) {
 		struct run_result result;
 
 		if (fault_at_step(fault) && at >= steps)
@@ -117,6 +119,8 @@ static bool starts(const char *name, const char *with)
 static bool fits(const struct campaign *campaign, const struct fault *fault,
 		 const struct scenario *scenario)
 {
+	if (campaign->skip && starts(fault->name, campaign->skip))
+		return false;
 	/* Without a standby there is none to fail. */
 	if (starts(fault->name, "standby"))
 		return scenario->rails > 1;

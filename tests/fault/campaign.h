@@ -9,6 +9,7 @@ struct campaign {
 	/* What to run. NULL and 0: everything. */
 	const struct scenario *scenario;
 	const struct fault *fault;
+	const char *skip; /* faults whose names begin so; NULL: none */
 	bool rc, e2e;
 	bool no_failover;
 	uint64_t seed;

@@ -28,6 +28,7 @@ enum {
 	OPT_AT_LEAST,
 	OPT_GIVE_UP,
 	OPT_LIST,
+	OPT_SKIP,
 };
 
 static const struct argp_option options[] = {
@@ -43,6 +44,7 @@ static const struct argp_option options[] = {
     {"double", OPT_DOUBLE, NULL, 0, "every second fault at every place after a first one", 1},
     {"walks", OPT_WALKS, "N", 0, "so many runs with up to six faults by chance", 1},
     {"first-walk", OPT_FIRST_WALK, "N", 0, "number of the first of them", 1},
+    {"skip", OPT_SKIP, "NAME", 0, "leave out the faults whose names begin so", 1},
     {"stride", OPT_STRIDE, "K", 0, "only every K-th place", 1},
     {"seconds", OPT_SECONDS, "T", 0, "stop after this time", 1},
     {"minutes", OPT_MINUTES, "T", 0, "stop after this time", 1},
@@ -121,6 +123,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_DOUBLE:
 		args->doubled = true;
+		break;
+	case OPT_SKIP:
+		campaign->skip = arg;
 		break;
 	case OPT_WALKS:
 		campaign->walks = number(arg, state);

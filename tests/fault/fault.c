@@ -10,6 +10,8 @@
 
 #define FREEZE_NS (50 * 1000000ull) /* longer than three heartbeats */
 
+#define SOON_NS 1000000ull
+
 /* One at either end: host 0 sends (its names end in -s), host 1 receives (-r). */
 #define BOTH(NAME, ...)                                                                            \
 	{.name = NAME "-s", .host = 0, __VA_ARGS__},                                               \
@@ -76,15 +78,19 @@ const struct fault faults[] = {
     /* A packet that comes when the path it was sent on has been left for another. */
     BOTH("late", .loss = LOSS_BRIEF, .first = true,
 	 .rule = "delay=3ms host=$host op=write nth=$nth",
-	 .then = "event=PORT_ERR host=$host rail=$rail at=$now"),
+	 .then = "event=PORT_ERR host=$host rail=$rail at=$now\n"
+		 "event=PORT_ACTIVE host=$host rail=$rail at=$soon"),
     BOTH("late-far", .loss = LOSS_BRIEF, .rule = "delay=60ms host=$host op=write nth=$nth",
-	 .then = "event=PORT_ERR host=$peer rail=$peerrail at=$now"),
+	 .then = "event=PORT_ERR host=$peer rail=$peerrail at=$now\n"
+		 "event=PORT_ACTIVE host=$peer rail=$peerrail at=$soon"),
     BOTH("twice-late", .loss = LOSS_BRIEF, .rule = "dup host=$host op=write nth=$nth",
-	 .then = "event=PORT_ERR host=$host rail=$rail at=$now"),
+	 .then = "event=PORT_ERR host=$host rail=$rail at=$now\n"
+		 "event=PORT_ACTIVE host=$host rail=$rail at=$soon"),
 
     /* ---- false alarms ---- */
     BOTH("event-PORT_ERR", .act = ACT_NOW, .loss = LOSS_BRIEF, .first = true,
-	 .rule = "event=PORT_ERR host=$host rail=$rail at=$now"),
+	 .rule = "event=PORT_ERR host=$host rail=$rail at=$now",
+	 .then = "event=PORT_ACTIVE host=$host rail=$rail at=$soon"),
     BOTH("event-PORT_ACTIVE", .act = ACT_NOW, .loss = LOSS_NOTHING,
 	 .rule = "event=PORT_ACTIVE host=$host rail=$rail at=$now"),
     BOTH("event-DEVICE_FATAL", .act = ACT_NOW, .loss = LOSS_PORT,
@@ -105,7 +111,8 @@ const struct fault faults[] = {
     /* ---- verbs ---- */
     VERB("post_send"),
     VERB("post_recv"),
-    VERB("poll_cq"),
+    BOTH("errno-poll_cq", .loss = LOSS_VERB, .frequent = true,
+	 .rule = "errno=EINVAL verb=poll_cq host=$host nth=$nth"),
     VERB("modify_qp"),
     VERB("create_qp"),
     VERB("create_cq"),
@@ -191,6 +198,9 @@ static void expand(const struct injection *injection, const struct world *world,
 		else if (word(&text, "$now"))
 			n += (size_t)snprintf(out + n, size - n, "%lluns",
 					      (unsigned long long)sv_stepped_now());
+		else if (word(&text, "$soon"))
+			n += (size_t)snprintf(out + n, size - n, "%lluns",
+					      (unsigned long long)sv_stepped_now() + SOON_NS);
 		else if (word(&text, "$nth"))
 			n += (size_t)snprintf(out + n, size - n, "%llu",
 					      (unsigned long long)injection->at + 1);

@@ -40,8 +40,10 @@ struct fault {
 	enum fault_loss loss;
 	uint32_t host;
 	const char *rule; /* $host, $rail: the host and its active rail; $peer: the other host */
-	const char *then; /* a second rule, at once when the first has fired */
-	bool first;	  /* one of those that a second fault is put after */
+	const char
+	    *then; /* more rules, when the first has fired: $now, or $soon, a millisecond later */
+	bool frequent; /* fits so often that most places are alike: every 16th will do */
+	bool first;    /* one of those that a second fault is put after */
 };
 
 extern const struct fault faults[];

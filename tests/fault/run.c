@@ -42,13 +42,21 @@ static void wrong(struct run_result *result, const char *fmt, ...)
 	va_end(args);
 }
 
-/* Until faults may come. False: it does not get there. */
+static void allow(struct world *world, unsigned groups)
+{
+	world_each_end (world, end)
+		end->traffic.allowed = groups;
+}
+
+/* Until faults may come: with the first message, or with the first call. False: it does not get
+ * there. */
 static bool set_up(struct running *r)
 {
 	struct world *world = r->world;
 
 	if (world->options.scenario->from_connect)
 		return true;
+	allow(world, 0);
 	while (!world_protected(world)) {
 		if (sv_stepped_now() > SET_UP_NS || world->steps > LIMIT_STEPS) {
 			wrong(r->result, "no standby path %llu ms after connect, without any fault",
@@ -57,6 +65,7 @@ static bool set_up(struct running *r)
 		}
 		world_step(world);
 	}
+	allow(world, world->options.scenario->plan.groups);
 	return true;
 }
 

@@ -129,6 +129,7 @@ void traffic_init(struct traffic *traffic, const struct plan *plan, bool is_send
 	for (unsigned i = 0; i < plan->nsizes; i++)
 		if (plan->sizes[i] > traffic->capacity)
 			traffic->capacity = plan->sizes[i];
+	traffic->allowed = plan->groups;
 	traffic->capacity += 24; /* receives may be larger than what is sent */
 	traffic->stride = (traffic->capacity + 2 * GUARD + 63) & ~(size_t)63;
 	needed = GUARD + plan->window * group_max(plan) * traffic->stride;
@@ -224,7 +225,8 @@ static bool receive_turn(struct traffic *traffic)
 	const struct plan *plan = traffic->plan;
 	bool moved = false;
 
-	while (traffic->next < plan->groups && !traffic->ops[traffic->next % plan->window][0].req) {
+	while (traffic->next < traffic->allowed &&
+	       !traffic->ops[traffic->next % plan->window][0].req) {
 		unsigned group = traffic->next, n = group_size(plan, group);
 		void *data[TRAFFIC_GROUP];
 		size_t sizes[TRAFFIC_GROUP];
@@ -303,7 +305,7 @@ static bool post_sends(struct traffic *traffic)
 	const struct plan *plan = traffic->plan;
 	bool moved = false;
 
-	while (traffic->next < plan->groups) {
+	while (traffic->next < traffic->allowed) {
 		unsigned group = traffic->next;
 		unsigned index = send_order(plan, group, traffic->next_in_group);
 		struct traffic_op *op = &traffic->ops[group % plan->window][index];
@@ -382,6 +384,17 @@ bool traffic_turn(struct traffic *traffic)
 		moved = true;
 	}
 	return moved;
+}
+
+bool traffic_idle(const struct traffic *traffic)
+{
+	if (traffic->next != traffic->allowed || traffic->next_in_group != 0)
+		return false;
+	for (unsigned slot = 0; slot < traffic->plan->window; slot++)
+		for (unsigned i = 0; i < group_max(traffic->plan); i++)
+			if (traffic->ops[slot][i].req)
+				return false;
+	return true;
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */

@@ -18,9 +18,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TRAFFIC_WINDOW	  32 /* what NCCL may have outstanding */
-#define TRAFFIC_GROUP	  8
-#define TRAFFIC_MAX_SIZES 8
+#define TRAFFIC_WINDOW	   32 /* what NCCL may have outstanding */
+#define TRAFFIC_GROUP	   8
+#define TRAFFIC_MAX_SIZES  8
+#define TRAFFIC_MAX_GROUPS 8192
 
 /* What a connection carries. */
 struct plan {
@@ -58,7 +59,8 @@ struct traffic {
 	unsigned next_in_group; /* sends: how many of it are posted */
 	unsigned reported;	/* receives, or sends, that test has called done */
 	unsigned wanted;	/* of them in all */
-	bool seen[1u << 12];	/* receives reported, by group */
+	unsigned allowed;	/* groups it may post by now: all, unless the test says less */
+	bool seen[TRAFFIC_MAX_GROUPS]; /* receives reported, by group */
 	struct traffic_op ops[TRAFFIC_WINDOW][TRAFFIC_GROUP];
 
 	struct traffic *peer; /* the other end, to look into its buffers */
@@ -77,6 +79,9 @@ void traffic_stop(struct traffic *traffic);
 
 /* One turn of the application: posts what it can, tests everything. True if something moved. */
 bool traffic_turn(struct traffic *traffic);
+
+/* Everything that it was allowed to post is reported. */
+bool traffic_idle(const struct traffic *traffic);
 
 /* After an error: every call must say the same. */
 void traffic_check_latched(struct traffic *traffic);

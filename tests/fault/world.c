@@ -19,6 +19,7 @@
 
 static char log_text[LOG_MAX + 1];
 static size_t log_length;
+static char first_warning[256];
 static bool log_trace;
 
 static void log_line(enum ha_log_level level, unsigned long subsys, const char *file, int line,
@@ -31,6 +32,8 @@ static void log_line(enum ha_log_level level, unsigned long subsys, const char *
 	if (log_trace)
 		fprintf(stderr, "%12.3f us  %c %s\n", (double)sv_stepped_now() / 1e3,
 			letters[level], text);
+	if (level == HA_LOG_WARN && first_warning[0] == '\0')
+		snprintf(first_warning, sizeof(first_warning), "%s", text);
 	if (size > LOG_MAX / 2)
 		return;
 	if (log_length + size > LOG_MAX) { /* forget the older half */
@@ -45,6 +48,11 @@ const char *world_log(void)
 {
 	log_text[log_length] = '\0';
 	return log_text;
+}
+
+const char *world_first_warning(void)
+{
+	return first_warning;
 }
 
 static void fatal(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -103,6 +111,7 @@ static void open_fabric(struct world *world)
 	};
 	struct ha_instance_options options = {.config = &world->config, .no_threads = true};
 
+	sv_stepped_destroy(); /* what a test that failed left behind */
 	if (sv_stepped_open(&opts) != 0)
 		fatal("cannot open the fabric");
 	ha_clock_set_source(sv_stepped_now);
@@ -159,6 +168,7 @@ void world_open(struct world *world, const struct world_options *options)
 	world->nconnections = options->scenario->connections;
 	bootstrap_seed(options->seed);
 	log_length = 0;
+	first_warning[0] = '\0';
 	log_trace = options->trace;
 	ha_log_set_sink(log_line);
 	ha_log_set_debug(options->trace ? 1 : 0);
@@ -314,9 +324,29 @@ bool world_connected(const struct world *world)
 	return true;
 }
 
+/* The receiver is who knows. With one port per host there is nothing to fall back to. */
+static bool end_protected(const struct end *end)
+{
+	const struct ha_failover *failover = &end->comm->failover;
+
+	if (!failover->enabled || end->traffic.is_send)
+		return true;
+	if (failover->state != HA_FO_ACTIVE)
+		return false;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != end->comm->active && failover->slots[p].state == HA_SLOT_UP)
+			return true;
+	return end->comm->inst->devices->nports == 1;
+}
+
 bool world_protected(const struct world *world)
 {
-	return world_connected(world);
+	if (!world_connected(world))
+		return false;
+	world_each_end (world, end)
+		if (end->comm && !end_protected(end))
+			return false;
+	return true;
 }
 
 bool world_settled(const struct world *world)

@@ -89,6 +89,8 @@ uint64_t world_replays(const struct world *world);
 
 /* The end of the log, for a failure's report. */
 const char *world_log(void);
+/* Empty: none. */
+const char *world_first_warning(void);
 
 /* Releases the memory kept between runs. */
 void world_free(struct world *world);
