@@ -149,6 +149,9 @@ static void heed_sessions(struct ha_comm *comm)
 /* Longer between two visits than this, and we were not running ourselves: it proves nothing. */
 #define MAX_TICK_NS (100 * HA_NS_PER_MS)
 
+/* A switch that has a path to go to takes less. */
+#define OUTAGE_TOLD_NS (500 * HA_NS_PER_MS)
+
 /*
  * The deadline runs while no path is left, and stands still for a peer that is frozen: whose
  * socket is up and which says nothing at all.
@@ -161,11 +164,16 @@ static void count_outage(struct ha_comm *comm, uint64_t now_ns)
 	fo->tick_ns = now_ns;
 	if (fo->state == HA_FO_ACTIVE || fo->state == HA_FO_CLOSED || fo->state == HA_FO_LATCHED) {
 		fo->outage_ns = 0;
+		fo->outage_told = false;
 		return;
 	}
 	if (ha_control_peer_frozen(comm, now_ns))
 		return;
 	fo->outage_ns += tick_ns < MAX_TICK_NS ? tick_ns : MAX_TICK_NS;
+	if (fo->outage_ns > OUTAGE_TOLD_NS && !fo->outage_told) {
+		fo->outage_told = true;
+		ha_switch_outage(comm);
+	}
 	if (fo->outage_ns > ha_control_deadline_ns(comm))
 		ha_machine_on(comm, HA_ON_DEADLINE);
 }
