@@ -92,12 +92,18 @@ static bool carries_mail(const struct ha_comm *comm, unsigned p)
 	       (!comm->is_send || slot->mailed);
 }
 
+/* Also one whose first mail is still under way: the receiver is heard on it if it lives. */
+static bool may_carry_mail(const struct ha_comm *comm, unsigned p)
+{
+	return ha_path_ready(comm->paths[p]) && comm->failover.slots[p].state == HA_SLOT_UP;
+}
+
 bool ha_control_has_lane(const struct ha_comm *comm)
 {
 	if (!comm->failover.socket_broken)
 		return true;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (carries_mail(comm, p))
+		if (may_carry_mail(comm, p))
 			return true;
 	return false;
 }

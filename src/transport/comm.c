@@ -314,9 +314,10 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 	}
 	if (comm->failover.enabled) {
 		ha_comm_poll_standby(comm);
-		/* Between two paths the application may have nothing to poll for, and the path that
-		 * is proved may be the one that is called active. */
-		if (comm->epoch_changing && comm->paths[comm->active] &&
+		/* Mail and probes come over the active path, too, when nobody polls it for
+		 * requests.
+		 */
+		if ((comm->epoch_changing || outstanding(comm) == 0) &&
 		    ha_path_ready(comm->paths[comm->active]))
 			(void)ha_comm_poll_path(comm, comm->paths[comm->active], comm->poll_batch);
 		note_life(comm);

@@ -51,7 +51,7 @@ const struct fault faults[] = {
 	 .rule = "drop host=$host rail=$rail"),
     BOTH("standby", .act = ACT_NOW, .loss = LOSS_BRIEF,
 	 .rule = "link=down host=$host rail=$other at=$now for=30ms"),
-    {"outage", ACT_OUTAGE, LOSS_BRIEF, 0, .rule = "for=80ms"},
+    {"outage", ACT_OUTAGE, LOSS_OUTAGE, 0, .rule = "for=80ms"},
     {"outage-for-good", ACT_OUTAGE, LOSS_ALL, 0, .rule = ""},
 
     /* ---- devices ---- */
@@ -105,7 +105,7 @@ const struct fault faults[] = {
 
     /* ---- the ends and their lanes ---- */
     BOTH("freeze", .act = ACT_FREEZE, .loss = LOSS_BRIEF),
-    BOTH("lane", .act = ACT_LANE, .loss = LOSS_BRIEF, .first = true),
+    BOTH("lane", .act = ACT_LANE, .loss = LOSS_LANE, .first = true),
     BOTH("die", .act = ACT_DIE, .loss = LOSS_PROCESS),
 
     /* ---- verbs ---- */
@@ -116,7 +116,8 @@ const struct fault faults[] = {
     VERB("modify_qp"),
     VERB("create_qp"),
     VERB("create_cq"),
-    VERB("reg_mr"),
+    BOTH("errno-reg_mr", .loss = LOSS_MEMORY,
+	 .rule = "errno=ENOMEM verb=reg_mr host=$host nth=$nth"),
     VERB("create_ah"),
     VERB("alloc_pd"),
     VERB("query_port"),
@@ -383,6 +384,15 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 		break;
 	case LOSS_PROCESS:
 		damage->process = true;
+		break;
+	case LOSS_MEMORY:
+		damage->memory = true;
+		break;
+	case LOSS_LANE:
+		damage->lane = true;
+		break;
+	case LOSS_OUTAGE:
+		damage->outage = true;
 		break;
 	case LOSS_ALL:
 		for (uint32_t h = 0; h < WORLD_HOSTS; h++)

@@ -14,13 +14,16 @@ enum fault_loss {
 	LOSS_NOTHING,  /* the hardware repairs it */
 	LOSS_BRIEF,    /* a path fails, or seems to; what it ran on works or comes back */
 	LOSS_VERB,     /* brief, and an error is right while there is no connection yet */
+	LOSS_MEMORY,   /* brief, and an error is right: what cannot be registered cannot be sent */
 	LOSS_PORT,     /* the port at this host, for good; an error is right likewise */
 	LOSS_RAIL,     /* the rail, for good */
 	LOSS_RECEIVED, /* brief, and what was acknowledged may not be known to the receiver */
 	LOSS_DEVICE,   /* the port, and what was acknowledged may not be placed */
 	LOSS_BUG,      /* what only a bug can cause: an error is right, data may still come */
 	LOSS_PROCESS,  /* of a host */
-	LOSS_ALL,      /* every path */
+	LOSS_LANE,     /* of the bootstrap socket */
+	LOSS_OUTAGE,   /* every path, for a while */
+	LOSS_ALL,      /* every path, for good */
 };
 
 enum fault_act {
@@ -78,7 +81,9 @@ struct damage {
 	uint32_t lost_ports[WORLD_HOSTS]; /* bit per rail */
 	bool acknowledged; /* what was acknowledged may not be with the receiver's software */
 	bool unplaced;	   /* ... or not even in its memory */
-	bool bug, process;
+	bool bug, process, memory;
+	bool lane;   /* the bootstrap socket is gone: without a path there is no way to make one */
+	bool outage; /* all paths were gone at one time */
 	bool at_set_up; /* an object was refused before there was a connection */
 };
 
