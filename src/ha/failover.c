@@ -80,6 +80,8 @@ static const enum ha_on occasion_of[HA_MSG_END] = {
 
 void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 {
+	if (!comm->failover.enabled)
+		return; /* of a peer that did not listen */
 	HA_TRACE(2, "connection %s: hears %s, epoch %u, path %u.%u", comm->name,
 		 ha_message_name(m->kind), m->epoch, m->path, m->generation);
 	ha_control_heard(comm, m);

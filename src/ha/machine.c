@@ -45,8 +45,13 @@ static void enter(struct ha_comm *comm, enum ha_failover_state state)
 
 static void merge_window(struct ha_window *into, const struct ha_window *w)
 {
-	for (; into->base < w->base; into->base++)
-		into->bits >>= 1;
+	/* In one step: a peer may name any number. */
+	if (into->base < w->base) {
+		uint64_t ahead = w->base - into->base;
+
+		into->bits = ahead < 64 ? into->bits >> ahead : 0;
+		into->base = w->base;
+	}
 	if (into->base - w->base < 64)
 		into->bits |= w->bits >> (into->base - w->base);
 	while (into->bits & 1) {
