@@ -60,7 +60,7 @@ const struct ha_config_var ha_config_vars[] = {
 	{"HA_NCCL_ENABLE_FAILBACK", .group = HA_GROUP_RECOVERY, BOOL(enable_failback, 0),
 	 .help = "1 returns a connection to its primary path once that is healthy again."},
 	{"HA_NCCL_COMPLETION", .group = HA_GROUP_RECOVERY,
-	 CHOICE(completion, completion_modes, HA_COMPLETION_RC), .no_effect_yet = true,
+	 CHOICE(completion, completion_modes, HA_COMPLETION_RC),
 	 .help = "When a send completes: on the hardware's acknowledgement (rc) or when the receiver's software has the message as well (e2e)."},
 
 	/* ---- progress ---- */

@@ -263,10 +263,16 @@ static void tell_peer(struct ha_comm *comm, ha_result_t error)
 	ha_lane_abort(comm->lane, &given_up);
 }
 
+/* Requests, or a count that the sender waits for. */
+static bool under_way(const struct ha_comm *comm)
+{
+	return outstanding(comm) != 0 || atomic_load_explicit(&comm->telling, memory_order_relaxed);
+}
+
 /* Several times in an RTO, while something is under way. Under the token. */
 static void look_for_timeouts(struct ha_comm *comm)
 {
-	if (outstanding(comm) == 0 || ha_comm_error(comm) != HA_OK)
+	if (!under_way(comm) || ha_comm_error(comm) != HA_OK)
 		return;
 	ha_timeout_look(comm, ha_now_ns());
 	if (comm->poller.due_ns == 0 || comm->poller.due_ns > comm->timeout.due_ns)
@@ -279,7 +285,7 @@ static enum ha_poll_result poll_for_application(struct ha_comm *comm)
 	uint32_t polls = atomic_load_explicit(&comm->polls, memory_order_relaxed);
 	int n;
 
-	if (outstanding(comm) == 0)
+	if (!under_way(comm))
 		return HA_POLL_IDLE;
 	if (!comm->config->use_progress_thread)
 		return HA_POLL_IDLE;

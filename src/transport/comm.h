@@ -70,6 +70,7 @@ struct ha_send_side {
 	uint64_t match_seq;	    /* [A] oldest group that is not fully matched */
 	uint64_t post_seq;	    /* [T] oldest group that is not posted */
 	struct ha_window completed; /* [T] groups that are complete */
+	uint64_t delivered;	    /* [T] e2e: the receiver has every message before this one */
 	/*
 	 * [T] Work requests for one group, linked and filled with what never changes; posting
 	 * writes addresses, lengths and keys only.
@@ -104,6 +105,8 @@ struct ha_recv_side {
 	uint64_t next_seq;	   /* [T] number of the next receive */
 	uint64_t cts_seq;	   /* [T] oldest receive whose clear-to-send is not posted */
 	struct ha_window done;	   /* [T] receives that are complete: the truth about delivery */
+	uint64_t told;		   /* [T] e2e: what the sender was told of it last */
+	uint32_t told_mark;	   /* [T] where in the first queue pair's send queue */
 	struct ibv_send_wr cts_wr; /* [T] template */
 	struct ibv_sge cts_sge;
 	uint32_t unreported;		      /* [A] receives in use */
@@ -130,6 +133,12 @@ struct ha_comm_report {
 	char peer[HA_SOCKADDR_TEXT_MAX];
 };
 
+/* What comes without a completion. */
+enum ha_silent {
+	HA_SILENT_ROWS = 1,  /* groups wait for their rows of this epoch */
+	HA_SILENT_COUNT = 2, /* sends complete when the peer's software has them: e2e. Constant. */
+};
+
 struct ha_comm {
 	/* First line: what every call reads. */
 	_Atomic uint32_t token;	      /* 1: taken */
@@ -144,7 +153,7 @@ struct ha_comm {
 	uint8_t max_recvs;	      /* [C] agreed */
 	uint16_t poll_batch;	      /* [C] */
 	uint16_t test_max_poll;	      /* [C] */
-	bool replaying;		      /* [T] groups wait for their rows of this epoch */
+	uint8_t silent;		      /* [T] enum ha_silent: polls look for it, too */
 	struct ha_path *paths[HA_MAX_PATHS]; /* [T] NULL: not there */
 
 	/* Second line. */
@@ -172,10 +181,11 @@ struct ha_comm {
 	struct ha_lane *lane;		/* [C] the bootstrap socket, our control lane */
 	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
 	atomic_bool queue_events;	/* some path has an event; progress thread */
-	bool epoch_changing;		/* [T] keys of both ends may not fit: the engine's */
-	struct ha_blame blame;		/* [T] complete.c */
-	uint32_t rto_ms;		/* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
-	struct ha_timeout timeout;	/* [T] timeout.c */
+	atomic_bool telling;	   /* e2e: a count may be lost with its path; written under T */
+	bool epoch_changing;	   /* [T] keys of both ends may not fit: the engine's */
+	struct ha_blame blame;	   /* [T] complete.c */
+	uint32_t rto_ms;	   /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
+	struct ha_timeout timeout; /* [T] timeout.c */
 	struct ha_comm_report report;
 	struct ha_failover_record failovers; /* [T] */
 	struct ha_window peer_done;	     /* what BYE said; written before peer_bye */
@@ -303,6 +313,16 @@ void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t requ
 /* Posts what was held back, in order, as far as queues have room. */
 void ha_send_pump(struct ha_comm *comm);
 void ha_recv_pump(struct ha_comm *comm);
+
+/*
+ * End-to-end completion (e2e.c): the sender takes up what the receiver has told, the receiver tells
+ * it. At each poll.
+ */
+void ha_e2e_look(struct ha_comm *comm);
+/* Receiver: whether what was told has arrived. */
+bool ha_e2e_confirm(struct ha_comm *comm, const struct ha_path *path);
+/* Receiver: another path; its RESUME has told everything so far. */
+void ha_e2e_resume(struct ha_comm *comm);
 
 /* Makes a path the active one: keys and addresses of its ring go into the templates. */
 void ha_comm_use_path(struct ha_comm *comm, uint8_t index);

@@ -272,8 +272,9 @@ int ha_comm_poll(struct ha_comm *comm, int budget)
 	comm->count.completions += (uint64_t)total;
 	if (__builtin_expect(--comm->standby_in == 0, 0))
 		total += ha_comm_poll_standby(comm);
-	/* The rows that groups wait for after a failover come without a completion. */
-	if (total == 0 && !comm->replaying)
+	if (__builtin_expect(comm->silent, 0))
+		ha_e2e_look(comm);
+	else if (total == 0)
 		return 0;
 	pump(comm);
 	return total;

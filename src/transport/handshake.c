@@ -124,6 +124,7 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	warn_downgrade(comm, local, remote, &agreed);
 	comm->slot_mask = (uint16_t)(agreed.window - 1);
 	comm->features = agreed.features;
+	comm->silent = agreed.features & HA_FEATURE_E2E ? HA_SILENT_COUNT : 0;
 	HA_TRY(ha_path_connect(comm->paths[0], &remote->endpoint));
 	ha_comm_use_path(comm, 0);
 	return ha_failover_open(comm, &local->endpoint);

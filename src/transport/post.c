@@ -359,12 +359,12 @@ void ha_send_pump(struct ha_comm *comm)
 			if (renewal == HA_RENEWAL_SKIP)
 				continue;
 			if (renewal == HA_RENEWAL_LATER) {
-				comm->replaying = true; /* polls look again */
+				comm->silent |= HA_SILENT_ROWS; /* polls look again */
 				return;
 			}
 		}
 		if (!post_group(comm, path, group))
 			return;
 	}
-	comm->replaying = false;
+	comm->silent &= HA_SILENT_COUNT;
 }

@@ -17,6 +17,7 @@ void ha_recv_init(struct ha_comm *comm)
 	r->next_seq = 1;
 	r->cts_seq = 1;
 	r->done.base = 1;
+	r->told = 1;
 	for (unsigned i = 0; i < HA_WINDOW; i++)
 		r->slots[i].expect = HA_IMM_NEVER;
 	r->cts_wr.sg_list = &r->cts_sge;

@@ -43,7 +43,7 @@ void ha_send_resume(struct ha_comm *comm, const struct ha_window *done, struct h
 		group->state = HA_GROUP_MATCHED;
 	}
 	s->post_seq = first;
-	comm->replaying = true;
+	comm->silent |= HA_SILENT_ROWS;
 	ha_send_pump(comm);
 }
 
@@ -102,6 +102,7 @@ void ha_recv_resume(struct ha_comm *comm)
 		slot->bytes = 0;
 	}
 	r->cts_seq = r->done.base;
+	ha_e2e_resume(comm);
 	ha_recv_pump(comm);
 }
 

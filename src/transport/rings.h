@@ -103,6 +103,7 @@ struct ha_send_ring {
 	struct ha_sizes sizes[HA_WINDOW];	    /* source of our records */
 	struct ha_mailbox mail_in[HA_MAIL_BOXES];   /* written by the peer */
 	struct ha_mailbox mail_out[HA_MAIL_BOXES];
+	alignas(64) uint64_t delivered; /* by the peer: every message before it is there (e2e) */
 };
 
 struct ha_recv_ring {
@@ -111,6 +112,7 @@ struct ha_recv_ring {
 	uint64_t flush_landing;			    /* where the read of a flush ends up */
 	struct ha_mailbox mail_in[HA_MAIL_BOXES];   /* written by the peer */
 	struct ha_mailbox mail_out[HA_MAIL_BOXES];
+	uint64_t delivered; /* source of the sender's word (e2e) */
 };
 
 #endif

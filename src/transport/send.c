@@ -33,8 +33,12 @@ void ha_send_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, u
 		return;
 	}
 	path->qps[qp].sq_done = group->sq_mark[qp];
-	if (--group->parts_left == 0)
-		ha_send_group_complete(comm, group);
+	if (--group->parts_left != 0)
+		return;
+	if (__builtin_expect(comm->silent & HA_SILENT_COUNT, 0) &&
+	    group->seq >= comm->send->delivered)
+		return; /* the hardware has it, the peer's software does not say so yet */
+	ha_send_group_complete(comm, group);
 }
 
 void ha_send_settle(struct ha_comm *comm, const struct ha_window *delivered)

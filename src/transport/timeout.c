@@ -8,8 +8,9 @@
  * something has moved since it looked last, and counts only the time it really spent looking: a
  * process that was stopped must not blame the network for it.
  *
- * A sender asks for a completion of every message. A receiver gets none that says its queues work,
- * so while receives are incomplete it keeps a write of nothing under way on each of them.
+ * A sender asks for a completion of every message. A receiver gets none that says its queues
+ * work, so while receives are incomplete, or the sender waits for a count, it keeps a write of
+ * nothing under way on each of them.
  */
 #include "transport/timeout.h"
 
@@ -134,7 +135,13 @@ static bool watch_queue(struct ha_comm *comm, struct ha_path *path, unsigned ind
 static void watch_queues(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns,
 			 uint64_t rto_ns)
 {
-	if (comm->recv->done.base == comm->recv->next_seq || now_ns < comm->timeout.watch_ns)
+	bool telling = atomic_load_explicit(&comm->telling, memory_order_relaxed) &&
+		       !ha_e2e_confirm(comm, path);
+
+	if (telling)
+		ha_e2e_look(comm); /* in case there was no room before */
+	if ((comm->recv->done.base == comm->recv->next_seq && !telling) ||
+	    now_ns < comm->timeout.watch_ns)
 		return;
 	comm->timeout.watch_ns = now_ns + rto_ns / PROBES;
 	for (unsigned i = 0; i < path->nqps; i++)

@@ -282,6 +282,8 @@ static struct ha_replay switch_paths(struct traffic *t, uint16_t generation, int
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
+static bool end_to_end; /* of the next connection */
+
 static void begin(struct pair *pair, int nqps, bool split)
 {
 	pair_init(pair);
@@ -290,6 +292,7 @@ static void begin(struct pair *pair, int nqps, bool split)
 	pair->config.ib_qps_per_connection = nqps;
 	pair->config.ib_split_data_on_qps = split;
 	pair_up(pair);
+	pair->send->silent = pair->recv->silent = end_to_end ? HA_SILENT_COUNT : 0;
 }
 
 struct sums {
@@ -351,6 +354,15 @@ static void the_same_over_several_queue_pairs(void **state)
 	assert_true(at_every_event(3, false, true, 2, 3).messages > 0);
 	assert_true(at_every_event(4, true, true, 0, 3).messages > 0);
 	assert_true(at_every_event(2, true, false, -2, 3).messages > 0);
+}
+
+static void the_same_with_end_to_end_completion(void **state)
+{
+	(void)state;
+	end_to_end = true;
+	assert_true(at_every_event(1, false, true, 0, 3).messages > 0);
+	assert_true(at_every_event(3, true, false, -2, 5).messages > 0);
+	end_to_end = false;
 }
 
 /* The duplicate that breaks naive replay: delivered, and the acknowledgement lost. */
@@ -428,6 +440,7 @@ static void switches_in_a_row_lose_and_double_nothing(void **state)
 		struct traffic t;
 		struct pair pair;
 
+		end_to_end = seed % 4 == 0;
 		begin(&pair, seed % 3 ? 1 : 4, seed % 2);
 		traffic_init(&t, &pair, MESSAGES, seed);
 		for (uint16_t generation = 1; t.received < MESSAGES; generation++) {
@@ -450,6 +463,7 @@ static void switches_in_a_row_lose_and_double_nothing(void **state)
 		pair_close(&pair);
 		assert_int_equal(captured_warnings, 0);
 	}
+	end_to_end = false;
 	assert_true(switches > 200);
 }
 
@@ -566,6 +580,7 @@ int main(void)
 	    cmocka_unit_test(standby_paths_are_polled_every_so_many_polls),
 	    cmocka_unit_test(a_switch_at_every_event_loses_and_doubles_nothing),
 	    cmocka_unit_test(the_same_over_several_queue_pairs),
+	    cmocka_unit_test(the_same_with_end_to_end_completion),
 	    cmocka_unit_test(what_the_receiver_has_is_not_sent_again),
 	    cmocka_unit_test(a_late_entry_cannot_overwrite_a_newer_one),
 	    cmocka_unit_test(switches_in_a_row_lose_and_double_nothing),

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * End-to-end completion: a send completes when the receiver's software has the message and the
+ * hardware is through with the buffer, not before either, and always in the end.
+ */
+#include "harness.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+
+static const size_t offset = 0, size = 30000;
+static const int tag = 1;
+
+static void begin(struct pair *pair, int nqps)
+{
+	pair_init(pair);
+	pair->config.completion = HA_COMPLETION_E2E;
+	pair->config.enable_backup = true;
+	pair->config.ib_qps_per_connection = nqps;
+	pair_up(pair);
+}
+
+static bool is_done(const struct ha_request *req)
+{
+	return atomic_load(&req->state) == HA_REQ_DONE;
+}
+
+static void start(struct pair *pair, struct ha_request **recv, struct ha_request **send)
+{
+	fill(pair->from.bytes, size, 5);
+	*recv = post_recv(pair, 1, &offset, &size, &tag);
+	sv_stepped_run_idle(1000);
+	*send = try_send(pair, 0, size, tag);
+	assert_non_null(*send);
+}
+
+static void poll(struct ha_comm *comm)
+{
+	ha_token_acquire(comm);
+	ha_comm_poll(comm, 32);
+	ha_token_release(comm);
+}
+
+static void it_is_agreed_by_both_ends_only(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	begin(&pair, 1);
+	assert_int_equal(pair.send->silent, HA_SILENT_COUNT);
+	assert_int_equal(pair.recv->silent, HA_SILENT_COUNT);
+	pair_close(&pair);
+	pair_init(&pair);
+	pair.config.enable_backup = true;
+	pair_up(&pair);
+	assert_int_equal(pair.send->silent, 0);
+	transfer(&pair, 100, 1);
+	assert_int_equal(pair.send->send_ring->delivered, 0); /* and nothing is told */
+	pair_close(&pair);
+}
+
+static void messages_of_all_shapes_complete(void **state)
+{
+	(void)state;
+	for (int nqps = 1; nqps <= 4; nqps += 3)
+		for (int inlined = 0; inlined < 2; inlined++) {
+			struct pair pair;
+
+			pair_init(&pair);
+			pair.config.completion = HA_COMPLETION_E2E;
+			pair.config.enable_backup = true;
+			pair.config.ib_qps_per_connection = nqps;
+			pair.config.ib_use_inline = inlined;
+			pair.config.ib_split_data_on_qps = nqps > 1;
+			pair_up(&pair);
+			for (uint32_t i = 0; i < 200; i++)
+				transfer(&pair, i * i, i);
+			assert_true(pair.send->send_ring->delivered >= 200);
+			pair_close(&pair);
+			assert_int_equal(captured_warnings, 0);
+		}
+}
+
+static void the_hardwares_word_is_not_enough(void **state)
+{
+	struct ha_request *recv, *send;
+	struct pair pair;
+
+	(void)state;
+	begin(&pair, 1);
+	start(&pair, &recv, &send);
+	sv_stepped_run_idle(1000); /* there and acknowledged, and the receiver does not look */
+	poll(pair.send);
+	assert_int_equal(pair.send->send->groups[1].parts_left, 0);
+	assert_false(is_done(send));
+	poll(pair.recv);
+	assert_true(is_done(recv));
+	poll(pair.send);
+	assert_false(is_done(send)); /* the count is on its way */
+	sv_stepped_run_idle(1000);
+	poll(pair.send);
+	assert_true(is_done(send));
+	pair_close(&pair);
+}
+
+/* The device may read the buffer again until it has the acknowledgement. */
+static void the_count_is_not_enough(void **state)
+{
+	struct ha_request *recv, *send;
+	uint64_t matched, fired;
+	struct pair pair;
+	int id;
+
+	(void)state;
+	begin(&pair, 1);
+	start(&pair, &recv, &send);
+	id = sv_stepped_fault_add("dropack host=1", captured_log, sizeof(captured_log));
+	assert_true(id >= 0);
+	for (int i = 0; i < 100 && pair.send->send_ring->delivered < 2; i++) {
+		sv_stepped_step();
+		poll(pair.recv);
+		poll(pair.send);
+	}
+	assert_true(is_done(recv));
+	assert_int_equal(pair.send->send_ring->delivered, 2);
+	assert_false(is_done(send));
+	assert_true(sv_stepped_fault_stats(id, &matched, &fired));
+	assert_true(fired > 0);
+	sv_stepped_fault_remove(id);
+	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+	pair_close(&pair);
+}
+
+/* Many at a time are told at once. */
+static void a_batch_is_told_by_one_write(void **state)
+{
+	struct ha_request *recv[8], *send[8];
+	struct pair pair;
+	uint64_t before;
+
+	(void)state;
+	begin(&pair, 1);
+	for (size_t i = 0; i < 8; i++)
+		recv[i] = post_recv(&pair, 1, &(size_t){i * size}, &size, &tag);
+	sv_stepped_run_idle(1000);
+	for (size_t i = 0; i < 8; i++)
+		send[i] = try_send(&pair, i * size, size, tag);
+	sv_stepped_run_idle(1000);
+	before = pair.recv->count.work_requests;
+	poll(pair.recv);
+	poll(pair.recv);
+	assert_int_equal(pair.recv->count.work_requests, before + 1);
+	for (size_t i = 0; i < 8; i++) {
+		assert_true(is_done(recv[i]));
+		assert_int_equal(pair_finish(&pair, send[i], NULL), HA_OK);
+	}
+	pair_close(&pair);
+}
+
+/* The receiver has all it wants and does not call any more; its progress thread finds out. */
+static void a_lost_count_is_noticed_by_an_idle_receiver(void **state)
+{
+	struct ha_request *recv, *send;
+	struct pair pair;
+	int ms;
+
+	(void)state;
+	begin(&pair, 1);
+	start(&pair, &recv, &send);
+	sv_stepped_run_idle(1000);
+	poll(pair.send);
+	sv_stepped_cut(0, true);
+	poll(pair.recv);
+	assert_true(is_done(recv));
+	assert_int_equal(atomic_load(&pair.recv->outstanding), 0);
+	assert_true(atomic_load(&pair.recv->telling));
+	for (ms = 0; ms < 3000; ms++) {
+		const struct ha_path *path = pair.recv->paths[0];
+
+		if (!path || path->generation != 1 || ha_path_stopped(path))
+			break;
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+		ha_instance_progress(pair.inst[1]);
+	}
+	assert_in_range(ms, 1, 2000);
+	pair_close(&pair);
+}
+
+/* When it is known that the count arrived, nobody keeps looking. */
+static void a_count_that_arrived_is_confirmed(void **state)
+{
+	struct ha_request *recv, *send;
+	struct pair pair;
+	uint64_t before;
+
+	(void)state;
+	begin(&pair, 1);
+	start(&pair, &recv, &send);
+	assert_int_equal(pair_finish(&pair, recv, NULL), HA_OK);
+	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+	for (int ms = 0; ms < 1000; ms++) {
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+		ha_instance_progress(pair.inst[1]);
+	}
+	assert_false(atomic_load(&pair.recv->telling));
+	before = pair.recv->count.work_requests;
+	for (int ms = 0; ms < 1000; ms++) {
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+		ha_instance_progress(pair.inst[1]);
+	}
+	assert_int_equal(pair.recv->count.work_requests, before);
+	pair_close(&pair);
+}
+
+/* The count is in BYE, too: the receiver may close with its last word still in the queue. */
+static void a_receiver_may_close_at_once(void **state)
+{
+	struct ha_request *recv, *send;
+	struct pair pair;
+
+	(void)state;
+	begin(&pair, 1);
+	start(&pair, &recv, &send);
+	sv_stepped_run_idle(1000);
+	poll(pair.send);
+	poll(pair.recv);
+	assert_true(is_done(recv));
+	ha_dereg_mr(pair.recv, pair.to.mr);
+	pair.to.mr = NULL;
+	ha_close_recv(pair.recv);
+	pair.recv = NULL;
+	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+	assert_int_equal(captured_warnings, 0);
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(it_is_agreed_by_both_ends_only),
+	    cmocka_unit_test(messages_of_all_shapes_complete),
+	    cmocka_unit_test(the_hardwares_word_is_not_enough),
+	    cmocka_unit_test(the_count_is_not_enough),
+	    cmocka_unit_test(a_batch_is_told_by_one_write),
+	    cmocka_unit_test(a_lost_count_is_noticed_by_an_idle_receiver),
+	    cmocka_unit_test(a_count_that_arrived_is_confirmed),
+	    cmocka_unit_test(a_receiver_may_close_at_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
