@@ -20,6 +20,10 @@
  */
 #define FROZEN_NS (4ull * SAY_AGAIN_MAX_MS * HA_NS_PER_MS)
 
+/* What the last message may take to get there. */
+#define GOODBYE_NS     (20 * HA_NS_PER_MS)
+#define GOODBYE_ROUNDS 100000
+
 /* Without the socket, a peer that does not answer over the paths for so long is gone. */
 #define LOST_NS HA_NS_PER_S
 
@@ -134,6 +138,8 @@ void ha_control_read_mail(struct ha_comm *comm)
 			continue;
 		fo->mail &= ~(1u << p);
 		fo->slots[p].mailed = true;
+		if (comm->is_send) /* the receiver sends mail over what it has proved */
+			ha_slot_heed(comm, p, HA_HEALTH_EVENT_PROBE_OK);
 		/* One that is being overwritten is followed by another immediate. */
 		if (ha_message_decode(ha_path_mailbox(comm, p), HA_MAIL_BYTES, &m) == HA_WIRE_OK)
 			ha_failover_hear(comm, &m);
@@ -163,6 +169,37 @@ bool ha_failover_socket_broken(struct ha_comm *comm)
 		comm->name);
 	fo->say |= HA_SAY_PING;
 	return true;
+}
+
+static bool mail_under_way(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (ha_path_ready(comm->paths[p]) && comm->paths[p]->mail_busy)
+			return true;
+	return false;
+}
+
+static void wait_for_mail(struct ha_comm *comm)
+{
+	uint64_t until_ns = ha_now_ns() + GOODBYE_NS;
+
+	/* Rounds are bounded as well, for a clock that stands still. */
+	for (int i = 0; i < GOODBYE_ROUNDS && mail_under_way(comm) && ha_now_ns() < until_ns; i++) {
+		ha_comm_poll(comm, comm->poll_batch);
+		ha_comm_poll_standby(comm);
+	}
+}
+
+void ha_control_goodbye(struct ha_comm *comm)
+{
+	struct ha_message m;
+
+	if (!comm->failover.socket_broken)
+		return;
+	wait_for_mail(comm);
+	fill(comm, HA_MSG_BYE, &m);
+	deliver(comm, &m);
+	wait_for_mail(comm);
 }
 
 /* ---- saying -------------------------------------------------------------------------------- */

@@ -35,6 +35,12 @@ bool ha_control_peer_frozen(const struct ha_comm *comm, uint64_t now_ns);
 /* How long an outage is borne: HA_NCCL_OUTAGE_MS, or HA_NCCL_MAX_RETRIES times HA_NCCL_RTO_MS. */
 uint64_t ha_control_deadline_ns(const struct ha_comm *comm);
 
+/*
+ * Says BYE over the paths to a peer whose socket is broken, and gives it a moment to get there. At
+ * the end of the connection, before its paths are fenced. Any thread.
+ */
+void ha_control_goodbye(struct ha_comm *comm);
+
 /* Whether anything could carry a message now. */
 bool ha_control_has_lane(const struct ha_comm *comm);
 

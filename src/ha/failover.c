@@ -123,28 +123,44 @@ static bool busy(const struct ha_comm *comm)
 	}
 }
 
+/* Whether the heartbeats of a path that is in use tell something new. */
+static bool mood_changed(const struct ha_failover *fo, unsigned p)
+{
+	const struct ha_session *session = fo->links[p].live.session;
+	bool suspected;
+
+	if (!session || !ha_health_usable(fo->slots[p].health))
+		return false;
+	suspected = ha_session_state(session) == HA_SESSION_SUSPECTED;
+	return suspected != (fo->slots[p].health == HA_HEALTH_SUSPECTED);
+}
+
 static bool sessions_spoke(const struct ha_failover *fo)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (fo->links[p].down || fo->links[p].up)
+		if (fo->links[p].down || fo->links[p].up || mood_changed(fo, p))
 			return true;
 	return false;
 }
 
-/* Heartbeats stopped on these pairs of ports. */
 static void heed_sessions(struct ha_comm *comm)
 {
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		struct ha_path *path = comm->paths[p];
+	struct ha_failover *fo = &comm->failover;
 
-		if (!comm->failover.links[p].down)
-			continue;
-		comm->failover.links[p].down = false;
-		if (path && ha_path_ready(path))
-			ha_failover_trigger(
-			    comm, path, HA_REASON_LIVENESS,
-			    "no answer from the peer's port for 3 heartbeats of %d ms",
-			    comm->config->heartbeat_ms);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_slot_link *link = &fo->links[p];
+		bool down = link->down, up = link->up;
+
+		link->down = link->up = false;
+		if (down)
+			ha_slot_heed(comm, p, HA_HEALTH_EVENT_EXPIRED);
+		else if (up)
+			ha_slot_heed(comm, p, HA_HEALTH_EVENT_ANSWERED);
+		else if (mood_changed(fo, p))
+			ha_slot_heed(comm, p,
+				     fo->slots[p].health == HA_HEALTH_SUSPECTED
+					 ? HA_HEALTH_EVENT_ANSWERED
+					 : HA_HEALTH_EVENT_MISSED);
 	}
 }
 
@@ -259,6 +275,8 @@ ha_result_t ha_failover_open(struct ha_comm *comm, const struct ha_wire_endpoint
 	fo->nqps = local->nqps;
 	fo->peer_window.base = 1;
 	fo->heard_ns = fo->tick_ns = ha_now_ns();
+	for (unsigned p = 1; p < HA_MAX_PATHS; p++)
+		fo->slots[p].health = HA_HEALTH_FAILED;
 	fo->slots[0].state = HA_SLOT_UP;
 	fo->slots[0].newest_gen = comm->paths[0]->generation;
 	fo->slots[0].mailed = true;

@@ -18,6 +18,7 @@
 #define HA_HA_FAILOVER_H
 
 #include "ha/event.h"
+#include "ha/health.h"
 #include "ha/liveness.h"
 #include "ha/message.h"
 #include "ha/ports.h"
@@ -53,6 +54,7 @@ enum ha_slot_state {
 /* A path index that both ends agree on, through all its generations. */
 struct ha_slot {
 	uint8_t state;		  /* enum ha_slot_state */
+	uint8_t health;		  /* enum ha_health of its present generation */
 	uint8_t port, peer_port;  /* which of our and of the peer's offers it connects */
 	bool mailed;		  /* sender: the peer has sent mail over this generation */
 	uint32_t newest_gen;	  /* the highest generation we know of */
@@ -196,6 +198,10 @@ void ha_failover_visit(struct ha_comm *comm);
 
 /* Everything up to `generation` on path `p` goes out of use; confirmed by ha_failover_visit. */
 void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation);
+
+/* Something is known about the health of path `p`: does what follows from it. Progress thread, but
+ * for FENCED and PROBE_OK, which any may report. */
+void ha_slot_heed(struct ha_comm *comm, unsigned p, enum ha_health_event event);
 
 /* Whether every fence that was asked for is confirmed at this end. */
 bool ha_slots_fenced(const struct ha_comm *comm);

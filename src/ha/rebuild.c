@@ -107,6 +107,7 @@ ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
 	endpoint.traffic_class = comm->failover.traffic_class;
 	HA_TRY(ha_path_connect(path, &endpoint));
 	ha_rebuild_watch(comm, p);
+	ha_slot_heed(comm, p, HA_HEALTH_EVENT_REBUILT);
 	event.to = ha_event_path(path);
 	ha_event_report(comm, &event);
 	return HA_OK;

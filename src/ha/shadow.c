@@ -142,6 +142,13 @@ void ha_shadow_failed(struct ha_comm *comm, unsigned p)
 	b->until_ns = ha_now_ns() + (ms < max_ms ? ms : max_ms) * HA_NS_PER_MS;
 }
 
+void ha_shadow_retry(struct ha_comm *comm, unsigned p)
+{
+	if (comm->failover.shadow)
+		backoff_of(comm, pair_of(&comm->failover.slots[p]))->until_ns = 0;
+	comm->failover.look = true;
+}
+
 static void give_up(struct ha_comm *comm, unsigned p, const char *why)
 {
 	const struct ha_path *path = comm->paths[p];
@@ -320,6 +327,7 @@ bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path)
 		return false;
 	slot->state = HA_SLOT_UP;
 	slot->up_ns = 0;
+	ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
 	comm->failover.shadow->proved = true;
 	return true;
 }
@@ -430,19 +438,6 @@ static void fail_back(struct ha_comm *comm, uint64_t now_ns)
 
 /* ---- visits -------------------------------------------------------------------------------- */
 
-/* What heartbeats said since the last visit. */
-static void heed_sessions(struct ha_comm *comm)
-{
-	struct ha_failover *fo = &comm->failover;
-
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		if (!fo->links[p].up)
-			continue;
-		fo->links[p].up = false;
-		backoff_of(comm, pair_of(&fo->slots[p]))->until_ns = 0;
-	}
-}
-
 bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = &comm->failover;
@@ -453,7 +448,6 @@ bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 		return false; /* PORTS has not come yet */
 	if (fo->look)
 		forgive(comm);
-	heed_sessions(comm);
 	expire(comm, now_ns);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		tend(comm, p, now_ns);

@@ -37,6 +37,9 @@ void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m);
 /* A path that was not active failed: its pair is left alone for a while. */
 void ha_shadow_failed(struct ha_comm *comm, unsigned p);
 
+/* The ports of path p reach each other again: no need to wait. Both ends. */
+void ha_shadow_retry(struct ha_comm *comm, unsigned p);
+
 /* A probe came back. True if it was what we waited for. Any thread. */
 bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path);
 

@@ -6,6 +6,8 @@
 #include "ha/machine.h"
 
 #include "base/log.h"
+#include "ha/prepare.h"
+#include "ha/shadow.h"
 #include "transport/comm.h"
 
 uint32_t ha_active_generation(const struct ha_comm *comm)
@@ -32,6 +34,7 @@ void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation)
 	if (path && path->generation > slot->want_gen)
 		return;
 	slot->state = HA_SLOT_EMPTY;
+	ha_slot_heed(comm, p, HA_HEALTH_EVENT_FENCED);
 	if (comm->failover.state == HA_FO_FENCING)
 		comm->failover.say |= HA_SAY_STATEMENT; /* with the new watermark */
 	if (path)
@@ -78,4 +81,44 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 		}
 	}
 	return confirmed;
+}
+
+/* ---- health -------------------------------------------------------------------------------- */
+
+static void leave(struct ha_comm *comm, unsigned p)
+{
+	struct ha_path *path = comm->paths[p];
+
+	if (ha_path_ready(path))
+		ha_failover_trigger(comm, path, HA_REASON_LIVENESS,
+				    "no answer from the peer's port for 3 heartbeats of %d ms",
+				    comm->config->heartbeat_ms);
+}
+
+void ha_slot_heed(struct ha_comm *comm, unsigned p, enum ha_health_event event)
+{
+	struct ha_slot *slot = &comm->failover.slots[p];
+	struct ha_health_step step = ha_health_step(slot->health, event);
+
+	if (step.next != slot->health)
+		HA_TRACE(1, "connection %s: path %u is %s: %s", comm->name, p,
+			 ha_health_name(step.next), ha_health_event_name(event));
+	slot->health = step.next;
+	switch (step.action) {
+	case HA_HEALTH_PREPARE:
+		ha_prepare(comm, p);
+		break;
+	case HA_HEALTH_RELAX:
+		HA_INFO(HA_SUBSYS_NET, "connection %s: path %u answers again", comm->name, p);
+		break;
+	case HA_HEALTH_LEAVE:
+		leave(comm, p);
+		break;
+	case HA_HEALTH_RETRY:
+		ha_shadow_retry(comm, p);
+		break;
+	case HA_HEALTH_PROBE: /* the receiver does, when both ends are connected */
+	default:
+		break;
+	}
 }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "ha/control.h"
 #include "transport/lane.h"
 
 /* Flushing a queue takes a device microseconds; one that has not by now is dead. */
@@ -44,6 +45,8 @@ static void close_comm(struct ha_comm *comm)
 		ha_comm_poll(comm, comm->poll_batch);
 		ha_comm_fill_bye(comm, &bye);
 		ha_lane_bye(comm->lane, &bye);
+		if (comm->failover.enabled)
+			ha_control_goodbye(comm);
 	}
 	drain(comm);
 	HA_INFO(HA_SUBSYS_NET,

@@ -69,7 +69,10 @@ static int open_socket(const union ha_sockaddr *wanted, union ha_sockaddr *bound
 ha_result_t ha_listen(struct ha_instance *inst, int dev, void *handle_bytes, struct ha_listen **out)
 {
 	struct ha_port *port = ha_instance_port(inst, dev);
-	struct ha_handle handle = {.version = HA_WIRE_VERSION};
+	struct ha_handle handle = {
+	    .version = HA_WIRE_VERSION,
+	    .flags = inst->config.enable_backup ? HA_HANDLE_DUAL_PATH : 0,
+	};
 	struct ha_listen *listen;
 	char text[HA_SOCKADDR_TEXT_MAX];
 

@@ -144,18 +144,27 @@ static void follow_path(struct ha_comm *comm)
 
 /* ---- connections --------------------------------------------------------------------------- */
 
-static enum nccl_ha_path_health health_of(const struct ha_path *path)
+static enum nccl_ha_path_health health_of(const struct ha_comm *comm, const struct ha_path *path)
 {
-	return atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_READY
-		   ? NCCL_HA_PATH_GOOD
-		   : NCCL_HA_PATH_FAILED;
+	static const enum nccl_ha_path_health healths[HA_HEALTH_COUNT] = {
+	    [HA_HEALTH_GOOD] = NCCL_HA_PATH_GOOD,
+	    [HA_HEALTH_SUSPECTED] = NCCL_HA_PATH_SUSPECTED,
+	    [HA_HEALTH_FAILED] = NCCL_HA_PATH_FAILED,
+	    [HA_HEALTH_RECOVERING] = NCCL_HA_PATH_RECOVERING,
+	};
+
+	if (!ha_path_ready(path))
+		return NCCL_HA_PATH_FAILED;
+	return comm->failover.enabled ? healths[comm->failover.slots[path->index].health]
+				      : NCCL_HA_PATH_GOOD;
 }
 
-static void fill_path(const struct ha_path *path, struct nccl_ha_path_stats *out)
+static void fill_path(const struct ha_comm *comm, const struct ha_path *path,
+		      struct nccl_ha_path_stats *out)
 {
 	if (!path)
 		return;
-	out->health = health_of(path);
+	out->health = health_of(comm, path);
 	out->generation = path->generation;
 	out->device = path->port->index;
 	out->port_num = path->port->port_num;
@@ -174,7 +183,7 @@ static void fill_failovers(const struct ha_comm *comm, struct nccl_ha_conn_stats
 	out->epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
 	out->active_path = comm->active;
 	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
-		fill_path(comm->paths[i], &out->paths[i]);
+		fill_path(comm, comm->paths[i], &out->paths[i]);
 	if (record->last_ns)
 		ha_copy_text(out->last_failover_reason, sizeof(out->last_failover_reason),
 			     ha_reason_text(record->last_reason));

@@ -8,6 +8,27 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/*
+ * A host that vanished, or a network that lost the way to it, must not look like a peer that has
+ * nothing to say: kernels answer for stopped processes, too. Noticed after 10 to 15 s.
+ */
+static void keep_alive(int fd)
+{
+	static const struct {
+		int level, name, value;
+	} options[] = {
+	    {SOL_SOCKET, SO_KEEPALIVE, 1},
+	    {IPPROTO_TCP, TCP_KEEPIDLE, 5},
+	    {IPPROTO_TCP, TCP_KEEPINTVL, 2},
+	    {IPPROTO_TCP, TCP_KEEPCNT, 4},
+	    {IPPROTO_TCP, TCP_USER_TIMEOUT, 15000 /* ms */},
+	};
+
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+				 sizeof(options[i].value));
+}
+
 void ha_stream_open(struct ha_stream *stream, int fd)
 {
 	int one = 1;
@@ -15,6 +36,7 @@ void ha_stream_open(struct ha_stream *stream, int fd)
 	memset(stream, 0, sizeof(*stream));
 	stream->fd = fd;
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	keep_alive(fd);
 }
 
 void ha_stream_close(struct ha_stream *stream)
