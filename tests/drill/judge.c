@@ -126,9 +126,13 @@ static void judge_faults(struct drill_run *run)
 	for (int s = 0; s < run->script.nsteps; s++) {
 		const struct drill_step *step = &run->script.steps[s];
 
-		if (!step->done_ns)
-			drill_complain(run, "'%s' was never done: the run had ended", step->text);
-		else if (drill_step_loses(step) && step->lost_after <= step->lost_before)
+		if (!step->done_ns) {
+			drill_complain(run,
+				       "the run had ended before '%s': %d of %d steps were done",
+				       step->text, s, run->script.nsteps);
+			break;
+		}
+		if (drill_step_loses(step) && step->lost_after <= step->lost_before)
 			drill_complain(run, "'%s' cost not one packet: it proves nothing",
 				       step->text);
 	}
