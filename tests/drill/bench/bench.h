@@ -86,7 +86,8 @@ struct bench_scenario {
 	int heartbeat_ms; /* 0: the default */
 	bool all;	  /* the sample is the slowest connection of a repetition, else each one */
 	int repetitions;
-	double goal_ms;	     /* p99; for `all`, the largest */
+	double notice_ms;    /* what it may take by design to notice the fault ... */
+	double goal_ms;	     /* ... and what the rest may take */
 	const char *goal_of; /* "p99" or "max" */
 };
 
@@ -116,6 +117,8 @@ void bench_run(const struct bench_scenario *s, const struct bench_settings *sett
 /* From a signal handler. */
 extern volatile int bench_interrupted;
 
+/* What the samples may be. */
+double bench_limit_ms(const struct bench_scenario *s, double slack);
 /* The q-quantile of sorted samples, by nearest rank; 0 of none. */
 double bench_quantile(const double *sorted, size_t n, double q);
 

@@ -57,6 +57,11 @@ static bool fail(struct director *d, const char *fmt, ...)
 	return false;
 }
 
+double bench_limit_ms(const struct bench_scenario *s, double slack)
+{
+	return s->notice_ms + s->goal_ms * slack;
+}
+
 double bench_quantile(const double *sorted, size_t n, double q)
 {
 	size_t rank = (size_t)(q * (double)n);
@@ -417,7 +422,7 @@ static int compare(const void *a, const void *b)
 static void judge(struct director *d)
 {
 	struct bench_result *r = d->result;
-	double goal = d->s->goal_ms * d->settings->slack, is;
+	double goal = bench_limit_ms(d->s, d->settings->slack), is;
 
 	if (r->n)
 		qsort(r->samples_ms, r->n, sizeof(*r->samples_ms), compare);
