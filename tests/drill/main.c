@@ -110,7 +110,7 @@ static void print_row(const struct drill_run *run)
 /* What is needed to see why. */
 static void print_failure(const struct drill_run *run)
 {
-	int from = run->nlines > 60 ? run->nlines - 60 : 0;
+	int from = run->nlines > 100 ? run->nlines - 100 : 0;
 
 	printf("  %s: %s\n%s", run->drill->name, run->drill->proves,
 	       run->complaints ? run->complaints : "");

@@ -464,7 +464,7 @@ static void set_environment(const struct drill *d, const char *log, bool on)
 	char name[100];
 
 	if (on) {
-		setenv("NCCL_DEBUG", "WARN", 1);
+		setenv("NCCL_DEBUG", "WARN", 0); /* more is welcome */
 		setenv("HA_NCCL_EVENT_LOG", log, 1);
 	}
 	for (int i = 0; d->env[i]; i++) {
