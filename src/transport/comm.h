@@ -154,6 +154,7 @@ struct ha_comm {
 	uint16_t poll_batch;	      /* [C] */
 	uint16_t test_max_poll;	      /* [C] */
 	uint8_t silent;		      /* [T] enum ha_silent: polls look for it, too */
+	bool epoch_changing;	      /* [T] no data may be posted: the engine's */
 	struct ha_path *paths[HA_MAX_PATHS]; /* [T] NULL: not there */
 
 	/* Second line. */
@@ -182,7 +183,6 @@ struct ha_comm {
 	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
 	atomic_bool queue_events;	/* some path has an event; progress thread */
 	atomic_bool telling;	   /* e2e: a count may be lost with its path; written under T */
-	bool epoch_changing;	   /* [T] keys of both ends may not fit: the engine's */
 	struct ha_blame blame;	   /* [T] complete.c */
 	uint32_t rto_ms;	   /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
 	struct ha_timeout timeout; /* [T] timeout.c */
@@ -249,6 +249,16 @@ void ha_comm_stop(struct ha_comm *comm);
 static inline struct ha_path *ha_comm_path(const struct ha_comm *comm)
 {
 	return comm->paths[comm->active];
+}
+
+/*
+ * Whether data may be posted on the active path. Not while the ends agree on another epoch,
+ * although the path may be ready: with one port at each end it is rebuilt in its own place, and
+ * what would be posted on it carries keys and an identity of the epoch before. [T]
+ */
+static inline bool ha_comm_may_post(const struct ha_comm *comm)
+{
+	return !comm->epoch_changing && ha_path_ready(ha_comm_path(comm));
 }
 
 /* ---- failure ------------------------------------------------------------------------------- */

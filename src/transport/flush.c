@@ -112,7 +112,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	struct ibv_mr *mr;
 	int rc;
 
-	if (!ha_path_ready(path) || (!path->flush.qp && !open_qp(comm, path)) ||
+	if (!ha_comm_may_post(comm) || (!path->flush.qp && !open_qp(comm, path)) ||
 	    path->flush.posted - path->flush.done == HA_FLUSH_DEPTH)
 		return;
 	if (ha_mr_on(req->mr, path->nic, &mr) != HA_OK) {

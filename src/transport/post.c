@@ -348,7 +348,7 @@ void ha_send_pump(struct ha_comm *comm)
 	struct ha_path *path = ha_comm_path(comm);
 	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
 
-	if (!ha_path_ready(path))
+	if (!ha_comm_may_post(comm))
 		return;
 	for (; s->post_seq != s->match_seq; s->post_seq++) {
 		struct ha_send_group *group = &s->groups[s->post_seq & comm->slot_mask];

@@ -107,7 +107,7 @@ void ha_recv_pump(struct ha_comm *comm)
 	struct ha_recv_side *r = comm->recv;
 	struct ha_path *path = ha_comm_path(comm);
 
-	if (!ha_path_ready(path))
+	if (!ha_comm_may_post(comm))
 		return;
 	for (; r->cts_seq != r->next_seq; r->cts_seq++) {
 		struct ha_recv_slot *slot = slot_of(comm, r->cts_seq);
