@@ -31,7 +31,7 @@ static void standby_failed(struct ha_comm *comm, const struct ha_path *path)
 	HA_INFO(HA_SUBSYS_NET, "connection %s: standby path %u.%u on %s:%d is given up", comm->name,
 		path->index, path->generation, path->nic->name, path->port->port_num);
 	if (comm->is_send)
-		ha_say(comm, HA_SAY_SUSPECT << path->index);
+		ha_say(comm, ha_say_of(HA_SAY_SUSPECT, path->index));
 	else
 		ha_shadow_failed(comm, path->index);
 	ha_slot_fence(comm, path->index, path->generation);

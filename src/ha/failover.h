@@ -79,6 +79,11 @@ enum ha_say {
 	HA_SAY_SUSPECT = 1 << 20, /* likewise: sender, of a standby */
 };
 
+static inline uint32_t ha_say_of(enum ha_say what, unsigned path)
+{
+	return (uint32_t)what << path;
+}
+
 /* A path to go on with, as told by RESUME. */
 struct ha_resume {
 	uint32_t epoch; /* 0: none */

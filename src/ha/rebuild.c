@@ -118,7 +118,7 @@ ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
 
 static void refuse(struct ha_comm *comm, unsigned p)
 {
-	comm->failover.say |= HA_SAY_REFUSED << p;
+	comm->failover.say |= ha_say_of(HA_SAY_REFUSED, p);
 }
 
 void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
@@ -128,7 +128,7 @@ void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
 	if (m->generation <= slot->want_gen || m->generation < slot->newest_gen)
 		return; /* of the past: fenced since, or overtaken */
 	if (comm->paths[m->path] && comm->paths[m->path]->generation == m->generation) {
-		comm->failover.say |= HA_SAY_REBUILT << m->path; /* it has not heard */
+		comm->failover.say |= ha_say_of(HA_SAY_REBUILT, m->path); /* it has not heard */
 		return;
 	}
 	ha_slot_fence(comm, m->path, m->generation - 1);
@@ -146,5 +146,5 @@ void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
 		return;
 	}
 	slot->state = HA_SLOT_UP;
-	comm->failover.say |= HA_SAY_REBUILT << m->path;
+	comm->failover.say |= ha_say_of(HA_SAY_REBUILT, m->path);
 }

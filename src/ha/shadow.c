@@ -251,7 +251,7 @@ static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
 	slot->state = HA_SLOT_REBUILDING;
 	slot->deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
 	fo->shadow->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
-	fo->say |= HA_SAY_REBUILD << p;
+	fo->say |= ha_say_of(HA_SAY_REBUILD, (unsigned)p);
 	return true;
 }
 
@@ -386,7 +386,7 @@ static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 			give_up(comm, p, "the peer does not answer");
 		} else if (now_ns >= fo->shadow->say_again_ns[p]) {
 			fo->shadow->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
-			fo->say |= HA_SAY_REBUILD << p;
+			fo->say |= ha_say_of(HA_SAY_REBUILD, p);
 		}
 		break;
 	case HA_SLOT_PROBING:
