@@ -168,21 +168,21 @@ static inline void complete_receive(struct ha_comm *comm, struct ha_recv_slot *s
 	ha_request_done(slot->req);
 }
 
-static inline bool refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp)
+/* What took this receive counts, whether or not another can be put in its place. */
+static inline void refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp)
 {
 	int rc;
 
 	if (++qp->rq_used < HA_RQ_BATCH)
-		return true;
+		return;
 	if (ha_path_stopped(path))
-		return true; /* nothing will come any more: what is taken is what had come */
+		return; /* nothing will come any more: what is taken is what had come */
 	rc = ha_qp_refill(qp, HA_RQ_BATCH);
 	if (__builtin_expect(rc != 0, 0)) {
 		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_recv", rc);
-		return false;
+		return;
 	}
 	qp->rq_used -= HA_RQ_BATCH;
-	return true;
 }
 
 void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t imm,
@@ -190,8 +190,7 @@ void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned qp, 
 {
 	struct ha_recv_slot *slot;
 
-	if (!refill(comm, path, &path->qps[qp]))
-		return;
+	refill(comm, path, &path->qps[qp]);
 	if (!comm->recv) { /* a sender gets no messages */
 		if (ha_imm_kind(imm) == HA_IMM_KIND_CONTROL)
 			ha_failover_mail(comm, path);

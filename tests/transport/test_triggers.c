@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What makes a connection leave its path, and what must not: completion statuses, verbs that fail,
+ * asynchronous events. What is a path's fault costs a failover and nothing else; what is a
+ * request's fault is an error at once, however many paths there are.
+ */
+#include "harness.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+
+static void idle(struct pair *pair, unsigned ms)
+{
+	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+
+	while (sv_stepped_now() < until_ns)
+		pair_step(pair);
+}
+
+static bool has_standby(const struct ha_comm *comm)
+{
+	unsigned up = 0;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		up += comm->failover.slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]);
+	return up >= 2;
+}
+
+static void wait_for_standby(struct pair *pair)
+{
+	for (int i = 0; i < 1000 && !(has_standby(pair->send) && has_standby(pair->recv)); i++)
+		idle(pair, 5);
+	assert_true(has_standby(pair->send) && has_standby(pair->recv));
+}
+
+static void two_rails(struct pair *pair)
+{
+	pair_init(pair);
+	pair->config.enable_backup = true;
+	pair->fabric.rails = 2;
+	pair_up(pair);
+	wait_for_standby(pair);
+}
+
+static int add_rule(const char *rule)
+{
+	int id = sv_stepped_fault_add(rule, captured_log, sizeof(captured_log));
+
+	assert_true(id >= 0);
+	return id;
+}
+
+static uint64_t fired(int id)
+{
+	uint64_t matched, times;
+
+	assert_true(sv_stepped_fault_stats(id, &matched, &times));
+	return times;
+}
+
+/* Both ends went on, once, and the connection is whole. */
+static void assert_switched(struct pair *pair, uint64_t times)
+{
+	idle(pair, 50);
+	assert_int_equal(pair->recv->count.failovers, times);
+	assert_int_equal(pair->send->count.failovers, times);
+	assert_int_equal(ha_comm_error(pair->send), HA_OK);
+	assert_int_equal(ha_comm_error(pair->recv), HA_OK);
+	transfer(pair, 5000, 99);
+}
+
+/* ---- statuses -------------------------------------------------------------------------------- */
+
+static const char *const of_paths[] = {
+    "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR", "WR_FLUSH_ERR",  "FATAL_ERR",	    "GENERAL_ERR",
+    "REM_OP_ERR",    "RESP_TIMEOUT_ERR",  "LOC_QP_OP_ERR", "REM_ABORT_ERR",
+};
+
+/* A message at the sender, a clear-to-send at the receiver; sent or not when it failed. */
+static void a_status_of_a_path_is_a_failover(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(of_paths) / sizeof(of_paths[0]); i++)
+		for (unsigned which = 0; which < 4; which++) {
+			struct pair pair;
+			char rule[128];
+			int id;
+
+			two_rails(&pair);
+			snprintf(rule, sizeof(rule), "wc=%s host=%u op=write nth=1%s", of_paths[i],
+				 which % 2, which / 2 ? " sent=0" : "");
+			id = add_rule(rule);
+			transfer(&pair, 20000, 3);
+			assert_int_equal(fired(id), 1);
+			assert_switched(&pair, 1);
+			pair_close(&pair);
+		}
+}
+
+static const char *const of_requests[] = {
+    "LOC_LEN_ERR",  "LOC_PROT_ERR",    "LOC_ACCESS_ERR", "MW_BIND_ERR",
+    "BAD_RESP_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR",
+};
+
+static ha_result_t failing_transfer(struct pair *pair)
+{
+	const size_t offset = 0, size = 30000;
+	const int tag = 1;
+	struct ha_request *recv = post_recv(pair, 1, &offset, &size, &tag);
+
+	(void)recv;
+	fill(pair->from.bytes, size, 5);
+	return pair_finish(pair, post_send(pair, 0, size, tag), NULL);
+}
+
+static void a_status_of_a_request_is_an_error(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(of_requests) / sizeof(of_requests[0]); i++) {
+		struct pair pair;
+		char rule[128];
+		int id;
+
+		two_rails(&pair);
+		snprintf(rule, sizeof(rule), "wc=%s host=0 op=write minlen=20000 nth=1",
+			 of_requests[i]);
+		id = add_rule(rule);
+		assert_int_equal(failing_transfer(&pair), HA_ERR_INTERNAL);
+		assert_int_equal(fired(id), 1);
+		assert_logged("for a message (number 1)");
+		idle(&pair, 50);
+		assert_int_equal(ha_comm_error(pair.recv), HA_ERR_REMOTE); /* it was told */
+		assert_int_equal(pair.send->count.failovers, 0);
+		pair_close(&pair);
+	}
+}
+
+/* While both ends change their keys, one that does not fit is nobody's fault. */
+static void a_wrong_key_is_a_paths_fault_while_keys_change(void **state)
+{
+	struct pair pair;
+	int id;
+
+	(void)state;
+	two_rails(&pair);
+	id = add_rule("wc=REM_ACCESS_ERR host=0 op=write minlen=20000 nth=1");
+	pair.send->epoch_changing = true;
+	assert_int_equal(failing_transfer(&pair), HA_OK);
+	assert_int_equal(fired(id), 1);
+	assert_switched(&pair, 1);
+	pair_close(&pair);
+}
+
+/* The same answer on one path after the other is about the request. */
+static void a_status_that_follows_a_request_is_an_error(void **state)
+{
+	static const struct {
+		const char *status;
+		ha_result_t code;
+		unsigned paths;
+	} cases[] = {
+	    {"REM_OP_ERR", HA_ERR_REMOTE, 2},
+	    {"REM_ABORT_ERR", HA_ERR_REMOTE, 2},
+	    {"GENERAL_ERR", HA_ERR_SYSTEM, 2},
+	    {"LOC_QP_OP_ERR", HA_ERR_SYSTEM, 4},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct pair pair;
+		char rule[128];
+		int id;
+
+		two_rails(&pair);
+		snprintf(rule, sizeof(rule), "wc=%s host=0 op=write minlen=20000 sent=0",
+			 cases[i].status);
+		id = add_rule(rule);
+		assert_int_equal(failing_transfer(&pair), cases[i].code);
+		assert_int_equal(fired(id), cases[i].paths);
+		assert_int_equal(pair.send->count.failovers, cases[i].paths - 1);
+		assert_logged("completion with status");
+		pair_close(&pair);
+	}
+}
+
+/* Silence is the path's, as often as it takes. */
+static void retries_that_run_out_never_blame_the_request(void **state)
+{
+	struct pair pair;
+	int id;
+
+	(void)state;
+	two_rails(&pair);
+	id = add_rule("wc=RETRY_EXC_ERR host=0 op=write minlen=20000 sent=0 count=9");
+	assert_int_equal(failing_transfer(&pair), HA_OK);
+	assert_int_equal(fired(id), 9);
+	assert_switched(&pair, 9);
+	pair_close(&pair);
+}
+
+/* ---- verbs ----------------------------------------------------------------------------------- */
+
+/* Some of the calls are those of heartbeats, which have queues of their own and only lose one. */
+static void a_verb_that_fails_is_a_failover(void **state)
+{
+	static const char *const rules[] = {
+	    "errno=ENOMEM verb=post_send host=0", "errno=ENOMEM verb=post_send host=1",
+	    "errno=EINVAL verb=poll_cq host=0",	  "errno=EINVAL verb=poll_cq host=1",
+	    "errno=ENOMEM verb=post_recv host=1",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		uint64_t failovers = 0;
+
+		for (unsigned nth = 1; nth <= 6; nth++) {
+			struct pair pair;
+			char rule[128];
+			int id;
+
+			two_rails(&pair);
+			snprintf(rule, sizeof(rule), "%s rail=0 nth=%u", rules[i], nth);
+			id = add_rule(rule);
+			for (uint32_t k = 0; fired(id) == 0; k++) {
+				assert_true(k < 1000);
+				transfer(&pair, 500 + k, k);
+			}
+			idle(&pair, 100);
+			assert_true(pair.recv->count.failovers <= 1);
+			failovers += pair.recv->count.failovers;
+			assert_switched(&pair, pair.recv->count.failovers);
+			pair_close(&pair);
+		}
+		assert_true(failovers > 0);
+	}
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static void deliver(struct pair *pair, int end, enum ibv_event_type type, struct ha_path *path)
+{
+	struct ha_device_set *devices = ha_instance_devices(pair->inst[end]);
+	struct ibv_async_event event = {.event_type = type};
+
+	if (type == IBV_EVENT_CQ_ERR)
+		event.element.cq = path->cq;
+	else
+		event.element.qp = path->qps[0].qp;
+	devices->on_event(devices->on_event_arg, &event, path->nic);
+}
+
+static void an_event_of_a_queue_is_a_failover(void **state)
+{
+	static const enum ibv_event_type types[] = {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
+						    IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_CQ_ERR};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		for (int end = 0; end < 2; end++) {
+			struct pair pair;
+			struct ha_comm *comm;
+
+			two_rails(&pair);
+			comm = end ? pair.recv : pair.send;
+			/* Whoever destroys the queue would hold the token: the event must not wait.
+			 */
+			ha_token_acquire(comm);
+			deliver(&pair, end, types[i], ha_comm_path(comm));
+			ha_token_release(comm);
+			transfer(&pair, 20000, 3);
+			assert_switched(&pair, 1);
+			pair_close(&pair);
+		}
+}
+
+/* A standby's trouble is its own. */
+static void an_event_of_a_standby_is_no_failover(void **state)
+{
+	(void)state;
+	for (int end = 0; end < 2; end++) {
+		struct pair pair;
+		struct ha_path *standby;
+		uint32_t generation;
+
+		two_rails(&pair);
+		standby = (end ? pair.recv : pair.send)->paths[1];
+		generation = standby->generation;
+		deliver(&pair, end, IBV_EVENT_QP_FATAL, standby);
+		idle(&pair, 20);
+		wait_for_standby(&pair);
+		assert_true(pair.recv->paths[1]->generation > generation);
+		assert_switched(&pair, 0);
+		pair_close(&pair);
+	}
+}
+
+static void an_address_that_goes_is_a_failover_and_another_is_not(void **state)
+{
+	union ibv_gid other = {{0}};
+
+	(void)state;
+	other.raw[10] = other.raw[11] = 0xff;
+	other.raw[12] = 10;
+	other.raw[15] = 77;
+	for (uint32_t end = 0; end < 2; end++) {
+		struct pair pair;
+		uint32_t used, unused;
+
+		two_rails(&pair);
+		used = (uint32_t)pair.send->paths[0]->addr.gid_index;
+		unused = used == 0 ? 1 : 0;
+		sv_stepped_set_gid(end, 0, unused, &other);
+		idle(&pair, 20);
+		transfer(&pair, 1000, 1);
+		assert_switched(&pair, 0);
+		sv_stepped_set_gid(end, 0, used, &other);
+		idle(&pair, 20);
+		transfer(&pair, 1000, 1);
+		assert_switched(&pair, 1);
+		assert_logged("port address changed");
+		pair_close(&pair);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_status_of_a_path_is_a_failover),
+	    cmocka_unit_test(a_status_of_a_request_is_an_error),
+	    cmocka_unit_test(a_wrong_key_is_a_paths_fault_while_keys_change),
+	    cmocka_unit_test(a_status_that_follows_a_request_is_an_error),
+	    cmocka_unit_test(retries_that_run_out_never_blame_the_request),
+	    cmocka_unit_test(a_verb_that_fails_is_a_failover),
+	    cmocka_unit_test(an_event_of_a_queue_is_a_failover),
+	    cmocka_unit_test(an_event_of_a_standby_is_no_failover),
+	    cmocka_unit_test(an_address_that_goes_is_a_failover_and_another_is_not),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
