@@ -225,7 +225,7 @@ const struct drill drills[] = {
 	.name = "healthy",
 	.proves = "nothing happens where nothing is broken",
 	.args = {BOTH_RAILS},
-	.script = "3000 fault delay=0ns count=1",
+	.script = "2000 fault delay=0ns count=1",
 	.switches_max = 0,
 	.stall_max_ms = 300,
     },
