@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# Throughput of the demonstration over time, with what was broken when. `scripts/demo` draws its own
+# run with it; by itself it draws the one whose data lies in demo/.
+if (!exists("data")) data = 'demo'
+if (!exists("picture")) picture = 'demo.svg'
+if (picture[strlen(picture)-2:] eq 'png') {
+	set terminal pngcairo size 1100,420 font 'sans,11'
+} else {
+	set terminal svg size 1100,420 font 'sans,11'
+}
+set output picture
+set title 'Ring all-reduce of 4 MiB between 2 hosts over 2 rails, every element checked'
+set xlabel 'seconds'
+set ylabel 'GB/s received, both ranks, checking included'
+set grid
+set yrange [0:*]
+load data.'/faults.gp'
+plot data.'/throughput.dat' using 1:2 with lines lw 1.5 notitle
