@@ -15,4 +15,5 @@ set ylabel 'GB/s received, both ranks, checking included'
 set grid
 set yrange [0:*]
 load data.'/faults.gp'
-plot data.'/throughput.dat' using 1:2 with lines lw 1.5 notitle
+set xrange [0:*]
+plot data.'/throughput.dat' using 1:2 with steps lw 1.5 notitle

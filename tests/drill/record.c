@@ -76,6 +76,13 @@ static void add_steps(struct timeline *t, const struct drill_run *run)
 }
 
 /* "send 1f… (a:12 sim0:1 -> b:13 sim0:1)" is said in short as "send 1f…". */
+static int short_name(const char *name)
+{
+	const char *end = strstr(name, " (");
+
+	return end ? (int)(end - name) : (int)strlen(name);
+}
+
 static void add_switch(struct timeline *t, double at_s, const json_t *event)
 {
 	const json_t *from = json_object_get(event, "from"), *to = json_object_get(event, "to");
@@ -84,9 +91,9 @@ static void add_switch(struct timeline *t, double at_s, const json_t *event)
 	add(t, at_s,
 	    "switch of %.*s from %s to %s: %s; blackout %.1f ms, %.0f replayed, %.0f not "
 	    "resent",
-	    (int)strcspn(name, "("), name, from ? text(from, "port") : "-",
-	    to ? text(to, "port") : "-", text(event, "reason"), number(event, "blackout_ms"),
-	    number(event, "replayed_messages"), number(event, "completed_without_resend"));
+	    short_name(name), name, from ? text(from, "port") : "-", to ? text(to, "port") : "-",
+	    text(event, "reason"), number(event, "blackout_ms"), number(event, "replayed_messages"),
+	    number(event, "completed_without_resend"));
 }
 
 /* What else happened, to a port or a connection. */
@@ -101,7 +108,7 @@ static void add_other(struct timeline *t, double at_s, const json_t *event)
 	if (!*reason)
 		reason = text(event, "detail");
 	add(t, at_s, "%s%s%s%s%.*s%s%s", text(event, "kind"), *port ? " of " : "", port,
-	    *name ? " for " : "", (int)strcspn(name, "("), name, *reason ? ": " : "", reason);
+	    *name ? " for " : "", short_name(name), name, *reason ? ": " : "", reason);
 }
 
 static void add_events(struct timeline *t, const struct drill_run *run)
@@ -172,13 +179,29 @@ static void write_timeline(FILE *f, const struct drill_run *run)
 
 /* ---- for the plot ---------------------------------------------------------------------------- */
 
-/* Seconds and GB/s received, all ranks together; nothing before the first and after the last byte.
- */
+#define BIN 5 /* intervals of the report that make a point of the plot */
+
+static double received(const json_t *ranks, size_t from, size_t to)
+{
+	const json_t *bytes;
+	double sum = 0;
+	size_t r;
+
+	json_array_foreach(ranks, r, bytes)
+	{
+		for (size_t i = from; i < to; i++)
+			sum += json_number_value(json_array_get(bytes, i));
+	}
+	return sum;
+}
+
+/* Seconds and GB/s received, all ranks together. */
 static void write_throughput(FILE *f, const struct drill_run *run)
 {
 	const json_t *timeline = json_object_get(run->report, "timeline");
 	const json_t *ranks = json_object_get(timeline, "bytes_received"), *bytes;
 	double interval_ms = number(timeline, "interval_ms");
+	double begun_s = seconds_since_zero(run, origin_ns(run, 0));
 	size_t longest = 0, r;
 
 	json_array_foreach(ranks, r, bytes)
@@ -186,18 +209,9 @@ static void write_throughput(FILE *f, const struct drill_run *run)
 		if (json_array_size(bytes) > longest)
 			longest = json_array_size(bytes);
 	}
-	for (size_t i = 0; i + 1 < longest; i++) {
-		double at_s =
-		    seconds_since_zero(run, origin_ns(run, 0)) + (double)i * interval_ms / 1e3;
-		double sum = 0;
-
-		json_array_foreach(ranks, r, bytes)
-		{
-			sum += json_number_value(json_array_get(bytes, i));
-		}
-		if (at_s >= 0)
-			fprintf(f, "%.3f %.4f\n", at_s, sum / (interval_ms * 1e6));
-	}
+	for (size_t i = 0; i + BIN <= longest; i += BIN)
+		fprintf(f, "%.3f %.4f\n", begun_s + (double)i * interval_ms / 1e3,
+			received(ranks, i, i + BIN) / (BIN * interval_ms * 1e6));
 }
 
 /* What mends this one: the next step on the same rail that is no breaking. */
