@@ -24,7 +24,7 @@
  * A pair that failed is left alone for BACKOFF_MIN_MS, twice as long after each further failure, up
  * to BACKOFF_MAX_MS while traffic flows elsewhere, and OUTAGE_MAX_MS while it does not.
  */
-#define BACKOFF_MIN_MS 50
+#define BACKOFF_MIN_MS 50ull
 #define BACKOFF_MAX_MS 5000
 #define OUTAGE_MAX_MS  200
 
