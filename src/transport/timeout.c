@@ -18,6 +18,12 @@
 #include "ha/reason.h"
 #include "transport/comm.h"
 
+/*
+ * A message completes as a whole, so a large one may stand still for longer: it is given the time
+ * it takes at 1 Gb/s, which is slower than any port this runs on.
+ */
+#define NS_PER_BYTE 8
+
 /* Looks, and probes of a receiver's queue, in an RTO. */
 #define LOOKS  8
 #define PROBES 4
@@ -55,6 +61,16 @@ static uint64_t oldest_posted(const struct ha_comm *comm)
 	return 0;
 }
 
+static uint64_t bytes_of(const struct ha_comm *comm, uint64_t seq)
+{
+	const struct ha_send_group *group = &comm->send->groups[seq & comm->slot_mask];
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < group->n; i++)
+		bytes += group->reqs[i]->size;
+	return bytes;
+}
+
 /* Each returns what has not moved for too long, NULL when all is well. */
 static const char *look_at_sends(struct ha_comm *comm, uint64_t step_ns, uint64_t limit_ns)
 {
@@ -63,7 +79,7 @@ static const char *look_at_sends(struct ha_comm *comm, uint64_t step_ns, uint64_
 
 	if (seq == 0)
 		moves(stall);
-	else if (stands_still(stall, seq, step_ns, limit_ns))
+	else if (stands_still(stall, seq, step_ns, limit_ns + bytes_of(comm, seq) * NS_PER_BYTE))
 		return "a message";
 	return NULL;
 }

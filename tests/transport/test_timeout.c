@@ -172,6 +172,29 @@ static void a_process_that_was_stopped_blames_nobody(void **state)
 	}
 }
 
+/* It completes as a whole, long after the timeout, and that is nobody's fault. */
+static void a_large_message_takes_its_time(void **state)
+{
+	const size_t large = 3 << 20;
+	struct ha_request *recv;
+	struct pair pair;
+	uint64_t from;
+
+	(void)state;
+	pair_init(&pair);
+	pair.fabric.rate_mbps = 1500;
+	pair.config.rto_ms = 5;
+	pair.config.enable_backup = true;
+	pair_up(&pair);
+	recv = post_recv(&pair, 1, &offset, &large, &tag);
+	assert_non_null(post_send(&pair, 0, large, tag));
+	from = sv_stepped_now();
+	assert_int_equal(pair_finish(&pair, recv, NULL), HA_OK);
+	assert_true(sv_stepped_now() - from > 3 * 5 * MS);
+	assert_false(has_left(pair.send) || has_left(pair.recv));
+	pair_close(&pair);
+}
+
 /* One path and the hardware's own retries: nothing is watched. */
 static void without_failover_nobody_looks(void **state)
 {
@@ -198,6 +221,7 @@ int main(void)
 	    cmocka_unit_test(a_wedged_flush_is_noticed),
 	    cmocka_unit_test(waiting_long_is_no_failure),
 	    cmocka_unit_test(a_process_that_was_stopped_blames_nobody),
+	    cmocka_unit_test(a_large_message_takes_its_time),
 	    cmocka_unit_test(without_failover_nobody_looks),
 	};
 
