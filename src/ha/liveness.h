@@ -100,6 +100,9 @@ void ha_liveness_detach(struct ha_liveness *live, struct ha_live_link *link);
 /* Any thread, while a link of it is attached. */
 enum ha_session_state ha_session_state(const struct ha_session *session);
 
+/* When it was last known to be good: the newest answer. Likewise. */
+uint64_t ha_session_heard_ns(const struct ha_session *session);
+
 struct ha_session_report {
 	enum ha_session_state state;
 	uint64_t pings, pongs;	    /* sent by us, and answered */

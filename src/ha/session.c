@@ -289,6 +289,17 @@ enum ha_session_state ha_session_state(const struct ha_session *session)
 	return (enum ha_session_state)atomic_load(&session->state);
 }
 
+uint64_t ha_session_heard_ns(const struct ha_session *s)
+{
+	pthread_mutex_t *lock = &s->port->live->lock;
+	uint64_t heard_ns;
+
+	pthread_mutex_lock(lock);
+	heard_ns = s->pulse.heard_ns;
+	pthread_mutex_unlock(lock);
+	return heard_ns;
+}
+
 void ha_session_report(const struct ha_session *s, struct ha_session_report *out)
 {
 	pthread_mutex_t *lock = &s->port->live->lock;

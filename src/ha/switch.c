@@ -3,7 +3,20 @@
 
 #include "base/clock.h"
 #include "ha/event.h"
+#include "ha/liveness.h"
 #include "transport/comm.h"
+
+/*
+ * Of the active path: a completion, or an answered heartbeat. The receiver that waits for a sender
+ * with nothing to say has no completions for as long as that lasts.
+ */
+static uint64_t last_life_ns(const struct ha_comm *comm)
+{
+	const struct ha_session *session = comm->failover.links[comm->active].live.session;
+	uint64_t heard_ns = session ? ha_session_heard_ns(session) : 0;
+
+	return heard_ns > comm->alive_ns ? heard_ns : comm->alive_ns;
+}
 
 void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason)
 {
@@ -15,7 +28,7 @@ void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason)
 	now->reason = (uint8_t)reason;
 	now->from = ha_event_path(ha_comm_path(comm));
 	now->trigger_ns = ha_now_ns();
-	now->alive_ns = comm->alive_ns;
+	now->alive_ns = last_life_ns(comm);
 	if (now->alive_ns > now->trigger_ns || now->alive_ns == 0)
 		now->alive_ns = now->trigger_ns;
 }

@@ -301,10 +301,13 @@ static enum ha_poll_result poll_for_application(struct ha_comm *comm)
 /* For the liveness of the active path, and for how long a failure took to be noticed. */
 static void note_life(struct ha_comm *comm)
 {
-	if (outstanding(comm) != 0 && comm->completions_seen == comm->count.completions)
+	/* What completes on a standby says nothing of the active path. */
+	uint64_t completions = comm->count.completions - comm->standby_completions;
+
+	if (outstanding(comm) != 0 && comm->completions_seen == completions)
 		return;
 	comm->alive_ns = ha_now_ns();
-	comm->completions_seen = comm->count.completions;
+	comm->completions_seen = completions;
 	comm->active_seen = comm->active;
 }
 

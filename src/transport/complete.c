@@ -261,6 +261,7 @@ int ha_comm_poll_standby(struct ha_comm *comm)
 		    atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_FENCED)
 			total += ha_comm_poll_path(comm, path, comm->poll_batch);
 	}
+	comm->standby_completions += (uint64_t)total;
 	return total;
 }
 
