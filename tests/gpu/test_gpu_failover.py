@@ -103,6 +103,34 @@ class Drill(unittest.TestCase):
                 pass
         return left
 
+    def warnings(self):
+        """WARN lines of failovers in the logs of all runs."""
+        found = 0
+        for folder, _, names in os.walk(self.out):
+            for name in names:
+                if name.startswith("rank-") and name.endswith(".log"):
+                    with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
+                        found += file.read().count("failover from")
+        return found
+
+    def test_every_kind_of_cut_is_survived_and_reported(self):
+        done = self.drill("--cuts", "5", "--hold", "1", "--gap", "1", "--run-seconds", "14", "--ib-kinds", "unplug")
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, said)
+        results = self.results()
+        self.assertEqual(results["failures"], [])
+        self.assertGreaterEqual(results["cuts_that_hit"], 5)
+        self.assertEqual(results["runs_right"], results["runs"])
+        kinds = {stall["kind"] for stall in results["stalls"] if stall["switches"]}
+        self.assertTrue({"link 0", "link 1", "switch", "flap", "kill"} <= kinds, said)
+        silent = next(stall for stall in results["stalls"] if stall["kind"] == "switch" and stall["switches"])
+        self.assertNotIn("local port down", silent["reasons"])
+        self.assertEqual(self.warnings(), sum(stall["switches"] for stall in results["stalls"]), said)
+        self.assertIn("ended with status", results["ib"][0]["fate"])
+        with open(os.path.join(self.out, "results.md"), encoding="utf-8") as file:
+            self.assertIn("| link 0 |", file.read())
+        self.assertEqual(self.left_over(), [])
+
     def test_a_run_that_fails_fails_the_whole_and_is_reported(self):
         done = self.drill(
             "--cuts", "3", "--hold", "4", "--gap", "0.5", "--run-seconds", "6", "--ib-kinds", "", HA_NCCL_ENABLE_BACKUP="0"
