@@ -127,12 +127,6 @@ static inline bool ha_port_usable(const struct ha_port *port)
 
 void ha_port_addr(struct ha_port *port, struct ha_port_addr *out);
 
-/* As far as this host can tell: link active, address known, device alive. Any thread. */
-static inline bool ha_port_up(const struct ha_port *port)
-{
-	return atomic_load(&port->state) == IBV_PORT_ACTIVE && !atomic_load(&port->nic->fatal);
-}
-
 /*
  * Reads port attributes and the GID table again (after GID_CHANGE, LID_CHANGE, PORT_ACTIVE). The
  * same GID is kept when it is still there, at whatever index; otherwise one is chosen anew. A port

@@ -164,6 +164,27 @@ static void heed_sessions(struct ha_comm *comm)
 	}
 }
 
+/*
+ * Paths that nothing has been heard of and that are of no use all the same: a first one that could
+ * not be connected, and what was made while the event of its port was under way.
+ */
+static void heed_ports(struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_path *path = comm->paths[p];
+
+		if (!path || ha_path_stopped(path))
+			continue;
+		if (!ha_port_usable(path->port))
+			ha_failover_trigger(comm, path,
+					    atomic_load(&path->nic->fatal) ? HA_REASON_DEVICE_FATAL
+									   : HA_REASON_PORT_DOWN,
+					    "%s:%d is down", path->nic->name, path->port->port_num);
+		else if (ha_is_active(comm, p) && !ha_path_ready(path))
+			ha_failover_trigger(comm, path, HA_REASON_POST, "cannot be connected");
+	}
+}
+
 /* Longer between two visits than this, and we were not running ourselves: it proves nothing. */
 #define MAX_TICK_NS (100 * HA_NS_PER_MS)
 
@@ -204,6 +225,8 @@ static void visit(struct ha_comm *comm, uint64_t now_ns)
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
 		ha_machine_on(comm, HA_ON_GIVE_UP);
 	heed_sessions(comm);
+	if (fo->look)
+		heed_ports(comm);
 	ha_control_read_mail(comm);
 	if (ha_slots_drain(comm, now_ns))
 		ha_machine_on(comm, HA_ON_DRAINED);
@@ -243,6 +266,20 @@ void ha_failover_port_changed(struct ha_comm *comm)
 	comm->failover.say |= HA_SAY_STATE;
 }
 
+/* Which of its ports the peer began on: its preferred one, unless that was down. */
+static void find_first_pair(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+	const struct ha_path *path = comm->paths[0];
+
+	if (!path || path->generation != 1)
+		return;
+	for (uint8_t i = 0; i < fo->peer_ports.count; i++)
+		if (fo->peer_ports.offers[i].port_num == path->remote.port_num &&
+		    strcmp(fo->peer_ports.offers[i].device, path->remote.device) == 0)
+			fo->slots[0].peer_port = i;
+}
+
 void ha_failover_hear_ports(struct ha_comm *comm, const struct ha_ports *ports)
 {
 	struct ha_failover *fo = &comm->failover;
@@ -253,6 +290,7 @@ void ha_failover_hear_ports(struct ha_comm *comm, const struct ha_ports *ports)
 	for (unsigned i = 0; i < ports->count; i++)
 		if (ports->offers[i].up)
 			fo->peer_ports_up |= 1u << i;
+	find_first_pair(comm);
 	fo->look = true;
 	if (comm->paths[0])
 		ha_rebuild_watch(comm, 0);
@@ -280,6 +318,7 @@ ha_result_t ha_failover_open(struct ha_comm *comm, const struct ha_wire_endpoint
 	fo->slots[0].state = HA_SLOT_UP;
 	fo->slots[0].newest_gen = comm->paths[0]->generation;
 	fo->slots[0].mailed = true;
+	fo->look = true;
 	comm->npaths = HA_MAX_PATHS;
 	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
 	return ha_shadow_open(comm);

@@ -143,7 +143,8 @@ static struct ha_live_port *open_port(struct ha_liveness *live, struct ha_port *
 {
 	struct ha_live_port *port = port_of(live, of);
 
-	if (port || live->refused[of->index] || live->nports == HA_MAX_PORTS)
+	if (port || live->refused[of->index] || atomic_load(&of->nic->fatal) ||
+	    live->nports == HA_MAX_PORTS)
 		return port;
 	port = new_port(live, of);
 	if (port)

@@ -73,9 +73,16 @@ static void merge(struct ha_comm *comm, const struct ha_message *m)
 
 static void fence_as_peer(struct ha_comm *comm, const struct ha_message *m)
 {
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (m->fenced_gen[p] > comm->failover.slots[p].want_gen)
-			ha_slot_fence(comm, p, m->fenced_gen[p]);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_path *path = comm->paths[p];
+
+		if (m->fenced_gen[p] <= comm->failover.slots[p].want_gen)
+			continue;
+		/* It failed at the peer, or could not be made there: not again at once. */
+		if (!comm->is_send && path && !ha_path_stopped(path))
+			ha_shadow_failed(comm, p);
+		ha_slot_fence(comm, p, m->fenced_gen[p]);
+	}
 }
 
 /* ---- receiver ------------------------------------------------------------------------------ */

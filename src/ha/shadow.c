@@ -57,13 +57,29 @@ struct ha_shadow {
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+/* Ours, the preferred one first. The first path may have had to begin on another. */
+static void rank_ports(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+	const struct ha_port *begun_on = comm->paths[0]->port;
+	uint8_t n;
+
+	n = (uint8_t)ha_standby_rank(comm->inst->devices, comm->port,
+				     comm->is_send ? comm->id : comm->peer_id, fo->offers,
+				     HA_MAX_OFFERS);
+	for (fo->noffers = n; n-- > 0;)
+		if (fo->offers[n] == begun_on)
+			break;
+	if (n == UINT8_MAX) /* so many ports, and this one the last choice */
+		fo->offers[n = (uint8_t)(fo->noffers - 1)] = comm->paths[0]->port;
+	fo->slots[0].port = n;
+}
+
 ha_result_t ha_shadow_open(struct ha_comm *comm)
 {
 	struct ha_failover *fo = &comm->failover;
 
-	fo->noffers = (uint8_t)ha_standby_rank(comm->inst->devices, comm->paths[0]->port,
-					       comm->is_send ? comm->id : comm->peer_id, fo->offers,
-					       HA_MAX_OFFERS);
+	rank_ports(comm);
 	if (comm->is_send)
 		return HA_OK;
 	fo->shadow = calloc(1, sizeof(*fo->shadow));
@@ -135,7 +151,7 @@ void ha_shadow_failed(struct ha_comm *comm, unsigned p)
 {
 	struct backoff *b = backoff_of(comm, pair_of(&comm->failover.slots[p]));
 	uint64_t max_ms = comm->failover.state == HA_FO_ACTIVE ? BACKOFF_MAX_MS : OUTAGE_MAX_MS;
-	uint64_t ms = BACKOFF_MIN_MS << (b->failures < 8 ? b->failures : 8);
+	uint64_t ms = (uint64_t)BACKOFF_MIN_MS << (b->failures < 8 ? b->failures : 8);
 
 	if (b->failures < UINT8_MAX)
 		b->failures++;

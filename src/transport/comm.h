@@ -172,8 +172,9 @@ struct ha_comm {
 	struct ha_counters count;    /* [T] */
 
 	/* Rarely used from here on. */
-	struct ha_instance *inst;	/* [C] */
-	struct ha_nic *primary;		/* [C] where the application's memory is registered first */
+	struct ha_instance *inst; /* [C] */
+	struct ha_port *port;	  /* [C] NCCL's device: preferred, and usually where it begins */
+	struct ha_nic *primary;	  /* [C] where the application's memory is registered first */
 	const struct ha_config *config; /* [C] */
 	size_t ring_length;		/* [C] */
 	uint64_t id, peer_id;		/* [C] for logs */

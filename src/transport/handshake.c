@@ -2,6 +2,7 @@
 #include "transport/handshake.h"
 
 #include "base/log.h"
+#include "device/standby.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
 #include "transport/util.h"
@@ -10,20 +11,49 @@
 #include <string.h>
 #include <unistd.h>
 
+/*
+ * Our end of the first path, on the port that NCCL asked for if that is of use, else on the best
+ * that is. If none is, it is that port all the same, and the connection waits for better times.
+ */
+static ha_result_t open_first_path(struct ha_comm *comm, struct ha_port *wanted, uint8_t nqps)
+{
+	struct ha_path_options options = {.port = wanted, .generation = 1, .nqps = nqps};
+	struct ha_port *ranked[HA_MAX_PORTS];
+	int n;
+
+	if (!comm->config->enable_backup || ha_port_usable(wanted))
+		if (ha_path_open(comm, &options, &comm->paths[0]) == HA_OK)
+			return HA_OK;
+	if (!comm->config->enable_backup)
+		return HA_ERR_SYSTEM;
+	n = ha_standby_rank(comm->inst->devices, wanted, comm->id, ranked, HA_MAX_PORTS);
+	for (int i = 1; i < n; i++) {
+		options.port = ranked[i];
+		if (!ha_port_usable(ranked[i]) ||
+		    ha_path_open(comm, &options, &comm->paths[0]) != HA_OK)
+			continue;
+		HA_WARN("%s:%d is down: a connection for it begins on %s:%d", wanted->nic->name,
+			wanted->port_num, ranked[i]->nic->name, ranked[i]->port_num);
+		return HA_OK;
+	}
+	options.port = wanted;
+	return ha_path_open(comm, &options, &comm->paths[0]);
+}
+
 ha_result_t ha_handshake_open(struct ha_instance *inst, bool is_send, struct ha_port *port,
 			      uint8_t nqps, struct ha_comm **out)
 {
-	struct ha_path_options options = {.port = port, .index = 0, .generation = 1, .nqps = nqps};
 	struct ha_comm *comm;
 
 	*out = NULL;
 	HA_TRY(ha_comm_new(inst, is_send, &comm));
-	if (ha_path_open(comm, &options, &comm->paths[0]) != HA_OK) {
+	if (open_first_path(comm, port, nqps) != HA_OK) {
 		ha_comm_free(comm);
 		return HA_ERR_SYSTEM;
 	}
 	comm->npaths = 1;
-	comm->primary = port->nic;
+	comm->port = port;
+	comm->primary = comm->paths[0]->nic;
 	*out = comm;
 	return HA_OK;
 }
@@ -125,7 +155,10 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	comm->slot_mask = (uint16_t)(agreed.window - 1);
 	comm->features = agreed.features;
 	comm->silent = agreed.features & HA_FEATURE_E2E ? HA_SILENT_COUNT : 0;
-	HA_TRY(ha_path_connect(comm->paths[0], &remote->endpoint));
+	/* With failover a first path that cannot be is like one that fails at once. */
+	if (ha_path_connect(comm->paths[0], &remote->endpoint) != HA_OK &&
+	    !(comm->features & HA_FEATURE_FAILOVER))
+		return HA_ERR_SYSTEM;
 	ha_comm_use_path(comm, 0);
 	return ha_failover_open(comm, &local->endpoint);
 }

@@ -227,7 +227,7 @@ static int port_down_host(int peer_fd, int test_fd, void *arg)
 	/* Kept, for it may come up. */
 	NEED(set->nports_all == 2);
 	NEED(strcmp(set->ports[1].nic->name, "sim0") == 0);
-	NEED(!ha_port_up(&set->ports[1]));
+	NEED(!ha_port_usable(&set->ports[1]));
 	ha_device_set_close(set);
 	return 0;
 }

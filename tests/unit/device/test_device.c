@@ -197,7 +197,7 @@ static void ports_that_are_down_follow_the_others_and_are_not_reported(void **st
 	for (int i = 0; i < 4; i++) {
 		assert_int_equal(set->ports[i].index, i);
 		assert_int_equal(set->ports[i].reported, i < 2);
-		assert_int_equal(ha_port_up(&set->ports[i]), i < 2);
+		assert_int_equal(ha_port_usable(&set->ports[i]), i < 2);
 	}
 	ha_device_set_close(set);
 	/* Without standby paths they have no use. */
@@ -237,12 +237,12 @@ static void a_port_that_was_down_gets_address_and_speed_when_it_comes_up(void **
 	port->attr.active_mtu = IBV_MTU_4096;
 	fake_event(fake, IBV_EVENT_PORT_ACTIVE, 1);
 	assert_int_equal(ha_nic_read_events(set, late->nic), 1);
-	assert_false(ha_port_up(late));
+	assert_false(ha_port_usable(late));
 	/* ... the address later. */
 	memcpy(port->gids, gids, sizeof gids);
 	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
 	assert_int_equal(ha_nic_read_events(set, late->nic), 1);
-	assert_true(ha_port_up(late));
+	assert_true(ha_port_usable(late));
 	ha_port_addr(late, &addr);
 	assert_int_equal(addr.gid_index, 3);
 	assert_int_equal(addr.mtu, IBV_MTU_4096);
@@ -265,12 +265,12 @@ static void a_flap_changes_no_device_number(void **state)
 		fake->ports[1].attr.state = IBV_PORT_DOWN;
 		fake_event(fake, IBV_EVENT_PORT_ERR, 1);
 		assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 1);
-		assert_false(ha_port_up(&set->ports[0]));
+		assert_false(ha_port_usable(&set->ports[0]));
 		assert_string_equal(names(set), "a:1 b:1");
 		fake->ports[1].attr.state = IBV_PORT_ACTIVE;
 		fake_event(fake, IBV_EVENT_PORT_ACTIVE, 1);
 		assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 1);
-		assert_true(ha_port_up(&set->ports[0]));
+		assert_true(ha_port_usable(&set->ports[0]));
 		assert_string_equal(names(set), "a:1 b:1");
 	}
 	ha_device_set_close(set);

@@ -154,11 +154,11 @@ static void idle_connections_cost_almost_no_cpu(void **state)
 	assert_true(empty < 0.10);
 }
 
-/* A poller that wants to be visited every so often, and the longest it had to wait beyond that. */
+/* A poller that wants to be visited every so often; counts the visits that came in time. */
 struct punctual_poller {
 	struct ha_poller poller;
-	uint64_t interval_ns, latest_ns;
-	atomic_int visits;
+	uint64_t interval_ns, slack_ns;
+	atomic_int visits, in_time;
 };
 
 static enum ha_poll_result punctual_visit(struct ha_poller *poller)
@@ -167,19 +167,23 @@ static enum ha_poll_result punctual_visit(struct ha_poller *poller)
 	uint64_t now = ha_now_ns();
 
 	if (now >= poller->due_ns) {
-		if (poller->due_ns != 0 && now - poller->due_ns > p->latest_ns)
-			p->latest_ns = now - poller->due_ns;
+		if (poller->due_ns != 0 && now - poller->due_ns < p->slack_ns)
+			atomic_fetch_add(&p->in_time, 1);
 		poller->due_ns = now + p->interval_ns;
 		atomic_fetch_add(&p->visits, 1);
 	}
 	return HA_POLL_IDLE;
 }
 
+/*
+ * The tick of an idle poller is 20 ms: by ticks alone no visit would come within 10 ms of being due
+ * 5 ms after the last one. Not all are in time on a machine that has better things to do.
+ */
 static void a_poller_that_is_due_is_visited_in_time(void **state)
 {
-	/* Shorter than the tick of an idle poller, which is 20 ms. */
 	struct punctual_poller p = {.poller = {.visit = punctual_visit},
-				    .interval_ns = 5 * HA_NS_PER_MS};
+				    .interval_ns = 5 * HA_NS_PER_MS,
+				    .slack_ns = 10 * HA_NS_PER_MS};
 	struct ha_progress *progress = start(true);
 	uint64_t before, wakeups;
 
@@ -187,16 +191,14 @@ static void a_poller_that_is_due_is_visited_in_time(void **state)
 	ha_list_init(&p.poller.link);
 	before = ha_progress_wakeups(progress);
 	ha_progress_add(progress, &p.poller);
-	nap_ms(500);
+	assert_true(eventually(&p.in_time, 20));
 	ha_progress_remove(progress, &p.poller);
 	wakeups = ha_progress_wakeups(progress) - before;
 	ha_progress_stop(progress);
-	print_message("%d visits 5 ms apart, the latest %.2f ms late, %d wake-ups\n",
-		      atomic_load(&p.visits), (double)p.latest_ns / 1e6, (int)wakeups);
-	/* 83 to 100 on an idle machine; ticks alone would make 25. */
-	assert_in_range(atomic_load(&p.visits), 40, 101);
+	print_message("%d of %d visits in time, %d wake-ups\n", atomic_load(&p.in_time),
+		      atomic_load(&p.visits), (int)wakeups);
 	/* It wakes for them and for little else. */
-	assert_true(wakeups < 2 * 101);
+	assert_true(wakeups <= 2 * (uint64_t)atomic_load(&p.visits));
 }
 
 /* A watch whose callback adds another one. */

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections that begin while something is broken: a port or device that died after the plugin
+ * started, at either end or both, also while the connection is being made; and ports that were down
+ * at the start and come up later.
+ */
+#include "harness.h"
+
+#include "base/clock.h"
+#include "device/standby.h"
+
+#include <string.h>
+
+/* Healthy heartbeats and probes need so long at most. */
+#define SETTLE_MS 2000
+
+static void begin(struct pair *pair, bool isolated_rails)
+{
+	pair_init(pair);
+	pair->config.enable_backup = true;
+	pair->fabric.rails = 2;
+	pair->fabric.isolated_rails = isolated_rails;
+}
+
+static void idle(struct pair *pair, unsigned ms)
+{
+	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+
+	while (sv_stepped_now() < until_ns)
+		pair_step(pair);
+}
+
+static const struct ha_path *active(const struct ha_comm *comm)
+{
+	return comm->paths[comm->active];
+}
+
+static void break_rail_0(uint32_t host, bool kill)
+{
+	if (kill)
+		sv_stepped_kill(host, 0);
+	else
+		sv_stepped_link(host, 0, false);
+}
+
+/* NCCL connects device 0 at both ends, whatever became of it. */
+static void a_port_that_died_before_the_connection(void **state)
+{
+	(void)state;
+	/* Hosts 0, 1, both; link or device; rails that reach each other and that do not; before or
+	 * after the instance has read the event. */
+	for (unsigned variant = 0; variant < 24; variant++) {
+		const unsigned hosts = variant % 3 + 1;
+		const bool kill = variant / 3 & 1, isolated = variant / 6 & 1,
+			   unread = variant / 12 & 1;
+		struct pair pair;
+
+		begin(&pair, isolated);
+		pair_open(&pair);
+		for (uint32_t host = 0; host < 2; host++)
+			if (hosts & 1u << host)
+				break_rail_0(host, kill);
+		if (!unread)
+			for (int i = 0; i < 2; i++)
+				ha_instance_progress(pair.inst[i]);
+		pair_connect(&pair);
+		for (uint32_t i = 1; i < 5; i++)
+			transfer(&pair, i * 3000, i);
+		idle(&pair, SETTLE_MS);
+		transfer(&pair, 70000, 9);
+		for (uint32_t host = 0; host < 2; host++) {
+			struct ha_comm *comm = host ? pair.recv : pair.send;
+
+			if (isolated || hosts & 1u << host)
+				assert_string_equal(active(comm)->nic->name, "sim1");
+			assert_int_equal(ha_comm_error(comm), HA_OK);
+			assert_int_equal(comm->port->index, 0);
+		}
+		pair_close(&pair);
+	}
+}
+
+/* What it was asked for is what it returns to, although it did not begin there. */
+static void it_prefers_the_port_it_was_asked_for_once_that_is_back(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct pair pair;
+
+		begin(&pair, true);
+		pair.config.enable_failback = true;
+		pair_open(&pair);
+		sv_stepped_link(host, 0, false);
+		for (int i = 0; i < 2; i++)
+			ha_instance_progress(pair.inst[i]);
+		pair_connect(&pair);
+		transfer(&pair, 3000, 1);
+		idle(&pair, SETTLE_MS);
+		assert_string_equal(active(pair.send)->nic->name, "sim1");
+		assert_string_equal(active(pair.recv)->nic->name, "sim1");
+		sv_stepped_link(host, 0, true);
+		idle(&pair, 3 * SETTLE_MS);
+		transfer(&pair, 3000, 2);
+		assert_string_equal(active(pair.send)->nic->name, "sim0");
+		assert_string_equal(active(pair.recv)->nic->name, "sim0");
+		pair_close(&pair);
+	}
+}
+
+/* One call of one of the two ends, or a round of both threads. */
+static void handshake_step(struct pair *pair, int i)
+{
+	if (i % 3 == 0 && !pair->send)
+		assert_int_equal(
+		    ha_connect(pair->inst[0], 0, HA_TRAFFIC_CLASS_UNDEF, pair->handle, &pair->send),
+		    HA_OK);
+	if (i % 3 == 1 && !pair->recv)
+		assert_int_equal(ha_accept(pair->listen, &pair->recv), HA_OK);
+	if (i % 3 == 2)
+		for (int k = 0; k < 2; k++)
+			ha_instance_progress(pair->inst[k]);
+}
+
+/* False: the connection was there before. */
+static bool dies_at_step(uint32_t host, int at)
+{
+	struct pair pair;
+	bool dead = false;
+
+	begin(&pair, false);
+	pair_open(&pair);
+	assert_int_equal(ha_listen(pair.inst[1], 0, pair.handle, &pair.listen), HA_OK);
+	for (int i = 0; i < 2000 && !(pair.send && pair.recv); i++) {
+		if (i == at) {
+			sv_stepped_link(host, 0, false);
+			dead = true;
+		}
+		handshake_step(&pair, i);
+	}
+	pair_connect(&pair);
+	transfer(&pair, 20000, 3);
+	idle(&pair, SETTLE_MS);
+	transfer(&pair, 20000, 4);
+	if (dead)
+		assert_string_equal(active(host ? pair.recv : pair.send)->nic->name, "sim1");
+	pair_close(&pair);
+	return dead;
+}
+
+/* In the middle of the handshake, at each of its steps. */
+static void a_port_that_dies_while_the_connection_is_made(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		int steps = 0;
+
+		while (dies_at_step(host, steps))
+			steps++;
+		assert_true(steps >= 4);
+	}
+}
+
+/* Rail 1 is down at the start of host 1: NCCL sees one device there, the connection two. */
+static void a_port_that_comes_up_later_protects(void **state)
+{
+	struct ha_instance_options options;
+	struct pair pair;
+
+	(void)state;
+	begin(&pair, false);
+	options = (struct ha_instance_options){.config = &pair.config, .no_threads = true};
+	if (sv_stepped_open_contexts() != 0)
+		sv_stepped_destroy();
+	assert_int_equal(sv_stepped_open(&pair.fabric), 0);
+	ha_clock_set_source(sv_stepped_now);
+	sv_stepped_link(1, 1, false);
+	for (uint32_t host = 0; host < 2; host++) {
+		sv_stepped_set_host(host);
+		assert_int_equal(ha_instance_open(&options, &pair.inst[host]), HA_OK);
+	}
+	assert_int_equal(ha_instance_devices(pair.inst[1])->nports, 1);
+	pair_connect(&pair);
+	transfer(&pair, 3000, 1);
+	sv_stepped_link(1, 1, true);
+	idle(&pair, SETTLE_MS);
+	/* There is nothing else that this could be replaced by. */
+	sv_stepped_link(1, 0, false);
+	for (uint32_t i = 2; i < 6; i++)
+		transfer(&pair, 3000 * i, i);
+	assert_string_equal(active(pair.recv)->nic->name, "sim1");
+	assert_false(active(pair.recv)->port->reported);
+	assert_int_equal(pair.recv->count.failovers, 1);
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_port_that_died_before_the_connection),
+	    cmocka_unit_test(it_prefers_the_port_it_was_asked_for_once_that_is_back),
+	    cmocka_unit_test(a_port_that_dies_while_the_connection_is_made),
+	    cmocka_unit_test(a_port_that_comes_up_later_protects),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
