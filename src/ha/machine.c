@@ -218,6 +218,7 @@ static void s_failed(struct ha_comm *comm, const struct ha_occasion *o)
 	ha_switch_begin(comm, o->reason);
 	fo->suspect_path = comm->active;
 	fo->suspect_gen = ha_active_generation(comm);
+	comm->count.suspects++;
 	ha_slot_fence(comm, comm->active, ha_active_generation(comm));
 	enter(comm, HA_FO_SUSPECTED);
 }

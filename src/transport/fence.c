@@ -120,6 +120,7 @@ enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_
 			return HA_FENCE_PENDING;
 		if (!destroy_all(path))
 			return HA_FENCE_FAILED;
+		comm->count.fences_destroyed++;
 		HA_INFO(HA_SUBSYS_NET,
 			"connection %s: %s:%d did not drain its queue pairs: they are destroyed",
 			comm->name, path->nic->name, path->port->port_num);

@@ -37,6 +37,7 @@ struct ha_instance {
 	char host[32];		    /* for the peer's log */
 	struct ha_stats *stats;	    /* NULL: none */
 	struct ha_eventlog *events; /* NULL: none */
+	uint64_t ports_written_ns;  /* progress thread: when the ports' records were */
 	struct ha_port_report port_reports[HA_MAX_PORTS];
 
 	/* Where listeners bind. Constant. */

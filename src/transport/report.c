@@ -16,6 +16,11 @@ _Static_assert(NCCL_HA_MAX_PATHS == HA_MAX_PATHS, "a record for each");
 
 #define INTERVAL_NS (250 * HA_NS_PER_MS)
 
+static void fill_histogram(const struct ha_hist *hist, struct nccl_ha_histogram *out)
+{
+	memcpy(out, hist, sizeof(*out)); /* the same layout, as base/stats.c asserts */
+}
+
 /* ---- ports --------------------------------------------------------------------------------- */
 
 /* The instance's lock is held: the counters are under it. */
@@ -24,6 +29,7 @@ static void write_port(struct ha_instance *inst, int i)
 	struct ha_port *port = &inst->devices->ports[i];
 	const struct ha_port_report *report = &inst->port_reports[i];
 	struct nccl_ha_port_stats out = {0};
+	struct ha_live_port_report heartbeats;
 	struct ha_port_addr addr;
 	size_t path_length = strlen(port->nic->pci_path);
 
@@ -50,6 +56,13 @@ static void write_port(struct ha_instance *inst, int i)
 	out.port_recoveries = report->port_recoveries;
 	out.address_changes = report->address_changes;
 	out.device_errors = report->device_errors;
+	if (inst->liveness && ha_liveness_port_report(inst->liveness, port, &heartbeats)) {
+		out.heartbeats_sent = heartbeats.pings;
+		out.heartbeats_received = heartbeats.pongs;
+		out.heartbeats_lost = heartbeats.lost;
+		out.sessions_up = (uint64_t)heartbeats.sessions_up;
+		fill_histogram(&heartbeats.round_trips, &out.heartbeat_rtt);
+	}
 	ha_stats_port_write(inst->stats, report->slot, &out);
 }
 
@@ -119,6 +132,18 @@ void ha_report_nic(struct ha_instance *inst, const struct ha_nic *nic)
 	pthread_mutex_unlock(&inst->lock);
 }
 
+/* Heartbeats come and go without an event. Progress thread. */
+static void refresh_ports(struct ha_instance *inst, uint64_t now_ns)
+{
+	if (now_ns - inst->ports_written_ns < INTERVAL_NS)
+		return;
+	inst->ports_written_ns = now_ns;
+	pthread_mutex_lock(&inst->lock);
+	for (int i = 0; i < inst->devices->nports_all; i++)
+		write_port(inst, i);
+	pthread_mutex_unlock(&inst->lock);
+}
+
 static void count_connection(struct ha_instance *inst, int port, int change)
 {
 	pthread_mutex_lock(&inst->lock);
@@ -169,11 +194,6 @@ static void fill_path(const struct ha_comm *comm, const struct ha_path *path,
 	out->device = path->port->index;
 	out->port_num = path->port->port_num;
 	out->peer_guid = path->remote.guid;
-}
-
-static void fill_histogram(const struct ha_hist *hist, struct nccl_ha_histogram *out)
-{
-	memcpy(out, hist, sizeof(*out)); /* the same layout, as base/stats.c asserts */
 }
 
 static void fill_failovers(const struct ha_comm *comm, struct nccl_ha_conn_stats *out)
@@ -251,6 +271,7 @@ void ha_report_comm(struct ha_comm *comm)
 	comm->report.written_ns = now_ns;
 	write_comm(comm);
 	ha_token_release(comm);
+	refresh_ports(comm->inst, now_ns);
 }
 
 void ha_report_comm_close(struct ha_comm *comm)
