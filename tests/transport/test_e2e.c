@@ -235,6 +235,83 @@ static void a_receiver_may_close_at_once(void **state)
 	pair_close(&pair);
 }
 
+static bool has_standby(const struct ha_comm *comm)
+{
+	return comm->failover.slots[1].state == HA_SLOT_UP && ha_path_ready(comm->paths[1]);
+}
+
+static void idle(struct pair *pair, unsigned ms)
+{
+	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+
+	while (sv_stepped_now() < until_ns)
+		pair_step(pair);
+}
+
+static void two_rails(struct pair *pair, enum ha_completion_mode mode)
+{
+	pair_init(pair);
+	pair->config.completion = mode;
+	pair->config.enable_backup = true;
+	pair->fabric.rails = 2;
+	pair_up(pair);
+	transfer(pair, 100, 1);
+	for (int i = 0; i < 1000 && !(has_standby(pair->send) && has_standby(pair->recv)); i++)
+		idle(pair, 5);
+	assert_true(has_standby(pair->send) && has_standby(pair->recv));
+}
+
+/* The receiver's device acknowledges and dies, having written some of the packets or none. */
+static ha_result_t send_to_dying_device(struct pair *pair, unsigned nth)
+{
+	struct ha_request *recv, *send;
+	char rule[128];
+	uint64_t matched, fired;
+	ha_result_t result;
+	int id;
+
+	snprintf(rule, sizeof(rule), "kill=unplaced host=1 rail=0 dir=rx op=write nth=%u", nth);
+	id = sv_stepped_fault_add(rule, captured_log, sizeof(captured_log));
+	assert_true(id >= 0);
+	fill(pair->from.bytes, size, 5);
+	memset(pair->to.bytes, CANARY, size);
+	recv = post_recv(pair, 1, &offset, &size, &tag);
+	send = post_send(pair, 0, size, tag);
+	result = pair_finish(pair, recv, NULL);
+	if (result == HA_OK)
+		result = pair_finish(pair, send, NULL);
+	assert_true(sv_stepped_fault_stats(id, &matched, &fired));
+	assert_int_equal(fired, 1);
+	return result;
+}
+
+static void a_device_that_dies_with_what_it_acknowledged_loses_nothing(void **state)
+{
+	(void)state;
+	for (unsigned nth = 1; nth <= 8; nth++) { /* packets of the message */
+		struct pair pair;
+
+		two_rails(&pair, HA_COMPLETION_E2E);
+		assert_int_equal(send_to_dying_device(&pair, nth), HA_OK);
+		assert_true(filled(pair.to.bytes, size, 5));
+		assert_int_equal(pair.recv->count.failovers, 1);
+		transfer(&pair, 5000, 2);
+		pair_close(&pair);
+	}
+}
+
+/* What the default can do: tell. */
+static void without_it_the_loss_is_an_error(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	two_rails(&pair, HA_COMPLETION_RC);
+	assert_int_equal(send_to_dying_device(&pair, 8), HA_ERR_REMOTE);
+	assert_logged("HA_NCCL_COMPLETION=e2e survives this");
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -246,6 +323,8 @@ int main(void)
 	    cmocka_unit_test(a_lost_count_is_noticed_by_an_idle_receiver),
 	    cmocka_unit_test(a_count_that_arrived_is_confirmed),
 	    cmocka_unit_test(a_receiver_may_close_at_once),
+	    cmocka_unit_test(a_device_that_dies_with_what_it_acknowledged_loses_nothing),
+	    cmocka_unit_test(without_it_the_loss_is_an_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
