@@ -282,6 +282,8 @@ void sv_port_remove_qp(struct sv_port *port, struct sv_qp *qp)
 	sv_list_del(&qp->tx_link);
 	sv_list_del(&qp->ack_link);
 	port->num_qps--;
+	if (port->dying && qp->ibv.qp_num == port->dying_qpn)
+		port->dying_done = true; /* the rest of its message will not be taken */
 	sv_port_objects_changed(port);
 }
 
@@ -375,6 +377,8 @@ void sv_port_revive(struct sv_port *port)
 void sv_port_begin_death(struct sv_port *port, enum sv_kill_variant variant,
 			 const struct sv_packet *pkt)
 {
+	const struct sv_qp *qp;
+
 	if (port->dead)
 		return;
 	if (variant == SV_KILL_NOW || !pkt || pkt->op == SV_OP_UD) {
@@ -385,8 +389,10 @@ void sv_port_begin_death(struct sv_port *port, enum sv_kill_variant variant,
 	port->dying_variant = variant;
 	port->dying_qpn = pkt->dst_qpn;
 	sv_port_receive(port, pkt);
-	/* A packet that is no request, or a whole message: that was it. */
-	if (pkt->op == SV_OP_ACK || pkt->op == SV_OP_READ_RESP || pkt->op == SV_OP_ATOMIC_ACK)
+	/* No message is under way on its queue pair: it was whole, no request, or for a queue pair
+	 * that takes none any more. */
+	qp = sv_port_find_qp(port, pkt->dst_qpn);
+	if (!qp || qp->cur_op == SV_OP_COUNT)
 		port->dying_done = true;
 	sv_port_flush(port);
 }

@@ -26,15 +26,59 @@ static double now_s(void)
 bool campaign_over(const struct campaign *campaign)
 {
 	return campaign->wrong >= campaign->give_up_after ||
-	       (campaign->seconds > 0 && now_s() - campaign->began > campaign->seconds);
+	       (campaign->seconds > 0 && campaign->began > 0 &&
+		now_s() - campaign->began > campaign->seconds);
 }
 
-static void report_wrong(struct campaign *campaign, const struct run_result *result)
+/* Leaves out of a wrong run what it does not need: faults, then chance. False: nothing. */
+static bool shrink(struct campaign *campaign, const struct run_spec *wrong, struct run_spec *out)
 {
+	struct run_result result;
+	bool smaller = false;
+
+	*out = *wrong;
+	for (unsigned i = out->nfaults; i-- > 0 && out->nfaults > 1;) {
+		struct run_spec without = *out;
+
+		without.nfaults--;
+		for (unsigned k = i; k < without.nfaults; k++)
+			without.faults[k] = without.faults[k + 1];
+		run(&campaign->world, &without, &result);
+		if (result.end != RUN_WRONG)
+			continue;
+		*out = without;
+		smaller = true;
+	}
+	if (out->world.seed != 0) {
+		struct run_spec without = *out;
+
+		without.world.seed = 0;
+		run(&campaign->world, &without, &result);
+		if (result.end == RUN_WRONG) {
+			*out = without;
+			smaller = true;
+		}
+	}
+	return smaller;
+}
+
+static void report_wrong(struct campaign *campaign, const struct run_spec *spec,
+			 const struct run_result *result)
+{
+	struct run_spec smaller;
+	char command[1024];
+
 	campaign->wrong++;
 	printf("WRONG: %s\n  %s\n", result->wrong, campaign_current);
 	if (world_first_warning()[0] != '\0')
 		printf("  first warning: %s\n", world_first_warning());
+	if (!campaign->trace && shrink(campaign, spec, &smaller)) {
+		struct run_result again;
+
+		run(&campaign->world, &smaller, &again); /* for its log */
+		printf("  smaller: %s\n  which is: %s\n",
+		       run_command(&smaller, command, sizeof(command)), again.wrong);
+	}
 	if (campaign->wrong == 1 && !campaign->trace)
 		printf("its log:\n%s\n", world_log());
 	fflush(stdout);
@@ -59,7 +103,7 @@ void campaign_run(struct campaign *campaign, const struct run_spec *spec, struct
 	alarm(0);
 	tally_add(campaign->tally, spec, result);
 	if (result->end == RUN_WRONG)
-		report_wrong(campaign, result);
+		report_wrong(campaign, spec, result);
 	campaign_current[0] = '\0';
 }
 

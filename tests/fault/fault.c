@@ -281,6 +281,15 @@ static bool kill_process(struct world *world, uint32_t host)
 {
 	world->dead[host] = true;
 	shut_lanes(world, host);
+	ha_connect_abandon_all(world->inst[host]);
+	for (unsigned i = 0; i < world->nconnections; i++) {
+		struct connection *connection = &world->connections[i];
+
+		if (connection->recv.host != host)
+			continue;
+		ha_close_listen(connection->listen);
+		connection->listen = NULL;
+	}
 	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++)
 		sv_stepped_kill(host, rail);
 	return true;
@@ -356,6 +365,8 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 
 	world_each_end (world, end)
 		receives |= end->host == host && !end->traffic.is_send;
+	if (!world_protected(world))
+		damage->outage = true; /* what failed now may have been the last one */
 	switch (injection->fault->loss) {
 	case LOSS_NOTHING:
 	case LOSS_BRIEF:
