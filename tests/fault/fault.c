@@ -301,6 +301,7 @@ void fault_arm(struct injection *injection, struct world *world)
 {
 	injection->armed = true;
 	injection->armed_step = world->steps;
+	injection->rail = world_active_rail(world, injection->fault->host);
 	injection->rule = -1;
 	if (!fault_at_step(injection->fault))
 		injection->rule = add_rule(injection, world, injection->fault->rule);
@@ -311,6 +312,7 @@ static void act(struct injection *injection, struct world *world)
 {
 	const struct fault *fault = injection->fault;
 
+	injection->rail = world_active_rail(world, fault->host);
 	switch (fault->act) {
 	case ACT_NOW:
 	case ACT_DROP:
@@ -357,10 +359,9 @@ bool fault_poll(struct injection *injection, struct world *world)
 
 /* ---- what is left ---------------------------------------------------------------------------- */
 
-void damage_add(struct damage *damage, const struct injection *injection, const struct world *world,
-		uint32_t rail)
+void damage_add(struct damage *damage, const struct injection *injection, const struct world *world)
 {
-	uint32_t host = injection->fault->host;
+	uint32_t host = injection->fault->host, rail = injection->rail;
 	bool receives = false;
 
 	world_each_end (world, end)

@@ -66,8 +66,8 @@ struct injection {
 	uint64_t at; /* step since arming, or (from 0) number of what it fits */
 	bool armed, fired;
 	uint64_t armed_step, fired_step;
-	int rule; /* -1: none */
-	uint64_t seen_frozen;
+	int rule;      /* -1: none */
+	uint32_t rail; /* that it means: the active one when the rule was made */
 };
 
 /* From here on it counts. */
@@ -87,8 +87,8 @@ struct damage {
 	bool at_set_up; /* an object was refused before there was a connection */
 };
 
-void damage_add(struct damage *damage, const struct injection *injection, const struct world *world,
-		uint32_t rail);
+void damage_add(struct damage *damage, const struct injection *injection,
+		const struct world *world);
 /* Whether the two ends can still reach each other. */
 bool damage_leaves_path(const struct damage *damage, const struct world *world);
 

@@ -80,12 +80,11 @@ static void inject(struct running *r)
 {
 	while (r->result->fired < r->spec->nfaults) {
 		struct injection *injection = &r->injections[r->result->fired];
-		uint32_t rail = world_active_rail(r->world, injection->fault->host);
 
 		if (!fault_poll(injection, r->world))
 			return;
 		r->result->fired++;
-		damage_add(&r->damage, injection, r->world, rail);
+		damage_add(&r->damage, injection, r->world);
 		r->late |= injection->fault->then != NULL;
 		r->since_step = r->world->steps;
 		r->since_ns = sv_stepped_now();
