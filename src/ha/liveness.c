@@ -89,14 +89,16 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	died = receive_all(live);
 	if (starved || died || now_ns >= live->due_ns)
 		tend_all(live, starved, now_ns);
-	poller->due_ns = 0;
-	if (live->due_ns != UINT64_MAX) {
+	if (live->due_ns == UINT64_MAX) { /* nothing to do: this may be the last visit for long */
+		poller->due_ns = 0;
+		live->visited_ns = 0;
+	} else {
 		poller->due_ns = now_ns + live->interval_ns / 2;
 		if (live->due_ns < poller->due_ns)
 			poller->due_ns = live->due_ns;
 	}
 	pthread_mutex_unlock(&live->lock);
-	return HA_POLL_IDLE;
+	return HA_POLL_ASLEEP;
 }
 
 /* ---- ports ---------------------------------------------------------------------------------- */

@@ -7,8 +7,8 @@
  * somebody to poll its completion queue because the application does not, and for how long the
  * thread may sleep before the next visit.
  *
- * It sleeps whenever it can: with no poller it is woken by descriptors only; with pollers that
- * the application drives itself it looks in every few milliseconds.
+ * It sleeps whenever it can: with no poller awake it is woken by descriptors only; with pollers
+ * that the application drives itself it looks in every few milliseconds.
  *
  * All callbacks run on the thread (or in ha_progress_round, for instances without a thread),
  * one at a time, with the round lock held. A callback may unwatch its own watch and add new ones;
@@ -27,6 +27,7 @@ struct ha_progress;
 
 /* What a visit found; the highest of all pollers decides how long the thread sleeps. */
 enum ha_poll_result {
+	HA_POLL_ASLEEP,	 /* nothing to look after until somebody wakes the thread, or it is due */
 	HA_POLL_IDLE,	 /* nothing outstanding */
 	HA_POLL_WATCHED, /* outstanding, and the application polls */
 	HA_POLL_EMPTY,	 /* outstanding, we polled, nothing had completed */

@@ -6,6 +6,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -21,10 +22,8 @@
  * looked at every millisecond. At these rates the thread costs well below one percent of a core.
  */
 static const int sleep_ms[] = {
-    [HA_POLL_IDLE] = 20,
-    [HA_POLL_WATCHED] = 5,
-    [HA_POLL_EMPTY] = 1,
-    [HA_POLL_WORKED] = 1,
+    [HA_POLL_ASLEEP] = -1, /* no time limit */
+    [HA_POLL_IDLE] = 20,   [HA_POLL_WATCHED] = 5, [HA_POLL_EMPTY] = 1, [HA_POLL_WORKED] = 1,
 };
 
 #define EVENT_BATCH 32
@@ -77,7 +76,7 @@ static int dispatch_watches(struct ha_progress *progress)
 /* *due_ns: the earliest time at which a poller wants to be visited, UINT64_MAX for none. */
 static enum ha_poll_result visit_pollers(struct ha_progress *progress, int *work, uint64_t *due_ns)
 {
-	enum ha_poll_result highest = HA_POLL_IDLE;
+	enum ha_poll_result highest = HA_POLL_ASLEEP;
 	struct ha_list *pos;
 
 	*due_ns = UINT64_MAX;
@@ -121,7 +120,9 @@ static void sleep_on_watches(struct ha_progress *progress, int timeout_ms)
 	atomic_fetch_add_explicit(&progress->wakeups, 1, memory_order_relaxed);
 }
 
-/* The shorter of the two, in whole milliseconds upwards: waking early would only be to sleep again.
+/*
+ * The shorter of the two, in whole milliseconds upwards: waking early would only be to sleep again.
+ * -1: no time limit.
  */
 static int until_due(int timeout_ms, uint64_t due_ns)
 {
@@ -131,7 +132,9 @@ static int until_due(int timeout_ms, uint64_t due_ns)
 		return timeout_ms;
 	now = ha_now_ns();
 	left_ms = due_ns > now ? (due_ns - now + HA_NS_PER_MS - 1) / HA_NS_PER_MS : 0;
-	return left_ms < (uint64_t)timeout_ms ? (int)left_ms : timeout_ms;
+	if (timeout_ms >= 0 && left_ms > (uint64_t)timeout_ms)
+		return timeout_ms;
+	return left_ms < INT_MAX ? (int)left_ms : INT_MAX;
 }
 
 static void *thread_main(void *arg)
@@ -142,12 +145,10 @@ static void *thread_main(void *arg)
 	while (!atomic_load_explicit(&progress->stop, memory_order_acquire)) {
 		enum ha_poll_result found;
 		uint64_t due_ns;
-		bool any_poller;
 		int work = 0;
 
 		pthread_mutex_lock(&progress->lock);
 		dispatch_watches(progress);
-		any_poller = !ha_list_empty(&progress->pollers);
 		found = visit_pollers(progress, &work, &due_ns);
 		pthread_mutex_unlock(&progress->lock);
 
@@ -164,7 +165,7 @@ static void *thread_main(void *arg)
 		 */
 		if (atomic_load_explicit(&progress->stop, memory_order_acquire))
 			break;
-		sleep_on_watches(progress, any_poller ? until_due(sleep_ms[found], due_ns) : -1);
+		sleep_on_watches(progress, until_due(sleep_ms[found], due_ns));
 	}
 	return NULL;
 }

@@ -322,6 +322,16 @@ void ha_path_set_limits(struct ha_path *path)
 	path->single_limit = most;
 }
 
+/* With failover it is one of many tries, and who needs to know is told what came of them. */
+static ha_result_t not_connected(const struct ha_path *path, const char *verb, int rc)
+{
+	if (!ha_comm_has_failover(path->comm))
+		return failed(path, verb, rc);
+	HA_INFO(HA_SUBSYS_NET, "connection %s: %s failed on %s:%d: %s", path->comm->name, verb,
+		path->nic->name, path->port->port_num, strerror(rc));
+	return HA_ERR_SYSTEM;
+}
+
 ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint *remote)
 {
 	uint64_t local_max = max_write(path->port);
@@ -336,10 +346,10 @@ ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint 
 		int rc = to_rtr(path, qp->qp, remote->qps[i].qpn, remote->qps[i].psn);
 
 		if (rc != 0)
-			return failed(path, "ibv_modify_qp to RTR", rc);
+			return not_connected(path, "ibv_modify_qp to RTR", rc);
 		rc = to_rts(path, qp->qp, qp->local_psn);
 		if (rc != 0)
-			return failed(path, "ibv_modify_qp to RTS", rc);
+			return not_connected(path, "ibv_modify_qp to RTS", rc);
 	}
 	atomic_store(&path->state, HA_PATH_READY);
 	return HA_OK;

@@ -20,7 +20,7 @@ struct observed {
 };
 
 /* A connection whose event log and statistics lie in a folder of their own. */
-static void observe(struct observed *o)
+static void observe_with_backup(struct observed *o, bool backup)
 {
 	strcpy(o->dir, "/tmp/ha-test-events-XXXXXX");
 	assert_non_null(mkdtemp(o->dir));
@@ -28,9 +28,15 @@ static void observe(struct observed *o)
 	ha_stats_dir = o->dir;
 	pair_init(&o->pair);
 	o->pair.config.stats = true;
+	o->pair.config.enable_backup = backup;
 	snprintf(o->pair.config.event_log, sizeof(o->pair.config.event_log), "%s/events", o->dir);
 	pair_up(&o->pair);
 	ha_copy_text(o->stats, sizeof(o->stats), ha_stats_path(o->pair.inst[0]->stats));
+}
+
+static void observe(struct observed *o)
+{
+	observe_with_backup(o, false);
 }
 
 static void unobserve(struct observed *o)
@@ -255,6 +261,35 @@ static void the_paths_of_a_connection_can_be_read(void **state)
 	unobserve(&o);
 }
 
+/* With failover, so that there are heartbeats; nothing else is asked of it. */
+static void heartbeats_are_in_the_statistics_of_their_port(void **state)
+{
+	struct nccl_ha_port_stats port;
+	struct observed o;
+	uint64_t samples = 0;
+
+	(void)state;
+	observe_with_backup(&o, true);
+	/* Until they have come up and the statistics were written again. */
+	for (uint64_t until = sv_stepped_now() + 3 * HA_NS_PER_S; sv_stepped_now() < until;)
+		pair_step(&o.pair);
+	port = port_stats(&o, 0);
+	assert_true(port.heartbeats_received >= 10);
+	assert_in_range(port.heartbeats_sent - port.heartbeats_received, 0, 20);
+	assert_int_equal(port.sessions_up, 1);
+	for (int i = 0; i < HA_HIST_BUCKETS; i++)
+		samples += port.heartbeat_rtt.count[i];
+	assert_int_equal(samples, port.heartbeats_received);
+	/* A silent cut: they are lost, and the session goes. */
+	sv_stepped_cut(0, true);
+	for (uint64_t until = sv_stepped_now() + 3 * HA_NS_PER_S; sv_stepped_now() < until;)
+		pair_step(&o.pair);
+	port = port_stats(&o, 0);
+	assert_true(port.heartbeats_lost >= 3);
+	assert_int_equal(port.sessions_up, 0);
+	unobserve(&o);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -264,6 +299,7 @@ int main(void)
 	    cmocka_unit_test(a_switch_is_told_three_times_and_the_same),
 	    cmocka_unit_test(the_other_kinds_are_counted_and_only_an_outage_warns),
 	    cmocka_unit_test(the_paths_of_a_connection_can_be_read),
+	    cmocka_unit_test(heartbeats_are_in_the_statistics_of_their_port),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

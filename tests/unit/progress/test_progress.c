@@ -106,16 +106,27 @@ static void the_thread_wakes_for_a_descriptor(void **state)
 	ha_progress_stop(progress);
 }
 
-static void without_pollers_the_thread_does_not_wake(void **state)
+static void without_pollers_that_are_awake_the_thread_does_not_wake(void **state)
 {
+	struct counting_poller p = {.poller = {.visit = count_visit}, .answer = HA_POLL_ASLEEP};
 	struct ha_progress *progress = start(true);
 	uint64_t before;
 
 	(void)state;
-	nap_ms(50);
-	before = ha_progress_wakeups(progress);
-	nap_ms(300);
-	assert_int_equal(ha_progress_wakeups(progress), before);
+	ha_list_init(&p.poller.link);
+	for (int with_poller = 0; with_poller < 2; with_poller++) {
+		if (with_poller)
+			ha_progress_add(progress, &p.poller);
+		nap_ms(50);
+		before = ha_progress_wakeups(progress);
+		nap_ms(300);
+		assert_int_equal(ha_progress_wakeups(progress), before);
+	}
+	/* It is visited when somebody asks for it. */
+	p.visits = 0;
+	ha_progress_wake(progress);
+	assert_true(eventually(&p.visits, 1));
+	ha_progress_remove(progress, &p.poller);
 	ha_progress_stop(progress);
 }
 
@@ -309,7 +320,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_round_serves_descriptors_and_pollers),
 	    cmocka_unit_test(the_thread_wakes_for_a_descriptor),
-	    cmocka_unit_test(without_pollers_the_thread_does_not_wake),
+	    cmocka_unit_test(without_pollers_that_are_awake_the_thread_does_not_wake),
 	    cmocka_unit_test(idle_connections_cost_almost_no_cpu),
 	    cmocka_unit_test(a_poller_that_is_due_is_visited_in_time),
 	    cmocka_unit_test(a_callback_may_add_a_watch),
