@@ -135,11 +135,17 @@ static void end_hosts(struct director *d)
 /* What the connections of a host say, all together. */
 struct standing {
 	int conns;
-	int protected_ones; /* have a healthy path besides the active one */
+	int protected_ones; /* have a healthy path that shares no port with the active one */
 	int on_rail[RAILS];
 	uint64_t alarms; /* switches, suspicions, outages */
 	uint64_t messages;
 };
+
+/* Neither port of one is a port of the other: what breaks one leaves the other. */
+static bool are_disjoint(const struct nccl_ha_path_stats *a, const struct nccl_ha_path_stats *b)
+{
+	return a->device != b->device && a->peer_guid != b->peer_guid;
+}
 
 static void add_conn(const struct nccl_ha_conn_stats *c, struct standing *to)
 {
@@ -149,7 +155,8 @@ static void add_conn(const struct nccl_ha_conn_stats *c, struct standing *to)
 	if (c->device >= 0 && c->device < RAILS)
 		to->on_rail[c->device]++;
 	for (unsigned i = 0; i < NCCL_HA_MAX_PATHS; i++)
-		if (i != c->active_path && c->paths[i].health == NCCL_HA_PATH_GOOD) {
+		if (i != c->active_path && c->paths[i].health == NCCL_HA_PATH_GOOD &&
+		    are_disjoint(&c->paths[i], &c->paths[c->active_path])) {
 			to->protected_ones++;
 			break;
 		}
