@@ -337,7 +337,7 @@ static void heed_ports(struct ha_comm *comm, uint32_t up)
 	if (up == fo->peer_ports_up)
 		return;
 	fo->peer_ports_up = up;
-	fo->look = true;
+	fo->look = fo->ports_changed = true;
 	for (unsigned p = 0; p < HA_MAX_PATHS && fo->peer_ports.count != 0; p++)
 		if (ha_path_ready(comm->paths[p]) && !(up & 1u << fo->slots[p].peer_port))
 			ha_failover_trigger(comm, comm->paths[p], HA_REASON_PEER_PORT,

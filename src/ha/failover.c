@@ -110,7 +110,7 @@ static bool busy(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = &comm->failover;
 
-	if (fo->say || fo->mail || fo->socket_broken || !ha_slots_fenced(comm))
+	if (fo->say || fo->mail || fo->socket_broken || fo->retired || !ha_slots_fenced(comm))
 		return true;
 	switch (fo->state) {
 	case HA_FO_ACTIVE:
@@ -236,6 +236,9 @@ static void visit(struct ha_comm *comm, uint64_t now_ns)
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
 		ha_machine_on(comm, HA_ON_GIVE_UP);
 	ha_control_speak(comm, now_ns);
+	/* Not while traffic is about to go on, but in an outage there are more and more of them. */
+	if (fo->state == HA_FO_ACTIVE || fo->state >= HA_FO_LATCHED || fo->outage_ns > MAX_TICK_NS)
+		(void)ha_slots_tidy(comm, now_ns);
 }
 
 void ha_failover_visit(struct ha_comm *comm)
@@ -249,10 +252,10 @@ void ha_failover_visit(struct ha_comm *comm)
 	now_ns = ha_now_ns();
 	if (!failed && !busy(comm) && !fo->look && !sessions_spoke(fo) && now_ns < fo->due_ns)
 		return;
+	fo->look = fo->later = false;
 	visit(comm, now_ns);
-	fo->look = false;
 	fo->due_ns = 0;
-	if (busy(comm))
+	if (busy(comm) || fo->later)
 		fo->due_ns = now_ns + HA_NS_PER_MS;
 	else if (!comm->is_send && fo->state == HA_FO_ACTIVE)
 		fo->due_ns = ha_shadow_due_ns(comm);
@@ -262,7 +265,7 @@ void ha_failover_port_changed(struct ha_comm *comm)
 {
 	if (!comm->failover.enabled)
 		return;
-	comm->failover.look = true;
+	comm->failover.look = comm->failover.ports_changed = true;
 	comm->failover.say |= HA_SAY_STATE;
 }
 
@@ -291,7 +294,7 @@ void ha_failover_hear_ports(struct ha_comm *comm, const struct ha_ports *ports)
 		if (ports->offers[i].up)
 			fo->peer_ports_up |= 1u << i;
 	find_first_pair(comm);
-	fo->look = true;
+	fo->look = fo->ports_changed = true;
 	if (comm->paths[0])
 		ha_rebuild_watch(comm, 0);
 }
@@ -364,5 +367,11 @@ void ha_failover_start(struct ha_comm *comm)
 
 void ha_failover_free(struct ha_comm *comm)
 {
+	while (comm->failover.retired) {
+		struct ha_path *path = comm->failover.retired;
+
+		comm->failover.retired = path->next_retired;
+		ha_path_close(path);
+	}
 	ha_shadow_free(comm);
 }

@@ -124,7 +124,9 @@ struct ha_failover {
 	uint8_t state;
 	bool resumed;	    /* receiver: RESUMED of this epoch was heard */
 	bool socket_broken; /* paths are the only lanes */
-	bool look;	    /* something happened that changes what can be built */
+	bool look;	    /* something happened that a visit has to look at */
+	bool ports_changed; /* what failed before may work now */
+	bool later;	    /* a chore had to wait for its turn */
 	bool outage_told;
 	uint8_t sl, traffic_class; /* [C] of every path of this connection */
 	uint8_t nqps;		   /* [C] likewise */
@@ -154,6 +156,7 @@ struct ha_failover {
 	struct ha_port *offers[HA_MAX_OFFERS]; /* [C] our ports, as said in PORTS */
 	uint8_t noffers;		       /* [C] */
 	struct ha_shadow *shadow;	       /* receiver */
+	struct ha_path *retired;	       /* paths that are fenced, to be closed */
 };
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -207,6 +210,10 @@ void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation);
 /* Something is known about the health of path `p`: does what follows from it. Progress thread, but
  * for FENCED and PROBE_OK, which any may report. */
 void ha_slot_heed(struct ha_comm *comm, unsigned p, enum ha_health_event event);
+
+/* Closes paths that are out of use, as far as there is time. True: none is left. Progress thread.
+ */
+bool ha_slots_tidy(struct ha_comm *comm, uint64_t now_ns);
 
 /* Whether every fence that was asked for is confirmed at this end. */
 bool ha_slots_fenced(const struct ha_comm *comm);

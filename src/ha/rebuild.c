@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ha/rebuild.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "ha/event.h"
 #include "ha/failover.h"
@@ -121,19 +122,10 @@ static void refuse(struct ha_comm *comm, unsigned p)
 	comm->failover.say |= ha_say_of(HA_SAY_REFUSED, p);
 }
 
-void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
+static void make(struct ha_comm *comm, const struct ha_message *m)
 {
 	struct ha_slot *slot = &comm->failover.slots[m->path];
 
-	if (m->generation <= slot->want_gen || m->generation < slot->newest_gen)
-		return; /* of the past: fenced since, or overtaken */
-	if (comm->paths[m->path] && comm->paths[m->path]->generation == m->generation) {
-		comm->failover.say |= ha_say_of(HA_SAY_REBUILT, m->path); /* it has not heard */
-		return;
-	}
-	ha_slot_fence(comm, m->path, m->generation - 1);
-	if (comm->paths[m->path])
-		return; /* not drained yet: it is said again soon */
 	if (m->port >= comm->failover.noffers || !ha_port_usable(comm->failover.offers[m->port]) ||
 	    ha_rebuild_open(comm, m->path, m->generation, m->port, m->peer_port) != HA_OK) {
 		slot->newest_gen = m->generation;
@@ -147,4 +139,23 @@ void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
 	}
 	slot->state = HA_SLOT_UP;
 	comm->failover.say |= ha_say_of(HA_SAY_REBUILT, m->path);
+}
+
+void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
+{
+	struct ha_slot *slot = &comm->failover.slots[m->path];
+	struct ha_chores *chores = &comm->inst->chores;
+	uint64_t now_ns = ha_now_ns();
+
+	if (m->generation <= slot->want_gen || m->generation < slot->newest_gen)
+		return; /* of the past: fenced since, or overtaken */
+	if (comm->paths[m->path] && comm->paths[m->path]->generation == m->generation) {
+		comm->failover.say |= ha_say_of(HA_SAY_REBUILT, m->path); /* it has not heard */
+		return;
+	}
+	ha_slot_fence(comm, m->path, m->generation - 1);
+	if (comm->paths[m->path] || !ha_chore_begin(chores, now_ns))
+		return; /* not drained yet, or no time for it now: it is said again soon */
+	make(comm, m);
+	ha_chore_done(chores, now_ns);
 }

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 /* How long the peer may take to make its end. One that is frozen is waited for. */
-#define ANSWER_MS 1000
+#define ANSWER_MS 3000
 /* REBUILD is said again after this. */
 #define SAY_AGAIN_MS 20
 
@@ -254,12 +254,18 @@ static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
 	struct ha_failover *fo = &comm->failover;
 	int p = free_slot(comm, pair);
 	struct ha_slot *slot;
+	ha_result_t result;
 
 	if (p < 0)
 		return false;
+	fo->later = !ha_chore_begin(&comm->inst->chores, now_ns);
+	if (fo->later)
+		return false;
 	slot = &fo->slots[p];
-	if (ha_rebuild_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port) !=
-	    HA_OK) {
+	result =
+	    ha_rebuild_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port);
+	ha_chore_done(&comm->inst->chores, now_ns);
+	if (result != HA_OK) {
 		slot->want_gen = slot->fenced_gen = slot->newest_gen;
 		ha_shadow_failed(comm, (unsigned)p);
 		return false;
@@ -462,8 +468,9 @@ bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 	fo->shadow->proved = false;
 	if (fo->peer_ports.count == 0)
 		return false; /* PORTS has not come yet */
-	if (fo->look)
+	if (fo->ports_changed)
 		forgive(comm);
+	fo->ports_changed = false;
 	expire(comm, now_ns);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		tend(comm, p, now_ns);

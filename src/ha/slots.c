@@ -5,10 +5,12 @@
  */
 #include "ha/machine.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "ha/prepare.h"
 #include "ha/shadow.h"
 #include "transport/comm.h"
+#include "transport/instance.h"
 
 uint32_t ha_active_generation(const struct ha_comm *comm)
 {
@@ -67,7 +69,8 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 			break;
 		case HA_FENCE_DONE:
 			comm->paths[p] = NULL;
-			ha_path_close(path);
+			path->next_retired = comm->failover.retired;
+			comm->failover.retired = path;
 			slot->fenced_gen = slot->want_gen;
 			confirmed = true;
 			break;
@@ -81,6 +84,28 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 		}
 	}
 	return confirmed;
+}
+
+/*
+ * Destroying queue pairs takes a device a while, and traffic is waiting to go on: a fenced path
+ * harms nobody.
+ */
+bool ha_slots_tidy(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_chores *chores = &comm->inst->chores;
+
+	while (fo->retired) {
+		struct ha_path *path = fo->retired;
+
+		if (!ha_chore_begin(chores, now_ns))
+			return false;
+		fo->retired = path->next_retired;
+		ha_path_close(path);
+		ha_chore_done(chores, now_ns);
+		now_ns = ha_now_ns();
+	}
+	return true;
 }
 
 /* ---- health -------------------------------------------------------------------------------- */

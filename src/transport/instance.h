@@ -7,6 +7,7 @@
 #include "base/list.h"
 #include "base/net.h"
 #include "device/device.h"
+#include "ha/chores.h"
 #include "progress/progress.h"
 #include "transport/report.h"
 #include "transport/transport.h"
@@ -33,6 +34,7 @@ struct ha_instance {
 	struct ha_device_set *devices;
 	struct ha_progress *progress;
 	struct ha_liveness *liveness;
+	struct ha_chores chores; /* progress thread */
 	struct ha_nic_watch nic_watches[HA_MAX_NICS];
 	char host[32];		    /* for the peer's log */
 	struct ha_stats *stats;	    /* NULL: none */

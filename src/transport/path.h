@@ -111,6 +111,8 @@ struct ha_path {
 	atomic_int event; /* its type + 1; 0: nothing */
 	uint32_t event_qpn;
 
+	struct ha_path *next_retired; /* fenced and replaced, to be closed when there is time */
+
 	/* On their way (mail.c). [T] */
 	bool mail_busy, probe_busy;
 
