@@ -12,6 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * Being late by this much is what threads are now and then, whatever the interval. DOWN takes three
+ * pings without an answer, and whoever is late does not ping.
+ */
+#define STARVED_MIN_NS (5 * HA_NS_PER_MS)
+
 /* Something came: in between the visits, so that an answer is not late by a tick. */
 static void port_ready(struct ha_watch *watch, uint32_t events)
 {
@@ -70,7 +76,8 @@ static bool receive_all(struct ha_liveness *live)
  */
 static bool was_starved(struct ha_liveness *live, uint64_t now_ns)
 {
-	bool starved = live->visited_ns != 0 && now_ns - live->visited_ns > live->interval_ns;
+	uint64_t most_ns = live->interval_ns > STARVED_MIN_NS ? live->interval_ns : STARVED_MIN_NS;
+	bool starved = live->visited_ns != 0 && now_ns - live->visited_ns > most_ns;
 
 	live->visited_ns = now_ns;
 	live->starved += starved;

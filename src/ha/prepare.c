@@ -61,8 +61,7 @@ void ha_prepare(struct ha_comm *comm, unsigned p)
 		else
 			register_receives(comm, path->nic);
 	}
-	HA_WARN(
-	    "connection %s: path %u on %s:%d is suspected: a heartbeat is missing or far too slow; "
-	    "%u path(s) in reserve are ready",
-	    comm->name, p, comm->paths[p]->nic->name, comm->paths[p]->port->port_num, ready);
+	/* The session warns; it is the same for all connections over these ports. */
+	HA_TRACE(1, "connection %s: path %u is suspected, %u path(s) in reserve are ready",
+		 comm->name, p, ready);
 }

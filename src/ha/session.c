@@ -13,6 +13,9 @@
 #define ADDRESS_PAUSE_NS     HA_NS_PER_S
 #define ADDRESS_PAUSE_FACTOR 10
 
+/* Between two warnings of suspicion. */
+#define WARN_PAUSE_NS (60 * HA_NS_PER_S)
+
 static struct ha_list *bucket_of(struct ha_live_port *port, uint64_t id)
 {
 	return &port->buckets[(id ^ (id >> 32)) % HA_LIVE_BUCKETS];
@@ -71,6 +74,20 @@ static void log_change(const struct ha_session *s, enum ha_session_state state, 
 			port->nic->name, port->port_num, gid, s->remote.lid);
 }
 
+/* Once in a while: it may come and go, and is no failure yet. */
+static void warn_of_suspicion(struct ha_session *s, uint64_t now_ns)
+{
+	const struct ha_port *port = s->port->port;
+	char gid[HA_GID_TEXT_MAX];
+
+	if (s->warned_ns != 0 && now_ns - s->warned_ns < WARN_PAUSE_NS)
+		return;
+	s->warned_ns = now_ns;
+	HA_WARN("%s:%d: a heartbeat to %s (LID %u) is missing or far too slow; what uses this pair "
+		"of ports gets ready to leave it",
+		port->nic->name, port->port_num, remote_text(s, gid, sizeof(gid)), s->remote.lid);
+}
+
 /* After the pulse may have changed. */
 static void update(struct ha_session *s, uint64_t now_ns)
 {
@@ -91,6 +108,7 @@ static void update(struct ha_session *s, uint64_t now_ns)
 		break;
 	case HA_SESSION_SUSPECTED:
 		s->suspicions++;
+		warn_of_suspicion(s, now_ns);
 		return;
 	case HA_SESSION_INIT:
 		return;

@@ -39,6 +39,7 @@ struct ha_session {
 	struct ha_pulse pulse;
 	atomic_int state; /* the pulse's; read without the lock */
 	uint64_t pings, pongs, ups, downs, suspicions;
+	uint64_t warned_ns; /* of suspicion; 0: never */
 	struct ha_hist round_trips;
 };
 

@@ -134,7 +134,7 @@ void ha_slot_heed(struct ha_comm *comm, unsigned p, enum ha_health_event event)
 		ha_prepare(comm, p);
 		break;
 	case HA_HEALTH_RELAX:
-		HA_INFO(HA_SUBSYS_NET, "connection %s: path %u answers again", comm->name, p);
+		HA_TRACE(1, "connection %s: path %u answers again", comm->name, p);
 		break;
 	case HA_HEALTH_LEAVE:
 		leave(comm, p);

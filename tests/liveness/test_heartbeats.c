@@ -52,9 +52,12 @@ static void a_round_trip_far_off_its_baseline_is_suspicious(void **state)
 	fabric(&(struct sv_stepped_opts){0});
 	up(0, o);
 	run_ms(10 * INTERVAL_MS);
+	capture_log();
 	id = sv_stepped_fault_add("delay=8ms op=ud", error, sizeof error);
 	assert_true(id >= 0);
 	run_ms(10 * INTERVAL_MS);
+	assert_true(logged("sim0:1: a heartbeat to ::ffff:10.0.0.2 (LID 0) is missing or far too"));
+	assert_int_equal(captured_warnings, 2); /* each end once, however long it lasts */
 	assert_int_equal(state_of(&o[0]), HA_SESSION_SUSPECTED);
 	assert_int_equal(o[0].downs, 0);
 	sv_stepped_fault_remove(id);
