@@ -139,10 +139,10 @@ enum nccl_ha_conn_direction { NCCL_HA_CONN_SEND = 1, NCCL_HA_CONN_RECV = 2 };
 	X(failovers, "Switches to another path")                                                   \
 	X(failbacks, "Of these, back to the preferred path")                                       \
 	X(false_alarms, "Of these, from a path that was found healthy right after")                \
-	X(suspects, "Times this end reported a path as failed")                                    \
+	X(suspects, "Times a sender told its receiver that a path failed")                         \
 	X(outages, "Times no path was left")                                                       \
 	X(rebuilds, "Paths built anew")                                                            \
-	X(fences_destroyed, "Queue pairs destroyed because they did not drain")                    \
+	X(fences_destroyed, "Paths whose queue pairs were destroyed since they did not drain")     \
 	X(completed_without_resend, "Messages in flight at a switch that had arrived already")     \
 	X(replayed_messages, "Messages in flight at a switch that were sent or asked for again")   \
 	X(replayed_bytes, "Their payload bytes")                                                   \

@@ -30,12 +30,25 @@ static void standby_failed(struct ha_comm *comm, const struct ha_path *path)
 {
 	HA_INFO(HA_SUBSYS_NET, "connection %s: standby path %u.%u on %s:%d is given up", comm->name,
 		path->index, path->generation, path->nic->name, path->port->port_num);
-	if (comm->is_send)
+	if (comm->is_send) {
+		comm->count.suspects++;
 		ha_say(comm, ha_say_of(HA_SAY_SUSPECT, path->index));
-	else
+	} else {
 		ha_shadow_failed(comm, path->index);
+	}
 	ha_slot_fence(comm, path->index, path->generation);
 	ha_progress_wake(comm->inst->progress);
+}
+
+static void report_failure(struct ha_comm *comm, const struct ha_path *path, enum ha_reason reason,
+			   const char *detail)
+{
+	struct ha_event event = ha_event_init(HA_EVENT_FAILURE, reason);
+
+	event.from = ha_event_path(path);
+	event.epoch = comm->failover.epoch;
+	event.detail = detail;
+	ha_event_report(comm, &event);
 }
 
 void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
@@ -55,9 +68,7 @@ void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 	if (!is_current(comm, path) || comm->failover.state == HA_FO_CLOSED ||
 	    comm->failover.state == HA_FO_LATCHED)
 		return;
-	HA_INFO(HA_SUBSYS_NET, "connection %s: path %u.%u on %s:%d: %s: %s", comm->name,
-		path->index, path->generation, path->nic->name, path->port->port_num,
-		ha_reason_text(reason), text);
+	report_failure(comm, path, reason, text);
 	if (ha_is_active(comm, path->index))
 		ha_machine_step(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = reason});
 	else

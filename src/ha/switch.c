@@ -7,15 +7,16 @@
 #include "transport/comm.h"
 
 /*
- * Of the active path: a completion, or an answered heartbeat. The receiver that waits for a sender
- * with nothing to say has no completions for as long as that lasts.
+ * Of the active path: a completion, or an answered heartbeat; a receiver whose sender has nothing
+ * to say completes nothing for as long as that lasts. Without heartbeats nothing was wrong while
+ * nothing was asked for.
  */
 static uint64_t last_life_ns(const struct ha_comm *comm)
 {
 	const struct ha_session *session = comm->failover.links[comm->active].live.session;
-	uint64_t heard_ns = session ? ha_session_heard_ns(session) : 0;
+	uint64_t other_ns = session ? ha_session_heard_ns(session) : comm->idle_ns;
 
-	return heard_ns > comm->alive_ns ? heard_ns : comm->alive_ns;
+	return other_ns > comm->alive_ns ? other_ns : comm->alive_ns;
 }
 
 void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason)

@@ -304,7 +304,9 @@ static void note_life(struct ha_comm *comm)
 	/* What completes on a standby says nothing of the active path. */
 	uint64_t completions = comm->count.completions - comm->standby_completions;
 
-	if (outstanding(comm) != 0 && comm->completions_seen == completions)
+	if (outstanding(comm) == 0)
+		comm->idle_ns = ha_now_ns();
+	if (comm->completions_seen == completions && comm->active_seen == comm->active)
 		return;
 	comm->alive_ns = ha_now_ns();
 	comm->completions_seen = completions;

@@ -193,7 +193,8 @@ struct ha_comm {
 	uint64_t peer_bye_ns;		     /* likewise: when it came */
 	struct ha_failover failover;	     /* [T] */
 	/* Progress thread: what it saw at its last visits. */
-	uint64_t alive_ns;	      /* when something had completed, or nothing was outstanding */
+	uint64_t alive_ns;	      /* when something had completed */
+	uint64_t idle_ns;	      /* when nothing was outstanding */
 	uint64_t completions_seen;    /* then, of the active path */
 	uint64_t standby_completions; /* [T] of count.completions, those of other paths */
 	uint8_t active_seen;	      /* the active path, then */

@@ -213,6 +213,16 @@ static void fill_failovers(const struct ha_comm *comm, struct nccl_ha_conn_stats
 	fill_histogram(&record->blackout, &out->blackout);
 }
 
+static enum nccl_ha_conn_state state_of(const struct ha_comm *comm, int error)
+{
+	if (error != 0)
+		return NCCL_HA_CONN_ERROR;
+	if (comm->failover.enabled && comm->failover.state != HA_FO_ACTIVE &&
+	    comm->failover.state != HA_FO_CLOSED)
+		return NCCL_HA_CONN_FAILING_OVER;
+	return NCCL_HA_CONN_ACTIVE;
+}
+
 /* The token is held. */
 static void write_comm(struct ha_comm *comm)
 {
@@ -221,7 +231,7 @@ static void write_comm(struct ha_comm *comm)
 
 	follow_path(comm);
 	out.in_use = 1;
-	out.state = error == 0 ? NCCL_HA_CONN_ACTIVE : NCCL_HA_CONN_ERROR;
+	out.state = state_of(comm, error);
 	out.direction = comm->is_send ? NCCL_HA_CONN_SEND : NCCL_HA_CONN_RECV;
 	out.device = comm->report.port;
 	out.id = comm->is_send ? comm->id : comm->peer_id;

@@ -2,6 +2,7 @@
 /* What happens to ports and connections is in the event log, the log and the statistics alike. */
 #include "harness.h"
 
+#include "base/clock.h"
 #include "base/stats.h"
 #include "base/stats_file.h"
 #include "base/stats_reader.h"
@@ -20,15 +21,16 @@ struct observed {
 };
 
 /* A connection whose event log and statistics lie in a folder of their own. */
-static void observe_with_backup(struct observed *o, bool backup)
+static void observe_with(struct observed *o, uint32_t rails, bool backup)
 {
 	strcpy(o->dir, "/tmp/ha-test-events-XXXXXX");
 	assert_non_null(mkdtemp(o->dir));
 	o->stats_dir_before = ha_stats_dir;
 	ha_stats_dir = o->dir;
 	pair_init(&o->pair);
-	o->pair.config.stats = true;
+	o->pair.fabric.rails = rails;
 	o->pair.config.enable_backup = backup;
+	o->pair.config.stats = true;
 	snprintf(o->pair.config.event_log, sizeof(o->pair.config.event_log), "%s/events", o->dir);
 	pair_up(&o->pair);
 	ha_copy_text(o->stats, sizeof(o->stats), ha_stats_path(o->pair.inst[0]->stats));
@@ -36,7 +38,7 @@ static void observe_with_backup(struct observed *o, bool backup)
 
 static void observe(struct observed *o)
 {
-	observe_with_backup(o, false);
+	observe_with(o, 1, false);
 }
 
 static void unobserve(struct observed *o)
@@ -240,6 +242,85 @@ static void the_other_kinds_are_counted_and_only_an_outage_warns(void **state)
 	unobserve(&o);
 }
 
+static void pass(struct observed *o, unsigned ms)
+{
+	for (unsigned i = 0; i < ms; i++) {
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+		for (int host = 0; host < 2; host++)
+			ha_instance_progress(o->pair.inst[host]);
+	}
+}
+
+/* A silent cut, from the heartbeats that noticed it to the switch, as somebody outside sees it. */
+static void a_failover_can_be_followed_from_outside(void **state)
+{
+	struct nccl_ha_conn_stats send, recv;
+	struct nccl_ha_port_stats port;
+	struct observed o;
+	json_t *line;
+
+	(void)state;
+	observe_with(&o, 2, true);
+	transfer(&o.pair, 1000, 1);
+	pass(&o, 3000);
+	port = port_stats(&o, 0);
+	assert_in_range(port.heartbeats_sent, 10, 60);
+	assert_in_range(port.heartbeats_received, port.heartbeats_sent - 5, port.heartbeats_sent);
+	assert_int_equal(port.heartbeats_lost, 0);
+	assert_true(port.sessions_up > 0);
+	assert_true(port.heartbeat_rtt.max_ns > 0 && port.heartbeat_rtt.max_ns <= 4 * HA_NS_PER_MS);
+	send = conn_stats(&o, NCCL_HA_CONN_SEND);
+	assert_int_equal(send.paths[0].health, NCCL_HA_PATH_GOOD);
+	assert_int_equal(send.paths[1].health, NCCL_HA_PATH_GOOD);
+	assert_int_equal(send.paths[1].device, 1);
+	assert_true(send.control_sent > 0 && send.control_received > 0);
+
+	sv_stepped_cut(0, true);
+	pass(&o, 3000);
+	send = conn_stats(&o, NCCL_HA_CONN_SEND);
+	recv = conn_stats(&o, NCCL_HA_CONN_RECV);
+	assert_int_equal(send.failovers, 1);
+	assert_int_equal(recv.failovers, 1);
+	assert_int_equal(send.state, NCCL_HA_CONN_ACTIVE);
+	assert_int_equal(send.active_path, recv.active_path);
+	assert_int_not_equal(send.active_path, 0);
+	assert_int_equal(send.device, 1);
+	assert_true(send.epoch > 1);
+	assert_int_not_equal(send.paths[0].health, NCCL_HA_PATH_GOOD);
+	assert_in_range(recv.detection.max_ns, 400 * HA_NS_PER_MS, 610 * HA_NS_PER_MS);
+	assert_true(recv.blackout.max_ns >= recv.detection.max_ns);
+	assert_true(port_stats(&o, 0).heartbeats_lost > 0);
+	assert_true(find_events(&o, OF_A_CONNECTION, "failure", "heartbeats lost", &line) > 0);
+	json_decref(line);
+	assert_true(find_events(&o, OF_A_CONNECTION, "switch", "heartbeats lost", &line) > 0);
+	json_decref(line);
+	transfer(&o.pair, 1000, 2);
+	unobserve(&o);
+}
+
+static void an_outage_is_a_state_of_the_connection(void **state)
+{
+	struct observed o;
+	json_t *line;
+
+	(void)state;
+	observe_with(&o, 2, true);
+	pass(&o, 1000);
+	sv_stepped_link(0, 0, false);
+	sv_stepped_link(0, 1, false);
+	pass(&o, 2000);
+	assert_int_equal(conn_stats(&o, NCCL_HA_CONN_SEND).state, NCCL_HA_CONN_FAILING_OVER);
+	assert_int_equal(conn_stats(&o, NCCL_HA_CONN_SEND).outages, 1);
+	assert_int_equal(conn_stats(&o, NCCL_HA_CONN_SEND).suspects, 2);
+	assert_int_equal(find_events(&o, OF_A_CONNECTION, "outage", "local port down", &line), 1);
+	json_decref(line);
+	sv_stepped_link(0, 1, true);
+	transfer(&o.pair, 1000, 1);
+	pass(&o, 500);
+	assert_int_equal(conn_stats(&o, NCCL_HA_CONN_SEND).state, NCCL_HA_CONN_ACTIVE);
+	unobserve(&o);
+}
+
 static void the_paths_of_a_connection_can_be_read(void **state)
 {
 	struct nccl_ha_conn_stats conn;
@@ -269,7 +350,7 @@ static void heartbeats_are_in_the_statistics_of_their_port(void **state)
 	uint64_t samples = 0;
 
 	(void)state;
-	observe_with_backup(&o, true);
+	observe_with(&o, 1, true);
 	/* Until they have come up and the statistics were written again. */
 	for (uint64_t until = sv_stepped_now() + 3 * HA_NS_PER_S; sv_stepped_now() < until;)
 		pair_step(&o.pair);
@@ -300,6 +381,8 @@ int main(void)
 	    cmocka_unit_test(the_other_kinds_are_counted_and_only_an_outage_warns),
 	    cmocka_unit_test(the_paths_of_a_connection_can_be_read),
 	    cmocka_unit_test(heartbeats_are_in_the_statistics_of_their_port),
+	    cmocka_unit_test(a_failover_can_be_followed_from_outside),
+	    cmocka_unit_test(an_outage_is_a_state_of_the_connection),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -269,6 +269,42 @@ static void the_preferred_path_is_gone_back_to_if_asked_for(void **state)
 	}
 }
 
+/* ---- HA_NCCL_COMPLETION -----------------------------------------------------------------------
+ */
+
+static bool is_done(struct ha_request *req)
+{
+	return atomic_load(&req->state) == HA_REQ_DONE;
+}
+
+/* The hardware has delivered and acknowledged; the receiver's software has not looked. */
+static void end_to_end_a_send_waits_for_the_receivers_software(void **state)
+{
+	(void)state;
+	for (int e2e = 0; e2e < 2; e2e++) {
+		const size_t offset = 0, size = 5000;
+		struct ha_request *recv, *send;
+		const int tag = 1;
+		struct pair pair;
+
+		begin(&pair);
+		pair.config.completion = e2e ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
+		up(&pair);
+		recv = post_recv(&pair, 1, &offset, &size, &tag);
+		tick(&pair);
+		send = try_send(&pair, 0, size, tag);
+		assert_non_null(send);
+		for (int i = 0; i < 20; i++) { /* the sender's side alone */
+			sv_stepped_run(sv_stepped_now() + TICK_NS / 10);
+			ha_instance_progress(pair.inst[0]);
+		}
+		assert_int_equal(is_done(send), !e2e);
+		assert_int_equal(pair_finish(&pair, recv, NULL), HA_OK);
+		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+		pair_close(&pair);
+	}
+}
+
 /* ---- HA_NCCL_POLL_STANDBY_INTERVAL -------------------------------------------------------------
  */
 
@@ -343,6 +379,7 @@ int main(void)
 	    cmocka_unit_test(an_outage_ends_in_an_error_at_its_deadline),
 	    cmocka_unit_test(an_outage_shorter_than_allowed_is_survived),
 	    cmocka_unit_test(the_preferred_path_is_gone_back_to_if_asked_for),
+	    cmocka_unit_test(end_to_end_a_send_waits_for_the_receivers_software),
 	    cmocka_unit_test(the_standby_is_polled_once_an_interval),
 	    cmocka_unit_test(failures_are_noticed_whoever_completes_requests),
 	};
