@@ -180,29 +180,44 @@ static bool read_standing(struct director *d, int host, struct standing *to)
 	return true;
 }
 
-/* Until every connection has a standby at both ends, all on one rail. */
-static bool wait_protected(struct director *d)
+/* Whether all connections of a host use one rail: then this is it. */
+static bool find_rail(struct director *d, const struct standing *at)
+{
+	for (int rail = 0; rail < RAILS; rail++)
+		if (at->on_rail[rail] == d->conns) {
+			d->rail = rail;
+			return true;
+		}
+	return false;
+}
+
+/*
+ * Until every connection has a standby at both ends and all use one rail at a host: *host if
+ * possible, else the other one. (A connection may well run from one rail to another.) That rail is
+ * d->rail.
+ */
+static bool wait_protected(struct director *d, int *host)
 {
 	uint64_t deadline = np_now_ns() + PROTECTED_NS;
 	struct standing at[2];
 
 	do {
-		bool ready = true;
+		bool ready;
 
 		if (!healthy(d) || !read_standing(d, 0, &at[0]) || !read_standing(d, 1, &at[1]))
 			return false;
-		for (int h = 0; h < 2; h++)
-			ready = ready && at[h].protected_ones == d->conns;
-		for (int rail = 0; ready && rail < RAILS; rail++)
-			if (at[0].on_rail[rail] == d->conns && at[1].on_rail[rail] == d->conns) {
-				d->rail = rail;
-				return true;
-			}
-		usleep(10000);
+		ready = at[0].protected_ones == d->conns && at[1].protected_ones == d->conns;
+		if (ready && find_rail(d, &at[*host]))
+			return true;
+		if (ready && find_rail(d, &at[!*host])) {
+			*host = !*host;
+			return true;
+		}
+		usleep(20000);
 	} while (np_now_ns() < deadline);
 	return fail(d,
-		    "after %llu s %d and %d of %d connections are protected, %d and %d are on "
-		    "rail 0",
+		    "after %llu s %d and %d of %d connections are protected; %d and %d of their "
+		    "ends are on rail 0",
 		    (unsigned long long)(PROTECTED_NS / NP_NS_PER_S), at[0].protected_ones,
 		    at[1].protected_ones, d->conns, at[0].on_rail[0], at[1].on_rail[0]);
 }
@@ -281,7 +296,7 @@ static bool repeat(struct director *d, int host)
 {
 	uint64_t begun, slowest = 0;
 
-	if (!wait_protected(d))
+	if (!wait_protected(d, &host))
 		return false;
 	/* Faults must not keep step with the plugin's timers. */
 	usleep(QUIET_US +
@@ -306,8 +321,8 @@ static bool repeat(struct director *d, int host)
 	if (d->s->all && !keep_sample(d, (double)slowest / 1e6))
 		return false;
 	if (d->settings->verbose)
-		fprintf(stderr, "%s: rail %d, all moved after %.2f ms\n", d->s->name, d->rail,
-			(double)slowest / 1e6);
+		fprintf(stderr, "%s: host %d rail %d, all moved after %.2f ms\n", d->s->name, host,
+			d->rail, (double)slowest / 1e6);
 	atomic_store(&d->shared->fault_ns, 0);
 	set_fault(d, host, false);
 	d->result->repetitions++;
@@ -444,12 +459,13 @@ void bench_run(const struct bench_scenario *s, const struct bench_settings *sett
 {
 	struct director d = {.s = s, .settings = settings, .result = result, .shared_fd = -1};
 	uint64_t begun = np_now_ns();
+	int host = 0;
 
 	memset(result, 0, sizeof(*result));
 	result->scenario = s;
 	d.random = 0x2545f4914f6cdd1dull;
 	d.conns = settings->conns && s->conns > settings->conns ? settings->conns : s->conns;
-	if (prepare(&d) && wait_connected(&d) && wait_protected(&d)) {
+	if (prepare(&d) && wait_connected(&d) && wait_protected(&d, &host)) {
 		if (s->kind == BENCH_HEALTHY)
 			stay_quiet(&d);
 		else
