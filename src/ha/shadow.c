@@ -28,6 +28,9 @@
 #define BACKOFF_MAX_MS 5000
 #define OUTAGE_MAX_MS  200
 
+/* More than any pair costs by itself: a shared port is a shared fate. */
+#define SHARED_PORT_PRICE 1000u
+
 /* How long the preferred path must have been healthy before traffic goes back to it; doubles each
  * time it fails again within HOLD_RESET. */
 #define HOLD_MIN_MS   1000
@@ -121,8 +124,16 @@ static bool can_carry(const struct ha_comm *comm, unsigned p)
 	       !session_down(fo, p);
 }
 
+/*
+ * Of two that are there, rather the one that shares no port with the path that failed: what failed
+ * may be more than the pair, as when a switch dies silently, and the sessions of the others have
+ * not noticed yet. Whoever only goes back has left nothing that failed.
+ */
 int ha_shadow_choose(const struct ha_comm *comm)
 {
+	const struct ha_pair left = pair_of(&comm->failover.slots[comm->active]);
+	const uint32_t per_port =
+	    comm->failover.now.reason == HA_REASON_FAILBACK ? 0 : SHARED_PORT_PRICE;
 	uint32_t best_price = HA_PAIR_NEVER;
 	int best = -1;
 
@@ -132,6 +143,9 @@ int ha_shadow_choose(const struct ha_comm *comm)
 		if (!can_carry(comm, p))
 			continue;
 		price = ha_pair_price(comm, pair_of(&comm->failover.slots[p]));
+		if (price == HA_PAIR_NEVER)
+			continue;
+		price += per_port * ha_pair_shared(pair_of(&comm->failover.slots[p]), left);
 		if (price < best_price) {
 			best_price = price;
 			best = (int)p;
@@ -218,7 +232,7 @@ static bool best_pair(struct ha_comm *comm, const struct ha_pair *other, uint64_
 			if (price == HA_PAIR_NEVER || shared == 2 || in_use(comm, pair) ||
 			    now_ns < backoff_of(comm, pair)->until_ns)
 				continue;
-			price += shared * 1000;
+			price += shared * SHARED_PORT_PRICE;
 			if (price < best_price) {
 				best_price = price;
 				*out = pair;
