@@ -38,19 +38,21 @@ class Parts(unittest.TestCase):
         """One sample a second, of rail 0 and of none."""
         self.fabric.samples = [(float(i), (bytes_, 0)) for i, bytes_ in enumerate(moved)]
 
-    def test_a_pause_is_measured_from_the_cut_to_the_next_byte(self):
+    def test_a_pause_is_measured_from_the_cut_to_the_last_look_without_news(self):
         self.samples(10, 20, 30, 30, 30, 30, 40, 50)
-        self.assertEqual(self.fabric.longest_pause(0, 7), (4.0, 2.0))
-        self.assertEqual(self.fabric.longest_pause(3.5, 7), (2.5, 3.5))
-        self.assertEqual(self.fabric.longest_pause(3.5, 4), (2.5, 3.5))  # it outlasts what was asked for
-
-    def test_a_pause_that_never_ends_is_as_long_as_the_time_given(self):
-        self.samples(10, 20, 20, 20)
-        self.assertEqual(self.fabric.longest_pause(1, 9), (8.0, 1))
+        self.assertEqual(self.fabric.longest_pause(0, 7), 3.0)
+        self.assertEqual(self.fabric.longest_pause(3.5, 7), 1.5)
+        self.assertEqual(self.fabric.longest_pause(3.5, 4), 1.5)  # it outlasts what was asked for
 
     def test_a_pause_before_or_after_is_not_counted(self):
         self.samples(10, 10, 10, 20, 30, 40, 40, 40)
-        self.assertEqual(self.fabric.longest_pause(3, 4.5)[0], 1.0)
+        self.assertEqual(self.fabric.longest_pause(3, 4.5), 0.0)
+
+    def test_time_in_which_nobody_looked_is_told(self):
+        self.fabric.samples = [(0, (1, 0)), (1, (2, 0)), (4, (3, 0)), (5, (4, 0))]
+        self.assertEqual(self.fabric.longest_pause(0, 5), 0.0)
+        self.assertEqual(self.fabric.blind(0, 5), 3)
+        self.assertEqual(self.fabric.blind(3.5, 5), 1)
 
     def test_traffic_is_told_by_rail(self):
         self.fabric.samples = [(0, (5, 5)), (0.8, (10, 5)), (1.0, (30, 5))]
