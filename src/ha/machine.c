@@ -171,7 +171,7 @@ static void r_merge(struct ha_comm *comm, const struct ha_occasion *o)
 {
 	const struct ha_message *m = o->m;
 	bool names_active = m->kind == HA_MSG_SUSPECT && m->path == comm->active &&
-			    m->generation == ha_active_generation(comm);
+			    m->generation >= ha_active_generation(comm);
 
 	merge(comm, m);
 	if (comm->failover.state == HA_FO_ACTIVE &&
@@ -261,6 +261,9 @@ static void s_merge(struct ha_comm *comm, const struct ha_occasion *o)
 		enter(comm, HA_FO_FENCED);
 	}
 	fence_as_peer(comm, m);
+	/* No peer of ours fences what it has us use, but nobody must be left with a path that is gone. */
+	if (fo->state == HA_FO_ACTIVE && !ha_path_ready(ha_comm_path(comm)))
+		s_failed(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = HA_REASON_PEER});
 	ha_say(comm, HA_SAY_STATEMENT); /* the answer, also to one that was heard before */
 }
 
