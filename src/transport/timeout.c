@@ -192,12 +192,12 @@ void ha_timeout_look(struct ha_comm *comm, uint64_t now_ns)
 
 	if (now_ns < t->due_ns)
 		return;
-	if (ha_path_ready(path) && (t->path != path->index || t->generation != path->generation))
+	if (ha_comm_may_post(comm) && (t->path != path->index || t->generation != path->generation))
 		start_over(comm, path);
 	t->looked_ns = now_ns;
 	t->due_ns = now_ns + rto_ns / LOOKS;
-	if (!ha_path_ready(path))
-		return;
+	if (!ha_comm_may_post(comm))
+		return; /* what was posted before is the failover's */
 	if (step_ns > 2 * rto_ns / LOOKS)
 		step_ns = 2 * rto_ns / LOOKS; /* nobody looked for longer than that */
 	what = stuck(comm, path, step_ns, rto_ns);
