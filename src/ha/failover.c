@@ -229,14 +229,14 @@ static void count_outage(struct ha_comm *comm, uint64_t now_ns)
 }
 
 /* Its own errors first: an end that has given up says so and does nothing else. */
-static void visit(struct ha_comm *comm, uint64_t now_ns)
+static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 {
 	struct ha_failover *fo = &comm->failover;
 
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
 		ha_machine_on(comm, HA_ON_GIVE_UP);
 	heed_sessions(comm);
-	if (fo->look)
+	if (look)
 		heed_ports(comm);
 	ha_control_read_mail(comm);
 	if (ha_slots_drain(comm, now_ns))
@@ -255,7 +255,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns)
 void ha_failover_visit(struct ha_comm *comm)
 {
 	struct ha_failover *fo = &comm->failover;
-	bool failed = ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED;
+	bool failed = ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED, look;
 	uint64_t now_ns;
 
 	if (!failed && !busy(comm) && !fo->look && !sessions_spoke(fo) && fo->due_ns == 0)
@@ -263,8 +263,9 @@ void ha_failover_visit(struct ha_comm *comm)
 	now_ns = ha_now_ns();
 	if (!failed && !busy(comm) && !fo->look && !sessions_spoke(fo) && now_ns < fo->due_ns)
 		return;
-	fo->look = fo->later = false;
-	visit(comm, now_ns);
+	look = fo->look;
+	fo->look = fo->later = false; /* until something asks for another one */
+	visit(comm, now_ns, look);
 	fo->due_ns = 0;
 	if (busy(comm) || fo->later)
 		fo->due_ns = now_ns + HA_NS_PER_MS;
