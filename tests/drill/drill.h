@@ -35,6 +35,7 @@ struct drill {
 	const char *env[DRILL_MAX_ARGS];  /* NAME=VALUE */
 	const char *args[DRILL_MAX_ARGS]; /* of nccl-net-perf, after the usual ones */
 	const char *script;
+	bool random; /* of its faults a few may come to nothing */
 	int tail_ms; /* traffic goes on for this long after the last step; 0 means 1500 */
 
 	enum drill_fate fate;

@@ -165,7 +165,7 @@ const struct drill drills[] = {
 	.tail_ms = 3000,
 	.switches_min = 4,
 	.switches_max = -1,
-	.stall_min_ms = 29000,
+	.stall_min_ms = 28000,
 	.stall_max_ms = 33000,
     },
     {
@@ -195,7 +195,7 @@ const struct drill drills[] = {
 	.script = "1500 process 1 stop\n4500 process 1 continue",
 	.tail_ms = 3000,
 	.switches_max = -1,
-	.stall_min_ms = 2800,
+	.stall_min_ms = 2300,
 	.stall_max_ms = 6000,
     },
     {

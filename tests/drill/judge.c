@@ -141,27 +141,46 @@ static bool was_noticed(const struct drill_run *run, const struct drill_step *st
 	return false;
 }
 
-static void judge_faults(struct drill_run *run)
+static bool cost_nothing(const struct drill_run *run, const struct drill_step *step)
 {
-	const json_t *rule;
-	size_t i;
+	return drill_step_loses(step) && step->lost_after <= step->lost_before &&
+	       !was_noticed(run, step);
+}
 
-	for (int s = 0; s < run->script.nsteps; s++) {
-		const struct drill_step *step = &run->script.steps[s];
+static void judge_steps(struct drill_run *run)
+{
+	const struct drill_script *s = &run->script;
+	int idle = 0;
+
+	for (int i = 0; i < s->nsteps; i++) {
+		const struct drill_step *step = &s->steps[i];
 
 		if (!step->done_ns) {
 			drill_complain(run,
 				       "the run had ended before '%s': %d of %d steps were done",
-				       step->text, s, run->script.nsteps);
-			break;
+				       step->text, i, s->nsteps);
+			return;
 		}
-		if (drill_step_loses(step) && step->lost_after <= step->lost_before &&
-		    !was_noticed(run, step))
+		if (!cost_nothing(run, step))
+			continue;
+		idle++;
+		if (!run->drill->random)
 			drill_complain(run,
 				       "'%s' cost not one packet and nobody noticed: it proves "
 				       "nothing",
 				       step->text);
 	}
+	/* A short cut in one direction of a rail that carries but heartbeats may miss them all. */
+	if (run->drill->random && idle > s->nsteps / 10)
+		drill_complain(run, "%d of %d faults cost not one packet", idle, s->nsteps);
+}
+
+static void judge_faults(struct drill_run *run)
+{
+	const json_t *rule;
+	size_t i;
+
+	judge_steps(run);
 	json_array_foreach(json_object_get(run->fabric, "faults"), i, rule)
 	{
 		if (number(rule, "fired") < 1)

@@ -114,7 +114,7 @@ static void print_failure(const struct drill_run *run)
 
 	printf("  %s: %s\n%s", run->drill->name, run->drill->proves,
 	       run->complaints ? run->complaints : "");
-	for (int i = 0; i < run->script.nsteps; i++) {
+	for (int i = 0; i < run->script.nsteps && !run->drill->random; i++) {
 		const struct drill_step *step = &run->script.steps[i];
 
 		if (step->done_ns)
@@ -192,6 +192,7 @@ static bool run_soak(const struct arguments *a)
 	    .rails = 3,
 	    .args = {"--op", "allreduce", "--sizes", "256K", "--chunk", "32K", "-C", "3"},
 	    .script = script,
+	    .random = true,
 	    .tail_ms = 2000,
 	    .switches_min = 1,
 	    .switches_max = -1,
