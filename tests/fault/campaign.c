@@ -252,32 +252,65 @@ static uint64_t draw(uint64_t *chance, uint64_t below)
 	return *chance % below;
 }
 
-/* The walk of this number: everything about it is drawn from it. */
+static const struct fault *draw_fault(const struct campaign *campaign,
+				      const struct scenario *scenario, bool first, uint64_t *chance)
+{
+	const struct fault *fault;
+
+	do
+		fault = &faults[draw(chance, nfaults)];
+	while (!fits(campaign, fault, scenario) || (first && !fault->first));
+	return fault;
+}
+
+/* The run of this number: everything about it is drawn from it. */
+static struct run_spec draw_run(const struct campaign *campaign, uint64_t number, uint64_t *chance)
+{
+	const struct scenario *scenario = campaign->scenario;
+
+	*chance = mix(campaign->seed << 32 ^ number);
+	while (!scenario || (!campaign->scenario && campaign->pairs != 0 && scenario->for_walks))
+		scenario = &scenarios[draw(chance, nscenarios)];
+	return spec_of(campaign, scenario, !campaign->rc || (campaign->e2e && draw(chance, 2)));
+}
+
 static void walk(struct campaign *campaign, uint64_t number)
 {
-	uint64_t chance = mix(campaign->seed << 32 ^ number);
-	const struct scenario *scenario =
-	    campaign->scenario ? campaign->scenario : &scenarios[draw(&chance, nscenarios)];
-	bool e2e = !campaign->rc || (campaign->e2e && draw(&chance, 2));
-	struct run_spec spec = spec_of(campaign, scenario, e2e);
+	uint64_t chance;
+	struct run_spec spec = draw_run(campaign, number, &chance);
 	struct run_result result;
 
 	spec.world.seed = 1 + draw(&chance, 1u << 30);
 	spec.nfaults = 1 + (unsigned)draw(&chance, WALK_FAULTS_MAX);
 	for (unsigned i = 0; i < spec.nfaults; i++) {
-		const struct fault *fault;
-
-		do
-			fault = &faults[draw(&chance, nfaults)];
-		while (!fits(campaign, fault, scenario));
-		spec.faults[i].fault = fault;
-		spec.faults[i].at = draw(&chance, fault_at_step(fault) ? 200 : 20);
+		spec.faults[i].fault = draw_fault(campaign, spec.world.scenario, false, &chance);
+		spec.faults[i].at = draw(&chance, fault_at_step(spec.faults[i].fault) ? 150 : 12);
 	}
 	campaign_run(campaign, &spec, &result);
 }
 
-void campaign_walk(struct campaign *campaign)
+void campaign_walks(struct campaign *campaign)
 {
 	for (uint64_t i = 0; i < campaign->walks && !campaign_over(campaign); i++)
 		walk(campaign, campaign->first_walk + i);
+}
+
+static void pair(struct campaign *campaign, uint64_t number)
+{
+	uint64_t chance;
+	struct run_spec spec = draw_run(campaign, number, &chance);
+	struct run_result result;
+
+	spec.nfaults = 2;
+	for (unsigned i = 0; i < 2; i++) {
+		spec.faults[i].fault = draw_fault(campaign, spec.world.scenario, i == 0, &chance);
+		spec.faults[i].at = draw(&chance, fault_at_step(spec.faults[i].fault) ? 40 : 6);
+	}
+	campaign_run(campaign, &spec, &result);
+}
+
+void campaign_pairs(struct campaign *campaign)
+{
+	for (uint64_t i = 0; i < campaign->pairs && !campaign_over(campaign); i++)
+		pair(campaign, campaign->first_walk + i);
 }

@@ -14,7 +14,7 @@ struct campaign {
 	bool no_failover;
 	uint64_t seed;
 	uint64_t stride; /* only every so many places; the seed says which */
-	uint64_t first_walk, walks;
+	uint64_t first_walk, walks, pairs;
 	double seconds;		/* 0: no limit */
 	unsigned give_up_after; /* wrong runs */
 	bool trace;
@@ -34,7 +34,9 @@ bool campaign_over(const struct campaign *campaign);
 
 void campaign_single(struct campaign *campaign);
 void campaign_double(struct campaign *campaign);
-void campaign_walk(struct campaign *campaign);
+void campaign_walks(struct campaign *campaign);
+/* Of what campaign_double does, so many by chance. */
+void campaign_pairs(struct campaign *campaign);
 
 /* For signal handlers: the command of the run under way. */
 extern char campaign_current[1024];

@@ -29,6 +29,7 @@ enum {
 	OPT_GIVE_UP,
 	OPT_LIST,
 	OPT_SKIP,
+	OPT_PAIRS,
 };
 
 static const struct argp_option options[] = {
@@ -43,7 +44,8 @@ static const struct argp_option options[] = {
     {"single", OPT_SINGLE, NULL, 0, "every fault at every place", 1},
     {"double", OPT_DOUBLE, NULL, 0, "every second fault at every place after a first one", 1},
     {"walks", OPT_WALKS, "N", 0, "so many runs with up to six faults by chance", 1},
-    {"first-walk", OPT_FIRST_WALK, "N", 0, "number of the first of them", 1},
+    {"pairs", OPT_PAIRS, "N", 0, "so many of what --double does, by chance", 1},
+    {"first-walk", OPT_FIRST_WALK, "N", 0, "number of the first of either", 1},
     {"skip", OPT_SKIP, "NAME", 0, "leave out the faults whose names begin so", 1},
     {"stride", OPT_STRIDE, "K", 0, "only every K-th place", 1},
     {"seconds", OPT_SECONDS, "T", 0, "stop after this time", 1},
@@ -129,6 +131,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_WALKS:
 		campaign->walks = number(arg, state);
+		break;
+	case OPT_PAIRS:
+		campaign->pairs = number(arg, state);
 		break;
 	case OPT_FIRST_WALK:
 		campaign->first_walk = number(arg, state);
@@ -222,7 +227,8 @@ static int replay(struct campaign *campaign, struct run_spec *spec)
 
 static bool is_replay(const struct arguments *args)
 {
-	if (!args->campaign->scenario || args->single || args->doubled || args->campaign->walks)
+	if (!args->campaign->scenario || args->single || args->doubled || args->campaign->walks ||
+	    args->campaign->pairs)
 		return false;
 	for (unsigned i = 0; i < args->replay.nfaults; i++)
 		if (args->replay.faults[i].at == UINT64_MAX)
@@ -264,7 +270,8 @@ int main(int argc, char **argv)
 			campaign_single(&campaign);
 		if (args.doubled)
 			campaign_double(&campaign);
-		campaign_walk(&campaign);
+		campaign_walks(&campaign);
+		campaign_pairs(&campaign);
 		tally_print(campaign.tally, args.table, stdout);
 		total = tally_total(campaign.tally);
 		status = campaign.wrong > 0 || total.fired < args.at_least;

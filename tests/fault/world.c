@@ -5,13 +5,16 @@
 #include "base/log.h"
 #include "bootstrap.h"
 
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_NS	  HA_NS_PER_MS /* the progress thread looks in at least this often */
-#define CLOSE_MAX 100000       /* steps */
+#define TICK_NS	     HA_NS_PER_MS /* the progress thread looks in at least this often */
+#define IDLE_TICKS   16		  /* so many without anything: from then on a few at a time */
+#define IDLE_TICK_NS (4 * TICK_NS)
+#define CLOSE_MAX    100000 /* steps */
 
 /* ---- log: the last lines, or all of them to stderr ------------------------------------------- */
 
@@ -162,6 +165,9 @@ void world_open(struct world *world, const struct world_options *options)
 			traffic->memory = memory[i][k];
 			traffic->memory_size = sizes[i][k];
 		}
+	/* Many thousand worlds: keep their memory instead of mapping it anew each time. */
+	mallopt(M_MMAP_THRESHOLD, 64 << 20);
+	mallopt(M_TRIM_THRESHOLD, 512 << 20);
 	world->options = *options;
 	world->chance = mix(options->seed);
 	world->lazy = options->seed ? (unsigned)(world->chance % 6) : 0;
@@ -299,18 +305,22 @@ static void note_event(struct world *world, const struct sv_event_info *e)
 
 void world_step(struct world *world)
 {
-	uint64_t now_ns = sv_stepped_now();
+	uint64_t now_ns = sv_stepped_now(), tick_ns;
 	struct sv_event_info event;
 	bool moved = false;
 
 	for (uint32_t k = 0; k < WORLD_HOSTS; k++)
 		moved |= host_turn(world, (uint32_t)(k + world->options.seed) % WORLD_HOSTS);
-	if (sv_stepped_peek(&event) && event.time_ns <= now_ns + TICK_NS) {
+	tick_ns = world->idle_ticks > IDLE_TICKS ? IDLE_TICK_NS : TICK_NS;
+	if (sv_stepped_peek(&event) && event.time_ns <= now_ns + tick_ns) {
 		note_event(world, &event);
 		sv_stepped_step();
 	} else if (!moved) {
-		sv_stepped_run(now_ns + TICK_NS);
+		sv_stepped_run(now_ns + tick_ns);
+		world->idle_ticks++;
 	}
+	if (moved)
+		world->idle_ticks = 0;
 	world->steps++;
 }
 

@@ -51,6 +51,7 @@ struct world {
 	struct connection connections[WORLD_CONNECTIONS];
 	unsigned nconnections;
 	uint64_t steps;
+	unsigned idle_ticks;
 	uint64_t chance; /* of missed turns */
 	unsigned lazy;	 /* of 8 turns so many are missed */
 	uint64_t digest; /* of every event so far */
