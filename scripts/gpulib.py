@@ -204,28 +204,54 @@ def rank_script(bench, transport, logs, extra_env=None):
     return path
 
 
+MARK = "HA_GPU_RUN"  # in the environment of everything that a run starts
+
+
 def start(command, log):
     """A command as a process group of its own; pair with end()."""
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
     with open(log, "w", encoding="utf-8") as file:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, **MPI_ENV},
+            env={**os.environ, **MPI_ENV, MARK: mark},
         )
+    process.mark = mark
+    return process
+
+
+def marked(mark):
+    """Processes of a run. MPI launchers give ranks process groups and sessions of their own."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if f"{MARK}={mark}".encode() in file.read().split(b"\0"):
+                    yield int(pid)
+        except OSError:
+            pass  # it has ended, or is another user's
 
 
 def end(process):
     """Leaves nothing of it behind, whether it has ended or not."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)  # a launcher ends its ranks, if it is given the time
         try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            break
-        time.sleep(0.2)
+            process.wait(timeout=3)
+        except subprocess.TimeoutExpired:
+            pass
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
     process.wait()
+    for pid in marked(process.mark):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
 
 def run_bounded(command, seconds, log):

@@ -37,6 +37,7 @@ with open(env["NCCL_DEBUG_FILE"], "w", encoding="utf-8") as log:
     log.write(f"fake:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{via}/0\n")
 if fault == "hang":
     subprocess.Popen(["sleep", "617"])
+    subprocess.Popen(["sleep", "617"], start_new_session=True)  # as launchers start ranks
     time.sleep(617)
 if fault == "status":
     sys.exit(3)
