@@ -261,7 +261,7 @@ static void s_merge(struct ha_comm *comm, const struct ha_occasion *o)
 		enter(comm, HA_FO_FENCED);
 	}
 	fence_as_peer(comm, m);
-	/* No peer of ours fences what it has us use, but nobody must be left with a path that is gone. */
+	/* No peer of ours does that, but nobody must be left with a path that is gone. */
 	if (fo->state == HA_FO_ACTIVE && !ha_path_ready(ha_comm_path(comm)))
 		s_failed(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = HA_REASON_PEER});
 	ha_say(comm, HA_SAY_STATEMENT); /* the answer, also to one that was heard before */

@@ -181,6 +181,59 @@ static void a_rebuild_fences_the_older_generations(void **state)
 	pair_close(&pair);
 }
 
+/* Its answer would say too early what is complete. */
+static void a_rebuild_of_the_active_path_waits(void **state)
+{
+	struct ha_message m;
+	struct pair pair;
+	unsigned active;
+
+	(void)state;
+	begin(&pair);
+	active = pair.send->active;
+	m = forged(pair.send, pair.recv, HA_MSG_REBUILD);
+	m.path = (uint8_t)active;
+	m.generation = 2;
+	m.has_endpoint = true;
+	ha_path_endpoint(pair.recv->paths[active], &m.endpoint);
+	hear(pair.send, &m);
+	idle(&pair, 5);
+	assert_true(ha_path_ready(pair.send->paths[active]));
+	assert_int_equal(pair.send->paths[active]->generation, 1);
+	goes_on(&pair);
+	assert_int_equal(pair.send->failover.epoch, 1);
+	pair_close(&pair);
+}
+
+/* A queue pair that does not drain is fenced when it has been destroyed, and not before. */
+static void only_a_fence_that_is_confirmed_counts(void **state)
+{
+	(void)state;
+	for (int end = 0; end < 2; end++) {
+		const struct ha_path *path;
+		struct ha_comm *stuck;
+		struct pair pair;
+		unsigned active;
+
+		begin(&pair);
+		stuck = end ? pair.recv : pair.send;
+		active = stuck->active;
+		path = ha_comm_path(stuck);
+		assert_true(sv_stepped_wedge((uint32_t)end, (uint32_t)path->port->index,
+					     path->qps[0].qp->qp_num, true));
+		alarm_at(stuck);
+		idle(&pair, 10); /* of the 20 ms that a drain may take */
+		assert_false(ha_slots_fenced(stuck));
+		assert_int_equal(state_of(pair.recv), HA_FO_FENCING);
+		if (stuck == pair.send)
+			assert_int_equal(pair.recv->failover.slots[active].peer_fenced_gen, 0);
+		idle(&pair, 20);
+		goes_on(&pair);
+		assert_int_equal(pair.recv->failover.epoch, 2);
+		pair_close(&pair);
+	}
+}
+
 /* SUSPECT told the receiver all it has to know, so RESUME is the first that the sender hears. */
 static void resume_says_all_that_fence_says(void **state)
 {
@@ -480,6 +533,8 @@ int main(void)
 	    cmocka_unit_test(a_generation_nobody_heard_of_is_fenced_all_the_same),
 	    cmocka_unit_test(the_receiver_waits_until_the_sender_has_fenced),
 	    cmocka_unit_test(a_rebuild_fences_the_older_generations),
+	    cmocka_unit_test(a_rebuild_of_the_active_path_waits),
+	    cmocka_unit_test(only_a_fence_that_is_confirmed_counts),
 	    cmocka_unit_test(resume_says_all_that_fence_says),
 	    cmocka_unit_test(resumed_of_another_epoch_means_nothing),
 	    cmocka_unit_test(a_message_that_was_acknowledged_and_not_placed_is_an_error),
