@@ -6,7 +6,7 @@ if (!exists("picture")) picture = 'demo.svg'
 if (picture[strlen(picture)-2:] eq 'png') {
 	set terminal pngcairo size 1100,420 font 'sans,11'
 } else {
-	set terminal svg size 1100,420 font 'sans,11'
+	set terminal svg size 1100,420 font 'sans,11' background 'white'
 }
 set output picture
 set title 'Ring all-reduce of 4 MiB between 2 hosts over 2 rails, every element checked'

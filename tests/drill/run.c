@@ -2,6 +2,7 @@
 /* Running a drill: the fabric, nccl-net-perf, the faults, and what the witnesses have to say. */
 #include "drill.h"
 
+#include "base/stats_file.h"
 #include "tools/common/clock.h"
 #include "tools/common/fabric.h"
 #include "tools/common/process.h"
@@ -526,6 +527,7 @@ void drill_run(struct drill_run *run)
 		else
 			drill_complain(run, "no fabric: %s", err);
 		np_fabric_close(&l.fabric);
+		(void)ha_stats_files_remove_stale(); /* of ranks that were killed */
 		unlink(l.json);
 		unlink(l.log);
 		rmdir(l.work);
