@@ -10,6 +10,7 @@
 #include <ifaddrs.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_NETIFS 256
 
@@ -48,6 +49,24 @@ socklen_t ha_sockaddr_len(const union ha_sockaddr *addr)
 	default:
 		return 0;
 	}
+}
+
+int ha_net_listen(const union ha_sockaddr *wanted, int backlog, union ha_sockaddr *bound)
+{
+	socklen_t len = sizeof(*bound);
+	int fd = socket(wanted->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	if (bind(fd, &wanted->sa, ha_sockaddr_len(wanted)) != 0 || listen(fd, backlog) != 0 ||
+	    getsockname(fd, &bound->sa, &len) != 0) {
+		int error = errno;
+
+		close(fd);
+		errno = error;
+		return -1;
+	}
+	return fd;
 }
 
 static bool usable(const struct ha_config *config, const struct ha_netif *netif)

@@ -36,6 +36,12 @@ const char *ha_sockaddr_text(const union ha_sockaddr *addr, char *buf, size_t si
 socklen_t ha_sockaddr_len(const union ha_sockaddr *addr);
 
 /*
+ * A non-blocking listening socket at `wanted`, with a port of its own when that names none; *bound
+ * is where it is. -1 with errno.
+ */
+int ha_net_listen(const union ha_sockaddr *wanted, int backlog, union ha_sockaddr *bound);
+
+/*
  * The interface for connection set-up: of NCCL_SOCKET_FAMILY, filtered by NCCL_SOCKET_IFNAME. When
  * that is not set: names that start with "ib" first, then everything but docker, virbr and lo,
  * and each of those only when nothing better is there. HA_ERR_SYSTEM with a WARN when none fits.

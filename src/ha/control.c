@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "ha/machine.h"
+#include "ha/redial.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
@@ -162,12 +164,14 @@ bool ha_failover_socket_broken(struct ha_comm *comm)
 		return false;
 	fo->socket_broken = true;
 	fo->broken_ns = ha_now_ns();
-	if (!ha_control_has_lane(comm))
+	if (!ha_redial_begin(comm, fo->broken_ns) && !ha_control_has_lane(comm))
 		return false;
 	HA_INFO(HA_SUBSYS_NET,
-		"connection %s: the bootstrap socket is broken; asking the peer over its paths",
-		comm->name);
-	fo->say |= HA_SAY_PING;
+		"connection %s: the bootstrap socket is broken (%s); asking the peer over its "
+		"paths, %s",
+		comm->name, ha_stream_why(&comm->lane->stream),
+		comm->is_send ? "and dialling again" : "it may dial again");
+	ha_say(comm, HA_SAY_PING);
 	return true;
 }
 
@@ -287,10 +291,29 @@ static void say_again(struct ha_comm *comm, uint64_t now_ns)
 	fo->say_again_ns = now_ns + (uint64_t)fo->say_interval_ms * HA_NS_PER_MS;
 }
 
+/* Why the process must be gone; NULL: it may be there. */
+static const char *sign_of_death(const struct ha_comm *comm, uint64_t now_ns)
+{
+	const struct ha_failover *fo = &comm->failover;
+	uint64_t broken_ns = now_ns - fo->broken_ns, silent_ns = now_ns - fo->heard_ns;
+
+	/*
+	 * Its host says that nobody listens any more: believed at once if no path could deny it. A
+	 * firewall may say the same.
+	 */
+	if (ha_redial_refused(comm) &&
+	    (!ha_control_has_lane(comm) || (broken_ns > LOST_NS / 2 && silent_ns > LOST_NS / 2)))
+		return "its socket is closed and another one refused";
+	if (broken_ns > LOST_NS && silent_ns > 2 * LOST_NS)
+		return "its socket is closed and it answers on no path";
+	return NULL;
+}
+
 /* Nobody answers on any lane: the process is gone. */
 static void check_peer(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = &comm->failover;
+	const char *gone;
 
 	if (!fo->socket_broken || fo->state == HA_FO_LATCHED || fo->state == HA_FO_CLOSED)
 		return;
@@ -298,9 +321,9 @@ static void check_peer(struct ha_comm *comm, uint64_t now_ns)
 		fo->ping_ns = now_ns + LOST_NS / 4;
 		fo->say |= HA_SAY_PING;
 	}
-	if (now_ns - fo->broken_ns > LOST_NS && now_ns - fo->heard_ns > 2 * LOST_NS &&
-	    !ha_comm_error(comm))
-		ha_comm_peer_lost(comm, "its socket is closed and it answers on no path");
+	gone = sign_of_death(comm, now_ns);
+	if (gone && !ha_comm_error(comm))
+		ha_comm_peer_lost(comm, gone);
 }
 
 void ha_control_speak(struct ha_comm *comm, uint64_t now_ns)

@@ -5,8 +5,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "ha/control.h"
+#include "ha/door.h"
 #include "ha/machine.h"
 #include "ha/rebuild.h"
+#include "ha/redial.h"
 #include "ha/shadow.h"
 #include "ha/switch.h"
 #include "transport/comm.h"
@@ -239,6 +241,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	if (look)
 		heed_ports(comm);
 	ha_control_read_mail(comm);
+	ha_redial_visit(comm, now_ns);
 	if (ha_slots_drain(comm, now_ns))
 		ha_machine_on(comm, HA_ON_DRAINED);
 	if (!comm->is_send && fo->state <= HA_FO_FENCING && ha_shadow_visit(comm, now_ns))
@@ -360,21 +363,48 @@ static void offer_port(struct ha_comm *comm, struct ha_port *port, struct ha_off
 	}
 }
 
-void ha_failover_start(struct ha_comm *comm)
+static void say_ports(struct ha_comm *comm)
 {
 	const struct ha_failover *fo = &comm->failover;
-	struct ha_ports ports = {.count = fo->noffers};
+	struct ha_ports ports = {.count = fo->noffers, .redial = fo->door};
 	uint8_t payload[HA_PORTS_MAX_BYTES];
 	size_t length;
 
-	if (!fo->enabled)
-		return;
 	for (unsigned i = 0; i < fo->noffers; i++)
 		offer_port(comm, fo->offers[i], &ports.offers[i]);
 	length = ha_ports_encode(&ports, payload);
 	if (!ha_lane_say(comm->lane, HA_FRAME_PORTS, payload, (uint32_t)length))
 		HA_WARN("connection %s: the peer cannot be told of our ports: no standby path",
 			comm->name);
+}
+
+void ha_failover_start(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	if (!fo->enabled)
+		return;
+	if (!comm->is_send && ha_door_open(comm->inst, &fo->door.addr))
+		fo->door.cookie = ha_random();
+	say_ports(comm);
+}
+
+bool ha_failover_rejoined(struct ha_comm *comm, struct ha_stream *stream)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	if (!ha_lane_replace(comm->lane, stream))
+		return false;
+	HA_INFO(HA_SUBSYS_NET, "connection %s: the bootstrap socket was dialled again and works",
+		comm->name);
+	fo->socket_broken = false;
+	fo->rejoined++;
+	fo->heard_ns = ha_now_ns();
+	say_ports(comm);
+	ha_control_new_statement(comm);
+	ha_say(comm, HA_SAY_STATEMENT | HA_SAY_STATE |
+			 (ha_comm_error(comm) != HA_OK ? HA_SAY_ABORT : 0u));
+	return true;
 }
 
 void ha_failover_free(struct ha_comm *comm)
@@ -385,5 +415,6 @@ void ha_failover_free(struct ha_comm *comm)
 		comm->failover.retired = path->next_retired;
 		ha_path_close(path);
 	}
+	ha_redial_free(comm);
 	ha_shadow_free(comm);
 }

@@ -9,6 +9,7 @@
  *   failover.c  the state machine: what an end does when something happens to it
  *   control.c   what an end says, on which lanes, and again until it is answered
  *   shadow.c    paths in reserve: which, building them, proving that they work
+ *   redial.c    another bootstrap socket for one that broke
  *
  * Everything here is [T] (see comm.h) unless it says otherwise. Steps of the state machine run on
  * the progress thread; only a trigger may come from the application's, which stops the path at once
@@ -32,6 +33,7 @@
 struct ha_comm;
 struct ha_path;
 struct ha_port;
+struct ha_stream;
 
 enum ha_failover_state {
 	HA_FO_ACTIVE,	 /* traffic on one path.generation, in one epoch */
@@ -98,6 +100,7 @@ struct ha_replay {
 	uint64_t bytes;
 };
 
+struct ha_dial;
 struct ha_shadow;
 
 /* The switch under way, from its first trigger on; for the log and the statistics. */
@@ -123,7 +126,7 @@ struct ha_failover {
 	bool enabled; /* [C] both ends can */
 	uint8_t state;
 	bool resumed;	    /* receiver: RESUMED of this epoch was heard */
-	bool socket_broken; /* paths are the only lanes */
+	bool socket_broken; /* paths are the only lanes, until it is dialled again */
 	bool look;	    /* something happened that a visit has to look at */
 	bool ports_changed; /* what failed before may work now */
 	bool later;	    /* a chore had to wait for its turn */
@@ -139,6 +142,7 @@ struct ha_failover {
 	uint64_t say_again_ns;
 	uint64_t heard_ns;    /* the peer's last message */
 	uint64_t broken_ns;   /* when the socket broke */
+	uint32_t rejoined;    /* how often it was replaced */
 	uint64_t ping_ns;     /* when to ask a peer without a socket again */
 	uint64_t tick_ns;     /* last visit while something was wrong */
 	uint64_t due_ns;      /* when to be visited again; 0: when something happens */
@@ -157,6 +161,8 @@ struct ha_failover {
 	uint8_t noffers;		       /* [C] */
 	struct ha_shadow *shadow;	       /* receiver */
 	struct ha_path *retired;	       /* paths that are fenced, to be closed */
+	struct ha_redial_at door;	       /* [C] receiver: where it may be dialled again */
+	struct ha_dial *dial;		       /* sender: redial.c; NULL until its socket breaks */
 };
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -189,8 +195,15 @@ void ha_failover_hear_ports(struct ha_comm *comm, const struct ha_ports *ports);
 /* One of our ports changed its state. Progress thread. */
 void ha_failover_port_changed(struct ha_comm *comm);
 
-/* The bootstrap socket is of no use any more. True: other lanes may do, wait and see. */
+/* The bootstrap socket is of no use any more. True: there are other lanes, or another socket may
+ * come. Wait and see. */
 bool ha_failover_socket_broken(struct ha_comm *comm);
+
+/*
+ * Another socket has come in its place: takes it over, and says everything that may have been lost
+ * with the one before. False: the connection is being closed. Progress thread.
+ */
+bool ha_failover_rejoined(struct ha_comm *comm, struct ha_stream *stream) HA_MUST_CHECK;
 
 /* A probe of this path came back. Any thread. */
 void ha_failover_probed(struct ha_comm *comm, struct ha_path *path);

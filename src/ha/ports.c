@@ -43,7 +43,19 @@ size_t ha_ports_encode(const struct ha_ports *in, uint8_t out[HA_PORTS_MAX_BYTES
 	ha_put_zeros(&w, 7);
 	for (unsigned i = 0; i < in->count; i++)
 		put_offer(&w, &in->offers[i]);
+	ha_put_uint(&w, in->redial.cookie, 8);
+	if (in->redial.cookie != 0)
+		ha_put_address(&w, &in->redial.addr);
+	else
+		ha_put_zeros(&w, HA_ADDRESS_BYTES);
 	return (size_t)(w.at - out);
+}
+
+static void get_redial(struct ha_reader *r, struct ha_redial_at *out)
+{
+	out->cookie = ha_get64(r);
+	if (!ha_get_address(r, &out->addr) || out->cookie == 0)
+		memset(out, 0, sizeof(*out));
 }
 
 enum ha_wire_result ha_ports_decode(const uint8_t *in, size_t len, struct ha_ports *out)
@@ -66,5 +78,8 @@ enum ha_wire_result ha_ports_decode(const uint8_t *in, size_t len, struct ha_por
 		if (out->offers[i].live_qpn > 0xffffff)
 			return HA_WIRE_BAD_VALUE;
 	}
+	r.at = in + 8 + (size_t)said * HA_OFFER_BYTES;
+	if (len >= (size_t)(r.at - in) + HA_REDIAL_AT_BYTES)
+		get_redial(&r, &out->redial);
 	return HA_WIRE_OK;
 }

@@ -27,16 +27,27 @@ struct ha_offer {
 	char device[32];
 };
 
+/* Where the sender may dial again when the bootstrap socket breaks, and what it must say then. */
+struct ha_redial_at {
+	uint64_t cookie; /* 0: nowhere */
+	union ha_sockaddr addr;
+};
+
 struct ha_ports {
 	uint8_t count;
+	struct ha_redial_at redial; /* the receiver's */
 	struct ha_offer offers[HA_MAX_OFFERS];
 };
 
 #define HA_OFFER_BYTES	   80
-#define HA_PORTS_MAX_BYTES (8 + HA_MAX_OFFERS * HA_OFFER_BYTES)
+#define HA_REDIAL_AT_BYTES 32
+#define HA_PORTS_MAX_BYTES (8 + HA_MAX_OFFERS * HA_OFFER_BYTES + HA_REDIAL_AT_BYTES)
 
 size_t ha_ports_encode(const struct ha_ports *in, uint8_t out[HA_PORTS_MAX_BYTES]);
-/* More offers than we take are ignored: they are the peer's last choice. */
+/*
+ * More offers than we take are ignored: they are the peer's last choice. A peer that ends after its
+ * offers cannot be dialled again.
+ */
 enum ha_wire_result ha_ports_decode(const uint8_t *in, size_t len, struct ha_ports *out);
 
 #endif

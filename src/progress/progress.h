@@ -70,7 +70,7 @@ void ha_progress_remove(struct ha_progress *progress, struct ha_poller *poller);
 ha_result_t ha_progress_watch(struct ha_progress *progress, struct ha_watch *watch) HA_MUST_CHECK;
 /* On return the callback is not running and never will. Does not close the descriptor. */
 void ha_progress_unwatch(struct ha_progress *progress, struct ha_watch *watch);
-/* The same from inside the watch's own callback. */
+/* The same from inside a callback: the watch's own, another's, or a visit. */
 void ha_progress_unwatch_self(struct ha_progress *progress, struct ha_watch *watch);
 
 /* Makes the thread come by at once. Any thread; a write to an eventfd. */

@@ -94,6 +94,11 @@ static inline void ha_put_text(struct ha_writer *w, const char *text, size_t len
 	ha_put_zeros(w, len - used);
 }
 
+/* Where a socket listens, HA_ADDRESS_BYTES long. False: nowhere that one could dial. */
+#define HA_ADDRESS_BYTES 24
+void ha_put_address(struct ha_writer *w, const union ha_sockaddr *addr);
+bool ha_get_address(struct ha_reader *r, union ha_sockaddr *addr);
+
 /* One end of a path, HA_ENDPOINT_BYTES long. */
 void ha_put_endpoint(struct ha_writer *w, const struct ha_wire_endpoint *e);
 void ha_get_endpoint(struct ha_reader *r, struct ha_wire_endpoint *e);

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/stats.h"
+#include "ha/door.h"
 #include "ha/eventlog.h"
 #include "ha/liveness.h"
 #include "memory/mr.h"
@@ -83,6 +84,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		return HA_ERR_SYSTEM;
 	}
 	pthread_mutex_init(&inst->lock, NULL);
+	pthread_mutex_init(&inst->door_lock, NULL);
 	ha_list_init(&inst->comms);
 	ha_list_init(&inst->attempts);
 	for (int i = 0; i < HA_MAX_NICS; i++)
@@ -129,6 +131,7 @@ void ha_instance_close(struct ha_instance *inst)
 	if (inst->progress)
 		for (int i = 0; i < HA_MAX_NICS; i++)
 			ha_progress_unwatch(inst->progress, &inst->nic_watches[i].watch);
+	ha_door_close(inst);
 	ha_connect_abandon_all(inst);
 	ha_liveness_free(inst->liveness);
 	ha_progress_stop(inst->progress);
@@ -141,6 +144,7 @@ void ha_instance_close(struct ha_instance *inst)
 	if (inst->devices)
 		ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);
+	pthread_mutex_destroy(&inst->door_lock);
 	pthread_mutex_destroy(&inst->lock);
 	free(inst);
 }

@@ -14,6 +14,7 @@
 
 #include <pthread.h>
 
+struct ha_door;
 struct ha_eventlog;
 struct ha_stats;
 
@@ -49,6 +50,10 @@ struct ha_instance {
 	pthread_mutex_t lock;
 	struct ha_list comms;	 /* established connections */
 	struct ha_list attempts; /* connects under way */
+
+	/* Made with the first receive connection that has failover. */
+	pthread_mutex_t door_lock; /* held while it is made; never by the progress thread */
+	struct ha_door *door;
 };
 
 /* Drops every connect under way. From ha_instance_close. */

@@ -16,6 +16,7 @@ struct ha_lane *ha_lane_new(struct ha_stream *stream)
 	if (!lane)
 		return NULL;
 	lane->comm = NULL;
+	atomic_init(&lane->state, HA_LANE_NEW);
 	lane->watch.fd = -1;
 	lane->stream = *stream;
 	stream->fd = -1;
@@ -94,6 +95,8 @@ static void lost(struct ha_lane *lane, enum ha_io io)
 			     ha_wire_strerror(lane->stream.bad));
 	else if (!ha_failover_socket_broken(comm))
 		ha_comm_peer_lost(comm, ha_stream_why(&lane->stream));
+	else
+		ha_stream_close(&lane->stream); /* the peer must not believe in it any longer */
 }
 
 /* Progress thread. */
@@ -106,6 +109,8 @@ static void ready(struct ha_watch *watch, uint32_t events)
 	enum ha_io io = HA_IO_DONE;
 
 	(void)events;
+	if (watch->fd < 0)
+		return; /* unwatched by another callback of the same round */
 	ha_token_acquire(comm);
 	for (int i = 0; i < FRAMES_PER_EVENT && io == HA_IO_DONE; i++) {
 		io = ha_stream_receive(&lane->stream, &header, &payload);
@@ -124,13 +129,39 @@ ha_result_t ha_lane_start(struct ha_lane *lane, struct ha_comm *comm)
 	lane->comm = comm;
 	lane->watch.fd = lane->stream.fd;
 	lane->watch.ready = ready;
-	return ha_progress_watch(comm->inst->progress, &lane->watch);
+	HA_TRY(ha_progress_watch(comm->inst->progress, &lane->watch));
+	atomic_store_explicit(&lane->state, HA_LANE_WATCHED, memory_order_release);
+	return HA_OK;
 }
 
 void ha_lane_stop(struct ha_lane *lane)
 {
-	if (lane && lane->comm)
-		ha_progress_unwatch(lane->comm->inst->progress, &lane->watch);
+	if (!lane || !lane->comm)
+		return;
+	/*
+	 * Before the lock that unwatch takes: a round that has not seen it by then has watched what
+	 * it wanted to when unwatch gets there, and later ones see it.
+	 */
+	atomic_store_explicit(&lane->state, HA_LANE_STOPPED, memory_order_release);
+	ha_progress_unwatch(lane->comm->inst->progress, &lane->watch);
+}
+
+bool ha_lane_replace(struct ha_lane *lane, struct ha_stream *stream)
+{
+	struct ha_watch before = lane->watch;
+
+	if (atomic_load_explicit(&lane->state, memory_order_acquire) != HA_LANE_WATCHED)
+		return false;
+	lane->watch.fd = stream->fd;
+	if (ha_progress_watch(lane->comm->inst->progress, &lane->watch) != HA_OK) {
+		lane->watch.fd = before.fd;
+		return false;
+	}
+	ha_progress_unwatch_self(lane->comm->inst->progress, &before);
+	ha_stream_close(&lane->stream);
+	lane->stream = *stream;
+	stream->fd = -1;
+	return true;
 }
 
 bool ha_lane_say(struct ha_lane *lane, enum ha_frame_type type, const void *payload,

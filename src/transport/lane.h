@@ -2,7 +2,8 @@
 /*
  * The bootstrap socket after the handshake: a control lane between the two ends. It tells that
  * the peer closed in good order (BYE) or that its process is gone (end of file without BYE).
- * Later control messages travel on it, too.
+ * Later control messages travel on it, too. When it breaks it can be replaced by another:
+ * ha/redial.h.
  */
 #ifndef HA_TRANSPORT_LANE_H
 #define HA_TRANSPORT_LANE_H
@@ -11,12 +12,21 @@
 #include "progress/progress.h"
 #include "transport/stream.h"
 
+#include <stdatomic.h>
+
 struct ha_comm;
+
+enum ha_lane_state {
+	HA_LANE_NEW,
+	HA_LANE_WATCHED, /* or would be, if its socket were not broken */
+	HA_LANE_STOPPED, /* nothing may be watched any more */
+};
 
 struct ha_lane {
 	struct ha_watch watch;
 	struct ha_comm *comm;
 	struct ha_stream stream; /* progress thread between start and stop */
+	_Atomic int state;	 /* enum ha_lane_state; written by the application */
 };
 
 /* Takes over the handshake's stream, which is closed afterwards. NULL: out of memory. */
@@ -26,6 +36,13 @@ void ha_lane_free(struct ha_lane *lane);
 /* From here on the progress thread reads it and tells `comm`. */
 ha_result_t ha_lane_start(struct ha_lane *lane, struct ha_comm *comm) HA_MUST_CHECK;
 void ha_lane_stop(struct ha_lane *lane);
+
+/*
+ * Goes on over another socket, which it takes over, and closes the one before. False, and all is
+ * as it was: it is not started yet, or stopped, or the socket cannot be watched. Progress thread,
+ * under the token.
+ */
+bool ha_lane_replace(struct ha_lane *lane, struct ha_stream *stream) HA_MUST_CHECK;
 
 /*
  * Says something as well as a socket can without waiting; false: not, or not now. Before

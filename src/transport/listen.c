@@ -48,24 +48,6 @@ struct ha_listen {
 
 /* ---- listen -------------------------------------------------------------------------------- */
 
-static int open_socket(const union ha_sockaddr *wanted, union ha_sockaddr *bound)
-{
-	socklen_t len = sizeof(*bound);
-	int fd = socket(wanted->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return -1;
-	if (bind(fd, &wanted->sa, ha_sockaddr_len(wanted)) != 0 || listen(fd, BACKLOG) != 0 ||
-	    getsockname(fd, &bound->sa, &len) != 0) {
-		int error = errno;
-
-		close(fd);
-		errno = error;
-		return -1;
-	}
-	return fd;
-}
-
 ha_result_t ha_listen(struct ha_instance *inst, int dev, void *handle_bytes, struct ha_listen **out)
 {
 	struct ha_port *port = ha_instance_port(inst, dev);
@@ -88,7 +70,7 @@ ha_result_t ha_listen(struct ha_instance *inst, int dev, void *handle_bytes, str
 	}
 	listen->inst = inst;
 	listen->port = port;
-	listen->fd = open_socket(&inst->bootstrap_addr, &handle.addr);
+	listen->fd = ha_net_listen(&inst->bootstrap_addr, BACKLOG, &handle.addr);
 	if (listen->fd < 0) {
 		HA_WARN("listen on %s: %s",
 			ha_sockaddr_text(&inst->bootstrap_addr, text, sizeof(text)),

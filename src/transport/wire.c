@@ -41,6 +41,50 @@ uint32_t ha_checksum(const uint8_t *data, size_t len)
 	return hash;
 }
 
+/* ---- addresses --------------------------------------------------------------------------- */
+
+void ha_put_address(struct ha_writer *w, const union ha_sockaddr *addr)
+{
+	bool v6 = addr->sa.sa_family == AF_INET6;
+	const struct sockaddr_in *in4 = &addr->in;
+	const struct sockaddr_in6 *in6 = &addr->in6;
+
+	ha_put_uint(w, v6 ? 6 : 4, 1);
+	ha_put_uint(w, 0, 1);
+	ha_put_uint(w, ntohs(v6 ? in6->sin6_port : in4->sin_port), 2);
+	ha_put_uint(w, v6 ? in6->sin6_scope_id : 0, 4);
+	if (v6) {
+		ha_put_bytes(w, &in6->sin6_addr, 16);
+	} else {
+		ha_put_bytes(w, &in4->sin_addr, 4);
+		ha_put_zeros(w, 12);
+	}
+}
+
+bool ha_get_address(struct ha_reader *r, union ha_sockaddr *addr)
+{
+	uint8_t family = ha_get8(r);
+	uint16_t port;
+	uint32_t scope;
+
+	memset(addr, 0, sizeof(*addr));
+	ha_get8(r);
+	port = ha_get16(r);
+	scope = ha_get32(r);
+	if (family == 6) {
+		addr->in6.sin6_family = AF_INET6;
+		addr->in6.sin6_port = htons(port);
+		addr->in6.sin6_scope_id = scope;
+		ha_get_bytes(r, &addr->in6.sin6_addr, 16);
+	} else {
+		addr->in.sin_family = AF_INET;
+		addr->in.sin_port = htons(port);
+		ha_get_bytes(r, &addr->in.sin_addr, 4);
+		r->at += 12;
+	}
+	return (family == 4 || family == 6) && port != 0;
+}
+
 /* ---- handle ------------------------------------------------------------------------------ */
 
 #define HANDLE_SUMMED 40 /* bytes under the checksum */
@@ -48,24 +92,12 @@ uint32_t ha_checksum(const uint8_t *data, size_t len)
 void ha_handle_encode(const struct ha_handle *in, uint8_t out[HA_HANDLE_BYTES])
 {
 	struct ha_writer w = {out};
-	bool v6 = in->addr.sa.sa_family == AF_INET6;
-	const struct sockaddr_in *in4 = &in->addr.in;
-	const struct sockaddr_in6 *in6 = &in->addr.in6;
 
 	ha_put_uint(&w, HANDLE_MAGIC, 4);
 	ha_put_uint(&w, in->version, 2);
 	ha_put_uint(&w, in->flags, 2);
 	ha_put_uint(&w, in->cookie, 8);
-	ha_put_uint(&w, v6 ? 6 : 4, 1);
-	ha_put_uint(&w, 0, 1);
-	ha_put_uint(&w, ntohs(v6 ? in6->sin6_port : in4->sin_port), 2);
-	ha_put_uint(&w, v6 ? in6->sin6_scope_id : 0, 4);
-	if (v6) {
-		ha_put_bytes(&w, &in6->sin6_addr, 16);
-	} else {
-		ha_put_bytes(&w, &in4->sin_addr, 4);
-		ha_put_zeros(&w, 12);
-	}
+	ha_put_address(&w, &in->addr);
 	ha_put_uint(&w, ha_checksum(out, HANDLE_SUMMED), 4);
 	ha_put_zeros(&w, HA_HANDLE_BYTES - (size_t)(w.at - out));
 }
@@ -73,11 +105,7 @@ void ha_handle_encode(const struct ha_handle *in, uint8_t out[HA_HANDLE_BYTES])
 enum ha_wire_result ha_handle_decode(const uint8_t in[HA_HANDLE_BYTES], struct ha_handle *out)
 {
 	struct ha_reader r = {in};
-	struct sockaddr_in *in4 = &out->addr.in;
-	struct sockaddr_in6 *in6 = &out->addr.in6;
-	uint8_t family;
-	uint16_t port;
-	uint32_t scope;
+	bool valid;
 
 	memset(out, 0, sizeof(*out));
 	if (ha_get32(&r) != HANDLE_MAGIC)
@@ -85,26 +113,10 @@ enum ha_wire_result ha_handle_decode(const uint8_t in[HA_HANDLE_BYTES], struct h
 	out->version = ha_get16(&r);
 	out->flags = ha_get16(&r);
 	out->cookie = ha_get64(&r);
-	family = ha_get8(&r);
-	ha_get8(&r);
-	port = ha_get16(&r);
-	scope = ha_get32(&r);
-	if (family == 6) {
-		in6->sin6_family = AF_INET6;
-		in6->sin6_port = htons(port);
-		in6->sin6_scope_id = scope;
-		ha_get_bytes(&r, &in6->sin6_addr, 16);
-	} else {
-		in4->sin_family = AF_INET;
-		in4->sin_port = htons(port);
-		ha_get_bytes(&r, &in4->sin_addr, 4);
-		r.at += 12;
-	}
+	valid = ha_get_address(&r, &out->addr);
 	if (ha_get32(&r) != ha_checksum(in, HANDLE_SUMMED))
 		return HA_WIRE_CHECKSUM;
-	if ((family != 4 && family != 6) || port == 0)
-		return HA_WIRE_BAD_VALUE;
-	return HA_WIRE_OK;
+	return valid ? HA_WIRE_OK : HA_WIRE_BAD_VALUE;
 }
 
 uint64_t ha_handle_attempt(const uint8_t handle[HA_HANDLE_BYTES])
@@ -349,5 +361,24 @@ enum ha_wire_result ha_abort_decode(const uint8_t *in, size_t len, struct ha_abo
 		return HA_WIRE_SHORT;
 	out->epoch = ha_get32(&r);
 	out->code = ha_get16(&r);
+	return HA_WIRE_OK;
+}
+
+void ha_rejoin_encode(const struct ha_rejoin *in, uint8_t out[HA_REJOIN_BYTES])
+{
+	struct ha_writer w = {out};
+
+	ha_put_uint(&w, in->cookie, 8);
+	ha_put_uint(&w, in->connection_id, 8);
+}
+
+enum ha_wire_result ha_rejoin_decode(const uint8_t *in, size_t len, struct ha_rejoin *out)
+{
+	struct ha_reader r = {in};
+
+	if (len < HA_REJOIN_BYTES)
+		return HA_WIRE_SHORT;
+	out->cookie = ha_get64(&r);
+	out->connection_id = ha_get64(&r);
 	return HA_WIRE_OK;
 }

@@ -74,6 +74,7 @@ enum ha_frame_type {
 	HA_FRAME_ABORT,	    /* this end has latched an error */
 	HA_FRAME_PORTS,	    /* the ports this end could use: ha/ports.h */
 	HA_FRAME_CONTROL,   /* a message of the failover protocol: ha/message.h */
+	HA_FRAME_REJOIN,    /* sender: a new socket for a connection; the receiver repeats it */
 };
 
 struct ha_frame_header {
@@ -180,5 +181,15 @@ enum ha_wire_result ha_abort_decode(const uint8_t *in, size_t len, struct ha_abo
 #define HA_BYE_BYTES 16
 void ha_bye_encode(const struct ha_bye *in, uint8_t out[HA_BYE_BYTES]);
 enum ha_wire_result ha_bye_decode(const uint8_t *in, size_t len, struct ha_bye *out);
+
+/* The first frame on a socket that was dialled again. */
+struct ha_rejoin {
+	uint64_t cookie;	/* the receiver's, from its PORTS */
+	uint64_t connection_id; /* of the sender's end, as in its HELLO */
+};
+
+#define HA_REJOIN_BYTES 16
+void ha_rejoin_encode(const struct ha_rejoin *in, uint8_t out[HA_REJOIN_BYTES]);
+enum ha_wire_result ha_rejoin_decode(const uint8_t *in, size_t len, struct ha_rejoin *out);
 
 #endif

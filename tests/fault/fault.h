@@ -11,7 +11,7 @@
 #include "world.h"
 
 enum fault_loss {
-	LOSS_NOTHING,  /* the hardware repairs it */
+	LOSS_NOTHING,  /* the hardware repairs it, or both ends do */
 	LOSS_BRIEF,    /* a path fails, or seems to; what it ran on works or comes back */
 	LOSS_VERB,     /* brief, and an error is right while there is no connection yet */
 	LOSS_MEMORY,   /* brief, and an error is right: what cannot be registered cannot be sent */

@@ -263,6 +263,7 @@ static void small_frames_survive_and_are_length_checked(void **state)
 {
 	struct ha_reject reject = {.reason = 2, .version = 3, .min_version = 1}, reject_out;
 	struct ha_bye bye = {.done = 1ull << 40, .done_bits = 0xf0f0}, bye_out;
+	struct ha_rejoin rejoin = {.cookie = 1ull << 63, .connection_id = 7}, rejoin_out;
 	struct ha_abort given_up = {.epoch = 9, .code = 6}, abort_out;
 	uint8_t bytes[HA_BYE_BYTES];
 
@@ -280,6 +281,10 @@ static void small_frames_survive_and_are_length_checked(void **state)
 	assert_int_equal(ha_bye_decode(bytes, HA_BYE_BYTES, &bye_out), HA_WIRE_OK);
 	assert_memory_equal(&bye, &bye_out, sizeof(bye));
 	assert_int_equal(ha_bye_decode(bytes, HA_BYE_BYTES - 1, &bye_out), HA_WIRE_SHORT);
+	ha_rejoin_encode(&rejoin, bytes);
+	assert_int_equal(ha_rejoin_decode(bytes, HA_REJOIN_BYTES, &rejoin_out), HA_WIRE_OK);
+	assert_memory_equal(&rejoin, &rejoin_out, sizeof(rejoin));
+	assert_int_equal(ha_rejoin_decode(bytes, HA_REJOIN_BYTES - 1, &rejoin_out), HA_WIRE_SHORT);
 }
 
 int main(void)

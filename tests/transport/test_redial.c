@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bootstrap sockets that break although both processes live: the sender dials again, the receiver's
+ * door lets it in, nobody else, and a peer that is gone is still known to be in time.
+ */
+#include "harness.h"
+#include "peer.h"
+
+#include "base/clock.h"
+#include "ha/door.h"
+#include "ha/machine.h"
+#include "transport/lane.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static int open_descriptors(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void open_pair(struct pair *pair, uint32_t rails)
+{
+	pair_init(pair);
+	pair->config.enable_backup = true;
+	pair->fabric.rails = rails;
+	pair_up(pair);
+}
+
+static void idle(struct pair *pair, unsigned ms)
+{
+	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+
+	while (sv_stepped_now() < until_ns)
+		pair_step(pair);
+}
+
+/* Both ends have said PORTS. */
+static void settle(struct pair *pair)
+{
+	for (int i = 0; i < 1000 && (pair->send->failover.peer_ports.count == 0 ||
+				     pair->recv->failover.peer_ports.count == 0);
+	     i++)
+		idle(pair, 1);
+	assert_int_not_equal(pair->send->failover.peer_ports.redial.cookie, 0);
+	assert_int_equal(pair->recv->failover.peer_ports.redial.cookie, 0);
+}
+
+static void open_settled(struct pair *pair, uint32_t rails)
+{
+	open_pair(pair, rails);
+	settle(pair);
+}
+
+static void break_socket(const struct ha_comm *comm)
+{
+	assert_int_equal(shutdown(comm->lane->stream.fd, SHUT_RDWR), 0);
+}
+
+static bool is_whole(const struct pair *pair, uint32_t times)
+{
+	return pair->send->failover.rejoined == times && pair->recv->failover.rejoined == times &&
+	       !pair->send->failover.socket_broken && !pair->recv->failover.socket_broken;
+}
+
+/* In milliseconds, as the connection's clock goes. */
+static void wait_rejoined(struct pair *pair, uint32_t times, unsigned within_ms)
+{
+	for (unsigned i = 0; i < within_ms && !is_whole(pair, times); i++)
+		idle(pair, 1);
+	if (!is_whole(pair, times))
+		fail_msg("the socket is not replaced for the %u. time within %u ms; log:\n%s",
+			 times, within_ms, pair->log);
+	assert_int_equal(ha_comm_error(pair->send), HA_OK);
+	assert_int_equal(ha_comm_error(pair->recv), HA_OK);
+}
+
+/* Asked and answered with a fabric that carries nothing: over the socket. */
+static void assert_socket_carries_messages(struct pair *pair)
+{
+	uint64_t send_heard = pair->send->failover.heard_ns,
+		 recv_heard = pair->recv->failover.heard_ns;
+
+	sv_stepped_cut(0, true);
+	ha_say(pair->send, HA_SAY_PING);
+	idle(pair, 4);
+	sv_stepped_cut(0, false);
+	assert_true(pair->send->failover.heard_ns > send_heard);
+	assert_true(pair->recv->failover.heard_ns > recv_heard);
+}
+
+/* ---- a socket that breaks -------------------------------------------------------------------- */
+
+static void a_socket_that_breaks_at_either_end_is_replaced(void **state)
+{
+	(void)state;
+	for (int at_sender = 0; at_sender < 2; at_sender++) {
+		struct pair pair;
+
+		open_settled(&pair, 1);
+		transfer(&pair, 1000, 1);
+		break_socket(at_sender ? pair.send : pair.recv);
+		wait_rejoined(&pair, 1, 50);
+		assert_logged("the bootstrap socket is broken (closed by the other end)");
+		assert_logged("the bootstrap socket was dialled again and works");
+		assert_socket_carries_messages(&pair);
+		transfer(&pair, 100000, 2);
+		assert_int_equal(captured_warnings, 0);
+		assert_int_equal(pair.recv->failover.epoch, 1);
+		pair_close(&pair);
+		assert_int_equal(captured_warnings, 0);
+	}
+}
+
+/* The receiver's end of the old socket looks healthy: a firewall has forgotten the connection. */
+static void a_half_open_socket_is_replaced(void **state)
+{
+	struct pair pair;
+	uint8_t buf[4096];
+	bool closed;
+	int old;
+
+	(void)state;
+	open_settled(&pair, 1);
+	old = dup(pair.send->lane->stream.fd);
+	assert_true(old >= 0);
+	ha_progress_unwatch(pair.inst[0]->progress, &pair.send->lane->watch);
+	assert_true(ha_failover_socket_broken(pair.send));
+	assert_false(pair.recv->failover.socket_broken);
+	wait_rejoined(&pair, 1, 50);
+	peer_hear(old, buf, sizeof(buf), &closed);
+	assert_true(closed);
+	close(old);
+	assert_socket_carries_messages(&pair);
+	transfer(&pair, 5000, 1);
+	pair_close(&pair);
+}
+
+static void a_socket_may_break_again_and_again(void **state)
+{
+	struct pair pair;
+	int descriptors;
+
+	(void)state;
+	open_settled(&pair, 1);
+	descriptors = open_descriptors();
+	for (uint32_t i = 1; i <= 40; i++) {
+		break_socket(i % 2 ? pair.send : pair.recv);
+		wait_rejoined(&pair, i, 2500);
+		transfer(&pair, 100 * i, i);
+		assert_int_equal(open_descriptors(), descriptors);
+	}
+	assert_socket_carries_messages(&pair);
+	assert_int_equal(captured_warnings, 0);
+	pair_close(&pair);
+}
+
+/* ---- and the only path with it ----------------------------------------------------------------
+ */
+
+static void one_port_survives_a_flap_without_its_socket(void **state)
+{
+	static const unsigned down_ms[] = {1, 100, 900};
+
+	(void)state;
+	for (int host = 0; host < 2; host++)
+		for (unsigned i = 0; i < sizeof(down_ms) / sizeof(down_ms[0]); i++) {
+			struct pair pair;
+
+			open_settled(&pair, 1);
+			transfer(&pair, 3000, 1);
+			break_socket(host ? pair.send : pair.recv);
+			sv_stepped_link((uint32_t)host, 0, false);
+			idle(&pair, down_ms[i]);
+			sv_stepped_link((uint32_t)host, 0, true);
+			transfer(&pair, 50000, 2);
+			assert_int_equal(pair.recv->count.failovers, 1);
+			assert_int_equal(pair.send->count.failovers, 1);
+			assert_true(is_whole(&pair, 1));
+			pair_close(&pair);
+		}
+}
+
+static void a_message_in_flight_survives_both(void **state)
+{
+	(void)state;
+	for (unsigned steps = 0; steps < 30; steps += 3) {
+		const size_t offset = 8192, size = 20000;
+		const int tag = 7;
+		struct ha_request *recv, *send;
+		struct pair pair;
+		int got = 0;
+
+		open_settled(&pair, 1);
+		fill(pair.from.bytes, size, 3);
+		recv = post_recv(&pair, 1, &offset, &size, &tag);
+		send = post_send(&pair, 0, size, tag);
+		for (unsigned i = 0; i < steps; i++)
+			sv_stepped_step();
+		sv_stepped_link(1, 0, false);
+		break_socket(steps % 2 ? pair.send : pair.recv);
+		idle(&pair, 20);
+		sv_stepped_link(1, 0, true);
+		assert_int_equal(pair_finish(&pair, recv, &got), HA_OK);
+		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+		assert_int_equal(got, (int)size);
+		assert_true(filled(pair.to.bytes + offset, size, 3));
+		assert_true(is_whole(&pair, 1));
+		pair_close(&pair);
+	}
+}
+
+/* The network is away: attempts get no answer, and paths keep the connection. */
+static void it_is_dialled_until_it_answers(void **state)
+{
+	uint8_t handle[HA_HANDLE_BYTES];
+	struct ha_redial_at real;
+	struct ha_handle hole;
+	struct pair pair;
+	int listener;
+
+	(void)state;
+	open_settled(&pair, 1);
+	listener = peer_listen(handle, 1);
+	assert_int_equal(ha_handle_decode(handle, &hole), HA_WIRE_OK);
+	real = pair.send->failover.peer_ports.redial;
+	pair.send->failover.peer_ports.redial.addr = hole.addr;
+	break_socket(pair.recv);
+	idle(&pair, 10000);
+	assert_true(pair.send->failover.socket_broken);
+	assert_int_equal(ha_comm_error(pair.send), HA_OK);
+	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+	transfer(&pair, 3000, 1);
+	pair.send->failover.peer_ports.redial = real;
+	wait_rejoined(&pair, 1, 5000);
+	close(listener);
+	assert_socket_carries_messages(&pair);
+	pair_close(&pair);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------- */
+
+static int dial_door(const struct pair *pair)
+{
+	const union ha_sockaddr *addr = &pair->recv->failover.door.addr;
+	int fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, &addr->sa, ha_sockaddr_len(addr)), 0);
+	return fd;
+}
+
+static void say_rejoin(int fd, uint64_t cookie, uint64_t id)
+{
+	struct ha_rejoin rejoin = {.cookie = cookie, .connection_id = id};
+	uint8_t payload[HA_REJOIN_BYTES];
+
+	ha_rejoin_encode(&rejoin, payload);
+	peer_say_frame(fd, HA_FRAME_REJOIN, payload, sizeof(payload));
+}
+
+static void say_garbage(int fd, const struct pair *pair)
+{
+	(void)pair;
+	peer_say(fd, "GET / HTTP/1.1\r\n\r\n", 18);
+}
+
+static void say_wrong_cookie(int fd, const struct pair *pair)
+{
+	say_rejoin(fd, pair->recv->failover.door.cookie + 1, pair->send->id);
+}
+
+static void say_wrong_connection(int fd, const struct pair *pair)
+{
+	say_rejoin(fd, pair->recv->failover.door.cookie, pair->send->id + 1);
+}
+
+/* Of a connection without a door. */
+static void say_no_cookie(int fd, const struct pair *pair)
+{
+	say_rejoin(fd, 0, pair->send->id);
+}
+
+static void say_something_else(int fd, const struct pair *pair)
+{
+	(void)pair;
+	peer_say_frame(fd, HA_FRAME_READY, NULL, 0);
+}
+
+static void say_half(int fd, const struct pair *pair)
+{
+	uint8_t payload[HA_REJOIN_BYTES / 2] = {0};
+
+	(void)pair;
+	peer_say_frame(fd, HA_FRAME_REJOIN, payload, sizeof(payload));
+}
+
+static void (*const strangers[])(int fd, const struct pair *pair) = {
+    say_garbage,   say_wrong_cookie,   say_wrong_connection,
+    say_no_cookie, say_something_else, say_half,
+};
+
+static bool hung_up(int fd)
+{
+	uint8_t buf[2048];
+	bool closed;
+
+	assert_int_equal(peer_hear(fd, buf, sizeof(buf), &closed), 0);
+	return closed;
+}
+
+static void strangers_at_the_door_are_turned_away(void **state)
+{
+	struct pair pair;
+	int descriptors;
+
+	(void)state;
+	open_settled(&pair, 1);
+	descriptors = open_descriptors();
+	for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
+		int fd = dial_door(&pair);
+
+		strangers[i](fd, &pair);
+		for (int n = 0; n < 1000 && !hung_up(fd); n++)
+			idle(&pair, 1);
+		assert_true(hung_up(fd));
+		close(fd);
+		assert_int_equal(open_descriptors(), descriptors);
+	}
+	assert_true(is_whole(&pair, 0));
+	assert_socket_carries_messages(&pair);
+	transfer(&pair, 3000, 1);
+	assert_int_equal(captured_warnings, 0);
+	pair_close(&pair);
+	assert_logged("the socket for peers that dial again turned 6 away");
+}
+
+static void a_silent_guest_has_five_seconds(void **state)
+{
+	struct pair pair;
+	int descriptors, fd;
+
+	(void)state;
+	open_settled(&pair, 1);
+	descriptors = open_descriptors();
+	fd = dial_door(&pair);
+	idle(&pair, 4500);
+	assert_false(hung_up(fd));
+	idle(&pair, 1000);
+	assert_true(hung_up(fd));
+	close(fd);
+	assert_int_equal(open_descriptors(), descriptors);
+	pair_close(&pair);
+}
+
+#define FLOOD 100
+
+static void a_flood_of_strangers_does_not_keep_the_peer_out(void **state)
+{
+	int crowd[FLOOD], descriptors;
+	struct pair pair;
+
+	(void)state;
+	open_settled(&pair, 1);
+	descriptors = open_descriptors();
+	for (int i = 0; i < FLOOD; i++) {
+		crowd[i] = dial_door(&pair);
+		if (i == FLOOD / 2)
+			break_socket(pair.send);
+		if (i % 10 == 0)
+			idle(&pair, 1);
+	}
+	wait_rejoined(&pair, 1, 2000);
+	for (int i = 0; i < FLOOD; i++)
+		close(crowd[i]);
+	idle(&pair, 20);
+	assert_int_equal(open_descriptors(), descriptors);
+	assert_socket_carries_messages(&pair);
+	transfer(&pair, 3000, 1);
+	pair_close(&pair);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+static void close_while_a_redial_is_under_way(void **state)
+{
+	int before = open_descriptors();
+
+	(void)state;
+	for (unsigned rounds = 0; rounds < 48; rounds++) {
+		struct pair pair;
+
+		open_settled(&pair, 1);
+		if (rounds % 4 == 0)
+			sv_stepped_link(0, 0, false);
+		break_socket(rounds % 2 ? pair.send : pair.recv);
+		/* Each end takes a round of its own at a time: every order of the two. */
+		for (unsigned i = 0; i < rounds / 2; i++)
+			ha_instance_progress(pair.inst[(i + rounds) % 3 == 0]);
+		if (rounds % 3 == 0) {
+			ha_dereg_mr(pair.recv, pair.to.mr);
+			ha_close_recv(pair.recv);
+			pair.recv = NULL;
+			pair.to.mr = NULL;
+			idle(&pair, 50);
+		}
+		pair_close(&pair);
+		assert_int_equal(open_descriptors(), before);
+	}
+}
+
+/* What its host does for a process that is gone. */
+static void die(struct pair *pair, struct ha_comm *comm)
+{
+	ha_lane_stop(comm->lane);
+	ha_stream_close(&comm->lane->stream);
+	ha_door_close(pair->inst[comm->is_send ? 0 : 1]);
+	sv_stepped_cut(0, true);
+}
+
+static unsigned ms_until_error(struct pair *pair, struct ha_comm *alive)
+{
+	uint64_t died_ns = sv_stepped_now();
+
+	for (int i = 0; i < 5000 && ha_comm_error(alive) == HA_OK; i++) {
+		ha_instance_progress(pair->inst[alive->is_send ? 0 : 1]);
+		if (!sv_stepped_step())
+			sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+	}
+	assert_int_equal(ha_comm_error(alive), HA_ERR_REMOTE);
+	return (unsigned)((sv_stepped_now() - died_ns) / HA_NS_PER_MS);
+}
+
+static void a_receiver_that_died_refuses_and_that_is_an_error(void **state)
+{
+	(void)state;
+	for (int link_down = 0; link_down < 2; link_down++) {
+		struct pair pair;
+		unsigned ms;
+
+		open_settled(&pair, 1);
+		transfer(&pair, 3000, 1);
+		idle(&pair, 3000);
+		if (link_down) {
+			sv_stepped_link(0, 0, false);
+			idle(&pair, 300);
+		}
+		die(&pair, pair.recv);
+		ms = ms_until_error(&pair, pair.send);
+		print_message("a refusal is an error after %u ms%s\n", ms,
+			      link_down ? ", without a path" : "");
+		assert_true(ms < (link_down ? 200 : 700));
+		assert_logged("its socket is closed and another one refused");
+		pair_close(&pair);
+	}
+}
+
+static void a_sender_that_died_does_not_dial_and_that_is_an_error(void **state)
+{
+	(void)state;
+	for (int link_down = 0; link_down < 2; link_down++) {
+		struct pair pair;
+
+		open_settled(&pair, 1);
+		transfer(&pair, 3000, 1);
+		idle(&pair, 3000);
+		if (link_down) {
+			sv_stepped_link(0, 0, false);
+			idle(&pair, 300);
+		}
+		die(&pair, pair.send);
+		assert_true(ms_until_error(&pair, pair.recv) < 2500);
+		assert_logged("its socket is closed and it answers on no path");
+		pair_close(&pair);
+	}
+}
+
+/* An end that has given up says so to a sender that dials again. */
+static void an_error_is_told_over_the_new_socket(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	open_settled(&pair, 1);
+	sv_stepped_cut(0, true);
+	break_socket(pair.recv);
+	ha_instance_progress(pair.inst[1]); /* it knows that its socket is broken */
+	ha_comm_fail(pair.recv, HA_ERR_SYSTEM, "a test makes this end give up");
+	for (int i = 0; i < 500 && ha_comm_error(pair.send) == HA_OK; i++)
+		idle(&pair, 1);
+	assert_int_equal(ha_comm_error(pair.send), HA_ERR_REMOTE);
+	assert_logged("the peer has given up (result 2");
+	pair_close(&pair);
+}
+
+/* ---- with the background threads --------------------------------------------------------------
+ */
+
+static atomic_uint replaced; /* sockets, as the log says */
+
+static void count_replaced(enum ha_log_level level, unsigned long subsys, const char *file,
+			   int line, const char *text)
+{
+	(void)level, (void)subsys, (void)file, (void)line;
+	if (strstr(text, "the bootstrap socket was dialled again and works"))
+		atomic_fetch_add(&replaced, 1);
+}
+
+/* Closing races with everything the two progress threads do about a broken socket. */
+static void close_races_with_threads_that_redial(void **state)
+{
+	const struct timespec tick = {.tv_nsec = 200000};
+	int before = open_descriptors();
+	struct pair pair;
+
+	(void)state;
+	pair_init(&pair);
+	atomic_store(&replaced, 0);
+	ha_log_set_sink(count_replaced); /* the captured log is for one thread */
+	pair.config.enable_backup = true;
+	assert_int_equal(sv_stepped_open(&pair.fabric), 0);
+	ha_clock_set_source(sv_stepped_now);
+	for (uint32_t host = 0; host < 2; host++) {
+		struct ha_instance_options options = {.config = &pair.config};
+
+		sv_stepped_set_host(host);
+		assert_int_equal(ha_instance_open(&options, &pair.inst[host]), HA_OK);
+	}
+	for (unsigned i = 0; i < 24; i++) {
+		int socket_of_sender;
+
+		pair_connect(&pair);
+		socket_of_sender = pair.send->lane->stream.fd;
+		for (unsigned n = 0; n < 20 + 3 * i; n++) {
+			if (n == 20)
+				(void)shutdown(socket_of_sender, SHUT_RDWR);
+			sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+			nanosleep(&tick, NULL);
+		}
+		ha_dereg_mr(pair.send, pair.from.mr);
+		ha_dereg_mr(pair.recv, pair.to.mr);
+		munmap(pair.from.bytes, MEM_SIZE);
+		munmap(pair.to.bytes, MEM_SIZE);
+		pair.from.bytes = pair.to.bytes = NULL;
+		ha_close_send(pair.send);
+		ha_close_recv(pair.recv);
+		pair.send = pair.recv = NULL;
+	}
+	pair_close(&pair);
+	print_message("%u ends got another socket before they were closed\n", replaced);
+	assert_true(replaced > 0);
+	assert_int_equal(open_descriptors(), before);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_socket_that_breaks_at_either_end_is_replaced),
+	    cmocka_unit_test(a_half_open_socket_is_replaced),
+	    cmocka_unit_test(a_socket_may_break_again_and_again),
+	    cmocka_unit_test(one_port_survives_a_flap_without_its_socket),
+	    cmocka_unit_test(a_message_in_flight_survives_both),
+	    cmocka_unit_test(it_is_dialled_until_it_answers),
+	    cmocka_unit_test(strangers_at_the_door_are_turned_away),
+	    cmocka_unit_test(a_silent_guest_has_five_seconds),
+	    cmocka_unit_test(a_flood_of_strangers_does_not_keep_the_peer_out),
+	    cmocka_unit_test(close_while_a_redial_is_under_way),
+	    cmocka_unit_test(a_receiver_that_died_refuses_and_that_is_an_error),
+	    cmocka_unit_test(a_sender_that_died_does_not_dial_and_that_is_an_error),
+	    cmocka_unit_test(an_error_is_told_over_the_new_socket),
+	    cmocka_unit_test(close_races_with_threads_that_redial),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
