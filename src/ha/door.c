@@ -36,6 +36,7 @@ struct ha_door {
 	struct ha_poller poller;
 	uint64_t open_again_ns;
 	uint64_t strangers; /* turned away so far */
+	unsigned nguests;
 	struct guest guests[GUESTS];
 };
 
@@ -45,6 +46,7 @@ static void turn_away(struct guest *guest, const char *why)
 {
 	HA_TRACE(1, "a guest at the door for broken sockets is turned away: %s", why);
 	guest->door->strangers++;
+	guest->door->nguests--;
 	ha_progress_unwatch_self(guest->door->inst->progress, &guest->watch);
 	ha_stream_close(&guest->stream);
 }
@@ -98,7 +100,9 @@ static void admit(struct guest *guest, const struct ha_rejoin *said)
 		ha_token_release(comm);
 	}
 	pthread_mutex_unlock(&inst->lock);
-	if (!admitted)
+	if (admitted)
+		guest->door->nguests--;
+	else
 		turn_away(guest, comm ? "its connection is closing" : "it names no connection");
 }
 
@@ -149,6 +153,7 @@ static void seat(struct ha_door *door, int fd)
 {
 	struct guest *guest = find_place(door);
 
+	door->nguests++;
 	guest->since_ns = ha_now_ns();
 	ha_stream_open(&guest->stream, fd);
 	guest->watch.fd = fd;
@@ -190,18 +195,34 @@ static void open_again(struct ha_door *door, uint64_t now_ns)
 	door->open_again_ns = now_ns + PAUSE_NS;
 }
 
+static void due(struct ha_door *door, uint64_t at_ns)
+{
+	if (door->poller.due_ns == 0 || at_ns < door->poller.due_ns)
+		door->poller.due_ns = at_ns;
+}
+
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_door *door = ha_container_of(poller, struct ha_door, poller);
-	uint64_t now_ns = ha_now_ns();
+	uint64_t now_ns;
 
-	for (unsigned i = 0; i < GUESTS; i++)
-		if (door->guests[i].stream.fd >= 0 &&
-		    now_ns - door->guests[i].since_ns > SILENCE_NS)
-			turn_away(&door->guests[i], "silent for too long");
+	door->poller.due_ns = 0;
+	if (door->nguests == 0 && door->watch.fd >= 0)
+		return HA_POLL_ASLEEP;
+	now_ns = ha_now_ns();
+	for (unsigned i = 0; i < GUESTS; i++) {
+		struct guest *guest = &door->guests[i];
+
+		if (guest->stream.fd >= 0 && now_ns - guest->since_ns > SILENCE_NS)
+			turn_away(guest, "silent for too long");
+		if (guest->stream.fd >= 0)
+			due(door, guest->since_ns + SILENCE_NS + 1);
+	}
 	if (door->watch.fd < 0 && now_ns >= door->open_again_ns)
 		open_again(door, now_ns);
-	return HA_POLL_IDLE;
+	if (door->watch.fd < 0)
+		due(door, door->open_again_ns);
+	return HA_POLL_ASLEEP;
 }
 
 static struct ha_door *door_new(struct ha_instance *inst)

@@ -51,7 +51,7 @@ const struct fault faults[] = {
 	 .rule = "drop host=$host rail=$rail"),
     BOTH("standby", .act = ACT_NOW, .loss = LOSS_BRIEF,
 	 .rule = "link=down host=$host rail=$other at=$now for=30ms"),
-    {"outage", ACT_OUTAGE, LOSS_OUTAGE, 0, .rule = "for=80ms"},
+    {"outage", ACT_OUTAGE, LOSS_NOTHING, 0, .rule = "for=80ms"},
     {"outage-for-good", ACT_OUTAGE, LOSS_ALL, 0, .rule = ""},
 
     /* ---- devices ---- */
@@ -105,7 +105,7 @@ const struct fault faults[] = {
 
     /* ---- the ends and their lanes ---- */
     BOTH("freeze", .act = ACT_FREEZE, .loss = LOSS_BRIEF),
-    BOTH("lane", .act = ACT_LANE, .loss = LOSS_LANE, .first = true),
+    BOTH("lane", .act = ACT_LANE, .loss = LOSS_NOTHING, .first = true),
     BOTH("die", .act = ACT_DIE, .loss = LOSS_PROCESS),
 
     /* ---- verbs ---- */
@@ -366,8 +366,6 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 
 	world_each_end (world, end)
 		receives |= end->host == host && !end->traffic.is_send;
-	if (!world_protected(world))
-		damage->outage = true; /* what failed now may have been the last one */
 	switch (injection->fault->loss) {
 	case LOSS_NOTHING:
 	case LOSS_BRIEF:
@@ -399,12 +397,6 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 		break;
 	case LOSS_MEMORY:
 		damage->memory = true;
-		break;
-	case LOSS_LANE:
-		damage->lane = true;
-		break;
-	case LOSS_OUTAGE:
-		damage->outage = true;
 		break;
 	case LOSS_ALL:
 		for (uint32_t h = 0; h < WORLD_HOSTS; h++)

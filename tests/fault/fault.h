@@ -21,8 +21,6 @@ enum fault_loss {
 	LOSS_DEVICE,   /* the port, and what was acknowledged may not be placed */
 	LOSS_BUG,      /* what only a bug can cause: an error is right, data may still come */
 	LOSS_PROCESS,  /* of a host */
-	LOSS_LANE,     /* of the bootstrap socket */
-	LOSS_OUTAGE,   /* every path, for a while */
 	LOSS_ALL,      /* every path, for good */
 };
 
@@ -82,8 +80,6 @@ struct damage {
 	bool acknowledged; /* what was acknowledged may not be with the receiver's software */
 	bool unplaced;	   /* ... or not even in its memory */
 	bool bug, process, memory;
-	bool lane;   /* the bootstrap socket is gone: without a path there is no way to make one */
-	bool outage; /* all paths were gone at one time */
 	bool at_set_up; /* an object was refused before there was a connection */
 };
 

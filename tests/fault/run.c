@@ -154,8 +154,6 @@ static const char *excuse(const struct running *r)
 		return "no path is left";
 	if (damage->acknowledged && !r->spec->world.e2e)
 		return "acknowledged and not delivered";
-	if (damage->lane && (damage->outage || r->spec->world.scenario->rails == 1))
-		return "no lane was left to make a path over";
 	if (damage->memory)
 		return "memory was refused";
 	if (damage->at_set_up)
