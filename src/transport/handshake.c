@@ -116,11 +116,15 @@ static bool same_fabric(const struct ha_comm *comm, const struct ha_hello *local
 }
 
 /* What we will write into at the peer's end must be there. */
-static bool ring_fits(const struct ha_comm *comm, const struct ha_hello *remote, unsigned window)
+static bool ring_fits(const struct ha_comm *comm, const struct ha_hello *remote,
+		      const struct ha_agreement *agreed)
 {
-	size_t needed = comm->is_send ? window * sizeof(struct ha_sizes)
-				      : window * sizeof(struct ha_cts[HA_GROUP_MAX]);
+	size_t needed = comm->is_send ? agreed->window * sizeof(struct ha_sizes)
+				      : agreed->window * sizeof(struct ha_cts[HA_GROUP_MAX]);
 
+	/* Mailboxes and the count of end-to-end completion lie behind them. */
+	if (agreed->features != 0)
+		needed = comm->is_send ? sizeof(struct ha_recv_ring) : sizeof(struct ha_send_ring);
 	if (remote->endpoint.ring_length >= needed)
 		return true;
 	HA_WARN("connection %s: the peer's ring has %u bytes where %zu are needed", comm->name,
@@ -149,7 +153,7 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 			remote->endpoint.nqps, local->endpoint.nqps);
 		return HA_ERR_INTERNAL;
 	}
-	if (!ring_fits(comm, remote, agreed.window))
+	if (!ring_fits(comm, remote, &agreed))
 		return HA_ERR_INTERNAL;
 	warn_downgrade(comm, local, remote, &agreed);
 	comm->slot_mask = (uint16_t)(agreed.window - 1);
