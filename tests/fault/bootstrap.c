@@ -18,12 +18,15 @@ int __real_connect(int fd, const struct sockaddr *addr, socklen_t len);
 int __real_getsockname(int fd, struct sockaddr *addr, socklen_t *len);
 int __real_getpeername(int fd, struct sockaddr *addr, socklen_t *len);
 
+/* Visible, because the run-time of a sanitizer refers to them, too. */
+#pragma GCC visibility push(default)
 int __wrap_socket(int domain, int type, int protocol);
 int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t len);
 int __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len);
 int __wrap_getsockname(int fd, struct sockaddr *addr, socklen_t *len);
 int __wrap_getpeername(int fd, struct sockaddr *addr, socklen_t *len);
 ssize_t __wrap_getrandom(void *buf, size_t size, unsigned flags);
+#pragma GCC visibility pop
 
 static uint64_t sequence;
 static uint16_t last_port;
