@@ -35,7 +35,7 @@ class Parts(unittest.TestCase):
         self.fabric.error = None
 
     def samples(self, *moved):
-        """One sample a second, of rail 0 and of none."""
+        """One sample a second, of one device and of none."""
         self.fabric.samples = [(float(i), (bytes_, 0)) for i, bytes_ in enumerate(moved)]
 
     def test_a_pause_is_measured_from_the_cut_to_the_last_look_without_news(self):
@@ -54,10 +54,20 @@ class Parts(unittest.TestCase):
         self.assertEqual(self.fabric.blind(0, 5), 3)
         self.assertEqual(self.fabric.blind(3.5, 5), 1)
 
-    def test_traffic_is_told_by_rail(self):
-        self.fabric.samples = [(0, (5, 5)), (0.8, (10, 5)), (1.0, (30, 5))]
-        self.assertEqual(self.fabric.traffic(), (25, 0))
+    def test_a_cut_goes_where_the_traffic_is(self):
+        drill = self.script.Drill.__new__(self.script.Drill)
+        drill.options, drill.watched = type("Options", (), {"traffic": 10}), self.fabric
+        # Host 0 receives on rail 0, host 1 on rail 1: a connection across the rails.
+        self.fabric.samples = [(0, (5, 5, 5, 5)), (0.8, (10, 5, 5, 10)), (1.0, (90, 5, 5, 30))]
+        self.assertEqual(self.fabric.traffic(), (85, 0, 0, 25))
         self.assertEqual(self.fabric.span(0), (0.8, 1.0))
+        for last in (0, 1):
+            drill.rail = last
+            self.assertEqual(drill.rail_to_cut("link 0", 0), 0)
+            self.assertEqual(drill.rail_to_cut("link 1", 1), 1)
+            self.assertEqual(drill.rail_to_cut("switch", 0), 1 - last)
+        self.fabric.samples = [(0, (5, 5, 5, 5)), (1.0, (5, 5, 5, 5))]
+        self.assertEqual(drill.rail_to_cut("link 0", 0), None)
 
     def test_events_are_summed_up(self):
         event = {"reason": "heartbeats lost", "detection_ms": 600.0, "blackout_ms": 601.5}
