@@ -81,10 +81,10 @@ struct drill_run {
 
 /* Runs it and judges it. Always leaves nothing behind but *run, which the caller frees. */
 void drill_run(struct drill_run *run);
-void drill_run_free(struct drill_run *run);
 
 /* judge.c */
 void drill_judge(struct drill_run *run);
+void drill_run_free(struct drill_run *run);
 void drill_complain(struct drill_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* For the table. */

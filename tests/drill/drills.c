@@ -179,6 +179,18 @@ const struct drill drills[] = {
 	.error_max_ms = 13000,
     },
     {
+	.name = "outage-of-three-retries",
+	.proves = "HA_NCCL_MAX_RETRIES times HA_NCCL_RTO_MS is that deadline where "
+		  "HA_NCCL_OUTAGE_MS is not set",
+	.env = {"HA_NCCL_MAX_RETRIES=3", "HA_NCCL_RTO_MS=500"},
+	.args = {BOTH_RAILS},
+	.script = "1500 cut 0\n1500 cut 1",
+	.tail_ms = 10000,
+	.fate = DRILL_FAILS,
+	.error_min_ms = 1400,
+	.error_max_ms = 2500,
+    },
+    {
 	.name = "peer-killed",
 	.proves = "a peer that dies is an error at once, not a path to be mended",
 	.args = {BOTH_RAILS},

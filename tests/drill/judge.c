@@ -357,3 +357,15 @@ void drill_judge(struct drill_run *run)
 	judge_switches(run);
 	judge_rails(run);
 }
+
+void drill_run_free(struct drill_run *run)
+{
+	for (int i = 0; i < run->nlines; i++)
+		free(run->lines[i].text);
+	free(run->lines);
+	drill_script_free(&run->script);
+	json_decref(run->report);
+	json_decref(run->events);
+	json_decref(run->fabric);
+	free(run->complaints);
+}

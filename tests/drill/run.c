@@ -537,15 +537,3 @@ void drill_run(struct drill_run *run)
 	else if (!run->ncomplaints)
 		drill_judge(run);
 }
-
-void drill_run_free(struct drill_run *run)
-{
-	for (int i = 0; i < run->nlines; i++)
-		free(run->lines[i].text);
-	free(run->lines);
-	drill_script_free(&run->script);
-	json_decref(run->report);
-	json_decref(run->events);
-	json_decref(run->fabric);
-	free(run->complaints);
-}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The judge of drills: a run that is right in every way passes, and each single thing wrong shows.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "drill.h"
+#include "tools/common/clock.h"
+
+/* ---- a run that survived -------------------------------------------------------------------- */
+
+/* Everything that the judge looks at; what all is well looks like, until a test changes it. */
+struct story {
+	int status, wrong, checked;
+	double stall_ms;
+	int switches, counted;
+	const char *reason;
+	uint64_t lost;
+	bool ended_early;
+	int fired;
+	uint64_t on_rail[2];
+};
+
+static const struct drill survivor = {
+    .name = "survivor",
+    .script = "1000 link 0 0 down\n2000 link 0 0 up",
+    .switches_min = 1,
+    .switches_max = 2,
+    .reasons = "heartbeats lost|local port down",
+    .stall_min_ms = 5,
+    .stall_max_ms = 50,
+    .ends_on_rail = 1 + 1,
+};
+
+static const struct story well = {
+    .checked = 3,
+    .stall_ms = 20,
+    .switches = 1,
+    .counted = 1,
+    .reason = "local port down",
+    .lost = 2,
+    .fired = 1,
+    .on_rail = {1000, 50 << 20},
+};
+
+static void begin(struct drill_run *run, const struct drill *drill)
+{
+	char err[100];
+
+	memset(run, 0, sizeof(*run));
+	run->drill = drill;
+	run->slack = 1;
+	run->zero_ns = NP_NS_PER_S;
+	assert_true(drill_script_parse(&run->script, drill->script, err, sizeof(err)));
+	for (int i = 0; i < run->script.nsteps; i++)
+		run->script.steps[i].done_ns = run->zero_ns + run->script.steps[i].at_us * 1000;
+	run->events = json_array();
+}
+
+/* How many complaints come of it. */
+static int survive(const struct story *s)
+{
+	struct drill_run run;
+	int complaints;
+
+	begin(&run, &survivor);
+	run.status = s->status;
+	run.script.steps[0].lost_before = 7;
+	run.script.steps[0].lost_after = 7 + s->lost;
+	if (s->ended_early)
+		run.script.steps[1].done_ns = 0;
+	memcpy(run.rail_bytes, s->on_rail, sizeof(s->on_rail));
+	run.report = json_pack("{s:i, s:[{s:i, s:[{s:f}]}], s:{s:{s:i}}}", "wrong", s->wrong,
+			       "rows", "checked", s->checked, "stalls", "duration_ms", s->stall_ms,
+			       "counters", "connections", "failovers", s->counted);
+	for (int i = 0; i < s->switches; i++)
+		json_array_append_new(
+		    run.events, json_pack("{s:s, s:s}", "kind", "switch", "reason", s->reason));
+	run.fabric = json_pack("{s:[{s:s, s:i}]}", "faults", "rule", "drop", "fired", s->fired);
+	drill_judge(&run);
+	complaints = run.ncomplaints;
+	drill_run_free(&run);
+	return complaints;
+}
+
+static void a_run_that_is_well_passes(void **state)
+{
+	(void)state;
+	assert_int_equal(survive(&well), 0);
+}
+
+static void each_thing_that_is_not_shows(void **state)
+{
+	struct story s;
+
+	(void)state;
+#define EXPECT_COMPLAINT(change)                                                                   \
+	do {                                                                                       \
+		s = well;                                                                          \
+		change;                                                                            \
+		assert_int_equal(survive(&s), 1);                                                  \
+	} while (0)
+	EXPECT_COMPLAINT(s.status = 3);
+	EXPECT_COMPLAINT(s.wrong = 1);
+	EXPECT_COMPLAINT(s.checked = 0);
+	EXPECT_COMPLAINT(s.stall_ms = 51);
+	EXPECT_COMPLAINT(s.stall_ms = 4);
+	EXPECT_COMPLAINT(s.switches = s.counted = 3);
+	EXPECT_COMPLAINT(s.counted = 2);
+	EXPECT_COMPLAINT(s.reason = "error completion");
+	EXPECT_COMPLAINT(s.lost = 0);
+	EXPECT_COMPLAINT(s.ended_early = true);
+	EXPECT_COMPLAINT(s.fired = 0);
+	EXPECT_COMPLAINT(s.on_rail[0] = 20 << 20);
+	EXPECT_COMPLAINT(s.on_rail[1] = 20000);
+	/* No switch has no reason either. */
+	s = well;
+	s.switches = s.counted = 0;
+	assert_int_equal(survive(&s), 2);
+}
+
+/* ---- a run that had to fail ------------------------------------------------------------------ */
+
+static const struct drill loser = {
+    .name = "loser",
+    .script = "1000 cut 0",
+    .fate = DRILL_FAILS,
+    .error_min_ms = 500,
+    .error_max_ms = 1000,
+    .says = "no path is left",
+};
+
+struct end {
+	int status;
+	int told_ms[2]; /* when each rank says its error, after the fault; 0: never */
+	int ended_ms;
+	const char *says, *how;
+};
+
+static const struct end clean = {
+    .status = 3,
+    .told_ms = {700, 720},
+    .ended_ms = 800,
+    .says = "no path is left",
+    .how = "test returned ncclRemoteError",
+};
+
+static void add_line(struct drill_run *run, int ms, const char *text)
+{
+	run->lines[run->nlines++] = (struct drill_line){
+	    .at_ns = run->script.steps[0].done_ns + (uint64_t)ms * (uint64_t)NP_NS_PER_MS,
+	    .text = strdup(text),
+	};
+}
+
+static int fail_with(const struct end *e)
+{
+	struct drill_run run;
+	int complaints;
+
+	begin(&run, &loser);
+	run.lines = calloc(3, sizeof(*run.lines));
+	assert_non_null(run.lines);
+	run.status = e->status;
+	run.script.steps[0].lost_after = 1;
+	add_line(&run, 600, e->says);
+	for (int rank = 0; rank < 2; rank++) {
+		char text[200];
+
+		snprintf(text, sizeof(text), "nccl-net-perf: rank %d: %s", rank, e->how);
+		if (e->told_ms[rank])
+			add_line(&run, e->told_ms[rank], text);
+	}
+	run.ended_ns = run.script.steps[0].done_ns + (uint64_t)e->ended_ms * (uint64_t)NP_NS_PER_MS;
+	drill_judge(&run);
+	complaints = run.ncomplaints;
+	drill_run_free(&run);
+	return complaints;
+}
+
+static void an_error_must_be_clean_and_in_time(void **state)
+{
+	struct end e = clean;
+
+	(void)state;
+	assert_int_equal(fail_with(&e), 0);
+#define EXPECT_BLAME(change)                                                                       \
+	do {                                                                                       \
+		e = clean;                                                                         \
+		change;                                                                            \
+		assert_int_equal(fail_with(&e), 1);                                                \
+	} while (0)
+	EXPECT_BLAME(e.status = 0);
+	EXPECT_BLAME(e.told_ms[1] = 0);
+	EXPECT_BLAME(e.told_ms[1] = 1001);
+	EXPECT_BLAME(e.told_ms[1] = 499);
+	EXPECT_BLAME(e.ended_ms = 5000);
+	EXPECT_BLAME(e.says = "something else");
+	e = clean;
+	e.how = "stuck: nothing moved for 45 s";
+	assert_int_equal(fail_with(&e), 2); /* each of them */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_run_that_is_well_passes),
+	    cmocka_unit_test(each_thing_that_is_not_shows),
+	    cmocka_unit_test(an_error_must_be_clean_and_in_time),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
