@@ -17,6 +17,10 @@
 
 /* How long the peer may take to make its end. One that is frozen is waited for. */
 #define ANSWER_MS 3000
+/* A path in reserve that is suspected itself comes last, and after this long at the earliest. */
+#define SUSPECTED_PRICE 1000000u
+#define PATIENCE_MS	30
+
 /* REBUILD is said again after this. */
 #define SAY_AGAIN_MS 20
 
@@ -129,6 +133,21 @@ static bool can_carry(const struct ha_comm *comm, unsigned p)
  * may be more than the pair, as when a switch dies silently, and the sessions of the others have
  * not noticed yet. Whoever only goes back has left nothing that failed.
  */
+/* Its heartbeats are overdue as well: what killed the active path may have killed this one. */
+static bool is_suspected(const struct ha_failover *fo, unsigned p)
+{
+	const struct ha_session *session = fo->links[p].live.session;
+
+	return session && ha_session_state(session) == HA_SESSION_SUSPECTED;
+}
+
+/* Building another one takes a few milliseconds, finding out that this one is dead half a second.
+ */
+static bool has_patience(const struct ha_comm *comm)
+{
+	return ha_now_ns() - comm->failover.now.trigger_ns < PATIENCE_MS * HA_NS_PER_MS;
+}
+
 int ha_shadow_choose(const struct ha_comm *comm)
 {
 	const struct ha_pair left = pair_of(&comm->failover.slots[comm->active]);
@@ -146,11 +165,15 @@ int ha_shadow_choose(const struct ha_comm *comm)
 		if (price == HA_PAIR_NEVER)
 			continue;
 		price += per_port * ha_pair_shared(pair_of(&comm->failover.slots[p]), left);
+		if (is_suspected(&comm->failover, p))
+			price += SUSPECTED_PRICE;
 		if (price < best_price) {
 			best_price = price;
 			best = (int)p;
 		}
 	}
+	if (best_price >= SUSPECTED_PRICE && best >= 0 && has_patience(comm))
+		return -1;
 	return best;
 }
 

@@ -39,6 +39,7 @@ struct pair {
 	struct sv_stepped_opts fabric;
 	struct ha_instance *inst[2]; /* 0 sends, 1 receives */
 	struct ha_listen *listen;
+	int listen_dev; /* the receiver's primary port; the sender's is 0 */
 	uint8_t handle[HA_HANDLE_MAX];
 	const char *log;
 	struct ha_comm *send, *recv;

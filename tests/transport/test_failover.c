@@ -135,12 +135,45 @@ static void a_thousand_failovers_in_a_row(void **state)
 	pair_close(&pair);
 }
 
+static const char *device(const struct ha_comm *comm)
+{
+	return comm->paths[comm->active]->nic->name;
+}
+
+/*
+ * Each end uses another rail, as NCCL likes it. A dead switch then takes the path and the one with
+ * the two other ports; what is left has to be built.
+ */
+static void a_cut_rail_under_a_path_across_the_rails_is_one_failover(void **state)
+{
+	(void)state;
+	for (uint32_t rail = 0; rail < 2; rail++) {
+		struct pair pair;
+
+		pair_init(&pair);
+		pair.config.enable_backup = true;
+		pair.fabric.rails = 2;
+		pair.listen_dev = 1;
+		pair_up(&pair);
+		wait_protected(&pair);
+		idle(&pair, 1000); /* heartbeats are up */
+		transfer(&pair, 5000, 1);
+		sv_stepped_cut(rail, true);
+		transfer(&pair, 20000, 2);
+		assert_int_equal(pair.recv->count.failovers, 1);
+		assert_string_equal(device(pair.recv), rail == 0 ? "sim1" : "sim0");
+		assert_string_equal(device(pair.send), rail == 0 ? "sim1" : "sim0");
+		pair_close(&pair);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_standby_is_built_on_the_other_nic_in_the_background),
 	    cmocka_unit_test(a_link_that_goes_down_moves_traffic_to_the_standby),
 	    cmocka_unit_test(a_message_in_flight_is_replayed),
+	    cmocka_unit_test(a_cut_rail_under_a_path_across_the_rails_is_one_failover),
 	    cmocka_unit_test(a_thousand_failovers_in_a_row),
 	};
 
