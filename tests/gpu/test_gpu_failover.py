@@ -48,6 +48,11 @@ class Parts(unittest.TestCase):
         self.samples(10, 10, 10, 20, 30, 40, 40, 40)
         self.assertEqual(self.fabric.longest_pause(3, 4.5), 0.0)
 
+    def test_the_quiet_after_the_end_is_no_pause(self):
+        self.samples(10, 20, 30, 30, 30, 40, 40, 40, 40, 40)
+        self.assertEqual(self.fabric.longest_pause(1, 9, 5), 2.0)
+        self.assertEqual(self.fabric.longest_pause(1, 9), 4.0)
+
     def test_time_in_which_nobody_looked_is_told(self):
         self.fabric.samples = [(0, (1, 0)), (1, (2, 0)), (4, (3, 0)), (5, (4, 0))]
         self.assertEqual(self.fabric.longest_pause(0, 5), 0.0)
