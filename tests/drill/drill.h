@@ -14,6 +14,7 @@
 #include "script.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -105,6 +106,6 @@ extern const int ndrills;
 char *drill_soak_script(double seconds, unsigned seed, int hosts, int rails);
 
 /* From a signal handler: the drill ends as soon as it can. */
-extern volatile int drill_interrupted;
+extern volatile sig_atomic_t drill_interrupted;
 
 #endif

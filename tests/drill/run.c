@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Running a drill: the fabric, nccl-net-perf, the faults, and what the witnesses have to say. */
-#include "drill.h"
+#include "live.h"
 
 #include "base/stats_file.h"
 #include "tools/common/clock.h"
@@ -12,15 +12,13 @@
 #include <libgen.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define HOSTS	   2
-#define TOOL_LIMIT 20 /* seconds for a command of simverbs */
+#define HOSTS 2
 
 /* How long a run may take beyond its script; a stuck rank is found by nccl-net-perf before that. */
 #define STUCK_S	   "45"
@@ -28,19 +26,7 @@
 #define TRAFFIC_NS (40 * NP_NS_PER_S)
 #define FLOWING	   (1u << 20) /* bytes that must have arrived before the script begins */
 
-volatile int drill_interrupted;
-
-/* A drill while it runs. */
-struct live {
-	struct drill_run *run;
-	struct np_fabric fabric;
-	char work[64], json[80], log[80];
-	pid_t pid; /* of the launcher; 0: ended */
-	int fd;	   /* its output */
-	char partial[4096];
-	size_t partial_len;
-	uint64_t deadline_ns;
-};
+volatile sig_atomic_t drill_interrupted;
 
 /* ---- output -------------------------------------------------------------------------------- */
 
@@ -70,7 +56,7 @@ static void add_line(struct live *l, const char *text)
 	run->nlines += lines[run->nlines].text != NULL;
 }
 
-static void note(struct live *l, const char *text)
+void drill_note(const struct live *l, const char *text)
 {
 	char line[200];
 
@@ -188,58 +174,15 @@ static void end_perf(struct live *l)
 	reap(l, true);
 }
 
-/* ---- what the fabric knows ------------------------------------------------------------------ */
-
-static uint64_t member(const json_t *object, const char *name)
-{
-	return (uint64_t)json_integer_value(json_object_get(object, name));
-}
-
-static json_t *status_of(struct live *l)
-{
-	char err[300];
-	json_t *status = np_fabric_status(&l->fabric, err, sizeof(err));
-
-	if (!status)
-		drill_complain(l->run, "the fabric does not answer: %s", err);
-	return status;
-}
-
-static uint64_t lost_packets(const json_t *status)
-{
-	const json_t *device;
-	uint64_t lost = 0;
-	size_t i;
-
-	json_array_foreach(json_object_get(status, "devices"), i, device)
-	{
-		const json_t *counters = json_object_get(device, "counters");
-
-		lost += member(counters, "drop_link") + member(counters, "drop_cut") +
-			member(counters, "drop_fault") + member(counters, "drop_no_peer");
-	}
-	return lost;
-}
-
-static uint64_t received_bytes(const json_t *status, int rail)
-{
-	const json_t *device;
-	uint64_t bytes = 0;
-	size_t i;
-
-	json_array_foreach(json_object_get(status, "devices"), i,
-			   device) if (rail < 0 || member(device, "rail") == (uint64_t)rail)
-	    bytes += member(json_object_get(device, "counters"), "rx_bytes");
-	return bytes;
-}
+/* ---- following the script -------------------------------------------------------------------- */
 
 static bool wait_for_traffic(struct live *l)
 {
 	uint64_t until = np_now_ns() + TRAFFIC_NS;
 
 	while (np_now_ns() < until) {
-		json_t *status = status_of(l);
-		uint64_t bytes = received_bytes(status, -1);
+		json_t *status = drill_status(l);
+		uint64_t bytes = drill_received_bytes(status, -1);
 
 		json_decref(status);
 		if (!status)
@@ -255,148 +198,6 @@ static bool wait_for_traffic(struct live *l)
 	return false;
 }
 
-/* ---- steps ---------------------------------------------------------------------------------- */
-
-/* The state that a step on ports leaves behind, as the fabric shows it; NULL: nothing to see. */
-static const char *expected_state(const struct drill_step *step, const char **what)
-{
-	switch (step->action) {
-	case DRILL_LINK_DOWN:
-		*what = "link";
-		return "down";
-	case DRILL_LINK_UP:
-		*what = "link";
-		return "up";
-	case DRILL_CUT:
-		*what = "cut";
-		return "both|from|to";
-	case DRILL_HEAL:
-		*what = "cut";
-		return "none";
-	case DRILL_KILL_DEVICE:
-		*what = "device";
-		return "killed";
-	case DRILL_REVIVE_DEVICE:
-		*what = "device";
-		return "alive";
-	default:
-		return NULL;
-	}
-}
-
-/* `cut 0 --host 1`: which host; -1 for all. */
-static int host_of(const struct drill_step *step)
-{
-	for (int i = 0; i + 1 < step->nwords; i++)
-		if (!strcmp(step->words[i], "--host"))
-			return atoi(step->words[i + 1]);
-	return step->host;
-}
-
-static void check_state(struct live *l, const struct drill_step *step, const json_t *status)
-{
-	const char *what, *want = expected_state(step, &what);
-	const json_t *device;
-	size_t i;
-
-	if (!want)
-		return;
-	json_array_foreach(json_object_get(status, "devices"), i, device)
-	{
-		const char *is = json_string_value(json_object_get(device, what));
-
-		if ((int)member(device, "rail") != step->rail ||
-		    (host_of(step) >= 0 && (int)member(device, "host") != host_of(step)))
-			continue;
-		if (!is || !strstr(want, is))
-			drill_complain(l->run, "'%s' did not take: host %d rail %d has %s '%s'",
-				       step->text, (int)member(device, "host"), step->rail, what,
-				       is ? is : "?");
-	}
-}
-
-/* Every process that uses the fabric from a host. */
-static void signal_host(struct live *l, const struct drill_step *step)
-{
-	int signal = step->action == DRILL_KILL_PROCESS	  ? SIGKILL
-		     : step->action == DRILL_STOP_PROCESS ? SIGSTOP
-							  : SIGCONT;
-	json_t *status = status_of(l);
-	const json_t *process;
-	int signalled = 0;
-	size_t i;
-
-	json_array_foreach(json_object_get(status, "processes"), i, process)
-	{
-		pid_t pid = (pid_t)member(process, "pid");
-
-		if ((int)member(process, "host") != step->host || pid <= 1 ||
-		    !json_is_true(json_object_get(process, "alive")))
-			continue;
-		signalled += kill(pid, signal) == 0; /* once per device: no harm in that */
-	}
-	if (!signalled)
-		drill_complain(l->run, "'%s' found no process", step->text);
-	json_decref(status);
-}
-
-static void run_tool(struct live *l, const struct drill_step *step)
-{
-	const char *argv[DRILL_WORDS + 3] = {l->fabric.tool, step->words[0], l->fabric.name};
-	char err[300];
-	char *text;
-
-	for (int i = 1; i < step->nwords; i++)
-		argv[i + 2] = step->words[i];
-	text = np_run_tool(argv, TOOL_LIMIT, err, sizeof(err));
-	if (!text)
-		drill_complain(l->run, "'%s' failed: %s", step->text, err);
-	free(text);
-}
-
-/* Notes how many packets the fabric has swallowed since the steps before this moment. */
-static void note_losses(struct live *l, int done, const json_t *status)
-{
-	uint64_t lost = lost_packets(status);
-
-	for (int i = 0; i < done; i++)
-		if (!l->run->script.steps[i].lost_after)
-			l->run->script.steps[i].lost_after = lost;
-}
-
-static bool needs_look(const struct drill_step *step)
-{
-	const char *what;
-
-	return expected_state(step, &what) != NULL;
-}
-
-static bool do_step(struct live *l, int index)
-{
-	struct drill_step *step = &l->run->script.steps[index];
-	json_t *status = status_of(l);
-
-	if (!status)
-		return false;
-	note_losses(l, index, status);
-	step->lost_before = lost_packets(status);
-	json_decref(status);
-	note(l, step->text);
-	step->done_ns = np_now_ns();
-	if (step->action == DRILL_KILL_PROCESS || step->action == DRILL_STOP_PROCESS ||
-	    step->action == DRILL_CONTINUE_PROCESS)
-		signal_host(l, step);
-	else
-		run_tool(l, step);
-	if (needs_look(step)) {
-		status = status_of(l);
-		if (status)
-			check_state(l, step, status);
-		json_decref(status);
-	}
-	return true;
-}
-
 /* The part of the tail in which it is measured which rail carries the traffic. */
 static void watch_rails(struct live *l, uint64_t last_ns, uint64_t tail_ns)
 {
@@ -404,14 +205,14 @@ static void watch_rails(struct live *l, uint64_t last_ns, uint64_t tail_ns)
 
 	if (!listen_until(l, last_ns + tail_ns / 2))
 		return;
-	before = status_of(l);
+	before = drill_status(l);
 	if (listen_until(l, last_ns + tail_ns * 9 / 10)) {
-		after = status_of(l);
+		after = drill_status(l);
 		for (int rail = 0; before && after && rail < 16; rail++)
 			l->run->rail_bytes[rail] =
-			    received_bytes(after, rail) - received_bytes(before, rail);
+			    drill_received_bytes(after, rail) - drill_received_bytes(before, rail);
 		if (after)
-			note_losses(l, l->run->script.nsteps, after);
+			drill_note_losses(l, l->run->script.nsteps, after);
 		json_decref(after);
 	}
 	json_decref(before);
@@ -429,7 +230,7 @@ static void follow_script(struct live *l)
 
 	for (int i = 0; i < s->nsteps; i++) {
 		at = l->run->zero_ns + s->steps[i].at_us * 1000;
-		if (!listen_until(l, at) || !do_step(l, i))
+		if (!listen_until(l, at) || !drill_do_step(l, i))
 			break;
 	}
 	watch_rails(l, at, (uint64_t)tail_ms(l->run->drill) * (uint64_t)NP_NS_PER_MS);
@@ -500,7 +301,7 @@ static void run_on_fabric(struct live *l)
 	close(l->fd);
 	l->run->fabric = np_fabric_status(&l->fabric, err, sizeof(err));
 	if (l->run->fabric)
-		note_losses(l, s->nsteps, l->run->fabric);
+		drill_note_losses(l, s->nsteps, l->run->fabric);
 	l->run->report = json_load_file(l->json, 0, NULL);
 	read_events(l);
 }

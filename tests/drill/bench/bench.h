@@ -12,6 +12,7 @@
 
 #include "nccl_ha/nccl_net.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -115,7 +116,7 @@ struct bench_settings {
 void bench_run(const struct bench_scenario *s, const struct bench_settings *settings,
 	       struct bench_result *result);
 /* From a signal handler. */
-extern volatile int bench_interrupted;
+extern volatile sig_atomic_t bench_interrupted;
 
 /* What the samples may be. */
 double bench_limit_ms(const struct bench_scenario *s, double slack);

@@ -25,7 +25,7 @@
 #define QUIET_US     20000 /* between being protected and the next fault, and up to this more */
 #define MAX_BURNERS  256
 
-volatile int bench_interrupted;
+volatile sig_atomic_t bench_interrupted;
 
 struct director {
 	const struct bench_scenario *s;
