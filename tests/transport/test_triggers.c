@@ -8,7 +8,25 @@
 
 #include "base/clock.h"
 
+#include <dlfcn.h>
 #include <string.h>
+
+/* The completion queue made last without being a path's: see below. */
+static struct ibv_cq *cq_of_heartbeats;
+
+/* In front of the library's. A path's queue has no channel: it is polled. */
+struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
+			     struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct ibv_cq *(*create)(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
+	struct ibv_cq *cq;
+
+	*(void **)&create = dlsym(RTLD_NEXT, "ibv_create_cq");
+	cq = create(ctx, cqe, cq_context, channel, comp_vector);
+	if (channel)
+		cq_of_heartbeats = cq;
+	return cq;
+}
 
 static void idle(struct pair *pair, unsigned ms)
 {
@@ -281,6 +299,28 @@ static void an_event_of_a_queue_is_a_failover(void **state)
 		}
 }
 
+/* It names no path, and nothing may be taken for one. */
+static void an_event_of_the_heartbeats_queue_is_no_failover(void **state)
+{
+	struct pair pair;
+	struct ha_device_set *devices;
+	struct ibv_async_event event = {.event_type = IBV_EVENT_CQ_ERR};
+
+	(void)state;
+	cq_of_heartbeats = NULL;
+	two_rails(&pair);
+	assert_non_null(cq_of_heartbeats);
+	assert_null(cq_of_heartbeats->cq_context);
+	event.element.cq = cq_of_heartbeats;
+	for (int end = 0; end < 2; end++) {
+		devices = ha_instance_devices(pair.inst[end]);
+		devices->on_event(devices->on_event_arg, &event, &devices->nics[0]);
+	}
+	transfer(&pair, 20000, 3);
+	assert_switched(&pair, 0);
+	pair_close(&pair);
+}
+
 /* A standby's trouble is its own. */
 static void an_event_of_a_standby_is_no_failover(void **state)
 {
@@ -340,6 +380,7 @@ int main(void)
 	    cmocka_unit_test(retries_that_run_out_never_blame_the_request),
 	    cmocka_unit_test(a_verb_that_fails_is_a_failover),
 	    cmocka_unit_test(an_event_of_a_queue_is_a_failover),
+	    cmocka_unit_test(an_event_of_the_heartbeats_queue_is_no_failover),
 	    cmocka_unit_test(an_event_of_a_standby_is_no_failover),
 	    cmocka_unit_test(an_address_that_goes_is_a_failover_and_another_is_not),
 	};
