@@ -222,9 +222,42 @@ void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye)
 
 void ha_comm_settle(struct ha_comm *comm)
 {
-	drain(comm);
+	comm->settling = true;
 	for (unsigned i = 0; i < comm->npaths; i++)
 		ha_path_fence(comm->paths[i]);
+}
+
+static bool all_fenced(struct ha_comm *comm, uint64_t now_ns)
+{
+	bool all = true;
+
+	for (unsigned i = 0; i < comm->npaths; i++) {
+		if (!comm->paths[i])
+			continue;
+		switch (ha_path_fenced(comm, comm->paths[i], now_ns)) {
+		case HA_FENCE_DONE:
+			break;
+		case HA_FENCE_PENDING:
+			all = false;
+			break;
+		case HA_FENCE_FAILED:
+			ha_comm_fail(comm, HA_ERR_SYSTEM,
+				     "a path to the peer, which has closed, cannot be fenced: %u "
+				     "requests are not known to be through",
+				     outstanding(comm));
+			return false;
+		}
+	}
+	return all;
+}
+
+/* Goes on with it. What is delivered is not complete before the hardware has let go of its memory.
+ */
+static void settle(struct ha_comm *comm)
+{
+	ha_comm_settle(comm);
+	if (!all_fenced(comm, ha_now_ns()))
+		return;
 	if (comm->is_send)
 		ha_send_settle(comm, &comm->peer_done);
 	if (outstanding(comm) != 0)
@@ -319,9 +352,10 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 	ha_result_t error = ha_comm_error(comm);
 	enum ha_poll_result found;
 
-	if (error == HA_OK && outstanding(comm) != 0 && bye_overdue(comm)) {
-		ha_comm_settle(comm);
-		return HA_POLL_WORKED;
+	if (error == HA_OK && outstanding(comm) != 0 &&
+	    (comm->settling || (bye_overdue(comm) && ha_comm_waits_for_peer(comm)))) {
+		settle(comm);
+		return HA_POLL_EMPTY;
 	}
 	if (comm->failover.enabled) {
 		ha_comm_poll_standby(comm);

@@ -105,6 +105,7 @@ struct ha_recv_side {
 	uint64_t next_seq;	   /* [T] number of the next receive */
 	uint64_t cts_seq;	   /* [T] oldest receive whose clear-to-send is not posted */
 	struct ha_window done;	   /* [T] receives that are complete: the truth about delivery */
+	uint32_t flushes;	   /* [T] of the requests outstanding */
 	uint64_t told;		   /* [T] e2e: what the sender was told of it last */
 	uint32_t told_mark;	   /* [T] where in the first queue pair's send queue */
 	struct ibv_send_wr cts_wr; /* [T] template */
@@ -155,6 +156,7 @@ struct ha_comm {
 	uint16_t test_max_poll;	      /* [C] */
 	uint8_t silent;		      /* [T] enum ha_silent: polls look for it, too */
 	bool epoch_changing;	      /* [T] no data may be posted: the engine's */
+	bool settling;		      /* [T] the peer has closed: fenced, then settled */
 	struct ha_path *paths[HA_MAX_PATHS]; /* [T] NULL: not there */
 
 	/* Second line. */
@@ -223,6 +225,15 @@ static inline void ha_comm_count(struct ha_comm *comm, int change)
 	uint32_t now = atomic_load_explicit(&comm->outstanding, memory_order_relaxed);
 
 	atomic_store_explicit(&comm->outstanding, now + (uint32_t)change, memory_order_relaxed);
+}
+
+/* Whether a request is outstanding that needs the peer. Flushes do not, and may come after it has
+ * closed. [T] */
+static inline bool ha_comm_waits_for_peer(const struct ha_comm *comm)
+{
+	uint32_t flushes = comm->recv ? comm->recv->flushes : 0;
+
+	return atomic_load_explicit(&comm->outstanding, memory_order_relaxed) > flushes;
 }
 
 /* A call could not start now. [A] */
@@ -381,9 +392,10 @@ void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye);
 void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up);
 
 /*
- * No hardware completion will come any more on a connection that the peer has closed: completes
- * what its BYE says was delivered and fails the connection if anything else is outstanding.
- * Under the token.
+ * Nothing useful will come any more on a connection that the peer has closed: fences its paths. The
+ * progress thread goes on when that is confirmed, and the hardware has let go of all memory: it
+ * completes what the peer's BYE says was delivered, and fails the connection if anything else is
+ * outstanding. Under the token.
  */
 void ha_comm_settle(struct ha_comm *comm);
 /* Sends among those that the peer has: complete without hardware. Queue pairs are fenced. */

@@ -129,7 +129,9 @@ static void failed_completion(struct ha_comm *comm, struct ha_path *path, const 
 	if (ha_path_stopped(path))
 		return; /* flushed by ourselves */
 	if (atomic_load_explicit(&comm->peer_bye, memory_order_acquire)) {
-		ha_comm_settle(comm);
+		/* Unless it concerns nobody: our own writes after the peer has gone. */
+		if (ha_comm_waits_for_peer(comm) || ha_wr_kind(wc->wr_id) == HA_WR_FLUSH)
+			ha_comm_settle(comm);
 		return;
 	}
 	snprintf(text, sizeof(text),

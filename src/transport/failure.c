@@ -25,6 +25,11 @@ void ha_comm_path_failed(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 
 	if (ha_path_stopped(path))
 		return; /* our own doing, or known */
+	if (atomic_load_explicit(&comm->peer_bye, memory_order_acquire)) {
+		if (path == ha_comm_path(comm))
+			ha_comm_settle(comm); /* no failure, but nothing comes of it any more */
+		return;
+	}
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);

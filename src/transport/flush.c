@@ -112,6 +112,13 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	struct ibv_mr *mr;
 	int rc;
 
+	if (!ha_comm_may_post(comm) &&
+	    atomic_load_explicit(&comm->peer_bye, memory_order_acquire)) {
+		ha_comm_fail(comm, HA_ERR_REMOTE,
+			     "the peer has closed and the path its data came on is gone: what "
+			     "arrived cannot be flushed");
+		return;
+	}
 	if (!ha_comm_may_post(comm) || (!path->flush.qp && !open_qp(comm, path)) ||
 	    path->flush.posted - path->flush.done == HA_FLUSH_DEPTH)
 		return;
@@ -132,6 +139,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	path->flush.posted++;
 	comm->count.work_requests++;
 	if (req->posted == HA_FLUSH_NEW) {
+		comm->recv->flushes++;
 		comm->count.requests++;
 		ha_comm_count(comm, 1);
 	}
@@ -146,13 +154,14 @@ void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t requ
 		return;
 	path->flush.done++;
 	req = &comm->pool.all[request_id];
-	if (req->kind != HA_REQ_FLUSH ||
-	    atomic_load_explicit(&req->state, memory_order_relaxed) != HA_REQ_ACTIVE) {
+	if (req->posted != HA_FLUSH_POSTED) {
 		comm->count.stale_completions++;
 		return;
 	}
 	ha_comm_count(comm, -1);
+	comm->recv->flushes--;
 	comm->count.flushes++;
+	req->posted = HA_FLUSH_NEW; /* whoever uses it next, see ha_flush_resume */
 	ha_request_done(req);
 }
 
@@ -183,7 +192,6 @@ ha_result_t ha_iflush(struct ha_comm *comm, int n, void *const *data, const int 
 		return ha_comm_fail(comm, HA_ERR_INTERNAL,
 				    "more than %d flushes and receives outstanding",
 				    comm->pool.count);
-	req->posted = HA_FLUSH_NEW;
 	req->addr = (uintptr_t)data[which];
 	req->mr = mrs[which];
 	/* A NULL request would mean "flushed". When the token is taken, test posts it. */

@@ -111,8 +111,8 @@ void ha_flush_resume(struct ha_comm *comm)
 	for (unsigned i = 0; i < comm->pool.count; i++) {
 		struct ha_request *req = &comm->pool.all[i];
 
-		if (atomic_load_explicit(&req->state, memory_order_relaxed) != HA_REQ_ACTIVE ||
-		    req->kind != HA_REQ_FLUSH || req->posted != HA_FLUSH_POSTED)
+		/* The application may be filling in any other one at this moment. */
+		if (req->posted != HA_FLUSH_POSTED)
 			continue;
 		req->posted = HA_FLUSH_AGAIN;
 		ha_flush_post(comm, req);

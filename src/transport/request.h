@@ -33,7 +33,7 @@ struct ha_request {
 	atomic_uchar state;		  /* enum ha_request_state */
 	uint8_t kind;			  /* enum ha_request_kind */
 	uint8_t index;			  /* of a send in its group */
-	uint8_t posted;			  /* flushes: enum ha_flush_state */
+	uint8_t posted;			  /* [T] flushes: enum ha_flush_state; NEW otherwise */
 	uint16_t id;			  /* constant: position in the pool */
 	uint16_t slot;
 	/* Sends: everything needed to post, and to post again on another path. */

@@ -5,6 +5,8 @@
  */
 #include "harness.h"
 
+#include "base/clock.h"
+#include "memory/mr.h"
 #include "transport/lane.h"
 
 #include <fcntl.h>
@@ -426,6 +428,81 @@ static void a_sender_whose_last_ack_is_lost_learns_from_bye(void **state)
 	pair_close(&pair);
 }
 
+/* BYE says it is there. Our device, which does nothing any more, may still read the buffer: the
+ * send is done when its queue pair is known to be gone, not before. */
+static void what_bye_counts_is_complete_when_the_fence_is_confirmed(void **state)
+{
+	struct transfer_in_flight t;
+	struct ha_path *path;
+	struct pair pair;
+	int waited = 0;
+
+	(void)state;
+	one_path(&pair);
+	pair_up(&pair);
+	t = start_transfer(&pair);
+	path = pair.send->paths[0];
+	assert_true(sv_stepped_fault_add("dropack host=1", captured_log, sizeof(captured_log)) >=
+		    0);
+	assert_int_equal(pair_finish(&pair, t.recv, NULL), HA_OK);
+	assert_true(sv_stepped_wedge(0, 0, path->qps[0].qp->qp_num, true));
+	ha_dereg_mr(pair.recv, pair.to.mr);
+	pair.to.mr = NULL;
+	ha_close_recv(pair.recv);
+	pair.recv = NULL;
+	for (int i = 0; i < 100000 && atomic_load(&t.send->state) == HA_REQ_ACTIVE; i++) {
+		waited += atomic_load(&path->state) == HA_PATH_FENCING;
+		pair_step(&pair);
+	}
+	assert_int_equal(atomic_load(&t.send->state), HA_REQ_DONE);
+	assert_int_equal(atomic_load(&path->state), HA_PATH_FENCED);
+	assert_null(path->qps[0].qp);
+	assert_true(waited > 0);
+	assert_int_equal(pair_finish(&pair, t.send, NULL), HA_OK);
+	pair_close(&pair);
+}
+
+/* A flush reads our own memory through our own device. */
+static void a_flush_goes_on_when_the_peer_has_closed(void **state)
+{
+	const size_t offset = 0, size = 5000;
+	const int tag = 1;
+	struct ha_request *recv, *flush;
+	void *data;
+	struct pair pair;
+	int got = (int)size;
+
+	(void)state;
+	one_path(&pair);
+	pair_up(&pair);
+	pair.to.mr->type = HA_MEM_CUDA;
+	data = pair.to.bytes;
+	recv = post_recv(&pair, 1, &offset, &size, &tag);
+	assert_int_equal(pair_finish(&pair, post_send(&pair, 0, size, tag), NULL), HA_OK);
+	assert_int_equal(pair_finish(&pair, recv, NULL), HA_OK);
+	ha_dereg_mr(pair.send, pair.from.mr);
+	pair.from.mr = NULL;
+	ha_close_send(pair.send);
+	pair.send = NULL;
+	for (uint64_t until = sv_stepped_now() + HA_NS_PER_S; sv_stepped_now() < until;)
+		pair_step(&pair);
+	assert_true(atomic_load(&pair.recv->peer_bye));
+	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &flush), HA_OK);
+	assert_non_null(flush);
+	for (int i = 0; i < 10; i++) /* rounds of the background, before the read is back */
+		ha_instance_progress(pair.inst[1]);
+	assert_int_equal(pair_finish(&pair, flush, NULL), HA_OK);
+	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+	/* One that cannot be any more is an error, and no wait for ever. */
+	ha_token_acquire(pair.recv);
+	ha_path_fence(pair.recv->paths[0]);
+	ha_token_release(pair.recv);
+	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &flush), HA_ERR_REMOTE);
+	assert_logged("cannot be flushed");
+	pair.to.mr->type = HA_MEM_HOST;
+	pair_close(&pair);
+}
+
 static void an_undelivered_send_to_a_peer_that_closed_is_an_error(void **state)
 {
 	struct transfer_in_flight t;
@@ -543,6 +620,8 @@ int main(void)
 	    cmocka_unit_test(an_end_that_gives_up_tells_the_other),
 	    cmocka_unit_test(data_that_arrived_before_the_peer_died_is_delivered),
 	    cmocka_unit_test(a_sender_whose_last_ack_is_lost_learns_from_bye),
+	    cmocka_unit_test(what_bye_counts_is_complete_when_the_fence_is_confirmed),
+	    cmocka_unit_test(a_flush_goes_on_when_the_peer_has_closed),
 	    cmocka_unit_test(an_undelivered_send_to_a_peer_that_closed_is_an_error),
 	    cmocka_unit_test(an_orderly_end_is_silent_from_either_side),
 	    cmocka_unit_test(close_works_at_every_moment_of_a_transfer),
