@@ -23,6 +23,9 @@
 
 /* REBUILD is said again after this. */
 #define SAY_AGAIN_MS 20
+/* How often a slot on its way up is looked at. A peer that does not answer may take for ever, so a
+ * time that has passed already would keep a processor busy. */
+#define VISIT_NS HA_NS_PER_MS
 
 /*
  * A pair that failed is left alone for BACKOFF_MIN_MS, twice as long after each further failure, up
@@ -303,8 +306,8 @@ static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
 	    ha_rebuild_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port);
 	ha_chore_done(&comm->inst->chores, now_ns);
 	if (result != HA_OK) {
-		slot->want_gen = slot->fenced_gen = slot->newest_gen;
 		ha_shadow_failed(comm, (unsigned)p);
+		ha_slot_fence(comm, (unsigned)p, slot->newest_gen); /* and has the peer told */
 		return false;
 	}
 	slot->state = HA_SLOT_REBUILDING;
@@ -555,12 +558,12 @@ uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
 	uint64_t due_ns = 0;
 
 	if (shadow->proved)
-		return 1;
+		return fo->tick_ns + VISIT_NS;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_slot *slot = &fo->slots[p];
 
 		if (slot->state == HA_SLOT_REBUILDING || slot->state == HA_SLOT_PROBING)
-			return 1;
+			return fo->tick_ns + VISIT_NS;
 		if (comm->config->enable_failback && slot->up_ns != 0 && is_better(comm, p))
 			due_ns = earlier(due_ns, slot->up_ns + shadow->hold_ms * HA_NS_PER_MS);
 	}

@@ -370,6 +370,33 @@ static void an_address_that_goes_is_a_failover_and_another_is_not(void **state)
 	}
 }
 
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* A peer that is stopped may take for ever to make its end of a standby. */
+static void waiting_for_the_peers_end_keeps_no_processor_busy(void **state)
+{
+	struct pair pair;
+	const struct ha_slot *slot;
+
+	(void)state;
+	pair_init(&pair);
+	pair.config.enable_backup = true;
+	pair.fabric.rails = 2;
+	pair_up(&pair);
+	slot = &pair.recv->failover.slots[1];
+	for (int i = 0; i < 1000 && slot->state != HA_SLOT_REBUILDING; i++) {
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+		ha_instance_progress(pair.inst[1]);
+	}
+	for (int i = 0; i < 100; i++) {
+		ha_instance_progress(pair.inst[1]);
+		assert_int_equal(slot->state, HA_SLOT_REBUILDING);
+		assert_true(pair.recv->poller.due_ns > sv_stepped_now());
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+	}
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -382,6 +409,7 @@ int main(void)
 	    cmocka_unit_test(an_event_of_a_queue_is_a_failover),
 	    cmocka_unit_test(an_event_of_the_heartbeats_queue_is_no_failover),
 	    cmocka_unit_test(an_event_of_a_standby_is_no_failover),
+	    cmocka_unit_test(waiting_for_the_peers_end_keeps_no_processor_busy),
 	    cmocka_unit_test(an_address_that_goes_is_a_failover_and_another_is_not),
 	};
 
