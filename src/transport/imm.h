@@ -34,7 +34,7 @@ static inline uint32_t ha_imm_pack(uint64_t seq, uint32_t epoch, unsigned parts,
  * epoch and kind. NEVER matches none.
  */
 #define HA_IMM_IDENTITY 0x70ffffffu
-#define HA_IMM_NEVER	0x70000000u
+#define HA_IMM_NEVER	0xffffffffu
 
 static inline bool ha_imm_is(uint32_t imm, uint32_t identity)
 {
