@@ -124,6 +124,22 @@ static void free_port(struct ha_live_port *port)
 	free(port);
 }
 
+/* Random, in its part of the process and in its own; no two ports have the same. */
+static uint64_t new_id(const struct ha_liveness *live)
+{
+	const uint64_t mask = (1ull << HA_LIVE_PORT_BITS) - 1;
+	uint64_t id;
+	bool taken;
+
+	do {
+		id = live->process << HA_LIVE_PORT_BITS | (ha_random() & mask);
+		taken = false;
+		for (int p = 0; p < live->nports; p++)
+			taken |= live->ports[p]->id == id;
+	} while (taken || id == 0);
+	return id;
+}
+
 static struct ha_live_port *new_port(struct ha_liveness *live, struct ha_port *of)
 {
 	struct ha_live_port *port = calloc(1, sizeof(*port));
@@ -132,7 +148,7 @@ static struct ha_live_port *new_port(struct ha_liveness *live, struct ha_port *o
 		return NULL;
 	port->live = live;
 	port->port = of;
-	port->id = ha_random();
+	port->id = new_id(live);
 	for (int b = 0; b < HA_LIVE_BUCKETS; b++)
 		ha_list_init(&port->buckets[b]);
 	if (ha_datagrams_open(of, ha_live_qkey(port->id), &port->datagrams) != HA_OK)
@@ -283,6 +299,7 @@ struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct h
 	live->progress = progress;
 	live->interval_ns = (unsigned)config->heartbeat_ms * HA_NS_PER_MS;
 	live->due_ns = UINT64_MAX;
+	live->process = ha_live_process(ha_random());
 	pthread_mutex_init(&live->lock, NULL);
 	ha_list_init(&live->poller.link);
 	live->poller.visit = visit;

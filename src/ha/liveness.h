@@ -9,10 +9,12 @@
  * Each end pings at the interval and answers the other's pings at once. Only an answer to a ping
  * of our own is a sign of life: it proves both directions, and gives a round trip. Three answers
  * in a row make a session UP. An UP session that misses one is SUSPECTED and pings eight times as
- * often, so that a few lost datagrams do not look like a dead path; three intervals without an
- * answer make it DOWN. Before that its links are asked for traffic that completed meanwhile:
- * that counts as life, too. Silence during which our own thread did not run proves nothing, and
- * the time starts anew. The device's death makes its sessions DOWN at once.
+ * often, so that a few lost datagrams do not look like a dead path. Three intervals without an
+ * answer make it DOWN if the same process answered over other ports meanwhile; one that is silent
+ * everywhere gets no processor, or there is no better way left: that takes ten intervals, two
+ * seconds at least. Before that a session's links are asked for traffic that completed meanwhile:
+ * that counts as life, too. Silence during which our own thread did not run proves nothing, and the
+ * time starts anew. The device's death makes its sessions DOWN at once.
  *
  * An *endpoint* is the queue pair of a port in one process. Its id is random and is told to the
  * peer over the connection's bootstrap socket, so that a heartbeat always says from whom it comes

@@ -43,6 +43,13 @@ static uint64_t silence_ns(const struct ha_pulse *pulse)
 	return HA_PULSE_SILENCE * pulse->interval_ns;
 }
 
+static uint64_t long_silence_ns(const struct ha_pulse *pulse)
+{
+	uint64_t silence = HA_PULSE_LONG_SILENCE * pulse->interval_ns;
+
+	return silence > HA_PULSE_LONG_MIN_NS ? silence : HA_PULSE_LONG_MIN_NS;
+}
+
 static uint64_t waiting(const struct ha_pulse *pulse)
 {
 	return pulse->sent - pulse->answered;
@@ -75,11 +82,18 @@ static uint64_t steady_ns(struct ha_pulse *pulse)
 /* In doubt, or on the way up. */
 static bool in_a_hurry(const struct ha_pulse *pulse, uint64_t now_ns)
 {
-	if (pulse->state == HA_SESSION_UP)
+	switch (pulse->state) {
+	case HA_SESSION_UP:
 		return false;
-	if (pulse->state == HA_SESSION_SUSPECTED ||
-	    (pulse->state == HA_SESSION_INIT && pulse->sent < QUICK_START))
-		return true;
+	case HA_SESSION_SUSPECTED:
+		return now_ns - pulse->alive_ns < 2 * silence_ns(pulse);
+	case HA_SESSION_INIT:
+		if (pulse->sent < QUICK_START)
+			return true;
+		break;
+	case HA_SESSION_DOWN:
+		break;
+	}
 	return pulse->in_row > 0 && now_ns - pulse->heard_ns < pulse->interval_ns;
 }
 
@@ -89,13 +103,18 @@ uint64_t ha_pulse_due_ns(const struct ha_pulse *pulse)
 
 	if (pulse->state == HA_SESSION_UP)
 		judge = pulse->heard_ns + late_ns(pulse);
-	else if (pulse->state == HA_SESSION_SUSPECTED && waiting(pulse) >= HA_PULSE_ROW)
+	else if (pulse->state == HA_SESSION_SUSPECTED && !pulse->held &&
+		 waiting(pulse) >= HA_PULSE_ROW)
 		judge = pulse->alive_ns + silence_ns(pulse);
+	else if (pulse->state == HA_SESSION_SUSPECTED && pulse->held)
+		judge = pulse->alive_ns + long_silence_ns(pulse);
 	return judge < due ? judge : due;
 }
 
 uint64_t ha_pulse_ping(struct ha_pulse *pulse, uint64_t now_ns)
 {
+	if (waiting(pulse) == 0)
+		pulse->waiting_ns = now_ns;
 	pulse->sent++;
 	pulse->sent_ns[pulse->sent % HA_PULSE_PINGS] = now_ns;
 	pulse->next_ping_ns =
@@ -125,7 +144,14 @@ bool ha_pulse_pong(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns, uint64
 	pulse->in_row = seq == pulse->answered + 1 ? pulse->in_row + 1 : 1;
 	pulse->lost += seq - pulse->answered - 1;
 	pulse->answered = seq;
+	pulse->waiting_ns = pulse->sent_ns[(seq + 1) % HA_PULSE_PINGS];
 	pulse->heard_ns = pulse->alive_ns = now_ns;
+	pulse->held = false;
+	pulse->answers[1] = pulse->answers[0];
+	pulse->answers[0] = (struct ha_pulse_answer){
+	    .sent_ns = pulse->sent_ns[seq % HA_PULSE_PINGS],
+	    .heard_ns = now_ns,
+	};
 	*round_trip_ns = now_ns - pulse->sent_ns[seq % HA_PULSE_PINGS];
 	note_round_trip(pulse, *round_trip_ns);
 	/* Who is on the way up does not wait for the next slow ping. */
@@ -158,8 +184,10 @@ bool ha_pulse_wants_traffic(const struct ha_pulse *pulse)
 void ha_pulse_traffic(struct ha_pulse *pulse, bool any, uint64_t now_ns)
 {
 	/* The first sample after a long time says nothing about when. */
-	if (any && pulse->sampled_ns > pulse->alive_ns)
+	if (any && pulse->sampled_ns > pulse->alive_ns) {
 		pulse->alive_ns = pulse->sampled_ns;
+		pulse->held = false;
+	}
 	pulse->sampled_ns = now_ns;
 }
 
@@ -167,12 +195,14 @@ void ha_pulse_restart(struct ha_pulse *pulse, uint64_t now_ns)
 {
 	pulse->heard_ns = pulse->alive_ns = now_ns;
 	pulse->next_ping_ns = now_ns;
+	pulse->held = false;
 }
 
 static void enter(struct ha_pulse *pulse, enum ha_session_state state)
 {
 	pulse->state = state;
 	pulse->sampled_ns = 0;
+	pulse->held = false;
 	if (state != HA_SESSION_DOWN)
 		return;
 	/* Answers that are under way belong to the time before. */
@@ -183,7 +213,29 @@ static void enter(struct ha_pulse *pulse, enum ha_session_state state)
 	pulse->baseline_ns = 0;
 }
 
-enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, uint64_t now_ns)
+bool ha_pulse_expired(const struct ha_pulse *pulse, uint64_t now_ns)
+{
+	return pulse->state == HA_SESSION_SUSPECTED &&
+	       now_ns - pulse->alive_ns >= silence_ns(pulse) && waiting(pulse) >= HA_PULSE_ROW;
+}
+
+/*
+ * An answer to a ping that went out half an interval after one of ours, and that is here for a
+ * quarter: a peer that answers one answers the other, in the same round of its thread.
+ */
+bool ha_pulse_witnesses(const struct ha_pulse *other, const struct ha_pulse *pulse, uint64_t now_ns)
+{
+	for (size_t i = 0; i < sizeof(other->answers) / sizeof(other->answers[0]); i++) {
+		const struct ha_pulse_answer *a = &other->answers[i];
+
+		if (a->sent_ns >= pulse->waiting_ns + pulse->interval_ns / 2 &&
+		    now_ns - a->heard_ns >= pulse->interval_ns / 4)
+			return true;
+	}
+	return false;
+}
+
+enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, bool witness, uint64_t now_ns)
 {
 	bool late = now_ns - pulse->heard_ns >= late_ns(pulse);
 	bool slow = pulse->slow_row >= SLOW_ROW;
@@ -202,8 +254,11 @@ enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, uint64_t now_ns)
 		}
 		break;
 	case HA_SESSION_SUSPECTED:
-		if (now_ns - pulse->alive_ns >= silence_ns(pulse) && waiting(pulse) >= HA_PULSE_ROW)
+		if (ha_pulse_expired(pulse, now_ns) &&
+		    (witness || now_ns - pulse->alive_ns >= long_silence_ns(pulse)))
 			enter(pulse, HA_SESSION_DOWN);
+		else if (ha_pulse_expired(pulse, now_ns))
+			pulse->held = true;
 		else if (!late && !slow && pulse->answered > pulse->suspected)
 			enter(pulse, HA_SESSION_UP);
 		break;

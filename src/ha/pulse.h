@@ -7,6 +7,8 @@
 #ifndef HA_HA_PULSE_H
 #define HA_HA_PULSE_H
 
+#include "base/clock.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,6 +25,14 @@ enum ha_session_state {
 /* Answers in a row that make a session UP, and intervals of silence that make it DOWN. */
 #define HA_PULSE_ROW	 3
 #define HA_PULSE_SILENCE 3
+/* Intervals of silence that do so without a witness, and how long they are together at least. */
+#define HA_PULSE_LONG_SILENCE 10
+#define HA_PULSE_LONG_MIN_NS  (2 * HA_NS_PER_S)
+
+/* A ping that was answered. */
+struct ha_pulse_answer {
+	uint64_t sent_ns, heard_ns;
+};
 
 struct ha_pulse {
 	uint64_t interval_ns;
@@ -33,8 +43,11 @@ struct ha_pulse {
 	uint64_t lost;		 /* pings that were not answered although later ones were */
 	uint64_t sent_ns[HA_PULSE_PINGS];
 	uint64_t next_ping_ns;
-	uint64_t heard_ns;    /* newest answer, or when waiting for one began */
-	uint64_t alive_ns;    /* newest sign of life, answer or traffic */
+	uint64_t heard_ns;		   /* newest answer, or when waiting for one began */
+	uint64_t alive_ns;		   /* newest sign of life, answer or traffic */
+	uint64_t waiting_ns;		   /* when the oldest ping without an answer was sent */
+	struct ha_pulse_answer answers[2]; /* the newest first */
+	bool held;			   /* silent for long enough, but nobody else was heard */
 	uint64_t sampled_ns;  /* when traffic was last asked for; 0: not since it is suspected */
 	uint64_t baseline_ns; /* smoothed round trip; 0: none yet */
 	uint32_t slow_row;    /* answers in a row that came far too late */
@@ -73,8 +86,22 @@ void ha_pulse_traffic(struct ha_pulse *pulse, bool any, uint64_t now_ns);
 /* We did not look for too long: what was silent meanwhile may have been we ourselves. */
 void ha_pulse_restart(struct ha_pulse *pulse, uint64_t now_ns);
 
-/* Draws the conclusions. The state may change by one step a call. */
-enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, uint64_t now_ns);
+/* Whether it was silent for so long that it is DOWN if there is a witness. */
+bool ha_pulse_expired(const struct ha_pulse *pulse, uint64_t now_ns);
+
+/*
+ * Whether `other`, a pulse of the same peer over other ports, proves that the peer was there to
+ * answer the pings that `pulse` has no answers to.
+ */
+bool ha_pulse_witnesses(const struct ha_pulse *other, const struct ha_pulse *pulse,
+			uint64_t now_ns);
+
+/*
+ * Draws the conclusions. The state may change by one step a call. Without a witness it takes much
+ * longer to become DOWN: a peer that is silent everywhere gets no processor, or there is no way
+ * left that would be better.
+ */
+enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, bool witness, uint64_t now_ns);
 
 /* The device is dead. */
 void ha_pulse_stop(struct ha_pulse *pulse);

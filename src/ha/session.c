@@ -196,7 +196,7 @@ static void answered(struct ha_session *s, uint64_t seq, uint64_t now_ns)
 	count->lost += s->pulse.lost - lost;
 	ha_hist_add(&s->round_trips, round_trip_ns);
 	ha_hist_add(&count->round_trips, round_trip_ns);
-	ha_pulse_judge(&s->pulse, now_ns);
+	ha_pulse_judge(&s->pulse, false, now_ns);
 	update(s, now_ns);
 }
 
@@ -230,6 +230,29 @@ void ha_session_received(void *live_port, const uint8_t *data, size_t len)
 
 /* ---- time --------------------------------------------------------------------------------- */
 
+/* Has the peer answered over other ports while it did not over these? */
+static bool has_witness(const struct ha_session *s, uint64_t now_ns)
+{
+	const struct ha_liveness *live = s->port->live;
+
+	for (int p = 0; p < live->nports; p++)
+		for (int b = 0; b < HA_LIVE_BUCKETS; b++) {
+			const struct ha_list *pos, *bucket = &live->ports[p]->buckets[b];
+
+			ha_list_for_each (pos, bucket) {
+				const struct ha_session *other =
+				    ha_container_of(pos, struct ha_session, in_bucket);
+
+				if (other != s &&
+				    ha_live_process(other->remote.id) ==
+					ha_live_process(s->remote.id) &&
+				    ha_pulse_witnesses(&other->pulse, &s->pulse, now_ns))
+					return true;
+			}
+		}
+	return false;
+}
+
 void ha_session_tend(struct ha_session *s, bool starved, uint64_t now_ns)
 {
 	struct ha_pulse *pulse = &s->pulse;
@@ -246,7 +269,7 @@ void ha_session_tend(struct ha_session *s, bool starved, uint64_t now_ns)
 	suspected = ha_pulse_wants_traffic(pulse);
 	if (suspected)
 		ha_pulse_traffic(pulse, any_traffic(s), now_ns);
-	ha_pulse_judge(pulse, now_ns);
+	ha_pulse_judge(pulse, ha_pulse_expired(pulse, now_ns) && has_witness(s, now_ns), now_ns);
 	/* The first question sets the mark that the next one counts from. */
 	if (!suspected && ha_pulse_wants_traffic(pulse))
 		ha_pulse_traffic(pulse, any_traffic(s), now_ns);

@@ -17,6 +17,7 @@
 struct ha_liveness {
 	struct ha_progress *progress;
 	uint64_t interval_ns;
+	uint64_t process; /* as ha_live_process gives it */
 	struct ha_poller poller;
 	pthread_mutex_t lock;
 	int nports;
@@ -59,6 +60,13 @@ struct ha_live_port {
 static inline uint32_t ha_live_qkey(uint64_t id)
 {
 	return (uint32_t)(id ^ (id >> 32)) & 0x7fffffffu;
+}
+
+/* The part of an id that all endpoints of a process have in common. */
+#define HA_LIVE_PORT_BITS 24
+static inline uint64_t ha_live_process(uint64_t id)
+{
+	return id >> HA_LIVE_PORT_BITS;
 }
 
 /* The session with a remote endpoint, or NULL. */

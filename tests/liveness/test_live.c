@@ -46,13 +46,13 @@ struct host {
 	struct ha_device_set *set;
 	struct ha_progress *progress;
 	struct ha_liveness *live;
-	struct ha_live_endpoint peer;
+	struct ha_live_endpoint peer[2]; /* by rail */
 };
 
 static void host_open(struct host *h, int peer_fd, int interval_ms)
 {
 	const struct ha_progress_options options = {.thread = true, .idle_spin_threshold = 1};
-	struct ha_live_endpoint own;
+	struct ha_live_endpoint own[2];
 
 	ha_config_load(&h->config, NULL);
 	h->config.heartbeat_ms = interval_ms;
@@ -60,26 +60,33 @@ static void host_open(struct host *h, int peer_fd, int interval_ms)
 	NEED(ha_progress_start(&options, &h->progress) == HA_OK);
 	h->live = ha_liveness_new(h->progress, &h->config);
 	NEED(h->live);
-	NEED(ha_liveness_endpoint(h->live, &h->set->ports[0], &own));
-	NEED(write(peer_fd, &own, sizeof own) == sizeof own);
-	NEED(read(peer_fd, &h->peer, sizeof h->peer) == sizeof h->peer);
+	for (int rail = 0; rail < 2; rail++)
+		NEED(ha_liveness_endpoint(h->live, &h->set->ports[rail], &own[rail]));
+	NEED(write(peer_fd, own, sizeof own) == sizeof own);
+	NEED(read(peer_fd, h->peer, sizeof h->peer) == sizeof h->peer);
 }
 
 static void host_close(struct host *h)
 {
 	ha_liveness_free(h->live);
 	ha_progress_stop(h->progress);
-	NEED(h->set->nics[0].pd == NULL);
+	for (int i = 0; i < h->set->nnics; i++)
+		NEED(h->set->nics[i].pd == NULL);
 	ha_memory_close(h->set);
 	ha_device_set_close(h->set);
 }
 
-static void watch(struct host *h, struct watcher *w)
+static void watch_rail(struct host *h, int rail, struct watcher *w)
 {
 	memset(w, 0, sizeof *w);
 	w->link.down = went_down;
 	w->link.up = came_up;
-	NEED(ha_liveness_attach(h->live, &h->set->ports[0], &h->peer, 0, 0, &w->link));
+	NEED(ha_liveness_attach(h->live, &h->set->ports[rail], &h->peer[rail], 0, 0, &w->link));
+}
+
+static void watch(struct host *h, struct watcher *w)
+{
+	watch_rail(h, 0, w);
 }
 
 static void nap_ms(long ms)
@@ -99,10 +106,7 @@ static void say(int test_fd, char byte)
 	NEED(write(test_fd, &byte, 1) == 1);
 }
 
-/*
- * Connections come and go for a while; the heartbeats must not notice. At 10 ms a machine that lets
- * the peer's thread wait for 30 ms looks dead, and is not to be had for a test.
- */
+/* Connections come and go for a while; the heartbeats must not notice. */
 static void come_and_go(struct host *h, struct watcher *first)
 {
 	uint64_t end = ha_now_ns() + HA_NS_PER_S;
@@ -124,7 +128,7 @@ static int beating_host(int peer_fd, int test_fd, void *arg)
 {
 	int interval_ms = *(int *)arg;
 	struct ha_session_report report;
-	struct watcher w;
+	struct watcher w, witness;
 	uint64_t down_ns;
 	struct host h;
 	int downs;
@@ -132,7 +136,10 @@ static int beating_host(int peer_fd, int test_fd, void *arg)
 
 	host_open(&h, peer_fd, interval_ms);
 	watch(&h, &w);
+	/* The other rail, which shows that the peer is there. */
+	watch_rail(&h, 1, &witness);
 	await(&w.ups, 1);
+	await(&witness.ups, 1);
 	meet(peer_fd);
 	come_and_go(&h, &w);
 	ha_session_report(w.link.session, &report);
@@ -152,6 +159,7 @@ static int beating_host(int peer_fd, int test_fd, void *arg)
 	say(test_fd, 'u');
 	NEED(read(test_fd, &byte, 1) == 1);
 	ha_liveness_detach(h.live, &w.link);
+	ha_liveness_detach(h.live, &witness.link);
 	host_close(&h);
 	return 0;
 }
@@ -166,7 +174,7 @@ static void a_cut_is_noticed_in_three_intervals(void **state)
 		int interval_ms = intervals_ms[i];
 		struct pair pair;
 
-		fabric_up("--hosts 2 --rails 1");
+		fabric_up("--hosts 2 --rails 2");
 		pair_start(&pair, beating_host, beating_host, &intervals_ms[i]);
 		for (int who = 0; who < 2; who++)
 			assert_int_equal(pair_wait_byte(&pair, who), 'h');

@@ -26,6 +26,7 @@ static bool say_traffic(struct ha_live_link *link)
 
 struct ha_config config;
 struct end ends[2];
+struct observer witness[2];
 
 static char *no_env(const char *name)
 {
@@ -51,6 +52,7 @@ void close_end(int host)
 
 	if (!e->set)
 		return;
+	detach(host, &witness[host]);
 	ha_liveness_free(e->live);
 	ha_progress_stop(e->progress);
 	for (int i = 0; i < e->set->nnics; i++)
@@ -70,6 +72,8 @@ void fabric(const struct sv_stepped_opts *opts)
 	ha_clock_set_source(sv_stepped_now);
 	open_end(0);
 	open_end(1);
+	for (int i = 0; i < 2; i++)
+		attach(i, WITNESS, WITNESS, &witness[i]);
 }
 
 int setup(void **state)

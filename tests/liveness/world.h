@@ -15,7 +15,9 @@
 #include <string.h>
 
 #define INTERVAL_MS 10
-#define RAILS	    2
+#define RAILS	    3
+/* On the last rail there is always a session, which shows that the peer is there. */
+#define WITNESS (RAILS - 1)
 
 /* A link that notes what it is told. */
 struct observer {
@@ -35,12 +37,13 @@ struct end {
 
 extern struct ha_config config; /* both ends'; changed before `fabric` */
 extern struct end ends[2];
+extern struct observer witness[2];
 
 /* Of each test: defaults at an interval of INTERVAL_MS; and that nothing is left open. */
 int setup(void **state);
 int teardown(void **state);
 
-/* A fabric of RAILS rails, whatever opts says, and both ends. */
+/* A fabric of RAILS rails, whatever opts says, and both ends, which see each other over WITNESS. */
 void fabric(const struct sv_stepped_opts *opts);
 void open_end(int host);
 void close_end(int host);

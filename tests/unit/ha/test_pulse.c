@@ -36,7 +36,7 @@ static enum ha_session_state step(struct driven *d)
 
 	if (due > d->now_ns)
 		d->now_ns = due;
-	ha_pulse_judge(&d->pulse, d->now_ns);
+	ha_pulse_judge(&d->pulse, true, d->now_ns);
 	if (ha_pulse_ping_due(&d->pulse, d->now_ns)) {
 		uint64_t seq = ha_pulse_ping(&d->pulse, d->now_ns);
 
@@ -45,7 +45,7 @@ static enum ha_session_state step(struct driven *d)
 			assert_true(
 			    ha_pulse_pong(&d->pulse, seq, d->now_ns + 5000, &round_trip_ns));
 			assert_int_equal(round_trip_ns, 5000);
-			ha_pulse_judge(&d->pulse, d->now_ns + 5000);
+			ha_pulse_judge(&d->pulse, true, d->now_ns + 5000);
 		}
 	}
 	return d->pulse.state;
@@ -126,6 +126,60 @@ static void silence_is_suspected_then_down_at_three_intervals(void **state)
 	}
 }
 
+/* One step of a pulse that nobody answers, with nobody else who is answered. */
+static void step_alone(struct driven *d)
+{
+	uint64_t due = ha_pulse_due_ns(&d->pulse);
+
+	assert_true(due >= d->now_ns); /* no hurry that leads nowhere */
+	d->now_ns = due;
+	if (ha_pulse_ping_due(&d->pulse, d->now_ns))
+		ha_pulse_ping(&d->pulse, d->now_ns);
+	ha_pulse_judge(&d->pulse, false, d->now_ns);
+}
+
+static void without_a_witness_it_takes_longer(void **state)
+{
+	(void)state;
+	FOR_EACH_INTERVAL(i)
+	{
+		uint64_t heard, expected;
+		struct driven d;
+
+		bring_up(&d, intervals_ms[i]);
+		heard = d.pulse.heard_ns;
+		expected =
+		    10 * d.interval_ns > 2 * HA_NS_PER_S ? 10 * d.interval_ns : 2 * HA_NS_PER_S;
+		while (d.pulse.state != HA_SESSION_DOWN)
+			step_alone(&d);
+		assert_int_equal(d.now_ns - heard, expected);
+	}
+}
+
+static void a_witness_answers_what_was_asked_later(void **state)
+{
+	struct driven d, other;
+	uint64_t ignored;
+
+	(void)state;
+	bring_up(&d, 200);
+	bring_up(&other, 200);
+	while (!ha_pulse_expired(&d.pulse, d.now_ns))
+		step_alone(&d);
+	/* What it answered before the silence says nothing. */
+	assert_false(ha_pulse_witnesses(&other.pulse, &d.pulse, d.now_ns));
+	/* It is there again; so may this one be, in a moment. */
+	other.now_ns = d.now_ns;
+	assert_true(
+	    ha_pulse_pong(&other.pulse, ha_pulse_ping(&other.pulse, d.now_ns), d.now_ns, &ignored));
+	assert_false(ha_pulse_witnesses(&other.pulse, &d.pulse, d.now_ns));
+	/* The moment is over. */
+	d.now_ns += d.interval_ns / 4;
+	assert_true(ha_pulse_witnesses(&other.pulse, &d.pulse, d.now_ns));
+	ha_pulse_judge(&d.pulse, true, d.now_ns);
+	assert_int_equal(d.pulse.state, HA_SESSION_DOWN);
+}
+
 static void answers_from_before_it_was_down_do_not_bring_it_up(void **state)
 {
 	uint64_t first, last, ignored;
@@ -141,7 +195,7 @@ static void answers_from_before_it_was_down_do_not_bring_it_up(void **state)
 	assert_true(last - first >= 3);
 	for (uint64_t seq = first; seq <= last; seq++)
 		assert_false(ha_pulse_pong(&d.pulse, seq, d.now_ns, &ignored));
-	assert_int_equal(ha_pulse_judge(&d.pulse, d.now_ns), HA_SESSION_DOWN);
+	assert_int_equal(ha_pulse_judge(&d.pulse, true, d.now_ns), HA_SESSION_DOWN);
 	assert_int_equal(d.pulse.lost, last - first + 1);
 }
 
@@ -224,6 +278,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(it_comes_up_within_an_interval_and_stays_at_its_pace),
 	    cmocka_unit_test(silence_is_suspected_then_down_at_three_intervals),
+	    cmocka_unit_test(without_a_witness_it_takes_longer),
+	    cmocka_unit_test(a_witness_answers_what_was_asked_later),
 	    cmocka_unit_test(answers_from_before_it_was_down_do_not_bring_it_up),
 	    cmocka_unit_test(only_an_answer_we_wait_for_counts),
 	    cmocka_unit_test(a_stopped_pulse_stays_down),
