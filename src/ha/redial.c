@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "transport/comm.h"
 #include "transport/handshake.h"
+#include "transport/lane.h"
 #include "transport/stream.h"
 
 #include <errno.h>
@@ -41,6 +42,24 @@ static const struct ha_redial_at *door_of(const struct ha_comm *comm)
 	return &comm->failover.peer_ports.redial;
 }
 
+/*
+ * At the host that we were connected to, whatever PORTS says of it: no peer can make us dial
+ * another one.
+ */
+static bool find_door(const struct ha_comm *comm, union ha_sockaddr *addr)
+{
+	const union ha_sockaddr *said = &door_of(comm)->addr;
+
+	*addr = comm->lane->peer;
+	if (door_of(comm)->cookie == 0 || addr->sa.sa_family != said->sa.sa_family)
+		return false;
+	if (addr->sa.sa_family == AF_INET6)
+		addr->in6.sin6_port = said->in6.sin6_port;
+	else
+		addr->in.sin_port = said->in.sin_port;
+	return true;
+}
+
 static enum ha_step lost(struct ha_comm *comm, const char *why)
 {
 	HA_TRACE(1, "connection %s: dialling again: %s", comm->name, why);
@@ -60,27 +79,32 @@ static enum ha_step not_through(struct ha_comm *comm, int error)
 
 static enum ha_step start(struct ha_comm *comm)
 {
-	const union ha_sockaddr *addr = &door_of(comm)->addr;
 	struct ha_dial *dial = comm->failover.dial;
-	int fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	union ha_sockaddr addr;
+	int fd;
 
+	if (!find_door(comm, &addr))
+		return lost(comm, "nobody knows where");
+	fd = socket(addr.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return lost(comm, strerror(errno));
 	ha_stream_open(&dial->stream, fd);
-	if (connect(fd, &addr->sa, ha_sockaddr_len(addr)) != 0 && errno != EINPROGRESS)
+	if (connect(fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 && errno != EINPROGRESS)
 		return not_through(comm, errno);
 	return HA_STEP_NEXT;
 }
 
 static enum ha_step dialing(struct ha_comm *comm)
 {
-	const union ha_sockaddr *addr = &door_of(comm)->addr;
 	struct ha_dial *dial = comm->failover.dial;
 	struct ha_rejoin rejoin = {.cookie = door_of(comm)->cookie, .connection_id = comm->id};
 	uint8_t payload[HA_REJOIN_BYTES];
+	union ha_sockaddr addr;
 
+	if (!find_door(comm, &addr))
+		return lost(comm, "nobody knows where");
 	/* A second connect tells whether the first is through. */
-	if (connect(dial->stream.fd, &addr->sa, ha_sockaddr_len(addr)) != 0 && errno != EISCONN) {
+	if (connect(dial->stream.fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 && errno != EISCONN) {
 		if (errno == EALREADY || errno == EINPROGRESS || errno == EINTR)
 			return HA_STEP_AGAIN;
 		return not_through(comm, errno);
@@ -169,8 +193,9 @@ static void put_off(struct ha_dial *dial, uint64_t now_ns)
 static bool begin(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_dial *dial = comm->failover.dial;
+	union ha_sockaddr addr;
 
-	if (door_of(comm)->cookie == 0)
+	if (!find_door(comm, &addr))
 		return false; /* nothing to dial, or PORTS never came */
 	if (!dial) {
 		dial = calloc(1, sizeof(*dial));

@@ -6,16 +6,22 @@
 #include "transport/instance.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 
 #define FRAMES_PER_EVENT 16
 
 struct ha_lane *ha_lane_new(struct ha_stream *stream)
 {
 	struct ha_lane *lane = malloc(sizeof(*lane));
+	socklen_t length = sizeof(lane->peer);
 
 	if (!lane)
 		return NULL;
 	lane->comm = NULL;
+	memset(&lane->peer, 0, sizeof(lane->peer));
+	if (getpeername(stream->fd, &lane->peer.sa, &length) != 0)
+		lane->peer.sa.sa_family = AF_UNSPEC; /* it broke already */
 	atomic_init(&lane->state, HA_LANE_NEW);
 	lane->watch.fd = -1;
 	lane->stream = *stream;

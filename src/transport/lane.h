@@ -27,6 +27,7 @@ struct ha_lane {
 	struct ha_comm *comm;
 	struct ha_stream stream; /* progress thread between start and stop */
 	_Atomic int state;	 /* enum ha_lane_state; written by the application */
+	union ha_sockaddr peer;	 /* constant: the other end of the first socket; zero: unknown */
 };
 
 /* Takes over the handshake's stream, which is closed afterwards. NULL: out of memory. */
