@@ -86,11 +86,14 @@ void ha_path_fence(struct ha_path *path)
 
 /* ---- confirmation -------------------------------------------------------------------------- */
 
-static bool destroy(const struct ha_path *path, struct ibv_qp **qp)
+static bool destroy(struct ha_path *path, struct ibv_qp **qp)
 {
 	int rc = *qp ? ibv_destroy_qp(*qp) : 0;
 
 	if (rc != 0) {
+		if (path->indestructible)
+			return false; /* it is tried again and again; once is enough to say so */
+		path->indestructible = true;
 		HA_WARN("ibv_destroy_qp failed on %s:%d while a path was fenced: %s",
 			path->nic->name, path->port->port_num, strerror(rc));
 		return false;

@@ -118,8 +118,9 @@ struct ha_path {
 
 	/* Fencing (fence.c). [T] */
 	uint64_t fencing_since_ns;
-	uint16_t sentinels; /* posted and not back */
-	bool undrainable;   /* a verb failed: the sentinels will not tell */
+	uint16_t sentinels;  /* posted and not back */
+	bool undrainable;    /* a verb failed: the sentinels will not tell */
+	bool indestructible; /* destroying a queue pair failed, which was logged */
 
 	struct ha_flush_qp flush;
 	struct ha_qp qps[HA_MAX_QPS]; /* their qp is NULL after a fence that had to destroy them */

@@ -8,7 +8,20 @@
 #include "base/clock.h"
 #include "memory/mr.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <string.h>
+
+static int destroy_fails_with; /* 0: it does not */
+
+/* In front of the library's. */
+int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	int (*destroy)(struct ibv_qp *);
+
+	*(void **)&destroy = dlsym(RTLD_NEXT, "ibv_destroy_qp");
+	return destroy_fails_with ? destroy_fails_with : destroy(qp);
+}
 
 static const size_t offset = 4096, size = 300000;
 static const int tag = 1;
@@ -212,6 +225,31 @@ static void a_queue_pair_that_does_not_flush_is_destroyed_in_time(void **state)
 	}
 }
 
+/* Then nothing is known, and nothing is claimed; it is said once however often it is asked. */
+static void neither_drained_nor_destroyed_is_no_fence(void **state)
+{
+	struct ha_request *recv, *send;
+	struct pair pair;
+
+	(void)state;
+	pair_init(&pair);
+	pair_up(&pair);
+	start(&pair, &recv, &send);
+	sv_stepped_step();
+	assert_true(sv_stepped_wedge(0, 0, pair.send->paths[0]->qps[0].qp->qp_num, true));
+	assert_int_equal(fence(pair.send), HA_FENCE_PENDING);
+	sv_stepped_run(sv_stepped_now() + HA_FENCE_NS);
+	destroy_fails_with = EBUSY;
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(fence_is(pair.send), HA_FENCE_FAILED);
+	destroy_fails_with = 0;
+	assert_int_equal(captured_warnings, 1);
+	assert_int_equal(pair.send->paths[0]->state, HA_PATH_FENCING);
+	assert_false(is_done(send));
+	assert_int_equal(fence_is(pair.send), HA_FENCE_DONE);
+	pair_close(&pair);
+}
+
 static void a_dead_device_is_fenced_by_destroying(void **state)
 {
 	(void)state;
@@ -304,6 +342,7 @@ int main(void)
 	    cmocka_unit_test(nothing_arrives_after_a_fence_and_nothing_is_forgotten),
 	    cmocka_unit_test(a_wedged_queue_pair_is_drained),
 	    cmocka_unit_test(a_queue_pair_that_does_not_flush_is_destroyed_in_time),
+	    cmocka_unit_test(neither_drained_nor_destroyed_is_no_fence),
 	    cmocka_unit_test(a_dead_device_is_fenced_by_destroying),
 	    cmocka_unit_test(verbs_that_fail_while_fencing_lead_to_destroying),
 	    cmocka_unit_test(a_flush_in_flight_is_fenced_with_its_path),
