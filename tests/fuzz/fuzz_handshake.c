@@ -51,7 +51,7 @@ const struct fuzz_seed fuzz_seeds[] = {
     {seeds[4], PREFIX + FRAME(HA_BYE_BYTES)},
     {seeds[5], PREFIX + FRAME(HA_ABORT_BYTES)},
     {seeds[6], PREFIX + PORTS + MESSAGE_END + 3 * MESSAGE},
-    {seeds[7], PREFIX + 5 * MESSAGE},
+    {seeds[7], PREFIX + 5 * MESSAGE + FRAME(HA_REJOIN_BYTES)},
     {NULL, 0},
 };
 
@@ -200,6 +200,8 @@ __attribute__((constructor)) static void make_seeds(void)
 	n += control_frame(seed_at(n), HA_MSG_REFUSED, 1, 1, 1);
 	n += control_frame(seed_at(n), HA_MSG_BYE, 1, 0, 1);
 	n += control_frame(seed_at(n), HA_MSG_ABORT, 1, 0, 1);
+	ha_rejoin_encode(&(struct ha_rejoin){.cookie = 1, .connection_id = 2}, small);
+	n += frame(seed_at(n), HA_FRAME_REJOIN, small, HA_REJOIN_BYTES);
 	end_seed(n);
 }
 

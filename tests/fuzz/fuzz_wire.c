@@ -12,14 +12,18 @@
 #include <infiniband/verbs.h>
 #include <string.h>
 
-enum { AS_HANDLE, AS_HEADER, AS_HELLO, AS_REJECT, AS_BYE, DECODERS };
+enum { AS_HANDLE, AS_HEADER, AS_HELLO, AS_REJECT, AS_BYE, AS_REJOIN, DECODERS };
 
 static uint8_t seeds[DECODERS][1 + HA_HELLO_BYTES];
 
 const struct fuzz_seed fuzz_seeds[] = {
-    {seeds[AS_HANDLE], 1 + HA_HANDLE_BYTES}, {seeds[AS_HEADER], 1 + HA_FRAME_HEADER},
-    {seeds[AS_HELLO], 1 + HA_HELLO_BYTES},   {seeds[AS_REJECT], 1 + HA_REJECT_BYTES},
-    {seeds[AS_BYE], 1 + HA_BYE_BYTES},	     {NULL, 0},
+    {seeds[AS_HANDLE], 1 + HA_HANDLE_BYTES},
+    {seeds[AS_HEADER], 1 + HA_FRAME_HEADER},
+    {seeds[AS_HELLO], 1 + HA_HELLO_BYTES},
+    {seeds[AS_REJECT], 1 + HA_REJECT_BYTES},
+    {seeds[AS_BYE], 1 + HA_BYE_BYTES},
+    {seeds[AS_REJOIN], 1 + HA_REJOIN_BYTES},
+    {NULL, 0},
 };
 
 __attribute__((constructor)) static void make_seeds(void)
@@ -41,6 +45,7 @@ __attribute__((constructor)) static void make_seeds(void)
 					      .qps = {{1, 1}}}};
 	struct ha_reject reject = {.reason = 1, .version = 1, .min_version = 1};
 	struct ha_bye bye = {.done = 1};
+	struct ha_rejoin rejoin = {.cookie = 1, .connection_id = 2};
 
 	for (uint8_t i = 0; i < DECODERS; i++)
 		seeds[i][0] = i;
@@ -51,6 +56,7 @@ __attribute__((constructor)) static void make_seeds(void)
 	ha_hello_encode(&hello, seeds[AS_HELLO] + 1);
 	ha_reject_encode(&reject, seeds[AS_REJECT] + 1);
 	ha_bye_encode(&bye, seeds[AS_BYE] + 1);
+	ha_rejoin_encode(&rejoin, seeds[AS_REJOIN] + 1);
 }
 
 static void as_handle(const uint8_t *data, size_t size)
@@ -101,9 +107,13 @@ static void as_hello(const uint8_t *data, size_t size)
 static void as_small(const uint8_t *data, size_t size, int which)
 {
 	struct ha_reject reject;
+	struct ha_rejoin rejoin;
 	struct ha_bye bye;
 
-	if (which == AS_REJECT)
+	if (which == AS_REJOIN)
+		FUZZ_CHECK((ha_rejoin_decode(data, size, &rejoin) == HA_WIRE_OK) ==
+			   (size >= HA_REJOIN_BYTES));
+	else if (which == AS_REJECT)
 		FUZZ_CHECK((ha_reject_decode(data, size, &reject) == HA_WIRE_OK) ==
 			   (size >= HA_REJECT_BYTES));
 	else
