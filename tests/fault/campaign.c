@@ -172,6 +172,12 @@ static bool fits(const struct campaign *campaign, const struct fault *fault,
 	return !campaign->no_failover || !starts(fault->name, "wedge");
 }
 
+static bool in_part(const struct campaign *campaign, unsigned fault)
+{
+	/* By twos: a fault at one end and the same at the other are neighbours. */
+	return campaign->parts == 0 || fault / 2 % campaign->parts == campaign->part;
+}
+
 static void single_scenario(struct campaign *campaign, const struct scenario *scenario, bool e2e)
 {
 	struct run_spec spec = spec_of(campaign, scenario, e2e);
@@ -180,7 +186,7 @@ static void single_scenario(struct campaign *campaign, const struct scenario *sc
 
 	spec.nfaults = 1;
 	for (unsigned f = 0; f < nfaults && !campaign_over(campaign); f++) {
-		if ((campaign->fault && campaign->fault != &faults[f]) ||
+		if ((campaign->fault && campaign->fault != &faults[f]) || !in_part(campaign, f) ||
 		    !fits(campaign, &faults[f], scenario))
 			continue;
 		spec.faults[0].fault = &faults[f];

@@ -13,7 +13,8 @@ struct campaign {
 	bool rc, e2e;
 	bool no_failover;
 	uint64_t seed;
-	uint64_t stride; /* only every so many places; the seed says which */
+	uint64_t stride;      /* only every so many places; the seed says which */
+	unsigned part, parts; /* of --single: the faults of one part of so many; 0 parts: all */
 	uint64_t first_walk, walks, pairs;
 	double seconds;		/* 0: no limit */
 	unsigned give_up_after; /* wrong runs */

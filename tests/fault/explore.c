@@ -30,6 +30,7 @@ enum {
 	OPT_LIST,
 	OPT_SKIP,
 	OPT_PAIRS,
+	OPT_PART,
 };
 
 static const struct argp_option options[] = {
@@ -44,6 +45,7 @@ static const struct argp_option options[] = {
     {"single", OPT_SINGLE, NULL, 0, "every fault at every place", 1},
     {"double", OPT_DOUBLE, NULL, 0, "every second fault at every place after a first one", 1},
     {"walks", OPT_WALKS, "N", 0, "so many runs with up to six faults by chance", 1},
+    {"part", OPT_PART, "I/N", 0, "of --single: the I-th of N parts", 1},
     {"pairs", OPT_PAIRS, "N", 0, "so many of what --double does, by chance", 1},
     {"first-walk", OPT_FIRST_WALK, "N", 0, "number of the first of either", 1},
     {"skip", OPT_SKIP, "NAME", 0, "leave out the faults whose names begin so", 1},
@@ -131,6 +133,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_WALKS:
 		campaign->walks = number(arg, state);
+		break;
+	case OPT_PART:
+		if (sscanf(arg, "%u/%u", &campaign->part, &campaign->parts) != 2 ||
+		    campaign->part == 0 || campaign->part > campaign->parts)
+			argp_error(state, "\"%s\" is not a part such as 1/2", arg);
+		campaign->part--;
 		break;
 	case OPT_PAIRS:
 		campaign->pairs = number(arg, state);
