@@ -156,7 +156,6 @@ struct ha_comm {
 	uint16_t test_max_poll;	      /* [C] */
 	uint8_t silent;		      /* [T] enum ha_silent: polls look for it, too */
 	bool epoch_changing;	      /* [T] no data may be posted: the engine's */
-	bool settling;		      /* [T] the peer has closed: fenced, then settled */
 	struct ha_path *paths[HA_MAX_PATHS]; /* [T] NULL: not there */
 
 	/* Second line. */
@@ -193,7 +192,8 @@ struct ha_comm {
 	struct ha_failover_record failovers; /* [T] */
 	struct ha_window peer_done;	     /* what BYE said; written before peer_bye */
 	uint64_t peer_bye_ns;		     /* likewise: when it came */
-	struct ha_failover failover;	     /* [T] */
+	bool settling;		     /* [T] paths are fenced, then what is left is settled */
+	struct ha_failover failover; /* [T] */
 	/* Progress thread: what it saw at its last visits. */
 	uint64_t alive_ns;	      /* when something had completed */
 	uint64_t idle_ns;	      /* when nothing was outstanding */
