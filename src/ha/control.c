@@ -139,9 +139,6 @@ void ha_control_read_mail(struct ha_comm *comm)
 		if (!(fo->mail & 1u << p))
 			continue;
 		fo->mail &= ~(1u << p);
-		fo->slots[p].mailed = true;
-		if (comm->is_send) /* the receiver sends mail over what it has proved */
-			ha_slot_heed(comm, p, HA_HEALTH_EVENT_PROBE_OK);
 		/* One that is being overwritten is followed by another immediate. */
 		if (ha_message_decode(ha_path_mailbox(comm, p), HA_MAIL_BYTES, &m) == HA_WIRE_OK)
 			ha_failover_hear(comm, &m);
@@ -150,9 +147,13 @@ void ha_control_read_mail(struct ha_comm *comm)
 
 void ha_failover_mail(struct ha_comm *comm, struct ha_path *path)
 {
-	if (!comm->failover.enabled)
+	/* Of a generation that is on its way out it would be taken for its successor's. */
+	if (!comm->failover.enabled || ha_path_stopped(path) || comm->paths[path->index] != path)
 		return;
 	comm->failover.mail |= 1u << path->index;
+	comm->failover.slots[path->index].mailed = true;
+	if (comm->is_send) /* the receiver sends mail over what it has proved */
+		ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
 	ha_progress_wake(comm->inst->progress);
 }
 

@@ -240,6 +240,8 @@ static void s_try_resume(struct ha_comm *comm)
 	ha_comm_use_path(comm, r->path);
 	enter(comm, HA_FO_ACTIVE);
 	ha_send_resume(comm, &fo->peer_window, &replay);
+	if (fo->state != HA_FO_ACTIVE)
+		return; /* posting failed: this path is the next to be left */
 	ha_say(comm, HA_SAY_RESUMED);
 	ha_switch_end(comm, &replay);
 }

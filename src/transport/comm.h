@@ -306,6 +306,13 @@ void ha_comm_path_failed(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 void ha_comm_verb_failed(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
 			 const char *verb, int rc) __attribute__((cold));
 
+/*
+ * Memory could not be registered on the path's device: its failure if the device does not answer,
+ * the connection's if it does (no memory, no memory keys), since another path would meet the same.
+ */
+void ha_comm_registration_failed(struct ha_comm *comm, const struct ha_path *path, const char *what)
+    __attribute__((cold));
+
 /* An asynchronous event: to all connections it concerns. Under the instance's lock. */
 void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *event,
 		    const struct ha_nic *nic);

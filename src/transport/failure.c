@@ -48,6 +48,29 @@ void ha_comm_verb_failed(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 			    verb, path->nic->name, path->port->port_num, strerror(rc), rc);
 }
 
+/* A device that died a moment ago, before its event was read. */
+static bool device_answers(const struct ha_path *path)
+{
+	struct ibv_port_attr attr;
+
+	return !atomic_load(&path->nic->fatal) &&
+	       ibv_query_port(path->nic->ctx, path->port->port_num, &attr) == 0;
+}
+
+void ha_comm_registration_failed(struct ha_comm *comm, const struct ha_path *path, const char *what)
+{
+	if (ha_comm_has_failover(comm) && !device_answers(path)) {
+		ha_comm_path_failed(
+		    comm, comm->paths[path->index], HA_REASON_DEVICE_FATAL, HA_ERR_SYSTEM,
+		    "%s cannot be registered on %s, which does not answer", what, path->nic->name);
+		return;
+	}
+	ha_comm_fail(comm, HA_ERR_SYSTEM,
+		     "%s cannot be registered on %s (its log line says why; locked memory, "
+		     "ulimit -l, is the usual reason)",
+		     what, path->nic->name);
+}
+
 /* ---- events of a queue ---------------------------------------------------------------------- */
 
 /*

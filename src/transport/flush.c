@@ -123,8 +123,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	    path->flush.posted - path->flush.done == HA_FLUSH_DEPTH)
 		return;
 	if (ha_mr_on(req->mr, path->nic, &mr) != HA_OK) {
-		ha_comm_fail(comm, HA_ERR_SYSTEM, "a buffer cannot be registered on %s to flush it",
-			     path->nic->name);
+		ha_comm_registration_failed(comm, path, "a buffer to flush");
 		return;
 	}
 	sge.lkey = path->ring_lkey;

@@ -63,8 +63,7 @@ static inline bool fill_data(struct ha_comm *comm, const struct ha_path *path,
 	if (len == 0)
 		return true;
 	if (ha_mr_on(req->mr, path->nic, &mr) != HA_OK) {
-		ha_comm_fail(comm, HA_ERR_SYSTEM, "a send buffer cannot be registered on %s",
-			     path->nic->name);
+		ha_comm_registration_failed(comm, path, "a send buffer");
 		return false;
 	}
 	wr->sg_list->addr = req->addr + offset;

@@ -50,9 +50,7 @@ static inline bool stamp_row(struct ha_comm *comm, const struct ha_path *path,
 		if (__builtin_expect(!slot->mrs[i], 0))
 			continue; /* of a receive of nothing */
 		if (ha_mr_on(slot->mrs[i], path->nic, &mr) != HA_OK) {
-			ha_comm_fail(comm, HA_ERR_SYSTEM,
-				     "a receive buffer cannot be registered on %s",
-				     path->nic->name);
+			ha_comm_registration_failed(comm, path, "a receive buffer");
 			return false;
 		}
 		row[i].rkey = mr->rkey;

@@ -6,6 +6,7 @@
 #include "harness.h"
 
 #include "base/clock.h"
+#include "memory/mr.h"
 
 static void two_rails(struct pair *pair)
 {
@@ -167,6 +168,40 @@ static void a_cut_rail_under_a_path_across_the_rails_is_one_failover(void **stat
 	}
 }
 
+/* The first to notice is a registration on the device, which has not said that it died. */
+static void a_device_that_dies_before_memory_is_registered_on_it_is_left(void **state)
+{
+	const size_t offset = 8192, size = 20000;
+	struct ha_request *recv, *send;
+	struct ha_mr *fresh;
+	struct pair pair;
+	const int tag = 9;
+	int got = 0;
+
+	(void)state;
+	two_rails(&pair);
+	wait_protected(&pair);
+	sv_stepped_link(0, 0, false);
+	transfer(&pair, 5000, 1);
+	assert_int_equal(pair.send->active, 1);
+	sv_stepped_link(0, 0, true);
+	wait_protected(&pair);
+	assert_int_equal(ha_reg_mr(pair.send, pair.from.bytes, size, HA_MEM_HOST, 0, -1, &fresh),
+			 HA_OK);
+	fill(pair.from.bytes, size, 3);
+	recv = post_recv(&pair, 1, &offset, &size, &tag);
+	sv_stepped_run(sv_stepped_now() + 20 * HA_NS_PER_US); /* the clear-to-send is there */
+	sv_stepped_kill(0, 1);
+	assert_int_equal(ha_isend(pair.send, pair.from.bytes, size, tag, fresh, &send), HA_OK);
+	assert_non_null(send);
+	assert_int_equal(pair_finish(&pair, recv, &got), HA_OK);
+	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+	assert_true(filled(pair.to.bytes + offset, size, 3));
+	assert_int_equal(pair.send->active, 0);
+	ha_dereg_mr(pair.send, fresh);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -174,6 +209,7 @@ int main(void)
 	    cmocka_unit_test(a_link_that_goes_down_moves_traffic_to_the_standby),
 	    cmocka_unit_test(a_message_in_flight_is_replayed),
 	    cmocka_unit_test(a_cut_rail_under_a_path_across_the_rails_is_one_failover),
+	    cmocka_unit_test(a_device_that_dies_before_memory_is_registered_on_it_is_left),
 	    cmocka_unit_test(a_thousand_failovers_in_a_row),
 	};
 
