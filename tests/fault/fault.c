@@ -111,7 +111,7 @@ const struct fault faults[] = {
     /* ---- verbs ---- */
     VERB("post_send"),
     VERB("post_recv"),
-    BOTH("errno-poll_cq", .loss = LOSS_VERB, .frequent = true,
+    BOTH("errno-poll_cq", .loss = LOSS_RECEIVED, .frequent = true,
 	 .rule = "errno=EINVAL verb=poll_cq host=$host nth=$nth"),
     VERB("modify_qp"),
     VERB("create_qp"),
@@ -127,13 +127,13 @@ const struct fault faults[] = {
     /* ---- completions ---- */
     STATUS("RETRY_EXC_ERR", LOSS_BRIEF),
     STATUS("RNR_RETRY_EXC_ERR", LOSS_BRIEF),
-    STATUS("REM_OP_ERR", LOSS_BRIEF),
+    STATUS("REM_OP_ERR", LOSS_REQUEST),
     STATUS("RESP_TIMEOUT_ERR", LOSS_BRIEF),
     STATUS("LOC_QP_OP_ERR", LOSS_BRIEF),
     STATUS("FATAL_ERR", LOSS_BRIEF),
-    STATUS("GENERAL_ERR", LOSS_BRIEF),
+    STATUS("GENERAL_ERR", LOSS_REQUEST),
     STATUS("WR_FLUSH_ERR", LOSS_BRIEF),
-    STATUS("REM_ABORT_ERR", LOSS_BRIEF),
+    STATUS("REM_ABORT_ERR", LOSS_REQUEST),
     STATUS("LOC_LEN_ERR", LOSS_BUG),
     STATUS("LOC_PROT_ERR", LOSS_BUG),
     STATUS("LOC_ACCESS_ERR", LOSS_BUG),
@@ -386,7 +386,11 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 		for (uint32_t h = 0; h < WORLD_HOSTS; h++)
 			damage->lost_ports[h] |= 1u << rail;
 		break;
-	case LOSS_RECEIVED:
+	case LOSS_REQUEST:
+		damage->requests++;
+		break;
+	case LOSS_RECEIVED: /* a queue that is not polled in a drain has lost what it held */
+		damage->at_set_up |= !world_connected(world);
 		damage->acknowledged |= receives;
 		break;
 	case LOSS_BUG:

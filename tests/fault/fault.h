@@ -14,6 +14,8 @@ enum fault_loss {
 	LOSS_NOTHING,  /* the hardware repairs it, or both ends do */
 	LOSS_BRIEF,    /* a path fails, or seems to; what it ran on works or comes back */
 	LOSS_VERB,     /* brief, and an error is right while there is no connection yet */
+	LOSS_REQUEST,  /* brief; what follows a request to a second path is the request's own fault
+			*/
 	LOSS_MEMORY,   /* brief, and an error is right: what cannot be registered cannot be sent */
 	LOSS_PORT,     /* the port at this host, for good; an error is right likewise */
 	LOSS_RAIL,     /* the rail, for good */
@@ -80,7 +82,8 @@ struct damage {
 	bool acknowledged; /* what was acknowledged may not be with the receiver's software */
 	bool unplaced;	   /* ... or not even in its memory */
 	bool bug, process, memory;
-	bool at_set_up; /* an object was refused before there was a connection */
+	unsigned requests; /* statuses that may come to be the request's fault */
+	bool at_set_up;	   /* an object was refused before there was a connection */
 };
 
 void damage_add(struct damage *damage, const struct injection *injection,

@@ -154,6 +154,8 @@ static const char *excuse(const struct running *r)
 		return "no path is left";
 	if (damage->acknowledged && !r->spec->world.e2e)
 		return "acknowledged and not delivered";
+	if (damage->requests > 1)
+		return "a status followed a request to a second path";
 	if (damage->memory)
 		return "memory was refused";
 	if (damage->at_set_up)
