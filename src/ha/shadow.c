@@ -131,11 +131,6 @@ static bool can_carry(const struct ha_comm *comm, unsigned p)
 	       !session_down(fo, p);
 }
 
-/*
- * Of two that are there, rather the one that shares no port with the path that failed: what failed
- * may be more than the pair, as when a switch dies silently, and the sessions of the others have
- * not noticed yet. Whoever only goes back has left nothing that failed.
- */
 /* Its heartbeats are overdue as well: what killed the active path may have killed this one. */
 static bool is_suspected(const struct ha_failover *fo, unsigned p)
 {
@@ -151,6 +146,11 @@ static bool has_patience(const struct ha_comm *comm)
 	return ha_now_ns() - comm->failover.now.trigger_ns < PATIENCE_MS * HA_NS_PER_MS;
 }
 
+/*
+ * Of two that are there, rather the one that shares no port with the path that failed: what failed
+ * may be more than the pair, as when a switch dies silently, and the sessions of the others have
+ * not noticed yet. Whoever only goes back has left nothing that failed.
+ */
 int ha_shadow_choose(const struct ha_comm *comm)
 {
 	const struct ha_pair left = pair_of(&comm->failover.slots[comm->active]);

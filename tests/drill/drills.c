@@ -98,6 +98,10 @@ const struct drill drills[] = {
 	.switches_max = -1,
 	.stall_max_ms = 2500,
     },
+    /*
+     * When the path in reserve is gone as well, all pairs that are left are tried at once and the
+     * first that works is taken. It may go across the rails, so there is no one rail to end on.
+     */
     {
 	.name = "double",
 	.proves = "the second path fails while connections move to it",
@@ -109,7 +113,6 @@ const struct drill drills[] = {
 	.switches_min = 4,
 	.switches_max = -1,
 	.stall_max_ms = 2500,
-	.ends_on_rail = 1 + 2,
     },
     {
 	.name = "standby-dies-during-replay",
@@ -123,7 +126,6 @@ const struct drill drills[] = {
 	.switches_min = 4,
 	.switches_max = -1,
 	.stall_max_ms = 2500,
-	.ends_on_rail = 1 + 2,
     },
     {
 	.name = "flapping",
