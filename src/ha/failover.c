@@ -97,6 +97,9 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 		return; /* of a peer that did not listen */
 	HA_TRACE(2, "connection %s: hears %s, epoch %u, path %u.%u", comm->name,
 		 ha_message_name(m->kind), m->epoch, m->path, m->generation);
+	/* An end that has failed does nothing it is asked for. */
+	if (ha_comm_error(comm) != HA_OK && comm->failover.state != HA_FO_LATCHED)
+		ha_machine_on(comm, HA_ON_GIVE_UP);
 	ha_control_heard(comm, m);
 	switch (m->kind) {
 	case HA_MSG_PING:

@@ -28,9 +28,78 @@ ha_result_t ha_reg_mr(struct ha_comm *comm, void *data, size_t size, int type, u
 			      out);
 }
 
+/* A registration outlives the connection it was made through, so this may be one that is closed. */
+static bool is_open(struct ha_instance *inst, const struct ha_comm *comm)
+{
+	bool found = false;
+	struct ha_list *pos;
+
+	pthread_mutex_lock(&inst->lock);
+	ha_list_for_each (pos, &inst->comms)
+		found |= ha_container_of(pos, struct ha_comm, in_instance) == comm;
+	pthread_mutex_unlock(&inst->lock);
+	return found;
+}
+
+static unsigned forget_receives(struct ha_comm *comm, const struct ha_mr *mr)
+{
+	struct ha_recv_side *r = comm->recv;
+	unsigned used = 0;
+
+	for (uint64_t seq = r->done.base; seq != r->next_seq; seq++) {
+		struct ha_recv_slot *slot = &r->slots[seq & comm->slot_mask];
+
+		for (unsigned i = 0; i < slot->n && !ha_window_has(&r->done, seq); i++)
+			if (slot->mrs[i] == mr) {
+				slot->mrs[i] = NULL;
+				used++;
+			}
+	}
+	return used;
+}
+
+static unsigned forget_requests(struct ha_comm *comm, const struct ha_mr *mr)
+{
+	unsigned used = 0;
+
+	for (unsigned i = 0; i < comm->pool.count; i++) {
+		struct ha_request *req = &comm->pool.all[i];
+
+		if (req->kind != HA_REQ_RECV && req->mr == mr &&
+		    atomic_load_explicit(&req->state, memory_order_acquire) == HA_REQ_ACTIVE) {
+			req->mr = NULL;
+			used++;
+		}
+	}
+	return used;
+}
+
+/*
+ * What is in flight may be posted again on another path, with memory that is gone by then. NCCL
+ * does this when it gives up: it deregisters, then closes. So nothing is posted any more.
+ */
+static void forget(struct ha_comm *comm, const struct ha_mr *mr)
+{
+	unsigned used;
+
+	ha_token_acquire(comm);
+	used = forget_requests(comm, mr) + (comm->recv ? forget_receives(comm, mr) : 0);
+	if (used != 0) {
+		for (unsigned p = 0; p < comm->npaths; p++)
+			ha_path_fence(comm->paths[p]);
+		ha_comm_fail(comm, HA_ERR_USAGE,
+			     "memory of %u requests in flight was deregistered: is the job being "
+			     "aborted?",
+			     used);
+	}
+	ha_token_release(comm);
+}
+
 void ha_dereg_mr(struct ha_comm *comm, struct ha_mr *mr)
 {
-	(void)comm; /* a registration outlives the connection it was made through */
-	if (mr)
-		ha_mr_deregister(mr);
+	if (!mr)
+		return;
+	if (comm && is_open(mr->set->on_event_arg, comm))
+		forget(comm, mr);
+	ha_mr_deregister(mr);
 }

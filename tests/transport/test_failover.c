@@ -202,6 +202,36 @@ static void a_device_that_dies_before_memory_is_registered_on_it_is_left(void **
 	pair_close(&pair);
 }
 
+/* What NCCL does when it gives up, here in the middle of a failover. */
+static void memory_that_is_deregistered_during_a_failover_is_not_touched(void **state)
+{
+	(void)state;
+	for (unsigned rounds = 0; rounds < 12; rounds++) {
+		const size_t offset = 0, size = 20000;
+		const int tag = 1;
+		struct pair pair;
+
+		two_rails(&pair);
+		wait_protected(&pair);
+		for (int i = 0; i < 8; i++)
+			assert_non_null(post_recv(&pair, 1, &offset, &size, &tag));
+		for (int i = 0; i < 4; i++)
+			assert_non_null(post_send(&pair, 0, size, tag));
+		sv_stepped_link(1, 0, false);
+		for (unsigned i = 0; i < rounds; i++) {
+			ha_instance_progress(pair.inst[i % 2]);
+			sv_stepped_step();
+		}
+		ha_dereg_mr(pair.recv, pair.to.mr);
+		ha_dereg_mr(pair.send, pair.from.mr);
+		pair.to.mr = pair.from.mr = NULL;
+		assert_int_equal(ha_comm_error(pair.recv), HA_ERR_USAGE);
+		idle(&pair, 500);
+		assert_int_equal(pair.recv->failover.state, HA_FO_LATCHED);
+		pair_close(&pair);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -210,6 +240,7 @@ int main(void)
 	    cmocka_unit_test(a_message_in_flight_is_replayed),
 	    cmocka_unit_test(a_cut_rail_under_a_path_across_the_rails_is_one_failover),
 	    cmocka_unit_test(a_device_that_dies_before_memory_is_registered_on_it_is_left),
+	    cmocka_unit_test(memory_that_is_deregistered_during_a_failover_is_not_touched),
 	    cmocka_unit_test(a_thousand_failovers_in_a_row),
 	};
 
