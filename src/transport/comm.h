@@ -336,7 +336,6 @@ void ha_send_group_complete(struct ha_comm *comm, struct ha_send_group *group);
 
 /* One completion each; the queue they came from is known to be current. */
 void ha_send_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t slot);
-void ha_recv_cts_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t mark);
 void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t imm,
 		       uint32_t bytes);
 void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t request_id);

@@ -188,7 +188,7 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 		ha_recv_immediate(comm, path, ha_wr_qp(id), ntohl(wc->imm_data), wc->byte_len);
 		break;
 	case HA_WR_CTS:
-		ha_recv_cts_complete(comm, path, ha_wr_qp(id), ha_wr_slot(id));
+		ha_qp_left(&path->qps[ha_wr_qp(id)], ha_wr_slot(id));
 		break;
 	case HA_WR_FLUSH:
 		ha_flush_complete(comm, path, ha_wr_slot(id));

@@ -182,8 +182,8 @@ void ha_lane_abort(struct ha_lane *lane, const struct ha_abort *abort)
 	uint8_t payload[HA_ABORT_BYTES];
 
 	ha_abort_encode(abort, payload);
-	if (ha_stream_queue(&lane->stream, HA_FRAME_ABORT, payload, sizeof(payload)))
-		(void)ha_stream_flush(&lane->stream); /* a peer that cannot be told sees the end */
+	/* A peer that cannot be told sees the end. */
+	(void)ha_lane_say(lane, HA_FRAME_ABORT, payload, sizeof(payload));
 }
 
 void ha_lane_bye(struct ha_lane *lane, const struct ha_bye *bye)
@@ -191,6 +191,6 @@ void ha_lane_bye(struct ha_lane *lane, const struct ha_bye *bye)
 	uint8_t payload[HA_BYE_BYTES];
 
 	ha_bye_encode(bye, payload);
-	if (ha_stream_queue(&lane->stream, HA_FRAME_BYE, payload, sizeof(payload)))
-		(void)ha_stream_flush(&lane->stream); /* a dead peer needs no goodbye */
+	/* A dead peer needs no goodbye. */
+	(void)ha_lane_say(lane, HA_FRAME_BYE, payload, sizeof(payload));
 }

@@ -47,7 +47,7 @@ bool ha_lane_replace(struct ha_lane *lane, struct ha_stream *stream) HA_MUST_CHE
 
 /*
  * Says something as well as a socket can without waiting; false: not, or not now. Before
- * ha_lane_start, or on the progress thread.
+ * ha_lane_start, on the progress thread, or after ha_lane_stop.
  */
 bool ha_lane_say(struct ha_lane *lane, enum ha_frame_type type, const void *payload,
 		 uint32_t length);

@@ -90,22 +90,15 @@ bool ha_path_probe(struct ha_comm *comm, struct ha_path *path)
 	return path->probe_busy;
 }
 
-static void left_queue(struct ha_path *path, uint32_t mark)
-{
-	struct ha_qp *qp = &path->qps[0];
-
-	qp->sq_done = qp->sq_posted - ((qp->sq_posted - mark) & 0xffffffu);
-}
-
 void ha_path_mail_done(struct ha_path *path, uint32_t mark)
 {
 	path->mail_busy = false;
-	left_queue(path, mark);
+	ha_qp_left(&path->qps[0], mark);
 }
 
 void ha_path_probe_done(struct ha_path *path, uint32_t mark)
 {
 	path->probe_busy = false;
-	left_queue(path, mark);
+	ha_qp_left(&path->qps[0], mark);
 	ha_failover_probed(path->comm, path);
 }

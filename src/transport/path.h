@@ -79,6 +79,16 @@ static inline uint32_t ha_qp_room(const struct ha_qp *qp)
 	return qp->sq_depth - (qp->sq_posted - qp->sq_done);
 }
 
+/*
+ * A signalled work request that says its place in the queue is complete, and all before it have
+ * left. `mark`: the low 24 bits of the place, as its wr_id carries them; a slot may be in use again
+ * by then.
+ */
+static inline void ha_qp_left(struct ha_qp *qp, uint32_t mark)
+{
+	qp->sq_done = qp->sq_posted - ((qp->sq_posted - mark) & 0xffffffu);
+}
+
 /* The queue pair to itself that iflush reads through (flush.c). [T] */
 struct ha_flush_qp {
 	struct ibv_qp *qp; /* NULL until GPU memory first needs it */

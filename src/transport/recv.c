@@ -59,15 +59,6 @@ static inline bool stamp_row(struct ha_comm *comm, const struct ha_path *path,
 	return true;
 }
 
-/* Low bits of the queue position ride in the wr_id: the slot may be in use again by then. */
-void ha_recv_cts_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t mark)
-{
-	struct ha_qp *q = &path->qps[qp];
-
-	(void)comm;
-	q->sq_done = q->sq_posted - ((q->sq_posted - mark) & 0xffffffu);
-}
-
 static inline bool post_cts(struct ha_comm *comm, struct ha_path *path, struct ha_recv_slot *slot)
 {
 	struct ha_recv_side *r = comm->recv;

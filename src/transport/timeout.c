@@ -169,7 +169,7 @@ static void watch_queues(struct ha_comm *comm, struct ha_path *path, uint64_t no
 void ha_timeout_watched(struct ha_path *path, unsigned qp, uint32_t mark)
 {
 	path->qps[qp].watched = false;
-	ha_recv_cts_complete(path->comm, path, qp, mark);
+	ha_qp_left(&path->qps[qp], mark);
 }
 
 /* ---- looking ------------------------------------------------------------------------------- */

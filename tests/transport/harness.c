@@ -122,6 +122,14 @@ bool pair_step(struct pair *pair)
 	return moved;
 }
 
+void pair_idle(struct pair *pair, unsigned ms)
+{
+	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+
+	while (sv_stepped_now() < until_ns)
+		pair_step(pair);
+}
+
 ha_result_t pair_finish(struct pair *pair, struct ha_request *req, int *sizes)
 {
 	assert_non_null(req);

@@ -66,6 +66,8 @@ void pair_up(struct pair *pair);
 
 /* One event of the fabric and a round of both instances. False: nothing moved. */
 bool pair_step(struct pair *pair);
+/* So much virtual time passes. */
+void pair_idle(struct pair *pair, unsigned ms);
 
 /* Tests `req`, stepping in between, until it is done or the result is not HA_OK. Fails the test
  * when nothing moves any more. */

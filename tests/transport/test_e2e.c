@@ -240,14 +240,6 @@ static bool has_standby(const struct ha_comm *comm)
 	return comm->failover.slots[1].state == HA_SLOT_UP && ha_path_ready(comm->paths[1]);
 }
 
-static void idle(struct pair *pair, unsigned ms)
-{
-	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
-
-	while (sv_stepped_now() < until_ns)
-		pair_step(pair);
-}
-
 static void two_rails(struct pair *pair, enum ha_completion_mode mode)
 {
 	pair_init(pair);
@@ -257,7 +249,7 @@ static void two_rails(struct pair *pair, enum ha_completion_mode mode)
 	pair_up(pair);
 	transfer(pair, 100, 1);
 	for (int i = 0; i < 1000 && !(has_standby(pair->send) && has_standby(pair->recv)); i++)
-		idle(pair, 5);
+		pair_idle(pair, 5);
 	assert_true(has_standby(pair->send) && has_standby(pair->recv));
 }
 

@@ -16,15 +16,6 @@ static void two_rails(struct pair *pair)
 	pair_up(pair);
 }
 
-/* Time passes. */
-static void idle(struct pair *pair, unsigned ms)
-{
-	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
-
-	while (sv_stepped_now() < until_ns)
-		pair_step(pair);
-}
-
 /* A path is in reserve that has no port in common with the active one. */
 static bool is_protected(const struct ha_comm *comm)
 {
@@ -41,7 +32,7 @@ static bool is_protected(const struct ha_comm *comm)
 static void wait_protected(struct pair *pair)
 {
 	for (int i = 0; i < 1000 && !(is_protected(pair->recv) && is_protected(pair->send)); i++)
-		idle(pair, 5);
+		pair_idle(pair, 5);
 	assert_true(is_protected(pair->recv));
 	assert_true(is_protected(pair->send));
 }
@@ -157,7 +148,7 @@ static void a_cut_rail_under_a_path_across_the_rails_is_one_failover(void **stat
 		pair.listen_dev = 1;
 		pair_up(&pair);
 		wait_protected(&pair);
-		idle(&pair, 1000); /* heartbeats are up */
+		pair_idle(&pair, 1000); /* heartbeats are up */
 		transfer(&pair, 5000, 1);
 		sv_stepped_cut(rail, true);
 		transfer(&pair, 20000, 2);
@@ -226,7 +217,7 @@ static void memory_that_is_deregistered_during_a_failover_is_not_touched(void **
 		ha_dereg_mr(pair.send, pair.from.mr);
 		pair.to.mr = pair.from.mr = NULL;
 		assert_int_equal(ha_comm_error(pair.recv), HA_ERR_USAGE);
-		idle(&pair, 500);
+		pair_idle(&pair, 500);
 		assert_int_equal(pair.recv->failover.state, HA_FO_LATCHED);
 		pair_close(&pair);
 	}
