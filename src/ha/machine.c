@@ -43,29 +43,12 @@ static void enter(struct ha_comm *comm, enum ha_failover_state state)
 
 /* ---- the peer's knowledge -------------------------------------------------------------------- */
 
-static void merge_window(struct ha_window *into, const struct ha_window *w)
-{
-	/* In one step: a peer may name any number. */
-	if (into->base < w->base) {
-		uint64_t ahead = w->base - into->base;
-
-		into->bits = ahead < 64 ? into->bits >> ahead : 0;
-		into->base = w->base;
-	}
-	if (into->base - w->base < 64)
-		into->bits |= w->bits >> (into->base - w->base);
-	while (into->bits & 1) {
-		into->bits >>= 1;
-		into->base++;
-	}
-}
-
 /* Merged, never dropped as seen: messages repeat and overtake each other. */
 static void merge(struct ha_comm *comm, const struct ha_message *m)
 {
 	struct ha_failover *fo = &comm->failover;
 
-	merge_window(&fo->peer_window, &m->window);
+	ha_window_merge(&fo->peer_window, &m->window);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (m->fenced_gen[p] > fo->slots[p].peer_fenced_gen)
 			fo->slots[p].peer_fenced_gen = m->fenced_gen[p];
@@ -288,7 +271,7 @@ static void s_resume(struct ha_comm *comm, const struct ha_occasion *o)
 
 static void s_rebuild(struct ha_comm *comm, const struct ha_occasion *o)
 {
-	merge_window(&comm->failover.peer_window, &o->m->window);
+	ha_window_merge(&comm->failover.peer_window, &o->m->window);
 	/* While it is active, what it has completed is still growing: the FENCE comes first. */
 	if (!ha_is_active(comm, o->m->path))
 		ha_rebuild_answer(comm, o->m);
@@ -336,7 +319,7 @@ static void closed(struct ha_comm *comm, const struct ha_occasion *o)
 {
 	struct ha_bye bye = {.done = o->m->window.base, .done_bits = o->m->window.bits};
 
-	merge_window(&comm->failover.peer_window, &o->m->window);
+	ha_window_merge(&comm->failover.peer_window, &o->m->window);
 	comm->failover.state = HA_FO_CLOSED;
 	ha_comm_peer_bye(comm, &bye);
 }

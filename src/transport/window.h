@@ -39,6 +39,24 @@ static inline bool ha_window_mark(struct ha_window *w, uint64_t seq)
 	return true;
 }
 
+/* What is done in either of the two. */
+static inline void ha_window_merge(struct ha_window *into, const struct ha_window *w)
+{
+	/* In one step: a peer may name any number. */
+	if (into->base < w->base) {
+		uint64_t ahead = w->base - into->base;
+
+		into->bits = ahead < 64 ? into->bits >> ahead : 0;
+		into->base = w->base;
+	}
+	if (into->base - w->base < 64)
+		into->bits |= w->bits >> (into->base - w->base);
+	while (into->bits & 1) {
+		into->bits >>= 1;
+		into->base++;
+	}
+}
+
 static inline bool ha_window_has(const struct ha_window *w, uint64_t seq)
 {
 	if (seq < w->base)

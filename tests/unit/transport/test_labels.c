@@ -117,6 +117,33 @@ static void the_window_refuses_doubles_and_strays(void **state)
 	assert_int_equal(w.bits, 0);
 }
 
+static void a_merged_window_has_what_either_had(void **state)
+{
+	/* Further ahead than a window is long, too: a peer may name any number. */
+	static const struct ha_window windows[] = {
+	    {.base = 1},
+	    {.base = 5, .bits = 2},
+	    {.base = 6, .bits = 1ull << 63 | 6},
+	    {.base = 7, .bits = UINT64_MAX - 1},
+	    {.base = 70, .bits = 4},
+	    {.base = 71, .bits = 0xaaaaaaaaaaaaaaaa},
+	};
+	const size_t n = sizeof(windows) / sizeof(windows[0]);
+
+	(void)state;
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < n; k++) {
+			struct ha_window both = windows[i];
+
+			ha_window_merge(&both, &windows[k]);
+			assert_int_equal(both.bits & 1, 0);
+			for (uint64_t seq = 1; seq < both.base + 64; seq++)
+				assert_int_equal(ha_window_has(&both, seq),
+						 ha_window_has(&windows[i], seq) ||
+						     ha_window_has(&windows[k], seq));
+		}
+}
+
 static void records_need_no_more_bytes_than_their_group(void **state)
 {
 	(void)state;
@@ -135,6 +162,7 @@ int main(void)
 	    cmocka_unit_test(half_an_element_has_not_arrived),
 	    cmocka_unit_test(the_window_counts_in_any_order),
 	    cmocka_unit_test(the_window_refuses_doubles_and_strays),
+	    cmocka_unit_test(a_merged_window_has_what_either_had),
 	    cmocka_unit_test(records_need_no_more_bytes_than_their_group),
 	};
 
