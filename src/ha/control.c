@@ -148,7 +148,8 @@ void ha_control_read_mail(struct ha_comm *comm)
 void ha_failover_mail(struct ha_comm *comm, struct ha_path *path)
 {
 	/* Of a generation that is on its way out it would be taken for its successor's. */
-	if (!comm->failover.enabled || ha_path_stopped(path) || comm->paths[path->index] != path)
+	if (!ha_comm_has_failover(comm) || ha_path_stopped(path) ||
+	    comm->paths[path->index] != path)
 		return;
 	comm->failover.mail |= 1u << path->index;
 	comm->failover.slots[path->index].mailed = true;
@@ -161,7 +162,7 @@ bool ha_failover_socket_broken(struct ha_comm *comm)
 {
 	struct ha_failover *fo = &comm->failover;
 
-	if (!fo->enabled || fo->state == HA_FO_LATCHED)
+	if (!ha_comm_has_failover(comm) || fo->state == HA_FO_LATCHED)
 		return false;
 	fo->socket_broken = true;
 	fo->broken_ns = ha_now_ns();

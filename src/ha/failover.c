@@ -62,7 +62,7 @@ void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	if (!comm->failover.enabled) {
+	if (!ha_comm_has_failover(comm)) {
 		ha_comm_fail(comm, HA_ERR_SYSTEM, "%s: %s", ha_reason_text(reason), text);
 		ha_path_fence(path);
 		return;
@@ -93,7 +93,7 @@ static const enum ha_on occasion_of[HA_MSG_END] = {
 
 void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 {
-	if (!comm->failover.enabled)
+	if (!ha_comm_has_failover(comm))
 		return; /* of a peer that did not listen */
 	HA_TRACE(2, "connection %s: hears %s, epoch %u, path %u.%u", comm->name,
 		 ha_message_name(m->kind), m->epoch, m->path, m->generation);
@@ -115,7 +115,7 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 
 void ha_failover_probed(struct ha_comm *comm, struct ha_path *path)
 {
-	if (comm->failover.enabled && ha_shadow_proved(comm, path))
+	if (ha_comm_has_failover(comm) && ha_shadow_proved(comm, path))
 		ha_progress_wake(comm->inst->progress);
 }
 
@@ -281,7 +281,7 @@ void ha_failover_visit(struct ha_comm *comm)
 
 void ha_failover_port_changed(struct ha_comm *comm)
 {
-	if (!comm->failover.enabled)
+	if (!ha_comm_has_failover(comm))
 		return;
 	comm->failover.look = comm->failover.ports_changed = true;
 	comm->failover.say |= HA_SAY_STATE;
@@ -305,7 +305,7 @@ void ha_failover_hear_ports(struct ha_comm *comm, const struct ha_ports *ports)
 {
 	struct ha_failover *fo = &comm->failover;
 
-	if (!fo->enabled || fo->peer_ports.count != 0)
+	if (!ha_comm_has_failover(comm) || fo->peer_ports.count != 0)
 		return; /* said once */
 	fo->peer_ports = *ports;
 	for (unsigned i = 0; i < ports->count; i++)
@@ -323,8 +323,7 @@ ha_result_t ha_failover_open(struct ha_comm *comm, const struct ha_wire_endpoint
 {
 	struct ha_failover *fo = &comm->failover;
 
-	fo->enabled = (comm->features & HA_FEATURE_FAILOVER) != 0;
-	if (!fo->enabled)
+	if (!ha_comm_has_failover(comm))
 		return HA_OK;
 	fo->state = HA_FO_ACTIVE;
 	fo->resumed = true; /* the handshake did what RESUME and RESUMED do later */
@@ -385,7 +384,7 @@ void ha_failover_start(struct ha_comm *comm)
 {
 	struct ha_failover *fo = &comm->failover;
 
-	if (!fo->enabled)
+	if (!ha_comm_has_failover(comm))
 		return;
 	if (!comm->is_send && ha_door_open(comm->inst, &fo->door.addr))
 		fo->door.cookie = ha_random();

@@ -123,7 +123,6 @@ struct ha_slot_link {
 };
 
 struct ha_failover {
-	bool enabled; /* [C] both ends can */
 	uint8_t state;
 	bool resumed;	    /* receiver: RESUMED of this epoch was heard */
 	bool socket_broken; /* paths are the only lanes, until it is dialled again */

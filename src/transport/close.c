@@ -45,7 +45,7 @@ static void close_comm(struct ha_comm *comm)
 		ha_comm_poll(comm, comm->poll_batch);
 		ha_comm_fill_bye(comm, &bye);
 		ha_lane_bye(comm->lane, &bye);
-		if (comm->failover.enabled)
+		if (ha_comm_has_failover(comm))
 			ha_control_goodbye(comm);
 	}
 	drain(comm);

@@ -357,7 +357,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 		settle(comm);
 		return HA_POLL_EMPTY;
 	}
-	if (comm->failover.enabled) {
+	if (ha_comm_has_failover(comm)) {
 		ha_comm_poll_standby(comm);
 		/* Mail and probes come over the active path, too, when nobody polls it for
 		 * requests.

@@ -161,7 +161,7 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	comm->silent = agreed.features & HA_FEATURE_E2E ? HA_SILENT_COUNT : 0;
 	/* With failover a first path that cannot be is like one that fails at once. */
 	if (ha_path_connect(comm->paths[0], &remote->endpoint) != HA_OK &&
-	    !(comm->features & HA_FEATURE_FAILOVER))
+	    !ha_comm_has_failover(comm))
 		return HA_ERR_SYSTEM;
 	ha_comm_use_path(comm, 0);
 	return ha_failover_open(comm, &local->endpoint);

@@ -180,8 +180,8 @@ static enum nccl_ha_path_health health_of(const struct ha_comm *comm, const stru
 
 	if (!ha_path_ready(path))
 		return NCCL_HA_PATH_FAILED;
-	return comm->failover.enabled ? healths[comm->failover.slots[path->index].health]
-				      : NCCL_HA_PATH_GOOD;
+	return ha_comm_has_failover(comm) ? healths[comm->failover.slots[path->index].health]
+					  : NCCL_HA_PATH_GOOD;
 }
 
 static void fill_path(const struct ha_comm *comm, const struct ha_path *path,
@@ -217,7 +217,7 @@ static enum nccl_ha_conn_state state_of(const struct ha_comm *comm, int error)
 {
 	if (error != 0)
 		return NCCL_HA_CONN_ERROR;
-	if (comm->failover.enabled && comm->failover.state != HA_FO_ACTIVE &&
+	if (ha_comm_has_failover(comm) && comm->failover.state != HA_FO_ACTIVE &&
 	    comm->failover.state != HA_FO_CLOSED)
 		return NCCL_HA_CONN_FAILING_OVER;
 	return NCCL_HA_CONN_ACTIVE;

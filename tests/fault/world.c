@@ -339,7 +339,7 @@ static bool end_protected(const struct end *end)
 {
 	const struct ha_failover *failover = &end->comm->failover;
 
-	if (!failover->enabled || end->traffic.is_send)
+	if (!ha_comm_has_failover(end->comm) || end->traffic.is_send)
 		return true;
 	if (failover->state != HA_FO_ACTIVE)
 		return false;
