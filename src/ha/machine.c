@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "ha/choice.h"
 #include "ha/control.h"
 #include "ha/rebuild.h"
 #include "ha/shadow.h"
@@ -138,7 +139,7 @@ void ha_failover_try_resume(struct ha_comm *comm)
 		return;
 	if (lost_a_message(comm) || !agreed(comm))
 		return;
-	p = ha_shadow_choose(comm);
+	p = ha_choice_best(comm);
 	if (p >= 0)
 		resume_on(comm, (unsigned)p);
 }

@@ -30,6 +30,11 @@ uint32_t ha_pair_price(const struct ha_comm *comm, struct ha_pair pair)
 	return price;
 }
 
+struct ha_pair ha_pair_of(const struct ha_slot *slot)
+{
+	return (struct ha_pair){slot->port, slot->peer_port};
+}
+
 unsigned ha_pair_shared(struct ha_pair a, struct ha_pair b)
 {
 	return (unsigned)(a.port == b.port) + (unsigned)(a.peer_port == b.peer_port);

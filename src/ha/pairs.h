@@ -10,12 +10,19 @@
 #include <stdint.h>
 
 struct ha_comm;
+struct ha_slot;
 
 struct ha_pair {
 	uint8_t port, peer_port;
 };
 
 #define HA_PAIR_NEVER UINT32_MAX
+
+/* More than any pair costs by itself: a shared port is a shared fate. */
+#define HA_PAIR_SHARED_PRICE 1000u
+
+/* The pair that a slot's path connects, or connected last. */
+struct ha_pair ha_pair_of(const struct ha_slot *slot);
 
 /*
  * What it costs to use a pair: 0 for the two primaries. The ranks of both ports add up; a pair that

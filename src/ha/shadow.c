@@ -4,8 +4,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "device/standby.h"
+#include "ha/choice.h"
 #include "ha/control.h"
 #include "ha/event.h"
+#include "ha/failback.h"
 #include "ha/failover.h"
 #include "ha/pairs.h"
 #include "ha/rebuild.h"
@@ -17,9 +19,6 @@
 
 /* How long the peer may take to make its end. One that is frozen is waited for. */
 #define ANSWER_MS 3000
-/* A path in reserve that is suspected itself comes last, and after this long at the earliest. */
-#define SUSPECTED_PRICE 1000000u
-#define PATIENCE_MS	30
 
 /* REBUILD is said again after this. */
 #define SAY_AGAIN_MS 20
@@ -35,15 +34,6 @@
 #define BACKOFF_MAX_MS 5000
 #define OUTAGE_MAX_MS  200
 
-/* More than any pair costs by itself: a shared port is a shared fate. */
-#define SHARED_PORT_PRICE 1000u
-
-/* How long the preferred path must have been healthy before traffic goes back to it; doubles each
- * time it fails again within HOLD_RESET. */
-#define HOLD_MIN_MS   1000
-#define HOLD_MAX_MS   60000
-#define HOLD_RESET_NS (60 * HA_NS_PER_S)
-
 /* A path that works again this soon after it was left had not failed. */
 #define FALSE_ALARM_NS	      (500 * HA_NS_PER_MS)
 #define FALSE_ALARMS_TO_WIDEN 3
@@ -57,9 +47,7 @@ struct ha_shadow {
 	struct backoff pairs[HA_MAX_OFFERS][HA_MAX_OFFERS]; /* ours, the peer's */
 	uint64_t say_again_ns[HA_MAX_PATHS];
 	bool proved; /* a probe came back since the last visit */
-	/* Failing back. */
-	uint32_t hold_ms;
-	uint64_t back_ns; /* when the last failback was */
+	struct ha_failback failback;
 	/* Was the path that was left last healthy all the time? */
 	struct ha_pair left;
 	uint64_t left_ns; /* 0: answered */
@@ -97,7 +85,7 @@ ha_result_t ha_shadow_open(struct ha_comm *comm)
 		HA_WARN("out of memory for a connection's paths in reserve");
 		return HA_ERR_SYSTEM;
 	}
-	fo->shadow->hold_ms = HOLD_MIN_MS;
+	ha_failback_init(&fo->shadow->failback);
 	return HA_OK;
 }
 
@@ -109,77 +97,6 @@ void ha_shadow_free(struct ha_comm *comm)
 	comm->failover.shadow = NULL;
 }
 
-/* ---- choosing ------------------------------------------------------------------------------ */
-
-static struct ha_pair pair_of(const struct ha_slot *slot)
-{
-	return (struct ha_pair){slot->port, slot->peer_port};
-}
-
-static bool session_down(const struct ha_failover *fo, unsigned p)
-{
-	const struct ha_session *session = fo->links[p].live.session;
-
-	return session && ha_session_state(session) == HA_SESSION_DOWN;
-}
-
-static bool can_carry(const struct ha_comm *comm, unsigned p)
-{
-	const struct ha_failover *fo = &comm->failover;
-
-	return fo->slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]) &&
-	       !session_down(fo, p);
-}
-
-/* Its heartbeats are overdue as well: what killed the active path may have killed this one. */
-static bool is_suspected(const struct ha_failover *fo, unsigned p)
-{
-	const struct ha_session *session = fo->links[p].live.session;
-
-	return session && ha_session_state(session) == HA_SESSION_SUSPECTED;
-}
-
-/* Building another one takes a few milliseconds, finding out that this one is dead half a second.
- */
-static bool has_patience(const struct ha_comm *comm)
-{
-	return ha_now_ns() - comm->failover.now.trigger_ns < PATIENCE_MS * HA_NS_PER_MS;
-}
-
-/*
- * Of two that are there, rather the one that shares no port with the path that failed: what failed
- * may be more than the pair, as when a switch dies silently, and the sessions of the others have
- * not noticed yet. Whoever only goes back has left nothing that failed.
- */
-int ha_shadow_choose(const struct ha_comm *comm)
-{
-	const struct ha_pair left = pair_of(&comm->failover.slots[comm->active]);
-	const uint32_t per_port =
-	    comm->failover.now.reason == HA_REASON_FAILBACK ? 0 : SHARED_PORT_PRICE;
-	uint32_t best_price = HA_PAIR_NEVER;
-	int best = -1;
-
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		uint32_t price;
-
-		if (!can_carry(comm, p))
-			continue;
-		price = ha_pair_price(comm, pair_of(&comm->failover.slots[p]));
-		if (price == HA_PAIR_NEVER)
-			continue;
-		price += per_port * ha_pair_shared(pair_of(&comm->failover.slots[p]), left);
-		if (is_suspected(&comm->failover, p))
-			price += SUSPECTED_PRICE;
-		if (price < best_price) {
-			best_price = price;
-			best = (int)p;
-		}
-	}
-	if (best_price >= SUSPECTED_PRICE && best >= 0 && has_patience(comm))
-		return -1;
-	return best;
-}
-
 /* ---- failures of pairs ----------------------------------------------------------------------- */
 
 static struct backoff *backoff_of(struct ha_comm *comm, struct ha_pair pair)
@@ -189,7 +106,7 @@ static struct backoff *backoff_of(struct ha_comm *comm, struct ha_pair pair)
 
 void ha_shadow_failed(struct ha_comm *comm, unsigned p)
 {
-	struct backoff *b = backoff_of(comm, pair_of(&comm->failover.slots[p]));
+	struct backoff *b = backoff_of(comm, ha_pair_of(&comm->failover.slots[p]));
 	uint64_t max_ms = comm->failover.state == HA_FO_ACTIVE ? BACKOFF_MAX_MS : OUTAGE_MAX_MS;
 	uint64_t ms = (uint64_t)BACKOFF_MIN_MS << (b->failures < 8 ? b->failures : 8);
 
@@ -201,7 +118,7 @@ void ha_shadow_failed(struct ha_comm *comm, unsigned p)
 void ha_shadow_retry(struct ha_comm *comm, unsigned p)
 {
 	if (comm->failover.shadow)
-		backoff_of(comm, pair_of(&comm->failover.slots[p]))->until_ns = 0;
+		backoff_of(comm, ha_pair_of(&comm->failover.slots[p]))->until_ns = 0;
 	comm->failover.look = true;
 }
 
@@ -237,7 +154,7 @@ static bool in_use(const struct ha_comm *comm, struct ha_pair pair)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (comm->failover.slots[p].state != HA_SLOT_EMPTY &&
-		    ha_pair_shared(pair_of(&comm->failover.slots[p]), pair) == 2)
+		    ha_pair_shared(ha_pair_of(&comm->failover.slots[p]), pair) == 2)
 			return true;
 	return false;
 }
@@ -258,7 +175,7 @@ static bool best_pair(struct ha_comm *comm, const struct ha_pair *other, uint64_
 			if (price == HA_PAIR_NEVER || shared == 2 || in_use(comm, pair) ||
 			    now_ns < backoff_of(comm, pair)->until_ns)
 				continue;
-			price += shared * SHARED_PORT_PRICE;
+			price += shared * HA_PAIR_SHARED_PRICE;
 			if (price < best_price) {
 				best_price = price;
 				*out = pair;
@@ -279,7 +196,7 @@ static int free_slot(const struct ha_comm *comm, struct ha_pair pair)
 		if (comm->paths[p] || slot->state != HA_SLOT_EMPTY ||
 		    slot->fenced_gen < slot->want_gen)
 			continue;
-		if (slot->newest_gen != 0 && ha_pair_shared(pair_of(slot), pair) == 2)
+		if (slot->newest_gen != 0 && ha_pair_shared(ha_pair_of(slot), pair) == 2)
 			return (int)p;
 		/* One that was never used before one that was: its heartbeats tell when it is back.
 		 */
@@ -322,11 +239,11 @@ static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
 static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = &comm->failover;
-	struct ha_pair active = pair_of(&fo->slots[comm->active]), pair;
+	struct ha_pair active = ha_pair_of(&fo->slots[comm->active]), pair;
 	unsigned least_shared = 3;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		unsigned shared = ha_pair_shared(pair_of(&fo->slots[p]), active);
+		unsigned shared = ha_pair_shared(ha_pair_of(&fo->slots[p]), active);
 
 		if (p == comm->active || fo->slots[p].state == HA_SLOT_EMPTY)
 			continue;
@@ -421,8 +338,8 @@ static void came_up(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	struct ha_event event = ha_event_init(HA_EVENT_RECOVERY, HA_REASON_NONE);
 
 	slot->up_ns = now_ns;
-	*backoff_of(comm, pair_of(slot)) = (struct backoff){0};
-	if (shadow->left_ns != 0 && ha_pair_shared(shadow->left, pair_of(slot)) == 2) {
+	*backoff_of(comm, ha_pair_of(slot)) = (struct backoff){0};
+	if (shadow->left_ns != 0 && ha_pair_shared(shadow->left, ha_pair_of(slot)) == 2) {
 		if (now_ns - shadow->left_ns < FALSE_ALARM_NS)
 			false_alarm(comm);
 		else
@@ -466,38 +383,6 @@ static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	}
 }
 
-/* ---- failback ------------------------------------------------------------------------------ */
-
-static bool is_better(const struct ha_comm *comm, unsigned p)
-{
-	const struct ha_failover *fo = &comm->failover;
-
-	return p != comm->active && can_carry(comm, p) &&
-	       ha_pair_price(comm, pair_of(&fo->slots[p])) <
-		   ha_pair_price(comm, pair_of(&fo->slots[comm->active]));
-}
-
-static void fail_back(struct ha_comm *comm, uint64_t now_ns)
-{
-	struct ha_failover *fo = &comm->failover;
-	struct ha_shadow *shadow = fo->shadow;
-
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		if (!is_better(comm, p) || fo->slots[p].up_ns == 0)
-			continue;
-		if (now_ns - fo->slots[p].up_ns < shadow->hold_ms * HA_NS_PER_MS)
-			continue;
-		if (shadow->back_ns != 0 && now_ns - shadow->back_ns < HOLD_RESET_NS)
-			shadow->hold_ms =
-			    2 * shadow->hold_ms < HOLD_MAX_MS ? 2 * shadow->hold_ms : HOLD_MAX_MS;
-		else
-			shadow->hold_ms = HOLD_MIN_MS;
-		shadow->back_ns = now_ns;
-		ha_failover_leave(comm, HA_REASON_FAILBACK);
-		return;
-	}
-}
-
 /* ---- visits -------------------------------------------------------------------------------- */
 
 bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
@@ -514,12 +399,11 @@ bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 	expire(comm, now_ns);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		tend(comm, p, now_ns);
-	if (fo->state == HA_FO_FENCING && ha_shadow_choose(comm) < 0)
+	if (fo->state == HA_FO_FENCING && ha_choice_best(comm) < 0)
 		build_all(comm, now_ns);
 	if (fo->state == HA_FO_ACTIVE && fo->resumed) {
 		build_standby(comm, now_ns);
-		if (comm->config->enable_failback)
-			fail_back(comm, now_ns);
+		ha_failback_visit(&fo->shadow->failback, comm, now_ns);
 	}
 	return proved;
 }
@@ -530,7 +414,7 @@ void ha_shadow_left(struct ha_comm *comm)
 
 	shadow->left_ns = 0;
 	if (comm->failover.now.reason == HA_REASON_SOFT_TIMEOUT) {
-		shadow->left = pair_of(&comm->failover.slots[comm->active]);
+		shadow->left = ha_pair_of(&comm->failover.slots[comm->active]);
 		shadow->left_ns = ha_now_ns();
 	}
 }
@@ -541,21 +425,11 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-static bool protected_(const struct ha_comm *comm)
-{
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != comm->active && can_carry(comm, p) &&
-		    ha_pair_shared(pair_of(&comm->failover.slots[p]),
-				   pair_of(&comm->failover.slots[comm->active])) == 0)
-			return true;
-	return false;
-}
-
 uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = &comm->failover;
 	const struct ha_shadow *shadow = fo->shadow;
-	uint64_t due_ns = 0;
+	uint64_t due_ns;
 
 	if (shadow->proved)
 		return fo->tick_ns + VISIT_NS;
@@ -564,10 +438,9 @@ uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
 
 		if (slot->state == HA_SLOT_REBUILDING || slot->state == HA_SLOT_PROBING)
 			return fo->tick_ns + VISIT_NS;
-		if (comm->config->enable_failback && slot->up_ns != 0 && is_better(comm, p))
-			due_ns = earlier(due_ns, slot->up_ns + shadow->hold_ms * HA_NS_PER_MS);
 	}
-	if (protected_(comm))
+	due_ns = ha_failback_due_ns(&shadow->failback, comm);
+	if (ha_choice_has_standby(comm))
 		return due_ns;
 	/* Unprotected: as soon as a pair that might do may be tried. */
 	for (uint8_t i = 0; i < fo->noffers; i++)

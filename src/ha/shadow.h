@@ -24,9 +24,6 @@ struct ha_path;
 ha_result_t ha_shadow_open(struct ha_comm *comm) HA_MUST_CHECK;
 void ha_shadow_free(struct ha_comm *comm);
 
-/* The slot to resume on, the best that is UP; -1: none. */
-int ha_shadow_choose(const struct ha_comm *comm);
-
 /* The active path is being left. */
 void ha_shadow_left(struct ha_comm *comm);
 

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ha/choice.h"
+
+#include "base/clock.h"
+#include "ha/failover.h"
+#include "ha/pairs.h"
+#include "transport/comm.h"
+
+/* A path in reserve that is suspected itself comes last, and after this long at the earliest. */
+#define SUSPECTED_PRICE 1000000u
+#define PATIENCE_MS	30
+
+static bool session_down(const struct ha_failover *fo, unsigned p)
+{
+	const struct ha_session *session = fo->links[p].live.session;
+
+	return session && ha_session_state(session) == HA_SESSION_DOWN;
+}
+
+bool ha_choice_can_carry(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	return fo->slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]) &&
+	       !session_down(fo, p);
+}
+
+/* Its heartbeats are overdue as well: what killed the active path may have killed this one. */
+static bool is_suspected(const struct ha_failover *fo, unsigned p)
+{
+	const struct ha_session *session = fo->links[p].live.session;
+
+	return session && ha_session_state(session) == HA_SESSION_SUSPECTED;
+}
+
+/* Building another one takes a few milliseconds, finding out that this one is dead half a second.
+ */
+static bool has_patience(const struct ha_comm *comm)
+{
+	return ha_now_ns() - comm->failover.now.trigger_ns < PATIENCE_MS * HA_NS_PER_MS;
+}
+
+/*
+ * Of two that are there, rather the one that shares no port with the path that failed: what failed
+ * may be more than the pair, as when a switch dies silently, and the sessions of the others have
+ * not noticed yet. Whoever only goes back has left nothing that failed.
+ */
+int ha_choice_best(const struct ha_comm *comm)
+{
+	const struct ha_pair left = ha_pair_of(&comm->failover.slots[comm->active]);
+	const uint32_t per_port =
+	    comm->failover.now.reason == HA_REASON_FAILBACK ? 0 : HA_PAIR_SHARED_PRICE;
+	uint32_t best_price = HA_PAIR_NEVER;
+	int best = -1;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		uint32_t price;
+
+		if (!ha_choice_can_carry(comm, p))
+			continue;
+		price = ha_pair_price(comm, ha_pair_of(&comm->failover.slots[p]));
+		if (price == HA_PAIR_NEVER)
+			continue;
+		price += per_port * ha_pair_shared(ha_pair_of(&comm->failover.slots[p]), left);
+		if (is_suspected(&comm->failover, p))
+			price += SUSPECTED_PRICE;
+		if (price < best_price) {
+			best_price = price;
+			best = (int)p;
+		}
+	}
+	if (best_price >= SUSPECTED_PRICE && best >= 0 && has_patience(comm))
+		return -1;
+	return best;
+}
+
+bool ha_choice_is_better(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	return p != comm->active && ha_choice_can_carry(comm, p) &&
+	       ha_pair_price(comm, ha_pair_of(&fo->slots[p])) <
+		   ha_pair_price(comm, ha_pair_of(&fo->slots[comm->active]));
+}
+
+bool ha_choice_has_standby(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != comm->active && ha_choice_can_carry(comm, p) &&
+		    ha_pair_shared(ha_pair_of(&comm->failover.slots[p]),
+				   ha_pair_of(&comm->failover.slots[comm->active])) == 0)
+			return true;
+	return false;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which of a connection's paths to carry traffic on, at the receiver: it is the end that decides.
+ * Nothing here changes anything. [T]
+ */
+#ifndef HA_HA_CHOICE_H
+#define HA_HA_CHOICE_H
+
+#include <stdbool.h>
+
+struct ha_comm;
+
+/* Path p was proved and nothing says that it is dead. */
+bool ha_choice_can_carry(const struct ha_comm *comm, unsigned p);
+
+/* The slot to resume on, the best that can carry; -1: none, or none worth taking yet. */
+int ha_choice_best(const struct ha_comm *comm);
+
+/* Path p can carry, and connects a pair that is preferred to the active one. */
+bool ha_choice_is_better(const struct ha_comm *comm, unsigned p);
+
+/* A path in reserve shares no port with the active one: no single failure takes both. */
+bool ha_choice_has_standby(const struct ha_comm *comm);
+
+#endif
