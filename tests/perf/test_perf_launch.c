@@ -187,6 +187,33 @@ static void ranks_started_by_hand_meet_at_the_root(void **state)
 	expect(&o, NP_EXIT_USAGE, "--root HOST:PORT");
 }
 
+/* Two sizes, a minute each, and both rows are there long before. */
+static void a_signal_to_rank_0_ends_a_timed_run_in_good_order(void **state)
+{
+	const char *const argv[] = {PERF(REF_PLUGIN), "--sizes", "4K,8K", "--seconds", "60", NULL};
+	struct child children[2];
+	struct outcome o;
+	char rank[8], job[32];
+
+	(void)state;
+	snprintf(job, sizeof(job), "signal-%d", (int)getpid());
+	for (int r = 0; r < 2; r++) {
+		const char *const environment[] = {
+		    "PMI_RANK", rank,	     "PMI_SIZE", "2", "MPI_LOCALNRANKS",
+		    "2",	"PMI_JOBID", job,	 NULL};
+
+		snprintf(rank, sizeof(rank), "%d", r);
+		run_start(&children[r], argv, environment);
+	}
+	sleep(3);
+	assert_int_equal(kill(children[0].pid, SIGUSR1), 0);
+	for (int r = 0; r < 2; r++) {
+		run_wait(&children[r], &o);
+		expect(&o, NP_EXIT_OK, r ? NULL : "# wrong elements: 0 in 2 checked");
+		assert_true(o.seconds < 45);
+	}
+}
+
 /* Ranks of mpirun enter the fabric by themselves. */
 static void ranks_of_a_launcher_run_on_a_named_fabric(void **state)
 {
@@ -288,6 +315,7 @@ int main(void)
 	    cmocka_unit_test(a_fault_that_never_fires_is_a_failure),
 	    cmocka_unit_test(ranks_started_by_a_launcher_find_each_other),
 	    cmocka_unit_test(ranks_started_by_hand_meet_at_the_root),
+	    cmocka_unit_test(a_signal_to_rank_0_ends_a_timed_run_in_good_order),
 	    cmocka_unit_test(ranks_of_a_launcher_run_on_a_named_fabric),
 	    cmocka_unit_test(the_report_holds_rows_percentiles_timeline_and_faults),
 	};

@@ -20,6 +20,7 @@
 #include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/faults.h"
 #include "tools/nccl-net-perf/launch.h"
+#include "tools/nccl-net-perf/measure.h"
 #include "tools/nccl-net-perf/rank.h"
 
 /* What launchers call their things. `local` is the number of ranks on this machine. */
@@ -216,6 +217,8 @@ enum np_exit np_join(const struct np_options *o, int argc, char **argv)
 	struct np_bootstrap *bootstrap = NULL;
 	enum np_exit status = NP_EXIT_USAGE;
 
+	if (o->seconds > 0)
+		np_measure_heed_signal();
 	if (enter_fabric(o, argc, argv, err, sizeof(err)) &&
 	    find_root(o, &root, address, file, sizeof(file), err, sizeof(err)))
 		bootstrap = np_bootstrap_connect(address, o->rank, o->nranks, token_of_launcher(),

@@ -7,6 +7,7 @@
  */
 #include "tools/nccl-net-perf/measure.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -99,6 +100,20 @@ static bool run_batch(struct np_run *run, struct np_plan *plan, uint64_t iterati
 	return b.ok;
 }
 
+static volatile sig_atomic_t told_to_end;
+
+static void end_soon(int number)
+{
+	told_to_end = number;
+}
+
+void np_measure_heed_signal(void)
+{
+	struct sigaction action = {.sa_handler = end_soon, .sa_flags = SA_RESTART};
+
+	sigaction(SIGUSR1, &action, NULL);
+}
+
 /* With --seconds: batches of about a tenth of a second until rank 0 says that it is enough. */
 static bool run_seconds(struct np_run *run, struct np_plan *plan, struct np_sample *sample)
 {
@@ -117,7 +132,7 @@ static bool run_seconds(struct np_run *run, struct np_plan *plan, struct np_samp
 			iterations *= 2;
 		else if (used > 200 * NP_NS_PER_MS && iterations > 1)
 			iterations /= 2;
-		if (np_now_ns() - start >= want_ns)
+		if (np_now_ns() - start >= want_ns || told_to_end)
 			iterations = 0;
 		next = (int)iterations;
 		if (!np_gather(rk, &next, more, sizeof(next)))
