@@ -182,6 +182,74 @@ struct ha_request *post_send(struct pair *pair, size_t offset, size_t size, int 
 	return NULL;
 }
 
+struct in_flight pair_start(struct pair *pair)
+{
+	const size_t offset = 0, size = 300000;
+	const int tag = 1;
+	struct in_flight t;
+
+	fill(pair->from.bytes, size, 5);
+	t.recv = post_recv(pair, 1, &offset, &size, &tag);
+	t.send = post_send(pair, 0, size, tag);
+	return t;
+}
+
+void pair_assert_latched(struct pair *pair, struct ha_comm *comm, struct ha_request *req,
+			 ha_result_t code)
+{
+	struct ha_request *out;
+	size_t size = 100;
+	void *data = comm->is_send ? pair->from.bytes : pair->to.bytes;
+	struct ha_mr *mr = comm->is_send ? pair->from.mr : pair->to.mr;
+	int tag = 1, got = 100;
+	bool done;
+
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(ha_test(req, &done, NULL), code);
+		assert_false(done);
+		if (comm->is_send) {
+			assert_int_equal(ha_isend(comm, data, size, tag, mr, &out), code);
+			assert_null(out);
+			continue;
+		}
+		assert_int_equal(ha_irecv(comm, 1, &data, &size, &tag, &mr, false, &out), code);
+		assert_null(out);
+		assert_int_equal(ha_iflush(comm, 1, &data, &got, &mr, &out), code);
+		assert_null(out);
+	}
+}
+
+/* The sender knows that a path is proved when there was mail on it. */
+static bool is_in_reserve(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_slot *slot = &comm->failover.slots[p];
+	const struct ha_slot *active = &comm->failover.slots[comm->active];
+
+	return slot->state == HA_SLOT_UP && ha_path_ready(comm->paths[p]) &&
+	       (!comm->is_send || slot->mailed) && slot->port != active->port &&
+	       slot->peer_port != active->peer_port;
+}
+
+static bool has_standby(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (is_in_reserve(comm, p))
+			return true;
+	return false;
+}
+
+bool pair_has_standby(const struct pair *pair)
+{
+	return has_standby(pair->send) && has_standby(pair->recv);
+}
+
+void pair_wait_standby(struct pair *pair)
+{
+	for (int i = 0; i < 1000 && !pair_has_standby(pair); i++)
+		pair_idle(pair, 5);
+	assert_true(pair_has_standby(pair));
+}
+
 static uint8_t pattern(size_t i, uint32_t seed)
 {
 	return (uint8_t)((i * 2654435761u + seed * 40503u) >> 13);

@@ -81,6 +81,21 @@ struct ha_request *post_send(struct pair *pair, size_t offset, size_t size, int 
 /* The same, one call: NULL when it does not match now. */
 struct ha_request *try_send(struct pair *pair, size_t offset, size_t size, int tag);
 
+/* A message of 300000 bytes that is posted at both ends, and no more. */
+struct in_flight {
+	struct ha_request *recv, *send;
+};
+struct in_flight pair_start(struct pair *pair);
+
+/* `req` and every call on `comm` end with `code`, again and again. */
+void pair_assert_latched(struct pair *pair, struct ha_comm *comm, struct ha_request *req,
+			 ha_result_t code);
+
+/* Both ends have a path in reserve that is proved and shares no port with the active one. */
+bool pair_has_standby(const struct pair *pair);
+/* Until they have: a few seconds of virtual time at most. */
+void pair_wait_standby(struct pair *pair);
+
 /* Fills with a pattern that differs for each seed and position. */
 void fill(uint8_t *bytes, size_t size, uint32_t seed);
 bool filled(const uint8_t *bytes, size_t size, uint32_t seed);

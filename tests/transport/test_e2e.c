@@ -235,11 +235,6 @@ static void a_receiver_may_close_at_once(void **state)
 	pair_close(&pair);
 }
 
-static bool has_standby(const struct ha_comm *comm)
-{
-	return comm->failover.slots[1].state == HA_SLOT_UP && ha_path_ready(comm->paths[1]);
-}
-
 static void two_rails(struct pair *pair, enum ha_completion_mode mode)
 {
 	pair_init(pair);
@@ -248,9 +243,7 @@ static void two_rails(struct pair *pair, enum ha_completion_mode mode)
 	pair->fabric.rails = 2;
 	pair_up(pair);
 	transfer(pair, 100, 1);
-	for (int i = 0; i < 1000 && !(has_standby(pair->send) && has_standby(pair->recv)); i++)
-		pair_idle(pair, 5);
-	assert_true(has_standby(pair->send) && has_standby(pair->recv));
+	pair_wait_standby(pair);
 }
 
 /* The receiver's device acknowledges and dies, having written some of the packets or none. */

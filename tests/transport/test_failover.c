@@ -16,27 +16,6 @@ static void two_rails(struct pair *pair)
 	pair_up(pair);
 }
 
-/* A path is in reserve that has no port in common with the active one. */
-static bool is_protected(const struct ha_comm *comm)
-{
-	const struct ha_slot *slots = comm->failover.slots;
-
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != comm->active && slots[p].state == HA_SLOT_UP &&
-		    slots[p].port != slots[comm->active].port &&
-		    slots[p].peer_port != slots[comm->active].peer_port)
-			return true;
-	return false;
-}
-
-static void wait_protected(struct pair *pair)
-{
-	for (int i = 0; i < 1000 && !(is_protected(pair->recv) && is_protected(pair->send)); i++)
-		pair_idle(pair, 5);
-	assert_true(is_protected(pair->recv));
-	assert_true(is_protected(pair->send));
-}
-
 static void a_standby_is_built_on_the_other_nic_in_the_background(void **state)
 {
 	struct pair pair;
@@ -44,7 +23,7 @@ static void a_standby_is_built_on_the_other_nic_in_the_background(void **state)
 	(void)state;
 	two_rails(&pair);
 	transfer(&pair, 1000, 1);
-	wait_protected(&pair);
+	pair_wait_standby(&pair);
 	assert_int_equal(pair.recv->active, 0);
 	assert_ptr_not_equal(pair.recv->paths[1]->nic, pair.recv->paths[0]->nic);
 	assert_ptr_not_equal(pair.send->paths[1]->nic, pair.send->paths[0]->nic);
@@ -59,7 +38,7 @@ static void a_link_that_goes_down_moves_traffic_to_the_standby(void **state)
 		struct pair pair;
 
 		two_rails(&pair);
-		wait_protected(&pair);
+		pair_wait_standby(&pair);
 		transfer(&pair, 5000, 1);
 		sv_stepped_link(host, 0, false);
 		for (uint32_t i = 2; i < 10; i++)
@@ -70,7 +49,7 @@ static void a_link_that_goes_down_moves_traffic_to_the_standby(void **state)
 		assert_int_equal(pair.recv->count.failovers, 1);
 		assert_int_equal(pair.send->count.failovers, 1);
 		sv_stepped_link(host, 0, true);
-		wait_protected(&pair);
+		pair_wait_standby(&pair);
 		sv_stepped_link(1 - host, 1, false);
 		for (uint32_t i = 10; i < 20; i++)
 			transfer(&pair, i * 1000, i);
@@ -91,7 +70,7 @@ static void a_message_in_flight_is_replayed(void **state)
 		int got = 0;
 
 		two_rails(&pair);
-		wait_protected(&pair);
+		pair_wait_standby(&pair);
 		fill(pair.from.bytes, size, 3);
 		recv = post_recv(&pair, 1, &offset, &size, &tag);
 		send = post_send(&pair, 0, size, tag);
@@ -116,7 +95,7 @@ static void a_thousand_failovers_in_a_row(void **state)
 	for (uint32_t i = 0; i < 1000; i++) {
 		uint32_t rail = pair.recv->failover.slots[pair.recv->active].port;
 
-		wait_protected(&pair);
+		pair_wait_standby(&pair);
 		rail = pair.recv->paths[pair.recv->active]->port->index == 0 ? 0 : 1;
 		sv_stepped_link(i / 2 % 2, rail, false);
 		transfer(&pair, 1 + i * 17 % 30000, i);
@@ -147,7 +126,7 @@ static void a_cut_rail_under_a_path_across_the_rails_is_one_failover(void **stat
 		pair.fabric.rails = 2;
 		pair.listen_dev = 1;
 		pair_up(&pair);
-		wait_protected(&pair);
+		pair_wait_standby(&pair);
 		pair_idle(&pair, 1000); /* heartbeats are up */
 		transfer(&pair, 5000, 1);
 		sv_stepped_cut(rail, true);
@@ -171,12 +150,12 @@ static void a_device_that_dies_before_memory_is_registered_on_it_is_left(void **
 
 	(void)state;
 	two_rails(&pair);
-	wait_protected(&pair);
+	pair_wait_standby(&pair);
 	sv_stepped_link(0, 0, false);
 	transfer(&pair, 5000, 1);
 	assert_int_equal(pair.send->active, 1);
 	sv_stepped_link(0, 0, true);
-	wait_protected(&pair);
+	pair_wait_standby(&pair);
 	assert_int_equal(ha_reg_mr(pair.send, pair.from.bytes, size, HA_MEM_HOST, 0, -1, &fresh),
 			 HA_OK);
 	fill(pair.from.bytes, size, 3);
@@ -203,7 +182,7 @@ static void memory_that_is_deregistered_during_a_failover_is_not_touched(void **
 		struct pair pair;
 
 		two_rails(&pair);
-		wait_protected(&pair);
+		pair_wait_standby(&pair);
 		for (int i = 0; i < 8; i++)
 			assert_non_null(post_recv(&pair, 1, &offset, &size, &tag));
 		for (int i = 0; i < 4; i++)

@@ -49,19 +49,6 @@ static unsigned ms_until(struct pair *pair, bool (*is_so)(const struct pair *pai
 	return limit_ms;
 }
 
-static bool has_standby(const struct ha_comm *comm)
-{
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != comm->active && comm->failover.slots[p].state == HA_SLOT_UP)
-			return true;
-	return false;
-}
-
-static bool is_protected(const struct pair *pair)
-{
-	return has_standby(pair->send) && has_standby(pair->recv);
-}
-
 static bool has_switched(const struct pair *pair)
 {
 	return pair->send->count.failovers > 0 && pair->recv->count.failovers > 0;
@@ -76,7 +63,7 @@ static bool has_failed(const struct pair *pair)
 static void up(struct pair *pair)
 {
 	pair_up(pair);
-	ms_until(pair, is_protected, 5000);
+	ms_until(pair, pair_has_standby, 5000);
 	transfer(pair, 5000, 1);
 	pass(pair, 4u * (unsigned)pair->config.heartbeat_ms);
 }

@@ -15,31 +15,6 @@
 
 /* ---- set-up -------------------------------------------------------------------------------- */
 
-static void idle(struct pair *pair, unsigned ms)
-{
-	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
-
-	while (sv_stepped_now() < until_ns)
-		pair_step(pair);
-}
-
-static bool has_standby(const struct ha_comm *comm)
-{
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != comm->active && comm->failover.slots[p].state == HA_SLOT_UP &&
-		    (!comm->is_send || comm->failover.slots[p].mailed))
-			return true;
-	return false;
-}
-
-static void wait_standby(struct pair *pair)
-{
-	for (int i = 0; i < 1000 && !(has_standby(pair->send) && has_standby(pair->recv)); i++)
-		idle(pair, 5);
-	assert_true(has_standby(pair->send) && has_standby(pair->recv));
-	idle(pair, 5);
-}
-
 static void begin(struct pair *pair)
 {
 	pair_init(pair);
@@ -47,7 +22,7 @@ static void begin(struct pair *pair)
 	pair->fabric.rails = 2;
 	pair_up(pair);
 	transfer(pair, 3000, 1);
-	wait_standby(pair);
+	pair_wait_standby(pair);
 	assert_int_equal(pair->recv->failover.state, HA_FO_ACTIVE);
 }
 
@@ -96,7 +71,7 @@ static struct ha_message forged(const struct ha_comm *to, const struct ha_comm *
 /* Both ends run on the same path again, and data gets there. */
 static void goes_on(struct pair *pair)
 {
-	idle(pair, 100);
+	pair_idle(pair, 100);
 	assert_int_equal(state_of(pair->send), HA_FO_ACTIVE);
 	assert_int_equal(state_of(pair->recv), HA_FO_ACTIVE);
 	transfer(pair, 20000, 2);
@@ -170,9 +145,9 @@ static void a_rebuild_fences_the_older_generations(void **state)
 	ha_slot_fence(pair.recv, standby, 1);
 	ha_token_release(pair.recv);
 	for (int i = 0; i < 200 && pair.recv->failover.slots[standby].newest_gen < 2; i++)
-		idle(&pair, 5);
-	idle(&pair, 100);
-	wait_standby(&pair);
+		pair_idle(&pair, 5);
+	pair_idle(&pair, 100);
+	pair_wait_standby(&pair);
 	assert_true(pair.send->failover.slots[standby].fenced_gen >= 1);
 	assert_true(pair.send->paths[standby]->generation >= 2);
 	assert_int_equal(pair.send->paths[standby]->generation,
@@ -197,7 +172,7 @@ static void a_rebuild_of_the_active_path_waits(void **state)
 	m.has_endpoint = true;
 	ha_path_endpoint(pair.recv->paths[active], &m.endpoint);
 	hear(pair.send, &m);
-	idle(&pair, 5);
+	pair_idle(&pair, 5);
 	assert_true(ha_path_ready(pair.send->paths[active]));
 	assert_int_equal(pair.send->paths[active]->generation, 1);
 	goes_on(&pair);
@@ -222,12 +197,12 @@ static void only_a_fence_that_is_confirmed_counts(void **state)
 		assert_true(sv_stepped_wedge((uint32_t)end, (uint32_t)path->port->index,
 					     path->qps[0].qp->qp_num, true));
 		alarm_at(stuck);
-		idle(&pair, 10); /* of the 20 ms that a drain may take */
+		pair_idle(&pair, 10); /* of the 20 ms that a drain may take */
 		assert_false(ha_slots_fenced(stuck));
 		assert_int_equal(state_of(pair.recv), HA_FO_FENCING);
 		if (stuck == pair.send)
 			assert_int_equal(pair.recv->failover.slots[active].peer_fenced_gen, 0);
-		idle(&pair, 20);
+		pair_idle(&pair, 20);
 		goes_on(&pair);
 		assert_int_equal(pair.recv->failover.epoch, 2);
 		pair_close(&pair);
@@ -269,7 +244,7 @@ static void resume_says_all_that_fence_says(void **state)
 		ha_token_release(pair.recv);
 		pair_step(&pair);
 	}
-	idle(&pair, 20);
+	pair_idle(&pair, 20);
 	assert_int_equal(ha_test(send, &done, NULL), HA_OK);
 	assert_true(done);
 	assert_int_equal(pair.send->count.bytes, posted + size);
@@ -319,7 +294,7 @@ static void a_message_that_was_acknowledged_and_not_placed_is_an_error(void **st
 		m = forged(pair.recv, pair.send, kinds[i]);
 		m.window.base++; /* the receive that is outstanding */
 		hear(pair.recv, &m);
-		idle(&pair, 20);
+		pair_idle(&pair, 20);
 		assert_int_equal(ha_comm_error(pair.recv), HA_ERR_REMOTE);
 		assert_logged("message 2 is lost");
 		assert_int_equal(state_of(pair.recv), HA_FO_LATCHED);
@@ -339,7 +314,7 @@ static void an_end_that_gives_up_tells_the_other(void **state)
 		one = end ? pair.recv : pair.send;
 		other = end ? pair.send : pair.recv;
 		ha_comm_fail(one, HA_ERR_INTERNAL, "a bug");
-		idle(&pair, 20);
+		pair_idle(&pair, 20);
 		assert_int_equal(state_of(one), HA_FO_LATCHED);
 		assert_true(ha_slots_fenced(one));
 		assert_int_equal(ha_comm_error(other), HA_ERR_REMOTE);
@@ -502,9 +477,9 @@ static bool any_message_run(uint32_t seed)
 		}
 	}
 	/* Both go on or both have given up: within the deadline nobody waits for the other. */
-	idle(&pair, 3000);
+	pair_idle(&pair, 3000);
 	for (int i = 0; i < 40 && has_failed(pair.send) != has_failed(pair.recv); i++)
-		idle(&pair, 1000);
+		pair_idle(&pair, 1000);
 	survived = !has_failed(pair.send) && !has_failed(pair.recv);
 	if (has_failed(pair.send) != has_failed(pair.recv) && !believes_bye(pair.send) &&
 	    !believes_bye(pair.recv))

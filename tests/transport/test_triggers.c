@@ -28,37 +28,13 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
 	return cq;
 }
 
-static void idle(struct pair *pair, unsigned ms)
-{
-	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
-
-	while (sv_stepped_now() < until_ns)
-		pair_step(pair);
-}
-
-static bool has_standby(const struct ha_comm *comm)
-{
-	unsigned up = 0;
-
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		up += comm->failover.slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]);
-	return up >= 2;
-}
-
-static void wait_for_standby(struct pair *pair)
-{
-	for (int i = 0; i < 1000 && !(has_standby(pair->send) && has_standby(pair->recv)); i++)
-		idle(pair, 5);
-	assert_true(has_standby(pair->send) && has_standby(pair->recv));
-}
-
 static void two_rails(struct pair *pair)
 {
 	pair_init(pair);
 	pair->config.enable_backup = true;
 	pair->fabric.rails = 2;
 	pair_up(pair);
-	wait_for_standby(pair);
+	pair_wait_standby(pair);
 }
 
 static int add_rule(const char *rule)
@@ -80,7 +56,7 @@ static uint64_t fired(int id)
 /* Both ends went on, once, and the connection is whole. */
 static void assert_switched(struct pair *pair, uint64_t times)
 {
-	idle(pair, 50);
+	pair_idle(pair, 50);
 	assert_int_equal(pair->recv->count.failovers, times);
 	assert_int_equal(pair->send->count.failovers, times);
 	assert_int_equal(ha_comm_error(pair->send), HA_OK);
@@ -152,7 +128,7 @@ static void a_status_of_a_request_is_an_error(void **state)
 		assert_int_equal(failing_transfer(&pair), HA_ERR_INTERNAL);
 		assert_int_equal(fired(id), 1);
 		assert_logged("for a message (number 1)");
-		idle(&pair, 50);
+		pair_idle(&pair, 50);
 		assert_int_equal(ha_comm_error(pair.recv), HA_ERR_REMOTE); /* it was told */
 		assert_int_equal(pair.send->count.failovers, 0);
 		pair_close(&pair);
@@ -251,7 +227,7 @@ static void a_verb_that_fails_is_a_failover(void **state)
 				assert_true(k < 1000);
 				transfer(&pair, 500 + k, k);
 			}
-			idle(&pair, 100);
+			pair_idle(&pair, 100);
 			assert_true(pair.recv->count.failovers <= 1);
 			failovers += pair.recv->count.failovers;
 			assert_switched(&pair, pair.recv->count.failovers);
@@ -334,8 +310,8 @@ static void an_event_of_a_standby_is_no_failover(void **state)
 		standby = (end ? pair.recv : pair.send)->paths[1];
 		generation = standby->generation;
 		deliver(&pair, end, IBV_EVENT_QP_FATAL, standby);
-		idle(&pair, 20);
-		wait_for_standby(&pair);
+		pair_idle(&pair, 20);
+		pair_wait_standby(&pair);
 		assert_true(!pair.recv->paths[1] || pair.recv->paths[1]->generation > generation);
 		assert_switched(&pair, 0);
 		pair_close(&pair);
@@ -358,11 +334,11 @@ static void an_address_that_goes_is_a_failover_and_another_is_not(void **state)
 		used = (uint32_t)pair.send->paths[0]->addr.gid_index;
 		unused = used == 0 ? 1 : 0;
 		sv_stepped_set_gid(end, 0, unused, &other);
-		idle(&pair, 20);
+		pair_idle(&pair, 20);
 		transfer(&pair, 1000, 1);
 		assert_switched(&pair, 0);
 		sv_stepped_set_gid(end, 0, used, &other);
-		idle(&pair, 20);
+		pair_idle(&pair, 20);
 		transfer(&pair, 1000, 1);
 		assert_switched(&pair, 1);
 		assert_logged("port address changed");
