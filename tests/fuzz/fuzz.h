@@ -37,6 +37,13 @@ extern const struct fuzz_seed fuzz_seeds[];
 		(text), sizeof(text) - 1                                                           \
 	}
 
+/*
+ * For a harness of several decoders: the first byte says which of `count`, the rest is its input,
+ * in a block of its own size, so that the sanitizers see one byte too far.
+ */
+typedef void (*fuzz_decoder)(uint8_t *data, size_t size);
+void fuzz_one_of(const fuzz_decoder *decoders, size_t count, const uint8_t *data, size_t size);
+
 #define FUZZ_CHECK(condition)                                                                      \
 	do {                                                                                       \
 		if (!(condition)) {                                                                \

@@ -84,7 +84,7 @@ static void put_sum_right(uint8_t *data, size_t size)
 		ha_put_uint(&sum, ha_checksum(data + SUMMED_FROM, length - SUMMED_FROM), 4);
 }
 
-static void as_message(const uint8_t *data, size_t size)
+static void as_message(uint8_t *data, size_t size)
 {
 	uint8_t bytes[HA_MESSAGE_MAX_BYTES];
 	struct ha_message m, again;
@@ -109,7 +109,13 @@ static void as_message(const uint8_t *data, size_t size)
 	FUZZ_CHECK(memcmp(&m, &again, sizeof(m)) == 0);
 }
 
-static void as_ports(const uint8_t *data, size_t size)
+static void as_message_with_its_sum(uint8_t *data, size_t size)
+{
+	put_sum_right(data, size);
+	as_message(data, size);
+}
+
+static void as_ports(uint8_t *data, size_t size)
 {
 	uint8_t bytes[HA_PORTS_MAX_BYTES];
 	struct ha_ports list, again;
@@ -129,26 +135,12 @@ static void as_ports(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	uint8_t *copy;
+	static const fuzz_decoder decoders[MODES] = {
+	    [AS_IT_IS] = as_message,
+	    [WITH_ITS_SUM] = as_message_with_its_sum,
+	    [AS_PORTS] = as_ports,
+	};
 
-	if (size < 1)
-		return 0;
-	/* Its own block, so that the sanitizers see one byte too far. */
-	copy = malloc(size - 1 ? size - 1 : 1);
-	FUZZ_CHECK(copy != NULL);
-	memcpy(copy, data + 1, size - 1);
-	switch (data[0] % MODES) {
-	case WITH_ITS_SUM:
-		put_sum_right(copy, size - 1);
-		as_message(copy, size - 1);
-		break;
-	case AS_PORTS:
-		as_ports(copy, size - 1);
-		break;
-	default:
-		as_message(copy, size - 1);
-		break;
-	}
-	free(copy);
+	fuzz_one_of(decoders, MODES, data, size);
 	return 0;
 }

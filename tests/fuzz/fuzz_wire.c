@@ -59,7 +59,7 @@ __attribute__((constructor)) static void make_seeds(void)
 	ha_rejoin_encode(&rejoin, seeds[AS_REJOIN] + 1);
 }
 
-static void as_handle(const uint8_t *data, size_t size)
+static void as_handle(uint8_t *data, size_t size)
 {
 	uint8_t bytes[HA_HANDLE_BYTES] = {0}, again[HA_HANDLE_BYTES];
 	struct ha_handle handle;
@@ -72,7 +72,7 @@ static void as_handle(const uint8_t *data, size_t size)
 	FUZZ_CHECK(memcmp(again, bytes, 16) == 0); /* magic to cookie */
 }
 
-static void as_header(const uint8_t *data, size_t size)
+static void as_header(uint8_t *data, size_t size)
 {
 	struct ha_frame_header header;
 
@@ -82,7 +82,7 @@ static void as_header(const uint8_t *data, size_t size)
 	}
 }
 
-static void as_hello(const uint8_t *data, size_t size)
+static void as_hello(uint8_t *data, size_t size)
 {
 	uint8_t bytes[HA_HELLO_BYTES];
 	struct ha_hello hello, again;
@@ -104,47 +104,36 @@ static void as_hello(const uint8_t *data, size_t size)
 	}
 }
 
-static void as_small(const uint8_t *data, size_t size, int which)
+static void as_reject(uint8_t *data, size_t size)
 {
 	struct ha_reject reject;
-	struct ha_rejoin rejoin;
+
+	FUZZ_CHECK((ha_reject_decode(data, size, &reject) == HA_WIRE_OK) ==
+		   (size >= HA_REJECT_BYTES));
+}
+
+static void as_bye(uint8_t *data, size_t size)
+{
 	struct ha_bye bye;
 
-	if (which == AS_REJOIN)
-		FUZZ_CHECK((ha_rejoin_decode(data, size, &rejoin) == HA_WIRE_OK) ==
-			   (size >= HA_REJOIN_BYTES));
-	else if (which == AS_REJECT)
-		FUZZ_CHECK((ha_reject_decode(data, size, &reject) == HA_WIRE_OK) ==
-			   (size >= HA_REJECT_BYTES));
-	else
-		FUZZ_CHECK((ha_bye_decode(data, size, &bye) == HA_WIRE_OK) ==
-			   (size >= HA_BYE_BYTES));
+	FUZZ_CHECK((ha_bye_decode(data, size, &bye) == HA_WIRE_OK) == (size >= HA_BYE_BYTES));
+}
+
+static void as_rejoin(uint8_t *data, size_t size)
+{
+	struct ha_rejoin rejoin;
+
+	FUZZ_CHECK((ha_rejoin_decode(data, size, &rejoin) == HA_WIRE_OK) ==
+		   (size >= HA_REJOIN_BYTES));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	uint8_t *copy;
+	static const fuzz_decoder decoders[DECODERS] = {
+	    [AS_HANDLE] = as_handle, [AS_HEADER] = as_header, [AS_HELLO] = as_hello,
+	    [AS_REJECT] = as_reject, [AS_BYE] = as_bye,	      [AS_REJOIN] = as_rejoin,
+	};
 
-	if (size < 1)
-		return 0;
-	/* Its own block, so that the sanitizers see one byte too far. */
-	copy = malloc(size - 1 ? size - 1 : 1);
-	FUZZ_CHECK(copy != NULL);
-	memcpy(copy, data + 1, size - 1);
-	switch (data[0] % DECODERS) {
-	case AS_HANDLE:
-		as_handle(copy, size - 1);
-		break;
-	case AS_HEADER:
-		as_header(copy, size - 1);
-		break;
-	case AS_HELLO:
-		as_hello(copy, size - 1);
-		break;
-	default:
-		as_small(copy, size - 1, data[0] % DECODERS);
-		break;
-	}
-	free(copy);
+	fuzz_one_of(decoders, DECODERS, data, size);
 	return 0;
 }

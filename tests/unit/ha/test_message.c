@@ -5,6 +5,8 @@
  */
 #include "../cmocka_all.h"
 
+#include "../sample_endpoint.h"
+
 #include "ha/message.h"
 #include "ha/ports.h"
 #include "transport/cursor.h"
@@ -12,26 +14,6 @@
 #include <infiniband/verbs.h>
 #include <stdlib.h>
 #include <string.h>
-
-static struct ha_wire_endpoint sample_endpoint(void)
-{
-	return (struct ha_wire_endpoint){.path = 2,
-					 .generation = 7,
-					 .port_num = 1,
-					 .link_layer = IBV_LINK_LAYER_ETHERNET,
-					 .mtu = IBV_MTU_4096,
-					 .sl = 3,
-					 .traffic_class = 105,
-					 .nqps = 2,
-					 .gid = {0xfe, 0x80, [15] = 1},
-					 .guid = 0xa0a1a2a3a4a5a6a7,
-					 .max_message = 1u << 30,
-					 .ring_addr = 0x7f0000001000,
-					 .ring_rkey = 0xdeadbeef,
-					 .ring_length = 40960,
-					 .device = "mlx5_0",
-					 .qps = {{0x111, 0x222}, {0x333, 0x444}}};
-}
 
 static struct ha_message sample(unsigned kind, bool endpoint)
 {

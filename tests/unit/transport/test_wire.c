@@ -5,6 +5,8 @@
  */
 #include "../cmocka_all.h"
 
+#include "../sample_endpoint.h"
+
 #include "transport/rings.h"
 #include "transport/wire.h"
 
@@ -42,23 +44,7 @@ static struct ha_hello sample_hello(void)
 	    .host = "host-a",
 	    .max_recvs = 8,
 	    .window = HA_WINDOW,
-	    .endpoint = {.path = 1,
-			 .generation = 7,
-			 .port_num = 2,
-			 .link_layer = IBV_LINK_LAYER_ETHERNET,
-			 .mtu = IBV_MTU_4096,
-			 .sl = 3,
-			 .traffic_class = 105,
-			 .nqps = 2,
-			 .lid = 0xabcd,
-			 .gid = {0xfe, 0x80, [15] = 1},
-			 .guid = 0xa0a1a2a3a4a5a6a7,
-			 .max_message = 1u << 30,
-			 .ring_addr = 0x7f0000001000,
-			 .ring_rkey = 0xdeadbeef,
-			 .ring_length = 40960,
-			 .device = "mlx5_0",
-			 .qps = {{0x123456, 0xabcdef}, {0x1, 0x2}}},
+	    .endpoint = sample_endpoint(),
 	};
 
 	return h;
