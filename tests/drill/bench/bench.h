@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BENCH_MAX_CONNS	 512
+#define BENCH_MAX_CONNS	 1024
 #define BENCH_MAX_DEPTH	 8
 #define BENCH_SENDER	 0 /* host numbers */
 #define BENCH_RECEIVER	 1
@@ -31,6 +31,13 @@ struct bench_header {
 	uint64_t fill[BENCH_FILL_WORDS]; /* all different, from connection and sequence */
 };
 
+/* How far hosts may go; the director moves it on. */
+enum bench_phase {
+	BENCH_LOAD,    /* load the plugin, which makes them ready, and wait */
+	BENCH_CONNECT, /* connect all, then wait with nothing outstanding */
+	BENCH_TRAFFIC, /* send and receive until the end */
+};
+
 struct bench_conn {
 	uint8_t handle[NCCL_NET_HANDLE_MAXSIZE];
 	atomic_bool listening; /* receiver: handle is there */
@@ -38,6 +45,7 @@ struct bench_conn {
 	    first_after_ns; /* receiver: arrival; 0: not yet. Cleared by the director */
 	_Atomic uint64_t last_before_ns; /* receiver: the last arrival before that */
 	_Atomic uint64_t received;	 /* receiver: messages */
+	_Atomic uint64_t up_ns;		 /* receiver: when the connection was made */
 };
 
 /* Shared by the three processes. */
@@ -46,12 +54,14 @@ struct bench_shared {
 	int conns, depth;
 	size_t bytes; /* of a message */
 	/* Hosts. */
+	atomic_bool ready[2];	  /* the plugin is loaded */
 	_Atomic int connected[2]; /* connections that are up */
 	_Atomic int pid[2];
 	_Atomic int failed; /* one more than the host that could not go on */
 	char why[400];	    /* written before failed */
 	/* Director. */
 	atomic_bool stop;
+	_Atomic int phase;	   /* enum bench_phase */
 	_Atomic uint64_t fault_ns; /* when the fault was complete; 0: none */
 	struct bench_conn conn[BENCH_MAX_CONNS];
 };

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define CONNECT_LIMIT_NS (60 * NP_NS_PER_S)
+#define PHASE_US	 50000 /* seldom enough to cost nothing where idleness is measured */
 
 struct conn {
 	void *comm;
@@ -54,6 +55,14 @@ static bool give_up(const struct host *h)
 {
 	return atomic_load_explicit(&h->shared->stop, memory_order_relaxed) ||
 	       atomic_load_explicit(&h->shared->failed, memory_order_relaxed);
+}
+
+/* True at the end, too: there is nothing left to do then. */
+static bool wait_for(struct host *h, enum bench_phase phase)
+{
+	while (!give_up(h) && atomic_load(&h->shared->phase) < (int)phase)
+		usleep(PHASE_US);
+	return true;
 }
 
 static uint8_t *message(const struct host *h, int c, uint64_t n)
@@ -119,6 +128,8 @@ static bool connect_all(struct host *h)
 		if (np_reg_mr(h->net, h->conns[c].comm, message(h, c, 0), len, NCCL_PTR_HOST,
 			      &h->conns[c].mr) != ncclSuccess)
 			return fail(h, "regMr of connection %d failed", c);
+		if (h->number == BENCH_RECEIVER)
+			atomic_store(&h->shared->conn[c].up_ns, np_now_ns());
 		atomic_fetch_add(&h->shared->connected[h->number], 1);
 	}
 	return true;
@@ -280,7 +291,9 @@ int bench_host(struct bench_shared *shared, int host)
 	}
 	ok = np_init(h->net, &h->ctx, 1, NCCL_NET_TRAFFIC_CLASS_UNDEF) == ncclSuccess ||
 	     fail(h, "init failed");
-	ok = ok && connect_all(h) && exchange(h);
+	atomic_store(&shared->ready[host], true);
+	ok = ok && wait_for(h, BENCH_CONNECT) && connect_all(h) && wait_for(h, BENCH_TRAFFIC) &&
+	     exchange(h);
 	disconnect_all(h);
 	np_finalize(h->net, &h->ctx);
 	np_close(h->net);

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ha-scale-bench: the curves as a table and as JSON, and whether they grow as they may. */
+#include "pair.h"
+#include "scale.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#define MAX_POINTS 16
+
+/*
+ * What a connection may take at most, per end, at any number of connections. Recorded a quarter
+ * above what was measured; memory is that of simverbs and the plugin together.
+ */
+static const struct limits {
+	double memory_kib, fds;
+	/* Cost of the last connections over that of the first: 1 is linear. */
+	double growth;
+	double idle_percent; /* at any number of connections: the plugin's thread */
+} limits[2] = {
+    [false] = {.memory_kib = 1000, .fds = 1.1, .growth = 1.5, .idle_percent = 1},
+    [true] = {.memory_kib = 1000, .fds = 1.1, .growth = 1.5, .idle_percent = 1},
+};
+
+enum { KEY_IDLE = 0x100, KEY_FAULTS, KEY_HA, KEY_JSON, KEY_CHECK, KEY_BE_HOST, KEY_SHARED };
+
+struct arguments {
+	struct scale_settings settings;
+	int conns[MAX_POINTS], nconns;
+	bool with[2]; /* by HA */
+	bool check;
+	const char *json;
+	int host, shared_fd;
+};
+
+static const struct argp_option option_table[] = {
+    {"connections", 'C', "N[,N...]", 0, "Points of the curves (default: 64,256,1024)", 0},
+    {"ha", KEY_HA, "on|off|both", 0, "HA_NCCL_ENABLE_BACKUP (default: both)", 0},
+    {"idle", KEY_IDLE, "S", 0, "How long idle processes are watched (default: 5; 0: not)", 0},
+    {"faults", KEY_FAULTS, "N", 0, "Faults per point (default: 5)", 0},
+    {"check", KEY_CHECK, NULL, 0,
+     "Fail when something grows faster than the number of connections, or is above its limit", 0},
+    {"json", KEY_JSON, "FILE", 0, "Writes everything to FILE", 0},
+    {"be-host", KEY_BE_HOST, "H", OPTION_HIDDEN, NULL, 0},
+    {"shared-fd", KEY_SHARED, "FD", OPTION_HIDDEN, NULL, 0},
+    {0},
+};
+
+static void parse_conns(struct arguments *a, char *text, struct argp_state *state)
+{
+	char *save = NULL;
+
+	a->nconns = 0;
+	for (char *t = strtok_r(text, ",", &save); t; t = strtok_r(NULL, ",", &save)) {
+		int n = atoi(t);
+
+		if (n < 4 * 16 || n > BENCH_MAX_CONNS || a->nconns == MAX_POINTS)
+			argp_error(state, "-C: '%s' is not between 64 and %d", t, BENCH_MAX_CONNS);
+		a->conns[a->nconns++] = n;
+	}
+	if (!a->nconns)
+		argp_error(state, "-C needs a number of connections");
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct arguments *a = state->input;
+
+	switch (key) {
+	case 'C':
+		parse_conns(a, arg, state);
+		return 0;
+	case KEY_HA:
+		a->with[true] = strcmp(arg, "off") != 0;
+		a->with[false] = strcmp(arg, "on") != 0;
+		if (strcmp(arg, "on") && strcmp(arg, "off") && strcmp(arg, "both"))
+			argp_error(state, "--ha: '%s' is none of on, off, both", arg);
+		return 0;
+	case KEY_IDLE:
+		a->settings.idle_s = atof(arg);
+		return 0;
+	case KEY_FAULTS:
+		a->settings.faults = atoi(arg);
+		return 0;
+	case KEY_CHECK:
+		a->check = true;
+		return 0;
+	case KEY_JSON:
+		a->json = arg;
+		return 0;
+	case KEY_BE_HOST:
+		a->host = atoi(arg);
+		return 0;
+	case KEY_SHARED:
+		a->shared_fd = atoi(arg);
+		return 0;
+	case ARGP_KEY_ARG:
+		return ARGP_ERR_UNKNOWN;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+static void print_head(void)
+{
+	printf("%ld processors; per connection and end, but the processor time of set-up: of both\n"
+	       "%5s %3s %9s %9s %9s %9s %9s %9s %6s %7s %7s %9s %9s\n",
+	       sysconf(_SC_NPROCESSORS_ONLN), "conns", "HA", "set-up us", "first us", "last us",
+	       "CPU us", "standby s", "KiB", "fds", "idle %", "thread%", "move ms", "worst ms");
+	fflush(stdout);
+}
+
+static void print_point(const struct scale_point *p)
+{
+	printf("%5d %3s %9.1f %9.1f %9.1f %9.1f %9.2f %9.1f %6.2f %7.2f %7.2f %9.2f %9.2f%s%s\n",
+	       p->conns, p->ha ? "on" : "off", p->setup_us, p->setup_first_us, p->setup_last_us,
+	       p->setup_cpu_us, p->protected_s, p->memory_kib, p->fds, p->idle_process,
+	       p->idle_plugin, scale_median_ms(p),
+	       p->nfailovers ? p->failover_ms[p->nfailovers - 1] : 0, p->why[0] ? "  " : "",
+	       p->why);
+	fflush(stdout);
+}
+
+static json_t *point_object(const struct scale_point *p)
+{
+	json_t *moves = json_array();
+
+	for (int i = 0; i < p->nfailovers; i++)
+		json_array_append_new(moves, json_real(p->failover_ms[i]));
+	return json_pack(
+	    "{s:i, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
+	    "s:o, s:s}",
+	    "connections", p->conns, "ha", (int)p->ha, "setup_s", p->setup_s, "setup_us",
+	    p->setup_us, "setup_first_us", p->setup_first_us, "setup_last_us", p->setup_last_us,
+	    "setup_cpu_us", p->setup_cpu_us, "protected_s", p->protected_s, "memory_kib",
+	    p->memory_kib, "memory_base_kib", p->memory_base_kib, "fds", p->fds, "fds_base",
+	    p->fds_base, "idle_process_percent", p->idle_process, "idle_plugin_percent",
+	    p->idle_plugin, "failover_ms", moves, "why", p->why);
+}
+
+static bool write_json(const char *path, json_t *points)
+{
+	struct utsname system;
+	json_t *root;
+	bool ok;
+
+	uname(&system);
+	root = json_pack("{s:s, s:s, s:i, s:s, s:O}", "program", "ha-scale-bench", "version",
+			 HA_VERSION, "processors", (int)sysconf(_SC_NPROCESSORS_ONLN), "kernel",
+			 system.release, "points", points);
+	errno = 0;
+	ok = root && json_dump_file(root, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) == 0;
+	if (!ok)
+		fprintf(stderr, "ha-scale-bench: cannot write %s: %s\n", path, strerror(errno));
+	json_decref(root);
+	return ok;
+}
+
+/* ---- what may grow --------------------------------------------------------------------------- */
+
+static bool within(const struct scale_point *p, const char *what, double is, double limit)
+{
+	if (is <= limit)
+		return true;
+	printf("%d connections, HA %s: %s is %.2f, the limit is %.2f\n", p->conns,
+	       p->ha ? "on" : "off", what, is, limit);
+	return false;
+}
+
+static bool check_point(const struct scale_point *p)
+{
+	const struct limits *l = &limits[p->ha];
+	bool ok = within(p, "memory, KiB per connection", p->memory_kib, l->memory_kib);
+
+	ok = within(p, "descriptors per connection", p->fds, l->fds) && ok;
+	ok = within(p, "the last connections' set-up over the first ones'",
+		    p->setup_last_us / p->setup_first_us, l->growth) &&
+	     ok;
+	return within(p, "percent of a core while idle", p->idle_plugin, l->idle_percent) && ok;
+}
+
+/* ---- main ------------------------------------------------------------------------------------ */
+
+static int be_host(const struct arguments *a)
+{
+	struct bench_shared *shared =
+	    mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, a->shared_fd, 0);
+
+	if (shared == MAP_FAILED) {
+		fprintf(stderr, "ha-scale-bench: --be-host is for its own use\n");
+		return 2;
+	}
+	signal(SIGINT, SIG_IGN); /* the director ends us in good order */
+	return bench_host(shared, a->host);
+}
+
+static bool run_all(const struct arguments *a)
+{
+	json_t *points = json_array();
+	bool ok = true;
+
+	print_head();
+	for (int i = 0; i < 2 * a->nconns && !bench_interrupted; i++) {
+		struct scale_point p;
+
+		if (!a->with[i % 2])
+			continue;
+		ok = scale_measure(a->conns[i / 2], i % 2, &a->settings, &p) && ok;
+		print_point(&p);
+		if (a->check && !p.why[0])
+			ok = check_point(&p) && ok;
+		json_array_append_new(points, point_object(&p));
+		free(p.failover_ms);
+	}
+	if (a->json)
+		ok = write_json(a->json, points) && ok;
+	json_decref(points);
+	return ok && !bench_interrupted;
+}
+
+static void interrupt(int signal)
+{
+	(void)signal;
+	bench_interrupted = 1;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {
+	    .options = option_table,
+	    .parser = parse,
+	    .doc = "Connects two processes very often on a simulated fabric and measures what a "
+		   "connection takes: time, memory, descriptors, processor time when idle, and how "
+		   "long all of them take to move when a port fails.",
+	};
+	struct sigaction act = {.sa_handler = interrupt};
+	struct arguments a = {.settings = {.idle_s = 5, .faults = 5},
+			      .conns = {64, 256, 1024},
+			      .nconns = 3,
+			      .with = {true, true},
+			      .host = -1,
+			      .shared_fd = -1};
+	struct rlimit files;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &a);
+	/* A connection has a socket at each end. */
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	if (a.host >= 0)
+		return be_host(&a);
+	sigaction(SIGINT, &act, NULL);
+	sigaction(SIGTERM, &act, NULL);
+	sigaction(SIGHUP, &act, NULL);
+	return run_all(&a) ? 0 : 1;
+}
