@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "nccl_ha/nccl_net.h"
@@ -47,6 +49,50 @@ static void sleep_for_ever(void)
 {
 	for (;;)
 		pause();
+}
+
+/* ---- late writes --------------------------------------------------------------------------- */
+
+/*
+ * A message that comes a second time, with the right bytes to the right place, after its receive is
+ * done. As a network card does it: behind the back of the process.
+ */
+static struct {
+	char copy[1 << 16];
+	void *to;
+	size_t len; /* 0: none is on its way */
+} again;
+
+static void keep_for_later(void *data, size_t len)
+{
+	if (len > sizeof(again.copy))
+		len = sizeof(again.copy);
+	memcpy(again.copy, data, len);
+	again.to = data;
+	again.len = len;
+}
+
+static void deliver_again(void)
+{
+	struct iovec from = {again.copy, again.len}, to = {again.to, again.len};
+
+	if (again.len && process_vm_writev(getpid(), &from, 1, &to, 1, 0) != (ssize_t)again.len)
+		abort();
+	again.len = 0;
+}
+
+/* The same, long after the last call that moves data. */
+static pthread_t late_thread;
+static bool late_started;
+
+static void *write_at_the_end(void *arg)
+{
+	struct timespec while_it_lingers = {.tv_nsec = 200 * 1000000};
+
+	(void)arg;
+	nanosleep(&while_it_lingers, NULL);
+	deliver_again();
+	return NULL;
 }
 
 static ncclResult_t bad_init(ncclDebugLogger_t log)
@@ -179,6 +225,10 @@ static void spoil(struct receive *r, int *sizes)
 		first[sizes[0] ? sizes[0] : 0] = 0;
 	if (now("underrun"))
 		first[-1] = 0;
+	if (sizes[0] > 0 && (now("twice") || (is("at-the-end") && !late_started)))
+		keep_for_later(first, (size_t)sizes[0]);
+	if (again.len && is("at-the-end") && !late_started)
+		late_started = !pthread_create(&late_thread, NULL, write_at_the_end, NULL);
 	if (sizes[0] > 0 && now("size"))
 		sizes[0]--;
 	if (r->n > 2 && now("swap")) {
@@ -205,6 +255,8 @@ static ncclResult_t bad_test(void *request, int *done, int *sizes)
 		*done = 0;
 		return ncclSuccess;
 	}
+	if (is("twice"))
+		deliver_again();
 	result = base->test(request, done, sizes);
 	if (result == ncclSuccess && *done && r) {
 		if (sizes)
@@ -225,6 +277,9 @@ static ncclResult_t bad_close_send(void *comm)
 
 static ncclResult_t bad_close_recv(void *comm)
 {
+	if (late_started)
+		pthread_join(late_thread, NULL);
+	late_started = false;
 	return base->closeRecv(comm);
 }
 

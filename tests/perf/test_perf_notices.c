@@ -36,6 +36,15 @@ static void run_bad(const char *mode, const char *const *more, struct outcome *o
 static const char *const small[] = {"--sizes", "0,1001,100000", "--chunk", "10000", NULL};
 static const char *const grouped[] = {"--sizes", "1001,100000", "--op", "grouped", NULL};
 static const char *const sendrecv[] = {"--sizes", "1001,100000", "--op", "sendrecv", NULL};
+static const char *const canary[] = {"--sizes",	 "1001,100000", "--op",
+				     "sendrecv", "--canary",	NULL};
+static const char *const canary_grouped[] = {"--sizes", "1001,100000", "--op",
+					     "grouped", "--canary",    NULL};
+static const char *const canary_staged[] = {"--sizes",	 "1001,100000", "--op",
+					    "allreduce", "--canary",	NULL};
+static const char *const one_receive[] = {"--sizes",  "1001",	  "--op", "sendrecv", "-n",
+					  "0",	      "-w",	  "0",	  "-c",	      "1",
+					  "--canary", "--linger", "600",  NULL};
 static const char *const cycles[] = {"--sizes", "100", "--cycles", "20", NULL};
 
 static const struct notice {
@@ -54,6 +63,16 @@ static const struct notice {
     {"swap", grouped, NP_EXIT_WRONG, "wrong elements"},
     {"short", sendrecv, NP_EXIT_WRONG, "test reported|were sent"},
     {"size", grouped, NP_EXIT_WRONG, "test reported|were sent"},
+    /* right data, written again when its memory waits for nothing */
+    {"twice", sendrecv, NP_EXIT_OK, "wrong elements: 0"},
+    {"twice", canary, NP_EXIT_LATE,
+     "late write: |of the receive buffer|of sendrecv, channel 0 from rank|wrong elements: 0"},
+    {"twice", canary_grouped, NP_EXIT_LATE, "late write: |of grouped|wrong elements: 0"},
+    {"twice", canary_staged, NP_EXIT_LATE, "late write: |of the staging buffer|of allreduce"},
+    {"at-the-end", one_receive, NP_EXIT_LATE, "late write: |had been done since|wrong elements: 0"},
+    {"corrupt", canary, NP_EXIT_WRONG, "wrong elements"},
+    {"corrupt", canary_grouped, NP_EXIT_WRONG, "wrong elements"},
+    {"overrun", canary_grouped, NP_EXIT_LATE, "write beyond a message: 1 bytes"},
     /* errors */
     {"init-fails", small, NP_EXIT_ERROR, "init of plugin|ncclSystemError"},
     {"no-device", small, NP_EXIT_USAGE, "no device|--simverbs"},
@@ -108,7 +127,8 @@ static void check_range(const char *first, const char *last)
 
 static void a_plugin_that_does_nothing_wrong_passes(void **state)
 {
-	const char *const *const all[] = {small, grouped, sendrecv, cycles};
+	const char *const *const all[] = {small,  grouped,	  sendrecv,	 cycles,
+					  canary, canary_grouped, canary_staged, one_receive};
 	struct outcome o;
 
 	(void)state;
@@ -123,6 +143,12 @@ static void wrong_data_and_sizes_are_noticed(void **state)
 {
 	(void)state;
 	check_range("corrupt", "size");
+}
+
+static void a_write_to_memory_that_awaits_nothing_is_noticed(void **state)
+{
+	(void)state;
+	check_range("twice", "overrun");
 }
 
 static void errors_crashes_and_leaks_are_reported(void **state)
@@ -142,6 +168,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_plugin_that_does_nothing_wrong_passes),
 	    cmocka_unit_test(wrong_data_and_sizes_are_noticed),
+	    cmocka_unit_test(a_write_to_memory_that_awaits_nothing_is_noticed),
 	    cmocka_unit_test(errors_crashes_and_leaks_are_reported),
 	    cmocka_unit_test(a_hang_ends_by_the_time_limit_and_says_where),
 	};

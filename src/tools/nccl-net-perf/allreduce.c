@@ -126,12 +126,16 @@ static void completed(struct np_plan *plan, struct np_flow *flow, uint32_t step,
 	const struct allreduce *ar = plan->state;
 	uint32_t round = step / ar->pieces;
 	size_t size = np_type_sizes[plan->type], count, at;
+	uint8_t *out;
 
 	if (flow->link->send || round >= (uint32_t)plan->rk->nranks - 1)
 		return;
 	at = locate(plan, flow, segment_received(plan, round), step % ar->pieces, &count);
-	np_sum(plan->rk->buffers[NP_BUF_OUT].data + at * size, msg->data[0],
-	       plan->rk->buffers[NP_BUF_IN].data + at * size, count, plan->type);
+	out = plan->rk->buffers[NP_BUF_OUT].data + at * size;
+	if (!np_plan_lend(plan, flow, step, NP_BUF_OUT, out, count * size))
+		return;
+	np_sum(out, msg->data[0], plan->rk->buffers[NP_BUF_IN].data + at * size, count, plan->type);
+	np_plan_return(plan, NP_BUF_SLOTS, msg->data[0], msg->expect[0]);
 }
 
 static void fill(struct np_plan *plan)

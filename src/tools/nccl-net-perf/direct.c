@@ -92,6 +92,18 @@ static uint64_t check(struct np_plan *plan)
 	return wrong;
 }
 
+static void consume(struct np_plan *plan, struct np_flow *flow, uint32_t step,
+		    const struct np_message *msg)
+{
+	int self = plan->rk->rank, peer = flow->link->peer;
+	size_t at = flow->base - landing(plan, peer) + part(flow->len, step, flow->steps);
+
+	if (plan->checking)
+		plan->consumed_wrong +=
+		    np_pattern_check(msg->data[0], msg->expect[0], peer, plan->iteration,
+				     part_start(plan, self) + at);
+}
+
 static bool add_peer(struct np_plan *plan, bool send, int peer)
 {
 	const struct np_options *o = plan->rk->o;
@@ -121,6 +133,7 @@ bool np_plan_direct(struct np_plan *plan)
 	plan->describe = describe;
 	plan->fill = fill;
 	plan->check = check;
+	plan->consume = consume;
 	switch (plan->op) {
 	case NP_SENDRECV:
 		return add_peer(plan, true, (self + 1) % n) &&

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tools/common/clock.h"
+#include "tools/nccl-net-perf/canary.h"
 
 /* ---- plans --------------------------------------------------------------------------------- */
 
@@ -129,6 +130,49 @@ static bool plan_stuck(struct np_plan *plan)
 			    plan->rk->o->timeout_s, list);
 }
 
+/* ---- canaries ------------------------------------------------------------------------------ */
+
+bool np_plan_lend(struct np_plan *plan, const struct np_flow *flow, uint32_t step,
+		  enum np_buffer_kind kind, const void *data, size_t len)
+{
+	const struct np_use use = {
+	    .op = plan->op,
+	    .peer = flow->link->peer,
+	    .channel = flow->link->channel,
+	    .step = step,
+	};
+
+	return !plan->rk->canary || np_canary_lend(plan->rk->canary, kind, data, len, &use) ||
+	       np_error_set(&plan->rk->error, NP_EXIT_ERROR, "out of memory");
+}
+
+void np_plan_return(struct np_plan *plan, enum np_buffer_kind kind, const void *data,
+		    size_t written)
+{
+	if (plan->rk->canary)
+		np_canary_return(plan->rk->canary, kind, data, written);
+}
+
+static bool lend_receive(struct np_plan *plan, const struct np_flow *flow,
+			 const struct np_message *msg)
+{
+	for (int i = 0; i < msg->n; i++)
+		if (!np_plan_lend(plan, flow, flow->posted, msg->buffer, msg->data[i],
+				  msg->size[i]))
+			return false;
+	return true;
+}
+
+static void consume_receive(struct np_plan *plan, struct np_flow *flow,
+			    const struct np_message *msg)
+{
+	plan->consume(plan, flow, flow->done, msg);
+	for (int i = 0; i < msg->n; i++)
+		if (msg->size[i]) /* nothing of no size was lent; it may lie where a neighbour does
+				   */
+			np_plan_return(plan, msg->buffer, msg->data[i], msg->expect[i]);
+}
+
 /* ---- one step ------------------------------------------------------------------------------ */
 
 enum outcome { FAILED, NOTHING, MOVED };
@@ -145,6 +189,8 @@ static enum outcome post(struct np_plan *plan, struct np_flow *flow)
 
 	if (!plan->describe(plan, flow, flow->posted, msg))
 		return NOTHING;
+	if (plan->rk->canary && !link->send && !lend_receive(plan, flow, msg))
+		return FAILED;
 	if (link->send) {
 		in->request = (void *)plan; /* not NULL: the plugin has to write it */
 		result = NP_CALL(w, np_isend, plan->side->net, link->comm, msg->data[0],
@@ -244,6 +290,8 @@ static enum outcome poll_oldest(struct np_plan *plan, struct np_flow *flow)
 			     received_bytes(flow, in));
 	if (plan->completed)
 		plan->completed(plan, flow, flow->done, &in->msg);
+	if (plan->rk->canary && !flow->link->send && plan->consume)
+		consume_receive(plan, flow, &in->msg);
 	flow->done++;
 	return MOVED;
 }
@@ -303,6 +351,8 @@ bool np_plan_run(struct np_plan *plan)
 		} else if (np_worker_expired(w)) {
 			return plan_stuck(plan);
 		} else if (finished < plan->nflows) {
+			if (plan->rk->canary)
+				np_canary_watch(plan->rk->canary);
 			sched_yield(); /* as NCCL's proxy does when nothing moved */
 		}
 	} while (finished < plan->nflows);

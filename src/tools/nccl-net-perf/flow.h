@@ -52,8 +52,10 @@ struct np_plan {
 	enum np_op op;
 	enum np_type type; /* of allreduce */
 	size_t size;
-	uint32_t iteration; /* of the data pattern */
-	uint64_t runs;	    /* iterations begun */
+	uint32_t iteration;	 /* of the data pattern */
+	uint64_t runs;		 /* iterations begun */
+	bool checking;		 /* this one's data is checked */
+	uint64_t consumed_wrong; /* by consume, in this one */
 	struct np_flow *flows;
 	int nflows;
 	void *state; /* the operation's own */
@@ -64,6 +66,13 @@ struct np_plan {
 	/* A step has completed. May be NULL. */
 	void (*completed)(struct np_plan *plan, struct np_flow *flow, uint32_t step,
 			  const struct np_message *msg);
+	/*
+	 * With canaries: a receive is complete and nothing needs its memory any more but this check
+	 * of its data, if plan->checking. Adds to plan->consumed_wrong, in place of check. NULL:
+	 * memory is needed until the iteration ends.
+	 */
+	void (*consume)(struct np_plan *plan, struct np_flow *flow, uint32_t step,
+			const struct np_message *msg);
 	/* Fills what is sent in plan->iteration. */
 	void (*fill)(struct np_plan *plan);
 	/* Counts the elements that are wrong after it. */
@@ -80,6 +89,12 @@ void np_plan_buffer_sizes(const struct np_rank *rk, const struct np_side *side, 
 
 /* Runs one iteration, on the progress thread. False with rk->error set. */
 bool np_plan_run(struct np_plan *plan);
+
+/* For the operations, with canaries: memory is about to be written, and is free again. */
+bool np_plan_lend(struct np_plan *plan, const struct np_flow *flow, uint32_t step,
+		  enum np_buffer_kind kind, const void *data, size_t len);
+void np_plan_return(struct np_plan *plan, enum np_buffer_kind kind, const void *data,
+		    size_t written);
 
 /* For the operations: adds a flow; NULL with rk->error set. */
 struct np_flow *np_plan_add_flow(struct np_plan *plan, bool send, int peer, int channel,

@@ -236,7 +236,7 @@ static void fill(struct np_plan *plan)
 
 	np_pattern_fill(plan->rk->buffers[NP_BUF_IN].data, plan->size, plan->rk->rank,
 			plan->iteration, 0);
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n && !plan->rk->canary; i++) {
 		const struct member *m = &s->members[i];
 		uint8_t *slack = plan->rk->buffers[NP_BUF_OUT].data + m->landing + m->len;
 
@@ -263,6 +263,21 @@ static uint64_t check(struct np_plan *plan)
 	return wrong;
 }
 
+/* What lies behind a message the canary sees to. */
+static void consume(struct np_plan *plan, struct np_flow *flow, uint32_t step,
+		    const struct np_message *msg)
+{
+	const struct schedule *s = plan->state;
+
+	for (int j = 0; j < msg->n && plan->checking; j++) {
+		const struct member *m =
+		    member_of(plan, flow->link, s->groups[step].first + (uint32_t)j);
+
+		plan->consumed_wrong += np_pattern_check(msg->data[j], m->len, flow->link->peer,
+							 plan->iteration, m->offset);
+	}
+}
+
 bool np_plan_grouped(struct np_plan *plan)
 {
 	const struct np_options *o = plan->rk->o;
@@ -275,6 +290,7 @@ bool np_plan_grouped(struct np_plan *plan)
 	plan->describe = describe;
 	plan->fill = fill;
 	plan->check = check;
+	plan->consume = consume;
 	for (int c = 0; c < o->channels; c++)
 		if (!np_plan_add_flow(plan, true, (self + 1) % n, c, s->nmembers,
 				      (uint32_t)(o->depth * most)) ||

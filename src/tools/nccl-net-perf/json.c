@@ -38,12 +38,13 @@ static json_t *plugin_object(const struct np_side *side)
 
 static json_t *options_object(const struct np_options *o)
 {
-	return json_pack("{s:i, s:I, s:i, s:i, s:i, s:i, s:f, s:i, s:b, s:b, s:f, s:f}", "channels",
-			 o->channels, "chunk", (json_int_t)o->chunk, "depth", o->depth,
+	return json_pack("{s:i, s:I, s:i, s:i, s:i, s:i, s:f, s:i, s:b, s:b, s:f, s:f, s:b, s:f}",
+			 "channels", o->channels, "chunk", (json_int_t)o->chunk, "depth", o->depth,
 			 "iterations", o->iterations, "warmup", o->warmup, "checks", o->checks,
 			 "seconds", o->seconds, "cycles", o->cycles, "flush", (int)o->flush,
 			 "reg_churn", (int)o->churn, "timeout_s", o->timeout_s, "stall_ms",
-			 o->stall_ms);
+			 o->stall_ms, "canary", (int)o->canary, "linger_ms",
+			 o->canary ? o->linger_ms : 0.0);
 }
 
 static json_t *latency_object(const struct np_histogram *h)
@@ -99,6 +100,8 @@ static json_t *row_object(const struct np_row *row, const struct np_rank *rk)
 	    (json_int_t)row->stalls_seen, "stalls", stalls_array(row, rk->nranks), "latency",
 	    latency_object(&row->latency));
 
+	if (rk->o->canary)
+		json_object_set_new(object, "late", integer(row->late));
 	if (rk->nsides > 1) {
 		json_object_set_new(object, "plugin", json_integer(row->side));
 		if (row->speedup.median > 0)
@@ -125,6 +128,34 @@ static json_t *timeline_object(const struct np_report *rp)
 			 ranks);
 }
 
+/* {bytes, seen, events: [{rank, text, …}]}: memory that changed while it waited for nothing. */
+static json_t *late_object(const struct np_report *rp)
+{
+	json_t *events = json_array();
+	uint64_t bytes = 0, seen = 0;
+	char line[400];
+
+	for (int r = 0; r < rp->rk->nranks; r++) {
+		const struct np_late_list *list = &rp->late[r];
+
+		bytes += list->bytes;
+		seen += list->seen;
+		for (uint64_t i = 0; i < list->seen && i < NP_LATE_KEPT; i++) {
+			const struct np_late *late = &list->late[i];
+
+			np_canary_describe(late, line, sizeof(line));
+			json_array_append_new(events,
+					      json_pack("{s:i, s:f, s:I, s:I, s:b, s:s}", "rank", r,
+							"at_ms", (double)late->seen_ns / 1e6,
+							"offset", (json_int_t)late->offset, "bytes",
+							(json_int_t)late->bytes, "beyond",
+							(int)late->beyond, "text", line));
+		}
+	}
+	return json_pack("{s:I, s:I, s:o}", "bytes", (json_int_t)bytes, "seen", (json_int_t)seen,
+			 "events", events);
+}
+
 bool np_report_write_json(const struct np_report *rp, struct np_error *error)
 {
 	const struct np_rank *rk = rp->rk;
@@ -141,6 +172,8 @@ bool np_report_write_json(const struct np_report *rp, struct np_error *error)
 			 "wrong", (json_int_t)rp->wrong);
 	if (root && rp->timelines)
 		json_object_set_new(root, "timeline", timeline_object(rp));
+	if (root && rp->late)
+		json_object_set_new(root, "late", late_object(rp));
 	errno = 0;
 	ok = root && (!rp->observed || np_observe_add_json(root, rp->observed, rk->nranks)) &&
 	     json_dump_file(root, rk->o->json, JSON_INDENT(1)) == 0;

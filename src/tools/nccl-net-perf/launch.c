@@ -37,7 +37,7 @@ struct launcher {
 	char root[NP_ADDRESS_LEN];
 	pid_t *pids; /* by rank; 0: not running */
 	int running;
-	enum np_exit status; /* of the first that failed, wrong data before all else */
+	enum np_exit status; /* of the first that failed, bad writes before all else */
 	uint64_t failed_ns;
 };
 
@@ -106,6 +106,12 @@ static enum np_exit judge(int rank, int status, bool expected)
 	return NP_EXIT_ERROR;
 }
 
+/* The plugin wrote what it should not have; the run may be an orderly one otherwise. */
+static bool spoilt(enum np_exit status)
+{
+	return status == NP_EXIT_WRONG || status == NP_EXIT_LATE;
+}
+
 static void reap(struct launcher *l)
 {
 	for (int r = 0; r < l->o->nranks; r++) {
@@ -122,14 +128,14 @@ static void reap(struct launcher *l)
 			l->failed_ns = np_now_ns();
 		}
 		/* The others' errors may be what came of it, and faster. */
-		if (status == NP_EXIT_WRONG)
+		if (spoilt(status) && l->status != NP_EXIT_WRONG)
 			l->status = status;
 	}
 }
 
 static uint64_t grace_ns(const struct launcher *l)
 {
-	return l->status == NP_EXIT_WRONG ? WRONG_GRACE_NS : GRACE_NS;
+	return spoilt(l->status) ? WRONG_GRACE_NS : GRACE_NS;
 }
 
 /* Until all ranks are gone. `signals` are blocked: they are taken here. */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "tools/common/clock.h"
+#include "tools/nccl-net-perf/canary.h"
 #include "tools/nccl-net-perf/flow.h"
 
 /* ---- iterations -------------------------------------------------------------------------------
@@ -43,9 +44,12 @@ static bool checked_iteration(struct batch *b, uint32_t iteration)
 {
 	struct np_plan *plan = b->plan;
 	struct np_worker *w = &plan->rk->progress;
+	const struct np_canary *canary = plan->rk->canary;
 	uint64_t start;
 
 	plan->iteration = iteration;
+	plan->checking = true;
+	plan->consumed_wrong = 0;
 	plan->fill(plan);
 	np_worker_progress(w);
 	start = np_now_ns();
@@ -53,7 +57,8 @@ static bool checked_iteration(struct batch *b, uint32_t iteration)
 		return false;
 	b->time_ns += np_now_ns() - start;
 	np_worker_progress(w);
-	b->wrong += plan->check(plan) + overrun(plan->rk);
+	b->wrong += canary && plan->consume ? plan->consumed_wrong : plan->check(plan);
+	b->wrong += overrun(plan->rk);
 	np_worker_progress(w);
 	return true;
 }
@@ -61,12 +66,16 @@ static bool checked_iteration(struct batch *b, uint32_t iteration)
 static void batch_job(void *arg)
 {
 	struct batch *b = arg;
+	struct np_canary *canary = b->plan->rk->canary;
 	uint64_t start = np_now_ns();
 
 	b->ok = true;
+	b->plan->checking = false;
 	for (uint64_t i = 0; i < b->iterations && b->ok; i++) {
 		b->ok = b->check ? checked_iteration(b, b->first_iteration + (uint32_t)i)
 				 : np_plan_run(b->plan);
+		if (canary)
+			np_canary_return_all(canary);
 		atomic_store_explicit(&b->finished, i + 1, memory_order_relaxed);
 	}
 	if (!b->check)
@@ -79,8 +88,11 @@ static bool run_batch(struct np_run *run, struct np_plan *plan, uint64_t iterati
 {
 	struct np_rank *rk = run->rk;
 	struct batch b = {.plan = plan, .iterations = iterations, .check = check};
+	const struct np_canary *canary = rk->canary;
+	uint64_t before;
 	char what[120];
 
+	before = canary ? np_canary_seen(canary)->bytes : 0;
 	b.first_iteration = run->iteration;
 	run->iteration += check ? (uint32_t)iterations : 0;
 	snprintf(what, sizeof(what), "%s of %zu B", np_op_names[plan->op], plan->size);
@@ -93,6 +105,8 @@ static bool run_batch(struct np_run *run, struct np_plan *plan, uint64_t iterati
 		sample->time_ns += b.time_ns;
 		sample->iterations += iterations;
 	}
+	if (sample && canary)
+		sample->late += np_canary_seen(canary)->bytes - before;
 	if (sample && check) {
 		sample->checked += iterations;
 		sample->wrong += b.wrong;

@@ -44,6 +44,8 @@ enum {
 	KEY_CHUNK,
 	KEY_FLUSH,
 	KEY_CHURN,
+	KEY_CANARY,
+	KEY_LINGER,
 	KEY_TIMEOUT,
 	KEY_STALL,
 	KEY_TIMELINE,
@@ -97,6 +99,10 @@ static const struct argp_option option_table[] = {
     {"flush", KEY_FLUSH, NULL, 0, "Call iflush after receives, as for GPUs that need it", 0},
     {"reg-churn", KEY_CHURN, NULL, 0,
      "Register and deregister memory on the connections while traffic runs", 0},
+    {"canary", KEY_CANARY, NULL, 0,
+     "Watch receive memory that waits for nothing: late or doubled writes are failures", 0},
+    {"linger", KEY_LINGER, "MS", 0, "With --canary: watch so long before closing (default: 100)",
+     0},
 
     {NULL, 0, NULL, 0, "Limits and reports:", 4},
     {"timeout", KEY_TIMEOUT, "S", 0, "Fail when nothing moves for S seconds (default: 60)", 0},
@@ -397,6 +403,12 @@ static bool parse_shape_option(int key, char *arg, struct parse_state *s, struct
 	case KEY_CHURN:
 		o->churn = true;
 		return true;
+	case KEY_CANARY:
+		o->canary = true;
+		return true;
+	case KEY_LINGER:
+		o->linger_ms = seconds_value("--linger", arg, 1e6, state);
+		return true;
 	default:
 		return false;
 	}
@@ -490,7 +502,7 @@ void np_parse_options(struct np_options *o, int argc, char **argv)
 		   "byte and measures."
 		   "\vExit status: 0 all data right, 1 wrong data or a fault rule that never "
 		   "fired, 2 usage, 3 an error of the plugin or the system, 4 nothing moved "
-		   "for --timeout seconds.",
+		   "for --timeout seconds, 5 memory that awaited nothing was written (--canary).",
 	};
 	struct parse_state s = {.o = o, .min = 8, .max = 4 << 20, .factor = 2};
 
@@ -511,6 +523,7 @@ void np_parse_options(struct np_options *o, int argc, char **argv)
 	    .parallel_connect = true,
 	    .timeout_s = 60,
 	    .stall_ms = 100,
+	    .linger_ms = 100,
 	    .nranks = 2,
 	    .rank = -1,
 	};

@@ -13,6 +13,7 @@ enum np_exit {
 	NP_EXIT_USAGE = 2,   /* bad command line, plugin or fabric not found */
 	NP_EXIT_ERROR = 3,   /* the plugin or the system reported an error */
 	NP_EXIT_TIMEOUT = 4, /* nothing moved for --timeout seconds */
+	NP_EXIT_LATE = 5,    /* --canary: memory was written that awaited nothing */
 };
 
 enum np_op { NP_ALLREDUCE, NP_SENDRECV, NP_ALLTOALL, NP_GROUPED, NP_PINGPONG, NP_OP_COUNT };
@@ -50,7 +51,9 @@ struct np_options {
 	size_t chunk;
 	bool parallel_connect;
 	bool flush;
-	bool churn; /* register and deregister while traffic runs */
+	bool canary;	  /* watch memory that waits for nothing */
+	double linger_ms; /* ... and so long at the end, without traffic */
+	bool churn;	  /* register and deregister while traffic runs */
 
 	/* limits and reports */
 	double timeout_s;

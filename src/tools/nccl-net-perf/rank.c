@@ -9,6 +9,7 @@
 
 #include "tools/common/clock.h"
 #include "tools/nccl-net-perf/bootstrap.h"
+#include "tools/nccl-net-perf/canary.h"
 #include "tools/nccl-net-perf/flow.h"
 #include "tools/nccl-net-perf/measure.h"
 #include "tools/nccl-net-perf/observe.h"
@@ -69,7 +70,31 @@ static bool allocate_buffers(struct np_rank *rk)
 					    "cannot allocate %zu bytes: choose a smaller -e",
 					    most[kind]);
 	}
+	if (rk->o->canary) {
+		rk->canary = np_canary_new(rk);
+		if (!rk->canary)
+			return np_error_set(&rk->error, NP_EXIT_ERROR, "out of memory");
+	}
 	return true;
+}
+
+static void linger_job(void *arg)
+{
+	struct np_rank *rk = arg;
+
+	bool well = rk->error.status == NP_EXIT_OK;
+
+	np_canary_linger(rk->canary, &rk->progress, well ? rk->o->linger_ms : 0);
+}
+
+/* Late writes may still come: with memory registered and connections open, wait for them. */
+static void linger(struct np_rank *rk)
+{
+	if (!rk->canary)
+		return;
+	np_worker_post(&rk->progress, linger_job, rk, "watching for late writes");
+	while (!np_worker_wait(&rk->progress, 1000))
+		;
 }
 
 static bool churned_rows(struct np_run *run)
@@ -126,6 +151,7 @@ static bool run_cycle(struct np_run *run, bool first)
 	complain(run);
 	if (rk->error.status == NP_EXIT_TIMEOUT)
 		return false; /* what hangs once would hang again in close */
+	linger(rk);
 	for (int s = 0; s < rk->nsides; s++)
 		ok = np_side_disconnect(rk, &rk->sides[s]) && ok;
 	return ok;
@@ -184,6 +210,17 @@ static bool gather_observed(struct np_run *run)
 	return ok;
 }
 
+static bool gather_late(struct np_run *run)
+{
+	struct np_rank *rk = run->rk;
+
+	run->report.late = calloc((size_t)rk->nranks, sizeof(*run->report.late));
+	if (!run->report.late)
+		return np_error_set(&rk->error, NP_EXIT_ERROR, "out of memory");
+	return np_gather(rk, np_canary_seen(rk->canary), run->report.late,
+			 sizeof(*run->report.late));
+}
+
 static bool finish_report(struct np_run *run)
 {
 	struct np_rank *rk = run->rk;
@@ -191,6 +228,8 @@ static bool finish_report(struct np_run *run)
 	if (rk->o->json && rk->o->timeline_ms > 0 && !gather_timelines(run))
 		return false;
 	if (rk->o->json && !gather_observed(run))
+		return false;
+	if (rk->canary && !gather_late(run))
 		return false;
 	np_report_footer(&run->report);
 	return rk->rank != 0 || !rk->o->json || np_report_write_json(&run->report, &rk->error);
@@ -262,13 +301,17 @@ enum np_exit np_rank_run(const struct np_options *o, struct np_bootstrap *bootst
 	close_sides(rk);
 	complain(&run);
 	status = rk->error.status;
-	if (status == NP_EXIT_OK && run.report.wrong)
+	/* An error of the plugin may be what came of it. */
+	if (rk->canary && np_canary_seen(rk->canary)->seen)
+		status = NP_EXIT_LATE;
+	if ((status == NP_EXIT_OK || status == NP_EXIT_LATE) && run.report.wrong)
 		status = NP_EXIT_WRONG;
 	np_watchdog_stop();
 	np_worker_stop(&rk->progress);
 	np_worker_stop(&rk->service);
 	for (int kind = 0; kind < NP_BUF_COUNT; kind++)
 		np_buffer_free(&rk->buffers[kind]);
+	np_canary_free(rk->canary);
 	np_recorder_free(&rk->recorder);
 	np_report_free(&run.report);
 	free(rk);

@@ -18,6 +18,7 @@
 #include "tools/nccl-net-perf/worker.h"
 
 struct np_bootstrap;
+struct np_canary;
 
 /* ---- memory ------------------------------------------------------------------------------ */
 
@@ -95,6 +96,7 @@ struct np_rank {
 	struct np_side sides[NP_MAX_SIDES];
 	int nsides;
 	struct np_buffer buffers[NP_BUF_COUNT];
+	struct np_canary *canary; /* as recorder; NULL: not asked for */
 
 	struct np_recorder recorder; /* progress thread while it runs, else main */
 	struct np_error error;

@@ -88,8 +88,9 @@ void np_report_header(struct np_report *rp)
 	else
 		printf("iterations: %d warm-up, %d timed, %d checked\n", o->warmup, o->iterations,
 		       o->checks);
-	printf("#%11s %12s %7s %10s %12s %9s %9s %8s %10s %10s%s\n", "size", "count", "type", "op",
-	       "time", "algbw", "busbw", "#wrong", "msg p50", "msg p99",
+	printf("#%11s %12s %7s %10s %12s %9s %9s %8s %10s %10s%s%s\n", "size", "count", "type",
+	       "op", "time", "algbw", "busbw", "#wrong", "msg p50", "msg p99",
+	       o->canary ? "    #late" : "",
 	       rk->nsides > 1 ? "  plugin  A faster by (quartiles)" : "");
 	printf("#%11s %12s %7s %10s %12s %9s %9s %8s %10s %10s\n", "(B)", "(elements)", "", "",
 	       "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)");
@@ -106,6 +107,8 @@ static void print_row(const struct np_rank *rk, const struct np_row *row)
 	       np_type_names[row->type], np_op_names[row->op], row->time_us, row->algbw, row->busbw,
 	       wrong, (double)np_histogram_quantile(&row->latency, 0.5) / 1e3,
 	       (double)np_histogram_quantile(&row->latency, 0.99) / 1e3);
+	if (rk->o->canary)
+		printf(" %8llu", (unsigned long long)row->late);
 	if (rk->nsides > 1) {
 		printf("  %6s", row->side ? "B" : "A");
 		if (row->speedup.median > 0)
@@ -131,6 +134,7 @@ static void summarise(struct np_row *row, const struct np_rank *rk)
 		if (s->iterations)
 			time_us += (double)s->time_ns / (double)s->iterations / 1e3;
 		row->wrong += s->wrong;
+		row->late += s->late;
 		row->stalls_seen += s->stalls_seen;
 		for (uint64_t i = 0; i < s->stalls_seen && i < NP_STALLS_KEPT; i++)
 			if (s->stalls[i].duration_ns > row->longest_stall_ns)
@@ -184,6 +188,7 @@ void np_report_footer(struct np_report *rp)
 {
 	double busbw = 0;
 	size_t n = 0, checked = 0;
+	uint64_t late = 0;
 
 	if (rp->rk->rank != 0)
 		return;
@@ -196,6 +201,11 @@ void np_report_footer(struct np_report *rp)
 	}
 	printf("# wrong elements: %llu in %zu checked of %zu rows\n", (unsigned long long)rp->wrong,
 	       checked, rp->nrows);
+	for (int r = 0; rp->late && r < rp->rk->nranks; r++)
+		late += rp->late[r].bytes;
+	if (rp->late)
+		printf("# late bytes: %llu, the last %g ms without traffic\n",
+		       (unsigned long long)late, rp->rk->o->linger_ms);
 	printf("# average bus bandwidth: %.3f GB/s\n", n ? busbw / (double)n : 0);
 	fflush(stdout);
 }
@@ -212,4 +222,5 @@ void np_report_free(struct np_report *rp)
 	free(rp->timelines);
 	free(rp->timeline_lens);
 	free(rp->observed);
+	free(rp->late);
 }

@@ -3,6 +3,7 @@
 #ifndef NP_REPORT_H
 #define NP_REPORT_H
 
+#include "tools/nccl-net-perf/canary.h"
 #include "tools/nccl-net-perf/flow.h"
 #include "tools/nccl-net-perf/observe.h"
 
@@ -11,7 +12,8 @@ struct np_sample {
 	uint64_t time_ns; /* of all timed iterations */
 	uint64_t iterations;
 	uint64_t checked; /* iterations whose data was checked */
-	uint64_t wrong;	  /* elements, and bytes of canaries */
+	uint64_t wrong;	  /* elements, and bytes around buffers */
+	uint64_t late;	  /* with --canary: bytes written where nothing was awaited */
 	uint64_t stalls_seen;
 	struct np_stall stalls[NP_STALLS_KEPT];
 	uint64_t round_ns[NP_MAX_ROUNDS]; /* paired runs: each block */
@@ -38,6 +40,7 @@ struct np_row {
 	uint64_t iterations;
 	uint64_t checked;
 	uint64_t wrong;
+	uint64_t late;
 	uint64_t stalls_seen;
 	uint64_t longest_stall_ns;
 	struct np_histogram latency; /* all ranks */
@@ -52,6 +55,7 @@ struct np_report {
 	uint64_t **timelines; /* by rank, in the end */
 	size_t *timeline_lens;
 	struct np_observed *observed; /* by rank, in the end */
+	struct np_late_list *late;    /* by rank, in the end; NULL without --canary */
 	bool quiet;		      /* count, but print and keep nothing */
 	bool bar_drawn;
 	uint64_t bar_ns;
