@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import signal
+import statistics
 import subprocess
 import time
 
@@ -46,6 +47,23 @@ TRANSPORTS = {
         "IB",
         True,
         {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "IB", "NCCL_IB_GID_INDEX": "3", "NCCL_NET_MERGE_LEVEL": "LOC"},
+    ),
+    # Two that show what a choice of ours costs: the same library, told otherwise.
+    "haoff": Transport(
+        "nccl-ha, HA off",
+        "HA",
+        True,
+        {"NCCL_NET_PLUGIN": "ha", "NCCL_NET": "HA", "HA_NCCL_ENABLE_BACKUP": "0"},
+        "libnccl-net-ha.so",
+        r"\d+",
+    ),
+    "e2e": Transport(
+        "nccl-ha, e2e",
+        "HA",
+        True,
+        {"NCCL_NET_PLUGIN": "ha", "NCCL_NET": "HA", "HA_NCCL_COMPLETION": "e2e"},
+        "libnccl-net-ha.so",
+        r"\d+",
     ),
     "socket": Transport("NCCL sockets", "Socket", False, {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"}),
 }
@@ -104,18 +122,12 @@ def parse_sizes(text):
     return first, last, factor
 
 
-def size_name(size):
-    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
-        if size >= 1 << shift and size % (1 << shift) == 0:
-            return f"{size >> shift}{unit}"
-    return str(size)
-
-
 # ---- one run ---------------------------------------------------------------------------------------
 
 
 def parse_perf(output):
-    """Rows of nccl-tests' table: {size: {"us": …, "gbps": …}}. Wrong elements raise."""
+    """Rows of nccl-tests' table: {size: {"us": …, "gbps": …, "windows": n}}. Wrong elements raise. A
+    size is timed out of place and in place, and again in each cycle (-N): the median of all counts."""
     columns, rows = None, {}
     for line in output.splitlines():
         words = line.lstrip("# ").split()
@@ -135,12 +147,21 @@ def parse_perf(output):
             raise BenchError(f"size {size}: the data was not checked (was -c 1 honoured?)")
         if any(word not in ("0", "N/A") for word in wrong):
             raise BenchError(f"WRONG DATA at size {size}: {line.strip()}")
-        rows[size] = {"us": float(words[columns.index("time")]), "gbps": float(words[columns.index("busbw")])}
+        for name in ("time", "busbw"):
+            values = [float(word) for column, word in zip(columns, words) if column == name]
+            rows.setdefault(size, {"time": [], "busbw": []})[name] += values
     if not rows:
         raise BenchError("no result table in the output")
     if not re.search(r"Out of bounds values\s*:\s*0 OK", output):
         raise BenchError("the closing line 'Out of bounds values : 0 OK' is missing")
-    return rows
+    return {
+        size: {
+            "us": statistics.median(row["time"]),
+            "gbps": statistics.median(row["busbw"]),
+            "windows": len(row["time"]),
+        }
+        for size, row in rows.items()
+    }
 
 
 def check_gpus(output, ranks):
@@ -181,8 +202,8 @@ def check_log(transport, logs):
     return proof
 
 
-def rank_script(bench, transport, logs, extra_env=None):
-    """The shell program that every rank starts as."""
+def rank_script(bench, transport, logs, extra_env=None, cores=()):
+    """The shell program that every rank starts as. cores: a list for taskset per rank."""
     env = {**COMMON_ENV, **transport.env, **(extra_env or {})}
     lines = ["#!/usr/bin/env bash", "set -eu"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
@@ -194,6 +215,11 @@ def rank_script(bench, transport, logs, extra_env=None):
         f"export NCCL_DEBUG_FILE={shlex.quote(logs)}/rank-$rank.log",
         f"export LD_LIBRARY_PATH={shlex.quote(bench.build)}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
     ]
+    if cores:
+        lines += [
+            f"cores=({' '.join(cores)})",
+            'taskset -cp "${cores[rank]}" $$ >/dev/null',
+        ]
     if transport.fabric:
         lines.append(f'set -- {shlex.quote(bench.simverbs)} run {shlex.quote(bench.fabric)} "$rank" -- "$@"')
     lines.append('exec "$@"')
@@ -278,20 +304,6 @@ def tell_tales(logs):
     return "\n".join(lines + [f"  all of it: {logs}"])
 
 
-
-
-# ---- tables ----------------------------------------------------------------------------------------
-
-
-def plain(header, rows):
-    widths = [max(len(row[i]) for row in [header] + rows) for i in range(len(header))]
-    return "\n".join("  ".join(c.rjust(w) for c, w in zip(row, widths)) for row in [header] + rows)
-
-
-def markdown(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + "---:|" * len(header)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
-
 # ---- the machine -----------------------------------------------------------------------------------
 
 
@@ -311,6 +323,33 @@ def find_gpus(ranks, on_trust):
     if wanted < 2 or wanted > len(gpus):
         raise BenchError(f"{len(gpus)} GPUs here and {wanted} ranks wanted: it takes 2 or more, one GPU each")
     return gpus[:wanted]
+
+
+def share_cores(ranks):
+    """This process's cores in as many runs of neighbours as there are ranks, for taskset. Empty where
+    there are fewer than two for each: then the scheduler knows better."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = len(cores) // ranks
+    if each < 2 or not shutil.which("taskset"):
+        return []
+    return [",".join(map(str, cores[r * each : (r + 1) * each])) for r in range(ranks)]
+
+
+class Steal:
+    """How much of the processors' time the machine below a virtual one gave to others."""
+
+    def __init__(self):
+        self.before = self.read()
+
+    @staticmethod
+    def read():
+        with open("/proc/stat", encoding="utf-8") as file:
+            ticks = [int(word) for word in file.readline().split()[1:]]
+        return ticks[7] if len(ticks) > 7 else 0, sum(ticks[:8])
+
+    def part(self):
+        stolen, total = (now - then for now, then in zip(self.read(), self.before))
+        return stolen / total if total else 0.0
 
 
 def simverbs(tool, *arguments, check=True):

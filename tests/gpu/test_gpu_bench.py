@@ -48,7 +48,7 @@ class GpuBench(unittest.TestCase):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "OMPI_", "CUDA_"))}
         env.update(NCCL_TESTS_HOME=os.path.join(self.dir, "tests"), FAKE_JOURNAL=self.journal, FAULT=fault)
         command = [SCRIPT, "--dry-run", "--ranks", "2", "--mpirun", self.mpirun, "--build", self.build]
-        command += ["--out", self.out, "--sizes", "8:64K:4", *arguments]
+        command += ["--out", self.out, "--no-warm-up-run", "--bands", "8:1K:5x3,2K:64K:4x1", *arguments]
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=50, check=False)
 
     def refused(self, fault, message, *arguments):
@@ -58,45 +58,96 @@ class GpuBench(unittest.TestCase):
         with open(self.journal, encoding="utf-8") as file:
             self.assertTrue(file.read().splitlines()[-1].startswith("down "), "the fabric was left up")
 
-    def test_measures_every_transport_and_writes_the_table(self):
-        done = self.bench("--rounds", "2")
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+    def results(self):
         with open(os.path.join(self.out, "results.json"), encoding="utf-8") as file:
-            results = json.load(file)
-        self.assertEqual(len(results["results"]), 12)
-        self.assertEqual(results["rounds"], 2)
+            return json.load(file)
+
+    def text(self, name):
+        with open(os.path.join(self.out, name), encoding="utf-8") as file:
+            return file.read()
+
+    def test_measures_every_transport_in_turn(self):
+        done = self.bench("--rounds", "3", "--every", "e2e:2,socket:3", "--only", "plugin,v8,ib,haoff,e2e,socket")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        results = self.results()
+        ran = {}
+        for run in results["runs"]:
+            ran.setdefault((run["op"], run["band"], run["round"]), []).append(run["transport"])
+        self.assertEqual(ran["allreduce", "8:1K:5x3", 1], ["plugin", "v8", "ib", "haoff", "e2e", "socket"])
+        self.assertEqual(ran["sendrecv", "2K:64K:4x1", 2], ["plugin", "haoff", "ib", "v8"])
+        self.assertEqual(ran["sendrecv", "2K:64K:4x1", 3], ["ib", "haoff", "e2e", "plugin", "v8"])
+        self.assertEqual(len(ran), 2 * 2 * 3)
         self.assertEqual(results["nccl"], "2.28.3+cuda13.0")
         self.assertIn("(v8)", results["loaded"]["v8"])
         self.assertIn("(v11)", results["loaded"]["plugin"])
-        ib = next(r for r in results["results"] if r["op"] == "allreduce" and r["transport"] == "ib")
-        self.assertAlmostEqual(ib["summary"]["8"]["us"], 12.01, places=2)
-        with open(os.path.join(self.out, "results.md"), encoding="utf-8") as file:
+        us = {run["transport"]: run["us"]["8"] for run in results["runs"] if "8" in run["us"]}
+        self.assertEqual(us["ib"], 12.01, "the median of the cycles, in place and out of place")
+        self.assertEqual(us["e2e"], 11.01, "the variable has reached the rank")
+
+    def test_the_table_says_what_was_measured_and_what_it_means(self):
+        done = self.bench("--rounds", "2", "--every", "")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        text = self.text("results.md")
+        self.assertIn("#### sendrecv_perf", text)
+        row = "| 8 | 10.0 | 0.00 | 12.0 | 0.00 | 10.0 | 0.00 | 11.0 | 0.00 | 40.0 | 0.00 | 1.200 [1.200, 1.200] |"
+        self.assertIn(row + " 1.000 [1.000, 1.000] | 1.100 [1.100, 1.100] | – |", text)
+        goals = [line.split(" | ") for line in text.splitlines() if line.startswith("| NCCL ")]
+        self.assertEqual([cells[0] for cells in goals], ["| NCCL IB", "| NCCL sockets"])
+        self.assertTrue(all(cells[-1] == "met |" for cells in goals), goals)
+        blocks = self.text("results.dat").split("\n\n\n")
+        self.assertEqual([block.split(",")[0] for block in blocks], ["# allreduce", "# sendrecv"])
+        self.assertTrue(blocks[0].splitlines()[1].startswith('size "nccl-ha" "NCCL IB" "nccl-ha, HA off"'))
+
+    def test_a_goal_that_is_missed_is_named(self):
+        done = self.bench("--rounds", "6", "--ops", "allreduce", "--only", "plugin,ib", "--bands", "8:1K:5x1")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        results = self.results()
+        for run in results["runs"]:
+            if run["transport"] == "ib" and "64" in run["us"]:
+                run["us"]["64"] = 9.0  # beyond doubt
+                run["us"]["128"] = 9.0 if run["round"] % 3 else 11.0  # not
+        kept = os.path.join(self.out, "changed.json")
+        write(kept, json.dumps(results))
+        page = os.path.join(self.dir, "docs", "performance.md")
+        write(page, "before\n<!-- begin gpu-bench -->\nstale\n<!-- end gpu-bench -->\nafter\n")
+        os.makedirs(os.path.join(self.dir, "docs", "img"))
+        done = subprocess.run(
+            [SCRIPT, "--from", kept, "--docs", page], capture_output=True, text=True, timeout=50, check=False
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(page, encoding="utf-8") as file:
             text = file.read()
-        self.assertIn("### alltoall_perf", text)
-        with open(os.path.join(self.out, "results.dat"), encoding="utf-8") as file:
-            blocks = file.read().split("\n\n\n")
-        self.assertEqual([block.split(",")[0] for block in blocks], ["# allreduce", "# sendrecv", "# alltoall"])
-        self.assertEqual(blocks[0].splitlines()[1], 'size "nccl-ha" "nccl-ha v8" "NCCL IB" "NCCL sockets"')
-        self.assertIn("| 8 | 10.0 ±0% | 0.00 | 10.0 ±0% | 0.00 | 12.0 ±0% | 0.00 | 40.0 ±0% | 0.00 | 1.00 | 1.20 | 4.00 |", text)
+        self.assertIn("below 0.97 beyond noise: allreduce 64; below 0.97 but within noise: allreduce 128 |", text)
+        self.assertTrue(text.startswith("before\n") and text.endswith("after\n") and "stale" not in text)
+        self.assertTrue(os.path.exists(os.path.join(self.dir, "docs", "img", "gpu-bench.dat")))
+
+    def test_ranks_have_cores_of_their_own(self):
+        done = self.bench("--rounds", "1", "--ops", "allreduce", "--only", "plugin", "--env", "NCCL_PROTO=Simple")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(os.path.join(self.out, "allreduce-8-plugin-round1", "rank.sh"), encoding="utf-8") as file:
+            script = file.read()
+        self.assertIn("export NCCL_PROTO=Simple", script)
+        self.assertEqual(bool(self.results()["cores"]), "taskset" in script)
+        self.assertEqual(bool(self.results()["cores"]), len(os.sched_getaffinity(0)) >= 4)
 
     def test_each_rank_is_a_host_with_its_own_gpu(self):
-        done = self.bench("--rounds", "1", "--ops", "allreduce", "--only", "plugin")
+        done = self.bench("--rounds", "1", "--ops", "allreduce", "--only", "plugin", "--bands", "8:1K:5x1")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         with open(self.journal, encoding="utf-8") as file:
             journal = file.read().splitlines()
-        self.assertRegex(journal[0], r"^up \w+ --hosts 2 --rails 2 ")
+        self.assertRegex(journal[0], r"^up \w+ --hosts 2 --rails 2 --rate 400 ")
         self.assertRegex(journal[-1], r"^down ")
         runs = sorted(line for line in journal if line.startswith("run "))
         self.assertRegex(runs[0], r"^run \w+ 0 -- .*id=simulated-host-0 gpu=0$")
         self.assertRegex(runs[1], r"^run \w+ 1 -- .*id=simulated-host-1 gpu=1$")
 
     def test_sockets_need_no_fabric(self):
-        done = self.bench("--rounds", "1", "--ops", "sendrecv", "--only", "socket")
+        done = self.bench("--rounds", "1", "--ops", "sendrecv", "--only", "socket", "--every", "")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertFalse(os.path.exists(self.journal))
 
     def test_wrong_data_fails(self):
-        self.refused("wrong", "WRONG DATA at size 2048", "--only", "ib")
+        self.refused("wrong", "WRONG DATA at size 1024", "--only", "ib")
 
     def test_unchecked_data_fails(self):
         self.refused("unchecked", "the data was not checked", "--only", "ib")
@@ -105,10 +156,10 @@ class GpuBench(unittest.TestCase):
         self.refused("table", "no result table", "--only", "ib")
 
     def test_falling_back_to_sockets_fails(self):
-        self.refused("fallback", "no 'Using network HA' (Using network Socket)")
+        self.refused("fallback", "no 'Using network HA' (Using network Socket)", "--only", "plugin")
 
     def test_a_channel_over_another_network_fails(self):
-        self.refused("channel", "channels went via ['Socket'], not HA")
+        self.refused("channel", "channels went via ['Socket'], not HA", "--only", "plugin")
 
     def test_another_api_version_than_v8_fails(self):
         self.refused("api", "API v8", "--only", "v8")
@@ -138,7 +189,7 @@ class GpuBench(unittest.TestCase):
 
     def test_what_is_missing_is_named(self):
         os.remove(os.path.join(self.build, "libnccl-net-ha-v8.so"))
-        done = self.bench()
+        done = self.bench("--only", "plugin,v8")
         self.assertEqual(done.returncode, 1)
         self.assertIn("libnccl-net-ha-v8.so", done.stderr)
 
