@@ -1,93 +1,277 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Traffic for counting instructions per message: see instructions.sh, which runs
- * this under callgrind. Every poll hits: the fabric is stepped until nothing moves before each
+ * Traffic for counting what a message costs, one case after the other: see instructions.py, which
+ * runs this under callgrind. Every poll hits: the fabric is stepped until nothing moves before each
  * call, as in the figures of others that these are compared with.
+ *
+ * It calls what NCCL calls, the entries of the plugin's vtable. The verbs lie behind functions
+ * whose names begin with provider_, by which they are left out of the count; they count what is
+ * asked of the hardware, which is printed for each case.
  */
 #include "harness.h"
+
+#include "base/clock.h"
+#include "plugin/plugin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What callgrind collects: the four calls and nothing around them. */
-ha_result_t counted_isend(struct pair *pair, size_t size, int tag, struct ha_request **out);
-ha_result_t counted_irecv(struct pair *pair, int n, void **data, size_t *sizes, int *tags,
-			  struct ha_mr **mrs, struct ha_request **out);
-ha_result_t counted_test_send(struct ha_request *req, bool *done, int *sizes);
-ha_result_t counted_test_recv(struct ha_request *req, bool *done, int *sizes);
+#ifdef __clang__
+#define COMPILER "clang", __clang_major__
+#else
+#define COMPILER "gcc", __GNUC__
+#endif
 
-__attribute__((noinline)) ha_result_t counted_isend(struct pair *pair, size_t size, int tag,
-						    struct ha_request **out)
+#define NOT_INLINE __attribute__((noinline, noclone))
+
+#define ROUNDS 64 /* a multiple of whatever is done every so many messages: rings, batches */
+#define WARM   16
+
+/* ---- the hardware's side --------------------------------------------------------------------- */
+
+/* What was asked of the hardware of an end. */
+struct asked {
+	unsigned long doorbells, writes;  /* ibv_post_send, and its work requests */
+	unsigned long refills, receives;  /* ibv_post_recv, and its work requests */
+	unsigned long polls, completions; /* ibv_poll_cq, and what it gave */
+};
+
+static struct asked asked[2]; /* 0: the sender's, 1: the receiver's */
+static struct ibv_context_ops real_ops;
+static const struct ha_device_set *devices[2];
+
+static struct asked *end_of(const struct ibv_context *context)
 {
-	return ha_isend(pair->send, pair->from.bytes, size, tag, pair->from.mr, out);
+	for (int nic = 0; nic < devices[1]->nnics; nic++)
+		if (devices[1]->nics[nic].ctx == context)
+			return &asked[1];
+	return &asked[0];
 }
 
-__attribute__((noinline)) ha_result_t counted_irecv(struct pair *pair, int n, void **data,
-						    size_t *sizes, int *tags, struct ha_mr **mrs,
-						    struct ha_request **out)
+int provider_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int provider_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int provider_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+
+NOT_INLINE int provider_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+				  struct ibv_send_wr **bad)
 {
-	return ha_irecv(pair->recv, n, data, sizes, tags, mrs, false, out);
+	struct asked *end = end_of(qp->context);
+
+	end->doorbells++;
+	for (const struct ibv_send_wr *each = wr; each; each = each->next)
+		end->writes++;
+	return real_ops.post_send(qp, wr, bad);
 }
 
-__attribute__((noinline)) ha_result_t counted_test_send(struct ha_request *req, bool *done,
-							int *sizes)
+NOT_INLINE int provider_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+				  struct ibv_recv_wr **bad)
 {
-	return ha_test(req, done, sizes);
+	struct asked *end = end_of(qp->context);
+
+	end->refills++;
+	for (const struct ibv_recv_wr *each = wr; each; each = each->next)
+		end->receives++;
+	return real_ops.post_recv(qp, wr, bad);
 }
 
-__attribute__((noinline)) ha_result_t counted_test_recv(struct ha_request *req, bool *done,
-							int *sizes)
+NOT_INLINE int provider_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
-	return ha_test(req, done, sizes);
+	struct asked *end = end_of(cq->context);
+	int got = real_ops.poll_cq(cq, n, wc);
+
+	end->polls++;
+	end->completions += (unsigned long)(got > 0 ? got : 0);
+	return got;
 }
 
-#define ROUNDS 1000
+static void watch_verbs(const struct pair *pair)
+{
+	for (int i = 0; i < 2; i++) {
+		struct ha_device_set *set = ha_instance_devices(pair->inst[i]);
+
+		for (int nic = 0; nic < set->nnics; nic++) {
+			struct ibv_context_ops *ops = &set->nics[nic].ctx->ops;
+
+			if (ops->post_send != provider_post_send)
+				real_ops = *ops;
+			ops->post_send = provider_post_send;
+			ops->post_recv = provider_post_recv;
+			ops->poll_cq = provider_poll_cq;
+		}
+		devices[i] = set;
+	}
+}
+
+/* ---- what callgrind collects: the calls below these ------------------------------------------ */
+
+void *counted_isend(struct pair *pair, size_t size, int tag);
+void *counted_irecv(struct pair *pair, int n, void **data, size_t *sizes, int *tags, void **mrs);
+void counted_test_send(void *request, int *sizes);
+void counted_test_recv(void *request, int *sizes);
+void case_ends(void);
+
+static void need(bool ok, const char *what)
+{
+	if (ok)
+		return;
+	fprintf(stderr, "bench_instructions: %s\n", what);
+	exit(1);
+}
+
+NOT_INLINE void *counted_isend(struct pair *pair, size_t size, int tag)
+{
+	void *request = NULL;
+	ncclResult_t result = ha_plugin_isend_v10(pair->send, pair->from.bytes, size, tag,
+						  pair->from.mr, NULL, &request);
+
+	need(result == ncclSuccess && request, "isend gave no request");
+	return request;
+}
+
+NOT_INLINE void *counted_irecv(struct pair *pair, int n, void **data, size_t *sizes, int *tags,
+			       void **mrs)
+{
+	void *request = NULL;
+	ncclResult_t result =
+	    ha_plugin_irecv_v10(pair->recv, n, data, sizes, tags, mrs, NULL, &request);
+
+	need(result == ncclSuccess && request, "irecv gave no request");
+	return request;
+}
+
+NOT_INLINE void counted_test_send(void *request, int *sizes)
+{
+	int done = 0;
+	ncclResult_t result = ha_plugin_test(request, &done, sizes);
+
+	need(result == ncclSuccess && done, "a send was not done");
+}
+
+NOT_INLINE void counted_test_recv(void *request, int *sizes)
+{
+	int done = 0;
+	ncclResult_t result = ha_plugin_test(request, &done, sizes);
+
+	need(result == ncclSuccess && done, "a receive was not done");
+}
+
+/* callgrind writes down what it has counted, and begins anew. */
+NOT_INLINE void case_ends(void)
+{
+	__asm__ volatile("" ::: "memory");
+}
+
+/* ---- traffic --------------------------------------------------------------------------------- */
+
+struct bench {
+	const char *name;
+	int n;
+	size_t size;
+	bool failover, e2e;
+};
+
+static void settle(void)
+{
+	sv_stepped_run_idle(1000000);
+}
+
+/* One group of messages of a case, from irecv to the last test. */
+static void round_trip(struct pair *pair, const struct bench *bench)
+{
+	size_t sizes[HA_GROUP_MAX];
+	void *data[HA_GROUP_MAX], *mrs[HA_GROUP_MAX], *send[HA_GROUP_MAX], *recv;
+	int tags[HA_GROUP_MAX], got[HA_GROUP_MAX];
+
+	for (int i = 0; i < bench->n; i++) {
+		data[i] = pair->to.bytes + (size_t)i * 65536;
+		sizes[i] = 65536;
+		mrs[i] = pair->to.mr;
+		tags[i] = i;
+	}
+	recv = counted_irecv(pair, bench->n, data, sizes, tags, mrs);
+	settle();
+	for (int i = 0; i < bench->n; i++)
+		send[i] = counted_isend(pair, bench->size, i);
+	settle();
+	if (bench->e2e) { /* the receiver's word comes first */
+		counted_test_recv(recv, got);
+		settle();
+	}
+	for (int i = 0; i < bench->n; i++)
+		counted_test_send(send[i], got);
+	if (!bench->e2e)
+		counted_test_recv(recv, got);
+	for (int i = 0; i < bench->n; i++)
+		need((size_t)got[i] == bench->size, "a receive has another size");
+}
+
+static bool protected(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != comm->active && comm->failover.slots[p].state == HA_SLOT_UP)
+			return true;
+	return false;
+}
+
+static void print_asked(const char *end, const struct asked *sum, int n)
+{
+	const double messages = (double)ROUNDS * n;
+
+	printf("\"%s\": {\"doorbells\": %.4f, \"work_requests\": %.4f, \"refills\": %.4f, "
+	       "\"receives\": %.4f, \"polls\": %.4f, \"completions\": %.4f}",
+	       end, (double)sum->doorbells / messages, (double)sum->writes / messages,
+	       (double)sum->refills / messages, (double)sum->receives / messages,
+	       (double)sum->polls / messages, (double)sum->completions / messages);
+}
+
+static void run(const struct bench *bench)
+{
+	struct pair pair;
+
+	pair_init(&pair);
+	pair.config.enable_backup = bench->failover;
+	pair.config.completion = bench->e2e ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
+	pair.fabric.rails = 2;
+	pair_up(&pair);
+	for (int i = 0; bench->failover && i < 1000; i++) {
+		if (protected(pair.send) && protected(pair.recv))
+			break;
+		pair_idle(&pair, 5);
+	}
+	need(protected(pair.send) == bench->failover, "no path in reserve");
+	for (int i = 0; i < WARM; i++)
+		round_trip(&pair, bench);
+	watch_verbs(&pair);
+	memset(asked, 0, sizeof(asked));
+	case_ends(); /* forget the warm-up */
+	for (int i = 0; i < ROUNDS; i++)
+		round_trip(&pair, bench);
+	case_ends();
+	printf("{\"case\": \"%s\", \"messages\": %d, ", bench->name, ROUNDS * bench->n);
+	print_asked("send", &asked[0], bench->n);
+	printf(", ");
+	print_asked("recv", &asked[1], bench->n);
+	printf("}\n");
+	fflush(stdout);
+	pair_close(&pair);
+}
 
 int main(int argc, char **argv)
 {
-	int n = argc > 1 ? atoi(argv[1]) : 1;
-	bool e2e = argc > 2 && strcmp(argv[2], "e2e") == 0;
-	size_t sizes[HA_GROUP_MAX];
-	void *data[HA_GROUP_MAX];
-	struct ha_mr *mrs[HA_GROUP_MAX];
-	int tags[HA_GROUP_MAX], got[HA_GROUP_MAX];
-	struct ha_request *recv, *send[HA_GROUP_MAX];
-	struct pair pair;
-	bool done;
+	static const struct bench benches[] = {
+	    {"n=1 8B", 1, 8, false, false},	    {"n=1 8B HA", 1, 8, true, false},
+	    {"n=1 8B HA e2e", 1, 8, true, true},    {"n=1 64KB", 1, 65536, false, false},
+	    {"n=1 64KB HA", 1, 65536, true, false}, {"n=1 64KB HA e2e", 1, 65536, true, true},
+	    {"n=8 8B", 8, 8, false, false},	    {"n=8 8B HA", 8, 8, true, false},
+	    {"n=8 8B HA e2e", 8, 8, true, true},    {"n=8 64KB", 8, 65536, false, false},
+	    {"n=8 64KB HA", 8, 65536, true, false}, {"n=8 64KB HA e2e", 8, 65536, true, true},
+	};
+	const char *only = argc > 1 ? argv[1] : NULL;
 
-	pair_init(&pair);
-	pair_up(&pair);
-	if (e2e)
-		pair.send->silent = pair.recv->silent = HA_SILENT_COUNT;
-	for (int i = 0; i < n; i++) {
-		data[i] = pair.to.bytes + (size_t)i * 65536;
-		sizes[i] = 65536;
-		mrs[i] = pair.to.mr;
-		tags[i] = i;
-	}
-	for (int round = 0; round < ROUNDS; round++) {
-		if (counted_irecv(&pair, n, data, sizes, tags, mrs, &recv) != HA_OK || !recv)
-			return 1;
-		sv_stepped_run_idle(100000);
-		for (int i = 0; i < n; i++)
-			if (counted_isend(&pair, 4096, i, &send[i]) != HA_OK || !send[i])
-				return 1;
-		sv_stepped_run_idle(100000);
-		if (e2e) { /* the receiver's word comes first */
-			if (counted_test_recv(recv, &done, got) != HA_OK || !done)
-				return 1;
-			sv_stepped_run_idle(100000);
-		}
-		for (int i = 0; i < n; i++)
-			if (counted_test_send(send[i], &done, got) != HA_OK || !done)
-				return 1;
-		if (e2e)
-			continue;
-		if (counted_test_recv(recv, &done, got) != HA_OK || !done)
-			return 1;
-	}
-	printf("%d rounds of %d messages\n", ROUNDS, n);
-	pair_close(&pair);
+	printf("{\"compiler\": \"%s %d\"}\n", COMPILER);
+	for (size_t i = 0; i < sizeof(benches) / sizeof(benches[0]); i++)
+		if (!only || strcmp(only, benches[i].name) == 0)
+			run(&benches[i]);
 	return 0;
 }

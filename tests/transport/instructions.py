@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a message costs: instructions, work requests, doorbells and completions.
+
+Runs bench_instructions once under callgrind and compares each of its cases with the figures in
+instructions.json (at most 2 % more instructions, no more of anything else) and with those of NCCL's
+own IB transport. Instructions are those in user space from the entry of the plugin's table on, libc included
+and the verbs left out, so they don't depend on the machine's speed or load. They do depend on the
+compiler; for one that instructions.json does not know, only NCCL's figures count.
+
+    instructions.py [--update] [--case "n=1 8B HA"] PROGRAM
+
+--update records what is measured: commit that with the reason why a message costs more, or less.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+BASELINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "instructions.json")
+TOLERANCE = 1.02
+CALLS = ("isend", "test_send", "irecv", "test_recv")
+
+# NCCL 2.30.7's IB transport, counted in the same way: one message of 8 bytes.
+NCCL = {
+    "n=1 8B HA": {"send": 651, "recv": 568},
+    "n=8 8B HA": {"send": 478, "recv": 94},
+}
+
+
+def collected(path):
+    """Instructions below each counted_ function in one callgrind file."""
+    names, sums, inside, callee_line = {}, dict.fromkeys(CALLS, 0), None, False
+    reference = re.compile(r"^(?:c?fn)=\((\d+)\)(?: (.*))?$")
+    with open(path, encoding="ascii", errors="replace") as lines:
+        for line in lines:
+            line = line.rstrip("\n")
+            match = reference.match(line)
+            if match:
+                number, name = match.groups()
+                if name:
+                    names[number] = re.sub(r"'\d+$", "", name)
+                if line.startswith("fn="):
+                    inside = names[number]
+                continue
+            if line.startswith("calls="):
+                callee_line = True
+                continue
+            if callee_line:  # "position inclusive-cost"
+                callee_line = False
+                if inside and inside.startswith("counted_"):
+                    sums[inside[len("counted_"):]] += int(line.split()[1])
+    return sums
+
+
+def measure(program, only):
+    """The compiler, and a list of the program's cases, each with its counts per message."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "callgrind")
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
+                   "--collect-atstart=no", "--compress-pos=no", "--dump-after=case_ends",
+                   "--toggle-collect=counted_*", "--toggle-collect=provider_*", program]
+        try:
+            run = subprocess.run(command + ([only] if only else []), text=True, check=False,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        except FileNotFoundError:
+            sys.exit("valgrind is missing (package valgrind)")
+        if run.returncode != 0:
+            sys.exit(f"{program} failed under valgrind:\n{run.stderr}")
+        about, *cases = [json.loads(line) for line in run.stdout.splitlines()]
+        for number, case in enumerate(cases):
+            # Two dumps a case: what came before it, and the case itself.
+            counts, messages = collected(f"{out}.{2 * number + 2}"), case.pop("messages")
+            case["instructions"] = {call: round(counts[call] / messages, 2) for call in CALLS}
+    return about["compiler"], cases
+
+
+def side(case, end):
+    """Instructions of one end per message."""
+    calls = ("isend", "test_send") if end == "send" else ("irecv", "test_recv")
+    return sum(case["instructions"][call] for call in calls)
+
+
+def compare(case, known, failures):
+    """Adds to failures what is worse than the recorded figures of the same case."""
+    for end in ("send", "recv"):
+        now, before = side(case, end), side(known, end)
+        if now > before * TOLERANCE:
+            failures.append(f"{case['case']}, {end}: {now:.1f} instructions a message, "
+                            f"{before:.1f} are recorded")
+        for verb, count in case[end].items():
+            if count > known[end][verb]:
+                failures.append(f"{case['case']}, {end}: {count} {verb} a message, "
+                                f"{known[end][verb]} are recorded")
+
+
+def main():
+    """Measures, prints, compares."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--update", action="store_true", help="record what is measured")
+    parser.add_argument("--case", help="this one alone, and no comparison")
+    parser.add_argument("program", help="bench_instructions")
+    options = parser.parse_args()
+    compiler, cases = measure(options.program, options.case)
+    print("Per message:           isend   test = send   irecv   test = receive")
+    for case in cases:
+        i = case["instructions"]
+        print(f"{case['case']:20} {i['isend']:7.1f} {i['test_send']:6.1f} {side(case, 'send'):6.1f} "
+              f"{i['irecv']:7.1f} {i['test_recv']:6.1f} {side(case, 'recv'):6.1f}")
+        for end in ("send", "recv"):
+            print("    " + end + ": " + ", ".join(f"{count:g} {verb.replace('_', ' ')}"
+                                                  for verb, count in case[end].items()))
+    if options.case:
+        return 0
+    return judge(compiler, cases, options.update)
+
+
+def judge(compiler, cases, update):
+    """Compares with NCCL's transport and with what is recorded, or records. The exit status."""
+    failures = []
+    for case in cases:
+        nccl = NCCL.get(case["case"])
+        ours = side(case, "send") + side(case, "recv")
+        if nccl and ours > nccl["send"] + nccl["recv"]:
+            failures.append(f"{case['case']}: {ours:.1f}, NCCL's own transport takes "
+                            f"{nccl['send'] + nccl['recv']}")
+    with open(BASELINE, encoding="utf-8") as file:
+        recorded = json.load(file)
+    if update:
+        recorded[compiler] = {case.pop("case"): case for case in cases}
+        with open(BASELINE, "w", encoding="utf-8") as file:
+            json.dump(recorded, file, indent=1, sort_keys=True)
+            file.write("\n")
+    elif compiler in recorded:
+        for case in cases:
+            compare(case, recorded[compiler][case["case"]], failures)
+    else:
+        print(f"{compiler} is not in {BASELINE}: compared with NCCL's figures only; "
+              "--update records it")
+    for failure in failures:
+        print("FAILED: " + failure)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
