@@ -59,7 +59,7 @@ kill_step() {
 
 # One line each: use | Debian and Ubuntu package | Fedora package | shell probe | what for.
 # A probe asks for the thing itself, not for the package, so that any origin will do. Uses: build
-# (no build without it), test and demo (needed there), extra (a test that needs it says that it
+# (no build without it), test, lab and demo (needed there), extra (a test that needs it says that it
 # skips).
 ha_packages() {
 	cat <<-'TABLE'
@@ -76,6 +76,13 @@ ha_packages() {
 		test|valgrind|valgrind|has valgrind|counting instructions per message
 		test|ibverbs-utils|libibverbs-utils|has ibv_devinfo|programs the simulated fabric must run unmodified
 		test|perftest|perftest|has ib_write_bw|programs the simulated fabric must run unmodified
+		lab|python3|python3|has python3|the lab's program
+		lab|qemu-system-x86|qemu-system-x86-core|has qemu-system-x86_64|the lab's virtual machines
+		lab|busybox-static|busybox|has busybox|the first programs in a virtual machine
+		lab|kmod|kmod|has depmod /sbin/depmod /usr/sbin/depmod|the modules of a virtual machine's kernel
+		lab|iproute2|iproute|has rdma /sbin/rdma /usr/sbin/rdma|links and RDMA devices in a virtual machine
+		lab|ibverbs-providers|libibverbs|provider rxe|the user's half of the kernel's soft RoCE
+		lab|zstd|zstd|has zstd|unpacking kernels of Ubuntu
 		extra|clang-14|clang|has clang-14 clang|a second compiler, and the fuzzers
 		extra|clang-format-14|clang-tools-extra|has clang-format-14|the format check
 		extra|cppcheck|cppcheck|has cppcheck|static analysis
@@ -96,6 +103,11 @@ has() {
 header() {
 	has cc || return 1
 	printf '#include <%s>\n' "$@" | cc -E -x c - >/dev/null 2>&1
+}
+
+# libibverbs knows the driver of these devices.
+provider() {
+	[ -e "/etc/libibverbs.d/$1.driver" ]
 }
 
 as_root() {

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A virtual machine of the lab: one QEMU, what it is asked, and its end.
+
+Nothing of it has a name in the file system but a folder of its own: the guest's serial port, QEMU's
+monitor and the rails between machines are pairs of sockets that QEMU inherits. Whatever becomes of this
+program, QEMU is killed and the folder goes away: a process that only waits for our end sees to that."""
+
+import itertools
+import json
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+BOOT_LIMIT_S = 120
+CALL_LIMIT_S = 60
+KVM_LIMIT_S = 3
+
+# Words for the guest's kernel. What guards the host against its users only slows this one down.
+KERNEL_LINE = "console=ttyS0 net.ifnames=0 mitigations=off nokaslr panic=-1 loglevel=5 quiet"
+
+
+class LabError(Exception):
+    """Something of the lab itself failed."""
+
+
+class NoMachine(Exception):
+    """No virtual machine can run here at all; the text says why."""
+
+
+def find_qemu():
+    if os.uname().machine != "x86_64":
+        raise NoMachine(f"the lab's guests are x86_64, this is {os.uname().machine}")
+    path = shutil.which("qemu-system-x86_64")
+    if path is None:
+        raise NoMachine("qemu-system-x86_64 is not installed (package qemu-system-x86)")
+    return path
+
+
+def die_with_parent():
+    """The words before a command that let the kernel kill it when this process ends."""
+    path = shutil.which("setpriv")
+    return [path, "--pdeathsig", "KILL"] if path else []
+
+
+class Folder:
+    """The folder that guests share with the host, and with each other. Gone when this process is."""
+
+    GUARD = 'read -r _; rm -rf -- "$1"; sleep 0.2; rm -rf -- "$1"'
+
+    def __init__(self):
+        self.path = tempfile.mkdtemp(prefix="nccl-ha-lab.")
+        # Its stdin ends when this process does, whatever the reason. Out of reach of Ctrl-C.
+        self.guard = subprocess.Popen(["sh", "-c", self.GUARD, "lab-guard", self.path], stdin=subprocess.PIPE,
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                      start_new_session=True)  # fmt: skip
+
+    def close(self):
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.guard.kill()
+        self.guard.wait()
+        self.guard.stdin.close()
+
+
+class Result:
+    """What a command in a guest came to."""
+
+    def __init__(self, status, out, err):
+        self.status, self.out, self.err = status, out, err
+
+
+class Process:
+    """A process in a guest. Its output goes to files on both sides: `out` and `err` are their names here."""
+
+    def __init__(self, machine, argv, pid, out, err, started_ns):
+        self.machine, self.argv, self.pid, self.out, self.err = machine, argv, pid, out, err
+        self.started_ns, self.ended_ns, self.status = started_ns, None, None
+        self.ended = threading.Event()
+
+    def poll(self):
+        """Its exit status, minus the signal that killed it, or None while it runs."""
+        return self.status if self.ended.is_set() else None
+
+    def wait(self, limit_s=CALL_LIMIT_S):
+        deadline = time.monotonic() + limit_s
+        while not self.ended.wait(0.5):
+            self.machine.check()
+            if time.monotonic() > deadline:
+                raise LabError(f"{self.machine.name}: {self.argv[0]} still runs after {limit_s} s")
+        return self.status
+
+    def kill(self, number=signal.SIGKILL):
+        """It and its children."""
+        self.machine.call("kill", pid=self.pid, signal=int(number))
+
+
+class Machine:
+    """One guest. start() returns at once, ready() when it answers."""
+
+    def __init__(self, name, image, folder, guest, tree, *, cpus=1, memory_mb=384, kvm=False, devices=()):
+        self.name, self.folder = name, folder
+        self.console = os.path.join(folder.path, f"{name}.console")
+        self.cpus, self.memory_mb, self.kvm, self.devices = cpus, memory_mb, kvm, list(devices)
+        self.image, self.guest, self.tree = image, guest, tree
+        self.qemu = None
+        self.numbers = itertools.count(1)
+        self.answers = {}  # by request number: a queue for one answer
+        self.processes = {}  # by pid
+        self.early_exits = {}  # of processes that ended before we knew their pid
+        self.lock = threading.Lock()
+        self.is_ready = threading.Event()
+
+    # ---- start and end ----
+
+    def command(self, control, monitor, terminal):
+        shared = self.folder.path
+        words = [
+            "-M", "q35", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+            "-smp", str(self.cpus), "-m", str(self.memory_mb),
+            "-kernel", self.image.kernel, "-initrd", self.image.initramfs, "-append", KERNEL_LINE,
+            "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
+            "-chardev", f"socket,id=monitor,fd={monitor}", "-mon", "chardev=monitor,mode=control",
+            "-chardev", f"socket,id=control,fd={control}", "-chardev", f"socket,id=terminal,fd={terminal}",
+            "-device", "virtio-serial-pci", "-device", "virtconsole,nr=0,chardev=terminal",
+            "-device", "virtserialport,nr=1,chardev=control,name=lab",
+            "-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
+            "-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
+            "-fsdev", f"local,id=lab,path={shared},security_model=none",
+            "-device", "virtio-9p-pci,fsdev=lab,mount_tag=lab",
+            "-device", "virtio-rng-pci",
+        ]  # fmt: skip
+        words += accelerator(self.kvm)
+        return [*die_with_parent(), find_qemu(), *words, *self.devices]
+
+    def start(self, inherit=()):
+        """inherit: further sockets that self.devices name by number."""
+        with open(os.path.join(self.folder.path, "boot"), "w", encoding="utf-8") as boot:
+            boot.write(f"{self.tree}\n{self.guest}\n")
+        self.control, control = socket.socketpair()
+        self.monitor, monitor = socket.socketpair()
+        self.terminal, terminal = socket.socketpair()
+        theirs = [control, monitor, terminal]
+        self.said = tempfile.TemporaryFile()
+        self.qemu = subprocess.Popen(self.command(*(s.fileno() for s in theirs)), stdin=subprocess.DEVNULL,
+                                     stdout=self.said, stderr=self.said, start_new_session=True,
+                                     pass_fds=[s.fileno() for s in [*theirs, *inherit]])  # fmt: skip
+        for s in theirs:
+            s.close()
+        self.monitor_lines = self.monitor.makefile("rb")
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def ready(self):
+        deadline = time.monotonic() + BOOT_LIMIT_S
+        while not self.is_ready.wait(0.2):
+            self.check()
+            if time.monotonic() > deadline:
+                raise LabError(f"{self.name}: the guest was not up after {BOOT_LIMIT_S} s:\n{self.console_end()}")
+        self.monitor.settimeout(CALL_LIMIT_S)
+        self.monitor_lines.readline()  # the greeting
+        self.qmp("qmp_capabilities")
+
+    def close(self):
+        if self.qemu is None:
+            return
+        if self.qemu.poll() is None:
+            self.qemu.kill()
+        self.qemu.wait()
+        for s in [self.control, self.monitor, self.terminal, self.said]:
+            s.close()
+
+    def check(self):
+        """LabError if the machine is gone."""
+        if self.qemu.poll() is not None:
+            raise LabError(f"{self.name}: QEMU ended with status {self.qemu.returncode}:\n{self.console_end()}")
+
+    def console_end(self, lines=30):
+        """The end of what the guest's kernel and QEMU said."""
+        self.said.seek(0)
+        text = self.said.read().decode(errors="replace")
+        try:
+            with open(self.console, encoding="utf-8", errors="replace") as file:
+                text = file.read() + text
+        except OSError:
+            pass
+        return "\n".join("    " + line for line in text.replace("\r", "").strip().splitlines()[-lines:])
+
+    # ---- the guest's daemon: guest/lab-guest.c ----
+
+    def listen(self):
+        """On a thread of its own: answers to who asked, ends to their processes."""
+        try:
+            for line in self.control.makefile("rb"):
+                message = json.loads(line)
+                if "exited" in message:
+                    self.note_exit(message)
+                elif "id" in message:
+                    self.answers.pop(message["id"]).put(message)
+                else:
+                    self.is_ready.set()
+        except (OSError, ValueError):
+            pass  # closed, by us or with the machine
+
+    def note_exit(self, message):
+        with self.lock:
+            process = self.processes.pop(message["exited"], None)
+            if process is None:
+                self.early_exits[message["exited"]] = message
+        if process is not None:
+            process.status, process.ended_ns = message["status"], message["now_ns"]
+            process.ended.set()
+
+    def call(self, op, limit_s=CALL_LIMIT_S, **more):
+        """One request to the guest's daemon, and its answer."""
+        answer = queue.Queue()
+        number = next(self.numbers)
+        self.answers[number] = answer
+        request = {"id": number, "op": op, **more}
+        try:
+            self.control.sendall(json.dumps(request).encode() + b"\n")
+        except OSError:
+            self.check()
+            raise
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                message = answer.get(timeout=0.5)
+                break
+            except queue.Empty:
+                self.check()
+                if time.monotonic() > deadline:
+                    raise LabError(f"{self.name}: no answer to {op} within {limit_s} s:\n{self.console_end()}") from None
+        if "error" in message:
+            raise LabError(f"{self.name}: {message['error']}")
+        return message
+
+    def shared(self, name):
+        """A file of the shared folder, as the guest sees it."""
+        return os.path.join("/run/lab", name)
+
+    def start_process(self, argv, env=None, *, name=None, cwd=None, stdin=None):
+        """Output goes to NAME.out and NAME.err in the shared folder."""
+        name = f"{self.name}.{name or next(self.numbers)}"
+        environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/run",
+                       "LC_ALL": "C", **(env or {})}  # fmt: skip
+        answer = self.call("start", argv=[str(word) for word in argv], cwd=cwd or self.tree,
+                           env=[f"{key}={value}" for key, value in environment.items()],
+                           stdin=stdin, stdout=self.shared(f"{name}.out"), stderr=self.shared(f"{name}.err"))  # fmt: skip
+        here = os.path.join(self.folder.path, name)
+        process = Process(self, argv, answer["pid"], f"{here}.out", f"{here}.err", answer["now_ns"])
+        with self.lock:
+            ended = self.early_exits.pop(process.pid, None)
+            if ended is None:
+                self.processes[process.pid] = process
+        if ended is not None:
+            process.status, process.ended_ns = ended["status"], ended["now_ns"]
+            process.ended.set()
+        return process
+
+    def run(self, command, limit_s=CALL_LIMIT_S, check=True):
+        """A command, for the shell if it is a string, to its end."""
+        argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+        process = self.start_process(argv)
+        status = process.wait(limit_s)
+        texts = []
+        for path in [process.out, process.err]:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                texts.append(file.read())
+            os.unlink(path)
+        if check and status != 0:
+            raise LabError(f"{self.name}: {command}: status {status}: {''.join(texts)[-2000:]}")
+        return Result(status, *texts)
+
+    def clock_ns(self):
+        """What to add to this machine's CLOCK_MONOTONIC for the guest's, and by how much it may be wrong."""
+        best = None
+        for _ in range(10):
+            before = time.monotonic_ns()
+            now = self.call("clock")["now_ns"]
+            after = time.monotonic_ns()
+            if best is None or after - before < best[1]:
+                best = (now - (before + after) // 2, after - before)
+        return best[0], best[1] // 2
+
+    # ---- QEMU's monitor ----
+
+    def qmp(self, command, **arguments):
+        self.monitor.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+        while True:
+            line = self.monitor_lines.readline()
+            if not line:
+                self.check()
+                raise LabError(f"{self.name}: QEMU's monitor is gone")
+            message = json.loads(line)
+            if "error" in message:
+                raise LabError(f"{self.name}: {command}: {message['error']['desc']}")
+            if "return" in message:
+                return message["return"]
+
+    def freeze(self):
+        self.qmp("stop")
+
+    def thaw(self):
+        self.qmp("cont")
+
+    def set_link(self, device, up):
+        """The cable of one of its network devices."""
+        self.qmp("set_link", name=device, up=up)
+
+
+# ---- KVM ------------------------------------------------------------------------------------------
+
+
+def accelerator(kvm):
+    # qemu64 because emulation of what newer processors have is slow; carry-less multiply halves the speed.
+    return ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi", "-cpu", "qemu64"]
+
+
+def probe_kvm(image):
+    """Whether a guest with our kernel gets to its first process with KVM, within KVM_LIMIT_S."""
+    words = ["-M", "q35", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", "256",
+             "-kernel", image.kernel, "-initrd", image.initramfs, "-append", f"{KERNEL_LINE} lab.probe",
+             "-serial", "stdio", *accelerator(True)]  # fmt: skip
+    try:
+        done = subprocess.run([*die_with_parent(), find_qemu(), *words], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=KVM_LIMIT_S,
+                              check=False, start_new_session=True)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return False
+    return b"lab: probe done" in done.stdout
+
+
+def kvm_works(image, folder):
+    """The probe's result, kept for as long as the image and this system's boot are the same."""
+    try:
+        if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+            return False
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
+            key = f"{file.read().strip()} {image.fingerprint}"
+    except OSError:
+        return False
+    place = os.path.join(folder, "kvm.json")
+    try:
+        with open(place, encoding="utf-8") as file:
+            known = json.load(file)
+        if known["key"] == key:
+            return known["works"]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    works = probe_kvm(image)
+    with open(f"{place}.{os.getpid()}", "w", encoding="utf-8") as file:
+        json.dump({"key": key, "works": works}, file)
+    os.replace(f"{place}.{os.getpid()}", place)
+    return works
+
+
+if __name__ == "__main__":
+    sys.exit("this is a module; run scripts/lab")
