@@ -307,6 +307,47 @@ static void the_report_holds_rows_percentiles_timeline_and_faults(void **state)
 	json_decref(report);
 }
 
+/* ---- two sides of one run -------------------------------------------------------------------- */
+
+/* One plugin, initialised in two ways in one process: each side sees its own variables and only
+ * them. */
+static void each_side_has_its_own_environment(void **state)
+{
+	static const char *const off[] = {
+	    PERF_TOOL, "--plugin",	    HA_PLUGIN,	  "--simverbs",	       "2x2",
+	    "--env",   "HA_NCCL_DISABLE=0", "--peer-env", "HA_NCCL_DISABLE=1", NULL};
+	static const char *const on[] = {PERF_TOOL,
+					 "--plugin",
+					 HA_PLUGIN,
+					 "--simverbs",
+					 "2x2",
+					 "--env",
+					 "HA_NCCL_DISABLE=0",
+					 "--peer-env",
+					 "HA_NCCL_DISABLE=0",
+					 "--peer-env",
+					 "HA_NCCL_ENABLE_BACKUP=0",
+					 "--sizes",
+					 "1001",
+					 "--rounds",
+					 "3",
+					 NULL};
+	static const char *const wrong[] = {PERF_TOOL, "--peer-env", "HA_NCCL_DISABLE", NULL};
+	static const char *const disabled[] = {"HA_NCCL_DISABLE", "1", NULL};
+	struct outcome o;
+
+	(void)state;
+	/* The second side alone is switched off, although it is the same file. */
+	run(off, NULL, &o);
+	expect(&o, NP_EXIT_ERROR, "init of plugin");
+	/* What the caller has set is hidden while a side is set up. */
+	run(on, disabled, &o);
+	expect(&o, NP_EXIT_OK, "(B): \"HA\", API v12, HA_NCCL_DISABLE=0, HA_NCCL_ENABLE_BACKUP=0");
+	assert_non_null(strstr(o.text, "A  "));
+	run(wrong, NULL, &o);
+	expect(&o, NP_EXIT_USAGE, "'HA_NCCL_DISABLE' is not NAME=VALUE");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -318,6 +359,7 @@ int main(void)
 	    cmocka_unit_test(a_signal_to_rank_0_ends_a_timed_run_in_good_order),
 	    cmocka_unit_test(ranks_of_a_launcher_run_on_a_named_fabric),
 	    cmocka_unit_test(the_report_holds_rows_percentiles_timeline_and_faults),
+	    cmocka_unit_test(each_side_has_its_own_environment),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,8 @@
  * Finding, loading and unloading a plugin, and naming its parts.
  */
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
 #include <link.h>
@@ -11,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <unistd.h>
 
 #include "tools/common/netplugin_impl.h"
@@ -222,6 +226,49 @@ struct np_plugin *np_open_api(const struct np_plugin *p, int api, char *err, siz
 		return NULL;
 	}
 	return wrap(dl, p->path, api, err, err_len);
+}
+
+/* The file in memory, a file of its own to the linker. Its descriptor, or -1 with errno. */
+static int copy_file(const char *path)
+{
+	int in = open(path, O_RDONLY | O_CLOEXEC), out = memfd_create("plugin", MFD_CLOEXEC);
+	ssize_t n = in >= 0 && out >= 0 ? 1 : -1;
+	int why;
+
+	while (n > 0)
+		n = sendfile(out, in, NULL, 1 << 20);
+	why = errno;
+	if (in >= 0)
+		close(in);
+	if (n == 0)
+		return out;
+	if (out >= 0)
+		close(out);
+	errno = why;
+	return -1;
+}
+
+struct np_plugin *np_open_copy(const struct np_plugin *p, char *err, size_t err_len)
+{
+	struct np_plugin *copy = NULL;
+	char path[32], why[768];
+	int fd = copy_file(p->path);
+	void *dl;
+
+	if (fd < 0) {
+		set_error(err, err_len, "cannot copy plugin %s: %s", p->path, strerror(errno));
+		return NULL;
+	}
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	dl = load(path, why, sizeof(why));
+	close(fd);
+	if (dl)
+		copy = wrap(dl, path, p->api, err, err_len);
+	else
+		set_error(err, err_len, "cannot load a copy of plugin %s: %s", p->path, why);
+	if (copy)
+		snprintf(copy->path, sizeof(copy->path), "%s", p->path);
+	return copy;
 }
 
 void np_close(struct np_plugin *p)

@@ -49,6 +49,12 @@ void np_close(struct np_plugin *p);
 /* The same library seen through another version: np_open without loading a second copy. */
 struct np_plugin *np_open_api(const struct np_plugin *p, int api, char *err, size_t err_len);
 
+/*
+ * The same library once more, with data of its own, as if it lay in another file: two of them can
+ * be initialised differently in one process.
+ */
+struct np_plugin *np_open_copy(const struct np_plugin *p, char *err, size_t err_len);
+
 int np_api(const struct np_plugin *p);		  /* the version in use, 8 … 12 */
 const char *np_name(const struct np_plugin *p);	  /* the vtable's name; "(null)" if it has none */
 const char *np_path(const struct np_plugin *p);	  /* the file that was loaded */

@@ -18,7 +18,17 @@ static json_t *text(const char *value)
 	return value ? json_string_nocheck(value) : json_null();
 }
 
-static json_t *plugin_object(const struct np_side *side)
+/* [NAME=VALUE, …] */
+static json_t *settings_array(const struct np_settings *s)
+{
+	json_t *pairs = json_array();
+
+	for (int i = 0; i < s->count; i++)
+		json_array_append_new(pairs, text(s->pairs[i]));
+	return pairs;
+}
+
+static json_t *plugin_object(const struct np_side *side, const struct np_settings *env)
 {
 	json_t *devices = json_array();
 
@@ -32,8 +42,9 @@ static json_t *plugin_object(const struct np_side *side)
 						p->speed, "max_comms", p->maxComms, "max_recvs",
 						p->maxRecvs, "reg_is_global", p->regIsGlobal));
 	}
-	return json_pack("{s:s, s:s, s:i, s:o}", "name", np_name(side->net), "path",
-			 np_path(side->net), "api", np_api(side->net), "devices", devices);
+	return json_pack("{s:s, s:s, s:i, s:o, s:o}", "name", np_name(side->net), "path",
+			 np_path(side->net), "api", np_api(side->net), "env", settings_array(env),
+			 "devices", devices);
 }
 
 static json_t *options_object(const struct np_options *o)
@@ -89,6 +100,21 @@ static json_t *stalls_array(const struct np_row *row, int nranks)
 	return stalls;
 }
 
+/* Time of one iteration in each block, mean over the ranks. */
+static json_t *rounds_array(const struct np_row *row, const struct np_rank *rk)
+{
+	json_t *rounds = json_array();
+
+	for (int round = 0; round < rk->o->rounds; round++) {
+		double ns = 0;
+
+		for (int r = 0; r < rk->nranks; r++)
+			ns += (double)row->samples[r].round_ns[round];
+		json_array_append_new(rounds, json_real(ns / 1e3 / rk->nranks / rk->o->iterations));
+	}
+	return rounds;
+}
+
 static json_t *row_object(const struct np_row *row, const struct np_rank *rk)
 {
 	json_t *object = json_pack(
@@ -104,6 +130,7 @@ static json_t *row_object(const struct np_row *row, const struct np_rank *rk)
 		json_object_set_new(object, "late", integer(row->late));
 	if (rk->nsides > 1) {
 		json_object_set_new(object, "plugin", json_integer(row->side));
+		json_object_set_new(object, "round_us", rounds_array(row, rk));
 		if (row->speedup.median > 0)
 			json_object_set_new(object, "speedup",
 					    json_pack("{s:f, s:f, s:f}", "median",
@@ -165,7 +192,7 @@ bool np_report_write_json(const struct np_report *rp, struct np_error *error)
 	for (size_t i = 0; i < rp->nrows; i++)
 		json_array_append_new(rows, row_object(rp->rows[i], rk));
 	for (int s = 0; s < rk->nsides; s++)
-		json_array_append_new(plugins, plugin_object(&rk->sides[s]));
+		json_array_append_new(plugins, plugin_object(&rk->sides[s], &rk->o->env[s]));
 	root = json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:I}", "program", "nccl-net-perf",
 			 "version", HA_VERSION, "layout", JSON_LAYOUT, "ranks", rk->nranks,
 			 "plugins", plugins, "options", options_object(rk->o), "rows", rows,

@@ -27,10 +27,15 @@ static bool run_job(struct np_rank *rk, struct np_side *side, const char *plugin
 		    void (*fn)(void *), const char *what)
 {
 	struct job job = {.rk = rk, .side = side, .plugin = plugin};
+	const struct np_settings *env = &rk->o->env[side - rk->sides];
+	struct np_hidden hidden;
 
+	if (!np_settings_apply(env, &hidden))
+		return np_error_set(&rk->error, NP_EXIT_ERROR, "out of memory");
 	np_worker_post(&rk->service, fn, &job, what);
 	while (!np_worker_wait(&rk->service, 1000))
 		;
+	np_settings_restore(env, &hidden);
 	return job.ok;
 }
 
@@ -97,6 +102,27 @@ static void choose_group(const struct np_rank *rk, struct np_side *side)
 	}
 }
 
+/*
+ * A plugin that the other side has loaded already is loaded as a copy: the two must not share the
+ * variables they were initialised with.
+ */
+static struct np_plugin *open_plugin(struct job *job, char *err, size_t err_len)
+{
+	struct np_plugin *net = np_open(job->plugin, job->rk->o->api, err, err_len), *copy;
+
+	for (int s = 0; net && s < job->rk->nsides; s++) {
+		const struct np_side *other = &job->rk->sides[s];
+
+		if (other == job->side || !other->net ||
+		    np_dlhandle(other->net) != np_dlhandle(net))
+			continue;
+		copy = np_open_copy(net, err, err_len);
+		np_close(net);
+		return copy;
+	}
+	return net;
+}
+
 static void open_job(void *arg)
 {
 	struct job *job = arg;
@@ -105,7 +131,7 @@ static void open_job(void *arg)
 	char err[900], missing[200];
 	ncclResult_t result;
 
-	side->net = np_open(job->plugin, rk->o->api, err, sizeof(err));
+	side->net = open_plugin(job, err, sizeof(err));
 	if (!side->net) {
 		np_error_set(&rk->error, NP_EXIT_USAGE, "%s", err);
 		return;

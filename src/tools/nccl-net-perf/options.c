@@ -31,6 +31,8 @@ const char *argp_program_version = "nccl-net-perf (nccl-ha) " HA_VERSION;
 enum {
 	KEY_PLUGIN = 0x100,
 	KEY_PEER_PLUGIN,
+	KEY_ENV,
+	KEY_PEER_ENV,
 	KEY_API,
 	KEY_RANKS,
 	KEY_OP,
@@ -63,6 +65,9 @@ static const struct argp_option option_table[] = {
     {"plugin", KEY_PLUGIN, "NAME|PATH", 0, "Plugin: NAME is libnccl-net-NAME.so (default: ha)", 0},
     {"peer-plugin", KEY_PEER_PLUGIN, "NAME|PATH", 0, "Alternate with this plugin and print ratios",
      0},
+    {"env", KEY_ENV, "NAME=VALUE", 0, "A variable for this plugin alone (repeatable)", 0},
+    {"peer-env", KEY_PEER_ENV, "NAME=VALUE", 0,
+     "One for the plugin to compare with, which is the same one unless named (repeatable)", 0},
     {"api", KEY_API, "v8..v12", 0, "Plugin API version (default: newest it exports)", 0},
     {"op", KEY_OP, "OP[,OP...]", 0,
      "allreduce, sendrecv, alltoall, grouped, pingpong or all (default: allreduce)", 0},
@@ -262,6 +267,14 @@ static void add_fault(struct np_options *o, const char *rule, struct argp_state 
 	o->faults[o->nfaults++] = rule;
 }
 
+static void add_setting(struct np_settings *s, const char *flag, const char *pair,
+			struct argp_state *state)
+{
+	if (!np_settings_add(s, pair))
+		argp_error(state, "%s: '%s' is not NAME=VALUE, or there are more than %d of them",
+			   flag, pair, NP_MAX_SETTINGS);
+}
+
 /* ---- the list of sizes -------------------------------------------------------------------- */
 
 static void add_size(struct np_options *o, size_t size, struct argp_state *state)
@@ -322,6 +335,12 @@ static bool parse_target_option(int key, char *arg, struct parse_state *s, struc
 		return true;
 	case KEY_PEER_PLUGIN:
 		o->plugin[1] = arg;
+		return true;
+	case KEY_ENV:
+		add_setting(&o->env[0], "--env", arg, state);
+		return true;
+	case KEY_PEER_ENV:
+		add_setting(&o->env[1], "--peer-env", arg, state);
 		return true;
 	case KEY_API:
 		o->api = np_parse_api(arg);
@@ -486,6 +505,8 @@ static error_t parse_one(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_END:
 		list_sizes(s, state);
+		if (s->o->env[1].count && !s->o->plugin[1])
+			s->o->plugin[1] = s->o->plugin[0];
 		check_combination(s->o, state);
 		return 0;
 	default:

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "tools/nccl-net-perf/settings.h"
+
 /* Exit statuses; the man page lists them. */
 enum np_exit {
 	NP_EXIT_OK = 0,
@@ -27,8 +29,9 @@ enum np_type { NP_INT8, NP_INT32, NP_FLOAT, NP_TYPE_COUNT };
 /* Written by np_parse_options and by the launcher's detection; read-only afterwards. */
 struct np_options {
 	/* what is driven */
-	const char *plugin[NP_MAX_SIDES]; /* [1]: the plugin to compare with, or NULL */
-	int api;			  /* 0: newest */
+	const char *plugin[NP_MAX_SIDES];     /* [1]: the plugin to compare with, or NULL */
+	struct np_settings env[NP_MAX_SIDES]; /* of each */
+	int api;			      /* 0: newest */
 	enum np_op ops[NP_OP_COUNT];
 	int nops;
 	size_t *sizes;

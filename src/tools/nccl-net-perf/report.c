@@ -75,9 +75,12 @@ void np_report_header(struct np_report *rp)
 	for (int s = 0; s < rk->nsides; s++) {
 		const struct np_side *side = &rk->sides[s];
 
-		printf("# plugin %s%s: \"%s\", API v%d\n", np_path(side->net),
+		printf("# plugin %s%s: \"%s\", API v%d", np_path(side->net),
 		       rk->nsides > 1 ? (s ? " (B)" : " (A)") : "", np_name(side->net),
 		       np_api(side->net));
+		for (int i = 0; i < o->env[s].count; i++)
+			printf(", %s", o->env[s].pairs[i]);
+		printf("\n");
 		print_devices(side);
 	}
 	printf("# %d ranks, %d channel%s, %d messages of at most %zu B in flight, ", rk->nranks,
