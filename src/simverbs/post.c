@@ -198,7 +198,7 @@ int sv_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 			break;
 		}
 	}
-	if (qp->state == IBV_QPS_ERR)
+	if (qp->state == IBV_QPS_ERR && !qp->port->cfg.late_recvs_stay)
 		sv_flush_recvs(qp);
 	sv_qp_check_fatal(qp);
 	sv_port_unlock(qp->port);

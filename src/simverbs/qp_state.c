@@ -229,6 +229,8 @@ static void enter_state(struct sv_qp *qp, enum ibv_qp_state to)
 		return;
 	case IBV_QPS_ERR:
 		sv_qp_error(qp);
+		if (qp->port->cfg.late_recvs_stay)
+			sv_flush_recvs(qp);
 		qp->fatal = false;
 		return;
 	case IBV_QPS_SQD:

@@ -202,7 +202,7 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 	case HA_WR_PROBE:
 		ha_path_probe_done(path, ha_wr_slot(id));
 		break;
-	case HA_WR_SENTINEL: /* was posted in ERR: never succeeds */
+	case HA_WR_SENTINEL: /* only of a peer that sends what nobody asked for: no proof */
 		break;
 	}
 }

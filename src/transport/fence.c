@@ -6,9 +6,13 @@
  *
  * A queue pair in ERR takes no packets and sends none, but what it was doing may not have ended
  * when ibv_modify_qp returns, and completions of what did happen may still be on their way. As
- * queues flush in order, one more work request posted on each of them (the kernel's ib_drain_qp
- * does the same) comes back last. A device that is dead or stuck flushes nothing: then the queue
- * pairs are destroyed, after which the device has no memory to write to on their behalf.
+ * queues flush in order, one more work request on each of them (the kernel's ib_drain_qp does the
+ * same) comes back last. A device that is dead or stuck flushes nothing: then the queue pairs are
+ * destroyed, after which the device has no memory to write to on their behalf.
+ *
+ * The receive queue gets its last one before the change to ERR: the kernel's soft RoCE flushes
+ * receives when the state is set, and does not look at what is posted afterwards. It stays the
+ * last: no message takes it, as there are more receives before it than notices under way.
  */
 #include "transport/comm.h"
 
@@ -74,10 +78,11 @@ void ha_path_fence(struct ha_path *path)
 	wr_id = ha_wr_id(HA_WR_SENTINEL, path->index, path->generation, 0, 0);
 	/* All of them stop before the first is waited for. */
 	for (unsigned i = 0; i < path->nqps; i++) {
-		if (!path->qps[i].qp || !to_error(path, path->qps[i].qp))
+		if (!path->qps[i].qp)
 			continue;
-		post_send_sentinel(path, path->qps[i].qp, wr_id);
 		post_recv_sentinel(path, path->qps[i].qp, wr_id);
+		if (to_error(path, path->qps[i].qp))
+			post_send_sentinel(path, path->qps[i].qp, wr_id);
 	}
 	/* A flush has the device read the application's memory; its receive queue is never used. */
 	if (path->flush.qp && to_error(path, path->flush.qp))

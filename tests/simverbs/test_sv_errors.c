@@ -331,6 +331,24 @@ static void test_flush_order_on_err(void **state)
 	settle();
 }
 
+/* As the kernel's soft RoCE does it. */
+static void test_late_recvs_stay_until_err_is_set_again(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(post_recv(&w->a, 1, 0, 10), 0);
+	assert_int_equal(to_state(w->a.qp, IBV_QPS_ERR), 0);
+	expect_wc(&w->a, 1, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(post_recv(&w->a, 2, 0, 10), 0);
+	assert_int_equal(post(&w->a, IBV_WR_SEND, 3, 0, 0, NULL, 0), 0);
+	expect_wc(&w->a, 3, IBV_WC_WR_FLUSH_ERR);
+	expect_no_wc(&w->a);
+	assert_int_equal(to_state(w->a.qp, IBV_QPS_ERR), 0);
+	expect_wc(&w->a, 2, IBV_WC_WR_FLUSH_ERR);
+	expect_no_wc(&w->a);
+	settle();
+}
+
 static void test_queues_fill_up(void **state)
 {
 	struct world *w = *state;
@@ -424,6 +442,7 @@ int main(void)
 	    WORLD_TEST(test_dereg_while_read, .fabric = {.inbox_packets = 4}),
 	    WORLD_TEST(test_no_reads_allowed, .unconnected = true),
 	    WORLD_TEST(test_flush_order_on_err),
+	    WORLD_TEST(test_late_recvs_stay_until_err_is_set_again, .fabric.late_recvs_stay = true),
 	    WORLD_TEST(test_queues_fill_up, .wrs = 16),
 	    WORLD_TEST(test_bad_wr_is_named),
 	    WORLD_TEST(test_cq_overrun, .cqe = 7),

@@ -92,6 +92,34 @@ static void an_idle_path_is_fenced_at_once(void **state)
 	assert_int_equal(captured_warnings, 0);
 }
 
+/* Soft RoCE flushes what was posted when ERR is set, and nothing that comes later. */
+static void receives_that_are_not_flushed_late_hold_no_fence_up(void **state)
+{
+	(void)state;
+	for (int failed_before = 0; failed_before < 2; failed_before++) {
+		struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+		struct pair pair;
+
+		pair_init(&pair);
+		pair.config.ib_qps_per_connection = 4;
+		pair.fabric.late_recvs_stay = true;
+		pair_up(&pair);
+		transfer(&pair, 1000, 1);
+		for (int i = 0; i < 2; i++) {
+			struct ha_comm *comm = i ? pair.recv : pair.send;
+			struct ha_path *path = comm->paths[0];
+
+			for (unsigned q = 0; failed_before && q < path->nqps; q++)
+				assert_int_equal(
+				    ibv_modify_qp(path->qps[q].qp, &attr, IBV_QP_STATE), 0);
+			assert_int_equal(fence(comm), HA_FENCE_DONE);
+			assert_int_equal(queue_pairs(comm), 4); /* drained, not destroyed */
+			assert_int_equal(comm->count.fences_destroyed, 0);
+		}
+		pair_close(&pair);
+	}
+}
+
 /* A row of the receiver's, a message's tail, and a window of queued messages before the sentinel.
  */
 static void a_full_send_queue_has_room_for_the_sentinel(void **state)
@@ -338,6 +366,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(an_idle_path_is_fenced_at_once),
+	    cmocka_unit_test(receives_that_are_not_flushed_late_hold_no_fence_up),
 	    cmocka_unit_test(a_full_send_queue_has_room_for_the_sentinel),
 	    cmocka_unit_test(nothing_arrives_after_a_fence_and_nothing_is_forgotten),
 	    cmocka_unit_test(a_wedged_queue_pair_is_drained),
