@@ -1,11 +1,7 @@
-# Runs nccl-net-check on a plugin that breaks one rule: CHECK, PLUGIN, RULE, API, FULL,
-# ALONE (run only this rule).
+# Runs nccl-net-check on a plugin that breaks one rule: CHECK, PLUGIN, RULE, API, FULL.
 set(args --plugin ${PLUGIN} --api v${API})
 if(NOT FULL)
   list(APPEND args --quick)
-endif()
-if(ALONE)
-  list(APPEND args --rule ${RULE} --time-scale 2)
 endif()
 execute_process(COMMAND ${CHECK} ${args} RESULT_VARIABLE status OUTPUT_VARIABLE out
   ERROR_VARIABLE out)
