@@ -155,7 +155,7 @@ void ha_failover_mail(struct ha_comm *comm, struct ha_path *path)
 	comm->failover.slots[path->index].mailed = true;
 	if (comm->is_send) /* the receiver sends mail over what it has proved */
 		ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
-	ha_progress_wake(comm->inst->progress);
+	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
 bool ha_failover_socket_broken(struct ha_comm *comm)

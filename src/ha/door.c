@@ -161,6 +161,7 @@ static void seat(struct ha_door *door, int fd)
 		guest->watch.fd = -1;
 		turn_away(guest, "it cannot be watched");
 	}
+	ha_progress_call(door->inst->progress, &door->poller); /* for its deadline */
 }
 
 /* ---- the door ------------------------------------------------------------------------------ */
@@ -180,6 +181,7 @@ static void door_ready(struct ha_watch *watch, uint32_t events)
 			   errno == ENOMEM) {
 			door->open_again_ns = ha_now_ns() + PAUSE_NS;
 			ha_progress_unwatch_self(door->inst->progress, watch);
+			ha_progress_call(door->inst->progress, &door->poller);
 		} else {
 			return; /* nobody there; one that left meanwhile is no concern */
 		}

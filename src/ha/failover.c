@@ -39,7 +39,7 @@ static void standby_failed(struct ha_comm *comm, const struct ha_path *path)
 		ha_shadow_failed(comm, path->index);
 	}
 	ha_slot_fence(comm, path->index, path->generation);
-	ha_progress_wake(comm->inst->progress);
+	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
 static void report_failure(struct ha_comm *comm, const struct ha_path *path, enum ha_reason reason,
@@ -116,7 +116,7 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 void ha_failover_probed(struct ha_comm *comm, struct ha_path *path)
 {
 	if (ha_comm_has_failover(comm) && ha_shadow_proved(comm, path))
-		ha_progress_wake(comm->inst->progress);
+		ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
 /* ---- the progress thread --------------------------------------------------------------------- */
@@ -273,7 +273,7 @@ void ha_failover_visit(struct ha_comm *comm)
 	fo->look = fo->later = false; /* until something asks for another one */
 	visit(comm, now_ns, look);
 	fo->due_ns = 0;
-	if (busy(comm) || fo->later)
+	if (busy(comm) || fo->later || fo->look)
 		fo->due_ns = now_ns + HA_NS_PER_MS;
 	else if (!comm->is_send && fo->state == HA_FO_ACTIVE)
 		fo->due_ns = ha_shadow_due_ns(comm);

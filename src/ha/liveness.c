@@ -22,14 +22,24 @@
 static void port_ready(struct ha_watch *watch, uint32_t events)
 {
 	struct ha_live_port *port = ha_container_of(watch, struct ha_live_port, watch);
+	struct ha_liveness *live = port->live;
+	bool sooner;
 
 	(void)events;
-	pthread_mutex_lock(&port->live->lock);
+	pthread_mutex_lock(&live->lock);
 	if (!ha_datagrams_arm(port->datagrams))
-		ha_progress_unwatch_self(port->live->progress, watch);
+		ha_progress_unwatch_self(live->progress, watch);
 	else
 		ha_datagrams_receive(port->datagrams, ha_session_received, port);
-	pthread_mutex_unlock(&port->live->lock);
+	sooner = live->due_ns < live->poller.due_ns;
+	pthread_mutex_unlock(&live->lock);
+	if (sooner) /* than the next visit */
+		ha_liveness_look(live);
+}
+
+void ha_liveness_look(struct ha_liveness *live)
+{
+	ha_progress_call(live->progress, &live->poller);
 }
 
 /* ---- the visit ------------------------------------------------------------------------------ */
@@ -227,7 +237,7 @@ bool ha_liveness_attach(struct ha_liveness *live, struct ha_port *port,
 	}
 	pthread_mutex_unlock(&live->lock);
 	if (s)
-		ha_progress_wake(live->progress);
+		ha_liveness_look(live);
 	return s != NULL;
 }
 

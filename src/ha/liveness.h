@@ -24,8 +24,8 @@
  * Threads: any thread may call, the progress thread's callbacks included. Sessions live on the
  * progress thread, which calls their links back under a lock that all functions here take. So a
  * link's callback calls nothing here, and does not wait for what may be held by who does: not for
- * a connection's token. It stores a flag for the connection's next visit, which comes in the same
- * round.
+ * a connection's token. It stores a flag for the connection's next visit, and calls the poller
+ * for it.
  */
 #ifndef HA_HA_LIVENESS_H
 #define HA_HA_LIVENESS_H
@@ -61,6 +61,8 @@ struct ha_live_link {
 	void (*down)(struct ha_live_link *link);
 	/* It became UP, for the first time or again. */
 	void (*up)(struct ha_live_link *link);
+	/* It became SUSPECTED, or is UP again after that. */
+	void (*wavers)(struct ha_live_link *link);
 	/* Has anything completed on this pair of ports since the last call? */
 	bool (*alive)(struct ha_live_link *link);
 
@@ -76,6 +78,9 @@ struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct h
 /* From another thread than the progress thread, before the latter is stopped; all links must be
  * detached. NULL is fine. */
 void ha_liveness_free(struct ha_liveness *live);
+
+/* A device has died: looks at its sessions at once. Any thread. */
+void ha_liveness_look(struct ha_liveness *live);
 
 /*
  * Our end of heartbeats on a local port, made on first use. False, with one log line per port,

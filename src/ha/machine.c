@@ -26,7 +26,7 @@ typedef void (*handler)(struct ha_comm *comm, const struct ha_occasion *o);
 void ha_say(struct ha_comm *comm, uint32_t what)
 {
 	comm->failover.say |= what;
-	ha_progress_wake(comm->inst->progress);
+	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
 /* What this end says from now on has changed: at once, and then at short intervals again. */

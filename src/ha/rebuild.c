@@ -12,14 +12,29 @@
 
 /* ---- heartbeats ---------------------------------------------------------------------------- */
 
+/* All under the lock of the sessions, which a call does not mind. */
 static void went_down(struct ha_live_link *live)
 {
-	ha_container_of(live, struct ha_slot_link, live)->down = true;
+	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
+
+	link->down = true;
+	ha_progress_call(link->comm->inst->progress, &link->comm->poller);
 }
 
 static void came_up(struct ha_live_link *live)
 {
-	ha_container_of(live, struct ha_slot_link, live)->up = true;
+	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
+
+	link->up = true;
+	ha_progress_call(link->comm->inst->progress, &link->comm->poller);
+}
+
+/* The session says by itself which: its state is looked at. */
+static void wavers(struct ha_live_link *live)
+{
+	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
+
+	ha_progress_call(link->comm->inst->progress, &link->comm->poller);
 }
 
 /* Traffic that completes on the active path is life, whatever became of the heartbeats. */
@@ -62,6 +77,7 @@ void ha_rebuild_watch(struct ha_comm *comm, unsigned p)
 	memset(&link->live, 0, sizeof(link->live));
 	link->live.down = went_down;
 	link->live.up = came_up;
+	link->live.wavers = wavers;
 	link->live.alive = is_alive;
 	link->comm = comm;
 	link->slot = (uint8_t)p;

@@ -58,6 +58,18 @@ static void tell_links(struct ha_session *s, enum ha_session_state state)
 	}
 }
 
+static void tell_links_of_doubt(struct ha_session *s)
+{
+	struct ha_list *pos;
+
+	ha_list_for_each (pos, &s->links) {
+		struct ha_live_link *link = ha_container_of(pos, struct ha_live_link, in_session);
+
+		if (link->wavers)
+			link->wavers(link);
+	}
+}
+
 static void log_change(const struct ha_session *s, enum ha_session_state state, uint64_t now_ns)
 {
 	const struct ha_port *port = s->port->port;
@@ -99,8 +111,10 @@ static void update(struct ha_session *s, uint64_t now_ns)
 	atomic_store(&s->state, (int)state);
 	switch (state) {
 	case HA_SESSION_UP:
-		if (before == HA_SESSION_SUSPECTED)
-			return; /* it never stopped being of use */
+		if (before == HA_SESSION_SUSPECTED) {
+			tell_links_of_doubt(s); /* it never stopped being of use */
+			return;
+		}
 		s->ups++;
 		break;
 	case HA_SESSION_DOWN:
@@ -109,6 +123,7 @@ static void update(struct ha_session *s, uint64_t now_ns)
 	case HA_SESSION_SUSPECTED:
 		s->suspicions++;
 		warn_of_suspicion(s, now_ns);
+		tell_links_of_doubt(s);
 		return;
 	case HA_SESSION_INIT:
 		return;

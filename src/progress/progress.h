@@ -3,9 +3,10 @@
  * The background thread of an instance: one per process, however many connections there are.
  *
  * It does two kinds of work. *Watches* are file descriptors (async events of the NICs, bootstrap
- * sockets): it sleeps on them. *Pollers* are visited at a tick: each looks whether it needs
- * somebody to poll its completion queue because the application does not, and for how long the
- * thread may sleep before the next visit.
+ * sockets): it sleeps on them. *Pollers* are visited: each looks whether it needs somebody to poll
+ * its completion queue because the application does not, and by what it found it is visited again
+ * at once, at the next tick, or when it is due or called. Each has a time of its own, so that a
+ * wake-up costs what is to be done and not as much as there are connections.
  *
  * It sleeps whenever it can: with no poller awake it is woken by descriptors only; with pollers
  * that the application drives itself it looks in every few milliseconds.
@@ -19,30 +20,39 @@
 
 #include "base/list.h"
 #include "base/result.h"
+#include "progress/schedule.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct ha_progress;
 
-/* What a visit found; the highest of all pollers decides how long the thread sleeps. */
+/* What a visit found, which decides when the next one is. */
 enum ha_poll_result {
-	HA_POLL_ASLEEP,	 /* nothing to look after until somebody wakes the thread, or it is due */
+	HA_POLL_ASLEEP,	 /* nothing to look after until somebody calls it, or it is due */
 	HA_POLL_IDLE,	 /* nothing outstanding */
 	HA_POLL_WATCHED, /* outstanding, and the application polls */
 	HA_POLL_EMPTY,	 /* outstanding, we polled, nothing had completed */
 	HA_POLL_WORKED,	 /* we polled and found completions */
 };
 
+/* What a visit that finds nothing looks at comes first: with very many of them, each line counts.
+ */
 struct ha_poller {
-	struct ha_list link; /* under the round lock; initialise with ha_list_init */
+	struct ha_schedule_entry entry; /* the thread's, as what says so below: under its lock */
 	enum ha_poll_result (*visit)(struct ha_poller *poller);
 	/*
 	 * When it must be visited again at the latest, on ha_now_ns's clock, however little there
 	 * is to do; the thread is late by a millisecond at most, as far as the machine lets it run.
-	 * 0: whenever the thread comes by. For the visit to set.
+	 * 0: at its tick. For the visit to set.
 	 */
 	uint64_t due_ns;
+	enum ha_poll_result found; /* the thread's */
+	int empty_visits;	   /* the thread's: in a row */
+	bool asked;		   /* for the visit to see: it was called or is due */
+	bool added, called;	   /* under the lock of calls, as the next one */
+	struct ha_list call;
+	struct ha_list link; /* the thread's: of all pollers; initialise with ha_list_init */
 };
 
 struct ha_watch {
@@ -53,7 +63,7 @@ struct ha_watch {
 
 struct ha_progress_options {
 	bool thread;		 /* start one; otherwise the caller drives ha_progress_round */
-	int idle_spin_threshold; /* empty visits in a row before it sleeps again */
+	int idle_spin_threshold; /* empty visits in a row before a poller waits for its tick */
 };
 
 ha_result_t ha_progress_start(const struct ha_progress_options *options,
@@ -73,10 +83,16 @@ void ha_progress_unwatch(struct ha_progress *progress, struct ha_watch *watch);
 /* The same from inside a callback: the watch's own, another's, or a visit. */
 void ha_progress_unwatch_self(struct ha_progress *progress, struct ha_watch *watch);
 
-/* Makes the thread come by at once. Any thread; a write to an eventfd. */
-void ha_progress_wake(struct ha_progress *progress);
+/*
+ * Has a poller visited at once. Any thread, callbacks included; waits for nothing. One that is not
+ * added, or was removed, is left alone.
+ */
+void ha_progress_call(struct ha_progress *progress, struct ha_poller *poller);
 
-/* One round without sleeping; returns how many callbacks found work. */
+/*
+ * One round without sleeping, in which every poller is visited; returns how many callbacks found
+ * work. For instances without a thread.
+ */
 int ha_progress_round(struct ha_progress *progress);
 
 /* How often the thread woke up, for tests and statistics. */

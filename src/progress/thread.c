@@ -17,14 +17,23 @@
 #include <unistd.h>
 
 /*
- * How long the thread sleeps after a round, by what the round found. A connection that the
- * application polls is looked at now and then, to notice that it stopped; one that nobody polls is
- * looked at every millisecond. At these rates the thread costs well below one percent of a core.
+ * When a poller is looked at again, by what the last visit found. A connection that the application
+ * polls is looked at now and then, to notice that it stopped; one that nobody polls is looked at
+ * every millisecond. Ticks are multiples of these times, so that those of many pollers come
+ * together.
  */
-static const int sleep_ms[] = {
-    [HA_POLL_ASLEEP] = -1, /* no time limit */
-    [HA_POLL_IDLE] = 20,   [HA_POLL_WATCHED] = 5, [HA_POLL_EMPTY] = 1, [HA_POLL_WORKED] = 1,
+static const unsigned tick_ms[] = {
+    [HA_POLL_ASLEEP] = 0, /* never */
+    [HA_POLL_IDLE] = 20,  [HA_POLL_WATCHED] = 5, [HA_POLL_EMPTY] = 1, [HA_POLL_WORKED] = 1,
 };
+
+/*
+ * For each further lot of pollers that have found the same, all of them wait for another tick: what
+ * the thread costs grows no more with their number then. It does again from where the wait would
+ * be so long that peers get impatient: ten ticks, 200 ms for one that is idle.
+ */
+#define POLLERS_PER_TICK 128
+#define MOST_TICKS	 10
 
 #define EVENT_BATCH 32
 
@@ -37,12 +46,23 @@ struct ha_progress {
 	atomic_bool stop;
 	_Atomic uint64_t wakeups;
 
-	/* Held during a round. Protects the list and serialises callbacks with add and remove. */
+	/* Held during a round. Protects what follows and serialises callbacks with add and remove.
+	 */
 	pthread_mutex_t lock;
 	struct ha_list pollers;
+	struct ha_schedule schedule;
+	struct ha_list again;		    /* to be visited in the next round, without sleeping */
+	unsigned found[HA_POLL_WORKED + 1]; /* how many pollers have found it last */
+
+	/* Never held for longer than a list takes; taken with the round lock or without. */
+	pthread_mutex_t call_lock;
+	struct ha_list calls;
 };
 
-void ha_progress_wake(struct ha_progress *progress)
+/* Whose thread this is; NULL on all others. */
+static _Thread_local const struct ha_progress *own_progress;
+
+static void wake(struct ha_progress *progress)
 {
 	uint64_t one = 1;
 	ssize_t ignored = write(progress->wake_fd, &one, sizeof(one));
@@ -73,38 +93,146 @@ static int dispatch_watches(struct ha_progress *progress)
 	return work;
 }
 
-/* *due_ns: the earliest time at which a poller wants to be visited, UINT64_MAX for none. */
-static enum ha_poll_result visit_pollers(struct ha_progress *progress, int *work, uint64_t *due_ns)
+/* ---- pollers --------------------------------------------------------------------------------- */
+
+static struct ha_poller *poller_of(struct ha_list *entry)
 {
-	enum ha_poll_result highest = HA_POLL_ASLEEP;
-	struct ha_list *pos;
+	return ha_container_of(entry, struct ha_poller, entry.link);
+}
 
-	*due_ns = UINT64_MAX;
-	ha_list_for_each (pos, &progress->pollers) {
-		struct ha_poller *poller = ha_container_of(pos, struct ha_poller, link);
-		enum ha_poll_result result = poller->visit(poller);
+/* The next multiple of the tick, which is as much longer as there are more pollers of this kind. */
+static uint64_t next_tick_ns(const struct ha_progress *progress, enum ha_poll_result found,
+			     uint64_t now_ns)
+{
+	uint64_t tick_ns = tick_ms[found] * HA_NS_PER_MS;
+	unsigned ticks = 1 + progress->found[found] / POLLERS_PER_TICK;
 
-		if (result > highest)
-			highest = result;
-		if (result == HA_POLL_WORKED)
-			(*work)++;
-		if (poller->due_ns != 0 && poller->due_ns < *due_ns)
-			*due_ns = poller->due_ns;
+	if (tick_ns == 0)
+		return UINT64_MAX;
+	tick_ns *= ticks < MOST_TICKS ? ticks : MOST_TICKS;
+	return (now_ns / tick_ns + 1) * tick_ns;
+}
+
+/* After a visit. */
+static void schedule(struct ha_progress *progress, struct ha_poller *poller, uint64_t now_ns)
+{
+	uint64_t at_ns = next_tick_ns(progress, poller->found, now_ns);
+
+	/* A burst that we drain for the application is followed without sleeping. */
+	if (poller->found >= HA_POLL_EMPTY &&
+	    poller->empty_visits < progress->options.idle_spin_threshold) {
+		ha_list_push_back(&progress->again, &poller->entry.link);
+		return;
 	}
-	return highest;
+	if (poller->due_ns != 0 && poller->due_ns < at_ns)
+		at_ns = poller->due_ns;
+	if (at_ns != UINT64_MAX)
+		ha_schedule_put(&progress->schedule, &poller->entry, at_ns);
+}
+
+static void visit(struct ha_progress *progress, struct ha_poller *poller, int *work)
+{
+	enum ha_poll_result found = poller->visit(poller);
+
+	poller->asked = false;
+	progress->found[poller->found]--;
+	progress->found[found]++;
+	poller->found = found;
+	if (found == HA_POLL_WORKED) {
+		(*work)++;
+		poller->empty_visits = 0;
+	} else if (poller->empty_visits < INT_MAX) {
+		poller->empty_visits++;
+	}
+}
+
+/* Moves those that were called to the end of `due`. */
+static void take_calls(struct ha_progress *progress, struct ha_list *due)
+{
+	struct ha_list *node;
+
+	pthread_mutex_lock(&progress->call_lock);
+	while ((node = ha_list_pop_front(&progress->calls))) {
+		struct ha_poller *poller = ha_container_of(node, struct ha_poller, call);
+
+		poller->called = false;
+		poller->asked = true;
+		ha_list_remove(&poller->entry.link);
+		ha_list_push_back(due, &poller->entry.link);
+	}
+	pthread_mutex_unlock(&progress->call_lock);
+}
+
+static bool has_calls(struct ha_progress *progress)
+{
+	bool any;
+
+	pthread_mutex_lock(&progress->call_lock);
+	any = !ha_list_empty(&progress->calls);
+	pthread_mutex_unlock(&progress->call_lock);
+	return any;
+}
+
+/* Those that want it; each once, also when its visit calls it again. */
+static int visit_due(struct ha_progress *progress)
+{
+	uint64_t now_ns = ha_now_ns();
+	struct ha_list due, *node;
+	int work = 0;
+
+	ha_list_init(&due);
+	take_calls(progress, &due);
+	while ((node = ha_list_pop_front(&progress->again)))
+		ha_list_push_back(&due, node);
+	ha_schedule_take(&progress->schedule, now_ns, &due);
+	while ((node = ha_list_pop_front(&due))) {
+		struct ha_poller *poller = poller_of(node);
+
+		poller->asked |= poller->due_ns != 0 && poller->due_ns <= now_ns;
+		visit(progress, poller, &work);
+		schedule(progress, poller, now_ns);
+	}
+	return work;
 }
 
 int ha_progress_round(struct ha_progress *progress)
 {
-	uint64_t due_ns;
+	struct ha_list due, *pos;
 	int work;
 
 	pthread_mutex_lock(&progress->lock);
 	work = dispatch_watches(progress);
-	visit_pollers(progress, &work, &due_ns);
+	ha_list_init(&due);
+	take_calls(progress, &due);
+	while (ha_list_pop_front(&due))
+		; /* all are visited */
+	ha_list_for_each (pos, &progress->pollers) {
+		struct ha_poller *poller = ha_container_of(pos, struct ha_poller, link);
+
+		poller->asked = true;
+		visit(progress, poller, &work);
+	}
 	pthread_mutex_unlock(&progress->lock);
 	return work;
 }
+
+void ha_progress_call(struct ha_progress *progress, struct ha_poller *poller)
+{
+	bool first;
+
+	pthread_mutex_lock(&progress->call_lock);
+	first = poller->added && !poller->called;
+	if (first) {
+		poller->called = true;
+		ha_list_push_back(&progress->calls, &poller->call);
+	}
+	pthread_mutex_unlock(&progress->call_lock);
+	/* The thread looks for calls before it sleeps. */
+	if (first && own_progress != progress)
+		wake(progress);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 /* Sleeps until a descriptor is ready or the time is over. -1: no time limit. */
 static void sleep_on_watches(struct ha_progress *progress, int timeout_ms)
@@ -120,44 +248,35 @@ static void sleep_on_watches(struct ha_progress *progress, int timeout_ms)
 	atomic_fetch_add_explicit(&progress->wakeups, 1, memory_order_relaxed);
 }
 
-/*
- * The shorter of the two, in whole milliseconds upwards: waking early would only be to sleep again.
- * -1: no time limit.
- */
-static int until_due(int timeout_ms, uint64_t due_ns)
+/* In whole milliseconds upwards: waking early would only be to sleep again. -1: no time limit. */
+static int until(uint64_t at_ns)
 {
 	uint64_t now, left_ms;
 
-	if (due_ns == UINT64_MAX)
-		return timeout_ms;
+	if (at_ns == UINT64_MAX)
+		return -1;
 	now = ha_now_ns();
-	left_ms = due_ns > now ? (due_ns - now + HA_NS_PER_MS - 1) / HA_NS_PER_MS : 0;
-	if (timeout_ms >= 0 && left_ms > (uint64_t)timeout_ms)
-		return timeout_ms;
+	left_ms = at_ns > now ? (at_ns - now + HA_NS_PER_MS - 1) / HA_NS_PER_MS : 0;
 	return left_ms < INT_MAX ? (int)left_ms : INT_MAX;
 }
 
 static void *thread_main(void *arg)
 {
 	struct ha_progress *progress = arg;
-	int empty_rounds = progress->options.idle_spin_threshold;
 
+	own_progress = progress;
 	while (!atomic_load_explicit(&progress->stop, memory_order_acquire)) {
-		enum ha_poll_result found;
-		uint64_t due_ns;
-		int work = 0;
+		uint64_t next_ns;
+		bool again;
 
 		pthread_mutex_lock(&progress->lock);
 		dispatch_watches(progress);
-		found = visit_pollers(progress, &work, &due_ns);
+		visit_due(progress);
+		again = !ha_list_empty(&progress->again);
+		next_ns = ha_schedule_next_ns(&progress->schedule);
 		pthread_mutex_unlock(&progress->lock);
 
-		/* A burst that we drain for the application is followed without sleeping. */
-		if (found == HA_POLL_WORKED)
-			empty_rounds = 0;
-		else
-			empty_rounds++;
-		if (found >= HA_POLL_EMPTY && empty_rounds < progress->options.idle_spin_threshold)
+		if (again || has_calls(progress))
 			continue;
 		/*
 		 * The wake-up of ha_progress_stop may be the one that dispatch_watches has just
@@ -165,7 +284,7 @@ static void *thread_main(void *arg)
 		 */
 		if (atomic_load_explicit(&progress->stop, memory_order_acquire))
 			break;
-		sleep_on_watches(progress, until_due(sleep_ms[found], due_ns));
+		sleep_on_watches(progress, until(next_ns));
 	}
 	return NULL;
 }
@@ -203,7 +322,11 @@ ha_result_t ha_progress_start(const struct ha_progress_options *options, struct 
 	}
 	progress->options = *options;
 	ha_list_init(&progress->pollers);
+	ha_list_init(&progress->again);
+	ha_list_init(&progress->calls);
+	ha_schedule_init(&progress->schedule, ha_now_ns());
 	pthread_mutex_init(&progress->lock, NULL);
+	pthread_mutex_init(&progress->call_lock, NULL);
 	progress->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	progress->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (progress->epoll_fd < 0 || progress->wake_fd < 0 ||
@@ -233,13 +356,14 @@ void ha_progress_stop(struct ha_progress *progress)
 		return;
 	if (progress->running) {
 		atomic_store_explicit(&progress->stop, true, memory_order_release);
-		ha_progress_wake(progress);
+		wake(progress);
 		pthread_join(progress->thread, NULL);
 	}
 	if (progress->wake_fd >= 0)
 		close(progress->wake_fd);
 	if (progress->epoll_fd >= 0)
 		close(progress->epoll_fd);
+	pthread_mutex_destroy(&progress->call_lock);
 	pthread_mutex_destroy(&progress->lock);
 	free(progress);
 }
@@ -248,14 +372,30 @@ void ha_progress_add(struct ha_progress *progress, struct ha_poller *poller)
 {
 	pthread_mutex_lock(&progress->lock);
 	ha_list_push_back(&progress->pollers, &poller->link);
+	ha_list_init(&poller->entry.link);
+	ha_list_init(&poller->call);
+	poller->found = HA_POLL_ASLEEP;
+	progress->found[HA_POLL_ASLEEP]++;
+	poller->empty_visits = INT_MAX; /* there was no burst */
+	pthread_mutex_lock(&progress->call_lock);
+	poller->added = true;
+	pthread_mutex_unlock(&progress->call_lock);
 	pthread_mutex_unlock(&progress->lock);
-	ha_progress_wake(progress);
+	ha_progress_call(progress, poller);
 }
 
 void ha_progress_remove(struct ha_progress *progress, struct ha_poller *poller)
 {
 	pthread_mutex_lock(&progress->lock);
-	ha_list_remove(&poller->link);
+	pthread_mutex_lock(&progress->call_lock);
+	if (poller->added) {
+		ha_list_remove(&poller->link);
+		ha_list_remove(&poller->entry.link);
+		ha_list_remove(&poller->call);
+		progress->found[poller->found]--;
+	}
+	poller->added = poller->called = false;
+	pthread_mutex_unlock(&progress->call_lock);
 	pthread_mutex_unlock(&progress->lock);
 }
 

@@ -23,6 +23,9 @@
  */
 #define BYE_GRACE_NS (200 * HA_NS_PER_MS)
 
+/* Every so often an idle connection is visited in full: its statistics, the paths in reserve. */
+#define GLANCES_PER_VISIT 16
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 static void *map_ring(size_t length)
@@ -128,6 +131,7 @@ ha_result_t ha_comm_start(struct ha_comm *comm)
 
 	ha_report_comm_open(comm);
 	comm->poller.visit = visit;
+	comm->poller.entry.first = comm;
 	ha_progress_add(inst->progress, &comm->poller);
 	return ha_lane_start(comm->lane, comm);
 }
@@ -176,6 +180,7 @@ ha_result_t ha_comm_fail(struct ha_comm *comm, ha_result_t code, const char *fmt
 	report_latch(comm, text);
 	ha_stats_conn_failed(comm->inst->stats);
 	atomic_store_explicit(&comm->report.now, true, memory_order_relaxed);
+	ha_progress_call(comm->inst->progress, &comm->poller); /* tells the peer */
 	return code;
 }
 
@@ -305,11 +310,18 @@ static bool under_way(const struct ha_comm *comm)
 /* Several times in an RTO, while something is under way. Under the token. */
 static void look_for_timeouts(struct ha_comm *comm)
 {
+	uint64_t now_ns, due_ns;
+
 	if (!under_way(comm) || ha_comm_error(comm) != HA_OK)
 		return;
-	ha_timeout_look(comm, ha_now_ns());
-	if (comm->poller.due_ns == 0 || comm->poller.due_ns > comm->timeout.due_ns)
-		comm->poller.due_ns = comm->timeout.due_ns;
+	now_ns = ha_now_ns();
+	ha_timeout_look(comm, now_ns);
+	due_ns = comm->timeout.due_ns;
+	/* Traffic counts as an answer to heartbeats, so it is looked at as often as they come. */
+	if (due_ns > now_ns + (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS)
+		due_ns = now_ns + (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS;
+	if (comm->poller.due_ns == 0 || comm->poller.due_ns > due_ns)
+		comm->poller.due_ns = due_ns;
 }
 
 /* Polls for an application that does not do so itself. Under the token. */
@@ -376,11 +388,32 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 	return found;
 }
 
+/*
+ * All that a visit by the tick does on a connection that is idle, but for now and then: mail may
+ * come over a path whose bootstrap socket broke at the other end only. With very many connections
+ * nothing of this is in a cache, and each line that is looked at costs more than what is done with
+ * it; everything else that may happen calls the poller. False: there is more to do.
+ */
+static bool glance(struct ha_comm *comm)
+{
+	bool quiet = false;
+
+	if (comm->poller.asked || under_way(comm) || ha_comm_error(comm) != HA_OK ||
+	    ++comm->glances % GLANCES_PER_VISIT == 0 || !ha_token_try(comm))
+		return false;
+	if (!under_way(comm) && !comm->epoch_changing && ha_path_ready(ha_comm_path(comm)))
+		quiet = ha_comm_poll_path(comm, ha_comm_path(comm), comm->poll_batch) == 0;
+	ha_token_release(comm);
+	return quiet;
+}
+
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_comm *comm = ha_container_of(poller, struct ha_comm, poller);
 	enum ha_poll_result found;
 
+	if (glance(comm))
+		return HA_POLL_IDLE;
 	ha_report_comm(comm);
 	ha_comm_queue_events(comm);
 	if (!ha_token_try(comm))

@@ -83,6 +83,7 @@ static void leave_at_path(struct ha_path *path, const struct ibv_async_event *ev
 	path->event_qpn = qpn;
 	atomic_store_explicit(&path->event, (int)event->event_type + 1, memory_order_release);
 	atomic_store_explicit(&path->comm->queue_events, true, memory_order_release);
+	ha_progress_call(path->comm->inst->progress, &path->comm->poller);
 }
 
 static void take_up(struct ha_comm *comm, struct ha_path *path)
@@ -182,6 +183,7 @@ static void event_for_comm(struct ha_comm *comm, const struct ibv_async_event *e
 			event_for_path(comm, comm->paths[i], event);
 	ha_failover_port_changed(comm);
 	ha_token_release(comm);
+	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
 /* Progress thread, under the instance's lock, before the event is acknowledged. */

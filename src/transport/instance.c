@@ -36,6 +36,8 @@ static void nic_ready(struct ha_watch *watch, uint32_t events)
 
 	if (read > 0)
 		ha_report_nic(w->inst, w->nic);
+	if (atomic_load(&w->nic->fatal))
+		ha_liveness_look(w->inst->liveness);
 
 	/* A dead device's descriptor may stay readable for ever. */
 	if (atomic_load(&w->nic->fatal) || (read == 0 && (events & (EPOLLHUP | EPOLLERR))))

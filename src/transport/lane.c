@@ -128,6 +128,7 @@ static void ready(struct ha_watch *watch, uint32_t events)
 		lost(lane, io);
 	}
 	ha_token_release(comm);
+	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
 ha_result_t ha_lane_start(struct ha_lane *lane, struct ha_comm *comm)

@@ -115,8 +115,10 @@ static void without_pollers_that_are_awake_the_thread_does_not_wake(void **state
 	(void)state;
 	ha_list_init(&p.poller.link);
 	for (int with_poller = 0; with_poller < 2; with_poller++) {
-		if (with_poller)
+		if (with_poller) {
 			ha_progress_add(progress, &p.poller);
+			assert_true(eventually(&p.visits, 1));
+		}
 		nap_ms(50);
 		before = ha_progress_wakeups(progress);
 		nap_ms(300);
@@ -124,7 +126,7 @@ static void without_pollers_that_are_awake_the_thread_does_not_wake(void **state
 	}
 	/* It is visited when somebody asks for it. */
 	p.visits = 0;
-	ha_progress_wake(progress);
+	ha_progress_call(progress, &p.poller);
 	assert_true(eventually(&p.visits, 1));
 	ha_progress_remove(progress, &p.poller);
 	ha_progress_stop(progress);
@@ -315,6 +317,102 @@ static void pollers_come_and_go_while_it_runs(void **state)
 	ha_progress_stop(progress);
 }
 
+/*
+ * The times of pollers are their own: with many connections it must not cost a visit of each to
+ * look after one of them.
+ */
+static void a_call_visits_one_poller_and_no_other(void **state)
+{
+	enum { MANY = 500, CALLS = 200 };
+	struct counting_poller *pollers = calloc(MANY, sizeof(*pollers));
+	struct ha_progress *progress = start(true);
+	int others = 0;
+
+	(void)state;
+	for (int i = 0; i < MANY; i++) {
+		pollers[i].poller.visit = count_visit;
+		pollers[i].answer = HA_POLL_ASLEEP;
+		ha_list_init(&pollers[i].poller.link);
+		ha_progress_add(progress, &pollers[i].poller);
+	}
+	for (int i = 0; i < MANY; i++)
+		assert_true(eventually(&pollers[i].visits, 1));
+	for (int i = 1; i <= CALLS; i++) {
+		int before = atomic_load(&pollers[7].visits);
+
+		ha_progress_call(progress, &pollers[7].poller);
+		assert_true(eventually(&pollers[7].visits, before + 1));
+	}
+	for (int i = 0; i < MANY; i++)
+		if (i != 7)
+			others += atomic_load(&pollers[i].visits);
+	assert_int_equal(others, MANY - 1); /* when they were added */
+	for (int i = 0; i < MANY; i++)
+		ha_progress_remove(progress, &pollers[i].poller);
+	ha_progress_stop(progress);
+	free(pollers);
+}
+
+/* What a poller that has gone is called for must not reach it. */
+static void a_call_of_a_poller_that_was_removed_does_nothing(void **state)
+{
+	struct counting_poller p = {.poller = {.visit = count_visit}, .answer = HA_POLL_ASLEEP};
+	struct ha_progress *progress = start(true);
+	int visits;
+
+	(void)state;
+	ha_list_init(&p.poller.link);
+	ha_progress_call(progress, &p.poller); /* not added yet */
+	ha_progress_add(progress, &p.poller);
+	assert_true(eventually(&p.visits, 1));
+	ha_progress_remove(progress, &p.poller);
+	visits = atomic_load(&p.visits);
+	ha_progress_call(progress, &p.poller);
+	nap_ms(30);
+	assert_int_equal(atomic_load(&p.visits), visits);
+	ha_progress_stop(progress);
+}
+
+/* The thread's visits of many idle pollers in a time, by their number. */
+static double visits_per_s(int many, long ms)
+{
+	struct counting_poller *pollers = calloc((size_t)many, sizeof(*pollers));
+	struct ha_progress *progress = start(true);
+	uint64_t begun;
+	long visits = 0;
+	double seconds;
+
+	for (int i = 0; i < many; i++) {
+		pollers[i].poller.visit = count_visit;
+		pollers[i].answer = HA_POLL_IDLE;
+		ha_list_init(&pollers[i].poller.link);
+		ha_progress_add(progress, &pollers[i].poller);
+	}
+	for (int i = 0; i < many; i++)
+		visits -= atomic_load(&pollers[i].visits);
+	begun = ha_now_ns();
+	nap_ms(ms);
+	seconds = (double)(ha_now_ns() - begun) / 1e9;
+	for (int i = 0; i < many; i++) {
+		visits += atomic_load(&pollers[i].visits);
+		ha_progress_remove(progress, &pollers[i].poller);
+	}
+	ha_progress_stop(progress);
+	free(pollers);
+	return (double)visits / seconds;
+}
+
+/* At one tick for all of them it would be 20 times as many for 20 times the pollers. */
+static void many_idle_pollers_are_visited_less_often_each(void **state)
+{
+	double few = visits_per_s(50, 600), many = visits_per_s(1000, 600);
+
+	(void)state;
+	print_message("visits per second: %.0f for 50 pollers, %.0f for 1000\n", few, many);
+	assert_true(few > 0 && many > 0);
+	assert_true(many < 10 * few);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -326,6 +424,9 @@ int main(void)
 	    cmocka_unit_test(a_callback_may_add_a_watch),
 	    cmocka_unit_test(the_thread_spins_after_a_burst_as_often_as_it_is_told),
 	    cmocka_unit_test(pollers_come_and_go_while_it_runs),
+	    cmocka_unit_test(a_call_visits_one_poller_and_no_other),
+	    cmocka_unit_test(a_call_of_a_poller_that_was_removed_does_nothing),
+	    cmocka_unit_test(many_idle_pollers_are_visited_less_often_each),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

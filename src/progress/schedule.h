@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which poller is to be visited when: a wheel with a list for each of the next milliseconds.
+ * Putting one in and taking one out cost the same however many there are, and a round touches only
+ * those whose time has come. Nothing is allocated. For one thread at a time: the round lock's
+ * holder.
+ */
+#ifndef HA_PROGRESS_SCHEDULE_H
+#define HA_PROGRESS_SCHEDULE_H
+
+#include "base/list.h"
+
+#include <stdint.h>
+
+#define HA_SCHEDULE_SLOTS 256 /* later than this many milliseconds is looked at on the way */
+
+struct ha_schedule {
+	uint64_t done_ms; /* everything up to here was taken */
+	struct ha_list slots[HA_SCHEDULE_SLOTS];
+};
+
+/* Embedded in what is scheduled. Initialise `link` with ha_list_init; removing it from the list
+ * takes it off the schedule. */
+struct ha_schedule_entry {
+	struct ha_list link;
+	uint64_t at_ms;
+	const void *first; /* a line that its visit needs, to be fetched while others are sorted */
+};
+
+void ha_schedule_init(struct ha_schedule *schedule, uint64_t now_ns);
+
+/* In whole milliseconds upwards, or the next one if that is over. Moves one that was in already. */
+void ha_schedule_put(struct ha_schedule *schedule, struct ha_schedule_entry *entry, uint64_t at_ns);
+
+/* Moves the links of all whose time has come to the end of `due`, which is a list. */
+void ha_schedule_take(struct ha_schedule *schedule, uint64_t now_ns, struct ha_list *due);
+
+/* When somebody has to look again; UINT64_MAX: there is nothing. */
+uint64_t ha_schedule_next_ns(const struct ha_schedule *schedule);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The wheel of pollers: everybody's turn comes, in time, once, and however far away it is. */
+#include "../cmocka_all.h"
+
+#include "base/clock.h"
+#include "progress/schedule.h"
+
+#include <stdlib.h>
+
+#define MS HA_NS_PER_MS
+#define T0 (12345 * HA_NS_PER_S + 678)
+
+static int taken(struct ha_schedule *schedule, uint64_t now_ns)
+{
+	struct ha_list due;
+	int n = 0;
+
+	ha_list_init(&due);
+	ha_schedule_take(schedule, now_ns, &due);
+	while (ha_list_pop_front(&due))
+		n++;
+	return n;
+}
+
+static void one_comes_when_its_time_has_come(void **state)
+{
+	struct ha_schedule_entry entry = {0};
+	struct ha_schedule schedule;
+
+	(void)state;
+	ha_schedule_init(&schedule, T0);
+	ha_list_init(&entry.link);
+	assert_true(ha_schedule_next_ns(&schedule) == UINT64_MAX);
+	ha_schedule_put(&schedule, &entry, T0 + 5 * MS);
+	assert_in_range(ha_schedule_next_ns(&schedule), T0 + 5 * MS, T0 + 6 * MS);
+	assert_int_equal(taken(&schedule, T0 + 4 * MS), 0);
+	assert_int_equal(taken(&schedule, ha_schedule_next_ns(&schedule)), 1);
+	assert_int_equal(taken(&schedule, T0 + 1000 * MS), 0);
+}
+
+static void what_is_over_comes_next(void **state)
+{
+	struct ha_schedule_entry entry = {0};
+	struct ha_schedule schedule;
+
+	(void)state;
+	ha_schedule_init(&schedule, T0);
+	ha_list_init(&entry.link);
+	ha_schedule_put(&schedule, &entry, 1);
+	assert_true(ha_schedule_next_ns(&schedule) <= T0 + MS);
+	assert_int_equal(taken(&schedule, T0 + MS), 1);
+}
+
+static void one_that_is_put_in_again_or_taken_out_comes_once_or_never(void **state)
+{
+	struct ha_schedule_entry entry = {0}, other = {0};
+	struct ha_schedule schedule;
+
+	(void)state;
+	ha_schedule_init(&schedule, T0);
+	ha_list_init(&entry.link);
+	ha_list_init(&other.link);
+	ha_schedule_put(&schedule, &entry, T0 + 5 * MS);
+	ha_schedule_put(&schedule, &entry, T0 + 50 * MS);
+	ha_schedule_put(&schedule, &other, T0 + 5 * MS);
+	ha_list_remove(&other.link);
+	assert_int_equal(taken(&schedule, T0 + 10 * MS), 0);
+	assert_int_equal(taken(&schedule, T0 + 51 * MS), 1);
+	assert_true(ha_schedule_next_ns(&schedule) == UINT64_MAX);
+}
+
+/* Against a plain list of times: random puts, and rounds after short and very long sleeps. */
+static void many_come_in_time_and_once(void **state)
+{
+	enum { MANY = 200, ROUNDS = 20000 };
+	struct ha_schedule_entry entries[MANY];
+	uint64_t at[MANY], now = T0;
+	struct ha_schedule schedule;
+
+	(void)state;
+	srand(7);
+	ha_schedule_init(&schedule, now);
+	for (int i = 0; i < MANY; i++) {
+		entries[i] = (struct ha_schedule_entry){0};
+		ha_list_init(&entries[i].link);
+		at[i] = UINT64_MAX;
+	}
+	for (int round = 0; round < ROUNDS; round++) {
+		unsigned step = (unsigned)(rand() % 100 == 0 ? rand() % 3000 : rand() % 4);
+		uint64_t next;
+		struct ha_list due, *node;
+		int i = rand() % MANY;
+
+		at[i] = now + MS * (unsigned)(rand() % (rand() % 20 == 0 ? 5000 : 30));
+		ha_schedule_put(&schedule, &entries[i], at[i]);
+		next = ha_schedule_next_ns(&schedule);
+		for (int k = 0; k < MANY; k++) /* nobody oversleeps by more than the grain */
+			assert_true(at[k] == UINT64_MAX ||
+				    next <= (at[k] > now ? at[k] : now) + MS);
+		now += MS * step;
+		ha_list_init(&due);
+		ha_schedule_take(&schedule, now, &due);
+		while ((node = ha_list_pop_front(&due))) {
+			long k = ha_container_of(node, struct ha_schedule_entry, link) - entries;
+
+			assert_true(at[k] <= now); /* once: then it is UINT64_MAX */
+			at[k] = UINT64_MAX;
+		}
+		for (int k = 0; k < MANY; k++)
+			assert_true(at[k] == UINT64_MAX || at[k] + MS > now || step == 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(one_comes_when_its_time_has_come),
+	    cmocka_unit_test(what_is_over_comes_next),
+	    cmocka_unit_test(one_that_is_put_in_again_or_taken_out_comes_once_or_never),
+	    cmocka_unit_test(many_come_in_time_and_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
