@@ -37,7 +37,7 @@ class ImageError(Exception):
 def run(argv, **options):
     """Output of a command; ImageError with the end of what it said if it fails."""
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          check=False, env={**os.environ, "LC_ALL": "C"}, **options)
+                          check=False, env={**os.environ, "LC_ALL": "C"}, **options)  # fmt: skip
     if done.returncode != 0:
         end = (done.stderr or done.stdout).decode(errors="replace").strip()[-800:]
         raise ImageError(f"{' '.join(argv)}: status {done.returncode}: {end}")
@@ -162,6 +162,8 @@ def decompress(data, what):
         # What follows the stream makes zstd end with an error after the whole result.
         done = subprocess.run(["zstd", "-dcq"], input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                               check=False)  # fmt: skip
+        if not done.stdout:
+            raise ImageError(f"zstd cannot decompress {what}")
         return done.stdout
     if data.startswith(b"\x7fELF"):
         return data

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A virtual machine of the lab: one QEMU, what it is asked, and its end.
 
+Machines must be started on the main thread: the kernel kills a QEMU when the thread that started it ends.
+
 Nothing of it has a name in the file system but a folder of its own: the guest's serial port, QEMU's
 monitor and the rails between machines are pairs of sockets that QEMU inherits. Whatever becomes of this
 program, QEMU is killed and the folder goes away: a process that only waits for our end sees to that."""
 
+import functools
 import itertools
 import json
 import os
 import queue
+import secrets
 import shutil
 import signal
 import socket
@@ -43,6 +47,14 @@ def find_qemu():
     return path
 
 
+@functools.cache
+def has_netdev(kind):
+    """Whether this QEMU knows a way to connect a network card."""
+    said = subprocess.run([find_qemu(), "-netdev", "help"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, check=False, timeout=CALL_LIMIT_S)  # fmt: skip
+    return kind in said.stdout.decode().split()
+
+
 def die_with_parent():
     """The words before a command that let the kernel kill it when this process ends."""
     path = shutil.which("setpriv")
@@ -50,22 +62,31 @@ def die_with_parent():
 
 
 class Folder:
-    """The folder that guests share with the host, and with each other. Gone when this process is."""
+    """The folder that guests share with the host, and with each other. A process of its own, the guard,
+    waits for the end of ours and removes the folder then, and any machine that uses it."""
 
-    GUARD = 'read -r _; rm -rf -- "$1"; sleep 0.2; rm -rf -- "$1"'
+    GUARD = """read -r _
+        machines() { grep -lsaF "path=$1" /proc/[0-9]*/cmdline | sed 's|/proc/||; s|/cmdline||'; }
+        for _ in 1 2 3 4 5; do
+            kill -KILL $(machines "$1") 2>/dev/null
+            rm -rf -- "$1" && [ -z "$(machines "$1")" ] && exit
+            sleep 0.1
+        done"""
 
     def __init__(self):
-        self.path = tempfile.mkdtemp(prefix="nccl-ha-lab.")
-        # Its stdin ends when this process does, whatever the reason. Out of reach of Ctrl-C.
+        # The guard comes first: there is no moment at which a folder could stay.
+        self.path = os.path.join(tempfile.gettempdir(), f"nccl-ha-lab.{secrets.token_hex(4)}")
+        # Its input ends when this process does, whatever the reason. Out of reach of Ctrl-C.
         self.guard = subprocess.Popen(["sh", "-c", self.GUARD, "lab-guard", self.path], stdin=subprocess.PIPE,
                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                       start_new_session=True)  # fmt: skip
+        os.mkdir(self.path, 0o700)
 
     def close(self):
+        """When the machines are gone."""
         shutil.rmtree(self.path, ignore_errors=True)
-        self.guard.kill()
-        self.guard.wait()
         self.guard.stdin.close()
+        self.guard.wait()
 
 
 class Result:
@@ -179,7 +200,7 @@ class Machine:
         if self.qemu.poll() is not None:
             raise LabError(f"{self.name}: QEMU ended with status {self.qemu.returncode}:\n{self.console_end()}")
 
-    def console_end(self, lines=30):
+    def console_end(self, lines=60):
         """The end of what the guest's kernel and QEMU said."""
         self.said.seek(0)
         text = self.said.read().decode(errors="replace")

@@ -251,9 +251,9 @@ def add_devices(hosts, rails=RAILS):
 
 
 def cable(kind):
-    """The two ends of a network, as sockets that QEMU sends a frame at a time by. "unix" loses nothing but
+    """The two ends of a network, as sockets by which QEMU sends a frame at a time. "unix" loses nothing but
     waits for a guest that does not take its frames, "udp" drops what a frozen guest does not take."""
-    if kind == "unix":
+    if kind == "unix" or not machine.has_netdev("dgram"):
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     ends = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in HOSTS]
     for end in ends:
@@ -270,9 +270,11 @@ def card(network):
 def cards(host, ends):
     """QEMU's words for a card per network, each in a slot of its own."""
     words = []
+    # QEMU before 7.2 (Ubuntu 22.04 has 6.2) takes such a socket under another name.
+    socket_of = "dgram,local.type=fd,local.str=%d" if machine.has_netdev("dgram") else "socket,fd=%d"
     for network, end in zip(NETWORKS, ends):
         words += [
-            "-netdev", f"dgram,id=net{network},local.type=fd,local.str={end.fileno()}",
+            "-netdev", f"{socket_of % end.fileno()},id=net{network}",
             "-device", f"pcie-root-port,id=slot{network},chassis={network + 1},slot={network + 1}",
             "-device", f"virtio-net-pci,id={card(network)},bus=slot{network},netdev=net{network},romfile=,"
                        f"speed=100000,duplex=full,mac={mac(host, network)}",

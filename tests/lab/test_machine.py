@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What of a machine can be tested without one: its folder goes away with its owner, KVM is asked once, a
+command line is taken apart as it should."""
+
+import contextlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+import machine
+import main
+import topology
+
+OWNER = """
+import subprocess, sys
+sys.path.insert(0, sys.argv[1])
+import machine
+folder = machine.Folder()
+# Like a QEMU: names the folder on its command line, and outlives us if nobody kills it.
+user = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", "path=" + folder.path], start_new_session=True)
+print(folder.path, user.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+class FolderOfAnOwner(unittest.TestCase):
+    def setUp(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        self.owner = subprocess.Popen([sys.executable, "-B", "-c", OWNER, here], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, text=True)  # fmt: skip
+        self.path, self.user = self.owner.stdout.readline().split()
+
+    def tearDown(self):
+        self.owner.kill()
+        self.owner.communicate()
+
+    def test_goes_with_it_and_so_does_a_machine(self):
+        self.assertTrue(os.path.isdir(self.path))
+        with open(os.path.join(self.path, "file"), "w", encoding="utf-8") as file:
+            file.write("text")
+        self.owner.kill()
+        deadline = time.monotonic() + 20
+        while os.path.exists(self.path) or self.user_lives():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+
+    def user_lives(self):
+        try:
+            with open(f"/proc/{self.user}/stat", encoding="utf-8") as file:
+                return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:
+            return False
+
+
+class Kvm(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="nccl-ha-labtest.")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.image = mock.Mock(fingerprint="one")
+        patch = mock.patch.object(os, "access", lambda path, how: True)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_is_asked_once_for_an_image(self):
+        with mock.patch.object(machine, "probe_kvm", return_value=False) as probe:
+            self.assertFalse(machine.kvm_works(self.image, self.folder))
+            self.assertFalse(machine.kvm_works(self.image, self.folder))
+            self.assertEqual(probe.call_count, 1)
+            self.image.fingerprint = "two"
+            probe.return_value = True
+            self.assertTrue(machine.kvm_works(self.image, self.folder))
+            self.assertTrue(machine.kvm_works(self.image, self.folder))
+            self.assertEqual(probe.call_count, 2)
+
+    def test_is_asked_again_when_the_answer_is_damaged(self):
+        with mock.patch.object(machine, "probe_kvm", return_value=True) as probe:
+            for text in ["", "[]", "{}", "nonsense"]:
+                with open(os.path.join(self.folder, "kvm.json"), "w", encoding="utf-8") as file:
+                    file.write(text)
+                self.assertTrue(machine.kvm_works(self.image, self.folder))
+            self.assertEqual(probe.call_count, 4)
+
+    def test_a_device_that_nobody_may_use(self):
+        with mock.patch.object(os, "access", lambda path, how: False), mock.patch.object(machine, "probe_kvm") as probe:
+            self.assertFalse(machine.kvm_works(self.image, self.folder))
+            probe.assert_not_called()
+
+
+class NoMachineHere(unittest.TestCase):
+    def test_is_a_skip_with_its_reason(self):
+        for missing, reason in [("qemu", "SKIP: qemu-system-x86_64 is not installed"), ("x86", "SKIP: the lab's guests are x86_64")]:
+            said = io.StringIO()
+            uname = mock.Mock(machine="aarch64" if missing == "x86" else "x86_64")
+            with mock.patch.object(shutil, "which", lambda name: None), mock.patch.object(os, "uname", lambda: uname), \
+                    contextlib.redirect_stdout(said):  # fmt: skip
+                self.assertEqual(main.main(["one", "shell", "--", "true"]), 77)
+            self.assertIn(reason, said.getvalue())
+
+
+class Cables(unittest.TestCase):
+    def test_each_end_hears_the_other_and_nobody_else(self):
+        for kind in ["unix", "udp"]:
+            with mock.patch.object(machine, "has_netdev", lambda name: True):
+                a, b = topology.cable(kind)
+            with a, b:
+                b.settimeout(10)
+                a.send(b"x" * 4218)
+                self.assertEqual(len(b.recv(65536)), 4218, kind)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))
