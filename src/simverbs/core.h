@@ -53,7 +53,8 @@ struct sv_mr {
 	uint64_t iova;
 	uint64_t length;
 	unsigned int access;
-	void *map; /* of a dmabuf */
+	bool unborrowable; /* the kernel lets no other process read it: a driver has mapped it */
+	void *map;	   /* of a dmabuf */
 	size_t map_length;
 };
 
@@ -387,8 +388,10 @@ void sv_events_withdraw(struct sv_context *ctx, const void *object);
 void sv_wait_acked(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed,
 		   uint32_t reported);
 
-/* mr.c, locked. The local address of [addr, addr + length) of a key, or NULL: unknown key, other
- * PD, out of bounds or missing access. */
+/* mr.c, locked. The region of a key if it holds [addr, addr + length), and that range's local
+ * address; NULL: unknown key, other PD, out of bounds or missing access. */
+const struct sv_mr *sv_mr_find(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
+			       uint64_t addr, uint64_t length, unsigned int access);
 uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
 			 uint64_t addr, uint64_t length, unsigned int access);
 void sv_mr_table_free(struct sv_port *port);

@@ -136,6 +136,7 @@ struct sv_packet {
 struct sv_frag {
 	uint64_t addr;
 	uint32_t length;
+	uint32_t unborrowable; /* no other process can read it (sv_mr) */
 };
 
 /* ---------------------------------------------------------------- the wire */

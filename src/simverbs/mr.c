@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define MAX_SLOTS     65536u
@@ -152,8 +153,8 @@ void sv_mr_table_free(struct sv_port *port)
 	free(port->mrs);
 }
 
-uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
-			 uint64_t addr, uint64_t length, unsigned int access)
+const struct sv_mr *sv_mr_find(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
+			       uint64_t addr, uint64_t length, unsigned int access)
 {
 	uint32_t slot = key >> 8 & 0xffff;
 	const struct sv_mr *mr;
@@ -167,7 +168,15 @@ uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uin
 		return NULL;
 	if (addr < mr->iova || length > mr->length || addr - mr->iova > mr->length - length)
 		return NULL;
-	return mr->base + (addr - mr->iova);
+	return mr;
+}
+
+uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
+			 uint64_t addr, uint64_t length, unsigned int access)
+{
+	const struct sv_mr *mr = sv_mr_find(port, pd, key, addr, length, access);
+
+	return mr ? mr->base + (addr - mr->iova) : NULL;
 }
 
 /* ---------------------------------------------------------------- registration */
@@ -203,6 +212,26 @@ static bool is_readable(const void *addr, size_t length)
 	return readable;
 }
 
+/*
+ * Memory that a driver has mapped (pinned buffers of CUDA, for one) is readable here and refused to
+ * process_vm_readv. Asked now, of the first byte and the last, it need not be found out packet by
+ * packet. A kernel that refuses all of it says so in another way, and to the peer.
+ */
+static bool refuses_borrowing(const uint8_t *addr, size_t length)
+{
+	for (int i = 0; length && i < 2; i++) {
+		uint8_t byte;
+		struct iovec here = {&byte, 1};
+		struct iovec there = {(void *)(uintptr_t)(addr + (i ? length - 1 : 0)), 1};
+
+		/* Not by the C library: see is_readable. */
+		if (syscall(SYS_process_vm_readv, getpid(), &here, 1ul, &there, 1ul, 0ul) < 0 &&
+		    errno == EFAULT)
+			return true;
+	}
+	return false;
+}
+
 static struct ibv_mr *register_mr(struct ibv_pd *ibv_pd, void *addr, size_t length, uint64_t iova,
 				  unsigned int access, struct sv_mr *mr)
 {
@@ -219,6 +248,7 @@ static struct ibv_mr *register_mr(struct ibv_pd *ibv_pd, void *addr, size_t leng
 	mr->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
 	mr->length = length;
 	mr->access = access;
+	mr->unborrowable = refuses_borrowing(mr->base, length);
 	sv_port_lock(ctx->port);
 	err = insert_mr(ctx->port, mr);
 	if (!err) {

@@ -86,8 +86,8 @@ static int send_read_part(struct sv_qp *qp, struct sv_rd_resource *rd)
 	    .psn = rd->psn,
 	    .msn = rd->msn,
 	};
+	const struct sv_mr *mr;
 	struct sv_frag frag;
-	uint8_t *addr;
 	int ret;
 
 	if (n > rd->npkts)
@@ -95,13 +95,16 @@ static int send_read_part(struct sv_qp *qp, struct sv_rd_resource *rd)
 	pkt.npkts = n;
 	pkt.payload_len = n == rd->npkts ? rd->length : n * qp->mtu;
 	pkt.flags = (uint16_t)((rd->first ? SV_PKT_FIRST : 0) | (n == rd->npkts ? SV_PKT_LAST : 0));
-	frag.length = pkt.payload_len;
 	if (pkt.payload_len) {
-		addr = sv_mr_translate(qp->port, qp->pd, rd->rkey, rd->addr, pkt.payload_len,
-				       IBV_ACCESS_REMOTE_READ);
-		if (!addr)
+		mr = sv_mr_find(qp->port, qp->pd, rd->rkey, rd->addr, pkt.payload_len,
+				IBV_ACCESS_REMOTE_READ);
+		if (!mr)
 			return -EFAULT;
-		frag.addr = (uintptr_t)addr;
+		frag = (struct sv_frag){
+		    .addr = (uintptr_t)mr->base + (rd->addr - mr->iova),
+		    .length = pkt.payload_len,
+		    .unborrowable = mr->unborrowable,
+		};
 	}
 	ret = sv_port_send(qp, &pkt, &frag, pkt.payload_len ? 1 : 0);
 	if (ret)

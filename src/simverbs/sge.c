@@ -9,18 +9,24 @@ int sv_gather(const struct sv_qp *qp, const struct ibv_sge *sge, uint32_t num_sg
 	int n = 0;
 
 	for (uint32_t i = 0; i < num_sge && length; i++, sge++) {
+		const struct sv_mr *mr;
 		uint32_t part;
-		uint8_t *addr;
+		uint64_t at;
 
 		if (offset >= sge->length) {
 			offset -= sge->length;
 			continue;
 		}
 		part = sge->length - offset < length ? sge->length - offset : length;
-		addr = sv_mr_translate(qp->port, qp->pd, sge->lkey, sge->addr + offset, part, 0);
-		if (!addr)
+		at = sge->addr + offset;
+		mr = sv_mr_find(qp->port, qp->pd, sge->lkey, at, part, 0);
+		if (!mr)
 			return -1;
-		frags[n++] = (struct sv_frag){.addr = (uintptr_t)addr, .length = part};
+		frags[n++] = (struct sv_frag){
+		    .addr = (uintptr_t)mr->base + (at - mr->iova),
+		    .length = part,
+		    .unborrowable = mr->unborrowable,
+		};
 		length -= part;
 		offset = 0;
 	}

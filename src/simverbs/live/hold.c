@@ -206,7 +206,7 @@ void sv_hold_receive(struct sv_wire *w, const struct sv_packet *pkt)
 /* False: no room on the wire, try again. */
 static bool pass_on(struct sv_wire *w, struct sv_held *held)
 {
-	struct sv_frag frag = {(uintptr_t)held->payload, held->pkt.payload_len};
+	struct sv_frag frag = {.addr = (uintptr_t)held->payload, .length = held->pkt.payload_len};
 
 	if (!sv_path_open(w, held->pkt.src_port, held->pkt.dst_port))
 		return true;

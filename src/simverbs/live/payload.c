@@ -9,8 +9,10 @@
  *
  *  - a receiver tries the first packet of each peer and writes the answer into the ring; until
  *    then, and after a refusal, the sender uses the shared-memory bulk area (two copies);
- *  - a range that turns out to be unreadable is reported through the ring. The receiver asks for
- *    the packet again (sequence NAK) and the sender sends that range through shared memory.
+ *  - a memory region that others cannot read is known as such when it is registered, and goes
+ *    through shared memory from the first packet on;
+ *  - a range that turns out to be unreadable later is reported through the ring. The receiver asks
+ *    for the packet again (sequence NAK) and the sender sends that range through shared memory.
  *
  * Small payload always travels inside the record: two short copies cost less than a system call.
  */
@@ -51,10 +53,14 @@ static void learn_bad_range(struct sv_wire *w, struct sv_ring *ring)
 	sv_count(w->me, SV_CNT_CMA_FAULTS, 1);
 }
 
-static bool touches_bad_range(const struct sv_wire *w, const struct sv_frag *frags, uint32_t nfrags)
+static bool cannot_be_read(const struct sv_wire *w, const struct sv_frag *frags, uint32_t nfrags)
 {
 	uint32_t f;
 	unsigned b;
+
+	for (f = 0; f < nfrags; f++)
+		if (frags[f].unborrowable)
+			return true;
 
 	for (b = 0; b < w->nbad; b++)
 		for (f = 0; f < nfrags; f++)
@@ -85,7 +91,7 @@ enum sv_payload_mode sv_payload_choose(struct sv_wire *w, struct sv_ring *ring,
 	}
 	learn_bad_range(w, ring);
 	if ((pkt->flags & SV_PKT_VOLATILE) || !peer_reads_us(w, ring) ||
-	    (w->nbad && touches_bad_range(w, frags, nfrags)))
+	    cannot_be_read(w, frags, nfrags))
 		return SV_PAYLOAD_IN_BULK;
 	*bytes_behind = nfrags * sizeof(struct sv_frag);
 	return SV_PAYLOAD_REFERS;
@@ -234,7 +240,7 @@ void sv_payload_probe(struct sv_wire *w, struct sv_ring *ring)
 	struct sv_slot *peer = &w->h->slots[ring->src];
 	uint32_t generation = atomic_load_explicit(&peer->generation, memory_order_acquire);
 	uint64_t seen = 0;
-	struct sv_frag word = {atomic_load(&peer->probe_address), sizeof(seen)};
+	struct sv_frag word = {.addr = atomic_load(&peer->probe_address), .length = sizeof(seen)};
 	bool allowed;
 
 	if (w->probed_generation[ring->src] == generation)
