@@ -4,13 +4,17 @@
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 import time
 
+import conduct
+import drills
 import image
 import machine
 import shell
+import table
 import topology
 
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -26,6 +30,11 @@ def arguments(argv):
         description="Drills with the kernel's own RDMA stack, in virtual machines; docs/testing.md.",
     )
     parser.add_argument("--build", default=os.path.join(TREE, "build"), help="the build folder (build)")
+    parser.add_argument("--list", action="store_true", help="list the drills")
+    parser.add_argument("--short", action="store_true", help="only the drills of the short form")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="everything N times, a new lab each time")
+    parser.add_argument("--json", metavar="FILE", help="write every row of every round")
+    parser.add_argument("--keep", metavar="DIR", help="keep logs, event logs and reports")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is done")
     parser.add_argument("words", nargs="*", metavar="WORD", help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args(argv)
@@ -35,7 +44,18 @@ def arguments(argv):
     options.command = command
     if command is not None and options.words != ["shell"]:
         parser.error('only "shell" takes a command')
+    if options.words != ["shell"]:
+        choose(parser, options)
     return options
+
+
+def choose(parser, options):
+    """The drills that are asked for, in the table's order."""
+    here = [drill for drill in drills.DRILLS if options.lab in drill.labs and (drill.short or not options.short)]
+    unknown = set(options.words) - {drill.name for drill in here}
+    if unknown:
+        parser.error(f"lab {options.lab} has no drill called {', '.join(sorted(unknown))}: see --list")
+    options.drills = [drill for drill in here if drill.name in options.words or not options.words]
 
 
 def boot(name, options):
@@ -57,6 +77,45 @@ def boot(name, options):
     return lab
 
 
+def round_of(options, say):
+    """All drills once, in a lab of their own. Returns rows."""
+    rows, left = [], list(options.drills)
+    while left:
+        with boot(options.lab, options) as lab:
+            try:
+                rows += conduct.run_drills(lab, os.path.abspath(options.build), left, say)
+            finally:
+                if options.keep:
+                    shutil.copytree(lab.folder.path, os.path.join(options.keep, str(time.time_ns())))
+    return rows
+
+
+def run_drills(options):
+    """Prints a table. Returns whether all drills passed."""
+
+    def say(text):
+        if options.verbose:
+            print(text, file=sys.stderr, flush=True)
+
+    rounds = []
+    for number in range(options.repeat):
+        began = time.monotonic()
+        rounds.append(round_of(options, say))
+        print(table.of_rows(rounds[-1]))
+        print(table.of_events(rounds[-1]))
+        print(f"lab {options.lab}, round {number + 1} of {options.repeat}: {time.monotonic() - began:.0f} s\n", flush=True)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            file.write(table.as_json(rounds) + "\n")
+    if options.repeat > 1:
+        rows = [row for rows in rounds for row in rows]
+        print(table.of_rounds(rounds))
+        print(table.of_events(rows))
+    failed = [row for rows in rounds for row in rows if row.complaints]
+    print(f"{sum(map(len, rounds)) - len(failed)} drills passed, {len(failed)} failed")
+    return not failed
+
+
 def stop(number, _):
     """Ends the program in the ordinary way, so that the lab goes down with it."""
     sys.exit(128 + number)
@@ -70,7 +129,10 @@ def main(argv):
         if options.words == ["shell"]:
             with boot(options.lab, options) as lab:
                 return shell.run(lab, options.command)
-        sys.exit("scripts/lab: no drills yet: use shell")
+        if options.list:
+            print(table.of_drills(options.drills))
+            return 0
+        return 0 if run_drills(options) else 1
     except machine.NoMachine as reason:
         print(f"SKIP: {reason}")
         return SKIP

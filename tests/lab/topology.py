@@ -44,6 +44,8 @@ class Host:
     def __init__(self, name, guest):
         self.name, self.guest = name, guest
         self.addresses = {rail: first_address(name, rail) for rail in RAILS}
+        self.scratch = "/run"  # a folder in the guest's memory
+        self.impaired = set()  # rails with netem
         # For bootstrap sockets: never on a rail.
         self.socket_interface = "lo" if guest.name not in HOSTS else interface(name, 2)
         self.socket_address = "127.0.0.1" if guest.name not in HOSTS else first_address(name, 2)
@@ -57,6 +59,7 @@ class Host:
         Returns the guest's clock before and after the command, which takes effect in between."""
         name = interface(self.name, rail)
         before = self.guest.call("clock")["now_ns"]
+        (self.impaired.discard if rules is None else self.impaired.add)(rail)
         if rules is None:
             self.guest.run(f"tc qdisc del dev {name} root", check=False)
         else:
@@ -84,6 +87,10 @@ class Host:
                 found[f"{kind}.{os.path.basename(path)}"] = int(text)
         return found
 
+    def tail(self, path, offset):
+        """What a file in the guest has from this offset on: at most 64 KB of plain text."""
+        return self.guest.call("tail", path=path, offset=offset)["text"]
+
     def gids(self, rail):
         """{index: GID} of a device, without the empty ones."""
         folder = f"/sys/class/infiniband/{interface(self.name, rail)}/ports/1/gids"
@@ -109,6 +116,7 @@ class Lab:
         """cables: of lab `two`, see cable()."""
         self.name, self.cables, self.say = name, cables, say
         self.machines, self.hosts = [], {}
+        self.unbound = {}  # (host, rail): the process that takes the device away
         self.folder = machine.Folder()
         self.about = {"image": image, "folder": self.folder, "tree": tree, "kvm": kvm,
                       "guest": os.path.join(build, "tests", "lab", "lab-guest")}  # fmt: skip
@@ -131,6 +139,26 @@ class Lab:
 
     def host(self, name):
         return self.hosts[name]
+
+    def heal(self):
+        """Takes back whatever was done to the network. Nobody may have devices open that are unbound."""
+        for name, host in self.hosts.items():
+            if self.name == "two":
+                self.thaw(name)
+            for rail in RAILS:
+                self.heal_rail(name, host, rail)
+
+    def heal_rail(self, name, host, rail):
+        if (name, rail) in self.unbound:
+            self.unbound.pop((name, rail)).wait()
+            self.bind(name, rail)
+        if self.name == "two":
+            self.set_link(name, rail, "on")
+        if rail in host.impaired:
+            host.netem(rail, None)
+        host.link(rail, "up")
+        if host.addresses[rail] != first_address(name, rail):
+            self.address(name, rail, first_address(name, rail))
 
     # ---- one guest ----
 
@@ -218,11 +246,12 @@ class Lab:
         Does not wait for it: the kernel waits for those who have the device open."""
         host = self.hosts[host]
         name = interface(host.name, rail)
-        if self.name == "one":
-            return host.start(["rdma", "link", "delete", name])
-        script = f"""card=$(basename "$(readlink /sys/class/net/{name}/device)")
-            echo "$card" >/run/unbound.{name}; echo "$card" >{DRIVER}/unbind"""
-        return host.start(["sh", "-c", script])
+        argv = ["rdma", "link", "delete", name]
+        if self.name == "two":
+            script = f"""card=$(basename "$(readlink /sys/class/net/{name}/device)")
+                echo "$card" >/run/unbound.{name}; echo "$card" >{DRIVER}/unbind"""
+            argv = ["sh", "-c", script]
+        self.unbound[host.name, rail] = host.start(argv)
 
     def bind(self, host, rail):
         """What unbind() took away is there again."""

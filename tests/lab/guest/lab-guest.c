@@ -306,6 +306,20 @@ static void op_read(const json_t *request, json_t *answer)
 	}
 }
 
+/* What a file has from an offset on, at most 64 KB: "" if there is no more, or no file. */
+static void op_tail(const json_t *request, json_t *answer)
+{
+	static char text[1 << 16];
+	const char *path = string_of(request, "path");
+	off_t offset = (off_t)json_integer_value(json_object_get(request, "offset"));
+	int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : pread(fd, text, sizeof(text), offset);
+
+	if (fd >= 0)
+		close(fd);
+	json_object_set_new(answer, "text", json_stringn(text, n < 0 ? 0 : (size_t)n));
+}
+
 static void op_clock(const json_t *request, json_t *answer)
 {
 	(void)request;
@@ -323,9 +337,8 @@ static const struct {
 	const char *name;
 	void (*run)(const json_t *request, json_t *answer);
 } ops[] = {
-    {"start", op_start},	 {"kill", op_kill}, {"link", op_link},
-    {"neighbour", op_neighbour}, {"read", op_read}, {"clock", op_clock},
-    {"poweroff", op_poweroff},
+    {"start", op_start}, {"kill", op_kill}, {"link", op_link},	 {"neighbour", op_neighbour},
+    {"read", op_read},	 {"tail", op_tail}, {"clock", op_clock}, {"poweroff", op_poweroff},
 };
 
 static void serve_line(const char *line, size_t len)

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conducting drills: their steps one after the other, on traffic that several of them share.
+
+What breaks here must not spoil what follows: before each drill the lab is whole and the workload
+protected, or both are made anew.
+"""
+
+import re
+import time
+
+from judge import Episode, Fault, Judge, Row
+from machine import LabError
+from topology import HOSTS, RAILS, interface
+from workload import KINDS, Workload, WorkloadError
+
+QUIET_S = 0.35  # of healthy traffic before a fault: a window for the noise, and some more
+TAIL_S = 0.3  # in the end, for the question over which rail traffic goes
+WAIT_S = 30  # for what must come; judged by other limits
+
+
+class Clocks:
+    """What each host's clock says when ours says something."""
+
+    def __init__(self, lab):
+        guests = {name: lab.host(name).guest for name in HOSTS}
+        self.offsets = {name: guest.clock_ns()[0] for name, guest in guests.items()}
+        if guests["a"] is guests["b"]:
+            self.offsets["b"] = self.offsets["a"]
+
+    def now(self):
+        return self.of_ours(time.monotonic_ns())
+
+    def of_ours(self, ns):
+        return {host: ns + offset for host, offset in self.offsets.items()}
+
+    def of_guest(self, name, ns):
+        """What both clocks say when this host's says that."""
+        return self.of_ours(ns - self.offsets[name])
+
+
+class Conductor:
+    """Conducts one drill on a workload that is running."""
+
+    def __init__(self, lab, workload, drill):
+        self.lab, self.workload, self.drill = lab, workload, drill
+        self.episode = Episode(drill)
+        self.clocks = None
+        self.quiet = None  # since when all is well; None: it is not
+        self.moves = {}  # of the connections' ends, before the last fault
+        self.rail = 0  # the last one that a step was about
+        self.dropped = {}  # by netem, of what has been taken away again: (host, rail): packets
+
+    # ---- from start to end ----
+
+    def conduct(self):
+        episode = self.episode
+        try:
+            self.prepare()
+            before = self.read_counters()
+            self.clocks = Clocks(self.lab)
+            episode.begin = self.clocks.now()
+            self.quiet = episode.begin
+            for step in self.drill.steps:
+                self.do(*step)
+            if self.drill.fate == "survives":
+                self.watch_tail()
+            after = self.read_counters()
+            episode.counters = {
+                key: {name: after[key][name] - n for name, n in values.items() if name in after[key]}
+                for key, values in before.items()
+            }
+            for key, packets in self.dropped.items():
+                episode.counters[key]["netem_dropped"] = packets
+        except LabError as error:
+            episode.trouble = str(error)
+        finally:
+            self.finish()
+        return episode
+
+    def prepare(self):
+        """All connections protected, and on one rail."""
+        work = self.workload
+        for _ in range(3):
+            work.wait(work.is_protected, WAIT_S, "the connections to be protected before the drill")
+            rails = work.rails()
+            if len(rails) == 1:
+                self.episode.used = self.rail = rails.pop()
+                return
+            self.gather(max(rails))
+        raise WorkloadError("the connections do not come together on one rail")
+
+    def gather(self, rail):
+        """Away from this rail with those that are there."""
+        work = self.workload
+        self.lab.host("a").link(rail, "down")
+        work.wait(lambda: rail not in work.rails(), WAIT_S, f"the connections to leave rail {rail}")
+        self.lab.host("a").link(rail, "up")
+
+    def finish(self):
+        """The episode ends here, in any case, with a whole lab as far as that can be had."""
+        episode = self.episode
+        now = self.clocks.now() if self.clocks else {host: 0 for host in HOSTS}
+        episode.begin = episode.begin or now
+        episode.end = now
+        for fault, following in zip(episode.faults, episode.faults[1:]):
+            fault.until = following.before
+        if episode.faults:
+            episode.faults[-1].until = now
+        try:
+            self.workload.poll()
+            if episode.trouble or self.drill.leaves_broken:
+                self.lab.heal()
+        except LabError as error:
+            episode.trouble = episode.trouble or str(error)
+
+    def watch_tail(self):
+        first = self.read_counters()
+        time.sleep(TAIL_S)
+        second = self.read_counters()
+        self.episode.tail = {
+            key: sum(second[key][name] - first[key][name] for name in ("net.tx_bytes", "net.rx_bytes")) for key in first
+        }
+
+    def read_counters(self):
+        """The kernel's counters of every rail of every host; a device that is gone has none."""
+        found = {}
+        for name in HOSTS:
+            for rail in RAILS:
+                found[name, rail] = self.lab.host(name).counters(rail)
+        return found
+
+    # ---- steps ----
+
+    def do(self, verb, *words):
+        if hasattr(self, "do_" + verb):
+            getattr(self, "do_" + verb)(*words)
+        elif verb == "thaw" or words[-1] in ("up", "on", None):
+            self.act(verb, words)
+        else:
+            self.fault(verb, words)
+
+    def fault(self, verb, words):
+        """A step that breaks something: after some quiet time if there was none, and with stamps."""
+        if self.quiet is not None and self.episode.faults:
+            time.sleep(QUIET_S)
+        self.moves = self.workload.moves()
+        quiet, self.quiet = self.quiet, None
+        before, after = self.act(verb, words)
+        self.episode.faults.append(
+            Fault(
+                " ".join(map(str, (verb, *words))), verb == "link", before, after, quiet if quiet is not None else before
+            )
+        )
+
+    def act(self, verb, words):
+        """Returns when it began and ended, on both clocks."""
+        before = self.clocks.now()
+        times = getattr(self, "act_" + verb)(*words)
+        if times is not None:  # the host itself says when
+            return tuple(self.clocks.of_guest(words[0], ns) for ns in times)
+        return before, self.clocks.now()
+
+    def rail_of(self, word):
+        """active: which carries traffic now; same: as in the last step; other: the other one."""
+        if word == "active":
+            self.workload.poll()
+            self.rail = min(self.workload.rails())
+        return 1 - self.rail if word == "other" else self.rail
+
+    def act_link(self, host, rail, state):
+        return self.lab.host(host).link(self.rail_of(rail), state)
+
+    def act_netem(self, host, rail, what):
+        rail = self.rail_of(rail)
+        if what is None:
+            self.dropped[host, rail] = self.dropped.get((host, rail), 0) + self.netem_dropped(host, rail)
+        return self.lab.host(host).netem(rail, what)
+
+    def act_address(self, host, rail):
+        self.lab.address(host, self.rail_of(rail))
+
+    def act_unbind(self, host, rail):
+        self.lab.unbind(host, self.rail_of(rail))
+
+    def act_set_link(self, host, rail, state):
+        self.lab.set_link(host, self.rail_of(rail), state)
+
+    def act_freeze(self, host):
+        self.lab.freeze(host)
+
+    def act_thaw(self, host):
+        self.lab.thaw(host)
+
+    def act_kill(self, host):
+        self.workload.processes[host].kill()
+
+    def do_sleep(self, seconds):
+        time.sleep(seconds)
+
+    def do_moved(self, times=1):
+        """Every end of every connection has moved so often since the last fault."""
+        self.workload.wait(
+            lambda: self.workload.has_moved_since(self.moves, times), WAIT_S, "all connections to move to another rail"
+        )
+
+    def do_healthy(self):
+        self.workload.wait(self.workload.is_protected, WAIT_S, "the connections to be protected again")
+        self.quiet = self.clocks.now()
+
+    def do_outage(self):
+        """A connection has said that no path is left."""
+        begin = self.episode.begin
+        self.workload.wait(
+            lambda: any(
+                e["kind"] == "outage" and e["monotonic_ns"] >= begin[e["end"]] for e in self.workload.events
+            ),
+            WAIT_S,
+            "a connection to say that no path is left",
+        )
+
+    def do_ended(self):
+        """Every rank that can end has ended."""
+        fault = self.episode.faults[0]
+        waiting = [host for host in HOSTS if host != self.drill.lost]
+        until = time.monotonic() + WAIT_S
+        while waiting and time.monotonic() < until:
+            for host in list(waiting):
+                if self.workload.processes[host].poll() is not None:
+                    self.episode.died[host] = (self.clocks.now()[host] - fault.before[host]) / 1e6
+                    waiting.remove(host)
+            time.sleep(0.02)
+
+    # ---- what netem says ----
+
+    def netem_dropped(self, host, rail):
+        """Packets that netem has thrown away."""
+        text = self.lab.host(host).run(["tc", "-s", "qdisc", "show", "dev", interface(host, rail)]).out
+        found = re.search(r"netem.*?dropped (\d+)", text, re.DOTALL)
+        return int(found[1]) if found else 0
+
+
+def run_drills(lab, build, left, say):
+    """Conducts drills, and takes those it has conducted off the list. Ends early, with the rest still on
+    it, when the lab is past mending. Drills that follow each other share a workload if they can."""
+    rows = []
+    while left:
+        work, episodes = Workload(lab, KINDS[left[0].workload], build), []
+        try:
+            start(work)
+            while left and left[0].workload == work.kind.name and work.alive():
+                drill = left.pop(0)
+                say(f"{drill.name}: {drill.proves}")
+                episodes.append(Conductor(lab, work, drill).conduct())
+                if episodes[-1].trouble or drill.fate != "survives":
+                    break
+        except LabError as error:
+            rows.append(Row(left.pop(0).name, lab.name, complaints=[f"no traffic: {error}"]))
+        broken = False
+        try:
+            work.end()
+            lab.heal()
+        except LabError as error:
+            say(str(error))
+            broken = True
+        rows += judge_workload(lab, work, episodes)
+        if broken:
+            break
+    return rows
+
+
+def start(work):
+    try:
+        work.start()
+    except WorkloadError as error:
+        raise LabError(f"{error}; {work.last_words()}") from None
+
+
+def judge_workload(lab, work, episodes):
+    judge = Judge(lab.name, HOSTS, work.events, work.report, work.statuses, work.output, work.last_words())
+    for episode in episodes:
+        episode.statuses, episode.output = work.statuses, work.output
+    judge.learn_noise(episodes)
+    return [judge.judge(episode) for episode in episodes]

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The traffic that drills break: nccl-net-perf as two ranks, one on each host of the lab.
+
+A workload outlives a drill: it is told to end when the drills that share it are over, and reports
+then. Meanwhile the event logs of both ends are followed, which is how a drill knows that traffic has
+moved or that a connection is protected again. Judging is done elsewhere, with more witnesses.
+"""
+
+import itertools
+import json
+import os
+import re
+import signal
+import time
+from dataclasses import dataclass, field
+
+from machine import LabError
+from topology import HOSTS, RAILS, interface
+
+INTERVAL_MS = 2.0  # of the timeline: how exactly pauses are known
+POLL_S = 0.05
+LIMIT_S = 600  # no workload lives longer than this
+CONNECTIONS = 2  # of one channel between two ranks: one per direction
+
+# "recv 1ba0a413 (host:12582 sim0:1 <- host:12583 sim1:1)"
+NAME = re.compile(r"(send|recv) \S+ \(\S+ (\S+) (?:->|<-) \S+ (\S+)\)")
+
+# Under emulation a retransmission timeout is no luxury, and 7 would be "for ever" to rdma_rxe.
+COMMON_ENV = {"HA_NCCL_QP_RETRY_CNT": "6", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+# Small messages, so that there are always some in flight, and every byte of them checked.
+COMMON_ARGS = ("--op", "sendrecv", "--sizes", "128K", "--chunk", "16K", "--dev", "0", "-c", "1", "-w", "1")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a workload is run: what it adds to the above."""
+
+    name: str
+    env: dict = field(default_factory=dict)
+    args: tuple = ()
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("steady"),
+        Kind("failback", env={"HA_NCCL_ENABLE_FAILBACK": "1"}),
+        Kind("unbound"),
+        Kind("killed"),
+    )
+}
+
+ports = itertools.count(20000)  # of the ranks' meeting point: in the guest nobody else has any
+numbers = itertools.count(1)
+
+
+class WorkloadError(LabError):
+    """Traffic that did not start, or that ended before its time."""
+
+
+def said_by(process):
+    """Everything that a process of the lab has printed."""
+    text = ""
+    for path in (process.out, process.err):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text += file.read()
+        except OSError:
+            pass
+    return text
+
+
+def rail_of(port):
+    """Of a port's name in the event log: "a1:1"."""
+    return int(port[1])
+
+
+class Connection:
+    """What the two event logs say of one connection."""
+
+    def __init__(self):
+        self.ports = {"send": {}, "recv": {}}  # path: local port there
+        self.good = set()  # paths, as the receiver knows; it decides
+        self.active = {"send": 0, "recv": 0}  # path
+        self.moves = {"send": 0, "recv": 0}  # switches seen
+        self.seen_receiver = False
+
+    def take(self, event):
+        end, local, remote = NAME.match(event["name"]).groups()
+        other = "recv" if end == "send" else "send"
+        self.ports[end].setdefault(0, local)
+        self.ports[other].setdefault(0, remote)
+        source, target = event["from"] or {}, event["to"] or {}
+        for place in (source, target):
+            if place.get("path") is not None:
+                self.ports[end][place["path"]] = place["port"]
+        if end == "recv":
+            self.seen_receiver = True
+            if event["kind"] == "failure":
+                self.good.discard(source["path"])
+            elif event["kind"] == "recovery":
+                self.good.add(target["path"])
+        if event["kind"] == "switch":
+            self.active[end] = target["path"]
+            self.moves[end] += 1
+
+    def ports_of(self, path):
+        return self.ports["send"].get(path), self.ports["recv"].get(path)
+
+    def is_protected(self):
+        """The active path is good, and so is one that has neither of its ports."""
+        active = self.active["recv"]
+        if self.active["send"] != active or active not in self.good:
+            return False
+        mine = self.ports_of(active)
+        return any(
+            all(a and b and a != b for a, b in zip(mine, self.ports_of(path))) for path in self.good - {active}
+        )
+
+
+class Workload:
+    """One run of nccl-net-perf. Pair start() with end(), which is also right after a failure."""
+
+    def __init__(self, lab, kind, build):
+        self.lab, self.kind, self.build = lab, kind, build
+        self.name = f"{kind.name}-{next(numbers)}"
+        self.processes = {}
+        self.events = []  # as in the logs, with "end": the host; in order for each end
+        self.connections = {}
+        self.offsets = {host: 0 for host in HOSTS}
+        self.rests = {host: "" for host in HOSTS}
+        self.report = None
+        self.statuses = {}
+        self.output = {}
+
+    # ---- from start to end ----
+
+    def start(self):
+        port = next(ports)
+        for rank, name in enumerate(HOSTS):
+            host = self.lab.host(name)
+            env = {
+                **COMMON_ENV,
+                "NCCL_SOCKET_IFNAME": "=" + host.socket_interface,
+                "NCCL_IB_HCA": "=" + ",".join(interface(name, rail) for rail in RAILS),
+                "HA_NCCL_EVENT_LOG": self.log_path(name),
+                **self.kind.env,
+            }
+            argv = [os.path.join(self.build, "bin", "nccl-net-perf")]
+            argv += ["--plugin", os.path.join(self.build, "libnccl-net-ha.so"), "--rank", str(rank), "--nranks", "2"]
+            argv += ["--root", f"{self.lab.host('a').socket_address}:{port}", "--seconds", str(LIMIT_S)]
+            argv += ["--timeout", "30", "--timeline-ms", str(INTERVAL_MS), "--json", f"/run/lab/{self.name}.json"]
+            argv += [*COMMON_ARGS, *self.kind.args]
+            self.processes[name] = host.start(argv, env, name=f"{self.name}.{name}")
+        self.wait(self.is_protected, 40, "the connections to be up, each with a path in reserve")
+
+    def end(self):
+        """Tells rank 0 that time is up, collects what is left of both, and leaves no process behind."""
+        try:
+            if self.alive():
+                self.processes["a"].kill(signal.SIGUSR1)
+                self.wait_for_exit(30)
+            self.poll()
+        finally:
+            for name, process in self.processes.items():
+                if process.poll() is None:
+                    process.kill()
+                self.statuses[name] = process.wait(10)
+                self.output[name] = said_by(process)
+        self.report = self.read_report()
+
+    def wait_for_exit(self, limit_s):
+        until = time.monotonic() + limit_s
+        while any(process.poll() is None for process in self.processes.values()) and time.monotonic() < until:
+            time.sleep(POLL_S)
+
+    def alive(self):
+        return bool(self.processes) and all(process.poll() is None for process in self.processes.values())
+
+    def last_words(self):
+        """What a process that ended too early said last."""
+        lines = []
+        for name, process in self.processes.items():
+            text = [line for line in said_by(process).splitlines() if re.search(r"nccl-net-perf:|WARN", line)]
+            lines += [f"{name}: {line}" for line in text[-3:]]
+        return "; ".join(lines) or "it said nothing"
+
+    # ---- files ----
+
+    def log_path(self, name):
+        """In the guest's memory: a write to the folder shared with the host would cost the plugin time."""
+        return f"{self.lab.host(name).scratch}/{self.name}.{name}.events"
+
+    def read_report(self):
+        try:
+            with open(os.path.join(self.lab.folder.path, f"{self.name}.json"), encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError):
+            return None
+
+    # ---- following the event logs ----
+
+    def poll(self):
+        for name in HOSTS:
+            text = self.lab.host(name).tail(self.log_path(name), self.offsets[name])
+            self.offsets[name] += len(text)  # the event log is plain ASCII
+            *lines, self.rests[name] = (self.rests[name] + text).split("\n")
+            for line in lines:
+                self.take(name, json.loads(line))
+
+    def take(self, name, event):
+        event["end"] = name
+        self.events.append(event)
+        if event["connection"]:
+            self.connections.setdefault(event["connection"], Connection()).take(event)
+
+    def is_protected(self):
+        return (
+            sum(c.seen_receiver for c in self.connections.values()) >= CONNECTIONS
+            and all(c.is_protected() for c in self.connections.values())
+        )
+
+    def moves(self):
+        """How often each end of each connection has moved."""
+        return {(key, end): n for key, c in self.connections.items() for end, n in c.moves.items()}
+
+    def has_moved_since(self, before, times=1):
+        now = self.moves()
+        return all(now[key] >= n + times for key, n in before.items())
+
+    def rails(self):
+        """The rails that carry connections now."""
+        found = set()
+        for connection in self.connections.values():
+            for end in ("send", "recv"):
+                found.add(rail_of(connection.ports[end][connection.active[end]]))
+        return found
+
+    def wait(self, condition, limit_s, what):
+        until = time.monotonic() + limit_s
+        while True:
+            alive = self.alive()
+            self.poll()
+            if condition():
+                return
+            if not alive:
+                raise WorkloadError(f"the workload ended while waiting for {what}: {self.last_words()}")
+            if time.monotonic() > until:
+                raise WorkloadError(f"waited {limit_s} s in vain for {what}")
+            time.sleep(POLL_S)
