@@ -177,7 +177,9 @@ static void say(struct ha_session *s, enum ha_heartbeat_kind kind, uint64_t seq,
 	    .kind = (uint8_t)kind, .from = s->port->id, .to = s->remote.id, .seq = seq};
 	uint8_t bytes[HA_HEARTBEAT_BYTES];
 
-	if (!have_address(s, now_ns))
+	/* It could only fail, which stops the queue pair of soft RoCE, and be restarted, each time.
+	 */
+	if (atomic_load(&s->port->port->state) != IBV_PORT_ACTIVE || !have_address(s, now_ns))
 		return;
 	ha_heartbeat_encode(&beat, bytes);
 	if (ha_datagrams_send(s->port->datagrams, s->ah, s->remote.qpn, ha_live_qkey(s->remote.id),

@@ -272,6 +272,35 @@ static void the_queue_pair_survives_errors_of_its_own(void **state)
 	done();
 }
 
+/* Soft RoCE fails what is sent without a link, and the queue pair with it. */
+static void a_port_that_is_down_is_not_asked_to_send(void **state)
+{
+	struct observer o[2];
+	uint64_t matched, fired;
+	char error[128];
+	int id;
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	up(0, o);
+	id = sv_stepped_fault_add("wc=LOC_QP_OP_ERR host=0 rail=0 op=ud", error, sizeof error);
+	if (id < 0)
+		fail_msg("%s", error);
+	sv_stepped_link(0, 0, false);
+	run_ms(60 * INTERVAL_MS);
+	assert_true(sv_stepped_fault_stats(id, &matched, &fired));
+	assert_in_range(fired, 0, 1); /* one may have been on its way */
+	assert_in_range(port_report(0, 0).restarts, 0, 1);
+	assert_int_equal(sv_stepped_fault_remove(id), 0);
+	sv_stepped_link(0, 0, true);
+	run_ms(4 * INTERVAL_MS);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(state_of(&o[i]), HA_SESSION_UP);
+		detach(i, &o[i]);
+	}
+	done();
+}
+
 static void without_resources_there_is_no_session_and_one_warning(void **state)
 {
 	struct ha_live_endpoint endpoint = {.id = 5, .qpn = 5};
@@ -323,6 +352,7 @@ int main(void)
 	    TEST(duplicated_and_reordered_heartbeats_are_counted_once),
 	    TEST(strangers_garbage_and_replays_are_counted_and_ignored),
 	    TEST(the_queue_pair_survives_errors_of_its_own),
+	    TEST(a_port_that_is_down_is_not_asked_to_send),
 	    TEST(without_resources_there_is_no_session_and_one_warning),
 	};
 
