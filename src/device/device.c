@@ -46,8 +46,9 @@ static const struct ha_gid *find_index(const struct ha_gid *gids, int n, int ind
 
 /*
  * The entry to use: the configured index if the port has it; on InfiniBand the first, which is
- * the port's own; on RoCE the one in use if it is still there, wherever it moved to, else the one
- * that the preferences choose.
+ * the port's own; on RoCE the one that the preferences choose, and of several that are as good the
+ * one in use, wherever it moved to. What had to do while an address was being changed is left
+ * again.
  */
 static const struct ha_gid *pick_gid(const struct ha_config *config, const struct ha_port *port,
 				     const struct ha_gid *gids, int n)
@@ -67,7 +68,7 @@ static const struct ha_gid *pick_gid(const struct ha_config *config, const struc
 		return &gids[0];
 	if (port->gid_index >= 0)
 		found = find_gid(gids, n, &port->gid, port->roce_version);
-	return found ? found : &gids[ha_gid_choose(config, gids, n)];
+	return &gids[ha_gid_choose(config, gids, n, found ? (int)(found - gids) : -1)];
 }
 
 /* Stores a freshly read address. gid NULL: the table is empty; the old GID stays. */

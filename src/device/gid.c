@@ -142,9 +142,9 @@ static int score(const struct ha_config *config, const struct ha_gid *gid)
 	       !ha_gid_is_link_local(&gid->raw);
 }
 
-int ha_gid_choose(const struct ha_config *config, const struct ha_gid *gids, int ngids)
+int ha_gid_choose(const struct ha_config *config, const struct ha_gid *gids, int ngids, int kept)
 {
-	int best = -1, best_score = -1;
+	int best = kept, best_score = kept < 0 ? -1 : score(config, &gids[kept]);
 
 	for (int i = 0; i < ngids; i++) {
 		int s = score(config, &gids[i]);

@@ -28,9 +28,10 @@ int ha_gid_table(struct ibv_context *ctx, uint8_t port_num, int table_length, st
 /*
  * The position in gids of the entry for a RoCE port: the one in NCCL_IB_ADDR_RANGE, then of
  * NCCL_IB_ADDR_FAMILY, then of NCCL_IB_ROCE_VERSION_NUM, then not link-local, then the first. The
- * earlier criteria weigh more than all later ones together. -1 when there are no entries.
+ * earlier criteria weigh more than all later ones together. Among equals it is `kept`, a position
+ * or -1. -1 when there are no entries.
  */
-int ha_gid_choose(const struct ha_config *config, const struct ha_gid *gids, int ngids);
+int ha_gid_choose(const struct ha_config *config, const struct ha_gid *gids, int ngids, int kept);
 
 /* An IPv4 address in a GID is ::ffff:a.b.c.d. */
 bool ha_gid_is_ipv4(const union ibv_gid *gid);

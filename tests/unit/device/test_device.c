@@ -611,6 +611,38 @@ static void a_gid_that_moved_is_followed_and_a_new_one_adopted(void **state)
 	ha_device_set_close(set);
 }
 
+/* The kernel removes one address and adds the other: for a moment only the link's own is there. */
+static void an_address_that_had_to_do_is_left_for_a_better_one(void **state)
+{
+	struct fake_device *fake = fake_device_add("mlx5_0");
+	struct fake_port *port = &fake->ports[1];
+	struct ha_device_set *set;
+	struct ha_port_addr addr;
+
+	(void)state;
+	memset(port->gids, 0, sizeof port->gids);
+	fake_gid_set(port, 0, "fe80::1234", 2);
+	fake_gid_set(port, 1, "::ffff:10.0.0.1", 2);
+	set = with_events();
+	memset(&port->gids[1], 0, sizeof port->gids[1]);
+	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
+	ha_nic_read_events(set, &set->nics[0]);
+	ha_port_addr(&set->ports[0], &addr);
+	assert_int_equal(addr.gid_index, 0);
+	fake_gid_set(port, 1, "::ffff:10.0.0.11", 2);
+	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
+	ha_nic_read_events(set, &set->nics[0]);
+	ha_port_addr(&set->ports[0], &addr);
+	assert_int_equal(addr.gid_index, 1);
+	/* Another one that is as good changes nothing, also before it in the table. */
+	fake_gid_set(port, 0, "::ffff:10.0.0.12", 2);
+	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
+	ha_nic_read_events(set, &set->nics[0]);
+	ha_port_addr(&set->ports[0], &addr);
+	assert_int_equal(addr.gid_index, 1);
+	ha_device_set_close(set);
+}
+
 static void lid_change_gives_the_new_lid(void **state)
 {
 	struct fake_device *fake = fake_device_add("mlx5_0");
@@ -655,6 +687,7 @@ int main(void)
 	    TEST(a_device_that_was_unbound_is_fatal_and_said_once),
 	    TEST(an_event_for_a_port_not_in_use_is_harmless),
 	    TEST(a_gid_that_moved_is_followed_and_a_new_one_adopted),
+	    TEST(an_address_that_had_to_do_is_left_for_a_better_one),
 	    TEST(lid_change_gives_the_new_lid),
 	};
 

@@ -59,7 +59,7 @@ static int chosen(struct ha_config config)
 		gids[i].index = i;
 		gids[i].roce_version = table[i].version;
 	}
-	return ha_gid_choose(&config, gids, 8);
+	return ha_gid_choose(&config, gids, 8, -1);
 }
 
 static void default_preference_is_ipv4_over_roce_v2(void **state)
@@ -103,9 +103,9 @@ static void link_local_is_the_last_resort(void **state)
 	(void)state;
 	inet_pton(AF_INET6, "fe80::1", gids[0].raw.raw);
 	inet_pton(AF_INET6, "fd00::1", gids[1].raw.raw);
-	assert_int_equal(ha_gid_choose(&config, gids, 2), 1);
-	assert_int_equal(ha_gid_choose(&config, gids, 1), 0);
-	assert_int_equal(ha_gid_choose(&config, gids, 0), -1);
+	assert_int_equal(ha_gid_choose(&config, gids, 2, -1), 1);
+	assert_int_equal(ha_gid_choose(&config, gids, 1, -1), 0);
+	assert_int_equal(ha_gid_choose(&config, gids, 0, -1), -1);
 }
 
 static void check_table(struct fake_device *device, int expected)
