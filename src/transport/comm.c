@@ -411,14 +411,20 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_comm *comm = ha_container_of(poller, struct ha_comm, poller);
 	enum ha_poll_result found;
+	uint64_t report_ns;
 
 	if (glance(comm))
 		return HA_POLL_IDLE;
-	ha_report_comm(comm);
 	ha_comm_queue_events(comm);
 	if (!ha_token_try(comm))
 		return HA_POLL_WATCHED;
+	poller->due_ns = 0;
 	found = visit_connection(comm);
 	ha_token_release(comm);
+	/* What this visit changed is to be seen soon, also if the connection is idle from now on.
+	 */
+	report_ns = ha_report_comm(comm);
+	if (report_ns != 0 && (poller->due_ns == 0 || poller->due_ns > report_ns))
+		poller->due_ns = report_ns;
 	return found;
 }

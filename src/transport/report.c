@@ -265,23 +265,24 @@ void ha_report_comm_open(struct ha_comm *comm)
 	write_comm(comm);
 }
 
-void ha_report_comm(struct ha_comm *comm)
+uint64_t ha_report_comm(struct ha_comm *comm)
 {
 	uint64_t now_ns;
 
 	if (comm->report.slot < 0)
-		return;
+		return 0;
 	now_ns = ha_now_ns();
 	if (now_ns - comm->report.written_ns < INTERVAL_NS &&
 	    !atomic_load_explicit(&comm->report.now, memory_order_relaxed))
-		return;
+		return comm->report.written_ns + INTERVAL_NS;
 	if (!ha_token_try(comm))
-		return;
+		return now_ns + INTERVAL_NS;
 	atomic_store_explicit(&comm->report.now, false, memory_order_relaxed);
 	comm->report.written_ns = now_ns;
 	write_comm(comm);
 	ha_token_release(comm);
 	refresh_ports(comm->inst, now_ns);
+	return 0;
 }
 
 void ha_report_comm_close(struct ha_comm *comm)

@@ -34,8 +34,11 @@ struct ha_failover_record {
 
 /* A connection's record, from ha_comm_start to ha_comm_stop. */
 void ha_report_comm_open(struct ha_comm *comm);
-/* Progress thread, each visit: publishes when it is time or `comm->report.now` is set. */
-void ha_report_comm(struct ha_comm *comm);
+/*
+ * Progress thread, after each visit: publishes when it is time or `comm->report.now` is set.
+ * Returns when it will be time, 0: it is done.
+ */
+uint64_t ha_report_comm(struct ha_comm *comm);
 void ha_report_comm_close(struct ha_comm *comm);
 
 /* A port's record, for as long as the instance lives. */

@@ -136,16 +136,25 @@ static bool watch_idle(struct bench_pair *pair, struct scale_point *p, double se
 
 static bool break_once(struct bench_pair *pair, struct scale_point *p, int host)
 {
+	struct reading before, after;
 	uint64_t begun, slowest = 0;
+	double cpu_us = 0;
 
 	if (!bench_wait_protected(pair, &host))
 		return false;
 	usleep(QUIET_US);
+	if (!read_both(pair, &before))
+		return false;
 	begun = bench_fault_begins(pair);
 	bench_set_link(pair, host, false);
 	bench_fault_is_there(pair);
-	if (!bench_wait_moved(pair))
+	if (!bench_wait_moved(pair) || !read_both(pair, &after))
 		return false;
+	for (int h = 0; h < 2; h++)
+		cpu_us += (double)(after.host[h].plugin_ns - before.host[h].plugin_ns) / 1e3;
+	cpu_us /= pair->conns;
+	if (p->failover_cpu_us == 0 || cpu_us < p->failover_cpu_us)
+		p->failover_cpu_us = cpu_us;
 	for (int c = 0; c < pair->conns; c++)
 		if (bench_moved_ns(pair, c, begun) > slowest)
 			slowest = bench_moved_ns(pair, c, begun);

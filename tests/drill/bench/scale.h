@@ -32,6 +32,7 @@ struct scale_point {
 	double idle_process, idle_plugin; /* whole process; the plugin's thread alone */
 	/* One port down until the last connection moved, each fault. */
 	double *failover_ms;
+	double failover_cpu_us; /* the plugin's threads, per connection, both ends; the least */
 	int nfailovers;
 	char why[400]; /* the measurement failed; empty: it is good */
 };

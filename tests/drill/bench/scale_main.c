@@ -115,20 +115,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static void print_head(void)
 {
 	printf("%ld processors; per connection and end, but the processor time of set-up: of both\n"
-	       "%5s %3s %9s %9s %9s %9s %9s %9s %6s %7s %7s %9s %9s\n",
+	       "%5s %3s %9s %9s %9s %9s %9s %9s %6s %7s %7s %9s %9s %9s\n",
 	       sysconf(_SC_NPROCESSORS_ONLN), "conns", "HA", "set-up us", "first us", "last us",
-	       "CPU us", "standby s", "KiB", "fds", "idle %", "thread%", "move ms", "worst ms");
+	       "CPU us", "standby s", "KiB", "fds", "idle %", "thread%", "move ms", "worst ms",
+	       "move CPU");
 	fflush(stdout);
 }
 
 static void print_point(const struct scale_point *p)
 {
-	printf("%5d %3s %9.1f %9.1f %9.1f %9.1f %9.2f %9.1f %6.2f %7.2f %7.2f %9.2f %9.2f%s%s\n",
-	       p->conns, p->ha ? "on" : "off", p->setup_us, p->setup_first_us, p->setup_last_us,
-	       p->setup_cpu_us, p->protected_s, p->memory_kib, p->fds, p->idle_process,
-	       p->idle_plugin, scale_median_ms(p),
-	       p->nfailovers ? p->failover_ms[p->nfailovers - 1] : 0, p->why[0] ? "  " : "",
-	       p->why);
+	printf(
+	    "%5d %3s %9.1f %9.1f %9.1f %9.1f %9.2f %9.1f %6.2f %7.2f %7.2f %9.2f %9.2f %9.1f%s%s\n",
+	    p->conns, p->ha ? "on" : "off", p->setup_us, p->setup_first_us, p->setup_last_us,
+	    p->setup_cpu_us, p->protected_s, p->memory_kib, p->fds, p->idle_process, p->idle_plugin,
+	    scale_median_ms(p), p->nfailovers ? p->failover_ms[p->nfailovers - 1] : 0,
+	    p->failover_cpu_us, p->why[0] ? "  " : "", p->why);
 	fflush(stdout);
 }
 
@@ -138,15 +139,16 @@ static json_t *point_object(const struct scale_point *p)
 
 	for (int i = 0; i < p->nfailovers; i++)
 		json_array_append_new(moves, json_real(p->failover_ms[i]));
-	return json_pack(
-	    "{s:i, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
-	    "s:o, s:s}",
-	    "connections", p->conns, "ha", (int)p->ha, "setup_s", p->setup_s, "setup_us",
-	    p->setup_us, "setup_first_us", p->setup_first_us, "setup_last_us", p->setup_last_us,
-	    "setup_cpu_us", p->setup_cpu_us, "protected_s", p->protected_s, "memory_kib",
-	    p->memory_kib, "memory_base_kib", p->memory_base_kib, "fds", p->fds, "fds_base",
-	    p->fds_base, "idle_process_percent", p->idle_process, "idle_plugin_percent",
-	    p->idle_plugin, "failover_ms", moves, "why", p->why);
+	return json_pack("{s:i, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
+			 "s:o, s:f, s:s}",
+			 "connections", p->conns, "ha", (int)p->ha, "setup_s", p->setup_s,
+			 "setup_us", p->setup_us, "setup_first_us", p->setup_first_us,
+			 "setup_last_us", p->setup_last_us, "setup_cpu_us", p->setup_cpu_us,
+			 "protected_s", p->protected_s, "memory_kib", p->memory_kib,
+			 "memory_base_kib", p->memory_base_kib, "fds", p->fds, "fds_base",
+			 p->fds_base, "idle_process_percent", p->idle_process,
+			 "idle_plugin_percent", p->idle_plugin, "failover_ms", moves,
+			 "failover_cpu_us", p->failover_cpu_us, "why", p->why);
 }
 
 static bool write_json(const char *path, json_t *points)
