@@ -52,6 +52,11 @@ static ha_result_t describe(const struct ha_mr *mr, struct ha_mr_range *range)
 	return HA_OK;
 }
 
+static uint64_t keys_of(const struct ibv_mr *mr)
+{
+	return (uint64_t)mr->lkey << 32 | mr->rkey;
+}
+
 /* With mr->lock held and the slot empty. */
 static ha_result_t fill_slot(struct ha_mr *mr, struct ha_nic *nic)
 {
@@ -71,6 +76,8 @@ static ha_result_t fill_slot(struct ha_mr *mr, struct ha_nic *nic)
 	 * the acquire in ha_mr_on and ha_mr_deregister. */
 	atomic_store_explicit(&mr->on_nic[nic->index], mr->entry[nic->index]->mr,
 			      memory_order_release);
+	atomic_store_explicit(&mr->keys[nic->index], keys_of(mr->entry[nic->index]->mr),
+			      memory_order_release);
 	return HA_OK;
 }
 
@@ -88,16 +95,27 @@ ha_result_t ha_mr_register_on(struct ha_mr *mr, struct ha_nic *nic, struct ibv_m
 	return result;
 }
 
+ha_result_t ha_mr_lookup_keys(struct ha_mr *mr, struct ha_nic *nic, uint64_t *keys)
+{
+	struct ibv_mr *found;
+
+	HA_TRY(ha_mr_on(mr, nic, &found));
+	*keys = keys_of(found);
+	return HA_OK;
+}
+
 ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *addr, size_t length,
 			   int type, uint64_t offset, int fd, struct ha_mr **out)
 {
-	struct ha_mr *mr = calloc(1, sizeof *mr);
+	struct ha_mr *mr = aligned_alloc(alignof(struct ha_mr), sizeof *mr);
 	struct ibv_mr *unused;
 	ha_result_t result;
 
 	*out = NULL;
 	if (!mr)
 		return HA_ERR_SYSTEM;
+	memset(mr, 0, sizeof *mr);
+	mr->host = fd < 0 && (type & ~HA_MEM_STRICT_ORDER) == HA_MEM_HOST;
 	mr->addr = (uintptr_t)addr;
 	mr->length = length;
 	mr->type = type;

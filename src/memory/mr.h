@@ -22,6 +22,7 @@
 #include "device/device.h"
 
 #include <infiniband/verbs.h>
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,15 @@ enum ha_mem_type { HA_MEM_HOST = 1, HA_MEM_CUDA = 2, HA_MEM_DMABUF = 4 };
 struct ha_mr_entry;
 
 struct ha_mr {
+	/* First line: what every message looks at. */
+	alignas(64) bool host; /* constant: the CPU can read it, it is no GPU's */
+	/*
+	 * Keys by NIC, lkey in the upper half, so that a message need not look at the registration.
+	 * 0 before there is one. (Of a registration whose keys really are 0 each message asks
+	 * anew.)
+	 */
+	_Atomic uint64_t keys[HA_MAX_NICS];
+
 	/* Constant. */
 	uintptr_t addr;
 	size_t length;
@@ -52,7 +62,7 @@ struct ha_mr {
 	 * the first be one thread; finding a filled slot takes no lock.
 	 */
 	pthread_mutex_t lock;
-	_Atomic(struct ibv_mr *) on_nic[HA_MAX_NICS];
+	_Atomic(struct ibv_mr *) on_nic[HA_MAX_NICS]; /* stored before the keys */
 	struct ha_mr_entry *entry[HA_MAX_NICS]; /* cache entry behind on_nic; stored before it */
 };
 
@@ -103,10 +113,39 @@ static inline ha_result_t HA_MUST_CHECK ha_mr_on(struct ha_mr *mr, struct ha_nic
 	return ha_mr_register_on(mr, nic, out);
 }
 
+/* Keys for the NIC of that index, 0 when ha_mr_on has to be asked. */
+static inline uint64_t ha_mr_keys(const struct ha_mr *mr, unsigned nic_index)
+{
+	return atomic_load_explicit(&mr->keys[nic_index], memory_order_acquire);
+}
+
+/* The same, registering where it is not yet; slow path of the one below. Any thread. */
+ha_result_t ha_mr_lookup_keys(struct ha_mr *mr, struct ha_nic *nic, uint64_t *keys) HA_MUST_CHECK;
+
+/* Keys on a NIC; nic_index is nic->index, which the caller has at hand. */
+static inline ha_result_t HA_MUST_CHECK ha_mr_keys_on(struct ha_mr *mr, struct ha_nic *nic,
+						      unsigned nic_index, uint64_t *keys)
+{
+	*keys = ha_mr_keys(mr, nic_index);
+	if (__builtin_expect(*keys != 0, 1))
+		return HA_OK;
+	return ha_mr_lookup_keys(mr, nic, keys);
+}
+
+static inline uint32_t ha_mr_lkey(uint64_t keys)
+{
+	return (uint32_t)(keys >> 32);
+}
+
+static inline uint32_t ha_mr_rkey(uint64_t keys)
+{
+	return (uint32_t)keys;
+}
+
 /* Whether the CPU can read it: ordinary memory, not a GPU's. */
 static inline bool ha_mr_is_host(const struct ha_mr *mr)
 {
-	return (mr->type & ~HA_MEM_STRICT_ORDER) == HA_MEM_HOST && mr->dmabuf_fd < 0;
+	return mr->host;
 }
 
 /* Registrations the NIC's verbs hold right now, for statistics and leak tests. */

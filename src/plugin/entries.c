@@ -86,10 +86,8 @@ ncclResult_t ha_plugin_isend(void *send_comm, void *data, size_t size, int tag, 
 ncclResult_t ha_plugin_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
 			     void **mhandles, void **request)
 {
-	bool optional = (uintptr_t)*request == NCCL_NET_OPTIONAL_RECV_COMPLETION;
-
 	return (ncclResult_t)ha_irecv(recv_comm, n, data, sizes, tags,
-				      (struct ha_mr *const *)mhandles, optional,
+				      (struct ha_mr *const *)mhandles,
 				      (struct ha_request **)request);
 }
 
@@ -102,11 +100,7 @@ ncclResult_t ha_plugin_iflush(void *recv_comm, int n, void **data, int *sizes, v
 
 ncclResult_t ha_plugin_test(void *request, int *done, int *sizes)
 {
-	bool is_done;
-	ha_result_t result = ha_test(request, &is_done, sizes);
-
-	*done = is_done;
-	return (ncclResult_t)result;
+	return (ncclResult_t)ha_test_request(request, done, sizes);
 }
 
 ncclResult_t ha_plugin_close_send(void *send_comm)

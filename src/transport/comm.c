@@ -60,6 +60,8 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 	comm->is_send = is_send;
 	comm->poll_batch = (uint16_t)inst->config.poll_batch;
 	comm->test_max_poll = (uint16_t)inst->config.test_max_poll;
+	comm->test_batch =
+	    comm->test_max_poll < HA_POLL_BATCH_MAX ? comm->test_max_poll : HA_POLL_BATCH_MAX;
 	comm->standby_in = (uint32_t)inst->config.poll_standby_interval;
 	comm->slot_mask = HA_WINDOW - 1;
 	comm->max_recvs = (uint8_t)inst->config.max_recvs;

@@ -49,34 +49,38 @@ struct ha_lane;
 
 enum ha_group_state {
 	HA_GROUP_FREE,	   /* no send of this group has come */
-	HA_GROUP_MATCHING, /* some sends are in */
+	HA_GROUP_MATCHING, /* some sends are in: ha_send_side.taken */
 	HA_GROUP_MATCHED,  /* all are in, not posted, or not in this epoch yet */
 	HA_GROUP_POSTED,   /* on the wire */
 };
 
 /* The sends that answer one receive of n buffers. [T] */
 struct ha_send_group {
-	uint64_t seq;
+	alignas(64) uint64_t seq;
 	uint8_t state; /* enum ha_group_state */
 	uint8_t n;
-	uint8_t matched;
-	uint8_t parts_left; /* queue pairs whose completion is still to come */
+	uint8_t parts;	    /* queue pairs it is spread over */
+	uint8_t parts_left; /* of these, those whose completion is still to come */
 	uint32_t epoch;	    /* whose keys its requests have */
+	uint32_t sq_mark;   /* send queue position after this group; of one part, */
 	struct ha_request *reqs[HA_GROUP_MAX];
-	uint32_t sq_mark[HA_MAX_QPS]; /* send queue position after this group, per queue pair */
+	uint32_t sq_marks[HA_MAX_QPS]; /* of several, by queue pair */
 };
 
 struct ha_send_side {
 	uint64_t match_seq;	    /* [A] oldest group that is not fully matched */
 	uint64_t post_seq;	    /* [T] oldest group that is not posted */
 	struct ha_window completed; /* [T] groups that are complete */
-	uint64_t delivered;	    /* [T] e2e: the receiver has every message before this one */
+	struct ibv_sge single_sge;
+	uint8_t taken; /* [A] elements of the group at match_seq that sends were matched with */
+	uint8_t first; /* [A] the first that is not taken: NCCL's sends mostly come in order */
+	uint64_t delivered; /* [T] e2e: the receiver has every message before this one */
 	/*
 	 * [T] Work requests for one group, linked and filled with what never changes; posting
-	 * writes addresses, lengths and keys only.
+	 * writes addresses, lengths and keys only. A message of nothing has num_sge 0 while it is
+	 * posted.
 	 */
-	struct ibv_send_wr single; /* n = 1: data and immediate in one */
-	struct ibv_sge single_sge;
+	alignas(64) struct ibv_send_wr single;	 /* n = 1: data and immediate in one */
 	struct ibv_send_wr wr[HA_GROUP_MAX + 1]; /* the last one carries record and immediate */
 	struct ibv_sge sge[HA_GROUP_MAX + 1];
 	struct ha_send_group groups[HA_WINDOW]; /* [T] by seq mod window */
@@ -89,17 +93,19 @@ struct ha_send_side {
  * are in our copy of its row of the clear-to-send ring: that is what is sent again after a failure.
  */
 struct ha_recv_slot {
-	uint32_t expect; /* identity of its immediates, HA_IMM_NEVER when it waits for none */
+	alignas(64) uint32_t expect; /* identity of its immediates, HA_IMM_NEVER: it awaits none */
 	uint8_t n;
 	uint8_t parts_seen; /* immediates that came */
 	bool record;	    /* sizes come from the sizes ring */
 	bool in_use;	    /* [A] not reported yet */
 	uint64_t seq;
-	uint64_t bytes; /* sum of the payloads seen, where there is no record */
+	uint64_t bytes; /* sum of the payloads seen; when it is complete, of the messages */
 	struct ha_request *req;
-	uint64_t sizes[HA_GROUP_MAX]; /* what arrived */
 	struct ha_mr *mrs[HA_GROUP_MAX];
+	int sizes[HA_GROUP_MAX]; /* what arrived, as test reports it; of n = 1 see bytes */
 };
+
+_Static_assert(sizeof(struct ha_recv_slot) == 128, "two lines, one of them when n = 1");
 
 struct ha_recv_side {
 	uint64_t next_seq;	   /* [T] number of the next receive */
@@ -154,6 +160,7 @@ struct ha_comm {
 	uint8_t max_recvs;	      /* [C] agreed */
 	uint16_t poll_batch;	      /* [C] */
 	uint16_t test_max_poll;	      /* [C] */
+	uint16_t test_batch;	      /* [C] the same, HA_POLL_BATCH_MAX at most */
 	uint8_t silent;		      /* [T] enum ha_silent: polls look for it, too */
 	bool epoch_changing;	      /* [T] no data may be posted: the engine's */
 	struct ha_path *paths[HA_MAX_PATHS]; /* [T] NULL: not there */
@@ -211,8 +218,7 @@ struct ha_comm {
 
 static inline bool ha_token_try(struct ha_comm *comm)
 {
-	return atomic_load_explicit(&comm->token, memory_order_relaxed) == 0 &&
-	       atomic_exchange_explicit(&comm->token, 1, memory_order_acquire) == 0;
+	return atomic_exchange_explicit(&comm->token, 1, memory_order_acquire) == 0;
 }
 
 static inline void ha_token_release(struct ha_comm *comm)
@@ -266,6 +272,11 @@ static inline struct ha_path *ha_comm_path(const struct ha_comm *comm)
 	return comm->paths[comm->active];
 }
 
+static inline uint32_t ha_comm_epoch(const struct ha_comm *comm)
+{
+	return atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+}
+
 /*
  * Whether data may be posted on the active path. Not while the ends agree on another epoch,
  * although the path may be ready: with one port at each end it is rebuilt in its own place, and
@@ -314,6 +325,10 @@ void ha_comm_verb_failed(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 void ha_comm_registration_failed(struct ha_comm *comm, const struct ha_path *path, const char *what)
     __attribute__((cold));
 
+/* A completion that is not a success, of a queue pair that is the path's. */
+void ha_comm_completion_failed(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
+    __attribute__((cold));
+
 /* An asynchronous event: to all connections it concerns. Under the instance's lock. */
 void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *event,
 		    const struct ha_nic *nic);
@@ -321,6 +336,9 @@ void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *even
 void ha_comm_queue_events(struct ha_comm *comm);
 
 /* ---- progress, all under the token ---------------------------------------------------------- */
+
+/* Completions taken off a queue at a time. */
+#define HA_POLL_BATCH_MAX 32
 
 /*
  * Takes at most `budget` completions off the active path's queue and applies them; each
@@ -332,13 +350,7 @@ int ha_comm_poll_standby(struct ha_comm *comm);
 /* The same for one path, whatever its state. Posts nothing. */
 int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget);
 
-/* All requests of a group are through. */
-void ha_send_group_complete(struct ha_comm *comm, struct ha_send_group *group);
-
-/* One completion each; the queue they came from is known to be current. */
-void ha_send_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t slot);
-void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t imm,
-		       uint32_t bytes);
+/* One completion; the queue it came from is known to be current. Of messages: complete.h. */
 void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t request_id);
 
 /* Posts what was held back, in order, as far as queues have room. */
@@ -382,9 +394,6 @@ enum ha_renewal {
 
 /* For a group of an older epoch: takes the new keys. */
 enum ha_renewal ha_send_renew(struct ha_comm *comm, struct ha_send_group *group);
-
-/* Gives the slot of a reported receive back. [A], without the token. */
-void ha_recv_release(struct ha_comm *comm, struct ha_recv_slot *slot);
 
 /* Set-up of the work-request templates. */
 void ha_send_init(struct ha_comm *comm);

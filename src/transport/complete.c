@@ -1,152 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the completion queues to the requests. Everything here runs under the token. */
-#include "transport/comm.h"
+/*
+ * From the completion queues to the requests, and test, which does nearly all of it. Everything but
+ * test runs under the token.
+ */
+#include "transport/complete.h"
 
-#include "base/log.h"
 #include "transport/mail.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <stdio.h>
+#include <string.h>
 
-#define WC_BATCH 32
-
-/* ---- errors -------------------------------------------------------------------------------- */
-
-/* Whose fault a status is. */
-enum fault {
-	FAULT_PATH,    /* its own, and what everything unknown is taken for */
-	FAULT_REQUEST, /* a bug or misuse: on another path it would fail the same way */
-	FAULT_KEY,     /* a bug, except while the ends change their keys */
-};
-
-/*
- * `follows`: a path's fault for the first path; a request that meets the same status on so many
- * paths in a row is itself to blame. 0: never. Silence and flushes say nothing about the request,
- * and a second dead path looks the same. For LOC_QP_OP_ERR more is needed, as it is how soft RoCE
- * tells of a dead link.
- */
-static const struct status {
-	enum fault fault;
-	ha_result_t code; /* when it is latched; HA_OK: a system error */
-	int follows;
-} statuses[] = {
-    [IBV_WC_LOC_LEN_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
-    [IBV_WC_LOC_PROT_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
-    [IBV_WC_LOC_ACCESS_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
-    [IBV_WC_MW_BIND_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
-    [IBV_WC_BAD_RESP_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
-    [IBV_WC_REM_INV_REQ_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
-    [IBV_WC_REM_ACCESS_ERR] = {FAULT_KEY, HA_ERR_INTERNAL, 0},
-    [IBV_WC_WR_FLUSH_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 0},
-    [IBV_WC_RETRY_EXC_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 0},
-    [IBV_WC_RNR_RETRY_EXC_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 0},
-    [IBV_WC_RESP_TIMEOUT_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 0},
-    [IBV_WC_FATAL_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 0},
-    [IBV_WC_REM_OP_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 2},
-    [IBV_WC_REM_ABORT_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 2},
-    [IBV_WC_GENERAL_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 2},
-    [IBV_WC_LOC_QP_OP_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 4},
-};
-
-static struct status status_of(enum ibv_wc_status status)
-{
-	struct status of = {.fault = FAULT_PATH};
-
-	if ((unsigned)status < sizeof(statuses) / sizeof(statuses[0]))
-		of = statuses[status];
-	if (of.code == HA_OK)
-		of.code = HA_ERR_SYSTEM;
-	return of;
-}
-
-static const char *what(enum ha_wr_kind kind)
-{
-	switch (kind) {
-	case HA_WR_DATA:
-		return "a message";
-	case HA_WR_CTS:
-		return "a clear-to-send";
-	case HA_WR_IMM:
-		return "a receive";
-	case HA_WR_FLUSH:
-		return "a flush";
-	case HA_WR_CONTROL:
-		return "a control message";
-	case HA_WR_PROBE:
-		return "a probe";
-	case HA_WR_WATCH:
-		return "a write of nothing";
-	case HA_WR_SENTINEL:
-		return "a sentinel";
-	}
-	return "an unsignalled write";
-}
-
-/* The message that a send work request belongs to; 0: none, or not known. */
-static uint64_t seq_of(const struct ha_comm *comm, const struct ibv_wc *wc)
-{
-	if (!comm->send)
-		return 0;
-	if (ha_wr_kind(wc->wr_id) == HA_WR_DATA)
-		return comm->send->groups[ha_wr_slot(wc->wr_id) & comm->slot_mask].seq;
-	/* An unsignalled write of the oldest that is not complete: queues fail in order. */
-	return wc->wr_id == 0 ? comm->send->completed.base : 0;
-}
-
-/* Whether the request fails on whatever path it is tried. */
-static bool follows_request(struct ha_comm *comm, const struct ibv_wc *wc, int paths)
-{
-	struct ha_blame *blame = &comm->blame;
-	uint64_t seq = seq_of(comm, wc);
-
-	if (seq == 0)
-		return false; /* not a message: another one may have failed this time */
-	if (blame->seq != seq || blame->status != (int)wc->status)
-		*blame = (struct ha_blame){.seq = seq, .status = (int)wc->status};
-	return ++blame->paths >= paths && paths != 0;
-}
-
-static bool blames_path(struct ha_comm *comm, const struct ibv_wc *wc, const struct status *status)
-{
-	switch (status->fault) {
-	case FAULT_PATH:
-		return !follows_request(comm, wc, status->follows);
-	case FAULT_KEY:
-		return comm->epoch_changing;
-	case FAULT_REQUEST:
-		break;
-	}
-	return false;
-}
-
-static void failed_completion(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
-{
-	const struct ha_wire_endpoint *remote = &path->remote;
-	const struct status status = status_of(wc->status);
-	char text[320];
-
-	if (ha_path_stopped(path))
-		return; /* flushed by ourselves */
-	if (atomic_load_explicit(&comm->peer_bye, memory_order_acquire)) {
-		/* Unless it concerns nobody: our own writes after the peer has gone. */
-		if (ha_comm_waits_for_peer(comm) || ha_wr_kind(wc->wr_id) == HA_WR_FLUSH)
-			ha_comm_settle(comm);
-		return;
-	}
-	snprintf(text, sizeof(text),
-		 "completion with status %d (%s), vendor error 0x%x, for %s (number %llu) on "
-		 "local %s:%d QP %u, remote %s:%d",
-		 wc->status, ibv_wc_status_str(wc->status), wc->vendor_err,
-		 what(ha_wr_kind(wc->wr_id)), (unsigned long long)seq_of(comm, wc), path->nic->name,
-		 path->port->port_num, wc->qp_num, remote->device, remote->port_num);
-	if (blames_path(comm, wc, &status)) {
-		ha_comm_path_failed(comm, path, HA_REASON_COMPLETION, status.code, "%s", text);
-		return;
-	}
-	ha_comm_fail(comm, status.code, "%s", text);
-	ha_path_fence(path);
-}
+#define WC_BATCH HA_POLL_BATCH_MAX
 
 static void failed_poll(struct ha_comm *comm, struct ha_path *path, int rc)
 {
@@ -158,35 +23,30 @@ static void failed_poll(struct ha_comm *comm, struct ha_path *path, int rc)
 
 /* ---- dispatch ------------------------------------------------------------------------------ */
 
-static inline void apply(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
+/* What is not a message's, or says that something is wrong. */
+static __attribute__((noinline)) void apply_other(struct ha_comm *comm, struct ha_path *path,
+						  const struct ibv_wc *wc)
 {
 	uint64_t id = wc->wr_id;
-
 	/* The queue may hold completions of queue pairs that were replaced since. */
-	bool current = ha_wr_gen(id) == (uint16_t)path->generation && ha_wr_path(id) == path->index;
+	bool current = ha_wr_label(id) == path->label;
 
-	if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
+	if (wc->status != IBV_WC_SUCCESS) {
 		/* An unsignalled request completes only when it fails, and has no wr_id of its own.
 		 */
 		if (current && ha_wr_kind(id) == HA_WR_SENTINEL)
 			path->sentinels--;
 		else if (current || ha_path_has_qp(path, wc->qp_num))
-			failed_completion(comm, path, wc);
+			ha_comm_completion_failed(comm, path, wc);
 		else
 			comm->count.stale_completions++;
 		return;
 	}
-	if (__builtin_expect(!current, 0)) {
+	if (!current) {
 		comm->count.stale_completions++;
 		return;
 	}
 	switch (ha_wr_kind(id)) {
-	case HA_WR_DATA:
-		ha_send_complete(comm, path, ha_wr_qp(id), ha_wr_slot(id));
-		break;
-	case HA_WR_IMM:
-		ha_recv_immediate(comm, path, ha_wr_qp(id), ntohl(wc->imm_data), wc->byte_len);
-		break;
 	case HA_WR_CTS:
 		ha_qp_left(&path->qps[ha_wr_qp(id)], ha_wr_slot(id));
 		break;
@@ -202,27 +62,52 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 	case HA_WR_PROBE:
 		ha_path_probe_done(path, ha_wr_slot(id));
 		break;
+	case HA_WR_DATA: /* apply's */
+	case HA_WR_IMM:
 	case HA_WR_SENTINEL: /* only of a peer that sends what nobody asked for: no proof */
 		break;
 	}
 }
 
-static inline __attribute__((always_inline)) int poll_path(struct ha_comm *comm,
-							   struct ha_path *path, int budget)
+static inline void apply(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
+{
+	const uint64_t id = wc->wr_id;
+	/* The kind alone, if it is of this path and generation. */
+	const uint32_t kind = (uint32_t)(id >> 32) ^ path->label;
+
+	if (__builtin_expect(wc->status == IBV_WC_SUCCESS && kind == (uint32_t)HA_WR_IMM << 24, 1))
+		ha_recv_immediate(comm, path, ha_wr_qp(id), ntohl(wc->imm_data), wc->byte_len);
+	else if (__builtin_expect(
+		     wc->status == IBV_WC_SUCCESS && kind == (uint32_t)HA_WR_DATA << 24, 1))
+		ha_send_complete(comm, path, ha_wr_qp(id), ha_wr_slot(id));
+	else
+		apply_other(comm, path, wc);
+}
+
+/* Takes at most `want` completions, WC_BATCH at most. */
+static inline int poll_batch(struct ha_comm *comm, struct ha_path *path, int want)
 {
 	struct ibv_wc wc[WC_BATCH];
+	int n = ibv_poll_cq(path->cq, want, wc);
+
+	if (__builtin_expect(n < 0, 0)) {
+		failed_poll(comm, path, n == -1 ? errno : -n);
+		return 0;
+	}
+	for (int i = 0; i < n; i++)
+		apply(comm, path, &wc[i]);
+	return n;
+}
+
+static __attribute__((noinline)) int poll_path(struct ha_comm *comm, struct ha_path *path,
+					       int budget)
+{
 	int total = 0;
 
 	while (total < budget) {
 		int want = budget - total < WC_BATCH ? budget - total : WC_BATCH;
-		int n = ibv_poll_cq(path->cq, want, wc);
+		int n = poll_batch(comm, path, want);
 
-		if (__builtin_expect(n < 0, 0)) {
-			failed_poll(comm, path, n == -1 ? errno : -n);
-			return total;
-		}
-		for (int i = 0; i < n; i++)
-			apply(comm, path, &wc[i]);
 		total += n;
 		if (n < want)
 			break;
@@ -267,11 +152,9 @@ int ha_comm_poll_standby(struct ha_comm *comm)
 	return total;
 }
 
-int ha_comm_poll(struct ha_comm *comm, int budget)
+/* After `total` completions of the active path. Returns them with those of the others. */
+static inline int polled(struct ha_comm *comm, int total)
 {
-	struct ha_path *path = ha_comm_path(comm);
-	int total = __builtin_expect(path != NULL, 1) ? poll_path(comm, path, budget) : 0;
-
 	comm->count.completions += (uint64_t)total;
 	if (__builtin_expect(--comm->standby_in == 0, 0))
 		total += ha_comm_poll_standby(comm);
@@ -281,4 +164,84 @@ int ha_comm_poll(struct ha_comm *comm, int budget)
 		return 0;
 	pump(comm);
 	return total;
+}
+
+int ha_comm_poll(struct ha_comm *comm, int budget)
+{
+	struct ha_path *path = ha_comm_path(comm);
+
+	return polled(comm, path ? poll_path(comm, path, budget) : 0);
+}
+
+/* ---- test ---------------------------------------------------------------------------------- */
+
+/* What ha_comm_poll does, for the one call that is made all the time. */
+static inline void poll_once(struct ha_comm *comm)
+{
+	struct ha_path *path = ha_comm_path(comm);
+	int n = 0;
+
+	if (__builtin_expect(path != NULL, 1)) {
+		n = poll_batch(comm, path, comm->test_batch);
+		if (__builtin_expect(n == comm->test_batch && n < comm->test_max_poll, 0))
+			n += poll_path(comm, path, comm->test_max_poll - n);
+	}
+	polled(comm, n);
+}
+
+static inline unsigned state_of(const struct ha_request *req)
+{
+	return atomic_load_explicit(&req->state, memory_order_acquire);
+}
+
+static inline void report(struct ha_comm *comm, struct ha_request *req, int *sizes)
+{
+	if (req->kind == HA_REQ_RECV) {
+		struct ha_recv_slot *slot = req->recv;
+
+		if (sizes) {
+			if (slot->n == 1)
+				sizes[0] = ha_int_size(slot->bytes);
+			else
+				memcpy(sizes, slot->sizes, slot->n * sizeof(int));
+		}
+		slot->in_use = false;
+		comm->recv->unreported--;
+	} else if (sizes && req->kind == HA_REQ_SEND) {
+		sizes[0] = ha_int_size(req->size);
+	}
+	ha_request_put(&comm->pool, req);
+}
+
+static inline void progress(struct ha_comm *comm, struct ha_request *req)
+{
+	uint32_t polls = atomic_load_explicit(&comm->polls, memory_order_relaxed);
+
+	if (__builtin_expect(req->kind == HA_REQ_FLUSH, 0) && req->posted != HA_FLUSH_POSTED)
+		ha_flush_post(comm, req);
+	poll_once(comm);
+	atomic_store_explicit(&comm->polls, polls + 1, memory_order_relaxed);
+}
+
+ha_result_t ha_test_request(struct ha_request *req, int *done, int *sizes)
+{
+	struct ha_comm *comm = req->comm;
+
+	*done = 0;
+	if (state_of(req) == HA_REQ_ACTIVE) {
+		ha_result_t error = ha_comm_error(comm);
+
+		if (error == HA_OK && ha_token_try(comm)) {
+			progress(comm, req);
+			ha_token_release(comm);
+		}
+		if (state_of(req) != HA_REQ_DONE)
+			return ha_comm_error(comm);
+	} else if (__builtin_expect(state_of(req) != HA_REQ_DONE, 0)) {
+		return HA_ERR_ARGUMENT; /* tested again after it was done */
+	}
+	/* Its data is good, whatever became of the connection since. */
+	report(comm, req, sizes);
+	*done = 1;
+	return HA_OK;
 }

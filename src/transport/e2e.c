@@ -9,7 +9,7 @@
  * completes a message when the word counts it *and* the hardware has completed it: before that the
  * device may read the buffer again.
  */
-#include "transport/comm.h"
+#include "transport/complete.h"
 
 #include "ha/reason.h"
 
@@ -67,8 +67,7 @@ static bool post_count(struct ha_comm *comm, struct ha_path *path)
 
 	/* Where it cannot go inline an earlier write may take this value along: it is true, too. */
 	__atomic_store_n(&comm->recv_ring->delivered, r->done.base, __ATOMIC_RELAXED);
-	if (++qp->cts_unsignalled == HA_CTS_SIGNAL_INTERVAL) {
-		qp->cts_unsignalled = 0;
+	if (ha_qp_makes_room(qp)) {
 		wr.send_flags |= IBV_SEND_SIGNALED;
 		wr.wr_id = ha_wr_make(qp->wr_base, HA_WR_CTS, qp->sq_posted + 1);
 	}

@@ -61,6 +61,13 @@ static inline unsigned ha_imm_kind(uint32_t imm)
 	return (imm >> 28) & 0x7u;
 }
 
+/* One part, no record: of data, all that is to be known of a message of n = 1 is in its completion.
+ */
+static inline bool ha_imm_alone(uint32_t imm)
+{
+	return imm >> 24 == 0;
+}
+
 static inline bool ha_imm_record(uint32_t imm)
 {
 	return (imm >> 31) != 0;
@@ -92,6 +99,12 @@ static inline uint64_t ha_wr_id(unsigned kind, unsigned path, unsigned gen, unsi
 static inline uint64_t ha_wr_make(uint64_t base, enum ha_wr_kind kind, uint32_t slot)
 {
 	return base | (uint64_t)kind << 56 | (slot & 0xffffffu);
+}
+
+/* Path and generation, as in ha_path.label. */
+static inline uint32_t ha_wr_label(uint64_t wr_id)
+{
+	return (uint32_t)(wr_id >> 32) & 0xffffffu;
 }
 
 static inline enum ha_wr_kind ha_wr_kind(uint64_t wr_id)

@@ -172,8 +172,10 @@ ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *opt
 	path->comm = comm;
 	path->port = options->port;
 	path->nic = options->port->nic;
+	path->nic_index = (uint8_t)path->nic->index;
 	path->index = options->index;
 	path->generation = options->generation;
+	path->label = (uint32_t)(ha_wr_id(0, path->index, path->generation, 0, 0) >> 32);
 	path->nqps = options->nqps;
 	path->split = comm->config->ib_split_data_on_qps && options->nqps > 1;
 	path->ar_threshold = adaptive_routing_threshold(path);

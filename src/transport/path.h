@@ -67,8 +67,7 @@ struct ha_qp {
 	uint32_t sq_posted; /* work requests ever posted */
 	uint32_t sq_done;   /* of these, known to have left the queue */
 	uint32_t rq_used;   /* receives consumed and not replaced yet */
-	uint32_t cts_unsignalled;
-	bool watched; /* a write of nothing is under way (timeout.c) */
+	bool watched;	    /* a write of nothing is under way (timeout.c) */
 	uint32_t local_psn;
 	uint64_t wr_base;			/* path, generation and queue pair of a wr_id */
 	struct ibv_recv_wr refill[HA_RQ_BATCH]; /* linked, ready to post */
@@ -77,6 +76,15 @@ struct ha_qp {
 static inline uint32_t ha_qp_room(const struct ha_qp *qp)
 {
 	return qp->sq_depth - (qp->sq_posted - qp->sq_done);
+}
+
+/*
+ * Whether the next work request, which needs no completion, asks for one all the same: every so
+ * many, wherever in the queue they are, to make room.
+ */
+static inline bool ha_qp_makes_room(const struct ha_qp *qp)
+{
+	return (qp->sq_posted + 1) % HA_CTS_SIGNAL_INTERVAL == 0;
 }
 
 /*
@@ -99,8 +107,10 @@ struct ha_path {
 	struct ha_comm *comm;
 	struct ha_port *port;
 	struct ha_nic *nic; /* port->nic */
+	uint8_t nic_index;  /* nic->index */
 	uint8_t index;
 	uint32_t generation; /* its low 16 bits are in every wr_id */
+	uint32_t label;	     /* index and generation as they lie in the upper half of a wr_id */
 	atomic_int state;    /* enum ha_path_state; written under T */
 	uint8_t nqps;
 	uint8_t split;	     /* spread each message over all queue pairs */

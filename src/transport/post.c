@@ -6,12 +6,9 @@
  * One message in one write is the common case and has a template of its own; groups are one list;
  * what is larger than a write or spread over queue pairs is cut up.
  */
-#include "transport/comm.h"
+#include "transport/post.h"
 
 #include "base/log.h"
-#include "memory/mr.h"
-
-#include <arpa/inet.h>
 
 /* The last work request of a template list. */
 #define LAST HA_GROUP_MAX
@@ -43,34 +40,17 @@ void ha_send_init(struct ha_comm *comm)
 
 /* ---- posting ------------------------------------------------------------------------------- */
 
-/* The queue pair a message takes when it is not spread. */
-static inline unsigned qp_of(const struct ha_path *path, uint64_t seq)
-{
-	return path->nqps == 1 ? 0 : (unsigned)(seq % path->nqps);
-}
-
-/* Data of `len` bytes at `offset` of a send. False when the memory cannot be registered here. */
+/* Data as ha_fill_data has it, which may be none. */
 static inline bool fill_data(struct ha_comm *comm, const struct ha_path *path,
 			     const struct ha_request *req, uint64_t offset, uint32_t len,
 			     struct ibv_send_wr *wr)
 {
-	struct ibv_mr *mr;
-
 	wr->num_sge = len != 0;
+	if (__builtin_expect(len != 0, 1))
+		return ha_fill_data(comm, path, req, offset, len, wr);
 	wr->send_flags = 0;
 	wr->wr.rdma.remote_addr = req->remote_addr + offset;
 	wr->wr.rdma.rkey = req->remote_rkey;
-	if (len == 0)
-		return true;
-	if (ha_mr_on(req->mr, path->nic, &mr) != HA_OK) {
-		ha_comm_registration_failed(comm, path, "a send buffer");
-		return false;
-	}
-	wr->sg_list->addr = req->addr + offset;
-	wr->sg_list->length = len;
-	wr->sg_list->lkey = mr->lkey;
-	if (len <= path->max_inline && ha_mr_is_host(req->mr))
-		wr->send_flags = IBV_SEND_INLINE;
 	return true;
 }
 
@@ -93,53 +73,32 @@ static void fill_record(struct ha_comm *comm, const struct ha_path *path,
 	wr->send_flags = wr->sg_list->length <= path->max_inline ? IBV_SEND_INLINE : 0;
 }
 
-/* Makes `wr` the last of its part: it tells the receiver, and asks for our completion. */
-static inline void finish_part(struct ha_comm *comm, const struct ha_path *path,
-			       const struct ha_send_group *group, unsigned qp, unsigned parts,
-			       bool record, struct ibv_send_wr *wr)
+/* `index`: the queue pair. */
+static void part_posted(const struct ha_path *path, struct ha_send_group *group, unsigned index)
 {
-	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
-
-	wr->imm_data = htonl(ha_imm_pack(group->seq, epoch, parts, record));
-	wr->send_flags |= IBV_SEND_SIGNALED;
-	wr->wr_id =
-	    ha_wr_make(path->qps[qp].wr_base, HA_WR_DATA, (uint32_t)(group->seq & comm->slot_mask));
+	if (group->parts == 1)
+		group->sq_mark = path->qps[index].sq_posted;
+	else
+		group->sq_marks[index] = path->qps[index].sq_posted;
 }
 
-static inline bool post(struct ha_comm *comm, struct ha_path *path, unsigned index,
-			struct ibv_send_wr *first, uint32_t count)
-{
-	struct ha_qp *qp = &path->qps[index];
-	struct ibv_send_wr *bad;
-	int rc = ibv_post_send(qp->qp, first, &bad);
-
-	if (__builtin_expect(rc != 0, 0)) {
-		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_send", rc);
-		return false;
-	}
-	qp->sq_posted += count;
-	comm->count.work_requests += count;
-	return true;
-}
-
-static void part_posted(struct ha_path *path, struct ha_send_group *group, unsigned qp)
-{
-	group->sq_mark[qp] = path->qps[qp].sq_posted;
-}
-
-/* n = 1, in one write: the common case. */
-static inline bool post_single(struct ha_comm *comm, struct ha_path *path,
-			       struct ha_send_group *group, unsigned qp)
+/* A group of one message of nothing. */
+static bool post_empty(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group)
 {
 	struct ibv_send_wr *wr = &comm->send->single;
+	const unsigned index = ha_qp_of(path, group->seq);
+	struct ha_qp *qp = &path->qps[index];
+	bool ok;
 
-	if (!fill_data(comm, path, group->reqs[0], 0, (uint32_t)group->reqs[0]->size, wr))
+	if (ha_qp_room(qp) == 0)
 		return false;
-	finish_part(comm, path, group, qp, 1, false, wr);
-	if (!post(comm, path, qp, wr, 1))
-		return false;
-	part_posted(path, group, qp);
-	return true;
+	(void)fill_data(comm, path, group->reqs[0], 0, 0, wr);
+	ha_finish_part(comm, qp, group, 1, false, wr);
+	ok = ha_post(comm, path, qp, wr, 1);
+	wr->num_sge = 1;
+	if (ok)
+		part_posted(path, group, index);
+	return ok;
 }
 
 /* A write for each message and one for the record, from the template list. */
@@ -154,8 +113,8 @@ static bool post_list(struct ha_comm *comm, struct ha_path *path, struct ha_send
 			       &first[i]))
 			return false;
 	fill_record(comm, path, group, &s->wr[LAST]);
-	finish_part(comm, path, group, qp, 1, true, &s->wr[LAST]);
-	if (!post(comm, path, qp, first, group->n + 1u))
+	ha_finish_part(comm, &path->qps[qp], group, 1, true, &s->wr[LAST]);
+	if (!ha_post(comm, path, &path->qps[qp], first, group->n + 1u))
 		return false;
 	part_posted(path, group, qp);
 	return true;
@@ -205,7 +164,7 @@ static void fill_last(struct ha_comm *comm, const struct ha_path *path,
 		last->send_flags = 0;
 		last->wr.rdma.remote_addr = path->remote_ring;
 	}
-	finish_part(comm, path, group, qp, parts, part == 0, last);
+	ha_finish_part(comm, &path->qps[qp], group, parts, part == 0, last);
 }
 
 /* Posts the data writes in wr[0 … n) without what ends the part. */
@@ -215,7 +174,7 @@ static bool post_data(struct ha_comm *comm, struct ha_path *path, unsigned qp, u
 	bool ok;
 
 	s->wr[n - 1].next = NULL;
-	ok = post(comm, path, qp, &s->wr[0], n);
+	ok = ha_post(comm, path, &path->qps[qp], &s->wr[0], n);
 	s->wr[n - 1].next = &s->wr[n];
 	return ok;
 }
@@ -227,9 +186,9 @@ static bool post_end(struct ha_comm *comm, struct ha_path *path, unsigned qp, un
 	bool ok;
 
 	if (n == 0)
-		return post(comm, path, qp, &s->wr[LAST], 1);
+		return ha_post(comm, path, &path->qps[qp], &s->wr[LAST], 1);
 	s->wr[n - 1].next = &s->wr[LAST];
-	ok = post(comm, path, qp, &s->wr[0], n + 1);
+	ok = ha_post(comm, path, &path->qps[qp], &s->wr[0], n + 1);
 	s->wr[n - 1].next = &s->wr[n];
 	return ok;
 }
@@ -271,7 +230,7 @@ static bool post_part(struct ha_comm *comm, struct ha_path *path, struct ha_send
 static bool post_general(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
 			 unsigned parts)
 {
-	unsigned first = parts == 1 ? qp_of(path, group->seq) : 0;
+	unsigned first = parts == 1 ? ha_qp_of(path, group->seq) : 0;
 
 	for (unsigned part = 0; part < parts; part++) {
 		uint32_t count = writes_of_part(path, group, part, parts);
@@ -306,33 +265,31 @@ static uint64_t largest_of(const struct ha_send_group *group)
 	return largest;
 }
 
-/* Anything but one message in one write. Not inline: the common case needs the registers. */
-static __attribute__((noinline)) bool post_complex(struct ha_comm *comm, struct ha_path *path,
-						   struct ha_send_group *group)
+/* Anything but one message in one write. */
+static bool post_complex(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group)
 {
 	uint64_t largest = largest_of(group);
-	unsigned qp = qp_of(path, group->seq);
+	unsigned qp = ha_qp_of(path, group->seq);
 	unsigned parts = 1;
 
 	if (path->split && largest >= (uint64_t)path->nqps * HA_SPLIT_ALIGN)
 		parts = path->nqps;
-	group->parts_left = (uint8_t)parts;
+	group->parts = group->parts_left = (uint8_t)parts;
 	if (parts > 1 || largest > path->max_message)
 		return post_general(comm, path, group, parts);
 	return ha_qp_room(&path->qps[qp]) > group->n && post_list(comm, path, group, qp);
 }
 
 /* False when there is no room now, or the connection failed. */
-static inline bool post_group(struct ha_comm *comm, struct ha_path *path,
-			      struct ha_send_group *group)
+static bool post_group(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group)
 {
 	bool ok;
 
 	if (group->n == 1 && group->reqs[0]->size <= path->single_limit) {
-		unsigned qp = qp_of(path, group->seq);
-
-		group->parts_left = 1;
-		ok = ha_qp_room(&path->qps[qp]) != 0 && post_single(comm, path, group, qp);
+		if (group->reqs[0]->size != 0)
+			return ha_post_single(comm, path, group);
+		group->parts = group->parts_left = 1;
+		ok = post_empty(comm, path, group);
 	} else {
 		ok = post_complex(comm, path, group);
 	}

@@ -10,7 +10,7 @@
  * Receiver: everything it does not have is asked for again. An immediate of the old epoch is none
  * of the new identity, however late it is found.
  */
-#include "transport/comm.h"
+#include "transport/complete.h"
 
 /* ---- sender -------------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 #ifndef HA_TRANSPORT_REQUEST_H
 #define HA_TRANSPORT_REQUEST_H
 
+#include <limits.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 
 struct ha_comm;
 struct ha_mr;
+struct ha_recv_slot;
 
 enum ha_request_kind { HA_REQ_SEND, HA_REQ_RECV, HA_REQ_FLUSH };
 
@@ -35,7 +37,6 @@ struct ha_request {
 	uint8_t index;			  /* of a send in its group */
 	uint8_t posted;			  /* [T] flushes: enum ha_flush_state; NEW otherwise */
 	uint16_t id;			  /* constant: position in the pool */
-	uint16_t slot;
 	/* Sends: everything needed to post, and to post again on another path. */
 	uintptr_t addr;
 	size_t size;
@@ -43,15 +44,17 @@ struct ha_request {
 	uint64_t remote_addr;
 	uint32_t remote_rkey;
 	int tag;
-	uint64_t seq;
+	union {
+		struct ha_request *next;   /* while it is free */
+		struct ha_recv_slot *recv; /* of a receive */
+	};
 };
 
 _Static_assert(sizeof(struct ha_request) == 64, "a request is one cache line");
 
 struct ha_request_pool {
 	struct ha_request *all;
-	uint16_t *free; /* stack of ids: the one used last is the warmest */
-	uint16_t nfree;
+	struct ha_request *free; /* the one used last comes first: it is the warmest */
 	uint16_t count;
 };
 
@@ -62,11 +65,11 @@ void ha_request_pool_free(struct ha_request_pool *pool);
 static inline struct ha_request *ha_request_get(struct ha_request_pool *pool,
 						enum ha_request_kind kind)
 {
-	struct ha_request *req;
+	struct ha_request *req = pool->free;
 
-	if (pool->nfree == 0)
+	if (__builtin_expect(!req, 0))
 		return NULL;
-	req = &pool->all[pool->free[--pool->nfree]];
+	pool->free = req->next;
 	req->kind = (uint8_t)kind;
 	atomic_store_explicit(&req->state, HA_REQ_ACTIVE, memory_order_relaxed);
 	return req;
@@ -75,7 +78,14 @@ static inline struct ha_request *ha_request_get(struct ha_request_pool *pool,
 static inline void ha_request_put(struct ha_request_pool *pool, struct ha_request *req)
 {
 	atomic_store_explicit(&req->state, HA_REQ_FREE, memory_order_relaxed);
-	pool->free[pool->nfree++] = req->id;
+	req->next = pool->free;
+	pool->free = req;
+}
+
+/* NCCL counts in int. Messages beyond that are rare, and only whether they are 0 matters then. */
+static inline int ha_int_size(uint64_t size)
+{
+	return size > INT_MAX ? INT_MAX : (int)size;
 }
 
 static inline void ha_request_done(struct ha_request *req)

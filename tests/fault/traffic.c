@@ -242,8 +242,7 @@ static bool receive_turn(struct traffic *traffic)
 			tags[i] = message_tag(plan, group, i);
 			mrs[i] = traffic->mr;
 		}
-		result =
-		    ha_irecv(traffic->comm, (int)n, data, sizes, tags, mrs, group % 5 == 4, &req);
+		result = ha_irecv(traffic->comm, (int)n, data, sizes, tags, mrs, &req);
 		if (result != HA_OK) {
 			failed(traffic, result);
 			return true;
@@ -426,7 +425,7 @@ void traffic_check_latched(struct traffic *traffic)
 		size_t size = 1;
 		int tag = 1;
 
-		result = ha_irecv(traffic->comm, 1, &data, &size, &tag, &traffic->mr, false, &req);
+		result = ha_irecv(traffic->comm, 1, &data, &size, &tag, &traffic->mr, &req);
 	}
 	if (result != traffic->error || req)
 		violation(traffic, "a new request gives %d after %d", result, traffic->error);

@@ -170,7 +170,7 @@ struct ha_request *post_recv(struct pair *pair, int n, const size_t *offset, con
 		data[i] = pair->to.bytes + offset[i];
 		mrs[i] = pair->to.mr;
 	}
-	assert_int_equal(ha_irecv(pair->recv, n, data, size, tag, mrs, false, &req), HA_OK);
+	assert_int_equal(ha_irecv(pair->recv, n, data, size, tag, mrs, &req), HA_OK);
 	return req;
 }
 
@@ -226,7 +226,7 @@ void pair_assert_latched(struct pair *pair, struct ha_comm *comm, struct ha_requ
 			assert_null(out);
 			continue;
 		}
-		assert_int_equal(ha_irecv(comm, 1, &data, &size, &tag, &mr, false, &out), code);
+		assert_int_equal(ha_irecv(comm, 1, &data, &size, &tag, &mr, &out), code);
 		assert_null(out);
 		assert_int_equal(ha_iflush(comm, 1, &data, &got, &mr, &out), code);
 		assert_null(out);

@@ -5,6 +5,8 @@
  */
 #include "harness.h"
 
+#include "transport/complete.h"
+
 #include "memory/mr.h"
 
 #include <string.h>
@@ -391,7 +393,7 @@ static void gpu_memory_is_flushed_and_host_memory_is_not(void **state)
 	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &mr, &flush), HA_OK);
 	assert_null(flush);
 	assert_null(pair.recv->paths[0]->flush.qp); /* no queue pair for host memory */
-	mr->type = HA_MEM_CUDA;
+	mr->host = false;
 	assert_int_equal(ha_iflush(pair.recv, 1, &data, &none, &mr, &flush), HA_OK);
 	assert_null(flush);
 	for (int i = 0; i < 100; i++) {
@@ -406,7 +408,7 @@ static void gpu_memory_is_flushed_and_host_memory_is_not(void **state)
 	assert_int_equal(flush->posted, 0);
 	ha_token_release(pair.recv);
 	assert_int_equal(pair_finish(&pair, flush, NULL), HA_OK);
-	mr->type = HA_MEM_HOST;
+	mr->host = true;
 	pair_close(&pair);
 }
 

@@ -168,7 +168,7 @@ static void a_flush_goes_on_when_the_peer_has_closed(void **state)
 	(void)state;
 	pair_init(&pair);
 	pair_up(&pair);
-	pair.to.mr->type = HA_MEM_CUDA;
+	pair.to.mr->host = false;
 	data = pair.to.bytes;
 	recv = post_recv(&pair, 1, &offset, &size, &tag);
 	assert_int_equal(pair_finish(&pair, post_send(&pair, 0, size, tag), NULL), HA_OK);
@@ -192,7 +192,7 @@ static void a_flush_goes_on_when_the_peer_has_closed(void **state)
 	ha_token_release(pair.recv);
 	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &flush), HA_ERR_REMOTE);
 	assert_logged("cannot be flushed");
-	pair.to.mr->type = HA_MEM_HOST;
+	pair.to.mr->host = true;
 	pair_close(&pair);
 }
 

@@ -132,8 +132,7 @@ static void verbs_that_fail_are_named(void **state)
 			void *data = pair.to.bytes;
 			bool done = false;
 
-			if (ha_irecv(pair.recv, 1, &data, &size, &tag, &pair.to.mr, false, &recv) !=
-			    HA_OK)
+			if (ha_irecv(pair.recv, 1, &data, &size, &tag, &pair.to.mr, &recv) != HA_OK)
 				break;
 			for (int s = 0; s < 100 && ha_comm_error(comm) == HA_OK && !done; s++) {
 				if (!send && ha_isend(pair.send, pair.from.bytes, size, tag,

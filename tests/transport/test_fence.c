@@ -347,7 +347,7 @@ static void a_flush_in_flight_is_fenced_with_its_path(void **state)
 	pair_init(&pair);
 	pair_up(&pair);
 	data = pair.to.bytes;
-	pair.to.mr->type = HA_MEM_CUDA;
+	pair.to.mr->host = false;
 	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &flush), HA_OK);
 	assert_int_equal(flush->posted, 1);
 	assert_int_equal(queue_pairs(pair.recv), 2);
@@ -358,7 +358,7 @@ static void a_flush_in_flight_is_fenced_with_its_path(void **state)
 	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &late), HA_OK);
 	assert_int_equal(late->posted, 0);
 	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
-	pair.to.mr->type = HA_MEM_HOST;
+	pair.to.mr->host = true;
 	pair_close(&pair);
 }
 

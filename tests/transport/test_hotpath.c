@@ -179,7 +179,7 @@ static bool exchange(struct pair *pair, int n, size_t size)
 		tags[i] = i;
 	}
 	watching = 1;
-	if (ha_irecv(pair->recv, n, data, sizes, tags, mrs, false, &recv) != HA_OK || !recv)
+	if (ha_irecv(pair->recv, n, data, sizes, tags, mrs, &recv) != HA_OK || !recv)
 		return false;
 	watching = 0;
 	for (int i = 0; i < n; i++) {

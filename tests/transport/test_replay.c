@@ -353,7 +353,7 @@ static void a_flush_that_died_with_its_path_is_issued_again(void **state)
 	traffic_init(&t, &pair, 1, 1);
 	finish(&t);
 	data = pair.to.bytes;
-	pair.to.mr->type = HA_MEM_CUDA;
+	pair.to.mr->host = false;
 	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &flush), HA_OK);
 	assert_int_equal(flush->posted, HA_FLUSH_POSTED);
 	fence_active(pair.recv);
@@ -369,7 +369,7 @@ static void a_flush_that_died_with_its_path_is_issued_again(void **state)
 	assert_int_equal(pair_finish(&pair, waiting, NULL), HA_OK);
 	assert_int_equal(pair.recv->count.flushes, 2);
 	assert_int_equal(atomic_load(&pair.recv->outstanding), 0);
-	pair.to.mr->type = HA_MEM_HOST;
+	pair.to.mr->host = true;
 	pair_close(&pair);
 }
 

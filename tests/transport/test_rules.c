@@ -416,7 +416,7 @@ static struct ha_request *ask(struct pair *pair, size_t offset, size_t size, int
 	void *data = pair->to.bytes + offset;
 	struct ha_request *request;
 
-	return ha_irecv(pair->recv, 1, &data, &size, &tag, &pair->to.mr, false, &request) == HA_OK
+	return ha_irecv(pair->recv, 1, &data, &size, &tag, &pair->to.mr, &request) == HA_OK
 		   ? request
 		   : NULL;
 }

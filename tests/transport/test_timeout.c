@@ -106,14 +106,14 @@ static void a_wedged_flush_is_noticed(void **state)
 	(void)state;
 	begin(&pair, 100, 1);
 	data = pair.to.bytes;
-	pair.to.mr->type = HA_MEM_CUDA;
+	pair.to.mr->host = false;
 	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &flush), HA_OK);
 	assert_int_equal(pair_finish(&pair, flush, NULL), HA_OK);
 	assert_true(sv_stepped_wedge(1, 0, pair.recv->paths[0]->flush.qp->qp_num, false));
 	assert_int_equal(ha_iflush(pair.recv, 1, &data, &got, &pair.to.mr, &flush), HA_OK);
 	ms = leaves_after(&pair, pair.recv, 1000);
 	assert_in_range(ms, 100, 128);
-	pair.to.mr->type = HA_MEM_HOST;
+	pair.to.mr->host = true;
 	pair_close(&pair);
 }
 

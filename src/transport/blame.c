@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Completions that report an error: whose fault it is, the path's or the request's. */
+#include "transport/comm.h"
+
+#include <stdio.h>
+
+/* Whose fault a status is. */
+enum fault {
+	FAULT_PATH,    /* its own, and what everything unknown is taken for */
+	FAULT_REQUEST, /* a bug or misuse: on another path it would fail the same way */
+	FAULT_KEY,     /* a bug, except while the ends change their keys */
+};
+
+/*
+ * `follows`: a path's fault for the first path; a request that meets the same status on so many
+ * paths in a row is itself to blame. 0: never. Silence and flushes say nothing about the request,
+ * and a second dead path looks the same. For LOC_QP_OP_ERR more is needed, as it is how soft RoCE
+ * tells of a dead link.
+ */
+static const struct status {
+	enum fault fault;
+	ha_result_t code; /* when it is latched; HA_OK: a system error */
+	int follows;
+} statuses[] = {
+    [IBV_WC_LOC_LEN_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_LOC_PROT_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_LOC_ACCESS_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_MW_BIND_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_BAD_RESP_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_REM_INV_REQ_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
+    [IBV_WC_REM_ACCESS_ERR] = {FAULT_KEY, HA_ERR_INTERNAL, 0},
+    [IBV_WC_WR_FLUSH_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 0},
+    [IBV_WC_RETRY_EXC_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 0},
+    [IBV_WC_RNR_RETRY_EXC_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 0},
+    [IBV_WC_RESP_TIMEOUT_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 0},
+    [IBV_WC_FATAL_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 0},
+    [IBV_WC_REM_OP_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 2},
+    [IBV_WC_REM_ABORT_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 2},
+    [IBV_WC_GENERAL_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 2},
+    [IBV_WC_LOC_QP_OP_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 4},
+};
+
+static struct status status_of(enum ibv_wc_status status)
+{
+	struct status of = {.fault = FAULT_PATH};
+
+	if ((unsigned)status < sizeof(statuses) / sizeof(statuses[0]))
+		of = statuses[status];
+	if (of.code == HA_OK)
+		of.code = HA_ERR_SYSTEM;
+	return of;
+}
+
+static const char *what(enum ha_wr_kind kind)
+{
+	switch (kind) {
+	case HA_WR_DATA:
+		return "a message";
+	case HA_WR_CTS:
+		return "a clear-to-send";
+	case HA_WR_IMM:
+		return "a receive";
+	case HA_WR_FLUSH:
+		return "a flush";
+	case HA_WR_CONTROL:
+		return "a control message";
+	case HA_WR_PROBE:
+		return "a probe";
+	case HA_WR_WATCH:
+		return "a write of nothing";
+	case HA_WR_SENTINEL:
+		return "a sentinel";
+	}
+	return "an unsignalled write";
+}
+
+/* The message that a send work request belongs to; 0: none, or not known. */
+static uint64_t seq_of(const struct ha_comm *comm, const struct ibv_wc *wc)
+{
+	if (!comm->send)
+		return 0;
+	if (ha_wr_kind(wc->wr_id) == HA_WR_DATA)
+		return comm->send->groups[ha_wr_slot(wc->wr_id) & comm->slot_mask].seq;
+	/* An unsignalled write of the oldest that is not complete: queues fail in order. */
+	return wc->wr_id == 0 ? comm->send->completed.base : 0;
+}
+
+/* Whether the request fails on whatever path it is tried. */
+static bool follows_request(struct ha_comm *comm, const struct ibv_wc *wc, int paths)
+{
+	struct ha_blame *blame = &comm->blame;
+	uint64_t seq = seq_of(comm, wc);
+
+	if (seq == 0)
+		return false; /* not a message: another one may have failed this time */
+	if (blame->seq != seq || blame->status != (int)wc->status)
+		*blame = (struct ha_blame){.seq = seq, .status = (int)wc->status};
+	return ++blame->paths >= paths && paths != 0;
+}
+
+static bool blames_path(struct ha_comm *comm, const struct ibv_wc *wc, const struct status *status)
+{
+	switch (status->fault) {
+	case FAULT_PATH:
+		return !follows_request(comm, wc, status->follows);
+	case FAULT_KEY:
+		return comm->epoch_changing;
+	case FAULT_REQUEST:
+		break;
+	}
+	return false;
+}
+
+void ha_comm_completion_failed(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
+{
+	const struct ha_wire_endpoint *remote = &path->remote;
+	const struct status status = status_of(wc->status);
+	char text[320];
+
+	if (ha_path_stopped(path))
+		return; /* flushed by ourselves */
+	if (atomic_load_explicit(&comm->peer_bye, memory_order_acquire)) {
+		/* Unless it concerns nobody: our own writes after the peer has gone. */
+		if (ha_comm_waits_for_peer(comm) || ha_wr_kind(wc->wr_id) == HA_WR_FLUSH)
+			ha_comm_settle(comm);
+		return;
+	}
+	snprintf(text, sizeof(text),
+		 "completion with status %d (%s), vendor error 0x%x, for %s (number %llu) on "
+		 "local %s:%d QP %u, remote %s:%d",
+		 wc->status, ibv_wc_status_str(wc->status), wc->vendor_err,
+		 what(ha_wr_kind(wc->wr_id)), (unsigned long long)seq_of(comm, wc), path->nic->name,
+		 path->port->port_num, wc->qp_num, remote->device, remote->port_num);
+	if (blames_path(comm, wc, &status)) {
+		ha_comm_path_failed(comm, path, HA_REASON_COMPLETION, status.code, "%s", text);
+		return;
+	}
+	ha_comm_fail(comm, status.code, "%s", text);
+	ha_path_fence(path);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a completion does to the message it belongs to. Inline, since it is on the way of every
+ * message and complete.c, which polls, is the one place that needs all of it. What few messages
+ * need is in send.c and recv.c. Under the token.
+ */
+#ifndef HA_TRANSPORT_COMPLETE_H
+#define HA_TRANSPORT_COMPLETE_H
+
+#include "transport/comm.h"
+
+/* ---- sender -------------------------------------------------------------------------------- */
+
+/* All requests of a group are through. */
+static inline void ha_send_group_complete(struct ha_comm *comm, struct ha_send_group *group)
+{
+	const unsigned n = group->n;
+	unsigned i = 0;
+
+	ha_window_mark(&comm->send->completed, group->seq);
+	group->state = HA_GROUP_FREE;
+	comm->count.messages += n;
+	ha_comm_count(comm, -(int)n);
+	do {
+		struct ha_request *req = group->reqs[i];
+
+		comm->count.bytes += req->size;
+		ha_request_done(req);
+	} while (++i < n);
+}
+
+/* Its last write on that queue pair is acknowledged. */
+static inline void ha_send_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp,
+				    uint32_t slot)
+{
+	struct ha_send_side *s = comm->send;
+	struct ha_send_group *group = &s->groups[slot & comm->slot_mask];
+
+	if (__builtin_expect(group->state != HA_GROUP_POSTED, 0)) {
+		comm->count.stale_completions++;
+		return;
+	}
+	path->qps[qp].sq_done = group->parts == 1 ? group->sq_mark : group->sq_marks[qp];
+	if (__builtin_expect(--group->parts_left != 0, 0))
+		return;
+	if (__builtin_expect(comm->silent & HA_SILENT_COUNT, 0) && group->seq >= s->delivered)
+		return; /* the hardware has it, the peer's software does not say so yet */
+	ha_send_group_complete(comm, group);
+}
+
+/* ---- receiver ------------------------------------------------------------------------------ */
+
+/* Puts receives back that immediates took. */
+void ha_recv_refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp);
+/* An immediate of no receive that waits for one: a control message, or stale. */
+void ha_recv_unexpected(struct ha_comm *comm, struct ha_path *path, uint32_t imm);
+/* One of a group, or of a message in several parts. Whether it was the last; then slot has sizes.
+ */
+bool ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm, uint32_t bytes);
+
+static inline void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned index,
+				     uint32_t imm, uint32_t bytes)
+{
+	struct ha_recv_side *r = comm->recv;
+	struct ha_qp *qp = &path->qps[index];
+	struct ha_recv_slot *slot;
+
+	/* What took this receive counts, whether or not another can be put in its place. */
+	if (__builtin_expect(++qp->rq_used >= HA_RQ_BATCH, 0))
+		ha_recv_refill(comm, path, qp);
+	if (__builtin_expect(!r, 0)) { /* a sender gets no messages */
+		ha_recv_unexpected(comm, path, imm);
+		return;
+	}
+	slot = &r->slots[imm & comm->slot_mask]; /* its low bits are those of the number */
+	if (__builtin_expect(!ha_imm_is(imm, slot->expect), 0)) {
+		ha_recv_unexpected(comm, path, imm);
+		return;
+	}
+	if (slot->n == 1 && ha_imm_alone(imm))
+		slot->bytes = bytes;
+	else if (!ha_recv_part(comm, slot, imm, bytes))
+		return;
+	slot->expect = HA_IMM_NEVER;
+	ha_window_mark(&r->done, slot->seq);
+	comm->count.messages += slot->n;
+	comm->count.bytes += slot->bytes;
+	ha_comm_count(comm, -1);
+	ha_request_done(slot->req);
+}
+
+#endif

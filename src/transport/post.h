@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Posting a group the moment its last send comes, when nothing is in the way: what isend does
+ * nearly always, and therefore inline. All else is post.c's. Under the token.
+ */
+#ifndef HA_TRANSPORT_POST_H
+#define HA_TRANSPORT_POST_H
+
+#include "memory/mr.h"
+#include "transport/comm.h"
+
+#include <arpa/inet.h>
+
+/* The queue pair a message takes when it is not spread. */
+static inline unsigned ha_qp_of(const struct ha_path *path, uint64_t seq)
+{
+	return __builtin_expect(path->nqps == 1, 1) ? 0 : (unsigned)(seq % path->nqps);
+}
+
+/*
+ * Data of `len` bytes at `offset` of a send. False when the memory cannot be registered here.
+ * num_sge stays what it is.
+ */
+static inline bool ha_fill_data(struct ha_comm *comm, const struct ha_path *path,
+				const struct ha_request *req, uint64_t offset, uint32_t len,
+				struct ibv_send_wr *wr)
+{
+	struct ibv_sge *sge = wr->sg_list;
+	uint64_t keys;
+
+	if (__builtin_expect(ha_mr_keys_on(req->mr, path->nic, path->nic_index, &keys) != HA_OK,
+			     0)) {
+		ha_comm_registration_failed(comm, path, "a send buffer");
+		return false;
+	}
+	wr->wr.rdma.remote_addr = req->remote_addr + offset;
+	wr->wr.rdma.rkey = req->remote_rkey;
+	wr->send_flags = len <= path->max_inline && ha_mr_is_host(req->mr) ? IBV_SEND_INLINE : 0;
+	sge->addr = req->addr + offset;
+	sge->length = len;
+	sge->lkey = ha_mr_lkey(keys);
+	return true;
+}
+
+/* Makes `wr` the last of its part: it tells the receiver, and asks for our completion. */
+static inline void ha_finish_part(struct ha_comm *comm, const struct ha_qp *qp,
+				  const struct ha_send_group *group, unsigned parts, bool record,
+				  struct ibv_send_wr *wr)
+{
+	wr->imm_data = htonl(ha_imm_pack(group->seq, group->epoch, parts, record));
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	wr->wr_id = ha_wr_make(qp->wr_base, HA_WR_DATA, (uint32_t)(group->seq & comm->slot_mask));
+}
+
+/* Posts a list of `count`. */
+static inline bool ha_post(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp,
+			   struct ibv_send_wr *first, uint32_t count)
+{
+	struct ibv_send_wr *bad;
+	int rc = ibv_post_send(qp->qp, first, &bad);
+
+	if (__builtin_expect(rc != 0, 0)) {
+		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_send", rc);
+		return false;
+	}
+	qp->sq_posted += count;
+	comm->count.work_requests += count;
+	return true;
+}
+
+/* A group of one message in one write. False when there is no room now, or the path failed. */
+static inline bool ha_post_single(struct ha_comm *comm, struct ha_path *path,
+				  struct ha_send_group *group)
+{
+	struct ibv_send_wr *wr = &comm->send->single;
+	const struct ha_request *req = group->reqs[0];
+	struct ha_qp *qp = &path->qps[ha_qp_of(path, group->seq)];
+
+	if (__builtin_expect(ha_qp_room(qp) == 0, 0) ||
+	    !ha_fill_data(comm, path, req, 0, (uint32_t)req->size, wr))
+		return false;
+	ha_finish_part(comm, qp, group, 1, false, wr);
+	group->parts = 1;
+	group->parts_left = 1;
+	if (!ha_post(comm, path, qp, wr, 1))
+		return false;
+	group->sq_mark = qp->sq_posted;
+	group->state = HA_GROUP_POSTED;
+	return true;
+}
+
+/* The sends of a group are all in: posts it, if what came before is posted. */
+static inline void ha_send_post(struct ha_comm *comm, struct ha_send_group *group)
+{
+	struct ha_send_side *s = comm->send;
+	struct ha_path *path = ha_comm_path(comm);
+
+	if (__builtin_expect(group->n == 1 && s->post_seq == group->seq && ha_comm_may_post(comm) &&
+				 group->epoch == ha_comm_epoch(comm) && group->reqs[0]->size != 0 &&
+				 group->reqs[0]->size <= path->single_limit,
+			     1)) {
+		if (ha_post_single(comm, path, group))
+			s->post_seq++;
+		return;
+	}
+	ha_send_pump(comm);
+}
+
+#endif
