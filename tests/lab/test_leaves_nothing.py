@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
@@ -46,18 +45,21 @@ class LabTest(unittest.TestCase):
         machine.kvm_works(image.get(os.path.join(BUILD, "lab")), os.path.join(BUILD, "lab"))
 
     def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="nccl-ha-labtest.")
+        own = machine.Folder()  # which goes also if this test is killed
+        self.addCleanup(own.close)
+        self.folder = own.path
         self.mark = os.path.basename(self.folder)
         self.env = {**os.environ, MARK: self.mark, "TMPDIR": self.folder}
 
     def tearDown(self):
         for pid in processes(self.mark):
             os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def command(self, *words):
+        return [*machine.die_with_parent(), sys.executable, "-B", os.path.join(HERE, "main.py"), "--build", BUILD, *words]
 
     def lab(self, *words, **options):
-        command = [sys.executable, "-B", os.path.join(HERE, "main.py"), "--build", BUILD, *words]
-        return subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        return subprocess.Popen(self.command(*words), env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True, **options)  # fmt: skip
 
     def left(self):
@@ -125,8 +127,8 @@ class Shell(LabTest):
 
     def test_shell_on_a_terminal(self):
         ours, theirs = pty.openpty()
-        lab = subprocess.Popen([sys.executable, "-B", os.path.join(HERE, "main.py"), "--build", BUILD, "shell"],
-                               env=self.env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)  # fmt: skip
+        lab = subprocess.Popen(self.command("shell"), env=self.env, stdin=theirs, stdout=theirs, stderr=theirs,
+                               start_new_session=True)  # fmt: skip
         os.close(theirs)
         said = b""
 

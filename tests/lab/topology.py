@@ -236,7 +236,9 @@ class Lab:
         # The next one of its own: first_address() are .1 and .2.
         address = address or re.sub(r"\d+$", lambda last: str(int(last[0]) + len(HOSTS)), old)
         host.addresses[rail] = address
-        host.guest.run(f"ip -batch - <<'END'\naddr add {address}/24 dev {name}\naddr del {old}/24 dev {name}\nEND")
+        # Without the first line the new address, being of the same network, would go with the old one.
+        host.guest.run(f"""echo 1 >/proc/sys/net/ipv4/conf/all/promote_secondaries
+            ip -batch - <<'END'\naddr add {address}/24 dev {name}\naddr del {old}/24 dev {name}\nEND""")
         if self.name == "one":
             self.introduce(host, rail)
         return address
