@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/nccl-net-perf/report.h"
+#include "tools/nccl-net-perf/resources.h"
 
 #define JSON_LAYOUT 1 /* raised when a member changes its meaning or goes away */
 
@@ -140,6 +141,27 @@ static json_t *row_object(const struct np_row *row, const struct np_rank *rk)
 	return object;
 }
 
+/* The slowest and the largest of the ranks. */
+static json_t *setup_object(const struct np_report *rp)
+{
+	double seconds = 0;
+	int connections = 0;
+	long fds = 0, kib = 0;
+
+	for (int r = 0; r < rp->rk->nranks; r++) {
+		const struct np_setup *s = &rp->setups[r];
+
+		seconds = s->seconds > seconds ? s->seconds : seconds;
+		connections = s->connections > connections ? s->connections : connections;
+		fds = s->after.fds - s->before.fds > fds ? s->after.fds - s->before.fds : fds;
+		kib = s->after.rss_kib - s->before.rss_kib > kib
+			  ? s->after.rss_kib - s->before.rss_kib
+			  : kib;
+	}
+	return json_pack("{s:f, s:i, s:I, s:I}", "seconds", seconds, "connections", connections,
+			 "descriptors", (json_int_t)fds, "resident_kib", (json_int_t)kib);
+}
+
 static json_t *timeline_object(const struct np_report *rp)
 {
 	json_t *ranks = json_array();
@@ -201,6 +223,8 @@ bool np_report_write_json(const struct np_report *rp, struct np_error *error)
 		json_object_set_new(root, "timeline", timeline_object(rp));
 	if (root && rp->late)
 		json_object_set_new(root, "late", late_object(rp));
+	if (root && rp->setups)
+		json_object_set_new(root, "setup", setup_object(rp));
 	errno = 0;
 	ok = root && (!rp->observed || np_observe_add_json(root, rp->observed, rk->nranks)) &&
 	     json_dump_file(root, rk->o->json, JSON_INDENT(1)) == 0;

@@ -4,11 +4,13 @@
 #define NP_MEASURE_H
 
 #include "tools/nccl-net-perf/report.h"
+#include "tools/nccl-net-perf/resources.h"
 
 /* The main thread's. */
 struct np_run {
 	struct np_rank *rk;
 	struct np_report report;
+	struct np_setup setup; /* of the first plugin and cycle */
 	bool complained;
 	uint32_t iteration; /* of the data pattern; never the same twice, equal on all ranks */
 };

@@ -145,7 +145,8 @@ static bool run_cycle(struct np_run *run, bool first)
 	if (ok && first)
 		np_report_header(&run->report);
 	for (int s = 0; s < rk->nsides && ok; s++)
-		ok = np_side_connect(rk, &rk->sides[s]);
+		ok = first && s == 0 ? np_setup_connect(rk, &rk->sides[s], &run->setup)
+				     : np_side_connect(rk, &rk->sides[s]);
 	ok = ok && churned_rows(run);
 	np_observe_counters();
 	complain(run);
@@ -210,6 +211,16 @@ static bool gather_observed(struct np_run *run)
 	return ok;
 }
 
+static bool gather_setups(struct np_run *run)
+{
+	struct np_rank *rk = run->rk;
+
+	run->report.setups = calloc((size_t)rk->nranks, sizeof(*run->report.setups));
+	if (!run->report.setups)
+		return np_error_set(&rk->error, NP_EXIT_ERROR, "out of memory");
+	return np_gather(rk, &run->setup, run->report.setups, sizeof(run->setup));
+}
+
 static bool gather_late(struct np_run *run)
 {
 	struct np_rank *rk = run->rk;
@@ -227,7 +238,7 @@ static bool finish_report(struct np_run *run)
 
 	if (rk->o->json && rk->o->timeline_ms > 0 && !gather_timelines(run))
 		return false;
-	if (rk->o->json && !gather_observed(run))
+	if (rk->o->json && (!gather_observed(run) || !gather_setups(run)))
 		return false;
 	if (rk->canary && !gather_late(run))
 		return false;

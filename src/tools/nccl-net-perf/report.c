@@ -225,5 +225,6 @@ void np_report_free(struct np_report *rp)
 	free(rp->timelines);
 	free(rp->timeline_lens);
 	free(rp->observed);
+	free(rp->setups);
 	free(rp->late);
 }

@@ -47,6 +47,8 @@ struct np_row {
 	struct np_sample *samples;   /* by rank */
 };
 
+struct np_setup;
+
 struct np_report {
 	const struct np_rank *rk;
 	struct np_row **rows;
@@ -55,6 +57,7 @@ struct np_report {
 	uint64_t **timelines; /* by rank, in the end */
 	size_t *timeline_lens;
 	struct np_observed *observed; /* by rank, in the end */
+	struct np_setup *setups;      /* by rank, in the end: of the first plugin and cycle */
 	struct np_late_list *late;    /* by rank, in the end; NULL without --canary */
 	bool quiet;		      /* count, but print and keep nothing */
 	bool bar_drawn;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/clock.h"
+
 /*
  * An allocator's noise; a leak of 1 KiB per cycle exceeds it within some thousand cycles.
  * Sanitizers keep what was freed, and shadows of it.
@@ -50,6 +52,19 @@ void np_resources_read(struct np_resources *r)
 	r->fds = count_entries("/proc/self/fd");
 	r->threads = count_entries("/proc/self/task");
 	r->rss_kib = resident_kib();
+}
+
+bool np_setup_connect(struct np_rank *rk, struct np_side *side, struct np_setup *setup)
+{
+	uint64_t begun = np_now_ns();
+	bool ok;
+
+	np_resources_read(&setup->before);
+	ok = np_side_connect(rk, side);
+	setup->seconds = (double)(np_now_ns() - begun) / 1e9;
+	setup->connections = side->nlinks;
+	np_resources_read(&setup->after);
+	return ok;
 }
 
 bool np_resources_check(const struct np_resources *early, int cycles, int rank,

@@ -13,6 +13,16 @@ struct np_resources {
 
 void np_resources_read(struct np_resources *r);
 
+/* What connecting took, and what the process had before and after it. */
+struct np_setup {
+	double seconds;
+	int connections; /* sending and receiving ends */
+	struct np_resources before, after;
+};
+
+/* Connects with everybody, as np_side_connect does, and takes the time. */
+bool np_setup_connect(struct np_rank *rk, struct np_side *side, struct np_setup *setup);
+
 /*
  * Compares with now, prints one line, and fails when there are more descriptors or threads, or the
  * resident size grew by more than noise.
