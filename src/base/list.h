@@ -61,6 +61,18 @@ static inline struct ha_list *ha_list_pop_front(struct ha_list *list)
 	return node;
 }
 
+/* Moves all nodes of `from` to the end of `to`, without looking at those in between. */
+static inline void ha_list_move_all(struct ha_list *to, struct ha_list *from)
+{
+	if (ha_list_empty(from))
+		return;
+	from->next->prev = to->prev;
+	from->prev->next = to;
+	to->prev->next = from->next;
+	to->prev = from->prev;
+	ha_list_init(from);
+}
+
 #define ha_list_for_each(pos, list) for ((pos) = (list)->next; (pos) != (list); (pos) = (pos)->next)
 
 /* The body may remove `pos`. */

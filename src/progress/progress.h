@@ -50,6 +50,7 @@ struct ha_poller {
 	enum ha_poll_result found; /* the thread's */
 	int empty_visits;	   /* the thread's: in a row */
 	bool asked;		   /* for the visit to see: it was called or is due */
+	uint8_t quiet_visits;	   /* the thread's: in a row without being asked */
 	bool added, called;	   /* under the lock of calls, as the next one */
 	struct ha_list call;
 	struct ha_list link; /* the thread's: of all pollers; initialise with ha_list_init */

@@ -8,11 +8,6 @@ static struct ha_list *slot_of(struct ha_schedule *schedule, uint64_t ms)
 	return &schedule->slots[ms % HA_SCHEDULE_SLOTS];
 }
 
-static struct ha_schedule_entry *entry_of(struct ha_list *node)
-{
-	return ha_container_of(node, struct ha_schedule_entry, link);
-}
-
 void ha_schedule_init(struct ha_schedule *schedule, uint64_t now_ns)
 {
 	schedule->done_ms = now_ns / HA_NS_PER_MS;
@@ -42,21 +37,22 @@ void ha_schedule_put(struct ha_schedule *schedule, struct ha_schedule_entry *ent
 void ha_schedule_take(struct ha_schedule *schedule, uint64_t now_ns, struct ha_list *due)
 {
 	uint64_t now_ms = now_ns / HA_NS_PER_MS, from = schedule->done_ms + 1;
-	struct ha_list later, *node;
 
 	if (now_ms <= schedule->done_ms)
 		return;
 	if (now_ms - schedule->done_ms > HA_SCHEDULE_SLOTS) /* once round is all of them */
 		from = now_ms - HA_SCHEDULE_SLOTS + 1;
 	schedule->done_ms = now_ms;
-	ha_list_init(&later);
 	for (uint64_t ms = from; ms <= now_ms; ms++)
-		while ((node = ha_list_pop_front(slot_of(schedule, ms)))) {
-			__builtin_prefetch(entry_of(node)->first);
-			ha_list_push_back(entry_of(node)->at_ms <= now_ms ? due : &later, node);
-		}
-	while ((node = ha_list_pop_front(&later)))
-		place(schedule, entry_of(node));
+		ha_list_move_all(due, slot_of(schedule, ms));
+}
+
+bool ha_schedule_defer(struct ha_schedule *schedule, struct ha_schedule_entry *entry)
+{
+	if (entry->at_ms <= schedule->done_ms)
+		return false;
+	place(schedule, entry);
+	return true;
 }
 
 uint64_t ha_schedule_next_ns(const struct ha_schedule *schedule)

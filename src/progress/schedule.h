@@ -10,6 +10,7 @@
 
 #include "base/list.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HA_SCHEDULE_SLOTS 256 /* later than this many milliseconds is looked at on the way */
@@ -24,7 +25,7 @@ struct ha_schedule {
 struct ha_schedule_entry {
 	struct ha_list link;
 	uint64_t at_ms;
-	const void *first; /* a line that its visit needs, to be fetched while others are sorted */
+	const void *first; /* a line that its visit needs, to be fetched while another is visited */
 };
 
 void ha_schedule_init(struct ha_schedule *schedule, uint64_t now_ns);
@@ -32,8 +33,13 @@ void ha_schedule_init(struct ha_schedule *schedule, uint64_t now_ns);
 /* In whole milliseconds upwards, or the next one if that is over. Moves one that was in already. */
 void ha_schedule_put(struct ha_schedule *schedule, struct ha_schedule_entry *entry, uint64_t at_ns);
 
-/* Moves the links of all whose time has come to the end of `due`, which is a list. */
+/*
+ * Moves the links of all that may be due to the end of `due`, which is a list, without looking at
+ * them: whoever looks asks for each whether its time has really come.
+ */
 void ha_schedule_take(struct ha_schedule *schedule, uint64_t now_ns, struct ha_list *due);
+/* True: it has not, and it is in again. */
+bool ha_schedule_defer(struct ha_schedule *schedule, struct ha_schedule_entry *entry);
 
 /* When somebody has to look again; UINT64_MAX: there is nothing. */
 uint64_t ha_schedule_next_ns(const struct ha_schedule *schedule);

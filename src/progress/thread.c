@@ -32,7 +32,7 @@ static const unsigned tick_ms[] = {
  * the thread costs grows no more with their number then. It does again from where the wait would
  * be so long that peers get impatient: ten ticks, 200 ms for one that is idle.
  */
-#define POLLERS_PER_TICK 128
+#define POLLERS_PER_TICK 64
 #define MOST_TICKS	 10
 
 #define EVENT_BATCH 32
@@ -134,6 +134,7 @@ static void visit(struct ha_progress *progress, struct ha_poller *poller, int *w
 {
 	enum ha_poll_result found = poller->visit(poller);
 
+	poller->quiet_visits = poller->asked ? 0 : poller->quiet_visits + 1;
 	poller->asked = false;
 	progress->found[poller->found]--;
 	progress->found[found]++;
@@ -173,24 +174,46 @@ static bool has_calls(struct ha_progress *progress)
 	return any;
 }
 
+/*
+ * With very many pollers nothing of one is in a cache when its turn comes. What the next one needs
+ * is fetched meanwhile: its first line, which was fetched before it, and the one after it.
+ */
+static void fetch_ahead(const struct ha_list *next, const struct ha_list *end)
+{
+	if (next == end)
+		return;
+	__builtin_prefetch(ha_container_of(next, const struct ha_schedule_entry, link)->first);
+	__builtin_prefetch(next->next);
+}
+
+static void visit_and_schedule(struct ha_progress *progress, struct ha_poller *poller,
+			       uint64_t now_ns, int *work)
+{
+	poller->asked |= poller->due_ns != 0 && poller->due_ns <= now_ns;
+	visit(progress, poller, work);
+	schedule(progress, poller, now_ns);
+}
+
 /* Those that want it; each once, also when its visit calls it again. */
 static int visit_due(struct ha_progress *progress)
 {
 	uint64_t now_ns = ha_now_ns();
-	struct ha_list due, *node;
+	struct ha_list asked, due, *node;
 	int work = 0;
 
+	ha_list_init(&asked);
 	ha_list_init(&due);
-	take_calls(progress, &due);
-	while ((node = ha_list_pop_front(&progress->again)))
-		ha_list_push_back(&due, node);
+	take_calls(progress, &asked);
+	ha_list_move_all(&asked, &progress->again);
 	ha_schedule_take(&progress->schedule, now_ns, &due);
+	while ((node = ha_list_pop_front(&asked)))
+		visit_and_schedule(progress, poller_of(node), now_ns, &work);
 	while ((node = ha_list_pop_front(&due))) {
 		struct ha_poller *poller = poller_of(node);
 
-		poller->asked |= poller->due_ns != 0 && poller->due_ns <= now_ns;
-		visit(progress, poller, &work);
-		schedule(progress, poller, now_ns);
+		fetch_ahead(due.next, &due);
+		if (!ha_schedule_defer(&progress->schedule, &poller->entry))
+			visit_and_schedule(progress, poller, now_ns, &work);
 	}
 	return work;
 }

@@ -401,7 +401,7 @@ static bool glance(struct ha_comm *comm)
 	bool quiet = false;
 
 	if (comm->poller.asked || under_way(comm) || ha_comm_error(comm) != HA_OK ||
-	    ++comm->glances % GLANCES_PER_VISIT == 0 || !ha_token_try(comm))
+	    (comm->poller.quiet_visits + 1) % GLANCES_PER_VISIT == 0 || !ha_token_try(comm))
 		return false;
 	if (!under_way(comm) && !comm->epoch_changing && ha_path_ready(ha_comm_path(comm)))
 		quiet = ha_comm_poll_path(comm, ha_comm_path(comm), comm->poll_batch) == 0;

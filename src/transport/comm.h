@@ -208,7 +208,6 @@ struct ha_comm {
 	uint64_t standby_completions; /* [T] of count.completions, those of other paths */
 	uint8_t active_seen;	      /* the active path, then */
 	alignas(64) struct ha_poller poller;
-	uint32_t glances;	    /* progress thread: visits that found it idle */
 	uint32_t seen_polls;	    /* progress thread: value of polls at its last visit */
 	bool abort_said;	    /* progress thread: the peer knows of our error */
 	struct ha_list in_instance; /* under the instance's lock */

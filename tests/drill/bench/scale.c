@@ -58,7 +58,7 @@ static double cheapest_us(const struct bench_pair *pair, int first, int end, uin
 static bool connect_all(struct bench_pair *pair, struct scale_point *p, struct reading *before)
 {
 	struct reading after;
-	uint64_t begun, cpu = 0;
+	uint64_t begun, cpu = 0, plugin = 0;
 	int n = pair->conns;
 
 	if (!bench_wait_ready(pair) || !read_both(pair, before))
@@ -67,11 +67,14 @@ static bool connect_all(struct bench_pair *pair, struct scale_point *p, struct r
 	atomic_store(&pair->shared->phase, BENCH_CONNECT);
 	if (!bench_wait_connected(pair) || !read_both(pair, &after))
 		return false;
-	for (int h = 0; h < 2; h++)
+	for (int h = 0; h < 2; h++) {
 		cpu += after.host[h].cpu_ns - before->host[h].cpu_ns;
+		plugin += after.host[h].plugin_ns - before->host[h].plugin_ns;
+	}
 	p->setup_s = (double)(atomic_load(&pair->shared->conn[n - 1].up_ns) - begun) / 1e9;
 	p->setup_us = p->setup_s * 1e6 / n;
 	p->setup_cpu_us = (double)cpu / 1e3 / n;
+	p->setup_plugin_us = (double)plugin / 1e3 / n;
 	p->setup_first_us = cheapest_us(pair, 0, n / 4, begun);
 	p->setup_last_us = cheapest_us(pair, n - n / 4, n, begun);
 	return true;

@@ -20,11 +20,12 @@ struct scale_point {
 	bool ha;
 	/* Set-up, one after the other. */
 	double setup_s;
-	double setup_us;       /* per connection */
-	double setup_first_us; /* the cheapest batch among the first quarter, each ... */
-	double setup_last_us;  /* ... and among the last */
-	double setup_cpu_us;   /* processor time per connection, both ends together */
-	double protected_s;    /* from the last connection until all have a standby */
+	double setup_us;	/* per connection */
+	double setup_first_us;	/* the cheapest batch among the first quarter, each ... */
+	double setup_last_us;	/* ... and among the last */
+	double setup_plugin_us; /* of the plugin's threads per connection, both ends together */
+	double setup_cpu_us;	/* processor time per connection, both ends together */
+	double protected_s;	/* from the last connection until all have a standby */
 	/* In the process that takes more of it. */
 	double memory_kib, memory_base_kib; /* per connection; of the process without any */
 	double fds, fds_base;
