@@ -249,7 +249,8 @@ uint64_t ha_datagrams_restarts(const struct ha_datagrams *d)
 
 /* ---- traffic -------------------------------------------------------------------------------- */
 
-struct ibv_ah *ha_datagrams_address(struct ha_datagrams *d, const struct ha_datagram_address *to)
+struct ibv_ah *ha_datagrams_address(const struct ha_datagrams *d,
+				    const struct ha_datagram_address *to)
 {
 	struct ibv_ah_attr attr = {.port_num = d->port->port_num, .dlid = to->lid, .sl = to->sl};
 	struct ha_port_addr own;

@@ -4,7 +4,7 @@
  * small messages out and in. It stays of use through link failures and errors of its queues, always
  * with the same number; a dead device is for the caller to notice.
  *
- * One thread at a time.
+ * One thread at a time, but for ha_datagrams_address.
  */
 #ifndef HA_HA_DATAGRAM_H
 #define HA_HA_DATAGRAM_H
@@ -43,9 +43,9 @@ struct ha_datagram_address {
 
 /*
  * An address handle from the port as it is addressed now. NULL with errno. On RoCE this may wait
- * for the neighbour's answer, up to seconds if there is none.
+ * for the neighbour's answer, up to seconds if there is none. Any thread.
  */
-struct ibv_ah *ha_datagrams_address(struct ha_datagrams *datagrams,
+struct ibv_ah *ha_datagrams_address(const struct ha_datagrams *datagrams,
 				    const struct ha_datagram_address *to);
 
 /* Sends or drops: 0, or the errno it was dropped for. */

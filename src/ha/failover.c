@@ -245,6 +245,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 		heed_ports(comm);
 	ha_control_read_mail(comm);
 	ha_redial_visit(comm, now_ns);
+	ha_rebuild_visit(comm);
 	if (ha_slots_drain(comm, now_ns))
 		ha_machine_on(comm, HA_ON_DRAINED);
 	if (!comm->is_send && fo->state <= HA_FO_FENCING && ha_shadow_visit(comm, now_ns))
@@ -261,13 +262,14 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 void ha_failover_visit(struct ha_comm *comm)
 {
 	struct ha_failover *fo = &comm->failover;
-	bool failed = ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED, look;
+	bool failed = ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED, urgent, look;
 	uint64_t now_ns;
 
-	if (!failed && !busy(comm) && !fo->look && !sessions_spoke(fo) && fo->due_ns == 0)
+	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) || ha_rebuild_due(comm);
+	if (!urgent && fo->due_ns == 0)
 		return;
 	now_ns = ha_now_ns();
-	if (!failed && !busy(comm) && !fo->look && !sessions_spoke(fo) && now_ns < fo->due_ns)
+	if (!urgent && now_ns < fo->due_ns)
 		return;
 	look = fo->look;
 	fo->look = fo->later = false; /* until something asks for another one */

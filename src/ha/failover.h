@@ -45,11 +45,12 @@ enum ha_failover_state {
 	HA_FO_STATES
 };
 
-/* What an end has of a path. The receiver goes through all of them, the sender knows two. */
+/* What an end has of a path. The receiver goes through all of them, the sender knows three. */
 enum ha_slot_state {
 	HA_SLOT_EMPTY,	    /* no path, or one on its way out */
 	HA_SLOT_REBUILDING, /* receiver: our end is there, says REBUILD */
-	HA_SLOT_PROBING,    /* receiver: both ends are, a probe is under way */
+	HA_SLOT_CONNECTING, /* our end is being connected to the peer's, by an errand */
+	HA_SLOT_PROBING,    /* receiver: both ends are there, a probe is under way */
 	HA_SLOT_UP, /* receiver: the probe came back since the last failure; sender: built */
 };
 

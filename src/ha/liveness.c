@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "ha/session.h"
+#include "progress/errand.h"
 #include "transport/util.h"
 
 #include <errno.h>
@@ -104,7 +105,8 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	starved = was_starved(live, now_ns);
 	/* First what has come: it may be what we would miss. */
 	died = receive_all(live);
-	if (starved || died || now_ns >= live->due_ns)
+	/* With a query under way we may have been woken because it is answered. */
+	if (starved || died || live->queries != 0 || now_ns >= live->due_ns)
 		tend_all(live, starved, now_ns);
 	if (live->due_ns == UINT64_MAX) { /* nothing to do: this may be the last visit for long */
 		poller->due_ns = 0;
@@ -333,8 +335,11 @@ void ha_liveness_free(struct ha_liveness *live)
 				ha_session_free(
 				    ha_container_of(node, struct ha_session, in_bucket));
 		}
-		free_port(port);
 	}
+	/* What asks for an address uses the port. */
+	ha_errands_settle(ha_progress_errands(live->progress));
+	for (int p = 0; p < live->nports; p++)
+		free_port(live->ports[p]);
 	pthread_mutex_destroy(&live->lock);
 	free(live);
 }

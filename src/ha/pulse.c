@@ -122,6 +122,12 @@ uint64_t ha_pulse_ping(struct ha_pulse *pulse, uint64_t now_ns)
 	return pulse->sent;
 }
 
+void ha_pulse_ping_sent(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns)
+{
+	if (pulse->sent - seq < HA_PULSE_PINGS)
+		pulse->sent_ns[seq % HA_PULSE_PINGS] = now_ns;
+}
+
 static void note_round_trip(struct ha_pulse *pulse, uint64_t round_trip_ns)
 {
 	if (pulse->baseline_ns == 0)

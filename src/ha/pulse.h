@@ -68,6 +68,9 @@ static inline bool ha_pulse_ping_due(const struct ha_pulse *pulse, uint64_t now_
 /* A ping goes out now: its sequence number. */
 uint64_t ha_pulse_ping(struct ha_pulse *pulse, uint64_t now_ns);
 
+/* A ping had to wait, and goes out only now: what it waited for is no round trip. */
+void ha_pulse_ping_sent(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns);
+
 /* An answer came. False: to no ping we wait for. *round_trip_ns is set otherwise. */
 bool ha_pulse_pong(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns, uint64_t *round_trip_ns);
 

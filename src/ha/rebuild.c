@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "ha/event.h"
 #include "ha/failover.h"
+#include "ha/shadow.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
 
@@ -113,7 +114,6 @@ ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
 {
 	struct ha_path *path = comm->paths[p];
 	struct ha_wire_endpoint endpoint = *remote;
-	struct ha_event event = ha_event_init(HA_EVENT_REBUILD, HA_REASON_NONE);
 
 	if (remote->nqps != path->nqps || remote->link_layer != path->addr.link_layer) {
 		HA_WARN("connection %s: the peer's end of path %u.%u does not fit ours", comm->name,
@@ -122,12 +122,54 @@ ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
 	}
 	endpoint.sl = comm->failover.sl;
 	endpoint.traffic_class = comm->failover.traffic_class;
-	HA_TRY(ha_path_connect(path, &endpoint));
+	comm->failover.slots[p].state = HA_SLOT_CONNECTING;
+	ha_path_start_connecting(path, &endpoint);
+	return HA_OK;
+}
+
+static void connected(struct ha_comm *comm, unsigned p)
+{
+	struct ha_event event = ha_event_init(HA_EVENT_REBUILD, HA_REASON_NONE);
+
 	ha_rebuild_watch(comm, p);
 	ha_slot_heed(comm, p, HA_HEALTH_EVENT_REBUILT);
-	event.to = ha_event_path(path);
+	event.to = ha_event_path(comm->paths[p]);
 	ha_event_report(comm, &event);
-	return HA_OK;
+	if (comm->is_send) {
+		comm->failover.slots[p].state = HA_SLOT_UP;
+		comm->failover.say |= ha_say_of(HA_SAY_REBUILT, p);
+	} else {
+		ha_shadow_connected(comm, p);
+	}
+}
+
+static void not_connected(struct ha_comm *comm, unsigned p)
+{
+	if (comm->is_send) {
+		ha_slot_fence(comm, p, comm->paths[p]->generation);
+		comm->failover.say |= ha_say_of(HA_SAY_REFUSED, p);
+	} else {
+		ha_shadow_not_connected(comm, p);
+	}
+}
+
+bool ha_rebuild_due(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->failover.slots[p].state == HA_SLOT_CONNECTING &&
+		    !ha_path_away(comm->paths[p]))
+			return true;
+	return false;
+}
+
+void ha_rebuild_visit(struct ha_comm *comm)
+{
+	ha_result_t result;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->failover.slots[p].state == HA_SLOT_CONNECTING &&
+		    !ha_path_connecting(comm->paths[p], &result))
+			(result == HA_OK ? connected : not_connected)(comm, p);
 }
 
 /* ---- the sender's answer ----------------------------------------------------------------------
@@ -153,8 +195,6 @@ static void make(struct ha_comm *comm, const struct ha_message *m)
 		refuse(comm, m->path);
 		return;
 	}
-	slot->state = HA_SLOT_UP;
-	comm->failover.say |= ha_say_of(HA_SAY_REBUILT, m->path);
 }
 
 void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
@@ -166,7 +206,8 @@ void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
 	if (m->generation <= slot->want_gen || m->generation < slot->newest_gen)
 		return; /* of the past: fenced since, or overtaken */
 	if (comm->paths[m->path] && comm->paths[m->path]->generation == m->generation) {
-		comm->failover.say |= ha_say_of(HA_SAY_REBUILT, m->path); /* it has not heard */
+		if (slot->state == HA_SLOT_UP) /* it has not heard */
+			comm->failover.say |= ha_say_of(HA_SAY_REBUILT, m->path);
 		return;
 	}
 	ha_slot_fence(comm, m->path, m->generation - 1);

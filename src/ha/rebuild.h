@@ -20,9 +20,14 @@ struct ha_comm;
 ha_result_t ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
 			    unsigned peer_port) HA_MUST_CHECK;
 
-/* Connects it to the peer's end. */
+/* Begins to connect it to the peer's end, in the background. */
 ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
 			       const struct ha_wire_endpoint *remote) HA_MUST_CHECK;
+
+/* Whether ha_rebuild_visit would find something to do: a look at memory only. */
+bool ha_rebuild_due(const struct ha_comm *comm);
+/* Goes on with the paths that are connected by now, or cannot be. */
+void ha_rebuild_visit(struct ha_comm *comm);
 
 /* Hangs the slot on the heartbeats between its two ports, as they are now. */
 void ha_rebuild_watch(struct ha_comm *comm, unsigned p);

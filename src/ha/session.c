@@ -3,8 +3,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "device/absent.h"
 #include "device/gid.h"
 #include "ha/heartbeat.h"
+#include "progress/progress.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -148,27 +150,106 @@ static bool any_traffic(struct ha_session *s)
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-/* Makes the address handle if there is none for our port's present address. */
+static struct ha_errands *errands_of(const struct ha_session *s)
+{
+	return ha_progress_errands(s->port->live->progress);
+}
+
+static void destroy_address(const struct ha_live_port *port, struct ibv_ah *ah)
+{
+	if (ah && ibv_destroy_ah(ah) != 0)
+		HA_TRACE(1, "%s: ibv_destroy_ah failed", port->port->nic->name);
+}
+
+/* A thread of the errands. */
+static void resolve(struct ha_errand *errand)
+{
+	struct ha_query *query = ha_container_of(errand, struct ha_query, errand);
+	uint64_t began_ns = ha_now_ns();
+
+	query->ah = ha_datagrams_address(query->datagrams, &query->to);
+	query->took_ns = ha_now_ns() - began_ns;
+}
+
+static void free_query(struct ha_errand *errand)
+{
+	struct ha_query *query = ha_container_of(errand, struct ha_query, errand);
+
+	if (query->ah)
+		(void)ibv_destroy_ah(query->ah);
+	free(query);
+}
+
+static void ask(struct ha_session *s, uint32_t addr_gen)
+{
+	const struct ha_absent_key key = {.port = s->port->port, .gid = s->remote.gid};
+	struct ha_query *query = calloc(1, sizeof(*query));
+
+	if (!query)
+		return;
+	query->datagrams = s->port->datagrams;
+	query->addr_gen = addr_gen;
+	query->to.lid = s->remote.lid;
+	query->to.sl = s->sl;
+	query->to.traffic_class = s->traffic_class;
+	memcpy(query->to.gid, s->remote.gid, sizeof(query->to.gid));
+	query->errand.run = resolve;
+	query->errand.owner = &s->port->live->poller;
+	query->errand.orphaned = free_query;
+	query->errand.key = ha_absent_hash(&key);
+	ha_list_init(&query->errand.link);
+	s->query = query;
+	s->port->live->queries++;
+	ha_errand_send(errands_of(s), &query->errand);
+}
+
+/* The answer is there. */
+static void take_answer(struct ha_session *s, uint64_t now_ns)
+{
+	struct ha_query *query = s->query;
+
+	s->query = NULL;
+	s->port->live->queries--;
+	s->ah = query->ah;
+	s->ah_gen = query->addr_gen;
+	s->address_try_ns =
+	    s->ah ? 0 : now_ns + ADDRESS_PAUSE_NS + ADDRESS_PAUSE_FACTOR * query->took_ns;
+	free(query);
+}
+
+/* Asks for the address handle if there is none for our port's present address. */
 static bool have_address(struct ha_session *s, uint64_t now_ns)
 {
-	struct ha_datagram_address to = {
-	    .lid = s->remote.lid, .sl = s->sl, .traffic_class = s->traffic_class};
 	struct ha_port_addr own;
-	uint64_t took;
 
+	if (s->query) {
+		if (!ha_errand_done(&s->query->errand))
+			return false;
+		take_answer(s, now_ns);
+	}
 	ha_port_addr(s->port->port, &own);
 	if (s->ah && s->ah_gen == own.addr_gen)
 		return true;
 	if (s->port->dead || now_ns < s->address_try_ns)
 		return false;
-	if (s->ah)
-		ibv_destroy_ah(s->ah);
-	memcpy(to.gid, s->remote.gid, sizeof(to.gid));
-	s->ah = ha_datagrams_address(s->port->datagrams, &to);
-	s->ah_gen = own.addr_gen;
-	took = ha_now_ns() - now_ns;
-	s->address_try_ns = s->ah ? 0 : now_ns + ADDRESS_PAUSE_NS + ADDRESS_PAUSE_FACTOR * took;
-	return s->ah != NULL;
+	destroy_address(s->port, s->ah);
+	s->ah = NULL;
+	ask(s, own.addr_gen);
+	return false;
+}
+
+/* Until the address is there; the newest is enough. */
+static void hold(struct ha_session *s, enum ha_heartbeat_kind kind, uint64_t seq)
+{
+	if (!s->query)
+		return;
+	if (kind == HA_HEARTBEAT_PING) {
+		s->held.ping = true;
+		s->held.ping_seq = seq;
+	} else {
+		s->held.pong = true;
+		s->held.pong_seq = seq;
+	}
 }
 
 static void say(struct ha_session *s, enum ha_heartbeat_kind kind, uint64_t seq, uint64_t now_ns)
@@ -179,12 +260,35 @@ static void say(struct ha_session *s, enum ha_heartbeat_kind kind, uint64_t seq,
 
 	/* It could only fail, which stops the queue pair of soft RoCE, and be restarted, each time.
 	 */
-	if (atomic_load(&s->port->port->state) != IBV_PORT_ACTIVE || !have_address(s, now_ns))
+	if (atomic_load(&s->port->port->state) != IBV_PORT_ACTIVE)
 		return;
+	if (!have_address(s, now_ns)) {
+		hold(s, kind, seq);
+		return;
+	}
 	ha_heartbeat_encode(&beat, bytes);
 	if (ha_datagrams_send(s->port->datagrams, s->ah, s->remote.qpn, ha_live_qkey(s->remote.id),
 			      bytes, sizeof(bytes)) != 0)
 		s->port->count.send_errors++;
+}
+
+/* What waited for the address. An address that is not to be had loses it. */
+static void say_held(struct ha_session *s, uint64_t now_ns)
+{
+	struct ha_held held = s->held;
+
+	if (!s->query || !ha_errand_done(&s->query->errand))
+		return;
+	take_answer(s, now_ns);
+	s->held = (struct ha_held){0};
+	if (!s->ah)
+		return;
+	if (held.ping) {
+		ha_pulse_ping_sent(&s->pulse, held.ping_seq, now_ns);
+		say(s, HA_HEARTBEAT_PING, held.ping_seq, now_ns);
+	}
+	if (held.pong)
+		say(s, HA_HEARTBEAT_PONG, held.pong_seq, now_ns);
 }
 
 static void ping(struct ha_session *s, uint64_t now_ns)
@@ -276,6 +380,7 @@ void ha_session_tend(struct ha_session *s, bool starved, uint64_t now_ns)
 	uint64_t lost = pulse->lost;
 	bool suspected;
 
+	say_held(s, now_ns);
 	if (s->port->dead) {
 		ha_pulse_stop(pulse);
 		update(s, now_ns);
@@ -318,10 +423,15 @@ struct ha_session *ha_session_new(struct ha_live_port *port, const struct ha_liv
 
 static void drop_address(struct ha_session *s)
 {
-	if (s->ah && ibv_destroy_ah(s->ah) != 0)
-		HA_TRACE(1, "%s: ibv_destroy_ah failed", s->port->port->nic->name);
+	destroy_address(s->port, s->ah);
 	s->ah = NULL;
 	s->address_try_ns = 0;
+	if (!s->query)
+		return;
+	s->port->live->queries--;
+	if (ha_errand_disown(errands_of(s), &s->query->errand))
+		free_query(&s->query->errand);
+	s->query = NULL;
 }
 
 void ha_session_follow(struct ha_session *s, const struct ha_live_endpoint *remote)

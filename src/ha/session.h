@@ -8,6 +8,7 @@
 
 #include "ha/datagram.h"
 #include "ha/liveness.h"
+#include "progress/errand.h"
 
 #include <pthread.h>
 
@@ -26,6 +27,26 @@ struct ha_liveness {
 	uint64_t visited_ns;	    /* last visit; 0: none yet */
 	uint64_t due_ns;	    /* before that no session wants anything */
 	uint64_t starved;
+	unsigned queries; /* sessions that wait for an address */
+};
+
+/*
+ * Asking for a remote endpoint's address handle, in the background: it may take seconds. The errand
+ * writes ah and took_ns; the rest is constant.
+ */
+struct ha_query {
+	struct ha_errand errand;
+	struct ha_datagrams *datagrams;
+	struct ha_datagram_address to;
+	uint32_t addr_gen; /* of our port when it was asked */
+	struct ibv_ah *ah; /* NULL: there is none */
+	uint64_t took_ns;
+};
+
+/* What is to be sent as soon as there is an address. */
+struct ha_held {
+	bool ping, pong;
+	uint64_t ping_seq, pong_seq;
 };
 
 struct ha_session {
@@ -34,6 +55,8 @@ struct ha_session {
 	struct ha_live_port *port;
 	struct ha_live_endpoint remote;
 	uint8_t sl, traffic_class;
+	struct ha_query *query; /* under way; NULL: none */
+	struct ha_held held;
 	struct ibv_ah *ah;
 	uint32_t ah_gen;	 /* addr_gen of our port when it was made */
 	uint64_t address_try_ns; /* when to try again */

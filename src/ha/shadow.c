@@ -135,6 +135,7 @@ static void give_up(struct ha_comm *comm, unsigned p, const char *why)
 /* Something says that these ports work now: no reason to wait. */
 static void forgive(struct ha_comm *comm)
 {
+	ha_absent_forget(&comm->inst->absent);
 	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
 		for (unsigned j = 0; j < HA_MAX_OFFERS; j++)
 			comm->failover.shadow->pairs[i][j].until_ns = 0;
@@ -270,20 +271,28 @@ static void build_all(struct ha_comm *comm, uint64_t now_ns)
 
 void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m)
 {
-	struct ha_failover *fo = &comm->failover;
-	struct ha_slot *slot = &fo->slots[m->path];
-	struct ha_path *path = comm->paths[m->path];
+	const struct ha_slot *slot = &comm->failover.slots[m->path];
+	const struct ha_path *path = comm->paths[m->path];
 
 	if (slot->state != HA_SLOT_REBUILDING || !path || path->generation != m->generation)
 		return; /* repeated, or of one we gave up */
-	if (ha_rebuild_connect(comm, m->path, &m->endpoint) != HA_OK) {
-		give_up(comm, m->path, "our end could not be connected");
-		return;
-	}
+	if (ha_rebuild_connect(comm, m->path, &m->endpoint) != HA_OK)
+		ha_shadow_not_connected(comm, m->path);
+}
+
+void ha_shadow_connected(struct ha_comm *comm, unsigned p)
+{
+	struct ha_slot *slot = &comm->failover.slots[p];
+
 	slot->state = HA_SLOT_PROBING;
 	slot->deadline_ns = ha_now_ns() + (uint64_t)comm->rto_ms * HA_NS_PER_MS;
-	ha_path_probe(comm, path);
-	fo->due_ns = 1;
+	ha_path_probe(comm, comm->paths[p]);
+	comm->failover.due_ns = 1;
+}
+
+void ha_shadow_not_connected(struct ha_comm *comm, unsigned p)
+{
+	give_up(comm, p, "our end could not be connected");
 }
 
 void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m)

@@ -31,6 +31,10 @@ void ha_shadow_left(struct ha_comm *comm);
 void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m);
 void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m);
 
+/* What came of connecting our end of path p. */
+void ha_shadow_connected(struct ha_comm *comm, unsigned p);
+void ha_shadow_not_connected(struct ha_comm *comm, unsigned p);
+
 /* A path that was not active failed: its pair is left alone for a while. */
 void ha_shadow_failed(struct ha_comm *comm, unsigned p);
 

@@ -94,18 +94,23 @@ bool ha_slots_tidy(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = &comm->failover;
 	struct ha_chores *chores = &comm->inst->chores;
+	struct ha_path **at = &fo->retired;
 
-	while (fo->retired) {
-		struct ha_path *path = fo->retired;
+	while (*at) {
+		struct ha_path *path = *at;
 
+		if (ha_path_away(path)) {
+			at = &path->next_retired;
+			continue;
+		}
 		if (!ha_chore_begin(chores, now_ns))
 			return false;
-		fo->retired = path->next_retired;
+		*at = path->next_retired;
 		ha_path_close(path);
 		ha_chore_done(chores, now_ns);
 		now_ns = ha_now_ns();
 	}
-	return true;
+	return !fo->retired;
 }
 
 /* ---- health -------------------------------------------------------------------------------- */

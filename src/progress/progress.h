@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct ha_errands;
 struct ha_progress;
 
 /* What a visit found, which decides when the next one is. */
@@ -90,9 +91,12 @@ void ha_progress_unwatch_self(struct ha_progress *progress, struct ha_watch *wat
  */
 void ha_progress_call(struct ha_progress *progress, struct ha_poller *poller);
 
+/* Where calls go that may wait in the kernel (errand.h). Constant. */
+struct ha_errands *ha_progress_errands(struct ha_progress *progress);
+
 /*
- * One round without sleeping, in which every poller is visited; returns how many callbacks found
- * work. For instances without a thread.
+ * One round without sleeping, in which every poller is visited; for a progress without a thread,
+ * whose errands are run here as well. Returns how many callbacks and errands found work.
  */
 int ha_progress_round(struct ha_progress *progress);
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "progress/errand.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -45,6 +46,7 @@ struct ha_progress {
 	bool running;
 	atomic_bool stop;
 	_Atomic uint64_t wakeups;
+	struct ha_errands *errands;
 
 	/* Held during a round. Protects what follows and serialises callbacks with add and remove.
 	 */
@@ -236,6 +238,8 @@ int ha_progress_round(struct ha_progress *progress)
 		visit(progress, poller, &work);
 	}
 	pthread_mutex_unlock(&progress->lock);
+	if (!progress->running)
+		work += ha_errands_round(progress->errands);
 	return work;
 }
 
@@ -344,12 +348,18 @@ ha_result_t ha_progress_start(const struct ha_progress_options *options, struct 
 		return HA_ERR_SYSTEM;
 	}
 	progress->options = *options;
+	progress->wake_fd = progress->epoll_fd = -1;
 	ha_list_init(&progress->pollers);
 	ha_list_init(&progress->again);
 	ha_list_init(&progress->calls);
 	ha_schedule_init(&progress->schedule, ha_now_ns());
 	pthread_mutex_init(&progress->lock, NULL);
 	pthread_mutex_init(&progress->call_lock, NULL);
+	progress->errands = ha_errands_new(progress, options->thread);
+	if (!progress->errands) {
+		HA_WARN("out of memory for the progress thread");
+		goto err;
+	}
 	progress->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	progress->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (progress->epoll_fd < 0 || progress->wake_fd < 0 ||
@@ -382,6 +392,7 @@ void ha_progress_stop(struct ha_progress *progress)
 		wake(progress);
 		pthread_join(progress->thread, NULL);
 	}
+	ha_errands_free(progress->errands);
 	if (progress->wake_fd >= 0)
 		close(progress->wake_fd);
 	if (progress->epoll_fd >= 0)
@@ -446,6 +457,11 @@ void ha_progress_unwatch(struct ha_progress *progress, struct ha_watch *watch)
 	pthread_mutex_lock(&progress->lock);
 	ha_progress_unwatch_self(progress, watch);
 	pthread_mutex_unlock(&progress->lock);
+}
+
+struct ha_errands *ha_progress_errands(struct ha_progress *progress)
+{
+	return progress->errands;
 }
 
 uint64_t ha_progress_wakeups(struct ha_progress *progress)

@@ -4,20 +4,36 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+/* Real time, also where the fabric's is virtual. */
+static void wait_ns(uint64_t ns)
+{
+	struct timespec left = {.tv_sec = (time_t)(ns / 1000000000),
+				.tv_nsec = (long)(ns % 1000000000)};
+
+	while (nanosleep(&left, &left) != 0 && errno == EINTR)
+		;
+}
+
 int sv_verb_gate(struct ibv_context *context, enum sv_verb verb)
 {
 	struct sv_context *ctx = sv_ctx(context);
 	struct sv_port *port = ctx->port;
+	uint64_t wait;
 
 	if (__builtin_expect(__atomic_load_n(&ctx->dead, __ATOMIC_RELAXED), 0))
 		return EIO;
 	if (__builtin_expect(!sv_fault_armed(port->faults, SV_POINT_VERB), 1))
 		return 0;
+	wait =
+	    sv_fault_verb_wait_ns(port->faults, verb, port->cfg.host, port->cfg.rail, sv_now(port));
+	if (wait)
+		wait_ns(wait);
 	return sv_fault_verb(port->faults, verb, port->cfg.host, port->cfg.rail, sv_now(port));
 }
 

@@ -335,19 +335,38 @@ uint64_t sv_fault_next_due(const struct sv_fault_table *table)
 	return next;
 }
 
-int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host, uint32_t rail,
-		  uint64_t now_ns)
+static struct sv_fault_rule *verb_rule(struct sv_fault_table *table, enum sv_fault_kind kind,
+				       enum sv_verb verb, uint32_t host, uint32_t rail,
+				       uint64_t now_ns)
 {
 	uint32_t n = num_rules(table);
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct sv_fault_rule *rule = active_rule(table, i, SV_POINT_VERB);
 
-		if (rule && rule->verb == verb && fits(rule->host, host) &&
+		if (rule && rule->kind == kind && rule->verb == verb && fits(rule->host, host) &&
 		    fits(rule->rail, rail) && fires(rule, now_ns))
-			return rule->value;
+			return rule;
 	}
-	return 0;
+	return NULL;
+}
+
+uint64_t sv_fault_verb_wait_ns(struct sv_fault_table *table, enum sv_verb verb, uint32_t host,
+			       uint32_t rail, uint64_t now_ns)
+{
+	const struct sv_fault_rule *rule =
+	    verb_rule(table, SV_FAULT_WAIT, verb, host, rail, now_ns);
+
+	return rule ? rule->amount : 0;
+}
+
+int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host, uint32_t rail,
+		  uint64_t now_ns)
+{
+	const struct sv_fault_rule *rule =
+	    verb_rule(table, SV_FAULT_ERRNO, verb, host, rail, now_ns);
+
+	return rule ? rule->value : 0;
 }
 
 uint32_t sv_fault_wr(struct sv_fault_table *table, uint32_t host, uint32_t rail, uint32_t peer_host,

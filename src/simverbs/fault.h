@@ -16,6 +16,7 @@
  *	slow=FACTOR		takes FACTOR times as long on the link (tx)
  * Actions inside a device, taken by the core:
  *	errno=NAME verb=NAME	the verb fails with this errno
+ *	wait=TIME verb=NAME	the verb takes so long
  *	wc=STATUS		the matching WR completes with this status and its QP errors: after
  *				its data reached the peer, or with sent=0 instead of sending it
  *	wedge[=hard]		the QP of the matching packet accepts posts and never does anything
@@ -56,6 +57,7 @@ enum sv_fault_kind {
 	SV_FAULT_SLOW,
 	/* core */
 	SV_FAULT_ERRNO,
+	SV_FAULT_WAIT,
 	SV_FAULT_WC,
 	SV_FAULT_WEDGE,
 	SV_FAULT_EVENT,
@@ -84,6 +86,7 @@ enum sv_verb {
 	SV_VERB_CREATE_AH,
 	SV_VERB_CREATE_COMP_CHANNEL,
 	SV_VERB_MODIFY_QP,
+	SV_VERB_RTR, /* modify_qp to RTR: where an address is resolved */
 	SV_VERB_QUERY_QP,
 	SV_VERB_POST_SEND,
 	SV_VERB_POST_RECV,
@@ -196,6 +199,10 @@ bool sv_fault_packet(struct sv_fault_table *table, enum sv_fault_dir dir, uint32
 bool sv_fault_due(struct sv_fault_table *table, uint64_t now_ns, struct sv_fault_verdict *verdict);
 /* When the next one is due; UINT64_MAX: none. */
 uint64_t sv_fault_next_due(const struct sv_fault_table *table);
+
+/* How long this verb shall wait, unlocked; 0: it does not. */
+uint64_t sv_fault_verb_wait_ns(struct sv_fault_table *table, enum sv_verb verb, uint32_t host,
+			       uint32_t rail, uint64_t now_ns);
 
 /* The errno this verb shall fail with, or 0. */
 int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host, uint32_t rail,

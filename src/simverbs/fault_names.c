@@ -54,6 +54,7 @@ static const char *const verb_names[SV_VERB_COUNT] = {
     [SV_VERB_CREATE_AH] = "create_ah",
     [SV_VERB_CREATE_COMP_CHANNEL] = "create_comp_channel",
     [SV_VERB_MODIFY_QP] = "modify_qp",
+    [SV_VERB_RTR] = "rtr",
     [SV_VERB_QUERY_QP] = "query_qp",
     [SV_VERB_POST_SEND] = "post_send",
     [SV_VERB_POST_RECV] = "post_recv",

@@ -387,6 +387,7 @@ static const struct token {
     {"reorder", act_number, SV_FAULT_REORDER},
     {"slow", act_slow, SV_FAULT_SLOW},
     {"errno", act_errno, SV_FAULT_ERRNO},
+    {"wait", act_time, SV_FAULT_WAIT},
     {"wc", act_wc, SV_FAULT_WC},
     {"wedge", act_wedge, SV_FAULT_WEDGE},
     {"event", act_event, SV_FAULT_EVENT},
@@ -430,19 +431,20 @@ static int complete(struct parser *p)
 {
 	struct sv_fault_rule *rule = p->rule;
 	bool timed = rule->kind >= SV_FAULT_EVENT && p->has_at && !p->has_packet_key;
+	bool of_verb = rule->kind == SV_FAULT_ERRNO || rule->kind == SV_FAULT_WAIT;
 
 	if (rule->kind == SV_FAULT_NONE)
 		return fail(p, "no action; expected one of drop, corrupt, dropack, dup, delay, "
-			       "reorder, slow, errno, wc, wedge, event, link, cut, heal, kill, "
-			       "revive");
-	if ((rule->kind == SV_FAULT_ERRNO) != (rule->verb != SV_VERB_NONE))
-		return fail(p, "errno= and verb= go together");
+			       "reorder, slow, errno, wait, wc, wedge, event, link, cut, heal, "
+			       "kill, revive");
+	if (of_verb != (rule->verb != SV_VERB_NONE))
+		return fail(p, "errno= and verb= go together, and so do wait= and verb=");
 	if (rule->unsent && rule->kind != SV_FAULT_WC)
 		return fail(p, "sent= only says something about wc=");
-	if (rule->kind == SV_FAULT_ERRNO || rule->kind == SV_FAULT_WC) {
+	if (of_verb || rule->kind == SV_FAULT_WC) {
 		if (p->has_dir)
 			return fail(p, "dir= only says something about packets");
-		rule->point = rule->kind == SV_FAULT_ERRNO ? SV_POINT_VERB : SV_POINT_WR;
+		rule->point = of_verb ? SV_POINT_VERB : SV_POINT_WR;
 		/* By default the sends: a receive is asked for by name. */
 		if (rule->ops == UINT32_MAX)
 			rule->ops &= ~(1u << SV_OP_RECV);

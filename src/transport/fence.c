@@ -73,6 +73,15 @@ void ha_path_fence(struct ha_path *path)
 
 	if (!path || ha_path_stopped(path))
 		return;
+	/*
+	 * On a path that is still being connected nothing was ever posted, by us or by the peer,
+	 * which waits to hear from us over it: there is nothing to wait for. It is closed when its
+	 * errand is back.
+	 */
+	if (ha_path_away(path)) {
+		atomic_store(&path->state, HA_PATH_FENCED);
+		return;
+	}
 	atomic_store(&path->state, HA_PATH_FENCING);
 	path->fencing_since_ns = ha_now_ns();
 	wr_id = ha_wr_id(HA_WR_SENTINEL, path->index, path->generation, 0, 0);

@@ -87,6 +87,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	}
 	pthread_mutex_init(&inst->lock, NULL);
 	pthread_mutex_init(&inst->door_lock, NULL);
+	ha_absent_init(&inst->absent);
 	ha_list_init(&inst->comms);
 	ha_list_init(&inst->attempts);
 	for (int i = 0; i < HA_MAX_NICS; i++)
@@ -146,6 +147,7 @@ void ha_instance_close(struct ha_instance *inst)
 	if (inst->devices)
 		ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);
+	ha_absent_destroy(&inst->absent);
 	pthread_mutex_destroy(&inst->door_lock);
 	pthread_mutex_destroy(&inst->lock);
 	free(inst);

@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/list.h"
 #include "base/net.h"
+#include "device/absent.h"
 #include "device/device.h"
 #include "ha/chores.h"
 #include "progress/progress.h"
@@ -36,6 +37,7 @@ struct ha_instance {
 	struct ha_progress *progress;
 	struct ha_liveness *liveness;
 	struct ha_chores chores; /* progress thread */
+	struct ha_absent absent;
 	struct ha_nic_watch nic_watches[HA_MAX_NICS];
 	char host[32];		    /* for the peer's log */
 	struct ha_stats *stats;	    /* NULL: none */

@@ -3,7 +3,9 @@
 #include "transport/path.h"
 
 #include "base/log.h"
+#include "device/absent.h"
 #include "memory/mr.h"
+#include "progress/progress.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
 #include "transport/util.h"
@@ -180,6 +182,7 @@ ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *opt
 	path->split = comm->config->ib_split_data_on_qps && options->nqps > 1;
 	path->ar_threshold = adaptive_routing_threshold(path);
 	atomic_store(&path->state, HA_PATH_INIT);
+	ha_list_init(&path->errand.link);
 
 	result = ha_nic_pd_get(path->nic, &path->pd);
 	if (result == HA_OK)
@@ -334,7 +337,8 @@ static ha_result_t not_connected(const struct ha_path *path, const char *verb, i
 	return HA_ERR_SYSTEM;
 }
 
-ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint *remote)
+/* What the peer's end says, and what follows from it. */
+static void set_remote(struct ha_path *path, const struct ha_wire_endpoint *remote)
 {
 	uint64_t local_max = max_write(path->port);
 
@@ -343,8 +347,13 @@ ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint 
 	path->remote_rkey = remote->ring_rkey;
 	path->max_message = local_max < remote->max_message ? local_max : remote->max_message;
 	ha_path_set_limits(path);
+}
+
+static ha_result_t bring_up(const struct ha_path *path)
+{
 	for (unsigned i = 0; i < path->nqps; i++) {
-		struct ha_qp *qp = &path->qps[i];
+		const struct ha_qp *qp = &path->qps[i];
+		const struct ha_wire_endpoint *remote = &path->remote;
 		int rc = to_rtr(path, qp->qp, remote->qps[i].qpn, remote->qps[i].psn);
 
 		if (rc != 0)
@@ -353,8 +362,54 @@ ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint 
 		if (rc != 0)
 			return not_connected(path, "ibv_modify_qp to RTS", rc);
 	}
+	return HA_OK;
+}
+
+ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint *remote)
+{
+	set_remote(path, remote);
+	HA_TRY(bring_up(path));
 	atomic_store(&path->state, HA_PATH_READY);
 	return HA_OK;
+}
+
+/* A thread of the errands: nobody else touches the queue pairs. */
+static void connect_path(struct ha_errand *errand)
+{
+	struct ha_path *path = ha_container_of(errand, struct ha_path, errand);
+	const struct ha_absent_key key = {.port = path->port, .gid = path->remote.gid};
+	struct ha_absent *absent = &path->comm->inst->absent;
+	uint64_t began_ns = ha_now_ns();
+
+	if (ha_absent_lately(absent, &key, began_ns)) {
+		HA_TRACE(1, "connection %s: the peer's port was not found from %s:%d a moment ago",
+			 path->comm->name, path->nic->name, path->port->port_num);
+		path->connected = HA_ERR_REMOTE;
+		return;
+	}
+	path->connected = bring_up(path);
+	if (path->connected != HA_OK)
+		ha_absent_note(absent, &key, began_ns, ha_now_ns());
+}
+
+void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoint *remote)
+{
+	set_remote(path, remote);
+	path->errand.run = connect_path;
+	path->errand.owner = &path->comm->poller;
+	path->errand.key =
+	    ha_absent_hash(&(struct ha_absent_key){.port = path->port, .gid = path->remote.gid});
+	ha_errand_send(ha_progress_errands(path->comm->inst->progress), &path->errand);
+}
+
+bool ha_path_connecting(struct ha_path *path, ha_result_t *result)
+{
+	if (ha_path_away(path))
+		return true;
+	*result = path->connected;
+	if (path->connected == HA_OK && atomic_load(&path->state) == HA_PATH_INIT)
+		atomic_store(&path->state, HA_PATH_READY);
+	return false;
 }
 
 /* ---- end ----------------------------------------------------------------------------------- */
@@ -363,6 +418,7 @@ void ha_path_close(struct ha_path *path)
 {
 	if (!path)
 		return;
+	ha_errand_recall(ha_progress_errands(path->comm->inst->progress), &path->errand);
 	if (path->flush.qp && ibv_destroy_qp(path->flush.qp) != 0)
 		HA_TRACE(1, "ibv_destroy_qp (flush) failed on %s", path->nic->name);
 	for (unsigned i = 0; i < path->nqps; i++) {

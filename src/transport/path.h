@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "device/device.h"
+#include "progress/errand.h"
 #include "transport/imm.h"
 #include "transport/wire.h"
 
@@ -45,7 +46,7 @@ struct ha_comm;
 #define HA_SPLIT_ALIGN 128
 
 enum ha_path_state {
-	HA_PATH_INIT,	 /* queue pairs exist */
+	HA_PATH_INIT,	 /* queue pairs exist, and may be on their way to RTS: `errand` */
 	HA_PATH_READY,	 /* can carry data */
 	HA_PATH_FENCING, /* in error: nothing is posted any more, something may still arrive */
 	HA_PATH_FENCED,	 /* confirmed: nothing moves in either direction any more, for ever */
@@ -133,6 +134,10 @@ struct ha_path {
 
 	struct ha_path *next_retired; /* fenced and replaced, to be closed when there is time */
 
+	/* Connecting. While it is busy, the queue pairs are its. */
+	struct ha_errand errand;
+	ha_result_t connected; /* what came of it */
+
 	/* On their way (mail.c). [T] */
 	bool mail_busy, probe_busy;
 
@@ -187,9 +192,27 @@ ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *opt
 /* What the peer has to know about our end. */
 void ha_path_endpoint(const struct ha_path *path, struct ha_wire_endpoint *out);
 
-/* To RTS against the peer's end. sl and traffic class must be in `remote`. */
+/*
+ * To RTS against the peer's end. sl and traffic class must be in `remote`. Waits in the kernel if
+ * the peer's address has to be resolved.
+ */
 ha_result_t ha_path_connect(struct ha_path *path,
 			    const struct ha_wire_endpoint *remote) HA_MUST_CHECK;
+
+/*
+ * The same without waiting, under the token: ha_path_connecting says when it is over, and the
+ * progress thread comes by then.
+ */
+void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoint *remote);
+
+/* True: not over yet. Otherwise *result is what came of it, and the path READY if HA_OK. [T] */
+bool ha_path_connecting(struct ha_path *path, ha_result_t *result);
+
+/* Whether the path's queue pairs are in use by its errand. */
+static inline bool ha_path_away(const struct ha_path *path)
+{
+	return ha_errand_busy(&path->errand);
+}
 
 /*
  * Begins a fence: moves the queue pairs to ERR, where they take no more packets, and posts a last
@@ -206,7 +229,10 @@ void ha_path_fence(struct ha_path *path);
  */
 enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns);
 
-/* Frees everything. A destroyed queue pair touches no memory, drained or not. NULL is fine. */
+/*
+ * Frees everything, and waits for the path's errand. A destroyed queue pair touches no memory,
+ * drained or not. NULL is fine.
+ */
 void ha_path_close(struct ha_path *path);
 
 /* Works single_limit out from the other limits; after one of them was changed. */

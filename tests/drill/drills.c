@@ -68,6 +68,21 @@ const struct drill drills[] = {
 	.stall_max_ms = 300,
     },
     {
+	.name = "unanswered-address",
+	.proves = "where no neighbour answers, a path in reserve takes seconds and traffic none",
+	.args = {ON_RAIL_ZERO},
+	/* The path in reserve was built before; the one after it goes to where nobody answers. */
+	.script = "1490 fault wait=900ms verb=rtr\n"
+		  "1495 fault errno=ETIMEDOUT verb=rtr\n"
+		  "1500 link 0 0 down\n"
+		  "2000 link 0 0 up",
+	.tail_ms = 3500,
+	.switches_min = 4,
+	.switches_max = 8,
+	.reasons = "local port down",
+	.stall_max_ms = 200,
+    },
+    {
 	.name = "silent-cut",
 	.proves = "a cut inside the switch, which nobody is told of, is noticed by its silence",
 	.args = {BOTH_RAILS},

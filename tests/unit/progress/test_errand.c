@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errands: what may wait in the kernel waits alone, and nobody is left with what it uses. */
+#include "../cmocka_all.h"
+
+#include "base/clock.h"
+#include "progress/errand.h"
+#include "progress/progress.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* Of no progress: calls leave it alone. */
+static struct ha_poller nobody;
+
+/* One that waits until it is let go. */
+struct slow {
+	struct ha_errand errand;
+	atomic_bool begun, go;
+	atomic_int *orphans; /* counts the end of one that was disowned */
+};
+
+static void nap(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void wait_for_go(struct ha_errand *errand)
+{
+	struct slow *slow = ha_container_of(errand, struct slow, errand);
+
+	atomic_store(&slow->begun, true);
+	while (!atomic_load(&slow->go))
+		nap();
+}
+
+static void count_orphan(struct ha_errand *errand)
+{
+	atomic_fetch_add(ha_container_of(errand, struct slow, errand)->orphans, 1);
+}
+
+static void prepare(struct slow *slow, uint64_t key)
+{
+	*slow = (struct slow){.errand = {.run = wait_for_go, .orphaned = count_orphan, .key = key,
+				     .owner = &nobody}};
+	ha_list_init(&slow->errand.link);
+}
+
+static bool eventually(atomic_bool *flag)
+{
+	for (int i = 0; i < 10000 && !atomic_load(flag); i++)
+		nap();
+	return atomic_load(flag);
+}
+
+static bool comes_back(struct ha_errand *errand)
+{
+	for (int i = 0; i < 10000 && !ha_errand_done(errand); i++)
+		nap();
+	return ha_errand_done(errand);
+}
+
+static struct ha_progress *start(bool thread)
+{
+	const struct ha_progress_options options = {.thread = thread, .idle_spin_threshold = 1};
+	struct ha_progress *progress;
+
+	assert_int_equal(ha_progress_start(&options, &progress), HA_OK);
+	return progress;
+}
+
+static void one_that_waits_holds_up_its_own_key_only(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct ha_errands *errands = ha_progress_errands(progress);
+	struct slow stuck, same, other;
+
+	(void)state;
+	prepare(&stuck, 1);
+	prepare(&same, 1);
+	prepare(&other, 2);
+	atomic_store(&same.go, true);
+	atomic_store(&other.go, true);
+	ha_errand_send(errands, &stuck.errand);
+	assert_true(eventually(&stuck.begun));
+	ha_errand_send(errands, &same.errand);
+	ha_errand_send(errands, &other.errand);
+	assert_true(comes_back(&other.errand));
+	assert_false(atomic_load(&same.begun));
+	assert_true(ha_errand_busy(&stuck.errand));
+	atomic_store(&stuck.go, true);
+	assert_true(comes_back(&stuck.errand));
+	assert_true(comes_back(&same.errand));
+	ha_progress_stop(progress);
+}
+
+struct owner {
+	struct ha_poller poller;
+	atomic_bool visited;
+};
+
+static enum ha_poll_result note_visit(struct ha_poller *poller)
+{
+	struct owner *owner = ha_container_of(poller, struct owner, poller);
+
+	if (poller->asked)
+		atomic_store(&owner->visited, true);
+	return HA_POLL_ASLEEP;
+}
+
+static void the_owner_is_visited_when_it_is_done(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct owner owner = {.poller.visit = note_visit};
+	struct slow slow;
+
+	(void)state;
+	ha_list_init(&owner.poller.link);
+	ha_progress_add(progress, &owner.poller);
+	prepare(&slow, 1);
+	slow.errand.owner = &owner.poller;
+	ha_errand_send(ha_progress_errands(progress), &slow.errand);
+	assert_true(eventually(&slow.begun));
+	for (int i = 0; i < 20; i++)
+		nap(); /* the visit for having been added is over */
+	atomic_store(&owner.visited, false);
+	atomic_store(&slow.go, true);
+	assert_true(eventually(&owner.visited));
+	assert_true(ha_errand_done(&slow.errand));
+	ha_progress_remove(progress, &owner.poller);
+	ha_progress_stop(progress);
+}
+
+static void *let_go_later(void *arg)
+{
+	struct slow *slow = arg;
+
+	nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+	atomic_store(&slow->go, true);
+	return NULL;
+}
+
+static void recalling_waits_for_one_that_runs_and_stops_one_that_does_not(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct ha_errands *errands = ha_progress_errands(progress);
+	struct slow running, waiting;
+	pthread_t thread;
+
+	(void)state;
+	prepare(&running, 1);
+	prepare(&waiting, 1);
+	ha_errand_send(errands, &running.errand);
+	assert_true(eventually(&running.begun));
+	ha_errand_send(errands, &waiting.errand);
+	ha_errand_recall(errands, &waiting.errand);
+	assert_false(ha_errand_busy(&waiting.errand));
+	assert_int_equal(pthread_create(&thread, NULL, let_go_later, &running), 0);
+	ha_errand_recall(errands, &running.errand);
+	assert_true(atomic_load(&running.go));
+	assert_false(ha_errand_busy(&running.errand));
+	pthread_join(thread, NULL);
+	assert_false(atomic_load(&waiting.begun));
+	ha_progress_stop(progress);
+}
+
+static void one_that_was_disowned_while_it_ran_frees_itself(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct ha_errands *errands = ha_progress_errands(progress);
+	atomic_int orphans = 0;
+	struct slow running, waiting;
+
+	(void)state;
+	prepare(&running, 1);
+	prepare(&waiting, 1);
+	running.orphans = waiting.orphans = &orphans;
+	ha_errand_send(errands, &running.errand);
+	assert_true(eventually(&running.begun));
+	ha_errand_send(errands, &waiting.errand);
+	assert_true(ha_errand_disown(errands, &waiting.errand)); /* ours again */
+	assert_false(ha_errand_disown(errands, &running.errand));
+	assert_int_equal(atomic_load(&orphans), 0);
+	atomic_store(&running.go, true);
+	ha_errands_settle(errands);
+	ha_progress_stop(progress); /* joins the thread that ran it */
+	assert_int_equal(atomic_load(&orphans), 1);
+	assert_false(atomic_load(&waiting.begun));
+}
+
+static void without_threads_a_round_runs_them(void **state)
+{
+	struct ha_progress *progress = start(false);
+	struct slow a, b;
+
+	(void)state;
+	prepare(&a, 1);
+	prepare(&b, 1);
+	atomic_store(&a.go, true);
+	atomic_store(&b.go, true);
+	ha_errand_send(ha_progress_errands(progress), &a.errand);
+	ha_errand_send(ha_progress_errands(progress), &b.errand);
+	assert_false(atomic_load(&a.begun));
+	assert_int_equal(ha_progress_round(progress), 2);
+	assert_true(ha_errand_done(&a.errand) && ha_errand_done(&b.errand));
+	assert_int_equal(ha_progress_round(progress), 0);
+	ha_progress_stop(progress);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(one_that_waits_holds_up_its_own_key_only),
+	    cmocka_unit_test(the_owner_is_visited_when_it_is_done),
+	    cmocka_unit_test(recalling_waits_for_one_that_runs_and_stops_one_that_does_not),
+	    cmocka_unit_test(one_that_was_disowned_while_it_ran_frees_itself),
+	    cmocka_unit_test(without_threads_a_round_runs_them),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
