@@ -62,7 +62,8 @@ static void finished(struct ha_errands *errands, unsigned i)
 	errands->disowned[i] = false;
 	errands->nrunning--;
 	if (!disowned) {
-		/* Its owner may take it away as soon as it is done, but waits for the lock to go. */
+		/* Its owner may take it away as soon as it is done, but waits for the lock to go.
+		 */
 		struct ha_poller *owner = errand->owner;
 
 		atomic_store_explicit(&errand->state, HA_ERRAND_DONE, memory_order_release);

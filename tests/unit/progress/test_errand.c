@@ -41,8 +41,8 @@ static void count_orphan(struct ha_errand *errand)
 
 static void prepare(struct slow *slow, uint64_t key)
 {
-	*slow = (struct slow){.errand = {.run = wait_for_go, .orphaned = count_orphan, .key = key,
-				     .owner = &nobody}};
+	*slow = (struct slow){
+	    .errand = {.run = wait_for_go, .orphaned = count_orphan, .key = key, .owner = &nobody}};
 	ha_list_init(&slow->errand.link);
 }
 
