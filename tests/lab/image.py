@@ -36,8 +36,15 @@ class ImageError(Exception):
 
 def run(argv, **options):
     """Output of a command; ImageError with the end of what it said if it fails."""
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          check=False, env={**os.environ, "LC_ALL": "C"}, **options)  # fmt: skip
+    # An ordinary user's PATH lacks the folders of depmod and modprobe.
+    env = {**os.environ, "LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"}
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              check=False, env=env, **options)  # fmt: skip
+    except FileNotFoundError:
+        raise ImageError(f"{argv[0]} is not installed") from None
+    except subprocess.TimeoutExpired as error:
+        raise ImageError(f"{' '.join(argv)}: not done after {error.timeout} s") from None
     if done.returncode != 0:
         end = (done.stderr or done.stdout).decode(errors="replace").strip()[-800:]
         raise ImageError(f"{' '.join(argv)}: status {done.returncode}: {end}")
@@ -125,12 +132,12 @@ def download(folder):
             if not names:
                 raise ImageError("the package lists of the system name no kernel")
             apt.get("download", *names, cwd=fetched)
-        except ImageError:
+        except ImageError as first:
             # Lists that are missing or too old to fetch by.
             apt.use_own_lists()
             names = kernel_packages(apt)
             if not names:
-                raise ImageError(f"none of {', '.join(META_PACKAGES)} is in the package lists") from None
+                raise ImageError(f"none of {', '.join(META_PACKAGES)} can be fetched; is there a network? {first}") from None
             apt.get("download", *names, cwd=fetched)
         os.rename(fetched, debs)
     finally:

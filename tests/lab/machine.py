@@ -17,7 +17,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -101,10 +100,15 @@ class Result:
 class Process:
     """A process in a guest. Its output goes to files on both sides: `out` and `err` are their names here."""
 
-    def __init__(self, machine, argv, pid, out, err, started_ns):
-        self.machine, self.argv, self.pid, self.out, self.err = machine, argv, pid, out, err
-        self.started_ns, self.ended_ns, self.status = started_ns, None, None
+    def __init__(self, machine, pid, started_ns):
+        self.machine, self.pid, self.started_ns = machine, pid, started_ns
+        self.argv = self.out = self.err = None  # start_process() fills these in
+        self.ended_ns = self.status = None
         self.ended = threading.Event()
+
+    def end(self, status, now_ns):
+        self.status, self.ended_ns = status, now_ns
+        self.ended.set()
 
     def poll(self):
         """Its exit status, minus the signal that killed it, or None while it runs."""
@@ -134,20 +138,19 @@ class Machine:
         self.qemu = None
         self.numbers = itertools.count(1)
         self.answers = {}  # by request number: a queue for one answer
-        self.processes = {}  # by pid
-        self.early_exits = {}  # of processes that ended before we knew their pid
-        self.lock = threading.Lock()
+        self.processes = {}  # by pid, until they end; only listen() uses it
+        self.sending = threading.Lock()
         self.is_ready = threading.Event()
 
     # ---- start and end ----
 
     def command(self, control, monitor, terminal):
-        shared = self.folder.path
+        shared, console = (path.replace(",", ",,") for path in (self.folder.path, self.console))
         words = [
             "-M", "q35", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
             "-smp", str(self.cpus), "-m", str(self.memory_mb),
             "-kernel", self.image.kernel, "-initrd", self.image.initramfs, "-append", KERNEL_LINE,
-            "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
+            "-chardev", f"file,id=console,path={console}", "-serial", "chardev:console",
             "-chardev", f"socket,id=monitor,fd={monitor}", "-mon", "chardev=monitor,mode=control",
             "-chardev", f"socket,id=control,fd={control}", "-chardev", f"socket,id=terminal,fd={terminal}",
             "-device", "virtio-serial-pci", "-device", "virtconsole,nr=0,chardev=terminal",
@@ -175,6 +178,7 @@ class Machine:
                                      pass_fds=[s.fileno() for s in [*theirs, *inherit]])  # fmt: skip
         for s in theirs:
             s.close()
+        self.monitor.settimeout(CALL_LIMIT_S)
         self.monitor_lines = self.monitor.makefile("rb")
         threading.Thread(target=self.listen, daemon=True).start()
 
@@ -184,8 +188,7 @@ class Machine:
             self.check()
             if time.monotonic() > deadline:
                 raise LabError(f"{self.name}: the guest was not up after {BOOT_LIMIT_S} s:\n{self.console_end()}")
-        self.monitor.settimeout(CALL_LIMIT_S)
-        self.monitor_lines.readline()  # the greeting
+        # QEMU greets first; its greeting is no answer.
         self.qmp("qmp_capabilities")
 
     def close(self):
@@ -221,22 +224,19 @@ class Machine:
             for line in self.control.makefile("rb"):
                 message = json.loads(line)
                 if "exited" in message:
-                    self.note_exit(message)
+                    process = self.processes.pop(message["exited"], None)  # None: a child of one of them
+                    if process is not None:
+                        process.end(message["status"], message["now_ns"])
                 elif "id" in message:
+                    if "pid" in message:
+                        # Here rather than by who asked, so that it is known before it can end.
+                        process = Process(self, message["pid"], message["now_ns"])
+                        message["process"] = self.processes[process.pid] = process
                     self.answers.pop(message["id"]).put(message)
                 else:
                     self.is_ready.set()
         except (OSError, ValueError):
             pass  # closed, by us or with the machine
-
-    def note_exit(self, message):
-        with self.lock:
-            process = self.processes.pop(message["exited"], None)
-            if process is None:
-                self.early_exits[message["exited"]] = message
-        if process is not None:
-            process.status, process.ended_ns = message["status"], message["now_ns"]
-            process.ended.set()
 
     def call(self, op, limit_s=CALL_LIMIT_S, **more):
         """One request to the guest's daemon, and its answer."""
@@ -245,10 +245,11 @@ class Machine:
         self.answers[number] = answer
         request = {"id": number, "op": op, **more}
         try:
-            self.control.sendall(json.dumps(request).encode() + b"\n")
-        except OSError:
+            with self.sending:
+                self.control.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
             self.check()
-            raise
+            raise LabError(f"{self.name}: {op}: {error}") from None
         deadline = time.monotonic() + limit_s
         while True:
             try:
@@ -275,14 +276,8 @@ class Machine:
                            env=[f"{key}={value}" for key, value in environment.items()],
                            stdin=stdin, stdout=self.shared(f"{name}.out"), stderr=self.shared(f"{name}.err"))  # fmt: skip
         here = os.path.join(self.folder.path, name)
-        process = Process(self, argv, answer["pid"], f"{here}.out", f"{here}.err", answer["now_ns"])
-        with self.lock:
-            ended = self.early_exits.pop(process.pid, None)
-            if ended is None:
-                self.processes[process.pid] = process
-        if ended is not None:
-            process.status, process.ended_ns = ended["status"], ended["now_ns"]
-            process.ended.set()
+        process = answer["process"]
+        process.argv, process.out, process.err = argv, f"{here}.out", f"{here}.err"
         return process
 
     def run(self, command, limit_s=CALL_LIMIT_S, check=True):
@@ -313,9 +308,16 @@ class Machine:
     # ---- QEMU's monitor ----
 
     def qmp(self, command, **arguments):
-        self.monitor.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+        try:
+            self.monitor.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+            return self.monitor_answer(command)
+        except OSError as error:
+            self.check()
+            raise LabError(f"{self.name}: {command}: {error}") from None
+
+    def monitor_answer(self, command):
         while True:
-            line = self.monitor_lines.readline()
+            line = self.monitor_lines.readline()  # fails when CALL_LIMIT_S have passed
             if not line:
                 self.check()
                 raise LabError(f"{self.name}: QEMU's monitor is gone")
@@ -380,7 +382,3 @@ def kvm_works(image, folder):
         json.dump({"key": key, "works": works}, file)
     os.replace(f"{place}.{os.getpid()}", place)
     return works
-
-
-if __name__ == "__main__":
-    sys.exit("this is a module; run scripts/lab")
