@@ -5,7 +5,9 @@ everything can be written again from it."""
 
 import json
 import os
+import shutil
 import statistics
+import subprocess
 
 from benchlib import Estimate, markdown, plain, size_name, write_file, write_section
 from gpulib import TRANSPORTS, BenchError
@@ -214,6 +216,17 @@ def write(document, out, page=None):
         write_file(os.path.join(out, "results.dat"), plot_data(document))
         print(f"\nwritten: results.md and results.dat in {out}")
     if page:
-        write_section(page, "gpu-bench", section(document))
-        write_file(os.path.join(os.path.dirname(os.path.abspath(page)), "img", "gpu-bench.dat"), plot_data(document))
-        print(f"\nwritten: the section gpu-bench of {page} and img/gpu-bench.dat beside it")
+        write_page(document, os.path.abspath(page))
+        print(f"\nwritten: the section gpu-bench of {page}; data/gpu-bench.json and img/gpu-bench.* beside it")
+
+
+def write_page(document, page):
+    folder = os.path.dirname(page)
+    for name in ("data", "img"):
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+    write_section(page, "gpu-bench", section(document))
+    write_file(os.path.join(folder, "data", "gpu-bench.json"), compact(document))
+    write_file(os.path.join(folder, "img", "gpu-bench.dat"), plot_data(document))
+    script = os.path.join(folder, "img", "gpu-bench.gp")
+    if os.path.exists(script) and shutil.which("gnuplot"):
+        subprocess.run(["gnuplot", script], cwd=os.path.dirname(script), check=True, timeout=60)

@@ -110,7 +110,6 @@ class GpuBench(unittest.TestCase):
         write(kept, json.dumps(results))
         page = os.path.join(self.dir, "docs", "performance.md")
         write(page, "before\n<!-- begin gpu-bench -->\nstale\n<!-- end gpu-bench -->\nafter\n")
-        os.makedirs(os.path.join(self.dir, "docs", "img"))
         done = subprocess.run(
             [SCRIPT, "--from", kept, "--docs", page], capture_output=True, text=True, timeout=50, check=False
         )
@@ -120,6 +119,8 @@ class GpuBench(unittest.TestCase):
         self.assertIn("below 0.97 beyond noise: allreduce 64; below 0.97 but within noise: allreduce 128 |", text)
         self.assertTrue(text.startswith("before\n") and text.endswith("after\n") and "stale" not in text)
         self.assertTrue(os.path.exists(os.path.join(self.dir, "docs", "img", "gpu-bench.dat")))
+        with open(os.path.join(self.dir, "docs", "data", "gpu-bench.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file), results)
 
     def test_ranks_have_cores_of_their_own(self):
         done = self.bench("--rounds", "1", "--ops", "allreduce", "--only", "plugin", "--env", "NCCL_PROTO=Simple")
