@@ -316,34 +316,51 @@ static void each_side_has_its_own_environment(void **state)
 	static const char *const off[] = {
 	    PERF_TOOL, "--plugin",	    HA_PLUGIN,	  "--simverbs",	       "2x2",
 	    "--env",   "HA_NCCL_DISABLE=0", "--peer-env", "HA_NCCL_DISABLE=1", NULL};
-	static const char *const on[] = {PERF_TOOL,
-					 "--plugin",
-					 HA_PLUGIN,
-					 "--simverbs",
-					 "2x2",
-					 "--env",
-					 "HA_NCCL_DISABLE=0",
-					 "--peer-env",
-					 "HA_NCCL_DISABLE=0",
-					 "--peer-env",
-					 "HA_NCCL_ENABLE_BACKUP=0",
-					 "--sizes",
-					 "1001",
-					 "--rounds",
-					 "3",
-					 NULL};
+	char path[64];
+	const char *const on[] = {PERF_TOOL,
+				  "--plugin",
+				  HA_PLUGIN,
+				  "--simverbs",
+				  "2x2",
+				  "--env",
+				  "HA_NCCL_DISABLE=0",
+				  "--peer-env",
+				  "HA_NCCL_DISABLE=0",
+				  "--peer-env",
+				  "HA_NCCL_ENABLE_BACKUP=0",
+				  "--sizes",
+				  "1001",
+				  "--rounds",
+				  "3",
+				  "--json",
+				  path,
+				  NULL};
 	static const char *const wrong[] = {PERF_TOOL, "--peer-env", "HA_NCCL_DISABLE", NULL};
 	static const char *const disabled[] = {"HA_NCCL_DISABLE", "1", NULL};
 	struct outcome o;
+	json_t *report, *row;
+	size_t i;
 
 	(void)state;
+	snprintf(path, sizeof(path), "/tmp/test-perf-%d.json", (int)getpid());
 	/* The second side alone is switched off, although it is the same file. */
 	run(off, NULL, &o);
 	expect(&o, NP_EXIT_ERROR, "init of plugin");
 	/* What the caller has set is hidden while a side is set up. */
 	run(on, disabled, &o);
 	expect(&o, NP_EXIT_OK, "(B): \"HA\", API v12, HA_NCCL_DISABLE=0, HA_NCCL_ENABLE_BACKUP=0");
-	assert_non_null(strstr(o.text, "A  "));
+	report = json_load_file(path, 0, NULL);
+	unlink(path);
+	assert_non_null(report);
+	assert_int_equal(json_array_size(json_object_get(report, "rows")), 2);
+	json_array_foreach(json_object_get(report, "rows"), i, row)
+	{
+		json_t *rounds = json_object_get(row, "round_us");
+
+		assert_int_equal(json_array_size(rounds), 3);
+		assert_true(json_number_value(json_array_get(rounds, 2)) > 0);
+	}
+	json_decref(report);
 	run(wrong, NULL, &o);
 	expect(&o, NP_EXIT_USAGE, "'HA_NCCL_DISABLE' is not NAME=VALUE");
 }
