@@ -26,7 +26,7 @@ def arguments(argv):
     argv, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, None)
     parser = argparse.ArgumentParser(
         prog="scripts/lab",
-        usage="%(prog)s [one|two] [OPTION...] [DRILL...]\n       %(prog)s [one|two] shell [-- COMMAND...]",
+        usage="%(prog)s [one|two] [OPTION...] [DRILL...]\n       %(prog)s [one|two] shell [-- COMMAND...]\n       %(prog)s image",
         description="Drills with the kernel's own RDMA stack, in virtual machines; docs/testing.md.",
     )
     parser.add_argument("--build", default=os.path.join(TREE, "build"), help="the build folder (build)")
@@ -38,13 +38,14 @@ def arguments(argv):
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is done")
     parser.add_argument("words", nargs="*", metavar="WORD", help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args(argv)
+    options.build = os.path.abspath(options.build)
     options.lab = "one"
     if options.words[:1] and options.words[0] in ("one", "two"):
         options.lab = options.words.pop(0)
     options.command = command
     if command is not None and options.words != ["shell"]:
         parser.error('only "shell" takes a command')
-    if options.words != ["shell"]:
+    if options.words not in (["shell"], ["image"]):
         choose(parser, options)
     return options
 
@@ -58,21 +59,32 @@ def choose(parser, options):
     options.drills = [drill for drill in here if drill.name in options.words or not options.words]
 
 
-def boot(name, options):
-    """A lab that is up."""
+def sayer(options):
+    """Says with -v what is done, and when."""
     began = time.monotonic()
-    build = os.path.abspath(options.build)
-    cache = os.path.join(build, "lab")
 
     def say(text):
         if options.verbose:
             print(f"[{time.monotonic() - began:5.1f}] {text}", file=sys.stderr, flush=True)
 
+    return say
+
+
+def prepare(options, say):
+    """What every boot needs, and the first makes: the image, and whether KVM works."""
     machine.find_qemu()
+    cache = os.path.join(options.build, "lab")
     picture = image.get(cache, say)
     kvm = machine.kvm_works(picture, cache)
     say(f"kernel {picture.release}, {'KVM' if kvm else 'software emulation'}")
-    lab = topology.Lab(name, picture, build, TREE, kvm=kvm, say=say)
+    return picture, kvm
+
+
+def boot(name, options):
+    """A lab that is up."""
+    say = sayer(options)
+    picture, kvm = prepare(options, say)
+    lab = topology.Lab(name, picture, options.build, TREE, kvm=kvm, say=say)
     say(f"lab {name} is up")
     return lab
 
@@ -126,6 +138,9 @@ def main(argv):
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, stop)
     try:
+        if options.words == ["image"]:
+            prepare(options, sayer(options))
+            return 0
         if options.words == ["shell"]:
             with boot(options.lab, options) as lab:
                 return shell.run(lab, options.command)
