@@ -306,9 +306,21 @@ def get(folder, say=print):
         if about is None:
             for left in glob.glob(os.path.join(folder, "image.*")) + glob.glob(os.path.join(folder, "debs.*")):
                 shutil.rmtree(left, ignore_errors=True)
-            if not glob.glob(os.path.join(folder, "debs", "*.deb")):
-                say("fetching a kernel for the guest")
-            debs = download(folder)
-            say("making the guest's image")
-            about = make(debs, place, wanted)
+            about = make_from_packages(folder, place, wanted, say)
     return Image(place, about)
+
+
+def make_from_packages(folder, place, wanted, say):
+    """Packages that were kept and of which no image can be made are fetched again."""
+    kept = glob.glob(os.path.join(folder, "debs", "*.deb"))
+    if kept:
+        say("making the guest's image")
+        try:
+            return make(kept, place, wanted)
+        except ImageError as error:
+            say(f"not from the packages that were kept: {error}")
+            shutil.rmtree(os.path.join(folder, "debs"))
+    say("fetching a kernel for the guest")
+    debs = download(folder)
+    say("making the guest's image")
+    return make(debs, place, wanted)

@@ -189,6 +189,19 @@ class Kept(unittest.TestCase):
             self.get()
             self.assertEqual(self.made - before, 1 + (before == 0))
 
+    def test_packages_of_which_none_can_be_made_are_fetched_again(self):
+        tried = []
+
+        def make(debs, folder, wanted):
+            tried.append([os.path.basename(deb) for deb in debs])
+            if "kernel.deb" in tried[-1]:
+                raise image.ImageError("damaged")
+            return self.make(debs, folder, wanted)
+
+        with mock.patch.object(image, "make", make), mock.patch.object(image, "download", lambda folder: ["new.deb"]):
+            self.get()
+        self.assertEqual(tried, [["kernel.deb"], ["new.deb"]])
+
     def test_what_an_interrupted_call_left_is_removed(self):
         os.mkdir(os.path.join(self.folder, "image.left"))
         self.get()
