@@ -221,7 +221,12 @@ void bench_run(const struct bench_scenario *s, const struct bench_settings *sett
 	       struct bench_result *result)
 {
 	struct director d = {.s = s, .settings = settings, .result = result};
-	int conns = settings->conns && s->conns > settings->conns ? settings->conns : s->conns;
+	struct bench_pair_options options = {
+	    .rails = 2,
+	    .conns = settings->conns && s->conns > settings->conns ? settings->conns : s->conns,
+	    .depth = s->depth,
+	    .bytes = s->bytes,
+	    .phase = BENCH_TRAFFIC};
 	uint64_t begun = np_now_ns();
 	int host = 0;
 
@@ -229,8 +234,8 @@ void bench_run(const struct bench_scenario *s, const struct bench_settings *sett
 	result->scenario = s;
 	d.random = 0x2545f4914f6cdd1dull;
 	set_heartbeats(s);
-	if (bench_pair_open(&d.pair, conns, s->depth, s->bytes, BENCH_TRAFFIC) &&
-	    bench_wait_connected(&d.pair) && bench_wait_protected(&d.pair, &host)) {
+	if (bench_pair_open(&d.pair, &options) && bench_wait_connected(&d.pair) &&
+	    bench_wait_protected(&d.pair, &host)) {
 		if (s->kind == BENCH_HEALTHY)
 			stay_quiet(&d);
 		else

@@ -106,16 +106,16 @@ static bool share_memory(struct bench_pair *pair)
 	return true;
 }
 
-bool bench_pair_open(struct bench_pair *pair, int conns, int depth, size_t bytes,
-		     enum bench_phase phase)
+bool bench_pair_open(struct bench_pair *pair, const struct bench_pair_options *o)
 {
-	struct np_fabric_options wanted = {.prefix = "bench", .hosts = 2, .rails = BENCH_RAILS};
+	struct np_fabric_options wanted = {.prefix = "bench", .hosts = 2, .rails = o->rails};
 	char err[sizeof(pair->why) - 50];
 	int rc;
 
 	memset(pair, 0, sizeof(*pair));
 	pair->shared_fd = -1;
-	pair->conns = conns;
+	pair->conns = o->conns;
+	pair->rails = o->rails;
 	if (!np_fabric_open(&pair->fabric, &wanted, err, sizeof(err)))
 		return bench_fail(pair, "no fabric: %s", err);
 	rc = sv_fabric_open(pair->fabric.name, &pair->ports);
@@ -123,10 +123,10 @@ bool bench_pair_open(struct bench_pair *pair, int conns, int depth, size_t bytes
 		return bench_fail(pair, "cannot open the fabric: %s", strerror(-rc));
 	if (!share_memory(pair))
 		return false;
-	pair->shared->conns = conns;
-	pair->shared->depth = depth;
-	pair->shared->bytes = bytes;
-	atomic_store(&pair->shared->phase, (int)phase);
+	pair->shared->conns = o->conns;
+	pair->shared->depth = o->depth;
+	pair->shared->bytes = o->bytes;
+	atomic_store(&pair->shared->phase, (int)o->phase);
 	setenv("NCCL_SOCKET_IFNAME", "lo", 0);
 	return start_host(pair, BENCH_RECEIVER) && start_host(pair, BENCH_SENDER);
 }
@@ -157,7 +157,7 @@ static void add_conn(const struct nccl_ha_conn_stats *c, struct bench_standing *
 	to->conns++;
 	to->alarms += c->failovers + c->suspects + c->outages;
 	to->messages += c->messages;
-	if (c->device >= 0 && c->device < BENCH_RAILS)
+	if (c->device >= 0 && c->device < BENCH_MAX_RAILS)
 		to->on_rail[c->device]++;
 	for (unsigned i = 0; i < NCCL_HA_MAX_PATHS; i++)
 		if (i != c->active_path && c->paths[i].health == NCCL_HA_PATH_GOOD &&
@@ -171,6 +171,7 @@ bool bench_read_standing(struct bench_pair *pair, int host, struct bench_standin
 {
 	struct ha_stats_reader reader;
 	struct nccl_ha_conn_stats conn;
+	struct nccl_ha_port_stats port;
 	char path[80];
 
 	memset(to, 0, sizeof(*to));
@@ -181,6 +182,9 @@ bool bench_read_standing(struct bench_pair *pair, int host, struct bench_standin
 	for (unsigned i = 0; i < reader.header.conns.count; i++)
 		if (ha_stats_read_conn(&reader, i, &conn))
 			add_conn(&conn, to);
+	for (unsigned i = 0; i < reader.header.ports.count; i++)
+		if (ha_stats_read_port(&reader, i, &port))
+			to->heartbeats += port.heartbeats_sent;
 	ha_stats_reader_close(&reader);
 	return true;
 }
@@ -188,7 +192,7 @@ bool bench_read_standing(struct bench_pair *pair, int host, struct bench_standin
 /* Whether all connections of a host use one rail: then this is it. */
 static bool find_rail(struct bench_pair *pair, const struct bench_standing *at)
 {
-	for (int rail = 0; rail < BENCH_RAILS; rail++)
+	for (int rail = 0; rail < pair->rails; rail++)
 		if (at->on_rail[rail] == pair->conns) {
 			pair->rail = rail;
 			return true;

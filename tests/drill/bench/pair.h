@@ -13,7 +13,7 @@
 
 #include <sys/types.h>
 
-#define BENCH_RAILS 2
+#define BENCH_MAX_RAILS 8
 
 struct bench_pair {
 	struct np_fabric fabric;
@@ -21,18 +21,26 @@ struct bench_pair {
 	struct bench_shared *shared;
 	int shared_fd;
 	pid_t hosts[2]; /* 0: not running */
-	int conns;
+	int conns, rails;
 	int rail;      /* that carries the traffic: bench_wait_protected */
 	char why[400]; /* something failed; empty: nothing has */
+};
+
+struct bench_pair_options {
+	int rails; /* of the fabric; at most BENCH_MAX_RAILS */
+	int conns, depth;
+	size_t bytes; /* of a message */
+	enum bench_phase phase;
 };
 
 /* What the connections of a host say, all together. */
 struct bench_standing {
 	int conns;
 	int protected_ones; /* have a healthy path that shares no port with the active one */
-	int on_rail[BENCH_RAILS];
+	int on_rail[BENCH_MAX_RAILS];
 	uint64_t alarms; /* switches, suspicions, outages */
 	uint64_t messages;
+	uint64_t heartbeats; /* that were sent, on all ports */
 };
 
 /* Always false; the first reason counts. */
@@ -44,8 +52,7 @@ bool bench_fail(struct bench_pair *pair, const char *fmt, ...)
  * environment, and wait before they connect if `phase` says so. All functions return false after
  * bench_fail.
  */
-bool bench_pair_open(struct bench_pair *pair, int conns, int depth, size_t bytes,
-		     enum bench_phase phase);
+bool bench_pair_open(struct bench_pair *pair, const struct bench_pair_options *options);
 /* Ends the hosts and takes the fabric down. After a failed open, too. */
 void bench_pair_close(struct bench_pair *pair);
 

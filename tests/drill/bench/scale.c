@@ -113,22 +113,30 @@ static bool weigh(struct bench_pair *pair, struct scale_point *p, const struct r
 	return true;
 }
 
+static bool read_standings(struct bench_pair *pair, struct bench_standing to[2])
+{
+	return bench_read_standing(pair, 0, &to[0]) && bench_read_standing(pair, 1, &to[1]);
+}
+
 static bool watch_idle(struct bench_pair *pair, struct scale_point *p, double seconds)
 {
+	struct bench_standing then[2], now[2];
 	struct reading before, after;
 
 	if (seconds <= 0)
 		return true;
 	sleep(SETTLE_S);
-	if (!read_both(pair, &before))
+	if (!read_both(pair, &before) || !read_standings(pair, then))
 		return false;
 	usleep((useconds_t)(seconds * 1e6));
-	if (!bench_healthy(pair) || !read_both(pair, &after))
+	if (!bench_healthy(pair) || !read_both(pair, &after) || !read_standings(pair, now))
 		return false;
 	for (int h = 0; h < 2; h++) {
 		const struct bench_usage *b = &before.host[h], *a = &after.host[h];
 		double ns = (double)(a->at_ns - b->at_ns) / 100;
 
+		p->heartbeats = larger(p->heartbeats,
+				       (double)(now[h].heartbeats - then[h].heartbeats) / seconds);
 		p->idle_process = larger(p->idle_process, (double)(a->cpu_ns - b->cpu_ns) / ns);
 		p->idle_plugin = larger(p->idle_plugin, (double)(a->plugin_ns - b->plugin_ns) / ns);
 	}
@@ -195,6 +203,11 @@ double scale_median_ms(const struct scale_point *p)
 
 bool scale_measure(int conns, bool ha, const struct scale_settings *settings, struct scale_point *p)
 {
+	struct bench_pair_options options = {.rails = settings->rails,
+					     .conns = conns,
+					     .depth = DEPTH,
+					     .bytes = BYTES,
+					     .phase = BENCH_LOAD};
 	struct bench_pair pair;
 	struct reading before;
 
@@ -202,8 +215,8 @@ bool scale_measure(int conns, bool ha, const struct scale_settings *settings, st
 	p->conns = conns;
 	p->ha = ha;
 	setenv("HA_NCCL_ENABLE_BACKUP", ha ? "1" : "0", 1);
-	if (bench_pair_open(&pair, conns, DEPTH, BYTES, BENCH_LOAD) &&
-	    connect_all(&pair, p, &before) && protect_all(&pair, p) && weigh(&pair, p, &before) &&
+	if (bench_pair_open(&pair, &options) && connect_all(&pair, p, &before) &&
+	    protect_all(&pair, p) && weigh(&pair, p, &before) &&
 	    watch_idle(&pair, p, settings->idle_s))
 		break_often(&pair, p, settings->faults);
 	bench_pair_close(&pair);

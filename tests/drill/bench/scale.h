@@ -9,6 +9,7 @@
 #include "bench.h"
 
 struct scale_settings {
+	int rails;
 	double idle_s; /* how long the idle processes are watched; 0: they are not */
 	int faults;    /* 0: none */
 	bool verbose;
@@ -30,6 +31,7 @@ struct scale_point {
 	double memory_kib, memory_base_kib; /* per connection; of the process without any */
 	double fds, fds_base;
 	/* Idle: share of a core, in percent. */
+	double heartbeats;		  /* per second that it sends */
 	double idle_process, idle_plugin; /* whole process; the plugin's thread alone */
 	/* One port down until the last connection moved, each fault. */
 	double *failover_ms;
