@@ -54,14 +54,14 @@ static long long now_ns(void)
 	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
 }
 
-static _Noreturn void power_off(void)
+__attribute__((noreturn)) static void power_off(void)
 {
 	sync();
 	reboot(RB_POWER_OFF);
 	_exit(1);
 }
 
-static _Noreturn void die(const char *what)
+__attribute__((noreturn)) static void die(const char *what)
 {
 	fprintf(stderr, "lab-guest: %s: %s\n", what, strerror(errno));
 	power_off();
