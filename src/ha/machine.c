@@ -38,6 +38,7 @@ static void enter(struct ha_comm *comm, enum ha_failover_state state)
 		 ha_failover_state_name(fo->state), ha_failover_state_name(state), fo->epoch);
 	fo->state = (uint8_t)state;
 	comm->epoch_changing = state != HA_FO_ACTIVE;
+	ha_comm_not_clear(comm);
 	ha_control_new_statement(comm);
 	ha_say(comm, HA_SAY_STATEMENT);
 }

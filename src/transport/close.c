@@ -23,7 +23,7 @@ static void drain(struct ha_comm *comm)
 
 	for (unsigned i = 0; i < comm->npaths; i++)
 		ha_path_fence(comm->paths[i]);
-	left = atomic_load(&comm->outstanding);
+	left = comm->outstanding;
 	if (left == 0)
 		return;
 	until_ns = ha_now_ns() + DRAIN_NS;

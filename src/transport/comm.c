@@ -59,9 +59,9 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 	comm->config = &inst->config;
 	comm->is_send = is_send;
 	comm->poll_batch = (uint16_t)inst->config.poll_batch;
-	comm->test_max_poll = (uint16_t)inst->config.test_max_poll;
-	comm->test_batch =
-	    comm->test_max_poll < HA_POLL_BATCH_MAX ? comm->test_max_poll : HA_POLL_BATCH_MAX;
+	comm->test_batch = inst->config.test_max_poll < HA_POLL_BATCH_MAX
+			       ? (uint16_t)inst->config.test_max_poll
+			       : HA_POLL_BATCH_MAX;
 	comm->standby_in = (uint32_t)inst->config.poll_standby_interval;
 	comm->slot_mask = HA_WINDOW - 1;
 	comm->max_recvs = (uint8_t)inst->config.max_recvs;
@@ -112,6 +112,7 @@ void ha_comm_use_path(struct ha_comm *comm, uint8_t index)
 	const struct ha_path *path = comm->paths[index];
 
 	comm->active = index;
+	ha_comm_not_clear(comm);
 	if (comm->is_send) {
 		comm->send->sge[HA_GROUP_MAX].lkey = path->ring_lkey;
 		comm->send->wr[HA_GROUP_MAX].wr.rdma.rkey = path->remote_rkey;
@@ -186,11 +187,6 @@ ha_result_t ha_comm_fail(struct ha_comm *comm, ha_result_t code, const char *fmt
 	return code;
 }
 
-static uint32_t outstanding(const struct ha_comm *comm)
-{
-	return atomic_load_explicit(&comm->outstanding, memory_order_relaxed);
-}
-
 /* Takes what has completed already, so that it is not lost to the failure that follows. */
 static void drain(struct ha_comm *comm)
 {
@@ -206,7 +202,7 @@ void ha_comm_peer_lost(struct ha_comm *comm, const char *how)
 	    comm, HA_ERR_REMOTE,
 	    "the peer left without a goodbye (%s): its process is gone, or it failed and its "
 	    "log says why; %u requests outstanding here",
-	    how, outstanding(comm));
+	    how, comm->outstanding);
 }
 
 void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up)
@@ -216,7 +212,7 @@ void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up)
 	ha_comm_fail(comm, HA_ERR_REMOTE,
 		     "the peer has given up (result %u, its log says why) with %u requests "
 		     "outstanding here",
-		     given_up->code, outstanding(comm));
+		     given_up->code, comm->outstanding);
 }
 
 void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye)
@@ -251,7 +247,7 @@ static bool all_fenced(struct ha_comm *comm, uint64_t now_ns)
 			ha_comm_fail(comm, HA_ERR_SYSTEM,
 				     "a path to the peer, which has closed, cannot be fenced: %u "
 				     "requests are not known to be through",
-				     outstanding(comm));
+				     comm->outstanding);
 			return false;
 		}
 	}
@@ -267,10 +263,10 @@ static void settle(struct ha_comm *comm)
 		return;
 	if (comm->is_send)
 		ha_send_settle(comm, &comm->peer_done);
-	if (outstanding(comm) != 0)
+	if (comm->outstanding != 0)
 		ha_comm_fail(comm, HA_ERR_REMOTE,
 			     "the peer closed the connection with %u requests outstanding here",
-			     outstanding(comm));
+			     comm->outstanding);
 }
 
 void ha_comm_fill_bye(const struct ha_comm *comm, struct ha_bye *bye)
@@ -306,7 +302,7 @@ static void tell_peer(struct ha_comm *comm, ha_result_t error)
 /* Requests, or a count that the sender waits for. */
 static bool under_way(const struct ha_comm *comm)
 {
-	return outstanding(comm) != 0 || atomic_load_explicit(&comm->telling, memory_order_relaxed);
+	return comm->outstanding != 0 || atomic_load_explicit(&comm->telling, memory_order_relaxed);
 }
 
 /* Several times in an RTO, while something is under way. Under the token. */
@@ -329,15 +325,14 @@ static void look_for_timeouts(struct ha_comm *comm)
 /* Polls for an application that does not do so itself. Under the token. */
 static enum ha_poll_result poll_for_application(struct ha_comm *comm)
 {
-	uint32_t polls = atomic_load_explicit(&comm->polls, memory_order_relaxed);
 	int n;
 
 	if (!under_way(comm))
 		return HA_POLL_IDLE;
 	if (!comm->config->use_progress_thread)
 		return HA_POLL_IDLE;
-	if (polls != comm->seen_polls) {
-		comm->seen_polls = polls; /* the application does it */
+	if (comm->polls != comm->seen_polls) {
+		comm->seen_polls = comm->polls; /* the application does it */
 		return HA_POLL_WATCHED;
 	}
 	n = ha_comm_poll(comm, comm->poll_batch);
@@ -351,7 +346,7 @@ static void note_life(struct ha_comm *comm)
 	/* What completes on a standby says nothing of the active path. */
 	uint64_t completions = comm->count.completions - comm->standby_completions;
 
-	if (outstanding(comm) == 0)
+	if (comm->outstanding == 0)
 		comm->idle_ns = ha_now_ns();
 	if (comm->completions_seen == completions && comm->active_seen == comm->active)
 		return;
@@ -366,7 +361,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 	ha_result_t error = ha_comm_error(comm);
 	enum ha_poll_result found;
 
-	if (error == HA_OK && outstanding(comm) != 0 &&
+	if (error == HA_OK && comm->outstanding != 0 &&
 	    (comm->settling || (bye_overdue(comm) && ha_comm_waits_for_peer(comm)))) {
 		settle(comm);
 		return HA_POLL_EMPTY;
@@ -376,7 +371,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 		/* Mail and probes come over the active path, too, when nobody polls it for
 		 * requests.
 		 */
-		if ((comm->epoch_changing || outstanding(comm) == 0) &&
+		if ((comm->epoch_changing || comm->outstanding == 0) &&
 		    ha_path_ready(comm->paths[comm->active]))
 			(void)ha_comm_poll_path(comm, comm->paths[comm->active], comm->poll_batch);
 		note_life(comm);

@@ -74,6 +74,7 @@ struct ha_send_side {
 	struct ibv_sge single_sge;
 	uint8_t taken; /* [A] elements of the group at match_seq that sends were matched with */
 	uint8_t first; /* [A] the first that is not taken: NCCL's sends mostly come in order */
+	uint8_t all;   /* [A] what taken is when it is complete */
 	uint64_t delivered; /* [T] e2e: the receiver has every message before this one */
 	/*
 	 * [T] Work requests for one group, linked and filled with what never changes; posting
@@ -142,27 +143,27 @@ struct ha_comm_report {
 
 /* What comes without a completion. */
 enum ha_silent {
-	HA_SILENT_ROWS = 1,  /* groups wait for their rows of this epoch */
-	HA_SILENT_COUNT = 2, /* sends complete when the peer's software has them: e2e. Constant. */
+	HA_SILENT_COUNT = 1, /* sends complete when the peer's software has them: e2e. Constant. */
+	HA_SILENT_HELD = 2,  /* something is held back until there is room, a path, or a new row */
 };
 
 struct ha_comm {
 	/* First line: what every call reads. */
-	_Atomic uint32_t token;	      /* 1: taken */
-	atomic_int error;	      /* latched ha_result_t; 0 while all is well */
-	_Atomic uint32_t outstanding; /* requests to be completed by hardware; written under T */
-	_Atomic uint32_t polls;	      /* times the application polled; written under T */
-	_Atomic uint32_t epoch;	      /* written under T; looked at by isend without */
-	uint16_t slot_mask;	      /* [C] agreed window - 1 */
-	bool is_send;		      /* [C] */
-	uint8_t active;		      /* [T] index of the active path */
-	uint8_t npaths;		      /* [T] */
-	uint8_t max_recvs;	      /* [C] agreed */
-	uint16_t poll_batch;	      /* [C] */
-	uint16_t test_max_poll;	      /* [C] */
-	uint16_t test_batch;	      /* [C] the same, HA_POLL_BATCH_MAX at most */
-	uint8_t silent;		      /* [T] enum ha_silent: polls look for it, too */
-	bool epoch_changing;	      /* [T] no data may be posted: the engine's */
+	_Atomic uint32_t token;		     /* 1: taken */
+	atomic_int error;		     /* latched ha_result_t; 0 while all is well */
+	uint32_t outstanding;		     /* [T] requests to be completed by hardware */
+	uint32_t polls;			     /* [T] times the application polled */
+	_Atomic uint32_t epoch;		     /* written under T; looked at by isend without */
+	uint16_t slot_mask;		     /* [C] agreed window - 1 */
+	bool is_send;			     /* [C] */
+	uint8_t active;			     /* [T] index of the active path */
+	uint8_t npaths;			     /* [T] */
+	uint8_t max_recvs;		     /* [C] agreed */
+	uint16_t poll_batch;		     /* [C] */
+	uint16_t test_batch;		     /* [C] most completions a test takes */
+	uint8_t silent;			     /* [T] enum ha_silent: polls look for it, too */
+	bool epoch_changing;		     /* [T] no data may be posted: the engine's */
+	struct ha_path *clear;		     /* [T] see ha_comm_clear_path */
 	struct ha_path *paths[HA_MAX_PATHS]; /* [T] NULL: not there */
 
 	/* Second line. */
@@ -225,21 +226,13 @@ static inline void ha_token_release(struct ha_comm *comm)
 	atomic_store_explicit(&comm->token, 0, memory_order_release);
 }
 
-/* Requests outstanding, up or down. Under the token, so no read-modify-write is needed. */
-static inline void ha_comm_count(struct ha_comm *comm, int change)
-{
-	uint32_t now = atomic_load_explicit(&comm->outstanding, memory_order_relaxed);
-
-	atomic_store_explicit(&comm->outstanding, now + (uint32_t)change, memory_order_relaxed);
-}
-
 /* Whether a request is outstanding that needs the peer. Flushes do not, and may come after it has
  * closed. [T] */
 static inline bool ha_comm_waits_for_peer(const struct ha_comm *comm)
 {
 	uint32_t flushes = comm->recv ? comm->recv->flushes : 0;
 
-	return atomic_load_explicit(&comm->outstanding, memory_order_relaxed) > flushes;
+	return comm->outstanding > flushes;
 }
 
 /* A call could not start now. [A] */
@@ -284,6 +277,28 @@ static inline uint32_t ha_comm_epoch(const struct ha_comm *comm)
 static inline bool ha_comm_may_post(const struct ha_comm *comm)
 {
 	return !comm->epoch_changing && ha_path_ready(ha_comm_path(comm));
+}
+
+/*
+ * The active path, when data may be posted on it and every message takes its one queue pair; NULL
+ * when that is to be found out, which the pumps do. So whatever ends it has to say so. [T]
+ */
+static inline struct ha_path *ha_comm_clear_path(const struct ha_comm *comm)
+{
+	return comm->clear;
+}
+
+static inline void ha_comm_find_clear_path(struct ha_comm *comm)
+{
+	struct ha_path *path = ha_comm_path(comm);
+
+	comm->clear = ha_comm_may_post(comm) && path->nqps == 1 ? path : NULL;
+}
+
+/* A path is being fenced, another one becomes the active one, the epoch ends. */
+static inline void ha_comm_not_clear(struct ha_comm *comm)
+{
+	comm->clear = NULL;
 }
 
 /* ---- failure ------------------------------------------------------------------------------- */

@@ -69,7 +69,8 @@ static __attribute__((noinline)) void apply_other(struct ha_comm *comm, struct h
 	}
 }
 
-static inline void apply(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
+static inline __attribute__((always_inline)) void apply(struct ha_comm *comm, struct ha_path *path,
+							const struct ibv_wc *wc)
 {
 	const uint64_t id = wc->wr_id;
 	/* The kind alone, if it is of this path and generation. */
@@ -84,18 +85,28 @@ static inline void apply(struct ha_comm *comm, struct ha_path *path, const struc
 		apply_other(comm, path, wc);
 }
 
+static __attribute__((noinline)) void apply_all(struct ha_comm *comm, struct ha_path *path,
+						const struct ibv_wc *wc, int n)
+{
+	for (int i = 0; i < n; i++)
+		apply(comm, path, &wc[i]);
+}
+
 /* Takes at most `want` completions, WC_BATCH at most. */
-static inline int poll_batch(struct ha_comm *comm, struct ha_path *path, int want)
+static inline __attribute__((always_inline)) int poll_batch(struct ha_comm *comm,
+							    struct ha_path *path, int want)
 {
 	struct ibv_wc wc[WC_BATCH];
 	int n = ibv_poll_cq(path->cq, want, wc);
 
-	if (__builtin_expect(n < 0, 0)) {
+	if (__builtin_expect(n == 1, 1)) {
+		apply(comm, path, &wc[0]);
+	} else if (__builtin_expect(n < 0, 0)) {
 		failed_poll(comm, path, n == -1 ? errno : -n);
 		return 0;
+	} else {
+		apply_all(comm, path, wc, n);
 	}
-	for (int i = 0; i < n; i++)
-		apply(comm, path, &wc[i]);
 	return n;
 }
 
@@ -115,15 +126,16 @@ static __attribute__((noinline)) int poll_path(struct ha_comm *comm, struct ha_p
 	return total;
 }
 
-/* Room may have come for what was held back. */
-static inline void pump(struct ha_comm *comm)
+/* What comes without a completion, and what may have room now. */
+static __attribute__((noinline)) void look(struct ha_comm *comm)
 {
-	if (comm->is_send) {
-		if (comm->send->post_seq != comm->send->match_seq)
-			ha_send_pump(comm);
-	} else if (comm->recv->cts_seq != comm->recv->next_seq) {
+	ha_e2e_look(comm);
+	if (!(comm->silent & ~HA_SILENT_COUNT))
+		return;
+	if (comm->is_send)
+		ha_send_pump(comm);
+	else
 		ha_recv_pump(comm);
-	}
 }
 
 int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget)
@@ -159,10 +171,7 @@ static inline int polled(struct ha_comm *comm, int total)
 	if (__builtin_expect(--comm->standby_in == 0, 0))
 		total += ha_comm_poll_standby(comm);
 	if (__builtin_expect(comm->silent, 0))
-		ha_e2e_look(comm);
-	else if (total == 0)
-		return 0;
-	pump(comm);
+		look(comm);
 	return total;
 }
 
@@ -176,17 +185,12 @@ int ha_comm_poll(struct ha_comm *comm, int budget)
 /* ---- test ---------------------------------------------------------------------------------- */
 
 /* What ha_comm_poll does, for the one call that is made all the time. */
-static inline void poll_once(struct ha_comm *comm)
+static inline __attribute__((always_inline)) void poll_once(struct ha_comm *comm)
 {
 	struct ha_path *path = ha_comm_path(comm);
-	int n = 0;
 
-	if (__builtin_expect(path != NULL, 1)) {
-		n = poll_batch(comm, path, comm->test_batch);
-		if (__builtin_expect(n == comm->test_batch && n < comm->test_max_poll, 0))
-			n += poll_path(comm, path, comm->test_max_poll - n);
-	}
-	polled(comm, n);
+	polled(comm,
+	       __builtin_expect(path != NULL, 1) ? poll_batch(comm, path, comm->test_batch) : 0);
 }
 
 static inline unsigned state_of(const struct ha_request *req)
@@ -194,8 +198,11 @@ static inline unsigned state_of(const struct ha_request *req)
 	return atomic_load_explicit(&req->state, memory_order_acquire);
 }
 
-static inline void report(struct ha_comm *comm, struct ha_request *req, int *sizes)
+/* A request that is done. Its data is good, whatever became of the connection since. */
+static inline ha_result_t report(struct ha_comm *comm, struct ha_request *req, int *done,
+				 int *sizes)
 {
+	*done = 1;
 	if (req->kind == HA_REQ_RECV) {
 		struct ha_recv_slot *slot = req->recv;
 
@@ -211,37 +218,42 @@ static inline void report(struct ha_comm *comm, struct ha_request *req, int *siz
 		sizes[0] = ha_int_size(req->size);
 	}
 	ha_request_put(&comm->pool, req);
+	return HA_OK;
 }
 
-static inline void progress(struct ha_comm *comm, struct ha_request *req)
+/* Of a request that was not done a moment ago. Not inline: most tests of a group need none of it.
+ */
+static __attribute__((noinline)) ha_result_t test_active(struct ha_request *req, int *done,
+							 int *sizes)
 {
-	uint32_t polls = atomic_load_explicit(&comm->polls, memory_order_relaxed);
+	struct ha_comm *comm = req->comm;
 
-	if (__builtin_expect(req->kind == HA_REQ_FLUSH, 0) && req->posted != HA_FLUSH_POSTED)
-		ha_flush_post(comm, req);
-	poll_once(comm);
-	atomic_store_explicit(&comm->polls, polls + 1, memory_order_relaxed);
+	if (ha_comm_error(comm) == HA_OK && ha_token_try(comm)) {
+		comm->polls++;
+		poll_once(comm);
+		if (state_of(req) == HA_REQ_DONE) {
+			ha_token_release(comm);
+			return report(comm, req, done, sizes);
+		}
+		if (req->kind == HA_REQ_FLUSH && req->posted != HA_FLUSH_POSTED)
+			ha_flush_post(comm, req);
+		ha_token_release(comm);
+	}
+	*done = 0;
+	if (state_of(req) == HA_REQ_DONE) /* another thread had the token */
+		return report(comm, req, done, sizes);
+	return ha_comm_error(comm);
 }
 
 ha_result_t ha_test_request(struct ha_request *req, int *done, int *sizes)
 {
-	struct ha_comm *comm = req->comm;
-
-	*done = 0;
-	if (state_of(req) == HA_REQ_ACTIVE) {
-		ha_result_t error = ha_comm_error(comm);
-
-		if (error == HA_OK && ha_token_try(comm)) {
-			progress(comm, req);
-			ha_token_release(comm);
-		}
-		if (state_of(req) != HA_REQ_DONE)
-			return ha_comm_error(comm);
-	} else if (__builtin_expect(state_of(req) != HA_REQ_DONE, 0)) {
+	switch (state_of(req)) {
+	case HA_REQ_ACTIVE:
+		return test_active(req, done, sizes);
+	case HA_REQ_DONE:
+		return report(req->comm, req, done, sizes);
+	default:
+		*done = 0;
 		return HA_ERR_ARGUMENT; /* tested again after it was done */
 	}
-	/* Its data is good, whatever became of the connection since. */
-	report(comm, req, sizes);
-	*done = 1;
-	return HA_OK;
 }

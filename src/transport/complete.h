@@ -11,22 +11,31 @@
 
 /* ---- sender -------------------------------------------------------------------------------- */
 
+static inline void ha_send_done(struct ha_comm *comm, struct ha_request *req)
+{
+	comm->count.bytes += req->size;
+	ha_request_done(req);
+}
+
 /* All requests of a group are through. */
 static inline void ha_send_group_complete(struct ha_comm *comm, struct ha_send_group *group)
 {
 	const unsigned n = group->n;
-	unsigned i = 0;
 
 	ha_window_mark(&comm->send->completed, group->seq);
 	group->state = HA_GROUP_FREE;
 	comm->count.messages += n;
-	ha_comm_count(comm, -(int)n);
-	do {
-		struct ha_request *req = group->reqs[i];
+	comm->outstanding -= n;
+	ha_send_done(comm, group->reqs[0]);
+	for (unsigned i = 1; i < n; i++)
+		ha_send_done(comm, group->reqs[i]);
+}
 
-		comm->count.bytes += req->size;
-		ha_request_done(req);
-	} while (++i < n);
+/* A group that is spread: this is one part of it. Whether it was the last. */
+static inline bool ha_send_part(struct ha_path *path, struct ha_send_group *group, unsigned qp)
+{
+	path->qps[qp].sq_done = group->sq_marks[qp];
+	return --group->parts_left == 0;
 }
 
 /* Its last write on that queue pair is acknowledged. */
@@ -40,9 +49,12 @@ static inline void ha_send_complete(struct ha_comm *comm, struct ha_path *path, 
 		comm->count.stale_completions++;
 		return;
 	}
-	path->qps[qp].sq_done = group->parts == 1 ? group->sq_mark : group->sq_marks[qp];
-	if (__builtin_expect(--group->parts_left != 0, 0))
+	if (__builtin_expect(group->parts == 1, 1)) {
+		path->qps[qp].sq_done = group->sq_mark;
+		group->parts_left = 0;
+	} else if (!ha_send_part(path, group, qp)) {
 		return;
+	}
 	if (__builtin_expect(comm->silent & HA_SILENT_COUNT, 0) && group->seq >= s->delivered)
 		return; /* the hardware has it, the peer's software does not say so yet */
 	ha_send_group_complete(comm, group);
@@ -54,9 +66,21 @@ static inline void ha_send_complete(struct ha_comm *comm, struct ha_path *path, 
 void ha_recv_refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp);
 /* An immediate of no receive that waits for one: a control message, or stale. */
 void ha_recv_unexpected(struct ha_comm *comm, struct ha_path *path, uint32_t imm);
-/* One of a group, or of a message in several parts. Whether it was the last; then slot has sizes.
- */
-bool ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm, uint32_t bytes);
+/* One of a group, or of a message in several parts: completes its receive if it was the last. */
+void ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm, uint32_t bytes);
+
+/* All n messages of a receive are there, `bytes` together. */
+static inline void ha_recv_complete(struct ha_comm *comm, struct ha_recv_slot *slot, unsigned n,
+				    uint64_t bytes)
+{
+	slot->bytes = bytes;
+	slot->expect = HA_IMM_NEVER;
+	ha_window_mark(&comm->recv->done, slot->seq);
+	comm->count.messages += n;
+	comm->count.bytes += bytes;
+	comm->outstanding--;
+	ha_request_done(slot->req);
+}
 
 static inline void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path, unsigned index,
 				     uint32_t imm, uint32_t bytes)
@@ -78,15 +102,9 @@ static inline void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path,
 		return;
 	}
 	if (slot->n == 1 && ha_imm_alone(imm))
-		slot->bytes = bytes;
-	else if (!ha_recv_part(comm, slot, imm, bytes))
-		return;
-	slot->expect = HA_IMM_NEVER;
-	ha_window_mark(&r->done, slot->seq);
-	comm->count.messages += slot->n;
-	comm->count.bytes += slot->bytes;
-	ha_comm_count(comm, -1);
-	ha_request_done(slot->req);
+		ha_recv_complete(comm, slot, 1, bytes);
+	else
+		ha_recv_part(comm, slot, imm, bytes);
 }
 
 #endif

@@ -67,7 +67,7 @@ static bool post_count(struct ha_comm *comm, struct ha_path *path)
 
 	/* Where it cannot go inline an earlier write may take this value along: it is true, too. */
 	__atomic_store_n(&comm->recv_ring->delivered, r->done.base, __ATOMIC_RELAXED);
-	if (ha_qp_makes_room(qp)) {
+	if (ha_sq_makes_room(qp->sq_posted + 1)) {
 		wr.send_flags |= IBV_SEND_SIGNALED;
 		wr.wr_id = ha_wr_make(qp->wr_base, HA_WR_CTS, qp->sq_posted + 1);
 	}

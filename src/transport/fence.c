@@ -83,6 +83,7 @@ void ha_path_fence(struct ha_path *path)
 		return;
 	}
 	atomic_store(&path->state, HA_PATH_FENCING);
+	ha_comm_not_clear(path->comm);
 	path->fencing_since_ns = ha_now_ns();
 	wr_id = ha_wr_id(HA_WR_SENTINEL, path->index, path->generation, 0, 0);
 	/* All of them stop before the first is waited for. */

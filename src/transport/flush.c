@@ -140,7 +140,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	if (req->posted == HA_FLUSH_NEW) {
 		comm->recv->flushes++;
 		comm->count.requests++;
-		ha_comm_count(comm, 1);
+		comm->outstanding++;
 	}
 	req->posted = HA_FLUSH_POSTED;
 }
@@ -157,7 +157,7 @@ void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t requ
 		comm->count.stale_completions++;
 		return;
 	}
-	ha_comm_count(comm, -1);
+	comm->outstanding--;
 	comm->recv->flushes--;
 	comm->count.flushes++;
 	req->posted = HA_FLUSH_NEW; /* whoever uses it next, see ha_flush_resume */

@@ -128,6 +128,7 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_d
 	qp->sq_depth = usable_depth(path->nic, sq_depth);
 	qp->local_psn = (uint32_t)ha_random() & PSN_MASK;
 	qp->wr_base = ha_wr_id(0, path->index, path->generation, index, 0);
+	qp->data_base = ha_wr_make(qp->wr_base, HA_WR_DATA, 0);
 	if (index == 0 || init.cap.max_inline_data < path->max_inline)
 		path->max_inline = path->comm->config->ib_use_inline ? init.cap.max_inline_data : 0;
 	rc = to_init(path, qp->qp);

@@ -71,6 +71,7 @@ struct ha_qp {
 	bool watched;	    /* a write of nothing is under way (timeout.c) */
 	uint32_t local_psn;
 	uint64_t wr_base;			/* path, generation and queue pair of a wr_id */
+	uint64_t data_base;			/* the same, with the kind of a message */
 	struct ibv_recv_wr refill[HA_RQ_BATCH]; /* linked, ready to post */
 };
 
@@ -80,12 +81,12 @@ static inline uint32_t ha_qp_room(const struct ha_qp *qp)
 }
 
 /*
- * Whether the next work request, which needs no completion, asks for one all the same: every so
- * many, wherever in the queue they are, to make room.
+ * Whether a work request at this place of a queue, which needs no completion, asks for one all the
+ * same: every so many, whatever they are, to make room.
  */
-static inline bool ha_qp_makes_room(const struct ha_qp *qp)
+static inline bool ha_sq_makes_room(uint32_t place)
 {
-	return (qp->sq_posted + 1) % HA_CTS_SIGNAL_INTERVAL == 0;
+	return place % HA_CTS_SIGNAL_INTERVAL == 0;
 }
 
 /*

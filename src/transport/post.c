@@ -82,6 +82,25 @@ static void part_posted(const struct ha_path *path, struct ha_send_group *group,
 		group->sq_marks[index] = path->qps[index].sq_posted;
 }
 
+/* A group of one message in one write. False when there is no room now, or the path failed. */
+static bool post_single(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group)
+{
+	struct ibv_send_wr *wr = &comm->send->single;
+	const struct ha_request *req = group->reqs[0];
+	struct ha_qp *qp = &path->qps[ha_qp_of(path, group->seq)];
+
+	if (ha_qp_room(qp) == 0 || !ha_fill_data(comm, path, req, 0, (uint32_t)req->size, wr))
+		return false;
+	ha_finish_part(comm, qp, group, 1, false, wr);
+	group->parts = 1;
+	group->parts_left = 1;
+	if (!ha_post(comm, path, qp, wr, 1))
+		return false;
+	group->sq_mark = qp->sq_posted;
+	group->state = HA_GROUP_POSTED;
+	return true;
+}
+
 /* A group of one message of nothing. */
 static bool post_empty(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group)
 {
@@ -287,7 +306,7 @@ static bool post_group(struct ha_comm *comm, struct ha_path *path, struct ha_sen
 
 	if (group->n == 1 && group->reqs[0]->size <= path->single_limit) {
 		if (group->reqs[0]->size != 0)
-			return ha_post_single(comm, path, group);
+			return post_single(comm, path, group);
 		group->parts = group->parts_left = 1;
 		ok = post_empty(comm, path, group);
 	} else {
@@ -304,6 +323,9 @@ void ha_send_pump(struct ha_comm *comm)
 	struct ha_path *path = ha_comm_path(comm);
 	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
 
+	ha_comm_find_clear_path(comm);
+	if (s->post_seq != s->match_seq)
+		comm->silent |= HA_SILENT_HELD;
 	if (!ha_comm_may_post(comm))
 		return;
 	for (; s->post_seq != s->match_seq; s->post_seq++) {
@@ -314,10 +336,8 @@ void ha_send_pump(struct ha_comm *comm)
 
 			if (renewal == HA_RENEWAL_SKIP)
 				continue;
-			if (renewal == HA_RENEWAL_LATER) {
-				comm->silent |= HA_SILENT_ROWS; /* polls look again */
-				return;
-			}
+			if (renewal == HA_RENEWAL_LATER)
+				return; /* polls look again */
 		}
 		if (!post_group(comm, path, group))
 			return;

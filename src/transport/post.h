@@ -68,42 +68,4 @@ static inline bool ha_post(struct ha_comm *comm, struct ha_path *path, struct ha
 	return true;
 }
 
-/* A group of one message in one write. False when there is no room now, or the path failed. */
-static inline bool ha_post_single(struct ha_comm *comm, struct ha_path *path,
-				  struct ha_send_group *group)
-{
-	struct ibv_send_wr *wr = &comm->send->single;
-	const struct ha_request *req = group->reqs[0];
-	struct ha_qp *qp = &path->qps[ha_qp_of(path, group->seq)];
-
-	if (__builtin_expect(ha_qp_room(qp) == 0, 0) ||
-	    !ha_fill_data(comm, path, req, 0, (uint32_t)req->size, wr))
-		return false;
-	ha_finish_part(comm, qp, group, 1, false, wr);
-	group->parts = 1;
-	group->parts_left = 1;
-	if (!ha_post(comm, path, qp, wr, 1))
-		return false;
-	group->sq_mark = qp->sq_posted;
-	group->state = HA_GROUP_POSTED;
-	return true;
-}
-
-/* The sends of a group are all in: posts it, if what came before is posted. */
-static inline void ha_send_post(struct ha_comm *comm, struct ha_send_group *group)
-{
-	struct ha_send_side *s = comm->send;
-	struct ha_path *path = ha_comm_path(comm);
-
-	if (__builtin_expect(group->n == 1 && s->post_seq == group->seq && ha_comm_may_post(comm) &&
-				 group->epoch == ha_comm_epoch(comm) && group->reqs[0]->size != 0 &&
-				 group->reqs[0]->size <= path->single_limit,
-			     1)) {
-		if (ha_post_single(comm, path, group))
-			s->post_seq++;
-		return;
-	}
-	ha_send_pump(comm);
-}
-
 #endif

@@ -51,35 +51,43 @@ static bool stamp_row(struct ha_comm *comm, const struct ha_path *path,
 	return true;
 }
 
-/* Posts a row that is stamped, in a queue that has room. */
-static inline bool post_row(struct ha_comm *comm, struct ha_path *path, unsigned index,
-			    uint64_t seq, unsigned n)
+/*
+ * Posts a row that is stamped, in a queue that has room. What it changes is noted before the verb,
+ * so that nothing has to be kept in mind across it; on failure the caller takes it back.
+ */
+static inline int post_row(struct ha_comm *comm, const struct ha_path *path, struct ha_qp *qp,
+			   size_t row_index, unsigned n)
 {
 	struct ha_recv_side *r = comm->recv;
-	struct ha_qp *qp = &path->qps[index];
-	const size_t row_index = seq & comm->slot_mask;
 	struct ha_cts *row = comm->recv_ring->cts[row_index];
 	const uint32_t length = n * (uint32_t)sizeof(*row);
 	struct ibv_send_wr *bad;
-	int rc;
+	unsigned flags = length <= path->max_inline ? IBV_SEND_INLINE : 0;
+	uint32_t place = qp->sq_posted + 1;
 
 	row[0].delivered = r->done.base;
 	r->cts_sge.addr = (uintptr_t)row;
 	r->cts_sge.length = length;
 	r->cts_wr.wr.rdma.remote_addr = path->remote_ring + row_index * HA_GROUP_MAX * sizeof(*row);
-	r->cts_wr.send_flags = length <= path->max_inline ? IBV_SEND_INLINE : 0;
-	if (__builtin_expect(ha_qp_makes_room(qp), 0)) {
-		r->cts_wr.send_flags |= IBV_SEND_SIGNALED;
-		r->cts_wr.wr_id = ha_wr_make(qp->wr_base, HA_WR_CTS, qp->sq_posted + 1);
+	if (__builtin_expect(ha_sq_makes_room(place), 0)) {
+		flags |= IBV_SEND_SIGNALED;
+		r->cts_wr.wr_id = ha_wr_make(qp->wr_base, HA_WR_CTS, place);
 	}
-	rc = ibv_post_send(qp->qp, &r->cts_wr, &bad);
-	if (__builtin_expect(rc != 0, 0)) {
-		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_send", rc);
-		return false;
-	}
-	qp->sq_posted++;
+	r->cts_wr.send_flags = flags;
+	qp->sq_posted = place;
 	comm->count.work_requests++;
-	return true;
+	r->cts_seq++;
+	return ibv_post_send(qp->qp, &r->cts_wr, &bad);
+}
+
+static __attribute__((cold, noinline)) void not_posted(struct ha_comm *comm, struct ha_path *path,
+						       struct ha_qp *qp, int rc)
+{
+	comm->recv->cts_seq--;
+	comm->silent |= HA_SILENT_HELD;
+	qp->sq_posted--;
+	comm->count.work_requests--;
+	ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_send", rc);
 }
 
 /* The queue pair that carries a row. */
@@ -90,11 +98,32 @@ static inline unsigned qp_of(const struct ha_path *path, uint64_t seq)
 
 static bool post_cts(struct ha_comm *comm, struct ha_path *path, const struct ha_recv_slot *slot)
 {
-	unsigned index = qp_of(path, slot->seq);
+	struct ha_qp *qp = &path->qps[qp_of(path, slot->seq)];
+	const size_t row_index = slot->seq & comm->slot_mask;
+	int rc;
 
-	return ha_qp_room(&path->qps[index]) != 0 &&
-	       stamp_row(comm, path, slot, comm->recv_ring->cts[slot->seq & comm->slot_mask]) &&
-	       post_row(comm, path, index, slot->seq, slot->n);
+	if (ha_qp_room(qp) == 0 || !stamp_row(comm, path, slot, comm->recv_ring->cts[row_index]))
+		return false;
+	rc = post_row(comm, path, qp, row_index, slot->n);
+	if (rc == 0)
+		return true;
+	not_posted(comm, path, qp, rc);
+	return false;
+}
+
+/* The row of the receive that was started last, if nothing is in the way; false: it is the pump's.
+ */
+static inline bool post_at_once(struct ha_comm *comm, struct ha_path *path, uint64_t seq,
+				size_t row_index, unsigned n)
+{
+	int rc;
+
+	if (__builtin_expect(comm->recv->cts_seq != seq || ha_qp_room(&path->qps[0]) == 0, 0))
+		return false;
+	rc = post_row(comm, path, &path->qps[0], row_index, n);
+	if (__builtin_expect(rc != 0, 0))
+		not_posted(comm, path, &path->qps[0], rc);
+	return true;
 }
 
 void ha_recv_pump(struct ha_comm *comm)
@@ -102,17 +131,21 @@ void ha_recv_pump(struct ha_comm *comm)
 	struct ha_recv_side *r = comm->recv;
 	struct ha_path *path = ha_comm_path(comm);
 
+	ha_comm_find_clear_path(comm);
+	if (r->cts_seq != r->next_seq)
+		comm->silent |= HA_SILENT_HELD;
 	if (!ha_comm_may_post(comm))
 		return;
-	for (; r->cts_seq != r->next_seq; r->cts_seq++) {
-		struct ha_recv_slot *slot = &r->slots[r->cts_seq & comm->slot_mask];
+	while (r->cts_seq != r->next_seq) {
+		const struct ha_recv_slot *slot = &r->slots[r->cts_seq & comm->slot_mask];
 
 		/* After a failover some of those between have arrived already. */
-		if (__builtin_expect(slot->expect == HA_IMM_NEVER, 0))
-			continue;
-		if (!post_cts(comm, path, slot))
+		if (slot->expect == HA_IMM_NEVER)
+			r->cts_seq++;
+		else if (!post_cts(comm, path, slot))
 			return;
 	}
+	comm->silent &= HA_SILENT_COUNT;
 }
 
 /* ---- arrival ------------------------------------------------------------------------------- */
@@ -125,7 +158,7 @@ static ha_result_t bad_record(struct ha_comm *comm, const struct ha_recv_slot *s
 }
 
 /* The record was written on the same queue pair before its immediate, so it is there. */
-static bool take_record(struct ha_comm *comm, struct ha_recv_slot *slot)
+static bool take_record(struct ha_comm *comm, struct ha_recv_slot *slot, uint64_t *all)
 {
 	const struct ha_sizes *record = &comm->recv_ring->sizes[slot->seq & comm->slot_mask];
 	const struct ha_cts *row = comm->recv_ring->cts[slot->seq & comm->slot_mask];
@@ -143,25 +176,27 @@ static bool take_record(struct ha_comm *comm, struct ha_recv_slot *slot)
 		bytes += size;
 		slot->sizes[i] = (int)size;
 	}
-	slot->bytes = bytes;
+	*all = bytes;
 	if (__builtin_expect(bytes > INT_MAX, 0))
 		for (unsigned i = 0; i < n; i++)
 			slot->sizes[i] = ha_int_size(record->size[i]);
 	return true;
 }
 
-bool ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm, uint32_t bytes)
+void ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm, uint32_t bytes)
 {
+	uint64_t all = slot->bytes;
+
 	if (ha_imm_record(imm))
 		slot->record = true;
 	else
-		slot->bytes += bytes;
+		slot->bytes = all += bytes;
 	if (++slot->parts_seen != ha_imm_parts(imm))
-		return false;
-	if (slot->record ? take_record(comm, slot) : slot->n == 1)
-		return true;
-	bad_record(comm, slot);
-	return false;
+		return;
+	if (slot->record ? take_record(comm, slot, &all) : slot->n == 1)
+		ha_recv_complete(comm, slot, slot->n, all);
+	else
+		bad_record(comm, slot);
 }
 
 void ha_recv_unexpected(struct ha_comm *comm, struct ha_path *path, uint32_t imm)
@@ -188,43 +223,32 @@ void ha_recv_refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp
 
 /* ---- irecv --------------------------------------------------------------------------------- */
 
-/*
- * Fills the slot and our copy of its row, complete with stamps and keys where they are known:
- * 1. 0: some are not. -1: a buffer without memory.
- */
-static inline int fill_slot(struct ha_comm *comm, struct ha_recv_slot *slot, struct ha_cts *row,
-			    uint64_t seq, unsigned n, void *const *data, const size_t *sizes,
-			    const int *tags, struct ha_mr *const *mrs)
+/* Whether another receive can be started now. */
+static inline bool may_start(const struct ha_comm *comm, const struct ha_recv_slot *slot)
 {
-	const struct ha_path *path = ha_comm_path(comm);
-	const uint32_t epoch = ha_comm_epoch(comm);
-	const uint64_t stamp = ha_stamp(seq, epoch);
-	int complete = path != NULL;
-	const unsigned nic_index = complete ? path->nic_index : 0;
-	unsigned i = 0;
+	return comm->recv->unreported != HA_MAX_OUTSTANDING && !slot->in_use && comm->pool.free;
+}
 
-	do {
-		const struct ha_mr *mr = mrs[i];
-		uint64_t keys;
+/* Buffer i of n in our copy of the row, all but its key. */
+static inline void fill_element(struct ha_cts *element, uint64_t stamp, unsigned n, unsigned i,
+				void *data, size_t size, int tag)
+{
+	element->stamp = stamp;
+	element->addr = (uintptr_t)data;
+	element->size = size;
+	element->tag = tag;
+	element->n = (uint8_t)n;
+	element->index = (uint8_t)i;
+	element->stamp_end = stamp;
+}
 
-		slot->mrs[i] = mrs[i];
-		row[i].stamp = stamp;
-		row[i].addr = (uintptr_t)data[i];
-		row[i].size = sizes[i];
-		row[i].tag = tags[i];
-		row[i].n = (uint8_t)n;
-		row[i].index = (uint8_t)i;
-		row[i].stamp_end = stamp;
-		if (__builtin_expect(!mr, 0)) {
-			if (sizes[i] != 0)
-				return -1;
-			continue;
-		}
-		keys = ha_mr_keys(mr, nic_index);
-		if (__builtin_expect(keys == 0, 0))
-			complete = 0;
-		row[i].rkey = ha_mr_rkey(keys);
-	} while (++i < n);
+/* The receive that `slot` describes is under way. */
+static inline void start(struct ha_comm *comm, struct ha_recv_slot *slot, uint64_t seq,
+			 uint32_t epoch, unsigned n, struct ha_request **out)
+{
+	struct ha_recv_side *r = comm->recv;
+	struct ha_request *req = ha_request_get(&comm->pool, HA_REQ_RECV);
+
 	slot->seq = seq;
 	slot->n = (uint8_t)n;
 	slot->parts_seen = 0;
@@ -232,87 +256,138 @@ static inline int fill_slot(struct ha_comm *comm, struct ha_recv_slot *slot, str
 	slot->in_use = true;
 	slot->bytes = 0;
 	slot->expect = ha_imm_pack(seq, epoch, 1, false);
-	return complete;
+	slot->req = req;
+	req->recv = slot;
+	r->unreported++;
+	r->next_seq = seq + 1;
+	comm->outstanding++;
+	comm->count.requests++;
+	*out = req;
 }
 
-/* The row of the receive that was started last, if nothing is before it or in the way. */
-static inline bool post_newest(struct ha_comm *comm, struct ha_path *path, uint64_t seq, unsigned n)
-{
-	unsigned index;
+/* ---- a group, and whatever is not plain --------------------------------------------------------
+ */
 
-	if (__builtin_expect(comm->recv->cts_seq != seq || !ha_comm_may_post(comm), 0))
-		return false;
-	index = qp_of(path, seq);
-	if (__builtin_expect(ha_qp_room(&path->qps[index]) == 0, 0))
-		return false;
-	if (post_row(comm, path, index, seq, n))
-		comm->recv->cts_seq++;
+/* Stamps and keys come with it where they are known. False: a buffer without memory. */
+static inline bool fill_row(struct ha_comm *comm, struct ha_recv_slot *slot, struct ha_cts *row,
+			    uint64_t stamp, unsigned n, void *const *data, const size_t *sizes,
+			    const int *tags, struct ha_mr *const *mrs, bool *complete)
+{
+	const struct ha_path *path = ha_comm_clear_path(comm);
+	const unsigned nic_index = path ? path->nic_index : 0;
+	uint64_t known = path != NULL;
+	unsigned i = 0;
+
+	do {
+		const struct ha_mr *mr = mrs[i];
+		uint64_t keys;
+
+		slot->mrs[i] = mrs[i];
+		fill_element(&row[i], stamp, n, i, data[i], sizes[i], tags[i]);
+		if (__builtin_expect(!mr, 0)) {
+			if (sizes[i] != 0)
+				return false;
+			continue;
+		}
+		keys = ha_mr_keys(mr, nic_index);
+		row[i].rkey = ha_mr_rkey(keys);
+		if (__builtin_expect(keys == 0, 0))
+			known = 0;
+	} while (++i < n);
+	*complete = known;
 	return true;
 }
 
 /* Under the token. */
-static inline ha_result_t start_receive(struct ha_comm *comm, unsigned n, void *const *data,
-					const size_t *sizes, const int *tags,
-					struct ha_mr *const *mrs, struct ha_request **out)
+static inline ha_result_t start_group(struct ha_comm *comm, unsigned n, void *const *data,
+				      const size_t *sizes, const int *tags,
+				      struct ha_mr *const *mrs, struct ha_request **out)
 {
-	struct ha_recv_side *r = comm->recv;
-	const uint64_t seq = r->next_seq;
+	const uint64_t seq = comm->recv->next_seq;
 	const size_t index = seq & comm->slot_mask;
-	struct ha_recv_slot *slot = &r->slots[index];
-	struct ha_request *req = comm->pool.free;
-	int filled;
+	struct ha_recv_slot *slot = &comm->recv->slots[index];
+	const uint32_t epoch = ha_comm_epoch(comm);
+	bool complete;
 
-	if (__builtin_expect(r->unreported == HA_MAX_OUTSTANDING || slot->in_use || !req, 0)) {
+	if (__builtin_expect(!may_start(comm, slot), 0)) {
 		ha_comm_not_ready(comm);
 		return HA_OK;
 	}
-	filled = fill_slot(comm, slot, comm->recv_ring->cts[index], seq, n, data, sizes, tags, mrs);
-	if (__builtin_expect(filled < 0, 0))
+	if (!fill_row(comm, slot, comm->recv_ring->cts[index], ha_stamp(seq, epoch), n, data, sizes,
+		      tags, mrs, &complete))
 		return HA_ERR_ARGUMENT;
-	req = ha_request_get(&comm->pool, HA_REQ_RECV);
-	req->recv = slot;
-	slot->req = req;
-	r->unreported++;
-	r->next_seq++;
-	ha_comm_count(comm, 1);
-	comm->count.requests++;
-	*out = req;
-	if (!filled || !post_newest(comm, ha_comm_path(comm), seq, n))
+	start(comm, slot, seq, epoch, n, out);
+	if (!complete || !post_at_once(comm, ha_comm_clear_path(comm), seq, index, n))
 		ha_recv_pump(comm);
 	return HA_OK;
 }
 
-/* Nothing was started: an error, or a receive that cannot be. */
-static __attribute__((noinline)) ha_result_t not_started(struct ha_comm *comm, int n)
+static __attribute__((noinline)) ha_result_t irecv_group(struct ha_comm *comm, int n,
+							 void *const *data, const size_t *sizes,
+							 const int *tags, struct ha_mr *const *mrs,
+							 struct ha_request **out)
 {
 	ha_result_t result = ha_comm_error(comm);
 
-	if (result != HA_OK)
+	*out = NULL;
+	if (__builtin_expect(result != HA_OK, 0))
 		return result;
-	if (n < 1 || n > comm->max_recvs) {
+	if (__builtin_expect((unsigned)n - 1 >= comm->max_recvs, 0)) {
 		HA_WARN("connection %s: a receive of %d buffers, 1 to %d are possible", comm->name,
 			n, comm->max_recvs);
 		return HA_ERR_ARGUMENT;
 	}
-	return ha_comm_fail(comm, HA_ERR_REMOTE,
-			    "a receive on a connection that the peer has closed");
+	if (__builtin_expect(atomic_load_explicit(&comm->peer_bye, memory_order_relaxed), 0))
+		return ha_comm_fail(comm, HA_ERR_REMOTE,
+				    "a receive on a connection that the peer has closed");
+	if (!ha_token_try(comm)) {
+		ha_comm_not_ready(comm);
+		return HA_OK;
+	}
+	result = start_group(comm, (unsigned)n, data, sizes, tags, mrs, out);
+	ha_token_release(comm);
+	return result;
+}
+
+/* ---- one buffer ---------------------------------------------------------------------------------
+ */
+
+/* Under the token. False: nothing was done, and it is not plain. */
+static inline bool start_single(struct ha_comm *comm, void *data, size_t size, int tag,
+				struct ha_mr *mr, struct ha_request **out)
+{
+	const uint64_t seq = comm->recv->next_seq;
+	const size_t index = seq & comm->slot_mask;
+	struct ha_recv_slot *slot = &comm->recv->slots[index];
+	struct ha_cts *element = comm->recv_ring->cts[index];
+	struct ha_path *path = ha_comm_clear_path(comm);
+	const uint32_t epoch = ha_comm_epoch(comm);
+	uint64_t keys;
+
+	if (__builtin_expect(!path || !may_start(comm, slot), 0))
+		return false;
+	keys = ha_mr_keys(mr, path->nic_index);
+	if (__builtin_expect(keys == 0, 0))
+		return false;
+	slot->mrs[0] = mr;
+	fill_element(element, ha_stamp(seq, epoch), 1, 0, data, size, tag);
+	element->rkey = ha_mr_rkey(keys);
+	start(comm, slot, seq, epoch, 1, out);
+	if (!post_at_once(comm, path, seq, index, 1))
+		ha_recv_pump(comm);
+	return true;
 }
 
 ha_result_t ha_irecv(struct ha_comm *comm, int n, void *const *data, const size_t *sizes,
 		     const int *tags, struct ha_mr *const *mrs, struct ha_request **out)
 {
-	ha_result_t result;
+	bool started;
 
-	*out = NULL;
-	if (__builtin_expect(ha_comm_error(comm) != HA_OK || (unsigned)n - 1 >= comm->max_recvs ||
-				 atomic_load_explicit(&comm->peer_bye, memory_order_relaxed),
-			     0))
-		return not_started(comm, n);
-	if (!ha_token_try(comm)) {
-		ha_comm_not_ready(comm);
-		return HA_OK;
-	}
-	result = start_receive(comm, (unsigned)n, data, sizes, tags, mrs, out);
+	if (n != 1 || !mrs[0] || ha_comm_error(comm) != HA_OK ||
+	    atomic_load_explicit(&comm->peer_bye, memory_order_relaxed) || !ha_token_try(comm))
+		return irecv_group(comm, n, data, sizes, tags, mrs, out);
+	started = start_single(comm, data[0], sizes[0], tags[0], mrs[0], out);
 	ha_token_release(comm);
-	return result;
+	return __builtin_expect(started, 1) ? HA_OK
+					    : irecv_group(comm, n, data, sizes, tags, mrs, out);
 }

@@ -43,7 +43,6 @@ void ha_send_resume(struct ha_comm *comm, const struct ha_window *done, struct h
 		group->state = HA_GROUP_MATCHED;
 	}
 	s->post_seq = first;
-	comm->silent |= HA_SILENT_ROWS;
 	ha_send_pump(comm);
 }
 

@@ -77,6 +77,12 @@ static inline uint32_t ha_sizes_length(unsigned n)
 	return (uint32_t)(offsetof(struct ha_sizes, size) + n * sizeof(uint64_t));
 }
 
+/* Whether an element is its row's only one. */
+static inline bool ha_cts_alone(const struct ha_cts *cts)
+{
+	return cts->n == 1 && cts->index == 0;
+}
+
 /* Whether the element of receive `seq` is there, complete. Pairs with the peer's RDMA write. */
 static inline bool ha_cts_arrived(const struct ha_cts *cts, uint64_t stamp)
 {

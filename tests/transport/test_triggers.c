@@ -147,6 +147,7 @@ static void a_wrong_key_is_a_paths_fault_while_keys_change(void **state)
 	id = add_rule("wc=REM_ACCESS_ERR host=0 op=write minlen=20000 nth=1");
 	send = start(&pair);
 	pair.send->epoch_changing = true;
+	ha_comm_not_clear(pair.send);
 	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
 	assert_int_equal(fired(id), 1);
 	assert_switched(&pair, 1);
