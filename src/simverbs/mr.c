@@ -213,9 +213,9 @@ static bool is_readable(const void *addr, size_t length)
 }
 
 /*
- * Memory that a driver has mapped (pinned buffers of CUDA, for one) is readable here and refused to
- * process_vm_readv. Asked now, of the first byte and the last, it need not be found out packet by
- * packet. A kernel that refuses all of it says so in another way, and to the peer.
+ * Memory that a driver has mapped as a device's is readable here and refused to process_vm_readv.
+ * Asked now, of the first byte and the last, it need not be found out packet by packet. A kernel
+ * that refuses all of it says so in another way, and to the peer.
  */
 static bool refuses_borrowing(const uint8_t *addr, size_t length)
 {

@@ -136,7 +136,7 @@ class GpuBench(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         with open(self.journal, encoding="utf-8") as file:
             journal = file.read().splitlines()
-        self.assertRegex(journal[0], r"^up \w+ --hosts 2 --rails 2 --rate 400 ")
+        self.assertRegex(journal[0], r"^up \w+ --hosts 2 --rails 2 --rate 25 ")
         self.assertRegex(journal[-1], r"^down ")
         runs = sorted(line for line in journal if line.startswith("run "))
         self.assertRegex(runs[0], r"^run \w+ 0 -- .*id=simulated-host-0 gpu=0$")
