@@ -110,7 +110,8 @@ void sv_stepped_set_burst(uint32_t burst_bytes);
 
 /* ---- faults, at once ---- */
 
-/* The port's own link: PORT_ERR or PORT_ACTIVE at its host, silence at the others. */
+/* The port's own link: PORT_ERR or PORT_ACTIVE at its host, silence at the others. On RoCE a port
+ * whose link is down has no route to anybody: RTR and address handles fail with ENETUNREACH. */
 void sv_stepped_link(uint32_t host, uint32_t rail, bool up);
 /* Inside the switch: both ends stay up. */
 void sv_stepped_cut(uint32_t rail, bool cut);

@@ -248,7 +248,7 @@ int sv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
 	    .state = port->state,
 	    .max_mtu = port->cfg.mtu,
 	    .active_mtu = port->cfg.mtu,
-	    .gid_tbl_len = (int)port->cfg.num_gids,
+	    .gid_tbl_len = SV_MAX_GIDS,
 	    .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
 	    .max_msg_sz = SV_MAX_MSG_SIZE,
 	    .pkey_tbl_len = 1,
@@ -285,7 +285,7 @@ static int gid_entry(struct sv_port *port, uint32_t index, struct ibv_gid_entry 
 	static const union ibv_gid none;
 	const struct sv_gid_entry *gid;
 
-	if (index >= port->cfg.num_gids)
+	if (index >= SV_MAX_GIDS)
 		return EINVAL;
 	gid = &port->cfg.gids[index];
 	if (!memcmp(&gid->gid, &none, sizeof(none)))

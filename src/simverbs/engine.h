@@ -243,7 +243,7 @@ struct sv_port_config {
 	uint32_t rate_mbps;
 	enum ibv_mtu mtu;
 	struct sv_gid_entry gids[SV_MAX_GIDS];
-	uint32_t num_gids; /* gid_tbl_len */
+	uint32_t num_gids; /* up to the last one; the table has SV_MAX_GIDS entries */
 	struct sv_limits limits;
 	uint32_t burst_bytes;	/* payload of one descriptor at most; 0: one MTU packet each */
 	uint32_t window_bursts; /* descriptors in flight per QP before the sender waits for acks */

@@ -27,7 +27,7 @@ static const struct transition transitions[NUM_STATES][NUM_STATES] = {
 	{
 	    [IBV_QPS_RESET] = {.allowed = true},
 	    [IBV_QPS_INIT] = {.allowed = true, .rc_required = RC_INIT, .ud_required = UD_INIT},
-	    [IBV_QPS_ERR] = {.allowed = true},
+	    /* Not to ERR: the kernel refuses that for all devices. */
 	},
     [IBV_QPS_INIT] =
 	{
@@ -130,10 +130,14 @@ int sv_route_from_ah_attr(struct sv_port *port, const struct ibv_ah_attr *attr,
 	if (attr->is_global) {
 		uint8_t index = attr->grh.sgid_index;
 
-		if (index >= port->cfg.num_gids ||
-		    !memcmp(&port->cfg.gids[index].gid, &none, sizeof(none)))
+		if (index >= SV_MAX_GIDS)
 			return EINVAL;
+		if (!memcmp(&port->cfg.gids[index].gid, &none, sizeof(none)))
+			return ENODATA;
 	}
+	/* An address is looked up in the routes, and a link that is down has none. */
+	if (ethernet && port->state != IBV_PORT_ACTIVE)
+		return ENETUNREACH;
 	*route = (struct sv_ah_route){
 	    .dgid = attr->grh.dgid,
 	    .sgid_index = attr->grh.sgid_index,

@@ -58,6 +58,79 @@ static void test_many_events_many_contexts(void **state)
 	world_close(&w);
 }
 
+/* The GID table is longer than what is in it. */
+static void test_empty_gids(void **state)
+{
+	struct ibv_gid_entry entry;
+	struct ibv_port_attr port;
+	struct ibv_ah_attr address;
+	union ibv_gid gid, none = {0};
+	struct world w;
+
+	(void)state;
+	world_open(&w, NULL);
+	address = address_of(&w.b);
+	assert_int_equal(ibv_query_port(w.a.ctx, 1, &port), 0);
+	assert_int_equal(port.gid_tbl_len, 16);
+	assert_int_equal(ibv_query_gid_ex(w.a.ctx, 1, 3, &entry, 0), 0);
+	assert_int_equal(ibv_query_gid_ex(w.a.ctx, 1, 4, &entry, 0), ENODATA);
+	assert_int_equal(ibv_query_gid_ex(w.a.ctx, 1, 15, &entry, 0), ENODATA);
+	assert_int_equal(ibv_query_gid_ex(w.a.ctx, 1, 16, &entry, 0), EINVAL);
+	assert_int_equal(ibv_query_gid(w.a.ctx, 1, 4, &gid), 0);
+	assert_memory_equal(&gid, &none, sizeof(gid));
+	address.grh.sgid_index = 4;
+	assert_null(ibv_create_ah(w.a.pd, &address));
+	assert_int_equal(errno, ENODATA);
+	world_close(&w);
+}
+
+static int connect_again(struct world *w)
+{
+	assert_int_equal(to_state(w->a.qp, IBV_QPS_RESET), 0);
+	assert_int_equal(to_init(&w->a, NULL), 0);
+	return to_rtr(&w->a, &w->b, NULL);
+}
+
+/* On Ethernet an address is looked up in the routes, of which a link that is down has none. */
+static void test_no_route_while_the_link_is_down(void **state)
+{
+	struct ibv_ah_attr address;
+	struct ibv_ah *ah;
+	struct world w;
+
+	(void)state;
+	world_open(&w, NULL);
+	address = address_of(&w.b);
+	sv_stepped_link(0, 0, false);
+	expect_event(w.a.ctx, IBV_EVENT_PORT_ERR);
+	assert_int_equal(connect_again(&w), ENETUNREACH);
+	assert_int_equal(state_of(w.a.qp), IBV_QPS_INIT);
+	assert_null(ibv_create_ah(w.a.pd, &address));
+	assert_int_equal(errno, ENETUNREACH);
+	/* The other end's link is another matter. */
+	sv_stepped_link(0, 0, true);
+	expect_event(w.a.ctx, IBV_EVENT_PORT_ACTIVE);
+	sv_stepped_link(1, 0, false);
+	expect_event(w.b.ctx, IBV_EVENT_PORT_ERR);
+	assert_int_equal(connect_again(&w), 0);
+	ah = ibv_create_ah(w.a.pd, &address);
+	assert_non_null(ah);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+	world_close(&w);
+}
+
+static void test_infiniband_needs_no_route(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_open(&w, &(struct world_opts){.fabric = {.infiniband = true}});
+	sv_stepped_link(0, 0, false);
+	expect_event(w.a.ctx, IBV_EVENT_PORT_ERR);
+	assert_int_equal(connect_again(&w), 0);
+	world_close(&w);
+}
+
 static void test_gid_change(void **state)
 {
 	union ibv_gid gid = {.raw = {[10] = 0xff, [11] = 0xff, [12] = 192, [13] = 168, [15] = 1}};
@@ -380,6 +453,9 @@ int main(void)
 	    cmocka_unit_test(test_async_fd_polls),
 	    cmocka_unit_test(test_many_events_many_contexts),
 	    cmocka_unit_test(test_gid_change),
+	    cmocka_unit_test(test_empty_gids),
+	    cmocka_unit_test(test_no_route_while_the_link_is_down),
+	    cmocka_unit_test(test_infiniband_needs_no_route),
 	    cmocka_unit_test(test_comm_est),
 	    cmocka_unit_test(test_destroy_waits_for_ack),
 	    cmocka_unit_test(test_unfetched_event_is_withdrawn),

@@ -141,8 +141,10 @@ static void test_destroy_cleans_a_shared_cq(void **state)
 	struct ibv_qp *first;
 
 	first = w->a.qp;
+	assert_int_equal(to_init(&w->a, NULL), 0);
 	w->a.qp = plain_qp(w->a.pd, w->a.cq);
 	assert_int_equal(to_state(first, IBV_QPS_ERR), 0);
+	assert_int_equal(to_init(&w->a, NULL), 0);
 	assert_int_equal(to_state(w->a.qp, IBV_QPS_ERR), 0);
 	for (uint64_t i = 0; i < 5; i++) {
 		struct ibv_send_wr wr = {.wr_id = 100 + i, .opcode = IBV_WR_SEND}, *bad;
