@@ -13,6 +13,7 @@ import conduct
 import drills
 import image
 import machine
+import probe_kernel
 import shell
 import table
 import topology
@@ -26,7 +27,8 @@ def arguments(argv):
     argv, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, None)
     parser = argparse.ArgumentParser(
         prog="scripts/lab",
-        usage="%(prog)s [one|two] [OPTION...] [DRILL...]\n       %(prog)s [one|two] shell [-- COMMAND...]\n       %(prog)s image",
+        usage="%(prog)s [one|two] [OPTION...] [DRILL...]\n       %(prog)s [one|two] shell [-- COMMAND...]\n"
+        "       %(prog)s one probe\n       %(prog)s image",
         description="Drills with the kernel's own RDMA stack, in virtual machines; docs/testing.md.",
     )
     parser.add_argument("--build", default=os.path.join(TREE, "build"), help="the build folder (build)")
@@ -45,8 +47,10 @@ def arguments(argv):
     options.command = command
     if command is not None and options.words != ["shell"]:
         parser.error('only "shell" takes a command')
-    if options.words not in (["shell"], ["image"]):
+    if options.words not in (["shell"], ["image"], ["probe"]):
         choose(parser, options)
+    elif options.words == ["probe"] and options.lab != "one":
+        parser.error("the probe runs in lab one")
     return options
 
 
@@ -144,6 +148,10 @@ def main(argv):
         if options.words == ["shell"]:
             with boot(options.lab, options) as lab:
                 return shell.run(lab, options.command)
+        if options.words == ["probe"]:
+            with boot(options.lab, options) as lab:
+                release = lab.host("a").run(["uname", "-r"]).out.strip()
+                return 0 if probe_kernel.check(lab, os.path.abspath(options.build), release) else 1
         if options.list:
             print(table.of_drills(options.drills))
             return 0
@@ -151,7 +159,7 @@ def main(argv):
     except machine.NoMachine as reason:
         print(f"SKIP: {reason}")
         return SKIP
-    except (machine.LabError, image.ImageError) as error:
+    except (machine.LabError, image.ImageError, probe_kernel.ProbeError) as error:
         print(f"scripts/lab: {error}", file=sys.stderr)
         return 1
 

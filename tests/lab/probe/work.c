@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Work requests, completions and events, with a limit on every wait. */
+#include "probe.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+struct send *make_send(struct send *send, const struct end *from, const struct end *to,
+		       enum ibv_wr_opcode opcode, uint32_t length)
+{
+	*send = (struct send){
+	    .sge = {.addr = (uintptr_t)from->buf, .length = length, .lkey = from->mr->lkey},
+	    .wr = {.num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED},
+	};
+	send->wr.sg_list = &send->sge;
+	send->wr.imm_data = htonl(0x12345678);
+	send->wr.wr.rdma.remote_addr = (uintptr_t)to->buf;
+	send->wr.wr.rdma.rkey = to->mr->rkey;
+	return send;
+}
+
+int post(struct end *end, struct send *send)
+{
+	struct ibv_send_wr *bad;
+
+	return ibv_post_send(end->qp, &send->wr, &bad);
+}
+
+static int post_as(enum ibv_wr_opcode opcode, struct end *from, const struct end *to,
+		   uint32_t length, uint64_t wr_id)
+{
+	struct send send;
+
+	make_send(&send, from, to, opcode, length)->wr.wr_id = wr_id;
+	return post(from, &send);
+}
+
+int post_write(struct end *from, const struct end *to, uint32_t length, uint64_t wr_id)
+{
+	return post_as(IBV_WR_RDMA_WRITE, from, to, length, wr_id);
+}
+
+int post_write_imm(struct end *from, const struct end *to, uint32_t length, uint64_t wr_id)
+{
+	return post_as(IBV_WR_RDMA_WRITE_WITH_IMM, from, to, length, wr_id);
+}
+
+int post_message(struct end *from, const struct end *to, uint32_t length, uint64_t wr_id)
+{
+	return post_as(IBV_WR_SEND, from, to, length, wr_id);
+}
+
+int post_read(struct end *from, const struct end *to, uint32_t length, uint64_t wr_id)
+{
+	return post_as(IBV_WR_RDMA_READ, from, to, length, wr_id);
+}
+
+int post_recv(struct end *end, uint32_t length, uint64_t wr_id)
+{
+	struct ibv_sge sge = {.addr = (uintptr_t)end->buf, .length = length, .lkey = end->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = length ? 1 : 0};
+	struct ibv_recv_wr *bad;
+
+	return ibv_post_recv(end->qp, &wr, &bad);
+}
+
+bool next_wc(struct end *end, struct ibv_wc *wc, unsigned ms)
+{
+	double until = now_ms() + ms;
+	int n;
+
+	do {
+		n = ibv_poll_cq(end->cq, 1, wc);
+		NEED(n >= 0);
+		if (n == 0)
+			sleep_ms(0); /* lets the other side run where there is one processor */
+	} while (n == 0 && now_ms() < until);
+	return n == 1;
+}
+
+const char *next_status(struct end *end, unsigned ms)
+{
+	struct ibv_wc wc;
+
+	return next_wc(end, &wc, ms) ? status_name(wc.status) : "nothing";
+}
+
+unsigned take_all(struct end *end, struct ibv_wc *wcs, unsigned max)
+{
+	unsigned n = 0;
+
+	while (n < max && next_wc(end, &wcs[n], QUIET_MS))
+		n++;
+	return n;
+}
+
+static bool next_event(struct port *port, enum ibv_event_type *type, unsigned ms)
+{
+	struct pollfd fd = {.fd = port->ctx->async_fd, .events = POLLIN};
+	struct ibv_async_event event;
+
+	if (poll(&fd, 1, (int)ms) != 1 || ibv_get_async_event(port->ctx, &event))
+		return false;
+	*type = event.event_type;
+	ibv_ack_async_event(&event);
+	return true;
+}
+
+const char *events_within(struct port *port, struct words *words, unsigned ms)
+{
+	enum ibv_event_type type, last = (enum ibv_event_type) - 1;
+
+	*words = (struct words){0};
+	while (next_event(port, &type, ms)) {
+		if (type != last)
+			add_word(words, "%s", event_name(type));
+		last = type;
+	}
+	return words_text(words);
+}
+
+void drop_events(struct port *port)
+{
+	enum ibv_event_type type;
+
+	while (next_event(port, &type, 0))
+		;
+}
+
+void fill(struct pair *pair)
+{
+	static uint8_t round;
+
+	round++;
+	for (uint32_t i = 0; i < BUF_BYTES; i++)
+		pair->a.buf[i] = (uint8_t)(i * 7 + i / 256 + round);
+	for (uint32_t i = 0; i < BUF_BYTES; i++)
+		pair->b.buf[i] = (uint8_t)~pair->a.buf[i];
+}
+
+bool arrived(const struct pair *pair, uint32_t length)
+{
+	return !memcmp(pair->a.buf, pair->b.buf, length);
+}
