@@ -11,6 +11,7 @@ import time
 from judge import Episode, Fault, Judge, Row
 from machine import LabError
 from topology import HOSTS, RAILS, interface
+from witness import watch_packets, write_late
 from workload import KINDS, Workload, WorkloadError
 
 QUIET_S = 0.35  # of healthy traffic before a fault: a window for the noise, and some more
@@ -48,6 +49,7 @@ class Conductor:
         self.quiet = None  # since when all is well; None: it is not
         self.moves = {}  # of the connections' ends, before the last fault
         self.rail = 0  # the last one that a step was about
+        self.witnesses = {}  # by what they watch
         self.dropped = {}  # by netem, of what has been taken away again: (host, rail): packets
 
     # ---- from start to end ----
@@ -99,6 +101,8 @@ class Conductor:
     def finish(self):
         """The episode ends here, in any case, with a whole lab as far as that can be had."""
         episode = self.episode
+        for witness in self.witnesses.values():
+            witness.stop()
         now = self.clocks.now() if self.clocks else {host: 0 for host in HOSTS}
         episode.begin = episode.begin or now
         episode.end = now
@@ -229,6 +233,23 @@ class Conductor:
                     self.episode.died[host] = (self.clocks.now()[host] - fault.before[host]) / 1e6
                     waiting.remove(host)
             time.sleep(0.02)
+
+    # ---- witnesses of our own ----
+
+    def do_witness(self, what, host):
+        """One that watches the rail that carries traffic."""
+        rail = self.rail_of("active")
+        start = {"packets": lambda: watch_packets(self.lab, host, rail, self.workload.build),
+                 "late": lambda: write_late(self.lab, rail, self.workload.build)}  # fmt: skip
+        self.witnesses[what] = start[what]()
+
+    def do_witnessed(self, what):
+        """What it has to tell."""
+        if what == "packets":
+            self.episode.seen[what] = self.witnesses[what].stop()
+        else:
+            self.witnesses[what].go_on()
+            self.episode.seen[what] = self.witnesses[what].result(what)
 
     # ---- what netem says ----
 

@@ -33,6 +33,7 @@ class Drill:
     witnesses: tuple = ()  # (host, rail, kernel's counters with + in between, least increase)
     leaves_broken: bool = False  # the lab must be healed afterwards
     fate: str = "survives"  # or "lost": the other host's rank ends with an error
+    late_to: str = ""  # the host to which packets must come late, and change nothing
     lost: str = ""  # the host whose process is killed
     says: tuple = ()  # one of these the others say
     ends_within_ms: float = 0
@@ -264,6 +265,30 @@ DRILLS = (
         blackout_ms=1500,
         ends_on="spare",
         witnesses=(("a", "used", "rdma.link_downed", 1),),
+    ),
+    Drill(
+        "late-packets",
+        "what arrives after a switch, of messages that were sent again, changes no memory",
+        labs=("one",),
+        workload="canaries",
+        steps=(
+            ("sleep", 0.5),
+            ("witness", "packets", "b"),
+            ("witness", "late", "a"),
+            ("sleep", 0.5),
+            ("netem", "a", "active", "delay 400ms limit 20000"),
+            ("witnessed", "late"),
+            ("moved",),
+            ("sleep", 0.5),
+            ("netem", "a", "same", None),
+            ("witnessed", "packets"),
+            ("healthy",),
+        ),
+        reasons=SILENCE,
+        switches=(4, None),
+        blackout_ms=2500,
+        blackout_min_ms=100,
+        late_to="b",
     ),
     # ---- addresses ----
     Drill(

@@ -12,6 +12,8 @@ in windows of the same length just before a fault, and both are printed.
 import bisect
 from dataclasses import dataclass, field
 
+import witness
+
 EVENT_BLACKOUT_MS = 50.0  # beyond the noise, 95th percentile: where a port says that it is down
 WINDOW_NS = 250_000_000  # in which a pause begins that a fault caused; and of the noise
 
@@ -95,6 +97,7 @@ class Episode:
     statuses: dict = field(default_factory=dict)  # host: exit status, of a workload that had to end
     output: dict = field(default_factory=dict)
     died: dict = field(default_factory=dict)  # host: ns after the fault at which its rank had ended
+    seen: dict = field(default_factory=dict)  # by witnesses of our own in the guest (witness.py)
     trouble: str = ""  # why the drill could not be conducted to its end
 
 
@@ -113,6 +116,7 @@ class Row:
     replayed: int = 0
     wrong: int = None
     complaints: list = field(default_factory=list)
+    notes: list = field(default_factory=list)  # what else there is to tell
     times: list = field(default_factory=list)  # (detection, blackout, noise) of each fault, ms
     by_event: bool = False  # of faults that a port tells of itself
 
@@ -144,6 +148,7 @@ class Judge:
             self.judge_switches(row, episode, events)
             self.judge_pauses(row, episode)
             self.judge_rail(row, episode)
+            self.judge_late(row, episode)
         else:
             self.judge_end(row, episode)
         return row
@@ -334,6 +339,13 @@ class Judge:
         share = episode.drill.slower_than
         if share and self.timelines and not episode.trouble:
             self.judge_slowness(row, episode, share)
+
+    def judge_late(self, row, episode):
+        """What packets did that came after the fence."""
+        host = episode.drill.late_to
+        if not host or episode.trouble or not self.report:
+            return
+        witness.judge_late(row, host, episode.seen, self.events, self.report, episode.faults[0].before[host])
 
     def judge_slowness(self, row, episode, share):
         line = self.timelines[self.hosts[0]]

@@ -40,7 +40,7 @@ def of_rows(rows):
     """The table, and below it what there is to complain of."""
     lines = [layout(HEADER, [cells(row) for row in rows])]
     for row in rows:
-        lines += [f"{row.drill}: {complaint}" for complaint in row.complaints]
+        lines += [f"{row.drill}: {text}" for text in row.notes + row.complaints]
     return "\n".join(lines)
 
 

@@ -45,6 +45,8 @@ KINDS = {
     for kind in (
         Kind("steady"),
         Kind("failback", env={"HA_NCCL_ENABLE_FAILBACK": "1"}),
+        # The hardware gives up before a delay of 400 ms is over.
+        Kind("canaries", env={"HA_NCCL_QP_TIMEOUT": "13"}, args=("--canary", "--linger", "1000")),
         Kind("unbound"),
         Kind("killed"),
     )
