@@ -299,7 +299,7 @@ static void tell_peer(struct ha_comm *comm, ha_result_t error)
 	ha_lane_abort(comm->lane, &given_up);
 }
 
-/* Requests, or a count that the sender waits for. */
+/* Requests, or a count that the sender waits for. Under the token. */
 static bool under_way(const struct ha_comm *comm)
 {
 	return comm->outstanding != 0 || atomic_load_explicit(&comm->telling, memory_order_relaxed);
@@ -395,7 +395,7 @@ static bool glance(struct ha_comm *comm)
 {
 	bool quiet = false;
 
-	if (comm->poller.asked || under_way(comm) || ha_comm_error(comm) != HA_OK ||
+	if (comm->poller.asked || ha_comm_error(comm) != HA_OK ||
 	    (comm->poller.quiet_visits + 1) % GLANCES_PER_VISIT == 0 || !ha_token_try(comm))
 		return false;
 	if (!under_way(comm) && !comm->epoch_changing && ha_path_ready(ha_comm_path(comm)))
