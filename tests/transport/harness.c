@@ -52,7 +52,7 @@ void pair_open(struct pair *pair)
 
 	if (sv_stepped_open_contexts() != 0)
 		sv_stepped_destroy(); /* what a test that failed half way left */
-	(void)canaries(); /* before a test counts descriptors */
+	(void)canaries();	      /* before a test counts descriptors */
 	assert_int_equal(sv_stepped_open(&pair->fabric), 0);
 	ha_clock_set_source(sv_stepped_now);
 	for (uint32_t host = 0; host < 2; host++) {
