@@ -402,15 +402,16 @@ static double visits_per_s(int many, long ms)
 	return (double)visits / seconds;
 }
 
-/* At one tick for all of them it would be 20 times as many for 20 times the pollers. */
+/* With one tick of 20 ms for all of them it would be 50,000; a loaded machine only makes it less.
+ */
 static void many_idle_pollers_are_visited_less_often_each(void **state)
 {
-	double few = visits_per_s(50, 600), many = visits_per_s(1000, 600);
+	double visits = visits_per_s(1000, 600);
 
 	(void)state;
-	print_message("visits per second: %.0f for 50 pollers, %.0f for 1000\n", few, many);
-	assert_true(few > 0 && many > 0);
-	assert_true(many < 10 * few);
+	print_message("%.0f visits per second of 1000 idle pollers\n", visits);
+	assert_true(visits > 0);
+	assert_true(visits < 25000);
 }
 
 int main(void)
