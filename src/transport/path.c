@@ -162,7 +162,8 @@ static uint64_t adaptive_routing_threshold(const struct ha_path *path)
 ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *options,
 			 struct ha_path **out)
 {
-	struct ha_path *path = aligned_alloc(alignof(struct ha_qp), sizeof(*path));
+	size_t size = sizeof(struct ha_path) + options->nqps * sizeof(struct ha_qp);
+	struct ha_path *path = aligned_alloc(alignof(struct ha_qp), size);
 	uint32_t sq_depth = comm->is_send ? HA_SEND_SQ_DEPTH : HA_RECV_SQ_DEPTH;
 	ha_result_t result;
 
@@ -171,7 +172,7 @@ ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *opt
 		HA_WARN("out of memory for a path");
 		return HA_ERR_SYSTEM;
 	}
-	memset(path, 0, sizeof(*path));
+	memset(path, 0, size);
 	path->comm = comm;
 	path->port = options->port;
 	path->nic = options->port->nic;

@@ -149,7 +149,9 @@ struct ha_path {
 	bool indestructible; /* destroying a queue pair failed, which was logged */
 
 	struct ha_flush_qp flush;
-	struct ha_qp qps[HA_MAX_QPS]; /* their qp is NULL after a fence that had to destroy them */
+	/* nqps of them; mostly one, and there are very many paths. Their qp is NULL after a fence
+	 * that had to destroy them. */
+	struct ha_qp qps[];
 };
 
 /* [T] Whether traffic may be posted; NULL is a path that is not there. */

@@ -27,8 +27,8 @@ static const struct limits {
 	double setup_plugin_us;
 	double idle_percent; /* of a core, in the plugin's thread */
 } limits[2] = {
-    [false] = {.memory_kib = 235, .fds = 1, .setup_plugin_us = 400, .idle_percent = 1},
-    [true] = {.memory_kib = 370, .fds = 1, .setup_plugin_us = 800, .idle_percent = 1},
+    [false] = {.memory_kib = 225, .fds = 1, .setup_plugin_us = 400, .idle_percent = 1},
+    [true] = {.memory_kib = 350, .fds = 1, .setup_plugin_us = 800, .idle_percent = 1},
 };
 
 /* Made with the first connection: the door, the heartbeats' channels. */
