@@ -126,10 +126,15 @@ ha_result_t ha_mr_lookup_keys(struct ha_mr *mr, struct ha_nic *nic, uint64_t *ke
 static inline ha_result_t HA_MUST_CHECK ha_mr_keys_on(struct ha_mr *mr, struct ha_nic *nic,
 						      unsigned nic_index, uint64_t *keys)
 {
+	uint64_t found;
+	ha_result_t result;
+
 	*keys = ha_mr_keys(mr, nic_index);
 	if (__builtin_expect(*keys != 0, 1))
 		return HA_OK;
-	return ha_mr_lookup_keys(mr, nic, keys);
+	result = ha_mr_lookup_keys(mr, nic, &found);
+	*keys = result == HA_OK ? found : 0;
+	return result;
 }
 
 static inline uint32_t ha_mr_lkey(uint64_t keys)

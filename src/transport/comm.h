@@ -13,10 +13,10 @@
  * read by the application without it. docs/architecture.md says why there is no queue between
  * the two.
  *
- * Cache lines of a message in steady state. Sender: the comm's first two lines, one line of the
- * clear-to-send ring, the request (one line), the group (two), the queue pair's counters (one)
- * and the work-request template (three). Receiver: the comm's first two, the request, the receive
- * slot (two for n = 1), the element (one), the queue pair's counters.
+ * Cache lines of a message in steady state, n = 1, in our own memory. Sender: three of the comm,
+ * two of its send side, the group, the element, the request, the path, the queue pair, the
+ * registration: 11. Receiver: three of the comm, two of its receive side, the slot, the element,
+ * the request, the path, the queue pair, the registration: 11.
  */
 #ifndef HA_TRANSPORT_COMM_H
 #define HA_TRANSPORT_COMM_H
@@ -38,6 +38,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct ha_lane;
@@ -109,17 +110,22 @@ struct ha_recv_slot {
 _Static_assert(sizeof(struct ha_recv_slot) == 128, "two lines, one of them when n = 1");
 
 struct ha_recv_side {
-	uint64_t next_seq;	   /* [T] number of the next receive */
-	uint64_t cts_seq;	   /* [T] oldest receive whose clear-to-send is not posted */
-	struct ha_window done;	   /* [T] receives that are complete: the truth about delivery */
-	uint32_t flushes;	   /* [T] of the requests outstanding */
-	uint64_t told;		   /* [T] e2e: what the sender was told of it last */
-	uint32_t told_mark;	   /* [T] where in the first queue pair's send queue */
-	struct ibv_send_wr cts_wr; /* [T] template */
+	uint64_t next_seq;     /* [T] number of the next receive */
+	uint64_t cts_seq;      /* [T] oldest receive whose clear-to-send is not posted */
+	struct ha_window done; /* [T] receives that are complete: the truth about delivery */
 	struct ibv_sge cts_sge;
-	uint32_t unreported;		      /* [A] receives in use */
+	uint32_t unreported;		       /* [A] receives in use */
+	uint32_t flushes;		       /* [T] of the requests outstanding */
+	uint64_t told;			       /* [T] e2e: what the sender was told of it last */
+	alignas(64) struct ibv_send_wr cts_wr; /* [T] template */
+	uint32_t told_mark; /* [T] told is at, in the first queue pair's send queue */
 	struct ha_recv_slot slots[HA_WINDOW]; /* [T] by seq mod window */
 };
+
+/* What a message of its own touches of each: two lines, with that of the work request. */
+_Static_assert(offsetof(struct ha_send_side, single) == 64, "sends");
+_Static_assert(offsetof(struct ha_recv_side, cts_wr) == 64, "receives");
+_Static_assert(offsetof(struct ibv_send_wr, wr.rdma.rkey) < 64, "used is its first line");
 
 /* The last failure of a request, to tell a bad path from a bad request. */
 struct ha_blame {

@@ -70,12 +70,12 @@ void ha_recv_unexpected(struct ha_comm *comm, struct ha_path *path, uint32_t imm
 void ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm, uint32_t bytes);
 
 /* All n messages of a receive are there, `bytes` together. */
-static inline void ha_recv_complete(struct ha_comm *comm, struct ha_recv_slot *slot, unsigned n,
-				    uint64_t bytes)
+static inline void ha_recv_complete(struct ha_comm *comm, struct ha_recv_side *r,
+				    struct ha_recv_slot *slot, unsigned n, uint64_t bytes)
 {
 	slot->bytes = bytes;
 	slot->expect = HA_IMM_NEVER;
-	ha_window_mark(&comm->recv->done, slot->seq);
+	ha_window_mark(&r->done, slot->seq);
 	comm->count.messages += n;
 	comm->count.bytes += bytes;
 	comm->outstanding--;
@@ -102,7 +102,7 @@ static inline void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path,
 		return;
 	}
 	if (slot->n == 1 && ha_imm_alone(imm))
-		ha_recv_complete(comm, slot, 1, bytes);
+		ha_recv_complete(comm, r, slot, 1, bytes);
 	else
 		ha_recv_part(comm, slot, imm, bytes);
 }

@@ -131,6 +131,7 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_d
 	qp->data_base = ha_wr_make(qp->wr_base, HA_WR_DATA, 0);
 	if (index == 0 || init.cap.max_inline_data < path->max_inline)
 		path->max_inline = path->comm->config->ib_use_inline ? init.cap.max_inline_data : 0;
+	path->element_flags = sizeof(struct ha_cts) <= path->max_inline ? IBV_SEND_INLINE : 0;
 	rc = to_init(path, qp->qp);
 	if (rc != 0)
 		return failed(path, "ibv_modify_qp to INIT", rc);

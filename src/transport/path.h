@@ -21,6 +21,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct ha_comm;
@@ -106,24 +107,27 @@ struct ha_flush_qp {
 };
 
 struct ha_path {
-	struct ha_comm *comm;
-	struct ha_port *port;
-	struct ha_nic *nic; /* port->nic */
-	uint8_t nic_index;  /* nic->index */
+	/* First line: what every message looks at. */
+	alignas(64) struct ibv_cq *cq;
+	struct ha_nic *nic;    /* port->nic */
+	uint64_t remote_ring;  /* address of the peer's ring there */
+	uint64_t single_limit; /* a message up to this goes in one write with its immediate */
+	uint8_t nic_index;     /* nic->index */
 	uint8_t index;
 	uint32_t generation; /* its low 16 bits are in every wr_id */
 	uint32_t label;	     /* index and generation as they lie in the upper half of a wr_id */
 	atomic_int state;    /* enum ha_path_state; written under T */
 	uint8_t nqps;
-	uint8_t split;	     /* spread each message over all queue pairs */
-	uint32_t max_inline; /* bytes a send may carry inline, 0: none */
+	uint8_t split;		/* spread each message over all queue pairs */
+	uint32_t max_inline;	/* bytes a send may carry inline, 0: none */
+	uint32_t element_flags; /* of a write of one element: inline, or not */
+
+	struct ha_comm *comm;
+	struct ha_port *port;
 	uint32_t ring_lkey;
 	uint32_t remote_rkey;  /* of the peer's ring */
-	uint64_t remote_ring;  /* its address there */
 	uint64_t max_message;  /* larger writes are cut */
-	uint64_t single_limit; /* a message up to this goes in one write with its immediate */
 	uint64_t ar_threshold; /* above this, data and immediate go apart; UINT64_MAX: never */
-	struct ibv_cq *cq;
 	struct ibv_pd *pd;
 	struct ibv_mr *ring_mr;
 	struct ha_port_addr addr; /* as it was told to the peer */
@@ -153,6 +157,9 @@ struct ha_path {
 	 * that had to destroy them. */
 	struct ha_qp qps[];
 };
+
+_Static_assert(offsetof(struct ha_path, comm) == 64, "one line is what a message looks at");
+_Static_assert(offsetof(struct ha_qp, refill) <= 64, "the same of a queue pair");
 
 /* [T] Whether traffic may be posted; NULL is a path that is not there. */
 static inline bool ha_path_ready(const struct ha_path *path)

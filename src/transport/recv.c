@@ -55,14 +55,15 @@ static bool stamp_row(struct ha_comm *comm, const struct ha_path *path,
  * Posts a row that is stamped, in a queue that has room. What it changes is noted before the verb,
  * so that nothing has to be kept in mind across it; on failure the caller takes it back.
  */
-static inline int post_row(struct ha_comm *comm, const struct ha_path *path, struct ha_qp *qp,
-			   size_t row_index, unsigned n)
+static inline int post_row(struct ha_comm *comm, struct ha_recv_side *r, const struct ha_path *path,
+			   struct ha_qp *qp, size_t row_index, unsigned n)
 {
-	struct ha_recv_side *r = comm->recv;
 	struct ha_cts *row = comm->recv_ring->cts[row_index];
 	const uint32_t length = n * (uint32_t)sizeof(*row);
 	struct ibv_send_wr *bad;
-	unsigned flags = length <= path->max_inline ? IBV_SEND_INLINE : 0;
+	unsigned flags = n == 1			      ? path->element_flags
+			 : length <= path->max_inline ? IBV_SEND_INLINE
+						      : 0;
 	uint32_t place = qp->sq_posted + 1;
 
 	row[0].delivered = r->done.base;
@@ -104,7 +105,7 @@ static bool post_cts(struct ha_comm *comm, struct ha_path *path, const struct ha
 
 	if (ha_qp_room(qp) == 0 || !stamp_row(comm, path, slot, comm->recv_ring->cts[row_index]))
 		return false;
-	rc = post_row(comm, path, qp, row_index, slot->n);
+	rc = post_row(comm, comm->recv, path, qp, row_index, slot->n);
 	if (rc == 0)
 		return true;
 	not_posted(comm, path, qp, rc);
@@ -113,14 +114,14 @@ static bool post_cts(struct ha_comm *comm, struct ha_path *path, const struct ha
 
 /* The row of the receive that was started last, if nothing is in the way; false: it is the pump's.
  */
-static inline bool post_at_once(struct ha_comm *comm, struct ha_path *path, uint64_t seq,
-				size_t row_index, unsigned n)
+static inline bool post_at_once(struct ha_comm *comm, struct ha_recv_side *r, struct ha_path *path,
+				uint64_t seq, size_t row_index, unsigned n)
 {
 	int rc;
 
-	if (__builtin_expect(comm->recv->cts_seq != seq || ha_qp_room(&path->qps[0]) == 0, 0))
+	if (__builtin_expect(r->cts_seq != seq || ha_qp_room(&path->qps[0]) == 0, 0))
 		return false;
-	rc = post_row(comm, path, &path->qps[0], row_index, n);
+	rc = post_row(comm, r, path, &path->qps[0], row_index, n);
 	if (__builtin_expect(rc != 0, 0))
 		not_posted(comm, path, &path->qps[0], rc);
 	return true;
@@ -194,7 +195,7 @@ void ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm,
 	if (++slot->parts_seen != ha_imm_parts(imm))
 		return;
 	if (slot->record ? take_record(comm, slot, &all) : slot->n == 1)
-		ha_recv_complete(comm, slot, slot->n, all);
+		ha_recv_complete(comm, comm->recv, slot, slot->n, all);
 	else
 		bad_record(comm, slot);
 }
@@ -226,7 +227,7 @@ void ha_recv_refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp
 /* Whether another receive can be started now. */
 static inline bool may_start(const struct ha_comm *comm, const struct ha_recv_slot *slot)
 {
-	return comm->recv->unreported != HA_MAX_OUTSTANDING && !slot->in_use && comm->pool.free;
+	return comm->recv->unreported != HA_MAX_OUTSTANDING && !slot->in_use;
 }
 
 /* Buffer i of n in our copy of the row, all but its key. */
@@ -243,12 +244,11 @@ static inline void fill_element(struct ha_cts *element, uint64_t stamp, unsigned
 }
 
 /* The receive that `slot` describes is under way. */
-static inline void start(struct ha_comm *comm, struct ha_recv_slot *slot, uint64_t seq,
-			 uint32_t epoch, unsigned n, struct ha_request **out)
+static inline void start(struct ha_comm *comm, struct ha_recv_side *r, struct ha_request *req,
+			 struct ha_recv_slot *slot, uint64_t seq, uint32_t epoch, unsigned n,
+			 struct ha_request **out)
 {
-	struct ha_recv_side *r = comm->recv;
-	struct ha_request *req = ha_request_get(&comm->pool, HA_REQ_RECV);
-
+	ha_request_take(&comm->pool, req, HA_REQ_RECV);
 	slot->seq = seq;
 	slot->n = (uint8_t)n;
 	slot->parts_seen = 0;
@@ -303,21 +303,23 @@ static inline ha_result_t start_group(struct ha_comm *comm, unsigned n, void *co
 				      const size_t *sizes, const int *tags,
 				      struct ha_mr *const *mrs, struct ha_request **out)
 {
-	const uint64_t seq = comm->recv->next_seq;
+	struct ha_recv_side *r = comm->recv;
+	const uint64_t seq = r->next_seq;
 	const size_t index = seq & comm->slot_mask;
-	struct ha_recv_slot *slot = &comm->recv->slots[index];
+	struct ha_recv_slot *slot = &r->slots[index];
+	struct ha_request *req = comm->pool.free;
 	const uint32_t epoch = ha_comm_epoch(comm);
 	bool complete;
 
-	if (__builtin_expect(!may_start(comm, slot), 0)) {
+	if (__builtin_expect(!req || !may_start(comm, slot), 0)) {
 		ha_comm_not_ready(comm);
 		return HA_OK;
 	}
 	if (!fill_row(comm, slot, comm->recv_ring->cts[index], ha_stamp(seq, epoch), n, data, sizes,
 		      tags, mrs, &complete))
 		return HA_ERR_ARGUMENT;
-	start(comm, slot, seq, epoch, n, out);
-	if (!complete || !post_at_once(comm, ha_comm_clear_path(comm), seq, index, n))
+	start(comm, r, req, slot, seq, epoch, n, out);
+	if (!complete || !post_at_once(comm, r, ha_comm_clear_path(comm), seq, index, n))
 		ha_recv_pump(comm);
 	return HA_OK;
 }
@@ -356,15 +358,17 @@ static __attribute__((noinline)) ha_result_t irecv_group(struct ha_comm *comm, i
 static inline bool start_single(struct ha_comm *comm, void *data, size_t size, int tag,
 				struct ha_mr *mr, struct ha_request **out)
 {
-	const uint64_t seq = comm->recv->next_seq;
+	struct ha_recv_side *r = comm->recv;
+	const uint64_t seq = r->next_seq;
 	const size_t index = seq & comm->slot_mask;
-	struct ha_recv_slot *slot = &comm->recv->slots[index];
+	struct ha_recv_slot *slot = &r->slots[index];
+	struct ha_request *req = comm->pool.free;
 	struct ha_cts *element = comm->recv_ring->cts[index];
 	struct ha_path *path = ha_comm_clear_path(comm);
 	const uint32_t epoch = ha_comm_epoch(comm);
 	uint64_t keys;
 
-	if (__builtin_expect(!path || !may_start(comm, slot), 0))
+	if (__builtin_expect(!path || !req || !may_start(comm, slot), 0))
 		return false;
 	keys = ha_mr_keys(mr, path->nic_index);
 	if (__builtin_expect(keys == 0, 0))
@@ -372,8 +376,8 @@ static inline bool start_single(struct ha_comm *comm, void *data, size_t size, i
 	slot->mrs[0] = mr;
 	fill_element(element, ha_stamp(seq, epoch), 1, 0, data, size, tag);
 	element->rkey = ha_mr_rkey(keys);
-	start(comm, slot, seq, epoch, 1, out);
-	if (!post_at_once(comm, path, seq, index, 1))
+	start(comm, r, req, slot, seq, epoch, 1, out);
+	if (!post_at_once(comm, r, path, seq, index, 1))
 		ha_recv_pump(comm);
 	return true;
 }

@@ -61,18 +61,23 @@ struct ha_request_pool {
 int ha_request_pool_init(struct ha_request_pool *pool, struct ha_comm *comm, uint16_t count);
 void ha_request_pool_free(struct ha_request_pool *pool);
 
+/* Takes the first free one, which is `req`. */
+static inline struct ha_request *ha_request_take(struct ha_request_pool *pool,
+						 struct ha_request *req, enum ha_request_kind kind)
+{
+	pool->free = req->next;
+	req->kind = (uint8_t)kind;
+	atomic_store_explicit(&req->state, HA_REQ_ACTIVE, memory_order_relaxed);
+	return req;
+}
+
 /* NULL when all are in use. */
 static inline struct ha_request *ha_request_get(struct ha_request_pool *pool,
 						enum ha_request_kind kind)
 {
 	struct ha_request *req = pool->free;
 
-	if (__builtin_expect(!req, 0))
-		return NULL;
-	pool->free = req->next;
-	req->kind = (uint8_t)kind;
-	atomic_store_explicit(&req->state, HA_REQ_ACTIVE, memory_order_relaxed);
-	return req;
+	return __builtin_expect(req != NULL, 1) ? ha_request_take(pool, req, kind) : NULL;
 }
 
 static inline void ha_request_put(struct ha_request_pool *pool, struct ha_request *req)
