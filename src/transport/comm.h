@@ -64,6 +64,7 @@ struct ha_send_group {
 	uint8_t parts_left; /* of these, those whose completion is still to come */
 	uint32_t epoch;	    /* whose keys its requests have */
 	uint32_t sq_mark;   /* send queue position after this group; of one part, */
+	uint64_t largest;   /* of the messages, where there are several */
 	struct ha_request *reqs[HA_GROUP_MAX];
 	uint32_t sq_marks[HA_MAX_QPS]; /* of several, by queue pair */
 };

@@ -274,20 +274,10 @@ static bool post_general(struct ha_comm *comm, struct ha_path *path, struct ha_s
 
 /* ---- groups in order ------------------------------------------------------------------------ */
 
-static uint64_t largest_of(const struct ha_send_group *group)
-{
-	uint64_t largest = 0;
-
-	for (unsigned i = 0; i < group->n; i++)
-		if (group->reqs[i]->size > largest)
-			largest = group->reqs[i]->size;
-	return largest;
-}
-
 /* Anything but one message in one write. */
 static bool post_complex(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group)
 {
-	uint64_t largest = largest_of(group);
+	uint64_t largest = group->n == 1 ? group->reqs[0]->size : group->largest;
 	unsigned qp = ha_qp_of(path, group->seq);
 	unsigned parts = 1;
 

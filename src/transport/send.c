@@ -99,6 +99,8 @@ static inline void take(struct ha_comm *comm, struct ha_send_group *group, unsig
 	const unsigned taken = s->taken | 1u << index;
 
 	group->reqs[index] = req;
+	if (req->size > group->largest)
+		group->largest = req->size;
 	if (taken != s->all) {
 		s->taken = (uint8_t)taken;
 		s->first = (uint8_t)__builtin_ctz(~taken);
@@ -144,6 +146,7 @@ static ha_result_t start(struct ha_comm *comm, const struct ha_cts *row, uint64_
 		group->n = (uint8_t)n;
 		group->epoch = epoch;
 		group->state = HA_GROUP_MATCHING;
+		group->largest = 0;
 		s->all = (uint8_t)((1u << n) - 1);
 	}
 	take(comm, group, index, *out);

@@ -4,9 +4,10 @@
 
 Runs bench_instructions once under callgrind and compares each of its cases with the figures in
 instructions.json (at most 2 % more instructions, no more of anything else) and with those of NCCL's
-own IB transport, which must be higher. Instructions are those in user space from the entry of the plugin's table on, libc included
-and the verbs left out, so they don't depend on the machine's speed or load. They do depend on the
-compiler; for one that instructions.json does not know, only NCCL's figures count.
+own IB transport, which must be higher. Instructions are those in user space from the entry of the
+plugin's table on, libc included and the verbs left out, so they don't depend on the machine's speed
+or load. They do depend on the compiler; for one that instructions.json does not know, only NCCL's
+figures count.
 
     instructions.py [--update] [--case "n=1 8B HA"] PROGRAM
 
