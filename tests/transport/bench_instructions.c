@@ -23,7 +23,7 @@
 #define COMPILER "gcc", __GNUC__
 #endif
 
-#define NOT_INLINE __attribute__((noinline, noclone))
+#define NOT_INLINE __attribute__((noinline))
 
 #define ROUNDS 64 /* a multiple of whatever is done every so many messages: rings, batches */
 #define WARM   16
