@@ -105,6 +105,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	starved = was_starved(live, now_ns);
 	/* First what has come: it may be what we would miss. */
 	died = receive_all(live);
+	now_ns = ha_now_ns();
 	/* With a query under way we may have been woken because it is answered. */
 	if (starved || died || live->queries != 0 || now_ns >= live->due_ns)
 		tend_all(live, starved, now_ns);

@@ -22,6 +22,15 @@
 #define SLOW_FACTOR 8
 #define SLOW_ROW    3
 
+/*
+ * How long ago. A visit reads the clock once, and an answer that it takes after that is heard later
+ * than the visit's own time: that is no silence of hundreds of years.
+ */
+static uint64_t since(uint64_t now_ns, uint64_t then_ns)
+{
+	return now_ns > then_ns ? now_ns - then_ns : 0;
+}
+
 static uint64_t quick_ns(const struct ha_pulse *pulse)
 {
 	uint64_t quick = pulse->interval_ns / QUICK_FACTOR;
@@ -86,7 +95,7 @@ static bool in_a_hurry(const struct ha_pulse *pulse, uint64_t now_ns)
 	case HA_SESSION_UP:
 		return false;
 	case HA_SESSION_SUSPECTED:
-		return now_ns - pulse->alive_ns < 2 * silence_ns(pulse);
+		return since(now_ns, pulse->alive_ns) < 2 * silence_ns(pulse);
 	case HA_SESSION_INIT:
 		if (pulse->sent < QUICK_START)
 			return true;
@@ -94,7 +103,7 @@ static bool in_a_hurry(const struct ha_pulse *pulse, uint64_t now_ns)
 	case HA_SESSION_DOWN:
 		break;
 	}
-	return pulse->in_row > 0 && now_ns - pulse->heard_ns < pulse->interval_ns;
+	return pulse->in_row > 0 && since(now_ns, pulse->heard_ns) < pulse->interval_ns;
 }
 
 uint64_t ha_pulse_due_ns(const struct ha_pulse *pulse)
@@ -222,7 +231,8 @@ static void enter(struct ha_pulse *pulse, enum ha_session_state state)
 bool ha_pulse_expired(const struct ha_pulse *pulse, uint64_t now_ns)
 {
 	return pulse->state == HA_SESSION_SUSPECTED &&
-	       now_ns - pulse->alive_ns >= silence_ns(pulse) && waiting(pulse) >= HA_PULSE_ROW;
+	       since(now_ns, pulse->alive_ns) >= silence_ns(pulse) &&
+	       waiting(pulse) >= HA_PULSE_ROW;
 }
 
 /*
@@ -235,7 +245,7 @@ bool ha_pulse_witnesses(const struct ha_pulse *other, const struct ha_pulse *pul
 		const struct ha_pulse_answer *a = &other->answers[i];
 
 		if (a->sent_ns >= pulse->waiting_ns + pulse->interval_ns / 2 &&
-		    now_ns - a->heard_ns >= pulse->interval_ns / 4)
+		    since(now_ns, a->heard_ns) >= pulse->interval_ns / 4)
 			return true;
 	}
 	return false;
@@ -243,7 +253,7 @@ bool ha_pulse_witnesses(const struct ha_pulse *other, const struct ha_pulse *pul
 
 enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, bool witness, uint64_t now_ns)
 {
-	bool late = now_ns - pulse->heard_ns >= late_ns(pulse);
+	bool late = since(now_ns, pulse->heard_ns) >= late_ns(pulse);
 	bool slow = pulse->slow_row >= SLOW_ROW;
 
 	switch (pulse->state) {
@@ -261,7 +271,7 @@ enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, bool witness, uint6
 		break;
 	case HA_SESSION_SUSPECTED:
 		if (ha_pulse_expired(pulse, now_ns) &&
-		    (witness || now_ns - pulse->alive_ns >= long_silence_ns(pulse)))
+		    (witness || since(now_ns, pulse->alive_ns) >= long_silence_ns(pulse)))
 			enter(pulse, HA_SESSION_DOWN);
 		else if (ha_pulse_expired(pulse, now_ns))
 			pulse->held = true;

@@ -180,6 +180,34 @@ static void a_witness_answers_what_was_asked_later(void **state)
 	assert_int_equal(d.pulse.state, HA_SESSION_DOWN);
 }
 
+/* The clock of a visit is read before the answers that the visit takes. */
+static void an_answer_younger_than_the_visit_is_no_silence(void **state)
+{
+	struct driven d, other;
+	uint64_t seq, visit_ns, ignored;
+
+	(void)state;
+	bring_up(&d, 200);
+	visit_ns = d.now_ns;
+	seq = ha_pulse_ping(&d.pulse, visit_ns);
+	assert_true(ha_pulse_pong(&d.pulse, seq, visit_ns + 5000, &ignored));
+	assert_int_equal(ha_pulse_judge(&d.pulse, true, visit_ns), HA_SESSION_UP);
+
+	bring_up(&d, 200);
+	bring_up(&other, 200);
+	while (!ha_pulse_expired(&d.pulse, d.now_ns))
+		step_alone(&d);
+	visit_ns = d.now_ns;
+	seq = ha_pulse_ping(&other.pulse, visit_ns);
+	assert_true(ha_pulse_pong(&other.pulse, seq, visit_ns + 5000, &ignored));
+	assert_false(ha_pulse_witnesses(&other.pulse, &d.pulse, visit_ns));
+	seq = d.pulse.sent - 2; /* three more have no answer yet */
+	ha_pulse_ping(&d.pulse, visit_ns);
+	assert_true(ha_pulse_pong(&d.pulse, seq, visit_ns + 5000, &ignored));
+	assert_false(ha_pulse_expired(&d.pulse, visit_ns));
+	assert_int_not_equal(ha_pulse_judge(&d.pulse, true, visit_ns), HA_SESSION_DOWN);
+}
+
 static void answers_from_before_it_was_down_do_not_bring_it_up(void **state)
 {
 	uint64_t first, last, ignored;
@@ -280,6 +308,7 @@ int main(void)
 	    cmocka_unit_test(silence_is_suspected_then_down_at_three_intervals),
 	    cmocka_unit_test(without_a_witness_it_takes_longer),
 	    cmocka_unit_test(a_witness_answers_what_was_asked_later),
+	    cmocka_unit_test(an_answer_younger_than_the_visit_is_no_silence),
 	    cmocka_unit_test(answers_from_before_it_was_down_do_not_bring_it_up),
 	    cmocka_unit_test(only_an_answer_we_wait_for_counts),
 	    cmocka_unit_test(a_stopped_pulse_stays_down),
