@@ -366,6 +366,7 @@ DRILLS = (
     Drill(
         "device-unbound",
         "a device taken from its driver is left, and the rest goes on without it",
+        labs=("two",),  # alone, without its card, a device of rxe waits for those who have it open
         steps=(("sleep", 0.5), ("unbind", "a", "active"), ("moved",), ("sleep", 1)),
         workload="unbound",
         short=True,
