@@ -126,7 +126,8 @@ static bool busy(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = &comm->failover;
 
-	if (fo->say || fo->mail || fo->socket_broken || fo->retired || !ha_slots_fenced(comm))
+	if (fo->say || fo->mail || fo->socket_broken || ha_slots_untidy(comm) ||
+	    !ha_slots_fenced(comm))
 		return true;
 	switch (fo->state) {
 	case HA_FO_ACTIVE:
@@ -256,7 +257,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	ha_control_speak(comm, now_ns);
 	/* Not while traffic is about to go on, but in an outage there are more and more of them. */
 	if (fo->state == HA_FO_ACTIVE || fo->state >= HA_FO_LATCHED || fo->outage_ns > MAX_TICK_NS)
-		(void)ha_slots_tidy(comm, now_ns);
+		ha_slots_tidy(comm);
 }
 
 void ha_failover_visit(struct ha_comm *comm)

@@ -224,9 +224,10 @@ void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation);
  * for FENCED and PROBE_OK, which any may report. */
 void ha_slot_heed(struct ha_comm *comm, unsigned p, enum ha_health_event event);
 
-/* Closes paths that are out of use, as far as there is time. True: none is left. Progress thread.
- */
-bool ha_slots_tidy(struct ha_comm *comm, uint64_t now_ns);
+/* Has paths closed that are out of use, in the background. Progress thread. */
+void ha_slots_tidy(struct ha_comm *comm);
+/* Whether that would find something to do. */
+bool ha_slots_untidy(const struct ha_comm *comm);
 
 /* Whether every fence that was asked for is confirmed at this end. */
 bool ha_slots_fenced(const struct ha_comm *comm);

@@ -86,31 +86,28 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 	return confirmed;
 }
 
-/*
- * Destroying queue pairs takes a device a while, and traffic is waiting to go on: a fenced path
- * harms nobody.
- */
-bool ha_slots_tidy(struct ha_comm *comm, uint64_t now_ns)
+/* A fenced path harms nobody: what is left of it is destroyed when there is time. */
+void ha_slots_tidy(struct ha_comm *comm)
 {
-	struct ha_failover *fo = &comm->failover;
-	struct ha_chores *chores = &comm->inst->chores;
-	struct ha_path **at = &fo->retired;
+	struct ha_path **at = &comm->failover.retired;
 
 	while (*at) {
-		struct ha_path *path = *at;
+		struct ha_path *path = *at, *next = path->next_retired;
 
-		if (ha_path_away(path)) {
+		if (ha_path_closing(path))
 			at = &path->next_retired;
-			continue;
-		}
-		if (!ha_chore_begin(chores, now_ns))
-			return false;
-		*at = path->next_retired;
-		ha_path_close(path);
-		ha_chore_done(chores, now_ns);
-		now_ns = ha_now_ns();
+		else
+			*at = next;
 	}
-	return !fo->retired;
+}
+
+bool ha_slots_untidy(const struct ha_comm *comm)
+{
+	const struct ha_path *path = comm->failover.retired;
+
+	while (path && ha_path_away(path))
+		path = path->next_retired;
+	return path;
 }
 
 /* ---- health -------------------------------------------------------------------------------- */

@@ -88,6 +88,7 @@ enum sv_verb {
 	SV_VERB_MODIFY_QP,
 	SV_VERB_RTR, /* modify_qp to RTR: where an address is resolved */
 	SV_VERB_QUERY_QP,
+	SV_VERB_DESTROY_QP,
 	SV_VERB_POST_SEND,
 	SV_VERB_POST_RECV,
 	SV_VERB_POST_SRQ_RECV,

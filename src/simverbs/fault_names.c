@@ -56,6 +56,7 @@ static const char *const verb_names[SV_VERB_COUNT] = {
     [SV_VERB_MODIFY_QP] = "modify_qp",
     [SV_VERB_RTR] = "rtr",
     [SV_VERB_QUERY_QP] = "query_qp",
+    [SV_VERB_DESTROY_QP] = "destroy_qp",
     [SV_VERB_POST_SEND] = "post_send",
     [SV_VERB_POST_RECV] = "post_recv",
     [SV_VERB_POST_SRQ_RECV] = "post_srq_recv",

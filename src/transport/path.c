@@ -417,11 +417,12 @@ bool ha_path_connecting(struct ha_path *path, ha_result_t *result)
 
 /* ---- end ----------------------------------------------------------------------------------- */
 
-void ha_path_close(struct ha_path *path)
+/* The path's objects. Whoever calls it has them to himself. */
+static void destroy_objects(struct ha_path *path)
 {
-	if (!path)
+	if (path->destroyed)
 		return;
-	ha_errand_recall(ha_progress_errands(path->comm->inst->progress), &path->errand);
+	path->destroyed = true;
 	if (path->flush.qp && ibv_destroy_qp(path->flush.qp) != 0)
 		HA_TRACE(1, "ibv_destroy_qp (flush) failed on %s", path->nic->name);
 	for (unsigned i = 0; i < path->nqps; i++) {
@@ -437,6 +438,35 @@ void ha_path_close(struct ha_path *path)
 		HA_TRACE(1, "ibv_destroy_cq failed on %s", path->nic->name);
 	if (path->pd)
 		ha_nic_pd_put(path->nic);
+}
+
+/* A thread of the errands. */
+static void close_path(struct ha_errand *errand)
+{
+	destroy_objects(ha_container_of(errand, struct ha_path, errand));
+}
+
+bool ha_path_closing(struct ha_path *path)
+{
+	if (path->destroyed && !ha_path_away(path)) {
+		free(path);
+		return false;
+	}
+	if (!ha_path_away(path)) {
+		path->errand.run = close_path;
+		path->errand.owner = &path->comm->poller;
+		path->errand.key = (uintptr_t)path->nic; /* one at a time on a device */
+		ha_errand_send(ha_progress_errands(path->comm->inst->progress), &path->errand);
+	}
+	return true;
+}
+
+void ha_path_close(struct ha_path *path)
+{
+	if (!path)
+		return;
+	ha_errand_recall(ha_progress_errands(path->comm->inst->progress), &path->errand);
+	destroy_objects(path);
 	free(path);
 }
 

@@ -139,8 +139,9 @@ struct ha_path {
 
 	struct ha_path *next_retired; /* fenced and replaced, to be closed when there is time */
 
-	/* Connecting. While it is busy, the queue pairs are its. */
+	/* Connecting or closing. While it is busy, the queue pairs are its. */
 	struct ha_errand errand;
+	bool destroyed;	       /* by the errand or by us: only the structure is left */
 	ha_result_t connected; /* what came of it */
 
 	/* On their way (mail.c). [T] */
@@ -244,6 +245,13 @@ enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_
  * drained or not. NULL is fine.
  */
 void ha_path_close(struct ha_path *path);
+
+/*
+ * The same without waiting, for a path that nobody else knows any more: destroying a queue pair may
+ * take seconds where packets of it are held up. True: ask again when its errand is back. False: it
+ * is freed. Under the token.
+ */
+bool ha_path_closing(struct ha_path *path);
 
 /* Works single_limit out from the other limits; after one of them was changed. */
 void ha_path_set_limits(struct ha_path *path);

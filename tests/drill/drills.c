@@ -83,6 +83,19 @@ const struct drill drills[] = {
 	.stall_max_ms = 200,
     },
     {
+	.name = "slow-destroy",
+	.proves = "queue pairs that take seconds to destroy hold up nobody",
+	.args = {BOTH_RAILS},
+	.script = "1490 fault wait=1500ms verb=destroy_qp\n"
+		  "1500 link 0 0 down\n"
+		  "2500 link 0 0 up",
+	.tail_ms = 3500,
+	.switches_min = 4,
+	.switches_max = 8,
+	.reasons = "local port down",
+	.stall_max_ms = 200,
+    },
+    {
 	.name = "silent-cut",
 	.proves = "a cut inside the switch, which nobody is told of, is noticed by its silence",
 	.args = {BOTH_RAILS},

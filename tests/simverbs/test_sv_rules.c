@@ -242,7 +242,7 @@ static int try_verb(struct world *w, const char *verb)
 					.cap = {.max_send_wr = 1},
 					.qp_type = IBV_QPT_RC};
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 1}};
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS}, rtr = {.qp_state = IBV_QPS_RTR};
 	struct ibv_device_attr device;
 	struct ibv_port_attr port;
 	union ibv_gid gid;
@@ -265,6 +265,8 @@ static int try_verb(struct world *w, const char *verb)
 	CASE("create_ah", POINTER(ibv_create_ah(w->a.pd, &ah)));
 	CASE("create_comp_channel", POINTER(ibv_create_comp_channel(w->a.ctx)));
 	CASE("modify_qp", ibv_modify_qp(w->a.qp, &attr, IBV_QP_STATE));
+	CASE("rtr", ibv_modify_qp(w->a.qp, &rtr, IBV_QP_STATE));
+	CASE("destroy_qp", ibv_destroy_qp(ibv_create_qp(w->a.pd, &init)));
 	CASE("query_qp", ibv_query_qp(w->a.qp, &attr, IBV_QP_STATE, &init));
 	CASE("post_send", post(&w->a, IBV_WR_RDMA_WRITE, 1, 0, 1, &w->b, 0));
 	CASE("post_recv", post_recv(&w->a, 1, 0, 1));
@@ -279,7 +281,8 @@ static const char *const verbs[] = {
     "open_device", "query_device",  "query_port",    "query_gid",	    "alloc_pd",
     "reg_mr",	   "create_cq",	    "create_qp",     "create_srq",	    "create_ah",
     "modify_qp",   "query_qp",	    "post_send",     "create_comp_channel", "post_recv",
-    "poll_cq",	   "req_notify_cq", "reg_dmabuf_mr", "post_srq_recv",
+    "poll_cq",	   "req_notify_cq", "reg_dmabuf_mr", "post_srq_recv",	    "rtr",
+    "destroy_qp",
 };
 
 static void test_each_verb_fails(void **state)
