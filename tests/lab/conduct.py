@@ -121,8 +121,9 @@ class Conductor:
         first = self.read_counters()
         time.sleep(TAIL_S)
         second = self.read_counters()
+        names = ("net.tx_bytes", "net.rx_bytes")  # none where the device is gone
         self.episode.tail = {
-            key: sum(second[key][name] - first[key][name] for name in ("net.tx_bytes", "net.rx_bytes")) for key in first
+            key: sum(second[key].get(name, 0) - first[key].get(name, 0) for name in names) for key in first
         }
 
     def read_counters(self):

@@ -170,6 +170,12 @@ class Workload:
                 self.statuses[name] = process.wait(10)
                 self.output[name] = said_by(process)
         self.report = self.read_report()
+        self.write_events()
+
+    def write_events(self):
+        """For people: beside the report, and kept with it."""
+        with open(os.path.join(self.lab.folder.path, f"{self.name}.events"), "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(event) + "\n" for event in self.events)
 
     def wait_for_exit(self, limit_s):
         until = time.monotonic() + limit_s
