@@ -370,7 +370,6 @@ DRILLS = (
         # The card goes when nobody has the device open any more: the workload ends before the lab is healed.
         steps=(("sleep", 0.5), ("unbind", "a", "active"), ("moved",), ("sleep", 1)),
         workload="unbound",
-        short=True,
         reasons=("local device failed", "port address changed", "local port down", "told by the peer") + SILENCE,
         switches=(4, None),
         blackout_ms=3000,
