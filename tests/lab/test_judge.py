@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge of the lab's drills: a drill that went well passes, and each thing that can be wrong with it
+is complained of. No lab: reports and events are made up."""
+
+import copy
+import unittest
+
+from drills import Drill
+from judge import Episode, Fault, Judge, Timeline, percentile
+
+MS = 1_000_000
+HOSTS = ("a", "b")
+DOWN_MS, UP_MS, END_MS = 1000, 1040, 2000  # the fault, the first byte after it, the drill's end
+
+DRILL = Drill(
+    "link-down",
+    "",
+    steps=(),
+    reasons=("local port down",),
+    switches=(1, 2),
+    blackout_ms="event",
+    ends_on="spare",
+    witnesses=(("a", "used", "rdma.link_downed", 1),),
+)
+
+
+def both(ms):
+    return {host: ms * MS for host in HOSTS}
+
+
+def event(kind, ms, **more):
+    return {
+        "kind": kind, "end": "a", "monotonic_ns": ms * MS, "connection": "1", "name": "recv 1", "reason": "local port down",
+        "detail": "", "replayed_messages": 3, "detection_ms": 5.0, **more,
+    }  # fmt: skip
+
+
+def timeline(pause_from_ms, pause_to_ms):
+    """A byte each millisecond, but for the pause."""
+    return [0 if pause_from_ms <= ms < pause_to_ms else 1 for ms in range(END_MS)]
+
+
+class Case:
+    """A drill that went well, to be spoilt."""
+
+    def __init__(self):
+        fault = Fault("link a active down", True, both(DOWN_MS), both(DOWN_MS), both(500), both(END_MS))
+        self.episode = Episode(
+            DRILL,
+            begin=both(0),
+            end=both(END_MS),
+            faults=[fault],
+            counters={("a", 0): {"rdma.link_downed": 1}},
+            tail={("a", 0): 100, ("a", 1): 100_000},
+        )
+        self.events = [event("failure", DOWN_MS + 4), event("switch", DOWN_MS + 20)]
+        self.report = {
+            "wrong": 0,
+            "rows": [{"checked": 9, "iterations": 9}],
+            "counters": {"connections": {"failovers": 1, "replayed_messages": 3}},
+            "clock": {"monotonic_ns": [0, 0]},
+            "timeline": {"interval_ms": 1, "bytes_received": [timeline(DOWN_MS, UP_MS)] * 2},
+        }
+        self.statuses = {"a": 0, "b": 0}
+
+    def row(self):
+        judge = Judge("one", HOSTS, self.events, self.report, self.statuses)
+        judge.learn_noise([self.episode])
+        return judge.judge(self.episode)
+
+
+class JudgeTest(unittest.TestCase):
+    def setUp(self):
+        self.case = Case()
+
+    def complains(self, words):
+        complaints = self.case.row().complaints
+        self.assertTrue(any(words in complaint for complaint in complaints), complaints)
+
+    def test_what_went_well_passes_and_is_told(self):
+        row = self.case.row()
+        self.assertEqual(row.complaints, [])
+        self.assertEqual(row.detected_by, "local port down")
+        self.assertAlmostEqual(row.detection_ms, 4)
+        self.assertAlmostEqual(row.blackout_ms, UP_MS - DOWN_MS)
+        self.assertEqual(row.noise_ms, 0)
+        self.assertEqual((row.switches, row.replayed, row.wrong), (1, 3, 0))
+
+    def test_wrong_bytes(self):
+        self.case.report["wrong"] = 1
+        self.complains("1 bytes are wrong")
+
+    def test_an_iteration_that_was_not_checked(self):
+        self.case.report["rows"][0]["checked"] = 8
+        self.complains("not every iteration was checked")
+
+    def test_a_rank_that_failed(self):
+        self.case.statuses["b"] = 3
+        self.complains("ended with status 3")
+
+    def test_no_report(self):
+        self.case.report = None
+        self.complains("nothing is known of the data")
+
+    def test_a_fault_that_the_kernel_did_not_see(self):
+        self.case.episode.counters = {("a", 0): {"rdma.link_downed": 0}}
+        self.complains("was the fault there?")
+
+    def test_a_fault_that_the_plugin_did_not_see(self):
+        del self.case.events[0]
+        self.complains("nobody noticed")
+
+    def test_a_reason_that_does_not_fit(self):
+        self.case.events[0]["reason"] = "heartbeats lost"
+        self.complains("noticed by 'heartbeats lost'")
+
+    def test_too_few_switches_and_too_many(self):
+        self.case.events.append(event("switch", DOWN_MS + 21))
+        self.case.events.append(event("switch", DOWN_MS + 22))
+        self.complains("at most 2")
+        del self.case.events[1:]
+        self.complains("at least 1")
+
+    def test_logs_and_counters_that_disagree(self):
+        self.case.report["counters"]["connections"]["replayed_messages"] = 4
+        self.complains("replayed_messages")
+
+    def test_a_connection_that_failed_for_good(self):
+        self.case.events.append(event("latch", DOWN_MS + 30, detail="no path"))
+        self.complains("failed for good: no path")
+
+    def test_a_blackout_beyond_the_limit(self):
+        self.case.report["timeline"]["bytes_received"][1] = timeline(DOWN_MS, DOWN_MS + 51)
+        self.complains("51 ms beyond the noise")
+
+    def test_noise_excuses_as_much_as_it_is(self):
+        counts = timeline(DOWN_MS, DOWN_MS + 51)
+        counts[800:810] = [0] * 10
+        self.case.report["timeline"]["bytes_received"] = [counts, counts]
+        self.assertEqual(self.case.row().complaints, [])
+
+    def test_traffic_on_the_wrong_rail(self):
+        self.case.episode.tail = {("a", 0): 100_000, ("a", 1): 100}
+        self.complains("traffic is not where it belongs")
+
+    def test_a_drill_that_could_not_be_conducted(self):
+        self.case.episode.trouble = "waited in vain"
+        self.complains("waited in vain")
+
+    def test_a_failure_where_nothing_may_fail(self):
+        quiet = Drill("healthy", "", steps=())
+        self.case.episode = Episode(quiet, begin=both(0), end=both(END_MS))
+        self.complains("nothing may fail here")
+
+
+class Parts(unittest.TestCase):
+    def test_percentile_is_a_value_that_was_seen(self):
+        self.assertEqual(percentile(range(1, 101), 95), 95)
+        self.assertEqual(percentile([7], 95), 7)
+        self.assertEqual(percentile([], 95), 0)
+
+    def test_a_pause_counts_as_far_as_it_is_inside(self):
+        line = Timeline(0, 1, copy.copy(timeline(100, 300)))
+        self.assertEqual(line.longest_ms(0, 2000 * MS), 200)
+        self.assertEqual(line.longest_ms(200 * MS, 2000 * MS), 100)
+        self.assertEqual(line.longest_ms(0, 150 * MS, 150 * MS), 50)
+        self.assertEqual(line.longest_ms(400 * MS, 2000 * MS), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
