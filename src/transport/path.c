@@ -448,16 +448,16 @@ static void close_path(struct ha_errand *errand)
 
 bool ha_path_closing(struct ha_path *path)
 {
-	if (path->destroyed && !ha_path_away(path)) {
+	if (ha_path_away(path))
+		return true;
+	if (path->destroyed) {
 		free(path);
 		return false;
 	}
-	if (!ha_path_away(path)) {
-		path->errand.run = close_path;
-		path->errand.owner = &path->comm->poller;
-		path->errand.key = (uintptr_t)path->nic; /* one at a time on a device */
-		ha_errand_send(ha_progress_errands(path->comm->inst->progress), &path->errand);
-	}
+	path->errand.run = close_path;
+	path->errand.owner = &path->comm->poller;
+	path->errand.key = (uintptr_t)path->nic; /* one at a time on a device */
+	ha_errand_send(ha_progress_errands(path->comm->inst->progress), &path->errand);
 	return true;
 }
 
