@@ -133,6 +133,7 @@ class Workload:
         self.rests = {host: "" for host in HOSTS}
         self.report = None
         self.statuses = {}
+        self.stuck = {}  # host: where its process was that did not end when it was told to
         self.output = {}
 
     # ---- from start to end ----
@@ -166,11 +167,21 @@ class Workload:
         finally:
             for name, process in self.processes.items():
                 if process.poll() is None:
+                    self.stuck[name] = self.stacks(name, process)
                     process.kill()
                 self.statuses[name] = process.wait(10)
                 self.output[name] = said_by(process)
         self.report = self.read_report()
         self.write_events()
+
+    def stacks(self, name, process):
+        """Where in the kernel the threads of one that does not end are."""
+        script = f"""for task in /proc/{process.pid}/task/*; do
+            echo "$(cat "$task/comm") in $(cat "$task/wchan"): $(tr '\\n' ' ' <"$task/stack")"; done 2>&1"""
+        try:
+            return self.lab.host(name).run(script, 10, check=False).out
+        except LabError as error:
+            return str(error)
 
     def write_events(self):
         """For people: beside the report, and kept with it."""
@@ -191,6 +202,8 @@ class Workload:
         for name, process in self.processes.items():
             text = [line for line in said_by(process).splitlines() if re.search(r"nccl-net-perf:|WARN", line)]
             lines += [f"{name}: {line}" for line in text[-3:]]
+            if name in self.stuck:
+                lines.append(f"{name} did not end: {self.stuck[name]}")
         return "; ".join(lines) or "it said nothing"
 
     # ---- files ----

@@ -50,6 +50,6 @@ int __wrap_ha_comm_poll(struct ha_comm *comm, int budget)
 	wake_thread(comm);
 	/* The caller counts this as a poll, by which the thread would know that it is not needed.
 	 */
-	atomic_fetch_sub_explicit(&comm->polls, 1, memory_order_relaxed);
+	comm->polls--;
 	return 0;
 }

@@ -128,6 +128,25 @@ void np_measure_heed_signal(void)
 	sigaction(SIGUSR1, &action, NULL);
 }
 
+/*
+ * All ranks exchange something between two batches. One that waits here for another, which is
+ * frozen or whose traffic does not move, completes nothing either.
+ */
+static bool meet(struct np_rank *rk, const void *mine, void *all, size_t size)
+{
+	struct np_recorder *r = &rk->recorder; /* the worker has nothing to do */
+	uint64_t from_ns = np_now_ns(), waited_ns;
+
+	if (!np_gather(rk, mine, all, size))
+		return false;
+	waited_ns = np_now_ns() - from_ns;
+	if (waited_ns > r->stall_threshold_ns)
+		np_stalls_add(r->stalls, &r->stalls_seen,
+			      (struct np_stall){.start_ns = from_ns - r->origin_ns,
+						.duration_ns = waited_ns});
+	return true;
+}
+
 /* With --seconds: batches of about a tenth of a second until rank 0 says that it is enough. */
 static bool run_seconds(struct np_run *run, struct np_plan *plan, struct np_sample *sample)
 {
@@ -149,7 +168,7 @@ static bool run_seconds(struct np_run *run, struct np_plan *plan, struct np_samp
 		if (np_now_ns() - start >= want_ns || told_to_end)
 			iterations = 0;
 		next = (int)iterations;
-		if (!np_gather(rk, &next, more, sizeof(next)))
+		if (!meet(rk, &next, more, sizeof(next)))
 			return false;
 		if (!more[0])
 			return true;
