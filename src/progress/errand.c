@@ -2,13 +2,11 @@
 /* Errands and their threads: see errand.h. */
 #include "progress/errand.h"
 
-#include "base/log.h"
+#include "base/thread.h"
 #include "progress/progress.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* As many addresses may be without an answer before errands wait for each other. */
 #define MAX_THREADS 4
@@ -131,35 +129,25 @@ int ha_errands_round(struct ha_errands *errands)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* NCCL's host process owns the signals: none may be delivered to our threads. */
-static int create_thread(struct ha_errands *errands)
+static void create_thread(struct ha_errands *errands)
 {
 	struct start *start = malloc(sizeof(*start));
-	pthread_t *thread = &errands->thread[errands->nthreads];
-	sigset_t all, before;
-	int rc;
 
 	if (!start)
-		return -1;
+		return;
 	*start = (struct start){.errands = errands, .index = errands->nthreads};
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(thread, NULL, thread_main, start);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (rc != 0) {
+	if (ha_thread_start(&errands->thread[errands->nthreads], "nccl-ha-errand", thread_main,
+			    start) == 0)
+		errands->nthreads++;
+	else
 		free(start);
-		return rc;
-	}
-	pthread_setname_np(*thread, "nccl-ha-errand");
-	errands->nthreads++;
-	return 0;
 }
 
 /* One more if all are out. With the lock. False: there is none at all. */
 static bool have_thread(struct ha_errands *errands)
 {
 	if (errands->nrunning == errands->nthreads && errands->nthreads < MAX_THREADS)
-		(void)create_thread(errands); /* with fewer it takes longer */
+		create_thread(errands); /* with fewer it takes longer */
 	return errands->nthreads > 0;
 }
 

@@ -4,12 +4,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "progress/errand.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -316,21 +316,6 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* NCCL's host process owns the signals: none may be delivered to our thread. */
-static int create_thread(struct ha_progress *progress)
-{
-	sigset_t all, before;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&progress->thread, NULL, thread_main, progress);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (rc == 0)
-		pthread_setname_np(progress->thread, "nccl-ha");
-	return rc;
-}
-
 static int add_fd(struct ha_progress *progress, int fd, struct ha_watch *watch)
 {
 	struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = watch};
@@ -368,7 +353,7 @@ ha_result_t ha_progress_start(const struct ha_progress_options *options, struct 
 		goto err;
 	}
 	if (options->thread) {
-		int rc = create_thread(progress);
+		int rc = ha_thread_start(&progress->thread, "nccl-ha", thread_main, progress);
 
 		if (rc != 0) {
 			HA_WARN("cannot start the progress thread: %s", strerror(rc));

@@ -76,6 +76,18 @@ static void an_end_that_gives_up_tells_the_other(void **state)
 	}
 }
 
+/* The sender's for 0, else the receiver's. */
+static void close_end(struct pair *pair, int which)
+{
+	if (which == 0) {
+		ha_close_send(pair->send);
+		pair->send = NULL;
+	} else {
+		ha_close_recv(pair->recv);
+		pair->recv = NULL;
+	}
+}
+
 static void data_that_arrived_before_the_peer_died_is_delivered(void **state)
 {
 	struct in_flight t;
@@ -224,13 +236,7 @@ static void an_orderly_end_is_silent_from_either_side(void **state)
 		pair_up(&pair);
 		for (uint32_t i = 0; i < 40; i++)
 			transfer(&pair, 1000, i);
-		if (first == 0) {
-			ha_close_send(pair.send);
-			pair.send = NULL;
-		} else {
-			ha_close_recv(pair.recv);
-			pair.recv = NULL;
-		}
+		close_end(&pair, first);
 		for (int i = 0; i < 1000; i++)
 			pair_step(&pair);
 		pair_close(&pair);
@@ -254,13 +260,7 @@ static void close_works_at_every_moment_of_a_transfer(void **state)
 			(void)pair_start(&pair);
 			for (int i = 0; i < steps; i++)
 				sv_stepped_step();
-			if (first == 0) {
-				ha_close_send(pair.send);
-				pair.send = NULL;
-			} else {
-				ha_close_recv(pair.recv);
-				pair.recv = NULL;
-			}
+			close_end(&pair, first);
 			for (int i = 0; i < 200; i++)
 				pair_step(&pair);
 			pair_close(&pair);
