@@ -111,10 +111,12 @@ static void *register_dmabuf(struct check *t, void *comm, size_t size, char **da
 	if (result != ncclSuccess)
 		check_skip(t, "regMrDmaBuf returned %s for a descriptor that may be no dmabuf",
 			   np_result_name(result));
-	/* NCCL closes it here; another file gets its number. */
-	close(fd);
-	if (open("/dev/null", O_RDONLY) != fd)
-		check_skip(t, "cannot reuse the descriptor's number");
+	/* NCCL closes it here, and another file gets its number: in one step, or a thread of the
+	 * plugin may be that file's. */
+	int other = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (other < 0 || dup2(other, fd) != fd)
+		check_skip(t, "cannot reuse the descriptor's number: %s", strerror(errno));
+	close(other);
 	return mhandle;
 }
 
