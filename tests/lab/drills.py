@@ -129,6 +129,49 @@ DRILLS = (
         witnesses=(("b", "used", "rdma.out_of_seq_request+rdma.rcvd_seq_err+rdma.duplicate_request", 1),),
     ),
     # ---- ports that say that they are down ----
+    # What a guest does for the first time takes three times as long, since the emulator translates it
+    # then. So those that have time to spare go first, and those whose milliseconds count find code that ran.
+    Drill(
+        "crossed",
+        "a loses one rail and b the other: nothing is left until one is back",
+        steps=(
+            ("sleep", 0.5),
+            ("link", "a", "active", "down"),
+            ("moved",),
+            ("link", "b", "other", "down"),
+            ("outage",),
+            ("sleep", 0.5),
+            ("link", "a", "same", "up"),
+            ("link", "b", "other", "up"),
+            ("healthy",),
+        ),
+        short=True,
+        reasons=PORT_DOWN + SILENCE,
+        each=False,
+        switches=(8, None),
+        blackout_ms=6000,
+        blackout_min_ms=400,
+        witnesses=(("a", "used", "rdma.link_downed", 1), ("b", "spare", "rdma.link_downed", 1)),
+    ),
+    Drill(
+        "flapping",
+        "a port that flaps costs pauses, no data",
+        steps=(
+            ("sleep", 0.5),
+            *(
+                step
+                for _ in range(6)
+                for step in (("link", "a", "same", "down"), ("sleep", 0.05), ("link", "a", "same", "up"), ("sleep", 0.1))
+            ),
+            ("healthy",),
+        ),
+        short=True,
+        reasons=PORT_DOWN,
+        each=False,
+        switches=(4, None),
+        blackout_ms=2500,
+        witnesses=(("a", "used", "rdma.link_downed", 4),),
+    ),
     Drill(
         "link-down-a",
         "ip link set down at the one end, and back up: a pause, and protected again",
@@ -169,47 +212,6 @@ DRILLS = (
         blackout_ms="event",
         ends_on="spare",
         witnesses=(("a", "used", "rdma.link_downed", 1), ("b", "used", "rdma.link_downed", 1)),
-    ),
-    Drill(
-        "flapping",
-        "a port that flaps costs pauses, no data",
-        steps=(
-            ("sleep", 0.5),
-            *(
-                step
-                for _ in range(6)
-                for step in (("link", "a", "same", "down"), ("sleep", 0.05), ("link", "a", "same", "up"), ("sleep", 0.1))
-            ),
-            ("healthy",),
-        ),
-        short=True,
-        reasons=PORT_DOWN,
-        each=False,
-        switches=(4, None),
-        blackout_ms=2500,
-        witnesses=(("a", "used", "rdma.link_downed", 4),),
-    ),
-    Drill(
-        "crossed",
-        "a loses one rail and b the other: nothing is left until one is back",
-        steps=(
-            ("sleep", 0.5),
-            ("link", "a", "active", "down"),
-            ("moved",),
-            ("link", "b", "other", "down"),
-            ("outage",),
-            ("sleep", 0.5),
-            ("link", "a", "same", "up"),
-            ("link", "b", "other", "up"),
-            ("healthy",),
-        ),
-        short=True,
-        reasons=PORT_DOWN + SILENCE,
-        each=False,
-        switches=(8, None),
-        blackout_ms=6000,
-        blackout_min_ms=400,
-        witnesses=(("a", "used", "rdma.link_downed", 1), ("b", "spare", "rdma.link_downed", 1)),
     ),
     # ---- ports that say nothing ----
     Drill(
