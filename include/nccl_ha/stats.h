@@ -8,9 +8,12 @@
  * flock(LOCK_EX) on it for as long as it lives, so a file that can be locked belongs to a dead
  * process, and the next process of that user that starts removes it.
  *
- * A header, then three tables of records: one job record, ports, connections. Take offsets, sizes
- * and counts from the header, not from these structs: a later version may append fields to a
- * record, and then raises NCCL_HA_STATS_VERSION only if a field changed its meaning or place.
+ * A header, then tables of records: one job record, ports, connections, configuration. Take
+ * offsets, sizes and counts from the header, not from these structs: a later version may append
+ * fields to a record, and tables to the header. It raises NCCL_HA_STATS_VERSION only if a field
+ * changed its meaning or place. A file of an earlier version has a smaller header or smaller
+ * records: what they do not reach is not there, and ha_stats_read_* return zeros for it. So new
+ * fields mean nothing when they are zero.
  *
  * Each record starts with a sequence number, odd while a write is in progress. To read a record:
  * read the number, the record, the number again, and try once more if it was odd or has changed;
@@ -55,12 +58,13 @@ struct nccl_ha_stats_header {
 	uint32_t header_size;
 	uint64_t file_size;
 	struct nccl_ha_stats_table job, ports, conns;
+	struct nccl_ha_stats_table config; /* appended */
 };
 
 /* ---- the job: one record -------------------------------------------------------------------- */
 
 /* Counters as X(name, help), so that tools print each with its meaning. All are totals since the
- * process started, unless the text says "now". */
+ * process started, or the connection, unless the text ends in "now". */
 #define NCCL_HA_JOB_COUNTERS(X)                                                                    \
 	X(connections_open, "Connections open now")                                                \
 	X(connections, "Connections opened")                                                       \
@@ -69,63 +73,7 @@ struct nccl_ha_stats_header {
 
 #define NCCL_HA_STATS_COUNTER(name, help) uint64_t name;
 
-struct nccl_ha_job_stats {
-	uint64_t started_ns; /* CLOCK_REALTIME when the plugin started */
-	uint32_t pid;	     /* in the process's own PID namespace */
-	uint32_t uid;
-	int32_t rank; /* as the launcher's environment says; -1 unknown */
-	uint32_t reserved;
-	char job_id[64]; /* as the launcher's environment says; empty unknown */
-	char host[64];
-	char program[64];
-	char plugin_version[32];
-	NCCL_HA_JOB_COUNTERS(NCCL_HA_STATS_COUNTER)
-};
-
-/* ---- ports ---------------------------------------------------------------------------------- */
-
-#define NCCL_HA_PORT_COUNTERS(X)                                                                   \
-	X(connections_open, "Connections over this port now")                                      \
-	X(port_errors, "Times the port went down")                                                 \
-	X(port_recoveries, "Times the port came back")                                             \
-	X(address_changes, "Changes of LID or GID")                                                \
-	X(device_errors, "Fatal errors of the device")                                             \
-	X(heartbeats_sent, "Heartbeats sent")                                                      \
-	X(heartbeats_received, "Answers to them")                                                  \
-	X(heartbeats_lost, "Heartbeats without an answer in time")                                 \
-	X(sessions_up, "Remote ports that answer now")
-
-struct nccl_ha_port_stats {
-	uint32_t in_use;
-	int32_t device; /* NCCL's device number; -1: was down at the start, only a standby */
-	char nic[64];
-	uint32_t port_num;
-	uint32_t link_layer; /* 1 InfiniBand, 2 Ethernet */
-	uint32_t state;	     /* as enum ibv_port_state: 1 down, 4 active */
-	uint32_t device_fatal;
-	uint32_t speed_mbps;
-	int32_t gid_index;
-	uint32_t lid;
-	int32_t numa_node;
-	uint64_t guid;
-	uint8_t gid[16];
-	char pci_path[256]; /* its end, where it is longer */
-	NCCL_HA_PORT_COUNTERS(NCCL_HA_STATS_COUNTER)
-	struct nccl_ha_histogram heartbeat_rtt; /* round trips, over all remote ports */
-};
-
-/* ---- connections ---------------------------------------------------------------------------- */
-
-enum nccl_ha_conn_state {
-	NCCL_HA_CONN_CONNECTING = 1,
-	NCCL_HA_CONN_ACTIVE = 2,
-	NCCL_HA_CONN_ERROR = 3, /* the error is latched */
-	NCCL_HA_CONN_CLOSING = 4,
-	NCCL_HA_CONN_FAILING_OVER = 5, /* between two paths, or without any */
-};
-
-enum nccl_ha_conn_direction { NCCL_HA_CONN_SEND = 1, NCCL_HA_CONN_RECV = 2 };
-
+/* Of a connection. */
 #define NCCL_HA_CONN_COUNTERS(X)                                                                   \
 	X(messages, "Messages completed")                                                          \
 	X(bytes, "Payload bytes of completed messages")                                            \
@@ -150,6 +98,85 @@ enum nccl_ha_conn_direction { NCCL_HA_CONN_SEND = 1, NCCL_HA_CONN_RECV = 2 };
 	X(control_received, "Control messages received")                                           \
 	X(control_resent, "Control messages sent again for want of an answer")                     \
 	X(control_stale, "Control messages received that said nothing new")
+
+/* What connections that are closed leave behind, so that sums over a process only ever grow. */
+struct nccl_ha_closed_stats {
+	NCCL_HA_CONN_COUNTERS(NCCL_HA_STATS_COUNTER)
+	struct nccl_ha_histogram detection, blackout;
+};
+
+struct nccl_ha_job_stats {
+	uint64_t started_ns; /* CLOCK_REALTIME when the plugin started */
+	uint32_t pid;	     /* in the process's own PID namespace */
+	uint32_t uid;
+	int32_t rank; /* as the launcher's environment says; -1 unknown */
+	uint32_t reserved;
+	char job_id[64]; /* as the launcher's environment says; empty unknown */
+	char host[64];
+	char program[64];
+	char plugin_version[32];
+	NCCL_HA_JOB_COUNTERS(NCCL_HA_STATS_COUNTER)
+	/* Appended. */
+	char event_log[1024]; /* absolute path of the event log; empty: none, or too long */
+	/*
+	 * Odd while a connection's record is on its way into `closed`. Who adds up `closed` and the
+	 * connections' records has counted each once if this was even before and is the same after.
+	 */
+	uint64_t closings;
+	struct nccl_ha_closed_stats closed;
+};
+
+/* ---- ports ---------------------------------------------------------------------------------- */
+
+#define NCCL_HA_PORT_COUNTERS(X)                                                                   \
+	X(connections_open, "Connections over this port now")                                      \
+	X(port_errors, "Times the port went down")                                                 \
+	X(port_recoveries, "Times the port came back")                                             \
+	X(address_changes, "Changes of LID or GID")                                                \
+	X(device_errors, "Fatal errors of the device")                                             \
+	X(heartbeats_sent, "Heartbeats sent")                                                      \
+	X(heartbeats_received, "Answers to them")                                                  \
+	X(heartbeats_lost, "Heartbeats without an answer in time")                                 \
+	X(sessions_up, "Remote ports that answer now")
+
+/* Appended. */
+#define NCCL_HA_PORT_MORE_COUNTERS(X)                                                              \
+	X(messages, "Messages completed over this port")                                           \
+	X(bytes, "Payload bytes of messages completed over this port")                             \
+	X(departures, "Connections that left this port for another one")                           \
+	X(sessions, "Remote ports that heartbeats go to now")
+
+struct nccl_ha_port_stats {
+	uint32_t in_use;
+	int32_t device; /* NCCL's device number; -1: was down at the start, only a standby */
+	char nic[64];
+	uint32_t port_num;
+	uint32_t link_layer; /* 1 InfiniBand, 2 Ethernet */
+	uint32_t state;	     /* as enum ibv_port_state: 1 down, 4 active */
+	uint32_t device_fatal;
+	uint32_t speed_mbps;
+	int32_t gid_index;
+	uint32_t lid;
+	int32_t numa_node;
+	uint64_t guid;
+	uint8_t gid[16];
+	char pci_path[256]; /* its end, where it is longer */
+	NCCL_HA_PORT_COUNTERS(NCCL_HA_STATS_COUNTER)
+	struct nccl_ha_histogram heartbeat_rtt; /* round trips, over all remote ports */
+	NCCL_HA_PORT_MORE_COUNTERS(NCCL_HA_STATS_COUNTER)
+};
+
+/* ---- connections ---------------------------------------------------------------------------- */
+
+enum nccl_ha_conn_state {
+	NCCL_HA_CONN_CONNECTING = 1,
+	NCCL_HA_CONN_ACTIVE = 2,
+	NCCL_HA_CONN_ERROR = 3, /* the error is latched */
+	NCCL_HA_CONN_CLOSING = 4,
+	NCCL_HA_CONN_FAILING_OVER = 5, /* between two paths, or without any */
+};
+
+enum nccl_ha_conn_direction { NCCL_HA_CONN_SEND = 1, NCCL_HA_CONN_RECV = 2 };
 
 /* Traffic uses a path in GOOD and SUSPECTED. */
 enum nccl_ha_path_health {
@@ -197,6 +224,22 @@ struct nccl_ha_conn_stats {
 	struct nccl_ha_histogram blackout;
 };
 
+/* ---- configuration -------------------------------------------------------------------------- */
+
+enum nccl_ha_config_origin {
+	NCCL_HA_CONFIG_DEFAULT = 1,	/* not set */
+	NCCL_HA_CONFIG_ENVIRONMENT = 2, /* set, and used */
+	NCCL_HA_CONFIG_INVALID = 3,	/* set to what cannot be used: the default holds */
+};
+
+/* A variable as it is in effect. Written once, at the start. */
+struct nccl_ha_config_stats {
+	uint32_t in_use;
+	uint32_t origin; /* enum nccl_ha_config_origin */
+	char name[64];
+	char value[1024]; /* the way it would be set; empty: nothing */
+};
+
 /* As they lie in the file. */
 struct nccl_ha_job_record {
 	uint64_t seq;
@@ -211,6 +254,11 @@ struct nccl_ha_port_record {
 struct nccl_ha_conn_record {
 	uint64_t seq;
 	struct nccl_ha_conn_stats stats;
+};
+
+struct nccl_ha_config_record {
+	uint64_t seq;
+	struct nccl_ha_config_stats stats;
 };
 
 #ifdef __cplusplus

@@ -27,12 +27,14 @@ struct layout {
 	struct nccl_ha_job_record job;
 	struct nccl_ha_port_record ports[MAX_PORTS];
 	struct nccl_ha_conn_record conns[MAX_CONNS];
+	struct nccl_ha_config_record config[HA_CONFIG_MAX_VARS];
 };
 
 /* Records are copied as 64-bit words. */
 _Static_assert(sizeof(struct nccl_ha_job_stats) % 8 == 0, "pad the record");
 _Static_assert(sizeof(struct nccl_ha_port_stats) % 8 == 0, "pad the record");
 _Static_assert(sizeof(struct nccl_ha_conn_stats) % 8 == 0, "pad the record");
+_Static_assert(sizeof(struct nccl_ha_config_stats) % 8 == 0, "pad the record");
 _Static_assert(sizeof(struct nccl_ha_stats_header) % 8 == 0, "pad the header");
 _Static_assert(NCCL_HA_HISTOGRAM_BUCKETS == HA_HIST_BUCKETS &&
 		   sizeof(struct nccl_ha_histogram) == sizeof(struct ha_hist),
@@ -143,17 +145,45 @@ void ha_stats_conn_write(struct ha_stats *stats, int slot, const struct nccl_ha_
 			     conn, sizeof *conn);
 }
 
+static void add_histogram(struct nccl_ha_histogram *to, const struct nccl_ha_histogram *from)
+{
+	for (int i = 0; i < NCCL_HA_HISTOGRAM_BUCKETS; i++)
+		to->count[i] += from->count[i];
+	to->sum_ns += from->sum_ns;
+	if (from->max_ns > to->max_ns)
+		to->max_ns = from->max_ns;
+}
+
+/* With the lock held. Nobody writes the record any more. */
+static void add_to_closed(struct nccl_ha_closed_stats *closed,
+			  const struct nccl_ha_conn_stats *conn)
+{
+#define ADD(name, help) closed->name += conn->name;
+	NCCL_HA_CONN_COUNTERS(ADD)
+#undef ADD
+	add_histogram(&closed->detection, &conn->detection);
+	add_histogram(&closed->blackout, &conn->blackout);
+}
+
 void ha_stats_conn_remove(struct ha_stats *stats, int slot)
 {
 	static const struct nccl_ha_conn_stats none;
+	struct nccl_ha_conn_stats last;
+	struct nccl_ha_conn_record *record;
 
 	if (!stats || slot < 0)
 		return;
-	clear_record(&stats->mapped->conns[slot].seq, &stats->mapped->conns[slot].stats, &none,
-		     sizeof none);
+	record = &stats->mapped->conns[slot];
 	pthread_mutex_lock(&lock);
+	stats->job.closings++;
+	write_job(stats);
+	if (ha_seqlock_read(&record->seq, (uint64_t *)&record->stats, (uint64_t *)&last,
+			    sizeof last / sizeof(uint64_t), 1000))
+		add_to_closed(&stats->job.closed, &last);
+	clear_record(&record->seq, &record->stats, &none, sizeof none);
 	stats->conn_taken[slot] = false;
 	stats->job.connections_open--;
+	stats->job.closings++;
 	write_job(stats);
 	pthread_mutex_unlock(&lock);
 }
@@ -164,6 +194,16 @@ void ha_stats_conn_failed(struct ha_stats *stats)
 		return;
 	pthread_mutex_lock(&lock);
 	stats->job.connections_failed++;
+	write_job(stats);
+	pthread_mutex_unlock(&lock);
+}
+
+void ha_stats_event_log(struct ha_stats *stats, const char *path)
+{
+	if (!stats || strlen(path) >= sizeof stats->job.event_log)
+		return;
+	pthread_mutex_lock(&lock);
+	snprintf(stats->job.event_log, sizeof stats->job.event_log, "%s", path);
 	write_job(stats);
 	pthread_mutex_unlock(&lock);
 }
@@ -189,6 +229,27 @@ static void describe_job(struct nccl_ha_job_stats *job)
 	snprintf(job->plugin_version, sizeof job->plugin_version, "%s", HA_VERSION);
 }
 
+/* ---- configuration -------------------------------------------------------------------------- */
+
+static void write_config(struct ha_stats *stats, const struct ha_config *config)
+{
+	static const enum nccl_ha_config_origin origins[] = {
+	    [HA_ORIGIN_DEFAULT] = NCCL_HA_CONFIG_DEFAULT,
+	    [HA_ORIGIN_ENVIRONMENT] = NCCL_HA_CONFIG_ENVIRONMENT,
+	    [HA_ORIGIN_INVALID] = NCCL_HA_CONFIG_INVALID,
+	};
+
+	for (size_t i = 0; i < ha_config_nvars; i++) {
+		struct nccl_ha_config_record *record = &stats->mapped->config[i];
+		struct nccl_ha_config_stats var = {.in_use = 1,
+						   .origin = origins[config->origin[i]]};
+
+		snprintf(var.name, sizeof var.name, "%s", ha_config_vars[i].name);
+		ha_config_value_text(config, &ha_config_vars[i], var.value, sizeof var.value);
+		write_record(&record->seq, &record->stats, &var, sizeof var);
+	}
+}
+
 /* ---- the file's life ------------------------------------------------------------------------ */
 
 static void fill_header(struct layout *layout)
@@ -204,6 +265,8 @@ static void fill_header(struct layout *layout)
 						     sizeof layout->ports[0], MAX_PORTS};
 	header->conns = (struct nccl_ha_stats_table){offsetof(struct layout, conns),
 						     sizeof layout->conns[0], MAX_CONNS};
+	header->config = (struct nccl_ha_stats_table){
+	    offsetof(struct layout, config), sizeof layout->config[0], (uint32_t)ha_config_nvars};
 	/* Release: who finds the magic finds the rest. */
 	__atomic_store_n(&header->magic, NCCL_HA_STATS_MAGIC, __ATOMIC_RELEASE);
 }
@@ -217,7 +280,7 @@ static void forget_parents_file(void)
 }
 
 /* With the lock held. */
-static bool create(struct ha_stats *stats)
+static bool create(struct ha_stats *stats, const struct ha_config *config)
 {
 	int err;
 
@@ -232,6 +295,7 @@ static bool create(struct ha_stats *stats)
 	stats->pid = getpid();
 	describe_job(&stats->job);
 	write_job(stats);
+	write_config(stats, config);
 	fill_header(stats->mapped);
 	return true;
 }
@@ -252,7 +316,7 @@ struct ha_stats *ha_stats_open(const struct ha_config *config)
 	pthread_mutex_lock(&lock);
 	if (stats->users > 0 && stats->pid != getpid())
 		forget_parents_file();
-	if (stats->users == 0 && !create(stats))
+	if (stats->users == 0 && !create(stats, config))
 		stats = NULL;
 	else
 		stats->users++;

@@ -30,10 +30,14 @@ void ha_stats_port_remove(struct ha_stats *stats, int slot);
 
 int ha_stats_conn_add(struct ha_stats *stats);
 void ha_stats_conn_write(struct ha_stats *stats, int slot, const struct nccl_ha_conn_stats *conn);
+/* What was written last counts on in the job's record, as `closed`. */
 void ha_stats_conn_remove(struct ha_stats *stats, int slot);
 
 /* Counts a connection that ended with an error. */
 void ha_stats_conn_failed(struct ha_stats *stats);
+
+/* Says where the event log is; the absolute path. */
+void ha_stats_event_log(struct ha_stats *stats, const char *path);
 
 /* Path of the file, for log lines and tests. NULL stats: "". */
 const char *ha_stats_path(const struct ha_stats *stats);

@@ -92,51 +92,75 @@ void ha_stats_file_remove(struct ha_stats_file *file, size_t size)
 
 /* ---- other processes' files ----------------------------------------------------------------- */
 
-/* A statistics file of this user, opened without being led astray by links or pipes; or -1. */
-static int open_theirs(int dir_fd, const char *name)
+/* Whose it is by its name, "nccl-ha.UID.PID" with or without a suffix; false: another name. */
+static bool parse_name(const char *name, unsigned int *uid)
+{
+	unsigned int pid, suffix;
+	int end = 0;
+
+	if (strncmp(name, NCCL_HA_STATS_PREFIX, strlen(NCCL_HA_STATS_PREFIX)) != 0)
+		return false;
+	name += strlen(NCCL_HA_STATS_PREFIX);
+	if (strspn(name, "0123456789.") != strlen(name) || strlen(name) > 24)
+		return false;
+	if (sscanf(name, "%u.%u%n", uid, &pid, &end) == 2 && !name[end])
+		return true;
+	return sscanf(name, "%u.%u.%u%n", uid, &pid, &suffix, &end) == 3 && !name[end];
+}
+
+/* A statistics file of that user, opened without being led astray by links or pipes; or -1. */
+static int open_theirs(int dir_fd, const char *name, unsigned int uid)
 {
 	struct stat st;
 	int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
 	if (fd < 0)
 		return -1;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == getuid())
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == uid)
 		return fd;
 	close(fd);
 	return -1;
 }
 
-static void for_each(void (*each)(void *arg, int dir_fd, const char *name, int fd), void *arg)
+static int for_each(unsigned int uid,
+		    void (*each)(void *arg, int dir_fd, const struct ha_stats_found *found),
+		    void *arg)
 {
-	char prefix[32];
-	size_t length = (size_t)snprintf(prefix, sizeof prefix, "%s%u.", NCCL_HA_STATS_PREFIX,
-					 (unsigned int)getuid());
 	DIR *dir = opendir(ha_stats_dir);
 	struct dirent *entry;
 
 	if (!dir)
-		return;
+		return errno;
 	while ((entry = readdir(dir))) {
-		int fd;
+		struct ha_stats_found found = {.name = NULL};
+		int length;
 
-		if (strncmp(entry->d_name, prefix, length) != 0)
+		if (!parse_name(entry->d_name, &found.uid) ||
+		    (uid != HA_STATS_ALL_USERS && found.uid != uid))
 			continue;
-		fd = open_theirs(dirfd(dir), entry->d_name);
-		if (fd < 0)
+		length =
+		    snprintf(found.path, sizeof found.path, "%s/%s", ha_stats_dir, entry->d_name);
+		if (length >= (int)sizeof found.path)
 			continue;
-		each(arg, dirfd(dir), entry->d_name, fd);
-		close(fd);
+		found.name = found.path + length - strlen(entry->d_name);
+		found.fd = open_theirs(dirfd(dir), entry->d_name, found.uid);
+		if (found.fd < 0)
+			continue;
+		each(arg, dirfd(dir), &found);
+		close(found.fd);
 	}
 	closedir(dir);
+	return 0;
 }
 
-static void remove_if_stale(void *arg, int dir_fd, const char *name, int fd)
+static void remove_if_stale(void *arg, int dir_fd, const struct ha_stats_found *found)
 {
 	int *removed = arg;
 
 	/* With the lock held nobody else removes this file, nor can a process own it; still linked
 	 * means that the name still leads to it. */
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && still_linked(fd) && unlinkat(dir_fd, name, 0) == 0)
+	if (flock(found->fd, LOCK_EX | LOCK_NB) == 0 && still_linked(found->fd) &&
+	    unlinkat(dir_fd, found->name, 0) == 0)
 		(*removed)++;
 }
 
@@ -144,29 +168,34 @@ int ha_stats_files_remove_stale(void)
 {
 	int removed = 0;
 
-	for_each(remove_if_stale, &removed);
+	for_each((unsigned int)getuid(), remove_if_stale, &removed);
 	return removed;
 }
 
 struct visitor {
-	void (*visit)(void *arg, const char *path, bool live);
+	void (*visit)(void *arg, const struct ha_stats_found *found);
 	void *arg;
 };
 
-static void visit_one(void *arg, int dir_fd, const char *name, int fd)
+static void visit_one(void *arg, int dir_fd, const struct ha_stats_found *found)
 {
 	const struct visitor *visitor = arg;
-	char path[HA_STATS_PATH_MAX + sizeof((struct dirent *)0)->d_name];
-	bool live = flock(fd, LOCK_SH | LOCK_NB) != 0;
+	struct ha_stats_found seen = *found;
 
 	(void)dir_fd;
-	snprintf(path, sizeof path, "%s/%s", ha_stats_dir, name);
-	visitor->visit(visitor->arg, path, live);
+	seen.name = seen.path + (found->name - found->path);
+	/* Not held for longer than it takes to see: a starting process may want to clear it away.
+	 */
+	seen.live = flock(found->fd, LOCK_SH | LOCK_NB) != 0;
+	if (!seen.live)
+		flock(found->fd, LOCK_UN);
+	visitor->visit(visitor->arg, &seen);
 }
 
-void ha_stats_files_visit(void (*visit)(void *arg, const char *path, bool live), void *arg)
+int ha_stats_files_visit(unsigned int uid,
+			 void (*visit)(void *arg, const struct ha_stats_found *found), void *arg)
 {
 	struct visitor visitor = {visit, arg};
 
-	for_each(visit_one, &visitor);
+	return for_each(uid, visit_one, &visitor);
 }

@@ -14,7 +14,8 @@
 
 #define HA_STATS_PATH_MAX 64
 
-/* NCCL_HA_STATS_DIR. Tests set another, so as not to meet the files of other processes. */
+/* NCCL_HA_STATS_DIR. Tests set another, so as not to meet the files of other processes; tools, to
+ * look into a container. */
 extern const char *ha_stats_dir;
 
 struct ha_stats_file {
@@ -30,7 +31,23 @@ void ha_stats_file_remove(struct ha_stats_file *file, size_t size);
 /* Removes the files of this user that no living process holds. Returns how many. */
 int ha_stats_files_remove_stale(void);
 
-/* Calls visit for each statistics file of this user; `live`: a process holds it. */
-void ha_stats_files_visit(void (*visit)(void *arg, const char *path, bool live), void *arg);
+/* A statistics file that was found. */
+struct ha_stats_found {
+	char path[HA_STATS_PATH_MAX + 256];
+	const char *name; /* in the path: "nccl-ha.UID.PID", perhaps with a suffix */
+	int fd;		  /* open for reading; the visitor's only during the call */
+	unsigned int uid;
+	bool live; /* a process holds it */
+};
+
+#define HA_STATS_ALL_USERS ((unsigned int)-1)
+
+/*
+ * Calls visit for each statistics file of a user, or of all: those that can be opened. A file whose
+ * name says another user than the one it belongs to is passed over. Returns 0, or the errno value
+ * for a folder that cannot be read.
+ */
+int ha_stats_files_visit(unsigned int uid,
+			 void (*visit)(void *arg, const struct ha_stats_found *found), void *arg);
 
 #endif

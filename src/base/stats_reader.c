@@ -14,7 +14,18 @@
 
 #define MAX_TRIES 1000
 
-/* Whether the table lies within the file and its records are at least as long as ours. */
+/* The header and the records as the first plugins of this version wrote them: what is not smaller
+ * can be read. */
+#define FIRST_HEADER_SIZE offsetof(struct nccl_ha_stats_header, config)
+#define FIRST_JOB_SIZE                                                                             \
+	(offsetof(struct nccl_ha_job_record, stats) + offsetof(struct nccl_ha_job_stats, event_log))
+#define FIRST_PORT_SIZE                                                                            \
+	(offsetof(struct nccl_ha_port_record, stats) +                                             \
+	 offsetof(struct nccl_ha_port_stats, messages))
+#define FIRST_CONN_SIZE	  sizeof(struct nccl_ha_conn_record)
+#define FIRST_CONFIG_SIZE sizeof(struct nccl_ha_config_record)
+
+/* Whether the table lies within the file and its records are long enough. */
 static bool table_fits(const struct nccl_ha_stats_table *table, size_t record_size, size_t size)
 {
 	uint64_t bytes;
@@ -27,12 +38,27 @@ static bool table_fits(const struct nccl_ha_stats_table *table, size_t record_si
 
 static bool header_makes_sense(const struct nccl_ha_stats_header *header, size_t size)
 {
-	return header->magic == NCCL_HA_STATS_MAGIC && header->version == NCCL_HA_STATS_VERSION &&
-	       header->header_size >= sizeof *header && header->file_size <= size &&
-	       header->job.count == 1 &&
-	       table_fits(&header->job, sizeof(struct nccl_ha_job_record), size) &&
-	       table_fits(&header->ports, sizeof(struct nccl_ha_port_record), size) &&
-	       table_fits(&header->conns, sizeof(struct nccl_ha_conn_record), size);
+	return header->header_size >= FIRST_HEADER_SIZE && header->file_size <= size &&
+	       header->job.count == 1 && table_fits(&header->job, FIRST_JOB_SIZE, size) &&
+	       table_fits(&header->ports, FIRST_PORT_SIZE, size) &&
+	       table_fits(&header->conns, FIRST_CONN_SIZE, size) &&
+	       (header->config.count == 0 || table_fits(&header->config, FIRST_CONFIG_SIZE, size));
+}
+
+/* What the file's header has of ours; the rest is zero. The magic was seen. */
+static void copy_header(struct ha_stats_reader *reader)
+{
+	const struct nccl_ha_stats_header *header = reader->mapped;
+	size_t size = header->header_size;
+
+	if (size < FIRST_HEADER_SIZE)
+		size =
+		    FIRST_HEADER_SIZE; /* which the file has; what is wrong with it is seen later */
+	if (size > sizeof reader->header)
+		size = sizeof reader->header;
+	if (size > reader->size)
+		size = reader->size;
+	memcpy(&reader->header, header, size);
 }
 
 static int map(struct ha_stats_reader *reader, int fd)
@@ -41,7 +67,7 @@ static int map(struct ha_stats_reader *reader, int fd)
 
 	if (fstat(fd, &st) != 0)
 		return errno;
-	if (!S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof reader->header)
+	if (!S_ISREG(st.st_mode) || st.st_size < (off_t)FIRST_HEADER_SIZE)
 		return EPROTO;
 	reader->size = (size_t)st.st_size;
 	reader->mapped = mmap(NULL, reader->size, PROT_READ, MAP_SHARED, fd, 0);
@@ -61,11 +87,17 @@ int ha_stats_reader_open_fd(struct ha_stats_reader *reader, int fd)
 	/* Acquire: pairs with the writer's release of the magic. */
 	if (__atomic_load_n((const uint64_t *)reader->mapped, __ATOMIC_ACQUIRE) ==
 	    NCCL_HA_STATS_MAGIC)
-		memcpy(&reader->header, reader->mapped, sizeof reader->header);
-	if (header_makes_sense(&reader->header, reader->size))
-		return 0;
-	ha_stats_reader_close(reader);
-	return EPROTO;
+		copy_header(reader);
+	if (reader->header.magic == NCCL_HA_STATS_MAGIC &&
+	    reader->header.version != NCCL_HA_STATS_VERSION)
+		err = EPROTONOSUPPORT;
+	else if (!header_makes_sense(&reader->header, reader->size))
+		err = EPROTO;
+	if (err) {
+		munmap(reader->mapped, reader->size);
+		reader->mapped = NULL;
+	}
+	return err;
 }
 
 int ha_stats_reader_open(struct ha_stats_reader *reader, const char *path)
@@ -97,6 +129,8 @@ static bool read_record(const struct ha_stats_reader *reader,
 	memset(to, 0, size);
 	if (slot >= table->count)
 		return false;
+	if (size > table->record_size - sizeof(uint64_t))
+		size = table->record_size - sizeof(uint64_t);
 	record = (const uint64_t *)((const char *)reader->mapped + table->offset +
 				    (size_t)slot * table->record_size);
 	return ha_seqlock_read(&record[0], &record[1], to, size / sizeof(uint64_t), MAX_TRIES);
@@ -113,6 +147,7 @@ bool ha_stats_read_job(const struct ha_stats_reader *reader, struct nccl_ha_job_
 	TERMINATE(job->host);
 	TERMINATE(job->program);
 	TERMINATE(job->plugin_version);
+	TERMINATE(job->event_log);
 	return ok;
 }
 
@@ -133,4 +168,14 @@ bool ha_stats_read_conn(const struct ha_stats_reader *reader, unsigned int slot,
 
 	TERMINATE(conn->peer);
 	return ok && conn->in_use;
+}
+
+bool ha_stats_read_config(const struct ha_stats_reader *reader, unsigned int slot,
+			  struct nccl_ha_config_stats *config)
+{
+	bool ok = read_record(reader, &reader->header.config, slot, config, sizeof *config);
+
+	TERMINATE(config->name);
+	TERMINATE(config->value);
+	return ok && config->in_use;
 }

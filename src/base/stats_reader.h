@@ -17,17 +17,23 @@ struct ha_stats_reader {
 	struct nccl_ha_stats_header header; /* checked */
 };
 
-/* Maps a file. Returns 0, an errno value, or EPROTO for a file of another kind or version. */
+/*
+ * Maps a file. Returns 0, an errno value, EPROTO for a file that is damaged or of another kind, or
+ * EPROTONOSUPPORT for one of another version; reader->header.version then says which.
+ */
 int ha_stats_reader_open(struct ha_stats_reader *reader, const char *path);
 /* The same for an open descriptor, which stays the caller's. */
 int ha_stats_reader_open_fd(struct ha_stats_reader *reader, int fd);
 void ha_stats_reader_close(struct ha_stats_reader *reader);
 
-/* False when there is no consistent copy to be had, or the slot is not in use. */
+/* False when there is no consistent copy to be had, or the slot is not in use. What the file's
+ * version does not have yet is zero. */
 bool ha_stats_read_job(const struct ha_stats_reader *reader, struct nccl_ha_job_stats *job);
 bool ha_stats_read_port(const struct ha_stats_reader *reader, unsigned int slot,
 			struct nccl_ha_port_stats *port);
 bool ha_stats_read_conn(const struct ha_stats_reader *reader, unsigned int slot,
 			struct nccl_ha_conn_stats *conn);
+bool ha_stats_read_config(const struct ha_stats_reader *reader, unsigned int slot,
+			  struct nccl_ha_config_stats *config);
 
 #endif

@@ -30,6 +30,7 @@ struct ha_eventlog {
 	int rank; /* -1 unknown */
 	char host[64];
 	char path[PATH_MAX];
+	char absolute[PATH_MAX];  /* for readers with another working folder; empty: unknown */
 	atomic_bool write_failed; /* and was told */
 };
 
@@ -300,8 +301,15 @@ struct ha_eventlog *ha_eventlog_open(const char *name)
 		free(log);
 		return NULL;
 	}
+	if (!realpath(log->path, log->absolute))
+		log->absolute[0] = '\0';
 	HA_INFO(HA_SUBSYS_INIT, "event log: %s", log->path);
 	return log;
+}
+
+const char *ha_eventlog_path(const struct ha_eventlog *log)
+{
+	return log ? log->absolute : "";
 }
 
 void ha_eventlog_close(struct ha_eventlog *log)

@@ -21,6 +21,9 @@ struct ha_eventlog;
 struct ha_eventlog *ha_eventlog_open(const char *name);
 void ha_eventlog_close(struct ha_eventlog *log); /* NULL is fine */
 
+/* Its absolute path; "" where there is no log, or no such path. */
+const char *ha_eventlog_path(const struct ha_eventlog *log);
+
 /* Any thread. NULL does nothing. */
 void ha_eventlog_write(struct ha_eventlog *log, const struct ha_event *event);
 

@@ -116,6 +116,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	if (result == HA_OK) {
 		inst->stats = ha_stats_open(&inst->config);
 		inst->events = ha_eventlog_open(inst->config.event_log);
+		ha_stats_event_log(inst->stats, ha_eventlog_path(inst->events));
 		ha_report_ports_open(inst);
 		result = watch_nics(inst);
 	}

@@ -29,6 +29,7 @@ struct ha_nic_watch {
 struct ha_port_report {
 	int slot;
 	NCCL_HA_PORT_COUNTERS(NCCL_HA_STATS_COUNTER)
+	NCCL_HA_PORT_MORE_COUNTERS(NCCL_HA_STATS_COUNTER)
 };
 
 struct ha_instance {

@@ -56,11 +56,15 @@ static void write_port(struct ha_instance *inst, int i)
 	out.port_recoveries = report->port_recoveries;
 	out.address_changes = report->address_changes;
 	out.device_errors = report->device_errors;
+	out.messages = report->messages;
+	out.bytes = report->bytes;
+	out.departures = report->departures;
 	if (inst->liveness && ha_liveness_port_report(inst->liveness, port, &heartbeats)) {
 		out.heartbeats_sent = heartbeats.pings;
 		out.heartbeats_received = heartbeats.pongs;
 		out.heartbeats_lost = heartbeats.lost;
 		out.sessions_up = (uint64_t)heartbeats.sessions_up;
+		out.sessions = (uint64_t)heartbeats.sessions;
 		fill_histogram(&heartbeats.round_trips, &out.heartbeat_rtt);
 	}
 	ha_stats_port_write(inst->stats, report->slot, &out);
@@ -162,9 +166,31 @@ static void follow_path(struct ha_comm *comm)
 		return;
 	comm->report.port = path->port->index;
 	comm->report.qps = path->nqps;
-	if (before >= 0)
+	if (before >= 0) {
+		pthread_mutex_lock(&comm->inst->lock);
+		comm->inst->port_reports[before].departures++;
+		pthread_mutex_unlock(&comm->inst->lock);
 		count_connection(comm->inst, before, -1);
+	}
 	count_connection(comm->inst, comm->report.port, 1);
+}
+
+/* What was completed since the last time, for the port where it was. */
+static void count_traffic(struct ha_comm *comm)
+{
+	uint64_t messages = comm->count.messages - comm->report.messages;
+	uint64_t bytes = comm->count.bytes - comm->report.bytes;
+	struct ha_port_report *port;
+
+	if (comm->report.port < 0 || messages == 0)
+		return;
+	comm->report.messages += messages;
+	comm->report.bytes += bytes;
+	port = &comm->inst->port_reports[comm->report.port];
+	pthread_mutex_lock(&comm->inst->lock);
+	port->messages += messages;
+	port->bytes += bytes;
+	pthread_mutex_unlock(&comm->inst->lock);
 }
 
 /* ---- connections --------------------------------------------------------------------------- */
@@ -229,6 +255,7 @@ static void write_comm(struct ha_comm *comm)
 	struct nccl_ha_conn_stats out = {0};
 	int error = (int)ha_comm_error(comm);
 
+	count_traffic(comm);
 	follow_path(comm);
 	out.in_use = 1;
 	out.state = state_of(comm, error);
@@ -287,6 +314,11 @@ uint64_t ha_report_comm(struct ha_comm *comm)
 
 void ha_report_comm_close(struct ha_comm *comm)
 {
+	if (comm->report.slot >= 0) {
+		ha_token_acquire(comm);
+		write_comm(comm);
+		ha_token_release(comm);
+	}
 	count_connection(comm->inst, comm->report.port, -1);
 	ha_stats_conn_remove(comm->inst->stats, comm->report.slot);
 	comm->report.slot = -1;

@@ -144,6 +144,78 @@ static void what_is_written_is_read(void **state)
 	unsetenv("SLURM_JOB_ID");
 }
 
+static void closed_connections_count_on_in_the_job(void **state)
+{
+	struct nccl_ha_conn_stats conn = {.in_use = 1, .messages = 7, .bytes = 100, .failovers = 1};
+	struct ha_stats *stats = ha_stats_open(&on);
+	struct nccl_ha_job_stats job;
+	struct ha_stats_reader reader;
+
+	(void)state;
+	conn.blackout.count[20] = 1;
+	conn.blackout.sum_ns = 600000;
+	conn.blackout.max_ns = 600000;
+	for (int i = 0; i < 2; i++) {
+		int slot = ha_stats_conn_add(stats);
+
+		ha_stats_conn_write(stats, slot, &conn);
+		ha_stats_conn_remove(stats, slot);
+	}
+	assert_int_equal(ha_stats_reader_open(&reader, ha_stats_path(stats)), 0);
+	assert_true(ha_stats_read_job(&reader, &job));
+	assert_int_equal(job.closings, 4);
+	assert_int_equal(job.closed.messages, 14);
+	assert_int_equal(job.closed.bytes, 200);
+	assert_int_equal(job.closed.failovers, 2);
+	assert_int_equal(job.closed.blackout.count[20], 2);
+	assert_int_equal(job.closed.blackout.sum_ns, 1200000);
+	assert_int_equal(job.closed.blackout.max_ns, 600000);
+	ha_stats_reader_close(&reader);
+	ha_stats_close(stats);
+}
+
+static void the_configuration_and_the_event_log_are_published(void **state)
+{
+	struct nccl_ha_config_stats var;
+	struct nccl_ha_job_stats job;
+	struct ha_stats_reader reader;
+	struct ha_config config;
+	struct ha_stats *stats;
+	bool seen = false;
+
+	(void)state;
+	setenv("HA_NCCL_RTO_MS", "1234", 1);
+	setenv("HA_NCCL_POLL_BATCH", "many", 1);
+	capture_log();
+	ha_config_load(&config, NULL);
+	unsetenv("HA_NCCL_RTO_MS");
+	unsetenv("HA_NCCL_POLL_BATCH");
+	stats = ha_stats_open(&config);
+	ha_stats_event_log(stats, "/var/log/events");
+	assert_int_equal(ha_stats_reader_open(&reader, ha_stats_path(stats)), 0);
+	assert_true(ha_stats_read_job(&reader, &job));
+	assert_string_equal(job.event_log, "/var/log/events");
+	assert_int_equal(reader.header.config.count, ha_config_nvars);
+	for (unsigned int i = 0; i < ha_config_nvars; i++) {
+		assert_true(ha_stats_read_config(&reader, i, &var));
+		assert_string_equal(var.name, ha_config_vars[i].name);
+		if (!strcmp(var.name, "HA_NCCL_RTO_MS")) {
+			assert_string_equal(var.value, "1234");
+			assert_int_equal(var.origin, NCCL_HA_CONFIG_ENVIRONMENT);
+			seen = true;
+		} else if (!strcmp(var.name, "HA_NCCL_POLL_BATCH")) {
+			assert_string_equal(var.value, "32");
+			assert_int_equal(var.origin, NCCL_HA_CONFIG_INVALID);
+		} else {
+			assert_int_equal(var.origin, NCCL_HA_CONFIG_DEFAULT);
+		}
+	}
+	assert_true(seen);
+	assert_false(ha_stats_read_config(&reader, (unsigned int)ha_config_nvars, &var));
+	ha_stats_reader_close(&reader);
+	ha_stats_close(stats);
+}
+
 static void slots_are_reused_and_a_shortage_is_counted(void **state)
 {
 	struct ha_stats *stats = ha_stats_open(&on);
@@ -262,11 +334,11 @@ static void a_normal_exit_leaves_no_file(void **state)
 
 static char visited[8192];
 
-static void note(void *arg, const char *path, bool live)
+static void note(void *arg, const struct ha_stats_found *found)
 {
 	(void)arg;
-	snprintf(visited + strlen(visited), sizeof visited - strlen(visited), "%s=%d\n", path,
-		 live);
+	snprintf(visited + strlen(visited), sizeof visited - strlen(visited), "%s=%d\n",
+		 found->path, found->live);
 }
 
 static void listing_tells_the_living_from_the_dead(void **state)
@@ -277,7 +349,7 @@ static void listing_tells_the_living_from_the_dead(void **state)
 	(void)state;
 	waitpid(dead_pid, NULL, 0);
 	visited[0] = '\0';
-	ha_stats_files_visit(note, NULL);
+	assert_int_equal(ha_stats_files_visit(getuid(), note, NULL), 0);
 	snprintf(line, sizeof line, "%s=1\n", alive);
 	assert_non_null(strstr(visited, line));
 	snprintf(line, sizeof line, "%s=0\n", dead);
@@ -359,22 +431,24 @@ static void damaged_files_are_refused(void **state)
 	good = reader.header;
 	ha_stats_reader_close(&reader);
 
-#define REFUSED(change, length)                                                                    \
+#define REFUSED_AS(error, change, length)                                                          \
 	do {                                                                                       \
 		bad = good;                                                                        \
 		change;                                                                            \
 		assert_int_equal(ftruncate(fd, 0), 0);                                             \
 		assert_int_equal(pwrite(fd, &bad, sizeof bad, 0), sizeof bad);                     \
 		assert_int_equal(ftruncate(fd, (off_t)(length)), 0);                               \
-		assert_int_equal(ha_stats_reader_open(&reader, path), EPROTO);                     \
+		assert_int_equal(ha_stats_reader_open(&reader, path), error);                      \
 		assert_null(reader.mapped);                                                        \
 	} while (0)
+#define REFUSED(change, length) REFUSED_AS(EPROTO, change, length)
 
 	REFUSED((void)0, 0);
 	REFUSED((void)0, sizeof good - 1);
 	REFUSED((void)0, good.file_size - 1);
 	REFUSED(bad.magic++, good.file_size);
-	REFUSED(bad.version++, good.file_size);
+	REFUSED_AS(EPROTONOSUPPORT, bad.version++, good.file_size);
+	assert_int_equal(reader.header.version, NCCL_HA_STATS_VERSION + 1);
 	REFUSED(bad.header_size = 8, good.file_size);
 	REFUSED(bad.conns.count = UINT32_MAX, good.file_size);
 	REFUSED(bad.conns.offset = UINT64_MAX - 7, good.file_size);
@@ -382,11 +456,68 @@ static void damaged_files_are_refused(void **state)
 	REFUSED(bad.ports.record_size = 16, good.file_size);
 	REFUSED(bad.ports.record_size = UINT32_MAX - 7, good.file_size);
 	REFUSED(bad.job.count = 0, good.file_size);
+	REFUSED(bad.config.record_size = 8, good.file_size);
+	REFUSED(bad.config.offset = good.file_size, good.file_size);
 	assert_int_equal(ha_stats_reader_open(&reader, "/dev/shm"), EPROTO);
 	assert_int_equal(ha_stats_reader_open(&reader, "/nonexistent"), ENOENT);
 	close(fd);
 	unlink(path);
 	ha_stats_close(stats);
+}
+
+/* As the first plugins with this version of the layout wrote it, before anything was appended. */
+static void an_older_file_is_read_and_what_it_lacks_is_zero(void **state)
+{
+	struct {
+		char header[offsetof(struct nccl_ha_stats_header, config)];
+		uint64_t job_seq;
+		char job[offsetof(struct nccl_ha_job_stats, event_log)];
+		uint64_t port_seq;
+		char port[offsetof(struct nccl_ha_port_stats, messages)];
+		struct nccl_ha_conn_record conn;
+	} *file = calloc(1, sizeof *file);
+	struct nccl_ha_stats_header header = {
+	    .magic = NCCL_HA_STATS_MAGIC,
+	    .version = 2,
+	    .header_size = sizeof file->header,
+	    .file_size = sizeof *file,
+	    .job = {offsetof(typeof(*file), job_seq), 8 + sizeof file->job, 1},
+	    .ports = {offsetof(typeof(*file), port_seq), 8 + sizeof file->port, 1},
+	    .conns = {offsetof(typeof(*file), conn), sizeof file->conn, 1},
+	};
+	struct nccl_ha_job_stats job = {.pid = 12, .connections_open = 1};
+	struct nccl_ha_port_stats port = {.in_use = 1, .nic = "mlx5_0", .messages = 1};
+	struct nccl_ha_config_stats config;
+	struct nccl_ha_conn_stats conn;
+	char path[] = "/tmp/nccl-ha-unit-XXXXXX";
+	struct ha_stats_reader reader;
+	int fd = mkstemp(path);
+
+	(void)state;
+	port.heartbeat_rtt.max_ns = 5;
+	memcpy(file->header, &header, sizeof file->header);
+	memcpy(file->job, &job, sizeof file->job);
+	memcpy(file->port, &port, sizeof file->port);
+	file->conn.stats = (struct nccl_ha_conn_stats){.in_use = 1, .messages = 3};
+	assert_int_equal(write(fd, file, sizeof *file), sizeof *file);
+	assert_int_equal(ha_stats_reader_open(&reader, path), 0);
+	assert_int_equal(reader.header.config.count, 0);
+	assert_true(ha_stats_read_job(&reader, &job));
+	assert_int_equal(job.pid, 12);
+	assert_int_equal(job.connections_open, 1);
+	assert_string_equal(job.event_log, "");
+	assert_int_equal(job.closed.messages, 0);
+	assert_true(ha_stats_read_port(&reader, 0, &port));
+	assert_string_equal(port.nic, "mlx5_0");
+	assert_int_equal(port.heartbeat_rtt.max_ns, 5);
+	assert_int_equal(port.messages, 0);
+	assert_true(ha_stats_read_conn(&reader, 0, &conn));
+	assert_int_equal(conn.messages, 3);
+	assert_false(ha_stats_read_config(&reader, 0, &config));
+	ha_stats_reader_close(&reader);
+	close(fd);
+	unlink(path);
+	free(file);
 }
 
 static void a_write_that_never_ended_is_not_taken_for_a_record(void **state)
@@ -474,6 +605,9 @@ int main(void)
 	    cmocka_unit_test(without_a_place_to_write_there_is_one_line_and_no_statistics),
 	    cmocka_unit_test(turned_off_there_is_nothing_and_every_call_is_harmless),
 	    cmocka_unit_test(what_is_written_is_read),
+	    cmocka_unit_test(closed_connections_count_on_in_the_job),
+	    cmocka_unit_test(the_configuration_and_the_event_log_are_published),
+	    cmocka_unit_test(an_older_file_is_read_and_what_it_lacks_is_zero),
 	    cmocka_unit_test(slots_are_reused_and_a_shortage_is_counted),
 	    cmocka_unit_test(files_of_dead_processes_are_removed_at_the_next_start),
 	    cmocka_unit_test(a_forked_child_has_a_file_of_its_own),
