@@ -133,8 +133,7 @@ static void set_default(struct ha_config *config, const struct ha_config_var *va
 	}
 }
 
-/* "32 to 4096", "rc or e2e", …: what would have been right. */
-static const char *expectation(const struct ha_config_var *var, char *buf, size_t size)
+const char *ha_config_expectation(const struct ha_config_var *var, char *buf, size_t size)
 {
 	size_t used = 0;
 
@@ -164,7 +163,7 @@ static const char *expectation(const struct ha_config_var *var, char *buf, size_
 	return buf;
 }
 
-static const char *default_text(const struct ha_config_var *var, char *buf, size_t size)
+const char *ha_config_default_text(const struct ha_config_var *var, char *buf, size_t size)
 {
 	if (var->default_text)
 		return var->default_text;
@@ -197,8 +196,8 @@ static enum ha_config_origin load_var(struct ha_config *config, const struct ha_
 		return HA_ORIGIN_ENVIRONMENT;
 	HA_WARN("%s=%s cannot be used: expected %s; using the default, %s", var->name,
 		ha_printable(text, SIZE_MAX, value, sizeof value),
-		expectation(var, expected, sizeof expected),
-		default_text(var, fallback, sizeof fallback));
+		ha_config_expectation(var, expected, sizeof expected),
+		ha_config_default_text(var, fallback, sizeof fallback));
 	return HA_ORIGIN_INVALID;
 }
 
@@ -376,51 +375,4 @@ int ha_config_warn_unknown(char *const *environ_list)
 		unknown++;
 	}
 	return unknown;
-}
-
-/* ---- documentation -------------------------------------------------------------------------- */
-
-static const char *const group_titles[HA_GROUP_COUNT] = {
-    [HA_GROUP_SWITCH] = "Switches",
-    [HA_GROUP_RECOVERY] = "Failure detection and recovery",
-    [HA_GROUP_PROGRESS] = "Progress",
-    [HA_GROUP_QP] = "Queue pairs",
-    [HA_GROUP_BUDGET] = "Resource budget",
-    [HA_GROUP_DIAGNOSTICS] = "Diagnostics",
-    [HA_GROUP_NCCL] = "NCCL's own variables",
-};
-
-static void write_row(FILE *out, const struct ha_config_var *var)
-{
-	char expected[160], fallback[32];
-
-	fprintf(out, "| `%s` | %s | %s | %s%s |\n", var->name,
-		var->type == HA_TYPE_STRING ? "text" : expectation(var, expected, sizeof expected),
-		default_text(var, fallback, sizeof fallback),
-		var->no_effect_yet ? "**No effect in this version.** " : "", var->help);
-}
-
-void ha_config_write_markdown(FILE *out)
-{
-	fputs("# Configuration\n\n"
-	      "<!-- Generated from src/base/config_table.c by `ninja update-docs`: edit there. "
-	      "-->\n\n"
-	      "All configuration is by environment variable, read once when NCCL initialises the\n"
-	      "plugin. A variable that is empty counts as not set. A value that cannot be used is\n"
-	      "reported by one warning that names the variable, the value and the default used\n"
-	      "instead; it never stops a job. Numbers may be decimal, hexadecimal (0x) or octal "
-	      "(0).\n"
-	      "\n"
-	      "A queue pair's retransmission timeout is `HA_NCCL_FORCE_IB_TIMEOUT` if set, else\n"
-	      "`NCCL_IB_TIMEOUT` if set, else `HA_NCCL_QP_TIMEOUT`. Its retry count is\n"
-	      "`NCCL_IB_RETRY_CNT` if set, else `HA_NCCL_QP_RETRY_CNT`.\n",
-	      out);
-	for (int group = 0; group < HA_GROUP_COUNT; group++) {
-		fprintf(out,
-			"\n## %s\n\n| variable | values | default | meaning |\n|---|---|---|---|\n",
-			group_titles[group]);
-		for (size_t i = 0; i < ha_config_nvars; i++)
-			if ((int)ha_config_vars[i].group == group)
-				write_row(out, &ha_config_vars[i]);
-	}
 }

@@ -189,7 +189,17 @@ enum ha_config_origin ha_config_origin(const struct ha_config *config, const cha
 const char *ha_config_value_text(const struct ha_config *config, const struct ha_config_var *var,
 				 char *buf, size_t size);
 
+/* "32 to 4096", "rc, e2e", …: what a value may be. Returns buf. */
+const char *ha_config_expectation(const struct ha_config_var *var, char *buf, size_t size);
+/* The default, in words where it is no value. Returns buf or a text of its own. */
+const char *ha_config_default_text(const struct ha_config_var *var, char *buf, size_t size);
+
+/* ---- the table as documentation (config_doc.c) ---------------------------------------------- */
+
+const char *ha_config_group_title(enum ha_config_group group);
 /* The whole of docs/configuration.md. */
 void ha_config_write_markdown(FILE *out);
+/* The whole of docs/man/nccl-ha-config.7. */
+void ha_config_write_man(FILE *out);
 
 #endif

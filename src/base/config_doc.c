@@ -1,9 +1,128 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints docs/configuration.md; `ninja update-docs` writes it there. */
+/* The table of variables as documentation. `ninja update-docs` writes it to docs. */
 #include "base/config.h"
 
-int main(void)
+#include <string.h>
+
+static const char *const group_titles[HA_GROUP_COUNT] = {
+    [HA_GROUP_SWITCH] = "Switches",
+    [HA_GROUP_RECOVERY] = "Failure detection and recovery",
+    [HA_GROUP_PROGRESS] = "Progress",
+    [HA_GROUP_QP] = "Queue pairs",
+    [HA_GROUP_BUDGET] = "Resource budget",
+    [HA_GROUP_DIAGNOSTICS] = "Diagnostics",
+    [HA_GROUP_NCCL] = "NCCL's own variables",
+};
+
+const char *ha_config_group_title(enum ha_config_group group)
 {
-	ha_config_write_markdown(stdout);
-	return fflush(stdout) != 0;
+	return group_titles[group];
+}
+
+static const char *values_text(const struct ha_config_var *var, char *buf, size_t size)
+{
+	return var->type == HA_TYPE_STRING ? "text" : ha_config_expectation(var, buf, size);
+}
+
+static const char *no_effect_text(const struct ha_config_var *var, const char *text)
+{
+	return var->no_effect_yet ? text : "";
+}
+
+/* ---- Markdown ------------------------------------------------------------------------------- */
+
+static void write_row(FILE *out, const struct ha_config_var *var)
+{
+	char expected[160], fallback[32];
+
+	fprintf(out, "| `%s` | %s | %s | %s%s |\n", var->name,
+		values_text(var, expected, sizeof expected),
+		ha_config_default_text(var, fallback, sizeof fallback),
+		no_effect_text(var, "**No effect in this version.** "), var->help);
+}
+
+void ha_config_write_markdown(FILE *out)
+{
+	fputs("# Configuration\n\n"
+	      "<!-- Generated from src/base/config_table.c by `ninja update-docs`: edit there. "
+	      "-->\n\n"
+	      "All configuration is by environment variable, read once when NCCL initialises the\n"
+	      "plugin. A variable that is empty counts as not set. A value that cannot be used is\n"
+	      "reported by one warning that names the variable, the value and the default used\n"
+	      "instead; it never stops a job. Numbers may be decimal, hexadecimal (0x) or octal "
+	      "(0).\n"
+	      "\n"
+	      "A queue pair's retransmission timeout is `HA_NCCL_FORCE_IB_TIMEOUT` if set, else\n"
+	      "`NCCL_IB_TIMEOUT` if set, else `HA_NCCL_QP_TIMEOUT`. Its retry count is\n"
+	      "`NCCL_IB_RETRY_CNT` if set, else `HA_NCCL_QP_RETRY_CNT`.\n"
+	      "\n"
+	      "`nccl-ha config` shows what this shell's environment comes to, and with `--pid` "
+	      "what a\n"
+	      "running process uses and where each value came from.\n",
+	      out);
+	for (int group = 0; group < HA_GROUP_COUNT; group++) {
+		fprintf(out,
+			"\n## %s\n\n| variable | values | default | meaning |\n|---|---|---|---|\n",
+			group_titles[group]);
+		for (size_t i = 0; i < ha_config_nvars; i++)
+			if ((int)ha_config_vars[i].group == group)
+				write_row(out, &ha_config_vars[i]);
+	}
+}
+
+/* ---- a manual page -------------------------------------------------------------------------- */
+
+/* A line of text: what roff would take for a request or an escape is text as well. */
+static void write_roff(FILE *out, const char *text)
+{
+	if (*text == '.' || *text == '\'')
+		fputs("\\&", out);
+	for (; *text; text++) {
+		if (*text == '\\')
+			fputs("\\e", out);
+		else if (*text == '-')
+			fputs("\\-", out);
+		else
+			putc(*text, out);
+	}
+}
+
+static void write_entry(FILE *out, const struct ha_config_var *var)
+{
+	char expected[160], fallback[32];
+
+	fprintf(out, ".TP\n.B %s\n", var->name);
+	write_roff(out, no_effect_text(var, "No effect in this version. "));
+	write_roff(out, var->help);
+	fputs("\n.br\nValues: ", out);
+	write_roff(out, values_text(var, expected, sizeof expected));
+	fputs(". Default: ", out);
+	write_roff(out, ha_config_default_text(var, fallback, sizeof fallback));
+	fputs(".\n", out);
+}
+
+void ha_config_write_man(FILE *out)
+{
+	fputs(
+	    ".\\\" SPDX-License-Identifier: Apache-2.0\n"
+	    ".\\\" Generated from src/base/config_table.c by `ninja update-docs`: edit there.\n"
+	    ".TH NCCL-HA-CONFIG 7 \"\" \"nccl-ha\" \"Environment\"\n"
+	    ".SH NAME\n"
+	    "nccl-ha-config \\- environment variables of the network plugin nccl-ha\n"
+	    ".SH DESCRIPTION\n"
+	    "The variables are read once, when NCCL initialises the plugin. One that is empty\n"
+	    "counts as not set. A value that cannot be used is reported by one warning that names\n"
+	    "the variable, the value and the default used instead; it never stops a job. Numbers\n"
+	    "may be decimal, hexadecimal (0x) or octal (0).\n"
+	    ".PP\n"
+	    ".B nccl\\-ha config\n"
+	    "shows the values of an environment and of running processes.\n",
+	    out);
+	for (int group = 0; group < HA_GROUP_COUNT; group++) {
+		fprintf(out, ".SH \"%s\"\n", group_titles[group]);
+		for (size_t i = 0; i < ha_config_nvars; i++)
+			if ((int)ha_config_vars[i].group == group)
+				write_entry(out, &ha_config_vars[i]);
+	}
+	fputs(".SH \"SEE ALSO\"\n.BR nccl\\-ha (1)\n", out);
 }

@@ -300,25 +300,31 @@ static void the_table_is_consistent(void **state)
 	}
 }
 
-static void documentation_is_up_to_date(void **state)
+static void is_up_to_date(const char *path, void (*write_it)(FILE *out))
 {
 	char *generated = NULL, *written;
 	size_t size = 0, got;
 	FILE *out = open_memstream(&generated, &size);
-	FILE *in = fopen(HA_SOURCE_DIR "/docs/configuration.md", "r");
+	FILE *in = fopen(path, "r");
 
-	(void)state;
 	assert_non_null(out);
 	assert_non_null(in);
-	ha_config_write_markdown(out);
+	write_it(out);
 	fclose(out);
 	written = calloc(1, size + 2);
 	got = fread(written, 1, size + 1, in);
 	fclose(in);
 	if (got != size || memcmp(written, generated, size) != 0)
-		fail_msg("docs/configuration.md is out of date: run 'ninja update-docs'");
+		fail_msg("%s is out of date: run 'ninja update-docs'", path);
 	free(written);
 	free(generated);
+}
+
+static void documentation_is_up_to_date(void **state)
+{
+	(void)state;
+	is_up_to_date(HA_SOURCE_DIR "/docs/configuration.md", ha_config_write_markdown);
+	is_up_to_date(HA_SOURCE_DIR "/docs/man/nccl-ha-config.7", ha_config_write_man);
 }
 
 int main(void)

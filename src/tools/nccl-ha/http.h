@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A small HTTP server for one page: several scrapes at a time, no more than a few, each within a
+ * few seconds. It answers GET and HEAD and nothing else; clients may be anybody.
+ */
+#ifndef NH_HTTP_H
+#define NH_HTTP_H
+
+#include <signal.h>
+#include <stddef.h>
+
+/* Opens "[ADDRESS:]PORT", without an address on the loopback interface; port 0: any. Returns the
+ * socket and its address as a URL, or -1 with a reason in `why`. */
+int nh_http_listen(const char *where, char *url, size_t url_size, char *why, size_t why_size);
+
+/* The page, which is freed when it is sent; NULL: an error of ours. */
+typedef char *(*nh_page_fn)(void *arg, size_t *length);
+
+/* Serves /metrics until *stop. */
+void nh_http_serve(int listener, nh_page_fn page, void *arg, const volatile sig_atomic_t *stop);
+
+#endif

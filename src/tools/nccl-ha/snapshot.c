@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/nccl-ha/snapshot.h"
+
+#include "base/stats_file.h"
+#include "base/stats_reader.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Connections that close while they are added up are looked at again, so many times. */
+#define MAX_TRIES 5
+
+/* More than any plugin makes: a file that says so is not believed. */
+#define MAX_RECORDS 65536
+
+/* ---- one file ------------------------------------------------------------------------------- */
+
+/* A file may be cut while it is mapped; touching what is gone raises SIGBUS. */
+static sigjmp_buf file_was_cut;
+
+static void on_sigbus(int signal)
+{
+	(void)signal;
+	siglongjmp(file_was_cut, 1);
+}
+
+static unsigned int records(const struct nccl_ha_stats_table *table)
+{
+	return table->count < MAX_RECORDS ? table->count : MAX_RECORDS;
+}
+
+static void forget_records(struct nh_process *p)
+{
+	free(p->ports);
+	free(p->conns);
+	free(p->config);
+	p->ports = NULL;
+	p->conns = NULL;
+	p->config = NULL;
+	p->nports = p->nconns = p->nconfig = 0;
+}
+
+static bool allocate(struct nh_process *p, const struct ha_stats_reader *reader)
+{
+	forget_records(p);
+	p->ports = calloc(records(&reader->header.ports) + 1, sizeof(*p->ports));
+	p->conns = calloc(records(&reader->header.conns) + 1, sizeof(*p->conns));
+	p->config = calloc(records(&reader->header.config) + 1, sizeof(*p->config));
+	return p->ports && p->conns && p->config;
+}
+
+static void copy_connections(struct nh_process *p, const struct ha_stats_reader *reader)
+{
+	p->nconns = 0;
+	for (unsigned int i = 0; i < records(&reader->header.conns); i++) {
+		struct nh_conn *conn = &p->conns[p->nconns];
+
+		conn->slot = i;
+		p->nconns += ha_stats_read_conn(reader, i, &conn->stats);
+	}
+}
+
+/* False when there is no job record to be had. */
+static bool copy_all(struct nh_process *p, const struct ha_stats_reader *reader)
+{
+	struct nccl_ha_job_stats after;
+
+	for (int i = 0; i < MAX_TRIES; i++) {
+		if (!ha_stats_read_job(reader, &p->job))
+			return false;
+		copy_connections(p, reader);
+		/* Otherwise a connection that is being closed is counted twice, or not at all. */
+		if (!(p->job.closings & 1) && ha_stats_read_job(reader, &after) &&
+		    after.closings == p->job.closings)
+			break;
+	}
+	for (unsigned int i = 0; i < records(&reader->header.ports); i++) {
+		struct nh_port *port = &p->ports[p->nports];
+
+		port->slot = i;
+		p->nports += ha_stats_read_port(reader, i, &port->stats);
+	}
+	for (unsigned int i = 0; i < records(&reader->header.config); i++)
+		p->nconfig += ha_stats_read_config(reader, i, &p->config[p->nconfig]);
+	return true;
+}
+
+/* 0, or an errno value as ha_stats_reader_open_fd gives. The version that was found. */
+static int read_file(struct nh_process *p, int fd, uint32_t *version)
+{
+	struct sigaction act = {.sa_handler = on_sigbus}, before;
+	struct ha_stats_reader reader = {.mapped = NULL};
+	volatile int err = EPROTO;
+
+	sigaction(SIGBUS, &act, &before);
+	if (sigsetjmp(file_was_cut, 1) == 0) {
+		err = ha_stats_reader_open_fd(&reader, fd);
+		*version = reader.header.version;
+		if (!err && !allocate(p, &reader))
+			err = ENOMEM;
+		else if (!err && !copy_all(p, &reader))
+			err = EPROTO;
+	} else {
+		err = EPROTO;
+	}
+	sigaction(SIGBUS, &before, NULL);
+	ha_stats_reader_close(&reader);
+	if (err)
+		forget_records(p);
+	return err;
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+struct looking {
+	struct nh_snapshot *snapshot;
+	const struct nh_select *select;
+	const char *command;
+	int err;
+};
+
+static void complain(const struct looking *looking, const char *path, int err, uint32_t version)
+{
+	looking->snapshot->nunreadable++;
+	if (!looking->command)
+		return;
+	if (err == EPROTONOSUPPORT)
+		fprintf(stderr,
+			"%s: %s: written by another version of the plugin (statistics version %u, "
+			"this program reads %d); use the nccl-ha that came with it\n",
+			looking->command, path, version, NCCL_HA_STATS_VERSION);
+	else
+		fprintf(stderr, "%s: %s: %s\n", looking->command, path,
+			err == EPROTO ? "damaged, cut off or no statistics file; passed over"
+				      : strerror(err));
+}
+
+/* A process that starts has locked its file and not written the magic number yet. */
+static bool is_starting(int fd)
+{
+	uint64_t magic = 0;
+
+	return pread(fd, &magic, sizeof(magic), 0) >= 0 && magic == 0;
+}
+
+static void visit(void *arg, const struct ha_stats_found *found)
+{
+	struct looking *looking = arg;
+	struct nh_snapshot *snapshot = looking->snapshot;
+	struct nh_process *grown, *p;
+	uint32_t version = 0;
+	int err;
+
+	if (!found->live && !looking->select->dead) {
+		snapshot->ndead++;
+		return;
+	}
+	grown = realloc(snapshot->processes, (snapshot->nprocesses + 1) * sizeof(*grown));
+	if (!grown) {
+		looking->err = ENOMEM;
+		return;
+	}
+	snapshot->processes = grown;
+	p = &grown[snapshot->nprocesses];
+	memset(p, 0, sizeof(*p));
+	err = read_file(p, found->fd, &version);
+	if (err) {
+		if (!found->live || err != EPROTO || !is_starting(found->fd))
+			complain(looking, found->path, err, version);
+		return;
+	}
+	if (!nh_selected(looking->select, &p->job)) {
+		snapshot->nothers++;
+		forget_records(p);
+		return;
+	}
+	snprintf(p->path, sizeof(p->path), "%s", found->path);
+	snprintf(p->key, sizeof(p->key), "%s",
+		 strchr(found->name + strlen(NCCL_HA_STATS_PREFIX), '.') + 1);
+	p->uid = found->uid;
+	p->live = found->live;
+	snapshot->nprocesses++;
+}
+
+static int by_job_rank_pid(const void *a, const void *b)
+{
+	const struct nh_process *p = a, *q = b;
+	int order = strcmp(p->job.job_id, q->job.job_id);
+
+	if (order == 0)
+		order = (p->job.rank > q->job.rank) - (p->job.rank < q->job.rank);
+	if (order == 0)
+		order = (p->job.pid > q->job.pid) - (p->job.pid < q->job.pid);
+	return order ? order : strcmp(p->path, q->path);
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+int nh_snapshot_take(struct nh_snapshot *snapshot, const struct nh_select *select,
+		     const char *command)
+{
+	struct looking looking = {snapshot, select, command, 0};
+	unsigned int uid = geteuid() == 0 ? HA_STATS_ALL_USERS : (unsigned int)getuid();
+	int err;
+
+	memset(snapshot, 0, sizeof(*snapshot));
+	snapshot->taken_ns = clock_ns(CLOCK_REALTIME);
+	snapshot->monotonic_ns = clock_ns(CLOCK_MONOTONIC);
+	err = ha_stats_files_visit(uid, visit, &looking);
+	if (!err)
+		err = looking.err;
+	if (err && command)
+		fprintf(stderr, "%s: %s: %s\n", command, ha_stats_dir, strerror(err));
+	qsort(snapshot->processes, snapshot->nprocesses, sizeof(*snapshot->processes),
+	      by_job_rank_pid);
+	return err;
+}
+
+void nh_snapshot_free(struct nh_snapshot *snapshot)
+{
+	for (size_t i = 0; i < snapshot->nprocesses; i++)
+		forget_records(&snapshot->processes[i]);
+	free(snapshot->processes);
+	memset(snapshot, 0, sizeof(*snapshot));
+}
+
+void nh_say_no_job(const struct nh_snapshot *snapshot, const struct nh_select *select,
+		   const char *command)
+{
+	if (nh_select_is_narrow(select) && snapshot->nothers)
+		fprintf(stderr, "%s: no such process; %zu others use the plugin here\n", command,
+			snapshot->nothers);
+	else
+		fprintf(
+		    stderr,
+		    "%s: no process of %s uses the plugin here (or it was started with "
+		    "HA_NCCL_STATS=0, or in a container with a /dev/shm of its own: see --dir)\n",
+		    command, geteuid() == 0 ? "any user" : "this user");
+	if (snapshot->ndead)
+		fprintf(stderr, "%s: %zu that were killed left statistics behind: see --dead\n",
+			command, snapshot->ndead);
+}
