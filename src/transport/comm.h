@@ -146,7 +146,7 @@ struct ha_comm_report {
 	uint64_t written_ns; /* progress thread */
 	uint64_t messages;   /* as counted for ports; bytes likewise */
 	uint64_t bytes;
-	atomic_bool now;     /* write at the next visit */
+	atomic_bool now; /* write at the next visit */
 	char peer[HA_SOCKADDR_TEXT_MAX];
 };
 
