@@ -11,11 +11,12 @@
  * to say completes nothing for as long as that lasts. Without heartbeats nothing was wrong while
  * nothing was asked for.
  */
-static uint64_t last_life_ns(const struct ha_comm *comm)
+static uint64_t last_life_ns(struct ha_comm *comm)
 {
 	const struct ha_session *session = comm->failover.links[comm->active].live.session;
 	uint64_t other_ns = session ? ha_session_heard_ns(session) : comm->idle_ns;
 
+	ha_comm_note_life(comm);
 	return other_ns > comm->alive_ns ? other_ns : comm->alive_ns;
 }
 

@@ -35,6 +35,9 @@ enum ha_poll_result {
 	HA_POLL_WATCHED, /* outstanding, and the application polls */
 	HA_POLL_EMPTY,	 /* outstanding, we polled, nothing had completed */
 	HA_POLL_WORKED,	 /* we polled and found completions */
+	HA_POLL_SOON, /* what it waits for takes microseconds, and it could not do what it was asked
+		       */
+	HA_POLL_RESULTS
 };
 
 /* What a visit that finds nothing looks at comes first: with very many of them, each line counts.
@@ -48,11 +51,13 @@ struct ha_poller {
 	 * 0: at its tick. For the visit to set.
 	 */
 	uint64_t due_ns;
+	uint64_t hurry_until_ns;   /* the thread's: after SOON it is visited without sleeping */
 	enum ha_poll_result found; /* the thread's */
 	int empty_visits;	   /* the thread's: in a row */
-	bool asked;		   /* for the visit to see: it was called or is due */
-	uint8_t quiet_visits;	   /* the thread's: in a row without being asked */
-	bool added, called;	   /* under the lock of calls, as the next one */
+	/* For the visit to see: it was called or is due. Stays until it finds anything but SOON. */
+	bool asked;
+	uint8_t quiet_visits; /* the thread's: in a row without being asked */
+	bool added, called;   /* under the lock of calls, as the next one */
 	struct ha_list call;
 	struct ha_list link; /* the thread's: of all pollers; initialise with ha_list_init */
 };
@@ -99,6 +104,13 @@ struct ha_errands *ha_progress_errands(struct ha_progress *progress);
  * whose errands are run here as well. Returns how many callbacks and errands found work.
  */
 int ha_progress_round(struct ha_progress *progress);
+
+/*
+ * What the thread does between two sleeps: visits those pollers whose time has come. Returns until
+ * when it may sleep, on ha_now_ns's clock; 0: not at all, UINT64_MAX: until something happens.
+ * Where there is no thread it runs errands as well, for tests that have the clock in their hands.
+ */
+uint64_t ha_progress_turn(struct ha_progress *progress);
 
 /* How often the thread woke up, for tests and statistics. */
 uint64_t ha_progress_wakeups(struct ha_progress *progress);

@@ -25,7 +25,8 @@
  */
 static const unsigned tick_ms[] = {
     [HA_POLL_ASLEEP] = 0, /* never */
-    [HA_POLL_IDLE] = 20,  [HA_POLL_WATCHED] = 5, [HA_POLL_EMPTY] = 1, [HA_POLL_WORKED] = 1,
+    [HA_POLL_IDLE] = 20,  [HA_POLL_WATCHED] = 5, [HA_POLL_EMPTY] = 1,
+    [HA_POLL_WORKED] = 1, [HA_POLL_SOON] = 1,
 };
 
 /*
@@ -35,6 +36,9 @@ static const unsigned tick_ms[] = {
  */
 #define POLLERS_PER_TICK 64
 #define MOST_TICKS	 10
+
+/* What takes longer than this was not over soon, and may be waited for asleep. */
+#define HURRY_NS HA_NS_PER_MS
 
 #define EVENT_BATCH 32
 
@@ -53,8 +57,8 @@ struct ha_progress {
 	pthread_mutex_t lock;
 	struct ha_list pollers;
 	struct ha_schedule schedule;
-	struct ha_list again;		    /* to be visited in the next round, without sleeping */
-	unsigned found[HA_POLL_WORKED + 1]; /* how many pollers have found it last */
+	struct ha_list again;		 /* to be visited in the next round, without sleeping */
+	unsigned found[HA_POLL_RESULTS]; /* how many pollers have found it last */
 
 	/* Never held for longer than a list takes; taken with the round lock or without. */
 	pthread_mutex_t call_lock;
@@ -102,7 +106,10 @@ static struct ha_poller *poller_of(struct ha_list *entry)
 	return ha_container_of(entry, struct ha_poller, entry.link);
 }
 
-/* The next multiple of the tick, which is as much longer as there are more pollers of this kind. */
+/*
+ * The next multiple of the tick, which is as much longer as there are more pollers of this kind;
+ * but not for those that do what they were asked to, however many they are.
+ */
 static uint64_t next_tick_ns(const struct ha_progress *progress, enum ha_poll_result found,
 			     uint64_t now_ns)
 {
@@ -111,8 +118,24 @@ static uint64_t next_tick_ns(const struct ha_progress *progress, enum ha_poll_re
 
 	if (tick_ns == 0)
 		return UINT64_MAX;
-	tick_ns *= ticks < MOST_TICKS ? ticks : MOST_TICKS;
+	if (found != HA_POLL_SOON)
+		tick_ns *= ticks < MOST_TICKS ? ticks : MOST_TICKS;
 	return (now_ns / tick_ns + 1) * tick_ns;
+}
+
+/* Without sleeping: a burst that we drain for the application, and what is over soon. */
+static bool wants_no_sleep(const struct ha_progress *progress, const struct ha_poller *poller,
+			   uint64_t now_ns)
+{
+	switch (poller->found) {
+	case HA_POLL_EMPTY:
+	case HA_POLL_WORKED:
+		return poller->empty_visits < progress->options.idle_spin_threshold;
+	case HA_POLL_SOON:
+		return now_ns < poller->hurry_until_ns;
+	default:
+		return false;
+	}
 }
 
 /* After a visit. */
@@ -120,9 +143,7 @@ static void schedule(struct ha_progress *progress, struct ha_poller *poller, uin
 {
 	uint64_t at_ns = next_tick_ns(progress, poller->found, now_ns);
 
-	/* A burst that we drain for the application is followed without sleeping. */
-	if (poller->found >= HA_POLL_EMPTY &&
-	    poller->empty_visits < progress->options.idle_spin_threshold) {
+	if (wants_no_sleep(progress, poller, now_ns)) {
 		ha_list_push_back(&progress->again, &poller->entry.link);
 		return;
 	}
@@ -132,12 +153,15 @@ static void schedule(struct ha_progress *progress, struct ha_poller *poller, uin
 		ha_schedule_put(&progress->schedule, &poller->entry, at_ns);
 }
 
-static void visit(struct ha_progress *progress, struct ha_poller *poller, int *work)
+static void visit(struct ha_progress *progress, struct ha_poller *poller, uint64_t now_ns,
+		  int *work)
 {
 	enum ha_poll_result found = poller->visit(poller);
 
 	poller->quiet_visits = poller->asked ? 0 : poller->quiet_visits + 1;
-	poller->asked = false;
+	poller->asked = found == HA_POLL_SOON;
+	if (found == HA_POLL_SOON && poller->found != HA_POLL_SOON)
+		poller->hurry_until_ns = now_ns + HURRY_NS;
 	progress->found[poller->found]--;
 	progress->found[found]++;
 	poller->found = found;
@@ -192,7 +216,7 @@ static void visit_and_schedule(struct ha_progress *progress, struct ha_poller *p
 			       uint64_t now_ns, int *work)
 {
 	poller->asked |= poller->due_ns != 0 && poller->due_ns <= now_ns;
-	visit(progress, poller, work);
+	visit(progress, poller, now_ns, work);
 	schedule(progress, poller, now_ns);
 }
 
@@ -222,6 +246,7 @@ static int visit_due(struct ha_progress *progress)
 
 int ha_progress_round(struct ha_progress *progress)
 {
+	uint64_t now_ns = ha_now_ns();
 	struct ha_list due, *pos;
 	int work;
 
@@ -235,12 +260,26 @@ int ha_progress_round(struct ha_progress *progress)
 		struct ha_poller *poller = ha_container_of(pos, struct ha_poller, link);
 
 		poller->asked = true;
-		visit(progress, poller, &work);
+		visit(progress, poller, now_ns, &work);
 	}
 	pthread_mutex_unlock(&progress->lock);
 	if (!progress->running)
 		work += ha_errands_round(progress->errands);
 	return work;
+}
+
+uint64_t ha_progress_turn(struct ha_progress *progress)
+{
+	uint64_t next_ns;
+
+	pthread_mutex_lock(&progress->lock);
+	dispatch_watches(progress);
+	visit_due(progress);
+	next_ns = ha_list_empty(&progress->again) ? ha_schedule_next_ns(&progress->schedule) : 0;
+	pthread_mutex_unlock(&progress->lock);
+	if (!progress->options.thread)
+		ha_errands_round(progress->errands);
+	return has_calls(progress) ? 0 : next_ns;
 }
 
 void ha_progress_call(struct ha_progress *progress, struct ha_poller *poller)
@@ -293,17 +332,9 @@ static void *thread_main(void *arg)
 
 	own_progress = progress;
 	while (!atomic_load_explicit(&progress->stop, memory_order_acquire)) {
-		uint64_t next_ns;
-		bool again;
+		uint64_t next_ns = ha_progress_turn(progress);
 
-		pthread_mutex_lock(&progress->lock);
-		dispatch_watches(progress);
-		visit_due(progress);
-		again = !ha_list_empty(&progress->again);
-		next_ns = ha_schedule_next_ns(&progress->schedule);
-		pthread_mutex_unlock(&progress->lock);
-
-		if (again || has_calls(progress))
+		if (next_ns == 0)
 			continue;
 		/*
 		 * The wake-up of ha_progress_stop may be the one that dispatch_watches has just

@@ -340,8 +340,7 @@ static enum ha_poll_result poll_for_application(struct ha_comm *comm)
 	return n > 0 ? HA_POLL_WORKED : HA_POLL_EMPTY;
 }
 
-/* For the liveness of the active path, and for how long a failure took to be noticed. */
-static void note_life(struct ha_comm *comm)
+void ha_comm_note_life(struct ha_comm *comm)
 {
 	/* What completes on a standby says nothing of the active path. */
 	uint64_t completions = comm->count.completions - comm->standby_completions;
@@ -374,7 +373,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 		if ((comm->epoch_changing || comm->outstanding == 0) &&
 		    ha_path_ready(comm->paths[comm->active]))
 			(void)ha_comm_poll_path(comm, comm->paths[comm->active], comm->poll_batch);
-		note_life(comm);
+		ha_comm_note_life(comm);
 		ha_failover_visit(comm);
 		comm->poller.due_ns = comm->failover.due_ns;
 		look_for_timeouts(comm);
@@ -382,6 +381,9 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 		tell_peer(comm, error);
 	}
 	found = error == HA_OK ? poll_for_application(comm) : HA_POLL_IDLE;
+	/* Traffic waits for that, and a queue that works is drained before a tick is over. */
+	if (ha_comm_has_failover(comm) && !ha_slots_fenced(comm))
+		found = HA_POLL_SOON;
 	return found;
 }
 
@@ -413,8 +415,9 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	if (glance(comm))
 		return HA_POLL_IDLE;
 	ha_comm_queue_events(comm);
+	/* The application has it all the time while it polls, and never for long. */
 	if (!ha_token_try(comm))
-		return HA_POLL_WATCHED;
+		return poller->asked ? HA_POLL_SOON : HA_POLL_WATCHED;
 	poller->due_ns = 0;
 	found = visit_connection(comm);
 	ha_token_release(comm);

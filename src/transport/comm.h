@@ -211,11 +211,11 @@ struct ha_comm {
 	uint64_t peer_bye_ns;		     /* likewise: when it came */
 	bool settling;		     /* [T] paths are fenced, then what is left is settled */
 	struct ha_failover failover; /* [T] */
-	/* Progress thread: what it saw at its last visits. */
+	/* [T] What ha_comm_note_life saw. */
 	uint64_t alive_ns;	      /* when something had completed */
 	uint64_t idle_ns;	      /* when nothing was outstanding */
 	uint64_t completions_seen;    /* then, of the active path */
-	uint64_t standby_completions; /* [T] of count.completions, those of other paths */
+	uint64_t standby_completions; /* of count.completions, those of other paths */
 	uint8_t active_seen;	      /* the active path, then */
 	alignas(64) struct ha_poller poller;
 	uint32_t seen_polls;	    /* progress thread: value of polls at its last visit */
@@ -362,6 +362,13 @@ void ha_comm_queue_events(struct ha_comm *comm);
 
 /* Completions taken off a queue at a time. */
 #define HA_POLL_BATCH_MAX 32
+
+/*
+ * Remembers that the active path works if anything has completed on it since the last time. There
+ * is no clock on the data path, so this is called at each visit, each time when polls look at the
+ * standby paths, and when the path fails: between two of these lies what it cannot tell apart.
+ */
+void ha_comm_note_life(struct ha_comm *comm);
 
 /*
  * Takes at most `budget` completions off the active path's queue and applies them; each

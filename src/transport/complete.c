@@ -164,12 +164,19 @@ int ha_comm_poll_standby(struct ha_comm *comm)
 	return total;
 }
 
+/* What a poll does now and then. */
+static __attribute__((noinline)) int look_around(struct ha_comm *comm)
+{
+	ha_comm_note_life(comm);
+	return ha_comm_poll_standby(comm);
+}
+
 /* After `total` completions of the active path. Returns them with those of the others. */
 static inline int polled(struct ha_comm *comm, int total)
 {
 	comm->count.completions += (uint64_t)total;
 	if (__builtin_expect(--comm->standby_in == 0, 0))
-		total += ha_comm_poll_standby(comm);
+		total += look_around(comm);
 	if (__builtin_expect(comm->silent, 0))
 		look(comm);
 	return total;

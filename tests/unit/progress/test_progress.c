@@ -414,6 +414,108 @@ static void many_idle_pollers_are_visited_less_often_each(void **state)
 	assert_true(visits < 25000);
 }
 
+/* ---- what is over soon, on a clock of ours -----------------------------------------------------
+ */
+
+static uint64_t virtual_ns;
+
+static uint64_t virtual_now(void)
+{
+	return virtual_ns;
+}
+
+/* Says SOON so often, then something else; whether each visit but the last knew it was asked. */
+struct hasty_poller {
+	struct ha_poller poller;
+	int visits, soon, asked;
+	enum ha_poll_result then;
+};
+
+static enum ha_poll_result hasty_visit(struct ha_poller *poller)
+{
+	struct hasty_poller *p = ha_container_of(poller, struct hasty_poller, poller);
+
+	p->visits++;
+	p->asked += poller->asked;
+	return p->visits <= p->soon ? HA_POLL_SOON : p->then;
+}
+
+static struct ha_progress *start_hasty(struct hasty_poller *pollers, int n)
+{
+	struct ha_progress *progress;
+
+	virtual_ns = 1000 * HA_NS_PER_MS;
+	ha_clock_set_source(virtual_now);
+	progress = start(false);
+	for (int i = 0; i < n; i++) {
+		pollers[i].poller.visit = hasty_visit;
+		ha_list_init(&pollers[i].poller.link);
+		ha_progress_add(progress, &pollers[i].poller);
+	}
+	return progress;
+}
+
+static void stop_hasty(struct ha_progress *progress, struct hasty_poller *pollers, int n)
+{
+	for (int i = 0; i < n; i++)
+		ha_progress_remove(progress, &pollers[i].poller);
+	ha_progress_stop(progress);
+	ha_clock_set_source(NULL);
+}
+
+/* It has not done yet what it was called for: no tick may come in between. */
+static void what_is_over_soon_is_not_slept_on(void **state)
+{
+	struct hasty_poller p = {.soon = 5, .then = HA_POLL_WATCHED};
+	struct ha_progress *progress = start_hasty(&p, 1);
+
+	(void)state;
+	for (int i = 1; i <= 5; i++) {
+		assert_int_equal(ha_progress_turn(progress), 0);
+		assert_int_equal(p.visits, i);
+		virtual_ns += 10 * HA_NS_PER_US;
+	}
+	assert_int_equal(ha_progress_turn(progress), 1005 * HA_NS_PER_MS);
+	assert_int_equal(p.visits, 6);
+	assert_int_equal(p.asked, 6); /* the last one does it */
+	virtual_ns = 1005 * HA_NS_PER_MS;
+	ha_progress_turn(progress);
+	assert_int_equal(p.visits, 7);
+	assert_int_equal(p.asked, 6); /* its tick: nobody has asked */
+	stop_hasty(progress, &p, 1);
+}
+
+/* A dead device drains nothing for as long as one likes: that must not cost a processor. */
+static void what_was_not_over_soon_is_looked_at_every_millisecond(void **state)
+{
+	enum { MANY = 1000 };
+	struct hasty_poller *pollers = calloc(MANY, sizeof(*pollers));
+	struct ha_progress *progress;
+	uint64_t next_ns = 0;
+
+	(void)state;
+	for (int i = 0; i < MANY; i++)
+		pollers[i].soon = 1000000;
+	progress = start_hasty(pollers, MANY);
+	while (next_ns == 0) {
+		assert_true(virtual_ns < 1002 * HA_NS_PER_MS);
+		virtual_ns += 100 * HA_NS_PER_US;
+		next_ns = ha_progress_turn(progress);
+	}
+	for (int i = 0; i < MANY; i++)
+		pollers[i].visits = 0;
+	for (int ms = 1; ms <= 20; ms++) {
+		assert_in_range(next_ns, virtual_ns + 1, virtual_ns + HA_NS_PER_MS);
+		virtual_ns = next_ns;
+		next_ns = ha_progress_turn(progress);
+	}
+	/* However many there are of them. */
+	for (int i = 0; i < MANY; i++)
+		assert_int_equal(pollers[i].visits, 20);
+	stop_hasty(progress, pollers, MANY);
+	free(pollers);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -428,6 +530,8 @@ int main(void)
 	    cmocka_unit_test(a_call_visits_one_poller_and_no_other),
 	    cmocka_unit_test(a_call_of_a_poller_that_was_removed_does_nothing),
 	    cmocka_unit_test(many_idle_pollers_are_visited_less_often_each),
+	    cmocka_unit_test(what_is_over_soon_is_not_slept_on),
+	    cmocka_unit_test(what_was_not_over_soon_is_looked_at_every_millisecond),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
