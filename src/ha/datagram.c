@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@ _Static_assert(GRH_BYTES + HA_DATAGRAM_MAX <= SLOT_BYTES, "a datagram fits in a 
 #define RESTART_PAUSE_NS (100 * HA_NS_PER_MS)
 
 struct ha_datagrams {
+	atomic_uint users;
 	struct ha_port *port;
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
@@ -189,6 +191,7 @@ ha_result_t ha_datagrams_open(struct ha_port *port, uint32_t qkey, struct ha_dat
 	*out = NULL;
 	if (!d)
 		return HA_ERR_SYSTEM;
+	atomic_store(&d->users, 1);
 	d->port = port;
 	d->qkey = qkey;
 	d->send_slots = queue_depth(SEND_SLOTS, &port->nic->attr);
@@ -213,11 +216,17 @@ ha_result_t ha_datagrams_open(struct ha_port *port, uint32_t qkey, struct ha_dat
 	return HA_OK;
 }
 
+struct ha_datagrams *ha_datagrams_hold(struct ha_datagrams *d)
+{
+	atomic_fetch_add_explicit(&d->users, 1, memory_order_relaxed);
+	return d;
+}
+
 void ha_datagrams_close(struct ha_datagrams *d)
 {
 	bool left = false;
 
-	if (!d)
+	if (!d || atomic_fetch_sub_explicit(&d->users, 1, memory_order_acq_rel) != 1)
 		return;
 	left |= d->qp && ibv_destroy_qp(d->qp) != 0;
 	left |= d->cq && ibv_destroy_cq(d->cq) != 0;

@@ -24,6 +24,12 @@ struct ha_datagrams;
 /* Logs why when it fails. qkey below 2^31. */
 ha_result_t ha_datagrams_open(struct ha_port *port, uint32_t qkey,
 			      struct ha_datagrams **out) HA_MUST_CHECK;
+/*
+ * Another user, such as ha_datagrams_address on another thread. Any thread, while there is one.
+ * Returns its argument.
+ */
+struct ha_datagrams *ha_datagrams_hold(struct ha_datagrams *datagrams);
+/* For each hold, and for open: the last one closes it, which may wait in the kernel. Any thread. */
 void ha_datagrams_close(struct ha_datagrams *datagrams);
 
 uint32_t ha_datagrams_qpn(const struct ha_datagrams *datagrams);

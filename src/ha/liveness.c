@@ -131,10 +131,30 @@ static struct ha_live_port *port_of(struct ha_liveness *live, const struct ha_po
 	return NULL;
 }
 
+/* A thread of the errands. */
+static void close_port(struct ha_errand *errand)
+{
+	ha_datagrams_close(ha_container_of(errand, struct ha_live_port, errand)->datagrams);
+}
+
+static void bury_port(struct ha_errand *errand)
+{
+	free(ha_container_of(errand, struct ha_live_port, errand));
+}
+
+/* Nothing is received any more. Destroying its queue pair may take long, as that of a path. */
 static void free_port(struct ha_live_port *port)
 {
-	ha_datagrams_close(port->datagrams);
-	free(port);
+	struct ha_errands *errands = ha_progress_errands(port->live->progress);
+
+	port->errand.run = close_port;
+	port->errand.orphaned = bury_port;
+	port->errand.owner = &port->live->poller;
+	port->errand.key = (uintptr_t)port->port->nic;
+	ha_list_init(&port->errand.link);
+	ha_errand_send(errands, &port->errand);
+	ha_errand_wait(errands, &port->errand, HA_ERRAND_PATIENCE_NS);
+	ha_errand_leave(errands, &port->errand);
 }
 
 /* Random, in its part of the process and in its own; no two ports have the same. */
@@ -337,8 +357,6 @@ void ha_liveness_free(struct ha_liveness *live)
 				    ha_container_of(node, struct ha_session, in_bucket));
 		}
 	}
-	/* What asks for an address uses the port. */
-	ha_errands_settle(ha_progress_errands(live->progress));
 	for (int p = 0; p < live->nports; p++)
 		free_port(live->ports[p]);
 	pthread_mutex_destroy(&live->lock);

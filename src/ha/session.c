@@ -177,6 +177,7 @@ static void free_query(struct ha_errand *errand)
 
 	if (query->ah)
 		(void)ibv_destroy_ah(query->ah);
+	ha_datagrams_close(query->datagrams);
 	free(query);
 }
 
@@ -187,7 +188,7 @@ static void ask(struct ha_session *s, uint32_t addr_gen)
 
 	if (!query)
 		return;
-	query->datagrams = s->port->datagrams;
+	query->datagrams = ha_datagrams_hold(s->port->datagrams);
 	query->addr_gen = addr_gen;
 	query->to.lid = s->remote.lid;
 	query->to.sl = s->sl;
@@ -211,10 +212,11 @@ static void take_answer(struct ha_session *s, uint64_t now_ns)
 	s->query = NULL;
 	s->port->live->queries--;
 	s->ah = query->ah;
+	query->ah = NULL;
 	s->ah_gen = query->addr_gen;
 	s->address_try_ns =
 	    s->ah ? 0 : now_ns + ADDRESS_PAUSE_NS + ADDRESS_PAUSE_FACTOR * query->took_ns;
-	free(query);
+	free_query(&query->errand);
 }
 
 /* Asks for the address handle if there is none for our port's present address. */

@@ -36,7 +36,7 @@ struct ha_liveness {
  */
 struct ha_query {
 	struct ha_errand errand;
-	struct ha_datagrams *datagrams;
+	struct ha_datagrams *datagrams; /* held */
 	struct ha_datagram_address to;
 	uint32_t addr_gen; /* of our port when it was asked */
 	struct ibv_ah *ah; /* NULL: there is none */
@@ -74,7 +74,8 @@ struct ha_live_port {
 	struct ha_datagrams *datagrams;
 	uint64_t id;
 	struct ha_watch watch;
-	bool dead; /* the device failed */
+	struct ha_errand errand; /* closing it */
+	bool dead;		 /* the device failed */
 	struct ha_list buckets[HA_LIVE_BUCKETS];
 	struct ha_live_port_report count;
 };

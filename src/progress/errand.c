@@ -7,9 +7,18 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* As many addresses may be without an answer before errands wait for each other. */
 #define MAX_THREADS 4
+
+/* What a thread is at. */
+struct run {
+	bool busy;
+	struct ha_errand *errand; /* NULL while it frees itself */
+	uint64_t key;
+	uint64_t since_ns;
+};
 
 struct ha_errands {
 	struct ha_progress *progress;
@@ -20,21 +29,26 @@ struct ha_errands {
 	pthread_cond_t sent; /* or told to stop */
 	pthread_cond_t came_back;
 	struct ha_list waiting;
-	struct ha_errand *running[MAX_THREADS]; /* by thread; NULL: none */
-	bool disowned[MAX_THREADS];		/* likewise */
+	struct run runs[MAX_THREADS]; /* by thread */
+	uint64_t back;		      /* how many came back */
 	pthread_t thread[MAX_THREADS];
 	unsigned nthreads, nrunning;
+	unsigned nalive; /* threads that have not ended */
 	bool stop;
+	/* Of an end that nobody waits for. */
+	bool detached;
+	void (*then)(void *arg);
+	void *arg;
 };
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static bool key_runs(const struct ha_errands *errands, uint64_t key)
+static const struct run *run_of_key(const struct ha_errands *errands, uint64_t key)
 {
 	for (unsigned i = 0; i < MAX_THREADS; i++)
-		if (errands->running[i] && errands->running[i]->key == key)
-			return true;
-	return false;
+		if (errands->runs[i].busy && errands->runs[i].key == key)
+			return &errands->runs[i];
+	return NULL;
 }
 
 /* The first that may run now, or NULL. */
@@ -45,49 +59,48 @@ static struct ha_errand *next_errand(struct ha_errands *errands)
 	ha_list_for_each (pos, &errands->waiting) {
 		struct ha_errand *errand = ha_container_of(pos, struct ha_errand, link);
 
-		if (!key_runs(errands, errand->key))
+		if (!run_of_key(errands, errand->key))
 			return errand;
 	}
 	return NULL;
 }
 
-static void finished(struct ha_errands *errands, unsigned i)
+/* With the lock. Its owner may take it away as soon as it is done, but waits for the lock to go. */
+static void give_back(struct ha_errands *errands, struct ha_errand *errand)
 {
-	struct ha_errand *errand = errands->running[i];
-	bool disowned = errands->disowned[i];
+	struct ha_poller *owner = errand->owner;
 
-	errands->running[i] = NULL;
-	errands->disowned[i] = false;
-	errands->nrunning--;
-	if (!disowned) {
-		/* Its owner may take it away as soon as it is done, but waits for the lock to go.
-		 */
-		struct ha_poller *owner = errand->owner;
-
-		atomic_store_explicit(&errand->state, HA_ERRAND_DONE, memory_order_release);
-		ha_progress_call(errands->progress, owner);
-	}
-	/* Another one of its key may wait. */
-	pthread_cond_broadcast(&errands->sent);
-	pthread_cond_broadcast(&errands->came_back);
-	if (disowned) {
-		pthread_mutex_unlock(&errands->lock);
-		errand->orphaned(errand);
-		pthread_mutex_lock(&errands->lock);
-	}
+	atomic_store_explicit(&errand->state, HA_ERRAND_DONE, memory_order_release);
+	ha_progress_call(errands->progress, owner);
 }
 
 /* With the lock, which is let go meanwhile. */
 static void run_one(struct ha_errands *errands, struct ha_errand *errand, unsigned i)
 {
+	struct run *run = &errands->runs[i];
+
 	ha_list_remove(&errand->link);
 	atomic_store(&errand->state, HA_ERRAND_RUNNING);
-	errands->running[i] = errand;
+	*run = (struct run){
+	    .busy = true, .errand = errand, .key = errand->key, .since_ns = ha_now_ns()};
 	errands->nrunning++;
 	pthread_mutex_unlock(&errands->lock);
 	errand->run(errand);
 	pthread_mutex_lock(&errands->lock);
-	finished(errands, i);
+	run->errand = NULL;
+	if (errand->left) {
+		pthread_mutex_unlock(&errands->lock);
+		errand->orphaned(errand);
+		pthread_mutex_lock(&errands->lock);
+	} else {
+		give_back(errands, errand);
+	}
+	run->busy = false;
+	errands->nrunning--;
+	errands->back++;
+	/* Another one of its key may wait. */
+	pthread_cond_broadcast(&errands->sent);
+	pthread_cond_broadcast(&errands->came_back);
 }
 
 struct start {
@@ -95,23 +108,47 @@ struct start {
 	unsigned index;
 };
 
+static void destroy(struct ha_errands *errands)
+{
+	pthread_cond_destroy(&errands->came_back);
+	pthread_cond_destroy(&errands->sent);
+	pthread_mutex_destroy(&errands->lock);
+	free(errands);
+}
+
+/* With the lock: until it is told to stop and everything has been run. */
+static void run_all(struct ha_errands *errands, unsigned i)
+{
+	for (;;) {
+		struct ha_errand *errand = next_errand(errands);
+
+		if (errand)
+			run_one(errands, errand, i);
+		else if (errands->stop && ha_list_empty(&errands->waiting))
+			return;
+		else
+			pthread_cond_wait(&errands->sent, &errands->lock);
+	}
+}
+
 static void *thread_main(void *arg)
 {
 	struct start start = *(struct start *)arg;
 	struct ha_errands *errands = start.errands;
+	void (*then)(void *) = NULL;
 
 	free(arg);
 	pthread_mutex_lock(&errands->lock);
-	while (!errands->stop) {
-		struct ha_errand *errand = next_errand(errands);
-
-		if (!errand) {
-			pthread_cond_wait(&errands->sent, &errands->lock);
-			continue;
-		}
-		run_one(errands, errand, start.index);
+	run_all(errands, start.index);
+	if (--errands->nalive == 0 && errands->detached) {
+		then = errands->then;
+		arg = errands->arg;
 	}
 	pthread_mutex_unlock(&errands->lock);
+	if (then) { /* the last one, and nobody waits */
+		destroy(errands);
+		then(arg);
+	}
 	return NULL;
 }
 
@@ -137,10 +174,12 @@ static void create_thread(struct ha_errands *errands)
 		return;
 	*start = (struct start){.errands = errands, .index = errands->nthreads};
 	if (ha_thread_start(&errands->thread[errands->nthreads], "nccl-ha-errand", thread_main,
-			    start) == 0)
+			    start) == 0) {
 		errands->nthreads++;
-	else
+		errands->nalive++;
+	} else {
 		free(start);
+	}
 }
 
 /* One more if all are out. With the lock. False: there is none at all. */
@@ -158,6 +197,7 @@ void ha_errand_send(struct ha_errands *errands, struct ha_errand *errand)
 	bool alone;
 
 	pthread_mutex_lock(&errands->lock);
+	errand->left = false;
 	atomic_store(&errand->state, HA_ERRAND_WAITING);
 	ha_list_push_back(&errands->waiting, &errand->link);
 	alone = errands->threads && !have_thread(errands);
@@ -165,14 +205,6 @@ void ha_errand_send(struct ha_errands *errands, struct ha_errand *errand)
 	pthread_mutex_unlock(&errands->lock);
 	if (alone) /* no thread to be had: better late than never */
 		(void)ha_errands_round(errands);
-}
-
-static int place_of(const struct ha_errands *errands, const struct ha_errand *errand)
-{
-	for (int i = 0; i < MAX_THREADS; i++)
-		if (errands->running[i] == errand)
-			return i;
-	return -1;
 }
 
 /* With the lock. */
@@ -184,36 +216,83 @@ static void take_back(struct ha_errand *errand)
 	atomic_store(&errand->state, HA_ERRAND_IDLE);
 }
 
+/* With the lock. Whether a thread has it. */
+static bool is_out(const struct ha_errands *errands, const struct ha_errand *errand)
+{
+	for (int i = 0; i < MAX_THREADS; i++)
+		if (errands->runs[i].errand == errand)
+			return true;
+	return false;
+}
+
 void ha_errand_recall(struct ha_errands *errands, struct ha_errand *errand)
 {
-	if (atomic_load(&errand->state) == HA_ERRAND_IDLE)
-		return;
 	pthread_mutex_lock(&errands->lock);
 	take_back(errand);
-	while (place_of(errands, errand) >= 0)
-		pthread_cond_wait(&errands->came_back, &errands->lock);
 	pthread_mutex_unlock(&errands->lock);
+}
+
+/* With the lock: until something has come back, or until then on ha_now_ns's clock, which is the
+ * real one where there are threads. */
+static void wait_until(struct ha_errands *errands, uint64_t until_ns)
+{
+	struct timespec until = {.tv_sec = (time_t)(until_ns / HA_NS_PER_S),
+				 .tv_nsec = (long)(until_ns % HA_NS_PER_S)};
+
+	if (until_ns == UINT64_MAX)
+		pthread_cond_wait(&errands->came_back, &errands->lock);
+	else
+		pthread_cond_timedwait(&errands->came_back, &errands->lock, &until);
+}
+
+static uint64_t later(uint64_t since_ns, uint64_t limit_ns)
+{
+	return limit_ns < UINT64_MAX - since_ns ? since_ns + limit_ns : UINT64_MAX;
+}
+
+bool ha_errand_wait(struct ha_errands *errands, struct ha_errand *errand, uint64_t limit_ns)
+{
+	uint64_t began_ns = ha_now_ns(), until_ns;
+	bool back;
+
+	if (!errands->threads)
+		(void)ha_errands_round(errands);
+	pthread_mutex_lock(&errands->lock);
+	/* Also where the state says that it is done: whoever said so lets the lock go first. */
+	while (!(back = !ha_errand_busy(errand))) {
+		const struct run *run = run_of_key(errands, errand->key);
+
+		until_ns = later(run ? run->since_ns : began_ns, limit_ns);
+		if (ha_now_ns() >= until_ns)
+			break;
+		wait_until(errands, until_ns);
+	}
+	pthread_mutex_unlock(&errands->lock);
+	return back;
+}
+
+void ha_errand_leave(struct ha_errands *errands, struct ha_errand *errand)
+{
+	pthread_mutex_lock(&errands->lock);
+	errand->left = ha_errand_busy(errand);
+	if (errand->left)
+		errand = NULL;
+	pthread_mutex_unlock(&errands->lock);
+	if (errand)
+		errand->orphaned(errand);
 }
 
 bool ha_errand_disown(struct ha_errands *errands, struct ha_errand *errand)
 {
-	int i;
+	bool out;
 
 	pthread_mutex_lock(&errands->lock);
 	take_back(errand);
-	i = place_of(errands, errand);
-	if (i >= 0)
-		errands->disowned[i] = true;
+	out = is_out(errands, errand);
+	if (out)
+		errand->left = true;
 	pthread_mutex_unlock(&errands->lock);
-	return i < 0;
-}
-
-void ha_errands_settle(struct ha_errands *errands)
-{
-	pthread_mutex_lock(&errands->lock);
-	while (errands->nrunning > 0)
-		pthread_cond_wait(&errands->came_back, &errands->lock);
-	pthread_mutex_unlock(&errands->lock);
+	return !out;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -221,30 +300,66 @@ void ha_errands_settle(struct ha_errands *errands)
 struct ha_errands *ha_errands_new(struct ha_progress *progress, bool threads)
 {
 	struct ha_errands *errands = calloc(1, sizeof(*errands));
+	pthread_condattr_t attr;
 
 	if (!errands)
 		return NULL;
 	errands->progress = progress;
 	errands->threads = threads;
 	pthread_mutex_init(&errands->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&errands->sent, NULL);
-	pthread_cond_init(&errands->came_back, NULL);
+	pthread_cond_init(&errands->came_back, &attr);
+	pthread_condattr_destroy(&attr);
 	ha_list_init(&errands->waiting);
 	return errands;
 }
 
-void ha_errands_free(struct ha_errands *errands)
+/* With the lock. False: it takes too long. */
+static bool settle(struct ha_errands *errands)
 {
-	if (!errands)
-		return;
+	uint64_t until_ns = ha_now_ns() + HA_ERRAND_PATIENCE_NS, back = errands->back;
+
+	while (errands->nrunning > 0 || !ha_list_empty(&errands->waiting)) {
+		if (back != errands->back) { /* they get on */
+			back = errands->back;
+			until_ns = ha_now_ns() + HA_ERRAND_PATIENCE_NS;
+		}
+		if (ha_now_ns() >= until_ns)
+			return false;
+		wait_until(errands, until_ns);
+	}
+	return true;
+}
+
+bool ha_errands_end(struct ha_errands *errands, void (*then)(void *arg), void *arg)
+{
+	unsigned nthreads;
+	bool settled;
+
+	if (!errands) {
+		then(arg);
+		return true;
+	}
+	if (!errands->threads)
+		(void)ha_errands_round(errands);
 	pthread_mutex_lock(&errands->lock);
+	settled = settle(errands);
+	nthreads = errands->nthreads;
 	errands->stop = true;
+	errands->then = then;
+	errands->arg = arg;
+	errands->detached = !settled;
+	for (unsigned i = 0; i < nthreads && !settled; i++)
+		pthread_detach(errands->thread[i]);
 	pthread_cond_broadcast(&errands->sent);
 	pthread_mutex_unlock(&errands->lock);
-	for (unsigned i = 0; i < errands->nthreads; i++)
+	if (!settled) /* they are not ours any more */
+		return false;
+	for (unsigned i = 0; i < nthreads; i++)
 		pthread_join(errands->thread[i], NULL);
-	pthread_cond_destroy(&errands->came_back);
-	pthread_cond_destroy(&errands->sent);
-	pthread_mutex_destroy(&errands->lock);
-	free(errands);
+	destroy(errands);
+	then(arg);
+	return true;
 }

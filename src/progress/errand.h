@@ -11,11 +11,14 @@
  * An errand has a key, and no two of the same key run at once: an address that does not answer
  * holds one thread, however many connections ask for it, and the others go on.
  *
- * The owner looks at the state; its poller is called when the errand is done.
+ * The owner looks at the state; its poller is called when the errand is done. An owner that ends
+ * waits for its errands, but not for ever: the kernel may keep one for a minute. What is not back
+ * by then is left to the threads, with all that it uses, and frees that when it is done.
  */
 #ifndef HA_PROGRESS_ERRAND_H
 #define HA_PROGRESS_ERRAND_H
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/result.h"
 
@@ -27,6 +30,10 @@ struct ha_errands;
 struct ha_poller;
 struct ha_progress;
 
+/* How long who ends waits for an errand before he leaves it. A device that is well takes far less.
+ */
+#define HA_ERRAND_PATIENCE_NS (200 * HA_NS_PER_MS)
+
 enum ha_errand_state {
 	HA_ERRAND_IDLE,	   /* never sent, or called back before it ran */
 	HA_ERRAND_WAITING, /* for a thread */
@@ -35,13 +42,16 @@ enum ha_errand_state {
 };
 
 struct ha_errand {
-	struct ha_list link; /* under the lock of the errands */
+	struct ha_list link; /* under the lock of the errands, as the next one */
+	bool left;	     /* nobody waits for it any more */
 	atomic_int state;    /* enum ha_errand_state */
 	uint64_t key;
 	struct ha_poller *owner; /* called when it is done; outlives the errand */
 	/* Without any lock. */
 	void (*run)(struct ha_errand *errand);
-	/* For an errand that was disowned while it ran: frees it. Without any lock. */
+	/* For an errand that was left, when it has run: frees it and what it used. Without any
+	 * lock.
+	 */
 	void (*orphaned)(struct ha_errand *errand);
 };
 
@@ -61,21 +71,33 @@ static inline bool ha_errand_done(const struct ha_errand *errand)
 /* Any thread; never waits. run, key and owner are set; it is not busy. */
 void ha_errand_send(struct ha_errands *errands, struct ha_errand *errand);
 
-/* On return it is not busy. Waits for it if it runs: for as long as the kernel makes it wait. */
+/* Takes it back if no thread has it yet. Never waits. */
 void ha_errand_recall(struct ha_errands *errands, struct ha_errand *errand);
+
+/*
+ * Waits for it as long as it gets on: until the errand of its key that runs, itself or one before
+ * it, has taken limit_ns. So where something is stuck for that long already it does not wait at
+ * all. UINT64_MAX: no limit. True: it is not busy.
+ */
+bool ha_errand_wait(struct ha_errands *errands, struct ha_errand *errand, uint64_t limit_ns);
+
+/* Nobody waits for it any more: it is run in its turn if it was not, and freed. Never waits. */
+void ha_errand_leave(struct ha_errands *errands, struct ha_errand *errand);
 
 /* Never waits. True: it is the caller's, and not busy. False: it runs, and frees itself. */
 bool ha_errand_disown(struct ha_errands *errands, struct ha_errand *errand) HA_MUST_CHECK;
-
-/* Waits until none runs, the disowned included. */
-void ha_errands_settle(struct ha_errands *errands);
 
 /* Without threads: runs what waits, here and now. Returns how many that were. */
 int ha_errands_round(struct ha_errands *errands);
 
 /* threads: else the caller drives ha_errands_round. `progress` has the owners. NULL: no memory. */
 struct ha_errands *ha_errands_new(struct ha_progress *progress, bool threads);
-/* No errand is waiting any more. NULL is fine. */
-void ha_errands_free(struct ha_errands *errands);
+/*
+ * The end, for errands that all were left or are back: frees them, and calls then(arg) when the
+ * last one is through. Waits for that as long as they get on: when none has come back for
+ * HA_ERRAND_PATIENCE_NS, returns, and the last of the threads does it. True: it is done. NULL for
+ * `errands` is fine.
+ */
+bool ha_errands_end(struct ha_errands *errands, void (*then)(void *arg), void *arg);
 
 #endif

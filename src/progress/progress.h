@@ -75,7 +75,15 @@ struct ha_progress_options {
 
 ha_result_t ha_progress_start(const struct ha_progress_options *options,
 			      struct ha_progress **out) HA_MUST_CHECK;
-/* Joins the thread. Every poller and watch must be gone. NULL is fine. */
+/* Joins the thread: nothing is called any more. NULL and a second call are fine. */
+void ha_progress_halt(struct ha_progress *progress);
+/*
+ * The same, and frees it. Every poller and watch must be gone, and every errand left or back. Then
+ * calls then(arg), if there is one: when the last errand is through, which may be after the return
+ * (ha_errands_end). True: it is done.
+ */
+bool ha_progress_end(struct ha_progress *progress, void (*then)(void *arg), void *arg);
+/* The same for those who need not know. NULL is fine. */
 void ha_progress_stop(struct ha_progress *progress);
 
 /* Any thread but the progress thread. The structure must stay until it was removed. */

@@ -42,6 +42,12 @@ static const unsigned tick_ms[] = {
 
 #define EVENT_BATCH 32
 
+/* What comes after it. */
+struct ha_progress_end {
+	void (*then)(void *arg);
+	void *arg;
+};
+
 struct ha_progress {
 	struct ha_progress_options options;
 	int epoll_fd;
@@ -51,6 +57,7 @@ struct ha_progress {
 	atomic_bool stop;
 	_Atomic uint64_t wakeups;
 	struct ha_errands *errands;
+	struct ha_progress_end end;
 
 	/* Held during a round. Protects what follows and serialises callbacks with add and remove.
 	 */
@@ -399,16 +406,21 @@ err:
 	return HA_ERR_SYSTEM;
 }
 
-void ha_progress_stop(struct ha_progress *progress)
+void ha_progress_halt(struct ha_progress *progress)
 {
-	if (!progress)
+	if (!progress || !progress->running)
 		return;
-	if (progress->running) {
-		atomic_store_explicit(&progress->stop, true, memory_order_release);
-		wake(progress);
-		pthread_join(progress->thread, NULL);
-	}
-	ha_errands_free(progress->errands);
+	atomic_store_explicit(&progress->stop, true, memory_order_release);
+	wake(progress);
+	pthread_join(progress->thread, NULL);
+	progress->running = false;
+}
+
+static void destroy(void *arg)
+{
+	struct ha_progress *progress = arg;
+	struct ha_progress_end end = progress->end;
+
 	if (progress->wake_fd >= 0)
 		close(progress->wake_fd);
 	if (progress->epoll_fd >= 0)
@@ -416,6 +428,21 @@ void ha_progress_stop(struct ha_progress *progress)
 	pthread_mutex_destroy(&progress->call_lock);
 	pthread_mutex_destroy(&progress->lock);
 	free(progress);
+	if (end.then)
+		end.then(end.arg);
+}
+
+bool ha_progress_end(struct ha_progress *progress, void (*then)(void *arg), void *arg)
+{
+	ha_progress_halt(progress);
+	progress->end = (struct ha_progress_end){.then = then, .arg = arg};
+	return ha_errands_end(progress->errands, destroy, progress);
+}
+
+void ha_progress_stop(struct ha_progress *progress)
+{
+	if (progress)
+		(void)ha_progress_end(progress, NULL, NULL);
 }
 
 void ha_progress_add(struct ha_progress *progress, struct ha_poller *poller)

@@ -3,33 +3,64 @@
  * The end of a connection, also with requests in flight: NCCL joins its thread, deregisters and
  * closes. Always succeeds.
  *
- * The order is what keeps late packets out of freed memory: say goodbye, fence, drain for as long
- * as it takes but not for ever, destroy the queue pairs, and only then give memory back.
+ * The order is what keeps late packets out of freed memory: say goodbye, fence, drain, destroy the
+ * queue pairs, and only then give memory back. The kernel may take a minute to destroy a queue
+ * pair, so what is fenced for certain is left to the background when it takes long (ha_path_close).
+ *
+ * Which of the application's memory may a queue pair still use, whose end we do not see?
+ *  - None, if no request was under way. What is acknowledged, or was received, is through: a
+ * reliable connection does nothing for a packet that comes again but to acknowledge it.
+ *  - None, if the fence was confirmed: the sentinels came back, so each work request before them
+ * has left the queues, and in ERR no packet is taken (fence.c).
+ *  - Else the buffers of the requests under way. NCCL deregisters memory before it closes, which
+ *    takes the keys away. But pages that another handle covers keep their registration, and so does
+ *    memory that stays registered for the next communicator. So close waits there, however long.
  */
 #include "transport/comm.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "ha/control.h"
+#include "transport/instance.h"
 #include "transport/lane.h"
+
+#include <sched.h>
 
 /* Flushing a queue takes a device microseconds; one that has not by now is dead. */
 #define DRAIN_NS (20 * HA_NS_PER_MS)
 
+static int poll_all(struct ha_comm *comm)
+{
+	return ha_comm_poll(comm, comm->poll_batch) + ha_comm_poll_standby(comm);
+}
+
+static bool all_drained(const struct ha_comm *comm)
+{
+	for (unsigned i = 0; i < comm->npaths; i++)
+		if (comm->paths[i] && !ha_path_drained(comm->paths[i]))
+			return false;
+	return true;
+}
+
+/* Fences the paths, and finds out which of them are fenced for certain if that matters. */
 static void drain(struct ha_comm *comm)
 {
+	uint32_t left = comm->outstanding;
 	uint64_t until_ns;
-	uint32_t left;
 
 	for (unsigned i = 0; i < comm->npaths; i++)
 		ha_path_fence(comm->paths[i]);
-	left = comm->outstanding;
 	if (left == 0)
 		return;
 	until_ns = ha_now_ns() + DRAIN_NS;
-	while (ha_comm_poll(comm, comm->poll_batch) + ha_comm_poll_standby(comm) > 0 &&
-	       ha_now_ns() < until_ns)
-		;
+	while (poll_all(comm) > 0 || (!all_drained(comm) && comm->inst->threads)) {
+		if (ha_now_ns() >= until_ns)
+			break;
+		sched_yield();
+	}
+	for (unsigned i = 0; i < comm->npaths; i++)
+		if (comm->paths[i])
+			comm->paths[i]->exposed = !ha_path_drained(comm->paths[i]);
 	HA_INFO(HA_SUBSYS_NET, "connection %s closes with %u requests in flight", comm->name, left);
 }
 

@@ -55,6 +55,7 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 		goto no_memory;
 	ha_list_init(&comm->in_instance);
 	ha_list_init(&comm->poller.link);
+	atomic_store(&comm->refs, 1);
 	comm->inst = inst;
 	comm->config = &inst->config;
 	comm->is_send = is_send;
@@ -95,15 +96,33 @@ void ha_comm_free(struct ha_comm *comm)
 {
 	if (!comm)
 		return;
+	/* Side by side, where that takes long. */
+	for (unsigned i = 0; i < comm->npaths; i++)
+		if (comm->paths[i] && !ha_path_closing(comm->paths[i]))
+			comm->paths[i] = NULL;
 	for (unsigned i = 0; i < comm->npaths; i++)
 		ha_path_close(comm->paths[i]);
 	ha_failover_free(comm);
 	ha_lane_free(comm->lane);
 	ha_request_pool_free(&comm->pool);
-	if (comm->ring)
-		munmap(comm->ring, comm->ring_length);
 	free(comm->send);
 	free(comm->recv);
+	ha_comm_put(comm);
+}
+
+struct ha_comm *ha_comm_hold(struct ha_comm *comm)
+{
+	atomic_fetch_add_explicit(&comm->refs, 1, memory_order_relaxed);
+	return comm;
+}
+
+void ha_comm_put(struct ha_comm *comm)
+{
+	/* Whoever is last sees what all others did before they let go. */
+	if (atomic_fetch_sub_explicit(&comm->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	if (comm->ring)
+		munmap(comm->ring, comm->ring_length);
 	free(comm);
 }
 

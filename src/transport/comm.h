@@ -190,6 +190,7 @@ struct ha_comm {
 	struct ha_counters count;    /* [T] */
 
 	/* Rarely used from here on. */
+	atomic_uint refs;	  /* ha_comm_hold */
 	struct ha_instance *inst; /* [C] */
 	struct ha_port *port;	  /* [C] NCCL's device: preferred, and usually where it begins */
 	struct ha_nic *primary;	  /* [C] where the application's memory is registered first */
@@ -259,8 +260,15 @@ void ha_token_acquire(struct ha_comm *comm);
 
 /* A connection without a path: rings, requests, templates. */
 ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm **out) HA_MUST_CHECK;
-/* Frees it with its paths. Queue pairs die first, then the memory they may write to. */
+/*
+ * The end of it. Paths first (ha_path_close); its ring and the structure stay for as long as a path
+ * does that had to be left, since queue pairs may still write there. NULL is fine.
+ */
 void ha_comm_free(struct ha_comm *comm);
+
+/* References, of what may outlive its use: any thread. */
+struct ha_comm *ha_comm_hold(struct ha_comm *comm);
+void ha_comm_put(struct ha_comm *comm);
 
 /* Publishes an established connection: events, background polling, statistics. */
 ha_result_t ha_comm_start(struct ha_comm *comm) HA_MUST_CHECK;

@@ -85,6 +85,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		HA_WARN("out of memory for the plugin instance");
 		return HA_ERR_SYSTEM;
 	}
+	inst->threads = !options->no_threads;
 	pthread_mutex_init(&inst->lock, NULL);
 	pthread_mutex_init(&inst->door_lock, NULL);
 	ha_absent_init(&inst->absent);
@@ -104,7 +105,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		inst->bootstrap_addr = netif.addr;
 	}
 	if (result == HA_OK) {
-		progress.thread = !options->no_threads;
+		progress.thread = inst->threads;
 		progress.idle_spin_threshold = inst->config.idle_spin_threshold;
 		result = ha_progress_start(&progress, &inst->progress);
 	}
@@ -128,6 +129,20 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	return HA_OK;
 }
 
+/* When nothing uses the devices any more. */
+static void close_devices(void *arg)
+{
+	struct ha_instance *inst = arg;
+
+	if (inst->devices)
+		ha_memory_close(inst->devices);
+	ha_device_set_close(inst->devices);
+	ha_absent_destroy(&inst->absent);
+	pthread_mutex_destroy(&inst->door_lock);
+	pthread_mutex_destroy(&inst->lock);
+	free(inst);
+}
+
 void ha_instance_close(struct ha_instance *inst)
 {
 	if (!inst)
@@ -138,20 +153,18 @@ void ha_instance_close(struct ha_instance *inst)
 	ha_door_close(inst);
 	ha_connect_abandon_all(inst);
 	ha_liveness_free(inst->liveness);
-	ha_progress_stop(inst->progress);
+	ha_progress_halt(inst->progress);
 	if (!ha_list_empty(&inst->comms))
 		HA_WARN("the plugin is shut down with open connections");
 	if (inst->stats)
 		ha_report_ports_close(inst);
 	ha_stats_close(inst->stats);
 	ha_eventlog_close(inst->events);
-	if (inst->devices)
-		ha_memory_close(inst->devices);
-	ha_device_set_close(inst->devices);
-	ha_absent_destroy(&inst->absent);
-	pthread_mutex_destroy(&inst->door_lock);
-	pthread_mutex_destroy(&inst->lock);
-	free(inst);
+	if (!inst->progress)
+		close_devices(inst);
+	else if (!ha_progress_end(inst->progress, close_devices, inst))
+		HA_INFO(HA_SUBSYS_NET, "destroying queue pairs takes long: the devices are closed "
+				       "in the background when it is over");
 }
 
 struct ha_device_set *ha_instance_devices(struct ha_instance *inst)

@@ -34,6 +34,7 @@ struct ha_port_report {
 
 struct ha_instance {
 	struct ha_config config; /* constant */
+	bool threads;		 /* constant: time goes on by itself */
 	struct ha_device_set *devices;
 	struct ha_progress *progress;
 	struct ha_liveness *liveness;

@@ -29,6 +29,53 @@
 
 _Static_assert(WANTED_INLINE >= sizeof(struct ha_cts), "an element goes inline");
 
+/* ---- the last of it ------------------------------------------------------------------------- */
+
+static struct ha_errands *errands_of(const struct ha_path *path)
+{
+	return ha_progress_errands(path->comm->inst->progress);
+}
+
+/* The path's objects. Whoever calls it has them to himself. */
+static void destroy_objects(struct ha_path *path)
+{
+	if (path->destroyed)
+		return;
+	path->destroyed = true;
+	if (path->flush.qp && ibv_destroy_qp(path->flush.qp) != 0)
+		HA_TRACE(1, "ibv_destroy_qp (flush) failed on %s", path->nic->name);
+	for (unsigned i = 0; i < path->nqps; i++) {
+		int rc = path->qps[i].qp ? ibv_destroy_qp(path->qps[i].qp) : 0;
+
+		if (rc != 0)
+			HA_TRACE(1, "ibv_destroy_qp failed on %s: %s", path->nic->name,
+				 strerror(rc));
+	}
+	if (path->ring_mr && ibv_dereg_mr(path->ring_mr) != 0)
+		HA_TRACE(1, "ibv_dereg_mr failed on %s", path->nic->name);
+	if (path->cq && ibv_destroy_cq(path->cq) != 0)
+		HA_TRACE(1, "ibv_destroy_cq failed on %s", path->nic->name);
+	if (path->pd)
+		ha_nic_pd_put(path->nic);
+}
+
+static void free_path(struct ha_path *path)
+{
+	struct ha_comm *comm = path->comm;
+
+	free(path);
+	ha_comm_put(comm);
+}
+
+/* A path that was left, when its errand is through: a thread of the errands. */
+static void bury(struct ha_errand *errand)
+{
+	struct ha_path *path = ha_container_of(errand, struct ha_path, errand);
+
+	destroy_objects(path);
+	free_path(path);
+}
+
 /* ---- set-up -------------------------------------------------------------------------------- */
 
 static ha_result_t failed(const struct ha_path *path, const char *verb, int rc)
@@ -174,7 +221,7 @@ ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *opt
 		return HA_ERR_SYSTEM;
 	}
 	memset(path, 0, size);
-	path->comm = comm;
+	path->comm = ha_comm_hold(comm);
 	path->port = options->port;
 	path->nic = options->port->nic;
 	path->nic_index = (uint8_t)path->nic->index;
@@ -186,6 +233,7 @@ ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *opt
 	path->ar_threshold = adaptive_routing_threshold(path);
 	atomic_store(&path->state, HA_PATH_INIT);
 	ha_list_init(&path->errand.link);
+	path->errand.orphaned = bury;
 
 	result = ha_nic_pd_get(path->nic, &path->pd);
 	if (result == HA_OK)
@@ -402,7 +450,7 @@ void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoin
 	path->errand.owner = &path->comm->poller;
 	path->errand.key =
 	    ha_absent_hash(&(struct ha_absent_key){.port = path->port, .gid = path->remote.gid});
-	ha_errand_send(ha_progress_errands(path->comm->inst->progress), &path->errand);
+	ha_errand_send(errands_of(path), &path->errand);
 }
 
 bool ha_path_connecting(struct ha_path *path, ha_result_t *result)
@@ -417,33 +465,18 @@ bool ha_path_connecting(struct ha_path *path, ha_result_t *result)
 
 /* ---- end ----------------------------------------------------------------------------------- */
 
-/* The path's objects. Whoever calls it has them to himself. */
-static void destroy_objects(struct ha_path *path)
-{
-	if (path->destroyed)
-		return;
-	path->destroyed = true;
-	if (path->flush.qp && ibv_destroy_qp(path->flush.qp) != 0)
-		HA_TRACE(1, "ibv_destroy_qp (flush) failed on %s", path->nic->name);
-	for (unsigned i = 0; i < path->nqps; i++) {
-		int rc = path->qps[i].qp ? ibv_destroy_qp(path->qps[i].qp) : 0;
-
-		if (rc != 0)
-			HA_TRACE(1, "ibv_destroy_qp failed on %s: %s", path->nic->name,
-				 strerror(rc));
-	}
-	if (path->ring_mr && ibv_dereg_mr(path->ring_mr) != 0)
-		HA_TRACE(1, "ibv_dereg_mr failed on %s", path->nic->name);
-	if (path->cq && ibv_destroy_cq(path->cq) != 0)
-		HA_TRACE(1, "ibv_destroy_cq failed on %s", path->nic->name);
-	if (path->pd)
-		ha_nic_pd_put(path->nic);
-}
-
 /* A thread of the errands. */
 static void close_path(struct ha_errand *errand)
 {
 	destroy_objects(ha_container_of(errand, struct ha_path, errand));
+}
+
+static void start_closing(struct ha_path *path)
+{
+	path->errand.run = close_path;
+	path->errand.owner = &path->comm->poller;
+	path->errand.key = (uintptr_t)path->nic; /* one at a time on a device */
+	ha_errand_send(errands_of(path), &path->errand);
 }
 
 bool ha_path_closing(struct ha_path *path)
@@ -451,23 +484,46 @@ bool ha_path_closing(struct ha_path *path)
 	if (ha_path_away(path))
 		return true;
 	if (path->destroyed) {
-		free(path);
+		free_path(path);
 		return false;
 	}
-	path->errand.run = close_path;
-	path->errand.owner = &path->comm->poller;
-	path->errand.key = (uintptr_t)path->nic; /* one at a time on a device */
-	ha_errand_send(ha_progress_errands(path->comm->inst->progress), &path->errand);
+	start_closing(path);
 	return true;
+}
+
+/* False: it takes too long. */
+static bool closes_within(struct ha_path *path, uint64_t limit_ns)
+{
+	while (ha_errand_wait(errands_of(path), &path->errand, limit_ns)) {
+		if (path->destroyed)
+			return true;
+		start_closing(path);
+	}
+	return false;
 }
 
 void ha_path_close(struct ha_path *path)
 {
 	if (!path)
 		return;
-	ha_errand_recall(ha_progress_errands(path->comm->inst->progress), &path->errand);
-	destroy_objects(path);
-	free(path);
+	ha_errand_recall(errands_of(path), &path->errand); /* it need not be connected */
+	if (closes_within(path, HA_ERRAND_PATIENCE_NS)) {
+		free_path(path);
+		return;
+	}
+	if (!path->exposed) {
+		HA_INFO(HA_SUBSYS_NET,
+			"connection %s: destroying queue pairs on %s:%d takes long and is left to "
+			"the background",
+			path->comm->name, path->nic->name, path->port->port_num);
+		ha_errand_leave(errands_of(path), &path->errand);
+		return;
+	}
+	HA_WARN("connection %s: the queue pairs on %s:%d neither drain nor can be destroyed soon; "
+		"closing waits, since the device may still use the memory of requests in flight",
+		path->comm->name, path->nic->name, path->port->port_num);
+	(void)closes_within(path, UINT64_MAX);
+	free_path(path);
 }
 
 int ha_qp_refill(struct ha_qp *qp, uint32_t n)

@@ -122,7 +122,7 @@ struct ha_path {
 	uint32_t max_inline;	/* bytes a send may carry inline, 0: none */
 	uint32_t element_flags; /* of a write of one element: inline, or not */
 
-	struct ha_comm *comm;
+	struct ha_comm *comm; /* held: it lasts as long as the path */
 	struct ha_port *port;
 	uint32_t ring_lkey;
 	uint32_t remote_rkey;  /* of the peer's ring */
@@ -141,7 +141,7 @@ struct ha_path {
 
 	/* Connecting or closing. While it is busy, the queue pairs are its. */
 	struct ha_errand errand;
-	bool destroyed;	       /* by the errand or by us: only the structure is left */
+	bool destroyed;	       /* by the errand: only the structure is left */
 	ha_result_t connected; /* what came of it */
 
 	/* On their way (mail.c). [T] */
@@ -152,6 +152,7 @@ struct ha_path {
 	uint16_t sentinels;  /* posted and not back */
 	bool undrainable;    /* a verb failed: the sentinels will not tell */
 	bool indestructible; /* destroying a queue pair failed, which was logged */
+	bool exposed;	     /* at the end: the application's memory is not safe from it yet */
 
 	struct ha_flush_qp flush;
 	/* nqps of them; mostly one, and there are very many paths. Their qp is NULL after a fence
@@ -232,6 +233,13 @@ static inline bool ha_path_away(const struct ha_path *path)
  */
 void ha_path_fence(struct ha_path *path);
 
+/* [T] Whether a fence that was begun is known to be complete, by what has completed so far. */
+static inline bool ha_path_drained(const struct ha_path *path)
+{
+	return atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCED ||
+	       (ha_path_stopped(path) && !path->undrainable && path->sentinels == 0);
+}
+
 /*
  * How far the fence is: applies what has completed, successes included, and looks whether all
  * sentinels are back. If they cannot come or don't within HA_FENCE_NS, destroys the queue pairs,
@@ -241,15 +249,20 @@ void ha_path_fence(struct ha_path *path);
 enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns);
 
 /*
- * Frees everything, and waits for the path's errand. A destroyed queue pair touches no memory,
- * drained or not. NULL is fine.
+ * Frees everything. Destroying a queue pair may take the kernel a minute, while packets of it are
+ * held up; an errand does it, and this waits for HA_ERRAND_PATIENCE_NS. What is not gone by then is
+ * left to the errand: queue pairs, completion queue, the ring's registration, the reference to the
+ * PD, and through the reference to the connection the ring's memory itself. That is all that such
+ * queue pairs can still write to or read. Memory of the application they do not touch any more: a
+ * fence was confirmed, or none of its requests was under way (fence.c, close.c). Of an `exposed`
+ * path neither is known, and there is no other way to keep the device off that memory than to wait
+ * for as long as it takes. NULL is fine.
  */
 void ha_path_close(struct ha_path *path);
 
 /*
- * The same without waiting, for a path that nobody else knows any more: destroying a queue pair may
- * take seconds where packets of it are held up. True: ask again when its errand is back. False: it
- * is freed. Under the token.
+ * The same without waiting, for a path that is fenced and that nobody else knows any more. True:
+ * ask again when its errand is back. False: it is freed. Under the token.
  */
 bool ha_path_closing(struct ha_path *path);
 

@@ -38,7 +38,10 @@ struct ha_instance_options {
 
 ha_result_t ha_instance_open(const struct ha_instance_options *options,
 			     struct ha_instance **out) HA_MUST_CHECK;
-/* Stops the progress thread and frees everything that no open comm needs. */
+/*
+ * Stops the progress thread and frees everything that no open comm needs. Queue pairs that the
+ * kernel takes long to destroy, and their devices, are left to the background (errand.h).
+ */
 void ha_instance_close(struct ha_instance *inst);
 struct ha_device_set *ha_instance_devices(struct ha_instance *inst);
 /* One round of what the progress thread does; returns the work items found. */

@@ -131,21 +131,11 @@ static void the_owner_is_visited_when_it_is_done(void **state)
 	ha_progress_stop(progress);
 }
 
-static void *let_go_later(void *arg)
-{
-	struct slow *slow = arg;
-
-	nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-	atomic_store(&slow->go, true);
-	return NULL;
-}
-
-static void recalling_waits_for_one_that_runs_and_stops_one_that_does_not(void **state)
+static void one_that_no_thread_has_is_taken_back(void **state)
 {
 	struct ha_progress *progress = start(true);
 	struct ha_errands *errands = ha_progress_errands(progress);
 	struct slow running, waiting;
-	pthread_t thread;
 
 	(void)state;
 	prepare(&running, 1);
@@ -155,12 +145,53 @@ static void recalling_waits_for_one_that_runs_and_stops_one_that_does_not(void *
 	ha_errand_send(errands, &waiting.errand);
 	ha_errand_recall(errands, &waiting.errand);
 	assert_false(ha_errand_busy(&waiting.errand));
-	assert_int_equal(pthread_create(&thread, NULL, let_go_later, &running), 0);
 	ha_errand_recall(errands, &running.errand);
-	assert_true(atomic_load(&running.go));
-	assert_false(ha_errand_busy(&running.errand));
-	pthread_join(thread, NULL);
+	assert_true(ha_errand_busy(&running.errand));
+	atomic_store(&running.go, true);
+	assert_true(comes_back(&running.errand));
+	ha_progress_stop(progress);
 	assert_false(atomic_load(&waiting.begun));
+}
+
+static void *let_go_later(void *arg)
+{
+	struct slow *slow = arg;
+
+	nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+	atomic_store(&slow->go, true);
+	return NULL;
+}
+
+static void waiting_ends_with_the_errand_or_with_patience(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct ha_errands *errands = ha_progress_errands(progress);
+	struct slow stuck, behind;
+	uint64_t began_ns;
+	pthread_t thread;
+
+	(void)state;
+	prepare(&stuck, 1);
+	prepare(&behind, 1);
+	atomic_store(&behind.go, true);
+	assert_true(ha_errand_wait(errands, &stuck.errand, 0)); /* never sent */
+	ha_errand_send(errands, &stuck.errand);
+	assert_true(eventually(&stuck.begun));
+	began_ns = ha_now_ns();
+	assert_false(ha_errand_wait(errands, &stuck.errand, 30 * HA_NS_PER_MS));
+	assert_true(ha_now_ns() - began_ns >= 20 * HA_NS_PER_MS);
+	/* Behind one that is stuck for that long there is nothing to wait for. */
+	ha_errand_send(errands, &behind.errand);
+	began_ns = ha_now_ns();
+	for (int i = 0; i < 1000; i++)
+		assert_false(ha_errand_wait(errands, &behind.errand, 30 * HA_NS_PER_MS));
+	assert_true(ha_now_ns() - began_ns < 1000 * 20 * HA_NS_PER_MS);
+	assert_int_equal(pthread_create(&thread, NULL, let_go_later, &stuck), 0);
+	assert_true(ha_errand_wait(errands, &stuck.errand, UINT64_MAX));
+	assert_true(ha_errand_done(&stuck.errand));
+	assert_true(ha_errand_wait(errands, &behind.errand, UINT64_MAX));
+	assert_true(atomic_load(&behind.begun));
+	pthread_join(thread, NULL);
 	ha_progress_stop(progress);
 }
 
@@ -182,10 +213,85 @@ static void one_that_was_disowned_while_it_ran_frees_itself(void **state)
 	assert_false(ha_errand_disown(errands, &running.errand));
 	assert_int_equal(atomic_load(&orphans), 0);
 	atomic_store(&running.go, true);
-	ha_errands_settle(errands);
 	ha_progress_stop(progress); /* joins the thread that ran it */
 	assert_int_equal(atomic_load(&orphans), 1);
 	assert_false(atomic_load(&waiting.begun));
+}
+
+static void those_that_are_left_run_in_their_turn_and_free_themselves(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct ha_errands *errands = ha_progress_errands(progress);
+	struct slow idle, done, running, waiting;
+	atomic_int orphans = 0;
+
+	(void)state;
+	prepare(&idle, 1);
+	prepare(&done, 1);
+	prepare(&running, 1);
+	prepare(&waiting, 1);
+	idle.orphans = done.orphans = running.orphans = waiting.orphans = &orphans;
+	atomic_store(&done.go, true);
+	atomic_store(&waiting.go, true);
+	ha_errand_send(errands, &done.errand);
+	assert_true(ha_errand_wait(errands, &done.errand, UINT64_MAX));
+	ha_errand_leave(errands, &idle.errand);
+	ha_errand_leave(errands, &done.errand);
+	assert_int_equal(atomic_load(&orphans), 2);
+	ha_errand_send(errands, &running.errand);
+	assert_true(eventually(&running.begun));
+	ha_errand_send(errands, &waiting.errand);
+	ha_errand_leave(errands, &waiting.errand);
+	ha_errand_leave(errands, &running.errand);
+	assert_int_equal(atomic_load(&orphans), 2);
+	assert_false(atomic_load(&waiting.begun));
+	atomic_store(&running.go, true);
+	ha_progress_stop(progress);
+	assert_true(atomic_load(&waiting.begun));
+	assert_int_equal(atomic_load(&orphans), 4);
+}
+
+static void note_end(void *ended)
+{
+	atomic_store((atomic_bool *)ended, true);
+}
+
+static void the_end_does_not_wait_for_one_that_is_stuck(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct ha_errands *errands = ha_progress_errands(progress);
+	atomic_bool ended = false;
+	struct slow running, waiting;
+	atomic_int orphans = 0;
+
+	(void)state;
+	prepare(&running, 1);
+	prepare(&waiting, 1);
+	running.orphans = waiting.orphans = &orphans;
+	atomic_store(&waiting.go, true);
+	ha_errand_send(errands, &running.errand);
+	ha_errand_send(errands, &waiting.errand);
+	ha_errand_leave(errands, &running.errand);
+	ha_errand_leave(errands, &waiting.errand);
+	assert_false(ha_progress_end(progress, note_end, &ended));
+	assert_false(atomic_load(&ended));
+	assert_int_equal(atomic_load(&orphans), 0);
+	atomic_store(&running.go, true);
+	assert_true(eventually(&ended));
+	assert_int_equal(atomic_load(&orphans), 2);
+
+	/* Nor does it leave to others what is over soon. */
+	atomic_store(&ended, false);
+	progress = start(true);
+	errands = ha_progress_errands(progress);
+	prepare(&running, 1);
+	running.orphans = &orphans;
+	atomic_store(&running.go, true);
+	ha_errand_send(errands, &running.errand);
+	ha_errand_leave(errands, &running.errand);
+	assert_true(ha_progress_end(progress, note_end, &ended));
+	assert_true(atomic_load(&ended));
+	assert_int_equal(atomic_load(&orphans), 3);
 }
 
 static void without_threads_a_round_runs_them(void **state)
@@ -212,8 +318,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(one_that_waits_holds_up_its_own_key_only),
 	    cmocka_unit_test(the_owner_is_visited_when_it_is_done),
-	    cmocka_unit_test(recalling_waits_for_one_that_runs_and_stops_one_that_does_not),
+	    cmocka_unit_test(one_that_no_thread_has_is_taken_back),
+	    cmocka_unit_test(waiting_ends_with_the_errand_or_with_patience),
 	    cmocka_unit_test(one_that_was_disowned_while_it_ran_frees_itself),
+	    cmocka_unit_test(those_that_are_left_run_in_their_turn_and_free_themselves),
+	    cmocka_unit_test(the_end_does_not_wait_for_one_that_is_stuck),
 	    cmocka_unit_test(without_threads_a_round_runs_them),
 	};
 
