@@ -255,6 +255,15 @@ static void port_up_sample(const struct page *page, const char *labels,
 	       !strcmp(nh_port_state_text(&port->stats), "active"));
 }
 
+static void port_silent_sample(const struct page *page, const char *labels,
+			       const struct nh_process *process, const struct nh_port *port,
+			       const void *arg)
+{
+	(void)process;
+	(void)arg;
+	sample(page, "nccl_ha_port_silent", labels, nh_port_is_silent(&port->stats));
+}
+
 static void port_speed_sample(const struct page *page, const char *labels,
 			      const struct nh_process *process, const struct nh_port *port,
 			      const void *arg)
@@ -300,6 +309,9 @@ static void write_ports(const struct page *page)
 
 	family(page, "nccl_ha_port_up", "gauge", "1: the port is active and its device alive");
 	each_port(page, port_up_sample, NULL);
+	family(page, "nccl_ha_port_silent", "gauge",
+	       "1: heartbeats go out over the port and no remote port answers");
+	each_port(page, port_silent_sample, NULL);
 	family(page, "nccl_ha_port_speed_bytes_per_second", "gauge", "Nominal speed of the port");
 	each_port(page, port_speed_sample, NULL);
 	for (size_t c = 0; c < LENGTH(port_counters); c++) {

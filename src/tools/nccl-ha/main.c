@@ -11,6 +11,8 @@ static const struct {
 	const char *help;
 } commands[] = {
     {"status", nh_cmd_status, "what runs here, and whether it is protected"},
+    {"top", nh_cmd_top, "the same live, with rates"},
+    {"events", nh_cmd_events, "what happened: failures, failovers, recoveries"},
     {"config", nh_cmd_config, "the variables, and what they come to"},
     {"metrics", nh_cmd_metrics, "for Prometheus"},
 };

@@ -22,6 +22,8 @@ enum nh_exit {
 
 /* argv[0] is the command's name, as in "nccl-ha status". */
 int nh_cmd_status(int argc, char **argv);
+int nh_cmd_top(int argc, char **argv);
+int nh_cmd_events(int argc, char **argv);
 int nh_cmd_config(int argc, char **argv);
 int nh_cmd_metrics(int argc, char **argv);
 

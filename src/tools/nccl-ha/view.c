@@ -83,6 +83,11 @@ const char *nh_error_text(int32_t code)
 	return code < 0 ? "unknown" : TEXT_OF(texts, (uint32_t)code);
 }
 
+bool nh_port_is_silent(const struct nccl_ha_port_stats *port)
+{
+	return port->sessions > 0 && port->sessions_up == 0;
+}
+
 /* ---- ports and paths ------------------------------------------------------------------------ */
 
 const struct nh_port *nh_port_of(const struct nh_process *process, int32_t device)
@@ -135,20 +140,42 @@ static bool is_standby(const struct nccl_ha_conn_stats *conn, unsigned int path)
 	return path != conn->active_path && conn->paths[path].health != NCCL_HA_PATH_NONE;
 }
 
+/* In the order of their ports, so that paths that are alike read alike. */
+static int standby_order(const struct nccl_ha_conn_stats *conn, unsigned int order[])
+{
+	int n = 0;
+
+	for (unsigned int i = 0; i < NCCL_HA_MAX_PATHS; i++) {
+		int at = n;
+
+		if (!is_standby(conn, i))
+			continue;
+		for (; at > 0 && (conn->paths[order[at - 1]].device > conn->paths[i].device ||
+				  (conn->paths[order[at - 1]].device == conn->paths[i].device &&
+				   conn->paths[order[at - 1]].health > conn->paths[i].health));
+		     at--)
+			order[at] = order[at - 1];
+		order[at] = i;
+		n++;
+	}
+	return n;
+}
+
 const char *nh_standby_text(const struct nh_process *process, const struct nccl_ha_conn_stats *conn,
 			    char buf[NH_PATHS_MAX])
 {
+	unsigned int order[NCCL_HA_MAX_PATHS];
+	int n = standby_order(conn, order);
 	size_t used = 0;
 
 	snprintf(buf, NH_PATHS_MAX, "none");
-	for (unsigned int i = 0; i < NCCL_HA_MAX_PATHS && used < NH_PATHS_MAX; i++) {
+	for (int i = 0; i < n && used < NH_PATHS_MAX; i++) {
+		const struct nccl_ha_path_stats *path = &conn->paths[order[i]];
 		char name[NH_PORT_NAME_MAX];
 
-		if (is_standby(conn, i))
-			used += (size_t)snprintf(
-			    buf + used, NH_PATHS_MAX - used, "%s%s %s", used ? ", " : "",
-			    nh_device_name(process, conn->paths[i].device, name),
-			    nh_health_text(conn->paths[i].health));
+		used += (size_t)snprintf(
+		    buf + used, NH_PATHS_MAX - used, "%s%s %s", used ? ", " : "",
+		    nh_device_name(process, path->device, name), nh_health_text(path->health));
 	}
 	return buf;
 }
@@ -187,6 +214,25 @@ void nh_count(const struct nh_process *process, struct nh_counts *counts)
 			return (a) < (b) ? -1 : 1;                                                 \
 	} while (0)
 
+static uint32_t active_health(const struct nccl_ha_conn_stats *conn)
+{
+	return conn->active_path < NCCL_HA_MAX_PATHS ? conn->paths[conn->active_path].health
+						     : (uint32_t)NCCL_HA_PATH_NONE;
+}
+
+static int compare_standbys(const struct nccl_ha_conn_stats *c, const struct nccl_ha_conn_stats *d)
+{
+	unsigned int c_order[NCCL_HA_MAX_PATHS], d_order[NCCL_HA_MAX_PATHS];
+	int c_n = standby_order(c, c_order), d_n = standby_order(d, d_order);
+
+	ORDER(c_n, d_n);
+	for (int i = 0; i < c_n; i++) {
+		ORDER(c->paths[c_order[i]].device, d->paths[d_order[i]].device);
+		ORDER(c->paths[c_order[i]].health, d->paths[d_order[i]].health);
+	}
+	return 0;
+}
+
 /* 0: they are alike. The order is that in which people look: by port, peer, the good ones first. */
 static int compare(const void *a, const void *b)
 {
@@ -202,12 +248,8 @@ static int compare(const void *a, const void *b)
 	ORDER(nh_standing(c), nh_standing(d));
 	ORDER(c->state, d->state);
 	ORDER(c->error, d->error);
-	for (unsigned int i = 0; i < NCCL_HA_MAX_PATHS; i++) {
-		ORDER(i == c->active_path, i == d->active_path);
-		ORDER(c->paths[i].health, d->paths[i].health);
-		ORDER(c->paths[i].device, d->paths[i].device);
-	}
-	return 0;
+	ORDER(active_health(c), active_health(d));
+	return compare_standbys(c, d);
 }
 
 static void add_to_group(struct nh_group *group, const struct nccl_ha_conn_stats *conn)
