@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 
+import acceptance
 import conduct
 import drills
 import image
@@ -28,7 +29,7 @@ def arguments(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/lab",
         usage="%(prog)s [one|two] [OPTION...] [DRILL...]\n       %(prog)s [one|two] shell [-- COMMAND...]\n"
-        "       %(prog)s one probe\n       %(prog)s image",
+        "       %(prog)s one probe\n       %(prog)s [one|two] acceptance\n       %(prog)s image",
         description="Drills with the kernel's own RDMA stack, in virtual machines; docs/testing.md.",
     )
     parser.add_argument("--build", default=os.path.join(TREE, "build"), help="the build folder (build)")
@@ -47,7 +48,7 @@ def arguments(argv):
     options.command = command
     if command is not None and options.words != ["shell"]:
         parser.error('only "shell" takes a command')
-    if options.words not in (["shell"], ["image"], ["probe"]):
+    if options.words not in (["shell"], ["image"], ["probe"], ["acceptance"]):
         choose(parser, options)
     elif options.words == ["probe"] and options.lab != "one":
         parser.error("the probe runs in lab one")
@@ -152,6 +153,9 @@ def main(argv):
             with boot(options.lab, options) as lab:
                 release = lab.host("a").run(["uname", "-r"]).out.strip()
                 return 0 if probe_kernel.check(lab, os.path.abspath(options.build), release) else 1
+        if options.words == ["acceptance"]:
+            with boot(options.lab, options) as lab:
+                return 0 if acceptance.check(lab, TREE, os.path.abspath(options.build)) else 1
         if options.list:
             print(table.of_drills(options.drills))
             return 0

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/acceptance from one end to the other on two simulated hosts: it passes where all is well, says what
+is not where it is not, and brings a link up again however it ends."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPT = os.path.join(HERE, "..", "..", "scripts", "acceptance")
+BUILD = os.environ["BUILD"]
+SIMVERBS = os.path.join(BUILD, "bin", "simverbs")
+SHORT = ("--build", BUILD, "--quick", "--rounds", "2", "--pause-limit", "5000")
+
+
+def wait_for(condition, limit_s=30):
+    until = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.out = os.path.join(self.folder, "report.json")
+
+    def acceptance(self, *words, env=None):
+        done = subprocess.run([sys.executable, "-B", SCRIPT, *SHORT, "--json", self.out, *words], capture_output=True, text=True,
+                              timeout=150, check=False, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})})  # fmt: skip
+        report = None
+        if os.path.exists(self.out):
+            with open(self.out, encoding="utf-8") as file:
+                report = json.load(file)
+        return done, report
+
+
+class Fabric(Case):
+    """With a fabric of our own, which outlives the script."""
+
+    def setUp(self):
+        super().setUp()
+        self.name = f"test-acceptance-{os.getpid()}"
+        subprocess.run([SIMVERBS, "up", self.name], check=True)
+        self.addCleanup(subprocess.run, [SIMVERBS, "down", self.name], check=False)
+
+    def prefix(self, host):
+        return f"{SIMVERBS} run {self.name} {host} --"
+
+    def status(self):
+        return json.loads(subprocess.run([SIMVERBS, "status", self.name, "--json"], capture_output=True, text=True, check=True).stdout)
+
+    def links_down(self):
+        return [device for device in self.status()["devices"] if device["link"] != "up"]
+
+    def processes(self):
+        return [process for process in self.status()["processes"] if process["alive"]]
+
+
+class Everything(Case):
+    def test_all_of_it_where_all_is_well(self):
+        done, report = self.acceptance("--simverbs", "2x2")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        verdicts = {line["what"]: line["verdict"] for line in report["verdict"]}
+        self.assertNotIn("FAIL", verdicts.values())
+        self.assertEqual({(p["from"], p["to"]) for p in report["pairs"] if p["reached"]},
+                         {(f"sim{x}:1", f"sim{y}:1") for x in (0, 1) for y in (0, 1)})  # fmt: skip
+        self.assertEqual({(r["node"], r["port"], r["standby"]) for r in report["standbys"]},
+                         {(n, f"sim{x}:1", f"sim{1 - x}:1") for n in "ab" for x in (0, 1)})  # fmt: skip
+        self.assertEqual([(d["node"], d["state_down"], d["moved"], d["restored"], d["wrong"]) for d in report["drills"]],
+                         [(n, "down", True, True, 0) for n in "ab"])  # fmt: skip
+        for row in report["drills"]:
+            self.assertIn("local port down", row["reasons"])
+            self.assertGreater(row["checked"], 0)
+        self.assertEqual({s["what"] for s in report["speed"]}, {"round trip", "all ports"})
+        if shutil.which("ib_write_bw"):
+            self.assertEqual(len(report["perftest"]["plugin"]), 2)
+            self.assertTrue(all(value > 0 for value in report["perftest"]["perftest"]))
+        self.assertRegex(done.stdout, r"\d+ PASS, \d+ WARN, 0 FAIL: ")
+        facts = report["nodes"]["a"]["facts"]
+        self.assertEqual([d["name"] for d in facts["devices"]], ["sim0", "sim1"])
+        self.assertEqual(facts["devices"][0]["ports"][0]["gbps"], 400)
+
+
+class Trouble(Fabric):
+    def test_a_plugin_without_failover_fails(self):
+        done, report = self.acceptance("--simverbs", "2x2", "--steps", "standby,drill", "--proof-time", "1.5", env={"HA_NCCL_ENABLE_BACKUP": "0"})
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        failed = {line["what"] for line in report["verdict"] if line["verdict"] == "FAIL"}
+        self.assertLessEqual({"node a: standby", "node b: standby", "node a: variables", "drill: sim0:1 of node a"}, failed)
+
+    def test_a_pair_that_carries_nothing_is_found_and_the_passed_over_standby_too(self):
+        subprocess.run([SIMVERBS, "cut", self.name, "1", "--host", "1"], check=True)
+        done, report = self.acceptance("--here", self.prefix(0), "--exec", self.prefix(1), "--steps", "pairs")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        lost = {(p["from"], p["to"]) for p in report["pairs"] if not p["reached"]}
+        self.assertEqual(lost, {("sim0:1", "sim1:1"), ("sim1:1", "sim1:1")})
+        found = {line["what"]: line["found"] for line in report["verdict"] if line["verdict"] == "FAIL"}
+        self.assertIn("sim1:1-sim1:1", found["pairs of a rail"])
+
+    def test_what_is_missing_is_named(self):
+        done, _ = self.acceptance("--simverbs", "2x2", "--plugin", "/nowhere/libnccl-net-ha.so")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the plugin is not found", done.stderr)
+        done, _ = self.acceptance("--exec", "false")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("node's half has ended", done.stderr)
+        done, _ = self.acceptance()
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("name the other node in one way", done.stderr)
+
+
+class Halves(Fabric):
+    def test_two_halves_started_by_hand(self):
+        listen = subprocess.Popen([*self.prefix(1).split(), sys.executable, "-B", "-u", SCRIPT, "--listen", "127.0.0.1:0"],
+                                  stdout=subprocess.PIPE, text=True)  # fmt: skip
+        self.addCleanup(listen.kill)
+        token = re.search(r"--token (\S+)", listen.stdout.readline())[1]
+        place = re.search(r"waiting on (\S+)", listen.stdout.readline())[1]
+        done, _ = self.acceptance("--here", self.prefix(0), "--connect", place, "--token", "wrong", "--steps", "environment")
+        self.assertEqual(done.returncode, 2)
+        done, report = self.acceptance("--here", self.prefix(0), "--connect", place, "--token", token, "--steps", "standby")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual({r["standby"] for r in report["standbys"]}, {"sim0:1", "sim1:1"})
+        self.assertEqual(listen.wait(timeout=20), 0)
+        listen.stdout.close()
+
+
+class Endings(Fabric):
+    def interrupted(self, number):
+        words = ["--here", self.prefix(0), "--exec", self.prefix(1), "--steps", "drill", "--hold", "300"]
+        process = subprocess.Popen([sys.executable, "-B", SCRIPT, *SHORT, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   stdin=subprocess.DEVNULL)  # fmt: skip
+        self.addCleanup(process.kill)
+        self.assertTrue(wait_for(self.links_down), "no link went down")
+        process.send_signal(number)
+        self.assertNotEqual(process.wait(timeout=60), 0)
+        self.assertTrue(wait_for(lambda: not self.links_down()), "the link stays down")
+        self.assertTrue(wait_for(lambda: not self.processes()), "processes stay behind")
+
+    def test_interrupted_in_the_middle_of_a_drill(self):
+        self.interrupted(signal.SIGINT)
+
+    def test_killed_in_the_middle_of_a_drill(self):
+        self.interrupted(signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    unittest.main()
