@@ -25,6 +25,7 @@ enum drill_fate {
 	DRILL_SURVIVES, /* exit status 0, every byte right */
 	DRILL_FAILS,	/* every rank gets a clean error, and ends soon */
 	DRILL_BEREAVED, /* as DRILL_FAILS, for those ranks whose process was not killed */
+	DRILL_OPEN,	/* whatever comes is reported; only wrong data fails it */
 };
 
 #define DRILL_MAX_ARGS 16
@@ -94,6 +95,12 @@ int drill_switches(const struct drill_run *run);
 uint64_t drill_sum(const struct drill_run *run, const char *member);
 /* "local port down, told by the peer"; "-" for none. Returns buf. */
 const char *drill_reasons(const struct drill_run *run, char *buf, size_t len);
+
+/* When the first rank said that it got an error; 0: none did. */
+uint64_t drill_error_ns(const struct drill_run *run);
+
+/* result.c: what came of it, for programs. False after a message. */
+bool drill_write_result(const struct drill_run *run, const char *path);
 
 /* record.c: files in a folder that exists: timeline.txt, throughput.dat, faults.gp, and more. */
 bool drill_record(const struct drill_run *run, const char *dir);

@@ -325,12 +325,17 @@ static void judge_each_rank(struct drill_run *run, int killed, uint64_t fault_ns
 	}
 }
 
+uint64_t drill_error_ns(const struct drill_run *run)
+{
+	return line_at(run, "nccl-net-perf: rank");
+}
+
 static void judge_failure(struct drill_run *run)
 {
 	const struct drill *d = run->drill;
 	int killed = -1;
 	uint64_t fault_ns = first_fault_ns(run, &killed);
-	uint64_t error_ns = line_at(run, "nccl-net-perf: rank");
+	uint64_t error_ns = drill_error_ns(run);
 
 	if (run->status != 3)
 		drill_complain(run, "nccl-net-perf ended with status %d, not 3", run->status);
@@ -345,8 +350,21 @@ static void judge_failure(struct drill_run *run)
 			       (double)(run->ended_ns - error_ns) / 1e9);
 }
 
+/* Its faults need not have happened, as it may have ended before them; wrong data is never right.
+ */
+static void judge_open(struct drill_run *run)
+{
+	if (run->status == 1 || number(run->report, "wrong") > 0)
+		drill_complain(run, "%.0f elements are wrong (status %d)",
+			       number(run->report, "wrong"), run->status);
+}
+
 void drill_judge(struct drill_run *run)
 {
+	if (run->drill->fate == DRILL_OPEN) {
+		judge_open(run);
+		return;
+	}
 	judge_faults(run);
 	if (run->drill->fate != DRILL_SURVIVES) {
 		judge_failure(run);

@@ -8,12 +8,24 @@
 #include "tools/common/clock.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_LIST = 0x100, KEY_SOAK, KEY_SEED, KEY_SLACK, KEY_SCRIPT, KEY_OUT };
+enum {
+	KEY_LIST = 0x100,
+	KEY_SOAK,
+	KEY_SEED,
+	KEY_SLACK,
+	KEY_SCRIPT,
+	KEY_OUT,
+	KEY_FILE,
+	KEY_RAILS,
+	KEY_OPEN,
+	KEY_JSON
+};
 
 struct arguments {
 	const char *names[64];
@@ -25,6 +37,10 @@ struct arguments {
 	unsigned seed;
 	double slack;
 	bool print_script;
+	const char *file; /* a script, instead of drills */
+	int rails;
+	bool open;
+	const char *json;
 };
 
 static const struct argp_option option_table[] = {
@@ -33,6 +49,11 @@ static const struct argp_option option_table[] = {
      "Instead: random faults that always leave one path, for so long", 0},
     {"seed", KEY_SEED, "N", 0, "Of the soak (default: 1); the same seed gives the same faults", 0},
     {"show-script", KEY_SCRIPT, NULL, 0, "Prints the soak's script and does nothing", 0},
+    {"script", KEY_FILE, "FILE", 0,
+     "Instead: the faults in this file, which must leave one path (docs/testing.md)", 0},
+    {"rails", KEY_RAILS, "N", 0, "Of the fabric for --script (default: 3)", 0},
+    {"open", KEY_OPEN, NULL, 0, "With --script: a job that dies is reported and is no failure", 0},
+    {"json", KEY_JSON, "FILE", 0, "Writes what came of the last drill, for programs", 0},
     {"slack", KEY_SLACK, "FACTOR", 0, "Multiplies the limits on times (default: 1)", 0},
     {"out", KEY_OUT, "DIR", 0,
      "Keeps the last drill's timeline, throughput, events and output there", 0},
@@ -56,6 +77,20 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_SEED:
 		a->seed = (unsigned)strtoul(arg, NULL, 0);
 		return 0;
+	case KEY_FILE:
+		a->file = arg;
+		return 0;
+	case KEY_RAILS:
+		a->rails = atoi(arg);
+		if (a->rails < 1 || a->rails > 16)
+			argp_error(state, "--rails: '%s' is not 1 to 16", arg);
+		return 0;
+	case KEY_OPEN:
+		a->open = true;
+		return 0;
+	case KEY_JSON:
+		a->json = arg;
+		return 0;
 	case KEY_OUT:
 		a->out = arg;
 		return 0;
@@ -76,7 +111,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->names[a->nnames++] = arg;
 		return 0;
 	case ARGP_KEY_END:
-		if (!a->list && a->soak_s <= 0 && !a->nnames)
+		if (!a->list && a->soak_s <= 0 && !a->nnames && !a->file)
 			argp_usage(state);
 		return 0;
 	default:
@@ -146,6 +181,8 @@ static bool run_one(const struct drill *drill, const struct arguments *a)
 		print_failure(&run);
 	if (a->out && !drill_record(&run, a->out))
 		ok = false;
+	if (a->json && !drill_write_result(&run, a->json))
+		ok = false;
 	drill_run_free(&run);
 	return ok;
 }
@@ -214,6 +251,48 @@ static bool run_soak(const struct arguments *a)
 	return ok;
 }
 
+static char *read_text(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	char *text = NULL;
+	size_t room = 0;
+
+	/* A script has no NUL: this reads all of it. */
+	if (!f || getdelim(&text, &room, '\0', f) < 0) {
+		fprintf(stderr, "ha-drill: %s: %s\n", path, f ? "it is empty" : strerror(errno));
+		free(text);
+		text = NULL;
+	}
+	if (f)
+		fclose(f);
+	return text;
+}
+
+static bool run_script(const struct arguments *a)
+{
+	char *script = read_text(a->file), channels[12];
+	struct drill drill = {
+	    .name = "script",
+	    .proves = "faults that leave one path cost time, not data",
+	    .rails = a->rails,
+	    .args = {"--op", "allreduce", "--sizes", "256K", "--chunk", "32K", "-C", channels},
+	    .script = script,
+	    .tail_ms = 1500,
+	    .fate = a->open ? DRILL_OPEN : DRILL_SURVIVES,
+	    .switches_max = -1,
+	};
+	bool ok;
+
+	if (!script)
+		return false;
+	/* A connection per direction starts on every rail. */
+	snprintf(channels, sizeof(channels), "%d", a->rails);
+	print_header();
+	ok = run_one(&drill, a);
+	free(script);
+	return ok;
+}
+
 static void list(void)
 {
 	for (int i = 0; i < ndrills; i++)
@@ -235,7 +314,7 @@ int main(int argc, char **argv)
 	    .doc = "Breaks a live fabric under checked traffic and judges what comes of it.",
 	};
 	struct sigaction act = {.sa_handler = interrupt};
-	struct arguments a = {.seed = 1, .slack = 1};
+	struct arguments a = {.seed = 1, .slack = 1, .rails = 3};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
 	sigaction(SIGINT, &act, NULL);
@@ -243,6 +322,8 @@ int main(int argc, char **argv)
 	sigaction(SIGHUP, &act, NULL);
 	if (a.list)
 		list();
+	else if (a.file)
+		return run_script(&a) ? 0 : 1;
 	else if (!(a.soak_s > 0 ? run_soak(&a) : run_named(&a)))
 		return 1;
 	return 0;

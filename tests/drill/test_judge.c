@@ -208,12 +208,31 @@ static void an_error_must_be_clean_and_in_time(void **state)
 	assert_int_equal(fail_with(&e), 2); /* each of them */
 }
 
+/* A replay whose job may die: that is told and judged elsewhere, but wrong data stays wrong. */
+static void an_open_run_fails_by_wrong_data_only(void **state)
+{
+	static const struct drill open = {
+	    .name = "open", .script = "1000 cut 0", .fate = DRILL_OPEN};
+
+	(void)state;
+	for (int status = 0; status <= 4; status++) {
+		struct drill_run run;
+
+		begin(&run, &open);
+		run.status = status;
+		drill_judge(&run);
+		assert_int_equal(run.ncomplaints, status == 1);
+		drill_run_free(&run);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_run_that_is_well_passes),
 	    cmocka_unit_test(each_thing_that_is_not_shows),
 	    cmocka_unit_test(an_error_must_be_clean_and_in_time),
+	    cmocka_unit_test(an_open_run_fails_by_wrong_data_only),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
