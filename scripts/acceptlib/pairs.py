@@ -6,8 +6,10 @@ from .report import FAIL, PASS, WARN
 
 PAIRS_MAX = 64  # with more only those of equal number are tried, unless all are wanted
 
-# A port pair that does not work must say so soon.
+# A pair that does not work must say so soon: within about a second. One that ought to work is tried again, with
+# the patience of NCCL's default.
 ALONE = {"HA_NCCL_ENABLE_BACKUP": "0", "NCCL_IB_TIMEOUT": "16", "NCCL_IB_RETRY_CNT": "3"}
+PATIENT = {**ALONE, "NCCL_IB_TIMEOUT": "20"}
 
 
 # ---- pairs ----------------------------------------------------------------------------------------------
@@ -21,7 +23,7 @@ def wanted_pairs(nodes, which):
     return list(zip(a, b))
 
 
-def try_pair(nodes, number, x, y, quick):
+def try_pair(nodes, name, x, y, env, quick):
     """{"from", "to", "reached", …} of one pair of ports, failover off."""
     found = {"from": x["full"], "to": y["full"], "same_rail": x["index"] == y["index"]}
     if x["layer"] != y["layer"]:
@@ -30,7 +32,7 @@ def try_pair(nodes, number, x, y, quick):
     arguments = ["--op", "pingpong,sendrecv", "--sizes", f"8,{size}", "-n", "5" if quick else "40", "-w", "2", "-c", "1"]
     only = {node.name: {"NCCL_IB_HCA": "=" + port["full"]} for node, port in zip(nodes, (x, y))}
     try:
-        report, _ = traffic.run(nodes, f"pair-{number}", arguments, env=ALONE, own_env=only, limit_s=60, timeout_s=10)
+        report, _ = traffic.run(nodes, name, arguments, env=env, own_env=only, limit_s=90, timeout_s=30)
     except traffic.TrafficError as error:
         return {**found, "reached": False, "why": str(error)}
     rows = {(row["op"], row["size"]): row for row in report["rows"]}
@@ -43,12 +45,20 @@ def try_pair(nodes, number, x, y, quick):
     }
 
 
+def try_pairs(nodes, wanted, quick):
+    for number, (x, y) in enumerate(wanted):
+        found = try_pair(nodes, f"pair-{number}", x, y, ALONE, quick)
+        if not found["reached"] and found["same_rail"]:
+            found = try_pair(nodes, f"pair-{number}-again", x, y, PATIENT, quick)
+        yield found
+
+
 def find_pairs(report, nodes, options):
     report.section("pairs of ports")
     wanted = wanted_pairs(nodes, options.pairs)
     if len(wanted) < len(nodes[0].devices) * len(nodes[1].devices):
         report.say(f"  only ports of equal number, {len(wanted)} pairs; all of them with --pairs all")
-    found = [try_pair(nodes, i, x, y, options.quick) for i, (x, y) in enumerate(wanted)]
+    found = list(try_pairs(nodes, wanted, options.quick))
     report.data["pairs"] = found
     rows = []
     for pair in found:
