@@ -23,6 +23,7 @@
 #include <string.h>
 
 #define MAX_GIDS 1024
+#define QUERIES	 3 /* of a port, before it is left as it was */
 
 /* ---- addresses ------------------------------------------------------------------------------ */
 
@@ -122,8 +123,11 @@ static ha_result_t read_address(const struct ha_config *config, struct ha_port *
 ha_result_t ha_port_refresh(struct ha_port *port)
 {
 	struct ibv_port_attr attr;
-	int err = ibv_query_port(port->nic->ctx, port->port_num, &attr);
+	int err = EAGAIN;
 
+	/* It may fail for want of memory, and the port's next event may never come. */
+	for (int i = 0; i < QUERIES && err; i++)
+		err = ibv_query_port(port->nic->ctx, port->port_num, &attr);
 	if (err) {
 		HA_WARN("%s:%d: cannot read the port's state: %s", port->nic->name, port->port_num,
 			strerror(err));
