@@ -164,6 +164,8 @@ struct nccl_ha_port_stats {
 	NCCL_HA_PORT_COUNTERS(NCCL_HA_STATS_COUNTER)
 	struct nccl_ha_histogram heartbeat_rtt; /* round trips, over all remote ports */
 	NCCL_HA_PORT_MORE_COUNTERS(NCCL_HA_STATS_COUNTER)
+	uint32_t drained; /* the operator wants it left alone (nccl_ha/control.h) */
+	uint32_t reserved;
 };
 
 /* ---- connections ---------------------------------------------------------------------------- */

@@ -83,6 +83,7 @@ struct ha_config {
 	/* Diagnostics. */
 	int debug; /* HA_NCCL_DEBUG: 0 … 3 */
 	bool stats;
+	bool control;
 	char event_log[HA_CONFIG_STRING_MAX]; /* empty: none */
 
 	/* NCCL's own. */

@@ -100,6 +100,8 @@ const struct ha_config_var ha_config_vars[] = {
 	 .help = "Detail of the plugin's own trace lines; 0 is none."},
 	{"HA_NCCL_STATS", .group = HA_GROUP_DIAGNOSTICS, BOOL(stats, 1),
 	 .help = "0 publishes no statistics in shared memory (/dev/shm/nccl-ha.UID.PID)."},
+	{"HA_NCCL_CONTROL", .group = HA_GROUP_DIAGNOSTICS, BOOL(control, 1),
+	 .help = "0 opens no socket for nccl-ha failover and failback (/dev/shm/nccl-ha.UID.PID.control); it also needs HA_NCCL_STATS=1."},
 	{"HA_NCCL_EVENT_LOG", .group = HA_GROUP_DIAGNOSTICS, STRING(event_log),
 	 .default_text = "none",
 	 .help = "File that gets one JSON object a line for each failure, switch and recovery; %p in its name is the process id, %h the host."},

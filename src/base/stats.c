@@ -340,5 +340,5 @@ void ha_stats_close(struct ha_stats *stats)
 __attribute__((destructor)) static void remove_at_exit(void)
 {
 	if (the_stats.users > 0 && the_stats.pid == getpid())
-		unlink(the_stats.file.path);
+		ha_stats_file_unlink(&the_stats.file);
 }

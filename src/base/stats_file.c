@@ -2,6 +2,7 @@
 /* Statistics files in /dev/shm. */
 #include "base/stats_file.h"
 
+#include "nccl_ha/control.h"
 #include "nccl_ha/stats.h"
 
 #include <dirent.h>
@@ -44,6 +45,19 @@ static int open_and_lock(const char *path)
 	return -EAGAIN;
 }
 
+/*
+ * The operator's socket goes with the file that it is named after, and before it: one without a
+ * file would belong to nobody.
+ */
+static int unlink_with_socket(int dir_fd, const char *name)
+{
+	char socket[HA_STATS_PATH_MAX + sizeof((struct dirent *)0)->d_name];
+
+	snprintf(socket, sizeof socket, "%s%s", name, NCCL_HA_CONTROL_SUFFIX);
+	unlinkat(dir_fd, socket, 0);
+	return unlinkat(dir_fd, name, 0);
+}
+
 static int open_own(struct ha_stats_file *file)
 {
 	for (int suffix = 0;; suffix++) {
@@ -83,9 +97,14 @@ err_unlink:
 	return err;
 }
 
+void ha_stats_file_unlink(const struct ha_stats_file *file)
+{
+	unlink_with_socket(AT_FDCWD, file->path);
+}
+
 void ha_stats_file_remove(struct ha_stats_file *file, size_t size)
 {
-	unlink(file->path);
+	ha_stats_file_unlink(file);
 	munmap(file->mapped, size);
 	close(file->fd);
 }
@@ -160,7 +179,7 @@ static void remove_if_stale(void *arg, int dir_fd, const struct ha_stats_found *
 	/* With the lock held nobody else removes this file, nor can a process own it; still linked
 	 * means that the name still leads to it. */
 	if (flock(found->fd, LOCK_EX | LOCK_NB) == 0 && still_linked(found->fd) &&
-	    unlinkat(dir_fd, found->name, 0) == 0)
+	    unlink_with_socket(dir_fd, found->name) == 0)
 		(*removed)++;
 }
 

@@ -26,9 +26,13 @@ struct ha_stats_file {
 
 /* Makes, locks, sizes and maps this process's file, zeroed. Returns 0 or an errno value. */
 int ha_stats_file_create(struct ha_stats_file *file, size_t size);
+/* Takes its name away, and the operator's socket: what is left is the mapping. */
+void ha_stats_file_unlink(const struct ha_stats_file *file);
+/* The same, and gives the mapping back. */
 void ha_stats_file_remove(struct ha_stats_file *file, size_t size);
 
-/* Removes the files of this user that no living process holds. Returns how many. */
+/* Removes the files of this user that no living process holds, with the sockets next to them.
+ * Returns how many. */
 int ha_stats_files_remove_stale(void);
 
 /* A statistics file that was found. */

@@ -80,6 +80,10 @@ struct ha_port {
 
 	/* Written by the async-event reader, read by anyone: enum ibv_port_state. */
 	atomic_int state;
+
+	/* The operator wants it left alone (ha/operator.c): it is used when nothing else is left.
+	 */
+	atomic_bool drained;
 };
 
 struct ha_device_set {
@@ -123,6 +127,11 @@ static inline bool ha_port_usable(const struct ha_port *port)
 {
 	return atomic_load_explicit(&port->state, memory_order_relaxed) == IBV_PORT_ACTIVE &&
 	       !atomic_load_explicit(&port->nic->fatal, memory_order_relaxed);
+}
+
+static inline bool ha_port_drained(const struct ha_port *port)
+{
+	return atomic_load_explicit(&port->drained, memory_order_relaxed);
 }
 
 void ha_port_addr(struct ha_port *port, struct ha_port_addr *out);

@@ -83,10 +83,39 @@ bool ha_choice_is_better(const struct ha_comm *comm, unsigned p)
 		   ha_pair_price(comm, ha_pair_of(&fo->slots[comm->active]));
 }
 
+/* The sender knows it of paths that the receiver has used. */
+static bool is_healthy(const struct ha_comm *comm, unsigned p)
+{
+	return ha_choice_can_carry(comm, p) && !is_suspected(&comm->failover, p) &&
+	       (!comm->is_send || comm->failover.slots[p].mailed);
+}
+
+int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
+{
+	uint32_t best_price = HA_PAIR_NEVER;
+	int best = -1;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_pair pair = ha_pair_of(&comm->failover.slots[p]);
+		uint32_t price;
+
+		if (p == comm->active || !is_healthy(comm, p) ||
+		    ha_pair_drained(comm, pair) > most_drained)
+			continue;
+		price = ha_pair_price(comm, pair);
+		if (price < best_price) {
+			best_price = price;
+			best = (int)p;
+		}
+	}
+	return best;
+}
+
 bool ha_choice_has_standby(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (p != comm->active && ha_choice_can_carry(comm, p) &&
+		    ha_pair_drained(comm, ha_pair_of(&comm->failover.slots[p])) == 0 &&
 		    ha_pair_shared(ha_pair_of(&comm->failover.slots[p]),
 				   ha_pair_of(&comm->failover.slots[comm->active])) == 0)
 			return true;

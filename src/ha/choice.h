@@ -19,7 +19,14 @@ int ha_choice_best(const struct ha_comm *comm);
 /* Path p can carry, and connects a pair that is preferred to the active one. */
 bool ha_choice_is_better(const struct ha_comm *comm, unsigned p);
 
-/* A path in reserve shares no port with the active one: no single failure takes both. */
+/*
+ * A path other than the active one that is known to work: proved, its heartbeats in time, and with
+ * no more drained ports than `most_drained`. The cheapest; -1: none. Either end.
+ */
+int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained);
+
+/* A path in reserve shares no port with the active one, so that no single failure takes both, and
+ * nobody wants it left alone. */
 bool ha_choice_has_standby(const struct ha_comm *comm);
 
 #endif

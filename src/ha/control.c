@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "ha/machine.h"
 #include "ha/redial.h"
+#include "ha/shadow.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
@@ -31,14 +32,15 @@
 
 /* ---- what to say --------------------------------------------------------------------------- */
 
-static uint32_t ports_up(const struct ha_comm *comm)
+/* Of the ports that this end has said in PORTS, those that are so: a bit each. */
+static uint16_t ports_that_are(const struct ha_comm *comm, bool (*so)(const struct ha_port *port))
 {
-	uint32_t up = 0;
+	uint16_t bits = 0;
 
 	for (unsigned i = 0; i < comm->failover.noffers; i++)
-		if (ha_port_usable(comm->failover.offers[i]))
-			up |= 1u << i;
-	return up;
+		if (so(comm->failover.offers[i]))
+			bits |= (uint16_t)(1u << i);
+	return bits;
 }
 
 /* The kind that this end says in its state; 0: it has nothing to say. */
@@ -70,7 +72,8 @@ static void fill(struct ha_comm *comm, unsigned kind, struct ha_message *m)
 	    .code = (uint16_t)ha_comm_error(comm),
 	    .epoch = fo->epoch,
 	    .serial = ++fo->serial,
-	    .ports_up = ports_up(comm),
+	    .ports_up = ports_that_are(comm, ha_port_usable),
+	    .ports_drained = ports_that_are(comm, ha_port_drained),
 	    .rto_ms = comm->rto_ms,
 	    .window = comm->is_send ? comm->send->completed : comm->recv->done,
 	};
@@ -355,7 +358,7 @@ void ha_control_speak(struct ha_comm *comm, uint64_t now_ns)
 /* ---- hearing ------------------------------------------------------------------------------- */
 
 /* What the peer says of its ports: one that went down takes our path with it. */
-static void heed_ports(struct ha_comm *comm, uint32_t up)
+static void heed_ports(struct ha_comm *comm, uint16_t up)
 {
 	struct ha_failover *fo = &comm->failover;
 
@@ -371,6 +374,24 @@ static void heed_ports(struct ha_comm *comm, uint32_t up)
 					    comm->paths[p]->remote.port_num);
 }
 
+/* What the peer's operator wants of its ports: the receiver sees to it. */
+static void heed_drains(struct ha_comm *comm, uint16_t drained)
+{
+	struct ha_failover *fo = &comm->failover;
+	uint16_t before = fo->peer_ports_drained;
+
+	if (drained == before)
+		return;
+	fo->peer_ports_drained = drained;
+	fo->look = true;
+	if (comm->is_send)
+		return;
+	if (drained & ~before)
+		ha_shadow_drain(comm);
+	if (before & ~drained & 1) /* the primary one */
+		ha_shadow_return(comm);
+}
+
 void ha_control_heard(struct ha_comm *comm, const struct ha_message *m)
 {
 	struct ha_failover *fo = &comm->failover;
@@ -381,6 +402,7 @@ void ha_control_heard(struct ha_comm *comm, const struct ha_message *m)
 	if ((int32_t)(m->serial - fo->peer_serial) > 0) {
 		fo->peer_serial = m->serial;
 		heed_ports(comm, m->ports_up);
+		heed_drains(comm, m->ports_drained);
 		if (comm->is_send && m->rto_ms > comm->rto_ms && m->rto_ms <= HA_RTO_MAX_MS)
 			comm->rto_ms = m->rto_ms;
 	} else {

@@ -210,7 +210,7 @@ void ha_event_report(struct ha_comm *comm, const struct ha_event *event)
 	struct ha_event named = *event;
 	char text[768];
 
-	named.conn_id = comm->is_send ? comm->id : comm->peer_id;
+	named.conn_id = ha_comm_number(comm);
 	named.conn_name = comm->name;
 	count(comm, event);
 	if (event->kind == HA_EVENT_SWITCH || event->kind == HA_EVENT_OUTAGE)

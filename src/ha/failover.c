@@ -313,7 +313,7 @@ void ha_failover_hear_ports(struct ha_comm *comm, const struct ha_ports *ports)
 	fo->peer_ports = *ports;
 	for (unsigned i = 0; i < ports->count; i++)
 		if (ports->offers[i].up)
-			fo->peer_ports_up |= 1u << i;
+			fo->peer_ports_up |= (uint16_t)(1u << i);
 	find_first_pair(comm);
 	fo->look = fo->ports_changed = true;
 	if (comm->paths[0])
@@ -392,6 +392,9 @@ void ha_failover_start(struct ha_comm *comm)
 	if (!comm->is_send && ha_door_open(comm->inst, &fo->door.addr))
 		fo->door.cookie = ha_random();
 	say_ports(comm);
+	for (unsigned i = 0; i < fo->noffers; i++)
+		if (ha_port_drained(fo->offers[i]))
+			fo->say |= HA_SAY_STATE; /* PORTS says nothing of that */
 }
 
 bool ha_failover_rejoined(struct ha_comm *comm, struct ha_stream *stream)

@@ -137,7 +137,7 @@ struct ha_failover {
 	uint32_t say;		   /* enum ha_say */
 	uint32_t mail;		   /* bit p: mail on path p has not been read */
 	uint32_t serial, peer_serial;
-	uint32_t peer_ports_up;
+	uint16_t peer_ports_up, peer_ports_drained;
 	uint32_t say_interval_ms; /* of the statement: grows while there is no answer */
 	uint64_t say_again_ns;
 	uint64_t heard_ns;    /* the peer's last message */

@@ -119,12 +119,20 @@ static bool agreed(const struct ha_comm *comm)
 	return true;
 }
 
+/* Traffic goes on in the epoch that both ends have agreed on, over this path. */
+static void take_path(struct ha_comm *comm, uint8_t p)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
+	ha_comm_use_path(comm, p);
+}
+
 static void resume_on(struct ha_comm *comm, unsigned p)
 {
 	struct ha_failover *fo = &comm->failover;
 
-	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
-	ha_comm_use_path(comm, (uint8_t)p);
+	take_path(comm, (uint8_t)p);
 	fo->asked.messages = comm->recv->next_seq - comm->recv->done.base -
 			     (uint64_t)__builtin_popcountll(comm->recv->done.bits);
 	enter(comm, HA_FO_ACTIVE);
@@ -221,8 +229,7 @@ static void s_try_resume(struct ha_comm *comm)
 	path = comm->paths[r->path];
 	if (!ha_path_ready(path) || path->generation != r->generation)
 		return;
-	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
-	ha_comm_use_path(comm, r->path);
+	take_path(comm, r->path);
 	enter(comm, HA_FO_ACTIVE);
 	ha_send_resume(comm, &fo->peer_window, &replay);
 	if (fo->state != HA_FO_ACTIVE)

@@ -36,7 +36,8 @@ size_t ha_message_encode(const struct ha_message *in, uint8_t out[HA_MESSAGE_MAX
 	ha_put_uint(&w, in->epoch, 4);
 	ha_put_uint(&w, in->serial, 4);
 	ha_put_uint(&w, in->generation, 4);
-	ha_put_uint(&w, in->ports_up, 4);
+	ha_put_uint(&w, in->ports_up, 2);
+	ha_put_uint(&w, in->ports_drained, 2);
 	for (int i = 0; i < HA_MAX_PATHS; i++)
 		ha_put_uint(&w, in->fenced_gen[i], 4);
 	ha_put_uint(&w, in->window.base, 8);
@@ -94,7 +95,8 @@ enum ha_wire_result ha_message_decode(const uint8_t *in, size_t len, struct ha_m
 	out->epoch = ha_get32(&r);
 	out->serial = ha_get32(&r);
 	out->generation = ha_get32(&r);
-	out->ports_up = ha_get32(&r);
+	out->ports_up = ha_get16(&r);
+	out->ports_drained = ha_get16(&r);
 	for (int i = 0; i < HA_MAX_PATHS; i++)
 		out->fenced_gen[i] = ha_get32(&r);
 	out->window.base = ha_get64(&r);

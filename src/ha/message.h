@@ -49,9 +49,10 @@ struct ha_message {
 	uint16_t code;	   /* ABORT: ha_result_t */
 	uint32_t epoch;	   /* the protocol's */
 	uint32_t serial;   /* counts what this end said: a state of ports is only as new as this */
-	uint32_t generation; /* with path */
-	uint32_t ports_up;   /* bit i: port i of this end's PORTS is up */
-	uint32_t rto_ms;     /* soft timeout in use */
+	uint32_t generation;	/* with path */
+	uint16_t ports_up;	/* bit i: port i of this end's PORTS is up */
+	uint16_t ports_drained; /* likewise: its operator wants it left alone */
+	uint32_t rto_ms;	/* soft timeout in use */
 	/*
 	 * Per path, the watermark up to which every generation is out of use. The sender's are
 	 * facts: nothing of these is posted, nothing of these will arrive at its memory. The

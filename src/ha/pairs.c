@@ -17,6 +17,7 @@ uint32_t ha_pair_price(const struct ha_comm *comm, struct ha_pair pair)
 
 	if (!ha_port_usable(fo->offers[pair.port]) || !(fo->peer_ports_up & 1u << pair.peer_port))
 		return HA_PAIR_NEVER;
+	price += ha_pair_drained(comm, pair) * HA_PAIR_DRAINED_PRICE;
 	ha_port_addr(fo->offers[pair.port], &addr);
 	memcpy(gid.raw, remote->gid, sizeof(gid.raw));
 	switch (ha_fabric_between(&addr, remote->link_layer, &gid)) {
@@ -28,6 +29,14 @@ uint32_t ha_pair_price(const struct ha_comm *comm, struct ha_pair pair)
 		break;
 	}
 	return price;
+}
+
+unsigned ha_pair_drained(const struct ha_comm *comm, struct ha_pair pair)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	return (unsigned)ha_port_drained(fo->offers[pair.port]) +
+	       (fo->peer_ports_drained >> pair.peer_port & 1u);
 }
 
 struct ha_pair ha_pair_of(const struct ha_slot *slot)

@@ -15,6 +15,7 @@
 #include "transport/instance.h"
 #include "transport/mail.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 /* How long the peer may take to make its end. One that is frozen is waited for. */
@@ -207,6 +208,20 @@ static int free_slot(const struct ha_comm *comm, struct ha_pair pair)
 	return found;
 }
 
+/* For one that is worth more than a path in reserve that the operator wants left alone. */
+static void make_room(struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_slot *slot = &comm->failover.slots[p];
+
+		if (p == comm->active || slot->state != HA_SLOT_UP ||
+		    ha_pair_drained(comm, ha_pair_of(slot)) == 0)
+			continue;
+		ha_slot_fence(comm, p, slot->newest_gen);
+		return;
+	}
+}
+
 static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
 {
 	struct ha_failover *fo = &comm->failover;
@@ -214,8 +229,11 @@ static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
 	struct ha_slot *slot;
 	ha_result_t result;
 
-	if (p < 0)
+	if (p < 0) {
+		if (ha_pair_drained(comm, pair) == 0)
+			make_room(comm);
 		return false;
+	}
 	fo->later = !ha_chore_begin(&comm->inst->chores, now_ns);
 	if (fo->later)
 		return false;
@@ -235,28 +253,59 @@ static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
 	return true;
 }
 
+/* What a path in reserve is worth: drained ports are worst, then those it has in common with the
+ * active one. As best_pair sees it. */
+static unsigned flaws(const struct ha_comm *comm, struct ha_pair pair)
+{
+	struct ha_pair active = ha_pair_of(&comm->failover.slots[comm->active]);
+
+	return 3 * ha_pair_drained(comm, pair) + ha_pair_shared(pair, active);
+}
+
+static bool is_building(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != comm->active && comm->failover.slots[p].state != HA_SLOT_EMPTY &&
+		    comm->failover.slots[p].state != HA_SLOT_UP)
+			return true;
+	return false;
+}
+
 /* While traffic flows: one path in reserve that shares as little as possible with the active one.
  */
 static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = &comm->failover;
 	struct ha_pair active = ha_pair_of(&fo->slots[comm->active]), pair;
-	unsigned least_shared = 3;
+	unsigned fewest = UINT_MAX;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		unsigned shared = ha_pair_shared(ha_pair_of(&fo->slots[p]), active);
+		unsigned n = flaws(comm, ha_pair_of(&fo->slots[p]));
 
-		if (p == comm->active || fo->slots[p].state == HA_SLOT_EMPTY)
-			continue;
-		if (fo->slots[p].state != HA_SLOT_UP)
-			return; /* one at a time */
-		if (shared < least_shared)
-			least_shared = shared;
+		if (p != comm->active && fo->slots[p].state == HA_SLOT_UP && n < fewest)
+			fewest = n;
 	}
-	if (least_shared == 0 || !best_pair(comm, &active, now_ns, &pair) ||
-	    ha_pair_shared(pair, active) >= least_shared)
+	if (fewest == 0 || !best_pair(comm, &active, now_ns, &pair) || flaws(comm, pair) >= fewest)
 		return;
 	(void)build(comm, pair, now_ns);
+}
+
+/* Traffic flows on another one and is to go back to it. */
+static bool misses_preferred(struct ha_comm *comm, uint64_t now_ns)
+{
+	return ha_failback_wants_preferred(&comm->failover.shadow->failback, comm, now_ns) &&
+	       !in_use(comm, ha_pair_preferred);
+}
+
+static void build_in_reserve(struct ha_comm *comm, uint64_t now_ns)
+{
+	if (is_building(comm))
+		return; /* one at a time */
+	if (misses_preferred(comm, now_ns) &&
+	    now_ns >= backoff_of(comm, ha_pair_preferred)->until_ns)
+		(void)build(comm, ha_pair_preferred, now_ns);
+	else
+		build_standby(comm, now_ns);
 }
 
 /* While it does not: everything that might work, the failed pair itself included. */
@@ -411,10 +460,22 @@ bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 	if (fo->state == HA_FO_FENCING && ha_choice_best(comm) < 0)
 		build_all(comm, now_ns);
 	if (fo->state == HA_FO_ACTIVE && fo->resumed) {
-		build_standby(comm, now_ns);
+		build_in_reserve(comm, now_ns);
 		ha_failback_visit(&fo->shadow->failback, comm, now_ns);
 	}
 	return proved;
+}
+
+void ha_shadow_drain(struct ha_comm *comm)
+{
+	ha_failback_drained(&comm->failover.shadow->failback);
+	comm->failover.look = true;
+}
+
+void ha_shadow_return(struct ha_comm *comm)
+{
+	ha_failback_ask(&comm->failover.shadow->failback, ha_now_ns());
+	comm->failover.look = true;
 }
 
 void ha_shadow_left(struct ha_comm *comm)
@@ -449,6 +510,8 @@ uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
 			return fo->tick_ns + VISIT_NS;
 	}
 	due_ns = ha_failback_due_ns(&shadow->failback, comm);
+	if (ha_failback_wants_preferred(&shadow->failback, comm, fo->tick_ns))
+		due_ns = earlier(due_ns, shadow->pairs[0][0].until_ns);
 	if (ha_choice_has_standby(comm))
 		return due_ns;
 	/* Unprotected: as soon as a pair that might do may be tried. */

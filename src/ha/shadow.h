@@ -41,6 +41,13 @@ void ha_shadow_failed(struct ha_comm *comm, unsigned p);
 /* The ports of path p reach each other again: no need to wait. Both ends. */
 void ha_shadow_retry(struct ha_comm *comm, unsigned p);
 
+/*
+ * The operator of either host: a port was drained, and what runs over it moves as soon as there is
+ * somewhere to go; or the preferred path is to be gone back to.
+ */
+void ha_shadow_drain(struct ha_comm *comm);
+void ha_shadow_return(struct ha_comm *comm);
+
 /* A probe came back. True if it was what we waited for. Any thread. */
 bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path);
 

@@ -2,8 +2,10 @@
 #include "ha/switch.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "ha/event.h"
 #include "ha/liveness.h"
+#include "ha/pairs.h"
 #include "transport/comm.h"
 
 /*
@@ -35,6 +37,23 @@ void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason)
 		now->alive_ns = now->trigger_ns;
 }
 
+/* The last resort. */
+static void warn_drained(const struct ha_comm *comm)
+{
+	const struct ha_path *path = ha_comm_path(comm);
+
+	if (ha_pair_drained(comm, ha_pair_of(&comm->failover.slots[comm->active])) == 0)
+		return;
+	if (ha_port_drained(path->port))
+		HA_WARN("connection %s: %s:%d is drained and used all the same: there is no other "
+			"healthy path",
+			comm->name, path->nic->name, path->port->port_num);
+	else
+		HA_WARN("connection %s: the peer's port %s:%d is drained and used all the same: "
+			"there is no other healthy path",
+			comm->name, path->remote.device, path->remote.port_num);
+}
+
 void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
 {
 	struct ha_switch *now = &comm->failover.now;
@@ -52,6 +71,7 @@ void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
 	event.replayed_messages = replay->messages;
 	event.replayed_bytes = replay->bytes;
 	ha_event_report(comm, &event);
+	warn_drained(comm);
 	now->reason = HA_REASON_NONE;
 }
 

@@ -275,6 +275,12 @@ ha_result_t ha_comm_start(struct ha_comm *comm) HA_MUST_CHECK;
 /* Undoes ha_comm_start; afterwards only the caller touches the connection. */
 void ha_comm_stop(struct ha_comm *comm);
 
+/* The connection's number, the same at both ends: the sender's. */
+static inline uint64_t ha_comm_number(const struct ha_comm *comm)
+{
+	return comm->is_send ? comm->id : comm->peer_id;
+}
+
 /* NULL while there is none. */
 static inline struct ha_path *ha_comm_path(const struct ha_comm *comm)
 {

@@ -11,6 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Up, and nobody wants it left alone. */
+static bool is_inviting(const struct ha_port *port)
+{
+	return ha_port_usable(port) && !ha_port_drained(port);
+}
+
 /*
  * Our end of the first path, on the port that NCCL asked for if that is of use, else on the best
  * that is. If none is, it is that port all the same, and the connection waits for better times.
@@ -21,7 +27,7 @@ static ha_result_t open_first_path(struct ha_comm *comm, struct ha_port *wanted,
 	struct ha_port *ranked[HA_MAX_PORTS];
 	int n;
 
-	if (!comm->config->enable_backup || ha_port_usable(wanted))
+	if (!comm->config->enable_backup || is_inviting(wanted))
 		if (ha_path_open(comm, &options, &comm->paths[0]) == HA_OK)
 			return HA_OK;
 	if (!comm->config->enable_backup)
@@ -29,11 +35,12 @@ static ha_result_t open_first_path(struct ha_comm *comm, struct ha_port *wanted,
 	n = ha_standby_rank(comm->inst->devices, wanted, comm->id, ranked, HA_MAX_PORTS);
 	for (int i = 1; i < n; i++) {
 		options.port = ranked[i];
-		if (!ha_port_usable(ranked[i]) ||
+		if (!is_inviting(ranked[i]) ||
 		    ha_path_open(comm, &options, &comm->paths[0]) != HA_OK)
 			continue;
-		HA_WARN("%s:%d is down: a connection for it begins on %s:%d", wanted->nic->name,
-			wanted->port_num, ranked[i]->nic->name, ranked[i]->port_num);
+		HA_WARN("%s:%d is %s: a connection for it begins on %s:%d", wanted->nic->name,
+			wanted->port_num, ha_port_usable(wanted) ? "drained" : "down",
+			ranked[i]->nic->name, ranked[i]->port_num);
 		return HA_OK;
 	}
 	options.port = wanted;
@@ -87,10 +94,10 @@ static void name_connection(struct ha_comm *comm, const struct ha_hello *local,
 			    const struct ha_hello *remote)
 {
 	snprintf(comm->name, sizeof(comm->name), "%s %08x (%s:%u %s:%u %s %s:%u %s:%u)",
-		 comm->is_send ? "send" : "recv",
-		 (uint32_t)(comm->is_send ? comm->id : comm->peer_id), local->host, local->pid,
-		 local->endpoint.device, local->endpoint.port_num, comm->is_send ? "->" : "<-",
-		 remote->host, remote->pid, remote->endpoint.device, remote->endpoint.port_num);
+		 comm->is_send ? "send" : "recv", (uint32_t)ha_comm_number(comm), local->host,
+		 local->pid, local->endpoint.device, local->endpoint.port_num,
+		 comm->is_send ? "->" : "<-", remote->host, remote->pid, remote->endpoint.device,
+		 remote->endpoint.port_num);
 }
 
 /* Once per connection, and only where something is lost. */

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/stats.h"
+#include "ha/console.h"
 #include "ha/door.h"
 #include "ha/eventlog.h"
 #include "ha/liveness.h"
@@ -119,6 +120,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		inst->events = ha_eventlog_open(inst->config.event_log);
 		ha_stats_event_log(inst->stats, ha_eventlog_path(inst->events));
 		ha_report_ports_open(inst);
+		ha_console_open(inst);
 		result = watch_nics(inst);
 	}
 	if (result != HA_OK) {
@@ -150,6 +152,7 @@ void ha_instance_close(struct ha_instance *inst)
 	if (inst->progress)
 		for (int i = 0; i < HA_MAX_NICS; i++)
 			ha_progress_unwatch(inst->progress, &inst->nic_watches[i].watch);
+	ha_console_close(inst);
 	ha_door_close(inst);
 	ha_connect_abandon_all(inst);
 	ha_liveness_free(inst->liveness);

@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 
+struct ha_console;
 struct ha_door;
 struct ha_eventlog;
 struct ha_stats;
@@ -44,6 +45,7 @@ struct ha_instance {
 	char host[32];		    /* for the peer's log */
 	struct ha_stats *stats;	    /* NULL: none */
 	struct ha_eventlog *events; /* NULL: none */
+	struct ha_console *console; /* NULL: none */
 	uint64_t ports_written_ns;  /* progress thread: when the ports' records were */
 	struct ha_port_report port_reports[HA_MAX_PORTS];
 

@@ -40,6 +40,7 @@ static void write_port(struct ha_instance *inst, int i)
 	out.port_num = port->port_num;
 	out.link_layer = port->link_layer;
 	out.state = (uint32_t)atomic_load(&port->state);
+	out.drained = ha_port_drained(port);
 	out.device_fatal = atomic_load(&port->nic->fatal);
 	out.speed_mbps = (uint32_t)atomic_load(&port->speed_mbps);
 	out.gid_index = addr.gid_index;
@@ -261,7 +262,7 @@ static void write_comm(struct ha_comm *comm)
 	out.state = state_of(comm, error);
 	out.direction = comm->is_send ? NCCL_HA_CONN_SEND : NCCL_HA_CONN_RECV;
 	out.device = comm->report.port;
-	out.id = comm->is_send ? comm->id : comm->peer_id;
+	out.id = ha_comm_number(comm);
 	out.opened_ns = comm->report.opened_ns;
 	out.qps = comm->report.qps;
 	out.error = error;

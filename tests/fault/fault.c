@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
+#include "ha/operator.h"
 #include "transport/lane.h"
 
 #include <stdio.h>
@@ -108,6 +109,16 @@ const struct fault faults[] = {
     BOTH("lane", .act = ACT_LANE, .loss = LOSS_NOTHING, .first = true),
     BOTH("die", .act = ACT_DIE, .loss = LOSS_PROCESS),
 
+    /* ---- the operator ---- */
+    BOTH("drain", .act = ACT_ORDER, .loss = LOSS_NOTHING, .first = true,
+	 .rule = "nccl-ha 1 failover port sim$rail:1"),
+    BOTH("drain-forced", .act = ACT_ORDER, .loss = LOSS_NOTHING,
+	 .rule = "nccl-ha 1 failover port sim$rail:1 force"),
+    BOTH("move", .act = ACT_ORDER, .loss = LOSS_NOTHING, .first = true,
+	 .rule = "nccl-ha 1 failover connection $connection force"),
+    BOTH("undrain", .act = ACT_ORDER, .loss = LOSS_NOTHING, .frequent = true,
+	 .rule = "nccl-ha 1 failback all"),
+
     /* ---- verbs ---- */
     VERB("post_send"),
     VERB("post_recv"),
@@ -182,6 +193,7 @@ static void expand(const struct injection *injection, const struct world *world,
 	uint32_t host = injection->fault->host;
 	unsigned rail = world_active_rail(world, host);
 	unsigned rails = world->options.scenario->rails;
+	const struct ha_comm *first = world->connections[0].send.comm;
 	size_t n = 0;
 
 	while (*text != '\0' && n + 32 < size) {
@@ -202,6 +214,9 @@ static void expand(const struct injection *injection, const struct world *world,
 		else if (word(&text, "$soon"))
 			n += (size_t)snprintf(out + n, size - n, "%lluns",
 					      (unsigned long long)sv_stepped_now() + SOON_NS);
+		else if (word(&text, "$connection"))
+			n += (size_t)snprintf(out + n, size - n, "%016llx",
+					      first ? (unsigned long long)first->id : 0);
 		else if (word(&text, "$nth"))
 			n += (size_t)snprintf(out + n, size - n, "%llu",
 					      (unsigned long long)injection->at + 1);
@@ -295,6 +310,27 @@ static bool kill_process(struct world *world, uint32_t host)
 	return true;
 }
 
+static void tell_nobody(void *arg, const struct ha_verdict *verdict)
+{
+	(void)arg, (void)verdict;
+}
+
+/* False: there is no connection yet, or none any more. */
+static bool give_order(const struct injection *injection, const struct world *world)
+{
+	char text[NCCL_HA_CONTROL_REQUEST_MAX];
+	struct ha_order order;
+	const char *why;
+
+	expand(injection, world, injection->fault->rule, text, sizeof(text));
+	if (!ha_order_parse(text, strlen(text), &order, &why)) {
+		fprintf(stderr, "explore: fault %s: order \"%s\": %s\n", injection->fault->name,
+			text, why);
+		exit(2);
+	}
+	return ha_operator_obey(world->inst[injection->fault->host], &order, tell_nobody, NULL);
+}
+
 /* ---- injection ------------------------------------------------------------------------------- */
 
 void fault_arm(struct injection *injection, struct world *world)
@@ -333,6 +369,9 @@ static void act(struct injection *injection, struct world *world)
 		break;
 	case ACT_OUTAGE:
 		injection->fired = cut_everything(injection, world);
+		break;
+	case ACT_ORDER:
+		injection->fired = give_order(injection, world);
 		break;
 	case ACT_RULE:
 		break;

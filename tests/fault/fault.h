@@ -35,6 +35,7 @@ enum fault_act {
 	ACT_DIE,    /* the host's process is gone: sockets shut, devices dead */
 	ACT_GID,    /* the address in use is replaced by another */
 	ACT_OUTAGE, /* every rail is cut; `rule` says for how long */
+	ACT_ORDER,  /* the operator of the host asks for `rule`: no fault, but as sudden as one */
 };
 
 struct fault {
@@ -42,7 +43,8 @@ struct fault {
 	enum fault_act act;
 	enum fault_loss loss;
 	uint32_t host;
-	const char *rule; /* $host, $rail: the host and its active rail; $peer: the other host */
+	const char *rule; /* $host, $rail: the host and its active rail; $peer: the other host;
+			   * $connection: the number of the first */
 	const char
 	    *then; /* more rules, when the first has fired: $now, or $soon, a millisecond later */
 	bool frequent; /* fits so often that most places are alike: every 16th will do */

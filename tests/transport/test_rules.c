@@ -384,7 +384,8 @@ static struct ha_message anything(const struct ha_comm *to, const struct ha_comm
 	m.peer_port = (uint8_t)roll(HA_MAX_OFFERS);
 	m.code = (uint16_t)roll(100);
 	m.serial = near(m.serial);
-	m.ports_up = roll(4) ? 0xffffffffu : roll(4);
+	m.ports_up = roll(4) ? 0xffffu : (uint16_t)roll(4);
+	m.ports_drained = roll(4) ? 0 : (uint16_t)roll(4);
 	m.rto_ms = near(1000);
 	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
 		m.fenced_gen[i] = near(m.fenced_gen[i]);

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ha/operator.h"
+
+#include "ha/choice.h"
+#include "ha/failover.h"
+#include "ha/machine.h"
+#include "ha/pairs.h"
+#include "ha/shadow.h"
+#include "transport/comm.h"
+#include "transport/instance.h"
+
+#include <string.h>
+
+const char *ha_fate_text(enum ha_fate fate)
+{
+	static const char *const words[HA_FATE_COUNT] = {
+#define WORD(name, word) word,
+	    NCCL_HA_FATES(WORD)
+#undef WORD
+	};
+
+	return words[fate];
+}
+
+/* An order while it is carried out. */
+struct task {
+	const struct ha_order *order;
+	struct ha_port *port; /* NULL: the order is not about one */
+	uint64_t undrained;   /* whose marks were taken away: a bit each */
+};
+
+/* ---- where a connection is ------------------------------------------------------------------- */
+
+static struct ha_pair active_pair(const struct ha_comm *comm)
+{
+	return ha_pair_of(&comm->failover.slots[comm->active]);
+}
+
+static bool is_home(const struct ha_comm *comm)
+{
+	const struct ha_path *path = ha_comm_path(comm);
+
+	if (!ha_comm_has_failover(comm))
+		return path && path->port == comm->port;
+	return ha_pair_shared(active_pair(comm), ha_pair_preferred) == 2;
+}
+
+static bool is_over(const struct ha_comm *comm)
+{
+	return ha_comm_error(comm) != HA_OK || comm->failover.state == HA_FO_CLOSED ||
+	       comm->failover.state == HA_FO_LATCHED;
+}
+
+static bool is_on(const struct ha_comm *comm, const struct ha_port *port)
+{
+	const struct ha_path *path = ha_comm_path(comm);
+
+	return path && path->port == port;
+}
+
+static void describe(const struct ha_comm *comm, struct ha_verdict *v)
+{
+	const struct ha_path *path = ha_comm_path(comm);
+
+	v->id = ha_comm_number(comm);
+	v->is_send = comm->is_send;
+	v->path = comm->active;
+	v->epoch = ha_comm_epoch(comm);
+	v->home = is_home(comm);
+	if (!path)
+		return;
+	v->device = path->nic->name;
+	v->port_num = path->port->port_num;
+	v->generation = path->generation;
+}
+
+/* ---- what becomes of it ---------------------------------------------------------------------- */
+
+static enum ha_fate refuse(struct ha_verdict *v, const char *why)
+{
+	v->why = why;
+	return HA_FATE_REFUSED;
+}
+
+/* The receiver goes elsewhere; the sender stops, and says that it is asked to. */
+static enum ha_fate leave(struct ha_comm *comm, enum ha_reason reason)
+{
+	ha_failover_leave(comm, reason);
+	ha_progress_call(comm->inst->progress, &comm->poller);
+	return HA_FATE_MOVING;
+}
+
+#define NO_FAILOVER "it has no failover: HA_NCCL_ENABLE_BACKUP=0 here or at the peer"
+#define NO_RESERVE  "no healthy path in reserve"
+
+/* The port is marked by now. A sender leaves it to its receiver, which learns of the mark. */
+static enum ha_fate leave_drained(struct ha_comm *comm, bool force, struct ha_verdict *v)
+{
+	unsigned drained = ha_pair_drained(comm, active_pair(comm));
+	bool somewhere = drained > 0 && ha_choice_healthy(comm, drained - 1) >= 0;
+
+	if (!somewhere && force)
+		return leave(comm, HA_REASON_OPERATOR);
+	if (!somewhere)
+		return refuse(v, NO_RESERVE);
+	return comm->is_send ? HA_FATE_MOVING : leave(comm, HA_REASON_OPERATOR);
+}
+
+static enum ha_fate drain(struct ha_comm *comm, const struct ha_port *port, bool force,
+			  struct ha_verdict *v)
+{
+	if (!ha_comm_has_failover(comm))
+		return is_on(comm, port) ? refuse(v, NO_FAILOVER) : HA_FATE_AWAY;
+	ha_say(comm, HA_SAY_STATE);
+	if (!comm->is_send)
+		ha_shadow_drain(comm);
+	if (comm->failover.state != HA_FO_ACTIVE)
+		return HA_FATE_MOVING;
+	return is_on(comm, port) ? leave_drained(comm, force, v) : HA_FATE_AWAY;
+}
+
+static enum ha_fate move(struct ha_comm *comm, bool force, struct ha_verdict *v)
+{
+	if (comm->failover.state != HA_FO_ACTIVE)
+		return HA_FATE_MOVING;
+	if (!ha_comm_has_failover(comm))
+		return refuse(v, NO_FAILOVER);
+	if (ha_choice_healthy(comm, ha_pair_drained(comm, active_pair(comm))) < 0 && !force)
+		return refuse(v, NO_RESERVE);
+	return leave(comm, HA_REASON_OPERATOR);
+}
+
+static bool can_go_back(const struct ha_comm *comm, struct ha_verdict *v)
+{
+	uint32_t price = ha_pair_price(comm, ha_pair_preferred);
+
+	if (price == HA_PAIR_NEVER)
+		v->why = "a port of its preferred path is down";
+	else if (price >= HA_PAIR_DRAINED_PRICE)
+		v->why = "a port of its preferred path is drained";
+	return price < HA_PAIR_DRAINED_PRICE;
+}
+
+/* Without a mark that its receiver sees go, a sender can only leave for what it knows to work. */
+static enum ha_fate send_back(struct ha_comm *comm, struct ha_verdict *v)
+{
+	int p = ha_choice_healthy(comm, ha_pair_drained(comm, active_pair(comm)));
+
+	if (p < 0 || !ha_choice_is_better(comm, (unsigned)p))
+		return refuse(v, "its preferred path is not known to work at this end: ask at the "
+				 "receiver's host, which can build it");
+	return leave(comm, HA_REASON_FAILBACK);
+}
+
+/* Of a port, those that prefer it. */
+static enum ha_fate go_back(struct ha_comm *comm, const struct task *task, struct ha_verdict *v)
+{
+	bool concerned = !task->port || comm->port == task->port;
+
+	if (!ha_comm_has_failover(comm) || !concerned)
+		return is_home(comm) ? HA_FATE_HOME : HA_FATE_AWAY;
+	ha_say(comm, HA_SAY_STATE);
+	if (comm->failover.state == HA_FO_ACTIVE && is_home(comm))
+		return HA_FATE_HOME;
+	if (!comm->is_send)
+		ha_shadow_return(comm);
+	if (comm->failover.state != HA_FO_ACTIVE)
+		return HA_FATE_MOVING;
+	if (!can_go_back(comm, v))
+		return HA_FATE_REFUSED;
+	if (comm->is_send && !(task->undrained >> comm->port->index & 1))
+		return send_back(comm, v);
+	return HA_FATE_MOVING; /* the receiver does it, here or there */
+}
+
+static enum ha_fate look(const struct ha_comm *comm, const struct ha_port *port)
+{
+	if (comm->failover.state != HA_FO_ACTIVE && ha_comm_has_failover(comm))
+		return HA_FATE_MOVING;
+	return port && !is_on(comm, port) ? HA_FATE_AWAY : HA_FATE_ACTIVE;
+}
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+static enum ha_fate decide(struct ha_comm *comm, const struct task *task, struct ha_verdict *v)
+{
+	if (is_over(comm))
+		return HA_FATE_FAILED;
+	switch (task->order->verb) {
+	case HA_ORDER_FAILOVER:
+		return task->port ? drain(comm, task->port, task->order->force, v)
+				  : move(comm, task->order->force, v);
+	case HA_ORDER_FAILBACK:
+		return go_back(comm, task, v);
+	default:
+		return look(comm, task->port);
+	}
+}
+
+static struct ha_port *find_port(const struct ha_instance *inst, const struct ha_order *order)
+{
+	for (int i = 0; i < inst->devices->nports_all; i++) {
+		struct ha_port *port = &inst->devices->ports[i];
+
+		if (port->port_num == order->port_num &&
+		    strcmp(port->nic->name, order->device) == 0)
+			return port;
+	}
+	return NULL;
+}
+
+static bool is_meant(const struct ha_comm *comm, const struct ha_order *order)
+{
+	return order->target != HA_ORDER_CONNECTION ||
+	       ((ha_comm_number(comm) ^ order->connection) & order->mask) == 0;
+}
+
+static void mark(struct ha_instance *inst, struct task *task)
+{
+	for (int i = 0; i < inst->devices->nports_all; i++) {
+		struct ha_port *port = &inst->devices->ports[i];
+
+		if (task->order->target == HA_ORDER_CONNECTION ||
+		    (task->port && task->port != port))
+			continue;
+		if (task->order->verb == HA_ORDER_FAILOVER)
+			atomic_store(&port->drained, true);
+		else if (task->order->verb == HA_ORDER_FAILBACK)
+			task->undrained |= (uint64_t)atomic_exchange(&port->drained, false) << i;
+	}
+}
+
+/* Under the instance's lock. Whether there was one to be told of. */
+static bool obey_each(struct ha_instance *inst, const struct task *task,
+		      void (*tell)(void *arg, const struct ha_verdict *verdict), void *arg)
+{
+	struct ha_list *pos;
+	bool any = false;
+
+	ha_list_for_each (pos, &inst->comms) {
+		struct ha_comm *comm = ha_container_of(pos, struct ha_comm, in_instance);
+		struct ha_verdict verdict = {0};
+
+		if (!is_meant(comm, task->order))
+			continue;
+		ha_token_acquire(comm);
+		describe(comm, &verdict); /* as the order finds it */
+		verdict.fate = decide(comm, task, &verdict);
+		tell(arg, &verdict);
+		ha_token_release(comm);
+		any = true;
+	}
+	return any;
+}
+
+bool ha_operator_obey(struct ha_instance *inst, const struct ha_order *order,
+		      void (*tell)(void *arg, const struct ha_verdict *verdict), void *arg)
+{
+	struct task task = {.order = order};
+	bool any;
+
+	if (order->target == HA_ORDER_PORT) {
+		task.port = find_port(inst, order);
+		if (!task.port)
+			return false;
+	}
+	mark(inst, &task);
+	pthread_mutex_lock(&inst->lock);
+	any = obey_each(inst, &task, tell, arg);
+	pthread_mutex_unlock(&inst->lock);
+	return any || order->target != HA_ORDER_CONNECTION;
+}

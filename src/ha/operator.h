@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an operator's order does to the connections of a process: drains a port before it is pulled,
+ * moves a connection, brings them back.
+ *
+ * A drain is a mark at the port, not an act: whoever chooses a path takes one with such a port only
+ * when nothing else is left. The receiver chooses, so it is told of the marks of both ends; what
+ * runs over a drained port moves when it has somewhere to go, now or later. The mark goes with the
+ * process, or with failback.
+ */
+#ifndef HA_HA_OPERATOR_H
+#define HA_HA_OPERATOR_H
+
+#include "ha/order.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ha_comm;
+struct ha_instance;
+
+enum ha_fate {
+#define HA_FATE_ENUM(name, word) HA_FATE_##name,
+	NCCL_HA_FATES(HA_FATE_ENUM)
+#undef HA_FATE_ENUM
+	    HA_FATE_COUNT
+};
+
+const char *ha_fate_text(enum ha_fate fate);
+
+/* What becomes of a connection, and where it is at the moment. */
+struct ha_verdict {
+	uint64_t id; /* the same at both ends */
+	bool is_send;
+	enum ha_fate fate;
+	const char *why;    /* a constant; NULL: nothing to add */
+	const char *device; /* of the active path; NULL: there is none */
+	int port_num;
+	unsigned path;
+	uint32_t generation, epoch;
+	bool home; /* the active path connects the preferred ports */
+};
+
+/*
+ * Carries it out, and calls `tell` for each connection that the order is about, under the
+ * instance's lock and the connection's token. False: there is no such port or connection; nothing
+ * was done. Never waits. Progress thread.
+ */
+bool ha_operator_obey(struct ha_instance *inst, const struct ha_order *order,
+		      void (*tell)(void *arg, const struct ha_verdict *verdict), void *arg);
+
+#endif
