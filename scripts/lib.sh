@@ -87,6 +87,8 @@ ha_packages() {
 		extra|clang-format-14|clang-tools-extra|has clang-format-14|the format check
 		extra|cppcheck|cppcheck|has cppcheck|static analysis
 		extra|shellcheck|ShellCheck|has shellcheck|the check of these scripts
+		extra|systemtap-sdt-dev|systemtap-sdt-devel|header sys/sdt.h|probes for bpftrace, perf and gdb
+		extra|gdb|gdb|has gdb|the test that a probe can be watched
 		demo|gnuplot-nox|gnuplot|has gnuplot|the plot
 	TABLE
 }

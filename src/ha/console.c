@@ -6,6 +6,7 @@
 #include "base/stats.h"
 #include "base/stats_file.h"
 #include "base/text.h"
+#include "base/usdt.h"
 #include "ha/operator.h"
 #include "transport/instance.h"
 
@@ -122,6 +123,8 @@ static void log_order(const struct guest *guest, const struct ha_order *order, c
 {
 	char text[256];
 
+	HA_USDT5(control, request, guest->who.uid, guest->who.pid, told->count[HA_FATE_MOVING],
+		 told->count[HA_FATE_REFUSED]);
 	if (order->verb == HA_ORDER_STATUS)
 		return;
 	snprintf(text, sizeof(text),

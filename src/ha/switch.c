@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/usdt.h"
 #include "ha/event.h"
 #include "ha/liveness.h"
 #include "ha/pairs.h"
@@ -35,6 +36,8 @@ void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason)
 	now->alive_ns = last_life_ns(comm);
 	if (now->alive_ns > now->trigger_ns || now->alive_ns == 0)
 		now->alive_ns = now->trigger_ns;
+	HA_USDT5(failover_begin, ha_comm_number(comm), comm->is_send, ha_reason_text(reason),
+		 comm->active, now->from.generation);
 }
 
 /* The last resort. */
@@ -71,6 +74,8 @@ void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
 	event.replayed_messages = replay->messages;
 	event.replayed_bytes = replay->bytes;
 	ha_event_report(comm, &event);
+	HA_USDT6(failover_end, ha_comm_number(comm), comm->is_send, ha_reason_text(event.reason),
+		 event.detection_ns, event.blackout_ns, event.replayed_messages);
 	warn_drained(comm);
 	now->reason = HA_REASON_NONE;
 }
@@ -84,4 +89,5 @@ void ha_switch_outage(struct ha_comm *comm)
 	event.epoch = comm->failover.epoch;
 	event.detection_ns = now->trigger_ns - now->alive_ns;
 	ha_event_report(comm, &event);
+	HA_USDT3(outage, ha_comm_number(comm), comm->is_send, ha_reason_text(event.reason));
 }
