@@ -191,6 +191,7 @@ struct ha_comm {
 
 	/* Rarely used from here on. */
 	atomic_uint refs;	  /* ha_comm_hold */
+	bool left_path;		  /* closing: some path was left to its errand, which was logged */
 	struct ha_instance *inst; /* [C] */
 	struct ha_port *port;	  /* [C] NCCL's device: preferred, and usually where it begins */
 	struct ha_nic *primary;	  /* [C] where the application's memory is registered first */

@@ -512,10 +512,12 @@ void ha_path_close(struct ha_path *path)
 		return;
 	}
 	if (!path->exposed) {
-		HA_INFO(HA_SUBSYS_NET,
-			"connection %s: destroying queue pairs on %s:%d takes long and is left to "
-			"the background",
-			path->comm->name, path->nic->name, path->port->port_num);
+		if (!path->comm->left_path)
+			HA_INFO(HA_SUBSYS_NET,
+				"connection %s: destroying queue pairs on %s:%d takes long and is "
+				"left to the background",
+				path->comm->name, path->nic->name, path->port->port_num);
+		path->comm->left_path = true;
 		ha_errand_leave(errands_of(path), &path->errand);
 		return;
 	}

@@ -280,7 +280,9 @@ def run_drills(lab, build, left, say):
         broken = False
         try:
             work.end()
-            lab.heal()
+            broken = bool(work.held)
+            if not broken:
+                lab.heal()
         except LabError as error:
             say(str(error))
             broken = True
@@ -298,7 +300,9 @@ def start(work):
 
 
 def judge_workload(lab, work, episodes):
-    judge = Judge(lab.name, HOSTS, work.events, work.report, work.statuses, work.output, work.last_words())
+    judge = Judge(
+        lab.name, HOSTS, work.events, work.report, work.statuses, work.output, work.last_words(), work.held, work.end_ms
+    )
     for episode in episodes:
         episode.statuses, episode.output = work.statuses, work.output
     judge.learn_noise(episodes)

@@ -36,7 +36,8 @@ class Drill:
     late_to: str = ""  # the host to which packets must come late, and change nothing
     lost: str = ""  # the host whose process is killed
     says: tuple = ()  # one of these the others say
-    ends_within_ms: float = 0
+    ends_within_ms: float = 0  # the others; of one that survives, both when they are told to
+    held: bool = False  # the kernel may then keep threads that destroy queue pairs, and the lab is past mending
 
 
 def link_down_up(host):
@@ -366,18 +367,6 @@ DRILLS = (
         blackout_min_ms=1500,
     ),
     Drill(
-        "device-unbound",
-        "a device taken from its driver is left, and the rest goes on without it",
-        labs=("two",),  # alone, without its card, a device of rxe does not go
-        # The card goes when nobody has the device open any more: the workload ends before the lab is healed.
-        steps=(("sleep", 0.5), ("unbind", "a", "active"), ("moved",), ("sleep", 1)),
-        workload="unbound",
-        reasons=("local device failed", "port address changed", "local port down", "told by the peer") + SILENCE,
-        switches=(4, None),
-        blackout_ms=3000,
-        ends_on="spare",
-    ),
-    Drill(
         "peer-killed",
         "a peer that dies is an error within seconds, and no path to be mended",
         workload="killed",
@@ -387,5 +376,23 @@ DRILLS = (
         lost="b",
         says=("peer process is gone", "left without a goodbye"),
         ends_within_ms=5000,
+    ),
+    Drill(
+        "device-unbound",
+        "a device taken from its driver is left, and the rest goes on without it",
+        labs=("two",),  # alone, without its card, a device of rxe does not go
+        # The card goes when nobody has the device open any more: the workload ends before the lab is healed.
+        # In half of all times the kernel holds what destroys queue pairs for minutes: rxe waits for packets in a
+        # card's queue, and its driver for rxe. Nothing of the plugin's calls may wait with them. Comes last, since
+        # such a lab is past mending.
+        short=True,
+        held=True,
+        ends_within_ms=5000,
+        steps=(("sleep", 0.5), ("unbind", "a", "active"), ("moved",), ("sleep", 1)),
+        workload="unbound",
+        reasons=("local device failed", "port address changed", "local port down", "told by the peer") + SILENCE,
+        switches=(4, None),
+        blackout_ms=3000,
+        ends_on="spare",
     ),
 )

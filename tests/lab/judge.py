@@ -127,8 +127,11 @@ class Row:
 class Judge:
     """Verdicts on all drills of one workload."""
 
-    def __init__(self, lab, hosts, events, report, statuses, output=None, words=""):
+    def __init__(self, lab, hosts, events, report, statuses, output=None, words="", held=None, end_ms=None):
+        """held: host: where the kernel holds threads of a process that has ended otherwise. end_ms: how long both
+        took to end."""
         self.lab, self.hosts, self.events = lab, hosts, events
+        self.held, self.end_ms = held or {}, end_ms
         self.report, self.statuses, self.output = report, statuses, output or {}
         self.words = words
         self.timelines = timelines_of(report, hosts) if report else {}
@@ -149,6 +152,7 @@ class Judge:
             self.judge_pauses(row, episode)
             self.judge_rail(row, episode)
             self.judge_late(row, episode)
+            self.judge_leaving(row, episode)
         else:
             self.judge_end(row, episode)
         return row
@@ -346,6 +350,22 @@ class Judge:
         if not host or episode.trouble or not self.report:
             return
         witness.judge_late(row, host, episode.seen, self.events, self.report, episode.faults[0].before[host])
+
+    def judge_leaving(self, row, episode):
+        """Whether the ranks ended in time, and nothing but the kernel held them."""
+        drill = episode.drill
+        for host, where in self.held.items():
+            # A line for each thread: "NAME in FUNCTION: STACK". The first thread, which has ended, has no stack.
+            threads = [line.split(":") for line in where.splitlines() if line.split(":")[-1].strip()]
+            if drill.held and all("ib_uverbs" in stack[-1] for stack in threads):
+                names = ", ".join(words[0] for words in threads)
+                row.notes.append(f"the kernel of {host} still held threads of the process that had ended: {names}")
+            else:
+                row.complain(f"the process on {host} did not end: {where}")
+        if drill.ends_within_ms and (self.end_ms is None or self.end_ms > drill.ends_within_ms):
+            row.complain(f"the ranks ended after {self.end_ms or -1:.0f} ms, limit {drill.ends_within_ms:.0f} ms")
+        elif drill.ends_within_ms:
+            row.notes.append(f"both ranks had ended {self.end_ms:.0f} ms after they were told to")
 
     def judge_slowness(self, row, episode, share):
         line = self.timelines[self.hosts[0]]

@@ -3,10 +3,12 @@
 is complained of. No lab: reports and events are made up."""
 
 import copy
+import dataclasses
 import unittest
 
 from drills import Drill
 from judge import Episode, Fault, Judge, Timeline, percentile
+from workload import status_of_the_leaving
 
 MS = 1_000_000
 HOSTS = ("a", "b")
@@ -62,9 +64,12 @@ class Case:
             "timeline": {"interval_ms": 1, "bytes_received": [timeline(DOWN_MS, UP_MS)] * 2},
         }
         self.statuses = {"a": 0, "b": 0}
+        self.held, self.end_ms = {}, 500
 
     def row(self):
-        judge = Judge("one", HOSTS, self.events, self.report, self.statuses)
+        judge = Judge(
+            "one", HOSTS, self.events, self.report, self.statuses, held=self.held, end_ms=self.end_ms
+        )
         judge.learn_noise([self.episode])
         return judge.judge(self.episode)
 
@@ -147,6 +152,26 @@ class JudgeTest(unittest.TestCase):
         self.case.episode.trouble = "waited in vain"
         self.complains("waited in vain")
 
+    def test_a_process_that_the_kernel_holds(self):
+        """Is a complaint, unless the drill says that it may be, and the verbs are where it is held."""
+        verbs = "nccl-net-perf in 0: \nnccl-ha-errand in __rxe_cleanup: __rxe_cleanup+0x1 ib_uverbs_ioctl+0x2\n"
+        self.case.held = {"a": verbs}
+        self.complains("did not end")
+        self.case.episode.drill = dataclasses.replace(DRILL, held=True)
+        row = self.case.row()
+        self.assertEqual(row.complaints, [])
+        self.assertIn("nccl-ha-errand in __rxe_cleanup", row.notes[0])
+        self.case.held = {"a": verbs + "nccl-ha in futex_wait: futex_wait+0x1\n"}
+        self.complains("did not end")
+
+    def test_ranks_that_take_long_to_end(self):
+        self.case.episode.drill = dataclasses.replace(DRILL, ends_within_ms=1000)
+        self.assertEqual(self.case.row().complaints, [])
+        self.case.end_ms = 1001
+        self.complains("ended after 1001 ms")
+        self.case.end_ms = None
+        self.complains("limit 1000 ms")
+
     def test_a_failure_where_nothing_may_fail(self):
         quiet = Drill("healthy", "", steps=())
         self.case.episode = Episode(quiet, begin=both(0), end=both(END_MS))
@@ -154,6 +179,14 @@ class JudgeTest(unittest.TestCase):
 
 
 class Parts(unittest.TestCase):
+    def test_what_is_left_of_a_process_says_how_it_ended(self):
+        stat = "7 (a) b) {} 1 7 7 0 -1 4194560 {}"
+        self.assertIsNone(status_of_the_leaving(stat.format("R", 0)))
+        self.assertIsNone(status_of_the_leaving(""))
+        self.assertEqual(status_of_the_leaving(stat.format("Z", 0)), 0)
+        self.assertEqual(status_of_the_leaving(stat.format("Z", 3 << 8)), 3)
+        self.assertEqual(status_of_the_leaving(stat.format("Z", 9)), -9)
+
     def test_percentile_is_a_value_that_was_seen(self):
         self.assertEqual(percentile(range(1, 101), 95), 95)
         self.assertEqual(percentile([7], 95), 7)

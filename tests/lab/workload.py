@@ -19,6 +19,7 @@ from topology import HOSTS, RAILS, interface
 
 INTERVAL_MS = 2.0  # of the timeline: how exactly pauses are known
 POLL_S = 0.05
+GRACE_S = 2  # for the kernel to clear away what is left of a process
 LIMIT_S = 600  # no workload lives longer than this
 CONNECTIONS = 2  # of one channel between two ranks: one per direction
 
@@ -70,6 +71,16 @@ def said_by(process):
         except OSError:
             pass
     return text
+
+
+def status_of_the_leaving(stat):
+    """The exit status of a process that has ended but for threads that the kernel does not let go, from
+    its /proc/PID/stat; None: it has not."""
+    words = stat.rpartition(")")[2].split()
+    if not words or words[0] != "Z":
+        return None
+    code = int(words[-1])
+    return code >> 8 if code & 127 == 0 else -(code & 127)
 
 
 def rail_of(port):
@@ -134,6 +145,8 @@ class Workload:
         self.report = None
         self.statuses = {}
         self.stuck = {}  # host: where its process was that did not end when it was told to
+        self.held = {}  # host: where the kernel holds threads of its process, which has ended otherwise
+        self.end_ms = None  # how long it took both to end after they were told to
         self.output = {}
 
     # ---- from start to end ----
@@ -158,21 +171,40 @@ class Workload:
         self.wait(self.is_protected, 40, "the connections to be up, each with a path in reserve")
 
     def end(self):
-        """Tells rank 0 that time is up, collects what is left of both, and leaves no process behind."""
+        """Tells rank 0 that time is up, collects what is left of both, and leaves no process behind but what
+        the kernel holds."""
         try:
             if self.alive():
+                told = time.monotonic()
                 self.processes["a"].kill(signal.SIGUSR1)
                 self.wait_for_exit(30)
+                self.end_ms = (time.monotonic() - told) * 1e3
             self.poll()
         finally:
             for name, process in self.processes.items():
-                if process.poll() is None:
-                    self.stuck[name] = self.stacks(name, process)
-                    process.kill()
-                self.statuses[name] = process.wait(10)
-                self.output[name] = said_by(process)
+                self.collect(name, process)
         self.report = self.read_report()
         self.write_events()
+
+    def collect(self, name, process):
+        """The exit status and the output of one."""
+        until = time.monotonic() + GRACE_S
+        while (status := self.leaving(process)) is not None and time.monotonic() < until:
+            time.sleep(POLL_S)
+        if process.poll() is not None:
+            self.statuses[name] = process.wait()
+        elif status is not None:
+            self.held[name], self.statuses[name] = self.stacks(name, process), status
+        else:
+            self.stuck[name] = self.stacks(name, process)
+            process.kill()
+            self.statuses[name] = process.wait(10)
+        self.output[name] = said_by(process)
+
+    def leaving(self, process):
+        """Its exit status if nothing is left of it but threads in the kernel; None: it runs, or is gone."""
+        path = f"/proc/{process.pid}/stat"
+        return status_of_the_leaving(process.machine.call("read", patterns=[path])["files"].get(path, ""))
 
     def stacks(self, name, process):
         """Where in the kernel the threads of one that does not end are."""
@@ -190,7 +222,9 @@ class Workload:
 
     def wait_for_exit(self, limit_s):
         until = time.monotonic() + limit_s
-        while any(process.poll() is None for process in self.processes.values()) and time.monotonic() < until:
+        while time.monotonic() < until and not all(
+            process.poll() is not None or self.leaving(process) is not None for process in self.processes.values()
+        ):
             time.sleep(POLL_S)
 
     def alive(self):
