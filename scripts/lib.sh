@@ -59,7 +59,7 @@ kill_step() {
 
 # One line each: use | Debian and Ubuntu package | Fedora package | shell probe | what for.
 # A probe asks for the thing itself, not for the package, so that any origin will do. Uses: build
-# (no build without it), test, lab and demo (needed there), extra (a test that needs it says that it
+# (no build without it), package, test, lab and demo (needed there), extra (a test that needs it says that it
 # skips).
 ha_packages() {
 	cat <<-'TABLE'
@@ -70,6 +70,8 @@ ha_packages() {
 		build|libibverbs-dev|rdma-core-devel|header infiniband/verbs.h|the verbs interface
 		build|libjansson-dev|jansson-devel|header jansson.h|JSON in the tools
 		build|libcmocka-dev|libcmocka-devel|header stdarg.h stddef.h setjmp.h stdint.h cmocka.h|unit tests
+		package|dpkg-dev|rpm-build|has dpkg-shlibdeps rpmbuild|making packages
+		package|file|file|has file|making packages
 		test|python3|python3|has python3|the test of scripts/gpu-bench
 		test|spin|spin|has spin|the model of the failover protocol
 		test|patch|patch|has patch|the code without one of its rules
@@ -89,6 +91,11 @@ ha_packages() {
 		extra|shellcheck|ShellCheck|has shellcheck|the check of these scripts
 		extra|systemtap-sdt-dev|systemtap-sdt-devel|header sys/sdt.h|probes for bpftrace, perf and gdb
 		extra|gdb|gdb|has gdb|the test that a probe can be watched
+		extra|rpm|rpm-build|has rpmbuild|RPMs
+		extra|pkg-config|pkgconf-pkg-config|has pkg-config|the test of what is installed
+		extra|man-db|man-db|has man|the check of manual pages
+		extra|mandoc|mandoc|has mandoc|the check of manual pages
+		extra|python3-yaml|python3-pyyaml|python_module yaml|the check of examples
 		demo|gnuplot-nox|gnuplot|has gnuplot|the plot
 	TABLE
 }
@@ -105,6 +112,10 @@ has() {
 header() {
 	has cc || return 1
 	printf '#include <%s>\n' "$@" | cc -E -x c - >/dev/null 2>&1
+}
+
+python_module() {
+	python3 -c "import $1" 2>/dev/null
 }
 
 # libibverbs knows the driver of these devices.

@@ -106,7 +106,7 @@ void ha_config_write_man(FILE *out)
 	fputs(
 	    ".\\\" SPDX-License-Identifier: Apache-2.0\n"
 	    ".\\\" Generated from src/base/config_table.c by `ninja update-docs`: edit there.\n"
-	    ".TH NCCL-HA-CONFIG 7 \"\" \"nccl-ha\" \"Environment\"\n"
+	    ".TH NCCL-HA-CONFIG 7 \"2026-11-22\" \"nccl-ha\" \"Environment\"\n"
 	    ".SH NAME\n"
 	    "nccl-ha-config \\- environment variables of the network plugin nccl-ha\n"
 	    ".SH DESCRIPTION\n"

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/seqlock.h"
 #include "base/stats_file.h"
+#include "base/version.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -226,7 +227,7 @@ static void describe_job(struct nccl_ha_job_stats *job)
 	if (gethostname(job->host, sizeof job->host - 1) != 0)
 		job->host[0] = '\0';
 	snprintf(job->program, sizeof job->program, "%s", program_invocation_short_name);
-	snprintf(job->plugin_version, sizeof job->plugin_version, "%s", HA_VERSION);
+	snprintf(job->plugin_version, sizeof job->plugin_version, "%s", ha_version);
 }
 
 /* ---- configuration -------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "device/device.h"
 #include "transport/transport.h"
 
@@ -74,7 +75,7 @@ static void announce(struct ha_instance *instance)
 			break;
 		used += (size_t)n;
 	}
-	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "nccl-ha %s: %d device(s):%s", HA_VERSION,
+	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "nccl-ha %s: %d device(s):%s", ha_version,
 		set->nports, list);
 }
 
@@ -91,7 +92,7 @@ static ncclResult_t open_instance(void)
 	ha_log_set_debug(config.debug);
 	if (config.disable) {
 		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
-			"nccl-ha %s is switched off by HA_NCCL_DISABLE", HA_VERSION);
+			"nccl-ha %s is switched off by HA_NCCL_DISABLE", ha_version);
 		return ncclSystemError;
 	}
 	ha_config_warn_unknown(environ);

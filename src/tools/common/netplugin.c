@@ -52,7 +52,7 @@ static bool program_directory(char *dir, size_t len)
 /* The first of the places around the program that holds `file`; false if none does. */
 static bool find_near_program(const char *file, char *path, size_t len)
 {
-	static const char *const places[] = {".", "..", "../lib", "../lib64"};
+	static const char *const places[] = {".", "..", HA_INSTALLED_LIBDIR};
 	char dir[PATH_MAX];
 
 	if (!program_directory(dir, sizeof(dir)))

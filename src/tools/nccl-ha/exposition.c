@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/nccl-ha/exposition.h"
 
+#include "base/version.h"
 #include "tools/nccl-ha/text.h"
 #include "tools/nccl-ha/view.h"
 
@@ -164,7 +165,7 @@ static void label_processes(struct page *page)
 static void write_tool(const struct page *page)
 {
 	family(page, "nccl_ha_build_info", "gauge", "Version of the program that says all this");
-	fprintf(page->out, "nccl_ha_build_info{version=\"%s\"} 1\n", HA_VERSION);
+	fprintf(page->out, "nccl_ha_build_info{version=\"%s\"} 1\n", ha_version);
 	family(page, "nccl_ha_processes", "gauge", "Processes that use the plugin here now");
 	fprintf(page->out, "nccl_ha_processes %zu\n", page->snapshot->nprocesses);
 	family(page, "nccl_ha_unreadable_files", "gauge",

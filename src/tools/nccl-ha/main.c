@@ -2,6 +2,8 @@
 /* nccl-ha: looks after jobs that use the plugin. */
 #include "tools/nccl-ha/tool.h"
 
+#include "base/version.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -40,7 +42,7 @@ int main(int argc, char **argv)
 		return NH_EXIT_OK;
 	}
 	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
-		printf("nccl-ha %s\n", HA_VERSION);
+		printf("nccl-ha %s\n", ha_version);
 		return NH_EXIT_OK;
 	}
 	argp_err_exit_status = NH_EXIT_USAGE;

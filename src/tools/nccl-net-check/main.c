@@ -7,10 +7,13 @@
 #include "report.h"
 
 #include <argp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "base/version.h"
 
 #define EXIT_BROKEN 1 /* a rule failed */
 #define EXIT_USAGE  2 /* nothing could be checked */
@@ -22,7 +25,11 @@
 #define DEFAULT_TIME_SCALE 1
 #endif
 
-const char *argp_program_version = "nccl-net-check " HA_VERSION;
+static void print_version(FILE *out, struct argp_state *state)
+{
+	(void)state;
+	fprintf(out, "nccl-net-check (nccl-ha) %s\n", ha_version);
+}
 
 struct arguments {
 	struct check_options opt;
@@ -297,6 +304,7 @@ int main(int argc, char **argv)
 	    .doc = "Checks an NCCL network plugin against the contract that NCCL relies on."};
 	struct arguments a = {.opt = {.cycles = 200, .time_scale = DEFAULT_TIME_SCALE}};
 
+	argp_program_version_hook = print_version;
 	argp_err_exit_status = EXIT_USAGE;
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
 	if (a.list)

@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/version.h"
 #include "tools/nccl-net-perf/report.h"
 #include "tools/nccl-net-perf/resources.h"
 
@@ -216,7 +217,7 @@ bool np_report_write_json(const struct np_report *rp, struct np_error *error)
 	for (int s = 0; s < rk->nsides; s++)
 		json_array_append_new(plugins, plugin_object(&rk->sides[s], &rk->o->env[s]));
 	root = json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:I}", "program", "nccl-net-perf",
-			 "version", HA_VERSION, "layout", JSON_LAYOUT, "ranks", rk->nranks,
+			 "version", ha_version, "layout", JSON_LAYOUT, "ranks", rk->nranks,
 			 "plugins", plugins, "options", options_object(rk->o), "rows", rows,
 			 "wrong", (json_int_t)rp->wrong);
 	if (root && rp->timelines)

@@ -7,10 +7,12 @@
 #include <argp.h>
 #include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/version.h"
 #include "tools/common/netplugin.h"
 
 const char *const np_op_names[NP_OP_COUNT] = {
@@ -26,7 +28,11 @@ const char *const np_type_names[NP_TYPE_COUNT] = {
 
 const size_t np_type_sizes[NP_TYPE_COUNT] = {[NP_INT8] = 1, [NP_INT32] = 4, [NP_FLOAT] = 4};
 
-const char *argp_program_version = "nccl-net-perf (nccl-ha) " HA_VERSION;
+static void print_version(FILE *out, struct argp_state *state)
+{
+	(void)state;
+	fprintf(out, "nccl-net-perf (nccl-ha) %s\n", ha_version);
+}
 
 enum {
 	KEY_PLUGIN = 0x100,
@@ -548,6 +554,7 @@ void np_parse_options(struct np_options *o, int argc, char **argv)
 	    .nranks = 2,
 	    .rank = -1,
 	};
+	argp_program_version_hook = print_version;
 	argp_err_exit_status = NP_EXIT_USAGE;
 	argp_parse(&argp, argc, argv, 0, NULL, &s);
 }

@@ -4,6 +4,8 @@
  */
 #include "tools/simverbs/tool.h"
 
+#include "base/version.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +101,7 @@ int main(int argc, char **argv)
 		return NP_EXIT_OK;
 	}
 	if (!strcmp(argv[1], "--version")) {
-		printf("simverbs %s\n", HA_VERSION);
+		printf("simverbs (nccl-ha) %s\n", ha_version);
 		return NP_EXIT_OK;
 	}
 	argp_err_exit_status = NP_EXIT_USAGE;

@@ -50,7 +50,8 @@ static error_t parse_run(int key, char *arg, struct argp_state *state)
 /* The directory with libibverbs.so.1, found from where this program is. */
 static bool library_dir(char *buf, size_t len)
 {
-	static const char *const beside[] = {"../simverbs", "../lib/simverbs", "."};
+	/* In a build tree, installed, and carried elsewhere in one folder. */
+	static const char *const beside[] = {"../simverbs", HA_INSTALLED_SIMVERBS, "."};
 	const char *env = getenv("SIMVERBS_LIB");
 	char exe[PATH_MAX], path[PATH_MAX * 2], resolved[PATH_MAX];
 	ssize_t n;
@@ -123,8 +124,8 @@ int np_cmd_run(int argc, char **argv)
 		return NP_EXIT_USAGE;
 	if (!library_dir(lib, sizeof(lib))) {
 		fprintf(stderr,
-			"simverbs run: no libibverbs.so.1 in ../simverbs or ../lib/simverbs "
-			"of this program; set SIMVERBS_LIB to its directory\n");
+			"simverbs run: no libibverbs.so.1 in ../simverbs or " HA_INSTALLED_SIMVERBS
+			" of this program; set SIMVERBS_LIB to its directory\n");
 		return NP_EXIT_FAILED;
 	}
 	set_environment(&fab, args.host, lib);

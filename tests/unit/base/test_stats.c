@@ -9,6 +9,7 @@
 #include "base/stats.h"
 #include "base/stats_file.h"
 #include "base/stats_reader.h"
+#include "base/version.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -121,7 +122,7 @@ static void what_is_written_is_read(void **state)
 	assert_int_equal(job.pid, getpid());
 	assert_int_equal(job.rank, 12);
 	assert_string_equal(job.job_id, "4711");
-	assert_string_equal(job.plugin_version, HA_VERSION);
+	assert_string_equal(job.plugin_version, ha_version);
 	assert_string_equal(job.program, "unit_stats");
 	assert_int_equal(job.connections_open, 1);
 	assert_int_equal(job.connections_failed, 1);

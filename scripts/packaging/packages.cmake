@@ -1,0 +1,152 @@
+# What is installed beside programs and libraries, and the packages: nccl-ha (the plugin and its
+# tools), nccl-ha-dev (headers) and nccl-ha-simverbs (the simulated fabric). `cpack` makes them in
+# packages/ of the build folder; scripts/package does all of it.
+
+set(PACKAGING ${CMAKE_CURRENT_LIST_DIR})
+
+# ---- dev: headers and pkg-config ----------------------------------------------------------------
+
+install(FILES include/nccl_ha/nccl_net.h include/nccl_ha/stats.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nccl_ha COMPONENT dev)
+
+# Relative to where the file is, so that an installation can be moved.
+file(RELATIVE_PATH PREFIX_FROM_PKGCONFIG
+  ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(${PACKAGING}/nccl-ha.pc.in ${CMAKE_BINARY_DIR}/nccl-ha.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/nccl-ha.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+
+# ---- every package: licence and changes ---------------------------------------------------------
+
+find_program(GZIP gzip)
+set(CHANGELOG ${PACKAGING}/changelog)
+if(GZIP)
+  set(CHANGELOG ${CMAKE_BINARY_DIR}/changelog.gz)
+  add_custom_command(OUTPUT ${CHANGELOG}
+    COMMAND ${GZIP} -9nc ${PACKAGING}/changelog > ${CHANGELOG}
+    DEPENDS ${PACKAGING}/changelog VERBATIM)
+  add_custom_target(changelog ALL DEPENDS ${CHANGELOG})
+endif()
+
+# package(COMPONENT PACKAGE)
+function(every_package component package)
+  set(folder ${CMAKE_INSTALL_DATAROOTDIR}/doc/${package})
+  install(FILES ${PACKAGING}/copyright ${CHANGELOG} DESTINATION ${folder} COMPONENT ${component})
+endfunction()
+every_package(plugin nccl-ha)
+every_package(dev nccl-ha-dev)
+every_package(simverbs nccl-ha-simverbs)
+
+# A plugin is opened by its file's name: lintian need not look for the version of a library.
+find_program(DPKG_SHLIBDEPS dpkg-shlibdeps)
+if(DPKG_SHLIBDEPS)
+  install(FILES ${PACKAGING}/lintian-overrides RENAME nccl-ha
+    DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/lintian/overrides COMPONENT plugin)
+endif()
+
+# ---- completion in bash -------------------------------------------------------------------------
+
+foreach(program nccl-net-perf nccl-net-check)
+  install(FILES ${PACKAGING}/completion.bash RENAME ${program}
+    DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/bash-completion/completions COMPONENT tools)
+endforeach()
+install(FILES ${PACKAGING}/completion.bash RENAME simverbs
+  DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/bash-completion/completions COMPONENT simverbs)
+
+# ---- packages -----------------------------------------------------------------------------------
+
+set(CPACK_PACKAGE_NAME nccl-ha)
+set(CPACK_PACKAGE_VENDOR nccl-ha)
+set(CPACK_PACKAGE_CONTACT "nccl-ha maintainers <maintainers@nccl-ha.invalid>"
+  CACHE STRING "The maintainer that packages name")
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each package has its own
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
+  OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+set(CPACK_SOURCE_GENERATOR TGZ)
+set(CPACK_SOURCE_PACKAGE_FILE_NAME nccl-ha-${PROJECT_VERSION})
+set(CPACK_SOURCE_IGNORE_FILES /\\.git/ /\\.git$ /build/ /build- /__pycache__/ /\\.cache/)
+
+# What this machine has the programs for; `cpack -G` asks for another.
+set(CPACK_GENERATOR TGZ)
+find_program(RPMBUILD rpmbuild)
+if(DPKG_SHLIBDEPS)
+  set(CPACK_GENERATOR DEB)
+elseif(RPMBUILD)
+  set(CPACK_GENERATOR RPM)
+endif()
+
+# A line of summary, then the description.
+set(DESCRIPTION_RUNTIME
+"NCCL network plugin that survives the loss of a NIC, port, cable or switch
+Set NCCL_NET_PLUGIN=ha, and a training job goes on over a second path when a
+network card, a port, a cable or a switch fails: every message arrives exactly
+once, and the job sees a short delay instead of an error.
+
+This package has the plugin, libnccl-net-ha.so, and tools that drive and
+check any NCCL network plugin without GPUs.")
+set(DESCRIPTION_HEADERS
+"NCCL network plugin with failover - headers
+NCCL's network interface, versions 8 to 12, and the layout of the statistics
+that nccl-ha publishes in shared memory.")
+set(DESCRIPTION_FABRIC
+"RDMA fabric in user space, to test and break programs on
+A libibverbs.so.1 that simulates devices and switches, for unmodified
+programs: no network card, no kernel module and no privileges are needed, and
+faults come by rule. It is used through the command simverbs; the library is
+in a folder of its own and is never found by accident.")
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_PACKAGE_SECTION net)
+# CPack would write scripts that call ldconfig, unless it is given others; of those that do not exist it
+# takes none. The loader looks for what programs open by name in the folder itself.
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PACKAGING}/none/postinst ${PACKAGING}/none/postrm)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME nccl-ha)
+set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "${DESCRIPTION_RUNTIME}")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS ibverbs-providers)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "nccl-ha-simverbs, ibverbs-utils")
+set(CPACK_DEBIAN_HEADERS_PACKAGE_NAME nccl-ha-dev)
+set(CPACK_DEBIAN_HEADERS_DESCRIPTION "${DESCRIPTION_HEADERS}")
+set(CPACK_DEBIAN_HEADERS_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_HEADERS_PACKAGE_DEPENDS "nccl-ha (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_HEADERS_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_FABRIC_PACKAGE_NAME nccl-ha-simverbs)
+set(CPACK_DEBIAN_FABRIC_DESCRIPTION "${DESCRIPTION_FABRIC}")
+set(CPACK_DEBIAN_FABRIC_PACKAGE_SUGGESTS "nccl-ha, ibverbs-utils, perftest")
+
+set(CPACK_RPM_COMPONENT_INSTALL ON)
+set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
+set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
+set(CPACK_RPM_PACKAGE_RELEASE 1)
+set(CPACK_RPM_PACKAGE_GROUP System/Libraries)
+set(CPACK_RPM_SPEC_MORE_DEFINE "%define _build_id_links none")
+set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION
+  /usr/share/man /usr/share/man/man1 /usr/share/man/man7 /usr/share/bash-completion
+  /usr/share/bash-completion/completions /usr/${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(group RUNTIME HEADERS FABRIC)
+  string(REGEX MATCH "^[^\n]*" summary "${DESCRIPTION_${group}}")
+  string(REGEX REPLACE "^[^\n]*\n" "" text "${DESCRIPTION_${group}}")
+  set(CPACK_RPM_${group}_PACKAGE_NAME ${CPACK_DEBIAN_${group}_PACKAGE_NAME})
+  set(CPACK_RPM_${group}_PACKAGE_SUMMARY "${summary}")
+  set(CPACK_RPM_${group}_PACKAGE_DESCRIPTION "${text}")
+endforeach()
+set(CPACK_RPM_HEADERS_PACKAGE_REQUIRES "nccl-ha = ${PROJECT_VERSION}")
+# A library for simulations must not satisfy who asks for libibverbs.
+set(CPACK_RPM_FABRIC_PACKAGE_AUTOPROV OFF)
+
+include(CPack)
+cpack_add_component_group(runtime)
+cpack_add_component_group(headers)
+cpack_add_component_group(fabric)
+cpack_add_component(plugin GROUP runtime)
+cpack_add_component(tools GROUP runtime)
+cpack_add_component(dev GROUP headers)
+cpack_add_component(simverbs GROUP fabric)

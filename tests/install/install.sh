@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# cmake --install: below a prefix, with DESTDIR, part by part, and moved somewhere else afterwards.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+install_to() { # PREFIX ARGUMENT...
+	local prefix=$1
+	shift
+	cmake --install "$BUILD" --prefix "$prefix" "$@" >"$WORK/log" 2>&1 || fail "cmake --install: $(cat "$WORK/log")"
+}
+libdir=$(sed -n 's/^CMAKE_INSTALL_LIBDIR:[A-Z]*=//p' "$BUILD/CMakeCache.txt")
+
+install_to "$WORK/first"
+expect_no_paths "$WORK/first"
+[ ! -e "$WORK/first/$libdir/libnccl-net.so" ] || fail "NCCL would load the plugin without being asked to"
+[ -z "$(find "$WORK/first" -name 'libibverbs*' ! -path '*/nccl-ha/simverbs/*')" ] ||
+	fail "simverbs' library is where the loader finds it"
+
+# What pkg-config says leads to headers that compile.
+if command -v pkg-config >/dev/null; then
+	mv "$WORK/first" "$WORK/moved"
+	export PKG_CONFIG_PATH=$WORK/moved/$libdir/pkgconfig
+	[ "$(pkg-config --modversion nccl-ha)" = "$RELEASE" ] || fail "pkg-config --modversion"
+	plugin=$(pkg-config --variable=plugindir nccl-ha)/libnccl-net-ha.so
+	[ -e "$plugin" ] || fail "no $plugin"
+	printf '#include <nccl_ha/stats.h>\n#include <nccl_ha/nccl_net.h>\nint main(void) { return sizeof(struct nccl_ha_stats_header) == 0; }\n' >"$WORK/use.c"
+	# shellcheck disable=SC2046
+	cc -o "$WORK/use" "$WORK/use.c" $(pkg-config --cflags nccl-ha) || fail "the headers do not compile"
+	"$WORK/use" || fail "a program with the headers"
+else
+	mv "$WORK/first" "$WORK/moved"
+	echo "pkg-config is not installed: nccl-ha.pc is not looked at"
+fi
+
+expect_works "$WORK/moved/bin" "$WORK/moved/$libdir"
+
+# DESTDIR, and one part alone.
+DESTDIR=$WORK/dest install_to /opt/ha --component plugin
+rm -rf "$WORK/dest/opt/ha/share/lintian"
+expect_files "$WORK/dest" "opt/ha/$libdir/libnccl-net-ha.so" 'opt/ha/share/man/man7/nccl-net-ha.7*' 'opt/ha/share/man/man7/nccl-ha-config.7*' \
+	'opt/ha/share/doc/nccl-ha/*'
+DESTDIR=$WORK/dest2 install_to /opt/ha --component simverbs
+expect_files "$WORK/dest2" opt/ha/bin/simverbs "opt/ha/$libdir/nccl-ha/simverbs/libibverbs.so.1" \
+	opt/ha/include/simverbs/simverbs.h 'opt/ha/share/man/man1/simverbs.1*' \
+	'opt/ha/share/doc/nccl-ha-simverbs/*' opt/ha/share/bash-completion/completions/simverbs
+
+# The version of a tree that git knows, of one that it does not know, and of one in somebody else's.
+version_of() {
+	cmake -DROOT="$1" -DRELEASE=1.2.3 -DOUT="$WORK/version.c" -P "$SOURCE/src/base/version.cmake" || fail "version.cmake"
+	sed -n 's/.*"nccl-ha \(.*\)";/\1/p' "$WORK/version.c" | head -n 1
+}
+if command -v git >/dev/null; then
+	tree=$WORK/git/tree
+	mkdir -p "$tree"
+	git_in() { git -C "$WORK/git" -c user.name=n -c user.email=n@example.org -c init.defaultBranch=main "$@" >/dev/null || fail "git $*"; }
+	git_in init
+	echo 1 >"$WORK/git/file"
+	git_in add file
+	git_in commit -m one
+	commit=$(git -C "$WORK/git" rev-parse --short=12 HEAD)
+	[ "$(version_of "$tree")" = 1.2.3 ] || fail "took the version of a tree around it"
+	[ "$(version_of "$WORK/git")" = "1.2.3+g$commit" ] || fail "commit without a tag"
+	git_in tag v1.2.3
+	[ "$(version_of "$WORK/git")" = 1.2.3 ] || fail "a release"
+	echo 2 >"$WORK/git/file"
+	[ "$(version_of "$WORK/git")" = "1.2.3+0.g$commit.dirty" ] || fail "a release with changes: $(version_of "$WORK/git")"
+	git_in commit -am two
+	commit=$(git -C "$WORK/git" rev-parse --short=12 HEAD)
+	[ "$(version_of "$WORK/git")" = "1.2.3+1.g$commit" ] || fail "after a release: $(version_of "$WORK/git")"
+	touch -d '2000-01-01' "$WORK/version.c"
+	version_of "$WORK/git" >/dev/null
+	[ "$(stat -c %Y "$WORK/version.c")" -lt 1000000000 ] || fail "written again though nothing changed"
+fi
+mkdir "$WORK/archive"
+[ "$(version_of "$WORK/archive")" = 1.2.3 ] || fail "an archive"
+head -n 1 "$SOURCE/scripts/packaging/changelog" | grep -qF "($RELEASE)" ||
+	fail "scripts/packaging/changelog does not begin with $RELEASE"
+echo "installed, moved, works"

@@ -1,0 +1,91 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# For tests of what is installed. Sourced with the build folder as $1 and the source tree as $2.
+# Whatever a test makes lies in $WORK, and the machine stays as it is.
+set -uo pipefail
+BUILD=$1 SOURCE=$2
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+trap 'exit 1' INT TERM HUP
+
+# Traffic stays on the loopback interface.
+export NCCL_SOCKET_IFNAME=lo
+unset LD_LIBRARY_PATH NCCL_NET_PLUGIN NCCL_NET
+
+fail() {
+	echo "FAILED: $*" >&2
+	exit 1
+}
+skip() {
+	echo "SKIP: $*"
+	exit 77
+}
+need() { # PROGRAM PACKAGE
+	command -v "$1" >/dev/null || skip "$1 is not installed (package $2)"
+}
+
+# As root, or as nobody special who is root of a name space of his own.
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then "$@"; else unshare -r "$@"; fi
+}
+
+files_below() { (cd "$1" && find . ! -type d | sed 's|^\./||' | sort); }
+
+# expect_files ROOT FILE...: exactly these, as patterns of the shell.
+expect_files() {
+	local root=$1 file pattern found=()
+	shift
+	mapfile -t found < <(files_below "$root")
+	for pattern; do
+		for file in "${found[@]}"; do
+			# shellcheck disable=SC2053
+			[[ $file == $pattern ]] && continue 2
+		done
+		fail "$pattern is missing; there are: ${found[*]}"
+	done
+	for file in "${found[@]}"; do
+		for pattern; do
+			# shellcheck disable=SC2053
+			[[ $file == $pattern ]] && continue 2
+		done
+		fail "$file was not expected"
+	done
+}
+
+# Nothing says where it was built, and no library is looked for in a fixed folder.
+expect_no_paths() {
+	local root=$1 file
+	while read -r file; do
+		case $file in
+		*.gz) gzip -dc "$root/$file" >"$WORK/text" ;;
+		*) cp "$root/$file" "$WORK/text" ;;
+		esac
+		! grep -qaF -e "$SOURCE" -e "$BUILD" "$WORK/text" || fail "$file has a path of the build in it"
+		! readelf -d "$WORK/text" 2>/dev/null | grep -E 'R(UN)?PATH' || fail "$file has a run path"
+	done < <(files_below "$root")
+}
+
+# expect_version TEXT: the release, perhaps with what git says.
+RELEASE=$(sed -n 's/^project(nccl-ha VERSION \([0-9.]*\).*/\1/p' "$SOURCE/CMakeLists.txt")
+expect_version() {
+	[[ $1 =~ ^${RELEASE//./\\.}(\+([0-9]+\.)?g?[0-9a-f]+(\.dirty)?)?$ ]] || fail "'$1' is not a version"
+}
+
+# expect_works BIN LIB: tools in one folder, the plugin in another. The plugin that is loaded must be that
+# one, on a fabric of the installed library.
+expect_works() {
+	local bin=$1 lib=$2 tool version loaded
+	for tool in nccl-net-check nccl-net-perf simverbs nccl-ha; do
+		version=$("$bin/$tool" --version) || fail "$tool --version"
+		expect_version "${version##* }"
+	done
+	expect_version "$(strings -a "$lib/libnccl-net-ha.so" | sed -n 's/^nccl-ha \([0-9]\)/\1/p' | head -n 1)"
+	"$bin/nccl-net-check" --plugin ha --api newest --simverbs 2x2 --quick >"$WORK/out" 2>&1 ||
+		fail "nccl-net-check: $(cat "$WORK/out")"
+	grep -qE '[1-9][0-9]* passed, 0 failed' "$WORK/out" || fail "nccl-net-check: $(cat "$WORK/out")"
+	"$bin/nccl-net-perf" --plugin ha --simverbs 2x2 -b 1M -e 1M --seconds 1 --json "$WORK/perf.json" \
+		--fault 'link=down host=0 rail=0 at=300ms' >"$WORK/out" 2>&1 || fail "nccl-net-perf: $(cat "$WORK/out")"
+	grep -q '"failovers": [1-9]' "$WORK/perf.json" || fail "nothing failed over: $(cat "$WORK/out")"
+	loaded=$(sed -n 's/.*"path": "\(.*\)",$/\1/p' "$WORK/perf.json")
+	[ "$(realpath "$loaded")" = "$(realpath "$lib/libnccl-net-ha.so")" ] || fail "another plugin was loaded: $loaded"
+}
