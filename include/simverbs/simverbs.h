@@ -44,7 +44,7 @@ struct sv_stepped_opts {
 	bool late_recvs_stay;	/* a receive posted in ERR is flushed when ERR is set again, not
 				   before: as the kernel's soft RoCE does it */
 	/* Device limits; 0: the default (sv_limits_default() in src/simverbs/device.c). */
-	uint32_t max_qp, max_qp_wr, max_sge, max_inline, max_cqe, max_mr, max_rd_atomic;
+	uint32_t max_qp, max_qp_wr, max_sge, max_inline, max_cq, max_cqe, max_mr, max_rd_atomic;
 };
 
 /* 0 or -errno (EBUSY: one is open already). NULL options: all defaults. */

@@ -24,6 +24,30 @@ void sv_limits_default(struct sv_limits *limits)
 	};
 }
 
+static void set(uint32_t *field, uint32_t value)
+{
+	if (value)
+		*field = value;
+}
+
+void sv_limits_set(struct sv_limits *limits, const struct sv_limits *wanted)
+{
+	set(&limits->max_qp, wanted->max_qp);
+	set(&limits->max_qp_wr, wanted->max_qp_wr);
+	set(&limits->max_sge, wanted->max_sge);
+	set(&limits->max_inline, wanted->max_inline);
+	set(&limits->max_cq, wanted->max_cq);
+	set(&limits->max_cqe, wanted->max_cqe);
+	set(&limits->max_mr, wanted->max_mr);
+	set(&limits->max_pd, wanted->max_pd);
+	set(&limits->max_ah, wanted->max_ah);
+	set(&limits->max_srq, wanted->max_srq);
+	set(&limits->max_srq_wr, wanted->max_srq_wr);
+	set(&limits->max_rd_atomic, wanted->max_rd_atomic);
+	if (wanted->max_mr_size)
+		limits->max_mr_size = wanted->max_mr_size;
+}
+
 void sv_device_init(struct sv_device *dev, const struct sv_port_config *cfg)
 {
 	struct ibv_device *ibv = &dev->ibv;

@@ -223,6 +223,8 @@ struct sv_limits {
 	uint64_t max_mr_size;
 };
 void sv_limits_default(struct sv_limits *limits);
+/* What is not 0 in `wanted` replaces what `limits` has. */
+void sv_limits_set(struct sv_limits *limits, const struct sv_limits *wanted);
 
 struct sv_gid_entry {
 	union ibv_gid gid; /* all zero: an empty slot */

@@ -226,7 +226,39 @@ static bool packet_fits(const struct sv_fault_rule *rule, enum sv_fault_dir dir,
 	       pkt->payload_len <= rule->max_len;
 }
 
-static void merge(struct sv_fault_verdict *verdict, const struct sv_fault_rule *rule, uint32_t host,
+/* -ln of a number in (0, 1]: the library is to need no libm. By halving, and a series for the rest.
+ */
+static double minus_ln(double x)
+{
+	double ln = 0, y, term, sum = 0;
+
+	while (x < 0.5) {
+		x *= 2;
+		ln += 0.69314718055994530942;
+	}
+	/* ln x = 2 artanh((x - 1) / (x + 1)), and y is at most a third. */
+	y = (1 - x) / (1 + x);
+	term = y;
+	for (int k = 1; k < 24; k += 2) {
+		sum += term / k;
+		term *= y * y;
+	}
+	return ln + 2 * sum;
+}
+
+static uint64_t random_time(struct sv_fault_rule *rule)
+{
+	double part;
+
+	if (!rule->jitter_ns)
+		return 0;
+	part = (double)((next_random(rule) >> 12) + 1) / 4503599627370496.0; /* 2^-52 to 1 */
+	if (rule->dist == SV_DIST_EXP)
+		part = minus_ln(part);
+	return (uint64_t)(part * (double)rule->jitter_ns);
+}
+
+static void merge(struct sv_fault_verdict *verdict, struct sv_fault_rule *rule, uint32_t host,
 		  uint32_t rail)
 {
 	verdict->kinds |= 1u << rule->kind;
@@ -235,7 +267,12 @@ static void merge(struct sv_fault_verdict *verdict, const struct sv_fault_rule *
 		verdict->copies += (uint32_t)rule->amount;
 		break;
 	case SV_FAULT_DELAY:
-		verdict->delay_ns += rule->amount;
+		verdict->delay_ns += rule->amount + random_time(rule);
+		verdict->in_order |= rule->jitter_ns != 0;
+		break;
+	case SV_FAULT_HOLD:
+		if (rule->until_ns > verdict->hold_until_ns)
+			verdict->hold_until_ns = rule->until_ns;
 		break;
 	case SV_FAULT_REORDER:
 		verdict->overtake += (uint32_t)rule->amount;

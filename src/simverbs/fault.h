@@ -12,6 +12,10 @@
  *	dropack			drop op=ack
  *	dup[=COPIES]		arrives more than once
  *	delay=TIME		arrives later (what follows overtakes it)
+ *	  jitter=TIME		and by a random time more: dist=uniform (the default) up to that
+ *	  dist=uniform|exp	much, dist=exp that much in the mean, seldom several times it.
+ *				What goes the same way stays in order, as in a queue
+ *	hold until=TIME		waits until then, in order: a link that is paused
  *	reorder[=PACKETS]	held back until that many later packets of the link overtook it (tx)
  *	slow=FACTOR		takes FACTOR times as long on the link (tx)
  * Actions inside a device, taken by the core:
@@ -55,6 +59,7 @@ enum sv_fault_kind {
 	SV_FAULT_DELAY,
 	SV_FAULT_REORDER, /* held back until `amount` later packets of the link overtook it */
 	SV_FAULT_SLOW,
+	SV_FAULT_HOLD, /* until `until_ns` */
 	/* core */
 	SV_FAULT_ERRNO,
 	SV_FAULT_WAIT,
@@ -70,6 +75,9 @@ enum sv_fault_kind {
 	SV_FAULT_REVIVE,
 	SV_FAULT_KIND_COUNT
 };
+
+/* How a random time is distributed. */
+enum sv_fault_dist { SV_DIST_UNIFORM, SV_DIST_EXP };
 
 enum sv_verb {
 	SV_VERB_NONE,
@@ -133,8 +141,10 @@ struct sv_fault_rule {
 	uint64_t prob_q32; /* probability × 2^32; 0: always */
 	uint64_t seed;
 	/* argument of the action */
-	uint64_t amount; /* ns of delay, copies, packets, slow factor × 1000 */
-	int32_t value;	 /* errno, wc status, event type, kill variant, wedge=hard */
+	uint64_t jitter_ns; /* on top of a delay, as `dist` says */
+	uint32_t dist;	    /* enum sv_fault_dist */
+	uint64_t amount;    /* ns of delay, copies, packets, slow factor × 1000 */
+	int32_t value;	    /* errno, wc status, event type, kill variant, wedge=hard */
 	/* how it went: written by whoever matches */
 	_Atomic uint64_t rng;
 	_Atomic uint64_t matched;
@@ -174,7 +184,9 @@ struct sv_fault_verdict {
 	uint32_t overtake;
 	uint32_t slow_milli; /* 0: normal speed */
 	uint64_t delay_ns;
-	int32_t kill; /* enum sv_kill_variant, when KILL is in kinds */
+	uint64_t hold_until_ns; /* when HOLD is in kinds */
+	bool in_order;		/* a late packet makes those behind it late */
+	int32_t kill;		/* enum sv_kill_variant, when KILL is in kinds */
 	int32_t event;
 	bool wedge_hard;
 	uint64_t for_ns;     /* of the fabric action */

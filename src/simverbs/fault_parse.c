@@ -15,7 +15,7 @@ struct parser {
 	char *err;
 	size_t err_size;
 	struct sv_fault_rule *rule;
-	bool has_dir, has_count, has_packet_key, has_at;
+	bool has_dir, has_count, has_packet_key, has_at, has_dist;
 };
 
 static int fail(const struct parser *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -262,6 +262,19 @@ static int key_time(struct parser *p, const char *key, const char *value, uint32
 	return 0;
 }
 
+static int key_dist(struct parser *p, const char *key, const char *value, uint32_t offset)
+{
+	static const char *const dists[] = {[SV_DIST_UNIFORM] = "uniform", [SV_DIST_EXP] = "exp"};
+	int dist = value ? to_index(value, dists, COUNT_OF(dists)) : -1;
+
+	(void)offset;
+	if (dist < 0)
+		return fail(p, "'%s=%s': expected uniform or exp", key, value ? value : "");
+	p->rule->dist = (uint32_t)dist;
+	p->has_dist = true;
+	return 0;
+}
+
 static int key_prob(struct parser *p, const char *key, const char *value, uint32_t offset)
 {
 	char *end = NULL;
@@ -386,6 +399,7 @@ static const struct token {
     {"delay", act_time, SV_FAULT_DELAY},
     {"reorder", act_number, SV_FAULT_REORDER},
     {"slow", act_slow, SV_FAULT_SLOW},
+    {"hold", act_plain, SV_FAULT_HOLD},
     {"errno", act_errno, SV_FAULT_ERRNO},
     {"wait", act_time, SV_FAULT_WAIT},
     {"wc", act_wc, SV_FAULT_WC},
@@ -411,6 +425,8 @@ static const struct token {
     {"nth", key_nth, FIELD(nth)},
     {"every", key_nth, FIELD(every)},
     {"count", key_count, 0},
+    {"jitter", key_time, FIELD(jitter_ns)},
+    {"dist", key_dist, 0},
     {"prob", key_prob, 0},
     {"seed", key_seed, 0},
     {"at", key_time, FIELD(at_ns)},
@@ -435,10 +451,16 @@ static int complete(struct parser *p)
 
 	if (rule->kind == SV_FAULT_NONE)
 		return fail(p, "no action; expected one of drop, corrupt, dropack, dup, delay, "
-			       "reorder, slow, errno, wait, wc, wedge, event, link, cut, heal, "
-			       "kill, revive");
+			       "reorder, slow, hold, errno, wait, wc, wedge, event, link, cut, "
+			       "heal, kill, revive");
 	if (of_verb != (rule->verb != SV_VERB_NONE))
 		return fail(p, "errno= and verb= go together, and so do wait= and verb=");
+	if (rule->jitter_ns && rule->kind != SV_FAULT_DELAY)
+		return fail(p, "jitter= only says something about delay=");
+	if (p->has_dist && !rule->jitter_ns)
+		return fail(p, "dist= only says something about jitter=");
+	if (rule->kind == SV_FAULT_HOLD && rule->until_ns == UINT64_MAX)
+		return fail(p, "hold needs until=: when what was held goes on");
 	if (rule->unsent && rule->kind != SV_FAULT_WC)
 		return fail(p, "sent= only says something about wc=");
 	if (of_verb || rule->kind == SV_FAULT_WC) {

@@ -84,6 +84,7 @@ static bool judge_arrival(struct sv_stepped *fab, struct sv_port *port, struct s
 {
 	struct sv_fault_verdict v;
 	bool fired, kills;
+	uint64_t at_ns;
 
 	fired = sv_port_match_faults(port, SV_DIR_RX, &f->pkt, &v);
 	if (!fired)
@@ -103,9 +104,12 @@ static bool judge_arrival(struct sv_stepped *fab, struct sv_port *port, struct s
 		fab->stats.duplicated++;
 		sv_flight_push(fab, sv_flight_copy(fab, f), fab->now_ns + i + 1);
 	}
-	if (v.delay_ns) {
+	at_ns = fab->now_ns + v.delay_ns;
+	if (at_ns < v.hold_until_ns)
+		at_ns = v.hold_until_ns;
+	if (at_ns > fab->now_ns) {
 		fab->stats.delayed++;
-		sv_flight_push(fab, f, fab->now_ns + v.delay_ns);
+		sv_flight_push(fab, f, at_ns);
 		return true;
 	}
 	return false;

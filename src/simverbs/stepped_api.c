@@ -31,22 +31,19 @@ static void set_defaults(struct sv_stepped_opts *o)
 	o->window_packets = o->window_packets ? o->window_packets : 128;
 }
 
-static void limit(uint32_t *field, uint32_t value)
-{
-	if (value)
-		*field = value;
-}
-
 static void set_limits(struct sv_limits *limits, const struct sv_stepped_opts *o)
 {
+	const struct sv_limits wanted = {.max_qp = o->max_qp,
+					 .max_qp_wr = o->max_qp_wr,
+					 .max_sge = o->max_sge,
+					 .max_inline = o->max_inline,
+					 .max_cq = o->max_cq,
+					 .max_cqe = o->max_cqe,
+					 .max_mr = o->max_mr,
+					 .max_rd_atomic = o->max_rd_atomic};
+
 	sv_limits_default(limits);
-	limit(&limits->max_qp, o->max_qp);
-	limit(&limits->max_qp_wr, o->max_qp_wr);
-	limit(&limits->max_sge, o->max_sge);
-	limit(&limits->max_inline, o->max_inline);
-	limit(&limits->max_cqe, o->max_cqe);
-	limit(&limits->max_mr, o->max_mr);
-	limit(&limits->max_rd_atomic, o->max_rd_atomic);
+	sv_limits_set(limits, &wanted);
 }
 
 /* Link-local and IPv4-mapped 10.<rail>.0.<host + 1>, each as RoCE v1 and v2; on InfiniBand a LID.

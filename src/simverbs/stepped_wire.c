@@ -143,12 +143,19 @@ static struct sv_flight *snapshot(struct sv_stepped *fab, const struct sv_packet
 static void schedule(struct sv_stepped *fab, struct sv_flight *f, const struct sv_fault_verdict *v)
 {
 	struct sv_stepped_port *src = &fab->ports[f->pkt.src_port];
+	uint64_t *last = &fab->last_arrival_ns[f->pkt.src_port * fab->num_ports + f->pkt.dst_port];
+	uint64_t at_ns = f->arrival_ns + v->delay_ns;
 
 	for (uint32_t i = 0; i < v->copies; i++) {
 		fab->stats.duplicated++;
 		sv_flight_push(fab, sv_flight_copy(fab, f), f->arrival_ns + i + 1);
 	}
-	if (v->delay_ns)
+	if (v->in_order && *last < at_ns)
+		*last = at_ns; /* arrival_ns() puts what follows behind it */
+	/* The same moment for all: events of one time come in the order in which they were made. */
+	if (at_ns < v->hold_until_ns + fab->opts.latency_ns)
+		at_ns = v->hold_until_ns + fab->opts.latency_ns;
+	if (v->delay_ns || v->hold_until_ns)
 		fab->stats.delayed++;
 	if (v->overtake) {
 		fab->stats.reordered++;
@@ -157,9 +164,9 @@ static void schedule(struct sv_stepped *fab, struct sv_flight *f, const struct s
 		fab->ports[f->pkt.dst_port].inbound++;
 		f->next = src->held;
 		src->held = f;
-		sv_flight_push(fab, f, f->arrival_ns + v->delay_ns + REORDER_PATIENCE_NS);
+		sv_flight_push(fab, f, at_ns + REORDER_PATIENCE_NS);
 	} else {
-		sv_flight_push(fab, f, f->arrival_ns + v->delay_ns);
+		sv_flight_push(fab, f, at_ns);
 	}
 }
 

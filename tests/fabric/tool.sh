@@ -23,6 +23,9 @@ refuses 1 "no such fabric" status nonesuch
 refuses 1 "not a name" up ../escape
 refuses 2 "--mtu must be" up x --mtu 1000
 refuses 1 "at least 1 host" up "$FABRIC" --hosts 0
+refuses 2 "--limit must be NAME=N" up x --limit max_qp
+refuses 2 "no 'max_qps'" up x --limit max_qp=9,max_qps=9
+refuses 2 "at least 1" up x --limit max_cq=0
 
 fabric_up --hosts 2 --rails 2
 refuses 1 "up already" up "$FABRIC"
@@ -75,5 +78,13 @@ done
 [ "$("$SIMVERBS" fault "$FABRIC" --list | grep -c 'drop op=send nth=1000')" = 1 ] ||
 	fail "one rule from the environment"
 
+"$SIMVERBS" down "$FABRIC" || fail "down"
+
+# Devices with less of something say so.
+"$SIMVERBS" up "$FABRIC" --limit max_qp=77,max_cq=66 --limit max_cqe=555 || fail "up with limits"
+"$SIMVERBS" run "$FABRIC" 0 -- ibv_devinfo -v >"$WORK/devinfo.out" || fail "devinfo with limits"
+for limit in max_qp:77 max_cq:66 max_cqe:555 max_mr:65536; do
+	tr -d '\t' <"$WORK/devinfo.out" | grep -qx "$limit" || fail "a device with limits does not say $limit"
+done
 "$SIMVERBS" down "$FABRIC" || fail "down"
 refuses 1 "no such fabric" down "$FABRIC"

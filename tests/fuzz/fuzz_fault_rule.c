@@ -13,6 +13,7 @@
 const struct fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("drop host=0 rail=1 op=write nth=5 count=3"),
     FUZZ_TEXT("delay=20ms prob=0.01 seed=7\ndup=3 dir=rx # comment\n\nreorder=2 every=4"),
+    FUZZ_TEXT("delay=0ms jitter=2ms dist=exp seed=7\nhold at=1us until=2ms host=1"),
     FUZZ_TEXT("dropack peer=1;corrupt part=middle minlen=1 maxlen=4096"),
     FUZZ_TEXT("errno=ENOMEM verb=create_qp nth=3"),
     FUZZ_TEXT("wc=RETRY_EXC_ERR qpn=0x8012 op=send|write sent=0"),

@@ -51,6 +51,12 @@ static const struct {
     {"delay=5", "'delay=5'"},
     {"delay=5min", "'delay=5min'"},
     {"slow=0.5", "'slow=0.5'"},
+    {"delay=1ms jitter=soon", "'jitter=soon'"},
+    {"drop jitter=1ms", "jitter="},
+    {"delay=1ms dist=exp", "dist="},
+    {"delay=1ms jitter=1ms dist=normal", "'dist=normal'"},
+    {"hold", "until="},
+    {"hold=1ms until=2ms", "'hold'"},
     {"slow", "'slow='"},
     {"drop op=", "'op='"},
     {"drop op=write|wirte", "'wirte'"},
@@ -512,6 +518,119 @@ static void test_slow_link(void **state)
 	world_close(&w);
 }
 
+static int by_size(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* How late each of many packets is by this rule, sorted. */
+static void lateness(const char *rule, uint64_t *late_ns, size_t n)
+{
+	uint64_t undelayed_ns, since_ns;
+	struct world w;
+
+	world_open(&w, &(struct world_opts){.timeout = 20});
+	for (size_t i = 0; i <= n; i++) {
+		if (i == 1)
+			add(rule);
+		since_ns = sv_stepped_now();
+		assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 10, &w.b, 0), 0);
+		settle();
+		expect_wc(&w.a, i, IBV_WC_SUCCESS);
+		if (i == 0)
+			undelayed_ns = sv_stepped_now();
+		else
+			late_ns[i - 1] = sv_stepped_now() - since_ns - undelayed_ns;
+	}
+	world_close(&w);
+	qsort(late_ns, n, sizeof(*late_ns), by_size);
+}
+
+static void test_jitter_is_distributed_as_it_says(void **state)
+{
+	enum { N = 4000 };
+	static uint64_t late_ns[N];
+	uint64_t sum;
+
+	(void)state;
+	lateness("delay=5us jitter=100us op=write seed=3", late_ns, N);
+	assert_in_range(late_ns[0], 5000, 5500);
+	assert_in_range(late_ns[N / 4], 28000, 32000);
+	assert_in_range(late_ns[N / 2], 53000, 57000);
+	assert_in_range(late_ns[N - 1], 104500, 105000);
+
+	/* The median of an exponential is ln 2 of its mean, one in 20 is above ln 20 of it. */
+	lateness("delay=0ns jitter=100us dist=exp op=write seed=4", late_ns, N);
+	sum = 0;
+	for (size_t i = 0; i < N; i++)
+		sum += late_ns[i];
+	assert_in_range(sum / N, 96000, 104000);
+	assert_in_range(late_ns[N / 2], 66000, 73000);
+	assert_in_range(late_ns[N - N / 20], 283000, 317000);
+	assert_true(late_ns[N - 1] > 600000);
+}
+
+/* A queue: what comes behind a late packet is late as well, and nothing has to be sent again. */
+static void test_jitter_keeps_the_order(void **state)
+{
+	struct sv_stepped_stats stats;
+	struct world w;
+
+	(void)state;
+	world_open(&w, &(struct world_opts){.timeout = 20});
+	add("delay=0ns jitter=50us dist=exp op=write seed=5");
+	for (uint64_t i = 0; i < 32; i++)
+		assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 3000, &w.b, 0), 0);
+	settle();
+	for (uint64_t i = 0; i < 32; i++)
+		expect_wc(&w.a, i, IBV_WC_SUCCESS);
+	sv_stepped_get_stats(&stats);
+	assert_int_equal(stats.delayed, 96);  /* three packets each */
+	assert_in_range(stats.sent, 97, 128); /* and acknowledgements */
+	world_close(&w);
+}
+
+/* A link that is paused: nothing is lost, nothing overtakes, all goes on at the end of the pause.
+ */
+static void held_in(const char *rule)
+{
+	struct sv_stepped_stats stats;
+	struct world w;
+	int id;
+
+	world_open(&w, &(struct world_opts){.timeout = 20});
+	id = add(rule);
+	for (uint64_t i = 0; i < 8; i++) {
+		assert_int_equal(
+		    post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 100 * (uint32_t)i + 1, &w.b, 0), 0);
+		sv_stepped_run(sv_stepped_now() + 500000);
+	}
+	expect_no_wc(&w.a);
+	assert_true(sv_stepped_now() < 5000000);
+	settle();
+	assert_in_range(sv_stepped_now(), 5000000, 5010000);
+	for (uint64_t i = 0; i < 8; i++)
+		expect_wc(&w.a, i, IBV_WC_SUCCESS);
+	assert_int_equal(fired(id), 8);
+	sv_stepped_get_stats(&stats);
+	assert_int_equal(stats.delayed, 8);
+	assert_int_equal(stats.sent, 16); /* nothing was sent twice */
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 9, 0, 10, &w.b, 0), 0);
+	settle();
+	expect_wc(&w.a, 9, IBV_WC_SUCCESS);
+	assert_in_range(sv_stepped_now(), 5000000, 5020000);
+	world_close(&w);
+}
+
+static void test_a_held_link_goes_on_in_order(void **state)
+{
+	(void)state;
+	held_in("hold until=5ms op=write");
+	held_in("hold until=5ms op=write dir=rx");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -528,6 +647,9 @@ int main(void)
 	    cmocka_unit_test(test_link_rules),
 	    cmocka_unit_test(test_link_down_where_it_leaves),
 	    cmocka_unit_test(test_slow_link),
+	    cmocka_unit_test(test_jitter_is_distributed_as_it_says),
+	    cmocka_unit_test(test_jitter_keeps_the_order),
+	    cmocka_unit_test(test_a_held_link_goes_on_in_order),
 	    cmocka_unit_test(test_each_verb_fails),
 	};
 

@@ -162,7 +162,8 @@ struct sv_fabric_header {
 	uint32_t link_layer; /* enum sv_link_layer */
 	uint32_t mtu_bytes;
 	uint32_t rate_gbps;
-	uint32_t dmabuf; /* ibv_reg_dmabuf_mr is supported */
+	uint32_t dmabuf;	 /* ibv_reg_dmabuf_mr is supported */
+	struct sv_limits limits; /* of each device and process; 0: the default */
 	uint64_t seed;
 	uint64_t epoch_ns;    /* CLOCK_MONOTONIC when the fabric came up: its clock's zero */
 	uint64_t ring_offset; /* of ring 1 in the file; see ring.h for the stride */
@@ -204,6 +205,7 @@ struct sv_fabric_options {
 	unsigned mtu_bytes, rate_gbps;
 	uint64_t seed;
 	bool dmabuf;
+	struct sv_limits limits; /* 0: the default of each */
 };
 
 /* All return 0 or -errno. */

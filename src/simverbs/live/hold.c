@@ -18,7 +18,8 @@
 #define BIT(kind)	  (1u << (kind))
 
 #define PACKET_LOST (BIT(SV_FAULT_DROP) | BIT(SV_FAULT_CORRUPT))
-#define PACKET_LATE (BIT(SV_FAULT_DELAY) | BIT(SV_FAULT_SLOW) | BIT(SV_FAULT_REORDER))
+#define PACKET_LATE                                                                                \
+	(BIT(SV_FAULT_DELAY) | BIT(SV_FAULT_SLOW) | BIT(SV_FAULT_REORDER) | BIT(SV_FAULT_HOLD))
 #define FABRIC_ACTIONS                                                                             \
 	(BIT(SV_FAULT_LINK_DOWN) | BIT(SV_FAULT_LINK_UP) | BIT(SV_FAULT_CUT) |                     \
 	 BIT(SV_FAULT_HEAL) | BIT(SV_FAULT_REVIVE))
@@ -81,6 +82,15 @@ static uint64_t slowed_until(struct sv_wire *w, const struct passing *p, uint32_
 	return *free_at;
 }
 
+/* When the last of those that go the same way goes on, if that is later. */
+static uint64_t not_before_others(const struct sv_wire *w, const struct passing *p, uint64_t due_ns)
+{
+	for (const struct sv_held *held = w->held; held; held = held->next)
+		if (held->dir == p->dir && held->peer == p->peer && held->due_ns > due_ns)
+			due_ns = held->due_ns;
+	return due_ns;
+}
+
 static bool keep_back(struct sv_wire *w, const struct passing *p, const struct sv_fault_verdict *v)
 {
 	uint64_t now_ns = sv_fabric_now_ns(w->h);
@@ -91,6 +101,11 @@ static bool keep_back(struct sv_wire *w, const struct passing *p, const struct s
 	held->due_ns = now_ns + v->delay_ns;
 	if (v->kinds & BIT(SV_FAULT_SLOW))
 		held->due_ns = slowed_until(w, p, v->slow_milli, now_ns) + v->delay_ns;
+	if (v->in_order)
+		held->due_ns = not_before_others(w, p, held->due_ns);
+	/* The same moment for all: they go on in the order in which they came. */
+	if (held->due_ns < v->hold_until_ns)
+		held->due_ns = v->hold_until_ns;
 	if (v->kinds & BIT(SV_FAULT_REORDER)) {
 		held->overtake = v->overtake ? v->overtake : 1;
 		held->due_ns += OVERTAKE_LIMIT_NS;

@@ -165,6 +165,7 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 	memcpy(cfg->gids, dev->gids, sizeof(cfg->gids));
 	cfg->num_gids = dev->num_gids;
 	sv_limits_default(&cfg->limits);
+	sv_limits_set(&cfg->limits, &h->limits);
 	cfg->burst_bytes = SV_BURST_BYTES;
 	cfg->window_bursts = SV_WINDOW_BURSTS;
 	cfg->seed = h->seed + device;

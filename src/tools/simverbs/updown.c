@@ -6,8 +6,58 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+static const struct {
+	const char *name;
+	size_t offset;
+} limit_names[] = {
+#define LIMIT(name)                                                                                \
+	{                                                                                          \
+#name, offsetof(struct sv_limits, name)                                            \
+	}
+    LIMIT(max_qp), LIMIT(max_qp_wr), LIMIT(max_sge),	LIMIT(max_inline),
+    LIMIT(max_cq), LIMIT(max_cqe),   LIMIT(max_mr),	LIMIT(max_pd),
+    LIMIT(max_ah), LIMIT(max_srq),   LIMIT(max_srq_wr), LIMIT(max_rd_atomic),
+#undef LIMIT
+};
+
+#define LIMITS (sizeof(limit_names) / sizeof(limit_names[0]))
+
+/* "max_qp=64": what a device has of it. */
+static void set_limit(struct argp_state *state, char *text, struct sv_limits *limits)
+{
+	char *value = strchr(text, '=');
+	uint32_t number;
+
+	if (!value)
+		argp_error(state, "--limit must be NAME=N, not '%s'", text);
+	*value++ = '\0';
+	for (size_t i = 0; i < LIMITS; i++) {
+		if (strcmp(text, limit_names[i].name) != 0)
+			continue;
+		number = np_number(state, value, text, UINT_MAX);
+		if (!number)
+			argp_error(state, "--limit %s must be at least 1", text);
+		memcpy((char *)limits + limit_names[i].offset, &number, sizeof(number));
+		return;
+	}
+	argp_error(state,
+		   "--limit: there is no '%s'; it has the names of ibv_query_device: max_qp, "
+		   "max_qp_wr, max_sge, max_inline, max_cq, max_cqe, max_mr, max_pd, max_ah, "
+		   "max_srq, max_srq_wr, max_rd_atomic",
+		   text);
+}
+
+static void set_limits(struct argp_state *state, char *list, struct sv_limits *limits)
+{
+	char *save = NULL;
+
+	for (char *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save))
+		set_limit(state, item, limits);
+}
 
 static error_t parse_up(int key, char *arg, struct argp_state *state)
 {
@@ -44,6 +94,9 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
 	case 'd':
 		opt->dmabuf = true;
 		return 0;
+	case 'L':
+		set_limits(state, arg, &opt->limits);
+		return 0;
 	case ARGP_KEY_ARG:
 		if (opt->name)
 			argp_usage(state);
@@ -68,6 +121,8 @@ int np_cmd_up(int argc, char **argv)
 	    {"mtu", 'm', "BYTES", 0, "256 to 4096 (4096)", 0},
 	    {"seed", 's', "N", 0, "For fault rules with probabilities (1)", 0},
 	    {"dmabuf", 'd', NULL, 0, "Devices can register dmabufs that can be mapped", 0},
+	    {"limit", 'L', "NAME=N,…", 0,
+	     "What a device has for each process, by the names of ibv_query_device: max_qp=64", 0},
 	    {0},
 	};
 	static const struct argp argp = {
