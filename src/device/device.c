@@ -9,9 +9,9 @@
 
 #include "base/log.h"
 #include "base/name_filter.h"
+#include "device/depth.h"
 #include "device/gid.h"
 #include "device/probe.h"
-#include "device/properties.h"
 #include "device/sysfs.h"
 
 #include <arpa/inet.h>
@@ -175,13 +175,31 @@ static uint16_t choose_pkey(const struct ha_config *config, const struct ha_port
 	return 0;
 }
 
+static bool reaches_gpus(const struct ha_nic *nic)
+{
+	return ha_nic_ptr_support(nic) != HA_PTR_HOST;
+}
+
+#define ALLOWANCE_MAX 96
+
+/* " 227 by 131071 queue pairs at 4", into `text`, which it returns. */
+static const char *allowance(const struct ha_budget *budget, enum ha_resource resource,
+			     char text[ALLOWANCE_MAX])
+{
+	snprintf(text, ALLOWANCE_MAX, "%s %d by %lld %s at %lld", resource == 0 ? "" : ",",
+		 budget->of[resource].allows, (long long)budget->of[resource].available,
+		 ha_resource_name(resource), (long long)budget->of[resource].per_comm);
+	return text;
+}
+
 static void log_port(const struct ha_config *config, const struct ha_port *port)
 {
+	char text[HA_RESOURCES][ALLOWANCE_MAX];
 	const struct ha_nic *nic = port->nic;
 	char gid[HA_GID_TEXT_MAX];
 	struct ha_budget budget;
 
-	ha_budget(config, &nic->attr, &budget);
+	ha_budget(config, &nic->attr, reaches_gpus(nic), &budget);
 	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
 		"[%d] %s:%d %s %d Mb/s, LID %u, GID %d %s%s, NUMA node %d, %s", port->index,
 		nic->name, port->port_num,
@@ -192,24 +210,30 @@ static void log_port(const struct ha_config *config, const struct ha_port *port)
 		: port->roce_version == 1 ? " (RoCE v1)"
 					  : "",
 		nic->numa_node, nic->pci_path[0] ? nic->pci_path : "no PCI device");
-	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
-		"[%d] maxComms %d: %d queue pairs at %d per connection allow %d, %d completion "
-		"entries at %d allow %d, on %d channels with up to %d receives in a group",
-		port->index, budget.max_comms, nic->attr.max_qp, budget.qps_per_comm,
-		budget.qp_limit, nic->attr.max_cqe, budget.cqes_per_comm, budget.cqe_limit,
-		config->expected_channels, config->max_recvs);
+	HA_INFO(
+	    HA_SUBSYS_INIT | HA_SUBSYS_NET,
+	    "[%d] maxComms %d: of %d channels each, with up to %d receives in a group; the device "
+	    "allows for%s%s%s%s; %s are the scarcest",
+	    port->index, budget.max_comms, config->expected_channels, config->max_recvs,
+	    allowance(&budget, HA_RES_QP, text[0]), allowance(&budget, HA_RES_CQ, text[1]),
+	    allowance(&budget, HA_RES_CQE, text[2]), allowance(&budget, HA_RES_MR, text[3]),
+	    ha_resource_name(budget.scarcest));
 }
 
 /* Why a port is not used, or NULL when it is. */
-static const char *unusable(const struct ha_device_set *set, const struct ibv_port_attr *attr)
+static const char *unusable(const struct ha_device_set *set, const struct ha_nic *nic,
+			    const struct ibv_port_attr *attr)
 {
+	unsigned nqps = (unsigned)set->config->ib_qps_per_connection;
+	struct ha_depth depth = ha_depth(&nic->attr, nqps, HA_SEND_SQ_DEPTH);
+
 	if (attr->link_layer != IBV_LINK_LAYER_INFINIBAND &&
 	    attr->link_layer != IBV_LINK_LAYER_ETHERNET &&
 	    attr->link_layer != IBV_LINK_LAYER_UNSPECIFIED)
 		return "link layer that is neither InfiniBand nor Ethernet";
 	if (set->nports_all == HA_MAX_PORTS)
 		return "more ports than this plugin handles";
-	return NULL;
+	return ha_depth_lacks(&nic->attr, &depth);
 }
 
 static void warn_about_apm(const struct ha_config *config, const struct ha_port *port)
@@ -244,7 +268,7 @@ static void add_port(struct ha_device_set *set, struct ha_nic *nic, uint8_t port
 				     ? config->ib_adaptive_routing == 1
 				     : port->link_layer == IBV_LINK_LAYER_INFINIBAND;
 	port->pkey_index = choose_pkey(config, port, attr);
-	ha_budget(config, &nic->attr, &budget);
+	ha_budget(config, &nic->attr, reaches_gpus(nic), &budget);
 	port->max_comms = budget.max_comms;
 	port->gid_index = -1;
 	pthread_mutex_init(&port->addr_lock, NULL);
@@ -288,7 +312,7 @@ static bool consider_port(struct discovery *found, struct ha_nic *nic, uint8_t p
 	struct ha_device_set *set = found->set;
 	struct ibv_port_attr attr;
 	int err = ibv_query_port(nic->ctx, port_num, &attr), before = set->nports_all;
-	const char *why = err ? strerror(err) : unusable(set, &attr);
+	const char *why = err ? strerror(err) : unusable(set, nic, &attr);
 	bool down = !why && attr.state != IBV_PORT_ACTIVE;
 
 	if (down && (!set->config->enable_backup || found->ndown == HA_MAX_PORTS))

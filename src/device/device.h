@@ -17,6 +17,7 @@
 
 #include "base/config.h"
 #include "base/result.h"
+#include "device/properties.h"
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -51,6 +52,9 @@ struct ha_nic {
 
 	/* Written by the async-event reader, read by anyone. */
 	atomic_bool fatal;
+
+	/* When it was last told that the device refused one; 0: never. transport/path.c's. */
+	_Atomic uint64_t refused_ns[HA_RESOURCES];
 };
 
 struct ha_port {

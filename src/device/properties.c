@@ -44,28 +44,73 @@ int ha_port_speed_mbps(const struct ibv_port_attr *attr)
 	       lookup(lanes, sizeof lanes / sizeof lanes[0], attr->active_width);
 }
 
-static int smaller(int64_t a, int64_t b)
-{
-	int64_t least = a < b ? a : b;
+/* ---- budget --------------------------------------------------------------------------------- */
 
-	return least > INT_MAX ? INT_MAX : (int)least;
+#define WITH_STANDBY 2
+/* NCCL has a buffer for each of its protocols (LL, LL128, Simple); the ring is ours. */
+#define MRS_OF_PATH 4
+/* A port's heartbeats have a queue pair, a completion queue and a registration of their own. */
+#define HEARTBEATS_OF_PORT 1
+
+static const struct {
+	const char *name, *attr;
+} resources[HA_RESOURCES] = {
+    [HA_RES_QP] = {"queue pairs", "max_qp"},
+    [HA_RES_CQ] = {"completion queues", "max_cq"},
+    [HA_RES_CQE] = {"completion entries", "max_cq times max_cqe"},
+    [HA_RES_MR] = {"memory regions", "max_mr"},
+};
+
+const char *ha_resource_name(enum ha_resource resource)
+{
+	return resources[resource].name;
 }
 
-void ha_budget(const struct ha_config *config, const struct ibv_device_attr *attr,
+const char *ha_resource_attr(enum ha_resource resource)
+{
+	return resources[resource].attr;
+}
+
+static int64_t at_least_0(int64_t number)
+{
+	return number < 0 ? 0 : number;
+}
+
+void ha_budget(const struct ha_config *config, const struct ibv_device_attr *attr, bool flushes,
 	       struct ha_budget *out)
 {
-	const int with_standby = 2;
-	int64_t channels = config->expected_channels;
-	int64_t send_cqes = (int64_t)config->wr_per_conn * config->max_recvs;
-	int64_t recv_cqes = config->wr_per_conn;
+	int64_t qps = config->ib_qps_per_connection, wrs = config->wr_per_conn;
+	int64_t heartbeats = HEARTBEATS_OF_PORT * attr->phys_port_cnt;
+	int64_t available[HA_RESOURCES] = {
+	    [HA_RES_QP] = attr->max_qp - heartbeats,
+	    [HA_RES_CQ] = attr->max_cq - heartbeats,
+	    /* max_cqe is what one queue may have. */
+	    [HA_RES_CQE] = at_least_0(attr->max_cq - heartbeats) * at_least_0(attr->max_cqe),
+	    [HA_RES_MR] = attr->max_mr - heartbeats,
+	};
+	int64_t per_path[HA_RESOURCES] = {
+	    [HA_RES_QP] = qps + (flushes ? 1 : 0),
+	    [HA_RES_CQ] = 1,
+	    [HA_RES_CQE] = qps * (wrs * config->max_recvs + wrs),
+	    [HA_RES_MR] = MRS_OF_PATH,
+	};
 
-	out->qps_per_comm = with_standby * config->ib_qps_per_connection;
-	out->cqes_per_comm = smaller(with_standby * (send_cqes + recv_cqes), INT_MAX);
-	out->qp_limit = smaller(attr->max_qp / (out->qps_per_comm * channels), INT_MAX);
-	out->cqe_limit = smaller(attr->max_cqe / (out->cqes_per_comm * channels), INT_MAX);
-	out->max_comms = smaller(smaller(out->qp_limit, out->cqe_limit), MAX_COMMS_CAP);
-	/* The verbs' CQE limit holds per queue, not per device, so a small one (soft RoCE's) makes
-	 * the formula say 0; one connection always works. */
+	out->scarcest = HA_RES_QP;
+	for (enum ha_resource r = 0; r < HA_RESOURCES; r++) {
+		int64_t allows = at_least_0(available[r]) /
+				 (WITH_STANDBY * per_path[r] * config->expected_channels);
+
+		out->of[r].available = at_least_0(available[r]);
+		out->of[r].per_comm = WITH_STANDBY * per_path[r];
+		out->of[r].allows = allows > INT_MAX ? INT_MAX : (int)allows;
+		if (out->of[r].allows < out->of[out->scarcest].allows)
+			out->scarcest = r;
+	}
+	out->max_comms = out->of[out->scarcest].allows;
+	if (out->max_comms > MAX_COMMS_CAP)
+		out->max_comms = MAX_COMMS_CAP;
+	/* NCCL takes a device that it may not use at all for a broken one, and a first connection
+	 * may well work. */
 	if (out->max_comms < 1)
 		out->max_comms = 1;
 }

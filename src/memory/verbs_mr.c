@@ -22,7 +22,8 @@ static const char *advice(const struct ha_nic *nic, const struct ha_mr_range *ra
 	switch (err) {
 	case ENOMEM:
 		return "raise the limit on locked memory (ulimit -l unlimited; LimitMEMLOCK for "
-		       "services; --ulimit memlock=-1 for containers)";
+		       "services; --ulimit memlock=-1 for containers), if the device is not out of "
+		       "memory regions (max_mr)";
 	case EFAULT:
 		return (range->type & HA_MEM_CUDA)
 			   ? "the device cannot reach this GPU memory: load nvidia_peermem, or "

@@ -20,6 +20,9 @@
  */
 #define WANTED_INLINE 72
 
+/* A refusal is a warning at most so often for each device and resource. */
+#define REFUSED_TOLD_NS (60 * HA_NS_PER_S)
+
 #define MIN_RNR_TIMER 12 /* 0.64 ms */
 #define RNR_RETRY     7	 /* for ever: the receive queue is never the reason to give up */
 #define HOP_LIMIT     255
@@ -85,26 +88,59 @@ static ha_result_t failed(const struct ha_path *path, const char *verb, int rc)
 	return HA_ERR_SYSTEM;
 }
 
-static uint32_t limit(uint32_t wanted, int device_limit)
+/* A path in reserve is tried again and again; it need not be told each time. */
+static bool told_lately(const struct ha_path *path, enum ha_resource resource)
 {
-	return device_limit > 0 && (uint32_t)device_limit < wanted ? (uint32_t)device_limit
-								   : wanted;
+	_Atomic uint64_t *told_ns = &path->nic->refused_ns[resource];
+	uint64_t now_ns = ha_now_ns(), before_ns = atomic_load(told_ns);
+
+	if (path->generation > 1 || path->index > 0)
+		if (before_ns != 0 && now_ns - before_ns < REFUSED_TOLD_NS)
+			return true;
+	atomic_store(told_ns, now_ns);
+	return false;
 }
 
-/* Work requests we post on a queue; the device has room for one more, the sentinel. */
-static uint32_t usable_depth(const struct ha_nic *nic, uint32_t wanted)
+/* An object that the device would not make: most often it has no more of them. */
+static ha_result_t refused(const struct ha_path *path, const char *verb, int rc,
+			   enum ha_resource resource, int limit)
 {
-	return limit(wanted + 1, nic->attr.max_qp_wr) - 1;
+	const struct ha_nic *nic = path->nic;
+
+	if (rc == EIO || atomic_load(&nic->fatal))
+		return failed(path, verb, rc);
+	ha_log_write(
+	    told_lately(path, resource) ? HA_LOG_INFO : HA_LOG_WARN, HA_SUBSYS_NET, __FILE__,
+	    __LINE__,
+	    "%s failed on %s:%d: %s; the device has %d %s (%s) for all processes together; "
+	    "fewer channels (NCCL_MAX_NCHANNELS) or no paths in reserve "
+	    "(HA_NCCL_ENABLE_BACKUP=0) take fewer",
+	    verb, nic->name, path->port->port_num, strerror(rc), limit, ha_resource_name(resource),
+	    ha_resource_attr(resource));
+	return HA_ERR_SYSTEM;
 }
 
-static ha_result_t create_cq(struct ha_path *path, uint32_t sq_depth)
+/* The peer may want more queue pairs than we would: it is not certain that there is room. */
+static ha_result_t set_depth(struct ha_path *path, struct ha_depth *depth)
 {
-	/* Every work request can end up here at once: an error flushes unsignalled ones, too. */
-	uint32_t cqes = path->nqps * (sq_depth + 1 + HA_RQ_DEPTH + 1) + HA_FLUSH_DEPTH + 1;
+	const struct ibv_device_attr *attr = &path->nic->attr;
+	const char *lacks;
 
-	path->cq =
-	    ibv_create_cq(path->nic->ctx, (int)limit(cqes, path->nic->attr.max_cqe), path, NULL, 0);
-	return path->cq ? HA_OK : failed(path, "ibv_create_cq", errno);
+	*depth =
+	    ha_depth(attr, path->nqps, path->comm->is_send ? HA_SEND_SQ_DEPTH : HA_RECV_SQ_DEPTH);
+	lacks = ha_depth_lacks(attr, depth);
+	if (!lacks)
+		return HA_OK;
+	HA_WARN("%s:%d cannot be used with %d queue pairs per connection: %s", path->nic->name,
+		path->port->port_num, path->nqps, lacks);
+	return HA_ERR_SYSTEM;
+}
+
+static ha_result_t create_cq(struct ha_path *path, const struct ha_depth *depth)
+{
+	path->cq = ibv_create_cq(path->nic->ctx, (int)depth->cqes, path, NULL, 0);
+	return path->cq ? HA_OK
+			: refused(path, "ibv_create_cq", errno, HA_RES_CQ, path->nic->attr.max_cq);
 }
 
 /* Access for the peer's writes; reads are not used between the ends. */
@@ -131,10 +167,8 @@ static void init_refill(struct ha_path *path, unsigned index)
 	}
 }
 
-static ha_result_t fill_receive_queue(const struct ha_path *path, struct ha_qp *qp)
+static ha_result_t fill_receive_queue(const struct ha_path *path, struct ha_qp *qp, uint32_t left)
 {
-	uint32_t left = usable_depth(path->nic, HA_RQ_DEPTH);
-
 	while (left != 0) {
 		uint32_t batch = left < HA_RQ_BATCH ? left : HA_RQ_BATCH;
 		int rc = ha_qp_refill(qp, batch);
@@ -146,7 +180,7 @@ static ha_result_t fill_receive_queue(const struct ha_path *path, struct ha_qp *
 	return HA_OK;
 }
 
-static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_depth)
+static ha_result_t create_qp(struct ha_path *path, unsigned index, const struct ha_depth *depth)
 {
 	struct ha_qp *qp = &path->qps[index];
 	struct ibv_qp_init_attr init = {
@@ -156,8 +190,8 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_d
 	    .qp_type = IBV_QPT_RC,
 	    .cap =
 		{
-		    .max_send_wr = usable_depth(path->nic, sq_depth) + 1,
-		    .max_recv_wr = usable_depth(path->nic, HA_RQ_DEPTH) + 1,
+		    .max_send_wr = depth->send + 1,
+		    .max_recv_wr = depth->recv + 1,
 		    .max_send_sge = 1,
 		    .max_recv_sge = 1,
 		    .max_inline_data = path->comm->config->ib_use_inline ? WANTED_INLINE : 0,
@@ -171,8 +205,8 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_d
 		qp->qp = ibv_create_qp(path->pd, &init);
 	}
 	if (!qp->qp)
-		return failed(path, "ibv_create_qp", errno);
-	qp->sq_depth = usable_depth(path->nic, sq_depth);
+		return refused(path, "ibv_create_qp", errno, HA_RES_QP, path->nic->attr.max_qp);
+	qp->sq_depth = depth->send;
 	qp->local_psn = (uint32_t)ha_random() & PSN_MASK;
 	qp->wr_base = ha_wr_id(0, path->index, path->generation, index, 0);
 	qp->data_base = ha_wr_make(qp->wr_base, HA_WR_DATA, 0);
@@ -183,7 +217,7 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index, uint32_t sq_d
 	if (rc != 0)
 		return failed(path, "ibv_modify_qp to INIT", rc);
 	init_refill(path, index);
-	return fill_receive_queue(path, qp);
+	return fill_receive_queue(path, qp, depth->recv);
 }
 
 static ha_result_t register_ring(struct ha_path *path)
@@ -192,7 +226,8 @@ static ha_result_t register_ring(struct ha_path *path)
 	path->ring_mr = ibv_reg_mr(path->pd, path->comm->ring, path->comm->ring_length,
 				   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!path->ring_mr)
-		return failed(path, "ibv_reg_mr (of a connection's ring)", errno);
+		return refused(path, "ibv_reg_mr (of a connection's ring)", errno, HA_RES_MR,
+			       path->nic->attr.max_mr);
 	path->ring_lkey = path->ring_mr->lkey;
 	return HA_OK;
 }
@@ -212,7 +247,7 @@ ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *opt
 {
 	size_t size = sizeof(struct ha_path) + options->nqps * sizeof(struct ha_qp);
 	struct ha_path *path = aligned_alloc(alignof(struct ha_qp), size);
-	uint32_t sq_depth = comm->is_send ? HA_SEND_SQ_DEPTH : HA_RECV_SQ_DEPTH;
+	struct ha_depth depth;
 	ha_result_t result;
 
 	*out = NULL;
@@ -237,11 +272,13 @@ ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *opt
 
 	result = ha_nic_pd_get(path->nic, &path->pd);
 	if (result == HA_OK)
-		result = create_cq(path, sq_depth);
+		result = set_depth(path, &depth);
+	if (result == HA_OK)
+		result = create_cq(path, &depth);
 	if (result == HA_OK)
 		result = register_ring(path);
 	for (unsigned i = 0; result == HA_OK && i < path->nqps; i++)
-		result = create_qp(path, i, sq_depth);
+		result = create_qp(path, i, &depth);
 	if (result != HA_OK) {
 		ha_path_close(path);
 		return result;
@@ -266,7 +303,9 @@ static uint64_t max_write(const struct ha_port *port)
 size_t ha_max_message(const struct ha_port *port)
 {
 	/* A group of the largest messages has to fit in the send queue. */
-	uint64_t writes = (usable_depth(port->nic, HA_SEND_SQ_DEPTH) - 1) / HA_GROUP_MAX;
+	unsigned nqps = (unsigned)port->config->ib_qps_per_connection;
+	uint32_t depth = ha_depth(&port->nic->attr, nqps, HA_SEND_SQ_DEPTH).send;
+	uint64_t writes = depth > HA_GROUP_MAX ? (depth - 1) / HA_GROUP_MAX : 1;
 	uint64_t most = writes * max_write(port);
 
 	return most < HA_MESSAGE_LIMIT ? (size_t)most : (size_t)HA_MESSAGE_LIMIT;

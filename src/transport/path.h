@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "device/depth.h"
 #include "device/device.h"
 #include "progress/errand.h"
 #include "transport/imm.h"
@@ -28,17 +29,6 @@ struct ha_comm;
 
 #define HA_MAX_QPS HA_WIRE_MAX_QPS
 
-/*
- * The receive queue takes the immediates of a full window and room for control messages, so that
- * neither end ever waits for it; it is refilled a batch at a time.
- */
-#define HA_RQ_DEPTH 64
-#define HA_RQ_BATCH 16
-
-/* Send queue of a sender: a full window of groups with their records. Of a receiver: elements. */
-#define HA_SEND_SQ_DEPTH 320
-#define HA_RECV_SQ_DEPTH 64
-#define HA_FLUSH_DEPTH	 32
 /* Every so many clear-to-send writes one asks for a completion, to make room. */
 #define HA_CTS_SIGNAL_INTERVAL 16
 

@@ -104,7 +104,9 @@ struct fake_device *fake_device_add(const char *name)
 	device->attr.phys_port_cnt = 1;
 	device->attr.sys_image_guid = htobe64(0x1000u + (unsigned int)number);
 	device->attr.max_qp = 131072;
+	device->attr.max_cq = 65536;
 	device->attr.max_cqe = 4194303;
+	device->attr.max_mr = 1 << 20;
 	device->dmabuf_errno = EBADF;
 	for (int p = 1; p <= 2; p++) {
 		struct fake_port *port = &device->ports[p];

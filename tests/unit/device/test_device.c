@@ -93,7 +93,7 @@ static void properties_are_what_device_and_sysfs_say(void **state)
 	assert_int_equal(set->nics[0].guid, 0x1001);
 	assert_int_equal(set->ports[0].index, 0);
 	assert_int_equal(set->ports[0].speed_mbps, 400000);
-	assert_int_equal(set->ports[0].max_comms, 227);
+	assert_int_equal(set->ports[0].max_comms, 256);
 	assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_ACTIVE);
 	ha_port_addr(&set->ports[0], &addr);
 	assert_int_equal(addr.gid_index, 3);
@@ -101,7 +101,25 @@ static void properties_are_what_device_and_sysfs_say(void **state)
 	assert_int_equal(addr.lid, 77);
 	assert_int_equal(addr.mtu, IBV_MTU_4096);
 	assert_true(logged("mlx5_0:1 RoCE 400000 Mb/s"));
-	assert_true(logged("maxComms 227"));
+	assert_true(logged("maxComms 256"));
+	assert_true(logged("2047 by 131071 queue pairs at 4"));
+	assert_true(logged("queue pairs are the scarcest"));
+	ha_device_set_close(set);
+}
+
+static void a_device_whose_queues_are_too_short_is_left_out(void **state)
+{
+	struct ha_device_set *set;
+
+	(void)state;
+	fake_device_add("mlx5_0")->attr.max_cqe = 100;
+	fake_device_add("mlx5_1")->attr.max_qp_wr = 20;
+	fake_device_add("mlx5_2")->attr.max_cqe = 200;
+	set = discovered();
+	assert_string_equal(names(set), "mlx5_2:1");
+	assert_true(logged("mlx5_0:1 is not used: completion queues"));
+	assert_true(
+	    logged("mlx5_1:1 is not used: queues of a device that are too short (max_qp_wr)"));
 	ha_device_set_close(set);
 }
 
@@ -663,6 +681,7 @@ int main(void)
 #define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(properties_are_what_device_and_sysfs_say),
+	    TEST(a_device_whose_queues_are_too_short_is_left_out),
 	    TEST(devices_come_in_the_order_of_their_numbers),
 	    TEST(hca_filter_takes_prefixes_names_ports_and_exclusions),
 	    TEST(nonsense_in_the_filter_is_named_and_takes_no_device),
