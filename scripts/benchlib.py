@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/bench and scripts/gpu-bench share: the statistics of paired rounds, tables, and the
-sections of docs/performance.md that are written by a command."""
+"""What the scripts that measure share: statistics, tables, and the sections of pages in docs that are
+written by a command."""
 
 import math
 import os
@@ -39,6 +39,55 @@ def outside(count):
         if 2 * missed > 1 - CONFIDENCE:
             return skip
         skip += 1
+
+
+class Proportion:
+    """How often something happened in so many independent trials, with an interval that holds the true
+    probability (Wilson's score interval: right also where it happened never, or always)."""
+
+    def __init__(self, happened, trials):
+        if not 0 <= happened <= trials or trials < 1:
+            raise ValueError(f"{happened} of {trials} is no proportion")
+        self.happened, self.trials = happened, trials
+        z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+        self.part = happened / trials
+        centre = (happened + z * z / 2) / (trials + z * z)
+        half = z / (trials + z * z) * math.sqrt(happened * (1 - self.part) + z * z / 4)
+        self.low = max(0.0, centre - half) if happened else 0.0
+        self.high = min(1.0, centre + half) if happened < trials else 1.0
+
+    def __str__(self):
+        return f"{100 * self.part:.2f} % [{100 * self.low:.2f}, {100 * self.high:.2f}]"
+
+
+class Rate:
+    """How often something happened in so much time, by the hour, with an interval that holds the true rate
+    of a Poisson process (the exact one)."""
+
+    def __init__(self, happened, hours):
+        if happened < 0 or hours <= 0:
+            raise ValueError(f"{happened} in {hours} hours is no rate")
+        tail = (1 - CONFIDENCE) / 2
+        self.happened, self.hours = happened, hours
+        self.rate = happened / hours
+        self.low = mean_with_chance(happened - 1, 1 - tail) / hours if happened else 0.0
+        self.high = mean_with_chance(happened, tail) / hours
+
+    def __str__(self):
+        return f"{self.rate:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def mean_with_chance(most, chance):
+    """The mean of the Poisson distribution that gives at most this many with this chance."""
+    low, high = 0.0, 10.0 * (most + 10)
+    for _ in range(100):
+        mean = (low + high) / 2
+        term = total = math.exp(-mean)
+        for k in range(1, most + 1):
+            term *= mean / k
+            total += term
+        low, high = (mean, high) if total > chance else (low, mean)
+    return (low + high) / 2
 
 
 # ---- tables ------------------------------------------------------------------------------------------

@@ -81,6 +81,15 @@ static char *no_environment(const char *name)
 	return NULL;
 }
 
+static void set_timers(struct ha_config *config, const struct world_timers *timers)
+{
+	config->heartbeat_ms = timers->heartbeat_ms;
+	config->rto_ms = timers->rto_ms;
+	config->outage_ms = config->give_up_ms = timers->outage_ms;
+	config->rc_timeout = timers->qp_timeout;
+	config->rc_retry_cnt = timers->qp_retry_cnt;
+}
+
 static void configure(struct world *world)
 {
 	const struct scenario *scenario = world->options.scenario;
@@ -101,6 +110,8 @@ static void configure(struct world *world)
 	if (scenario->qps)
 		config->ib_qps_per_connection = scenario->qps;
 	config->ib_split_data_on_qps = scenario->split;
+	if (world->options.timers)
+		set_timers(config, world->options.timers);
 }
 
 static void open_fabric(struct world *world)

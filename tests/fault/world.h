@@ -36,12 +36,19 @@ struct connection {
 	struct end send, recv;
 };
 
+/* Timers other than those above, as the variables of the same names. */
+struct world_timers {
+	int heartbeat_ms, rto_ms, outage_ms;
+	int qp_timeout, qp_retry_cnt;
+};
+
 struct world_options {
 	const struct scenario *scenario;
 	bool e2e;	  /* HA_NCCL_COMPLETION=e2e */
 	bool no_failover; /* HA_NCCL_ENABLE_BACKUP=0 */
 	uint64_t seed;	  /* 0: both hosts take every turn; else some turns are missed */
 	bool trace;	  /* events and log to stderr */
+	const struct world_timers *timers; /* NULL: those of a short run */
 };
 
 struct world {
