@@ -16,13 +16,13 @@ set key top right samplen 2
 set logscale y
 set yrange [0.03:100]
 set ylabel "% of the pauses taken for a failure"
-floor(y) = y > 0.03 ? y : 0.03
+shown(y) = (y > 0.03 ? y : 0.03)
 set title "false switches, by the queue pairs' timeout"
 plot 1 lc rgb "#888888" notitle, \
-     for [i=0:curves-1] data index i using 1:(floor($2)):(floor($3)):(floor($4)) with yerrorlines pt 7 ps 0.4 lc i+1 title columnheader(1)
+     for [i=0:curves-1] data index i using 1:(shown($2)):(shown($3)):(shown($4)) with yerrorlines pt 7 ps 0.4 lc i+1 title columnheader(1)
 set title "false switches, the RTO alone"
 plot 1 lc rgb "#888888" notitle, \
-     for [i=curves:STATS_blocks-1] data index i using 1:(floor($2)):(floor($3)):(floor($4)) with yerrorlines pt 7 ps 0.4 lc i-curves+1 title columnheader(1)
+     for [i=curves:STATS_blocks-1] data index i using 1:(shown($2)):(shown($3)):(shown($4)) with yerrorlines pt 7 ps 0.4 lc i-curves+1 title columnheader(1)
 set title "recovery: silent path, dashed a wedged NIC"
 set key top left reverse Left
 set yrange [50:5000]
