@@ -6,8 +6,7 @@ set(PACKAGING ${CMAKE_CURRENT_LIST_DIR})
 
 # ---- dev: headers and pkg-config ----------------------------------------------------------------
 
-install(FILES include/nccl_ha/nccl_net.h include/nccl_ha/stats.h
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nccl_ha COMPONENT dev)
+install(DIRECTORY include/nccl_ha DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 
 # Relative to where the file is, so that an installation can be moved.
 file(RELATIVE_PATH PREFIX_FROM_PKGCONFIG

@@ -79,7 +79,7 @@ expect_works() {
 		version=$("$bin/$tool" --version) || fail "$tool --version"
 		expect_version "${version##* }"
 	done
-	expect_version "$(strings -a "$lib/libnccl-net-ha.so" | sed -n 's/^nccl-ha \([0-9]\)/\1/p' | head -n 1)"
+	expect_version "$(strings -a "$lib/libnccl-net-ha.so" | sed -n 's/^nccl-ha \([0-9]*\.[0-9]\)/\1/p' | head -n 1)"
 	"$bin/nccl-net-check" --plugin ha --api newest --simverbs 2x2 --quick >"$WORK/out" 2>&1 ||
 		fail "nccl-net-check: $(cat "$WORK/out")"
 	grep -qE '[1-9][0-9]* passed, 0 failed' "$WORK/out" || fail "nccl-net-check: $(cat "$WORK/out")"

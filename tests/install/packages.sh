@@ -12,9 +12,10 @@ make_packages() {
 expected_files() { # LIB
 	local tool
 	printf '%s\n' "usr/$1/libnccl-net-ha.so" "usr/$1/nccl-ha/simverbs/libibverbs.so.1" "usr/$1/pkgconfig/nccl-ha.pc" \
-		usr/include/nccl_ha/nccl_net.h usr/include/nccl_ha/stats.h usr/include/simverbs/simverbs.h \
+		usr/include/simverbs/simverbs.h \
 		'usr/share/man/man7/nccl-net-ha.7*' 'usr/share/man/man7/nccl-ha-config.7*' 'usr/share/doc/nccl-ha*/*' 'usr/share/bash-completion/completions/*'
 	! command -v dpkg-shlibdeps >/dev/null || echo usr/share/lintian/overrides/nccl-ha
+	(cd "$SOURCE" && printf 'usr/%s\n' include/nccl_ha/*.h)
 	for tool in nccl-net-check nccl-net-perf simverbs; do
 		printf '%s\n' "usr/bin/$tool" "usr/share/man/man1/$tool.1*"
 	done
