@@ -5,13 +5,13 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/stats_file.h"
-#include "base/text.h"
 #include "base/usdt.h"
 #include "ha/operator.h"
 #include "transport/instance.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,19 +118,20 @@ static void tell(void *arg, const struct ha_verdict *v)
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* Who wants to know later why connections moved finds it here. */
-static void log_order(const struct guest *guest, const struct ha_order *order, const char *request,
+static void log_order(const struct guest *guest, const struct ha_order *order,
 		      const struct telling *told)
 {
-	char text[256];
+	char what[HA_ORDER_TEXT_MAX], text[320];
 
-	HA_USDT5(control, request, guest->who.uid, guest->who.pid, told->count[HA_FATE_MOVING],
+	ha_order_text(order, what);
+	HA_USDT5(control, &what[0], guest->who.uid, guest->who.pid, told->count[HA_FATE_MOVING],
 		 told->count[HA_FATE_REFUSED]);
 	if (order->verb == HA_ORDER_STATUS)
 		return;
 	snprintf(text, sizeof(text),
 		 "the operator (uid %u, pid %d) asks for %s: %u connections move, %u stay, %u are "
 		 "where they should be",
-		 guest->who.uid, guest->who.pid, request, told->count[HA_FATE_MOVING],
+		 guest->who.uid, guest->who.pid, what, told->count[HA_FATE_MOVING],
 		 told->count[HA_FATE_REFUSED],
 		 told->count[HA_FATE_AWAY] + told->count[HA_FATE_HOME]);
 	if (order->target == HA_ORDER_CONNECTION)
@@ -147,7 +148,6 @@ static const char *missing(const struct ha_order *order)
 
 static void obey(struct guest *guest, const char *text, size_t length)
 {
-	char printable[NCCL_HA_CONTROL_REQUEST_MAX];
 	struct telling told = {.answer = &guest->answer};
 	struct ha_order order;
 	const char *why;
@@ -163,7 +163,7 @@ static void obey(struct guest *guest, const char *text, size_t length)
 		return;
 	}
 	add(&guest->answer, "end %u\n", told.all);
-	log_order(guest, &order, ha_printable(text, length, printable, sizeof(printable)), &told);
+	log_order(guest, &order, &told);
 }
 
 /* ---- guests ---------------------------------------------------------------------------------- */
@@ -192,10 +192,22 @@ static void send_answer(struct guest *guest)
 		show_out(guest);
 }
 
+/* Nobody waits for the answer any more: whoever asked believes that nothing was done. */
+static bool has_left(const struct guest *guest)
+{
+	struct pollfd p = {.fd = guest->fd};
+
+	return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP);
+}
+
 static void answer_request(struct guest *guest, size_t length)
 {
 	/* It may say what it likes from here on, and have closed its end. */
 	ha_progress_unwatch_self(guest->console->inst->progress, &guest->watch);
+	if (has_left(guest)) {
+		show_out(guest);
+		return;
+	}
 	obey(guest, guest->request, length);
 	if (guest->answer.lost || guest->answer.length == 0) {
 		HA_INFO(HA_SUBSYS_NET, "out of memory for an answer to the operator");

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ha/order.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const verbs[HA_ORDER_VERBS] = {
@@ -9,9 +11,18 @@ static const char *const verbs[HA_ORDER_VERBS] = {
     [HA_ORDER_STATUS] = "status",
 };
 
-const char *ha_order_verb_text(enum ha_order_verb verb)
+const char *ha_order_text(const struct ha_order *order, char buf[HA_ORDER_TEXT_MAX])
 {
-	return verbs[verb];
+	char target[HA_ORDER_DEVICE_MAX + 16] = "all";
+
+	if (order->target == HA_ORDER_PORT)
+		snprintf(target, sizeof(target), "port %s:%d", order->device, order->port_num);
+	else if (order->target == HA_ORDER_CONNECTION)
+		snprintf(target, sizeof(target), "connection %0*" PRIx64,
+			 order->mask == UINT64_MAX ? 16 : 8, order->connection);
+	snprintf(buf, HA_ORDER_TEXT_MAX, "%s %s%s", verbs[order->verb], target,
+		 order->force ? " force" : "");
+	return buf;
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */

@@ -28,8 +28,9 @@ struct ha_order {
 	uint64_t mask;	     /* which of its bits count */
 };
 
-/* "failover", … */
-const char *ha_order_verb_text(enum ha_order_verb verb);
+/* "failover port mlx5_0:1 force": the request without its beginning. Returns buf. */
+#define HA_ORDER_TEXT_MAX 128
+const char *ha_order_text(const struct ha_order *order, char buf[HA_ORDER_TEXT_MAX]);
 
 /*
  * `text` has `length` bytes, without the line feed. False: *why says what is wrong with it, in the

@@ -264,6 +264,41 @@ const struct drill drills[] = {
 	.stall_max_ms = 1200,
     },
     {
+	.name = "drain",
+	.proves =
+	    "a port that was drained can be pulled: nothing runs over it, and nothing fails over",
+	.args = {ON_RAIL_ZERO},
+	.script = "800 operator 0 failover --port sim0:1\n"
+		  "1000 idle 0 700\n"
+		  "1800 operator 0 failback --port sim0:1\n"
+		  "2300 operator 0 failover --port sim0:1\n"
+		  "2500 idle 0 300\n"
+		  "2900 link 0 0 down\n"
+		  "3300 operator 0 refused failover --port sim1:1\n"
+		  "3600 link 0 0 up",
+	.switches_min = 24, /* four connections at both ends: there, back, there; and no more */
+	.switches_max = 24,
+	.reasons = "asked for by the operator",
+	.stall_max_ms = 300,
+	.ends_on_rail = 1 + 1,
+    },
+    {
+	.name = "drain-both-hosts",
+	.proves =
+	    "both hosts are drained, one after the other, and what is left fails: the drained port "
+	    "is the last resort, for as long as it has to be",
+	.args = {ON_RAIL_ZERO},
+	.script = "800 operator 0 failover --port sim0:1\n"
+		  "1600 operator 1 failover --port sim1:1\n"
+		  "2400 link 0 1 down\n"
+		  "3400 link 0 1 up",
+	.tail_ms = 3500,
+	.switches_min = 24,
+	.switches_max = -1,
+	.reasons = "asked for by the operator",
+	.stall_max_ms = 1000,
+    },
+    {
 	.name = "healthy",
 	.proves = "nothing happens where nothing is broken",
 	.args = {BOTH_RAILS},

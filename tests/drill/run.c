@@ -223,6 +223,32 @@ static int tail_ms(const struct drill *d)
 	return d->tail_ms ? d->tail_ms : 1500;
 }
 
+#define IDLE_BYTES (32u << 10) /* that heartbeats have in a second, many times over */
+
+/* A rail that somebody wants left alone, while others carry traffic. */
+static bool watch_idle(struct live *l, const struct drill_step *step)
+{
+	json_t *before = drill_status(l), *after = NULL;
+	uint64_t bytes = 0, all = 0;
+	bool lives =
+	    listen_until(l, np_now_ns() + strtoull(step->words[2], NULL, 10) * NP_NS_PER_MS);
+
+	if (lives)
+		after = drill_status(l);
+	if (before && after) {
+		bytes = drill_received_bytes(after, step->rail) -
+			drill_received_bytes(before, step->rail);
+		all = drill_received_bytes(after, -1) - drill_received_bytes(before, -1);
+		if (bytes > IDLE_BYTES || all < FLOWING)
+			drill_complain(l->run, "'%s': it carried %llu bytes, and all together %llu",
+				       step->text, (unsigned long long)bytes,
+				       (unsigned long long)all);
+	}
+	json_decref(before);
+	json_decref(after);
+	return lives;
+}
+
 static void follow_script(struct live *l)
 {
 	struct drill_script *s = &l->run->script;
@@ -231,6 +257,8 @@ static void follow_script(struct live *l)
 	for (int i = 0; i < s->nsteps; i++) {
 		at = l->run->zero_ns + s->steps[i].at_us * 1000;
 		if (!listen_until(l, at) || !drill_do_step(l, i))
+			break;
+		if (s->steps[i].action == DRILL_IDLE && !watch_idle(l, &s->steps[i]))
 			break;
 	}
 	watch_rails(l, at, (uint64_t)tail_ms(l->run->drill) * (uint64_t)NP_NS_PER_MS);

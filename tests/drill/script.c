@@ -23,6 +23,8 @@ static const struct verb {
     {"process", "kill", DRILL_KILL_PROCESS, 1, 0},
     {"process", "stop", DRILL_STOP_PROCESS, 1, 0},
     {"process", "continue", DRILL_CONTINUE_PROCESS, 1, 0},
+    {"operator", NULL, DRILL_OPERATOR, 1, 0},
+    {"idle", NULL, DRILL_IDLE, 0, 1},
 };
 
 static void split(struct drill_step *step)
@@ -153,6 +155,8 @@ bool drill_step_breaks(const struct drill_step *step)
 	case DRILL_HEAL:
 	case DRILL_REVIVE_DEVICE:
 	case DRILL_CONTINUE_PROCESS:
+	case DRILL_OPERATOR:
+	case DRILL_IDLE:
 		return false;
 	default:
 		return true;

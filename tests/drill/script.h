@@ -11,6 +11,10 @@
  *     1000 fault drop host=0 nth=5
  *     1000 process 1 kill|stop|continue      all processes of a host
  *
+ *     1000 operator 0 failover --port sim0:1          nccl-ha for all processes of a host, which
+ * works 1000 operator 0 refused failover --port sim0:1  or ends with status 1 1000 idle 0 500 for
+ * so long, a rail carries heartbeats at most
+ *
  * 1000+200x5 is five times, from 1000 on every 200 ms.
  */
 #ifndef DRILL_SCRIPT_H
@@ -31,6 +35,8 @@ enum drill_action {
 	DRILL_KILL_PROCESS,
 	DRILL_STOP_PROCESS,
 	DRILL_CONTINUE_PROCESS,
+	DRILL_OPERATOR,
+	DRILL_IDLE,
 };
 
 #define DRILL_WORDS 8

@@ -119,29 +119,74 @@ static void check_state(struct live *l, const struct drill_step *step, const jso
 	}
 }
 
-/* Every process that uses the fabric from a host. */
-static void signal_host(struct live *l, const struct drill_step *step)
+#define PIDS_MAX 16
+
+/* The processes that use the fabric from a host. */
+static int pids_of(struct live *l, const struct drill_step *step, pid_t pids[PIDS_MAX])
 {
-	int signal = step->action == DRILL_KILL_PROCESS	  ? SIGKILL
-		     : step->action == DRILL_STOP_PROCESS ? SIGSTOP
-							  : SIGCONT;
 	json_t *status = drill_status(l);
 	const json_t *process;
-	int signalled = 0;
+	int n = 0;
 	size_t i;
 
 	json_array_foreach(json_object_get(status, "processes"), i, process)
 	{
 		pid_t pid = (pid_t)member(process, "pid");
+		bool known = pid <= 1 || (int)member(process, "host") != step->host ||
+			     !json_is_true(json_object_get(process, "alive"));
 
-		if ((int)member(process, "host") != step->host || pid <= 1 ||
-		    !json_is_true(json_object_get(process, "alive")))
-			continue;
-		signalled += kill(pid, signal) == 0; /* once per device: no harm in that */
+		for (int k = 0; k < n; k++) /* there is one for each of its devices */
+			known |= pids[k] == pid;
+		if (!known && n < PIDS_MAX)
+			pids[n++] = pid;
 	}
-	if (!signalled)
-		drill_complain(l->run, "'%s' found no process", step->text);
 	json_decref(status);
+	if (n == 0)
+		drill_complain(l->run, "'%s' found no process", step->text);
+	return n;
+}
+
+static void signal_host(struct live *l, const struct drill_step *step)
+{
+	int signal = step->action == DRILL_KILL_PROCESS	  ? SIGKILL
+		     : step->action == DRILL_STOP_PROCESS ? SIGSTOP
+							  : SIGCONT;
+	pid_t pids[PIDS_MAX];
+	int n = pids_of(l, step, pids);
+
+	for (int i = 0; i < n; i++)
+		if (kill(pids[i], signal) != 0)
+			drill_complain(l->run, "'%s' found no process %d", step->text,
+				       (int)pids[i]);
+}
+
+/* nccl-ha, for the processes of one host; it lies where simverbs does. */
+static void run_operator(struct live *l, const struct drill_step *step)
+{
+	bool refused = !strcmp(step->words[2], "refused");
+	const char *argv[DRILL_WORDS + 2 * PIDS_MAX + 2];
+	char numbers[PIDS_MAX][12], path[sizeof(l->fabric.tool) + 8], err[300], *slash, *text;
+	pid_t pids[PIDS_MAX];
+	int count = pids_of(l, step, pids), n = 0;
+
+	snprintf(path, sizeof(path), "%s", l->fabric.tool);
+	slash = strrchr(path, '/');
+	strcpy(slash ? slash + 1 : path, "nccl-ha");
+	argv[n++] = path;
+	for (int i = refused ? 3 : 2; i < step->nwords; i++)
+		argv[n++] = step->words[i];
+	for (int i = 0; i < count; i++) {
+		snprintf(numbers[i], sizeof(numbers[i]), "%d", (int)pids[i]);
+		argv[n++] = "--pid";
+		argv[n++] = numbers[i];
+	}
+	argv[n] = NULL;
+	text = np_run_tool(argv, TOOL_LIMIT, err, sizeof(err));
+	if (!text && (!refused || !strstr(err, "with status 1")))
+		drill_complain(l->run, "'%s': %s", step->text, err);
+	if (text && refused)
+		drill_complain(l->run, "'%s' was not: %s", step->text, text);
+	free(text);
 }
 
 static void run_tool(struct live *l, const struct drill_step *step)
@@ -190,7 +235,9 @@ bool drill_do_step(struct live *l, int index)
 	if (step->action == DRILL_KILL_PROCESS || step->action == DRILL_STOP_PROCESS ||
 	    step->action == DRILL_CONTINUE_PROCESS)
 		signal_host(l, step);
-	else
+	else if (step->action == DRILL_OPERATOR)
+		run_operator(l, step);
+	else if (step->action != DRILL_IDLE) /* which whoever listens meanwhile does */
 		run_tool(l, step);
 	if (needs_look(step)) {
 		status = drill_status(l);

@@ -22,9 +22,11 @@ static void a_line_is_a_time_and_a_command(void **state)
 				       "10.5 link 1 0 down\n"
 				       "30+5x3 device 0 1 kill\n"
 				       "50 fault drop host=0 nth=5\n"
-				       "60 process 1 stop",
+				       "60 process 1 stop\n"
+				       "70 operator 1 refused failover --port sim0:1\n"
+				       "80 idle 1 500",
 				       err, sizeof(err)));
-	assert_int_equal(s.nsteps, 7);
+	assert_int_equal(s.nsteps, 9);
 	assert_int_equal(s.steps[0].at_us, 10500); /* sorted */
 	assert_int_equal(s.steps[0].action, DRILL_LINK_DOWN);
 	assert_int_equal(s.steps[0].host, 1);
@@ -41,6 +43,13 @@ static void a_line_is_a_time_and_a_command(void **state)
 	assert_int_equal(s.steps[6].action, DRILL_STOP_PROCESS);
 	assert_true(drill_step_breaks(&s.steps[6]));
 	assert_false(drill_step_loses(&s.steps[6]));
+	assert_int_equal(s.steps[7].action, DRILL_OPERATOR);
+	assert_int_equal(s.steps[7].host, 1);
+	assert_string_equal(s.steps[7].words[5], "sim0:1");
+	assert_false(drill_step_breaks(&s.steps[7]));
+	assert_int_equal(s.steps[8].action, DRILL_IDLE);
+	assert_int_equal(s.steps[8].rail, 1);
+	assert_string_equal(s.steps[8].words[2], "500");
 	drill_script_free(&s);
 }
 

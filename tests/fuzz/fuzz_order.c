@@ -9,7 +9,6 @@
 #include "ha/order.h"
 
 #include <ctype.h>
-#include <inttypes.h>
 #include <string.h>
 
 const struct fuzz_seed fuzz_seeds[] = {
@@ -27,21 +26,6 @@ const struct fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("GET / HTTP/1.1\r"),
     {NULL, 0},
 };
-
-static size_t write_out(const struct ha_order *order, char *out, size_t size)
-{
-	char target[128];
-
-	if (order->target == HA_ORDER_PORT)
-		snprintf(target, sizeof(target), "port %s:%d", order->device, order->port_num);
-	else if (order->target == HA_ORDER_CONNECTION)
-		snprintf(target, sizeof(target), "connection %0*" PRIx64,
-			 order->mask == UINT64_MAX ? 16 : 8, order->connection);
-	else
-		snprintf(target, sizeof(target), "all");
-	return (size_t)snprintf(out, size, "nccl-ha 1 %s %s%s", ha_order_verb_text(order->verb),
-				target, order->force ? " force" : "");
-}
 
 static void check_ranges(const struct ha_order *order)
 {
@@ -64,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct ha_order order, again;
 	char *text = malloc(size ? size : 1); /* one byte too far is a wild access */
-	char written[NCCL_HA_CONTROL_REQUEST_MAX];
+	char written[NCCL_HA_CONTROL_REQUEST_MAX], rest[HA_ORDER_TEXT_MAX];
 	const char *why;
 	size_t length;
 
@@ -73,7 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (ha_order_parse(text, size, &order, &why)) {
 		FUZZ_CHECK(!why);
 		check_ranges(&order);
-		length = write_out(&order, written, sizeof(written));
+		length = (size_t)snprintf(written, sizeof(written), "nccl-ha 1 %s",
+					  ha_order_text(&order, rest));
 		FUZZ_CHECK(length < sizeof(written));
 		FUZZ_CHECK(ha_order_parse(written, length, &again, &why));
 		FUZZ_CHECK(memcmp(&order, &again, sizeof(order)) == 0);

@@ -389,10 +389,23 @@ static void who_does_not_read_is_shown_out(void **state)
 	say(fd, ALIVE "more than there is to say");
 	assert_int_equal(shutdown(fd, SHUT_WR), 0); /* as with nc */
 	assert_non_null(strstr(hear(&host, fd), "end 1\n"));
+	host_close(&host);
+}
+
+/* As when the process was stopped, and comes to it when whoever asked has given up. */
+static void what_nobody_waits_for_is_not_done(void **state)
+{
+	struct host host;
+	int fd;
+
+	(void)state;
+	host_open(&host);
 	fd = dial(host.socket);
-	say(fd, ALIVE);
+	say(fd, "nccl-ha 1 failover port sim0:1\n");
 	close(fd);
-	pair_idle(&host.pair, 10);
+	pair_idle(&host.pair, 100);
+	assert_int_equal(host.pair.send->count.failovers, 0);
+	assert_answers(&host, ALIVE, "nccl-ha 1 ok\n");
 	host_close(&host);
 }
 
@@ -472,6 +485,7 @@ int main(void)
 	    cmocka_unit_test(garbage_is_told_what_is_wrong_with_it),
 	    cmocka_unit_test(who_is_silent_or_slow_is_shown_out),
 	    cmocka_unit_test(who_does_not_read_is_shown_out),
+	    cmocka_unit_test(what_nobody_waits_for_is_not_done),
 	    cmocka_unit_test(a_flood_keeps_nobody_out),
 	    cmocka_unit_test(a_killed_process_leaves_nothing_after_the_next_start),
 	};

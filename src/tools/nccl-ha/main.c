@@ -15,6 +15,8 @@ static const struct {
     {"status", nh_cmd_status, "what runs here, and whether it is protected"},
     {"top", nh_cmd_top, "the same live, with rates"},
     {"events", nh_cmd_events, "what happened: failures, failovers, recoveries"},
+    {"failover", nh_cmd_failover, "drains a port before it is pulled"},
+    {"failback", nh_cmd_failback, "ends that, and brings connections back"},
     {"config", nh_cmd_config, "the variables, and what they come to"},
     {"metrics", nh_cmd_metrics, "for Prometheus"},
 };

@@ -109,8 +109,7 @@ static void print_ports(const struct nh_process *process)
 
 		nh_table_add(table, "%s", nh_port_name(&process->ports[i], name));
 		nh_table_add(table, "%s", nh_speed_text(port->speed_mbps, speed));
-		nh_table_add(table, "%s%s", nh_port_state_text(port),
-			     nh_port_is_silent(port) ? ", SILENT" : "");
+		nh_table_add(table, "%s%s", nh_port_state_text(port), nh_port_marks(port));
 		nh_table_add(table, "%" PRIu64, port->connections_open);
 		nh_table_add(table, "%" PRIu64, port->port_errors + port->device_errors);
 		if (port->sessions >= port->sessions_up)

@@ -67,6 +67,7 @@ static json_t *port_json(const struct nh_port *port)
 	set(out, "device", stats->device < 0 ? json_null() : json_integer(stats->device));
 	set_text(out, "state", nh_port_state_text(stats));
 	set(out, "silent", json_boolean(nh_port_is_silent(stats)));
+	set(out, "drained", json_boolean(stats->drained));
 	set_text(out, "link_layer", stats->link_layer == 1 ? "InfiniBand" : "Ethernet");
 	set_number(out, "speed_mbps", stats->speed_mbps);
 	set(out, "gid_index", json_integer(stats->gid_index));

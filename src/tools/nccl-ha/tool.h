@@ -26,5 +26,7 @@ int nh_cmd_top(int argc, char **argv);
 int nh_cmd_events(int argc, char **argv);
 int nh_cmd_config(int argc, char **argv);
 int nh_cmd_metrics(int argc, char **argv);
+int nh_cmd_failover(int argc, char **argv);
+int nh_cmd_failback(int argc, char **argv);
 
 #endif

@@ -109,8 +109,7 @@ static void add_row(struct nh_table *table, const struct nh_rate *rate)
 	nh_table_add(table, "%s", rank);
 	nh_table_add(table, "%s", rate->process->key);
 	nh_table_add(table, "%s", nh_port_name(rate->port, name));
-	nh_table_add(table, "%s%s", nh_port_state_text(port),
-		     nh_port_is_silent(port) ? ", SILENT" : "");
+	nh_table_add(table, "%s%s", nh_port_state_text(port), nh_port_marks(port));
 	nh_table_add(table, "%s", nh_speed_text(port->speed_mbps, speed));
 	add_rate(table, rate, rate->bytes_per_s, "B/s");
 	add_rate(table, rate, rate->messages_per_s, "/s");

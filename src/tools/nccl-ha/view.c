@@ -88,6 +88,13 @@ bool nh_port_is_silent(const struct nccl_ha_port_stats *port)
 	return port->sessions > 0 && port->sessions_up == 0;
 }
 
+const char *nh_port_marks(const struct nccl_ha_port_stats *port)
+{
+	if (nh_port_is_silent(port))
+		return port->drained ? ", drained, SILENT" : ", SILENT";
+	return port->drained ? ", drained" : "";
+}
+
 /* ---- ports and paths ------------------------------------------------------------------------ */
 
 const struct nh_port *nh_port_of(const struct nh_process *process, int32_t device)

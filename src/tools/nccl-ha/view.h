@@ -32,6 +32,8 @@ const char *nh_health_text(uint32_t health);
 const char *nh_port_state_text(const struct nccl_ha_port_stats *port);
 /* Heartbeats go out over it and not one remote port answers: cut off, whatever the port says. */
 bool nh_port_is_silent(const struct nccl_ha_port_stats *port);
+/* What else there is to say behind its state: ", drained", ", SILENT", both, or nothing. */
+const char *nh_port_marks(const struct nccl_ha_port_stats *port);
 /* "remote error" and so on: NCCL's result codes. */
 const char *nh_error_text(int32_t code);
 
