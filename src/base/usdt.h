@@ -6,8 +6,9 @@
  * passes.
  *
  * The table in docs/operations.md has them all with their arguments; the test usdt_notes compares.
- * Arguments are integers and pointers to text. What they take to work out is paid for whether
- * somebody watches or not, so they are what is at hand.
+ * Arguments are integers, not narrower than int (gdb does not know the names of all registers of a
+ * byte), and pointers to text. What they take to work out is paid for whether somebody watches or
+ * not, so they are what is at hand.
  */
 #ifndef HA_BASE_USDT_H
 #define HA_BASE_USDT_H

@@ -37,7 +37,7 @@ static void enter(struct ha_comm *comm, enum ha_failover_state state)
 
 	HA_TRACE(1, "connection %s: %s -> %s, epoch %u", comm->name,
 		 ha_failover_state_name(fo->state), ha_failover_state_name(state), fo->epoch);
-	HA_USDT5(connection_state, ha_comm_number(comm), comm->is_send,
+	HA_USDT5(connection_state, ha_comm_number(comm), (int)comm->is_send,
 		 ha_failover_state_name(fo->state), ha_failover_state_name(state), fo->epoch);
 	fo->state = (uint8_t)state;
 	comm->epoch_changing = state != HA_FO_ACTIVE;
@@ -129,7 +129,7 @@ static void take_path(struct ha_comm *comm, uint8_t p)
 
 	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
 	ha_comm_use_path(comm, p);
-	HA_USDT5(failover_resume, ha_comm_number(comm), comm->is_send, fo->epoch, p,
+	HA_USDT5(failover_resume, ha_comm_number(comm), (int)comm->is_send, fo->epoch, (int)p,
 		 ha_active_generation(comm));
 }
 
@@ -334,7 +334,7 @@ static void closed(struct ha_comm *comm, const struct ha_occasion *o)
 	struct ha_bye bye = {.done = o->m->window.base, .done_bits = o->m->window.bits};
 
 	ha_window_merge(&comm->failover.peer_window, &o->m->window);
-	HA_USDT5(connection_state, ha_comm_number(comm), comm->is_send,
+	HA_USDT5(connection_state, ha_comm_number(comm), (int)comm->is_send,
 		 ha_failover_state_name(comm->failover.state), ha_failover_state_name(HA_FO_CLOSED),
 		 comm->failover.epoch);
 	comm->failover.state = HA_FO_CLOSED;

@@ -73,7 +73,7 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 			path->next_retired = comm->failover.retired;
 			comm->failover.retired = path;
 			slot->fenced_gen = slot->want_gen;
-			HA_USDT4(failover_fence, ha_comm_number(comm), comm->is_send, p,
+			HA_USDT4(failover_fence, ha_comm_number(comm), (int)comm->is_send, p,
 				 slot->fenced_gen);
 			confirmed = true;
 			break;
@@ -133,7 +133,7 @@ void ha_slot_heed(struct ha_comm *comm, unsigned p, enum ha_health_event event)
 	if (step.next != slot->health) {
 		HA_TRACE(1, "connection %s: path %u is %s: %s", comm->name, p,
 			 ha_health_name(step.next), ha_health_event_name(event));
-		HA_USDT5(path_health, ha_comm_number(comm), comm->is_send, p,
+		HA_USDT5(path_health, ha_comm_number(comm), (int)comm->is_send, p,
 			 ha_health_name(slot->health), ha_health_name(step.next));
 	}
 	slot->health = step.next;

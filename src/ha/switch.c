@@ -36,8 +36,8 @@ void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason)
 	now->alive_ns = last_life_ns(comm);
 	if (now->alive_ns > now->trigger_ns || now->alive_ns == 0)
 		now->alive_ns = now->trigger_ns;
-	HA_USDT5(failover_begin, ha_comm_number(comm), comm->is_send, ha_reason_text(reason),
-		 comm->active, now->from.generation);
+	HA_USDT5(failover_begin, ha_comm_number(comm), (int)comm->is_send, ha_reason_text(reason),
+		 (int)comm->active, now->from.generation);
 }
 
 /* The last resort. */
@@ -74,8 +74,9 @@ void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
 	event.replayed_messages = replay->messages;
 	event.replayed_bytes = replay->bytes;
 	ha_event_report(comm, &event);
-	HA_USDT6(failover_end, ha_comm_number(comm), comm->is_send, ha_reason_text(event.reason),
-		 event.detection_ns, event.blackout_ns, event.replayed_messages);
+	HA_USDT6(failover_end, ha_comm_number(comm), (int)comm->is_send,
+		 ha_reason_text(event.reason), event.detection_ns, event.blackout_ns,
+		 event.replayed_messages);
 	warn_drained(comm);
 	now->reason = HA_REASON_NONE;
 }
@@ -89,5 +90,5 @@ void ha_switch_outage(struct ha_comm *comm)
 	event.epoch = comm->failover.epoch;
 	event.detection_ns = now->trigger_ns - now->alive_ns;
 	ha_event_report(comm, &event);
-	HA_USDT3(outage, ha_comm_number(comm), comm->is_send, ha_reason_text(event.reason));
+	HA_USDT3(outage, ha_comm_number(comm), (int)comm->is_send, ha_reason_text(event.reason));
 }

@@ -201,7 +201,7 @@ ha_result_t ha_comm_fail(struct ha_comm *comm, ha_result_t code, const char *fmt
 	va_end(args);
 	HA_WARN("connection %s: %s", comm->name, text);
 	report_latch(comm, text);
-	HA_USDT4(latch, ha_comm_number(comm), comm->is_send, (int)code, &text[0]);
+	HA_USDT4(latch, ha_comm_number(comm), (int)comm->is_send, (int)code, &text[0]);
 	ha_stats_conn_failed(comm->inst->stats);
 	atomic_store_explicit(&comm->report.now, true, memory_order_relaxed);
 	ha_progress_call(comm->inst->progress, &comm->poller); /* tells the peer */
