@@ -49,7 +49,8 @@ static void *zalloc_aligned(size_t size)
 ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm **out)
 {
 	struct ha_comm *comm = zalloc_aligned(sizeof(*comm));
-	uint16_t nrequests = is_send ? HA_MAX_OUTSTANDING * HA_GROUP_MAX : 2 * HA_MAX_OUTSTANDING;
+	/* As many receives as there are requests for them. */
+	uint16_t nrequests = is_send ? HA_MAX_OUTSTANDING * HA_GROUP_MAX : HA_MAX_OUTSTANDING;
 
 	*out = NULL;
 	if (!comm)
@@ -81,7 +82,8 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 		ha_send_init(comm);
 	} else {
 		comm->recv = zalloc_aligned(sizeof(*comm->recv));
-		if (!comm->recv)
+		if (!comm->recv ||
+		    ha_request_pool_init(&comm->recv->flush_pool, comm, HA_MAX_OUTSTANDING) != 0)
 			goto no_memory;
 		ha_recv_init(comm);
 	}
@@ -106,6 +108,8 @@ void ha_comm_free(struct ha_comm *comm)
 	ha_failover_free(comm);
 	ha_lane_free(comm->lane);
 	ha_request_pool_free(&comm->pool);
+	if (comm->recv)
+		ha_request_pool_free(&comm->recv->flush_pool);
 	free(comm->send);
 	free(comm->recv);
 	ha_comm_put(comm);

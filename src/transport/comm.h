@@ -96,7 +96,7 @@ struct ha_send_side {
  * are in our copy of its row of the clear-to-send ring: that is what is sent again after a failure.
  */
 struct ha_recv_slot {
-	alignas(64) uint32_t expect; /* identity of its immediates, HA_IMM_NEVER: it awaits none */
+	alignas(64) uint32_t expect; /* ha_imm_expected; HA_IMM_NEVER: it awaits none */
 	uint8_t n;
 	uint8_t parts_seen; /* immediates that came */
 	bool record;	    /* sizes come from the sizes ring */
@@ -115,12 +115,12 @@ struct ha_recv_side {
 	uint64_t cts_seq;      /* [T] oldest receive whose clear-to-send is not posted */
 	struct ha_window done; /* [T] receives that are complete: the truth about delivery */
 	struct ibv_sge cts_sge;
-	uint32_t unreported;		       /* [A] receives in use */
 	uint32_t flushes;		       /* [T] of the requests outstanding */
 	uint64_t told;			       /* [T] e2e: what the sender was told of it last */
 	alignas(64) struct ibv_send_wr cts_wr; /* [T] template */
 	uint32_t told_mark; /* [T] told is at, in the first queue pair's send queue */
 	struct ha_recv_slot slots[HA_WINDOW]; /* [T] by seq mod window */
+	struct ha_request_pool flush_pool;    /* [A] those of iflush */
 };
 
 /* What a message of its own touches of each: two lines, with that of the work request. */
@@ -163,12 +163,11 @@ struct ha_comm {
 	uint32_t outstanding;		     /* [T] requests to be completed by hardware */
 	uint32_t polls;			     /* [T] times the application polled */
 	_Atomic uint32_t epoch;		     /* written under T; looked at by isend without */
-	uint16_t slot_mask;		     /* [C] agreed window - 1 */
+	uint32_t slot_mask;		     /* [C] agreed window - 1 */
 	bool is_send;			     /* [C] */
 	uint8_t active;			     /* [T] index of the active path */
 	uint8_t npaths;			     /* [T] */
 	uint8_t max_recvs;		     /* [C] agreed */
-	uint16_t poll_batch;		     /* [C] */
 	uint16_t test_batch;		     /* [C] most completions a test takes */
 	uint8_t silent;			     /* [T] enum ha_silent: polls look for it, too */
 	bool epoch_changing;		     /* [T] no data may be posted: the engine's */
@@ -192,6 +191,7 @@ struct ha_comm {
 	/* Rarely used from here on. */
 	atomic_uint refs;	  /* ha_comm_hold */
 	bool left_path;		  /* closing: some path was left to its errand, which was logged */
+	uint16_t poll_batch;	  /* [C] */
 	struct ha_instance *inst; /* [C] */
 	struct ha_port *port;	  /* [C] NCCL's device: preferred, and usually where it begins */
 	struct ha_nic *primary;	  /* [C] where the application's memory is registered first */

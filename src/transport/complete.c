@@ -209,6 +209,8 @@ static inline unsigned state_of(const struct ha_request *req)
 static inline ha_result_t report(struct ha_comm *comm, struct ha_request *req, int *done,
 				 int *sizes)
 {
+	struct ha_request_pool *pool = &comm->pool;
+
 	*done = 1;
 	if (req->kind == HA_REQ_RECV) {
 		struct ha_recv_slot *slot = req->recv;
@@ -220,11 +222,13 @@ static inline ha_result_t report(struct ha_comm *comm, struct ha_request *req, i
 				memcpy(sizes, slot->sizes, slot->n * sizeof(int));
 		}
 		slot->in_use = false;
-		comm->recv->unreported--;
-	} else if (sizes && req->kind == HA_REQ_SEND) {
-		sizes[0] = ha_int_size(req->size);
+	} else if (__builtin_expect(req->kind == HA_REQ_SEND, 1)) {
+		if (sizes)
+			sizes[0] = ha_int_size(req->size);
+	} else {
+		pool = &comm->recv->flush_pool;
 	}
-	ha_request_put(&comm->pool, req);
+	ha_request_put(pool, req);
 	return HA_OK;
 }
 

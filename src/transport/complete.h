@@ -97,14 +97,13 @@ static inline void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path,
 		return;
 	}
 	slot = &r->slots[imm & comm->slot_mask]; /* its low bits are those of the number */
-	if (__builtin_expect(!ha_imm_is(imm, slot->expect), 0)) {
-		ha_recv_unexpected(comm, path, imm);
-		return;
-	}
-	if (slot->n == 1 && ha_imm_alone(imm))
+	/* Of a message of n = 1, in one part, all that is to be known is in its completion. */
+	if (imm == slot->expect && !ha_imm_record(imm))
 		ha_recv_complete(comm, r, slot, 1, bytes);
-	else
+	else if (__builtin_expect(ha_imm_is(imm, slot->expect), 1))
 		ha_recv_part(comm, slot, imm, bytes);
+	else
+		ha_recv_unexpected(comm, path, imm);
 }
 
 #endif

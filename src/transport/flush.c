@@ -149,10 +149,10 @@ void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t requ
 {
 	struct ha_request *req;
 
-	if (!comm->recv || request_id >= comm->pool.count)
+	if (!comm->recv || request_id >= comm->recv->flush_pool.count)
 		return;
 	path->flush.done++;
-	req = &comm->pool.all[request_id];
+	req = &comm->recv->flush_pool.all[request_id];
 	if (req->posted != HA_FLUSH_POSTED) {
 		comm->count.stale_completions++;
 		return;
@@ -186,11 +186,10 @@ ha_result_t ha_iflush(struct ha_comm *comm, int n, void *const *data, const int 
 	which = buffer_to_flush(n, sizes, mrs);
 	if (which < 0)
 		return HA_OK; /* no request: NCCL takes it for done at once */
-	req = ha_request_get(&comm->pool, HA_REQ_FLUSH);
+	req = ha_request_get(&comm->recv->flush_pool, HA_REQ_FLUSH);
 	if (!req)
-		return ha_comm_fail(comm, HA_ERR_INTERNAL,
-				    "more than %d flushes and receives outstanding",
-				    comm->pool.count);
+		return ha_comm_fail(comm, HA_ERR_INTERNAL, "more than %d flushes outstanding",
+				    comm->recv->flush_pool.count);
 	req->addr = (uintptr_t)data[which];
 	req->mr = mrs[which];
 	/* A NULL request would mean "flushed". When the token is taken, test posts it. */

@@ -163,7 +163,7 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	if (!ring_fits(comm, remote, &agreed))
 		return HA_ERR_INTERNAL;
 	warn_downgrade(comm, local, remote, &agreed);
-	comm->slot_mask = (uint16_t)(agreed.window - 1);
+	comm->slot_mask = agreed.window - 1u;
 	comm->features = agreed.features;
 	comm->silent = agreed.features & HA_FEATURE_E2E ? HA_SILENT_COUNT : 0;
 	/* With failover a first path that cannot be is like one that fails at once. */

@@ -31,14 +31,21 @@ static inline uint32_t ha_imm_pack(uint64_t seq, uint32_t epoch, unsigned parts,
 
 /*
  * What identifies a message in its immediates, whatever parts and record say: sequence number,
- * epoch and kind. NEVER matches none.
+ * epoch and kind. NEVER matches none; it has the bit that says record.
  */
 #define HA_IMM_IDENTITY 0x70ffffffu
 #define HA_IMM_NEVER	0xffffffffu
 
-static inline bool ha_imm_is(uint32_t imm, uint32_t identity)
+/* What the immediate of a receive of n is that comes in one part: nearly always the only one. */
+static inline uint32_t ha_imm_expected(uint64_t seq, uint32_t epoch, unsigned n)
 {
-	return (imm & HA_IMM_IDENTITY) == identity;
+	return ha_imm_pack(seq, epoch, 1, n > 1);
+}
+
+/* Whether it is one of the receive that expects `expected`, in however many parts it comes. */
+static inline bool ha_imm_is(uint32_t imm, uint32_t expected)
+{
+	return expected != HA_IMM_NEVER && ((imm ^ expected) & HA_IMM_IDENTITY) == 0;
 }
 
 static inline uint16_t ha_imm_seq(uint32_t imm)
@@ -59,13 +66,6 @@ static inline unsigned ha_imm_parts(uint32_t imm)
 static inline unsigned ha_imm_kind(uint32_t imm)
 {
 	return (imm >> 28) & 0x7u;
-}
-
-/* One part, no record: of data, all that is to be known of a message of n = 1 is in its completion.
- */
-static inline bool ha_imm_alone(uint32_t imm)
-{
-	return imm >> 24 == 0;
 }
 
 static inline bool ha_imm_record(uint32_t imm)

@@ -224,12 +224,6 @@ void ha_recv_refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp
 
 /* ---- irecv --------------------------------------------------------------------------------- */
 
-/* Whether another receive can be started now. */
-static inline bool may_start(const struct ha_comm *comm, const struct ha_recv_slot *slot)
-{
-	return comm->recv->unreported != HA_MAX_OUTSTANDING && !slot->in_use;
-}
-
 /* Buffer i of n in our copy of the row, all but its key. */
 static inline void fill_element(struct ha_cts *element, uint64_t stamp, unsigned n, unsigned i,
 				void *data, size_t size, int tag)
@@ -255,10 +249,9 @@ static inline void start(struct ha_comm *comm, struct ha_recv_side *r, struct ha
 	slot->record = false;
 	slot->in_use = true;
 	slot->bytes = 0;
-	slot->expect = ha_imm_pack(seq, epoch, 1, false);
+	slot->expect = ha_imm_expected(seq, epoch, n);
 	slot->req = req;
 	req->recv = slot;
-	r->unreported++;
 	r->next_seq = seq + 1;
 	comm->outstanding++;
 	comm->count.requests++;
@@ -311,7 +304,7 @@ static inline ha_result_t start_group(struct ha_comm *comm, unsigned n, void *co
 	const uint32_t epoch = ha_comm_epoch(comm);
 	bool complete;
 
-	if (__builtin_expect(!req || !may_start(comm, slot), 0)) {
+	if (__builtin_expect(!req || slot->in_use, 0)) {
 		ha_comm_not_ready(comm);
 		return HA_OK;
 	}
@@ -355,8 +348,8 @@ static __attribute__((noinline)) ha_result_t irecv_group(struct ha_comm *comm, i
  */
 
 /* Under the token. False: nothing was done, and it is not plain. */
-static inline bool start_single(struct ha_comm *comm, void *data, size_t size, int tag,
-				struct ha_mr *mr, struct ha_request **out)
+static inline bool start_single(struct ha_comm *comm, void *const *data, const size_t *sizes,
+				const int *tags, struct ha_mr *mr, struct ha_request **out)
 {
 	struct ha_recv_side *r = comm->recv;
 	const uint64_t seq = r->next_seq;
@@ -368,13 +361,13 @@ static inline bool start_single(struct ha_comm *comm, void *data, size_t size, i
 	const uint32_t epoch = ha_comm_epoch(comm);
 	uint64_t keys;
 
-	if (__builtin_expect(!path || !req || !may_start(comm, slot), 0))
+	if (__builtin_expect(!path || !req || slot->in_use, 0))
 		return false;
 	keys = ha_mr_keys(mr, path->nic_index);
 	if (__builtin_expect(keys == 0, 0))
 		return false;
 	slot->mrs[0] = mr;
-	fill_element(element, ha_stamp(seq, epoch), 1, 0, data, size, tag);
+	fill_element(element, ha_stamp(seq, epoch), 1, 0, data[0], sizes[0], tags[0]);
 	element->rkey = ha_mr_rkey(keys);
 	start(comm, r, req, slot, seq, epoch, 1, out);
 	if (!post_at_once(comm, r, path, seq, index, 1))
@@ -390,7 +383,7 @@ ha_result_t ha_irecv(struct ha_comm *comm, int n, void *const *data, const size_
 	if (n != 1 || !mrs[0] || ha_comm_error(comm) != HA_OK ||
 	    atomic_load_explicit(&comm->peer_bye, memory_order_relaxed) || !ha_token_try(comm))
 		return irecv_group(comm, n, data, sizes, tags, mrs, out);
-	started = start_single(comm, data[0], sizes[0], tags[0], mrs[0], out);
+	started = start_single(comm, data, sizes, tags, mrs[0], out);
 	ha_token_release(comm);
 	return __builtin_expect(started, 1) ? HA_OK
 					    : irecv_group(comm, n, data, sizes, tags, mrs, out);

@@ -58,12 +58,12 @@ static unsigned forget_receives(struct ha_comm *comm, const struct ha_mr *mr)
 	return used;
 }
 
-static unsigned forget_requests(struct ha_comm *comm, const struct ha_mr *mr)
+static unsigned forget_requests(struct ha_request_pool *pool, const struct ha_mr *mr)
 {
 	unsigned used = 0;
 
-	for (unsigned i = 0; i < comm->pool.count; i++) {
-		struct ha_request *req = &comm->pool.all[i];
+	for (unsigned i = 0; i < pool->count; i++) {
+		struct ha_request *req = &pool->all[i];
 
 		if (req->kind != HA_REQ_RECV && req->mr == mr &&
 		    atomic_load_explicit(&req->state, memory_order_acquire) == HA_REQ_ACTIVE) {
@@ -83,7 +83,9 @@ static void forget(struct ha_comm *comm, const struct ha_mr *mr)
 	unsigned used;
 
 	ha_token_acquire(comm);
-	used = forget_requests(comm, mr) + (comm->recv ? forget_receives(comm, mr) : 0);
+	used = forget_requests(&comm->pool, mr);
+	if (comm->recv)
+		used += forget_requests(&comm->recv->flush_pool, mr) + forget_receives(comm, mr);
 	if (used != 0) {
 		for (unsigned p = 0; p < comm->npaths; p++)
 			ha_path_fence(comm->paths[p]);

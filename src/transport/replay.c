@@ -95,7 +95,7 @@ void ha_recv_resume(struct ha_comm *comm)
 
 		if (ha_window_has(&r->done, seq))
 			continue;
-		slot->expect = ha_imm_pack(seq, epoch, 1, false);
+		slot->expect = ha_imm_expected(seq, epoch, slot->n);
 		slot->parts_seen = 0;
 		slot->record = false;
 		slot->bytes = 0;
@@ -107,8 +107,10 @@ void ha_recv_resume(struct ha_comm *comm)
 
 void ha_flush_resume(struct ha_comm *comm)
 {
-	for (unsigned i = 0; i < comm->pool.count; i++) {
-		struct ha_request *req = &comm->pool.all[i];
+	struct ha_request_pool *pool = &comm->recv->flush_pool;
+
+	for (unsigned i = 0; i < pool->count; i++) {
+		struct ha_request *req = &pool->all[i];
 
 		/* The application may be filling in any other one at this moment. */
 		if (req->posted != HA_FLUSH_POSTED)
