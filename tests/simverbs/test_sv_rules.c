@@ -528,7 +528,7 @@ static int by_size(const void *a, const void *b)
 /* How late each of many packets is by this rule, sorted. */
 static void lateness(const char *rule, uint64_t *late_ns, size_t n)
 {
-	uint64_t undelayed_ns, since_ns;
+	uint64_t undelayed_ns = 0, since_ns;
 	struct world w;
 
 	world_open(&w, &(struct world_opts){.timeout = 20});
