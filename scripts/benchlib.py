@@ -4,6 +4,7 @@ written by a command."""
 
 import math
 import os
+import shlex
 import statistics
 import subprocess
 import tempfile
@@ -141,6 +142,17 @@ def write_section(path, name, text):
     with open(path, encoding="utf-8") as file:
         page = file.read()
     write_file(path, replace_section(page, name, text))
+
+
+def command_line(script, arguments):
+    """What repeats a measurement and writes its page: without what concerns this machine alone."""
+    kept, words = [], iter(arguments)
+    for word in words:
+        if word in ("--out", "--build", "--jobs", "--from"):
+            next(words, None)
+        elif word != "--docs" and not word.startswith(("--out=", "--build=", "--jobs=", "--from=")):
+            kept.append(shlex.quote(word))
+    return " ".join([f"scripts/{script}", *kept, "--docs"])
 
 
 def commit():
