@@ -292,7 +292,7 @@ const struct drill drills[] = {
 		  "1600 operator 1 failover --port sim1:1\n"
 		  "2400 link 0 1 down\n"
 		  "3400 link 0 1 up",
-	.tail_ms = 3500,
+	.tail_ms = 2500,
 	.switches_min = 24,
 	.switches_max = -1,
 	.reasons = "asked for by the operator",

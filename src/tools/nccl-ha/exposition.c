@@ -265,6 +265,15 @@ static void port_silent_sample(const struct page *page, const char *labels,
 	sample(page, "nccl_ha_port_silent", labels, nh_port_is_silent(&port->stats));
 }
 
+static void port_drained_sample(const struct page *page, const char *labels,
+				const struct nh_process *process, const struct nh_port *port,
+				const void *arg)
+{
+	(void)process;
+	(void)arg;
+	sample(page, "nccl_ha_port_drained", labels, port->stats.drained != 0);
+}
+
 static void port_speed_sample(const struct page *page, const char *labels,
 			      const struct nh_process *process, const struct nh_port *port,
 			      const void *arg)
@@ -313,6 +322,9 @@ static void write_ports(const struct page *page)
 	family(page, "nccl_ha_port_silent", "gauge",
 	       "1: heartbeats go out over the port and no remote port answers");
 	each_port(page, port_silent_sample, NULL);
+	family(page, "nccl_ha_port_drained", "gauge",
+	       "1: the operator wants the port left alone (nccl-ha failover)");
+	each_port(page, port_drained_sample, NULL);
 	family(page, "nccl_ha_port_speed_bytes_per_second", "gauge", "Nominal speed of the port");
 	each_port(page, port_speed_sample, NULL);
 	for (size_t c = 0; c < LENGTH(port_counters); c++) {
