@@ -86,6 +86,7 @@ class Agent:
             "facts": lambda: facts.gather(),
             "route": lambda address: facts.route_to(address),
             "port": self.port,
+            "listens": self.listens,
             "start": self.start,
             "poll": self.poll,
             "signal": self.signal,
@@ -115,6 +116,12 @@ class Agent:
         with socket.socket(family, socket.SOCK_STREAM) as sock:
             sock.bind((address, 0))
             return sock.getsockname()[1]
+
+    @staticmethod
+    def listens(number):
+        """Whether somebody listens on this TCP port, without talking to him."""
+        wanted = re.compile(rf"^\s*\d+: [0-9A-F]+:{number:04X} \S+ 0A ", re.MULTILINE)
+        return any(wanted.search(facts.read(table) or "") for table in ("/proc/net/tcp", "/proc/net/tcp6"))
 
     # ---- processes ----
 

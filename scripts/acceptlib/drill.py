@@ -142,7 +142,7 @@ def prepare(nodes, options, say):
 def confirmed(drills, options, say):
     """Real links go down only when somebody says so."""
     real = [drill for drill in drills if drill.way in ("ip", "mlxlink")]
-    if not real or options.yes:
+    if not real:
         return True
     say("  these links will go down for a moment, one after the other; anything else that uses them will notice:")
     for drill in real:
@@ -150,8 +150,8 @@ def confirmed(drills, options, say):
     for drill in real:
         for argv in drill.breaker.up:
             say(f"    should all else fail, on {drill.node.host}: {' '.join(argv)}")
-    if not sys.stdin.isatty():
-        return False
+    if options.yes or not sys.stdin.isatty():
+        return options.yes
     return input("  go on? [y/N] ").strip().lower() in ("y", "yes")
 
 

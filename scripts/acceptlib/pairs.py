@@ -7,9 +7,9 @@ from .report import FAIL, PASS, WARN
 PAIRS_MAX = 64  # with more only those of equal number are tried, unless all are wanted
 
 # A pair that does not work must say so soon: within about a second. One that ought to work is tried again, with
-# the patience of NCCL's default.
+# more patience.
 ALONE = {"HA_NCCL_ENABLE_BACKUP": "0", "NCCL_IB_TIMEOUT": "16", "NCCL_IB_RETRY_CNT": "3"}
-PATIENT = {**ALONE, "NCCL_IB_TIMEOUT": "20"}
+PATIENT = {**ALONE, "NCCL_IB_TIMEOUT": "18"}
 
 
 # ---- pairs ----------------------------------------------------------------------------------------------

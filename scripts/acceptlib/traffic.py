@@ -131,12 +131,15 @@ class Traffic:
         return node.call("read", name=f"{self.name}.log")["text"]
 
     def last_words(self):
-        """Of each node the first warning, which is the cause more often than the last one, and the last error."""
+        """Of each node the first error of nccl-net-perf and the warning right before it: later ones come of it."""
         lines = []
         for node in self.nodes:
             text = self.log(node)
-            said = re.findall(r"NCCL WARN (.*)", text)[:1] + re.findall(r"nccl-net-perf: .*", text)[-1:]
-            lines += [f"{node.name}: {line.strip()[:300]}" for line in said]
+            error = re.search(r"nccl-net-perf: .*", text)
+            warnings = re.findall(r"NCCL WARN (.*)", text[: error.start()] if error else text)
+            said = warnings[-1:] + ([error[0]] if error else [])
+            short = [re.sub(r"NET/HA : connection (\w+ \w+) \(.*?(?:->|<-).*?\): ", r"\1: ", line) for line in said]
+            lines += [f"{node.name}: {line.strip()[:200]}" for line in short]
         return "; ".join(lines) or "it said nothing"
 
     def close(self):

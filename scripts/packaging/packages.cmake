@@ -43,6 +43,16 @@ if(DPKG_SHLIBDEPS)
     DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/lintian/overrides COMPONENT plugin)
 endif()
 
+# ---- scripts that need no source tree -----------------------------------------------------------
+
+# They find programs and plugin by where they are: docs/acceptance.md.
+set(SCRIPT_DIR ${CMAKE_INSTALL_DATAROOTDIR}/nccl-ha/scripts)
+install(PROGRAMS ${CMAKE_SOURCE_DIR}/scripts/acceptance DESTINATION ${SCRIPT_DIR} COMPONENT tools)
+install(FILES ${CMAKE_SOURCE_DIR}/scripts/benchlib.py ${CMAKE_SOURCE_DIR}/scripts/gpulib.py
+  DESTINATION ${SCRIPT_DIR} COMPONENT tools)
+file(GLOB ACCEPTLIB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/acceptlib/*.py)
+install(FILES ${ACCEPTLIB} DESTINATION ${SCRIPT_DIR}/acceptlib COMPONENT tools)
+
 # ---- completion in bash -------------------------------------------------------------------------
 
 foreach(program nccl-net-perf nccl-net-check)

@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(HERE, "..", "..", "scripts", "acceptance")
 BUILD = os.environ["BUILD"]
 SIMVERBS = os.path.join(BUILD, "bin", "simverbs")
-SHORT = ("--build", BUILD, "--quick", "--rounds", "2", "--pause-limit", "5000")
+SHORT = ("--build", BUILD, "--quick", "--rounds", "2", "--pause-limit", "5000", "--hold", "0.7")
 
 
 def wait_for(condition, limit_s=30):
@@ -85,6 +85,7 @@ class Everything(Case):
             self.assertGreater(row["checked"], 0)
         self.assertEqual({s["what"] for s in report["speed"]}, {"round trip", "all ports"})
         if shutil.which("ib_write_bw"):
+            self.assertIn("perftest", report, [line for line in report["verdict"] if "perftest" in line["what"]])
             self.assertEqual(len(report["perftest"]["plugin"]), 2)
             self.assertTrue(all(value > 0 for value in report["perftest"]["perftest"]))
         self.assertRegex(done.stdout, r"\d+ PASS, \d+ WARN, 0 FAIL: ")
@@ -135,6 +136,38 @@ class Halves(Fabric):
         self.assertEqual({r["standby"] for r in report["standbys"]}, {"sim0:1", "sim1:1"})
         self.assertEqual(listen.wait(timeout=20), 0)
         listen.stdout.close()
+
+
+    def test_over_ssh(self):
+        """With a program in its place that takes ssh's words and hands the command to a shell, as sshd does."""
+        with open(os.path.join(self.folder, "ssh"), "w", encoding="utf-8") as file:
+            file.write(f"""#!/bin/sh
+while :; do case $1 in -o) shift 2 ;; -*) shift ;; *) break ;; esac; done
+[ "$1" = other-node ] || exit 255
+shift
+SSH_CONNECTION='127.0.0.1 4711 127.0.0.1 22' exec {self.prefix(1)} sh -c "$*"
+""")
+        os.chmod(os.path.join(self.folder, "ssh"), 0o755)
+        path = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+        done, report = self.acceptance("--here", self.prefix(0), "other-node", "--steps", "standby", env=path)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(report["nodes"]["b"]["facts"]["ssh"].split()[0], "127.0.0.1")
+        done, _ = self.acceptance("--here", self.prefix(0), "nobody", "--steps", "standby", env=path)
+        self.assertEqual(done.returncode, 2)
+
+
+class Installed(Case):
+    def test_the_installed_script_finds_what_is_installed(self):
+        prefix = os.path.join(self.folder, "usr")
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], check=True, capture_output=True)
+        script = os.path.join(prefix, "share", "nccl-ha", "scripts", "acceptance")
+        done = subprocess.run([script, "--simverbs", "2x2", "--steps", "standby", "--json", self.out], capture_output=True, text=True,
+                              timeout=100, check=False, stdin=subprocess.DEVNULL)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(self.out, encoding="utf-8") as file:
+            about = json.load(file)["nodes"]["b"]["about"]
+        for thing in ("plugin", "perf", "simverbs"):
+            self.assertTrue(about[thing].startswith(prefix), about)
 
 
 class Endings(Fabric):

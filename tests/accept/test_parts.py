@@ -392,5 +392,41 @@ class Understanding(unittest.TestCase):
         self.assertIsNone(agent.find_plugin("/nowhere/libnccl-net-ha.so"))
 
 
+NCCL_TESTS = """#!/bin/sh
+echo "h:1:1 [0] NCCL INFO Using network ${USES:-$NCCL_NET}"
+[ "$NCCL_NET" = HA ] && us=10.0 || us=12.0
+[ "$NCCL_NET" = HA ] && [ "$NCCL_NET_PLUGIN" != /x/libnccl-net-ha.so ] && exit 9
+echo "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong"
+echo "1024 256 float sum -1 $us 1.0 1.0 ${WRONG:-0} $us 1.0 1.0 0"
+echo "# Out of bounds values : 0 OK"
+"""
+
+
+class OnGpus(unittest.TestCase):
+    """nccl-tests, with a program in its place."""
+
+    def setUp(self):
+        half = agent.Agent()
+        self.addCleanup(half.close)
+        handlers = half.handlers()
+        self.node = type("Node", (), {"about": {"plugin": "/x/libnccl-net-ha.so"}, "call": staticmethod(lambda op, **more: handlers[op](**more))})()
+        self.program = os.path.join(half.folder, "all_reduce_perf")
+        with open(self.program, "w", encoding="utf-8") as file:
+            file.write(NCCL_TESTS)
+        os.chmod(self.program, 0o755)
+
+    def test_the_ratio_is_that_of_ncclib_over_ours(self):
+        found = measure.nccl([self.node], self.program, 3)
+        self.assertEqual({size: e.median for size, e in found.items()}, {1024: 1.2})
+
+    def test_a_run_over_another_network_does_not_count(self):
+        with self.assertRaisesRegex(wire.NodeError, "did not say 'Using network HA'"):
+            measure.nccl([self.node], f"env USES=Socket {self.program}", 3)
+
+    def test_wrong_elements_do_not_count_as_a_figure(self):
+        with self.assertRaisesRegex(measure.BenchError, "WRONG DATA"):
+            measure.nccl([self.node], f"env WRONG=3 {self.program}", 3)
+
+
 if __name__ == "__main__":
     unittest.main()
