@@ -88,8 +88,9 @@ def complaints(lab, report):
 
 
 def check(lab, tree, build, extra=()):
-    """Whether all is as it must be; says what is not."""
-    wrong = complaints(lab, run(lab, tree, build, extra))
+    """Whether all is as it must be; says what is not. With options of the caller's only FAIL counts."""
+    report = run(lab, tree, build, extra)
+    wrong = [line["what"] for line in report["verdict"] if line["verdict"] == "FAIL"] if extra else complaints(lab, report)
     for line in wrong:
         print(f"acceptance in lab {lab.name}: {line}")
     return not wrong

@@ -29,7 +29,7 @@ def arguments(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/lab",
         usage="%(prog)s [one|two] [OPTION...] [DRILL...]\n       %(prog)s [one|two] shell [-- COMMAND...]\n"
-        "       %(prog)s one probe\n       %(prog)s [one|two] acceptance\n       %(prog)s image",
+        "       %(prog)s one probe\n       %(prog)s [one|two] acceptance [-- OPTION...]\n       %(prog)s image",
         description="Drills with the kernel's own RDMA stack, in virtual machines; docs/testing.md.",
     )
     parser.add_argument("--build", default=os.path.join(TREE, "build"), help="the build folder (build)")
@@ -46,8 +46,8 @@ def arguments(argv):
     if options.words[:1] and options.words[0] in ("one", "two"):
         options.lab = options.words.pop(0)
     options.command = command
-    if command is not None and options.words != ["shell"]:
-        parser.error('only "shell" takes a command')
+    if command is not None and options.words not in (["shell"], ["acceptance"]):
+        parser.error('only "shell" takes a command, and "acceptance" options')
     if options.words not in (["shell"], ["image"], ["probe"], ["acceptance"]):
         choose(parser, options)
     elif options.words == ["probe"] and options.lab != "one":
@@ -155,7 +155,7 @@ def main(argv):
                 return 0 if probe_kernel.check(lab, os.path.abspath(options.build), release) else 1
         if options.words == ["acceptance"]:
             with boot(options.lab, options) as lab:
-                return 0 if acceptance.check(lab, TREE, os.path.abspath(options.build)) else 1
+                return 0 if acceptance.check(lab, TREE, os.path.abspath(options.build), options.command or ()) else 1
         if options.list:
             print(table.of_drills(options.drills))
             return 0
