@@ -109,14 +109,15 @@ static ha_result_t refused(const struct ha_path *path, const char *verb, int rc,
 
 	if (rc == EIO || atomic_load(&nic->fatal))
 		return failed(path, verb, rc);
-	ha_log_write(
-	    told_lately(path, resource) ? HA_LOG_INFO : HA_LOG_WARN, HA_SUBSYS_NET, __FILE__,
-	    __LINE__,
-	    "%s failed on %s:%d: %s; the device has %d %s (%s) for all processes together; "
-	    "fewer channels (NCCL_MAX_NCHANNELS) or no paths in reserve "
-	    "(HA_NCCL_ENABLE_BACKUP=0) take fewer",
-	    verb, nic->name, path->port->port_num, strerror(rc), limit, ha_resource_name(resource),
-	    ha_resource_attr(resource));
+	if (told_lately(path, resource))
+		HA_INFO(HA_SUBSYS_NET, "%s failed again on %s:%d: %s", verb, nic->name,
+			path->port->port_num, strerror(rc));
+	else
+		HA_WARN("%s failed on %s:%d: %s; the device has %d %s (%s) for all processes "
+			"together; fewer channels (NCCL_MAX_NCHANNELS) or no paths in reserve "
+			"(HA_NCCL_ENABLE_BACKUP=0) take fewer",
+			verb, nic->name, path->port->port_num, strerror(rc), limit,
+			ha_resource_name(resource), ha_resource_attr(resource));
 	return HA_ERR_SYSTEM;
 }
 
