@@ -55,7 +55,7 @@ install(FILES ${ACCEPTLIB} DESTINATION ${SCRIPT_DIR}/acceptlib COMPONENT tools)
 
 # ---- completion in bash -------------------------------------------------------------------------
 
-foreach(program nccl-net-perf nccl-net-check)
+foreach(program nccl-ha nccl-net-perf nccl-net-check)
   install(FILES ${PACKAGING}/completion.bash RENAME ${program}
     DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/bash-completion/completions COMPONENT tools)
 endforeach()

@@ -44,6 +44,33 @@ expect_files "$WORK/dest2" opt/ha/bin/simverbs "opt/ha/$libdir/nccl-ha/simverbs/
 	opt/ha/include/simverbs/simverbs.h 'opt/ha/share/man/man1/simverbs.1*' \
 	'opt/ha/share/doc/nccl-ha-simverbs/*' opt/ha/share/bash-completion/completions/simverbs
 
+# In a shell, TAB knows commands and options.
+completes() { # PROGRAM EXPECTED WORD...
+	(
+		PATH=$WORK/moved/bin:$PATH
+		# shellcheck source=scripts/packaging/completion.bash
+		source "$WORK/moved/share/bash-completion/completions/$1" || exit 1
+		COMP_WORDS=("$1" "${@:3}") COMP_CWORD=$(($# - 2))
+		_nccl_ha_complete "$1" "${*: -1}"
+		[[ " ${COMPREPLY[*]} " == *" $2 "* ]]
+	) || fail "completion of $*"
+}
+completes simverbs device de
+completes simverbs --rails= up --ra
+completes nccl-ha status st
+completes nccl-net-perf --plugin= --pl
+
+# The name that NCCL loads unasked is there for who asks, and libraries go where a distribution has them.
+cmake -S "$SOURCE" -B "$WORK/alias" -G Ninja -DHA_BUILD_TESTS=OFF -DHA_INSTALL_DEFAULT_ALIAS=ON \
+	-DCMAKE_INSTALL_LIBDIR=lib64 >"$WORK/log" 2>&1 || fail "cmake: $(cat "$WORK/log")"
+grep -q 'every NCCL job' "$WORK/log" || fail "the alias is not explained"
+cp -r "$BUILD/libnccl-net-ha.so" "$BUILD/changelog.gz" "$WORK/alias/"
+cp -r "$BUILD/docs/man" "$WORK/alias/docs/"
+cmake --install "$WORK/alias" --prefix "$WORK/dest3" --component plugin >"$WORK/log" 2>&1 || fail "$(cat "$WORK/log")"
+[ "$(readlink "$WORK/dest3/lib64/libnccl-net.so")" = libnccl-net-ha.so ] || fail "no libnccl-net.so"
+[ -f "$WORK/dest3/lib64/libnccl-net-ha.so" ] || fail "no lib64"
+grep -qF 'HA_INSTALLED_SIMVERBS=\"../lib64/nccl-ha/simverbs\"' "$WORK/alias/build.ninja" || fail "simverbs looks elsewhere"
+
 # The version of a tree that git knows, of one that it does not know, and of one in somebody else's.
 version_of() {
 	cmake -DROOT="$1" -DRELEASE=1.2.3 -DOUT="$WORK/version.c" -P "$SOURCE/src/base/version.cmake" || fail "version.cmake"

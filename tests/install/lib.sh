@@ -84,7 +84,7 @@ expect_works() {
 		fail "nccl-net-check: $(cat "$WORK/out")"
 	grep -qE '[1-9][0-9]* passed, 0 failed' "$WORK/out" || fail "nccl-net-check: $(cat "$WORK/out")"
 	"$bin/nccl-net-perf" --plugin ha --simverbs 2x2 -b 1M -e 1M --seconds 1 --json "$WORK/perf.json" \
-		--fault 'link=down host=0 rail=0 at=300ms' >"$WORK/out" 2>&1 || fail "nccl-net-perf: $(cat "$WORK/out")"
+		--fault 'link=down host=0 rail=0 op=write nth=100 count=1' >"$WORK/out" 2>&1 || fail "nccl-net-perf: $(cat "$WORK/out")"
 	grep -q '"failovers": [1-9]' "$WORK/perf.json" || fail "nothing failed over: $(cat "$WORK/out")"
 	loaded=$(sed -n 's/.*"path": "\(.*\)",$/\1/p' "$WORK/perf.json")
 	[ "$(realpath "$loaded")" = "$(realpath "$lib/libnccl-net-ha.so")" ] || fail "another plugin was loaded: $loaded"

@@ -18,9 +18,10 @@ for page in "${pages[@]}"; do
 	[ -s "$WORK/$name.txt" ] || fail "$name is empty"
 done
 
-for name in nccl-net-perf nccl-net-check simverbs; do
+for page in "$SOURCE"/docs/man/*.1; do
+	name=$(basename "$page" .1)
 	tool=$BUILD/bin/$name
-	[ -s "$WORK/$name.1.txt" ] || fail "$name has no manual page"
+	[ -x "$tool" ] || fail "there is no $name"
 	n=0
 	for option in $("$tool" --help | grep -oE -- '(^|[ ,[])--[a-z][a-z_-]+' | grep -oE -- '--.*' | sort -u); do
 		case $option in --help | --usage | --version) continue ;; esac
@@ -30,4 +31,7 @@ for name in nccl-net-perf nccl-net-check simverbs; do
 	echo "$name: $n options"
 done
 
+for name in nccl-net-perf nccl-net-check simverbs; do
+	[ -s "$WORK/$name.1.txt" ] || fail "no page of $name"
+done
 echo "${#pages[@]} pages"

@@ -10,16 +10,18 @@ make_packages() {
 
 # The files of all packages once they are installed below a root. LIB is the folder of libraries.
 expected_files() { # LIB
-	local tool
+	local tool page
 	printf '%s\n' "usr/$1/libnccl-net-ha.so" "usr/$1/nccl-ha/simverbs/libibverbs.so.1" "usr/$1/pkgconfig/nccl-ha.pc" \
 		usr/include/simverbs/simverbs.h \
-		'usr/share/man/man7/nccl-net-ha.7*' 'usr/share/man/man7/nccl-ha-config.7*' 'usr/share/doc/nccl-ha*/*' 'usr/share/bash-completion/completions/*'
+		'usr/share/doc/nccl-ha*/*' 'usr/share/bash-completion/completions/*'
 	! command -v dpkg-shlibdeps >/dev/null || echo usr/share/lintian/overrides/nccl-ha
 	(cd "$SOURCE" && printf 'usr/%s\n' include/nccl_ha/*.h)
-	for tool in nccl-net-check nccl-net-perf simverbs; do
-		printf '%s\n' "usr/bin/$tool" "usr/share/man/man1/$tool.1*"
+	for tool in nccl-ha nccl-net-check nccl-net-perf simverbs; do
+		echo "usr/bin/$tool"
 	done
-	echo usr/bin/nccl-ha
+	for page in "$SOURCE"/docs/man/*.[17]; do
+		echo "usr/share/man/man${page##*.}/$(basename "$page")*"
+	done
 }
 
 # NCCL asks the loader for the file by its name: from a program that is somewhere else.
