@@ -18,6 +18,8 @@
 #include "ha/reason.h"
 #include "transport/comm.h"
 
+#include <stdio.h>
+
 /*
  * A message completes as a whole, so a large one may stand still for longer: it is given the time
  * it takes at 1 Gb/s, which is slower than any port this runs on.
@@ -172,6 +174,32 @@ void ha_timeout_watched(struct ha_path *path, unsigned qp, uint32_t mark)
 	ha_qp_left(&path->qps[qp], mark);
 }
 
+/* ---- what is said of it -----------------------------------------------------------------------
+ */
+
+/*
+ * What the queue pairs themselves say: one that is stuck takes itself for ready. Only where the
+ * path is given up: asking takes a system call each.
+ */
+static const char *states(const struct ha_path *path, char *buf, size_t size)
+{
+	static const char *const names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+	size_t used = 0;
+
+	buf[0] = '\0';
+	for (unsigned i = 0; i < path->nqps && used < size; i++) {
+		struct ibv_qp_attr attr = {.qp_state = IBV_QPS_UNKNOWN};
+		struct ibv_qp_init_attr init;
+		int rc = ibv_query_qp(path->qps[i].qp, &attr, IBV_QP_STATE, &init);
+		bool known = rc == 0 && attr.qp_state <= IBV_QPS_ERR;
+
+		used += (size_t)snprintf(buf + used, size - used, "%sQP %u is in %s", i ? ", " : "",
+					 path->qps[i].qp->qp_num,
+					 known ? names[attr.qp_state] : "a state it does not tell");
+	}
+	return buf;
+}
+
 /* ---- looking ------------------------------------------------------------------------------- */
 
 /* Other queue pairs: what was seen of the old ones says nothing. */
@@ -189,6 +217,7 @@ void ha_timeout_look(struct ha_comm *comm, uint64_t now_ns)
 	struct ha_path *path = ha_comm_path(comm);
 	uint64_t rto_ns = comm->rto_ms * HA_NS_PER_MS, step_ns = now_ns - t->looked_ns;
 	const char *what;
+	char text[160];
 
 	if (now_ns < t->due_ns)
 		return;
@@ -208,8 +237,9 @@ void ha_timeout_look(struct ha_comm *comm, uint64_t now_ns)
 	}
 	if (what && ha_path_ready(path))
 		ha_comm_path_failed(comm, path, HA_REASON_SOFT_TIMEOUT, HA_ERR_SYSTEM,
-				    "%s was posted on %s:%d and did not complete for %u ms", what,
-				    path->nic->name, path->port->port_num, comm->rto_ms);
+				    "%s was posted on %s:%d and did not complete for %u ms; %s",
+				    what, path->nic->name, path->port->port_num, comm->rto_ms,
+				    states(path, text, sizeof(text)));
 	else if (!comm->is_send && ha_path_ready(path))
 		watch_queues(comm, path, now_ns, rto_ns);
 }

@@ -8,7 +8,7 @@ protected, or both are made anew.
 import re
 import time
 
-from judge import Episode, Fault, Judge, Row
+from judge import Episode, Fault, Judge, Row, stuck_queue_pairs
 from machine import LabError
 from topology import HOSTS, RAILS, interface
 from witness import watch_packets, write_late
@@ -17,6 +17,8 @@ from workload import KINDS, Workload, WorkloadError
 QUIET_S = 0.35  # of healthy traffic before a fault: a window for the noise, and some more
 TAIL_S = 0.3  # in the end, for the question over which rail traffic goes
 WAIT_S = 30  # for what must come; judged by other limits
+PULL_S = 0.1  # a link is away
+STUCK_S = 1.5  # until the soft timeout has told, which takes 1 s
 
 
 class Clocks:
@@ -166,10 +168,11 @@ class Conductor:
         return before, self.clocks.now()
 
     def rail_of(self, word):
-        """active: which carries traffic now; same: as in the last step; other: the other one."""
+        """active: which carries traffic now, most of it; same: as in the last step; other: the other one."""
         if word == "active":
             self.workload.poll()
-            self.rail = min(self.workload.rails())
+            load = self.workload.load()
+            self.rail = max(sorted(load), key=load.get)
         return 1 - self.rail if word == "other" else self.rail
 
     def act_link(self, host, rail, state):
@@ -234,6 +237,20 @@ class Conductor:
                     self.episode.died[host] = (self.clocks.now()[host] - fault.before[host]) / 1e6
                     waiting.remove(host)
             time.sleep(0.02)
+
+    def do_pull_until_stuck(self, host, most):
+        """Takes the link away from under traffic, and gives it back soon, until a queue pair of the plugin's
+        stays stuck. What the link's absence only delayed goes on when it is back."""
+        for _ in range(most):
+            self.fault("link", (host, "active", "down"))
+            self.episode.pulls += 1
+            time.sleep(PULL_S)
+            self.act("link", (host, "same", "up"))
+            time.sleep(STUCK_S)
+            self.workload.poll()
+            if stuck_queue_pairs(self.workload.events, host, self.episode.begin[host]):
+                return
+            self.do_healthy()
 
     # ---- witnesses of our own ----
 

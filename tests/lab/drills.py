@@ -33,6 +33,7 @@ class Drill:
     witnesses: tuple = ()  # (host, rail, kernel's counters with + in between, least increase)
     leaves_broken: bool = False  # the lab must be healed afterwards
     fate: str = "survives"  # or "lost": the other host's rank ends with an error
+    stuck_at: str = ""  # the host at which queue pairs of the plugin's must be left stuck at least once
     late_to: str = ""  # the host to which packets must come late, and change nothing
     lost: str = ""  # the host whose process is killed
     says: tuple = ()  # one of these the others say
@@ -251,6 +252,19 @@ DRILLS = (
         witnesses=(("a", "used", "netem_dropped", 1), ("b", "used", "netem_dropped", 1)),
     ),
     Drill(
+        "cut-for-ever",
+        "with the retry count that NCCL has, which is for ever here, and no heartbeats the soft timeout tells",
+        workload="unheard",
+        steps=silent(("a", "b")),
+        reasons=("no completion in time", "told by the peer"),
+        each=False,
+        switches=(4, 8),
+        blackout_ms=2500,
+        blackout_min_ms=900,
+        ends_on="spare",
+        witnesses=(("a", "used", "netem_dropped", 1), ("b", "used", "netem_dropped", 1)),
+    ),
+    Drill(
         "set-link-off",
         "the hypervisor pulls the cable of one host",
         labs=("two",),
@@ -292,6 +306,20 @@ DRILLS = (
         blackout_ms=2500,
         blackout_min_ms=100,
         late_to="b",
+    ),
+    Drill(
+        "stuck",
+        "a queue pair that the kernel leaves without any completion, though its link is back, is found and left",
+        labs=("two",),
+        workload="deaf",
+        short=True,
+        steps=(("sleep", 0.3), ("pull_until_stuck", "a", 30), ("healthy",)),
+        reasons=SILENCE,
+        each=False,
+        switches=(2, None),
+        blackout_ms=4000,
+        witnesses=(("a", "used", "rdma.link_downed", 1),),
+        stuck_at="a",
     ),
     # ---- addresses ----
     Drill(

@@ -98,6 +98,7 @@ class Episode:
     output: dict = field(default_factory=dict)
     died: dict = field(default_factory=dict)  # host: ns after the fault at which its rank had ended
     seen: dict = field(default_factory=dict)  # by witnesses of our own in the guest (witness.py)
+    pulls: int = 0  # links pulled to find a queue pair stuck
     trouble: str = ""  # why the drill could not be conducted to its end
 
 
@@ -152,6 +153,7 @@ class Judge:
             self.judge_pauses(row, episode)
             self.judge_rail(row, episode)
             self.judge_late(row, episode)
+            self.judge_stuck(row, episode, events)
             self.judge_leaving(row, episode)
         else:
             self.judge_end(row, episode)
@@ -351,6 +353,22 @@ class Judge:
             return
         witness.judge_late(row, host, episode.seen, self.events, self.report, episode.faults[0].before[host])
 
+    def judge_stuck(self, row, episode, events):
+        """Whether the kernel left a queue pair stuck, which the plugin then left."""
+        host = episode.drill.stuck_at
+        if not host or episode.trouble:
+            return
+        if "lab-deaf: withheld 'port error'" not in self.output.get(host, ""):
+            row.complain(f"the device on {host} told of its port")
+        found = stuck_queue_pairs(events, host, episode.begin[host])
+        if not found:
+            row.complain(f"in {episode.pulls} times in which the link of {host} went away, no queue pair was left stuck")
+            return
+        row.notes.append(
+            f"{len(found)} queue pairs were stuck after {episode.pulls} times in which a link went away: {found[0]['name']}: "
+            f"{found[0]['detail']}"
+        )
+
     def judge_leaving(self, row, episode):
         """Whether the ranks ended in time, and nothing but the kernel held them."""
         drill = episode.drill
@@ -390,6 +408,20 @@ class Judge:
             took = episode.died.get(host)
             if took is None or took > drill.ends_within_ms:
                 row.complain(f"{host} was told after {took or -1:.0f} ms, limit {drill.ends_within_ms:.0f} ms")
+
+
+def stuck_queue_pairs(events, host, since_ns):
+    """Failures at this host of paths on which what was posted never completed, while the queue pair took itself
+    for ready to send."""
+    return [
+        e
+        for e in events
+        if e["kind"] == "failure"
+        and e["end"] == host
+        and e["monotonic_ns"] >= since_ns
+        and e["reason"] == "no completion in time"
+        and "is in RTS" in e["detail"]
+    ]
 
 
 def first_failure(fault, events):

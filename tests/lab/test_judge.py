@@ -64,11 +64,11 @@ class Case:
             "timeline": {"interval_ms": 1, "bytes_received": [timeline(DOWN_MS, UP_MS)] * 2},
         }
         self.statuses = {"a": 0, "b": 0}
-        self.held, self.end_ms = {}, 500
+        self.held, self.end_ms, self.output = {}, 500, {}
 
     def row(self):
         judge = Judge(
-            "one", HOSTS, self.events, self.report, self.statuses, held=self.held, end_ms=self.end_ms
+            "one", HOSTS, self.events, self.report, self.statuses, self.output, held=self.held, end_ms=self.end_ms
         )
         judge.learn_noise([self.episode])
         return judge.judge(self.episode)
@@ -171,6 +171,22 @@ class JudgeTest(unittest.TestCase):
         self.complains("ended after 1001 ms")
         self.case.end_ms = None
         self.complains("limit 1000 ms")
+
+    def test_a_queue_pair_that_is_stuck(self):
+        """Only one that takes itself for ready is; and the device must have told nothing."""
+        self.case.episode.drill = dataclasses.replace(DRILL, stuck_at="a", reasons=("no completion in time",))
+        self.case.output = {"a": "lab-deaf: withheld 'port error' of a0"}
+        failure = self.case.events[0]
+        failure.update(reason="no completion in time", detail="a message did not complete; QP 17 is in RTS")
+        row = self.case.row()
+        self.assertEqual(row.complaints, [])
+        self.assertIn("QP 17", row.notes[0])
+        self.case.output = {}
+        self.complains("told of its port")
+        self.case.output = {"a": "lab-deaf: withheld 'port error' of a0"}
+        for change in ({"detail": "QP 17 is in ERR"}, {"reason": "error completion"}, {"end": "b"}):
+            self.case.events[0] = {**failure, **change}
+            self.complains("no queue pair was left stuck")
 
     def test_a_failure_where_nothing_may_fail(self):
         quiet = Drill("healthy", "", steps=())

@@ -6,6 +6,7 @@ then. Meanwhile the event logs of both ends are followed, which is how a drill k
 moved or that a connection is protected again. Judging is done elsewhere, with more witnesses.
 """
 
+import collections
 import itertools
 import json
 import os
@@ -21,7 +22,6 @@ INTERVAL_MS = 2.0  # of the timeline: how exactly pauses are known
 POLL_S = 0.05
 GRACE_S = 2  # for the kernel to clear away what is left of a process
 LIMIT_S = 600  # no workload lives longer than this
-CONNECTIONS = 2  # of one channel between two ranks: one per direction
 
 # "recv 1ba0a413 (host:12582 sim0:1 <- host:12583 sim1:1)"
 NAME = re.compile(r"(send|recv) \S+ \(\S+ (\S+) (?:->|<-) \S+ (\S+)\)")
@@ -37,8 +37,9 @@ class Kind:
     """How a workload is run: what it adds to the above."""
 
     name: str
-    env: dict = field(default_factory=dict)
+    env: dict = field(default_factory=dict)  # {build} is the build folder; None: without this variable
     args: tuple = ()
+    connections: int = 2  # of one channel between two ranks: one per direction
 
 
 KINDS = {
@@ -48,6 +49,21 @@ KINDS = {
         Kind("failback", env={"HA_NCCL_ENABLE_FAILBACK": "1"}),
         # The hardware gives up before a delay of 400 ms is over.
         Kind("canaries", env={"HA_NCCL_QP_TIMEOUT": "13"}, args=("--canary", "--linger", "1000")),
+        Kind("unheard", env={"HA_NCCL_QP_RETRY_CNT": None, "HA_NCCL_HEARTBEAT_MS": "60000"}),
+        # A device that tells nothing and gives up for nothing, as 7 retries are for ever there: only the soft timeout
+        # is left. As much under way as can be, since the kernel leaves a queue pair stuck by chance. With the usual
+        # 67 ms the device would send again under such load what is only late.
+        Kind(
+            "deaf",
+            env={
+                "HA_NCCL_QP_RETRY_CNT": None,
+                "HA_NCCL_QP_TIMEOUT": "16",
+                "HA_NCCL_HEARTBEAT_MS": "60000",
+                "LD_PRELOAD": "{build}/tests/lab/lab-deaf.so",
+            },
+            args=("--sizes", "1M", "--depth", "32", "-C", "4"),
+            connections=8,
+        ),
         Kind("unbound"),
         Kind("killed"),
     )
@@ -162,6 +178,7 @@ class Workload:
                 "HA_NCCL_EVENT_LOG": self.log_path(name),
                 **self.kind.env,
             }
+            env = {key: value.format(build=self.build) for key, value in env.items() if value is not None}
             argv = [os.path.join(self.build, "bin", "nccl-net-perf")]
             argv += ["--plugin", os.path.join(self.build, "libnccl-net-ha.so"), "--rank", str(rank), "--nranks", "2"]
             argv += ["--root", f"{self.lab.host('a').socket_address}:{port}", "--seconds", str(LIMIT_S)]
@@ -271,7 +288,7 @@ class Workload:
 
     def is_protected(self):
         return (
-            sum(c.seen_receiver for c in self.connections.values()) >= CONNECTIONS
+            sum(c.seen_receiver for c in self.connections.values()) >= self.kind.connections
             and all(c.is_protected() for c in self.connections.values())
         )
 
@@ -283,13 +300,17 @@ class Workload:
         now = self.moves()
         return all(now[key] >= n + times for key, n in before.items())
 
+    def load(self):
+        """How many ends of connections each rail carries now."""
+        return collections.Counter(
+            rail_of(connection.ports[end][connection.active[end]])
+            for connection in self.connections.values()
+            for end in ("send", "recv")
+        )
+
     def rails(self):
         """The rails that carry connections now."""
-        found = set()
-        for connection in self.connections.values():
-            for end in ("send", "recv"):
-                found.add(rail_of(connection.ports[end][connection.active[end]]))
-        return found
+        return set(self.load())
 
     def wait(self, condition, limit_s, what):
         until = time.monotonic() + limit_s
