@@ -183,11 +183,46 @@ static void remove_if_stale(void *arg, int dir_fd, const struct ha_stats_found *
 		(*removed)++;
 }
 
+/*
+ * A socket of this user whose statistics file is gone: something that does not know of sockets has
+ * removed that, as an older plugin would. A process makes its socket after its file, and removes it
+ * before.
+ */
+static bool is_orphan(int dir_fd, const char *socket)
+{
+	size_t length = strlen(socket), suffix = strlen(NCCL_HA_CONTROL_SUFFIX);
+	char name[sizeof((struct dirent *)0)->d_name];
+	unsigned int uid;
+	struct stat st;
+
+	if (length <= suffix || strcmp(socket + length - suffix, NCCL_HA_CONTROL_SUFFIX) != 0)
+		return false;
+	snprintf(name, sizeof name, "%.*s", (int)(length - suffix), socket);
+	if (!parse_name(name, &uid) || uid != getuid() ||
+	    fstatat(dir_fd, socket, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(st.st_mode))
+		return false;
+	return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+}
+
+static void remove_orphans(void)
+{
+	DIR *dir = opendir(ha_stats_dir);
+	struct dirent *entry;
+
+	if (!dir)
+		return;
+	while ((entry = readdir(dir)))
+		if (is_orphan(dirfd(dir), entry->d_name))
+			unlinkat(dirfd(dir), entry->d_name, 0);
+	closedir(dir);
+}
+
 int ha_stats_files_remove_stale(void)
 {
 	int removed = 0;
 
 	for_each((unsigned int)getuid(), remove_if_stale, &removed);
+	remove_orphans();
 	return removed;
 }
 
