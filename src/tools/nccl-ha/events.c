@@ -171,6 +171,7 @@ static int add_logs_of_processes(struct nh_logs *logs, const struct arguments *a
 				 const char *command)
 {
 	struct nh_snapshot snapshot;
+	int without_log = NH_EXIT_FAILED;
 	size_t with_log = 0;
 
 	nh_snapshot_take(&snapshot, &a->select, command);
@@ -190,10 +191,10 @@ static int add_logs_of_processes(struct nh_logs *logs, const struct arguments *a
 			"NCCL's log has the same events as lines with NET/HA\n",
 			command);
 	}
+	if (snapshot.nprocesses == 0)
+		without_log = NH_EXIT_NO_JOB;
 	nh_snapshot_free(&snapshot);
-	if (with_log)
-		return NH_EXIT_OK;
-	return snapshot.nprocesses ? NH_EXIT_FAILED : NH_EXIT_NO_JOB;
+	return with_log ? NH_EXIT_OK : without_log;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------ */

@@ -127,7 +127,8 @@ static void read_some(struct server *server, struct client *c)
 	}
 	c->length += (size_t)n;
 	c->request[c->length] = '\0';
-	if (strstr(c->request, "\r\n\r\n") || strstr(c->request, "\n\n"))
+	if (memmem(c->request, c->length, "\r\n\r\n", 4) ||
+	    memmem(c->request, c->length, "\n\n", 2))
 		handle(server, c);
 	else if (c->length == MAX_REQUEST - 1)
 		answer_text(c, "431 Request Header Fields Too Large", "too long\n", true);

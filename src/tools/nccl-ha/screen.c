@@ -147,7 +147,7 @@ void nh_screen_show(const char *text)
 		if (the.terminal && lines && n > lines)
 			break;
 		if (the.terminal && n > 1)
-			fputs("\r\n", stdout);
+			putchar('\n');
 		show_line(text, length, columns);
 		text += length + (text[length] == '\n');
 	}

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 /* Connections that close while they are added up are looked at again, so many times. */
-#define MAX_TRIES 5
+#define MAX_TRIES 50
+#define PAUSE_US  1000
 
 /* More than any plugin makes: a file that says so is not believed. */
 #define MAX_RECORDS 65536
@@ -66,6 +67,17 @@ static void copy_connections(struct nh_process *p, const struct ha_stats_reader 
 	}
 }
 
+/*
+ * Whether what was copied between two readings of the job record is of one moment: no connection
+ * was on its way into the totals, which would count it twice or not at all, and none is missing
+ * because its record was being written.
+ */
+static bool of_one_moment(const struct nh_process *p, const struct nccl_ha_job_stats *after)
+{
+	return !(p->job.closings & 1) && p->job.closings == after->closings &&
+	       p->job.connections_open == p->nconns;
+}
+
 /* False when there is no job record to be had. */
 static bool copy_all(struct nh_process *p, const struct ha_stats_reader *reader)
 {
@@ -75,10 +87,9 @@ static bool copy_all(struct nh_process *p, const struct ha_stats_reader *reader)
 		if (!ha_stats_read_job(reader, &p->job))
 			return false;
 		copy_connections(p, reader);
-		/* Otherwise a connection that is being closed is counted twice, or not at all. */
-		if (!(p->job.closings & 1) && ha_stats_read_job(reader, &after) &&
-		    after.closings == p->job.closings)
+		if (!p->live || (ha_stats_read_job(reader, &after) && of_one_moment(p, &after)))
 			break;
+		usleep(PAUSE_US); /* who writes may be waiting for a processor */
 	}
 	for (unsigned int i = 0; i < records(&reader->header.ports); i++) {
 		struct nh_port *port = &p->ports[p->nports];
@@ -169,6 +180,7 @@ static void visit(void *arg, const struct ha_stats_found *found)
 	snapshot->processes = grown;
 	p = &grown[snapshot->nprocesses];
 	memset(p, 0, sizeof(*p));
+	p->live = found->live;
 	err = read_file(p, found->fd, &version);
 	if (err) {
 		if (!found->live || err != EPROTO || !is_starting(found->fd))
@@ -184,7 +196,6 @@ static void visit(void *arg, const struct ha_stats_found *found)
 	snprintf(p->key, sizeof(p->key), "%s",
 		 strchr(found->name + strlen(NCCL_HA_STATS_PREFIX), '.') + 1);
 	p->uid = found->uid;
-	p->live = found->live;
 	snapshot->nprocesses++;
 }
 

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nccl-ha beside jobs on a live fabric, with rails that are cut under them."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import termios
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+from job import SLACK, TOOL, Job, document, nccl_ha, text, wait_for
+
+# Heartbeats each 200 ms declare a path dead after three; then the tool has a second. On a quiet machine.
+SEEN_LIMIT_S = (3 * 0.2 + 1.0) * max(1.0, SLACK / 4)
+
+
+def samples(page, name):
+    """{labels: value} of a metric."""
+    found = re.findall(rf"^{name}{{(.*)}} (\S+)$", page, re.MULTILINE)
+    return {labels: float(value) for labels, value in found}
+
+
+class Lines:
+    """The lines of a program that runs."""
+
+    def __init__(self, *command):
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.lines = []
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.decode())
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(20)
+        self.reader.join(20)
+        self.process.stdout.close()
+        return status
+
+
+class OneJob(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="nccl-ha-test.")
+        cls.job = Job("--op", "allreduce", "--sizes", "64K", "--chunk", "16K", "-C", "2", "--seconds", "300",
+                      env={"HA_NCCL_EVENT_LOG": os.path.join(cls.dir, "%h.%p")})  # fmt: skip
+        try:
+            cls.job.wait_until_protected(4)
+        except BaseException:
+            cls.tearDownClass()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.job.end()
+        shutil.rmtree(cls.dir)
+
+    def tearDown(self):
+        for rail in "0", "1":
+            self.job.simverbs("cut", rail, "--heal")
+        self.job.wait_until_protected(4)
+        wait_for("heartbeats everywhere", lambda: not any(
+            port["silent"] for process in self.job.status()["processes"] for port in process["ports"]))  # fmt: skip
+
+    def ports(self, name):
+        return [port for process in self.job.status()["processes"] for port in process["ports"] if port["port"] == name]
+
+    def test_a_healthy_job_is_described(self):
+        done = nccl_ha("status", "--job", self.job.id)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        shown = done.stdout.decode()
+        self.assertEqual(shown.count(f"job {self.job.id} pid"), 2)
+        self.assertIn("2 processes, 8 connections: 8 protected", shown)
+        each = self.job.status("-v")["processes"][0]
+        self.assertEqual(len(each["connections"]), 4)
+        for connection in each["connections"]:
+            self.assertEqual(connection["state"], "active")
+            self.assertTrue(connection["protected"])
+            self.assertEqual([path["health"] for path in connection["paths"] if path["active"]], ["good"])
+            self.assertIn("good", [path["health"] for path in connection["paths"] if not path["active"]])
+            self.assertGreater(connection["counters"]["messages"], 0)
+        for port in each["ports"]:
+            self.assertEqual((port["state"], port["silent"], port["speed_mbps"]), ("active", False, 400000))
+            self.assertGreater(port["heartbeat_rtt"]["samples"], 0)
+            self.assertGreater(port["heartbeat_rtt"]["p50_ms"], 0)
+            self.assertGreater(port["counters"]["bytes"], 0)
+
+    def test_a_cut_rail_is_seen_within_a_second_and_so_is_its_mending(self):
+        follower = Lines(TOOL, "events", "--follow", "--json", "--job", self.job.id)
+        top = Lines(TOOL, "top", "--json", "--interval", "0.2", "--job", self.job.id)
+        before = text("metrics", "--job", self.job.id)
+        cut_at = time.monotonic()
+        self.job.simverbs("cut", "0")
+
+        def left(what):
+            groups = [group for process in what["processes"] for group in process["groups"]]
+            return all(group["port"] == "sim1:1" and group["state"] == "active" for group in groups) and all(
+                not group["protected"] for group in groups)  # fmt: skip
+
+        def shown():
+            status = self.job.status()
+            silent = [port["silent"] for p in status["processes"] for port in p["ports"] if port["port"] == "sim0:1"]
+            return all(silent) and left(status)
+
+        wait_for("the cut rail in the status", shown)
+        seen_s = time.monotonic() - cut_at
+        print(f"the cut rail was shown after {seen_s:.3f} s")
+        self.assertLess(seen_s, SEEN_LIMIT_S)
+        done = nccl_ha("status", "--job", self.job.id)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("sim0:1  400 Gb/s  active, SILENT", done.stdout.decode())
+        self.assertRegex(done.stdout.decode(), "heartbeats lost|error completion|told by the peer")
+        after = text("metrics", "--job", self.job.id)
+        self.assertEqual(set(samples(after, "nccl_ha_port_silent").values()), {0.0, 1.0})
+
+        self.job.simverbs("cut", "0", "--heal")
+        self.job.wait_until_protected(4)
+        self.assertEqual(nccl_ha("status", "--job", self.job.id).returncode, 0)
+
+        # What the job wrote down, what was counted and what was shown are the same story.
+        self.assertEqual(follower.end(), 0)
+        events = [json.loads(line) for line in follower.lines]
+        switches = [event for event in events if event["kind"] == "switch"]
+        self.assertGreaterEqual(len(switches), 4)  # two connections, both ends
+        self.assertTrue(all(event["to"]["port"] == "sim1:1" for event in switches))
+        self.assertGreaterEqual(len([event for event in events if event["kind"] == "recovery"]), 4)
+
+        def grew(name):
+            return sum(samples(after, name).values()) - sum(samples(before, name).values())
+
+        self.assertEqual(grew("nccl_ha_conn_failovers_total"), len(switches))
+        self.assertEqual(grew("nccl_ha_conn_blackout_seconds_count"), len(switches))
+        self.assertEqual(grew("nccl_ha_port_departures_total"), len(switches))
+        self.assertGreater(grew("nccl_ha_port_heartbeats_lost_total"), 0)
+        top.end()
+        frames = [json.loads(line) for line in top.lines]
+        self.assertGreater(len(frames), 3)
+        self.assertTrue(any(port["silent"] for frame in frames for port in frame["ports"]))
+        rates = [port["bytes_per_s"] for port in frames[-1]["ports"] if port["port"] == "sim1:1"]
+        self.assertGreater(min(rates), 0)
+
+    def test_a_total_outage_is_shown_as_failing_over(self):
+        self.job.simverbs("cut", "0")
+        self.job.simverbs("cut", "1")
+
+        # Until heartbeats say otherwise, a path that fell silent is tried.
+        def shown():
+            done = nccl_ha("status", "--job", self.job.id)
+            return done.returncode == 1 and b"8 failing over" in done.stdout
+
+        wait_for("connections that fail over", shown)
+        wait_for("the mark in top", lambda: "FAILING OVER" in text("top", "--count", "1", "--job", self.job.id))
+
+    def test_a_port_that_is_down_is_shown_so(self):
+        self.job.simverbs("link", "0", "1", "down")
+        wait_for("a port that is down", lambda: "down" in [port["state"] for port in self.ports("sim1:1")])
+        page = text("metrics", "--job", self.job.id)
+        self.assertEqual(sorted(samples(page, "nccl_ha_port_up").values()), [0.0, 1.0, 1.0, 1.0])
+        self.job.simverbs("link", "0", "1", "up")
+
+    def test_without_files_events_are_those_of_the_job(self):
+        wanted = {process["event_log"] for process in self.job.status()["processes"]}
+        self.assertEqual({os.path.dirname(path) for path in wanted}, {self.dir})
+        wait_for("an event", lambda: text("events", "--job", self.job.id, "--json"))
+        pids = {json.loads(line)["pid"] for line in text("events", "--job", self.job.id, "--json").splitlines()}
+        self.assertLessEqual(pids, {process["pid"] for process in self.job.status()["processes"]})
+
+    def test_the_values_in_effect_are_published(self):
+        processes = document("config", "--job", self.job.id)["processes"]
+        self.assertEqual(len(processes), 2)
+        for process in processes:
+            values = {v["name"]: v for v in process["variables"]}
+            self.assertEqual(values["HA_NCCL_EVENT_LOG"]["value"], os.path.join(self.dir, "%h.%p"))
+            self.assertEqual(values["HA_NCCL_EVENT_LOG"]["origin"], "environment")
+            self.assertEqual(values["HA_NCCL_HEARTBEAT_MS"], {"name": "HA_NCCL_HEARTBEAT_MS", "value": "200", "origin": "default"})
+        self.assertEqual(text("config", "--job", self.job.id, "--changed").count("HA_NCCL_EVENT_LOG"), 1)  # both alike
+
+    def test_top_gives_the_terminal_back(self):
+        for end in b"q", b"\x03", signal.SIGTERM:
+            master, slave = pty.openpty()
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 60, 0, 0))
+            before = termios.tcgetattr(slave)
+            top = subprocess.Popen([TOOL, "top", "--interval", "0.2", "--job", self.job.id], stdin=slave, stdout=slave,
+                                   stderr=slave, start_new_session=True, env={**os.environ, "TERM": "xterm"},
+                                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))  # fmt: skip
+            shown = b""
+            while shown.count(b"\033[H") < 3:
+                self.assertTrue(select.select([master], [], [], 20)[0], shown)
+                shown += os.read(master, 65536)
+            self.assertNotEqual(termios.tcgetattr(slave)[3], before[3])
+            if isinstance(end, bytes):
+                os.write(master, end)
+            else:
+                top.send_signal(end)
+            self.assertEqual(top.wait(20), 0)
+            while not shown.endswith(b"\033[?25h\033[?1049l"):
+                self.assertTrue(select.select([master], [], [], 20)[0], shown)
+                shown += os.read(master, 65536)
+            self.assertTrue(shown.startswith(b"\033[?1049h\033[?25l"))
+            self.assertEqual(termios.tcgetattr(slave), before)
+            rows = re.split(rb"\r\n", shown.split(b"\033[H")[2])
+            self.assertLessEqual(len(rows), 10)
+            for row in rows:
+                self.assertLessEqual(len(re.sub(rb"\033\[[0-9;?]*[A-Za-z]", b"", row).decode()), 60)
+            os.close(master)
+            os.close(slave)
+
+    # ---- metrics over HTTP --------------------------------------------------------------------
+
+    def serve(self, *words):
+        server = Lines(TOOL, "metrics", "--listen", "0", "--job", self.job.id, *words)
+        wait_for("the server's address", lambda: server.lines)
+        url = server.lines[0].strip()
+        self.assertRegex(url, r"^http://127\.0\.0\.1:\d+/metrics$")
+        return server, url
+
+    @staticmethod
+    def raw(url, request, close=True):
+        """What the server answers to these bytes."""
+        host, port = re.match(r"http://(.*):(\d+)/", url).groups()
+        with socket.create_connection((host, int(port)), 20) as s:
+            s.sendall(request)
+            if close:
+                s.shutdown(socket.SHUT_WR)
+            got = b""
+            try:
+                while chunk := s.recv(65536):
+                    got += chunk
+            except ConnectionResetError:
+                pass
+            return got
+
+    def test_scrapes_over_http(self):
+        server, url = self.serve()
+        try:
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                self.assertEqual(answer.headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")
+                page = answer.read().decode()
+            self.assertEqual(sum(samples(page, "nccl_ha_job_connections_open").values()), 8)
+            pages = []
+            scrapers = [threading.Thread(target=lambda: pages.append(urllib.request.urlopen(url, timeout=30).read()))
+                        for _ in range(40)]  # fmt: skip
+            for scraper in scrapers:
+                scraper.start()
+            for scraper in scrapers:
+                scraper.join()
+            self.assertEqual(len([page for page in pages if b"nccl_ha_processes 2\n" in page]), 40)
+            head = urllib.request.Request(url, method="HEAD")
+            with urllib.request.urlopen(head, timeout=20) as answer:
+                self.assertGreater(int(answer.headers["Content-Length"]), 1000)
+                self.assertEqual(answer.read(), b"")
+        finally:
+            self.assertEqual(server.end(), 0)
+
+    def test_hostile_requests_get_an_answer_or_nothing_and_scrapes_go_on(self):
+        server, url = self.serve()
+        try:
+            for request, status in [
+                (b"GET /metrics HTTP/1.0\r\n\r\n", b"200"), (b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n", b"200"),
+                (b"GET / HTTP/1.1\r\n\r\n", b"200"), (b"GET /etc/passwd HTTP/1.1\r\n\r\n", b"404"),
+                (b"GET /../../etc/passwd HTTP/1.1\r\n\r\n", b"404"), (b"POST /metrics HTTP/1.1\r\n\r\nbody", b"405"),
+                (b"GET\r\n\r\n", b"400"), (b"\0\0\0\0\r\n\r\n", b"400"), (b"GET /metrics SPDY/3\r\n\r\n", b"400"),
+                (b"\x16\x03\x01\x02\x00\x01\x00" + b"\r\n\r\n", b"400"), (b"GET /" + b"a" * 5000, b"431"),
+                (b"GET /metrics HTTP/1.1\r\nX: " + b"y" * 100000, b"431"),
+            ]:  # fmt: skip
+                answer = self.raw(url, request, close=False)
+                self.assertTrue(answer.startswith(b"HTTP/1.1 " + status), (request[:40], answer[:40]))
+            self.assertEqual(self.raw(url, b""), b"")
+            self.assertEqual(self.raw(url, b"GET /met"), b"")
+            # More clients that say nothing than there are places: they are dropped, and who asks is answered.
+            host, port = re.match(r"http://(.*):(\d+)/", url).groups()
+            idle = [socket.create_connection((host, int(port)), 20) for _ in range(30)]
+            began = time.monotonic()
+            self.assertIn(b"nccl_ha_processes 2\n", urllib.request.urlopen(url, timeout=40).read())
+            self.assertLess(time.monotonic() - began, 11 + SLACK)
+            for s in idle:
+                s.close()
+        finally:
+            self.assertEqual(server.end(), 0)
+
+    def test_an_address_that_cannot_be_used_is_named(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            done = nccl_ha("metrics", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"Address already in use", done.stderr)
+        self.assertEqual(nccl_ha("metrics", "--listen", "127.0.0.1:many").returncode, 1)
+
+    def test_a_textfile_is_replaced_at_once(self):
+        path = os.path.join(self.dir, "nccl-ha.prom")
+        writer = Lines(TOOL, "metrics", "--textfile", path, "--interval", "0.1", "--job", self.job.id)
+        try:
+            wait_for("the file", lambda: os.path.exists(path))
+            inodes = set()
+            for _ in range(200):
+                with open(path, encoding="utf-8") as file:
+                    inodes.add(os.fstat(file.fileno()).st_ino)
+                    page = file.read()
+                self.assertIn("nccl_ha_processes 2\n", page)
+                self.assertTrue(page.endswith("\n"))
+                time.sleep(0.005)
+            self.assertGreater(len(inodes), 1)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o644)
+        finally:
+            self.assertEqual(writer.end(), 0)
+        self.assertEqual([name for name in os.listdir(self.dir) if name.startswith("nccl-ha.prom")], ["nccl-ha.prom"])
+        done = nccl_ha("metrics", "--textfile", "/nonexistent/x.prom")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"/nonexistent/x.prom: No such file", done.stderr)
+
+
+class SeveralJobs(unittest.TestCase):
+    def start(self, *words, **more):
+        job = Job("--sizes", "4K", *words, **more)
+        self.addCleanup(job.end)
+        return job
+
+    def test_two_jobs_are_told_apart_and_a_killed_rank_is_no_longer_there(self):
+        first, second = self.start("--seconds", "120"), self.start("--seconds", "120")
+        for job in first, second:
+            job.wait_until_protected(2)
+        ids = [process["job"] for process in document("status", status=None)["processes"]]
+        self.assertEqual((ids.count(first.id), ids.count(second.id)), (2, 2))
+        pids = [process["pid"] for process in second.status()["processes"]]
+        alone = document("status", "--pid", str(pids[0]))["processes"]
+        self.assertEqual([process["pid"] for process in alone], pids[:1])
+        done = nccl_ha("events", "--job", second.id)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"the event log is off: start the job with HA_NCCL_EVENT_LOG=", done.stderr)
+        os.kill(pids[0], signal.SIGKILL)
+        wait_for("the end of the killed rank", lambda: pids[0] not in [p["pid"] for p in second.status()["processes"]])
+        second.process.wait(60)
+        wait_for("the end of the job", lambda: nccl_ha("status", "--job", second.id).returncode == 3)
+        self.assertEqual(nccl_ha("status", "--job", first.id).returncode, 0)
+
+    def test_sums_over_connections_that_come_and_go_only_grow(self):
+        # In this version of the API the plugin is never finalized, so that counting goes on.
+        job = self.start("--cycles", "100000", "--seconds", "0.05", "--api", "v8")
+        names = ["nccl_ha_conn_messages_total", "nccl_ha_conn_bytes_total", "nccl_ha_port_messages_total",
+                 "nccl_ha_job_connections_total"]  # fmt: skip
+        last, opened = {}, []
+
+        def looked():
+            page = text("metrics", "--job", job.id)
+            for name in names:
+                for labels, value in samples(page, name).items():
+                    self.assertGreaterEqual(value, last.get((name, labels), 0), (name, labels))
+                    last[name, labels] = value
+            opened.append(sum(samples(page, "nccl_ha_job_connections_total").values()))
+            return opened[-1] >= 40
+
+        wait_for("forty connections that came and went", looked)
+        self.assertGreater(len(set(opened)), 3)
+        messages = sum(value for (name, _), value in last.items() if name == names[0])
+        by_port = sum(value for (name, _), value in last.items() if name == names[2])
+        self.assertGreater(messages, 0)
+        self.assertGreater(by_port, 0.5 * messages)
+
+
+if __name__ == "__main__":
+    unittest.main()
