@@ -200,8 +200,7 @@ class Prometheus(unittest.TestCase):
         self.assertGreaterEqual(after - before, 4)
         self.assertEqual(self.value("sum(nccl_ha_conn_blackout_seconds_count)"), after)
         self.every_query_of_the_dashboard_has_a_result()
-        alerts = {each["metric"]["alertname"] for each in self.query("ALERTS")}
-        self.assertIn("NcclHaUnprotected", alerts)
+        wait_for("an alert", lambda: "NcclHaUnprotected" in [each["metric"]["alertname"] for each in self.query("ALERTS")])
         self.job.simverbs("cut", "0", "--heal")
         wait_for("protection", lambda: self.value('sum(nccl_ha_connections{state="protected"})') == 8)
 

@@ -21,7 +21,8 @@ struct arguments {
 };
 
 static const struct argp_option options[] = {
-    {"interval", 'i', "S", 0, "Look again each S seconds (1)", 0},
+    {"interval", 'i', "S", 0,
+     "Look again each S seconds (1; at least 0.25, as often as counters change)", 0},
     {"count", 'n', "N", 0, "End after N frames", 0},
     {"json", 'j', NULL, 0, "Each frame as a JSON object in a line", 0},
     {0},
@@ -36,7 +37,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->child_inputs[0] = &a->select;
 		return 0;
 	case 'i':
-		a->interval_s = nh_seconds(state, "--interval", arg, 0.1, 3600);
+		a->interval_s = nh_seconds(state, "--interval", arg, 0.25, 3600);
 		return 0;
 	case 'n':
 		a->count = nh_number(state, "--count", arg, 1, 1000000000);

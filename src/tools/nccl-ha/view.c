@@ -85,7 +85,8 @@ const char *nh_error_text(int32_t code)
 
 bool nh_port_is_silent(const struct nccl_ha_port_stats *port)
 {
-	return port->sessions > 0 && port->sessions_up == 0;
+	/* Before the first answers nothing was lost, either. */
+	return port->sessions > 0 && port->sessions_up == 0 && port->heartbeats_lost > 0;
 }
 
 const char *nh_port_marks(const struct nccl_ha_port_stats *port)
