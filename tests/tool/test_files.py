@@ -223,7 +223,7 @@ class Files(unittest.TestCase):
 
     def test_every_command_has_help_and_refuses_what_it_does_not_know(self):
         listing = text("--help")
-        self.assertRegex(text("--version"), r"^nccl-ha \d+\.\d+\.\d+\n$")
+        self.assertRegex(text("--version"), r"^nccl-ha \d+\.\d+\.\d+(\+\S+)?\n$")
         for command in [line.split()[0] for line in listing.splitlines() if line.startswith("  ")]:
             self.assertIn("Usage: nccl-ha", text(command, "--help"))
             self.assertEqual(nccl_ha(command, "--no-such-option").returncode, 2, command)
