@@ -22,7 +22,8 @@
 #define BENCH_MAX_DEPTH	 8
 #define BENCH_SENDER	 0 /* host numbers */
 #define BENCH_RECEIVER	 1
-#define BENCH_FILL_WORDS 8 /* of a message that are checked */
+#define BENCH_MAX_PEERS	 64 /* processes that send; the first one stands for all */
+#define BENCH_FILL_WORDS 8  /* of a message that are checked */
 
 /* The start of each message. */
 struct bench_header {
@@ -53,8 +54,10 @@ struct bench_shared {
 	/* Constant. */
 	int conns, depth;
 	size_t bytes; /* of a message */
+	int peers;    /* the sending host's processes; connection c is that of number c % peers */
 	/* Hosts. */
-	atomic_bool ready[2];	  /* the plugin is loaded */
+	_Atomic int started[2];	  /* processes */
+	_Atomic int ready[2];	  /* of these, with the plugin loaded */
 	_Atomic int connected[2]; /* connections that are up */
 	_Atomic int pid[2];
 	_Atomic int failed; /* one more than the host that could not go on */

@@ -28,6 +28,7 @@ struct conn {
 struct host {
 	struct bench_shared *shared;
 	int number;
+	int first, stride; /* of the connections, those that are this process's */
 	struct np_plugin *net;
 	struct np_ctx ctx;
 	uint8_t *memory; /* conns × depth messages */
@@ -121,7 +122,7 @@ static bool connect_all(struct host *h)
 	uint64_t deadline = np_now_ns() + CONNECT_LIMIT_NS;
 	size_t len = (size_t)h->shared->depth * h->shared->bytes;
 
-	for (int c = 0; c < h->shared->conns; c++) {
+	for (int c = h->first; c < h->shared->conns; c += h->stride) {
 		if (h->number == BENCH_RECEIVER ? !accept_one(h, c, deadline)
 						: !connect_one(h, c, deadline))
 			return false;
@@ -137,7 +138,7 @@ static bool connect_all(struct host *h)
 
 static void disconnect_all(struct host *h)
 {
-	for (int c = 0; c < h->shared->conns; c++) {
+	for (int c = h->first; c < h->shared->conns; c += h->stride) {
 		struct conn *conn = &h->conns[c];
 
 		if (conn->mr && np_dereg_mr(h->net, conn->comm, conn->mr) != ncclSuccess)
@@ -258,7 +259,7 @@ static bool exchange(struct host *h)
 	while (!give_up(h)) {
 		int moved = 0;
 
-		for (int c = 0; c < h->shared->conns; c++) {
+		for (int c = h->first; c < h->shared->conns; c += h->stride) {
 			int posted = post_more(h, c), tested = posted < 0 ? -1 : test_oldest(h, c);
 
 			if (tested < 0)
@@ -281,7 +282,10 @@ int bench_host(struct bench_shared *shared, int host)
 		return 1;
 	h->shared = shared;
 	h->number = host;
-	atomic_store(&shared->pid[host], (int)getpid());
+	h->first = atomic_fetch_add(&shared->started[host], 1);
+	h->stride = host == BENCH_SENDER ? shared->peers : 1;
+	if (h->first == 0)
+		atomic_store(&shared->pid[host], (int)getpid());
 	np_logger_set_prefix(host == BENCH_SENDER ? "sender" : "receiver");
 	h->memory = calloc((size_t)shared->conns * (size_t)shared->depth, shared->bytes);
 	h->net = np_open("ha", 0, err, sizeof(err));
@@ -291,7 +295,7 @@ int bench_host(struct bench_shared *shared, int host)
 	}
 	ok = np_init(h->net, &h->ctx, 1, NCCL_NET_TRAFFIC_CLASS_UNDEF) == ncclSuccess ||
 	     fail(h, "init failed");
-	atomic_store(&shared->ready[host], true);
+	atomic_fetch_add(&shared->ready[host], 1);
 	ok = ok && wait_for(h, BENCH_CONNECT) && connect_all(h) && wait_for(h, BENCH_TRAFFIC) &&
 	     exchange(h);
 	disconnect_all(h);

@@ -36,7 +36,7 @@ bool bench_fail(struct bench_pair *pair, const char *fmt, ...)
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-static bool start_host(struct bench_pair *pair, int host)
+static bool start_host(struct bench_pair *pair, int host, pid_t *pid)
 {
 	char self[4096], number[8], fd[16];
 	const char *argv[] = {pair->fabric.tool, "run",	 pair->fabric.name, number, "--", self,
@@ -46,10 +46,10 @@ static bool start_host(struct bench_pair *pair, int host)
 	snprintf(fd, sizeof(fd), "%d", pair->shared_fd);
 	if (!np_own_path(self, sizeof(self)))
 		return bench_fail(pair, "cannot find my own program");
-	pair->hosts[host] = np_spawn(argv, -1);
-	if (pair->hosts[host] > 0)
+	*pid = np_spawn(argv, -1);
+	if (*pid > 0)
 		return true;
-	pair->hosts[host] = 0;
+	*pid = 0;
 	return bench_fail(pair, "cannot start host %d: %s", host, strerror(errno));
 }
 
@@ -59,10 +59,12 @@ bool bench_healthy(struct bench_pair *pair)
 
 	if (host)
 		return bench_fail(pair, "host %d: %s", host - 1, pair->shared->why);
-	for (int h = 0; h < 2; h++)
-		if (pair->hosts[h] && waitpid(pair->hosts[h], NULL, WNOHANG) == pair->hosts[h]) {
-			pair->hosts[h] = 0;
-			return bench_fail(pair, "host %d died", h);
+	for (int i = 0; i <= pair->peers; i++)
+		if (pair->processes[i] &&
+		    waitpid(pair->processes[i], NULL, WNOHANG) == pair->processes[i]) {
+			pair->processes[i] = 0;
+			return bench_fail(pair, "a process of host %d died",
+					  i == 0 ? BENCH_RECEIVER : BENCH_SENDER);
 		}
 	return !bench_interrupted || bench_fail(pair, "interrupted");
 }
@@ -73,21 +75,21 @@ static void end_hosts(struct bench_pair *pair)
 	for (int tries = 0; tries < 200; tries++) {
 		bool left = false;
 
-		for (int h = 0; h < 2; h++) {
-			if (pair->hosts[h] &&
-			    waitpid(pair->hosts[h], NULL, WNOHANG) == pair->hosts[h])
-				pair->hosts[h] = 0;
-			left |= pair->hosts[h] != 0;
+		for (int i = 0; i <= pair->peers; i++) {
+			if (pair->processes[i] &&
+			    waitpid(pair->processes[i], NULL, WNOHANG) == pair->processes[i])
+				pair->processes[i] = 0;
+			left |= pair->processes[i] != 0;
 		}
 		if (!left)
 			return;
 		usleep(50000);
 	}
 	bench_fail(pair, "a host did not close its connections within 10 s");
-	for (int h = 0; h < 2; h++)
-		if (pair->hosts[h]) {
-			kill(pair->hosts[h], SIGKILL);
-			waitpid(pair->hosts[h], NULL, 0);
+	for (int i = 0; i <= pair->peers; i++)
+		if (pair->processes[i]) {
+			kill(pair->processes[i], SIGKILL);
+			waitpid(pair->processes[i], NULL, 0);
 		}
 }
 
@@ -116,6 +118,7 @@ bool bench_pair_open(struct bench_pair *pair, const struct bench_pair_options *o
 	pair->shared_fd = -1;
 	pair->conns = o->conns;
 	pair->rails = o->rails;
+	pair->peers = o->peers > 1 ? o->peers : 1;
 	if (!np_fabric_open(&pair->fabric, &wanted, err, sizeof(err)))
 		return bench_fail(pair, "no fabric: %s", err);
 	rc = sv_fabric_open(pair->fabric.name, &pair->ports);
@@ -126,9 +129,18 @@ bool bench_pair_open(struct bench_pair *pair, const struct bench_pair_options *o
 	pair->shared->conns = o->conns;
 	pair->shared->depth = o->depth;
 	pair->shared->bytes = o->bytes;
+	pair->shared->peers = pair->peers;
 	atomic_store(&pair->shared->phase, (int)o->phase);
 	setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-	return start_host(pair, BENCH_RECEIVER) && start_host(pair, BENCH_SENDER);
+	for (int i = 0; i <= pair->peers; i++)
+		if (!start_host(pair, i == 0 ? BENCH_RECEIVER : BENCH_SENDER, &pair->processes[i]))
+			return false;
+	return true;
+}
+
+int bench_ends(const struct bench_pair *pair, int host)
+{
+	return host == BENCH_RECEIVER ? pair->conns : (pair->conns + pair->peers - 1) / pair->peers;
 }
 
 void bench_pair_close(struct bench_pair *pair)
@@ -190,10 +202,10 @@ bool bench_read_standing(struct bench_pair *pair, int host, struct bench_standin
 }
 
 /* Whether all connections of a host use one rail: then this is it. */
-static bool find_rail(struct bench_pair *pair, const struct bench_standing *at)
+static bool find_rail(struct bench_pair *pair, int host, const struct bench_standing *at)
 {
 	for (int rail = 0; rail < pair->rails; rail++)
-		if (at->on_rail[rail] == pair->conns) {
+		if (at->on_rail[rail] == bench_ends(pair, host)) {
 			pair->rail = rail;
 			return true;
 		}
@@ -206,7 +218,8 @@ bool bench_wait_ready(struct bench_pair *pair)
 {
 	uint64_t deadline = np_now_ns() + CONNECT_NS;
 
-	while (!atomic_load(&pair->shared->ready[0]) || !atomic_load(&pair->shared->ready[1])) {
+	while (atomic_load(&pair->shared->ready[BENCH_SENDER]) < pair->peers ||
+	       !atomic_load(&pair->shared->ready[BENCH_RECEIVER])) {
 		if (!bench_healthy(pair))
 			return false;
 		if (np_now_ns() > deadline)
@@ -242,10 +255,11 @@ bool bench_wait_protected(struct bench_pair *pair, int *host)
 		if (!bench_healthy(pair) || !bench_read_standing(pair, 0, &at[0]) ||
 		    !bench_read_standing(pair, 1, &at[1]))
 			return false;
-		ready = at[0].protected_ones == pair->conns && at[1].protected_ones == pair->conns;
-		if (ready && find_rail(pair, &at[*host]))
+		ready = at[0].protected_ones == bench_ends(pair, 0) &&
+			at[1].protected_ones == bench_ends(pair, 1);
+		if (ready && find_rail(pair, *host, &at[*host]))
 			return true;
-		if (ready && find_rail(pair, &at[!*host])) {
+		if (ready && find_rail(pair, !*host, &at[!*host])) {
 			*host = !*host;
 			return true;
 		}

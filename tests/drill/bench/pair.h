@@ -20,20 +20,21 @@ struct bench_pair {
 	struct sv_fabric ports;
 	struct bench_shared *shared;
 	int shared_fd;
-	pid_t hosts[2]; /* 0: not running */
-	int conns, rails;
+	pid_t processes[1 + BENCH_MAX_PEERS]; /* the receiver, the senders; 0: not running */
+	int conns, rails, peers;
 	int rail;      /* that carries the traffic: bench_wait_protected */
 	char why[400]; /* something failed; empty: nothing has */
 };
 
 struct bench_pair_options {
 	int rails; /* of the fabric; at most BENCH_MAX_RAILS */
+	int peers; /* processes that send, at most BENCH_MAX_PEERS; 0: one */
 	int conns, depth;
 	size_t bytes; /* of a message */
 	enum bench_phase phase;
 };
 
-/* What the connections of a host say, all together. */
+/* What the connections of a host's (first) process say, all together. */
 struct bench_standing {
 	int conns;
 	int protected_ones; /* have a healthy path that shares no port with the active one */
@@ -55,6 +56,9 @@ bool bench_fail(struct bench_pair *pair, const char *fmt, ...)
 bool bench_pair_open(struct bench_pair *pair, const struct bench_pair_options *options);
 /* Ends the hosts and takes the fabric down. After a failed open, too. */
 void bench_pair_close(struct bench_pair *pair);
+
+/* Connections of a host's (first) process. */
+int bench_ends(const struct bench_pair *pair, int host);
 
 /* False when a host has failed or died, or somebody wants an end. */
 bool bench_healthy(struct bench_pair *pair);

@@ -103,10 +103,11 @@ static bool weigh(struct bench_pair *pair, struct scale_point *p, const struct r
 		return false;
 	for (int h = 0; h < 2; h++) {
 		const struct bench_usage *b = &before->host[h], *a = &now.host[h];
+		int ends = bench_ends(pair, h);
 
 		p->memory_kib =
-		    larger(p->memory_kib, (double)(a->memory_kib - b->memory_kib) / pair->conns);
-		p->fds = larger(p->fds, (double)(a->fds - b->fds) / pair->conns);
+		    larger(p->memory_kib, (double)(a->memory_kib - b->memory_kib) / ends);
+		p->fds = larger(p->fds, (double)(a->fds - b->fds) / ends);
 		p->memory_base_kib = larger(p->memory_base_kib, (double)b->memory_kib);
 		p->fds_base = larger(p->fds_base, (double)b->fds);
 	}
@@ -204,6 +205,7 @@ double scale_median_ms(const struct scale_point *p)
 bool scale_measure(int conns, bool ha, const struct scale_settings *settings, struct scale_point *p)
 {
 	struct bench_pair_options options = {.rails = settings->rails,
+					     .peers = settings->peers,
 					     .conns = conns,
 					     .depth = DEPTH,
 					     .bytes = BYTES,
@@ -213,6 +215,7 @@ bool scale_measure(int conns, bool ha, const struct scale_settings *settings, st
 
 	memset(p, 0, sizeof(*p));
 	p->conns = conns;
+	p->peers = settings->peers;
 	p->ha = ha;
 	setenv("HA_NCCL_ENABLE_BACKUP", ha ? "1" : "0", 1);
 	if (bench_pair_open(&pair, &options) && connect_all(&pair, p, &before) &&

@@ -10,6 +10,7 @@
 
 struct scale_settings {
 	int rails;
+	int peers;     /* processes that the connections come from */
 	double idle_s; /* how long the idle processes are watched; 0: they are not */
 	int faults;    /* 0: none */
 	bool verbose;
@@ -17,7 +18,7 @@ struct scale_settings {
 
 /* At one number of connections. "Per connection" is per end: the process has one of each. */
 struct scale_point {
-	int conns;
+	int conns, peers;
 	bool ha;
 	/* Set-up, one after the other. */
 	double setup_s;
@@ -27,7 +28,7 @@ struct scale_point {
 	double setup_plugin_us; /* of the plugin's threads per connection, both ends together */
 	double setup_cpu_us;	/* processor time per connection, both ends together */
 	double protected_s;	/* from the last connection until all have a standby */
-	/* In the process that takes more of it. */
+	/* In the process that takes more of it: of several peers, the one that they all talk to. */
 	double memory_kib, memory_base_kib; /* per connection; of the process without any */
 	double fds, fds_base;
 	/* Idle: share of a core, in percent. */

@@ -43,7 +43,8 @@ static const struct limits {
 #define LITTLE_US	 60 /* below this the growth of a time is not judged */
 
 enum {
-	KEY_IDLE = 0x100,
+	KEY_PEERS = 0x100,
+	KEY_IDLE,
 	KEY_RAILS,
 	KEY_FAULTS,
 	KEY_HA,
@@ -64,6 +65,8 @@ struct arguments {
 
 static const struct argp_option option_table[] = {
     {"connections", 'C', "N[,N...]", 0, "Points of the curves (default: 64,256,1024)", 0},
+    {"peers", KEY_PEERS, "N", 0,
+     "Processes at the other end, each with its part of the connections (default: 1)", 0},
     {"rails", KEY_RAILS, "N", 0, "Ports of a host, 2 (default) to 8", 0},
     {"ha", KEY_HA, "on|off|both", 0, "HA_NCCL_ENABLE_BACKUP (default: both)", 0},
     {"idle", KEY_IDLE, "S", 0, "How long idle processes are watched (default: 5; 0: not)", 0},
@@ -106,6 +109,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (strcmp(arg, "on") && strcmp(arg, "off") && strcmp(arg, "both"))
 			argp_error(state, "--ha: '%s' is none of on, off, both", arg);
 		return 0;
+	case KEY_PEERS:
+		a->settings.peers = atoi(arg);
+		if (a->settings.peers < 1 || a->settings.peers > BENCH_MAX_PEERS)
+			argp_error(state, "--peers: '%s' is not between 1 and %d", arg,
+				   BENCH_MAX_PEERS);
+		return 0;
 	case KEY_RAILS:
 		a->settings.rails = atoi(arg);
 		if (a->settings.rails < 2 || a->settings.rails > BENCH_MAX_RAILS)
@@ -143,22 +152,23 @@ static void print_head(void)
 {
 	printf(
 	    "%ld processors; per connection and end, but the times of the plugin's threads: both\n"
-	    "%5s %3s %9s %9s %9s %9s %9s %9s %6s %7s %7s %7s %9s %9s %9s\n",
-	    sysconf(_SC_NPROCESSORS_ONLN), "conns", "HA", "set-up us", "first us", "last us",
-	    "plugin us", "standby s", "KiB", "fds", "beats/s", "idle %", "thread%", "move ms",
-	    "worst ms", "move us");
+	    "%5s %5s %3s %9s %9s %9s %9s %9s %9s %6s %7s %7s %7s %9s %9s %9s\n",
+	    sysconf(_SC_NPROCESSORS_ONLN), "conns", "peers", "HA", "set-up us", "first us",
+	    "last us", "plugin us", "standby s", "KiB", "fds", "beats/s", "idle %", "thread%",
+	    "move ms", "worst ms", "move us");
 	fflush(stdout);
 }
 
 static void print_point(const struct scale_point *p)
 {
-	printf("%5d %3s %9.1f %9.1f %9.1f %9.1f %9.2f %9.1f %6.2f %7.1f %7.2f %7.2f %9.2f %9.2f "
-	       "%9.1f%s%s\n",
-	       p->conns, p->ha ? "on" : "off", p->setup_us, p->setup_first_us, p->setup_last_us,
-	       p->setup_plugin_us, p->protected_s, p->memory_kib, p->fds, p->heartbeats,
-	       p->idle_process, p->idle_plugin, scale_median_ms(p),
-	       p->nfailovers ? p->failover_ms[p->nfailovers - 1] : 0, p->failover_cpu_us,
-	       p->why[0] ? "  " : "", p->why);
+	printf(
+	    "%5d %5d %3s %9.1f %9.1f %9.1f %9.1f %9.2f %9.1f %6.2f %7.1f %7.2f %7.2f %9.2f %9.2f "
+	    "%9.1f%s%s\n",
+	    p->conns, p->peers, p->ha ? "on" : "off", p->setup_us, p->setup_first_us,
+	    p->setup_last_us, p->setup_plugin_us, p->protected_s, p->memory_kib, p->fds,
+	    p->heartbeats, p->idle_process, p->idle_plugin, scale_median_ms(p),
+	    p->nfailovers ? p->failover_ms[p->nfailovers - 1] : 0, p->failover_cpu_us,
+	    p->why[0] ? "  " : "", p->why);
 	fflush(stdout);
 }
 
@@ -169,15 +179,16 @@ static json_t *point_object(const struct scale_point *p)
 	for (int i = 0; i < p->nfailovers; i++)
 		json_array_append_new(moves, json_real(p->failover_ms[i]));
 	return json_pack(
-	    "{s:i, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
+	    "{s:i, s:i, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
 	    "s:o, s:f, s:s}",
-	    "connections", p->conns, "ha", (int)p->ha, "setup_s", p->setup_s, "setup_us",
-	    p->setup_us, "setup_first_us", p->setup_first_us, "setup_last_us", p->setup_last_us,
-	    "setup_cpu_us", p->setup_cpu_us, "setup_plugin_us", p->setup_plugin_us, "protected_s",
-	    p->protected_s, "memory_kib", p->memory_kib, "memory_base_kib", p->memory_base_kib,
-	    "fds", p->fds, "fds_base", p->fds_base, "heartbeats_per_s", p->heartbeats,
-	    "idle_process_percent", p->idle_process, "idle_plugin_percent", p->idle_plugin,
-	    "failover_ms", moves, "failover_cpu_us", p->failover_cpu_us, "why", p->why);
+	    "connections", p->conns, "peers", p->peers, "ha", (int)p->ha, "setup_s", p->setup_s,
+	    "setup_us", p->setup_us, "setup_first_us", p->setup_first_us, "setup_last_us",
+	    p->setup_last_us, "setup_cpu_us", p->setup_cpu_us, "setup_plugin_us",
+	    p->setup_plugin_us, "protected_s", p->protected_s, "memory_kib", p->memory_kib,
+	    "memory_base_kib", p->memory_base_kib, "fds", p->fds, "fds_base", p->fds_base,
+	    "heartbeats_per_s", p->heartbeats, "idle_process_percent", p->idle_process,
+	    "idle_plugin_percent", p->idle_plugin, "failover_ms", moves, "failover_cpu_us",
+	    p->failover_cpu_us, "why", p->why);
 }
 
 static bool write_json(const char *path, json_t *points)
@@ -317,12 +328,13 @@ int main(int argc, char **argv)
 	static const struct argp argp = {
 	    .options = option_table,
 	    .parser = parse,
-	    .doc = "Connects two processes very often on a simulated fabric and measures what a "
+	    .doc = "Connects two processes (or one with several) very often on a simulated fabric "
+		   "and measures what a "
 		   "connection takes: time, memory, descriptors, processor time when idle, and how "
 		   "long all of them take to move when a port fails.",
 	};
 	struct sigaction act = {.sa_handler = interrupt};
-	struct arguments a = {.settings = {.rails = 2, .idle_s = 5, .faults = 5},
+	struct arguments a = {.settings = {.rails = 2, .peers = 1, .idle_s = 5, .faults = 5},
 			      .conns = {64, 256, 1024},
 			      .nconns = 3,
 			      .with = {true, true},
