@@ -234,8 +234,9 @@ int nh_snapshot_take(struct nh_snapshot *snapshot, const struct nh_select *selec
 		err = looking.err;
 	if (err && command)
 		fprintf(stderr, "%s: %s: %s\n", command, ha_stats_dir, strerror(err));
-	qsort(snapshot->processes, snapshot->nprocesses, sizeof(*snapshot->processes),
-	      by_job_rank_pid);
+	if (snapshot->nprocesses)
+		qsort(snapshot->processes, snapshot->nprocesses, sizeof(*snapshot->processes),
+		      by_job_rank_pid);
 	return err;
 }
 
