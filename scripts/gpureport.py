@@ -35,6 +35,30 @@ GOALS = (
 )
 
 
+# ---- several runs as one -----------------------------------------------------------------------------
+
+# What must be the same for rounds of several runs to be rounds of one; of the others each says its own.
+SAME = ("gpu", "ranks", "cpu_cores", "nccl", "rails", "rate_gbps", "env", "bands", "ops")
+EACH = {"command": "\n    NCCL_TESTS_HOME=… ", "commit": " and ", "date": " and "}
+
+
+def pool(documents):
+    """One document with the rounds of all."""
+    first, *others = documents
+    pooled = dict(first)
+    for other in others:
+        unlike = [key for key in SAME if other[key] != first[key]]
+        if unlike:
+            raise BenchError(f"runs that differ in {', '.join(unlike)} cannot be taken for one")
+        for key, between in EACH.items():
+            if other[key] not in pooled[key].split(between):
+                pooled[key] += between + other[key]
+        past = max(run["round"] for run in pooled["runs"])
+        pooled["runs"] = pooled["runs"] + [dict(run, round=past + run["round"]) for run in other["runs"]]
+        pooled["transports"] = pooled["transports"] + [n for n in other["transports"] if n not in pooled["transports"]]
+    return pooled
+
+
 # ---- ratios ------------------------------------------------------------------------------------------
 
 
@@ -191,7 +215,7 @@ HOW_TO_READ = (
 
 
 def section(document):
-    pieces = [f"    NCCL_TESTS_HOME=… {document['command']}", headline(document)]
+    pieces = ["Measured by", f"    NCCL_TESTS_HOME=… {document['command']}", headline(document)]
     pieces += [markdown(*goal_table(document)), HOW_TO_READ]
     for op in document["ops"]:
         pieces += [f"#### {PROGRAMS[op]}", markdown(*size_table(document, op))]

@@ -122,6 +122,27 @@ class GpuBench(unittest.TestCase):
         with open(os.path.join(self.dir, "docs", "data", "gpu-bench.json"), encoding="utf-8") as file:
             self.assertEqual(json.load(file), results)
 
+    def test_rounds_of_several_runs_are_taken_together_if_the_runs_are_alike(self):
+        done = self.bench("--rounds", "2", "--ops", "allreduce", "--only", "plugin,ib", "--bands", "8:1K:5x1")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        results = self.results()
+        kept = [os.path.join(self.out, name) for name in ("one.json", "two.json", "unlike.json")]
+        other = json.loads(json.dumps(results))
+        other.update(commit="later", transports=["plugin", "ib", "socket"])
+        for run in other["runs"]:
+            if run["transport"] == "ib":
+                run["us"]["64"] = 24.0
+        for path, document in zip(kept, (results, other, dict(results, nccl="another"))):
+            write(path, json.dumps(document))
+        done = subprocess.run([SCRIPT, "--from", *kept[:2]], capture_output=True, text=True, timeout=50, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("4 rounds, 8 runs", done.stdout)
+        self.assertIn(f"commit {results['commit']} and later.", done.stdout)
+        self.assertRegex(done.stdout, r"\n +64 .* 1\.792 \[1\.199, 2\.386\]")
+        done = subprocess.run([SCRIPT, "--from", kept[0], kept[2]], capture_output=True, text=True, timeout=50, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("runs that differ in nccl cannot be taken for one", done.stdout + done.stderr)
+
     def test_ranks_have_cores_of_their_own(self):
         done = self.bench("--rounds", "1", "--ops", "allreduce", "--only", "plugin", "--env", "NCCL_PROTO=Simple")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
