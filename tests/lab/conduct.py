@@ -51,6 +51,7 @@ class Conductor:
         self.quiet = None  # since when all is well; None: it is not
         self.moves = {}  # of the connections' ends, before the last fault
         self.rail = 0  # the last one that a step was about
+        self.waited = None  # when the last fault came, and for how long guests had waited for processors then
         self.witnesses = {}  # by what they watch
         self.dropped = {}  # by netem, of what has been taken away again: (host, rail): packets
 
@@ -151,6 +152,7 @@ class Conductor:
         if self.quiet is not None and self.episode.faults:
             time.sleep(QUIET_S)
         self.moves = self.workload.moves()
+        self.waited = (time.monotonic_ns(), self.lab.waited_ns())
         quiet, self.quiet = self.quiet, None
         before, after = self.act(verb, words)
         self.episode.faults.append(
@@ -210,6 +212,16 @@ class Conductor:
         self.workload.wait(
             lambda: self.workload.has_moved_since(self.moves, times), WAIT_S, "all connections to move to another rail"
         )
+        self.note_waiting()
+
+    def note_waiting(self):
+        """The share of the time since the last fault for which a guest had to wait for a processor."""
+        if not self.waited or not self.episode.faults:
+            return
+        since, before = self.waited
+        now = self.lab.waited_ns()
+        longest = max((ns - before.get(key, 0) for key, ns in now.items()), default=0)
+        self.episode.faults[-1].starved = min(1.0, longest / (time.monotonic_ns() - since))
 
     def do_healthy(self):
         self.workload.wait(self.workload.is_protected, WAIT_S, "the connections to be protected again")

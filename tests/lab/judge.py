@@ -81,6 +81,7 @@ class Fault:
     after: dict
     quiet: dict  # since when all was well
     until: dict = field(default_factory=dict)  # the next fault, or the drill's end
+    starved: float = 0.0  # share of the time until traffic had moved in which a guest waited for a processor of the host
 
 
 @dataclass
@@ -237,12 +238,14 @@ class Judge:
             for i in range(number)
         ]
 
-    def blackout_ms(self, row, episode):
-        """Of many faults the 95th percentile, else the longest pause from the first to the end."""
+    def blackout_ms(self, row, episode, run_only=False):
+        """Of many faults the 95th percentile, else the longest pause from the first to the end. run_only: without
+        the share of it for which guests waited for processors."""
+        shares = [1 - fault.starved if run_only else 1 for fault in episode.faults]
         if len(episode.faults) >= 20:
-            return percentile([times[1] for times in row.times], 95)
+            return percentile([times[1] * share for times, share in zip(row.times, shares)], 95)
         first = episode.faults[0].before if episode.faults else episode.begin
-        return self.longest_ms(first, episode.end)
+        return self.longest_ms(first, episode.end) * min(shares, default=1)
 
     def longest_ms(self, first, last):
         return max(line.longest_ms(first[host], last[host], last[host]) for host, line in self.timelines.items())
@@ -305,9 +308,13 @@ class Judge:
             return
         limit, drill = episode.drill.blackout_ms, episode.drill
         if limit == "event":
-            beyond = row.blackout_ms - row.noise_ms
+            # A guest that the host gave no processor has stood still, whatever the plugin did: that is no blackout.
+            ran_ms = self.blackout_ms(row, episode, run_only=True)
+            beyond = ran_ms - row.noise_ms
             if len(episode.faults) < 20:  # of few there is no percentile: the worst noise excuses the worst pause
-                beyond = row.blackout_ms - max(self.healthy, default=row.noise_ms)
+                beyond = ran_ms - max(self.healthy, default=row.noise_ms)
+            if row.blackout_ms - ran_ms > 10:
+                row.notes.append(f"blackout of {ran_ms:.0f} ms but for the time in which a guest waited for a processor of the host")
             if beyond > EVENT_BLACKOUT_MS:
                 row.complain(
                     f"blackout of {row.blackout_ms:.0f} ms is {beyond:.0f} ms beyond the noise, limit {EVENT_BLACKOUT_MS:.0f} ms"

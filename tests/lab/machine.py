@@ -216,6 +216,19 @@ class Machine:
             pass
         return "\n".join("    " + line for line in text.replace("\r", "").strip().splitlines()[-lines:])
 
+    def waited_ns(self):
+        """How long its threads had to wait for a processor of this host, each since it began: where others have
+        the processors, the guest stands still meanwhile. Empty where the kernel does not tell."""
+        waited = {}
+        folder = f"/proc/{self.qemu.pid}/task"
+        for task in os.listdir(folder):
+            try:
+                with open(f"{folder}/{task}/schedstat", encoding="ascii") as file:
+                    waited[task] = int(file.read().split()[1])
+            except (OSError, IndexError):
+                pass  # it has ended
+        return waited
+
     # ---- the guest's daemon: guest/lab-guest.c ----
 
     def listen(self):

@@ -138,6 +138,15 @@ class JudgeTest(unittest.TestCase):
         self.case.report["timeline"]["bytes_received"][1] = timeline(DOWN_MS, DOWN_MS + 51)
         self.complains("51 ms beyond the noise")
 
+    def test_a_guest_without_a_processor_is_excused_for_that_share_alone(self):
+        self.case.report["timeline"]["bytes_received"][1] = timeline(DOWN_MS, DOWN_MS + 100)
+        self.case.episode.faults[0].starved = 0.5
+        row = self.case.row()
+        self.assertEqual(row.complaints, [])
+        self.assertIn("blackout of 50 ms but for the time", row.notes[0])
+        self.case.episode.faults[0].starved = 0.48
+        self.complains("52 ms beyond the noise")
+
     def test_noise_excuses_as_much_as_it_is(self):
         counts = timeline(DOWN_MS, DOWN_MS + 51)
         counts[800:810] = [0] * 10

@@ -140,6 +140,10 @@ class Lab:
     def host(self, name):
         return self.hosts[name]
 
+    def waited_ns(self):
+        """Of all guests, by guest and thread."""
+        return {(guest.name, task): ns for guest in self.machines for task, ns in guest.waited_ns().items()}
+
     def heal(self):
         """Takes back whatever was done to the network. Nobody may have devices open that are unbound."""
         for name, host in self.hosts.items():
