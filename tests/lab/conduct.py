@@ -292,10 +292,12 @@ class Conductor:
 
 def run_drills(lab, build, left, say):
     """Conducts drills, and takes those it has conducted off the list. Ends early, with the rest still on
-    it, when the lab is past mending. Drills that follow each other share a workload if they can."""
+    it, when the lab is past mending; StuckCards when a machine is. Drills that follow each other share a workload if they
+    can."""
     rows = []
     while left:
         work, episodes = Workload(lab, KINDS[left[0].workload], build), []
+        planned = list(left)
         try:
             start(work)
             while left and left[0].workload == work.kind.name and work.alive():
@@ -315,10 +317,27 @@ def run_drills(lab, build, left, say):
         except LabError as error:
             say(str(error))
             broken = True
-        rows += judge_workload(lab, work, episodes)
+        judged = judge_workload(lab, work, episodes)
+        if blame_the_lab(judged, lab.stuck_cards()):
+            left[:] = planned
+            raise StuckCards(rows, lab.stuck_cards())
+        rows += judged
         if broken:
             break
     return rows
+
+
+class StuckCards(Exception):
+    """Cards stand still that nobody stopped: what the drills on them said is void. `rows` are of drills before."""
+
+    def __init__(self, rows, cards):
+        super().__init__(f"QEMU has stopped to take packets from {', '.join(cards)}")
+        self.rows = rows
+
+
+def blame_the_lab(rows, cards):
+    """Whether failures are those of the machine: never wrong bytes, which no card that stands still can excuse."""
+    return bool(cards) and any(row.complaints for row in rows) and not any(row.wrong for row in rows)
 
 
 def start(work):

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import queue
+import re
 import secrets
 import shutil
 import signal
@@ -54,6 +55,12 @@ def has_netdev(kind):
     said = subprocess.run([find_qemu(), "-netdev", "help"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, check=False, timeout=CALL_LIMIT_S)  # fmt: skip
     return kind in said.stdout.decode().split()
+
+
+def stuck_cards(console):
+    """The cards whose transmit queue timed out: a kernel before 6.7 names them behind the word, later ones before it."""
+    found = re.findall(r"NETDEV WATCHDOG: (\S+) \(virtio_net\): transmit queue|virtio_net \S+ (\S+): NETDEV WATCHDOG: ", console)
+    return sorted({before or behind for before, behind in found})
 
 
 def die_with_parent():
@@ -215,6 +222,15 @@ class Machine:
         except OSError:
             pass
         return "\n".join("    " + line for line in text.replace("\r", "").strip().splitlines()[-lines:])
+
+    def stuck_cards(self):
+        """Network cards that QEMU has stopped to take packets from, as the guest's kernel says of them after 5 s:
+        longer than a drill lets a card stand still."""
+        try:
+            with open(self.console, encoding="utf-8", errors="replace") as file:
+                return stuck_cards(file.read())
+        except OSError:
+            return []
 
     def waited_ns(self):
         """How long its threads had to wait for a processor of this host, each since it began: where others have

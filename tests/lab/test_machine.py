@@ -14,6 +14,8 @@ import time
 import unittest
 from unittest import mock
 
+import conduct
+import judge
 import machine
 import main
 import topology
@@ -28,6 +30,27 @@ user = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", 
 print(folder.path, user.pid, flush=True)
 sys.stdin.read()
 """
+
+
+class StuckCards(unittest.TestCase):
+    def test_are_those_whose_queue_timed_out(self):
+        console = (
+            "[   12.9] virtio_net virtio4 a0: NETDEV WATCHDOG: CPU: 0: transmit queue 0 timed out 5392 ms\r\n"
+            "[   17.8] virtio_net virtio4 a0: TX timeout on queue: 0, sq: output.0, vq: 0x1, name: output.0\r\n"
+            "[   17.8] NETDEV WATCHDOG: b1 (virtio_net): transmit queue 0 timed out\r\n"
+            "[   17.8] virtio_net virtio4 a0: NETDEV WATCHDOG: CPU: 0: transmit queue 0 timed out 10256 ms\r\n"
+        )
+        self.assertEqual(machine.stuck_cards(console), ["a0", "b1"])
+        self.assertEqual(machine.stuck_cards("rdma_rxe: qp#85 Failed allocating skb\r\n"), [])
+
+    def test_excuse_a_drill_that_failed_but_no_wrong_byte(self):
+        well, failed, wrong = judge.Row("x", "two", wrong=0), judge.Row("y", "two"), judge.Row("z", "two", wrong=1)
+        failed.complain("nothing arrived")
+        wrong.complain("wrong bytes")
+        self.assertTrue(conduct.blame_the_lab([well, failed], ["a0"]))
+        self.assertFalse(conduct.blame_the_lab([well, failed], []))
+        self.assertFalse(conduct.blame_the_lab([well], ["a0"]))
+        self.assertFalse(conduct.blame_the_lab([failed, wrong], ["a0"]))
 
 
 class FolderOfAnOwner(unittest.TestCase):

@@ -144,6 +144,9 @@ class Lab:
         """Of all guests, by guest and thread."""
         return {(guest.name, task): ns for guest in self.machines for task, ns in guest.waited_ns().items()}
 
+    def stuck_cards(self):
+        return [card for guest in self.machines for card in guest.stuck_cards()]
+
     def heal(self):
         """Takes back whatever was done to the network. Nobody may have devices open that are unbound."""
         for name, host in self.hosts.items():
