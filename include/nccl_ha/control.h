@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * Asking a process that uses the plugin for something: what goes over the Unix socket next to its
  * statistics file (nccl_ha/stats.h), whose name has NCCL_HA_CONTROL_SUFFIX appended. The socket is
@@ -9,15 +10,17 @@
  * takes time: the process says what becomes of each connection, and whoever wants to know when it
  * is done asks again with `status`.
  *
- *	request  = "nccl-ha " version " " verb " " target [ " force" ] LF
- *	verb     = "failover" | "failback" | "status"
- *	target   = "port " device ":" number | "connection " id | "all"
- *	answer   = "nccl-ha " version " ok" LF *connection "end " count LF
- *	         | "nccl-ha " version " error " text LF
- *	connection = "connection " id " " end " " fate " " path " " port " " epoch " " place [ " "
- *text ] LF end      = "send" | "recv" fate     = as NCCL_HA_FATES says path     = index "."
- *generation of the active path port     = device ":" number of that path at this host, or "-" place
- *= "home" | "elsewhere": whether that path connects the ports that NCCL asked for
+ *	request    = "nccl-ha " version " " verb " " target [ " force" ] LF
+ *	verb       = "failover" | "failback" | "status"
+ *	target     = "port " device ":" number | "connection " id | "all"
+ *	answer     = "nccl-ha " version " ok" LF *connection "end " count LF
+ *	           | "nccl-ha " version " error " text LF
+ *	connection = "connection " id " " end " " fate " " path " " port " " epoch " " place [ " " text ] LF
+ *	end        = "send" | "recv"
+ *	fate       = as NCCL_HA_FATES says
+ *	path       = index "." generation of the active path
+ *	port       = device ":" number of that path at this host, or "-"
+ *	place      = "home" | "elsewhere": whether that path connects the ports that NCCL asked for
  *
  * An id has up to 16 hexadecimal digits; up to eight are the ones that log lines begin with. Words
  * are separated by one space. A request has at most NCCL_HA_CONTROL_REQUEST_MAX bytes with its line
@@ -31,6 +34,7 @@
  *                all, ends every drain.
  * status         where connections are. Of a port: those that use it; the others are "away".
  */
+/* clang-format on */
 #ifndef NCCL_HA_CONTROL_H
 #define NCCL_HA_CONTROL_H
 
