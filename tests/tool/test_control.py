@@ -4,9 +4,11 @@ who mean no good cost the job nothing. What becomes of the traffic is the drills
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -87,7 +89,12 @@ class Control(unittest.TestCase):
             self.assertEqual(mode & 0o7777, 0o600)
         if os.geteuid() != 0:
             self.skipTest("as root only: becomes another user")
-        stranger = subprocess.run([TOOL, "failover", "--port", "sim0:1"], user=NOBODY, group=NOBODY, extra_groups=[],
+        # The build folder may be one that others cannot enter.
+        folder = tempfile.mkdtemp(prefix="nccl-ha-test.", dir="/tmp")
+        self.addCleanup(shutil.rmtree, folder)
+        os.chmod(folder, 0o755)
+        tool = shutil.copy(TOOL, folder)
+        stranger = subprocess.run([tool, "failover", "--port", "sim0:1"], user=NOBODY, group=NOBODY, extra_groups=[],
                                   stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)  # fmt: skip
         self.assertEqual((stranger.returncode, stranger.stdout), (3, b""))
         self.assertEqual(self.failovers(), [0] * CONNECTIONS)

@@ -79,6 +79,9 @@ class Files(unittest.TestCase):
 
     @unittest.skipUnless(os.getuid() == 0, "only root sees other users' files")
     def test_root_sees_all_users_and_others_only_themselves(self):
+        # TMPDIR may be a folder that others cannot enter, as in scripts/test.
+        self.dir = tempfile.mkdtemp(prefix="nccl-ha-test.", dir="/tmp")
+        self.addCleanup(shutil.rmtree, self.dir)
         os.chmod(self.dir, 0o755)
         for path in self.put(1), self.put(2, NOBODY):
             os.chmod(path, 0o600)
