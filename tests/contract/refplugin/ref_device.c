@@ -101,11 +101,17 @@ static void *background(void *arg)
 	return arg;
 }
 
+/* It sleeps before the library can be unmapped: the defect is a thread that stays, not one that
+ * runs.
+ */
 static void start_background(void)
 {
 	pthread_t thread;
-	if (pthread_create(&thread, NULL, background, NULL) == 0)
-		pthread_detach(thread);
+
+	if (pthread_create(&thread, NULL, background, NULL) != 0)
+		return;
+	pthread_detach(thread);
+	usleep(20000);
 }
 #endif
 
