@@ -178,6 +178,8 @@ static void update(const struct nh_move *move, struct nh_moved *c, const struct 
 		c->outcome = NH_OUTCOME_FAILED;
 	else if (has_arrived(move, c, is))
 		c->outcome = NH_OUTCOME_MOVED;
+	else if (is->fate == NH_FATE_MOVING)
+		c->outcome = NH_OUTCOME_MOVING; /* also what was refused at first */
 	if (c->outcome != NH_OUTCOME_REFUSED)
 		c->before.why[0] = '\0';
 }
@@ -210,12 +212,14 @@ static void wait_for_all(struct nh_move *move, long wait_ms)
 	uint64_t began = np_now_ns(), until = began + (uint64_t)wait_ms * NP_NS_PER_MS;
 	bool moving;
 
+	/* What one process had to refuse, the order to another one may have made possible. */
 	do {
 		moving = false;
 		for (size_t i = 0; i < move->nprocesses; i++) {
 			struct nh_moved_process *p = &move->processes[i];
 
-			if (p->error[0] || !has(p, NH_OUTCOME_MOVING))
+			if (p->error[0] ||
+			    !(has(p, NH_OUTCOME_MOVING) || has(p, NH_OUTCOME_REFUSED)))
 				continue;
 			look(move, p);
 			moving |= has(p, NH_OUTCOME_MOVING);
@@ -223,10 +227,6 @@ static void wait_for_all(struct nh_move *move, long wait_ms)
 		if (moving)
 			usleep(LOOK_US);
 	} while (moving && np_now_ns() < until);
-	/* What one process had to refuse, the order to another one may have made possible. */
-	for (size_t i = 0; i < move->nprocesses; i++)
-		if (!move->processes[i].error[0] && has(&move->processes[i], NH_OUTCOME_REFUSED))
-			look(move, &move->processes[i]);
 	move->waited_ms = (double)(np_now_ns() - began) / (double)NP_NS_PER_MS;
 }
 
