@@ -42,10 +42,10 @@ static void wavers(struct ha_live_link *live)
 static bool is_alive(struct ha_live_link *live)
 {
 	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
-	struct ha_comm *comm = link->comm;
-	bool alive = comm->active_seen == link->slot && comm->completions_seen != link->completions;
+	uint64_t life = atomic_load_explicit(&link->comm->life_seen, memory_order_relaxed);
+	bool alive = (life & 0xff) == link->slot && life >> 8 != link->completions;
 
-	link->completions = comm->completions_seen;
+	link->completions = life >> 8;
 	return alive;
 }
 

@@ -369,14 +369,14 @@ void ha_comm_note_life(struct ha_comm *comm)
 {
 	/* What completes on a standby says nothing of the active path. */
 	uint64_t completions = comm->count.completions - comm->standby_completions;
+	uint64_t life = completions << 8 | comm->active;
 
 	if (comm->outstanding == 0)
 		comm->idle_ns = ha_now_ns();
-	if (comm->completions_seen == completions && comm->active_seen == comm->active)
+	if (atomic_load_explicit(&comm->life_seen, memory_order_relaxed) == life)
 		return;
 	comm->alive_ns = ha_now_ns();
-	comm->completions_seen = completions;
-	comm->active_seen = comm->active;
+	atomic_store_explicit(&comm->life_seen, life, memory_order_relaxed);
 }
 
 /* Under the token. */

@@ -216,9 +216,10 @@ struct ha_comm {
 	/* [T] What ha_comm_note_life saw. */
 	uint64_t alive_ns;	      /* when something had completed */
 	uint64_t idle_ns;	      /* when nothing was outstanding */
-	uint64_t completions_seen;    /* then, of the active path */
 	uint64_t standby_completions; /* of count.completions, those of other paths */
-	uint8_t active_seen;	      /* the active path, then */
+	/* Then: completions of the active path << 8 | that path. Read by heartbeats without the
+	 * token, so in one word. */
+	_Atomic uint64_t life_seen;
 	alignas(64) struct ha_poller poller;
 	uint32_t seen_polls;	    /* progress thread: value of polls at its last visit */
 	bool abort_said;	    /* progress thread: the peer knows of our error */
