@@ -43,8 +43,14 @@ int process_fds(void)
 }
 
 #ifdef PROCESS_SANITIZED
-/* A sanitizer's allocator keeps what is freed in quarantine, and counts what is handed out. */
+/* A sanitizer's allocator keeps what is freed in quarantine, counts what is handed out, and maps
+ * memory for itself as it goes. */
 long process_rss_kib(void)
+{
+	return 0;
+}
+
+int process_map_count(void)
 {
 	return 0;
 }
@@ -54,6 +60,18 @@ size_t process_heap(void)
 	return __sanitizer_get_current_allocated_bytes();
 }
 #else
+int process_map_count(void)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	int n = 0, c;
+
+	while (f && (c = getc(f)) != EOF)
+		n += c == '\n';
+	if (f)
+		fclose(f);
+	return n;
+}
+
 long process_rss_kib(void)
 {
 	long total, resident = 0;
@@ -73,18 +91,6 @@ size_t process_heap(void)
 	return info.uordblks + info.hblkhd;
 }
 #endif
-
-int process_map_count(void)
-{
-	FILE *f = fopen("/proc/self/maps", "re");
-	int n = 0, c;
-
-	while (f && (c = getc(f)) != EOF)
-		n += c == '\n';
-	if (f)
-		fclose(f);
-	return n;
-}
 
 bool process_maps(const char *path)
 {

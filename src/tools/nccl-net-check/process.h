@@ -13,6 +13,7 @@ int process_fds(void);
 long process_rss_kib(void);
 /* Bytes handed out by malloc. */
 size_t process_heap(void);
+/* 0 under a sanitizer, likewise. */
 int process_map_count(void);
 /* Is this file mapped? */
 bool process_maps(const char *path);

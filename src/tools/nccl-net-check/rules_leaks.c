@@ -15,7 +15,7 @@
 	2048 /* bytes that a plugin's threads may hold at one moment and not at another */
 /* What a thread that is new may keep of what it freed: malloc counts its cache as in use. */
 #define THREAD_CACHE (16 * 1024)
-/* A stack, a guard and an arena, which is two; more with a sanitizer. */
+/* A stack, a guard, an arena, which is two, and what lies between. */
 #define THREAD_MAPS 6
 
 struct footprint {
