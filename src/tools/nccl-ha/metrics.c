@@ -54,9 +54,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'v':
 		a->connections = true;
 		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is one argument too many", arg);
-		return 0;
 	case ARGP_KEY_END:
 		if (a->textfile && a->listen)
 			argp_error(state, "--textfile or --listen, not both");

@@ -71,6 +71,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_DIR:
 		ha_stats_dir = arg;
 		return 0;
+	case ARGP_KEY_ARG: /* a command that takes any has taken it */
+		argp_error(state, "'%s' is one argument too many", arg);
+		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}

@@ -28,6 +28,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct arguments *a = state->input;
 
+	(void)arg;
 	switch (key) {
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &a->select;
@@ -37,9 +38,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'v':
 		a->connections = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is one argument too many", arg);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -45,9 +45,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'j':
 		a->json = true;
 		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is one argument too many", arg);
-		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
