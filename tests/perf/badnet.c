@@ -128,6 +128,21 @@ static ncclResult_t bad_listen(int dev, void *handle, void **comm)
 	return base->listen(dev, handle, comm);
 }
 
+static void *stay(void *arg)
+{
+	(void)arg;
+	sleep_for_ever();
+	return NULL;
+}
+
+static void leak_thread(void)
+{
+	pthread_t thread;
+
+	if (!pthread_create(&thread, NULL, stay, NULL))
+		pthread_detach(thread);
+}
+
 static ncclResult_t bad_connect(int dev, void *handle, void **comm, ncclNetDeviceHandle_v8_t **d)
 {
 	if (is("connect-never")) {
@@ -138,6 +153,8 @@ static ncclResult_t bad_connect(int dev, void *handle, void **comm, ncclNetDevic
 		sleep_for_ever();
 	if (is("leak"))
 		(void)!dup(0);
+	if (is("leak-thread"))
+		leak_thread();
 	return base->connect(dev, handle, comm, d);
 }
 
