@@ -290,13 +290,13 @@ class Conductor:
         return int(found[1]) if found else 0
 
 
-def run_drills(lab, build, left, say):
+def run_drills(lab, build, plugin, left, say):
     """Conducts drills, and takes those it has conducted off the list. Ends early, with the rest still on
     it, when the lab is past mending; StuckCards when a machine is. Drills that follow each other share a workload if they
     can."""
     rows = []
     while left:
-        work, episodes = Workload(lab, KINDS[left[0].workload], build), []
+        work, episodes = Workload(lab, KINDS[left[0].workload], build, plugin), []
         planned = list(left)
         try:
             start(work)

@@ -34,6 +34,7 @@ def arguments(argv):
         description="Drills with the kernel's own RDMA stack, in virtual machines; docs/testing.md.",
     )
     parser.add_argument("--build", default=os.path.join(TREE, "build"), help="the build folder (build)")
+    parser.add_argument("--plugin", metavar="FILE", help="another plugin than the build folder's, below that folder")
     parser.add_argument("--list", action="store_true", help="list the drills")
     parser.add_argument("--short", action="store_true", help="only the drills of the short form")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="everything N times, a new lab each time")
@@ -43,6 +44,9 @@ def arguments(argv):
     parser.add_argument("words", nargs="*", metavar="WORD", help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args(argv)
     options.build = os.path.abspath(options.build)
+    options.plugin = os.path.abspath(options.plugin or os.path.join(options.build, "libnccl-net-ha.so"))
+    if os.path.commonpath((options.plugin, options.build)) != options.build:
+        parser.error(f"--plugin: {options.plugin} is not below {options.build}, which is what a guest sees")
     options.lab = "one"
     if options.words[:1] and options.words[0] in ("one", "two"):
         options.lab = options.words.pop(0)
@@ -101,7 +105,7 @@ def round_of(options, say):
     while left:
         with boot(options.lab, options) as lab:
             try:
-                rows += conduct.run_drills(lab, os.path.abspath(options.build), left, say)
+                rows += conduct.run_drills(lab, options.build, options.plugin, left, say)
             except conduct.StuckCards as error:
                 given_up += 1
                 if given_up > LABS_TO_GIVE_UP:
@@ -159,10 +163,10 @@ def main(argv):
         if options.words == ["probe"]:
             with boot(options.lab, options) as lab:
                 release = lab.host("a").run(["uname", "-r"]).out.strip()
-                return 0 if probe_kernel.check(lab, os.path.abspath(options.build), release) else 1
+                return 0 if probe_kernel.check(lab, options.build, release) else 1
         if options.words == ["acceptance"]:
             with boot(options.lab, options) as lab:
-                return 0 if acceptance.check(lab, TREE, os.path.abspath(options.build), options.command or ()) else 1
+                return 0 if acceptance.check(lab, TREE, options.build, options.command or ()) else 1
         if options.list:
             print(table.of_drills(options.drills))
             return 0

@@ -41,10 +41,10 @@ class LatePackets(unittest.TestCase):
         waiting = switch("recv 4 (x b0:1 <- y a0:1)", FENCED, kind="failure")
         self.assertIsNone(fenced_since(EVENTS + [waiting], "b", FAULT))
 
-    def complaints(self, packets=None, control=None, report=None):
+    def complaints(self, packets=None, control=None, report=None, gave_up=0):
         row = Row("late", "one")
         seen = {"packets": PACKETS if packets is None else packets, "late": {**CONTROL, **(control or {})}}
-        judge_late(row, "b", seen, EVENTS, REPORT if report is None else report, FAULT)
+        judge_late(row, "b", seen, EVENTS, REPORT if report is None else report, FAULT, gave_up)
         return row.complaints
 
     def test_all_proofs_are_enough(self):
@@ -59,6 +59,7 @@ class LatePackets(unittest.TestCase):
             self.complaints(control={"landed_unfenced": 0}),
             self.complaints(control={"landed_fenced": 1}),
             self.complaints(report={}),
+            self.complaints(gave_up=1),
             self.complaints(report=written),
         ):
             self.assertEqual(len(missing), 1)

@@ -90,8 +90,9 @@ def fenced_since(events, host, fault_ns):
     return max(first.values()) if names and set(first) == names else None
 
 
-def judge_late(row, host, seen, events, report, fault_ns):
-    """seen: {"packets": [...], "late": {...}} of a drill whose fault delayed what comes to this host."""
+def judge_late(row, host, seen, events, report, fault_ns, gave_up):
+    """seen: {"packets": [...], "late": {...}} of a drill whose fault delayed what comes to this host. gave_up: how
+    many of this host's queue pairs the kernel put into ERR by itself, where no fence is needed."""
     fenced_ns = fenced_since(events, host, fault_ns)
     late = late_packets(seen["packets"], fault_ns, fenced_ns) if fenced_ns else []
     control = seen["late"]
@@ -100,6 +101,8 @@ def judge_late(row, host, seen, events, report, fault_ns):
         row.complain("lab-witness did not see all packets")
     if not late:
         row.complain(f"no packet came to {host} for a queue pair that was fenced before: nothing was proved")
+    if gave_up:
+        row.complain(f"{gave_up} queue pairs of {host} gave up by themselves: it was not the fence that kept packets out")
     if "late" not in report:
         row.complain("nccl-net-perf ran without canaries")
     elif report["late"]["seen"]:

@@ -38,6 +38,7 @@ class Kind:
 
     name: str
     env: dict = field(default_factory=dict)  # {build} is the build folder; None: without this variable
+    env_b: dict = field(default_factory=dict)  # on host b alone
     args: tuple = ()
     connections: int = 2  # of one channel between two ranks: one per direction
 
@@ -47,8 +48,14 @@ KINDS = {
     for kind in (
         Kind("steady"),
         Kind("failback", env={"HA_NCCL_ENABLE_FAILBACK": "1"}),
-        # The hardware gives up before a delay of 400 ms is over.
-        Kind("canaries", env={"HA_NCCL_QP_TIMEOUT": "13"}, args=("--canary", "--linger", "1000")),
+        # The hardware of host a gives up before a delay of 400 ms is over, and that of b does not: what comes late to b
+        # finds queue pairs that nothing but the fence has put out of use.
+        Kind(
+            "canaries",
+            env={"HA_NCCL_QP_TIMEOUT": "13"},
+            env_b={"HA_NCCL_QP_TIMEOUT": "18"},
+            args=("--canary", "--linger", "1000"),
+        ),
         Kind("unheard", env={"HA_NCCL_QP_RETRY_CNT": None, "HA_NCCL_HEARTBEAT_MS": "60000"}),
         # A device that tells nothing and gives up for nothing, as 7 retries are for ever there: only the soft timeout
         # is left. As much under way as can be, since the kernel leaves a queue pair stuck by chance. With the usual
@@ -150,8 +157,8 @@ class Connection:
 class Workload:
     """One run of nccl-net-perf. Pair start() with end(), which is also right after a failure."""
 
-    def __init__(self, lab, kind, build):
-        self.lab, self.kind, self.build = lab, kind, build
+    def __init__(self, lab, kind, build, plugin):
+        self.lab, self.kind, self.build, self.plugin = lab, kind, build, plugin
         self.name = f"{kind.name}-{next(numbers)}"
         self.processes = {}
         self.events = []  # as in the logs, with "end": the host; in order for each end
@@ -177,10 +184,11 @@ class Workload:
                 "NCCL_IB_HCA": "=" + ",".join(interface(name, rail) for rail in RAILS),
                 "HA_NCCL_EVENT_LOG": self.log_path(name),
                 **self.kind.env,
+                **(self.kind.env_b if name == "b" else {}),
             }
             env = {key: value.format(build=self.build) for key, value in env.items() if value is not None}
             argv = [os.path.join(self.build, "bin", "nccl-net-perf")]
-            argv += ["--plugin", os.path.join(self.build, "libnccl-net-ha.so"), "--rank", str(rank), "--nranks", "2"]
+            argv += ["--plugin", self.plugin, "--rank", str(rank), "--nranks", "2"]
             argv += ["--root", f"{self.lab.host('a').socket_address}:{port}", "--seconds", str(LIMIT_S)]
             argv += ["--timeout", "30", "--timeline-ms", str(INTERVAL_MS), "--json", f"/run/lab/{self.name}.json"]
             argv += [*COMMON_ARGS, *self.kind.args]
