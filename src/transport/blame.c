@@ -8,7 +8,8 @@
 enum fault {
 	FAULT_PATH,    /* its own, and what everything unknown is taken for */
 	FAULT_REQUEST, /* a bug or misuse: on another path it would fail the same way */
-	FAULT_KEY,     /* a bug, except while the ends change their keys */
+	FAULT_REFUSED, /* the other device's word: a path's, until others say the same */
+	FAULT_KEY,     /* likewise, and nobody's while the ends change their keys */
 };
 
 /*
@@ -16,6 +17,11 @@ enum fault {
  * paths in a row is itself to blame. 0: never. Silence and flushes say nothing about the request,
  * and a second dead path looks the same. For LOC_QP_OP_ERR more is needed, as it is how soft RoCE
  * tells of a dead link.
+ *
+ * A refusal is what a bug of ours looks like, and what comes of a device that has lost its place in
+ * a message, as Linux's soft RoCE may when it sends again. So it is tried elsewhere; and as nothing
+ * else would ever end that, clear-to-sends and receives are counted, too. Three, not two: that
+ * device was seen to do it again within the messages of one replay.
  */
 static const struct status {
 	enum fault fault;
@@ -26,9 +32,9 @@ static const struct status {
     [IBV_WC_LOC_PROT_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
     [IBV_WC_LOC_ACCESS_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
     [IBV_WC_MW_BIND_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
-    [IBV_WC_BAD_RESP_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
-    [IBV_WC_REM_INV_REQ_ERR] = {FAULT_REQUEST, HA_ERR_INTERNAL, 0},
-    [IBV_WC_REM_ACCESS_ERR] = {FAULT_KEY, HA_ERR_INTERNAL, 0},
+    [IBV_WC_BAD_RESP_ERR] = {FAULT_REFUSED, HA_ERR_INTERNAL, 3},
+    [IBV_WC_REM_INV_REQ_ERR] = {FAULT_REFUSED, HA_ERR_INTERNAL, 3},
+    [IBV_WC_REM_ACCESS_ERR] = {FAULT_KEY, HA_ERR_INTERNAL, 3},
     [IBV_WC_WR_FLUSH_ERR] = {FAULT_PATH, HA_ERR_SYSTEM, 0},
     [IBV_WC_RETRY_EXC_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 0},
     [IBV_WC_RNR_RETRY_EXC_ERR] = {FAULT_PATH, HA_ERR_REMOTE, 0},
@@ -85,11 +91,16 @@ static uint64_t seq_of(const struct ha_comm *comm, const struct ibv_wc *wc)
 	return wc->wr_id == 0 ? comm->send->completed.base : 0;
 }
 
+/* The oldest message that is not complete: while it is the same, nothing has got through. */
+static uint64_t oldest(const struct ha_comm *comm)
+{
+	return comm->send ? comm->send->completed.base : comm->recv->done.base;
+}
+
 /* Whether the request fails on whatever path it is tried. */
-static bool follows_request(struct ha_comm *comm, const struct ibv_wc *wc, int paths)
+static bool follows_request(struct ha_comm *comm, const struct ibv_wc *wc, uint64_t seq, int paths)
 {
 	struct ha_blame *blame = &comm->blame;
-	uint64_t seq = seq_of(comm, wc);
 
 	if (seq == 0)
 		return false; /* not a message: another one may have failed this time */
@@ -98,13 +109,19 @@ static bool follows_request(struct ha_comm *comm, const struct ibv_wc *wc, int p
 	return ++blame->paths >= paths && paths != 0;
 }
 
-static bool blames_path(struct ha_comm *comm, const struct ibv_wc *wc, const struct status *status)
+static bool blames_path(struct ha_comm *comm, const struct ha_path *path, const struct ibv_wc *wc,
+			const struct status *status)
 {
 	switch (status->fault) {
 	case FAULT_PATH:
-		return !follows_request(comm, wc, status->follows);
+		return !follows_request(comm, wc, seq_of(comm, wc), status->follows);
+	case FAULT_REFUSED:
 	case FAULT_KEY:
-		return comm->epoch_changing;
+		if (status->fault == FAULT_KEY && comm->epoch_changing)
+			return true;
+		/* What a standby refuses is a probe, and holds nothing up. */
+		return path != ha_comm_path(comm) ||
+		       !follows_request(comm, wc, oldest(comm), status->follows);
 	case FAULT_REQUEST:
 		break;
 	}
@@ -115,7 +132,8 @@ void ha_comm_completion_failed(struct ha_comm *comm, struct ha_path *path, const
 {
 	const struct ha_wire_endpoint *remote = &path->remote;
 	const struct status status = status_of(wc->status);
-	char text[320];
+	char text[384];
+	int n;
 
 	if (ha_path_stopped(path))
 		return; /* flushed by ourselves */
@@ -125,16 +143,20 @@ void ha_comm_completion_failed(struct ha_comm *comm, struct ha_path *path, const
 			ha_comm_settle(comm);
 		return;
 	}
-	snprintf(text, sizeof(text),
-		 "completion with status %d (%s), vendor error 0x%x, for %s (number %llu) on "
-		 "local %s:%d QP %u, remote %s:%d",
-		 wc->status, ibv_wc_status_str(wc->status), wc->vendor_err,
-		 what(ha_wr_kind(wc->wr_id)), (unsigned long long)seq_of(comm, wc), path->nic->name,
-		 path->port->port_num, wc->qp_num, remote->device, remote->port_num);
-	if (blames_path(comm, wc, &status)) {
+	n = snprintf(text, sizeof(text),
+		     "completion with status %d (%s), vendor error 0x%x, for %s (number %llu) on "
+		     "local %s:%d QP %u, remote %s:%d",
+		     wc->status, ibv_wc_status_str(wc->status), wc->vendor_err,
+		     what(ha_wr_kind(wc->wr_id)), (unsigned long long)seq_of(comm, wc),
+		     path->nic->name, path->port->port_num, wc->qp_num, remote->device,
+		     remote->port_num);
+	if (blames_path(comm, path, wc, &status)) {
 		ha_comm_path_failed(comm, path, HA_REASON_COMPLETION, status.code, "%s", text);
 		return;
 	}
+	if (status.fault != FAULT_REQUEST && n < (int)sizeof(text))
+		snprintf(text + n, sizeof(text) - (size_t)n, ", the same on %d paths in a row",
+			 comm->blame.paths);
 	ha_comm_fail(comm, status.code, "%s", text);
 	ha_path_fence(path);
 }

@@ -130,7 +130,7 @@ _Static_assert(offsetof(struct ibv_send_wr, wr.rdma.rkey) < 64, "used is its fir
 
 /* The last failure of a request, to tell a bad path from a bad request. */
 struct ha_blame {
-	uint64_t seq; /* 0: none */
+	uint64_t seq; /* its message, or the oldest one at the time; 0: none */
 	int status;   /* enum ibv_wc_status */
 	int paths;    /* it met one after the other */
 };

@@ -145,13 +145,13 @@ const struct fault faults[] = {
     STATUS("GENERAL_ERR", LOSS_REQUEST),
     STATUS("WR_FLUSH_ERR", LOSS_BRIEF),
     STATUS("REM_ABORT_ERR", LOSS_REQUEST),
+    STATUS("BAD_RESP_ERR", LOSS_REFUSED),
+    STATUS("REM_ACCESS_ERR", LOSS_REFUSED),
+    STATUS("REM_INV_REQ_ERR", LOSS_REFUSED),
     STATUS("LOC_LEN_ERR", LOSS_BUG),
     STATUS("LOC_PROT_ERR", LOSS_BUG),
     STATUS("LOC_ACCESS_ERR", LOSS_BUG),
     STATUS("MW_BIND_ERR", LOSS_BUG),
-    STATUS("BAD_RESP_ERR", LOSS_BUG),
-    STATUS("REM_ACCESS_ERR", LOSS_BUG),
-    STATUS("REM_INV_REQ_ERR", LOSS_BUG),
     STATUS("REM_INV_RD_REQ_ERR", LOSS_BUG),
     STATUS("LOC_EEC_OP_ERR", LOSS_BUG),
     STATUS("LOC_RDD_VIOL_ERR", LOSS_BUG),
@@ -160,6 +160,7 @@ const struct fault faults[] = {
     RECEIVE_STATUS("LOC_QP_OP_ERR", LOSS_RECEIVED),
     RECEIVE_STATUS("WR_FLUSH_ERR", LOSS_RECEIVED),
     RECEIVE_STATUS("GENERAL_ERR", LOSS_RECEIVED),
+    RECEIVE_STATUS("REM_INV_REQ_ERR", LOSS_RECEIVED),
     RECEIVE_STATUS("LOC_LEN_ERR", LOSS_BUG),
     RECEIVE_STATUS("LOC_PROT_ERR", LOSS_BUG),
 };
@@ -427,6 +428,9 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 		break;
 	case LOSS_REQUEST:
 		damage->requests++;
+		break;
+	case LOSS_REFUSED:
+		damage->refusals++;
 		break;
 	case LOSS_RECEIVED: /* a queue that is not polled in a drain has lost what it held */
 		damage->at_set_up |= !world_connected(world);

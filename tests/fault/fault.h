@@ -16,6 +16,7 @@ enum fault_loss {
 	LOSS_VERB,     /* brief, and an error is right while there is no connection yet */
 	LOSS_REQUEST,  /* brief; what follows a request to a second path is the request's own fault
 			*/
+	LOSS_REFUSED,  /* brief; a bug when three paths in a row say so */
 	LOSS_MEMORY,   /* brief, and an error is right: what cannot be registered cannot be sent */
 	LOSS_PORT,     /* the port at this host, for good; an error is right likewise */
 	LOSS_RAIL,     /* the rail, for good */
@@ -85,6 +86,7 @@ struct damage {
 	bool unplaced;	   /* ... or not even in its memory */
 	bool bug, process, memory;
 	unsigned requests; /* statuses that may come to be the request's fault */
+	unsigned refusals; /* those that three paths must give */
 	bool at_set_up;	   /* an object was refused before there was a connection */
 };
 

@@ -156,6 +156,8 @@ static const char *excuse(const struct running *r)
 		return "acknowledged and not delivered";
 	if (damage->requests > 1)
 		return "a status followed a request to a second path";
+	if (damage->refusals > 2)
+		return "three paths refused the same";
 	if (damage->memory)
 		return "memory was refused";
 	if (damage->at_set_up)
@@ -163,6 +165,12 @@ static const char *excuse(const struct running *r)
 	if (r->spec->world.no_failover && r->result->fired > 0)
 		return "failover is off";
 	return NULL;
+}
+
+/* A refusal is a bug's when nothing can be tried elsewhere, or three paths have been. */
+static bool internal_is_right(const struct running *r)
+{
+	return r->damage.bug || r->damage.refusals > (r->spec->world.no_failover ? 0 : 2);
 }
 
 static void judge(struct running *r)
@@ -177,7 +185,7 @@ static void judge(struct running *r)
 		return;
 	if (!excuse(r))
 		wrong(result, "error %d although a path is left", result->error);
-	else if (result->error == HA_ERR_INTERNAL && !r->damage.bug)
+	else if (result->error == HA_ERR_INTERNAL && !internal_is_right(r))
 		wrong(result, "an internal error (where one is right: %s)", excuse(r));
 	else if (result->error == HA_ERR_ARGUMENT || result->error == HA_ERR_USAGE)
 		wrong(result, "error %d: nobody used anything wrongly", result->error);

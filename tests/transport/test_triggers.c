@@ -2,7 +2,7 @@
 /*
  * What makes a connection leave its path, and what must not: completion statuses, verbs that fail,
  * asynchronous events. What is a path's fault costs a failover and nothing else; what is a
- * request's fault is an error at once, however many paths there are.
+ * request's fault is an error at once, however many paths there are, or when several paths agree.
  */
 #include "harness.h"
 
@@ -67,8 +67,9 @@ static void assert_switched(struct pair *pair, uint64_t times)
 /* ---- statuses -------------------------------------------------------------------------------- */
 
 static const char *const of_paths[] = {
-    "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR", "WR_FLUSH_ERR",  "FATAL_ERR",	    "GENERAL_ERR",
-    "REM_OP_ERR",    "RESP_TIMEOUT_ERR",  "LOC_QP_OP_ERR", "REM_ABORT_ERR",
+    "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR", "WR_FLUSH_ERR",     "FATAL_ERR",
+    "GENERAL_ERR",   "REM_OP_ERR",	  "RESP_TIMEOUT_ERR", "LOC_QP_OP_ERR",
+    "REM_ABORT_ERR", "REM_INV_REQ_ERR",	  "BAD_RESP_ERR",     "REM_ACCESS_ERR",
 };
 
 /* A message at the sender, a clear-to-send at the receiver; sent or not when it failed. */
@@ -93,8 +94,10 @@ static void a_status_of_a_path_is_a_failover(void **state)
 }
 
 static const char *const of_requests[] = {
-    "LOC_LEN_ERR",  "LOC_PROT_ERR",    "LOC_ACCESS_ERR", "MW_BIND_ERR",
-    "BAD_RESP_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR",
+    "LOC_LEN_ERR",
+    "LOC_PROT_ERR",
+    "LOC_ACCESS_ERR",
+    "MW_BIND_ERR",
 };
 
 /* One message of 30000 bytes, which the rules are about, on its way. */
@@ -162,10 +165,10 @@ static void a_status_that_follows_a_request_is_an_error(void **state)
 		ha_result_t code;
 		unsigned paths;
 	} cases[] = {
-	    {"REM_OP_ERR", HA_ERR_REMOTE, 2},
-	    {"REM_ABORT_ERR", HA_ERR_REMOTE, 2},
-	    {"GENERAL_ERR", HA_ERR_SYSTEM, 2},
-	    {"LOC_QP_OP_ERR", HA_ERR_SYSTEM, 4},
+	    {"REM_OP_ERR", HA_ERR_REMOTE, 2},	     {"REM_ABORT_ERR", HA_ERR_REMOTE, 2},
+	    {"GENERAL_ERR", HA_ERR_SYSTEM, 2},	     {"LOC_QP_OP_ERR", HA_ERR_SYSTEM, 4},
+	    {"REM_INV_REQ_ERR", HA_ERR_INTERNAL, 3}, {"BAD_RESP_ERR", HA_ERR_INTERNAL, 3},
+	    {"REM_ACCESS_ERR", HA_ERR_INTERNAL, 3},
 	};
 
 	(void)state;
@@ -181,9 +184,82 @@ static void a_status_that_follows_a_request_is_an_error(void **state)
 		assert_int_equal(failing_transfer(&pair), cases[i].code);
 		assert_int_equal(fired(id), cases[i].paths);
 		assert_int_equal(pair.send->count.failovers, cases[i].paths - 1);
-		assert_logged("completion with status");
+		snprintf(rule, sizeof(rule), "the same on %u paths in a row", cases[i].paths);
+		assert_logged(rule);
 		pair_close(&pair);
 	}
+}
+
+/* Nothing but this would end it: the paths are proved again, by writes that are not refused. */
+static void what_every_path_refuses_is_an_error_at_the_receiver_too(void **state)
+{
+	static const char *const rules[] = {
+	    "wc=REM_INV_REQ_ERR host=1 op=write minlen=1 maxlen=64 sent=0",
+	    "wc=REM_ACCESS_ERR host=1 op=write minlen=1 maxlen=64 sent=0",
+	    "wc=REM_INV_REQ_ERR host=1 op=recv",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		struct pair pair;
+		struct ha_request *recv;
+		const size_t offset = 0, size = 30000;
+		const int tag = 1;
+		uint64_t began_ns;
+		int id;
+
+		two_rails(&pair);
+		id = add_rule(rules[i]);
+		began_ns = sv_stepped_now();
+		recv = post_recv(&pair, 1, &offset, &size, &tag);
+		assert_non_null(recv);
+		for (int k = 0; k < 3000 && ha_comm_error(pair.recv) == HA_OK; k++) {
+			(void)try_send(&pair, 0, size, tag);
+			pair_idle(&pair, 1);
+		}
+		assert_int_equal(ha_comm_error(pair.recv), HA_ERR_INTERNAL);
+		assert_true(fired(id) >= 3);
+		assert_int_equal(pair.send->count.failovers, 2);
+		assert_true(sv_stepped_now() - began_ns < 1000 * HA_NS_PER_MS);
+		assert_logged("the same on 3 paths in a row");
+		pair_close(&pair);
+	}
+}
+
+/* A device that says it of one message now and of another later says nothing about either. */
+static void refusals_with_messages_between_them_are_the_paths(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	two_rails(&pair);
+	for (unsigned i = 1; i <= 6; i++) {
+		int id = add_rule("wc=REM_INV_REQ_ERR host=0 op=write minlen=20000 sent=0 nth=1");
+
+		transfer(&pair, 30000, i);
+		assert_int_equal(fired(id), 1);
+		assert_switched(&pair, i);
+		pair_wait_standby(&pair);
+	}
+	pair_close(&pair);
+}
+
+/* It is left alone, and tried again later. */
+static void a_standby_that_refuses_probes_is_no_error(void **state)
+{
+	struct pair pair;
+	int id;
+
+	(void)state;
+	pair_init(&pair);
+	pair.config.enable_backup = true;
+	pair.fabric.rails = 2;
+	pair_up(&pair);
+	id = add_rule("wc=REM_INV_REQ_ERR rail=1 op=write sent=0 count=5");
+	pair_wait_standby(&pair);
+	assert_int_equal(fired(id), 5);
+	assert_switched(&pair, 0);
+	pair_close(&pair);
 }
 
 /* Silence is the path's, as often as it takes. */
@@ -381,6 +457,9 @@ int main(void)
 	    cmocka_unit_test(a_status_of_a_request_is_an_error),
 	    cmocka_unit_test(a_wrong_key_is_a_paths_fault_while_keys_change),
 	    cmocka_unit_test(a_status_that_follows_a_request_is_an_error),
+	    cmocka_unit_test(what_every_path_refuses_is_an_error_at_the_receiver_too),
+	    cmocka_unit_test(refusals_with_messages_between_them_are_the_paths),
+	    cmocka_unit_test(a_standby_that_refuses_probes_is_no_error),
 	    cmocka_unit_test(retries_that_run_out_never_blame_the_request),
 	    cmocka_unit_test(a_verb_that_fails_is_a_failover),
 	    cmocka_unit_test(an_event_of_a_queue_is_a_failover),
