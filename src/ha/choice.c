@@ -10,9 +10,9 @@
 #define SUSPECTED_PRICE 1000000u
 #define PATIENCE_MS	30
 
-static bool session_down(const struct ha_failover *fo, unsigned p)
+bool ha_choice_is_silent(const struct ha_comm *comm, unsigned p)
 {
-	const struct ha_session *session = fo->links[p].live.session;
+	const struct ha_session *session = comm->failover.links[p].live.session;
 
 	return session && ha_session_state(session) == HA_SESSION_DOWN;
 }
@@ -22,7 +22,7 @@ bool ha_choice_can_carry(const struct ha_comm *comm, unsigned p)
 	const struct ha_failover *fo = &comm->failover;
 
 	return fo->slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]) &&
-	       !session_down(fo, p);
+	       !ha_choice_is_silent(comm, p);
 }
 
 /* Its heartbeats are overdue as well: what killed the active path may have killed this one. */
@@ -83,11 +83,11 @@ bool ha_choice_is_better(const struct ha_comm *comm, unsigned p)
 		   ha_pair_price(comm, ha_pair_of(&fo->slots[comm->active]));
 }
 
-/* The sender knows it of paths that the receiver has used. */
-static bool is_healthy(const struct ha_comm *comm, unsigned p)
+/* That it works is known to the receiver by its probe, and to the sender of paths that the receiver
+ * has used. */
+static bool is_proved(const struct ha_comm *comm, unsigned p)
 {
-	return ha_choice_can_carry(comm, p) && !is_suspected(&comm->failover, p) &&
-	       (!comm->is_send || comm->failover.slots[p].mailed);
+	return ha_choice_can_carry(comm, p) && (!comm->is_send || comm->failover.slots[p].mailed);
 }
 
 int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
@@ -99,7 +99,7 @@ int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
 		struct ha_pair pair = ha_pair_of(&comm->failover.slots[p]);
 		uint32_t price;
 
-		if (p == comm->active || !is_healthy(comm, p) ||
+		if (p == comm->active || !is_proved(comm, p) || is_suspected(&comm->failover, p) ||
 		    ha_pair_drained(comm, pair) > most_drained)
 			continue;
 		price = ha_pair_price(comm, pair);
@@ -114,7 +114,7 @@ int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
 bool ha_choice_has_standby(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != comm->active && ha_choice_can_carry(comm, p) &&
+		if (p != comm->active && is_proved(comm, p) &&
 		    ha_pair_drained(comm, ha_pair_of(&comm->failover.slots[p])) == 0 &&
 		    ha_pair_shared(ha_pair_of(&comm->failover.slots[p]),
 				   ha_pair_of(&comm->failover.slots[comm->active])) == 0)

@@ -10,6 +10,9 @@
 
 struct ha_comm;
 
+/* The heartbeats of path p's ports got no answer for so long that they count as lost. */
+bool ha_choice_is_silent(const struct ha_comm *comm, unsigned p);
+
 /* Path p was proved and nothing says that it is dead. */
 bool ha_choice_can_carry(const struct ha_comm *comm, unsigned p);
 

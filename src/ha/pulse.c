@@ -179,7 +179,7 @@ bool ha_pulse_pong(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns, uint64
 	return true;
 }
 
-void ha_pulse_pinged(struct ha_pulse *pulse, uint64_t now_ns)
+void ha_pulse_hurry(struct ha_pulse *pulse, uint64_t now_ns)
 {
 	uint64_t last = pulse->sent_ns[pulse->sent % HA_PULSE_PINGS];
 	bool stopped = pulse->next_ping_ns == UINT64_MAX;
@@ -228,11 +228,24 @@ static void enter(struct ha_pulse *pulse, enum ha_session_state state)
 	pulse->baseline_ns = 0;
 }
 
+static void suspect(struct ha_pulse *pulse, uint64_t now_ns)
+{
+	enter(pulse, HA_SESSION_SUSPECTED);
+	pulse->suspected = pulse->sent;
+	pulse->next_ping_ns = now_ns;
+}
+
 bool ha_pulse_expired(const struct ha_pulse *pulse, uint64_t now_ns)
 {
-	return pulse->state == HA_SESSION_SUSPECTED &&
-	       since(now_ns, pulse->alive_ns) >= silence_ns(pulse) &&
-	       waiting(pulse) >= HA_PULSE_ROW;
+	uint64_t silence;
+
+	if (pulse->state == HA_SESSION_SUSPECTED)
+		silence = silence_ns(pulse);
+	else if (pulse->state == HA_SESSION_INIT) /* the peer may have other things to set up */
+		silence = long_silence_ns(pulse);
+	else
+		return false;
+	return since(now_ns, pulse->alive_ns) >= silence && waiting(pulse) >= HA_PULSE_ROW;
 }
 
 /*
@@ -258,16 +271,21 @@ enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, bool witness, uint6
 
 	switch (pulse->state) {
 	case HA_SESSION_INIT:
+		if (pulse->in_row >= HA_PULSE_ROW)
+			enter(pulse, HA_SESSION_UP);
+		else if (late && (pulse->answered != 0 || witness)) {
+			/* Not that nobody there answers. Traffic is asked for before it is DOWN. */
+			suspect(pulse, now_ns);
+			pulse->alive_ns = now_ns;
+		}
+		break;
 	case HA_SESSION_DOWN:
 		if (pulse->in_row >= HA_PULSE_ROW)
 			enter(pulse, HA_SESSION_UP);
 		break;
 	case HA_SESSION_UP:
-		if (late || slow) {
-			enter(pulse, HA_SESSION_SUSPECTED);
-			pulse->suspected = pulse->sent;
-			pulse->next_ping_ns = now_ns;
-		}
+		if (late || slow)
+			suspect(pulse, now_ns);
 		break;
 	case HA_SESSION_SUSPECTED:
 		if (ha_pulse_expired(pulse, now_ns) &&

@@ -16,7 +16,7 @@ enum ha_session_state {
 	HA_SESSION_INIT,      /* was never up */
 	HA_SESSION_UP,	      /* answers come */
 	HA_SESSION_SUSPECTED, /* one is missing, or the round trip is far off its baseline */
-	HA_SESSION_DOWN,      /* was up, and answers stopped */
+	HA_SESSION_DOWN,      /* answers stopped, or come from the peer's other ports alone */
 };
 
 /* Answers to older pings than these say too little about now. */
@@ -74,8 +74,9 @@ void ha_pulse_ping_sent(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns);
 /* An answer came. False: to no ping we wait for. *round_trip_ns is set otherwise. */
 bool ha_pulse_pong(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns, uint64_t *round_trip_ns);
 
-/* The peer pings us. If we have nearly given up, it is time to look again. */
-void ha_pulse_pinged(struct ha_pulse *pulse, uint64_t now_ns);
+/* The peer pings us, or a path over these ports is up again. If we have nearly given up, it is time
+ * to look again. */
+void ha_pulse_hurry(struct ha_pulse *pulse, uint64_t now_ns);
 
 /* Whether it matters if there was traffic: ha_pulse_traffic wants to know. */
 bool ha_pulse_wants_traffic(const struct ha_pulse *pulse);
@@ -89,7 +90,8 @@ void ha_pulse_traffic(struct ha_pulse *pulse, bool any, uint64_t now_ns);
 /* We did not look for too long: what was silent meanwhile may have been we ourselves. */
 void ha_pulse_restart(struct ha_pulse *pulse, uint64_t now_ns);
 
-/* Whether it was silent for so long that it is DOWN if there is a witness. */
+/* Whether it was silent for so long that a witness makes it DOWN, or SUSPECTED if it was never UP.
+ */
 bool ha_pulse_expired(const struct ha_pulse *pulse, uint64_t now_ns);
 
 /*

@@ -113,13 +113,15 @@ static void update(struct ha_session *s, uint64_t now_ns)
 	atomic_store(&s->state, (int)state);
 	switch (state) {
 	case HA_SESSION_UP:
-		if (before == HA_SESSION_SUSPECTED) {
-			tell_links_of_doubt(s); /* it never stopped being of use */
+		if (s->of_use) { /* and never stopped being */
+			tell_links_of_doubt(s);
 			return;
 		}
+		s->of_use = true;
 		s->ups++;
 		break;
 	case HA_SESSION_DOWN:
+		s->of_use = false;
 		s->downs++;
 		break;
 	case HA_SESSION_SUSPECTED:
@@ -344,7 +346,7 @@ void ha_session_received(void *live_port, const uint8_t *data, size_t len)
 	} else {
 		port->count.answered++;
 		say(s, HA_HEARTBEAT_PONG, beat.seq, now_ns);
-		ha_pulse_pinged(&s->pulse, now_ns);
+		ha_pulse_hurry(&s->pulse, now_ns);
 	}
 	due_ns = ha_pulse_due_ns(&s->pulse);
 	if (due_ns < port->live->due_ns)

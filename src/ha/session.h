@@ -62,6 +62,7 @@ struct ha_session {
 	uint64_t address_try_ns; /* when to try again */
 	struct ha_pulse pulse;
 	atomic_int state; /* the pulse's; read without the lock */
+	bool of_use;	  /* it has been UP, and not DOWN since */
 	uint64_t pings, pongs, ups, downs, suspicions;
 	uint64_t warned_ns; /* of suspicion; 0: never */
 	struct ha_hist round_trips;

@@ -282,7 +282,7 @@ static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		unsigned n = flaws(comm, ha_pair_of(&fo->slots[p]));
 
-		if (p != comm->active && fo->slots[p].state == HA_SLOT_UP && n < fewest)
+		if (p != comm->active && ha_choice_can_carry(comm, p) && n < fewest)
 			fewest = n;
 	}
 	if (fewest == 0 || !best_pair(comm, &active, now_ns, &pair) || flaws(comm, pair) >= fewest)

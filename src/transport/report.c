@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/stats.h"
+#include "ha/choice.h"
 #include "ha/event.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
@@ -207,8 +208,12 @@ static enum nccl_ha_path_health health_of(const struct ha_comm *comm, const stru
 
 	if (!ha_path_ready(path))
 		return NCCL_HA_PATH_FAILED;
-	return ha_comm_has_failover(comm) ? healths[comm->failover.slots[path->index].health]
-					  : NCCL_HA_PATH_GOOD;
+	if (!ha_comm_has_failover(comm))
+		return NCCL_HA_PATH_GOOD;
+	/* Proved, but the heartbeats of its ports are not back: it is not relied on yet. */
+	if (path->index != comm->active && ha_choice_is_silent(comm, path->index))
+		return NCCL_HA_PATH_RECOVERING;
+	return healths[comm->failover.slots[path->index].health];
 }
 
 static void fill_path(const struct ha_comm *comm, const struct ha_path *path,

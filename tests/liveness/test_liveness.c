@@ -39,12 +39,15 @@ static void three_answers_in_a_row_make_it_up(void **state)
 	done();
 }
 
-static void a_session_that_was_never_up_never_goes_down(void **state)
+/* Heartbeats may not be able to pass at all: then silence says nothing. */
+static void where_nobody_ever_answered_nothing_goes_down(void **state)
 {
 	struct observer o[2];
 
 	(void)state;
 	fabric(&(struct sv_stepped_opts){0});
+	for (int i = 0; i < 2; i++)
+		detach(i, &witness[i]);
 	sv_stepped_cut(0, true);
 	attach(0, 0, 0, &o[0]);
 	attach(1, 0, 0, &o[1]);
@@ -60,6 +63,59 @@ static void a_session_that_was_never_up_never_goes_down(void **state)
 		assert_int_equal(state_of(&o[i]), HA_SESSION_UP);
 		detach(i, &o[i]);
 	}
+	done();
+}
+
+/* The path over these ports was proved by other means, and went again before the first answer. */
+static void a_session_that_was_never_up_goes_down_where_the_peer_answers_elsewhere(void **state)
+{
+	struct observer dead[2];
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	sv_stepped_cut(0, true);
+	for (int i = 0; i < 2; i++)
+		attach(i, 0, 0, &dead[i]);
+	run_ms(1900);
+	assert_int_equal(state_of(&dead[0]), HA_SESSION_INIT);
+	run_ms(100 + 6 * INTERVAL_MS);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(state_of(&dead[i]), HA_SESSION_DOWN);
+		assert_int_equal(dead[i].ups, 0);
+		assert_int_equal(dead[i].downs, 1);
+	}
+	sv_stepped_cut(0, false);
+	run_ms(3 * INTERVAL_MS);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(state_of(&dead[i]), HA_SESSION_UP);
+		assert_int_equal(dead[i].ups, 1);
+		detach(i, &dead[i]);
+	}
+	done();
+}
+
+/* One answer is no proof that the way is there, but that heartbeats can pass. */
+static void silence_after_the_first_answer_is_noticed(void **state)
+{
+	struct ha_session_report report;
+	struct observer o[2];
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	for (int i = 0; i < 2; i++)
+		attach(i, 0, 0, &o[i]);
+	do {
+		run_ms(1);
+		ha_session_report(o[0].link.session, &report);
+	} while (report.pongs == 0);
+	sv_stepped_cut(0, true);
+	assert_int_equal(state_of(&o[0]), HA_SESSION_INIT);
+	run_ms(2 * INTERVAL_MS);
+	assert_int_equal(state_of(&o[0]), HA_SESSION_SUSPECTED);
+	run_ms(2000 + 3 * INTERVAL_MS);
+	assert_int_equal(state_of(&o[0]), HA_SESSION_DOWN);
+	for (int i = 0; i < 2; i++)
+		detach(i, &o[i]);
 	done();
 }
 
@@ -403,7 +459,9 @@ int main(void)
 #define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(three_answers_in_a_row_make_it_up),
-	    TEST(a_session_that_was_never_up_never_goes_down),
+	    TEST(where_nobody_ever_answered_nothing_goes_down),
+	    TEST(a_session_that_was_never_up_goes_down_where_the_peer_answers_elsewhere),
+	    TEST(silence_after_the_first_answer_is_noticed),
 	    TEST(a_silent_cut_is_noticed_in_three_intervals),
 	    TEST(a_link_that_is_down_is_noticed_by_both_and_its_return_as_well),
 	    TEST(a_dead_device_takes_its_sessions_down_at_once),

@@ -3,6 +3,7 @@
  * A failover from trigger to traffic on the next path, over two rails: two instances, one thread,
  * every event in its place. tests/fault breaks everything everywhere; this is the plain course.
  */
+#include "ha/choice.h"
 #include "harness.h"
 
 #include "base/clock.h"
@@ -104,6 +105,38 @@ static void a_thousand_failovers_in_a_row(void **state)
 	assert_int_equal(pair.recv->count.failovers, 1000);
 	assert_int_equal(pair.send->count.failovers, 1000);
 	pair_close(&pair);
+}
+
+/*
+ * A path is proved before the heartbeats of its ports are back. Its rail may go again in between,
+ * and then nothing else tells.
+ */
+static void a_rail_that_goes_again_at_once_is_no_protection(void **state)
+{
+	(void)state;
+	for (unsigned after_ms = 0; after_ms <= 300; after_ms += 20) {
+		struct pair pair;
+
+		two_rails(&pair);
+		pair_wait_standby(&pair);
+		pair_idle(&pair, 1000); /* heartbeats are up */
+		sv_stepped_cut(0, true);
+		pair_idle(&pair, 3000);
+		assert_false(ha_choice_has_standby(pair.send) || ha_choice_has_standby(pair.recv));
+		sv_stepped_cut(0, false);
+		pair_wait_standby(&pair);
+		pair_idle(&pair, after_ms);
+		sv_stepped_cut(0, true);
+		pair_idle(&pair, 3000);
+		assert_false(ha_choice_has_standby(pair.send));
+		assert_false(ha_choice_has_standby(pair.recv));
+		transfer(&pair, 5000, after_ms);
+		sv_stepped_cut(0, false);
+		pair_idle(&pair, 5000);
+		assert_true(ha_choice_has_standby(pair.send) && ha_choice_has_standby(pair.recv));
+		assert_int_equal(pair.recv->count.failovers, 1);
+		pair_close(&pair);
+	}
 }
 
 static const char *device(const struct ha_comm *comm)
@@ -208,6 +241,7 @@ int main(void)
 	    cmocka_unit_test(a_standby_is_built_on_the_other_nic_in_the_background),
 	    cmocka_unit_test(a_link_that_goes_down_moves_traffic_to_the_standby),
 	    cmocka_unit_test(a_message_in_flight_is_replayed),
+	    cmocka_unit_test(a_rail_that_goes_again_at_once_is_no_protection),
 	    cmocka_unit_test(a_cut_rail_under_a_path_across_the_rails_is_one_failover),
 	    cmocka_unit_test(a_device_that_dies_before_memory_is_registered_on_it_is_left),
 	    cmocka_unit_test(memory_that_is_deregistered_during_a_failover_is_not_touched),

@@ -263,7 +263,7 @@ static void a_stopped_pulse_stays_down(void **state)
 	assert_int_equal(d.pulse.state, HA_SESSION_DOWN);
 	assert_int_equal(ha_pulse_due_ns(&d.pulse), UINT64_MAX);
 	assert_false(ha_pulse_pong(&d.pulse, d.pulse.sent, d.now_ns, &ignored));
-	ha_pulse_pinged(&d.pulse, d.now_ns + d.interval_ns * 10);
+	ha_pulse_hurry(&d.pulse, d.now_ns + d.interval_ns * 10);
 	assert_int_equal(ha_pulse_due_ns(&d.pulse), UINT64_MAX);
 	begin(&d, 10);
 	ha_pulse_stop(&d.pulse);
