@@ -83,13 +83,36 @@ static void a_connection_that_is_polled_is_left_to_the_application(void **state)
 	pair_close(&pair);
 }
 
+/* Messages that have all arrived, and that nobody has looked for yet. */
+static void arrive(struct pair *pair, struct ha_request **recv, int count, size_t size)
+{
+	for (int i = 0; i < count; i++) {
+		const size_t offset = (size_t)i * 4096;
+		const int tag = 1;
+
+		recv[i] = post_recv(pair, 1, &offset, &size, &tag);
+		sv_stepped_run_idle(1000);
+		assert_non_null(try_send(pair, 0, size, tag));
+		sv_stepped_run_idle(1000);
+	}
+}
+
+static int seen(struct ha_request *const *recv, int count)
+{
+	int n = 0;
+
+	for (int i = 0; i < count; i++)
+		n += state_of(recv[i]) != HA_REQ_ACTIVE;
+	return n;
+}
+
 /* Ten messages have arrived: how many calls or rounds does it take to see them? */
 static int completions_of_one_step(bool by_test, int limit)
 {
 	struct ha_request *recv[10];
 	struct pair pair;
-	int seen = 0;
 	bool done;
+	int n;
 
 	pair_init(&pair);
 	if (by_test)
@@ -97,23 +120,14 @@ static int completions_of_one_step(bool by_test, int limit)
 	else
 		pair.config.poll_batch = limit;
 	pair_up(&pair);
-	for (size_t i = 0; i < 10; i++) {
-		const size_t offset = i * 4096, size = 100;
-		const int tag = 1;
-
-		recv[i] = post_recv(&pair, 1, &offset, &size, &tag);
-		sv_stepped_run_idle(1000);
-		assert_non_null(try_send(&pair, 0, size, tag));
-		sv_stepped_run_idle(1000);
-	}
+	arrive(&pair, recv, 10, 100);
 	if (by_test)
 		assert_int_equal(ha_test(recv[9], &done, NULL), HA_OK);
 	else
 		ha_instance_progress(pair.inst[1]);
-	for (int i = 0; i < 10; i++)
-		seen += state_of(recv[i]) != HA_REQ_ACTIVE;
+	n = seen(recv, 10);
 	pair_close(&pair);
-	return seen;
+	return n;
 }
 
 static void test_and_thread_take_at_most_what_they_are_allowed(void **state)
@@ -124,6 +138,105 @@ static void test_and_thread_take_at_most_what_they_are_allowed(void **state)
 	assert_int_equal(completions_of_one_step(true, 1000), 10);
 	assert_int_equal(completions_of_one_step(false, 3), 3);
 	assert_int_equal(completions_of_one_step(false, 256), 10);
+}
+
+/* A device that gives one completion at a time: the others come while the first is looked at. */
+static int (*poll_all)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+static int looks;
+
+static int poll_one(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	looks++;
+	return poll_all(cq, n < 1 ? n : 1, wc);
+}
+
+static void trickle(struct ha_comm *comm)
+{
+	struct ibv_context_ops *ops = &comm->paths[comm->active]->nic->ctx->ops;
+
+	poll_all = ops->poll_cq;
+	ops->poll_cq = poll_one;
+	looks = 0;
+}
+
+/* Of five messages four have come. How often a test of message `wanted` looks at the queue, and
+ * whether it is done then. */
+static int looks_of_a_test(int limit, int wanted, bool *done)
+{
+	const size_t offset = (size_t)4 * 4096, size = 100;
+	const int tag = 1;
+	struct ha_request *recv[5];
+	struct pair pair;
+	int n;
+
+	pair_init(&pair);
+	pair.config.test_max_poll = limit;
+	pair_up(&pair);
+	arrive(&pair, recv, 4, size);
+	recv[4] = post_recv(&pair, 1, &offset, &size, &tag);
+	trickle(pair.recv);
+	assert_int_equal(ha_test(recv[wanted], done, NULL), HA_OK);
+	n = looks;
+	assert_int_equal(seen(recv, 4), *done ? wanted + 1 : limit < 4 ? limit : 4);
+	pair_close(&pair);
+	return n;
+}
+
+static void a_test_looks_again_while_something_else_comes(void **state)
+{
+	bool done;
+
+	(void)state;
+	/* The first is there at once, and that is all that is looked for. */
+	assert_int_equal(looks_of_a_test(32, 0, &done), 1);
+	assert_true(done);
+	assert_int_equal(looks_of_a_test(32, 3, &done), 4);
+	assert_true(done);
+	/* Nothing comes any more. */
+	assert_int_equal(looks_of_a_test(32, 4, &done), 5);
+	assert_false(done);
+	/* No more than it may take. */
+	assert_int_equal(looks_of_a_test(4, 4, &done), 4);
+	assert_false(done);
+	assert_int_equal(looks_of_a_test(2, 3, &done), 2);
+	assert_false(done);
+	assert_int_equal(looks_of_a_test(1, 3, &done), 1);
+	assert_false(done);
+}
+
+/* Twenty messages in four parts have arrived: what a test of the last takes. */
+static uint64_t completions_of_one_test(int limit, bool *done)
+{
+	struct ha_request *recv[20];
+	struct pair pair;
+	uint64_t before, taken;
+
+	pair_init(&pair);
+	pair.config.test_max_poll = limit;
+	pair.config.ib_qps_per_connection = 4;
+	pair.config.ib_split_data_on_qps = true;
+	pair_up(&pair);
+	arrive(&pair, recv, 20, 4096);
+	before = pair.recv->count.completions;
+	assert_int_equal(ha_test(recv[19], done, NULL), HA_OK);
+	taken = pair.recv->count.completions - before;
+	pair_close(&pair);
+	return taken;
+}
+
+static void a_test_takes_several_batches_if_it_is_allowed_to(void **state)
+{
+	bool done;
+
+	(void)state;
+	assert_int_equal(completions_of_one_test(32, &done), 32);
+	assert_false(done);
+	assert_int_equal(completions_of_one_test(33, &done), 33);
+	assert_false(done);
+	assert_int_equal(completions_of_one_test(79, &done), 79);
+	assert_false(done);
+	assert_int_equal(completions_of_one_test(1024, &done), 80);
+	assert_true(done);
 }
 
 /* ---- queue pairs ------------------------------------------------------------------------------
@@ -294,6 +407,8 @@ int main(void)
 	    cmocka_unit_test(without_it_completions_wait_for_test),
 	    cmocka_unit_test(a_connection_that_is_polled_is_left_to_the_application),
 	    cmocka_unit_test(test_and_thread_take_at_most_what_they_are_allowed),
+	    cmocka_unit_test(a_test_looks_again_while_something_else_comes),
+	    cmocka_unit_test(a_test_takes_several_batches_if_it_is_allowed_to),
 	    cmocka_unit_test(queue_pairs_get_the_configured_attributes),
 	    cmocka_unit_test(a_communicators_traffic_class_yields_to_the_sites),
 	    cmocka_unit_test(incarnations_never_start_alike),
