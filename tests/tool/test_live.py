@@ -33,10 +33,11 @@ def samples(page, name):
 
 
 class Lines:
-    """The lines of a program that runs."""
+    """The lines of a program that runs, until the test is over at the latest."""
 
-    def __init__(self, *command):
+    def __init__(self, test, *command):
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        test.addCleanup(self.process.kill)  # does nothing to one that has ended
         self.lines = []
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -101,8 +102,8 @@ class OneJob(unittest.TestCase):
             self.assertGreater(port["counters"]["bytes"], 0)
 
     def test_a_cut_rail_is_seen_within_a_second_and_so_is_its_mending(self):
-        follower = Lines(TOOL, "events", "--follow", "--json", "--job", self.job.id)
-        top = Lines(TOOL, "top", "--json", "--interval", "0.3", "--job", self.job.id)
+        follower = Lines(self, TOOL, "events", "--follow", "--json", "--job", self.job.id)
+        top = Lines(self, TOOL, "top", "--json", "--interval", "0.3", "--job", self.job.id)
         before = text("metrics", "--job", self.job.id)
 
         def left(what):
@@ -242,7 +243,7 @@ class OneJob(unittest.TestCase):
     # ---- metrics over HTTP --------------------------------------------------------------------
 
     def serve(self, *words):
-        server = Lines(TOOL, "metrics", "--listen", "0", "--job", self.job.id, *words)
+        server = Lines(self, TOOL, "metrics", "--listen", "0", "--job", self.job.id, *words)
         wait_for("the server's address", lambda: server.lines)
         url = server.lines[0].strip()
         self.assertRegex(url, r"^http://127\.0\.0\.1:\d+/metrics$")
@@ -323,7 +324,7 @@ class OneJob(unittest.TestCase):
 
     def test_a_textfile_is_replaced_at_once(self):
         path = os.path.join(self.dir, "nccl-ha.prom")
-        writer = Lines(TOOL, "metrics", "--textfile", path, "--interval", "0.1", "--job", self.job.id)
+        writer = Lines(self, TOOL, "metrics", "--textfile", path, "--interval", "0.1", "--job", self.job.id)
         try:
             wait_for("the file", lambda: os.path.exists(path))
             inodes = set()
