@@ -25,9 +25,6 @@ _Static_assert(GRH_BYTES + HA_DATAGRAM_MAX <= SLOT_BYTES, "a datagram fits in a 
 #define POLL_BATCH 16
 #define HOP_LIMIT  255
 
-/* wr_id: which slot, and of which kind. */
-#define WR_SEND (1ull << 32)
-
 /* A queue pair that keeps failing is not brought back more often than this. */
 #define RESTART_PAUSE_NS (100 * HA_NS_PER_MS)
 
@@ -36,7 +33,8 @@ struct ha_datagrams {
 	struct ha_port *port;
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
-	struct ibv_cq *cq;
+	struct ibv_cq *recv_cq;
+	struct ibv_cq *send_cq; /* wakes nobody: what was sent is looked at when something comes */
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	uint8_t *memory; /* receive slots, then send slots */
@@ -100,11 +98,18 @@ static int start(struct ha_datagrams *d)
 	return rc;
 }
 
+static void forget(struct ibv_cq *cq)
+{
+	struct ibv_wc wc[POLL_BATCH];
+
+	while (ibv_poll_cq(cq, POLL_BATCH, wc) > 0)
+		;
+}
+
 /* After an error, through RESET: keeps the number, which the peers know. */
 static void restart(struct ha_datagrams *d)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
-	struct ibv_wc wc[POLL_BATCH];
 	uint64_t now = ha_now_ns();
 	int rc;
 
@@ -113,8 +118,10 @@ static void restart(struct ha_datagrams *d)
 	d->restart_ns = now + RESTART_PAUSE_NS;
 	rc = ibv_modify_qp(d->qp, &attr, IBV_QP_STATE);
 	/* What was posted is forgotten; completions that are left belong to it. */
-	while (rc == 0 && ibv_poll_cq(d->cq, POLL_BATCH, wc) > 0)
-		;
+	if (rc == 0) {
+		forget(d->send_cq);
+		forget(d->recv_cq);
+	}
 	d->sent = d->send_done = 0;
 	if (rc == 0)
 		rc = start(d);
@@ -134,10 +141,9 @@ static uint32_t at_most(uint32_t wanted, int device_limit)
 								   : wanted;
 }
 
-/* Both queues share a completion queue. */
 static uint32_t queue_depth(uint32_t wanted, const struct ibv_device_attr *device)
 {
-	return at_most(at_most(wanted, device->max_qp_wr), device->max_cqe / 2);
+	return at_most(at_most(wanted, device->max_qp_wr), device->max_cqe);
 }
 
 static ha_result_t create_memory(struct ha_datagrams *d)
@@ -174,10 +180,12 @@ static ha_result_t create_queues(struct ha_datagrams *d)
 	if (flags < 0 || fcntl(d->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0)
 		return failed(d, "fcntl (of a completion channel)", errno);
 	/* Without a context: a queue that has one is taken for a path's (transport/failure.c). */
-	d->cq = ibv_create_cq(ctx, (int)(d->send_slots + d->recv_slots), NULL, d->channel, 0);
-	if (!d->cq)
+	d->recv_cq = ibv_create_cq(ctx, (int)d->recv_slots, NULL, d->channel, 0);
+	d->send_cq = ibv_create_cq(ctx, (int)d->send_slots, NULL, NULL, 0);
+	if (!d->recv_cq || !d->send_cq)
 		return failed(d, "ibv_create_cq", errno);
-	init.send_cq = init.recv_cq = d->cq;
+	init.recv_cq = d->recv_cq;
+	init.send_cq = d->send_cq;
 	d->qp = ibv_create_qp(d->pd, &init);
 	return d->qp ? HA_OK : failed(d, "ibv_create_qp (unreliable datagrams)", errno);
 }
@@ -202,7 +210,7 @@ ha_result_t ha_datagrams_open(struct ha_port *port, uint32_t qkey, struct ha_dat
 	if (result == HA_OK)
 		result = create_queues(d);
 	if (result == HA_OK) {
-		rc = ibv_req_notify_cq(d->cq, 0);
+		rc = ibv_req_notify_cq(d->recv_cq, 0);
 		if (rc == 0)
 			rc = start(d);
 		if (rc != 0)
@@ -229,7 +237,8 @@ void ha_datagrams_close(struct ha_datagrams *d)
 	if (!d || atomic_fetch_sub_explicit(&d->users, 1, memory_order_acq_rel) != 1)
 		return;
 	left |= d->qp && ibv_destroy_qp(d->qp) != 0;
-	left |= d->cq && ibv_destroy_cq(d->cq) != 0;
+	left |= d->recv_cq && ibv_destroy_cq(d->recv_cq) != 0;
+	left |= d->send_cq && ibv_destroy_cq(d->send_cq) != 0;
 	left |= d->channel && ibv_destroy_comp_channel(d->channel) != 0;
 	left |= d->mr && ibv_dereg_mr(d->mr) != 0;
 	if (left)
@@ -276,13 +285,33 @@ struct ibv_ah *ha_datagrams_address(const struct ha_datagrams *d,
 	return ibv_create_ah(d->pd, &attr);
 }
 
+/* What was sent: its slots are free again. */
+static void reap(struct ha_datagrams *d)
+{
+	struct ibv_wc wc[POLL_BATCH];
+	int n;
+
+	while ((n = ibv_poll_cq(d->send_cq, POLL_BATCH, wc)) > 0) {
+		d->send_done += (uint32_t)n;
+		for (int i = 0; i < n; i++)
+			d->broken |= wc[i].status != IBV_WC_SUCCESS;
+	}
+}
+
+static bool has_room(struct ha_datagrams *d)
+{
+	if (d->sent - d->send_done == d->send_slots)
+		reap(d);
+	return d->sent - d->send_done < d->send_slots;
+}
+
 int ha_datagrams_send(struct ha_datagrams *d, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey,
 		      const void *data, size_t len)
 {
 	uint32_t slot = d->sent % d->send_slots;
 	struct ibv_sge sge = {
 	    .addr = (uintptr_t)send_slot(d, slot), .length = (uint32_t)len, .lkey = d->mr->lkey};
-	struct ibv_send_wr wr = {.wr_id = WR_SEND | slot,
+	struct ibv_send_wr wr = {.wr_id = slot,
 				 .sg_list = &sge,
 				 .num_sge = 1,
 				 .opcode = IBV_WR_SEND,
@@ -293,7 +322,7 @@ int ha_datagrams_send(struct ha_datagrams *d, struct ibv_ah *ah, uint32_t qpn, u
 	if (d->broken)
 		return EIO;
 	/* A port without link may keep what it was given until the link is back. */
-	if (d->sent - d->send_done == d->send_slots)
+	if (!has_room(d))
 		return ENOMEM;
 	memcpy(send_slot(d, slot), data, len);
 	rc = ibv_post_send(d->qp, &wr, &bad);
@@ -308,18 +337,14 @@ static void drain(struct ha_datagrams *d, void (*got)(void *arg, const uint8_t *
 	struct ibv_wc wc[POLL_BATCH];
 	int n;
 
-	while ((n = ibv_poll_cq(d->cq, POLL_BATCH, wc)) > 0) {
+	while ((n = ibv_poll_cq(d->recv_cq, POLL_BATCH, wc)) > 0) {
 		for (int i = 0; i < n; i++) {
 			uint32_t slot = (uint32_t)wc[i].wr_id;
 
-			if (wc[i].status != IBV_WC_SUCCESS)
+			if (wc[i].status != IBV_WC_SUCCESS) {
 				d->broken = true;
-			if (wc[i].wr_id & WR_SEND) {
-				d->send_done++;
 				continue;
 			}
-			if (wc[i].status != IBV_WC_SUCCESS)
-				continue;
 			if (wc[i].byte_len >= GRH_BYTES)
 				got(arg, recv_slot(d, slot) + GRH_BYTES,
 				    wc[i].byte_len - GRH_BYTES);
@@ -332,6 +357,7 @@ static void drain(struct ha_datagrams *d, void (*got)(void *arg, const uint8_t *
 void ha_datagrams_receive(struct ha_datagrams *d,
 			  void (*got)(void *arg, const uint8_t *data, size_t len), void *arg)
 {
+	reap(d);
 	drain(d, got, arg);
 	if (d->broken)
 		restart(d);
@@ -339,13 +365,13 @@ void ha_datagrams_receive(struct ha_datagrams *d,
 
 bool ha_datagrams_arm(struct ha_datagrams *d)
 {
-	unsigned int events = 0;
 	struct ibv_cq *cq;
 	void *context;
 
-	while (ibv_get_cq_event(d->channel, &cq, &context) == 0)
-		events++;
-	if (events > 0)
-		ibv_ack_cq_events(d->cq, events);
-	return errno == EAGAIN && ibv_req_notify_cq(d->cq, 0) == 0;
+	/* There is one at most: another comes only after the queue is armed again. */
+	if (ibv_get_cq_event(d->channel, &cq, &context) == 0)
+		ibv_ack_cq_events(cq, 1);
+	else if (errno != EAGAIN)
+		return false;
+	return ibv_req_notify_cq(d->recv_cq, 0) == 0;
 }
