@@ -65,6 +65,7 @@ struct ha_slot {
 	uint32_t fenced_gen;	  /* everything up to it is, confirmed */
 	uint32_t peer_fenced_gen; /* what the peer says of its own */
 	uint64_t deadline_ns;	  /* of REBUILDING and PROBING */
+	uint64_t proved_ns;	  /* when its probe came back last */
 	uint64_t up_ns;		  /* since when it is UP */
 };
 
@@ -113,6 +114,14 @@ struct ha_switch {
 	uint64_t trigger_ns;	   /* when it was noticed here */
 };
 
+/* What the next path must show before it is taken: choice.c. Receiver. */
+struct ha_choosing {
+	bool wants_proof;   /* a failure that nobody reported may be of more than the active path */
+	uint64_t since_ns;  /* that a path worked later than this */
+	uint64_t begun_ns;  /* when the active path was left */
+	uint64_t agreed_ns; /* since when one could be taken; 0: not yet */
+};
+
 /* A slot's link to the heartbeats of its two ports. */
 struct ha_slot_link {
 	struct ha_live_link live;
@@ -153,6 +162,7 @@ struct ha_failover {
 	struct ha_resume resume;      /* sender */
 	struct ha_window peer_window; /* done of the receiver, completed of the sender */
 	struct ha_switch now;	      /* the switch under way */
+	struct ha_choosing choosing;  /* receiver */
 	struct ha_replay asked;	      /* receiver: what it asked for again */
 	struct ha_slot slots[HA_MAX_PATHS];
 	struct ha_slot_link links[HA_MAX_PATHS];

@@ -295,6 +295,19 @@ void ha_liveness_detach(struct ha_liveness *live, struct ha_live_link *link)
 	pthread_mutex_unlock(&live->lock);
 }
 
+void ha_liveness_ask(struct ha_liveness *live, struct ha_live_link *link)
+{
+	struct ha_session *s = link->session;
+
+	if (!s)
+		return;
+	pthread_mutex_lock(&live->lock);
+	ha_pulse_ask(&s->pulse, ha_now_ns());
+	live->due_ns = 0;
+	pthread_mutex_unlock(&live->lock);
+	ha_liveness_look(live);
+}
+
 /* ---- reports -------------------------------------------------------------------------------- */
 
 static void count_sessions(const struct ha_live_port *port, struct ha_live_port_report *out)

@@ -109,11 +109,18 @@ bool ha_liveness_attach(struct ha_liveness *live, struct ha_port *port,
  * its last link. */
 void ha_liveness_detach(struct ha_liveness *live, struct ha_live_link *link);
 
+/* Has its session ping now, for an answer that is younger than what just happened. Not attached is
+ * fine. Any thread. */
+void ha_liveness_ask(struct ha_liveness *live, struct ha_live_link *link);
+
 /* Any thread, while a link of it is attached. */
 enum ha_session_state ha_session_state(const struct ha_session *session);
 
 /* When it was last known to be good: the newest answer. Likewise. */
 uint64_t ha_session_heard_ns(const struct ha_session *session);
+
+/* When the newest ping was sent that has an answer: the way worked later than that. Likewise. */
+uint64_t ha_session_asked_ns(const struct ha_session *session);
 
 struct ha_session_report {
 	enum ha_session_state state;

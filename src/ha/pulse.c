@@ -179,6 +179,12 @@ bool ha_pulse_pong(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns, uint64
 	return true;
 }
 
+void ha_pulse_ask(struct ha_pulse *pulse, uint64_t now_ns)
+{
+	if (pulse->next_ping_ns != UINT64_MAX && pulse->next_ping_ns > now_ns)
+		pulse->next_ping_ns = now_ns;
+}
+
 void ha_pulse_hurry(struct ha_pulse *pulse, uint64_t now_ns)
 {
 	uint64_t last = pulse->sent_ns[pulse->sent % HA_PULSE_PINGS];

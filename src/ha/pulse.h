@@ -74,6 +74,9 @@ void ha_pulse_ping_sent(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns);
 /* An answer came. False: to no ping we wait for. *round_trip_ns is set otherwise. */
 bool ha_pulse_pong(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns, uint64_t *round_trip_ns);
 
+/* Somebody wants to know now: the next ping is due. */
+void ha_pulse_ask(struct ha_pulse *pulse, uint64_t now_ns);
+
 /* The peer pings us, or a path over these ports is up again. If we have nearly given up, it is time
  * to look again. */
 void ha_pulse_hurry(struct ha_pulse *pulse, uint64_t now_ns);

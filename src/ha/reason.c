@@ -11,3 +11,9 @@ const char *ha_reason_text(unsigned reason)
 {
 	return reason < HA_REASON_COUNT ? texts[reason] : "unknown";
 }
+
+bool ha_reason_is_silence(enum ha_reason reason)
+{
+	return reason == HA_REASON_LIVENESS || reason == HA_REASON_COMPLETION ||
+	       reason == HA_REASON_SOFT_TIMEOUT;
+}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Why a path failed, or was left. Kept apart from the state of the failover: a reason is for people
- * and for statistics, nothing is decided by it. The numbers travel in control messages.
+ * and for statistics; all that it decides is what the next path must show. The numbers travel in
+ * control messages.
  */
 #ifndef HA_HA_REASON_H
 #define HA_HA_REASON_H
@@ -24,6 +25,8 @@
 	X(OPERATOR, 13, "asked for by the operator")                                               \
 	X(FAILBACK, 14, "preferred path is back")
 
+#include <stdbool.h>
+
 enum ha_reason {
 #define HA_REASON_ENUM(name, number, text) HA_REASON_##name = (number),
 	HA_REASONS(HA_REASON_ENUM)
@@ -33,5 +36,11 @@ enum ha_reason {
 
 /* "local port down"; "unknown" for a number of a newer peer. */
 const char *ha_reason_text(unsigned reason);
+
+/*
+ * Nobody said that something failed: what was waited for did not come. It may be the path, a port,
+ * or the switch that other paths go through as well.
+ */
+bool ha_reason_is_silence(enum ha_reason reason);
 
 #endif

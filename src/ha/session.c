@@ -461,6 +461,17 @@ enum ha_session_state ha_session_state(const struct ha_session *session)
 	return (enum ha_session_state)atomic_load(&session->state);
 }
 
+uint64_t ha_session_asked_ns(const struct ha_session *s)
+{
+	pthread_mutex_t *lock = &s->port->live->lock;
+	uint64_t asked_ns;
+
+	pthread_mutex_lock(lock);
+	asked_ns = s->pulse.answers[0].sent_ns;
+	pthread_mutex_unlock(lock);
+	return asked_ns;
+}
+
 uint64_t ha_session_heard_ns(const struct ha_session *s)
 {
 	pthread_mutex_t *lock = &s->port->live->lock;

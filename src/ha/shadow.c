@@ -364,6 +364,7 @@ bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path)
 		return false;
 	slot->state = HA_SLOT_UP;
 	slot->up_ns = 0;
+	slot->proved_ns = ha_now_ns();
 	ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
 	comm->failover.shadow->proved = true;
 	return true;
@@ -447,6 +448,7 @@ bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = &comm->failover;
 	bool proved = fo->shadow->proved;
+	int best;
 
 	fo->shadow->proved = false;
 	if (fo->peer_ports.count == 0)
@@ -457,8 +459,12 @@ bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 	expire(comm, now_ns);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		tend(comm, p, now_ns);
-	if (fo->state == HA_FO_FENCING && ha_choice_best(comm) < 0)
-		build_all(comm, now_ns);
+	if (fo->state == HA_FO_FENCING) {
+		best = ha_choice_best(comm);
+		if (best < 0 && !ha_choice_awaits_answer(comm))
+			build_all(comm, now_ns);
+		proved |= best >= 0; /* an answer came, or patience is over */
+	}
 	if (fo->state == HA_FO_ACTIVE && fo->resumed) {
 		build_in_reserve(comm, now_ns);
 		ha_failback_visit(&fo->shadow->failback, comm, now_ns);

@@ -171,6 +171,82 @@ static void a_cut_rail_under_a_path_across_the_rails_is_one_failover(void **stat
 	}
 }
 
+/* Two rails, and a soft timeout that notices before a heartbeat is overdue. */
+static void impatient(struct pair *pair, int listen_dev)
+{
+	pair_init(pair);
+	pair->config.enable_backup = true;
+	pair->config.rto_ms = 60;
+	pair->fabric.rails = 2;
+	pair->listen_dev = listen_dev;
+	pair_up(pair);
+	pair_wait_standby(pair);
+	pair_idle(pair, 1000);
+	transfer(pair, 5000, 1);
+}
+
+/* A transfer while time passes as it does for threads, and not from one event to the next. */
+static void transfer_slowly(struct pair *pair, size_t size, uint32_t seed)
+{
+	const size_t offset = 4096;
+	const int tag = (int)seed;
+	struct ha_request *recv = post_recv(pair, 1, &offset, &size, &tag), *send = NULL;
+	bool received = false, sent = false;
+
+	fill(pair->from.bytes, size, seed);
+	for (int i = 0; i < 20000 && !(received && sent); i++) {
+		sv_stepped_run(sv_stepped_now() + 100 * HA_NS_PER_US);
+		for (int host = 0; host < 2; host++)
+			ha_instance_progress(pair->inst[host]);
+		if (!send)
+			send = try_send(pair, 0, size, tag);
+		if (send && !sent)
+			assert_int_equal(ha_test(send, &sent, NULL), HA_OK);
+		if (!received)
+			assert_int_equal(ha_test(recv, &received, NULL), HA_OK);
+	}
+	assert_true(received && sent);
+	assert_true(filled(pair->to.bytes + offset, size, seed));
+}
+
+/* As above, when nothing speaks against the path in reserve yet. */
+static void the_choice_after_a_cut_does_not_depend_on_when_heartbeats_are_due(void **state)
+{
+	(void)state;
+	for (unsigned phase_ms = 0; phase_ms < 220; phase_ms += 20)
+		for (uint32_t rail = 0; rail < 2; rail++) {
+			struct pair pair;
+
+			impatient(&pair, 1);
+			pair_idle(&pair, phase_ms);
+			sv_stepped_cut(rail, true);
+			transfer_slowly(&pair, 20000, 2);
+			assert_int_equal(pair.recv->count.failovers, 1);
+			assert_string_equal(device(pair.recv), rail == 0 ? "sim1" : "sim0");
+			assert_string_equal(device(pair.send), rail == 0 ? "sim1" : "sim0");
+			pair_close(&pair);
+		}
+}
+
+/* It answers at once, when it is asked, and nothing is built that is not needed. */
+static void a_path_in_reserve_that_works_is_taken_whenever_the_other_falls_silent(void **state)
+{
+	(void)state;
+	for (unsigned phase_ms = 0; phase_ms < 220; phase_ms += 20) {
+		struct pair pair;
+
+		impatient(&pair, 0);
+		pair_idle(&pair, phase_ms);
+		sv_stepped_cut(0, true);
+		transfer_slowly(&pair, 20000, 2);
+		assert_int_equal(pair.recv->count.failovers, 1);
+		assert_int_equal(pair.recv->active, 1);
+		assert_int_equal(pair.recv->failover.slots[1].newest_gen, 1);
+		assert_int_equal(pair.recv->failover.slots[2].newest_gen, 0);
+		pair_close(&pair);
+	}
+}
+
 /* The first to notice is a registration on the device, which has not said that it died. */
 static void a_device_that_dies_before_memory_is_registered_on_it_is_left(void **state)
 {
@@ -243,6 +319,8 @@ int main(void)
 	    cmocka_unit_test(a_message_in_flight_is_replayed),
 	    cmocka_unit_test(a_rail_that_goes_again_at_once_is_no_protection),
 	    cmocka_unit_test(a_cut_rail_under_a_path_across_the_rails_is_one_failover),
+	    cmocka_unit_test(the_choice_after_a_cut_does_not_depend_on_when_heartbeats_are_due),
+	    cmocka_unit_test(a_path_in_reserve_that_works_is_taken_whenever_the_other_falls_silent),
 	    cmocka_unit_test(a_device_that_dies_before_memory_is_registered_on_it_is_left),
 	    cmocka_unit_test(memory_that_is_deregistered_during_a_failover_is_not_touched),
 	    cmocka_unit_test(a_thousand_failovers_in_a_row),
