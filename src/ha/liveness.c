@@ -45,9 +45,28 @@ void ha_liveness_look(struct ha_liveness *live)
 
 /* ---- the visit ------------------------------------------------------------------------------ */
 
+/* A ping is due: others that are nearly due go along. */
+static void begin_beat(struct ha_liveness *live, uint64_t now_ns)
+{
+	live->beat.on = now_ns >= live->beat.due_ns;
+	live->beat.pinged = 0;
+	live->beat.due_ns = UINT64_MAX;
+}
+
+static void note_due(struct ha_liveness *live, const struct ha_pulse *pulse, uint64_t now_ns)
+{
+	uint64_t due_ns = ha_pulse_due_ns(pulse);
+
+	if (due_ns < live->due_ns)
+		live->due_ns = due_ns;
+	if (pulse->next_ping_ns < live->beat.due_ns && ha_pulse_is_steady(pulse, now_ns))
+		live->beat.due_ns = pulse->next_ping_ns;
+}
+
 static void tend_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
 {
 	live->due_ns = UINT64_MAX;
+	begin_beat(live, now_ns);
 	for (int p = 0; p < live->nports; p++)
 		for (int b = 0; b < HA_LIVE_BUCKETS; b++) {
 			struct ha_list *pos;
@@ -55,12 +74,9 @@ static void tend_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
 			ha_list_for_each (pos, &live->ports[p]->buckets[b]) {
 				struct ha_session *s =
 				    ha_container_of(pos, struct ha_session, in_bucket);
-				uint64_t due;
 
 				ha_session_tend(s, starved, now_ns);
-				due = ha_pulse_due_ns(&s->pulse);
-				if (due < live->due_ns)
-					live->due_ns = due;
+				note_due(live, &s->pulse, now_ns);
 			}
 		}
 }
@@ -361,7 +377,7 @@ struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct h
 		return NULL;
 	live->progress = progress;
 	live->interval_ns = (unsigned)config->heartbeat_ms * HA_NS_PER_MS;
-	live->due_ns = UINT64_MAX;
+	live->due_ns = live->beat.due_ns = UINT64_MAX;
 	live->process = ha_live_process(ha_random());
 	pthread_mutex_init(&live->lock, NULL);
 	ha_list_init(&live->poller.link);

@@ -6,7 +6,8 @@
  * each connection hangs a *link* on it. Heartbeats are datagrams on one unreliable queue pair per
  * local port, so that a lost one breaks nothing and the cost does not grow with connections.
  *
- * Each end pings at the interval and answers the other's pings at once. Only an answer to a ping
+ * Each end pings at the interval, over all ports at one wake-up, and answers the other's pings at
+ * once. Only an answer to a ping
  * of our own is a sign of life: it proves both directions, and gives a round trip. Three answers
  * in a row make a session UP. An UP session that misses one is SUSPECTED and pings eight times as
  * often, so that a few lost datagrams do not look like a dead path. Three intervals without an

@@ -82,10 +82,15 @@ static uint32_t next_random(struct ha_pulse *pulse)
 	return pulse->random;
 }
 
-/* Up to an eighth less than the interval, so that many sessions do not ping in bursts. */
+static uint64_t jitter_ns(const struct ha_pulse *pulse)
+{
+	return pulse->interval_ns / 8;
+}
+
+/* Up to an eighth less than the interval, so that many processes do not ping in bursts. */
 static uint64_t steady_ns(struct ha_pulse *pulse)
 {
-	return pulse->interval_ns - next_random(pulse) % (pulse->interval_ns / 8 + 1);
+	return pulse->interval_ns - next_random(pulse) % (jitter_ns(pulse) + 1);
 }
 
 /* In doubt, or on the way up. */
@@ -118,6 +123,17 @@ uint64_t ha_pulse_due_ns(const struct ha_pulse *pulse)
 	else if (pulse->state == HA_SESSION_SUSPECTED && pulse->held)
 		judge = pulse->alive_ns + long_silence_ns(pulse);
 	return judge < due ? judge : due;
+}
+
+bool ha_pulse_is_steady(const struct ha_pulse *pulse, uint64_t now_ns)
+{
+	return pulse->next_ping_ns != UINT64_MAX && !in_a_hurry(pulse, now_ns);
+}
+
+bool ha_pulse_may_join(const struct ha_pulse *pulse, uint64_t now_ns)
+{
+	return ha_pulse_is_steady(pulse, now_ns) &&
+	       pulse->next_ping_ns <= now_ns + jitter_ns(pulse);
 }
 
 uint64_t ha_pulse_ping(struct ha_pulse *pulse, uint64_t now_ns)

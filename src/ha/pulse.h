@@ -65,6 +65,18 @@ static inline bool ha_pulse_ping_due(const struct ha_pulse *pulse, uint64_t now_
 	return now_ns >= pulse->next_ping_ns;
 }
 
+/* At the interval, not faster. */
+bool ha_pulse_is_steady(const struct ha_pulse *pulse, uint64_t now_ns);
+
+/* It is steady, and its next ping is so near that it may as well go out now, with another's. */
+bool ha_pulse_may_join(const struct ha_pulse *pulse, uint64_t now_ns);
+
+/* The next ping is to go out together with another's. Only after one that was steady. */
+static inline void ha_pulse_keep_step(struct ha_pulse *pulse, uint64_t next_ping_ns)
+{
+	pulse->next_ping_ns = next_ping_ns;
+}
+
 /* A ping goes out now: its sequence number. */
 uint64_t ha_pulse_ping(struct ha_pulse *pulse, uint64_t now_ns);
 

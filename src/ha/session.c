@@ -295,6 +295,34 @@ static void say_held(struct ha_session *s, uint64_t now_ns)
 		say(s, HA_HEARTBEAT_PONG, held.pong_seq, now_ns);
 }
 
+/*
+ * So many sessions ping in step: more would not all have room in a port's queue, nor their answers
+ * in that of a peer's. The next so many do on a beat of their own.
+ */
+#define MOST_IN_STEP 64
+
+/* A beat is to come, and there is room in it. */
+static bool has_place(const struct ha_beat *beat, uint64_t now_ns)
+{
+	return beat->next_ns > now_ns && beat->places > 0;
+}
+
+/* Who has pinged, and pings at the interval, does so next with the others. */
+static void keep_step(struct ha_session *s, uint64_t now_ns)
+{
+	struct ha_beat *beat = &s->port->live->beat;
+
+	if (!ha_pulse_is_steady(&s->pulse, now_ns))
+		return;
+	if (!has_place(beat, now_ns)) {
+		beat->next_ns = s->pulse.next_ping_ns;
+		beat->places = MOST_IN_STEP;
+	}
+	ha_pulse_keep_step(&s->pulse, beat->next_ns);
+	beat->places--;
+	beat->pinged++;
+}
+
 static void ping(struct ha_session *s, uint64_t now_ns)
 {
 	/* One that cannot be sent is a missing one, too. */
@@ -302,6 +330,7 @@ static void ping(struct ha_session *s, uint64_t now_ns)
 
 	s->pings++;
 	s->port->count.pings++;
+	keep_step(s, now_ns);
 	say(s, HA_HEARTBEAT_PING, seq, now_ns);
 }
 
@@ -378,6 +407,17 @@ static bool has_witness(const struct ha_session *s, uint64_t now_ns)
 	return false;
 }
 
+/* Its ping is due, or somebody's is and this one's nearly; and the queue is not full of others. */
+static bool wants_to_ping(const struct ha_session *s, uint64_t now_ns)
+{
+	const struct ha_beat *beat = &s->port->live->beat;
+
+	if (beat->pinged >= MOST_IN_STEP && ha_pulse_is_steady(&s->pulse, now_ns))
+		return false; /* in a millisecond */
+	return ha_pulse_ping_due(&s->pulse, now_ns) ||
+	       (beat->on && ha_pulse_may_join(&s->pulse, now_ns));
+}
+
 void ha_session_tend(struct ha_session *s, bool starved, uint64_t now_ns)
 {
 	struct ha_pulse *pulse = &s->pulse;
@@ -401,7 +441,7 @@ void ha_session_tend(struct ha_session *s, bool starved, uint64_t now_ns)
 		ha_pulse_traffic(pulse, any_traffic(s), now_ns);
 	s->port->count.lost += pulse->lost - lost;
 	update(s, now_ns);
-	if (ha_pulse_ping_due(pulse, now_ns))
+	if (wants_to_ping(s, now_ns))
 		ping(s, now_ns);
 }
 

@@ -15,6 +15,18 @@
 /* Sessions of a port by the peer's id. */
 #define HA_LIVE_BUCKETS 64
 
+/*
+ * Pings that go out at one wake-up. A thread that woke up for each of them would be awake for
+ * little else, and so would the peers for what comes back.
+ */
+struct ha_beat {
+	uint64_t due_ns;  /* the next steady ping: it makes one */
+	bool on;	  /* at this visit */
+	unsigned pinged;  /* how many have, at this visit */
+	uint64_t next_ns; /* when those who have pinged last go on together */
+	unsigned places;  /* how many more may */
+};
+
 struct ha_liveness {
 	struct ha_progress *progress;
 	uint64_t interval_ns;
@@ -26,6 +38,7 @@ struct ha_liveness {
 	bool refused[HA_MAX_PORTS]; /* by index of the port: it cannot take part */
 	uint64_t visited_ns;	    /* last visit; 0: none yet */
 	uint64_t due_ns;	    /* before that no session wants anything */
+	struct ha_beat beat;
 	uint64_t starved;
 	unsigned queries; /* sessions that wait for an address */
 };

@@ -248,6 +248,96 @@ static void all_connections_of_a_pair_share_a_session(void **state)
 	done();
 }
 
+static uint64_t pings_of(int host)
+{
+	uint64_t pings = 0;
+
+	for (int rail = 0; rail < RAILS; rail++) {
+		struct ha_live_port_report report;
+
+		if (ha_liveness_port_report(ends[host].live, port_of(host, rail), &report))
+			pings += report.pings;
+	}
+	return pings;
+}
+
+/* How often host 0 sends pings, and how many at once at most. */
+static unsigned watch_pings(uint64_t intervals, uint64_t *most)
+{
+	uint64_t until_ns = sv_stepped_now() + intervals * INTERVAL_MS * HA_NS_PER_MS;
+	uint64_t before = pings_of(0);
+	unsigned times = 0;
+
+	*most = 0;
+	while (sv_stepped_now() < until_ns) {
+		uint64_t now;
+
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+		rounds(); /* once: a wake-up */
+		now = pings_of(0);
+		times += now != before;
+		*most = now - before > *most ? now - before : *most;
+		before = now;
+	}
+	return times;
+}
+
+/* Each would cost a wake-up of our thread, and a process has hundreds of sessions. */
+static void the_pings_of_a_process_go_out_together(void **state)
+{
+	struct observer o[2], other[2];
+	uint64_t before, most;
+	unsigned times;
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	up(0, o);
+	run_ms(INTERVAL_MS / 3);
+	up(1, other);
+	run_ms(20 * INTERVAL_MS);
+	before = pings_of(0);
+	times = watch_pings(50, &most);
+	assert_in_range(times, 50, 58);
+	assert_int_equal(most, 3); /* with the witness */
+	assert_int_equal(pings_of(0) - before, 3 * times);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(o[i].downs + other[i].downs, 0);
+		detach(i, &o[i]);
+		detach(i, &other[i]);
+	}
+	done();
+}
+
+/* A port has room for so many only, here and at the peer. */
+static void no_more_than_have_room_ping_together(void **state)
+{
+	enum { LINKS = 300 };
+	static struct observer many[LINKS];
+	struct ha_live_endpoint nobody;
+	uint64_t errors, before, most;
+	unsigned times;
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	nobody = endpoint_of(1, 0);
+	for (int i = 0; i < LINKS; i++) {
+		nobody.id++;
+		attach_to(0, 0, &nobody, &many[i]);
+		run_us(100);
+	}
+	run_ms(50 * INTERVAL_MS); /* not in a hurry any more */
+	errors = port_report(0, 0).send_errors;
+	before = pings_of(0);
+	times = watch_pings(50, &most);
+	assert_in_range(most, 10, 64);
+	assert_true(times < 10 * 50);
+	assert_in_range(pings_of(0) - before, 45 * LINKS, 60 * LINKS);
+	assert_int_equal(port_report(0, 0).send_errors, errors);
+	for (int i = 0; i < LINKS; i++)
+		detach(0, &many[i]);
+	done();
+}
+
 static void traffic_that_completes_counts_as_life(void **state)
 {
 	struct observer o[2];
@@ -466,6 +556,8 @@ int main(void)
 	    TEST(a_link_that_is_down_is_noticed_by_both_and_its_return_as_well),
 	    TEST(a_dead_device_takes_its_sessions_down_at_once),
 	    TEST(all_connections_of_a_pair_share_a_session),
+	    TEST(the_pings_of_a_process_go_out_together),
+	    TEST(no_more_than_have_room_ping_together),
 	    TEST(traffic_that_completes_counts_as_life),
 	    TEST(traffic_before_the_cut_does_not_delay_its_detection),
 	    TEST(our_own_sleep_proves_nothing),
