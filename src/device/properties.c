@@ -49,8 +49,10 @@ int ha_port_speed_mbps(const struct ibv_port_attr *attr)
 #define WITH_STANDBY 2
 /* NCCL has a buffer for each of its protocols (LL, LL128, Simple); the ring is ours. */
 #define MRS_OF_PATH 4
-/* A port's heartbeats have a queue pair, a completion queue and a registration of their own. */
-#define HEARTBEATS_OF_PORT 1
+/* A port's heartbeats have a queue pair and a registration of their own, and a completion queue for
+ * each direction. */
+#define HEARTBEATS_OF_PORT    1
+#define HEARTBEAT_CQS_OF_PORT 2
 
 static const struct {
 	const char *name, *attr;
@@ -81,11 +83,12 @@ void ha_budget(const struct ha_config *config, const struct ibv_device_attr *att
 {
 	int64_t qps = config->ib_qps_per_connection, wrs = config->wr_per_conn;
 	int64_t heartbeats = HEARTBEATS_OF_PORT * attr->phys_port_cnt;
+	int64_t heartbeat_cqs = HEARTBEAT_CQS_OF_PORT * attr->phys_port_cnt;
 	int64_t available[HA_RESOURCES] = {
 	    [HA_RES_QP] = attr->max_qp - heartbeats,
-	    [HA_RES_CQ] = attr->max_cq - heartbeats,
+	    [HA_RES_CQ] = attr->max_cq - heartbeat_cqs,
 	    /* max_cqe is what one queue may have. */
-	    [HA_RES_CQE] = at_least_0(attr->max_cq - heartbeats) * at_least_0(attr->max_cqe),
+	    [HA_RES_CQE] = at_least_0(attr->max_cq - heartbeat_cqs) * at_least_0(attr->max_cqe),
 	    [HA_RES_MR] = attr->max_mr - heartbeats,
 	};
 	int64_t per_path[HA_RESOURCES] = {

@@ -112,7 +112,7 @@ static void max_comms_is_what_the_scarcest_resource_allows(void **state)
 	assert_int_equal(b.scarcest, HA_RES_QP);
 
 	attr = plenty;
-	attr.max_cq = 97;
+	attr.max_cq = 98; /* two are the heartbeats' */
 	b = budget(&attr, defaults());
 	assert_int_equal(b.max_comms, 3); /* 96 / (2 × 16) */
 	assert_int_equal(b.scarcest, HA_RES_CQ);
@@ -124,7 +124,7 @@ static void max_comms_is_what_the_scarcest_resource_allows(void **state)
 	assert_int_equal(b.scarcest, HA_RES_MR);
 
 	attr = plenty;
-	attr.max_cq = 1001;
+	attr.max_cq = 1002;
 	attr.max_cqe = 100; /* 100000 / (2 × (64 × 8 + 64) × 16) */
 	b = budget(&attr, defaults());
 	assert_int_equal(b.max_comms, 5);
@@ -150,7 +150,7 @@ static void settings_divide_it(void **state)
 
 	config = defaults();
 	attr = plenty;
-	attr.max_cq = 1001;
+	attr.max_cq = 1002;
 	attr.max_cqe = 100;
 	config->max_recvs = 1;
 	assert_int_equal(budget(&attr, config).max_comms, 24); /* 100000 / (2 × 128 × 16) */
