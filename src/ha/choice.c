@@ -21,12 +21,23 @@ bool ha_choice_is_silent(const struct ha_comm *comm, unsigned p)
 	return session && ha_session_state(session) == HA_SESSION_DOWN;
 }
 
+static bool is_up(const struct ha_comm *comm, unsigned p)
+{
+	return comm->failover.slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]);
+}
+
 bool ha_choice_can_carry(const struct ha_comm *comm, unsigned p)
+{
+	return is_up(comm, p) && !ha_choice_is_silent(comm, p);
+}
+
+/* A probe came back since the heartbeats were given up: in an outage that is worth a try. */
+static bool was_proved_since(const struct ha_comm *comm, unsigned p)
 {
 	const struct ha_failover *fo = &comm->failover;
 
-	return fo->slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]) &&
-	       !ha_choice_is_silent(comm, p);
+	return is_up(comm, p) && ha_choice_is_silent(comm, p) &&
+	       fo->slots[p].proved_ns > ha_session_down_ns(fo->links[p].live.session);
 }
 
 /* Its heartbeats are overdue as well: what killed the active path may have killed this one. */
@@ -134,13 +145,13 @@ int ha_choice_best(const struct ha_comm *comm)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		uint32_t price;
 
-		if (!ha_choice_can_carry(comm, p))
+		if (!ha_choice_can_carry(comm, p) && !was_proved_since(comm, p))
 			continue;
 		price = ha_pair_price(comm, ha_pair_of(&comm->failover.slots[p]));
 		if (price == HA_PAIR_NEVER)
 			continue;
 		price += per_port * ha_pair_shared(ha_pair_of(&comm->failover.slots[p]), left);
-		if (is_doubtful(&comm->failover, p))
+		if (is_doubtful(&comm->failover, p) || ha_choice_is_silent(comm, p))
 			price += DOUBT_PRICE;
 		if (price < best_price) {
 			best_price = price;

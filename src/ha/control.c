@@ -156,8 +156,10 @@ void ha_failover_mail(struct ha_comm *comm, struct ha_path *path)
 		return;
 	comm->failover.mail |= 1u << path->index;
 	comm->failover.slots[path->index].mailed = true;
-	if (comm->is_send) /* the receiver sends mail over what it has proved */
+	if (comm->is_send) { /* the receiver sends mail over what it has proved */
+		ha_liveness_vouch(comm->inst->liveness, &comm->failover.links[path->index].live);
 		ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
+	}
 	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 

@@ -311,6 +311,17 @@ void ha_liveness_detach(struct ha_liveness *live, struct ha_live_link *link)
 	pthread_mutex_unlock(&live->lock);
 }
 
+void ha_liveness_vouch(struct ha_liveness *live, struct ha_live_link *link)
+{
+	struct ha_session *s = link->session;
+
+	if (!s)
+		return;
+	pthread_mutex_lock(&live->lock);
+	ha_pulse_vouch(&s->pulse, ha_now_ns());
+	pthread_mutex_unlock(&live->lock);
+}
+
 void ha_liveness_ask(struct ha_liveness *live, struct ha_live_link *link)
 {
 	struct ha_session *s = link->session;

@@ -114,11 +114,18 @@ void ha_liveness_detach(struct ha_liveness *live, struct ha_live_link *link);
  * fine. Any thread. */
 void ha_liveness_ask(struct ha_liveness *live, struct ha_live_link *link);
 
+/* A probe came back over its ports: life, as any traffic. A session that is DOWN stays so until
+ * heartbeats are answered. Not attached is fine. Any thread. */
+void ha_liveness_vouch(struct ha_liveness *live, struct ha_live_link *link);
+
 /* Any thread, while a link of it is attached. */
 enum ha_session_state ha_session_state(const struct ha_session *session);
 
 /* When it was last known to be good: the newest answer. Likewise. */
 uint64_t ha_session_heard_ns(const struct ha_session *session);
+
+/* When it went DOWN last; 0: never. Likewise. */
+uint64_t ha_session_down_ns(const struct ha_session *session);
 
 /* When the newest ping was sent that has an answer: the way worked later than that. Likewise. */
 uint64_t ha_session_asked_ns(const struct ha_session *session);

@@ -228,6 +228,13 @@ void ha_pulse_traffic(struct ha_pulse *pulse, bool any, uint64_t now_ns)
 	pulse->sampled_ns = now_ns;
 }
 
+void ha_pulse_vouch(struct ha_pulse *pulse, uint64_t now_ns)
+{
+	if (now_ns > pulse->alive_ns)
+		pulse->alive_ns = now_ns;
+	pulse->held = false;
+}
+
 void ha_pulse_restart(struct ha_pulse *pulse, uint64_t now_ns)
 {
 	pulse->heard_ns = pulse->alive_ns = now_ns;

@@ -102,6 +102,9 @@ bool ha_pulse_wants_traffic(const struct ha_pulse *pulse);
  */
 void ha_pulse_traffic(struct ha_pulse *pulse, bool any, uint64_t now_ns);
 
+/* Something came back over these ports just now. */
+void ha_pulse_vouch(struct ha_pulse *pulse, uint64_t now_ns);
+
 /* We did not look for too long: what was silent meanwhile may have been we ourselves. */
 void ha_pulse_restart(struct ha_pulse *pulse, uint64_t now_ns);
 

@@ -122,6 +122,7 @@ static void update(struct ha_session *s, uint64_t now_ns)
 		break;
 	case HA_SESSION_DOWN:
 		s->of_use = false;
+		s->down_ns = now_ns;
 		s->downs++;
 		break;
 	case HA_SESSION_SUSPECTED:
@@ -499,6 +500,17 @@ void ha_session_free(struct ha_session *s)
 enum ha_session_state ha_session_state(const struct ha_session *session)
 {
 	return (enum ha_session_state)atomic_load(&session->state);
+}
+
+uint64_t ha_session_down_ns(const struct ha_session *s)
+{
+	pthread_mutex_t *lock = &s->port->live->lock;
+	uint64_t down_ns;
+
+	pthread_mutex_lock(lock);
+	down_ns = s->down_ns;
+	pthread_mutex_unlock(lock);
+	return down_ns;
 }
 
 uint64_t ha_session_asked_ns(const struct ha_session *s)

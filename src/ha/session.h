@@ -78,6 +78,7 @@ struct ha_session {
 	bool of_use;	  /* it has been UP, and not DOWN since */
 	uint64_t pings, pongs, ups, downs, suspicions;
 	uint64_t warned_ns; /* of suspicion; 0: never */
+	uint64_t down_ns;   /* when it went DOWN last; 0: never */
 	struct ha_hist round_trips;
 };
 

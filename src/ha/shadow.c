@@ -365,6 +365,7 @@ bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path)
 	slot->state = HA_SLOT_UP;
 	slot->up_ns = 0;
 	slot->proved_ns = ha_now_ns();
+	ha_liveness_vouch(comm->inst->liveness, &comm->failover.links[path->index].live);
 	ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
 	comm->failover.shadow->proved = true;
 	return true;

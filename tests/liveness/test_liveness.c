@@ -119,6 +119,30 @@ static void silence_after_the_first_answer_is_noticed(void **state)
 	done();
 }
 
+static void a_probe_that_came_back_counts_as_life(void **state)
+{
+	struct observer o[2];
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	up(0, o);
+	sv_stepped_cut(0, true);
+	run_ms(5 * INTERVAL_MS / 2);
+	ha_liveness_vouch(ends[0].live, &o[0].link);
+	run_ms(2 * INTERVAL_MS);
+	assert_int_equal(state_of(&o[0]), HA_SESSION_SUSPECTED);
+	assert_int_equal(state_of(&o[1]), HA_SESSION_DOWN);
+	run_ms(2 * INTERVAL_MS);
+	assert_int_equal(state_of(&o[0]), HA_SESSION_DOWN);
+	/* For one that is DOWN it is not enough. */
+	ha_liveness_vouch(ends[0].live, &o[0].link);
+	run_ms(INTERVAL_MS);
+	assert_int_equal(state_of(&o[0]), HA_SESSION_DOWN);
+	for (int i = 0; i < 2; i++)
+		detach(i, &o[i]);
+	done();
+}
+
 static void a_silent_cut_is_noticed_in_three_intervals(void **state)
 {
 	(void)state;
@@ -552,6 +576,7 @@ int main(void)
 	    TEST(where_nobody_ever_answered_nothing_goes_down),
 	    TEST(a_session_that_was_never_up_goes_down_where_the_peer_answers_elsewhere),
 	    TEST(silence_after_the_first_answer_is_noticed),
+	    TEST(a_probe_that_came_back_counts_as_life),
 	    TEST(a_silent_cut_is_noticed_in_three_intervals),
 	    TEST(a_link_that_is_down_is_noticed_by_both_and_its_return_as_well),
 	    TEST(a_dead_device_takes_its_sessions_down_at_once),
