@@ -251,27 +251,6 @@ bool ha_liveness_endpoint(struct ha_liveness *live, struct ha_port *port,
 
 /* ---- links ---------------------------------------------------------------------------------- */
 
-/* With the lock. A session ends with its last link. */
-static void leave_session(struct ha_live_link *link)
-{
-	struct ha_session *s = link->session;
-
-	if (!s)
-		return;
-	link->session = NULL;
-	ha_list_remove(&link->in_session);
-	if (ha_list_empty(&s->links))
-		ha_session_free(s);
-}
-
-/* With the lock. */
-static void join_session(struct ha_live_link *link, struct ha_session *s)
-{
-	link->session = s;
-	if (s)
-		ha_list_push_back(&s->links, &link->in_session);
-}
-
 bool ha_liveness_attach(struct ha_liveness *live, struct ha_port *port,
 			const struct ha_live_endpoint *remote, uint8_t sl, uint8_t traffic_class,
 			struct ha_live_link *link)
@@ -279,23 +258,24 @@ bool ha_liveness_attach(struct ha_liveness *live, struct ha_port *port,
 	struct ha_live_port *own;
 	struct ha_session *s = NULL;
 
+	if (remote->id == 0 || remote->qpn == 0)
+		return false;
 	pthread_mutex_lock(&live->lock);
-	own = remote->id != 0 && remote->qpn != 0 ? open_port(live, port) : NULL;
+	own = open_port(live, port);
 	if (own) {
 		s = ha_session_find(own, remote->id);
-		if (s)
+		if (s) {
 			ha_session_follow(s, remote);
-		else
+			ha_pulse_hurry(&s->pulse, ha_now_ns());
+		} else {
 			s = ha_session_new(own, remote, sl, traffic_class);
+		}
 	}
-	if (s != link->session) {
-		leave_session(link);
-		join_session(link, s);
-	} else if (s) {
-		ha_pulse_hurry(&s->pulse, ha_now_ns());
-	}
-	if (s)
+	if (s) {
+		link->session = s;
+		ha_list_push_back(&s->links, &link->in_session);
 		live->due_ns = 0;
+	}
 	pthread_mutex_unlock(&live->lock);
 	if (s)
 		ha_liveness_look(live);
@@ -304,10 +284,15 @@ bool ha_liveness_attach(struct ha_liveness *live, struct ha_port *port,
 
 void ha_liveness_detach(struct ha_liveness *live, struct ha_live_link *link)
 {
-	if (!link->session)
+	struct ha_session *s = link->session;
+
+	if (!s)
 		return;
 	pthread_mutex_lock(&live->lock);
-	leave_session(link);
+	link->session = NULL;
+	ha_list_remove(&link->in_session);
+	if (ha_list_empty(&s->links))
+		ha_session_free(s);
 	pthread_mutex_unlock(&live->lock);
 }
 

@@ -15,10 +15,11 @@
  * everywhere gets no processor, or there is no better way left: that takes ten intervals, two
  * seconds at least. A session that was never UP is SUSPECTED when it falls silent after a first
  * answer, or when the same process answers over other ports: where nobody answers at all, it may be
- * that heartbeats cannot pass, and they prove nothing. Before that a session's links are asked for
- * traffic that completed meanwhile: that counts as life, too. Silence during which our own thread
- * did not run proves nothing, and the time starts anew. The device's death makes its sessions DOWN
- * at once.
+ * that heartbeats cannot pass, and they prove nothing. When it is DOWN after that, without ever
+ * having been UP, its links are not told to leave: what uses these ports works as it did, but is
+ * not counted on. Before that a session's links are asked for traffic that completed meanwhile:
+ * that counts as life, too. Silence during which our own thread did not run proves nothing, and the
+ * time starts anew. The device's death makes its sessions DOWN at once.
  *
  * An *endpoint* is the queue pair of a port in one process. Its id is random and is told to the
  * peer over the connection's bootstrap socket, so that a heartbeat always says from whom it comes
@@ -61,11 +62,11 @@ struct ha_live_endpoint {
  * NULL) before it is attached; the rest is the session's.
  */
 struct ha_live_link {
-	/* The session went DOWN. */
+	/* The session went DOWN. Never called for one that was not UP. */
 	void (*down)(struct ha_live_link *link);
 	/* It became UP, for the first time or again. */
 	void (*up)(struct ha_live_link *link);
-	/* It became SUSPECTED, or is UP again after that. */
+	/* It became SUSPECTED, or is UP again after that, or is DOWN without having been UP. */
 	void (*wavers)(struct ha_live_link *link);
 	/* Has anything completed on this pair of ports since the last call? */
 	bool (*alive)(struct ha_live_link *link);
@@ -97,8 +98,7 @@ bool ha_liveness_endpoint(struct ha_liveness *live, struct ha_port *port,
  * Hangs a link on the session with a remote endpoint, which is made if this is its first. False:
  * there can be none (no endpoint on either side, or no memory), and the caller has to find out
  * otherwise. The first link's service level and traffic class are the session's. The state may be
- * UP already; no callback tells of that. A link that hangs on another session leaves that one; on
- * the same it stays, with what the session knows, and a session that is DOWN looks again. An
+ * UP already; no callback tells of that. An
  * endpoint whose address differs from what the session knows, with the same id, has moved: the
  * session follows.
  */

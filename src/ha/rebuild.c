@@ -66,26 +66,22 @@ void ha_rebuild_watch(struct ha_comm *comm, unsigned p)
 					  .link_layer = offer->link_layer,
 					  .lid = offer->lid};
 
-	if (slot->peer_port >= fo->peer_ports.count) {
-		ha_rebuild_unwatch(comm, p);
+	ha_rebuild_unwatch(comm, p);
+	if (slot->peer_port >= fo->peer_ports.count || offer->live_qpn == 0 || offer->live_id == 0)
 		return;
-	}
 	memcpy(remote.gid, offer->gid, sizeof(remote.gid));
 	if (comm->paths[p] && comm->paths[p]->remote.nqps != 0) {
 		/* The address may have changed since PORTS was said. */
 		memcpy(remote.gid, comm->paths[p]->remote.gid, sizeof(remote.gid));
 		remote.lid = comm->paths[p]->remote.lid;
 	}
-	link->down = link->up = false;
-	if (!link->live.session) { /* or it is being called */
-		memset(&link->live, 0, sizeof(link->live));
-		link->live.down = went_down;
-		link->live.up = came_up;
-		link->live.wavers = wavers;
-		link->live.alive = is_alive;
-		link->comm = comm;
-		link->slot = (uint8_t)p;
-	}
+	memset(&link->live, 0, sizeof(link->live));
+	link->live.down = went_down;
+	link->live.up = came_up;
+	link->live.wavers = wavers;
+	link->live.alive = is_alive;
+	link->comm = comm;
+	link->slot = (uint8_t)p;
 	(void)ha_liveness_attach(comm->inst->liveness, fo->offers[slot->port], &remote, fo->sl,
 				 fo->traffic_class, &link->live);
 }
@@ -103,13 +99,11 @@ ha_result_t ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generatio
 					  .nqps = fo->nqps};
 	struct ha_path *path;
 
-	/* The same ports, the same heartbeats: what they know of them holds for the new path. */
-	if (slot->port != port || slot->peer_port != peer_port)
-		ha_rebuild_unwatch(comm, p);
 	slot->newest_gen = generation;
 	slot->port = (uint8_t)port;
 	slot->peer_port = (uint8_t)peer_port;
 	slot->mailed = false;
+	ha_rebuild_unwatch(comm, p);
 	HA_TRY(ha_path_open(comm, &options, &path));
 	comm->paths[p] = path;
 	return HA_OK;

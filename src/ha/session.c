@@ -121,8 +121,12 @@ static void update(struct ha_session *s, uint64_t now_ns)
 		s->ups++;
 		break;
 	case HA_SESSION_DOWN:
-		s->of_use = false;
 		s->down_ns = now_ns;
+		if (!s->of_use) { /* and never was: nothing is left for that alone */
+			tell_links_of_doubt(s);
+			return;
+		}
+		s->of_use = false;
 		s->downs++;
 		break;
 	case HA_SESSION_SUSPECTED:

@@ -168,7 +168,7 @@ DRILLS = (
             ("healthy",),
         ),
         short=True,
-        reasons=PORT_DOWN + SILENCE,  # an address may not be resolved again for as long as heartbeats are waited for
+        reasons=PORT_DOWN,
         each=False,
         switches=(4, None),
         blackout_ms=2500,

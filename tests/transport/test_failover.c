@@ -127,7 +127,7 @@ static void a_rail_that_goes_again_at_once_is_no_protection(void **state)
 		pair_wait_standby(&pair);
 		pair_idle(&pair, after_ms);
 		sv_stepped_cut(0, true);
-		pair_idle(&pair, 3000);
+		pair_idle(&pair, 3500);
 		assert_false(ha_choice_has_standby(pair.send));
 		assert_false(ha_choice_has_standby(pair.recv));
 		transfer(&pair, 5000, after_ms);
