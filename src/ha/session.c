@@ -131,7 +131,8 @@ static void update(struct ha_session *s, uint64_t now_ns)
 		break;
 	case HA_SESSION_SUSPECTED:
 		s->suspicions++;
-		warn_of_suspicion(s, now_ns);
+		if (s->of_use)
+			warn_of_suspicion(s, now_ns);
 		tell_links_of_doubt(s);
 		return;
 	case HA_SESSION_INIT:
