@@ -65,9 +65,11 @@ static bool lacks_proof(const struct ha_failover *fo, unsigned p)
 	       ha_session_asked_ns(fo->links[p].live.session) < choosing->since_ns;
 }
 
-static bool is_doubtful(const struct ha_failover *fo, unsigned p)
+static bool is_doubtful(const struct ha_comm *comm, unsigned p)
 {
-	return is_suspected(fo, p) || lacks_proof(fo, p);
+	const struct ha_failover *fo = &comm->failover;
+
+	return is_suspected(fo, p) || lacks_proof(fo, p) || ha_choice_is_silent(comm, p);
 }
 
 /* Building another one takes a few milliseconds, finding out that this one is dead half a second.
@@ -151,7 +153,7 @@ int ha_choice_best(const struct ha_comm *comm)
 		if (price == HA_PAIR_NEVER)
 			continue;
 		price += per_port * ha_pair_shared(ha_pair_of(&comm->failover.slots[p]), left);
-		if (is_doubtful(&comm->failover, p) || ha_choice_is_silent(comm, p))
+		if (is_doubtful(comm, p))
 			price += DOUBT_PRICE;
 		if (price < best_price) {
 			best_price = price;

@@ -7,19 +7,18 @@
  * local port, so that a lost one breaks nothing and the cost does not grow with connections.
  *
  * Each end pings at the interval, over all ports at one wake-up, and answers the other's pings at
- * once. Only an answer to a ping
- * of our own is a sign of life: it proves both directions, and gives a round trip. Three answers
- * in a row make a session UP. An UP session that misses one is SUSPECTED and pings eight times as
- * often, so that a few lost datagrams do not look like a dead path. Three intervals without an
- * answer make it DOWN if the same process answered over other ports meanwhile; one that is silent
- * everywhere gets no processor, or there is no better way left: that takes ten intervals, two
- * seconds at least. A session that was never UP is SUSPECTED when it falls silent after a first
- * answer, or when the same process answers over other ports: where nobody answers at all, it may be
- * that heartbeats cannot pass, and they prove nothing. When it is DOWN after that, without ever
- * having been UP, its links are not told to leave: what uses these ports works as it did, but is
- * not counted on. Before that a session's links are asked for traffic that completed meanwhile:
- * that counts as life, too. Silence during which our own thread did not run proves nothing, and the
- * time starts anew. The device's death makes its sessions DOWN at once.
+ * once. Only an answer to a ping of our own is a sign of life: it proves both directions, and gives
+ * a round trip. Three answers in a row make a session UP. An UP session that misses one is
+ * SUSPECTED and pings eight times as often, so that a few lost datagrams do not look like a dead
+ * path. Three intervals without an answer make it DOWN if the same process answered over other
+ * ports meanwhile; one that is silent everywhere gets no processor, or there is no better way left:
+ * that takes ten intervals, two seconds at least. A session that was never UP is SUSPECTED when it
+ * falls silent after a first answer, or when the same process answers over other ports: where
+ * nobody answers at all, it may be that heartbeats cannot pass, and they prove nothing. When it is
+ * DOWN after that, without ever having been UP, its links are not told to leave: what uses these
+ * ports works as it did, but is not counted on. Before that a session's links are asked for traffic
+ * that completed meanwhile: that counts as life, too. Silence during which our own thread did not
+ * run proves nothing, and the time starts anew. The device's death makes its sessions DOWN at once.
  *
  * An *endpoint* is the queue pair of a port in one process. Its id is random and is told to the
  * peer over the connection's bootstrap socket, so that a heartbeat always says from whom it comes
@@ -98,9 +97,8 @@ bool ha_liveness_endpoint(struct ha_liveness *live, struct ha_port *port,
  * Hangs a link on the session with a remote endpoint, which is made if this is its first. False:
  * there can be none (no endpoint on either side, or no memory), and the caller has to find out
  * otherwise. The first link's service level and traffic class are the session's. The state may be
- * UP already; no callback tells of that. An
- * endpoint whose address differs from what the session knows, with the same id, has moved: the
- * session follows.
+ * UP already; no callback tells of that. An endpoint whose address differs from what the session
+ * knows, with the same id, has moved: the session follows.
  */
 bool ha_liveness_attach(struct ha_liveness *live, struct ha_port *port,
 			const struct ha_live_endpoint *remote, uint8_t sl, uint8_t traffic_class,

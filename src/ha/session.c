@@ -507,37 +507,31 @@ enum ha_session_state ha_session_state(const struct ha_session *session)
 	return (enum ha_session_state)atomic_load(&session->state);
 }
 
-uint64_t ha_session_down_ns(const struct ha_session *s)
+/* A time of the session's, which changes under the lock. */
+static uint64_t read_ns(const struct ha_session *s, const uint64_t *time_ns)
 {
 	pthread_mutex_t *lock = &s->port->live->lock;
-	uint64_t down_ns;
+	uint64_t ns;
 
 	pthread_mutex_lock(lock);
-	down_ns = s->down_ns;
+	ns = *time_ns;
 	pthread_mutex_unlock(lock);
-	return down_ns;
+	return ns;
+}
+
+uint64_t ha_session_down_ns(const struct ha_session *s)
+{
+	return read_ns(s, &s->down_ns);
 }
 
 uint64_t ha_session_asked_ns(const struct ha_session *s)
 {
-	pthread_mutex_t *lock = &s->port->live->lock;
-	uint64_t asked_ns;
-
-	pthread_mutex_lock(lock);
-	asked_ns = s->pulse.answers[0].sent_ns;
-	pthread_mutex_unlock(lock);
-	return asked_ns;
+	return read_ns(s, &s->pulse.answers[0].sent_ns);
 }
 
 uint64_t ha_session_heard_ns(const struct ha_session *s)
 {
-	pthread_mutex_t *lock = &s->port->live->lock;
-	uint64_t heard_ns;
-
-	pthread_mutex_lock(lock);
-	heard_ns = s->pulse.heard_ns;
-	pthread_mutex_unlock(lock);
-	return heard_ns;
+	return read_ns(s, &s->pulse.heard_ns);
 }
 
 void ha_session_report(const struct ha_session *s, struct ha_session_report *out)
