@@ -262,16 +262,24 @@ static unsigned flaws(const struct ha_comm *comm, struct ha_pair pair)
 	return 3 * ha_pair_drained(comm, pair) + ha_pair_shared(pair, active);
 }
 
+static bool is_on_its_way(const struct ha_comm *comm, unsigned p)
+{
+	return p != comm->active && comm->failover.slots[p].state != HA_SLOT_EMPTY &&
+	       comm->failover.slots[p].state != HA_SLOT_UP;
+}
+
 static bool is_building(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != comm->active && comm->failover.slots[p].state != HA_SLOT_EMPTY &&
-		    comm->failover.slots[p].state != HA_SLOT_UP)
+		if (is_on_its_way(comm, p))
 			return true;
 	return false;
 }
 
-/* While traffic flows: one path in reserve that shares as little as possible with the active one.
+/*
+ * While traffic flows: one path in reserve that shares as little as possible with the active one.
+ * One that is on its way is hoped for, and nothing is built beside it but what is better: where
+ * nobody answers it takes a second to fail.
  */
 static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 {
@@ -282,7 +290,8 @@ static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		unsigned n = flaws(comm, ha_pair_of(&fo->slots[p]));
 
-		if (p != comm->active && ha_choice_can_carry(comm, p) && n < fewest)
+		if (p != comm->active && (ha_choice_can_carry(comm, p) || is_on_its_way(comm, p)) &&
+		    n < fewest)
 			fewest = n;
 	}
 	if (fewest == 0 || !best_pair(comm, &active, now_ns, &pair) || flaws(comm, pair) >= fewest)
@@ -299,9 +308,7 @@ static bool misses_preferred(struct ha_comm *comm, uint64_t now_ns)
 
 static void build_in_reserve(struct ha_comm *comm, uint64_t now_ns)
 {
-	if (is_building(comm))
-		return; /* one at a time */
-	if (misses_preferred(comm, now_ns) &&
+	if (!is_building(comm) && misses_preferred(comm, now_ns) &&
 	    now_ns >= backoff_of(comm, ha_pair_preferred)->until_ns)
 		(void)build(comm, ha_pair_preferred, now_ns);
 	else

@@ -141,6 +141,8 @@ int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget)
 	int n = poll_path(comm, path, budget);
 
 	comm->count.completions += (uint64_t)n;
+	if (path != ha_comm_path(comm)) /* what is flushed there, too */
+		comm->standby_completions += (uint64_t)n;
 	return n;
 }
 
@@ -158,7 +160,6 @@ int ha_comm_poll_standby(struct ha_comm *comm)
 		    atomic_load_explicit(&path->state, memory_order_relaxed) != HA_PATH_FENCED)
 			total += ha_comm_poll_path(comm, path, comm->poll_batch);
 	}
-	comm->standby_completions += (uint64_t)total;
 	return total;
 }
 

@@ -7,6 +7,7 @@
 #include "harness.h"
 
 #include "base/clock.h"
+#include "device/depth.h"
 #include "memory/mr.h"
 
 static void two_rails(struct pair *pair)
@@ -137,6 +138,92 @@ static void a_rail_that_goes_again_at_once_is_no_protection(void **state)
 		assert_int_equal(pair.recv->count.failovers, 1);
 		pair_close(&pair);
 	}
+}
+
+static uint64_t life(const struct ha_comm *comm)
+{
+	return atomic_load(&comm->life_seen) >> 8;
+}
+
+/*
+ * Completions of the active path are life where its heartbeats are missed. A path in reserve that
+ * fails at the same time, of the same cut, flushes its queues; that has nothing to say of the
+ * active one.
+ */
+static void what_a_path_in_reserve_flushes_is_no_life_of_the_active_one(void **state)
+{
+	uint64_t send, recv;
+	struct pair pair;
+
+	(void)state;
+	two_rails(&pair);
+	pair_wait_standby(&pair);
+	pair_idle(&pair, 1000);
+	send = life(pair.send);
+	recv = life(pair.recv);
+	sv_stepped_link(0, 1, false);
+	pair_idle(&pair, 1000);
+	assert_false(pair_has_standby(&pair));
+	/* Mail tells of it over the active path; its receives alone are more than that. */
+	assert_in_range(life(pair.send) - send, 0, HA_RQ_DEPTH / 2);
+	assert_in_range(life(pair.recv) - recv, 0, HA_RQ_DEPTH / 2);
+	pair_close(&pair);
+}
+
+/* The path whose probe is under way; -1: none. */
+static int probing(const struct ha_comm *recv)
+{
+	for (int p = 0; p < HA_MAX_PATHS; p++)
+		if (recv->failover.slots[p].state == HA_SLOT_PROBING)
+			return p;
+	return -1;
+}
+
+static int fault(const char *rule)
+{
+	int id = sv_stepped_fault_add(rule, captured_log, sizeof(captured_log));
+
+	assert_true(id >= 0);
+	return id;
+}
+
+/*
+ * Of a rail that comes back one end may be told before the other. Then the path in reserve that can
+ * be had goes across the rails, and where they are not joined that one is tried for a second.
+ */
+static void a_rail_that_is_back_need_not_wait_for_a_worse_path(void **state)
+{
+	uint64_t matched, fired = 0;
+	const struct ha_slot *across;
+	struct pair pair;
+	int p, all, one;
+	char rule[64];
+
+	(void)state;
+	two_rails(&pair);
+	pair_wait_standby(&pair);
+	for (uint32_t host = 0; host < 2; host++)
+		sv_stepped_link(host, 1, false);
+	pair_idle(&pair, 100);
+	assert_false(pair_has_standby(&pair));
+	all = fault("drop rail=1");
+	sv_stepped_link(1, 1, true);
+	pair_idle(&pair, 20);
+	p = probing(pair.recv);
+	assert_true(p >= 0);
+	across = &pair.recv->failover.slots[p];
+	assert_int_not_equal(across->port, across->peer_port);
+	snprintf(rule, sizeof(rule), "drop qpn=0x%x", pair.recv->paths[p]->qps[0].qp->qp_num);
+	one = fault(rule);
+	sv_stepped_fault_remove(all);
+	sv_stepped_link(0, 1, true);
+	pair_wait_standby(&pair);
+	assert_int_equal(across->state, HA_SLOT_PROBING);
+	assert_true(sv_stepped_fault_stats(one, &matched, &fired) && fired > 0);
+	sv_stepped_link(0, 0, false);
+	transfer(&pair, 5000, 1);
+	assert_int_equal(pair.recv->count.failovers, 1);
+	pair_close(&pair);
 }
 
 static const char *device(const struct ha_comm *comm)
@@ -318,6 +405,8 @@ int main(void)
 	    cmocka_unit_test(a_link_that_goes_down_moves_traffic_to_the_standby),
 	    cmocka_unit_test(a_message_in_flight_is_replayed),
 	    cmocka_unit_test(a_rail_that_goes_again_at_once_is_no_protection),
+	    cmocka_unit_test(what_a_path_in_reserve_flushes_is_no_life_of_the_active_one),
+	    cmocka_unit_test(a_rail_that_is_back_need_not_wait_for_a_worse_path),
 	    cmocka_unit_test(a_cut_rail_under_a_path_across_the_rails_is_one_failover),
 	    cmocka_unit_test(the_choice_after_a_cut_does_not_depend_on_when_heartbeats_are_due),
 	    cmocka_unit_test(a_path_in_reserve_that_works_is_taken_whenever_the_other_falls_silent),
