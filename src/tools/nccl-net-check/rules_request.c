@@ -4,6 +4,7 @@
 #include "rules.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -277,6 +278,7 @@ struct thread_job {
 	struct check *t;
 	struct link *link;
 	struct buffer *out, *in;
+	int first; /* tag and pattern of its first message */
 };
 
 static void *progress_thread(void *arg)
@@ -284,7 +286,7 @@ static void *progress_thread(void *arg)
 	struct thread_job *job = arg;
 	struct check *t = job->t;
 
-	for (int i = 0; i < THREAD_MESSAGES; i++) {
+	for (int i = job->first; i < job->first + THREAD_MESSAGES; i++) {
 		pattern_fill(job->out->data, MESSAGE, (uint64_t)i);
 		void *recv =
 		    post_recv(t, job->link->recv, job->in->data, MESSAGE, i, job->in->mhandle);
@@ -296,18 +298,29 @@ static void *progress_thread(void *arg)
 	return NULL;
 }
 
+struct proxies {
+	struct check *t;
+	atomic_int number;
+	/* All of them: each alone would be through before the next one starts. */
+	pthread_barrier_t ready;
+};
+
 /* One of several proxies of a process: its own connection, made and used here. */
 static void *proxy(void *arg)
 {
-	struct check *t = arg;
+	struct proxies *all = arg;
+	struct check *t = all->t;
 	struct link link;
 	struct buffer out, in;
 
 	link_open_local(t, t->opt->dev, &link);
 	buffer_open(t, &out, link.send, MESSAGE);
 	buffer_open(t, &in, link.recv, MESSAGE);
-	struct thread_job job = {t, &link, &out, &in};
-	for (int i = 0; i < PROXY_ROUNDS; i++)
+	struct thread_job job = {t, &link, &out, &in, 0};
+	pthread_barrier_wait(&all->ready);
+	/* None says what another one says at the same time. */
+	job.first = THREAD_MESSAGES * PROXY_ROUNDS * atomic_fetch_add(&all->number, 1);
+	for (int i = 0; i < PROXY_ROUNDS; i++, job.first += THREAD_MESSAGES)
 		progress_thread(&job);
 	buffer_close(t, &out, link.send);
 	buffer_close(t, &in, link.recv);
@@ -317,13 +330,16 @@ static void *proxy(void *arg)
 
 void rule_proxies(struct check *t)
 {
+	struct proxies all = {.t = t};
 	pthread_t threads[PROXIES];
 
+	pthread_barrier_init(&all.ready, NULL, PROXIES);
 	for (int i = 0; i < PROXIES; i++)
-		if (pthread_create(&threads[i], NULL, proxy, t) != 0)
+		if (pthread_create(&threads[i], NULL, proxy, &all) != 0)
 			check_skip(t, "cannot start a thread");
 	for (int i = 0; i < PROXIES; i++)
 		pthread_join(threads[i], NULL);
+	pthread_barrier_destroy(&all.ready);
 	check_note(t, "%d threads, %d messages each", PROXIES, PROXY_ROUNDS * THREAD_MESSAGES);
 }
 
@@ -337,7 +353,7 @@ void rule_two_threads(struct check *t)
 	link_open_local(t, t->opt->dev, &link);
 	buffer_open(t, &out, link.send, MESSAGE);
 	buffer_open(t, &in, link.recv, MESSAGE);
-	struct thread_job job = {t, &link, &out, &in};
+	struct thread_job job = {t, &link, &out, &in, 0};
 	if (pthread_create(&thread, NULL, progress_thread, &job) != 0)
 		check_skip(t, "cannot start a thread");
 	pthread_join(thread, NULL);
