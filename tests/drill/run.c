@@ -24,6 +24,7 @@
 #define STUCK_S	   "45"
 #define GRACE_NS   (70 * NP_NS_PER_S)
 #define TRAFFIC_NS (40 * NP_NS_PER_S)
+#define LATE_S	   30	      /* steps may come late by that, where everything takes long */
 #define FLOWING	   (1u << 20) /* bytes that must have arrived before the script begins */
 
 volatile sig_atomic_t drill_interrupted;
@@ -249,8 +250,16 @@ static bool watch_idle(struct live *l, const struct drill_step *step)
 	return lives;
 }
 
+/* However late the script was. */
+static void tell_perf_to_end(struct live *l)
+{
+	if (l->pid)
+		kill(l->pid, SIGUSR1);
+}
+
 static void follow_script(struct live *l)
 {
+	const uint64_t tail_ns = (uint64_t)tail_ms(l->run->drill) * (uint64_t)NP_NS_PER_MS;
 	struct drill_script *s = &l->run->script;
 	uint64_t at = l->run->zero_ns;
 
@@ -261,7 +270,10 @@ static void follow_script(struct live *l)
 		if (s->steps[i].action == DRILL_IDLE && !watch_idle(l, &s->steps[i]))
 			break;
 	}
-	watch_rails(l, at, (uint64_t)tail_ms(l->run->drill) * (uint64_t)NP_NS_PER_MS);
+	at = np_now_ns();
+	watch_rails(l, at, tail_ns);
+	if (listen_until(l, at + tail_ns))
+		tell_perf_to_end(l);
 	while (listen_until(l, UINT64_MAX))
 		;
 }
@@ -317,7 +329,7 @@ static void run_on_fabric(struct live *l)
 
 	l->deadline_ns = np_now_ns() + (uint64_t)(last_s * 1e9) + GRACE_NS;
 	set_environment(d, l->log, true);
-	if (!start_perf(l, last_s + tail_ms(d) / 1000.0 + 0.5)) {
+	if (!start_perf(l, last_s + tail_ms(d) / 1000.0 + LATE_S)) {
 		drill_complain(l->run, "cannot start nccl-net-perf: %s", strerror(errno));
 		set_environment(d, l->log, false);
 		return;

@@ -137,7 +137,7 @@ long long status_fired(const json_t *status, unsigned index)
 
 static void become_host(int host)
 {
-	char text[8];
+	char text[12];
 
 	snprintf(text, sizeof(text), "%d", host);
 	setenv("SIMVERBS_FABRIC", name, 1);

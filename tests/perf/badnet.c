@@ -202,8 +202,12 @@ static ncclResult_t bad_isend(void *comm, void *data, int size, int tag, void *m
 static ncclResult_t bad_irecv(void *comm, int n, void **data, int *sizes, int *tags,
 			      void **mhandles, void **request)
 {
-	ncclResult_t result = base->irecv(comm, n, data, sizes, tags, mhandles, request);
+	ncclResult_t result;
 
+	/* Before this memory waits for something else: that would be wrong data as well. */
+	if (is("twice"))
+		deliver_again();
+	result = base->irecv(comm, n, data, sizes, tags, mhandles, request);
 	for (size_t i = 0; *request && i < sizeof(receives) / sizeof(receives[0]); i++) {
 		struct receive *r = &receives[i];
 

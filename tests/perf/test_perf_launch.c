@@ -159,7 +159,7 @@ static void ranks_started_by_a_launcher_find_each_other(void **state)
 	const char *const argv[] = {PERF(REF_PLUGIN), "-e", "1K", NULL};
 	struct child children[3];
 	struct outcome o;
-	char rank[8], job[32];
+	char rank[12], job[32];
 
 	(void)state;
 	snprintf(job, sizeof(job), "test-%d", (int)getpid());
@@ -193,7 +193,7 @@ static void a_signal_to_rank_0_ends_a_timed_run_in_good_order(void **state)
 	const char *const argv[] = {PERF(REF_PLUGIN), "--sizes", "4K,8K", "--seconds", "60", NULL};
 	struct child children[2];
 	struct outcome o;
-	char rank[8], job[32];
+	char rank[12], job[32];
 
 	(void)state;
 	snprintf(job, sizeof(job), "signal-%d", (int)getpid());
@@ -214,10 +214,26 @@ static void a_signal_to_rank_0_ends_a_timed_run_in_good_order(void **state)
 	}
 }
 
+static void a_signal_to_the_launcher_does_the_same(void **state)
+{
+	const char *const argv[] = {PERF(REF_PLUGIN), "--ranks", "2", "--sizes", "4K",
+				    "--seconds",      "60",	 NULL};
+	struct child child;
+	struct outcome o;
+
+	(void)state;
+	run_start(&child, argv, NULL);
+	sleep(3);
+	assert_int_equal(kill(child.pid, SIGUSR1), 0);
+	run_wait(&child, &o);
+	expect(&o, NP_EXIT_OK, "# wrong elements: 0 in 1 checked");
+	assert_true(o.seconds < 45);
+}
+
 /* Ranks of mpirun enter the fabric by themselves. */
 static void ranks_of_a_launcher_run_on_a_named_fabric(void **state)
 {
-	char name[64], rank[8], job[32];
+	char name[64], rank[12], job[32];
 	const char *const up[] = {SIMVERBS_TOOL, "up", name, "--hosts", "2", "--rails", "2", NULL};
 	const char *const down[] = {SIMVERBS_TOOL, "down", name, NULL};
 	const char *const argv[] = {PERF(HA_PLUGIN), "--fabric", name, "-e", "1K", NULL};
@@ -374,6 +390,7 @@ int main(void)
 	    cmocka_unit_test(ranks_started_by_a_launcher_find_each_other),
 	    cmocka_unit_test(ranks_started_by_hand_meet_at_the_root),
 	    cmocka_unit_test(a_signal_to_rank_0_ends_a_timed_run_in_good_order),
+	    cmocka_unit_test(a_signal_to_the_launcher_does_the_same),
 	    cmocka_unit_test(ranks_of_a_launcher_run_on_a_named_fabric),
 	    cmocka_unit_test(the_report_holds_rows_percentiles_timeline_and_faults),
 	    cmocka_unit_test(each_side_has_its_own_environment),

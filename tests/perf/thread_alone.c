@@ -2,54 +2,37 @@
 /*
  * For scripts/bench: the plugin as it would be if only its progress thread polled, and the
  * application's calls of test merely looked whether a request is done. Linked with
- * -Wl,--wrap=ha_comm_poll, so that the code which is measured is otherwise the plugin's own.
+ * -Wl,--wrap=ha_test_request, so that the code which is measured is otherwise the plugin's own.
  */
-#include <pthread.h>
-#include <stdbool.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "progress/progress.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
+#include "transport/request.h"
 
-#define WAKE_NS (20 * 1000)
+#define WAKE_NS (20 * HA_NS_PER_US)
 
-int __real_ha_comm_poll(struct ha_comm *comm, int budget);
-int __wrap_ha_comm_poll(struct ha_comm *comm, int budget);
-
-static _Thread_local enum { UNKNOWN, APPLICATION, PROGRESS } self;
-
-static bool on_progress_thread(void)
-{
-	char name[16] = "";
-
-	if (self == UNKNOWN) {
-		(void)pthread_getname_np(pthread_self(), name, sizeof(name));
-		self = strcmp(name, "nccl-ha") == 0 ? PROGRESS : APPLICATION;
-	}
-	return self == PROGRESS;
-}
+ha_result_t __real_ha_test_request(struct ha_request *req, int *done, int *sizes);
+ha_result_t __wrap_ha_test_request(struct ha_request *req, int *done, int *sizes);
 
 /* It sleeps when nothing is under way, and would learn of a request milliseconds later. */
 static void wake_thread(struct ha_comm *comm)
 {
 	static _Thread_local uint64_t woken_ns;
-	uint64_t now = ha_now_ns();
+	uint64_t now_ns = ha_now_ns();
 
-	if (now - woken_ns < WAKE_NS)
+	if (now_ns - woken_ns < WAKE_NS)
 		return;
-	woken_ns = now;
+	woken_ns = now_ns;
 	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
-int __wrap_ha_comm_poll(struct ha_comm *comm, int budget)
+ha_result_t __wrap_ha_test_request(struct ha_request *req, int *done, int *sizes)
 {
-	if (on_progress_thread())
-		return __real_ha_comm_poll(comm, budget);
-	wake_thread(comm);
-	/* The caller counts this as a poll, by which the thread would know that it is not needed.
-	 */
-	comm->polls--;
-	return 0;
+	if (atomic_load_explicit(&req->state, memory_order_acquire) != HA_REQ_ACTIVE ||
+	    ha_comm_error(req->comm) != HA_OK)
+		return __real_ha_test_request(req, done, sizes);
+	wake_thread(req->comm);
+	*done = 0;
+	return HA_OK;
 }

@@ -152,6 +152,8 @@ static void supervise(struct launcher *l, const sigset_t *signals)
 				l->status = NP_EXIT_ERROR;
 			l->failed_ns = np_now_ns() - WRONG_GRACE_NS;
 		}
+		if (signal == SIGUSR1 && l->pids[0])
+			kill(l->pids[0], SIGUSR1); /* it ends --seconds */
 		if (l->failed_ns && np_now_ns() - l->failed_ns >= grace_ns(l))
 			kill_ranks(l);
 	}
@@ -199,6 +201,7 @@ enum np_exit np_launch(const struct np_options *o, int argc, char **argv)
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGHUP);
+	sigaddset(&signals, SIGUSR1);
 	sigaddset(&signals, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	/* All ranks are on this machine: plugins have no reason to meet over a network card. */
