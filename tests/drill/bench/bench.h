@@ -113,6 +113,7 @@ struct bench_result {
 	uint64_t switches; /* BENCH_HEALTHY: what the plugin counted, of any sign of alarm */
 	uint64_t messages;
 	double seconds;
+	double stolen_ms; /* of them, of all processors: bench_stolen_ns */
 	bool passed;
 	char why[400]; /* it did not */
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Breaking the fabric again and again, and taking the time. */
 #include "pair.h"
+#include "usage.h"
 
 #include "tools/common/clock.h"
 
@@ -227,7 +228,7 @@ void bench_run(const struct bench_scenario *s, const struct bench_settings *sett
 	    .depth = s->depth,
 	    .bytes = s->bytes,
 	    .phase = BENCH_TRAFFIC};
-	uint64_t begun = np_now_ns();
+	uint64_t begun = np_now_ns(), stolen = bench_stolen_ns();
 	int host = 0;
 
 	memset(result, 0, sizeof(*result));
@@ -243,5 +244,6 @@ void bench_run(const struct bench_scenario *s, const struct bench_settings *sett
 	}
 	bench_pair_close(&d.pair);
 	result->seconds = (double)(np_now_ns() - begun) / 1e9;
+	result->stolen_ms = (double)(bench_stolen_ns() - stolen) / 1e6;
 	judge(&d);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define PLUGIN_THREAD "nccl-ha"
 
@@ -105,4 +106,15 @@ bool bench_usage_read(pid_t pid, struct bench_usage *out)
 	out->at_ns = np_now_ns();
 	return out->fds >= 0 && out->memory_kib >= 0 && process_cpu_ns(pid, &out->cpu_ns) &&
 	       plugin_cpu_ns(pid, &out->plugin_ns);
+}
+
+uint64_t bench_stolen_ns(void)
+{
+	unsigned long long ticks = 0;
+	char line[300];
+
+	if (!read_line("/proc/stat", line, sizeof(line)) ||
+	    sscanf(line, "cpu %*u %*u %*u %*u %*u %*u %*u %llu", &ticks) != 1)
+		return 0;
+	return ticks * (NP_NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
 }

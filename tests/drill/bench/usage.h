@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What another process of this user takes: from /proc and its CPU clock. */
+/* What another process of this user takes, and what is taken from all: from /proc and CPU clocks.
+ */
 #ifndef BENCH_USAGE_H
 #define BENCH_USAGE_H
 
@@ -17,5 +18,9 @@ struct bench_usage {
 
 /* False with errno: it has ended, or /proc cannot be read. */
 bool bench_usage_read(pid_t pid, struct bench_usage *out);
+
+/* Since the start, of all processors: the time for which a virtual machine wanted one and its host
+ * had given it to another. 0 if nobody says. */
+uint64_t bench_stolen_ns(void);
 
 #endif
