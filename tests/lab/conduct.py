@@ -7,9 +7,10 @@ protected, or both are made anew.
 
 import re
 import time
+from collections import Counter
 
 from judge import Episode, Fault, Judge, Row, stuck_queue_pairs
-from machine import LabError
+from machine import LabError, stolen_ns
 from topology import HOSTS, RAILS, interface
 from witness import watch_packets, write_late
 from workload import KINDS, Workload, WorkloadError
@@ -19,6 +20,11 @@ TAIL_S = 0.3  # in the end, for the question over which rail traffic goes
 WAIT_S = 30  # for what must come; judged by other limits
 PULL_S = 0.1  # a link is away
 STUCK_S = 1.5  # until the soft timeout has told, which takes 1 s
+
+
+def most(now, before):
+    """By how much what grew most has grown."""
+    return max((n - before.get(key, 0) for key, n in now.items()), default=0)
 
 
 class Clocks:
@@ -53,7 +59,7 @@ class Conductor:
         self.rail = 0  # the last one that a step was about
         self.waited = None  # when the last fault came, and for how long guests had waited for processors then
         self.witnesses = {}  # by what they watch
-        self.dropped = {}  # by netem, of what has been taken away again: (host, rail): packets
+        self.netem = {}  # what has been taken away again did: (host, rail): Counter
 
     # ---- from start to end ----
 
@@ -74,8 +80,8 @@ class Conductor:
                 key: {name: after[key][name] - n for name, n in values.items() if name in after[key]}
                 for key, values in before.items()
             }
-            for key, packets in self.dropped.items():
-                episode.counters[key]["netem_dropped"] = packets
+            for key, packets in self.netem.items():
+                episode.counters[key].update(packets)
         except LabError as error:
             episode.trouble = str(error)
         finally:
@@ -152,7 +158,7 @@ class Conductor:
         if self.quiet is not None and self.episode.faults:
             time.sleep(QUIET_S)
         self.moves = self.workload.moves()
-        self.waited = (time.monotonic_ns(), self.lab.waited_ns())
+        self.waited = (time.monotonic_ns(), self.lab.waited_ns(), stolen_ns())
         quiet, self.quiet = self.quiet, None
         before, after = self.act(verb, words)
         self.episode.faults.append(
@@ -183,7 +189,7 @@ class Conductor:
     def act_netem(self, host, rail, what):
         rail = self.rail_of(rail)
         if what is None:
-            self.dropped[host, rail] = self.dropped.get((host, rail), 0) + self.netem_dropped(host, rail)
+            self.netem.setdefault((host, rail), Counter()).update(self.netem_packets(host, rail))
         return self.lab.host(host).netem(rail, what)
 
     def act_address(self, host, rail):
@@ -215,12 +221,11 @@ class Conductor:
         self.note_waiting()
 
     def note_waiting(self):
-        """The share of the time since the last fault for which a guest had to wait for a processor."""
+        """The share of the time since the last fault for which a guest had to wait for a processor, or this host."""
         if not self.waited or not self.episode.faults:
             return
-        since, before = self.waited
-        now = self.lab.waited_ns()
-        longest = max((ns - before.get(key, 0) for key, ns in now.items()), default=0)
+        since, waited, stolen = self.waited
+        longest = most(self.lab.waited_ns(), waited) + most(stolen_ns(), stolen)
         self.episode.faults[-1].starved = min(1.0, longest / (time.monotonic_ns() - since))
 
     def do_healthy(self):
@@ -283,11 +288,11 @@ class Conductor:
 
     # ---- what netem says ----
 
-    def netem_dropped(self, host, rail):
-        """Packets that netem has thrown away."""
+    def netem_packets(self, host, rail):
+        """Packets that netem has let through, and thrown away."""
         text = self.lab.host(host).run(["tc", "-s", "qdisc", "show", "dev", interface(host, rail)]).out
-        found = re.search(r"netem.*?dropped (\d+)", text, re.DOTALL)
-        return int(found[1]) if found else 0
+        found = re.search(r"netem.*?Sent \d+ bytes (\d+) pkt.*?dropped (\d+)", text, re.DOTALL)
+        return dict(zip(("netem_passed", "netem_dropped"), map(int, found.groups()))) if found else {}
 
 
 def run_drills(lab, build, plugin, left, say):

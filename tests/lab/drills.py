@@ -107,6 +107,7 @@ DRILLS = (
         "so are 5 ms more on the way",
         steps=netem_for(2, "delay 5ms 2ms"),
         ends_on="used",
+        witnesses=(("a", "used", "netem_passed", 100),),
         slower_than=0.7,
     ),
     Drill(

@@ -127,11 +127,13 @@ def run_drills(options):
 
     rounds = []
     for number in range(options.repeat):
-        began = time.monotonic()
+        began, stolen = time.monotonic(), machine.stolen_ns()
         rounds.append(round_of(options, say))
         print(table.of_rows(rounds[-1]))
         print(table.of_events(rounds[-1]))
-        print(f"lab {options.lab}, round {number + 1} of {options.repeat}: {time.monotonic() - began:.0f} s\n", flush=True)
+        took_s, lost_s = time.monotonic() - began, conduct.most(machine.stolen_ns(), stolen) / 1e9
+        print(f"lab {options.lab}, round {number + 1} of {options.repeat}: {took_s:.0f} s, {lost_s / took_s:.1%} of them "
+              "without a processor that another machine had\n", flush=True)  # fmt: skip
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             file.write(table.as_json(rounds) + "\n")

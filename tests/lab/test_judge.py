@@ -8,7 +8,7 @@ import unittest
 
 from drills import Drill
 from judge import Episode, Fault, Judge, Timeline, percentile
-from workload import status_of_the_leaving
+from workload import Connection, status_of_the_leaving
 
 MS = 1_000_000
 HOSTS = ("a", "b")
@@ -216,6 +216,51 @@ class Parts(unittest.TestCase):
         self.assertEqual(percentile(range(1, 101), 95), 95)
         self.assertEqual(percentile([7], 95), 7)
         self.assertEqual(percentile([], 95), 0)
+
+    def test_traffic_is_as_fast_as_in_its_best_window(self):
+        """So a machine that stood still before a fault does not make slow traffic look as fast as before."""
+        line = Timeline(0, 1, timeline(500, 760))
+        self.assertEqual(line.best_rate(500 * MS, 1000 * MS), 960)
+        self.assertEqual(line.best_rate(900 * MS, 1000 * MS), 1000)
+        self.assertEqual(line.best_rate(500 * MS, 700 * MS), 0)
+
+    def test_a_path_that_only_the_sender_called_broken_is_none_to_go_back_to(self):
+        connection = Connection()
+
+        def take(kind, end="recv", source=None, target=None):
+            us, peer, arrow = ("b", "a", "<-") if end == "recv" else ("a", "b", "->")
+            connection.take(
+                {
+                    "kind": kind,
+                    "name": f"{end} 1 (h:1 {us}0:1 {arrow} h:2 {peer}0:1)",
+                    "reason": "error completion",
+                    "from": source and {"path": source[0], "generation": source[1], "port": f"{us}{source[0]}:1"},
+                    "to": target and {"path": target[0], "generation": target[1], "port": f"{us}{target[0]}:1"},
+                }
+            )
+
+        def switch(source, target):
+            for end in ("send", "recv"):
+                take("switch", end, source, target)
+
+        take("recovery", target=(0, 1))
+        take("recovery", target=(1, 1))
+        take("rebuild", "send", target=(1, 1))
+        self.assertTrue(connection.is_protected())
+        switch((0, 1), (1, 1))
+        self.assertFalse(connection.is_protected())
+        take("recovery", target=(0, 2))
+        self.assertTrue(connection.is_protected())
+        # Its successor may be proved before the switch away from it is over, or be where that goes to.
+        take("recovery", target=(1, 2))
+        switch((1, 1), (0, 2))
+        self.assertTrue(connection.is_protected())
+        take("failure", source=(1, 2))
+        self.assertFalse(connection.is_protected())
+        take("recovery", target=(0, 3))
+        take("recovery", target=(1, 3))
+        switch((0, 2), (0, 3))
+        self.assertTrue(connection.is_protected())
 
     def test_a_pause_counts_as_far_as_it_is_inside(self):
         line = Timeline(0, 1, copy.copy(timeline(100, 300)))

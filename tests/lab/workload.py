@@ -118,7 +118,7 @@ class Connection:
 
     def __init__(self):
         self.ports = {"send": {}, "recv": {}}  # path: local port there
-        self.good = set()  # paths, as the receiver knows; it decides
+        self.good = {}  # path: its generation, as the receiver knows; it decides
         self.active = {"send": 0, "recv": 0}  # path
         self.moves = {"send": 0, "recv": 0}  # switches seen
         self.seen_receiver = False
@@ -134,13 +134,18 @@ class Connection:
                 self.ports[end][place["path"]] = place["port"]
         if end == "recv":
             self.seen_receiver = True
-            if event["kind"] == "failure":
-                self.good.discard(source["path"])
-            elif event["kind"] == "recovery":
-                self.good.add(target["path"])
+            if event["kind"] == "recovery":
+                self.good[target["path"]] = target["generation"]
+            elif event["kind"] == "failure" or (event["kind"] == "switch" and event["reason"] != "failback"):
+                self.failed(source)  # at a switch: the sender may be the only one that told of the failure
         if event["kind"] == "switch":
             self.active[end] = target["path"]
             self.moves[end] += 1
+
+    def failed(self, source):
+        """Its successor may be there already: a switch is told of when it is over."""
+        if self.good.get(source["path"]) == source["generation"]:
+            del self.good[source["path"]]
 
     def ports_of(self, path):
         return self.ports["send"].get(path), self.ports["recv"].get(path)
@@ -152,7 +157,7 @@ class Connection:
             return False
         mine = self.ports_of(active)
         return any(
-            all(a and b and a != b for a, b in zip(mine, self.ports_of(path))) for path in self.good - {active}
+            all(a and b and a != b for a, b in zip(mine, self.ports_of(path))) for path in self.good.keys() - {active}
         )
 
 
