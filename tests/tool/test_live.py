@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import termios
 import threading
@@ -59,7 +60,8 @@ class OneJob(unittest.TestCase):
     def setUpClass(cls):
         cls.dir = tempfile.mkdtemp(prefix="nccl-ha-test.")
         cls.job = Job("--op", "allreduce", "--sizes", "64K", "--chunk", "16K", "-C", "2", "--seconds", "300",
-                      env={"HA_NCCL_EVENT_LOG": os.path.join(cls.dir, "%h.%p")})  # fmt: skip
+                      # A slow look at an outage must not find the job at its deadline, and ended.
+                      env={"HA_NCCL_EVENT_LOG": os.path.join(cls.dir, "%h.%p"), "HA_NCCL_OUTAGE_MS": "60000"})  # fmt: skip
         try:
             cls.job.wait_until_protected(4)
         except BaseException:
@@ -68,6 +70,8 @@ class OneJob(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
+        if cls.job.process.poll() is not None:
+            print(f"the job has ended by itself, status {cls.job.process.returncode}:", cls.job.said()[-4000:], file=sys.stderr)
         cls.job.end()
         shutil.rmtree(cls.dir)
 
