@@ -16,6 +16,7 @@
 #define BYTES	 4096
 #define BATCH	 16	/* connections whose set-up is looked at together */
 #define SETTLE_S 1	/* before idleness is measured: the last statistics, the last probes */
+#define WINDOW_S 1.0	/* of idleness, looked at by itself */
 #define QUIET_US 100000 /* between being protected and a fault */
 
 /* What the hosts took at some moment. */
@@ -119,6 +120,41 @@ static bool read_standings(struct bench_pair *pair, struct bench_standing to[2])
 	return bench_read_standing(pair, 0, &to[0]) && bench_read_standing(pair, 1, &to[1]);
 }
 
+/* The share of a core that the plugin's thread took between two readings, in the process where it
+ * is larger. */
+static double plugin_percent(const struct reading *before, const struct reading *after)
+{
+	double percent = 0;
+
+	for (int h = 0; h < 2; h++) {
+		const struct bench_usage *b = &before->host[h], *a = &after->host[h];
+
+		percent = larger(percent, 100 * (double)(a->plugin_ns - b->plugin_ns) /
+					      (double)(a->at_ns - b->at_ns));
+	}
+	return percent;
+}
+
+/* Window by window, from `before` on; the last reading is left in `after`. */
+static bool watch_windows(struct bench_pair *pair, struct scale_point *p, double seconds,
+			  const struct reading *before, struct reading *after)
+{
+	struct reading last = *before;
+
+	for (double left = seconds; left > 0; left -= WINDOW_S) {
+		double percent;
+
+		usleep((useconds_t)(1e6 * (left < WINDOW_S ? left : WINDOW_S)));
+		if (!bench_healthy(pair) || !read_both(pair, after))
+			return false;
+		percent = plugin_percent(&last, after);
+		if (left == seconds || percent < p->idle_least)
+			p->idle_least = percent;
+		last = *after;
+	}
+	return true;
+}
+
 static bool watch_idle(struct bench_pair *pair, struct scale_point *p, double seconds)
 {
 	struct bench_standing then[2], now[2];
@@ -127,11 +163,10 @@ static bool watch_idle(struct bench_pair *pair, struct scale_point *p, double se
 	if (seconds <= 0)
 		return true;
 	sleep(SETTLE_S);
-	if (!read_both(pair, &before) || !read_standings(pair, then))
+	if (!read_both(pair, &before) || !read_standings(pair, then) ||
+	    !watch_windows(pair, p, seconds, &before, &after) || !read_standings(pair, now))
 		return false;
-	usleep((useconds_t)(seconds * 1e6));
-	if (!bench_healthy(pair) || !read_both(pair, &after) || !read_standings(pair, now))
-		return false;
+	p->idle_plugin = plugin_percent(&before, &after);
 	for (int h = 0; h < 2; h++) {
 		const struct bench_usage *b = &before.host[h], *a = &after.host[h];
 		double ns = (double)(a->at_ns - b->at_ns) / 100;
@@ -139,7 +174,6 @@ static bool watch_idle(struct bench_pair *pair, struct scale_point *p, double se
 		p->heartbeats = larger(p->heartbeats,
 				       (double)(now[h].heartbeats - then[h].heartbeats) / seconds);
 		p->idle_process = larger(p->idle_process, (double)(a->cpu_ns - b->cpu_ns) / ns);
-		p->idle_plugin = larger(p->idle_plugin, (double)(a->plugin_ns - b->plugin_ns) / ns);
 	}
 	return true;
 }

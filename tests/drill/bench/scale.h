@@ -34,6 +34,7 @@ struct scale_point {
 	/* Idle: share of a core, in percent. */
 	double heartbeats;		  /* per second that it sends */
 	double idle_process, idle_plugin; /* whole process; the plugin's thread alone */
+	double idle_least;		  /* of the thread in the quietest second */
 	/* One port down until the last connection moved, each fault. */
 	double *failover_ms;
 	double failover_cpu_us; /* the plugin's threads, per connection, both ends; the least */
