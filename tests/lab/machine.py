@@ -29,7 +29,7 @@ KVM_LIMIT_S = 3
 # Words for the guest's kernel. What guards the host against its users only slows this one down. Where it
 # may not be preempted, a process that posts to rxe while the link goes down can hold a processor for half a
 # minute: it tries again for as long as the interface goes down, which waits for that processor.
-KERNEL_LINE = "console=ttyS0 net.ifnames=0 mitigations=off nokaslr preempt=full panic=-1 loglevel=5 quiet"
+KERNEL_LINE = "console=ttyS0 net.ifnames=0 mitigations=off nokaslr preempt=full tsc=reliable panic=-1 loglevel=5 quiet"
 
 
 class LabError(Exception):
