@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log: formats a line on the caller's stack and hands it to the sink or to stderr. */
+/* The log: formats a line on the caller's stack and hands it to the sink or to stderr, or to the
+ * writer. */
 #include "base/log.h"
+
+#include "base/writer.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PREFIX	 "NET/HA : "
@@ -43,11 +47,72 @@ static void write_to_stderr(enum ha_log_level level, const char *text)
 		fprintf(stderr, "%s%s\n", names[level], text);
 }
 
+/* ---- lines that are left to the writer ------------------------------------------------------- */
+
+struct line_note {
+	struct ha_note note;
+	enum ha_log_level level;
+	unsigned long subsys;
+	const char *file;
+	int line;
+	char text[];
+};
+
+static _Thread_local bool deferred;
+
+bool ha_log_defer(bool on)
+{
+	bool before = deferred;
+
+	deferred = on;
+	return before;
+}
+
+static void write_now(enum ha_log_level level, unsigned long subsys, const char *file, int line,
+		      const char *text)
+{
+	ha_log_sink_t sink = atomic_load(&current_sink);
+
+	if (sink)
+		sink(level, subsys, file, line, text);
+	else
+		write_to_stderr(level, text);
+}
+
+static void write_note(struct ha_note *note)
+{
+	const struct line_note *l = ha_container_of(note, struct line_note, note);
+
+	write_now(l->level, l->subsys, l->file, l->line, l->text);
+}
+
+/* False: there is no writer, or no memory. */
+static bool leave_to_writer(enum ha_log_level level, unsigned long subsys, const char *file,
+			    int line, const char *text)
+{
+	size_t length = strlen(text) + 1;
+	struct line_note *l = malloc(sizeof(*l) + length);
+
+	if (!l)
+		return false;
+	*l = (struct line_note){.note = {.size = sizeof(*l) + length, .write = write_note},
+				.level = level,
+				.subsys = subsys,
+				.file = file,
+				.line = line};
+	memcpy(l->text, text, length);
+	if (ha_writer_take(&l->note))
+		return true;
+	free(l);
+	return false;
+}
+
+/* ---- all lines ------------------------------------------------------------------------------- */
+
 void ha_log_write(enum ha_log_level level, unsigned long subsys, const char *file, int line,
 		  const char *fmt, ...)
 {
 	int saved_errno = errno; /* callers log before they look at errno */
-	ha_log_sink_t sink = atomic_load(&current_sink);
 	char text[LINE_MAX] = PREFIX;
 	va_list args;
 	int length;
@@ -59,9 +124,9 @@ void ha_log_write(enum ha_log_level level, unsigned long subsys, const char *fil
 	va_end(args);
 	if (length >= (int)(sizeof text - (sizeof PREFIX - 1)))
 		memcpy(text + sizeof text - 4, "...", 4);
-	if (sink)
-		sink(level, subsys, file, line, text);
-	else
-		write_to_stderr(level, text);
+	if (!deferred || !leave_to_writer(level, subsys, file, line, text)) {
+		ha_writer_flush();
+		write_now(level, subsys, file, line, text);
+	}
 	errno = saved_errno;
 }

@@ -9,6 +9,7 @@
 #define HA_BASE_LOG_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 enum ha_log_level { HA_LOG_WARN, HA_LOG_INFO, HA_LOG_TRACE };
 
@@ -24,6 +25,12 @@ void ha_log_set_sink(ha_log_sink_t sink);
 
 /* Most detailed level that stderr shows; HA_LOG_WARN until set. A sink filters for itself. */
 void ha_log_set_stderr_level(enum ha_log_level level);
+
+/*
+ * Whether lines of this thread are left to the writer (writer.h), so that it never waits for the
+ * log; returns what was set before. All others write at once, after what the writer has.
+ */
+bool ha_log_defer(bool on);
 
 /* 0 … 3, from HA_NCCL_DEBUG: TRACE lines at level 1 and up, more detail above. */
 void ha_log_set_debug(int level);

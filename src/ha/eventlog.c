@@ -6,6 +6,7 @@
 #include "base/job.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +27,7 @@
 #define LINE_SIZE  (5 * 6 * STRING_MAX + 1024)
 
 struct ha_eventlog {
+	atomic_uint refs; /* its owner's, and each note's */
 	int fd;
 	int rank; /* -1 unknown */
 	char host[64];
@@ -218,19 +220,74 @@ static void put_event(struct json *json, const struct ha_eventlog *log,
 	put(json, "}\n");
 }
 
+/* ---- writing --------------------------------------------------------------------------------- */
+
+struct event_note {
+	struct ha_note note;
+	struct ha_eventlog *log;
+	size_t length;
+	char text[];
+};
+
+static void put_log(struct ha_eventlog *log)
+{
+	if (atomic_fetch_sub(&log->refs, 1) != 1)
+		return;
+	close(log->fd);
+	free(log);
+}
+
+static void write_text(struct ha_eventlog *log, const char *text, size_t length)
+{
+	ssize_t written = write(log->fd, text, length);
+
+	if (written == (ssize_t)length || atomic_exchange(&log->write_failed, true))
+		return;
+	HA_WARN("HA_NCCL_EVENT_LOG: %s: %s; events are missing there from now on", log->path,
+		written < 0 ? strerror(errno) : "no room for a whole line");
+}
+
+static void write_note(struct ha_note *note)
+{
+	struct event_note *e = ha_container_of(note, struct event_note, note);
+
+	write_text(e->log, e->text, e->length);
+}
+
+static void drop_note(struct ha_note *note)
+{
+	put_log(ha_container_of(note, struct event_note, note)->log);
+}
+
+/* False: there is no writer, or no memory. */
+static bool leave_to_writer(struct ha_eventlog *log, const struct json *json)
+{
+	size_t size = sizeof(struct event_note) + json->length;
+	struct event_note *e = malloc(size);
+
+	if (!e)
+		return false;
+	*e = (struct event_note){.note = {.size = size, .write = write_note, .drop = drop_note},
+				 .log = log,
+				 .length = json->length};
+	memcpy(e->text, json->text, json->length);
+	atomic_fetch_add(&log->refs, 1);
+	if (ha_writer_take(&e->note))
+		return true;
+	put_log(log);
+	free(e);
+	return false;
+}
+
 void ha_eventlog_write(struct ha_eventlog *log, const struct ha_event *event)
 {
 	struct json json;
-	ssize_t written;
 
 	if (!log)
 		return;
 	put_event(&json, log, event);
-	written = write(log->fd, json.text, json.length);
-	if (written == (ssize_t)json.length || atomic_exchange(&log->write_failed, true))
-		return;
-	HA_WARN("HA_NCCL_EVENT_LOG: %s: %s; events are missing there from now on", log->path,
-		written < 0 ? strerror(errno) : "no room for a whole line");
+	if (!leave_to_writer(log, &json))
+		write_text(log, json.text, json.length);
 }
 
 /* ---- the file ------------------------------------------------------------------------------- */
@@ -289,6 +346,7 @@ struct ha_eventlog *ha_eventlog_open(const char *name)
 		HA_WARN("HA_NCCL_EVENT_LOG: out of memory; there is no event log");
 		return NULL;
 	}
+	atomic_init(&log->refs, 1);
 	log->rank = ha_job_rank();
 	if (gethostname(log->host, sizeof(log->host) - 1) != 0)
 		log->host[0] = '\0';
@@ -314,8 +372,6 @@ const char *ha_eventlog_path(const struct ha_eventlog *log)
 
 void ha_eventlog_close(struct ha_eventlog *log)
 {
-	if (!log)
-		return;
-	close(log->fd);
-	free(log);
+	if (log)
+		put_log(log);
 }

@@ -19,12 +19,13 @@ struct ha_eventlog;
  * the host's name and %% a percent sign. NULL when the name is empty or the file cannot be opened.
  */
 struct ha_eventlog *ha_eventlog_open(const char *name);
-void ha_eventlog_close(struct ha_eventlog *log); /* NULL is fine */
+/* What the writer still has of it is written all the same. NULL is fine. */
+void ha_eventlog_close(struct ha_eventlog *log);
 
 /* Its absolute path; "" where there is no log, or no such path. */
 const char *ha_eventlog_path(const struct ha_eventlog *log);
 
-/* Any thread. NULL does nothing. */
+/* Any thread; left to the writer (base/writer.h) if there is one. NULL does nothing. */
 void ha_eventlog_write(struct ha_eventlog *log, const struct ha_event *event);
 
 #endif

@@ -57,6 +57,7 @@ void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 			 const char *fmt, ...)
 {
 	char text[256];
+	bool deferred;
 	va_list args;
 
 	va_start(args, fmt);
@@ -70,11 +71,14 @@ void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 	if (!is_current(comm, path) || comm->failover.state == HA_FO_CLOSED ||
 	    comm->failover.state == HA_FO_LATCHED)
 		return;
+	deferred =
+	    ha_log_defer(true); /* also where the application polls: the peer is to know first */
 	report_failure(comm, path, reason, text);
 	if (ha_is_active(comm, path->index))
 		ha_machine_step(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = reason});
 	else
 		standby_failed(comm, path);
+	ha_log_defer(deferred);
 }
 
 void ha_failover_leave(struct ha_comm *comm, enum ha_reason reason)

@@ -2,6 +2,7 @@
 /* Errands and their threads: see errand.h. */
 #include "progress/errand.h"
 
+#include "base/log.h"
 #include "base/thread.h"
 #include "progress/progress.h"
 
@@ -138,6 +139,7 @@ static void *thread_main(void *arg)
 	void (*then)(void *) = NULL;
 
 	free(arg);
+	ha_log_defer(true); /* paths are built here */
 	pthread_mutex_lock(&errands->lock);
 	run_all(errands, start.index);
 	if (--errands->nalive == 0 && errands->detached) {

@@ -338,6 +338,7 @@ static void *thread_main(void *arg)
 	struct ha_progress *progress = arg;
 
 	own_progress = progress;
+	ha_log_defer(true); /* traffic and heartbeats wait for this thread */
 	while (!atomic_load_explicit(&progress->stop, memory_order_acquire)) {
 		uint64_t next_ns = ha_progress_turn(progress);
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/usdt.h"
+#include "base/writer.h"
 #include "ha/event.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
@@ -205,6 +206,7 @@ ha_result_t ha_comm_fail(struct ha_comm *comm, ha_result_t code, const char *fmt
 	va_end(args);
 	HA_WARN("connection %s: %s", comm->name, text);
 	report_latch(comm, text);
+	ha_writer_flush(); /* the process may soon be gone */
 	HA_USDT4(latch, ha_comm_number(comm), (int)comm->is_send, (int)code, &text[0]);
 	ha_stats_conn_failed(comm->inst->stats);
 	atomic_store_explicit(&comm->report.now, true, memory_order_relaxed);

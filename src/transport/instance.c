@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/stats.h"
+#include "base/writer.h"
 #include "ha/console.h"
 #include "ha/door.h"
 #include "ha/eventlog.h"
@@ -87,6 +88,8 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		return HA_ERR_SYSTEM;
 	}
 	inst->threads = !options->no_threads;
+	if (inst->threads)
+		ha_writer_open();
 	pthread_mutex_init(&inst->lock, NULL);
 	pthread_mutex_init(&inst->door_lock, NULL);
 	ha_absent_init(&inst->absent);
@@ -162,6 +165,8 @@ void ha_instance_close(struct ha_instance *inst)
 	if (inst->stats)
 		ha_report_ports_close(inst);
 	ha_stats_close(inst->stats);
+	if (inst->threads)
+		ha_writer_close();
 	ha_eventlog_close(inst->events);
 	if (!inst->progress)
 		close_devices(inst);

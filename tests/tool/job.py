@@ -55,10 +55,11 @@ class Job:
 
     count = 0
 
-    def __init__(self, *words, env=None):
+    def __init__(self, *words, env=None, output=None):
+        """output: where it says what it says, in place of a file."""
         Job.count += 1
         self.id = f"test-{os.getpid()}-{Job.count}"
-        self.output = tempfile.TemporaryFile()
+        self.output = output or tempfile.TemporaryFile()
         command = [os.path.join(BIN, "nccl-net-perf"), "--plugin", "ha", "--simverbs", "2x2", "--ranks", "2",
                    "--timeout", "40", *words]  # fmt: skip
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.STDOUT,

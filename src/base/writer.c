@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/writer.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+static struct {
+	pthread_once_t once;
+	pthread_mutex_t lock; /* protects the rest; never held while something is written */
+	pthread_cond_t came;  /* a note, or a new generation */
+	pthread_cond_t wrote;
+	struct ha_list notes;
+	size_t bytes;	      /* of those */
+	uint64_t taken, done; /* notes, ever */
+	uint64_t dropped;     /* and not yet told of */
+	unsigned users;
+	/* A thread ends when it is not of this generation any more, and nothing is left to write.
+	 */
+	unsigned generation;
+	unsigned ended; /* the last generation that has */
+	bool running;	/* this generation has a thread */
+	pthread_t thread;
+	atomic_uint pending; /* taken - done */
+} writer = {.once = PTHREAD_ONCE_INIT};
+
+static _Thread_local bool is_writer;
+
+static void init_empty(void)
+{
+	pthread_condattr_t attr;
+
+	pthread_mutex_init(&writer.lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&writer.came, &attr);
+	pthread_cond_init(&writer.wrote, &attr);
+	pthread_condattr_destroy(&attr);
+	ha_list_init(&writer.notes);
+	writer.bytes = 0;
+	writer.done = writer.taken;
+	writer.dropped = 0;
+	writer.users = 0;
+	writer.running = false;
+	writer.generation++;
+	atomic_store(&writer.pending, 0);
+}
+
+/* A forked child has no thread of its parent's, nor a use for its notes; a lock may be held for
+ * ever. */
+static void init(void)
+{
+	init_empty();
+	(void)pthread_atfork(NULL, NULL, init_empty);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void tell_of_dropped(uint64_t dropped)
+{
+	if (dropped != 0)
+		HA_WARN("%llu log lines and events are missing here: they came faster than they "
+			"could be written",
+			(unsigned long long)dropped);
+}
+
+static void destroy(struct ha_note *note)
+{
+	if (note->drop)
+		note->drop(note);
+	free(note);
+}
+
+/* With the lock, which is let go meanwhile. */
+static void write_one(struct ha_note *note)
+{
+	uint64_t dropped = writer.dropped;
+
+	writer.dropped = 0;
+	pthread_mutex_unlock(&writer.lock);
+	note->write(note);
+	tell_of_dropped(dropped);
+	pthread_mutex_lock(&writer.lock);
+	writer.bytes -= note->size;
+	writer.done++;
+	atomic_fetch_sub(&writer.pending, 1);
+	pthread_cond_broadcast(&writer.wrote);
+	pthread_mutex_unlock(&writer.lock);
+	destroy(note);
+	pthread_mutex_lock(&writer.lock);
+}
+
+static void *thread_main(void *arg)
+{
+	unsigned generation = (unsigned)(uintptr_t)arg;
+
+	is_writer = true;
+	pthread_mutex_lock(&writer.lock);
+	for (;;) {
+		struct ha_list *node = ha_list_pop_front(&writer.notes);
+
+		if (node)
+			write_one(ha_container_of(node, struct ha_note, link));
+		else if (writer.generation != generation)
+			break;
+		else
+			pthread_cond_wait(&writer.came, &writer.lock);
+	}
+	if (generation > writer.ended)
+		writer.ended = generation;
+	pthread_cond_broadcast(&writer.wrote);
+	pthread_mutex_unlock(&writer.lock);
+	return NULL;
+}
+
+/* With the lock. */
+static bool have_thread(void)
+{
+	if (!writer.running)
+		writer.running = ha_thread_start(&writer.thread, "nccl-ha-writer", thread_main,
+						 (void *)(uintptr_t)writer.generation) == 0;
+	return writer.running;
+}
+
+/* ---- for everybody else ---------------------------------------------------------------------- */
+
+/* With the lock: false when the time is over. */
+static bool wait_until(uint64_t until_ns)
+{
+	struct timespec until = {.tv_sec = (time_t)(until_ns / HA_NS_PER_S),
+				 .tv_nsec = (long)(until_ns % HA_NS_PER_S)};
+
+	return pthread_cond_timedwait(&writer.wrote, &writer.lock, &until) == 0;
+}
+
+/* The real time: what hangs is a file, also where a test steps a clock of its own. */
+static uint64_t patience_ends_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * HA_NS_PER_S + (uint64_t)now.tv_nsec +
+	       HA_WRITER_PATIENCE_MS * HA_NS_PER_MS;
+}
+
+bool ha_writer_take(struct ha_note *note)
+{
+	bool takes, room;
+
+	pthread_once(&writer.once, init);
+	pthread_mutex_lock(&writer.lock);
+	takes = writer.users > 0 && have_thread();
+	room = takes && writer.bytes + note->size <= HA_WRITER_BYTES_MAX;
+	if (room) {
+		ha_list_push_back(&writer.notes, &note->link);
+		writer.bytes += note->size;
+		writer.taken++;
+		atomic_fetch_add(&writer.pending, 1);
+		pthread_cond_signal(&writer.came);
+	} else if (takes) {
+		writer.dropped++;
+	}
+	pthread_mutex_unlock(&writer.lock);
+	if (takes && !room)
+		destroy(note);
+	return takes;
+}
+
+void ha_writer_flush(void)
+{
+	uint64_t until_ns, goal;
+
+	if (is_writer || atomic_load(&writer.pending) == 0)
+		return;
+	until_ns = patience_ends_ns();
+	pthread_mutex_lock(&writer.lock);
+	goal = writer.taken;
+	while (writer.done < goal && wait_until(until_ns))
+		;
+	pthread_mutex_unlock(&writer.lock);
+}
+
+void ha_writer_open(void)
+{
+	pthread_once(&writer.once, init);
+	pthread_mutex_lock(&writer.lock);
+	writer.users++;
+	pthread_mutex_unlock(&writer.lock);
+}
+
+void ha_writer_close(void)
+{
+	unsigned generation;
+	bool last, ended;
+	uint64_t until_ns;
+	pthread_t thread;
+
+	ha_writer_flush();
+	pthread_mutex_lock(&writer.lock);
+	last = writer.users == 1 && writer.running;
+	if (writer.users > 0) /* none of a forked child's */
+		writer.users--;
+	generation = writer.generation;
+	thread = writer.thread;
+	if (last) {
+		writer.generation++;
+		writer.running = false;
+		pthread_cond_broadcast(&writer.came);
+	}
+	until_ns = patience_ends_ns();
+	while (last && writer.ended < generation && wait_until(until_ns))
+		;
+	ended = writer.ended >= generation;
+	pthread_mutex_unlock(&writer.lock);
+	if (!last)
+		return;
+	if (ended)
+		pthread_join(thread, NULL);
+	else
+		pthread_detach(thread); /* it ends when its file lets go */
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is written for threads that must not wait for a file.
+ *
+ * Log lines and events of a failover come from threads that move traffic, and may go to a disk that
+ * is busy, a terminal that nobody reads, or a file system behind the very network that has just
+ * failed. So they only leave a note; a thread of the process writes the notes in the order in which
+ * they came. It is started by the first one: in peace there is none.
+ *
+ * A note is never waited for. When a file hangs and HA_WRITER_BYTES_MAX of notes are waiting,
+ * further ones are dropped, and a line says later how many are missing.
+ */
+#ifndef HA_BASE_WRITER_H
+#define HA_BASE_WRITER_H
+
+#include "base/list.h"
+
+#include <stddef.h>
+
+#define HA_WRITER_BYTES_MAX (1u << 20)
+
+/* Longest wait of ha_writer_flush; of a file that is well it takes far less. */
+#define HA_WRITER_PATIENCE_MS 100
+
+/* The first member of something from malloc. */
+struct ha_note {
+	struct ha_list link;
+	size_t size; /* of all of it, bytes */
+	/* Does it. On the writer's thread, without any lock. */
+	void (*write)(struct ha_note *note);
+	/* Lets go of what it refers to, if that is anything; then it is freed. */
+	void (*drop)(struct ha_note *note);
+};
+
+/*
+ * From now on notes are taken, until the call of ha_writer_close that belongs to it: that writes
+ * what is there, waiting as long as ha_writer_flush does. Any thread.
+ */
+void ha_writer_open(void);
+void ha_writer_close(void);
+
+/*
+ * Takes the note over. False: there is no thread to be had, or nobody has opened the writer; the
+ * note is the caller's still, who does without. Any thread; never waits for a file.
+ */
+bool ha_writer_take(struct ha_note *note);
+
+/*
+ * Waits until everything that was taken before is written, at most HA_WRITER_PATIENCE_MS. At once
+ * when there is nothing, or on the writer's own thread. Any thread.
+ */
+void ha_writer_flush(void);
+
+#endif
