@@ -3,6 +3,7 @@
 #include "transport/instance.h"
 
 #include "base/log.h"
+#include "base/resident.h"
 #include "base/stats.h"
 #include "base/writer.h"
 #include "ha/console.h"
@@ -75,6 +76,14 @@ static void name_host(struct ha_instance *inst)
 	ha_copy_text(inst->host, sizeof(inst->host), name);
 }
 
+/* When the providers are loaded. */
+static void keep_resident(void)
+{
+	size_t locked = ha_keep_resident();
+
+	HA_TRACE(1, "%zu KiB of code are kept in memory for a failover", locked / 1024);
+}
+
 ha_result_t ha_instance_open(const struct ha_instance_options *options, struct ha_instance **out)
 {
 	struct ha_instance *inst = calloc(1, sizeof(*inst));
@@ -118,6 +127,8 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		if (!inst->liveness)
 			result = HA_ERR_SYSTEM;
 	}
+	if (result == HA_OK && inst->threads && inst->config.enable_backup)
+		keep_resident();
 	if (result == HA_OK) {
 		inst->stats = ha_stats_open(&inst->config);
 		inst->events = ha_eventlog_open(inst->config.event_log);
