@@ -17,7 +17,8 @@ static struct {
 	struct ha_list notes;
 	size_t bytes;	      /* of those */
 	uint64_t taken, done; /* notes, ever */
-	uint64_t dropped;     /* and not yet told of */
+	uint64_t dropped;     /* and not yet told of ... */
+	uint64_t gap;	      /* ... behind so many that were taken */
 	unsigned users;
 	/* A thread ends when it is not of this generation any more, and nothing is left to write.
 	 */
@@ -60,14 +61,6 @@ static void init(void)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static void tell_of_dropped(uint64_t dropped)
-{
-	if (dropped != 0)
-		HA_WARN("%llu log lines and events are missing here: they came faster than they "
-			"could be written",
-			(unsigned long long)dropped);
-}
-
 static void destroy(struct ha_note *note)
 {
 	if (note->drop)
@@ -76,17 +69,28 @@ static void destroy(struct ha_note *note)
 }
 
 /* With the lock, which is let go meanwhile. */
-static void write_one(struct ha_note *note)
+static void tell_of_dropped(void)
 {
 	uint64_t dropped = writer.dropped;
 
 	writer.dropped = 0;
 	pthread_mutex_unlock(&writer.lock);
+	HA_WARN("%llu log lines and events are missing here: they came faster than they could be "
+		"written",
+		(unsigned long long)dropped);
+	pthread_mutex_lock(&writer.lock);
+}
+
+/* Likewise. */
+static void write_one(struct ha_note *note)
+{
+	pthread_mutex_unlock(&writer.lock);
 	note->write(note);
-	tell_of_dropped(dropped);
 	pthread_mutex_lock(&writer.lock);
 	writer.bytes -= note->size;
 	writer.done++;
+	if (writer.dropped != 0 && writer.done >= writer.gap)
+		tell_of_dropped();
 	atomic_fetch_sub(&writer.pending, 1);
 	pthread_cond_broadcast(&writer.wrote);
 	pthread_mutex_unlock(&writer.lock);
@@ -161,8 +165,8 @@ bool ha_writer_take(struct ha_note *note)
 		writer.taken++;
 		atomic_fetch_add(&writer.pending, 1);
 		pthread_cond_signal(&writer.came);
-	} else if (takes) {
-		writer.dropped++;
+	} else if (takes && writer.dropped++ == 0) {
+		writer.gap = writer.taken;
 	}
 	pthread_mutex_unlock(&writer.lock);
 	if (takes && !room)

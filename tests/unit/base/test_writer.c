@@ -153,6 +153,7 @@ static void the_last_of_several_users_ends_it(void **state)
 static void a_log_that_hangs_is_waited_for_by_nobody(void **state)
 {
 	uint64_t begun_ns = ha_now_ns();
+	const char *behind;
 
 	(void)state;
 	ha_writer_open();
@@ -173,6 +174,10 @@ static void a_log_that_hangs_is_waited_for_by_nobody(void **state)
 		ha_writer_flush();
 	assert_true(has_written("log lines and events are missing here"));
 	expect_in_order(0, 1000);
+	pthread_mutex_lock(&gate);
+	behind = strstr(strstr(written, "are missing here"), "line ");
+	pthread_mutex_unlock(&gate);
+	assert_null(behind);
 	assert_in_range(atomic_load(&lines), 1001, TOO_MANY - 1);
 	ha_writer_close();
 }
