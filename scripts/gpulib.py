@@ -231,6 +231,7 @@ def rank_script(bench, transport, logs, extra_env=None, cores=()):
 
 
 MARK = "HA_GPU_RUN"  # in the environment of everything that a run starts
+GONE_S = 10  # for processes that were killed to be gone, on a machine with much else to do
 
 
 def start(command, log):
@@ -273,11 +274,14 @@ def end(process):
     except ProcessLookupError:
         pass
     process.wait()
-    for pid in marked(process.mark):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    until = time.monotonic() + GONE_S
+    while (left := list(marked(process.mark))) and time.monotonic() < until:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.02)
 
 
 def run_bounded(command, seconds, log):
