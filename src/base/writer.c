@@ -19,6 +19,7 @@ static struct {
 	uint64_t taken, done; /* notes, ever */
 	uint64_t dropped;     /* and not yet told of ... */
 	uint64_t gap;	      /* ... behind so many that were taken */
+	uint64_t writing_ns;  /* since when; 0: nothing is being written */
 	unsigned users;
 	/* A thread ends when it is not of this generation any more, and nothing is left to write.
 	 */
@@ -45,6 +46,7 @@ static void init_empty(void)
 	writer.bytes = 0;
 	writer.done = writer.taken;
 	writer.dropped = 0;
+	writer.writing_ns = 0;
 	writer.users = 0;
 	writer.running = false;
 	writer.generation++;
@@ -60,6 +62,15 @@ static void init(void)
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
+
+/* The real time: what hangs is a file, also where a test steps a clock of its own. */
+static uint64_t real_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * HA_NS_PER_S + (uint64_t)now.tv_nsec;
+}
 
 static void destroy(struct ha_note *note)
 {
@@ -84,9 +95,11 @@ static void tell_of_dropped(void)
 /* Likewise. */
 static void write_one(struct ha_note *note)
 {
+	writer.writing_ns = real_ns();
 	pthread_mutex_unlock(&writer.lock);
 	note->write(note);
 	pthread_mutex_lock(&writer.lock);
+	writer.writing_ns = 0;
 	writer.bytes -= note->size;
 	writer.done++;
 	if (writer.dropped != 0 && writer.done >= writer.gap)
@@ -141,14 +154,13 @@ static bool wait_until(uint64_t until_ns)
 	return pthread_cond_timedwait(&writer.wrote, &writer.lock, &until) == 0;
 }
 
-/* The real time: what hangs is a file, also where a test steps a clock of its own. */
+/* With the lock. What has been written for longer than that already is not waited for again,
+ * however many ask. */
 static uint64_t patience_ends_ns(void)
 {
-	struct timespec now;
+	uint64_t from_ns = writer.writing_ns != 0 ? writer.writing_ns : real_ns();
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * HA_NS_PER_S + (uint64_t)now.tv_nsec +
-	       HA_WRITER_PATIENCE_MS * HA_NS_PER_MS;
+	return from_ns + HA_WRITER_PATIENCE_MS * HA_NS_PER_MS;
 }
 
 bool ha_writer_take(struct ha_note *note)
@@ -180,8 +192,8 @@ void ha_writer_flush(void)
 
 	if (is_writer || atomic_load(&writer.pending) == 0)
 		return;
-	until_ns = patience_ends_ns();
 	pthread_mutex_lock(&writer.lock);
+	until_ns = patience_ends_ns();
 	goal = writer.taken;
 	while (writer.done < goal && wait_until(until_ns))
 		;

@@ -46,8 +46,9 @@ void ha_writer_close(void);
 bool ha_writer_take(struct ha_note *note);
 
 /*
- * Waits until everything that was taken before is written, at most HA_WRITER_PATIENCE_MS. At once
- * when there is nothing, or on the writer's own thread. Any thread.
+ * Waits until everything that was taken before is written, at most HA_WRITER_PATIENCE_MS. Not at
+ * all when there is nothing, when what is being written has taken as long already, or on the
+ * writer's own thread. Any thread.
  */
 void ha_writer_flush(void);
 

@@ -62,18 +62,20 @@ static bool has_written(const char *text)
 static void expect_in_order(unsigned first, unsigned n)
 {
 	const char *at = written;
+	unsigned i;
 
 	pthread_mutex_lock(&gate);
-
-	for (unsigned i = first; i < first + n; i++) {
+	for (i = first; i < first + n; i++) {
 		char expected[64];
 
 		snprintf(expected, sizeof(expected), "NET/HA : line %u\n", i);
 		at = strstr(at, expected);
 		if (!at)
-			fail_msg("line %u is missing, or too early", i);
+			break;
 	}
 	pthread_mutex_unlock(&gate);
+	if (i < first + n)
+		fail_msg("line %u is missing, or too early", i);
 }
 
 static void without_a_writer_they_are_written_at_once(void **state)
@@ -152,26 +154,32 @@ static void the_last_of_several_users_ends_it(void **state)
 
 static void a_log_that_hangs_is_waited_for_by_nobody(void **state)
 {
-	uint64_t begun_ns = ha_now_ns();
+	uint64_t begun_ns, left_ns, flushed_ns;
 	const char *behind;
+	unsigned before;
 
 	(void)state;
 	ha_writer_open();
 	pthread_mutex_lock(&gate);
+	begun_ns = ha_now_ns();
 	ha_log_defer(true);
 	for (unsigned i = 0; i < TOO_MANY; i++)
 		HA_INFO(HA_SUBSYS_NET, "line %u\n%100s", i, "");
 	ha_log_defer(false);
-	assert_true(ha_now_ns() - begun_ns < 10 * HA_NS_PER_S);
-	assert_int_equal(atomic_load(&lines), 0);
+	left_ns = ha_now_ns() - begun_ns;
+	/* Waited for once at most, however many connections fail. */
 	begun_ns = ha_now_ns();
-	ha_writer_flush();
-	assert_true(ha_now_ns() - begun_ns >= HA_WRITER_PATIENCE_MS * HA_NS_PER_MS / 2);
-	assert_true(ha_now_ns() - begun_ns < 10 * HA_NS_PER_S);
-	pthread_mutex_unlock(&gate);
-	/* What was kept, and then a word about the rest. */
-	for (int i = 0; i < 100 && !has_written("are missing here"); i++)
+	for (int i = 0; i < 50; i++)
 		ha_writer_flush();
+	flushed_ns = ha_now_ns() - begun_ns;
+	before = atomic_load(&lines);
+	pthread_mutex_unlock(&gate);
+	assert_true(left_ns < 10 * HA_NS_PER_S);
+	assert_true(flushed_ns < 25 * HA_WRITER_PATIENCE_MS * HA_NS_PER_MS);
+	assert_int_equal(before, 0);
+	/* What was kept, and then a word about the rest. */
+	for (int i = 0; i < 1000 && !has_written("are missing here"); i++)
+		usleep(10000);
 	assert_true(has_written("log lines and events are missing here"));
 	expect_in_order(0, 1000);
 	pthread_mutex_lock(&gate);
@@ -184,6 +192,8 @@ static void a_log_that_hangs_is_waited_for_by_nobody(void **state)
 
 static void closing_leaves_a_log_that_hangs(void **state)
 {
+	unsigned before;
+
 	(void)state;
 	ha_writer_open();
 	pthread_mutex_lock(&gate);
@@ -192,8 +202,9 @@ static void closing_leaves_a_log_that_hangs(void **state)
 		HA_INFO(HA_SUBSYS_NET, "line %u", i);
 	ha_log_defer(false);
 	ha_writer_close();
-	assert_int_equal(atomic_load(&lines), 0);
+	before = atomic_load(&lines);
 	pthread_mutex_unlock(&gate);
+	assert_int_equal(before, 0);
 	for (int i = 0; i < 1000 && atomic_load(&lines) < 10; i++)
 		usleep(10000);
 	expect_in_order(0, 10);
