@@ -7,7 +7,6 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 static struct {
 	pthread_once_t once;
@@ -34,14 +33,9 @@ static _Thread_local bool is_writer;
 
 static void init_empty(void)
 {
-	pthread_condattr_t attr;
-
 	pthread_mutex_init(&writer.lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&writer.came, &attr);
-	pthread_cond_init(&writer.wrote, &attr);
-	pthread_condattr_destroy(&attr);
+	ha_cond_init(&writer.came);
+	ha_cond_init(&writer.wrote);
 	ha_list_init(&writer.notes);
 	writer.bytes = 0;
 	writer.done = writer.taken;
@@ -62,15 +56,6 @@ static void init(void)
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
-
-/* The real time: what hangs is a file, also where a test steps a clock of its own. */
-static uint64_t real_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * HA_NS_PER_S + (uint64_t)now.tv_nsec;
-}
 
 static void destroy(struct ha_note *note)
 {
@@ -95,7 +80,7 @@ static void tell_of_dropped(void)
 /* Likewise. */
 static void write_one(struct ha_note *note)
 {
-	writer.writing_ns = real_ns();
+	writer.writing_ns = ha_now_ns();
 	pthread_mutex_unlock(&writer.lock);
 	note->write(note);
 	pthread_mutex_lock(&writer.lock);
@@ -148,17 +133,14 @@ static bool have_thread(void)
 /* With the lock: false when the time is over. */
 static bool wait_until(uint64_t until_ns)
 {
-	struct timespec until = {.tv_sec = (time_t)(until_ns / HA_NS_PER_S),
-				 .tv_nsec = (long)(until_ns % HA_NS_PER_S)};
-
-	return pthread_cond_timedwait(&writer.wrote, &writer.lock, &until) == 0;
+	return ha_cond_wait_until(&writer.wrote, &writer.lock, until_ns);
 }
 
 /* With the lock. What has been written for longer than that already is not waited for again,
  * however many ask. */
 static uint64_t patience_ends_ns(void)
 {
-	uint64_t from_ns = writer.writing_ns != 0 ? writer.writing_ns : real_ns();
+	uint64_t from_ns = writer.writing_ns != 0 ? writer.writing_ns : ha_now_ns();
 
 	return from_ns + HA_WRITER_PATIENCE_MS * HA_NS_PER_MS;
 }

@@ -8,7 +8,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* As many addresses may be without an answer before errands wait for each other. */
 #define MAX_THREADS 4
@@ -234,17 +233,10 @@ void ha_errand_recall(struct ha_errands *errands, struct ha_errand *errand)
 	pthread_mutex_unlock(&errands->lock);
 }
 
-/* With the lock: until something has come back, or until then on ha_now_ns's clock, which is the
- * real one where there are threads. */
+/* With the lock: until something has come back, or until then. */
 static void wait_until(struct ha_errands *errands, uint64_t until_ns)
 {
-	struct timespec until = {.tv_sec = (time_t)(until_ns / HA_NS_PER_S),
-				 .tv_nsec = (long)(until_ns % HA_NS_PER_S)};
-
-	if (until_ns == UINT64_MAX)
-		pthread_cond_wait(&errands->came_back, &errands->lock);
-	else
-		pthread_cond_timedwait(&errands->came_back, &errands->lock, &until);
+	(void)ha_cond_wait_until(&errands->came_back, &errands->lock, until_ns);
 }
 
 static uint64_t later(uint64_t since_ns, uint64_t limit_ns)
@@ -302,18 +294,14 @@ bool ha_errand_disown(struct ha_errands *errands, struct ha_errand *errand)
 struct ha_errands *ha_errands_new(struct ha_progress *progress, bool threads)
 {
 	struct ha_errands *errands = calloc(1, sizeof(*errands));
-	pthread_condattr_t attr;
 
 	if (!errands)
 		return NULL;
 	errands->progress = progress;
 	errands->threads = threads;
 	pthread_mutex_init(&errands->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&errands->sent, NULL);
-	pthread_cond_init(&errands->came_back, &attr);
-	pthread_condattr_destroy(&attr);
+	ha_cond_init(&errands->sent);
+	ha_cond_init(&errands->came_back);
 	ha_list_init(&errands->waiting);
 	return errands;
 }
