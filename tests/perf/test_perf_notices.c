@@ -18,7 +18,7 @@
 #include "run.h"
 #include "tools/nccl-net-perf/options.h"
 
-/* PERF_TOOL, BAD_PLUGIN and REF_PLUGIN are paths, from CMake. */
+/* PERF_TOOL, BAD_PLUGIN, HA_PLUGIN and REF_PLUGIN are paths, from CMake. */
 
 /* The tool with a plugin that misbehaves as `mode` says; "" for not at all. */
 static void run_bad(const char *mode, const char *const *more, struct outcome *o)
@@ -164,6 +164,32 @@ static void a_hang_ends_by_the_time_limit_and_says_where(void **state)
 	check_range("connect-never", "close-blocks");
 }
 
+/*
+ * A rank that dies while the others wait for it in the bootstrap, with no request under way: what
+ * is to be seen is what the plugin makes of that, not that the bootstrap has noticed.
+ */
+static void a_plugin_has_its_say_on_a_rank_that_left_between_two_batches(void **state)
+{
+	static const char *const argv[] = {
+	    PERF_TOOL, "--plugin",  BAD_PLUGIN, "--simverbs", "2x2", "--op", "sendrecv",
+	    "--sizes", "1001",	    "-w",	"1",	      "-c",  "1",    "-C",
+	    "1",       "--seconds", "30",	"--timeout",  "20",  NULL};
+	/* Of a send and a receive in the warm-up and in the first batch the last. */
+	static const char *const environment[] = {"BADNET",	"leaves",      "BADNET_NTH",
+						  "4",		"BADNET_BASE", HA_PLUGIN,
+						  "NCCL_DEBUG", "WARN",	       NULL};
+	struct outcome o;
+
+	(void)state;
+	run(argv, environment, &o);
+	assert_int_equal(o.status, NP_EXIT_ERROR);
+	if (!strstr(o.text, "the peer left without a goodbye") ||
+	    !strstr(o.text, "rank 0: sendrecv of 1001 B: ") ||
+	    !strstr(o.text, "returned ncclRemoteError"))
+		fail_msg("the plugin was not asked:\n%s", o.text);
+	assert_true(o.seconds < 25);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -172,6 +198,7 @@ int main(void)
 	    cmocka_unit_test(a_write_to_memory_that_awaits_nothing_is_noticed),
 	    cmocka_unit_test(errors_crashes_and_leaks_are_reported),
 	    cmocka_unit_test(a_hang_ends_by_the_time_limit_and_says_where),
+	    cmocka_unit_test(a_plugin_has_its_say_on_a_rank_that_left_between_two_batches),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -409,6 +409,7 @@ struct np_bootstrap {
 	int rank;
 	int nranks;
 	double timeout_s;
+	bool bereaved;
 };
 
 /* One round over the addresses; -1 with errno. */
@@ -487,7 +488,8 @@ bool np_bootstrap_gather(struct np_bootstrap *b, const void *mine, void *all, si
 				    b->timeout_s);
 		return fail(err, err_len, "lost the root: %s", strerror(errno));
 	}
-	if (frame.len == FRAME_ABORT)
+	b->bereaved = frame.len == FRAME_ABORT;
+	if (b->bereaved)
 		return fail(err, err_len, "rank %u has left", frame.rank);
 	if (frame.len != len)
 		return fail(err, err_len,
@@ -497,4 +499,9 @@ bool np_bootstrap_gather(struct np_bootstrap *b, const void *mine, void *all, si
 	if (!recv_all(b->fd, all, len * (size_t)b->nranks, deadline, -1))
 		return fail(err, err_len, "lost the root: %s", strerror(errno));
 	return true;
+}
+
+bool np_bootstrap_bereaved(const struct np_bootstrap *b)
+{
+	return b->bereaved;
 }

@@ -37,4 +37,7 @@ void np_bootstrap_close(struct np_bootstrap *b);
 bool np_bootstrap_gather(struct np_bootstrap *b, const void *mine, void *all, size_t len, char *err,
 			 size_t err_len);
 
+/* After a gather that failed: because a rank had left, which all others are told alike. */
+bool np_bootstrap_bereaved(const struct np_bootstrap *b);
+
 #endif

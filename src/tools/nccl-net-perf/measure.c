@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "tools/common/clock.h"
+#include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/canary.h"
 #include "tools/nccl-net-perf/flow.h"
 
@@ -131,14 +132,22 @@ void np_measure_heed_signal(void)
 /*
  * All ranks exchange something between two batches. One that waits here for another, which is
  * frozen or whose traffic does not move, completes nothing either.
+ *
+ * A rank that has left is noticed here as well, if nothing was under way. It is the plugin that is
+ * asked about, so it has its say first: those who are left try once more, and its error counts.
  */
-static bool meet(struct np_rank *rk, const void *mine, void *all, size_t size)
+static bool meet(struct np_run *run, struct np_plan *plan, const void *mine, void *all, size_t size)
 {
+	struct np_rank *rk = run->rk;
 	struct np_recorder *r = &rk->recorder; /* the worker has nothing to do */
 	uint64_t from_ns = np_now_ns(), waited_ns;
+	char err[200];
 
-	if (!np_gather(rk, mine, all, size))
-		return false;
+	if (!np_bootstrap_gather(rk->bootstrap, mine, all, size, err, sizeof(err))) {
+		if (np_bootstrap_bereaved(rk->bootstrap))
+			run_batch(run, plan, 1, rk->o->checks > 0, NULL);
+		return np_error_set(&rk->error, NP_EXIT_ERROR, "%s", err);
+	}
 	waited_ns = np_now_ns() - from_ns;
 	if (waited_ns > r->stall_threshold_ns)
 		np_stalls_add(r->stalls, &r->stalls_seen,
@@ -168,7 +177,7 @@ static bool run_seconds(struct np_run *run, struct np_plan *plan, struct np_samp
 		if (np_now_ns() - start >= want_ns || told_to_end)
 			iterations = 0;
 		next = (int)iterations;
-		if (!meet(rk, &next, more, sizeof(next)))
+		if (!meet(run, plan, &next, more, sizeof(next)))
 			return false;
 		if (!more[0])
 			return true;
