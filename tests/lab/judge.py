@@ -125,7 +125,8 @@ class Row:
     wrong: int = None
     complaints: list = field(default_factory=list)
     notes: list = field(default_factory=list)  # what else there is to tell
-    times: list = field(default_factory=list)  # (detection, blackout, noise) of each fault, ms
+    # (detection, blackout, noise, blackout without the share for which a guest waited for a processor) of each fault, ms
+    times: list = field(default_factory=list)
     by_event: bool = False  # of faults that a port tells of itself
 
     def complain(self, text):
@@ -199,9 +200,9 @@ class Judge:
         return min(said, default=None)
 
     def pauses_of(self, fault):
-        """(blackout, noise) around a fault, ms: the rank that was worse off."""
+        """(blackout, noise, blackout while guests ran) around a fault, ms: the rank that was worse off."""
         if not self.timelines:
-            return None, None
+            return None, None, None
         blackout = max(
             line.longest_ms(fault.before[host], fault.after[host] + WINDOW_NS)
             for host, line in self.timelines.items()
@@ -211,7 +212,7 @@ class Judge:
             for host, line in self.timelines.items()
             if fault.before[host] - WINDOW_NS >= fault.quiet[host]
         ]
-        return blackout, max(noise, default=None)
+        return blackout, max(noise, default=None), blackout * (1 - fault.starved)
 
     def noise_ms(self, row):
         """95th percentile: of the windows just before the drill's faults if these are many, else of all
@@ -247,9 +248,9 @@ class Judge:
     def blackout_ms(self, row, episode, run_only=False):
         """Of many faults the 95th percentile, else the longest pause from the first to the end. run_only: without
         the share of it for which guests waited for processors."""
-        shares = [1 - fault.starved if run_only else 1 for fault in episode.faults]
         if len(episode.faults) >= 20:
-            return percentile([times[1] * share for times, share in zip(row.times, shares)], 95)
+            return percentile([times[3 if run_only else 1] for times in row.times], 95)
+        shares = [1 - fault.starved if run_only else 1 for fault in episode.faults]
         first = episode.faults[0].before if episode.faults else episode.begin
         return self.longest_ms(first, episode.end) * min(shares, default=1)
 
