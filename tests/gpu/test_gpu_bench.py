@@ -49,7 +49,7 @@ class GpuBench(unittest.TestCase):
         env.update(NCCL_TESTS_HOME=os.path.join(self.dir, "tests"), FAKE_JOURNAL=self.journal, FAULT=fault)
         command = [SCRIPT, "--dry-run", "--ranks", "2", "--mpirun", self.mpirun, "--build", self.build]
         command += ["--out", self.out, "--no-warm-up-run", "--bands", "8:1K:5x3,2K:64K:4x1", *arguments]
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=50, check=False)
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
 
     def refused(self, fault, message, *arguments):
         done = self.bench("--rounds", "1", "--ops", "allreduce", *arguments, fault=fault)
@@ -111,7 +111,7 @@ class GpuBench(unittest.TestCase):
         page = os.path.join(self.dir, "docs", "performance.md")
         write(page, "before\n<!-- begin gpu-bench -->\nstale\n<!-- end gpu-bench -->\nafter\n")
         done = subprocess.run(
-            [SCRIPT, "--from", kept, "--docs", page], capture_output=True, text=True, timeout=50, check=False
+            [SCRIPT, "--from", kept, "--docs", page], capture_output=True, text=True, timeout=100, check=False
         )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         with open(page, encoding="utf-8") as file:
@@ -134,12 +134,12 @@ class GpuBench(unittest.TestCase):
                 run["us"]["64"] = 24.0
         for path, document in zip(kept, (results, other, dict(results, nccl="another"))):
             write(path, json.dumps(document))
-        done = subprocess.run([SCRIPT, "--from", *kept[:2]], capture_output=True, text=True, timeout=50, check=False)
+        done = subprocess.run([SCRIPT, "--from", *kept[:2]], capture_output=True, text=True, timeout=100, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("4 rounds, 8 runs", done.stdout)
         self.assertIn(f"commit {results['commit']} and later.", done.stdout)
         self.assertRegex(done.stdout, r"\n +64 .* 1\.792 \[1\.199, 2\.386\]")
-        done = subprocess.run([SCRIPT, "--from", kept[0], kept[2]], capture_output=True, text=True, timeout=50, check=False)
+        done = subprocess.run([SCRIPT, "--from", kept[0], kept[2]], capture_output=True, text=True, timeout=100, check=False)
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("runs that differ in nccl cannot be taken for one", done.stdout + done.stderr)
 
