@@ -130,8 +130,7 @@ static bool busy(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = &comm->failover;
 
-	if (fo->say || fo->mail || fo->socket_broken || ha_slots_untidy(comm) ||
-	    !ha_slots_fenced(comm))
+	if (fo->say || fo->mail || fo->socket_broken || !ha_slots_fenced(comm))
 		return true;
 	switch (fo->state) {
 	case HA_FO_ACTIVE:
@@ -238,6 +237,14 @@ static void count_outage(struct ha_comm *comm, uint64_t now_ns)
 		ha_machine_on(comm, HA_ON_DEADLINE);
 }
 
+/* Traffic flows here, but other connections of the process may be moving. 0 or past: they are not.
+ */
+static uint64_t wait_ns(const struct ha_comm *comm, uint64_t now_ns)
+{
+	return comm->failover.state == HA_FO_ACTIVE ? ha_chores_wait_ns(&comm->inst->chores, now_ns)
+						    : 0;
+}
+
 /* Its own errors first: an end that has given up says so and does nothing else. */
 static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 {
@@ -260,30 +267,45 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 		ha_machine_on(comm, HA_ON_GIVE_UP);
 	ha_control_speak(comm, now_ns);
 	/* Not while traffic is about to go on, but in an outage there are more and more of them. */
-	if (fo->state == HA_FO_ACTIVE || fo->state >= HA_FO_LATCHED || fo->outage_ns > MAX_TICK_NS)
+	if ((fo->state == HA_FO_ACTIVE && now_ns >= wait_ns(comm, now_ns)) ||
+	    fo->state >= HA_FO_LATCHED || fo->outage_ns > MAX_TICK_NS)
 		ha_slots_tidy(comm);
+}
+
+/* When to be visited again; 0: when something happens. */
+static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
+{
+	const struct ha_failover *fo = &comm->failover;
+	uint64_t waits_ns = wait_ns(comm, now_ns), due = 0;
+
+	if (busy(comm) || fo->later || fo->look)
+		return now_ns + HA_NS_PER_MS;
+	if (now_ns >= waits_ns && ha_slots_untidy(comm))
+		return now_ns + HA_NS_PER_MS;
+	if (!comm->is_send && fo->state == HA_FO_ACTIVE)
+		due = ha_shadow_due_ns(comm);
+	return now_ns < waits_ns && (due == 0 || due > waits_ns) ? waits_ns : due;
 }
 
 void ha_failover_visit(struct ha_comm *comm)
 {
 	struct ha_failover *fo = &comm->failover;
 	bool failed = ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED, urgent, look;
+	bool untidy = ha_slots_untidy(comm);
 	uint64_t now_ns;
 
 	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) || ha_rebuild_due(comm);
-	if (!urgent && fo->due_ns == 0)
+	if (!urgent && !untidy && fo->due_ns == 0)
 		return;
 	now_ns = ha_now_ns();
+	if (untidy && now_ns >= wait_ns(comm, now_ns))
+		urgent = true;
 	if (!urgent && now_ns < fo->due_ns)
 		return;
 	look = fo->look;
 	fo->look = fo->later = false; /* until something asks for another one */
 	visit(comm, now_ns, look);
-	fo->due_ns = 0;
-	if (busy(comm) || fo->later || fo->look)
-		fo->due_ns = now_ns + HA_NS_PER_MS;
-	else if (!comm->is_send && fo->state == HA_FO_ACTIVE)
-		fo->due_ns = ha_shadow_due_ns(comm);
+	fo->due_ns = due_ns(comm, now_ns);
 }
 
 void ha_failover_port_changed(struct ha_comm *comm)

@@ -474,7 +474,8 @@ bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 		proved |= best >= 0; /* an answer came, or patience is over */
 	}
 	if (fo->state == HA_FO_ACTIVE && fo->resumed) {
-		build_in_reserve(comm, now_ns);
+		if (now_ns >= ha_chores_wait_ns(&comm->inst->chores, now_ns))
+			build_in_reserve(comm, now_ns);
 		ha_failback_visit(&fo->shadow->failback, comm, now_ns);
 	}
 	return proved;

@@ -8,6 +8,7 @@
 #include "ha/liveness.h"
 #include "ha/pairs.h"
 #include "transport/comm.h"
+#include "transport/instance.h"
 
 /*
  * Of the active path: a completion, or an answered heartbeat; a receiver whose sender has nothing
@@ -33,6 +34,7 @@ void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason)
 	now->reason = (uint8_t)reason;
 	now->from = ha_event_path(ha_comm_path(comm));
 	now->trigger_ns = ha_now_ns();
+	ha_chores_moving(&comm->inst->chores, now->trigger_ns);
 	now->alive_ns = last_life_ns(comm);
 	if (now->alive_ns > now->trigger_ns || now->alive_ns == 0)
 		now->alive_ns = now->trigger_ns;
@@ -70,6 +72,7 @@ void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
 	event.epoch = comm->failover.epoch;
 	event.detection_ns = now->trigger_ns - now->alive_ns;
 	event.blackout_ns = ha_now_ns() - now->alive_ns;
+	ha_chores_moving(&comm->inst->chores, now->alive_ns + event.blackout_ns);
 	event.completed_without_resend = replay->known;
 	event.replayed_messages = replay->messages;
 	event.replayed_bytes = replay->bytes;

@@ -39,7 +39,7 @@ struct ha_instance {
 	struct ha_device_set *devices;
 	struct ha_progress *progress;
 	struct ha_liveness *liveness;
-	struct ha_chores chores; /* progress thread */
+	struct ha_chores chores;
 	struct ha_absent absent;
 	struct ha_nic_watch nic_watches[HA_MAX_NICS];
 	char host[32];		    /* for the peer's log */

@@ -398,6 +398,68 @@ static void memory_that_is_deregistered_during_a_failover_is_not_touched(void **
 	}
 }
 
+/* Paths other than the active one that are there or being made. */
+static unsigned paths_in_reserve(const struct ha_comm *comm)
+{
+	unsigned n = 0;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		n += p != comm->active && comm->failover.slots[p].state != HA_SLOT_EMPTY;
+	return n;
+}
+
+/* How long after now, in ms, the receiver begins to build one; `meanwhile` is called every ms. */
+static unsigned ms_until_built(struct pair *pair, void (*meanwhile)(struct pair *pair))
+{
+	unsigned ms = 0;
+
+	while (paths_in_reserve(pair->recv) == 0 && ms < 2000) {
+		if (meanwhile)
+			meanwhile(pair);
+		pair_idle(pair, 1);
+		ms++;
+	}
+	return ms;
+}
+
+static void another_connection_moves(struct pair *pair)
+{
+	ha_chores_moving(&pair->inst[1]->chores, sv_stepped_now());
+}
+
+/*
+ * What is left of the old path and a new one in reserve take the device's and the thread's time,
+ * which belongs to the connections of the process that have no path yet.
+ */
+static void a_path_in_reserve_is_built_when_the_others_have_moved(void **state)
+{
+	struct {
+		void (*meanwhile)(struct pair *pair);
+		unsigned at_least_ms, at_most_ms;
+	} cases[] = {
+	    {NULL, 40, 60},
+	    {another_connection_moves, HA_CHORES_WAIT_MAX_MS - 20, HA_CHORES_WAIT_MAX_MS + 20},
+	};
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		struct pair pair;
+		unsigned ms;
+
+		two_rails(&pair);
+		pair_wait_standby(&pair);
+		transfer(&pair, 5000, 1);
+		sv_stepped_link(1, 0, false);
+		transfer_slowly(&pair, 5000, 2);
+		assert_int_equal(pair.recv->active, 1);
+		sv_stepped_link(1, 0, true); /* something to build on */
+		ms = ms_until_built(&pair, cases[i].meanwhile);
+		assert_in_range(ms, cases[i].at_least_ms, cases[i].at_most_ms);
+		pair_wait_standby(&pair);
+		pair_close(&pair);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -413,6 +475,7 @@ int main(void)
 	    cmocka_unit_test(a_device_that_dies_before_memory_is_registered_on_it_is_left),
 	    cmocka_unit_test(memory_that_is_deregistered_during_a_failover_is_not_touched),
 	    cmocka_unit_test(a_thousand_failovers_in_a_row),
+	    cmocka_unit_test(a_path_in_reserve_is_built_when_the_others_have_moved),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
