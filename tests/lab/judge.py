@@ -11,6 +11,7 @@ in windows of the same length just before a fault, and both are printed.
 
 import bisect
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import witness
 
@@ -109,6 +110,15 @@ class Episode:
     trouble: str = ""  # why the drill could not be conducted to its end
 
 
+class Times(NamedTuple):
+    """What one fault cost, ms; None: not known. JSON has a list of these."""
+
+    detection: float
+    blackout: float = None
+    noise: float = None
+    ran: float = None  # the blackout without the share for which a guest waited for a processor
+
+
 @dataclass
 class Row:
     """A line of the table."""
@@ -125,8 +135,7 @@ class Row:
     wrong: int = None
     complaints: list = field(default_factory=list)
     notes: list = field(default_factory=list)  # what else there is to tell
-    # (detection, blackout, noise, blackout without the share for which a guest waited for a processor) of each fault, ms
-    times: list = field(default_factory=list)
+    times: list = field(default_factory=list)  # Times of each fault
     by_event: bool = False  # of faults that a port tells of itself
 
     def complain(self, text):
@@ -174,15 +183,14 @@ class Judge:
         first = []
         for fault in episode.faults:
             found = first_failure(fault, events)
-            times = (self.detection_ms(fault, found, switches), *self.pauses_of(fault))
-            row.times.append(times)
+            row.times.append(Times(self.detection_ms(fault, found, switches), *self.pauses_of(fault)))
             if found and found["reason"] not in first:
                 first.append(found["reason"])
         row.detected_by = ", ".join(first) or "-"
         row.switches = len(switches)
         row.replayed = sum(e["replayed_messages"] for e in switches)
         row.wrong = self.report["wrong"] if self.report else None
-        detections = [times[0] for times in row.times if times[0] is not None]
+        detections = [times.detection for times in row.times if times.detection is not None]
         row.detection_ms = percentile(detections, 95) if detections else None
         if self.timelines:
             row.noise_ms = self.noise_ms(row)
@@ -200,9 +208,9 @@ class Judge:
         return min(said, default=None)
 
     def pauses_of(self, fault):
-        """(blackout, noise, blackout while guests ran) around a fault, ms: the rank that was worse off."""
+        """What Times has behind the detection: the rank that was worse off."""
         if not self.timelines:
-            return None, None, None
+            return ()
         blackout = max(
             line.longest_ms(fault.before[host], fault.after[host] + WINDOW_NS)
             for host, line in self.timelines.items()
@@ -217,7 +225,7 @@ class Judge:
     def noise_ms(self, row):
         """95th percentile: of the windows just before the drill's faults if these are many, else of all
         healthy windows of the workload."""
-        own = [times[2] for times in row.times if times[2] is not None]
+        own = [times.noise for times in row.times if times.noise is not None]
         return percentile(own if len(own) >= 20 else self.healthy, 95)
 
     def learn_noise(self, episodes):
@@ -249,7 +257,7 @@ class Judge:
         """Of many faults the 95th percentile, else the longest pause from the first to the end. run_only: without
         the share of it for which guests waited for processors."""
         if len(episode.faults) >= 20:
-            return percentile([times[3 if run_only else 1] for times in row.times], 95)
+            return percentile([times.ran if run_only else times.blackout for times in row.times], 95)
         shares = [1 - fault.starved if run_only else 1 for fault in episode.faults]
         first = episode.faults[0].before if episode.faults else episode.begin
         return self.longest_ms(first, episode.end) * min(shares, default=1)

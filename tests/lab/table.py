@@ -82,10 +82,10 @@ def of_rounds(rounds):
 
 def of_events(rows):
     """Blackouts after ports said that they were down, against the noise of the same traffic."""
-    times = [t for row in rows if row.by_event for t in row.times if t[1] is not None and t[2] is not None]
+    times = [t for row in rows if row.by_event for t in row.times if t.blackout is not None and t.noise is not None]
     if not times:
         return ""
-    blackout, noise, ran = (percentile([t[i] for t in times], 95) for i in (1, 2, 3))
+    blackout, noise, ran = (percentile([getattr(t, name) for t in times], 95) for name in ("blackout", "noise", "ran"))
     return (
         f"link down, {len(times)} times: blackout {blackout:.1f} ms (95th percentile), {max(0, blackout - noise):.1f} ms "
         f"beyond the noise of {noise:.1f} ms\n"

@@ -145,7 +145,7 @@ class JudgeTest(unittest.TestCase):
         row = self.case.row()
         self.assertEqual(row.complaints, [])
         self.assertIn("blackout of 50 ms but for the time", row.notes[0])
-        self.assertEqual(row.times[0][1], 2 * row.times[0][3])
+        self.assertEqual(row.times[0].blackout, 2 * row.times[0].ran)
         self.assertIn("100.0 ms beyond the noise of 0.0 ms\nbut for", of_events([row]))
         self.assertIn(": 50.0 ms, 50.0 ms beyond it", of_events([row]))
         self.case.episode.faults[0].starved = 0.48
