@@ -10,7 +10,8 @@ import time
 from collections import Counter
 
 from judge import Episode, Fault, Judge, Row, stuck_queue_pairs
-from machine import LabError, stolen_ns
+from machine import LabError
+from standstill import Watch
 from topology import HOSTS, RAILS, interface
 from witness import watch_packets, write_late
 from workload import KINDS, Workload, WorkloadError
@@ -20,11 +21,6 @@ TAIL_S = 0.3  # in the end, for the question over which rail traffic goes
 WAIT_S = 30  # for what must come; judged by other limits
 PULL_S = 0.1  # a link is away
 STUCK_S = 1.5  # until the soft timeout has told, which takes 1 s
-
-
-def most(now, before):
-    """By how much what grew most has grown."""
-    return max((n - before.get(key, 0) for key, n in now.items()), default=0)
 
 
 class Clocks:
@@ -57,7 +53,7 @@ class Conductor:
         self.quiet = None  # since when all is well; None: it is not
         self.moves = {}  # of the connections' ends, before the last fault
         self.rail = 0  # the last one that a step was about
-        self.waited = None  # when the last fault came, and for how long guests had waited for processors then
+        self.watch = None  # on what guests lose to the host
         self.witnesses = {}  # by what they watch
         self.netem = {}  # what has been taken away again did: (host, rail): Counter
 
@@ -69,6 +65,7 @@ class Conductor:
             self.prepare()
             before = self.read_counters()
             self.clocks = Clocks(self.lab)
+            self.watch = Watch(self.lab.lost_ns)
             episode.begin = self.clocks.now()
             self.quiet = episode.begin
             for step in self.drill.steps:
@@ -112,6 +109,8 @@ class Conductor:
         episode = self.episode
         for witness in self.witnesses.values():
             witness.stop()
+        if self.watch:
+            episode.standstill, episode.offsets = self.watch.stop(), self.clocks.offsets
         now = self.clocks.now() if self.clocks else {host: 0 for host in HOSTS}
         episode.begin = episode.begin or now
         episode.end = now
@@ -158,7 +157,6 @@ class Conductor:
         if self.quiet is not None and self.episode.faults:
             time.sleep(QUIET_S)
         self.moves = self.workload.moves()
-        self.waited = (time.monotonic_ns(), self.lab.waited_ns(), stolen_ns())
         quiet, self.quiet = self.quiet, None
         before, after = self.act(verb, words)
         self.episode.faults.append(
@@ -218,15 +216,6 @@ class Conductor:
         self.workload.wait(
             lambda: self.workload.has_moved_since(self.moves, times), WAIT_S, "all connections to move to another rail"
         )
-        self.note_waiting()
-
-    def note_waiting(self):
-        """The share of the time since the last fault for which a guest had to wait for a processor, or this host."""
-        if not self.waited or not self.episode.faults:
-            return
-        since, waited, stolen = self.waited
-        longest = most(self.lab.waited_ns(), waited) + most(stolen_ns(), stolen)
-        self.episode.faults[-1].starved = min(1.0, longest / (time.monotonic_ns() - since))
 
     def do_healthy(self):
         self.workload.wait(self.workload.is_protected, WAIT_S, "the connections to be protected again")

@@ -46,14 +46,16 @@ class Timeline:
     def at(self, index):
         return self.origin_ns + index * self.interval_ns
 
-    def longest_ms(self, first_ns, last_ns, end_ns=float("inf")):
+    def longest_ms(self, first_ns, last_ns, end_ns=float("inf"), lost_ns=None):
         """The longest pause that is under way somewhere between these, from the first of them on and
-        cut off at the end."""
+        cut off at the end. lost_ns: says what between two moments does not count."""
         longest = 0.0
         for began, ended in self.pauses[bisect.bisect_right(self.ends, first_ns) :]:
             if began > last_ns:
                 break
-            longest = max(longest, min(ended, end_ns) - max(began, first_ns))
+            began, ended = max(began, first_ns), min(ended, end_ns)
+            if ended - began > longest:
+                longest = max(longest, ended - began - (lost_ns(began, ended) if lost_ns else 0))
         return longest / 1e6
 
     def rate(self, first_ns, last_ns):
@@ -88,7 +90,6 @@ class Fault:
     after: dict
     quiet: dict  # since when all was well
     until: dict = field(default_factory=dict)  # the next fault, or the drill's end
-    starved: float = 0.0  # share of the time until traffic had moved in which a guest waited for a processor of the host
 
 
 @dataclass
@@ -105,9 +106,18 @@ class Episode:
     statuses: dict = field(default_factory=dict)  # host: exit status, of a workload that had to end
     output: dict = field(default_factory=dict)
     died: dict = field(default_factory=dict)  # host: ns after the fault at which its rank had ended
+    standstill: object = None  # a standstill.Record
+    offsets: dict = field(default_factory=dict)  # host: what its clock says when that record's says 0
     seen: dict = field(default_factory=dict)  # by witnesses of our own in the guest (witness.py)
     pulls: int = 0  # links pulled to find a queue pair stuck
     trouble: str = ""  # why the drill could not be conducted to its end
+
+    def lost_on(self, host):
+        """The time for which guests stood still, between two moments of this host's clock."""
+        if not self.standstill:
+            return None
+        offset = self.offsets[host]
+        return lambda first_ns, last_ns: self.standstill.lost_ns(first_ns - offset, last_ns - offset)
 
 
 class Times(NamedTuple):
@@ -116,7 +126,7 @@ class Times(NamedTuple):
     detection: float
     blackout: float = None
     noise: float = None
-    ran: float = None  # the blackout without the share for which a guest waited for a processor
+    ran: float = None  # the longest pause without the time for which a guest waited for a processor
 
 
 @dataclass
@@ -183,7 +193,7 @@ class Judge:
         first = []
         for fault in episode.faults:
             found = first_failure(fault, events)
-            row.times.append(Times(self.detection_ms(fault, found, switches), *self.pauses_of(fault)))
+            row.times.append(Times(self.detection_ms(fault, found, switches), *self.pauses_of(fault, episode)))
             if found and found["reason"] not in first:
                 first.append(found["reason"])
         row.detected_by = ", ".join(first) or "-"
@@ -207,20 +217,23 @@ class Judge:
         said = [e["detection_ms"] for e in switches if e["detection_ms"] and e["monotonic_ns"] >= fault.before[e["end"]]]
         return min(said, default=None)
 
-    def pauses_of(self, fault):
+    def pauses_of(self, fault, episode):
         """What Times has behind the detection: the rank that was worse off."""
         if not self.timelines:
             return ()
-        blackout = max(
-            line.longest_ms(fault.before[host], fault.after[host] + WINDOW_NS)
-            for host, line in self.timelines.items()
+        blackout, ran = (
+            max(
+                line.longest_ms(fault.before[host], fault.after[host] + WINDOW_NS, lost_ns=lost_on(host))
+                for host, line in self.timelines.items()
+            )
+            for lost_on in (lambda host: None, episode.lost_on)
         )
         noise = [
             line.longest_ms(fault.before[host] - WINDOW_NS, fault.before[host], fault.before[host])
             for host, line in self.timelines.items()
             if fault.before[host] - WINDOW_NS >= fault.quiet[host]
         ]
-        return blackout, max(noise, default=None), blackout * (1 - fault.starved)
+        return blackout, max(noise, default=None), ran
 
     def noise_ms(self, row):
         """95th percentile: of the windows just before the drill's faults if these are many, else of all
@@ -255,15 +268,14 @@ class Judge:
 
     def blackout_ms(self, row, episode, run_only=False):
         """Of many faults the 95th percentile, else the longest pause from the first to the end. run_only: without
-        the share of it for which guests waited for processors."""
+        the time for which guests waited for processors."""
         if len(episode.faults) >= 20:
             return percentile([times.ran if run_only else times.blackout for times in row.times], 95)
-        shares = [1 - fault.starved if run_only else 1 for fault in episode.faults]
-        first = episode.faults[0].before if episode.faults else episode.begin
-        return self.longest_ms(first, episode.end) * min(shares, default=1)
-
-    def longest_ms(self, first, last):
-        return max(line.longest_ms(first[host], last[host], last[host]) for host, line in self.timelines.items())
+        first, last = episode.faults[0].before if episode.faults else episode.begin, episode.end
+        return max(
+            line.longest_ms(first[host], last[host], last[host], episode.lost_on(host) if run_only else None)
+            for host, line in self.timelines.items()
+        )
 
     # ---- what must hold ----
 

@@ -234,13 +234,14 @@ class Machine:
 
     def waited_ns(self):
         """How long its threads had to wait for a processor of this host, each since it began: where others have
-        the processors, the guest stands still meanwhile. Empty where the kernel does not tell."""
+        the processors, the guest stands still meanwhile. A total for standstill.Record; none where the kernel does
+        not tell."""
         waited = {}
         folder = f"/proc/{self.qemu.pid}/task"
-        for task in os.listdir(folder):
+        for task in os.listdir(folder) if os.path.exists(folder) else ():
             try:
                 with open(f"{folder}/{task}/schedstat", encoding="ascii") as file:
-                    waited[task] = int(file.read().split()[1])
+                    waited["waited", f"{self.name}.{task}"] = int(file.read().split()[1])
             except (OSError, IndexError):
                 pass  # it has ended
         return waited
@@ -371,13 +372,13 @@ class Machine:
 
 
 def stolen_ns(stat=None):
-    """How long each processor of this host was taken away from it, if it is a virtual machine itself: by
-    processor, from /proc/stat. No thread waits meanwhile that the kernel could see waiting."""
+    """How long each processor of this host was taken away from it, if it is a virtual machine itself, from
+    /proc/stat. No thread waits meanwhile that the kernel could see waiting. Totals for standstill.Record."""
     if stat is None:
         with open("/proc/stat", encoding="ascii") as file:
             stat = file.read()
     ticks = {line.split()[0]: int(line.split()[8]) for line in stat.splitlines() if re.match(r"cpu\d+ ", line)}
-    return {name: n * 1_000_000_000 // os.sysconf("SC_CLK_TCK") for name, n in ticks.items()}
+    return {("stolen", name): n * 1_000_000_000 // os.sysconf("SC_CLK_TCK") for name, n in ticks.items()}
 
 
 # ---- KVM ------------------------------------------------------------------------------------------

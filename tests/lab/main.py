@@ -16,6 +16,7 @@ import image
 import machine
 import probe_kernel
 import shell
+import standstill
 import table
 import topology
 
@@ -127,11 +128,14 @@ def run_drills(options):
 
     rounds = []
     for number in range(options.repeat):
-        began, stolen = time.monotonic(), machine.stolen_ns()
+        began_ns = time.monotonic_ns()
+        stolen = standstill.Record(began_ns, machine.stolen_ns())
         rounds.append(round_of(options, say))
         print(table.of_rows(rounds[-1]))
         print(table.of_events(rounds[-1]))
-        took_s, lost_s = time.monotonic() - began, conduct.most(machine.stolen_ns(), stolen) / 1e9
+        ended_ns = time.monotonic_ns()
+        stolen.read(ended_ns, machine.stolen_ns())
+        took_s, lost_s = (ended_ns - began_ns) / 1e9, stolen.lost_ns(began_ns, ended_ns) / 1e9
         print(f"lab {options.lab}, round {number + 1} of {options.repeat}: {took_s:.0f} s, {lost_s / took_s:.1%} of them "
               "without a processor that another machine had\n", flush=True)  # fmt: skip
     if options.json:

@@ -8,6 +8,7 @@ import unittest
 
 from drills import Drill
 from judge import Episode, Fault, Judge, Timeline, percentile
+from standstill import Record
 from table import of_events
 from workload import Connection, status_of_the_leaving
 
@@ -55,6 +56,7 @@ class Case:
             faults=[fault],
             counters={("a", 0): {"rdma.link_downed": 1}},
             tail={("a", 0): 100, ("a", 1): 100_000},
+            offsets=both(0),
         )
         self.events = [event("failure", DOWN_MS + 4), event("switch", DOWN_MS + 20)]
         self.report = {
@@ -66,6 +68,15 @@ class Case:
         }
         self.statuses = {"a": 0, "b": 0}
         self.held, self.end_ms, self.output = {}, 500, {}
+
+    def lose(self, *times_ms):
+        """Between these the guests stood still."""
+        self.episode.standstill = Record(0, {})
+        lost = 0
+        for began, ended in zip(times_ms[::2], times_ms[1::2]):
+            lost += (ended - began) * MS
+            self.episode.standstill.read(began * MS, {("waited", 1): lost - (ended - began) * MS})
+            self.episode.standstill.read(ended * MS, {("waited", 1): lost})
 
     def row(self):
         judge = Judge(
@@ -141,15 +152,50 @@ class JudgeTest(unittest.TestCase):
 
     def test_a_guest_without_a_processor_is_excused_for_that_share_alone(self):
         self.case.report["timeline"]["bytes_received"][1] = timeline(DOWN_MS, DOWN_MS + 100)
-        self.case.episode.faults[0].starved = 0.5
+        self.case.lose(DOWN_MS + 20, DOWN_MS + 70)
         row = self.case.row()
         self.assertEqual(row.complaints, [])
         self.assertIn("blackout of 50 ms but for the time", row.notes[0])
-        self.assertEqual(row.times[0].blackout, 2 * row.times[0].ran)
+        self.assertEqual((row.times[0].blackout, row.times[0].ran), (100, 50))
         self.assertIn("100.0 ms beyond the noise of 0.0 ms\nbut for", of_events([row]))
         self.assertIn(": 50.0 ms, 50.0 ms beyond it", of_events([row]))
-        self.case.episode.faults[0].starved = 0.48
+        self.case.lose(DOWN_MS + 20, DOWN_MS + 68)
         self.complains("52 ms beyond the noise")
+
+    def test_a_guest_without_a_processor_at_another_time_excuses_nothing(self):
+        self.case.report["timeline"]["bytes_received"][1] = timeline(DOWN_MS, DOWN_MS + 51)
+        for began, ended in ((DOWN_MS - 90, DOWN_MS - 1), (DOWN_MS + 52, DOWN_MS + 140)):
+            self.case.lose(began, ended)
+            self.complains("51 ms beyond the noise")
+
+    def test_the_pause_that_counts_may_be_another_without_the_time_the_guest_stood_still(self):
+        counts = timeline(DOWN_MS, DOWN_MS + 100)
+        counts[1500:1560] = [0] * 60
+        self.case.report["timeline"]["bytes_received"] = [counts, counts]
+        self.case.lose(DOWN_MS, DOWN_MS + 90)
+        row = self.case.row()
+        self.assertEqual(row.blackout_ms, 100)
+        self.assertIn("is 60 ms beyond the noise", row.complaints[0])
+        self.case.lose(1500, 1590)
+        self.complains("100 ms beyond the noise")
+        # Both excused: a pause long after the fault, when the cable comes back, as well.
+        self.case.lose(DOWN_MS, DOWN_MS + 90, 1500, 1560)
+        self.assertEqual(self.case.row().complaints, [])
+
+    def test_each_host_has_its_own_clock(self):
+        """Ours says 7000 ms less than a's, and 9000 less than b's."""
+        case = self.case
+        case.report["timeline"]["bytes_received"] = [timeline(DOWN_MS, DOWN_MS + 100)] * 2
+        case.report["clock"]["monotonic_ns"] = [7000 * MS, 9000 * MS]
+        case.episode.offsets = {"a": 7000 * MS, "b": 9000 * MS}
+        for times in (case.episode.begin, case.episode.end, *(vars(case.episode.faults[0])[n] for n in ("before", "after", "quiet", "until"))):
+            times.update({host: times[host] + case.episode.offsets[host] for host in HOSTS})
+        for e in case.events:
+            e["monotonic_ns"] += 7000 * MS
+        case.lose(DOWN_MS + 20, DOWN_MS + 70)
+        row = case.row()
+        self.assertEqual(row.complaints, [])
+        self.assertEqual((row.times[0].blackout, row.times[0].ran), (100, 50))
 
     def test_noise_excuses_as_much_as_it_is(self):
         counts = timeline(DOWN_MS, DOWN_MS + 51)

@@ -53,19 +53,6 @@ class StuckCards(unittest.TestCase):
         self.assertFalse(conduct.blame_the_lab([failed, wrong], ["a0"]))
 
 
-class StolenTime(unittest.TestCase):
-    def test_is_told_by_processor(self):
-        stat = "cpu  1 2 3 4 5 6 7 300 0 0\ncpu0 1 2 3 4 5 6 7 100 0 0\ncpu1 1 2 3 4 5 6 7 200 0 0\nintr 9\n"
-        tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-        self.assertEqual(machine.stolen_ns(stat), {"cpu0": 100 * tick_ns, "cpu1": 200 * tick_ns})
-        self.assertTrue(machine.stolen_ns())
-
-    def test_counts_where_most_of_it_was(self):
-        self.assertEqual(conduct.most({"cpu0": 5, "cpu1": 9}, {"cpu0": 1, "cpu1": 8}), 4)
-        self.assertEqual(conduct.most({"new": 3}, {"ended": 7}), 3)
-        self.assertEqual(conduct.most({}, {}), 0)
-
-
 class FolderOfAnOwner(unittest.TestCase):
     def setUp(self):
         here = os.path.dirname(os.path.abspath(__file__))

@@ -140,9 +140,12 @@ class Lab:
     def host(self, name):
         return self.hosts[name]
 
-    def waited_ns(self):
-        """Of all guests, by guest and thread."""
-        return {(guest.name, task): ns for guest in self.machines for task, ns in guest.waited_ns().items()}
+    def lost_ns(self):
+        """What its guests have lost to the host so far, and the host to others: totals for standstill.Record."""
+        totals = machine.stolen_ns()
+        for guest in self.machines:
+            totals.update(guest.waited_ns())
+        return totals
 
     def stuck_cards(self):
         return [card for guest in self.machines for card in guest.stuck_cards()]
