@@ -11,7 +11,7 @@
 static struct {
 	pthread_once_t once;
 	pthread_mutex_t lock; /* protects the rest; never held while something is written */
-	pthread_cond_t came;  /* a note, or a new generation */
+	pthread_cond_t came;  /* the first note of a burst, haste, or a new generation */
 	pthread_cond_t wrote;
 	struct ha_list notes;
 	size_t bytes;	      /* of those */
@@ -19,6 +19,7 @@ static struct {
 	uint64_t dropped;     /* and not yet told of ... */
 	uint64_t gap;	      /* ... behind so many that were taken */
 	uint64_t writing_ns;  /* since when; 0: nothing is being written */
+	bool haste;	      /* somebody waits: what is there is written at once */
 	unsigned users;
 	/* A thread ends when it is not of this generation any more, and nothing is left to write.
 	 */
@@ -41,6 +42,7 @@ static void init_empty(void)
 	writer.done = writer.taken;
 	writer.dropped = 0;
 	writer.writing_ns = 0;
+	writer.haste = false;
 	writer.users = 0;
 	writer.running = false;
 	writer.generation++;
@@ -96,22 +98,33 @@ static void write_one(struct ha_note *note)
 	pthread_mutex_lock(&writer.lock);
 }
 
+/* With the lock: until there is something to write and its time has come. False: there is nothing,
+ * and never will be. */
+static bool await_burst(unsigned generation)
+{
+	uint64_t until_ns;
+
+	if (ha_list_empty(&writer.notes))
+		writer.haste = false;
+	while (ha_list_empty(&writer.notes) && writer.generation == generation)
+		pthread_cond_wait(&writer.came, &writer.lock);
+	until_ns = ha_now_ns() + HA_WRITER_LAG_MS * HA_NS_PER_MS;
+	while (!writer.haste && writer.generation == generation &&
+	       ha_cond_wait_until(&writer.came, &writer.lock, until_ns))
+		;
+	return !ha_list_empty(&writer.notes);
+}
+
 static void *thread_main(void *arg)
 {
 	unsigned generation = (unsigned)(uintptr_t)arg;
+	struct ha_list *node;
 
 	is_writer = true;
 	pthread_mutex_lock(&writer.lock);
-	for (;;) {
-		struct ha_list *node = ha_list_pop_front(&writer.notes);
-
-		if (node)
+	while (await_burst(generation))
+		while ((node = ha_list_pop_front(&writer.notes)))
 			write_one(ha_container_of(node, struct ha_note, link));
-		else if (writer.generation != generation)
-			break;
-		else
-			pthread_cond_wait(&writer.came, &writer.lock);
-	}
 	if (generation > writer.ended)
 		writer.ended = generation;
 	pthread_cond_broadcast(&writer.wrote);
@@ -126,6 +139,13 @@ static bool have_thread(void)
 		writer.running = ha_thread_start(&writer.thread, "nccl-ha-writer", thread_main,
 						 (void *)(uintptr_t)writer.generation) == 0;
 	return writer.running;
+}
+
+/* With the lock. */
+static void hasten(void)
+{
+	writer.haste = true;
+	pthread_cond_broadcast(&writer.came);
 }
 
 /* ---- for everybody else ---------------------------------------------------------------------- */
@@ -145,6 +165,19 @@ static uint64_t patience_ends_ns(void)
 	return from_ns + HA_WRITER_PATIENCE_MS * HA_NS_PER_MS;
 }
 
+/* With the lock. A thread that is not asleep looks for it by itself. */
+static void leave(struct ha_note *note)
+{
+	if (ha_list_empty(&writer.notes))
+		pthread_cond_broadcast(&writer.came);
+	ha_list_push_back(&writer.notes, &note->link);
+	writer.bytes += note->size;
+	writer.taken++;
+	atomic_fetch_add(&writer.pending, 1);
+	if (writer.bytes > HA_WRITER_BYTES_MAX / 2 && !writer.haste)
+		hasten();
+}
+
 bool ha_writer_take(struct ha_note *note)
 {
 	bool takes, room;
@@ -153,15 +186,10 @@ bool ha_writer_take(struct ha_note *note)
 	pthread_mutex_lock(&writer.lock);
 	takes = writer.users > 0 && have_thread();
 	room = takes && writer.bytes + note->size <= HA_WRITER_BYTES_MAX;
-	if (room) {
-		ha_list_push_back(&writer.notes, &note->link);
-		writer.bytes += note->size;
-		writer.taken++;
-		atomic_fetch_add(&writer.pending, 1);
-		pthread_cond_signal(&writer.came);
-	} else if (takes && writer.dropped++ == 0) {
+	if (room)
+		leave(note);
+	else if (takes && writer.dropped++ == 0)
 		writer.gap = writer.taken;
-	}
 	pthread_mutex_unlock(&writer.lock);
 	if (takes && !room)
 		destroy(note);
@@ -177,6 +205,7 @@ void ha_writer_flush(void)
 	pthread_mutex_lock(&writer.lock);
 	until_ns = patience_ends_ns();
 	goal = writer.taken;
+	hasten();
 	while (writer.done < goal && wait_until(until_ns))
 		;
 	pthread_mutex_unlock(&writer.lock);

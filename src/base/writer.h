@@ -5,7 +5,8 @@
  * Log lines and events of a failover come from threads that move traffic, and may go to a disk that
  * is busy, a terminal that nobody reads, or a file system behind the very network that has just
  * failed. So they only leave a note; a thread of the process writes the notes in the order in which
- * they came. It is started by the first one: in peace there is none.
+ * they came. It is started by the first one: in peace there is none. It begins HA_WRITER_LAG_MS
+ * after the first note of a burst, to take no processor from the failover that it tells of.
  *
  * A note is never waited for. When a file hangs and HA_WRITER_BYTES_MAX of notes are waiting,
  * further ones are dropped, and a line says later how many are missing.
@@ -18,6 +19,9 @@
 #include <stddef.h>
 
 #define HA_WRITER_BYTES_MAX (1u << 20)
+
+/* From a note on which nobody waits until it is written; half of HA_WRITER_BYTES_MAX ends it. */
+#define HA_WRITER_LAG_MS 20
 
 /* Longest wait of ha_writer_flush; of a file that is well it takes far less. */
 #define HA_WRITER_PATIENCE_MS 100
@@ -46,9 +50,9 @@ void ha_writer_close(void);
 bool ha_writer_take(struct ha_note *note);
 
 /*
- * Waits until everything that was taken before is written, at most HA_WRITER_PATIENCE_MS. Not at
- * all when there is nothing, when what is being written has taken as long already, or on the
- * writer's own thread. Any thread.
+ * Has everything that was taken before written at once, and waits for it, at most
+ * HA_WRITER_PATIENCE_MS. Not at all when there is nothing, when what is being written has taken as
+ * long already, or on the writer's own thread. Any thread.
  */
 void ha_writer_flush(void);
 

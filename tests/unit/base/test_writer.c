@@ -116,6 +116,54 @@ static void a_line_that_is_not_left_to_it_comes_after_those_that_are(void **stat
 	ha_writer_close();
 }
 
+/* What it is about may need the processors. */
+static void a_burst_is_over_before_it_is_written(void **state)
+{
+	uint64_t begun_ns, took_ns;
+
+	(void)state;
+	ha_writer_open();
+	for (unsigned round = 0; round < 5; round++) {
+		begun_ns = ha_now_ns();
+		ha_log_defer(true);
+		for (unsigned i = 0; i < 4; i++) {
+			HA_INFO(HA_SUBSYS_NET, "line %u", 4 * round + i);
+			usleep(1000);
+		}
+		ha_log_defer(false);
+		while (atomic_load(&lines) == 4 * round)
+			usleep(100);
+		took_ns = ha_now_ns() - begun_ns;
+		assert_true(took_ns >= HA_WRITER_LAG_MS * HA_NS_PER_MS);
+		ha_writer_flush();
+		assert_int_equal(atomic_load(&lines), 4 * (round + 1));
+	}
+	expect_in_order(0, 20);
+	ha_writer_close();
+}
+
+/* The best of some, on a busy machine. */
+static void who_waits_for_a_line_does_not_wait_for_more_of_them(void **state)
+{
+	uint64_t best_ns = UINT64_MAX;
+
+	(void)state;
+	ha_writer_open();
+	for (unsigned round = 0; round < 50; round++) {
+		uint64_t begun_ns = ha_now_ns(), took_ns;
+
+		ha_log_defer(true);
+		HA_INFO(HA_SUBSYS_NET, "line %u", round);
+		ha_log_defer(false);
+		ha_writer_flush();
+		took_ns = ha_now_ns() - begun_ns;
+		best_ns = took_ns < best_ns ? took_ns : best_ns;
+		assert_int_equal(atomic_load(&lines), round + 1);
+	}
+	assert_true(best_ns < HA_WRITER_LAG_MS * HA_NS_PER_MS / 2);
+	ha_writer_close();
+}
+
 static void closing_writes_what_is_there(void **state)
 {
 	(void)state;
@@ -278,6 +326,8 @@ int main(void)
 	    cmocka_unit_test_setup(without_a_writer_they_are_written_at_once, begin),
 	    cmocka_unit_test_setup(another_thread_writes_them_in_order, begin),
 	    cmocka_unit_test_setup(a_line_that_is_not_left_to_it_comes_after_those_that_are, begin),
+	    cmocka_unit_test_setup(a_burst_is_over_before_it_is_written, begin),
+	    cmocka_unit_test_setup(who_waits_for_a_line_does_not_wait_for_more_of_them, begin),
 	    cmocka_unit_test_setup(closing_writes_what_is_there, begin),
 	    cmocka_unit_test_setup(the_last_of_several_users_ends_it, begin),
 	    cmocka_unit_test_setup(a_log_that_hangs_is_waited_for_by_nobody, begin),
