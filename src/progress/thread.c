@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,7 @@ struct ha_progress {
 	struct ha_schedule schedule;
 	struct ha_list again;		 /* to be visited in the next round, without sleeping */
 	unsigned found[HA_POLL_RESULTS]; /* how many pollers have found it last */
+	bool in_vain;			 /* the last turn found nothing to do; the thread's */
 
 	/* Never held for longer than a list takes; taken with the round lock or without. */
 	pthread_mutex_t call_lock;
@@ -278,10 +280,12 @@ int ha_progress_round(struct ha_progress *progress)
 uint64_t ha_progress_turn(struct ha_progress *progress)
 {
 	uint64_t next_ns;
+	int work;
 
 	pthread_mutex_lock(&progress->lock);
-	dispatch_watches(progress);
-	visit_due(progress);
+	work = dispatch_watches(progress);
+	work += visit_due(progress);
+	progress->in_vain = work == 0;
 	next_ns = ha_list_empty(&progress->again) ? ha_schedule_next_ns(&progress->schedule) : 0;
 	pthread_mutex_unlock(&progress->lock);
 	if (!progress->options.thread)
@@ -342,8 +346,12 @@ static void *thread_main(void *arg)
 	while (!atomic_load_explicit(&progress->stop, memory_order_acquire)) {
 		uint64_t next_ns = ha_progress_turn(progress);
 
-		if (next_ns == 0)
+		if (next_ns == 0) {
+			/* On a host without a core to spare it may be others that it waits for. */
+			if (progress->in_vain)
+				sched_yield();
 			continue;
+		}
 		/*
 		 * The wake-up of ha_progress_stop may be the one that dispatch_watches has just
 		 * consumed: look again before sleeping, possibly for ever.
