@@ -73,6 +73,7 @@ class Conductor:
             if self.drill.fate == "survives":
                 self.watch_tail()
             after = self.read_counters()
+            self.note_told()
             episode.counters = {
                 key: {name: after[key][name] - n for name, n in values.items() if name in after[key]}
                 for key, values in before.items()
@@ -125,6 +126,20 @@ class Conductor:
         except LabError as error:
             episode.trouble = episode.trouble or str(error)
 
+    def note_told(self):
+        """When the kernel told of faults that it tells of: to take an interface down has taken it 2 to 200 ms until
+        then."""
+        exact = [fault for fault in self.episode.faults if fault.exact]
+        hosts = {fault.port[0] for fault in exact}
+        down = {host: self.lab.host(host).guest.ports_down() for host in hosts}
+        for fault, following in zip(exact, [*exact[1:], None]):
+            host, rail = fault.port
+            until = following.before[host] if following else float("inf")
+            times = [ns for other in HOSTS for ns in down[host].get(interface(other, rail), ())]
+            told = min((ns for ns in times if fault.before[host] <= ns < until), default=None)
+            if told is not None:
+                fault.told = self.clocks.of_guest(host, told)
+
     def watch_tail(self):
         first = self.read_counters()
         time.sleep(TAIL_S)
@@ -159,11 +174,11 @@ class Conductor:
         self.moves = self.workload.moves()
         quiet, self.quiet = self.quiet, None
         before, after = self.act(verb, words)
-        self.episode.faults.append(
-            Fault(
-                " ".join(map(str, (verb, *words))), verb == "link", before, after, quiet if quiet is not None else before
-            )
-        )
+        text = " ".join(map(str, (verb, *words)))
+        fault = Fault(text, verb == "link", before, after, quiet if quiet is not None else before)
+        if fault.exact:
+            fault.port = (words[0], self.rail)
+        self.episode.faults.append(fault)
 
     def act(self, verb, words):
         """Returns when it began and ended, on both clocks."""

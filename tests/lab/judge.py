@@ -25,6 +25,10 @@ def percentile(values, share):
     return ordered[max(0, -(-len(ordered) * share // 100) - 1)] if ordered else 0.0
 
 
+def all_of(began, ended):
+    return ended - began
+
+
 class Timeline:
     """When bytes arrived at one rank: a count for each interval, on that host's clock."""
 
@@ -46,16 +50,16 @@ class Timeline:
     def at(self, index):
         return self.origin_ns + index * self.interval_ns
 
-    def longest_ms(self, first_ns, last_ns, end_ns=float("inf"), lost_ns=None):
+    def longest_ms(self, first_ns, last_ns, end_ns=float("inf"), counted_ns=all_of):
         """The longest pause that is under way somewhere between these, from the first of them on and
-        cut off at the end. lost_ns: says what between two moments does not count."""
+        cut off at the end. counted_ns: says how much of what is between two moments counts."""
         longest = 0.0
         for began, ended in self.pauses[bisect.bisect_right(self.ends, first_ns) :]:
             if began > last_ns:
                 break
             began, ended = max(began, first_ns), min(ended, end_ns)
             if ended - began > longest:
-                longest = max(longest, ended - began - (lost_ns(began, ended) if lost_ns else 0))
+                longest = max(longest, counted_ns(began, ended))
         return longest / 1e6
 
     def rate(self, first_ns, last_ns):
@@ -90,6 +94,8 @@ class Fault:
     after: dict
     quiet: dict  # since when all was well
     until: dict = field(default_factory=dict)  # the next fault, or the drill's end
+    port: tuple = ()  # host and rail, of an exact one
+    told: dict = field(default_factory=dict)  # when the kernel told the first end of it; empty: not known
 
 
 @dataclass
@@ -112,12 +118,18 @@ class Episode:
     pulls: int = 0  # links pulled to find a queue pair stuck
     trouble: str = ""  # why the drill could not be conducted to its end
 
-    def lost_on(self, host):
-        """The time for which guests stood still, between two moments of this host's clock."""
-        if not self.standstill:
-            return None
-        offset = self.offsets[host]
-        return lambda first_ns, last_ns: self.standstill.lost_ns(first_ns - offset, last_ns - offset)
+    def counted_on(self, host):
+        """How much of a pause counts that lies between two moments of this host's clock: not what went by before the
+        kernel told anybody of a fault in which the pause began, and not what guests stood still."""
+
+        def counted_ns(began, ended):
+            for fault in self.faults:
+                if fault.told and fault.before[host] <= began < fault.told[host]:
+                    began = min(fault.told[host], ended)
+            offset = self.offsets[host]
+            return ended - began - self.standstill.lost_ns(began - offset, ended - offset)
+
+        return counted_ns if self.standstill else all_of
 
 
 class Times(NamedTuple):
@@ -126,7 +138,7 @@ class Times(NamedTuple):
     detection: float
     blackout: float = None
     noise: float = None
-    ran: float = None  # the longest pause without the time for which a guest waited for a processor
+    ran: float = None  # the longest pause by what counts of it: Episode.counted_on
 
 
 @dataclass
@@ -169,6 +181,8 @@ class Judge:
         row = Row(episode.drill.name, self.lab)
         events = [e for e in self.events if episode.begin[e["end"]] <= e["monotonic_ns"] <= episode.end[e["end"]]]
         row.faults, row.by_event = len(episode.faults), episode.drill.blackout_ms == "event"
+        for fault in episode.faults:
+            tell_no_later(fault, first_failure(fault, events))
         self.tell(row, episode, events)
         if episode.trouble:
             row.complain(episode.trouble)
@@ -223,10 +237,10 @@ class Judge:
             return ()
         blackout, ran = (
             max(
-                line.longest_ms(fault.before[host], fault.after[host] + WINDOW_NS, lost_ns=lost_on(host))
+                line.longest_ms(fault.before[host], fault.after[host] + WINDOW_NS, counted_ns=counted_on(host))
                 for host, line in self.timelines.items()
             )
-            for lost_on in (lambda host: None, episode.lost_on)
+            for counted_on in (lambda host: all_of, episode.counted_on)
         )
         noise = [
             line.longest_ms(fault.before[host] - WINDOW_NS, fault.before[host], fault.before[host])
@@ -267,13 +281,13 @@ class Judge:
         ]
 
     def blackout_ms(self, row, episode, run_only=False):
-        """Of many faults the 95th percentile, else the longest pause from the first to the end. run_only: without
-        the time for which guests waited for processors."""
+        """Of many faults the 95th percentile, else the longest pause from the first to the end. run_only: by
+        what counts of them."""
         if len(episode.faults) >= 20:
             return percentile([times.ran if run_only else times.blackout for times in row.times], 95)
         first, last = episode.faults[0].before if episode.faults else episode.begin, episode.end
         return max(
-            line.longest_ms(first[host], last[host], last[host], episode.lost_on(host) if run_only else None)
+            line.longest_ms(first[host], last[host], last[host], episode.counted_on(host) if run_only else all_of)
             for host, line in self.timelines.items()
         )
 
@@ -335,13 +349,14 @@ class Judge:
             return
         limit, drill = episode.drill.blackout_ms, episode.drill
         if limit == "event":
-            # A guest that the host gave no processor has stood still, whatever the plugin did: that is no blackout.
+            # A guest that the host gave no processor has stood still, whatever the plugin did, and what nobody was told
+            # of nobody can mend: that is no blackout.
             ran_ms = self.blackout_ms(row, episode, run_only=True)
             beyond = ran_ms - row.noise_ms
             if len(episode.faults) < 20:  # of few there is no percentile: the worst noise excuses the worst pause
                 beyond = ran_ms - max(self.healthy, default=row.noise_ms)
             if row.blackout_ms - ran_ms > 10:
-                row.notes.append(f"blackout of {ran_ms:.0f} ms but for the time in which a guest waited for a processor of the host")
+                row.notes.append(f"blackout of {ran_ms:.0f} ms after the kernel had told, in which the guests ran")
             if beyond > EVENT_BLACKOUT_MS:
                 row.complain(
                     f"blackout of {row.blackout_ms:.0f} ms is {beyond:.0f} ms beyond the noise, limit {EVENT_BLACKOUT_MS:.0f} ms"
@@ -443,6 +458,13 @@ class Judge:
             took = episode.died.get(host)
             if took is None or took > drill.ends_within_ms:
                 row.complain(f"{host} was told after {took or -1:.0f} ms, limit {drill.ends_within_ms:.0f} ms")
+
+
+def tell_no_later(fault, found):
+    """Who has noticed before the kernel told, by a completion with an error, was told by that."""
+    if fault.told and found:
+        early_ns = max(0, fault.told[found["end"]] - found["monotonic_ns"])
+        fault.told = {host: ns - early_ns for host, ns in fault.told.items()}
 
 
 def stuck_queue_pairs(events, host, since_ns):

@@ -25,11 +25,12 @@ import time
 BOOT_LIMIT_S = 120
 CALL_LIMIT_S = 60
 KVM_LIMIT_S = 3
+MARKS = 5
 
 # Words for the guest's kernel. What guards the host against its users only slows this one down. Where it
 # may not be preempted, a process that posts to rxe while the link goes down can hold a processor for half a
 # minute: it tries again for as long as the interface goes down, which waits for that processor.
-KERNEL_LINE = "console=ttyS0 net.ifnames=0 mitigations=off nokaslr preempt=full tsc=reliable panic=-1 loglevel=5 quiet"
+KERNEL_LINE = "console=ttyS0 net.ifnames=0 mitigations=off nokaslr preempt=full tsc=reliable panic=-1 loglevel=5 quiet log_buf_len=4M printk.devkmsg=on"
 
 
 class LabError(Exception):
@@ -61,6 +62,19 @@ def stuck_cards(console):
     """The cards whose transmit queue timed out: a kernel before 6.7 names them behind the word, later ones before it."""
     found = re.findall(r"NETDEV WATCHDOG: (\S+) \(virtio_net\): transmit queue|virtio_net \S+ (\S+): NETDEV WATCHDOG: ", console)
     return sorted({before or behind for before, behind in found})
+
+
+def ports_down(log, marks):
+    """From the lines of the kernel's log that tell of it, and of marks that were set at times that are known. The
+    log's clock is not the guest's CLOCK_MONOTONIC: the mark that was set fastest tells the difference."""
+    lines = [(round(float(at) * 1e9), what) for at, what in re.findall(r"^\[ *([0-9.]+)\] (.*)$", log, re.MULTILINE)]
+    mark, (before, after) = min(marks.items(), key=lambda item: item[1][1] - item[1][0])
+    offset = (before + after) // 2 - {what: at for at, what in lines}[mark]
+    down = {}
+    for at, what in lines:
+        if found := re.search(r"(\w+): set down$", what):
+            down.setdefault(found[1], []).append(at + offset)
+    return down
 
 
 def die_with_parent():
@@ -334,6 +348,19 @@ class Machine:
             if best is None or after - before < best[1]:
                 best = (now - (before + after) // 2, after - before)
         return best[0], best[1] // 2
+
+    def ports_down(self):
+        """When the kernel told everybody that a port of its RDMA devices is down, as its log says: by device, on the
+        guest's clock."""
+        marks = {}  # by text: the clock's readings around it
+        for _ in range(MARKS):
+            text = f"lab mark {next(self.numbers)}"
+            answer = self.call("mark", text=text)
+            marks[text] = (answer["before_ns"], answer["after_ns"])
+        try:
+            return ports_down(self.run("dmesg | grep -aE ': set down|lab mark'").out, marks)
+        except KeyError as error:
+            raise LabError(f"{self.name}: the kernel's log has no {error}") from None
 
     # ---- QEMU's monitor ----
 

@@ -89,7 +89,7 @@ def of_events(rows):
     return (
         f"link down, {len(times)} times: blackout {blackout:.1f} ms (95th percentile), {max(0, blackout - noise):.1f} ms "
         f"beyond the noise of {noise:.1f} ms\n"
-        f"but for the time in which a guest waited for a processor of the host: {ran:.1f} ms, {max(0, ran - noise):.1f} ms "
+        f"after the kernel had told, in which the guests ran: {ran:.1f} ms, {max(0, ran - noise):.1f} ms "
         f"beyond it; limit {EVENT_BLACKOUT_MS:.0f} ms\n"
         f"noise: the longest pause of the same traffic in the {WINDOW_NS // 1_000_000} ms before"
     )

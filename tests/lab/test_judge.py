@@ -56,6 +56,7 @@ class Case:
             faults=[fault],
             counters={("a", 0): {"rdma.link_downed": 1}},
             tail={("a", 0): 100, ("a", 1): 100_000},
+            standstill=Record(0, {}),
             offsets=both(0),
         )
         self.events = [event("failure", DOWN_MS + 4), event("switch", DOWN_MS + 20)]
@@ -77,6 +78,10 @@ class Case:
             lost += (ended - began) * MS
             self.episode.standstill.read(began * MS, {("waited", 1): lost - (ended - began) * MS})
             self.episode.standstill.read(ended * MS, {("waited", 1): lost})
+
+    def tell(self, ms):
+        """Then the kernel told of the fault; None: nobody knows when."""
+        self.episode.faults[0].told = {} if ms is None else both(ms)
 
     def row(self):
         judge = Judge(
@@ -155,9 +160,9 @@ class JudgeTest(unittest.TestCase):
         self.case.lose(DOWN_MS + 20, DOWN_MS + 70)
         row = self.case.row()
         self.assertEqual(row.complaints, [])
-        self.assertIn("blackout of 50 ms but for the time", row.notes[0])
+        self.assertIn("blackout of 50 ms after the kernel had told", row.notes[0])
         self.assertEqual((row.times[0].blackout, row.times[0].ran), (100, 50))
-        self.assertIn("100.0 ms beyond the noise of 0.0 ms\nbut for", of_events([row]))
+        self.assertIn("100.0 ms beyond the noise of 0.0 ms\nafter the kernel", of_events([row]))
         self.assertIn(": 50.0 ms, 50.0 ms beyond it", of_events([row]))
         self.case.lose(DOWN_MS + 20, DOWN_MS + 68)
         self.complains("52 ms beyond the noise")
@@ -180,6 +185,40 @@ class JudgeTest(unittest.TestCase):
         self.complains("100 ms beyond the noise")
         # Both excused: a pause long after the fault, when the cable comes back, as well.
         self.case.lose(DOWN_MS, DOWN_MS + 90, 1500, 1560)
+        self.assertEqual(self.case.row().complaints, [])
+
+    def test_a_blackout_begins_when_the_kernel_tells_of_the_fault(self):
+        self.case.report["timeline"]["bytes_received"][1] = timeline(DOWN_MS, DOWN_MS + 80)
+        self.case.events[0]["monotonic_ns"] = (DOWN_MS + 33) * MS
+        self.case.tell(DOWN_MS + 30)
+        row = self.case.row()
+        self.assertEqual(row.complaints, [])
+        self.assertEqual((row.blackout_ms, row.times[0].blackout, row.times[0].ran), (80, 80, 50))
+        self.assertIn("blackout of 50 ms after the kernel had told", row.notes[0])
+        self.case.tell(DOWN_MS + 29)
+        self.complains("51 ms beyond the noise")
+
+    def test_or_when_an_end_notices_before_that(self):
+        self.case.report["timeline"]["bytes_received"][1] = timeline(DOWN_MS, DOWN_MS + 80)
+        self.case.events[0]["monotonic_ns"] = (DOWN_MS + 29) * MS
+        self.case.tell(DOWN_MS + 35)
+        self.complains("51 ms beyond the noise")
+
+    def test_a_pause_that_begins_at_another_time_is_all_the_plugin_s(self):
+        """Before it was told, which no other pause of the drill has to do with; or not known when it was."""
+        for told, began in ((DOWN_MS + 30, DOWN_MS + 31), (DOWN_MS + 30, DOWN_MS + 500), (None, DOWN_MS)):
+            self.case.report["timeline"]["bytes_received"][1] = timeline(began, began + 51)
+            self.case.events[0]["monotonic_ns"] = (DOWN_MS + 33) * MS
+            self.case.tell(told)
+            self.complains("51 ms beyond the noise")
+
+    def test_what_was_lost_before_the_kernel_told_does_not_count_twice(self):
+        self.case.report["timeline"]["bytes_received"][1] = timeline(DOWN_MS, DOWN_MS + 90)
+        self.case.events[0]["monotonic_ns"] = (DOWN_MS + 33) * MS
+        self.case.tell(DOWN_MS + 30)
+        self.case.lose(DOWN_MS, DOWN_MS + 30)
+        self.complains("60 ms beyond the noise")
+        self.case.lose(DOWN_MS + 30, DOWN_MS + 40)
         self.assertEqual(self.case.row().complaints, [])
 
     def test_each_host_has_its_own_clock(self):

@@ -53,6 +53,29 @@ class StuckCards(unittest.TestCase):
         self.assertFalse(conduct.blame_the_lab([failed, wrong], ["a0"]))
 
 
+class KernelLog(unittest.TestCase):
+    """Its clock is 2 s behind the guest's here."""
+
+    LOG = (
+        "[    9.000000] lab mark 3\n[    9.100000] lab mark 4\n[   10.000100] infiniband a1: set down\n"
+        "[   10.020000] infiniband b1: set down\n[   11.000000] infiniband a1: set active\n"
+        "[   12.500000] infiniband a1: set down\n[   20.000000] lab mark 17\n[   20.100500] lab mark 18\n"
+    )
+
+    def test_says_when_ports_went_down(self):
+        marks = {"lab mark 17": (21_990_000_000, 22_030_000_000), "lab mark 18": (22_100_400_000, 22_100_600_000)}
+        found = machine.ports_down(self.LOG, marks)
+        self.assertEqual(found, {"a1": [12_000_100_000, 14_500_000_000], "b1": [12_020_000_000]})
+
+    def test_goes_by_the_mark_that_was_set_fastest(self):
+        marks = {"lab mark 17": (22_000_000_000, 22_000_000_000), "lab mark 18": (22_000_000_000, 23_000_000_000)}
+        self.assertEqual(machine.ports_down(self.LOG, marks)["b1"], [12_020_000_000])
+
+    def test_without_the_mark_says_nothing(self):
+        with self.assertRaises(KeyError):
+            machine.ports_down(self.LOG, {"lab mark 99": (0, 1)})
+
+
 class FolderOfAnOwner(unittest.TestCase):
     def setUp(self):
         here = os.path.dirname(os.path.abspath(__file__))

@@ -326,6 +326,28 @@ static void op_clock(const json_t *request, json_t *answer)
 	(void)answer;
 }
 
+/* A line in the kernel's log, whose clock is another one: before_ns and after_ns enclose it. */
+static void op_mark(const json_t *request, json_t *answer)
+{
+	const char *text = string_of(request, "text");
+	int fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+	long long before_ns, after_ns;
+	char line[128];
+	ssize_t n;
+
+	/* A line that has no end yet cannot be read. */
+	snprintf(line, sizeof(line), "%s\n", text != NULL ? text : "");
+	before_ns = now_ns();
+	n = write(fd, line, strlen(line));
+	after_ns = now_ns();
+	if (n < 0)
+		fail(answer, "mark in /dev/kmsg: %s", strerror(errno));
+	json_object_set_new(answer, "before_ns", json_integer(before_ns));
+	json_object_set_new(answer, "after_ns", json_integer(after_ns));
+	if (fd >= 0)
+		close(fd);
+}
+
 static void op_poweroff(const json_t *request, json_t *answer)
 {
 	(void)request;
@@ -337,8 +359,9 @@ static const struct {
 	const char *name;
 	void (*run)(const json_t *request, json_t *answer);
 } ops[] = {
-    {"start", op_start}, {"kill", op_kill}, {"link", op_link},	 {"neighbour", op_neighbour},
-    {"read", op_read},	 {"tail", op_tail}, {"clock", op_clock}, {"poweroff", op_poweroff},
+    {"start", op_start},	 {"kill", op_kill}, {"link", op_link},
+    {"neighbour", op_neighbour}, {"read", op_read}, {"tail", op_tail},
+    {"clock", op_clock},	 {"mark", op_mark}, {"poweroff", op_poweroff},
 };
 
 static void serve_line(const char *line, size_t len)
