@@ -198,6 +198,18 @@ class JudgeTest(unittest.TestCase):
         self.case.tell(DOWN_MS + 29)
         self.complains("51 ms beyond the noise")
 
+    def test_nor_does_a_fault_excuse_a_pause_that_began_before_it(self):
+        second = dataclasses.replace(
+            self.case.episode.faults[0], before=both(1500), after=both(1500), quiet=both(1400), told=both(1530)
+        )
+        self.case.episode.faults.append(second)
+        self.case.episode.drill = dataclasses.replace(DRILL, each=False)
+        counts = timeline(1500, 1560)
+        self.case.report["timeline"]["bytes_received"] = [counts, counts]
+        self.assertEqual(self.case.row().complaints, [])
+        counts[1480:1500] = [0] * 20
+        self.complains("beyond the noise")
+
     def test_or_when_an_end_notices_before_that(self):
         self.case.report["timeline"]["bytes_received"][1] = timeline(DOWN_MS, DOWN_MS + 80)
         self.case.events[0]["monotonic_ns"] = (DOWN_MS + 29) * MS
