@@ -63,17 +63,18 @@ void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
 {
 	struct ha_switch *now = &comm->failover.now;
 	struct ha_event event = ha_event_init(HA_EVENT_SWITCH, (enum ha_reason)now->reason);
-	uint64_t now_ns = ha_now_ns();
+	uint64_t ended_ns;
 
 	if (!now->pending)
 		return;
+	ended_ns = ha_now_ns();
 	now->pending = false;
 	event.from = now->from;
 	event.to = ha_event_path(ha_comm_path(comm));
 	event.epoch = comm->failover.epoch;
 	event.detection_ns = now->trigger_ns - now->alive_ns;
-	event.blackout_ns = now_ns - now->alive_ns;
-	ha_chores_moving(&comm->inst->chores, now_ns);
+	event.blackout_ns = ended_ns - now->alive_ns;
+	ha_chores_moving(&comm->inst->chores, ended_ns);
 	event.completed_without_resend = replay->known;
 	event.replayed_messages = replay->messages;
 	event.replayed_bytes = replay->bytes;
