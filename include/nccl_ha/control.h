@@ -29,7 +29,7 @@
  * failover port  drains the port: connections leave it, and it is not chosen again while anything
  *                else is left, until failback. One without a healthy path in reserve stays where it
  *                is until it has one, unless forced.
- * failover connection  moves one, once.
+ * failover connection  moves one, both its ends, each time that one of them is asked: so ask one.
  * failback       brings connections back to their preferred path; of a port, ends its drain; of
  *                all, ends every drain.
  * status         where connections are. Of a port: those that use it; the others are "away".

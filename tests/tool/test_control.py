@@ -2,8 +2,10 @@
 """nccl-ha failover and failback on a job that runs: what the operator gets to see, who may ask, and that callers
 who mean no good cost the job nothing. What becomes of the traffic is the drills' (ha-drill drain)."""
 
+import glob
 import json
 import os
+import pathlib
 import shutil
 import signal
 import socket
@@ -17,6 +19,15 @@ from job import TOOL, Job, document, nccl_ha, text, wait_for
 
 NOBODY = 65534
 CONNECTIONS = 8  # of both ranks: two in each direction, at both ends
+
+
+def stands_still(pid):
+    """A signal to stop reaches the threads that run only when one of them has taken it."""
+    try:
+        stats = [pathlib.Path(path).read_text() for path in glob.glob(f"/proc/{pid}/task/*/stat")]
+    except OSError:
+        return False  # one has ended meanwhile
+    return all(stat.rsplit(") ", 1)[1].startswith("T") for stat in stats)
 
 
 class Control(unittest.TestCase):
@@ -62,11 +73,6 @@ class Control(unittest.TestCase):
         back = self.order("failback")
         self.assertEqual((back["moved"] + back["already"], back["worked"]), (CONNECTIONS, True))
         self.assertEqual({c["now"]["port"] for p in back["processes"] for c in p["connections"]}, {"sim0:1"})
-        number = back["processes"][0]["connections"][0]["connection"]
-        one = self.order("failover", "--connection", number[8:])
-        self.assertEqual([c["connection"] for p in one["processes"] for c in p["connections"]], [number] * 2)
-        self.assertEqual(one["moved"] + one["already"], 2)
-
         self.assertEqual(nccl_ha("failover", "--job", self.job.id, "--port", "sim9:1").returncode, 1)
         self.assertEqual(nccl_ha("failover", "--job", "no such job", "--port", "sim0:1").returncode, 3)
         for bad in ["failover"], ["failover", "--port", "a:1", "--connection", "1"], ["failback", "--wait", "x"]:
@@ -75,6 +81,7 @@ class Control(unittest.TestCase):
         # A process that stands still says nothing, and does nothing later.
         os.kill(int(self.pids[0]), signal.SIGSTOP)
         try:
+            wait_for("all its threads stopped", lambda: stands_still(self.pids[0]))
             silent = nccl_ha("failover", "--pid", self.pids[0], "--port", "sim0:1")
         finally:
             os.kill(int(self.pids[0]), signal.SIGCONT)
@@ -82,6 +89,16 @@ class Control(unittest.TestCase):
         self.assertIn(b"does not answer", silent.stderr)
         time.sleep(0.5)
         self.assertEqual(self.drained(), set())
+
+    def test_one_connection_moves_once_however_soon_each_end_is_asked(self):
+        number = self.connections()[0]["connection"]
+        for moves in range(1, 9):
+            self.job.wait_until_protected(CONNECTIONS // 2)  # a path in reserve is built a while after the move
+            done = self.order("failover", "--connection", number[8:])
+            self.assertEqual([c["connection"] for p in done["processes"] for c in p["connections"]], [number] * 2)
+            self.assertEqual((done["moved"], done["worked"]), (2, True))
+            wait_for("the switch shown", lambda: sorted(self.failovers())[-2:] == [moves] * 2)  # noqa: B023
+        self.assertEqual(sorted(self.failovers()), [0] * (CONNECTIONS - 2) + [8] * 2)
 
     def test_nobody_but_the_user_and_root(self):
         for path in self.sockets:

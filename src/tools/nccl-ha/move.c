@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nccl-ha failover and nccl-ha failback: connections leave a port that is to be pulled, and come
- * back. Every process that was meant gets the order first; then all are asked where their
- * connections are until everything has settled or the time is over.
+ * back. Every process that was meant gets the order first, of a single connection one of its two;
+ * then all are asked where their connections are until everything has settled or the time is over.
  */
 #include "tools/nccl-ha/move.h"
 
 #include "tools/common/clock.h"
 #include "tools/nccl-ha/tool.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,12 +120,13 @@ static enum nh_outcome first_outcome(enum nh_fate fate)
 	return outcomes[fate];
 }
 
-static void order(const struct nh_move *move, struct nh_moved_process *p)
+/* What the process says to this is where its connections are before anything has moved. */
+static void begin(const struct nh_move *move, struct nh_moved_process *p, const char *verb)
 {
 	struct nh_answer answer;
 	char request[300];
 
-	write_request(move, move->back ? "failback" : "failover", request, sizeof(request));
+	write_request(move, verb, request, sizeof(request));
 	if (nh_ask(p->process->path, p->process->uid, request, &answer, p->error,
 		   sizeof(p->error)) &&
 	    answer.n > 0) {
@@ -142,6 +144,59 @@ static void order(const struct nh_move *move, struct nh_moved_process *p)
 	nh_answer_free(&answer);
 }
 
+static const struct nh_asked *find(const struct nh_answer *answer, const struct nh_asked *of)
+{
+	for (size_t i = 0; i < answer->n; i++)
+		if (answer->connections[i].id == of->id &&
+		    answer->connections[i].is_send == of->is_send)
+			return &answer->connections[i];
+	return NULL;
+}
+
+static void order_connection(const struct nh_move *move, struct nh_moved_process *p,
+			     struct nh_moved *c)
+{
+	const struct nh_asked *said;
+	struct nh_answer answer;
+	char request[300];
+
+	snprintf(request, sizeof(request), "nccl-ha 1 failover connection %016" PRIx64 "%s",
+		 c->before.id, move->force ? " force" : "");
+	if (nh_ask(p->process->path, p->process->uid, request, &answer, p->error,
+		   sizeof(p->error)) &&
+	    (said = find(&answer, &c->before))) {
+		c->outcome = first_outcome(said->fate);
+		c->obeyed = said->fate == NH_FATE_MOVING;
+		memcpy(c->before.why, said->why, sizeof(c->before.why));
+	}
+	nh_answer_free(&answer);
+}
+
+static bool has_been_obeyed(const struct nh_move *move, uint64_t id)
+{
+	for (size_t p = 0; p < move->nprocesses; p++)
+		for (size_t i = 0; i < move->processes[p].n; i++)
+			if (move->processes[p].connections[i].obeyed &&
+			    move->processes[p].connections[i].before.id == id)
+				return true;
+	return false;
+}
+
+/*
+ * Either end moves both. An order to the other one as well may come when that is done, and move
+ * the connection back: it goes there only if the first one refused.
+ */
+static void order_connections(const struct nh_move *move)
+{
+	for (size_t p = 0; p < move->nprocesses; p++)
+		for (size_t i = 0; i < move->processes[p].n; i++) {
+			struct nh_moved *c = &move->processes[p].connections[i];
+
+			if (c->outcome == NH_OUTCOME_MOVING && !has_been_obeyed(move, c->before.id))
+				order_connection(move, &move->processes[p], c);
+		}
+}
+
 /* ---- what comes of them ---------------------------------------------------------------------- */
 
 static bool has_arrived(const struct nh_move *move, const struct nh_moved *c,
@@ -154,15 +209,6 @@ static bool has_arrived(const struct nh_move *move, const struct nh_moved *c,
 	if (move->port)
 		return is->fate == NH_FATE_AWAY;
 	return strcmp(is->at.path, c->before.at.path) != 0;
-}
-
-static const struct nh_asked *find(const struct nh_answer *answer, const struct nh_asked *of)
-{
-	for (size_t i = 0; i < answer->n; i++)
-		if (answer->connections[i].id == of->id &&
-		    answer->connections[i].is_send == of->is_send)
-			return &answer->connections[i];
-	return NULL;
 }
 
 static void update(const struct nh_move *move, struct nh_moved *c, const struct nh_asked *is)
@@ -249,14 +295,19 @@ static void forget_unconcerned(struct nh_move *move)
 
 static void give_orders(struct nh_move *move, const struct nh_snapshot *snapshot)
 {
+	bool one = move->connection && !move->back;
+	const char *verb = one ? "status" : move->back ? "failback" : "failover";
+
 	move->processes = calloc(snapshot->nprocesses, sizeof(*move->processes));
 	for (size_t i = 0; move->processes && i < snapshot->nprocesses; i++) {
 		struct nh_moved_process *p = &move->processes[move->nprocesses++];
 
 		p->process = &snapshot->processes[i];
-		order(move, p);
+		begin(move, p, verb);
 	}
 	forget_unconcerned(move);
+	if (one)
+		order_connections(move);
 }
 
 static void tell_errors(const struct nh_move *move, const char *command)

@@ -23,6 +23,7 @@ struct nh_moved {
 	struct nh_asked before; /* as the order found it */
 	struct nh_place now;
 	enum nh_outcome outcome;
+	bool obeyed; /* of one connection: this end took the order, for both */
 };
 
 struct nh_moved_process {
