@@ -8,6 +8,7 @@ protected, or both are made anew.
 import re
 import time
 from collections import Counter
+from operator import itemgetter
 
 from judge import Episode, Fault, Judge, Row, stuck_queue_pairs
 from machine import LabError
@@ -130,15 +131,15 @@ class Conductor:
         """When the kernel told of faults that it tells of: to take an interface down has taken it 2 to 200 ms until
         then."""
         exact = [fault for fault in self.episode.faults if fault.exact]
-        hosts = {fault.port[0] for fault in exact}
+        hosts = {host for fault in exact for host, _ in fault.ports}
         down = {host: self.lab.host(host).guest.ports_down() for host in hosts}
         for fault, following in zip(exact, [*exact[1:], None]):
-            host, rail = fault.port
-            until = following.before[host] if following else float("inf")
-            times = [ns for other in HOSTS for ns in down[host].get(interface(other, rail), ())]
-            told = min((ns for ns in times if fault.before[host] <= ns < until), default=None)
-            if told is not None:
-                fault.told = self.clocks.of_guest(host, told)
+            told = []
+            for host, rail in fault.ports:
+                until = following.before[host] if following else float("inf")
+                times = [ns for other in HOSTS for ns in down[host].get(interface(other, rail), ())]
+                told += [self.clocks.of_guest(host, ns) for ns in times if fault.before[host] <= ns < until]
+            fault.told = min(told, key=itemgetter(HOSTS[0]), default={})
 
     def watch_tail(self):
         first = self.read_counters()
@@ -177,16 +178,18 @@ class Conductor:
         text = " ".join(map(str, (verb, *words)))
         fault = Fault(text, verb == "link", before, after, quiet if quiet is not None else before)
         if fault.exact:
-            fault.port = (words[0], self.rail)
+            fault.ports = [(host, self.rail) for host in words[0]]
         self.episode.faults.append(fault)
 
     def act(self, verb, words):
         """Returns when it began and ended, on both clocks."""
         before = self.clocks.now()
         times = getattr(self, "act_" + verb)(*words)
-        if times is not None:  # the host itself says when
-            return tuple(self.clocks.of_guest(words[0], ns) for ns in times)
-        return before, self.clocks.now()
+        if times is None:
+            return before, self.clocks.now()
+        # The hosts themselves say when.
+        began, ended = ([self.clocks.of_guest(host, ns[i]) for host, ns in times.items()] for i in (0, 1))
+        return min(began, key=itemgetter(HOSTS[0])), max(ended, key=itemgetter(HOSTS[0]))
 
     def rail_of(self, word):
         """active: which carries traffic now, most of it; same: as in the last step; other: the other one."""
@@ -196,14 +199,15 @@ class Conductor:
             self.rail = max(sorted(load), key=load.get)
         return 1 - self.rail if word == "other" else self.rail
 
-    def act_link(self, host, rail, state):
-        return self.lab.host(host).link(self.rail_of(rail), state)
+    def act_link(self, hosts, rail, state):
+        """At once, of hosts with a letter each."""
+        return self.lab.link(hosts, self.rail_of(rail), state)
 
     def act_netem(self, host, rail, what):
         rail = self.rail_of(rail)
         if what is None:
             self.netem.setdefault((host, rail), Counter()).update(self.netem_packets(host, rail))
-        return self.lab.host(host).netem(rail, what)
+        return {host: self.lab.host(host).netem(rail, what)}
 
     def act_address(self, host, rail):
         self.lab.address(host, self.rail_of(rail))

@@ -158,13 +158,13 @@ DRILLS = (
     ),
     Drill(
         "flapping",
-        "a port that flaps costs pauses, no data",
+        "ports that flap, at one end, the other or both, cost pauses, no data",
         steps=(
             ("sleep", 0.5),
             *(
                 step
-                for _ in range(6)
-                for step in (("link", "a", "same", "down"), ("sleep", 0.05), ("link", "a", "same", "up"), ("sleep", 0.1))
+                for hosts in ("a", "b", "ab") * 2
+                for step in (("link", hosts, "same", "down"), ("sleep", 0.05), ("link", hosts, "same", "up"), ("sleep", 0.1))
             ),
             ("healthy",),
         ),
@@ -200,12 +200,10 @@ DRILLS = (
         "both ends of a cable pulled at once",
         steps=(
             ("sleep", 0.5),
-            ("link", "a", "active", "down"),
-            ("link", "b", "same", "down"),
+            ("link", "ab", "active", "down"),
             ("moved",),
             ("sleep", 0.3),
-            ("link", "a", "same", "up"),
-            ("link", "b", "same", "up"),
+            ("link", "ab", "same", "up"),
             ("healthy",),
         ),
         short=True,

@@ -94,7 +94,7 @@ class Fault:
     after: dict
     quiet: dict  # since when all was well
     until: dict = field(default_factory=dict)  # the next fault, or the drill's end
-    port: tuple = ()  # host and rail, of an exact one
+    ports: list = field(default_factory=list)  # (host, rail) of an exact one
     told: dict = field(default_factory=dict)  # when the kernel told the first end of it; empty: not known
 
 

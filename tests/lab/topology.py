@@ -11,6 +11,7 @@ choose their devices by name, and a link that goes down takes the carrier of its
 import os
 import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import machine
 
@@ -139,6 +140,17 @@ class Lab:
 
     def host(self, name):
         return self.hosts[name]
+
+    def link(self, hosts, rail, state):
+        """The rail's ends at these hosts, all at once. Returns for each of their guests what its clock said just before
+        and just after: {host: (ns, ns)}."""
+        guests = {self.hosts[name].guest: name for name in hosts}
+
+        def act(guest):
+            return link(guest, [(self.hosts[name], rail) for name in hosts if self.hosts[name].guest is guest], state)
+
+        with ThreadPoolExecutor(len(guests)) as pool:
+            return dict(zip(guests.values(), pool.map(act, guests)))
 
     def lost_ns(self):
         """What its guests have lost to the host so far, and the host to others: totals for standstill.Record."""
