@@ -153,18 +153,33 @@ static const struct nh_asked *find(const struct nh_answer *answer, const struct 
 	return NULL;
 }
 
+/* Of a process that has answered before. False: it does not any more, or says no. A connection that
+ * has been closed meanwhile is not in the answer. */
+static bool ask_again(const struct nh_move *move, struct nh_moved_process *p, const char *verb,
+		      struct nh_answer *answer)
+{
+	char request[300], err[256];
+
+	write_request(move, verb, request, sizeof(request));
+	if (nh_ask(p->process->path, p->process->uid, request, answer, err, sizeof(err)) ||
+	    !strcmp(err, CONN_UNKNOWN))
+		return true;
+	snprintf(p->error, sizeof(p->error), "%s", err);
+	return false;
+}
+
 static void order_connection(const struct nh_move *move, struct nh_moved_process *p,
 			     struct nh_moved *c)
 {
+	struct nh_move one = *move;
 	const struct nh_asked *said;
 	struct nh_answer answer;
-	char request[300];
+	char id[20];
 
-	snprintf(request, sizeof(request), "nccl-ha 1 failover connection %016" PRIx64 "%s",
-		 c->before.id, move->force ? " force" : "");
-	if (nh_ask(p->process->path, p->process->uid, request, &answer, p->error,
-		   sizeof(p->error)) &&
-	    (said = find(&answer, &c->before))) {
+	/* What the operator gave may be a part that fits several. */
+	snprintf(id, sizeof(id), "%016" PRIx64, c->before.id);
+	one.connection = id;
+	if (ask_again(&one, p, "failover", &answer) && (said = find(&answer, &c->before))) {
 		c->outcome = first_outcome(said->fate);
 		c->obeyed = said->fate == NH_FATE_MOVING;
 		memcpy(c->before.why, said->why, sizeof(c->before.why));
@@ -241,15 +256,10 @@ static bool has(const struct nh_moved_process *p, enum nh_outcome outcome)
 static void look(const struct nh_move *move, struct nh_moved_process *p)
 {
 	struct nh_answer answer;
-	char request[300], err[256];
 
-	write_request(move, "status", request, sizeof(request));
-	if (nh_ask(p->process->path, p->process->uid, request, &answer, err, sizeof(err)) ||
-	    !strcmp(err, CONN_UNKNOWN))
+	if (ask_again(move, p, "status", &answer))
 		for (size_t i = 0; i < p->n; i++)
 			update(move, &p->connections[i], find(&answer, &p->connections[i].before));
-	else
-		snprintf(p->error, sizeof(p->error), "%s", err);
 	nh_answer_free(&answer);
 }
 
