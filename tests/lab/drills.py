@@ -8,9 +8,12 @@ carried traffic when it began, `spare` the other.
 
 from dataclasses import dataclass
 
+from topology import RAILS
+
 # rdma_rxe has completions with "local QP operation error" come before the event, as often as not.
 PORT_DOWN = ("local port down", "peer's port down", "told by the peer", "error completion")
 SILENCE = ("heartbeats lost", "error completion", "told by the peer", "no completion in time")
+LINK_DOWN_MS = 500  # at most, where a port says that it is down: half of what the soft timeout takes
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class Drill:
     reasons: tuple = ()  # what the first to notice may say; none: nothing may fail
     each: bool = True  # every fault is noticed; else one of them is enough
     switches: tuple = (0, 0)  # at least, at most (None: any), over both ends of both connections
-    blackout_ms: object = None  # "event": 50 ms beyond the noise
+    blackout_ms: float = None  # nothing may stand still for longer, beyond the noise
+    by_event: bool = False  # the faults are links that go down, which the mark for these is about (judge.LinkDowns)
     blackout_min_ms: float = 0  # the fault cannot have been there if it cost less
     slower_than: float = 0  # the fault must slow traffic down to this share
     ends_on: str = ""  # the rail that carries traffic in the end: used or spare
@@ -52,15 +56,15 @@ def link_down_up(host):
     )
 
 
-def alternating(times, hosts):
-    """Each failover goes where the one before came from."""
+def alternating(times):
+    """Each failover goes where the one before came from. The link goes down at the one end of a rail, at the other, at both."""
     steps = ()
     for i in range(times):
-        host = hosts[i % len(hosts)]
+        hosts = ("a", "b", "ab")[i // len(RAILS) % 3]
         steps += (
-            ("link", host, "active", "down"),
+            ("link", hosts, "active", "down"),
             ("moved",),
-            ("link", host, "same", "up"),
+            ("link", hosts, "same", "up"),
             ("healthy",),
         )
     return (("sleep", 0.5), *steps)
@@ -181,7 +185,8 @@ DRILLS = (
         steps=link_down_up("a"),
         reasons=PORT_DOWN,
         switches=(4, 8),
-        blackout_ms="event",
+        by_event=True,
+        blackout_ms=LINK_DOWN_MS,
         ends_on="spare",
         witnesses=(("a", "used", "rdma.link_downed", 1),),
     ),
@@ -191,7 +196,8 @@ DRILLS = (
         steps=link_down_up("b"),
         reasons=PORT_DOWN,
         switches=(4, 8),
-        blackout_ms="event",
+        by_event=True,
+        blackout_ms=LINK_DOWN_MS,
         ends_on="spare",
         witnesses=(("b", "used", "rdma.link_downed", 1),),
     ),
@@ -210,7 +216,8 @@ DRILLS = (
         reasons=PORT_DOWN,
         each=False,
         switches=(4, 8),
-        blackout_ms="event",
+        by_event=True,
+        blackout_ms=LINK_DOWN_MS,
         ends_on="spare",
         witnesses=(("a", "used", "rdma.link_downed", 1), ("b", "used", "rdma.link_downed", 1)),
     ),
@@ -342,22 +349,24 @@ DRILLS = (
         "alternating",
         "a hundred failovers in a row, from rail to rail and back",
         labs=("one",),
-        steps=alternating(100, "aabb"),
+        steps=alternating(100),
         reasons=PORT_DOWN,
         switches=(400, None),
-        blackout_ms="event",
+        by_event=True,
+        blackout_ms=LINK_DOWN_MS,
         ends_on="used",
         witnesses=(("a", "used", "rdma.link_downed", 40), ("b", "spare", "rdma.link_downed", 40)),
     ),
     Drill(
         "alternating-ends",
-        "failovers in a row, each end in its turn: local and remote link down",
+        "failovers in a row, at the one end, the other and both: local and remote link down",
         labs=("two",),
-        steps=alternating(20, "aabb"),
+        steps=alternating(24),
         short=True,
         reasons=PORT_DOWN,
-        switches=(80, None),
-        blackout_ms="event",
+        switches=(96, None),
+        by_event=True,
+        blackout_ms=LINK_DOWN_MS,
         ends_on="used",
         witnesses=(("a", "used", "rdma.link_downed", 5), ("b", "used", "rdma.link_downed", 5)),
     ),

@@ -5,7 +5,7 @@ import dataclasses
 import json
 from collections import Counter
 
-from judge import EVENT_BLACKOUT_MS, WINDOW_NS, percentile
+from judge import EVENT_BLACKOUT_MS, MANY, WINDOW_NS, LinkDowns, percentile
 
 HEADER = ("drill", "detected by", "detection ms", "blackout ms", "noise ms", "replayed", "wrong bytes", "")
 LEFT = (0, 1, len(HEADER) - 1)  # columns that are text
@@ -82,15 +82,15 @@ def of_rounds(rounds):
 
 def of_events(rows):
     """Blackouts after ports said that they were down, against the noise of the same traffic."""
-    times = [t for row in rows if row.by_event for t in row.times if t.blackout is not None and t.noise is not None]
-    if not times:
+    downs = LinkDowns.of(rows)
+    if not downs:
         return ""
-    blackout, noise, ran = (percentile([getattr(t, name) for t in times], 95) for name in ("blackout", "noise", "ran"))
+    few = f"; the limit is for {MANY} and more" if downs.number < MANY else ""
     return (
-        f"link down, {len(times)} times: blackout {blackout:.1f} ms (95th percentile), {max(0, blackout - noise):.1f} ms "
-        f"beyond the noise of {noise:.1f} ms\n"
-        f"after the kernel had told, in which the guests ran: {ran:.1f} ms, {max(0, ran - noise):.1f} ms "
-        f"beyond it; limit {EVENT_BLACKOUT_MS:.0f} ms\n"
+        f"link down, {downs.number} times: blackout {downs.blackout:.1f} ms (95th percentile), "
+        f"{downs.beyond_ms(downs.blackout):.1f} ms beyond the noise of {downs.noise:.1f} ms\n"
+        f"after the kernel had told, in which the guests ran: {downs.ran:.1f} ms, {downs.beyond_ms(downs.ran):.1f} ms "
+        f"beyond it; limit {EVENT_BLACKOUT_MS:.0f} ms{few}\n"
         f"noise: the longest pause of the same traffic in the {WINDOW_NS // 1_000_000} ms before"
     )
 
