@@ -17,8 +17,9 @@
  * nobody answers at all, it may be that heartbeats cannot pass, and they prove nothing. When it is
  * DOWN after that, without ever having been UP, its links are not told to leave: what uses these
  * ports works as it did, but is not counted on. Before that a session's links are asked for traffic
- * that completed meanwhile: that counts as life, too. Silence during which our own thread did not
- * run proves nothing, and the time starts anew. The device's death makes its sessions DOWN at once.
+ * that completed meanwhile, without an error: that is life, too. Silence during which our own
+ * thread did not run proves nothing, and the time starts anew. The device's death makes its
+ * sessions DOWN at once.
  *
  * An *endpoint* is the queue pair of a port in one process. Its id is random and is told to the
  * peer over the connection's bootstrap socket, so that a heartbeat always says from whom it comes

@@ -38,7 +38,7 @@ static void wavers(struct ha_live_link *live)
 	ha_progress_call(link->comm->inst->progress, &link->comm->poller);
 }
 
-/* Traffic that completes on the active path is life, whatever became of the heartbeats. */
+/* Traffic that completes well on the active path is life, whatever became of the heartbeats. */
 static bool is_alive(struct ha_live_link *live)
 {
 	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);

@@ -369,8 +369,8 @@ static enum ha_poll_result poll_for_application(struct ha_comm *comm)
 
 void ha_comm_note_life(struct ha_comm *comm)
 {
-	/* What completes on a standby says nothing of the active path. */
-	uint64_t completions = comm->count.completions - comm->standby_completions;
+	/* What completes on a standby says nothing of the active path; an error is no life. */
+	uint64_t completions = comm->count.completions - comm->lifeless_completions;
 	uint64_t life = completions << 8 | comm->active;
 
 	if (comm->outstanding == 0)

@@ -214,9 +214,10 @@ struct ha_comm {
 	bool settling;		     /* [T] paths are fenced, then what is left is settled */
 	struct ha_failover failover; /* [T] */
 	/* [T] What ha_comm_note_life saw. */
-	uint64_t alive_ns;	      /* when something had completed */
-	uint64_t idle_ns;	      /* when nothing was outstanding */
-	uint64_t standby_completions; /* of count.completions, those of other paths */
+	uint64_t alive_ns; /* when something had completed */
+	uint64_t idle_ns;  /* when nothing was outstanding */
+	/* Of count.completions, those that are no life: of other paths, or with an error. */
+	uint64_t lifeless_completions;
 	/* Then: completions of the active path << 8 | that path. Read by heartbeats without the
 	 * token, so in one word. */
 	_Atomic uint64_t life_seen;
@@ -380,9 +381,9 @@ void ha_comm_queue_events(struct ha_comm *comm);
 #define HA_POLL_BATCH_MAX 32
 
 /*
- * Remembers that the active path works if anything has completed on it since the last time. There
- * is no clock on the data path, so this is called at each visit, each time when polls look at the
- * standby paths, and when the path fails: between two of these lies what it cannot tell apart.
+ * Remembers that the active path works if anything has completed well on it since the last time.
+ * There is no clock on the data path, so this is called at each visit, each time when polls look at
+ * the standby paths, and when the path fails: between two of these lies what it cannot tell apart.
  */
 void ha_comm_note_life(struct ha_comm *comm);
 

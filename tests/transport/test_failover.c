@@ -170,6 +170,42 @@ static void what_a_path_in_reserve_flushes_is_no_life_of_the_active_one(void **s
 	pair_close(&pair);
 }
 
+/*
+ * Nor is an error: in a total outage probes fail one after the other, and other connections over
+ * the same pairs of ports would never be told that these are silent.
+ */
+static void an_error_is_no_life(void **state)
+{
+	uint64_t send, recv, completions;
+	struct in_flight message;
+	struct pair pair;
+
+	(void)state;
+	pair_init(&pair);
+	pair.config.outage_ms = pair.config.give_up_ms = 60000;
+	pair.config.enable_backup = true;
+	pair.fabric.rails = 2;
+	pair_up(&pair);
+	pair_wait_standby(&pair);
+	pair_idle(&pair, 1000);
+	message = pair_start(&pair);
+	sv_stepped_cut(0, true);
+	sv_stepped_cut(1, true);
+	pair_idle(&pair, 5000);
+	send = life(pair.send);
+	recv = life(pair.recv);
+	completions = pair.recv->count.completions;
+	pair_idle(&pair, 5000);
+	assert_true(pair.recv->count.completions > completions); /* of probes, with an error */
+	assert_int_equal(life(pair.send), send);
+	assert_int_equal(life(pair.recv), recv);
+	sv_stepped_cut(0, false);
+	sv_stepped_cut(1, false);
+	assert_int_equal(pair_finish(&pair, message.recv, NULL), HA_OK);
+	assert_int_equal(pair_finish(&pair, message.send, NULL), HA_OK);
+	pair_close(&pair);
+}
+
 /* The path whose probe is under way; -1: none. */
 static int probing(const struct ha_comm *recv)
 {
@@ -468,6 +504,7 @@ int main(void)
 	    cmocka_unit_test(a_message_in_flight_is_replayed),
 	    cmocka_unit_test(a_rail_that_goes_again_at_once_is_no_protection),
 	    cmocka_unit_test(what_a_path_in_reserve_flushes_is_no_life_of_the_active_one),
+	    cmocka_unit_test(an_error_is_no_life),
 	    cmocka_unit_test(a_rail_that_is_back_need_not_wait_for_a_worse_path),
 	    cmocka_unit_test(a_cut_rail_under_a_path_across_the_rails_is_one_failover),
 	    cmocka_unit_test(the_choice_after_a_cut_does_not_depend_on_when_heartbeats_are_due),
