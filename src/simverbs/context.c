@@ -129,10 +129,11 @@ int sv_close_device(struct ibv_context *context)
 	sv_port_lock(port);
 	sv_list_del(&ctx->link);
 	sv_port_unlock(port);
+	dev->put_port(dev, port);
+	/* Not before: a process takes the device for closed when its descriptor is. */
 	sv_events_free(&ctx->events);
 	pthread_mutex_destroy(&context->mutex);
 	free(ctx);
-	dev->put_port(dev, port);
 	sv_device_put(dev);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include "simverbs/engine.h"
 #include "simverbs/fault.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,6 +120,8 @@ struct bench {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	uint8_t *buf;
+	int async_fd;
+	bool open_at_put; /* the descriptor, when the port was given back */
 };
 
 static struct bench *the_bench;
@@ -133,6 +136,7 @@ static void put_port(struct sv_device *dev, struct sv_port *port)
 {
 	(void)dev;
 	(void)port;
+	the_bench->open_at_put = fcntl(the_bench->async_fd, F_GETFD) >= 0;
 }
 
 static void release(struct sv_device *dev)
@@ -212,6 +216,7 @@ static void open_bench(struct bench *b)
 	b->dev.release = release;
 	b->ctx = sv_open_device(&b->dev.ibv);
 	assert_non_null(b->ctx);
+	b->async_fd = b->ctx->async_fd;
 	b->pd = sv_alloc_pd(b->ctx);
 	b->cq = sv_create_cq(b->ctx, 255, NULL, NULL, 0);
 	/* Of its own allocation, so that the sanitizer sees a byte too far. */
@@ -707,6 +712,18 @@ static void test_random_packets_do_no_harm(void **state)
 	close_bench(&b);
 }
 
+/* Whoever waits for a device to be closed by another thread looks at descriptors. */
+static void test_the_descriptor_of_a_device_goes_last(void **state)
+{
+	struct bench b;
+
+	(void)state;
+	open_bench(&b);
+	close_bench(&b);
+	assert_true(b.open_at_put);
+	assert_int_equal(fcntl(b.async_fd, F_GETFD), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -721,6 +738,7 @@ int main(void)
 	    cmocka_unit_test(test_malformed_responses),
 	    cmocka_unit_test(test_too_many_reads),
 	    cmocka_unit_test(test_random_packets_do_no_harm),
+	    cmocka_unit_test(test_the_descriptor_of_a_device_goes_last),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
