@@ -9,7 +9,7 @@
 /* Relaxed is enough: it is set before the threads that read it exist. */
 static _Atomic(uint64_t (*)(void)) source;
 
-static uint64_t monotonic_ns(void)
+uint64_t ha_real_ns(void)
 {
 	struct timespec now;
 
@@ -21,7 +21,7 @@ uint64_t ha_now_ns(void)
 {
 	uint64_t (*now_ns)(void) = atomic_load_explicit(&source, memory_order_relaxed);
 
-	return __builtin_expect(now_ns != NULL, 0) ? now_ns() : monotonic_ns();
+	return __builtin_expect(now_ns != NULL, 0) ? now_ns() : ha_real_ns();
 }
 
 uint64_t ha_wall_clock_ns(void)

@@ -12,6 +12,10 @@
 /* Nanoseconds of CLOCK_MONOTONIC (vDSO, no system call), or of the source set below. Any thread. */
 uint64_t ha_now_ns(void);
 
+/* Nanoseconds of CLOCK_MONOTONIC whatever the source: for threads that wait for each other, which
+ * takes real time also where a test's clock stands still. Any thread. */
+uint64_t ha_real_ns(void);
+
 /* Nanoseconds of CLOCK_REALTIME, for people: never for intervals. Any thread. */
 uint64_t ha_wall_clock_ns(void);
 

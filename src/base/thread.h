@@ -39,8 +39,8 @@ static inline void ha_cond_init(pthread_cond_t *cond)
 	pthread_condattr_destroy(&attr);
 }
 
-/* With the lock: until it is signalled, or until then on ha_now_ns's clock, which is the real one
- * where there are threads. UINT64_MAX: no limit. False: the time is over. */
+/* With the lock: until it is signalled, or until then on ha_real_ns's clock. UINT64_MAX: no limit.
+ * False: the time is over. */
 static inline bool ha_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock,
 				      uint64_t until_ns)
 {

@@ -82,7 +82,7 @@ static void tell_of_dropped(void)
 /* Likewise. */
 static void write_one(struct ha_note *note)
 {
-	writer.writing_ns = ha_now_ns();
+	writer.writing_ns = ha_real_ns();
 	pthread_mutex_unlock(&writer.lock);
 	note->write(note);
 	pthread_mutex_lock(&writer.lock);
@@ -108,7 +108,7 @@ static bool await_burst(unsigned generation)
 		writer.haste = false;
 	while (ha_list_empty(&writer.notes) && writer.generation == generation)
 		pthread_cond_wait(&writer.came, &writer.lock);
-	until_ns = ha_now_ns() + HA_WRITER_LAG_MS * HA_NS_PER_MS;
+	until_ns = ha_real_ns() + HA_WRITER_LAG_MS * HA_NS_PER_MS;
 	while (!writer.haste && writer.generation == generation &&
 	       ha_cond_wait_until(&writer.came, &writer.lock, until_ns))
 		;
@@ -160,7 +160,7 @@ static bool wait_until(uint64_t until_ns)
  * however many ask. */
 static uint64_t patience_ends_ns(void)
 {
-	uint64_t from_ns = writer.writing_ns != 0 ? writer.writing_ns : ha_now_ns();
+	uint64_t from_ns = writer.writing_ns != 0 ? writer.writing_ns : ha_real_ns();
 
 	return from_ns + HA_WRITER_PATIENCE_MS * HA_NS_PER_MS;
 }

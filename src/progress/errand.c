@@ -82,7 +82,7 @@ static void run_one(struct ha_errands *errands, struct ha_errand *errand, unsign
 	ha_list_remove(&errand->link);
 	atomic_store(&errand->state, HA_ERRAND_RUNNING);
 	*run = (struct run){
-	    .busy = true, .errand = errand, .key = errand->key, .since_ns = ha_now_ns()};
+	    .busy = true, .errand = errand, .key = errand->key, .since_ns = ha_real_ns()};
 	errands->nrunning++;
 	pthread_mutex_unlock(&errands->lock);
 	errand->run(errand);
@@ -246,7 +246,7 @@ static uint64_t later(uint64_t since_ns, uint64_t limit_ns)
 
 bool ha_errand_wait(struct ha_errands *errands, struct ha_errand *errand, uint64_t limit_ns)
 {
-	uint64_t began_ns = ha_now_ns(), until_ns;
+	uint64_t began_ns = ha_real_ns(), until_ns;
 	bool back;
 
 	if (!errands->threads)
@@ -257,7 +257,7 @@ bool ha_errand_wait(struct ha_errands *errands, struct ha_errand *errand, uint64
 		const struct run *run = run_of_key(errands, errand->key);
 
 		until_ns = later(run ? run->since_ns : began_ns, limit_ns);
-		if (ha_now_ns() >= until_ns)
+		if (ha_real_ns() >= until_ns)
 			break;
 		wait_until(errands, until_ns);
 	}
@@ -309,14 +309,14 @@ struct ha_errands *ha_errands_new(struct ha_progress *progress, bool threads)
 /* With the lock. False: it takes too long. */
 static bool settle(struct ha_errands *errands)
 {
-	uint64_t until_ns = ha_now_ns() + HA_ERRAND_PATIENCE_NS, back = errands->back;
+	uint64_t until_ns = ha_real_ns() + HA_ERRAND_PATIENCE_NS, back = errands->back;
 
 	while (errands->nrunning > 0 || !ha_list_empty(&errands->waiting)) {
 		if (back != errands->back) { /* they get on */
 			back = errands->back;
-			until_ns = ha_now_ns() + HA_ERRAND_PATIENCE_NS;
+			until_ns = ha_real_ns() + HA_ERRAND_PATIENCE_NS;
 		}
-		if (ha_now_ns() >= until_ns)
+		if (ha_real_ns() >= until_ns)
 			return false;
 		wait_until(errands, until_ns);
 	}

@@ -265,6 +265,28 @@ static void closing_leaves_a_log_that_hangs(void **state)
 	expect_in_order(0, 11);
 }
 
+static uint64_t stands_still(void)
+{
+	return HA_NS_PER_S;
+}
+
+/* The thread would still look at that clock when the test has taken it away. */
+static void a_tests_clock_is_not_what_it_waits_by(void **state)
+{
+	(void)state;
+	ha_writer_open();
+	ha_log_defer(true);
+	for (unsigned i = 0; i < 10; i++) {
+		ha_clock_set_source(stands_still);
+		HA_INFO(HA_SUBSYS_NET, "line %u", i);
+		ha_writer_flush();
+		ha_clock_set_source(NULL);
+		assert_int_equal(atomic_load(&lines), i + 1);
+	}
+	ha_log_defer(false);
+	ha_writer_close();
+}
+
 static void *write_lines(void *arg)
 {
 	unsigned first = *(unsigned *)arg;
@@ -332,6 +354,7 @@ int main(void)
 	    cmocka_unit_test_setup(the_last_of_several_users_ends_it, begin),
 	    cmocka_unit_test_setup(a_log_that_hangs_is_waited_for_by_nobody, begin),
 	    cmocka_unit_test_setup(closing_leaves_a_log_that_hangs, begin),
+	    cmocka_unit_test_setup(a_tests_clock_is_not_what_it_waits_by, begin),
 	    cmocka_unit_test_setup(lines_of_several_threads_are_all_there, begin),
 	    cmocka_unit_test_setup(a_forked_child_writes_by_itself, begin),
 	};
