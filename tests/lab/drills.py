@@ -361,14 +361,15 @@ DRILLS = (
         "alternating-ends",
         "failovers in a row, at the one end, the other and both: local and remote link down",
         labs=("two",),
-        steps=alternating(24),
+        # So many, as one pause in 20 may be longer: of 24, a single one too many is soon there by chance.
+        steps=alternating(60),
         short=True,
         reasons=PORT_DOWN,
-        switches=(96, None),
+        switches=(240, None),
         by_event=True,
         blackout_ms=LINK_DOWN_MS,
         ends_on="used",
-        witnesses=(("a", "used", "rdma.link_downed", 5), ("b", "used", "rdma.link_downed", 5)),
+        witnesses=(("a", "used", "rdma.link_downed", 12), ("b", "used", "rdma.link_downed", 12)),
     ),
     Drill(
         "failback",

@@ -12,12 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEPTH	 2
-#define BYTES	 4096
-#define BATCH	 16	/* connections whose set-up is looked at together */
-#define SETTLE_S 1	/* before idleness is measured: the last statistics, the last probes */
-#define WINDOW_S 1.0	/* of idleness, looked at by itself */
-#define QUIET_US 100000 /* between being protected and a fault */
+#define DEPTH	   2
+#define BYTES	   4096
+#define BATCH	   16	  /* connections whose set-up is looked at together */
+#define SETTLE_S   1	  /* before idleness is measured: the last statistics, the last probes */
+#define WINDOW_S   1.0	  /* of idleness, looked at by itself */
+#define PATIENCE_S 20	  /* for a quiet second */
+#define QUIET_US   100000 /* between being protected and a fault */
 
 /* What the hosts took at some moment. */
 struct reading {
@@ -135,36 +136,47 @@ static double plugin_percent(const struct reading *before, const struct reading 
 	return percent;
 }
 
+static bool watched_enough(const struct scale_point *p, const struct scale_settings *settings,
+			   double seconds)
+{
+	if (seconds < settings->idle_s)
+		return false;
+	return settings->quiet_percent <= 0 || p->idle_least <= settings->quiet_percent ||
+	       seconds >= PATIENCE_S;
+}
+
 /* Window by window, from `before` on; the last reading is left in `after`. */
-static bool watch_windows(struct bench_pair *pair, struct scale_point *p, double seconds,
-			  const struct reading *before, struct reading *after)
+static bool watch_windows(struct bench_pair *pair, struct scale_point *p,
+			  const struct scale_settings *settings, const struct reading *before,
+			  struct reading *after)
 {
 	struct reading last = *before;
 
-	for (double left = seconds; left > 0; left -= WINDOW_S) {
+	for (double seconds = 0; !watched_enough(p, settings, seconds); seconds += WINDOW_S) {
 		double percent;
 
-		usleep((useconds_t)(1e6 * (left < WINDOW_S ? left : WINDOW_S)));
+		usleep((useconds_t)(1e6 * WINDOW_S));
 		if (!bench_healthy(pair) || !read_both(pair, after))
 			return false;
 		percent = plugin_percent(&last, after);
-		if (left == seconds || percent < p->idle_least)
+		if (seconds == 0 || percent < p->idle_least)
 			p->idle_least = percent;
 		last = *after;
 	}
 	return true;
 }
 
-static bool watch_idle(struct bench_pair *pair, struct scale_point *p, double seconds)
+static bool watch_idle(struct bench_pair *pair, struct scale_point *p,
+		       const struct scale_settings *settings)
 {
 	struct bench_standing then[2], now[2];
 	struct reading before, after;
 
-	if (seconds <= 0)
+	if (settings->idle_s <= 0)
 		return true;
 	sleep(SETTLE_S);
 	if (!read_both(pair, &before) || !read_standings(pair, then) ||
-	    !watch_windows(pair, p, seconds, &before, &after) || !read_standings(pair, now))
+	    !watch_windows(pair, p, settings, &before, &after) || !read_standings(pair, now))
 		return false;
 	p->idle_plugin = plugin_percent(&before, &after);
 	for (int h = 0; h < 2; h++) {
@@ -172,7 +184,7 @@ static bool watch_idle(struct bench_pair *pair, struct scale_point *p, double se
 		double ns = (double)(a->at_ns - b->at_ns) / 100;
 
 		p->heartbeats = larger(p->heartbeats,
-				       (double)(now[h].heartbeats - then[h].heartbeats) / seconds);
+				       (double)(now[h].heartbeats - then[h].heartbeats) * 1e7 / ns);
 		p->idle_process = larger(p->idle_process, (double)(a->cpu_ns - b->cpu_ns) / ns);
 	}
 	return true;
@@ -253,8 +265,7 @@ bool scale_measure(int conns, bool ha, const struct scale_settings *settings, st
 	p->ha = ha;
 	setenv("HA_NCCL_ENABLE_BACKUP", ha ? "1" : "0", 1);
 	if (bench_pair_open(&pair, &options) && connect_all(&pair, p, &before) &&
-	    protect_all(&pair, p) && weigh(&pair, p, &before) &&
-	    watch_idle(&pair, p, settings->idle_s))
+	    protect_all(&pair, p) && weigh(&pair, p, &before) && watch_idle(&pair, p, settings))
 		break_often(&pair, p, settings->faults);
 	bench_pair_close(&pair);
 	memcpy(p->why, pair.why, sizeof(p->why));

@@ -12,7 +12,10 @@ struct scale_settings {
 	int rails;
 	int peers;     /* processes that the connections come from */
 	double idle_s; /* how long the idle processes are watched; 0: they are not */
-	int faults;    /* 0: none */
+	/* Or longer, until the thread has had a second in which it took no more than that: on a
+	 * machine that others share a few seconds may be all theirs. 0: no longer. */
+	double quiet_percent;
+	int faults; /* 0: none */
 	bool verbose;
 };
 

@@ -299,15 +299,18 @@ static int be_host(const struct arguments *a)
 static bool run_all(const struct arguments *a)
 {
 	struct scale_point points[2 * MAX_POINTS];
+	struct scale_settings settings = a->settings;
 	json_t *list = json_array();
 	bool ok = true;
 	int n = 0;
 
+	if (a->check)
+		settings.quiet_percent = limits[true].idle_percent;
 	print_head();
 	for (int i = 0; i < 2 * a->nconns && !bench_interrupted; i++) {
 		if (!a->with[i % 2])
 			continue;
-		ok = scale_measure(a->conns[i / 2], i % 2, &a->settings, &points[n]) && ok;
+		ok = scale_measure(a->conns[i / 2], i % 2, &settings, &points[n]) && ok;
 		print_point(&points[n]);
 		json_array_append_new(list, point_object(&points[n++]));
 	}
