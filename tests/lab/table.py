@@ -40,7 +40,8 @@ def of_rows(rows):
     """The table, and below it what there is to complain of."""
     lines = [layout(HEADER, [cells(row) for row in rows])]
     for row in rows:
-        lines += [f"{row.drill}: {text}" for text in row.notes + row.complaints]
+        lines += [f"{row.drill}: {text}" for text in row.notes]
+        lines += [f"{row.drill} FAILED: {text}" for text in row.complaints]
     return "\n".join(lines)
 
 
