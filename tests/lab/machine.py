@@ -85,15 +85,18 @@ def die_with_parent():
 
 class Folder:
     """The folder that guests share with the host, and with each other. A process of its own, the guard,
-    waits for the end of ours and removes the folder then, and any machine that uses it."""
+    waits for the end of ours and removes the folder then, and any machine that uses it. Its status says
+    whether it could."""
 
+    # The words that grep looks for are not on its own command line, or it would always find itself.
     GUARD = """read -r _
-        machines() { grep -lsaF "path=$1" /proc/[0-9]*/cmdline | sed 's|/proc/||; s|/cmdline||'; }
+        machines() { echo "path=$1" | grep -lsaF -f - /proc/[0-9]*/cmdline | sed 's|/proc/||; s|/cmdline||'; }
         for _ in 1 2 3 4 5; do
             kill -KILL $(machines "$1") 2>/dev/null
             rm -rf -- "$1" && [ -z "$(machines "$1")" ] && exit
             sleep 0.1
-        done"""
+        done
+        exit 1"""
 
     def __init__(self):
         # The guard comes first: there is no moment at which a folder could stay.

@@ -27,9 +27,17 @@ import machine
 folder = machine.Folder()
 # Like a QEMU: names the folder on its command line, and outlives us if nobody kills it.
 user = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", "path=" + folder.path], start_new_session=True)
-print(folder.path, user.pid, flush=True)
+print(folder.path, user.pid, folder.guard.pid, flush=True)
 sys.stdin.read()
 """
+
+
+def lives(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 class StuckCards(unittest.TestCase):
@@ -81,28 +89,27 @@ class FolderOfAnOwner(unittest.TestCase):
         here = os.path.dirname(os.path.abspath(__file__))
         self.owner = subprocess.Popen([sys.executable, "-B", "-c", OWNER, here], stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, text=True)  # fmt: skip
-        self.path, self.user = self.owner.stdout.readline().split()
+        self.path, *self.processes = self.owner.stdout.readline().split()
 
     def tearDown(self):
         self.owner.kill()
         self.owner.communicate()
 
-    def test_goes_with_it_and_so_does_a_machine(self):
+    def test_goes_with_it_and_so_do_a_machine_and_the_guard(self):
         self.assertTrue(os.path.isdir(self.path))
         with open(os.path.join(self.path, "file"), "w", encoding="utf-8") as file:
             file.write("text")
         self.owner.kill()
         deadline = time.monotonic() + 20
-        while os.path.exists(self.path) or self.user_lives():
+        while os.path.exists(self.path) or any(map(lives, self.processes)):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
 
-    def user_lives(self):
-        try:
-            with open(f"/proc/{self.user}/stat", encoding="utf-8") as file:
-                return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-        except OSError:
-            return False
+    def test_that_nobody_uses_any_more_goes_at_once(self):
+        folder = machine.Folder()
+        folder.close()
+        self.assertEqual(folder.guard.returncode, 0)
+        self.assertFalse(os.path.exists(folder.path))
 
 
 class Kvm(unittest.TestCase):
