@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -100,4 +101,17 @@ void run(const char *const *argv, const char *const *environment, struct outcome
 
 	run_start(&child, argv, environment);
 	run_wait(&child, o);
+}
+
+void run_fail(const struct outcome *o, const char *why, ...)
+{
+	char text[300];
+	va_list ap;
+
+	va_start(ap, why);
+	vsnprintf(text, sizeof(text), why, ap);
+	va_end(ap);
+	fprintf(stderr, "%s\n", o->text);
+	fail_msg("%s", text);
+	abort(); /* fail_msg does not return, but does not say so */
 }

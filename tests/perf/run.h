@@ -29,6 +29,10 @@ void run_wait(struct child *child, struct outcome *outcome);
 /* Both. */
 void run(const char *const *argv, const char *const *environment, struct outcome *outcome);
 
+/* Fails the test, with all that was printed: cmocka's own messages end after 1 KiB. */
+_Noreturn void run_fail(const struct outcome *outcome, const char *why, ...)
+    __attribute__((format(printf, 2, 3)));
+
 double run_now_s(void);
 
 #endif

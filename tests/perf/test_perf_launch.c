@@ -25,8 +25,8 @@
 static void expect(const struct outcome *o, int status, const char *text)
 {
 	if (o->status != status || (text && !strstr(o->text, text)))
-		fail_msg("exit status %d instead of %d, or '%s' is missing in:\n%s", o->status,
-			 status, text ? text : "", o->text);
+		run_fail(o, "exit status %d instead of %d, or '%s' is missing", o->status, status,
+			 text ? text : "");
 }
 
 /* ---- fabrics -------------------------------------------------------------------------------- */

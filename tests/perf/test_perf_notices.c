@@ -99,12 +99,11 @@ static void check_notice(const struct notice *n)
 
 	run_bad(n->mode, n->args, &o);
 	if (o.status != n->status)
-		fail_msg("%s: exit status %d instead of %d:\n%s", n->mode, o.status, n->status,
-			 o.text);
+		run_fail(&o, "%s: exit status %d instead of %d", n->mode, o.status, n->status);
 	snprintf(words, sizeof(words), "%s", n->text);
 	for (char *word = strtok_r(words, "|", &save); word; word = strtok_r(NULL, "|", &save))
 		if (!strstr(o.text, word))
-			fail_msg("%s: '%s' is missing in:\n%s", n->mode, word, o.text);
+			run_fail(&o, "%s: '%s' is missing", n->mode, word);
 	/* The limit is 2.5 s without progress; then a second for the report and two to end. */
 	if (n->status == NP_EXIT_TIMEOUT && o.seconds > 15)
 		fail_msg("%s: took %.1f s to be noticed", n->mode, o.seconds);
@@ -136,7 +135,7 @@ static void a_plugin_that_does_nothing_wrong_passes(void **state)
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		run_bad("", all[i], &o);
 		if (o.status != 0 || !strstr(o.text, "# wrong elements: 0"))
-			fail_msg("exit status %d:\n%s", o.status, o.text);
+			run_fail(&o, "exit status %d", o.status);
 	}
 }
 
@@ -186,7 +185,7 @@ static void a_plugin_has_its_say_on_a_rank_that_left_between_two_batches(void **
 	if (!strstr(o.text, "the peer left without a goodbye") ||
 	    !strstr(o.text, "rank 0: sendrecv of 1001 B: ") ||
 	    !strstr(o.text, "returned ncclRemoteError"))
-		fail_msg("the plugin was not asked:\n%s", o.text);
+		run_fail(&o, "the plugin was not asked");
 	assert_true(o.seconds < 25);
 }
 
