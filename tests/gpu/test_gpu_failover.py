@@ -153,7 +153,8 @@ class Drill(unittest.TestCase):
             "--cuts", "3", "--hold", "4", "--gap", "0.5", "--run-seconds", "6", "--ib-kinds", "", HA_NCCL_ENABLE_BACKUP="0"
         )
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        self.assertIn("gpu-failover: FAILED: run 1: ended with status", done.stderr)
+        # Mostly the first; a run that was faster than the one before is over before it is cut.
+        self.assertRegex(done.stderr, r"gpu-failover: FAILED: run \d+: ended with status", done.stdout)
         self.assertEqual(self.results()["cuts_that_hit"], 0)
         self.assertEqual(self.left_over(), [])
 
