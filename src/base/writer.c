@@ -8,6 +8,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+uint64_t ha_writer_patience_ms = HA_WRITER_PATIENCE_MS;
+
 static struct {
 	pthread_once_t once;
 	pthread_mutex_t lock; /* protects the rest; never held while something is written */
@@ -162,7 +164,7 @@ static uint64_t patience_ends_ns(void)
 {
 	uint64_t from_ns = writer.writing_ns != 0 ? writer.writing_ns : ha_real_ns();
 
-	return from_ns + HA_WRITER_PATIENCE_MS * HA_NS_PER_MS;
+	return from_ns + ha_writer_patience_ms * HA_NS_PER_MS;
 }
 
 /* With the lock. A thread that is not asleep looks for it by itself. */

@@ -17,14 +17,17 @@
 #include "base/list.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define HA_WRITER_BYTES_MAX (1u << 20)
 
 /* From a note on which nobody waits until it is written; half of HA_WRITER_BYTES_MAX ends it. */
 #define HA_WRITER_LAG_MS 20
 
-/* Longest wait of ha_writer_flush; of a file that is well it takes far less. */
+/* Longest wait of ha_writer_flush; of a file that is well it takes far less. A variable for tests
+ * that count on it: on a busy machine the thread may not run for as long. */
 #define HA_WRITER_PATIENCE_MS 100
+extern uint64_t ha_writer_patience_ms;
 
 /* The first member of something from malloc. */
 struct ha_note {
@@ -51,7 +54,7 @@ bool ha_writer_take(struct ha_note *note);
 
 /*
  * Has everything that was taken before written at once, and waits for it, at most
- * HA_WRITER_PATIENCE_MS. Not at all when there is nothing, when what is being written has taken as
+ * ha_writer_patience_ms. Not at all when there is nothing, when what is being written has taken as
  * long already, or on the writer's own thread. Any thread.
  */
 void ha_writer_flush(void);

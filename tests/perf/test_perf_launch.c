@@ -114,11 +114,12 @@ static void a_rank_that_dies_is_named_and_ends_the_run(void **state)
 	struct child child;
 	struct outcome o;
 	char fabric[64];
-	pid_t rank;
+	pid_t rank = 0;
 
 	(void)state;
 	start_long_run(&child, fabric, sizeof(fabric), "/dev/null");
-	rank = find_rank(child.pid, "1");
+	for (int i = 0; i < 600 && !(rank = find_rank(child.pid, "1")); i++)
+		usleep(50000);
 	assert_true(rank > 0);
 	assert_int_equal(kill(rank, SIGKILL), 0);
 	run_wait(&child, &o);

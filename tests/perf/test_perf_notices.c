@@ -44,7 +44,7 @@ static const char *const canary_staged[] = {"--sizes",	 "1001,100000", "--op",
 					    "allreduce", "--canary",	NULL};
 static const char *const one_receive[] = {"--sizes",  "1001",	  "--op", "sendrecv", "-n",
 					  "0",	      "-w",	  "0",	  "-c",	      "1",
-					  "--canary", "--linger", "600",  NULL};
+					  "--canary", "--linger", "2000", NULL};
 static const char *const cycles[] = {"--sizes", "100", "--cycles", "20", NULL};
 
 static const struct notice {

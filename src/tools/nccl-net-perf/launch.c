@@ -39,6 +39,7 @@ struct launcher {
 	int running;
 	enum np_exit status; /* of the first that failed, bad writes before all else */
 	uint64_t failed_ns;
+	bool ends_them; /* who dies of a signal from now on was meant to */
 };
 
 /* ---- starting ----------------------------------------------------------------------------- */
@@ -89,6 +90,7 @@ static bool start_rank(struct launcher *l, int rank, int argc, char **argv)
 
 static void kill_ranks(struct launcher *l)
 {
+	l->ends_them = true;
 	for (int r = 0; r < l->o->nranks; r++)
 		if (l->pids[r])
 			kill(l->pids[r], SIGKILL);
@@ -122,7 +124,7 @@ static void reap(struct launcher *l)
 			continue;
 		l->pids[r] = 0;
 		l->running--;
-		status = judge(r, raw, l->failed_ns != 0);
+		status = judge(r, raw, l->ends_them);
 		if (status != NP_EXIT_OK && !l->failed_ns) {
 			l->status = status;
 			l->failed_ns = np_now_ns();
@@ -150,6 +152,7 @@ static void supervise(struct launcher *l, const sigset_t *signals)
 			fprintf(stderr, "nccl-net-perf: interrupted by signal %d\n", signal);
 			if (!l->failed_ns)
 				l->status = NP_EXIT_ERROR;
+			l->ends_them = true; /* they have had the signal, too */
 			l->failed_ns = np_now_ns() - WRONG_GRACE_NS;
 		}
 		if (signal == SIGUSR1 && l->pids[0])

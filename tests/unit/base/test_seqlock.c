@@ -2,6 +2,7 @@
 /* The seqlock: no mixture is ever taken for a record, and a writer that died is noticed. */
 #include "../cmocka_all.h"
 
+#include "base/clock.h"
 #include "base/seqlock.h"
 
 #include <pthread.h>
@@ -33,6 +34,7 @@ static void readers_never_take_a_mixture(void **state)
 {
 	uint64_t copy[WORDS];
 	pthread_t writers[2];
+	uint64_t until_ns = ha_now_ns() + 60 * HA_NS_PER_S;
 	unsigned int reads = 0;
 
 	(void)state;
@@ -40,7 +42,7 @@ static void readers_never_take_a_mixture(void **state)
 	for (uintptr_t i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&writers[i], NULL, write_records, (void *)(i + 1)),
 				 0);
-	while (reads < 20000 || atomic_load(&writes) < 2000) {
+	while ((reads < 20000 || atomic_load(&writes) < 2000) && ha_now_ns() < until_ns) {
 		if (!ha_seqlock_read(&seq, record, copy, WORDS, 100))
 			continue;
 		for (int i = 1; i < WORDS; i++)
@@ -51,6 +53,7 @@ static void readers_never_take_a_mixture(void **state)
 	atomic_store(&stop, true);
 	for (int i = 0; i < 2; i++)
 		pthread_join(writers[i], NULL);
+	assert_true(reads > 100 && atomic_load(&writes) > 100);
 }
 
 static void a_second_writer_leaves_the_record_alone(void **state)

@@ -137,19 +137,22 @@ static double thread_cpu_share(enum ha_poll_result answer, long ms)
 	struct ha_progress *progress = start(true);
 	struct counting_poller p = {.poller = {.visit = count_visit}, .answer = answer};
 	struct timespec before, after;
+	uint64_t begun_ns, took_ns;
 
 	ha_list_init(&p.poller.link);
 	ha_progress_add(progress, &p.poller);
 	nap_ms(50);
+	begun_ns = ha_now_ns();
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
 	nap_ms(ms);
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+	took_ns = ha_now_ns() - begun_ns;
 	assert_true(atomic_load(&p.visits) > 0);
 	ha_progress_remove(progress, &p.poller);
 	ha_progress_stop(progress);
-	return ((double)(after.tv_sec - before.tv_sec) * 1e3 +
-		(double)(after.tv_nsec - before.tv_nsec) / 1e6) /
-	       (double)ms;
+	return ((double)(after.tv_sec - before.tv_sec) * 1e9 +
+		(double)(after.tv_nsec - before.tv_nsec)) /
+	       (double)took_ns;
 }
 
 /* The promise is below one percent; ten leaves room for sanitizers and a loaded machine. */
