@@ -55,7 +55,7 @@ class Holding(unittest.TestCase):
         self.assertEqual(held.release(), held.released)  # twice does no harm
 
     def test_it_comes_up_when_its_time_is_over(self):
-        held = hold.Hold(self.down, self.up, 0.3)
+        held = hold.Hold(self.down, self.up, 2)
         held.down()
         self.assertTrue(self.is_down())
         self.assertTrue(wait_for(lambda: not self.is_down()))

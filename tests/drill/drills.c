@@ -232,9 +232,9 @@ const struct drill drills[] = {
     },
     {
 	.name = "peer-frozen",
-	.proves = "a peer that stands still for 3 s is waited for",
+	.proves = "a peer that stands still for 3.5 s is waited for",
 	.args = {BOTH_RAILS},
-	.script = "1500 process 1 stop\n4500 process 1 continue",
+	.script = "1500 process 1 stop\n5000 process 1 continue",
 	.tail_ms = 3000,
 	.switches_max = -1,
 	.stall_min_ms = 2300,

@@ -33,11 +33,11 @@ fabric_up() {
 	"$SIMVERBS" up "$FABRIC" "$@" || fail "simverbs up"
 }
 
-# A TCP port that nobody has; programs here cannot be told to take any.
+# A TCP port that nobody has, below those that connections get; programs here cannot be told to take any.
 free_port() {
 	local port
 	while :; do
-		port=$((RANDOM % 20000 + 20000))
+		port=$((RANDOM % 12000 + 20000))
 		grep -qi ":$(printf %04X $port) " /proc/net/tcp /proc/net/tcp6 2>/dev/null || break
 	done
 	echo $port
@@ -74,7 +74,7 @@ server_client() {
 		PIDS+=("$SERVER")
 		wait_listening "$port" "$SERVER" && break
 		# Somebody took the port first: another one. Anything else fails three times.
-		kill -9 "$SERVER" 2>/dev/null
+		kill "$SERVER" 2>/dev/null && wait "$SERVER" # timeout hands this one on
 		[ "$try" = 3 ] && fail "the server does not listen"
 	done
 	timeout -s KILL "$seconds" "$SIMVERBS" run "$FABRIC" 1 -- "${@//PORT/$port}" \

@@ -21,7 +21,7 @@
 #define ROUNDS	   300
 
 static const struct end_options opt = {
-    .len = 2 * SLOTS * SLOT_BYTES, .timeout = 13, .retry_cnt = 7};
+    .len = 2 * SLOTS * SLOT_BYTES, .timeout = 16, .retry_cnt = 7};
 
 static uint32_t size_of(uint32_t n)
 {

@@ -212,7 +212,8 @@ enum found_out { BY_REGISTRATION, BY_PACKET };
 /* Three times the first page, so that it is too much to travel inside a record. */
 static int sends_unreadable(int peer_fd, int test_fd, void *arg)
 {
-	struct end_options o = {.len = 4096, .timeout = 16, .read_only = true};
+	/* 4 s: what is sent again would be a fault, and counted, again. */
+	struct end_options o = {.len = 4096, .timeout = 20, .read_only = true};
 	struct ibv_sge sge[3];
 	struct ibv_send_wr *bad, wr = {.sg_list = sge,
 				       .num_sge = 3,

@@ -18,10 +18,10 @@
 
 #define ROUNDS 1000
 
-/* A packet that nobody picks up is sent again after 4.096 us << 18: a second. Nobody may wait so
- * long, not even on a machine with other work. */
-static const struct end_options patient = {.len = 4096, .timeout = 18};
-#define SOON_S 0.5
+/* A packet that nobody picks up is sent again after 4.096 us << 21: 8.6 seconds. Nobody may wait
+ * for nearly as long, not even on a machine with other work. */
+static const struct end_options patient = {.len = 4096, .timeout = 21};
+#define SOON_S 3
 
 static void pause_us(unsigned us)
 {

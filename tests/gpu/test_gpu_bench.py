@@ -205,7 +205,7 @@ class GpuBench(unittest.TestCase):
                 pass
 
     def test_the_time_limit_ends_the_rounds(self):
-        done = self.bench("--rounds", "1000", "--time-limit", "5", "--ops", "allreduce", "--only", "plugin,ib", "--bands", "8:1K:5x1")
+        done = self.bench("--rounds", "1000", "--time-limit", "10", "--ops", "allreduce", "--only", "plugin,ib", "--bands", "8:1K:5x1")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("time limit: stopping after", done.stdout)
 

@@ -150,7 +150,9 @@ class OneJob(unittest.TestCase):
         self.job.wait_until_protected(4)
         self.assertEqual(nccl_ha("status", "--job", self.job.id).returncode, 0)
 
-        # What the job wrote down, what was counted and what was shown are the same story.
+        # What the job wrote down, what was counted and what was shown are the same story. It is written down
+        # a moment after it is counted.
+        wait_for("the last recovery in the log", lambda: sum('"recovery"' in line for line in list(follower.lines)) >= 4)
         self.assertEqual(follower.end(), 0)
         events = [json.loads(line) for line in follower.lines]
         switches = [event for event in events if event["kind"] == "switch"]

@@ -210,7 +210,7 @@ enum ibv_qp_state end_settled_state(struct end *end, enum ibv_qp_state expected)
 {
 	double until = now_ms() + QUIET_MS;
 
-	while (end_state(end) != expected && now_ms() < until)
+	while (end_state(end) != expected && now_ms() < until) /* and one look after that */
 		sleep_ms(1);
 	return end_state(end);
 }

@@ -69,14 +69,16 @@ int post_recv(struct end *end, uint32_t length, uint64_t wr_id)
 bool next_wc(struct end *end, struct ibv_wc *wc, unsigned ms)
 {
 	double until = now_ms() + ms;
+	bool over;
 	int n;
 
 	do {
+		over = now_ms() >= until; /* and one look after that */
 		n = ibv_poll_cq(end->cq, 1, wc);
 		NEED(n >= 0);
 		if (n == 0)
 			sleep_ms(0); /* lets the other side run where there is one processor */
-	} while (n == 0 && now_ms() < until);
+	} while (n == 0 && !over);
 	return n == 1;
 }
 
