@@ -131,9 +131,8 @@ struct ibv_ah_attr address_of(const struct end *from, const struct end *to);
 
 /* ---- work (work.c) ------------------------------------------------------------------------- */
 
-#define WAIT_MS 4000u /* for what must come */
-#define QUIET_MS                                                                                   \
-	120u /* for what must not; in it comes what comes in a row, on a busy machine, too */
+#define WAIT_MS	 4000u /* for what must come */
+#define QUIET_MS 120u  /* for what must not, and between those of a row that must */
 
 /* A send work request with one SGE at the start of the buffer, signalled, towards the peer's. */
 struct send {
