@@ -169,7 +169,7 @@ static void free_port(struct ha_live_port *port)
 	port->errand.key = (uintptr_t)port->port->nic;
 	ha_list_init(&port->errand.link);
 	ha_errand_send(errands, &port->errand);
-	ha_errand_wait(errands, &port->errand, HA_ERRAND_PATIENCE_NS);
+	ha_errand_wait(errands, &port->errand, ha_errand_patience_ns);
 	ha_errand_leave(errands, &port->errand);
 }
 

@@ -12,6 +12,8 @@
 /* As many addresses may be without an answer before errands wait for each other. */
 #define MAX_THREADS 4
 
+uint64_t ha_errand_patience_ns = HA_ERRAND_PATIENCE_NS;
+
 /* What a thread is at. */
 struct run {
 	bool busy;
@@ -309,12 +311,12 @@ struct ha_errands *ha_errands_new(struct ha_progress *progress, bool threads)
 /* With the lock. False: it takes too long. */
 static bool settle(struct ha_errands *errands)
 {
-	uint64_t until_ns = ha_real_ns() + HA_ERRAND_PATIENCE_NS, back = errands->back;
+	uint64_t until_ns = ha_real_ns() + ha_errand_patience_ns, back = errands->back;
 
 	while (errands->nrunning > 0 || !ha_list_empty(&errands->waiting)) {
 		if (back != errands->back) { /* they get on */
 			back = errands->back;
-			until_ns = ha_real_ns() + HA_ERRAND_PATIENCE_NS;
+			until_ns = ha_real_ns() + ha_errand_patience_ns;
 		}
 		if (ha_real_ns() >= until_ns)
 			return false;

@@ -547,7 +547,7 @@ void ha_path_close(struct ha_path *path)
 	if (!path)
 		return;
 	ha_errand_recall(errands_of(path), &path->errand); /* it need not be connected */
-	if (closes_within(path, HA_ERRAND_PATIENCE_NS)) {
+	if (closes_within(path, ha_errand_patience_ns)) {
 		free_path(path);
 		return;
 	}

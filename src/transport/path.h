@@ -240,7 +240,7 @@ enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_
 
 /*
  * Frees everything. Destroying a queue pair may take the kernel a minute, while packets of it are
- * held up; an errand does it, and this waits for HA_ERRAND_PATIENCE_NS. What is not gone by then is
+ * held up; an errand does it, and this waits for ha_errand_patience_ns. What is not gone by then is
  * left to the errand: queue pairs, completion queue, the ring's registration, the reference to the
  * PD, and through the reference to the connection the ring's memory itself. That is all that such
  * queue pairs can still write to or read. Memory of the application they do not touch any more: a

@@ -7,6 +7,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -154,8 +155,12 @@ class Drill(unittest.TestCase):
         )
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         # Mostly the first; a run that was faster than the one before is over before it is cut.
-        self.assertRegex(done.stderr, r"gpu-failover: FAILED: run \d+: ended with status", done.stdout)
-        self.assertEqual(self.results()["cuts_that_hit"], 0)
+        failed = re.search(r"gpu-failover: FAILED: run (\d+): ended with status", done.stderr)
+        self.assertTrue(failed, done.stdout + done.stderr)
+        results = self.results()
+        self.assertEqual((results["runs"], results["runs_right"]), (int(failed[1]), int(failed[1]) - 1))
+        self.assertIn(f"plugin-{failed[1]}", {stall["run"] for stall in results["stalls"]})
+        self.assertEqual(results["cuts_that_hit"], 0)
         self.assertEqual(self.left_over(), [])
 
     def test_what_is_missing_is_named(self):

@@ -17,6 +17,9 @@
 
 #define LINES 200
 
+/* Where a flush is not to be given up: the thread may get no processor for a while. */
+#define PATIENT_MS 20000
+
 /* A log that can be stopped; says who wrote last. */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static char written[1 << 20];
@@ -46,7 +49,7 @@ static int begin(void **state)
 	written[0] = '\0';
 	atomic_store(&lines, 0);
 	ha_log_set_sink(sink);
-	ha_writer_patience_ms = 20000; /* the thread may get no processor for a while */
+	ha_writer_patience_ms = PATIENT_MS;
 	return 0;
 }
 
@@ -158,7 +161,7 @@ static void a_burst_is_over_before_it_is_written(void **state)
 		later += burst_ns(8 * round + 4) >= HA_WRITER_LAG_MS * HA_NS_PER_MS;
 		ha_writer_close();
 	}
-	assert_true(later > 0);
+	assert_true(later >= 4);
 	expect_in_order(0, 40);
 }
 
@@ -277,7 +280,7 @@ static void closing_leaves_a_log_that_hangs(void **state)
 		usleep(10000);
 	expect_in_order(0, 10);
 	/* And it can be used again. */
-	ha_writer_patience_ms = 20000;
+	ha_writer_patience_ms = PATIENT_MS;
 	ha_writer_open();
 	ha_log_defer(true);
 	HA_INFO(HA_SUBSYS_NET, "line %u", 10u);
