@@ -192,7 +192,9 @@ static void expand(const struct injection *injection, const struct world *world,
 		   char *out, size_t size)
 {
 	uint32_t host = injection->fault->host;
-	unsigned rail = world_active_rail(world, host);
+	/* One that is placed at a step goes on where it began: its connection may have moved. */
+	unsigned rail =
+	    fault_at_step(injection->fault) ? injection->rail : world_active_rail(world, host);
 	unsigned rails = world->options.scenario->rails;
 	const struct ha_comm *first = world->connections[0].send.comm;
 	size_t n = 0;
