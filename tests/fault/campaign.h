@@ -30,6 +30,9 @@ struct campaign {
 /* One run of the campaign; prints what is wrong. */
 void campaign_run(struct campaign *campaign, const struct run_spec *spec,
 		  struct run_result *result);
+/* One run that the campaign neither counts nor prints. */
+void campaign_try(struct campaign *campaign, const struct run_spec *spec,
+		  struct run_result *result);
 /* Enough wrong ones, or time is up. */
 bool campaign_over(const struct campaign *campaign);
 

@@ -4,8 +4,10 @@
  * runs are counted, and what is wrong is printed with the command that repeats it.
  */
 #include "campaign.h"
+#include "pinned.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +33,7 @@ enum {
 	OPT_SKIP,
 	OPT_PAIRS,
 	OPT_PART,
+	OPT_PINNED,
 };
 
 static const struct argp_option options[] = {
@@ -56,6 +59,8 @@ static const struct argp_option options[] = {
     {"check-replay", OPT_CHECK_REPLAY, NULL, 0, "do every run twice and compare the events", 1},
     {"at-least", OPT_AT_LEAST, "N", 0, "fail if fewer faults have fired", 1},
     {"give-up-after", OPT_GIVE_UP, "N", 0, "stop after so many wrong runs (10)", 1},
+    {"pinned", OPT_PINNED, "FILE", 0,
+     "only the runs that FILE pins: wrong ones must be so, and mended ones right", 1},
     {"table", OPT_TABLE, NULL, 0, "print a line for each scenario and fault", 2},
     {"list", OPT_LIST, NULL, 0, "list scenarios and faults", 2},
     {0},
@@ -65,6 +70,7 @@ struct arguments {
 	struct campaign *campaign;
 	struct run_spec replay;
 	bool single, doubled, table, list;
+	const char *pinned; /* a file; NULL: none */
 	uint64_t at_least;
 };
 
@@ -169,6 +175,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_GIVE_UP:
 		campaign->give_up_after = (unsigned)number(arg, state);
 		break;
+	case OPT_PINNED:
+		args->pinned = arg;
+		break;
 	case OPT_TABLE:
 		args->table = true;
 		break;
@@ -244,6 +253,29 @@ static bool is_replay(const struct arguments *args)
 	return true;
 }
 
+static const char *play_pinned(void *arg, const struct run_spec *spec, struct run_result *result)
+{
+	campaign_try(arg, spec, result);
+	return world_log();
+}
+
+static int pinned(struct campaign *campaign, const char *path)
+{
+	const struct pin_player player = {.play = play_pinned, .arg = campaign};
+	FILE *in = fopen(path, "r");
+	unsigned failed;
+
+	if (!in) {
+		fprintf(stderr, "explore: cannot read %s: %s\n", path, strerror(errno));
+		return 2;
+	}
+	failed = pinned_check(&player, path, in, stdout);
+	fclose(in);
+	if (failed > 0)
+		printf("%u of the pins in %s fail\n", failed, path);
+	return failed > 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -271,7 +303,9 @@ int main(int argc, char **argv)
 	signal(SIGBUS, crashed);
 #endif
 	campaign.tally = tally_new();
-	if (is_replay(&args)) {
+	if (args.pinned) {
+		status = pinned(&campaign, args.pinned);
+	} else if (is_replay(&args)) {
 		status = replay(&campaign, &args.replay);
 	} else {
 		if (args.single)
