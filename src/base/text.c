@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making text printable. */
+/* Copying text, and making it printable. */
 #include "base/text.h"
 
 #include <string.h>
@@ -19,4 +19,12 @@ const char *ha_printable(const char *text, size_t length, char *buf, size_t size
 	else
 		memcpy(buf + kept, cut, sizeof cut);
 	return buf;
+}
+
+void ha_copy_text(char *out, size_t size, const char *text)
+{
+	size_t len = strnlen(text, size - 1);
+
+	memcpy(out, text, len);
+	out[len] = '\0';
 }

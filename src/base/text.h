@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text from outside, made fit for a log line. */
+/* Text: copied, and made fit for a log line. */
 #ifndef HA_BASE_TEXT_H
 #define HA_BASE_TEXT_H
 
@@ -10,5 +10,8 @@
  * marks, and cut with "..." to fit into buf. Returns buf.
  */
 const char *ha_printable(const char *text, size_t length, char *buf, size_t size);
+
+/* Copies what fits and terminates. */
+void ha_copy_text(char *out, size_t size, const char *text);
 
 #endif

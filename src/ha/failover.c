@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/random.h"
+#include "base/text.h"
 #include "ha/control.h"
 #include "ha/door.h"
 #include "ha/machine.h"
@@ -14,7 +16,6 @@
 #include "transport/comm.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
-#include "transport/util.h"
 
 #include <stdarg.h>
 #include <stdio.h>

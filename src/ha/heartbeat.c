@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ha/heartbeat.h"
 
-#include "transport/cursor.h"
+#include "base/bytes.h"
 
 /* "HAHB", a version, a kind, two zeros; from, to, sequence number; a checksum of all that. */
 #define MAGIC	   0x42484148u

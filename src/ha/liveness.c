@@ -4,9 +4,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "ha/session.h"
 #include "progress/errand.h"
-#include "transport/util.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ha/message.h"
 
+#include "base/bytes.h"
 #include "ha/ports.h"
-#include "transport/cursor.h"
 
 #define MESSAGE_MAGIC 0x4d41484eu /* "NHAM" */
 #define SUM_OFFSET    4

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ha/ports.h"
 
-#include "transport/cursor.h"
+#include "base/bytes.h"
 
 static void put_offer(struct ha_writer *w, const struct ha_offer *o)
 {

@@ -4,13 +4,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/stats.h"
 #include "base/usdt.h"
 #include "base/writer.h"
 #include "ha/event.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
-#include "transport/util.h"
 
 #include <sched.h>
 #include <stdarg.h>

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "transport/instance.h"
-#include "transport/util.h"
 
 #include <errno.h>
 #include <stdlib.h>

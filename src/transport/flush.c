@@ -13,7 +13,6 @@
 
 #include "base/log.h"
 #include "memory/mr.h"
-#include "transport/util.h"
 
 #include <errno.h>
 #include <string.h>

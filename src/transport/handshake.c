@@ -2,10 +2,10 @@
 #include "transport/handshake.h"
 
 #include "base/log.h"
+#include "base/text.h"
 #include "device/standby.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
-#include "transport/util.h"
 
 #include <stdio.h>
 #include <string.h>

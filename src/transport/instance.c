@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/resident.h"
 #include "base/stats.h"
+#include "base/text.h"
 #include "base/writer.h"
 #include "ha/console.h"
 #include "ha/door.h"
@@ -12,7 +13,6 @@
 #include "ha/liveness.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
-#include "transport/util.h"
 
 #include <stdlib.h>
 #include <string.h>

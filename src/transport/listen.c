@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "transport/instance.h"
-#include "transport/util.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,12 +3,13 @@
 #include "transport/path.h"
 
 #include "base/log.h"
+#include "base/random.h"
+#include "base/text.h"
 #include "device/absent.h"
 #include "memory/mr.h"
 #include "progress/progress.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
-#include "transport/util.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,12 +3,12 @@
 
 #include "base/clock.h"
 #include "base/stats.h"
+#include "base/text.h"
 #include "ha/choice.h"
 #include "ha/event.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
-#include "transport/util.h"
 
 #include <string.h>
 #include <sys/socket.h>

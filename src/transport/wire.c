@@ -2,7 +2,7 @@
 /* Encoders and decoders of wire.h. No input and no allocation beyond the arguments. */
 #include "transport/wire.h"
 
-#include "transport/cursor.h"
+#include "base/bytes.h"
 #include "transport/rings.h"
 
 #include <infiniband/verbs.h>
@@ -30,15 +30,6 @@ const char *ha_wire_strerror(enum ha_wire_result result)
 		return "a field out of range";
 	}
 	return "unknown";
-}
-
-uint32_t ha_checksum(const uint8_t *data, size_t len)
-{
-	uint32_t hash = 2166136261u;
-
-	for (size_t i = 0; i < len; i++)
-		hash = (hash ^ data[i]) * 16777619u;
-	return hash;
 }
 
 /* ---- addresses --------------------------------------------------------------------------- */

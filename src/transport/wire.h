@@ -10,6 +10,7 @@
 #ifndef HA_TRANSPORT_WIRE_H
 #define HA_TRANSPORT_WIRE_H
 
+#include "base/bytes.h"
 #include "base/net.h"
 #include "base/result.h"
 #include "transport/imm.h"
@@ -191,5 +192,17 @@ struct ha_rejoin {
 #define HA_REJOIN_BYTES 16
 void ha_rejoin_encode(const struct ha_rejoin *in, uint8_t out[HA_REJOIN_BYTES]);
 enum ha_wire_result ha_rejoin_decode(const uint8_t *in, size_t len, struct ha_rejoin *out);
+
+/* ---- pieces that several messages share ---- */
+
+/* Where a socket listens, HA_ADDRESS_BYTES long. False: nowhere that one could dial. */
+#define HA_ADDRESS_BYTES 24
+void ha_put_address(struct ha_writer *w, const union ha_sockaddr *addr);
+bool ha_get_address(struct ha_reader *r, union ha_sockaddr *addr);
+
+/* One end of a path, HA_ENDPOINT_BYTES long. */
+void ha_put_endpoint(struct ha_writer *w, const struct ha_wire_endpoint *e);
+void ha_get_endpoint(struct ha_reader *r, struct ha_wire_endpoint *e);
+bool ha_endpoint_valid(const struct ha_wire_endpoint *e);
 
 #endif

@@ -9,13 +9,13 @@
  */
 #include "fuzz.h"
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "ha/message.h"
 #include "ha/ports.h"
 #include "simverbs/simverbs.h"
 #include "transport/comm.h"
-#include "transport/cursor.h"
 #include "transport/instance.h"
 #include "transport/transport.h"
 #include "transport/wire.h"

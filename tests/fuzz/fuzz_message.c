@@ -8,9 +8,9 @@
  */
 #include "fuzz.h"
 
+#include "base/bytes.h"
 #include "ha/message.h"
 #include "ha/ports.h"
-#include "transport/cursor.h"
 
 #include <infiniband/verbs.h>
 #include <string.h>

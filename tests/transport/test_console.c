@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/stats.h"
 #include "base/stats_file.h"
+#include "base/text.h"
 #include "nccl_ha/control.h"
-#include "transport/util.h"
 
 #include <errno.h>
 #include <pwd.h>

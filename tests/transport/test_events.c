@@ -6,8 +6,8 @@
 #include "base/stats.h"
 #include "base/stats_file.h"
 #include "base/stats_reader.h"
+#include "base/text.h"
 #include "ha/event.h"
-#include "transport/util.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "base/stats.h"
 #include "base/stats_file.h"
 #include "base/stats_reader.h"
-#include "transport/util.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>

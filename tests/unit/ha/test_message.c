@@ -7,9 +7,9 @@
 
 #include "../sample_endpoint.h"
 
+#include "base/bytes.h"
 #include "ha/message.h"
 #include "ha/ports.h"
-#include "transport/cursor.h"
 
 #include <infiniband/verbs.h>
 #include <stdlib.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/util.h"
+#include "base/random.h"
 
 #include "base/clock.h"
 
-#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -16,12 +15,4 @@ uint64_t ha_random(void)
 			/* Early boot or a filtered call: weak, but different each time. */
 			value = (ha_now_ns() ^ (uint64_t)getpid() << 32) * 0x9e3779b97f4a7c15ull;
 	return value;
-}
-
-void ha_copy_text(char *out, size_t size, const char *text)
-{
-	size_t len = strnlen(text, size - 1);
-
-	memcpy(out, text, len);
-	out[len] = '\0';
 }

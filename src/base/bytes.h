@@ -3,10 +3,8 @@
  * Reading and writing fixed little-endian layouts byte by byte. The caller has checked that the
  * buffer is as long as the layout.
  */
-#ifndef HA_TRANSPORT_CURSOR_H
-#define HA_TRANSPORT_CURSOR_H
-
-#include "transport/wire.h"
+#ifndef HA_BASE_BYTES_H
+#define HA_BASE_BYTES_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -93,16 +91,6 @@ static inline void ha_put_text(struct ha_writer *w, const char *text, size_t len
 	ha_put_bytes(w, text, used);
 	ha_put_zeros(w, len - used);
 }
-
-/* Where a socket listens, HA_ADDRESS_BYTES long. False: nowhere that one could dial. */
-#define HA_ADDRESS_BYTES 24
-void ha_put_address(struct ha_writer *w, const union ha_sockaddr *addr);
-bool ha_get_address(struct ha_reader *r, union ha_sockaddr *addr);
-
-/* One end of a path, HA_ENDPOINT_BYTES long. */
-void ha_put_endpoint(struct ha_writer *w, const struct ha_wire_endpoint *e);
-void ha_get_endpoint(struct ha_reader *r, struct ha_wire_endpoint *e);
-bool ha_endpoint_valid(const struct ha_wire_endpoint *e);
 
 /* FNV-1a: tells damaged or foreign bytes from ours; nothing here needs more. */
 uint32_t ha_checksum(const uint8_t *data, size_t len);
