@@ -14,7 +14,7 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PARTS = ("base", "device", "ha", "memory", "plugin", "progress", "transport")
+PARTS = ("base", "device", "event", "ha", "memory", "plugin", "progress", "transport")
 TABLE = "docs/operations.md"
 
 # What is logged, and at which argument the format is. ha_comm_fail latches an error of a connection.
@@ -28,11 +28,11 @@ CALLS = {
 # What events of devices are called is libibverbs' business; the names are simverbs' as well.
 NAMES = "src/simverbs/abi/names.c"
 OPEN = {
-    ("src/ha/event.c", "connection %s: %s"): ["src/ha/event.c"],
+    ("src/transport/comm_event.c", "connection %s: %s"): ["src/event/event.c"],
     ("src/transport/comm.c", "connection %s: %s"): ["src/transport/blame.c", "src/transport/failure.c"],
     ("src/transport/blame.c", "connection %s: %s"): ["src/transport/blame.c"],
     ("src/transport/failure.c", "connection %s: %s"): ["src/transport/failure.c"],
-    ("src/ha/failover.c", "connection %s: %s: %s"): ["src/ha/reason.h"],
+    ("src/ha/failover.c", "connection %s: %s: %s"): ["src/event/reason.h"],
     ("src/ha/console.c", "%s"): ["src/ha/console.c"],
     ("src/device/events.c", "%s:%d: %s"): [NAMES],
     ("src/device/events.c", "%s: %s"): [NAMES],

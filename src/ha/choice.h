@@ -9,7 +9,7 @@
 #ifndef HA_HA_CHOICE_H
 #define HA_HA_CHOICE_H
 
-#include "ha/reason.h"
+#include "event/reason.h"
 
 #include <stdbool.h>
 

@@ -14,6 +14,7 @@
 #include "ha/shadow.h"
 #include "ha/switch.h"
 #include "transport/comm.h"
+#include "transport/comm_event.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
 

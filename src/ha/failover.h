@@ -18,12 +18,12 @@
 #ifndef HA_HA_FAILOVER_H
 #define HA_HA_FAILOVER_H
 
-#include "ha/event.h"
+#include "event/event.h"
+#include "event/reason.h"
 #include "ha/health.h"
 #include "ha/liveness.h"
 #include "ha/message.h"
 #include "ha/ports.h"
-#include "ha/reason.h"
 #include "progress/progress.h"
 #include "transport/window.h"
 

@@ -3,10 +3,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "ha/event.h"
 #include "ha/failover.h"
 #include "ha/shadow.h"
 #include "transport/comm.h"
+#include "transport/comm_event.h"
 #include "transport/instance.h"
 
 #include <string.h>

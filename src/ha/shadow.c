@@ -6,12 +6,12 @@
 #include "device/standby.h"
 #include "ha/choice.h"
 #include "ha/control.h"
-#include "ha/event.h"
 #include "ha/failback.h"
 #include "ha/failover.h"
 #include "ha/pairs.h"
 #include "ha/rebuild.h"
 #include "transport/comm.h"
+#include "transport/comm_event.h"
 #include "transport/instance.h"
 #include "transport/mail.h"
 

@@ -4,10 +4,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/usdt.h"
-#include "ha/event.h"
 #include "ha/liveness.h"
 #include "ha/pairs.h"
 #include "transport/comm.h"
+#include "transport/comm_event.h"
 #include "transport/instance.h"
 
 /*

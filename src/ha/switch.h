@@ -3,7 +3,7 @@
 #ifndef HA_HA_SWITCH_H
 #define HA_HA_SWITCH_H
 
-#include "ha/reason.h"
+#include "event/reason.h"
 
 struct ha_comm;
 struct ha_replay;

@@ -8,7 +8,7 @@
 #include "base/stats.h"
 #include "base/usdt.h"
 #include "base/writer.h"
-#include "ha/event.h"
+#include "transport/comm_event.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
 

@@ -11,7 +11,7 @@
  */
 #include "transport/complete.h"
 
-#include "ha/reason.h"
+#include "event/reason.h"
 
 /* ---- sender -------------------------------------------------------------------------------- */
 

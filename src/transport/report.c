@@ -5,8 +5,8 @@
 #include "base/stats.h"
 #include "base/text.h"
 #include "ha/choice.h"
-#include "ha/event.h"
 #include "transport/comm.h"
+#include "transport/comm_event.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
 

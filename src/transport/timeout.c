@@ -15,7 +15,7 @@
 #include "transport/timeout.h"
 
 #include "base/clock.h"
-#include "ha/reason.h"
+#include "event/reason.h"
 #include "transport/comm.h"
 
 #include <stdio.h>

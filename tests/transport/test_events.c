@@ -7,7 +7,7 @@
 #include "base/stats_file.h"
 #include "base/stats_reader.h"
 #include "base/text.h"
-#include "ha/event.h"
+#include "transport/comm_event.h"
 
 #include <jansson.h>
 #include <stdlib.h>

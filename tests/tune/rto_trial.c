@@ -15,7 +15,7 @@
 #include "../fault/world.h"
 
 #include "base/clock.h"
-#include "ha/reason.h"
+#include "event/reason.h"
 
 #include <argp.h>
 #include <stdio.h>

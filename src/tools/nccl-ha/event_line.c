@@ -2,7 +2,7 @@
 #include "tools/nccl-ha/event_line.h"
 
 #include "base/text.h"
-#include "ha/event.h"
+#include "event/event.h"
 #include "tools/nccl-ha/text.h"
 
 #include <ctype.h>

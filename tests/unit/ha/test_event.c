@@ -2,7 +2,7 @@
 /* The line that tells an operator of a failover. */
 #include "../cmocka_all.h"
 
-#include "ha/event.h"
+#include "event/event.h"
 
 #include <string.h>
 

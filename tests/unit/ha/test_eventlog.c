@@ -3,7 +3,7 @@
 #include "../captured_log.h"
 #include "../cmocka_all.h"
 
-#include "ha/eventlog.h"
+#include "event/event_log.h"
 
 #include <fcntl.h>
 #include <jansson.h>

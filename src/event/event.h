@@ -5,17 +5,13 @@
  *
  * One struct for all three, filled by whoever knows, so that they cannot disagree.
  */
-#ifndef HA_HA_EVENT_H
-#define HA_HA_EVENT_H
+#ifndef HA_EVENT_EVENT_H
+#define HA_EVENT_EVENT_H
 
-#include "ha/reason.h"
+#include "event/reason.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-struct ha_comm;
-struct ha_instance;
-struct ha_path;
 
 /* X(name, text): the text is what the event log says. */
 #define HA_EVENTS(X)                                                                               \
@@ -78,24 +74,10 @@ static inline struct ha_event ha_event_init(enum ha_event_kind kind, enum ha_rea
 				 .blackout_ns = HA_EVENT_NO_TIME};
 }
 
-/* The path as it is now; NULL gives none. What it points to lives as long as the instance. */
-struct ha_event_path ha_event_path(const struct ha_path *path);
-
 /* "failure", …; what the event log calls it. */
 const char *ha_event_kind_text(enum ha_event_kind kind);
 
 /* The log line without "connection NAME: ". Returns buf. */
 const char *ha_event_text(const struct ha_event *event, char *buf, size_t size);
-
-/*
- * Tells all three about an event of this connection. A SWITCH and an OUTAGE are WARN lines, the
- * rest INFO; a LATCH was logged by ha_comm_fail and goes to the event log alone. Adds to
- * failovers, failbacks, outages, rebuilds, the replay counters and the histograms; what else
- * comm->count has is counted where it happens. [T] (see comm.h), but for a LATCH: any thread.
- */
-void ha_event_report(struct ha_comm *comm, const struct ha_event *event);
-
-/* An event of a port: to the event log alone. Any thread. */
-void ha_event_report_port(struct ha_instance *inst, const struct ha_event *event);
 
 #endif

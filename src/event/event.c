@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events of a connection: their log lines and counters. */
-#include "ha/event.h"
+/* Events: their names and their log lines. */
+#include "event/event.h"
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "ha/eventlog.h"
-#include "transport/comm.h"
-#include "transport/instance.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -21,16 +17,6 @@ static const char *const kinds[HA_EVENT_COUNT] = {
 const char *ha_event_kind_text(enum ha_event_kind kind)
 {
 	return (unsigned)kind < HA_EVENT_COUNT ? kinds[kind] : "unknown";
-}
-
-struct ha_event_path ha_event_path(const struct ha_path *path)
-{
-	if (!path)
-		return (struct ha_event_path){.index = -1};
-	return (struct ha_event_path){.nic = path->nic->name,
-				      .port_num = path->port->port_num,
-				      .index = path->index,
-				      .generation = path->generation};
 }
 
 /* ---- the line ------------------------------------------------------------------------------- */
@@ -163,65 +149,4 @@ const char *ha_event_text(const struct ha_event *event, char *buf, size_t size)
 		break;
 	}
 	return buf;
-}
-
-/* ---- telling -------------------------------------------------------------------------------- */
-
-static void count_switch(struct ha_comm *comm, const struct ha_event *event)
-{
-	struct ha_failover_record *record = &comm->failovers;
-
-	comm->count.failovers++;
-	comm->count.failbacks += event->reason == HA_REASON_FAILBACK;
-	comm->count.completed_without_resend += event->completed_without_resend;
-	comm->count.replayed_messages += event->replayed_messages;
-	comm->count.replayed_bytes += event->replayed_bytes;
-	record->last_reason = (uint32_t)event->reason;
-	record->last_ns = ha_wall_clock_ns();
-	record->last_blackout_ns = 0;
-	if (event->detection_ns != HA_EVENT_NO_TIME)
-		ha_hist_add(&record->detection, event->detection_ns);
-	if (event->blackout_ns != HA_EVENT_NO_TIME) {
-		ha_hist_add(&record->blackout, event->blackout_ns);
-		record->last_blackout_ns = event->blackout_ns;
-	}
-}
-
-static void count(struct ha_comm *comm, const struct ha_event *event)
-{
-	switch (event->kind) {
-	case HA_EVENT_SWITCH:
-		count_switch(comm, event);
-		break;
-	case HA_EVENT_OUTAGE:
-		comm->count.outages++;
-		break;
-	case HA_EVENT_REBUILD:
-		comm->count.rebuilds++;
-		break;
-	default:
-		break;
-	}
-	atomic_store_explicit(&comm->report.now, true, memory_order_relaxed);
-}
-
-void ha_event_report(struct ha_comm *comm, const struct ha_event *event)
-{
-	struct ha_event named = *event;
-	char text[768];
-
-	named.conn_id = ha_comm_number(comm);
-	named.conn_name = comm->name;
-	count(comm, event);
-	if (event->kind == HA_EVENT_SWITCH || event->kind == HA_EVENT_OUTAGE)
-		HA_WARN("connection %s: %s", comm->name, ha_event_text(event, text, sizeof(text)));
-	else if (event->kind != HA_EVENT_LATCH)
-		HA_INFO(HA_SUBSYS_NET, "connection %s: %s", comm->name,
-			ha_event_text(event, text, sizeof(text)));
-	ha_eventlog_write(comm->inst->events, &named);
-}
-
-void ha_event_report_port(struct ha_instance *inst, const struct ha_event *event)
-{
-	ha_eventlog_write(inst->events, event);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing events as JSON. By hand: the plugin depends on libibverbs and libc alone. */
-#include "ha/eventlog.h"
+#include "event/event_log.h"
 
 #include "base/clock.h"
 #include "base/job.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ha/reason.h"
+#include "event/reason.h"
 
 static const char *const texts[HA_REASON_COUNT] = {
 #define HA_REASON_TEXT(name, number, text) [HA_REASON_##name] = (text),

@@ -7,10 +7,10 @@
  * must never be why a job fails or waits: what cannot be opened or written is told once, at WARN,
  * and left at that.
  */
-#ifndef HA_HA_EVENTLOG_H
-#define HA_HA_EVENTLOG_H
+#ifndef HA_EVENT_EVENT_LOG_H
+#define HA_EVENT_EVENT_LOG_H
 
-#include "ha/event.h"
+#include "event/event.h"
 
 struct ha_eventlog;
 

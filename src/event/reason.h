@@ -4,8 +4,8 @@
  * and for statistics; all that it decides is what the next path must show. The numbers travel in
  * control messages.
  */
-#ifndef HA_HA_REASON_H
-#define HA_HA_REASON_H
+#ifndef HA_EVENT_REASON_H
+#define HA_EVENT_REASON_H
 
 /* X(name, number, text): the text goes to logs, event log and statistics. */
 #define HA_REASONS(X)                                                                              \
