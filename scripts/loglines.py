@@ -14,7 +14,7 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PARTS = ("base", "device", "event", "ha", "memory", "plugin", "progress", "transport")
+PARTS = ("base", "device", "event", "ha", "liveness", "memory", "plugin", "progress", "transport")
 TABLE = "docs/operations.md"
 
 # What is logged, and at which argument the format is. ha_comm_fail latches an error of a connection.

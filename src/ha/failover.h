@@ -21,7 +21,7 @@
 #include "event/event.h"
 #include "event/reason.h"
 #include "ha/health.h"
-#include "ha/liveness.h"
+#include "liveness/liveness.h"
 #include "ha/message.h"
 #include "ha/ports.h"
 #include "progress/progress.h"

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/usdt.h"
-#include "ha/liveness.h"
+#include "liveness/liveness.h"
 #include "ha/pairs.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"

@@ -10,7 +10,7 @@
 #include "event/event_log.h"
 #include "ha/console.h"
 #include "ha/door.h"
-#include "ha/liveness.h"
+#include "liveness/liveness.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
 

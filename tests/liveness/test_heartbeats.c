@@ -7,7 +7,7 @@
 
 #include "../unit/captured_log.h"
 #include "device/depth.h"
-#include "ha/heartbeat.h"
+#include "liveness/packet.h"
 #include "memory/mr.h"
 
 static void round_trips_are_measured(void **state)

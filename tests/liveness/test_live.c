@@ -8,7 +8,7 @@
 #include "pair.h"
 
 #include "base/clock.h"
-#include "ha/liveness.h"
+#include "liveness/liveness.h"
 #include "memory/mr.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 #include "../unit/cmocka_all.h"
 
 #include "base/clock.h"
-#include "ha/liveness.h"
+#include "liveness/liveness.h"
 #include "simverbs/simverbs.h"
 
 #include <string.h>

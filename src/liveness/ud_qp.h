@@ -6,8 +6,8 @@
  *
  * One thread at a time, but for ha_datagrams_address.
  */
-#ifndef HA_HA_DATAGRAM_H
-#define HA_HA_DATAGRAM_H
+#ifndef HA_LIVENESS_UD_QP_H
+#define HA_LIVENESS_UD_QP_H
 
 #include "base/result.h"
 #include "device/device.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ha/heartbeat.h"
+#include "liveness/packet.h"
 
 #include "base/bytes.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ha/session.h"
+#include "liveness/session.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "device/absent.h"
 #include "device/gid.h"
-#include "ha/heartbeat.h"
+#include "liveness/packet.h"
 #include "progress/progress.h"
 
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * the way to the other port. Pure: time comes in as an argument, nothing is sent from here.
  * See liveness.h for the rules.
  */
-#ifndef HA_HA_PULSE_H
-#define HA_HA_PULSE_H
+#ifndef HA_LIVENESS_DETECTOR_H
+#define HA_LIVENESS_DETECTOR_H
 
 #include "base/clock.h"
 

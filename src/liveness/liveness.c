@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions, their links and the ports they run on: see liveness.h. */
-#include "ha/liveness.h"
+#include "liveness/liveness.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "ha/session.h"
+#include "liveness/session.h"
 #include "progress/errand.h"
 
 #include <errno.h>

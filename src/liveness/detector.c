@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ha/pulse.h"
+#include "liveness/detector.h"
 
 #include "base/clock.h"
 

@@ -3,8 +3,8 @@
  * The datagram of liveness sessions: who says it, to whom, and which ping it is or answers. There
  * is no time in it: who pinged remembers when, and need not believe what comes back.
  */
-#ifndef HA_HA_HEARTBEAT_H
-#define HA_HA_HEARTBEAT_H
+#ifndef HA_LIVENESS_PACKET_H
+#define HA_LIVENESS_PACKET_H
 
 #include <stdbool.h>
 #include <stddef.h>

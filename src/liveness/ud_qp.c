@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ha/datagram.h"
+#include "liveness/ud_qp.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -32,14 +32,14 @@
  * a connection's token. It stores a flag for the connection's next visit, and calls the poller
  * for it.
  */
-#ifndef HA_HA_LIVENESS_H
-#define HA_HA_LIVENESS_H
+#ifndef HA_LIVENESS_LIVENESS_H
+#define HA_LIVENESS_LIVENESS_H
 
 #include "base/config.h"
 #include "base/hist.h"
 #include "base/list.h"
 #include "device/device.h"
-#include "ha/pulse.h"
+#include "liveness/detector.h"
 #include "progress/progress.h"
 
 #include <stdbool.h>

@@ -3,11 +3,11 @@
  * One liveness session, and the local port it runs on; what sessions share is in liveness.c. Only
  * for these two files. Everything is under the lock of the ha_liveness but for a session's `state`.
  */
-#ifndef HA_HA_SESSION_H
-#define HA_HA_SESSION_H
+#ifndef HA_LIVENESS_SESSION_H
+#define HA_LIVENESS_SESSION_H
 
-#include "ha/datagram.h"
-#include "ha/liveness.h"
+#include "liveness/ud_qp.h"
+#include "liveness/liveness.h"
 #include "progress/errand.h"
 
 #include <pthread.h>
