@@ -85,7 +85,7 @@ struct ha_port {
 	/* Written by the async-event reader, read by anyone: enum ibv_port_state. */
 	atomic_int state;
 
-	/* The operator wants it left alone (ha/operator.c): it is used when nothing else is left.
+	/* The operator wants it left alone (admin/drain.c): it is used when nothing else is left.
 	 */
 	atomic_bool drained;
 };

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "base/writer.h"
 #include "event/event_log.h"
-#include "ha/console.h"
+#include "admin/server.h"
 #include "ha/door.h"
 #include "liveness/liveness.h"
 #include "memory/mr.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
-#include "ha/operator.h"
+#include "admin/drain.h"
 #include "transport/lane.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
  */
 #include "harness.h"
 
-#include "ha/operator.h"
+#include "admin/drain.h"
 
 #include <string.h>
 

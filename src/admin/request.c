@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ha/order.h"
+#include "admin/request.h"
 
 #include <inttypes.h>
 #include <stdio.h>

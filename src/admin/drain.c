@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ha/operator.h"
+#include "admin/drain.h"
 
 #include "ha/choice.h"
 #include "ha/failover.h"

@@ -3,8 +3,8 @@
  * What an operator may ask for: the request's text, as nccl_ha/control.h says, made into a struct.
  * A pure function of bytes that may come from anyone.
  */
-#ifndef HA_HA_ORDER_H
-#define HA_HA_ORDER_H
+#ifndef HA_ADMIN_REQUEST_H
+#define HA_ADMIN_REQUEST_H
 
 #include "nccl_ha/control.h"
 

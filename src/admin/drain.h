@@ -8,10 +8,10 @@
  * runs over a drained port moves when it has somewhere to go, now or later. The mark goes with the
  * process, or with failback.
  */
-#ifndef HA_HA_OPERATOR_H
-#define HA_HA_OPERATOR_H
+#ifndef HA_ADMIN_DRAIN_H
+#define HA_ADMIN_DRAIN_H
 
-#include "ha/order.h"
+#include "admin/request.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,8 +8,8 @@
  * have to come soon, and their answers have to be read soon; of several that keep silent the oldest
  * makes way. None of it ever waits.
  */
-#ifndef HA_HA_CONSOLE_H
-#define HA_HA_CONSOLE_H
+#ifndef HA_ADMIN_SERVER_H
+#define HA_ADMIN_SERVER_H
 
 struct ha_instance;
 

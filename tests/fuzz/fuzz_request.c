@@ -6,7 +6,7 @@
  */
 #include "fuzz.h"
 
-#include "ha/order.h"
+#include "admin/request.h"
 
 #include <ctype.h>
 #include <string.h>
