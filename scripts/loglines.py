@@ -14,7 +14,7 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PARTS = ("admin", "base", "device", "event", "ha", "liveness", "memory", "plugin", "progress", "transport")
+PARTS = ("admin", "base", "device", "event", "failover", "liveness", "memory", "plugin", "progress", "transport")
 TABLE = "docs/operations.md"
 
 # What is logged, and at which argument the format is. ha_comm_fail latches an error of a connection.
@@ -32,7 +32,7 @@ OPEN = {
     ("src/transport/comm.c", "connection %s: %s"): ["src/transport/blame.c", "src/transport/failure.c"],
     ("src/transport/blame.c", "connection %s: %s"): ["src/transport/blame.c"],
     ("src/transport/failure.c", "connection %s: %s"): ["src/transport/failure.c"],
-    ("src/ha/failover.c", "connection %s: %s: %s"): ["src/event/reason.h"],
+    ("src/failover/engine.c", "connection %s: %s: %s"): ["src/event/reason.h"],
     ("src/admin/server.c", "%s"): ["src/admin/server.c"],
     ("src/device/events.c", "%s:%d: %s"): [NAMES],
     ("src/device/events.c", "%s: %s"): [NAMES],

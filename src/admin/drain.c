@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/drain.h"
 
-#include "ha/choice.h"
-#include "ha/failover.h"
-#include "ha/machine.h"
-#include "ha/pairs.h"
-#include "ha/shadow.h"
+#include "failover/path_select.h"
+#include "failover/engine.h"
+#include "failover/fsm.h"
+#include "failover/port_pair.h"
+#include "failover/standby.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
 

@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "ha/control.h"
+#include "failover/signaling.h"
 #include "transport/instance.h"
 #include "transport/lane.h"
 

@@ -23,7 +23,7 @@
 
 #include "base/list.h"
 #include "device/device.h"
-#include "ha/failover.h"
+#include "failover/engine.h"
 #include "progress/progress.h"
 #include "transport/path.h"
 #include "transport/report.h"

@@ -8,7 +8,7 @@
 #include "transport/comm.h"
 
 #include "base/log.h"
-#include "ha/failover.h"
+#include "failover/engine.h"
 #include "transport/instance.h"
 
 #include <stdarg.h>

@@ -9,7 +9,7 @@
 #include "base/writer.h"
 #include "event/event_log.h"
 #include "admin/server.h"
-#include "ha/door.h"
+#include "failover/reconnect_server.h"
 #include "liveness/liveness.h"
 #include "memory/mr.h"
 #include "transport/comm.h"

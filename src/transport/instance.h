@@ -8,7 +8,7 @@
 #include "base/net.h"
 #include "device/absent.h"
 #include "device/device.h"
-#include "ha/chores.h"
+#include "failover/budget.h"
 #include "progress/progress.h"
 #include "transport/report.h"
 #include "transport/transport.h"

@@ -3,7 +3,7 @@
  * The bootstrap socket after the handshake: a control lane between the two ends. It tells that
  * the peer closed in good order (BYE) or that its process is gone (end of file without BYE).
  * Later control messages travel on it, too. When it breaks it can be replaced by another:
- * ha/redial.h.
+ * failover/reconnect.h.
  */
 #ifndef HA_TRANSPORT_LANE_H
 #define HA_TRANSPORT_LANE_H

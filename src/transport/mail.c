@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/mail.h"
 
-#include "ha/failover.h"
+#include "failover/engine.h"
 #include "transport/comm.h"
 
 #include <arpa/inet.h>

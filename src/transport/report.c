@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/stats.h"
 #include "base/text.h"
-#include "ha/choice.h"
+#include "failover/path_select.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
 #include "transport/instance.h"

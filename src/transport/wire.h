@@ -73,8 +73,8 @@ enum ha_frame_type {
 	HA_FRAME_REJECT,    /* listener: no connection, and why */
 	HA_FRAME_BYE,	    /* orderly close, with the count of what was delivered */
 	HA_FRAME_ABORT,	    /* this end has latched an error */
-	HA_FRAME_PORTS,	    /* the ports this end could use: ha/ports.h */
-	HA_FRAME_CONTROL,   /* a message of the failover protocol: ha/message.h */
+	HA_FRAME_PORTS,	    /* the ports this end could use: failover/port_offer.h */
+	HA_FRAME_CONTROL,   /* a message of the failover protocol: failover/message.h */
 	HA_FRAME_REJOIN,    /* sender: a new socket for a connection; the receiver repeats it */
 };
 

@@ -9,8 +9,8 @@
 #include "fuzz.h"
 
 #include "base/bytes.h"
-#include "ha/message.h"
-#include "ha/ports.h"
+#include "failover/message.h"
+#include "failover/port_offer.h"
 
 #include <infiniband/verbs.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * A failover from trigger to traffic on the next path, over two rails: two instances, one thread,
  * every event in its place. tests/fault breaks everything everywhere; this is the plain course.
  */
-#include "ha/choice.h"
+#include "failover/path_select.h"
 #include "harness.h"
 
 #include "base/clock.h"

@@ -7,8 +7,8 @@
 #include "peer.h"
 
 #include "base/clock.h"
-#include "ha/door.h"
-#include "ha/machine.h"
+#include "failover/reconnect_server.h"
+#include "failover/fsm.h"
 #include "transport/lane.h"
 
 #include <fcntl.h>

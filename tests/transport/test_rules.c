@@ -8,8 +8,8 @@
 #include "harness.h"
 
 #include "base/clock.h"
-#include "ha/failover.h"
-#include "ha/message.h"
+#include "failover/engine.h"
+#include "failover/message.h"
 
 #include <string.h>
 

@@ -29,7 +29,7 @@
 #define LIMIT_NS   (120 * HA_NS_PER_S)
 #define STEPS_MAX  2000000u
 
-/* A path that is healthy so soon after it was left had not failed: ha/shadow.c. */
+/* A path that is healthy so soon after it was left had not failed: failover/standby.c. */
 #define FALSE_ALARM_MS 500
 
 static const struct scenario scenario = {

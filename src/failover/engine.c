@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From what happens to a connection to the state machine, and the progress thread's visits. */
+#include "failover/engine.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "failover/signaling.h"
+#include "failover/reconnect_server.h"
+#include "failover/fsm.h"
+#include "failover/path_build.h"
+#include "failover/reconnect.h"
+#include "failover/standby.h"
+#include "failover/switchover.h"
+#include "transport/comm.h"
+#include "transport/comm_event.h"
+#include "transport/instance.h"
+#include "transport/lane.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what happens --------------------------------------------------------------------------- */
+
+static bool is_current(const struct ha_comm *comm, const struct ha_path *path)
+{
+	return comm->paths[path->index] == path && !ha_path_stopped(path);
+}
+
+/* A standby that fails while nothing was resumed on it needs no new epoch. */
+static void standby_failed(struct ha_comm *comm, const struct ha_path *path)
+{
+	HA_INFO(HA_SUBSYS_NET, "connection %s: standby path %u.%u on %s:%d is given up", comm->name,
+		path->index, path->generation, path->nic->name, path->port->port_num);
+	if (comm->is_send) {
+		comm->count.suspects++;
+		ha_say(comm, ha_say_of(HA_SAY_SUSPECT, path->index));
+	} else {
+		ha_shadow_failed(comm, path->index);
+	}
+	ha_slot_fence(comm, path->index, path->generation);
+	ha_progress_call(comm->inst->progress, &comm->poller);
+}
+
+static void report_failure(struct ha_comm *comm, const struct ha_path *path, enum ha_reason reason,
+			   const char *detail)
+{
+	struct ha_event event = ha_event_init(HA_EVENT_FAILURE, reason);
+
+	event.from = ha_event_path(path);
+	event.epoch = comm->failover.epoch;
+	event.detail = detail;
+	ha_event_report(comm, &event);
+}
+
+void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
+			 const char *fmt, ...)
+{
+	char text[256];
+	bool deferred;
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	if (!ha_comm_has_failover(comm)) {
+		ha_comm_fail(comm, HA_ERR_SYSTEM, "%s: %s", ha_reason_text(reason), text);
+		ha_path_fence(path);
+		return;
+	}
+	if (!is_current(comm, path) || comm->failover.state == HA_FO_CLOSED ||
+	    comm->failover.state == HA_FO_LATCHED)
+		return;
+	deferred =
+	    ha_log_defer(true); /* also where the application polls: the peer is to know first */
+	report_failure(comm, path, reason, text);
+	if (ha_is_active(comm, path->index))
+		ha_machine_step(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = reason});
+	else
+		standby_failed(comm, path);
+	ha_log_defer(deferred);
+}
+
+void ha_failover_leave(struct ha_comm *comm, enum ha_reason reason)
+{
+	if (comm->failover.state == HA_FO_ACTIVE)
+		ha_machine_step(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = reason});
+}
+
+static const enum ha_on occasion_of[HA_MSG_END] = {
+    [HA_MSG_SUSPECT] = HA_ON_SUSPECT, [HA_MSG_FENCE] = HA_ON_FENCE,
+    [HA_MSG_FENCED] = HA_ON_FENCED,   [HA_MSG_RESUME] = HA_ON_RESUME,
+    [HA_MSG_RESUMED] = HA_ON_RESUMED, [HA_MSG_REBUILD] = HA_ON_REBUILD,
+    [HA_MSG_REBUILT] = HA_ON_REBUILT, [HA_MSG_REFUSED] = HA_ON_REFUSED,
+    [HA_MSG_ABORT] = HA_ON_ABORT,     [HA_MSG_BYE] = HA_ON_BYE,
+};
+
+void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
+{
+	if (!ha_comm_has_failover(comm))
+		return; /* of a peer that did not listen */
+	HA_TRACE(2, "connection %s: hears %s, epoch %u, path %u.%u", comm->name,
+		 ha_message_name(m->kind), m->epoch, m->path, m->generation);
+	/* An end that has failed does nothing it is asked for. */
+	if (ha_comm_error(comm) != HA_OK && comm->failover.state != HA_FO_LATCHED)
+		ha_machine_on(comm, HA_ON_GIVE_UP);
+	ha_control_heard(comm, m);
+	switch (m->kind) {
+	case HA_MSG_PING:
+		ha_say(comm, HA_SAY_PONG);
+		return;
+	case HA_MSG_PONG:
+	case HA_MSG_STATE:
+		return;
+	default:
+		ha_machine_step(comm, &(struct ha_occasion){.on = occasion_of[m->kind], .m = m});
+	}
+}
+
+void ha_failover_probed(struct ha_comm *comm, struct ha_path *path)
+{
+	if (ha_comm_has_failover(comm) && ha_shadow_proved(comm, path))
+		ha_progress_call(comm->inst->progress, &comm->poller);
+}
+
+/* ---- the progress thread --------------------------------------------------------------------- */
+
+/* Whether something has to be done before anything else happens. */
+static bool busy(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	if (fo->say || fo->mail || fo->socket_broken || !ha_slots_fenced(comm))
+		return true;
+	switch (fo->state) {
+	case HA_FO_ACTIVE:
+		return !fo->resumed && !comm->is_send;
+	case HA_FO_LATCHED:
+	case HA_FO_CLOSED:
+		return false;
+	default:
+		return true;
+	}
+}
+
+/* Whether the heartbeats of a path that is in use tell something new. */
+static bool mood_changed(const struct ha_failover *fo, unsigned p)
+{
+	const struct ha_session *session = fo->links[p].live.session;
+	bool suspected;
+
+	if (!session || !ha_health_usable(fo->slots[p].health))
+		return false;
+	suspected = ha_session_state(session) == HA_SESSION_SUSPECTED;
+	return suspected != (fo->slots[p].health == HA_HEALTH_SUSPECTED);
+}
+
+static bool sessions_spoke(const struct ha_failover *fo)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (fo->links[p].down || fo->links[p].up || mood_changed(fo, p))
+			return true;
+	return false;
+}
+
+static void heed_sessions(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_slot_link *link = &fo->links[p];
+		bool down = link->down, up = link->up;
+
+		link->down = link->up = false;
+		if (down)
+			ha_slot_heed(comm, p, HA_HEALTH_EVENT_EXPIRED);
+		else if (up)
+			ha_slot_heed(comm, p, HA_HEALTH_EVENT_ANSWERED);
+		else if (mood_changed(fo, p))
+			ha_slot_heed(comm, p,
+				     fo->slots[p].health == HA_HEALTH_SUSPECTED
+					 ? HA_HEALTH_EVENT_ANSWERED
+					 : HA_HEALTH_EVENT_MISSED);
+	}
+}
+
+/*
+ * Paths that nothing has been heard of and that are of no use all the same: a first one that could
+ * not be connected, and what was made while the event of its port was under way.
+ */
+static void heed_ports(struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_path *path = comm->paths[p];
+
+		if (!path || ha_path_stopped(path))
+			continue;
+		if (!ha_port_usable(path->port))
+			ha_failover_trigger(comm, path,
+					    atomic_load(&path->nic->fatal) ? HA_REASON_DEVICE_FATAL
+									   : HA_REASON_PORT_DOWN,
+					    "%s:%d is down", path->nic->name, path->port->port_num);
+		else if (ha_is_active(comm, p) && !ha_path_ready(path))
+			ha_failover_trigger(comm, path, HA_REASON_POST, "cannot be connected");
+	}
+}
+
+/* Longer between two visits than this, and we were not running ourselves: it proves nothing. */
+#define MAX_TICK_NS (100 * HA_NS_PER_MS)
+
+/* A switch that has a path to go to takes less. */
+#define OUTAGE_TOLD_NS (500 * HA_NS_PER_MS)
+
+/*
+ * The deadline runs while no path is left, and stands still for a peer that is frozen: whose
+ * socket is up and which says nothing at all.
+ */
+static void count_outage(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	uint64_t tick_ns = now_ns - fo->tick_ns;
+
+	fo->tick_ns = now_ns;
+	if (fo->state == HA_FO_ACTIVE || fo->state == HA_FO_CLOSED || fo->state == HA_FO_LATCHED) {
+		fo->outage_ns = 0;
+		fo->outage_told = false;
+		return;
+	}
+	if (ha_control_peer_frozen(comm, now_ns))
+		return;
+	fo->outage_ns += tick_ns < MAX_TICK_NS ? tick_ns : MAX_TICK_NS;
+	if (fo->outage_ns > OUTAGE_TOLD_NS && !fo->outage_told) {
+		fo->outage_told = true;
+		ha_switch_outage(comm);
+	}
+	if (fo->outage_ns > ha_control_deadline_ns(comm))
+		ha_machine_on(comm, HA_ON_DEADLINE);
+}
+
+/* Traffic flows here, but other connections of the process may be moving. 0 or past: they are not.
+ */
+static uint64_t wait_ns(const struct ha_comm *comm, uint64_t now_ns)
+{
+	return comm->failover.state == HA_FO_ACTIVE ? ha_chores_wait_ns(&comm->inst->chores, now_ns)
+						    : 0;
+}
+
+/* Its own errors first: an end that has given up says so and does nothing else. */
+static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
+		ha_machine_on(comm, HA_ON_GIVE_UP);
+	heed_sessions(comm);
+	if (look)
+		heed_ports(comm);
+	ha_control_read_mail(comm);
+	ha_redial_visit(comm, now_ns);
+	ha_rebuild_visit(comm);
+	if (ha_slots_drain(comm, now_ns))
+		ha_machine_on(comm, HA_ON_DRAINED);
+	if (!comm->is_send && fo->state <= HA_FO_FENCING && ha_shadow_visit(comm, now_ns))
+		ha_machine_on(comm, HA_ON_PROVED);
+	count_outage(comm, now_ns);
+	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
+		ha_machine_on(comm, HA_ON_GIVE_UP);
+	ha_control_speak(comm, now_ns);
+	/* Not while traffic is about to go on, but in an outage there are more and more of them. */
+	if ((fo->state == HA_FO_ACTIVE && now_ns >= wait_ns(comm, now_ns)) ||
+	    fo->state >= HA_FO_LATCHED || fo->outage_ns > MAX_TICK_NS)
+		ha_slots_tidy(comm);
+}
+
+/* When to be visited again; 0: when something happens. */
+static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
+{
+	const struct ha_failover *fo = &comm->failover;
+	uint64_t waits_ns = wait_ns(comm, now_ns), due = 0;
+
+	if (busy(comm) || fo->later || fo->look)
+		return now_ns + HA_NS_PER_MS;
+	if (now_ns >= waits_ns && ha_slots_untidy(comm))
+		return now_ns + HA_NS_PER_MS;
+	if (!comm->is_send && fo->state == HA_FO_ACTIVE)
+		due = ha_shadow_due_ns(comm);
+	return now_ns < waits_ns && (due == 0 || due > waits_ns) ? waits_ns : due;
+}
+
+void ha_failover_visit(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+	bool failed = ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED, urgent, look;
+	bool untidy = ha_slots_untidy(comm);
+	uint64_t now_ns;
+
+	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) || ha_rebuild_due(comm);
+	if (!urgent && !untidy && fo->due_ns == 0)
+		return;
+	now_ns = ha_now_ns();
+	if (untidy && now_ns >= wait_ns(comm, now_ns))
+		urgent = true;
+	if (!urgent && now_ns < fo->due_ns)
+		return;
+	look = fo->look;
+	fo->look = fo->later = false; /* until something asks for another one */
+	visit(comm, now_ns, look);
+	fo->due_ns = due_ns(comm, now_ns);
+}
+
+void ha_failover_port_changed(struct ha_comm *comm)
+{
+	if (!ha_comm_has_failover(comm))
+		return;
+	comm->failover.look = comm->failover.ports_changed = true;
+	comm->failover.say |= HA_SAY_STATE;
+}
+
+/* Which of its ports the peer began on: its preferred one, unless that was down. */
+static void find_first_pair(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+	const struct ha_path *path = comm->paths[0];
+
+	if (!path || path->generation != 1)
+		return;
+	for (uint8_t i = 0; i < fo->peer_ports.count; i++)
+		if (fo->peer_ports.offers[i].port_num == path->remote.port_num &&
+		    strcmp(fo->peer_ports.offers[i].device, path->remote.device) == 0)
+			fo->slots[0].peer_port = i;
+}
+
+void ha_failover_hear_ports(struct ha_comm *comm, const struct ha_ports *ports)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	if (!ha_comm_has_failover(comm) || fo->peer_ports.count != 0)
+		return; /* said once */
+	fo->peer_ports = *ports;
+	for (unsigned i = 0; i < ports->count; i++)
+		if (ports->offers[i].up)
+			fo->peer_ports_up |= (uint16_t)(1u << i);
+	find_first_pair(comm);
+	fo->look = fo->ports_changed = true;
+	if (comm->paths[0])
+		ha_rebuild_watch(comm, 0);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+ha_result_t ha_failover_open(struct ha_comm *comm, const struct ha_wire_endpoint *local)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	if (!ha_comm_has_failover(comm))
+		return HA_OK;
+	fo->state = HA_FO_ACTIVE;
+	fo->resumed = true; /* the handshake did what RESUME and RESUMED do later */
+	fo->epoch = 1;
+	fo->sl = local->sl;
+	fo->traffic_class = local->traffic_class;
+	fo->nqps = local->nqps;
+	fo->peer_window.base = 1;
+	fo->heard_ns = fo->tick_ns = ha_now_ns();
+	for (unsigned p = 1; p < HA_MAX_PATHS; p++)
+		fo->slots[p].health = HA_HEALTH_FAILED;
+	fo->slots[0].state = HA_SLOT_UP;
+	fo->slots[0].newest_gen = comm->paths[0]->generation;
+	fo->slots[0].mailed = true;
+	fo->look = true;
+	comm->npaths = HA_MAX_PATHS;
+	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
+	return ha_shadow_open(comm);
+}
+
+static void offer_port(struct ha_comm *comm, struct ha_port *port, struct ha_offer *out)
+{
+	struct ha_live_endpoint live;
+	struct ha_port_addr addr;
+
+	ha_port_addr(port, &addr);
+	memset(out, 0, sizeof(*out));
+	out->link_layer = addr.link_layer;
+	out->port_num = port->port_num;
+	out->up = ha_port_usable(port);
+	out->lid = addr.lid;
+	out->speed_mbps = (uint32_t)port->speed_mbps;
+	out->guid = port->nic->guid;
+	memcpy(out->gid, addr.gid.raw, sizeof(out->gid));
+	ha_copy_text(out->device, sizeof(out->device), port->nic->name);
+	if (ha_liveness_endpoint(comm->inst->liveness, port, &live)) {
+		out->live_qpn = live.qpn;
+		out->live_id = live.id;
+	}
+}
+
+static void say_ports(struct ha_comm *comm)
+{
+	const struct ha_failover *fo = &comm->failover;
+	struct ha_ports ports = {.count = fo->noffers, .redial = fo->door};
+	uint8_t payload[HA_PORTS_MAX_BYTES];
+	size_t length;
+
+	for (unsigned i = 0; i < fo->noffers; i++)
+		offer_port(comm, fo->offers[i], &ports.offers[i]);
+	length = ha_ports_encode(&ports, payload);
+	if (!ha_lane_say(comm->lane, HA_FRAME_PORTS, payload, (uint32_t)length))
+		HA_WARN("connection %s: the peer cannot be told of our ports: no standby path",
+			comm->name);
+}
+
+void ha_failover_start(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	if (!ha_comm_has_failover(comm))
+		return;
+	if (!comm->is_send && ha_door_open(comm->inst, &fo->door.addr))
+		fo->door.cookie = ha_random();
+	say_ports(comm);
+	for (unsigned i = 0; i < fo->noffers; i++)
+		if (ha_port_drained(fo->offers[i]))
+			fo->say |= HA_SAY_STATE; /* PORTS says nothing of that */
+}
+
+bool ha_failover_rejoined(struct ha_comm *comm, struct ha_stream *stream)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	if (!ha_lane_replace(comm->lane, stream))
+		return false;
+	HA_INFO(HA_SUBSYS_NET, "connection %s: the bootstrap socket was dialled again and works",
+		comm->name);
+	fo->socket_broken = false;
+	fo->rejoined++;
+	fo->heard_ns = ha_now_ns();
+	say_ports(comm);
+	ha_control_new_statement(comm);
+	ha_say(comm, HA_SAY_STATEMENT | HA_SAY_STATE |
+			 (ha_comm_error(comm) != HA_OK ? HA_SAY_ABORT : 0u));
+	return true;
+}
+
+void ha_failover_free(struct ha_comm *comm)
+{
+	while (comm->failover.retired) {
+		struct ha_path *path = comm->failover.retired;
+
+		comm->failover.retired = path->next_retired;
+		ha_path_close(path);
+	}
+	ha_redial_free(comm);
+	ha_shadow_free(comm);
+}

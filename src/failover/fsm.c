@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "failover/fsm.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/usdt.h"
+#include "failover/path_select.h"
+#include "failover/signaling.h"
+#include "failover/path_build.h"
+#include "failover/standby.h"
+#include "failover/switchover.h"
+#include "transport/comm.h"
+#include "transport/instance.h"
+
+const char *ha_failover_state_name(unsigned state)
+{
+	static const char *const names[HA_FO_STATES] = {
+	    [HA_FO_ACTIVE] = "ACTIVE",	 [HA_FO_SUSPECTED] = "SUSPECTED", [HA_FO_FENCED] = "FENCED",
+	    [HA_FO_FENCING] = "FENCING", [HA_FO_LATCHED] = "LATCHED",	  [HA_FO_CLOSED] = "CLOSED",
+	};
+
+	return state < HA_FO_STATES ? names[state] : "unknown";
+}
+
+typedef void (*handler)(struct ha_comm *comm, const struct ha_occasion *o);
+
+void ha_say(struct ha_comm *comm, uint32_t what)
+{
+	comm->failover.say |= what;
+	ha_progress_call(comm->inst->progress, &comm->poller);
+}
+
+/* What this end says from now on has changed: at once, and then at short intervals again. */
+static void enter(struct ha_comm *comm, enum ha_failover_state state)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	HA_TRACE(1, "connection %s: %s -> %s, epoch %u", comm->name,
+		 ha_failover_state_name(fo->state), ha_failover_state_name(state), fo->epoch);
+	HA_USDT5(connection_state, ha_comm_number(comm), (int)comm->is_send,
+		 ha_failover_state_name(fo->state), ha_failover_state_name(state), fo->epoch);
+	fo->state = (uint8_t)state;
+	comm->epoch_changing = state != HA_FO_ACTIVE;
+	ha_comm_not_clear(comm);
+	ha_control_new_statement(comm);
+	ha_say(comm, HA_SAY_STATEMENT);
+}
+
+/* ---- the peer's knowledge -------------------------------------------------------------------- */
+
+/* Merged, never dropped as seen: messages repeat and overtake each other. */
+static void merge(struct ha_comm *comm, const struct ha_message *m)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	ha_window_merge(&fo->peer_window, &m->window);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (m->fenced_gen[p] > fo->slots[p].peer_fenced_gen)
+			fo->slots[p].peer_fenced_gen = m->fenced_gen[p];
+}
+
+static void fence_as_peer(struct ha_comm *comm, const struct ha_message *m)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_path *path = comm->paths[p];
+
+		if (m->fenced_gen[p] <= comm->failover.slots[p].want_gen)
+			continue;
+		/* It failed at the peer, or could not be made there: not again at once. */
+		if (!comm->is_send && path && !ha_path_stopped(path))
+			ha_shadow_failed(comm, p);
+		ha_slot_fence(comm, p, m->fenced_gen[p]);
+	}
+}
+
+/* ---- receiver ------------------------------------------------------------------------------ */
+
+/* The active path is given up: fence it, take the next epoch, say FENCE. */
+static void new_epoch(struct ha_comm *comm, enum ha_reason reason)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	ha_switch_begin(comm, reason);
+	ha_shadow_left(comm);
+	ha_choice_begin(comm, reason);
+	ha_slot_fence(comm, comm->active, ha_active_generation(comm));
+	fo->epoch++;
+	fo->resumed = false;
+	enter(comm, HA_FO_FENCING);
+}
+
+static void r_failed(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	new_epoch(comm, o->reason);
+}
+
+/* Completed by the sender, fenced here, and not there: its write was acknowledged and never placed.
+ */
+static bool lost_a_message(struct ha_comm *comm)
+{
+	const struct ha_window *sent = &comm->failover.peer_window, *done = &comm->recv->done;
+	uint64_t end = sent->base + 64;
+
+	for (uint64_t seq = done->base; seq < end; seq++)
+		if (ha_window_has(sent, seq) && !ha_window_has(done, seq)) {
+			ha_comm_fail(
+			    comm, HA_ERR_REMOTE,
+			    "message %llu is lost: a device that has failed acknowledged it "
+			    "and did not write it to memory; HA_NCCL_COMPLETION=e2e "
+			    "survives this",
+			    (unsigned long long)seq);
+			return true;
+		}
+	return false;
+}
+
+/* Nothing can arrive on a fenced generation any more, at either end. */
+static bool agreed(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->failover.slots[p].peer_fenced_gen < comm->failover.slots[p].want_gen)
+			return false;
+	return true;
+}
+
+/* Traffic goes on in the epoch that both ends have agreed on, over this path. */
+static void take_path(struct ha_comm *comm, uint8_t p)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
+	ha_comm_use_path(comm, p);
+	HA_USDT5(failover_resume, ha_comm_number(comm), (int)comm->is_send, fo->epoch, (int)p,
+		 ha_active_generation(comm));
+}
+
+static void resume_on(struct ha_comm *comm, unsigned p)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	take_path(comm, (uint8_t)p);
+	fo->asked.messages = comm->recv->next_seq - comm->recv->done.base -
+			     (uint64_t)__builtin_popcountll(comm->recv->done.bits);
+	enter(comm, HA_FO_ACTIVE);
+	ha_recv_resume(comm);
+	ha_flush_resume(comm);
+}
+
+void ha_failover_try_resume(struct ha_comm *comm)
+{
+	int p;
+
+	if (comm->failover.state != HA_FO_FENCING || !ha_slots_fenced(comm))
+		return;
+	if (lost_a_message(comm) || !agreed(comm))
+		return;
+	ha_choice_agreed(comm);
+	p = ha_choice_best(comm);
+	if (p >= 0)
+		resume_on(comm, (unsigned)p);
+}
+
+static void r_try(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	(void)o;
+	ha_failover_try_resume(comm);
+}
+
+/* SUSPECT, FENCED and what else the sender says of itself. */
+static void r_merge(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	const struct ha_message *m = o->m;
+	bool names_active = m->kind == HA_MSG_SUSPECT && m->path == comm->active &&
+			    m->generation >= ha_active_generation(comm);
+
+	merge(comm, m);
+	if (comm->failover.state == HA_FO_ACTIVE &&
+	    (names_active || m->fenced_gen[comm->active] >= ha_active_generation(comm)))
+		new_epoch(comm, m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
+	fence_as_peer(comm, m);
+	if (m->kind == HA_MSG_SUSPECT && m->generation > comm->failover.slots[m->path].want_gen) {
+		ha_shadow_failed(comm, m->path);
+		ha_slot_fence(comm, m->path, m->generation);
+	}
+	ha_failover_try_resume(comm);
+}
+
+static void r_resumed(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	r_merge(comm, o);
+	if (fo->state != HA_FO_ACTIVE || fo->resumed || o->m->epoch != fo->epoch)
+		return; /* a late one of an earlier epoch says nothing about this one */
+	fo->resumed = true;
+	ha_switch_end(comm, &fo->asked);
+}
+
+static void r_rebuilt(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	r_merge(comm, o);
+	if (comm->failover.state != HA_FO_LATCHED)
+		ha_shadow_rebuilt(comm, o->m);
+}
+
+static void r_refused(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	r_merge(comm, o);
+	ha_shadow_refused(comm, o->m);
+}
+
+/* ---- sender -------------------------------------------------------------------------------- */
+
+static void s_failed(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	ha_switch_begin(comm, o->reason);
+	fo->suspect_path = comm->active;
+	fo->suspect_gen = ha_active_generation(comm);
+	comm->count.suspects++;
+	ha_slot_fence(comm, comm->active, ha_active_generation(comm));
+	enter(comm, HA_FO_SUSPECTED);
+}
+
+/* Everything is in order to go on as the receiver said. */
+static void s_try_resume(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+	const struct ha_resume *r = &fo->resume;
+	struct ha_replay replay;
+	const struct ha_path *path;
+
+	if (fo->state != HA_FO_FENCED || r->epoch != fo->epoch || !ha_slots_fenced(comm))
+		return;
+	path = comm->paths[r->path];
+	if (!ha_path_ready(path) || path->generation != r->generation)
+		return;
+	take_path(comm, r->path);
+	enter(comm, HA_FO_ACTIVE);
+	ha_send_resume(comm, &fo->peer_window, &replay);
+	if (fo->state != HA_FO_ACTIVE)
+		return; /* posting failed: this path is the next to be left */
+	ha_say(comm, HA_SAY_RESUMED);
+	ha_switch_end(comm, &replay);
+}
+
+/* FENCE and RESUME: a new epoch, and everything up to the watermarks goes out of use. */
+static void s_merge(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	struct ha_failover *fo = &comm->failover;
+	const struct ha_message *m = o->m;
+
+	merge(comm, m);
+	if (m->epoch > fo->epoch) {
+		if (fo->state == HA_FO_ACTIVE) {
+			ha_switch_begin(comm,
+					m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
+			ha_slot_fence(comm, comm->active, ha_active_generation(comm));
+		}
+		fo->epoch = m->epoch;
+		enter(comm, HA_FO_FENCED);
+	}
+	fence_as_peer(comm, m);
+	/* No peer of ours does that, but nobody must be left with a path that is gone. */
+	if (fo->state == HA_FO_ACTIVE && !ha_path_ready(ha_comm_path(comm)))
+		s_failed(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = HA_REASON_PEER});
+	ha_say(comm, HA_SAY_STATEMENT); /* the answer, also to one that was heard before */
+}
+
+static void s_resume(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	struct ha_failover *fo = &comm->failover;
+	const struct ha_message *m = o->m;
+
+	s_merge(comm, o);
+	if (m->epoch != fo->epoch)
+		return; /* of an epoch that is over */
+	if (fo->state == HA_FO_ACTIVE) {
+		ha_say(comm, HA_SAY_RESUMED); /* it has not heard */
+		return;
+	}
+	fo->resume =
+	    (struct ha_resume){.epoch = m->epoch, .path = m->path, .generation = m->generation};
+	s_try_resume(comm);
+}
+
+static void s_rebuild(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	ha_window_merge(&comm->failover.peer_window, &o->m->window);
+	/* While it is active, what it has completed is still growing: the FENCE comes first. */
+	if (!ha_is_active(comm, o->m->path))
+		ha_rebuild_answer(comm, o->m);
+}
+
+static void s_drained(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	(void)o;
+	if (ha_slots_fenced(comm))
+		ha_say(comm, HA_SAY_STATEMENT);
+	s_try_resume(comm);
+}
+
+/* ---- both ---------------------------------------------------------------------------------- */
+
+static void nothing(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	(void)comm;
+	(void)o;
+}
+
+/* No peer of ours says this to this end, and no event of ours comes here. */
+static void impossible(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	ha_comm_fail(comm, HA_ERR_INTERNAL, "the failover protocol is broken: %s %s in state %s",
+		     comm->is_send ? "sender" : "receiver",
+		     o->m ? ha_message_name(o->m->kind) : "event",
+		     ha_failover_state_name(comm->failover.state));
+}
+
+static void answer_abort(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	(void)o;
+	ha_say(comm, HA_SAY_ABORT);
+}
+
+static void aborted(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	struct ha_abort given_up = {.epoch = o->m->epoch, .code = o->m->code};
+
+	ha_comm_peer_aborted(comm, &given_up);
+}
+
+static void closed(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	struct ha_bye bye = {.done = o->m->window.base, .done_bits = o->m->window.bits};
+
+	ha_window_merge(&comm->failover.peer_window, &o->m->window);
+	HA_USDT5(connection_state, ha_comm_number(comm), (int)comm->is_send,
+		 ha_failover_state_name(comm->failover.state), ha_failover_state_name(HA_FO_CLOSED),
+		 comm->failover.epoch);
+	comm->failover.state = HA_FO_CLOSED;
+	ha_comm_peer_bye(comm, &bye);
+}
+
+static void expired(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	(void)o;
+	ha_comm_fail(
+	    comm, HA_ERR_REMOTE,
+	    "no path to the peer for %llu ms (last failure: %s); longer outages are survived "
+	    "with HA_NCCL_OUTAGE_MS",
+	    (unsigned long long)(comm->failover.outage_ns / HA_NS_PER_MS),
+	    ha_reason_text(comm->failover.now.reason));
+}
+
+/* No path may bring anything any more to memory that is given back after an error. */
+static void give_up(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	(void)o;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		ha_slot_fence(comm, p, comm->failover.slots[p].newest_gen);
+	enter(comm, HA_FO_LATCHED);
+	ha_say(comm, HA_SAY_ABORT);
+}
+
+/* ---- the tables ----------------------------------------------------------------------------- */
+
+/* clang-format off */
+static const handler receiver[HA_FO_STATES][HA_ON_END] = {
+	/*                     ACTIVE                        FENCING */
+#define ROW(on, active, fencing, latched, closed)                                               \
+	[HA_FO_ACTIVE][on] = (active), [HA_FO_FENCING][on] = (fencing),                      \
+	[HA_FO_LATCHED][on] = (latched), [HA_FO_CLOSED][on] = (closed),
+	ROW(HA_ON_FAILED,   r_failed,   nothing,    nothing,      nothing)
+	ROW(HA_ON_SUSPECT,  r_merge,    r_merge,    answer_abort, nothing)
+	ROW(HA_ON_FENCED,   r_merge,    r_merge,    answer_abort, nothing)
+	ROW(HA_ON_RESUMED,  r_resumed,  r_merge,    answer_abort, nothing)
+	ROW(HA_ON_REBUILT,  r_rebuilt,  r_rebuilt,  answer_abort, nothing)
+	ROW(HA_ON_REFUSED,  r_refused,  r_refused,  answer_abort, nothing)
+	ROW(HA_ON_FENCE,    impossible, impossible, nothing,      nothing)
+	ROW(HA_ON_RESUME,   impossible, impossible, nothing,      nothing)
+	ROW(HA_ON_REBUILD,  impossible, impossible, nothing,      nothing)
+	ROW(HA_ON_DRAINED,  nothing,    r_try,      nothing,      nothing)
+	ROW(HA_ON_PROVED,   nothing,    r_try,      nothing,      nothing)
+	ROW(HA_ON_DEADLINE, nothing,    expired,    nothing,      nothing)
+	ROW(HA_ON_GIVE_UP,  give_up,    give_up,    nothing,      give_up)
+	ROW(HA_ON_ABORT,    aborted,    aborted,    nothing,      nothing)
+	ROW(HA_ON_BYE,      closed,     closed,     nothing,      nothing)
+#undef ROW
+};
+
+static const handler sender[HA_FO_STATES][HA_ON_END] = {
+#define ROW(on, active, suspected, fenced, latched, closed)                                     \
+	[HA_FO_ACTIVE][on] = (active), [HA_FO_SUSPECTED][on] = (suspected),                  \
+	[HA_FO_FENCED][on] = (fenced), [HA_FO_LATCHED][on] = (latched),                      \
+	[HA_FO_CLOSED][on] = (closed),
+	/*                ACTIVE      SUSPECTED   FENCED      LATCHED       CLOSED */
+	ROW(HA_ON_FAILED,    s_failed,   nothing,    nothing,    nothing,      nothing)
+	ROW(HA_ON_FENCE,     s_merge,    s_merge,    s_merge,    answer_abort, nothing)
+	ROW(HA_ON_RESUME,    s_resume,   s_resume,   s_resume,   answer_abort, nothing)
+	ROW(HA_ON_REBUILD,   s_rebuild,  s_rebuild,  s_rebuild,  answer_abort, nothing)
+	ROW(HA_ON_SUSPECT,   impossible, impossible, impossible, nothing,      nothing)
+	ROW(HA_ON_FENCED,    impossible, impossible, impossible, nothing,      nothing)
+	ROW(HA_ON_RESUMED,   impossible, impossible, impossible, nothing,      nothing)
+	ROW(HA_ON_REBUILT,   impossible, impossible, impossible, nothing,      nothing)
+	ROW(HA_ON_REFUSED,   impossible, impossible, impossible, nothing,      nothing)
+	ROW(HA_ON_DRAINED,   s_drained,  s_drained,  s_drained,  nothing,      nothing)
+	ROW(HA_ON_PROVED,    nothing,    nothing,    nothing,    nothing,      nothing)
+	ROW(HA_ON_DEADLINE,  nothing,    expired,    expired,    nothing,      nothing)
+	ROW(HA_ON_GIVE_UP,   give_up,    give_up,    give_up,    nothing,      give_up)
+	ROW(HA_ON_ABORT,     aborted,    aborted,    aborted,    nothing,      nothing)
+	ROW(HA_ON_BYE,       closed,     closed,     closed,     nothing,      nothing)
+#undef ROW
+};
+/* clang-format on */
+
+void ha_machine_step(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	unsigned state = comm->failover.state;
+	handler handle = comm->is_send ? sender[state][o->on] : receiver[state][o->on];
+
+	(handle ? handle : impossible)(comm, o);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The state machine of a failover: two tables, one per end, of what an occasion does in a state.
+ * The handlers change state, start fences and note what is to be said; none waits. [T]
+ */
+#ifndef HA_FAILOVER_FSM_H
+#define HA_FAILOVER_FSM_H
+
+#include "failover/engine.h"
+
+enum ha_on {
+	HA_ON_FAILED,  /* the active path failed, or is to be left */
+	HA_ON_SUSPECT, /* messages, by kind */
+	HA_ON_FENCE,
+	HA_ON_FENCED,
+	HA_ON_RESUME,
+	HA_ON_RESUMED,
+	HA_ON_REBUILD,
+	HA_ON_REBUILT,
+	HA_ON_REFUSED,
+	HA_ON_ABORT,
+	HA_ON_BYE,
+	HA_ON_DRAINED,	/* a fence was confirmed */
+	HA_ON_PROVED,	/* a path in reserve works */
+	HA_ON_DEADLINE, /* nothing has been left for too long */
+	HA_ON_GIVE_UP,	/* an error was latched at this end */
+	HA_ON_END
+};
+
+struct ha_occasion {
+	enum ha_on on;
+	const struct ha_message *m; /* of the messages */
+	enum ha_reason reason;	    /* of FAILED */
+};
+
+void ha_machine_step(struct ha_comm *comm, const struct ha_occasion *o);
+
+static inline void ha_machine_on(struct ha_comm *comm, enum ha_on on)
+{
+	ha_machine_step(comm, &(struct ha_occasion){.on = on});
+}
+
+/* The generation of the active path; 0: it is gone. */
+uint32_t ha_active_generation(const struct ha_comm *comm);
+
+/* Whether traffic runs on this path index. */
+bool ha_is_active(const struct ha_comm *comm, unsigned p);
+
+/* Notes something to be said, and has the progress thread say it. */
+void ha_say(struct ha_comm *comm, uint32_t what);
+
+/* Asks after the fences that are under way. True: one was confirmed. Progress thread. */
+bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns);
+
+#endif

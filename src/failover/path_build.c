@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "failover/path_build.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "failover/engine.h"
+#include "failover/standby.h"
+#include "transport/comm.h"
+#include "transport/comm_event.h"
+#include "transport/instance.h"
+
+#include <string.h>
+
+/* ---- heartbeats ---------------------------------------------------------------------------- */
+
+/* All under the lock of the sessions, which a call does not mind. */
+static void went_down(struct ha_live_link *live)
+{
+	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
+
+	link->down = true;
+	ha_progress_call(link->comm->inst->progress, &link->comm->poller);
+}
+
+static void came_up(struct ha_live_link *live)
+{
+	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
+
+	link->up = true;
+	ha_progress_call(link->comm->inst->progress, &link->comm->poller);
+}
+
+/* The session says by itself which: its state is looked at. */
+static void wavers(struct ha_live_link *live)
+{
+	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
+
+	ha_progress_call(link->comm->inst->progress, &link->comm->poller);
+}
+
+/* Traffic that completes well on the active path is life, whatever became of the heartbeats. */
+static bool is_alive(struct ha_live_link *live)
+{
+	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
+	uint64_t life = atomic_load_explicit(&link->comm->life_seen, memory_order_relaxed);
+	bool alive = (life & 0xff) == link->slot && life >> 8 != link->completions;
+
+	link->completions = life >> 8;
+	return alive;
+}
+
+void ha_rebuild_unwatch(struct ha_comm *comm, unsigned p)
+{
+	ha_liveness_detach(comm->inst->liveness, &comm->failover.links[p].live);
+	comm->failover.links[p].down = comm->failover.links[p].up = false;
+}
+
+void ha_rebuild_watch(struct ha_comm *comm, unsigned p)
+{
+	struct ha_failover *fo = &comm->failover;
+	const struct ha_slot *slot = &fo->slots[p];
+	const struct ha_offer *offer = &fo->peer_ports.offers[slot->peer_port];
+	struct ha_slot_link *link = &fo->links[p];
+	struct ha_live_endpoint remote = {.id = offer->live_id,
+					  .qpn = offer->live_qpn,
+					  .link_layer = offer->link_layer,
+					  .lid = offer->lid};
+
+	ha_rebuild_unwatch(comm, p);
+	if (slot->peer_port >= fo->peer_ports.count || offer->live_qpn == 0 || offer->live_id == 0)
+		return;
+	memcpy(remote.gid, offer->gid, sizeof(remote.gid));
+	if (comm->paths[p] && comm->paths[p]->remote.nqps != 0) {
+		/* The address may have changed since PORTS was said. */
+		memcpy(remote.gid, comm->paths[p]->remote.gid, sizeof(remote.gid));
+		remote.lid = comm->paths[p]->remote.lid;
+	}
+	memset(&link->live, 0, sizeof(link->live));
+	link->live.down = went_down;
+	link->live.up = came_up;
+	link->live.wavers = wavers;
+	link->live.alive = is_alive;
+	link->comm = comm;
+	link->slot = (uint8_t)p;
+	(void)ha_liveness_attach(comm->inst->liveness, fo->offers[slot->port], &remote, fo->sl,
+				 fo->traffic_class, &link->live);
+}
+
+/* ---- one end of a path ----------------------------------------------------------------------- */
+
+ha_result_t ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
+			    unsigned peer_port)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_slot *slot = &fo->slots[p];
+	struct ha_path_options options = {.port = fo->offers[port],
+					  .index = (uint8_t)p,
+					  .generation = generation,
+					  .nqps = fo->nqps};
+	struct ha_path *path;
+
+	slot->newest_gen = generation;
+	slot->port = (uint8_t)port;
+	slot->peer_port = (uint8_t)peer_port;
+	slot->mailed = false;
+	ha_rebuild_unwatch(comm, p);
+	HA_TRY(ha_path_open(comm, &options, &path));
+	comm->paths[p] = path;
+	return HA_OK;
+}
+
+ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
+			       const struct ha_wire_endpoint *remote)
+{
+	struct ha_path *path = comm->paths[p];
+	struct ha_wire_endpoint endpoint = *remote;
+
+	if (remote->nqps != path->nqps || remote->link_layer != path->addr.link_layer) {
+		HA_WARN("connection %s: the peer's end of path %u.%u does not fit ours", comm->name,
+			p, path->generation);
+		return HA_ERR_INTERNAL;
+	}
+	endpoint.sl = comm->failover.sl;
+	endpoint.traffic_class = comm->failover.traffic_class;
+	comm->failover.slots[p].state = HA_SLOT_CONNECTING;
+	ha_path_start_connecting(path, &endpoint);
+	return HA_OK;
+}
+
+static void connected(struct ha_comm *comm, unsigned p)
+{
+	struct ha_event event = ha_event_init(HA_EVENT_REBUILD, HA_REASON_NONE);
+
+	ha_rebuild_watch(comm, p);
+	ha_slot_heed(comm, p, HA_HEALTH_EVENT_REBUILT);
+	event.to = ha_event_path(comm->paths[p]);
+	ha_event_report(comm, &event);
+	if (comm->is_send) {
+		comm->failover.slots[p].state = HA_SLOT_UP;
+		comm->failover.say |= ha_say_of(HA_SAY_REBUILT, p);
+	} else {
+		ha_shadow_connected(comm, p);
+	}
+}
+
+static void not_connected(struct ha_comm *comm, unsigned p)
+{
+	if (comm->is_send) {
+		ha_slot_fence(comm, p, comm->paths[p]->generation);
+		comm->failover.say |= ha_say_of(HA_SAY_REFUSED, p);
+	} else {
+		ha_shadow_not_connected(comm, p);
+	}
+}
+
+bool ha_rebuild_due(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->failover.slots[p].state == HA_SLOT_CONNECTING &&
+		    !ha_path_away(comm->paths[p]))
+			return true;
+	return false;
+}
+
+void ha_rebuild_visit(struct ha_comm *comm)
+{
+	ha_result_t result;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->failover.slots[p].state == HA_SLOT_CONNECTING &&
+		    !ha_path_connecting(comm->paths[p], &result))
+			(result == HA_OK ? connected : not_connected)(comm, p);
+}
+
+/* ---- the sender's answer ----------------------------------------------------------------------
+ */
+
+static void refuse(struct ha_comm *comm, unsigned p)
+{
+	comm->failover.say |= ha_say_of(HA_SAY_REFUSED, p);
+}
+
+static void make(struct ha_comm *comm, const struct ha_message *m)
+{
+	struct ha_slot *slot = &comm->failover.slots[m->path];
+
+	if (m->port >= comm->failover.noffers || !ha_port_usable(comm->failover.offers[m->port]) ||
+	    ha_rebuild_open(comm, m->path, m->generation, m->port, m->peer_port) != HA_OK) {
+		slot->newest_gen = m->generation;
+		refuse(comm, m->path);
+		return;
+	}
+	if (ha_rebuild_connect(comm, m->path, &m->endpoint) != HA_OK) {
+		ha_slot_fence(comm, m->path, m->generation);
+		refuse(comm, m->path);
+		return;
+	}
+}
+
+void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
+{
+	struct ha_slot *slot = &comm->failover.slots[m->path];
+	struct ha_chores *chores = &comm->inst->chores;
+	uint64_t now_ns = ha_now_ns();
+
+	if (m->generation <= slot->want_gen || m->generation < slot->newest_gen)
+		return; /* of the past: fenced since, or overtaken */
+	if (comm->paths[m->path] && comm->paths[m->path]->generation == m->generation) {
+		if (slot->state == HA_SLOT_UP) /* it has not heard */
+			comm->failover.say |= ha_say_of(HA_SAY_REBUILT, m->path);
+		return;
+	}
+	ha_slot_fence(comm, m->path, m->generation - 1);
+	if (comm->paths[m->path] || !ha_chore_begin(chores, now_ns))
+		return; /* not drained yet, or no time for it now: it is said again soon */
+	make(comm, m);
+	ha_chore_done(chores, now_ns);
+}

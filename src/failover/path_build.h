@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making one end of a path in the background: what receiver and sender do alike. All of it is [T].
+ */
+#ifndef HA_FAILOVER_PATH_BUILD_H
+#define HA_FAILOVER_PATH_BUILD_H
+
+#include "failover/message.h"
+
+#include "base/result.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ha_comm;
+
+/*
+ * Makes our end of path p in a new generation, over our port `port` and the peer's `peer_port` (as
+ * in both PORTS). The slot has no path, and everything older is fenced.
+ */
+ha_result_t ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
+			    unsigned peer_port) HA_MUST_CHECK;
+
+/* Begins to connect it to the peer's end, in the background. */
+ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
+			       const struct ha_wire_endpoint *remote) HA_MUST_CHECK;
+
+/* Whether ha_rebuild_visit would find something to do: a look at memory only. */
+bool ha_rebuild_due(const struct ha_comm *comm);
+/* Goes on with the paths that are connected by now, or cannot be. */
+void ha_rebuild_visit(struct ha_comm *comm);
+
+/* Hangs the slot on the heartbeats between its two ports, as they are now. */
+void ha_rebuild_watch(struct ha_comm *comm, unsigned p);
+void ha_rebuild_unwatch(struct ha_comm *comm, unsigned p);
+
+/* Sender: REBUILD{path.gen}. Answers it, or leaves it for the next time it is said. */
+void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m);
+
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "failover/path_select.h"
+
+#include "base/clock.h"
+#include "failover/engine.h"
+#include "failover/port_pair.h"
+#include "transport/comm.h"
+#include "transport/instance.h"
+
+/* A path in reserve that is in doubt itself comes last, and after this long at the earliest. */
+#define DOUBT_PRICE 1000000u
+#define PATIENCE_NS (30 * HA_NS_PER_MS)
+
+/* An answer to a heartbeat takes less, unless there will be none. */
+#define ANSWER_NS (5 * HA_NS_PER_MS)
+
+bool ha_choice_is_silent(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_session *session = comm->failover.links[p].live.session;
+
+	return session && ha_session_state(session) == HA_SESSION_DOWN;
+}
+
+static bool is_up(const struct ha_comm *comm, unsigned p)
+{
+	return comm->failover.slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]);
+}
+
+bool ha_choice_can_carry(const struct ha_comm *comm, unsigned p)
+{
+	return is_up(comm, p) && !ha_choice_is_silent(comm, p);
+}
+
+/* A probe came back since the heartbeats were given up: in an outage that is worth a try. */
+static bool was_proved_since(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	return is_up(comm, p) && ha_choice_is_silent(comm, p) &&
+	       fo->slots[p].proved_ns > ha_session_down_ns(fo->links[p].live.session);
+}
+
+/* Its heartbeats are overdue as well: what killed the active path may have killed this one. */
+static bool is_suspected(const struct ha_failover *fo, unsigned p)
+{
+	const struct ha_session *session = fo->links[p].live.session;
+
+	return session && ha_session_state(session) == HA_SESSION_SUSPECTED;
+}
+
+/* A session that was never up can prove nothing, whatever the path is like. */
+static bool has_heartbeats(const struct ha_failover *fo, unsigned p)
+{
+	const struct ha_session *session = fo->links[p].live.session;
+
+	return session && ha_session_state(session) != HA_SESSION_INIT;
+}
+
+static bool lacks_proof(const struct ha_failover *fo, unsigned p)
+{
+	const struct ha_choosing *choosing = &fo->choosing;
+
+	return choosing->wants_proof && has_heartbeats(fo, p) &&
+	       fo->slots[p].proved_ns < choosing->since_ns &&
+	       ha_session_asked_ns(fo->links[p].live.session) < choosing->since_ns;
+}
+
+static bool is_doubtful(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	return is_suspected(fo, p) || lacks_proof(fo, p) || ha_choice_is_silent(comm, p);
+}
+
+/* Building another one takes a few milliseconds, finding out that this one is dead half a second.
+ */
+static bool has_patience(const struct ha_comm *comm)
+{
+	uint64_t agreed_ns = comm->failover.choosing.agreed_ns;
+
+	return agreed_ns == 0 || ha_now_ns() - agreed_ns < PATIENCE_NS;
+}
+
+/*
+ * What was asked later than this and answered was answered after the failure. All that is known in
+ * general is that it failed before it was noticed. Where its heartbeats were given up they were
+ * silent for three intervals, of which one at most was before the failure: two are left.
+ */
+static uint64_t failed_before_ns(const struct ha_comm *comm, uint64_t now_ns)
+{
+	/* With a margin for the way there and back. */
+	uint64_t known_ns = (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS * 3 / 2;
+	bool known = ha_choice_is_silent(comm, comm->active) && now_ns > known_ns;
+
+	return known ? now_ns - known_ns : now_ns;
+}
+
+void ha_choice_begin(struct ha_comm *comm, enum ha_reason reason)
+{
+	struct ha_failover *fo = &comm->failover;
+	uint64_t now_ns = ha_now_ns();
+
+	fo->choosing = (struct ha_choosing){
+	    .wants_proof = ha_reason_is_silence(reason),
+	    .since_ns = failed_before_ns(comm, now_ns),
+	    .begun_ns = now_ns,
+	};
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != comm->active && ha_choice_can_carry(comm, p) && lacks_proof(fo, p))
+			ha_liveness_ask(comm->inst->liveness, &fo->links[p].live);
+}
+
+void ha_choice_agreed(struct ha_comm *comm)
+{
+	struct ha_choosing *choosing = &comm->failover.choosing;
+
+	if (choosing->agreed_ns == 0)
+		choosing->agreed_ns = ha_now_ns();
+}
+
+bool ha_choice_awaits_answer(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	if (ha_now_ns() - fo->choosing.begun_ns >= ANSWER_NS)
+		return false;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (ha_choice_can_carry(comm, p) && !is_suspected(fo, p) && lacks_proof(fo, p) &&
+		    ha_pair_drained(comm, ha_pair_of(&fo->slots[p])) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Of two that are there, rather the one that shares no port with the path that failed: what failed
+ * may be more than the pair, as when a switch dies silently, and the sessions of the others have
+ * not noticed yet. Whoever only goes back has left nothing that failed.
+ */
+int ha_choice_best(const struct ha_comm *comm)
+{
+	const struct ha_pair left = ha_pair_of(&comm->failover.slots[comm->active]);
+	const uint32_t per_port =
+	    comm->failover.now.reason == HA_REASON_FAILBACK ? 0 : HA_PAIR_SHARED_PRICE;
+	uint32_t best_price = HA_PAIR_NEVER;
+	int best = -1;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		uint32_t price;
+
+		if (!ha_choice_can_carry(comm, p) && !was_proved_since(comm, p))
+			continue;
+		price = ha_pair_price(comm, ha_pair_of(&comm->failover.slots[p]));
+		if (price == HA_PAIR_NEVER)
+			continue;
+		price += per_port * ha_pair_shared(ha_pair_of(&comm->failover.slots[p]), left);
+		if (is_doubtful(comm, p))
+			price += DOUBT_PRICE;
+		if (price < best_price) {
+			best_price = price;
+			best = (int)p;
+		}
+	}
+	if (best_price >= DOUBT_PRICE && best >= 0 && has_patience(comm))
+		return -1;
+	return best;
+}
+
+bool ha_choice_is_better(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	return p != comm->active && ha_choice_can_carry(comm, p) &&
+	       ha_pair_price(comm, ha_pair_of(&fo->slots[p])) <
+		   ha_pair_price(comm, ha_pair_of(&fo->slots[comm->active]));
+}
+
+/* That it works is known to the receiver by its probe, and to the sender of paths that the receiver
+ * has used. */
+static bool is_proved(const struct ha_comm *comm, unsigned p)
+{
+	return ha_choice_can_carry(comm, p) && (!comm->is_send || comm->failover.slots[p].mailed);
+}
+
+int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
+{
+	uint32_t best_price = HA_PAIR_NEVER;
+	int best = -1;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_pair pair = ha_pair_of(&comm->failover.slots[p]);
+		uint32_t price;
+
+		if (p == comm->active || !is_proved(comm, p) || is_suspected(&comm->failover, p) ||
+		    ha_pair_drained(comm, pair) > most_drained)
+			continue;
+		price = ha_pair_price(comm, pair);
+		if (price < best_price) {
+			best_price = price;
+			best = (int)p;
+		}
+	}
+	return best;
+}
+
+bool ha_choice_has_standby(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != comm->active && is_proved(comm, p) &&
+		    ha_pair_drained(comm, ha_pair_of(&comm->failover.slots[p])) == 0 &&
+		    ha_pair_shared(ha_pair_of(&comm->failover.slots[p]),
+				   ha_pair_of(&comm->failover.slots[comm->active])) == 0)
+			return true;
+	return false;
+}

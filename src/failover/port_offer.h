@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * PORTS: what each end says once after the handshake, the ports it could carry this connection
+ * with, the primary one first and then in the order it would like. The receiver chooses pairs from
+ * both lists. An index into such a list is how a port is named in messages.
+ */
+#ifndef HA_FAILOVER_PORT_OFFER_H
+#define HA_FAILOVER_PORT_OFFER_H
+
+#include "transport/wire.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HA_MAX_OFFERS 8
+
+struct ha_offer {
+	uint8_t link_layer;
+	uint8_t port_num;
+	uint8_t up;
+	uint16_t lid;
+	uint32_t speed_mbps;
+	uint32_t live_qpn; /* heartbeats (struct ha_live_endpoint); 0: none */
+	uint64_t live_id;
+	uint64_t guid;
+	uint8_t gid[16];
+	char device[32];
+};
+
+/* Where the sender may dial again when the bootstrap socket breaks, and what it must say then. */
+struct ha_redial_at {
+	uint64_t cookie; /* 0: nowhere */
+	union ha_sockaddr addr;
+};
+
+struct ha_ports {
+	uint8_t count;
+	struct ha_redial_at redial; /* the receiver's */
+	struct ha_offer offers[HA_MAX_OFFERS];
+};
+
+#define HA_OFFER_BYTES	   80
+#define HA_REDIAL_AT_BYTES 32
+#define HA_PORTS_MAX_BYTES (8 + HA_MAX_OFFERS * HA_OFFER_BYTES + HA_REDIAL_AT_BYTES)
+
+size_t ha_ports_encode(const struct ha_ports *in, uint8_t out[HA_PORTS_MAX_BYTES]);
+/*
+ * More offers than we take are ignored: they are the peer's last choice. A peer that ends after its
+ * offers cannot be dialled again.
+ */
+enum ha_wire_result ha_ports_decode(const uint8_t *in, size_t len, struct ha_ports *out);
+
+#endif

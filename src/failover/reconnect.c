@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "failover/reconnect.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/comm.h"
+#include "transport/handshake.h"
+#include "transport/lane.h"
+#include "transport/stream.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define INTERVAL_MIN_MS 100
+#define INTERVAL_MAX_MS 2000
+/* Of one attempt, from the first packet to the answer. */
+#define ATTEMPT_NS (2 * HA_NS_PER_S)
+/* A socket that lasted for so long is replaced at once; what breaks each one is given time. */
+#define LASTING_NS (2 * HA_NS_PER_S)
+
+enum stage { STAGE_DIAL, STAGE_DIALING, STAGE_REJOIN, STAGE_ANSWER, STAGES };
+
+struct ha_dial {
+	uint8_t stage;
+	uint8_t refused; /* in a row; counted up to what is asked for */
+	uint32_t interval_ms;
+	uint64_t next_ns;     /* STAGE_DIAL: not before */
+	uint64_t deadline_ns; /* later stages: not after */
+	uint64_t done_ns;     /* when it succeeded last; 0: never */
+	struct ha_stream stream;
+};
+
+/* One refusal may be a process that is just being replaced on the way, by whatever answers. */
+#define REFUSALS 2
+
+/* ---- stages -------------------------------------------------------------------------------- */
+
+static const struct ha_redial_at *door_of(const struct ha_comm *comm)
+{
+	return &comm->failover.peer_ports.redial;
+}
+
+/*
+ * At the host that we were connected to, whatever PORTS says of it: no peer can make us dial
+ * another one.
+ */
+static bool find_door(const struct ha_comm *comm, union ha_sockaddr *addr)
+{
+	const union ha_sockaddr *said = &door_of(comm)->addr;
+
+	*addr = comm->lane->peer;
+	if (door_of(comm)->cookie == 0 || addr->sa.sa_family != said->sa.sa_family)
+		return false;
+	if (addr->sa.sa_family == AF_INET6)
+		addr->in6.sin6_port = said->in6.sin6_port;
+	else
+		addr->in.sin_port = said->in.sin_port;
+	return true;
+}
+
+static enum ha_step lost(struct ha_comm *comm, const char *why)
+{
+	HA_TRACE(1, "connection %s: dialling again: %s", comm->name, why);
+	return HA_STEP_RETRY;
+}
+
+static enum ha_step not_through(struct ha_comm *comm, int error)
+{
+	struct ha_dial *dial = comm->failover.dial;
+
+	if (error != ECONNREFUSED)
+		dial->refused = 0;
+	else if (dial->refused < REFUSALS)
+		dial->refused++;
+	return lost(comm, strerror(error));
+}
+
+static enum ha_step start(struct ha_comm *comm)
+{
+	struct ha_dial *dial = comm->failover.dial;
+	union ha_sockaddr addr;
+	int fd;
+
+	if (!find_door(comm, &addr))
+		return lost(comm, "nobody knows where");
+	fd = socket(addr.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return lost(comm, strerror(errno));
+	ha_stream_open(&dial->stream, fd);
+	if (connect(fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 && errno != EINPROGRESS)
+		return not_through(comm, errno);
+	return HA_STEP_NEXT;
+}
+
+static enum ha_step dialing(struct ha_comm *comm)
+{
+	struct ha_dial *dial = comm->failover.dial;
+	struct ha_rejoin rejoin = {.cookie = door_of(comm)->cookie, .connection_id = comm->id};
+	uint8_t payload[HA_REJOIN_BYTES];
+	union ha_sockaddr addr;
+
+	if (!find_door(comm, &addr))
+		return lost(comm, "nobody knows where");
+	/* A second connect tells whether the first is through. */
+	if (connect(dial->stream.fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 && errno != EISCONN) {
+		if (errno == EALREADY || errno == EINPROGRESS || errno == EINTR)
+			return HA_STEP_AGAIN;
+		return not_through(comm, errno);
+	}
+	dial->refused = 0;
+	ha_rejoin_encode(&rejoin, payload);
+	if (!ha_stream_queue(&dial->stream, HA_FRAME_REJOIN, payload, sizeof(payload)))
+		return lost(comm, "no room for what is to be said");
+	return HA_STEP_NEXT;
+}
+
+static enum ha_step say_rejoin(struct ha_comm *comm)
+{
+	struct ha_stream *stream = &comm->failover.dial->stream;
+
+	switch (ha_stream_flush(stream)) {
+	case HA_IO_DONE:
+		return HA_STEP_NEXT;
+	case HA_IO_AGAIN:
+		return HA_STEP_AGAIN;
+	default:
+		return lost(comm, ha_stream_why(stream));
+	}
+}
+
+/* Who listens there now may be anyone; who repeats the cookie is the peer. */
+static enum ha_step hear_answer(struct ha_comm *comm)
+{
+	struct ha_stream *stream = &comm->failover.dial->stream;
+	struct ha_frame_header header;
+	struct ha_rejoin said;
+	const uint8_t *payload;
+
+	switch (ha_stream_receive(stream, &header, &payload)) {
+	case HA_IO_DONE:
+		break;
+	case HA_IO_AGAIN:
+		return HA_STEP_AGAIN;
+	case HA_IO_CLOSED:
+		return lost(comm, ha_stream_why(stream));
+	default:
+		return lost(comm, ha_wire_strerror(stream->bad));
+	}
+	if (header.type != HA_FRAME_REJOIN ||
+	    ha_rejoin_decode(payload, header.length, &said) != HA_WIRE_OK ||
+	    said.cookie != door_of(comm)->cookie)
+		return lost(comm, "the answer is not our peer's");
+	return ha_failover_rejoined(comm, stream) ? HA_STEP_NEXT : lost(comm, "not now");
+}
+
+static enum ha_step (*const stages[STAGES])(struct ha_comm *) = {
+    [STAGE_DIAL] = start,
+    [STAGE_DIALING] = dialing,
+    [STAGE_REJOIN] = say_rejoin,
+    [STAGE_ANSWER] = hear_answer,
+};
+
+static enum ha_step run(struct ha_comm *comm)
+{
+	struct ha_dial *dial = comm->failover.dial;
+
+	while (dial->stage < STAGES) {
+		enum ha_step step = stages[dial->stage](comm);
+
+		if (step != HA_STEP_NEXT)
+			return step;
+		dial->stage++;
+	}
+	return HA_STEP_NEXT;
+}
+
+/* ---- when ---------------------------------------------------------------------------------- */
+
+/* The next attempt: after the interval, which doubles. */
+static void put_off(struct ha_dial *dial, uint64_t now_ns)
+{
+	ha_stream_close(&dial->stream);
+	dial->stage = STAGE_DIAL;
+	dial->next_ns = now_ns + dial->interval_ms * HA_NS_PER_MS;
+	if (dial->refused == 0 && dial->interval_ms < INTERVAL_MAX_MS)
+		dial->interval_ms *= 2;
+	if (dial->interval_ms > INTERVAL_MAX_MS)
+		dial->interval_ms = INTERVAL_MAX_MS;
+}
+
+static bool begin(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_dial *dial = comm->failover.dial;
+	union ha_sockaddr addr;
+
+	if (!find_door(comm, &addr))
+		return false; /* nothing to dial, or PORTS never came */
+	if (!dial) {
+		dial = calloc(1, sizeof(*dial));
+		if (!dial) {
+			HA_WARN("connection %s: out of memory for dialling again", comm->name);
+			return false;
+		}
+		dial->stream.fd = -1;
+		comm->failover.dial = dial;
+	}
+	dial->refused = 0;
+	if (dial->done_ns == 0 || now_ns - dial->done_ns > LASTING_NS) {
+		dial->interval_ms = INTERVAL_MIN_MS;
+		dial->stage = STAGE_DIAL;
+		dial->next_ns = now_ns;
+	} else {
+		put_off(dial, now_ns);
+	}
+	return true;
+}
+
+bool ha_redial_begin(struct ha_comm *comm, uint64_t now_ns)
+{
+	if (!comm->is_send)
+		return comm->failover.door.cookie != 0;
+	return begin(comm, now_ns);
+}
+
+void ha_redial_visit(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_dial *dial = fo->dial;
+
+	if (!dial || !fo->socket_broken || fo->state == HA_FO_LATCHED || fo->state == HA_FO_CLOSED)
+		return;
+	if (dial->stage == STAGE_DIAL) {
+		if (now_ns < dial->next_ns)
+			return;
+		dial->deadline_ns = now_ns + ATTEMPT_NS;
+	}
+	switch (run(comm)) {
+	case HA_STEP_NEXT:
+		dial->done_ns = now_ns;
+		break;
+	case HA_STEP_AGAIN:
+		if (now_ns < dial->deadline_ns)
+			return;
+		dial->refused = 0;
+		put_off(dial, now_ns);
+		break;
+	default:
+		put_off(dial, now_ns);
+	}
+}
+
+bool ha_redial_refused(const struct ha_comm *comm)
+{
+	const struct ha_dial *dial = comm->failover.dial;
+
+	return dial && dial->refused >= REFUSALS;
+}
+
+void ha_redial_free(struct ha_comm *comm)
+{
+	struct ha_dial *dial = comm->failover.dial;
+
+	if (!dial)
+		return;
+	ha_stream_close(&dial->stream);
+	free(dial);
+}

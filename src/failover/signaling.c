@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "failover/signaling.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "failover/fsm.h"
+#include "failover/reconnect.h"
+#include "failover/standby.h"
+#include "transport/comm.h"
+#include "transport/instance.h"
+#include "transport/lane.h"
+#include "transport/mail.h"
+
+#include <stdio.h>
+
+/* A message that nothing answers is said again after this, then after twice that, and so on. */
+#define SAY_AGAIN_MIN_MS 10
+#define SAY_AGAIN_MAX_MS 250
+
+/*
+ * A peer that is there answers what is said to it at the latest after SAY_AGAIN_MAX_MS. One whose
+ * socket is up and that says nothing for so long is not running.
+ */
+#define FROZEN_NS (4ull * SAY_AGAIN_MAX_MS * HA_NS_PER_MS)
+
+/* What the last message may take to get there. */
+#define GOODBYE_NS     (20 * HA_NS_PER_MS)
+#define GOODBYE_ROUNDS 100000
+
+/* Without the socket, a peer that does not answer over the paths for so long is gone. */
+#define LOST_NS HA_NS_PER_S
+
+/* ---- what to say --------------------------------------------------------------------------- */
+
+/* Of the ports that this end has said in PORTS, those that are so: a bit each. */
+static uint16_t ports_that_are(const struct ha_comm *comm, bool (*so)(const struct ha_port *port))
+{
+	uint16_t bits = 0;
+
+	for (unsigned i = 0; i < comm->failover.noffers; i++)
+		if (so(comm->failover.offers[i]))
+			bits |= (uint16_t)(1u << i);
+	return bits;
+}
+
+/* The kind that this end says in its state; 0: it has nothing to say. */
+static unsigned statement(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	switch (fo->state) {
+	case HA_FO_SUSPECTED:
+		return HA_MSG_SUSPECT;
+	case HA_FO_FENCED:
+		return ha_slots_fenced(comm) ? HA_MSG_FENCED : 0;
+	case HA_FO_FENCING:
+		return HA_MSG_FENCE;
+	case HA_FO_ACTIVE:
+		return comm->is_send || fo->resumed ? 0 : HA_MSG_RESUME;
+	default:
+		return 0;
+	}
+}
+
+static void fill(struct ha_comm *comm, unsigned kind, struct ha_message *m)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	*m = (struct ha_message){
+	    .kind = (uint8_t)kind,
+	    .reason = fo->now.reason,
+	    .code = (uint16_t)ha_comm_error(comm),
+	    .epoch = fo->epoch,
+	    .serial = ++fo->serial,
+	    .ports_up = ports_that_are(comm, ha_port_usable),
+	    .ports_drained = ports_that_are(comm, ha_port_drained),
+	    .rto_ms = comm->rto_ms,
+	    .window = comm->is_send ? comm->send->completed : comm->recv->done,
+	};
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		m->fenced_gen[p] = comm->is_send ? fo->slots[p].fenced_gen : fo->slots[p].want_gen;
+}
+
+static void name_path(struct ha_message *m, unsigned path, uint32_t generation)
+{
+	m->path = (uint8_t)path;
+	m->generation = generation;
+}
+
+/* ---- lanes --------------------------------------------------------------------------------- */
+
+/*
+ * The sender learns that the receiver's end of a path is up from the first mail that comes over it;
+ * before, what it posts would only run into the hardware's timeout.
+ */
+static bool carries_mail(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_slot *slot = &comm->failover.slots[p];
+
+	return ha_path_ready(comm->paths[p]) && slot->state == HA_SLOT_UP &&
+	       (!comm->is_send || slot->mailed);
+}
+
+/* Also one whose first mail is still under way: the receiver is heard on it if it lives. */
+static bool may_carry_mail(const struct ha_comm *comm, unsigned p)
+{
+	return ha_path_ready(comm->paths[p]) && comm->failover.slots[p].state == HA_SLOT_UP;
+}
+
+bool ha_control_has_lane(const struct ha_comm *comm)
+{
+	if (!comm->failover.socket_broken)
+		return true;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (may_carry_mail(comm, p))
+			return true;
+	return false;
+}
+
+static void deliver(struct ha_comm *comm, const struct ha_message *m)
+{
+	uint8_t bytes[HA_MESSAGE_MAX_BYTES];
+	size_t length = ha_message_encode(m, bytes);
+
+	HA_TRACE(2, "connection %s: says %s, epoch %u, path %u.%u", comm->name,
+		 ha_message_name(m->kind), m->epoch, m->path, m->generation);
+	if (!comm->failover.socket_broken)
+		ha_lane_say(comm->lane, HA_FRAME_CONTROL, bytes, (uint32_t)length);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (carries_mail(comm, p))
+			ha_path_mail(comm, comm->paths[p], bytes, length);
+	comm->count.control_sent++;
+}
+
+void ha_control_read_mail(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_message m;
+
+		if (!(fo->mail & 1u << p))
+			continue;
+		fo->mail &= ~(1u << p);
+		/* One that is being overwritten is followed by another immediate. */
+		if (ha_message_decode(ha_path_mailbox(comm, p), HA_MAIL_BYTES, &m) == HA_WIRE_OK)
+			ha_failover_hear(comm, &m);
+	}
+}
+
+void ha_failover_mail(struct ha_comm *comm, struct ha_path *path)
+{
+	/* Of a generation that is on its way out it would be taken for its successor's. */
+	if (!ha_comm_has_failover(comm) || ha_path_stopped(path) ||
+	    comm->paths[path->index] != path)
+		return;
+	comm->failover.mail |= 1u << path->index;
+	comm->failover.slots[path->index].mailed = true;
+	if (comm->is_send) { /* the receiver sends mail over what it has proved */
+		ha_liveness_vouch(comm->inst->liveness, &comm->failover.links[path->index].live);
+		ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
+	}
+	ha_progress_call(comm->inst->progress, &comm->poller);
+}
+
+bool ha_failover_socket_broken(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	if (!ha_comm_has_failover(comm) || fo->state == HA_FO_LATCHED)
+		return false;
+	fo->socket_broken = true;
+	fo->broken_ns = ha_now_ns();
+	if (!ha_redial_begin(comm, fo->broken_ns) && !ha_control_has_lane(comm))
+		return false;
+	HA_INFO(HA_SUBSYS_NET,
+		"connection %s: the bootstrap socket is broken (%s); asking the peer over its "
+		"paths, %s",
+		comm->name, ha_stream_why(&comm->lane->stream),
+		comm->is_send ? "and dialling again" : "it may dial again");
+	ha_say(comm, HA_SAY_PING);
+	return true;
+}
+
+static bool mail_under_way(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (ha_path_ready(comm->paths[p]) && comm->paths[p]->mail_busy)
+			return true;
+	return false;
+}
+
+static void wait_for_mail(struct ha_comm *comm)
+{
+	uint64_t until_ns = ha_now_ns() + GOODBYE_NS;
+
+	/* Rounds are bounded as well, for a clock that stands still. */
+	for (int i = 0; i < GOODBYE_ROUNDS && mail_under_way(comm) && ha_now_ns() < until_ns; i++) {
+		ha_comm_poll(comm, comm->poll_batch);
+		ha_comm_poll_standby(comm);
+	}
+}
+
+void ha_control_goodbye(struct ha_comm *comm)
+{
+	struct ha_message m;
+
+	if (!comm->failover.socket_broken)
+		return;
+	wait_for_mail(comm);
+	fill(comm, HA_MSG_BYE, &m);
+	deliver(comm, &m);
+	wait_for_mail(comm);
+}
+
+/* ---- saying -------------------------------------------------------------------------------- */
+
+void ha_control_new_statement(struct ha_comm *comm)
+{
+	comm->failover.say_interval_ms = SAY_AGAIN_MIN_MS;
+	comm->failover.say_again_ns = 0;
+}
+
+static void say_kind(struct ha_comm *comm, unsigned kind)
+{
+	struct ha_message m;
+
+	fill(comm, kind, &m);
+	deliver(comm, &m);
+}
+
+static void say_statement(struct ha_comm *comm)
+{
+	const struct ha_failover *fo = &comm->failover;
+	unsigned kind = statement(comm);
+	struct ha_message m;
+
+	if (kind == 0)
+		return;
+	fill(comm, kind, &m);
+	if (kind == HA_MSG_SUSPECT)
+		name_path(&m, fo->suspect_path, fo->suspect_gen);
+	if (kind == HA_MSG_RESUME)
+		name_path(&m, comm->active, ha_comm_path(comm)->generation);
+	deliver(comm, &m);
+}
+
+/* About one path: REBUILD and REBUILT with our end of it, REFUSED and SUSPECT without. */
+static void say_path(struct ha_comm *comm, unsigned kind, unsigned p)
+{
+	const struct ha_slot *slot = &comm->failover.slots[p];
+	const struct ha_path *path = comm->paths[p];
+	struct ha_message m;
+
+	fill(comm, kind, &m);
+	name_path(&m, p, path ? path->generation : slot->newest_gen);
+	if (kind == HA_MSG_REBUILD || kind == HA_MSG_REBUILT) {
+		if (!ha_path_open_for_use(path))
+			return;
+		m.has_endpoint = true;
+		ha_path_endpoint(path, &m.endpoint);
+		m.port = slot->peer_port;
+		m.peer_port = slot->port;
+	}
+	deliver(comm, &m);
+}
+
+static void say_paths(struct ha_comm *comm, uint32_t say)
+{
+	static const struct {
+		uint32_t bit;
+		unsigned kind;
+	} kinds[] = {
+	    {HA_SAY_REBUILD, HA_MSG_REBUILD},
+	    {HA_SAY_REBUILT, HA_MSG_REBUILT},
+	    {HA_SAY_REFUSED, HA_MSG_REFUSED},
+	    {HA_SAY_SUSPECT, HA_MSG_SUSPECT},
+	};
+
+	for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+			if (say & kinds[i].bit << p)
+				say_path(comm, kinds[i].kind, p);
+}
+
+static void say_again(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	if (statement(comm) == 0 || now_ns < fo->say_again_ns)
+		return;
+	if (fo->say_again_ns != 0) {
+		fo->say |= HA_SAY_STATEMENT;
+		comm->count.control_resent++;
+		if (fo->say_interval_ms < SAY_AGAIN_MAX_MS)
+			fo->say_interval_ms *= 2;
+	}
+	fo->say_again_ns = now_ns + (uint64_t)fo->say_interval_ms * HA_NS_PER_MS;
+}
+
+/* Why the process must be gone; NULL: it may be there. */
+static const char *sign_of_death(const struct ha_comm *comm, uint64_t now_ns)
+{
+	const struct ha_failover *fo = &comm->failover;
+	uint64_t broken_ns = now_ns - fo->broken_ns, silent_ns = now_ns - fo->heard_ns;
+
+	/*
+	 * Its host says that nobody listens any more: believed at once if no path could deny it. A
+	 * firewall may say the same.
+	 */
+	if (ha_redial_refused(comm) &&
+	    (!ha_control_has_lane(comm) || (broken_ns > LOST_NS / 2 && silent_ns > LOST_NS / 2)))
+		return "its socket is closed and another one refused";
+	if (broken_ns > LOST_NS && silent_ns > 2 * LOST_NS)
+		return "its socket is closed and it answers on no path";
+	return NULL;
+}
+
+/* Nobody answers on any lane: the process is gone. */
+static void check_peer(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	const char *gone;
+
+	if (!fo->socket_broken || fo->state == HA_FO_LATCHED || fo->state == HA_FO_CLOSED)
+		return;
+	if (now_ns >= fo->ping_ns) {
+		fo->ping_ns = now_ns + LOST_NS / 4;
+		fo->say |= HA_SAY_PING;
+	}
+	gone = sign_of_death(comm, now_ns);
+	if (gone && !ha_comm_error(comm))
+		ha_comm_peer_lost(comm, gone);
+}
+
+void ha_control_speak(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	uint32_t say;
+
+	check_peer(comm, now_ns);
+	say_again(comm, now_ns);
+	say = fo->say;
+	fo->say = 0;
+	if (say & HA_SAY_ABORT)
+		say_kind(comm, HA_MSG_ABORT);
+	if (say & HA_SAY_STATEMENT)
+		say_statement(comm);
+	if (say & HA_SAY_RESUMED && fo->state == HA_FO_ACTIVE)
+		say_kind(comm, HA_MSG_RESUMED);
+	if (say & HA_SAY_PONG)
+		say_kind(comm, HA_MSG_PONG);
+	if (say & HA_SAY_PING)
+		say_kind(comm, HA_MSG_PING);
+	if (say & HA_SAY_STATE)
+		say_kind(comm, HA_MSG_STATE);
+	say_paths(comm, say);
+}
+
+/* ---- hearing ------------------------------------------------------------------------------- */
+
+/* What the peer says of its ports: one that went down takes our path with it. */
+static void heed_ports(struct ha_comm *comm, uint16_t up)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	if (up == fo->peer_ports_up)
+		return;
+	fo->peer_ports_up = up;
+	fo->look = fo->ports_changed = true;
+	for (unsigned p = 0; p < HA_MAX_PATHS && fo->peer_ports.count != 0; p++)
+		if (ha_path_ready(comm->paths[p]) && !(up & 1u << fo->slots[p].peer_port))
+			ha_failover_trigger(comm, comm->paths[p], HA_REASON_PEER_PORT,
+					    "the peer's port %s:%d is down",
+					    comm->paths[p]->remote.device,
+					    comm->paths[p]->remote.port_num);
+}
+
+/* What the peer's operator wants of its ports: the receiver sees to it. */
+static void heed_drains(struct ha_comm *comm, uint16_t drained)
+{
+	struct ha_failover *fo = &comm->failover;
+	uint16_t before = fo->peer_ports_drained;
+
+	if (drained == before)
+		return;
+	fo->peer_ports_drained = drained;
+	fo->look = true;
+	if (comm->is_send)
+		return;
+	if (drained & ~before)
+		ha_shadow_drain(comm);
+	if (before & ~drained & 1) /* the primary one */
+		ha_shadow_return(comm);
+}
+
+void ha_control_heard(struct ha_comm *comm, const struct ha_message *m)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	fo->heard_ns = ha_now_ns();
+	comm->count.control_received++;
+	/* The state of ports goes up and down, so only the newest message's counts. */
+	if ((int32_t)(m->serial - fo->peer_serial) > 0) {
+		fo->peer_serial = m->serial;
+		heed_ports(comm, m->ports_up);
+		heed_drains(comm, m->ports_drained);
+		if (comm->is_send && m->rto_ms > comm->rto_ms && m->rto_ms <= HA_RTO_MAX_MS)
+			comm->rto_ms = m->rto_ms;
+	} else {
+		comm->count.control_stale++;
+	}
+}
+
+bool ha_control_peer_frozen(const struct ha_comm *comm, uint64_t now_ns)
+{
+	const struct ha_failover *fo = &comm->failover;
+
+	return !fo->socket_broken && now_ns - fo->heard_ns > FROZEN_NS;
+}
+
+uint64_t ha_control_deadline_ns(const struct ha_comm *comm)
+{
+	return (uint32_t)comm->config->give_up_ms * HA_NS_PER_MS;
+}

@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "failover/standby.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "device/standby.h"
+#include "failover/path_select.h"
+#include "failover/signaling.h"
+#include "failover/failback.h"
+#include "failover/engine.h"
+#include "failover/port_pair.h"
+#include "failover/path_build.h"
+#include "transport/comm.h"
+#include "transport/comm_event.h"
+#include "transport/instance.h"
+#include "transport/mail.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+/* How long the peer may take to make its end. One that is frozen is waited for. */
+#define ANSWER_MS 3000
+
+/* REBUILD is said again after this. */
+#define SAY_AGAIN_MS 20
+/* How often a slot on its way up is looked at. A peer that does not answer may take for ever, so a
+ * time that has passed already would keep a processor busy. */
+#define VISIT_NS HA_NS_PER_MS
+
+/*
+ * A pair that failed is left alone for BACKOFF_MIN_MS, twice as long after each further failure, up
+ * to BACKOFF_MAX_MS while traffic flows elsewhere, and OUTAGE_MAX_MS while it does not.
+ */
+#define BACKOFF_MIN_MS 50ull
+#define BACKOFF_MAX_MS 5000
+#define OUTAGE_MAX_MS  200
+
+/* A path that works again this soon after it was left had not failed. */
+#define FALSE_ALARM_NS	      (500 * HA_NS_PER_MS)
+#define FALSE_ALARMS_TO_WIDEN 3
+
+struct backoff {
+	uint8_t failures;
+	uint64_t until_ns; /* 0: not backing off */
+};
+
+struct ha_shadow {
+	struct backoff pairs[HA_MAX_OFFERS][HA_MAX_OFFERS]; /* ours, the peer's */
+	uint64_t say_again_ns[HA_MAX_PATHS];
+	bool proved; /* a probe came back since the last visit */
+	struct ha_failback failback;
+	/* Was the path that was left last healthy all the time? */
+	struct ha_pair left;
+	uint64_t left_ns; /* 0: answered */
+};
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+/* Ours, the preferred one first. The first path may have had to begin on another. */
+static void rank_ports(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+	const struct ha_port *begun_on = comm->paths[0]->port;
+	uint8_t n;
+
+	n = (uint8_t)ha_standby_rank(comm->inst->devices, comm->port,
+				     comm->is_send ? comm->id : comm->peer_id, fo->offers,
+				     HA_MAX_OFFERS);
+	for (fo->noffers = n; n-- > 0;)
+		if (fo->offers[n] == begun_on)
+			break;
+	if (n == UINT8_MAX) /* so many ports, and this one the last choice */
+		fo->offers[n = (uint8_t)(fo->noffers - 1)] = comm->paths[0]->port;
+	fo->slots[0].port = n;
+}
+
+ha_result_t ha_shadow_open(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+
+	rank_ports(comm);
+	if (comm->is_send)
+		return HA_OK;
+	fo->shadow = calloc(1, sizeof(*fo->shadow));
+	if (!fo->shadow) {
+		HA_WARN("out of memory for a connection's paths in reserve");
+		return HA_ERR_SYSTEM;
+	}
+	ha_failback_init(&fo->shadow->failback);
+	return HA_OK;
+}
+
+void ha_shadow_free(struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		ha_rebuild_unwatch(comm, p);
+	free(comm->failover.shadow);
+	comm->failover.shadow = NULL;
+}
+
+/* ---- failures of pairs ----------------------------------------------------------------------- */
+
+static struct backoff *backoff_of(struct ha_comm *comm, struct ha_pair pair)
+{
+	return &comm->failover.shadow->pairs[pair.port][pair.peer_port];
+}
+
+void ha_shadow_failed(struct ha_comm *comm, unsigned p)
+{
+	struct backoff *b = backoff_of(comm, ha_pair_of(&comm->failover.slots[p]));
+	uint64_t max_ms = comm->failover.state == HA_FO_ACTIVE ? BACKOFF_MAX_MS : OUTAGE_MAX_MS;
+	uint64_t ms = (uint64_t)BACKOFF_MIN_MS << (b->failures < 8 ? b->failures : 8);
+
+	if (b->failures < UINT8_MAX)
+		b->failures++;
+	b->until_ns = ha_now_ns() + (ms < max_ms ? ms : max_ms) * HA_NS_PER_MS;
+}
+
+void ha_shadow_retry(struct ha_comm *comm, unsigned p)
+{
+	if (comm->failover.shadow)
+		backoff_of(comm, ha_pair_of(&comm->failover.slots[p]))->until_ns = 0;
+	comm->failover.look = true;
+}
+
+static void give_up(struct ha_comm *comm, unsigned p, const char *why)
+{
+	const struct ha_path *path = comm->paths[p];
+
+	HA_INFO(HA_SUBSYS_NET, "connection %s: path %u.%u on %s:%d is not usable: %s", comm->name,
+		p, path->generation, path->nic->name, path->port->port_num, why);
+	ha_shadow_failed(comm, p);
+	ha_slot_fence(comm, p, path->generation);
+}
+
+/* Something says that these ports work now: no reason to wait. */
+static void forgive(struct ha_comm *comm)
+{
+	ha_absent_forget(&comm->inst->absent);
+	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
+		for (unsigned j = 0; j < HA_MAX_OFFERS; j++)
+			comm->failover.shadow->pairs[i][j].until_ns = 0;
+}
+
+static void expire(struct ha_comm *comm, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
+		for (unsigned j = 0; j < HA_MAX_OFFERS; j++)
+			if (comm->failover.shadow->pairs[i][j].until_ns <= now_ns)
+				comm->failover.shadow->pairs[i][j].until_ns = 0;
+}
+
+/* ---- building ------------------------------------------------------------------------------ */
+
+static bool in_use(const struct ha_comm *comm, struct ha_pair pair)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->failover.slots[p].state != HA_SLOT_EMPTY &&
+		    ha_pair_shared(ha_pair_of(&comm->failover.slots[p]), pair) == 2)
+			return true;
+	return false;
+}
+
+/* The best pair that is not in use. What it shares with `other`, if any, counts most. */
+static bool best_pair(struct ha_comm *comm, const struct ha_pair *other, uint64_t now_ns,
+		      struct ha_pair *out)
+{
+	const struct ha_failover *fo = &comm->failover;
+	uint32_t best_price = HA_PAIR_NEVER;
+
+	for (uint8_t i = 0; i < fo->noffers; i++)
+		for (uint8_t j = 0; j < fo->peer_ports.count; j++) {
+			struct ha_pair pair = {i, j};
+			unsigned shared = other ? ha_pair_shared(pair, *other) : 0;
+			uint32_t price = ha_pair_price(comm, pair);
+
+			if (price == HA_PAIR_NEVER || shared == 2 || in_use(comm, pair) ||
+			    now_ns < backoff_of(comm, pair)->until_ns)
+				continue;
+			price += shared * HA_PAIR_SHARED_PRICE;
+			if (price < best_price) {
+				best_price = price;
+				*out = pair;
+			}
+		}
+	return best_price != HA_PAIR_NEVER;
+}
+
+/* A slot to build in: one that is empty and fenced, rather the one that had this pair before. */
+static int free_slot(const struct ha_comm *comm, struct ha_pair pair)
+{
+	const struct ha_failover *fo = &comm->failover;
+	int found = -1;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_slot *slot = &fo->slots[p];
+
+		if (comm->paths[p] || slot->state != HA_SLOT_EMPTY ||
+		    slot->fenced_gen < slot->want_gen)
+			continue;
+		if (slot->newest_gen != 0 && ha_pair_shared(ha_pair_of(slot), pair) == 2)
+			return (int)p;
+		/* One that was never used before one that was: its heartbeats tell when it is back.
+		 */
+		if (found < 0 || slot->newest_gen < fo->slots[found].newest_gen)
+			found = (int)p;
+	}
+	return found;
+}
+
+/* For one that is worth more than a path in reserve that the operator wants left alone. */
+static void make_room(struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_slot *slot = &comm->failover.slots[p];
+
+		if (p == comm->active || slot->state != HA_SLOT_UP ||
+		    ha_pair_drained(comm, ha_pair_of(slot)) == 0)
+			continue;
+		ha_slot_fence(comm, p, slot->newest_gen);
+		return;
+	}
+}
+
+static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	int p = free_slot(comm, pair);
+	struct ha_slot *slot;
+	ha_result_t result;
+
+	if (p < 0) {
+		if (ha_pair_drained(comm, pair) == 0)
+			make_room(comm);
+		return false;
+	}
+	fo->later = !ha_chore_begin(&comm->inst->chores, now_ns);
+	if (fo->later)
+		return false;
+	slot = &fo->slots[p];
+	result =
+	    ha_rebuild_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port);
+	ha_chore_done(&comm->inst->chores, now_ns);
+	if (result != HA_OK) {
+		ha_shadow_failed(comm, (unsigned)p);
+		ha_slot_fence(comm, (unsigned)p, slot->newest_gen); /* and has the peer told */
+		return false;
+	}
+	slot->state = HA_SLOT_REBUILDING;
+	slot->deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
+	fo->shadow->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
+	fo->say |= ha_say_of(HA_SAY_REBUILD, (unsigned)p);
+	return true;
+}
+
+/* What a path in reserve is worth: drained ports are worst, then those it has in common with the
+ * active one. As best_pair sees it. */
+static unsigned flaws(const struct ha_comm *comm, struct ha_pair pair)
+{
+	struct ha_pair active = ha_pair_of(&comm->failover.slots[comm->active]);
+
+	return 3 * ha_pair_drained(comm, pair) + ha_pair_shared(pair, active);
+}
+
+static bool is_on_its_way(const struct ha_comm *comm, unsigned p)
+{
+	return p != comm->active && comm->failover.slots[p].state != HA_SLOT_EMPTY &&
+	       comm->failover.slots[p].state != HA_SLOT_UP;
+}
+
+static bool is_building(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (is_on_its_way(comm, p))
+			return true;
+	return false;
+}
+
+/*
+ * While traffic flows: one path in reserve that shares as little as possible with the active one.
+ * One that is on its way is hoped for, and nothing is built beside it but what is better: where
+ * nobody answers it takes a second to fail.
+ */
+static void build_standby(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_pair active = ha_pair_of(&fo->slots[comm->active]), pair;
+	unsigned fewest = UINT_MAX;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		unsigned n = flaws(comm, ha_pair_of(&fo->slots[p]));
+
+		if (p != comm->active && (ha_choice_can_carry(comm, p) || is_on_its_way(comm, p)) &&
+		    n < fewest)
+			fewest = n;
+	}
+	if (fewest == 0 || !best_pair(comm, &active, now_ns, &pair) || flaws(comm, pair) >= fewest)
+		return;
+	(void)build(comm, pair, now_ns);
+}
+
+/* Traffic flows on another one and is to go back to it. */
+static bool misses_preferred(struct ha_comm *comm, uint64_t now_ns)
+{
+	return ha_failback_wants_preferred(&comm->failover.shadow->failback, comm, now_ns) &&
+	       !in_use(comm, ha_pair_preferred);
+}
+
+static void build_in_reserve(struct ha_comm *comm, uint64_t now_ns)
+{
+	if (!is_building(comm) && misses_preferred(comm, now_ns) &&
+	    now_ns >= backoff_of(comm, ha_pair_preferred)->until_ns)
+		(void)build(comm, ha_pair_preferred, now_ns);
+	else
+		build_standby(comm, now_ns);
+}
+
+/* While it does not: everything that might work, the failed pair itself included. */
+static void build_all(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_pair pair;
+
+	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
+		if (!best_pair(comm, NULL, now_ns, &pair) || !build(comm, pair, now_ns))
+			return;
+}
+
+void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m)
+{
+	const struct ha_slot *slot = &comm->failover.slots[m->path];
+	const struct ha_path *path = comm->paths[m->path];
+
+	if (slot->state != HA_SLOT_REBUILDING || !path || path->generation != m->generation)
+		return; /* repeated, or of one we gave up */
+	if (ha_rebuild_connect(comm, m->path, &m->endpoint) != HA_OK)
+		ha_shadow_not_connected(comm, m->path);
+}
+
+void ha_shadow_connected(struct ha_comm *comm, unsigned p)
+{
+	struct ha_slot *slot = &comm->failover.slots[p];
+
+	slot->state = HA_SLOT_PROBING;
+	slot->deadline_ns = ha_now_ns() + (uint64_t)comm->rto_ms * HA_NS_PER_MS;
+	ha_path_probe(comm, comm->paths[p]);
+	comm->failover.due_ns = 1;
+}
+
+void ha_shadow_not_connected(struct ha_comm *comm, unsigned p)
+{
+	give_up(comm, p, "our end could not be connected");
+}
+
+void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m)
+{
+	const struct ha_path *path = comm->paths[m->path];
+
+	if (comm->failover.slots[m->path].state == HA_SLOT_REBUILDING && path &&
+	    path->generation == m->generation)
+		give_up(comm, m->path, "the peer cannot make its end");
+}
+
+/* ---- what came of it --------------------------------------------------------------------------
+ */
+
+bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path)
+{
+	struct ha_slot *slot = &comm->failover.slots[path->index];
+
+	if (comm->is_send || slot->state != HA_SLOT_PROBING || comm->paths[path->index] != path)
+		return false;
+	slot->state = HA_SLOT_UP;
+	slot->up_ns = 0;
+	slot->proved_ns = ha_now_ns();
+	ha_liveness_vouch(comm->inst->liveness, &comm->failover.links[path->index].live);
+	ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
+	comm->failover.shadow->proved = true;
+	return true;
+}
+
+/* Three false alarms in a row: the soft timeout is too short for this network. */
+static void false_alarm(struct ha_comm *comm)
+{
+	struct ha_failover *fo = &comm->failover;
+	uint32_t wider = comm->rto_ms + comm->rto_ms / 2;
+
+	comm->count.false_alarms++;
+	if (++fo->false_alarms < FALSE_ALARMS_TO_WIDEN || comm->rto_ms >= HA_RTO_MAX_MS)
+		return;
+	fo->false_alarms = 0;
+	if (wider > HA_RTO_MAX_MS)
+		wider = HA_RTO_MAX_MS;
+	HA_WARN(
+	    "connection %s: %d times in a row a path was healthy right after it was left for want "
+	    "of completions: the soft timeout goes from %u to %u ms (HA_NCCL_RTO_MS)",
+	    comm->name, FALSE_ALARMS_TO_WIDEN, comm->rto_ms, wider);
+	comm->rto_ms = wider;
+}
+
+static void came_up(struct ha_comm *comm, unsigned p, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_shadow *shadow = fo->shadow;
+	struct ha_slot *slot = &fo->slots[p];
+	struct ha_event event = ha_event_init(HA_EVENT_RECOVERY, HA_REASON_NONE);
+
+	slot->up_ns = now_ns;
+	*backoff_of(comm, ha_pair_of(slot)) = (struct backoff){0};
+	if (shadow->left_ns != 0 && ha_pair_shared(shadow->left, ha_pair_of(slot)) == 2) {
+		if (now_ns - shadow->left_ns < FALSE_ALARM_NS)
+			false_alarm(comm);
+		else
+			fo->false_alarms = 0;
+		shadow->left_ns = 0;
+	}
+	event.to = ha_event_path(comm->paths[p]);
+	ha_event_report(comm, &event);
+	fo->say |= HA_SAY_STATE; /* over the new path, too: the sender may use it for mail now */
+}
+
+/* Slots on their way up: what takes too long is given up. */
+static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	struct ha_slot *slot = &fo->slots[p];
+
+	switch (slot->state) {
+	case HA_SLOT_REBUILDING:
+		if (ha_control_peer_frozen(comm, now_ns))
+			slot->deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
+		if (now_ns >= slot->deadline_ns) {
+			give_up(comm, p, "the peer does not answer");
+		} else if (now_ns >= fo->shadow->say_again_ns[p]) {
+			fo->shadow->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
+			fo->say |= ha_say_of(HA_SAY_REBUILD, p);
+		}
+		break;
+	case HA_SLOT_PROBING:
+		if (now_ns >= slot->deadline_ns)
+			give_up(comm, p, "the probe does not come back");
+		else
+			ha_path_probe(comm, comm->paths[p]); /* if there was no room before */
+		break;
+	case HA_SLOT_UP:
+		if (slot->up_ns == 0)
+			came_up(comm, p, now_ns);
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- visits -------------------------------------------------------------------------------- */
+
+bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = &comm->failover;
+	bool proved = fo->shadow->proved;
+	int best;
+
+	fo->shadow->proved = false;
+	if (fo->peer_ports.count == 0)
+		return false; /* PORTS has not come yet */
+	if (fo->ports_changed)
+		forgive(comm);
+	fo->ports_changed = false;
+	expire(comm, now_ns);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		tend(comm, p, now_ns);
+	if (fo->state == HA_FO_FENCING) {
+		best = ha_choice_best(comm);
+		if (best < 0 && !ha_choice_awaits_answer(comm))
+			build_all(comm, now_ns);
+		proved |= best >= 0; /* an answer came, or patience is over */
+	}
+	if (fo->state == HA_FO_ACTIVE && fo->resumed) {
+		if (now_ns >= ha_chores_wait_ns(&comm->inst->chores, now_ns))
+			build_in_reserve(comm, now_ns);
+		ha_failback_visit(&fo->shadow->failback, comm, now_ns);
+	}
+	return proved;
+}
+
+void ha_shadow_drain(struct ha_comm *comm)
+{
+	ha_failback_drained(&comm->failover.shadow->failback);
+	comm->failover.look = true;
+}
+
+void ha_shadow_return(struct ha_comm *comm)
+{
+	ha_failback_ask(&comm->failover.shadow->failback, ha_now_ns());
+	comm->failover.look = true;
+}
+
+void ha_shadow_left(struct ha_comm *comm)
+{
+	struct ha_shadow *shadow = comm->failover.shadow;
+
+	shadow->left_ns = 0;
+	if (comm->failover.now.reason == HA_REASON_SOFT_TIMEOUT) {
+		shadow->left = ha_pair_of(&comm->failover.slots[comm->active]);
+		shadow->left_ns = ha_now_ns();
+	}
+}
+
+/* The earlier of two times, of which 0 is never. */
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
+uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = &comm->failover;
+	const struct ha_shadow *shadow = fo->shadow;
+	uint64_t due_ns;
+
+	if (shadow->proved)
+		return fo->tick_ns + VISIT_NS;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_slot *slot = &fo->slots[p];
+
+		if (slot->state == HA_SLOT_REBUILDING || slot->state == HA_SLOT_PROBING)
+			return fo->tick_ns + VISIT_NS;
+	}
+	due_ns = ha_failback_due_ns(&shadow->failback, comm);
+	if (ha_failback_wants_preferred(&shadow->failback, comm, fo->tick_ns))
+		due_ns = earlier(due_ns, shadow->pairs[0][0].until_ns);
+	if (ha_choice_has_standby(comm))
+		return due_ns;
+	/* Unprotected: as soon as a pair that might do may be tried. */
+	for (uint8_t i = 0; i < fo->noffers; i++)
+		for (uint8_t j = 0; j < fo->peer_ports.count; j++)
+			if (ha_pair_price(comm, (struct ha_pair){i, j}) != HA_PAIR_NEVER)
+				due_ns = earlier(due_ns, shadow->pairs[i][j].until_ns);
+	return due_ns;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Paths in reserve, at the receiver: a connection is always either protected or working to be.
+ *
+ * The receiver picks a pair of ports, makes its end and says REBUILD; the sender makes its own end
+ * and says REBUILT; the receiver connects and probes. A path whose probe came back is UP, and only
+ * such a path may be resumed on. One in reserve is enough while traffic flows; when none is left,
+ * all pairs that could work are tried at once. All of it is [T].
+ */
+#ifndef HA_FAILOVER_STANDBY_H
+#define HA_FAILOVER_STANDBY_H
+
+#include "failover/message.h"
+
+#include "base/result.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ha_comm;
+struct ha_path;
+
+/* Both ends: ranks our ports; at the receiver makes the book-keeping. */
+ha_result_t ha_shadow_open(struct ha_comm *comm) HA_MUST_CHECK;
+void ha_shadow_free(struct ha_comm *comm);
+
+/* The active path is being left. */
+void ha_shadow_left(struct ha_comm *comm);
+
+/* The sender's answers. */
+void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m);
+void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m);
+
+/* What came of connecting our end of path p. */
+void ha_shadow_connected(struct ha_comm *comm, unsigned p);
+void ha_shadow_not_connected(struct ha_comm *comm, unsigned p);
+
+/* A path that was not active failed: its pair is left alone for a while. */
+void ha_shadow_failed(struct ha_comm *comm, unsigned p);
+
+/* The ports of path p reach each other again: no need to wait. Both ends. */
+void ha_shadow_retry(struct ha_comm *comm, unsigned p);
+
+/*
+ * The operator of either host: a port was drained, and what runs over it moves as soon as there is
+ * somewhere to go; or the preferred path is to be gone back to.
+ */
+void ha_shadow_drain(struct ha_comm *comm);
+void ha_shadow_return(struct ha_comm *comm);
+
+/* A probe came back. True if it was what we waited for. Any thread. */
+bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path);
+
+/* Builds, probes, gives up what takes too long. True: a path was proved since the last visit. */
+bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns);
+
+/* When it has to be visited next; 0: when something happens. */
+uint64_t ha_shadow_due_ns(const struct ha_comm *comm);
+
+#endif
