@@ -29,8 +29,8 @@ CALLS = {
 NAMES = "src/simverbs/abi/names.c"
 OPEN = {
     ("src/transport/comm_event.c", "connection %s: %s"): ["src/event/event.c"],
-    ("src/transport/comm.c", "connection %s: %s"): ["src/transport/blame.c", "src/transport/failure.c"],
-    ("src/transport/blame.c", "connection %s: %s"): ["src/transport/blame.c"],
+    ("src/transport/comm.c", "connection %s: %s"): ["src/transport/wc_error.c", "src/transport/failure.c"],
+    ("src/transport/wc_error.c", "connection %s: %s"): ["src/transport/wc_error.c"],
     ("src/transport/failure.c", "connection %s: %s"): ["src/transport/failure.c"],
     ("src/failover/engine.c", "connection %s: %s: %s"): ["src/event/reason.h"],
     ("src/admin/server.c", "%s"): ["src/admin/server.c"],

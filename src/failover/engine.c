@@ -16,7 +16,7 @@
 #include "transport/comm.h"
 #include "transport/comm_event.h"
 #include "transport/instance.h"
-#include "transport/lane.h"
+#include "transport/ctrl_sock.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "transport/comm.h"
 #include "transport/handshake.h"
-#include "transport/lane.h"
-#include "transport/stream.h"
+#include "transport/ctrl_sock.h"
+#include "transport/frame_sock.h"
 
 #include <errno.h>
 #include <stdlib.h>

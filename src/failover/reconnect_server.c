@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
-#include "transport/stream.h"
+#include "transport/frame_sock.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 #include "failover/standby.h"
 #include "transport/comm.h"
 #include "transport/instance.h"
-#include "transport/lane.h"
-#include "transport/mail.h"
+#include "transport/ctrl_sock.h"
+#include "transport/path_msg.h"
 
 #include <stdio.h>
 

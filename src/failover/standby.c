@@ -13,7 +13,7 @@
 #include "transport/comm.h"
 #include "transport/comm_event.h"
 #include "transport/instance.h"
-#include "transport/mail.h"
+#include "transport/path_msg.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -22,7 +22,7 @@
 #include "base/log.h"
 #include "failover/signaling.h"
 #include "transport/instance.h"
-#include "transport/lane.h"
+#include "transport/ctrl_sock.h"
 
 #include <sched.h>
 

@@ -10,7 +10,7 @@
 #include "base/writer.h"
 #include "transport/comm_event.h"
 #include "transport/instance.h"
-#include "transport/lane.h"
+#include "transport/ctrl_sock.h"
 
 #include <sched.h>
 #include <stdarg.h>

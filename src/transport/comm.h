@@ -26,7 +26,7 @@
 #include "failover/engine.h"
 #include "progress/progress.h"
 #include "transport/path.h"
-#include "transport/report.h"
+#include "transport/comm_stats.h"
 #include "transport/request.h"
 #include "transport/rings.h"
 #include "transport/timeout.h"

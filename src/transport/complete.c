@@ -5,7 +5,7 @@
  */
 #include "transport/complete.h"
 
-#include "transport/mail.h"
+#include "transport/path_msg.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

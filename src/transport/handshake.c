@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "device/standby.h"
 #include "transport/instance.h"
-#include "transport/lane.h"
+#include "transport/ctrl_sock.h"
 
 #include <stdio.h>
 #include <string.h>

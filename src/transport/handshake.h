@@ -14,7 +14,7 @@
 #define HA_TRANSPORT_HANDSHAKE_H
 
 #include "transport/comm.h"
-#include "transport/stream.h"
+#include "transport/frame_sock.h"
 
 /* What a step of a handshake comes to. */
 enum ha_step {

@@ -10,7 +10,7 @@
 #include "device/device.h"
 #include "failover/budget.h"
 #include "progress/progress.h"
-#include "transport/report.h"
+#include "transport/comm_stats.h"
 #include "transport/transport.h"
 
 #include <pthread.h>

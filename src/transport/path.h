@@ -15,7 +15,7 @@
 #include "device/depth.h"
 #include "device/device.h"
 #include "progress/errand.h"
-#include "transport/imm.h"
+#include "transport/labels.h"
 #include "transport/wire.h"
 
 #include <infiniband/verbs.h>

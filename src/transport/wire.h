@@ -13,7 +13,7 @@
 #include "base/bytes.h"
 #include "base/net.h"
 #include "base/result.h"
-#include "transport/imm.h"
+#include "transport/labels.h"
 
 #include <stdbool.h>
 #include <stddef.h>

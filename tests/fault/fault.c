@@ -2,7 +2,7 @@
 #include "fault.h"
 
 #include "admin/drain.h"
-#include "transport/lane.h"
+#include "transport/ctrl_sock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

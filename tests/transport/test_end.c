@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "memory/mr.h"
-#include "transport/lane.h"
+#include "transport/ctrl_sock.h"
 
 #include <fcntl.h>
 

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "failover/reconnect_server.h"
 #include "failover/fsm.h"
-#include "transport/lane.h"
+#include "transport/ctrl_sock.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
  */
 #include "../cmocka_all.h"
 
-#include "transport/imm.h"
+#include "transport/labels.h"
 #include "transport/rings.h"
 #include "transport/window.h"
 

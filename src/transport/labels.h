@@ -13,8 +13,8 @@
  * data; "parts" how many immediates the message has in all (one per queue pair it is spread
  * over); "kind" is 0 for message data, the other values are kept for control messages.
  */
-#ifndef HA_TRANSPORT_IMM_H
-#define HA_TRANSPORT_IMM_H
+#ifndef HA_TRANSPORT_LABELS_H
+#define HA_TRANSPORT_LABELS_H
 
 #include <stdbool.h>
 #include <stdint.h>

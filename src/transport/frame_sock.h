@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames over a non-blocking TCP socket: buffers for one frame in and a few out, nothing else. */
-#ifndef HA_TRANSPORT_STREAM_H
-#define HA_TRANSPORT_STREAM_H
+#ifndef HA_TRANSPORT_FRAME_SOCK_H
+#define HA_TRANSPORT_FRAME_SOCK_H
 
 #include "transport/wire.h"
 

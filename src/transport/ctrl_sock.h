@@ -5,12 +5,12 @@
  * Later control messages travel on it, too. When it breaks it can be replaced by another:
  * failover/reconnect.h.
  */
-#ifndef HA_TRANSPORT_LANE_H
-#define HA_TRANSPORT_LANE_H
+#ifndef HA_TRANSPORT_CTRL_SOCK_H
+#define HA_TRANSPORT_CTRL_SOCK_H
 
 #include "base/result.h"
 #include "progress/progress.h"
-#include "transport/stream.h"
+#include "transport/frame_sock.h"
 
 #include <stdatomic.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/mail.h"
+#include "transport/path_msg.h"
 
 #include "failover/engine.h"
 #include "transport/comm.h"

@@ -5,8 +5,8 @@
  * The data path counts in the connection's own memory under the token; the progress thread copies
  * a few times a second, and right away when a connection fails.
  */
-#ifndef HA_TRANSPORT_REPORT_H
-#define HA_TRANSPORT_REPORT_H
+#ifndef HA_TRANSPORT_COMM_STATS_H
+#define HA_TRANSPORT_COMM_STATS_H
 
 #include "base/hist.h"
 #include "nccl_ha/stats.h"

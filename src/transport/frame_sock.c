@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/stream.h"
+#include "transport/frame_sock.h"
 
 #include <errno.h>
 #include <netinet/in.h>

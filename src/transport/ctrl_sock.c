@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/lane.h"
+#include "transport/ctrl_sock.h"
 
 #include "base/log.h"
 #include "transport/comm.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/report.h"
+#include "transport/comm_stats.h"
 
 #include "base/clock.h"
 #include "base/stats.h"
@@ -8,7 +8,7 @@
 #include "transport/comm.h"
 #include "transport/comm_event.h"
 #include "transport/instance.h"
-#include "transport/lane.h"
+#include "transport/ctrl_sock.h"
 
 #include <string.h>
 #include <sys/socket.h>

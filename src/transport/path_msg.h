@@ -3,8 +3,8 @@
  * What a path carries besides messages: control messages into the peer's mailbox, and probes,
  * writes of nothing whose completion shows that the path works. One of each at a time per path.
  */
-#ifndef HA_TRANSPORT_MAIL_H
-#define HA_TRANSPORT_MAIL_H
+#ifndef HA_TRANSPORT_PATH_MSG_H
+#define HA_TRANSPORT_PATH_MSG_H
 
 #include <stdbool.h>
 #include <stddef.h>
