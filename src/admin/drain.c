@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/drain.h"
 
-#include "failover/path_select.h"
 #include "failover/engine.h"
 #include "failover/fsm.h"
+#include "failover/path_select.h"
 #include "failover/port_pair.h"
 #include "failover/standby.h"
 #include "transport/comm.h"

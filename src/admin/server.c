@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/server.h"
 
+#include "admin/drain.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/stats_file.h"
 #include "base/usdt.h"
-#include "admin/drain.h"
 #include "transport/instance.h"
 
 #include <errno.h>

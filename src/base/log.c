@@ -3,7 +3,7 @@
  * writer. */
 #include "base/log.h"
 
-#include "base/writer.h"
+#include "base/async_log.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/hist.h"
-#include "base/job.h"
+#include "base/launcher_env.h"
 #include "base/log.h"
 #include "base/seqlock.h"
 #include "base/stats_file.h"

@@ -9,9 +9,9 @@
 
 #include "base/log.h"
 #include "base/name_filter.h"
-#include "device/depth.h"
 #include "device/gid.h"
 #include "device/probe.h"
+#include "device/queue_depth.h"
 #include "device/sysfs.h"
 
 #include <arpa/inet.h>

@@ -2,11 +2,11 @@
 /* Writing events as JSON. By hand: the plugin depends on libibverbs and libc alone. */
 #include "event/event_log.h"
 
+#include "base/async_log.h"
 #include "base/clock.h"
-#include "base/job.h"
+#include "base/launcher_env.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -25,7 +25,7 @@ void ha_eventlog_close(struct ha_eventlog *log);
 /* Its absolute path; "" where there is no log, or no such path. */
 const char *ha_eventlog_path(const struct ha_eventlog *log);
 
-/* Any thread; left to the writer (base/writer.h) if there is one. NULL does nothing. */
+/* Any thread; left to the writer (base/async_log.h) if there is one. NULL does nothing. */
 void ha_eventlog_write(struct ha_eventlog *log, const struct ha_event *event);
 
 #endif

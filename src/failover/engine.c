@@ -6,17 +6,17 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "failover/signaling.h"
-#include "failover/reconnect_server.h"
 #include "failover/fsm.h"
 #include "failover/path_build.h"
 #include "failover/reconnect.h"
+#include "failover/reconnect_server.h"
+#include "failover/signaling.h"
 #include "failover/standby.h"
 #include "failover/switchover.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
-#include "transport/instance.h"
 #include "transport/ctrl_sock.h"
+#include "transport/instance.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -20,10 +20,10 @@
 
 #include "event/event.h"
 #include "event/reason.h"
-#include "failover/path_health.h"
-#include "liveness/liveness.h"
 #include "failover/message.h"
+#include "failover/path_health.h"
 #include "failover/port_offer.h"
+#include "liveness/liveness.h"
 #include "progress/progress.h"
 #include "transport/window.h"
 

@@ -2,8 +2,8 @@
 #include "failover/failback.h"
 
 #include "base/clock.h"
-#include "failover/path_select.h"
 #include "failover/engine.h"
+#include "failover/path_select.h"
 #include "failover/port_pair.h"
 #include "transport/comm.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "failover/port_pair.h"
 
-#include "device/standby.h"
+#include "device/rank.h"
 #include "transport/comm.h"
 
 /* More than any sum of ranks: being on one subnet outweighs being near. */

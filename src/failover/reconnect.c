@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "transport/comm.h"
-#include "transport/handshake.h"
 #include "transport/ctrl_sock.h"
 #include "transport/frame_sock.h"
+#include "transport/handshake.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
 #include "transport/frame_sock.h"
+#include "transport/instance.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
 #include "failover/reconnect.h"
 #include "failover/standby.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
 #include "transport/ctrl_sock.h"
+#include "transport/instance.h"
 #include "transport/path_msg.h"
 
 #include <stdio.h>

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "device/absent.h"
 #include "device/gid.h"
+#include "device/unreachable.h"
 #include "liveness/packet.h"
 #include "progress/progress.h"
 

@@ -6,8 +6,8 @@
 #ifndef HA_LIVENESS_SESSION_H
 #define HA_LIVENESS_SESSION_H
 
-#include "liveness/ud_qp.h"
 #include "liveness/liveness.h"
+#include "liveness/ud_qp.h"
 #include "progress/errand.h"
 
 #include <pthread.h>

@@ -20,7 +20,7 @@
 
 #include "base/list.h"
 #include "base/result.h"
-#include "progress/schedule.h"
+#include "progress/timer_wheel.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -21,8 +21,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "failover/signaling.h"
-#include "transport/instance.h"
 #include "transport/ctrl_sock.h"
+#include "transport/instance.h"
 
 #include <sched.h>
 

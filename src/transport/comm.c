@@ -2,15 +2,15 @@
 /* Life and failure of a connection, and what the progress thread does for it. */
 #include "transport/comm.h"
 
+#include "base/async_log.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/stats.h"
 #include "base/usdt.h"
-#include "base/writer.h"
 #include "transport/comm_event.h"
-#include "transport/instance.h"
 #include "transport/ctrl_sock.h"
+#include "transport/instance.h"
 
 #include <sched.h>
 #include <stdarg.h>

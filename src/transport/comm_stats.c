@@ -7,8 +7,8 @@
 #include "failover/path_select.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
-#include "transport/instance.h"
 #include "transport/ctrl_sock.h"
+#include "transport/instance.h"
 
 #include <string.h>
 #include <sys/socket.h>

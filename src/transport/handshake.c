@@ -3,9 +3,9 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "device/standby.h"
-#include "transport/instance.h"
+#include "device/rank.h"
 #include "transport/ctrl_sock.h"
+#include "transport/instance.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,13 +2,13 @@
 /* An instance: configuration, devices, progress thread; async events go to the connections. */
 #include "transport/instance.h"
 
+#include "admin/server.h"
+#include "base/async_log.h"
 #include "base/log.h"
-#include "base/resident.h"
+#include "base/pin_code.h"
 #include "base/stats.h"
 #include "base/text.h"
-#include "base/writer.h"
 #include "event/event_log.h"
-#include "admin/server.h"
 #include "failover/reconnect_server.h"
 #include "liveness/liveness.h"
 #include "memory/mr.h"

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "device/absent.h"
+#include "device/unreachable.h"
 #include "memory/mr.h"
 #include "progress/progress.h"
 #include "transport/comm.h"

@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "device/depth.h"
 #include "device/device.h"
+#include "device/queue_depth.h"
 #include "progress/errand.h"
 #include "transport/labels.h"
 #include "transport/wire.h"

@@ -91,9 +91,9 @@ static inline bool ha_cts_arrived(const struct ha_cts *cts, uint64_t stamp)
 }
 
 /*
- * A mailbox per path and direction for control messages (failover/message.h). The peer writes the whole
- * message and then raises an immediate; the next one overwrites it, which is fine, since a message
- * says all that the ones before it said. A checksum tells one that is being overwritten.
+ * A mailbox per path and direction for control messages (failover/message.h). The peer writes the
+ * whole message and then raises an immediate; the next one overwrites it, which is fine, since a
+ * message says all that the ones before it said. A checksum tells one that is being overwritten.
  */
 #define HA_MAIL_BYTES	 320
 #define HA_MAIL_BOXES	 4

@@ -6,7 +6,7 @@
 #include "world.h"
 
 #include "../unit/captured_log.h"
-#include "device/depth.h"
+#include "device/queue_depth.h"
 #include "liveness/packet.h"
 #include "memory/mr.h"
 

@@ -7,7 +7,7 @@
 #include "harness.h"
 
 #include "base/clock.h"
-#include "device/depth.h"
+#include "device/queue_depth.h"
 #include "memory/mr.h"
 
 static void two_rails(struct pair *pair)

@@ -7,8 +7,8 @@
 #include "peer.h"
 
 #include "base/clock.h"
-#include "failover/reconnect_server.h"
 #include "failover/fsm.h"
+#include "failover/reconnect_server.h"
 #include "transport/ctrl_sock.h"
 
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 #include "harness.h"
 
 #include "base/clock.h"
-#include "device/standby.h"
+#include "device/rank.h"
 
 #include <string.h>
 

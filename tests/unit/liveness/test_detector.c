@@ -6,8 +6,8 @@
 #include "../cmocka_all.h"
 
 #include "base/clock.h"
-#include "liveness/packet.h"
 #include "liveness/detector.h"
+#include "liveness/packet.h"
 
 #include <string.h>
 

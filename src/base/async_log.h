@@ -11,8 +11,8 @@
  * A note is never waited for. When a file hangs and HA_WRITER_BYTES_MAX of notes are waiting,
  * further ones are dropped, and a line says later how many are missing.
  */
-#ifndef HA_BASE_WRITER_H
-#define HA_BASE_WRITER_H
+#ifndef HA_BASE_ASYNC_LOG_H
+#define HA_BASE_ASYNC_LOG_H
 
 #include "base/list.h"
 

@@ -2,7 +2,7 @@
 /* Code that a failure needs is in memory before, and stays there. */
 #include "../cmocka_all.h"
 
-#include "base/resident.h"
+#include "base/pin_code.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * limit the work requests of a queue (max_qp_wr) and the entries of a completion queue (max_cqe),
  * and everything that is posted on a path can end up in its completion queue at once.
  */
-#ifndef HA_DEVICE_DEPTH_H
-#define HA_DEVICE_DEPTH_H
+#ifndef HA_DEVICE_QUEUE_DEPTH_H
+#define HA_DEVICE_QUEUE_DEPTH_H
 
 #include <infiniband/verbs.h>
 #include <stdint.h>

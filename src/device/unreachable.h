@@ -4,8 +4,8 @@
  * second or more to say so, and each of hundreds of connections between the same hosts wants to
  * know: one asks, the others are told for a while.
  */
-#ifndef HA_DEVICE_ABSENT_H
-#define HA_DEVICE_ABSENT_H
+#ifndef HA_DEVICE_UNREACHABLE_H
+#define HA_DEVICE_UNREACHABLE_H
 
 #include <pthread.h>
 #include <stdbool.h>

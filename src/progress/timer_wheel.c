@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "progress/schedule.h"
+#include "progress/timer_wheel.h"
 
 #include "base/clock.h"
 

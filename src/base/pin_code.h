@@ -6,8 +6,8 @@
  * kernel has not read it from its file, which may lie behind that very network; and it may drop
  * what it has read, in a node short of memory.
  */
-#ifndef HA_BASE_RESIDENT_H
-#define HA_BASE_RESIDENT_H
+#ifndef HA_BASE_PIN_CODE_H
+#define HA_BASE_PIN_CODE_H
 
 #include <stddef.h>
 

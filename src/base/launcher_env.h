@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where this process is in its job, as the launcher's environment says. */
-#ifndef HA_BASE_JOB_H
-#define HA_BASE_JOB_H
+#ifndef HA_BASE_LAUNCHER_ENV_H
+#define HA_BASE_LAUNCHER_ENV_H
 
 /* The rank, -1 unknown. */
 int ha_job_rank(void);

@@ -4,8 +4,8 @@
  * what is known at start. Whether a candidate can reach the peer is not known here; that is
  * proved by probing, in this order.
  */
-#ifndef HA_DEVICE_STANDBY_H
-#define HA_DEVICE_STANDBY_H
+#ifndef HA_DEVICE_RANK_H
+#define HA_DEVICE_RANK_H
 
 #include "device/device.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/writer.h"
+#include "base/async_log.h"
 
 #include "base/clock.h"
 #include "base/log.h"

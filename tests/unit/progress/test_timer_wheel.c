@@ -3,7 +3,7 @@
 #include "../cmocka_all.h"
 
 #include "base/clock.h"
-#include "progress/schedule.h"
+#include "progress/timer_wheel.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "device/depth.h"
+#include "device/queue_depth.h"
 
 #include <stddef.h>
 

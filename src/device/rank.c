@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranking standby ports: see standby.h for the criteria. */
-#include "device/standby.h"
+#include "device/rank.h"
 
 #include "device/gid.h"
 

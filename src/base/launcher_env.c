@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rank and job, from the variables that launchers and schedulers set. */
-#include "base/job.h"
+#include "base/launcher_env.h"
 
 #include <stddef.h>
 #include <stdint.h>

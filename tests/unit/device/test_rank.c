@@ -5,7 +5,7 @@
  */
 #include "../cmocka_all.h"
 
-#include "device/standby.h"
+#include "device/rank.h"
 
 #include <arpa/inet.h>
 #include <stdarg.h>

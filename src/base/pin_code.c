@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/resident.h"
+#include "base/pin_code.h"
 
 #include <link.h>
 #include <stdbool.h>

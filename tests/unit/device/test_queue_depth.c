@@ -3,7 +3,7 @@
  * completion queue, and what is too little is named. */
 #include "../cmocka_all.h"
 
-#include "device/depth.h"
+#include "device/queue_depth.h"
 
 #include <string.h>
 

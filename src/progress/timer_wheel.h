@@ -5,8 +5,8 @@
  * those whose time has come. Nothing is allocated. For one thread at a time: the round lock's
  * holder.
  */
-#ifndef HA_PROGRESS_SCHEDULE_H
-#define HA_PROGRESS_SCHEDULE_H
+#ifndef HA_PROGRESS_TIMER_WHEEL_H
+#define HA_PROGRESS_TIMER_WHEEL_H
 
 #include "base/list.h"
 

@@ -3,8 +3,8 @@
 #include "../cmocka_all.h"
 
 #include "base/clock.h"
-#include "device/absent.h"
 #include "device/device.h"
+#include "device/unreachable.h"
 
 #define MS HA_NS_PER_MS
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "device/absent.h"
+#include "device/unreachable.h"
 
 #include "base/clock.h"
 

@@ -3,9 +3,9 @@
  * without it whatever becomes of the log. */
 #include "../cmocka_all.h"
 
+#include "base/async_log.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/writer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
