@@ -25,6 +25,7 @@
 #include "failover/port_offer.h"
 #include "liveness/liveness.h"
 #include "progress/progress.h"
+#include "transport/replay.h"
 #include "transport/window.h"
 
 #include <stdbool.h>
@@ -93,13 +94,6 @@ struct ha_resume {
 	uint32_t epoch; /* 0: none */
 	uint32_t generation;
 	uint8_t path;
-};
-
-/* What became of what was in flight at a switch. */
-struct ha_replay {
-	uint64_t known;	   /* complete without being sent again, since the receiver has them */
-	uint64_t messages; /* sent or asked for again, and how much that is */
-	uint64_t bytes;
 };
 
 struct ha_dial;

@@ -10,7 +10,11 @@
 #include "failover/standby.h"
 #include "failover/switchover.h"
 #include "transport/comm.h"
+#include "transport/flush.h"
 #include "transport/instance.h"
+#include "transport/peer_end.h"
+#include "transport/recv.h"
+#include "transport/replay.h"
 
 const char *ha_failover_state_name(unsigned state)
 {

@@ -5,6 +5,8 @@
 #include "failover/fsm.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
+#include "transport/recv.h"
+#include "transport/send.h"
 
 /* What fails here is tried again, and reported, when the path is really needed. */
 static void register_on(struct ha_mr *mr, struct ha_nic *nic)

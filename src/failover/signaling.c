@@ -7,9 +7,13 @@
 #include "failover/reconnect.h"
 #include "failover/standby.h"
 #include "transport/comm.h"
+#include "transport/complete.h"
 #include "transport/ctrl_sock.h"
 #include "transport/instance.h"
 #include "transport/path_msg.h"
+#include "transport/peer_end.h"
+#include "transport/recv.h"
+#include "transport/send.h"
 
 #include <stdio.h>
 

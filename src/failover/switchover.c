@@ -9,6 +9,8 @@
 #include "transport/comm.h"
 #include "transport/comm_event.h"
 #include "transport/instance.h"
+#include "transport/replay.h"
+#include "transport/visit.h"
 
 /*
  * Of the active path: a completion, or an answered heartbeat; a receiver whose sender has nothing

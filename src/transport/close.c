@@ -17,6 +17,8 @@
  *    memory that stays registered for the next communicator. So close waits there, however long.
  */
 #include "transport/comm.h"
+#include "transport/complete.h"
+#include "transport/peer_end.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -46,88 +46,6 @@ struct ha_lane;
 /* The soft timeout grows up to this. */
 #define HA_RTO_MAX_MS 5000
 
-/* ---- the sending end ----------------------------------------------------------------------- */
-
-enum ha_group_state {
-	HA_GROUP_FREE,	   /* no send of this group has come */
-	HA_GROUP_MATCHING, /* some sends are in: ha_send_side.taken */
-	HA_GROUP_MATCHED,  /* all are in, not posted, or not in this epoch yet */
-	HA_GROUP_POSTED,   /* on the wire */
-};
-
-/* The sends that answer one receive of n buffers. [T] */
-struct ha_send_group {
-	alignas(64) uint64_t seq;
-	uint8_t state; /* enum ha_group_state */
-	uint8_t n;
-	uint8_t parts;	    /* queue pairs it is spread over */
-	uint8_t parts_left; /* of these, those whose completion is still to come */
-	uint32_t epoch;	    /* whose keys its requests have */
-	uint32_t sq_mark;   /* send queue position after this group; of one part, */
-	uint64_t largest;   /* of the messages, where there are several */
-	struct ha_request *reqs[HA_GROUP_MAX];
-	uint32_t sq_marks[HA_MAX_QPS]; /* of several, by queue pair */
-};
-
-struct ha_send_side {
-	uint64_t match_seq;	    /* [A] oldest group that is not fully matched */
-	uint64_t post_seq;	    /* [T] oldest group that is not posted */
-	struct ha_window completed; /* [T] groups that are complete */
-	struct ibv_sge single_sge;
-	uint8_t taken; /* [A] elements of the group at match_seq that sends were matched with */
-	uint8_t first; /* [A] the first that is not taken: NCCL's sends mostly come in order */
-	uint8_t all;   /* [A] what taken is when it is complete */
-	uint64_t delivered; /* [T] e2e: the receiver has every message before this one */
-	/*
-	 * [T] Work requests for one group, linked and filled with what never changes; posting
-	 * writes addresses, lengths and keys only. A message of nothing has num_sge 0 while it is
-	 * posted.
-	 */
-	alignas(64) struct ibv_send_wr single;	 /* n = 1: data and immediate in one */
-	struct ibv_send_wr wr[HA_GROUP_MAX + 1]; /* the last one carries record and immediate */
-	struct ibv_sge sge[HA_GROUP_MAX + 1];
-	struct ha_send_group groups[HA_WINDOW]; /* [T] by seq mod window */
-};
-
-/* ---- the receiving end --------------------------------------------------------------------- */
-
-/*
- * A receive from irecv until test has reported it. [T] but for in_use. Addresses, sizes and tags
- * are in our copy of its row of the clear-to-send ring: that is what is sent again after a failure.
- */
-struct ha_recv_slot {
-	alignas(64) uint32_t expect; /* ha_imm_expected; HA_IMM_NEVER: it awaits none */
-	uint8_t n;
-	uint8_t parts_seen; /* immediates that came */
-	bool record;	    /* sizes come from the sizes ring */
-	bool in_use;	    /* [A] not reported yet */
-	uint64_t seq;
-	uint64_t bytes; /* sum of the payloads seen; when it is complete, of the messages */
-	struct ha_request *req;
-	struct ha_mr *mrs[HA_GROUP_MAX];
-	int sizes[HA_GROUP_MAX]; /* what arrived, as test reports it; of n = 1 see bytes */
-};
-
-_Static_assert(sizeof(struct ha_recv_slot) == 128, "two lines, one of them when n = 1");
-
-struct ha_recv_side {
-	uint64_t next_seq;     /* [T] number of the next receive */
-	uint64_t cts_seq;      /* [T] oldest receive whose clear-to-send is not posted */
-	struct ha_window done; /* [T] receives that are complete: the truth about delivery */
-	struct ibv_sge cts_sge;
-	uint32_t flushes;		       /* [T] of the requests outstanding */
-	uint64_t told;			       /* [T] e2e: what the sender was told of it last */
-	alignas(64) struct ibv_send_wr cts_wr; /* [T] template */
-	uint32_t told_mark; /* [T] told is at, in the first queue pair's send queue */
-	struct ha_recv_slot slots[HA_WINDOW]; /* [T] by seq mod window */
-	struct ha_request_pool flush_pool;    /* [A] those of iflush */
-};
-
-/* What a message of its own touches of each: two lines, with that of the work request. */
-_Static_assert(offsetof(struct ha_send_side, single) == 64, "sends");
-_Static_assert(offsetof(struct ha_recv_side, cts_wr) == 64, "receives");
-_Static_assert(offsetof(struct ibv_send_wr, wr.rdma.rkey) < 64, "used is its first line");
-
 /* The last failure of a request, to tell a bad path from a bad request. */
 struct ha_blame {
 	uint64_t seq; /* its message, or the oldest one at the time; 0: none */
@@ -239,15 +157,6 @@ static inline void ha_token_release(struct ha_comm *comm)
 	atomic_store_explicit(&comm->token, 0, memory_order_release);
 }
 
-/* Whether a request is outstanding that needs the peer. Flushes do not, and may come after it has
- * closed. [T] */
-static inline bool ha_comm_waits_for_peer(const struct ha_comm *comm)
-{
-	uint32_t flushes = comm->recv ? comm->recv->flushes : 0;
-
-	return comm->outstanding > flushes;
-}
-
 /* A call could not start now. [A] */
 static inline void ha_comm_not_ready(struct ha_comm *comm)
 {
@@ -347,124 +256,9 @@ static inline bool ha_comm_has_failover(const struct ha_comm *comm)
 	return comm->features & HA_FEATURE_FAILOVER;
 }
 
-/*
- * A path has failed: a trigger, or without failover the latched error `code` with the same text.
- * Silent on a path that is being fenced. Under the token, like the one below.
- */
-void ha_comm_path_failed(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
-			 ha_result_t code, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6), cold));
-/* A verb failed with errno-style `rc`. */
-void ha_comm_verb_failed(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
-			 const char *verb, int rc) __attribute__((cold));
-
-/*
- * Memory could not be registered on the path's device: its failure if the device does not answer,
- * the connection's if it does (no memory, no memory keys), since another path would meet the same.
- */
-void ha_comm_registration_failed(struct ha_comm *comm, const struct ha_path *path, const char *what)
-    __attribute__((cold));
-
-/* A completion that is not a success, of a queue pair that is the path's. */
-void ha_comm_completion_failed(struct ha_comm *comm, struct ha_path *path, const struct ibv_wc *wc)
-    __attribute__((cold));
-
-/* An asynchronous event: to all connections it concerns. Under the instance's lock. */
-void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *event,
-		    const struct ha_nic *nic);
-/* Takes up events of the connection's own queues. Progress thread, without the token. */
-void ha_comm_queue_events(struct ha_comm *comm);
-
-/* ---- progress, all under the token ---------------------------------------------------------- */
-
-/* Completions taken off a queue at a time. */
-#define HA_POLL_BATCH_MAX 32
-
-/*
- * Remembers that the active path works if anything has completed well on it since the last time.
- * There is no clock on the data path, so this is called at each visit, each time when polls look at
- * the standby paths, and when the path fails: between two of these lies what it cannot tell apart.
- */
-void ha_comm_note_life(struct ha_comm *comm);
-
-/*
- * Takes at most `budget` completions off the active path's queue and applies them; each
- * HA_NCCL_POLL_STANDBY_INTERVAL times also off the others'.
- */
-int ha_comm_poll(struct ha_comm *comm, int budget);
-/* The same for all paths but the active one: what comes there is rare, and not urgent. */
-int ha_comm_poll_standby(struct ha_comm *comm);
-/* The same for one path, whatever its state. Posts nothing. */
-int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget);
-
-/* One completion; the queue it came from is known to be current. Of messages: complete.h. */
-void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t request_id);
-
-/* Posts what was held back, in order, as far as queues have room. */
-void ha_send_pump(struct ha_comm *comm);
-void ha_recv_pump(struct ha_comm *comm);
-
-/*
- * End-to-end completion (e2e.c): the sender takes up what the receiver has told, the receiver tells
- * it. At each poll.
- */
-void ha_e2e_look(struct ha_comm *comm);
-/* Receiver: whether what was told has arrived. */
-bool ha_e2e_confirm(struct ha_comm *comm, const struct ha_path *path);
-/* Receiver: another path; its RESUME has told everything so far. */
-void ha_e2e_resume(struct ha_comm *comm);
+/* ---- paths --------------------------------------------------------------------------------- */
 
 /* Makes a path the active one: keys and addresses of its ring go into the templates. */
 void ha_comm_use_path(struct ha_comm *comm, uint8_t index);
-
-/* ---- in a new epoch (replay.c) ---------------------------------------------------------------
- *
- * Under the token, when the old path is fenced (ha_path_fenced said so), comm->epoch is the new one
- * and ha_comm_use_path has named the new path. Once for each epoch, before anything else is posted
- * in it. Until then requests stay as they are: nothing is posted on a path that is not ready.
- */
-
-/* What a failover meant for a sender's messages. */
-
-/* Sender: `done` is what the receiver has. */
-void ha_send_resume(struct ha_comm *comm, const struct ha_window *done, struct ha_replay *replay);
-/* Receiver: asks again for everything it does not have. */
-void ha_recv_resume(struct ha_comm *comm);
-/* Receiver: issues the flushes again that were lost with their path. */
-void ha_flush_resume(struct ha_comm *comm);
-
-enum ha_renewal {
-	HA_RENEWAL_DONE,  /* the group can be posted in this epoch */
-	HA_RENEWAL_SKIP,  /* it is complete */
-	HA_RENEWAL_LATER, /* its rows are not there yet, or the connection failed */
-};
-
-/* For a group of an older epoch: takes the new keys. */
-enum ha_renewal ha_send_renew(struct ha_comm *comm, struct ha_send_group *group);
-
-/* Set-up of the work-request templates. */
-void ha_send_init(struct ha_comm *comm);
-void ha_recv_init(struct ha_comm *comm);
-/* Posts a flush that could not be posted when it was asked for. */
-void ha_flush_post(struct ha_comm *comm, struct ha_request *req);
-
-/* The peer is gone without a word, or closed in good order. From the lane, progress thread. */
-/* All three under the token. */
-void ha_comm_peer_lost(struct ha_comm *comm, const char *how);
-void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye);
-void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up);
-
-/*
- * Nothing useful will come any more on a connection that the peer has closed: fences its paths. The
- * progress thread goes on when that is confirmed, and the hardware has let go of all memory: it
- * completes what the peer's BYE says was delivered, and fails the connection if anything else is
- * outstanding. Under the token.
- */
-void ha_comm_settle(struct ha_comm *comm);
-/* Sends among those that the peer has: complete without hardware. Queue pairs are fenced. */
-void ha_send_settle(struct ha_comm *comm, const struct ha_window *delivered);
-
-/* What our own BYE says. Under the token. */
-void ha_comm_fill_bye(const struct ha_comm *comm, struct ha_bye *bye);
 
 #endif

@@ -4,6 +4,13 @@
  * test runs under the token.
  */
 #include "transport/complete.h"
+#include "transport/e2e.h"
+#include "transport/flush.h"
+#include "transport/path_error.h"
+#include "transport/post.h"
+#include "transport/recv.h"
+#include "transport/visit.h"
+#include "transport/wc_error.h"
 
 #include "transport/path_msg.h"
 

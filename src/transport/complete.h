@@ -8,6 +8,23 @@
 #define HA_TRANSPORT_COMPLETE_H
 
 #include "transport/comm.h"
+#include "transport/recv.h"
+#include "transport/send.h"
+
+/* ---- polling ------------------------------------------------------------------------------- */
+
+/* Completions taken off a queue at a time. */
+#define HA_POLL_BATCH_MAX 32
+
+/*
+ * Takes at most `budget` completions off the active path's queue and applies them; each
+ * HA_NCCL_POLL_STANDBY_INTERVAL times also off the others'.
+ */
+int ha_comm_poll(struct ha_comm *comm, int budget);
+/* The same for all paths but the active one: what comes there is rare, and not urgent. */
+int ha_comm_poll_standby(struct ha_comm *comm);
+/* The same for one path, whatever its state. Posts nothing. */
+int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget);
 
 /* ---- sender -------------------------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/ctrl_sock.h"
+#include "transport/peer_end.h"
 
 #include "base/log.h"
 #include "transport/comm.h"

@@ -9,7 +9,11 @@
  * completes a message when the word counts it *and* the hardware has completed it: before that the
  * device may read the buffer again.
  */
+#include "transport/e2e.h"
 #include "transport/complete.h"
+#include "transport/path_error.h"
+#include "transport/recv.h"
+#include "transport/send.h"
 
 #include "event/reason.h"
 

@@ -15,6 +15,7 @@
  * last: no message takes it, as there are more receives before it than notices under way.
  */
 #include "transport/comm.h"
+#include "transport/complete.h"
 
 #include "base/log.h"
 

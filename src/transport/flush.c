@@ -9,7 +9,10 @@
  *
  * The queue pair is made when GPU memory first needs it: most connections never do.
  */
+#include "transport/flush.h"
 #include "transport/comm.h"
+#include "transport/path_error.h"
+#include "transport/recv.h"
 
 #include "base/log.h"
 #include "memory/mr.h"
@@ -170,6 +173,21 @@ static int buffer_to_flush(int n, const int *sizes, struct ha_mr *const *mrs)
 		if (sizes[i] > 0 && mrs[i] && !ha_mr_is_host(mrs[i]))
 			return i;
 	return -1;
+}
+
+void ha_flush_resume(struct ha_comm *comm)
+{
+	struct ha_request_pool *pool = &comm->recv->flush_pool;
+
+	for (unsigned i = 0; i < pool->count; i++) {
+		struct ha_request *req = &pool->all[i];
+
+		/* The application may be filling in any other one at this moment. */
+		if (req->posted != HA_FLUSH_POSTED)
+			continue;
+		req->posted = HA_FLUSH_AGAIN;
+		ha_flush_post(comm, req);
+	}
 }
 
 ha_result_t ha_iflush(struct ha_comm *comm, int n, void *const *data, const int *sizes,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An instance: configuration, devices, progress thread; async events go to the connections. */
 #include "transport/instance.h"
+#include "transport/async_event.h"
 
 #include "admin/server.h"
 #include "base/async_log.h"

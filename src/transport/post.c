@@ -7,6 +7,7 @@
  * what is larger than a write or spread over queue pairs is cut up.
  */
 #include "transport/post.h"
+#include "transport/send.h"
 
 #include "base/log.h"
 
@@ -305,6 +306,43 @@ static bool post_group(struct ha_comm *comm, struct ha_path *path, struct ha_sen
 	if (ok)
 		group->state = HA_GROUP_POSTED;
 	return ok;
+}
+
+static enum ha_renewal disagree(struct ha_comm *comm, const struct ha_send_group *group,
+				unsigned index)
+{
+	ha_comm_fail(comm, HA_ERR_INTERNAL,
+		     "the peer asks again for message %llu, but not for the same (element %u of "
+		     "%u)",
+		     (unsigned long long)group->seq, index, group->n);
+	return HA_RENEWAL_LATER;
+}
+
+enum ha_renewal ha_send_renew(struct ha_comm *comm, struct ha_send_group *group)
+{
+	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+	const struct ha_cts *row = comm->send_ring->cts[group->seq & comm->slot_mask];
+	uint64_t stamp = ha_stamp(group->seq, epoch);
+
+	if (group->state != HA_GROUP_MATCHED)
+		return HA_RENEWAL_SKIP; /* complete: it lies between others that are not */
+	/* All of them: each element has a key of its own. */
+	for (unsigned i = 0; i < group->n; i++)
+		if (!ha_cts_arrived(&row[i], stamp))
+			return HA_RENEWAL_LATER;
+	for (unsigned i = 0; i < group->n; i++) {
+		const struct ha_request *req = group->reqs[i];
+
+		if (row[i].n != group->n || row[i].index != i || row[i].tag != req->tag ||
+		    row[i].size < req->size)
+			return disagree(comm, group, i);
+	}
+	for (unsigned i = 0; i < group->n; i++) {
+		group->reqs[i]->remote_addr = row[i].addr;
+		group->reqs[i]->remote_rkey = row[i].rkey;
+	}
+	group->epoch = epoch;
+	return HA_RENEWAL_DONE;
 }
 
 void ha_send_pump(struct ha_comm *comm)

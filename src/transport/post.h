@@ -8,6 +8,8 @@
 
 #include "memory/mr.h"
 #include "transport/comm.h"
+#include "transport/path_error.h"
+#include "transport/send.h"
 
 #include <arpa/inet.h>
 
@@ -67,5 +69,19 @@ static inline bool ha_post(struct ha_comm *comm, struct ha_path *path, struct ha
 	comm->count.work_requests += count;
 	return true;
 }
+
+/* Set-up of the work-request templates. */
+void ha_send_init(struct ha_comm *comm);
+/* Posts what was held back, in order, as far as queues have room. [T] */
+void ha_send_pump(struct ha_comm *comm);
+
+enum ha_renewal {
+	HA_RENEWAL_DONE,  /* the group can be posted in this epoch */
+	HA_RENEWAL_SKIP,  /* it is complete */
+	HA_RENEWAL_LATER, /* its rows are not there yet, or the connection failed */
+};
+
+/* For a group of an older epoch: takes the new keys. */
+enum ha_renewal ha_send_renew(struct ha_comm *comm, struct ha_send_group *group);
 
 #endif

@@ -5,9 +5,11 @@
  * A receive keeps everything needed to ask again, on another path and in another epoch, until
  * test has reported it.
  */
+#include "transport/recv.h"
 #include "base/log.h"
 #include "memory/mr.h"
 #include "transport/complete.h"
+#include "transport/path_error.h"
 
 void ha_recv_init(struct ha_comm *comm)
 {

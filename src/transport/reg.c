@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* regMr and deregMr: may run while another thread drives the same connection. */
 #include "transport/comm.h"
+#include "transport/recv.h"
 
 #include "base/log.h"
 #include "memory/mr.h"

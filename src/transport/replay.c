@@ -10,7 +10,12 @@
  * Receiver: everything it does not have is asked for again. An immediate of the old epoch is none
  * of the new identity, however late it is found.
  */
+#include "transport/replay.h"
 #include "transport/complete.h"
+#include "transport/e2e.h"
+#include "transport/post.h"
+#include "transport/recv.h"
+#include "transport/send.h"
 
 /* ---- sender -------------------------------------------------------------------------------- */
 
@@ -46,43 +51,6 @@ void ha_send_resume(struct ha_comm *comm, const struct ha_window *done, struct h
 	ha_send_pump(comm);
 }
 
-static enum ha_renewal disagree(struct ha_comm *comm, const struct ha_send_group *group,
-				unsigned index)
-{
-	ha_comm_fail(comm, HA_ERR_INTERNAL,
-		     "the peer asks again for message %llu, but not for the same (element %u of "
-		     "%u)",
-		     (unsigned long long)group->seq, index, group->n);
-	return HA_RENEWAL_LATER;
-}
-
-enum ha_renewal ha_send_renew(struct ha_comm *comm, struct ha_send_group *group)
-{
-	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
-	const struct ha_cts *row = comm->send_ring->cts[group->seq & comm->slot_mask];
-	uint64_t stamp = ha_stamp(group->seq, epoch);
-
-	if (group->state != HA_GROUP_MATCHED)
-		return HA_RENEWAL_SKIP; /* complete: it lies between others that are not */
-	/* All of them: each element has a key of its own. */
-	for (unsigned i = 0; i < group->n; i++)
-		if (!ha_cts_arrived(&row[i], stamp))
-			return HA_RENEWAL_LATER;
-	for (unsigned i = 0; i < group->n; i++) {
-		const struct ha_request *req = group->reqs[i];
-
-		if (row[i].n != group->n || row[i].index != i || row[i].tag != req->tag ||
-		    row[i].size < req->size)
-			return disagree(comm, group, i);
-	}
-	for (unsigned i = 0; i < group->n; i++) {
-		group->reqs[i]->remote_addr = row[i].addr;
-		group->reqs[i]->remote_rkey = row[i].rkey;
-	}
-	group->epoch = epoch;
-	return HA_RENEWAL_DONE;
-}
-
 /* ---- receiver ------------------------------------------------------------------------------ */
 
 void ha_recv_resume(struct ha_comm *comm)
@@ -103,19 +71,4 @@ void ha_recv_resume(struct ha_comm *comm)
 	r->cts_seq = r->done.base;
 	ha_e2e_resume(comm);
 	ha_recv_pump(comm);
-}
-
-void ha_flush_resume(struct ha_comm *comm)
-{
-	struct ha_request_pool *pool = &comm->recv->flush_pool;
-
-	for (unsigned i = 0; i < pool->count; i++) {
-		struct ha_request *req = &pool->all[i];
-
-		/* The application may be filling in any other one at this moment. */
-		if (req->posted != HA_FLUSH_POSTED)
-			continue;
-		req->posted = HA_FLUSH_AGAIN;
-		ha_flush_post(comm, req);
-	}
 }

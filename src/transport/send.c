@@ -6,8 +6,10 @@
  * The receiver's row says where each message of a group may be put. A group is posted (post.c) when
  * all its sends are in.
  */
+#include "transport/send.h"
 #include "base/log.h"
 #include "transport/complete.h"
+#include "transport/path_error.h"
 #include "transport/post.h"
 
 /* ---- what the peer's end settles ------------------------------------------------------------- */

@@ -13,6 +13,11 @@
  * nothing under way on each of them.
  */
 #include "transport/timeout.h"
+#include "transport/complete.h"
+#include "transport/e2e.h"
+#include "transport/path_error.h"
+#include "transport/recv.h"
+#include "transport/send.h"
 
 #include "base/clock.h"
 #include "event/reason.h"

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Completions that report an error: whose fault it is, the path's or the request's. */
+#include "transport/wc_error.h"
 #include "transport/comm.h"
+#include "transport/path_error.h"
+#include "transport/peer_end.h"
+#include "transport/recv.h"
+#include "transport/send.h"
 
 #include <stdio.h>
 

@@ -6,6 +6,8 @@
 #include "harness.h"
 
 #include "base/clock.h"
+#include "transport/complete.h"
+#include "transport/send.h"
 
 #include <string.h>
 

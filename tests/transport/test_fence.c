@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "memory/mr.h"
+#include "transport/complete.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -6,7 +6,10 @@
 #include "harness.h"
 
 #include "base/clock.h"
+#include "transport/complete.h"
 #include "transport/path.h"
+#include "transport/recv.h"
+#include "transport/send.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -10,6 +10,8 @@
 #include "failover/fsm.h"
 #include "failover/reconnect_server.h"
 #include "transport/ctrl_sock.h"
+#include "transport/recv.h"
+#include "transport/send.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>

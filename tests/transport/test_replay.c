@@ -9,6 +9,11 @@
 
 #include "base/clock.h"
 #include "memory/mr.h"
+#include "transport/complete.h"
+#include "transport/flush.h"
+#include "transport/recv.h"
+#include "transport/replay.h"
+#include "transport/send.h"
 
 #include <stdlib.h>
 #include <string.h>

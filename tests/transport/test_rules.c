@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "failover/message.h"
+#include "transport/recv.h"
+#include "transport/send.h"
 
 #include <string.h>
 

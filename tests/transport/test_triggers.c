@@ -7,6 +7,8 @@
 #include "harness.h"
 
 #include "base/clock.h"
+#include "transport/recv.h"
+#include "transport/send.h"
 
 #include <dlfcn.h>
 #include <string.h>

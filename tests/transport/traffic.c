@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "traffic.h"
+#include "transport/recv.h"
+#include "transport/send.h"
 
 #include <string.h>
 

@@ -1,75 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What says that a path has failed and is not a completion: verbs that fail, asynchronous events.
+ * Asynchronous events, from the device to the connections they concern.
  *
- * With failover each is a trigger: the connection goes on elsewhere. Without, it is the end of the
- * connection, but for a port that goes down: it may come back within the hardware's retries.
+ * Without failover a port that goes down is no failure: it may come back within the hardware's
+ * retries.
  */
+#include "transport/async_event.h"
+
 #include "transport/comm.h"
-
-#include "base/log.h"
-#include "failover/engine.h"
 #include "transport/instance.h"
+#include "transport/path_error.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-
-/* ---- reporting ----------------------------------------------------------------------------- */
-
-void ha_comm_path_failed(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
-			 ha_result_t code, const char *fmt, ...)
-{
-	char text[512];
-	va_list args;
-
-	if (ha_path_stopped(path))
-		return; /* our own doing, or known */
-	if (atomic_load_explicit(&comm->peer_bye, memory_order_acquire)) {
-		if (path == ha_comm_path(comm))
-			ha_comm_settle(comm); /* no failure, but nothing comes of it any more */
-		return;
-	}
-	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	if (ha_comm_has_failover(comm)) {
-		ha_failover_trigger(comm, path, reason, "%s", text);
-		return;
-	}
-	ha_comm_fail(comm, code, "%s", text);
-	ha_path_fence(path);
-}
-
-void ha_comm_verb_failed(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
-			 const char *verb, int rc)
-{
-	ha_comm_path_failed(comm, path, reason, HA_ERR_SYSTEM, "%s failed on %s:%d: %s (error %d)",
-			    verb, path->nic->name, path->port->port_num, strerror(rc), rc);
-}
-
-/* A device that died a moment ago, before its event was read. */
-static bool device_answers(const struct ha_path *path)
-{
-	struct ibv_port_attr attr;
-
-	return !atomic_load(&path->nic->fatal) &&
-	       ibv_query_port(path->nic->ctx, path->port->port_num, &attr) == 0;
-}
-
-void ha_comm_registration_failed(struct ha_comm *comm, const struct ha_path *path, const char *what)
-{
-	if (ha_comm_has_failover(comm) && !device_answers(path)) {
-		ha_comm_path_failed(
-		    comm, comm->paths[path->index], HA_REASON_DEVICE_FATAL, HA_ERR_SYSTEM,
-		    "%s cannot be registered on %s, which does not answer", what, path->nic->name);
-		return;
-	}
-	ha_comm_fail(comm, HA_ERR_SYSTEM,
-		     "%s cannot be registered on %s (its log line says why; locked memory, "
-		     "ulimit -l, is the usual reason)",
-		     what, path->nic->name);
-}
 
 /* ---- events of a queue ---------------------------------------------------------------------- */
 

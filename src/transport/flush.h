@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Flushing GPU memory: a read of our own through the device that the data came in by. [T] */
+#ifndef HA_TRANSPORT_FLUSH_H
+#define HA_TRANSPORT_FLUSH_H
+
+#include <stdint.h>
+
+struct ha_comm;
+struct ha_path;
+struct ha_request;
+
+/* Its completion; the queue it came from is known to be current. */
+void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t request_id);
+
+/* Posts a flush that could not be posted when it was asked for. */
+void ha_flush_post(struct ha_comm *comm, struct ha_request *req);
+
+/* In a new epoch: issues the flushes again that were lost with their path. Receiver. */
+void ha_flush_resume(struct ha_comm *comm);
+
+#endif

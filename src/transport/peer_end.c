@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/peer_end.h"
+#include "transport/recv.h"
+#include "transport/send.h"
+
+#include "base/clock.h"
+#include "transport/comm.h"
+#include "transport/complete.h"
+
+/* Takes what has completed already, so that it is not lost to the failure that follows. */
+static void drain(struct ha_comm *comm)
+{
+	for (int i = 0; i < 64; i++)
+		if (ha_comm_poll(comm, comm->poll_batch) + ha_comm_poll_standby(comm) == 0)
+			break;
+}
+
+void ha_comm_peer_lost(struct ha_comm *comm, const char *how)
+{
+	drain(comm);
+	ha_comm_fail(
+	    comm, HA_ERR_REMOTE,
+	    "the peer left without a goodbye (%s): its process is gone, or it failed and its "
+	    "log says why; %u requests outstanding here",
+	    how, comm->outstanding);
+}
+
+void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up)
+{
+	drain(comm);
+	comm->abort_said = true; /* it knows */
+	ha_comm_fail(comm, HA_ERR_REMOTE,
+		     "the peer has given up (result %u, its log says why) with %u requests "
+		     "outstanding here",
+		     given_up->code, comm->outstanding);
+}
+
+void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye)
+{
+	comm->peer_done = (struct ha_window){.base = bye->done, .bits = bye->done_bits};
+	comm->peer_bye_ns = ha_now_ns();
+	comm->failover.state = HA_FO_CLOSED; /* what errors from now on is no failure */
+	atomic_store_explicit(&comm->peer_bye, true, memory_order_release);
+}
+
+void ha_comm_settle(struct ha_comm *comm)
+{
+	comm->settling = true;
+	for (unsigned i = 0; i < comm->npaths; i++)
+		ha_path_fence(comm->paths[i]);
+}
+
+static bool all_fenced(struct ha_comm *comm, uint64_t now_ns)
+{
+	bool all = true;
+
+	for (unsigned i = 0; i < comm->npaths; i++) {
+		if (!comm->paths[i])
+			continue;
+		switch (ha_path_fenced(comm, comm->paths[i], now_ns)) {
+		case HA_FENCE_DONE:
+			break;
+		case HA_FENCE_PENDING:
+			all = false;
+			break;
+		case HA_FENCE_FAILED:
+			ha_comm_fail(comm, HA_ERR_SYSTEM,
+				     "a path to the peer, which has closed, cannot be fenced: %u "
+				     "requests are not known to be through",
+				     comm->outstanding);
+			return false;
+		}
+	}
+	return all;
+}
+
+/* Goes on with it. What is delivered is not complete before the hardware has let go of its memory.
+ */
+void ha_comm_settle_on(struct ha_comm *comm)
+{
+	ha_comm_settle(comm);
+	if (!all_fenced(comm, ha_now_ns()))
+		return;
+	if (comm->is_send)
+		ha_send_settle(comm, &comm->peer_done);
+	if (comm->outstanding != 0)
+		ha_comm_fail(comm, HA_ERR_REMOTE,
+			     "the peer closed the connection with %u requests outstanding here",
+			     comm->outstanding);
+}
+
+void ha_comm_fill_bye(const struct ha_comm *comm, struct ha_bye *bye)
+{
+	const struct ha_window *w = comm->is_send ? &comm->send->completed : &comm->recv->done;
+
+	bye->done = w->base;
+	bye->done_bits = w->bits;
+}
+
+bool ha_comm_waits_for_peer(const struct ha_comm *comm)
+{
+	uint32_t flushes = comm->recv ? comm->recv->flushes : 0;
+
+	return comm->outstanding > flushes;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of a connection that comes from the peer: gone, closed in good order, given up. [T] */
+#ifndef HA_TRANSPORT_PEER_END_H
+#define HA_TRANSPORT_PEER_END_H
+
+#include "transport/window.h"
+#include "transport/wire.h"
+
+#include <stdbool.h>
+
+struct ha_comm;
+
+/* The peer is gone without a word, closed in good order, or has given up. Progress thread. */
+void ha_comm_peer_lost(struct ha_comm *comm, const char *how);
+void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye);
+void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up);
+
+/*
+ * Nothing useful will come any more on a connection that the peer has closed: fences its paths. The
+ * progress thread goes on when that is confirmed, and the hardware has let go of all memory: it
+ * completes what the peer's BYE says was delivered, and fails the connection if anything else is
+ * outstanding. Under the token.
+ */
+void ha_comm_settle(struct ha_comm *comm);
+/* Goes on with it, at each visit. Under the token. */
+void ha_comm_settle_on(struct ha_comm *comm);
+
+/* What our own BYE says. Under the token. */
+void ha_comm_fill_bye(const struct ha_comm *comm, struct ha_bye *bye);
+
+/* Whether a request is outstanding that needs the peer. Flushes do not, and may come after it has
+ * closed. */
+bool ha_comm_waits_for_peer(const struct ha_comm *comm);
+
+#endif

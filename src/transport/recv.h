@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The receiving end: receives, and the clear-to-sends that ask for their messages. [T], but for
+ * irecv itself. */
+#ifndef HA_TRANSPORT_RECV_H
+#define HA_TRANSPORT_RECV_H
+
+#include "transport/request.h"
+#include "transport/rings.h"
+#include "transport/send.h"
+#include "transport/window.h"
+
+#include <infiniband/verbs.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ha_comm;
+struct ha_mr;
+
+/* ---- the receiving end --------------------------------------------------------------------- */
+
+/*
+ * A receive from irecv until test has reported it. [T] but for in_use. Addresses, sizes and tags
+ * are in our copy of its row of the clear-to-send ring: that is what is sent again after a failure.
+ */
+struct ha_recv_slot {
+	alignas(64) uint32_t expect; /* ha_imm_expected; HA_IMM_NEVER: it awaits none */
+	uint8_t n;
+	uint8_t parts_seen; /* immediates that came */
+	bool record;	    /* sizes come from the sizes ring */
+	bool in_use;	    /* [A] not reported yet */
+	uint64_t seq;
+	uint64_t bytes; /* sum of the payloads seen; when it is complete, of the messages */
+	struct ha_request *req;
+	struct ha_mr *mrs[HA_GROUP_MAX];
+	int sizes[HA_GROUP_MAX]; /* what arrived, as test reports it; of n = 1 see bytes */
+};
+
+_Static_assert(sizeof(struct ha_recv_slot) == 128, "two lines, one of them when n = 1");
+
+struct ha_recv_side {
+	uint64_t next_seq;     /* [T] number of the next receive */
+	uint64_t cts_seq;      /* [T] oldest receive whose clear-to-send is not posted */
+	struct ha_window done; /* [T] receives that are complete: the truth about delivery */
+	struct ibv_sge cts_sge;
+	uint32_t flushes;		       /* [T] of the requests outstanding */
+	uint64_t told;			       /* [T] e2e: what the sender was told of it last */
+	alignas(64) struct ibv_send_wr cts_wr; /* [T] template */
+	uint32_t told_mark; /* [T] told is at, in the first queue pair's send queue */
+	struct ha_recv_slot slots[HA_WINDOW]; /* [T] by seq mod window */
+	struct ha_request_pool flush_pool;    /* [A] those of iflush */
+};
+
+/* What a message of its own touches of each: two lines, with that of the work request. */
+_Static_assert(offsetof(struct ha_send_side, single) == 64, "sends");
+_Static_assert(offsetof(struct ha_recv_side, cts_wr) == 64, "receives");
+_Static_assert(offsetof(struct ibv_send_wr, wr.rdma.rkey) < 64, "used is its first line");
+
+/* Set-up of the work-request templates. */
+void ha_recv_init(struct ha_comm *comm);
+/* Posts the clear-to-sends that were held back, in order, as far as queues have room. [T] */
+void ha_recv_pump(struct ha_comm *comm);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sending end: groups of sends that answer receives, and their way to the wire. [T], but for
+ * isend itself. */
+#ifndef HA_TRANSPORT_SEND_H
+#define HA_TRANSPORT_SEND_H
+
+#include "base/result.h"
+#include "transport/path.h"
+#include "transport/rings.h"
+#include "transport/window.h"
+
+#include <infiniband/verbs.h>
+#include <stdalign.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ha_comm;
+struct ha_request;
+
+/* ---- the sending end ----------------------------------------------------------------------- */
+
+enum ha_group_state {
+	HA_GROUP_FREE,	   /* no send of this group has come */
+	HA_GROUP_MATCHING, /* some sends are in: ha_send_side.taken */
+	HA_GROUP_MATCHED,  /* all are in, not posted, or not in this epoch yet */
+	HA_GROUP_POSTED,   /* on the wire */
+};
+
+/* The sends that answer one receive of n buffers. [T] */
+struct ha_send_group {
+	alignas(64) uint64_t seq;
+	uint8_t state; /* enum ha_group_state */
+	uint8_t n;
+	uint8_t parts;	    /* queue pairs it is spread over */
+	uint8_t parts_left; /* of these, those whose completion is still to come */
+	uint32_t epoch;	    /* whose keys its requests have */
+	uint32_t sq_mark;   /* send queue position after this group; of one part, */
+	uint64_t largest;   /* of the messages, where there are several */
+	struct ha_request *reqs[HA_GROUP_MAX];
+	uint32_t sq_marks[HA_MAX_QPS]; /* of several, by queue pair */
+};
+
+struct ha_send_side {
+	uint64_t match_seq;	    /* [A] oldest group that is not fully matched */
+	uint64_t post_seq;	    /* [T] oldest group that is not posted */
+	struct ha_window completed; /* [T] groups that are complete */
+	struct ibv_sge single_sge;
+	uint8_t taken; /* [A] elements of the group at match_seq that sends were matched with */
+	uint8_t first; /* [A] the first that is not taken: NCCL's sends mostly come in order */
+	uint8_t all;   /* [A] what taken is when it is complete */
+	uint64_t delivered; /* [T] e2e: the receiver has every message before this one */
+	/*
+	 * [T] Work requests for one group, linked and filled with what never changes; posting
+	 * writes addresses, lengths and keys only. A message of nothing has num_sge 0 while it is
+	 * posted.
+	 */
+	alignas(64) struct ibv_send_wr single;	 /* n = 1: data and immediate in one */
+	struct ibv_send_wr wr[HA_GROUP_MAX + 1]; /* the last one carries record and immediate */
+	struct ibv_sge sge[HA_GROUP_MAX + 1];
+	struct ha_send_group groups[HA_WINDOW]; /* [T] by seq mod window */
+};
+
+/* Sends among those that the peer has: complete without hardware. Queue pairs are fenced. */
+void ha_send_settle(struct ha_comm *comm, const struct ha_window *delivered);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/visit.h"
+#include "transport/async_event.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/comm.h"
+#include "transport/complete.h"
+#include "transport/ctrl_sock.h"
+#include "transport/instance.h"
+#include "transport/peer_end.h"
+
+/*
+ * How long the hardware may take to report what the peer, which closed in good order, says is
+ * done. Acknowledgements that were still under way take microseconds.
+ */
+#define BYE_GRACE_NS (200 * HA_NS_PER_MS)
+
+/* Every so often an idle connection is visited in full: its statistics, the paths in reserve. */
+#define GLANCES_PER_VISIT 16
+
+static bool bye_overdue(const struct ha_comm *comm)
+{
+	return atomic_load_explicit(&comm->peer_bye, memory_order_acquire) &&
+	       ha_now_ns() - comm->peer_bye_ns > BYE_GRACE_NS;
+}
+
+/* A peer whose path still looks healthy would wait for us for ever. */
+static void tell_peer(struct ha_comm *comm, ha_result_t error)
+{
+	struct ha_abort given_up = {
+	    .epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed),
+	    .code = (uint16_t)error,
+	};
+
+	if (comm->abort_said)
+		return;
+	comm->abort_said = true;
+	ha_lane_abort(comm->lane, &given_up);
+}
+
+/* Requests, or a count that the sender waits for. Under the token. */
+static bool under_way(const struct ha_comm *comm)
+{
+	return comm->outstanding != 0 || atomic_load_explicit(&comm->telling, memory_order_relaxed);
+}
+
+/* Several times in an RTO, while something is under way. Under the token. */
+static void look_for_timeouts(struct ha_comm *comm)
+{
+	uint64_t now_ns, due_ns;
+
+	if (!under_way(comm) || ha_comm_error(comm) != HA_OK)
+		return;
+	now_ns = ha_now_ns();
+	ha_timeout_look(comm, now_ns);
+	due_ns = comm->timeout.due_ns;
+	/* Traffic counts as an answer to heartbeats, so it is looked at as often as they come. */
+	if (due_ns > now_ns + (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS)
+		due_ns = now_ns + (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS;
+	if (comm->poller.due_ns == 0 || comm->poller.due_ns > due_ns)
+		comm->poller.due_ns = due_ns;
+}
+
+/* Polls for an application that does not do so itself. Under the token. */
+static enum ha_poll_result poll_for_application(struct ha_comm *comm)
+{
+	int n;
+
+	if (!under_way(comm))
+		return HA_POLL_IDLE;
+	if (!comm->config->use_progress_thread)
+		return HA_POLL_IDLE;
+	if (comm->polls != comm->seen_polls) {
+		comm->seen_polls = comm->polls; /* the application does it */
+		return HA_POLL_WATCHED;
+	}
+	n = ha_comm_poll(comm, comm->poll_batch);
+	comm->count.thread_completions += (uint64_t)n;
+	return n > 0 ? HA_POLL_WORKED : HA_POLL_EMPTY;
+}
+
+void ha_comm_note_life(struct ha_comm *comm)
+{
+	/* What completes on a standby says nothing of the active path; an error is no life. */
+	uint64_t completions = comm->count.completions - comm->lifeless_completions;
+	uint64_t life = completions << 8 | comm->active;
+
+	if (comm->outstanding == 0)
+		comm->idle_ns = ha_now_ns();
+	if (atomic_load_explicit(&comm->life_seen, memory_order_relaxed) == life)
+		return;
+	comm->alive_ns = ha_now_ns();
+	atomic_store_explicit(&comm->life_seen, life, memory_order_relaxed);
+}
+
+/* Under the token. */
+static enum ha_poll_result visit_connection(struct ha_comm *comm)
+{
+	ha_result_t error = ha_comm_error(comm);
+	enum ha_poll_result found;
+
+	if (error == HA_OK && comm->outstanding != 0 &&
+	    (comm->settling || (bye_overdue(comm) && ha_comm_waits_for_peer(comm)))) {
+		ha_comm_settle_on(comm);
+		return HA_POLL_EMPTY;
+	}
+	if (ha_comm_has_failover(comm)) {
+		ha_comm_poll_standby(comm);
+		/* Mail and probes come over the active path, too, when nobody polls it for
+		 * requests.
+		 */
+		if ((comm->epoch_changing || comm->outstanding == 0) &&
+		    ha_path_ready(comm->paths[comm->active]))
+			(void)ha_comm_poll_path(comm, comm->paths[comm->active], comm->poll_batch);
+		ha_comm_note_life(comm);
+		ha_failover_visit(comm);
+		comm->poller.due_ns = comm->failover.due_ns;
+		look_for_timeouts(comm);
+	} else if (error != HA_OK) {
+		tell_peer(comm, error);
+	}
+	found = error == HA_OK ? poll_for_application(comm) : HA_POLL_IDLE;
+	/* Traffic waits for that, and a queue that works is drained before a tick is over. */
+	if (ha_comm_has_failover(comm) && !ha_slots_fenced(comm))
+		found = HA_POLL_SOON;
+	return found;
+}
+
+/*
+ * All that a visit by the tick does on a connection that is idle, but for now and then: mail may
+ * come over a path whose bootstrap socket broke at the other end only. With very many connections
+ * nothing of this is in a cache, and each line that is looked at costs more than what is done with
+ * it; everything else that may happen calls the poller. False: there is more to do.
+ */
+static bool glance(struct ha_comm *comm)
+{
+	bool quiet = false;
+
+	if (comm->poller.asked || ha_comm_error(comm) != HA_OK ||
+	    (comm->poller.quiet_visits + 1) % GLANCES_PER_VISIT == 0 || !ha_token_try(comm))
+		return false;
+	if (!under_way(comm) && !comm->epoch_changing && ha_path_ready(ha_comm_path(comm)))
+		quiet = ha_comm_poll_path(comm, ha_comm_path(comm), comm->poll_batch) == 0;
+	ha_token_release(comm);
+	return quiet;
+}
+
+enum ha_poll_result ha_comm_visit(struct ha_poller *poller)
+{
+	struct ha_comm *comm = ha_container_of(poller, struct ha_comm, poller);
+	enum ha_poll_result found;
+	uint64_t report_ns;
+
+	if (glance(comm))
+		return HA_POLL_IDLE;
+	ha_comm_queue_events(comm);
+	/* The application has it all the time while it polls, and never for long. */
+	if (!ha_token_try(comm))
+		return poller->asked ? HA_POLL_SOON : HA_POLL_WATCHED;
+	poller->due_ns = 0;
+	found = visit_connection(comm);
+	ha_token_release(comm);
+	/* What this visit changed is to be seen soon, also if the connection is idle from now on.
+	 */
+	report_ns = ha_report_comm(comm);
+	if (report_ns != 0 && (poller->due_ns == 0 || poller->due_ns > report_ns))
+		poller->due_ns = report_ns;
+	return found;
+}
