@@ -7,7 +7,7 @@
 #include "failover/port_pair.h"
 #include "failover/standby.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 #include <string.h>
 
@@ -33,7 +33,7 @@ struct task {
 
 static struct ha_pair active_pair(const struct ha_comm *comm)
 {
-	return ha_pair_of(&comm->failover.slots[comm->active]);
+	return ha_pair_of(&comm->failover->slots[comm->active]);
 }
 
 static bool is_home(const struct ha_comm *comm)
@@ -47,8 +47,7 @@ static bool is_home(const struct ha_comm *comm)
 
 static bool is_over(const struct ha_comm *comm)
 {
-	return ha_comm_error(comm) != HA_OK || comm->failover.state == HA_FO_CLOSED ||
-	       comm->failover.state == HA_FO_LATCHED;
+	return ha_comm_error(comm) != HA_OK || ha_failover_is_over(comm);
 }
 
 static bool is_on(const struct ha_comm *comm, const struct ha_port *port)
@@ -114,14 +113,14 @@ static enum ha_fate drain(struct ha_comm *comm, const struct ha_port *port, bool
 	ha_say(comm, HA_SAY_STATE);
 	if (!comm->is_send)
 		ha_shadow_drain(comm);
-	if (comm->failover.state != HA_FO_ACTIVE)
+	if (ha_failover_is_moving(comm))
 		return HA_FATE_MOVING;
 	return is_on(comm, port) ? leave_drained(comm, force, v) : HA_FATE_AWAY;
 }
 
 static enum ha_fate move(struct ha_comm *comm, bool force, struct ha_verdict *v)
 {
-	if (comm->failover.state != HA_FO_ACTIVE)
+	if (ha_failover_is_moving(comm))
 		return HA_FATE_MOVING;
 	if (!ha_comm_has_failover(comm))
 		return refuse(v, NO_FAILOVER);
@@ -160,11 +159,11 @@ static enum ha_fate go_back(struct ha_comm *comm, const struct task *task, struc
 	if (!ha_comm_has_failover(comm) || !concerned)
 		return is_home(comm) ? HA_FATE_HOME : HA_FATE_AWAY;
 	ha_say(comm, HA_SAY_STATE);
-	if (comm->failover.state == HA_FO_ACTIVE && is_home(comm))
+	if (!ha_failover_is_moving(comm) && is_home(comm))
 		return HA_FATE_HOME;
 	if (!comm->is_send)
 		ha_shadow_return(comm);
-	if (comm->failover.state != HA_FO_ACTIVE)
+	if (ha_failover_is_moving(comm))
 		return HA_FATE_MOVING;
 	if (!can_go_back(comm, v))
 		return HA_FATE_REFUSED;
@@ -175,7 +174,7 @@ static enum ha_fate go_back(struct ha_comm *comm, const struct task *task, struc
 
 static enum ha_fate look(const struct ha_comm *comm, const struct ha_port *port)
 {
-	if (comm->failover.state != HA_FO_ACTIVE && ha_comm_has_failover(comm))
+	if (ha_failover_is_moving(comm))
 		return HA_FATE_MOVING;
 	return port && !is_on(comm, port) ? HA_FATE_AWAY : HA_FATE_ACTIVE;
 }

@@ -7,7 +7,7 @@
 #include "base/stats.h"
 #include "base/stats_file.h"
 #include "base/usdt.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 #include <errno.h>
 #include <inttypes.h>

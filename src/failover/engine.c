@@ -8,18 +8,23 @@
 #include "base/text.h"
 #include "failover/fsm.h"
 #include "failover/path_build.h"
+#include "failover/path_select.h"
 #include "failover/reconnect.h"
 #include "failover/reconnect_server.h"
+#include "failover/shared.h"
 #include "failover/signaling.h"
 #include "failover/standby.h"
 #include "failover/switchover.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
 #include "transport/ctrl_sock.h"
-#include "transport/instance.h"
+#include "transport/failover_ops.h"
+#include "transport/peer_end.h"
+#include "transport/shared.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- what happens --------------------------------------------------------------------------- */
@@ -50,7 +55,7 @@ static void report_failure(struct ha_comm *comm, const struct ha_path *path, enu
 	struct ha_event event = ha_event_init(HA_EVENT_FAILURE, reason);
 
 	event.from = ha_event_path(path);
-	event.epoch = comm->failover.epoch;
+	event.epoch = comm->failover->epoch;
 	event.detail = detail;
 	ha_event_report(comm, &event);
 }
@@ -65,13 +70,8 @@ void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	if (!ha_comm_has_failover(comm)) {
-		ha_comm_fail(comm, HA_ERR_SYSTEM, "%s: %s", ha_reason_text(reason), text);
-		ha_path_fence(path);
-		return;
-	}
-	if (!is_current(comm, path) || comm->failover.state == HA_FO_CLOSED ||
-	    comm->failover.state == HA_FO_LATCHED)
+	if (!is_current(comm, path) || comm->failover->state == HA_FO_CLOSED ||
+	    comm->failover->state == HA_FO_LATCHED)
 		return;
 	deferred =
 	    ha_log_defer(true); /* also where the application polls: the peer is to know first */
@@ -85,7 +85,7 @@ void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 
 void ha_failover_leave(struct ha_comm *comm, enum ha_reason reason)
 {
-	if (comm->failover.state == HA_FO_ACTIVE)
+	if (comm->failover->state == HA_FO_ACTIVE)
 		ha_machine_step(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = reason});
 }
 
@@ -99,12 +99,10 @@ static const enum ha_on occasion_of[HA_MSG_END] = {
 
 void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 {
-	if (!ha_comm_has_failover(comm))
-		return; /* of a peer that did not listen */
 	HA_TRACE(2, "connection %s: hears %s, epoch %u, path %u.%u", comm->name,
 		 ha_message_name(m->kind), m->epoch, m->path, m->generation);
 	/* An end that has failed does nothing it is asked for. */
-	if (ha_comm_error(comm) != HA_OK && comm->failover.state != HA_FO_LATCHED)
+	if (ha_comm_error(comm) != HA_OK && comm->failover->state != HA_FO_LATCHED)
 		ha_machine_on(comm, HA_ON_GIVE_UP);
 	ha_control_heard(comm, m);
 	switch (m->kind) {
@@ -119,18 +117,12 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 	}
 }
 
-void ha_failover_probed(struct ha_comm *comm, struct ha_path *path)
-{
-	if (ha_comm_has_failover(comm) && ha_shadow_proved(comm, path))
-		ha_progress_call(comm->inst->progress, &comm->poller);
-}
-
 /* ---- the progress thread --------------------------------------------------------------------- */
 
 /* Whether something has to be done before anything else happens. */
 static bool busy(const struct ha_comm *comm)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 
 	if (fo->say || fo->mail || fo->socket_broken || !ha_slots_fenced(comm))
 		return true;
@@ -167,7 +159,7 @@ static bool sessions_spoke(const struct ha_failover *fo)
 
 static void heed_sessions(struct ha_comm *comm)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		struct ha_slot_link *link = &fo->links[p];
@@ -219,7 +211,7 @@ static void heed_ports(struct ha_comm *comm)
  */
 static void count_outage(struct ha_comm *comm, uint64_t now_ns)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	uint64_t tick_ns = now_ns - fo->tick_ns;
 
 	fo->tick_ns = now_ns;
@@ -243,14 +235,15 @@ static void count_outage(struct ha_comm *comm, uint64_t now_ns)
  */
 static uint64_t wait_ns(const struct ha_comm *comm, uint64_t now_ns)
 {
-	return comm->failover.state == HA_FO_ACTIVE ? ha_chores_wait_ns(&comm->inst->chores, now_ns)
-						    : 0;
+	return comm->failover->state == HA_FO_ACTIVE
+		   ? ha_chores_wait_ns(&comm->inst->failover_shared->chores, now_ns)
+		   : 0;
 }
 
 /* Its own errors first: an end that has given up says so and does nothing else. */
 static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
 		ha_machine_on(comm, HA_ON_GIVE_UP);
@@ -277,7 +270,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 /* When to be visited again; 0: when something happens. */
 static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 	uint64_t waits_ns = wait_ns(comm, now_ns), due = 0;
 
 	if (busy(comm) || fo->later || fo->look)
@@ -289,39 +282,76 @@ static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
 	return now_ns < waits_ns && (due == 0 || due > waits_ns) ? waits_ns : due;
 }
 
-void ha_failover_visit(struct ha_comm *comm)
+static uint64_t visit_when_due(struct ha_comm *comm)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	bool failed = ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED, urgent, look;
 	bool untidy = ha_slots_untidy(comm);
 	uint64_t now_ns;
 
 	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) || ha_rebuild_due(comm);
 	if (!urgent && !untidy && fo->due_ns == 0)
-		return;
+		return fo->due_ns;
 	now_ns = ha_now_ns();
 	if (untidy && now_ns >= wait_ns(comm, now_ns))
 		urgent = true;
 	if (!urgent && now_ns < fo->due_ns)
-		return;
+		return fo->due_ns;
 	look = fo->look;
 	fo->look = fo->later = false; /* until something asks for another one */
 	visit(comm, now_ns, look);
-	fo->due_ns = due_ns(comm, now_ns);
+	return fo->due_ns = due_ns(comm, now_ns);
 }
 
-void ha_failover_port_changed(struct ha_comm *comm)
+static void port_changed(struct ha_comm *comm)
 {
-	if (!ha_comm_has_failover(comm))
+	comm->failover->look = comm->failover->ports_changed = true;
+	comm->failover->say |= HA_SAY_STATE;
+}
+
+static void probe_done(struct ha_comm *comm, struct ha_path *path)
+{
+	if (ha_shadow_proved(comm, path))
+		ha_progress_call(comm->inst->progress, &comm->poller);
+}
+
+static void mail_came(struct ha_comm *comm, struct ha_path *path)
+{
+	/* Of a generation that is on its way out it would be taken for its successor's. */
+	if (ha_path_stopped(path) || comm->paths[path->index] != path)
 		return;
-	comm->failover.look = comm->failover.ports_changed = true;
-	comm->failover.say |= HA_SAY_STATE;
+	comm->failover->mail |= 1u << path->index;
+	comm->failover->slots[path->index].mailed = true;
+	if (comm->is_send) { /* the receiver sends mail over what it has proved */
+		ha_liveness_vouch(comm->inst->liveness, &comm->failover->links[path->index].live);
+		ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
+	}
+	ha_progress_call(comm->inst->progress, &comm->poller);
+}
+
+static bool socket_broken(struct ha_comm *comm)
+{
+	struct ha_failover *fo = comm->failover;
+
+	if (fo->state == HA_FO_LATCHED)
+		return false;
+	fo->socket_broken = true;
+	fo->broken_ns = ha_now_ns();
+	if (!ha_redial_begin(comm, fo->broken_ns) && !ha_control_has_lane(comm))
+		return false;
+	HA_INFO(HA_SUBSYS_NET,
+		"connection %s: the bootstrap socket is broken (%s); asking the peer over its "
+		"paths, %s",
+		comm->name, ha_stream_why(&comm->lane->stream),
+		comm->is_send ? "and dialling again" : "it may dial again");
+	ha_say(comm, HA_SAY_PING);
+	return true;
 }
 
 /* Which of its ports the peer began on: its preferred one, unless that was down. */
 static void find_first_pair(struct ha_comm *comm)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	const struct ha_path *path = comm->paths[0];
 
 	if (!path || path->generation != 1)
@@ -332,11 +362,11 @@ static void find_first_pair(struct ha_comm *comm)
 			fo->slots[0].peer_port = i;
 }
 
-void ha_failover_hear_ports(struct ha_comm *comm, const struct ha_ports *ports)
+static void hear_ports(struct ha_comm *comm, const struct ha_ports *ports)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
-	if (!ha_comm_has_failover(comm) || fo->peer_ports.count != 0)
+	if (fo->peer_ports.count != 0)
 		return; /* said once */
 	fo->peer_ports = *ports;
 	for (unsigned i = 0; i < ports->count; i++)
@@ -348,14 +378,63 @@ void ha_failover_hear_ports(struct ha_comm *comm, const struct ha_ports *ports)
 		ha_rebuild_watch(comm, 0);
 }
 
+static void take_message(struct ha_comm *comm, const uint8_t *payload, uint32_t length)
+{
+	struct ha_message m;
+	enum ha_wire_result decoded = ha_message_decode(payload, length, &m);
+
+	if (decoded == HA_WIRE_OK)
+		ha_failover_hear(comm, &m);
+	else
+		ha_comm_fail(comm, HA_ERR_INTERNAL, "a message of the failover protocol that is %s",
+			     ha_wire_strerror(decoded));
+}
+
+static void take_ports(struct ha_comm *comm, const uint8_t *payload, uint32_t length)
+{
+	struct ha_ports ports;
+	enum ha_wire_result decoded = ha_ports_decode(payload, length, &ports);
+
+	if (decoded == HA_WIRE_OK)
+		hear_ports(comm, &ports);
+	else
+		ha_comm_fail(comm, HA_ERR_INTERNAL, "a list of ports that is %s",
+			     ha_wire_strerror(decoded));
+}
+
+static void frame(struct ha_comm *comm, const struct ha_frame_header *header,
+		  const uint8_t *payload)
+{
+	switch (header->type) {
+	case HA_FRAME_PORTS:
+		take_ports(comm, payload, header->length);
+		break;
+	case HA_FRAME_CONTROL:
+		take_message(comm, payload, header->length);
+		break;
+	case HA_FRAME_BYE:
+		(void)ha_peer_end_frame(comm, header, payload);
+		if (atomic_load(&comm->peer_bye))
+			comm->failover->state = HA_FO_CLOSED; /* from now on nothing is a failure */
+		break;
+	default:
+		if (!ha_peer_end_frame(comm, header, payload)) /* of a newer peer */
+			HA_TRACE(1, "connection %s: control message of unknown type %u ignored",
+				 comm->name, header->type);
+	}
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
-ha_result_t ha_failover_open(struct ha_comm *comm, const struct ha_wire_endpoint *local)
+static ha_result_t open_failover(struct ha_comm *comm, const struct ha_wire_endpoint *local)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = calloc(1, sizeof(*fo));
 
-	if (!ha_comm_has_failover(comm))
-		return HA_OK;
+	if (!fo) {
+		HA_WARN("out of memory for a connection's failover");
+		return HA_ERR_SYSTEM;
+	}
+	comm->failover = fo;
 	fo->state = HA_FO_ACTIVE;
 	fo->resumed = true; /* the handshake did what RESUME and RESUMED do later */
 	fo->epoch = 1;
@@ -398,7 +477,7 @@ static void offer_port(struct ha_comm *comm, struct ha_port *port, struct ha_off
 
 static void say_ports(struct ha_comm *comm)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 	struct ha_ports ports = {.count = fo->noffers, .redial = fo->door};
 	uint8_t payload[HA_PORTS_MAX_BYTES];
 	size_t length;
@@ -411,12 +490,10 @@ static void say_ports(struct ha_comm *comm)
 			comm->name);
 }
 
-void ha_failover_start(struct ha_comm *comm)
+static void start(struct ha_comm *comm)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
-	if (!ha_comm_has_failover(comm))
-		return;
 	if (!comm->is_send && ha_door_open(comm->inst, &fo->door.addr))
 		fo->door.cookie = ha_random();
 	say_ports(comm);
@@ -427,7 +504,7 @@ void ha_failover_start(struct ha_comm *comm)
 
 bool ha_failover_rejoined(struct ha_comm *comm, struct ha_stream *stream)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	if (!ha_lane_replace(comm->lane, stream))
 		return false;
@@ -443,14 +520,81 @@ bool ha_failover_rejoined(struct ha_comm *comm, struct ha_stream *stream)
 	return true;
 }
 
-void ha_failover_free(struct ha_comm *comm)
+static void free_failover(struct ha_comm *comm)
 {
-	while (comm->failover.retired) {
-		struct ha_path *path = comm->failover.retired;
+	if (!comm->failover)
+		return; /* the handshake did not get so far */
+	while (comm->failover->retired) {
+		struct ha_path *path = comm->failover->retired;
 
-		comm->failover.retired = path->next_retired;
+		comm->failover->retired = path->next_retired;
 		ha_path_close(path);
 	}
 	ha_redial_free(comm);
 	ha_shadow_free(comm);
+	free(comm->failover);
+	comm->failover = NULL;
 }
+
+/* ---- for the transport ------------------------------------------------------------------------
+ */
+
+static void path_failed(struct ha_comm *comm, struct ha_path *path,
+			const struct ha_path_failure *failure)
+{
+	ha_failover_trigger(comm, path, failure->reason, "%s", failure->text);
+}
+
+bool ha_failover_is_moving(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	return fo && fo->state != HA_FO_ACTIVE && fo->state != HA_FO_CLOSED;
+}
+
+bool ha_failover_is_over(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	return fo && (fo->state == HA_FO_CLOSED || fo->state == HA_FO_LATCHED);
+}
+
+static enum nccl_ha_path_health health_of(const struct ha_comm *comm, unsigned p)
+{
+	static const enum nccl_ha_path_health healths[HA_HEALTH_COUNT] = {
+	    [HA_HEALTH_GOOD] = NCCL_HA_PATH_GOOD,
+	    [HA_HEALTH_SUSPECTED] = NCCL_HA_PATH_SUSPECTED,
+	    [HA_HEALTH_FAILED] = NCCL_HA_PATH_FAILED,
+	    [HA_HEALTH_RECOVERING] = NCCL_HA_PATH_RECOVERING,
+	};
+
+	if (!ha_path_ready(comm->paths[p]))
+		return NCCL_HA_PATH_FAILED;
+	/* Proved, but the heartbeats of its ports are not back: it is not relied on yet. */
+	if (p != comm->active && ha_choice_is_silent(comm, p))
+		return NCCL_HA_PATH_RECOVERING;
+	return healths[comm->failover->slots[p].health];
+}
+
+static void describe(const struct ha_comm *comm, struct ha_failover_view *out)
+{
+	out->moving = ha_failover_is_moving(comm);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		out->health[p] = health_of(comm, p);
+}
+
+const struct ha_failover_ops ha_failover_engine = {
+    .features = HA_FEATURE_FAILOVER,
+    .open = open_failover,
+    .start = start,
+    .free = free_failover,
+    .path_failed = path_failed,
+    .probe_done = probe_done,
+    .mail = mail_came,
+    .frame = frame,
+    .socket_broken = socket_broken,
+    .port_changed = port_changed,
+    .visit = visit_when_due,
+    .goodbye = ha_control_goodbye,
+    .describe = describe,
+};

@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 struct ha_comm;
+struct ha_failover_ops;
 struct ha_path;
 struct ha_port;
 struct ha_stream;
@@ -169,22 +170,19 @@ struct ha_failover {
 	struct ha_dial *dial;		       /* sender: redial.c; NULL until its socket breaks */
 };
 
-/* ---- life ---------------------------------------------------------------------------------- */
+/* What the engine does for a connection: transport/failover_ops.h. */
+extern const struct ha_failover_ops ha_failover_engine;
 
-/* After the handshake, before anything else can happen to the connection. */
-ha_result_t ha_failover_open(struct ha_comm *comm,
-			     const struct ha_wire_endpoint *local) HA_MUST_CHECK;
-/* Says PORTS. The lane is up. Progress is not running yet for this connection, or it is its thread.
- */
-void ha_failover_start(struct ha_comm *comm);
-void ha_failover_free(struct ha_comm *comm);
+/* Whether the connection has left its path and does not go on yet. [T] */
+bool ha_failover_is_moving(const struct ha_comm *comm);
+/* Whether nothing is a failure any more: given up, or closed by the peer. [T] */
+bool ha_failover_is_over(const struct ha_comm *comm);
 
-/* ---- what happens --------------------------------------------------------------------------- */
+/* ---- between the files of failover/ ---- */
 
 /*
  * A path cannot be used any more, or should not be. Stops posting on it and starts what has to be
- * done; never waits. Says nothing about requests: they stay pending. On a connection that has no
- * failover (the peer's or our HA_NCCL_ENABLE_BACKUP=0) it latches an error instead, with the text.
+ * done; never waits. Says nothing about requests: they stay pending.
  * A trigger for a path that is being fenced or was replaced is ignored. Any thread.
  */
 void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
@@ -193,33 +191,11 @@ void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 /* A message, from any lane. Progress thread. */
 void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m);
 
-/* The peer's ports. Progress thread. */
-void ha_failover_hear_ports(struct ha_comm *comm, const struct ha_ports *ports);
-
-/* One of our ports changed its state. Progress thread. */
-void ha_failover_port_changed(struct ha_comm *comm);
-
-/* The bootstrap socket is of no use any more. True: there are other lanes, or another socket may
- * come. Wait and see. */
-bool ha_failover_socket_broken(struct ha_comm *comm);
-
 /*
  * Another socket has come in its place: takes it over, and says everything that may have been lost
  * with the one before. False: the connection is being closed. Progress thread.
  */
 bool ha_failover_rejoined(struct ha_comm *comm, struct ha_stream *stream) HA_MUST_CHECK;
-
-/* A probe of this path came back. Any thread. */
-void ha_failover_probed(struct ha_comm *comm, struct ha_path *path);
-
-/* Mail came over this path. Any thread. */
-void ha_failover_mail(struct ha_comm *comm, struct ha_path *path);
-
-/* What is due: drains, messages, timers. Progress thread. */
-void ha_failover_visit(struct ha_comm *comm);
-
-/* ---- between the files of ha/ -----------------------------------------------------------------
- */
 
 /* Everything up to `generation` on path `p` goes out of use; confirmed by ha_failover_visit. */
 void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation);

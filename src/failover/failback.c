@@ -31,7 +31,7 @@ void ha_failback_drained(struct ha_failback *back)
 
 static struct ha_pair pair_at(const struct ha_comm *comm, unsigned p)
 {
-	return ha_pair_of(&comm->failover.slots[p]);
+	return ha_pair_of(&comm->failover->slots[p]);
 }
 
 static bool is_preferred(struct ha_pair pair)
@@ -54,7 +54,7 @@ static bool leaves_drained(const struct ha_comm *comm, unsigned p)
 /* 0: there is nothing to go to on path p, or nobody wants it. */
 static uint64_t ready_ns(const struct ha_failback *back, const struct ha_comm *comm, unsigned p)
 {
-	uint64_t up_ns = comm->failover.slots[p].up_ns;
+	uint64_t up_ns = comm->failover->slots[p].up_ns;
 
 	if (up_ns == 0 || !ha_choice_is_better(comm, p))
 		return 0;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/usdt.h"
+#include "failover/engine.h"
 #include "failover/path_build.h"
 #include "failover/path_select.h"
 #include "failover/signaling.h"
@@ -11,10 +12,10 @@
 #include "failover/switchover.h"
 #include "transport/comm.h"
 #include "transport/flush.h"
-#include "transport/instance.h"
 #include "transport/peer_end.h"
 #include "transport/recv.h"
 #include "transport/replay.h"
+#include "transport/shared.h"
 
 const char *ha_failover_state_name(unsigned state)
 {
@@ -30,14 +31,14 @@ typedef void (*handler)(struct ha_comm *comm, const struct ha_occasion *o);
 
 void ha_say(struct ha_comm *comm, uint32_t what)
 {
-	comm->failover.say |= what;
+	comm->failover->say |= what;
 	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
 /* What this end says from now on has changed: at once, and then at short intervals again. */
 static void enter(struct ha_comm *comm, enum ha_failover_state state)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	HA_TRACE(1, "connection %s: %s -> %s, epoch %u", comm->name,
 		 ha_failover_state_name(fo->state), ha_failover_state_name(state), fo->epoch);
@@ -55,7 +56,7 @@ static void enter(struct ha_comm *comm, enum ha_failover_state state)
 /* Merged, never dropped as seen: messages repeat and overtake each other. */
 static void merge(struct ha_comm *comm, const struct ha_message *m)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	ha_window_merge(&fo->peer_window, &m->window);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
@@ -68,7 +69,7 @@ static void fence_as_peer(struct ha_comm *comm, const struct ha_message *m)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_path *path = comm->paths[p];
 
-		if (m->fenced_gen[p] <= comm->failover.slots[p].want_gen)
+		if (m->fenced_gen[p] <= comm->failover->slots[p].want_gen)
 			continue;
 		/* It failed at the peer, or could not be made there: not again at once. */
 		if (!comm->is_send && path && !ha_path_stopped(path))
@@ -82,7 +83,7 @@ static void fence_as_peer(struct ha_comm *comm, const struct ha_message *m)
 /* The active path is given up: fence it, take the next epoch, say FENCE. */
 static void new_epoch(struct ha_comm *comm, enum ha_reason reason)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	ha_switch_begin(comm, reason);
 	ha_shadow_left(comm);
@@ -102,7 +103,7 @@ static void r_failed(struct ha_comm *comm, const struct ha_occasion *o)
  */
 static bool lost_a_message(struct ha_comm *comm)
 {
-	const struct ha_window *sent = &comm->failover.peer_window, *done = &comm->recv->done;
+	const struct ha_window *sent = &comm->failover->peer_window, *done = &comm->recv->done;
 	uint64_t end = sent->base + 64;
 
 	for (uint64_t seq = done->base; seq < end; seq++)
@@ -122,7 +123,7 @@ static bool lost_a_message(struct ha_comm *comm)
 static bool agreed(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (comm->failover.slots[p].peer_fenced_gen < comm->failover.slots[p].want_gen)
+		if (comm->failover->slots[p].peer_fenced_gen < comm->failover->slots[p].want_gen)
 			return false;
 	return true;
 }
@@ -130,7 +131,7 @@ static bool agreed(const struct ha_comm *comm)
 /* Traffic goes on in the epoch that both ends have agreed on, over this path. */
 static void take_path(struct ha_comm *comm, uint8_t p)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 
 	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
 	ha_comm_use_path(comm, p);
@@ -140,7 +141,7 @@ static void take_path(struct ha_comm *comm, uint8_t p)
 
 static void resume_on(struct ha_comm *comm, unsigned p)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	take_path(comm, (uint8_t)p);
 	fo->asked.messages = comm->recv->next_seq - comm->recv->done.base -
@@ -154,7 +155,7 @@ void ha_failover_try_resume(struct ha_comm *comm)
 {
 	int p;
 
-	if (comm->failover.state != HA_FO_FENCING || !ha_slots_fenced(comm))
+	if (comm->failover->state != HA_FO_FENCING || !ha_slots_fenced(comm))
 		return;
 	if (lost_a_message(comm) || !agreed(comm))
 		return;
@@ -178,11 +179,11 @@ static void r_merge(struct ha_comm *comm, const struct ha_occasion *o)
 			    m->generation >= ha_active_generation(comm);
 
 	merge(comm, m);
-	if (comm->failover.state == HA_FO_ACTIVE &&
+	if (comm->failover->state == HA_FO_ACTIVE &&
 	    (names_active || m->fenced_gen[comm->active] >= ha_active_generation(comm)))
 		new_epoch(comm, m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
 	fence_as_peer(comm, m);
-	if (m->kind == HA_MSG_SUSPECT && m->generation > comm->failover.slots[m->path].want_gen) {
+	if (m->kind == HA_MSG_SUSPECT && m->generation > comm->failover->slots[m->path].want_gen) {
 		ha_shadow_failed(comm, m->path);
 		ha_slot_fence(comm, m->path, m->generation);
 	}
@@ -191,7 +192,7 @@ static void r_merge(struct ha_comm *comm, const struct ha_occasion *o)
 
 static void r_resumed(struct ha_comm *comm, const struct ha_occasion *o)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	r_merge(comm, o);
 	if (fo->state != HA_FO_ACTIVE || fo->resumed || o->m->epoch != fo->epoch)
@@ -203,7 +204,7 @@ static void r_resumed(struct ha_comm *comm, const struct ha_occasion *o)
 static void r_rebuilt(struct ha_comm *comm, const struct ha_occasion *o)
 {
 	r_merge(comm, o);
-	if (comm->failover.state != HA_FO_LATCHED)
+	if (comm->failover->state != HA_FO_LATCHED)
 		ha_shadow_rebuilt(comm, o->m);
 }
 
@@ -217,7 +218,7 @@ static void r_refused(struct ha_comm *comm, const struct ha_occasion *o)
 
 static void s_failed(struct ha_comm *comm, const struct ha_occasion *o)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	ha_switch_begin(comm, o->reason);
 	fo->suspect_path = comm->active;
@@ -230,7 +231,7 @@ static void s_failed(struct ha_comm *comm, const struct ha_occasion *o)
 /* Everything is in order to go on as the receiver said. */
 static void s_try_resume(struct ha_comm *comm)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	const struct ha_resume *r = &fo->resume;
 	struct ha_replay replay;
 	const struct ha_path *path;
@@ -252,7 +253,7 @@ static void s_try_resume(struct ha_comm *comm)
 /* FENCE and RESUME: a new epoch, and everything up to the watermarks goes out of use. */
 static void s_merge(struct ha_comm *comm, const struct ha_occasion *o)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	const struct ha_message *m = o->m;
 
 	merge(comm, m);
@@ -274,7 +275,7 @@ static void s_merge(struct ha_comm *comm, const struct ha_occasion *o)
 
 static void s_resume(struct ha_comm *comm, const struct ha_occasion *o)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	const struct ha_message *m = o->m;
 
 	s_merge(comm, o);
@@ -291,7 +292,7 @@ static void s_resume(struct ha_comm *comm, const struct ha_occasion *o)
 
 static void s_rebuild(struct ha_comm *comm, const struct ha_occasion *o)
 {
-	ha_window_merge(&comm->failover.peer_window, &o->m->window);
+	ha_window_merge(&comm->failover->peer_window, &o->m->window);
 	/* While it is active, what it has completed is still growing: the FENCE comes first. */
 	if (!ha_is_active(comm, o->m->path))
 		ha_rebuild_answer(comm, o->m);
@@ -319,7 +320,7 @@ static void impossible(struct ha_comm *comm, const struct ha_occasion *o)
 	ha_comm_fail(comm, HA_ERR_INTERNAL, "the failover protocol is broken: %s %s in state %s",
 		     comm->is_send ? "sender" : "receiver",
 		     o->m ? ha_message_name(o->m->kind) : "event",
-		     ha_failover_state_name(comm->failover.state));
+		     ha_failover_state_name(comm->failover->state));
 }
 
 static void answer_abort(struct ha_comm *comm, const struct ha_occasion *o)
@@ -339,11 +340,11 @@ static void closed(struct ha_comm *comm, const struct ha_occasion *o)
 {
 	struct ha_bye bye = {.done = o->m->window.base, .done_bits = o->m->window.bits};
 
-	ha_window_merge(&comm->failover.peer_window, &o->m->window);
+	ha_window_merge(&comm->failover->peer_window, &o->m->window);
 	HA_USDT5(connection_state, ha_comm_number(comm), (int)comm->is_send,
-		 ha_failover_state_name(comm->failover.state), ha_failover_state_name(HA_FO_CLOSED),
-		 comm->failover.epoch);
-	comm->failover.state = HA_FO_CLOSED;
+		 ha_failover_state_name(comm->failover->state),
+		 ha_failover_state_name(HA_FO_CLOSED), comm->failover->epoch);
+	comm->failover->state = HA_FO_CLOSED;
 	ha_comm_peer_bye(comm, &bye);
 }
 
@@ -354,8 +355,8 @@ static void expired(struct ha_comm *comm, const struct ha_occasion *o)
 	    comm, HA_ERR_REMOTE,
 	    "no path to the peer for %llu ms (last failure: %s); longer outages are survived "
 	    "with HA_NCCL_OUTAGE_MS",
-	    (unsigned long long)(comm->failover.outage_ns / HA_NS_PER_MS),
-	    ha_reason_text(comm->failover.now.reason));
+	    (unsigned long long)(comm->failover->outage_ns / HA_NS_PER_MS),
+	    ha_reason_text(comm->failover->now.reason));
 }
 
 /* No path may bring anything any more to memory that is given back after an error. */
@@ -363,7 +364,7 @@ static void give_up(struct ha_comm *comm, const struct ha_occasion *o)
 {
 	(void)o;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		ha_slot_fence(comm, p, comm->failover.slots[p].newest_gen);
+		ha_slot_fence(comm, p, comm->failover->slots[p].newest_gen);
 	enter(comm, HA_FO_LATCHED);
 	ha_say(comm, HA_SAY_ABORT);
 }
@@ -421,7 +422,7 @@ static const handler sender[HA_FO_STATES][HA_ON_END] = {
 
 void ha_machine_step(struct ha_comm *comm, const struct ha_occasion *o)
 {
-	unsigned state = comm->failover.state;
+	unsigned state = comm->failover->state;
 	handler handle = comm->is_send ? sender[state][o->on] : receiver[state][o->on];
 
 	(handle ? handle : impossible)(comm, o);

@@ -14,8 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HA_MAX_PATHS 4
-
 /* X(name, number). The numbers travel. */
 #define HA_MESSAGES(X)                                                                             \
 	X(SUSPECT, 1) /* sender: path.gen failed, I have stopped */                                \

@@ -4,10 +4,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "failover/engine.h"
+#include "failover/shared.h"
 #include "failover/standby.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 #include <string.h>
 
@@ -51,13 +52,13 @@ static bool is_alive(struct ha_live_link *live)
 
 void ha_rebuild_unwatch(struct ha_comm *comm, unsigned p)
 {
-	ha_liveness_detach(comm->inst->liveness, &comm->failover.links[p].live);
-	comm->failover.links[p].down = comm->failover.links[p].up = false;
+	ha_liveness_detach(comm->inst->liveness, &comm->failover->links[p].live);
+	comm->failover->links[p].down = comm->failover->links[p].up = false;
 }
 
 void ha_rebuild_watch(struct ha_comm *comm, unsigned p)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	const struct ha_slot *slot = &fo->slots[p];
 	const struct ha_offer *offer = &fo->peer_ports.offers[slot->peer_port];
 	struct ha_slot_link *link = &fo->links[p];
@@ -91,7 +92,7 @@ void ha_rebuild_watch(struct ha_comm *comm, unsigned p)
 ha_result_t ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
 			    unsigned peer_port)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	struct ha_slot *slot = &fo->slots[p];
 	struct ha_path_options options = {.port = fo->offers[port],
 					  .index = (uint8_t)p,
@@ -120,9 +121,9 @@ ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
 			p, path->generation);
 		return HA_ERR_INTERNAL;
 	}
-	endpoint.sl = comm->failover.sl;
-	endpoint.traffic_class = comm->failover.traffic_class;
-	comm->failover.slots[p].state = HA_SLOT_CONNECTING;
+	endpoint.sl = comm->failover->sl;
+	endpoint.traffic_class = comm->failover->traffic_class;
+	comm->failover->slots[p].state = HA_SLOT_CONNECTING;
 	ha_path_start_connecting(path, &endpoint);
 	return HA_OK;
 }
@@ -136,8 +137,8 @@ static void connected(struct ha_comm *comm, unsigned p)
 	event.to = ha_event_path(comm->paths[p]);
 	ha_event_report(comm, &event);
 	if (comm->is_send) {
-		comm->failover.slots[p].state = HA_SLOT_UP;
-		comm->failover.say |= ha_say_of(HA_SAY_REBUILT, p);
+		comm->failover->slots[p].state = HA_SLOT_UP;
+		comm->failover->say |= ha_say_of(HA_SAY_REBUILT, p);
 	} else {
 		ha_shadow_connected(comm, p);
 	}
@@ -147,7 +148,7 @@ static void not_connected(struct ha_comm *comm, unsigned p)
 {
 	if (comm->is_send) {
 		ha_slot_fence(comm, p, comm->paths[p]->generation);
-		comm->failover.say |= ha_say_of(HA_SAY_REFUSED, p);
+		comm->failover->say |= ha_say_of(HA_SAY_REFUSED, p);
 	} else {
 		ha_shadow_not_connected(comm, p);
 	}
@@ -156,7 +157,7 @@ static void not_connected(struct ha_comm *comm, unsigned p)
 bool ha_rebuild_due(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (comm->failover.slots[p].state == HA_SLOT_CONNECTING &&
+		if (comm->failover->slots[p].state == HA_SLOT_CONNECTING &&
 		    !ha_path_away(comm->paths[p]))
 			return true;
 	return false;
@@ -167,7 +168,7 @@ void ha_rebuild_visit(struct ha_comm *comm)
 	ha_result_t result;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (comm->failover.slots[p].state == HA_SLOT_CONNECTING &&
+		if (comm->failover->slots[p].state == HA_SLOT_CONNECTING &&
 		    !ha_path_connecting(comm->paths[p], &result))
 			(result == HA_OK ? connected : not_connected)(comm, p);
 }
@@ -177,14 +178,15 @@ void ha_rebuild_visit(struct ha_comm *comm)
 
 static void refuse(struct ha_comm *comm, unsigned p)
 {
-	comm->failover.say |= ha_say_of(HA_SAY_REFUSED, p);
+	comm->failover->say |= ha_say_of(HA_SAY_REFUSED, p);
 }
 
 static void make(struct ha_comm *comm, const struct ha_message *m)
 {
-	struct ha_slot *slot = &comm->failover.slots[m->path];
+	struct ha_slot *slot = &comm->failover->slots[m->path];
 
-	if (m->port >= comm->failover.noffers || !ha_port_usable(comm->failover.offers[m->port]) ||
+	if (m->port >= comm->failover->noffers ||
+	    !ha_port_usable(comm->failover->offers[m->port]) ||
 	    ha_rebuild_open(comm, m->path, m->generation, m->port, m->peer_port) != HA_OK) {
 		slot->newest_gen = m->generation;
 		refuse(comm, m->path);
@@ -199,15 +201,15 @@ static void make(struct ha_comm *comm, const struct ha_message *m)
 
 void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
 {
-	struct ha_slot *slot = &comm->failover.slots[m->path];
-	struct ha_chores *chores = &comm->inst->chores;
+	struct ha_slot *slot = &comm->failover->slots[m->path];
+	struct ha_chores *chores = &comm->inst->failover_shared->chores;
 	uint64_t now_ns = ha_now_ns();
 
 	if (m->generation <= slot->want_gen || m->generation < slot->newest_gen)
 		return; /* of the past: fenced since, or overtaken */
 	if (comm->paths[m->path] && comm->paths[m->path]->generation == m->generation) {
 		if (slot->state == HA_SLOT_UP) /* it has not heard */
-			comm->failover.say |= ha_say_of(HA_SAY_REBUILT, m->path);
+			comm->failover->say |= ha_say_of(HA_SAY_REBUILT, m->path);
 		return;
 	}
 	ha_slot_fence(comm, m->path, m->generation - 1);

@@ -5,7 +5,7 @@
 #include "failover/engine.h"
 #include "failover/port_pair.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 /* A path in reserve that is in doubt itself comes last, and after this long at the earliest. */
 #define DOUBT_PRICE 1000000u
@@ -16,14 +16,14 @@
 
 bool ha_choice_is_silent(const struct ha_comm *comm, unsigned p)
 {
-	const struct ha_session *session = comm->failover.links[p].live.session;
+	const struct ha_session *session = comm->failover->links[p].live.session;
 
 	return session && ha_session_state(session) == HA_SESSION_DOWN;
 }
 
 static bool is_up(const struct ha_comm *comm, unsigned p)
 {
-	return comm->failover.slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]);
+	return comm->failover->slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]);
 }
 
 bool ha_choice_can_carry(const struct ha_comm *comm, unsigned p)
@@ -34,7 +34,7 @@ bool ha_choice_can_carry(const struct ha_comm *comm, unsigned p)
 /* A probe came back since the heartbeats were given up: in an outage that is worth a try. */
 static bool was_proved_since(const struct ha_comm *comm, unsigned p)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 
 	return is_up(comm, p) && ha_choice_is_silent(comm, p) &&
 	       fo->slots[p].proved_ns > ha_session_down_ns(fo->links[p].live.session);
@@ -67,7 +67,7 @@ static bool lacks_proof(const struct ha_failover *fo, unsigned p)
 
 static bool is_doubtful(const struct ha_comm *comm, unsigned p)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 
 	return is_suspected(fo, p) || lacks_proof(fo, p) || ha_choice_is_silent(comm, p);
 }
@@ -76,7 +76,7 @@ static bool is_doubtful(const struct ha_comm *comm, unsigned p)
  */
 static bool has_patience(const struct ha_comm *comm)
 {
-	uint64_t agreed_ns = comm->failover.choosing.agreed_ns;
+	uint64_t agreed_ns = comm->failover->choosing.agreed_ns;
 
 	return agreed_ns == 0 || ha_now_ns() - agreed_ns < PATIENCE_NS;
 }
@@ -97,7 +97,7 @@ static uint64_t failed_before_ns(const struct ha_comm *comm, uint64_t now_ns)
 
 void ha_choice_begin(struct ha_comm *comm, enum ha_reason reason)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	uint64_t now_ns = ha_now_ns();
 
 	fo->choosing = (struct ha_choosing){
@@ -112,7 +112,7 @@ void ha_choice_begin(struct ha_comm *comm, enum ha_reason reason)
 
 void ha_choice_agreed(struct ha_comm *comm)
 {
-	struct ha_choosing *choosing = &comm->failover.choosing;
+	struct ha_choosing *choosing = &comm->failover->choosing;
 
 	if (choosing->agreed_ns == 0)
 		choosing->agreed_ns = ha_now_ns();
@@ -120,7 +120,7 @@ void ha_choice_agreed(struct ha_comm *comm)
 
 bool ha_choice_awaits_answer(const struct ha_comm *comm)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 
 	if (ha_now_ns() - fo->choosing.begun_ns >= ANSWER_NS)
 		return false;
@@ -138,9 +138,9 @@ bool ha_choice_awaits_answer(const struct ha_comm *comm)
  */
 int ha_choice_best(const struct ha_comm *comm)
 {
-	const struct ha_pair left = ha_pair_of(&comm->failover.slots[comm->active]);
+	const struct ha_pair left = ha_pair_of(&comm->failover->slots[comm->active]);
 	const uint32_t per_port =
-	    comm->failover.now.reason == HA_REASON_FAILBACK ? 0 : HA_PAIR_SHARED_PRICE;
+	    comm->failover->now.reason == HA_REASON_FAILBACK ? 0 : HA_PAIR_SHARED_PRICE;
 	uint32_t best_price = HA_PAIR_NEVER;
 	int best = -1;
 
@@ -149,10 +149,10 @@ int ha_choice_best(const struct ha_comm *comm)
 
 		if (!ha_choice_can_carry(comm, p) && !was_proved_since(comm, p))
 			continue;
-		price = ha_pair_price(comm, ha_pair_of(&comm->failover.slots[p]));
+		price = ha_pair_price(comm, ha_pair_of(&comm->failover->slots[p]));
 		if (price == HA_PAIR_NEVER)
 			continue;
-		price += per_port * ha_pair_shared(ha_pair_of(&comm->failover.slots[p]), left);
+		price += per_port * ha_pair_shared(ha_pair_of(&comm->failover->slots[p]), left);
 		if (is_doubtful(comm, p))
 			price += DOUBT_PRICE;
 		if (price < best_price) {
@@ -167,7 +167,7 @@ int ha_choice_best(const struct ha_comm *comm)
 
 bool ha_choice_is_better(const struct ha_comm *comm, unsigned p)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 
 	return p != comm->active && ha_choice_can_carry(comm, p) &&
 	       ha_pair_price(comm, ha_pair_of(&fo->slots[p])) <
@@ -178,7 +178,7 @@ bool ha_choice_is_better(const struct ha_comm *comm, unsigned p)
  * has used. */
 static bool is_proved(const struct ha_comm *comm, unsigned p)
 {
-	return ha_choice_can_carry(comm, p) && (!comm->is_send || comm->failover.slots[p].mailed);
+	return ha_choice_can_carry(comm, p) && (!comm->is_send || comm->failover->slots[p].mailed);
 }
 
 int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
@@ -187,10 +187,10 @@ int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
 	int best = -1;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		struct ha_pair pair = ha_pair_of(&comm->failover.slots[p]);
+		struct ha_pair pair = ha_pair_of(&comm->failover->slots[p]);
 		uint32_t price;
 
-		if (p == comm->active || !is_proved(comm, p) || is_suspected(&comm->failover, p) ||
+		if (p == comm->active || !is_proved(comm, p) || is_suspected(comm->failover, p) ||
 		    ha_pair_drained(comm, pair) > most_drained)
 			continue;
 		price = ha_pair_price(comm, pair);
@@ -206,9 +206,9 @@ bool ha_choice_has_standby(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (p != comm->active && is_proved(comm, p) &&
-		    ha_pair_drained(comm, ha_pair_of(&comm->failover.slots[p])) == 0 &&
-		    ha_pair_shared(ha_pair_of(&comm->failover.slots[p]),
-				   ha_pair_of(&comm->failover.slots[comm->active])) == 0)
+		    ha_pair_drained(comm, ha_pair_of(&comm->failover->slots[p])) == 0 &&
+		    ha_pair_shared(ha_pair_of(&comm->failover->slots[p]),
+				   ha_pair_of(&comm->failover->slots[comm->active])) == 0)
 			return true;
 	return false;
 }

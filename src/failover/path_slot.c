@@ -8,10 +8,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/usdt.h"
+#include "failover/engine.h"
 #include "failover/preregister.h"
 #include "failover/standby.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 uint32_t ha_active_generation(const struct ha_comm *comm)
 {
@@ -22,12 +23,12 @@ uint32_t ha_active_generation(const struct ha_comm *comm)
 
 bool ha_is_active(const struct ha_comm *comm, unsigned p)
 {
-	return comm->failover.state == HA_FO_ACTIVE && comm->active == p;
+	return comm->failover->state == HA_FO_ACTIVE && comm->active == p;
 }
 
 void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation)
 {
-	struct ha_slot *slot = &comm->failover.slots[p];
+	struct ha_slot *slot = &comm->failover->slots[p];
 	struct ha_path *path = comm->paths[p];
 
 	if (generation > slot->want_gen)
@@ -38,8 +39,8 @@ void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation)
 		return;
 	slot->state = HA_SLOT_EMPTY;
 	ha_slot_heed(comm, p, HA_HEALTH_EVENT_FENCED);
-	if (comm->failover.state == HA_FO_FENCING)
-		comm->failover.say |= HA_SAY_STATEMENT; /* with the new watermark */
+	if (comm->failover->state == HA_FO_FENCING)
+		comm->failover->say |= HA_SAY_STATEMENT; /* with the new watermark */
 	if (path)
 		ha_path_fence(path); /* drain() confirms it */
 	else
@@ -49,7 +50,7 @@ void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation)
 bool ha_slots_fenced(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (comm->failover.slots[p].fenced_gen < comm->failover.slots[p].want_gen)
+		if (comm->failover->slots[p].fenced_gen < comm->failover->slots[p].want_gen)
 			return false;
 	return true;
 }
@@ -60,7 +61,7 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 	bool confirmed = false;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		struct ha_slot *slot = &comm->failover.slots[p];
+		struct ha_slot *slot = &comm->failover->slots[p];
 		struct ha_path *path = comm->paths[p];
 
 		if (!path || !ha_path_stopped(path))
@@ -70,8 +71,8 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 			break;
 		case HA_FENCE_DONE:
 			comm->paths[p] = NULL;
-			path->next_retired = comm->failover.retired;
-			comm->failover.retired = path;
+			path->next_retired = comm->failover->retired;
+			comm->failover->retired = path;
 			slot->fenced_gen = slot->want_gen;
 			HA_USDT4(failover_fence, ha_comm_number(comm), (int)comm->is_send, p,
 				 slot->fenced_gen);
@@ -92,7 +93,7 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 /* A fenced path harms nobody: what is left of it is destroyed when there is time. */
 void ha_slots_tidy(struct ha_comm *comm)
 {
-	struct ha_path **at = &comm->failover.retired;
+	struct ha_path **at = &comm->failover->retired;
 
 	while (*at) {
 		struct ha_path *path = *at, *next = path->next_retired;
@@ -106,7 +107,7 @@ void ha_slots_tidy(struct ha_comm *comm)
 
 bool ha_slots_untidy(const struct ha_comm *comm)
 {
-	const struct ha_path *path = comm->failover.retired;
+	const struct ha_path *path = comm->failover->retired;
 
 	while (path && ha_path_away(path))
 		path = path->next_retired;
@@ -127,7 +128,7 @@ static void leave(struct ha_comm *comm, unsigned p)
 
 void ha_slot_heed(struct ha_comm *comm, unsigned p, enum ha_health_event event)
 {
-	struct ha_slot *slot = &comm->failover.slots[p];
+	struct ha_slot *slot = &comm->failover->slots[p];
 	struct ha_health_step step = ha_health_step(slot->health, event);
 
 	if (step.next != slot->health) {

@@ -2,6 +2,7 @@
 #include "failover/port_pair.h"
 
 #include "device/rank.h"
+#include "failover/engine.h"
 #include "transport/comm.h"
 
 /* More than any sum of ranks: being on one subnet outweighs being near. */
@@ -9,7 +10,7 @@
 
 uint32_t ha_pair_price(const struct ha_comm *comm, struct ha_pair pair)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 	const struct ha_offer *remote = &fo->peer_ports.offers[pair.peer_port];
 	uint32_t price = (uint32_t)pair.port + pair.peer_port;
 	struct ha_port_addr addr;
@@ -33,7 +34,7 @@ uint32_t ha_pair_price(const struct ha_comm *comm, struct ha_pair pair)
 
 unsigned ha_pair_drained(const struct ha_comm *comm, struct ha_pair pair)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 
 	return (unsigned)ha_port_drained(fo->offers[pair.port]) +
 	       (fo->peer_ports_drained >> pair.peer_port & 1u);

@@ -2,6 +2,7 @@
 #include "failover/preregister.h"
 
 #include "base/log.h"
+#include "failover/engine.h"
 #include "failover/fsm.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
@@ -55,7 +56,7 @@ void ha_prepare(struct ha_comm *comm, unsigned p)
 	for (unsigned q = 0; q < HA_MAX_PATHS; q++) {
 		const struct ha_path *path = comm->paths[q];
 
-		if (q == p || comm->failover.slots[q].state != HA_SLOT_UP || !ha_path_ready(path))
+		if (q == p || comm->failover->slots[q].state != HA_SLOT_UP || !ha_path_ready(path))
 			continue;
 		ready++;
 		if (comm->is_send)

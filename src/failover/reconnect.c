@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "failover/engine.h"
 #include "transport/comm.h"
 #include "transport/ctrl_sock.h"
 #include "transport/frame_sock.h"
@@ -39,7 +40,7 @@ struct ha_dial {
 
 static const struct ha_redial_at *door_of(const struct ha_comm *comm)
 {
-	return &comm->failover.peer_ports.redial;
+	return &comm->failover->peer_ports.redial;
 }
 
 /*
@@ -68,7 +69,7 @@ static enum ha_step lost(struct ha_comm *comm, const char *why)
 
 static enum ha_step not_through(struct ha_comm *comm, int error)
 {
-	struct ha_dial *dial = comm->failover.dial;
+	struct ha_dial *dial = comm->failover->dial;
 
 	if (error != ECONNREFUSED)
 		dial->refused = 0;
@@ -79,7 +80,7 @@ static enum ha_step not_through(struct ha_comm *comm, int error)
 
 static enum ha_step start(struct ha_comm *comm)
 {
-	struct ha_dial *dial = comm->failover.dial;
+	struct ha_dial *dial = comm->failover->dial;
 	union ha_sockaddr addr;
 	int fd;
 
@@ -96,7 +97,7 @@ static enum ha_step start(struct ha_comm *comm)
 
 static enum ha_step dialing(struct ha_comm *comm)
 {
-	struct ha_dial *dial = comm->failover.dial;
+	struct ha_dial *dial = comm->failover->dial;
 	struct ha_rejoin rejoin = {.cookie = door_of(comm)->cookie, .connection_id = comm->id};
 	uint8_t payload[HA_REJOIN_BYTES];
 	union ha_sockaddr addr;
@@ -118,7 +119,7 @@ static enum ha_step dialing(struct ha_comm *comm)
 
 static enum ha_step say_rejoin(struct ha_comm *comm)
 {
-	struct ha_stream *stream = &comm->failover.dial->stream;
+	struct ha_stream *stream = &comm->failover->dial->stream;
 
 	switch (ha_stream_flush(stream)) {
 	case HA_IO_DONE:
@@ -133,7 +134,7 @@ static enum ha_step say_rejoin(struct ha_comm *comm)
 /* Who listens there now may be anyone; who repeats the cookie is the peer. */
 static enum ha_step hear_answer(struct ha_comm *comm)
 {
-	struct ha_stream *stream = &comm->failover.dial->stream;
+	struct ha_stream *stream = &comm->failover->dial->stream;
 	struct ha_frame_header header;
 	struct ha_rejoin said;
 	const uint8_t *payload;
@@ -164,7 +165,7 @@ static enum ha_step (*const stages[STAGES])(struct ha_comm *) = {
 
 static enum ha_step run(struct ha_comm *comm)
 {
-	struct ha_dial *dial = comm->failover.dial;
+	struct ha_dial *dial = comm->failover->dial;
 
 	while (dial->stage < STAGES) {
 		enum ha_step step = stages[dial->stage](comm);
@@ -192,7 +193,7 @@ static void put_off(struct ha_dial *dial, uint64_t now_ns)
 
 static bool begin(struct ha_comm *comm, uint64_t now_ns)
 {
-	struct ha_dial *dial = comm->failover.dial;
+	struct ha_dial *dial = comm->failover->dial;
 	union ha_sockaddr addr;
 
 	if (!find_door(comm, &addr))
@@ -204,7 +205,7 @@ static bool begin(struct ha_comm *comm, uint64_t now_ns)
 			return false;
 		}
 		dial->stream.fd = -1;
-		comm->failover.dial = dial;
+		comm->failover->dial = dial;
 	}
 	dial->refused = 0;
 	if (dial->done_ns == 0 || now_ns - dial->done_ns > LASTING_NS) {
@@ -220,13 +221,13 @@ static bool begin(struct ha_comm *comm, uint64_t now_ns)
 bool ha_redial_begin(struct ha_comm *comm, uint64_t now_ns)
 {
 	if (!comm->is_send)
-		return comm->failover.door.cookie != 0;
+		return comm->failover->door.cookie != 0;
 	return begin(comm, now_ns);
 }
 
 void ha_redial_visit(struct ha_comm *comm, uint64_t now_ns)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	struct ha_dial *dial = fo->dial;
 
 	if (!dial || !fo->socket_broken || fo->state == HA_FO_LATCHED || fo->state == HA_FO_CLOSED)
@@ -253,14 +254,14 @@ void ha_redial_visit(struct ha_comm *comm, uint64_t now_ns)
 
 bool ha_redial_refused(const struct ha_comm *comm)
 {
-	const struct ha_dial *dial = comm->failover.dial;
+	const struct ha_dial *dial = comm->failover->dial;
 
 	return dial && dial->refused >= REFUSALS;
 }
 
 void ha_redial_free(struct ha_comm *comm)
 {
-	struct ha_dial *dial = comm->failover.dial;
+	struct ha_dial *dial = comm->failover->dial;
 
 	if (!dial)
 		return;

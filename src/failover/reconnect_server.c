@@ -3,9 +3,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "failover/engine.h"
+#include "failover/shared.h"
 #include "transport/comm.h"
 #include "transport/frame_sock.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -59,8 +61,8 @@ static struct ha_comm *find_connection(struct ha_instance *inst, const struct ha
 	ha_list_for_each (pos, &inst->comms) {
 		struct ha_comm *comm = ha_container_of(pos, struct ha_comm, in_instance);
 
-		if (!comm->is_send && comm->failover.door.cookie != 0 &&
-		    comm->failover.door.cookie == said->cookie &&
+		if (!comm->is_send && comm->failover && comm->failover->door.cookie != 0 &&
+		    comm->failover->door.cookie == said->cookie &&
 		    comm->peer_id == said->connection_id)
 			return comm;
 	}
@@ -263,19 +265,19 @@ bool ha_door_open(struct ha_instance *inst, union ha_sockaddr *addr)
 {
 	bool open;
 
-	pthread_mutex_lock(&inst->door_lock);
-	if (!inst->door)
-		inst->door = door_new(inst);
-	open = inst->door != NULL;
+	pthread_mutex_lock(&inst->failover_shared->door_lock);
+	if (!inst->failover_shared->door)
+		inst->failover_shared->door = door_new(inst);
+	open = inst->failover_shared->door != NULL;
 	if (open)
-		*addr = inst->door->addr;
-	pthread_mutex_unlock(&inst->door_lock);
+		*addr = inst->failover_shared->door->addr;
+	pthread_mutex_unlock(&inst->failover_shared->door_lock);
 	return open;
 }
 
 void ha_door_close(struct ha_instance *inst)
 {
-	struct ha_door *door = inst->door;
+	struct ha_door *door = inst->failover_shared->door;
 
 	if (!door)
 		return;
@@ -290,5 +292,5 @@ void ha_door_close(struct ha_instance *inst)
 			(unsigned long long)door->strangers);
 	close(door->fd);
 	free(door);
-	inst->door = NULL;
+	inst->failover_shared->door = NULL;
 }

@@ -3,17 +3,18 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "failover/engine.h"
 #include "failover/fsm.h"
 #include "failover/reconnect.h"
 #include "failover/standby.h"
 #include "transport/comm.h"
 #include "transport/complete.h"
 #include "transport/ctrl_sock.h"
-#include "transport/instance.h"
 #include "transport/path_msg.h"
 #include "transport/peer_end.h"
 #include "transport/recv.h"
 #include "transport/send.h"
+#include "transport/shared.h"
 
 #include <stdio.h>
 
@@ -41,8 +42,8 @@ static uint16_t ports_that_are(const struct ha_comm *comm, bool (*so)(const stru
 {
 	uint16_t bits = 0;
 
-	for (unsigned i = 0; i < comm->failover.noffers; i++)
-		if (so(comm->failover.offers[i]))
+	for (unsigned i = 0; i < comm->failover->noffers; i++)
+		if (so(comm->failover->offers[i]))
 			bits |= (uint16_t)(1u << i);
 	return bits;
 }
@@ -50,7 +51,7 @@ static uint16_t ports_that_are(const struct ha_comm *comm, bool (*so)(const stru
 /* The kind that this end says in its state; 0: it has nothing to say. */
 static unsigned statement(const struct ha_comm *comm)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 
 	switch (fo->state) {
 	case HA_FO_SUSPECTED:
@@ -68,7 +69,7 @@ static unsigned statement(const struct ha_comm *comm)
 
 static void fill(struct ha_comm *comm, unsigned kind, struct ha_message *m)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	*m = (struct ha_message){
 	    .kind = (uint8_t)kind,
@@ -99,7 +100,7 @@ static void name_path(struct ha_message *m, unsigned path, uint32_t generation)
  */
 static bool carries_mail(const struct ha_comm *comm, unsigned p)
 {
-	const struct ha_slot *slot = &comm->failover.slots[p];
+	const struct ha_slot *slot = &comm->failover->slots[p];
 
 	return ha_path_ready(comm->paths[p]) && slot->state == HA_SLOT_UP &&
 	       (!comm->is_send || slot->mailed);
@@ -108,12 +109,12 @@ static bool carries_mail(const struct ha_comm *comm, unsigned p)
 /* Also one whose first mail is still under way: the receiver is heard on it if it lives. */
 static bool may_carry_mail(const struct ha_comm *comm, unsigned p)
 {
-	return ha_path_ready(comm->paths[p]) && comm->failover.slots[p].state == HA_SLOT_UP;
+	return ha_path_ready(comm->paths[p]) && comm->failover->slots[p].state == HA_SLOT_UP;
 }
 
 bool ha_control_has_lane(const struct ha_comm *comm)
 {
-	if (!comm->failover.socket_broken)
+	if (!comm->failover->socket_broken)
 		return true;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (may_carry_mail(comm, p))
@@ -128,7 +129,7 @@ static void deliver(struct ha_comm *comm, const struct ha_message *m)
 
 	HA_TRACE(2, "connection %s: says %s, epoch %u, path %u.%u", comm->name,
 		 ha_message_name(m->kind), m->epoch, m->path, m->generation);
-	if (!comm->failover.socket_broken)
+	if (!comm->failover->socket_broken)
 		ha_lane_say(comm->lane, HA_FRAME_CONTROL, bytes, (uint32_t)length);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (carries_mail(comm, p))
@@ -138,7 +139,7 @@ static void deliver(struct ha_comm *comm, const struct ha_message *m)
 
 void ha_control_read_mail(struct ha_comm *comm)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		struct ha_message m;
@@ -150,40 +151,6 @@ void ha_control_read_mail(struct ha_comm *comm)
 		if (ha_message_decode(ha_path_mailbox(comm, p), HA_MAIL_BYTES, &m) == HA_WIRE_OK)
 			ha_failover_hear(comm, &m);
 	}
-}
-
-void ha_failover_mail(struct ha_comm *comm, struct ha_path *path)
-{
-	/* Of a generation that is on its way out it would be taken for its successor's. */
-	if (!ha_comm_has_failover(comm) || ha_path_stopped(path) ||
-	    comm->paths[path->index] != path)
-		return;
-	comm->failover.mail |= 1u << path->index;
-	comm->failover.slots[path->index].mailed = true;
-	if (comm->is_send) { /* the receiver sends mail over what it has proved */
-		ha_liveness_vouch(comm->inst->liveness, &comm->failover.links[path->index].live);
-		ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
-	}
-	ha_progress_call(comm->inst->progress, &comm->poller);
-}
-
-bool ha_failover_socket_broken(struct ha_comm *comm)
-{
-	struct ha_failover *fo = &comm->failover;
-
-	if (!ha_comm_has_failover(comm) || fo->state == HA_FO_LATCHED)
-		return false;
-	fo->socket_broken = true;
-	fo->broken_ns = ha_now_ns();
-	if (!ha_redial_begin(comm, fo->broken_ns) && !ha_control_has_lane(comm))
-		return false;
-	HA_INFO(HA_SUBSYS_NET,
-		"connection %s: the bootstrap socket is broken (%s); asking the peer over its "
-		"paths, %s",
-		comm->name, ha_stream_why(&comm->lane->stream),
-		comm->is_send ? "and dialling again" : "it may dial again");
-	ha_say(comm, HA_SAY_PING);
-	return true;
 }
 
 static bool mail_under_way(const struct ha_comm *comm)
@@ -209,7 +176,7 @@ void ha_control_goodbye(struct ha_comm *comm)
 {
 	struct ha_message m;
 
-	if (!comm->failover.socket_broken)
+	if (!comm->failover->socket_broken)
 		return;
 	wait_for_mail(comm);
 	fill(comm, HA_MSG_BYE, &m);
@@ -221,8 +188,8 @@ void ha_control_goodbye(struct ha_comm *comm)
 
 void ha_control_new_statement(struct ha_comm *comm)
 {
-	comm->failover.say_interval_ms = SAY_AGAIN_MIN_MS;
-	comm->failover.say_again_ns = 0;
+	comm->failover->say_interval_ms = SAY_AGAIN_MIN_MS;
+	comm->failover->say_again_ns = 0;
 }
 
 static void say_kind(struct ha_comm *comm, unsigned kind)
@@ -235,7 +202,7 @@ static void say_kind(struct ha_comm *comm, unsigned kind)
 
 static void say_statement(struct ha_comm *comm)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 	unsigned kind = statement(comm);
 	struct ha_message m;
 
@@ -252,7 +219,7 @@ static void say_statement(struct ha_comm *comm)
 /* About one path: REBUILD and REBUILT with our end of it, REFUSED and SUSPECT without. */
 static void say_path(struct ha_comm *comm, unsigned kind, unsigned p)
 {
-	const struct ha_slot *slot = &comm->failover.slots[p];
+	const struct ha_slot *slot = &comm->failover->slots[p];
 	const struct ha_path *path = comm->paths[p];
 	struct ha_message m;
 
@@ -289,7 +256,7 @@ static void say_paths(struct ha_comm *comm, uint32_t say)
 
 static void say_again(struct ha_comm *comm, uint64_t now_ns)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	if (statement(comm) == 0 || now_ns < fo->say_again_ns)
 		return;
@@ -305,7 +272,7 @@ static void say_again(struct ha_comm *comm, uint64_t now_ns)
 /* Why the process must be gone; NULL: it may be there. */
 static const char *sign_of_death(const struct ha_comm *comm, uint64_t now_ns)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 	uint64_t broken_ns = now_ns - fo->broken_ns, silent_ns = now_ns - fo->heard_ns;
 
 	/*
@@ -323,7 +290,7 @@ static const char *sign_of_death(const struct ha_comm *comm, uint64_t now_ns)
 /* Nobody answers on any lane: the process is gone. */
 static void check_peer(struct ha_comm *comm, uint64_t now_ns)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	const char *gone;
 
 	if (!fo->socket_broken || fo->state == HA_FO_LATCHED || fo->state == HA_FO_CLOSED)
@@ -339,7 +306,7 @@ static void check_peer(struct ha_comm *comm, uint64_t now_ns)
 
 void ha_control_speak(struct ha_comm *comm, uint64_t now_ns)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	uint32_t say;
 
 	check_peer(comm, now_ns);
@@ -366,7 +333,7 @@ void ha_control_speak(struct ha_comm *comm, uint64_t now_ns)
 /* What the peer says of its ports: one that went down takes our path with it. */
 static void heed_ports(struct ha_comm *comm, uint16_t up)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	if (up == fo->peer_ports_up)
 		return;
@@ -383,7 +350,7 @@ static void heed_ports(struct ha_comm *comm, uint16_t up)
 /* What the peer's operator wants of its ports: the receiver sees to it. */
 static void heed_drains(struct ha_comm *comm, uint16_t drained)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	uint16_t before = fo->peer_ports_drained;
 
 	if (drained == before)
@@ -400,7 +367,7 @@ static void heed_drains(struct ha_comm *comm, uint16_t drained)
 
 void ha_control_heard(struct ha_comm *comm, const struct ha_message *m)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	fo->heard_ns = ha_now_ns();
 	comm->count.control_received++;
@@ -418,7 +385,7 @@ void ha_control_heard(struct ha_comm *comm, const struct ha_message *m)
 
 bool ha_control_peer_frozen(const struct ha_comm *comm, uint64_t now_ns)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 
 	return !fo->socket_broken && now_ns - fo->heard_ns > FROZEN_NS;
 }

@@ -9,11 +9,12 @@
 #include "failover/path_build.h"
 #include "failover/path_select.h"
 #include "failover/port_pair.h"
+#include "failover/shared.h"
 #include "failover/signaling.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
-#include "transport/instance.h"
 #include "transport/path_msg.h"
+#include "transport/shared.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -59,7 +60,7 @@ struct ha_shadow {
 /* Ours, the preferred one first. The first path may have had to begin on another. */
 static void rank_ports(struct ha_comm *comm)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	const struct ha_port *begun_on = comm->paths[0]->port;
 	uint8_t n;
 
@@ -76,7 +77,7 @@ static void rank_ports(struct ha_comm *comm)
 
 ha_result_t ha_shadow_open(struct ha_comm *comm)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 
 	rank_ports(comm);
 	if (comm->is_send)
@@ -94,21 +95,21 @@ void ha_shadow_free(struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		ha_rebuild_unwatch(comm, p);
-	free(comm->failover.shadow);
-	comm->failover.shadow = NULL;
+	free(comm->failover->shadow);
+	comm->failover->shadow = NULL;
 }
 
 /* ---- failures of pairs ----------------------------------------------------------------------- */
 
 static struct backoff *backoff_of(struct ha_comm *comm, struct ha_pair pair)
 {
-	return &comm->failover.shadow->pairs[pair.port][pair.peer_port];
+	return &comm->failover->shadow->pairs[pair.port][pair.peer_port];
 }
 
 void ha_shadow_failed(struct ha_comm *comm, unsigned p)
 {
-	struct backoff *b = backoff_of(comm, ha_pair_of(&comm->failover.slots[p]));
-	uint64_t max_ms = comm->failover.state == HA_FO_ACTIVE ? BACKOFF_MAX_MS : OUTAGE_MAX_MS;
+	struct backoff *b = backoff_of(comm, ha_pair_of(&comm->failover->slots[p]));
+	uint64_t max_ms = comm->failover->state == HA_FO_ACTIVE ? BACKOFF_MAX_MS : OUTAGE_MAX_MS;
 	uint64_t ms = (uint64_t)BACKOFF_MIN_MS << (b->failures < 8 ? b->failures : 8);
 
 	if (b->failures < UINT8_MAX)
@@ -118,9 +119,9 @@ void ha_shadow_failed(struct ha_comm *comm, unsigned p)
 
 void ha_shadow_retry(struct ha_comm *comm, unsigned p)
 {
-	if (comm->failover.shadow)
-		backoff_of(comm, ha_pair_of(&comm->failover.slots[p]))->until_ns = 0;
-	comm->failover.look = true;
+	if (comm->failover->shadow)
+		backoff_of(comm, ha_pair_of(&comm->failover->slots[p]))->until_ns = 0;
+	comm->failover->look = true;
 }
 
 static void give_up(struct ha_comm *comm, unsigned p, const char *why)
@@ -139,15 +140,15 @@ static void forgive(struct ha_comm *comm)
 	ha_absent_forget(&comm->inst->absent);
 	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
 		for (unsigned j = 0; j < HA_MAX_OFFERS; j++)
-			comm->failover.shadow->pairs[i][j].until_ns = 0;
+			comm->failover->shadow->pairs[i][j].until_ns = 0;
 }
 
 static void expire(struct ha_comm *comm, uint64_t now_ns)
 {
 	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
 		for (unsigned j = 0; j < HA_MAX_OFFERS; j++)
-			if (comm->failover.shadow->pairs[i][j].until_ns <= now_ns)
-				comm->failover.shadow->pairs[i][j].until_ns = 0;
+			if (comm->failover->shadow->pairs[i][j].until_ns <= now_ns)
+				comm->failover->shadow->pairs[i][j].until_ns = 0;
 }
 
 /* ---- building ------------------------------------------------------------------------------ */
@@ -155,8 +156,8 @@ static void expire(struct ha_comm *comm, uint64_t now_ns)
 static bool in_use(const struct ha_comm *comm, struct ha_pair pair)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (comm->failover.slots[p].state != HA_SLOT_EMPTY &&
-		    ha_pair_shared(ha_pair_of(&comm->failover.slots[p]), pair) == 2)
+		if (comm->failover->slots[p].state != HA_SLOT_EMPTY &&
+		    ha_pair_shared(ha_pair_of(&comm->failover->slots[p]), pair) == 2)
 			return true;
 	return false;
 }
@@ -165,7 +166,7 @@ static bool in_use(const struct ha_comm *comm, struct ha_pair pair)
 static bool best_pair(struct ha_comm *comm, const struct ha_pair *other, uint64_t now_ns,
 		      struct ha_pair *out)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 	uint32_t best_price = HA_PAIR_NEVER;
 
 	for (uint8_t i = 0; i < fo->noffers; i++)
@@ -189,7 +190,7 @@ static bool best_pair(struct ha_comm *comm, const struct ha_pair *other, uint64_
 /* A slot to build in: one that is empty and fenced, rather the one that had this pair before. */
 static int free_slot(const struct ha_comm *comm, struct ha_pair pair)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 	int found = -1;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
@@ -212,7 +213,7 @@ static int free_slot(const struct ha_comm *comm, struct ha_pair pair)
 static void make_room(struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		const struct ha_slot *slot = &comm->failover.slots[p];
+		const struct ha_slot *slot = &comm->failover->slots[p];
 
 		if (p == comm->active || slot->state != HA_SLOT_UP ||
 		    ha_pair_drained(comm, ha_pair_of(slot)) == 0)
@@ -224,7 +225,7 @@ static void make_room(struct ha_comm *comm)
 
 static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	int p = free_slot(comm, pair);
 	struct ha_slot *slot;
 	ha_result_t result;
@@ -234,13 +235,13 @@ static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
 			make_room(comm);
 		return false;
 	}
-	fo->later = !ha_chore_begin(&comm->inst->chores, now_ns);
+	fo->later = !ha_chore_begin(&comm->inst->failover_shared->chores, now_ns);
 	if (fo->later)
 		return false;
 	slot = &fo->slots[p];
 	result =
 	    ha_rebuild_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port);
-	ha_chore_done(&comm->inst->chores, now_ns);
+	ha_chore_done(&comm->inst->failover_shared->chores, now_ns);
 	if (result != HA_OK) {
 		ha_shadow_failed(comm, (unsigned)p);
 		ha_slot_fence(comm, (unsigned)p, slot->newest_gen); /* and has the peer told */
@@ -257,15 +258,15 @@ static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
  * active one. As best_pair sees it. */
 static unsigned flaws(const struct ha_comm *comm, struct ha_pair pair)
 {
-	struct ha_pair active = ha_pair_of(&comm->failover.slots[comm->active]);
+	struct ha_pair active = ha_pair_of(&comm->failover->slots[comm->active]);
 
 	return 3 * ha_pair_drained(comm, pair) + ha_pair_shared(pair, active);
 }
 
 static bool is_on_its_way(const struct ha_comm *comm, unsigned p)
 {
-	return p != comm->active && comm->failover.slots[p].state != HA_SLOT_EMPTY &&
-	       comm->failover.slots[p].state != HA_SLOT_UP;
+	return p != comm->active && comm->failover->slots[p].state != HA_SLOT_EMPTY &&
+	       comm->failover->slots[p].state != HA_SLOT_UP;
 }
 
 static bool is_building(const struct ha_comm *comm)
@@ -283,7 +284,7 @@ static bool is_building(const struct ha_comm *comm)
  */
 static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	struct ha_pair active = ha_pair_of(&fo->slots[comm->active]), pair;
 	unsigned fewest = UINT_MAX;
 
@@ -302,7 +303,7 @@ static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 /* Traffic flows on another one and is to go back to it. */
 static bool misses_preferred(struct ha_comm *comm, uint64_t now_ns)
 {
-	return ha_failback_wants_preferred(&comm->failover.shadow->failback, comm, now_ns) &&
+	return ha_failback_wants_preferred(&comm->failover->shadow->failback, comm, now_ns) &&
 	       !in_use(comm, ha_pair_preferred);
 }
 
@@ -327,7 +328,7 @@ static void build_all(struct ha_comm *comm, uint64_t now_ns)
 
 void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m)
 {
-	const struct ha_slot *slot = &comm->failover.slots[m->path];
+	const struct ha_slot *slot = &comm->failover->slots[m->path];
 	const struct ha_path *path = comm->paths[m->path];
 
 	if (slot->state != HA_SLOT_REBUILDING || !path || path->generation != m->generation)
@@ -338,12 +339,12 @@ void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m)
 
 void ha_shadow_connected(struct ha_comm *comm, unsigned p)
 {
-	struct ha_slot *slot = &comm->failover.slots[p];
+	struct ha_slot *slot = &comm->failover->slots[p];
 
 	slot->state = HA_SLOT_PROBING;
 	slot->deadline_ns = ha_now_ns() + (uint64_t)comm->rto_ms * HA_NS_PER_MS;
 	ha_path_probe(comm, comm->paths[p]);
-	comm->failover.due_ns = 1;
+	comm->failover->due_ns = 1;
 }
 
 void ha_shadow_not_connected(struct ha_comm *comm, unsigned p)
@@ -355,7 +356,7 @@ void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m)
 {
 	const struct ha_path *path = comm->paths[m->path];
 
-	if (comm->failover.slots[m->path].state == HA_SLOT_REBUILDING && path &&
+	if (comm->failover->slots[m->path].state == HA_SLOT_REBUILDING && path &&
 	    path->generation == m->generation)
 		give_up(comm, m->path, "the peer cannot make its end");
 }
@@ -365,23 +366,23 @@ void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m)
 
 bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path)
 {
-	struct ha_slot *slot = &comm->failover.slots[path->index];
+	struct ha_slot *slot = &comm->failover->slots[path->index];
 
 	if (comm->is_send || slot->state != HA_SLOT_PROBING || comm->paths[path->index] != path)
 		return false;
 	slot->state = HA_SLOT_UP;
 	slot->up_ns = 0;
 	slot->proved_ns = ha_now_ns();
-	ha_liveness_vouch(comm->inst->liveness, &comm->failover.links[path->index].live);
+	ha_liveness_vouch(comm->inst->liveness, &comm->failover->links[path->index].live);
 	ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
-	comm->failover.shadow->proved = true;
+	comm->failover->shadow->proved = true;
 	return true;
 }
 
 /* Three false alarms in a row: the soft timeout is too short for this network. */
 static void false_alarm(struct ha_comm *comm)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	uint32_t wider = comm->rto_ms + comm->rto_ms / 2;
 
 	comm->count.false_alarms++;
@@ -399,7 +400,7 @@ static void false_alarm(struct ha_comm *comm)
 
 static void came_up(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	struct ha_shadow *shadow = fo->shadow;
 	struct ha_slot *slot = &fo->slots[p];
 	struct ha_event event = ha_event_init(HA_EVENT_RECOVERY, HA_REASON_NONE);
@@ -421,7 +422,7 @@ static void came_up(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 /* Slots on their way up: what takes too long is given up. */
 static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	struct ha_slot *slot = &fo->slots[p];
 
 	switch (slot->state) {
@@ -454,7 +455,7 @@ static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 
 bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 {
-	struct ha_failover *fo = &comm->failover;
+	struct ha_failover *fo = comm->failover;
 	bool proved = fo->shadow->proved;
 	int best;
 
@@ -474,7 +475,7 @@ bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 		proved |= best >= 0; /* an answer came, or patience is over */
 	}
 	if (fo->state == HA_FO_ACTIVE && fo->resumed) {
-		if (now_ns >= ha_chores_wait_ns(&comm->inst->chores, now_ns))
+		if (now_ns >= ha_chores_wait_ns(&comm->inst->failover_shared->chores, now_ns))
 			build_in_reserve(comm, now_ns);
 		ha_failback_visit(&fo->shadow->failback, comm, now_ns);
 	}
@@ -483,23 +484,23 @@ bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 
 void ha_shadow_drain(struct ha_comm *comm)
 {
-	ha_failback_drained(&comm->failover.shadow->failback);
-	comm->failover.look = true;
+	ha_failback_drained(&comm->failover->shadow->failback);
+	comm->failover->look = true;
 }
 
 void ha_shadow_return(struct ha_comm *comm)
 {
-	ha_failback_ask(&comm->failover.shadow->failback, ha_now_ns());
-	comm->failover.look = true;
+	ha_failback_ask(&comm->failover->shadow->failback, ha_now_ns());
+	comm->failover->look = true;
 }
 
 void ha_shadow_left(struct ha_comm *comm)
 {
-	struct ha_shadow *shadow = comm->failover.shadow;
+	struct ha_shadow *shadow = comm->failover->shadow;
 
 	shadow->left_ns = 0;
-	if (comm->failover.now.reason == HA_REASON_SOFT_TIMEOUT) {
-		shadow->left = ha_pair_of(&comm->failover.slots[comm->active]);
+	if (comm->failover->now.reason == HA_REASON_SOFT_TIMEOUT) {
+		shadow->left = ha_pair_of(&comm->failover->slots[comm->active]);
 		shadow->left_ns = ha_now_ns();
 	}
 }
@@ -512,7 +513,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
 {
-	const struct ha_failover *fo = &comm->failover;
+	const struct ha_failover *fo = comm->failover;
 	const struct ha_shadow *shadow = fo->shadow;
 	uint64_t due_ns;
 

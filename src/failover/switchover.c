@@ -4,12 +4,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/usdt.h"
+#include "failover/engine.h"
 #include "failover/port_pair.h"
+#include "failover/shared.h"
 #include "liveness/liveness.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
-#include "transport/instance.h"
 #include "transport/replay.h"
+#include "transport/shared.h"
 #include "transport/visit.h"
 
 /*
@@ -19,7 +21,7 @@
  */
 static uint64_t last_life_ns(struct ha_comm *comm)
 {
-	const struct ha_session *session = comm->failover.links[comm->active].live.session;
+	const struct ha_session *session = comm->failover->links[comm->active].live.session;
 	uint64_t other_ns = session ? ha_session_heard_ns(session) : comm->idle_ns;
 
 	ha_comm_note_life(comm);
@@ -28,7 +30,7 @@ static uint64_t last_life_ns(struct ha_comm *comm)
 
 void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason)
 {
-	struct ha_switch *now = &comm->failover.now;
+	struct ha_switch *now = &comm->failover->now;
 
 	if (now->pending)
 		return;
@@ -36,7 +38,7 @@ void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason)
 	now->reason = (uint8_t)reason;
 	now->from = ha_event_path(ha_comm_path(comm));
 	now->trigger_ns = ha_now_ns();
-	ha_chores_moving(&comm->inst->chores, now->trigger_ns);
+	ha_chores_moving(&comm->inst->failover_shared->chores, now->trigger_ns);
 	now->alive_ns = last_life_ns(comm);
 	if (now->alive_ns > now->trigger_ns || now->alive_ns == 0)
 		now->alive_ns = now->trigger_ns;
@@ -49,7 +51,7 @@ static void warn_drained(const struct ha_comm *comm)
 {
 	const struct ha_path *path = ha_comm_path(comm);
 
-	if (ha_pair_drained(comm, ha_pair_of(&comm->failover.slots[comm->active])) == 0)
+	if (ha_pair_drained(comm, ha_pair_of(&comm->failover->slots[comm->active])) == 0)
 		return;
 	if (ha_port_drained(path->port))
 		HA_WARN("connection %s: %s:%d is drained and used all the same: there is no other "
@@ -63,7 +65,7 @@ static void warn_drained(const struct ha_comm *comm)
 
 void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
 {
-	struct ha_switch *now = &comm->failover.now;
+	struct ha_switch *now = &comm->failover->now;
 	struct ha_event event = ha_event_init(HA_EVENT_SWITCH, (enum ha_reason)now->reason);
 	uint64_t ended_ns;
 
@@ -73,10 +75,10 @@ void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
 	now->pending = false;
 	event.from = now->from;
 	event.to = ha_event_path(ha_comm_path(comm));
-	event.epoch = comm->failover.epoch;
+	event.epoch = comm->failover->epoch;
 	event.detection_ns = now->trigger_ns - now->alive_ns;
 	event.blackout_ns = ended_ns - now->alive_ns;
-	ha_chores_moving(&comm->inst->chores, ended_ns);
+	ha_chores_moving(&comm->inst->failover_shared->chores, ended_ns);
 	event.completed_without_resend = replay->known;
 	event.replayed_messages = replay->messages;
 	event.replayed_bytes = replay->bytes;
@@ -90,11 +92,11 @@ void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
 
 void ha_switch_outage(struct ha_comm *comm)
 {
-	const struct ha_switch *now = &comm->failover.now;
+	const struct ha_switch *now = &comm->failover->now;
 	struct ha_event event = ha_event_init(HA_EVENT_OUTAGE, (enum ha_reason)now->reason);
 
 	event.from = now->from;
-	event.epoch = comm->failover.epoch;
+	event.epoch = comm->failover->epoch;
 	event.detection_ns = now->trigger_ns - now->alive_ns;
 	ha_event_report(comm, &event);
 	HA_USDT3(outage, ha_comm_number(comm), (int)comm->is_send, ha_reason_text(event.reason));

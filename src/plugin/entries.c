@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The entries that several API versions share: NCCL's types in, ours out. */
+#include "instance/instance.h"
 #include "plugin/plugin.h"
 
 #include "base/log.h"

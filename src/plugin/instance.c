@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process's one instance, its life, and the way of our log lines into NCCL's log. */
+#include "instance/instance.h"
 #include "plugin/plugin.h"
 
 #include "base/config.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What NCCL is told about each port: what it is, not what we would like it to be. */
+#include "instance/instance.h"
 #include "plugin/plugin.h"
 
 #include "base/log.h"

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Asynchronous events, from the device to the connections they concern.
- *
- * Without failover a port that goes down is no failure: it may come back within the hardware's
- * retries.
- */
+/* Asynchronous events, from the device to the connections they concern. */
 #include "transport/async_event.h"
 
 #include "transport/comm.h"
-#include "transport/instance.h"
+#include "transport/failover_ops.h"
 #include "transport/path_error.h"
+#include "transport/shared.h"
 
 #include <string.h>
 
@@ -84,8 +80,6 @@ static void port_event(struct ha_comm *comm, struct ha_path *path,
 		return;
 	if (down)
 		atomic_fetch_add_explicit(&comm->port_errors, 1, memory_order_relaxed);
-	if (!ha_comm_has_failover(comm))
-		return;
 	if (down)
 		ha_comm_path_failed(comm, path, HA_REASON_PORT_DOWN, HA_ERR_SYSTEM,
 				    "%s:%d (async event: %s)", path->nic->name,
@@ -123,7 +117,7 @@ static void event_for_comm(struct ha_comm *comm, const struct ibv_async_event *e
 	for (unsigned i = 0; i < comm->npaths; i++)
 		if (comm->paths[i] && comm->paths[i]->nic == nic)
 			event_for_path(comm, comm->paths[i], event);
-	ha_failover_port_changed(comm);
+	comm->ops->port_changed(comm);
 	ha_token_release(comm);
 	ha_progress_call(comm->inst->progress, &comm->poller);
 }

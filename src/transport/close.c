@@ -22,9 +22,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "failover/signaling.h"
 #include "transport/ctrl_sock.h"
-#include "transport/instance.h"
+#include "transport/failover_ops.h"
+#include "transport/shared.h"
 
 #include <sched.h>
 
@@ -78,8 +78,7 @@ static void close_comm(struct ha_comm *comm)
 		ha_comm_poll(comm, comm->poll_batch);
 		ha_comm_fill_bye(comm, &bye);
 		ha_lane_bye(comm->lane, &bye);
-		if (ha_comm_has_failover(comm))
-			ha_control_goodbye(comm);
+		comm->ops->goodbye(comm);
 	}
 	drain(comm);
 	HA_INFO(HA_SUBSYS_NET,

@@ -15,7 +15,8 @@
 #include "base/usdt.h"
 #include "transport/comm_event.h"
 #include "transport/ctrl_sock.h"
-#include "transport/instance.h"
+#include "transport/failover_ops.h"
+#include "transport/shared.h"
 
 #include <sched.h>
 #include <stdarg.h>
@@ -58,6 +59,7 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 	comm->inst = inst;
 	comm->config = &inst->config;
 	comm->is_send = is_send;
+	comm->ops = &ha_no_failover;
 	comm->poll_batch = (uint16_t)inst->config.poll_batch;
 	comm->test_batch = inst->config.test_max_poll < HA_POLL_BATCH_MAX
 			       ? (uint16_t)inst->config.test_max_poll
@@ -102,7 +104,7 @@ void ha_comm_free(struct ha_comm *comm)
 			comm->paths[i] = NULL;
 	for (unsigned i = 0; i < comm->npaths; i++)
 		ha_path_close(comm->paths[i]);
-	ha_failover_free(comm);
+	comm->ops->free(comm);
 	ha_lane_free(comm->lane);
 	ha_request_pool_free(&comm->pool);
 	if (comm->recv)

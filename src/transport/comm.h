@@ -23,7 +23,6 @@
 
 #include "base/list.h"
 #include "device/device.h"
-#include "failover/engine.h"
 #include "progress/progress.h"
 #include "transport/comm_stats.h"
 #include "transport/path.h"
@@ -41,7 +40,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ha_failover;
+struct ha_failover_ops;
 struct ha_lane;
+struct ha_recv_side;
+struct ha_send_side;
 
 /* The soft timeout grows up to this. */
 #define HA_RTO_MAX_MS 5000
@@ -129,8 +132,9 @@ struct ha_comm {
 	struct ha_failover_record failovers; /* [T] */
 	struct ha_window peer_done;	     /* what BYE said; written before peer_bye */
 	uint64_t peer_bye_ns;		     /* likewise: when it came */
-	bool settling;		     /* [T] paths are fenced, then what is left is settled */
-	struct ha_failover failover; /* [T] */
+	bool settling;			   /* [T] paths are fenced, then what is left is settled */
+	const struct ha_failover_ops *ops; /* [C] what keeps it alive */
+	struct ha_failover *failover;	   /* [T] theirs; NULL: nothing does */
 	/* [T] What ha_comm_note_life saw. */
 	uint64_t alive_ns; /* when something had completed */
 	uint64_t idle_ns;  /* when nothing was outstanding */

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "event/event_log.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 struct ha_event_path ha_event_path(const struct ha_path *path)
 {

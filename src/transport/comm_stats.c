@@ -4,11 +4,12 @@
 #include "base/clock.h"
 #include "base/stats.h"
 #include "base/text.h"
-#include "failover/path_select.h"
+#include "liveness/liveness.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
 #include "transport/ctrl_sock.h"
-#include "transport/instance.h"
+#include "transport/failover_ops.h"
+#include "transport/shared.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -197,45 +198,27 @@ static void count_traffic(struct ha_comm *comm)
 
 /* ---- connections --------------------------------------------------------------------------- */
 
-static enum nccl_ha_path_health health_of(const struct ha_comm *comm, const struct ha_path *path)
-{
-	static const enum nccl_ha_path_health healths[HA_HEALTH_COUNT] = {
-	    [HA_HEALTH_GOOD] = NCCL_HA_PATH_GOOD,
-	    [HA_HEALTH_SUSPECTED] = NCCL_HA_PATH_SUSPECTED,
-	    [HA_HEALTH_FAILED] = NCCL_HA_PATH_FAILED,
-	    [HA_HEALTH_RECOVERING] = NCCL_HA_PATH_RECOVERING,
-	};
-
-	if (!ha_path_ready(path))
-		return NCCL_HA_PATH_FAILED;
-	if (!ha_comm_has_failover(comm))
-		return NCCL_HA_PATH_GOOD;
-	/* Proved, but the heartbeats of its ports are not back: it is not relied on yet. */
-	if (path->index != comm->active && ha_choice_is_silent(comm, path->index))
-		return NCCL_HA_PATH_RECOVERING;
-	return healths[comm->failover.slots[path->index].health];
-}
-
-static void fill_path(const struct ha_comm *comm, const struct ha_path *path,
+static void fill_path(const struct ha_path *path, enum nccl_ha_path_health health,
 		      struct nccl_ha_path_stats *out)
 {
 	if (!path)
 		return;
-	out->health = health_of(comm, path);
+	out->health = health;
 	out->generation = path->generation;
 	out->device = path->port->index;
 	out->port_num = path->port->port_num;
 	out->peer_guid = path->remote.guid;
 }
 
-static void fill_failovers(const struct ha_comm *comm, struct nccl_ha_conn_stats *out)
+static void fill_failovers(const struct ha_comm *comm, const struct ha_failover_view *view,
+			   struct nccl_ha_conn_stats *out)
 {
 	const struct ha_failover_record *record = &comm->failovers;
 
 	out->epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
 	out->active_path = comm->active;
 	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
-		fill_path(comm, comm->paths[i], &out->paths[i]);
+		fill_path(comm->paths[i], view->health[i], &out->paths[i]);
 	if (record->last_ns)
 		ha_copy_text(out->last_failover_reason, sizeof(out->last_failover_reason),
 			     ha_reason_text(record->last_reason));
@@ -245,26 +228,25 @@ static void fill_failovers(const struct ha_comm *comm, struct nccl_ha_conn_stats
 	fill_histogram(&record->blackout, &out->blackout);
 }
 
-static enum nccl_ha_conn_state state_of(const struct ha_comm *comm, int error)
+static enum nccl_ha_conn_state state_of(const struct ha_failover_view *view, int error)
 {
 	if (error != 0)
 		return NCCL_HA_CONN_ERROR;
-	if (ha_comm_has_failover(comm) && comm->failover.state != HA_FO_ACTIVE &&
-	    comm->failover.state != HA_FO_CLOSED)
-		return NCCL_HA_CONN_FAILING_OVER;
-	return NCCL_HA_CONN_ACTIVE;
+	return view->moving ? NCCL_HA_CONN_FAILING_OVER : NCCL_HA_CONN_ACTIVE;
 }
 
 /* The token is held. */
 static void write_comm(struct ha_comm *comm)
 {
 	struct nccl_ha_conn_stats out = {0};
+	struct ha_failover_view view;
 	int error = (int)ha_comm_error(comm);
 
 	count_traffic(comm);
 	follow_path(comm);
 	out.in_use = 1;
-	out.state = state_of(comm, error);
+	comm->ops->describe(comm, &view);
+	out.state = state_of(&view, error);
 	out.direction = comm->is_send ? NCCL_HA_CONN_SEND : NCCL_HA_CONN_RECV;
 	out.device = comm->report.port;
 	out.id = ha_comm_number(comm);
@@ -275,7 +257,7 @@ static void write_comm(struct ha_comm *comm)
 #define COPY(name, help) out.name = comm->count.name;
 	NCCL_HA_CONN_COUNTERS(COPY)
 #undef COPY
-	fill_failovers(comm, &out);
+	fill_failovers(comm, &view, &out);
 	out.not_ready = atomic_load_explicit(&comm->not_ready, memory_order_relaxed);
 	ha_stats_conn_write(comm->inst->stats, comm->report.slot, &out);
 }

@@ -4,7 +4,8 @@
 
 #include "base/log.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
+#include "transport/failover_ops.h"
+#include "transport/shared.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,59 +39,6 @@ void ha_lane_free(struct ha_lane *lane)
 	free(lane);
 }
 
-static void take_message(struct ha_comm *comm, const uint8_t *payload, uint32_t length)
-{
-	struct ha_message m;
-	enum ha_wire_result decoded = ha_message_decode(payload, length, &m);
-
-	if (decoded == HA_WIRE_OK)
-		ha_failover_hear(comm, &m);
-	else
-		ha_comm_fail(comm, HA_ERR_INTERNAL, "a message of the failover protocol that is %s",
-			     ha_wire_strerror(decoded));
-}
-
-static void take_ports(struct ha_comm *comm, const uint8_t *payload, uint32_t length)
-{
-	struct ha_ports ports;
-	enum ha_wire_result decoded = ha_ports_decode(payload, length, &ports);
-
-	if (decoded == HA_WIRE_OK)
-		ha_failover_hear_ports(comm, &ports);
-	else
-		ha_comm_fail(comm, HA_ERR_INTERNAL, "a list of ports that is %s",
-			     ha_wire_strerror(decoded));
-}
-
-/* Under the token. */
-static void take_frame(struct ha_comm *comm, const struct ha_frame_header *header,
-		       const uint8_t *payload)
-{
-	struct ha_abort given_up;
-	struct ha_bye bye;
-
-	switch (header->type) {
-	case HA_FRAME_BYE:
-		if (ha_bye_decode(payload, header->length, &bye) == HA_WIRE_OK)
-			ha_comm_peer_bye(comm, &bye);
-		break;
-	case HA_FRAME_ABORT:
-		if (ha_abort_decode(payload, header->length, &given_up) == HA_WIRE_OK)
-			ha_comm_peer_aborted(comm, &given_up);
-		break;
-	case HA_FRAME_PORTS:
-		take_ports(comm, payload, header->length);
-		break;
-	case HA_FRAME_CONTROL:
-		take_message(comm, payload, header->length);
-		break;
-	default: /* of a newer peer */
-		HA_TRACE(1, "connection %s: control message of unknown type %u ignored", comm->name,
-			 header->type);
-		break;
-	}
-}
-
 static void lost(struct ha_lane *lane, enum ha_io io)
 {
 	struct ha_comm *comm = lane->comm;
@@ -100,7 +48,7 @@ static void lost(struct ha_lane *lane, enum ha_io io)
 	if (io == HA_IO_BAD)
 		ha_comm_fail(comm, HA_ERR_INTERNAL, "a control message that is %s",
 			     ha_wire_strerror(lane->stream.bad));
-	else if (!ha_failover_socket_broken(comm))
+	else if (!comm->ops->socket_broken(comm))
 		ha_comm_peer_lost(comm, ha_stream_why(&lane->stream));
 	else
 		ha_stream_close(&lane->stream); /* the peer must not believe in it any longer */
@@ -122,7 +70,7 @@ static void ready(struct ha_watch *watch, uint32_t events)
 	for (int i = 0; i < FRAMES_PER_EVENT && io == HA_IO_DONE; i++) {
 		io = ha_stream_receive(&lane->stream, &header, &payload);
 		if (io == HA_IO_DONE)
-			take_frame(comm, &header, payload);
+			comm->ops->frame(comm, &header, payload);
 	}
 	if (io == HA_IO_CLOSED || io == HA_IO_BAD) {
 		ha_progress_unwatch_self(comm->inst->progress, watch);

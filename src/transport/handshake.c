@@ -5,7 +5,8 @@
 #include "base/text.h"
 #include "device/rank.h"
 #include "transport/ctrl_sock.h"
-#include "transport/instance.h"
+#include "transport/failover_ops.h"
+#include "transport/shared.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -65,11 +66,14 @@ ha_result_t ha_handshake_open(struct ha_instance *inst, bool is_send, struct ha_
 	return HA_OK;
 }
 
-static uint64_t features(const struct ha_config *config)
+/* Completion end to end is for what survives the loss of a path. */
+static uint64_t features(const struct ha_comm *comm)
 {
-	if (!config->enable_backup)
+	uint64_t kept_alive = comm->inst->failover->features;
+
+	if (!comm->config->enable_backup || kept_alive == 0)
 		return 0;
-	return HA_FEATURE_FAILOVER | (config->completion == HA_COMPLETION_E2E ? HA_FEATURE_E2E : 0);
+	return kept_alive | (comm->config->completion == HA_COMPLETION_E2E ? HA_FEATURE_E2E : 0);
 }
 
 void ha_handshake_hello(const struct ha_comm *comm, uint64_t cookie, uint8_t sl, uint8_t tc,
@@ -79,7 +83,7 @@ void ha_handshake_hello(const struct ha_comm *comm, uint64_t cookie, uint8_t sl,
 	out->cookie = cookie;
 	out->version = HA_WIRE_VERSION;
 	out->min_version = HA_WIRE_MIN_VERSION;
-	out->features = features(comm->config);
+	out->features = features(comm);
 	out->connection_id = comm->id;
 	out->pid = (uint32_t)getpid();
 	ha_copy_text(out->host, sizeof(out->host), comm->inst->host);
@@ -165,13 +169,15 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	warn_downgrade(comm, local, remote, &agreed);
 	comm->slot_mask = agreed.window - 1u;
 	comm->features = agreed.features;
+	if (ha_comm_has_failover(comm))
+		comm->ops = comm->inst->failover;
 	comm->silent = agreed.features & HA_FEATURE_E2E ? HA_SILENT_COUNT : 0;
 	/* With failover a first path that cannot be is like one that fails at once. */
 	if (ha_path_connect(comm->paths[0], &remote->endpoint) != HA_OK &&
 	    !ha_comm_has_failover(comm))
 		return HA_ERR_SYSTEM;
 	ha_comm_use_path(comm, 0);
-	return ha_failover_open(comm, &local->endpoint);
+	return comm->ops->open(comm, &local->endpoint);
 }
 
 ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_stream *stream)
@@ -185,7 +191,7 @@ ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_stream *stream)
 		HA_WARN("out of memory for a connection's control lane");
 		return HA_ERR_SYSTEM;
 	}
-	ha_failover_start(comm);
+	comm->ops->start(comm);
 	if (ha_comm_start(comm) != HA_OK) {
 		ha_comm_stop(comm);
 		return HA_ERR_SYSTEM;

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "memory/mr.h"
 #include "progress/progress.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What says that a path has failed and is not a completion: verbs that fail.
- *
- * With failover each is a trigger: the connection goes on elsewhere. Without, it is the end of the
- * connection, but for a port that goes down: it may come back within the hardware's retries.
+ * What says that a path has failed and is not a completion: verbs that fail. What becomes of it
+ * is for whoever keeps the connection alive (failover_ops.h).
  */
 #include "transport/path_error.h"
 #include "transport/peer_end.h"
 
 #include "base/log.h"
-#include "failover/engine.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
+#include "transport/failover_ops.h"
+#include "transport/shared.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,12 +33,8 @@ void ha_comm_path_failed(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	if (ha_comm_has_failover(comm)) {
-		ha_failover_trigger(comm, path, reason, "%s", text);
-		return;
-	}
-	ha_comm_fail(comm, code, "%s", text);
-	ha_path_fence(path);
+	comm->ops->path_failed(
+	    comm, path, &(struct ha_path_failure){.reason = reason, .code = code, .text = text});
 }
 
 void ha_comm_verb_failed(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
@@ -61,7 +55,7 @@ static bool device_answers(const struct ha_path *path)
 
 void ha_comm_registration_failed(struct ha_comm *comm, const struct ha_path *path, const char *what)
 {
-	if (ha_comm_has_failover(comm) && !device_answers(path)) {
+	if (!device_answers(path)) {
 		ha_comm_path_failed(
 		    comm, comm->paths[path->index], HA_REASON_DEVICE_FATAL, HA_ERR_SYSTEM,
 		    "%s cannot be registered on %s, which does not answer", what, path->nic->name);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/path_msg.h"
 
-#include "failover/engine.h"
 #include "transport/comm.h"
+#include "transport/failover_ops.h"
+#include "transport/path_error.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 
-_Static_assert(HA_MESSAGE_MAX_BYTES == HA_MAIL_EXPECTED, "a message fits");
 _Static_assert(HA_MAIL_EXPECTED <= HA_MAIL_BYTES, "a message fits");
 _Static_assert(HA_MAIL_BOXES == HA_MAX_PATHS, "a box for each path");
 
@@ -47,8 +47,8 @@ static bool post(struct ha_comm *comm, struct ha_path *path, struct ibv_send_wr 
 	wr->send_flags |= IBV_SEND_SIGNALED;
 	rc = ibv_post_send(qp->qp, wr, &bad);
 	if (rc != 0) {
-		ha_failover_trigger(comm, path, HA_REASON_POST, "ibv_post_send (control): %s",
-				    strerror(rc));
+		ha_comm_path_failed(comm, path, HA_REASON_POST, HA_ERR_SYSTEM,
+				    "ibv_post_send (control): %s", strerror(rc));
 		return false;
 	}
 	qp->sq_posted++;
@@ -100,5 +100,5 @@ void ha_path_probe_done(struct ha_path *path, uint32_t mark)
 {
 	path->probe_busy = false;
 	ha_qp_left(&path->qps[0], mark);
-	ha_failover_probed(path->comm, path);
+	path->comm->ops->probe_done(path->comm, path);
 }

@@ -39,7 +39,6 @@ void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye)
 {
 	comm->peer_done = (struct ha_window){.base = bye->done, .bits = bye->done_bits};
 	comm->peer_bye_ns = ha_now_ns();
-	comm->failover.state = HA_FO_CLOSED; /* what errors from now on is no failure */
 	atomic_store_explicit(&comm->peer_bye, true, memory_order_release);
 }
 
@@ -102,4 +101,24 @@ bool ha_comm_waits_for_peer(const struct ha_comm *comm)
 	uint32_t flushes = comm->recv ? comm->recv->flushes : 0;
 
 	return comm->outstanding > flushes;
+}
+
+bool ha_peer_end_frame(struct ha_comm *comm, const struct ha_frame_header *header,
+		       const uint8_t *payload)
+{
+	struct ha_abort given_up;
+	struct ha_bye bye;
+
+	switch (header->type) {
+	case HA_FRAME_BYE:
+		if (ha_bye_decode(payload, header->length, &bye) == HA_WIRE_OK)
+			ha_comm_peer_bye(comm, &bye);
+		return true;
+	case HA_FRAME_ABORT:
+		if (ha_abort_decode(payload, header->length, &given_up) == HA_WIRE_OK)
+			ha_comm_peer_aborted(comm, &given_up);
+		return true;
+	default:
+		return false;
+	}
 }

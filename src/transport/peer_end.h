@@ -15,6 +15,10 @@ void ha_comm_peer_lost(struct ha_comm *comm, const char *how);
 void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye);
 void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up);
 
+/* A frame that says one of the last two. False: it says something else. */
+bool ha_peer_end_frame(struct ha_comm *comm, const struct ha_frame_header *header,
+		       const uint8_t *payload);
+
 /*
  * Nothing useful will come any more on a connection that the peer has closed: fences its paths. The
  * progress thread goes on when that is confirmed, and the hardware has let go of all memory: it

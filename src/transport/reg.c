@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "memory/mr.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 /*
  * The primary's device as long as it lives: that is where most traffic goes. After its death any

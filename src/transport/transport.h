@@ -31,22 +31,6 @@ struct ha_listen; /* a listening endpoint */
 struct ha_mr;
 struct ha_request;
 
-struct ha_instance_options {
-	const struct ha_config *config; /* NULL: read from the environment */
-	bool no_threads;		/* tests: the caller drives ha_instance_progress */
-};
-
-ha_result_t ha_instance_open(const struct ha_instance_options *options,
-			     struct ha_instance **out) HA_MUST_CHECK;
-/*
- * Stops the progress thread and frees everything that no open comm needs. Queue pairs that the
- * kernel takes long to destroy, and their devices, are left to the background (errand.h).
- */
-void ha_instance_close(struct ha_instance *inst);
-struct ha_device_set *ha_instance_devices(struct ha_instance *inst);
-/* One round of what the progress thread does; returns the work items found. */
-int ha_instance_progress(struct ha_instance *inst);
-
 /* The largest message one isend may carry on this port. */
 size_t ha_max_message(const struct ha_port *port);
 

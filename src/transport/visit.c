@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "transport/comm.h"
 #include "transport/complete.h"
-#include "transport/ctrl_sock.h"
-#include "transport/instance.h"
+#include "transport/failover_ops.h"
 #include "transport/peer_end.h"
+#include "transport/shared.h"
 
 /*
  * How long the hardware may take to report what the peer, which closed in good order, says is
@@ -23,20 +23,6 @@ static bool bye_overdue(const struct ha_comm *comm)
 {
 	return atomic_load_explicit(&comm->peer_bye, memory_order_acquire) &&
 	       ha_now_ns() - comm->peer_bye_ns > BYE_GRACE_NS;
-}
-
-/* A peer whose path still looks healthy would wait for us for ever. */
-static void tell_peer(struct ha_comm *comm, ha_result_t error)
-{
-	struct ha_abort given_up = {
-	    .epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed),
-	    .code = (uint16_t)error,
-	};
-
-	if (comm->abort_said)
-		return;
-	comm->abort_said = true;
-	ha_lane_abort(comm->lane, &given_up);
 }
 
 /* Requests, or a count that the sender waits for. Under the token. */
@@ -94,6 +80,15 @@ void ha_comm_note_life(struct ha_comm *comm)
 	atomic_store_explicit(&comm->life_seen, life, memory_order_relaxed);
 }
 
+/* Whether a path is stopped and not known to be fenced. Under the token. */
+static bool is_fencing(const struct ha_comm *comm)
+{
+	for (unsigned i = 0; i < comm->npaths; i++)
+		if (comm->paths[i] && ha_path_stopped(comm->paths[i]) && ha_comm_has_failover(comm))
+			return true;
+	return false;
+}
+
 /* Under the token. */
 static enum ha_poll_result visit_connection(struct ha_comm *comm)
 {
@@ -114,17 +109,13 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 		    ha_path_ready(comm->paths[comm->active]))
 			(void)ha_comm_poll_path(comm, comm->paths[comm->active], comm->poll_batch);
 		ha_comm_note_life(comm);
-		ha_failover_visit(comm);
-		comm->poller.due_ns = comm->failover.due_ns;
-		look_for_timeouts(comm);
-	} else if (error != HA_OK) {
-		tell_peer(comm, error);
 	}
+	comm->poller.due_ns = comm->ops->visit(comm);
+	if (ha_comm_has_failover(comm))
+		look_for_timeouts(comm);
 	found = error == HA_OK ? poll_for_application(comm) : HA_POLL_IDLE;
 	/* Traffic waits for that, and a queue that works is drained before a tick is over. */
-	if (ha_comm_has_failover(comm) && !ha_slots_fenced(comm))
-		found = HA_POLL_SOON;
-	return found;
+	return is_fencing(comm) ? HA_POLL_SOON : found;
 }
 
 /*

@@ -24,6 +24,9 @@
 
 #define HA_WIRE_MAX_QPS HA_IMM_MAX_PARTS
 
+/* Paths of a connection: an index is a slot that both ends agree on. */
+#define HA_MAX_PATHS 4
+
 /* Feature bits: both ends must have one for it to be used. */
 #define HA_FEATURE_FAILOVER 0x1ull /* control messages, standby paths */
 #define HA_FEATURE_E2E	    0x2ull /* the receiver reports what its software has */

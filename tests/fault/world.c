@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "bootstrap.h"
+#include "failover/engine.h"
+#include "instance/instance.h"
 
 #include <malloc.h>
 #include <stdarg.h>
@@ -348,7 +350,7 @@ bool world_connected(const struct world *world)
 /* The receiver is who knows. With one port per host there is nothing to fall back to. */
 static bool end_protected(const struct end *end)
 {
-	const struct ha_failover *failover = &end->comm->failover;
+	const struct ha_failover *failover = end->comm->failover;
 
 	if (!ha_comm_has_failover(end->comm) || end->traffic.is_send)
 		return true;

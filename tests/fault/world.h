@@ -12,7 +12,7 @@
 #include "base/config.h"
 #include "simverbs/simverbs.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 #define WORLD_CONNECTIONS 3
 #define WORLD_HOSTS	  2

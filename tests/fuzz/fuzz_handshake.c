@@ -14,9 +14,10 @@
 #include "base/log.h"
 #include "failover/message.h"
 #include "failover/port_offer.h"
+#include "instance/instance.h"
 #include "simverbs/simverbs.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 #include "transport/transport.h"
 #include "transport/wire.h"
 

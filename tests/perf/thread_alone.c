@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "progress/progress.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
 #include "transport/request.h"
+#include "transport/shared.h"
 
 #define WAKE_NS (20 * HA_NS_PER_US)
 

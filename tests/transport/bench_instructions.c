@@ -9,8 +9,10 @@
  * asked of the hardware, which is printed for each case.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
+#include "failover/engine.h"
 #include "plugin/plugin.h"
 
 #include <stdio.h>
@@ -209,7 +211,8 @@ static void round_trip(struct pair *pair, const struct bench *bench)
 static bool protected(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != comm->active && comm->failover.slots[p].state == HA_SLOT_UP)
+		if (p != comm->active && comm->failover &&
+		    comm->failover->slots[p].state == HA_SLOT_UP)
 			return true;
 	return false;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
+#include "failover/engine.h"
 #include "memory/mr.h"
 
 #include <stdlib.h>
@@ -241,8 +243,8 @@ void pair_assert_latched(struct pair *pair, struct ha_comm *comm, struct ha_requ
 /* The sender knows that a path is proved when there was mail on it. */
 static bool is_in_reserve(const struct ha_comm *comm, unsigned p)
 {
-	const struct ha_slot *slot = &comm->failover.slots[p];
-	const struct ha_slot *active = &comm->failover.slots[comm->active];
+	const struct ha_slot *slot = &comm->failover->slots[p];
+	const struct ha_slot *active = &comm->failover->slots[comm->active];
 
 	return slot->state == HA_SLOT_UP && ha_path_ready(comm->paths[p]) &&
 	       (!comm->is_send || slot->mailed) && slot->port != active->port &&

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "instance/instance.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
 #include "transport/transport.h"

@@ -5,6 +5,7 @@
  * virtual clock, so that each call of the client and each round of the process is in its place.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
 #include "base/stats.h"

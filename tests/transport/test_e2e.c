@@ -4,6 +4,7 @@
  * hardware is through with the buffer, not before either, and always in the end.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
 #include "transport/complete.h"

@@ -4,6 +4,7 @@
  * under way or without, and close works at every moment and leaves nothing behind.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
 #include "memory/mr.h"

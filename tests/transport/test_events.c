@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What happens to ports and connections is in the event log, the log and the statistics alike. */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
 #include "base/stats.h"

@@ -3,8 +3,11 @@
  * A failover from trigger to traffic on the next path, over two rails: two instances, one thread,
  * every event in its place. tests/fault breaks everything everywhere; this is the plain course.
  */
+#include "failover/engine.h"
 #include "failover/path_select.h"
+#include "failover/shared.h"
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
 #include "device/queue_depth.h"
@@ -47,7 +50,7 @@ static void a_link_that_goes_down_moves_traffic_to_the_standby(void **state)
 			transfer(&pair, i * 1000, i);
 		assert_int_equal(pair.recv->active, 1);
 		assert_int_equal(pair.send->active, 1);
-		assert_int_equal(pair.recv->failover.epoch, 2);
+		assert_int_equal(pair.recv->failover->epoch, 2);
 		assert_int_equal(pair.recv->count.failovers, 1);
 		assert_int_equal(pair.send->count.failovers, 1);
 		sv_stepped_link(host, 0, true);
@@ -56,7 +59,7 @@ static void a_link_that_goes_down_moves_traffic_to_the_standby(void **state)
 		for (uint32_t i = 10; i < 20; i++)
 			transfer(&pair, i * 1000, i);
 		assert_int_equal(pair.recv->active, 0);
-		assert_int_equal(pair.recv->failover.epoch, 3);
+		assert_int_equal(pair.recv->failover->epoch, 3);
 		pair_close(&pair);
 	}
 }
@@ -95,7 +98,7 @@ static void a_thousand_failovers_in_a_row(void **state)
 	(void)state;
 	two_rails(&pair);
 	for (uint32_t i = 0; i < 1000; i++) {
-		uint32_t rail = pair.recv->failover.slots[pair.recv->active].port;
+		uint32_t rail = pair.recv->failover->slots[pair.recv->active].port;
 
 		pair_wait_standby(&pair);
 		rail = pair.recv->paths[pair.recv->active]->port->index == 0 ? 0 : 1;
@@ -210,7 +213,7 @@ static void an_error_is_no_life(void **state)
 static int probing(const struct ha_comm *recv)
 {
 	for (int p = 0; p < HA_MAX_PATHS; p++)
-		if (recv->failover.slots[p].state == HA_SLOT_PROBING)
+		if (recv->failover->slots[p].state == HA_SLOT_PROBING)
 			return p;
 	return -1;
 }
@@ -247,7 +250,7 @@ static void a_rail_that_is_back_need_not_wait_for_a_worse_path(void **state)
 	pair_idle(&pair, 20);
 	p = probing(pair.recv);
 	assert_true(p >= 0);
-	across = &pair.recv->failover.slots[p];
+	across = &pair.recv->failover->slots[p];
 	assert_int_not_equal(across->port, across->peer_port);
 	snprintf(rule, sizeof(rule), "drop qpn=0x%x", pair.recv->paths[p]->qps[0].qp->qp_num);
 	one = fault(rule);
@@ -364,8 +367,8 @@ static void a_path_in_reserve_that_works_is_taken_whenever_the_other_falls_silen
 		transfer_slowly(&pair, 20000, 2);
 		assert_int_equal(pair.recv->count.failovers, 1);
 		assert_int_equal(pair.recv->active, 1);
-		assert_int_equal(pair.recv->failover.slots[1].newest_gen, 1);
-		assert_int_equal(pair.recv->failover.slots[2].newest_gen, 0);
+		assert_int_equal(pair.recv->failover->slots[1].newest_gen, 1);
+		assert_int_equal(pair.recv->failover->slots[2].newest_gen, 0);
 		pair_close(&pair);
 	}
 }
@@ -429,7 +432,7 @@ static void memory_that_is_deregistered_during_a_failover_is_not_touched(void **
 		pair.to.mr = pair.from.mr = NULL;
 		assert_int_equal(ha_comm_error(pair.recv), HA_ERR_USAGE);
 		pair_idle(&pair, 500);
-		assert_int_equal(pair.recv->failover.state, HA_FO_LATCHED);
+		assert_int_equal(pair.recv->failover->state, HA_FO_LATCHED);
 		pair_close(&pair);
 	}
 }
@@ -440,7 +443,7 @@ static unsigned paths_in_reserve(const struct ha_comm *comm)
 	unsigned n = 0;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		n += p != comm->active && comm->failover.slots[p].state != HA_SLOT_EMPTY;
+		n += p != comm->active && comm->failover->slots[p].state != HA_SLOT_EMPTY;
 	return n;
 }
 
@@ -460,7 +463,7 @@ static unsigned ms_until_built(struct pair *pair, void (*meanwhile)(struct pair 
 
 static void another_connection_moves(struct pair *pair)
 {
-	ha_chores_moving(&pair->inst[1]->chores, sv_stepped_now());
+	ha_chores_moving(&pair->inst[1]->failover_shared->chores, sv_stepped_now());
 }
 
 /*

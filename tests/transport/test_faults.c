@@ -4,6 +4,7 @@
  * one clear line, the same from every call, and close works.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 static void a_dead_path_is_a_remote_error_at_the_sender(void **state)
 {

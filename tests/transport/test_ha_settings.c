@@ -4,6 +4,7 @@
  * Two rails and a virtual clock, so that times are exact to the tick.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
 #include "transport/complete.h"

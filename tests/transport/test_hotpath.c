@@ -7,6 +7,7 @@
  * child in strict seccomp mode carries messages, and would be killed by the first one.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include <dlfcn.h>
 #include <errno.h>

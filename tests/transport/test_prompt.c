@@ -7,6 +7,7 @@
 #include "harness.h"
 
 #include "base/clock.h"
+#include "failover/engine.h"
 
 /* Between two turns: what a wake-up or the way over a socket may take. */
 #define TURN_NS (10 * HA_NS_PER_US)
@@ -65,8 +66,8 @@ static void protected_pair(struct pair *pair)
 
 static bool goes_on(const struct ha_comm *comm, uint32_t epoch)
 {
-	return comm->failover.epoch == epoch && comm->failover.state == HA_FO_ACTIVE &&
-	       (comm->is_send || comm->failover.resumed);
+	return comm->failover->epoch == epoch && comm->failover->state == HA_FO_ACTIVE &&
+	       (comm->is_send || comm->failover->resumed);
 }
 
 /* From now until traffic may flow in `epoch` at both ends. */
@@ -122,7 +123,7 @@ static void a_drain_is_followed_closely_for_a_while(void **state)
 	assert_int_equal(poller->visit(poller), HA_POLL_SOON);
 	for (int us = 0; us < 800; us += 10)
 		turn(&pair);
-	assert_int_equal(pair.send->failover.state, HA_FO_FENCED); /* the peer waits for us */
+	assert_int_equal(pair.send->failover->state, HA_FO_FENCED); /* the peer waits for us */
 	assert_int_equal(ha_progress_turn(pair.inst[0]->progress), 0);
 	turns(&pair, 1);
 	assert_true(ha_progress_turn(pair.inst[0]->progress) > sv_stepped_now());
@@ -155,7 +156,7 @@ static void transfer_unseen(struct pair *pair)
 
 static uint64_t detection_ns(const struct ha_comm *comm)
 {
-	return comm->failover.now.trigger_ns - comm->failover.now.alive_ns;
+	return comm->failover->now.trigger_ns - comm->failover->now.alive_ns;
 }
 
 /* What comes through between two visits of the background thread is life, too. */

@@ -4,12 +4,15 @@
  * door lets it in, nobody else, and a peer that is gone is still known to be in time.
  */
 #include "harness.h"
+#include "instance/instance.h"
 #include "peer.h"
 
 #include "base/clock.h"
+#include "failover/engine.h"
 #include "failover/fsm.h"
 #include "failover/reconnect_server.h"
 #include "transport/ctrl_sock.h"
+#include "transport/failover_ops.h"
 #include "transport/recv.h"
 #include "transport/send.h"
 
@@ -49,12 +52,12 @@ static void idle(struct pair *pair, unsigned ms)
 /* Both ends have said PORTS. */
 static void settle(struct pair *pair)
 {
-	for (int i = 0; i < 1000 && (pair->send->failover.peer_ports.count == 0 ||
-				     pair->recv->failover.peer_ports.count == 0);
+	for (int i = 0; i < 1000 && (pair->send->failover->peer_ports.count == 0 ||
+				     pair->recv->failover->peer_ports.count == 0);
 	     i++)
 		idle(pair, 1);
-	assert_int_not_equal(pair->send->failover.peer_ports.redial.cookie, 0);
-	assert_int_equal(pair->recv->failover.peer_ports.redial.cookie, 0);
+	assert_int_not_equal(pair->send->failover->peer_ports.redial.cookie, 0);
+	assert_int_equal(pair->recv->failover->peer_ports.redial.cookie, 0);
 }
 
 static void open_settled(struct pair *pair, uint32_t rails)
@@ -70,8 +73,8 @@ static void break_socket(const struct ha_comm *comm)
 
 static bool is_whole(const struct pair *pair, uint32_t times)
 {
-	return pair->send->failover.rejoined == times && pair->recv->failover.rejoined == times &&
-	       !pair->send->failover.socket_broken && !pair->recv->failover.socket_broken;
+	return pair->send->failover->rejoined == times && pair->recv->failover->rejoined == times &&
+	       !pair->send->failover->socket_broken && !pair->recv->failover->socket_broken;
 }
 
 /* In milliseconds, as the connection's clock goes. */
@@ -89,15 +92,15 @@ static void wait_rejoined(struct pair *pair, uint32_t times, unsigned within_ms)
 /* Asked and answered with a fabric that carries nothing: over the socket. */
 static void assert_socket_carries_messages(struct pair *pair)
 {
-	uint64_t send_heard = pair->send->failover.heard_ns,
-		 recv_heard = pair->recv->failover.heard_ns;
+	uint64_t send_heard = pair->send->failover->heard_ns,
+		 recv_heard = pair->recv->failover->heard_ns;
 
 	sv_stepped_cut(0, true);
 	ha_say(pair->send, HA_SAY_PING);
 	idle(pair, 4);
 	sv_stepped_cut(0, false);
-	assert_true(pair->send->failover.heard_ns > send_heard);
-	assert_true(pair->recv->failover.heard_ns > recv_heard);
+	assert_true(pair->send->failover->heard_ns > send_heard);
+	assert_true(pair->recv->failover->heard_ns > recv_heard);
 }
 
 /* ---- a socket that breaks -------------------------------------------------------------------- */
@@ -117,7 +120,7 @@ static void a_socket_that_breaks_at_either_end_is_replaced(void **state)
 		assert_socket_carries_messages(&pair);
 		transfer(&pair, 100000, 2);
 		assert_int_equal(captured_warnings, 0);
-		assert_int_equal(pair.recv->failover.epoch, 1);
+		assert_int_equal(pair.recv->failover->epoch, 1);
 		pair_close(&pair);
 		assert_int_equal(captured_warnings, 0);
 	}
@@ -136,8 +139,8 @@ static void a_half_open_socket_is_replaced(void **state)
 	old = dup(pair.send->lane->stream.fd);
 	assert_true(old >= 0);
 	ha_progress_unwatch(pair.inst[0]->progress, &pair.send->lane->watch);
-	assert_true(ha_failover_socket_broken(pair.send));
-	assert_false(pair.recv->failover.socket_broken);
+	assert_true(pair.send->ops->socket_broken(pair.send));
+	assert_false(pair.recv->failover->socket_broken);
 	wait_rejoined(&pair, 1, 50);
 	peer_hear(old, buf, sizeof(buf), &closed);
 	assert_true(closed);
@@ -234,15 +237,15 @@ static void it_is_dialled_until_it_answers(void **state)
 	open_settled(&pair, 1);
 	listener = peer_listen(handle, 1);
 	assert_int_equal(ha_handle_decode(handle, &hole), HA_WIRE_OK);
-	real = pair.send->failover.peer_ports.redial;
-	pair.send->failover.peer_ports.redial.addr = hole.addr;
+	real = pair.send->failover->peer_ports.redial;
+	pair.send->failover->peer_ports.redial.addr = hole.addr;
 	break_socket(pair.recv);
 	idle(&pair, 10000);
-	assert_true(pair.send->failover.socket_broken);
+	assert_true(pair.send->failover->socket_broken);
 	assert_int_equal(ha_comm_error(pair.send), HA_OK);
 	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
 	transfer(&pair, 3000, 1);
-	pair.send->failover.peer_ports.redial = real;
+	pair.send->failover->peer_ports.redial = real;
 	wait_rejoined(&pair, 1, 5000);
 	close(listener);
 	assert_socket_carries_messages(&pair);
@@ -253,7 +256,7 @@ static void it_is_dialled_until_it_answers(void **state)
 
 static int dial_door(const struct pair *pair)
 {
-	const union ha_sockaddr *addr = &pair->recv->failover.door.addr;
+	const union ha_sockaddr *addr = &pair->recv->failover->door.addr;
 	int fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	assert_true(fd >= 0);
@@ -278,12 +281,12 @@ static void say_garbage(int fd, const struct pair *pair)
 
 static void say_wrong_cookie(int fd, const struct pair *pair)
 {
-	say_rejoin(fd, pair->recv->failover.door.cookie + 1, pair->send->id);
+	say_rejoin(fd, pair->recv->failover->door.cookie + 1, pair->send->id);
 }
 
 static void say_wrong_connection(int fd, const struct pair *pair)
 {
-	say_rejoin(fd, pair->recv->failover.door.cookie, pair->send->id + 1);
+	say_rejoin(fd, pair->recv->failover->door.cookie, pair->send->id + 1);
 }
 
 /* Of a connection without a door. */

@@ -4,6 +4,7 @@
  * a short outage. Nobody notices.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include <stdio.h>
 

@@ -5,6 +5,7 @@
  * again in a row. Every byte arrives, once; traffic.c sees to that.
  */
 #include "harness.h"
+#include "instance/instance.h"
 #include "traffic.h"
 
 #include "base/clock.h"

@@ -6,6 +6,7 @@
  * ignores it, goes on or latches an error; it never crashes and never claims what is not so.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
 #include "failover/engine.h"
@@ -25,12 +26,12 @@ static void begin(struct pair *pair)
 	pair_up(pair);
 	transfer(pair, 3000, 1);
 	pair_wait_standby(pair);
-	assert_int_equal(pair->recv->failover.state, HA_FO_ACTIVE);
+	assert_int_equal(pair->recv->failover->state, HA_FO_ACTIVE);
 }
 
 static unsigned state_of(const struct ha_comm *comm)
 {
-	return comm->failover.state;
+	return comm->failover->state;
 }
 
 /* A false alarm about the active path. */
@@ -44,7 +45,7 @@ static void alarm_at(struct ha_comm *comm)
 /* What an end is about to say is lost. */
 static void lose(struct ha_comm *comm)
 {
-	comm->failover.say = 0;
+	comm->failover->say = 0;
 }
 
 static void hear(struct ha_comm *comm, const struct ha_message *m)
@@ -59,14 +60,14 @@ static struct ha_message forged(const struct ha_comm *to, const struct ha_comm *
 {
 	struct ha_message m = {
 	    .kind = (uint8_t)kind,
-	    .epoch = from->failover.epoch,
-	    .serial = from->failover.serial, /* not newer: says nothing of ports */
+	    .epoch = from->failover->epoch,
+	    .serial = from->failover->serial, /* not newer: says nothing of ports */
 	    .generation = 1,
 	    .window = to->is_send ? from->recv->done : from->send->completed,
 	};
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		m.fenced_gen[p] = from->failover.slots[p].fenced_gen;
+		m.fenced_gen[p] = from->failover->slots[p].fenced_gen;
 	return m;
 }
 
@@ -77,7 +78,7 @@ static void goes_on(struct pair *pair)
 	assert_int_equal(state_of(pair->send), HA_FO_ACTIVE);
 	assert_int_equal(state_of(pair->recv), HA_FO_ACTIVE);
 	transfer(pair, 20000, 2);
-	assert_true(pair->recv->failover.resumed);
+	assert_true(pair->recv->failover->resumed);
 	assert_int_equal(atomic_load(&pair->send->epoch), atomic_load(&pair->recv->epoch));
 }
 
@@ -93,7 +94,7 @@ static void what_is_not_answered_is_said_again(void **state)
 	assert_int_equal(state_of(pair.recv), HA_FO_FENCING);
 	lose(pair.recv);
 	goes_on(&pair);
-	assert_int_equal(pair.recv->failover.epoch, 2);
+	assert_int_equal(pair.recv->failover->epoch, 2);
 	assert_true(pair.recv->count.control_resent >= 1);
 	pair_close(&pair);
 }
@@ -111,7 +112,7 @@ static void a_generation_nobody_heard_of_is_fenced_all_the_same(void **state)
 	ha_token_release(pair.recv);
 	alarm_at(pair.recv);
 	goes_on(&pair);
-	assert_true(pair.send->failover.slots[3].fenced_gen >= 7);
+	assert_true(pair.send->failover->slots[3].fenced_gen >= 7);
 	pair_close(&pair);
 }
 
@@ -146,11 +147,11 @@ static void a_rebuild_fences_the_older_generations(void **state)
 	ha_token_acquire(pair.recv);
 	ha_slot_fence(pair.recv, standby, 1);
 	ha_token_release(pair.recv);
-	for (int i = 0; i < 200 && pair.recv->failover.slots[standby].newest_gen < 2; i++)
+	for (int i = 0; i < 200 && pair.recv->failover->slots[standby].newest_gen < 2; i++)
 		pair_idle(&pair, 5);
 	pair_idle(&pair, 100);
 	pair_wait_standby(&pair);
-	assert_true(pair.send->failover.slots[standby].fenced_gen >= 1);
+	assert_true(pair.send->failover->slots[standby].fenced_gen >= 1);
 	assert_true(pair.send->paths[standby]->generation >= 2);
 	assert_int_equal(pair.send->paths[standby]->generation,
 			 pair.recv->paths[standby]->generation);
@@ -178,7 +179,7 @@ static void a_rebuild_of_the_active_path_waits(void **state)
 	assert_true(ha_path_ready(pair.send->paths[active]));
 	assert_int_equal(pair.send->paths[active]->generation, 1);
 	goes_on(&pair);
-	assert_int_equal(pair.send->failover.epoch, 1);
+	assert_int_equal(pair.send->failover->epoch, 1);
 	pair_close(&pair);
 }
 
@@ -203,10 +204,10 @@ static void only_a_fence_that_is_confirmed_counts(void **state)
 		assert_false(ha_slots_fenced(stuck));
 		assert_int_equal(state_of(pair.recv), HA_FO_FENCING);
 		if (stuck == pair.send)
-			assert_int_equal(pair.recv->failover.slots[active].peer_fenced_gen, 0);
+			assert_int_equal(pair.recv->failover->slots[active].peer_fenced_gen, 0);
 		pair_idle(&pair, 20);
 		goes_on(&pair);
-		assert_int_equal(pair.recv->failover.epoch, 2);
+		assert_int_equal(pair.recv->failover->epoch, 2);
 		pair_close(&pair);
 	}
 }
@@ -267,14 +268,14 @@ static void resumed_of_another_epoch_means_nothing(void **state)
 	for (int i = 0; i < 1000 && state_of(pair.recv) == HA_FO_FENCING; i++)
 		pair_step(&pair);
 	assert_int_equal(state_of(pair.recv), HA_FO_ACTIVE);
-	pair.recv->failover.resumed = false; /* it has not heard yet */
+	pair.recv->failover->resumed = false; /* it has not heard yet */
 	m = forged(pair.recv, pair.send, HA_MSG_RESUMED);
 	m.epoch = 1;
 	hear(pair.recv, &m);
-	assert_false(pair.recv->failover.resumed);
+	assert_false(pair.recv->failover->resumed);
 	m.epoch = 2;
 	hear(pair.recv, &m);
-	assert_true(pair.recv->failover.resumed);
+	assert_true(pair.recv->failover->resumed);
 	goes_on(&pair);
 	pair_close(&pair);
 }
@@ -377,7 +378,7 @@ static struct ha_message anything(const struct ha_comm *to, const struct ha_comm
 	if (!path && (m.kind == HA_MSG_REBUILD || m.kind == HA_MSG_REBUILT))
 		m.kind = HA_MSG_STATE;
 	m.path = (uint8_t)p;
-	m.generation = near(from->failover.slots[p].newest_gen);
+	m.generation = near(from->failover->slots[p].newest_gen);
 	if (m.generation == 0)
 		m.generation = 1;
 	m.epoch = near(m.epoch);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a user sets has its effect, and what happens can be read from outside. */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/stats.h"
 #include "base/stats_file.h"

@@ -5,6 +5,7 @@
  * at the start and come up later.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
 #include "device/rank.h"

@@ -5,6 +5,7 @@
  * blocks, nothing leaks.
  */
 #include "harness.h"
+#include "instance/instance.h"
 #include "peer.h"
 
 #include <fcntl.h>

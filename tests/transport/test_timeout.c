@@ -4,6 +4,7 @@
  * and not before, and nothing else is.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
 #include "memory/mr.h"

@@ -5,8 +5,10 @@
  * request's fault is an error at once, however many paths there are, or when several paths agree.
  */
 #include "harness.h"
+#include "instance/instance.h"
 
 #include "base/clock.h"
+#include "failover/engine.h"
 #include "transport/recv.h"
 #include "transport/send.h"
 
@@ -438,7 +440,7 @@ static void waiting_for_the_peers_end_keeps_no_processor_busy(void **state)
 	pair.config.enable_backup = true;
 	pair.fabric.rails = 2;
 	pair_up(&pair);
-	slot = &pair.recv->failover.slots[1];
+	slot = &pair.recv->failover->slots[1];
 	for (int i = 0; i < 1000 && slot->state != HA_SLOT_REBUILDING; i++) {
 		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
 		ha_instance_progress(pair.inst[1]);

@@ -14,10 +14,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "device/properties.h"
+#include "failover/engine.h"
+#include "instance/instance.h"
 #include "memory/mr.h"
 #include "simverbs/simverbs.h"
 #include "transport/comm.h"
-#include "transport/instance.h"
+#include "transport/shared.h"
 
 #include <argp.h>
 #include <stdio.h>
@@ -194,8 +196,8 @@ static bool is_protected(const struct conn *c)
 {
 	const struct ha_comm *comm = c->comm[1];
 
-	for (unsigned p = 0; comm->failover.state == HA_FO_ACTIVE && p < HA_MAX_PATHS; p++)
-		if (p != comm->active && comm->failover.slots[p].state == HA_SLOT_UP)
+	for (unsigned p = 0; comm->failover->state == HA_FO_ACTIVE && p < HA_MAX_PATHS; p++)
+		if (p != comm->active && comm->failover->slots[p].state == HA_SLOT_UP)
 			return true;
 	return false;
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the connections of an instance share. See transport.h for what an instance is. */
-#ifndef HA_TRANSPORT_INSTANCE_H
-#define HA_TRANSPORT_INSTANCE_H
+#ifndef HA_TRANSPORT_SHARED_H
+#define HA_TRANSPORT_SHARED_H
 
 #include "base/config.h"
 #include "base/list.h"
 #include "base/net.h"
 #include "device/device.h"
 #include "device/unreachable.h"
-#include "failover/budget.h"
 #include "progress/progress.h"
 #include "transport/comm_stats.h"
 #include "transport/transport.h"
@@ -16,8 +15,10 @@
 #include <pthread.h>
 
 struct ha_console;
-struct ha_door;
 struct ha_eventlog;
+struct ha_failover_ops;
+struct ha_failover_shared;
+struct ha_liveness;
 struct ha_stats;
 
 struct ha_nic_watch {
@@ -39,7 +40,8 @@ struct ha_instance {
 	struct ha_device_set *devices;
 	struct ha_progress *progress;
 	struct ha_liveness *liveness;
-	struct ha_chores chores;
+	const struct ha_failover_ops *failover;	    /* constant: what keeps connections alive */
+	struct ha_failover_shared *failover_shared; /* constant: theirs */
 	struct ha_absent absent;
 	struct ha_nic_watch nic_watches[HA_MAX_NICS];
 	char host[32];		    /* for the peer's log */
@@ -56,10 +58,6 @@ struct ha_instance {
 	pthread_mutex_t lock;
 	struct ha_list comms;	 /* established connections */
 	struct ha_list attempts; /* connects under way */
-
-	/* Made with the first receive connection that has failover. */
-	pthread_mutex_t door_lock; /* held while it is made; never by the progress thread */
-	struct ha_door *door;
 };
 
 /* Drops every connect under way. From ha_instance_close. */

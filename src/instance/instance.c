@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An instance: configuration, devices, progress thread; async events go to the connections. */
-#include "transport/instance.h"
+#include "instance/instance.h"
 #include "transport/async_event.h"
 
 #include "admin/server.h"
@@ -10,7 +10,8 @@
 #include "base/stats.h"
 #include "base/text.h"
 #include "event/event_log.h"
-#include "failover/reconnect_server.h"
+#include "failover/engine.h"
+#include "failover/shared.h"
 #include "liveness/liveness.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
@@ -101,7 +102,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	if (inst->threads)
 		ha_writer_open();
 	pthread_mutex_init(&inst->lock, NULL);
-	pthread_mutex_init(&inst->door_lock, NULL);
+	inst->failover = &ha_failover_engine;
 	ha_absent_init(&inst->absent);
 	ha_list_init(&inst->comms);
 	ha_list_init(&inst->attempts);
@@ -122,6 +123,11 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		progress.thread = inst->threads;
 		progress.idle_spin_threshold = inst->config.idle_spin_threshold;
 		result = ha_progress_start(&progress, &inst->progress);
+	}
+	if (result == HA_OK) {
+		inst->failover_shared = ha_failover_shared_new();
+		if (!inst->failover_shared)
+			result = HA_ERR_SYSTEM;
 	}
 	if (result == HA_OK) {
 		inst->liveness = ha_liveness_new(inst->progress, &inst->config);
@@ -155,7 +161,6 @@ static void close_devices(void *arg)
 		ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);
 	ha_absent_destroy(&inst->absent);
-	pthread_mutex_destroy(&inst->door_lock);
 	pthread_mutex_destroy(&inst->lock);
 	free(inst);
 }
@@ -168,7 +173,8 @@ void ha_instance_close(struct ha_instance *inst)
 		for (int i = 0; i < HA_MAX_NICS; i++)
 			ha_progress_unwatch(inst->progress, &inst->nic_watches[i].watch);
 	ha_console_close(inst);
-	ha_door_close(inst);
+	ha_failover_shared_free(inst, inst->failover_shared);
+	inst->failover_shared = NULL;
 	ha_connect_abandon_all(inst);
 	ha_liveness_free(inst->liveness);
 	ha_progress_halt(inst->progress);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "failover/shared.h"
+
+#include "failover/reconnect_server.h"
+
+#include <stdlib.h>
+
+struct ha_failover_shared *ha_failover_shared_new(void)
+{
+	struct ha_failover_shared *shared = calloc(1, sizeof(*shared));
+
+	if (shared)
+		pthread_mutex_init(&shared->door_lock, NULL);
+	return shared;
+}
+
+void ha_failover_shared_free(struct ha_instance *inst, struct ha_failover_shared *shared)
+{
+	if (!shared)
+		return;
+	ha_door_close(inst);
+	pthread_mutex_destroy(&shared->door_lock);
+	free(shared);
+}

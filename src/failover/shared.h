@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the connections of a process share to be kept alive. */
+#ifndef HA_FAILOVER_SHARED_H
+#define HA_FAILOVER_SHARED_H
+
+#include "failover/budget.h"
+
+#include <pthread.h>
+
+struct ha_door;
+struct ha_instance;
+
+struct ha_failover_shared {
+	struct ha_chores chores;
+
+	/* Made with the first receive connection that has failover. */
+	pthread_mutex_t door_lock; /* held while it is made; never by the progress thread */
+	struct ha_door *door;
+};
+
+/* NULL: no memory. */
+struct ha_failover_shared *ha_failover_shared_new(void);
+/* Every connection is gone, the progress thread still runs. NULL is fine. */
+void ha_failover_shared_free(struct ha_instance *inst, struct ha_failover_shared *shared);
+
+#endif

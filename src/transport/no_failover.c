@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection that nothing keeps alive: what its path does wrong is latched. So it is where either
+ * end has no failover, or has switched it off.
+ */
+#include "transport/comm.h"
+#include "transport/ctrl_sock.h"
+#include "transport/failover_ops.h"
+#include "transport/path.h"
+#include "transport/peer_end.h"
+
+#include <string.h>
+
+static ha_result_t open_nothing(struct ha_comm *comm, const struct ha_wire_endpoint *local)
+{
+	(void)comm;
+	(void)local;
+	return HA_OK;
+}
+
+static void nothing(struct ha_comm *comm)
+{
+	(void)comm;
+}
+
+static void nothing_of_path(struct ha_comm *comm, struct ha_path *path)
+{
+	(void)comm;
+	(void)path;
+}
+
+/* A port that is down, or has lost its address, may be back within the hardware's retries. */
+static bool may_pass(enum ha_reason reason)
+{
+	return reason == HA_REASON_PORT_DOWN || reason == HA_REASON_ADDRESS_CHANGE;
+}
+
+static void path_failed(struct ha_comm *comm, struct ha_path *path,
+			const struct ha_path_failure *failure)
+{
+	if (may_pass(failure->reason))
+		return;
+	ha_comm_fail(comm, failure->code, "%s", failure->text);
+	ha_path_fence(path);
+}
+
+static void frame(struct ha_comm *comm, const struct ha_frame_header *header,
+		  const uint8_t *payload)
+{
+	(void)ha_peer_end_frame(comm, header, payload);
+}
+
+static bool socket_broken(struct ha_comm *comm)
+{
+	(void)comm;
+	return false;
+}
+
+/* A peer whose path still looks healthy would wait for us for ever. */
+static uint64_t visit(struct ha_comm *comm)
+{
+	struct ha_abort given_up = {
+	    .epoch = ha_comm_epoch(comm),
+	    .code = (uint16_t)ha_comm_error(comm),
+	};
+
+	if (given_up.code == HA_OK || comm->abort_said)
+		return 0;
+	comm->abort_said = true;
+	ha_lane_abort(comm->lane, &given_up);
+	return 0;
+}
+
+static void describe(const struct ha_comm *comm, struct ha_failover_view *out)
+{
+	memset(out, 0, sizeof(*out));
+	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
+		out->health[i] =
+		    ha_path_ready(comm->paths[i]) ? NCCL_HA_PATH_GOOD : NCCL_HA_PATH_FAILED;
+}
+
+const struct ha_failover_ops ha_no_failover = {
+    .features = 0,
+    .open = open_nothing,
+    .start = nothing,
+    .free = nothing,
+    .path_failed = path_failed,
+    .probe_done = nothing_of_path,
+    .mail = nothing_of_path,
+    .frame = frame,
+    .socket_broken = socket_broken,
+    .port_changed = nothing,
+    .visit = visit,
+    .goodbye = nothing,
+    .describe = describe,
+};
