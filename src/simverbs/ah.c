@@ -41,10 +41,9 @@ err:
 	return NULL;
 }
 
-int sv_destroy_ah(struct ibv_ah *ibv)
+void sv_free_ah(struct sv_ah *ah)
 {
-	struct sv_ah *ah = sv_container_of(ibv, struct sv_ah, ibv);
-	struct sv_port *port = sv_ctx_port(ibv->context);
+	struct sv_port *port = sv_ctx_port(ah->ibv.context);
 
 	sv_port_lock(port);
 	sv_list_del(&ah->link);
@@ -52,7 +51,15 @@ int sv_destroy_ah(struct ibv_ah *ibv)
 	port->num_ahs--;
 	sv_port_unlock(port);
 	free(ah);
-	return 0;
+}
+
+int sv_destroy_ah(struct ibv_ah *ibv)
+{
+	int err = sv_release_gate(ibv->context, SV_VERB_DESTROY_AH);
+
+	if (!err)
+		sv_free_ah(sv_container_of(ibv, struct sv_ah, ibv));
+	return err;
 }
 
 /* The way back to whoever sent a datagram. */

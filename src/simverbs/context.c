@@ -10,31 +10,63 @@
 #include <string.h>
 #include <time.h>
 
-/* Real time, also where the fabric's is virtual. */
-static void wait_ns(uint64_t ns)
-{
-	struct timespec left = {.tv_sec = (time_t)(ns / 1000000000),
-				.tv_nsec = (long)(ns % 1000000000)};
+/* How soon a verb that waits notices that its device died. */
+#define LOOK_NS 5000000u
 
-	while (nanosleep(&left, &left) != 0 && errno == EINTR)
-		;
+static uint64_t clock_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+/* Real time, also where the fabric's is virtual; in steps, as a device that dies ends all its
+ * commands. */
+static void sleep_ns(uint64_t ns, const bool *dead)
+{
+	uint64_t now_ns = clock_ns(), end_ns = now_ns + ns;
+
+	while (now_ns < end_ns && !__atomic_load_n(dead, __ATOMIC_RELAXED)) {
+		uint64_t step_ns = end_ns - now_ns < LOOK_NS ? end_ns - now_ns : LOOK_NS;
+		struct timespec step = {.tv_nsec = (long)step_ns};
+
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &step, NULL);
+		now_ns = clock_ns();
+	}
+}
+
+/* The caller holds no lock: others use the device, and all other devices, meanwhile. */
+static void wait_by_rule(struct sv_context *ctx, enum sv_verb verb)
+{
+	struct sv_port *port = ctx->port;
+	uint64_t ns =
+	    sv_fault_verb_wait_ns(port->faults, verb, port->cfg.host, port->cfg.rail, sv_now(port));
+
+	if (ns)
+		sleep_ns(ns, &ctx->dead);
 }
 
 int sv_verb_gate(struct ibv_context *context, enum sv_verb verb)
 {
 	struct sv_context *ctx = sv_ctx(context);
 	struct sv_port *port = ctx->port;
-	uint64_t wait;
 
-	if (__builtin_expect(__atomic_load_n(&ctx->dead, __ATOMIC_RELAXED), 0))
+	if (__builtin_expect(sv_ctx_dead(ctx), 0))
 		return EIO;
 	if (__builtin_expect(!sv_fault_armed(port->faults, SV_POINT_VERB), 1))
 		return 0;
-	wait =
-	    sv_fault_verb_wait_ns(port->faults, verb, port->cfg.host, port->cfg.rail, sv_now(port));
-	if (wait)
-		wait_ns(wait);
+	wait_by_rule(ctx, verb);
+	if (sv_ctx_dead(ctx))
+		return EIO;
 	return sv_fault_verb(port->faults, verb, port->cfg.host, port->cfg.rail, sv_now(port));
+}
+
+int sv_release_gate(struct ibv_context *context, enum sv_verb verb)
+{
+	int err = sv_verb_gate(context, verb);
+
+	return sv_ctx_dead(sv_ctx(context)) ? 0 : err;
 }
 
 /* ---------------------------------------------------------------- open, close */
@@ -50,12 +82,39 @@ static void init_lists(struct sv_context *ctx)
 	sv_list_init(&ctx->channels);
 }
 
+/* From here on it hears what becomes of the device. */
+static int join_port(struct sv_context *ctx)
+{
+	int err = sv_events_init(&ctx->events);
+
+	if (err)
+		return err;
+	ctx->vctx.context.async_fd = ctx->events.fd;
+	sv_port_lock(ctx->port);
+	if (ctx->port->dead)
+		err = EIO;
+	else
+		sv_list_add_tail(&ctx->port->contexts, &ctx->link);
+	sv_port_unlock(ctx->port);
+	if (err)
+		sv_events_free(&ctx->events);
+	return err;
+}
+
+static void leave_port(struct sv_context *ctx)
+{
+	sv_port_lock(ctx->port);
+	sv_list_del(&ctx->link);
+	sv_port_unlock(ctx->port);
+	sv_events_free(&ctx->events);
+}
+
 struct ibv_context *sv_open_device(struct ibv_device *ibv)
 {
 	struct sv_device *dev = sv_container_of(ibv, struct sv_device, ibv);
 	struct sv_port *port = dev->get_port(dev);
 	struct sv_context *ctx;
-	int err = 0;
+	int err;
 
 	if (!port)
 		return NULL;
@@ -74,18 +133,12 @@ struct ibv_context *sv_open_device(struct ibv_device *ibv)
 	ctx->vctx.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pthread_mutex_init(&ctx->vctx.context.mutex, NULL);
 	sv_context_set_ops(ctx);
-	sv_port_lock(port);
-	if (port->dead)
-		err = EIO;
-	if (!err)
-		err = sv_verb_gate(&ctx->vctx.context, SV_VERB_OPEN_DEVICE);
-	if (!err)
-		err = sv_events_init(&ctx->events);
+	err = join_port(ctx);
 	if (!err) {
-		ctx->vctx.context.async_fd = ctx->events.fd;
-		sv_list_add_tail(&port->contexts, &ctx->link);
+		err = sv_verb_gate(&ctx->vctx.context, SV_VERB_OPEN_DEVICE);
+		if (err)
+			leave_port(ctx);
 	}
-	sv_port_unlock(port);
 	if (err) {
 		free(ctx);
 		dev->put_port(dev, port);
@@ -102,7 +155,7 @@ static void free_objects(struct sv_context *ctx)
 	while (!sv_list_empty(&ctx->qps))
 		sv_free_qp(sv_container_of(ctx->qps.next, struct sv_qp, link));
 	while (!sv_list_empty(&ctx->ahs))
-		sv_destroy_ah(&sv_container_of(ctx->ahs.next, struct sv_ah, link)->ibv);
+		sv_free_ah(sv_container_of(ctx->ahs.next, struct sv_ah, link));
 	while (!sv_list_empty(&ctx->srqs))
 		sv_free_srq(sv_container_of(ctx->srqs.next, struct sv_srq, link));
 	while (!sv_list_empty(&ctx->mrs))
@@ -115,13 +168,20 @@ static void free_objects(struct sv_context *ctx)
 		struct sv_pd *pd = sv_container_of(ctx->pds.prev, struct sv_pd, link);
 
 		pd->refs = 0;
-		sv_dealloc_pd(&pd->ibv);
+		sv_free_pd(pd);
 	}
 }
 
 int sv_close_device(struct ibv_context *context)
 {
-	struct sv_context *ctx = sv_ctx(context);
+	/* It may wait (the driver gives back what it has of the device) and does not fail. */
+	sv_release_gate(context, SV_VERB_CLOSE_DEVICE);
+	sv_free_context(sv_ctx(context));
+	return 0;
+}
+
+void sv_free_context(struct sv_context *ctx)
+{
 	struct sv_device *dev = ctx->dev;
 	struct sv_port *port = ctx->port;
 
@@ -132,10 +192,9 @@ int sv_close_device(struct ibv_context *context)
 	dev->put_port(dev, port);
 	/* Not before: a process takes the device for closed when its descriptor is. */
 	sv_events_free(&ctx->events);
-	pthread_mutex_destroy(&context->mutex);
+	pthread_mutex_destroy(&ctx->vctx.context.mutex);
 	free(ctx);
 	sv_device_put(dev);
-	return 0;
 }
 
 /* ---------------------------------------------------------------- attributes */

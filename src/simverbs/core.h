@@ -370,8 +370,19 @@ static inline uint64_t sv_now(struct sv_port *port)
 	return port->ops->now_ns(port);
 }
 
-/* The errno with which a verb on this context must fail now (dead device, fault rule), or 0. */
+/* The device died while this was open. */
+static inline bool sv_ctx_dead(const struct sv_context *ctx)
+{
+	return __atomic_load_n(&ctx->dead, __ATOMIC_RELAXED); /* written by whoever finds it dead */
+}
+
+/*
+ * The errno with which a verb on this context must fail now (dead device, fault rule), or 0. A
+ * command to the kernel waits here if a rule says so: its caller holds no lock.
+ */
 int sv_verb_gate(struct ibv_context *context, enum sv_verb verb);
+/* The same for a verb that gives something back, which works on a dead device, too. */
+int sv_release_gate(struct ibv_context *context, enum sv_verb verb);
 
 /* event.c, locked */
 int sv_events_init(struct sv_event_queue *q);
@@ -396,6 +407,9 @@ uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uin
 			 uint64_t addr, uint64_t length, unsigned int access);
 void sv_mr_table_free(struct sv_port *port);
 void sv_free_mr(struct sv_mr *mr);
+void sv_free_pd(struct sv_pd *pd);
+/* ah.c, not locked */
+void sv_free_ah(struct sv_ah *ah);
 
 /* cq.c, locked */
 void sv_cq_push(struct sv_cq *cq, const struct ibv_wc *wc, bool solicited, struct sv_qp *qp);
@@ -505,8 +519,10 @@ void sv_port_wait_for_room(struct sv_qp *qp);
 int sv_port_send(struct sv_qp *qp, struct sv_packet *pkt, const struct sv_frag *frags,
 		 uint32_t nfrags);
 
-/* context.c */
+/* context.c, not locked */
 void sv_context_set_ops(struct sv_context *ctx);
+/* With all that was made on it. */
+void sv_free_context(struct sv_context *ctx);
 
 /* Verbs that only the operation tables reach. */
 struct ibv_pd *sv_alloc_parent_domain(struct ibv_context *context,

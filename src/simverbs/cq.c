@@ -229,8 +229,11 @@ int sv_destroy_cq(struct ibv_cq *ibv)
 {
 	struct sv_cq *cq = sv_cq(ibv);
 	struct sv_port *port = sv_ctx_port(ibv->context);
+	int err = sv_release_gate(ibv->context, SV_VERB_DESTROY_CQ);
 	uint32_t async, comp;
 
+	if (err)
+		return err;
 	sv_port_lock(port);
 	if (cq->refs) {
 		sv_port_unlock(port);
@@ -255,7 +258,10 @@ int sv_resize_cq(struct ibv_cq *ibv, int cqe)
 	struct sv_port *port = sv_ctx_port(ibv->context);
 	uint32_t size = 1, head, count;
 	struct sv_cqe *ring;
+	int err = sv_verb_gate(ibv->context, SV_VERB_RESIZE_CQ);
 
+	if (err)
+		return err;
 	if (cqe <= 0 || (uint32_t)cqe > port->cfg.limits.max_cqe)
 		return EINVAL;
 	while (size < (uint32_t)cqe + 1)

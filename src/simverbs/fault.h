@@ -20,7 +20,7 @@
  *	slow=FACTOR		takes FACTOR times as long on the link (tx)
  * Actions inside a device, taken by the core:
  *	errno=NAME verb=NAME	the verb fails with this errno
- *	wait=TIME verb=NAME	the verb takes so long
+ *	wait=TIME verb=NAME	the verb, a command to the kernel, takes so long
  *	wc=STATUS		the matching WR completes with this status and its QP errors: after
  *				its data reached the peer, or with sent=0 instead of sending it
  *	wedge[=hard]		the QP of the matching packet accepts posts and never does anything
@@ -79,25 +79,42 @@ enum sv_fault_kind {
 /* How a random time is distributed. */
 enum sv_fault_dist { SV_DIST_UNIFORM, SV_DIST_EXP };
 
+/* Commands to the kernel, which may take their time there (wait=), then the data path. */
 enum sv_verb {
 	SV_VERB_NONE,
 	SV_VERB_OPEN_DEVICE,
+	SV_VERB_CLOSE_DEVICE,
 	SV_VERB_QUERY_DEVICE,
 	SV_VERB_QUERY_PORT,
 	SV_VERB_QUERY_GID,
 	SV_VERB_ALLOC_PD,
+	SV_VERB_DEALLOC_PD,
 	SV_VERB_REG_MR,
 	SV_VERB_REG_DMABUF_MR,
-	SV_VERB_CREATE_CQ,
-	SV_VERB_CREATE_QP,
-	SV_VERB_CREATE_SRQ,
-	SV_VERB_CREATE_AH,
+	SV_VERB_REREG_MR,
+	SV_VERB_DEREG_MR,
 	SV_VERB_CREATE_COMP_CHANNEL,
-	SV_VERB_MODIFY_QP,
-	SV_VERB_RTR, /* modify_qp to RTR: where an address is resolved */
+	SV_VERB_CREATE_CQ,
+	SV_VERB_RESIZE_CQ,
+	SV_VERB_DESTROY_CQ,
+	SV_VERB_CREATE_SRQ,
+	SV_VERB_MODIFY_SRQ,
+	SV_VERB_QUERY_SRQ,
+	SV_VERB_DESTROY_SRQ,
+	SV_VERB_CREATE_AH,
+	SV_VERB_DESTROY_AH,
+	SV_VERB_CREATE_QP,
+	SV_VERB_MODIFY_QP, /* to whatever state, or to none */
+	/* modify_qp to one state */
+	SV_VERB_RESET,
+	SV_VERB_INIT,
+	SV_VERB_RTR, /* where an address is resolved */
+	SV_VERB_RTS,
+	SV_VERB_SQD,
+	SV_VERB_ERR,
 	SV_VERB_QUERY_QP,
 	SV_VERB_DESTROY_QP,
-	SV_VERB_POST_SEND,
+	SV_VERB_POST_SEND, /* the first of the data path */
 	SV_VERB_POST_RECV,
 	SV_VERB_POST_SRQ_RECV,
 	SV_VERB_POLL_CQ,
@@ -213,7 +230,7 @@ bool sv_fault_due(struct sv_fault_table *table, uint64_t now_ns, struct sv_fault
 /* When the next one is due; UINT64_MAX: none. */
 uint64_t sv_fault_next_due(const struct sv_fault_table *table);
 
-/* How long this verb shall wait, unlocked; 0: it does not. */
+/* How long this verb shall wait; 0: it does not. The rule counts as fired: the caller must wait. */
 uint64_t sv_fault_verb_wait_ns(struct sv_fault_table *table, enum sv_verb verb, uint32_t host,
 			       uint32_t rail, uint64_t now_ns);
 
@@ -231,6 +248,10 @@ uint32_t sv_fault_wr(struct sv_fault_table *table, uint32_t host, uint32_t rail,
 int sv_wc_by_name(const char *name);
 int sv_event_by_name(const char *name);
 int sv_verb_by_name(const char *name);
+/* A command to the kernel, and not the data path, which never leaves the process. */
+bool sv_verb_is_command(enum sv_verb verb);
+/* modify_qp to this state; SV_VERB_NONE for one that nobody can ask for. */
+enum sv_verb sv_verb_to_state(enum ibv_qp_state state);
 const char *sv_verb_name(enum sv_verb verb);
 
 #endif

@@ -42,19 +42,34 @@ static const char *const event_names[] = {
 
 static const char *const verb_names[SV_VERB_COUNT] = {
     [SV_VERB_OPEN_DEVICE] = "open_device",
+    [SV_VERB_CLOSE_DEVICE] = "close_device",
     [SV_VERB_QUERY_DEVICE] = "query_device",
     [SV_VERB_QUERY_PORT] = "query_port",
     [SV_VERB_QUERY_GID] = "query_gid",
     [SV_VERB_ALLOC_PD] = "alloc_pd",
+    [SV_VERB_DEALLOC_PD] = "dealloc_pd",
     [SV_VERB_REG_MR] = "reg_mr",
     [SV_VERB_REG_DMABUF_MR] = "reg_dmabuf_mr",
-    [SV_VERB_CREATE_CQ] = "create_cq",
-    [SV_VERB_CREATE_QP] = "create_qp",
-    [SV_VERB_CREATE_SRQ] = "create_srq",
-    [SV_VERB_CREATE_AH] = "create_ah",
+    [SV_VERB_REREG_MR] = "rereg_mr",
+    [SV_VERB_DEREG_MR] = "dereg_mr",
     [SV_VERB_CREATE_COMP_CHANNEL] = "create_comp_channel",
+    [SV_VERB_CREATE_CQ] = "create_cq",
+    [SV_VERB_RESIZE_CQ] = "resize_cq",
+    [SV_VERB_DESTROY_CQ] = "destroy_cq",
+    [SV_VERB_CREATE_SRQ] = "create_srq",
+    [SV_VERB_MODIFY_SRQ] = "modify_srq",
+    [SV_VERB_QUERY_SRQ] = "query_srq",
+    [SV_VERB_DESTROY_SRQ] = "destroy_srq",
+    [SV_VERB_CREATE_AH] = "create_ah",
+    [SV_VERB_DESTROY_AH] = "destroy_ah",
+    [SV_VERB_CREATE_QP] = "create_qp",
     [SV_VERB_MODIFY_QP] = "modify_qp",
+    [SV_VERB_RESET] = "reset",
+    [SV_VERB_INIT] = "init",
     [SV_VERB_RTR] = "rtr",
+    [SV_VERB_RTS] = "rts",
+    [SV_VERB_SQD] = "sqd",
+    [SV_VERB_ERR] = "err",
     [SV_VERB_QUERY_QP] = "query_qp",
     [SV_VERB_DESTROY_QP] = "destroy_qp",
     [SV_VERB_POST_SEND] = "post_send",
@@ -88,6 +103,22 @@ int sv_event_by_name(const char *name)
 int sv_verb_by_name(const char *name)
 {
 	return find(name, verb_names, COUNT_OF(verb_names));
+}
+
+bool sv_verb_is_command(enum sv_verb verb)
+{
+	return verb > SV_VERB_NONE && verb < SV_VERB_POST_SEND;
+}
+
+enum sv_verb sv_verb_to_state(enum ibv_qp_state state)
+{
+	static const enum sv_verb verbs[] = {
+	    [IBV_QPS_RESET] = SV_VERB_RESET, [IBV_QPS_INIT] = SV_VERB_INIT,
+	    [IBV_QPS_RTR] = SV_VERB_RTR,     [IBV_QPS_RTS] = SV_VERB_RTS,
+	    [IBV_QPS_SQD] = SV_VERB_SQD,     [IBV_QPS_SQE] = SV_VERB_NONE,
+	    [IBV_QPS_ERR] = SV_VERB_ERR};
+
+	return (unsigned int)state < COUNT_OF(verbs) ? verbs[state] : SV_VERB_NONE;
 }
 
 const char *sv_verb_name(enum sv_verb verb)

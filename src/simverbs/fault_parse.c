@@ -16,6 +16,7 @@ struct parser {
 	size_t err_size;
 	struct sv_fault_rule *rule;
 	bool has_dir, has_count, has_packet_key, has_at, has_dist;
+	const char *packet_word; /* a condition that only a packet can fulfil */
 };
 
 static int fail(const struct parser *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -123,6 +124,15 @@ static int act_time(struct parser *p, const char *key, const char *value, uint32
 	return set_kind(p, (enum sv_fault_kind)kind);
 }
 
+static int act_wait(struct parser *p, const char *key, const char *value, uint32_t kind)
+{
+	int ret = act_time(p, key, value, kind);
+
+	if (!ret && !p->rule->amount)
+		ret = fail(p, "'%s=%s': expected a time above 0", key, value);
+	return ret;
+}
+
 static int act_slow(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
 	char *end = NULL;
@@ -226,6 +236,7 @@ static int key_u32(struct parser *p, const char *key, const char *value, uint32_
 static int key_packet_u32(struct parser *p, const char *key, const char *value, uint32_t offset)
 {
 	p->has_packet_key = true;
+	p->packet_word = key;
 	return key_u32(p, key, value, offset);
 }
 
@@ -308,6 +319,7 @@ static int key_part(struct parser *p, const char *key, const char *value, uint32
 {
 	(void)offset;
 	p->has_packet_key = true;
+	p->packet_word = key;
 	if (value && !strcmp(value, "first"))
 		p->rule->parts |= SV_PKT_FIRST;
 	else if (value && !strcmp(value, "last"))
@@ -365,6 +377,7 @@ static int key_op(struct parser *p, const char *key, const char *value, uint32_t
 
 	(void)offset;
 	p->has_packet_key = true;
+	p->packet_word = key;
 	p->rule->ops = p->rule->ack_kinds = 0;
 	snprintf(names, sizeof(names), "%s", value ? value : "");
 	for (char *name = strtok_r(names, "|", &save); name; name = strtok_r(NULL, "|", &save)) {
@@ -401,7 +414,7 @@ static const struct token {
     {"slow", act_slow, SV_FAULT_SLOW},
     {"hold", act_plain, SV_FAULT_HOLD},
     {"errno", act_errno, SV_FAULT_ERRNO},
-    {"wait", act_time, SV_FAULT_WAIT},
+    {"wait", act_wait, SV_FAULT_WAIT},
     {"wc", act_wc, SV_FAULT_WC},
     {"wedge", act_wedge, SV_FAULT_WEDGE},
     {"event", act_event, SV_FAULT_EVENT},
@@ -442,6 +455,25 @@ static bool lasts(uint32_t kind)
 	return kind >= SV_FAULT_WEDGE;
 }
 
+/* What only a rule about a verb can have wrong. */
+static int check_verb(const struct parser *p)
+{
+	enum sv_verb verb = (enum sv_verb)p->rule->verb;
+
+	if (p->has_dir || p->packet_word)
+		return fail(p, "%s= only says something about packets, not about a verb",
+			    p->has_dir ? "dir" : p->packet_word);
+	if (p->rule->kind == SV_FAULT_WAIT && !sv_verb_is_command(verb))
+		return fail(p,
+			    "'verb=%s': wait= needs a command to the kernel, such as modify_qp or "
+			    "reg_mr; posting and polling never leave the process",
+			    sv_verb_name(verb));
+	if (p->rule->kind == SV_FAULT_ERRNO && verb == SV_VERB_CLOSE_DEVICE)
+		return fail(p, "'verb=%s': closing does not fail; only wait= goes with it",
+			    sv_verb_name(verb));
+	return 0;
+}
+
 /* Where the rule is looked at, and what was left out. */
 static int complete(struct parser *p)
 {
@@ -455,6 +487,8 @@ static int complete(struct parser *p)
 			       "heal, kill, revive");
 	if (of_verb != (rule->verb != SV_VERB_NONE))
 		return fail(p, "errno= and verb= go together, and so do wait= and verb=");
+	if (of_verb && check_verb(p))
+		return EINVAL;
 	if (rule->jitter_ns && rule->kind != SV_FAULT_DELAY)
 		return fail(p, "jitter= only says something about delay=");
 	if (p->has_dist && !rule->jitter_ns)

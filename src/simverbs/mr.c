@@ -73,22 +73,33 @@ struct ibv_pd *sv_alloc_parent_domain(struct ibv_context *context,
 	return pd;
 }
 
-int sv_dealloc_pd(struct ibv_pd *ibv)
+void sv_free_pd(struct sv_pd *pd)
 {
-	struct sv_pd *pd = sv_pd(ibv);
-	struct sv_port *port = sv_ctx_port(ibv->context);
+	struct sv_port *port = sv_ctx_port(pd->ibv.context);
 
 	sv_port_lock(port);
-	if (pd->refs) {
-		sv_port_unlock(port);
-		return EBUSY;
-	}
 	if (pd->root != pd)
 		pd->root->refs--;
 	sv_list_del(&pd->link);
 	port->num_pds--;
 	sv_port_unlock(port);
 	free(pd);
+}
+
+int sv_dealloc_pd(struct ibv_pd *ibv)
+{
+	struct sv_port *port = sv_ctx_port(ibv->context);
+	int err = sv_release_gate(ibv->context, SV_VERB_DEALLOC_PD);
+	bool busy;
+
+	if (err)
+		return err;
+	sv_port_lock(port);
+	busy = sv_pd(ibv)->refs != 0;
+	sv_port_unlock(port);
+	if (busy)
+		return EBUSY;
+	sv_free_pd(sv_pd(ibv));
 	return 0;
 }
 
@@ -364,6 +375,7 @@ int sv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, si
 {
 	struct sv_mr *mr = sv_container_of(ibv, struct sv_mr, ibv);
 	struct sv_port *port = sv_ctx_port(ibv->context);
+	int err;
 
 	if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) {
 		errno = EINVAL;
@@ -373,6 +385,11 @@ int sv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, si
 	    (flags & IBV_REREG_MR_CHANGE_ACCESS && check_access((unsigned int)access))) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
+	}
+	err = sv_verb_gate(ibv->context, SV_VERB_REREG_MR);
+	if (err) {
+		errno = err;
+		return IBV_REREG_MR_ERR_CMD;
 	}
 	sv_port_lock(port);
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
@@ -412,6 +429,9 @@ void sv_free_mr(struct sv_mr *mr)
 
 int sv_dereg_mr(struct ibv_mr *ibv)
 {
-	sv_free_mr(sv_container_of(ibv, struct sv_mr, ibv));
-	return 0;
+	int err = sv_release_gate(ibv->context, SV_VERB_DEREG_MR);
+
+	if (!err)
+		sv_free_mr(sv_container_of(ibv, struct sv_mr, ibv));
+	return err;
 }

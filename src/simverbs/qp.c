@@ -330,8 +330,7 @@ int sv_destroy_qp(struct ibv_qp *ibv)
 	struct sv_qp *qp = sv_qp(ibv);
 	struct sv_port *port = qp->port;
 	uint32_t reported;
-	/* Of a dead device, too, everything can be destroyed. */
-	int err = sv_ctx(ibv->context)->dead ? 0 : sv_verb_gate(ibv->context, SV_VERB_DESTROY_QP);
+	int err = sv_release_gate(ibv->context, SV_VERB_DESTROY_QP);
 
 	if (err)
 		return err;

@@ -280,8 +280,8 @@ int sv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	struct sv_qp *qp = sv_qp(ibv);
 	int err = sv_verb_gate(ibv->context, SV_VERB_MODIFY_QP);
 
-	if (!err && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RTR)
-		err = sv_verb_gate(ibv->context, SV_VERB_RTR);
+	if (!err && mask & IBV_QP_STATE)
+		err = sv_verb_gate(ibv->context, sv_verb_to_state(attr->qp_state));
 	if (err)
 		return err;
 	sv_port_lock(qp->port);

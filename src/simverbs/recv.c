@@ -160,7 +160,7 @@ int sv_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 {
 	struct sv_srq *srq = sv_srq(ibv);
 	struct sv_port *port = sv_ctx_port(ibv->context);
-	int err = sv_verb_gate(ibv->context, SV_VERB_NONE);
+	int err = sv_verb_gate(ibv->context, SV_VERB_MODIFY_SRQ);
 
 	if (err)
 		return err;
@@ -186,7 +186,7 @@ int sv_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 {
 	struct sv_srq *srq = sv_srq(ibv);
 	struct sv_port *port = sv_ctx_port(ibv->context);
-	int err = sv_verb_gate(ibv->context, SV_VERB_NONE);
+	int err = sv_verb_gate(ibv->context, SV_VERB_QUERY_SRQ);
 
 	if (err)
 		return err;
@@ -218,8 +218,11 @@ int sv_destroy_srq(struct ibv_srq *ibv)
 {
 	struct sv_srq *srq = sv_srq(ibv);
 	struct sv_port *port = sv_ctx_port(ibv->context);
+	int err = sv_release_gate(ibv->context, SV_VERB_DESTROY_SRQ);
 	uint32_t reported;
 
+	if (err)
+		return err;
 	sv_port_lock(port);
 	if (srq->refs) {
 		sv_port_unlock(port);

@@ -206,8 +206,7 @@ void sv_stepped_destroy(void)
 		struct sv_list *contexts = &sv_fabric->ports[i].port->contexts;
 
 		while (!sv_list_empty(contexts))
-			sv_close_device(&sv_container_of(contexts->next, struct sv_context, link)
-					     ->vctx.context);
+			sv_free_context(sv_container_of(contexts->next, struct sv_context, link));
 	}
 	sv_stepped_close();
 }

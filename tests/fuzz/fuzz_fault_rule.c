@@ -16,6 +16,7 @@ const struct fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("delay=0ms jitter=2ms dist=exp seed=7\nhold at=1us until=2ms host=1"),
     FUZZ_TEXT("dropack peer=1;corrupt part=middle minlen=1 maxlen=4096"),
     FUZZ_TEXT("errno=ENOMEM verb=create_qp nth=3"),
+    FUZZ_TEXT("wait=20s verb=modify_qp host=0 rail=0 at=1ns\nwait=1ms verb=rtr every=2"),
     FUZZ_TEXT("wc=RETRY_EXC_ERR qpn=0x8012 op=send|write sent=0"),
     FUZZ_TEXT("link=down host=1 rail=0 at=2s for=500ms period=1s count=9"),
     FUZZ_TEXT("kill=unplaced host=1 op=write nth=10"),
@@ -34,8 +35,11 @@ static void match(struct sv_fault_table *table)
 		sv_fault_packet(table, op % 2 ? SV_DIR_TX : SV_DIR_RX, 0, 0, 1, &pkt, op, &verdict);
 		sv_fault_wr(table, 0, 0, 1, 2, op, 100, op % 2, op);
 	}
-	for (uint32_t verb = 0; verb < SV_VERB_COUNT; verb++)
+	for (uint32_t verb = 0; verb < SV_VERB_COUNT; verb++) {
 		FUZZ_CHECK(sv_fault_verb(table, (enum sv_verb)verb, 0, 0, verb) >= 0);
+		if (sv_fault_verb_wait_ns(table, (enum sv_verb)verb, 0, 0, verb))
+			FUZZ_CHECK(sv_verb_is_command((enum sv_verb)verb));
+	}
 	for (int i = 0; i < 100 && sv_fault_due(table, 1000000, &verdict); i++)
 		FUZZ_CHECK(verdict.kinds != 0);
 	for (uint32_t i = 0; i < table->nrules; i++)

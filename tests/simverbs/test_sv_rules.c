@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fault rules: what the parser refuses and how it says so, and that each kind does what it says. */
+#include "verb_calls.h"
 #include "world.h"
 
 #include <unistd.h>
@@ -75,6 +76,21 @@ static const struct {
     {"errno=0 verb=post_send", "'errno=0'"},
     {"errno=ENOMEM verb=post", "'verb=post'"},
     {"errno=ENOMEM verb=post_send dir=rx", "dir="},
+    {"errno=ENOMEM verb=modify_qp qpn=3", "qpn="},
+    {"errno=ENOMEM verb=close_device", "'verb=close_device'"},
+    {"wait=1ms", "wait= and verb="},
+    {"wait verb=modify_qp", "'wait='"},
+    {"wait=0ms verb=modify_qp", "'wait=0ms'"},
+    {"wait=20 verb=modify_qp", "'wait=20'"},
+    {"wait=1ms verb=sqe", "'verb=sqe'"},
+    {"wait=1ms verb=post_send", "'verb=post_send'"},
+    {"wait=1ms verb=post_recv", "'verb=post_recv'"},
+    {"wait=1ms verb=post_srq_recv", "'verb=post_srq_recv'"},
+    {"wait=1ms verb=poll_cq", "'verb=poll_cq'"},
+    {"wait=1ms verb=req_notify_cq", "'verb=req_notify_cq'"},
+    {"wait=1ms verb=reg_mr op=write", "op="},
+    {"verb=reg_mr minlen=1 wait=1ms", "minlen="},
+    {"wait=1ms verb=reg_mr errno=ENOMEM", "more than one action"},
     {"wc=SUCCESS", "'wc=SUCCESS'"},
     {"wc=RETRY", "'wc=RETRY'"},
     {"wc=RETRY_EXC_ERR sent=2", "'sent=2'"},
@@ -233,90 +249,68 @@ static void test_probability(void **state)
 
 /* ---------------------------------------------------------------- verbs */
 
-static int open_and_close(void)
+/* A verb of the data path, by name. */
+static int try_data_verb(struct world *w, const char *verb)
 {
-	struct ibv_context *ctx = open_host(0, 0);
-
-	return ctx ? ibv_close_device(ctx) : errno;
-}
-
-static int try_verb(struct world *w, const char *verb)
-{
-	struct ibv_ah_attr ah = address_of(&w->b);
-	struct ibv_qp_init_attr init = {.send_cq = w->a.cq,
-					.recv_cq = w->a.cq,
-					.cap = {.max_send_wr = 1},
-					.qp_type = IBV_QPT_RC};
-	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 1}};
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS}, rtr = {.qp_state = IBV_QPS_RTR};
-	struct ibv_device_attr device;
-	struct ibv_port_attr port;
-	union ibv_gid gid;
 	struct ibv_wc wc;
 
-#define CASE(name, expr)                                                                           \
-	if (!strcmp(verb, name))                                                                   \
-	return (expr)
-#define POINTER(expr) ((errno = 0), (expr) ? 0 : errno)
-	CASE("open_device", open_and_close());
-	CASE("query_device", ibv_query_device(w->a.ctx, &device));
-	CASE("query_port", ibv_query_port(w->a.ctx, 1, &port));
-	CASE("query_gid", ibv_query_gid(w->a.ctx, 1, 0, &gid) ? errno : 0);
-	CASE("alloc_pd", POINTER(ibv_alloc_pd(w->a.ctx)));
-	CASE("reg_mr", POINTER(ibv_reg_mr(w->a.pd, w->a.buf, 1, 0)));
-	CASE("reg_dmabuf_mr", POINTER(ibv_reg_dmabuf_mr(w->a.pd, 0, 4096, 0, 0, 0)));
-	CASE("create_cq", POINTER(ibv_create_cq(w->a.ctx, 1, NULL, NULL, 0)));
-	CASE("create_qp", POINTER(ibv_create_qp(w->a.pd, &init)));
-	CASE("create_srq", POINTER(ibv_create_srq(w->a.pd, &srq)));
-	CASE("create_ah", POINTER(ibv_create_ah(w->a.pd, &ah)));
-	CASE("create_comp_channel", POINTER(ibv_create_comp_channel(w->a.ctx)));
-	CASE("modify_qp", ibv_modify_qp(w->a.qp, &attr, IBV_QP_STATE));
-	CASE("rtr", ibv_modify_qp(w->a.qp, &rtr, IBV_QP_STATE));
-	CASE("destroy_qp", ibv_destroy_qp(ibv_create_qp(w->a.pd, &init)));
-	CASE("query_qp", ibv_query_qp(w->a.qp, &attr, IBV_QP_STATE, &init));
-	CASE("post_send", post(&w->a, IBV_WR_RDMA_WRITE, 1, 0, 1, &w->b, 0));
-	CASE("post_recv", post_recv(&w->a, 1, 0, 1));
-	CASE("post_srq_recv", post_recv(&w->b, 1, 0, 1));
-	CASE("poll_cq", -ibv_poll_cq(w->a.cq, 1, &wc));
-	CASE("req_notify_cq", ibv_req_notify_cq(w->a.cq, 0));
+	if (!strcmp(verb, "post_send"))
+		return post(&w->a, IBV_WR_RDMA_WRITE, 1, 0, 1, &w->b, 0);
+	if (!strcmp(verb, "post_recv"))
+		return post_recv(&w->a, 1, 0, 1);
+	if (!strcmp(verb, "post_srq_recv"))
+		return post_recv(&w->b, 1, 0, 1);
+	if (!strcmp(verb, "poll_cq"))
+		return -ibv_poll_cq(w->a.cq, 1, &wc);
+	if (!strcmp(verb, "req_notify_cq"))
+		return ibv_req_notify_cq(w->a.cq, 0);
 	fail_msg("no way to call %s", verb);
 	return 0;
 }
 
-static const char *const verbs[] = {
-    "open_device", "query_device",  "query_port",    "query_gid",	    "alloc_pd",
-    "reg_mr",	   "create_cq",	    "create_qp",     "create_srq",	    "create_ah",
-    "modify_qp",   "query_qp",	    "post_send",     "create_comp_channel", "post_recv",
-    "poll_cq",	   "req_notify_cq", "reg_dmabuf_mr", "post_srq_recv",	    "rtr",
-    "destroy_qp",
-};
+static const char *const data_verbs[] = {"post_send", "post_recv", "post_srq_recv", "poll_cq",
+					 "req_notify_cq"};
+#define NUM_DATA_VERBS (sizeof(data_verbs) / sizeof(data_verbs[0]))
+
+static int try_verb(struct world *w, const char *verb)
+{
+	const struct verb_call *call = verb_call_named(verb);
+	const struct verb_target target = {w->a.ctx, w->a.pd, w->a.cq, 3};
+
+	return call ? call->call(&target) : try_data_verb(w, verb);
+}
+
+static void verb_fails(const char *verb)
+{
+	bool on_b = !strcmp(verb, "post_srq_recv");
+	char rule[80];
+	struct world w;
+	int id;
+
+	world_open(&w, &(struct world_opts){.srq_wrs = 4});
+	snprintf(rule, sizeof(rule), "errno=EBUSY verb=%s host=%d nth=2 count=1", verb, on_b);
+	id = add(rule);
+	/* The second is hit and no other. */
+	assert_int_equal(try_verb(&w, verb), 0);
+	assert_int_equal(try_verb(&w, verb), EBUSY);
+	assert_int_equal(fired(id), 1);
+	assert_int_equal(try_verb(&w, verb), 0);
+	assert_int_equal(ibv_close_device(w.a.ctx), 0);
+	assert_int_equal(ibv_close_device(w.b.ctx), 0);
+	free(w.a.buf);
+	free(w.b.buf);
+	settle();
+	assert_int_equal(sv_stepped_close(), 0);
+}
 
 static void test_each_verb_fails(void **state)
 {
-	char rule[80];
-	struct world w;
-
 	(void)state;
-	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
-		bool on_b = !strcmp(verbs[i], "post_srq_recv");
-		int id;
-
-		world_open(&w, &(struct world_opts){.srq_wrs = 4});
-		snprintf(rule, sizeof(rule), "errno=EBUSY verb=%s host=%d nth=2 count=1", verbs[i],
-			 on_b);
-		id = add(rule);
-		/* The first is fine (or fails for its own reasons), the second is hit. */
-		assert_int_not_equal(try_verb(&w, verbs[i]), EBUSY);
-		assert_int_equal(try_verb(&w, verbs[i]), EBUSY);
-		assert_int_equal(fired(id), 1);
-		assert_int_not_equal(try_verb(&w, verbs[i]), EBUSY);
-		assert_int_equal(ibv_close_device(w.a.ctx), 0);
-		assert_int_equal(ibv_close_device(w.b.ctx), 0);
-		free(w.a.buf);
-		free(w.b.buf);
-		settle();
-		assert_int_equal(sv_stepped_close(), 0);
-	}
+	for (size_t i = 0; i < num_verb_calls; i++)
+		if (strcmp(verb_calls[i].name, "close_device") != 0) /* which cannot */
+			verb_fails(verb_calls[i].name);
+	for (size_t i = 0; i < NUM_DATA_VERBS; i++)
+		verb_fails(data_verbs[i]);
 }
 
 /* ---------------------------------------------------------------- completions */

@@ -32,7 +32,7 @@
 #include <sys/types.h>
 
 #define SV_FABRIC_MAGIC	  0x53425245564d4953ull /* "SIMVERBS" in the file */
-#define SV_FABRIC_VERSION 1u
+#define SV_FABRIC_VERSION 2u
 
 #define SV_NAME_MAX	 48 /* of a fabric, with the final NUL */
 #define SV_MAX_HOSTS	 64
