@@ -139,6 +139,38 @@ bool sv_stepped_fault_stats(int id, uint64_t *matched, uint64_t *fired);
 /* Removes one, or all with -1. */
 int sv_stepped_fault_remove(int id);
 
+/* ---- verbs that wait (rules with wait=) ---- */
+
+/*
+ * What a wait= rule does to the verb that it hits. No lock is held meanwhile, and afterwards the
+ * verb does what it does.
+ *
+ * ADVANCE (at first): the clock moves on by the wait within the verb, and what is due meanwhile
+ * happens, as in sv_stepped_run(). When the device dies, the verb returns at that time.
+ *
+ * ACCUMULATE: the verb takes effect at once and the clock stays. The caller asks
+ * sv_stepped_waited_ns() how long the verbs took and lets that pass before it acts on their
+ * results: who runs commands as events in virtual time delivers their completion so much later.
+ */
+enum sv_wait_mode { SV_WAIT_ADVANCE, SV_WAIT_ACCUMULATE };
+void sv_stepped_set_wait(enum sv_wait_mode mode);
+
+/* How long verbs of this thread have waited since it last asked, in any mode; 0 on a new fabric. */
+uint64_t sv_stepped_waited_ns(void);
+
+/*
+ * Called in the thread of the verb instead of what the mode says; NULL: as the mode says again. The
+ * verb takes effect when it returns. It may do anything: step, use verbs, or let another thread or
+ * coroutine run until the time has come, which makes commands that wait beside each other exact.
+ */
+struct sv_wait_info {
+	uint32_t host, rail;
+	const char *verb; /* as in rules: "rtr" where a rule for rtr made it wait */
+	uint64_t wait_ns;
+};
+typedef void sv_wait_fn(const struct sv_wait_info *info, void *arg);
+void sv_stepped_on_wait(sv_wait_fn *fn, void *arg);
+
 /* ---- counters ---- */
 
 struct sv_stepped_stats {

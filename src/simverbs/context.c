@@ -21,8 +21,7 @@ static uint64_t clock_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-/* Real time, also where the fabric's is virtual; in steps, as a device that dies ends all its
- * commands. */
+/* By the machine's clock, in steps: a device that dies ends all its commands. */
 static void sleep_ns(uint64_t ns, const bool *dead)
 {
 	uint64_t now_ns = clock_ns(), end_ns = now_ns + ns;
@@ -43,7 +42,11 @@ static void wait_by_rule(struct sv_context *ctx, enum sv_verb verb)
 	uint64_t ns =
 	    sv_fault_verb_wait_ns(port->faults, verb, port->cfg.host, port->cfg.rail, sv_now(port));
 
-	if (ns)
+	if (!ns)
+		return;
+	if (port->ops->verb_waits)
+		port->ops->verb_waits(port, verb, ns, &ctx->dead);
+	else
 		sleep_ns(ns, &ctx->dead);
 }
 

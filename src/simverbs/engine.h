@@ -206,6 +206,13 @@ struct sv_wire_ops {
 	void (*objects)(struct sv_port *port);
 
 	/*
+	 * A fault rule makes a verb (enum sv_verb) of the calling thread take this long; return
+	 * when that has passed, or when *dead became true (read it atomically). Not locked. NULL:
+	 * the core sleeps.
+	 */
+	void (*verb_waits)(struct sv_port *port, uint32_t verb, uint64_t ns, const bool *dead);
+
+	/*
 	 * The device died by a kill rule that the core carried out itself (placed, unplaced): this
 	 * process's sv_port is dead already; tell the others that have the device open.
 	 */

@@ -240,6 +240,16 @@ static bool step(struct sv_stepped *fab)
 	return true;
 }
 
+bool sv_stepped_step_until(struct sv_stepped *fab, uint64_t until_ns)
+{
+	struct sv_stepped_port *timer;
+	uint64_t time_ns = 0;
+
+	if (next_event(fab, &time_ns, &timer) == SV_EVENT_NONE || time_ns > until_ns)
+		return false;
+	return step(fab);
+}
+
 bool sv_stepped_step(void)
 {
 	bool stepped;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stepped fabric: ports, switch and the heap of events to come (stepped_queue.c), sending
- * (stepped_wire.c), stepping (stepped.c), opening, devices and faults by call (stepped_api.c).
+ * (stepped_wire.c), stepping (stepped.c), verbs that wait (stepped_wait.c), opening, devices and
+ * faults by call (stepped_api.c).
  */
 #ifndef SV_STEPPED_H
 #define SV_STEPPED_H
@@ -73,6 +74,11 @@ struct sv_stepped {
 	uint32_t max_payload; /* of one flight */
 	struct sv_fault_table faults;
 	struct sv_stepped_stats stats;
+	uint64_t number; /* of this fabric among all that the process has opened */
+	/* What becomes of a verb that waits: the function if there is one, else by the mode. */
+	enum sv_wait_mode wait_mode;
+	sv_wait_fn *on_wait;
+	void *on_wait_arg;
 };
 
 /* These begin as the public functions do, by whose names the library exports, but stay inside. */
@@ -111,6 +117,11 @@ void sv_for_actions(const struct sv_fault_verdict *v, void (*act)(const struct s
 
 /* stepped.c */
 void sv_stepped_act(const struct sv_action *action);
+/* Locked. The next event, unless there is none up to this time: false. */
+bool sv_stepped_step_until(struct sv_stepped *fab, uint64_t until_ns);
+
+/* stepped_wait.c, not locked: sv_wire_ops.verb_waits. */
+void sv_stepped_verb_waits(struct sv_port *port, uint32_t verb, uint64_t ns, const bool *dead);
 
 /* stepped_api.c */
 struct sv_stepped_port *sv_stepped_port_at(uint32_t host, uint32_t rail);

@@ -11,6 +11,7 @@
 #define MAX_PORTS 250u /* the salt of memory keys is 8 bits */
 
 static _Thread_local uint32_t current_host;
+static uint64_t fabrics_opened;
 
 struct sv_stepped_port *sv_stepped_port_at(uint32_t host, uint32_t rail)
 {
@@ -155,6 +156,7 @@ int sv_stepped_open(const struct sv_stepped_opts *opts)
 	if (fab->max_payload < fab->opts.burst_bytes)
 		fab->max_payload = fab->opts.burst_bytes;
 	fab->rng = fab->opts.seed;
+	fab->number = ++fabrics_opened;
 	sv_fault_table_init(&fab->faults, fab->opts.seed);
 	fab->ports = calloc(n, sizeof(*fab->ports));
 	fab->last_arrival_ns = calloc((size_t)n * n, sizeof(*fab->last_arrival_ns));
@@ -289,17 +291,18 @@ uint64_t sv_stepped_index(void)
 
 uint64_t sv_stepped_run(uint64_t until_ns)
 {
-	struct sv_event_info info;
 	uint64_t n = 0;
+	bool due = true;
 
-	while (sv_stepped_peek(&info) && info.time_ns <= until_ns) {
-		sv_stepped_step();
-		n++;
+	while (due) {
+		sv_stepped_lock();
+		due = sv_stepped_step_until(sv_fabric, until_ns);
+		if (due)
+			n++;
+		else if (until_ns > sv_fabric->now_ns)
+			sv_fabric->now_ns = until_ns;
+		sv_stepped_unlock();
 	}
-	sv_stepped_lock();
-	if (until_ns > sv_fabric->now_ns)
-		sv_fabric->now_ns = until_ns;
-	sv_stepped_unlock();
 	return n;
 }
 

@@ -258,4 +258,5 @@ const struct sv_wire_ops sv_stepped_wire = {
     .resolve = wire_resolve,
     .qpn_alloc = wire_qpn_alloc,
     .qpn_free = wire_qpn_free,
+    .verb_waits = sv_stepped_verb_waits,
 };
