@@ -153,6 +153,29 @@ static void a_fault_that_never_fires_is_a_failure(void **state)
 	expect(&o, NP_EXIT_USAGE, "pour water over it");
 }
 
+/*
+ * Registrations that take 0.5 s each delay the run by at least that of a rank's own memory and of
+ * the buffers that it sends from, and change nothing else.
+ */
+static void a_verb_that_waits_delays_the_run(void **state)
+{
+	const char *const slow[] = {
+	    PERF(HA_PLUGIN),	      "--simverbs", "2x1", "--sizes", "1K", "--fault",
+	    "wait=500ms verb=reg_mr", NULL};
+	const char *const no_command[] = {PERF(HA_PLUGIN),	     "--simverbs", "2x1", "--fault",
+					  "wait=1ms verb=post_send", NULL};
+	struct outcome o;
+
+	(void)state;
+	run(slow, NULL, &o);
+	expect(&o, NP_EXIT_OK, "# fault 'wait=500ms verb=reg_mr': matched");
+	expect(&o, NP_EXIT_OK, "wrong elements: 0 in");
+	if (o.seconds < 1.0)
+		run_fail(&o, "it took %.3f s with registrations of 0.5 s", o.seconds);
+	run(no_command, NULL, &o);
+	expect(&o, NP_EXIT_USAGE, "'verb=post_send'");
+}
+
 /* ---- ranks started by others ----------------------------------------------------------------- */
 
 static void ranks_started_by_a_launcher_find_each_other(void **state)
@@ -388,6 +411,7 @@ int main(void)
 	    cmocka_unit_test(an_interrupted_run_takes_its_fabric_down),
 	    cmocka_unit_test(a_rank_that_dies_is_named_and_ends_the_run),
 	    cmocka_unit_test(a_fault_that_never_fires_is_a_failure),
+	    cmocka_unit_test(a_verb_that_waits_delays_the_run),
 	    cmocka_unit_test(ranks_started_by_a_launcher_find_each_other),
 	    cmocka_unit_test(ranks_started_by_hand_meet_at_the_root),
 	    cmocka_unit_test(a_signal_to_rank_0_ends_a_timed_run_in_good_order),
