@@ -34,21 +34,6 @@ static bool is_current(const struct ha_comm *comm, const struct ha_path *path)
 	return comm->paths[path->index] == path && !ha_path_stopped(path);
 }
 
-/* A standby that fails while nothing was resumed on it needs no new epoch. */
-static void standby_failed(struct ha_comm *comm, const struct ha_path *path)
-{
-	HA_INFO(HA_SUBSYS_NET, "connection %s: standby path %u.%u on %s:%d is given up", comm->name,
-		path->index, path->generation, path->nic->name, path->port->port_num);
-	if (comm->is_send) {
-		comm->count.suspects++;
-		ha_say(comm, ha_say_of(HA_SAY_SUSPECT, path->index));
-	} else {
-		ha_shadow_failed(comm, path->index);
-	}
-	ha_slot_fence(comm, path->index, path->generation);
-	ha_progress_call(comm->inst->progress, &comm->poller);
-}
-
 static void report_failure(struct ha_comm *comm, const struct ha_path *path, enum ha_reason reason,
 			   const char *detail)
 {
@@ -60,6 +45,12 @@ static void report_failure(struct ha_comm *comm, const struct ha_path *path, enu
 	ha_event_report(comm, &event);
 }
 
+static void note_failure(struct ha_slot *slot, const struct ha_path *path, enum ha_reason reason)
+{
+	slot->notes.failed_gen = path->generation;
+	slot->notes.reason = (uint8_t)reason;
+}
+
 void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
 			 const char *fmt, ...)
 {
@@ -67,27 +58,89 @@ void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 	bool deferred;
 	va_list args;
 
+	if (!is_current(comm, path) || ha_failover_is_over(comm))
+		return;
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	if (!is_current(comm, path) || comm->failover->state == HA_FO_CLOSED ||
-	    comm->failover->state == HA_FO_LATCHED)
-		return;
-	deferred =
-	    ha_log_defer(true); /* also where the application polls: the peer is to know first */
+	/* Also where the application polls: the peer is to know first. */
+	deferred = ha_log_defer(true);
 	report_failure(comm, path, reason, text);
-	if (ha_is_active(comm, path->index))
-		ha_machine_step(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = reason});
-	else
-		standby_failed(comm, path);
 	ha_log_defer(deferred);
+	ha_path_stop(path);
+	note_failure(&comm->failover->slots[path->index], path, reason);
+	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
 void ha_failover_leave(struct ha_comm *comm, enum ha_reason reason)
 {
-	if (comm->failover->state == HA_FO_ACTIVE)
-		ha_machine_step(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = reason});
+	comm->failover->leave = (uint8_t)reason;
+	ha_progress_call(comm->inst->progress, &comm->poller);
 }
+
+/* ---- what was noted ------------------------------------------------------------------------- */
+
+static void take_failure(struct ha_comm *comm, unsigned p)
+{
+	struct ha_slot *slot = &comm->failover->slots[p];
+	uint32_t failed_gen = slot->notes.failed_gen;
+	struct ha_occasion o = {
+	    .on = ha_is_active(comm, p) ? HA_ON_FAILED : HA_ON_STANDBY_FAILED,
+	    .reason = (enum ha_reason)slot->notes.reason,
+	    .path = (uint8_t)p,
+	};
+
+	slot->notes.failed_gen = 0;
+	if (failed_gen > slot->want_gen) /* it was not fenced meanwhile */
+		ha_machine_step(comm, &o);
+}
+
+void ha_failover_take_failures(struct ha_comm *comm)
+{
+	struct ha_failover *fo = comm->failover;
+	enum ha_reason leave = (enum ha_reason)fo->leave;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (fo->slots[p].notes.failed_gen != 0)
+			take_failure(comm, p);
+	fo->leave = HA_REASON_NONE;
+	if (leave != HA_REASON_NONE && fo->state == HA_FO_ACTIVE)
+		ha_machine_step(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = leave});
+}
+
+/* The receiver's probes; at the sender, messages of the receiver, which sends them over what it has
+ * proved. */
+static void take_proofs(struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_slot *slot = &comm->failover->slots[p];
+
+		if (!slot->notes.proved)
+			continue;
+		slot->notes.proved = false;
+		if (!comm->is_send && slot->state != HA_SLOT_PROBING)
+			continue;
+		slot->proved_ns = slot->notes.proved_ns;
+		slot->up_ns = 0;
+		ha_liveness_vouch(comm->inst->liveness, &comm->failover->links[p].live);
+		ha_slot_on(comm, p, HA_SLOT_ON_PROVED);
+		if (!comm->is_send)
+			ha_shadow_proved(comm);
+	}
+}
+
+static bool has_notes(const struct ha_failover *fo)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_slot_notes *notes = &fo->slots[p].notes;
+
+		if (notes->failed_gen != 0 || notes->proved || notes->mail)
+			return true;
+	}
+	return fo->leave != HA_REASON_NONE;
+}
+
+/* ---- what is heard --------------------------------------------------------------------------- */
 
 static const enum ha_on occasion_of[HA_MSG_END] = {
     [HA_MSG_SUSPECT] = HA_ON_SUSPECT, [HA_MSG_FENCE] = HA_ON_FENCE,
@@ -105,6 +158,7 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 	if (ha_comm_error(comm) != HA_OK && comm->failover->state != HA_FO_LATCHED)
 		ha_machine_on(comm, HA_ON_GIVE_UP);
 	ha_control_heard(comm, m);
+	ha_failover_take_failures(comm); /* of what it says of the peer's ports */
 	switch (m->kind) {
 	case HA_MSG_PING:
 		ha_say(comm, HA_SAY_PONG);
@@ -124,7 +178,7 @@ static bool busy(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	if (fo->say || fo->mail || fo->socket_broken || !ha_slots_fenced(comm))
+	if (fo->say || has_notes(fo) || fo->socket_broken || !ha_slots_fenced(comm))
 		return true;
 	switch (fo->state) {
 	case HA_FO_ACTIVE:
@@ -143,10 +197,10 @@ static bool mood_changed(const struct ha_failover *fo, unsigned p)
 	const struct ha_session *session = fo->links[p].live.session;
 	bool suspected;
 
-	if (!session || !ha_health_usable(fo->slots[p].health))
+	if (!session || !ha_slot_is_up(&fo->slots[p]))
 		return false;
 	suspected = ha_session_state(session) == HA_SESSION_SUSPECTED;
-	return suspected != (fo->slots[p].health == HA_HEALTH_SUSPECTED);
+	return suspected != (fo->slots[p].state == HA_SLOT_SUSPECTED);
 }
 
 static bool sessions_spoke(const struct ha_failover *fo)
@@ -167,14 +221,13 @@ static void heed_sessions(struct ha_comm *comm)
 
 		link->down = link->up = false;
 		if (down)
-			ha_slot_heed(comm, p, HA_HEALTH_EVENT_EXPIRED);
+			ha_slot_on(comm, p, HA_SLOT_ON_EXPIRED);
 		else if (up)
-			ha_slot_heed(comm, p, HA_HEALTH_EVENT_ANSWERED);
+			ha_slot_on(comm, p, HA_SLOT_ON_ANSWERED);
 		else if (mood_changed(fo, p))
-			ha_slot_heed(comm, p,
-				     fo->slots[p].health == HA_HEALTH_SUSPECTED
-					 ? HA_HEALTH_EVENT_ANSWERED
-					 : HA_HEALTH_EVENT_MISSED);
+			ha_slot_on(comm, p,
+				   fo->slots[p].state == HA_SLOT_SUSPECTED ? HA_SLOT_ON_ANSWERED
+									   : HA_SLOT_ON_MISSED);
 	}
 }
 
@@ -250,6 +303,8 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	heed_sessions(comm);
 	if (look)
 		heed_ports(comm);
+	ha_failover_take_failures(comm);
+	take_proofs(comm);
 	ha_control_read_mail(comm);
 	ha_redial_visit(comm, now_ns);
 	ha_rebuild_visit(comm);
@@ -257,6 +312,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 		ha_machine_on(comm, HA_ON_DRAINED);
 	if (!comm->is_send && fo->state <= HA_FO_FENCING && ha_shadow_visit(comm, now_ns))
 		ha_machine_on(comm, HA_ON_PROVED);
+	ha_failover_take_failures(comm); /* of what was polled and posted meanwhile */
 	count_outage(comm, now_ns);
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
 		ha_machine_on(comm, HA_ON_GIVE_UP);
@@ -311,20 +367,26 @@ static void port_changed(struct ha_comm *comm)
 
 static void probe_done(struct ha_comm *comm, struct ha_path *path)
 {
-	if (ha_shadow_proved(comm, path))
-		ha_progress_call(comm->inst->progress, &comm->poller);
+	struct ha_slot *slot = &comm->failover->slots[path->index];
+
+	if (comm->is_send || comm->paths[path->index] != path || ha_path_stopped(path))
+		return;
+	slot->notes.proved = true;
+	slot->notes.proved_ns = ha_now_ns();
+	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
 static void mail_came(struct ha_comm *comm, struct ha_path *path)
 {
+	struct ha_slot *slot = &comm->failover->slots[path->index];
+
 	/* Of a generation that is on its way out it would be taken for its successor's. */
 	if (ha_path_stopped(path) || comm->paths[path->index] != path)
 		return;
-	comm->failover->mail |= 1u << path->index;
-	comm->failover->slots[path->index].mailed = true;
-	if (comm->is_send) { /* the receiver sends mail over what it has proved */
-		ha_liveness_vouch(comm->inst->liveness, &comm->failover->links[path->index].live);
-		ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
+	slot->notes.mail = true;
+	if (comm->is_send) {
+		slot->notes.proved = true;
+		slot->notes.proved_ns = ha_now_ns();
 	}
 	ha_progress_call(comm->inst->progress, &comm->poller);
 }
@@ -405,6 +467,7 @@ static void take_ports(struct ha_comm *comm, const uint8_t *payload, uint32_t le
 static void frame(struct ha_comm *comm, const struct ha_frame_header *header,
 		  const uint8_t *payload)
 {
+	ha_failover_take_failures(comm);
 	switch (header->type) {
 	case HA_FRAME_PORTS:
 		take_ports(comm, payload, header->length);
@@ -412,15 +475,9 @@ static void frame(struct ha_comm *comm, const struct ha_frame_header *header,
 	case HA_FRAME_CONTROL:
 		take_message(comm, payload, header->length);
 		break;
-	case HA_FRAME_BYE:
-		(void)ha_peer_end_frame(comm, header, payload);
-		if (atomic_load(&comm->peer_bye))
-			comm->failover->state = HA_FO_CLOSED; /* from now on nothing is a failure */
-		break;
-	default:
-		if (!ha_peer_end_frame(comm, header, payload)) /* of a newer peer */
-			HA_TRACE(1, "connection %s: control message of unknown type %u ignored",
-				 comm->name, header->type);
+	default: /* of a newer peer */
+		HA_TRACE(1, "connection %s: control message of unknown type %u ignored", comm->name,
+			 header->type);
 	}
 }
 
@@ -435,7 +492,6 @@ static ha_result_t open_failover(struct ha_comm *comm, const struct ha_wire_endp
 		return HA_ERR_SYSTEM;
 	}
 	comm->failover = fo;
-	fo->state = HA_FO_ACTIVE;
 	fo->resumed = true; /* the handshake did what RESUME and RESUMED do later */
 	fo->epoch = 1;
 	fo->sl = local->sl;
@@ -443,11 +499,7 @@ static ha_result_t open_failover(struct ha_comm *comm, const struct ha_wire_endp
 	fo->nqps = local->nqps;
 	fo->peer_window.base = 1;
 	fo->heard_ns = fo->tick_ns = ha_now_ns();
-	for (unsigned p = 1; p < HA_MAX_PATHS; p++)
-		fo->slots[p].health = HA_HEALTH_FAILED;
-	fo->slots[0].state = HA_SLOT_UP;
-	fo->slots[0].newest_gen = comm->paths[0]->generation;
-	fo->slots[0].mailed = true;
+	ha_slot_begin(&fo->slots[0], comm->paths[0]->generation);
 	fo->look = true;
 	comm->npaths = HA_MAX_PATHS;
 	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
@@ -549,7 +601,8 @@ bool ha_failover_is_moving(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	return fo && fo->state != HA_FO_ACTIVE && fo->state != HA_FO_CLOSED;
+	return fo && ((fo->state != HA_FO_ACTIVE && fo->state != HA_FO_CLOSED) ||
+		      fo->leave != HA_REASON_NONE);
 }
 
 bool ha_failover_is_over(const struct ha_comm *comm)
@@ -561,11 +614,13 @@ bool ha_failover_is_over(const struct ha_comm *comm)
 
 static enum nccl_ha_path_health health_of(const struct ha_comm *comm, unsigned p)
 {
-	static const enum nccl_ha_path_health healths[HA_HEALTH_COUNT] = {
-	    [HA_HEALTH_GOOD] = NCCL_HA_PATH_GOOD,
-	    [HA_HEALTH_SUSPECTED] = NCCL_HA_PATH_SUSPECTED,
-	    [HA_HEALTH_FAILED] = NCCL_HA_PATH_FAILED,
-	    [HA_HEALTH_RECOVERING] = NCCL_HA_PATH_RECOVERING,
+	static const enum nccl_ha_path_health healths[HA_SLOT_COUNT] = {
+	    [HA_SLOT_EMPTY] = NCCL_HA_PATH_FAILED,
+	    [HA_SLOT_REBUILDING] = NCCL_HA_PATH_FAILED,
+	    [HA_SLOT_CONNECTING] = NCCL_HA_PATH_FAILED,
+	    [HA_SLOT_PROBING] = NCCL_HA_PATH_RECOVERING,
+	    [HA_SLOT_GOOD] = NCCL_HA_PATH_GOOD,
+	    [HA_SLOT_SUSPECTED] = NCCL_HA_PATH_SUSPECTED,
 	};
 
 	if (!ha_path_ready(comm->paths[p]))
@@ -573,7 +628,7 @@ static enum nccl_ha_path_health health_of(const struct ha_comm *comm, unsigned p
 	/* Proved, but the heartbeats of its ports are not back: it is not relied on yet. */
 	if (p != comm->active && ha_choice_is_silent(comm, p))
 		return NCCL_HA_PATH_RECOVERING;
-	return healths[comm->failover->slots[p].health];
+	return healths[comm->failover->slots[p].state];
 }
 
 static void describe(const struct ha_comm *comm, struct ha_failover_view *out)

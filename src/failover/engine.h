@@ -6,14 +6,16 @@
  * sender does what it is told. docs/protocol.md explains the protocol, tests/model checks it; names
  * are the same in all three.
  *
- *   failover.c  the state machine: what an end does when something happens to it
- *   control.c   what an end says, on which lanes, and again until it is answered
- *   shadow.c    paths in reserve: which, building them, proving that they work
- *   redial.c    another bootstrap socket for one that broke
+ *   engine.c      what happens to a connection, and its visits
+ *   fsm.c         the state machine: two tables, one per end
+ *   path_slot.c   the state machine of a path: one table
+ *   signaling.c   what an end says, on which lanes, and again until it is answered
+ *   standby.c     standby paths: which, building them, proving that they work
+ *   reconnect.c   another bootstrap socket for one that broke
  *
- * Everything here is [T] (see comm.h) unless it says otherwise. Steps of the state machine run on
- * the progress thread; only a trigger may come from the application's, which stops the path at once
- * and leaves the rest to the progress thread.
+ * Everything here is [T] (see comm.h) unless it says otherwise. What happens is noted, by whatever
+ * thread has the token, and the path in question stopped; the state machine steps in the
+ * connection's visits alone, on the progress thread, and never inside another step.
  */
 #ifndef HA_FAILOVER_ENGINE_H
 #define HA_FAILOVER_ENGINE_H
@@ -21,7 +23,7 @@
 #include "event/event.h"
 #include "event/reason.h"
 #include "failover/message.h"
-#include "failover/path_health.h"
+#include "failover/path_slot.h"
 #include "failover/port_offer.h"
 #include "liveness/liveness.h"
 #include "progress/progress.h"
@@ -45,30 +47,6 @@ enum ha_failover_state {
 	HA_FO_LATCHED,	 /* gave up: an error is latched, says ABORT */
 	HA_FO_CLOSED,	 /* the peer said BYE: nothing is a failure any more */
 	HA_FO_STATES
-};
-
-/* What an end has of a path. The receiver goes through all of them, the sender knows three. */
-enum ha_slot_state {
-	HA_SLOT_EMPTY,	    /* no path, or one on its way out */
-	HA_SLOT_REBUILDING, /* receiver: our end is there, says REBUILD */
-	HA_SLOT_CONNECTING, /* our end is being connected to the peer's, by an errand */
-	HA_SLOT_PROBING,    /* receiver: both ends are there, a probe is under way */
-	HA_SLOT_UP, /* receiver: the probe came back since the last failure; sender: built */
-};
-
-/* A path index that both ends agree on, through all its generations. */
-struct ha_slot {
-	uint8_t state;		  /* enum ha_slot_state */
-	uint8_t health;		  /* enum ha_health of its present generation */
-	uint8_t port, peer_port;  /* which of our and of the peer's offers it connects */
-	bool mailed;		  /* sender: the peer has sent mail over this generation */
-	uint32_t newest_gen;	  /* the highest generation we know of */
-	uint32_t want_gen;	  /* everything up to it must be fenced */
-	uint32_t fenced_gen;	  /* everything up to it is, confirmed */
-	uint32_t peer_fenced_gen; /* what the peer says of its own */
-	uint64_t deadline_ns;	  /* of REBUILDING and PROBING */
-	uint64_t proved_ns;	  /* when its probe came back last */
-	uint64_t up_ns;		  /* since when it is UP */
 };
 
 /* What is to be said at the next opportunity. */
@@ -134,12 +112,13 @@ struct ha_failover {
 	bool look;	    /* something happened that a visit has to look at */
 	bool ports_changed; /* what failed before may work now */
 	bool later;	    /* a chore had to wait for its turn */
+	bool stepping;	    /* a step of the machine is under way: fsm.c */
+	uint8_t leave;	    /* enum ha_reason: noted, why the active path is to be left */
 	bool outage_told;
 	uint8_t sl, traffic_class; /* [C] of every path of this connection */
 	uint8_t nqps;		   /* [C] likewise */
 	uint32_t epoch;		   /* the protocol's; comm->epoch follows when traffic resumes */
 	uint32_t say;		   /* enum ha_say */
-	uint32_t mail;		   /* bit p: mail on path p has not been read */
 	uint32_t serial, peer_serial;
 	uint16_t peer_ports_up, peer_ports_drained;
 	uint32_t say_interval_ms; /* of the statement: grows while there is no answer */
@@ -181,12 +160,18 @@ bool ha_failover_is_over(const struct ha_comm *comm);
 /* ---- between the files of failover/ ---- */
 
 /*
- * A path cannot be used any more, or should not be. Stops posting on it and starts what has to be
- * done; never waits. Says nothing about requests: they stay pending.
+ * A path cannot be used any more, or should not be. Stops posting on it and notes why; never waits.
+ * Says nothing about requests: they stay pending.
  * A trigger for a path that is being fenced or was replaced is ignored. Any thread.
  */
 void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
 			 const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
+
+/*
+ * Failures that were noted become steps of the machine: first in a visit, so that the reason is what
+ * was noted and not what follows from it. Progress thread.
+ */
+void ha_failover_take_failures(struct ha_comm *comm);
 
 /* A message, from any lane. Progress thread. */
 void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m);
@@ -197,25 +182,10 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m);
  */
 bool ha_failover_rejoined(struct ha_comm *comm, struct ha_stream *stream) HA_MUST_CHECK;
 
-/* Everything up to `generation` on path `p` goes out of use; confirmed by ha_failover_visit. */
-void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation);
-
-/* Something is known about the health of path `p`: does what follows from it. Progress thread, but
- * for FENCED and PROBE_OK, which any may report. */
-void ha_slot_heed(struct ha_comm *comm, unsigned p, enum ha_health_event event);
-
-/* Has paths closed that are out of use, in the background. Progress thread. */
-void ha_slots_tidy(struct ha_comm *comm);
-/* Whether that would find something to do. */
-bool ha_slots_untidy(const struct ha_comm *comm);
-
-/* Whether every fence that was asked for is confirmed at this end. */
-bool ha_slots_fenced(const struct ha_comm *comm);
-
 /* Receiver: a path was proved, or none can be at the moment. */
 void ha_failover_try_resume(struct ha_comm *comm);
 
-/* Leaves the active path although it works. */
+/* Has the active path left although it works, at the next visit. */
 void ha_failover_leave(struct ha_comm *comm, enum ha_reason reason);
 
 const char *ha_failover_state_name(unsigned state);

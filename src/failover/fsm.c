@@ -7,6 +7,7 @@
 #include "failover/engine.h"
 #include "failover/path_build.h"
 #include "failover/path_select.h"
+#include "failover/path_slot.h"
 #include "failover/signaling.h"
 #include "failover/standby.h"
 #include "failover/switchover.h"
@@ -35,8 +36,8 @@ void ha_say(struct ha_comm *comm, uint32_t what)
 	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
-/* What this end says from now on has changed: at once, and then at short intervals again. */
-static void enter(struct ha_comm *comm, enum ha_failover_state state)
+/* The only writer of the state. */
+static void change_state(struct ha_comm *comm, enum ha_failover_state state)
 {
 	struct ha_failover *fo = comm->failover;
 
@@ -45,6 +46,12 @@ static void enter(struct ha_comm *comm, enum ha_failover_state state)
 	HA_USDT5(connection_state, ha_comm_number(comm), (int)comm->is_send,
 		 ha_failover_state_name(fo->state), ha_failover_state_name(state), fo->epoch);
 	fo->state = (uint8_t)state;
+}
+
+/* What this end says from now on has changed: at once, and then at short intervals again. */
+static void enter(struct ha_comm *comm, enum ha_failover_state state)
+{
+	change_state(comm, state);
 	comm->epoch_changing = state != HA_FO_ACTIVE;
 	ha_comm_not_clear(comm);
 	ha_control_new_statement(comm);
@@ -92,6 +99,22 @@ static void new_epoch(struct ha_comm *comm, enum ha_reason reason)
 	fo->epoch++;
 	fo->resumed = false;
 	enter(comm, HA_FO_FENCING);
+}
+
+static void standby_gone(struct ha_comm *comm, unsigned p)
+{
+	const struct ha_path *path = comm->paths[p];
+
+	HA_INFO(HA_SUBSYS_NET, "connection %s: standby path %u.%u on %s:%d is given up", comm->name,
+		p, path->generation, path->nic->name, path->port->port_num);
+	ha_slot_fence(comm, p, path->generation);
+}
+
+/* A standby that fails while nothing was resumed on it needs no new epoch. */
+static void r_standby_failed(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	ha_shadow_failed(comm, o->path);
+	standby_gone(comm, o->path);
 }
 
 static void r_failed(struct ha_comm *comm, const struct ha_occasion *o)
@@ -228,6 +251,13 @@ static void s_failed(struct ha_comm *comm, const struct ha_occasion *o)
 	enter(comm, HA_FO_SUSPECTED);
 }
 
+static void s_standby_failed(struct ha_comm *comm, const struct ha_occasion *o)
+{
+	comm->count.suspects++;
+	ha_say(comm, ha_say_of(HA_SAY_SUSPECT, o->path));
+	standby_gone(comm, o->path);
+}
+
 /* Everything is in order to go on as the receiver said. */
 static void s_try_resume(struct ha_comm *comm)
 {
@@ -244,7 +274,7 @@ static void s_try_resume(struct ha_comm *comm)
 	take_path(comm, r->path);
 	enter(comm, HA_FO_ACTIVE);
 	ha_send_resume(comm, &fo->peer_window, &replay);
-	if (fo->state != HA_FO_ACTIVE)
+	if (!ha_path_ready(path))
 		return; /* posting failed: this path is the next to be left */
 	ha_say(comm, HA_SAY_RESUMED);
 	ha_switch_end(comm, &replay);
@@ -341,10 +371,7 @@ static void closed(struct ha_comm *comm, const struct ha_occasion *o)
 	struct ha_bye bye = {.done = o->m->window.base, .done_bits = o->m->window.bits};
 
 	ha_window_merge(&comm->failover->peer_window, &o->m->window);
-	HA_USDT5(connection_state, ha_comm_number(comm), (int)comm->is_send,
-		 ha_failover_state_name(comm->failover->state),
-		 ha_failover_state_name(HA_FO_CLOSED), comm->failover->epoch);
-	comm->failover->state = HA_FO_CLOSED;
+	change_state(comm, HA_FO_CLOSED); /* what errors from now on is no failure */
 	ha_comm_peer_bye(comm, &bye);
 }
 
@@ -378,6 +405,7 @@ static const handler receiver[HA_FO_STATES][HA_ON_END] = {
 	[HA_FO_ACTIVE][on] = (active), [HA_FO_FENCING][on] = (fencing),                      \
 	[HA_FO_LATCHED][on] = (latched), [HA_FO_CLOSED][on] = (closed),
 	ROW(HA_ON_FAILED,   r_failed,   nothing,    nothing,      nothing)
+	ROW(HA_ON_STANDBY_FAILED, r_standby_failed, r_standby_failed, nothing, nothing)
 	ROW(HA_ON_SUSPECT,  r_merge,    r_merge,    answer_abort, nothing)
 	ROW(HA_ON_FENCED,   r_merge,    r_merge,    answer_abort, nothing)
 	ROW(HA_ON_RESUMED,  r_resumed,  r_merge,    answer_abort, nothing)
@@ -402,6 +430,7 @@ static const handler sender[HA_FO_STATES][HA_ON_END] = {
 	[HA_FO_CLOSED][on] = (closed),
 	/*                ACTIVE      SUSPECTED   FENCED      LATCHED       CLOSED */
 	ROW(HA_ON_FAILED,    s_failed,   nothing,    nothing,    nothing,      nothing)
+	ROW(HA_ON_STANDBY_FAILED, s_standby_failed, s_standby_failed, s_standby_failed, nothing, nothing)
 	ROW(HA_ON_FENCE,     s_merge,    s_merge,    s_merge,    answer_abort, nothing)
 	ROW(HA_ON_RESUME,    s_resume,   s_resume,   s_resume,   answer_abort, nothing)
 	ROW(HA_ON_REBUILD,   s_rebuild,  s_rebuild,  s_rebuild,  answer_abort, nothing)
@@ -420,10 +449,42 @@ static const handler sender[HA_FO_STATES][HA_ON_END] = {
 };
 /* clang-format on */
 
+/* What an end says in a state until it is answered; 0: nothing. */
+static const uint8_t statements[HA_FO_STATES][2] = {
+    /*			  receiver	 sender */
+    [HA_FO_ACTIVE] = {HA_MSG_RESUME, 0},
+    [HA_FO_SUSPECTED] = {0, HA_MSG_SUSPECT},
+    [HA_FO_FENCED] = {0, HA_MSG_FENCED},
+    [HA_FO_FENCING] = {HA_MSG_FENCE, 0},
+    [HA_FO_LATCHED] = {0, 0},
+    [HA_FO_CLOSED] = {0, 0},
+};
+
+unsigned ha_machine_statement(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+	unsigned kind = statements[fo->state][comm->is_send];
+
+	if (kind == HA_MSG_RESUME && fo->resumed)
+		return 0; /* it was answered */
+	if (kind == HA_MSG_FENCED && !ha_slots_fenced(comm))
+		return 0; /* it is not so yet */
+	return kind;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
 void ha_machine_step(struct ha_comm *comm, const struct ha_occasion *o)
 {
-	unsigned state = comm->failover->state;
-	handler handle = comm->is_send ? sender[state][o->on] : receiver[state][o->on];
+	struct ha_failover *fo = comm->failover;
+	handler handle = comm->is_send ? sender[fo->state][o->on] : receiver[fo->state][o->on];
 
+	if (fo->stepping) {
+		ha_comm_fail(comm, HA_ERR_INTERNAL,
+			     "the failover protocol is broken: a step inside another one");
+		return;
+	}
+	fo->stepping = true;
 	(handle ? handle : impossible)(comm, o);
+	fo->stepping = false;
 }

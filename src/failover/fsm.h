@@ -9,8 +9,9 @@
 #include "failover/engine.h"
 
 enum ha_on {
-	HA_ON_FAILED,  /* the active path failed, or is to be left */
-	HA_ON_SUSPECT, /* messages, by kind */
+	HA_ON_FAILED,	      /* the active path failed, or is to be left */
+	HA_ON_STANDBY_FAILED, /* a path failed that is not the active one */
+	HA_ON_SUSPECT,	      /* messages, by kind */
 	HA_ON_FENCE,
 	HA_ON_FENCED,
 	HA_ON_RESUME,
@@ -31,25 +32,24 @@ struct ha_occasion {
 	enum ha_on on;
 	const struct ha_message *m; /* of the messages */
 	enum ha_reason reason;	    /* of FAILED */
+	uint8_t path;		    /* of STANDBY_FAILED */
 };
 
+/*
+ * One step. In a visit of the connection alone, and never from inside another step: that would be a
+ * bug, and is latched as one.
+ */
 void ha_machine_step(struct ha_comm *comm, const struct ha_occasion *o);
+
+/* The kind of message that this end says in its state until it is answered; 0: nothing. */
+unsigned ha_machine_statement(const struct ha_comm *comm);
 
 static inline void ha_machine_on(struct ha_comm *comm, enum ha_on on)
 {
 	ha_machine_step(comm, &(struct ha_occasion){.on = on});
 }
 
-/* The generation of the active path; 0: it is gone. */
-uint32_t ha_active_generation(const struct ha_comm *comm);
-
-/* Whether traffic runs on this path index. */
-bool ha_is_active(const struct ha_comm *comm, unsigned p);
-
 /* Notes something to be said, and has the progress thread say it. */
 void ha_say(struct ha_comm *comm, uint32_t what);
-
-/* Asks after the fences that are under way. True: one was confirmed. Progress thread. */
-bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns);
 
 #endif

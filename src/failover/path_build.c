@@ -103,7 +103,6 @@ ha_result_t ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generatio
 	slot->newest_gen = generation;
 	slot->port = (uint8_t)port;
 	slot->peer_port = (uint8_t)peer_port;
-	slot->mailed = false;
 	ha_rebuild_unwatch(comm, p);
 	HA_TRY(ha_path_open(comm, &options, &path));
 	comm->paths[p] = path;
@@ -123,7 +122,7 @@ ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
 	}
 	endpoint.sl = comm->failover->sl;
 	endpoint.traffic_class = comm->failover->traffic_class;
-	comm->failover->slots[p].state = HA_SLOT_CONNECTING;
+	ha_slot_on(comm, p, HA_SLOT_ON_CONNECTS);
 	ha_path_start_connecting(path, &endpoint);
 	return HA_OK;
 }
@@ -133,15 +132,13 @@ static void connected(struct ha_comm *comm, unsigned p)
 	struct ha_event event = ha_event_init(HA_EVENT_REBUILD, HA_REASON_NONE);
 
 	ha_rebuild_watch(comm, p);
-	ha_slot_heed(comm, p, HA_HEALTH_EVENT_REBUILT);
+	ha_slot_on(comm, p, HA_SLOT_ON_CONNECTED);
 	event.to = ha_event_path(comm->paths[p]);
 	ha_event_report(comm, &event);
-	if (comm->is_send) {
-		comm->failover->slots[p].state = HA_SLOT_UP;
+	if (comm->is_send)
 		comm->failover->say |= ha_say_of(HA_SAY_REBUILT, p);
-	} else {
+	else
 		ha_shadow_connected(comm, p);
-	}
 }
 
 static void not_connected(struct ha_comm *comm, unsigned p)
@@ -208,7 +205,7 @@ void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
 	if (m->generation <= slot->want_gen || m->generation < slot->newest_gen)
 		return; /* of the past: fenced since, or overtaken */
 	if (comm->paths[m->path] && comm->paths[m->path]->generation == m->generation) {
-		if (slot->state == HA_SLOT_UP) /* it has not heard */
+		if (slot->state >= HA_SLOT_PROBING) /* it has not heard */
 			comm->failover->say |= ha_say_of(HA_SAY_REBUILT, m->path);
 		return;
 	}

@@ -23,7 +23,7 @@ bool ha_choice_is_silent(const struct ha_comm *comm, unsigned p)
 
 static bool is_up(const struct ha_comm *comm, unsigned p)
 {
-	return comm->failover->slots[p].state == HA_SLOT_UP && ha_path_ready(comm->paths[p]);
+	return ha_slot_is_up(&comm->failover->slots[p]) && ha_path_ready(comm->paths[p]);
 }
 
 bool ha_choice_can_carry(const struct ha_comm *comm, unsigned p)
@@ -174,13 +174,6 @@ bool ha_choice_is_better(const struct ha_comm *comm, unsigned p)
 		   ha_pair_price(comm, ha_pair_of(&fo->slots[comm->active]));
 }
 
-/* That it works is known to the receiver by its probe, and to the sender of paths that the receiver
- * has used. */
-static bool is_proved(const struct ha_comm *comm, unsigned p)
-{
-	return ha_choice_can_carry(comm, p) && (!comm->is_send || comm->failover->slots[p].mailed);
-}
-
 int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
 {
 	uint32_t best_price = HA_PAIR_NEVER;
@@ -190,8 +183,8 @@ int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
 		struct ha_pair pair = ha_pair_of(&comm->failover->slots[p]);
 		uint32_t price;
 
-		if (p == comm->active || !is_proved(comm, p) || is_suspected(comm->failover, p) ||
-		    ha_pair_drained(comm, pair) > most_drained)
+		if (p == comm->active || !ha_choice_can_carry(comm, p) ||
+		    is_suspected(comm->failover, p) || ha_pair_drained(comm, pair) > most_drained)
 			continue;
 		price = ha_pair_price(comm, pair);
 		if (price < best_price) {
@@ -205,7 +198,7 @@ int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
 bool ha_choice_has_standby(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != comm->active && is_proved(comm, p) &&
+		if (p != comm->active && ha_choice_can_carry(comm, p) &&
 		    ha_pair_drained(comm, ha_pair_of(&comm->failover->slots[p])) == 0 &&
 		    ha_pair_shared(ha_pair_of(&comm->failover->slots[p]),
 				   ha_pair_of(&comm->failover->slots[comm->active])) == 0)

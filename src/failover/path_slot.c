@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Taking generations of a path out of use: from the wish that everything up to a watermark be
- * fenced to the confirmation that it is.
- */
-#include "failover/fsm.h"
+#include "failover/path_slot.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -13,6 +9,178 @@
 #include "failover/standby.h"
 #include "transport/comm.h"
 #include "transport/shared.h"
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+#define ROW(state) [HA_SLOT_##state]
+#define ON(event)  [HA_SLOT_ON_##event]
+#define TO(next, action)                                                                           \
+	{                                                                                          \
+		HA_SLOT_##next, HA_SLOT_##action                                                   \
+	}
+
+static const struct ha_slot_step table[HA_SLOT_COUNT][HA_SLOT_EVENT_COUNT] =
+    {
+	ROW(EMPTY) =
+	    {
+		ON(OPENED) = TO(REBUILDING, NOTHING),
+		/* The sender makes and connects its end in one go. */
+		ON(CONNECTS) = TO(CONNECTING, NOTHING),
+		ON(CONNECTED) = TO(EMPTY, IMPOSSIBLE),
+		ON(PROVED) = TO(EMPTY, NOTHING), /* late news of a generation that is fenced */
+		ON(MISSED) = TO(EMPTY, NOTHING),
+		/* The ports reach each other again: build, do not wait. */
+		ON(ANSWERED) = TO(EMPTY, RETRY),
+		ON(EXPIRED) = TO(EMPTY, NOTHING),
+		ON(FENCED) = TO(EMPTY, NOTHING),
+	    },
+	ROW(REBUILDING) =
+	    {
+		ON(OPENED) = TO(REBUILDING, IMPOSSIBLE),
+		ON(CONNECTS) = TO(CONNECTING, NOTHING),
+		ON(CONNECTED) = TO(REBUILDING, IMPOSSIBLE),
+		ON(PROVED) = TO(REBUILDING, NOTHING),
+		ON(MISSED) = TO(REBUILDING, NOTHING),
+		ON(ANSWERED) = TO(REBUILDING, RETRY),
+		ON(EXPIRED) = TO(REBUILDING, NOTHING),
+		ON(FENCED) = TO(EMPTY, NOTHING),
+	    },
+	ROW(CONNECTING) =
+	    {
+		ON(OPENED) = TO(CONNECTING, IMPOSSIBLE),
+		ON(CONNECTS) = TO(CONNECTING, IMPOSSIBLE),
+		ON(CONNECTED) = TO(PROBING, NOTHING),
+		ON(PROVED) = TO(CONNECTING, NOTHING),
+		ON(MISSED) = TO(CONNECTING, NOTHING),
+		ON(ANSWERED) = TO(CONNECTING, RETRY),
+		ON(EXPIRED) = TO(CONNECTING, NOTHING),
+		ON(FENCED) = TO(EMPTY, NOTHING),
+	    },
+	ROW(PROBING) =
+	    {
+		ON(OPENED) = TO(PROBING, IMPOSSIBLE),
+		ON(CONNECTS) = TO(PROBING, IMPOSSIBLE),
+		ON(CONNECTED) = TO(PROBING, IMPOSSIBLE),
+		ON(PROVED) = TO(GOOD, NOTHING),
+		/* The probe decides. */
+		ON(MISSED) = TO(PROBING, NOTHING),
+		ON(ANSWERED) = TO(PROBING, NOTHING),
+		ON(EXPIRED) = TO(PROBING, LEAVE),
+		ON(FENCED) = TO(EMPTY, NOTHING),
+	    },
+	ROW(GOOD) =
+	    {
+		ON(OPENED) = TO(GOOD, IMPOSSIBLE),
+		ON(CONNECTS) = TO(GOOD, IMPOSSIBLE),
+		ON(CONNECTED) = TO(GOOD, IMPOSSIBLE),
+		ON(PROVED) = TO(GOOD, NOTHING),
+		ON(MISSED) = TO(SUSPECTED, PREPARE),
+		ON(ANSWERED) = TO(GOOD, NOTHING),
+		ON(EXPIRED) = TO(GOOD, LEAVE),
+		ON(FENCED) = TO(EMPTY, NOTHING),
+	    },
+	ROW(SUSPECTED) =
+	    {
+		ON(OPENED) = TO(SUSPECTED, IMPOSSIBLE),
+		ON(CONNECTS) = TO(SUSPECTED, IMPOSSIBLE),
+		ON(CONNECTED) = TO(SUSPECTED, IMPOSSIBLE),
+		/* The queue pair works; the heartbeats are still missing. */
+		ON(PROVED) = TO(SUSPECTED, NOTHING),
+		ON(MISSED) = TO(SUSPECTED, NOTHING),
+		ON(ANSWERED) = TO(GOOD, RELAX),
+		ON(EXPIRED) = TO(SUSPECTED, LEAVE),
+		ON(FENCED) = TO(EMPTY, NOTHING),
+	    },
+};
+
+struct ha_slot_step ha_slot_next(enum ha_slot_state state, enum ha_slot_event event)
+{
+	return table[state][event];
+}
+
+static const char *const state_names[HA_SLOT_COUNT] = {
+#define NAME(name, text) [HA_SLOT_##name] = (text),
+    HA_SLOT_STATES(NAME)
+#undef NAME
+};
+
+static const char *const event_names[HA_SLOT_EVENT_COUNT] = {
+#define NAME(name, text) [HA_SLOT_ON_##name] = (text),
+    HA_SLOT_EVENTS(NAME)
+#undef NAME
+};
+
+const char *ha_slot_state_name(unsigned state)
+{
+	return state < HA_SLOT_COUNT ? state_names[state] : "unknown";
+}
+
+const char *ha_slot_event_name(unsigned event)
+{
+	return event < HA_SLOT_EVENT_COUNT ? event_names[event] : "unknown";
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+void ha_slot_begin(struct ha_slot *slot, uint32_t generation)
+{
+	slot->state = HA_SLOT_GOOD;
+	slot->newest_gen = generation;
+}
+
+static void leave(struct ha_comm *comm, unsigned p)
+{
+	struct ha_path *path = comm->paths[p];
+
+	if (ha_path_ready(path))
+		ha_failover_trigger(comm, path, HA_REASON_LIVENESS,
+				    "no answer from the peer's port for 3 heartbeats of %d ms",
+				    comm->config->heartbeat_ms);
+}
+
+static void act(struct ha_comm *comm, unsigned p, enum ha_slot_action action, const char *state,
+		const char *event)
+{
+	switch (action) {
+	case HA_SLOT_NOTHING:
+		break;
+	case HA_SLOT_PREPARE:
+		ha_prepare(comm, p);
+		break;
+	case HA_SLOT_RELAX:
+		HA_TRACE(1, "connection %s: path %u answers again", comm->name, p);
+		break;
+	case HA_SLOT_LEAVE:
+		leave(comm, p);
+		break;
+	case HA_SLOT_RETRY:
+		ha_shadow_retry(comm, p);
+		break;
+	case HA_SLOT_IMPOSSIBLE:
+		ha_comm_fail(comm, HA_ERR_INTERNAL,
+			     "the failover protocol is broken: path %u is %s, and now: %s", p,
+			     state, event);
+		break;
+	}
+}
+
+void ha_slot_on(struct ha_comm *comm, unsigned p, enum ha_slot_event event)
+{
+	struct ha_slot *slot = &comm->failover->slots[p];
+	const char *before = ha_slot_state_name(slot->state);
+	struct ha_slot_step step = ha_slot_next(slot->state, event);
+
+	if (step.next != slot->state) {
+		HA_TRACE(1, "connection %s: path %u is %s: %s", comm->name, p,
+			 ha_slot_state_name(step.next), ha_slot_event_name(event));
+		HA_USDT5(path_health, ha_comm_number(comm), (int)comm->is_send, p, before,
+			 ha_slot_state_name(step.next));
+	}
+	slot->state = step.next;
+	act(comm, p, step.action, before, ha_slot_event_name(event));
+}
+
+/* ---- going out of use ------------------------------------------------------------------------ */
 
 uint32_t ha_active_generation(const struct ha_comm *comm)
 {
@@ -37,8 +205,8 @@ void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation)
 		slot->newest_gen = generation;
 	if (path && path->generation > slot->want_gen)
 		return;
-	slot->state = HA_SLOT_EMPTY;
-	ha_slot_heed(comm, p, HA_HEALTH_EVENT_FENCED);
+	slot->notes.proved = false; /* of what is fenced */
+	ha_slot_on(comm, p, HA_SLOT_ON_FENCED);
 	if (comm->failover->state == HA_FO_FENCING)
 		comm->failover->say |= HA_SAY_STATEMENT; /* with the new watermark */
 	if (path)
@@ -64,8 +232,8 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 		struct ha_slot *slot = &comm->failover->slots[p];
 		struct ha_path *path = comm->paths[p];
 
-		if (!path || !ha_path_stopped(path))
-			continue;
+		if (!path || !ha_path_stopped(path) || slot->notes.failed_gen == path->generation)
+			continue; /* what was noted of it comes first */
 		switch (ha_path_fenced(comm, path, now_ns)) {
 		case HA_FENCE_PENDING:
 			break;
@@ -112,47 +280,4 @@ bool ha_slots_untidy(const struct ha_comm *comm)
 	while (path && ha_path_away(path))
 		path = path->next_retired;
 	return path;
-}
-
-/* ---- health -------------------------------------------------------------------------------- */
-
-static void leave(struct ha_comm *comm, unsigned p)
-{
-	struct ha_path *path = comm->paths[p];
-
-	if (ha_path_ready(path))
-		ha_failover_trigger(comm, path, HA_REASON_LIVENESS,
-				    "no answer from the peer's port for 3 heartbeats of %d ms",
-				    comm->config->heartbeat_ms);
-}
-
-void ha_slot_heed(struct ha_comm *comm, unsigned p, enum ha_health_event event)
-{
-	struct ha_slot *slot = &comm->failover->slots[p];
-	struct ha_health_step step = ha_health_step(slot->health, event);
-
-	if (step.next != slot->health) {
-		HA_TRACE(1, "connection %s: path %u is %s: %s", comm->name, p,
-			 ha_health_name(step.next), ha_health_event_name(event));
-		HA_USDT5(path_health, ha_comm_number(comm), (int)comm->is_send, p,
-			 ha_health_name(slot->health), ha_health_name(step.next));
-	}
-	slot->health = step.next;
-	switch (step.action) {
-	case HA_HEALTH_PREPARE:
-		ha_prepare(comm, p);
-		break;
-	case HA_HEALTH_RELAX:
-		HA_TRACE(1, "connection %s: path %u answers again", comm->name, p);
-		break;
-	case HA_HEALTH_LEAVE:
-		leave(comm, p);
-		break;
-	case HA_HEALTH_RETRY:
-		ha_shadow_retry(comm, p);
-		break;
-	case HA_HEALTH_PROBE: /* the receiver does, when both ends are connected */
-	default:
-		break;
-	}
 }

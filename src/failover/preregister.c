@@ -56,7 +56,8 @@ void ha_prepare(struct ha_comm *comm, unsigned p)
 	for (unsigned q = 0; q < HA_MAX_PATHS; q++) {
 		const struct ha_path *path = comm->paths[q];
 
-		if (q == p || comm->failover->slots[q].state != HA_SLOT_UP || !ha_path_ready(path))
+		if (q == p || comm->failover->slots[q].state < HA_SLOT_PROBING ||
+		    !ha_path_ready(path))
 			continue;
 		ready++;
 		if (comm->is_send)

@@ -48,25 +48,6 @@ static uint16_t ports_that_are(const struct ha_comm *comm, bool (*so)(const stru
 	return bits;
 }
 
-/* The kind that this end says in its state; 0: it has nothing to say. */
-static unsigned statement(const struct ha_comm *comm)
-{
-	const struct ha_failover *fo = comm->failover;
-
-	switch (fo->state) {
-	case HA_FO_SUSPECTED:
-		return HA_MSG_SUSPECT;
-	case HA_FO_FENCED:
-		return ha_slots_fenced(comm) ? HA_MSG_FENCED : 0;
-	case HA_FO_FENCING:
-		return HA_MSG_FENCE;
-	case HA_FO_ACTIVE:
-		return comm->is_send || fo->resumed ? 0 : HA_MSG_RESUME;
-	default:
-		return 0;
-	}
-}
-
 static void fill(struct ha_comm *comm, unsigned kind, struct ha_message *m)
 {
 	struct ha_failover *fo = comm->failover;
@@ -100,16 +81,16 @@ static void name_path(struct ha_message *m, unsigned path, uint32_t generation)
  */
 static bool carries_mail(const struct ha_comm *comm, unsigned p)
 {
-	const struct ha_slot *slot = &comm->failover->slots[p];
-
-	return ha_path_ready(comm->paths[p]) && slot->state == HA_SLOT_UP &&
-	       (!comm->is_send || slot->mailed);
+	return ha_path_ready(comm->paths[p]) && ha_slot_is_up(&comm->failover->slots[p]);
 }
 
 /* Also one whose first mail is still under way: the receiver is heard on it if it lives. */
 static bool may_carry_mail(const struct ha_comm *comm, unsigned p)
 {
-	return ha_path_ready(comm->paths[p]) && comm->failover->slots[p].state == HA_SLOT_UP;
+	const struct ha_slot *slot = &comm->failover->slots[p];
+
+	return ha_path_ready(comm->paths[p]) &&
+	       (ha_slot_is_up(slot) || (comm->is_send && slot->state == HA_SLOT_PROBING));
 }
 
 bool ha_control_has_lane(const struct ha_comm *comm)
@@ -139,14 +120,13 @@ static void deliver(struct ha_comm *comm, const struct ha_message *m)
 
 void ha_control_read_mail(struct ha_comm *comm)
 {
-	struct ha_failover *fo = comm->failover;
-
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_slot_notes *notes = &comm->failover->slots[p].notes;
 		struct ha_message m;
 
-		if (!(fo->mail & 1u << p))
+		if (!notes->mail)
 			continue;
-		fo->mail &= ~(1u << p);
+		notes->mail = false;
 		/* One that is being overwritten is followed by another immediate. */
 		if (ha_message_decode(ha_path_mailbox(comm, p), HA_MAIL_BYTES, &m) == HA_WIRE_OK)
 			ha_failover_hear(comm, &m);
@@ -176,12 +156,12 @@ void ha_control_goodbye(struct ha_comm *comm)
 {
 	struct ha_message m;
 
-	if (!comm->failover->socket_broken)
-		return;
-	wait_for_mail(comm);
+	if (comm->failover->socket_broken)
+		wait_for_mail(comm);
 	fill(comm, HA_MSG_BYE, &m);
 	deliver(comm, &m);
-	wait_for_mail(comm);
+	if (comm->failover->socket_broken)
+		wait_for_mail(comm);
 }
 
 /* ---- saying -------------------------------------------------------------------------------- */
@@ -203,7 +183,7 @@ static void say_kind(struct ha_comm *comm, unsigned kind)
 static void say_statement(struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
-	unsigned kind = statement(comm);
+	unsigned kind = ha_machine_statement(comm);
 	struct ha_message m;
 
 	if (kind == 0)
@@ -258,7 +238,7 @@ static void say_again(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
 
-	if (statement(comm) == 0 || now_ns < fo->say_again_ns)
+	if (ha_machine_statement(comm) == 0 || now_ns < fo->say_again_ns)
 		return;
 	if (fo->say_again_ns != 0) {
 		fo->say |= HA_SAY_STATEMENT;

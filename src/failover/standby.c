@@ -215,7 +215,7 @@ static void make_room(struct ha_comm *comm)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_slot *slot = &comm->failover->slots[p];
 
-		if (p == comm->active || slot->state != HA_SLOT_UP ||
+		if (p == comm->active || !ha_slot_is_up(slot) ||
 		    ha_pair_drained(comm, ha_pair_of(slot)) == 0)
 			continue;
 		ha_slot_fence(comm, p, slot->newest_gen);
@@ -247,7 +247,7 @@ static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
 		ha_slot_fence(comm, (unsigned)p, slot->newest_gen); /* and has the peer told */
 		return false;
 	}
-	slot->state = HA_SLOT_REBUILDING;
+	ha_slot_on(comm, (unsigned)p, HA_SLOT_ON_OPENED);
 	slot->deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
 	fo->shadow->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
 	fo->say |= ha_say_of(HA_SAY_REBUILD, (unsigned)p);
@@ -266,7 +266,7 @@ static unsigned flaws(const struct ha_comm *comm, struct ha_pair pair)
 static bool is_on_its_way(const struct ha_comm *comm, unsigned p)
 {
 	return p != comm->active && comm->failover->slots[p].state != HA_SLOT_EMPTY &&
-	       comm->failover->slots[p].state != HA_SLOT_UP;
+	       !ha_slot_is_up(&comm->failover->slots[p]);
 }
 
 static bool is_building(const struct ha_comm *comm)
@@ -341,7 +341,6 @@ void ha_shadow_connected(struct ha_comm *comm, unsigned p)
 {
 	struct ha_slot *slot = &comm->failover->slots[p];
 
-	slot->state = HA_SLOT_PROBING;
 	slot->deadline_ns = ha_now_ns() + (uint64_t)comm->rto_ms * HA_NS_PER_MS;
 	ha_path_probe(comm, comm->paths[p]);
 	comm->failover->due_ns = 1;
@@ -364,19 +363,9 @@ void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m)
 /* ---- what came of it --------------------------------------------------------------------------
  */
 
-bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path)
+void ha_shadow_proved(struct ha_comm *comm)
 {
-	struct ha_slot *slot = &comm->failover->slots[path->index];
-
-	if (comm->is_send || slot->state != HA_SLOT_PROBING || comm->paths[path->index] != path)
-		return false;
-	slot->state = HA_SLOT_UP;
-	slot->up_ns = 0;
-	slot->proved_ns = ha_now_ns();
-	ha_liveness_vouch(comm->inst->liveness, &comm->failover->links[path->index].live);
-	ha_slot_heed(comm, path->index, HA_HEALTH_EVENT_PROBE_OK);
 	comm->failover->shadow->proved = true;
-	return true;
 }
 
 /* Three false alarms in a row: the soft timeout is too short for this network. */
@@ -442,7 +431,8 @@ static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 		else
 			ha_path_probe(comm, comm->paths[p]); /* if there was no room before */
 		break;
-	case HA_SLOT_UP:
+	case HA_SLOT_GOOD:
+	case HA_SLOT_SUSPECTED:
 		if (slot->up_ns == 0)
 			came_up(comm, p, now_ns);
 		break;

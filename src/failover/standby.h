@@ -18,7 +18,6 @@
 #include <stdint.h>
 
 struct ha_comm;
-struct ha_path;
 
 /* Both ends: ranks our ports; at the receiver makes the book-keeping. */
 ha_result_t ha_shadow_open(struct ha_comm *comm) HA_MUST_CHECK;
@@ -48,8 +47,8 @@ void ha_shadow_retry(struct ha_comm *comm, unsigned p);
 void ha_shadow_drain(struct ha_comm *comm);
 void ha_shadow_return(struct ha_comm *comm);
 
-/* A probe came back. True if it was what we waited for. Any thread. */
-bool ha_shadow_proved(struct ha_comm *comm, const struct ha_path *path);
+/* A path was proved that was waited for: the next visit says so. */
+void ha_shadow_proved(struct ha_comm *comm);
 
 /* Builds, probes, gives up what takes too long. True: a path was proved since the last visit. */
 bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns);

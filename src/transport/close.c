@@ -68,16 +68,12 @@ static void drain(struct ha_comm *comm)
 
 static void close_comm(struct ha_comm *comm)
 {
-	struct ha_bye bye;
-
 	if (!comm)
 		return;
 	ha_comm_stop(comm);
 	ha_token_acquire(comm);
 	if (ha_comm_error(comm) == HA_OK) {
 		ha_comm_poll(comm, comm->poll_batch);
-		ha_comm_fill_bye(comm, &bye);
-		ha_lane_bye(comm->lane, &bye);
 		comm->ops->goodbye(comm);
 	}
 	drain(comm);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define FRAMES_PER_EVENT 16
+#define FRAMES_PER_VISIT 16
 
 struct ha_lane *ha_lane_new(struct ha_stream *stream)
 {
@@ -26,6 +26,7 @@ struct ha_lane *ha_lane_new(struct ha_stream *stream)
 		lane->peer.sa.sa_family = AF_UNSPEC; /* it broke already */
 	atomic_init(&lane->state, HA_LANE_NEW);
 	lane->watch.fd = -1;
+	lane->readable = false;
 	lane->stream = *stream;
 	stream->fd = -1;
 	return lane;
@@ -54,30 +55,37 @@ static void lost(struct ha_lane *lane, enum ha_io io)
 		ha_stream_close(&lane->stream); /* the peer must not believe in it any longer */
 }
 
-/* Progress thread. */
+/* The connection's visit reads it: there, and nowhere else, is what it says acted upon. */
 static void ready(struct ha_watch *watch, uint32_t events)
 {
 	struct ha_lane *lane = ha_container_of(watch, struct ha_lane, watch);
+
+	(void)events;
+	if (watch->fd < 0)
+		return; /* unwatched by another callback of the same round */
+	lane->readable = true;
+	ha_progress_call(lane->comm->inst->progress, &lane->comm->poller);
+}
+
+void ha_lane_read(struct ha_lane *lane)
+{
 	struct ha_comm *comm = lane->comm;
 	struct ha_frame_header header;
 	const uint8_t *payload;
 	enum ha_io io = HA_IO_DONE;
 
-	(void)events;
-	if (watch->fd < 0)
-		return; /* unwatched by another callback of the same round */
-	ha_token_acquire(comm);
-	for (int i = 0; i < FRAMES_PER_EVENT && io == HA_IO_DONE; i++) {
+	if (!lane->readable)
+		return;
+	lane->readable = false; /* what is left is told again */
+	for (int i = 0; i < FRAMES_PER_VISIT && io == HA_IO_DONE; i++) {
 		io = ha_stream_receive(&lane->stream, &header, &payload);
 		if (io == HA_IO_DONE)
 			comm->ops->frame(comm, &header, payload);
 	}
 	if (io == HA_IO_CLOSED || io == HA_IO_BAD) {
-		ha_progress_unwatch_self(comm->inst->progress, watch);
+		ha_progress_unwatch_self(comm->inst->progress, &lane->watch);
 		lost(lane, io);
 	}
-	ha_token_release(comm);
-	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
 ha_result_t ha_lane_start(struct ha_lane *lane, struct ha_comm *comm)

@@ -26,6 +26,7 @@ struct ha_lane {
 	struct ha_watch watch;
 	struct ha_comm *comm;
 	struct ha_stream stream; /* progress thread between start and stop */
+	bool readable;		 /* progress thread: something has come, or its end */
 	_Atomic int state;	 /* enum ha_lane_state; written by the application */
 	union ha_sockaddr peer;	 /* constant: the other end of the first socket; zero: unknown */
 };
@@ -37,6 +38,10 @@ void ha_lane_free(struct ha_lane *lane);
 /* From here on the progress thread reads it and tells `comm`. */
 ha_result_t ha_lane_start(struct ha_lane *lane, struct ha_comm *comm) HA_MUST_CHECK;
 void ha_lane_stop(struct ha_lane *lane);
+
+/* Takes what has come, if anything, and tells whoever keeps the connection alive. Progress thread,
+ * in a visit of the connection, under the token. */
+void ha_lane_read(struct ha_lane *lane);
 
 /*
  * Goes on over another socket, which it takes over, and closes the one before. False, and all is

@@ -48,8 +48,9 @@ struct ha_failover_ops {
 	void (*free)(struct ha_comm *comm);
 
 	/*
-	 * A path cannot be used any more, or should not be. Stops it and remembers why; says
-	 * nothing about requests, which stay pending. Not for a path that is stopped. Any thread.
+	 * A path cannot be used any more, or should not be. Stops it and notes why, and has the
+	 * connection visited; says nothing about requests, which stay pending. Not for a path that
+	 * is stopped. Any thread.
 	 */
 	void (*path_failed)(struct ha_comm *comm, struct ha_path *path,
 			    const struct ha_path_failure *failure);
@@ -57,7 +58,7 @@ struct ha_failover_ops {
 	void (*probe_done)(struct ha_comm *comm, struct ha_path *path);
 	/* A message was left in this path's mailbox. Any thread. */
 	void (*mail)(struct ha_comm *comm, struct ha_path *path);
-	/* What the peer says over the control socket. Progress thread. */
+	/* What the peer says over the control socket. In a visit of the connection. */
 	void (*frame)(struct ha_comm *comm, const struct ha_frame_header *header,
 		      const uint8_t *payload);
 	/* The control socket is of no use any more. True: there are other ways to the peer, or
@@ -72,7 +73,7 @@ struct ha_failover_ops {
 	 */
 	uint64_t (*visit)(struct ha_comm *comm);
 
-	/* We close: the last that the peer is told, beside the control socket's BYE. */
+	/* We close: the last that the peer is told. */
 	void (*goodbye)(struct ha_comm *comm);
 	void (*describe)(const struct ha_comm *comm, struct ha_failover_view *out);
 };

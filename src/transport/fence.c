@@ -68,11 +68,24 @@ static bool to_error(struct ha_path *path, struct ibv_qp *qp)
 	return rc == 0;
 }
 
+void ha_path_stop(struct ha_path *path)
+{
+	if (!path || ha_path_stopped(path))
+		return;
+	atomic_store(&path->state, HA_PATH_STOPPED);
+	ha_comm_not_clear(path->comm);
+}
+
+static bool has_begun(const struct ha_path *path)
+{
+	return atomic_load_explicit(&path->state, memory_order_relaxed) >= HA_PATH_FENCING;
+}
+
 void ha_path_fence(struct ha_path *path)
 {
 	uint64_t wr_id;
 
-	if (!path || ha_path_stopped(path))
+	if (!path || has_begun(path))
 		return;
 	/*
 	 * On a path that is still being connected nothing was ever posted, by us or by the peer,

@@ -71,6 +71,14 @@ static uint64_t visit(struct ha_comm *comm)
 	return 0;
 }
 
+static void goodbye(struct ha_comm *comm)
+{
+	struct ha_bye bye;
+
+	ha_comm_fill_bye(comm, &bye);
+	ha_lane_bye(comm->lane, &bye);
+}
+
 static void describe(const struct ha_comm *comm, struct ha_failover_view *out)
 {
 	memset(out, 0, sizeof(*out));
@@ -91,6 +99,6 @@ const struct ha_failover_ops ha_no_failover = {
     .socket_broken = socket_broken,
     .port_changed = nothing,
     .visit = visit,
-    .goodbye = nothing,
+    .goodbye = goodbye,
     .describe = describe,
 };

@@ -39,7 +39,8 @@ struct ha_comm;
 enum ha_path_state {
 	HA_PATH_INIT,	 /* queue pairs exist, and may be on their way to RTS: `errand` */
 	HA_PATH_READY,	 /* can carry data */
-	HA_PATH_FENCING, /* in error: nothing is posted any more, something may still arrive */
+	HA_PATH_STOPPED, /* nothing is posted any more; its fence has not begun */
+	HA_PATH_FENCING, /* in error, or about to be: something may still arrive */
 	HA_PATH_FENCED,	 /* confirmed: nothing moves in either direction any more, for ever */
 };
 
@@ -159,10 +160,10 @@ static inline bool ha_path_ready(const struct ha_path *path)
 	return path && atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_READY;
 }
 
-/* [T] Whether a fence has begun: its errors are our own doing. */
+/* [T] Whether it is out of use: its errors say nothing new. */
 static inline bool ha_path_stopped(const struct ha_path *path)
 {
-	return atomic_load_explicit(&path->state, memory_order_relaxed) >= HA_PATH_FENCING;
+	return atomic_load_explicit(&path->state, memory_order_relaxed) >= HA_PATH_STOPPED;
 }
 
 /* Whether a queue pair is one of the path's present ones. */
@@ -215,6 +216,12 @@ static inline bool ha_path_away(const struct ha_path *path)
 {
 	return ha_errand_busy(&path->errand);
 }
+
+/*
+ * Nothing is posted on it from now on; its fence is begun by whoever decides what becomes of the
+ * connection. NULL and a second call are fine. Under the token.
+ */
+void ha_path_stop(struct ha_path *path);
 
 /*
  * Begins a fence: moves the queue pairs to ERR, where they take no more packets, and posts a last

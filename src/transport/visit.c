@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "transport/comm.h"
 #include "transport/complete.h"
+#include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
 #include "transport/peer_end.h"
 #include "transport/shared.h"
@@ -92,9 +93,11 @@ static bool is_fencing(const struct ha_comm *comm)
 /* Under the token. */
 static enum ha_poll_result visit_connection(struct ha_comm *comm)
 {
-	ha_result_t error = ha_comm_error(comm);
+	ha_result_t error;
 	enum ha_poll_result found;
 
+	ha_lane_read(comm->lane);
+	error = ha_comm_error(comm);
 	if (error == HA_OK && comm->outstanding != 0 &&
 	    (comm->settling || (bye_overdue(comm) && ha_comm_waits_for_peer(comm)))) {
 		ha_comm_settle_on(comm);

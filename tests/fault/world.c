@@ -357,7 +357,7 @@ static bool end_protected(const struct end *end)
 	if (failover->state != HA_FO_ACTIVE)
 		return false;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != end->comm->active && failover->slots[p].state == HA_SLOT_UP)
+		if (p != end->comm->active && ha_slot_is_up(&failover->slots[p]))
 			return true;
 	return end->comm->inst->devices->nports == 1;
 }

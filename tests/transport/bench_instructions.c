@@ -211,8 +211,7 @@ static void round_trip(struct pair *pair, const struct bench *bench)
 static bool protected(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != comm->active && comm->failover &&
-		    comm->failover->slots[p].state == HA_SLOT_UP)
+		if (p != comm->active && comm->failover && ha_slot_is_up(&comm->failover->slots[p]))
 			return true;
 	return false;
 }

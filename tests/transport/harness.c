@@ -246,8 +246,7 @@ static bool is_in_reserve(const struct ha_comm *comm, unsigned p)
 	const struct ha_slot *slot = &comm->failover->slots[p];
 	const struct ha_slot *active = &comm->failover->slots[comm->active];
 
-	return slot->state == HA_SLOT_UP && ha_path_ready(comm->paths[p]) &&
-	       (!comm->is_send || slot->mailed) && slot->port != active->port &&
+	return ha_slot_is_up(slot) && ha_path_ready(comm->paths[p]) && slot->port != active->port &&
 	       slot->peer_port != active->peer_port;
 }
 

@@ -197,7 +197,7 @@ static bool is_protected(const struct conn *c)
 	const struct ha_comm *comm = c->comm[1];
 
 	for (unsigned p = 0; comm->failover->state == HA_FO_ACTIVE && p < HA_MAX_PATHS; p++)
-		if (p != comm->active && comm->failover->slots[p].state == HA_SLOT_UP)
+		if (p != comm->active && ha_slot_is_up(&comm->failover->slots[p]))
 			return true;
 	return false;
 }
