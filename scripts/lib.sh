@@ -110,8 +110,11 @@ has() {
 # The compiler finds these headers. Without a compiler there is nothing to ask: then the package
 # manager's word counts.
 header() {
-	has cc || return 1
-	printf '#include <%s>\n' "$@" | cc -E -x c - >/dev/null 2>&1
+	has cc && preprocessed "$@" >/dev/null
+}
+
+preprocessed() {
+	printf '#include <%s>\n' "$@" | cc -E -P -dD -x c - 2>/dev/null
 }
 
 python_module() {
@@ -121,6 +124,22 @@ python_module() {
 # libibverbs knows the driver of these devices.
 provider() {
 	[ -e "/etc/libibverbs.d/$1.driver" ]
+}
+
+# what_is_here: the packages of the table that are there, a line each; of headers also a checksum of what the
+# compiler reads, so that another version is told from the one before.
+what_is_here() {
+	local deb probe headers
+	while IFS='|' read -r _ deb _ probe _; do
+		$probe || continue
+		case $probe in
+		header\ *)
+			read -ra headers <<<"${probe#header }"
+			printf '%s %s\n' "$deb" "$(preprocessed "${headers[@]}" | cksum)"
+			;;
+		*) echo "$deb" ;;
+		esac
+	done < <(ha_packages)
 }
 
 as_root() {
@@ -264,17 +283,21 @@ configure_preset() {
 	fi
 }
 
-# build_preset PRESET [TARGET...]: configured if it must be (ninja itself sees changes of
-# CMakeLists.txt), then built, all of it unless targets are named. The log is DIR/build.log.
+# build_preset PRESET [TARGET...]: configured if it must be, then built, all of it unless targets are named.
+# Ninja itself sees changes of CMakeLists.txt; but CMake looks for headers and programs only when it configures,
+# so a package that came or went since then is a reason, too. The log is DIR/build.log.
 build_preset() {
-	local preset=$1 dir targets=()
+	local preset=$1 dir here targets=()
 	shift
 	[ $# -eq 0 ] || targets=(--target "$@")
 	dir=$(preset_dir "$preset")
+	here=$(what_is_here)
 	if [ ! -f "$dir/build.ninja" ] || [ "$HA_ROOT/CMakePresets.json" -nt "$dir/build.ninja" ] ||
-		! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$HA_ROOT" "$dir/CMakeCache.txt" 2>/dev/null; then
+		! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$HA_ROOT" "$dir/CMakeCache.txt" 2>/dev/null ||
+		[ "$here" != "$(cat "$dir/what-was-here" 2>/dev/null)" ]; then
 		step "$preset: configure" "$dir/configure.log" configure_preset "$preset" || return
 		touch "$dir/build.ninja"
+		echo "$here" >"$dir/what-was-here"
 	fi
 	step "$preset: build" "$dir/build.log" cmake --build "$dir" -j "$HA_JOBS" "${targets[@]}"
 }
