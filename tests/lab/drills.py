@@ -24,7 +24,7 @@ class Drill:
     proves: str
     steps: tuple
     labs: tuple = ("one", "two")
-    short: bool = False  # also in the short form of the two-VM lab
+    short: tuple = ()  # the labs whose short form has it: there it is no repetition of another one
     workload: str = "steady"
     reasons: tuple = ()  # what the first to notice may say; none: nothing may fail
     each: bool = True  # every fault is noticed; else one of them is enough
@@ -94,14 +94,15 @@ DRILLS = (
     Drill(
         "healthy",
         "nothing happens where nothing is broken; how long traffic pauses by itself",
+        short=("one",),
         steps=(("sleep", 4),),
-        short=True,
         ends_on="used",
     ),
     # ---- what a fabric does without being broken ----
     Drill(
         "loss",
         "2 % of the packets lost is the hardware's business",
+        short=("one",),
         steps=netem_for(2, "loss 2%"),
         ends_on="used",
         witnesses=(("a", "used", "netem_dropped", 1),),
@@ -117,6 +118,7 @@ DRILLS = (
     Drill(
         "duplication",
         "so are packets that come twice",
+        short=("one",),
         steps=netem_for(2, "duplicate 5%"),
         ends_on="used",
         witnesses=(("b", "used", "rdma.duplicate_request", 1),),
@@ -124,6 +126,7 @@ DRILLS = (
     Drill(
         "reordering",
         "so are packets that overtake others",
+        short=("one",),
         steps=netem_for(2, "delay 2ms reorder 75% 50%"),
         ends_on="used",
         witnesses=(("b", "used", "rdma.out_of_seq_request+rdma.rcvd_seq_err", 1),),
@@ -141,6 +144,7 @@ DRILLS = (
     Drill(
         "crossed",
         "a loses one rail and b the other: nothing is left until one is back",
+        short=("one", "two"),
         steps=(
             ("sleep", 0.5),
             ("link", "a", "active", "down"),
@@ -152,7 +156,6 @@ DRILLS = (
             ("link", "b", "other", "up"),
             ("healthy",),
         ),
-        short=True,
         reasons=PORT_DOWN + SILENCE,
         each=False,
         switches=(8, None),
@@ -163,6 +166,7 @@ DRILLS = (
     Drill(
         "flapping",
         "ports that flap, at one end, the other or both, cost pauses, no data",
+        short=("one",),
         steps=(
             ("sleep", 0.5),
             *(
@@ -172,7 +176,6 @@ DRILLS = (
             ),
             ("healthy",),
         ),
-        short=True,
         reasons=PORT_DOWN,
         each=False,
         switches=(4, None),
@@ -212,7 +215,6 @@ DRILLS = (
             ("link", "ab", "same", "up"),
             ("healthy",),
         ),
-        short=True,
         reasons=PORT_DOWN,
         each=False,
         switches=(4, 8),
@@ -225,8 +227,8 @@ DRILLS = (
     Drill(
         "cut-one-way",
         "all packets lost in one direction: nobody is told, silence tells",
+        short=("one", "two"),
         steps=silent(("a",)),
-        short=True,
         reasons=SILENCE,
         switches=(4, 8),
         blackout_ms=2500,
@@ -260,6 +262,7 @@ DRILLS = (
     Drill(
         "cut-for-ever",
         "with the retry count that NCCL has, which is for ever here, and no heartbeats the soft timeout tells",
+        short=("one",),
         workload="unheard",
         steps=silent(("a", "b")),
         reasons=("no completion in time", "told by the peer"),
@@ -274,6 +277,7 @@ DRILLS = (
         "set-link-off",
         "the hypervisor pulls the cable of one host",
         labs=("two",),
+        short=("two",),
         steps=(
             ("sleep", 0.5),
             ("set_link", "a", "active", "off"),
@@ -282,7 +286,6 @@ DRILLS = (
             ("set_link", "a", "same", "on"),
             ("healthy",),
         ),
-        short=True,
         reasons=PORT_DOWN + SILENCE,
         switches=(4, 8),
         blackout_ms=1500,
@@ -293,6 +296,7 @@ DRILLS = (
         "late-packets",
         "what arrives after a switch, of messages that were sent again, changes no memory",
         labs=("one",),
+        short=("one",),
         workload="canaries",
         steps=(
             ("sleep", 0.5),
@@ -317,8 +321,8 @@ DRILLS = (
         "stuck",
         "a queue pair that the kernel leaves without any completion, though its link is back, is found and left",
         labs=("two",),
+        short=("two",),
         workload="deaf",
-        short=True,
         steps=(("sleep", 0.3), ("pull_until_stuck", "a", 30), ("healthy",)),
         reasons=SILENCE,
         each=False,
@@ -331,13 +335,13 @@ DRILLS = (
     Drill(
         "address-change",
         "an address moves to another entry of the table: the path is built anew with it",
+        short=("one",),
         steps=(
             ("sleep", 0.5),
             ("address", "a", "active"),
             ("moved",),
             ("healthy",),
         ),
-        short=True,
         reasons=("port address changed", "told by the peer") + SILENCE,
         switches=(4, 8),
         blackout_ms=2500,
@@ -349,6 +353,7 @@ DRILLS = (
         "alternating",
         "a hundred failovers in a row, from rail to rail and back",
         labs=("one",),
+        short=("one",),
         steps=alternating(100),
         reasons=PORT_DOWN,
         switches=(400, None),
@@ -361,9 +366,9 @@ DRILLS = (
         "alternating-ends",
         "failovers in a row, at the one end, the other and both: local and remote link down",
         labs=("two",),
+        short=("two",),
         # So many, as one pause in 20 may be longer: of 24, a single one too many is soon there by chance.
         steps=alternating(60),
-        short=True,
         reasons=PORT_DOWN,
         switches=(240, None),
         by_event=True,
@@ -374,6 +379,7 @@ DRILLS = (
     Drill(
         "failback",
         "with HA_NCCL_ENABLE_FAILBACK=1 a connection goes back to its primary rail",
+        short=("one",),
         workload="failback",
         steps=(
             ("sleep", 0.5),
@@ -395,8 +401,8 @@ DRILLS = (
         "peer-frozen",
         "a host that stands still for 2 s is waited for",
         labs=("two",),
+        short=("two",),
         steps=(("sleep", 0.5), ("freeze", "b"), ("sleep", 2), ("thaw", "b"), ("sleep", 1), ("healthy",)),
-        short=True,
         reasons=SILENCE,
         each=False,
         switches=(0, None),
@@ -406,9 +412,9 @@ DRILLS = (
     Drill(
         "peer-killed",
         "a peer that dies is an error within seconds, and no path to be mended",
+        short=("one", "two"),
         workload="killed",
         steps=(("sleep", 0.5), ("kill", "b"), ("ended",)),
-        short=True,
         fate="lost",
         lost="b",
         says=("peer process is gone", "left without a goodbye"),
@@ -418,11 +424,11 @@ DRILLS = (
         "device-unbound",
         "a device taken from its driver is left, and the rest goes on without it",
         labs=("two",),  # alone, without its card, a device of rxe does not go
+        short=("two",),
         # The card goes when nobody has the device open any more: the workload ends before the lab is healed.
         # In half of all times the kernel holds what destroys queue pairs for minutes: rxe waits for packets in a
         # card's queue, and its driver for rxe. Nothing of the plugin's calls may wait with them. Comes last, since
         # such a lab is past mending.
-        short=True,
         held=True,
         ends_within_ms=5000,
         steps=(("sleep", 0.5), ("unbind", "a", "active"), ("moved",), ("sleep", 1)),

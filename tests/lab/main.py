@@ -38,7 +38,7 @@ def arguments(argv):
     parser.add_argument("--build", default=os.path.join(TREE, "build"), help="the build folder (build)")
     parser.add_argument("--plugin", metavar="FILE", help="another plugin than the build folder's, below that folder")
     parser.add_argument("--list", action="store_true", help="list the drills")
-    parser.add_argument("--short", action="store_true", help="only the drills of the short form")
+    parser.add_argument("--short", action="store_true", help="only the drills of the lab's short form, which repeats nothing")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="everything N times, a new lab each time")
     parser.add_argument("--json", metavar="FILE", help="write every row of every round")
     parser.add_argument("--keep", metavar="DIR", help="keep logs, event logs and reports")
@@ -64,7 +64,7 @@ def arguments(argv):
 
 def choose(parser, options):
     """The drills that are asked for, in the table's order."""
-    here = [drill for drill in drills.DRILLS if options.lab in drill.labs and (drill.short or not options.short)]
+    here = [drill for drill in drills.DRILLS if options.lab in (drill.short if options.short else drill.labs)]
     unknown = set(options.words) - {drill.name for drill in here}
     if unknown:
         parser.error(f"lab {options.lab} has no drill called {', '.join(sorted(unknown))}: see --list")
@@ -179,7 +179,7 @@ def main(argv):
             with boot(options.lab, options) as lab:
                 return 0 if acceptance.check(lab, TREE, options.build, options.command or ()) else 1
         if options.list:
-            print(table.of_drills(options.drills))
+            print(table.of_drills(options.drills, options.lab))
             return 0
         return 0 if run_drills(options) else 1
     except machine.NoMachine as reason:

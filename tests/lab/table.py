@@ -45,9 +45,9 @@ def of_rows(rows):
     return "\n".join(lines)
 
 
-def of_drills(drills):
-    """What there is."""
-    lines = [(drill.name, "short" if drill.short else "", drill.workload, drill.proves) for drill in drills]
+def of_drills(drills, lab):
+    """What there is in this lab."""
+    lines = [(drill.name, "short" if lab in drill.short else "", drill.workload, drill.proves) for drill in drills]
     widths = [max(len(line[i]) for line in lines) for i in range(3)]
     return "\n".join(
         "  ".join((*(cell.ljust(w) for cell, w in zip(line, widths)), line[-1])) for line in lines
