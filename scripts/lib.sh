@@ -69,6 +69,7 @@ ha_packages() {
 		build|ninja-build|ninja-build|has ninja|the build
 		build|libibverbs-dev|rdma-core-devel|header infiniband/verbs.h|the verbs interface
 		build|libjansson-dev|jansson-devel|header jansson.h|JSON in the tools
+		build|libmicrohttpd-dev|libmicrohttpd-devel|header microhttpd.h|metrics over HTTP in nccl-ha
 		build|libcmocka-dev|libcmocka-devel|header stdarg.h stddef.h setjmp.h stdint.h cmocka.h|unit tests
 		package|dpkg-dev|rpm-build|has dpkg-shlibdeps rpmbuild|making packages
 		package|file|file|has file|making packages

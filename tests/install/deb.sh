@@ -14,7 +14,7 @@ field() { dpkg-deb -f "$WORK"/packages/"$1"_"$RELEASE"_*.deb "$2"; }
 expect_field() { # PACKAGE FIELD PATTERN
 	[[ $(field "$1" "$2") =~ $3 ]] || fail "$1: $2 is '$(field "$1" "$2")', not $3"
 }
-expect_field nccl-ha Depends 'libc6 \(>= .*libibverbs1 \(>='
+expect_field nccl-ha Depends 'libc6 \(>= .*libibverbs1 \(>=.*libmicrohttpd'
 expect_field nccl-ha Recommends ibverbs-providers
 expect_field nccl-ha Section '^net$'
 expect_field nccl-ha Description 'survives the loss'

@@ -18,6 +18,7 @@ says() { # FILE QUERY PATTERN
 	grep -qE -- "$3" "$WORK/says" || fail "$1: $2 does not say $3: $(cat "$WORK/says")"
 }
 says "$runtime" --requires '^libibverbs\.so\.1\(IBVERBS_1\.1\)'
+says "$runtime" --requires '^libmicrohttpd\.so'
 says "$runtime" -i '^License *: Apache-2\.0'
 says "$runtime" -i 'survives the loss'
 says "$runtime" -l "^/usr/$lib/libnccl-net-ha.so\$"

@@ -4,9 +4,8 @@
 #include "tools/common/clock.h"
 
 #include <errno.h>
+#include <microhttpd.h>
 #include <netdb.h>
-#include <poll.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,25 +13,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MAX_CLIENTS 16
-#define MAX_REQUEST 4096
+#define MAX_CLIENTS 16	 /* while all are taken, others wait in the kernel's queue */
+#define MAX_REQUEST 4096 /* what libmicrohttpd has for a request's head and its answer's */
 #define TIME_NS	    (5 * NP_NS_PER_S) /* for a client to ask, and to take the answer */
-
-enum stage { FREE, READING, WRITING, LINGERING };
+#define TURN_MS	    200
 
 struct client {
-	enum stage stage;
 	int fd;
-	uint64_t deadline_ns;
-	char request[MAX_REQUEST];
-	size_t length;
-	char head[256];
-	char *body; /* NULL: none */
-	size_t head_length, body_length, sent;
+	uint64_t deadline_ns; /* 0: nobody is here */
 };
 
 struct server {
-	int listener;
 	nh_page_fn page;
 	void *arg;
 	struct client clients[MAX_CLIENTS];
@@ -40,204 +31,101 @@ struct server {
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-static void answer(struct client *c, const char *status, const char *type, char *body,
-		   size_t length, bool with_body)
+/* Takes the body; NULL: no memory, and the connection ends without an answer. */
+static enum MHD_Result answer(struct MHD_Connection *connection, unsigned int status,
+			      const char *type, char *body, size_t length)
 {
-	c->head_length = (size_t)snprintf(
-	    c->head, sizeof(c->head),
-	    "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n",
-	    status, type, length, !strncmp(status, "405", 3) ? "Allow: GET, HEAD\r\n" : "");
-	if (with_body) {
-		c->body = body;
-		c->body_length = length;
-	} else {
-		free(body);
-	}
-	c->sent = 0;
-	c->stage = WRITING;
+	struct MHD_Response *response =
+	    body ? MHD_create_response_from_buffer_with_free_callback(length, body, free) : NULL;
+	enum MHD_Result done = MHD_NO;
+
+	if (!response)
+		return MHD_NO;
+	if (MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES &&
+	    MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close") == MHD_YES &&
+	    (status != MHD_HTTP_METHOD_NOT_ALLOWED ||
+	     MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD") == MHD_YES))
+		done = MHD_queue_response(connection, status, response);
+	MHD_destroy_response(response);
+	return done;
 }
 
-static void answer_text(struct client *c, const char *status, const char *text, bool with_body)
+static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned int status,
+				   const char *text)
 {
-	char *body = strdup(text);
-
-	answer(c, status, "text/plain; charset=utf-8", body, body ? strlen(text) : 0, with_body);
+	return answer(connection, status, "text/plain; charset=utf-8", strdup(text), strlen(text));
 }
 
-static void answer_metrics(struct server *server, struct client *c, bool with_body)
+/* A request's head is there; libmicrohttpd leaves the body out where the method is HEAD. */
+static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, const char *url,
+			      const char *method, const char *version, const char *data,
+			      size_t *data_length, void **request)
 {
+	struct server *server = arg;
 	size_t length = 0;
-	char *page = server->page(server->arg, &length);
+	char *page;
 
-	if (page)
-		answer(c, "200 OK", "text/plain; version=0.0.4; charset=utf-8", page, length,
-		       with_body);
-	else
-		answer_text(c, "500 Internal Server Error", "cannot make the page\n", with_body);
-}
-
-/* A complete head is there. */
-static void handle(struct server *server, struct client *c)
-{
-	char method[16], target[256], version[16];
-	bool head;
-
-	if (memchr(c->request, '\0', c->length) ||
-	    sscanf(c->request, "%15s %255s %15s", method, target, version) != 3 ||
-	    strncmp(version, "HTTP/1.", 7) != 0) {
-		answer_text(c, "400 Bad Request", "not a request\n", true);
-		return;
-	}
-	head = !strcmp(method, "HEAD");
-	target[strcspn(target, "?")] = '\0';
-	if (!head && strcmp(method, "GET") != 0)
-		answer_text(c, "405 Method Not Allowed", "GET or HEAD\n", true);
-	else if (!strcmp(target, "/metrics"))
-		answer_metrics(server, c, !head);
-	else if (!strcmp(target, "/"))
-		answer_text(c, "200 OK", "nccl-ha: see /metrics\n", !head);
-	else
-		answer_text(c, "404 Not Found", "see /metrics\n", !head);
+	(void)version, (void)data, (void)data_length, (void)request;
+	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+		return answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "GET or HEAD\n");
+	if (!strcmp(url, "/"))
+		return answer_text(connection, MHD_HTTP_OK, "nccl-ha: see /metrics\n");
+	if (strcmp(url, "/metrics") != 0)
+		return answer_text(connection, MHD_HTTP_NOT_FOUND, "see /metrics\n");
+	page = server->page(server->arg, &length);
+	if (!page)
+		return answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR,
+				   "cannot make the page\n");
+	return answer(connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", page,
+		      length);
 }
 
 /* ---- clients -------------------------------------------------------------------------------- */
 
-static void drop(struct client *c)
+static void note_client(void *arg, struct MHD_Connection *connection, void **slot,
+			enum MHD_ConnectionNotificationCode code)
 {
-	close(c->fd);
-	free(c->body);
-	c->body = NULL;
-	c->stage = FREE;
-}
+	struct server *server = arg;
+	struct client *c = *slot;
 
-static bool would_wait(void)
-{
-	return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-}
-
-static void read_some(struct server *server, struct client *c)
-{
-	ssize_t n = recv(c->fd, c->request + c->length, MAX_REQUEST - 1 - c->length, 0);
-
-	if (n < 0 && would_wait())
-		return;
-	if (n <= 0) {
-		drop(c);
+	if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+		c->deadline_ns = 0;
 		return;
 	}
-	c->length += (size_t)n;
-	c->request[c->length] = '\0';
-	if (memmem(c->request, c->length, "\r\n\r\n", 4) ||
-	    memmem(c->request, c->length, "\n\n", 2))
-		handle(server, c);
-	else if (c->length == MAX_REQUEST - 1)
-		answer_text(c, "431 Request Header Fields Too Large", "too long\n", true);
+	/* There is a free one: libmicrohttpd has as many connections at most. */
+	for (c = server->clients; c->deadline_ns; c++)
+		;
+	c->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+	c->deadline_ns = np_now_ns() + TIME_NS;
+	*slot = c;
 }
 
-static void write_some(struct client *c)
+/* libmicrohttpd's own time limit is for silence: who sends a byte now and then would stay. */
+static void drop_late_clients(struct server *server)
 {
-	while (c->sent < c->head_length + c->body_length) {
-		bool in_head = c->sent < c->head_length;
-		const char *from =
-		    in_head ? c->head + c->sent : c->body + (c->sent - c->head_length);
-		size_t left =
-		    (in_head ? c->head_length : c->head_length + c->body_length) - c->sent;
-		ssize_t n = send(c->fd, from, left, MSG_NOSIGNAL);
-
-		if (n < 0 && would_wait())
-			return;
-		if (n < 0) {
-			drop(c);
-			return;
-		}
-		c->sent += (size_t)n;
-	}
-	/* Closing now would reset the connection if there is something unread, and the answer might
-	 * be lost with it: the client closes first. */
-	shutdown(c->fd, SHUT_WR);
-	c->stage = LINGERING;
-}
-
-static void linger(struct client *c)
-{
-	char surplus[4096];
-	ssize_t n = recv(c->fd, surplus, sizeof(surplus), 0);
-
-	if (n == 0 || (n < 0 && !would_wait()))
-		drop(c);
-}
-
-static void take_client(struct server *server)
-{
-	int fd = accept4(server->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-	if (fd < 0)
-		return;
-	for (int i = 0; i < MAX_CLIENTS; i++) {
-		struct client *c = &server->clients[i];
-
-		if (c->stage != FREE)
-			continue;
-		*c = (struct client){
-		    .stage = READING, .fd = fd, .deadline_ns = np_now_ns() + TIME_NS};
-		return;
-	}
-	close(fd); /* not reached: nobody is accepted while all are taken */
-}
-
-/* ---- the loop ------------------------------------------------------------------------------- */
-
-static void turn(struct server *server)
-{
-	struct pollfd polled[MAX_CLIENTS + 1] = {{.fd = -1, .events = POLLIN}};
 	uint64_t now_ns = np_now_ns();
 
-	for (int i = 0; i < MAX_CLIENTS; i++) {
-		struct client *c = &server->clients[i];
-
-		if (c->stage != FREE && now_ns >= c->deadline_ns)
-			drop(c);
-		/* As long as all are taken, others wait in the kernel's queue. */
-		if (c->stage == FREE)
-			polled[0].fd = server->listener;
-		polled[i + 1] = (struct pollfd){
-		    .fd = c->stage == FREE ? -1 : c->fd,
-		    .events = c->stage == WRITING ? POLLOUT : POLLIN,
-		};
-	}
-	if (poll(polled, MAX_CLIENTS + 1, 200) <= 0)
-		return;
-	for (int i = 0; i < MAX_CLIENTS; i++) {
-		struct client *c = &server->clients[i];
-
-		if (!polled[i + 1].revents)
-			continue;
-		if (c->stage == READING)
-			read_some(server, c);
-		else if (c->stage == LINGERING)
-			linger(c);
-		if (c->stage == WRITING)
-			write_some(c);
-	}
-	if (polled[0].revents)
-		take_client(server);
+	for (struct client *c = server->clients; c < server->clients + MAX_CLIENTS; c++)
+		if (c->deadline_ns && now_ns >= c->deadline_ns)
+			shutdown(c->fd, SHUT_RDWR);
 }
 
-void nh_http_serve(int listener, nh_page_fn page, void *arg, const volatile sig_atomic_t *stop)
+bool nh_http_serve(int listener, nh_page_fn page, void *arg, const volatile sig_atomic_t *stop)
 {
-	struct server *server = calloc(1, sizeof(*server));
+	struct server server = {.page = page, .arg = arg};
+	/* By epoll: by select it would accept who comes while all are taken, and hang up. */
+	struct MHD_Daemon *daemon = MHD_start_daemon(
+	    MHD_USE_EPOLL, 0, NULL, NULL, handle, &server, MHD_OPTION_LISTEN_SOCKET, listener,
+	    MHD_OPTION_CONNECTION_LIMIT, (unsigned int)MAX_CLIENTS,
+	    MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MAX_REQUEST, MHD_OPTION_NOTIFY_CONNECTION,
+	    note_client, &server, MHD_OPTION_END);
 
-	if (!server)
-		return;
-	server->listener = listener;
-	server->page = page;
-	server->arg = arg;
-	while (!*stop)
-		turn(server);
-	for (int i = 0; i < MAX_CLIENTS; i++)
-		if (server->clients[i].stage != FREE)
-			drop(&server->clients[i]);
-	free(server);
+	if (!daemon)
+		return false;
+	while (!*stop && MHD_run_wait(daemon, TURN_MS) == MHD_YES)
+		drop_late_clients(&server);
+	MHD_stop_daemon(daemon);
+	return *stop;
 }
 
 /* ---- the socket ----------------------------------------------------------------------------- */
@@ -256,6 +144,14 @@ static void split(const char *where, char *host, size_t size, const char **port)
 	else if (colon > where)
 		snprintf(host, size, "%.*s", (int)(colon - where), where);
 	*port = colon + 1;
+}
+
+/* getaddrinfo takes 65536 for 0, and nothing as well. */
+static bool is_port(const char *text)
+{
+	size_t digits = strspn(text, "0123456789");
+
+	return digits > 0 && !text[digits] && strtoul(text, NULL, 10) <= UINT16_MAX;
 }
 
 static int open_at(const struct addrinfo *a)
@@ -282,6 +178,11 @@ int nh_http_listen(const char *where, char *url, size_t url_size, char *why, siz
 	int fd, err;
 
 	split(where, host, sizeof(host), &port);
+	if (!is_port(port)) {
+		snprintf(why, why_size, "'%s' is not [ADDRESS:]PORT: a port is a number up to %d",
+			 where, UINT16_MAX);
+		return -1;
+	}
 	err = getaddrinfo(host, port, &hints, &found);
 	if (err) {
 		snprintf(why, why_size, "'%s' is not [ADDRESS:]PORT: %s", where, gai_strerror(err));

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small HTTP server for one page: several scrapes at a time, no more than a few, each within a
- * few seconds. It answers GET and HEAD and nothing else; clients may be anybody.
+ * An HTTP server for one page, by libmicrohttpd: several scrapes at a time, no more than a few,
+ * each within a few seconds. It answers GET and HEAD and nothing else; clients may be anybody.
  */
 #ifndef NH_HTTP_H
 #define NH_HTTP_H
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Opens "[ADDRESS:]PORT", without an address on the loopback interface; port 0: any. Returns the
@@ -16,7 +17,7 @@ int nh_http_listen(const char *where, char *url, size_t url_size, char *why, siz
 /* The page, which is freed when it is sent; NULL: an error of ours. */
 typedef char *(*nh_page_fn)(void *arg, size_t *length);
 
-/* Serves /metrics until *stop. */
-void nh_http_serve(int listener, nh_page_fn page, void *arg, const volatile sig_atomic_t *stop);
+/* Serves /metrics until *stop, and closes the listener. False: it cannot go on. */
+bool nh_http_serve(int listener, nh_page_fn page, void *arg, const volatile sig_atomic_t *stop);
 
 #endif

@@ -182,8 +182,11 @@ static int serve(struct arguments *a, const char *command)
 	catch_signals();
 	printf("%s/metrics\n", url);
 	fflush(stdout);
-	nh_http_serve(listener, page, a, &stop);
-	close(listener);
+	if (!nh_http_serve(listener, page, a, &stop)) {
+		fprintf(stderr, "%s: %s: the HTTP server failed: %s\n", command, url,
+			strerror(errno));
+		return NH_EXIT_FAILED;
+	}
 	return NH_EXIT_OK;
 }
 
