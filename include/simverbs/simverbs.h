@@ -101,10 +101,6 @@ struct sv_event_info {
 };
 bool sv_stepped_peek(struct sv_event_info *info);
 
-/* The next event, if it is a packet, is lost instead of delivered (and counted as an event). False:
- * it is no packet. */
-bool sv_stepped_drop_next(void);
-
 /* Another burst_bytes from here on, not above the one the fabric was opened with. */
 void sv_stepped_set_burst(uint32_t burst_bytes);
 

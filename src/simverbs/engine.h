@@ -66,14 +66,13 @@ enum sv_packet_flags {
 	SV_PKT_FIRST = 1 << 0,
 	SV_PKT_LAST = 1 << 1,
 	SV_PKT_IMM = 1 << 2,
-	SV_PKT_INV = 1 << 3, /* imm is an rkey to invalidate */
-	SV_PKT_ACKREQ = 1 << 4,
-	SV_PKT_SOLICITED = 1 << 5,
-	SV_PKT_GRH = 1 << 6,
+	SV_PKT_ACKREQ = 1 << 3,
+	SV_PKT_SOLICITED = 1 << 4,
+	SV_PKT_GRH = 1 << 5,
 	/* The source fragments may change as soon as send() returns (inline data): copy them. */
-	SV_PKT_VOLATILE = 1 << 7,
+	SV_PKT_VOLATILE = 1 << 6,
 	/* Was sent before (for statistics and traces; a responder must not look at it). */
-	SV_PKT_RETRY = 1 << 8,
+	SV_PKT_RETRY = 1 << 7,
 };
 
 /* AETH syndromes, as on the wire: the top three bits say which kind. */
@@ -81,7 +80,6 @@ enum sv_syndrome {
 	SV_AETH_KIND_MASK = 0xe0,
 	SV_AETH_ACK = 0x00,
 	SV_AETH_RNR_NAK = 0x20, /* low five bits: RNR timer code */
-	SV_AETH_NAK = 0x60,
 	SV_NAK_SEQ_ERR = 0x60,
 	SV_NAK_INV_REQ = 0x61,
 	SV_NAK_REM_ACCESS = 0x62,

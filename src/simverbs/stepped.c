@@ -313,30 +313,3 @@ bool sv_stepped_peek(struct sv_event_info *info)
 	sv_stepped_unlock();
 	return info->kind != SV_EVENT_NONE;
 }
-
-static bool drop_next(struct sv_stepped *fab)
-{
-	struct sv_stepped_port *timer;
-	uint64_t time_ns = 0;
-	struct sv_event event;
-
-	if (next_event(fab, &time_ns, &timer) != SV_EVENT_PACKET)
-		return false;
-	event = sv_event_pop(fab);
-	fab->now_ns = time_ns > fab->now_ns ? time_ns : fab->now_ns;
-	fab->index++;
-	fab->stats.lost_fault++;
-	event.flight->done = true;
-	sv_flight_drop_ref(fab, event.flight);
-	return true;
-}
-
-bool sv_stepped_drop_next(void)
-{
-	bool dropped;
-
-	sv_stepped_lock();
-	dropped = drop_next(sv_fabric);
-	sv_stepped_unlock();
-	return dropped;
-}

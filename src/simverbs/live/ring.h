@@ -27,8 +27,8 @@
 #define SV_RING_STRIDE	   ((uint64_t)SV_RING_HEAD_BYTES + SV_RING_BYTES + SV_BULK_BYTES)
 #define SV_RECORD_ALIGN	   64u
 
-/* May the destination read the source's memory? Found out by the destination. */
-enum sv_cma { SV_CMA_UNKNOWN = 0, SV_CMA_ALLOWED = 1, SV_CMA_REFUSED = 2 };
+/* May the destination read the source's memory? Found out by the destination; 0 until then. */
+enum sv_cma { SV_CMA_ALLOWED = 1, SV_CMA_REFUSED = 2 };
 
 struct sv_ring_head {
 	/* Written by the producer. */
