@@ -145,29 +145,6 @@ ncclResult_t np_get_properties(struct np_plugin *p, int dev, ncclNetProperties_v
 	}
 }
 
-ncclResult_t np_make_vdevice(struct np_plugin *p, int *dev, ncclNetVDeviceProps_v12_t *props)
-{
-	ncclNetVDeviceProps_v9_t old = {.ndevs = props->ndevs};
-
-	if (p->api < 9 || (p->api < 12 && props->ndevs > NCCL_NET_MAX_DEVS_PER_NIC_V9))
-		return ncclInvalidUsage;
-	memcpy(old.devs, props->devs, sizeof(old.devs));
-	switch (p->api) {
-	case 9:
-		return p->table.v9->makeVDevice ? p->table.v9->makeVDevice(dev, &old)
-						: ncclInvalidUsage;
-	case 10:
-		return p->table.v10->makeVDevice ? p->table.v10->makeVDevice(dev, &old)
-						 : ncclInvalidUsage;
-	case 11:
-		return p->table.v11->makeVDevice ? p->table.v11->makeVDevice(dev, &old)
-						 : ncclInvalidUsage;
-	default:
-		return p->table.v12->makeVDevice ? p->table.v12->makeVDevice(dev, props)
-						 : ncclInvalidUsage;
-	}
-}
-
 ncclResult_t np_set_net_attr(struct np_plugin *p, struct np_ctx *ctx, ncclNetAttr_v12_t *attr)
 {
 	if (p->api == 11 && p->table.v11->setNetAttr)

@@ -216,18 +216,6 @@ struct np_plugin *np_open(const char *what, int api, char *err, size_t err_len)
 	return dl ? wrap(dl, what, api, err, err_len) : NULL;
 }
 
-struct np_plugin *np_open_api(const struct np_plugin *p, int api, char *err, size_t err_len)
-{
-	/* Another reference to the loaded library, so that each handle is closed by itself. */
-	void *dl = dlopen(p->path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-
-	if (!dl) {
-		set_error(err, err_len, "plugin %s is not loaded any more", p->path);
-		return NULL;
-	}
-	return wrap(dl, p->path, api, err, err_len);
-}
-
 /* The file in memory, a file of its own to the linker. Its descriptor, or -1 with errno. */
 static int copy_file(const char *path)
 {
@@ -296,11 +284,6 @@ const char *np_name(const struct np_plugin *p)
 const char *np_path(const struct np_plugin *p)
 {
 	return p->path;
-}
-
-const void *np_vtable(const struct np_plugin *p)
-{
-	return p->table.any;
 }
 
 unsigned np_versions(const struct np_plugin *p)

@@ -46,21 +46,17 @@ struct np_plugin *np_open(const char *what, int api, char *err, size_t err_len);
  */
 void np_close(struct np_plugin *p);
 
-/* The same library seen through another version: np_open without loading a second copy. */
-struct np_plugin *np_open_api(const struct np_plugin *p, int api, char *err, size_t err_len);
-
 /*
  * The same library once more, with data of its own, as if it lay in another file: two of them can
  * be initialised differently in one process.
  */
 struct np_plugin *np_open_copy(const struct np_plugin *p, char *err, size_t err_len);
 
-int np_api(const struct np_plugin *p);		  /* the version in use, 8 … 12 */
-const char *np_name(const struct np_plugin *p);	  /* the vtable's name; "(null)" if it has none */
-const char *np_path(const struct np_plugin *p);	  /* the file that was loaded */
-const void *np_vtable(const struct np_plugin *p); /* an ncclNet_v<api>_t */
-unsigned np_versions(const struct np_plugin *p);  /* bit v set: ncclNetPlugin_v<v> is exported */
-void *np_dlhandle(const struct np_plugin *p);	  /* for dlsym of other symbols */
+int np_api(const struct np_plugin *p);		 /* the version in use, 8 … 12 */
+const char *np_name(const struct np_plugin *p);	 /* the vtable's name; "(null)" if it has none */
+const char *np_path(const struct np_plugin *p);	 /* the file that was loaded */
+unsigned np_versions(const struct np_plugin *p); /* bit v set: ncclNetPlugin_v<v> is exported */
+void *np_dlhandle(const struct np_plugin *p);	 /* for dlsym of other symbols */
 
 /*
  * "v8 v9 v12" for a mask of versions, "none" for 0. Returns buf.
@@ -86,8 +82,6 @@ ncclResult_t np_init(struct np_plugin *p, struct np_ctx *ctx, uint64_t comm_id, 
 ncclResult_t np_finalize(struct np_plugin *p, struct np_ctx *ctx); /* success before v11 */
 ncclResult_t np_devices(struct np_plugin *p, int *ndev);
 ncclResult_t np_get_properties(struct np_plugin *p, int dev, ncclNetProperties_v12_t *props);
-/* ncclInvalidUsage before v9 or where the plugin has none. */
-ncclResult_t np_make_vdevice(struct np_plugin *p, int *dev, ncclNetVDeviceProps_v12_t *props);
 /* Success before v11 or where the plugin has none: it is advice. */
 ncclResult_t np_set_net_attr(struct np_plugin *p, struct np_ctx *ctx, ncclNetAttr_v12_t *attr);
 

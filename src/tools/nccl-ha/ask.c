@@ -93,7 +93,8 @@ static bool parse_head(char *text, char **rest, char *err, size_t err_len)
 	return no(err, err_len, "its answer makes no sense");
 }
 
-bool nh_answer_parse(char *text, struct nh_answer *answer, char *err, size_t err_len)
+/* The text is changed. */
+static bool parse_answer(char *text, struct nh_answer *answer, char *err, size_t err_len)
 {
 	char *line, *save = NULL;
 
@@ -216,7 +217,7 @@ bool nh_ask(const char *stats_path, unsigned int uid, const char *request, struc
 	else
 		no(err, err_len, strerror(errno));
 	close(fd);
-	ok = text && nh_answer_parse(text, answer, err, err_len);
+	ok = text && parse_answer(text, answer, err, err_len);
 	free(text);
 	return ok;
 }

@@ -51,7 +51,4 @@ bool nh_ask(const char *stats_path, unsigned int uid, const char *request, struc
 	    char *err, size_t err_len);
 void nh_answer_free(struct nh_answer *answer);
 
-/* An answer's text, which is changed; for tests, too. */
-bool nh_answer_parse(char *text, struct nh_answer *answer, char *err, size_t err_len);
-
 #endif

@@ -42,9 +42,6 @@ struct nh_move {
 	size_t nprocesses;
 };
 
-/* How many connections came out so; how many processes could not be asked. */
-size_t nh_move_count(const struct nh_move *move, enum nh_outcome outcome);
-size_t nh_move_errors(const struct nh_move *move);
 /* Whether everything is where it should be. */
 bool nh_move_worked(const struct nh_move *move);
 

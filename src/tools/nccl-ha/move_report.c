@@ -14,7 +14,8 @@ static const char *const words[NH_OUTCOME_COUNT] = {
     [NH_OUTCOME_FAILED] = "failed",   [NH_OUTCOME_GONE] = "closed",
 };
 
-size_t nh_move_count(const struct nh_move *move, enum nh_outcome outcome)
+/* How many connections came out so. */
+static size_t count_moves(const struct nh_move *move, enum nh_outcome outcome)
 {
 	size_t count = 0;
 
@@ -24,7 +25,8 @@ size_t nh_move_count(const struct nh_move *move, enum nh_outcome outcome)
 	return count;
 }
 
-size_t nh_move_errors(const struct nh_move *move)
+/* How many processes could not be asked. */
+static size_t count_errors(const struct nh_move *move)
 {
 	size_t errors = 0;
 
@@ -35,8 +37,8 @@ size_t nh_move_errors(const struct nh_move *move)
 
 bool nh_move_worked(const struct nh_move *move)
 {
-	return nh_move_errors(move) == 0 && nh_move_count(move, NH_OUTCOME_REFUSED) == 0 &&
-	       nh_move_count(move, NH_OUTCOME_MOVING) == 0;
+	return count_errors(move) == 0 && count_moves(move, NH_OUTCOME_REFUSED) == 0 &&
+	       count_moves(move, NH_OUTCOME_MOVING) == 0;
 }
 
 static void add_row(struct nh_table *table, const struct nh_process *process,
@@ -85,15 +87,15 @@ void nh_move_print(const struct nh_move *move, bool verbose)
 	print_rows(move, verbose);
 	printf("%s of %s: %zu moved, %zu %s, %zu refused, %zu still moving",
 	       move->back ? "failback" : "failover", target(move),
-	       nh_move_count(move, NH_OUTCOME_MOVED), nh_move_count(move, NH_OUTCOME_ALREADY),
+	       count_moves(move, NH_OUTCOME_MOVED), count_moves(move, NH_OUTCOME_ALREADY),
 	       move->back ? "at home already" : "elsewhere already",
-	       nh_move_count(move, NH_OUTCOME_REFUSED), nh_move_count(move, NH_OUTCOME_MOVING));
-	if (nh_move_count(move, NH_OUTCOME_FAILED))
-		printf(", %zu with an error of their own", nh_move_count(move, NH_OUTCOME_FAILED));
-	if (nh_move_count(move, NH_OUTCOME_GONE))
-		printf(", %zu closed", nh_move_count(move, NH_OUTCOME_GONE));
+	       count_moves(move, NH_OUTCOME_REFUSED), count_moves(move, NH_OUTCOME_MOVING));
+	if (count_moves(move, NH_OUTCOME_FAILED))
+		printf(", %zu with an error of their own", count_moves(move, NH_OUTCOME_FAILED));
+	if (count_moves(move, NH_OUTCOME_GONE))
+		printf(", %zu closed", count_moves(move, NH_OUTCOME_GONE));
 	printf("; %.0f ms, %zu processes\n", move->waited_ms, move->nprocesses);
-	if (!move->back && move->port && nh_move_count(move, NH_OUTCOME_REFUSED))
+	if (!move->back && move->port && count_moves(move, NH_OUTCOME_REFUSED))
 		printf("What was refused moves as soon as it has a healthy path in reserve; "
 		       "--force moves it at once, at the risk of a pause.\n");
 }
@@ -143,6 +145,6 @@ json_t *nh_move_json(const struct nh_move *move)
 	for (unsigned i = 0; i < NH_OUTCOME_COUNT; i++)
 		json_object_set_new(
 		    document, words[i],
-		    json_integer((json_int_t)nh_move_count(move, (enum nh_outcome)i)));
+		    json_integer((json_int_t)count_moves(move, (enum nh_outcome)i)));
 	return document;
 }

@@ -319,16 +319,6 @@ static void list_sizes(struct parse_state *s, struct argp_state *state)
 	}
 }
 
-size_t np_largest_size(const struct np_options *o)
-{
-	size_t largest = 0;
-
-	for (int i = 0; i < o->nsizes; i++)
-		if (o->sizes[i] > largest)
-			largest = o->sizes[i];
-	return largest;
-}
-
 /* ---- one option ---------------------------------------------------------------------------- */
 
 static bool parse_target_option(int key, char *arg, struct parse_state *s, struct argp_state *state)

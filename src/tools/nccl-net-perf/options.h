@@ -87,7 +87,4 @@ void np_free_options(struct np_options *o);
 /* "64M" → 67108864. False unless the whole text is a size. */
 bool np_parse_size(const char *text, size_t *size);
 
-/* The largest of the sizes. */
-size_t np_largest_size(const struct np_options *o);
-
 #endif

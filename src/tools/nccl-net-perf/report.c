@@ -10,7 +10,8 @@
 #include "tools/common/clock.h"
 #include "tools/nccl-net-perf/flow.h"
 
-double np_bus_factor(enum np_op op, int nranks)
+/* Bytes on the busiest link of an operation per byte of its size, as nccl-tests counts. */
+static double bus_factor(enum np_op op, int nranks)
 {
 	switch (op) {
 	case NP_ALLREDUCE:
@@ -148,7 +149,7 @@ static void summarise(struct np_row *row, const struct np_rank *rk)
 	row->checked = row->samples[0].checked;
 	row->time_us = time_us / rk->nranks;
 	row->algbw = row->time_us > 0 ? (double)row->size / row->time_us / 1e3 : 0;
-	row->busbw = row->algbw * np_bus_factor(row->op, rk->nranks);
+	row->busbw = row->algbw * bus_factor(row->op, rk->nranks);
 }
 
 bool np_report_row(struct np_report *rp, const struct np_plan *plan, int side,

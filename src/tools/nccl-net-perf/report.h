@@ -78,7 +78,4 @@ void np_report_bar(struct np_report *rp, const struct np_plan *plan, double frac
 /* Writes --json; false with the reason in rk->error. */
 bool np_report_write_json(const struct np_report *rp, struct np_error *error);
 
-/* Bytes on the busiest link of an operation per byte of its size, as nccl-tests counts. */
-double np_bus_factor(enum np_op op, int nranks);
-
 #endif

@@ -72,7 +72,8 @@ void np_worker_stop(struct np_worker *w)
 	w->name = NULL;
 }
 
-void np_worker_describe(struct np_worker *w, const char *what)
+/* Replaces what messages say that the job is doing. */
+static void describe(struct np_worker *w, const char *what)
 {
 	pthread_mutex_lock(&w->lock);
 	snprintf(w->what, sizeof(w->what), "%s", what);
@@ -81,7 +82,7 @@ void np_worker_describe(struct np_worker *w, const char *what)
 
 void np_worker_post(struct np_worker *w, void (*job)(void *arg), void *arg, const char *what)
 {
-	np_worker_describe(w, what);
+	describe(w, what);
 	pthread_mutex_lock(&w->lock);
 	w->job = job;
 	w->arg = arg;

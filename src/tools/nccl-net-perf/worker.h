@@ -54,9 +54,6 @@ void np_worker_post(struct np_worker *w, void (*job)(void *arg), void *arg, cons
 /* Waits at most wait_ms; true when the worker is idle. */
 bool np_worker_wait(struct np_worker *w, int wait_ms);
 
-/* Replaces what messages say that the job is doing. */
-void np_worker_describe(struct np_worker *w, const char *what);
-
 static inline void np_worker_progress(struct np_worker *w)
 {
 	atomic_fetch_add_explicit(&w->progress, 1, memory_order_relaxed);
