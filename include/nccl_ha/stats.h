@@ -170,11 +170,10 @@ struct nccl_ha_port_stats {
 
 /* ---- connections ---------------------------------------------------------------------------- */
 
+/* 1 and 4 are reserved: nothing writes them. */
 enum nccl_ha_conn_state {
-	NCCL_HA_CONN_CONNECTING = 1,
 	NCCL_HA_CONN_ACTIVE = 2,
-	NCCL_HA_CONN_ERROR = 3, /* the error is latched */
-	NCCL_HA_CONN_CLOSING = 4,
+	NCCL_HA_CONN_ERROR = 3,	       /* the error is latched */
 	NCCL_HA_CONN_FAILING_OVER = 5, /* between two paths, or without any */
 };
 

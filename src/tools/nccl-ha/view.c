@@ -28,10 +28,8 @@ const char *nh_standing_text(enum nh_standing standing)
 const char *nh_state_text(uint32_t state)
 {
 	static const char *const texts[] = {
-	    [NCCL_HA_CONN_CONNECTING] = "connecting",
 	    [NCCL_HA_CONN_ACTIVE] = "active",
 	    [NCCL_HA_CONN_ERROR] = "error",
-	    [NCCL_HA_CONN_CLOSING] = "closing",
 	    [NCCL_HA_CONN_FAILING_OVER] = "failing over",
 	};
 
