@@ -62,8 +62,7 @@ ssize_t __wrap_getrandom(void *buf, size_t size, unsigned flags)
 	return (ssize_t)size;
 }
 
-/* ---- an address of the IPv4 loopback network, as a name in the abstract namespace --------------
- */
+/* ---- an address of the IPv4 loopback network, as a name in the abstract namespace ----------- */
 
 static socklen_t name_of_port(uint16_t port, struct sockaddr_un *out)
 {

@@ -51,8 +51,7 @@ static void sleep_for_ever(void)
 		pause();
 }
 
-/* ---- a rank that leaves -----------------------------------------------------------------------
- */
+/* ---- a rank that leaves --------------------------------------------------------------------- */
 
 static bool is_rank_1(void)
 {

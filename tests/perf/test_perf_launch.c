@@ -285,8 +285,7 @@ static void ranks_of_a_launcher_run_on_a_named_fabric(void **state)
 	expect(&outcomes[1], NP_EXIT_OK, NULL);
 }
 
-/* ---- the report -------------------------------------------------------------------------------
- */
+/* ---- the report ----------------------------------------------------------------------------- */
 
 static void the_report_holds_rows_percentiles_timeline_and_faults(void **state)
 {

@@ -26,8 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- a socket that takes little at a time -----------------------------------------------------
- */
+/* ---- a socket that takes little at a time --------------------------------------------------- */
 
 static bool stingy;
 static unsigned sends;

@@ -182,8 +182,7 @@ static void a_wedged_queue_is_noticed_after_the_soft_timeout(void **state)
 	}
 }
 
-/* ---- HA_NCCL_MAX_RETRIES, HA_NCCL_OUTAGE_MS ---------------------------------------------------
- */
+/* ---- HA_NCCL_MAX_RETRIES, HA_NCCL_OUTAGE_MS ------------------------------------------------- */
 
 static void an_outage_ends_in_an_error_at_its_deadline(void **state)
 {
@@ -234,8 +233,7 @@ static void an_outage_shorter_than_allowed_is_survived(void **state)
 	pair_close(&pair);
 }
 
-/* ---- HA_NCCL_ENABLE_FAILBACK ------------------------------------------------------------------
- */
+/* ---- HA_NCCL_ENABLE_FAILBACK ---------------------------------------------------------------- */
 
 static void the_preferred_path_is_gone_back_to_if_asked_for(void **state)
 {
@@ -261,8 +259,7 @@ static void the_preferred_path_is_gone_back_to_if_asked_for(void **state)
 	}
 }
 
-/* ---- HA_NCCL_COMPLETION -----------------------------------------------------------------------
- */
+/* ---- HA_NCCL_COMPLETION --------------------------------------------------------------------- */
 
 static bool is_done(struct ha_request *req)
 {
@@ -297,8 +294,7 @@ static void end_to_end_a_send_waits_for_the_receivers_software(void **state)
 	}
 }
 
-/* ---- HA_NCCL_POLL_STANDBY_INTERVAL -------------------------------------------------------------
- */
+/* ---- HA_NCCL_POLL_STANDBY_INTERVAL ---------------------------------------------------------- */
 
 static const struct ibv_cq *counted[2]; /* active, standby */
 static unsigned polls[2];
@@ -342,8 +338,7 @@ static void the_standby_is_polled_once_an_interval(void **state)
 	}
 }
 
-/* ---- HA_NCCL_USE_PROGRESS_THREAD ----------------------------------------------------------------
- */
+/* ---- HA_NCCL_USE_PROGRESS_THREAD ------------------------------------------------------------ */
 
 /* With 0 the background thread completes nothing, but it still watches. */
 static void failures_are_noticed_whoever_completes_requests(void **state)

@@ -88,8 +88,7 @@ static void the_handle_stays_in_its_128_bytes(void **state)
 	pair_close(&pair);
 }
 
-/* ---- nobody waits ------------------------------------------------------------------------------
- */
+/* ---- nobody waits --------------------------------------------------------------------------- */
 
 /* A listener that takes connections and never says a word. */
 static void connect_does_not_wait_for_a_silent_listener(void **state)
@@ -170,8 +169,7 @@ static void neither_waits_for_an_end_that_is_slow(void **state)
 	}
 }
 
-/* ---- the path in reserve ------------------------------------------------------------------------
- */
+/* ---- the path in reserve -------------------------------------------------------------------- */
 
 struct flow {
 	struct pair *pair;

@@ -169,8 +169,7 @@ static void a_socket_may_break_again_and_again(void **state)
 	pair_close(&pair);
 }
 
-/* ---- and the only path with it ----------------------------------------------------------------
- */
+/* ---- and the only path with it -------------------------------------------------------------- */
 
 static void one_port_survives_a_flap_without_its_socket(void **state)
 {
@@ -394,8 +393,7 @@ static void a_flood_of_strangers_does_not_keep_the_peer_out(void **state)
 	pair_close(&pair);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static void close_while_a_redial_is_under_way(void **state)
 {
@@ -508,8 +506,7 @@ static void an_error_is_told_over_the_new_socket(void **state)
 	pair_close(&pair);
 }
 
-/* ---- with the background threads --------------------------------------------------------------
- */
+/* ---- with the background threads ------------------------------------------------------------ */
 
 static atomic_uint replaced; /* sockets, as the log says */
 

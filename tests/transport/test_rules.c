@@ -327,8 +327,7 @@ static void an_end_that_gives_up_tells_the_other(void **state)
 	}
 }
 
-/* ---- a peer that has lost its mind -------------------------------------------------------------
- */
+/* ---- a peer that has lost its mind ---------------------------------------------------------- */
 
 static uint32_t random_state;
 

@@ -240,8 +240,7 @@ static void a_test_takes_several_batches_if_it_is_allowed_to(void **state)
 	assert_true(done);
 }
 
-/* ---- queue pairs ------------------------------------------------------------------------------
- */
+/* ---- queue pairs ---------------------------------------------------------------------------- */
 
 static struct ibv_qp_attr attributes(const struct ha_comm *comm)
 {
@@ -319,8 +318,7 @@ static void incarnations_never_start_alike(void **state)
 	pair_close(&pair);
 }
 
-/* ---- statistics --------------------------------------------------------------------------------
- */
+/* ---- statistics ----------------------------------------------------------------------------- */
 
 struct seen {
 	struct nccl_ha_conn_stats send, recv;

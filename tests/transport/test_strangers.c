@@ -353,8 +353,7 @@ static void a_newer_peer_that_knows_us_is_served_with_one_warning(void **state)
 	pair_close(&pair);
 }
 
-/* ---- listeners that are none ------------------------------------------------------------------
- */
+/* ---- listeners that are none ---------------------------------------------------------------- */
 
 static ha_result_t connect_until(struct pair *pair, uint8_t *handle, int listener, int *fd)
 {

@@ -79,8 +79,7 @@ static void log_line(enum ha_log_level level, unsigned long subsys, const char *
 			level == HA_LOG_WARN ? 'W' : 'I', text);
 }
 
-/* ---- time --------------------------------------------------------------------------------------
- */
+/* ---- time ----------------------------------------------------------------------------------- */
 
 static void turn(void)
 {
@@ -103,8 +102,7 @@ static void turn(void)
 		sv_stepped_run(limit_ns);
 }
 
-/* ---- a world ------------------------------------------------------------------------------------
- */
+/* ---- a world -------------------------------------------------------------------------------- */
 
 static bool open_world(void)
 {
@@ -155,8 +153,7 @@ static void close_world(void)
 	sv_stepped_destroy();
 }
 
-/* ---- a connection ------------------------------------------------------------------------------
- */
+/* ---- a connection --------------------------------------------------------------------------- */
 
 static bool register_buffers(struct conn *c, unsigned number)
 {
@@ -252,8 +249,7 @@ static const char *open_conn(void)
 	return flush(c, number) ? NULL : "a flush";
 }
 
-/* ---- traffic
- * ------------------------------------------------------------------------------------- */
+/* ---- traffic -------------------------------------------------------------------------------- */
 
 static bool all_through(void)
 {
@@ -291,8 +287,7 @@ static bool exchange(unsigned groups)
 	return true;
 }
 
-/* ---- the two questions --------------------------------------------------------------------------
- */
+/* ---- the two questions ---------------------------------------------------------------------- */
 
 struct answer {
 	struct ha_budget budget;
@@ -363,8 +358,7 @@ static void try_all(struct answer *a)
 	close_world();
 }
 
-/* ---- report
- * -------------------------------------------------------------------------------------- */
+/* ---- report --------------------------------------------------------------------------------- */
 
 static void print_string(const char *text)
 {
@@ -396,8 +390,7 @@ static void print(const struct answer *promise, const struct answer *all)
 	printf("}\n");
 }
 
-/* ---- main
- * ---------------------------------------------------------------------------------------- */
+/* ---- main ----------------------------------------------------------------------------------- */
 
 static int number(const struct argp_state *state, const char *arg, int least, int most)
 {

@@ -110,8 +110,7 @@ static bool finish(struct episode *e)
 	return true;
 }
 
-/* ---- an episode --------------------------------------------------------------------------------
- */
+/* ---- an episode ----------------------------------------------------------------------------- */
 
 static bool begin(struct episode *e, const struct settings *settings)
 {
@@ -225,8 +224,7 @@ static void print(const struct episode *e)
 	printf(", \"false_alarms\": %llu}\n", (unsigned long long)e->false_alarms);
 }
 
-/* ---- main --------------------------------------------------------------------------------------
- */
+/* ---- main ----------------------------------------------------------------------------------- */
 
 static void parse_number(const struct argp_state *state, const char *arg, int least, int most,
 			 int *to)

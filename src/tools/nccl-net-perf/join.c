@@ -66,8 +66,7 @@ void np_detect_launcher(struct np_options *o)
 	o->nranks = size;
 }
 
-/* ---- the meeting point of ranks on one machine
- * ----------------------------------------------------- */
+/* ---- the meeting point of ranks on one machine ---------------------------------------------- */
 
 static bool meeting_file(char *path, size_t len, char *err, size_t err_len)
 {
@@ -134,8 +133,7 @@ static bool read_meeting_file(const char *path, double timeout_s, char *address)
 	return false;
 }
 
-/* ---- joining
- * --------------------------------------------------------------------------------------- */
+/* ---- joining -------------------------------------------------------------------------------- */
 
 /* Time for all ranks to appear and, in the end, for the slowest to be given up by its watchdog. */
 static double patience_s(const struct np_options *o)

@@ -16,8 +16,7 @@
 #include "tools/nccl-net-perf/canary.h"
 #include "tools/nccl-net-perf/flow.h"
 
-/* ---- iterations -------------------------------------------------------------------------------
- */
+/* ---- iterations ----------------------------------------------------------------------------- */
 
 /* A number of iterations, on the progress thread. */
 struct batch {
@@ -185,8 +184,7 @@ static bool run_seconds(struct np_run *run, struct np_plan *plan, struct np_samp
 	}
 }
 
-/* ---- one row -----------------------------------------------------------------------------------
- */
+/* ---- one row -------------------------------------------------------------------------------- */
 
 /* Adds what was recorded since the last reset. */
 static void take_recorder(struct np_recorder *r, struct np_sample *sample, bool latency)
@@ -270,8 +268,7 @@ static bool measure(struct np_run *run, struct np_plan *const *plans,
 	return true;
 }
 
-/* ---- reporting it
- * -------------------------------------------------------------------------------- */
+/* ---- reporting it --------------------------------------------------------------------------- */
 
 /* By rank; NULL with rk->error set. */
 static struct np_sample *gather_samples(struct np_rank *rk, const struct np_sample *mine)

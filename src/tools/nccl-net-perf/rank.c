@@ -45,8 +45,7 @@ static bool agree_on_groups(struct np_rank *rk, struct np_side *side)
 	return true;
 }
 
-/* ---- set-up and take-down
- * ------------------------------------------------------------------------ */
+/* ---- set-up and take-down ------------------------------------------------------------------- */
 
 static bool allocate_buffers(struct np_rank *rk)
 {

@@ -85,8 +85,7 @@ static void sleep_us(unsigned us)
 	nanosleep(&pause, NULL);
 }
 
-/* ---- devices -----------------------------------------------------------------------------------
- */
+/* ---- devices -------------------------------------------------------------------------------- */
 
 static void open_end(struct end *end, const char *name)
 {
@@ -111,8 +110,7 @@ static void open_end(struct end *end, const char *name)
 		die("memory or address", errno);
 }
 
-/* ---- queue pairs -------------------------------------------------------------------------------
- */
+/* ---- queue pairs ---------------------------------------------------------------------------- */
 
 static struct ibv_qp *make_qp(const struct end *end)
 {
@@ -189,8 +187,7 @@ static void open_pairs(void)
 	}
 }
 
-/* ---- writes ------------------------------------------------------------------------------------
- */
+/* ---- writes --------------------------------------------------------------------------------- */
 
 /* The next write of a pair, each to a place of its own. */
 static void post(int i)
@@ -245,8 +242,7 @@ static bool wait_for_all(unsigned limit_ms)
 	return false;
 }
 
-/* ---- late --------------------------------------------------------------------------------------
- */
+/* ---- late ----------------------------------------------------------------------------------- */
 
 static unsigned changed_places(int i)
 {
@@ -298,8 +294,7 @@ static int watch_late(void)
 	return 0;
 }
 
-/* ---- packets -----------------------------------------------------------------------------------
- */
+/* ---- packets -------------------------------------------------------------------------------- */
 
 /* RC: write first, middle, last, only; with immediates. */
 static bool is_write(uint8_t opcode)

@@ -417,8 +417,7 @@ static void many_idle_pollers_are_visited_less_often_each(void **state)
 	assert_true(visits < 25000);
 }
 
-/* ---- what is over soon, on a clock of ours -----------------------------------------------------
- */
+/* ---- what is over soon, on a clock of ours -------------------------------------------------- */
 
 static uint64_t virtual_ns;
 
