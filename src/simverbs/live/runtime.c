@@ -310,7 +310,6 @@ struct sv_device **sv_live_devices(int *num)
 	rc = attach();
 	if (rc)
 		goto out;
-	rc = -ENOMEM;
 	list = calloc(self.fab.h->rails + 1, sizeof(*list));
 	for (i = 0; list && i < self.fab.h->rails; i++) {
 		struct sv_port_config cfg;
