@@ -42,8 +42,6 @@ void fake_sysfs_write(const char *text, const char *path, ...)
 	FILE *file;
 
 	va_start(args, path);
-	/* clang-tidy 14 does not see va_start here. */
-	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
 	vsnprintf(relative, sizeof relative, path, args);
 	va_end(args);
 	snprintf(full, sizeof full, "%s/%s", fake_sysfs, relative);
