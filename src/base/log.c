@@ -118,8 +118,6 @@ void ha_log_write(enum ha_log_level level, unsigned long subsys, const char *fil
 	int length;
 
 	va_start(args, fmt);
-	/* clang-tidy 14 does not see va_start here. */
-	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
 	length = vsnprintf(text + sizeof PREFIX - 1, sizeof text - (sizeof PREFIX - 1), fmt, args);
 	va_end(args);
 	if (length >= (int)(sizeof text - (sizeof PREFIX - 1)))

@@ -29,7 +29,7 @@ static bool covers(const struct object *object, uintptr_t address)
 static void touch(uintptr_t from, uintptr_t to, size_t page)
 {
 	for (uintptr_t at = from; at < to; at += page)
-		(void)*(const volatile char *)at; /* NOLINT(performance-no-int-to-ptr) */
+		(void)*(const volatile char *)at;
 }
 
 /* What is never written; what is belongs to the process already. */
@@ -45,8 +45,7 @@ static size_t lock(const struct object *object)
 
 		if (s->p_type != PT_LOAD || (s->p_flags & (PF_R | PF_W)) != PF_R)
 			continue;
-		if (mlock((const void *)from, to - from) ==
-		    0) /* NOLINT(performance-no-int-to-ptr) */
+		if (mlock((const void *)from, to - from) == 0)
 			locked += to - from;
 		else
 			touch(from, to, page);
