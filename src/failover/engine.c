@@ -588,8 +588,7 @@ static void free_failover(struct ha_comm *comm)
 	comm->failover = NULL;
 }
 
-/* ---- for the transport ------------------------------------------------------------------------
- */
+/* ---- for the transport ---------------------------------------------------------------------- */
 
 static void path_failed(struct ha_comm *comm, struct ha_path *path,
 			const struct ha_path_failure *failure)

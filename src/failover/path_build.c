@@ -170,8 +170,7 @@ void ha_rebuild_visit(struct ha_comm *comm)
 			(result == HA_OK ? connected : not_connected)(comm, p);
 }
 
-/* ---- the sender's answer ----------------------------------------------------------------------
- */
+/* ---- the sender's answer -------------------------------------------------------------------- */
 
 static void refuse(struct ha_comm *comm, unsigned p)
 {

@@ -360,8 +360,7 @@ void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m)
 		give_up(comm, m->path, "the peer cannot make its end");
 }
 
-/* ---- what came of it --------------------------------------------------------------------------
- */
+/* ---- what came of it ------------------------------------------------------------------------ */
 
 void ha_shadow_proved(struct ha_comm *comm)
 {

@@ -261,8 +261,7 @@ static inline void start(struct ha_comm *comm, struct ha_recv_side *r, struct ha
 	*out = req;
 }
 
-/* ---- a group, and whatever is not plain --------------------------------------------------------
- */
+/* ---- a group, and whatever is not plain ----------------------------------------------------- */
 
 /* Stamps and keys come with it where they are known. False: a buffer without memory. */
 static inline bool fill_row(struct ha_comm *comm, struct ha_recv_slot *slot, struct ha_cts *row,
@@ -347,8 +346,7 @@ static __attribute__((noinline)) ha_result_t irecv_group(struct ha_comm *comm, i
 	return result;
 }
 
-/* ---- one buffer ---------------------------------------------------------------------------------
- */
+/* ---- one buffer ----------------------------------------------------------------------------- */
 
 /* Under the token. False: nothing was done, and it is not plain. */
 static inline bool start_single(struct ha_comm *comm, void *const *data, const size_t *sizes,

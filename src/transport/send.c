@@ -79,8 +79,7 @@ static __attribute__((noinline)) ha_result_t not_started(struct ha_comm *comm)
 	return HA_OK;
 }
 
-/* ---- whatever is not plain ----------------------------------------------------------------------
- */
+/* ---- whatever is not plain ------------------------------------------------------------------ */
 
 /* The element of the oldest group that this tag belongs to; its number, or n: none, or not there.
  */
@@ -179,8 +178,7 @@ static __attribute__((noinline)) ha_result_t isend_any(struct ha_comm *comm, voi
 	return result;
 }
 
-/* ---- the next one of a group
- * --------------------------------------------------------------------- */
+/* ---- the next one of a group ---------------------------------------------------------------- */
 
 /* Of a group that has begun, where NCCL's sends come in order. */
 static __attribute__((noinline)) ha_result_t isend_next(struct ha_comm *comm, void *data,
@@ -205,8 +203,7 @@ static __attribute__((noinline)) ha_result_t isend_next(struct ha_comm *comm, vo
 	return HA_OK;
 }
 
-/* ---- a message of its own ----------------------------------------------------------------------
- */
+/* ---- a message of its own ------------------------------------------------------------------- */
 
 /* Takes back what post_at_once did before it posted. */
 static __attribute__((cold, noinline)) void not_posted(struct ha_comm *comm, struct ha_path *path,

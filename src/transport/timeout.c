@@ -179,8 +179,7 @@ void ha_timeout_watched(struct ha_path *path, unsigned qp, uint32_t mark)
 	ha_qp_left(&path->qps[qp], mark);
 }
 
-/* ---- what is said of it -----------------------------------------------------------------------
- */
+/* ---- what is said of it --------------------------------------------------------------------- */
 
 /*
  * What the queue pairs themselves say: one that is stuck takes itself for ready. Only where the
