@@ -30,7 +30,7 @@
 	(r_state == ACTIVE && r_epoch > 1 && !r_resumed &&                                         \
 	 (r_epoch > s_epoch ||                                                                     \
 	  (r_epoch == s_epoch && s_state == FENCED && (s_qp[r_path] & GEN(r_gen)) &&               \
-	   r_gen > s_order[r_path] && s_gen == 0)))
+	   r_gen > s_order[r_path] && (s_gen == 0 || S_YIELDED))))
 
 inline r_speaks(message)
 {
@@ -70,8 +70,15 @@ inline s_hears(message)
 
 #define S_FENCED_MORE(p) (S_SAYS_FENCED(p) > r_peer_fenced[p])
 
+#ifdef SICK
+#define S_YIELDED_MORE(p) (s_yielded_gen[p] > R_PEER_LEFT(p))
+#define S_LEFT_MORE(p)	  (S_FENCED_MORE(p) || S_YIELDED_MORE(p))
+#else
+#define S_LEFT_MORE(p) S_FENCED_MORE(p)
+#endif
+
 #define SENDER_HAS_NEWS                                                                            \
-	(ANY_PATH(S_FENCED_MORE) ||                                                                \
+	(ANY_PATH(S_LEFT_MORE) ||                                                                  \
 	 (s_state == SUSPECTED && s_gen && r_state == ACTIVE && r_path == s_path &&                \
 	  r_gen == s_gen) ||                                                                       \
 	 (s_state == ACTIVE && r_state == ACTIVE && s_epoch == r_epoch && r_epoch > 1 &&           \
@@ -92,6 +99,9 @@ inline s_speaks()
 	fi;
 	for (j : 0 .. PATHS - 1) {
 		m_fenced_gen[j] = S_SAYS_FENCED(j)
+#ifdef SICK
+		; m_yielded_gen[j] = s_yielded_gen[j]
+#endif
 	}
 }
 
@@ -171,6 +181,10 @@ inline late_sr_arrives()
 	for (j : 0 .. PATHS - 1) {
 		m_fenced_gen[j] = late_sr.fenced_gen[j];
 		late_sr.fenced_gen[j] = 0
+#ifdef SICK
+		; m_yielded_gen[j] = late_sr.yielded_gen[j];
+		late_sr.yielded_gen[j] = 0
+#endif
 	};
 	printf("lane: late %e{epoch %d} reaches the receiver\n", m_kind, m_epoch);
 	r_merge()
@@ -179,7 +193,13 @@ inline late_sr_arrives()
 /* ---- the end of a connection ---------------------------------------------------------------- */
 
 #define NOT_ALL_FENCED(p) (s_order[p] < GENS)
+#ifdef SICK
+#define NOT_ALL_PEER_FENCED(p) (R_PEER_LEFT(p) < GENS)
+#define BYE_LETS_GO	       S_YIELDED /* it is said again, and does more than the first time */
+#else
 #define NOT_ALL_PEER_FENCED(p) (r_peer_fenced[p] < GENS)
+#define BYE_LETS_GO	       false
+#endif
 
 /* BYE{done}: everything is fenced at the receiver, for good, and it has this. */
 inline s_hears_bye()
@@ -194,6 +214,10 @@ inline s_hears_bye()
 	fi;
 #ifndef MUT_BYE
 	s_settle(r_done)
+#endif
+#ifdef SICK
+	;
+	s_let_go()
 #endif
 }
 
@@ -210,6 +234,14 @@ inline r_hears_bye()
 #endif
 	for (j : 0 .. PATHS - 1) {
 		m_fenced_gen[j] = GENS
+#ifdef SICK
+		;
+		if
+		:: s_sick[j] -> m_fenced_gen[j] = 0
+		:: else -> skip
+		fi;
+		m_yielded_gen[j] = GENS
+#endif
 	};
 	r_merge()
 }
@@ -230,7 +262,7 @@ end:	do
 
 	:: d_step {
 		LANE && R_HEARD && r_state == CLOSED && !FINAL(s_state) &&
-		(ANY_PATH(NOT_ALL_FENCED) || s_state == ACTIVE) ->
+		(ANY_PATH(NOT_ALL_FENCED) || s_state == ACTIVE || BYE_LETS_GO) ->
 		s_hears_bye();
 		reset()
 	}

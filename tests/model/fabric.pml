@@ -6,6 +6,20 @@
  * QPs). A packet that will never arrive is cleared when the path breaks or its poster fences.
  */
 
+/* Completions of p.g are taken. A sender that has yielded takes none. A receiver goes on until the
+ * path is settled, and looks for the last time then: until its peer is fenced, what lands is
+ * acknowledged. */
+#if defined(SICK) && !defined(MUT_YIELD_COMPLETIONS)
+#define S_TAKES(p, g) (s_yielded_gen[p] < (g))
+#else
+#define S_TAKES(p, g) true
+#endif
+#ifdef MUT_YIELD_LAST_LOOK
+#define R_TAKES(p, g) (r_order[p] < (g) || !r_sick[p])
+#else
+#define R_TAKES(p, g) true
+#endif
+
 /* A data WRITE reaches the receiver's memory, and its immediate the receiver's software. Those
  * two are one step: until software polls, only the hardware's ack can be seen by others, and it
  * is a step of its own. */
@@ -15,13 +29,13 @@ inline data_arrives(p, g, m)
 	printf("fabric: WRITE of message %d lands in its buffer, over %d.%d\n", m, p, g);
 	must(!(r_done & BIT(m)), late_write);
 	if
-	:: r_path == p && r_gen == g -> /* the active path, or the one that drains */
+	:: r_path == p && r_gen == g && R_TAKES(p, g) -> /* the active path, or the one that drains */
 		r_done = r_done | BIT(m);
 		unplaced = unplaced & ~BIT(m)
 	:: else -> skip /* completion of a retired QP: dropped */
 	fi;
 	if
-	:: s_path == p && s_gen == g -> s_acked = s_acked | BIT(m)
+	:: s_path == p && s_gen == g && S_TAKES(p, g) -> s_acked = s_acked | BIT(m)
 	:: else -> skip
 	fi
 }

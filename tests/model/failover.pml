@@ -45,6 +45,9 @@
  * queue pairs drain, what was under way may still land, and everything else goes on. Without it a
  * fence is one step. */
 
+/* SICK: so many times the NIC of one end's path stops answering commands, FAULTS apart. It carries
+ * packets as before; what it cannot do is confirm a fence. */
+
 /* MODE_E2E: the sender completes when the receiver's software has the message; without it (mode
  * rc) when the hardware has acknowledged it. */
 
@@ -55,6 +58,7 @@
 #define SLOT(m)	   ((m) % WINDOW)
 #define GEN(g)	   (1 << ((g)-1)) /* generations count from 1; a set of them is a bit mask */
 #define UPTO(g)	   ((1 << (g)) - 1)
+#define MAX(a, b)  ((a) > (b) -> (a) : (b))
 #define NEWEST(gs) (((gs)&4) -> 3 : (((gs)&2) -> 2 : ((gs)&1)))
 #define PG(p, g)   ((p)*GENS + (g)-1) /* index of path.generation */
 
@@ -115,6 +119,10 @@ byte s_bound; /* messages posted in any epoch */
 #ifdef MODE_E2E
 byte s_count; /* cumulative count written by the receiver's software */
 #endif
+#ifdef SICK
+byte s_sick[PATHS];	    /* 1: commands never return, 2: they do at some time */
+byte s_yielded_gen[PATHS];  /* watermark: not fenced, but no completion is taken any more; 0: none */
+#endif
 
 /* ---- state: the receiver ------------------------------------------------------------------ */
 
@@ -131,6 +139,11 @@ byte r_issued;		  /* messages whose CTS entry was written in this epoch */
 byte r_done;		  /* messages NCCL was told have been received: their buffers are NCCL's */
 byte r_told_completed;	  /* what the sender completed, to be compared with done */
 bool r_resumed;		  /* the sender confirmed this epoch */
+#ifdef SICK
+byte r_sick[PATHS];
+byte r_peer_yielded[PATHS]; /* where it is above r_peer_fenced; 0: nowhere */
+byte r_settled_gen[PATHS];  /* one end is fenced, and a packet's lifetime has passed; 0: not needed */
+#endif
 
 /* ---- state: the fabric -------------------------------------------------------------------- */
 
@@ -142,6 +155,9 @@ byte cts_net_epoch[PATHS * GENS];   /* and the epoch in them */
 byte unplaced;			    /* messages acknowledged by hardware that died with them */
 bool socket = true;		    /* the bootstrap socket works */
 byte faults = FAULTS;		    /* what may still go wrong */
+#ifdef SICK
+byte sick_left = SICK;
+#endif
 
 /* A control message overtaken by a newer one that may still arrive, one in each direction. */
 typedef Late {
@@ -151,6 +167,9 @@ typedef Late {
 	byte gen;
 	byte set; /* done or completed */
 	byte fenced_gen[PATHS];
+#ifdef SICK
+	byte yielded_gen[PATHS]; /* the sender's */
+#endif
 };
 Late late_rs; /* receiver to sender */
 Late late_sr; /* sender to receiver */
@@ -178,6 +197,12 @@ SCRATCH byte m_path;
 SCRATCH byte m_gen;
 SCRATCH byte m_set;
 SCRATCH byte m_fenced_gen[PATHS];
+#ifdef SICK
+SCRATCH byte m_yielded_gen[PATHS];
+#define M_LEFT(p) MAX(m_fenced_gen[p], m_yielded_gen[p]) /* what the sender has given up for good */
+#else
+#define M_LEFT(p) m_fenced_gen[p]
+#endif
 
 /* ---- properties --------------------------------------------------------------------------- */
 
@@ -210,7 +235,18 @@ inline must(condition, property)
 
 #define PATH_LANE(p) (!(dead & BIT(p)) && (S_UP(p) & R_UP(p) & ~broken[p]))
 #define LANE	     (socket || ANY_PATH(PATH_LANE))
+#ifdef SICK
+/* A path is built again when both ends have fenced what was there: never, where a command never
+ * returns. If both NICs of a path are sick, one of them answers at some time. */
+#define S_RETURNS(p) (s_sick[p] && (s_sick[p] == 2 || r_sick[p]))
+#define R_RETURNS(p) (r_sick[p] && (r_sick[p] == 2 || s_sick[p]))
+#define S_STAYS(p)   (s_sick[p] && !S_RETURNS(p) && s_fenced_gen[p] < s_order[p])
+#define R_STAYS(p)   (r_sick[p] && !R_RETURNS(p) && r_fenced_gen[p] < r_order[p])
+#define USABLE(p)    (!(dead & BIT(p)) && !S_STAYS(p) && !R_STAYS(p))
+#define NO_WAY	     (!LANE || !ANY_PATH(USABLE))
+#else
 #define NO_WAY	     (!LANE || dead == BIT(PATHS) - 1)
+#endif
 
 /* ---- shared by the steps ------------------------------------------------------------------ */
 
@@ -270,6 +306,9 @@ inline reset()
 	m_set = 0;
 	for (j : 0 .. PATHS - 1) {
 		m_fenced_gen[j] = 0
+#ifdef SICK
+		; m_yielded_gen[j] = 0
+#endif
 	};
 	i = 0;
 #endif
@@ -290,6 +329,8 @@ inline reset()
 
 #ifdef MUT_CLAIM_EARLY
 #define S_SAYS_FENCED(p) s_order[p]
+#elif defined(MUT_YIELD_CLAIMS)
+#define S_SAYS_FENCED(p) MAX(s_fenced_gen[p], s_yielded_gen[p])
 #else
 #define S_SAYS_FENCED(p) s_fenced_gen[p]
 #endif

@@ -86,10 +86,43 @@ inline false_alarm()
 	BREAKS(p)                                                                                  \
 	FALSE_ALARM(p)
 
+#ifdef SICK
+#define FALLS_SICK(p, for_good)                                                                    \
+	:: d_step {                                                                                \
+		sick_left && !FINAL(s_state) && !s_sick[p] && s_qp[p] ->                           \
+		sick_left--;                                                                       \
+		printf("fault: the sender's NIC of path %d does not answer\n", p);                 \
+		s_sick[p] = for_good                                                               \
+	}                                                                                          \
+	:: d_step {                                                                                \
+		sick_left && !FINAL(r_state) && !r_sick[p] && r_qp[p] ->                           \
+		sick_left--;                                                                       \
+		printf("fault: the receiver's NIC of path %d does not answer\n", p);               \
+		r_sick[p] = for_good                                                               \
+	}
+/* The command is through: the fence is confirmed, and whoever has decided without it has decided. */
+#define RETURNS(p)                                                                                 \
+	LATE_PACKETS(!FINAL(s_state) && S_RETURNS(p) && s_fenced_gen[p] < s_order[p],              \
+		     s_sick[p] = 0; s_confirms(p))                                                 \
+	:: d_step {                                                                                \
+		!FINAL(r_state) && R_RETURNS(p) && r_fenced_gen[p] < r_order[p] ->                 \
+		r_sick[p] = 0;                                                                     \
+		r_confirms(p);                                                                     \
+		reset()                                                                            \
+	}
+#define SICKNESS(p)                                                                                \
+	FALLS_SICK(p, 1)                                                                           \
+	FALLS_SICK(p, 2)                                                                           \
+	RETURNS(p)
+#endif
+
 proctype Faults()
 {
 end:	do
 	EACH_PATH(PATH_FAULTS)
+#ifdef SICK
+	EACH_PATH(SICKNESS)
+#endif
 	EACH_MSG(UNPLACED)
 
 	:: d_step {

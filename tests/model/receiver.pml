@@ -26,11 +26,30 @@ inline r_leaves_behind(message, p, g)
 	fi
 }
 
+#ifdef SICK
+/* What is said once and for all needs no word of its own in the state. */
+inline r_forget_settled(p)
+{
+	if
+	:: r_peer_yielded[p] <= r_peer_fenced[p] -> r_peer_yielded[p] = 0
+	:: else -> skip
+	fi;
+	if
+	:: r_settled_gen[p] <= r_fenced_gen[p] && r_settled_gen[p] <= r_peer_fenced[p] ->
+		r_settled_gen[p] = 0
+	:: else -> skip
+	fi
+}
+#endif
+
 /* The fence of path p is confirmed. Success completions found by the drain have been applied
  * (data_arrives() applies them as they land); what is still in flight finds no QP. */
 inline r_confirm(p)
 {
 	r_fenced_gen[p] = r_order[p];
+#ifdef SICK
+	r_forget_settled(p);
+#endif
 	r_qp[p] = r_qp[p] & ~UPTO(r_order[p]);
 #ifndef MUT_RECEIVER_FENCE
 	data_clear_upto(p, r_order[p])
@@ -47,9 +66,12 @@ inline r_fence_upto(p, g)
 		:: r_healthy[p] <= r_order[p] -> r_healthy[p] = 0
 		:: else -> skip
 		fi;
-#ifdef STEPWISE
+#if defined(STEPWISE) || defined(SICK)
 		if
 		:: !(r_qp[p] & UPTO(r_order[p])) -> r_confirm(p)
+#ifndef STEPWISE
+		:: (r_qp[p] & UPTO(r_order[p])) && !r_sick[p] -> r_confirm(p)
+#endif
 		:: else -> skip
 		fi
 #else
@@ -59,12 +81,18 @@ inline r_fence_upto(p, g)
 	fi
 }
 
+#ifdef SICK
+#define R_OVER(p) MAX(r_fenced_gen[p], r_settled_gen[p])
+#else
+#define R_OVER(p) r_fenced_gen[p]
+#endif
+
 /* In FENCING, the path that was active is kept until its fence is confirmed: what the drain finds
  * belongs to the receives. */
 inline r_drained()
 {
 	if
-	:: r_state == FENCING && r_gen && r_fenced_gen[r_path] >= r_gen -> r_path = 0; r_gen = 0
+	:: r_state == FENCING && r_gen && R_OVER(r_path) >= r_gen -> r_path = 0; r_gen = 0
 	:: else -> skip
 	fi
 }
@@ -106,6 +134,22 @@ inline r_trigger(p)
 	fi
 }
 
+#ifdef SICK
+inline r_ends_path(p)
+{
+	if
+	:: !r_sick[p] -> data_clear_upto(p, GENS)
+	:: else -> skip /* what is on its way may still land */
+	fi;
+	r_peer_yielded[p] = 0;
+	r_settled_gen[p] = 0;
+	late_sr.yielded_gen[p] = 0
+}
+#define R_ENDS_PATH(p) r_ends_path(p)
+#else
+#define R_ENDS_PATH(p) data_clear_upto(p, GENS)
+#endif
+
 inline r_end(final_state)
 {
 	r_state = final_state;
@@ -119,7 +163,7 @@ inline r_end(final_state)
 		r_peer_fenced[j] = 0;
 		r_fenced_gen[j] = 0;
 		r_order[j] = 0;
-		data_clear_upto(j, GENS);
+		R_ENDS_PATH(j);
 		late_sr.fenced_gen[j] = 0
 	};
 	r_told_completed = 0;
@@ -154,15 +198,26 @@ inline r_merge()
 		:: m_fenced_gen[j] > r_peer_fenced[j] -> r_peer_fenced[j] = m_fenced_gen[j]
 		:: else -> skip
 		fi
+#ifdef SICK
+		;
+		if
+		:: m_yielded_gen[j] > r_peer_yielded[j] -> r_peer_yielded[j] = m_yielded_gen[j]
+		:: else -> skip
+		fi;
+		r_forget_settled(j)
+#endif
 	};
 	if
 	:: r_state == ACTIVE &&
-	   (m_fenced_gen[r_path] >= r_gen || (m_gen && m_kind == SUSPECT && m_path == r_path && m_gen == r_gen)) ->
+	   (M_LEFT(r_path) >= r_gen || (m_gen && m_kind == SUSPECT && m_path == r_path && m_gen == r_gen)) ->
 		r_new_epoch()
 	:: else -> skip
 	fi;
 	for (j : 0 .. PATHS - 1) {
 		r_fence_upto(j, m_fenced_gen[j])
+#ifdef SICK
+		; r_fence_upto(j, m_yielded_gen[j])
+#endif
 	};
 	if
 #ifdef MUT_RESUMED_EPOCH
@@ -183,7 +238,14 @@ inline r_merge()
 #endif
 
 /* The vectors agree: nothing can arrive on a fenced generation any more, at either end. */
-#ifdef MUT_WATERMARKS
+#ifdef SICK
+/* One of them is enough, if the other has given the path up, and what was on its way is gone. */
+#define R_PEER_LEFT(p) MAX(r_peer_fenced[p], r_peer_yielded[p])
+#define ONE_FENCED(p)  MAX(r_fenced_gen[p], r_peer_fenced[p])
+#define BOTH_FENCED(p) (r_fenced_gen[p] >= r_order[p] && r_peer_fenced[p] >= r_order[p])
+#define DISAGREES(p)                                                                               \
+	(R_PEER_LEFT(p) < r_order[p] || !(BOTH_FENCED(p) || r_settled_gen[p] >= r_order[p]))
+#elif defined(MUT_WATERMARKS)
 #define DISAGREES(p) (r_qp[p] == 0 && r_peer_fenced[p] < r_fenced_gen[p])
 #else
 #define DISAGREES(p) (!R_CONFIRMED(p) || r_peer_fenced[p] < r_order[p])
@@ -239,15 +301,65 @@ inline r_issue()
 		   r_trigger(p))
 
 /* The drain is over, or the QPs are destroyed. */
+inline r_confirms(p)
+{
+	printf("receiver: path %d is fenced up to %d\n", p, r_order[p]);
+	r_confirm(p);
+	r_drained();
+	r_check_loss()
+}
 #define R_CONFIRMS(p)                                                                              \
 	:: d_step {                                                                                \
-		!FINAL(r_state) && r_fenced_gen[p] < r_order[p] ->                                 \
-		printf("receiver: path %d is fenced up to %d\n", p, r_order[p]);                   \
-		r_confirm(p);                                                                      \
-		r_drained();                                                                       \
-		r_check_loss();                                                                    \
+		!FINAL(r_state) && r_fenced_gen[p] < r_order[p] && R_ANSWERS(p) ->                 \
+		r_confirms(p);                                                                     \
 		reset()                                                                            \
 	}
+
+#ifdef SICK
+#define R_ANSWERS(p) (!r_sick[p])
+
+/* The hardware of an end, whatever it says. */
+#define S_SENDS(p, g) ((s_qp[p] & UPTO(g)) || (FINAL(s_state) && s_sick[p]))
+#define R_SENDS(p, g) (r_qp[p] & UPTO(g))
+
+/* A packet's lifetime has passed since one end was known to be fenced, which so sends nothing any
+ * more and takes nothing. What it sent before has arrived or is lost, and the last look at the
+ * completions has found it. */
+inline r_settles(p)
+{
+	r_settled_gen[p] = r_order[p];
+	printf("receiver: path %d is settled up to %d\n", p, r_order[p]);
+#ifndef MUT_YIELD_LIFETIME
+	if
+	:: !S_SENDS(p, r_order[p]) -> data_clear_upto(p, r_order[p])
+	:: else -> skip
+	fi;
+	if
+	:: !R_SENDS(p, r_order[p]) -> cts_clear_upto(p, r_order[p])
+	:: else -> skip
+	fi;
+#endif
+	r_drained();
+	r_check_loss()
+}
+
+/* Where fences take no time nobody waits for a lifetime. */
+#define SLOW(p)                                                                                    \
+	(s_sick[p] || r_sick[p] || s_fenced_gen[p] < s_order[p] || r_fenced_gen[p] < r_order[p])
+#ifdef MUT_YIELD_BOTH
+#define MAY_SETTLE(p) true
+#else
+#define MAY_SETTLE(p) (ONE_FENCED(p) >= r_order[p])
+#endif
+#define R_SETTLES(p)                                                                               \
+	:: d_step {                                                                                \
+		!FINAL(r_state) && r_settled_gen[p] < r_order[p] && !BOTH_FENCED(p) &&             \
+		SLOW(p) && MAY_SETTLE(p) -> r_settles(p);                                        \
+		reset()                                                                            \
+	}
+#else
+#define R_ANSWERS(p) true
+#endif
 
 /* In the background: the next generation of a path that has none up. */
 #define R_REBUILDS(p)                                                                              \
@@ -268,6 +380,9 @@ end:	do
 #endif
 #ifdef STEPWISE
 	EACH_PATH(R_CONFIRMS)
+#endif
+#ifdef SICK
+	EACH_PATH(R_SETTLES)
 #endif
 	EACH_PATH(R_STANDBY_FAILS)
 	EACH_PATH(R_REBUILDS)

@@ -2,12 +2,32 @@
 /* The sender: it posts what the CTS ring asks for, fences when told or when in doubt, and never
  * chooses an epoch, a path or a generation. */
 
+#ifdef SICK
+/* The path that was active is not fenced, but left. */
+#define S_YIELDED (s_gen && s_yielded_gen[s_path] >= s_gen)
+#else
+#define S_YIELDED false
+#endif
+
+/* What the hardware still sends on the path that was active, the peer's drops: its queue pair is
+ * fenced, or it has received everything, and takes the rest for repetition. */
+#ifdef SICK
+#define PEER_DROPS                                                                                 \
+	(S_YIELDED && (r_state == CLOSED ||                                                        \
+		       (!(r_qp[s_path] & GEN(s_gen)) && !(r_sick[s_path] && FINAL(r_state)))))
+/* The hardware of a receiver that has latched still acknowledges. */
+#define LOSS_REPORTED (r_state == LATCHED)
+#else
+#define PEER_DROPS    false
+#define LOSS_REPORTED false
+#endif
+
 /* Tell NCCL that these messages are sent. */
 inline s_complete(set)
 {
-	must(((set) & ~s_completed & ~r_done & ~unplaced) == 0, lost_message);
+	must(((set) & ~s_completed & ~r_done & ~unplaced) == 0 || LOSS_REPORTED, lost_message);
 	/* The hardware may still read (retransmit) what it holds; NCCL may free it now. */
-	must(((set) & ~s_completed & s_outstanding) == 0, early_release);
+	must(((set) & ~s_completed & s_outstanding) == 0 || PEER_DROPS, early_release);
 	s_completed = s_completed | (set)
 }
 
@@ -51,6 +71,9 @@ inline s_leaves_behind()
 		late_sr.set = s_completed;
 		for (j : 0 .. PATHS - 1) {
 			late_sr.fenced_gen[j] = S_SAYS_FENCED(j)
+#ifdef SICK
+			; late_sr.yielded_gen[j] = s_yielded_gen[j]
+#endif
 		}
 	:: else -> skip
 	fi
@@ -66,6 +89,9 @@ inline s_settle(set)
 	:: true -> s_complete(s_told_done); s_told_done = 0
 #else
 	:: s_state == ACTIVE || s_gen == 0 -> s_complete(s_told_done); s_told_done = 0
+#endif
+#ifdef MUT_YIELD_RELEASE
+	:: s_state != ACTIVE && s_gen && S_YIELDED -> s_complete(s_told_done); s_told_done = 0
 #endif
 	:: else -> skip
 	fi
@@ -105,6 +131,9 @@ inline s_stop(new_state)
 inline s_confirm(p)
 {
 	s_fenced_gen[p] = s_order[p];
+#ifdef SICK
+	s_yielded_gen[p] = 0;
+#endif
 	s_qp[p] = s_qp[p] & ~UPTO(s_order[p]);
 #ifndef MUT_SENDER_FENCE
 	cts_clear_upto(p, s_order[p])
@@ -117,9 +146,12 @@ inline s_fence_upto(p, g)
 	if
 	:: g > s_order[p] ->
 		s_order[p] = g;
-#ifdef STEPWISE
+#if defined(STEPWISE) || defined(SICK)
 		if
 		:: !(s_qp[p] & UPTO(s_order[p])) -> s_confirm(p)
+#ifndef STEPWISE
+		:: (s_qp[p] & UPTO(s_order[p])) && !s_sick[p] -> s_confirm(p)
+#endif
 		:: else -> skip
 		fi
 #else
@@ -166,6 +198,9 @@ inline s_end(final_state)
 	late_rs.set = 0;
 	for (j : 0 .. PATHS - 1) {
 		late_rs.fenced_gen[j] = 0; s_fenced_gen[j] = 0
+#ifdef SICK
+		; s_yielded_gen[j] = 0
+#endif
 	};
 	for (j : 0 .. WINDOW - 1) {
 		s_ring_seq[j] = 0; s_ring_epoch[j] = 0
@@ -186,6 +221,21 @@ inline s_enter_epoch(e)
 	}
 #endif
 }
+
+#ifdef SICK
+/* The receiver would not go on, or would not be through, if what this end's hardware may still send
+ * could land: so NCCL may have what the hardware may still read. */
+inline s_let_go()
+{
+	if
+	:: S_YIELDED ->
+		s_complete(s_told_done);
+		s_told_done = 0;
+		s_released()
+	:: else -> skip
+	fi
+}
+#endif
 
 /* What a FENCE or RESUME in m_* tells the sender. Merged, in any order, any number of times. */
 inline s_merge()
@@ -228,7 +278,10 @@ inline s_merge()
 #endif
 	if
 	:: m_kind == RESUME && m_epoch == s_epoch && s_state == FENCED &&
-	   s_gen == 0 && (s_qp[m_path] & GEN(m_gen)) && m_gen > s_order[m_path] ->
+	   (s_gen == 0 || S_YIELDED) && (s_qp[m_path] & GEN(m_gen)) && m_gen > s_order[m_path] ->
+#ifdef SICK
+		s_let_go();
+#endif
 		s_state = ACTIVE;
 		s_path = m_path;
 		s_gen = m_gen;
@@ -312,7 +365,34 @@ inline s_confirms(p)
 	fi
 }
 #define S_CONFIRMS(p)                                                                              \
-	LATE_PACKETS(!FINAL(s_state) && s_fenced_gen[p] < s_order[p], s_confirms(p))
+	LATE_PACKETS(!FINAL(s_state) && s_fenced_gen[p] < s_order[p] && S_ANSWERS(p), s_confirms(p))
+
+#ifdef SICK
+#define S_ANSWERS(p) (!s_sick[p])
+/* The fence does not come to an end. What has completed is complete; nothing more will be. */
+inline s_yields(p)
+{
+	s_yielded_gen[p] = s_order[p];
+	printf("sender: yields path %d up to %d\n", p, s_order[p]);
+#ifndef MUT_YIELD_COMPLETIONS
+	if
+	:: s_gen && s_path == p -> s_acked = 0
+	:: else -> skip
+	fi;
+#endif
+#ifdef MUT_YIELD_RELEASE
+	s_settle(0)
+#endif
+}
+#define S_YIELDS(p)                                                                                \
+	:: d_step {                                                                                \
+		!FINAL(s_state) && s_fenced_gen[p] < s_order[p] && s_yielded_gen[p] < s_order[p] -> \
+		s_yields(p);                                                                       \
+		reset()                                                                            \
+	}
+#else
+#define S_ANSWERS(p) true
+#endif
 
 proctype Sender()
 {
@@ -320,6 +400,9 @@ end:	do
 	EACH_MSG(S_POSTS)
 #ifdef STEPWISE
 	EACH_PATH(S_CONFIRMS)
+#endif
+#ifdef SICK
+	EACH_PATH(S_YIELDS)
 #endif
 
 	/* An error completion, or the soft timeout: something was posted, nothing comes back. */
