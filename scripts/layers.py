@@ -4,7 +4,8 @@
 
     scripts/layers.py layers       scripts/layers.txt says which folder of src/ may include which, and
                                    no file includes another; each folder is in the picture and in the
-                                   page of the architecture, and each file that the page names exists
+                                   page of the architecture, and the files and functions that it and
+                                   the walk through the code name exist
     scripts/layers.py glossary     the words that open the page are words of the source
 
 `--root DIR` looks at another tree. Exit status 1 if something is wrong, each with the file and line.
@@ -16,12 +17,15 @@ import sys
 
 TABLE = "scripts/layers.txt"
 PAGE = "docs/architecture.md"
+WALK = "docs/code-walk.md"
 PICTURE = "docs/img/architecture.dot"
 PUBLIC = "include"  # headers for others: a room below the ground floor
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 # A file of C in a page: `comm.c`, `base/usdt.h`, `request.[ch]`, `src/base/log.c`.
 FILE = re.compile(r"`([\w./-]+\.)([ch]|\[ch\])`")
+# A function, a type, a constant: a word with an underscore.
+NAME = re.compile(r"`([A-Za-z]+_\w+)`")
 MIN_WORDS = 15
 
 
@@ -171,10 +175,26 @@ def check_names(tree):
                     tree.complain(PAGE, number, f"no such file: {wanted}")
 
 
+def check_walk(tree):
+    """The files of src/ and the names in it that the walk goes by."""
+    words = set()
+    for file in tree.sources("src"):
+        words.update(re.findall(r"\w+", "\n".join(text for _, text in tree.lines(file))))
+    for number, line in tree.lines(WALK):
+        for stem, endings in FILE.findall(line):
+            for ending in endings.strip("[]"):
+                if not os.path.isfile(tree.path("src", stem + ending)):
+                    tree.complain(WALK, number, f"no such file: src/{stem}{ending}")
+        for name in NAME.findall(line):
+            if name not in words:
+                tree.complain(WALK, number, f"{name} is in no file of src/")
+
+
 def check_layers(tree):
     files, includes = check_includes(tree)
     check_folders(tree)
     check_names(tree)
+    check_walk(tree)
     return f"layers: {len(tree.folders())} folders, {files} files, {includes} includes"
 
 

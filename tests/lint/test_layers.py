@@ -58,10 +58,11 @@ def good_tree():
         "scripts/layers.txt": TABLE,
         "docs/img/architecture.dot": PICTURE,
         "docs/architecture.md": page,
+        "docs/code-walk.md": "| 1 | `transport/comm.c` | `ha_isend` | waits for `no_one` |\n",
         "include/public.h": "#include <stdint.h>\n",
         "src/base/log.h": "/* " + " ".join(WORDS[:-1]) + " */\n",
         "src/transport/comm.h": '#include "base/log.h"\n#include "public.h"\n',
-        "src/transport/comm.c": '#include "transport/comm.h"\n#include "comm.h"\n#include <stdio.h>\n',
+        "src/transport/comm.c": '#include "transport/comm.h"\n#include "comm.h"\n#include <stdio.h>\nint ha_isend, no_one;\n',
         "src/tools/main.c": '#include "base/log.h"\nint control_socket;\n',
         "src/tools/fabric/up.c": '#include "tools/main.h"\n',
         "src/tools/main.h": "\n",
@@ -134,7 +135,8 @@ class Layers(Check):
 
     def test_a_folder_without_a_line(self):
         self.files["scripts/layers.txt"] = TABLE.replace("transport: base\n", "")
-        self.files["src/transport/comm.h"] = self.files["src/transport/comm.c"] = ""
+        for name in ("src/transport/comm.h", "src/transport/comm.c", "docs/code-walk.md"):
+            self.files[name] = ""
         self.complains("scripts/layers.txt:1: src/transport has no line")
 
     def test_a_line_without_a_folder(self):
@@ -168,7 +170,7 @@ class Layers(Check):
         self.complains(f"docs/architecture.md:{line}: no such file: base/ghost.h")
 
     def test_half_of_a_pair_is_missing(self):
-        del self.files["src/transport/comm.c"]
+        del self.files["src/transport/comm.c"], self.files["docs/code-walk.md"]
         done = run(self.files, "layers")
         self.assertIn("no such file: src/transport/comm.c\n", done.stdout)
         self.assertEqual(done.returncode, 1)
@@ -177,6 +179,14 @@ class Layers(Check):
         self.files["docs/architecture.md"] += "| `log.h` | moved away |\n"
         line = self.files["docs/architecture.md"].count("\n")
         self.complains(f"docs/architecture.md:{line}: no such file: src/transport/log.h")
+
+    def test_a_walk_by_a_file_that_is_gone(self):
+        self.files["docs/code-walk.md"] += "\n`base/ghost.c`\n"
+        self.complains("docs/code-walk.md:3: no such file: src/base/ghost.c")
+
+    def test_a_walk_by_a_function_that_is_gone(self):
+        self.files["docs/code-walk.md"] += "`ha_isent`\n"
+        self.complains("docs/code-walk.md:2: ha_isent is in no file of src/")
 
     def test_no_sources_at_all(self):
         done = run({"docs/architecture.md": ""}, "layers")
