@@ -94,8 +94,9 @@ endif()
 set(DESCRIPTION_RUNTIME
 "NCCL network plugin that survives the loss of a NIC, port, cable or switch
 Set NCCL_NET_PLUGIN=ha, and a training job goes on over a second path when a
-network card, a port, a cable or a switch fails: every message arrives exactly
-once, and the job sees a short delay instead of an error.
+network card, a port, a cable or a switch fails. Every message arrives exactly
+once or there is an error, provided that at least one end of each path fences
+in hardware; the job sees a short delay instead of an error.
 
 This package has the plugin, libnccl-net-ha.so, and tools that drive and
 check any NCCL network plugin without GPUs.")
