@@ -73,20 +73,19 @@ def read_table(tree):
         line = line.split("#")[0].strip()
         if not line:
             continue
-        level, colon, below = line.partition(":")
-        level, below = level.split(), below.split()
-        if not colon or not level:
+        name, colon, below = line.partition(":")
+        name, below = name.strip(), below.split()
+        if not colon or len(name.split()) != 1:
             tree.complain(TABLE, number, 'a line is "folder: folders it may include"')
             continue
-        for name in below:
-            if name not in allowed:
-                tree.complain(TABLE, number, f"{name} is on no line above this one")
-        for name in level:
-            if name in allowed:
-                tree.complain(TABLE, number, f"{name} has a line already")
-            elif not os.path.isdir(tree.path("src", name)):
-                tree.complain(TABLE, number, f"src/{name} is no folder: take the line out")
-            allowed[name] = {PUBLIC, *level, *below}
+        for other in below:
+            if other not in allowed:
+                tree.complain(TABLE, number, f"{other} is on no line above this one")
+        if name in allowed:
+            tree.complain(TABLE, number, f"{name} has a line already")
+        elif not os.path.isdir(tree.path("src", name)):
+            tree.complain(TABLE, number, f"src/{name} is no folder: take the line out")
+        allowed[name] = {PUBLIC, *below}
     return allowed
 
 

@@ -147,6 +147,10 @@ class Layers(Check):
         self.files["scripts/layers.txt"] = TABLE.replace("base:", "base: tools")
         self.complains("scripts/layers.txt:2: tools is on no line above this one")
 
+    def test_a_line_for_two_folders(self):
+        self.files["scripts/layers.txt"] = TABLE + "base tools: transport\n"
+        self.complains('scripts/layers.txt:6: a line is "folder: folders it may include"')
+
     def test_two_lines_for_a_folder(self):
         self.files["scripts/layers.txt"] = TABLE + "base: tools\n"
         self.complains("scripts/layers.txt:6: base has a line already")
