@@ -168,8 +168,8 @@ void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 			 const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
 
 /*
- * Failures that were noted become steps of the machine: first in a visit, so that the reason is what
- * was noted and not what follows from it. Progress thread.
+ * Failures that were noted become steps of the machine: first in a visit, so that the reason is
+ * what was noted and not what follows from it. Progress thread.
  */
 void ha_failover_take_failures(struct ha_comm *comm);
 
