@@ -14,7 +14,8 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PARTS = ("admin", "base", "device", "event", "failover", "liveness", "memory", "plugin", "progress", "transport")
+PARTS = (
+    "admin", "base", "device", "event", "failover", "instance", "liveness", "memory", "plugin", "progress", "transport")
 TABLE = "docs/operations.md"
 
 # What is logged, and at which argument the format is. ha_comm_fail latches an error of a connection.
@@ -29,9 +30,11 @@ CALLS = {
 NAMES = "src/simverbs/abi/names.c"
 OPEN = {
     ("src/transport/comm_event.c", "connection %s: %s"): ["src/event/event.c"],
-    ("src/transport/comm.c", "connection %s: %s"): ["src/transport/wc_error.c", "src/transport/failure.c"],
+    ("src/transport/comm.c", "connection %s: %s"): ["src/transport/wc_error.c", "src/transport/path_error.c"],
     ("src/transport/wc_error.c", "connection %s: %s"): ["src/transport/wc_error.c"],
-    ("src/transport/failure.c", "connection %s: %s"): ["src/transport/failure.c"],
+    ("src/transport/no_failover.c", "connection %s: %s"): [
+        "src/transport/async_event.c", "src/transport/path_error.c", "src/transport/path_msg.c", "src/transport/timeout.c",
+        "src/transport/wc_error.c"],
     ("src/failover/engine.c", "connection %s: %s: %s"): ["src/event/reason.h"],
     ("src/admin/server.c", "%s"): ["src/admin/server.c"],
     ("src/device/events.c", "%s:%d: %s"): [NAMES],
