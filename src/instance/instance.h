@@ -22,7 +22,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options,
 			     struct ha_instance **out) HA_MUST_CHECK;
 /*
  * Stops the progress thread and frees everything that no open comm needs. Queue pairs that the
- * kernel takes long to destroy, and their devices, are left to the background (errand.h).
+ * kernel takes long to destroy, and their devices, are left to the background (command.h).
  */
 void ha_instance_close(struct ha_instance *inst);
 struct ha_device_set *ha_instance_devices(struct ha_instance *inst);

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "liveness/session.h"
-#include "progress/errand.h"
+#include "progress/command.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -147,30 +147,32 @@ static struct ha_live_port *port_of(struct ha_liveness *live, const struct ha_po
 	return NULL;
 }
 
-/* A thread of the errands. */
-static void close_port(struct ha_errand *errand)
+/* A thread of the commands. */
+static void close_port(struct ha_command *command)
 {
-	ha_datagrams_close(ha_container_of(errand, struct ha_live_port, errand)->datagrams);
+	ha_datagrams_close(ha_container_of(command, struct ha_live_port, command)->datagrams);
 }
 
-static void bury_port(struct ha_errand *errand)
+static void bury_port(struct ha_command *command)
 {
-	free(ha_container_of(errand, struct ha_live_port, errand));
+	free(ha_container_of(command, struct ha_live_port, command));
 }
 
 /* Nothing is received any more. Destroying its queue pair may take long, as that of a path. */
 static void free_port(struct ha_live_port *port)
 {
-	struct ha_errands *errands = ha_progress_errands(port->live->progress);
+	struct ha_commands *commands =
+	    ha_progress_commands(port->live->progress, (unsigned)port->port->nic->index);
 
-	port->errand.run = close_port;
-	port->errand.orphaned = bury_port;
-	port->errand.owner = &port->live->poller;
-	port->errand.key = (uintptr_t)port->port->nic;
-	ha_list_init(&port->errand.link);
-	ha_errand_send(errands, &port->errand);
-	ha_errand_wait(errands, &port->errand, ha_errand_patience_ns);
-	ha_errand_leave(errands, &port->errand);
+	port->command.run = close_port;
+	port->command.orphaned = bury_port;
+	port->command.owner = &port->live->poller;
+	port->command.key = (uintptr_t)port->datagrams;
+	port->command.kind = HA_COMMAND_CLEAN;
+	ha_list_init(&port->command.link);
+	ha_command_send(commands, &port->command);
+	ha_command_wait(commands, &port->command, ha_command_patience_ns);
+	ha_command_leave(commands, &port->command);
 }
 
 /* Random, in its part of the process and in its own; no two ports have the same. */

@@ -158,9 +158,9 @@ static bool any_traffic(struct ha_session *s)
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-static struct ha_errands *errands_of(const struct ha_session *s)
+static struct ha_commands *commands_of(const struct ha_session *s)
 {
-	return ha_progress_errands(s->port->live->progress);
+	return ha_progress_commands(s->port->live->progress, (unsigned)s->port->port->nic->index);
 }
 
 static void destroy_address(const struct ha_live_port *port, struct ibv_ah *ah)
@@ -169,19 +169,19 @@ static void destroy_address(const struct ha_live_port *port, struct ibv_ah *ah)
 		HA_TRACE(1, "%s: ibv_destroy_ah failed", port->port->nic->name);
 }
 
-/* A thread of the errands. */
-static void resolve(struct ha_errand *errand)
+/* A thread of the commands. */
+static void resolve(struct ha_command *command)
 {
-	struct ha_query *query = ha_container_of(errand, struct ha_query, errand);
+	struct ha_query *query = ha_container_of(command, struct ha_query, command);
 	uint64_t began_ns = ha_now_ns();
 
 	query->ah = ha_datagrams_address(query->datagrams, &query->to);
 	query->took_ns = ha_now_ns() - began_ns;
 }
 
-static void free_query(struct ha_errand *errand)
+static void free_query(struct ha_command *command)
 {
-	struct ha_query *query = ha_container_of(errand, struct ha_query, errand);
+	struct ha_query *query = ha_container_of(command, struct ha_query, command);
 
 	if (query->ah)
 		(void)ibv_destroy_ah(query->ah);
@@ -202,14 +202,15 @@ static void ask(struct ha_session *s, uint32_t addr_gen)
 	query->to.sl = s->sl;
 	query->to.traffic_class = s->traffic_class;
 	memcpy(query->to.gid, s->remote.gid, sizeof(query->to.gid));
-	query->errand.run = resolve;
-	query->errand.owner = &s->port->live->poller;
-	query->errand.orphaned = free_query;
-	query->errand.key = ha_absent_hash(&key);
-	ha_list_init(&query->errand.link);
+	query->command.run = resolve;
+	query->command.owner = &s->port->live->poller;
+	query->command.orphaned = free_query;
+	query->command.key = ha_absent_hash(&key);
+	query->command.kind = HA_COMMAND_RESOLVE;
+	ha_list_init(&query->command.link);
 	s->query = query;
 	s->port->live->queries++;
-	ha_errand_send(errands_of(s), &query->errand);
+	ha_command_send(commands_of(s), &query->command);
 }
 
 /* The answer is there. */
@@ -224,7 +225,7 @@ static void take_answer(struct ha_session *s, uint64_t now_ns)
 	s->ah_gen = query->addr_gen;
 	s->address_try_ns =
 	    s->ah ? 0 : now_ns + ADDRESS_PAUSE_NS + ADDRESS_PAUSE_FACTOR * query->took_ns;
-	free_query(&query->errand);
+	free_query(&query->command);
 }
 
 /* Asks for the address handle if there is none for our port's present address. */
@@ -233,7 +234,7 @@ static bool have_address(struct ha_session *s, uint64_t now_ns)
 	struct ha_port_addr own;
 
 	if (s->query) {
-		if (!ha_errand_done(&s->query->errand))
+		if (!ha_command_done(&s->query->command))
 			return false;
 		take_answer(s, now_ns);
 	}
@@ -287,7 +288,7 @@ static void say_held(struct ha_session *s, uint64_t now_ns)
 {
 	struct ha_held held = s->held;
 
-	if (!s->query || !ha_errand_done(&s->query->errand))
+	if (!s->query || !ha_command_done(&s->query->command))
 		return;
 	take_answer(s, now_ns);
 	s->held = (struct ha_held){0};
@@ -479,8 +480,8 @@ static void drop_address(struct ha_session *s)
 	if (!s->query)
 		return;
 	s->port->live->queries--;
-	if (ha_errand_disown(errands_of(s), &s->query->errand))
-		free_query(&s->query->errand);
+	if (ha_command_disown(commands_of(s), &s->query->command))
+		free_query(&s->query->command);
 	s->query = NULL;
 }
 

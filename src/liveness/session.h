@@ -8,7 +8,7 @@
 
 #include "liveness/liveness.h"
 #include "liveness/ud_qp.h"
-#include "progress/errand.h"
+#include "progress/command.h"
 
 #include <pthread.h>
 
@@ -44,11 +44,11 @@ struct ha_liveness {
 };
 
 /*
- * Asking for a remote endpoint's address handle, in the background: it may take seconds. The errand
+ * Asking for a remote endpoint's address handle, in the background: it may take seconds. The command
  * writes ah and took_ns; the rest is constant.
  */
 struct ha_query {
-	struct ha_errand errand;
+	struct ha_command command;
 	struct ha_datagrams *datagrams; /* held */
 	struct ha_datagram_address to;
 	uint32_t addr_gen; /* of our port when it was asked */
@@ -89,7 +89,7 @@ struct ha_live_port {
 	struct ha_datagrams *datagrams;
 	uint64_t id;
 	struct ha_watch watch;
-	struct ha_errand errand; /* closing it */
+	struct ha_command command; /* closing it */
 	bool dead;		 /* the device failed */
 	struct ha_list buckets[HA_LIVE_BUCKETS];
 	struct ha_live_port_report count;

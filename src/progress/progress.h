@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct ha_errands;
+struct ha_commands;
 struct ha_progress;
 
 /* What a visit found, which decides when the next one is. */
@@ -68,9 +68,16 @@ struct ha_watch {
 	void (*ready)(struct ha_watch *watch, uint32_t events);
 };
 
+/* Queues of commands, one a NIC (command.h). */
+#define HA_PROGRESS_LANES 32
+
 struct ha_progress_options {
 	bool thread;		 /* start one; otherwise the caller drives ha_progress_round */
 	int idle_spin_threshold; /* empty visits in a row before a poller waits for its tick */
+	/* A NIC's commands take longer than a healthy one's, or are back. Progress thread, without
+	 * any lock. NULL: nobody needs to know. */
+	void (*stuck)(void *arg, unsigned lane, bool stuck);
+	void *stuck_arg;
 };
 
 ha_result_t ha_progress_start(const struct ha_progress_options *options,
@@ -78,9 +85,9 @@ ha_result_t ha_progress_start(const struct ha_progress_options *options,
 /* Joins the thread: nothing is called any more. NULL and a second call are fine. */
 void ha_progress_halt(struct ha_progress *progress);
 /*
- * The same, and frees it. Every poller and watch must be gone, and every errand left or back. Then
- * calls then(arg), if there is one: when the last errand is through, which may be after the return
- * (ha_errands_end). True: it is done.
+ * The same, and frees it. Every poller and watch must be gone, and every command left or back. Then
+ * calls then(arg), if there is one: when the last command is through, which may be after the return
+ * (ha_commands_end). True: it is done.
  */
 bool ha_progress_end(struct ha_progress *progress, void (*then)(void *arg), void *arg);
 /* The same for those who need not know. NULL is fine. */
@@ -104,19 +111,22 @@ void ha_progress_unwatch_self(struct ha_progress *progress, struct ha_watch *wat
  */
 void ha_progress_call(struct ha_progress *progress, struct ha_poller *poller);
 
-/* Where calls go that may wait in the kernel (errand.h). Constant. */
-struct ha_errands *ha_progress_errands(struct ha_progress *progress);
+/*
+ * Where a NIC's commands go that may wait in the kernel (command.h): lane < HA_PROGRESS_LANES. Made
+ * when first asked for; NULL: no memory. Any thread.
+ */
+struct ha_commands *ha_progress_commands(struct ha_progress *progress, unsigned lane);
 
 /*
  * One round without sleeping, in which every poller is visited; for a progress without a thread,
- * whose errands are run here as well. Returns how many callbacks and errands found work.
+ * whose commands are run here as well. Returns how many callbacks and commands found work.
  */
 int ha_progress_round(struct ha_progress *progress);
 
 /*
  * What the thread does between two sleeps: visits those pollers whose time has come. Returns until
  * when it may sleep, on ha_now_ns's clock; 0: not at all, UINT64_MAX: until something happens.
- * Where there is no thread it runs errands as well, for tests that have the clock in their hands.
+ * Where there is no thread it runs commands as well, for tests that have the clock in their hands.
  */
 uint64_t ha_progress_turn(struct ha_progress *progress);
 

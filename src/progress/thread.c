@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "progress/errand.h"
+#include "progress/command.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -47,6 +47,7 @@ static const unsigned tick_ms[] = {
 struct ha_progress_end {
 	void (*then)(void *arg);
 	void *arg;
+	atomic_uint left; /* lanes that have not ended */
 };
 
 struct ha_progress {
@@ -57,7 +58,9 @@ struct ha_progress {
 	bool running;
 	atomic_bool stop;
 	_Atomic uint64_t wakeups;
-	struct ha_errands *errands;
+	pthread_mutex_t lanes_lock;				/* held while a lane is made */
+	_Atomic(struct ha_commands *) lanes[HA_PROGRESS_LANES]; /* NULL: none yet */
+	bool stuck[HA_PROGRESS_LANES]; /* the thread's: as it was told last */
 	struct ha_progress_end end;
 
 	/* Held during a round. Protects what follows and serialises callbacks with add and remove.
@@ -253,6 +256,61 @@ static int visit_due(struct ha_progress *progress)
 	return work;
 }
 
+/* ---- commands ------------------------------------------------------------------------------- */
+
+static struct ha_commands *lane_of(struct ha_progress *progress, unsigned lane)
+{
+	return atomic_load_explicit(&progress->lanes[lane], memory_order_acquire);
+}
+
+static int run_lanes(struct ha_progress *progress)
+{
+	int work = 0;
+
+	for (unsigned i = 0; i < HA_PROGRESS_LANES; i++)
+		if (lane_of(progress, i))
+			work += ha_commands_round(lane_of(progress, i));
+	return work;
+}
+
+/* Tells of what is stuck, or is not any more. Returns when to look again; UINT64_MAX: no need. */
+static uint64_t look_at_lanes(struct ha_progress *progress)
+{
+	uint64_t now_ns = ha_now_ns(), soonest_ns = UINT64_MAX, next_ns;
+
+	for (unsigned i = 0; i < HA_PROGRESS_LANES; i++) {
+		struct ha_commands *commands = lane_of(progress, i);
+		bool stuck = commands && ha_commands_stuck(commands, now_ns, &next_ns);
+
+		if (commands && next_ns < soonest_ns)
+			soonest_ns = next_ns;
+		if (stuck == progress->stuck[i])
+			continue;
+		progress->stuck[i] = stuck;
+		if (progress->options.stuck)
+			progress->options.stuck(progress->options.stuck_arg, i, stuck);
+	}
+	return soonest_ns;
+}
+
+struct ha_commands *ha_progress_commands(struct ha_progress *progress, unsigned lane)
+{
+	struct ha_commands *commands = lane_of(progress, lane);
+
+	if (commands)
+		return commands;
+	pthread_mutex_lock(&progress->lanes_lock);
+	commands = lane_of(progress, lane);
+	if (!commands) {
+		commands = ha_commands_new(progress, progress->options.thread);
+		atomic_store_explicit(&progress->lanes[lane], commands, memory_order_release);
+	}
+	pthread_mutex_unlock(&progress->lanes_lock);
+	return commands;
+}
+
+/* ---- rounds --------------------------------------------------------------------------------- */
+
 int ha_progress_round(struct ha_progress *progress)
 {
 	uint64_t now_ns = ha_now_ns();
@@ -273,13 +331,14 @@ int ha_progress_round(struct ha_progress *progress)
 	}
 	pthread_mutex_unlock(&progress->lock);
 	if (!progress->running)
-		work += ha_errands_round(progress->errands);
+		work += run_lanes(progress);
+	(void)look_at_lanes(progress);
 	return work;
 }
 
 uint64_t ha_progress_turn(struct ha_progress *progress)
 {
-	uint64_t next_ns;
+	uint64_t next_ns, stuck_ns;
 	int work;
 
 	pthread_mutex_lock(&progress->lock);
@@ -289,8 +348,11 @@ uint64_t ha_progress_turn(struct ha_progress *progress)
 	next_ns = ha_list_empty(&progress->again) ? ha_schedule_next_ns(&progress->schedule) : 0;
 	pthread_mutex_unlock(&progress->lock);
 	if (!progress->options.thread)
-		ha_errands_round(progress->errands);
-	return has_calls(progress) ? 0 : next_ns;
+		run_lanes(progress);
+	stuck_ns = look_at_lanes(progress);
+	if (has_calls(progress))
+		return 0;
+	return next_ns < stuck_ns ? next_ns : stuck_ns;
 }
 
 void ha_progress_call(struct ha_progress *progress, struct ha_poller *poller)
@@ -387,11 +449,7 @@ ha_result_t ha_progress_start(const struct ha_progress_options *options, struct 
 	ha_schedule_init(&progress->schedule, ha_now_ns());
 	pthread_mutex_init(&progress->lock, NULL);
 	pthread_mutex_init(&progress->call_lock, NULL);
-	progress->errands = ha_errands_new(progress, options->thread);
-	if (!progress->errands) {
-		HA_WARN("out of memory for the progress thread");
-		goto err;
-	}
+	pthread_mutex_init(&progress->lanes_lock, NULL);
 	progress->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	progress->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (progress->epoll_fd < 0 || progress->wake_fd < 0 ||
@@ -428,24 +486,41 @@ void ha_progress_halt(struct ha_progress *progress)
 static void destroy(void *arg)
 {
 	struct ha_progress *progress = arg;
-	struct ha_progress_end end = progress->end;
+	void (*then)(void *arg) = progress->end.then;
+	void *then_arg = progress->end.arg;
 
 	if (progress->wake_fd >= 0)
 		close(progress->wake_fd);
 	if (progress->epoll_fd >= 0)
 		close(progress->epoll_fd);
+	pthread_mutex_destroy(&progress->lanes_lock);
 	pthread_mutex_destroy(&progress->call_lock);
 	pthread_mutex_destroy(&progress->lock);
 	free(progress);
-	if (end.then)
-		end.then(end.arg);
+	if (then)
+		then(then_arg);
+}
+
+/* A lane has ended; the last one to do so ends all of it. */
+static void lane_ended(void *arg)
+{
+	struct ha_progress *progress = arg;
+
+	if (atomic_fetch_sub(&progress->end.left, 1) == 1)
+		destroy(progress);
 }
 
 bool ha_progress_end(struct ha_progress *progress, void (*then)(void *arg), void *arg)
 {
+	bool ended = true;
+
 	ha_progress_halt(progress);
-	progress->end = (struct ha_progress_end){.then = then, .arg = arg};
-	return ha_errands_end(progress->errands, destroy, progress);
+	progress->end.then = then;
+	progress->end.arg = arg;
+	atomic_store(&progress->end.left, HA_PROGRESS_LANES);
+	for (unsigned i = 0; i < HA_PROGRESS_LANES; i++) /* the last one may free what i looks at */
+		ended &= ha_commands_end(lane_of(progress, i), lane_ended, progress);
+	return ended;
 }
 
 void ha_progress_stop(struct ha_progress *progress)
@@ -509,11 +584,6 @@ void ha_progress_unwatch(struct ha_progress *progress, struct ha_watch *watch)
 	pthread_mutex_lock(&progress->lock);
 	ha_progress_unwatch_self(progress, watch);
 	pthread_mutex_unlock(&progress->lock);
-}
-
-struct ha_errands *ha_progress_errands(struct ha_progress *progress)
-{
-	return progress->errands;
 }
 
 uint64_t ha_progress_wakeups(struct ha_progress *progress)

@@ -111,7 +111,7 @@ struct ha_comm {
 
 	/* Rarely used from here on. */
 	atomic_uint refs;	  /* ha_comm_hold */
-	bool left_path;		  /* closing: some path was left to its errand, which was logged */
+	bool left_path;		  /* closing: some path was left to its command, which was logged */
 	uint16_t poll_batch;	  /* [C] */
 	struct ha_instance *inst; /* [C] */
 	struct ha_port *port;	  /* [C] NCCL's device: preferred, and usually where it begins */

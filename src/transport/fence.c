@@ -90,7 +90,7 @@ void ha_path_fence(struct ha_path *path)
 	/*
 	 * On a path that is still being connected nothing was ever posted, by us or by the peer,
 	 * which waits to hear from us over it: there is nothing to wait for. It is closed when its
-	 * errand is back.
+	 * command is back.
 	 */
 	if (ha_path_away(path)) {
 		atomic_store(&path->state, HA_PATH_FENCED);

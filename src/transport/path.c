@@ -35,9 +35,9 @@ _Static_assert(WANTED_INLINE >= sizeof(struct ha_cts), "an element goes inline")
 
 /* ---- the last of it ------------------------------------------------------------------------- */
 
-static struct ha_errands *errands_of(const struct ha_path *path)
+static struct ha_commands *commands_of(const struct ha_path *path)
 {
-	return ha_progress_errands(path->comm->inst->progress);
+	return ha_progress_commands(path->comm->inst->progress, (unsigned)path->nic->index);
 }
 
 /* The path's objects. Whoever calls it has them to himself. */
@@ -71,10 +71,10 @@ static void free_path(struct ha_path *path)
 	ha_comm_put(comm);
 }
 
-/* A path that was left, when its errand is through: a thread of the errands. */
-static void bury(struct ha_errand *errand)
+/* A path that was left, when its command is through: a thread of the commands. */
+static void bury(struct ha_command *command)
 {
-	struct ha_path *path = ha_container_of(errand, struct ha_path, errand);
+	struct ha_path *path = ha_container_of(command, struct ha_path, command);
 
 	destroy_objects(path);
 	free_path(path);
@@ -269,8 +269,8 @@ ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *opt
 	path->split = comm->config->ib_split_data_on_qps && options->nqps > 1;
 	path->ar_threshold = adaptive_routing_threshold(path);
 	atomic_store(&path->state, HA_PATH_INIT);
-	ha_list_init(&path->errand.link);
-	path->errand.orphaned = bury;
+	ha_list_init(&path->command.link);
+	path->command.orphaned = bury;
 
 	result = ha_nic_pd_get(path->nic, &path->pd);
 	if (result == HA_OK)
@@ -465,10 +465,10 @@ ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint 
 	return HA_OK;
 }
 
-/* A thread of the errands: nobody else touches the queue pairs. */
-static void connect_path(struct ha_errand *errand)
+/* A thread of the commands: nobody else touches the queue pairs. */
+static void connect_path(struct ha_command *command)
 {
-	struct ha_path *path = ha_container_of(errand, struct ha_path, errand);
+	struct ha_path *path = ha_container_of(command, struct ha_path, command);
 	const struct ha_absent_key key = {.port = path->port, .gid = path->remote.gid};
 	struct ha_absent *absent = &path->comm->inst->absent;
 	uint64_t began_ns = ha_now_ns();
@@ -487,11 +487,12 @@ static void connect_path(struct ha_errand *errand)
 void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoint *remote)
 {
 	set_remote(path, remote);
-	path->errand.run = connect_path;
-	path->errand.owner = &path->comm->poller;
-	path->errand.key =
+	path->command.run = connect_path;
+	path->command.kind = HA_COMMAND_RESOLVE;
+	path->command.owner = &path->comm->poller;
+	path->command.key =
 	    ha_absent_hash(&(struct ha_absent_key){.port = path->port, .gid = path->remote.gid});
-	ha_errand_send(errands_of(path), &path->errand);
+	ha_command_send(commands_of(path), &path->command);
 }
 
 bool ha_path_connecting(struct ha_path *path, ha_result_t *result)
@@ -506,18 +507,19 @@ bool ha_path_connecting(struct ha_path *path, ha_result_t *result)
 
 /* ---- end ----------------------------------------------------------------------------------- */
 
-/* A thread of the errands. */
-static void close_path(struct ha_errand *errand)
+/* A thread of the commands. */
+static void close_path(struct ha_command *command)
 {
-	destroy_objects(ha_container_of(errand, struct ha_path, errand));
+	destroy_objects(ha_container_of(command, struct ha_path, command));
 }
 
 static void start_closing(struct ha_path *path)
 {
-	path->errand.run = close_path;
-	path->errand.owner = &path->comm->poller;
-	path->errand.key = (uintptr_t)path->nic; /* one at a time on a device */
-	ha_errand_send(errands_of(path), &path->errand);
+	path->command.run = close_path;
+	path->command.kind = HA_COMMAND_CLEAN;
+	path->command.owner = &path->comm->poller;
+	path->command.key = (uintptr_t)path->nic; /* one at a time on a device */
+	ha_command_send(commands_of(path), &path->command);
 }
 
 bool ha_path_closing(struct ha_path *path)
@@ -535,7 +537,7 @@ bool ha_path_closing(struct ha_path *path)
 /* False: it takes too long. */
 static bool closes_within(struct ha_path *path, uint64_t limit_ns)
 {
-	while (ha_errand_wait(errands_of(path), &path->errand, limit_ns)) {
+	while (ha_command_wait(commands_of(path), &path->command, limit_ns)) {
 		if (path->destroyed)
 			return true;
 		start_closing(path);
@@ -547,8 +549,8 @@ void ha_path_close(struct ha_path *path)
 {
 	if (!path)
 		return;
-	ha_errand_recall(errands_of(path), &path->errand); /* it need not be connected */
-	if (closes_within(path, ha_errand_patience_ns)) {
+	ha_command_recall(commands_of(path), &path->command); /* it need not be connected */
+	if (closes_within(path, ha_command_patience_ns)) {
 		free_path(path);
 		return;
 	}
@@ -559,7 +561,7 @@ void ha_path_close(struct ha_path *path)
 				"left to the background",
 				path->comm->name, path->nic->name, path->port->port_num);
 		path->comm->left_path = true;
-		ha_errand_leave(errands_of(path), &path->errand);
+		ha_command_leave(commands_of(path), &path->command);
 		return;
 	}
 	HA_WARN("connection %s: the queue pairs on %s:%d neither drain nor can be destroyed soon; "

@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "device/queue_depth.h"
-#include "progress/errand.h"
+#include "progress/command.h"
 #include "transport/labels.h"
 #include "transport/wire.h"
 
@@ -37,7 +37,7 @@ struct ha_comm;
 #define HA_SPLIT_ALIGN 128
 
 enum ha_path_state {
-	HA_PATH_INIT,	 /* queue pairs exist, and may be on their way to RTS: `errand` */
+	HA_PATH_INIT,	 /* queue pairs exist, and may be on their way to RTS: `command` */
 	HA_PATH_READY,	 /* can carry data */
 	HA_PATH_STOPPED, /* nothing is posted any more; its fence has not begun */
 	HA_PATH_FENCING, /* in error, or about to be: something may still arrive */
@@ -131,8 +131,8 @@ struct ha_path {
 	struct ha_path *next_retired; /* fenced and replaced, to be closed when there is time */
 
 	/* Connecting or closing. While it is busy, the queue pairs are its. */
-	struct ha_errand errand;
-	bool destroyed;	       /* by the errand: only the structure is left */
+	struct ha_command command;
+	bool destroyed;	       /* by the command: only the structure is left */
 	ha_result_t connected; /* what came of it */
 
 	/* On their way (mail.c). [T] */
@@ -211,10 +211,10 @@ void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoin
 /* True: not over yet. Otherwise *result is what came of it, and the path READY if HA_OK. [T] */
 bool ha_path_connecting(struct ha_path *path, ha_result_t *result);
 
-/* Whether the path's queue pairs are in use by its errand. */
+/* Whether the path's queue pairs are in use by its command. */
 static inline bool ha_path_away(const struct ha_path *path)
 {
-	return ha_errand_busy(&path->errand);
+	return ha_command_busy(&path->command);
 }
 
 /*
@@ -247,8 +247,8 @@ enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_
 
 /*
  * Frees everything. Destroying a queue pair may take the kernel a minute, while packets of it are
- * held up; an errand does it, and this waits for ha_errand_patience_ns. What is not gone by then is
- * left to the errand: queue pairs, completion queue, the ring's registration, the reference to the
+ * held up; an command does it, and this waits for ha_command_patience_ns. What is not gone by then is
+ * left to the command: queue pairs, completion queue, the ring's registration, the reference to the
  * PD, and through the reference to the connection the ring's memory itself. That is all that such
  * queue pairs can still write to or read. Memory of the application they do not touch any more: a
  * fence was confirmed, or none of its requests was under way (fence.c, close.c). Of an `exposed`
@@ -259,7 +259,7 @@ void ha_path_close(struct ha_path *path);
 
 /*
  * The same without waiting, for a path that is fenced and that nobody else knows any more. True:
- * ask again when its errand is back. False: it is freed. Under the token.
+ * ask again when its command is back. False: it is freed. Under the token.
  */
 bool ha_path_closing(struct ha_path *path);
 

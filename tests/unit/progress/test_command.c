@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errands: what may wait in the kernel waits alone, and nobody is left with what it uses. */
+/* Commands: what may wait in the kernel waits alone, and nobody is left with what it uses. */
 #include "../cmocka_all.h"
 
 #include "base/clock.h"
-#include "progress/errand.h"
+#include "progress/command.h"
 #include "progress/progress.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ static struct ha_poller nobody;
 
 /* One that waits until it is let go. */
 struct slow {
-	struct ha_errand errand;
+	struct ha_command command;
 	atomic_bool begun, go;
 	atomic_int *orphans; /* counts the end of one that was disowned */
 };
@@ -28,25 +28,25 @@ static void nap(void)
 	nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-static void wait_for_go(struct ha_errand *errand)
+static void wait_for_go(struct ha_command *command)
 {
-	struct slow *slow = ha_container_of(errand, struct slow, errand);
+	struct slow *slow = ha_container_of(command, struct slow, command);
 
 	atomic_store(&slow->begun, true);
 	while (!atomic_load(&slow->go))
 		nap();
 }
 
-static void count_orphan(struct ha_errand *errand)
+static void count_orphan(struct ha_command *command)
 {
-	atomic_fetch_add(ha_container_of(errand, struct slow, errand)->orphans, 1);
+	atomic_fetch_add(ha_container_of(command, struct slow, command)->orphans, 1);
 }
 
 static void prepare(struct slow *slow, uint64_t key)
 {
 	*slow = (struct slow){
-	    .errand = {.run = wait_for_go, .orphaned = count_orphan, .key = key, .owner = &nobody}};
-	ha_list_init(&slow->errand.link);
+	    .command = {.run = wait_for_go, .orphaned = count_orphan, .key = key, .owner = &nobody}};
+	ha_list_init(&slow->command.link);
 }
 
 static bool eventually(atomic_bool *flag)
@@ -56,11 +56,11 @@ static bool eventually(atomic_bool *flag)
 	return atomic_load(flag);
 }
 
-static bool comes_back(struct ha_errand *errand)
+static bool comes_back(struct ha_command *command)
 {
-	for (int i = 0; i < 10000 && !ha_errand_done(errand); i++)
+	for (int i = 0; i < 10000 && !ha_command_done(command); i++)
 		nap();
-	return ha_errand_done(errand);
+	return ha_command_done(command);
 }
 
 static struct ha_progress *start(bool thread)
@@ -75,7 +75,7 @@ static struct ha_progress *start(bool thread)
 static void one_that_waits_holds_up_its_own_key_only(void **state)
 {
 	struct ha_progress *progress = start(true);
-	struct ha_errands *errands = ha_progress_errands(progress);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
 	struct slow stuck, same, other;
 
 	(void)state;
@@ -84,16 +84,16 @@ static void one_that_waits_holds_up_its_own_key_only(void **state)
 	prepare(&other, 2);
 	atomic_store(&same.go, true);
 	atomic_store(&other.go, true);
-	ha_errand_send(errands, &stuck.errand);
+	ha_command_send(commands, &stuck.command);
 	assert_true(eventually(&stuck.begun));
-	ha_errand_send(errands, &same.errand);
-	ha_errand_send(errands, &other.errand);
-	assert_true(comes_back(&other.errand));
+	ha_command_send(commands, &same.command);
+	ha_command_send(commands, &other.command);
+	assert_true(comes_back(&other.command));
 	assert_false(atomic_load(&same.begun));
-	assert_true(ha_errand_busy(&stuck.errand));
+	assert_true(ha_command_busy(&stuck.command));
 	atomic_store(&stuck.go, true);
-	assert_true(comes_back(&stuck.errand));
-	assert_true(comes_back(&same.errand));
+	assert_true(comes_back(&stuck.command));
+	assert_true(comes_back(&same.command));
 	ha_progress_stop(progress);
 }
 
@@ -121,14 +121,14 @@ static void the_owner_is_visited_when_it_is_done(void **state)
 	ha_list_init(&owner.poller.link);
 	ha_progress_add(progress, &owner.poller);
 	prepare(&slow, 1);
-	slow.errand.owner = &owner.poller;
-	ha_errand_send(ha_progress_errands(progress), &slow.errand);
+	slow.command.owner = &owner.poller;
+	ha_command_send(ha_progress_commands(progress, 0), &slow.command);
 	assert_true(eventually(&slow.begun));
 	assert_true(eventually(&owner.visited)); /* for having been added */
 	atomic_store(&owner.visited, false);
 	atomic_store(&slow.go, true);
 	assert_true(eventually(&owner.visited));
-	assert_true(ha_errand_done(&slow.errand));
+	assert_true(ha_command_done(&slow.command));
 	ha_progress_remove(progress, &owner.poller);
 	ha_progress_stop(progress);
 }
@@ -136,21 +136,21 @@ static void the_owner_is_visited_when_it_is_done(void **state)
 static void one_that_no_thread_has_is_taken_back(void **state)
 {
 	struct ha_progress *progress = start(true);
-	struct ha_errands *errands = ha_progress_errands(progress);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
 	struct slow running, waiting;
 
 	(void)state;
 	prepare(&running, 1);
 	prepare(&waiting, 1);
-	ha_errand_send(errands, &running.errand);
+	ha_command_send(commands, &running.command);
 	assert_true(eventually(&running.begun));
-	ha_errand_send(errands, &waiting.errand);
-	ha_errand_recall(errands, &waiting.errand);
-	assert_false(ha_errand_busy(&waiting.errand));
-	ha_errand_recall(errands, &running.errand);
-	assert_true(ha_errand_busy(&running.errand));
+	ha_command_send(commands, &waiting.command);
+	ha_command_recall(commands, &waiting.command);
+	assert_false(ha_command_busy(&waiting.command));
+	ha_command_recall(commands, &running.command);
+	assert_true(ha_command_busy(&running.command));
 	atomic_store(&running.go, true);
-	assert_true(comes_back(&running.errand));
+	assert_true(comes_back(&running.command));
 	ha_progress_stop(progress);
 	assert_false(atomic_load(&waiting.begun));
 }
@@ -164,10 +164,10 @@ static void *let_go_later(void *arg)
 	return NULL;
 }
 
-static void waiting_ends_with_the_errand_or_with_patience(void **state)
+static void waiting_ends_with_the_command_or_with_patience(void **state)
 {
 	struct ha_progress *progress = start(true);
-	struct ha_errands *errands = ha_progress_errands(progress);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
 	struct slow stuck, behind;
 	uint64_t began_ns;
 	pthread_t thread;
@@ -176,22 +176,22 @@ static void waiting_ends_with_the_errand_or_with_patience(void **state)
 	prepare(&stuck, 1);
 	prepare(&behind, 1);
 	atomic_store(&behind.go, true);
-	assert_true(ha_errand_wait(errands, &stuck.errand, 0)); /* never sent */
+	assert_true(ha_command_wait(commands, &stuck.command, 0)); /* never sent */
 	began_ns = ha_now_ns();
-	ha_errand_send(errands, &stuck.errand);
+	ha_command_send(commands, &stuck.command);
 	assert_true(eventually(&stuck.begun));
-	assert_false(ha_errand_wait(errands, &stuck.errand, 30 * HA_NS_PER_MS));
+	assert_false(ha_command_wait(commands, &stuck.command, 30 * HA_NS_PER_MS));
 	assert_true(ha_now_ns() - began_ns >= 30 * HA_NS_PER_MS);
 	/* Behind one that is stuck for that long there is nothing to wait for. */
-	ha_errand_send(errands, &behind.errand);
+	ha_command_send(commands, &behind.command);
 	began_ns = ha_now_ns();
 	for (int i = 0; i < 1000; i++)
-		assert_false(ha_errand_wait(errands, &behind.errand, 30 * HA_NS_PER_MS));
+		assert_false(ha_command_wait(commands, &behind.command, 30 * HA_NS_PER_MS));
 	assert_true(ha_now_ns() - began_ns < 1000 * 20 * HA_NS_PER_MS);
 	assert_int_equal(pthread_create(&thread, NULL, let_go_later, &stuck), 0);
-	assert_true(ha_errand_wait(errands, &stuck.errand, UINT64_MAX));
-	assert_true(ha_errand_done(&stuck.errand));
-	assert_true(ha_errand_wait(errands, &behind.errand, UINT64_MAX));
+	assert_true(ha_command_wait(commands, &stuck.command, UINT64_MAX));
+	assert_true(ha_command_done(&stuck.command));
+	assert_true(ha_command_wait(commands, &behind.command, UINT64_MAX));
 	assert_true(atomic_load(&behind.begun));
 	pthread_join(thread, NULL);
 	ha_progress_stop(progress);
@@ -200,7 +200,7 @@ static void waiting_ends_with_the_errand_or_with_patience(void **state)
 static void one_that_was_disowned_while_it_ran_frees_itself(void **state)
 {
 	struct ha_progress *progress = start(true);
-	struct ha_errands *errands = ha_progress_errands(progress);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
 	atomic_int orphans = 0;
 	struct slow running, waiting;
 
@@ -208,11 +208,11 @@ static void one_that_was_disowned_while_it_ran_frees_itself(void **state)
 	prepare(&running, 1);
 	prepare(&waiting, 1);
 	running.orphans = waiting.orphans = &orphans;
-	ha_errand_send(errands, &running.errand);
+	ha_command_send(commands, &running.command);
 	assert_true(eventually(&running.begun));
-	ha_errand_send(errands, &waiting.errand);
-	assert_true(ha_errand_disown(errands, &waiting.errand)); /* ours again */
-	assert_false(ha_errand_disown(errands, &running.errand));
+	ha_command_send(commands, &waiting.command);
+	assert_true(ha_command_disown(commands, &waiting.command)); /* ours again */
+	assert_false(ha_command_disown(commands, &running.command));
 	assert_int_equal(atomic_load(&orphans), 0);
 	atomic_store(&running.go, true);
 	ha_progress_stop(progress); /* joins the thread that ran it */
@@ -223,7 +223,7 @@ static void one_that_was_disowned_while_it_ran_frees_itself(void **state)
 static void those_that_are_left_run_in_their_turn_and_free_themselves(void **state)
 {
 	struct ha_progress *progress = start(true);
-	struct ha_errands *errands = ha_progress_errands(progress);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
 	struct slow idle, done, running, waiting;
 	atomic_int orphans = 0;
 
@@ -235,16 +235,16 @@ static void those_that_are_left_run_in_their_turn_and_free_themselves(void **sta
 	idle.orphans = done.orphans = running.orphans = waiting.orphans = &orphans;
 	atomic_store(&done.go, true);
 	atomic_store(&waiting.go, true);
-	ha_errand_send(errands, &done.errand);
-	assert_true(ha_errand_wait(errands, &done.errand, UINT64_MAX));
-	ha_errand_leave(errands, &idle.errand);
-	ha_errand_leave(errands, &done.errand);
+	ha_command_send(commands, &done.command);
+	assert_true(ha_command_wait(commands, &done.command, UINT64_MAX));
+	ha_command_leave(commands, &idle.command);
+	ha_command_leave(commands, &done.command);
 	assert_int_equal(atomic_load(&orphans), 2);
-	ha_errand_send(errands, &running.errand);
+	ha_command_send(commands, &running.command);
 	assert_true(eventually(&running.begun));
-	ha_errand_send(errands, &waiting.errand);
-	ha_errand_leave(errands, &waiting.errand);
-	ha_errand_leave(errands, &running.errand);
+	ha_command_send(commands, &waiting.command);
+	ha_command_leave(commands, &waiting.command);
+	ha_command_leave(commands, &running.command);
 	assert_int_equal(atomic_load(&orphans), 2);
 	assert_false(atomic_load(&waiting.begun));
 	atomic_store(&running.go, true);
@@ -261,7 +261,7 @@ static void note_end(void *ended)
 static void the_end_does_not_wait_for_one_that_is_stuck(void **state)
 {
 	struct ha_progress *progress = start(true);
-	struct ha_errands *errands = ha_progress_errands(progress);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
 	atomic_bool ended = false;
 	struct slow running, waiting;
 	atomic_int orphans = 0;
@@ -271,13 +271,13 @@ static void the_end_does_not_wait_for_one_that_is_stuck(void **state)
 	prepare(&waiting, 1);
 	running.orphans = waiting.orphans = &orphans;
 	atomic_store(&waiting.go, true);
-	ha_errand_send(errands, &running.errand);
-	ha_errand_send(errands, &waiting.errand);
-	ha_errand_leave(errands, &running.errand);
-	ha_errand_leave(errands, &waiting.errand);
-	ha_errand_patience_ns = HA_ERRAND_PATIENCE_NS;
+	ha_command_send(commands, &running.command);
+	ha_command_send(commands, &waiting.command);
+	ha_command_leave(commands, &running.command);
+	ha_command_leave(commands, &waiting.command);
+	ha_command_patience_ns = HA_COMMAND_PATIENCE_NS;
 	assert_false(ha_progress_end(progress, note_end, &ended));
-	ha_errand_patience_ns = PATIENT_NS;
+	ha_command_patience_ns = PATIENT_NS;
 	assert_false(atomic_load(&ended));
 	assert_int_equal(atomic_load(&orphans), 0);
 	atomic_store(&running.go, true);
@@ -287,12 +287,12 @@ static void the_end_does_not_wait_for_one_that_is_stuck(void **state)
 	/* Nor does it leave to others what is over soon. */
 	atomic_store(&ended, false);
 	progress = start(true);
-	errands = ha_progress_errands(progress);
+	commands = ha_progress_commands(progress, 0);
 	prepare(&running, 1);
 	running.orphans = &orphans;
 	atomic_store(&running.go, true);
-	ha_errand_send(errands, &running.errand);
-	ha_errand_leave(errands, &running.errand);
+	ha_command_send(commands, &running.command);
+	ha_command_leave(commands, &running.command);
 	assert_true(ha_progress_end(progress, note_end, &ended));
 	assert_true(atomic_load(&ended));
 	assert_int_equal(atomic_load(&orphans), 3);
@@ -308,11 +308,11 @@ static void without_threads_a_round_runs_them(void **state)
 	prepare(&b, 1);
 	atomic_store(&a.go, true);
 	atomic_store(&b.go, true);
-	ha_errand_send(ha_progress_errands(progress), &a.errand);
-	ha_errand_send(ha_progress_errands(progress), &b.errand);
+	ha_command_send(ha_progress_commands(progress, 0), &a.command);
+	ha_command_send(ha_progress_commands(progress, 0), &b.command);
 	assert_false(atomic_load(&a.begun));
 	assert_int_equal(ha_progress_round(progress), 2);
-	assert_true(ha_errand_done(&a.errand) && ha_errand_done(&b.errand));
+	assert_true(ha_command_done(&a.command) && ha_command_done(&b.command));
 	assert_int_equal(ha_progress_round(progress), 0);
 	ha_progress_stop(progress);
 }
@@ -323,13 +323,13 @@ int main(void)
 	    cmocka_unit_test(one_that_waits_holds_up_its_own_key_only),
 	    cmocka_unit_test(the_owner_is_visited_when_it_is_done),
 	    cmocka_unit_test(one_that_no_thread_has_is_taken_back),
-	    cmocka_unit_test(waiting_ends_with_the_errand_or_with_patience),
+	    cmocka_unit_test(waiting_ends_with_the_command_or_with_patience),
 	    cmocka_unit_test(one_that_was_disowned_while_it_ran_frees_itself),
 	    cmocka_unit_test(those_that_are_left_run_in_their_turn_and_free_themselves),
 	    cmocka_unit_test(the_end_does_not_wait_for_one_that_is_stuck),
 	    cmocka_unit_test(without_threads_a_round_runs_them),
 	};
 
-	ha_errand_patience_ns = PATIENT_NS;
+	ha_command_patience_ns = PATIENT_NS;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

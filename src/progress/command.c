@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands and their threads, of one NIC: see command.h. */
+#include "progress/command.h"
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "progress/progress.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define MAX_THREADS 8
+/* Of these, so many may wait for addresses that do not answer. */
+#define MAX_RESOLVING 4
+
+uint64_t ha_command_patience_ns = HA_COMMAND_PATIENCE_NS;
+uint64_t ha_command_sick_ns = HA_COMMAND_SICK_NS;
+uint64_t (*ha_command_took_ns)(void);
+
+/* What a thread is at. */
+struct run {
+	bool busy;
+	uint8_t kind;
+	struct ha_command *command; /* NULL while it frees itself */
+	uint64_t key;
+	uint64_t since_ns;
+};
+
+struct ha_commands {
+	struct ha_progress *progress;
+	bool threads;
+	atomic_uint nout; /* sent and not back: a look without the lock */
+
+	/* Protects the rest. */
+	pthread_mutex_t lock;
+	pthread_cond_t sent; /* or told to stop */
+	pthread_cond_t came_back;
+	struct ha_list waiting;
+	struct ha_list returning;     /* without threads: run, and not back yet */
+	struct run runs[MAX_THREADS]; /* by thread */
+	uint64_t back;		      /* how many came back */
+	pthread_t thread[MAX_THREADS];
+	unsigned nthreads, nrunning;
+	unsigned nalive; /* threads that have not ended */
+	bool stop;
+	/* Of an end that nobody waits for. */
+	bool detached;
+	void (*then)(void *arg);
+	void *arg;
+};
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static const struct run *run_of_key(const struct ha_commands *commands, uint64_t key)
+{
+	for (unsigned i = 0; i < MAX_THREADS; i++)
+		if (commands->runs[i].busy && commands->runs[i].key == key)
+			return &commands->runs[i];
+	return NULL;
+}
+
+static unsigned nresolving(const struct ha_commands *commands)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < MAX_THREADS; i++)
+		n += commands->runs[i].busy && commands->runs[i].kind == HA_COMMAND_RESOLVE;
+	return n;
+}
+
+/* The first that may run now, or NULL. */
+static struct ha_command *next_command(struct ha_commands *commands)
+{
+	bool resolves = nresolving(commands) < MAX_RESOLVING;
+	struct ha_list *pos;
+
+	ha_list_for_each (pos, &commands->waiting) {
+		struct ha_command *command = ha_container_of(pos, struct ha_command, link);
+
+		if (!run_of_key(commands, command->key) &&
+		    (command->kind != HA_COMMAND_RESOLVE || resolves))
+			return command;
+	}
+	return NULL;
+}
+
+/* With the lock. Its owner may take it away as soon as it is done, but waits for the lock to go. */
+static void give_back(struct ha_commands *commands, struct ha_command *command)
+{
+	struct ha_poller *owner = command->owner;
+
+	atomic_store_explicit(&command->state, HA_COMMAND_DONE, memory_order_release);
+	ha_progress_call(commands->progress, owner);
+}
+
+/* With the lock, which is let go meanwhile. */
+static void run_one(struct ha_commands *commands, struct ha_command *command, unsigned i)
+{
+	struct run *run = &commands->runs[i];
+
+	ha_list_remove(&command->link);
+	atomic_store(&command->state, HA_COMMAND_RUNNING);
+	*run = (struct run){.busy = true,
+			    .kind = command->kind,
+			    .command = command,
+			    .key = command->key,
+			    .since_ns = ha_real_ns()};
+	commands->nrunning++;
+	pthread_mutex_unlock(&commands->lock);
+	command->run(command);
+	pthread_mutex_lock(&commands->lock);
+	run->command = NULL;
+	if (command->left) {
+		pthread_mutex_unlock(&commands->lock);
+		command->orphaned(command);
+		pthread_mutex_lock(&commands->lock);
+	} else {
+		give_back(commands, command);
+	}
+	run->busy = false;
+	commands->nrunning--;
+	commands->back++;
+	atomic_fetch_sub_explicit(&commands->nout, 1, memory_order_relaxed);
+	/* Another one of its key may wait. */
+	pthread_cond_broadcast(&commands->sent);
+	pthread_cond_broadcast(&commands->came_back);
+}
+
+struct start {
+	struct ha_commands *commands;
+	unsigned index;
+};
+
+static void destroy(struct ha_commands *commands)
+{
+	pthread_cond_destroy(&commands->came_back);
+	pthread_cond_destroy(&commands->sent);
+	pthread_mutex_destroy(&commands->lock);
+	free(commands);
+}
+
+/* With the lock: until it is told to stop and everything has been run. */
+static void run_all(struct ha_commands *commands, unsigned i)
+{
+	for (;;) {
+		struct ha_command *command = next_command(commands);
+
+		if (command)
+			run_one(commands, command, i);
+		else if (commands->stop && ha_list_empty(&commands->waiting))
+			return;
+		else
+			pthread_cond_wait(&commands->sent, &commands->lock);
+	}
+}
+
+static void *thread_main(void *arg)
+{
+	struct start start = *(struct start *)arg;
+	struct ha_commands *commands = start.commands;
+	void (*then)(void *) = NULL;
+
+	free(arg);
+	ha_log_defer(true); /* paths are built here */
+	pthread_mutex_lock(&commands->lock);
+	run_all(commands, start.index);
+	if (--commands->nalive == 0 && commands->detached) {
+		then = commands->then;
+		arg = commands->arg;
+	}
+	pthread_mutex_unlock(&commands->lock);
+	if (then) { /* the last one, and nobody waits */
+		destroy(commands);
+		then(arg);
+	}
+	return NULL;
+}
+
+/* ---- without threads --------------------------------------------------------------------------
+ */
+
+static bool is_returning(const struct ha_commands *commands, uint64_t key)
+{
+	const struct ha_list *pos;
+
+	ha_list_for_each (pos, &commands->returning)
+		if (ha_container_of(pos, struct ha_command, link)->key == key)
+			return true;
+	return false;
+}
+
+/* With the lock, which is let go meanwhile. What takes time is back when that is over. */
+static void run_in_no_time(struct ha_commands *commands, struct ha_command *command)
+{
+	uint64_t took_ns;
+
+	ha_list_remove(&command->link);
+	atomic_store(&command->state, HA_COMMAND_RUNNING);
+	pthread_mutex_unlock(&commands->lock);
+	command->run(command);
+	pthread_mutex_lock(&commands->lock);
+	took_ns = ha_command_took_ns ? ha_command_took_ns() : 0;
+	command->began_ns = ha_now_ns();
+	command->back_ns = command->began_ns + took_ns;
+	ha_list_push_back(&commands->returning, &command->link);
+}
+
+static struct ha_command *next_to_run(struct ha_commands *commands)
+{
+	struct ha_list *pos;
+
+	ha_list_for_each (pos, &commands->waiting) {
+		struct ha_command *command = ha_container_of(pos, struct ha_command, link);
+
+		if (!is_returning(commands, command->key))
+			return command;
+	}
+	return NULL;
+}
+
+/* With the lock, which is let go meanwhile. */
+static void return_one(struct ha_commands *commands, struct ha_command *command)
+{
+	ha_list_remove(&command->link);
+	commands->back++;
+	atomic_fetch_sub_explicit(&commands->nout, 1, memory_order_relaxed);
+	if (!command->left) {
+		give_back(commands, command);
+		return;
+	}
+	pthread_mutex_unlock(&commands->lock);
+	command->orphaned(command);
+	pthread_mutex_lock(&commands->lock);
+}
+
+static struct ha_command *next_to_return(struct ha_commands *commands, uint64_t now_ns)
+{
+	struct ha_list *pos;
+
+	ha_list_for_each (pos, &commands->returning) {
+		struct ha_command *command = ha_container_of(pos, struct ha_command, link);
+
+		if (command->back_ns <= now_ns)
+			return command;
+	}
+	return NULL;
+}
+
+int ha_commands_round(struct ha_commands *commands)
+{
+	struct ha_command *command;
+	int n = 0;
+
+	pthread_mutex_lock(&commands->lock);
+	do {
+		while ((command = next_to_run(commands)))
+			run_in_no_time(commands, command);
+		command = next_to_return(commands, ha_now_ns());
+		if (command)
+			return_one(commands, command);
+		n += command != NULL;
+	} while (command);
+	pthread_mutex_unlock(&commands->lock);
+	return n;
+}
+
+/* With the lock, which is let go meanwhile: nobody moves the clock any more. */
+static void return_all(struct ha_commands *commands)
+{
+	struct ha_command *command;
+
+	while ((command = next_to_run(commands)))
+		run_in_no_time(commands, command);
+	while ((command = next_to_return(commands, UINT64_MAX)))
+		return_one(commands, command);
+}
+
+static void wait_in_no_time(struct ha_commands *commands, bool for_ever)
+{
+	if (!for_ever) {
+		(void)ha_commands_round(commands);
+		return;
+	}
+	pthread_mutex_lock(&commands->lock);
+	return_all(commands);
+	pthread_mutex_unlock(&commands->lock);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static void create_thread(struct ha_commands *commands)
+{
+	struct start *start = malloc(sizeof(*start));
+
+	if (!start)
+		return;
+	*start = (struct start){.commands = commands, .index = commands->nthreads};
+	if (ha_thread_start(&commands->thread[commands->nthreads], "nccl-ha-command", thread_main,
+			    start) == 0) {
+		commands->nthreads++;
+		commands->nalive++;
+	} else {
+		free(start);
+	}
+}
+
+/* One more if all are out. With the lock. False: there is none at all. */
+static bool have_thread(struct ha_commands *commands)
+{
+	if (commands->nrunning == commands->nthreads && commands->nthreads < MAX_THREADS)
+		create_thread(commands); /* with fewer it takes longer */
+	return commands->nthreads > 0;
+}
+
+/* ---- for the owners ------------------------------------------------------------------------- */
+
+void ha_command_send(struct ha_commands *commands, struct ha_command *command)
+{
+	bool alone;
+
+	command->left = false;
+	if (!commands) { /* no memory for a queue: better late than never */
+		command->run(command);
+		atomic_store_explicit(&command->state, HA_COMMAND_DONE, memory_order_release);
+		return;
+	}
+	pthread_mutex_lock(&commands->lock);
+	atomic_store(&command->state, HA_COMMAND_WAITING);
+	atomic_fetch_add_explicit(&commands->nout, 1, memory_order_relaxed);
+	ha_list_push_back(&commands->waiting, &command->link);
+	alone = commands->threads && !have_thread(commands);
+	pthread_cond_signal(&commands->sent);
+	pthread_mutex_unlock(&commands->lock);
+	if (alone) /* no thread to be had: better late than never */
+		(void)ha_commands_round(commands);
+}
+
+/* With the lock. */
+static void take_back(struct ha_commands *commands, struct ha_command *command)
+{
+	if (atomic_load(&command->state) != HA_COMMAND_WAITING)
+		return;
+	ha_list_remove(&command->link);
+	atomic_fetch_sub_explicit(&commands->nout, 1, memory_order_relaxed);
+	atomic_store(&command->state, HA_COMMAND_IDLE);
+}
+
+/* With the lock. Whether a thread has it. */
+static bool is_out(const struct ha_commands *commands, const struct ha_command *command)
+{
+	const struct ha_list *pos;
+
+	for (int i = 0; i < MAX_THREADS; i++)
+		if (commands->runs[i].command == command)
+			return true;
+	ha_list_for_each (pos, &commands->returning)
+		if (pos == &command->link)
+			return true;
+	return false;
+}
+
+void ha_command_recall(struct ha_commands *commands, struct ha_command *command)
+{
+	pthread_mutex_lock(&commands->lock);
+	take_back(commands, command);
+	pthread_mutex_unlock(&commands->lock);
+}
+
+/* With the lock: until something has come back, or until then. */
+static void wait_until(struct ha_commands *commands, uint64_t until_ns)
+{
+	(void)ha_cond_wait_until(&commands->came_back, &commands->lock, until_ns);
+}
+
+static uint64_t later(uint64_t since_ns, uint64_t limit_ns)
+{
+	return limit_ns < UINT64_MAX - since_ns ? since_ns + limit_ns : UINT64_MAX;
+}
+
+bool ha_command_wait(struct ha_commands *commands, struct ha_command *command, uint64_t limit_ns)
+{
+	uint64_t began_ns = ha_real_ns(), until_ns;
+	bool back;
+
+	if (!commands->threads) {
+		wait_in_no_time(commands, limit_ns == UINT64_MAX);
+		return !ha_command_busy(command);
+	}
+	pthread_mutex_lock(&commands->lock);
+	/* Also where the state says that it is done: whoever said so lets the lock go first. */
+	while (!(back = !ha_command_busy(command))) {
+		const struct run *run = run_of_key(commands, command->key);
+
+		until_ns = later(run ? run->since_ns : began_ns, limit_ns);
+		if (ha_real_ns() >= until_ns)
+			break;
+		wait_until(commands, until_ns);
+	}
+	pthread_mutex_unlock(&commands->lock);
+	return back;
+}
+
+void ha_command_leave(struct ha_commands *commands, struct ha_command *command)
+{
+	pthread_mutex_lock(&commands->lock);
+	command->left = ha_command_busy(command);
+	if (command->left)
+		command = NULL;
+	pthread_mutex_unlock(&commands->lock);
+	if (command)
+		command->orphaned(command);
+}
+
+bool ha_command_disown(struct ha_commands *commands, struct ha_command *command)
+{
+	bool out;
+
+	pthread_mutex_lock(&commands->lock);
+	take_back(commands, command);
+	out = is_out(commands, command);
+	if (out)
+		command->left = true;
+	pthread_mutex_unlock(&commands->lock);
+	return !out;
+}
+
+/* ---- health -----------------------------------------------------------------------------------
+ */
+
+/* With the lock: how long the oldest of kind DEVICE has been running; 0: none does. */
+static uint64_t longest_ns(const struct ha_commands *commands, uint64_t now_ns)
+{
+	uint64_t longest = 0, real_ns = commands->threads ? ha_real_ns() : 0;
+	const struct ha_list *pos;
+
+	for (unsigned i = 0; i < MAX_THREADS; i++) {
+		const struct run *run = &commands->runs[i];
+
+		if (run->busy && run->kind == HA_COMMAND_DEVICE &&
+		    real_ns - run->since_ns > longest)
+			longest = real_ns - run->since_ns;
+	}
+	ha_list_for_each (pos, &commands->returning) {
+		const struct ha_command *command = ha_container_of(pos, struct ha_command, link);
+
+		if (command->kind == HA_COMMAND_DEVICE && now_ns - command->began_ns > longest)
+			longest = now_ns - command->began_ns;
+	}
+	return longest;
+}
+
+bool ha_commands_stuck(struct ha_commands *commands, uint64_t now_ns, uint64_t *next_ns)
+{
+	uint64_t longest;
+
+	if (next_ns)
+		*next_ns = UINT64_MAX;
+	if (atomic_load_explicit(&commands->nout, memory_order_relaxed) == 0)
+		return false;
+	pthread_mutex_lock(&commands->lock);
+	longest = longest_ns(commands, now_ns);
+	pthread_mutex_unlock(&commands->lock);
+	if (next_ns && longest != 0)
+		*next_ns = now_ns + (longest < ha_command_sick_ns ? ha_command_sick_ns - longest
+								  : HA_NS_PER_MS);
+	return longest >= ha_command_sick_ns;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+struct ha_commands *ha_commands_new(struct ha_progress *progress, bool threads)
+{
+	struct ha_commands *commands = calloc(1, sizeof(*commands));
+
+	if (!commands)
+		return NULL;
+	commands->progress = progress;
+	commands->threads = threads;
+	pthread_mutex_init(&commands->lock, NULL);
+	ha_cond_init(&commands->sent);
+	ha_cond_init(&commands->came_back);
+	ha_list_init(&commands->waiting);
+	ha_list_init(&commands->returning);
+	return commands;
+}
+
+/* With the lock. False: it takes too long. */
+static bool settle(struct ha_commands *commands)
+{
+	uint64_t until_ns = ha_real_ns() + ha_command_patience_ns, back = commands->back;
+
+	while (commands->nrunning > 0 || !ha_list_empty(&commands->waiting)) {
+		if (back != commands->back) { /* they get on */
+			back = commands->back;
+			until_ns = ha_real_ns() + ha_command_patience_ns;
+		}
+		if (ha_real_ns() >= until_ns)
+			return false;
+		wait_until(commands, until_ns);
+	}
+	return true;
+}
+
+bool ha_commands_end(struct ha_commands *commands, void (*then)(void *arg), void *arg)
+{
+	unsigned nthreads;
+	bool settled;
+
+	if (!commands) {
+		then(arg);
+		return true;
+	}
+	pthread_mutex_lock(&commands->lock);
+	if (!commands->threads)
+		return_all(commands);
+	settled = settle(commands);
+	nthreads = commands->nthreads;
+	commands->stop = true;
+	commands->then = then;
+	commands->arg = arg;
+	commands->detached = !settled;
+	for (unsigned i = 0; i < nthreads && !settled; i++)
+		pthread_detach(commands->thread[i]);
+	pthread_cond_broadcast(&commands->sent);
+	pthread_mutex_unlock(&commands->lock);
+	if (!settled) /* they are not ours any more */
+		return false;
+	for (unsigned i = 0; i < nthreads; i++)
+		pthread_join(commands->thread[i], NULL);
+	destroy(commands);
+	then(arg);
+	return true;
+}
