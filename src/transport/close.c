@@ -54,6 +54,9 @@ static void drain(struct ha_comm *comm)
 		ha_path_fence(comm->paths[i]);
 	if (left == 0)
 		return;
+	for (unsigned i = 0; i < comm->npaths; i++)
+		if (comm->paths[i])
+			(void)ha_path_wait(comm->paths[i], DRAIN_NS);
 	until_ns = ha_now_ns() + DRAIN_NS;
 	while (poll_all(comm) > 0 || (!all_drained(comm) && comm->inst->threads)) {
 		if (ha_now_ns() >= until_ns)

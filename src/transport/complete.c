@@ -24,7 +24,7 @@
 static void failed_poll(struct ha_comm *comm, struct ha_path *path, int rc)
 {
 	if (ha_path_stopped(path))
-		path->undrainable = true;
+		atomic_store(&path->undrainable, true);
 	else
 		ha_comm_verb_failed(comm, path, HA_REASON_CQ_ERROR, "ibv_poll_cq",
 				    rc == -1 ? errno : -rc);
@@ -46,7 +46,7 @@ static __attribute__((noinline)) void apply_other(struct ha_comm *comm, struct h
 		/* An unsignalled request completes only when it fails, and has no wr_id of its own.
 		 */
 		if (current && ha_wr_kind(id) == HA_WR_SENTINEL)
-			path->sentinels--;
+			path->sentinels_back++;
 		else if (current || ha_path_has_qp(path, wc->qp_num))
 			ha_comm_completion_failed(comm, path, wc);
 		else

@@ -22,12 +22,12 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- beginning ----------------------------------------------------------------------------- */
+/* ---- the command ---------------------------------------------------------------------------- */
 
 /* Remembers that the sentinels won't tell, and says why. */
 static void cannot_drain(struct ha_path *path, const char *verb, int rc)
 {
-	path->undrainable = true;
+	atomic_store(&path->undrainable, true);
 	HA_TRACE(1, "%s failed on %s:%d while a path was fenced: %s", verb, path->nic->name,
 		 path->port->port_num, strerror(rc));
 }
@@ -43,7 +43,7 @@ static void post_send_sentinel(struct ha_path *path, struct ibv_qp *qp, uint64_t
 	if (rc != 0)
 		cannot_drain(path, "ibv_post_send", rc);
 	else
-		path->sentinels++;
+		path->sentinels_out++;
 }
 
 static void post_recv_sentinel(struct ha_path *path, struct ibv_qp *qp, uint64_t wr_id)
@@ -55,7 +55,7 @@ static void post_recv_sentinel(struct ha_path *path, struct ibv_qp *qp, uint64_t
 	if (rc != 0)
 		cannot_drain(path, "ibv_post_recv", rc);
 	else
-		path->sentinels++;
+		path->sentinels_out++;
 }
 
 static bool to_error(struct ha_path *path, struct ibv_qp *qp)
@@ -68,38 +68,12 @@ static bool to_error(struct ha_path *path, struct ibv_qp *qp)
 	return rc == 0;
 }
 
-void ha_path_stop(struct ha_path *path)
+/* A command thread: nobody posts on the path any more. */
+static void stop_queues(struct ha_command *command)
 {
-	if (!path || ha_path_stopped(path))
-		return;
-	atomic_store(&path->state, HA_PATH_STOPPED);
-	ha_comm_not_clear(path->comm);
-}
+	struct ha_path *path = ha_container_of(command, struct ha_path, command);
+	uint64_t wr_id = ha_wr_id(HA_WR_SENTINEL, path->index, path->generation, 0, 0);
 
-static bool has_begun(const struct ha_path *path)
-{
-	return atomic_load_explicit(&path->state, memory_order_relaxed) >= HA_PATH_FENCING;
-}
-
-void ha_path_fence(struct ha_path *path)
-{
-	uint64_t wr_id;
-
-	if (!path || has_begun(path))
-		return;
-	/*
-	 * On a path that is still being connected nothing was ever posted, by us or by the peer,
-	 * which waits to hear from us over it: there is nothing to wait for. It is closed when its
-	 * command is back.
-	 */
-	if (ha_path_away(path)) {
-		atomic_store(&path->state, HA_PATH_FENCED);
-		return;
-	}
-	atomic_store(&path->state, HA_PATH_FENCING);
-	ha_comm_not_clear(path->comm);
-	path->fencing_since_ns = ha_now_ns();
-	wr_id = ha_wr_id(HA_WR_SENTINEL, path->index, path->generation, 0, 0);
 	/* All of them stop before the first is waited for. */
 	for (unsigned i = 0; i < path->nqps; i++) {
 		if (!path->qps[i].qp)
@@ -112,8 +86,6 @@ void ha_path_fence(struct ha_path *path)
 	if (path->flush.qp && to_error(path, path->flush.qp))
 		post_send_sentinel(path, path->flush.qp, wr_id);
 }
-
-/* ---- confirmation -------------------------------------------------------------------------- */
 
 static bool destroy(struct ha_path *path, struct ibv_qp **qp)
 {
@@ -131,13 +103,78 @@ static bool destroy(struct ha_path *path, struct ibv_qp **qp)
 	return true;
 }
 
-static bool destroy_all(struct ha_path *path)
+/* A command thread: of queues that do not drain. */
+static void destroy_queues(struct ha_command *command)
 {
+	struct ha_path *path = ha_container_of(command, struct ha_path, command);
 	bool gone = destroy(path, &path->flush.qp);
 
 	for (unsigned i = 0; i < path->nqps; i++)
 		gone &= destroy(path, &path->qps[i].qp);
-	return gone;
+	path->destruction = gone ? HA_DESTRUCTION_DONE : HA_DESTRUCTION_FAILED;
+}
+
+/* ---- beginning ----------------------------------------------------------------------------- */
+
+void ha_path_stop(struct ha_path *path)
+{
+	if (!path || ha_path_stopped(path))
+		return;
+	atomic_store(&path->state, HA_PATH_STOPPED);
+	ha_comm_not_clear(path->comm);
+}
+
+static bool has_begun(const struct ha_path *path)
+{
+	return atomic_load_explicit(&path->state, memory_order_relaxed) >= HA_PATH_FENCING;
+}
+
+void ha_path_fence(struct ha_path *path)
+{
+	if (!path || has_begun(path))
+		return;
+	ha_comm_not_clear(path->comm);
+	/*
+	 * On a path that is still being made or connected nothing was ever posted, by us or by the
+	 * peer, which waits to hear from us over it: there is nothing to wait for. It is closed
+	 * when its command is back.
+	 */
+	if (ha_path_away(path)) {
+		atomic_store(&path->state, HA_PATH_FENCED);
+		return;
+	}
+	atomic_store(&path->state, HA_PATH_FENCING);
+	path->fencing_since_ns = ha_now_ns();
+	ha_path_command(path, stop_queues, HA_COMMAND_DEVICE);
+}
+
+/* ---- confirmation -------------------------------------------------------------------------- */
+
+/* For as long as it drains; then, and where it cannot, its queue pairs are destroyed. */
+static bool may_drain(struct ha_path *path, uint64_t now_ns)
+{
+	if (path->draining_since_ns == 0)
+		path->draining_since_ns = now_ns;
+	return !atomic_load(&path->undrainable) && now_ns < path->draining_since_ns + HA_FENCE_NS;
+}
+
+static enum ha_fence destroy_instead(struct ha_comm *comm, struct ha_path *path)
+{
+	switch (path->destruction) {
+	case HA_DESTRUCTION_NONE:
+		ha_path_command(path, destroy_queues, HA_COMMAND_DEVICE);
+		return HA_FENCE_PENDING;
+	case HA_DESTRUCTION_FAILED:
+		path->destruction = HA_DESTRUCTION_NONE; /* it may be asked again */
+		return HA_FENCE_FAILED;
+	case HA_DESTRUCTION_DONE:
+		break;
+	}
+	comm->count.fences_destroyed++;
+	HA_INFO(HA_SUBSYS_NET,
+		"connection %s: %s:%d did not drain its queue pairs: they are destroyed",
+		comm->name, path->nic->name, path->port->port_num);
+	return HA_FENCE_DONE;
 }
 
 enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns)
@@ -146,16 +183,18 @@ enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_
 		return HA_FENCE_DONE;
 	ha_path_fence(path);
 	/* The whole queue: what destroying would throw away is real, too. */
-	ha_comm_poll_path(comm, path, path->cq->cqe);
-	if (path->undrainable || path->sentinels != 0) {
-		if (!path->undrainable && now_ns < path->fencing_since_ns + HA_FENCE_NS)
+	if (path->destruction == HA_DESTRUCTION_NONE)
+		ha_comm_poll_path(comm, path, path->cq->cqe);
+	if (ha_path_away(path))
+		return HA_FENCE_PENDING;
+	if (!ha_path_drained(path)) {
+		enum ha_fence fence;
+
+		if (may_drain(path, now_ns))
 			return HA_FENCE_PENDING;
-		if (!destroy_all(path))
-			return HA_FENCE_FAILED;
-		comm->count.fences_destroyed++;
-		HA_INFO(HA_SUBSYS_NET,
-			"connection %s: %s:%d did not drain its queue pairs: they are destroyed",
-			comm->name, path->nic->name, path->port->port_num);
+		fence = destroy_instead(comm, path);
+		if (fence != HA_FENCE_DONE)
+			return fence;
 	}
 	atomic_store(&path->state, HA_PATH_FENCED);
 	return HA_FENCE_DONE;

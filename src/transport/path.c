@@ -80,6 +80,23 @@ static void bury(struct ha_command *command)
 	free_path(path);
 }
 
+/* ---- commands ------------------------------------------------------------------------------ */
+
+void ha_path_command(struct ha_path *path, void (*run)(struct ha_command *command),
+		     enum ha_command_kind kind)
+{
+	path->command.run = run;
+	path->command.kind = (uint8_t)kind;
+	path->command.owner = &path->comm->poller;
+	path->command.key = (uintptr_t)path;
+	ha_command_send(commands_of(path), &path->command);
+}
+
+bool ha_path_wait(struct ha_path *path, uint64_t limit_ns)
+{
+	return ha_command_wait(commands_of(path), &path->command, limit_ns);
+}
+
 /* ---- set-up -------------------------------------------------------------------------------- */
 
 static ha_result_t failed(const struct ha_path *path, const char *verb, int rc)
@@ -515,11 +532,7 @@ static void close_path(struct ha_command *command)
 
 static void start_closing(struct ha_path *path)
 {
-	path->command.run = close_path;
-	path->command.kind = HA_COMMAND_CLEAN;
-	path->command.owner = &path->comm->poller;
-	path->command.key = (uintptr_t)path->nic; /* one at a time on a device */
-	ha_command_send(commands_of(path), &path->command);
+	ha_path_command(path, close_path, HA_COMMAND_CLEAN);
 }
 
 bool ha_path_closing(struct ha_path *path)

@@ -91,6 +91,13 @@ static inline void ha_qp_left(struct ha_qp *qp, uint32_t mark)
 	qp->sq_done = qp->sq_posted - ((qp->sq_posted - mark) & 0xffffffu);
 }
 
+/* Of queue pairs that did not drain. */
+enum ha_destruction {
+	HA_DESTRUCTION_NONE, /* not asked for */
+	HA_DESTRUCTION_FAILED,
+	HA_DESTRUCTION_DONE,
+};
+
 /* The queue pair to itself that iflush reads through (flush.c). [T] */
 struct ha_flush_qp {
 	struct ibv_qp *qp; /* NULL until GPU memory first needs it */
@@ -140,10 +147,13 @@ struct ha_path {
 
 	/* Fencing (fence.c). [T] */
 	uint64_t fencing_since_ns;
-	uint16_t sentinels;  /* posted and not back */
-	bool undrainable;    /* a verb failed: the sentinels will not tell */
-	bool indestructible; /* destroying a queue pair failed, which was logged */
-	bool exposed;	     /* at the end: the application's memory is not safe from it yet */
+	uint64_t draining_since_ns; /* since the command is back; 0: it is not */
+	uint16_t sentinels_out;	    /* posted, by the command */
+	uint16_t sentinels_back;
+	atomic_bool undrainable; /* a verb failed: the sentinels will not tell */
+	bool indestructible;	 /* destroying a queue pair failed, which was logged */
+	uint8_t destruction;	 /* enum ha_destruction */
+	bool exposed;		 /* at the end: the application's memory is not safe from it yet */
 
 	struct ha_flush_qp flush;
 	/* nqps of them; mostly one, and there are very many paths. Their qp is NULL after a fence
@@ -211,6 +221,13 @@ void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoin
 /* True: not over yet. Otherwise *result is what came of it, and the path READY if HA_OK. [T] */
 bool ha_path_connecting(struct ha_path *path, ha_result_t *result);
 
+/* Sends the path's command to its NIC: the queue pairs are the command's until it is back. [T] */
+void ha_path_command(struct ha_path *path, void (*run)(struct ha_command *command),
+		     enum ha_command_kind kind);
+
+/* Waits for the path's command as long as it gets on (ha_command_wait). True: it is back. */
+bool ha_path_wait(struct ha_path *path, uint64_t limit_ns);
+
 /* Whether the path's queue pairs are in use by its command. */
 static inline bool ha_path_away(const struct ha_path *path)
 {
@@ -224,9 +241,9 @@ static inline bool ha_path_away(const struct ha_path *path)
 void ha_path_stop(struct ha_path *path);
 
 /*
- * Begins a fence: moves the queue pairs to ERR, where they take no more packets, and posts a last
- * work request, the sentinel, on each of their queues. Never waits. Any path state; NULL and a
- * second call are fine. Under the token.
+ * Begins a fence: a command of the NIC moves the queue pairs to ERR, where they take no more
+ * packets, and posts a last work request, the sentinel, on each of their queues. Never waits. Any
+ * path state; NULL and a second call are fine. Under the token.
  */
 void ha_path_fence(struct ha_path *path);
 
@@ -234,26 +251,28 @@ void ha_path_fence(struct ha_path *path);
 static inline bool ha_path_drained(const struct ha_path *path)
 {
 	return atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCED ||
-	       (ha_path_stopped(path) && !path->undrainable && path->sentinels == 0);
+	       (atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCING &&
+		!ha_path_away(path) && !atomic_load(&path->undrainable) &&
+		path->sentinels_back == path->sentinels_out);
 }
 
 /*
  * How far the fence is: applies what has completed, successes included, and looks whether all
- * sentinels are back. If they cannot come or don't within HA_FENCE_NS, destroys the queue pairs,
- * since a destroyed queue pair touches no memory. Never waits. Under the token; not from a
- * trigger, which may come from the middle of a batch of completions.
+ * sentinels are back. If they cannot come or don't within HA_FENCE_NS, has the queue pairs
+ * destroyed, since a destroyed queue pair touches no memory. Never waits. Under the token; not from
+ * the middle of a batch of completions.
  */
 enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns);
 
 /*
  * Frees everything. Destroying a queue pair may take the kernel a minute, while packets of it are
- * held up; an command does it, and this waits for ha_command_patience_ns. What is not gone by then is
- * left to the command: queue pairs, completion queue, the ring's registration, the reference to the
- * PD, and through the reference to the connection the ring's memory itself. That is all that such
- * queue pairs can still write to or read. Memory of the application they do not touch any more: a
- * fence was confirmed, or none of its requests was under way (fence.c, close.c). Of an `exposed`
- * path neither is known, and there is no other way to keep the device off that memory than to wait
- * for as long as it takes. NULL is fine.
+ * held up; an command does it, and this waits for ha_command_patience_ns. What is not gone by then
+ * is left to the command: queue pairs, completion queue, the ring's registration, the reference to
+ * the PD, and through the reference to the connection the ring's memory itself. That is all that
+ * such queue pairs can still write to or read. Memory of the application they do not touch any
+ * more: a fence was confirmed, or none of its requests was under way (fence.c, close.c). Of an
+ * `exposed` path neither is known, and there is no other way to keep the device off that memory
+ * than to wait for as long as it takes. NULL is fine.
  */
 void ha_path_close(struct ha_path *path);
 

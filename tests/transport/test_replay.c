@@ -58,8 +58,12 @@ static void fence_active(struct ha_comm *comm)
 
 	ha_token_acquire(comm);
 	fence = ha_path_fenced(comm, path, ha_now_ns());
-	if (fence == HA_FENCE_PENDING) /* a wedged queue pair */
-		fence = ha_path_fenced(comm, path, path->fencing_since_ns + HA_FENCE_NS);
+	for (int i = 0; i < 4 && fence == HA_FENCE_PENDING; i++) {
+		(void)ha_path_wait(path, 0);
+		fence = ha_path_fenced(comm, path, ha_now_ns());
+		if (fence == HA_FENCE_PENDING) /* a wedged queue pair */
+			fence = ha_path_fenced(comm, path, path->draining_since_ns + HA_FENCE_NS);
+	}
 	ha_token_release(comm);
 	assert_int_equal(fence, HA_FENCE_DONE);
 }

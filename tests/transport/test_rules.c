@@ -147,6 +147,8 @@ static void a_rebuild_fences_the_older_generations(void **state)
 	/* Only the receiver knows that it is given up. */
 	ha_token_acquire(pair.recv);
 	ha_slot_fence(pair.recv, standby, 1);
+	(void)ha_path_wait(pair.recv->paths[standby], 0);
+	assert_true(ha_slots_drain(pair.recv, sv_stepped_now())); /* its place is free */
 	ha_token_release(pair.recv);
 	for (int i = 0; i < 200 && pair.recv->failover->slots[standby].newest_gen < 2; i++)
 		pair_idle(&pair, 5);
