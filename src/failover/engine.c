@@ -329,7 +329,7 @@ static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
 	const struct ha_failover *fo = comm->failover;
 	uint64_t waits_ns = wait_ns(comm, now_ns), due = 0;
 
-	if (busy(comm) || fo->later || fo->look)
+	if (busy(comm) || fo->look)
 		return now_ns + HA_NS_PER_MS;
 	if (now_ns >= waits_ns && ha_slots_untidy(comm))
 		return now_ns + HA_NS_PER_MS;
@@ -354,7 +354,7 @@ static uint64_t visit_when_due(struct ha_comm *comm)
 	if (!urgent && now_ns < fo->due_ns)
 		return fo->due_ns;
 	look = fo->look;
-	fo->look = fo->later = false; /* until something asks for another one */
+	fo->look = false; /* until something asks for another one */
 	visit(comm, now_ns, look);
 	return fo->due_ns = due_ns(comm, now_ns);
 }
@@ -582,6 +582,8 @@ static void free_failover(struct ha_comm *comm)
 		comm->failover->retired = path->next_retired;
 		ha_path_close(path);
 	}
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		ha_path_close(comm->failover->slots[p].opening);
 	ha_redial_free(comm);
 	ha_shadow_free(comm);
 	free(comm->failover);
@@ -615,6 +617,7 @@ static enum nccl_ha_path_health health_of(const struct ha_comm *comm, unsigned p
 {
 	static const enum nccl_ha_path_health healths[HA_SLOT_COUNT] = {
 	    [HA_SLOT_EMPTY] = NCCL_HA_PATH_FAILED,
+	    [HA_SLOT_OPENING] = NCCL_HA_PATH_FAILED,
 	    [HA_SLOT_REBUILDING] = NCCL_HA_PATH_FAILED,
 	    [HA_SLOT_CONNECTING] = NCCL_HA_PATH_FAILED,
 	    [HA_SLOT_PROBING] = NCCL_HA_PATH_RECOVERING,

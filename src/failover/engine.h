@@ -111,7 +111,6 @@ struct ha_failover {
 	bool socket_broken; /* paths are the only lanes, until it is dialled again */
 	bool look;	    /* something happened that a visit has to look at */
 	bool ports_changed; /* what failed before may work now */
-	bool later;	    /* a chore had to wait for its turn */
 	bool stepping;	    /* a step of the machine is under way: fsm.c */
 	uint8_t leave;	    /* enum ha_reason: noted, why the active path is to be left */
 	bool outage_told;

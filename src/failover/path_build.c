@@ -89,8 +89,8 @@ void ha_rebuild_watch(struct ha_comm *comm, unsigned p)
 
 /* ---- one end of a path ----------------------------------------------------------------------- */
 
-ha_result_t ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
-			    unsigned peer_port)
+bool ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
+		     unsigned peer_port)
 {
 	struct ha_failover *fo = comm->failover;
 	struct ha_slot *slot = &fo->slots[p];
@@ -98,15 +98,16 @@ ha_result_t ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generatio
 					  .index = (uint8_t)p,
 					  .generation = generation,
 					  .nqps = fo->nqps};
-	struct ha_path *path;
 
 	slot->newest_gen = generation;
 	slot->port = (uint8_t)port;
 	slot->peer_port = (uint8_t)peer_port;
 	ha_rebuild_unwatch(comm, p);
-	HA_TRY(ha_path_open(comm, &options, &path));
-	comm->paths[p] = path;
-	return HA_OK;
+	slot->opening = ha_path_start_opening(comm, &options);
+	if (!slot->opening)
+		return false;
+	ha_slot_on(comm, p, HA_SLOT_ON_OPENS);
+	return true;
 }
 
 ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
@@ -151,11 +152,44 @@ static void not_connected(struct ha_comm *comm, unsigned p)
 	}
 }
 
+/* Our end is there: the connection's from now on. */
+static void opened(struct ha_comm *comm, unsigned p)
+{
+	struct ha_slot *slot = &comm->failover->slots[p];
+	struct ha_path *path = slot->opening;
+
+	slot->opening = NULL;
+	comm->paths[p] = path;
+	if (!comm->is_send)
+		ha_shadow_opened(comm, p);
+	else if (ha_rebuild_connect(comm, p, &path->remote) != HA_OK)
+		not_connected(comm, p);
+}
+
+static void not_opened(struct ha_comm *comm, unsigned p)
+{
+	ha_slot_fence(comm, p, comm->failover->slots[p].newest_gen); /* and has the peer told */
+	if (comm->is_send)
+		comm->failover->say |= ha_say_of(HA_SAY_REFUSED, p);
+	else
+		ha_shadow_failed(comm, p);
+}
+
+static bool is_open(const struct ha_slot *slot)
+{
+	return slot->state == HA_SLOT_OPENING && !ha_path_away(slot->opening);
+}
+
+static bool is_connected(const struct ha_comm *comm, unsigned p)
+{
+	return comm->failover->slots[p].state == HA_SLOT_CONNECTING &&
+	       !ha_path_away(comm->paths[p]);
+}
+
 bool ha_rebuild_due(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (comm->failover->slots[p].state == HA_SLOT_CONNECTING &&
-		    !ha_path_away(comm->paths[p]))
+		if (is_open(&comm->failover->slots[p]) || is_connected(comm, p))
 			return true;
 	return false;
 }
@@ -164,10 +198,14 @@ void ha_rebuild_visit(struct ha_comm *comm)
 {
 	ha_result_t result;
 
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (comm->failover->slots[p].state == HA_SLOT_CONNECTING &&
-		    !ha_path_connecting(comm->paths[p], &result))
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_slot *slot = &comm->failover->slots[p];
+
+		if (is_open(slot))
+			(slot->opening->outcome == HA_OK ? opened : not_opened)(comm, p);
+		if (is_connected(comm, p) && !ha_path_connecting(comm->paths[p], &result))
 			(result == HA_OK ? connected : not_connected)(comm, p);
+	}
 }
 
 /* ---- the sender's answer -------------------------------------------------------------------- */
@@ -181,36 +219,30 @@ static void make(struct ha_comm *comm, const struct ha_message *m)
 {
 	struct ha_slot *slot = &comm->failover->slots[m->path];
 
-	if (m->port >= comm->failover->noffers ||
-	    !ha_port_usable(comm->failover->offers[m->port]) ||
-	    ha_rebuild_open(comm, m->path, m->generation, m->port, m->peer_port) != HA_OK) {
-		slot->newest_gen = m->generation;
-		refuse(comm, m->path);
+	if (m->port < comm->failover->noffers && ha_port_usable(comm->failover->offers[m->port]) &&
+	    ha_rebuild_open(comm, m->path, m->generation, m->port, m->peer_port)) {
+		slot->opening->remote = m->endpoint; /* until it is there */
 		return;
 	}
-	if (ha_rebuild_connect(comm, m->path, &m->endpoint) != HA_OK) {
-		ha_slot_fence(comm, m->path, m->generation);
-		refuse(comm, m->path);
-		return;
-	}
+	slot->newest_gen = m->generation;
+	refuse(comm, m->path);
 }
 
 void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
 {
 	struct ha_slot *slot = &comm->failover->slots[m->path];
-	struct ha_chores *chores = &comm->inst->failover_shared->chores;
-	uint64_t now_ns = ha_now_ns();
 
 	if (m->generation <= slot->want_gen || m->generation < slot->newest_gen)
 		return; /* of the past: fenced since, or overtaken */
+	if (slot->opening && slot->opening->generation == m->generation)
+		return; /* on its way */
 	if (comm->paths[m->path] && comm->paths[m->path]->generation == m->generation) {
 		if (slot->state >= HA_SLOT_PROBING) /* it has not heard */
 			comm->failover->say |= ha_say_of(HA_SAY_REBUILT, m->path);
 		return;
 	}
 	ha_slot_fence(comm, m->path, m->generation - 1);
-	if (comm->paths[m->path] || !ha_chore_begin(chores, now_ns))
-		return; /* not drained yet, or no time for it now: it is said again soon */
+	if (comm->paths[m->path])
+		return; /* not drained yet: it is said again soon */
 	make(comm, m);
-	ha_chore_done(chores, now_ns);
 }

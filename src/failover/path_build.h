@@ -14,11 +14,12 @@
 struct ha_comm;
 
 /*
- * Makes our end of path p in a new generation, over our port `port` and the peer's `peer_port` (as
- * in both PORTS). The slot has no path, and everything older is fenced.
+ * Begins to make our end of path p in a new generation, over our port `port` and the peer's
+ * `peer_port` (as in both PORTS). The slot has no path, and everything older is fenced. False: no
+ * memory.
  */
-ha_result_t ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
-			    unsigned peer_port) HA_MUST_CHECK;
+bool ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
+		     unsigned peer_port) HA_MUST_CHECK;
 
 /* Begins to connect it to the peer's end, in the background. */
 ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
@@ -26,7 +27,7 @@ ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
 
 /* Whether ha_rebuild_visit would find something to do: a look at memory only. */
 bool ha_rebuild_due(const struct ha_comm *comm);
-/* Goes on with the paths that are connected by now, or cannot be. */
+/* Goes on with the paths that are made or connected by now, or cannot be. */
 void ha_rebuild_visit(struct ha_comm *comm);
 
 /* Hangs the slot on the heartbeats between its two ports, as they are now. */

@@ -23,9 +23,9 @@ static const struct ha_slot_step table[HA_SLOT_COUNT][HA_SLOT_EVENT_COUNT] =
     {
 	ROW(EMPTY) =
 	    {
-		ON(OPENED) = TO(REBUILDING, NOTHING),
-		/* The sender makes and connects its end in one go. */
-		ON(CONNECTS) = TO(CONNECTING, NOTHING),
+		ON(OPENS) = TO(OPENING, NOTHING),
+		ON(OPENED) = TO(EMPTY, IMPOSSIBLE),
+		ON(CONNECTS) = TO(EMPTY, IMPOSSIBLE),
 		ON(CONNECTED) = TO(EMPTY, IMPOSSIBLE),
 		ON(PROVED) = TO(EMPTY, NOTHING), /* late news of a generation that is fenced */
 		ON(MISSED) = TO(EMPTY, NOTHING),
@@ -34,8 +34,22 @@ static const struct ha_slot_step table[HA_SLOT_COUNT][HA_SLOT_EVENT_COUNT] =
 		ON(EXPIRED) = TO(EMPTY, NOTHING),
 		ON(FENCED) = TO(EMPTY, NOTHING),
 	    },
+	ROW(OPENING) =
+	    {
+		ON(OPENS) = TO(OPENING, IMPOSSIBLE),
+		ON(OPENED) = TO(REBUILDING, NOTHING),
+		/* The sender knows the peer's end before it makes its own. */
+		ON(CONNECTS) = TO(CONNECTING, NOTHING),
+		ON(CONNECTED) = TO(OPENING, IMPOSSIBLE),
+		ON(PROVED) = TO(OPENING, NOTHING),
+		ON(MISSED) = TO(OPENING, NOTHING),
+		ON(ANSWERED) = TO(OPENING, RETRY),
+		ON(EXPIRED) = TO(OPENING, NOTHING),
+		ON(FENCED) = TO(EMPTY, NOTHING),
+	    },
 	ROW(REBUILDING) =
 	    {
+		ON(OPENS) = TO(REBUILDING, IMPOSSIBLE),
 		ON(OPENED) = TO(REBUILDING, IMPOSSIBLE),
 		ON(CONNECTS) = TO(CONNECTING, NOTHING),
 		ON(CONNECTED) = TO(REBUILDING, IMPOSSIBLE),
@@ -47,6 +61,7 @@ static const struct ha_slot_step table[HA_SLOT_COUNT][HA_SLOT_EVENT_COUNT] =
 	    },
 	ROW(CONNECTING) =
 	    {
+		ON(OPENS) = TO(CONNECTING, IMPOSSIBLE),
 		ON(OPENED) = TO(CONNECTING, IMPOSSIBLE),
 		ON(CONNECTS) = TO(CONNECTING, IMPOSSIBLE),
 		ON(CONNECTED) = TO(PROBING, NOTHING),
@@ -58,6 +73,7 @@ static const struct ha_slot_step table[HA_SLOT_COUNT][HA_SLOT_EVENT_COUNT] =
 	    },
 	ROW(PROBING) =
 	    {
+		ON(OPENS) = TO(PROBING, IMPOSSIBLE),
 		ON(OPENED) = TO(PROBING, IMPOSSIBLE),
 		ON(CONNECTS) = TO(PROBING, IMPOSSIBLE),
 		ON(CONNECTED) = TO(PROBING, IMPOSSIBLE),
@@ -70,6 +86,7 @@ static const struct ha_slot_step table[HA_SLOT_COUNT][HA_SLOT_EVENT_COUNT] =
 	    },
 	ROW(GOOD) =
 	    {
+		ON(OPENS) = TO(GOOD, IMPOSSIBLE),
 		ON(OPENED) = TO(GOOD, IMPOSSIBLE),
 		ON(CONNECTS) = TO(GOOD, IMPOSSIBLE),
 		ON(CONNECTED) = TO(GOOD, IMPOSSIBLE),
@@ -81,6 +98,7 @@ static const struct ha_slot_step table[HA_SLOT_COUNT][HA_SLOT_EVENT_COUNT] =
 	    },
 	ROW(SUSPECTED) =
 	    {
+		ON(OPENS) = TO(SUSPECTED, IMPOSSIBLE),
 		ON(OPENED) = TO(SUSPECTED, IMPOSSIBLE),
 		ON(CONNECTS) = TO(SUSPECTED, IMPOSSIBLE),
 		ON(CONNECTED) = TO(SUSPECTED, IMPOSSIBLE),
@@ -194,6 +212,13 @@ bool ha_is_active(const struct ha_comm *comm, unsigned p)
 	return comm->failover->state == HA_FO_ACTIVE && comm->active == p;
 }
 
+/* Out of use, to be closed when there is time. */
+static void retire(struct ha_comm *comm, struct ha_path *path)
+{
+	path->next_retired = comm->failover->retired;
+	comm->failover->retired = path;
+}
+
 void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation)
 {
 	struct ha_slot *slot = &comm->failover->slots[p];
@@ -203,9 +228,15 @@ void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation)
 		slot->want_gen = generation;
 	if (generation > slot->newest_gen)
 		slot->newest_gen = generation;
-	if (path && path->generation > slot->want_gen)
+	if ((path && path->generation > slot->want_gen) ||
+	    (slot->opening && slot->opening->generation > slot->want_gen))
 		return;
 	slot->notes.proved = false; /* of what is fenced */
+	if (slot->opening) {	    /* nothing was ever posted on it */
+		ha_path_fence(slot->opening);
+		retire(comm, slot->opening);
+		slot->opening = NULL;
+	}
 	ha_slot_on(comm, p, HA_SLOT_ON_FENCED);
 	if (comm->failover->state == HA_FO_FENCING)
 		comm->failover->say |= HA_SAY_STATEMENT; /* with the new watermark */
@@ -239,8 +270,7 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 			break;
 		case HA_FENCE_DONE:
 			comm->paths[p] = NULL;
-			path->next_retired = comm->failover->retired;
-			comm->failover->retired = path;
+			retire(comm, path);
 			slot->fenced_gen = slot->want_gen;
 			HA_USDT4(failover_fence, ha_comm_number(comm), (int)comm->is_send, p,
 				 slot->fenced_gen);

@@ -22,6 +22,7 @@ struct ha_path;
 /* X(NAME, "name"). The receiver goes through all of them; the sender has no REBUILDING. */
 #define HA_SLOT_STATES(X)                                                                          \
 	X(EMPTY, "empty")	    /* no path, or one on its way out */                           \
+	X(OPENING, "opening")	    /* our end is being made */                                    \
 	X(REBUILDING, "rebuilding") /* our end is there; the receiver says REBUILD */              \
 	X(CONNECTING, "connecting") /* our end is being connected to the peer's */                 \
 	X(PROBING, "probing")	    /* connected, and not known to work: no probe came back to */  \
@@ -30,7 +31,8 @@ struct ha_path;
 	X(SUSPECTED, "suspected") /* a heartbeat is missing or far too slow: in use, be ready */
 
 #define HA_SLOT_EVENTS(X)                                                                          \
-	X(OPENED, "our end opened")	/* a new generation; the peer has to make its own */       \
+	X(OPENS, "opening begun")	/* a new generation of our end */                          \
+	X(OPENED, "our end opened")	/* the peer has to make its own */                         \
 	X(CONNECTS, "connecting begun") /* the peer's end is known */                              \
 	X(CONNECTED, "connected")                                                                  \
 	X(PROVED, "proved") /* a probe came back, or a message of the receiver came */             \
@@ -85,6 +87,7 @@ struct ha_slot {
 	uint32_t want_gen;	  /* everything up to it must be fenced */
 	uint32_t fenced_gen;	  /* everything up to it is, confirmed */
 	uint32_t peer_fenced_gen; /* what the peer says of its own */
+	struct ha_path *opening;  /* of OPENING: not the connection's yet */
 	uint64_t deadline_ns;	  /* of REBUILDING and PROBING */
 	uint64_t proved_ns;	  /* when its probe came back last */
 	uint64_t up_ns;		  /* since when it is GOOD */

@@ -223,35 +223,34 @@ static void make_room(struct ha_comm *comm)
 	}
 }
 
-static bool build(struct ha_comm *comm, struct ha_pair pair, uint64_t now_ns)
+static bool build(struct ha_comm *comm, struct ha_pair pair)
 {
 	struct ha_failover *fo = comm->failover;
 	int p = free_slot(comm, pair);
-	struct ha_slot *slot;
-	ha_result_t result;
+	const struct ha_slot *slot;
 
 	if (p < 0) {
 		if (ha_pair_drained(comm, pair) == 0)
 			make_room(comm);
 		return false;
 	}
-	fo->later = !ha_chore_begin(&comm->inst->failover_shared->chores, now_ns);
-	if (fo->later)
-		return false;
 	slot = &fo->slots[p];
-	result =
-	    ha_rebuild_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port);
-	ha_chore_done(&comm->inst->failover_shared->chores, now_ns);
-	if (result != HA_OK) {
-		ha_shadow_failed(comm, (unsigned)p);
-		ha_slot_fence(comm, (unsigned)p, slot->newest_gen); /* and has the peer told */
-		return false;
-	}
-	ha_slot_on(comm, (unsigned)p, HA_SLOT_ON_OPENED);
-	slot->deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
+	if (ha_rebuild_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port))
+		return true;
+	ha_shadow_failed(comm, (unsigned)p);
+	return false;
+}
+
+/* Our end is there: the peer is to make its own. */
+void ha_shadow_opened(struct ha_comm *comm, unsigned p)
+{
+	struct ha_failover *fo = comm->failover;
+	uint64_t now_ns = ha_now_ns();
+
+	ha_slot_on(comm, p, HA_SLOT_ON_OPENED);
+	fo->slots[p].deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
 	fo->shadow->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
-	fo->say |= ha_say_of(HA_SAY_REBUILD, (unsigned)p);
-	return true;
+	fo->say |= ha_say_of(HA_SAY_REBUILD, p);
 }
 
 /* What a path in reserve is worth: drained ports are worst, then those it has in common with the
@@ -297,7 +296,7 @@ static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 	}
 	if (fewest == 0 || !best_pair(comm, &active, now_ns, &pair) || flaws(comm, pair) >= fewest)
 		return;
-	(void)build(comm, pair, now_ns);
+	(void)build(comm, pair);
 }
 
 /* Traffic flows on another one and is to go back to it. */
@@ -311,7 +310,7 @@ static void build_in_reserve(struct ha_comm *comm, uint64_t now_ns)
 {
 	if (!is_building(comm) && misses_preferred(comm, now_ns) &&
 	    now_ns >= backoff_of(comm, ha_pair_preferred)->until_ns)
-		(void)build(comm, ha_pair_preferred, now_ns);
+		(void)build(comm, ha_pair_preferred);
 	else
 		build_standby(comm, now_ns);
 }
@@ -322,7 +321,7 @@ static void build_all(struct ha_comm *comm, uint64_t now_ns)
 	struct ha_pair pair;
 
 	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
-		if (!best_pair(comm, NULL, now_ns, &pair) || !build(comm, pair, now_ns))
+		if (!best_pair(comm, NULL, now_ns, &pair) || !build(comm, pair))
 			return;
 }
 
@@ -511,7 +510,8 @@ uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_slot *slot = &fo->slots[p];
 
-		if (slot->state == HA_SLOT_REBUILDING || slot->state == HA_SLOT_PROBING)
+		if (slot->state == HA_SLOT_OPENING || slot->state == HA_SLOT_REBUILDING ||
+		    slot->state == HA_SLOT_PROBING)
 			return fo->tick_ns + VISIT_NS;
 	}
 	due_ns = ha_failback_due_ns(&shadow->failback, comm);

@@ -30,7 +30,8 @@ void ha_shadow_left(struct ha_comm *comm);
 void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m);
 void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m);
 
-/* What came of connecting our end of path p. */
+/* What came of making and connecting our end of path p. */
+void ha_shadow_opened(struct ha_comm *comm, unsigned p);
 void ha_shadow_connected(struct ha_comm *comm, unsigned p);
 void ha_shadow_not_connected(struct ha_comm *comm, unsigned p);
 

@@ -261,18 +261,15 @@ static uint64_t adaptive_routing_threshold(const struct ha_path *path)
 	return on ? (uint64_t)config->ib_ar_threshold : UINT64_MAX;
 }
 
-ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *options,
-			 struct ha_path **out)
+/* The structure alone. */
+static struct ha_path *new_path(struct ha_comm *comm, const struct ha_path_options *options)
 {
 	size_t size = sizeof(struct ha_path) + options->nqps * sizeof(struct ha_qp);
 	struct ha_path *path = aligned_alloc(alignof(struct ha_qp), size);
-	struct ha_depth depth;
-	ha_result_t result;
 
-	*out = NULL;
 	if (!path) {
 		HA_WARN("out of memory for a path");
-		return HA_ERR_SYSTEM;
+		return NULL;
 	}
 	memset(path, 0, size);
 	path->comm = ha_comm_hold(comm);
@@ -288,23 +285,56 @@ ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *opt
 	atomic_store(&path->state, HA_PATH_INIT);
 	ha_list_init(&path->command.link);
 	path->command.orphaned = bury;
+	return path;
+}
 
-	result = ha_nic_pd_get(path->nic, &path->pd);
-	if (result == HA_OK)
-		result = set_depth(path, &depth);
-	if (result == HA_OK)
-		result = create_cq(path, &depth);
-	if (result == HA_OK)
-		result = register_ring(path);
-	for (unsigned i = 0; result == HA_OK && i < path->nqps; i++)
-		result = create_qp(path, i, &depth);
-	if (result != HA_OK) {
-		ha_path_close(path);
-		return result;
-	}
+/* Its objects. What was made of them before one fails is destroyed with the path. */
+static ha_result_t make(struct ha_path *path)
+{
+	struct ha_depth depth;
+
+	HA_TRY(ha_nic_pd_get(path->nic, &path->pd));
+	HA_TRY(set_depth(path, &depth));
+	HA_TRY(create_cq(path, &depth));
+	HA_TRY(register_ring(path));
+	for (unsigned i = 0; i < path->nqps; i++)
+		HA_TRY(create_qp(path, i, &depth));
 	ha_port_addr(path->port, &path->addr);
-	*out = path;
 	return HA_OK;
+}
+
+ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *options,
+			 struct ha_path **out)
+{
+	struct ha_path *path = new_path(comm, options);
+	ha_result_t result;
+
+	*out = NULL;
+	if (!path)
+		return HA_ERR_SYSTEM;
+	result = make(path);
+	if (result == HA_OK)
+		*out = path;
+	else
+		ha_path_close(path);
+	return result;
+}
+
+/* A command thread. */
+static void open_path(struct ha_command *command)
+{
+	struct ha_path *path = ha_container_of(command, struct ha_path, command);
+
+	path->outcome = make(path);
+}
+
+struct ha_path *ha_path_start_opening(struct ha_comm *comm, const struct ha_path_options *options)
+{
+	struct ha_path *path = new_path(comm, options);
+
+	if (path)
+		ha_path_command(path, open_path, HA_COMMAND_DEVICE);
+	return path;
 }
 
 /* ---- exchange ------------------------------------------------------------------------------ */
@@ -493,11 +523,11 @@ static void connect_path(struct ha_command *command)
 	if (ha_absent_lately(absent, &key, began_ns)) {
 		HA_TRACE(1, "connection %s: the peer's port was not found from %s:%d a moment ago",
 			 path->comm->name, path->nic->name, path->port->port_num);
-		path->connected = HA_ERR_REMOTE;
+		path->outcome = HA_ERR_REMOTE;
 		return;
 	}
-	path->connected = bring_up(path);
-	if (path->connected != HA_OK)
+	path->outcome = bring_up(path);
+	if (path->outcome != HA_OK)
 		ha_absent_note(absent, &key, began_ns, ha_now_ns());
 }
 
@@ -516,8 +546,8 @@ bool ha_path_connecting(struct ha_path *path, ha_result_t *result)
 {
 	if (ha_path_away(path))
 		return true;
-	*result = path->connected;
-	if (path->connected == HA_OK && atomic_load(&path->state) == HA_PATH_INIT)
+	*result = path->outcome;
+	if (path->outcome == HA_OK && atomic_load(&path->state) == HA_PATH_INIT)
 		atomic_store(&path->state, HA_PATH_READY);
 	return false;
 }

@@ -137,10 +137,10 @@ struct ha_path {
 
 	struct ha_path *next_retired; /* fenced and replaced, to be closed when there is time */
 
-	/* Connecting or closing. While it is busy, the queue pairs are its. */
+	/* Opening, connecting, fencing or closing. While it is busy, the queue pairs are its. */
 	struct ha_command command;
-	bool destroyed;	       /* by the command: only the structure is left */
-	ha_result_t connected; /* what came of it */
+	bool destroyed;	     /* by the command: only the structure is left */
+	ha_result_t outcome; /* of opening and connecting */
 
 	/* On their way (mail.c). [T] */
 	bool mail_busy, probe_busy;
@@ -201,6 +201,12 @@ struct ha_path_options {
 /* Queue pairs in INIT with full receive queues, completion queue, ring registration. */
 ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *options,
 			 struct ha_path **out) HA_MUST_CHECK;
+
+/*
+ * The same without waiting, by a command of the NIC: until it is back (ha_path_away) the path is
+ * nobody else's; then `outcome` says what came of it. NULL: no memory.
+ */
+struct ha_path *ha_path_start_opening(struct ha_comm *comm, const struct ha_path_options *options);
 
 /* What the peer has to know about our end. */
 void ha_path_endpoint(const struct ha_path *path, struct ha_wire_endpoint *out);

@@ -27,10 +27,12 @@ static bool up(enum ha_slot_state state)
 static bool in_order(enum ha_slot_state s, enum ha_slot_event e)
 {
 	switch (e) {
-	case HA_SLOT_ON_OPENED:
+	case HA_SLOT_ON_OPENS:
 		return s == HA_SLOT_EMPTY;
+	case HA_SLOT_ON_OPENED:
+		return s == HA_SLOT_OPENING;
 	case HA_SLOT_ON_CONNECTS:
-		return s == HA_SLOT_EMPTY || s == HA_SLOT_REBUILDING;
+		return s == HA_SLOT_OPENING || s == HA_SLOT_REBUILDING;
 	case HA_SLOT_ON_CONNECTED:
 		return s == HA_SLOT_CONNECTING;
 	default:
@@ -99,6 +101,7 @@ static void the_whole_circle(void **state)
 	    {HA_SLOT_ON_EXPIRED, HA_SLOT_SUSPECTED, HA_SLOT_LEAVE},
 	    {HA_SLOT_ON_FENCED, HA_SLOT_EMPTY, HA_SLOT_NOTHING},
 	    {HA_SLOT_ON_ANSWERED, HA_SLOT_EMPTY, HA_SLOT_RETRY},
+	    {HA_SLOT_ON_OPENS, HA_SLOT_OPENING, HA_SLOT_NOTHING},
 	    {HA_SLOT_ON_OPENED, HA_SLOT_REBUILDING, HA_SLOT_NOTHING},
 	    {HA_SLOT_ON_CONNECTS, HA_SLOT_CONNECTING, HA_SLOT_NOTHING},
 	    {HA_SLOT_ON_CONNECTED, HA_SLOT_PROBING, HA_SLOT_NOTHING},
@@ -115,10 +118,10 @@ static void the_whole_circle(void **state)
 	assert_int_equal(slot, HA_SLOT_GOOD);
 }
 
-static void a_sender_connects_its_end_at_once(void **state)
+static void a_sender_connects_what_it_has_made(void **state)
 {
 	(void)state;
-	assert_int_equal(next(HA_SLOT_EMPTY, HA_SLOT_ON_CONNECTS), HA_SLOT_CONNECTING);
+	assert_int_equal(next(HA_SLOT_OPENING, HA_SLOT_ON_CONNECTS), HA_SLOT_CONNECTING);
 }
 
 static void everything_has_a_name_of_its_own(void **state)
@@ -139,7 +142,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_each_event_does_in_each_state),
 	    cmocka_unit_test(the_whole_circle),
-	    cmocka_unit_test(a_sender_connects_its_end_at_once),
+	    cmocka_unit_test(a_sender_connects_what_it_has_made),
 	    cmocka_unit_test(everything_has_a_name_of_its_own),
 	};
 
