@@ -52,6 +52,9 @@ struct ha_nic {
 
 	/* Written by the async-event reader, read by anyone. */
 	atomic_bool fatal;
+	/* Its commands take longer than a healthy NIC's; until they are back. instance.c writes it.
+	 */
+	atomic_bool sick;
 
 	/* When it was last told that the device refused one; 0: never. transport/path.c's. */
 	_Atomic uint64_t refused_ns[HA_RESOURCES];
@@ -84,6 +87,7 @@ struct ha_port {
 
 	/* Written by the async-event reader, read by anyone: enum ibv_port_state. */
 	atomic_int state;
+	_Atomic uint32_t errors; /* how often the driver said that it is down */
 
 	/* The operator wants it left alone (admin/drain.c): it is used when nothing else is left.
 	 */
@@ -130,7 +134,8 @@ void ha_device_set_close(struct ha_device_set *set);
 static inline bool ha_port_usable(const struct ha_port *port)
 {
 	return atomic_load_explicit(&port->state, memory_order_relaxed) == IBV_PORT_ACTIVE &&
-	       !atomic_load_explicit(&port->nic->fatal, memory_order_relaxed);
+	       !atomic_load_explicit(&port->nic->fatal, memory_order_relaxed) &&
+	       !atomic_load_explicit(&port->nic->sick, memory_order_relaxed);
 }
 
 static inline bool ha_port_drained(const struct ha_port *port)

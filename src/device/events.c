@@ -32,6 +32,7 @@ static void port_event(struct ha_device_set *set, struct ha_nic *nic,
 	switch (event->event_type) {
 	case IBV_EVENT_PORT_ERR:
 		atomic_store(&port->state, IBV_PORT_DOWN);
+		atomic_fetch_add(&port->errors, 1);
 		HA_WARN("%s:%d: %s", nic->name, port->port_num, what);
 		return;
 	case IBV_EVENT_PORT_ACTIVE:

@@ -23,7 +23,8 @@
 	X(SOFT_TIMEOUT, 11, "no completion in time")                                               \
 	X(PROBE, 12, "probe failed")                                                               \
 	X(OPERATOR, 13, "asked for by the operator")                                               \
-	X(FAILBACK, 14, "preferred path is back")
+	X(FAILBACK, 14, "preferred path is back")                                                  \
+	X(SICK, 15, "local device does not answer commands")
 
 #include <stdbool.h>
 

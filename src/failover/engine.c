@@ -231,6 +231,13 @@ static void heed_sessions(struct ha_comm *comm)
 	}
 }
 
+static enum ha_reason why_unusable(const struct ha_nic *nic)
+{
+	if (atomic_load(&nic->fatal))
+		return HA_REASON_DEVICE_FATAL;
+	return atomic_load(&nic->sick) ? HA_REASON_SICK : HA_REASON_PORT_DOWN;
+}
+
 /*
  * Paths that nothing has been heard of and that are of no use all the same: a first one that could
  * not be connected, and what was made while the event of its port was under way.
@@ -243,10 +250,8 @@ static void heed_ports(struct ha_comm *comm)
 		if (!path || ha_path_stopped(path))
 			continue;
 		if (!ha_port_usable(path->port))
-			ha_failover_trigger(comm, path,
-					    atomic_load(&path->nic->fatal) ? HA_REASON_DEVICE_FATAL
-									   : HA_REASON_PORT_DOWN,
-					    "%s:%d is down", path->nic->name, path->port->port_num);
+			ha_failover_trigger(comm, path, why_unusable(path->nic), "%s:%d is down",
+					    path->nic->name, path->port->port_num);
 		else if (ha_is_active(comm, p) && !ha_path_ready(path))
 			ha_failover_trigger(comm, path, HA_REASON_POST, "cannot be connected");
 	}

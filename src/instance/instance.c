@@ -14,6 +14,7 @@
 #include "failover/shared.h"
 #include "liveness/liveness.h"
 #include "memory/mr.h"
+#include "progress/command.h"
 #include "transport/comm.h"
 
 #include <stdlib.h>
@@ -30,7 +31,26 @@ static void on_event(void *arg, const struct ibv_async_event *event, struct ha_n
 
 	pthread_mutex_lock(&inst->lock);
 	ha_report_event(inst, nic, event);
-	ha_comms_event(inst, event, nic);
+	ha_comms_event(inst, event);
+	pthread_mutex_unlock(&inst->lock);
+}
+
+/* Progress thread. Its ports are of no use while its commands do not come back: what runs over them
+ * leaves, and nothing new is asked of it. */
+static void nic_stuck(void *arg, unsigned lane, bool stuck)
+{
+	struct ha_instance *inst = arg;
+	struct ha_nic *nic = &inst->devices->nics[lane];
+
+	atomic_store(&nic->sick, stuck);
+	if (stuck)
+		HA_WARN("%s: commands to the device do not come back within %llu ms: it is not "
+			"used until they do",
+			nic->name, (unsigned long long)(ha_command_sick_ns / HA_NS_PER_MS));
+	else
+		HA_INFO(HA_SUBSYS_NET, "%s: commands to the device come back again", nic->name);
+	pthread_mutex_lock(&inst->lock);
+	ha_comms_ports_changed(inst);
 	pthread_mutex_unlock(&inst->lock);
 }
 
@@ -120,8 +140,12 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		inst->bootstrap_addr = netif.addr;
 	}
 	if (result == HA_OK) {
-		progress.thread = inst->threads;
-		progress.idle_spin_threshold = inst->config.idle_spin_threshold;
+		progress = (struct ha_progress_options){
+		    .thread = inst->threads,
+		    .idle_spin_threshold = inst->config.idle_spin_threshold,
+		    .stuck = nic_stuck,
+		    .stuck_arg = inst,
+		};
 		result = ha_progress_start(&progress, &inst->progress);
 	}
 	if (result == HA_OK) {

@@ -41,19 +41,6 @@ static void take_up(struct ha_comm *comm, struct ha_path *path)
 				    ibv_event_type_str((enum ibv_event_type)event));
 }
 
-void ha_comm_queue_events(struct ha_comm *comm)
-{
-	if (!atomic_exchange_explicit(&comm->queue_events, false, memory_order_acquire))
-		return;
-	ha_token_acquire(comm);
-	for (unsigned i = 0; i < comm->npaths; i++)
-		if (comm->paths[i])
-			take_up(comm, comm->paths[i]);
-	ha_token_release(comm);
-}
-
-/* ---- events of a port or device ------------------------------------------------------------- */
-
 /* Whether the port has lost the address the peer sends to. */
 static bool address_is_gone(const struct ha_path *path)
 {
@@ -70,64 +57,68 @@ static bool address_is_gone(const struct ha_path *path)
 	       memcmp(&gid, &path->addr.gid, sizeof(gid)) != 0;
 }
 
-static void port_event(struct ha_comm *comm, struct ha_path *path,
-		       const struct ibv_async_event *event)
+/* What has become of the path's port and device since the path was made. */
+static void look_at_path(struct ha_comm *comm, struct ha_path *path)
 {
-	bool down = event->event_type == IBV_EVENT_PORT_ERR;
-	const char *text = ibv_event_type_str(event->event_type);
+	uint32_t errors = atomic_load(&path->port->errors) - path->port_errors;
+	const char *name = path->nic->name;
+	int port = path->port->port_num;
 
-	if (event->element.port_num != path->port->port_num)
-		return;
-	if (down)
-		atomic_fetch_add_explicit(&comm->port_errors, 1, memory_order_relaxed);
-	if (down)
+	path->port_errors += errors;
+	atomic_fetch_add_explicit(&comm->port_errors, errors, memory_order_relaxed);
+	if (atomic_load(&path->nic->fatal))
+		ha_comm_path_failed(comm, path, HA_REASON_DEVICE_FATAL, HA_ERR_SYSTEM,
+				    "device %s failed (async event: %s)", name,
+				    ibv_event_type_str(IBV_EVENT_DEVICE_FATAL));
+	else if (errors != 0)
 		ha_comm_path_failed(comm, path, HA_REASON_PORT_DOWN, HA_ERR_SYSTEM,
-				    "%s:%d (async event: %s)", path->nic->name,
-				    path->port->port_num, text);
+				    "%s:%d (async event: %s)", name, port,
+				    ibv_event_type_str(IBV_EVENT_PORT_ERR));
+	else if (atomic_load(&path->nic->sick))
+		ha_comm_path_failed(comm, path, HA_REASON_SICK, HA_ERR_SYSTEM,
+				    "commands to %s do not come back", name);
 	else if (address_is_gone(path))
 		ha_comm_path_failed(comm, path, HA_REASON_ADDRESS_CHANGE, HA_ERR_SYSTEM,
-				    "%s:%d (async event: %s)", path->nic->name,
-				    path->port->port_num, text);
-}
-
-static void event_for_path(struct ha_comm *comm, struct ha_path *path,
-			   const struct ibv_async_event *event)
-{
-	switch (event->event_type) {
-	case IBV_EVENT_DEVICE_FATAL:
-		ha_comm_path_failed(comm, path, HA_REASON_DEVICE_FATAL, HA_ERR_SYSTEM,
-				    "device %s failed (async event: %s)", path->nic->name,
-				    ibv_event_type_str(event->event_type));
-		break;
-	case IBV_EVENT_PORT_ERR:
-	case IBV_EVENT_GID_CHANGE:
-	case IBV_EVENT_LID_CHANGE:
-		port_event(comm, path, event);
-		break;
-	default:
-		break;
-	}
+				    "%s:%d (async event: %s)", name, port,
+				    ibv_event_type_str(IBV_EVENT_GID_CHANGE));
 }
 
 /* Active or standby: a connection must not choose a path on a port that is gone. */
-static void event_for_comm(struct ha_comm *comm, const struct ibv_async_event *event,
-			   const struct ha_nic *nic)
+static void look_at_ports(struct ha_comm *comm)
 {
-	ha_token_acquire(comm);
 	for (unsigned i = 0; i < comm->npaths; i++)
-		if (comm->paths[i] && comm->paths[i]->nic == nic)
-			event_for_path(comm, comm->paths[i], event);
+		if (comm->paths[i])
+			look_at_path(comm, comm->paths[i]);
 	comm->ops->port_changed(comm);
-	ha_token_release(comm);
-	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
-/* Progress thread, under the instance's lock, before the event is acknowledged. */
-void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *event,
-		    const struct ha_nic *nic)
+void ha_comm_take_events(struct ha_comm *comm)
+{
+	bool of_queues = atomic_exchange_explicit(&comm->queue_events, false, memory_order_acquire);
+	bool of_ports = atomic_exchange_explicit(&comm->port_events, false, memory_order_acquire);
+
+	for (unsigned i = 0; i < comm->npaths && of_queues; i++)
+		if (comm->paths[i])
+			take_up(comm, comm->paths[i]);
+	if (of_ports)
+		look_at_ports(comm);
+}
+
+void ha_comms_ports_changed(struct ha_instance *inst)
 {
 	struct ha_list *pos;
 
+	ha_list_for_each (pos, &inst->comms) {
+		struct ha_comm *comm = ha_container_of(pos, struct ha_comm, in_instance);
+
+		atomic_store_explicit(&comm->port_events, true, memory_order_release);
+		ha_progress_call(inst->progress, &comm->poller);
+	}
+}
+
+/* Progress thread, under the instance's lock, before the event is acknowledged. */
+void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *event)
+{
 	switch (event->event_type) {
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
@@ -142,9 +133,14 @@ void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *even
 		if (event->element.cq->cq_context)
 			leave_at_path(event->element.cq->cq_context, event, 0);
 		return;
-	default:
-		break;
+	case IBV_EVENT_DEVICE_FATAL:
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_GID_CHANGE:
+	case IBV_EVENT_LID_CHANGE:
+		ha_comms_ports_changed(inst);
+		return;
+	default: /* nothing that a path depends on */
+		return;
 	}
-	ha_list_for_each (pos, &inst->comms)
-		event_for_comm(ha_container_of(pos, struct ha_comm, in_instance), event, nic);
 }

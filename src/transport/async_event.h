@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asynchronous events of devices, ports and queues. Progress thread. */
+/*
+ * Asynchronous events of devices, ports and queues. Whoever reads them leaves a note at the
+ * connections that they may concern, which is acted upon in the connections' visits: no
+ * connection's token is waited for with the instance's lock held.
+ */
 #ifndef HA_TRANSPORT_ASYNC_EVENT_H
 #define HA_TRANSPORT_ASYNC_EVENT_H
 
@@ -7,12 +11,15 @@
 
 struct ha_comm;
 struct ha_instance;
-struct ha_nic;
 
-/* An asynchronous event: to all connections it concerns. Under the instance's lock. */
-void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *event,
-		    const struct ha_nic *nic);
-/* Takes up events of the connection's own queues. Progress thread, without the token. */
-void ha_comm_queue_events(struct ha_comm *comm);
+/* Before the event is acknowledged, under the instance's lock. Progress thread. */
+void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *event);
+
+/* Something of our ports or devices has changed: each connection looks. Under the instance's lock.
+ */
+void ha_comms_ports_changed(struct ha_instance *inst);
+
+/* Takes up what was left at the connection. In its visit, under the token. */
+void ha_comm_take_events(struct ha_comm *comm);
 
 #endif

@@ -124,6 +124,7 @@ struct ha_comm {
 	struct ha_lane *lane;		/* [C] the bootstrap socket, our control lane */
 	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
 	atomic_bool queue_events;	/* some path has an event; progress thread */
+	atomic_bool port_events;	/* our ports have changed; progress thread */
 	atomic_bool telling;	   /* e2e: a count may be lost with its path; written under T */
 	struct ha_blame blame;	   /* [T] complete.c */
 	uint32_t rto_ms;	   /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */

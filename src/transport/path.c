@@ -274,6 +274,7 @@ static struct ha_path *new_path(struct ha_comm *comm, const struct ha_path_optio
 	memset(path, 0, size);
 	path->comm = ha_comm_hold(comm);
 	path->port = options->port;
+	path->port_errors = atomic_load(&options->port->errors);
 	path->nic = options->port->nic;
 	path->nic_index = (uint8_t)path->nic->index;
 	path->index = options->index;

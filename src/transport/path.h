@@ -122,6 +122,7 @@ struct ha_path {
 
 	struct ha_comm *comm; /* held: it lasts as long as the path */
 	struct ha_port *port;
+	uint32_t port_errors; /* of the port, as taken into account */
 	uint32_t ring_lkey;
 	uint32_t remote_rkey;  /* of the peer's ring */
 	uint64_t max_message;  /* larger writes are cut */

@@ -96,6 +96,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 	ha_result_t error;
 	enum ha_poll_result found;
 
+	ha_comm_take_events(comm);
 	ha_lane_read(comm->lane);
 	error = ha_comm_error(comm);
 	if (error == HA_OK && comm->outstanding != 0 &&
@@ -148,7 +149,6 @@ enum ha_poll_result ha_comm_visit(struct ha_poller *poller)
 
 	if (glance(comm))
 		return HA_POLL_IDLE;
-	ha_comm_queue_events(comm);
 	/* The application has it all the time while it polls, and never for long. */
 	if (!ha_token_try(comm))
 		return poller->asked ? HA_POLL_SOON : HA_POLL_WATCHED;
