@@ -178,7 +178,7 @@ static bool busy(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	if (fo->say || has_notes(fo) || fo->socket_broken || !ha_slots_fenced(comm))
+	if (fo->say || has_notes(fo) || fo->socket_broken || ha_slots_wait(comm))
 		return true;
 	switch (fo->state) {
 	case HA_FO_ACTIVE:
@@ -302,6 +302,7 @@ static uint64_t wait_ns(const struct ha_comm *comm, uint64_t now_ns)
 static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 {
 	struct ha_failover *fo = comm->failover;
+	bool drained;
 
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
 		ha_machine_on(comm, HA_ON_GIVE_UP);
@@ -313,7 +314,9 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	ha_control_read_mail(comm);
 	ha_redial_visit(comm, now_ns);
 	ha_rebuild_visit(comm);
-	if (ha_slots_drain(comm, now_ns))
+	drained = ha_slots_drain(comm, now_ns);
+	drained |= ha_slots_go_without(comm, now_ns);
+	if (drained)
 		ha_machine_on(comm, HA_ON_DRAINED);
 	if (!comm->is_send && fo->state <= HA_FO_FENCING && ha_shadow_visit(comm, now_ns))
 		ha_machine_on(comm, HA_ON_PROVED);
@@ -587,8 +590,10 @@ static void free_failover(struct ha_comm *comm)
 		comm->failover->retired = path->next_retired;
 		ha_path_close(path);
 	}
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		ha_path_close(comm->failover->slots[p].opening);
+		ha_path_close(comm->failover->slots[p].yielded);
+	}
 	ha_redial_free(comm);
 	ha_shadow_free(comm);
 	free(comm->failover);

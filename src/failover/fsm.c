@@ -66,9 +66,20 @@ static void merge(struct ha_comm *comm, const struct ha_message *m)
 	struct ha_failover *fo = comm->failover;
 
 	ha_window_merge(&fo->peer_window, &m->window);
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (m->fenced_gen[p] > fo->slots[p].peer_fenced_gen)
-			fo->slots[p].peer_fenced_gen = m->fenced_gen[p];
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_slot *slot = &fo->slots[p];
+
+		if (m->fenced_gen[p] > slot->peer_fenced_gen)
+			slot->peer_fenced_gen = m->fenced_gen[p];
+		if (m->yielded_gen[p] > slot->peer_yielded_gen)
+			slot->peer_yielded_gen = m->yielded_gen[p];
+	}
+}
+
+/* What the peer has given up of a path, confirmed or not. */
+static uint32_t given_up(const struct ha_message *m, unsigned p)
+{
+	return m->fenced_gen[p] > m->yielded_gen[p] ? m->fenced_gen[p] : m->yielded_gen[p];
 }
 
 static void fence_as_peer(struct ha_comm *comm, const struct ha_message *m)
@@ -76,12 +87,12 @@ static void fence_as_peer(struct ha_comm *comm, const struct ha_message *m)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_path *path = comm->paths[p];
 
-		if (m->fenced_gen[p] <= comm->failover->slots[p].want_gen)
+		if (given_up(m, p) <= comm->failover->slots[p].want_gen)
 			continue;
 		/* It failed at the peer, or could not be made there: not again at once. */
 		if (!comm->is_send && path && !ha_path_stopped(path))
 			ha_shadow_failed(comm, p);
-		ha_slot_fence(comm, p, m->fenced_gen[p]);
+		ha_slot_fence(comm, p, given_up(m, p));
 	}
 }
 
@@ -142,15 +153,6 @@ static bool lost_a_message(struct ha_comm *comm)
 	return false;
 }
 
-/* Nothing can arrive on a fenced generation any more, at either end. */
-static bool agreed(const struct ha_comm *comm)
-{
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (comm->failover->slots[p].peer_fenced_gen < comm->failover->slots[p].want_gen)
-			return false;
-	return true;
-}
-
 /* Traffic goes on in the epoch that both ends have agreed on, over this path. */
 static void take_path(struct ha_comm *comm, uint8_t p)
 {
@@ -178,9 +180,9 @@ void ha_failover_try_resume(struct ha_comm *comm)
 {
 	int p;
 
-	if (comm->failover->state != HA_FO_FENCING || !ha_slots_fenced(comm))
+	if (comm->failover->state != HA_FO_FENCING || ha_slots_wait(comm))
 		return;
-	if (lost_a_message(comm) || !agreed(comm))
+	if (lost_a_message(comm) || !ha_slots_agreed(comm))
 		return;
 	ha_choice_agreed(comm);
 	p = ha_choice_best(comm);
@@ -203,7 +205,7 @@ static void r_merge(struct ha_comm *comm, const struct ha_occasion *o)
 
 	merge(comm, m);
 	if (comm->failover->state == HA_FO_ACTIVE &&
-	    (names_active || m->fenced_gen[comm->active] >= ha_active_generation(comm)))
+	    (names_active || given_up(m, comm->active) >= ha_active_generation(comm)))
 		new_epoch(comm, m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
 	fence_as_peer(comm, m);
 	if (m->kind == HA_MSG_SUSPECT && m->generation > comm->failover->slots[m->path].want_gen) {
@@ -266,7 +268,7 @@ static void s_try_resume(struct ha_comm *comm)
 	struct ha_replay replay;
 	const struct ha_path *path;
 
-	if (fo->state != HA_FO_FENCED || r->epoch != fo->epoch || !ha_slots_fenced(comm))
+	if (fo->state != HA_FO_FENCED || r->epoch != fo->epoch || !ha_slots_stopped(comm))
 		return;
 	path = comm->paths[r->path];
 	if (!ha_path_ready(path) || path->generation != r->generation)
@@ -331,7 +333,7 @@ static void s_rebuild(struct ha_comm *comm, const struct ha_occasion *o)
 static void s_drained(struct ha_comm *comm, const struct ha_occasion *o)
 {
 	(void)o;
-	if (ha_slots_fenced(comm))
+	if (ha_slots_stopped(comm))
 		ha_say(comm, HA_SAY_STATEMENT);
 	s_try_resume(comm);
 }
@@ -467,7 +469,7 @@ unsigned ha_machine_statement(const struct ha_comm *comm)
 
 	if (kind == HA_MSG_RESUME && fo->resumed)
 		return 0; /* it was answered */
-	if (kind == HA_MSG_FENCED && !ha_slots_fenced(comm))
+	if (kind == HA_MSG_FENCED && !ha_slots_stopped(comm))
 		return 0; /* it is not so yet */
 	return kind;
 }

@@ -43,6 +43,8 @@ size_t ha_message_encode(const struct ha_message *in, uint8_t out[HA_MESSAGE_MAX
 	ha_put_uint(&w, in->ports_drained, 2);
 	for (int i = 0; i < HA_MAX_PATHS; i++)
 		ha_put_uint(&w, in->fenced_gen[i], 4);
+	for (int i = 0; i < HA_MAX_PATHS; i++)
+		ha_put_uint(&w, in->yielded_gen[i], 4);
 	ha_put_uint(&w, in->window.base, 8);
 	ha_put_uint(&w, in->window.bits, 8);
 	ha_put_uint(&w, in->rto_ms, 4);
@@ -102,6 +104,8 @@ enum ha_wire_result ha_message_decode(const uint8_t *in, size_t len, struct ha_m
 	out->ports_drained = ha_get16(&r);
 	for (int i = 0; i < HA_MAX_PATHS; i++)
 		out->fenced_gen[i] = ha_get32(&r);
+	for (int i = 0; i < HA_MAX_PATHS; i++)
+		out->yielded_gen[i] = ha_get32(&r);
 	out->window.base = ha_get64(&r);
 	out->window.bits = ha_get64(&r);
 	out->rto_ms = ha_get32(&r);

@@ -57,11 +57,16 @@ struct ha_message {
 	 * receiver's are orders: fence up to these.
 	 */
 	uint32_t fenced_gen[HA_MAX_PATHS];
+	/*
+	 * The sender's alone: up to here it has stopped and takes nothing that completes any more,
+	 * and its hardware does not confirm it. It relies on the receiver's fence.
+	 */
+	uint32_t yielded_gen[HA_MAX_PATHS];
 	struct ha_window window; /* receiver: done; sender: completed */
 	struct ha_wire_endpoint endpoint;
 };
 
-#define HA_MESSAGE_BYTES     72
+#define HA_MESSAGE_BYTES     88
 #define HA_MESSAGE_MAX_BYTES (HA_MESSAGE_BYTES + HA_ENDPOINT_BYTES)
 
 /* "FENCE"; "unknown" for a number that is none of ours. */

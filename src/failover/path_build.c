@@ -242,7 +242,7 @@ void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
 		return;
 	}
 	ha_slot_fence(comm, m->path, m->generation - 1);
-	if (comm->paths[m->path])
-		return; /* not drained yet: it is said again soon */
+	if (comm->paths[m->path] || slot->yielded)
+		return; /* not fenced yet: it is said again soon */
 	make(comm, m);
 }

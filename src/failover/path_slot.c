@@ -242,7 +242,7 @@ void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation)
 		comm->failover->say |= HA_SAY_STATEMENT; /* with the new watermark */
 	if (path)
 		ha_path_fence(path); /* drain() confirms it */
-	else
+	else if (!slot->yielded)
 		slot->fenced_gen = slot->want_gen; /* there is nothing that could carry them */
 }
 
@@ -251,6 +251,143 @@ bool ha_slots_fenced(const struct ha_comm *comm)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (comm->failover->slots[p].fenced_gen < comm->failover->slots[p].want_gen)
 			return false;
+	return true;
+}
+
+/* ---- without the NIC's word ------------------------------------------------------------------ */
+
+/* A command that is not back by then is likely to take long. */
+#define YIELD_NS (25 * HA_NS_PER_MS)
+
+/* What the network may hold a packet for: see docs/protocol.md. */
+#define HA_PACKET_LIFETIME_NS (20 * HA_NS_PER_MS)
+
+static uint32_t highest(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+bool ha_slots_stopped(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_slot *slot = &comm->failover->slots[p];
+
+		if (highest(slot->fenced_gen, slot->yielded_gen) < slot->want_gen)
+			return false;
+	}
+	return true;
+}
+
+bool ha_slot_is_final(const struct ha_slot *slot)
+{
+	return highest(slot->fenced_gen, slot->settled_gen) >= slot->want_gen;
+}
+
+static bool is_agreed(const struct ha_slot *slot)
+{
+	bool both = slot->fenced_gen >= slot->want_gen && slot->peer_fenced_gen >= slot->want_gen;
+
+	return highest(slot->peer_fenced_gen, slot->peer_yielded_gen) >= slot->want_gen &&
+	       (both || slot->settled_gen >= slot->want_gen);
+}
+
+bool ha_slots_agreed(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (!is_agreed(&comm->failover->slots[p]))
+			return false;
+	return true;
+}
+
+/* The NIC has had the time that a healthy one takes, and nothing else of the path's is under way.
+ */
+static bool is_overdue(const struct ha_path *path, uint64_t now_ns)
+{
+	return path && ha_path_stopped(path) && ha_path_away(path) &&
+	       now_ns >= path->fencing_since_ns + YIELD_NS;
+}
+
+/* Takes what has completed for the last time. */
+static bool yield(struct ha_comm *comm, unsigned p, uint64_t now_ns)
+{
+	struct ha_slot *slot = &comm->failover->slots[p];
+	struct ha_path *path = comm->paths[p];
+
+	if (slot->fenced_gen >= slot->want_gen)
+		return false;
+	if (slot->yielded) { /* what is ordered since has nothing that could carry it */
+		bool more = slot->yielded_gen < slot->want_gen;
+
+		slot->yielded_gen = slot->want_gen;
+		return more;
+	}
+	if (!is_overdue(path, now_ns) || ha_path_fenced(comm, path, now_ns) != HA_FENCE_PENDING)
+		return false;
+	HA_INFO(HA_SUBSYS_NET,
+		"connection %s: %s does not confirm that path %u.%u is fenced: relying on the peer",
+		comm->name, path->nic->name, p, path->generation);
+	ha_path_unheard(path);
+	comm->paths[p] = NULL;
+	slot->yielded = path;
+	slot->yielded_gen = slot->want_gen;
+	return true;
+}
+
+/* One end's fence is enough when what was under way has arrived or is lost. */
+static bool settle(struct ha_comm *comm, unsigned p, uint64_t now_ns)
+{
+	struct ha_slot *slot = &comm->failover->slots[p];
+	struct ha_path *path = comm->paths[p];
+
+	if (is_agreed(slot) || slot->settled_gen >= slot->want_gen ||
+	    highest(slot->fenced_gen, slot->peer_fenced_gen) < slot->want_gen) {
+		slot->lone_fence_ns = 0;
+		return false;
+	}
+	if (slot->lone_fence_ns == 0 || slot->lone_gen != slot->want_gen) {
+		slot->lone_fence_ns = now_ns;
+		slot->lone_gen = slot->want_gen;
+	}
+	if (now_ns < slot->lone_fence_ns + HA_PACKET_LIFETIME_NS)
+		return false;
+	slot->lone_fence_ns = 0;
+	if (path && path->generation <= slot->want_gen)
+		(void)ha_path_fenced(comm, path, now_ns); /* takes what has completed */
+	slot->settled_gen = slot->want_gen;
+	return true;
+}
+
+bool ha_slots_go_without(struct ha_comm *comm, uint64_t now_ns)
+{
+	bool changed = false;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		changed |= comm->is_send ? yield(comm, p, now_ns) : settle(comm, p, now_ns);
+	return changed;
+}
+
+bool ha_slots_wait(const struct ha_comm *comm)
+{
+	if (comm->is_send)
+		return !ha_slots_stopped(comm);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (!ha_slot_is_final(&comm->failover->slots[p]))
+			return true;
+	return false;
+}
+
+/* ---- confirmation ---------------------------------------------------------------------------- */
+
+static bool drain_yielded(struct ha_comm *comm, unsigned p, uint64_t now_ns)
+{
+	struct ha_slot *slot = &comm->failover->slots[p];
+
+	if (!slot->yielded || ha_path_fenced(comm, slot->yielded, now_ns) != HA_FENCE_DONE)
+		return false; /* a NIC that cannot destroy may yet come to it */
+	retire(comm, slot->yielded);
+	slot->yielded = NULL;
+	slot->fenced_gen = slot->want_gen;
+	comm->failover->say |= HA_SAY_STATE; /* nothing else would tell of it */
 	return true;
 }
 
@@ -263,6 +400,7 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 		struct ha_slot *slot = &comm->failover->slots[p];
 		struct ha_path *path = comm->paths[p];
 
+		confirmed |= drain_yielded(comm, p, now_ns);
 		if (!path || !ha_path_stopped(path) || slot->notes.failed_gen == path->generation)
 			continue; /* what was noted of it comes first */
 		switch (ha_path_fenced(comm, path, now_ns)) {
@@ -288,6 +426,18 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 	return confirmed;
 }
 
+/*
+ * While the sender's NIC does not confirm its own fence, it may still send to our queue pair: kept
+ * in ERR, its number is nobody else's.
+ */
+static bool is_kept(const struct ha_comm *comm, const struct ha_path *path)
+{
+	const struct ha_slot *slot = &comm->failover->slots[path->index];
+
+	return !comm->is_send && slot->peer_fenced_gen < path->generation &&
+	       slot->peer_yielded_gen >= path->generation;
+}
+
 /* A fenced path harms nobody: what is left of it is destroyed when there is time. */
 void ha_slots_tidy(struct ha_comm *comm)
 {
@@ -296,7 +446,7 @@ void ha_slots_tidy(struct ha_comm *comm)
 	while (*at) {
 		struct ha_path *path = *at, *next = path->next_retired;
 
-		if (ha_path_closing(path))
+		if (is_kept(comm, path) || ha_path_closing(path))
 			at = &path->next_retired;
 		else
 			*at = next;
@@ -307,7 +457,7 @@ bool ha_slots_untidy(const struct ha_comm *comm)
 {
 	const struct ha_path *path = comm->failover->retired;
 
-	while (path && ha_path_away(path))
+	while (path && (ha_path_away(path) || is_kept(comm, path)))
 		path = path->next_retired;
 	return path;
 }

@@ -87,10 +87,21 @@ struct ha_slot {
 	uint32_t want_gen;	  /* everything up to it must be fenced */
 	uint32_t fenced_gen;	  /* everything up to it is, confirmed */
 	uint32_t peer_fenced_gen; /* what the peer says of its own */
-	struct ha_path *opening;  /* of OPENING: not the connection's yet */
-	uint64_t deadline_ns;	  /* of REBUILDING and PROBING */
-	uint64_t proved_ns;	  /* when its probe came back last */
-	uint64_t up_ns;		  /* since when it is GOOD */
+	/*
+	 * Of a NIC that does not answer. Sender: everything up to it has stopped here for good,
+	 * unconfirmed. Receiver: what the sender says of that, and everything up to
+	 * settled_gen is fenced in hardware by one end at least, for longer than a packet lives.
+	 */
+	uint32_t yielded_gen;
+	uint32_t peer_yielded_gen;
+	uint32_t settled_gen;
+	uint64_t lone_fence_ns;	 /* receiver: since when one end's fence is known; 0: not */
+	uint32_t lone_gen;	 /* of this watermark */
+	struct ha_path *yielded; /* sender: not the connection's any more, and not fenced */
+	struct ha_path *opening; /* of OPENING: not the connection's yet */
+	uint64_t deadline_ns;	 /* of REBUILDING and PROBING */
+	uint64_t proved_ns;	 /* when its probe came back last */
+	uint64_t up_ns;		 /* since when it is GOOD */
 };
 
 /* The table: pure. */
@@ -119,6 +130,27 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns);
 
 /* Whether every fence that was asked for is confirmed at this end. */
 bool ha_slots_fenced(const struct ha_comm *comm);
+
+/* Sender: whether each of them is confirmed, or yielded. */
+bool ha_slots_stopped(const struct ha_comm *comm);
+
+/*
+ * Receiver: whether nothing can arrive any more on what was given up, at either end: each path is
+ * fenced at both ends, or in hardware at one of them and settled.
+ */
+bool ha_slots_agreed(const struct ha_comm *comm);
+
+/* Receiver: whether what has arrived over this path is known for good. */
+bool ha_slot_is_final(const struct ha_slot *slot);
+
+/* Whether fences are waited for by anything but their commands. */
+bool ha_slots_wait(const struct ha_comm *comm);
+
+/*
+ * Goes on without the confirmation of a NIC that does not answer: a sender yields, a receiver
+ * settles. True: something has changed.
+ */
+bool ha_slots_go_without(struct ha_comm *comm, uint64_t now_ns);
 
 /* Has paths closed that are out of use, in the background. */
 void ha_slots_tidy(struct ha_comm *comm);

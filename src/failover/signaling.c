@@ -63,8 +63,12 @@ static void fill(struct ha_comm *comm, unsigned kind, struct ha_message *m)
 	    .rto_ms = comm->rto_ms,
 	    .window = comm->is_send ? comm->send->completed : comm->recv->done,
 	};
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		m->fenced_gen[p] = comm->is_send ? fo->slots[p].fenced_gen : fo->slots[p].want_gen;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_slot *slot = &fo->slots[p];
+
+		m->fenced_gen[p] = comm->is_send ? slot->fenced_gen : slot->want_gen;
+		m->yielded_gen[p] = comm->is_send ? slot->yielded_gen : 0;
+	}
 }
 
 static void name_path(struct ha_message *m, unsigned path, uint32_t generation)

@@ -196,7 +196,7 @@ static int free_slot(const struct ha_comm *comm, struct ha_pair pair)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_slot *slot = &fo->slots[p];
 
-		if (comm->paths[p] || slot->state != HA_SLOT_EMPTY ||
+		if (comm->paths[p] || slot->yielded || slot->state != HA_SLOT_EMPTY ||
 		    slot->fenced_gen < slot->want_gen)
 			continue;
 		if (slot->newest_gen != 0 && ha_pair_shared(ha_pair_of(slot), pair) == 2)

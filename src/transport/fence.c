@@ -183,7 +183,7 @@ enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_
 		return HA_FENCE_DONE;
 	ha_path_fence(path);
 	/* The whole queue: what destroying would throw away is real, too. */
-	if (path->destruction == HA_DESTRUCTION_NONE)
+	if (path->destruction == HA_DESTRUCTION_NONE && !path->unheard && path->cq)
 		ha_comm_poll_path(comm, path, path->cq->cqe);
 	if (ha_path_away(path))
 		return HA_FENCE_PENDING;

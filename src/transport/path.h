@@ -154,6 +154,7 @@ struct ha_path {
 	atomic_bool undrainable; /* a verb failed: the sentinels will not tell */
 	bool indestructible;	 /* destroying a queue pair failed, which was logged */
 	uint8_t destruction;	 /* enum ha_destruction */
+	bool unheard;		 /* nothing of it is taken any more: ha_path_unheard */
 	bool exposed;		 /* at the end: the application's memory is not safe from it yet */
 
 	struct ha_flush_qp flush;
@@ -261,6 +262,17 @@ static inline bool ha_path_drained(const struct ha_path *path)
 	       (atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCING &&
 		!ha_path_away(path) && !atomic_load(&path->undrainable) &&
 		path->sentinels_back == path->sentinels_out);
+}
+
+/*
+ * Nothing that completes on it from now on is taken: it has counted for the last time. Its fence is
+ * confirmed by destroying its queue pairs. For a path that is being fenced, and that the connection
+ * does not look at any more. Under the token.
+ */
+static inline void ha_path_unheard(struct ha_path *path)
+{
+	path->unheard = true;
+	atomic_store(&path->undrainable, true);
 }
 
 /*

@@ -97,7 +97,7 @@ static inline bool ha_cts_arrived(const struct ha_cts *cts, uint64_t stamp)
  */
 #define HA_MAIL_BYTES	 320
 #define HA_MAIL_BOXES	 4
-#define HA_MAIL_EXPECTED 296 /* as long as a message can be */
+#define HA_MAIL_EXPECTED 312 /* as long as a message can be */
 
 struct ha_mailbox {
 	alignas(64) uint8_t bytes[HA_MAIL_BYTES];

@@ -81,11 +81,12 @@ void ha_comm_note_life(struct ha_comm *comm)
 	atomic_store_explicit(&comm->life_seen, life, memory_order_relaxed);
 }
 
-/* Whether a path is stopped and not known to be fenced. Under the token. */
+/* Whether a path is stopped and drains: it does not wait for its NIC. Under the token. */
 static bool is_fencing(const struct ha_comm *comm)
 {
 	for (unsigned i = 0; i < comm->npaths; i++)
-		if (comm->paths[i] && ha_path_stopped(comm->paths[i]) && ha_comm_has_failover(comm))
+		if (comm->paths[i] && ha_path_stopped(comm->paths[i]) &&
+		    !ha_path_away(comm->paths[i]) && ha_comm_has_failover(comm))
 			return true;
 	return false;
 }

@@ -19,8 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HA_WIRE_VERSION	    1 /* what we speak */
-#define HA_WIRE_MIN_VERSION 1 /* the oldest we still understand */
+#define HA_WIRE_VERSION	    2 /* what we speak */
+#define HA_WIRE_MIN_VERSION 2 /* the oldest we still understand */
 
 #define HA_WIRE_MAX_QPS HA_IMM_MAX_PARTS
 

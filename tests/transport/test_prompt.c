@@ -120,6 +120,8 @@ static void a_drain_is_followed_closely_for_a_while(void **state)
 	assert_true(ha_token_try(pair.send));
 	ha_failover_trigger(pair.send, path, HA_REASON_OPERATOR, "a test");
 	ha_token_release(pair.send);
+	(void)poller->visit(poller); /* tells the NIC, which is done at once */
+	assert_true(ha_path_wait(path, 0));
 	assert_int_equal(poller->visit(poller), HA_POLL_SOON);
 	for (int us = 0; us < 800; us += 10)
 		turn(&pair);

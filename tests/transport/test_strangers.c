@@ -310,7 +310,7 @@ static void a_peer_that_is_too_new_is_told_so(void **state)
 			 HA_WIRE_OK);
 	assert_int_equal(reject.reason, HA_REJECT_VERSION);
 	assert_int_equal(reject.version, HA_WIRE_VERSION);
-	assert_logged("the peer speaks protocol versions 5 to 5, we 1 to 1");
+	assert_logged("the peer speaks protocol versions 6 to 6, we 2 to 2");
 	close(fd);
 	pair_close(&pair);
 }
@@ -346,7 +346,7 @@ static void a_newer_peer_that_knows_us_is_served_with_one_warning(void **state)
 	for (int i = 0; i < 10 && !comm; i++)
 		assert_int_equal(ha_accept(pair.listen, &comm), HA_OK);
 	assert_non_null(comm);
-	assert_logged("going on with version 1");
+	assert_logged("going on with version 2");
 	assert_int_equal(captured_warnings, 1);
 	ha_close_recv(comm);
 	close(fd);
