@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much of the thread's time chores get, and for how long they wait for connections that move.
- */
+/* For how long what can wait does so while connections move. */
 #include "../cmocka_all.h"
 
 #include "base/clock.h"
@@ -10,9 +9,7 @@
 
 #define MS HA_NS_PER_MS
 
-/* What docs/architecture.md and budget.h promise: half of the time; 50 ms, and 500 at most. */
-#define WINDOW_NS  (4 * MS)
-#define SLICE_NS   (2 * MS)
+/* What budget.h promises: 50 ms, and 500 at most. */
 #define QUIET_NS   (50 * MS)
 #define AT_MOST_NS (500 * MS)
 
@@ -42,103 +39,6 @@ static int restore_clock(void **state)
 	(void)state;
 	ha_clock_set_source(NULL);
 	return 0;
-}
-
-/* False: there is no time for a chore now. */
-static bool chore(struct ha_chores *chores, uint64_t takes_ns)
-{
-	uint64_t begun_ns = clock_ns;
-
-	if (!ha_chore_begin(chores, begun_ns))
-		return false;
-	clock_ns += takes_ns;
-	ha_chore_done(chores, begun_ns);
-	return true;
-}
-
-/* ---- the slice ------------------------------------------------------------------------------- */
-
-static void chores_stop_when_their_slice_is_spent(void **state)
-{
-	struct ha_chores *chores = *state;
-
-	assert_true(chore(chores, SLICE_NS - 1));
-	assert_true(chore(chores, 1)); /* a nanosecond was left: begun is begun */
-	assert_false(chore(chores, 1));
-	clock_ns = START_NS + WINDOW_NS - 1;
-	assert_false(chore(chores, 1));
-	clock_ns = START_NS + WINDOW_NS;
-	assert_true(chore(chores, 1));
-}
-
-static void chores_that_take_no_time_are_not_limited(void **state)
-{
-	struct ha_chores *chores = *state;
-
-	for (unsigned i = 0; i < 10000; i++)
-		assert_true(chore(chores, 0));
-}
-
-static void what_a_chore_took_too_much_is_made_up_for(void **state)
-{
-	struct ha_chores *chores = *state;
-
-	assert_true(chore(chores, 5 * MS)); /* three more than its slice */
-	assert_false(chore(chores, 1));	    /* the second window: three spent, one to go */
-	clock_ns += WINDOW_NS - 1;
-	assert_false(chore(chores, 1));
-	clock_ns += 1;
-	assert_true(chore(chores, MS - 1)); /* the third: one is spent, one is left */
-	assert_true(chore(chores, 1));
-	assert_false(chore(chores, 1));
-}
-
-static void a_debt_is_forgiven_after_a_pause(void **state)
-{
-	struct ha_chores *chores = *state;
-
-	assert_true(chore(chores, 100 * MS));
-	assert_true(chore(chores, 15 * MS)); /* four windows have passed in that chore itself */
-	assert_false(chore(chores, 1));	     /* and not in this one */
-	clock_ns += WINDOW_NS;
-	assert_false(chore(chores, 1));
-	clock_ns += 4 * WINDOW_NS;
-	assert_true(chore(chores, 1));
-}
-
-/* A thread that always has chores, beside visits of `between_ns`: their share in a second. */
-static double share(struct ha_chores *chores, uint64_t takes_ns, uint64_t between_ns)
-{
-	uint64_t end_ns = clock_ns + HA_NS_PER_S, spent_ns = 0, begun_ns = clock_ns;
-
-	while (clock_ns < end_ns) {
-		while (clock_ns < end_ns && chore(chores, takes_ns))
-			spent_ns += takes_ns;
-		clock_ns += between_ns;
-	}
-	return (double)spent_ns / (double)(clock_ns - begun_ns);
-}
-
-static void chores_get_about_half_of_the_time_and_no_more(void **state)
-{
-	static const uint64_t takes_us[] = {10, 100, 300, 1000, 1500, 2000, 2500, 3000, 5000, 7000};
-	static const uint64_t between_us[] = {10, 100, 1000};
-
-	for (unsigned i = 0; i < sizeof(takes_us) / sizeof(takes_us[0]); i++)
-		for (unsigned k = 0; k < sizeof(between_us) / sizeof(between_us[0]); k++) {
-			uint64_t takes_ns = takes_us[i] * HA_NS_PER_US;
-			/* The last one of a window may begin just before its slice is spent. */
-			uint64_t most_ns = takes_ns < SLICE_NS ? SLICE_NS + takes_ns : SLICE_NS;
-			double most = (double)most_ns / (double)WINDOW_NS, got;
-
-			begin_at_start(state);
-			got = share(*state, takes_ns, between_us[k] * HA_NS_PER_US);
-			if (got > most + 0.01 || got < 0.25)
-				fail_msg("chores of %llu us, visits every %llu us: %.2f of the "
-					 "time, not 0.25 to %.2f",
-					 (unsigned long long)takes_us[i],
-					 (unsigned long long)between_us[k], got, most);
-		}
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -218,11 +118,6 @@ int main(void)
 {
 #define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, begin_at_start, restore_clock)
 	const struct CMUnitTest tests[] = {
-	    TEST(chores_stop_when_their_slice_is_spent),
-	    TEST(chores_that_take_no_time_are_not_limited),
-	    TEST(what_a_chore_took_too_much_is_made_up_for),
-	    TEST(a_debt_is_forgiven_after_a_pause),
-	    TEST(chores_get_about_half_of_the_time_and_no_more),
 	    TEST(nothing_waits_before_anything_has_moved),
 	    TEST(what_can_wait_waits_until_it_was_quiet),
 	    TEST(nothing_waits_for_ever),
