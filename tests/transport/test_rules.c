@@ -49,6 +49,22 @@ static void lose(struct ha_comm *comm)
 	comm->failover->say = 0;
 }
 
+/* Of this kind none arrives: what comes in its place says nothing. */
+static unsigned lost_kind, nlost;
+
+size_t __real_ha_message_encode(const struct ha_message *in, uint8_t *out);
+size_t __wrap_ha_message_encode(const struct ha_message *in, uint8_t *out);
+size_t __wrap_ha_message_encode(const struct ha_message *in, uint8_t *out)
+{
+	struct ha_message empty = {.kind = HA_MSG_PONG, .serial = in->serial, .window.base = 1};
+
+	if (in->kind != lost_kind)
+		return __real_ha_message_encode(in, out);
+	nlost++;
+	empty.ports_up = in->ports_up;
+	return __real_ha_message_encode(&empty, out);
+}
+
 static void hear(struct ha_comm *comm, const struct ha_message *m)
 {
 	ha_token_acquire(comm);
@@ -239,17 +255,12 @@ static void resume_says_all_that_fence_says(void **state)
 	memset(pair.to.bytes, 0x5a, size);
 	sv_stepped_fault_remove(id);
 	posted = pair.send->count.bytes;
+	lost_kind = HA_MSG_FENCE;
 	alarm_at(pair.send);
-	for (int i = 0; i < 10000 && state_of(pair.send) != HA_FO_ACTIVE; i++) {
-		bool fencing = state_of(pair.recv) == HA_FO_FENCING;
-
-		ha_instance_progress(pair.inst[0]);
-		ha_token_acquire(pair.recv);
-		if (fencing && state_of(pair.recv) == HA_FO_FENCING)
-			lose(pair.recv); /* every FENCE */
-		ha_token_release(pair.recv);
+	for (int i = 0; i < 10000 && state_of(pair.send) != HA_FO_ACTIVE; i++)
 		pair_step(&pair);
-	}
+	lost_kind = 0;
+	assert_true(nlost > 0);
 	pair_idle(&pair, 20);
 	assert_int_equal(ha_test(send, &done, NULL), HA_OK);
 	assert_true(done);
