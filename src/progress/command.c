@@ -269,10 +269,13 @@ static void return_all(struct ha_commands *commands)
 {
 	struct ha_command *command;
 
-	while ((command = next_to_run(commands)))
-		run_in_no_time(commands, command);
-	while ((command = next_to_return(commands, UINT64_MAX)))
-		return_one(commands, command);
+	do { /* one that is back makes room for the next of its key */
+		while ((command = next_to_run(commands)))
+			run_in_no_time(commands, command);
+		command = next_to_return(commands, UINT64_MAX);
+		if (command)
+			return_one(commands, command);
+	} while (command);
 }
 
 static void wait_in_no_time(struct ha_commands *commands, bool for_ever)
@@ -361,6 +364,8 @@ static bool is_out(const struct ha_commands *commands, const struct ha_command *
 
 void ha_command_recall(struct ha_commands *commands, struct ha_command *command)
 {
+	if (!commands)
+		return;
 	pthread_mutex_lock(&commands->lock);
 	take_back(commands, command);
 	pthread_mutex_unlock(&commands->lock);
@@ -382,6 +387,8 @@ bool ha_command_wait(struct ha_commands *commands, struct ha_command *command, u
 	uint64_t began_ns = ha_real_ns(), until_ns;
 	bool back;
 
+	if (!commands)
+		return true;
 	if (!commands->threads) {
 		wait_in_no_time(commands, limit_ns == UINT64_MAX);
 		return !ha_command_busy(command);
@@ -402,6 +409,10 @@ bool ha_command_wait(struct ha_commands *commands, struct ha_command *command, u
 
 void ha_command_leave(struct ha_commands *commands, struct ha_command *command)
 {
+	if (!commands) {
+		command->orphaned(command);
+		return;
+	}
 	pthread_mutex_lock(&commands->lock);
 	command->left = ha_command_busy(command);
 	if (command->left)
@@ -415,6 +426,8 @@ bool ha_command_disown(struct ha_commands *commands, struct ha_command *command)
 {
 	bool out;
 
+	if (!commands)
+		return true;
 	pthread_mutex_lock(&commands->lock);
 	take_back(commands, command);
 	out = is_out(commands, command);

@@ -92,7 +92,8 @@ static inline bool ha_command_done(const struct ha_command *command)
 	return atomic_load_explicit(&command->state, memory_order_acquire) == HA_COMMAND_DONE;
 }
 
-/* Any thread; never waits. run, kind, key and owner are set; it is not busy. */
+/* Any thread; never waits. run, kind, key and owner are set; it is not busy. Where there was no
+ * memory for the commands (NULL, as for the functions below) it runs here. */
 void ha_command_send(struct ha_commands *commands, struct ha_command *command);
 
 /* Takes it back if no thread has it yet. Never waits. */
