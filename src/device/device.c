@@ -369,6 +369,7 @@ static ha_result_t open_nic(struct ha_device_set *set, struct ha_nic *nic,
 	}
 	pthread_mutex_init(&nic->pd_lock, NULL);
 	atomic_init(&nic->fatal, false);
+	atomic_init(&nic->sick, false);
 	return HA_OK;
 
 err_close:

@@ -514,8 +514,10 @@ static ha_result_t open_failover(struct ha_comm *comm, const struct ha_wire_endp
 	return ha_shadow_open(comm);
 }
 
-static void offer_port(struct ha_comm *comm, struct ha_port *port, struct ha_offer *out)
+static void offer_port(struct ha_comm *comm, unsigned i, struct ha_offer *out)
 {
+	struct ha_failover *fo = comm->failover;
+	struct ha_port *port = fo->offers[i];
 	struct ha_live_endpoint live;
 	struct ha_port_addr addr;
 
@@ -529,7 +531,7 @@ static void offer_port(struct ha_comm *comm, struct ha_port *port, struct ha_off
 	out->guid = port->nic->guid;
 	memcpy(out->gid, addr.gid.raw, sizeof(out->gid));
 	ha_copy_text(out->device, sizeof(out->device), port->nic->name);
-	if (ha_liveness_endpoint(comm->inst->liveness, port, &live)) {
+	if ((fo->heartbeats & 1u << i) && ha_liveness_endpoint(comm->inst->liveness, port, &live)) {
 		out->live_qpn = live.qpn;
 		out->live_id = live.id;
 	}
@@ -543,11 +545,22 @@ static void say_ports(struct ha_comm *comm)
 	size_t length;
 
 	for (unsigned i = 0; i < fo->noffers; i++)
-		offer_port(comm, fo->offers[i], &ports.offers[i]);
+		offer_port(comm, i, &ports.offers[i]);
 	length = ha_ports_encode(&ports, payload);
 	if (!ha_lane_say(comm->lane, HA_FRAME_PORTS, payload, (uint32_t)length))
 		HA_WARN("connection %s: the peer cannot be told of our ports: no standby path",
 			comm->name);
+}
+
+/* What is not open by now is not for this connection: the peer would not know whom to answer. */
+static void open_heartbeats(struct ha_comm *comm)
+{
+	struct ha_failover *fo = comm->failover;
+	struct ha_live_endpoint live;
+
+	for (unsigned i = 0; i < fo->noffers; i++)
+		if (ha_liveness_endpoint(comm->inst->liveness, fo->offers[i], &live))
+			fo->heartbeats |= (uint16_t)(1u << i);
 }
 
 static void start(struct ha_comm *comm)
@@ -556,6 +569,7 @@ static void start(struct ha_comm *comm)
 
 	if (!comm->is_send && ha_door_open(comm->inst, &fo->door.addr))
 		fo->door.cookie = ha_random();
+	open_heartbeats(comm);
 	say_ports(comm);
 	for (unsigned i = 0; i < fo->noffers; i++)
 		if (ha_port_drained(fo->offers[i]))

@@ -142,6 +142,7 @@ struct ha_failover {
 	struct ha_ports peer_ports;
 	struct ha_port *offers[HA_MAX_OFFERS]; /* [C] our ports, as said in PORTS */
 	uint8_t noffers;		       /* [C] */
+	uint16_t heartbeats;		       /* [C] those of them with an endpoint, by index */
 	struct ha_shadow *shadow;	       /* receiver */
 	struct ha_path *retired;	       /* paths that are fenced, to be closed */
 	struct ha_redial_at door;	       /* [C] receiver: where it may be dialled again */

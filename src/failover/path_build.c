@@ -68,6 +68,8 @@ void ha_rebuild_watch(struct ha_comm *comm, unsigned p)
 					  .lid = offer->lid};
 
 	ha_rebuild_unwatch(comm, p);
+	if (!(fo->heartbeats & 1u << slot->port))
+		return;
 	if (slot->peer_port >= fo->peer_ports.count || offer->live_qpn == 0 || offer->live_id == 0)
 		return;
 	memcpy(remote.gid, offer->gid, sizeof(remote.gid));

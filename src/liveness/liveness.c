@@ -19,6 +19,57 @@
  */
 #define STARVED_MIN_NS (5 * HA_NS_PER_MS)
 
+static struct ha_commands *commands_of(const struct ha_live_port *port)
+{
+	return ha_progress_commands(port->live->progress, (unsigned)port->port->nic->index);
+}
+
+/* ---- receiving ------------------------------------------------------------------------------ */
+
+/* A thread of the commands. */
+static void restart(struct ha_command *command)
+{
+	struct ha_live_port *port = ha_container_of(command, struct ha_live_port, restart);
+
+	port->restart_rc = ha_datagrams_restart(port->datagrams);
+}
+
+/* Closing the port comes after it, and frees it. */
+static void leave_restart(struct ha_command *command)
+{
+	(void)command;
+}
+
+static void send_restart(struct ha_live_port *port)
+{
+	port->restarting = true;
+	port->restart.run = restart;
+	port->restart.orphaned = leave_restart;
+	port->restart.owner = &port->live->poller;
+	port->restart.key = (uintptr_t)port;
+	port->restart.kind = HA_COMMAND_DEVICE;
+	ha_list_init(&port->restart.link);
+	ha_datagrams_restart_begin(port->datagrams);
+	ha_command_send(commands_of(port), &port->restart);
+}
+
+/* Brings the queue pair back after an error, in the background. */
+static void keep_running(struct ha_live_port *port)
+{
+	if (port->restarting && ha_command_done(&port->restart)) {
+		port->restarting = false;
+		ha_datagrams_restart_end(port->datagrams, port->restart_rc);
+	}
+	if (ha_datagrams_restart_due(port->datagrams) && !atomic_load(&port->port->nic->sick))
+		send_restart(port);
+}
+
+static void receive(struct ha_live_port *port)
+{
+	ha_datagrams_receive(port->datagrams, ha_session_received, port);
+	keep_running(port);
+}
+
 /* Something came: in between the visits, so that an answer is not late by a tick. */
 static void port_ready(struct ha_watch *watch, uint32_t events)
 {
@@ -31,7 +82,7 @@ static void port_ready(struct ha_watch *watch, uint32_t events)
 	if (!ha_datagrams_arm(port->datagrams))
 		ha_progress_unwatch_self(live->progress, watch);
 	else
-		ha_datagrams_receive(port->datagrams, ha_session_received, port);
+		receive(port);
 	sooner = live->due_ns < live->poller.due_ns;
 	pthread_mutex_unlock(&live->lock);
 	if (sooner) /* than the next visit */
@@ -41,6 +92,179 @@ static void port_ready(struct ha_watch *watch, uint32_t events)
 void ha_liveness_look(struct ha_liveness *live)
 {
 	ha_progress_call(live->progress, &live->poller);
+}
+
+/* ---- ports ---------------------------------------------------------------------------------- */
+
+/* The port's end of heartbeats if it has one. */
+static struct ha_live_port *port_of(struct ha_liveness *live, const struct ha_port *port)
+{
+	struct ha_live_port *own = live->asked[port->index];
+
+	return own && own->state == HA_LIVE_PORT_OPEN ? own : NULL;
+}
+
+/* A thread of the commands. */
+static void run_open(struct ha_command *command)
+{
+	struct ha_live_port *port = ha_container_of(command, struct ha_live_port, command);
+
+	if (ha_datagrams_open(port->port, ha_live_qkey(port->id), &port->datagrams) != HA_OK)
+		port->datagrams = NULL;
+}
+
+/* A thread of the commands. */
+static void run_close(struct ha_command *command)
+{
+	ha_datagrams_close(ha_container_of(command, struct ha_live_port, command)->datagrams);
+}
+
+static void bury_port(struct ha_command *command)
+{
+	free(ha_container_of(command, struct ha_live_port, command));
+}
+
+/* Who wanted it ended meanwhile. */
+static void bury_opened(struct ha_command *command)
+{
+	run_close(command);
+	bury_port(command);
+}
+
+static void send_command(struct ha_live_port *port, enum ha_command_kind kind,
+			 void (*run)(struct ha_command *), void (*orphaned)(struct ha_command *))
+{
+	port->command.run = run;
+	port->command.orphaned = orphaned;
+	port->command.owner = &port->live->poller;
+	port->command.key = (uintptr_t)port;
+	port->command.kind = (uint8_t)kind;
+	ha_list_init(&port->command.link);
+	ha_command_send(commands_of(port), &port->command);
+}
+
+/*
+ * Nothing is received any more. Destroying its queue pair may take long, as that of a path. False:
+ * the port has not even opened yet, and goes by itself when it has.
+ */
+static bool begin_close(struct ha_live_port *port)
+{
+	struct ha_commands *commands = commands_of(port);
+
+	if (port->state == HA_LIVE_PORT_OPENING && !ha_command_disown(commands, &port->command))
+		return false;
+	if (port->restarting && !ha_command_disown(commands, &port->restart))
+		port->restarting = false; /* it goes first */
+	send_command(port, HA_COMMAND_CLEAN, run_close, bury_port);
+	return true;
+}
+
+static void end_close(struct ha_live_port *port)
+{
+	struct ha_commands *commands = commands_of(port);
+
+	ha_command_wait(commands, &port->command, ha_command_patience_ns);
+	ha_command_leave(commands, &port->command);
+}
+
+/* Random, in its part of the process and in its own; no two ports have the same. */
+static uint64_t new_id(const struct ha_liveness *live)
+{
+	const uint64_t mask = (1ull << HA_LIVE_PORT_BITS) - 1;
+	uint64_t id;
+	bool taken;
+
+	do {
+		id = live->process << HA_LIVE_PORT_BITS | (ha_random() & mask);
+		taken = false;
+		for (int p = 0; p < HA_MAX_PORTS; p++)
+			taken |= live->asked[p] && live->asked[p]->id == id;
+	} while (taken || id == 0);
+	return id;
+}
+
+/* With the lock. */
+static struct ha_live_port *begin_open(struct ha_liveness *live, struct ha_port *of)
+{
+	struct ha_live_port *port = calloc(1, sizeof(*port));
+
+	if (!port)
+		return NULL;
+	port->live = live;
+	port->port = of;
+	port->id = new_id(live);
+	port->watch.fd = -1;
+	port->watch.ready = port_ready;
+	for (int b = 0; b < HA_LIVE_BUCKETS; b++)
+		ha_list_init(&port->buckets[b]);
+	port->state = HA_LIVE_PORT_OPENING;
+	live->asked[of->index] = port;
+	send_command(port, HA_COMMAND_DEVICE, run_open, bury_opened);
+	return port;
+}
+
+/* With the lock: the port takes part from now on, if its queue pair is there. */
+static void take_port(struct ha_liveness *live, struct ha_live_port *port)
+{
+	if (port->state != HA_LIVE_PORT_OPENING || !ha_command_done(&port->command))
+		return;
+	port->state = HA_LIVE_PORT_REFUSED;
+	if (!port->datagrams)
+		return;
+	port->watch.fd = ha_datagrams_fd(port->datagrams);
+	if (ha_progress_watch(live->progress, &port->watch) != HA_OK) {
+		port->watch.fd = -1;
+		return;
+	}
+	port->state = HA_LIVE_PORT_OPEN;
+	live->ports[live->nports++] = port;
+}
+
+static void take_opened(struct ha_liveness *live)
+{
+	for (int p = 0; p < HA_MAX_PORTS; p++)
+		if (live->asked[p])
+			take_port(live, live->asked[p]);
+}
+
+/* The port's end of heartbeats, which is begun if there is none. */
+static struct ha_live_port *asked_for(struct ha_liveness *live, struct ha_port *of)
+{
+	struct ha_live_port *port;
+
+	pthread_mutex_lock(&live->lock);
+	port = live->asked[of->index];
+	if (!port && !atomic_load(&of->nic->fatal) && !atomic_load(&of->nic->sick))
+		port = begin_open(live, of);
+	pthread_mutex_unlock(&live->lock);
+	return port;
+}
+
+static void tell_slow(const struct ha_live_port *port)
+{
+	HA_INFO(HA_SUBSYS_NET,
+		"%s:%d: the queue pair of heartbeats takes long: connections that are made "
+		"meanwhile have none on this port",
+		port->port->nic->name, port->port->port_num);
+}
+
+/* Waits for it, but not for long. It is there until all is freed. */
+static bool opened(struct ha_liveness *live, struct ha_live_port *port)
+{
+	enum ha_live_port_state state;
+	bool tell;
+
+	if (ha_command_busy(&port->command) && !atomic_load(&port->port->nic->sick))
+		(void)ha_command_wait(commands_of(port), &port->command, ha_command_patience_ns);
+	pthread_mutex_lock(&live->lock);
+	take_port(live, port);
+	state = port->state;
+	tell = state == HA_LIVE_PORT_OPENING && !port->slow_told;
+	port->slow_told |= tell;
+	pthread_mutex_unlock(&live->lock);
+	if (tell)
+		tell_slow(port);
+	return state == HA_LIVE_PORT_OPEN;
 }
 
 /* ---- the visit ------------------------------------------------------------------------------ */
@@ -92,7 +316,7 @@ static bool receive_all(struct ha_liveness *live)
 		if (!port->dead && atomic_load(&port->port->nic->fatal))
 			died = port->dead = true;
 		if (!port->dead)
-			ha_datagrams_receive(port->datagrams, ha_session_received, port);
+			receive(port);
 	}
 	return died;
 }
@@ -119,6 +343,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 
 	pthread_mutex_lock(&live->lock);
 	starved = was_starved(live, now_ns);
+	take_opened(live);
 	/* First what has come: it may be what we would miss. */
 	died = receive_all(live);
 	now_ns = ha_now_ns();
@@ -137,110 +362,14 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	return HA_POLL_ASLEEP;
 }
 
-/* ---- ports ---------------------------------------------------------------------------------- */
-
-static struct ha_live_port *port_of(struct ha_liveness *live, const struct ha_port *port)
-{
-	for (int p = 0; p < live->nports; p++)
-		if (live->ports[p]->port == port)
-			return live->ports[p];
-	return NULL;
-}
-
-/* A thread of the commands. */
-static void close_port(struct ha_command *command)
-{
-	ha_datagrams_close(ha_container_of(command, struct ha_live_port, command)->datagrams);
-}
-
-static void bury_port(struct ha_command *command)
-{
-	free(ha_container_of(command, struct ha_live_port, command));
-}
-
-/* Nothing is received any more. Destroying its queue pair may take long, as that of a path. */
-static void free_port(struct ha_live_port *port)
-{
-	struct ha_commands *commands =
-	    ha_progress_commands(port->live->progress, (unsigned)port->port->nic->index);
-
-	port->command.run = close_port;
-	port->command.orphaned = bury_port;
-	port->command.owner = &port->live->poller;
-	port->command.key = (uintptr_t)port->datagrams;
-	port->command.kind = HA_COMMAND_CLEAN;
-	ha_list_init(&port->command.link);
-	ha_command_send(commands, &port->command);
-	ha_command_wait(commands, &port->command, ha_command_patience_ns);
-	ha_command_leave(commands, &port->command);
-}
-
-/* Random, in its part of the process and in its own; no two ports have the same. */
-static uint64_t new_id(const struct ha_liveness *live)
-{
-	const uint64_t mask = (1ull << HA_LIVE_PORT_BITS) - 1;
-	uint64_t id;
-	bool taken;
-
-	do {
-		id = live->process << HA_LIVE_PORT_BITS | (ha_random() & mask);
-		taken = false;
-		for (int p = 0; p < live->nports; p++)
-			taken |= live->ports[p]->id == id;
-	} while (taken || id == 0);
-	return id;
-}
-
-static struct ha_live_port *new_port(struct ha_liveness *live, struct ha_port *of)
-{
-	struct ha_live_port *port = calloc(1, sizeof(*port));
-
-	if (!port)
-		return NULL;
-	port->live = live;
-	port->port = of;
-	port->id = new_id(live);
-	for (int b = 0; b < HA_LIVE_BUCKETS; b++)
-		ha_list_init(&port->buckets[b]);
-	if (ha_datagrams_open(of, ha_live_qkey(port->id), &port->datagrams) != HA_OK)
-		goto err;
-	port->watch.fd = ha_datagrams_fd(port->datagrams);
-	port->watch.ready = port_ready;
-	if (ha_progress_watch(live->progress, &port->watch) != HA_OK)
-		goto err;
-	return port;
-err:
-	free_port(port);
-	return NULL;
-}
-
-/* The port's end of heartbeats, made if there is none. With the lock. */
-static struct ha_live_port *open_port(struct ha_liveness *live, struct ha_port *of)
-{
-	struct ha_live_port *port = port_of(live, of);
-
-	if (port || live->refused[of->index] || atomic_load(&of->nic->fatal) ||
-	    live->nports == HA_MAX_PORTS)
-		return port;
-	port = new_port(live, of);
-	if (port)
-		live->ports[live->nports++] = port;
-	else
-		live->refused[of->index] = true;
-	return port;
-}
-
 bool ha_liveness_endpoint(struct ha_liveness *live, struct ha_port *port,
 			  struct ha_live_endpoint *out)
 {
-	struct ha_live_port *own;
+	struct ha_live_port *own = asked_for(live, port);
 	struct ha_port_addr addr;
 
 	memset(out, 0, sizeof(*out));
-	pthread_mutex_lock(&live->lock);
-	own = open_port(live, port);
-	pthread_mutex_unlock(&live->lock);
-	if (!own)
+	if (!own || !opened(live, own))
 		return false;
 	ha_port_addr(port, &addr);
 	out->id = own->id;
@@ -263,7 +392,7 @@ bool ha_liveness_attach(struct ha_liveness *live, struct ha_port *port,
 	if (remote->id == 0 || remote->qpn == 0)
 		return false;
 	pthread_mutex_lock(&live->lock);
-	own = open_port(live, port);
+	own = port_of(live, port);
 	if (own) {
 		s = ha_session_find(own, remote->id);
 		if (s) {
@@ -384,25 +513,32 @@ struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct h
 	return live;
 }
 
+static void free_sessions(struct ha_live_port *port)
+{
+	for (int b = 0; b < HA_LIVE_BUCKETS; b++) {
+		struct ha_list *node;
+
+		while ((node = ha_list_pop_front(&port->buckets[b])))
+			ha_session_free(ha_container_of(node, struct ha_session, in_bucket));
+	}
+}
+
 void ha_liveness_free(struct ha_liveness *live)
 {
 	if (!live)
 		return;
 	ha_progress_remove(live->progress, &live->poller);
 	for (int p = 0; p < live->nports; p++) {
-		struct ha_live_port *port = live->ports[p];
-
-		ha_progress_unwatch(live->progress, &port->watch);
-		for (int b = 0; b < HA_LIVE_BUCKETS; b++) {
-			struct ha_list *node;
-
-			while ((node = ha_list_pop_front(&port->buckets[b])))
-				ha_session_free(
-				    ha_container_of(node, struct ha_session, in_bucket));
-		}
+		ha_progress_unwatch(live->progress, &live->ports[p]->watch);
+		free_sessions(live->ports[p]);
 	}
-	for (int p = 0; p < live->nports; p++)
-		free_port(live->ports[p]);
+	/* All at once: several NICs may be slow. */
+	for (int p = 0; p < HA_MAX_PORTS; p++)
+		if (live->asked[p] && !begin_close(live->asked[p]))
+			live->asked[p] = NULL;
+	for (int p = 0; p < HA_MAX_PORTS; p++)
+		if (live->asked[p])
+			end_close(live->asked[p]);
 	pthread_mutex_destroy(&live->lock);
 	free(live);
 }

@@ -18,13 +18,18 @@
  * DOWN after that, without ever having been UP, its links are not told to leave: what uses these
  * ports works as it did, but is not counted on. Before that a session's links are asked for traffic
  * that completed meanwhile, without an error: that is life, too. Silence during which our own
- * thread did not run proves nothing, and the time starts anew. The device's death makes its
- * sessions DOWN at once.
+ * thread did not run proves nothing, and the time starts anew. Nor does an answer over one NIC
+ * prove anything about another where one of the two is sick. The device's death makes its sessions
+ * DOWN at once.
  *
  * An *endpoint* is the queue pair of a port in one process. Its id is random and is told to the
  * peer over the connection's bootstrap socket, so that a heartbeat always says from whom it comes
  * and to whom it goes: strangers, earlier incarnations of a process and replays are told apart and
  * ignored.
+ *
+ * Opening a port's queue pair, bringing it back after an error, and making and destroying address
+ * handles are commands of the NIC (progress/command.h): nobody waits for them here but who asks for
+ * an endpoint, and who ends. A heartbeat that cannot be sent meanwhile is a missing one.
  *
  * Threads: any thread may call, the progress thread's callbacks included. Sessions live on the
  * progress thread, which calls their links back under a lock that all functions here take. So a
@@ -88,15 +93,18 @@ void ha_liveness_free(struct ha_liveness *live);
 void ha_liveness_look(struct ha_liveness *live);
 
 /*
- * Our end of heartbeats on a local port, made on first use. False, with one log line per port,
- * when the device has no unreliable datagrams or no resources: such a port has no sessions.
+ * Our end of heartbeats on a local port, made on first use: by a command of its NIC, for which this
+ * waits for ha_command_patience_ns at most. Not on the progress thread, unless it was true before.
+ * False, with one log line per port, when the device has no unreliable datagrams or no resources:
+ * such a port has no sessions. False as well while the device takes its time.
  */
 bool ha_liveness_endpoint(struct ha_liveness *live, struct ha_port *port,
 			  struct ha_live_endpoint *out);
 
 /*
  * Hangs a link on the session with a remote endpoint, which is made if this is its first. False:
- * there can be none (no endpoint on either side, or no memory), and the caller has to find out
+ * there can be none (no endpoint on either side, where ha_liveness_endpoint makes ours; or no
+ * memory), and the caller has to find out
  * otherwise. The first link's service level and traffic class are the session's. The state may be
  * UP already; no callback tells of that. An endpoint whose address differs from what the session
  * knows, with the same id, has moved: the session follows.
@@ -152,7 +160,7 @@ struct ha_live_port_report {
 	uint64_t restarts; /* of the queue pair after an error */
 	struct ha_hist round_trips;
 };
-/* False: no endpoint was ever asked for. */
+/* False: there is no endpoint. */
 bool ha_liveness_port_report(struct ha_liveness *live, const struct ha_port *port,
 			     struct ha_live_port_report *out);
 

@@ -158,41 +158,75 @@ static bool any_traffic(struct ha_session *s)
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
+/* Its commands are stuck: it is given no new ones. */
+static bool is_sick(const struct ha_session *s)
+{
+	return atomic_load(&s->port->port->nic->sick);
+}
+
 static struct ha_commands *commands_of(const struct ha_session *s)
 {
 	return ha_progress_commands(s->port->live->progress, (unsigned)s->port->port->nic->index);
 }
 
-static void destroy_address(const struct ha_live_port *port, struct ibv_ah *ah)
-{
-	if (ah && ibv_destroy_ah(ah) != 0)
-		HA_TRACE(1, "%s: ibv_destroy_ah failed", port->port->nic->name);
-}
-
 /* A thread of the commands. */
 static void resolve(struct ha_command *command)
 {
-	struct ha_query *query = ha_container_of(command, struct ha_query, command);
+	struct ha_live_address *address = ha_container_of(command, struct ha_live_address, command);
 	uint64_t began_ns = ha_now_ns();
 
-	query->ah = ha_datagrams_address(query->datagrams, &query->to);
-	query->took_ns = ha_now_ns() - began_ns;
+	address->ah = ha_datagrams_address(address->datagrams, &address->to);
+	address->took_ns = ha_now_ns() - began_ns;
 }
 
+/* A thread of the commands. */
+static void destroy_handle(struct ha_command *command)
+{
+	struct ha_live_address *address = ha_container_of(command, struct ha_live_address, command);
+
+	ha_datagrams_address_free(address->datagrams, address->ah);
+	address->ah = NULL;
+}
+
+static void free_address(struct ha_command *command)
+{
+	struct ha_live_address *address = ha_container_of(command, struct ha_live_address, command);
+
+	ha_datagrams_close(address->datagrams);
+	free(address);
+}
+
+/* A thread of the commands: a query that was left, whatever came of it. */
 static void free_query(struct ha_command *command)
 {
-	struct ha_query *query = ha_container_of(command, struct ha_query, command);
+	destroy_handle(command);
+	free_address(command);
+}
 
-	if (query->ah)
-		(void)ibv_destroy_ah(query->ah);
-	ha_datagrams_close(query->datagrams);
-	free(query);
+/* Nobody sends to it any more. Never waits for the device. */
+static void drop(const struct ha_session *s, struct ha_live_address *address)
+{
+	struct ha_commands *commands = commands_of(s);
+
+	if (!address)
+		return;
+	if (!address->ah) {
+		free_address(&address->command);
+		return;
+	}
+	address->command.run = destroy_handle;
+	address->command.orphaned = free_address;
+	address->command.kind = HA_COMMAND_CLEAN;
+	/* One thread does it for all of a port's. */
+	address->command.key = (uintptr_t)address->datagrams;
+	ha_command_send(commands, &address->command);
+	ha_command_leave(commands, &address->command);
 }
 
 static void ask(struct ha_session *s, uint32_t addr_gen)
 {
 	const struct ha_absent_key key = {.port = s->port->port, .gid = s->remote.gid};
-	struct ha_query *query = calloc(1, sizeof(*query));
+	struct ha_live_address *query = calloc(1, sizeof(*query));
 
 	if (!query)
 		return;
@@ -216,16 +250,18 @@ static void ask(struct ha_session *s, uint32_t addr_gen)
 /* The answer is there. */
 static void take_answer(struct ha_session *s, uint64_t now_ns)
 {
-	struct ha_query *query = s->query;
+	struct ha_live_address *query = s->query;
 
 	s->query = NULL;
 	s->port->live->queries--;
-	s->ah = query->ah;
-	query->ah = NULL;
-	s->ah_gen = query->addr_gen;
-	s->address_try_ns =
-	    s->ah ? 0 : now_ns + ADDRESS_PAUSE_NS + ADDRESS_PAUSE_FACTOR * query->took_ns;
-	free_query(&query->command);
+	if (query->ah) {
+		s->address = query;
+		s->address_try_ns = 0;
+	} else {
+		s->address_try_ns =
+		    now_ns + ADDRESS_PAUSE_NS + ADDRESS_PAUSE_FACTOR * query->took_ns;
+		drop(s, query);
+	}
 }
 
 /* Asks for the address handle if there is none for our port's present address. */
@@ -239,12 +275,12 @@ static bool have_address(struct ha_session *s, uint64_t now_ns)
 		take_answer(s, now_ns);
 	}
 	ha_port_addr(s->port->port, &own);
-	if (s->ah && s->ah_gen == own.addr_gen)
+	if (s->address && s->address->addr_gen == own.addr_gen)
 		return true;
-	if (s->port->dead || now_ns < s->address_try_ns)
+	if (s->port->dead || is_sick(s) || now_ns < s->address_try_ns)
 		return false;
-	destroy_address(s->port, s->ah);
-	s->ah = NULL;
+	drop(s, s->address);
+	s->address = NULL;
 	ask(s, own.addr_gen);
 	return false;
 }
@@ -278,8 +314,8 @@ static void say(struct ha_session *s, enum ha_heartbeat_kind kind, uint64_t seq,
 		return;
 	}
 	ha_heartbeat_encode(&beat, bytes);
-	if (ha_datagrams_send(s->port->datagrams, s->ah, s->remote.qpn, ha_live_qkey(s->remote.id),
-			      bytes, sizeof(bytes)) != 0)
+	if (ha_datagrams_send(s->port->datagrams, s->address->ah, s->remote.qpn,
+			      ha_live_qkey(s->remote.id), bytes, sizeof(bytes)) != 0)
 		s->port->count.send_errors++;
 }
 
@@ -292,7 +328,7 @@ static void say_held(struct ha_session *s, uint64_t now_ns)
 		return;
 	take_answer(s, now_ns);
 	s->held = (struct ha_held){0};
-	if (!s->ah)
+	if (!s->address)
 		return;
 	if (held.ping) {
 		ha_pulse_ping_sent(&s->pulse, held.ping_seq, now_ns);
@@ -391,11 +427,16 @@ void ha_session_received(void *live_port, const uint8_t *data, size_t len)
 
 /* ---- time --------------------------------------------------------------------------------- */
 
-/* Has the peer answered over other ports while it did not over these? */
+/*
+ * Has the peer answered over other ports while it did not over these? A NIC that is sick may have
+ * lost the questions as well as the answers, so that it is no witness, and no one is against it.
+ */
 static bool has_witness(const struct ha_session *s, uint64_t now_ns)
 {
 	const struct ha_liveness *live = s->port->live;
 
+	if (is_sick(s))
+		return false;
 	for (int p = 0; p < live->nports; p++)
 		for (int b = 0; b < HA_LIVE_BUCKETS; b++) {
 			const struct ha_list *pos, *bucket = &live->ports[p]->buckets[b];
@@ -404,7 +445,7 @@ static bool has_witness(const struct ha_session *s, uint64_t now_ns)
 				const struct ha_session *other =
 				    ha_container_of(pos, struct ha_session, in_bucket);
 
-				if (other != s &&
+				if (other != s && !is_sick(other) &&
 				    ha_live_process(other->remote.id) ==
 					ha_live_process(s->remote.id) &&
 				    ha_pulse_witnesses(&other->pulse, &s->pulse, now_ns))
@@ -474,15 +515,17 @@ struct ha_session *ha_session_new(struct ha_live_port *port, const struct ha_liv
 
 static void drop_address(struct ha_session *s)
 {
-	destroy_address(s->port, s->ah);
-	s->ah = NULL;
+	struct ha_live_address *query = s->query;
+
+	drop(s, s->address);
+	s->address = NULL;
+	s->query = NULL;
 	s->address_try_ns = 0;
-	if (!s->query)
+	if (!query)
 		return;
 	s->port->live->queries--;
-	if (ha_command_disown(commands_of(s), &s->query->command))
-		free_query(&s->query->command);
-	s->query = NULL;
+	if (ha_command_disown(commands_of(s), &query->command))
+		drop(s, query);
 }
 
 void ha_session_follow(struct ha_session *s, const struct ha_live_endpoint *remote)

@@ -34,22 +34,23 @@ struct ha_liveness {
 	struct ha_poller poller;
 	pthread_mutex_t lock;
 	int nports;
-	struct ha_live_port *ports[HA_MAX_PORTS];
-	bool refused[HA_MAX_PORTS]; /* by index of the port: it cannot take part */
-	uint64_t visited_ns;	    /* last visit; 0: none yet */
-	uint64_t due_ns;	    /* before that no session wants anything */
+	struct ha_live_port *ports[HA_MAX_PORTS]; /* that are open */
+	uint64_t visited_ns;			  /* last visit; 0: none yet */
+	uint64_t due_ns;			  /* before that no session wants anything */
 	struct ha_beat beat;
 	uint64_t starved;
 	unsigned queries; /* sessions that wait for an address */
+	/* By index of the port: those that were ever asked for, open or not. */
+	struct ha_live_port *asked[HA_MAX_PORTS];
 };
 
 /*
- * Asking for a remote endpoint's address handle, in the background: it may take seconds. The command
- * writes ah and took_ns; the rest is constant.
+ * A remote endpoint's address handle. It is made and destroyed in the background: either may take
+ * seconds. Making it writes ah and took_ns; the rest is constant.
  */
-struct ha_query {
-	struct ha_command command;
-	struct ha_datagrams *datagrams; /* held */
+struct ha_live_address {
+	struct ha_command command;	/* making it, then destroying it */
+	struct ha_datagrams *datagrams; /* held: its protection domain is the handle's */
 	struct ha_datagram_address to;
 	uint32_t addr_gen; /* of our port when it was asked */
 	struct ibv_ah *ah; /* NULL: there is none */
@@ -68,11 +69,10 @@ struct ha_session {
 	struct ha_live_port *port;
 	struct ha_live_endpoint remote;
 	uint8_t sl, traffic_class;
-	struct ha_query *query; /* under way; NULL: none */
+	struct ha_live_address *query; /* under way; NULL: none */
 	struct ha_held held;
-	struct ibv_ah *ah;
-	uint32_t ah_gen;	 /* addr_gen of our port when it was made */
-	uint64_t address_try_ns; /* when to try again */
+	struct ha_live_address *address; /* with a handle; NULL: none */
+	uint64_t address_try_ns;	 /* when to try again */
 	struct ha_pulse pulse;
 	atomic_int state; /* the pulse's; read without the lock */
 	bool of_use;	  /* it has been UP, and not DOWN since */
@@ -82,15 +82,30 @@ struct ha_session {
 	struct ha_hist round_trips;
 };
 
-/* A local port that takes part. Made on first use, constant but for sessions and counters. */
+enum ha_live_port_state {
+	HA_LIVE_PORT_OPENING, /* its command writes `datagrams` */
+	HA_LIVE_PORT_OPEN,
+	HA_LIVE_PORT_REFUSED, /* it cannot take part */
+};
+
+/*
+ * A local port that takes part. Made on first use; when it is open, constant but for sessions,
+ * counters and a restart. What is done to its queue pair are commands with its address as the key:
+ * in order, so that closing it comes last.
+ */
 struct ha_live_port {
 	struct ha_liveness *live;
 	struct ha_port *port;
 	struct ha_datagrams *datagrams;
 	uint64_t id;
 	struct ha_watch watch;
-	struct ha_command command; /* closing it */
-	bool dead;		 /* the device failed */
+	enum ha_live_port_state state;
+	struct ha_command command; /* opening it, then closing it */
+	struct ha_command restart; /* of its queue pair after an error */
+	bool restarting;	   /* that was sent */
+	int restart_rc;		   /* what came of it */
+	bool dead;		   /* the device failed */
+	bool slow_told;		   /* that opening it takes long */
 	struct ha_list buckets[HA_LIVE_BUCKETS];
 	struct ha_live_port_report count;
 };

@@ -41,8 +41,9 @@ struct ha_datagrams {
 	uint32_t recv_slots, send_slots;
 	uint32_t sent, send_done; /* send slots are used in a circle */
 	uint32_t qkey;
-	bool broken; /* the queue pair is in an error state */
-	uint64_t restart_ns;
+	bool broken;	     /* the queue pair is in an error state */
+	bool restarting;     /* by another thread: the queues are its own meanwhile */
+	uint64_t restart_ns; /* not before that */
 	uint64_t restarts;
 };
 
@@ -106,25 +107,35 @@ static void forget(struct ibv_cq *cq)
 		;
 }
 
-/* After an error, through RESET: keeps the number, which the peers know. */
-static void restart(struct ha_datagrams *d)
+/* Through RESET: keeps the number, which the peers know. */
+int ha_datagrams_restart(struct ha_datagrams *d)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
-	uint64_t now = ha_now_ns();
-	int rc;
+	int rc = ibv_modify_qp(d->qp, &attr, IBV_QP_STATE);
 
-	if (now < d->restart_ns)
-		return;
-	d->restart_ns = now + RESTART_PAUSE_NS;
-	rc = ibv_modify_qp(d->qp, &attr, IBV_QP_STATE);
+	if (rc != 0)
+		return rc;
 	/* What was posted is forgotten; completions that are left belong to it. */
-	if (rc == 0) {
-		forget(d->send_cq);
-		forget(d->recv_cq);
-	}
+	forget(d->send_cq);
+	forget(d->recv_cq);
 	d->sent = d->send_done = 0;
-	if (rc == 0)
-		rc = start(d);
+	return start(d);
+}
+
+bool ha_datagrams_restart_due(const struct ha_datagrams *d)
+{
+	return d->broken && !d->restarting && ha_now_ns() >= d->restart_ns;
+}
+
+void ha_datagrams_restart_begin(struct ha_datagrams *d)
+{
+	d->restarting = true;
+}
+
+void ha_datagrams_restart_end(struct ha_datagrams *d, int rc)
+{
+	d->restarting = false;
+	d->restart_ns = ha_now_ns() + RESTART_PAUSE_NS;
 	if (rc != 0)
 		return; /* once more, after the pause */
 	d->broken = false;
@@ -285,6 +296,12 @@ struct ibv_ah *ha_datagrams_address(const struct ha_datagrams *d,
 	return ibv_create_ah(d->pd, &attr);
 }
 
+void ha_datagrams_address_free(const struct ha_datagrams *d, struct ibv_ah *ah)
+{
+	if (ah && ibv_destroy_ah(ah) != 0)
+		HA_TRACE(1, "%s:%d: ibv_destroy_ah failed", d->port->nic->name, d->port->port_num);
+}
+
 /* What was sent: its slots are free again. */
 static void reap(struct ha_datagrams *d)
 {
@@ -308,23 +325,24 @@ static bool has_room(struct ha_datagrams *d)
 int ha_datagrams_send(struct ha_datagrams *d, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey,
 		      const void *data, size_t len)
 {
-	uint32_t slot = d->sent % d->send_slots;
-	struct ibv_sge sge = {
-	    .addr = (uintptr_t)send_slot(d, slot), .length = (uint32_t)len, .lkey = d->mr->lkey};
-	struct ibv_send_wr wr = {.wr_id = slot,
-				 .sg_list = &sge,
+	struct ibv_sge sge = {.length = (uint32_t)len, .lkey = d->mr->lkey};
+	struct ibv_send_wr wr = {.sg_list = &sge,
 				 .num_sge = 1,
 				 .opcode = IBV_WR_SEND,
 				 .wr.ud = {.ah = ah, .remote_qpn = qpn, .remote_qkey = qkey}};
 	struct ibv_send_wr *bad;
+	uint32_t slot;
 	int rc;
 
-	if (d->broken)
+	if (d->broken) /* and perhaps another thread's */
 		return EIO;
 	/* A port without link may keep what it was given until the link is back. */
 	if (!has_room(d))
 		return ENOMEM;
+	slot = d->sent % d->send_slots;
 	memcpy(send_slot(d, slot), data, len);
+	sge.addr = (uintptr_t)send_slot(d, slot);
+	wr.wr_id = slot;
 	rc = ibv_post_send(d->qp, &wr, &bad);
 	if (rc == 0)
 		d->sent++;
@@ -357,10 +375,10 @@ static void drain(struct ha_datagrams *d, void (*got)(void *arg, const uint8_t *
 void ha_datagrams_receive(struct ha_datagrams *d,
 			  void (*got)(void *arg, const uint8_t *data, size_t len), void *arg)
 {
+	if (d->restarting)
+		return;
 	reap(d);
 	drain(d, got, arg);
-	if (d->broken)
-		restart(d);
 }
 
 bool ha_datagrams_arm(struct ha_datagrams *d)

@@ -4,7 +4,8 @@
  * small messages out and in. It stays of use through link failures and errors of its queues, always
  * with the same number; a dead device is for the caller to notice.
  *
- * One thread at a time, but for ha_datagrams_address.
+ * One thread at a time, but for what says otherwise. Opening, closing, restarting it and making
+ * addresses are commands to the device, which may wait for seconds where that is sick.
  */
 #ifndef HA_LIVENESS_UD_QP_H
 #define HA_LIVENESS_UD_QP_H
@@ -53,15 +54,27 @@ struct ha_datagram_address {
  */
 struct ibv_ah *ha_datagrams_address(const struct ha_datagrams *datagrams,
 				    const struct ha_datagram_address *to);
+/* The end of one; NULL is fine. Any thread. */
+void ha_datagrams_address_free(const struct ha_datagrams *datagrams, struct ibv_ah *ah);
 
 /* Sends or drops: 0, or the errno it was dropped for. */
 int ha_datagrams_send(struct ha_datagrams *datagrams, struct ibv_ah *ah, uint32_t qpn,
 		      uint32_t qkey, const void *data, size_t len);
 
-/* Hands over everything that came, and brings the queue pair back after an error. `got` may send.
- */
+/* Hands over everything that came. `got` may send. */
 void ha_datagrams_receive(struct ha_datagrams *datagrams,
 			  void (*got)(void *arg, const uint8_t *data, size_t len), void *arg);
+
+/*
+ * Bringing the queue pair back after an error. While it is due or under way nothing is sent or
+ * received. ha_datagrams_restart runs on any thread, between begin and end.
+ */
+bool ha_datagrams_restart_due(const struct ha_datagrams *datagrams);
+void ha_datagrams_restart_begin(struct ha_datagrams *datagrams);
+/* 0 or errno. */
+int ha_datagrams_restart(struct ha_datagrams *datagrams);
+/* rc: what ha_datagrams_restart said. If it failed it is due again after a pause. */
+void ha_datagrams_restart_end(struct ha_datagrams *datagrams, int rc);
 
 /* Times the queue pair had to be brought back after an error. */
 uint64_t ha_datagrams_restarts(const struct ha_datagrams *datagrams);

@@ -2,7 +2,7 @@
 /*
  * Heartbeats between two processes on a live fabric, on the real clock and with real threads: they
  * are kept up at short intervals while connections come and go, and a silent cut is noticed in
- * time.
+ * time. A device that takes seconds for a command does not silence the heartbeats of another.
  */
 #include "../unit/cmocka_all.h"
 #include "pair.h"
@@ -10,8 +10,10 @@
 #include "base/clock.h"
 #include "liveness/liveness.h"
 #include "memory/mr.h"
+#include "progress/command.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,34 +48,51 @@ struct host {
 	struct ha_device_set *set;
 	struct ha_progress *progress;
 	struct ha_liveness *live;
-	struct ha_live_endpoint peer[2]; /* by rail */
+	struct ha_live_endpoint own[2], peer[2]; /* by rail; all 0: none */
+	atomic_bool closed;
 };
 
 static void host_open(struct host *h, int peer_fd, int interval_ms)
 {
 	const struct ha_progress_options options = {.thread = true, .idle_spin_threshold = 1};
-	struct ha_live_endpoint own[2];
 
+	atomic_init(&h->closed, false);
 	ha_config_load(&h->config, NULL);
 	h->config.heartbeat_ms = interval_ms;
 	NEED(ha_device_set_open(&h->config, &h->set) == HA_OK);
 	NEED(ha_progress_start(&options, &h->progress) == HA_OK);
 	h->live = ha_liveness_new(h->progress, &h->config);
 	NEED(h->live);
-	for (int rail = 0; rail < 2; rail++)
-		NEED(ha_liveness_endpoint(h->live, &h->set->ports[rail], &own[rail]));
-	NEED(write(peer_fd, own, sizeof own) == sizeof own);
+	for (int rail = 0; rail < 2; rail++) {
+		uint64_t began_ns = ha_now_ns();
+
+		(void)ha_liveness_endpoint(h->live, &h->set->ports[rail], &h->own[rail]);
+		NEED(ha_now_ns() - began_ns < ha_command_patience_ns + SLACK_MS * HA_NS_PER_MS);
+	}
+	NEED(write(peer_fd, h->own, sizeof h->own) == sizeof h->own);
 	NEED(read(peer_fd, h->peer, sizeof h->peer) == sizeof h->peer);
 }
 
-static void host_close(struct host *h)
+/* When the last command is through. */
+static void close_devices(void *arg)
 {
-	ha_liveness_free(h->live);
-	ha_progress_stop(h->progress);
+	struct host *h = arg;
+
 	for (int i = 0; i < h->set->nnics; i++)
 		NEED(h->set->nics[i].pd == NULL);
 	ha_memory_close(h->set);
 	ha_device_set_close(h->set);
+	atomic_store(&h->closed, true);
+}
+
+/* The devices may be closed later, by themselves: then h must stay. */
+static void host_close(struct host *h)
+{
+	uint64_t began_ns = ha_now_ns();
+
+	ha_liveness_free(h->live);
+	(void)ha_progress_end(h->progress, close_devices, h);
+	NEED(ha_now_ns() - began_ns < HA_NS_PER_S + ha_command_patience_ns);
 }
 
 static void watch_rail(struct host *h, int rail, struct watcher *w)
@@ -135,6 +154,7 @@ static int beating_host(int peer_fd, int test_fd, void *arg)
 	char byte;
 
 	host_open(&h, peer_fd, interval_ms);
+	NEED(h.own[0].id != 0 && h.own[1].id != 0);
 	watch(&h, &w);
 	/* The other rail, which shows that the peer is there. */
 	watch_rail(&h, 1, &witness);
@@ -161,6 +181,7 @@ static int beating_host(int peer_fd, int test_fd, void *arg)
 	ha_liveness_detach(h.live, &w.link);
 	ha_liveness_detach(h.live, &witness.link);
 	host_close(&h);
+	NEED(atomic_load(&h.closed));
 	return 0;
 }
 
@@ -204,6 +225,171 @@ static void a_cut_is_noticed_in_three_intervals(void **state)
 	}
 }
 
+/* ---- a sick device -------------------------------------------------------------------------- */
+
+#define BEAT_MS 50
+/* So long a verb waits; so long the others are watched meanwhile. */
+#define WAIT	 "5s"
+#define WATCH_MS 1500
+
+/* Host 0's device on rail 0 takes its time for a verb. */
+struct sick {
+	const char *rules[2]; /* of the fabric; the second may be NULL */
+	bool from_the_start;  /* before anything is open */
+	bool no_endpoint;     /* the port does not open in time */
+	bool detaches;	      /* the last user of rail 0 goes */
+	bool goes_down;
+};
+
+static const struct sick sick[] = {
+    {.rules = {"wait=" WAIT " verb=create_qp host=0 rail=0"},
+     .from_the_start = true,
+     .no_endpoint = true},
+    {.rules = {"wait=" WAIT " verb=modify_qp host=0 rail=0"},
+     .from_the_start = true,
+     .no_endpoint = true},
+    {.rules = {"wait=" WAIT " verb=create_ah host=0 rail=0"}, .from_the_start = true},
+    {.rules = {"wait=" WAIT " verb=destroy_ah host=0 rail=0"}, .detaches = true},
+    {.rules = {"wait=" WAIT " verb=reset host=0 rail=0",
+	       "wc=GENERAL_ERR host=0 rail=0 op=ud count=1"},
+     .goes_down = true},
+};
+
+/* Comes back when the test has done what it does at this place. */
+static void let_the_test(int test_fd)
+{
+	char byte;
+
+	say(test_fd, 'r');
+	NEED(read(test_fd, &byte, 1) == 1);
+}
+
+/* The heartbeats of rail 1 go on, both ways, and nothing stands still. */
+static void rail_1_beats(struct host *h)
+{
+	struct ha_live_port_report before, after;
+	uint64_t pongs = 0, most_ns = 0, began_ns = ha_now_ns();
+
+	NEED(ha_liveness_port_report(h->live, &h->set->ports[1], &before));
+	for (uint64_t now_ns = began_ns; now_ns - began_ns < WATCH_MS * HA_NS_PER_MS;) {
+		uint64_t look_ns = now_ns;
+
+		nap_ms(1);
+		NEED(ha_liveness_port_report(h->live, &h->set->ports[1], &after));
+		now_ns = ha_now_ns();
+		if (now_ns - look_ns > most_ns)
+			most_ns = now_ns - look_ns;
+	}
+	pongs = after.pongs - before.pongs;
+	printf(
+	    "rail 1: %llu pings, %llu answered, of the peer's %llu; a look took %.1f ms at most\n",
+	    (unsigned long long)(after.pings - before.pings), (unsigned long long)pongs,
+	    (unsigned long long)(after.answered - before.answered), (double)most_ns / 1e6);
+	fflush(stdout);
+	NEED(most_ns < HA_NS_PER_S);
+	NEED(pongs >= WATCH_MS / BEAT_MS / 2);
+	NEED(after.answered - before.answered >= WATCH_MS / BEAT_MS / 2);
+}
+
+static void detach_in_time(struct host *h, struct watcher *w)
+{
+	uint64_t began_ns = ha_now_ns();
+
+	ha_liveness_detach(h->live, &w->link);
+	NEED(ha_now_ns() - began_ns < HA_NS_PER_S);
+}
+
+static int host_of_two(int peer_fd, int test_fd, const struct sick *s, bool is_sick)
+{
+	static struct host h; /* outlives its closing */
+	static struct watcher w[2];
+	bool pair;
+
+	host_open(&h, peer_fd, BEAT_MS);
+	pair = h.own[0].id != 0 && h.peer[0].id != 0;
+	NEED(pair == !s->no_endpoint);
+	if (pair)
+		watch_rail(&h, 0, &w[0]);
+	watch_rail(&h, 1, &w[1]);
+	await(&w[1].ups, 1);
+	if (!s->from_the_start)
+		await(&w[0].ups, 1);
+	meet(peer_fd);
+	let_the_test(test_fd); /* add rules */
+	meet(peer_fd);
+	if (s->detaches && is_sick)
+		detach_in_time(&h, &w[0]);
+	rail_1_beats(&h);
+	if (s->goes_down)
+		await(&w[0].downs, 1);
+	else if (is_sick)
+		NEED(atomic_load(&w[0].downs) == 0);
+	NEED(atomic_load(&w[1].ups) == 1 && atomic_load(&w[1].downs) == 0);
+	meet(peer_fd);
+	for (int rail = 0; rail < 2; rail++)
+		detach_in_time(&h, &w[rail]);
+	host_close(&h);
+	printf("host %d is closed, its devices %s\n", !is_sick,
+	       atomic_load(&h.closed) ? "as well" : "later");
+	fflush(stdout);
+	for (int i = 0; i < 40000 && !atomic_load(&h.closed); i++)
+		nap_ms(1);
+	NEED(atomic_load(&h.closed));
+	return 0;
+}
+
+static int sick_host(int peer_fd, int test_fd, void *arg)
+{
+	return host_of_two(peer_fd, test_fd, arg, true);
+}
+
+static int healthy_host(int peer_fd, int test_fd, void *arg)
+{
+	return host_of_two(peer_fd, test_fd, arg, false);
+}
+
+static void add_rules(const struct sick *s)
+{
+	for (int i = 0; i < 2 && s->rules[i]; i++)
+		assert_int_equal(
+		    fabric_tool("fault %s '%s' >/dev/null", fabric_name(), s->rules[i]), 0);
+}
+
+static void all_fired(const struct sick *s)
+{
+	json_t *status = fabric_status();
+
+	assert_non_null(status);
+	for (unsigned i = 0; i < 2 && s->rules[i]; i++)
+		assert_true(status_fired(status, i) >= 1);
+	json_decref(status);
+}
+
+static void a_device_that_takes_seconds_silences_no_other(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof sick / sizeof sick[0]; i++) {
+		struct sick s = sick[i];
+		struct pair pair;
+
+		print_message("%s\n", s.rules[0]);
+		fabric_up("--hosts 2 --rails 2");
+		if (s.from_the_start)
+			add_rules(&s);
+		pair_start(&pair, sick_host, healthy_host, &s);
+		for (int who = 0; who < 2; who++)
+			assert_int_equal(pair_wait_byte(&pair, who), 'r');
+		if (!s.from_the_start)
+			add_rules(&s);
+		for (int who = 0; who < 2; who++)
+			pair_send_byte(&pair, who, 'x');
+		for (int who = 0; who < 2; who++)
+			assert_int_equal(pair_join(&pair, who, 60), 0);
+		all_fired(&s);
+		fabric_down();
+	}
+}
+
 static int tidy(void **state)
 {
 	(void)state;
@@ -215,6 +401,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(a_cut_is_noticed_in_three_intervals, tidy),
+	    cmocka_unit_test_teardown(a_device_that_takes_seconds_silences_no_other, tidy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

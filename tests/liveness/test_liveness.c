@@ -567,6 +567,48 @@ static void infiniband_has_sessions_too(void **state)
 	done();
 }
 
+/* The NIC lost the question or the answer, perhaps: nobody knows what the peer would have said. */
+static void over_a_sick_nic_there_is_no_witness(int sick_rail)
+{
+	struct observer o[2];
+	struct ha_nic *nic;
+
+	fabric(&(struct sv_stepped_opts){0});
+	up(0, o);
+	nic = port_of(0, sick_rail)->nic;
+	atomic_store(&nic->sick, true);
+	sv_stepped_cut(0, true);
+	run_ms(10 * INTERVAL_MS);
+	/* Host 1 has a witness, host 0 none. */
+	assert_int_equal(o[1].downs, 1);
+	assert_int_equal(state_of(&o[0]), HA_SESSION_SUSPECTED);
+	assert_int_equal(o[0].downs, 0);
+	/* But for ever the way is not taken for good. */
+	run_ms(2000);
+	assert_int_equal(state_of(&o[0]), HA_SESSION_DOWN);
+	atomic_store(&nic->sick, false);
+	sv_stepped_cut(0, false);
+	run_ms(3 * INTERVAL_MS);
+	sv_stepped_cut(0, true);
+	run_ms(5 * INTERVAL_MS);
+	assert_int_equal(o[0].downs, 2);
+	for (int i = 0; i < 2; i++)
+		detach(i, &o[i]);
+	done();
+}
+
+static void a_sick_nic_is_no_witness(void **state)
+{
+	(void)state;
+	over_a_sick_nic_there_is_no_witness(WITNESS);
+}
+
+static void no_one_is_a_witness_against_a_sick_nic(void **state)
+{
+	(void)state;
+	over_a_sick_nic_there_is_no_witness(0);
+}
+
 int main(void)
 {
 #define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
@@ -585,6 +627,8 @@ int main(void)
 	    TEST(traffic_that_completes_counts_as_life),
 	    TEST(traffic_before_the_cut_does_not_delay_its_detection),
 	    TEST(our_own_sleep_proves_nothing),
+	    TEST(a_sick_nic_is_no_witness),
+	    TEST(no_one_is_a_witness_against_a_sick_nic),
 	    TEST(losing_some_heartbeats_is_not_a_failure),
 	    TEST(a_restarted_peer_is_another_peer),
 	    TEST(an_address_that_changes_is_followed),

@@ -162,6 +162,7 @@ void attach_to(int host, int rail, const struct ha_live_endpoint *remote, struct
 	o->link.down = note_down;
 	o->link.up = note_up;
 	o->link.alive = say_traffic;
+	(void)endpoint_of(host, rail);
 	assert_true(
 	    ha_liveness_attach(ends[host].live, port_of(host, rail), remote, 0, 0, &o->link));
 }
