@@ -307,10 +307,12 @@ static void create_thread(struct ha_commands *commands)
 	}
 }
 
-/* One more if all are out. With the lock. False: there is none at all. */
+/* One more if there are more commands than threads: one that was started a moment ago has none yet,
+ * and will take one only. With the lock. False: there is none at all. */
 static bool have_thread(struct ha_commands *commands)
 {
-	if (commands->nrunning == commands->nthreads && commands->nthreads < MAX_THREADS)
+	if (atomic_load_explicit(&commands->nout, memory_order_relaxed) > commands->nthreads &&
+	    commands->nthreads < MAX_THREADS)
 		create_thread(commands); /* with fewer it takes longer */
 	return commands->nthreads > 0;
 }
