@@ -29,6 +29,7 @@
 #define HA_MAX_PORTS 64
 
 struct ha_mr_cache;
+struct ha_progress;
 
 struct ha_nic {
 	/* Constant after discovery. */
@@ -48,7 +49,8 @@ struct ha_nic {
 	pthread_mutex_t pd_lock;
 	struct ibv_pd *pd;
 	int pd_users;
-	struct ha_mr_cache *mr_cache; /* lives as long as the PD */
+	struct ha_mr_cache *mr_cache;	/* lives as long as the PD */
+	_Atomic uint64_t registered_ns; /* when it had registered something last, or refused to */
 
 	/* Written by the async-event reader, read by anyone. */
 	atomic_bool fatal;
@@ -109,6 +111,10 @@ struct ha_device_set {
 	/* Set by the owner before anyone reads events. */
 	void (*on_event)(void *arg, const struct ibv_async_event *event, struct ha_nic *nic);
 	void *on_event_arg;
+
+	/* Whose command threads register memory; NULL: who needs it does so. Set by the owner
+	 * before memory is registered (memory/mr.h). */
+	struct ha_progress *progress;
 };
 
 /* Address of a port as it is now. Any thread. */

@@ -148,6 +148,8 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		};
 		result = ha_progress_start(&progress, &inst->progress);
 	}
+	if (result == HA_OK)
+		ha_memory_use_commands(inst->devices, inst->progress);
 	if (result == HA_OK) {
 		inst->failover_shared = ha_failover_shared_new();
 		if (!inst->failover_shared)

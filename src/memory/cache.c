@@ -2,6 +2,8 @@
 /* The registration cache of one NIC. */
 #include "memory/cache.h"
 
+#include "base/clock.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -12,10 +14,11 @@ struct ha_mr_cache {
 	struct ibv_pd *pd;
 
 	/*
-	 * Protects what follows and the entries' reference counts. It is held while verbs register,
-	 * so that two threads that want the same pages register them once.
+	 * Protects what follows and the entries. Never held over a verb: an entry is there before
+	 * it is registered, so that two threads that want the same pages register them once.
 	 */
 	pthread_mutex_t lock;
+	pthread_cond_t registered;    /* or not, but some entry is not being registered any more */
 	struct ha_mr_entry **entries; /* ascending by address */
 	int nentries, capacity;
 };
@@ -29,6 +32,7 @@ struct ha_mr_cache *ha_mr_cache_new(struct ha_nic *nic, struct ibv_pd *pd)
 	cache->nic = nic;
 	cache->pd = pd;
 	pthread_mutex_init(&cache->lock, NULL);
+	pthread_cond_init(&cache->registered, NULL);
 	return cache;
 }
 
@@ -40,6 +44,7 @@ int ha_mr_cache_free(struct ha_mr_cache *cache)
 		ha_verbs_dereg(cache->nic, cache->entries[i]->mr);
 		free(cache->entries[i]);
 	}
+	pthread_cond_destroy(&cache->registered);
 	pthread_mutex_destroy(&cache->lock);
 	free(cache->entries);
 	free(cache);
@@ -114,7 +119,7 @@ static void extract(struct ha_mr_cache *cache, const struct ha_mr_entry *entry)
 		(size_t)(cache->nentries - at) * sizeof(struct ha_mr_entry *));
 }
 
-/* With the lock held. NULL when registering failed, or memory for our own records did. */
+/* With the lock held: an entry that the caller has to register. NULL: no memory for our records. */
 static struct ha_mr_entry *add(struct ha_mr_cache *cache, const struct ha_mr_range *range)
 {
 	struct ha_mr_entry *entry = calloc(1, sizeof *entry);
@@ -124,32 +129,82 @@ static struct ha_mr_entry *add(struct ha_mr_cache *cache, const struct ha_mr_ran
 		return NULL;
 	}
 	entry->range = *range;
-	entry->mr = ha_verbs_reg(cache->nic, cache->pd, range);
-	if (!entry->mr) {
-		free(entry);
-		return NULL;
-	}
+	entry->nic = cache->nic;
+	entry->registering = true;
+	entry->refs = 1;
 	insert(cache, entry);
 	return entry;
+}
+
+/* With the lock held: one user less, of an entry without a registration. */
+static void drop_failed(struct ha_mr_entry *entry)
+{
+	if (--entry->refs == 0)
+		free(entry);
+}
+
+/* With the lock held, which is let go meanwhile. False: it failed, and the entry is not the
+ * caller's any more. */
+static bool register_entry(struct ha_mr_cache *cache, struct ha_mr_entry *entry)
+{
+	struct ibv_mr *mr;
+
+	pthread_mutex_unlock(&cache->lock);
+	mr = ha_verbs_reg(cache->nic, cache->pd, &entry->range);
+	atomic_store_explicit(&cache->nic->registered_ns, ha_now_ns(), memory_order_relaxed);
+	pthread_mutex_lock(&cache->lock);
+	entry->mr = mr;
+	entry->registering = false;
+	pthread_cond_broadcast(&cache->registered);
+	if (mr)
+		return true;
+	extract(cache, entry);
+	drop_failed(entry);
+	return false;
+}
+
+/* With the lock held, which is let go meanwhile. False: as above. */
+static bool share_entry(struct ha_mr_cache *cache, struct ha_mr_entry *entry)
+{
+	entry->refs++;
+	while (entry->registering)
+		pthread_cond_wait(&cache->registered, &cache->lock);
+	if (entry->mr)
+		return true;
+	drop_failed(entry);
+	return false;
+}
+
+static bool same_pages(const struct ha_mr_entry *entry, const struct ha_mr_range *range)
+{
+	return entry->range.addr == range->addr && entry->range.length == range->length;
 }
 
 ha_result_t ha_mr_cache_get(struct ha_mr_cache *cache, const struct ha_mr_range *range,
 			    struct ha_mr_entry **out)
 {
 	struct ha_mr_entry *entry;
+	bool ok = false, again;
 
 	pthread_mutex_lock(&cache->lock);
-	entry = find(cache, range);
-	if (!entry)
-		entry = add(cache, range);
-	if (entry)
-		entry->refs++;
+	do {
+		again = false;
+		entry = find(cache, range);
+		if (entry) {
+			/* What failed for more pages than these may do for these. */
+			again = !same_pages(entry, range);
+			ok = share_entry(cache, entry);
+		} else {
+			entry = add(cache, range);
+			ok = entry && register_entry(cache, entry);
+		}
+	} while (!ok && again);
 	pthread_mutex_unlock(&cache->lock);
-	*out = entry;
-	return entry ? HA_OK : HA_ERR_SYSTEM;
+	*out = ok ? entry : NULL;
+	return ok ? HA_OK : HA_ERR_SYSTEM;
 }
 
-void ha_mr_cache_put(struct ha_mr_cache *cache, struct ha_mr_entry *entry)
+bool ha_mr_cache_release(struct ha_mr_cache *cache, struct ha_mr_entry *entry)
 {
 	bool last;
 
@@ -158,11 +213,7 @@ void ha_mr_cache_put(struct ha_mr_cache *cache, struct ha_mr_entry *entry)
 	if (last)
 		extract(cache, entry);
 	pthread_mutex_unlock(&cache->lock);
-	if (!last)
-		return;
-	/* Nobody can find the entry any more. */
-	ha_verbs_dereg(cache->nic, entry->mr);
-	free(entry);
+	return last;
 }
 
 int ha_mr_cache_entries(struct ha_mr_cache *cache)

@@ -11,8 +11,10 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "progress/command.h"
 
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,10 +27,15 @@ struct ha_mr_range {
 	uint64_t offset; /* of addr in the dmabuf */
 };
 
+/* Guarded by the cache's lock; of a user, while it is registered, mr is constant. */
 struct ha_mr_entry {
 	struct ha_mr_range range; /* fd is the first user's and not used after registration */
-	struct ibv_mr *mr;
-	int refs; /* guarded by the cache's lock */
+	struct ibv_mr *mr;	  /* NULL: it is being registered, or that failed */
+	int refs;
+	bool registering;
+	/* mr.c's, when the last user has given it up: the end of the registration. */
+	struct ha_command end;
+	struct ha_nic *nic;
 };
 
 struct ha_mr_cache *ha_mr_cache_new(struct ha_nic *nic, struct ibv_pd *pd);
@@ -36,10 +43,18 @@ struct ha_mr_cache *ha_mr_cache_new(struct ha_nic *nic, struct ibv_pd *pd);
 /* Ends all registrations, given back or not, and returns how many were not. */
 int ha_mr_cache_free(struct ha_mr_cache *cache);
 
-/* An entry that covers the range, registered if there is none. Pair with _put. Any thread. */
+/*
+ * An entry that covers the range, registered if there is none. Pair with _release. Any thread.
+ * Waits for as long as the device takes, without any lock: others that need these pages wait with
+ * it, nobody else does.
+ */
 ha_result_t ha_mr_cache_get(struct ha_mr_cache *cache, const struct ha_mr_range *range,
 			    struct ha_mr_entry **out) HA_MUST_CHECK;
-void ha_mr_cache_put(struct ha_mr_cache *cache, struct ha_mr_entry *entry);
+/*
+ * Never waits. True: nobody uses the entry any more and nobody will find it, so the caller has to
+ * end the registration (ha_verbs_dereg) and to free it.
+ */
+bool ha_mr_cache_release(struct ha_mr_cache *cache, struct ha_mr_entry *entry) HA_MUST_CHECK;
 
 int ha_mr_cache_entries(struct ha_mr_cache *cache);
 

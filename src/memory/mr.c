@@ -2,8 +2,11 @@
 /* Registration handles: what NCCL holds, with a registration per NIC behind it. */
 #include "memory/mr.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "memory/cache.h"
+#include "progress/command.h"
+#include "progress/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -52,57 +55,296 @@ static ha_result_t describe(const struct ha_mr *mr, struct ha_mr_range *range)
 	return HA_OK;
 }
 
-static uint64_t keys_of(const struct ibv_mr *mr)
-{
-	return (uint64_t)mr->lkey << 32 | mr->rkey;
-}
+/* ---- a slot --------------------------------------------------------------------------------- */
 
-/* With mr->lock held and the slot empty. */
-static ha_result_t fill_slot(struct ha_mr *mr, struct ha_nic *nic)
+/* Waits for the device. */
+static ha_result_t obtain(const struct ha_mr *mr, struct ha_nic *nic, struct ha_mr_entry **out)
 {
 	struct ha_mr_range range;
 	struct ibv_pd *pd;
 	ha_result_t result;
 
+	*out = NULL;
 	HA_TRY(describe(mr, &range));
 	/* The registration holds the PD: a handle may outlive the connection it came from. */
 	HA_TRY(ha_nic_pd_get(nic, &pd));
-	result = ha_mr_cache_get(nic->mr_cache, &range, &mr->entry[nic->index]);
-	if (result != HA_OK) {
+	result = ha_mr_cache_get(nic->mr_cache, &range, out);
+	if (result != HA_OK)
 		ha_nic_pd_put(nic);
-		return result;
+	return result;
+}
+
+/* With mr->lock held. */
+static void set_slot(struct ha_mr *mr, int nic, enum ha_mr_slot slot)
+{
+	mr->slot[nic] = (uint8_t)slot;
+	mr->since_ns[nic] = ha_now_ns();
+}
+
+static bool is_under_way(uint8_t slot)
+{
+	return slot == HA_MR_QUEUED || slot == HA_MR_FILLING;
+}
+
+/* With mr->lock held: what came of it; NULL: nothing. */
+static void fill_slot(struct ha_mr *mr, int nic, struct ha_mr_entry *entry)
+{
+	pthread_cond_broadcast(&mr->filled);
+	if (!entry) {
+		set_slot(mr, nic, mr->wanted & 1u << nic ? HA_MR_REFUSED : HA_MR_EMPTY);
+		return;
 	}
+	set_slot(mr, nic, HA_MR_FILLED);
+	mr->entry[nic] = entry;
 	/* Release: who finds the pointer finds the registration and the entry filled in. Pairs with
 	 * the acquire in ha_mr_on and ha_mr_deregister. */
-	atomic_store_explicit(&mr->on_nic[nic->index], mr->entry[nic->index]->mr,
-			      memory_order_release);
-	atomic_store_explicit(&mr->keys[nic->index], keys_of(mr->entry[nic->index]->mr),
-			      memory_order_release);
-	return HA_OK;
+	atomic_store_explicit(&mr->on_nic[nic], entry->mr, memory_order_release);
+	atomic_store_explicit(&mr->keys[nic], ha_mr_pack(entry->mr), memory_order_release);
 }
 
 ha_result_t ha_mr_register_on(struct ha_mr *mr, struct ha_nic *nic, struct ibv_mr **out)
 {
+	const int i = nic->index;
 	ha_result_t result = HA_OK;
+	struct ha_mr_entry *entry;
 
 	pthread_mutex_lock(&mr->lock);
-	*out = atomic_load_explicit(&mr->on_nic[nic->index], memory_order_acquire);
-	if (!*out) {
-		result = fill_slot(mr, nic);
-		*out = atomic_load_explicit(&mr->on_nic[nic->index], memory_order_relaxed);
+	while (is_under_way(mr->slot[i]))
+		pthread_cond_wait(&mr->filled, &mr->lock);
+	if (mr->slot[i] != HA_MR_FILLED) {
+		set_slot(mr, i, HA_MR_FILLING);
+		mr->wanted &= ~(1u << i); /* the caller is told */
+		pthread_mutex_unlock(&mr->lock);
+		result = obtain(mr, nic, &entry);
+		pthread_mutex_lock(&mr->lock);
+		fill_slot(mr, i, entry);
 	}
+	*out = atomic_load_explicit(&mr->on_nic[i], memory_order_relaxed);
 	pthread_mutex_unlock(&mr->lock);
 	return result;
 }
 
-ha_result_t ha_mr_lookup_keys(struct ha_mr *mr, struct ha_nic *nic, uint64_t *keys)
-{
-	struct ibv_mr *found;
+/* ---- the end of a registration --------------------------------------------------------------- */
 
-	HA_TRY(ha_mr_on(mr, nic, &found));
-	*keys = keys_of(found);
-	return HA_OK;
+/*
+ * Keys of commands. Of registrations a few may run side by side on a NIC, which leaves threads for
+ * what its paths need; those of the same pages do not, since one of them is enough.
+ */
+#define REGISTERING 4
+
+static uint64_t key_of_registration(const struct ha_nic *nic, uintptr_t addr)
+{
+	return (uintptr_t)nic + 1 + ((addr >> 12) * 0x9e3779b97f4a7c15u >> 62) % REGISTERING;
 }
+
+static uint64_t key_of_end(const struct ha_nic *nic)
+{
+	return (uintptr_t)nic + 1 + REGISTERING;
+}
+
+/* Commands that nobody's state waits for. */
+static struct ha_poller nobody;
+
+static struct ha_commands *commands_of(const struct ha_mr *mr, const struct ha_nic *nic)
+{
+	struct ha_progress *progress = mr->set->progress;
+
+	return progress ? ha_progress_commands(progress, (unsigned)nic->index) : NULL;
+}
+
+/* A thread of the commands. */
+static void end_registration(struct ha_command *command)
+{
+	struct ha_mr_entry *entry = ha_container_of(command, struct ha_mr_entry, end);
+
+	ha_verbs_dereg(entry->nic, entry->mr);
+}
+
+static void registration_ended(struct ha_command *command)
+{
+	struct ha_mr_entry *entry = ha_container_of(command, struct ha_mr_entry, end);
+
+	ha_nic_pd_put(entry->nic);
+	free(entry);
+}
+
+/* One user less. Waits for a healthy device at most, and only if told to. */
+static void give_up(struct ha_mr *mr, struct ha_mr_entry *entry, bool wait)
+{
+	struct ha_nic *nic = entry->nic;
+	struct ha_commands *commands;
+
+	if (!ha_mr_cache_release(nic->mr_cache, entry)) {
+		ha_nic_pd_put(nic);
+		return;
+	}
+	entry->end.run = end_registration;
+	entry->end.orphaned = registration_ended;
+	entry->end.kind = HA_COMMAND_CLEAN;
+	entry->end.owner = &nobody;
+	entry->end.key = key_of_end(nic);
+	ha_list_init(&entry->end.link);
+	commands = commands_of(mr, nic);
+	if (!commands) {
+		end_registration(&entry->end);
+		registration_ended(&entry->end);
+		return;
+	}
+	ha_command_send(commands, &entry->end);
+	if (wait)
+		(void)ha_command_wait(commands, &entry->end, ha_command_patience_ns);
+	ha_command_leave(commands, &entry->end);
+}
+
+static void put_mr(struct ha_mr *mr)
+{
+	/* Whoever is last sees what all others did before they let go. */
+	if (atomic_fetch_sub_explicit(&mr->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	if (mr->dmabuf_fd >= 0)
+		close(mr->dmabuf_fd);
+	pthread_cond_destroy(&mr->filled);
+	pthread_mutex_destroy(&mr->lock);
+	free(mr);
+}
+
+/* ---- registering in the background ----------------------------------------------------------- */
+
+/* A refusal is news for so long. */
+#define REFUSED_NS HA_NS_PER_S
+
+/* What a healthy device needs for a large buffer beyond what it needs for any: 4 KiB pages are
+ * pinned at a few GB in a second. */
+#define NS_PER_BYTE 1
+/* More than this may take a healthy device too long for a command of which that is said. */
+#define PROMPT_BYTES (1ull << 30)
+
+struct registration {
+	struct ha_command command;
+	struct ha_mr *mr; /* held */
+	struct ha_nic *nic;
+	struct ha_mr_entry *entry; /* NULL: it failed */
+	struct ha_mr_waiter waiter;
+};
+
+/* A thread of the commands. */
+static void run_registration(struct ha_command *command)
+{
+	struct registration *reg = ha_container_of(command, struct registration, command);
+
+	pthread_mutex_lock(&reg->mr->lock);
+	set_slot(reg->mr, reg->nic->index, HA_MR_FILLING);
+	pthread_mutex_unlock(&reg->mr->lock);
+	(void)obtain(reg->mr, reg->nic, &reg->entry); /* NULL says it */
+}
+
+/* What it came to, and when: with a clock in a test's hands the command is back only now. */
+static void registration_done(struct ha_command *command)
+{
+	struct registration *reg = ha_container_of(command, struct registration, command);
+	struct ha_progress *progress = reg->mr->set->progress;
+	struct ha_mr *mr = reg->mr;
+	bool late;
+
+	pthread_mutex_lock(&mr->lock);
+	late = mr->deregistered;
+	if (!late)
+		fill_slot(mr, reg->nic->index, reg->entry);
+	pthread_mutex_unlock(&mr->lock);
+	if (late && reg->entry)
+		give_up(mr, reg->entry, false);
+	if (reg->waiter.poller) {
+		ha_progress_call(progress, reg->waiter.poller);
+		reg->waiter.let_go(reg->waiter.poller);
+	}
+	put_mr(mr);
+	free(reg);
+}
+
+/* The slot is QUEUED. */
+static bool send_registration(struct ha_mr *mr, struct ha_nic *nic,
+			      const struct ha_mr_waiter *waiter)
+{
+	struct ha_commands *commands = commands_of(mr, nic);
+	struct registration *reg = calloc(1, sizeof *reg);
+
+	if (!reg)
+		return false;
+	atomic_fetch_add_explicit(&mr->refs, 1, memory_order_relaxed);
+	reg->mr = mr;
+	reg->nic = nic;
+	reg->waiter = *waiter;
+	reg->command.run = run_registration;
+	reg->command.orphaned = registration_done;
+	reg->command.kind = mr->length <= PROMPT_BYTES ? HA_COMMAND_DEVICE : HA_COMMAND_CLEAN;
+	reg->command.owner = &nobody;
+	reg->command.key = key_of_registration(nic, mr->addr);
+	ha_list_init(&reg->command.link);
+	if (commands) {
+		ha_command_send(commands, &reg->command);
+		ha_command_leave(commands, &reg->command);
+	} else { /* no memory for a queue: better late than never */
+		run_registration(&reg->command);
+		registration_done(&reg->command);
+	}
+	return true;
+}
+
+/* One that others are before waits for as long as these get on. */
+static bool is_overdue(const struct ha_mr *mr, const struct ha_nic *nic)
+{
+	const uint64_t limit_ns = ha_command_sick_ns + mr->length * NS_PER_BYTE;
+	uint64_t since_ns = mr->since_ns[nic->index], moved_ns;
+
+	if (mr->slot[nic->index] == HA_MR_QUEUED) {
+		moved_ns = atomic_load_explicit(&nic->registered_ns, memory_order_relaxed);
+		if (moved_ns > since_ns)
+			since_ns = moved_ns;
+	}
+	return ha_now_ns() > since_ns + limit_ns;
+}
+
+/* With mr->lock held. SENT: the caller sends it. */
+static enum ha_mr_request look_at_slot(struct ha_mr *mr, const struct ha_nic *nic, bool waits)
+{
+	const uint32_t bit = 1u << nic->index;
+	const uint8_t slot = mr->slot[nic->index];
+	const bool lately = ha_now_ns() - mr->since_ns[nic->index] < REFUSED_NS;
+
+	if (slot == HA_MR_FILLED)
+		return HA_MR_READY;
+	if (is_under_way(slot)) {
+		mr->wanted |= waits ? bit : 0;
+		return is_overdue(mr, nic) ? HA_MR_OVERDUE : HA_MR_PENDING;
+	}
+	if (slot == HA_MR_REFUSED && waits && lately) {
+		set_slot(mr, nic->index, HA_MR_EMPTY);
+		return HA_MR_FAILED;
+	}
+	set_slot(mr, nic->index, HA_MR_QUEUED);
+	mr->wanted = waits ? mr->wanted | bit : mr->wanted & ~bit;
+	return HA_MR_SENT;
+}
+
+enum ha_mr_request ha_mr_request(struct ha_mr *mr, struct ha_nic *nic,
+				 const struct ha_mr_waiter *waiter)
+{
+	enum ha_mr_request found;
+
+	pthread_mutex_lock(&mr->lock);
+	found = look_at_slot(mr, nic, waiter->poller != NULL);
+	pthread_mutex_unlock(&mr->lock);
+	if (found != HA_MR_SENT || send_registration(mr, nic, waiter))
+		return found;
+	HA_WARN("out of memory for a registration");
+	pthread_mutex_lock(&mr->lock);
+	mr->wanted &= ~(1u << nic->index);
+	fill_slot(mr, nic->index, NULL);
+	pthread_mutex_unlock(&mr->lock);
+	return HA_MR_FAILED;
+}
+
+/* ---- handles --------------------------------------------------------------------------------- */
 
 ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *addr, size_t length,
 			   int type, uint64_t offset, int fd, struct ha_mr **out)
@@ -122,7 +364,10 @@ ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *
 	mr->dmabuf_fd = -1;
 	mr->dmabuf_offset = offset;
 	mr->set = set;
+	mr->first_nic = nic->index;
+	atomic_store_explicit(&mr->refs, 1, memory_order_relaxed);
 	pthread_mutex_init(&mr->lock, NULL);
+	pthread_cond_init(&mr->filled, NULL);
 	if (fd >= 0) {
 		mr->dmabuf_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 		if (mr->dmabuf_fd < 0) {
@@ -145,16 +390,12 @@ void ha_mr_deregister(struct ha_mr *mr)
 {
 	if (!mr)
 		return;
-	for (int i = 0; i < mr->set->nnics; i++) {
-		struct ha_nic *nic = &mr->set->nics[i];
-
-		if (!atomic_load_explicit(&mr->on_nic[i], memory_order_acquire))
-			continue;
-		ha_mr_cache_put(nic->mr_cache, mr->entry[i]);
-		ha_nic_pd_put(nic);
-	}
-	if (mr->dmabuf_fd >= 0)
-		close(mr->dmabuf_fd);
-	pthread_mutex_destroy(&mr->lock);
-	free(mr);
+	/* From here on no registration that is under way fills a slot. */
+	pthread_mutex_lock(&mr->lock);
+	mr->deregistered = true;
+	pthread_mutex_unlock(&mr->lock);
+	for (int i = 0; i < mr->set->nnics; i++)
+		if (mr->slot[i] == HA_MR_FILLED)
+			give_up(mr, mr->entry[i], i == mr->first_nic);
+	put_mr(mr);
 }

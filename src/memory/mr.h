@@ -5,7 +5,9 @@
  * NCCL registers a buffer once and gets one handle: struct ha_mr. Verbs register per protection
  * domain, and a connection may move to a path on another NIC: so an ha_mr remembers what was
  * registered and holds a per-NIC slot, filled for the primary at once and for another NIC the
- * first time a path on it needs the buffer.
+ * first time a path on it needs the buffer. A sick device may take a minute for that, and a sound
+ * one seconds where the buffer is large: so there a command thread of the NIC does it, and who
+ * needs the buffer is told "not yet".
  *
  * Below it, each NIC has a page-granular, reference-counted cache shared by all connections: one
  * verbs registration serves every handle whose pages it covers. regMr and deregMr may race isend
@@ -38,6 +40,15 @@ enum ha_mem_type { HA_MEM_HOST = 1, HA_MEM_CUDA = 2, HA_MEM_DMABUF = 4 };
 #define HA_MEM_STRICT_ORDER 0x100
 
 struct ha_mr_entry;
+struct ha_poller;
+
+enum ha_mr_slot {
+	HA_MR_EMPTY,
+	HA_MR_QUEUED,  /* a command was sent that registers it */
+	HA_MR_FILLING, /* some thread registers it */
+	HA_MR_FILLED,
+	HA_MR_REFUSED, /* it could not be registered, which nobody has been told yet */
+};
 
 struct ha_mr {
 	/* First line: what every message looks at. */
@@ -58,13 +69,23 @@ struct ha_mr {
 	struct ha_device_set *set;
 
 	/*
-	 * One slot per NIC, stored once by whoever needs it first, then constant. The lock makes
-	 * the first be one thread; finding a filled slot takes no lock.
+	 * One slot per NIC, filled once by whoever needs it first, then constant. The lock makes
+	 * the first be one thread and is never held over a verb; finding a filled slot takes none.
 	 */
 	pthread_mutex_t lock;
+	pthread_cond_t filled;			      /* or refused */
 	_Atomic(struct ibv_mr *) on_nic[HA_MAX_NICS]; /* stored before the keys */
 	struct ha_mr_entry *entry[HA_MAX_NICS]; /* cache entry behind on_nic; stored before it */
+	uint64_t since_ns[HA_MAX_NICS];		/* when it came to be what it is */
+	uint8_t slot[HA_MAX_NICS];		/* enum ha_mr_slot */
+	uint32_t wanted;   /* by NIC: somebody waits for it, and is to be told if it fails */
+	bool deregistered; /* what is registered now nobody needs */
+	int first_nic;	   /* constant */
+	/* NCCL has one, and so has each registration that is under way. */
+	atomic_uint refs;
 };
+
+_Static_assert(HA_MAX_NICS <= 32, "bits of ha_mr.wanted");
 
 /* ---- protection domains --------------------------------------------------------------------- */
 
@@ -81,6 +102,15 @@ void ha_nic_pd_put(struct ha_nic *nic);
  */
 void ha_memory_close(struct ha_device_set *set);
 
+/*
+ * From now on memory is registered on further NICs, and deregistered, by threads of this one's
+ * commands. Without it whoever needs that does it himself, and waits.
+ */
+static inline void ha_memory_use_commands(struct ha_device_set *set, struct ha_progress *progress)
+{
+	set->progress = progress;
+}
+
 /* ---- registrations -------------------------------------------------------------------------- */
 
 /*
@@ -93,14 +123,43 @@ void ha_memory_close(struct ha_device_set *set);
 ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *addr, size_t length,
 			   int type, uint64_t offset, int fd, struct ha_mr **out) HA_MUST_CHECK;
 
-/* Registers on another NIC if it is not yet; slow path of ha_mr_on. Any thread. */
+/* Registers on another NIC if it is not yet, and waits for that; slow path of ha_mr_on. Any thread
+ * that may wait. */
 ha_result_t ha_mr_register_on(struct ha_mr *mr, struct ha_nic *nic,
 			      struct ibv_mr **out) HA_MUST_CHECK;
 
-/* Always succeeds; a verbs failure is logged. Any thread. */
+enum ha_mr_request {
+	HA_MR_READY,   /* ha_mr_on finds it */
+	HA_MR_SENT,    /* a command was sent just now */
+	HA_MR_PENDING, /* one was sent before */
+	HA_MR_OVERDUE, /* and that was longer ago than a healthy device takes */
+	HA_MR_FAILED,  /* it failed, which its log line explains; the next request tries again */
+};
+
+/* Who waits for a registration: is called when it is through, and then let go. */
+struct ha_mr_waiter {
+	struct ha_poller *poller;		  /* NULL: nobody waits */
+	void (*let_go)(struct ha_poller *poller); /* it may be freed */
+};
+
+/*
+ * Has the memory registered on a NIC by a thread of its commands, one registration at a time for
+ * each handle and NIC. Never waits. SENT: the waiter is called when it is through, successful or
+ * not. Else the waiter is the caller's still: who finds PENDING asks again in time. A failure is
+ * kept for those who wait only: who registers ahead of need is not told. Any thread.
+ */
+enum ha_mr_request ha_mr_request(struct ha_mr *mr, struct ha_nic *nic,
+				 const struct ha_mr_waiter *waiter) HA_MUST_CHECK;
+
+/*
+ * Always succeeds; a verbs failure is logged. Any thread that may wait. A device that does not
+ * answer within ha_command_patience_ns is not waited for: a command thread of its own NIC ends the
+ * registration in its turn, and until then the device has the pages locked and may read and write
+ * them, if anything still tells it to. They are the old ones even where the address is mapped anew.
+ */
 void ha_mr_deregister(struct ha_mr *mr);
 
-/* The verbs registration for a NIC. No lock and no allocation when it exists already. */
+/* The verbs registration for a NIC. No lock and no allocation when it exists already. May wait. */
 static inline ha_result_t HA_MUST_CHECK ha_mr_on(struct ha_mr *mr, struct ha_nic *nic,
 						 struct ibv_mr **out)
 {
@@ -113,28 +172,10 @@ static inline ha_result_t HA_MUST_CHECK ha_mr_on(struct ha_mr *mr, struct ha_nic
 	return ha_mr_register_on(mr, nic, out);
 }
 
-/* Keys for the NIC of that index, 0 when ha_mr_on has to be asked. */
+/* Keys for the NIC of that index; 0: ha_mr_request has to be asked. */
 static inline uint64_t ha_mr_keys(const struct ha_mr *mr, unsigned nic_index)
 {
 	return atomic_load_explicit(&mr->keys[nic_index], memory_order_acquire);
-}
-
-/* The same, registering where it is not yet; slow path of the one below. Any thread. */
-ha_result_t ha_mr_lookup_keys(struct ha_mr *mr, struct ha_nic *nic, uint64_t *keys) HA_MUST_CHECK;
-
-/* Keys on a NIC; nic_index is nic->index, which the caller has at hand. */
-static inline ha_result_t HA_MUST_CHECK ha_mr_keys_on(struct ha_mr *mr, struct ha_nic *nic,
-						      unsigned nic_index, uint64_t *keys)
-{
-	uint64_t found;
-	ha_result_t result;
-
-	*keys = ha_mr_keys(mr, nic_index);
-	if (__builtin_expect(*keys != 0, 1))
-		return HA_OK;
-	result = ha_mr_lookup_keys(mr, nic, &found);
-	*keys = result == HA_OK ? found : 0;
-	return result;
 }
 
 static inline uint32_t ha_mr_lkey(uint64_t keys)
@@ -145,6 +186,11 @@ static inline uint32_t ha_mr_lkey(uint64_t keys)
 static inline uint32_t ha_mr_rkey(uint64_t keys)
 {
 	return (uint32_t)keys;
+}
+
+static inline uint64_t ha_mr_pack(const struct ibv_mr *mr)
+{
+	return (uint64_t)mr->lkey << 32 | mr->rkey;
 }
 
 /* Whether the CPU can read it: ordinary memory, not a GPU's. */

@@ -13,6 +13,7 @@
 #include "transport/comm.h"
 #include "transport/path_error.h"
 #include "transport/recv.h"
+#include "transport/user_mr.h"
 
 #include "base/log.h"
 #include "memory/mr.h"
@@ -111,7 +112,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	    .send_flags = IBV_SEND_SIGNALED,
 	};
 	struct ibv_send_wr *bad;
-	struct ibv_mr *mr;
+	uint64_t keys;
 	int rc;
 
 	if (!ha_comm_may_post(comm) &&
@@ -124,14 +125,12 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	if (!ha_comm_may_post(comm) || (!path->flush.qp && !open_qp(comm, path)) ||
 	    path->flush.posted - path->flush.done == HA_FLUSH_DEPTH)
 		return;
-	if (ha_mr_on(req->mr, path->nic, &mr) != HA_OK) {
-		ha_comm_registration_failed(comm, path, "a buffer to flush");
+	if (!ha_comm_keys(comm, path, path->nic_index, req->mr, "a buffer to flush", &keys))
 		return;
-	}
 	sge.lkey = path->ring_lkey;
 	wr.wr_id = ha_wr_id(HA_WR_FLUSH, path->index, path->generation, 0, req->id);
 	wr.wr.rdma.remote_addr = req->addr;
-	wr.wr.rdma.rkey = mr->rkey;
+	wr.wr.rdma.rkey = ha_mr_rkey(keys);
 	rc = ibv_post_send(path->flush.qp, &wr, &bad);
 	if (rc != 0) {
 		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_send (flush)", rc);

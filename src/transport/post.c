@@ -246,12 +246,28 @@ static bool post_part(struct ha_comm *comm, struct ha_path *path, struct ha_send
 	return true;
 }
 
+/* What is posted in several steps must not stop half way for want of a key. */
+static bool have_keys(struct ha_comm *comm, const struct ha_path *path,
+		      const struct ha_send_group *group)
+{
+	uint64_t unused;
+
+	for (unsigned i = 0; i < group->n; i++)
+		if (group->reqs[i]->size != 0 &&
+		    !ha_comm_keys(comm, path, path->nic_index, group->reqs[i]->mr, "a send buffer",
+				  &unused))
+			return false;
+	return true;
+}
+
 /* True when it was posted; false when there is no room now, or the connection failed. */
 static bool post_general(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
 			 unsigned parts)
 {
 	unsigned first = parts == 1 ? ha_qp_of(path, group->seq) : 0;
 
+	if (!have_keys(comm, path, group))
+		return false;
 	for (unsigned part = 0; part < parts; part++) {
 		uint32_t count = writes_of_part(path, group, part, parts);
 		const struct ha_qp *qp = &path->qps[first + part];

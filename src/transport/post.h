@@ -6,10 +6,10 @@
 #ifndef HA_TRANSPORT_POST_H
 #define HA_TRANSPORT_POST_H
 
-#include "memory/mr.h"
 #include "transport/comm.h"
 #include "transport/path_error.h"
 #include "transport/send.h"
+#include "transport/user_mr.h"
 
 #include <arpa/inet.h>
 
@@ -20,8 +20,8 @@ static inline unsigned ha_qp_of(const struct ha_path *path, uint64_t seq)
 }
 
 /*
- * Data of `len` bytes at `offset` of a send. False when the memory cannot be registered here.
- * num_sge stays what it is.
+ * Data of `len` bytes at `offset` of a send. False when the memory is not registered here, or
+ * not yet. num_sge stays what it is.
  */
 static inline bool ha_fill_data(struct ha_comm *comm, const struct ha_path *path,
 				const struct ha_request *req, uint64_t offset, uint32_t len,
@@ -30,11 +30,8 @@ static inline bool ha_fill_data(struct ha_comm *comm, const struct ha_path *path
 	struct ibv_sge *sge = wr->sg_list;
 	uint64_t keys;
 
-	if (__builtin_expect(ha_mr_keys_on(req->mr, path->nic, path->nic_index, &keys) != HA_OK,
-			     0)) {
-		ha_comm_registration_failed(comm, path, "a send buffer");
+	if (!ha_comm_keys(comm, path, path->nic_index, req->mr, "a send buffer", &keys))
 		return false;
-	}
 	wr->wr.rdma.remote_addr = req->remote_addr + offset;
 	wr->wr.rdma.rkey = req->remote_rkey;
 	wr->send_flags = len <= path->max_inline && ha_mr_is_host(req->mr) ? IBV_SEND_INLINE : 0;

@@ -11,6 +11,7 @@
 #include "transport/complete.h"
 #include "transport/failover_ops.h"
 #include "transport/path_error.h"
+#include "transport/user_mr.h"
 
 void ha_recv_init(struct ha_comm *comm)
 {
@@ -30,8 +31,8 @@ void ha_recv_init(struct ha_comm *comm)
 /* ---- clear-to-send ------------------------------------------------------------------------- */
 
 /*
- * Completes our copy of a row for this path and epoch. False when memory cannot be registered on
- * the path's device.
+ * Completes our copy of a row for this path and epoch. False when memory is not registered on the
+ * path's device, or not yet.
  */
 static bool stamp_row(struct ha_comm *comm, const struct ha_path *path,
 		      const struct ha_recv_slot *slot, struct ha_cts *row)
@@ -45,10 +46,9 @@ static bool stamp_row(struct ha_comm *comm, const struct ha_path *path,
 		row[i].stamp_end = stamp;
 		if (__builtin_expect(!slot->mrs[i], 0))
 			continue; /* of a receive of nothing */
-		if (ha_mr_keys_on(slot->mrs[i], path->nic, path->nic_index, &keys) != HA_OK) {
-			ha_comm_registration_failed(comm, path, "a receive buffer");
+		if (!ha_comm_keys(comm, path, path->nic_index, slot->mrs[i], "a receive buffer",
+				  &keys))
 			return false;
-		}
 		row[i].rkey = ha_mr_rkey(keys);
 	}
 	return true;

@@ -38,10 +38,11 @@ static void open_end(struct pair *pair, int end, uint8_t index, uint16_t generat
 		comm->npaths = (uint8_t)(index + 1);
 }
 
-/* A fresh path between the two ports number `index`. */
+/* A fresh path between the two ports number `index`, with the memory registered there. */
 static void open_path(struct pair *pair, uint8_t index, uint16_t generation)
 {
 	struct ha_wire_endpoint endpoint[2];
+	struct ibv_mr *unused;
 
 	for (int end = 0; end < 2; end++) {
 		open_end(pair, end, index, generation);
@@ -49,6 +50,8 @@ static void open_path(struct pair *pair, uint8_t index, uint16_t generation)
 	}
 	assert_int_equal(ha_path_connect(pair->send->paths[index], &endpoint[1]), HA_OK);
 	assert_int_equal(ha_path_connect(pair->recv->paths[index], &endpoint[0]), HA_OK);
+	assert_int_equal(ha_mr_on(pair->from.mr, pair->send->paths[index]->nic, &unused), HA_OK);
+	assert_int_equal(ha_mr_on(pair->to.mr, pair->recv->paths[index]->nic, &unused), HA_OK);
 }
 
 static void fence_active(struct ha_comm *comm)

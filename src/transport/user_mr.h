@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The application's memory on a path's device, where it is not registered there yet. [T] */
+#ifndef HA_TRANSPORT_USER_MR_H
+#define HA_TRANSPORT_USER_MR_H
+
+#include "memory/mr.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ha_comm;
+struct ha_path;
+
+/*
+ * Slow path of the one below. What is not registered is sent for, with all else that is under way,
+ * and the connection is visited when it is there.
+ */
+bool ha_comm_find_keys(struct ha_comm *comm, const struct ha_path *path, struct ha_mr *mr,
+		       const char *what, uint64_t *keys) __attribute__((cold, noinline));
+
+/*
+ * The memory's keys on a path's device; nic_index is the path's. False: not yet, so what needs them
+ * is held back until the next pump; or they cannot be had, which was reported. `what` it is, for
+ * people.
+ */
+static inline bool ha_comm_keys(struct ha_comm *comm, const struct ha_path *path,
+				unsigned nic_index, struct ha_mr *mr, const char *what,
+				uint64_t *keys)
+{
+	*keys = ha_mr_keys(mr, nic_index);
+	return __builtin_expect(*keys != 0, 1) || ha_comm_find_keys(comm, path, mr, what, keys);
+}
+
+/* Has the memory of all requests under way registered on a device. Never waits. */
+void ha_comm_register_ahead(struct ha_comm *comm, struct ha_nic *nic);
+
+#endif
