@@ -7,7 +7,10 @@
  * of it, so a completed loopback RDMA READ is the proof. It has to be the NIC the data came
  * through: another one orders nothing. Host memory needs none of this.
  *
- * The queue pair is made when GPU memory first needs it: most connections never do.
+ * The queue pair is made when GPU memory first needs it: most connections never do. That is four
+ * commands, which a sick device may keep for a minute, so a command thread makes it, and flushes
+ * wait. Nothing was ever posted on it before the path took it over, so until then no fence has to
+ * care.
  */
 #include "transport/flush.h"
 #include "transport/comm.h"
@@ -15,8 +18,11 @@
 #include "transport/recv.h"
 #include "transport/user_mr.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "memory/mr.h"
+#include "progress/command.h"
+#include "transport/shared.h"
 
 #include <errno.h>
 #include <string.h>
@@ -70,9 +76,16 @@ static int connect_to_itself(const struct ha_path *path, struct ibv_qp *qp)
 				 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-/* False: the path has failed. */
-static bool open_qp(struct ha_comm *comm, struct ha_path *path)
+static void not_made(struct ha_path *path, const char *verb, int error)
 {
+	path->flush.verb = verb;
+	path->flush.error = error;
+}
+
+/* A thread of the commands. */
+static void make_qp(struct ha_command *command)
+{
+	struct ha_path *path = ha_container_of(command, struct ha_path, flush.command);
 	struct ibv_qp_init_attr init = {
 	    .qp_context = path,
 	    .send_cq = path->cq,
@@ -85,16 +98,55 @@ static bool open_qp(struct ha_comm *comm, struct ha_path *path)
 	};
 	int rc;
 
-	path->flush.qp = ibv_create_qp(path->pd, &init);
-	if (!path->flush.qp) {
-		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_create_qp (flush)", errno);
+	path->flush.made = ibv_create_qp(path->pd, &init);
+	if (!path->flush.made) {
+		not_made(path, "ibv_create_qp (flush)", errno);
+		return;
+	}
+	rc = connect_to_itself(path, path->flush.made);
+	if (rc != 0)
+		not_made(path, "ibv_modify_qp (flush)", rc);
+}
+
+static void start_making(struct ha_path *path)
+{
+	struct ha_command *command = &path->flush.command;
+
+	path->flush.since_ns = ha_now_ns();
+	ha_list_init(&command->link);
+	command->run = make_qp;
+	command->kind = HA_COMMAND_DEVICE;
+	command->owner = &path->comm->poller;
+	command->key = (uintptr_t)path; /* before its fence, and before its objects are destroyed */
+	ha_command_send(
+	    ha_progress_commands(path->comm->inst->progress, (unsigned)path->nic->index), command);
+}
+
+/* False: not yet, or the path has failed. The path is the active one, and ready. */
+static bool have_qp(struct ha_comm *comm, struct ha_path *path)
+{
+	struct ha_flush_qp *flush = &path->flush;
+
+	if (flush->qp)
+		return true;
+	if (ha_command_busy(&flush->command)) {
+		if (ha_now_ns() - flush->since_ns > ha_command_sick_ns)
+			ha_comm_path_failed(comm, path, HA_REASON_SOFT_TIMEOUT, HA_ERR_SYSTEM,
+					    "making a queue pair for flushes on %s takes longer "
+					    "than on a device that is well",
+					    path->nic->name);
 		return false;
 	}
-	rc = connect_to_itself(path, path->flush.qp);
-	if (rc != 0) {
-		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_modify_qp (flush)", rc);
-		return false; /* closed with the path */
+	if (!ha_command_done(&flush->command)) {
+		start_making(path);
+		return false;
 	}
+	if (flush->verb) { /* what was made is destroyed with the path */
+		ha_comm_verb_failed(comm, path, HA_REASON_POST, flush->verb, flush->error);
+		return false;
+	}
+	flush->qp = flush->made;
+	flush->made = NULL;
 	return true;
 }
 
@@ -122,7 +174,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 			     "arrived cannot be flushed");
 		return;
 	}
-	if (!ha_comm_may_post(comm) || (!path->flush.qp && !open_qp(comm, path)) ||
+	if (!ha_comm_may_post(comm) || !have_qp(comm, path) ||
 	    path->flush.posted - path->flush.done == HA_FLUSH_DEPTH)
 		return;
 	if (!ha_comm_keys(comm, path, path->nic_index, req->mr, "a buffer to flush", &keys))

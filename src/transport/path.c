@@ -46,6 +46,8 @@ static void destroy_objects(struct ha_path *path)
 	if (path->destroyed)
 		return;
 	path->destroyed = true;
+	if (!path->flush.qp)
+		path->flush.qp = path->flush.made; /* which nobody came to use */
 	if (path->flush.qp && ibv_destroy_qp(path->flush.qp) != 0)
 		HA_TRACE(1, "ibv_destroy_qp (flush) failed on %s", path->nic->name);
 	for (unsigned i = 0; i < path->nqps; i++) {

@@ -100,8 +100,14 @@ enum ha_destruction {
 
 /* The queue pair to itself that iflush reads through (flush.c). [T] */
 struct ha_flush_qp {
-	struct ibv_qp *qp; /* NULL until GPU memory first needs it */
+	struct ibv_qp *qp; /* NULL until GPU memory first needed it, and it was made */
 	uint32_t posted, done;
+	/* Makes it; before the path's objects are destroyed, since both commands have one key. */
+	struct ha_command command;
+	uint64_t since_ns;   /* when the command was sent */
+	struct ibv_qp *made; /* its own while it is busy, as what follows */
+	const char *verb;    /* that failed, with error; NULL: none */
+	int error;
 };
 
 struct ha_path {
