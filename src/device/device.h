@@ -58,9 +58,6 @@ struct ha_nic {
 	 */
 	atomic_bool sick;
 
-	/* Its commands take longer than a healthy NIC's: instance.c. */
-	atomic_bool sick;
-
 	/* When it was last told that the device refused one; 0: never. transport/path.c's. */
 	_Atomic uint64_t refused_ns[HA_RESOURCES];
 };
