@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A NIC that does not answer commands: a connection leaves it without its word, by the fence of the
+ * other end and a packet's lifetime. In virtual time: a command is back when it says that it is.
+ *
+ * Such a NIC either does what it is told and says so late, or does nothing at all until the driver
+ * gives up, and carries packets as before meanwhile.
+ */
+#include "harness.h"
+#include "instance/instance.h"
+#include "traffic.h"
+
+#include "base/clock.h"
+#include "failover/engine.h"
+#include "failover/path_select.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Going on without a NIC takes no longer: 25 ms until it is overdue, 20 ms for what is on its way.
+ */
+#define GOES_ON_MS 60
+
+enum manner {
+	SAYS_SO_LATE, /* the command is carried out, its answer takes long */
+	DOES_NOTHING, /* the command takes long and fails */
+};
+
+/* ---- set-up ---------------------------------------------------------------------------------- */
+
+static int add_rule(const char *text)
+{
+	char err[400] = "";
+	int id = sv_stepped_fault_add(text, err, sizeof(err));
+
+	if (id < 0)
+		fail_msg("%s: %s", text, err);
+	return id;
+}
+
+static uint64_t fired(int id)
+{
+	uint64_t matched, n;
+
+	assert_true(sv_stepped_fault_stats(id, &matched, &n));
+	return n;
+}
+
+/* From now on, queue pairs of this NIC that are to stop keep their command waiting. Returns the
+ * rule. */
+static int make_sick(uint32_t host, uint32_t rail, unsigned seconds, enum manner manner)
+{
+	char rule[200];
+
+	if (manner == DOES_NOTHING) {
+		snprintf(rule, sizeof(rule), "errno=ETIMEDOUT verb=err host=%u rail=%u", host,
+			 rail);
+		add_rule(rule);
+	}
+	snprintf(rule, sizeof(rule), "wait=%us verb=modify_qp host=%u rail=%u", seconds, host,
+		 rail);
+	return add_rule(rule);
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	ha_command_took_ns = sv_stepped_waited_ns;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	ha_command_took_ns = NULL;
+	return 0;
+}
+
+static void two_rails(struct pair *pair)
+{
+	pair_init(pair);
+	pair->config.enable_backup = true;
+	pair->fabric.rails = 2;
+	pair_open(pair);
+	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
+	pair_connect(pair);
+	pair_wait_standby(pair);
+	assert_int_equal(pair->recv->active, 0);
+}
+
+static bool is_sick(const struct pair *pair, uint32_t host, uint32_t rail)
+{
+	return atomic_load(&ha_instance_devices(pair->inst[host])->nics[rail].sick);
+}
+
+static bool both_active(const struct pair *pair)
+{
+	return pair->send->failover->state == HA_FO_ACTIVE &&
+	       pair->recv->failover->state == HA_FO_ACTIVE && pair->send->active == 1 &&
+	       pair->recv->active == 1;
+}
+
+/* A false alarm about the active path: the network is as good as before. */
+static void alarm_at(struct ha_comm *comm)
+{
+	ha_token_acquire(comm);
+	ha_failover_trigger(comm, ha_comm_path(comm), HA_REASON_OPERATOR, "a test");
+	ha_token_release(comm);
+}
+
+/* An event of the fabric or a millisecond, whichever is sooner: the next event may be far away. */
+static void advance(struct pair *pair)
+{
+	uint64_t limit_ns = sv_stepped_now() + HA_NS_PER_MS;
+	struct sv_event_info next;
+
+	if (sv_stepped_peek(&next) && next.time_ns <= limit_ns)
+		sv_stepped_step();
+	else
+		sv_stepped_run(limit_ns);
+	for (int round = 0, worked = 1; worked && round < 20; round++) {
+		worked = ha_instance_progress(pair->inst[0]) > 0;
+		worked |= ha_instance_progress(pair->inst[1]) > 0;
+	}
+}
+
+static void idle(struct pair *pair, unsigned ms)
+{
+	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+
+	while (sv_stepped_now() < until_ns)
+		advance(pair);
+}
+
+/* Both ends work for a while; messages are exchanged as far as they can be. */
+static void work(struct traffic *t, unsigned ms)
+{
+	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+
+	while (sv_stepped_now() < until_ns) {
+		applications(t);
+		advance(t->pair);
+	}
+}
+
+static void print_slots(const struct pair *pair)
+{
+	for (unsigned i = 0; i < 2 * HA_MAX_PATHS; i++) {
+		const struct ha_comm *comm = i % 2 ? pair->recv : pair->send;
+		const struct ha_slot *slot = &comm->failover->slots[i / 2];
+
+		if (slot->newest_gen == 0)
+			continue;
+		print_error("%s, %s on path %u: path %u (port %u, peer %u) is %s; wanted %u, "
+			    "fenced %u, yielded %u, "
+			    "settled %u; peer: %u, %u\n",
+			    i % 2 ? "receiver" : "sender",
+			    ha_failover_state_name(comm->failover->state), comm->active, i / 2,
+			    slot->port, slot->peer_port, ha_slot_state_name(slot->state),
+			    slot->want_gen, slot->fenced_gen, slot->yielded_gen, slot->settled_gen,
+			    slot->peer_fenced_gen, slot->peer_yielded_gen);
+	}
+}
+
+static void give_up(const struct pair *pair, unsigned limit_ms)
+{
+	print_slots(pair);
+	fail_msg("nobody goes on within %u ms", limit_ms);
+}
+
+/* Milliseconds until both ends go on over the other path. */
+static double time_to_go_on(struct traffic *t, unsigned limit_ms)
+{
+	uint64_t since_ns = sv_stepped_now();
+
+	while (!both_active(t->pair)) {
+		applications(t);
+		advance(t->pair);
+		if (sv_stepped_now() > since_ns + limit_ms * HA_NS_PER_MS)
+			give_up(t->pair, limit_ms);
+	}
+	return (double)(sv_stepped_now() - since_ns) / (double)HA_NS_PER_MS;
+}
+
+/* Some messages are through and some are under way. */
+static void begin_traffic(struct traffic *t, struct pair *pair, unsigned seed)
+{
+	traffic_init(t, pair, MESSAGES, seed);
+	for (unsigned i = 0; i < 40 + seed; i++) {
+		applications(t);
+		advance(pair);
+	}
+	assert_true(t->received > 0 && !all_done(t));
+}
+
+/* ---- one end --------------------------------------------------------------------------------- */
+
+/* Either end's NIC; either way of being sick; at many moments of the traffic. */
+static void one_sick_nic_holds_nobody_up(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 40; i++) {
+		uint32_t host = i % 2;
+		struct traffic t;
+		struct pair pair;
+		int rule;
+
+		two_rails(&pair);
+		begin_traffic(&t, &pair, i / 4);
+		rule = make_sick(host, 0, 60, i / 2 % 2 ? DOES_NOTHING : SAYS_SO_LATE);
+		sv_stepped_link(host, 0, false);
+		(void)time_to_go_on(&t, GOES_ON_MS);
+		assert_true(fired(rule) > 0);
+		finish(&t); /* every byte, once */
+		assert_int_equal(pair.send->count.failovers, 1);
+		assert_int_equal(pair.recv->count.failovers, 1);
+		pair_idle(&pair, 1500);
+		assert_true(is_sick(&pair, host, 0));
+		assert_false(is_sick(&pair, host, 1) || is_sick(&pair, 1 - host, 0));
+		transfer(&pair, 50000, i);
+		assert_int_equal(pair.recv->count.failovers, 1);
+		pair_close(&pair);
+	}
+}
+
+static uint32_t confirmed(const struct ha_comm *comm)
+{
+	return comm->failover->slots[0].fenced_gen;
+}
+
+/* Meanwhile the path is not built again: what is left of it may still work. */
+static void a_late_word_frees_the_slot(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		uint32_t host = i % 2;
+		const struct ha_comm *comm;
+		struct traffic t;
+		struct pair pair;
+
+		two_rails(&pair);
+		comm = host ? pair.recv : pair.send;
+		begin_traffic(&t, &pair, i);
+		make_sick(host, 0, 5, i / 2 ? DOES_NOTHING : SAYS_SO_LATE);
+		sv_stepped_link(host, 0, false);
+		(void)time_to_go_on(&t, GOES_ON_MS);
+		sv_stepped_fault_remove(-1);
+		sv_stepped_link(host, 0, true);
+		finish(&t);
+		pair_idle(&pair, 3000);
+		assert_true(is_sick(&pair, host, 0));
+		assert_int_equal(confirmed(comm), 0);
+		assert_false(pair_has_standby(&pair));
+		transfer(&pair, 10000, 1);
+		pair_idle(&pair, 5000);
+		assert_false(is_sick(&pair, host, 0));
+		assert_true(confirmed(comm) > 0);
+		pair_wait_standby(&pair);
+		assert_int_equal(pair.recv->count.failovers, 1);
+		/* And it is good for the next failure. */
+		sv_stepped_link(host, 1, false);
+		transfer(&pair, 50000, 2);
+		assert_int_equal(ha_comm_path(pair.recv)->port->index, 0);
+		pair_close(&pair);
+	}
+}
+
+/* ---- both ends ------------------------------------------------------------------------------- */
+
+static void both_sick(struct traffic *t, struct pair *pair, unsigned s0, unsigned s1)
+{
+	two_rails(pair);
+	begin_traffic(t, pair, 3);
+	make_sick(0, 0, s0, DOES_NOTHING);
+	make_sick(1, 0, s1, DOES_NOTHING);
+	alarm_at(pair->send);
+}
+
+/* Nothing says that the old path has stopped. Whichever is back first will do. */
+static void of_two_sick_nics_one_must_come_back(void **state)
+{
+	(void)state;
+	for (int first = 0; first < 2; first++) {
+		int received, released;
+		struct traffic t;
+		struct pair pair;
+
+		both_sick(&t, &pair, first ? 60 : 4, first ? 4 : 60);
+		work(&t, 20);
+		received = t.received;
+		released = t.released;
+		for (int i = 0; i < 76; i++) {
+			work(&t, 50);
+			assert_int_equal(pair.send->failover->state, HA_FO_FENCED);
+			assert_int_equal(pair.recv->failover->state, HA_FO_FENCING);
+			assert_int_equal(t.released, released);
+		}
+		assert_in_range(t.received, received, MESSAGES - 1);
+		sv_stepped_fault_remove(-1);
+		(void)time_to_go_on(&t, 400);
+		finish(&t);
+		assert_int_equal(ha_comm_error(pair.send), HA_OK);
+		pair_close(&pair);
+	}
+}
+
+/* A sender that relies on the peer's fence takes no completion any more. */
+static void what_is_acknowledged_late_completes_with_resume(void **state)
+{
+	struct in_flight message;
+	struct pair pair;
+	char rule[100];
+	bool done;
+	int held;
+
+	(void)state;
+	two_rails(&pair);
+	make_sick(0, 0, 4, DOES_NOTHING);
+	make_sick(1, 0, 60, DOES_NOTHING);
+	snprintf(rule, sizeof(rule), "hold host=1 rail=0 op=ack until=%lluns",
+		 (unsigned long long)(sv_stepped_now() + 45 * HA_NS_PER_MS));
+	held = add_rule(rule);
+	message = pair_start(&pair);
+	idle(&pair, 3);
+	assert_int_equal(ha_test(message.recv, &done, NULL), HA_OK);
+	assert_true(done && fired(held) > 0);
+	alarm_at(pair.send);
+	for (int i = 0; i < 100; i++) { /* yielded at 28 ms, acknowledged at 45 */
+		idle(&pair, 5);
+		assert_int_equal(ha_test(message.send, &done, NULL), HA_OK);
+		assert_false(done);
+	}
+	assert_true(pair.send->failover->slots[0].yielded_gen > 0);
+	assert_int_equal(pair_finish(&pair, message.send, NULL), HA_OK);
+	assert_int_equal(pair.send->failover->state, HA_FO_ACTIVE);
+	pair_close(&pair);
+}
+
+/* ---- packets that come late ------------------------------------------------------------------ */
+
+/*
+ * The receiver's NIC takes whatever comes, and what the sender sent before its fence comes 15 ms
+ * later: to a buffer that is the application's again, if it does not wait for that long.
+ */
+static void what_is_under_way_is_waited_for(void **state)
+{
+	unsigned late = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < 24; i++) {
+		struct traffic t;
+		struct pair pair;
+		char rule[100];
+		int held;
+
+		two_rails(&pair);
+		begin_traffic(&t, &pair, 0);
+		make_sick(1, 0, 60, DOES_NOTHING);
+		snprintf(rule, sizeof(rule), "hold host=0 rail=0 op=write until=%lluns",
+			 (unsigned long long)(sv_stepped_now() + 15 * HA_NS_PER_MS));
+		held = add_rule(rule);
+		for (unsigned k = 0; k < 2 * i; k++) {
+			applications(&t);
+			sv_stepped_step();
+		}
+		alarm_at(i % 2 ? pair.recv : pair.send);
+		assert_true(time_to_go_on(&t, GOES_ON_MS) >= 20);
+		late += fired(held) > 0;
+		finish(&t);
+		pair_close(&pair);
+	}
+	assert_true(late > 12);
+}
+
+/* ---- paths that cannot be built -------------------------------------------------------------- */
+
+/* The other NIC of one end makes no queue pair, or no address: nothing else suffers. */
+static void a_standby_that_cannot_be_built_disturbs_nobody(void **state)
+{
+	static const char *const verbs[] = {"create_qp", "rtr"};
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		uint32_t host = i % 2;
+		struct pair pair;
+		char rule[100];
+		int id;
+
+		two_rails(&pair);
+		sv_stepped_link(host, 1, false);
+		idle(&pair, 100);
+		snprintf(rule, sizeof(rule), "wait=60s verb=%s host=%u rail=1", verbs[i / 2], host);
+		id = add_rule(rule);
+		sv_stepped_link(host, 1, true);
+		for (uint32_t k = 0; k < 40; k++) {
+			uint64_t since_ns = sv_stepped_now();
+
+			transfer(&pair, 20000, k);
+			assert_in_range(sv_stepped_now() - since_ns, 0, 5 * HA_NS_PER_MS);
+			idle(&pair, 100);
+		}
+		assert_true(fired(id) > 0);
+		assert_false(pair_has_standby(&pair));
+		assert_false(ha_choice_has_standby(pair.recv));
+		assert_int_equal(pair.recv->count.failovers, 0);
+		assert_int_equal(is_sick(&pair, host, 1), i / 2 == 0);
+		pair_close(&pair);
+	}
+}
+
+#define SICK_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    SICK_TEST(one_sick_nic_holds_nobody_up),
+	    SICK_TEST(a_late_word_frees_the_slot),
+	    SICK_TEST(of_two_sick_nics_one_must_come_back),
+	    SICK_TEST(what_is_acknowledged_late_completes_with_resume),
+	    SICK_TEST(what_is_under_way_is_waited_for),
+	    SICK_TEST(a_standby_that_cannot_be_built_disturbs_nobody),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
