@@ -406,12 +406,35 @@ static void came_up(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	fo->say |= HA_SAY_STATE; /* over the new path, too: the sender may use it for mail now */
 }
 
+/*
+ * A slot on its way up to a port that is of no use any more, at either end. Where the port's NIC is
+ * sick, what was asked of it may take a minute, and an end that waits for it says nothing.
+ */
+static bool is_hopeless(const struct ha_comm *comm, const struct ha_slot *slot)
+{
+	return (slot->state == HA_SLOT_OPENING || slot->state == HA_SLOT_REBUILDING) &&
+	       ha_pair_price(comm, ha_pair_of(slot)) == HA_PAIR_NEVER;
+}
+
+static void give_up_hopeless(struct ha_comm *comm, unsigned p)
+{
+	struct ha_slot *slot = &comm->failover->slots[p];
+
+	if (!is_hopeless(comm, slot))
+		return;
+	HA_TRACE(1, "connection %s: path %u.%u is not built: a port of it is of no use now",
+		 comm->name, p, slot->newest_gen);
+	ha_shadow_failed(comm, p);
+	ha_slot_fence(comm, p, slot->newest_gen);
+}
+
 /* Slots on their way up: what takes too long is given up. */
 static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
 	struct ha_slot *slot = &fo->slots[p];
 
+	give_up_hopeless(comm, p);
 	switch (slot->state) {
 	case HA_SLOT_REBUILDING:
 		if (ha_control_peer_frozen(comm, now_ns))

@@ -76,16 +76,21 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void two_rails(struct pair *pair)
+static void rails(struct pair *pair, uint32_t n)
 {
 	pair_init(pair);
 	pair->config.enable_backup = true;
-	pair->fabric.rails = 2;
+	pair->fabric.rails = n;
 	pair_open(pair);
 	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
 	pair_connect(pair);
 	pair_wait_standby(pair);
 	assert_int_equal(pair->recv->active, 0);
+}
+
+static void two_rails(struct pair *pair)
+{
+	rails(pair, 2);
 }
 
 static bool is_sick(const struct pair *pair, uint32_t host, uint32_t rail)
@@ -408,6 +413,36 @@ static void a_standby_that_cannot_be_built_disturbs_nobody(void **state)
 	}
 }
 
+/* A third rail is there. */
+static void another_pair_of_ports_is_tried(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct pair pair;
+		char rule[100];
+		int id;
+
+		rails(&pair, 3);
+		sv_stepped_link(host, 1, false);
+		sv_stepped_link(host, 2, false);
+		idle(&pair, 100);
+		snprintf(rule, sizeof(rule), "wait=60s verb=create_qp host=%u rail=1", host);
+		id = add_rule(rule);
+		sv_stepped_link(host, 1, true);
+		idle(&pair, 300);
+		sv_stepped_link(host, 2, true);
+		for (int i = 0; i < 50 && !pair_has_standby(&pair); i++)
+			idle(&pair, 100);
+		assert_true(fired(id) > 0);
+		assert_true(is_sick(&pair, host, 1));
+		assert_true(pair_has_standby(&pair));
+		sv_stepped_link(host, 0, false);
+		transfer(&pair, 50000, 1);
+		assert_int_equal(pair.recv->count.failovers, 1);
+		pair_close(&pair);
+	}
+}
+
 #define SICK_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -419,6 +454,7 @@ int main(void)
 	    SICK_TEST(what_is_acknowledged_late_completes_with_resume),
 	    SICK_TEST(what_is_under_way_is_waited_for),
 	    SICK_TEST(a_standby_that_cannot_be_built_disturbs_nobody),
+	    SICK_TEST(another_pair_of_ports_is_tried),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
