@@ -95,6 +95,66 @@ const struct drill drills[] = {
 	.reasons = "local port down",
 	.stall_max_ms = 200,
     },
+    /* A NIC that keeps commands to itself: whoever asked for the verb, nobody waits for it. */
+    {
+	.name = "sick-nic-fence",
+	.proves = "a NIC that does not stop a queue pair for 20 s is left like any other",
+	.args = {BOTH_RAILS},
+	.script = "1490 fault wait=20s verb=modify_qp host=0 rail=0\n"
+		  "1500 link 0 0 down",
+	.switches_min = 4,
+	.switches_max = 8,
+	.reasons = "local port down|peer's port down",
+	.stall_max_ms = 200,
+    },
+    {
+	.name = "sick-nic-destroy",
+	.proves = "so is one that neither flushes nor destroys",
+	.args = {BOTH_RAILS},
+	.script = "1480 fault wait=30s verb=destroy_qp host=0 rail=0\n"
+		  "1490 fault wedge=hard host=0 rail=0 op=write\n"
+		  "1500 link 0 0 down",
+	.switches_min = 4,
+	.switches_max = 8,
+	.reasons = "local port down|peer's port down",
+	.stall_max_ms = 200,
+    },
+    {
+	.name = "sick-nic-create",
+	.proves = "a path that waits 30 s for its queue pairs holds up no other",
+	.args = {BOTH_RAILS},
+	.script = "1490 fault wait=30s verb=create_qp host=0 rail=0\n"
+		  "1500 link 0 0 down\n"
+		  "1700 link 0 0 up",
+	.switches_min = 4,
+	.switches_max = 8,
+	.reasons = "local port down|peer's port down",
+	.stall_max_ms = 200,
+    },
+    {
+	.name = "sick-nic-register",
+	.proves = "nor one that waits for its memory",
+	.args = {BOTH_RAILS},
+	.script = "1490 fault wait=30s verb=reg_mr host=0 rail=0\n"
+		  "1500 link 0 0 down\n"
+		  "1700 link 0 0 up",
+	.switches_min = 4,
+	.switches_max = 8,
+	.reasons = "local port down|peer's port down",
+	.stall_max_ms = 200,
+    },
+    /* The path in reserve is to another port of the peer's, of which no heartbeat knows yet. */
+    {
+	.name = "sick-nic-address",
+	.proves = "nor one whose heartbeats wait 30 s for an address",
+	.args = {BOTH_RAILS},
+	.script = "1490 fault wait=30s verb=create_ah host=0 rail=1\n"
+		  "1500 link 1 1 down",
+	.switches_min = 4,
+	.switches_max = 8,
+	.reasons = "local port down|peer's port down",
+	.stall_max_ms = 200,
+    },
     {
 	.name = "silent-cut",
 	.proves = "a cut inside the switch, which nobody is told of, is noticed by its silence",
