@@ -102,7 +102,7 @@ enum ha_destruction {
 struct ha_flush_qp {
 	struct ibv_qp *qp; /* NULL until GPU memory first needed it, and it was made */
 	uint32_t posted, done;
-	/* Makes it; before the path's objects are destroyed, since both commands have one key. */
+	/* Makes it; before the path is fenced and closed, whose commands have the same key. */
 	struct ha_command command;
 	uint64_t since_ns;   /* when the command was sent */
 	struct ibv_qp *made; /* its own while it is busy, as what follows */

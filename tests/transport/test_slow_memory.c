@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices that take long to register memory, or to end a registration, on a live fabric with real
- * threads: nobody waits for them who drives a connection, messages are held back meanwhile and
- * arrive, and deregistering leaves to the background what takes long.
+ * Devices that take long to register memory, to end a registration, or to make a queue pair, on a
+ * live fabric with real threads: nobody waits for them who drives a connection, messages are held
+ * back meanwhile and arrive, and deregistering leaves to the background what takes long.
  */
 #include "../unit/cmocka_all.h"
 #include "pair.h"
@@ -11,7 +11,9 @@
 #include "base/log.h"
 #include "instance/instance.h"
 #include "memory/mr.h"
+#include "progress/command.h"
 #include "transport/comm.h"
+#include "transport/recv.h"
 #include "transport/transport.h"
 
 #include <errno.h>
@@ -23,10 +25,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define REG_MS	  500 /* that the standby's device takes to register memory */
-#define PROMPT_MS 200 /* what does not wait for it takes less, on a busy machine, too */
-#define DEREG_MS  600 /* ha_command_patience_ns, and what a busy machine takes */
-#define MESSAGES  8
+#define REG_MS	  3000 /* that the standby's device takes to register memory */
+#define PROMPT_MS 1500 /* what does not wait for it takes less, on a busy machine, too */
+#define DEREG_S	  30   /* that a device takes to end a registration */
+#define MESSAGES  3
 #define SIZE	  65536u
 #define MEM_SIZE  (MESSAGES * SIZE)
 
@@ -257,7 +259,7 @@ static void close_both(struct host *h)
 	for (size_t i = 0; i < MESSAGES; i++)
 		ha_dereg_mr(NULL, h->mr[i]);
 	ha_dereg_mr(NULL, h->other_mr);
-	NEED(ms_since(began_ns) < DEREG_MS);
+	NEED(ms_since(began_ns) < PROMPT_MS);
 	NEED(munmap(h->memory, MEM_SIZE) == 0);
 	NEED(munmap(h->other_memory, SIZE) == 0);
 	ha_instance_close(h->inst);
@@ -269,6 +271,7 @@ static int mover(int peer_fd, int test_fd, bool receives)
 	uint64_t began_ns;
 	struct host h;
 
+	ha_command_sick_ns = UINT64_MAX / 2; /* so long is no failure here */
 	open_host(&h, peer_fd, test_fd);
 	h.receives = receives;
 	open_both(&h);
@@ -346,6 +349,170 @@ static void receives_wait_for_their_memory_and_nobody_for_the_device(void **stat
 	move_while_registering_takes_long(0);
 }
 
+/* ---- making the queue pair of a flush takes long ------------------------------------------------
+ */
+
+/* The memory is said to be a GPU's, which nothing but flushing looks at. */
+static int flusher(int peer_fd, int test_fd, void *arg)
+{
+	struct ha_request *flush;
+	const int got = SIZE;
+	uint64_t began_ns;
+	struct host h;
+	void *data;
+
+	(void)arg;
+	ha_command_sick_ns = UINT64_MAX / 2;
+	open_host(&h, peer_fd, test_fd);
+	h.receives = true;
+	h.comm = await_dial(&h, 0);
+	h.other = await_dial(&h, 1);
+	get_memory(&h);
+	await_standby(h.comm);
+	h.mr[0]->host = false;
+	data = h.memory;
+	tell(&h, 'r'); /* making a queue pair takes long */
+	began_ns = ha_now_ns();
+	NEED(ha_iflush(h.comm, 1, &data, &got, &h.mr[0], &flush) == HA_OK);
+	took(&h, began_ns);
+	NEED(flush != NULL);
+	while (!is_done(&h, flush))
+		nap();
+	NEED(ms_since(began_ns) >= REG_MS - 100);
+	NEED(h.longest_ns < PROMPT_MS * HA_NS_PER_MS);
+	NEED(ha_comm_error(h.comm) == HA_OK);
+	/* Closing while the next one is being made leaves that to the background. */
+	h.other_mr->host = false;
+	data = h.other_memory;
+	NEED(ha_iflush(h.other, 1, &data, &got, &h.other_mr, &flush) == HA_OK);
+	NEED(flush->posted == HA_FLUSH_NEW);
+	began_ns = ha_now_ns();
+	ha_close_recv(h.other);
+	NEED(ms_since(began_ns) < PROMPT_MS);
+	meet(peer_fd);
+	ha_close_recv(h.comm);
+	for (size_t i = 0; i < MESSAGES; i++)
+		ha_dereg_mr(NULL, h.mr[i]);
+	ha_dereg_mr(NULL, h.other_mr);
+	ha_instance_close(h.inst);
+	return 0;
+}
+
+static int onlooker(int peer_fd, int test_fd, void *arg)
+{
+	struct host h;
+
+	(void)arg;
+	open_host(&h, peer_fd, test_fd);
+	h.comm = dial(&h, 0);
+	h.other = dial(&h, 1);
+	await_standby(h.comm);
+	tell(&h, 'r');
+	meet(peer_fd);
+	ha_close_send(h.comm);
+	ha_close_send(h.other);
+	ha_instance_close(h.inst);
+	return 0;
+}
+
+static void a_flush_waits_for_its_queue_pair_and_nobody_for_the_device(void **state)
+{
+	struct pair pair;
+	json_t *status;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 2");
+	pair_start(&pair, flusher, onlooker, NULL);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	assert_int_equal(
+	    fabric_tool("fault %s 'wait=%dms verb=create_qp host=0'", fabric_name(), REG_MS), 0);
+	pair_send_byte(&pair, 0, 'g');
+	pair_send_byte(&pair, 1, 'g');
+	assert_int_equal(pair_join(&pair, 0, 60), 0);
+	assert_int_equal(pair_join(&pair, 1, 60), 0);
+	status = fabric_status();
+	assert_true(status_fired(status, 0) >= 2);
+	json_decref(status);
+	fabric_down();
+}
+
+/* ---- deregistering takes long -------------------------------------------------------------------
+ */
+
+/* On the first device and on another one: who gives memory back waits for neither. */
+static int leaver(int peer_fd, int test_fd, void *arg)
+{
+	struct ha_device_set *set;
+	struct ibv_mr *unused;
+	uint64_t began_ns;
+	struct host h;
+
+	(void)arg;
+	open_host(&h, peer_fd, test_fd);
+	h.receives = true;
+	h.comm = await_dial(&h, 0);
+	h.other = await_dial(&h, 1);
+	get_memory(&h);
+	set = ha_instance_devices(h.inst);
+	for (size_t i = 0; i < MESSAGES; i++)
+		NEED(ha_mr_on(h.mr[i], &set->nics[1], &unused) == HA_OK);
+	tell(&h, 'r'); /* ending a registration takes long */
+	for (size_t i = 0; i < MESSAGES; i++) {
+		began_ns = ha_now_ns();
+		ha_dereg_mr(h.comm, h.mr[i]);
+		NEED(ms_since(began_ns) < PROMPT_MS);
+	}
+	NEED(ha_comm_error(h.comm) == HA_OK);
+	tell(&h, 'd');
+#ifdef __SANITIZE_ADDRESS__
+	_exit(0); /* what is still open is simverbs's, and no leak */
+#endif
+	return 0;
+}
+
+static int caller(int peer_fd, int test_fd, void *arg)
+{
+	struct host h;
+
+	(void)arg;
+	open_host(&h, peer_fd, test_fd);
+	h.comm = dial(&h, 0);
+	h.other = dial(&h, 1);
+	tell(&h, 'r');
+	ha_close_send(h.comm);
+	ha_close_send(h.other);
+	ha_instance_close(h.inst);
+	return 0;
+}
+
+static void deregistering_waits_for_no_device(void **state)
+{
+	struct pair pair;
+	json_t *status;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 2");
+	pair_start(&pair, leaver, caller, NULL);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	for (int rail = 0; rail < 2; rail++)
+		assert_int_equal(fabric_tool("fault %s 'wait=%ds verb=dereg_mr host=0 rail=%d'",
+					     fabric_name(), DEREG_S, rail),
+				 0);
+	pair_send_byte(&pair, 0, 'g');
+	assert_int_equal(pair_wait_byte(&pair, 0), 'd');
+	status = fabric_status();
+	assert_true(status_fired(status, 0) >= 1);
+	assert_true(status_fired(status, 1) >= 1);
+	json_decref(status);
+	pair_send_byte(&pair, 0, 'g');
+	pair_send_byte(&pair, 1, 'g');
+	assert_int_equal(pair_join(&pair, 0, 30), 0);
+	assert_int_equal(pair_join(&pair, 1, 30), 0);
+	fabric_down();
+}
+
 static int tidy(void **state)
 {
 	(void)state;
@@ -359,6 +526,9 @@ int main(void)
 	    cmocka_unit_test_teardown(sends_wait_for_their_memory_and_nobody_for_the_device, tidy),
 	    cmocka_unit_test_teardown(receives_wait_for_their_memory_and_nobody_for_the_device,
 				      tidy),
+	    cmocka_unit_test_teardown(a_flush_waits_for_its_queue_pair_and_nobody_for_the_device,
+				      tidy),
+	    cmocka_unit_test_teardown(deregistering_waits_for_no_device, tidy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
