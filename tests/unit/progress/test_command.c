@@ -45,7 +45,8 @@ static void count_orphan(struct ha_command *command)
 static void prepare(struct slow *slow, uint64_t key)
 {
 	*slow = (struct slow){
-	    .command = {.run = wait_for_go, .orphaned = count_orphan, .key = key, .owner = &nobody}};
+	    .command = {
+		.run = wait_for_go, .orphaned = count_orphan, .key = key, .owner = &nobody}};
 	ha_list_init(&slow->command.link);
 }
 
