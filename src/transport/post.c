@@ -213,6 +213,28 @@ static bool post_end(struct ha_comm *comm, struct ha_path *path, unsigned qp, un
 	return ok;
 }
 
+/* What is posted in several steps must not stop half way for want of a key. */
+static bool have_keys(struct ha_comm *comm, const struct ha_path *path,
+		      const struct ha_send_group *group)
+{
+	uint64_t unused;
+
+	for (unsigned i = 0; i < group->n; i++)
+		if (group->reqs[i]->size != 0 &&
+		    !ha_comm_keys(comm, path, path->nic_index, group->reqs[i]->mr, "a send buffer",
+				  &unused))
+			return false;
+	return true;
+}
+
+/* Posts the full list, of which more is to come. */
+static __attribute__((cold, noinline)) bool post_full(struct ha_comm *comm, struct ha_path *path,
+						      const struct ha_send_group *group,
+						      unsigned qp)
+{
+	return have_keys(comm, path, group) && post_data(comm, path, qp, LAST);
+}
+
 /* Posts what one queue pair carries. The room for it was checked. */
 static bool post_part(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
 		      unsigned part, unsigned parts, unsigned qp)
@@ -227,8 +249,8 @@ static bool post_part(struct ha_comm *comm, struct ha_path *path, struct ha_send
 			uint64_t left = end - at;
 			uint64_t len = left < path->max_message ? left : path->max_message;
 
-			if (n == LAST) { /* the template list is full */
-				if (!post_data(comm, path, qp, n))
+			if (__builtin_expect(n == LAST, 0)) { /* the template list is full */
+				if (!post_full(comm, path, group, qp))
 					return false;
 				n = 0;
 			}
@@ -246,27 +268,15 @@ static bool post_part(struct ha_comm *comm, struct ha_path *path, struct ha_send
 	return true;
 }
 
-/* What is posted in several steps must not stop half way for want of a key. */
-static bool have_keys(struct ha_comm *comm, const struct ha_path *path,
-		      const struct ha_send_group *group)
-{
-	uint64_t unused;
-
-	for (unsigned i = 0; i < group->n; i++)
-		if (group->reqs[i]->size != 0 &&
-		    !ha_comm_keys(comm, path, path->nic_index, group->reqs[i]->mr, "a send buffer",
-				  &unused))
-			return false;
-	return true;
-}
-
 /* True when it was posted; false when there is no room now, or the connection failed. */
 static bool post_general(struct ha_comm *comm, struct ha_path *path, struct ha_send_group *group,
 			 unsigned parts)
 {
-	unsigned first = parts == 1 ? ha_qp_of(path, group->seq) : 0;
+	unsigned first = 0;
 
-	if (!have_keys(comm, path, group))
+	if (parts == 1)
+		first = ha_qp_of(path, group->seq);
+	else if (!have_keys(comm, path, group))
 		return false;
 	for (unsigned part = 0; part < parts; part++) {
 		uint32_t count = writes_of_part(path, group, part, parts);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -297,6 +298,10 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
+/* Registrations may come from several threads, as with a real device. */
+static pthread_mutex_t reg_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* With reg_lock. */
 static struct ibv_mr *new_mr(struct ibv_pd *pd, void *addr, size_t length)
 {
 	struct ibv_mr *mr = calloc(1, sizeof *mr);
@@ -313,6 +318,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 				unsigned int access)
 {
 	struct fake_device *device = of(pd->context);
+	struct ibv_mr *mr;
 
 	(void)iova;
 	if (device->reg_errno ||
@@ -320,34 +326,43 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 		errno = device->reg_errno ? device->reg_errno : EINVAL;
 		return NULL;
 	}
+	pthread_mutex_lock(&reg_lock);
 	device->last_access = access;
 	device->last_addr = (uintptr_t)addr;
 	device->last_length = length;
-	return new_mr(pd, addr, length);
+	mr = new_mr(pd, addr, length);
+	pthread_mutex_unlock(&reg_lock);
+	return mr;
 }
 
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
 				 int fd, int access)
 {
 	struct fake_device *device = of(pd->context);
+	struct ibv_mr *mr;
 
 	if (fd < 0 || fcntl(fd, F_GETFD) < 0) {
 		errno = device->dmabuf_errno;
 		return NULL;
 	}
+	pthread_mutex_lock(&reg_lock);
 	device->last_access = (unsigned int)access;
 	device->last_addr = (uintptr_t)iova;
 	device->last_length = length;
 	device->last_offset = offset;
 	device->last_fd = fd;
-	return new_mr(pd, (void *)(uintptr_t)iova, length);
+	mr = new_mr(pd, (void *)(uintptr_t)iova, length);
+	pthread_mutex_unlock(&reg_lock);
+	return mr;
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	int error = of(mr->context)->dereg_error;
 
+	pthread_mutex_lock(&reg_lock);
 	of(mr->context)->deregs++;
+	pthread_mutex_unlock(&reg_lock);
 	free(mr);
 	return error;
 }
