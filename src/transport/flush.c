@@ -177,7 +177,8 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	if (!ha_comm_may_post(comm) || !have_qp(comm, path) ||
 	    path->flush.posted - path->flush.done == HA_FLUSH_DEPTH)
 		return;
-	if (!ha_comm_keys(comm, path, path->nic_index, req->mr, "a buffer to flush", &keys))
+	keys = ha_comm_keys(comm, path, path->nic_index, req->mr, "a buffer to flush");
+	if (keys == 0)
 		return;
 	sge.lkey = path->ring_lkey;
 	wr.wr_id = ha_wr_id(HA_WR_FLUSH, path->index, path->generation, 0, req->id);

@@ -217,12 +217,10 @@ static bool post_end(struct ha_comm *comm, struct ha_path *path, unsigned qp, un
 static bool have_keys(struct ha_comm *comm, const struct ha_path *path,
 		      const struct ha_send_group *group)
 {
-	uint64_t unused;
-
 	for (unsigned i = 0; i < group->n; i++)
 		if (group->reqs[i]->size != 0 &&
-		    !ha_comm_keys(comm, path, path->nic_index, group->reqs[i]->mr, "a send buffer",
-				  &unused))
+		    ha_comm_keys(comm, path, path->nic_index, group->reqs[i]->mr,
+				 "a send buffer") == 0)
 			return false;
 	return true;
 }

@@ -28,9 +28,9 @@ static inline bool ha_fill_data(struct ha_comm *comm, const struct ha_path *path
 				struct ibv_send_wr *wr)
 {
 	struct ibv_sge *sge = wr->sg_list;
-	uint64_t keys;
+	uint64_t keys = ha_comm_keys(comm, path, path->nic_index, req->mr, "a send buffer");
 
-	if (!ha_comm_keys(comm, path, path->nic_index, req->mr, "a send buffer", &keys))
+	if (__builtin_expect(keys == 0, 0))
 		return false;
 	wr->wr.rdma.remote_addr = req->remote_addr + offset;
 	wr->wr.rdma.rkey = req->remote_rkey;

@@ -46,8 +46,8 @@ static bool stamp_row(struct ha_comm *comm, const struct ha_path *path,
 		row[i].stamp_end = stamp;
 		if (__builtin_expect(!slot->mrs[i], 0))
 			continue; /* of a receive of nothing */
-		if (!ha_comm_keys(comm, path, path->nic_index, slot->mrs[i], "a receive buffer",
-				  &keys))
+		keys = ha_comm_keys(comm, path, path->nic_index, slot->mrs[i], "a receive buffer");
+		if (keys == 0)
 			return false;
 		row[i].rkey = ha_mr_rkey(keys);
 	}

@@ -33,16 +33,15 @@ static enum ha_mr_request request(struct ha_comm *comm, struct ha_nic *nic, stru
 	return found;
 }
 
-bool ha_comm_find_keys(struct ha_comm *comm, const struct ha_path *path, struct ha_mr *mr,
-		       const char *what, uint64_t *keys)
+uint64_t ha_comm_find_keys(struct ha_comm *comm, const struct ha_path *path, struct ha_mr *mr,
+			   const char *what)
 {
 	struct ibv_mr *found;
 
 	switch (request(comm, path->nic, mr)) {
 	case HA_MR_READY:
 		found = atomic_load_explicit(&mr->on_nic[path->nic_index], memory_order_acquire);
-		*keys = ha_mr_pack(found);
-		return true;
+		return ha_mr_pack(found);
 	case HA_MR_SENT:
 	case HA_MR_PENDING: /* requests have come since */
 		ha_comm_register_ahead(comm, path->nic);
@@ -58,7 +57,7 @@ bool ha_comm_find_keys(struct ha_comm *comm, const struct ha_path *path, struct 
 		ha_comm_registration_failed(comm, path, what);
 		break;
 	}
-	return false;
+	return 0;
 }
 
 /* ---- ahead of need ----------------------------------------------------------------------------

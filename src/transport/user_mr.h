@@ -15,20 +15,20 @@ struct ha_path;
  * Slow path of the one below. What is not registered is sent for, with all else that is under way,
  * and the connection is visited when it is there.
  */
-bool ha_comm_find_keys(struct ha_comm *comm, const struct ha_path *path, struct ha_mr *mr,
-		       const char *what, uint64_t *keys) __attribute__((cold, noinline));
+uint64_t ha_comm_find_keys(struct ha_comm *comm, const struct ha_path *path, struct ha_mr *mr,
+			   const char *what) __attribute__((cold, noinline));
 
 /*
- * The memory's keys on a path's device; nic_index is the path's. False: not yet, so what needs them
- * is held back until the next pump; or they cannot be had, which was reported. `what` it is, for
+ * The memory's keys on a path's device; nic_index is the path's. 0: not yet, so what needs them is
+ * held back until the next pump; or they cannot be had, which was reported. `what` it is, for
  * people.
  */
-static inline bool ha_comm_keys(struct ha_comm *comm, const struct ha_path *path,
-				unsigned nic_index, struct ha_mr *mr, const char *what,
-				uint64_t *keys)
+static inline uint64_t ha_comm_keys(struct ha_comm *comm, const struct ha_path *path,
+				    unsigned nic_index, struct ha_mr *mr, const char *what)
 {
-	*keys = ha_mr_keys(mr, nic_index);
-	return __builtin_expect(*keys != 0, 1) || ha_comm_find_keys(comm, path, mr, what, keys);
+	uint64_t keys = ha_mr_keys(mr, nic_index);
+
+	return __builtin_expect(keys != 0, 1) ? keys : ha_comm_find_keys(comm, path, mr, what);
 }
 
 /* Has the memory of all requests under way registered on a device. Never waits. */
