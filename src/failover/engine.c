@@ -657,6 +657,14 @@ static enum nccl_ha_path_health health_of(const struct ha_comm *comm, unsigned p
 	return healths[comm->failover->slots[p].state];
 }
 
+/* Closing may take a while, and a peer that has closed answers no heartbeats. */
+static void goodbye(struct ha_comm *comm)
+{
+	ha_control_goodbye(comm);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		ha_rebuild_unwatch(comm, p);
+}
+
 static void describe(const struct ha_comm *comm, struct ha_failover_view *out)
 {
 	out->moving = ha_failover_is_moving(comm);
@@ -676,6 +684,6 @@ const struct ha_failover_ops ha_failover_engine = {
     .socket_broken = socket_broken,
     .port_changed = port_changed,
     .visit = visit_when_due,
-    .goodbye = ha_control_goodbye,
+    .goodbye = goodbye,
     .describe = describe,
 };

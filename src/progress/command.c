@@ -384,6 +384,27 @@ static uint64_t later(uint64_t since_ns, uint64_t limit_ns)
 	return limit_ns < UINT64_MAX - since_ns ? since_ns + limit_ns : UINT64_MAX;
 }
 
+/*
+ * With the lock: what a command waits for. What cleans up is all the same to a NIC: where it has
+ * kept one of these for long, it is not waited for with each.
+ */
+static const struct run *ahead_of(const struct ha_commands *commands,
+				  const struct ha_command *command)
+{
+	const struct run *oldest = NULL;
+
+	if (command->kind != HA_COMMAND_CLEAN)
+		return run_of_key(commands, command->key);
+	for (unsigned i = 0; i < MAX_THREADS; i++) {
+		const struct run *run = &commands->runs[i];
+
+		if (run->busy && run->kind == HA_COMMAND_CLEAN &&
+		    (!oldest || run->since_ns < oldest->since_ns))
+			oldest = run;
+	}
+	return oldest;
+}
+
 bool ha_command_wait(struct ha_commands *commands, struct ha_command *command, uint64_t limit_ns)
 {
 	uint64_t began_ns = ha_real_ns(), until_ns;
@@ -398,7 +419,7 @@ bool ha_command_wait(struct ha_commands *commands, struct ha_command *command, u
 	pthread_mutex_lock(&commands->lock);
 	/* Also where the state says that it is done: whoever said so lets the lock go first. */
 	while (!(back = !ha_command_busy(command))) {
-		const struct run *run = run_of_key(commands, command->key);
+		const struct run *run = ahead_of(commands, command);
 
 		until_ns = later(run ? run->since_ns : began_ns, limit_ns);
 		if (ha_real_ns() >= until_ns)

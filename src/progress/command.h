@@ -101,8 +101,9 @@ void ha_command_recall(struct ha_commands *commands, struct ha_command *command)
 
 /*
  * Waits for it as long as it gets on: until the command of its key that runs, itself or one before
- * it, has taken limit_ns. So where something is stuck for that long already it does not wait at
- * all. UINT64_MAX: no limit. True: it is not busy.
+ * it, has taken limit_ns; of kind CLEAN, the one of that kind that has been running longest. So
+ * where something is stuck for that long already it does not wait at all. UINT64_MAX: no limit.
+ * True: it is not busy.
  */
 bool ha_command_wait(struct ha_commands *commands, struct ha_command *command, uint64_t limit_ns);
 
