@@ -267,7 +267,7 @@ static void let_the_test(int test_fd)
 /* The heartbeats of rail 1 go on, both ways, and nothing stands still. */
 static void rail_1_beats(struct host *h)
 {
-	struct ha_live_port_report before, after;
+	struct ha_live_port_report before = {0}, after = {0};
 	uint64_t pongs = 0, most_ns = 0, began_ns = ha_now_ns();
 
 	NEED(ha_liveness_port_report(h->live, &h->set->ports[1], &before));

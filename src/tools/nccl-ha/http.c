@@ -179,8 +179,8 @@ int nh_http_listen(const char *where, char *url, size_t url_size, char *why, siz
 
 	split(where, host, sizeof(host), &port);
 	if (!is_port(port)) {
-		snprintf(why, why_size, "'%s' is not [ADDRESS:]PORT: a port is a number up to %d",
-			 where, UINT16_MAX);
+		snprintf(why, why_size, "'%s' is not [ADDRESS:]PORT: a port is a number up to %u",
+			 where, (unsigned)UINT16_MAX);
 		return -1;
 	}
 	err = getaddrinfo(host, port, &hints, &found);
