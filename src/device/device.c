@@ -225,7 +225,7 @@ static const char *unusable(const struct ha_device_set *set, const struct ha_nic
 			    const struct ibv_port_attr *attr)
 {
 	unsigned nqps = (unsigned)set->config->ib_qps_per_connection;
-	struct ha_depth depth = ha_depth(&nic->attr, nqps, HA_SEND_SQ_DEPTH);
+	struct ha_queue_depth depth = ha_queue_depth(&nic->attr, nqps, HA_SEND_SQ_DEPTH);
 
 	if (attr->link_layer != IBV_LINK_LAYER_INFINIBAND &&
 	    attr->link_layer != IBV_LINK_LAYER_ETHERNET &&
@@ -233,7 +233,7 @@ static const char *unusable(const struct ha_device_set *set, const struct ha_nic
 		return "link layer that is neither InfiniBand nor Ethernet";
 	if (set->nports_all == HA_MAX_PORTS)
 		return "more ports than this plugin handles";
-	return ha_depth_lacks(&nic->attr, &depth);
+	return ha_queue_depth_lacks(&nic->attr, &depth);
 }
 
 static void warn_about_apm(const struct ha_config *config, const struct ha_port *port)

@@ -20,10 +20,11 @@ static uint32_t queue_depth(const struct ibv_device_attr *attr, uint32_t wanted)
 	return less(limit(wanted + 1, attr->max_qp_wr), 1);
 }
 
-struct ha_depth ha_depth(const struct ibv_device_attr *attr, unsigned nqps, uint32_t send)
+struct ha_queue_depth ha_queue_depth(const struct ibv_device_attr *attr, unsigned nqps,
+				     uint32_t send)
 {
-	struct ha_depth depth = {.send = queue_depth(attr, send),
-				 .recv = queue_depth(attr, HA_RQ_DEPTH)};
+	struct ha_queue_depth depth = {.send = queue_depth(attr, send),
+				       .recv = queue_depth(attr, HA_RQ_DEPTH)};
 	uint32_t of_qp = depth.send + 1 + depth.recv + 1, room;
 
 	/* An error flushes all, those that asked for no completion, too. */
@@ -34,7 +35,8 @@ struct ha_depth ha_depth(const struct ibv_device_attr *attr, unsigned nqps, uint
 	return depth;
 }
 
-const char *ha_depth_lacks(const struct ibv_device_attr *attr, const struct ha_depth *depth)
+const char *ha_queue_depth_lacks(const struct ibv_device_attr *attr,
+				 const struct ha_queue_depth *depth)
 {
 	if (depth->recv < HA_LEAST_DEPTH || queue_depth(attr, HA_LEAST_DEPTH) < HA_LEAST_DEPTH)
 		return "queues of a device that are too short (max_qp_wr)";

@@ -26,15 +26,17 @@
 #define HA_LEAST_DEPTH (2 * HA_RQ_BATCH)
 
 /* Work requests we post; each queue has room for one more, the sentinel of a fence. */
-struct ha_depth {
+struct ha_queue_depth {
 	uint32_t send, recv; /* of each queue pair */
 	uint32_t cqes;	     /* of the completion queue of all of them and of a flush */
 };
 
 /* What `nqps` queue pairs get that want `send` work requests in a send queue. */
-struct ha_depth ha_depth(const struct ibv_device_attr *attr, unsigned nqps, uint32_t send);
+struct ha_queue_depth ha_queue_depth(const struct ibv_device_attr *attr, unsigned nqps,
+				     uint32_t send);
 
 /* Why that is of no use, in words; NULL: it is. */
-const char *ha_depth_lacks(const struct ibv_device_attr *attr, const struct ha_depth *depth);
+const char *ha_queue_depth_lacks(const struct ibv_device_attr *attr,
+				 const struct ha_queue_depth *depth);
 
 #endif

@@ -8,77 +8,79 @@
 /* An answer that takes less costs nobody anything. */
 #define SLOW_NS (50 * HA_NS_PER_MS)
 
-void ha_absent_init(struct ha_absent *absent)
+void ha_unreachable_init(struct ha_unreachable *unreachable)
 {
-	memset(absent, 0, sizeof(*absent));
-	pthread_mutex_init(&absent->lock, NULL);
+	memset(unreachable, 0, sizeof(*unreachable));
+	pthread_mutex_init(&unreachable->lock, NULL);
 }
 
-void ha_absent_destroy(struct ha_absent *absent)
+void ha_unreachable_destroy(struct ha_unreachable *unreachable)
 {
-	pthread_mutex_destroy(&absent->lock);
+	pthread_mutex_destroy(&unreachable->lock);
 }
 
 /* With the lock: the pair's entry, or -1. */
-static int find(const struct ha_absent *absent, const struct ha_absent_key *key)
+static int find(const struct ha_unreachable *unreachable, const struct ha_unreachable_key *key)
 {
-	for (int i = 0; i < HA_ABSENT_MAX; i++)
-		if (absent->entries[i].port == key->port &&
-		    memcmp(absent->entries[i].gid, key->gid, sizeof(absent->entries[i].gid)) == 0)
+	for (int i = 0; i < HA_UNREACHABLE_MAX; i++)
+		if (unreachable->entries[i].port == key->port &&
+		    memcmp(unreachable->entries[i].gid, key->gid,
+			   sizeof(unreachable->entries[i].gid)) == 0)
 			return i;
 	return -1;
 }
 
 /* With the lock: the one that ends first, a free one if there is one. */
-static int oldest(const struct ha_absent *absent)
+static int oldest(const struct ha_unreachable *unreachable)
 {
 	int found = 0;
 
-	for (int i = 1; i < HA_ABSENT_MAX; i++)
-		if (absent->entries[i].until_ns < absent->entries[found].until_ns)
+	for (int i = 1; i < HA_UNREACHABLE_MAX; i++)
+		if (unreachable->entries[i].until_ns < unreachable->entries[found].until_ns)
 			found = i;
 	return found;
 }
 
-void ha_absent_note(struct ha_absent *absent, const struct ha_absent_key *key, uint64_t began_ns,
-		    uint64_t now_ns)
+void ha_unreachable_note(struct ha_unreachable *unreachable, const struct ha_unreachable_key *key,
+			 uint64_t began_ns, uint64_t now_ns)
 {
 	uint64_t took_ns = now_ns - began_ns;
 	int i;
 
 	if (took_ns < SLOW_NS)
 		return;
-	pthread_mutex_lock(&absent->lock);
-	i = find(absent, key);
+	pthread_mutex_lock(&unreachable->lock);
+	i = find(unreachable, key);
 	if (i < 0)
-		i = oldest(absent);
-	absent->entries[i].port = key->port;
-	memcpy(absent->entries[i].gid, key->gid, sizeof(absent->entries[i].gid));
+		i = oldest(unreachable);
+	unreachable->entries[i].port = key->port;
+	memcpy(unreachable->entries[i].gid, key->gid, sizeof(unreachable->entries[i].gid));
 	/* Half of a thread's time at most. */
-	absent->entries[i].until_ns = now_ns + took_ns;
-	pthread_mutex_unlock(&absent->lock);
+	unreachable->entries[i].until_ns = now_ns + took_ns;
+	pthread_mutex_unlock(&unreachable->lock);
 }
 
-bool ha_absent_lately(struct ha_absent *absent, const struct ha_absent_key *key, uint64_t now_ns)
+bool ha_unreachable_lately(struct ha_unreachable *unreachable, const struct ha_unreachable_key *key,
+			   uint64_t now_ns)
 {
 	bool lately;
 	int i;
 
-	pthread_mutex_lock(&absent->lock);
-	i = find(absent, key);
-	lately = i >= 0 && now_ns < absent->entries[i].until_ns;
-	pthread_mutex_unlock(&absent->lock);
+	pthread_mutex_lock(&unreachable->lock);
+	i = find(unreachable, key);
+	lately = i >= 0 && now_ns < unreachable->entries[i].until_ns;
+	pthread_mutex_unlock(&unreachable->lock);
 	return lately;
 }
 
-void ha_absent_forget(struct ha_absent *absent)
+void ha_unreachable_forget(struct ha_unreachable *unreachable)
 {
-	pthread_mutex_lock(&absent->lock);
-	memset(absent->entries, 0, sizeof(absent->entries));
-	pthread_mutex_unlock(&absent->lock);
+	pthread_mutex_lock(&unreachable->lock);
+	memset(unreachable->entries, 0, sizeof(unreachable->entries));
+	pthread_mutex_unlock(&unreachable->lock);
 }
 
-uint64_t ha_absent_hash(const struct ha_absent_key *key)
+uint64_t ha_unreachable_hash(const struct ha_unreachable_key *key)
 {
 	uint64_t hash = (uintptr_t)key->port, part;
 

@@ -14,38 +14,39 @@
 struct ha_port;
 
 /* More than anybody has pairs of ports without a way between them at a time; the oldest goes. */
-#define HA_ABSENT_MAX 64
+#define HA_UNREACHABLE_MAX 64
 
-struct ha_absent_key {
+struct ha_unreachable_key {
 	const struct ha_port *port; /* ours */
 	const uint8_t *gid;	    /* the remote one's, 16 bytes */
 };
 
-struct ha_absent {
+struct ha_unreachable {
 	pthread_mutex_t lock;
 	struct {
 		const struct ha_port *port;
 		uint8_t gid[16];
 		uint64_t until_ns;
-	} entries[HA_ABSENT_MAX];
+	} entries[HA_UNREACHABLE_MAX];
 };
 
-void ha_absent_init(struct ha_absent *absent);
-void ha_absent_destroy(struct ha_absent *absent);
+void ha_unreachable_init(struct ha_unreachable *unreachable);
+void ha_unreachable_destroy(struct ha_unreachable *unreachable);
 
 /* All of it, any thread. */
 
 /* It was asked for at began_ns, and the answer was no. One that came at once is not kept. */
-void ha_absent_note(struct ha_absent *absent, const struct ha_absent_key *key, uint64_t began_ns,
-		    uint64_t now_ns);
+void ha_unreachable_note(struct ha_unreachable *unreachable, const struct ha_unreachable_key *key,
+			 uint64_t began_ns, uint64_t now_ns);
 
 /* Whether that was so lately that asking again would only take time. */
-bool ha_absent_lately(struct ha_absent *absent, const struct ha_absent_key *key, uint64_t now_ns);
+bool ha_unreachable_lately(struct ha_unreachable *unreachable, const struct ha_unreachable_key *key,
+			   uint64_t now_ns);
 
 /* Something has changed: all may be asked for again. */
-void ha_absent_forget(struct ha_absent *absent);
+void ha_unreachable_forget(struct ha_unreachable *unreachable);
 
 /* The same for the same pair. */
-uint64_t ha_absent_hash(const struct ha_absent_key *key);
+uint64_t ha_unreachable_hash(const struct ha_unreachable_key *key);
 
 #endif

@@ -137,7 +137,7 @@ static void give_up(struct ha_comm *comm, unsigned p, const char *why)
 /* Something says that these ports work now: no reason to wait. */
 static void forgive(struct ha_comm *comm)
 {
-	ha_absent_forget(&comm->inst->absent);
+	ha_unreachable_forget(&comm->inst->unreachable);
 	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
 		for (unsigned j = 0; j < HA_MAX_OFFERS; j++)
 			comm->failover->shadow->pairs[i][j].until_ns = 0;

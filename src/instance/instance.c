@@ -123,7 +123,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		ha_writer_open();
 	pthread_mutex_init(&inst->lock, NULL);
 	inst->failover = &ha_failover_engine;
-	ha_absent_init(&inst->absent);
+	ha_unreachable_init(&inst->unreachable);
 	ha_list_init(&inst->comms);
 	ha_list_init(&inst->attempts);
 	for (int i = 0; i < HA_MAX_NICS; i++)
@@ -186,7 +186,7 @@ static void close_devices(void *arg)
 	if (inst->devices)
 		ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);
-	ha_absent_destroy(&inst->absent);
+	ha_unreachable_destroy(&inst->unreachable);
 	pthread_mutex_destroy(&inst->lock);
 	free(inst);
 }

@@ -225,7 +225,7 @@ static void drop(const struct ha_session *s, struct ha_live_address *address)
 
 static void ask(struct ha_session *s, uint32_t addr_gen)
 {
-	const struct ha_absent_key key = {.port = s->port->port, .gid = s->remote.gid};
+	const struct ha_unreachable_key key = {.port = s->port->port, .gid = s->remote.gid};
 	struct ha_live_address *query = calloc(1, sizeof(*query));
 
 	if (!query)
@@ -239,7 +239,7 @@ static void ask(struct ha_session *s, uint32_t addr_gen)
 	query->command.run = resolve;
 	query->command.owner = &s->port->live->poller;
 	query->command.orphaned = free_query;
-	query->command.key = ha_absent_hash(&key);
+	query->command.key = ha_unreachable_hash(&key);
 	query->command.kind = HA_COMMAND_RESOLVE;
 	ha_list_init(&query->command.link);
 	s->query = query;

@@ -142,14 +142,14 @@ static ha_result_t refused(const struct ha_path *path, const char *verb, int rc,
 }
 
 /* The peer may want more queue pairs than we would: it is not certain that there is room. */
-static ha_result_t set_depth(struct ha_path *path, struct ha_depth *depth)
+static ha_result_t set_depth(struct ha_path *path, struct ha_queue_depth *depth)
 {
 	const struct ibv_device_attr *attr = &path->nic->attr;
 	const char *lacks;
 
-	*depth =
-	    ha_depth(attr, path->nqps, path->comm->is_send ? HA_SEND_SQ_DEPTH : HA_RECV_SQ_DEPTH);
-	lacks = ha_depth_lacks(attr, depth);
+	*depth = ha_queue_depth(attr, path->nqps,
+				path->comm->is_send ? HA_SEND_SQ_DEPTH : HA_RECV_SQ_DEPTH);
+	lacks = ha_queue_depth_lacks(attr, depth);
 	if (!lacks)
 		return HA_OK;
 	HA_WARN("%s:%d cannot be used with %d queue pairs per connection: %s", path->nic->name,
@@ -157,7 +157,7 @@ static ha_result_t set_depth(struct ha_path *path, struct ha_depth *depth)
 	return HA_ERR_SYSTEM;
 }
 
-static ha_result_t create_cq(struct ha_path *path, const struct ha_depth *depth)
+static ha_result_t create_cq(struct ha_path *path, const struct ha_queue_depth *depth)
 {
 	path->cq = ibv_create_cq(path->nic->ctx, (int)depth->cqes, path, NULL, 0);
 	return path->cq ? HA_OK
@@ -201,7 +201,8 @@ static ha_result_t fill_receive_queue(const struct ha_path *path, struct ha_qp *
 	return HA_OK;
 }
 
-static ha_result_t create_qp(struct ha_path *path, unsigned index, const struct ha_depth *depth)
+static ha_result_t create_qp(struct ha_path *path, unsigned index,
+			     const struct ha_queue_depth *depth)
 {
 	struct ha_qp *qp = &path->qps[index];
 	struct ibv_qp_init_attr init = {
@@ -294,7 +295,7 @@ static struct ha_path *new_path(struct ha_comm *comm, const struct ha_path_optio
 /* Its objects. What was made of them before one fails is destroyed with the path. */
 static ha_result_t make(struct ha_path *path)
 {
-	struct ha_depth depth;
+	struct ha_queue_depth depth;
 
 	HA_TRY(ha_nic_pd_get(path->nic, &path->pd));
 	HA_TRY(set_depth(path, &depth));
@@ -356,7 +357,7 @@ size_t ha_max_message(const struct ha_port *port)
 {
 	/* A group of the largest messages has to fit in the send queue. */
 	unsigned nqps = (unsigned)port->config->ib_qps_per_connection;
-	uint32_t depth = ha_depth(&port->nic->attr, nqps, HA_SEND_SQ_DEPTH).send;
+	uint32_t depth = ha_queue_depth(&port->nic->attr, nqps, HA_SEND_SQ_DEPTH).send;
 	uint64_t writes = depth > HA_GROUP_MAX ? (depth - 1) / HA_GROUP_MAX : 1;
 	uint64_t most = writes * max_write(port);
 
@@ -519,11 +520,11 @@ ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint 
 static void connect_path(struct ha_command *command)
 {
 	struct ha_path *path = ha_container_of(command, struct ha_path, command);
-	const struct ha_absent_key key = {.port = path->port, .gid = path->remote.gid};
-	struct ha_absent *absent = &path->comm->inst->absent;
+	const struct ha_unreachable_key key = {.port = path->port, .gid = path->remote.gid};
+	struct ha_unreachable *unreachable = &path->comm->inst->unreachable;
 	uint64_t began_ns = ha_now_ns();
 
-	if (ha_absent_lately(absent, &key, began_ns)) {
+	if (ha_unreachable_lately(unreachable, &key, began_ns)) {
 		HA_TRACE(1, "connection %s: the peer's port was not found from %s:%d a moment ago",
 			 path->comm->name, path->nic->name, path->port->port_num);
 		path->outcome = HA_ERR_REMOTE;
@@ -531,7 +532,7 @@ static void connect_path(struct ha_command *command)
 	}
 	path->outcome = bring_up(path);
 	if (path->outcome != HA_OK)
-		ha_absent_note(absent, &key, began_ns, ha_now_ns());
+		ha_unreachable_note(unreachable, &key, began_ns, ha_now_ns());
 }
 
 void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoint *remote)
@@ -540,8 +541,8 @@ void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoin
 	path->command.run = connect_path;
 	path->command.kind = HA_COMMAND_RESOLVE;
 	path->command.owner = &path->comm->poller;
-	path->command.key =
-	    ha_absent_hash(&(struct ha_absent_key){.port = path->port, .gid = path->remote.gid});
+	path->command.key = ha_unreachable_hash(
+	    &(struct ha_unreachable_key){.port = path->port, .gid = path->remote.gid});
 	ha_command_send(commands_of(path), &path->command);
 }
 

@@ -42,7 +42,7 @@ struct ha_instance {
 	struct ha_liveness *liveness;
 	const struct ha_failover_ops *failover;	    /* constant: what keeps connections alive */
 	struct ha_failover_shared *failover_shared; /* constant: theirs */
-	struct ha_absent absent;
+	struct ha_unreachable unreachable;
 	struct ha_nic_watch nic_watches[HA_MAX_NICS];
 	char host[32];		    /* for the peer's log */
 	struct ha_stats *stats;	    /* NULL: none */

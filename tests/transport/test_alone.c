@@ -110,7 +110,7 @@ static void host_open(uint32_t host)
 	strcpy(inst->host, host == SENDER ? "sender" : "receiver");
 	inst->failover = &ha_no_failover;
 	pthread_mutex_init(&inst->lock, NULL);
-	ha_absent_init(&inst->absent);
+	ha_unreachable_init(&inst->unreachable);
 	ha_list_init(&inst->comms);
 	ha_list_init(&inst->attempts);
 	assert_int_equal(ha_device_set_open(&inst->config, &inst->devices), HA_OK);
@@ -130,7 +130,7 @@ static void host_close(struct ha_instance *inst)
 	assert_true(ha_progress_end(inst->progress, NULL, NULL));
 	ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);
-	ha_absent_destroy(&inst->absent);
+	ha_unreachable_destroy(&inst->unreachable);
 	pthread_mutex_destroy(&inst->lock);
 }
 

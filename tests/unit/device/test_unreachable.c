@@ -8,87 +8,87 @@
 
 #define MS HA_NS_PER_MS
 
-static struct ha_absent absent;
+static struct ha_unreachable unreachable;
 static struct ha_port ours[2];
 static const uint8_t here[16] = {1}, there[16] = {2};
 
 static int setup(void **state)
 {
 	(void)state;
-	ha_absent_init(&absent);
+	ha_unreachable_init(&unreachable);
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	ha_absent_destroy(&absent);
+	ha_unreachable_destroy(&unreachable);
 	return 0;
 }
 
-static struct ha_absent_key key(int port, const uint8_t *gid)
+static struct ha_unreachable_key key(int port, const uint8_t *gid)
 {
-	return (struct ha_absent_key){.port = &ours[port], .gid = gid};
+	return (struct ha_unreachable_key){.port = &ours[port], .gid = gid};
 }
 
 static void a_slow_no_holds_for_as_long_as_it_took(void **state)
 {
-	const struct ha_absent_key k = key(0, here);
+	const struct ha_unreachable_key k = key(0, here);
 
 	(void)state;
-	assert_false(ha_absent_lately(&absent, &k, 0));
-	ha_absent_note(&absent, &k, 0, 1000 * MS);
-	assert_true(ha_absent_lately(&absent, &k, 1000 * MS));
-	assert_true(ha_absent_lately(&absent, &k, 1999 * MS));
-	assert_false(ha_absent_lately(&absent, &k, 2000 * MS));
+	assert_false(ha_unreachable_lately(&unreachable, &k, 0));
+	ha_unreachable_note(&unreachable, &k, 0, 1000 * MS);
+	assert_true(ha_unreachable_lately(&unreachable, &k, 1000 * MS));
+	assert_true(ha_unreachable_lately(&unreachable, &k, 1999 * MS));
+	assert_false(ha_unreachable_lately(&unreachable, &k, 2000 * MS));
 }
 
 static void a_quick_no_is_not_kept(void **state)
 {
-	const struct ha_absent_key k = key(0, here);
+	const struct ha_unreachable_key k = key(0, here);
 
 	(void)state;
-	ha_absent_note(&absent, &k, 0, 1 * MS);
-	assert_false(ha_absent_lately(&absent, &k, 1 * MS));
+	ha_unreachable_note(&unreachable, &k, 0, 1 * MS);
+	assert_false(ha_unreachable_lately(&unreachable, &k, 1 * MS));
 }
 
 static void other_pairs_are_not_concerned(void **state)
 {
-	const struct ha_absent_key k = key(0, here), gid = key(0, there), port = key(1, here);
+	const struct ha_unreachable_key k = key(0, here), gid = key(0, there), port = key(1, here);
 
 	(void)state;
-	ha_absent_note(&absent, &k, 0, 1000 * MS);
-	assert_false(ha_absent_lately(&absent, &gid, 1000 * MS));
-	assert_false(ha_absent_lately(&absent, &port, 1000 * MS));
-	assert_int_equal(ha_absent_hash(&k), ha_absent_hash(&k));
-	assert_int_not_equal(ha_absent_hash(&k), ha_absent_hash(&gid));
-	assert_int_not_equal(ha_absent_hash(&k), ha_absent_hash(&port));
+	ha_unreachable_note(&unreachable, &k, 0, 1000 * MS);
+	assert_false(ha_unreachable_lately(&unreachable, &gid, 1000 * MS));
+	assert_false(ha_unreachable_lately(&unreachable, &port, 1000 * MS));
+	assert_int_equal(ha_unreachable_hash(&k), ha_unreachable_hash(&k));
+	assert_int_not_equal(ha_unreachable_hash(&k), ha_unreachable_hash(&gid));
+	assert_int_not_equal(ha_unreachable_hash(&k), ha_unreachable_hash(&port));
 }
 
 static void a_change_lets_all_be_asked_for_again(void **state)
 {
-	const struct ha_absent_key k = key(0, here);
+	const struct ha_unreachable_key k = key(0, here);
 
 	(void)state;
-	ha_absent_note(&absent, &k, 0, 1000 * MS);
-	ha_absent_forget(&absent);
-	assert_false(ha_absent_lately(&absent, &k, 1000 * MS));
+	ha_unreachable_note(&unreachable, &k, 0, 1000 * MS);
+	ha_unreachable_forget(&unreachable);
+	assert_false(ha_unreachable_lately(&unreachable, &k, 1000 * MS));
 }
 
 static void of_too_many_the_oldest_is_forgotten(void **state)
 {
-	uint8_t gids[HA_ABSENT_MAX + 1][16] = {{0}};
-	struct ha_absent_key k;
+	uint8_t gids[HA_UNREACHABLE_MAX + 1][16] = {{0}};
+	struct ha_unreachable_key k;
 
 	(void)state;
-	for (int i = 0; i <= HA_ABSENT_MAX; i++) {
+	for (int i = 0; i <= HA_UNREACHABLE_MAX; i++) {
 		gids[i][0] = (uint8_t)(i + 1);
 		k = key(0, gids[i]);
-		ha_absent_note(&absent, &k, (unsigned)i * MS, (unsigned)(1000 + i) * MS);
+		ha_unreachable_note(&unreachable, &k, (unsigned)i * MS, (unsigned)(1000 + i) * MS);
 	}
-	for (int i = 0; i <= HA_ABSENT_MAX; i++) {
+	for (int i = 0; i <= HA_UNREACHABLE_MAX; i++) {
 		k = key(0, gids[i]);
-		assert_int_equal(ha_absent_lately(&absent, &k, 1100 * MS), i != 0);
+		assert_int_equal(ha_unreachable_lately(&unreachable, &k, 1100 * MS), i != 0);
 	}
 }
 
