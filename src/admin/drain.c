@@ -96,7 +96,7 @@ static enum ha_fate leave(struct ha_comm *comm, enum ha_reason reason)
 static enum ha_fate leave_drained(struct ha_comm *comm, bool force, struct ha_verdict *v)
 {
 	unsigned drained = ha_pair_drained(comm, active_pair(comm));
-	bool somewhere = drained > 0 && ha_choice_healthy(comm, drained - 1) >= 0;
+	bool somewhere = drained > 0 && ha_path_select_healthy(comm, drained - 1) >= 0;
 
 	if (!somewhere && force)
 		return leave(comm, HA_REASON_OPERATOR);
@@ -124,7 +124,7 @@ static enum ha_fate move(struct ha_comm *comm, bool force, struct ha_verdict *v)
 		return HA_FATE_MOVING;
 	if (!ha_comm_has_failover(comm))
 		return refuse(v, NO_FAILOVER);
-	if (ha_choice_healthy(comm, ha_pair_drained(comm, active_pair(comm))) < 0 && !force)
+	if (ha_path_select_healthy(comm, ha_pair_drained(comm, active_pair(comm))) < 0 && !force)
 		return refuse(v, NO_RESERVE);
 	return leave(comm, HA_REASON_OPERATOR);
 }
@@ -143,9 +143,9 @@ static bool can_go_back(const struct ha_comm *comm, struct ha_verdict *v)
 /* Without a mark that its receiver sees go, a sender can only leave for what it knows to work. */
 static enum ha_fate send_back(struct ha_comm *comm, struct ha_verdict *v)
 {
-	int p = ha_choice_healthy(comm, ha_pair_drained(comm, active_pair(comm)));
+	int p = ha_path_select_healthy(comm, ha_pair_drained(comm, active_pair(comm)));
 
-	if (p < 0 || !ha_choice_is_better(comm, (unsigned)p))
+	if (p < 0 || !ha_path_select_is_better(comm, (unsigned)p))
 		return refuse(v, "its preferred path is not known to work at this end: ask at the "
 				 "receiver's host, which can build it");
 	return leave(comm, HA_REASON_FAILBACK);

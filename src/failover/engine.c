@@ -652,7 +652,7 @@ static enum nccl_ha_path_health health_of(const struct ha_comm *comm, unsigned p
 	if (!ha_path_ready(comm->paths[p]))
 		return NCCL_HA_PATH_FAILED;
 	/* Proved, but the heartbeats of its ports are not back: it is not relied on yet. */
-	if (p != comm->active && ha_choice_is_silent(comm, p))
+	if (p != comm->active && ha_path_select_is_silent(comm, p))
 		return NCCL_HA_PATH_RECOVERING;
 	return healths[comm->failover->slots[p].state];
 }

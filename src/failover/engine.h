@@ -87,8 +87,8 @@ struct ha_switch {
 	uint64_t trigger_ns;	   /* when it was noticed here */
 };
 
-/* What the next path must show before it is taken: choice.c. Receiver. */
-struct ha_choosing {
+/* What the next path must show before it is taken: path_select.c. Receiver. */
+struct ha_path_select {
 	bool wants_proof;   /* a failure that nobody reported may be of more than the active path */
 	uint64_t since_ns;  /* that a path worked later than this */
 	uint64_t begun_ns;  /* when the active path was left */
@@ -131,12 +131,12 @@ struct ha_failover {
 	uint64_t outage_ns;   /* time without a path in this outage */
 	uint32_t suspect_gen; /* sender: what SUSPECT names */
 	uint8_t suspect_path;
-	uint8_t false_alarms;	      /* in a row */
-	struct ha_resume resume;      /* sender */
-	struct ha_window peer_window; /* done of the receiver, completed of the sender */
-	struct ha_switch now;	      /* the switch under way */
-	struct ha_choosing choosing;  /* receiver */
-	struct ha_replay asked;	      /* receiver: what it asked for again */
+	uint8_t false_alarms;		   /* in a row */
+	struct ha_resume resume;	   /* sender */
+	struct ha_window peer_window;	   /* done of the receiver, completed of the sender */
+	struct ha_switch now;		   /* the switch under way */
+	struct ha_path_select path_select; /* receiver */
+	struct ha_replay asked;		   /* receiver: what it asked for again */
 	struct ha_slot slots[HA_MAX_PATHS];
 	struct ha_slot_link links[HA_MAX_PATHS];
 	struct ha_ports peer_ports;

@@ -56,7 +56,7 @@ static uint64_t ready_ns(const struct ha_failback *back, const struct ha_comm *c
 {
 	uint64_t up_ns = comm->failover->slots[p].up_ns;
 
-	if (up_ns == 0 || !ha_choice_is_better(comm, p))
+	if (up_ns == 0 || !ha_path_select_is_better(comm, p))
 		return 0;
 	if (leaves_drained(comm, p))
 		return back->drained_now ? up_ns : up_ns + back->hold_ms * HA_NS_PER_MS;

@@ -105,7 +105,7 @@ static void new_epoch(struct ha_comm *comm, enum ha_reason reason)
 
 	ha_switch_begin(comm, reason);
 	ha_shadow_left(comm);
-	ha_choice_begin(comm, reason);
+	ha_path_select_begin(comm, reason);
 	ha_slot_fence(comm, comm->active, ha_active_generation(comm));
 	fo->epoch++;
 	fo->resumed = false;
@@ -184,8 +184,8 @@ void ha_failover_try_resume(struct ha_comm *comm)
 		return;
 	if (lost_a_message(comm) || !ha_slots_agreed(comm))
 		return;
-	ha_choice_agreed(comm);
-	p = ha_choice_best(comm);
+	ha_path_select_agreed(comm);
+	p = ha_path_select_best(comm);
 	if (p >= 0)
 		resume_on(comm, (unsigned)p);
 }

@@ -14,7 +14,7 @@
 /* An answer to a heartbeat takes less, unless there will be none. */
 #define ANSWER_NS (5 * HA_NS_PER_MS)
 
-bool ha_choice_is_silent(const struct ha_comm *comm, unsigned p)
+bool ha_path_select_is_silent(const struct ha_comm *comm, unsigned p)
 {
 	const struct ha_session *session = comm->failover->links[p].live.session;
 
@@ -26,9 +26,9 @@ static bool is_up(const struct ha_comm *comm, unsigned p)
 	return ha_slot_is_up(&comm->failover->slots[p]) && ha_path_ready(comm->paths[p]);
 }
 
-bool ha_choice_can_carry(const struct ha_comm *comm, unsigned p)
+bool ha_path_select_can_carry(const struct ha_comm *comm, unsigned p)
 {
-	return is_up(comm, p) && !ha_choice_is_silent(comm, p);
+	return is_up(comm, p) && !ha_path_select_is_silent(comm, p);
 }
 
 /* A probe came back since the heartbeats were given up: in an outage that is worth a try. */
@@ -36,7 +36,7 @@ static bool was_proved_since(const struct ha_comm *comm, unsigned p)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	return is_up(comm, p) && ha_choice_is_silent(comm, p) &&
+	return is_up(comm, p) && ha_path_select_is_silent(comm, p) &&
 	       fo->slots[p].proved_ns > ha_session_down_ns(fo->links[p].live.session);
 }
 
@@ -58,25 +58,25 @@ static bool has_heartbeats(const struct ha_failover *fo, unsigned p)
 
 static bool lacks_proof(const struct ha_failover *fo, unsigned p)
 {
-	const struct ha_choosing *choosing = &fo->choosing;
+	const struct ha_path_select *select = &fo->path_select;
 
-	return choosing->wants_proof && has_heartbeats(fo, p) &&
-	       fo->slots[p].proved_ns < choosing->since_ns &&
-	       ha_session_asked_ns(fo->links[p].live.session) < choosing->since_ns;
+	return select->wants_proof && has_heartbeats(fo, p) &&
+	       fo->slots[p].proved_ns < select->since_ns &&
+	       ha_session_asked_ns(fo->links[p].live.session) < select->since_ns;
 }
 
 static bool is_doubtful(const struct ha_comm *comm, unsigned p)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	return is_suspected(fo, p) || lacks_proof(fo, p) || ha_choice_is_silent(comm, p);
+	return is_suspected(fo, p) || lacks_proof(fo, p) || ha_path_select_is_silent(comm, p);
 }
 
 /* Building another one takes a few milliseconds, finding out that this one is dead half a second.
  */
 static bool has_patience(const struct ha_comm *comm)
 {
-	uint64_t agreed_ns = comm->failover->choosing.agreed_ns;
+	uint64_t agreed_ns = comm->failover->path_select.agreed_ns;
 
 	return agreed_ns == 0 || ha_now_ns() - agreed_ns < PATIENCE_NS;
 }
@@ -90,43 +90,43 @@ static uint64_t failed_before_ns(const struct ha_comm *comm, uint64_t now_ns)
 {
 	/* With a margin for the way there and back. */
 	uint64_t known_ns = (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS * 3 / 2;
-	bool known = ha_choice_is_silent(comm, comm->active) && now_ns > known_ns;
+	bool known = ha_path_select_is_silent(comm, comm->active) && now_ns > known_ns;
 
 	return known ? now_ns - known_ns : now_ns;
 }
 
-void ha_choice_begin(struct ha_comm *comm, enum ha_reason reason)
+void ha_path_select_begin(struct ha_comm *comm, enum ha_reason reason)
 {
 	struct ha_failover *fo = comm->failover;
 	uint64_t now_ns = ha_now_ns();
 
-	fo->choosing = (struct ha_choosing){
+	fo->path_select = (struct ha_path_select){
 	    .wants_proof = ha_reason_is_silence(reason),
 	    .since_ns = failed_before_ns(comm, now_ns),
 	    .begun_ns = now_ns,
 	};
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != comm->active && ha_choice_can_carry(comm, p) && lacks_proof(fo, p))
+		if (p != comm->active && ha_path_select_can_carry(comm, p) && lacks_proof(fo, p))
 			ha_liveness_ask(comm->inst->liveness, &fo->links[p].live);
 }
 
-void ha_choice_agreed(struct ha_comm *comm)
+void ha_path_select_agreed(struct ha_comm *comm)
 {
-	struct ha_choosing *choosing = &comm->failover->choosing;
+	struct ha_path_select *select = &comm->failover->path_select;
 
-	if (choosing->agreed_ns == 0)
-		choosing->agreed_ns = ha_now_ns();
+	if (select->agreed_ns == 0)
+		select->agreed_ns = ha_now_ns();
 }
 
-bool ha_choice_awaits_answer(const struct ha_comm *comm)
+bool ha_path_select_awaits_answer(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	if (ha_now_ns() - fo->choosing.begun_ns >= ANSWER_NS)
+	if (ha_now_ns() - fo->path_select.begun_ns >= ANSWER_NS)
 		return false;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (ha_choice_can_carry(comm, p) && !is_suspected(fo, p) && lacks_proof(fo, p) &&
-		    ha_pair_drained(comm, ha_pair_of(&fo->slots[p])) == 0)
+		if (ha_path_select_can_carry(comm, p) && !is_suspected(fo, p) &&
+		    lacks_proof(fo, p) && ha_pair_drained(comm, ha_pair_of(&fo->slots[p])) == 0)
 			return true;
 	return false;
 }
@@ -136,7 +136,7 @@ bool ha_choice_awaits_answer(const struct ha_comm *comm)
  * may be more than the pair, as when a switch dies silently, and the sessions of the others have
  * not noticed yet. Whoever only goes back has left nothing that failed.
  */
-int ha_choice_best(const struct ha_comm *comm)
+int ha_path_select_best(const struct ha_comm *comm)
 {
 	const struct ha_pair left = ha_pair_of(&comm->failover->slots[comm->active]);
 	const uint32_t per_port =
@@ -147,7 +147,7 @@ int ha_choice_best(const struct ha_comm *comm)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		uint32_t price;
 
-		if (!ha_choice_can_carry(comm, p) && !was_proved_since(comm, p))
+		if (!ha_path_select_can_carry(comm, p) && !was_proved_since(comm, p))
 			continue;
 		price = ha_pair_price(comm, ha_pair_of(&comm->failover->slots[p]));
 		if (price == HA_PAIR_NEVER)
@@ -165,16 +165,16 @@ int ha_choice_best(const struct ha_comm *comm)
 	return best;
 }
 
-bool ha_choice_is_better(const struct ha_comm *comm, unsigned p)
+bool ha_path_select_is_better(const struct ha_comm *comm, unsigned p)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	return p != comm->active && ha_choice_can_carry(comm, p) &&
+	return p != comm->active && ha_path_select_can_carry(comm, p) &&
 	       ha_pair_price(comm, ha_pair_of(&fo->slots[p])) <
 		   ha_pair_price(comm, ha_pair_of(&fo->slots[comm->active]));
 }
 
-int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
+int ha_path_select_healthy(const struct ha_comm *comm, unsigned most_drained)
 {
 	uint32_t best_price = HA_PAIR_NEVER;
 	int best = -1;
@@ -183,7 +183,7 @@ int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
 		struct ha_pair pair = ha_pair_of(&comm->failover->slots[p]);
 		uint32_t price;
 
-		if (p == comm->active || !ha_choice_can_carry(comm, p) ||
+		if (p == comm->active || !ha_path_select_can_carry(comm, p) ||
 		    is_suspected(comm->failover, p) || ha_pair_drained(comm, pair) > most_drained)
 			continue;
 		price = ha_pair_price(comm, pair);
@@ -195,10 +195,10 @@ int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained)
 	return best;
 }
 
-bool ha_choice_has_standby(const struct ha_comm *comm)
+bool ha_path_select_has_standby(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (p != comm->active && ha_choice_can_carry(comm, p) &&
+		if (p != comm->active && ha_path_select_can_carry(comm, p) &&
 		    ha_pair_drained(comm, ha_pair_of(&comm->failover->slots[p])) == 0 &&
 		    ha_pair_shared(ha_pair_of(&comm->failover->slots[p]),
 				   ha_pair_of(&comm->failover->slots[comm->active])) == 0)

@@ -16,35 +16,35 @@
 struct ha_comm;
 
 /* The heartbeats of path p's ports got no answer for so long that they count as lost. */
-bool ha_choice_is_silent(const struct ha_comm *comm, unsigned p);
+bool ha_path_select_is_silent(const struct ha_comm *comm, unsigned p);
 
 /* The active path is left: asks the others for signs of life, if they have to prove that they work.
  */
-void ha_choice_begin(struct ha_comm *comm, enum ha_reason reason);
+void ha_path_select_begin(struct ha_comm *comm, enum ha_reason reason);
 
 /* A path could be taken now: from here on patience counts. Again is fine. */
-void ha_choice_agreed(struct ha_comm *comm);
+void ha_path_select_agreed(struct ha_comm *comm);
 
 /* Path p was proved and nothing says that it is dead. */
-bool ha_choice_can_carry(const struct ha_comm *comm, unsigned p);
+bool ha_path_select_can_carry(const struct ha_comm *comm, unsigned p);
 
 /* The slot to resume on, the best that can carry; -1: none, or none worth taking yet. */
-int ha_choice_best(const struct ha_comm *comm);
+int ha_path_select_best(const struct ha_comm *comm);
 
 /* None is worth taking yet, but for one an answer is expected at any moment: no need to build. */
-bool ha_choice_awaits_answer(const struct ha_comm *comm);
+bool ha_path_select_awaits_answer(const struct ha_comm *comm);
 
 /* Path p can carry, and connects a pair that is preferred to the active one. */
-bool ha_choice_is_better(const struct ha_comm *comm, unsigned p);
+bool ha_path_select_is_better(const struct ha_comm *comm, unsigned p);
 
 /*
  * A path other than the active one that is known to work: proved, its heartbeats in time, and with
  * no more drained ports than `most_drained`. The cheapest; -1: none. Either end.
  */
-int ha_choice_healthy(const struct ha_comm *comm, unsigned most_drained);
+int ha_path_select_healthy(const struct ha_comm *comm, unsigned most_drained);
 
 /* A path in reserve shares no port with the active one, so that no single failure takes both, and
  * nobody wants it left alone. */
-bool ha_choice_has_standby(const struct ha_comm *comm);
+bool ha_path_select_has_standby(const struct ha_comm *comm);
 
 #endif

@@ -290,8 +290,8 @@ static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		unsigned n = flaws(comm, ha_pair_of(&fo->slots[p]));
 
-		if (p != comm->active && (ha_choice_can_carry(comm, p) || is_on_its_way(comm, p)) &&
-		    n < fewest)
+		if (p != comm->active &&
+		    (ha_path_select_can_carry(comm, p) || is_on_its_way(comm, p)) && n < fewest)
 			fewest = n;
 	}
 	if (fewest == 0 || !best_pair(comm, &active, now_ns, &pair) || flaws(comm, pair) >= fewest)
@@ -480,8 +480,8 @@ bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		tend(comm, p, now_ns);
 	if (fo->state == HA_FO_FENCING) {
-		best = ha_choice_best(comm);
-		if (best < 0 && !ha_choice_awaits_answer(comm))
+		best = ha_path_select_best(comm);
+		if (best < 0 && !ha_path_select_awaits_answer(comm))
 			build_all(comm, now_ns);
 		proved |= best >= 0; /* an answer came, or patience is over */
 	}
@@ -540,7 +540,7 @@ uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
 	due_ns = ha_failback_due_ns(&shadow->failback, comm);
 	if (ha_failback_wants_preferred(&shadow->failback, comm, fo->tick_ns))
 		due_ns = earlier(due_ns, shadow->pairs[0][0].until_ns);
-	if (ha_choice_has_standby(comm))
+	if (ha_path_select_has_standby(comm))
 		return due_ns;
 	/* Unprotected: as soon as a pair that might do may be tried. */
 	for (uint8_t i = 0; i < fo->noffers; i++)

@@ -126,18 +126,20 @@ static void a_rail_that_goes_again_at_once_is_no_protection(void **state)
 		pair_idle(&pair, 1000); /* heartbeats are up */
 		sv_stepped_cut(0, true);
 		pair_idle(&pair, 3000);
-		assert_false(ha_choice_has_standby(pair.send) || ha_choice_has_standby(pair.recv));
+		assert_false(ha_path_select_has_standby(pair.send) ||
+			     ha_path_select_has_standby(pair.recv));
 		sv_stepped_cut(0, false);
 		pair_wait_standby(&pair);
 		pair_idle(&pair, after_ms);
 		sv_stepped_cut(0, true);
 		pair_idle(&pair, 3500);
-		assert_false(ha_choice_has_standby(pair.send));
-		assert_false(ha_choice_has_standby(pair.recv));
+		assert_false(ha_path_select_has_standby(pair.send));
+		assert_false(ha_path_select_has_standby(pair.recv));
 		transfer(&pair, 5000, after_ms);
 		sv_stepped_cut(0, false);
 		pair_idle(&pair, 5000);
-		assert_true(ha_choice_has_standby(pair.send) && ha_choice_has_standby(pair.recv));
+		assert_true(ha_path_select_has_standby(pair.send) &&
+			    ha_path_select_has_standby(pair.recv));
 		assert_int_equal(pair.recv->count.failovers, 1);
 		pair_close(&pair);
 	}

@@ -406,7 +406,7 @@ static void a_standby_that_cannot_be_built_disturbs_nobody(void **state)
 		}
 		assert_true(fired(id) > 0);
 		assert_false(pair_has_standby(&pair));
-		assert_false(ha_choice_has_standby(pair.recv));
+		assert_false(ha_path_select_has_standby(pair.recv));
 		assert_int_equal(pair.recv->count.failovers, 0);
 		assert_int_equal(is_sick(&pair, host, 1), i / 2 == 0);
 		pair_close(&pair);

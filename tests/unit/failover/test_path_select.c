@@ -106,15 +106,15 @@ static int restore_clock(void **state)
 static void leave(enum ha_reason reason)
 {
 	fake.failover.now.reason = (uint8_t)reason;
-	ha_choice_begin(&fake.comm, reason);
+	ha_path_select_begin(&fake.comm, reason);
 	atomic_store(&fake.paths[0].state, HA_PATH_FENCING);
 	fake.failover.slots[0].state = HA_SLOT_EMPTY;
-	ha_choice_agreed(&fake.comm);
+	ha_path_select_agreed(&fake.comm);
 }
 
 static int best(void)
 {
-	return ha_choice_best(&fake.comm);
+	return ha_path_select_best(&fake.comm);
 }
 
 /* It is taken, but not before nothing better can be expected any more. */
@@ -163,13 +163,13 @@ static void only_a_path_that_was_proved_is_taken(void **state)
 		bool proved = s == HA_SLOT_GOOD || s == HA_SLOT_SUSPECTED;
 
 		fake.failover.slots[1].state = s;
-		assert_int_equal(ha_choice_can_carry(&fake.comm, 1), proved);
+		assert_int_equal(ha_path_select_can_carry(&fake.comm, 1), proved);
 		assert_int_equal(best(), proved ? 1 : -1);
 	}
 	atomic_store(&fake.paths[1].state, HA_PATH_FENCING);
-	assert_false(ha_choice_can_carry(&fake.comm, 1));
+	assert_false(ha_path_select_can_carry(&fake.comm, 1));
 	fake.comm.paths[1] = NULL;
-	assert_false(ha_choice_can_carry(&fake.comm, 1));
+	assert_false(ha_path_select_can_carry(&fake.comm, 1));
 	assert_int_equal(best(), -1);
 }
 
@@ -268,7 +268,7 @@ static void a_path_in_doubt_is_taken_when_patience_ends(void **state)
 	assert_only_after_patience(1);
 	/* Patience has one beginning. */
 	clock_ns = LEFT_NS + PATIENCE_NS - 1;
-	ha_choice_agreed(&fake.comm);
+	ha_path_select_agreed(&fake.comm);
 	clock_ns = LEFT_NS + PATIENCE_NS;
 	assert_int_equal(best(), 1);
 }
@@ -279,10 +279,10 @@ static void patience_begins_when_a_path_could_be_taken(void **state)
 	fake_open_path(1, 1, 1);
 	set_heartbeats(1, HA_SESSION_SUSPECTED);
 	leave(HA_REASON_PORT_DOWN);
-	ha_choice_begin(&fake.comm, HA_REASON_PORT_DOWN); /* once more, and not agreed yet */
+	ha_path_select_begin(&fake.comm, HA_REASON_PORT_DOWN); /* once more, and not agreed yet */
 	clock_ns = LEFT_NS + 100 * PATIENCE_NS;
 	assert_int_equal(best(), -1);
-	ha_choice_agreed(&fake.comm);
+	ha_path_select_agreed(&fake.comm);
 	assert_int_equal(best(), -1);
 	clock_ns += PATIENCE_NS;
 	assert_int_equal(best(), 1);
@@ -297,8 +297,8 @@ static void a_silent_path_cannot_carry_unless_it_was_proved_since(void **state)
 	set_heartbeats(1, HA_SESSION_DOWN);
 	heartbeats[1].down_ns = LEFT_NS - 10 * MS;
 	leave(HA_REASON_PORT_DOWN);
-	assert_true(ha_choice_is_silent(&fake.comm, 1));
-	assert_false(ha_choice_can_carry(&fake.comm, 1));
+	assert_true(ha_path_select_is_silent(&fake.comm, 1));
+	assert_false(ha_path_select_can_carry(&fake.comm, 1));
 	clock_ns = LEFT_NS + PATIENCE_NS;
 	slot->proved_ns = heartbeats[1].down_ns;
 	assert_int_equal(best(), -1);
@@ -314,11 +314,11 @@ static void a_path_is_silent_when_its_heartbeats_were_given_up(void **state)
 {
 	(void)state;
 	fake_open_path(1, 1, 1);
-	assert_false(ha_choice_is_silent(&fake.comm, 1)); /* it has none */
+	assert_false(ha_path_select_is_silent(&fake.comm, 1)); /* it has none */
 	for (unsigned i = HA_SESSION_INIT; i <= HA_SESSION_DOWN; i++) {
 		set_heartbeats(1, (enum ha_session_state)i);
-		assert_int_equal(ha_choice_is_silent(&fake.comm, 1), i == HA_SESSION_DOWN);
-		assert_int_equal(ha_choice_can_carry(&fake.comm, 1), i != HA_SESSION_DOWN);
+		assert_int_equal(ha_path_select_is_silent(&fake.comm, 1), i == HA_SESSION_DOWN);
+		assert_int_equal(ha_path_select_can_carry(&fake.comm, 1), i != HA_SESSION_DOWN);
 	}
 }
 
@@ -359,7 +359,7 @@ static void after_a_failure_that_was_reported_no_proof_is_asked_for(void **state
 	leave(HA_REASON_PORT_DOWN);
 	assert_int_equal(best(), 1);
 	assert_int_equal(heartbeats[1].questions, 0);
-	assert_false(ha_choice_awaits_answer(&fake.comm));
+	assert_false(ha_path_select_awaits_answer(&fake.comm));
 }
 
 static void where_heartbeats_cannot_pass_they_need_not_prove_anything(void **state)
@@ -438,14 +438,14 @@ static void an_answer_is_expected_for_a_few_milliseconds(void **state)
 	(void)state;
 	open_unproved();
 	leave(HA_REASON_LIVENESS);
-	assert_true(ha_choice_awaits_answer(&fake.comm));
+	assert_true(ha_path_select_awaits_answer(&fake.comm));
 	clock_ns = LEFT_NS + ANSWER_NS - 1;
-	assert_true(ha_choice_awaits_answer(&fake.comm));
+	assert_true(ha_path_select_awaits_answer(&fake.comm));
 	clock_ns = LEFT_NS + ANSWER_NS;
-	assert_false(ha_choice_awaits_answer(&fake.comm));
+	assert_false(ha_path_select_awaits_answer(&fake.comm));
 	clock_ns = LEFT_NS;
 	heartbeats[1].asked_ns = LEFT_NS; /* it has come */
-	assert_false(ha_choice_awaits_answer(&fake.comm));
+	assert_false(ha_path_select_awaits_answer(&fake.comm));
 }
 
 static void no_answer_is_expected_of_what_would_not_be_taken_for_it(void **state)
@@ -454,14 +454,14 @@ static void no_answer_is_expected_of_what_would_not_be_taken_for_it(void **state
 	open_unproved();
 	leave(HA_REASON_LIVENESS);
 	heartbeats[1].state = HA_SESSION_SUSPECTED;
-	assert_false(ha_choice_awaits_answer(&fake.comm));
+	assert_false(ha_path_select_awaits_answer(&fake.comm));
 	heartbeats[1].state = HA_SESSION_DOWN;
-	assert_false(ha_choice_awaits_answer(&fake.comm));
+	assert_false(ha_path_select_awaits_answer(&fake.comm));
 	heartbeats[1].state = HA_SESSION_UP;
 	fake_set_drained(1, true);
-	assert_false(ha_choice_awaits_answer(&fake.comm));
+	assert_false(ha_path_select_awaits_answer(&fake.comm));
 	fake_set_drained(1, false);
-	assert_true(ha_choice_awaits_answer(&fake.comm));
+	assert_true(ha_path_select_awaits_answer(&fake.comm));
 }
 
 /* ---- while the active path works ------------------------------------------------------------- */
@@ -473,32 +473,33 @@ static void a_better_path_costs_less_than_the_active_one(void **state)
 	fake_open_path(2, 2, 2);
 	fake_open_path(3, 3, 1); /* as dear as path 2 */
 	fake.comm.active = 2;
-	assert_true(ha_choice_is_better(&fake.comm, 0));
-	assert_true(ha_choice_is_better(&fake.comm, 1));
-	assert_false(ha_choice_is_better(&fake.comm, 2));
-	assert_false(ha_choice_is_better(&fake.comm, 3));
+	assert_true(ha_path_select_is_better(&fake.comm, 0));
+	assert_true(ha_path_select_is_better(&fake.comm, 1));
+	assert_false(ha_path_select_is_better(&fake.comm, 2));
+	assert_false(ha_path_select_is_better(&fake.comm, 3));
 	set_heartbeats(1, HA_SESSION_DOWN);
-	assert_false(ha_choice_is_better(&fake.comm, 1));
+	assert_false(ha_path_select_is_better(&fake.comm, 1));
 	fake_set_drained(0, true);
-	assert_false(ha_choice_is_better(&fake.comm, 0));
+	assert_false(ha_path_select_is_better(&fake.comm, 0));
 	fake_set_drained(2, true);
-	assert_true(ha_choice_is_better(&fake.comm, 3));
+	assert_true(ha_path_select_is_better(&fake.comm, 3));
 }
 
 static void the_cheapest_healthy_path_is_not_in_doubt(void **state)
 {
 	(void)state;
-	assert_int_equal(ha_choice_healthy(&fake.comm, 2), -1); /* the active one is not meant */
+	assert_int_equal(ha_path_select_healthy(&fake.comm, 2),
+			 -1); /* the active one is not meant */
 	fake_open_path(1, 3, 3);
 	fake_open_path(2, 1, 1);
 	fake_open_path(3, 2, 2);
-	assert_int_equal(ha_choice_healthy(&fake.comm, 0), 2);
+	assert_int_equal(ha_path_select_healthy(&fake.comm, 0), 2);
 	set_heartbeats(2, HA_SESSION_SUSPECTED);
-	assert_int_equal(ha_choice_healthy(&fake.comm, 0), 3);
+	assert_int_equal(ha_path_select_healthy(&fake.comm, 0), 3);
 	set_heartbeats(3, HA_SESSION_DOWN);
-	assert_int_equal(ha_choice_healthy(&fake.comm, 0), 1);
+	assert_int_equal(ha_path_select_healthy(&fake.comm, 0), 1);
 	fake_set_link(3, false);
-	assert_int_equal(ha_choice_healthy(&fake.comm, 0), -1);
+	assert_int_equal(ha_path_select_healthy(&fake.comm, 0), -1);
 }
 
 static void a_healthy_path_has_no_more_drained_ports_than_are_wanted(void **state)
@@ -506,32 +507,32 @@ static void a_healthy_path_has_no_more_drained_ports_than_are_wanted(void **stat
 	(void)state;
 	fake_open_path(1, 1, 1);
 	fake_set_drained(1, true);
-	assert_int_equal(ha_choice_healthy(&fake.comm, 0), -1);
-	assert_int_equal(ha_choice_healthy(&fake.comm, 1), 1);
+	assert_int_equal(ha_path_select_healthy(&fake.comm, 0), -1);
+	assert_int_equal(ha_path_select_healthy(&fake.comm, 1), 1);
 	fake_set_peer_drained(1, true);
-	assert_int_equal(ha_choice_healthy(&fake.comm, 1), -1);
-	assert_int_equal(ha_choice_healthy(&fake.comm, 2), 1);
+	assert_int_equal(ha_path_select_healthy(&fake.comm, 1), -1);
+	assert_int_equal(ha_path_select_healthy(&fake.comm, 2), 1);
 }
 
 static void a_path_in_reserve_shares_no_port_with_the_active_one(void **state)
 {
 	(void)state;
-	assert_false(ha_choice_has_standby(&fake.comm));
+	assert_false(ha_path_select_has_standby(&fake.comm));
 	fake_open_path(1, 0, 1);
 	fake_open_path(2, 1, 0);
-	assert_false(ha_choice_has_standby(&fake.comm));
+	assert_false(ha_path_select_has_standby(&fake.comm));
 	fake_open_path(3, 1, 1);
-	assert_true(ha_choice_has_standby(&fake.comm));
+	assert_true(ha_path_select_has_standby(&fake.comm));
 	fake_set_peer_drained(1, true);
-	assert_false(ha_choice_has_standby(&fake.comm));
+	assert_false(ha_path_select_has_standby(&fake.comm));
 	fake_set_peer_drained(1, false);
 	set_heartbeats(3, HA_SESSION_DOWN);
-	assert_false(ha_choice_has_standby(&fake.comm));
+	assert_false(ha_path_select_has_standby(&fake.comm));
 	heartbeats[3].state = HA_SESSION_SUSPECTED; /* it is one, if not a good one */
-	assert_true(ha_choice_has_standby(&fake.comm));
+	assert_true(ha_path_select_has_standby(&fake.comm));
 	fake.comm.active = 3;
 	fake.failover.slots[0].state = HA_SLOT_EMPTY;
-	assert_false(ha_choice_has_standby(&fake.comm));
+	assert_false(ha_path_select_has_standby(&fake.comm));
 }
 
 int main(void)
