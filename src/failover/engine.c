@@ -313,7 +313,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	take_proofs(comm);
 	ha_control_read_mail(comm);
 	ha_redial_visit(comm, now_ns);
-	ha_rebuild_visit(comm);
+	ha_path_build_visit(comm);
 	drained = ha_slots_drain(comm, now_ns);
 	drained |= ha_slots_go_without(comm, now_ns);
 	if (drained)
@@ -353,7 +353,7 @@ static uint64_t visit_when_due(struct ha_comm *comm)
 	bool untidy = ha_slots_untidy(comm);
 	uint64_t now_ns;
 
-	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) || ha_rebuild_due(comm);
+	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) || ha_path_build_due(comm);
 	if (!urgent && !untidy && fo->due_ns == 0)
 		return fo->due_ns;
 	now_ns = ha_now_ns();
@@ -445,7 +445,7 @@ static void hear_ports(struct ha_comm *comm, const struct ha_ports *ports)
 	find_first_pair(comm);
 	fo->look = fo->ports_changed = true;
 	if (comm->paths[0])
-		ha_rebuild_watch(comm, 0);
+		ha_path_build_watch(comm, 0);
 }
 
 static void take_message(struct ha_comm *comm, const uint8_t *payload, uint32_t length)
@@ -662,7 +662,7 @@ static void goodbye(struct ha_comm *comm)
 {
 	ha_control_goodbye(comm);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		ha_rebuild_unwatch(comm, p);
+		ha_path_build_unwatch(comm, p);
 }
 
 static void describe(const struct ha_comm *comm, struct ha_failover_view *out)

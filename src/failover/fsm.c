@@ -327,7 +327,7 @@ static void s_rebuild(struct ha_comm *comm, const struct ha_occasion *o)
 	ha_window_merge(&comm->failover->peer_window, &o->m->window);
 	/* While it is active, what it has completed is still growing: the FENCE comes first. */
 	if (!ha_is_active(comm, o->m->path))
-		ha_rebuild_answer(comm, o->m);
+		ha_path_build_answer(comm, o->m);
 }
 
 static void s_drained(struct ha_comm *comm, const struct ha_occasion *o)

@@ -50,13 +50,13 @@ static bool is_alive(struct ha_live_link *live)
 	return alive;
 }
 
-void ha_rebuild_unwatch(struct ha_comm *comm, unsigned p)
+void ha_path_build_unwatch(struct ha_comm *comm, unsigned p)
 {
 	ha_liveness_detach(comm->inst->liveness, &comm->failover->links[p].live);
 	comm->failover->links[p].down = comm->failover->links[p].up = false;
 }
 
-void ha_rebuild_watch(struct ha_comm *comm, unsigned p)
+void ha_path_build_watch(struct ha_comm *comm, unsigned p)
 {
 	struct ha_failover *fo = comm->failover;
 	const struct ha_slot *slot = &fo->slots[p];
@@ -67,7 +67,7 @@ void ha_rebuild_watch(struct ha_comm *comm, unsigned p)
 					  .link_layer = offer->link_layer,
 					  .lid = offer->lid};
 
-	ha_rebuild_unwatch(comm, p);
+	ha_path_build_unwatch(comm, p);
 	if (!(fo->heartbeats & 1u << slot->port))
 		return;
 	if (slot->peer_port >= fo->peer_ports.count || offer->live_qpn == 0 || offer->live_id == 0)
@@ -91,8 +91,8 @@ void ha_rebuild_watch(struct ha_comm *comm, unsigned p)
 
 /* ---- one end of a path ----------------------------------------------------------------------- */
 
-bool ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
-		     unsigned peer_port)
+bool ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
+			unsigned peer_port)
 {
 	struct ha_failover *fo = comm->failover;
 	struct ha_slot *slot = &fo->slots[p];
@@ -104,7 +104,7 @@ bool ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsi
 	slot->newest_gen = generation;
 	slot->port = (uint8_t)port;
 	slot->peer_port = (uint8_t)peer_port;
-	ha_rebuild_unwatch(comm, p);
+	ha_path_build_unwatch(comm, p);
 	slot->opening = ha_path_start_opening(comm, &options);
 	if (!slot->opening)
 		return false;
@@ -112,8 +112,8 @@ bool ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsi
 	return true;
 }
 
-ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
-			       const struct ha_wire_endpoint *remote)
+ha_result_t ha_path_build_connect(struct ha_comm *comm, unsigned p,
+				  const struct ha_wire_endpoint *remote)
 {
 	struct ha_path *path = comm->paths[p];
 	struct ha_wire_endpoint endpoint = *remote;
@@ -134,7 +134,7 @@ static void connected(struct ha_comm *comm, unsigned p)
 {
 	struct ha_event event = ha_event_init(HA_EVENT_REBUILD, HA_REASON_NONE);
 
-	ha_rebuild_watch(comm, p);
+	ha_path_build_watch(comm, p);
 	ha_slot_on(comm, p, HA_SLOT_ON_CONNECTED);
 	event.to = ha_event_path(comm->paths[p]);
 	ha_event_report(comm, &event);
@@ -164,7 +164,7 @@ static void opened(struct ha_comm *comm, unsigned p)
 	comm->paths[p] = path;
 	if (!comm->is_send)
 		ha_shadow_opened(comm, p);
-	else if (ha_rebuild_connect(comm, p, &path->remote) != HA_OK)
+	else if (ha_path_build_connect(comm, p, &path->remote) != HA_OK)
 		not_connected(comm, p);
 }
 
@@ -188,7 +188,7 @@ static bool is_connected(const struct ha_comm *comm, unsigned p)
 	       !ha_path_away(comm->paths[p]);
 }
 
-bool ha_rebuild_due(const struct ha_comm *comm)
+bool ha_path_build_due(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (is_open(&comm->failover->slots[p]) || is_connected(comm, p))
@@ -196,7 +196,7 @@ bool ha_rebuild_due(const struct ha_comm *comm)
 	return false;
 }
 
-void ha_rebuild_visit(struct ha_comm *comm)
+void ha_path_build_visit(struct ha_comm *comm)
 {
 	ha_result_t result;
 
@@ -222,7 +222,7 @@ static void make(struct ha_comm *comm, const struct ha_message *m)
 	struct ha_slot *slot = &comm->failover->slots[m->path];
 
 	if (m->port < comm->failover->noffers && ha_port_usable(comm->failover->offers[m->port]) &&
-	    ha_rebuild_open(comm, m->path, m->generation, m->port, m->peer_port)) {
+	    ha_path_build_open(comm, m->path, m->generation, m->port, m->peer_port)) {
 		slot->opening->remote = m->endpoint; /* until it is there */
 		return;
 	}
@@ -230,7 +230,7 @@ static void make(struct ha_comm *comm, const struct ha_message *m)
 	refuse(comm, m->path);
 }
 
-void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m)
+void ha_path_build_answer(struct ha_comm *comm, const struct ha_message *m)
 {
 	struct ha_slot *slot = &comm->failover->slots[m->path];
 

@@ -18,23 +18,23 @@ struct ha_comm;
  * `peer_port` (as in both PORTS). The slot has no path, and everything older is fenced. False: no
  * memory.
  */
-bool ha_rebuild_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
-		     unsigned peer_port) HA_MUST_CHECK;
+bool ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
+			unsigned peer_port) HA_MUST_CHECK;
 
 /* Begins to connect it to the peer's end, in the background. */
-ha_result_t ha_rebuild_connect(struct ha_comm *comm, unsigned p,
-			       const struct ha_wire_endpoint *remote) HA_MUST_CHECK;
+ha_result_t ha_path_build_connect(struct ha_comm *comm, unsigned p,
+				  const struct ha_wire_endpoint *remote) HA_MUST_CHECK;
 
-/* Whether ha_rebuild_visit would find something to do: a look at memory only. */
-bool ha_rebuild_due(const struct ha_comm *comm);
+/* Whether ha_path_build_visit would find something to do: a look at memory only. */
+bool ha_path_build_due(const struct ha_comm *comm);
 /* Goes on with the paths that are made or connected by now, or cannot be. */
-void ha_rebuild_visit(struct ha_comm *comm);
+void ha_path_build_visit(struct ha_comm *comm);
 
 /* Hangs the slot on the heartbeats between its two ports, as they are now. */
-void ha_rebuild_watch(struct ha_comm *comm, unsigned p);
-void ha_rebuild_unwatch(struct ha_comm *comm, unsigned p);
+void ha_path_build_watch(struct ha_comm *comm, unsigned p);
+void ha_path_build_unwatch(struct ha_comm *comm, unsigned p);
 
 /* Sender: REBUILD{path.gen}. Answers it, or leaves it for the next time it is said. */
-void ha_rebuild_answer(struct ha_comm *comm, const struct ha_message *m);
+void ha_path_build_answer(struct ha_comm *comm, const struct ha_message *m);
 
 #endif

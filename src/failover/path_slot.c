@@ -91,7 +91,7 @@ static const struct ha_slot_step table[HA_SLOT_COUNT][HA_SLOT_EVENT_COUNT] =
 		ON(CONNECTS) = TO(GOOD, IMPOSSIBLE),
 		ON(CONNECTED) = TO(GOOD, IMPOSSIBLE),
 		ON(PROVED) = TO(GOOD, NOTHING),
-		ON(MISSED) = TO(SUSPECTED, PREPARE),
+		ON(MISSED) = TO(SUSPECTED, PREREGISTER),
 		ON(ANSWERED) = TO(GOOD, NOTHING),
 		ON(EXPIRED) = TO(GOOD, LEAVE),
 		ON(FENCED) = TO(EMPTY, NOTHING),
@@ -162,8 +162,8 @@ static void act(struct ha_comm *comm, unsigned p, enum ha_slot_action action, co
 	switch (action) {
 	case HA_SLOT_NOTHING:
 		break;
-	case HA_SLOT_PREPARE:
-		ha_prepare(comm, p);
+	case HA_SLOT_PREREGISTER:
+		ha_preregister(comm, p);
 		break;
 	case HA_SLOT_RELAX:
 		HA_TRACE(1, "connection %s: path %u answers again", comm->name, p);

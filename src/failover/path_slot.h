@@ -58,11 +58,11 @@ enum ha_slot_event {
 /* What follows from a step. */
 enum ha_slot_action {
 	HA_SLOT_NOTHING,
-	HA_SLOT_PREPARE,    /* register the memory in use on the standby's device */
-	HA_SLOT_RELAX,	    /* say that it was nothing */
-	HA_SLOT_LEAVE,	    /* its heartbeats are lost: a failure */
-	HA_SLOT_RETRY,	    /* no need to wait before it is rebuilt */
-	HA_SLOT_IMPOSSIBLE, /* a bug: latch */
+	HA_SLOT_PREREGISTER, /* register the memory in use on the standby's device */
+	HA_SLOT_RELAX,	     /* say that it was nothing */
+	HA_SLOT_LEAVE,	     /* its heartbeats are lost: a failure */
+	HA_SLOT_RETRY,	     /* no need to wait before it is rebuilt */
+	HA_SLOT_IMPOSSIBLE,  /* a bug: latch */
 };
 
 struct ha_slot_step {

@@ -7,7 +7,7 @@
 #include "transport/comm.h"
 #include "transport/user_mr.h"
 
-void ha_prepare(struct ha_comm *comm, unsigned p)
+void ha_preregister(struct ha_comm *comm, unsigned p)
 {
 	unsigned ready = 0;
 

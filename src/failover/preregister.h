@@ -9,6 +9,6 @@ struct ha_comm;
  * Path `p` is suspected. If traffic is on it: warns, and registers the memory of what is under way
  * on the devices of the paths in reserve, so that a switch does not have to. [T]
  */
-void ha_prepare(struct ha_comm *comm, unsigned p);
+void ha_preregister(struct ha_comm *comm, unsigned p);
 
 #endif

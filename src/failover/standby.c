@@ -94,7 +94,7 @@ ha_result_t ha_shadow_open(struct ha_comm *comm)
 void ha_shadow_free(struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		ha_rebuild_unwatch(comm, p);
+		ha_path_build_unwatch(comm, p);
 	free(comm->failover->shadow);
 	comm->failover->shadow = NULL;
 }
@@ -235,7 +235,7 @@ static bool build(struct ha_comm *comm, struct ha_pair pair)
 		return false;
 	}
 	slot = &fo->slots[p];
-	if (ha_rebuild_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port))
+	if (ha_path_build_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port))
 		return true;
 	ha_shadow_failed(comm, (unsigned)p);
 	return false;
@@ -332,7 +332,7 @@ void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m)
 
 	if (slot->state != HA_SLOT_REBUILDING || !path || path->generation != m->generation)
 		return; /* repeated, or of one we gave up */
-	if (ha_rebuild_connect(comm, m->path, &m->endpoint) != HA_OK)
+	if (ha_path_build_connect(comm, m->path, &m->endpoint) != HA_OK)
 		ha_shadow_not_connected(comm, m->path);
 }
 

@@ -67,8 +67,8 @@ static void what_each_event_does_in_each_state(void **state)
 			/* What is connected is left when its heartbeats are lost. */
 			assert_int_equal(action(s, e) == HA_SLOT_LEAVE,
 					 s >= HA_SLOT_PROBING && e == HA_SLOT_ON_EXPIRED);
-			/* Preparing is for what is in use and becomes suspected. */
-			assert_int_equal(action(s, e) == HA_SLOT_PREPARE,
+			/* Preregistering is for what is in use and becomes suspected. */
+			assert_int_equal(action(s, e) == HA_SLOT_PREREGISTER,
 					 s == HA_SLOT_GOOD && to == HA_SLOT_SUSPECTED);
 			assert_int_equal(action(s, e) == HA_SLOT_RELAX,
 					 s == HA_SLOT_SUSPECTED && to == HA_SLOT_GOOD);
@@ -97,7 +97,7 @@ static void the_whole_circle(void **state)
 		enum ha_slot_state to;
 		enum ha_slot_action action;
 	} circle[] = {
-	    {HA_SLOT_ON_MISSED, HA_SLOT_SUSPECTED, HA_SLOT_PREPARE},
+	    {HA_SLOT_ON_MISSED, HA_SLOT_SUSPECTED, HA_SLOT_PREREGISTER},
 	    {HA_SLOT_ON_EXPIRED, HA_SLOT_SUSPECTED, HA_SLOT_LEAVE},
 	    {HA_SLOT_ON_FENCED, HA_SLOT_EMPTY, HA_SLOT_NOTHING},
 	    {HA_SLOT_ON_ANSWERED, HA_SLOT_EMPTY, HA_SLOT_RETRY},

@@ -23,7 +23,7 @@ static struct {
 	bool closing[HA_MAX_PATHS];
 	/* What was asked for. */
 	unsigned fences[HA_MAX_PATHS], questions[HA_MAX_PATHS];
-	unsigned prepared[HA_MAX_PATHS], retried[HA_MAX_PATHS], left[HA_MAX_PATHS];
+	unsigned preregistered[HA_MAX_PATHS], retried[HA_MAX_PATHS], left[HA_MAX_PATHS];
 	enum ha_reason reason;
 	ha_result_t error;
 	char text[256];
@@ -55,11 +55,11 @@ bool __wrap_ha_path_closing(struct ha_path *path)
 	return calls.closing[path->index];
 }
 
-void __wrap_ha_prepare(struct ha_comm *comm, unsigned p);
-void __wrap_ha_prepare(struct ha_comm *comm, unsigned p)
+void __wrap_ha_preregister(struct ha_comm *comm, unsigned p);
+void __wrap_ha_preregister(struct ha_comm *comm, unsigned p)
 {
 	assert_ptr_equal(comm, &fake.comm);
-	calls.prepared[p]++;
+	calls.preregistered[p]++;
 }
 
 void __wrap_ha_shadow_retry(struct ha_comm *comm, unsigned p);
@@ -446,9 +446,9 @@ static void a_missing_heartbeat_has_the_standby_prepared_once(void **state)
 	(void)state;
 	ha_slot_on(&fake.comm, P, HA_SLOT_ON_MISSED);
 	assert_int_equal(slot->state, HA_SLOT_SUSPECTED);
-	assert_int_equal(calls.prepared[P], 1);
+	assert_int_equal(calls.preregistered[P], 1);
 	ha_slot_on(&fake.comm, P, HA_SLOT_ON_MISSED);
-	assert_int_equal(calls.prepared[P], 1);
+	assert_int_equal(calls.preregistered[P], 1);
 	ha_slot_on(&fake.comm, P, HA_SLOT_ON_ANSWERED);
 	assert_int_equal(slot->state, HA_SLOT_GOOD);
 	assert_int_equal(calls.left[P] + calls.retried[P], 0);
@@ -475,7 +475,7 @@ static void answers_on_the_ports_of_a_failed_path_have_it_built_again(void **sta
 	ha_slot_on(&fake.comm, P, HA_SLOT_ON_ANSWERED);
 	assert_int_equal(slot_of(P)->state, HA_SLOT_EMPTY); /* until a probe comes back */
 	assert_int_equal(calls.retried[P], 1);
-	assert_int_equal(calls.prepared[P] + calls.left[P], 0);
+	assert_int_equal(calls.preregistered[P] + calls.left[P], 0);
 }
 
 static void what_cannot_happen_ends_the_connection(void **state)
