@@ -21,12 +21,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define GUESTS	   8
+#define CLIENTS	   8
 #define BACKLOG	   64
 #define SILENCE_NS (2 * HA_NS_PER_S) /* until the request must be there */
 #define READING_NS (5 * HA_NS_PER_S) /* until its answer must be read */
 /* At a time: so that each has been looked at before the next ones may take its place. */
-#define ADMISSIONS (GUESTS / 2)
+#define ADMISSIONS (CLIENTS / 2)
 /* Without descriptors nobody can be let in, and the socket would stay readable. */
 #define PAUSE_NS HA_NS_PER_S
 
@@ -40,7 +40,7 @@ struct answer {
 	bool lost; /* for want of memory */
 };
 
-struct guest {
+struct client {
 	struct ha_console *console;
 	int fd;		       /* -1: the place is free */
 	struct ha_watch watch; /* until the request is complete */
@@ -60,8 +60,8 @@ struct ha_console {
 	struct ha_watch watch; /* fd -1: pausing */
 	struct ha_poller poller;
 	uint64_t open_again_ns;
-	unsigned nguests;
-	struct guest guests[GUESTS];
+	unsigned nclients;
+	struct client clients[CLIENTS];
 };
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -118,20 +118,20 @@ static void tell(void *arg, const struct ha_verdict *v)
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* Who wants to know later why connections moved finds it here. */
-static void log_order(const struct guest *guest, const struct ha_order *order,
+static void log_order(const struct client *client, const struct ha_order *order,
 		      const struct telling *told)
 {
 	char what[HA_ORDER_TEXT_MAX], text[320];
 
 	ha_order_text(order, what);
-	HA_USDT5(control, &what[0], guest->who.uid, guest->who.pid, told->count[HA_FATE_MOVING],
+	HA_USDT5(control, &what[0], client->who.uid, client->who.pid, told->count[HA_FATE_MOVING],
 		 told->count[HA_FATE_REFUSED]);
 	if (order->verb == HA_ORDER_STATUS)
 		return;
 	snprintf(text, sizeof(text),
 		 "the operator (uid %u, pid %d) asks for %s: %u connections move, %u stay, %u are "
 		 "where they should be",
-		 guest->who.uid, guest->who.pid, what, told->count[HA_FATE_MOVING],
+		 client->who.uid, client->who.pid, what, told->count[HA_FATE_MOVING],
 		 told->count[HA_FATE_REFUSED],
 		 told->count[HA_FATE_AWAY] + told->count[HA_FATE_HOME]);
 	if (order->target == HA_ORDER_CONNECTION)
@@ -146,106 +146,107 @@ static const char *missing(const struct ha_order *order)
 					      : "this process has no such connection";
 }
 
-static void obey(struct guest *guest, const char *text, size_t length)
+static void obey(struct client *client, const char *text, size_t length)
 {
-	struct telling told = {.answer = &guest->answer};
+	struct telling told = {.answer = &client->answer};
 	struct ha_order order;
 	const char *why;
 
 	if (!ha_order_parse(text, length, &order, &why)) {
-		add(&guest->answer, ANSWER_BEGINS "error %s\n", why);
+		add(&client->answer, ANSWER_BEGINS "error %s\n", why);
 		return;
 	}
-	add(&guest->answer, ANSWER_BEGINS "ok\n");
-	if (!ha_operator_obey(guest->console->inst, &order, tell, &told)) {
-		guest->answer.length = 0;
-		add(&guest->answer, ANSWER_BEGINS "error %s\n", missing(&order));
+	add(&client->answer, ANSWER_BEGINS "ok\n");
+	if (!ha_operator_obey(client->console->inst, &order, tell, &told)) {
+		client->answer.length = 0;
+		add(&client->answer, ANSWER_BEGINS "error %s\n", missing(&order));
 		return;
 	}
-	add(&guest->answer, "end %u\n", told.all);
-	log_order(guest, &order, &told);
+	add(&client->answer, "end %u\n", told.all);
+	log_order(client, &order, &told);
 }
 
-/* ---- guests ---------------------------------------------------------------------------------- */
+/* ---- clients ----------------------------------------------------------------------------------
+ */
 
-static void show_out(struct guest *guest)
+static void show_out(struct client *client)
 {
-	ha_progress_unwatch_self(guest->console->inst->progress, &guest->watch);
-	close(guest->fd);
-	guest->fd = -1;
-	free(guest->answer.text);
-	guest->answer = (struct answer){0};
-	guest->got = guest->sent = 0;
-	guest->console->nguests--;
+	ha_progress_unwatch_self(client->console->inst->progress, &client->watch);
+	close(client->fd);
+	client->fd = -1;
+	free(client->answer.text);
+	client->answer = (struct answer){0};
+	client->got = client->sent = 0;
+	client->console->nclients--;
 }
 
 /* The rest is tried again by visits: a reader that is slow is no reason to be woken. */
-static void send_answer(struct guest *guest)
+static void send_answer(struct client *client)
 {
-	struct answer *answer = &guest->answer;
-	ssize_t n = send(guest->fd, answer->text + guest->sent, answer->length - guest->sent,
+	struct answer *answer = &client->answer;
+	ssize_t n = send(client->fd, answer->text + client->sent, answer->length - client->sent,
 			 MSG_NOSIGNAL | MSG_DONTWAIT);
 
 	if (n > 0)
-		guest->sent += (size_t)n;
-	if (guest->sent == answer->length || (n < 0 && errno != EAGAIN && errno != EINTR))
-		show_out(guest);
+		client->sent += (size_t)n;
+	if (client->sent == answer->length || (n < 0 && errno != EAGAIN && errno != EINTR))
+		show_out(client);
 }
 
 /* Nobody waits for the answer any more: whoever asked believes that nothing was done. */
-static bool has_left(const struct guest *guest)
+static bool has_left(const struct client *client)
 {
-	struct pollfd p = {.fd = guest->fd};
+	struct pollfd p = {.fd = client->fd};
 
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP);
 }
 
-static void answer_request(struct guest *guest, size_t length)
+static void answer_request(struct client *client, size_t length)
 {
 	/* It may say what it likes from here on, and have closed its end. */
-	ha_progress_unwatch_self(guest->console->inst->progress, &guest->watch);
-	if (has_left(guest)) {
-		show_out(guest);
+	ha_progress_unwatch_self(client->console->inst->progress, &client->watch);
+	if (has_left(client)) {
+		show_out(client);
 		return;
 	}
-	obey(guest, guest->request, length);
-	if (guest->answer.lost || guest->answer.length == 0) {
+	obey(client, client->request, length);
+	if (client->answer.lost || client->answer.length == 0) {
 		HA_INFO(HA_SUBSYS_NET, "out of memory for an answer to the operator");
-		show_out(guest);
+		show_out(client);
 		return;
 	}
-	guest->since_ns = ha_now_ns();
-	send_answer(guest);
+	client->since_ns = ha_now_ns();
+	send_answer(client);
 }
 
-static void read_request(struct guest *guest)
+static void read_request(struct client *client)
 {
-	ssize_t n = recv(guest->fd, guest->request + guest->got,
-			 sizeof(guest->request) - guest->got, MSG_DONTWAIT);
+	ssize_t n = recv(client->fd, client->request + client->got,
+			 sizeof(client->request) - client->got, MSG_DONTWAIT);
 	const char *end;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
-		show_out(guest);
+		show_out(client);
 		return;
 	}
-	guest->got += (size_t)n;
-	end = memchr(guest->request, '\n', guest->got);
+	client->got += (size_t)n;
+	end = memchr(client->request, '\n', client->got);
 	if (end)
-		answer_request(guest, (size_t)(end - guest->request));
-	else if (guest->got == sizeof(guest->request))
-		answer_request(guest, guest->got); /* too long for any request */
+		answer_request(client, (size_t)(end - client->request));
+	else if (client->got == sizeof(client->request))
+		answer_request(client, client->got); /* too long for any request */
 }
 
 /* Progress thread. */
-static void guest_ready(struct ha_watch *watch, uint32_t events)
+static void client_ready(struct ha_watch *watch, uint32_t events)
 {
-	struct guest *guest = ha_container_of(watch, struct guest, watch);
+	struct client *client = ha_container_of(watch, struct client, watch);
 
 	(void)events;
 	if (watch->fd >= 0) /* it may have left in the same round */
-		read_request(guest);
+		read_request(client);
 }
 
 /* ---- letting them in ------------------------------------------------------------------------- */
@@ -269,18 +270,18 @@ static void turn_away(int fd, const struct ucred *who)
 	HA_TRACE(1, "uid %u asked for something and is not this job's user", who->uid);
 }
 
-/* A free place, or that of the guest who has been here longest. */
-static struct guest *find_place(struct ha_console *console)
+/* A free place, or that of the client who has been here longest. */
+static struct client *find_place(struct ha_console *console)
 {
-	struct guest *oldest = &console->guests[0];
+	struct client *oldest = &console->clients[0];
 
-	for (unsigned i = 0; i < GUESTS; i++) {
-		struct guest *guest = &console->guests[i];
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		struct client *client = &console->clients[i];
 
-		if (guest->fd < 0)
-			return guest;
-		if (guest->since_ns < oldest->since_ns)
-			oldest = guest;
+		if (client->fd < 0)
+			return client;
+		if (client->since_ns < oldest->since_ns)
+			oldest = client;
 	}
 	show_out(oldest);
 	return oldest;
@@ -288,24 +289,24 @@ static struct guest *find_place(struct ha_console *console)
 
 static void seat(struct ha_console *console, int fd)
 {
-	struct guest *guest;
+	struct client *client;
 	struct ucred who;
 
 	if (!may_ask(fd, &who)) {
 		turn_away(fd, &who);
 		return;
 	}
-	guest = find_place(console);
-	guest->who = who;
-	guest->since_ns = ha_now_ns();
-	guest->fd = guest->watch.fd = fd;
-	console->nguests++;
-	if (ha_progress_watch(console->inst->progress, &guest->watch) != HA_OK) {
-		guest->watch.fd = -1;
-		show_out(guest);
+	client = find_place(console);
+	client->who = who;
+	client->since_ns = ha_now_ns();
+	client->fd = client->watch.fd = fd;
+	console->nclients++;
+	if (ha_progress_watch(console->inst->progress, &client->watch) != HA_OK) {
+		client->watch.fd = -1;
+		show_out(client);
 		return;
 	}
-	read_request(guest); /* who has sent it already is answered whoever else waits */
+	read_request(client); /* who has sent it already is answered whoever else waits */
 	ha_progress_call(console->inst->progress, &console->poller); /* for its deadline */
 }
 
@@ -339,17 +340,17 @@ static void due(struct ha_console *console, uint64_t at_ns)
 		console->poller.due_ns = at_ns;
 }
 
-static void look_after(struct guest *guest, uint64_t now_ns)
+static void look_after(struct client *client, uint64_t now_ns)
 {
-	uint64_t limit_ns = guest->answer.text ? READING_NS : SILENCE_NS;
+	uint64_t limit_ns = client->answer.text ? READING_NS : SILENCE_NS;
 
-	if (guest->fd >= 0 && now_ns - guest->since_ns > limit_ns)
-		show_out(guest);
-	if (guest->fd >= 0 && guest->answer.text)
-		send_answer(guest);
-	if (guest->fd >= 0)
-		due(guest->console,
-		    guest->answer.text ? now_ns + HA_NS_PER_MS : guest->since_ns + limit_ns + 1);
+	if (client->fd >= 0 && now_ns - client->since_ns > limit_ns)
+		show_out(client);
+	if (client->fd >= 0 && client->answer.text)
+		send_answer(client);
+	if (client->fd >= 0)
+		due(client->console,
+		    client->answer.text ? now_ns + HA_NS_PER_MS : client->since_ns + limit_ns + 1);
 }
 
 static void open_again(struct ha_console *console, uint64_t now_ns)
@@ -367,11 +368,11 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	uint64_t now_ns;
 
 	console->poller.due_ns = 0;
-	if (console->nguests == 0 && console->watch.fd >= 0)
+	if (console->nclients == 0 && console->watch.fd >= 0)
 		return HA_POLL_ASLEEP;
 	now_ns = ha_now_ns();
-	for (unsigned i = 0; i < GUESTS; i++)
-		look_after(&console->guests[i], now_ns);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		look_after(&console->clients[i], now_ns);
 	if (console->watch.fd < 0 && now_ns >= console->open_again_ns)
 		open_again(console, now_ns);
 	if (console->watch.fd < 0)
@@ -412,10 +413,10 @@ static struct ha_console *console_new(struct ha_instance *inst)
 	console->inst = inst;
 	snprintf(console->path, sizeof(console->path), "%s" NCCL_HA_CONTROL_SUFFIX,
 		 ha_stats_path(inst->stats));
-	for (unsigned i = 0; i < GUESTS; i++) {
-		console->guests[i].console = console;
-		console->guests[i].fd = -1;
-		console->guests[i].watch = (struct ha_watch){.fd = -1, .ready = guest_ready};
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		console->clients[i].console = console;
+		console->clients[i].fd = -1;
+		console->clients[i].watch = (struct ha_watch){.fd = -1, .ready = client_ready};
 	}
 	console->fd = listen_at(console->path);
 	if (console->fd < 0) {
@@ -458,11 +459,11 @@ void ha_console_close(struct ha_instance *inst)
 	unlink(console->path);
 	ha_progress_remove(inst->progress, &console->poller);
 	ha_progress_unwatch(inst->progress, &console->watch);
-	for (unsigned i = 0; i < GUESTS; i++) {
-		if (console->guests[i].fd < 0)
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		if (console->clients[i].fd < 0)
 			continue;
-		ha_progress_unwatch(inst->progress, &console->guests[i].watch);
-		show_out(&console->guests[i]);
+		ha_progress_unwatch(inst->progress, &console->clients[i].watch);
+		show_out(&console->clients[i]);
 	}
 	close(console->fd);
 	free(console);

@@ -312,7 +312,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	ha_failover_take_failures(comm);
 	take_proofs(comm);
 	ha_control_read_mail(comm);
-	ha_redial_visit(comm, now_ns);
+	ha_reconnect_visit(comm, now_ns);
 	ha_path_build_visit(comm);
 	drained = ha_slots_drain(comm, now_ns);
 	drained |= ha_slots_go_without(comm, now_ns);
@@ -407,7 +407,7 @@ static bool socket_broken(struct ha_comm *comm)
 		return false;
 	fo->socket_broken = true;
 	fo->broken_ns = ha_now_ns();
-	if (!ha_redial_begin(comm, fo->broken_ns) && !ha_control_has_lane(comm))
+	if (!ha_reconnect_begin(comm, fo->broken_ns) && !ha_control_has_lane(comm))
 		return false;
 	HA_INFO(HA_SUBSYS_NET,
 		"connection %s: the bootstrap socket is broken (%s); asking the peer over its "
@@ -540,7 +540,7 @@ static void offer_port(struct ha_comm *comm, unsigned i, struct ha_offer *out)
 static void say_ports(struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
-	struct ha_ports ports = {.count = fo->noffers, .redial = fo->door};
+	struct ha_ports ports = {.count = fo->noffers, .reconnect_at = fo->reconnect_at};
 	uint8_t payload[HA_PORTS_MAX_BYTES];
 	size_t length;
 
@@ -567,8 +567,8 @@ static void start(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
 
-	if (!comm->is_send && ha_door_open(comm->inst, &fo->door.addr))
-		fo->door.cookie = ha_random();
+	if (!comm->is_send && ha_reconnect_server_open(comm->inst, &fo->reconnect_at.addr))
+		fo->reconnect_at.cookie = ha_random();
 	open_heartbeats(comm);
 	say_ports(comm);
 	for (unsigned i = 0; i < fo->noffers; i++)
@@ -576,7 +576,7 @@ static void start(struct ha_comm *comm)
 			fo->say |= HA_SAY_STATE; /* PORTS says nothing of that */
 }
 
-bool ha_failover_rejoined(struct ha_comm *comm, struct ha_stream *stream)
+bool ha_failover_reconnected(struct ha_comm *comm, struct ha_stream *stream)
 {
 	struct ha_failover *fo = comm->failover;
 
@@ -585,7 +585,7 @@ bool ha_failover_rejoined(struct ha_comm *comm, struct ha_stream *stream)
 	HA_INFO(HA_SUBSYS_NET, "connection %s: the bootstrap socket was dialled again and works",
 		comm->name);
 	fo->socket_broken = false;
-	fo->rejoined++;
+	fo->reconnected++;
 	fo->heard_ns = ha_now_ns();
 	say_ports(comm);
 	ha_control_new_statement(comm);
@@ -608,7 +608,7 @@ static void free_failover(struct ha_comm *comm)
 		ha_path_close(comm->failover->slots[p].opening);
 		ha_path_close(comm->failover->slots[p].yielded);
 	}
-	ha_redial_free(comm);
+	ha_reconnect_free(comm);
 	ha_shadow_free(comm);
 	free(comm->failover);
 	comm->failover = NULL;

@@ -75,7 +75,7 @@ struct ha_resume {
 	uint8_t path;
 };
 
-struct ha_dial;
+struct ha_reconnect;
 struct ha_shadow;
 
 /* The switch under way, from its first trigger on; for the log and the statistics. */
@@ -124,7 +124,7 @@ struct ha_failover {
 	uint64_t say_again_ns;
 	uint64_t heard_ns;    /* the peer's last message */
 	uint64_t broken_ns;   /* when the socket broke */
-	uint32_t rejoined;    /* how often it was replaced */
+	uint32_t reconnected; /* how often it was replaced */
 	uint64_t ping_ns;     /* when to ask a peer without a socket again */
 	uint64_t tick_ns;     /* last visit while something was wrong */
 	uint64_t due_ns;      /* when to be visited again; 0: when something happens */
@@ -145,8 +145,8 @@ struct ha_failover {
 	uint16_t heartbeats;		       /* [C] those of them with an endpoint, by index */
 	struct ha_shadow *shadow;	       /* receiver */
 	struct ha_path *retired;	       /* paths that are fenced, to be closed */
-	struct ha_redial_at door;	       /* [C] receiver: where it may be dialled again */
-	struct ha_dial *dial;		       /* sender: redial.c; NULL until its socket breaks */
+	struct ha_reconnect_at reconnect_at;   /* [C] receiver: where it may be dialled again */
+	struct ha_reconnect *reconnect; /* sender: reconnect.c; NULL until its socket breaks */
 };
 
 /* What the engine does for a connection: transport/failover_ops.h. */
@@ -180,7 +180,7 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m);
  * Another socket has come in its place: takes it over, and says everything that may have been lost
  * with the one before. False: the connection is being closed. Progress thread.
  */
-bool ha_failover_rejoined(struct ha_comm *comm, struct ha_stream *stream) HA_MUST_CHECK;
+bool ha_failover_reconnected(struct ha_comm *comm, struct ha_stream *stream) HA_MUST_CHECK;
 
 /* Receiver: a path was proved, or none can be at the moment. */
 void ha_failover_try_resume(struct ha_comm *comm);

@@ -43,15 +43,15 @@ size_t ha_ports_encode(const struct ha_ports *in, uint8_t out[HA_PORTS_MAX_BYTES
 	ha_put_zeros(&w, 7);
 	for (unsigned i = 0; i < in->count; i++)
 		put_offer(&w, &in->offers[i]);
-	ha_put_uint(&w, in->redial.cookie, 8);
-	if (in->redial.cookie != 0)
-		ha_put_address(&w, &in->redial.addr);
+	ha_put_uint(&w, in->reconnect_at.cookie, 8);
+	if (in->reconnect_at.cookie != 0)
+		ha_put_address(&w, &in->reconnect_at.addr);
 	else
 		ha_put_zeros(&w, HA_ADDRESS_BYTES);
 	return (size_t)(w.at - out);
 }
 
-static void get_redial(struct ha_reader *r, struct ha_redial_at *out)
+static void get_reconnect_at(struct ha_reader *r, struct ha_reconnect_at *out)
 {
 	out->cookie = ha_get64(r);
 	if (!ha_get_address(r, &out->addr) || out->cookie == 0)
@@ -79,7 +79,7 @@ enum ha_wire_result ha_ports_decode(const uint8_t *in, size_t len, struct ha_por
 			return HA_WIRE_BAD_VALUE;
 	}
 	r.at = in + 8 + (size_t)said * HA_OFFER_BYTES;
-	if (len >= (size_t)(r.at - in) + HA_REDIAL_AT_BYTES)
-		get_redial(&r, &out->redial);
+	if (len >= (size_t)(r.at - in) + HA_RECONNECT_AT_BYTES)
+		get_reconnect_at(&r, &out->reconnect_at);
 	return HA_WIRE_OK;
 }

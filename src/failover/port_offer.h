@@ -28,20 +28,20 @@ struct ha_offer {
 };
 
 /* Where the sender may dial again when the bootstrap socket breaks, and what it must say then. */
-struct ha_redial_at {
+struct ha_reconnect_at {
 	uint64_t cookie; /* 0: nowhere */
 	union ha_sockaddr addr;
 };
 
 struct ha_ports {
 	uint8_t count;
-	struct ha_redial_at redial; /* the receiver's */
+	struct ha_reconnect_at reconnect_at; /* the receiver's */
 	struct ha_offer offers[HA_MAX_OFFERS];
 };
 
-#define HA_OFFER_BYTES	   80
-#define HA_REDIAL_AT_BYTES 32
-#define HA_PORTS_MAX_BYTES (8 + HA_MAX_OFFERS * HA_OFFER_BYTES + HA_REDIAL_AT_BYTES)
+#define HA_OFFER_BYTES	      80
+#define HA_RECONNECT_AT_BYTES 32
+#define HA_PORTS_MAX_BYTES    (8 + HA_MAX_OFFERS * HA_OFFER_BYTES + HA_RECONNECT_AT_BYTES)
 
 size_t ha_ports_encode(const struct ha_ports *in, uint8_t out[HA_PORTS_MAX_BYTES]);
 /*

@@ -23,7 +23,7 @@
 
 enum stage { STAGE_DIAL, STAGE_DIALING, STAGE_REJOIN, STAGE_ANSWER, STAGES };
 
-struct ha_dial {
+struct ha_reconnect {
 	uint8_t stage;
 	uint8_t refused; /* in a row; counted up to what is asked for */
 	uint32_t interval_ms;
@@ -38,21 +38,21 @@ struct ha_dial {
 
 /* ---- stages -------------------------------------------------------------------------------- */
 
-static const struct ha_redial_at *door_of(const struct ha_comm *comm)
+static const struct ha_reconnect_at *server_of(const struct ha_comm *comm)
 {
-	return &comm->failover->peer_ports.redial;
+	return &comm->failover->peer_ports.reconnect_at;
 }
 
 /*
- * At the host that we were connected to, whatever PORTS says of it: no peer can make us dial
+ * At the host that we were connected to, whatever PORTS says of it: no peer can make us reconnect
  * another one.
  */
-static bool find_door(const struct ha_comm *comm, union ha_sockaddr *addr)
+static bool find_server(const struct ha_comm *comm, union ha_sockaddr *addr)
 {
-	const union ha_sockaddr *said = &door_of(comm)->addr;
+	const union ha_sockaddr *said = &server_of(comm)->addr;
 
 	*addr = comm->lane->peer;
-	if (door_of(comm)->cookie == 0 || addr->sa.sa_family != said->sa.sa_family)
+	if (server_of(comm)->cookie == 0 || addr->sa.sa_family != said->sa.sa_family)
 		return false;
 	if (addr->sa.sa_family == AF_INET6)
 		addr->in6.sin6_port = said->in6.sin6_port;
@@ -69,27 +69,27 @@ static enum ha_step lost(struct ha_comm *comm, const char *why)
 
 static enum ha_step not_through(struct ha_comm *comm, int error)
 {
-	struct ha_dial *dial = comm->failover->dial;
+	struct ha_reconnect *reconnect = comm->failover->reconnect;
 
 	if (error != ECONNREFUSED)
-		dial->refused = 0;
-	else if (dial->refused < REFUSALS)
-		dial->refused++;
+		reconnect->refused = 0;
+	else if (reconnect->refused < REFUSALS)
+		reconnect->refused++;
 	return lost(comm, strerror(error));
 }
 
 static enum ha_step start(struct ha_comm *comm)
 {
-	struct ha_dial *dial = comm->failover->dial;
+	struct ha_reconnect *reconnect = comm->failover->reconnect;
 	union ha_sockaddr addr;
 	int fd;
 
-	if (!find_door(comm, &addr))
+	if (!find_server(comm, &addr))
 		return lost(comm, "nobody knows where");
 	fd = socket(addr.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return lost(comm, strerror(errno));
-	ha_stream_open(&dial->stream, fd);
+	ha_stream_open(&reconnect->stream, fd);
 	if (connect(fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 && errno != EINPROGRESS)
 		return not_through(comm, errno);
 	return HA_STEP_NEXT;
@@ -97,29 +97,30 @@ static enum ha_step start(struct ha_comm *comm)
 
 static enum ha_step dialing(struct ha_comm *comm)
 {
-	struct ha_dial *dial = comm->failover->dial;
-	struct ha_rejoin rejoin = {.cookie = door_of(comm)->cookie, .connection_id = comm->id};
+	struct ha_reconnect *reconnect = comm->failover->reconnect;
+	struct ha_rejoin rejoin = {.cookie = server_of(comm)->cookie, .connection_id = comm->id};
 	uint8_t payload[HA_REJOIN_BYTES];
 	union ha_sockaddr addr;
 
-	if (!find_door(comm, &addr))
+	if (!find_server(comm, &addr))
 		return lost(comm, "nobody knows where");
 	/* A second connect tells whether the first is through. */
-	if (connect(dial->stream.fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 && errno != EISCONN) {
+	if (connect(reconnect->stream.fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 &&
+	    errno != EISCONN) {
 		if (errno == EALREADY || errno == EINPROGRESS || errno == EINTR)
 			return HA_STEP_AGAIN;
 		return not_through(comm, errno);
 	}
-	dial->refused = 0;
+	reconnect->refused = 0;
 	ha_rejoin_encode(&rejoin, payload);
-	if (!ha_stream_queue(&dial->stream, HA_FRAME_REJOIN, payload, sizeof(payload)))
+	if (!ha_stream_queue(&reconnect->stream, HA_FRAME_REJOIN, payload, sizeof(payload)))
 		return lost(comm, "no room for what is to be said");
 	return HA_STEP_NEXT;
 }
 
 static enum ha_step say_rejoin(struct ha_comm *comm)
 {
-	struct ha_stream *stream = &comm->failover->dial->stream;
+	struct ha_stream *stream = &comm->failover->reconnect->stream;
 
 	switch (ha_stream_flush(stream)) {
 	case HA_IO_DONE:
@@ -134,7 +135,7 @@ static enum ha_step say_rejoin(struct ha_comm *comm)
 /* Who listens there now may be anyone; who repeats the cookie is the peer. */
 static enum ha_step hear_answer(struct ha_comm *comm)
 {
-	struct ha_stream *stream = &comm->failover->dial->stream;
+	struct ha_stream *stream = &comm->failover->reconnect->stream;
 	struct ha_frame_header header;
 	struct ha_rejoin said;
 	const uint8_t *payload;
@@ -151,9 +152,9 @@ static enum ha_step hear_answer(struct ha_comm *comm)
 	}
 	if (header.type != HA_FRAME_REJOIN ||
 	    ha_rejoin_decode(payload, header.length, &said) != HA_WIRE_OK ||
-	    said.cookie != door_of(comm)->cookie)
+	    said.cookie != server_of(comm)->cookie)
 		return lost(comm, "the answer is not our peer's");
-	return ha_failover_rejoined(comm, stream) ? HA_STEP_NEXT : lost(comm, "not now");
+	return ha_failover_reconnected(comm, stream) ? HA_STEP_NEXT : lost(comm, "not now");
 }
 
 static enum ha_step (*const stages[STAGES])(struct ha_comm *) = {
@@ -165,14 +166,14 @@ static enum ha_step (*const stages[STAGES])(struct ha_comm *) = {
 
 static enum ha_step run(struct ha_comm *comm)
 {
-	struct ha_dial *dial = comm->failover->dial;
+	struct ha_reconnect *reconnect = comm->failover->reconnect;
 
-	while (dial->stage < STAGES) {
-		enum ha_step step = stages[dial->stage](comm);
+	while (reconnect->stage < STAGES) {
+		enum ha_step step = stages[reconnect->stage](comm);
 
 		if (step != HA_STEP_NEXT)
 			return step;
-		dial->stage++;
+		reconnect->stage++;
 	}
 	return HA_STEP_NEXT;
 }
@@ -180,91 +181,92 @@ static enum ha_step run(struct ha_comm *comm)
 /* ---- when ---------------------------------------------------------------------------------- */
 
 /* The next attempt: after the interval, which doubles. */
-static void put_off(struct ha_dial *dial, uint64_t now_ns)
+static void put_off(struct ha_reconnect *reconnect, uint64_t now_ns)
 {
-	ha_stream_close(&dial->stream);
-	dial->stage = STAGE_DIAL;
-	dial->next_ns = now_ns + dial->interval_ms * HA_NS_PER_MS;
-	if (dial->refused == 0 && dial->interval_ms < INTERVAL_MAX_MS)
-		dial->interval_ms *= 2;
-	if (dial->interval_ms > INTERVAL_MAX_MS)
-		dial->interval_ms = INTERVAL_MAX_MS;
+	ha_stream_close(&reconnect->stream);
+	reconnect->stage = STAGE_DIAL;
+	reconnect->next_ns = now_ns + reconnect->interval_ms * HA_NS_PER_MS;
+	if (reconnect->refused == 0 && reconnect->interval_ms < INTERVAL_MAX_MS)
+		reconnect->interval_ms *= 2;
+	if (reconnect->interval_ms > INTERVAL_MAX_MS)
+		reconnect->interval_ms = INTERVAL_MAX_MS;
 }
 
 static bool begin(struct ha_comm *comm, uint64_t now_ns)
 {
-	struct ha_dial *dial = comm->failover->dial;
+	struct ha_reconnect *reconnect = comm->failover->reconnect;
 	union ha_sockaddr addr;
 
-	if (!find_door(comm, &addr))
-		return false; /* nothing to dial, or PORTS never came */
-	if (!dial) {
-		dial = calloc(1, sizeof(*dial));
-		if (!dial) {
+	if (!find_server(comm, &addr))
+		return false; /* nothing to reconnect, or PORTS never came */
+	if (!reconnect) {
+		reconnect = calloc(1, sizeof(*reconnect));
+		if (!reconnect) {
 			HA_WARN("connection %s: out of memory for dialling again", comm->name);
 			return false;
 		}
-		dial->stream.fd = -1;
-		comm->failover->dial = dial;
+		reconnect->stream.fd = -1;
+		comm->failover->reconnect = reconnect;
 	}
-	dial->refused = 0;
-	if (dial->done_ns == 0 || now_ns - dial->done_ns > LASTING_NS) {
-		dial->interval_ms = INTERVAL_MIN_MS;
-		dial->stage = STAGE_DIAL;
-		dial->next_ns = now_ns;
+	reconnect->refused = 0;
+	if (reconnect->done_ns == 0 || now_ns - reconnect->done_ns > LASTING_NS) {
+		reconnect->interval_ms = INTERVAL_MIN_MS;
+		reconnect->stage = STAGE_DIAL;
+		reconnect->next_ns = now_ns;
 	} else {
-		put_off(dial, now_ns);
+		put_off(reconnect, now_ns);
 	}
 	return true;
 }
 
-bool ha_redial_begin(struct ha_comm *comm, uint64_t now_ns)
+bool ha_reconnect_begin(struct ha_comm *comm, uint64_t now_ns)
 {
 	if (!comm->is_send)
-		return comm->failover->door.cookie != 0;
+		return comm->failover->reconnect_at.cookie != 0;
 	return begin(comm, now_ns);
 }
 
-void ha_redial_visit(struct ha_comm *comm, uint64_t now_ns)
+void ha_reconnect_visit(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
-	struct ha_dial *dial = fo->dial;
+	struct ha_reconnect *reconnect = fo->reconnect;
 
-	if (!dial || !fo->socket_broken || fo->state == HA_FO_LATCHED || fo->state == HA_FO_CLOSED)
+	if (!reconnect || !fo->socket_broken || fo->state == HA_FO_LATCHED ||
+	    fo->state == HA_FO_CLOSED)
 		return;
-	if (dial->stage == STAGE_DIAL) {
-		if (now_ns < dial->next_ns)
+	if (reconnect->stage == STAGE_DIAL) {
+		if (now_ns < reconnect->next_ns)
 			return;
-		dial->deadline_ns = now_ns + ATTEMPT_NS;
+		reconnect->deadline_ns = now_ns + ATTEMPT_NS;
 	}
 	switch (run(comm)) {
 	case HA_STEP_NEXT:
-		dial->done_ns = now_ns;
+		reconnect->done_ns = now_ns;
 		break;
 	case HA_STEP_AGAIN:
-		if (now_ns < dial->deadline_ns)
+		if (now_ns < reconnect->deadline_ns)
 			return;
-		dial->refused = 0;
-		put_off(dial, now_ns);
+		reconnect->refused = 0;
+		put_off(reconnect, now_ns);
 		break;
 	default:
-		put_off(dial, now_ns);
+		put_off(reconnect, now_ns);
 	}
 }
 
-bool ha_redial_refused(const struct ha_comm *comm)
+bool ha_reconnect_refused(const struct ha_comm *comm)
 {
-	const struct ha_dial *dial = comm->failover->dial;
+	const struct ha_reconnect *reconnect = comm->failover->reconnect;
 
-	return dial && dial->refused >= REFUSALS;
+	return reconnect && reconnect->refused >= REFUSALS;
 }
 
-void ha_redial_free(struct ha_comm *comm)
+void ha_reconnect_free(struct ha_comm *comm)
 {
-	struct ha_dial *dial = comm->failover->dial;
+	struct ha_reconnect *reconnect = comm->failover->reconnect;
 
-	if (!dial)
+	if (!reconnect)
 		return;
-	ha_stream_close(&dial->stream);
-	free(dial);
+	ha_stream_close(&reconnect->stream);
+	free(reconnect);
 }

@@ -5,8 +5,8 @@
  * each end there is none while its link is down, and without any lane the two ends cannot agree on
  * a new path.
  *
- * The sender dials (here), the receiver's door answers (door.h). All of it is [T], on the progress
- * thread.
+ * The sender dials (here), the receiver's server answers (reconnect_server.h). All of it is [T], on
+ * the progress thread.
  */
 #ifndef HA_FAILOVER_RECONNECT_H
 #define HA_FAILOVER_RECONNECT_H
@@ -17,14 +17,14 @@
 struct ha_comm;
 
 /* The socket broke. False: there will be no other. */
-bool ha_redial_begin(struct ha_comm *comm, uint64_t now_ns);
+bool ha_reconnect_begin(struct ha_comm *comm, uint64_t now_ns);
 
 /* Dials, and looks what became of it; never waits. */
-void ha_redial_visit(struct ha_comm *comm, uint64_t now_ns);
+void ha_reconnect_visit(struct ha_comm *comm, uint64_t now_ns);
 
 /* Sender: the peer's host answers that nobody listens, and not for the first time. */
-bool ha_redial_refused(const struct ha_comm *comm);
+bool ha_reconnect_refused(const struct ha_comm *comm);
 
-void ha_redial_free(struct ha_comm *comm);
+void ha_reconnect_free(struct ha_comm *comm);
 
 #endif

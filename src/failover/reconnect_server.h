@@ -4,9 +4,9 @@
  * whatever number of connections it receives on. PORTS tells the sender where it is, and a cookie
  * of the connection's own.
  *
- * Anyone can connect to it. A *guest* has a place in a table of fixed size and a deadline until its
- * first frame, REJOIN, names a connection and its cookie; then its socket becomes that connection's
- * lane. Everyone else is turned away without any harm to a connection.
+ * Anyone can connect to it. A *client* has a place in a table of fixed size and a deadline until
+ * its first frame, REJOIN, names a connection and its cookie; then its socket becomes that
+ * connection's lane. Everyone else is turned away without any harm to a connection.
  */
 #ifndef HA_FAILOVER_RECONNECT_SERVER_H
 #define HA_FAILOVER_RECONNECT_SERVER_H
@@ -19,9 +19,9 @@ struct ha_instance;
 
 /* Opens it if it is not yet, and tells where it is. False: there is none, said in the log. Any
  * thread but the progress thread. */
-bool ha_door_open(struct ha_instance *inst, union ha_sockaddr *addr);
+bool ha_reconnect_server_open(struct ha_instance *inst, union ha_sockaddr *addr);
 
 /* At the end of the instance, before its progress thread's. */
-void ha_door_close(struct ha_instance *inst);
+void ha_reconnect_server_close(struct ha_instance *inst);
 
 #endif

@@ -18,7 +18,7 @@ void ha_failover_shared_free(struct ha_instance *inst, struct ha_failover_shared
 {
 	if (!shared)
 		return;
-	ha_door_close(inst);
+	ha_reconnect_server_close(inst);
 	pthread_mutex_destroy(&shared->door_lock);
 	free(shared);
 }

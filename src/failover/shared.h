@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-struct ha_door;
+struct ha_reconnect_server;
 struct ha_instance;
 
 struct ha_failover_shared {
@@ -15,7 +15,7 @@ struct ha_failover_shared {
 
 	/* Made with the first receive connection that has failover. */
 	pthread_mutex_t door_lock; /* held while it is made; never by the progress thread */
-	struct ha_door *door;
+	struct ha_reconnect_server *reconnect_server;
 };
 
 /* NULL: no memory. */

@@ -263,7 +263,7 @@ static const char *sign_of_death(const struct ha_comm *comm, uint64_t now_ns)
 	 * Its host says that nobody listens any more: believed at once if no path could deny it. A
 	 * firewall may say the same.
 	 */
-	if (ha_redial_refused(comm) &&
+	if (ha_reconnect_refused(comm) &&
 	    (!ha_control_has_lane(comm) || (broken_ns > LOST_NS / 2 && silent_ns > LOST_NS / 2)))
 		return "its socket is closed and another one refused";
 	if (broken_ns > LOST_NS && silent_ns > 2 * LOST_NS)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * listen and accept: the listener's half of the handshake, and its door against strangers.
+ * listen and accept: the listener's half of the handshake, and what it does against strangers.
  *
  * Anyone can connect to the port. A connection is *half-open* until its first frame proves by the
  * cookie that it comes from whoever got our handle. Half-open connections have a place in a

@@ -32,7 +32,7 @@ static const struct limits {
     [true] = {.memory_kib = 350, .fds = 1, .setup_share = 0.45, .idle_percent = 1},
 };
 
-/* Made with the first connection: the door, the heartbeats' channels. */
+/* Made with the first connection: the reconnect server, the heartbeats' channels. */
 #define BASE_FDS 8
 
 /*

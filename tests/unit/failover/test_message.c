@@ -211,11 +211,11 @@ static struct ha_ports sample_ports(unsigned count)
 						.gid = {[15] = (uint8_t)i}};
 		strcpy(p.offers[i].device, "mlx5_0");
 	}
-	p.redial.cookie = 0xfedcba9876543210;
-	p.redial.addr.in6.sin6_family = AF_INET6;
-	p.redial.addr.in6.sin6_port = htons(4711);
-	p.redial.addr.in6.sin6_scope_id = 2;
-	p.redial.addr.in6.sin6_addr = in6addr_loopback;
+	p.reconnect_at.cookie = 0xfedcba9876543210;
+	p.reconnect_at.addr.in6.sin6_family = AF_INET6;
+	p.reconnect_at.addr.in6.sin6_port = htons(4711);
+	p.reconnect_at.addr.in6.sin6_scope_id = 2;
+	p.reconnect_at.addr.in6.sin6_addr = in6addr_loopback;
 	return p;
 }
 
@@ -229,7 +229,7 @@ static void lists_of_ports_survive_and_truncated_ones_are_refused(void **state)
 
 		assert_int_equal(ha_ports_decode(bytes, length, &out), HA_WIRE_OK);
 		assert_memory_equal(&in, &out, sizeof(in));
-		for (size_t cut = 0; cut < length - HA_REDIAL_AT_BYTES; cut++) {
+		for (size_t cut = 0; cut < length - HA_RECONNECT_AT_BYTES; cut++) {
 			uint8_t *copy = malloc(cut ? cut : 1);
 
 			memcpy(copy, bytes, cut);
@@ -241,25 +241,25 @@ static void lists_of_ports_survive_and_truncated_ones_are_refused(void **state)
 
 static void a_peer_that_cannot_be_dialled_again_ends_after_its_ports(void **state)
 {
-	static const struct ha_redial_at nowhere;
+	static const struct ha_reconnect_at nowhere;
 	struct ha_ports in = sample_ports(2), out;
 	uint8_t bytes[HA_PORTS_MAX_BYTES];
 	size_t length = ha_ports_encode(&in, bytes);
 
 	(void)state;
-	for (size_t cut = length - HA_REDIAL_AT_BYTES; cut < length; cut++) {
+	for (size_t cut = length - HA_RECONNECT_AT_BYTES; cut < length; cut++) {
 		uint8_t *copy = malloc(cut);
 
 		memcpy(copy, bytes, cut);
 		assert_int_equal(ha_ports_decode(copy, cut, &out), HA_WIRE_OK);
 		assert_int_equal(out.count, 2);
 		assert_memory_equal(&out.offers, &in.offers, sizeof(in.offers));
-		assert_memory_equal(&out.redial, &nowhere, sizeof(nowhere));
+		assert_memory_equal(&out.reconnect_at, &nowhere, sizeof(nowhere));
 		free(copy);
 	}
 	bytes[length - HA_ADDRESS_BYTES] = 5; /* a family that is none of ours */
 	assert_int_equal(ha_ports_decode(bytes, length, &out), HA_WIRE_OK);
-	assert_memory_equal(&out.redial, &nowhere, sizeof(nowhere));
+	assert_memory_equal(&out.reconnect_at, &nowhere, sizeof(nowhere));
 }
 
 static void an_address_to_dial_again_survives(void **state)
@@ -268,13 +268,13 @@ static void an_address_to_dial_again_survives(void **state)
 	uint8_t bytes[HA_PORTS_MAX_BYTES];
 
 	(void)state;
-	memset(&in.redial.addr, 0, sizeof(in.redial.addr));
-	in.redial.addr.in.sin_family = AF_INET;
-	in.redial.addr.in.sin_port = htons(80);
-	in.redial.addr.in.sin_addr.s_addr = htonl(0x0a000001);
+	memset(&in.reconnect_at.addr, 0, sizeof(in.reconnect_at.addr));
+	in.reconnect_at.addr.in.sin_family = AF_INET;
+	in.reconnect_at.addr.in.sin_port = htons(80);
+	in.reconnect_at.addr.in.sin_addr.s_addr = htonl(0x0a000001);
 	assert_int_equal(ha_ports_decode(bytes, ha_ports_encode(&in, bytes), &out), HA_WIRE_OK);
 	assert_memory_equal(&in, &out, sizeof(in));
-	memset(&in.redial, 0, sizeof(in.redial)); /* the sender's: nowhere */
+	memset(&in.reconnect_at, 0, sizeof(in.reconnect_at)); /* the sender's: nowhere */
 	assert_int_equal(ha_ports_decode(bytes, ha_ports_encode(&in, bytes), &out), HA_WIRE_OK);
 	assert_memory_equal(&in, &out, sizeof(in));
 }
@@ -287,8 +287,8 @@ static void more_ports_than_we_take_are_the_peers_last_choice(void **state)
 
 	(void)state;
 	memset(bytes, 0xff, sizeof(bytes)); /* what is beyond ours is not looked at */
-	length = ha_ports_encode(&in, bytes) - HA_REDIAL_AT_BYTES;
-	memmove(bytes + length + 3 * HA_OFFER_BYTES, bytes + length, HA_REDIAL_AT_BYTES);
+	length = ha_ports_encode(&in, bytes) - HA_RECONNECT_AT_BYTES;
+	memmove(bytes + length + 3 * HA_OFFER_BYTES, bytes + length, HA_RECONNECT_AT_BYTES);
 	memset(bytes + length, 0xff, 3 * HA_OFFER_BYTES);
 	bytes[0] = HA_MAX_OFFERS + 3;
 	assert_int_equal(ha_ports_decode(bytes, sizeof(bytes), &out), HA_WIRE_OK);

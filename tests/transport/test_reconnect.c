@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bootstrap sockets that break although both processes live: the sender dials again, the receiver's
- * door lets it in, nobody else, and a peer that is gone is still known to be in time.
+ * server lets it in, nobody else, and a peer that is gone is still known to be in time.
  */
 #include "harness.h"
 #include "instance/instance.h"
@@ -56,8 +56,8 @@ static void settle(struct pair *pair)
 				     pair->recv->failover->peer_ports.count == 0);
 	     i++)
 		idle(pair, 1);
-	assert_int_not_equal(pair->send->failover->peer_ports.redial.cookie, 0);
-	assert_int_equal(pair->recv->failover->peer_ports.redial.cookie, 0);
+	assert_int_not_equal(pair->send->failover->peer_ports.reconnect_at.cookie, 0);
+	assert_int_equal(pair->recv->failover->peer_ports.reconnect_at.cookie, 0);
 }
 
 static void open_settled(struct pair *pair, uint32_t rails)
@@ -73,8 +73,9 @@ static void break_socket(const struct ha_comm *comm)
 
 static bool is_whole(const struct pair *pair, uint32_t times)
 {
-	return pair->send->failover->rejoined == times && pair->recv->failover->rejoined == times &&
-	       !pair->send->failover->socket_broken && !pair->recv->failover->socket_broken;
+	return pair->send->failover->reconnected == times &&
+	       pair->recv->failover->reconnected == times && !pair->send->failover->socket_broken &&
+	       !pair->recv->failover->socket_broken;
 }
 
 /* In milliseconds, as the connection's clock goes. */
@@ -227,7 +228,7 @@ static void a_message_in_flight_survives_both(void **state)
 static void it_is_dialled_until_it_answers(void **state)
 {
 	uint8_t handle[HA_HANDLE_BYTES];
-	struct ha_redial_at real;
+	struct ha_reconnect_at real;
 	struct ha_handle hole;
 	struct pair pair;
 	int listener;
@@ -236,15 +237,15 @@ static void it_is_dialled_until_it_answers(void **state)
 	open_settled(&pair, 1);
 	listener = peer_listen(handle, 1);
 	assert_int_equal(ha_handle_decode(handle, &hole), HA_WIRE_OK);
-	real = pair.send->failover->peer_ports.redial;
-	pair.send->failover->peer_ports.redial.addr = hole.addr;
+	real = pair.send->failover->peer_ports.reconnect_at;
+	pair.send->failover->peer_ports.reconnect_at.addr = hole.addr;
 	break_socket(pair.recv);
 	idle(&pair, 10000);
 	assert_true(pair.send->failover->socket_broken);
 	assert_int_equal(ha_comm_error(pair.send), HA_OK);
 	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
 	transfer(&pair, 3000, 1);
-	pair.send->failover->peer_ports.redial = real;
+	pair.send->failover->peer_ports.reconnect_at = real;
 	wait_rejoined(&pair, 1, 5000);
 	close(listener);
 	assert_socket_carries_messages(&pair);
@@ -253,9 +254,9 @@ static void it_is_dialled_until_it_answers(void **state)
 
 /* ---- strangers ------------------------------------------------------------------------------- */
 
-static int dial_door(const struct pair *pair)
+static int dial_server(const struct pair *pair)
 {
-	const union ha_sockaddr *addr = &pair->recv->failover->door.addr;
+	const union ha_sockaddr *addr = &pair->recv->failover->reconnect_at.addr;
 	int fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	assert_true(fd >= 0);
@@ -280,15 +281,15 @@ static void say_garbage(int fd, const struct pair *pair)
 
 static void say_wrong_cookie(int fd, const struct pair *pair)
 {
-	say_rejoin(fd, pair->recv->failover->door.cookie + 1, pair->send->id);
+	say_rejoin(fd, pair->recv->failover->reconnect_at.cookie + 1, pair->send->id);
 }
 
 static void say_wrong_connection(int fd, const struct pair *pair)
 {
-	say_rejoin(fd, pair->recv->failover->door.cookie, pair->send->id + 1);
+	say_rejoin(fd, pair->recv->failover->reconnect_at.cookie, pair->send->id + 1);
 }
 
-/* Of a connection without a door. */
+/* Of a connection without a server. */
 static void say_no_cookie(int fd, const struct pair *pair)
 {
 	say_rejoin(fd, 0, pair->send->id);
@@ -322,7 +323,7 @@ static bool hung_up(int fd)
 	return closed;
 }
 
-static void strangers_at_the_door_are_turned_away(void **state)
+static void strangers_at_the_server_are_turned_away(void **state)
 {
 	struct pair pair;
 	int descriptors;
@@ -331,7 +332,7 @@ static void strangers_at_the_door_are_turned_away(void **state)
 	open_settled(&pair, 1);
 	descriptors = open_descriptors();
 	for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
-		int fd = dial_door(&pair);
+		int fd = dial_server(&pair);
 
 		strangers[i](fd, &pair);
 		for (int n = 0; n < 1000 && !hung_up(fd); n++)
@@ -356,7 +357,7 @@ static void a_silent_guest_has_five_seconds(void **state)
 	(void)state;
 	open_settled(&pair, 1);
 	descriptors = open_descriptors();
-	fd = dial_door(&pair);
+	fd = dial_server(&pair);
 	idle(&pair, 4500);
 	assert_false(hung_up(fd));
 	idle(&pair, 1000);
@@ -377,7 +378,7 @@ static void a_flood_of_strangers_does_not_keep_the_peer_out(void **state)
 	open_settled(&pair, 1);
 	descriptors = open_descriptors();
 	for (int i = 0; i < FLOOD; i++) {
-		crowd[i] = dial_door(&pair);
+		crowd[i] = dial_server(&pair);
 		if (i == FLOOD / 2)
 			break_socket(pair.send);
 		if (i % 10 == 0)
@@ -427,7 +428,7 @@ static void die(struct pair *pair, struct ha_comm *comm)
 {
 	ha_lane_stop(comm->lane);
 	ha_stream_close(&comm->lane->stream);
-	ha_door_close(pair->inst[comm->is_send ? 0 : 1]);
+	ha_reconnect_server_close(pair->inst[comm->is_send ? 0 : 1]);
 	sv_stepped_cut(0, true);
 }
 
@@ -573,7 +574,7 @@ int main(void)
 	    cmocka_unit_test(one_port_survives_a_flap_without_its_socket),
 	    cmocka_unit_test(a_message_in_flight_survives_both),
 	    cmocka_unit_test(it_is_dialled_until_it_answers),
-	    cmocka_unit_test(strangers_at_the_door_are_turned_away),
+	    cmocka_unit_test(strangers_at_the_server_are_turned_away),
 	    cmocka_unit_test(a_silent_guest_has_five_seconds),
 	    cmocka_unit_test(a_flood_of_strangers_does_not_keep_the_peer_out),
 	    cmocka_unit_test(close_while_a_redial_is_under_way),
