@@ -112,7 +112,7 @@ static enum ha_fate drain(struct ha_comm *comm, const struct ha_port *port, bool
 		return is_on(comm, port) ? refuse(v, NO_FAILOVER) : HA_FATE_AWAY;
 	ha_say(comm, HA_SAY_STATE);
 	if (!comm->is_send)
-		ha_shadow_drain(comm);
+		ha_standby_drain(comm);
 	if (ha_failover_is_moving(comm))
 		return HA_FATE_MOVING;
 	return is_on(comm, port) ? leave_drained(comm, force, v) : HA_FATE_AWAY;
@@ -162,7 +162,7 @@ static enum ha_fate go_back(struct ha_comm *comm, const struct task *task, struc
 	if (!ha_failover_is_moving(comm) && is_home(comm))
 		return HA_FATE_HOME;
 	if (!comm->is_send)
-		ha_shadow_return(comm);
+		ha_standby_return(comm);
 	if (ha_failover_is_moving(comm))
 		return HA_FATE_MOVING;
 	if (!can_go_back(comm, v))

@@ -125,7 +125,7 @@ static void take_proofs(struct ha_comm *comm)
 		ha_liveness_vouch(comm->inst->liveness, &comm->failover->links[p].live);
 		ha_slot_on(comm, p, HA_SLOT_ON_PROVED);
 		if (!comm->is_send)
-			ha_shadow_proved(comm);
+			ha_standby_proved(comm);
 	}
 }
 
@@ -318,7 +318,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	drained |= ha_slots_go_without(comm, now_ns);
 	if (drained)
 		ha_machine_on(comm, HA_ON_DRAINED);
-	if (!comm->is_send && fo->state <= HA_FO_FENCING && ha_shadow_visit(comm, now_ns))
+	if (!comm->is_send && fo->state <= HA_FO_FENCING && ha_standby_visit(comm, now_ns))
 		ha_machine_on(comm, HA_ON_PROVED);
 	ha_failover_take_failures(comm); /* of what was polled and posted meanwhile */
 	count_outage(comm, now_ns);
@@ -342,7 +342,7 @@ static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
 	if (now_ns >= waits_ns && ha_slots_untidy(comm))
 		return now_ns + HA_NS_PER_MS;
 	if (!comm->is_send && fo->state == HA_FO_ACTIVE)
-		due = ha_shadow_due_ns(comm);
+		due = ha_standby_due_ns(comm);
 	return now_ns < waits_ns && (due == 0 || due > waits_ns) ? waits_ns : due;
 }
 
@@ -511,7 +511,7 @@ static ha_result_t open_failover(struct ha_comm *comm, const struct ha_wire_endp
 	fo->look = true;
 	comm->npaths = HA_MAX_PATHS;
 	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
-	return ha_shadow_open(comm);
+	return ha_standby_open(comm);
 }
 
 static void offer_port(struct ha_comm *comm, unsigned i, struct ha_offer *out)
@@ -609,7 +609,7 @@ static void free_failover(struct ha_comm *comm)
 		ha_path_close(comm->failover->slots[p].yielded);
 	}
 	ha_reconnect_free(comm);
-	ha_shadow_free(comm);
+	ha_standby_free(comm);
 	free(comm->failover);
 	comm->failover = NULL;
 }

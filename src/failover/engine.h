@@ -76,7 +76,7 @@ struct ha_resume {
 };
 
 struct ha_reconnect;
-struct ha_shadow;
+struct ha_standby;
 
 /* The switch under way, from its first trigger on; for the log and the statistics. */
 struct ha_switch {
@@ -143,7 +143,7 @@ struct ha_failover {
 	struct ha_port *offers[HA_MAX_OFFERS]; /* [C] our ports, as said in PORTS */
 	uint8_t noffers;		       /* [C] */
 	uint16_t heartbeats;		       /* [C] those of them with an endpoint, by index */
-	struct ha_shadow *shadow;	       /* receiver */
+	struct ha_standby *standby;	       /* receiver */
 	struct ha_path *retired;	       /* paths that are fenced, to be closed */
 	struct ha_reconnect_at reconnect_at;   /* [C] receiver: where it may be dialled again */
 	struct ha_reconnect *reconnect; /* sender: reconnect.c; NULL until its socket breaks */

@@ -91,7 +91,7 @@ static void fence_as_peer(struct ha_comm *comm, const struct ha_message *m)
 			continue;
 		/* It failed at the peer, or could not be made there: not again at once. */
 		if (!comm->is_send && path && !ha_path_stopped(path))
-			ha_shadow_failed(comm, p);
+			ha_standby_failed(comm, p);
 		ha_slot_fence(comm, p, given_up(m, p));
 	}
 }
@@ -104,7 +104,7 @@ static void new_epoch(struct ha_comm *comm, enum ha_reason reason)
 	struct ha_failover *fo = comm->failover;
 
 	ha_switch_begin(comm, reason);
-	ha_shadow_left(comm);
+	ha_standby_left(comm);
 	ha_path_select_begin(comm, reason);
 	ha_slot_fence(comm, comm->active, ha_active_generation(comm));
 	fo->epoch++;
@@ -124,7 +124,7 @@ static void standby_gone(struct ha_comm *comm, unsigned p)
 /* A standby that fails while nothing was resumed on it needs no new epoch. */
 static void r_standby_failed(struct ha_comm *comm, const struct ha_occasion *o)
 {
-	ha_shadow_failed(comm, o->path);
+	ha_standby_failed(comm, o->path);
 	standby_gone(comm, o->path);
 }
 
@@ -209,7 +209,7 @@ static void r_merge(struct ha_comm *comm, const struct ha_occasion *o)
 		new_epoch(comm, m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
 	fence_as_peer(comm, m);
 	if (m->kind == HA_MSG_SUSPECT && m->generation > comm->failover->slots[m->path].want_gen) {
-		ha_shadow_failed(comm, m->path);
+		ha_standby_failed(comm, m->path);
 		ha_slot_fence(comm, m->path, m->generation);
 	}
 	ha_failover_try_resume(comm);
@@ -230,13 +230,13 @@ static void r_rebuilt(struct ha_comm *comm, const struct ha_occasion *o)
 {
 	r_merge(comm, o);
 	if (comm->failover->state != HA_FO_LATCHED)
-		ha_shadow_rebuilt(comm, o->m);
+		ha_standby_rebuilt(comm, o->m);
 }
 
 static void r_refused(struct ha_comm *comm, const struct ha_occasion *o)
 {
 	r_merge(comm, o);
-	ha_shadow_refused(comm, o->m);
+	ha_standby_refused(comm, o->m);
 }
 
 /* ---- sender -------------------------------------------------------------------------------- */

@@ -141,7 +141,7 @@ static void connected(struct ha_comm *comm, unsigned p)
 	if (comm->is_send)
 		comm->failover->say |= ha_say_of(HA_SAY_REBUILT, p);
 	else
-		ha_shadow_connected(comm, p);
+		ha_standby_connected(comm, p);
 }
 
 static void not_connected(struct ha_comm *comm, unsigned p)
@@ -150,7 +150,7 @@ static void not_connected(struct ha_comm *comm, unsigned p)
 		ha_slot_fence(comm, p, comm->paths[p]->generation);
 		comm->failover->say |= ha_say_of(HA_SAY_REFUSED, p);
 	} else {
-		ha_shadow_not_connected(comm, p);
+		ha_standby_not_connected(comm, p);
 	}
 }
 
@@ -163,7 +163,7 @@ static void opened(struct ha_comm *comm, unsigned p)
 	slot->opening = NULL;
 	comm->paths[p] = path;
 	if (!comm->is_send)
-		ha_shadow_opened(comm, p);
+		ha_standby_opened(comm, p);
 	else if (ha_path_build_connect(comm, p, &path->remote) != HA_OK)
 		not_connected(comm, p);
 }
@@ -174,7 +174,7 @@ static void not_opened(struct ha_comm *comm, unsigned p)
 	if (comm->is_send)
 		comm->failover->say |= ha_say_of(HA_SAY_REFUSED, p);
 	else
-		ha_shadow_failed(comm, p);
+		ha_standby_failed(comm, p);
 }
 
 static bool is_open(const struct ha_slot *slot)

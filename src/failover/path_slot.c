@@ -172,7 +172,7 @@ static void act(struct ha_comm *comm, unsigned p, enum ha_slot_action action, co
 		leave(comm, p);
 		break;
 	case HA_SLOT_RETRY:
-		ha_shadow_retry(comm, p);
+		ha_standby_retry(comm, p);
 		break;
 	case HA_SLOT_IMPOSSIBLE:
 		ha_comm_fail(comm, HA_ERR_INTERNAL,

@@ -344,9 +344,9 @@ static void heed_drains(struct ha_comm *comm, uint16_t drained)
 	if (comm->is_send)
 		return;
 	if (drained & ~before)
-		ha_shadow_drain(comm);
+		ha_standby_drain(comm);
 	if (before & ~drained & 1) /* the primary one */
-		ha_shadow_return(comm);
+		ha_standby_return(comm);
 }
 
 void ha_control_heard(struct ha_comm *comm, const struct ha_message *m)

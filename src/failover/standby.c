@@ -45,7 +45,7 @@ struct backoff {
 	uint64_t until_ns; /* 0: not backing off */
 };
 
-struct ha_shadow {
+struct ha_standby {
 	struct backoff pairs[HA_MAX_OFFERS][HA_MAX_OFFERS]; /* ours, the peer's */
 	uint64_t say_again_ns[HA_MAX_PATHS];
 	bool proved; /* a probe came back since the last visit */
@@ -75,38 +75,38 @@ static void rank_ports(struct ha_comm *comm)
 	fo->slots[0].port = n;
 }
 
-ha_result_t ha_shadow_open(struct ha_comm *comm)
+ha_result_t ha_standby_open(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
 
 	rank_ports(comm);
 	if (comm->is_send)
 		return HA_OK;
-	fo->shadow = calloc(1, sizeof(*fo->shadow));
-	if (!fo->shadow) {
+	fo->standby = calloc(1, sizeof(*fo->standby));
+	if (!fo->standby) {
 		HA_WARN("out of memory for a connection's paths in reserve");
 		return HA_ERR_SYSTEM;
 	}
-	ha_failback_init(&fo->shadow->failback);
+	ha_failback_init(&fo->standby->failback);
 	return HA_OK;
 }
 
-void ha_shadow_free(struct ha_comm *comm)
+void ha_standby_free(struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		ha_path_build_unwatch(comm, p);
-	free(comm->failover->shadow);
-	comm->failover->shadow = NULL;
+	free(comm->failover->standby);
+	comm->failover->standby = NULL;
 }
 
 /* ---- failures of pairs ----------------------------------------------------------------------- */
 
 static struct backoff *backoff_of(struct ha_comm *comm, struct ha_pair pair)
 {
-	return &comm->failover->shadow->pairs[pair.port][pair.peer_port];
+	return &comm->failover->standby->pairs[pair.port][pair.peer_port];
 }
 
-void ha_shadow_failed(struct ha_comm *comm, unsigned p)
+void ha_standby_failed(struct ha_comm *comm, unsigned p)
 {
 	struct backoff *b = backoff_of(comm, ha_pair_of(&comm->failover->slots[p]));
 	uint64_t max_ms = comm->failover->state == HA_FO_ACTIVE ? BACKOFF_MAX_MS : OUTAGE_MAX_MS;
@@ -117,9 +117,9 @@ void ha_shadow_failed(struct ha_comm *comm, unsigned p)
 	b->until_ns = ha_now_ns() + (ms < max_ms ? ms : max_ms) * HA_NS_PER_MS;
 }
 
-void ha_shadow_retry(struct ha_comm *comm, unsigned p)
+void ha_standby_retry(struct ha_comm *comm, unsigned p)
 {
-	if (comm->failover->shadow)
+	if (comm->failover->standby)
 		backoff_of(comm, ha_pair_of(&comm->failover->slots[p]))->until_ns = 0;
 	comm->failover->look = true;
 }
@@ -130,7 +130,7 @@ static void give_up(struct ha_comm *comm, unsigned p, const char *why)
 
 	HA_INFO(HA_SUBSYS_NET, "connection %s: path %u.%u on %s:%d is not usable: %s", comm->name,
 		p, path->generation, path->nic->name, path->port->port_num, why);
-	ha_shadow_failed(comm, p);
+	ha_standby_failed(comm, p);
 	ha_slot_fence(comm, p, path->generation);
 }
 
@@ -140,15 +140,15 @@ static void forgive(struct ha_comm *comm)
 	ha_unreachable_forget(&comm->inst->unreachable);
 	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
 		for (unsigned j = 0; j < HA_MAX_OFFERS; j++)
-			comm->failover->shadow->pairs[i][j].until_ns = 0;
+			comm->failover->standby->pairs[i][j].until_ns = 0;
 }
 
 static void expire(struct ha_comm *comm, uint64_t now_ns)
 {
 	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
 		for (unsigned j = 0; j < HA_MAX_OFFERS; j++)
-			if (comm->failover->shadow->pairs[i][j].until_ns <= now_ns)
-				comm->failover->shadow->pairs[i][j].until_ns = 0;
+			if (comm->failover->standby->pairs[i][j].until_ns <= now_ns)
+				comm->failover->standby->pairs[i][j].until_ns = 0;
 }
 
 /* ---- building ------------------------------------------------------------------------------ */
@@ -237,19 +237,19 @@ static bool build(struct ha_comm *comm, struct ha_pair pair)
 	slot = &fo->slots[p];
 	if (ha_path_build_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port))
 		return true;
-	ha_shadow_failed(comm, (unsigned)p);
+	ha_standby_failed(comm, (unsigned)p);
 	return false;
 }
 
 /* Our end is there: the peer is to make its own. */
-void ha_shadow_opened(struct ha_comm *comm, unsigned p)
+void ha_standby_opened(struct ha_comm *comm, unsigned p)
 {
 	struct ha_failover *fo = comm->failover;
 	uint64_t now_ns = ha_now_ns();
 
 	ha_slot_on(comm, p, HA_SLOT_ON_OPENED);
 	fo->slots[p].deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
-	fo->shadow->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
+	fo->standby->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
 	fo->say |= ha_say_of(HA_SAY_REBUILD, p);
 }
 
@@ -302,7 +302,7 @@ static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 /* Traffic flows on another one and is to go back to it. */
 static bool misses_preferred(struct ha_comm *comm, uint64_t now_ns)
 {
-	return ha_failback_wants_preferred(&comm->failover->shadow->failback, comm, now_ns) &&
+	return ha_failback_wants_preferred(&comm->failover->standby->failback, comm, now_ns) &&
 	       !in_use(comm, ha_pair_preferred);
 }
 
@@ -325,7 +325,7 @@ static void build_all(struct ha_comm *comm, uint64_t now_ns)
 			return;
 }
 
-void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m)
+void ha_standby_rebuilt(struct ha_comm *comm, const struct ha_message *m)
 {
 	const struct ha_slot *slot = &comm->failover->slots[m->path];
 	const struct ha_path *path = comm->paths[m->path];
@@ -333,10 +333,10 @@ void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m)
 	if (slot->state != HA_SLOT_REBUILDING || !path || path->generation != m->generation)
 		return; /* repeated, or of one we gave up */
 	if (ha_path_build_connect(comm, m->path, &m->endpoint) != HA_OK)
-		ha_shadow_not_connected(comm, m->path);
+		ha_standby_not_connected(comm, m->path);
 }
 
-void ha_shadow_connected(struct ha_comm *comm, unsigned p)
+void ha_standby_connected(struct ha_comm *comm, unsigned p)
 {
 	struct ha_slot *slot = &comm->failover->slots[p];
 
@@ -345,12 +345,12 @@ void ha_shadow_connected(struct ha_comm *comm, unsigned p)
 	comm->failover->due_ns = 1;
 }
 
-void ha_shadow_not_connected(struct ha_comm *comm, unsigned p)
+void ha_standby_not_connected(struct ha_comm *comm, unsigned p)
 {
 	give_up(comm, p, "our end could not be connected");
 }
 
-void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m)
+void ha_standby_refused(struct ha_comm *comm, const struct ha_message *m)
 {
 	const struct ha_path *path = comm->paths[m->path];
 
@@ -361,9 +361,9 @@ void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m)
 
 /* ---- what came of it ------------------------------------------------------------------------ */
 
-void ha_shadow_proved(struct ha_comm *comm)
+void ha_standby_proved(struct ha_comm *comm)
 {
-	comm->failover->shadow->proved = true;
+	comm->failover->standby->proved = true;
 }
 
 /* Three false alarms in a row: the soft timeout is too short for this network. */
@@ -388,18 +388,18 @@ static void false_alarm(struct ha_comm *comm)
 static void came_up(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
-	struct ha_shadow *shadow = fo->shadow;
+	struct ha_standby *standby = fo->standby;
 	struct ha_slot *slot = &fo->slots[p];
 	struct ha_event event = ha_event_init(HA_EVENT_RECOVERY, HA_REASON_NONE);
 
 	slot->up_ns = now_ns;
 	*backoff_of(comm, ha_pair_of(slot)) = (struct backoff){0};
-	if (shadow->left_ns != 0 && ha_pair_shared(shadow->left, ha_pair_of(slot)) == 2) {
-		if (now_ns - shadow->left_ns < FALSE_ALARM_NS)
+	if (standby->left_ns != 0 && ha_pair_shared(standby->left, ha_pair_of(slot)) == 2) {
+		if (now_ns - standby->left_ns < FALSE_ALARM_NS)
 			false_alarm(comm);
 		else
 			fo->false_alarms = 0;
-		shadow->left_ns = 0;
+		standby->left_ns = 0;
 	}
 	event.to = ha_event_path(comm->paths[p]);
 	ha_event_report(comm, &event);
@@ -424,7 +424,7 @@ static void give_up_hopeless(struct ha_comm *comm, unsigned p)
 		return;
 	HA_TRACE(1, "connection %s: path %u.%u is not built: a port of it is of no use now",
 		 comm->name, p, slot->newest_gen);
-	ha_shadow_failed(comm, p);
+	ha_standby_failed(comm, p);
 	ha_slot_fence(comm, p, slot->newest_gen);
 }
 
@@ -441,8 +441,8 @@ static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 			slot->deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
 		if (now_ns >= slot->deadline_ns) {
 			give_up(comm, p, "the peer does not answer");
-		} else if (now_ns >= fo->shadow->say_again_ns[p]) {
-			fo->shadow->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
+		} else if (now_ns >= fo->standby->say_again_ns[p]) {
+			fo->standby->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
 			fo->say |= ha_say_of(HA_SAY_REBUILD, p);
 		}
 		break;
@@ -464,13 +464,13 @@ static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 
 /* ---- visits -------------------------------------------------------------------------------- */
 
-bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
+bool ha_standby_visit(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
-	bool proved = fo->shadow->proved;
+	bool proved = fo->standby->proved;
 	int best;
 
-	fo->shadow->proved = false;
+	fo->standby->proved = false;
 	if (fo->peer_ports.count == 0)
 		return false; /* PORTS has not come yet */
 	if (fo->ports_changed)
@@ -488,31 +488,31 @@ bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns)
 	if (fo->state == HA_FO_ACTIVE && fo->resumed) {
 		if (now_ns >= ha_chores_wait_ns(&comm->inst->failover_shared->chores, now_ns))
 			build_in_reserve(comm, now_ns);
-		ha_failback_visit(&fo->shadow->failback, comm, now_ns);
+		ha_failback_visit(&fo->standby->failback, comm, now_ns);
 	}
 	return proved;
 }
 
-void ha_shadow_drain(struct ha_comm *comm)
+void ha_standby_drain(struct ha_comm *comm)
 {
-	ha_failback_drained(&comm->failover->shadow->failback);
+	ha_failback_drained(&comm->failover->standby->failback);
 	comm->failover->look = true;
 }
 
-void ha_shadow_return(struct ha_comm *comm)
+void ha_standby_return(struct ha_comm *comm)
 {
-	ha_failback_ask(&comm->failover->shadow->failback, ha_now_ns());
+	ha_failback_ask(&comm->failover->standby->failback, ha_now_ns());
 	comm->failover->look = true;
 }
 
-void ha_shadow_left(struct ha_comm *comm)
+void ha_standby_left(struct ha_comm *comm)
 {
-	struct ha_shadow *shadow = comm->failover->shadow;
+	struct ha_standby *standby = comm->failover->standby;
 
-	shadow->left_ns = 0;
+	standby->left_ns = 0;
 	if (comm->failover->now.reason == HA_REASON_SOFT_TIMEOUT) {
-		shadow->left = ha_pair_of(&comm->failover->slots[comm->active]);
-		shadow->left_ns = ha_now_ns();
+		standby->left = ha_pair_of(&comm->failover->slots[comm->active]);
+		standby->left_ns = ha_now_ns();
 	}
 }
 
@@ -522,13 +522,13 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
+uint64_t ha_standby_due_ns(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
-	const struct ha_shadow *shadow = fo->shadow;
+	const struct ha_standby *standby = fo->standby;
 	uint64_t due_ns;
 
-	if (shadow->proved)
+	if (standby->proved)
 		return fo->tick_ns + VISIT_NS;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_slot *slot = &fo->slots[p];
@@ -537,15 +537,15 @@ uint64_t ha_shadow_due_ns(const struct ha_comm *comm)
 		    slot->state == HA_SLOT_PROBING)
 			return fo->tick_ns + VISIT_NS;
 	}
-	due_ns = ha_failback_due_ns(&shadow->failback, comm);
-	if (ha_failback_wants_preferred(&shadow->failback, comm, fo->tick_ns))
-		due_ns = earlier(due_ns, shadow->pairs[0][0].until_ns);
+	due_ns = ha_failback_due_ns(&standby->failback, comm);
+	if (ha_failback_wants_preferred(&standby->failback, comm, fo->tick_ns))
+		due_ns = earlier(due_ns, standby->pairs[0][0].until_ns);
 	if (ha_path_select_has_standby(comm))
 		return due_ns;
 	/* Unprotected: as soon as a pair that might do may be tried. */
 	for (uint8_t i = 0; i < fo->noffers; i++)
 		for (uint8_t j = 0; j < fo->peer_ports.count; j++)
 			if (ha_pair_price(comm, (struct ha_pair){i, j}) != HA_PAIR_NEVER)
-				due_ns = earlier(due_ns, shadow->pairs[i][j].until_ns);
+				due_ns = earlier(due_ns, standby->pairs[i][j].until_ns);
 	return due_ns;
 }

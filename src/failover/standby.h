@@ -20,41 +20,41 @@
 struct ha_comm;
 
 /* Both ends: ranks our ports; at the receiver makes the book-keeping. */
-ha_result_t ha_shadow_open(struct ha_comm *comm) HA_MUST_CHECK;
-void ha_shadow_free(struct ha_comm *comm);
+ha_result_t ha_standby_open(struct ha_comm *comm) HA_MUST_CHECK;
+void ha_standby_free(struct ha_comm *comm);
 
 /* The active path is being left. */
-void ha_shadow_left(struct ha_comm *comm);
+void ha_standby_left(struct ha_comm *comm);
 
 /* The sender's answers. */
-void ha_shadow_rebuilt(struct ha_comm *comm, const struct ha_message *m);
-void ha_shadow_refused(struct ha_comm *comm, const struct ha_message *m);
+void ha_standby_rebuilt(struct ha_comm *comm, const struct ha_message *m);
+void ha_standby_refused(struct ha_comm *comm, const struct ha_message *m);
 
 /* What came of making and connecting our end of path p. */
-void ha_shadow_opened(struct ha_comm *comm, unsigned p);
-void ha_shadow_connected(struct ha_comm *comm, unsigned p);
-void ha_shadow_not_connected(struct ha_comm *comm, unsigned p);
+void ha_standby_opened(struct ha_comm *comm, unsigned p);
+void ha_standby_connected(struct ha_comm *comm, unsigned p);
+void ha_standby_not_connected(struct ha_comm *comm, unsigned p);
 
 /* A path that was not active failed: its pair is left alone for a while. */
-void ha_shadow_failed(struct ha_comm *comm, unsigned p);
+void ha_standby_failed(struct ha_comm *comm, unsigned p);
 
 /* The ports of path p reach each other again: no need to wait. Both ends. */
-void ha_shadow_retry(struct ha_comm *comm, unsigned p);
+void ha_standby_retry(struct ha_comm *comm, unsigned p);
 
 /*
  * The operator of either host: a port was drained, and what runs over it moves as soon as there is
  * somewhere to go; or the preferred path is to be gone back to.
  */
-void ha_shadow_drain(struct ha_comm *comm);
-void ha_shadow_return(struct ha_comm *comm);
+void ha_standby_drain(struct ha_comm *comm);
+void ha_standby_return(struct ha_comm *comm);
 
 /* A path was proved that was waited for: the next visit says so. */
-void ha_shadow_proved(struct ha_comm *comm);
+void ha_standby_proved(struct ha_comm *comm);
 
 /* Builds, probes, gives up what takes too long. True: a path was proved since the last visit. */
-bool ha_shadow_visit(struct ha_comm *comm, uint64_t now_ns);
+bool ha_standby_visit(struct ha_comm *comm, uint64_t now_ns);
 
 /* When it has to be visited next; 0: when something happens. */
-uint64_t ha_shadow_due_ns(const struct ha_comm *comm);
+uint64_t ha_standby_due_ns(const struct ha_comm *comm);
 
 #endif

@@ -62,8 +62,8 @@ void __wrap_ha_preregister(struct ha_comm *comm, unsigned p)
 	calls.preregistered[p]++;
 }
 
-void __wrap_ha_shadow_retry(struct ha_comm *comm, unsigned p);
-void __wrap_ha_shadow_retry(struct ha_comm *comm, unsigned p)
+void __wrap_ha_standby_retry(struct ha_comm *comm, unsigned p);
+void __wrap_ha_standby_retry(struct ha_comm *comm, unsigned p)
 {
 	assert_ptr_equal(comm, &fake.comm);
 	calls.retried[p]++;
