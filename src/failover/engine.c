@@ -84,7 +84,7 @@ static void take_failure(struct ha_comm *comm, unsigned p)
 {
 	struct ha_slot *slot = &comm->failover->slots[p];
 	uint32_t failed_gen = slot->notes.failed_gen;
-	struct ha_occasion o = {
+	struct ha_fsm_event o = {
 	    .on = ha_is_active(comm, p) ? HA_ON_FAILED : HA_ON_STANDBY_FAILED,
 	    .reason = (enum ha_reason)slot->notes.reason,
 	    .path = (uint8_t)p,
@@ -92,7 +92,7 @@ static void take_failure(struct ha_comm *comm, unsigned p)
 
 	slot->notes.failed_gen = 0;
 	if (failed_gen > slot->want_gen) /* it was not fenced meanwhile */
-		ha_machine_step(comm, &o);
+		ha_fsm_step(comm, &o);
 }
 
 void ha_failover_take_failures(struct ha_comm *comm)
@@ -105,7 +105,7 @@ void ha_failover_take_failures(struct ha_comm *comm)
 			take_failure(comm, p);
 	fo->leave = HA_REASON_NONE;
 	if (leave != HA_REASON_NONE && fo->state == HA_FO_ACTIVE)
-		ha_machine_step(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = leave});
+		ha_fsm_step(comm, &(struct ha_fsm_event){.on = HA_ON_FAILED, .reason = leave});
 }
 
 /* The receiver's probes; at the sender, messages of the receiver, which sends them over what it has
@@ -142,7 +142,7 @@ static bool has_notes(const struct ha_failover *fo)
 
 /* ---- what is heard --------------------------------------------------------------------------- */
 
-static const enum ha_on occasion_of[HA_MSG_END] = {
+static const enum ha_on event_of[HA_MSG_END] = {
     [HA_MSG_SUSPECT] = HA_ON_SUSPECT, [HA_MSG_FENCE] = HA_ON_FENCE,
     [HA_MSG_FENCED] = HA_ON_FENCED,   [HA_MSG_RESUME] = HA_ON_RESUME,
     [HA_MSG_RESUMED] = HA_ON_RESUMED, [HA_MSG_REBUILD] = HA_ON_REBUILD,
@@ -156,7 +156,7 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 		 ha_message_name(m->kind), m->epoch, m->path, m->generation);
 	/* An end that has failed does nothing it is asked for. */
 	if (ha_comm_error(comm) != HA_OK && comm->failover->state != HA_FO_LATCHED)
-		ha_machine_on(comm, HA_ON_GIVE_UP);
+		ha_fsm_on(comm, HA_ON_GIVE_UP);
 	ha_control_heard(comm, m);
 	ha_failover_take_failures(comm); /* of what it says of the peer's ports */
 	switch (m->kind) {
@@ -167,7 +167,7 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 	case HA_MSG_STATE:
 		return;
 	default:
-		ha_machine_step(comm, &(struct ha_occasion){.on = occasion_of[m->kind], .m = m});
+		ha_fsm_step(comm, &(struct ha_fsm_event){.on = event_of[m->kind], .m = m});
 	}
 }
 
@@ -286,7 +286,7 @@ static void count_outage(struct ha_comm *comm, uint64_t now_ns)
 		ha_switch_outage(comm);
 	}
 	if (fo->outage_ns > ha_control_deadline_ns(comm))
-		ha_machine_on(comm, HA_ON_DEADLINE);
+		ha_fsm_on(comm, HA_ON_DEADLINE);
 }
 
 /* Traffic flows here, but other connections of the process may be moving. 0 or past: they are not.
@@ -305,7 +305,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	bool drained;
 
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
-		ha_machine_on(comm, HA_ON_GIVE_UP);
+		ha_fsm_on(comm, HA_ON_GIVE_UP);
 	heed_sessions(comm);
 	if (look)
 		heed_ports(comm);
@@ -317,13 +317,13 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	drained = ha_slots_drain(comm, now_ns);
 	drained |= ha_slots_go_without(comm, now_ns);
 	if (drained)
-		ha_machine_on(comm, HA_ON_DRAINED);
+		ha_fsm_on(comm, HA_ON_DRAINED);
 	if (!comm->is_send && fo->state <= HA_FO_FENCING && ha_standby_visit(comm, now_ns))
-		ha_machine_on(comm, HA_ON_PROVED);
+		ha_fsm_on(comm, HA_ON_PROVED);
 	ha_failover_take_failures(comm); /* of what was polled and posted meanwhile */
 	count_outage(comm, now_ns);
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
-		ha_machine_on(comm, HA_ON_GIVE_UP);
+		ha_fsm_on(comm, HA_ON_GIVE_UP);
 	ha_control_speak(comm, now_ns);
 	/* Not while traffic is about to go on, but in an outage there are more and more of them. */
 	if ((fo->state == HA_FO_ACTIVE && now_ns >= wait_ns(comm, now_ns)) ||

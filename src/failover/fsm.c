@@ -28,7 +28,7 @@ const char *ha_failover_state_name(unsigned state)
 	return state < HA_FO_STATES ? names[state] : "unknown";
 }
 
-typedef void (*handler)(struct ha_comm *comm, const struct ha_occasion *o);
+typedef void (*handler)(struct ha_comm *comm, const struct ha_fsm_event *o);
 
 void ha_say(struct ha_comm *comm, uint32_t what)
 {
@@ -122,13 +122,13 @@ static void standby_gone(struct ha_comm *comm, unsigned p)
 }
 
 /* A standby that fails while nothing was resumed on it needs no new epoch. */
-static void r_standby_failed(struct ha_comm *comm, const struct ha_occasion *o)
+static void r_standby_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	ha_standby_failed(comm, o->path);
 	standby_gone(comm, o->path);
 }
 
-static void r_failed(struct ha_comm *comm, const struct ha_occasion *o)
+static void r_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	new_epoch(comm, o->reason);
 }
@@ -190,14 +190,14 @@ void ha_failover_try_resume(struct ha_comm *comm)
 		resume_on(comm, (unsigned)p);
 }
 
-static void r_try(struct ha_comm *comm, const struct ha_occasion *o)
+static void r_try(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	(void)o;
 	ha_failover_try_resume(comm);
 }
 
 /* SUSPECT, FENCED and what else the sender says of itself. */
-static void r_merge(struct ha_comm *comm, const struct ha_occasion *o)
+static void r_merge(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	const struct ha_message *m = o->m;
 	bool names_active = m->kind == HA_MSG_SUSPECT && m->path == comm->active &&
@@ -215,7 +215,7 @@ static void r_merge(struct ha_comm *comm, const struct ha_occasion *o)
 	ha_failover_try_resume(comm);
 }
 
-static void r_resumed(struct ha_comm *comm, const struct ha_occasion *o)
+static void r_resumed(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_failover *fo = comm->failover;
 
@@ -226,14 +226,14 @@ static void r_resumed(struct ha_comm *comm, const struct ha_occasion *o)
 	ha_switch_end(comm, &fo->asked);
 }
 
-static void r_rebuilt(struct ha_comm *comm, const struct ha_occasion *o)
+static void r_rebuilt(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	r_merge(comm, o);
 	if (comm->failover->state != HA_FO_LATCHED)
 		ha_standby_rebuilt(comm, o->m);
 }
 
-static void r_refused(struct ha_comm *comm, const struct ha_occasion *o)
+static void r_refused(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	r_merge(comm, o);
 	ha_standby_refused(comm, o->m);
@@ -241,7 +241,7 @@ static void r_refused(struct ha_comm *comm, const struct ha_occasion *o)
 
 /* ---- sender -------------------------------------------------------------------------------- */
 
-static void s_failed(struct ha_comm *comm, const struct ha_occasion *o)
+static void s_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_failover *fo = comm->failover;
 
@@ -253,7 +253,7 @@ static void s_failed(struct ha_comm *comm, const struct ha_occasion *o)
 	enter(comm, HA_FO_SUSPECTED);
 }
 
-static void s_standby_failed(struct ha_comm *comm, const struct ha_occasion *o)
+static void s_standby_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	comm->count.suspects++;
 	ha_say(comm, ha_say_of(HA_SAY_SUSPECT, o->path));
@@ -283,7 +283,7 @@ static void s_try_resume(struct ha_comm *comm)
 }
 
 /* FENCE and RESUME: a new epoch, and everything up to the watermarks goes out of use. */
-static void s_merge(struct ha_comm *comm, const struct ha_occasion *o)
+static void s_merge(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_failover *fo = comm->failover;
 	const struct ha_message *m = o->m;
@@ -301,11 +301,12 @@ static void s_merge(struct ha_comm *comm, const struct ha_occasion *o)
 	fence_as_peer(comm, m);
 	/* No peer of ours does that, but nobody must be left with a path that is gone. */
 	if (fo->state == HA_FO_ACTIVE && !ha_path_ready(ha_comm_path(comm)))
-		s_failed(comm, &(struct ha_occasion){.on = HA_ON_FAILED, .reason = HA_REASON_PEER});
+		s_failed(comm,
+			 &(struct ha_fsm_event){.on = HA_ON_FAILED, .reason = HA_REASON_PEER});
 	ha_say(comm, HA_SAY_STATEMENT); /* the answer, also to one that was heard before */
 }
 
-static void s_resume(struct ha_comm *comm, const struct ha_occasion *o)
+static void s_resume(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_failover *fo = comm->failover;
 	const struct ha_message *m = o->m;
@@ -322,7 +323,7 @@ static void s_resume(struct ha_comm *comm, const struct ha_occasion *o)
 	s_try_resume(comm);
 }
 
-static void s_rebuild(struct ha_comm *comm, const struct ha_occasion *o)
+static void s_rebuild(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	ha_window_merge(&comm->failover->peer_window, &o->m->window);
 	/* While it is active, what it has completed is still growing: the FENCE comes first. */
@@ -330,7 +331,7 @@ static void s_rebuild(struct ha_comm *comm, const struct ha_occasion *o)
 		ha_path_build_answer(comm, o->m);
 }
 
-static void s_drained(struct ha_comm *comm, const struct ha_occasion *o)
+static void s_drained(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	(void)o;
 	if (ha_slots_stopped(comm))
@@ -340,14 +341,14 @@ static void s_drained(struct ha_comm *comm, const struct ha_occasion *o)
 
 /* ---- both ---------------------------------------------------------------------------------- */
 
-static void nothing(struct ha_comm *comm, const struct ha_occasion *o)
+static void nothing(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	(void)comm;
 	(void)o;
 }
 
 /* No peer of ours says this to this end, and no event of ours comes here. */
-static void impossible(struct ha_comm *comm, const struct ha_occasion *o)
+static void impossible(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	ha_comm_fail(comm, HA_ERR_INTERNAL, "the failover protocol is broken: %s %s in state %s",
 		     comm->is_send ? "sender" : "receiver",
@@ -355,20 +356,20 @@ static void impossible(struct ha_comm *comm, const struct ha_occasion *o)
 		     ha_failover_state_name(comm->failover->state));
 }
 
-static void answer_abort(struct ha_comm *comm, const struct ha_occasion *o)
+static void answer_abort(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	(void)o;
 	ha_say(comm, HA_SAY_ABORT);
 }
 
-static void aborted(struct ha_comm *comm, const struct ha_occasion *o)
+static void aborted(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_abort given_up = {.epoch = o->m->epoch, .code = o->m->code};
 
 	ha_comm_peer_aborted(comm, &given_up);
 }
 
-static void closed(struct ha_comm *comm, const struct ha_occasion *o)
+static void closed(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_bye bye = {.done = o->m->window.base, .done_bits = o->m->window.bits};
 
@@ -377,7 +378,7 @@ static void closed(struct ha_comm *comm, const struct ha_occasion *o)
 	ha_comm_peer_bye(comm, &bye);
 }
 
-static void expired(struct ha_comm *comm, const struct ha_occasion *o)
+static void expired(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	(void)o;
 	ha_comm_fail(
@@ -389,7 +390,7 @@ static void expired(struct ha_comm *comm, const struct ha_occasion *o)
 }
 
 /* No path may bring anything any more to memory that is given back after an error. */
-static void give_up(struct ha_comm *comm, const struct ha_occasion *o)
+static void give_up(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	(void)o;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
@@ -462,7 +463,7 @@ static const uint8_t statements[HA_FO_STATES][2] = {
     [HA_FO_CLOSED] = {0, 0},
 };
 
-unsigned ha_machine_statement(const struct ha_comm *comm)
+unsigned ha_fsm_statement(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
 	unsigned kind = statements[fo->state][comm->is_send];
@@ -476,7 +477,7 @@ unsigned ha_machine_statement(const struct ha_comm *comm)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-void ha_machine_step(struct ha_comm *comm, const struct ha_occasion *o)
+void ha_fsm_step(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_failover *fo = comm->failover;
 	handler handle = comm->is_send ? sender[fo->state][o->on] : receiver[fo->state][o->on];

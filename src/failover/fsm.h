@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state machine of a failover: two tables, one per end, of what an occasion does in a state.
+ * The state machine of a failover: two tables, one per end, of what an event does in a state.
  * The handlers change state, start fences and note what is to be said; none waits. [T]
  */
 #ifndef HA_FAILOVER_FSM_H
@@ -28,7 +28,7 @@ enum ha_on {
 	HA_ON_END
 };
 
-struct ha_occasion {
+struct ha_fsm_event {
 	enum ha_on on;
 	const struct ha_message *m; /* of the messages */
 	enum ha_reason reason;	    /* of FAILED */
@@ -39,14 +39,14 @@ struct ha_occasion {
  * One step. In a visit of the connection alone, and never from inside another step: that would be a
  * bug, and is latched as one.
  */
-void ha_machine_step(struct ha_comm *comm, const struct ha_occasion *o);
+void ha_fsm_step(struct ha_comm *comm, const struct ha_fsm_event *o);
 
 /* The kind of message that this end says in its state until it is answered; 0: nothing. */
-unsigned ha_machine_statement(const struct ha_comm *comm);
+unsigned ha_fsm_statement(const struct ha_comm *comm);
 
-static inline void ha_machine_on(struct ha_comm *comm, enum ha_on on)
+static inline void ha_fsm_on(struct ha_comm *comm, enum ha_on on)
 {
-	ha_machine_step(comm, &(struct ha_occasion){.on = on});
+	ha_fsm_step(comm, &(struct ha_fsm_event){.on = on});
 }
 
 /* Notes something to be said, and has the progress thread say it. */

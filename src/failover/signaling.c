@@ -187,7 +187,7 @@ static void say_kind(struct ha_comm *comm, unsigned kind)
 static void say_statement(struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
-	unsigned kind = ha_machine_statement(comm);
+	unsigned kind = ha_fsm_statement(comm);
 	struct ha_message m;
 
 	if (kind == 0)
@@ -242,7 +242,7 @@ static void say_again(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
 
-	if (ha_machine_statement(comm) == 0 || now_ns < fo->say_again_ns)
+	if (ha_fsm_statement(comm) == 0 || now_ns < fo->say_again_ns)
 		return;
 	if (fo->say_again_ns != 0) {
 		fo->say |= HA_SAY_STATEMENT;
