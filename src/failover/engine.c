@@ -157,7 +157,7 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 	/* An end that has failed does nothing it is asked for. */
 	if (ha_comm_error(comm) != HA_OK && comm->failover->state != HA_FO_LATCHED)
 		ha_fsm_on(comm, HA_ON_GIVE_UP);
-	ha_control_heard(comm, m);
+	ha_signaling_heard(comm, m);
 	ha_failover_take_failures(comm); /* of what it says of the peer's ports */
 	switch (m->kind) {
 	case HA_MSG_PING:
@@ -278,14 +278,14 @@ static void count_outage(struct ha_comm *comm, uint64_t now_ns)
 		fo->outage_told = false;
 		return;
 	}
-	if (ha_control_peer_frozen(comm, now_ns))
+	if (ha_signaling_peer_frozen(comm, now_ns))
 		return;
 	fo->outage_ns += tick_ns < MAX_TICK_NS ? tick_ns : MAX_TICK_NS;
 	if (fo->outage_ns > OUTAGE_TOLD_NS && !fo->outage_told) {
 		fo->outage_told = true;
 		ha_switch_outage(comm);
 	}
-	if (fo->outage_ns > ha_control_deadline_ns(comm))
+	if (fo->outage_ns > ha_signaling_deadline_ns(comm))
 		ha_fsm_on(comm, HA_ON_DEADLINE);
 }
 
@@ -311,7 +311,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 		heed_ports(comm);
 	ha_failover_take_failures(comm);
 	take_proofs(comm);
-	ha_control_read_mail(comm);
+	ha_signaling_read_path_msg(comm);
 	ha_reconnect_visit(comm, now_ns);
 	ha_path_build_visit(comm);
 	drained = ha_slots_drain(comm, now_ns);
@@ -324,7 +324,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	count_outage(comm, now_ns);
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
 		ha_fsm_on(comm, HA_ON_GIVE_UP);
-	ha_control_speak(comm, now_ns);
+	ha_signaling_send(comm, now_ns);
 	/* Not while traffic is about to go on, but in an outage there are more and more of them. */
 	if ((fo->state == HA_FO_ACTIVE && now_ns >= wait_ns(comm, now_ns)) ||
 	    fo->state >= HA_FO_LATCHED || fo->outage_ns > MAX_TICK_NS)
@@ -407,7 +407,7 @@ static bool socket_broken(struct ha_comm *comm)
 		return false;
 	fo->socket_broken = true;
 	fo->broken_ns = ha_now_ns();
-	if (!ha_reconnect_begin(comm, fo->broken_ns) && !ha_control_has_lane(comm))
+	if (!ha_reconnect_begin(comm, fo->broken_ns) && !ha_signaling_has_ctrl_sock(comm))
 		return false;
 	HA_INFO(HA_SUBSYS_NET,
 		"connection %s: the bootstrap socket is broken (%s); asking the peer over its "
@@ -588,7 +588,7 @@ bool ha_failover_reconnected(struct ha_comm *comm, struct ha_stream *stream)
 	fo->reconnected++;
 	fo->heard_ns = ha_now_ns();
 	say_ports(comm);
-	ha_control_new_statement(comm);
+	ha_signaling_new_statement(comm);
 	ha_say(comm, HA_SAY_STATEMENT | HA_SAY_STATE |
 			 (ha_comm_error(comm) != HA_OK ? HA_SAY_ABORT : 0u));
 	return true;
@@ -660,7 +660,7 @@ static enum nccl_ha_path_health health_of(const struct ha_comm *comm, unsigned p
 /* Closing may take a while, and a peer that has closed answers no heartbeats. */
 static void goodbye(struct ha_comm *comm)
 {
-	ha_control_goodbye(comm);
+	ha_signaling_goodbye(comm);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		ha_path_build_unwatch(comm, p);
 }

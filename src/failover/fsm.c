@@ -54,7 +54,7 @@ static void enter(struct ha_comm *comm, enum ha_failover_state state)
 	change_state(comm, state);
 	comm->epoch_changing = state != HA_FO_ACTIVE;
 	ha_comm_not_clear(comm);
-	ha_control_new_statement(comm);
+	ha_signaling_new_statement(comm);
 	ha_say(comm, HA_SAY_STATEMENT);
 }
 

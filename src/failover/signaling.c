@@ -97,7 +97,7 @@ static bool may_carry_mail(const struct ha_comm *comm, unsigned p)
 	       (ha_slot_is_up(slot) || (comm->is_send && slot->state == HA_SLOT_PROBING));
 }
 
-bool ha_control_has_lane(const struct ha_comm *comm)
+bool ha_signaling_has_ctrl_sock(const struct ha_comm *comm)
 {
 	if (!comm->failover->socket_broken)
 		return true;
@@ -122,7 +122,7 @@ static void deliver(struct ha_comm *comm, const struct ha_message *m)
 	comm->count.control_sent++;
 }
 
-void ha_control_read_mail(struct ha_comm *comm)
+void ha_signaling_read_path_msg(struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		struct ha_slot_notes *notes = &comm->failover->slots[p].notes;
@@ -156,7 +156,7 @@ static void wait_for_mail(struct ha_comm *comm)
 	}
 }
 
-void ha_control_goodbye(struct ha_comm *comm)
+void ha_signaling_goodbye(struct ha_comm *comm)
 {
 	struct ha_message m;
 
@@ -170,7 +170,7 @@ void ha_control_goodbye(struct ha_comm *comm)
 
 /* ---- saying -------------------------------------------------------------------------------- */
 
-void ha_control_new_statement(struct ha_comm *comm)
+void ha_signaling_new_statement(struct ha_comm *comm)
 {
 	comm->failover->say_interval_ms = SAY_AGAIN_MIN_MS;
 	comm->failover->say_again_ns = 0;
@@ -263,8 +263,8 @@ static const char *sign_of_death(const struct ha_comm *comm, uint64_t now_ns)
 	 * Its host says that nobody listens any more: believed at once if no path could deny it. A
 	 * firewall may say the same.
 	 */
-	if (ha_reconnect_refused(comm) &&
-	    (!ha_control_has_lane(comm) || (broken_ns > LOST_NS / 2 && silent_ns > LOST_NS / 2)))
+	if (ha_reconnect_refused(comm) && (!ha_signaling_has_ctrl_sock(comm) ||
+					   (broken_ns > LOST_NS / 2 && silent_ns > LOST_NS / 2)))
 		return "its socket is closed and another one refused";
 	if (broken_ns > LOST_NS && silent_ns > 2 * LOST_NS)
 		return "its socket is closed and it answers on no path";
@@ -288,7 +288,7 @@ static void check_peer(struct ha_comm *comm, uint64_t now_ns)
 		ha_comm_peer_lost(comm, gone);
 }
 
-void ha_control_speak(struct ha_comm *comm, uint64_t now_ns)
+void ha_signaling_send(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
 	uint32_t say;
@@ -349,7 +349,7 @@ static void heed_drains(struct ha_comm *comm, uint16_t drained)
 		ha_standby_return(comm);
 }
 
-void ha_control_heard(struct ha_comm *comm, const struct ha_message *m)
+void ha_signaling_heard(struct ha_comm *comm, const struct ha_message *m)
 {
 	struct ha_failover *fo = comm->failover;
 
@@ -367,14 +367,14 @@ void ha_control_heard(struct ha_comm *comm, const struct ha_message *m)
 	}
 }
 
-bool ha_control_peer_frozen(const struct ha_comm *comm, uint64_t now_ns)
+bool ha_signaling_peer_frozen(const struct ha_comm *comm, uint64_t now_ns)
 {
 	const struct ha_failover *fo = comm->failover;
 
 	return !fo->socket_broken && now_ns - fo->heard_ns > FROZEN_NS;
 }
 
-uint64_t ha_control_deadline_ns(const struct ha_comm *comm)
+uint64_t ha_signaling_deadline_ns(const struct ha_comm *comm)
 {
 	return (uint32_t)comm->config->give_up_ms * HA_NS_PER_MS;
 }

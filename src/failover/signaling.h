@@ -18,30 +18,30 @@
 struct ha_comm;
 
 /* The statement is new: say it soon again if it is not answered. */
-void ha_control_new_statement(struct ha_comm *comm);
+void ha_signaling_new_statement(struct ha_comm *comm);
 
 /* Notes what every message tells, whatever its kind. */
-void ha_control_heard(struct ha_comm *comm, const struct ha_message *m);
+void ha_signaling_heard(struct ha_comm *comm, const struct ha_message *m);
 
 /* Hears what came into mailboxes since. */
-void ha_control_read_mail(struct ha_comm *comm);
+void ha_signaling_read_path_msg(struct ha_comm *comm);
 
 /* Says what is to be said, and again what is due. */
-void ha_control_speak(struct ha_comm *comm, uint64_t now_ns);
+void ha_signaling_send(struct ha_comm *comm, uint64_t now_ns);
 
 /* The peer's socket is up and it says nothing: its process is stopped, and is waited for. */
-bool ha_control_peer_frozen(const struct ha_comm *comm, uint64_t now_ns);
+bool ha_signaling_peer_frozen(const struct ha_comm *comm, uint64_t now_ns);
 
 /* How long an outage is borne: HA_NCCL_OUTAGE_MS, or HA_NCCL_MAX_RETRIES times HA_NCCL_RTO_MS. */
-uint64_t ha_control_deadline_ns(const struct ha_comm *comm);
+uint64_t ha_signaling_deadline_ns(const struct ha_comm *comm);
 
 /*
  * Says BYE over the paths to a peer whose socket is broken, and gives it a moment to get there. At
  * the end of the connection, before its paths are fenced. Any thread.
  */
-void ha_control_goodbye(struct ha_comm *comm);
+void ha_signaling_goodbye(struct ha_comm *comm);
 
 /* Whether anything could carry a message now. */
-bool ha_control_has_lane(const struct ha_comm *comm);
+bool ha_signaling_has_ctrl_sock(const struct ha_comm *comm);
 
 #endif

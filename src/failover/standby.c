@@ -437,7 +437,7 @@ static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	give_up_hopeless(comm, p);
 	switch (slot->state) {
 	case HA_SLOT_REBUILDING:
-		if (ha_control_peer_frozen(comm, now_ns))
+		if (ha_signaling_peer_frozen(comm, now_ns))
 			slot->deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
 		if (now_ns >= slot->deadline_ns) {
 			give_up(comm, p, "the peer does not answer");
