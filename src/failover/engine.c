@@ -432,7 +432,7 @@ static void find_first_pair(struct ha_comm *comm)
 			fo->slots[0].peer_port = i;
 }
 
-static void hear_ports(struct ha_comm *comm, const struct ha_ports *ports)
+static void hear_ports(struct ha_comm *comm, const struct ha_port_offers *ports)
 {
 	struct ha_failover *fo = comm->failover;
 
@@ -462,8 +462,8 @@ static void take_message(struct ha_comm *comm, const uint8_t *payload, uint32_t 
 
 static void take_ports(struct ha_comm *comm, const uint8_t *payload, uint32_t length)
 {
-	struct ha_ports ports;
-	enum ha_wire_result decoded = ha_ports_decode(payload, length, &ports);
+	struct ha_port_offers ports;
+	enum ha_wire_result decoded = ha_port_offers_decode(payload, length, &ports);
 
 	if (decoded == HA_WIRE_OK)
 		hear_ports(comm, &ports);
@@ -540,13 +540,13 @@ static void offer_port(struct ha_comm *comm, unsigned i, struct ha_offer *out)
 static void say_ports(struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
-	struct ha_ports ports = {.count = fo->noffers, .reconnect_at = fo->reconnect_at};
-	uint8_t payload[HA_PORTS_MAX_BYTES];
+	struct ha_port_offers ports = {.count = fo->noffers, .reconnect_at = fo->reconnect_at};
+	uint8_t payload[HA_PORT_OFFERS_MAX_BYTES];
 	size_t length;
 
 	for (unsigned i = 0; i < fo->noffers; i++)
 		offer_port(comm, i, &ports.offers[i]);
-	length = ha_ports_encode(&ports, payload);
+	length = ha_port_offers_encode(&ports, payload);
 	if (!ha_lane_say(comm->lane, HA_FRAME_PORTS, payload, (uint32_t)length))
 		HA_WARN("connection %s: the peer cannot be told of our ports: no standby path",
 			comm->name);

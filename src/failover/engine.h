@@ -139,7 +139,7 @@ struct ha_failover {
 	struct ha_replay asked;		   /* receiver: what it asked for again */
 	struct ha_slot slots[HA_MAX_PATHS];
 	struct ha_slot_link links[HA_MAX_PATHS];
-	struct ha_ports peer_ports;
+	struct ha_port_offers peer_ports;
 	struct ha_port *offers[HA_MAX_OFFERS]; /* [C] our ports, as said in PORTS */
 	uint8_t noffers;		       /* [C] */
 	uint16_t heartbeats;		       /* [C] those of them with an endpoint, by index */

@@ -35,7 +35,7 @@ static void get_offer(struct ha_reader *r, struct ha_offer *o)
 	ha_get_text(r, o->device, sizeof(o->device));
 }
 
-size_t ha_ports_encode(const struct ha_ports *in, uint8_t out[HA_PORTS_MAX_BYTES])
+size_t ha_port_offers_encode(const struct ha_port_offers *in, uint8_t out[HA_PORT_OFFERS_MAX_BYTES])
 {
 	struct ha_writer w = {out};
 
@@ -58,7 +58,7 @@ static void get_reconnect_at(struct ha_reader *r, struct ha_reconnect_at *out)
 		memset(out, 0, sizeof(*out));
 }
 
-enum ha_wire_result ha_ports_decode(const uint8_t *in, size_t len, struct ha_ports *out)
+enum ha_wire_result ha_port_offers_decode(const uint8_t *in, size_t len, struct ha_port_offers *out)
 {
 	struct ha_reader r = {in};
 	unsigned said;

@@ -33,21 +33,23 @@ struct ha_reconnect_at {
 	union ha_sockaddr addr;
 };
 
-struct ha_ports {
+struct ha_port_offers {
 	uint8_t count;
 	struct ha_reconnect_at reconnect_at; /* the receiver's */
 	struct ha_offer offers[HA_MAX_OFFERS];
 };
 
-#define HA_OFFER_BYTES	      80
-#define HA_RECONNECT_AT_BYTES 32
-#define HA_PORTS_MAX_BYTES    (8 + HA_MAX_OFFERS * HA_OFFER_BYTES + HA_RECONNECT_AT_BYTES)
+#define HA_OFFER_BYTES		 80
+#define HA_RECONNECT_AT_BYTES	 32
+#define HA_PORT_OFFERS_MAX_BYTES (8 + HA_MAX_OFFERS * HA_OFFER_BYTES + HA_RECONNECT_AT_BYTES)
 
-size_t ha_ports_encode(const struct ha_ports *in, uint8_t out[HA_PORTS_MAX_BYTES]);
+size_t ha_port_offers_encode(const struct ha_port_offers *in,
+			     uint8_t out[HA_PORT_OFFERS_MAX_BYTES]);
 /*
  * More offers than we take are ignored: they are the peer's last choice. A peer that ends after its
  * offers cannot be dialled again.
  */
-enum ha_wire_result ha_ports_decode(const uint8_t *in, size_t len, struct ha_ports *out);
+enum ha_wire_result ha_port_offers_decode(const uint8_t *in, size_t len,
+					  struct ha_port_offers *out);
 
 #endif

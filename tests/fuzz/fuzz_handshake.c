@@ -100,8 +100,8 @@ static void end_seed(size_t n)
 
 static size_t ports_frame(uint8_t *out)
 {
-	struct ha_ports ports = {.count = 2};
-	uint8_t payload[HA_PORTS_MAX_BYTES];
+	struct ha_port_offers ports = {.count = 2};
+	uint8_t payload[HA_PORT_OFFERS_MAX_BYTES];
 
 	for (unsigned i = 0; i < ports.count; i++)
 		ports.offers[i] =
@@ -111,7 +111,8 @@ static size_t ports_frame(uint8_t *out)
 				      .guid = i,
 				      .gid = {[10] = 0xff, [11] = 0xff, 10, (uint8_t)i, 0, 1},
 				      .device = "fake0"};
-	return frame(out, HA_FRAME_PORTS, payload, (uint32_t)ha_ports_encode(&ports, payload));
+	return frame(out, HA_FRAME_PORTS, payload,
+		     (uint32_t)ha_port_offers_encode(&ports, payload));
 }
 
 static size_t control_frame(uint8_t *out, unsigned kind, uint32_t epoch, uint8_t path,

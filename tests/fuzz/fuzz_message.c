@@ -22,7 +22,7 @@ enum { AS_IT_IS, WITH_ITS_SUM, AS_PORTS, MODES };
 #define LENGTH_AT   (HA_MESSAGE_BYTES - 4)
 
 static uint8_t messages[HA_MSG_END][1 + HA_MESSAGE_MAX_BYTES];
-static uint8_t ports[1 + HA_PORTS_MAX_BYTES];
+static uint8_t ports[1 + HA_PORT_OFFERS_MAX_BYTES];
 
 const struct fuzz_seed fuzz_seeds[] = {
     {messages[HA_MSG_SUSPECT], 1 + HA_MESSAGE_BYTES},
@@ -32,13 +32,13 @@ const struct fuzz_seed fuzz_seeds[] = {
     {messages[HA_MSG_REBUILT], 1 + HA_MESSAGE_MAX_BYTES},
     {messages[HA_MSG_ABORT], 1 + HA_MESSAGE_BYTES},
     {messages[HA_MSG_BYE], 1 + HA_MESSAGE_BYTES},
-    {ports, 1 + HA_PORTS_MAX_BYTES},
+    {ports, 1 + HA_PORT_OFFERS_MAX_BYTES},
     {NULL, 0},
 };
 
 __attribute__((constructor)) static void make_seeds(void)
 {
-	struct ha_ports list = {.count = HA_MAX_OFFERS};
+	struct ha_port_offers list = {.count = HA_MAX_OFFERS};
 
 	for (unsigned kind = 1; kind < HA_MSG_END; kind++) {
 		struct ha_message m = {.kind = (uint8_t)kind,
@@ -67,7 +67,7 @@ __attribute__((constructor)) static void make_seeds(void)
 	list.reconnect_at.cookie = 6;
 	list.reconnect_at.addr.in.sin_family = AF_INET;
 	list.reconnect_at.addr.in.sin_port = htons(7);
-	ha_ports_encode(&list, ports + 1);
+	ha_port_offers_encode(&list, ports + 1);
 }
 
 /* Without it, one mutant in four billion would get past the sum. */
@@ -117,10 +117,10 @@ static void as_message_with_its_sum(uint8_t *data, size_t size)
 
 static void as_ports(uint8_t *data, size_t size)
 {
-	uint8_t bytes[HA_PORTS_MAX_BYTES];
-	struct ha_ports list, again;
+	uint8_t bytes[HA_PORT_OFFERS_MAX_BYTES];
+	struct ha_port_offers list, again;
 
-	if (ha_ports_decode(data, size, &list) != HA_WIRE_OK)
+	if (ha_port_offers_decode(data, size, &list) != HA_WIRE_OK)
 		return;
 	FUZZ_CHECK(list.count >= 1 && list.count <= HA_MAX_OFFERS);
 	for (unsigned i = 0; i < list.count; i++) {
@@ -129,7 +129,8 @@ static void as_ports(uint8_t *data, size_t size)
 	}
 	if (list.reconnect_at.cookie != 0)
 		FUZZ_CHECK(ha_sockaddr_len(&list.reconnect_at.addr) != 0);
-	FUZZ_CHECK(ha_ports_decode(bytes, ha_ports_encode(&list, bytes), &again) == HA_WIRE_OK);
+	FUZZ_CHECK(ha_port_offers_decode(bytes, ha_port_offers_encode(&list, bytes), &again) ==
+		   HA_WIRE_OK);
 	FUZZ_CHECK(memcmp(&list, &again, sizeof(list)) == 0);
 }
 

@@ -195,9 +195,9 @@ static void fields_outside_their_range_are_refused(void **state)
 
 /* ---- PORTS --------------------------------------------------------------------------------- */
 
-static struct ha_ports sample_ports(unsigned count)
+static struct ha_port_offers sample_ports(unsigned count)
 {
-	struct ha_ports p = {.count = (uint8_t)count};
+	struct ha_port_offers p = {.count = (uint8_t)count};
 
 	for (unsigned i = 0; i < count; i++) {
 		p.offers[i] = (struct ha_offer){.link_layer = IBV_LINK_LAYER_ETHERNET,
@@ -223,17 +223,17 @@ static void lists_of_ports_survive_and_truncated_ones_are_refused(void **state)
 {
 	(void)state;
 	for (unsigned count = 1; count <= HA_MAX_OFFERS; count++) {
-		struct ha_ports in = sample_ports(count), out;
-		uint8_t bytes[HA_PORTS_MAX_BYTES];
-		size_t length = ha_ports_encode(&in, bytes);
+		struct ha_port_offers in = sample_ports(count), out;
+		uint8_t bytes[HA_PORT_OFFERS_MAX_BYTES];
+		size_t length = ha_port_offers_encode(&in, bytes);
 
-		assert_int_equal(ha_ports_decode(bytes, length, &out), HA_WIRE_OK);
+		assert_int_equal(ha_port_offers_decode(bytes, length, &out), HA_WIRE_OK);
 		assert_memory_equal(&in, &out, sizeof(in));
 		for (size_t cut = 0; cut < length - HA_RECONNECT_AT_BYTES; cut++) {
 			uint8_t *copy = malloc(cut ? cut : 1);
 
 			memcpy(copy, bytes, cut);
-			assert_int_equal(ha_ports_decode(copy, cut, &out), HA_WIRE_SHORT);
+			assert_int_equal(ha_port_offers_decode(copy, cut, &out), HA_WIRE_SHORT);
 			free(copy);
 		}
 	}
@@ -242,59 +242,61 @@ static void lists_of_ports_survive_and_truncated_ones_are_refused(void **state)
 static void a_peer_that_cannot_be_dialled_again_ends_after_its_ports(void **state)
 {
 	static const struct ha_reconnect_at nowhere;
-	struct ha_ports in = sample_ports(2), out;
-	uint8_t bytes[HA_PORTS_MAX_BYTES];
-	size_t length = ha_ports_encode(&in, bytes);
+	struct ha_port_offers in = sample_ports(2), out;
+	uint8_t bytes[HA_PORT_OFFERS_MAX_BYTES];
+	size_t length = ha_port_offers_encode(&in, bytes);
 
 	(void)state;
 	for (size_t cut = length - HA_RECONNECT_AT_BYTES; cut < length; cut++) {
 		uint8_t *copy = malloc(cut);
 
 		memcpy(copy, bytes, cut);
-		assert_int_equal(ha_ports_decode(copy, cut, &out), HA_WIRE_OK);
+		assert_int_equal(ha_port_offers_decode(copy, cut, &out), HA_WIRE_OK);
 		assert_int_equal(out.count, 2);
 		assert_memory_equal(&out.offers, &in.offers, sizeof(in.offers));
 		assert_memory_equal(&out.reconnect_at, &nowhere, sizeof(nowhere));
 		free(copy);
 	}
 	bytes[length - HA_ADDRESS_BYTES] = 5; /* a family that is none of ours */
-	assert_int_equal(ha_ports_decode(bytes, length, &out), HA_WIRE_OK);
+	assert_int_equal(ha_port_offers_decode(bytes, length, &out), HA_WIRE_OK);
 	assert_memory_equal(&out.reconnect_at, &nowhere, sizeof(nowhere));
 }
 
 static void an_address_to_dial_again_survives(void **state)
 {
-	struct ha_ports in = sample_ports(1), out;
-	uint8_t bytes[HA_PORTS_MAX_BYTES];
+	struct ha_port_offers in = sample_ports(1), out;
+	uint8_t bytes[HA_PORT_OFFERS_MAX_BYTES];
 
 	(void)state;
 	memset(&in.reconnect_at.addr, 0, sizeof(in.reconnect_at.addr));
 	in.reconnect_at.addr.in.sin_family = AF_INET;
 	in.reconnect_at.addr.in.sin_port = htons(80);
 	in.reconnect_at.addr.in.sin_addr.s_addr = htonl(0x0a000001);
-	assert_int_equal(ha_ports_decode(bytes, ha_ports_encode(&in, bytes), &out), HA_WIRE_OK);
+	assert_int_equal(ha_port_offers_decode(bytes, ha_port_offers_encode(&in, bytes), &out),
+			 HA_WIRE_OK);
 	assert_memory_equal(&in, &out, sizeof(in));
 	memset(&in.reconnect_at, 0, sizeof(in.reconnect_at)); /* the sender's: nowhere */
-	assert_int_equal(ha_ports_decode(bytes, ha_ports_encode(&in, bytes), &out), HA_WIRE_OK);
+	assert_int_equal(ha_port_offers_decode(bytes, ha_port_offers_encode(&in, bytes), &out),
+			 HA_WIRE_OK);
 	assert_memory_equal(&in, &out, sizeof(in));
 }
 
 static void more_ports_than_we_take_are_the_peers_last_choice(void **state)
 {
-	struct ha_ports in = sample_ports(HA_MAX_OFFERS), out;
-	uint8_t bytes[HA_PORTS_MAX_BYTES + 3 * HA_OFFER_BYTES];
+	struct ha_port_offers in = sample_ports(HA_MAX_OFFERS), out;
+	uint8_t bytes[HA_PORT_OFFERS_MAX_BYTES + 3 * HA_OFFER_BYTES];
 	size_t length;
 
 	(void)state;
 	memset(bytes, 0xff, sizeof(bytes)); /* what is beyond ours is not looked at */
-	length = ha_ports_encode(&in, bytes) - HA_RECONNECT_AT_BYTES;
+	length = ha_port_offers_encode(&in, bytes) - HA_RECONNECT_AT_BYTES;
 	memmove(bytes + length + 3 * HA_OFFER_BYTES, bytes + length, HA_RECONNECT_AT_BYTES);
 	memset(bytes + length, 0xff, 3 * HA_OFFER_BYTES);
 	bytes[0] = HA_MAX_OFFERS + 3;
-	assert_int_equal(ha_ports_decode(bytes, sizeof(bytes), &out), HA_WIRE_OK);
+	assert_int_equal(ha_port_offers_decode(bytes, sizeof(bytes), &out), HA_WIRE_OK);
 	assert_memory_equal(&in, &out, sizeof(in));
 	bytes[0] = 0;
-	assert_int_equal(ha_ports_decode(bytes, sizeof(bytes), &out), HA_WIRE_BAD_VALUE);
+	assert_int_equal(ha_port_offers_decode(bytes, sizeof(bytes), &out), HA_WIRE_BAD_VALUE);
 }
 
 int main(void)
