@@ -131,13 +131,13 @@ static enum ha_fate move(struct ha_comm *comm, bool force, struct ha_verdict *v)
 
 static bool can_go_back(const struct ha_comm *comm, struct ha_verdict *v)
 {
-	uint32_t price = ha_pair_price(comm, ha_pair_preferred);
+	uint32_t cost = ha_pair_cost(comm, ha_pair_preferred);
 
-	if (price == HA_PAIR_NEVER)
+	if (cost == HA_PAIR_NEVER)
 		v->why = "a port of its preferred path is down";
-	else if (price >= HA_PAIR_DRAINED_PRICE)
+	else if (cost >= HA_PAIR_DRAINED_COST)
 		v->why = "a port of its preferred path is drained";
-	return price < HA_PAIR_DRAINED_PRICE;
+	return cost < HA_PAIR_DRAINED_COST;
 }
 
 /* Without a mark that its receiver sees go, a sender can only leave for what it knows to work. */

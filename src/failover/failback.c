@@ -42,7 +42,7 @@ static bool is_preferred(struct ha_pair pair)
 /* It could carry traffic, as far as ports go, and nobody wants it left alone. */
 static bool preferred_is_possible(const struct ha_comm *comm)
 {
-	return ha_pair_price(comm, ha_pair_preferred) < HA_PAIR_DRAINED_PRICE;
+	return ha_pair_cost(comm, ha_pair_preferred) < HA_PAIR_DRAINED_COST;
 }
 
 static bool leaves_drained(const struct ha_comm *comm, unsigned p)

@@ -8,7 +8,7 @@
 #include "transport/shared.h"
 
 /* A path in reserve that is in doubt itself comes last, and after this long at the earliest. */
-#define DOUBT_PRICE 1000000u
+#define DOUBT_COST  1000000u
 #define PATIENCE_NS (30 * HA_NS_PER_MS)
 
 /* An answer to a heartbeat takes less, unless there will be none. */
@@ -140,27 +140,27 @@ int ha_path_select_best(const struct ha_comm *comm)
 {
 	const struct ha_pair left = ha_pair_of(&comm->failover->slots[comm->active]);
 	const uint32_t per_port =
-	    comm->failover->now.reason == HA_REASON_FAILBACK ? 0 : HA_PAIR_SHARED_PRICE;
-	uint32_t best_price = HA_PAIR_NEVER;
+	    comm->failover->now.reason == HA_REASON_FAILBACK ? 0 : HA_PAIR_SHARED_COST;
+	uint32_t best_cost = HA_PAIR_NEVER;
 	int best = -1;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		uint32_t price;
+		uint32_t cost;
 
 		if (!ha_path_select_can_carry(comm, p) && !was_proved_since(comm, p))
 			continue;
-		price = ha_pair_price(comm, ha_pair_of(&comm->failover->slots[p]));
-		if (price == HA_PAIR_NEVER)
+		cost = ha_pair_cost(comm, ha_pair_of(&comm->failover->slots[p]));
+		if (cost == HA_PAIR_NEVER)
 			continue;
-		price += per_port * ha_pair_shared(ha_pair_of(&comm->failover->slots[p]), left);
+		cost += per_port * ha_pair_shared(ha_pair_of(&comm->failover->slots[p]), left);
 		if (is_doubtful(comm, p))
-			price += DOUBT_PRICE;
-		if (price < best_price) {
-			best_price = price;
+			cost += DOUBT_COST;
+		if (cost < best_cost) {
+			best_cost = cost;
 			best = (int)p;
 		}
 	}
-	if (best_price >= DOUBT_PRICE && best >= 0 && has_patience(comm))
+	if (best_cost >= DOUBT_COST && best >= 0 && has_patience(comm))
 		return -1;
 	return best;
 }
@@ -170,25 +170,25 @@ bool ha_path_select_is_better(const struct ha_comm *comm, unsigned p)
 	const struct ha_failover *fo = comm->failover;
 
 	return p != comm->active && ha_path_select_can_carry(comm, p) &&
-	       ha_pair_price(comm, ha_pair_of(&fo->slots[p])) <
-		   ha_pair_price(comm, ha_pair_of(&fo->slots[comm->active]));
+	       ha_pair_cost(comm, ha_pair_of(&fo->slots[p])) <
+		   ha_pair_cost(comm, ha_pair_of(&fo->slots[comm->active]));
 }
 
 int ha_path_select_healthy(const struct ha_comm *comm, unsigned most_drained)
 {
-	uint32_t best_price = HA_PAIR_NEVER;
+	uint32_t best_cost = HA_PAIR_NEVER;
 	int best = -1;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		struct ha_pair pair = ha_pair_of(&comm->failover->slots[p]);
-		uint32_t price;
+		uint32_t cost;
 
 		if (p == comm->active || !ha_path_select_can_carry(comm, p) ||
 		    is_suspected(comm->failover, p) || ha_pair_drained(comm, pair) > most_drained)
 			continue;
-		price = ha_pair_price(comm, pair);
-		if (price < best_price) {
-			best_price = price;
+		cost = ha_pair_cost(comm, pair);
+		if (cost < best_cost) {
+			best_cost = cost;
 			best = (int)p;
 		}
 	}

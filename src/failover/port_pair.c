@@ -8,28 +8,28 @@
 /* More than any sum of ranks: being on one subnet outweighs being near. */
 #define OTHER_SUBNET 100u
 
-uint32_t ha_pair_price(const struct ha_comm *comm, struct ha_pair pair)
+uint32_t ha_pair_cost(const struct ha_comm *comm, struct ha_pair pair)
 {
 	const struct ha_failover *fo = comm->failover;
 	const struct ha_offer *remote = &fo->peer_ports.offers[pair.peer_port];
-	uint32_t price = (uint32_t)pair.port + pair.peer_port;
+	uint32_t cost = (uint32_t)pair.port + pair.peer_port;
 	struct ha_port_addr addr;
 	union ibv_gid gid;
 
 	if (!ha_port_usable(fo->offers[pair.port]) || !(fo->peer_ports_up & 1u << pair.peer_port))
 		return HA_PAIR_NEVER;
-	price += ha_pair_drained(comm, pair) * HA_PAIR_DRAINED_PRICE;
+	cost += ha_pair_drained(comm, pair) * HA_PAIR_DRAINED_COST;
 	ha_port_addr(fo->offers[pair.port], &addr);
 	memcpy(gid.raw, remote->gid, sizeof(gid.raw));
 	switch (ha_fabric_between(&addr, remote->link_layer, &gid)) {
 	case HA_FABRIC_NEVER:
 		return HA_PAIR_NEVER;
 	case HA_FABRIC_POSSIBLE:
-		return price + OTHER_SUBNET;
+		return cost + OTHER_SUBNET;
 	case HA_FABRIC_SAME:
 		break;
 	}
-	return price;
+	return cost;
 }
 
 unsigned ha_pair_drained(const struct ha_comm *comm, struct ha_pair pair)

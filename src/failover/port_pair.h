@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which two ports a path should connect: every pair of one of ours and one of the peer's, with a
- * price. Pure arithmetic over what both ends have said of their ports. [T]
+ * cost. Pure arithmetic over what both ends have said of their ports. [T]
  */
 #ifndef HA_FAILOVER_PORT_PAIR_H
 #define HA_FAILOVER_PORT_PAIR_H
@@ -19,13 +19,13 @@ struct ha_pair {
 #define HA_PAIR_NEVER UINT32_MAX
 
 /* More than any pair costs by itself: a shared port is a shared fate. */
-#define HA_PAIR_SHARED_PRICE 1000u
+#define HA_PAIR_SHARED_COST 1000u
 
 /*
  * More than anything else that speaks against a path: what the operator wants left alone is the
  * last resort, but it is one.
  */
-#define HA_PAIR_DRAINED_PRICE 10000000u
+#define HA_PAIR_DRAINED_COST 10000000u
 
 /* The pair that a slot's path connects, or connected last. */
 struct ha_pair ha_pair_of(const struct ha_slot *slot);
@@ -38,7 +38,7 @@ static const struct ha_pair ha_pair_preferred = {0, 0};
  * may not be on one subnet comes after all that are, and one with a drained port after those.
  * NEVER: one is down, or no packet gets there.
  */
-uint32_t ha_pair_price(const struct ha_comm *comm, struct ha_pair pair);
+uint32_t ha_pair_cost(const struct ha_comm *comm, struct ha_pair pair);
 
 /* Of the two ports, how many an operator wants left alone. */
 unsigned ha_pair_drained(const struct ha_comm *comm, struct ha_pair pair);

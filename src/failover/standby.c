@@ -167,24 +167,24 @@ static bool best_pair(struct ha_comm *comm, const struct ha_pair *other, uint64_
 		      struct ha_pair *out)
 {
 	const struct ha_failover *fo = comm->failover;
-	uint32_t best_price = HA_PAIR_NEVER;
+	uint32_t best_cost = HA_PAIR_NEVER;
 
 	for (uint8_t i = 0; i < fo->noffers; i++)
 		for (uint8_t j = 0; j < fo->peer_ports.count; j++) {
 			struct ha_pair pair = {i, j};
 			unsigned shared = other ? ha_pair_shared(pair, *other) : 0;
-			uint32_t price = ha_pair_price(comm, pair);
+			uint32_t cost = ha_pair_cost(comm, pair);
 
-			if (price == HA_PAIR_NEVER || shared == 2 || in_use(comm, pair) ||
+			if (cost == HA_PAIR_NEVER || shared == 2 || in_use(comm, pair) ||
 			    now_ns < backoff_of(comm, pair)->until_ns)
 				continue;
-			price += shared * HA_PAIR_SHARED_PRICE;
-			if (price < best_price) {
-				best_price = price;
+			cost += shared * HA_PAIR_SHARED_COST;
+			if (cost < best_cost) {
+				best_cost = cost;
 				*out = pair;
 			}
 		}
-	return best_price != HA_PAIR_NEVER;
+	return best_cost != HA_PAIR_NEVER;
 }
 
 /* A slot to build in: one that is empty and fenced, rather the one that had this pair before. */
@@ -413,7 +413,7 @@ static void came_up(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 static bool is_hopeless(const struct ha_comm *comm, const struct ha_slot *slot)
 {
 	return (slot->state == HA_SLOT_OPENING || slot->state == HA_SLOT_REBUILDING) &&
-	       ha_pair_price(comm, ha_pair_of(slot)) == HA_PAIR_NEVER;
+	       ha_pair_cost(comm, ha_pair_of(slot)) == HA_PAIR_NEVER;
 }
 
 static void give_up_hopeless(struct ha_comm *comm, unsigned p)
@@ -545,7 +545,7 @@ uint64_t ha_standby_due_ns(const struct ha_comm *comm)
 	/* Unprotected: as soon as a pair that might do may be tried. */
 	for (uint8_t i = 0; i < fo->noffers; i++)
 		for (uint8_t j = 0; j < fo->peer_ports.count; j++)
-			if (ha_pair_price(comm, (struct ha_pair){i, j}) != HA_PAIR_NEVER)
+			if (ha_pair_cost(comm, (struct ha_pair){i, j}) != HA_PAIR_NEVER)
 				due_ns = earlier(due_ns, standby->pairs[i][j].until_ns);
 	return due_ns;
 }

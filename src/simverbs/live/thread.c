@@ -13,7 +13,7 @@
  *follow. In case it does not, the engine looks after NAP_NS. sleep	neither packets nor polling:
  *every sender wakes it.
  *
- * The price: a packet may wait for NAP_NS when it comes just after the last poll of an application,
+ * The cost: a packet may wait for NAP_NS when it comes just after the last poll of an application,
  * and a timer may be late by as much.
  */
 #include "simverbs/live/wire.h"

@@ -18,7 +18,7 @@ static int ports_on_subnets_of_their_own(void **state)
 
 static uint32_t cost(unsigned port, unsigned peer_port)
 {
-	return ha_pair_price(&fake.comm, (struct ha_pair){(uint8_t)port, (uint8_t)peer_port});
+	return ha_pair_cost(&fake.comm, (struct ha_pair){(uint8_t)port, (uint8_t)peer_port});
 }
 
 static void set_gids(unsigned port, const union ibv_gid *ours, const union ibv_gid *theirs)
@@ -165,9 +165,9 @@ static void nothing_else_makes_a_pair_as_dear_as_a_drained_port(void **state)
 	const uint32_t dearest = 2 * (HA_MAX_OFFERS - 1) + OTHER_SUBNET;
 
 	(void)state;
-	assert_true(HA_PAIR_SHARED_PRICE > dearest);
-	assert_true(HA_PAIR_DRAINED_PRICE > dearest + 2 * HA_PAIR_SHARED_PRICE);
-	assert_true(2 * (uint64_t)HA_PAIR_DRAINED_PRICE + HA_PAIR_DRAINED_PRICE < HA_PAIR_NEVER);
+	assert_true(HA_PAIR_SHARED_COST > dearest);
+	assert_true(HA_PAIR_DRAINED_COST > dearest + 2 * HA_PAIR_SHARED_COST);
+	assert_true(2 * (uint64_t)HA_PAIR_DRAINED_COST + HA_PAIR_DRAINED_COST < HA_PAIR_NEVER);
 }
 
 /* ---- what pairs have in common --------------------------------------------------------------- */
