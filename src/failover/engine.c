@@ -283,7 +283,7 @@ static void count_outage(struct ha_comm *comm, uint64_t now_ns)
 	fo->outage_ns += tick_ns < MAX_TICK_NS ? tick_ns : MAX_TICK_NS;
 	if (fo->outage_ns > OUTAGE_TOLD_NS && !fo->outage_told) {
 		fo->outage_told = true;
-		ha_switch_outage(comm);
+		ha_switchover_outage(comm);
 	}
 	if (fo->outage_ns > ha_signaling_deadline_ns(comm))
 		ha_fsm_on(comm, HA_ON_DEADLINE);

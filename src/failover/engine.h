@@ -79,7 +79,7 @@ struct ha_reconnect;
 struct ha_standby;
 
 /* The switch under way, from its first trigger on; for the log and the statistics. */
-struct ha_switch {
+struct ha_switchover {
 	bool pending;
 	uint8_t reason;		   /* enum ha_reason: of the first trigger */
 	struct ha_event_path from; /* the path that was left first */
@@ -134,7 +134,7 @@ struct ha_failover {
 	uint8_t false_alarms;		   /* in a row */
 	struct ha_resume resume;	   /* sender */
 	struct ha_window peer_window;	   /* done of the receiver, completed of the sender */
-	struct ha_switch now;		   /* the switch under way */
+	struct ha_switchover now;	   /* the switch under way */
 	struct ha_path_select path_select; /* receiver */
 	struct ha_replay asked;		   /* receiver: what it asked for again */
 	struct ha_slot slots[HA_MAX_PATHS];

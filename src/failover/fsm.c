@@ -103,7 +103,7 @@ static void new_epoch(struct ha_comm *comm, enum ha_reason reason)
 {
 	struct ha_failover *fo = comm->failover;
 
-	ha_switch_begin(comm, reason);
+	ha_switchover_begin(comm, reason);
 	ha_standby_left(comm);
 	ha_path_select_begin(comm, reason);
 	ha_slot_fence(comm, comm->active, ha_active_generation(comm));
@@ -223,7 +223,7 @@ static void r_resumed(struct ha_comm *comm, const struct ha_fsm_event *o)
 	if (fo->state != HA_FO_ACTIVE || fo->resumed || o->m->epoch != fo->epoch)
 		return; /* a late one of an earlier epoch says nothing about this one */
 	fo->resumed = true;
-	ha_switch_end(comm, &fo->asked);
+	ha_switchover_end(comm, &fo->asked);
 }
 
 static void r_rebuilt(struct ha_comm *comm, const struct ha_fsm_event *o)
@@ -245,7 +245,7 @@ static void s_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_failover *fo = comm->failover;
 
-	ha_switch_begin(comm, o->reason);
+	ha_switchover_begin(comm, o->reason);
 	fo->suspect_path = comm->active;
 	fo->suspect_gen = ha_active_generation(comm);
 	comm->count.suspects++;
@@ -279,7 +279,7 @@ static void s_try_resume(struct ha_comm *comm)
 	if (!ha_path_ready(path))
 		return; /* posting failed: this path is the next to be left */
 	ha_say(comm, HA_SAY_RESUMED);
-	ha_switch_end(comm, &replay);
+	ha_switchover_end(comm, &replay);
 }
 
 /* FENCE and RESUME: a new epoch, and everything up to the watermarks goes out of use. */
@@ -291,8 +291,8 @@ static void s_merge(struct ha_comm *comm, const struct ha_fsm_event *o)
 	merge(comm, m);
 	if (m->epoch > fo->epoch) {
 		if (fo->state == HA_FO_ACTIVE) {
-			ha_switch_begin(comm,
-					m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
+			ha_switchover_begin(comm,
+					    m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
 			ha_slot_fence(comm, comm->active, ha_active_generation(comm));
 		}
 		fo->epoch = m->epoch;

@@ -28,9 +28,9 @@ static uint64_t last_life_ns(struct ha_comm *comm)
 	return other_ns > comm->alive_ns ? other_ns : comm->alive_ns;
 }
 
-void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason)
+void ha_switchover_begin(struct ha_comm *comm, enum ha_reason reason)
 {
-	struct ha_switch *now = &comm->failover->now;
+	struct ha_switchover *now = &comm->failover->now;
 
 	if (now->pending)
 		return;
@@ -63,9 +63,9 @@ static void warn_drained(const struct ha_comm *comm)
 			comm->name, path->remote.device, path->remote.port_num);
 }
 
-void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
+void ha_switchover_end(struct ha_comm *comm, const struct ha_replay *replay)
 {
-	struct ha_switch *now = &comm->failover->now;
+	struct ha_switchover *now = &comm->failover->now;
 	struct ha_event event = ha_event_init(HA_EVENT_SWITCH, (enum ha_reason)now->reason);
 	uint64_t ended_ns;
 
@@ -90,9 +90,9 @@ void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay)
 	now->reason = HA_REASON_NONE;
 }
 
-void ha_switch_outage(struct ha_comm *comm)
+void ha_switchover_outage(struct ha_comm *comm)
 {
-	const struct ha_switch *now = &comm->failover->now;
+	const struct ha_switchover *now = &comm->failover->now;
 	struct ha_event event = ha_event_init(HA_EVENT_OUTAGE, (enum ha_reason)now->reason);
 
 	event.from = now->from;

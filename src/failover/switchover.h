@@ -9,12 +9,12 @@ struct ha_comm;
 struct ha_replay;
 
 /* The active path is being left. Further failures until the switch has ended belong to it. */
-void ha_switch_begin(struct ha_comm *comm, enum ha_reason reason);
+void ha_switchover_begin(struct ha_comm *comm, enum ha_reason reason);
 
 /* Traffic flows again on the active path: tells log, event log and statistics. */
-void ha_switch_end(struct ha_comm *comm, const struct ha_replay *replay);
+void ha_switchover_end(struct ha_comm *comm, const struct ha_replay *replay);
 
 /* No path is left. */
-void ha_switch_outage(struct ha_comm *comm);
+void ha_switchover_outage(struct ha_comm *comm);
 
 #endif
