@@ -294,7 +294,7 @@ static void count_outage(struct ha_comm *comm, uint64_t now_ns)
 static uint64_t wait_ns(const struct ha_comm *comm, uint64_t now_ns)
 {
 	return comm->failover->state == HA_FO_ACTIVE
-		   ? ha_chores_wait_ns(&comm->inst->failover_shared->chores, now_ns)
+		   ? ha_hold_off_until_ns(&comm->inst->failover_shared->hold_off, now_ns)
 		   : 0;
 }
 

@@ -3,7 +3,7 @@
 #ifndef HA_FAILOVER_SHARED_H
 #define HA_FAILOVER_SHARED_H
 
-#include "failover/budget.h"
+#include "failover/hold_off.h"
 
 #include <pthread.h>
 
@@ -11,7 +11,7 @@ struct ha_reconnect_server;
 struct ha_instance;
 
 struct ha_failover_shared {
-	struct ha_chores chores;
+	struct ha_hold_off hold_off;
 
 	/* Made with the first receive connection that has failover. */
 	pthread_mutex_t door_lock; /* held while it is made; never by the progress thread */

@@ -486,7 +486,7 @@ bool ha_standby_visit(struct ha_comm *comm, uint64_t now_ns)
 		proved |= best >= 0; /* an answer came, or patience is over */
 	}
 	if (fo->state == HA_FO_ACTIVE && fo->resumed) {
-		if (now_ns >= ha_chores_wait_ns(&comm->inst->failover_shared->chores, now_ns))
+		if (now_ns >= ha_hold_off_until_ns(&comm->inst->failover_shared->hold_off, now_ns))
 			build_in_reserve(comm, now_ns);
 		ha_failback_visit(&fo->standby->failback, comm, now_ns);
 	}

@@ -38,7 +38,7 @@ void ha_switchover_begin(struct ha_comm *comm, enum ha_reason reason)
 	now->reason = (uint8_t)reason;
 	now->from = ha_event_path(ha_comm_path(comm));
 	now->trigger_ns = ha_now_ns();
-	ha_chores_moving(&comm->inst->failover_shared->chores, now->trigger_ns);
+	ha_hold_off_moving(&comm->inst->failover_shared->hold_off, now->trigger_ns);
 	now->alive_ns = last_life_ns(comm);
 	if (now->alive_ns > now->trigger_ns || now->alive_ns == 0)
 		now->alive_ns = now->trigger_ns;
@@ -78,7 +78,7 @@ void ha_switchover_end(struct ha_comm *comm, const struct ha_replay *replay)
 	event.epoch = comm->failover->epoch;
 	event.detection_ns = now->trigger_ns - now->alive_ns;
 	event.blackout_ns = ended_ns - now->alive_ns;
-	ha_chores_moving(&comm->inst->failover_shared->chores, ended_ns);
+	ha_hold_off_moving(&comm->inst->failover_shared->hold_off, ended_ns);
 	event.completed_without_resend = replay->known;
 	event.replayed_messages = replay->messages;
 	event.replayed_bytes = replay->bytes;

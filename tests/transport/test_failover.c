@@ -465,7 +465,7 @@ static unsigned ms_until_built(struct pair *pair, void (*meanwhile)(struct pair 
 
 static void another_connection_moves(struct pair *pair)
 {
-	ha_chores_moving(&pair->inst[1]->failover_shared->chores, sv_stepped_now());
+	ha_hold_off_moving(&pair->inst[1]->failover_shared->hold_off, sv_stepped_now());
 }
 
 /*
@@ -479,7 +479,7 @@ static void a_path_in_reserve_is_built_when_the_others_have_moved(void **state)
 		unsigned at_least_ms, at_most_ms;
 	} cases[] = {
 	    {NULL, 40, 60},
-	    {another_connection_moves, HA_CHORES_WAIT_MAX_MS - 20, HA_CHORES_WAIT_MAX_MS + 20},
+	    {another_connection_moves, HA_HOLD_OFF_MAX_MS - 20, HA_HOLD_OFF_MAX_MS + 20},
 	};
 
 	(void)state;

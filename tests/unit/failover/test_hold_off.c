@@ -3,13 +3,13 @@
 #include "../cmocka_all.h"
 
 #include "base/clock.h"
-#include "failover/budget.h"
+#include "failover/hold_off.h"
 
 #include <string.h>
 
 #define MS HA_NS_PER_MS
 
-/* What budget.h promises: 50 ms, and 500 at most. */
+/* What hold_off.h promises: 50 ms, and 500 at most. */
 #define QUIET_NS   (50 * MS)
 #define AT_MOST_NS (500 * MS)
 
@@ -25,10 +25,10 @@ static uint64_t read_clock(void)
 
 static int begin_at_start(void **state)
 {
-	static struct ha_chores chores;
+	static struct ha_hold_off hold_off;
 
-	memset(&chores, 0, sizeof(chores));
-	*state = &chores;
+	memset(&hold_off, 0, sizeof(hold_off));
+	*state = &hold_off;
 	clock_ns = START_NS;
 	ha_clock_set_source(read_clock);
 	return 0;
@@ -43,75 +43,75 @@ static int restore_clock(void **state)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static bool waits(const struct ha_chores *chores, uint64_t now_ns)
+static bool waits(const struct ha_hold_off *hold_off, uint64_t now_ns)
 {
-	return now_ns < ha_chores_wait_ns(chores, now_ns);
+	return now_ns < ha_hold_off_until_ns(hold_off, now_ns);
 }
 
 static void nothing_waits_before_anything_has_moved(void **state)
 {
-	const struct ha_chores *chores = *state;
+	const struct ha_hold_off *hold_off = *state;
 
-	assert_int_equal(ha_chores_wait_ns(chores, 1), 0);
-	assert_int_equal(ha_chores_wait_ns(chores, START_NS), 0);
+	assert_int_equal(ha_hold_off_until_ns(hold_off, 1), 0);
+	assert_int_equal(ha_hold_off_until_ns(hold_off, START_NS), 0);
 }
 
 static void what_can_wait_waits_until_it_was_quiet(void **state)
 {
-	struct ha_chores *chores = *state;
+	struct ha_hold_off *hold_off = *state;
 
-	ha_chores_moving(chores, START_NS);
-	assert_int_equal(ha_chores_wait_ns(chores, START_NS), START_NS + QUIET_NS);
-	assert_true(waits(chores, START_NS + QUIET_NS - 1));
-	assert_int_equal(ha_chores_wait_ns(chores, START_NS + QUIET_NS), 0);
+	ha_hold_off_moving(hold_off, START_NS);
+	assert_int_equal(ha_hold_off_until_ns(hold_off, START_NS), START_NS + QUIET_NS);
+	assert_true(waits(hold_off, START_NS + QUIET_NS - 1));
+	assert_int_equal(ha_hold_off_until_ns(hold_off, START_NS + QUIET_NS), 0);
 	/* Another one moves: from then on again. */
-	ha_chores_moving(chores, START_NS + 20 * MS);
-	assert_int_equal(ha_chores_wait_ns(chores, START_NS + QUIET_NS),
+	ha_hold_off_moving(hold_off, START_NS + 20 * MS);
+	assert_int_equal(ha_hold_off_until_ns(hold_off, START_NS + QUIET_NS),
 			 START_NS + 20 * MS + QUIET_NS);
 }
 
 static void nothing_waits_for_ever(void **state)
 {
-	struct ha_chores *chores = *state;
+	struct ha_hold_off *hold_off = *state;
 	uint64_t now_ns;
 
 	for (now_ns = START_NS; now_ns < START_NS + AT_MOST_NS; now_ns += QUIET_NS - 1) {
-		ha_chores_moving(chores, now_ns);
-		assert_true(waits(chores, now_ns));
-		assert_true(ha_chores_wait_ns(chores, now_ns) <= START_NS + AT_MOST_NS);
+		ha_hold_off_moving(hold_off, now_ns);
+		assert_true(waits(hold_off, now_ns));
+		assert_true(ha_hold_off_until_ns(hold_off, now_ns) <= START_NS + AT_MOST_NS);
 	}
 	/* Connections go on moving, and it does not wait for them any longer. */
 	for (; now_ns < START_NS + 10 * AT_MOST_NS; now_ns += QUIET_NS - 1) {
-		ha_chores_moving(chores, now_ns);
-		assert_false(waits(chores, now_ns));
+		ha_hold_off_moving(hold_off, now_ns);
+		assert_false(waits(hold_off, now_ns));
 	}
 }
 
 static void the_first_move_begins_the_wait_however_young_the_clock_is(void **state)
 {
-	struct ha_chores *chores = *state;
+	struct ha_hold_off *hold_off = *state;
 
 	for (uint64_t now_ns = 10 * MS; now_ns <= AT_MOST_NS; now_ns += 10 * MS)
-		ha_chores_moving(chores, now_ns);
-	assert_true(waits(chores, 10 * MS + AT_MOST_NS - 1));
-	assert_false(waits(chores, 10 * MS + AT_MOST_NS));
+		ha_hold_off_moving(hold_off, now_ns);
+	assert_true(waits(hold_off, 10 * MS + AT_MOST_NS - 1));
+	assert_false(waits(hold_off, 10 * MS + AT_MOST_NS));
 }
 
 static void after_a_quiet_time_it_waits_anew(void **state)
 {
-	struct ha_chores *chores = *state;
+	struct ha_hold_off *hold_off = *state;
 	uint64_t now_ns = START_NS;
 
 	for (; now_ns < START_NS + 2 * AT_MOST_NS; now_ns += 10 * MS)
-		ha_chores_moving(chores, now_ns);
-	assert_false(waits(chores, now_ns));
+		ha_hold_off_moving(hold_off, now_ns);
+	assert_false(waits(hold_off, now_ns));
 	/* A nanosecond less than quiet is the same commotion still. */
 	now_ns += QUIET_NS - 10 * MS - 1;
-	ha_chores_moving(chores, now_ns);
-	assert_false(waits(chores, now_ns));
+	ha_hold_off_moving(hold_off, now_ns);
+	assert_false(waits(hold_off, now_ns));
 	now_ns += QUIET_NS;
-	ha_chores_moving(chores, now_ns);
-	assert_int_equal(ha_chores_wait_ns(chores, now_ns), now_ns + QUIET_NS);
+	ha_hold_off_moving(hold_off, now_ns);
+	assert_int_equal(ha_hold_off_until_ns(hold_off, now_ns), now_ns + QUIET_NS);
 }
 
 int main(void)
