@@ -122,7 +122,7 @@ static void take_proofs(struct ha_comm *comm)
 			continue;
 		slot->proved_ns = slot->notes.proved_ns;
 		slot->up_ns = 0;
-		ha_liveness_vouch(comm->inst->liveness, &comm->failover->links[p].live);
+		ha_liveness_note_life(comm->inst->liveness, &comm->failover->links[p].live);
 		ha_slot_on(comm, p, HA_SLOT_ON_PROVED);
 		if (!comm->is_send)
 			ha_standby_proved(comm);

@@ -31,308 +31,313 @@ static uint64_t since(uint64_t now_ns, uint64_t then_ns)
 	return now_ns > then_ns ? now_ns - then_ns : 0;
 }
 
-static uint64_t quick_ns(const struct ha_pulse *pulse)
+static uint64_t quick_ns(const struct ha_detector *detector)
 {
-	uint64_t quick = pulse->interval_ns / QUICK_FACTOR;
+	uint64_t quick = detector->interval_ns / QUICK_FACTOR;
 
 	return quick > QUICK_MIN_NS ? quick : QUICK_MIN_NS;
 }
 
 /* Silence after which a session is suspected: always before it would be DOWN. */
-static uint64_t late_ns(const struct ha_pulse *pulse)
+static uint64_t late_ns(const struct ha_detector *detector)
 {
-	uint64_t late = pulse->interval_ns * 3 / 2 + LATE_SLACK_NS;
-	uint64_t most = pulse->interval_ns * 5 / 2;
+	uint64_t late = detector->interval_ns * 3 / 2 + LATE_SLACK_NS;
+	uint64_t most = detector->interval_ns * 5 / 2;
 
 	return late < most ? late : most;
 }
 
-static uint64_t silence_ns(const struct ha_pulse *pulse)
+static uint64_t silence_ns(const struct ha_detector *detector)
 {
-	return HA_PULSE_SILENCE * pulse->interval_ns;
+	return HA_DETECTOR_SILENCE * detector->interval_ns;
 }
 
-static uint64_t long_silence_ns(const struct ha_pulse *pulse)
+static uint64_t long_silence_ns(const struct ha_detector *detector)
 {
-	uint64_t silence = HA_PULSE_LONG_SILENCE * pulse->interval_ns;
+	uint64_t silence = HA_DETECTOR_LONG_SILENCE * detector->interval_ns;
 
-	return silence > HA_PULSE_LONG_MIN_NS ? silence : HA_PULSE_LONG_MIN_NS;
+	return silence > HA_DETECTOR_LONG_MIN_NS ? silence : HA_DETECTOR_LONG_MIN_NS;
 }
 
-static uint64_t waiting(const struct ha_pulse *pulse)
+static uint64_t waiting(const struct ha_detector *detector)
 {
-	return pulse->sent - pulse->answered;
+	return detector->sent - detector->answered;
 }
 
-void ha_pulse_init(struct ha_pulse *pulse, uint64_t interval_ns, uint64_t seed, uint64_t now_ns)
+void ha_detector_init(struct ha_detector *detector, uint64_t interval_ns, uint64_t seed,
+		      uint64_t now_ns)
 {
-	memset(pulse, 0, sizeof(*pulse));
-	pulse->interval_ns = interval_ns;
-	pulse->state = HA_SESSION_INIT;
-	pulse->random = (uint32_t)(seed ^ (seed >> 32)) | 1; /* xorshift never leaves 0 */
-	pulse->next_ping_ns = now_ns;
-	pulse->heard_ns = pulse->alive_ns = now_ns;
+	memset(detector, 0, sizeof(*detector));
+	detector->interval_ns = interval_ns;
+	detector->state = HA_SESSION_INIT;
+	detector->random = (uint32_t)(seed ^ (seed >> 32)) | 1; /* xorshift never leaves 0 */
+	detector->next_ping_ns = now_ns;
+	detector->heard_ns = detector->alive_ns = now_ns;
 }
 
-static uint32_t next_random(struct ha_pulse *pulse)
+static uint32_t next_random(struct ha_detector *detector)
 {
-	pulse->random ^= pulse->random << 13;
-	pulse->random ^= pulse->random >> 17;
-	pulse->random ^= pulse->random << 5;
-	return pulse->random;
+	detector->random ^= detector->random << 13;
+	detector->random ^= detector->random >> 17;
+	detector->random ^= detector->random << 5;
+	return detector->random;
 }
 
-static uint64_t jitter_ns(const struct ha_pulse *pulse)
+static uint64_t jitter_ns(const struct ha_detector *detector)
 {
-	return pulse->interval_ns / 8;
+	return detector->interval_ns / 8;
 }
 
 /* Up to an eighth less than the interval, so that many processes do not ping in bursts. */
-static uint64_t steady_ns(struct ha_pulse *pulse)
+static uint64_t steady_ns(struct ha_detector *detector)
 {
-	return pulse->interval_ns - next_random(pulse) % (jitter_ns(pulse) + 1);
+	return detector->interval_ns - next_random(detector) % (jitter_ns(detector) + 1);
 }
 
 /* In doubt, or on the way up. */
-static bool in_a_hurry(const struct ha_pulse *pulse, uint64_t now_ns)
+static bool in_a_hurry(const struct ha_detector *detector, uint64_t now_ns)
 {
-	switch (pulse->state) {
+	switch (detector->state) {
 	case HA_SESSION_UP:
 		return false;
 	case HA_SESSION_SUSPECTED:
-		return since(now_ns, pulse->alive_ns) < 2 * silence_ns(pulse);
+		return since(now_ns, detector->alive_ns) < 2 * silence_ns(detector);
 	case HA_SESSION_INIT:
-		if (pulse->sent < QUICK_START)
+		if (detector->sent < QUICK_START)
 			return true;
 		break;
 	case HA_SESSION_DOWN:
 		break;
 	}
-	return pulse->in_row > 0 && since(now_ns, pulse->heard_ns) < pulse->interval_ns;
+	return detector->in_row > 0 && since(now_ns, detector->heard_ns) < detector->interval_ns;
 }
 
-uint64_t ha_pulse_due_ns(const struct ha_pulse *pulse)
+uint64_t ha_detector_due_ns(const struct ha_detector *detector)
 {
-	uint64_t due = pulse->next_ping_ns, judge = due;
+	uint64_t due = detector->next_ping_ns, judge = due;
 
-	if (pulse->state == HA_SESSION_UP)
-		judge = pulse->heard_ns + late_ns(pulse);
-	else if (pulse->state == HA_SESSION_SUSPECTED && !pulse->held &&
-		 waiting(pulse) >= HA_PULSE_ROW)
-		judge = pulse->alive_ns + silence_ns(pulse);
-	else if (pulse->state == HA_SESSION_SUSPECTED && pulse->held)
-		judge = pulse->alive_ns + long_silence_ns(pulse);
+	if (detector->state == HA_SESSION_UP)
+		judge = detector->heard_ns + late_ns(detector);
+	else if (detector->state == HA_SESSION_SUSPECTED && !detector->held &&
+		 waiting(detector) >= HA_DETECTOR_ROW)
+		judge = detector->alive_ns + silence_ns(detector);
+	else if (detector->state == HA_SESSION_SUSPECTED && detector->held)
+		judge = detector->alive_ns + long_silence_ns(detector);
 	return judge < due ? judge : due;
 }
 
-bool ha_pulse_is_steady(const struct ha_pulse *pulse, uint64_t now_ns)
+bool ha_detector_is_steady(const struct ha_detector *detector, uint64_t now_ns)
 {
-	return pulse->next_ping_ns != UINT64_MAX && !in_a_hurry(pulse, now_ns);
+	return detector->next_ping_ns != UINT64_MAX && !in_a_hurry(detector, now_ns);
 }
 
-bool ha_pulse_may_join(const struct ha_pulse *pulse, uint64_t now_ns)
+bool ha_detector_may_join(const struct ha_detector *detector, uint64_t now_ns)
 {
-	return ha_pulse_is_steady(pulse, now_ns) &&
-	       pulse->next_ping_ns <= now_ns + jitter_ns(pulse);
+	return ha_detector_is_steady(detector, now_ns) &&
+	       detector->next_ping_ns <= now_ns + jitter_ns(detector);
 }
 
-uint64_t ha_pulse_ping(struct ha_pulse *pulse, uint64_t now_ns)
+uint64_t ha_detector_ping(struct ha_detector *detector, uint64_t now_ns)
 {
-	if (waiting(pulse) == 0)
-		pulse->waiting_ns = now_ns;
-	pulse->sent++;
-	pulse->sent_ns[pulse->sent % HA_PULSE_PINGS] = now_ns;
-	pulse->next_ping_ns =
-	    now_ns + (in_a_hurry(pulse, now_ns) ? quick_ns(pulse) : steady_ns(pulse));
-	return pulse->sent;
+	if (waiting(detector) == 0)
+		detector->waiting_ns = now_ns;
+	detector->sent++;
+	detector->sent_ns[detector->sent % HA_DETECTOR_PINGS] = now_ns;
+	detector->next_ping_ns =
+	    now_ns + (in_a_hurry(detector, now_ns) ? quick_ns(detector) : steady_ns(detector));
+	return detector->sent;
 }
 
-void ha_pulse_ping_sent(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns)
+void ha_detector_ping_sent(struct ha_detector *detector, uint64_t seq, uint64_t now_ns)
 {
-	if (pulse->sent - seq < HA_PULSE_PINGS)
-		pulse->sent_ns[seq % HA_PULSE_PINGS] = now_ns;
+	if (detector->sent - seq < HA_DETECTOR_PINGS)
+		detector->sent_ns[seq % HA_DETECTOR_PINGS] = now_ns;
 }
 
-static void note_round_trip(struct ha_pulse *pulse, uint64_t round_trip_ns)
+static void note_round_trip(struct ha_detector *detector, uint64_t round_trip_ns)
 {
-	if (pulse->baseline_ns == 0)
-		pulse->baseline_ns = round_trip_ns;
-	if (round_trip_ns > pulse->interval_ns / 2 &&
-	    round_trip_ns > SLOW_FACTOR * pulse->baseline_ns) {
-		pulse->slow_row++;
+	if (detector->baseline_ns == 0)
+		detector->baseline_ns = round_trip_ns;
+	if (round_trip_ns > detector->interval_ns / 2 &&
+	    round_trip_ns > SLOW_FACTOR * detector->baseline_ns) {
+		detector->slow_row++;
 		/* What is far off becomes the baseline only if it lasts for hundreds. */
-		pulse->baseline_ns += pulse->baseline_ns / 64 + 1;
+		detector->baseline_ns += detector->baseline_ns / 64 + 1;
 	} else {
-		pulse->slow_row = 0;
-		pulse->baseline_ns += (round_trip_ns / 8) - (pulse->baseline_ns / 8);
+		detector->slow_row = 0;
+		detector->baseline_ns += (round_trip_ns / 8) - (detector->baseline_ns / 8);
 	}
 }
 
-bool ha_pulse_pong(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns, uint64_t *round_trip_ns)
+bool ha_detector_pong(struct ha_detector *detector, uint64_t seq, uint64_t now_ns,
+		      uint64_t *round_trip_ns)
 {
-	if (seq <= pulse->answered || seq > pulse->sent || pulse->sent - seq >= HA_PULSE_PINGS)
+	if (seq <= detector->answered || seq > detector->sent ||
+	    detector->sent - seq >= HA_DETECTOR_PINGS)
 		return false;
-	pulse->in_row = seq == pulse->answered + 1 ? pulse->in_row + 1 : 1;
-	pulse->lost += seq - pulse->answered - 1;
-	pulse->answered = seq;
-	pulse->waiting_ns = pulse->sent_ns[(seq + 1) % HA_PULSE_PINGS];
-	pulse->heard_ns = pulse->alive_ns = now_ns;
-	pulse->held = false;
-	pulse->answers[1] = pulse->answers[0];
-	pulse->answers[0] = (struct ha_pulse_answer){
-	    .sent_ns = pulse->sent_ns[seq % HA_PULSE_PINGS],
+	detector->in_row = seq == detector->answered + 1 ? detector->in_row + 1 : 1;
+	detector->lost += seq - detector->answered - 1;
+	detector->answered = seq;
+	detector->waiting_ns = detector->sent_ns[(seq + 1) % HA_DETECTOR_PINGS];
+	detector->heard_ns = detector->alive_ns = now_ns;
+	detector->held = false;
+	detector->answers[1] = detector->answers[0];
+	detector->answers[0] = (struct ha_detector_answer){
+	    .sent_ns = detector->sent_ns[seq % HA_DETECTOR_PINGS],
 	    .heard_ns = now_ns,
 	};
-	*round_trip_ns = now_ns - pulse->sent_ns[seq % HA_PULSE_PINGS];
-	note_round_trip(pulse, *round_trip_ns);
+	*round_trip_ns = now_ns - detector->sent_ns[seq % HA_DETECTOR_PINGS];
+	note_round_trip(detector, *round_trip_ns);
 	/* Who is on the way up does not wait for the next slow ping. */
-	if (in_a_hurry(pulse, now_ns)) {
-		uint64_t quick = pulse->sent_ns[pulse->sent % HA_PULSE_PINGS] + quick_ns(pulse);
+	if (in_a_hurry(detector, now_ns)) {
+		uint64_t quick =
+		    detector->sent_ns[detector->sent % HA_DETECTOR_PINGS] + quick_ns(detector);
 
-		if (quick < pulse->next_ping_ns)
-			pulse->next_ping_ns = quick;
+		if (quick < detector->next_ping_ns)
+			detector->next_ping_ns = quick;
 	}
 	return true;
 }
 
-void ha_pulse_ask(struct ha_pulse *pulse, uint64_t now_ns)
+void ha_detector_ask(struct ha_detector *detector, uint64_t now_ns)
 {
-	if (pulse->next_ping_ns != UINT64_MAX && pulse->next_ping_ns > now_ns)
-		pulse->next_ping_ns = now_ns;
+	if (detector->next_ping_ns != UINT64_MAX && detector->next_ping_ns > now_ns)
+		detector->next_ping_ns = now_ns;
 }
 
-void ha_pulse_hurry(struct ha_pulse *pulse, uint64_t now_ns)
+void ha_detector_hurry(struct ha_detector *detector, uint64_t now_ns)
 {
-	uint64_t last = pulse->sent_ns[pulse->sent % HA_PULSE_PINGS];
-	bool stopped = pulse->next_ping_ns == UINT64_MAX;
+	uint64_t last = detector->sent_ns[detector->sent % HA_DETECTOR_PINGS];
+	bool stopped = detector->next_ping_ns == UINT64_MAX;
 
-	if (stopped || (pulse->state != HA_SESSION_INIT && pulse->state != HA_SESSION_DOWN))
+	if (stopped || (detector->state != HA_SESSION_INIT && detector->state != HA_SESSION_DOWN))
 		return;
-	if (pulse->next_ping_ns > last + quick_ns(pulse))
-		pulse->next_ping_ns =
-		    last + quick_ns(pulse) > now_ns ? last + quick_ns(pulse) : now_ns;
+	if (detector->next_ping_ns > last + quick_ns(detector))
+		detector->next_ping_ns =
+		    last + quick_ns(detector) > now_ns ? last + quick_ns(detector) : now_ns;
 }
 
-bool ha_pulse_wants_traffic(const struct ha_pulse *pulse)
+bool ha_detector_wants_traffic(const struct ha_detector *detector)
 {
-	return pulse->state == HA_SESSION_SUSPECTED;
+	return detector->state == HA_SESSION_SUSPECTED;
 }
 
-void ha_pulse_traffic(struct ha_pulse *pulse, bool any, uint64_t now_ns)
+void ha_detector_traffic(struct ha_detector *detector, bool any, uint64_t now_ns)
 {
 	/* The first sample after a long time says nothing about when. */
-	if (any && pulse->sampled_ns > pulse->alive_ns) {
-		pulse->alive_ns = pulse->sampled_ns;
-		pulse->held = false;
+	if (any && detector->sampled_ns > detector->alive_ns) {
+		detector->alive_ns = detector->sampled_ns;
+		detector->held = false;
 	}
-	pulse->sampled_ns = now_ns;
+	detector->sampled_ns = now_ns;
 }
 
-void ha_pulse_vouch(struct ha_pulse *pulse, uint64_t now_ns)
+void ha_detector_note_life(struct ha_detector *detector, uint64_t now_ns)
 {
-	if (now_ns > pulse->alive_ns)
-		pulse->alive_ns = now_ns;
-	pulse->held = false;
+	if (now_ns > detector->alive_ns)
+		detector->alive_ns = now_ns;
+	detector->held = false;
 }
 
-void ha_pulse_restart(struct ha_pulse *pulse, uint64_t now_ns)
+void ha_detector_restart(struct ha_detector *detector, uint64_t now_ns)
 {
-	pulse->heard_ns = pulse->alive_ns = now_ns;
-	pulse->next_ping_ns = now_ns;
-	pulse->held = false;
+	detector->heard_ns = detector->alive_ns = now_ns;
+	detector->next_ping_ns = now_ns;
+	detector->held = false;
 }
 
-static void enter(struct ha_pulse *pulse, enum ha_session_state state)
+static void enter(struct ha_detector *detector, enum ha_session_state state)
 {
-	pulse->state = state;
-	pulse->sampled_ns = 0;
-	pulse->held = false;
+	detector->state = state;
+	detector->sampled_ns = 0;
+	detector->held = false;
 	if (state != HA_SESSION_DOWN)
 		return;
 	/* Answers that are under way belong to the time before. */
-	pulse->lost += waiting(pulse);
-	pulse->answered = pulse->sent;
-	pulse->in_row = 0;
-	pulse->slow_row = 0;
-	pulse->baseline_ns = 0;
+	detector->lost += waiting(detector);
+	detector->answered = detector->sent;
+	detector->in_row = 0;
+	detector->slow_row = 0;
+	detector->baseline_ns = 0;
 }
 
-static void suspect(struct ha_pulse *pulse, uint64_t now_ns)
+static void suspect(struct ha_detector *detector, uint64_t now_ns)
 {
-	enter(pulse, HA_SESSION_SUSPECTED);
-	pulse->suspected = pulse->sent;
-	pulse->next_ping_ns = now_ns;
+	enter(detector, HA_SESSION_SUSPECTED);
+	detector->suspected = detector->sent;
+	detector->next_ping_ns = now_ns;
 }
 
-bool ha_pulse_expired(const struct ha_pulse *pulse, uint64_t now_ns)
+bool ha_detector_expired(const struct ha_detector *detector, uint64_t now_ns)
 {
 	uint64_t silence;
 
-	if (pulse->state == HA_SESSION_SUSPECTED)
-		silence = silence_ns(pulse);
-	else if (pulse->state == HA_SESSION_INIT) /* the peer may have other things to set up */
-		silence = long_silence_ns(pulse);
+	if (detector->state == HA_SESSION_SUSPECTED)
+		silence = silence_ns(detector);
+	else if (detector->state == HA_SESSION_INIT) /* the peer may have other things to set up */
+		silence = long_silence_ns(detector);
 	else
 		return false;
-	return since(now_ns, pulse->alive_ns) >= silence && waiting(pulse) >= HA_PULSE_ROW;
+	return since(now_ns, detector->alive_ns) >= silence && waiting(detector) >= HA_DETECTOR_ROW;
 }
 
 /*
  * An answer to a ping that went out half an interval after one of ours, and that is here for a
  * quarter: a peer that answers one answers the other, in the same round of its thread.
  */
-bool ha_pulse_witnesses(const struct ha_pulse *other, const struct ha_pulse *pulse, uint64_t now_ns)
+bool ha_detector_witnesses(const struct ha_detector *other, const struct ha_detector *detector,
+			   uint64_t now_ns)
 {
 	for (size_t i = 0; i < sizeof(other->answers) / sizeof(other->answers[0]); i++) {
-		const struct ha_pulse_answer *a = &other->answers[i];
+		const struct ha_detector_answer *a = &other->answers[i];
 
-		if (a->sent_ns >= pulse->waiting_ns + pulse->interval_ns / 2 &&
-		    since(now_ns, a->heard_ns) >= pulse->interval_ns / 4)
+		if (a->sent_ns >= detector->waiting_ns + detector->interval_ns / 2 &&
+		    since(now_ns, a->heard_ns) >= detector->interval_ns / 4)
 			return true;
 	}
 	return false;
 }
 
-enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, bool witness, uint64_t now_ns)
+enum ha_session_state ha_detector_judge(struct ha_detector *detector, bool witness, uint64_t now_ns)
 {
-	bool late = since(now_ns, pulse->heard_ns) >= late_ns(pulse);
-	bool slow = pulse->slow_row >= SLOW_ROW;
+	bool late = since(now_ns, detector->heard_ns) >= late_ns(detector);
+	bool slow = detector->slow_row >= SLOW_ROW;
 
-	switch (pulse->state) {
+	switch (detector->state) {
 	case HA_SESSION_INIT:
-		if (pulse->in_row >= HA_PULSE_ROW)
-			enter(pulse, HA_SESSION_UP);
-		else if (late && (pulse->answered != 0 || witness)) {
+		if (detector->in_row >= HA_DETECTOR_ROW)
+			enter(detector, HA_SESSION_UP);
+		else if (late && (detector->answered != 0 || witness)) {
 			/* Not that nobody there answers. Traffic is asked for before it is DOWN. */
-			suspect(pulse, now_ns);
-			pulse->alive_ns = now_ns;
+			suspect(detector, now_ns);
+			detector->alive_ns = now_ns;
 		}
 		break;
 	case HA_SESSION_DOWN:
-		if (pulse->in_row >= HA_PULSE_ROW)
-			enter(pulse, HA_SESSION_UP);
+		if (detector->in_row >= HA_DETECTOR_ROW)
+			enter(detector, HA_SESSION_UP);
 		break;
 	case HA_SESSION_UP:
 		if (late || slow)
-			suspect(pulse, now_ns);
+			suspect(detector, now_ns);
 		break;
 	case HA_SESSION_SUSPECTED:
-		if (ha_pulse_expired(pulse, now_ns) &&
-		    (witness || since(now_ns, pulse->alive_ns) >= long_silence_ns(pulse)))
-			enter(pulse, HA_SESSION_DOWN);
-		else if (ha_pulse_expired(pulse, now_ns))
-			pulse->held = true;
-		else if (!late && !slow && pulse->answered > pulse->suspected)
-			enter(pulse, HA_SESSION_UP);
+		if (ha_detector_expired(detector, now_ns) &&
+		    (witness || since(now_ns, detector->alive_ns) >= long_silence_ns(detector)))
+			enter(detector, HA_SESSION_DOWN);
+		else if (ha_detector_expired(detector, now_ns))
+			detector->held = true;
+		else if (!late && !slow && detector->answered > detector->suspected)
+			enter(detector, HA_SESSION_UP);
 		break;
 	}
-	return pulse->state;
+	return detector->state;
 }
 
-void ha_pulse_stop(struct ha_pulse *pulse)
+void ha_detector_stop(struct ha_detector *detector)
 {
-	if (pulse->state != HA_SESSION_INIT)
-		enter(pulse, HA_SESSION_DOWN);
-	pulse->in_row = 0;
-	pulse->next_ping_ns = UINT64_MAX;
+	if (detector->state != HA_SESSION_INIT)
+		enter(detector, HA_SESSION_DOWN);
+	detector->in_row = 0;
+	detector->next_ping_ns = UINT64_MAX;
 }

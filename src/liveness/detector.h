@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pulse of a liveness session: which pings went out, which were answered, and what that says of
- * the way to the other port. Pure: time comes in as an argument, nothing is sent from here.
- * See liveness.h for the rules.
+ * The detector of a liveness session: which pings went out, which were answered, and what that says
+ * of the way to the other port. Pure: time comes in as an argument, nothing is sent from here. See
+ * liveness.h for the rules.
  */
 #ifndef HA_LIVENESS_DETECTOR_H
 #define HA_LIVENESS_DETECTOR_H
@@ -20,34 +20,34 @@ enum ha_session_state {
 };
 
 /* Answers to older pings than these say too little about now. */
-#define HA_PULSE_PINGS 32
+#define HA_DETECTOR_PINGS 32
 
 /* Answers in a row that make a session UP, and intervals of silence that make it DOWN. */
-#define HA_PULSE_ROW	 3
-#define HA_PULSE_SILENCE 3
+#define HA_DETECTOR_ROW	    3
+#define HA_DETECTOR_SILENCE 3
 /* Intervals of silence that do so without a witness, and how long they are together at least. */
-#define HA_PULSE_LONG_SILENCE 10
-#define HA_PULSE_LONG_MIN_NS  (2 * HA_NS_PER_S)
+#define HA_DETECTOR_LONG_SILENCE 10
+#define HA_DETECTOR_LONG_MIN_NS	 (2 * HA_NS_PER_S)
 
 /* A ping that was answered. */
-struct ha_pulse_answer {
+struct ha_detector_answer {
 	uint64_t sent_ns, heard_ns;
 };
 
-struct ha_pulse {
+struct ha_detector {
 	uint64_t interval_ns;
 	enum ha_session_state state;
 	uint64_t sent, answered; /* newest ping; newest ping that was answered, or given up */
 	uint64_t suspected;	 /* newest ping when it was last suspected */
 	uint64_t in_row;	 /* pings up to `answered` that were answered without a gap */
 	uint64_t lost;		 /* pings that were not answered although later ones were */
-	uint64_t sent_ns[HA_PULSE_PINGS];
+	uint64_t sent_ns[HA_DETECTOR_PINGS];
 	uint64_t next_ping_ns;
-	uint64_t heard_ns;		   /* newest answer, or when waiting for one began */
-	uint64_t alive_ns;		   /* newest sign of life, answer or traffic */
-	uint64_t waiting_ns;		   /* when the oldest ping without an answer was sent */
-	struct ha_pulse_answer answers[2]; /* the newest first */
-	bool held;			   /* silent for long enough, but nobody else was heard */
+	uint64_t heard_ns;		      /* newest answer, or when waiting for one began */
+	uint64_t alive_ns;		      /* newest sign of life, answer or traffic */
+	uint64_t waiting_ns;		      /* when the oldest ping without an answer was sent */
+	struct ha_detector_answer answers[2]; /* the newest first */
+	bool held;	      /* silent for long enough, but nobody else was heard */
 	uint64_t sampled_ns;  /* when traffic was last asked for; 0: not since it is suspected */
 	uint64_t baseline_ns; /* smoothed round trip; 0: none yet */
 	uint32_t slow_row;    /* answers in a row that came far too late */
@@ -55,78 +55,81 @@ struct ha_pulse {
 };
 
 /* seed: keeps sessions that begin together from pinging in step. */
-void ha_pulse_init(struct ha_pulse *pulse, uint64_t interval_ns, uint64_t seed, uint64_t now_ns);
+void ha_detector_init(struct ha_detector *detector, uint64_t interval_ns, uint64_t seed,
+		      uint64_t now_ns);
 
 /* When something has to be done again: a ping, or a judgement. */
-uint64_t ha_pulse_due_ns(const struct ha_pulse *pulse);
+uint64_t ha_detector_due_ns(const struct ha_detector *detector);
 
-static inline bool ha_pulse_ping_due(const struct ha_pulse *pulse, uint64_t now_ns)
+static inline bool ha_detector_ping_due(const struct ha_detector *detector, uint64_t now_ns)
 {
-	return now_ns >= pulse->next_ping_ns;
+	return now_ns >= detector->next_ping_ns;
 }
 
 /* At the interval, not faster. */
-bool ha_pulse_is_steady(const struct ha_pulse *pulse, uint64_t now_ns);
+bool ha_detector_is_steady(const struct ha_detector *detector, uint64_t now_ns);
 
 /* It is steady, and its next ping is so near that it may as well go out now, with another's. */
-bool ha_pulse_may_join(const struct ha_pulse *pulse, uint64_t now_ns);
+bool ha_detector_may_join(const struct ha_detector *detector, uint64_t now_ns);
 
 /* The next ping is to go out together with another's. Only after one that was steady. */
-static inline void ha_pulse_keep_step(struct ha_pulse *pulse, uint64_t next_ping_ns)
+static inline void ha_detector_keep_step(struct ha_detector *detector, uint64_t next_ping_ns)
 {
-	pulse->next_ping_ns = next_ping_ns;
+	detector->next_ping_ns = next_ping_ns;
 }
 
 /* A ping goes out now: its sequence number. */
-uint64_t ha_pulse_ping(struct ha_pulse *pulse, uint64_t now_ns);
+uint64_t ha_detector_ping(struct ha_detector *detector, uint64_t now_ns);
 
 /* A ping had to wait, and goes out only now: what it waited for is no round trip. */
-void ha_pulse_ping_sent(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns);
+void ha_detector_ping_sent(struct ha_detector *detector, uint64_t seq, uint64_t now_ns);
 
 /* An answer came. False: to no ping we wait for. *round_trip_ns is set otherwise. */
-bool ha_pulse_pong(struct ha_pulse *pulse, uint64_t seq, uint64_t now_ns, uint64_t *round_trip_ns);
+bool ha_detector_pong(struct ha_detector *detector, uint64_t seq, uint64_t now_ns,
+		      uint64_t *round_trip_ns);
 
 /* Somebody wants to know now: the next ping is due. */
-void ha_pulse_ask(struct ha_pulse *pulse, uint64_t now_ns);
+void ha_detector_ask(struct ha_detector *detector, uint64_t now_ns);
 
 /* The peer pings us, or a path over these ports is up again. If we have nearly given up, it is time
  * to look again. */
-void ha_pulse_hurry(struct ha_pulse *pulse, uint64_t now_ns);
+void ha_detector_hurry(struct ha_detector *detector, uint64_t now_ns);
 
-/* Whether it matters if there was traffic: ha_pulse_traffic wants to know. */
-bool ha_pulse_wants_traffic(const struct ha_pulse *pulse);
+/* Whether it matters if there was traffic: ha_detector_traffic wants to know. */
+bool ha_detector_wants_traffic(const struct ha_detector *detector);
 
 /*
  * Whether anything completed since this was called last. When in between it did is not known, so
  * it counts as if at the beginning: traffic just before a cut must not delay its detection.
  */
-void ha_pulse_traffic(struct ha_pulse *pulse, bool any, uint64_t now_ns);
+void ha_detector_traffic(struct ha_detector *detector, bool any, uint64_t now_ns);
 
 /* Something came back over these ports just now. */
-void ha_pulse_vouch(struct ha_pulse *pulse, uint64_t now_ns);
+void ha_detector_note_life(struct ha_detector *detector, uint64_t now_ns);
 
 /* We did not look for too long: what was silent meanwhile may have been we ourselves. */
-void ha_pulse_restart(struct ha_pulse *pulse, uint64_t now_ns);
+void ha_detector_restart(struct ha_detector *detector, uint64_t now_ns);
 
 /* Whether it was silent for so long that a witness makes it DOWN, or SUSPECTED if it was never UP.
  */
-bool ha_pulse_expired(const struct ha_pulse *pulse, uint64_t now_ns);
+bool ha_detector_expired(const struct ha_detector *detector, uint64_t now_ns);
 
 /*
- * Whether `other`, a pulse of the same peer over other ports, proves that the peer was there to
- * answer the pings that `pulse` has no answers to.
+ * Whether `other`, a detector of the same peer over other ports, proves that the peer was there to
+ * answer the pings that `detector` has no answers to.
  */
-bool ha_pulse_witnesses(const struct ha_pulse *other, const struct ha_pulse *pulse,
-			uint64_t now_ns);
+bool ha_detector_witnesses(const struct ha_detector *other, const struct ha_detector *detector,
+			   uint64_t now_ns);
 
 /*
  * Draws the conclusions. The state may change by one step a call. Without a witness it takes much
  * longer to become DOWN: a peer that is silent everywhere gets no processor, or there is no way
  * left that would be better.
  */
-enum ha_session_state ha_pulse_judge(struct ha_pulse *pulse, bool witness, uint64_t now_ns);
+enum ha_session_state ha_detector_judge(struct ha_detector *detector, bool witness,
+					uint64_t now_ns);
 
 /* The device is dead. */
-void ha_pulse_stop(struct ha_pulse *pulse);
+void ha_detector_stop(struct ha_detector *detector);
 
 #endif

@@ -277,14 +277,14 @@ static void begin_beat(struct ha_liveness *live, uint64_t now_ns)
 	live->beat.due_ns = UINT64_MAX;
 }
 
-static void note_due(struct ha_liveness *live, const struct ha_pulse *pulse, uint64_t now_ns)
+static void note_due(struct ha_liveness *live, const struct ha_detector *detector, uint64_t now_ns)
 {
-	uint64_t due_ns = ha_pulse_due_ns(pulse);
+	uint64_t due_ns = ha_detector_due_ns(detector);
 
 	if (due_ns < live->due_ns)
 		live->due_ns = due_ns;
-	if (pulse->next_ping_ns < live->beat.due_ns && ha_pulse_is_steady(pulse, now_ns))
-		live->beat.due_ns = pulse->next_ping_ns;
+	if (detector->next_ping_ns < live->beat.due_ns && ha_detector_is_steady(detector, now_ns))
+		live->beat.due_ns = detector->next_ping_ns;
 }
 
 static void tend_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
@@ -300,7 +300,7 @@ static void tend_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
 				    ha_container_of(pos, struct ha_session, in_bucket);
 
 				ha_session_tend(s, starved, now_ns);
-				note_due(live, &s->pulse, now_ns);
+				note_due(live, &s->detector, now_ns);
 			}
 		}
 }
@@ -397,7 +397,7 @@ bool ha_liveness_attach(struct ha_liveness *live, struct ha_port *port,
 		s = ha_session_find(own, remote->id);
 		if (s) {
 			ha_session_follow(s, remote);
-			ha_pulse_hurry(&s->pulse, ha_now_ns());
+			ha_detector_hurry(&s->detector, ha_now_ns());
 		} else {
 			s = ha_session_new(own, remote, sl, traffic_class);
 		}
@@ -427,14 +427,14 @@ void ha_liveness_detach(struct ha_liveness *live, struct ha_live_link *link)
 	pthread_mutex_unlock(&live->lock);
 }
 
-void ha_liveness_vouch(struct ha_liveness *live, struct ha_live_link *link)
+void ha_liveness_note_life(struct ha_liveness *live, struct ha_live_link *link)
 {
 	struct ha_session *s = link->session;
 
 	if (!s)
 		return;
 	pthread_mutex_lock(&live->lock);
-	ha_pulse_vouch(&s->pulse, ha_now_ns());
+	ha_detector_note_life(&s->detector, ha_now_ns());
 	pthread_mutex_unlock(&live->lock);
 }
 
@@ -445,7 +445,7 @@ void ha_liveness_ask(struct ha_liveness *live, struct ha_live_link *link)
 	if (!s)
 		return;
 	pthread_mutex_lock(&live->lock);
-	ha_pulse_ask(&s->pulse, ha_now_ns());
+	ha_detector_ask(&s->detector, ha_now_ns());
 	live->due_ns = 0;
 	pthread_mutex_unlock(&live->lock);
 	ha_liveness_look(live);
@@ -462,8 +462,8 @@ static void count_sessions(const struct ha_live_port *port, struct ha_live_port_
 			struct ha_session *s = ha_container_of(pos, struct ha_session, in_bucket);
 
 			out->sessions++;
-			out->sessions_up += s->pulse.state == HA_SESSION_UP ||
-					    s->pulse.state == HA_SESSION_SUSPECTED;
+			out->sessions_up += s->detector.state == HA_SESSION_UP ||
+					    s->detector.state == HA_SESSION_SUSPECTED;
 		}
 	}
 }

@@ -123,7 +123,7 @@ void ha_liveness_ask(struct ha_liveness *live, struct ha_live_link *link);
 
 /* A probe came back over its ports: life, as any traffic. A session that is DOWN stays so until
  * heartbeats are answered. Not attached is fine. Any thread. */
-void ha_liveness_vouch(struct ha_liveness *live, struct ha_live_link *link);
+void ha_liveness_note_life(struct ha_liveness *live, struct ha_live_link *link);
 
 /* Any thread, while a link of it is attached. */
 enum ha_session_state ha_session_state(const struct ha_session *session);

@@ -82,7 +82,7 @@ static void log_change(const struct ha_session *s, enum ha_session_state state, 
 		HA_WARN("%s:%d: heartbeats to %s (LID %u) are not answered any more: silent for "
 			"%llu ms",
 			port->nic->name, port->port_num, gid, s->remote.lid,
-			(unsigned long long)((now_ns - s->pulse.heard_ns) / HA_NS_PER_MS));
+			(unsigned long long)((now_ns - s->detector.heard_ns) / HA_NS_PER_MS));
 	else if (state == HA_SESSION_UP)
 		HA_INFO(HA_SUBSYS_NET, "%s:%d: heartbeats to %s (LID %u) are answered",
 			port->nic->name, port->port_num, gid, s->remote.lid);
@@ -102,11 +102,11 @@ static void warn_of_suspicion(struct ha_session *s, uint64_t now_ns)
 		port->nic->name, port->port_num, remote_text(s, gid, sizeof(gid)), s->remote.lid);
 }
 
-/* After the pulse may have changed. */
+/* After the detector may have changed. */
 static void update(struct ha_session *s, uint64_t now_ns)
 {
 	enum ha_session_state before = (enum ha_session_state)atomic_load(&s->state);
-	enum ha_session_state state = s->pulse.state;
+	enum ha_session_state state = s->detector.state;
 
 	if (state == before)
 		return;
@@ -331,7 +331,7 @@ static void say_held(struct ha_session *s, uint64_t now_ns)
 	if (!s->address)
 		return;
 	if (held.ping) {
-		ha_pulse_ping_sent(&s->pulse, held.ping_seq, now_ns);
+		ha_detector_ping_sent(&s->detector, held.ping_seq, now_ns);
 		say(s, HA_HEARTBEAT_PING, held.ping_seq, now_ns);
 	}
 	if (held.pong)
@@ -355,13 +355,13 @@ static void keep_step(struct ha_session *s, uint64_t now_ns)
 {
 	struct ha_beat *beat = &s->port->live->beat;
 
-	if (!ha_pulse_is_steady(&s->pulse, now_ns))
+	if (!ha_detector_is_steady(&s->detector, now_ns))
 		return;
 	if (!has_place(beat, now_ns)) {
-		beat->next_ns = s->pulse.next_ping_ns;
+		beat->next_ns = s->detector.next_ping_ns;
 		beat->places = MOST_IN_STEP;
 	}
-	ha_pulse_keep_step(&s->pulse, beat->next_ns);
+	ha_detector_keep_step(&s->detector, beat->next_ns);
 	beat->places--;
 	beat->pinged++;
 }
@@ -369,7 +369,7 @@ static void keep_step(struct ha_session *s, uint64_t now_ns)
 static void ping(struct ha_session *s, uint64_t now_ns)
 {
 	/* One that cannot be sent is a missing one, too. */
-	uint64_t seq = ha_pulse_ping(&s->pulse, now_ns);
+	uint64_t seq = ha_detector_ping(&s->detector, now_ns);
 
 	s->pings++;
 	s->port->count.pings++;
@@ -382,18 +382,18 @@ static void ping(struct ha_session *s, uint64_t now_ns)
 static void answered(struct ha_session *s, uint64_t seq, uint64_t now_ns)
 {
 	struct ha_live_port_report *count = &s->port->count;
-	uint64_t round_trip_ns, lost = s->pulse.lost;
+	uint64_t round_trip_ns, lost = s->detector.lost;
 
-	if (!ha_pulse_pong(&s->pulse, seq, now_ns, &round_trip_ns)) {
+	if (!ha_detector_pong(&s->detector, seq, now_ns, &round_trip_ns)) {
 		count->stale++;
 		return;
 	}
 	s->pongs++;
 	count->pongs++;
-	count->lost += s->pulse.lost - lost;
+	count->lost += s->detector.lost - lost;
 	ha_hist_add(&s->round_trips, round_trip_ns);
 	ha_hist_add(&count->round_trips, round_trip_ns);
-	ha_pulse_judge(&s->pulse, false, now_ns);
+	ha_detector_judge(&s->detector, false, now_ns);
 	update(s, now_ns);
 }
 
@@ -418,9 +418,9 @@ void ha_session_received(void *live_port, const uint8_t *data, size_t len)
 	} else {
 		port->count.answered++;
 		say(s, HA_HEARTBEAT_PONG, beat.seq, now_ns);
-		ha_pulse_hurry(&s->pulse, now_ns);
+		ha_detector_hurry(&s->detector, now_ns);
 	}
-	due_ns = ha_pulse_due_ns(&s->pulse);
+	due_ns = ha_detector_due_ns(&s->detector);
 	if (due_ns < port->live->due_ns)
 		port->live->due_ns = due_ns;
 }
@@ -448,7 +448,7 @@ static bool has_witness(const struct ha_session *s, uint64_t now_ns)
 				if (other != s && !is_sick(other) &&
 				    ha_live_process(other->remote.id) ==
 					ha_live_process(s->remote.id) &&
-				    ha_pulse_witnesses(&other->pulse, &s->pulse, now_ns))
+				    ha_detector_witnesses(&other->detector, &s->detector, now_ns))
 					return true;
 			}
 		}
@@ -460,34 +460,35 @@ static bool wants_to_ping(const struct ha_session *s, uint64_t now_ns)
 {
 	const struct ha_beat *beat = &s->port->live->beat;
 
-	if (beat->pinged >= MOST_IN_STEP && ha_pulse_is_steady(&s->pulse, now_ns))
+	if (beat->pinged >= MOST_IN_STEP && ha_detector_is_steady(&s->detector, now_ns))
 		return false; /* in a millisecond */
-	return ha_pulse_ping_due(&s->pulse, now_ns) ||
-	       (beat->on && ha_pulse_may_join(&s->pulse, now_ns));
+	return ha_detector_ping_due(&s->detector, now_ns) ||
+	       (beat->on && ha_detector_may_join(&s->detector, now_ns));
 }
 
 void ha_session_tend(struct ha_session *s, bool starved, uint64_t now_ns)
 {
-	struct ha_pulse *pulse = &s->pulse;
-	uint64_t lost = pulse->lost;
+	struct ha_detector *detector = &s->detector;
+	uint64_t lost = detector->lost;
 	bool suspected;
 
 	say_held(s, now_ns);
 	if (s->port->dead) {
-		ha_pulse_stop(pulse);
+		ha_detector_stop(detector);
 		update(s, now_ns);
 		return;
 	}
 	if (starved)
-		ha_pulse_restart(pulse, now_ns);
-	suspected = ha_pulse_wants_traffic(pulse);
+		ha_detector_restart(detector, now_ns);
+	suspected = ha_detector_wants_traffic(detector);
 	if (suspected)
-		ha_pulse_traffic(pulse, any_traffic(s), now_ns);
-	ha_pulse_judge(pulse, ha_pulse_expired(pulse, now_ns) && has_witness(s, now_ns), now_ns);
+		ha_detector_traffic(detector, any_traffic(s), now_ns);
+	ha_detector_judge(detector, ha_detector_expired(detector, now_ns) && has_witness(s, now_ns),
+			  now_ns);
 	/* The first question sets the mark that the next one counts from. */
-	if (!suspected && ha_pulse_wants_traffic(pulse))
-		ha_pulse_traffic(pulse, any_traffic(s), now_ns);
-	s->port->count.lost += pulse->lost - lost;
+	if (!suspected && ha_detector_wants_traffic(detector))
+		ha_detector_traffic(detector, any_traffic(s), now_ns);
+	s->port->count.lost += detector->lost - lost;
 	update(s, now_ns);
 	if (wants_to_ping(s, now_ns))
 		ping(s, now_ns);
@@ -508,7 +509,7 @@ struct ha_session *ha_session_new(struct ha_live_port *port, const struct ha_liv
 	s->traffic_class = traffic_class;
 	ha_list_init(&s->links);
 	atomic_init(&s->state, HA_SESSION_INIT);
-	ha_pulse_init(&s->pulse, port->live->interval_ns, port->id ^ remote->id, ha_now_ns());
+	ha_detector_init(&s->detector, port->live->interval_ns, port->id ^ remote->id, ha_now_ns());
 	ha_list_push_back(bucket_of(port, remote->id), &s->in_bucket);
 	return s;
 }
@@ -570,12 +571,12 @@ uint64_t ha_session_down_ns(const struct ha_session *s)
 
 uint64_t ha_session_asked_ns(const struct ha_session *s)
 {
-	return read_ns(s, &s->pulse.answers[0].sent_ns);
+	return read_ns(s, &s->detector.answers[0].sent_ns);
 }
 
 uint64_t ha_session_heard_ns(const struct ha_session *s)
 {
-	return read_ns(s, &s->pulse.heard_ns);
+	return read_ns(s, &s->detector.heard_ns);
 }
 
 void ha_session_report(const struct ha_session *s, struct ha_session_report *out)
@@ -583,14 +584,14 @@ void ha_session_report(const struct ha_session *s, struct ha_session_report *out
 	pthread_mutex_t *lock = &s->port->live->lock;
 
 	pthread_mutex_lock(lock);
-	out->state = s->pulse.state;
+	out->state = s->detector.state;
 	out->pings = s->pings;
 	out->pongs = s->pongs;
-	out->lost = s->pulse.lost;
+	out->lost = s->detector.lost;
 	out->ups = s->ups;
 	out->downs = s->downs;
 	out->suspicions = s->suspicions;
-	out->round_trip_ns = s->pulse.baseline_ns;
+	out->round_trip_ns = s->detector.baseline_ns;
 	out->round_trips = s->round_trips;
 	pthread_mutex_unlock(lock);
 }

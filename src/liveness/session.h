@@ -73,8 +73,8 @@ struct ha_session {
 	struct ha_held held;
 	struct ha_live_address *address; /* with a handle; NULL: none */
 	uint64_t address_try_ns;	 /* when to try again */
-	struct ha_pulse pulse;
-	atomic_int state; /* the pulse's; read without the lock */
+	struct ha_detector detector;
+	atomic_int state; /* the detector's; read without the lock */
 	bool of_use;	  /* it has been UP, and not DOWN since */
 	uint64_t pings, pongs, ups, downs, suspicions;
 	uint64_t warned_ns; /* of suspicion; 0: never */

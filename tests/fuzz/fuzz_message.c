@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a control message or as a list of ports. A control message comes over the socket,
- * where TCP vouches for it, or lies in a mailbox that may be half written: the decoders read
+ * where TCP answers for it, or lies in a mailbox that may be half written: the decoders read
  * nothing beyond the end, refuse, or give fields within their ranges; and what they accept survives
  * being encoded again. The first byte says which decoder, and whether the checksum is put right
  * first.

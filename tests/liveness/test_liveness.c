@@ -127,14 +127,14 @@ static void a_probe_that_came_back_counts_as_life(void **state)
 	up(0, o);
 	sv_stepped_cut(0, true);
 	run_ms(5 * INTERVAL_MS / 2);
-	ha_liveness_vouch(ends[0].live, &o[0].link);
+	ha_liveness_note_life(ends[0].live, &o[0].link);
 	run_ms(2 * INTERVAL_MS);
 	assert_int_equal(state_of(&o[0]), HA_SESSION_SUSPECTED);
 	assert_int_equal(state_of(&o[1]), HA_SESSION_DOWN);
 	run_ms(2 * INTERVAL_MS);
 	assert_int_equal(state_of(&o[0]), HA_SESSION_DOWN);
 	/* For one that is DOWN it is not enough. */
-	ha_liveness_vouch(ends[0].live, &o[0].link);
+	ha_liveness_note_life(ends[0].live, &o[0].link);
 	run_ms(INTERVAL_MS);
 	assert_int_equal(state_of(&o[0]), HA_SESSION_DOWN);
 	for (int i = 0; i < 2; i++)

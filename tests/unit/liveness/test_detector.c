@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pulse of a session at each interval that may be configured, driven by hand: pace, transitions
- * at their exact times, answers that do not count. And the bytes of a heartbeat.
+ * The detector of a session at each interval that may be configured, driven by hand: pace,
+ * transitions at their exact times, answers that do not count. And the bytes of a heartbeat.
  */
 #include "../cmocka_all.h"
 
@@ -15,7 +15,7 @@ static const unsigned intervals_ms[] = {1, 2, 10, 50, 200, 60000};
 
 /* Time goes on in steps that a punctual thread makes: to whatever is due, or a tick. */
 struct driven {
-	struct ha_pulse pulse;
+	struct ha_detector detector;
 	uint64_t now_ns, interval_ns;
 	bool peer_answers;
 	uint64_t pings;
@@ -26,37 +26,37 @@ static void begin(struct driven *d, unsigned interval_ms)
 	memset(d, 0, sizeof *d);
 	d->now_ns = 1000 * HA_NS_PER_S;
 	d->interval_ns = interval_ms * HA_NS_PER_MS;
-	ha_pulse_init(&d->pulse, d->interval_ns, 0x123456789abcull + interval_ms, d->now_ns);
+	ha_detector_init(&d->detector, d->interval_ns, 0x123456789abcull + interval_ms, d->now_ns);
 	d->peer_answers = true;
 }
 
 static enum ha_session_state step(struct driven *d)
 {
-	uint64_t due = ha_pulse_due_ns(&d->pulse), round_trip_ns;
+	uint64_t due = ha_detector_due_ns(&d->detector), round_trip_ns;
 
 	if (due > d->now_ns)
 		d->now_ns = due;
-	ha_pulse_judge(&d->pulse, true, d->now_ns);
-	if (ha_pulse_ping_due(&d->pulse, d->now_ns)) {
-		uint64_t seq = ha_pulse_ping(&d->pulse, d->now_ns);
+	ha_detector_judge(&d->detector, true, d->now_ns);
+	if (ha_detector_ping_due(&d->detector, d->now_ns)) {
+		uint64_t seq = ha_detector_ping(&d->detector, d->now_ns);
 
 		d->pings++;
 		if (d->peer_answers) {
 			assert_true(
-			    ha_pulse_pong(&d->pulse, seq, d->now_ns + 5000, &round_trip_ns));
+			    ha_detector_pong(&d->detector, seq, d->now_ns + 5000, &round_trip_ns));
 			assert_int_equal(round_trip_ns, 5000);
-			ha_pulse_judge(&d->pulse, true, d->now_ns + 5000);
+			ha_detector_judge(&d->detector, true, d->now_ns + 5000);
 		}
 	}
-	return d->pulse.state;
+	return d->detector.state;
 }
 
 static void bring_up(struct driven *d, unsigned interval_ms)
 {
 	begin(d, interval_ms);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(d->pulse.state, HA_SESSION_INIT), step(d);
-	assert_int_equal(d->pulse.state, HA_SESSION_UP);
+		assert_int_equal(d->detector.state, HA_SESSION_INIT), step(d);
+	assert_int_equal(d->detector.state, HA_SESSION_UP);
 }
 
 #define FOR_EACH_INTERVAL(i)                                                                       \
@@ -81,7 +81,7 @@ static void it_comes_up_within_an_interval_and_stays_at_its_pace(void **state)
 		assert_in_range(d.now_ns - from, 1000 * d.interval_ns * 7 / 8,
 				1000 * d.interval_ns);
 		assert_true(d.now_ns - from < 1000 * d.interval_ns);
-		assert_int_equal(d.pulse.lost, 0);
+		assert_int_equal(d.detector.lost, 0);
 	}
 }
 
@@ -96,11 +96,11 @@ static void silence_is_suspected_then_down_at_three_intervals(void **state)
 		bring_up(&d, intervals_ms[i]);
 		for (int n = 0; n < 20; n++)
 			step(&d);
-		heard = d.pulse.heard_ns;
+		heard = d.detector.heard_ns;
 		d.peer_answers = false;
-		while (d.pulse.state != HA_SESSION_DOWN) {
+		while (d.detector.state != HA_SESSION_DOWN) {
 			step(&d);
-			if (d.pulse.state == HA_SESSION_SUSPECTED && suspected == 0)
+			if (d.detector.state == HA_SESSION_SUSPECTED && suspected == 0)
 				suspected = d.now_ns;
 		}
 		assert_in_range(suspected - heard, d.interval_ns * 3 / 2, d.interval_ns * 5 / 2);
@@ -120,22 +120,22 @@ static void silence_is_suspected_then_down_at_three_intervals(void **state)
 		/* And comes back with three answers. */
 		d.peer_answers = true;
 		d.pings = 0;
-		while (d.pulse.state != HA_SESSION_UP)
+		while (d.detector.state != HA_SESSION_UP)
 			step(&d);
 		assert_int_equal(d.pings, 3);
 	}
 }
 
-/* One step of a pulse that nobody answers, with nobody else who is answered. */
+/* One step of a detector that nobody answers, with nobody else who is answered. */
 static void step_alone(struct driven *d)
 {
-	uint64_t due = ha_pulse_due_ns(&d->pulse);
+	uint64_t due = ha_detector_due_ns(&d->detector);
 
 	assert_true(due >= d->now_ns); /* no hurry that leads nowhere */
 	d->now_ns = due;
-	if (ha_pulse_ping_due(&d->pulse, d->now_ns))
-		ha_pulse_ping(&d->pulse, d->now_ns);
-	ha_pulse_judge(&d->pulse, false, d->now_ns);
+	if (ha_detector_ping_due(&d->detector, d->now_ns))
+		ha_detector_ping(&d->detector, d->now_ns);
+	ha_detector_judge(&d->detector, false, d->now_ns);
 }
 
 static void without_a_witness_it_takes_longer(void **state)
@@ -147,10 +147,10 @@ static void without_a_witness_it_takes_longer(void **state)
 		struct driven d;
 
 		bring_up(&d, intervals_ms[i]);
-		heard = d.pulse.heard_ns;
+		heard = d.detector.heard_ns;
 		expected =
 		    10 * d.interval_ns > 2 * HA_NS_PER_S ? 10 * d.interval_ns : 2 * HA_NS_PER_S;
-		while (d.pulse.state != HA_SESSION_DOWN)
+		while (d.detector.state != HA_SESSION_DOWN)
 			step_alone(&d);
 		assert_int_equal(d.now_ns - heard, expected);
 	}
@@ -164,20 +164,20 @@ static void a_witness_answers_what_was_asked_later(void **state)
 	(void)state;
 	bring_up(&d, 200);
 	bring_up(&other, 200);
-	while (!ha_pulse_expired(&d.pulse, d.now_ns))
+	while (!ha_detector_expired(&d.detector, d.now_ns))
 		step_alone(&d);
 	/* What it answered before the silence says nothing. */
-	assert_false(ha_pulse_witnesses(&other.pulse, &d.pulse, d.now_ns));
+	assert_false(ha_detector_witnesses(&other.detector, &d.detector, d.now_ns));
 	/* It is there again; so may this one be, in a moment. */
 	other.now_ns = d.now_ns;
-	assert_true(
-	    ha_pulse_pong(&other.pulse, ha_pulse_ping(&other.pulse, d.now_ns), d.now_ns, &ignored));
-	assert_false(ha_pulse_witnesses(&other.pulse, &d.pulse, d.now_ns));
+	assert_true(ha_detector_pong(&other.detector, ha_detector_ping(&other.detector, d.now_ns),
+				     d.now_ns, &ignored));
+	assert_false(ha_detector_witnesses(&other.detector, &d.detector, d.now_ns));
 	/* The moment is over. */
 	d.now_ns += d.interval_ns / 4;
-	assert_true(ha_pulse_witnesses(&other.pulse, &d.pulse, d.now_ns));
-	ha_pulse_judge(&d.pulse, true, d.now_ns);
-	assert_int_equal(d.pulse.state, HA_SESSION_DOWN);
+	assert_true(ha_detector_witnesses(&other.detector, &d.detector, d.now_ns));
+	ha_detector_judge(&d.detector, true, d.now_ns);
+	assert_int_equal(d.detector.state, HA_SESSION_DOWN);
 }
 
 /* The clock of a visit is read before the answers that the visit takes. */
@@ -189,23 +189,23 @@ static void an_answer_younger_than_the_visit_is_no_silence(void **state)
 	(void)state;
 	bring_up(&d, 200);
 	visit_ns = d.now_ns;
-	seq = ha_pulse_ping(&d.pulse, visit_ns);
-	assert_true(ha_pulse_pong(&d.pulse, seq, visit_ns + 5000, &ignored));
-	assert_int_equal(ha_pulse_judge(&d.pulse, true, visit_ns), HA_SESSION_UP);
+	seq = ha_detector_ping(&d.detector, visit_ns);
+	assert_true(ha_detector_pong(&d.detector, seq, visit_ns + 5000, &ignored));
+	assert_int_equal(ha_detector_judge(&d.detector, true, visit_ns), HA_SESSION_UP);
 
 	bring_up(&d, 200);
 	bring_up(&other, 200);
-	while (!ha_pulse_expired(&d.pulse, d.now_ns))
+	while (!ha_detector_expired(&d.detector, d.now_ns))
 		step_alone(&d);
 	visit_ns = d.now_ns;
-	seq = ha_pulse_ping(&other.pulse, visit_ns);
-	assert_true(ha_pulse_pong(&other.pulse, seq, visit_ns + 5000, &ignored));
-	assert_false(ha_pulse_witnesses(&other.pulse, &d.pulse, visit_ns));
-	seq = d.pulse.sent - 2; /* three more have no answer yet */
-	ha_pulse_ping(&d.pulse, visit_ns);
-	assert_true(ha_pulse_pong(&d.pulse, seq, visit_ns + 5000, &ignored));
-	assert_false(ha_pulse_expired(&d.pulse, visit_ns));
-	assert_int_not_equal(ha_pulse_judge(&d.pulse, true, visit_ns), HA_SESSION_DOWN);
+	seq = ha_detector_ping(&other.detector, visit_ns);
+	assert_true(ha_detector_pong(&other.detector, seq, visit_ns + 5000, &ignored));
+	assert_false(ha_detector_witnesses(&other.detector, &d.detector, visit_ns));
+	seq = d.detector.sent - 2; /* three more have no answer yet */
+	ha_detector_ping(&d.detector, visit_ns);
+	assert_true(ha_detector_pong(&d.detector, seq, visit_ns + 5000, &ignored));
+	assert_false(ha_detector_expired(&d.detector, visit_ns));
+	assert_int_not_equal(ha_detector_judge(&d.detector, true, visit_ns), HA_SESSION_DOWN);
 }
 
 static void answers_from_before_it_was_down_do_not_bring_it_up(void **state)
@@ -216,15 +216,15 @@ static void answers_from_before_it_was_down_do_not_bring_it_up(void **state)
 	(void)state;
 	bring_up(&d, 10);
 	d.peer_answers = false;
-	first = d.pulse.sent + 1;
-	while (d.pulse.state != HA_SESSION_DOWN)
+	first = d.detector.sent + 1;
+	while (d.detector.state != HA_SESSION_DOWN)
 		step(&d);
-	last = d.pulse.sent;
+	last = d.detector.sent;
 	assert_true(last - first >= 3);
 	for (uint64_t seq = first; seq <= last; seq++)
-		assert_false(ha_pulse_pong(&d.pulse, seq, d.now_ns, &ignored));
-	assert_int_equal(ha_pulse_judge(&d.pulse, true, d.now_ns), HA_SESSION_DOWN);
-	assert_int_equal(d.pulse.lost, last - first + 1);
+		assert_false(ha_detector_pong(&d.detector, seq, d.now_ns, &ignored));
+	assert_int_equal(ha_detector_judge(&d.detector, true, d.now_ns), HA_SESSION_DOWN);
+	assert_int_equal(d.detector.lost, last - first + 1);
 }
 
 static void only_an_answer_we_wait_for_counts(void **state)
@@ -235,20 +235,21 @@ static void only_an_answer_we_wait_for_counts(void **state)
 	(void)state;
 	bring_up(&d, 10);
 	d.peer_answers = false;
-	seq = d.pulse.sent;
-	assert_false(ha_pulse_pong(&d.pulse, 0, d.now_ns, &ignored));
-	assert_false(ha_pulse_pong(&d.pulse, seq, d.now_ns, &ignored));	    /* again */
-	assert_false(ha_pulse_pong(&d.pulse, seq + 1, d.now_ns, &ignored)); /* not asked yet */
-	assert_false(ha_pulse_pong(&d.pulse, UINT64_MAX, d.now_ns, &ignored));
-	while (d.pulse.sent < seq + 3)
+	seq = d.detector.sent;
+	assert_false(ha_detector_pong(&d.detector, 0, d.now_ns, &ignored));
+	assert_false(ha_detector_pong(&d.detector, seq, d.now_ns, &ignored)); /* again */
+	assert_false(
+	    ha_detector_pong(&d.detector, seq + 1, d.now_ns, &ignored)); /* not asked yet */
+	assert_false(ha_detector_pong(&d.detector, UINT64_MAX, d.now_ns, &ignored));
+	while (d.detector.sent < seq + 3)
 		step(&d);
 	/* The second of three: the first is lost, the third may still come. */
-	assert_true(ha_pulse_pong(&d.pulse, seq + 2, d.now_ns, &ignored));
-	assert_int_equal(d.pulse.lost, 1);
-	assert_int_equal(d.pulse.in_row, 1);
-	assert_false(ha_pulse_pong(&d.pulse, seq + 1, d.now_ns, &ignored));
-	assert_true(ha_pulse_pong(&d.pulse, seq + 3, d.now_ns, &ignored));
-	assert_int_equal(d.pulse.in_row, 2);
+	assert_true(ha_detector_pong(&d.detector, seq + 2, d.now_ns, &ignored));
+	assert_int_equal(d.detector.lost, 1);
+	assert_int_equal(d.detector.in_row, 1);
+	assert_false(ha_detector_pong(&d.detector, seq + 1, d.now_ns, &ignored));
+	assert_true(ha_detector_pong(&d.detector, seq + 3, d.now_ns, &ignored));
+	assert_int_equal(d.detector.in_row, 2);
 }
 
 static void a_stopped_pulse_stays_down(void **state)
@@ -259,15 +260,15 @@ static void a_stopped_pulse_stays_down(void **state)
 	(void)state;
 	bring_up(&d, 10);
 	step(&d);
-	ha_pulse_stop(&d.pulse);
-	assert_int_equal(d.pulse.state, HA_SESSION_DOWN);
-	assert_int_equal(ha_pulse_due_ns(&d.pulse), UINT64_MAX);
-	assert_false(ha_pulse_pong(&d.pulse, d.pulse.sent, d.now_ns, &ignored));
-	ha_pulse_hurry(&d.pulse, d.now_ns + d.interval_ns * 10);
-	assert_int_equal(ha_pulse_due_ns(&d.pulse), UINT64_MAX);
+	ha_detector_stop(&d.detector);
+	assert_int_equal(d.detector.state, HA_SESSION_DOWN);
+	assert_int_equal(ha_detector_due_ns(&d.detector), UINT64_MAX);
+	assert_false(ha_detector_pong(&d.detector, d.detector.sent, d.now_ns, &ignored));
+	ha_detector_hurry(&d.detector, d.now_ns + d.interval_ns * 10);
+	assert_int_equal(ha_detector_due_ns(&d.detector), UINT64_MAX);
 	begin(&d, 10);
-	ha_pulse_stop(&d.pulse);
-	assert_int_equal(d.pulse.state, HA_SESSION_INIT);
+	ha_detector_stop(&d.detector);
+	assert_int_equal(d.detector.state, HA_SESSION_INIT);
 }
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
