@@ -31,7 +31,7 @@ static void restart(struct ha_command *command)
 {
 	struct ha_live_port *port = ha_container_of(command, struct ha_live_port, restart);
 
-	port->restart_rc = ha_datagrams_restart(port->datagrams);
+	port->restart_rc = ha_ud_qp_restart(port->ud_qp);
 }
 
 /* Closing the port comes after it, and frees it. */
@@ -49,7 +49,7 @@ static void send_restart(struct ha_live_port *port)
 	port->restart.key = (uintptr_t)port;
 	port->restart.kind = HA_COMMAND_DEVICE;
 	ha_list_init(&port->restart.link);
-	ha_datagrams_restart_begin(port->datagrams);
+	ha_ud_qp_restart_begin(port->ud_qp);
 	ha_command_send(commands_of(port), &port->restart);
 }
 
@@ -58,15 +58,15 @@ static void keep_running(struct ha_live_port *port)
 {
 	if (port->restarting && ha_command_done(&port->restart)) {
 		port->restarting = false;
-		ha_datagrams_restart_end(port->datagrams, port->restart_rc);
+		ha_ud_qp_restart_end(port->ud_qp, port->restart_rc);
 	}
-	if (ha_datagrams_restart_due(port->datagrams) && !atomic_load(&port->port->nic->sick))
+	if (ha_ud_qp_restart_due(port->ud_qp) && !atomic_load(&port->port->nic->sick))
 		send_restart(port);
 }
 
 static void receive(struct ha_live_port *port)
 {
-	ha_datagrams_receive(port->datagrams, ha_session_received, port);
+	ha_ud_qp_receive(port->ud_qp, ha_session_received, port);
 	keep_running(port);
 }
 
@@ -79,7 +79,7 @@ static void port_ready(struct ha_watch *watch, uint32_t events)
 
 	(void)events;
 	pthread_mutex_lock(&live->lock);
-	if (!ha_datagrams_arm(port->datagrams))
+	if (!ha_ud_qp_arm(port->ud_qp))
 		ha_progress_unwatch_self(live->progress, watch);
 	else
 		receive(port);
@@ -109,14 +109,14 @@ static void run_open(struct ha_command *command)
 {
 	struct ha_live_port *port = ha_container_of(command, struct ha_live_port, command);
 
-	if (ha_datagrams_open(port->port, ha_live_qkey(port->id), &port->datagrams) != HA_OK)
-		port->datagrams = NULL;
+	if (ha_ud_qp_open(port->port, ha_live_qkey(port->id), &port->ud_qp) != HA_OK)
+		port->ud_qp = NULL;
 }
 
 /* A thread of the commands. */
 static void run_close(struct ha_command *command)
 {
-	ha_datagrams_close(ha_container_of(command, struct ha_live_port, command)->datagrams);
+	ha_ud_qp_close(ha_container_of(command, struct ha_live_port, command)->ud_qp);
 }
 
 static void bury_port(struct ha_command *command)
@@ -209,9 +209,9 @@ static void take_port(struct ha_liveness *live, struct ha_live_port *port)
 	if (port->state != HA_LIVE_PORT_OPENING || !ha_command_done(&port->command))
 		return;
 	port->state = HA_LIVE_PORT_REFUSED;
-	if (!port->datagrams)
+	if (!port->ud_qp)
 		return;
-	port->watch.fd = ha_datagrams_fd(port->datagrams);
+	port->watch.fd = ha_ud_qp_fd(port->ud_qp);
 	if (ha_progress_watch(live->progress, &port->watch) != HA_OK) {
 		port->watch.fd = -1;
 		return;
@@ -272,9 +272,9 @@ static bool opened(struct ha_liveness *live, struct ha_live_port *port)
 /* A ping is due: others that are nearly due go along. */
 static void begin_beat(struct ha_liveness *live, uint64_t now_ns)
 {
-	live->beat.on = now_ns >= live->beat.due_ns;
-	live->beat.pinged = 0;
-	live->beat.due_ns = UINT64_MAX;
+	live->batch.on = now_ns >= live->batch.due_ns;
+	live->batch.pinged = 0;
+	live->batch.due_ns = UINT64_MAX;
 }
 
 static void note_due(struct ha_liveness *live, const struct ha_detector *detector, uint64_t now_ns)
@@ -283,8 +283,8 @@ static void note_due(struct ha_liveness *live, const struct ha_detector *detecto
 
 	if (due_ns < live->due_ns)
 		live->due_ns = due_ns;
-	if (detector->next_ping_ns < live->beat.due_ns && ha_detector_is_steady(detector, now_ns))
-		live->beat.due_ns = detector->next_ping_ns;
+	if (detector->next_ping_ns < live->batch.due_ns && ha_detector_is_steady(detector, now_ns))
+		live->batch.due_ns = detector->next_ping_ns;
 }
 
 static void tend_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
@@ -299,7 +299,7 @@ static void tend_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
 				struct ha_session *s =
 				    ha_container_of(pos, struct ha_session, in_bucket);
 
-				ha_session_tend(s, starved, now_ns);
+				ha_session_visit(s, starved, now_ns);
 				note_due(live, &s->detector, now_ns);
 			}
 		}
@@ -373,7 +373,7 @@ bool ha_liveness_endpoint(struct ha_liveness *live, struct ha_port *port,
 		return false;
 	ha_port_addr(port, &addr);
 	out->id = own->id;
-	out->qpn = ha_datagrams_qpn(own->datagrams);
+	out->qpn = ha_ud_qp_qpn(own->ud_qp);
 	out->link_layer = addr.link_layer;
 	out->lid = addr.lid;
 	memcpy(out->gid, addr.gid.raw, sizeof(out->gid));
@@ -477,7 +477,7 @@ bool ha_liveness_port_report(struct ha_liveness *live, const struct ha_port *por
 	own = port_of(live, port);
 	if (own) {
 		*out = own->count;
-		out->restarts = ha_datagrams_restarts(own->datagrams);
+		out->restarts = ha_ud_qp_restarts(own->ud_qp);
 		count_sessions(own, out);
 	}
 	pthread_mutex_unlock(&live->lock);
@@ -504,7 +504,7 @@ struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct h
 		return NULL;
 	live->progress = progress;
 	live->interval_ns = (unsigned)config->heartbeat_ms * HA_NS_PER_MS;
-	live->due_ns = live->beat.due_ns = UINT64_MAX;
+	live->due_ns = live->batch.due_ns = UINT64_MAX;
 	live->process = ha_live_process(ha_random());
 	pthread_mutex_init(&live->lock, NULL);
 	ha_list_init(&live->poller.link);

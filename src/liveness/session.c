@@ -175,7 +175,7 @@ static void resolve(struct ha_command *command)
 	struct ha_live_address *address = ha_container_of(command, struct ha_live_address, command);
 	uint64_t began_ns = ha_now_ns();
 
-	address->ah = ha_datagrams_address(address->datagrams, &address->to);
+	address->ah = ha_ud_qp_address(address->ud_qp, &address->to);
 	address->took_ns = ha_now_ns() - began_ns;
 }
 
@@ -184,7 +184,7 @@ static void destroy_handle(struct ha_command *command)
 {
 	struct ha_live_address *address = ha_container_of(command, struct ha_live_address, command);
 
-	ha_datagrams_address_free(address->datagrams, address->ah);
+	ha_ud_qp_address_free(address->ud_qp, address->ah);
 	address->ah = NULL;
 }
 
@@ -192,7 +192,7 @@ static void free_address(struct ha_command *command)
 {
 	struct ha_live_address *address = ha_container_of(command, struct ha_live_address, command);
 
-	ha_datagrams_close(address->datagrams);
+	ha_ud_qp_close(address->ud_qp);
 	free(address);
 }
 
@@ -218,7 +218,7 @@ static void drop(const struct ha_session *s, struct ha_live_address *address)
 	address->command.orphaned = free_address;
 	address->command.kind = HA_COMMAND_CLEAN;
 	/* One thread does it for all of a port's. */
-	address->command.key = (uintptr_t)address->datagrams;
+	address->command.key = (uintptr_t)address->ud_qp;
 	ha_command_send(commands, &address->command);
 	ha_command_leave(commands, &address->command);
 }
@@ -230,7 +230,7 @@ static void ask(struct ha_session *s, uint32_t addr_gen)
 
 	if (!query)
 		return;
-	query->datagrams = ha_datagrams_hold(s->port->datagrams);
+	query->ud_qp = ha_ud_qp_hold(s->port->ud_qp);
 	query->addr_gen = addr_gen;
 	query->to.lid = s->remote.lid;
 	query->to.sl = s->sl;
@@ -301,7 +301,7 @@ static void hold(struct ha_session *s, enum ha_heartbeat_kind kind, uint64_t seq
 
 static void say(struct ha_session *s, enum ha_heartbeat_kind kind, uint64_t seq, uint64_t now_ns)
 {
-	struct ha_heartbeat beat = {
+	struct ha_heartbeat packet = {
 	    .kind = (uint8_t)kind, .from = s->port->id, .to = s->remote.id, .seq = seq};
 	uint8_t bytes[HA_HEARTBEAT_BYTES];
 
@@ -313,9 +313,9 @@ static void say(struct ha_session *s, enum ha_heartbeat_kind kind, uint64_t seq,
 		hold(s, kind, seq);
 		return;
 	}
-	ha_heartbeat_encode(&beat, bytes);
-	if (ha_datagrams_send(s->port->datagrams, s->address->ah, s->remote.qpn,
-			      ha_live_qkey(s->remote.id), bytes, sizeof(bytes)) != 0)
+	ha_heartbeat_encode(&packet, bytes);
+	if (ha_ud_qp_send(s->port->ud_qp, s->address->ah, s->remote.qpn, ha_live_qkey(s->remote.id),
+			  bytes, sizeof(bytes)) != 0)
 		s->port->count.send_errors++;
 }
 
@@ -340,30 +340,30 @@ static void say_held(struct ha_session *s, uint64_t now_ns)
 
 /*
  * So many sessions ping in step: more would not all have room in a port's queue, nor their answers
- * in that of a peer's. The next so many do on a beat of their own.
+ * in that of a peer's. The next so many do in a batch of their own.
  */
 #define MOST_IN_STEP 64
 
-/* A beat is to come, and there is room in it. */
-static bool has_place(const struct ha_beat *beat, uint64_t now_ns)
+/* A batch is to come, and there is room in it. */
+static bool has_place(const struct ha_ping_batch *batch, uint64_t now_ns)
 {
-	return beat->next_ns > now_ns && beat->places > 0;
+	return batch->next_ns > now_ns && batch->places > 0;
 }
 
 /* Who has pinged, and pings at the interval, does so next with the others. */
 static void keep_step(struct ha_session *s, uint64_t now_ns)
 {
-	struct ha_beat *beat = &s->port->live->beat;
+	struct ha_ping_batch *batch = &s->port->live->batch;
 
 	if (!ha_detector_is_steady(&s->detector, now_ns))
 		return;
-	if (!has_place(beat, now_ns)) {
-		beat->next_ns = s->detector.next_ping_ns;
-		beat->places = MOST_IN_STEP;
+	if (!has_place(batch, now_ns)) {
+		batch->next_ns = s->detector.next_ping_ns;
+		batch->places = MOST_IN_STEP;
 	}
-	ha_detector_keep_step(&s->detector, beat->next_ns);
-	beat->places--;
-	beat->pinged++;
+	ha_detector_keep_step(&s->detector, batch->next_ns);
+	batch->places--;
+	batch->pinged++;
 }
 
 static void ping(struct ha_session *s, uint64_t now_ns)
@@ -400,24 +400,24 @@ static void answered(struct ha_session *s, uint64_t seq, uint64_t now_ns)
 void ha_session_received(void *live_port, const uint8_t *data, size_t len)
 {
 	struct ha_live_port *port = live_port;
-	struct ha_heartbeat beat;
+	struct ha_heartbeat packet;
 	struct ha_session *s;
 	uint64_t due_ns, now_ns = ha_now_ns();
 
-	if (!ha_heartbeat_decode(data, len, &beat)) {
+	if (!ha_heartbeat_decode(data, len, &packet)) {
 		port->count.malformed++;
 		return;
 	}
-	s = beat.to == port->id ? ha_session_find(port, beat.from) : NULL;
+	s = packet.to == port->id ? ha_session_find(port, packet.from) : NULL;
 	if (!s) {
 		port->count.strangers++;
 		return;
 	}
-	if (beat.kind == HA_HEARTBEAT_PONG) {
-		answered(s, beat.seq, now_ns);
+	if (packet.kind == HA_HEARTBEAT_PONG) {
+		answered(s, packet.seq, now_ns);
 	} else {
 		port->count.answered++;
-		say(s, HA_HEARTBEAT_PONG, beat.seq, now_ns);
+		say(s, HA_HEARTBEAT_PONG, packet.seq, now_ns);
 		ha_detector_hurry(&s->detector, now_ns);
 	}
 	due_ns = ha_detector_due_ns(&s->detector);
@@ -458,15 +458,15 @@ static bool has_witness(const struct ha_session *s, uint64_t now_ns)
 /* Its ping is due, or somebody's is and this one's nearly; and the queue is not full of others. */
 static bool wants_to_ping(const struct ha_session *s, uint64_t now_ns)
 {
-	const struct ha_beat *beat = &s->port->live->beat;
+	const struct ha_ping_batch *batch = &s->port->live->batch;
 
-	if (beat->pinged >= MOST_IN_STEP && ha_detector_is_steady(&s->detector, now_ns))
+	if (batch->pinged >= MOST_IN_STEP && ha_detector_is_steady(&s->detector, now_ns))
 		return false; /* in a millisecond */
 	return ha_detector_ping_due(&s->detector, now_ns) ||
-	       (beat->on && ha_detector_may_join(&s->detector, now_ns));
+	       (batch->on && ha_detector_may_join(&s->detector, now_ns));
 }
 
-void ha_session_tend(struct ha_session *s, bool starved, uint64_t now_ns)
+void ha_session_visit(struct ha_session *s, bool starved, uint64_t now_ns)
 {
 	struct ha_detector *detector = &s->detector;
 	uint64_t lost = detector->lost;

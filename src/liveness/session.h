@@ -19,7 +19,7 @@
  * Pings that go out at one wake-up. A thread that woke up for each of them would be awake for
  * little else, and so would the peers for what comes back.
  */
-struct ha_beat {
+struct ha_ping_batch {
 	uint64_t due_ns;  /* the next steady ping: it makes one */
 	bool on;	  /* at this visit */
 	unsigned pinged;  /* how many have, at this visit */
@@ -37,7 +37,7 @@ struct ha_liveness {
 	struct ha_live_port *ports[HA_MAX_PORTS]; /* that are open */
 	uint64_t visited_ns;			  /* last visit; 0: none yet */
 	uint64_t due_ns;			  /* before that no session wants anything */
-	struct ha_beat beat;
+	struct ha_ping_batch batch;
 	uint64_t starved;
 	unsigned queries; /* sessions that wait for an address */
 	/* By index of the port: those that were ever asked for, open or not. */
@@ -49,9 +49,9 @@ struct ha_liveness {
  * seconds. Making it writes ah and took_ns; the rest is constant.
  */
 struct ha_live_address {
-	struct ha_command command;	/* making it, then destroying it */
-	struct ha_datagrams *datagrams; /* held: its protection domain is the handle's */
-	struct ha_datagram_address to;
+	struct ha_command command; /* making it, then destroying it */
+	struct ha_ud_qp *ud_qp;	   /* held: its protection domain is the handle's */
+	struct ha_ud_address to;
 	uint32_t addr_gen; /* of our port when it was asked */
 	struct ibv_ah *ah; /* NULL: there is none */
 	uint64_t took_ns;
@@ -83,7 +83,7 @@ struct ha_session {
 };
 
 enum ha_live_port_state {
-	HA_LIVE_PORT_OPENING, /* its command writes `datagrams` */
+	HA_LIVE_PORT_OPENING, /* its command writes `ud_qp` */
 	HA_LIVE_PORT_OPEN,
 	HA_LIVE_PORT_REFUSED, /* it cannot take part */
 };
@@ -96,7 +96,7 @@ enum ha_live_port_state {
 struct ha_live_port {
 	struct ha_liveness *live;
 	struct ha_port *port;
-	struct ha_datagrams *datagrams;
+	struct ha_ud_qp *ud_qp;
 	uint64_t id;
 	struct ha_watch watch;
 	enum ha_live_port_state state;
@@ -135,7 +135,7 @@ void ha_session_free(struct ha_session *session);
 void ha_session_follow(struct ha_session *session, const struct ha_live_endpoint *remote);
 
 /* Judges, and pings if it is time. starved: our thread did not run for more than an interval. */
-void ha_session_tend(struct ha_session *session, bool starved, uint64_t now_ns);
+void ha_session_visit(struct ha_session *session, bool starved, uint64_t now_ns);
 
 /* A datagram that came to the port. */
 void ha_session_received(void *live_port, const uint8_t *data, size_t len);

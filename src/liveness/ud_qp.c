@@ -28,7 +28,7 @@ _Static_assert(GRH_BYTES + HA_DATAGRAM_MAX <= SLOT_BYTES, "a datagram fits in a 
 /* A queue pair that keeps failing is not brought back more often than this. */
 #define RESTART_PAUSE_NS (100 * HA_NS_PER_MS)
 
-struct ha_datagrams {
+struct ha_ud_qp {
 	atomic_uint users;
 	struct ha_port *port;
 	struct ibv_pd *pd;
@@ -47,7 +47,7 @@ struct ha_datagrams {
 	uint64_t restarts;
 };
 
-static ha_result_t failed(const struct ha_datagrams *d, const char *verb, int rc)
+static ha_result_t failed(const struct ha_ud_qp *d, const char *verb, int rc)
 {
 	HA_WARN("%s:%d: no heartbeats on this port, %s failed: %s", d->port->nic->name,
 		d->port->port_num, verb, strerror(rc));
@@ -56,17 +56,17 @@ static ha_result_t failed(const struct ha_datagrams *d, const char *verb, int rc
 
 /* ---- queues --------------------------------------------------------------------------------- */
 
-static uint8_t *recv_slot(const struct ha_datagrams *d, uint32_t i)
+static uint8_t *recv_slot(const struct ha_ud_qp *d, uint32_t i)
 {
 	return d->memory + (size_t)i * SLOT_BYTES;
 }
 
-static uint8_t *send_slot(const struct ha_datagrams *d, uint32_t i)
+static uint8_t *send_slot(const struct ha_ud_qp *d, uint32_t i)
 {
 	return d->memory + (size_t)(d->recv_slots + i) * SLOT_BYTES;
 }
 
-static int post_recv(struct ha_datagrams *d, uint32_t slot)
+static int post_recv(struct ha_ud_qp *d, uint32_t slot)
 {
 	struct ibv_sge sge = {
 	    .addr = (uintptr_t)recv_slot(d, slot), .length = SLOT_BYTES, .lkey = d->mr->lkey};
@@ -76,7 +76,7 @@ static int post_recv(struct ha_datagrams *d, uint32_t slot)
 }
 
 /* From RESET to ready, with all receive slots posted. errno. */
-static int start(struct ha_datagrams *d)
+static int start(struct ha_ud_qp *d)
 {
 	struct ibv_qp_attr attr = {
 	    .qp_state = IBV_QPS_INIT,
@@ -108,7 +108,7 @@ static void forget(struct ibv_cq *cq)
 }
 
 /* Through RESET: keeps the number, which the peers know. */
-int ha_datagrams_restart(struct ha_datagrams *d)
+int ha_ud_qp_restart(struct ha_ud_qp *d)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
 	int rc = ibv_modify_qp(d->qp, &attr, IBV_QP_STATE);
@@ -122,17 +122,17 @@ int ha_datagrams_restart(struct ha_datagrams *d)
 	return start(d);
 }
 
-bool ha_datagrams_restart_due(const struct ha_datagrams *d)
+bool ha_ud_qp_restart_due(const struct ha_ud_qp *d)
 {
 	return d->broken && !d->restarting && ha_now_ns() >= d->restart_ns;
 }
 
-void ha_datagrams_restart_begin(struct ha_datagrams *d)
+void ha_ud_qp_restart_begin(struct ha_ud_qp *d)
 {
 	d->restarting = true;
 }
 
-void ha_datagrams_restart_end(struct ha_datagrams *d, int rc)
+void ha_ud_qp_restart_end(struct ha_ud_qp *d, int rc)
 {
 	d->restarting = false;
 	d->restart_ns = ha_now_ns() + RESTART_PAUSE_NS;
@@ -157,7 +157,7 @@ static uint32_t queue_depth(uint32_t wanted, const struct ibv_device_attr *devic
 	return at_most(at_most(wanted, device->max_qp_wr), device->max_cqe);
 }
 
-static ha_result_t create_memory(struct ha_datagrams *d)
+static ha_result_t create_memory(struct ha_ud_qp *d)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t size = (size_t)(d->recv_slots + d->send_slots) * SLOT_BYTES;
@@ -171,7 +171,7 @@ static ha_result_t create_memory(struct ha_datagrams *d)
 	return d->mr ? HA_OK : failed(d, "ibv_reg_mr", errno);
 }
 
-static ha_result_t create_queues(struct ha_datagrams *d)
+static ha_result_t create_queues(struct ha_ud_qp *d)
 {
 	struct ibv_context *ctx = d->port->nic->ctx;
 	struct ibv_qp_init_attr init = {
@@ -201,9 +201,9 @@ static ha_result_t create_queues(struct ha_datagrams *d)
 	return d->qp ? HA_OK : failed(d, "ibv_create_qp (unreliable datagrams)", errno);
 }
 
-ha_result_t ha_datagrams_open(struct ha_port *port, uint32_t qkey, struct ha_datagrams **out)
+ha_result_t ha_ud_qp_open(struct ha_port *port, uint32_t qkey, struct ha_ud_qp **out)
 {
-	struct ha_datagrams *d = calloc(1, sizeof(*d));
+	struct ha_ud_qp *d = calloc(1, sizeof(*d));
 	ha_result_t result;
 	int rc;
 
@@ -228,20 +228,20 @@ ha_result_t ha_datagrams_open(struct ha_port *port, uint32_t qkey, struct ha_dat
 			result = failed(d, "bringing up the queue pair", rc);
 	}
 	if (result != HA_OK) {
-		ha_datagrams_close(d);
+		ha_ud_qp_close(d);
 		return result;
 	}
 	*out = d;
 	return HA_OK;
 }
 
-struct ha_datagrams *ha_datagrams_hold(struct ha_datagrams *d)
+struct ha_ud_qp *ha_ud_qp_hold(struct ha_ud_qp *d)
 {
 	atomic_fetch_add_explicit(&d->users, 1, memory_order_relaxed);
 	return d;
 }
 
-void ha_datagrams_close(struct ha_datagrams *d)
+void ha_ud_qp_close(struct ha_ud_qp *d)
 {
 	bool left = false;
 
@@ -261,25 +261,24 @@ void ha_datagrams_close(struct ha_datagrams *d)
 	free(d);
 }
 
-uint32_t ha_datagrams_qpn(const struct ha_datagrams *d)
+uint32_t ha_ud_qp_qpn(const struct ha_ud_qp *d)
 {
 	return d->qp->qp_num;
 }
 
-int ha_datagrams_fd(const struct ha_datagrams *d)
+int ha_ud_qp_fd(const struct ha_ud_qp *d)
 {
 	return d->channel->fd;
 }
 
-uint64_t ha_datagrams_restarts(const struct ha_datagrams *d)
+uint64_t ha_ud_qp_restarts(const struct ha_ud_qp *d)
 {
 	return d->restarts;
 }
 
 /* ---- traffic -------------------------------------------------------------------------------- */
 
-struct ibv_ah *ha_datagrams_address(const struct ha_datagrams *d,
-				    const struct ha_datagram_address *to)
+struct ibv_ah *ha_ud_qp_address(const struct ha_ud_qp *d, const struct ha_ud_address *to)
 {
 	struct ibv_ah_attr attr = {.port_num = d->port->port_num, .dlid = to->lid, .sl = to->sl};
 	struct ha_port_addr own;
@@ -296,14 +295,14 @@ struct ibv_ah *ha_datagrams_address(const struct ha_datagrams *d,
 	return ibv_create_ah(d->pd, &attr);
 }
 
-void ha_datagrams_address_free(const struct ha_datagrams *d, struct ibv_ah *ah)
+void ha_ud_qp_address_free(const struct ha_ud_qp *d, struct ibv_ah *ah)
 {
 	if (ah && ibv_destroy_ah(ah) != 0)
 		HA_TRACE(1, "%s:%d: ibv_destroy_ah failed", d->port->nic->name, d->port->port_num);
 }
 
 /* What was sent: its slots are free again. */
-static void reap(struct ha_datagrams *d)
+static void reap(struct ha_ud_qp *d)
 {
 	struct ibv_wc wc[POLL_BATCH];
 	int n;
@@ -315,15 +314,15 @@ static void reap(struct ha_datagrams *d)
 	}
 }
 
-static bool has_room(struct ha_datagrams *d)
+static bool has_room(struct ha_ud_qp *d)
 {
 	if (d->sent - d->send_done == d->send_slots)
 		reap(d);
 	return d->sent - d->send_done < d->send_slots;
 }
 
-int ha_datagrams_send(struct ha_datagrams *d, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey,
-		      const void *data, size_t len)
+int ha_ud_qp_send(struct ha_ud_qp *d, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey,
+		  const void *data, size_t len)
 {
 	struct ibv_sge sge = {.length = (uint32_t)len, .lkey = d->mr->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
@@ -349,7 +348,7 @@ int ha_datagrams_send(struct ha_datagrams *d, struct ibv_ah *ah, uint32_t qpn, u
 	return rc;
 }
 
-static void drain(struct ha_datagrams *d, void (*got)(void *arg, const uint8_t *data, size_t len),
+static void drain(struct ha_ud_qp *d, void (*got)(void *arg, const uint8_t *data, size_t len),
 		  void *arg)
 {
 	struct ibv_wc wc[POLL_BATCH];
@@ -372,8 +371,8 @@ static void drain(struct ha_datagrams *d, void (*got)(void *arg, const uint8_t *
 	}
 }
 
-void ha_datagrams_receive(struct ha_datagrams *d,
-			  void (*got)(void *arg, const uint8_t *data, size_t len), void *arg)
+void ha_ud_qp_receive(struct ha_ud_qp *d, void (*got)(void *arg, const uint8_t *data, size_t len),
+		      void *arg)
 {
 	if (d->restarting)
 		return;
@@ -381,7 +380,7 @@ void ha_datagrams_receive(struct ha_datagrams *d,
 	drain(d, got, arg);
 }
 
-bool ha_datagrams_arm(struct ha_datagrams *d)
+bool ha_ud_qp_arm(struct ha_ud_qp *d)
 {
 	struct ibv_cq *cq;
 	void *context;

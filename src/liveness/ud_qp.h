@@ -20,29 +20,28 @@
 
 #define HA_DATAGRAM_MAX 64
 
-struct ha_datagrams;
+struct ha_ud_qp;
 
 /* Logs why when it fails. qkey below 2^31. */
-ha_result_t ha_datagrams_open(struct ha_port *port, uint32_t qkey,
-			      struct ha_datagrams **out) HA_MUST_CHECK;
+ha_result_t ha_ud_qp_open(struct ha_port *port, uint32_t qkey, struct ha_ud_qp **out) HA_MUST_CHECK;
 /*
- * Another user, such as ha_datagrams_address on another thread. Any thread, while there is one.
+ * Another user, such as ha_ud_qp_address on another thread. Any thread, while there is one.
  * Returns its argument.
  */
-struct ha_datagrams *ha_datagrams_hold(struct ha_datagrams *datagrams);
+struct ha_ud_qp *ha_ud_qp_hold(struct ha_ud_qp *ud_qp);
 /* For each hold, and for open: the last one closes it, which may wait in the kernel. Any thread. */
-void ha_datagrams_close(struct ha_datagrams *datagrams);
+void ha_ud_qp_close(struct ha_ud_qp *ud_qp);
 
-uint32_t ha_datagrams_qpn(const struct ha_datagrams *datagrams);
+uint32_t ha_ud_qp_qpn(const struct ha_ud_qp *ud_qp);
 
-/* Readable when something came; ha_datagrams_arm, then ha_datagrams_receive. */
-int ha_datagrams_fd(const struct ha_datagrams *datagrams);
+/* Readable when something came; ha_ud_qp_arm, then ha_ud_qp_receive. */
+int ha_ud_qp_fd(const struct ha_ud_qp *ud_qp);
 
-/* Makes the descriptor unreadable until something comes that ha_datagrams_receive has not seen.
+/* Makes the descriptor unreadable until something comes that ha_ud_qp_receive has not seen.
  * False: it is of no use any more, the device is gone. */
-bool ha_datagrams_arm(struct ha_datagrams *datagrams);
+bool ha_ud_qp_arm(struct ha_ud_qp *ud_qp);
 
-struct ha_datagram_address {
+struct ha_ud_address {
 	uint8_t gid[16];
 	uint16_t lid;
 	uint8_t sl, traffic_class;
@@ -52,31 +51,30 @@ struct ha_datagram_address {
  * An address handle from the port as it is addressed now. NULL with errno. On RoCE this may wait
  * for the neighbour's answer, up to seconds if there is none. Any thread.
  */
-struct ibv_ah *ha_datagrams_address(const struct ha_datagrams *datagrams,
-				    const struct ha_datagram_address *to);
+struct ibv_ah *ha_ud_qp_address(const struct ha_ud_qp *ud_qp, const struct ha_ud_address *to);
 /* The end of one; NULL is fine. Any thread. */
-void ha_datagrams_address_free(const struct ha_datagrams *datagrams, struct ibv_ah *ah);
+void ha_ud_qp_address_free(const struct ha_ud_qp *ud_qp, struct ibv_ah *ah);
 
 /* Sends or drops: 0, or the errno it was dropped for. */
-int ha_datagrams_send(struct ha_datagrams *datagrams, struct ibv_ah *ah, uint32_t qpn,
-		      uint32_t qkey, const void *data, size_t len);
+int ha_ud_qp_send(struct ha_ud_qp *ud_qp, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey,
+		  const void *data, size_t len);
 
 /* Hands over everything that came. `got` may send. */
-void ha_datagrams_receive(struct ha_datagrams *datagrams,
-			  void (*got)(void *arg, const uint8_t *data, size_t len), void *arg);
+void ha_ud_qp_receive(struct ha_ud_qp *ud_qp,
+		      void (*got)(void *arg, const uint8_t *data, size_t len), void *arg);
 
 /*
  * Bringing the queue pair back after an error. While it is due or under way nothing is sent or
- * received. ha_datagrams_restart runs on any thread, between begin and end.
+ * received. ha_ud_qp_restart runs on any thread, between begin and end.
  */
-bool ha_datagrams_restart_due(const struct ha_datagrams *datagrams);
-void ha_datagrams_restart_begin(struct ha_datagrams *datagrams);
+bool ha_ud_qp_restart_due(const struct ha_ud_qp *ud_qp);
+void ha_ud_qp_restart_begin(struct ha_ud_qp *ud_qp);
 /* 0 or errno. */
-int ha_datagrams_restart(struct ha_datagrams *datagrams);
-/* rc: what ha_datagrams_restart said. If it failed it is due again after a pause. */
-void ha_datagrams_restart_end(struct ha_datagrams *datagrams, int rc);
+int ha_ud_qp_restart(struct ha_ud_qp *ud_qp);
+/* rc: what ha_ud_qp_restart said. If it failed it is due again after a pause. */
+void ha_ud_qp_restart_end(struct ha_ud_qp *ud_qp, int rc);
 
 /* Times the queue pair had to be brought back after an error. */
-uint64_t ha_datagrams_restarts(const struct ha_datagrams *datagrams);
+uint64_t ha_ud_qp_restarts(const struct ha_ud_qp *ud_qp);
 
 #endif

@@ -181,7 +181,7 @@ static void strangers_garbage_and_replays_are_counted_and_ignored(void **state)
 	struct ha_live_endpoint us, peer;
 	struct ha_live_port_report before, after;
 	struct ha_session_report session;
-	struct ha_heartbeat beat = {.kind = HA_HEARTBEAT_PONG, .seq = 1};
+	struct ha_heartbeat packet = {.kind = HA_HEARTBEAT_PONG, .seq = 1};
 	uint8_t bytes[88] = {0}; /* all that a slot takes */
 	struct forger f;
 	struct observer o[2];
@@ -195,9 +195,9 @@ static void strangers_garbage_and_replays_are_counted_and_ignored(void **state)
 	before = port_report(0, 0);
 
 	/* Too short, too long, empty, noise. */
-	beat.from = peer.id;
-	beat.to = us.id;
-	ha_heartbeat_encode(&beat, bytes);
+	packet.from = peer.id;
+	packet.to = us.id;
+	ha_heartbeat_encode(&packet, bytes);
 	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES - 1);
 	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES + 1);
 	forge(&f, &us, bytes, 1);
@@ -208,22 +208,22 @@ static void strangers_garbage_and_replays_are_counted_and_ignored(void **state)
 	assert_int_equal(after.malformed - before.malformed, 5);
 
 	/* Well made, but from nobody we know, or to somebody else. */
-	beat.from = peer.id + 1;
-	ha_heartbeat_encode(&beat, bytes);
+	packet.from = peer.id + 1;
+	ha_heartbeat_encode(&packet, bytes);
 	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
-	beat.from = peer.id;
-	beat.to = us.id + 1;
-	ha_heartbeat_encode(&beat, bytes);
+	packet.from = peer.id;
+	packet.to = us.id + 1;
+	ha_heartbeat_encode(&packet, bytes);
 	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
 	after = port_report(0, 0);
 	assert_int_equal(after.strangers - before.strangers, 2);
 
 	/* An answer that came already, and one to what was never asked. */
-	beat.to = us.id;
-	ha_heartbeat_encode(&beat, bytes);
+	packet.to = us.id;
+	ha_heartbeat_encode(&packet, bytes);
 	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
-	beat.seq = 1u << 30;
-	ha_heartbeat_encode(&beat, bytes);
+	packet.seq = 1u << 30;
+	ha_heartbeat_encode(&packet, bytes);
 	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
 	after = port_report(0, 0);
 	assert_int_equal(after.stale - before.stale, 2);
