@@ -11,21 +11,21 @@
 
 #include <string.h>
 
-const char *ha_fate_text(enum ha_fate fate)
+const char *ha_admin_outcome_text(enum ha_admin_outcome outcome)
 {
-	static const char *const words[HA_FATE_COUNT] = {
+	static const char *const words[HA_OUTCOME_COUNT] = {
 #define WORD(name, word) word,
 	    NCCL_HA_FATES(WORD)
 #undef WORD
 	};
 
-	return words[fate];
+	return words[outcome];
 }
 
-/* An order while it is carried out. */
+/* A request while it is carried out. */
 struct task {
-	const struct ha_order *order;
-	struct ha_port *port; /* NULL: the order is not about one */
+	const struct ha_admin_request *request;
+	struct ha_port *port; /* NULL: the request is not about one */
 	uint64_t undrained;   /* whose marks were taken away: a bit each */
 };
 
@@ -57,7 +57,7 @@ static bool is_on(const struct ha_comm *comm, const struct ha_port *port)
 	return path && path->port == port;
 }
 
-static void describe(const struct ha_comm *comm, struct ha_verdict *v)
+static void describe(const struct ha_comm *comm, struct ha_admin_result *v)
 {
 	const struct ha_path *path = ha_comm_path(comm);
 
@@ -75,25 +75,26 @@ static void describe(const struct ha_comm *comm, struct ha_verdict *v)
 
 /* ---- what becomes of it ---------------------------------------------------------------------- */
 
-static enum ha_fate refuse(struct ha_verdict *v, const char *why)
+static enum ha_admin_outcome refuse(struct ha_admin_result *v, const char *why)
 {
 	v->why = why;
-	return HA_FATE_REFUSED;
+	return HA_OUTCOME_REFUSED;
 }
 
 /* The receiver goes elsewhere; the sender stops, and says that it is asked to. */
-static enum ha_fate leave(struct ha_comm *comm, enum ha_reason reason)
+static enum ha_admin_outcome leave(struct ha_comm *comm, enum ha_reason reason)
 {
 	ha_failover_leave(comm, reason);
 	ha_progress_call(comm->inst->progress, &comm->poller);
-	return HA_FATE_MOVING;
+	return HA_OUTCOME_MOVING;
 }
 
 #define NO_FAILOVER "it has no failover: HA_NCCL_ENABLE_BACKUP=0 here or at the peer"
 #define NO_RESERVE  "no healthy path in reserve"
 
 /* The port is marked by now. A sender leaves it to its receiver, which learns of the mark. */
-static enum ha_fate leave_drained(struct ha_comm *comm, bool force, struct ha_verdict *v)
+static enum ha_admin_outcome leave_drained(struct ha_comm *comm, bool force,
+					   struct ha_admin_result *v)
 {
 	unsigned drained = ha_pair_drained(comm, active_pair(comm));
 	bool somewhere = drained > 0 && ha_path_select_healthy(comm, drained - 1) >= 0;
@@ -102,26 +103,26 @@ static enum ha_fate leave_drained(struct ha_comm *comm, bool force, struct ha_ve
 		return leave(comm, HA_REASON_OPERATOR);
 	if (!somewhere)
 		return refuse(v, NO_RESERVE);
-	return comm->is_send ? HA_FATE_MOVING : leave(comm, HA_REASON_OPERATOR);
+	return comm->is_send ? HA_OUTCOME_MOVING : leave(comm, HA_REASON_OPERATOR);
 }
 
-static enum ha_fate drain(struct ha_comm *comm, const struct ha_port *port, bool force,
-			  struct ha_verdict *v)
+static enum ha_admin_outcome drain(struct ha_comm *comm, const struct ha_port *port, bool force,
+				   struct ha_admin_result *v)
 {
 	if (!ha_comm_has_failover(comm))
-		return is_on(comm, port) ? refuse(v, NO_FAILOVER) : HA_FATE_AWAY;
+		return is_on(comm, port) ? refuse(v, NO_FAILOVER) : HA_OUTCOME_AWAY;
 	ha_say(comm, HA_SAY_STATE);
 	if (!comm->is_send)
 		ha_standby_drain(comm);
 	if (ha_failover_is_moving(comm))
-		return HA_FATE_MOVING;
-	return is_on(comm, port) ? leave_drained(comm, force, v) : HA_FATE_AWAY;
+		return HA_OUTCOME_MOVING;
+	return is_on(comm, port) ? leave_drained(comm, force, v) : HA_OUTCOME_AWAY;
 }
 
-static enum ha_fate move(struct ha_comm *comm, bool force, struct ha_verdict *v)
+static enum ha_admin_outcome move(struct ha_comm *comm, bool force, struct ha_admin_result *v)
 {
 	if (ha_failover_is_moving(comm))
-		return HA_FATE_MOVING;
+		return HA_OUTCOME_MOVING;
 	if (!ha_comm_has_failover(comm))
 		return refuse(v, NO_FAILOVER);
 	if (ha_path_select_healthy(comm, ha_pair_drained(comm, active_pair(comm))) < 0 && !force)
@@ -129,7 +130,7 @@ static enum ha_fate move(struct ha_comm *comm, bool force, struct ha_verdict *v)
 	return leave(comm, HA_REASON_OPERATOR);
 }
 
-static bool can_go_back(const struct ha_comm *comm, struct ha_verdict *v)
+static bool can_go_back(const struct ha_comm *comm, struct ha_admin_result *v)
 {
 	uint32_t cost = ha_pair_cost(comm, ha_pair_preferred);
 
@@ -141,7 +142,7 @@ static bool can_go_back(const struct ha_comm *comm, struct ha_verdict *v)
 }
 
 /* Without a mark that its receiver sees go, a sender can only leave for what it knows to work. */
-static enum ha_fate send_back(struct ha_comm *comm, struct ha_verdict *v)
+static enum ha_admin_outcome send_back(struct ha_comm *comm, struct ha_admin_result *v)
 {
 	int p = ha_path_select_healthy(comm, ha_pair_drained(comm, active_pair(comm)));
 
@@ -152,66 +153,70 @@ static enum ha_fate send_back(struct ha_comm *comm, struct ha_verdict *v)
 }
 
 /* Of a port, those that prefer it. */
-static enum ha_fate go_back(struct ha_comm *comm, const struct task *task, struct ha_verdict *v)
+static enum ha_admin_outcome go_back(struct ha_comm *comm, const struct task *task,
+				     struct ha_admin_result *v)
 {
 	bool concerned = !task->port || comm->port == task->port;
 
 	if (!ha_comm_has_failover(comm) || !concerned)
-		return is_home(comm) ? HA_FATE_HOME : HA_FATE_AWAY;
+		return is_home(comm) ? HA_OUTCOME_HOME : HA_OUTCOME_AWAY;
 	ha_say(comm, HA_SAY_STATE);
 	if (!ha_failover_is_moving(comm) && is_home(comm))
-		return HA_FATE_HOME;
+		return HA_OUTCOME_HOME;
 	if (!comm->is_send)
 		ha_standby_return(comm);
 	if (ha_failover_is_moving(comm))
-		return HA_FATE_MOVING;
+		return HA_OUTCOME_MOVING;
 	if (!can_go_back(comm, v))
-		return HA_FATE_REFUSED;
+		return HA_OUTCOME_REFUSED;
 	if (comm->is_send && !(task->undrained >> comm->port->index & 1))
 		return send_back(comm, v);
-	return HA_FATE_MOVING; /* the receiver does it, here or there */
+	return HA_OUTCOME_MOVING; /* the receiver does it, here or there */
 }
 
-static enum ha_fate look(const struct ha_comm *comm, const struct ha_port *port)
+static enum ha_admin_outcome look(const struct ha_comm *comm, const struct ha_port *port)
 {
 	if (ha_failover_is_moving(comm))
-		return HA_FATE_MOVING;
-	return port && !is_on(comm, port) ? HA_FATE_AWAY : HA_FATE_ACTIVE;
+		return HA_OUTCOME_MOVING;
+	return port && !is_on(comm, port) ? HA_OUTCOME_AWAY : HA_OUTCOME_ACTIVE;
 }
 
-/* ---- orders ---------------------------------------------------------------------------------- */
+/* ---- requests ----------------------------------------------------------------------------------
+ */
 
-static enum ha_fate decide(struct ha_comm *comm, const struct task *task, struct ha_verdict *v)
+static enum ha_admin_outcome decide(struct ha_comm *comm, const struct task *task,
+				    struct ha_admin_result *v)
 {
 	if (is_over(comm))
-		return HA_FATE_FAILED;
-	switch (task->order->verb) {
-	case HA_ORDER_FAILOVER:
-		return task->port ? drain(comm, task->port, task->order->force, v)
-				  : move(comm, task->order->force, v);
-	case HA_ORDER_FAILBACK:
+		return HA_OUTCOME_FAILED;
+	switch (task->request->verb) {
+	case HA_ADMIN_FAILOVER:
+		return task->port ? drain(comm, task->port, task->request->force, v)
+				  : move(comm, task->request->force, v);
+	case HA_ADMIN_FAILBACK:
 		return go_back(comm, task, v);
 	default:
 		return look(comm, task->port);
 	}
 }
 
-static struct ha_port *find_port(const struct ha_instance *inst, const struct ha_order *order)
+static struct ha_port *find_port(const struct ha_instance *inst,
+				 const struct ha_admin_request *request)
 {
 	for (int i = 0; i < inst->devices->nports_all; i++) {
 		struct ha_port *port = &inst->devices->ports[i];
 
-		if (port->port_num == order->port_num &&
-		    strcmp(port->nic->name, order->device) == 0)
+		if (port->port_num == request->port_num &&
+		    strcmp(port->nic->name, request->device) == 0)
 			return port;
 	}
 	return NULL;
 }
 
-static bool is_meant(const struct ha_comm *comm, const struct ha_order *order)
+static bool is_meant(const struct ha_comm *comm, const struct ha_admin_request *request)
 {
-	return order->target != HA_ORDER_CONNECTION ||
-	       ((ha_comm_number(comm) ^ order->connection) & order->mask) == 0;
+	return request->target != HA_ADMIN_CONNECTION ||
+	       ((ha_comm_number(comm) ^ request->connection) & request->mask) == 0;
 }
 
 static void mark(struct ha_instance *inst, struct task *task)
@@ -219,47 +224,47 @@ static void mark(struct ha_instance *inst, struct task *task)
 	for (int i = 0; i < inst->devices->nports_all; i++) {
 		struct ha_port *port = &inst->devices->ports[i];
 
-		if (task->order->target == HA_ORDER_CONNECTION ||
+		if (task->request->target == HA_ADMIN_CONNECTION ||
 		    (task->port && task->port != port))
 			continue;
-		if (task->order->verb == HA_ORDER_FAILOVER)
+		if (task->request->verb == HA_ADMIN_FAILOVER)
 			atomic_store(&port->drained, true);
-		else if (task->order->verb == HA_ORDER_FAILBACK)
+		else if (task->request->verb == HA_ADMIN_FAILBACK)
 			task->undrained |= (uint64_t)atomic_exchange(&port->drained, false) << i;
 	}
 }
 
 /* Under the instance's lock. Whether there was one to be told of. */
 static bool obey_each(struct ha_instance *inst, const struct task *task,
-		      void (*tell)(void *arg, const struct ha_verdict *verdict), void *arg)
+		      void (*tell)(void *arg, const struct ha_admin_result *result), void *arg)
 {
 	struct ha_list *pos;
 	bool any = false;
 
 	ha_list_for_each (pos, &inst->comms) {
 		struct ha_comm *comm = ha_container_of(pos, struct ha_comm, in_instance);
-		struct ha_verdict verdict = {0};
+		struct ha_admin_result result = {0};
 
-		if (!is_meant(comm, task->order))
+		if (!is_meant(comm, task->request))
 			continue;
 		ha_token_acquire(comm);
-		describe(comm, &verdict); /* as the order finds it */
-		verdict.fate = decide(comm, task, &verdict);
-		tell(arg, &verdict);
+		describe(comm, &result); /* as the request finds it */
+		result.outcome = decide(comm, task, &result);
+		tell(arg, &result);
 		ha_token_release(comm);
 		any = true;
 	}
 	return any;
 }
 
-bool ha_operator_obey(struct ha_instance *inst, const struct ha_order *order,
-		      void (*tell)(void *arg, const struct ha_verdict *verdict), void *arg)
+bool ha_admin_execute(struct ha_instance *inst, const struct ha_admin_request *request,
+		      void (*tell)(void *arg, const struct ha_admin_result *result), void *arg)
 {
-	struct task task = {.order = order};
+	struct task task = {.request = request};
 	bool any;
 
-	if (order->target == HA_ORDER_PORT) {
-		task.port = find_port(inst, order);
+	if (request->target == HA_ADMIN_PORT) {
+		task.port = find_port(inst, request);
 		if (!task.port)
 			return false;
 	}
@@ -267,5 +272,5 @@ bool ha_operator_obey(struct ha_instance *inst, const struct ha_order *order,
 	pthread_mutex_lock(&inst->lock);
 	any = obey_each(inst, &task, tell, arg);
 	pthread_mutex_unlock(&inst->lock);
-	return any || order->target != HA_ORDER_CONNECTION;
+	return any || request->target != HA_ADMIN_CONNECTION;
 }

@@ -5,23 +5,24 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const verbs[HA_ORDER_VERBS] = {
-    [HA_ORDER_FAILOVER] = "failover",
-    [HA_ORDER_FAILBACK] = "failback",
-    [HA_ORDER_STATUS] = "status",
+static const char *const verbs[HA_ADMIN_VERBS] = {
+    [HA_ADMIN_FAILOVER] = "failover",
+    [HA_ADMIN_FAILBACK] = "failback",
+    [HA_ADMIN_STATUS] = "status",
 };
 
-const char *ha_order_text(const struct ha_order *order, char buf[HA_ORDER_TEXT_MAX])
+const char *ha_admin_request_text(const struct ha_admin_request *request,
+				  char buf[HA_ADMIN_TEXT_MAX])
 {
-	char target[HA_ORDER_DEVICE_MAX + 16] = "all";
+	char target[HA_ADMIN_DEVICE_MAX + 16] = "all";
 
-	if (order->target == HA_ORDER_PORT)
-		snprintf(target, sizeof(target), "port %s:%d", order->device, order->port_num);
-	else if (order->target == HA_ORDER_CONNECTION)
+	if (request->target == HA_ADMIN_PORT)
+		snprintf(target, sizeof(target), "port %s:%d", request->device, request->port_num);
+	else if (request->target == HA_ADMIN_CONNECTION)
 		snprintf(target, sizeof(target), "connection %0*" PRIx64,
-			 order->mask == UINT64_MAX ? 16 : 8, order->connection);
-	snprintf(buf, HA_ORDER_TEXT_MAX, "%s %s%s", verbs[order->verb], target,
-		 order->force ? " force" : "");
+			 request->mask == UINT64_MAX ? 16 : 8, request->connection);
+	snprintf(buf, HA_ADMIN_TEXT_MAX, "%s %s%s", verbs[request->verb], target,
+		 request->force ? " force" : "");
 	return buf;
 }
 
@@ -81,10 +82,10 @@ static bool is_name(struct word word)
 	for (size_t i = 0; i < word.length; i++)
 		if ((unsigned char)word.at[i] <= ' ' || (unsigned char)word.at[i] >= 0x7f)
 			return false;
-	return word.length > 0 && word.length < HA_ORDER_DEVICE_MAX;
+	return word.length > 0 && word.length < HA_ADMIN_DEVICE_MAX;
 }
 
-static bool read_port(struct word word, struct ha_order *out)
+static bool read_port(struct word word, struct ha_admin_request *out)
 {
 	const char *colon = memrchr(word.at, ':', word.length);
 	struct word device, number;
@@ -103,7 +104,7 @@ static bool read_port(struct word word, struct ha_order *out)
 }
 
 /* Log lines have the lower half of it. */
-static bool read_connection(struct word word, struct ha_order *out)
+static bool read_connection(struct word word, struct ha_admin_request *out)
 {
 	if (!read_digits(word, 16, 16, &out->connection))
 		return false;
@@ -111,23 +112,23 @@ static bool read_connection(struct word word, struct ha_order *out)
 	return true;
 }
 
-static const char *read_target(struct text *text, struct ha_order *out)
+static const char *read_target(struct text *text, struct ha_admin_request *out)
 {
 	struct word word = next_word(text);
 
 	if (is(word, "port")) {
-		out->target = HA_ORDER_PORT;
+		out->target = HA_ADMIN_PORT;
 		return read_port(next_word(text), out) ? NULL : "a port is named as mlx5_0:1";
 	}
 	if (is(word, "connection")) {
-		out->target = HA_ORDER_CONNECTION;
+		out->target = HA_ADMIN_CONNECTION;
 		return read_connection(next_word(text), out)
 			   ? NULL
 			   : "a connection is named by up to 16 hexadecimal digits";
 	}
 	if (is(word, "all")) {
-		out->target = HA_ORDER_ALL;
-		return out->verb == HA_ORDER_FAILOVER ? "failover of all has nowhere to go: name a "
+		out->target = HA_ADMIN_ALL;
+		return out->verb == HA_ADMIN_FAILOVER ? "failover of all has nowhere to go: name a "
 							"port or a connection"
 						      : NULL;
 	}
@@ -136,29 +137,29 @@ static const char *read_target(struct text *text, struct ha_order *out)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static const char *read_verb(struct text *text, struct ha_order *out)
+static const char *read_verb(struct text *text, struct ha_admin_request *out)
 {
 	struct word word = next_word(text);
 
-	for (unsigned i = 0; i < HA_ORDER_VERBS; i++)
+	for (unsigned i = 0; i < HA_ADMIN_VERBS; i++)
 		if (is(word, verbs[i])) {
-			out->verb = (enum ha_order_verb)i;
+			out->verb = (enum ha_admin_request_verb)i;
 			return NULL;
 		}
 	return "the request is failover, failback or status";
 }
 
-static const char *read_force(struct text *text, struct ha_order *out)
+static const char *read_force(struct text *text, struct ha_admin_request *out)
 {
 	if (text->left == 0)
 		return NULL;
 	out->force = is(next_word(text), "force");
-	return out->force && text->left == 0 && out->verb == HA_ORDER_FAILOVER
+	return out->force && text->left == 0 && out->verb == HA_ADMIN_FAILOVER
 		   ? NULL
 		   : "nothing but the force of a failover follows the target";
 }
 
-static const char *read_all(struct text *text, struct ha_order *out)
+static const char *read_all(struct text *text, struct ha_admin_request *out)
 {
 	uint64_t version;
 	const char *why;
@@ -175,7 +176,8 @@ static const char *read_all(struct text *text, struct ha_order *out)
 	return why ? why : read_force(text, out);
 }
 
-bool ha_order_parse(const char *text, size_t length, struct ha_order *out, const char **why)
+bool ha_admin_request_parse(const char *text, size_t length, struct ha_admin_request *out,
+			    const char **why)
 {
 	struct text left = {text, length};
 

@@ -12,30 +12,37 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HA_ORDER_DEVICE_MAX 64
+#define HA_ADMIN_DEVICE_MAX 64
 
-enum ha_order_verb { HA_ORDER_FAILOVER, HA_ORDER_FAILBACK, HA_ORDER_STATUS, HA_ORDER_VERBS };
+enum ha_admin_request_verb {
+	HA_ADMIN_FAILOVER,
+	HA_ADMIN_FAILBACK,
+	HA_ADMIN_STATUS,
+	HA_ADMIN_VERBS
+};
 
-enum ha_order_target { HA_ORDER_PORT, HA_ORDER_CONNECTION, HA_ORDER_ALL };
+enum ha_admin_request_target { HA_ADMIN_PORT, HA_ADMIN_CONNECTION, HA_ADMIN_ALL };
 
-struct ha_order {
-	enum ha_order_verb verb;
-	enum ha_order_target target;
+struct ha_admin_request {
+	enum ha_admin_request_verb verb;
+	enum ha_admin_request_target target;
 	bool force;			  /* of a failover: also without a path in reserve */
-	char device[HA_ORDER_DEVICE_MAX]; /* PORT */
+	char device[HA_ADMIN_DEVICE_MAX]; /* PORT */
 	int port_num;
 	uint64_t connection; /* CONNECTION */
 	uint64_t mask;	     /* which of its bits count */
 };
 
 /* "failover port mlx5_0:1 force": the request without its beginning. Returns buf. */
-#define HA_ORDER_TEXT_MAX 128
-const char *ha_order_text(const struct ha_order *order, char buf[HA_ORDER_TEXT_MAX]);
+#define HA_ADMIN_TEXT_MAX 128
+const char *ha_admin_request_text(const struct ha_admin_request *request,
+				  char buf[HA_ADMIN_TEXT_MAX]);
 
 /*
  * `text` has `length` bytes, without the line feed. False: *why says what is wrong with it, in the
  * words of a constant.
  */
-bool ha_order_parse(const char *text, size_t length, struct ha_order *out, const char **why);
+bool ha_admin_request_parse(const char *text, size_t length, struct ha_admin_request *out,
+			    const char **why);
 
 #endif

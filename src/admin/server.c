@@ -41,7 +41,7 @@ struct answer {
 };
 
 struct client {
-	struct ha_console *console;
+	struct ha_admin_server *server;
 	int fd;		       /* -1: the place is free */
 	struct ha_watch watch; /* until the request is complete */
 	struct ucred who;
@@ -53,7 +53,7 @@ struct client {
 };
 
 /* The progress thread's, once it is open. */
-struct ha_console {
+struct ha_admin_server {
 	struct ha_instance *inst;
 	char path[HA_STATS_PATH_MAX + sizeof(NCCL_HA_CONTROL_SUFFIX)];
 	int fd;
@@ -97,73 +97,74 @@ static void add(struct answer *answer, const char *fmt, ...)
 
 struct telling {
 	struct answer *answer;
-	unsigned count[HA_FATE_COUNT], all;
+	unsigned count[HA_OUTCOME_COUNT], all;
 };
 
-static void tell(void *arg, const struct ha_verdict *v)
+static void tell(void *arg, const struct ha_admin_result *v)
 {
 	struct telling *telling = arg;
-	char port[HA_ORDER_DEVICE_MAX + 8] = "-";
+	char port[HA_ADMIN_DEVICE_MAX + 8] = "-";
 
 	if (v->device)
 		snprintf(port, sizeof(port), "%s:%d", v->device, v->port_num);
 	add(telling->answer,
 	    "connection %016" PRIx64 " %s %s %u.%" PRIu32 " %s %" PRIu32 " %s%s%s\n", v->id,
-	    v->is_send ? "send" : "recv", ha_fate_text(v->fate), v->path, v->generation, port,
-	    v->epoch, v->home ? "home" : "elsewhere", v->why ? " " : "", v->why ? v->why : "");
-	telling->count[v->fate]++;
+	    v->is_send ? "send" : "recv", ha_admin_outcome_text(v->outcome), v->path, v->generation,
+	    port, v->epoch, v->home ? "home" : "elsewhere", v->why ? " " : "",
+	    v->why ? v->why : "");
+	telling->count[v->outcome]++;
 	telling->all++;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* Who wants to know later why connections moved finds it here. */
-static void log_order(const struct client *client, const struct ha_order *order,
-		      const struct telling *told)
+static void log_request(const struct client *client, const struct ha_admin_request *request,
+			const struct telling *told)
 {
-	char what[HA_ORDER_TEXT_MAX], text[320];
+	char what[HA_ADMIN_TEXT_MAX], text[320];
 
-	ha_order_text(order, what);
-	HA_USDT5(control, &what[0], client->who.uid, client->who.pid, told->count[HA_FATE_MOVING],
-		 told->count[HA_FATE_REFUSED]);
-	if (order->verb == HA_ORDER_STATUS)
+	ha_admin_request_text(request, what);
+	HA_USDT5(control, &what[0], client->who.uid, client->who.pid,
+		 told->count[HA_OUTCOME_MOVING], told->count[HA_OUTCOME_REFUSED]);
+	if (request->verb == HA_ADMIN_STATUS)
 		return;
 	snprintf(text, sizeof(text),
 		 "the operator (uid %u, pid %d) asks for %s: %u connections move, %u stay, %u are "
 		 "where they should be",
-		 client->who.uid, client->who.pid, what, told->count[HA_FATE_MOVING],
-		 told->count[HA_FATE_REFUSED],
-		 told->count[HA_FATE_AWAY] + told->count[HA_FATE_HOME]);
-	if (order->target == HA_ORDER_CONNECTION)
+		 client->who.uid, client->who.pid, what, told->count[HA_OUTCOME_MOVING],
+		 told->count[HA_OUTCOME_REFUSED],
+		 told->count[HA_OUTCOME_AWAY] + told->count[HA_OUTCOME_HOME]);
+	if (request->target == HA_ADMIN_CONNECTION)
 		HA_INFO(HA_SUBSYS_NET, "%s", text);
 	else
 		HA_WARN("%s", text);
 }
 
-static const char *missing(const struct ha_order *order)
+static const char *missing(const struct ha_admin_request *request)
 {
-	return order->target == HA_ORDER_PORT ? "this process has no such port"
-					      : "this process has no such connection";
+	return request->target == HA_ADMIN_PORT ? "this process has no such port"
+						: "this process has no such connection";
 }
 
-static void obey(struct client *client, const char *text, size_t length)
+static void execute(struct client *client, const char *text, size_t length)
 {
 	struct telling told = {.answer = &client->answer};
-	struct ha_order order;
+	struct ha_admin_request request;
 	const char *why;
 
-	if (!ha_order_parse(text, length, &order, &why)) {
+	if (!ha_admin_request_parse(text, length, &request, &why)) {
 		add(&client->answer, ANSWER_BEGINS "error %s\n", why);
 		return;
 	}
 	add(&client->answer, ANSWER_BEGINS "ok\n");
-	if (!ha_operator_obey(client->console->inst, &order, tell, &told)) {
+	if (!ha_admin_execute(client->server->inst, &request, tell, &told)) {
 		client->answer.length = 0;
-		add(&client->answer, ANSWER_BEGINS "error %s\n", missing(&order));
+		add(&client->answer, ANSWER_BEGINS "error %s\n", missing(&request));
 		return;
 	}
 	add(&client->answer, "end %u\n", told.all);
-	log_order(client, &order, &told);
+	log_request(client, &request, &told);
 }
 
 /* ---- clients ----------------------------------------------------------------------------------
@@ -171,13 +172,13 @@ static void obey(struct client *client, const char *text, size_t length)
 
 static void show_out(struct client *client)
 {
-	ha_progress_unwatch_self(client->console->inst->progress, &client->watch);
+	ha_progress_unwatch_self(client->server->inst->progress, &client->watch);
 	close(client->fd);
 	client->fd = -1;
 	free(client->answer.text);
 	client->answer = (struct answer){0};
 	client->got = client->sent = 0;
-	client->console->nclients--;
+	client->server->nclients--;
 }
 
 /* The rest is tried again by visits: a reader that is slow is no reason to be woken. */
@@ -204,12 +205,12 @@ static bool has_left(const struct client *client)
 static void answer_request(struct client *client, size_t length)
 {
 	/* It may say what it likes from here on, and have closed its end. */
-	ha_progress_unwatch_self(client->console->inst->progress, &client->watch);
+	ha_progress_unwatch_self(client->server->inst->progress, &client->watch);
 	if (has_left(client)) {
 		show_out(client);
 		return;
 	}
-	obey(client, client->request, length);
+	execute(client, client->request, length);
 	if (client->answer.lost || client->answer.length == 0) {
 		HA_INFO(HA_SUBSYS_NET, "out of memory for an answer to the operator");
 		show_out(client);
@@ -271,12 +272,12 @@ static void turn_away(int fd, const struct ucred *who)
 }
 
 /* A free place, or that of the client who has been here longest. */
-static struct client *find_place(struct ha_console *console)
+static struct client *find_place(struct ha_admin_server *server)
 {
-	struct client *oldest = &console->clients[0];
+	struct client *oldest = &server->clients[0];
 
 	for (unsigned i = 0; i < CLIENTS; i++) {
-		struct client *client = &console->clients[i];
+		struct client *client = &server->clients[i];
 
 		if (client->fd < 0)
 			return client;
@@ -287,7 +288,7 @@ static struct client *find_place(struct ha_console *console)
 	return oldest;
 }
 
-static void seat(struct ha_console *console, int fd)
+static void seat(struct ha_admin_server *server, int fd)
 {
 	struct client *client;
 	struct ucred who;
@@ -296,36 +297,36 @@ static void seat(struct ha_console *console, int fd)
 		turn_away(fd, &who);
 		return;
 	}
-	client = find_place(console);
+	client = find_place(server);
 	client->who = who;
 	client->since_ns = ha_now_ns();
 	client->fd = client->watch.fd = fd;
-	console->nclients++;
-	if (ha_progress_watch(console->inst->progress, &client->watch) != HA_OK) {
+	server->nclients++;
+	if (ha_progress_watch(server->inst->progress, &client->watch) != HA_OK) {
 		client->watch.fd = -1;
 		show_out(client);
 		return;
 	}
 	read_request(client); /* who has sent it already is answered whoever else waits */
-	ha_progress_call(console->inst->progress, &console->poller); /* for its deadline */
+	ha_progress_call(server->inst->progress, &server->poller); /* for its deadline */
 }
 
 /* Progress thread. */
-static void console_ready(struct ha_watch *watch, uint32_t events)
+static void server_ready(struct ha_watch *watch, uint32_t events)
 {
-	struct ha_console *console = ha_container_of(watch, struct ha_console, watch);
+	struct ha_admin_server *server = ha_container_of(watch, struct ha_admin_server, watch);
 
 	(void)events;
 	for (unsigned i = 0; i < ADMISSIONS && watch->fd >= 0; i++) {
-		int fd = accept4(console->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd = accept4(server->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
-			seat(console, fd);
+			seat(server, fd);
 		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 			   errno == ENOMEM) {
-			console->open_again_ns = ha_now_ns() + PAUSE_NS;
-			ha_progress_unwatch_self(console->inst->progress, watch);
-			ha_progress_call(console->inst->progress, &console->poller);
+			server->open_again_ns = ha_now_ns() + PAUSE_NS;
+			ha_progress_unwatch_self(server->inst->progress, watch);
+			ha_progress_call(server->inst->progress, &server->poller);
 		} else {
 			return; /* nobody there; one that left meanwhile is no concern */
 		}
@@ -334,10 +335,10 @@ static void console_ready(struct ha_watch *watch, uint32_t events)
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-static void due(struct ha_console *console, uint64_t at_ns)
+static void due(struct ha_admin_server *server, uint64_t at_ns)
 {
-	if (console->poller.due_ns == 0 || at_ns < console->poller.due_ns)
-		console->poller.due_ns = at_ns;
+	if (server->poller.due_ns == 0 || at_ns < server->poller.due_ns)
+		server->poller.due_ns = at_ns;
 }
 
 static void look_after(struct client *client, uint64_t now_ns)
@@ -349,34 +350,34 @@ static void look_after(struct client *client, uint64_t now_ns)
 	if (client->fd >= 0 && client->answer.text)
 		send_answer(client);
 	if (client->fd >= 0)
-		due(client->console,
+		due(client->server,
 		    client->answer.text ? now_ns + HA_NS_PER_MS : client->since_ns + limit_ns + 1);
 }
 
-static void open_again(struct ha_console *console, uint64_t now_ns)
+static void open_again(struct ha_admin_server *server, uint64_t now_ns)
 {
-	console->watch.fd = console->fd;
-	if (ha_progress_watch(console->inst->progress, &console->watch) == HA_OK)
+	server->watch.fd = server->fd;
+	if (ha_progress_watch(server->inst->progress, &server->watch) == HA_OK)
 		return;
-	console->watch.fd = -1;
-	console->open_again_ns = now_ns + PAUSE_NS;
+	server->watch.fd = -1;
+	server->open_again_ns = now_ns + PAUSE_NS;
 }
 
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
-	struct ha_console *console = ha_container_of(poller, struct ha_console, poller);
+	struct ha_admin_server *server = ha_container_of(poller, struct ha_admin_server, poller);
 	uint64_t now_ns;
 
-	console->poller.due_ns = 0;
-	if (console->nclients == 0 && console->watch.fd >= 0)
+	server->poller.due_ns = 0;
+	if (server->nclients == 0 && server->watch.fd >= 0)
 		return HA_POLL_ASLEEP;
 	now_ns = ha_now_ns();
 	for (unsigned i = 0; i < CLIENTS; i++)
-		look_after(&console->clients[i], now_ns);
-	if (console->watch.fd < 0 && now_ns >= console->open_again_ns)
-		open_again(console, now_ns);
-	if (console->watch.fd < 0)
-		due(console, console->open_again_ns);
+		look_after(&server->clients[i], now_ns);
+	if (server->watch.fd < 0 && now_ns >= server->open_again_ns)
+		open_again(server, now_ns);
+	if (server->watch.fd < 0)
+		due(server, server->open_again_ns);
 	return HA_POLL_ASLEEP;
 }
 
@@ -404,68 +405,68 @@ static int listen_at(const char *path)
 	return -1;
 }
 
-static struct ha_console *console_new(struct ha_instance *inst)
+static struct ha_admin_server *server_new(struct ha_instance *inst)
 {
-	struct ha_console *console = calloc(1, sizeof(*console));
+	struct ha_admin_server *server = calloc(1, sizeof(*server));
 
-	if (!console)
+	if (!server)
 		return NULL;
-	console->inst = inst;
-	snprintf(console->path, sizeof(console->path), "%s" NCCL_HA_CONTROL_SUFFIX,
+	server->inst = inst;
+	snprintf(server->path, sizeof(server->path), "%s" NCCL_HA_CONTROL_SUFFIX,
 		 ha_stats_path(inst->stats));
 	for (unsigned i = 0; i < CLIENTS; i++) {
-		console->clients[i].console = console;
-		console->clients[i].fd = -1;
-		console->clients[i].watch = (struct ha_watch){.fd = -1, .ready = client_ready};
+		server->clients[i].server = server;
+		server->clients[i].fd = -1;
+		server->clients[i].watch = (struct ha_watch){.fd = -1, .ready = client_ready};
 	}
-	console->fd = listen_at(console->path);
-	if (console->fd < 0) {
-		HA_INFO(HA_SUBSYS_INIT, "no socket for the operator: %s: %s", console->path,
+	server->fd = listen_at(server->path);
+	if (server->fd < 0) {
+		HA_INFO(HA_SUBSYS_INIT, "no socket for the operator: %s: %s", server->path,
 			strerror(errno));
-		free(console);
+		free(server);
 		return NULL;
 	}
-	return console;
+	return server;
 }
 
-void ha_console_open(struct ha_instance *inst)
+void ha_admin_server_open(struct ha_instance *inst)
 {
-	struct ha_console *console;
+	struct ha_admin_server *server;
 
 	if (!inst->config.control || !inst->stats)
 		return;
-	console = console_new(inst);
-	if (!console)
+	server = server_new(inst);
+	if (!server)
 		return;
-	console->watch = (struct ha_watch){.fd = console->fd, .ready = console_ready};
-	if (ha_progress_watch(inst->progress, &console->watch) != HA_OK) {
-		unlink(console->path);
-		close(console->fd);
-		free(console);
+	server->watch = (struct ha_watch){.fd = server->fd, .ready = server_ready};
+	if (ha_progress_watch(inst->progress, &server->watch) != HA_OK) {
+		unlink(server->path);
+		close(server->fd);
+		free(server);
 		return;
 	}
-	ha_list_init(&console->poller.link);
-	console->poller.visit = visit;
-	ha_progress_add(inst->progress, &console->poller);
-	inst->console = console;
+	ha_list_init(&server->poller.link);
+	server->poller.visit = visit;
+	ha_progress_add(inst->progress, &server->poller);
+	inst->admin_server = server;
 }
 
-void ha_console_close(struct ha_instance *inst)
+void ha_admin_server_close(struct ha_instance *inst)
 {
-	struct ha_console *console = inst->console;
+	struct ha_admin_server *server = inst->admin_server;
 
-	if (!console)
+	if (!server)
 		return;
-	unlink(console->path);
-	ha_progress_remove(inst->progress, &console->poller);
-	ha_progress_unwatch(inst->progress, &console->watch);
+	unlink(server->path);
+	ha_progress_remove(inst->progress, &server->poller);
+	ha_progress_unwatch(inst->progress, &server->watch);
 	for (unsigned i = 0; i < CLIENTS; i++) {
-		if (console->clients[i].fd < 0)
+		if (server->clients[i].fd < 0)
 			continue;
-		ha_progress_unwatch(inst->progress, &console->clients[i].watch);
-		show_out(&console->clients[i]);
+		ha_progress_unwatch(inst->progress, &server->clients[i].watch);
+		show_out(&server->clients[i]);
 	}
-	close(console->fd);
-	free(console);
-	inst->console = NULL;
+	close(server->fd);
+	free(server);
+	inst->admin_server = NULL;
 }

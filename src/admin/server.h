@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the operator's orders come in: the Unix socket next to the statistics file, served by the
+ * Where the operator's requests come in: the Unix socket next to the statistics file, served by the
  * background thread (nccl_ha/control.h says what goes over it).
  *
  * The file is 0600, and whoever gets at it all the same (through a descriptor, another mount) is
@@ -17,8 +17,8 @@ struct ha_instance;
  * Opens it, unless HA_NCCL_CONTROL=0 or there are no statistics to be next to. What cannot be made
  * is one INFO line: a job does not need it.
  */
-void ha_console_open(struct ha_instance *inst);
+void ha_admin_server_open(struct ha_instance *inst);
 /* Removes it. Any thread but the progress thread; before progress is stopped. */
-void ha_console_close(struct ha_instance *inst);
+void ha_admin_server_close(struct ha_instance *inst);
 
 #endif

@@ -167,7 +167,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		inst->events = ha_eventlog_open(inst->config.event_log);
 		ha_stats_event_log(inst->stats, ha_eventlog_path(inst->events));
 		ha_report_ports_open(inst);
-		ha_console_open(inst);
+		ha_admin_server_open(inst);
 		result = watch_nics(inst);
 	}
 	if (result != HA_OK) {
@@ -198,7 +198,7 @@ void ha_instance_close(struct ha_instance *inst)
 	if (inst->progress)
 		for (int i = 0; i < HA_MAX_NICS; i++)
 			ha_progress_unwatch(inst->progress, &inst->nic_watches[i].watch);
-	ha_console_close(inst);
+	ha_admin_server_close(inst);
 	ha_failover_shared_free(inst, inst->failover_shared);
 	inst->failover_shared = NULL;
 	ha_connect_abandon_all(inst);

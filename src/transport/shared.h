@@ -14,7 +14,7 @@
 
 #include <pthread.h>
 
-struct ha_console;
+struct ha_admin_server;
 struct ha_eventlog;
 struct ha_failover_ops;
 struct ha_failover_shared;
@@ -44,11 +44,11 @@ struct ha_instance {
 	struct ha_failover_shared *failover_shared; /* constant: theirs */
 	struct ha_unreachable unreachable;
 	struct ha_nic_watch nic_watches[HA_MAX_NICS];
-	char host[32];		    /* for the peer's log */
-	struct ha_stats *stats;	    /* NULL: none */
-	struct ha_eventlog *events; /* NULL: none */
-	struct ha_console *console; /* NULL: none */
-	uint64_t ports_written_ns;  /* progress thread: when the ports' records were */
+	char host[32];			      /* for the peer's log */
+	struct ha_stats *stats;		      /* NULL: none */
+	struct ha_eventlog *events;	      /* NULL: none */
+	struct ha_admin_server *admin_server; /* NULL: none */
+	uint64_t ports_written_ns;	      /* progress thread: when the ports' records were */
 	struct ha_port_report port_reports[HA_MAX_PORTS];
 
 	/* Where listeners bind. Constant. */

@@ -313,7 +313,7 @@ static bool kill_process(struct world *world, uint32_t host)
 	return true;
 }
 
-static void tell_nobody(void *arg, const struct ha_verdict *verdict)
+static void tell_nobody(void *arg, const struct ha_admin_result *verdict)
 {
 	(void)arg, (void)verdict;
 }
@@ -322,16 +322,16 @@ static void tell_nobody(void *arg, const struct ha_verdict *verdict)
 static bool give_order(const struct injection *injection, const struct world *world)
 {
 	char text[NCCL_HA_CONTROL_REQUEST_MAX];
-	struct ha_order order;
+	struct ha_admin_request order;
 	const char *why;
 
 	expand(injection, world, injection->fault->rule, text, sizeof(text));
-	if (!ha_order_parse(text, strlen(text), &order, &why)) {
+	if (!ha_admin_request_parse(text, strlen(text), &order, &why)) {
 		fprintf(stderr, "explore: fault %s: order \"%s\": %s\n", injection->fault->name,
 			text, why);
 		exit(2);
 	}
-	return ha_operator_obey(world->inst[injection->fault->host], &order, tell_nobody, NULL);
+	return ha_admin_execute(world->inst[injection->fault->host], &order, tell_nobody, NULL);
 }
 
 /* ---- injection ------------------------------------------------------------------------------- */

@@ -27,10 +27,10 @@ const struct fuzz_seed fuzz_seeds[] = {
     {NULL, 0},
 };
 
-static void check_ranges(const struct ha_order *order)
+static void check_ranges(const struct ha_admin_request *order)
 {
-	FUZZ_CHECK(order->verb < HA_ORDER_VERBS);
-	if (order->target == HA_ORDER_PORT) {
+	FUZZ_CHECK(order->verb < HA_ADMIN_VERBS);
+	if (order->target == HA_ADMIN_PORT) {
 		size_t length = strnlen(order->device, sizeof(order->device));
 
 		FUZZ_CHECK(length > 0 && length < sizeof(order->device));
@@ -38,29 +38,29 @@ static void check_ranges(const struct ha_order *order)
 			FUZZ_CHECK(isgraph((unsigned char)order->device[i]));
 		FUZZ_CHECK(order->port_num >= 1 && order->port_num <= 255);
 	}
-	if (order->target == HA_ORDER_CONNECTION)
+	if (order->target == HA_ADMIN_CONNECTION)
 		FUZZ_CHECK((order->connection & ~order->mask) == 0);
-	FUZZ_CHECK(!order->force || order->verb == HA_ORDER_FAILOVER);
-	FUZZ_CHECK(order->verb != HA_ORDER_FAILOVER || order->target != HA_ORDER_ALL);
+	FUZZ_CHECK(!order->force || order->verb == HA_ADMIN_FAILOVER);
+	FUZZ_CHECK(order->verb != HA_ADMIN_FAILOVER || order->target != HA_ADMIN_ALL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct ha_order order, again;
+	struct ha_admin_request order, again;
 	char *text = malloc(size ? size : 1); /* one byte too far is a wild access */
-	char written[NCCL_HA_CONTROL_REQUEST_MAX], rest[HA_ORDER_TEXT_MAX];
+	char written[NCCL_HA_CONTROL_REQUEST_MAX], rest[HA_ADMIN_TEXT_MAX];
 	const char *why;
 	size_t length;
 
 	FUZZ_CHECK(text);
 	memcpy(text, data, size);
-	if (ha_order_parse(text, size, &order, &why)) {
+	if (ha_admin_request_parse(text, size, &order, &why)) {
 		FUZZ_CHECK(!why);
 		check_ranges(&order);
 		length = (size_t)snprintf(written, sizeof(written), "nccl-ha 1 %s",
-					  ha_order_text(&order, rest));
+					  ha_admin_request_text(&order, rest));
 		FUZZ_CHECK(length < sizeof(written));
-		FUZZ_CHECK(ha_order_parse(written, length, &again, &why));
+		FUZZ_CHECK(ha_admin_request_parse(written, length, &again, &why));
 		FUZZ_CHECK(memcmp(&order, &again, sizeof(order)) == 0);
 	} else {
 		FUZZ_CHECK(why && *why);

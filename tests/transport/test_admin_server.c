@@ -282,8 +282,8 @@ static void it_can_be_switched_off(void **state)
 		pair.config.control = !stats;
 		pair.config.stats = stats && pair.config.stats;
 		pair_up(&pair);
-		assert_null(pair.inst[0]->console);
-		assert_null(pair.inst[1]->console);
+		assert_null(pair.inst[0]->admin_server);
+		assert_null(pair.inst[1]->admin_server);
 		pair_close(&pair);
 	}
 }
@@ -295,8 +295,8 @@ static void without_a_socket_there_is_one_line_and_the_job_runs(void **state)
 
 	(void)state;
 	host_open(&host);
-	assert_non_null(host.pair.inst[0]->console);
-	assert_null(host.pair.inst[1]->console);
+	assert_non_null(host.pair.inst[0]->admin_server);
+	assert_null(host.pair.inst[1]->admin_server);
 	assert_logged("no socket for the operator: ");
 	assert_logged("Address already in use");
 	assert_int_equal(captured_warnings, 0);

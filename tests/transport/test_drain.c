@@ -13,11 +13,11 @@
 #define CONNECTIONS_MAX 4
 
 struct told {
-	struct ha_verdict verdicts[CONNECTIONS_MAX];
+	struct ha_admin_result verdicts[CONNECTIONS_MAX];
 	unsigned count;
 };
 
-static void note(void *arg, const struct ha_verdict *verdict)
+static void note(void *arg, const struct ha_admin_result *verdict)
 {
 	struct told *told = arg;
 
@@ -28,23 +28,23 @@ static void note(void *arg, const struct ha_verdict *verdict)
 /* Gives an order as it comes over the socket. False: there is nothing that it could be about. */
 static bool order(struct pair *pair, int host, const char *text, struct told *told)
 {
-	struct ha_order parsed;
+	struct ha_admin_request parsed;
 	const char *why;
 
 	*told = (struct told){0};
-	if (!ha_order_parse(text, strlen(text), &parsed, &why))
+	if (!ha_admin_request_parse(text, strlen(text), &parsed, &why))
 		fail_msg("'%s': %s", text, why);
-	return ha_operator_obey(pair->inst[host], &parsed, note, told);
+	return ha_admin_execute(pair->inst[host], &parsed, note, told);
 }
 
 /* Of the one connection. */
-static enum ha_fate fate_of(struct pair *pair, int host, const char *text)
+static enum ha_admin_outcome fate_of(struct pair *pair, int host, const char *text)
 {
 	struct told told;
 
 	assert_true(order(pair, host, text, &told));
 	assert_int_equal(told.count, 1);
-	return told.verdicts[0].fate;
+	return told.verdicts[0].outcome;
 }
 
 static void rails(struct pair *pair, unsigned n)
@@ -87,12 +87,12 @@ static void a_drained_port_is_left_and_its_failure_is_none(void **state)
 		struct pair pair;
 
 		rails(&pair, 2);
-		assert_int_equal(fate_of(&pair, host, look_at_0), HA_FATE_ACTIVE);
-		assert_int_equal(fate_of(&pair, host, drain_0), HA_FATE_MOVING);
+		assert_int_equal(fate_of(&pair, host, look_at_0), HA_OUTCOME_ACTIVE);
+		assert_int_equal(fate_of(&pair, host, drain_0), HA_OUTCOME_MOVING);
 		pair_idle(&pair, 100);
 		assert_on(&pair, 1, 1);
-		assert_int_equal(fate_of(&pair, host, look_at_0), HA_FATE_AWAY);
-		assert_int_equal(fate_of(&pair, host, drain_0), HA_FATE_AWAY);
+		assert_int_equal(fate_of(&pair, host, look_at_0), HA_OUTCOME_AWAY);
+		assert_int_equal(fate_of(&pair, host, drain_0), HA_OUTCOME_AWAY);
 		assert_logged("asked for by the operator");
 		assert_int_equal(pair.recv->count.failovers, 1);
 		assert_int_equal(pair.send->count.failovers, 1);
@@ -117,12 +117,12 @@ static void without_a_path_in_reserve_a_drain_is_refused_unless_forced(void **st
 
 		rails(&pair, 1);
 		assert_true(order(&pair, host, drain_0, &told));
-		assert_int_equal(told.verdicts[0].fate, HA_FATE_REFUSED);
+		assert_int_equal(told.verdicts[0].outcome, HA_OUTCOME_REFUSED);
 		assert_string_equal(told.verdicts[0].why, "no healthy path in reserve");
 		pair_idle(&pair, 200);
 		assert_on(&pair, 0, 0);
 		assert_int_equal(pair.recv->count.failovers, 0);
-		assert_int_equal(fate_of(&pair, host, force_0), HA_FATE_MOVING);
+		assert_int_equal(fate_of(&pair, host, force_0), HA_OUTCOME_MOVING);
 		assert_on(&pair, 0, 0);
 		assert_int_equal(pair.recv->count.failovers, 1);
 		assert_logged("is drained and used all the same");
@@ -140,7 +140,7 @@ static void what_could_not_move_moves_when_it_can(void **state)
 		sv_stepped_link(1 - (uint32_t)host, 1, false);
 		sv_stepped_link((uint32_t)host, 1, false);
 		pair_idle(&pair, 100);
-		assert_int_equal(fate_of(&pair, host, drain_0), HA_FATE_REFUSED);
+		assert_int_equal(fate_of(&pair, host, drain_0), HA_OUTCOME_REFUSED);
 		pair_idle(&pair, 100);
 		assert_on(&pair, 0, 0);
 		sv_stepped_link(0, 1, true);
@@ -158,19 +158,19 @@ static void both_hosts_are_drained_one_after_the_other(void **state)
 	(void)state;
 	/* The same rail: the second has nothing left to do. */
 	rails(&pair, 2);
-	assert_int_equal(fate_of(&pair, 0, drain_0), HA_FATE_MOVING);
+	assert_int_equal(fate_of(&pair, 0, drain_0), HA_OUTCOME_MOVING);
 	pair_idle(&pair, 100);
-	assert_int_equal(fate_of(&pair, 1, drain_0), HA_FATE_AWAY);
+	assert_int_equal(fate_of(&pair, 1, drain_0), HA_OUTCOME_AWAY);
 	pair_idle(&pair, 100);
 	assert_on(&pair, 1, 1);
 	assert_int_equal(pair.recv->count.failovers, 1);
 	pair_close(&pair);
 	/* Different rails: they meet across. */
 	rails(&pair, 2);
-	assert_int_equal(fate_of(&pair, 0, drain_0), HA_FATE_MOVING);
+	assert_int_equal(fate_of(&pair, 0, drain_0), HA_OUTCOME_MOVING);
 	pair_idle(&pair, 300);
 	assert_on(&pair, 1, 1);
-	assert_int_equal(fate_of(&pair, 1, drain_1), HA_FATE_MOVING);
+	assert_int_equal(fate_of(&pair, 1, drain_1), HA_OUTCOME_MOVING);
 	pair_idle(&pair, 300);
 	assert_on(&pair, 1, 0);
 	pair_close(&pair);
@@ -183,7 +183,7 @@ static void a_drained_port_is_better_than_none(void **state)
 		struct pair pair;
 
 		rails(&pair, 2);
-		assert_int_equal(fate_of(&pair, host, drain_0), HA_FATE_MOVING);
+		assert_int_equal(fate_of(&pair, host, drain_0), HA_OUTCOME_MOVING);
 		pair_idle(&pair, 100);
 		assert_on(&pair, 1, 1);
 		sv_stepped_link((uint32_t)host, 1, false);
@@ -240,7 +240,7 @@ static void a_path_in_reserve_is_rather_one_that_nobody_drained(void **state)
 
 		snprintf(text, sizeof(text), "nccl-ha 1 failover port sim%u:1", rail);
 		assert_true(order(&pair, 1, text, &told));
-		assert_int_equal(told.verdicts[0].fate, HA_FATE_MOVING);
+		assert_int_equal(told.verdicts[0].outcome, HA_OUTCOME_MOVING);
 		pair_idle(&pair, 1000);
 		transfer(&pair, 9000, i);
 		assert_false(ha_port_drained(pair.recv->paths[pair.recv->active]->port));
@@ -270,7 +270,7 @@ static void a_new_connection_begins_elsewhere(void **state)
 		transfer(&pair, 5000, 3);
 		assert_int_equal(rail_of(host ? pair.recv : pair.send), 1);
 		/* Home is the port that NCCL asked for. */
-		assert_int_equal(fate_of(&pair, host, undrain_0), HA_FATE_MOVING);
+		assert_int_equal(fate_of(&pair, host, undrain_0), HA_OUTCOME_MOVING);
 		pair_idle(&pair, 500);
 		assert_on(&pair, 0, 0);
 		pair_close(&pair);
@@ -287,16 +287,16 @@ static void failback_ends_the_drain_and_returns(void **state)
 			struct pair pair;
 
 			rails(&pair, n);
-			assert_int_equal(fate_of(&pair, host, drain_0), HA_FATE_MOVING);
+			assert_int_equal(fate_of(&pair, host, drain_0), HA_OUTCOME_MOVING);
 			pair_idle(&pair, 1000);
 			transfer(&pair, 20000, 2);
 			assert_int_equal(rail_of(host ? pair.recv : pair.send) == 0, false);
-			assert_int_equal(fate_of(&pair, host, undrain_0), HA_FATE_MOVING);
+			assert_int_equal(fate_of(&pair, host, undrain_0), HA_OUTCOME_MOVING);
 			pair_idle(&pair, 300);
 			assert_on(&pair, 0, 0);
 			assert_logged("preferred path is back");
 			assert_int_equal(pair.recv->count.failbacks, 1);
-			assert_int_equal(fate_of(&pair, host, undrain_0), HA_FATE_HOME);
+			assert_int_equal(fate_of(&pair, host, undrain_0), HA_OUTCOME_HOME);
 			pair_close(&pair);
 		}
 }
@@ -312,7 +312,7 @@ static void failback_says_when_there_is_nothing_to_go_back_to(void **state)
 		sv_stepped_link(0, 0, false);
 		pair_idle(&pair, 300);
 		assert_true(order(&pair, host, "nccl-ha 1 failback all", &told));
-		assert_int_equal(told.verdicts[0].fate, HA_FATE_REFUSED);
+		assert_int_equal(told.verdicts[0].outcome, HA_OUTCOME_REFUSED);
 		assert_string_equal(told.verdicts[0].why, "a port of its preferred path is down");
 		sv_stepped_link(0, 0, true);
 		pair_idle(&pair, 20);
@@ -321,7 +321,7 @@ static void failback_says_when_there_is_nothing_to_go_back_to(void **state)
 		assert_false(order(&pair, host, "nccl-ha 1 failback connection 0", &told));
 		if (host == 1) { /* the sender's drain is not this host's to end */
 			assert_true(order(&pair, 1, undrain_0, &told));
-			assert_int_equal(told.verdicts[0].fate, HA_FATE_REFUSED);
+			assert_int_equal(told.verdicts[0].outcome, HA_OUTCOME_REFUSED);
 			assert_string_equal(told.verdicts[0].why,
 					    "a port of its preferred path is drained");
 		}
@@ -377,16 +377,16 @@ static void a_connection_is_moved_and_brought_back(void **state)
 			name_order(text, "failover", pair.send->id ^ 1ull << 63, true);
 			assert_false(order(&pair, host, text, &told));
 			name_order(text, "failover", pair.send->id, whole);
-			assert_int_equal(fate_of(&pair, host, text), HA_FATE_MOVING);
+			assert_int_equal(fate_of(&pair, host, text), HA_OUTCOME_MOVING);
 			pair_idle(&pair, 200);
 			assert_on(&pair, 1, 1);
 			pair_wait_standby(&pair);
 			pair_idle(&pair, 200);
 			name_order(text, "failback", pair.send->id, whole);
-			assert_int_equal(fate_of(&pair, host, text), HA_FATE_MOVING);
+			assert_int_equal(fate_of(&pair, host, text), HA_OUTCOME_MOVING);
 			pair_idle(&pair, 200);
 			assert_on(&pair, 0, 0);
-			assert_int_equal(fate_of(&pair, host, text), HA_FATE_HOME);
+			assert_int_equal(fate_of(&pair, host, text), HA_OUTCOME_HOME);
 			pair_close(&pair);
 		}
 }
@@ -403,10 +403,10 @@ static void what_has_no_failover_stays(void **state)
 	transfer(&pair, 5000, 1);
 	for (int host = 0; host < 2; host++) {
 		assert_true(order(&pair, host, force_0, &told));
-		assert_int_equal(told.verdicts[0].fate, HA_FATE_REFUSED);
+		assert_int_equal(told.verdicts[0].outcome, HA_OUTCOME_REFUSED);
 		assert_non_null(strstr(told.verdicts[0].why, "HA_NCCL_ENABLE_BACKUP"));
-		assert_int_equal(fate_of(&pair, host, drain_1), HA_FATE_AWAY);
-		assert_int_equal(fate_of(&pair, host, undrain_0), HA_FATE_HOME);
+		assert_int_equal(fate_of(&pair, host, drain_1), HA_OUTCOME_AWAY);
+		assert_int_equal(fate_of(&pair, host, undrain_0), HA_OUTCOME_HOME);
 	}
 	transfer(&pair, 5000, 2);
 	pair_close(&pair);
@@ -419,10 +419,10 @@ static void what_has_failed_is_left_alone(void **state)
 	(void)state;
 	rails(&pair, 2);
 	ha_comm_fail(pair.recv, HA_ERR_INTERNAL, "for this test");
-	assert_int_equal(fate_of(&pair, 1, force_0), HA_FATE_FAILED);
+	assert_int_equal(fate_of(&pair, 1, force_0), HA_OUTCOME_FAILED);
 	pair_idle(&pair, 100);
-	assert_int_equal(fate_of(&pair, 0, force_0), HA_FATE_FAILED);
-	assert_int_equal(fate_of(&pair, 0, undrain_0), HA_FATE_FAILED);
+	assert_int_equal(fate_of(&pair, 0, force_0), HA_OUTCOME_FAILED);
+	assert_int_equal(fate_of(&pair, 0, undrain_0), HA_OUTCOME_FAILED);
 	pair_close(&pair);
 }
 
