@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-uint64_t ha_writer_patience_ms = HA_WRITER_PATIENCE_MS;
+uint64_t ha_async_log_patience_ms = HA_ASYNC_LOG_PATIENCE_MS;
 
 static struct {
 	pthread_once_t once;
@@ -110,7 +110,7 @@ static bool await_burst(unsigned generation)
 		writer.haste = false;
 	while (ha_list_empty(&writer.notes) && writer.generation == generation)
 		pthread_cond_wait(&writer.came, &writer.lock);
-	until_ns = ha_real_ns() + HA_WRITER_LAG_MS * HA_NS_PER_MS;
+	until_ns = ha_real_ns() + HA_ASYNC_LOG_LAG_MS * HA_NS_PER_MS;
 	while (!writer.haste && writer.generation == generation &&
 	       ha_cond_wait_until(&writer.came, &writer.lock, until_ns))
 		;
@@ -164,7 +164,7 @@ static uint64_t patience_ends_ns(void)
 {
 	uint64_t from_ns = writer.writing_ns != 0 ? writer.writing_ns : ha_real_ns();
 
-	return from_ns + ha_writer_patience_ms * HA_NS_PER_MS;
+	return from_ns + ha_async_log_patience_ms * HA_NS_PER_MS;
 }
 
 /* With the lock. A thread that is not asleep looks for it by itself. */
@@ -176,18 +176,18 @@ static void leave(struct ha_note *note)
 	writer.bytes += note->size;
 	writer.taken++;
 	atomic_fetch_add(&writer.pending, 1);
-	if (writer.bytes > HA_WRITER_BYTES_MAX / 2 && !writer.haste)
+	if (writer.bytes > HA_ASYNC_LOG_BYTES_MAX / 2 && !writer.haste)
 		hasten();
 }
 
-bool ha_writer_take(struct ha_note *note)
+bool ha_async_log_take(struct ha_note *note)
 {
 	bool takes, room;
 
 	pthread_once(&writer.once, init);
 	pthread_mutex_lock(&writer.lock);
 	takes = writer.users > 0 && have_thread();
-	room = takes && writer.bytes + note->size <= HA_WRITER_BYTES_MAX;
+	room = takes && writer.bytes + note->size <= HA_ASYNC_LOG_BYTES_MAX;
 	if (room)
 		leave(note);
 	else if (takes && writer.dropped++ == 0)
@@ -198,7 +198,7 @@ bool ha_writer_take(struct ha_note *note)
 	return takes;
 }
 
-void ha_writer_flush(void)
+void ha_async_log_flush(void)
 {
 	uint64_t until_ns, goal;
 
@@ -213,7 +213,7 @@ void ha_writer_flush(void)
 	pthread_mutex_unlock(&writer.lock);
 }
 
-void ha_writer_open(void)
+void ha_async_log_open(void)
 {
 	pthread_once(&writer.once, init);
 	pthread_mutex_lock(&writer.lock);
@@ -221,14 +221,14 @@ void ha_writer_open(void)
 	pthread_mutex_unlock(&writer.lock);
 }
 
-void ha_writer_close(void)
+void ha_async_log_close(void)
 {
 	unsigned generation;
 	bool last, ended;
 	uint64_t until_ns;
 	pthread_t thread;
 
-	ha_writer_flush();
+	ha_async_log_flush();
 	pthread_mutex_lock(&writer.lock);
 	last = writer.users == 1 && writer.running;
 	if (writer.users > 0) /* none of a forked child's */

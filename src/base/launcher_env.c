@@ -17,7 +17,7 @@ static const char *first_set(const char *const *names)
 	return NULL;
 }
 
-int ha_job_rank(void)
+int ha_launcher_rank(void)
 {
 	static const char *const names[] = {"RANK",	"OMPI_COMM_WORLD_RANK", "PMIX_RANK",
 					    "PMI_RANK", "SLURM_PROCID",		NULL};
@@ -31,7 +31,7 @@ int ha_job_rank(void)
 	return *end || rank < 0 || rank > INT32_MAX ? -1 : (int)rank;
 }
 
-const char *ha_job_id(void)
+const char *ha_launcher_job_id(void)
 {
 	static const char *const names[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID",
 					    "TORCHELASTIC_RUN_ID", NULL};

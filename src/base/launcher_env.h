@@ -4,9 +4,9 @@
 #define HA_BASE_LAUNCHER_ENV_H
 
 /* The rank, -1 unknown. */
-int ha_job_rank(void);
+int ha_launcher_rank(void);
 
 /* The scheduler's name of the job, "" unknown. */
-const char *ha_job_id(void);
+const char *ha_launcher_job_id(void);
 
 #endif

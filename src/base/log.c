@@ -101,7 +101,7 @@ static bool leave_to_writer(enum ha_log_level level, unsigned long subsys, const
 				.file = file,
 				.line = line};
 	memcpy(l->text, text, length);
-	if (ha_writer_take(&l->note))
+	if (ha_async_log_take(&l->note))
 		return true;
 	free(l);
 	return false;
@@ -123,7 +123,7 @@ void ha_log_write(enum ha_log_level level, unsigned long subsys, const char *fil
 	if (length >= (int)(sizeof text - (sizeof PREFIX - 1)))
 		memcpy(text + sizeof text - 4, "...", 4);
 	if (!deferred || !leave_to_writer(level, subsys, file, line, text)) {
-		ha_writer_flush();
+		ha_async_log_flush();
 		write_now(level, subsys, file, line, text);
 	}
 	errno = saved_errno;

@@ -222,8 +222,8 @@ static void describe_job(struct nccl_ha_job_stats *job)
 	job->started_ns = ha_wall_clock_ns();
 	job->pid = (uint32_t)getpid();
 	job->uid = (uint32_t)getuid();
-	job->rank = ha_job_rank();
-	snprintf(job->job_id, sizeof job->job_id, "%s", ha_job_id());
+	job->rank = ha_launcher_rank();
+	snprintf(job->job_id, sizeof job->job_id, "%s", ha_launcher_job_id());
 	if (gethostname(job->host, sizeof job->host - 1) != 0)
 		job->host[0] = '\0';
 	snprintf(job->program, sizeof job->program, "%s", program_invocation_short_name);

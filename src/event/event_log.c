@@ -272,7 +272,7 @@ static bool leave_to_writer(struct ha_eventlog *log, const struct json *json)
 				 .length = json->length};
 	memcpy(e->text, json->text, json->length);
 	atomic_fetch_add(&log->refs, 1);
-	if (ha_writer_take(&e->note))
+	if (ha_async_log_take(&e->note))
 		return true;
 	put_log(log);
 	free(e);
@@ -347,7 +347,7 @@ struct ha_eventlog *ha_eventlog_open(const char *name)
 		return NULL;
 	}
 	atomic_init(&log->refs, 1);
-	log->rank = ha_job_rank();
+	log->rank = ha_launcher_rank();
 	if (gethostname(log->host, sizeof(log->host) - 1) != 0)
 		log->host[0] = '\0';
 	err = expand(name, log->host, log->path, sizeof(log->path)) ? open_file(log) : ENAMETOOLONG;

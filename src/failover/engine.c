@@ -134,7 +134,7 @@ static bool has_notes(const struct ha_failover *fo)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_slot_notes *notes = &fo->slots[p].notes;
 
-		if (notes->failed_gen != 0 || notes->proved || notes->mail)
+		if (notes->failed_gen != 0 || notes->proved || notes->msg)
 			return true;
 	}
 	return fo->leave != HA_REASON_NONE;
@@ -211,7 +211,7 @@ static bool sessions_spoke(const struct ha_failover *fo)
 	return false;
 }
 
-static void heed_sessions(struct ha_comm *comm)
+static void look_at_sessions(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
 
@@ -242,7 +242,7 @@ static enum ha_reason why_unusable(const struct ha_nic *nic)
  * Paths that nothing has been heard of and that are of no use all the same: a first one that could
  * not be connected, and what was made while the event of its port was under way.
  */
-static void heed_ports(struct ha_comm *comm)
+static void look_at_ports(struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		struct ha_path *path = comm->paths[p];
@@ -306,9 +306,9 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
 		ha_fsm_on(comm, HA_ON_GIVE_UP);
-	heed_sessions(comm);
+	look_at_sessions(comm);
 	if (look)
-		heed_ports(comm);
+		look_at_ports(comm);
 	ha_failover_take_failures(comm);
 	take_proofs(comm);
 	ha_signaling_read_path_msg(comm);
@@ -384,14 +384,14 @@ static void probe_done(struct ha_comm *comm, struct ha_path *path)
 	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
-static void mail_came(struct ha_comm *comm, struct ha_path *path)
+static void msg_came(struct ha_comm *comm, struct ha_path *path)
 {
 	struct ha_slot *slot = &comm->failover->slots[path->index];
 
 	/* Of a generation that is on its way out it would be taken for its successor's. */
 	if (ha_path_stopped(path) || comm->paths[path->index] != path)
 		return;
-	slot->notes.mail = true;
+	slot->notes.msg = true;
 	if (comm->is_send) {
 		slot->notes.proved = true;
 		slot->notes.proved_ns = ha_now_ns();
@@ -412,7 +412,7 @@ static bool socket_broken(struct ha_comm *comm)
 	HA_INFO(HA_SUBSYS_NET,
 		"connection %s: the bootstrap socket is broken (%s); asking the peer over its "
 		"paths, %s",
-		comm->name, ha_stream_why(&comm->lane->stream),
+		comm->name, ha_frame_sock_why(&comm->ctrl_sock->frames),
 		comm->is_send ? "and dialling again" : "it may dial again");
 	ha_say(comm, HA_SAY_PING);
 	return true;
@@ -547,7 +547,7 @@ static void say_ports(struct ha_comm *comm)
 	for (unsigned i = 0; i < fo->noffers; i++)
 		offer_port(comm, i, &ports.offers[i]);
 	length = ha_port_offers_encode(&ports, payload);
-	if (!ha_lane_say(comm->lane, HA_FRAME_PORTS, payload, (uint32_t)length))
+	if (!ha_ctrl_sock_send(comm->ctrl_sock, HA_FRAME_PORTS, payload, (uint32_t)length))
 		HA_WARN("connection %s: the peer cannot be told of our ports: no standby path",
 			comm->name);
 }
@@ -576,11 +576,11 @@ static void start(struct ha_comm *comm)
 			fo->say |= HA_SAY_STATE; /* PORTS says nothing of that */
 }
 
-bool ha_failover_reconnected(struct ha_comm *comm, struct ha_stream *stream)
+bool ha_failover_reconnected(struct ha_comm *comm, struct ha_frame_sock *sock)
 {
 	struct ha_failover *fo = comm->failover;
 
-	if (!ha_lane_replace(comm->lane, stream))
+	if (!ha_ctrl_sock_replace(comm->ctrl_sock, sock))
 		return false;
 	HA_INFO(HA_SUBSYS_NET, "connection %s: the bootstrap socket was dialled again and works",
 		comm->name);
@@ -679,7 +679,7 @@ const struct ha_failover_ops ha_failover_engine = {
     .free = free_failover,
     .path_failed = path_failed,
     .probe_done = probe_done,
-    .mail = mail_came,
+    .msg = msg_came,
     .frame = frame,
     .socket_broken = socket_broken,
     .port_changed = port_changed,

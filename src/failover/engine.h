@@ -9,7 +9,7 @@
  *   engine.c      what happens to a connection, and its visits
  *   fsm.c         the state machine: two tables, one per end
  *   path_slot.c   the state machine of a path: one table
- *   signaling.c   what an end says, on which lanes, and again until it is answered
+ *   signaling.c   what an end says, over which channels, and again until it is answered
  *   standby.c     standby paths: which, building them, proving that they work
  *   reconnect.c   another bootstrap socket for one that broke
  *
@@ -37,7 +37,7 @@ struct ha_comm;
 struct ha_failover_ops;
 struct ha_path;
 struct ha_port;
-struct ha_stream;
+struct ha_frame_sock;
 
 enum ha_failover_state {
 	HA_FO_ACTIVE,	 /* traffic on one path.generation, in one epoch */
@@ -108,7 +108,7 @@ struct ha_slot_link {
 struct ha_failover {
 	uint8_t state;
 	bool resumed;	    /* receiver: RESUMED of this epoch was heard */
-	bool socket_broken; /* paths are the only lanes, until it is dialled again */
+	bool socket_broken; /* paths are the only channels, until it is dialled again */
 	bool look;	    /* something happened that a visit has to look at */
 	bool ports_changed; /* what failed before may work now */
 	bool stepping;	    /* a step of the machine is under way: fsm.c */
@@ -173,14 +173,14 @@ void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_rea
  */
 void ha_failover_take_failures(struct ha_comm *comm);
 
-/* A message, from any lane. Progress thread. */
+/* A message, from any channel. Progress thread. */
 void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m);
 
 /*
  * Another socket has come in its place: takes it over, and says everything that may have been lost
  * with the one before. False: the connection is being closed. Progress thread.
  */
-bool ha_failover_reconnected(struct ha_comm *comm, struct ha_stream *stream) HA_MUST_CHECK;
+bool ha_failover_reconnected(struct ha_comm *comm, struct ha_frame_sock *sock) HA_MUST_CHECK;
 
 /* Receiver: a path was proved, or none can be at the moment. */
 void ha_failover_try_resume(struct ha_comm *comm);

@@ -5,7 +5,7 @@
 #include "failover/port_offer.h"
 #include "transport/rings.h"
 
-_Static_assert(HA_MESSAGE_MAX_BYTES == HA_MAIL_EXPECTED, "a message fits into a mailbox");
+_Static_assert(HA_MESSAGE_MAX_BYTES == HA_MAILBOX_EXPECTED, "a message fits into a mailbox");
 
 #define MESSAGE_MAGIC 0x4d41484eu /* "NHAM" */
 #define SUM_OFFSET    4

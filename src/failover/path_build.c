@@ -32,7 +32,7 @@ static void came_up(struct ha_live_link *live)
 }
 
 /* The session says by itself which: its state is looked at. */
-static void wavers(struct ha_live_link *live)
+static void suspected(struct ha_live_link *live)
 {
 	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
 
@@ -81,7 +81,7 @@ void ha_path_build_watch(struct ha_comm *comm, unsigned p)
 	memset(&link->live, 0, sizeof(link->live));
 	link->live.down = went_down;
 	link->live.up = came_up;
-	link->live.wavers = wavers;
+	link->live.suspected = suspected;
 	link->live.alive = is_alive;
 	link->comm = comm;
 	link->slot = (uint8_t)p;

@@ -30,7 +30,7 @@ struct ha_reconnect {
 	uint64_t next_ns;     /* STAGE_DIAL: not before */
 	uint64_t deadline_ns; /* later stages: not after */
 	uint64_t done_ns;     /* when it succeeded last; 0: never */
-	struct ha_stream stream;
+	struct ha_frame_sock sock;
 };
 
 /* One refusal may be a process that is just being replaced on the way, by whatever answers. */
@@ -51,7 +51,7 @@ static bool find_server(const struct ha_comm *comm, union ha_sockaddr *addr)
 {
 	const union ha_sockaddr *said = &server_of(comm)->addr;
 
-	*addr = comm->lane->peer;
+	*addr = comm->ctrl_sock->peer;
 	if (server_of(comm)->cookie == 0 || addr->sa.sa_family != said->sa.sa_family)
 		return false;
 	if (addr->sa.sa_family == AF_INET6)
@@ -89,7 +89,7 @@ static enum ha_step start(struct ha_comm *comm)
 	fd = socket(addr.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return lost(comm, strerror(errno));
-	ha_stream_open(&reconnect->stream, fd);
+	ha_frame_sock_open(&reconnect->sock, fd);
 	if (connect(fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 && errno != EINPROGRESS)
 		return not_through(comm, errno);
 	return HA_STEP_NEXT;
@@ -105,7 +105,7 @@ static enum ha_step dialing(struct ha_comm *comm)
 	if (!find_server(comm, &addr))
 		return lost(comm, "nobody knows where");
 	/* A second connect tells whether the first is through. */
-	if (connect(reconnect->stream.fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 &&
+	if (connect(reconnect->sock.fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 &&
 	    errno != EISCONN) {
 		if (errno == EALREADY || errno == EINPROGRESS || errno == EINTR)
 			return HA_STEP_AGAIN;
@@ -113,48 +113,48 @@ static enum ha_step dialing(struct ha_comm *comm)
 	}
 	reconnect->refused = 0;
 	ha_rejoin_encode(&rejoin, payload);
-	if (!ha_stream_queue(&reconnect->stream, HA_FRAME_REJOIN, payload, sizeof(payload)))
+	if (!ha_frame_sock_queue(&reconnect->sock, HA_FRAME_REJOIN, payload, sizeof(payload)))
 		return lost(comm, "no room for what is to be said");
 	return HA_STEP_NEXT;
 }
 
 static enum ha_step say_rejoin(struct ha_comm *comm)
 {
-	struct ha_stream *stream = &comm->failover->reconnect->stream;
+	struct ha_frame_sock *sock = &comm->failover->reconnect->sock;
 
-	switch (ha_stream_flush(stream)) {
+	switch (ha_frame_sock_flush(sock)) {
 	case HA_IO_DONE:
 		return HA_STEP_NEXT;
 	case HA_IO_AGAIN:
 		return HA_STEP_AGAIN;
 	default:
-		return lost(comm, ha_stream_why(stream));
+		return lost(comm, ha_frame_sock_why(sock));
 	}
 }
 
 /* Who listens there now may be anyone; who repeats the cookie is the peer. */
 static enum ha_step hear_answer(struct ha_comm *comm)
 {
-	struct ha_stream *stream = &comm->failover->reconnect->stream;
+	struct ha_frame_sock *sock = &comm->failover->reconnect->sock;
 	struct ha_frame_header header;
 	struct ha_rejoin said;
 	const uint8_t *payload;
 
-	switch (ha_stream_receive(stream, &header, &payload)) {
+	switch (ha_frame_sock_receive(sock, &header, &payload)) {
 	case HA_IO_DONE:
 		break;
 	case HA_IO_AGAIN:
 		return HA_STEP_AGAIN;
 	case HA_IO_CLOSED:
-		return lost(comm, ha_stream_why(stream));
+		return lost(comm, ha_frame_sock_why(sock));
 	default:
-		return lost(comm, ha_wire_strerror(stream->bad));
+		return lost(comm, ha_wire_strerror(sock->bad));
 	}
 	if (header.type != HA_FRAME_REJOIN ||
 	    ha_rejoin_decode(payload, header.length, &said) != HA_WIRE_OK ||
 	    said.cookie != server_of(comm)->cookie)
 		return lost(comm, "the answer is not our peer's");
-	return ha_failover_reconnected(comm, stream) ? HA_STEP_NEXT : lost(comm, "not now");
+	return ha_failover_reconnected(comm, sock) ? HA_STEP_NEXT : lost(comm, "not now");
 }
 
 static enum ha_step (*const stages[STAGES])(struct ha_comm *) = {
@@ -183,7 +183,7 @@ static enum ha_step run(struct ha_comm *comm)
 /* The next attempt: after the interval, which doubles. */
 static void put_off(struct ha_reconnect *reconnect, uint64_t now_ns)
 {
-	ha_stream_close(&reconnect->stream);
+	ha_frame_sock_close(&reconnect->sock);
 	reconnect->stage = STAGE_DIAL;
 	reconnect->next_ns = now_ns + reconnect->interval_ms * HA_NS_PER_MS;
 	if (reconnect->refused == 0 && reconnect->interval_ms < INTERVAL_MAX_MS)
@@ -205,7 +205,7 @@ static bool begin(struct ha_comm *comm, uint64_t now_ns)
 			HA_WARN("connection %s: out of memory for dialling again", comm->name);
 			return false;
 		}
-		reconnect->stream.fd = -1;
+		reconnect->sock.fd = -1;
 		comm->failover->reconnect = reconnect;
 	}
 	reconnect->refused = 0;
@@ -267,6 +267,6 @@ void ha_reconnect_free(struct ha_comm *comm)
 
 	if (!reconnect)
 		return;
-	ha_stream_close(&reconnect->stream);
+	ha_frame_sock_close(&reconnect->sock);
 	free(reconnect);
 }

@@ -2,8 +2,8 @@
 /*
  * Another bootstrap socket for one that broke although both processes live: a reset by a firewall,
  * a management network that was away. Paths carry control messages meanwhile, but with one port at
- * each end there is none while its link is down, and without any lane the two ends cannot agree on
- * a new path.
+ * each end there is none while its link is down, and without any channel the two ends cannot agree
+ * on a new path.
  *
  * The sender dials (here), the receiver's server answers (reconnect_server.h). All of it is [T], on
  * the progress thread.

@@ -26,7 +26,7 @@ struct client {
 	struct ha_watch watch;
 	struct ha_reconnect_server *server;
 	uint64_t since_ns;
-	struct ha_stream stream; /* fd -1: the place is free */
+	struct ha_frame_sock sock; /* fd -1: the place is free */
 };
 
 /* Made by the application, then the progress thread's. */
@@ -50,7 +50,7 @@ static void turn_away(struct client *client, const char *why)
 	client->server->strangers++;
 	client->server->nclients--;
 	ha_progress_unwatch_self(client->server->inst->progress, &client->watch);
-	ha_stream_close(&client->stream);
+	ha_frame_sock_close(&client->sock);
 }
 
 /* Under the instance's lock. */
@@ -70,20 +70,20 @@ static struct ha_comm *find_connection(struct ha_instance *inst, const struct ha
 }
 
 /* The answer is what the client said: nobody else could know. */
-static bool answer(struct ha_stream *stream, const struct ha_rejoin *said)
+static bool answer(struct ha_frame_sock *sock, const struct ha_rejoin *said)
 {
 	uint8_t payload[HA_REJOIN_BYTES];
 
 	ha_rejoin_encode(said, payload);
-	return ha_stream_queue(stream, HA_FRAME_REJOIN, payload, sizeof(payload)) &&
-	       ha_stream_flush(stream) == HA_IO_DONE;
+	return ha_frame_sock_queue(sock, HA_FRAME_REJOIN, payload, sizeof(payload)) &&
+	       ha_frame_sock_flush(sock) == HA_IO_DONE;
 }
 
 /* Under the token. */
 static bool goes_on(struct ha_comm *comm, struct client *client, const struct ha_rejoin *said)
 {
-	return !atomic_load(&comm->peer_bye) && answer(&client->stream, said) &&
-	       ha_failover_reconnected(comm, &client->stream);
+	return !atomic_load(&comm->peer_bye) && answer(&client->sock, said) &&
+	       ha_failover_reconnected(comm, &client->sock);
 }
 
 static void admit(struct client *client, const struct ha_rejoin *said)
@@ -92,7 +92,7 @@ static void admit(struct client *client, const struct ha_rejoin *said)
 	struct ha_comm *comm;
 	bool admitted = false;
 
-	/* One watch at a time: the lane will have its own. */
+	/* One watch at a time: the control socket will have its own. */
 	ha_progress_unwatch_self(inst->progress, &client->watch);
 	pthread_mutex_lock(&inst->lock);
 	comm = find_connection(inst, said);
@@ -120,13 +120,13 @@ static void client_ready(struct ha_watch *watch, uint32_t events)
 	(void)events;
 	if (watch->fd < 0)
 		return; /* it left in the same round */
-	io = ha_stream_receive(&client->stream, &header, &payload);
+	io = ha_frame_sock_receive(&client->sock, &header, &payload);
 	if (io == HA_IO_AGAIN)
 		return;
 	if (io == HA_IO_CLOSED)
-		turn_away(client, ha_stream_why(&client->stream));
+		turn_away(client, ha_frame_sock_why(&client->sock));
 	else if (io == HA_IO_BAD)
-		turn_away(client, ha_wire_strerror(client->stream.bad));
+		turn_away(client, ha_wire_strerror(client->sock.bad));
 	else if (header.type != HA_FRAME_REJOIN ||
 		 ha_rejoin_decode(payload, header.length, &said) != HA_WIRE_OK)
 		turn_away(client, "it does not say which connection it is of");
@@ -142,7 +142,7 @@ static struct client *find_place(struct ha_reconnect_server *server)
 	for (unsigned i = 0; i < CLIENTS; i++) {
 		struct client *client = &server->clients[i];
 
-		if (client->stream.fd < 0)
+		if (client->sock.fd < 0)
 			return client;
 		if (client->since_ns < oldest->since_ns)
 			oldest = client;
@@ -157,7 +157,7 @@ static void seat(struct ha_reconnect_server *server, int fd)
 
 	server->nclients++;
 	client->since_ns = ha_now_ns();
-	ha_stream_open(&client->stream, fd);
+	ha_frame_sock_open(&client->sock, fd);
 	client->watch.fd = fd;
 	if (ha_progress_watch(server->inst->progress, &client->watch) != HA_OK) {
 		client->watch.fd = -1;
@@ -219,9 +219,9 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	for (unsigned i = 0; i < CLIENTS; i++) {
 		struct client *client = &server->clients[i];
 
-		if (client->stream.fd >= 0 && now_ns - client->since_ns > SILENCE_NS)
+		if (client->sock.fd >= 0 && now_ns - client->since_ns > SILENCE_NS)
 			turn_away(client, "silent for too long");
-		if (client->stream.fd >= 0)
+		if (client->sock.fd >= 0)
 			due(server, client->since_ns + SILENCE_NS + 1);
 	}
 	if (server->watch.fd < 0 && now_ns >= server->open_again_ns)
@@ -243,7 +243,7 @@ static struct ha_reconnect_server *server_new(struct ha_instance *inst)
 	server->inst = inst;
 	for (unsigned i = 0; i < CLIENTS; i++) {
 		server->clients[i].server = server;
-		server->clients[i].stream.fd = -1;
+		server->clients[i].sock.fd = -1;
 		server->clients[i].watch = (struct ha_watch){.fd = -1, .ready = client_ready};
 	}
 	server->fd = ha_net_listen(&inst->bootstrap_addr, BACKLOG, &server->addr);
@@ -287,7 +287,7 @@ void ha_reconnect_server_close(struct ha_instance *inst)
 	ha_progress_unwatch(inst->progress, &server->watch);
 	for (unsigned i = 0; i < CLIENTS; i++) {
 		ha_progress_unwatch(inst->progress, &server->clients[i].watch);
-		ha_stream_close(&server->clients[i].stream);
+		ha_frame_sock_close(&server->clients[i].sock);
 	}
 	if (server->strangers != 0)
 		HA_INFO(HA_SUBSYS_NET, "the socket for peers that dial again turned %llu away",

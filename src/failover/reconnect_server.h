@@ -6,7 +6,7 @@
  *
  * Anyone can connect to it. A *client* has a place in a table of fixed size and a deadline until
  * its first frame, REJOIN, names a connection and its cookie; then its socket becomes that
- * connection's lane. Everyone else is turned away without any harm to a connection.
+ * connection's control socket. Everyone else is turned away without any harm to a connection.
  */
 #ifndef HA_FAILOVER_RECONNECT_SERVER_H
 #define HA_FAILOVER_RECONNECT_SERVER_H

@@ -77,19 +77,19 @@ static void name_path(struct ha_message *m, unsigned path, uint32_t generation)
 	m->generation = generation;
 }
 
-/* ---- lanes --------------------------------------------------------------------------------- */
+/* ---- channels ------------------------------------------------------------------------------ */
 
 /*
- * The sender learns that the receiver's end of a path is up from the first mail that comes over it;
- * before, what it posts would only run into the hardware's timeout.
+ * The sender learns that the receiver's end of a path is up from the first message that comes over
+ * it; before, what it posts would only run into the hardware's timeout.
  */
-static bool carries_mail(const struct ha_comm *comm, unsigned p)
+static bool carries_messages(const struct ha_comm *comm, unsigned p)
 {
 	return ha_path_ready(comm->paths[p]) && ha_slot_is_up(&comm->failover->slots[p]);
 }
 
-/* Also one whose first mail is still under way: the receiver is heard on it if it lives. */
-static bool may_carry_mail(const struct ha_comm *comm, unsigned p)
+/* Also one whose first message is still under way: the receiver is heard on it if it lives. */
+static bool may_carry_messages(const struct ha_comm *comm, unsigned p)
 {
 	const struct ha_slot *slot = &comm->failover->slots[p];
 
@@ -102,7 +102,7 @@ bool ha_signaling_has_ctrl_sock(const struct ha_comm *comm)
 	if (!comm->failover->socket_broken)
 		return true;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (may_carry_mail(comm, p))
+		if (may_carry_messages(comm, p))
 			return true;
 	return false;
 }
@@ -115,10 +115,10 @@ static void deliver(struct ha_comm *comm, const struct ha_message *m)
 	HA_TRACE(2, "connection %s: says %s, epoch %u, path %u.%u", comm->name,
 		 ha_message_name(m->kind), m->epoch, m->path, m->generation);
 	if (!comm->failover->socket_broken)
-		ha_lane_say(comm->lane, HA_FRAME_CONTROL, bytes, (uint32_t)length);
+		ha_ctrl_sock_send(comm->ctrl_sock, HA_FRAME_CONTROL, bytes, (uint32_t)length);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (carries_mail(comm, p))
-			ha_path_mail(comm, comm->paths[p], bytes, length);
+		if (carries_messages(comm, p))
+			ha_path_msg_send(comm, comm->paths[p], bytes, length);
 	comm->count.control_sent++;
 }
 
@@ -128,29 +128,29 @@ void ha_signaling_read_path_msg(struct ha_comm *comm)
 		struct ha_slot_notes *notes = &comm->failover->slots[p].notes;
 		struct ha_message m;
 
-		if (!notes->mail)
+		if (!notes->msg)
 			continue;
-		notes->mail = false;
+		notes->msg = false;
 		/* One that is being overwritten is followed by another immediate. */
-		if (ha_message_decode(ha_path_mailbox(comm, p), HA_MAIL_BYTES, &m) == HA_WIRE_OK)
+		if (ha_message_decode(ha_path_mailbox(comm, p), HA_MAILBOX_BYTES, &m) == HA_WIRE_OK)
 			ha_failover_hear(comm, &m);
 	}
 }
 
-static bool mail_under_way(const struct ha_comm *comm)
+static bool msg_under_way(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (ha_path_ready(comm->paths[p]) && comm->paths[p]->mail_busy)
+		if (ha_path_ready(comm->paths[p]) && comm->paths[p]->msg_busy)
 			return true;
 	return false;
 }
 
-static void wait_for_mail(struct ha_comm *comm)
+static void wait_for_message(struct ha_comm *comm)
 {
 	uint64_t until_ns = ha_now_ns() + GOODBYE_NS;
 
 	/* Rounds are bounded as well, for a clock that stands still. */
-	for (int i = 0; i < GOODBYE_ROUNDS && mail_under_way(comm) && ha_now_ns() < until_ns; i++) {
+	for (int i = 0; i < GOODBYE_ROUNDS && msg_under_way(comm) && ha_now_ns() < until_ns; i++) {
 		ha_comm_poll(comm, comm->poll_batch);
 		ha_comm_poll_standby(comm);
 	}
@@ -161,11 +161,11 @@ void ha_signaling_goodbye(struct ha_comm *comm)
 	struct ha_message m;
 
 	if (comm->failover->socket_broken)
-		wait_for_mail(comm);
+		wait_for_message(comm);
 	fill(comm, HA_MSG_BYE, &m);
 	deliver(comm, &m);
 	if (comm->failover->socket_broken)
-		wait_for_mail(comm);
+		wait_for_message(comm);
 }
 
 /* ---- saying -------------------------------------------------------------------------------- */
@@ -271,7 +271,7 @@ static const char *sign_of_death(const struct ha_comm *comm, uint64_t now_ns)
 	return NULL;
 }
 
-/* Nobody answers on any lane: the process is gone. */
+/* Nobody answers on any channel: the process is gone. */
 static void check_peer(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
@@ -315,7 +315,7 @@ void ha_signaling_send(struct ha_comm *comm, uint64_t now_ns)
 /* ---- hearing ------------------------------------------------------------------------------- */
 
 /* What the peer says of its ports: one that went down takes our path with it. */
-static void heed_ports(struct ha_comm *comm, uint16_t up)
+static void hear_ports(struct ha_comm *comm, uint16_t up)
 {
 	struct ha_failover *fo = comm->failover;
 
@@ -332,7 +332,7 @@ static void heed_ports(struct ha_comm *comm, uint16_t up)
 }
 
 /* What the peer's operator wants of its ports: the receiver sees to it. */
-static void heed_drains(struct ha_comm *comm, uint16_t drained)
+static void hear_drains(struct ha_comm *comm, uint16_t drained)
 {
 	struct ha_failover *fo = comm->failover;
 	uint16_t before = fo->peer_ports_drained;
@@ -358,8 +358,8 @@ void ha_signaling_heard(struct ha_comm *comm, const struct ha_message *m)
 	/* The state of ports goes up and down, so only the newest message's counts. */
 	if ((int32_t)(m->serial - fo->peer_serial) > 0) {
 		fo->peer_serial = m->serial;
-		heed_ports(comm, m->ports_up);
-		heed_drains(comm, m->ports_drained);
+		hear_ports(comm, m->ports_up);
+		hear_drains(comm, m->ports_drained);
 		if (comm->is_send && m->rto_ms > comm->rto_ms && m->rto_ms <= HA_RTO_MAX_MS)
 			comm->rto_ms = m->rto_ms;
 	} else {

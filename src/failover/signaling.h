@@ -3,8 +3,8 @@
  * What this end says, and how it gets to the peer.
  *
  * An end says one thing at a time about its state, its *statement*, at once and then again at an
- * interval that grows until it is answered. Every message goes over every lane that is alive: the
- * bootstrap socket, and the mailbox of each path that works. All of it is [T], on the progress
+ * interval that grows until it is answered. Every message goes over every channel that is alive:
+ * the bootstrap socket, and the mailbox of each path that works. All of it is [T], on the progress
  * thread.
  */
 #ifndef HA_FAILOVER_SIGNALING_H

@@ -255,7 +255,7 @@ void ha_standby_opened(struct ha_comm *comm, unsigned p)
 
 /* What a path in reserve is worth: drained ports are worst, then those it has in common with the
  * active one. As best_pair sees it. */
-static unsigned flaws(const struct ha_comm *comm, struct ha_pair pair)
+static unsigned faults_of(const struct ha_comm *comm, struct ha_pair pair)
 {
 	struct ha_pair active = ha_pair_of(&comm->failover->slots[comm->active]);
 
@@ -288,13 +288,14 @@ static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 	unsigned fewest = UINT_MAX;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		unsigned n = flaws(comm, ha_pair_of(&fo->slots[p]));
+		unsigned n = faults_of(comm, ha_pair_of(&fo->slots[p]));
 
 		if (p != comm->active &&
 		    (ha_path_select_can_carry(comm, p) || is_on_its_way(comm, p)) && n < fewest)
 			fewest = n;
 	}
-	if (fewest == 0 || !best_pair(comm, &active, now_ns, &pair) || flaws(comm, pair) >= fewest)
+	if (fewest == 0 || !best_pair(comm, &active, now_ns, &pair) ||
+	    faults_of(comm, pair) >= fewest)
 		return;
 	(void)build(comm, pair);
 }
@@ -403,7 +404,8 @@ static void came_up(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	}
 	event.to = ha_event_path(comm->paths[p]);
 	ha_event_report(comm, &event);
-	fo->say |= HA_SAY_STATE; /* over the new path, too: the sender may use it for mail now */
+	fo->say |=
+	    HA_SAY_STATE; /* over the new path, too: the sender may use it for messages now */
 }
 
 /*
@@ -429,7 +431,7 @@ static void give_up_hopeless(struct ha_comm *comm, unsigned p)
 }
 
 /* Slots on their way up: what takes too long is given up. */
-static void tend(struct ha_comm *comm, unsigned p, uint64_t now_ns)
+static void visit_slot(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
 	struct ha_slot *slot = &fo->slots[p];
@@ -478,7 +480,7 @@ bool ha_standby_visit(struct ha_comm *comm, uint64_t now_ns)
 	fo->ports_changed = false;
 	expire(comm, now_ns);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		tend(comm, p, now_ns);
+		visit_slot(comm, p, now_ns);
 	if (fo->state == HA_FO_FENCING) {
 		best = ha_path_select_best(comm);
 		if (best < 0 && !ha_path_select_awaits_answer(comm))

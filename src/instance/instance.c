@@ -30,17 +30,17 @@ static void on_event(void *arg, const struct ibv_async_event *event, struct ha_n
 	struct ha_instance *inst = arg;
 
 	pthread_mutex_lock(&inst->lock);
-	ha_report_event(inst, nic, event);
+	ha_port_stats_event(inst, nic, event);
 	ha_comms_event(inst, event);
 	pthread_mutex_unlock(&inst->lock);
 }
 
 /* Progress thread. Its ports are of no use while its commands do not come back: what runs over them
  * leaves, and nothing new is asked of it. */
-static void nic_stuck(void *arg, unsigned lane, bool stuck)
+static void nic_stuck(void *arg, unsigned queue, bool stuck)
 {
 	struct ha_instance *inst = arg;
-	struct ha_nic *nic = &inst->devices->nics[lane];
+	struct ha_nic *nic = &inst->devices->nics[queue];
 
 	atomic_store(&nic->sick, stuck);
 	if (stuck)
@@ -60,7 +60,7 @@ static void nic_ready(struct ha_watch *watch, uint32_t events)
 	int read = ha_nic_read_events(w->inst->devices, w->nic);
 
 	if (read > 0)
-		ha_report_nic(w->inst, w->nic);
+		ha_port_stats_publish(w->inst, w->nic);
 	if (atomic_load(&w->nic->fatal))
 		ha_liveness_look(w->inst->liveness);
 
@@ -120,7 +120,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	}
 	inst->threads = !options->no_threads;
 	if (inst->threads)
-		ha_writer_open();
+		ha_async_log_open();
 	pthread_mutex_init(&inst->lock, NULL);
 	inst->failover = &ha_failover_engine;
 	ha_unreachable_init(&inst->unreachable);
@@ -166,7 +166,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		inst->stats = ha_stats_open(&inst->config);
 		inst->events = ha_eventlog_open(inst->config.event_log);
 		ha_stats_event_log(inst->stats, ha_eventlog_path(inst->events));
-		ha_report_ports_open(inst);
+		ha_port_stats_open(inst);
 		ha_admin_server_open(inst);
 		result = watch_nics(inst);
 	}
@@ -207,10 +207,10 @@ void ha_instance_close(struct ha_instance *inst)
 	if (!ha_list_empty(&inst->comms))
 		HA_WARN("the plugin is shut down with open connections");
 	if (inst->stats)
-		ha_report_ports_close(inst);
+		ha_port_stats_close(inst);
 	ha_stats_close(inst->stats);
 	if (inst->threads)
-		ha_writer_close();
+		ha_async_log_close();
 	ha_eventlog_close(inst->events);
 	if (!inst->progress)
 		close_devices(inst);

@@ -44,7 +44,7 @@ static void send_restart(struct ha_live_port *port)
 {
 	port->restarting = true;
 	port->restart.run = restart;
-	port->restart.orphaned = leave_restart;
+	port->restart.abandoned = leave_restart;
 	port->restart.owner = &port->live->poller;
 	port->restart.key = (uintptr_t)port;
 	port->restart.kind = HA_COMMAND_DEVICE;
@@ -132,10 +132,10 @@ static void bury_opened(struct ha_command *command)
 }
 
 static void send_command(struct ha_live_port *port, enum ha_command_kind kind,
-			 void (*run)(struct ha_command *), void (*orphaned)(struct ha_command *))
+			 void (*run)(struct ha_command *), void (*abandoned)(struct ha_command *))
 {
 	port->command.run = run;
-	port->command.orphaned = orphaned;
+	port->command.abandoned = abandoned;
 	port->command.owner = &port->live->poller;
 	port->command.key = (uintptr_t)port;
 	port->command.kind = (uint8_t)kind;

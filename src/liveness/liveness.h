@@ -72,7 +72,7 @@ struct ha_live_link {
 	/* It became UP, for the first time or again. */
 	void (*up)(struct ha_live_link *link);
 	/* It became SUSPECTED, or is UP again after that, or is DOWN without having been UP. */
-	void (*wavers)(struct ha_live_link *link);
+	void (*suspected)(struct ha_live_link *link);
 	/* Has anything completed on this pair of ports since the last call? */
 	bool (*alive)(struct ha_live_link *link);
 

@@ -67,8 +67,8 @@ static void tell_links_of_doubt(struct ha_session *s)
 	ha_list_for_each (pos, &s->links) {
 		struct ha_live_link *link = ha_container_of(pos, struct ha_live_link, in_session);
 
-		if (link->wavers)
-			link->wavers(link);
+		if (link->suspected)
+			link->suspected(link);
 	}
 }
 
@@ -215,7 +215,7 @@ static void drop(const struct ha_session *s, struct ha_live_address *address)
 		return;
 	}
 	address->command.run = destroy_handle;
-	address->command.orphaned = free_address;
+	address->command.abandoned = free_address;
 	address->command.kind = HA_COMMAND_CLEAN;
 	/* One thread does it for all of a port's. */
 	address->command.key = (uintptr_t)address->ud_qp;
@@ -238,7 +238,7 @@ static void ask(struct ha_session *s, uint32_t addr_gen)
 	memcpy(query->to.gid, s->remote.gid, sizeof(query->to.gid));
 	query->command.run = resolve;
 	query->command.owner = &s->port->live->poller;
-	query->command.orphaned = free_query;
+	query->command.abandoned = free_query;
 	query->command.key = ha_unreachable_hash(&key);
 	query->command.kind = HA_COMMAND_RESOLVE;
 	ha_list_init(&query->command.link);

@@ -179,7 +179,7 @@ static void give_up(struct ha_mr *mr, struct ha_mr_entry *entry, bool wait)
 		return;
 	}
 	entry->end.run = end_registration;
-	entry->end.orphaned = registration_ended;
+	entry->end.abandoned = registration_ended;
 	entry->end.kind = HA_COMMAND_CLEAN;
 	entry->end.owner = &nobody;
 	entry->end.key = key_of_end(nic);
@@ -275,7 +275,7 @@ static bool send_registration(struct ha_mr *mr, struct ha_nic *nic,
 	reg->nic = nic;
 	reg->waiter = *waiter;
 	reg->command.run = run_registration;
-	reg->command.orphaned = registration_done;
+	reg->command.abandoned = registration_done;
 	reg->command.kind = mr->length <= PROMPT_BYTES ? HA_COMMAND_DEVICE : HA_COMMAND_CLEAN;
 	reg->command.owner = &nobody;
 	reg->command.key = key_of_registration(nic, mr->addr);

@@ -112,7 +112,7 @@ static void run_one(struct ha_commands *commands, struct ha_command *command, un
 	run->command = NULL;
 	if (command->left) {
 		pthread_mutex_unlock(&commands->lock);
-		command->orphaned(command);
+		command->abandoned(command);
 		pthread_mutex_lock(&commands->lock);
 	} else {
 		give_back(commands, command);
@@ -229,7 +229,7 @@ static void return_one(struct ha_commands *commands, struct ha_command *command)
 		return;
 	}
 	pthread_mutex_unlock(&commands->lock);
-	command->orphaned(command);
+	command->abandoned(command);
 	pthread_mutex_lock(&commands->lock);
 }
 
@@ -433,7 +433,7 @@ bool ha_command_wait(struct ha_commands *commands, struct ha_command *command, u
 void ha_command_leave(struct ha_commands *commands, struct ha_command *command)
 {
 	if (!commands) {
-		command->orphaned(command);
+		command->abandoned(command);
 		return;
 	}
 	pthread_mutex_lock(&commands->lock);
@@ -442,7 +442,7 @@ void ha_command_leave(struct ha_commands *commands, struct ha_command *command)
 		command = NULL;
 	pthread_mutex_unlock(&commands->lock);
 	if (command)
-		command->orphaned(command);
+		command->abandoned(command);
 }
 
 bool ha_command_disown(struct ha_commands *commands, struct ha_command *command)

@@ -76,7 +76,7 @@ struct ha_command {
 	void (*run)(struct ha_command *command);
 	/* For a command that was left, when it has run: frees it and what it used. Without any
 	 * lock. */
-	void (*orphaned)(struct ha_command *command);
+	void (*abandoned)(struct ha_command *command);
 };
 
 /* Whether some thread has it or will have it: the command's things are not the owner's now. */

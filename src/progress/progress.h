@@ -43,7 +43,7 @@ enum ha_poll_result {
 /* What a visit that finds nothing looks at comes first: with very many of them, each line counts.
  */
 struct ha_poller {
-	struct ha_schedule_entry entry; /* the thread's, as what says so below: under its lock */
+	struct ha_timer timer; /* the thread's, as what says so below: under its lock */
 	enum ha_poll_result (*visit)(struct ha_poller *poller);
 	/*
 	 * When it must be visited again at the latest, on ha_now_ns's clock, however little there
@@ -69,14 +69,14 @@ struct ha_watch {
 };
 
 /* Queues of commands, one a NIC (command.h). */
-#define HA_PROGRESS_LANES 32
+#define HA_PROGRESS_QUEUES 32
 
 struct ha_progress_options {
 	bool thread;		 /* start one; otherwise the caller drives ha_progress_round */
 	int idle_spin_threshold; /* empty visits in a row before a poller waits for its tick */
 	/* A NIC's commands take longer than a healthy one's, or are back. Progress thread, without
 	 * any lock. NULL: nobody needs to know. */
-	void (*stuck)(void *arg, unsigned lane, bool stuck);
+	void (*stuck)(void *arg, unsigned queue, bool stuck);
 	void *stuck_arg;
 };
 
@@ -112,10 +112,10 @@ void ha_progress_unwatch_self(struct ha_progress *progress, struct ha_watch *wat
 void ha_progress_call(struct ha_progress *progress, struct ha_poller *poller);
 
 /*
- * Where a NIC's commands go that may wait in the kernel (command.h): lane < HA_PROGRESS_LANES. Made
- * when first asked for; NULL: no memory. Any thread.
+ * Where a NIC's commands go that may wait in the kernel (command.h): queue < HA_PROGRESS_QUEUES.
+ * Made when first asked for; NULL: no memory. Any thread.
  */
-struct ha_commands *ha_progress_commands(struct ha_progress *progress, unsigned lane);
+struct ha_commands *ha_progress_commands(struct ha_progress *progress, unsigned queue);
 
 /*
  * One round without sleeping, in which every poller is visited; for a progress without a thread,

@@ -47,7 +47,7 @@ static const unsigned tick_ms[] = {
 struct ha_progress_end {
 	void (*then)(void *arg);
 	void *arg;
-	atomic_uint left; /* lanes that have not ended */
+	atomic_uint left; /* queues that have not ended */
 };
 
 struct ha_progress {
@@ -58,16 +58,16 @@ struct ha_progress {
 	bool running;
 	atomic_bool stop;
 	_Atomic uint64_t wakeups;
-	pthread_mutex_t lanes_lock;				/* held while a lane is made */
-	_Atomic(struct ha_commands *) lanes[HA_PROGRESS_LANES]; /* NULL: none yet */
-	bool stuck[HA_PROGRESS_LANES]; /* the thread's: as it was told last */
+	pthread_mutex_t queues_lock;				  /* held while a queue is made */
+	_Atomic(struct ha_commands *) queues[HA_PROGRESS_QUEUES]; /* NULL: none yet */
+	bool stuck[HA_PROGRESS_QUEUES]; /* the thread's: as it was told last */
 	struct ha_progress_end end;
 
 	/* Held during a round. Protects what follows and serialises callbacks with add and remove.
 	 */
 	pthread_mutex_t lock;
 	struct ha_list pollers;
-	struct ha_schedule schedule;
+	struct ha_timer_wheel wheel;
 	struct ha_list again;		 /* to be visited in the next round, without sleeping */
 	unsigned found[HA_POLL_RESULTS]; /* how many pollers have found it last */
 	bool in_vain;			 /* the last turn found nothing to do; the thread's */
@@ -115,7 +115,7 @@ static int dispatch_watches(struct ha_progress *progress)
 
 static struct ha_poller *poller_of(struct ha_list *entry)
 {
-	return ha_container_of(entry, struct ha_poller, entry.link);
+	return ha_container_of(entry, struct ha_poller, timer.link);
 }
 
 /*
@@ -156,13 +156,13 @@ static void schedule(struct ha_progress *progress, struct ha_poller *poller, uin
 	uint64_t at_ns = next_tick_ns(progress, poller->found, now_ns);
 
 	if (wants_no_sleep(progress, poller, now_ns)) {
-		ha_list_push_back(&progress->again, &poller->entry.link);
+		ha_list_push_back(&progress->again, &poller->timer.link);
 		return;
 	}
 	if (poller->due_ns != 0 && poller->due_ns < at_ns)
 		at_ns = poller->due_ns;
 	if (at_ns != UINT64_MAX)
-		ha_schedule_put(&progress->schedule, &poller->entry, at_ns);
+		ha_timer_wheel_put(&progress->wheel, &poller->timer, at_ns);
 }
 
 static void visit(struct ha_progress *progress, struct ha_poller *poller, uint64_t now_ns,
@@ -196,8 +196,8 @@ static void take_calls(struct ha_progress *progress, struct ha_list *due)
 
 		poller->called = false;
 		poller->asked = true;
-		ha_list_remove(&poller->entry.link);
-		ha_list_push_back(due, &poller->entry.link);
+		ha_list_remove(&poller->timer.link);
+		ha_list_push_back(due, &poller->timer.link);
 	}
 	pthread_mutex_unlock(&progress->call_lock);
 }
@@ -220,7 +220,7 @@ static void fetch_ahead(const struct ha_list *next, const struct ha_list *end)
 {
 	if (next == end)
 		return;
-	__builtin_prefetch(ha_container_of(next, const struct ha_schedule_entry, link)->first);
+	__builtin_prefetch(ha_container_of(next, const struct ha_timer, link)->first);
 	__builtin_prefetch(next->next);
 }
 
@@ -243,14 +243,14 @@ static int visit_due(struct ha_progress *progress)
 	ha_list_init(&due);
 	take_calls(progress, &asked);
 	ha_list_move_all(&asked, &progress->again);
-	ha_schedule_take(&progress->schedule, now_ns, &due);
+	ha_timer_wheel_take(&progress->wheel, now_ns, &due);
 	while ((node = ha_list_pop_front(&asked)))
 		visit_and_schedule(progress, poller_of(node), now_ns, &work);
 	while ((node = ha_list_pop_front(&due))) {
 		struct ha_poller *poller = poller_of(node);
 
 		fetch_ahead(due.next, &due);
-		if (!ha_schedule_defer(&progress->schedule, &poller->entry))
+		if (!ha_timer_wheel_defer(&progress->wheel, &poller->timer))
 			visit_and_schedule(progress, poller, now_ns, &work);
 	}
 	return work;
@@ -258,18 +258,18 @@ static int visit_due(struct ha_progress *progress)
 
 /* ---- commands ------------------------------------------------------------------------------- */
 
-static struct ha_commands *lane_of(struct ha_progress *progress, unsigned lane)
+static struct ha_commands *queue_of(struct ha_progress *progress, unsigned queue)
 {
-	return atomic_load_explicit(&progress->lanes[lane], memory_order_acquire);
+	return atomic_load_explicit(&progress->queues[queue], memory_order_acquire);
 }
 
 static int run_lanes(struct ha_progress *progress)
 {
 	int work = 0;
 
-	for (unsigned i = 0; i < HA_PROGRESS_LANES; i++)
-		if (lane_of(progress, i))
-			work += ha_commands_round(lane_of(progress, i));
+	for (unsigned i = 0; i < HA_PROGRESS_QUEUES; i++)
+		if (queue_of(progress, i))
+			work += ha_commands_round(queue_of(progress, i));
 	return work;
 }
 
@@ -278,8 +278,8 @@ static uint64_t look_at_lanes(struct ha_progress *progress)
 {
 	uint64_t now_ns = ha_now_ns(), soonest_ns = UINT64_MAX, next_ns;
 
-	for (unsigned i = 0; i < HA_PROGRESS_LANES; i++) {
-		struct ha_commands *commands = lane_of(progress, i);
+	for (unsigned i = 0; i < HA_PROGRESS_QUEUES; i++) {
+		struct ha_commands *commands = queue_of(progress, i);
 		bool stuck = commands && ha_commands_stuck(commands, now_ns, &next_ns);
 
 		if (commands && next_ns < soonest_ns)
@@ -293,19 +293,19 @@ static uint64_t look_at_lanes(struct ha_progress *progress)
 	return soonest_ns;
 }
 
-struct ha_commands *ha_progress_commands(struct ha_progress *progress, unsigned lane)
+struct ha_commands *ha_progress_commands(struct ha_progress *progress, unsigned queue)
 {
-	struct ha_commands *commands = lane_of(progress, lane);
+	struct ha_commands *commands = queue_of(progress, queue);
 
 	if (commands)
 		return commands;
-	pthread_mutex_lock(&progress->lanes_lock);
-	commands = lane_of(progress, lane);
+	pthread_mutex_lock(&progress->queues_lock);
+	commands = queue_of(progress, queue);
 	if (!commands) {
 		commands = ha_commands_new(progress, progress->options.thread);
-		atomic_store_explicit(&progress->lanes[lane], commands, memory_order_release);
+		atomic_store_explicit(&progress->queues[queue], commands, memory_order_release);
 	}
-	pthread_mutex_unlock(&progress->lanes_lock);
+	pthread_mutex_unlock(&progress->queues_lock);
 	return commands;
 }
 
@@ -345,7 +345,7 @@ uint64_t ha_progress_turn(struct ha_progress *progress)
 	work = dispatch_watches(progress);
 	work += visit_due(progress);
 	progress->in_vain = work == 0;
-	next_ns = ha_list_empty(&progress->again) ? ha_schedule_next_ns(&progress->schedule) : 0;
+	next_ns = ha_list_empty(&progress->again) ? ha_timer_wheel_next_ns(&progress->wheel) : 0;
 	pthread_mutex_unlock(&progress->lock);
 	if (!progress->options.thread)
 		run_lanes(progress);
@@ -446,10 +446,10 @@ ha_result_t ha_progress_start(const struct ha_progress_options *options, struct 
 	ha_list_init(&progress->pollers);
 	ha_list_init(&progress->again);
 	ha_list_init(&progress->calls);
-	ha_schedule_init(&progress->schedule, ha_now_ns());
+	ha_timer_wheel_init(&progress->wheel, ha_now_ns());
 	pthread_mutex_init(&progress->lock, NULL);
 	pthread_mutex_init(&progress->call_lock, NULL);
-	pthread_mutex_init(&progress->lanes_lock, NULL);
+	pthread_mutex_init(&progress->queues_lock, NULL);
 	progress->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	progress->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (progress->epoll_fd < 0 || progress->wake_fd < 0 ||
@@ -493,7 +493,7 @@ static void destroy(void *arg)
 		close(progress->wake_fd);
 	if (progress->epoll_fd >= 0)
 		close(progress->epoll_fd);
-	pthread_mutex_destroy(&progress->lanes_lock);
+	pthread_mutex_destroy(&progress->queues_lock);
 	pthread_mutex_destroy(&progress->call_lock);
 	pthread_mutex_destroy(&progress->lock);
 	free(progress);
@@ -501,7 +501,7 @@ static void destroy(void *arg)
 		then(then_arg);
 }
 
-/* A lane has ended; the last one to do so ends all of it. */
+/* A queue has ended; the last one to do so ends all of it. */
 static void lane_ended(void *arg)
 {
 	struct ha_progress *progress = arg;
@@ -517,9 +517,10 @@ bool ha_progress_end(struct ha_progress *progress, void (*then)(void *arg), void
 	ha_progress_halt(progress);
 	progress->end.then = then;
 	progress->end.arg = arg;
-	atomic_store(&progress->end.left, HA_PROGRESS_LANES);
-	for (unsigned i = 0; i < HA_PROGRESS_LANES; i++) /* the last one may free what i looks at */
-		ended &= ha_commands_end(lane_of(progress, i), lane_ended, progress);
+	atomic_store(&progress->end.left, HA_PROGRESS_QUEUES);
+	for (unsigned i = 0; i < HA_PROGRESS_QUEUES;
+	     i++) /* the last one may free what i looks at */
+		ended &= ha_commands_end(queue_of(progress, i), lane_ended, progress);
 	return ended;
 }
 
@@ -533,7 +534,7 @@ void ha_progress_add(struct ha_progress *progress, struct ha_poller *poller)
 {
 	pthread_mutex_lock(&progress->lock);
 	ha_list_push_back(&progress->pollers, &poller->link);
-	ha_list_init(&poller->entry.link);
+	ha_list_init(&poller->timer.link);
 	ha_list_init(&poller->call);
 	poller->found = HA_POLL_ASLEEP;
 	progress->found[HA_POLL_ASLEEP]++;
@@ -551,7 +552,7 @@ void ha_progress_remove(struct ha_progress *progress, struct ha_poller *poller)
 	pthread_mutex_lock(&progress->call_lock);
 	if (poller->added) {
 		ha_list_remove(&poller->link);
-		ha_list_remove(&poller->entry.link);
+		ha_list_remove(&poller->timer.link);
 		ha_list_remove(&poller->call);
 		progress->found[poller->found]--;
 	}

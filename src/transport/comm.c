@@ -105,7 +105,7 @@ void ha_comm_free(struct ha_comm *comm)
 	for (unsigned i = 0; i < comm->npaths; i++)
 		ha_path_close(comm->paths[i]);
 	comm->ops->free(comm);
-	ha_lane_free(comm->lane);
+	ha_ctrl_sock_free(comm->ctrl_sock);
 	ha_request_pool_free(&comm->pool);
 	if (comm->recv)
 		ha_request_pool_free(&comm->recv->flush_pool);
@@ -153,23 +153,23 @@ ha_result_t ha_comm_start(struct ha_comm *comm)
 	ha_list_push_back(&inst->comms, &comm->in_instance);
 	pthread_mutex_unlock(&inst->lock);
 
-	ha_report_comm_open(comm);
+	ha_comm_stats_open(comm);
 	comm->poller.visit = ha_comm_visit;
-	comm->poller.entry.first = comm;
+	comm->poller.timer.first = comm;
 	ha_progress_add(inst->progress, &comm->poller);
-	return ha_lane_start(comm->lane, comm);
+	return ha_ctrl_sock_start(comm->ctrl_sock, comm);
 }
 
 void ha_comm_stop(struct ha_comm *comm)
 {
 	struct ha_instance *inst = comm->inst;
 
-	ha_lane_stop(comm->lane);
+	ha_ctrl_sock_stop(comm->ctrl_sock);
 	ha_progress_remove(inst->progress, &comm->poller);
 	pthread_mutex_lock(&inst->lock);
 	ha_list_remove(&comm->in_instance);
 	pthread_mutex_unlock(&inst->lock);
-	ha_report_comm_close(comm);
+	ha_comm_stats_close(comm);
 }
 
 void ha_token_acquire(struct ha_comm *comm)
@@ -202,7 +202,7 @@ ha_result_t ha_comm_fail(struct ha_comm *comm, ha_result_t code, const char *fmt
 	va_end(args);
 	HA_WARN("connection %s: %s", comm->name, text);
 	report_latch(comm, text);
-	ha_writer_flush(); /* the process may soon be gone */
+	ha_async_log_flush(); /* the process may soon be gone */
 	HA_USDT4(latch, ha_comm_number(comm), (int)comm->is_send, (int)code, &text[0]);
 	ha_stats_conn_failed(comm->inst->stats);
 	atomic_store_explicit(&comm->report.now, true, memory_order_relaxed);

@@ -30,6 +30,7 @@
 #include "transport/rings.h"
 #include "transport/timeout.h"
 #include "transport/transport.h"
+#include "transport/wc_error.h"
 #include "transport/window.h"
 #include "transport/wire.h"
 
@@ -42,34 +43,14 @@
 
 struct ha_failover;
 struct ha_failover_ops;
-struct ha_lane;
+struct ha_ctrl_sock;
 struct ha_recv_side;
 struct ha_send_side;
 
 /* The soft timeout grows up to this. */
 #define HA_RTO_MAX_MS 5000
 
-/* The last failure of a request, to tell a bad path from a bad request. */
-struct ha_blame {
-	uint64_t seq; /* its message, or the oldest one at the time; 0: none */
-	int status;   /* enum ibv_wc_status */
-	int paths;    /* it met one after the other */
-};
-
 /* ---- the connection ------------------------------------------------------------------------ */
-
-/* Where the connection's record in shared memory is, and when it was written. */
-struct ha_comm_report {
-	int slot; /* -1: none */
-	int port; /* where it is counted: the active path's, as last seen */
-	uint32_t qps;
-	uint64_t opened_ns;  /* wall clock */
-	uint64_t written_ns; /* progress thread */
-	uint64_t messages;   /* as counted for ports; bytes likewise */
-	uint64_t bytes;
-	atomic_bool now; /* write at the next visit */
-	char peer[HA_SOCKADDR_TEXT_MAX];
-};
 
 /* What comes without a completion. */
 enum ha_silent {
@@ -102,7 +83,7 @@ struct ha_comm {
 		void *ring;
 	};			     /* [C] page-aligned */
 	struct ha_request_pool pool; /* [A] */
-	atomic_bool peer_bye;	     /* the peer closed in good order; set by the lane */
+	atomic_bool peer_bye;	     /* the peer closed in good order; set by the control socket */
 	uint32_t standby_in;	     /* [T] polls until paths that are not active are looked at */
 	struct ha_send_side *send;   /* [C] NULL on a receive comm */
 	struct ha_recv_side *recv;   /* [C] NULL on a send comm */
@@ -121,14 +102,14 @@ struct ha_comm {
 	uint64_t id, peer_id;		/* [C] for logs */
 	uint64_t features;		/* [C] agreed */
 	char name[192];			/* [C] "send 1f… host:pid/dev:port -> …", for logs */
-	struct ha_lane *lane;		/* [C] the bootstrap socket, our control lane */
+	struct ha_ctrl_sock *ctrl_sock; /* [C] the bootstrap socket, our control channel */
 	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
 	atomic_bool queue_events;	/* some path has an event; progress thread */
 	atomic_bool port_events;	/* our ports have changed; progress thread */
-	atomic_bool telling;	   /* e2e: a count may be lost with its path; written under T */
-	struct ha_blame blame;	   /* [T] complete.c */
-	uint32_t rto_ms;	   /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
-	struct ha_timeout timeout; /* [T] timeout.c */
+	atomic_bool telling; /* e2e: a count may be lost with its path; written under T */
+	struct ha_last_error last_error; /* [T] */
+	uint32_t rto_ms;		 /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
+	struct ha_timeout timeout;	 /* [T] timeout.c */
 	struct ha_comm_report report;
 	struct ha_failover_record failovers; /* [T] */
 	struct ha_window peer_done;	     /* what BYE said; written before peer_bye */

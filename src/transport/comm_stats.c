@@ -73,7 +73,7 @@ static void write_port(struct ha_instance *inst, int i)
 	ha_stats_port_write(inst->stats, report->slot, &out);
 }
 
-void ha_report_ports_open(struct ha_instance *inst)
+void ha_port_stats_open(struct ha_instance *inst)
 {
 	pthread_mutex_lock(&inst->lock);
 	for (int i = 0; i < inst->devices->nports_all; i++) {
@@ -83,7 +83,7 @@ void ha_report_ports_open(struct ha_instance *inst)
 	pthread_mutex_unlock(&inst->lock);
 }
 
-void ha_report_ports_close(struct ha_instance *inst)
+void ha_port_stats_close(struct ha_instance *inst)
 {
 	for (int i = 0; inst->devices && i < inst->devices->nports_all; i++)
 		ha_stats_port_remove(inst->stats, inst->port_reports[i].slot);
@@ -102,8 +102,8 @@ static void report_port(struct ha_instance *inst, const struct ha_port *port,
 	ha_event_report_port(inst, &event);
 }
 
-void ha_report_event(struct ha_instance *inst, const struct ha_nic *nic,
-		     const struct ibv_async_event *event)
+void ha_port_stats_event(struct ha_instance *inst, const struct ha_nic *nic,
+			 const struct ibv_async_event *event)
 {
 	for (int i = 0; i < inst->devices->nports_all; i++) {
 		const struct ha_port *port = &inst->devices->ports[i];
@@ -130,7 +130,7 @@ void ha_report_event(struct ha_instance *inst, const struct ha_nic *nic,
 	}
 }
 
-void ha_report_nic(struct ha_instance *inst, const struct ha_nic *nic)
+void ha_port_stats_publish(struct ha_instance *inst, const struct ha_nic *nic)
 {
 	pthread_mutex_lock(&inst->lock);
 	for (int i = 0; i < inst->devices->nports_all; i++)
@@ -267,11 +267,11 @@ static void name_peer(struct ha_comm *comm)
 	union ha_sockaddr addr = {0};
 	socklen_t length = sizeof(addr);
 
-	if (getpeername(comm->lane->stream.fd, &addr.sa, &length) == 0)
+	if (getpeername(comm->ctrl_sock->frames.fd, &addr.sa, &length) == 0)
 		ha_sockaddr_text(&addr, comm->report.peer, sizeof(comm->report.peer));
 }
 
-void ha_report_comm_open(struct ha_comm *comm)
+void ha_comm_stats_open(struct ha_comm *comm)
 {
 	comm->report.slot = ha_stats_conn_add(comm->inst->stats);
 	comm->report.opened_ns = ha_wall_clock_ns();
@@ -280,7 +280,7 @@ void ha_report_comm_open(struct ha_comm *comm)
 	write_comm(comm);
 }
 
-uint64_t ha_report_comm(struct ha_comm *comm)
+uint64_t ha_comm_stats_publish(struct ha_comm *comm)
 {
 	uint64_t now_ns;
 
@@ -300,7 +300,7 @@ uint64_t ha_report_comm(struct ha_comm *comm)
 	return 0;
 }
 
-void ha_report_comm_close(struct ha_comm *comm)
+void ha_comm_stats_close(struct ha_comm *comm)
 {
 	if (comm->report.slot >= 0) {
 		ha_token_acquire(comm);

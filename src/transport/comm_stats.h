@@ -9,9 +9,11 @@
 #define HA_TRANSPORT_COMM_STATS_H
 
 #include "base/hist.h"
+#include "base/net.h"
 #include "nccl_ha/stats.h"
 
 #include <infiniband/verbs.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,22 +34,35 @@ struct ha_failover_record {
 	uint32_t last_reason;		    /* enum ha_reason */
 };
 
+/* Where the connection's record in shared memory is, and when it was written. */
+struct ha_comm_report {
+	int slot; /* -1: none */
+	int port; /* where it is counted: the active path's, as last seen */
+	uint32_t qps;
+	uint64_t opened_ns;  /* wall clock */
+	uint64_t written_ns; /* progress thread */
+	uint64_t messages;   /* as counted for ports; bytes likewise */
+	uint64_t bytes;
+	atomic_bool now; /* write at the next visit */
+	char peer[HA_SOCKADDR_TEXT_MAX];
+};
+
 /* A connection's record, from ha_comm_start to ha_comm_stop. */
-void ha_report_comm_open(struct ha_comm *comm);
+void ha_comm_stats_open(struct ha_comm *comm);
 /*
  * Progress thread, after each visit: publishes when it is time or `comm->report.now` is set.
  * Returns when it will be time, 0: it is done.
  */
-uint64_t ha_report_comm(struct ha_comm *comm);
-void ha_report_comm_close(struct ha_comm *comm);
+uint64_t ha_comm_stats_publish(struct ha_comm *comm);
+void ha_comm_stats_close(struct ha_comm *comm);
 
 /* A port's record, for as long as the instance lives. */
-void ha_report_ports_open(struct ha_instance *inst);
-void ha_report_ports_close(struct ha_instance *inst);
+void ha_port_stats_open(struct ha_instance *inst);
+void ha_port_stats_close(struct ha_instance *inst);
 /* Under the instance's lock. */
-void ha_report_event(struct ha_instance *inst, const struct ha_nic *nic,
-		     const struct ibv_async_event *event);
+void ha_port_stats_event(struct ha_instance *inst, const struct ha_nic *nic,
+			 const struct ibv_async_event *event);
 /* After events were handled: state and address may have changed. Progress thread. */
-void ha_report_nic(struct ha_instance *inst, const struct ha_nic *nic);
+void ha_port_stats_publish(struct ha_instance *inst, const struct ha_nic *nic);
 
 #endif

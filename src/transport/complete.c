@@ -68,7 +68,7 @@ static __attribute__((noinline)) void apply_other(struct ha_comm *comm, struct h
 		ha_timeout_watched(path, ha_wr_qp(id), ha_wr_slot(id));
 		break;
 	case HA_WR_CONTROL:
-		ha_path_mail_done(path, ha_wr_slot(id));
+		ha_path_msg_done(path, ha_wr_slot(id));
 		break;
 	case HA_WR_PROBE:
 		ha_path_probe_done(path, ha_wr_slot(id));

@@ -51,7 +51,7 @@ struct ha_attempt {
 	ha_result_t result;  /* of HA_STEP_FAIL */
 	uint64_t give_up_ns; /* 0: no failure yet */
 	uint64_t next_dial_ns;
-	struct ha_stream stream;
+	struct ha_frame_sock sock;
 	struct ha_comm *comm;
 	struct ha_hello local;
 };
@@ -65,7 +65,7 @@ static const char *peer_text(const struct ha_attempt *attempt, char *buf, size_t
 
 static void attempt_free(struct ha_attempt *attempt)
 {
-	ha_stream_close(&attempt->stream);
+	ha_frame_sock_close(&attempt->sock);
 	ha_comm_free(attempt->comm);
 	free(attempt);
 }
@@ -123,7 +123,7 @@ static struct ha_attempt *attempt_new(struct ha_instance *inst, struct ha_port *
 	attempt->port = port;
 	attempt->traffic_class = traffic_class;
 	attempt->handle = *handle;
-	attempt->stream.fd = -1;
+	attempt->sock.fd = -1;
 	pthread_mutex_lock(&inst->lock);
 	ha_list_push_back(&inst->attempts, &attempt->in_instance);
 	pthread_mutex_unlock(&inst->lock);
@@ -154,7 +154,7 @@ static enum ha_step retry(struct ha_attempt *attempt, const char *what, const ch
 	uint64_t now_ns = ha_now_ns();
 	char peer[HA_SOCKADDR_TEXT_MAX];
 
-	ha_stream_close(&attempt->stream);
+	ha_frame_sock_close(&attempt->sock);
 	ha_comm_free(attempt->comm);
 	attempt->comm = NULL;
 	if (attempt->give_up_ns == 0)
@@ -184,7 +184,7 @@ static enum ha_step dial(struct ha_attempt *attempt)
 		HA_WARN("connect: socket: %s", strerror(errno));
 		return fail(attempt, HA_ERR_SYSTEM);
 	}
-	ha_stream_open(&attempt->stream, fd);
+	ha_frame_sock_open(&attempt->sock, fd);
 	if (connect(fd, &addr->sa, ha_sockaddr_len(addr)) != 0 && errno != EINPROGRESS)
 		return retry(attempt, "connect", strerror(errno));
 	return HA_STEP_NEXT;
@@ -193,7 +193,7 @@ static enum ha_step dial(struct ha_attempt *attempt)
 static enum ha_step dialing(struct ha_attempt *attempt)
 {
 	const union ha_sockaddr *addr = &attempt->handle.addr;
-	int fd = attempt->stream.fd;
+	int fd = attempt->sock.fd;
 	socklen_t len = sizeof(int);
 	int error = 0;
 
@@ -222,20 +222,20 @@ static enum ha_step open_and_greet(struct ha_attempt *attempt)
 			   ha_path_sl(config, attempt->traffic_class),
 			   ha_path_tc(config, attempt->traffic_class), &attempt->local);
 	ha_hello_encode(&attempt->local, payload);
-	if (!ha_stream_queue(&attempt->stream, HA_FRAME_HELLO, payload, sizeof(payload)))
+	if (!ha_frame_sock_queue(&attempt->sock, HA_FRAME_HELLO, payload, sizeof(payload)))
 		return fail(attempt, HA_ERR_INTERNAL);
 	return HA_STEP_NEXT;
 }
 
 static enum ha_step flush(struct ha_attempt *attempt)
 {
-	switch (ha_stream_flush(&attempt->stream)) {
+	switch (ha_frame_sock_flush(&attempt->sock)) {
 	case HA_IO_DONE:
 		return HA_STEP_NEXT;
 	case HA_IO_AGAIN:
 		return HA_STEP_AGAIN;
 	default:
-		return retry(attempt, "sending", ha_stream_why(&attempt->stream));
+		return retry(attempt, "sending", ha_frame_sock_why(&attempt->sock));
 	}
 }
 
@@ -276,7 +276,7 @@ static enum ha_step accepted(struct ha_attempt *attempt, const uint8_t *payload,
 	result = ha_handshake_finish(attempt->comm, &attempt->local, &remote);
 	if (result != HA_OK)
 		return fail(attempt, result);
-	if (!ha_stream_queue(&attempt->stream, HA_FRAME_READY, NULL, 0))
+	if (!ha_frame_sock_queue(&attempt->sock, HA_FRAME_READY, NULL, 0))
 		return fail(attempt, HA_ERR_INTERNAL);
 	return HA_STEP_NEXT;
 }
@@ -286,16 +286,17 @@ static enum ha_step answer(struct ha_attempt *attempt)
 	struct ha_frame_header header;
 	const uint8_t *payload;
 
-	switch (ha_stream_receive(&attempt->stream, &header, &payload)) {
+	switch (ha_frame_sock_receive(&attempt->sock, &header, &payload)) {
 	case HA_IO_DONE:
 		break;
 	case HA_IO_AGAIN:
 		return HA_STEP_AGAIN;
 	case HA_IO_CLOSED:
-		return retry(attempt, "waiting for the listener", ha_stream_why(&attempt->stream));
+		return retry(attempt, "waiting for the listener",
+			     ha_frame_sock_why(&attempt->sock));
 	default:
 		return retry(attempt, "the listener's answer is",
-			     ha_wire_strerror(attempt->stream.bad));
+			     ha_wire_strerror(attempt->sock.bad));
 	}
 	if (header.type == HA_FRAME_REJECT)
 		return rejected(attempt, payload, header.length);
@@ -339,7 +340,7 @@ static ha_result_t read_handle(const uint8_t *bytes, struct ha_handle *handle)
 
 static ha_result_t publish(struct ha_attempt *attempt, struct ha_comm **out)
 {
-	HA_TRY(ha_handshake_publish(attempt->comm, &attempt->stream));
+	HA_TRY(ha_handshake_publish(attempt->comm, &attempt->sock));
 	*out = attempt->comm;
 	attempt->comm = NULL;
 	return HA_OK;

@@ -13,142 +13,142 @@
 
 #define FRAMES_PER_VISIT 16
 
-struct ha_lane *ha_lane_new(struct ha_stream *stream)
+struct ha_ctrl_sock *ha_ctrl_sock_new(struct ha_frame_sock *frames)
 {
-	struct ha_lane *lane = malloc(sizeof(*lane));
-	socklen_t length = sizeof(lane->peer);
+	struct ha_ctrl_sock *sock = malloc(sizeof(*sock));
+	socklen_t length = sizeof(sock->peer);
 
-	if (!lane)
+	if (!sock)
 		return NULL;
-	lane->comm = NULL;
-	memset(&lane->peer, 0, sizeof(lane->peer));
-	if (getpeername(stream->fd, &lane->peer.sa, &length) != 0)
-		lane->peer.sa.sa_family = AF_UNSPEC; /* it broke already */
-	atomic_init(&lane->state, HA_LANE_NEW);
-	lane->watch.fd = -1;
-	lane->readable = false;
-	lane->stream = *stream;
-	stream->fd = -1;
-	return lane;
+	sock->comm = NULL;
+	memset(&sock->peer, 0, sizeof(sock->peer));
+	if (getpeername(frames->fd, &sock->peer.sa, &length) != 0)
+		sock->peer.sa.sa_family = AF_UNSPEC; /* it broke already */
+	atomic_init(&sock->state, HA_CTRL_SOCK_NEW);
+	sock->watch.fd = -1;
+	sock->readable = false;
+	sock->frames = *frames;
+	frames->fd = -1;
+	return sock;
 }
 
-void ha_lane_free(struct ha_lane *lane)
+void ha_ctrl_sock_free(struct ha_ctrl_sock *sock)
 {
-	if (!lane)
+	if (!sock)
 		return;
-	ha_stream_close(&lane->stream);
-	free(lane);
+	ha_frame_sock_close(&sock->frames);
+	free(sock);
 }
 
-static void lost(struct ha_lane *lane, enum ha_io io)
+static void lost(struct ha_ctrl_sock *sock, enum ha_io io)
 {
-	struct ha_comm *comm = lane->comm;
+	struct ha_comm *comm = sock->comm;
 
 	if (atomic_load(&comm->peer_bye))
 		return;
 	if (io == HA_IO_BAD)
 		ha_comm_fail(comm, HA_ERR_INTERNAL, "a control message that is %s",
-			     ha_wire_strerror(lane->stream.bad));
+			     ha_wire_strerror(sock->frames.bad));
 	else if (!comm->ops->socket_broken(comm))
-		ha_comm_peer_lost(comm, ha_stream_why(&lane->stream));
+		ha_comm_peer_lost(comm, ha_frame_sock_why(&sock->frames));
 	else
-		ha_stream_close(&lane->stream); /* the peer must not believe in it any longer */
+		ha_frame_sock_close(&sock->frames); /* the peer must not believe in it any longer */
 }
 
 /* The connection's visit reads it: there, and nowhere else, is what it says acted upon. */
 static void ready(struct ha_watch *watch, uint32_t events)
 {
-	struct ha_lane *lane = ha_container_of(watch, struct ha_lane, watch);
+	struct ha_ctrl_sock *sock = ha_container_of(watch, struct ha_ctrl_sock, watch);
 
 	(void)events;
 	if (watch->fd < 0)
 		return; /* unwatched by another callback of the same round */
-	lane->readable = true;
-	ha_progress_call(lane->comm->inst->progress, &lane->comm->poller);
+	sock->readable = true;
+	ha_progress_call(sock->comm->inst->progress, &sock->comm->poller);
 }
 
-void ha_lane_read(struct ha_lane *lane)
+void ha_ctrl_sock_read(struct ha_ctrl_sock *sock)
 {
-	struct ha_comm *comm = lane->comm;
+	struct ha_comm *comm = sock->comm;
 	struct ha_frame_header header;
 	const uint8_t *payload;
 	enum ha_io io = HA_IO_DONE;
 
-	if (!lane->readable)
+	if (!sock->readable)
 		return;
-	lane->readable = false; /* what is left is told again */
+	sock->readable = false; /* what is left is told again */
 	for (int i = 0; i < FRAMES_PER_VISIT && io == HA_IO_DONE; i++) {
-		io = ha_stream_receive(&lane->stream, &header, &payload);
+		io = ha_frame_sock_receive(&sock->frames, &header, &payload);
 		if (io == HA_IO_DONE)
 			comm->ops->frame(comm, &header, payload);
 	}
 	if (io == HA_IO_CLOSED || io == HA_IO_BAD) {
-		ha_progress_unwatch_self(comm->inst->progress, &lane->watch);
-		lost(lane, io);
+		ha_progress_unwatch_self(comm->inst->progress, &sock->watch);
+		lost(sock, io);
 	}
 }
 
-ha_result_t ha_lane_start(struct ha_lane *lane, struct ha_comm *comm)
+ha_result_t ha_ctrl_sock_start(struct ha_ctrl_sock *sock, struct ha_comm *comm)
 {
-	lane->comm = comm;
-	lane->watch.fd = lane->stream.fd;
-	lane->watch.ready = ready;
-	HA_TRY(ha_progress_watch(comm->inst->progress, &lane->watch));
-	atomic_store_explicit(&lane->state, HA_LANE_WATCHED, memory_order_release);
+	sock->comm = comm;
+	sock->watch.fd = sock->frames.fd;
+	sock->watch.ready = ready;
+	HA_TRY(ha_progress_watch(comm->inst->progress, &sock->watch));
+	atomic_store_explicit(&sock->state, HA_CTRL_SOCK_WATCHED, memory_order_release);
 	return HA_OK;
 }
 
-void ha_lane_stop(struct ha_lane *lane)
+void ha_ctrl_sock_stop(struct ha_ctrl_sock *sock)
 {
-	if (!lane || !lane->comm)
+	if (!sock || !sock->comm)
 		return;
 	/*
 	 * Before the lock that unwatch takes: a round that has not seen it by then has watched what
 	 * it wanted to when unwatch gets there, and later ones see it.
 	 */
-	atomic_store_explicit(&lane->state, HA_LANE_STOPPED, memory_order_release);
-	ha_progress_unwatch(lane->comm->inst->progress, &lane->watch);
+	atomic_store_explicit(&sock->state, HA_CTRL_SOCK_STOPPED, memory_order_release);
+	ha_progress_unwatch(sock->comm->inst->progress, &sock->watch);
 }
 
-bool ha_lane_replace(struct ha_lane *lane, struct ha_stream *stream)
+bool ha_ctrl_sock_replace(struct ha_ctrl_sock *sock, struct ha_frame_sock *frames)
 {
-	struct ha_watch before = lane->watch;
+	struct ha_watch before = sock->watch;
 
-	if (atomic_load_explicit(&lane->state, memory_order_acquire) != HA_LANE_WATCHED)
+	if (atomic_load_explicit(&sock->state, memory_order_acquire) != HA_CTRL_SOCK_WATCHED)
 		return false;
-	lane->watch.fd = stream->fd;
-	if (ha_progress_watch(lane->comm->inst->progress, &lane->watch) != HA_OK) {
-		lane->watch.fd = before.fd;
+	sock->watch.fd = frames->fd;
+	if (ha_progress_watch(sock->comm->inst->progress, &sock->watch) != HA_OK) {
+		sock->watch.fd = before.fd;
 		return false;
 	}
-	ha_progress_unwatch_self(lane->comm->inst->progress, &before);
-	ha_stream_close(&lane->stream);
-	lane->stream = *stream;
-	stream->fd = -1;
+	ha_progress_unwatch_self(sock->comm->inst->progress, &before);
+	ha_frame_sock_close(&sock->frames);
+	sock->frames = *frames;
+	frames->fd = -1;
 	return true;
 }
 
-bool ha_lane_say(struct ha_lane *lane, enum ha_frame_type type, const void *payload,
-		 uint32_t length)
+bool ha_ctrl_sock_send(struct ha_ctrl_sock *sock, enum ha_frame_type type, const void *payload,
+		       uint32_t length)
 {
-	return ha_stream_queue(&lane->stream, type, payload, length) &&
-	       ha_stream_flush(&lane->stream) == HA_IO_DONE;
+	return ha_frame_sock_queue(&sock->frames, type, payload, length) &&
+	       ha_frame_sock_flush(&sock->frames) == HA_IO_DONE;
 }
 
-void ha_lane_abort(struct ha_lane *lane, const struct ha_abort *abort)
+void ha_ctrl_sock_abort(struct ha_ctrl_sock *sock, const struct ha_abort *abort)
 {
 	uint8_t payload[HA_ABORT_BYTES];
 
 	ha_abort_encode(abort, payload);
 	/* A peer that cannot be told sees the end. */
-	(void)ha_lane_say(lane, HA_FRAME_ABORT, payload, sizeof(payload));
+	(void)ha_ctrl_sock_send(sock, HA_FRAME_ABORT, payload, sizeof(payload));
 }
 
-void ha_lane_bye(struct ha_lane *lane, const struct ha_bye *bye)
+void ha_ctrl_sock_bye(struct ha_ctrl_sock *sock, const struct ha_bye *bye)
 {
 	uint8_t payload[HA_BYE_BYTES];
 
 	ha_bye_encode(bye, payload);
 	/* A dead peer needs no goodbye. */
-	(void)ha_lane_say(lane, HA_FRAME_BYE, payload, sizeof(payload));
+	(void)ha_ctrl_sock_send(sock, HA_FRAME_BYE, payload, sizeof(payload));
 }

@@ -57,7 +57,7 @@ struct ha_failover_ops {
 	/* A probe of this path came back. Any thread. */
 	void (*probe_done)(struct ha_comm *comm, struct ha_path *path);
 	/* A message was left in this path's mailbox. Any thread. */
-	void (*mail)(struct ha_comm *comm, struct ha_path *path);
+	void (*msg)(struct ha_comm *comm, struct ha_path *path);
 	/* What the peer says over the control socket. In a visit of the connection. */
 	void (*frame)(struct ha_comm *comm, const struct ha_frame_header *header,
 		      const uint8_t *payload);

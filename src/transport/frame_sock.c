@@ -29,98 +29,98 @@ static void keep_alive(int fd)
 				 sizeof(options[i].value));
 }
 
-void ha_stream_open(struct ha_stream *stream, int fd)
+void ha_frame_sock_open(struct ha_frame_sock *sock, int fd)
 {
 	int one = 1;
 
-	memset(stream, 0, sizeof(*stream));
-	stream->fd = fd;
+	memset(sock, 0, sizeof(*sock));
+	sock->fd = fd;
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	keep_alive(fd);
 }
 
-void ha_stream_close(struct ha_stream *stream)
+void ha_frame_sock_close(struct ha_frame_sock *sock)
 {
-	if (stream->fd >= 0)
-		close(stream->fd);
-	stream->fd = -1;
+	if (sock->fd >= 0)
+		close(sock->fd);
+	sock->fd = -1;
 }
 
-bool ha_stream_queue(struct ha_stream *stream, enum ha_frame_type type, const void *payload,
-		     uint32_t length)
+bool ha_frame_sock_queue(struct ha_frame_sock *sock, enum ha_frame_type type, const void *payload,
+			 uint32_t length)
 {
 	struct ha_frame_header header = {.type = (uint16_t)type, .length = length};
 
 	if (length > HA_FRAME_MAX_PAYLOAD ||
-	    sizeof(stream->out) - stream->out_len < HA_FRAME_HEADER + length)
+	    sizeof(sock->out) - sock->out_len < HA_FRAME_HEADER + length)
 		return false;
-	ha_frame_header_encode(&header, stream->out + stream->out_len);
-	stream->out_len += HA_FRAME_HEADER;
+	ha_frame_header_encode(&header, sock->out + sock->out_len);
+	sock->out_len += HA_FRAME_HEADER;
 	if (length != 0)
-		memcpy(stream->out + stream->out_len, payload, length);
-	stream->out_len += length;
+		memcpy(sock->out + sock->out_len, payload, length);
+	sock->out_len += length;
 	return true;
 }
 
-static enum ha_io failed(struct ha_stream *stream, int error)
+static enum ha_io failed(struct ha_frame_sock *sock, int error)
 {
 	if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR)
 		return HA_IO_AGAIN;
-	stream->error = error;
+	sock->error = error;
 	return HA_IO_CLOSED;
 }
 
-enum ha_io ha_stream_flush(struct ha_stream *stream)
+enum ha_io ha_frame_sock_flush(struct ha_frame_sock *sock)
 {
-	while (stream->out_sent < stream->out_len) {
-		ssize_t n = send(stream->fd, stream->out + stream->out_sent,
-				 stream->out_len - stream->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (sock->out_sent < sock->out_len) {
+		ssize_t n = send(sock->fd, sock->out + sock->out_sent,
+				 sock->out_len - sock->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n < 0)
-			return failed(stream, errno);
-		stream->out_sent += (size_t)n;
+			return failed(sock, errno);
+		sock->out_sent += (size_t)n;
 	}
-	stream->out_sent = stream->out_len = 0;
+	sock->out_sent = sock->out_len = 0;
 	return HA_IO_DONE;
 }
 
 /* Reads until `wanted` bytes of the current frame are here. */
-static enum ha_io fill(struct ha_stream *stream, size_t wanted)
+static enum ha_io fill(struct ha_frame_sock *sock, size_t wanted)
 {
-	while (stream->in_len < wanted) {
-		ssize_t n = recv(stream->fd, stream->in + stream->in_len, wanted - stream->in_len,
-				 MSG_DONTWAIT);
+	while (sock->in_len < wanted) {
+		ssize_t n =
+		    recv(sock->fd, sock->in + sock->in_len, wanted - sock->in_len, MSG_DONTWAIT);
 
 		if (n < 0)
-			return failed(stream, errno);
+			return failed(sock, errno);
 		if (n == 0) {
-			stream->error = 0;
+			sock->error = 0;
 			return HA_IO_CLOSED;
 		}
-		stream->in_len += (size_t)n;
+		sock->in_len += (size_t)n;
 	}
 	return HA_IO_DONE;
 }
 
-enum ha_io ha_stream_receive(struct ha_stream *stream, struct ha_frame_header *header,
-			     const uint8_t **payload)
+enum ha_io ha_frame_sock_receive(struct ha_frame_sock *sock, struct ha_frame_header *header,
+				 const uint8_t **payload)
 {
-	enum ha_io io = fill(stream, HA_FRAME_HEADER);
+	enum ha_io io = fill(sock, HA_FRAME_HEADER);
 
-	stream->bad = ha_frame_header_decode(stream->in, stream->in_len, header);
-	if (stream->bad == HA_WIRE_SHORT)
+	sock->bad = ha_frame_header_decode(sock->in, sock->in_len, header);
+	if (sock->bad == HA_WIRE_SHORT)
 		return io;
-	if (stream->bad != HA_WIRE_OK)
+	if (sock->bad != HA_WIRE_OK)
 		return HA_IO_BAD;
-	io = fill(stream, HA_FRAME_HEADER + header->length);
+	io = fill(sock, HA_FRAME_HEADER + header->length);
 	if (io != HA_IO_DONE)
 		return io;
-	*payload = stream->in + HA_FRAME_HEADER;
-	stream->in_len = 0;
+	*payload = sock->in + HA_FRAME_HEADER;
+	sock->in_len = 0;
 	return HA_IO_DONE;
 }
 
-const char *ha_stream_why(const struct ha_stream *stream)
+const char *ha_frame_sock_why(const struct ha_frame_sock *sock)
 {
-	return stream->error == 0 ? "closed by the other end" : strerror(stream->error);
+	return sock->error == 0 ? "closed by the other end" : strerror(sock->error);
 }

@@ -15,7 +15,7 @@ enum ha_io {
 	HA_IO_BAD,    /* bytes that no peer of ours would send: see bad */
 };
 
-struct ha_stream {
+struct ha_frame_sock {
 	int fd;	   /* -1: closed */
 	int error; /* errno after HA_IO_CLOSED, 0 for end of file */
 	enum ha_wire_result bad;
@@ -25,23 +25,23 @@ struct ha_stream {
 };
 
 /* Takes over a connected or connecting socket. */
-void ha_stream_open(struct ha_stream *stream, int fd);
-void ha_stream_close(struct ha_stream *stream);
+void ha_frame_sock_open(struct ha_frame_sock *sock, int fd);
+void ha_frame_sock_close(struct ha_frame_sock *sock);
 
 /* Puts a frame behind those not sent yet. False when there is no room. */
-bool ha_stream_queue(struct ha_stream *stream, enum ha_frame_type type, const void *payload,
-		     uint32_t length);
+bool ha_frame_sock_queue(struct ha_frame_sock *sock, enum ha_frame_type type, const void *payload,
+			 uint32_t length);
 /* Sends what is queued. */
-enum ha_io ha_stream_flush(struct ha_stream *stream);
+enum ha_io ha_frame_sock_flush(struct ha_frame_sock *sock);
 
 /*
  * The next frame, whole. HA_IO_DONE: *header and *payload are valid until the next call, which
  * starts the next frame.
  */
-enum ha_io ha_stream_receive(struct ha_stream *stream, struct ha_frame_header *header,
-			     const uint8_t **payload);
+enum ha_io ha_frame_sock_receive(struct ha_frame_sock *sock, struct ha_frame_header *header,
+				 const uint8_t **payload);
 
 /* "closed by the other end", or the socket's error. */
-const char *ha_stream_why(const struct ha_stream *stream);
+const char *ha_frame_sock_why(const struct ha_frame_sock *sock);
 
 #endif

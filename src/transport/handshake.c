@@ -180,15 +180,15 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	return comm->ops->open(comm, &local->endpoint);
 }
 
-ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_stream *stream)
+ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_frame_sock *sock)
 {
 	const struct ha_path *path = comm->paths[0];
 	const unsigned nqps = path->nqps, mtu = 128u << path->addr.mtu, inlined = path->max_inline;
 
 	/* From the start on the path may fail and go at any time. */
-	comm->lane = ha_lane_new(stream);
-	if (!comm->lane) {
-		HA_WARN("out of memory for a connection's control lane");
+	comm->ctrl_sock = ha_ctrl_sock_new(sock);
+	if (!comm->ctrl_sock) {
+		HA_WARN("out of memory for a connection's control channel");
 		return HA_ERR_SYSTEM;
 	}
 	comm->ops->start(comm);

@@ -8,7 +8,7 @@
  *                                          or REJECT
  *      READY (its queue pairs are up) ->
  *
- * After that the socket stays as the connection's control lane.
+ * After that the socket stays as the connection's control channel.
  */
 #ifndef HA_TRANSPORT_HANDSHAKE_H
 #define HA_TRANSPORT_HANDSHAKE_H
@@ -37,6 +37,6 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 				const struct ha_hello *remote) HA_MUST_CHECK;
 
 /* The established connection, announced in the log. */
-ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_stream *stream) HA_MUST_CHECK;
+ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_frame_sock *sock) HA_MUST_CHECK;
 
 #endif

@@ -33,7 +33,7 @@ struct half_open {
 	bool proven; /* said the cookie: not to be evicted */
 	enum stage stage;
 	uint64_t since_ns, deadline_ns;
-	struct ha_stream stream;
+	struct ha_frame_sock sock;
 	struct ha_comm *comm;
 };
 
@@ -93,7 +93,7 @@ static void drop(struct ha_listen *listen, struct half_open *half, const char *w
 		listen->strangers++;
 	HA_TRACE(1, "listener on %s:%d drops a connection: %s", listen->port->nic->name,
 		 listen->port->port_num, why);
-	ha_stream_close(&half->stream);
+	ha_frame_sock_close(&half->sock);
 	ha_comm_free(half->comm);
 	half->comm = NULL;
 	half->used = false;
@@ -135,11 +135,11 @@ static void take_new(struct ha_listen *listen, uint64_t now_ns)
 			close(fd);
 			return;
 		}
-		memset(half, 0, offsetof(struct half_open, stream));
+		memset(half, 0, offsetof(struct half_open, sock));
 		half->used = true;
 		half->since_ns = now_ns;
 		deadline(half, now_ns, STRANGER_MS);
-		ha_stream_open(&half->stream, fd);
+		ha_frame_sock_open(&half->sock, fd);
 	}
 }
 
@@ -157,9 +157,9 @@ static enum ha_step from_io(struct ha_listen *listen, struct half_open *half, en
 	case HA_IO_AGAIN:
 		return HA_STEP_AGAIN;
 	case HA_IO_BAD:
-		return lost(listen, half, ha_wire_strerror(half->stream.bad));
+		return lost(listen, half, ha_wire_strerror(half->sock.bad));
 	default:
-		return lost(listen, half, ha_stream_why(&half->stream));
+		return lost(listen, half, ha_frame_sock_why(&half->sock));
 	}
 }
 
@@ -175,8 +175,8 @@ static enum ha_step reject(struct ha_listen *listen, struct half_open *half,
 	uint8_t payload[HA_REJECT_BYTES];
 
 	ha_reject_encode(&frame, payload);
-	if (ha_stream_queue(&half->stream, HA_FRAME_REJECT, payload, sizeof(payload)))
-		(void)ha_stream_flush(&half->stream);
+	if (ha_frame_sock_queue(&half->sock, HA_FRAME_REJECT, payload, sizeof(payload)))
+		(void)ha_frame_sock_flush(&half->sock);
 	return lost(listen, half, "rejected");
 }
 
@@ -199,7 +199,7 @@ static enum ha_step greet(struct ha_listen *listen, struct half_open *half,
 				  ? HA_REJECT_VERSION
 				  : HA_REJECT_FABRIC);
 	ha_hello_encode(&local, payload);
-	if (!ha_stream_queue(&half->stream, HA_FRAME_HELLO, payload, sizeof(payload)))
+	if (!ha_frame_sock_queue(&half->sock, HA_FRAME_HELLO, payload, sizeof(payload)))
 		return lost(listen, half, "no room for our hello");
 	return HA_STEP_NEXT;
 }
@@ -210,7 +210,7 @@ static enum ha_step read_hello(struct ha_listen *listen, struct half_open *half)
 	enum ha_wire_result decoded;
 	struct ha_hello remote;
 	const uint8_t *payload;
-	enum ha_io io = ha_stream_receive(&half->stream, &header, &payload);
+	enum ha_io io = ha_frame_sock_receive(&half->sock, &header, &payload);
 
 	if (io != HA_IO_DONE)
 		return from_io(listen, half, io);
@@ -228,14 +228,14 @@ static enum ha_step read_hello(struct ha_listen *listen, struct half_open *half)
 
 static enum ha_step flush(struct ha_listen *listen, struct half_open *half)
 {
-	return from_io(listen, half, ha_stream_flush(&half->stream));
+	return from_io(listen, half, ha_frame_sock_flush(&half->sock));
 }
 
 static enum ha_step read_ready(struct ha_listen *listen, struct half_open *half)
 {
 	struct ha_frame_header header;
 	const uint8_t *payload;
-	enum ha_io io = ha_stream_receive(&half->stream, &header, &payload);
+	enum ha_io io = ha_frame_sock_receive(&half->sock, &header, &payload);
 
 	if (io != HA_IO_DONE)
 		return from_io(listen, half, io);
@@ -282,7 +282,7 @@ ha_result_t ha_accept(struct ha_listen *listen, struct ha_comm **out)
 		if (step != HA_STEP_NEXT)
 			continue;
 		half->used = false;
-		if (ha_handshake_publish(half->comm, &half->stream) != HA_OK) {
+		if (ha_handshake_publish(half->comm, &half->sock) != HA_OK) {
 			drop(listen, half, "out of resources");
 			return HA_ERR_SYSTEM;
 		}

@@ -67,7 +67,7 @@ static uint64_t visit(struct ha_comm *comm)
 	if (given_up.code == HA_OK || comm->abort_said)
 		return 0;
 	comm->abort_said = true;
-	ha_lane_abort(comm->lane, &given_up);
+	ha_ctrl_sock_abort(comm->ctrl_sock, &given_up);
 	return 0;
 }
 
@@ -76,7 +76,7 @@ static void goodbye(struct ha_comm *comm)
 	struct ha_bye bye;
 
 	ha_comm_fill_bye(comm, &bye);
-	ha_lane_bye(comm->lane, &bye);
+	ha_ctrl_sock_bye(comm->ctrl_sock, &bye);
 }
 
 static void describe(const struct ha_comm *comm, struct ha_failover_view *out)
@@ -94,7 +94,7 @@ const struct ha_failover_ops ha_no_failover = {
     .free = nothing,
     .path_failed = path_failed,
     .probe_done = nothing_of_path,
-    .mail = nothing_of_path,
+    .msg = nothing_of_path,
     .frame = frame,
     .socket_broken = socket_broken,
     .port_changed = nothing,

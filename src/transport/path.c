@@ -288,7 +288,7 @@ static struct ha_path *new_path(struct ha_comm *comm, const struct ha_path_optio
 	path->ar_threshold = adaptive_routing_threshold(path);
 	atomic_store(&path->state, HA_PATH_INIT);
 	ha_list_init(&path->command.link);
-	path->command.orphaned = bury;
+	path->command.abandoned = bury;
 	return path;
 }
 

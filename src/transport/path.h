@@ -149,8 +149,8 @@ struct ha_path {
 	bool destroyed;	     /* by the command: only the structure is left */
 	ha_result_t outcome; /* of opening and connecting */
 
-	/* On their way (mail.c). [T] */
-	bool mail_busy, probe_busy;
+	/* On their way (path_msg.c). [T] */
+	bool msg_busy, probe_busy;
 
 	/* Fencing (fence.c). [T] */
 	uint64_t fencing_since_ns;

@@ -9,25 +9,25 @@
 #include <errno.h>
 #include <string.h>
 
-_Static_assert(HA_MAIL_EXPECTED <= HA_MAIL_BYTES, "a message fits");
-_Static_assert(HA_MAIL_BOXES == HA_MAX_PATHS, "a box for each path");
+_Static_assert(HA_MAILBOX_EXPECTED <= HA_MAILBOX_BYTES, "a message fits");
+_Static_assert(HA_MAILBOXES == HA_MAX_PATHS, "a box for each path");
 
 static struct ha_mailbox *box_out(const struct ha_comm *comm, unsigned path)
 {
-	return comm->is_send ? &comm->send_ring->mail_out[path] : &comm->recv_ring->mail_out[path];
+	return comm->is_send ? &comm->send_ring->msg_out[path] : &comm->recv_ring->msg_out[path];
 }
 
 const uint8_t *ha_path_mailbox(const struct ha_comm *comm, unsigned path)
 {
-	return comm->is_send ? comm->send_ring->mail_in[path].bytes
-			     : comm->recv_ring->mail_in[path].bytes;
+	return comm->is_send ? comm->send_ring->msg_in[path].bytes
+			     : comm->recv_ring->msg_in[path].bytes;
 }
 
 /* The peer is the other kind of end, so its ring is the other kind of ring. */
 static uint64_t peer_box(const struct ha_comm *comm, const struct ha_path *path)
 {
-	size_t offset = comm->is_send ? offsetof(struct ha_recv_ring, mail_in)
-				      : offsetof(struct ha_send_ring, mail_in);
+	size_t offset = comm->is_send ? offsetof(struct ha_recv_ring, msg_in)
+				      : offsetof(struct ha_send_ring, msg_in);
 
 	return path->remote_ring + offset + path->index * sizeof(struct ha_mailbox);
 }
@@ -56,7 +56,8 @@ static bool post(struct ha_comm *comm, struct ha_path *path, struct ibv_send_wr 
 	return true;
 }
 
-bool ha_path_mail(struct ha_comm *comm, struct ha_path *path, const void *message, size_t length)
+bool ha_path_msg_send(struct ha_comm *comm, struct ha_path *path, const void *message,
+		      size_t length)
 {
 	struct ha_mailbox *box = box_out(comm, path->index);
 	struct ibv_sge sge = {
@@ -70,11 +71,11 @@ bool ha_path_mail(struct ha_comm *comm, struct ha_path *path, const void *messag
 	};
 
 	/* The hardware may still read what it was given before. */
-	if (path->mail_busy)
+	if (path->msg_busy)
 		return false;
 	memcpy(box->bytes, message, length);
-	path->mail_busy = post(comm, path, &wr, HA_WR_CONTROL);
-	return path->mail_busy;
+	path->msg_busy = post(comm, path, &wr, HA_WR_CONTROL);
+	return path->msg_busy;
 }
 
 bool ha_path_probe(struct ha_comm *comm, struct ha_path *path)
@@ -90,9 +91,9 @@ bool ha_path_probe(struct ha_comm *comm, struct ha_path *path)
 	return path->probe_busy;
 }
 
-void ha_path_mail_done(struct ha_path *path, uint32_t mark)
+void ha_path_msg_done(struct ha_path *path, uint32_t mark)
 {
-	path->mail_busy = false;
+	path->msg_busy = false;
 	ha_qp_left(&path->qps[0], mark);
 }
 

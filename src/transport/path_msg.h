@@ -15,16 +15,17 @@ struct ha_path;
 
 /* False: the one before is still on its way, or there is no room. A path that fails is triggered.
  * [T] */
-bool ha_path_mail(struct ha_comm *comm, struct ha_path *path, const void *message, size_t length);
+bool ha_path_msg_send(struct ha_comm *comm, struct ha_path *path, const void *message,
+		      size_t length);
 
-/* Where the peer's mail on this path lies; HA_MAIL_BYTES of it. */
+/* Where the peer's messages on this path lies; HA_MAILBOX_BYTES of it. */
 const uint8_t *ha_path_mailbox(const struct ha_comm *comm, unsigned path);
 
 /* Likewise. Its completion is reported by ha_failover_probed. [T] */
 bool ha_path_probe(struct ha_comm *comm, struct ha_path *path);
 
 /* Completions of the two. [T] */
-void ha_path_mail_done(struct ha_path *path, uint32_t mark);
+void ha_path_msg_done(struct ha_path *path, uint32_t mark);
 void ha_path_probe_done(struct ha_path *path, uint32_t mark);
 
 #endif

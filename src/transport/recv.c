@@ -206,7 +206,7 @@ void ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm,
 void ha_recv_unexpected(struct ha_comm *comm, struct ha_path *path, uint32_t imm)
 {
 	if (ha_imm_kind(imm) == HA_IMM_KIND_CONTROL)
-		comm->ops->mail(comm, path);
+		comm->ops->msg(comm, path);
 	else if (comm->recv) /* a sender gets no messages */
 		comm->count.stale_completions++;
 }

@@ -95,20 +95,20 @@ static inline bool ha_cts_arrived(const struct ha_cts *cts, uint64_t stamp)
  * whole message and then raises an immediate; the next one overwrites it, which is fine, since a
  * message says all that the ones before it said. A checksum tells one that is being overwritten.
  */
-#define HA_MAIL_BYTES	 320
-#define HA_MAIL_BOXES	 4
-#define HA_MAIL_EXPECTED 312 /* as long as a message can be */
+#define HA_MAILBOX_BYTES    320
+#define HA_MAILBOXES	    4
+#define HA_MAILBOX_EXPECTED 312 /* as long as a message can be */
 
 struct ha_mailbox {
-	alignas(64) uint8_t bytes[HA_MAIL_BYTES];
+	alignas(64) uint8_t bytes[HA_MAILBOX_BYTES];
 };
 
 /* The memory the peer writes to, and what we send from: one block, registered as one. */
 struct ha_send_ring {
 	struct ha_cts cts[HA_WINDOW][HA_GROUP_MAX]; /* written by the peer */
 	struct ha_sizes sizes[HA_WINDOW];	    /* source of our records */
-	struct ha_mailbox mail_in[HA_MAIL_BOXES];   /* written by the peer */
-	struct ha_mailbox mail_out[HA_MAIL_BOXES];
+	struct ha_mailbox msg_in[HA_MAILBOXES];	    /* written by the peer */
+	struct ha_mailbox msg_out[HA_MAILBOXES];
 	alignas(64) uint64_t delivered; /* by the peer: every message before it is there (e2e) */
 };
 
@@ -116,8 +116,8 @@ struct ha_recv_ring {
 	struct ha_sizes sizes[HA_WINDOW];	    /* written by the peer */
 	struct ha_cts cts[HA_WINDOW][HA_GROUP_MAX]; /* source of our elements */
 	uint64_t flush_landing;			    /* where the read of a flush ends up */
-	struct ha_mailbox mail_in[HA_MAIL_BOXES];   /* written by the peer */
-	struct ha_mailbox mail_out[HA_MAIL_BOXES];
+	struct ha_mailbox msg_in[HA_MAILBOXES];	    /* written by the peer */
+	struct ha_mailbox msg_out[HA_MAILBOXES];
 	uint64_t delivered; /* source of the sender's word (e2e) */
 };
 

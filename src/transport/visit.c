@@ -111,7 +111,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 	enum ha_poll_result found;
 
 	ha_comm_take_events(comm);
-	ha_lane_read(comm->lane);
+	ha_ctrl_sock_read(comm->ctrl_sock);
 	error = ha_comm_error(comm);
 	if (error == HA_OK && comm->outstanding != 0 &&
 	    (comm->settling || (bye_overdue(comm) && ha_comm_waits_for_peer(comm)))) {
@@ -138,10 +138,10 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 }
 
 /*
- * All that a visit by the tick does on a connection that is idle, but for now and then: mail may
- * come over a path whose bootstrap socket broke at the other end only. With very many connections
- * nothing of this is in a cache, and each line that is looked at costs more than what is done with
- * it; everything else that may happen calls the poller. False: there is more to do.
+ * All that a visit by the tick does on a connection that is idle, but for now and then: messages
+ * may come over a path whose bootstrap socket broke at the other end only. With very many
+ * connections nothing of this is in a cache, and each line that is looked at costs more than what
+ * is done with it; everything else that may happen calls the poller. False: there is more to do.
  */
 static bool glance(struct ha_comm *comm)
 {
@@ -172,7 +172,7 @@ enum ha_poll_result ha_comm_visit(struct ha_poller *poller)
 	ha_token_release(comm);
 	/* What this visit changed is to be seen soon, also if the connection is idle from now on.
 	 */
-	report_ns = ha_report_comm(comm);
+	report_ns = ha_comm_stats_publish(comm);
 	if (report_ns != 0 && (poller->due_ns == 0 || poller->due_ns > report_ns))
 		poller->due_ns = report_ns;
 	return found;

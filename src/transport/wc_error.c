@@ -105,13 +105,13 @@ static uint64_t oldest(const struct ha_comm *comm)
 /* Whether the request fails on whatever path it is tried. */
 static bool follows_request(struct ha_comm *comm, const struct ibv_wc *wc, uint64_t seq, int paths)
 {
-	struct ha_blame *blame = &comm->blame;
+	struct ha_last_error *last = &comm->last_error;
 
 	if (seq == 0)
 		return false; /* not a message: another one may have failed this time */
-	if (blame->seq != seq || blame->status != (int)wc->status)
-		*blame = (struct ha_blame){.seq = seq, .status = (int)wc->status};
-	return ++blame->paths >= paths && paths != 0;
+	if (last->seq != seq || last->status != (int)wc->status)
+		*last = (struct ha_last_error){.seq = seq, .status = (int)wc->status};
+	return ++last->paths >= paths && paths != 0;
 }
 
 static bool blames_path(struct ha_comm *comm, const struct ha_path *path, const struct ibv_wc *wc,
@@ -161,7 +161,7 @@ void ha_comm_completion_failed(struct ha_comm *comm, struct ha_path *path, const
 	}
 	if (status.fault != FAULT_REQUEST && n < (int)sizeof(text))
 		snprintf(text + n, sizeof(text) - (size_t)n, ", the same on %d paths in a row",
-			 comm->blame.paths);
+			 comm->last_error.paths);
 	ha_comm_fail(comm, status.code, "%s", text);
 	ha_path_fence(path);
 }

@@ -123,7 +123,7 @@ struct ha_hello {
 	uint16_t version;
 	uint16_t min_version;
 	uint64_t features;
-	uint64_t connection_id; /* random, one per end, for logs and later for control lanes */
+	uint64_t connection_id; /* random, one per end, for logs and later for control channels */
 	uint32_t pid;
 	char host[32];
 	uint16_t max_recvs;

@@ -104,9 +104,9 @@ const struct fault faults[] = {
 	 .rule = "event=CLIENT_REREGISTER host=$host rail=$rail at=$now"),
     BOTH("gid", .act = ACT_GID, .loss = LOSS_BRIEF),
 
-    /* ---- the ends and their lanes ---- */
+    /* ---- the ends and their channels ---- */
     BOTH("freeze", .act = ACT_FREEZE, .loss = LOSS_BRIEF),
-    BOTH("lane", .act = ACT_LANE, .loss = LOSS_NOTHING, .first = true),
+    BOTH("socket", .act = ACT_SOCKET, .loss = LOSS_NOTHING, .first = true),
     BOTH("die", .act = ACT_DIE, .loss = LOSS_PROCESS),
 
     /* ---- the operator ---- */
@@ -257,14 +257,14 @@ static bool rule_fired(int id)
 /* ---- what no rule can say -------------------------------------------------------------------- */
 
 /* Everybody cuts what is left. False: there is no such thing. */
-static bool shut_lanes(struct world *world, uint32_t host)
+static bool shut_sockets(struct world *world, uint32_t host)
 {
 	bool any = false;
 
 	world_each_end (world, end)
-		if (end->host == host && end->comm && end->comm->lane &&
-		    end->comm->lane->stream.fd >= 0)
-			any |= shutdown(end->comm->lane->stream.fd, SHUT_RDWR) == 0;
+		if (end->host == host && end->comm && end->comm->ctrl_sock &&
+		    end->comm->ctrl_sock->frames.fd >= 0)
+			any |= shutdown(end->comm->ctrl_sock->frames.fd, SHUT_RDWR) == 0;
 	return any;
 }
 
@@ -298,7 +298,7 @@ static bool cut_everything(const struct injection *injection, const struct world
 static bool kill_process(struct world *world, uint32_t host)
 {
 	world->dead[host] = true;
-	shut_lanes(world, host);
+	shut_sockets(world, host);
 	ha_connect_abandon_all(world->inst[host]);
 	for (unsigned i = 0; i < world->nconnections; i++) {
 		struct connection *connection = &world->connections[i];
@@ -361,8 +361,8 @@ static void act(struct injection *injection, struct world *world)
 		world->frozen_until_ns[fault->host] = sv_stepped_now() + FREEZE_NS;
 		injection->fired = true;
 		break;
-	case ACT_LANE:
-		injection->fired = shut_lanes(world, fault->host);
+	case ACT_SOCKET:
+		injection->fired = shut_sockets(world, fault->host);
 		break;
 	case ACT_DIE:
 		injection->fired = kill_process(world, fault->host);

@@ -32,7 +32,7 @@ enum fault_act {
 	ACT_NOW,    /* `rule`, with $now: at a step */
 	ACT_DROP,   /* `rule` without $nth, from a step on: fires by what it takes away */
 	ACT_FREEZE, /* the host takes no turns for a while */
-	ACT_LANE,   /* the bootstrap sockets of the host's connections are shut */
+	ACT_SOCKET, /* the bootstrap sockets of the host's connections are shut */
 	ACT_DIE,    /* the host's process is gone: sockets shut, devices dead */
 	ACT_GID,    /* the address in use is replaced by another */
 	ACT_OUTAGE, /* every rail is cut; `rule` says for how long */

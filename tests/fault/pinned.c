@@ -123,7 +123,7 @@ static bool read_seeds(const struct parser *parser, char *text, struct pin *pin)
 	return pin->nseeds > 0 || bad(parser, "there is no seed");
 }
 
-/* "lane-s@0-20 link-r@3" */
+/* "socket-s@0-20 link-r@3" */
 static bool read_faults(const struct parser *parser, char *text, struct pin *pin)
 {
 	char *state, *word = strtok_r(text, " \t", &state);
@@ -132,7 +132,7 @@ static bool read_faults(const struct parser *parser, char *text, struct pin *pin
 		char *at = strchr(word, '@');
 
 		if (!at)
-			return bad(parser, "\"%s\" does not say where, as in lane-s@0-20", word);
+			return bad(parser, "\"%s\" does not say where, as in socket-s@0-20", word);
 		if (pin->nfaults == PIN_FAULTS)
 			return bad(parser, "more than %d faults", PIN_FAULTS);
 		*at = '\0';

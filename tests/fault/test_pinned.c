@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-#define LINE(VERDICT) "a-run | one | rc | 3-4 | lane-s@0-9 link-r@2 | " VERDICT " | fell ... broke"
+#define LINE(VERDICT)                                                                              \
+	"a-run | one | rc | 3-4 | socket-s@0-9 link-r@2 | " VERDICT " | fell ... broke"
 
 /* What each run comes to: all alike, but for those of one place. */
 static struct {
@@ -79,7 +80,7 @@ static void a_run_that_is_still_wrong_passes(void **state)
 	one_comes_to(7, RUN_WRONG, "error 6 of late", "it fell and broke");
 	expect(LINE("error 6"), 0, "still wrong in 2 of 20 runs");
 	expect(LINE("error 6"), 0,
-	       "explore --scenario one --seed 3 --fault lane-s --at 7 "
+	       "explore --scenario one --seed 3 --fault socket-s --at 7 "
 	       "--fault link-r --at 2");
 }
 
@@ -141,21 +142,21 @@ static void what_is_no_pin_is_named(void **state)
 	static const struct {
 		const char *line, *says;
 	} bad[] = {
-	    {"a | one | rc | 0 | lane-s@0 | right", "6 fields, not 7"},
-	    {"a | one | rc | 0 | lane-s@0 | right | x | y", "8 fields, not 7"},
-	    {"a | one | rc | 0 | lane-s@0 | right | ", "field 7 is empty"},
-	    {"a | nowhere | rc | 0 | lane-s@0 | right | x", "no scenario is called \"nowhere\""},
-	    {"a | one | maybe | 0 | lane-s@0 | right | x", "the mode is \"maybe\""},
-	    {"a | one | rc | some | lane-s@0 | right | x", "\"some\" is not a number"},
-	    {"a | one | rc | 0 1 2 3 4 | lane-s@0 | right | x", "more than 4 seeds"},
-	    {"a | one | rc | 0 | lane-s | right | x", "\"lane-s\" does not say where"},
+	    {"a | one | rc | 0 | socket-s@0 | right", "6 fields, not 7"},
+	    {"a | one | rc | 0 | socket-s@0 | right | x | y", "8 fields, not 7"},
+	    {"a | one | rc | 0 | socket-s@0 | right | ", "field 7 is empty"},
+	    {"a | nowhere | rc | 0 | socket-s@0 | right | x", "no scenario is called \"nowhere\""},
+	    {"a | one | maybe | 0 | socket-s@0 | right | x", "the mode is \"maybe\""},
+	    {"a | one | rc | some | socket-s@0 | right | x", "\"some\" is not a number"},
+	    {"a | one | rc | 0 1 2 3 4 | socket-s@0 | right | x", "more than 4 seeds"},
+	    {"a | one | rc | 0 | socket-s | right | x", "\"socket-s\" does not say where"},
 	    {"a | one | rc | 0 | line-s@0 | right | x", "no fault is called \"line-s\""},
-	    {"a | one | rc | 0 | lane-s@0- | right | x", "the range \"0-\" has no end"},
-	    {"a | one | rc | 0 | lane-s@0-3x | right | x", "\"0-3x\" is not a number"},
-	    {"a | one | rc | 0 | lane-s@-3 | right | x", "\"-3\" is not a number"},
-	    {"a | one | rc | 0 | lane-s@3-2 | right | x", "ends before it begins"},
-	    {"a | one | rc | 0 | lane-s@0-1999 link-r@0-1 | right | x", "more than 2000 runs"},
-	    {"a | one | rc | 0-18446744073709551615 | lane-s@0 | right | x",
+	    {"a | one | rc | 0 | socket-s@0- | right | x", "the range \"0-\" has no end"},
+	    {"a | one | rc | 0 | socket-s@0-3x | right | x", "\"0-3x\" is not a number"},
+	    {"a | one | rc | 0 | socket-s@-3 | right | x", "\"-3\" is not a number"},
+	    {"a | one | rc | 0 | socket-s@3-2 | right | x", "ends before it begins"},
+	    {"a | one | rc | 0 | socket-s@0-1999 link-r@0-1 | right | x", "more than 2000 runs"},
+	    {"a | one | rc | 0-18446744073709551615 | socket-s@0 | right | x",
 	     "alone is more than 2000 runs"},
 	    {"a | one | rc | 0 | cut@0 cut@0 cut@0 cut@0 cut@0 | right | x", "more than 4 faults"},
 	};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes on a bootstrap socket, in any of its states: towards a listener, towards a connector,
- * and on an established connection's control lane, where the messages of the failover protocol
+ * and on an established connection's control channel, where the messages of the failover protocol
  * travel. Nothing crashes, waits or leaks, and the next honest peer is served.
  *
  * Input: byte 0 the role, byte 1 bit 0: put the right cookie where a hello has it, bit 1: put the
@@ -180,7 +180,7 @@ __attribute__((constructor)) static void make_seeds(void)
 	n += control_frame(seed_at(n), HA_MSG_FENCE, 2, 0, 1);
 	n += control_frame(seed_at(n), HA_MSG_RESUME, 2, 1, 1);
 	end_seed(n);
-	/* On the lane of a receiver. */
+	/* On the control socket of a receiver. */
 	ha_bye_encode(&bye, small);
 	n = begin_seed(TO_LANE, false);
 	n += frame(seed_at(n), HA_FRAME_BYE, small, HA_BYE_BYTES);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control lanes: the bootstrap socket and the QPs of paths. Each end says one thing at a
+ * The control channels: the bootstrap socket and the QPs of paths. Each end says one thing at a
  * time, again and again until it is answered, so the message an end says now is a function of its
- * state and is delivered straight from it, whenever a lane works. Delivering it is offered only if
+ * state and is delivered straight from it, whenever a channel works. Delivering it is offered only if
  * it changes something: a repeated message that does not is a step without effect (every handler
  * merges), and leaving those out is what makes "nothing can happen any more" mean "stuck".
  *
  * What this does not cover is a message that arrives after its sender has moved on: overtaken
- * because a lane is slow, another lane faster, or packets are reordered. When an end moves on, its
+ * because a channel is slow, another channel faster, or packets are reordered. When an end moves on, its
  * last message may be left behind in late_rs or late_sr and be delivered at any later time, or
  * never. Losing a message is the same as delivering the next copy.
  */
@@ -61,7 +61,7 @@ inline r_speaks(message)
 
 inline s_hears(message)
 {
-	printf("lane: %e{epoch %d, %d.%d} reaches the sender\n", message, r_epoch, r_path, r_gen);
+	printf("channel: %e{epoch %d, %d.%d} reaches the sender\n", message, r_epoch, r_path, r_gen);
 	r_speaks(message);
 	s_merge()
 }
@@ -108,7 +108,7 @@ inline s_speaks()
 inline r_hears()
 {
 	s_speaks();
-	printf("lane: %e{epoch %d, completed %d} reaches the receiver\n", m_kind, s_epoch,
+	printf("channel: %e{epoch %d, completed %d} reaches the receiver\n", m_kind, s_epoch,
 	       s_completed);
 	r_merge()
 }
@@ -118,7 +118,7 @@ inline r_hears()
  * vectors agree. The probes then prove health. */
 inline r_rebuilt(p)
 {
-	printf("lane: REBUILD{%d.%d} answered\n", p, NEWEST(r_qp[p]));
+	printf("channel: REBUILD{%d.%d} answered\n", p, NEWEST(r_qp[p]));
 	r_healthy[p] = NEWEST(r_qp[p]);
 	s_speaks();
 	if
@@ -154,7 +154,7 @@ inline late_rs_arrives()
 		m_fenced_gen[j] = S_UNDERSTANDS(j, late_rs.fenced_gen[j]);
 		late_rs.fenced_gen[j] = 0
 	};
-	printf("lane: late %e{epoch %d, %d.%d} reaches the sender\n", m_kind, m_epoch, m_path, m_gen);
+	printf("channel: late %e{epoch %d, %d.%d} reaches the sender\n", m_kind, m_epoch, m_path, m_gen);
 	if
 	:: m_kind == REBUILD ->
 		if
@@ -186,7 +186,7 @@ inline late_sr_arrives()
 		late_sr.yielded_gen[j] = 0
 #endif
 	};
-	printf("lane: late %e{epoch %d} reaches the receiver\n", m_kind, m_epoch);
+	printf("channel: late %e{epoch %d} reaches the receiver\n", m_kind, m_epoch);
 	r_merge()
 }
 
@@ -204,7 +204,7 @@ inline late_sr_arrives()
 /* BYE{done}: everything is fenced at the receiver, for good, and it has this. */
 inline s_hears_bye()
 {
-	printf("lane: BYE{done %d} reaches the sender\n", r_done);
+	printf("channel: BYE{done %d} reaches the sender\n", r_done);
 	for (j : 0 .. PATHS - 1) {
 		s_fence_upto(j, GENS)
 	};
@@ -224,7 +224,7 @@ inline s_hears_bye()
 /* BYE{completed}: everything is fenced at the sender, for good, and NCCL was told this. */
 inline r_hears_bye()
 {
-	printf("lane: BYE{completed %d} reaches the receiver\n", s_completed);
+	printf("channel: BYE{completed %d} reaches the receiver\n", s_completed);
 	m_kind = BYE;
 	m_epoch = 0;
 #ifdef MUT_BYE
@@ -272,13 +272,13 @@ end:	do
 #ifndef MUT_ABORT
 	:: d_step {
 		LANE && R_HEARD && r_state == LATCHED && !FINAL(s_state) ->
-		printf("lane: ABORT reaches the sender, latches\n");
+		printf("channel: ABORT reaches the sender, latches\n");
 		s_end(LATCHED);
 		reset()
 	}
 	:: d_step {
 		LANE && S_HEARD && s_state == LATCHED && !FINAL(r_state) ->
-		printf("lane: ABORT reaches the receiver, latches\n");
+		printf("channel: ABORT reaches the receiver, latches\n");
 		r_end(LATCHED);
 		reset()
 	}

@@ -3,7 +3,7 @@
  * The failover protocol of one connection: fence, reconcile, replay.
  *
  * Two ends, several paths with generations, a window of slots that are reused, a fabric that
- * delivers late or never, control lanes that reorder, repeat, lose and break, and a bounded
+ * delivers late or never, control channels that reorder, repeat, lose and break, and a bounded
  * number of faults that may happen at any moment, also in the middle of a failover. spin visits
  * every interleaving; docs/protocol-model.md says what is abstracted and why that is sound.
  *
@@ -11,7 +11,7 @@
  *   fabric.pml    packets: data writes, CTS writes, acknowledgements
  *   sender.pml    the sender's rules
  *   receiver.pml  the receiver's rules
- *   control.pml   the control lanes
+ *   control.pml   the control channels
  *   faults.pml    what can go wrong
  *
  * Every step is one atomic transition. That is sound for an end because everything between two

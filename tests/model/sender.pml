@@ -416,7 +416,7 @@ end:	do
 		s_end(CLOSED);
 		reset()
 	}
-	/* The outage deadline runs only while no lane reaches the peer or no path is left. */
+	/* The outage deadline runs only while no channel reaches the peer or no path is left. */
 	:: d_step {
 		!FINAL(s_state) && NO_WAY ->
 		printf("sender: nothing left within the deadline, latches\n");

@@ -240,7 +240,7 @@ void pair_assert_latched(struct pair *pair, struct ha_comm *comm, struct ha_requ
 	}
 }
 
-/* The sender knows that a path is proved when there was mail on it. */
+/* The sender knows that a path is proved when there was a message on it. */
 static bool is_in_reserve(const struct ha_comm *comm, unsigned p)
 {
 	const struct ha_slot *slot = &comm->failover->slots[p];

@@ -70,7 +70,7 @@ static void on_event(void *arg, const struct ibv_async_event *event, struct ha_n
 	struct ha_instance *inst = arg;
 
 	pthread_mutex_lock(&inst->lock);
-	ha_report_event(inst, nic, event);
+	ha_port_stats_event(inst, nic, event);
 	ha_comms_event(inst, event);
 	pthread_mutex_unlock(&inst->lock);
 }

@@ -34,8 +34,8 @@ static void a_peer_that_dies_is_noticed_at_once(void **state)
 		if (send)
 			sv_stepped_cut(0, true); /* it died before it could take the data */
 		/* What the kernel does for a process that is gone. */
-		ha_lane_stop(dead->lane);
-		ha_stream_close(&dead->lane->stream);
+		ha_ctrl_sock_stop(dead->ctrl_sock);
+		ha_frame_sock_close(&dead->ctrl_sock->frames);
 		for (int i = 0; i < 100 && ha_comm_error(alive) == HA_OK; i++)
 			ha_instance_progress(pair.inst[sender_dies ? 1 : 0]);
 		assert_int_equal(ha_comm_error(alive), HA_ERR_REMOTE);
@@ -100,8 +100,8 @@ static void data_that_arrived_before_the_peer_died_is_delivered(void **state)
 	pair_up(&pair);
 	t = pair_start(&pair);
 	sv_stepped_run_idle(100000);
-	ha_lane_stop(pair.send->lane);
-	ha_stream_close(&pair.send->lane->stream);
+	ha_ctrl_sock_stop(pair.send->ctrl_sock);
+	ha_frame_sock_close(&pair.send->ctrl_sock->frames);
 	for (int i = 0; i < 100 && ha_comm_error(pair.recv) == HA_OK; i++)
 		ha_instance_progress(pair.inst[1]);
 	assert_int_equal(ha_comm_error(pair.recv), HA_ERR_REMOTE);

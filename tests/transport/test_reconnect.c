@@ -68,7 +68,7 @@ static void open_settled(struct pair *pair, uint32_t rails)
 
 static void break_socket(const struct ha_comm *comm)
 {
-	assert_int_equal(shutdown(comm->lane->stream.fd, SHUT_RDWR), 0);
+	assert_int_equal(shutdown(comm->ctrl_sock->frames.fd, SHUT_RDWR), 0);
 }
 
 static bool is_whole(const struct pair *pair, uint32_t times)
@@ -137,9 +137,9 @@ static void a_half_open_socket_is_replaced(void **state)
 
 	(void)state;
 	open_settled(&pair, 1);
-	old = dup(pair.send->lane->stream.fd);
+	old = dup(pair.send->ctrl_sock->frames.fd);
 	assert_true(old >= 0);
-	ha_progress_unwatch(pair.inst[0]->progress, &pair.send->lane->watch);
+	ha_progress_unwatch(pair.inst[0]->progress, &pair.send->ctrl_sock->watch);
 	assert_true(pair.send->ops->socket_broken(pair.send));
 	assert_false(pair.recv->failover->socket_broken);
 	wait_rejoined(&pair, 1, 50);
@@ -426,8 +426,8 @@ static void close_while_a_redial_is_under_way(void **state)
 /* What its host does for a process that is gone. */
 static void die(struct pair *pair, struct ha_comm *comm)
 {
-	ha_lane_stop(comm->lane);
-	ha_stream_close(&comm->lane->stream);
+	ha_ctrl_sock_stop(comm->ctrl_sock);
+	ha_frame_sock_close(&comm->ctrl_sock->frames);
 	ha_reconnect_server_close(pair->inst[comm->is_send ? 0 : 1]);
 	sv_stepped_cut(0, true);
 }
@@ -543,7 +543,7 @@ static void close_races_with_threads_that_redial(void **state)
 		int socket_of_sender;
 
 		pair_connect(&pair);
-		socket_of_sender = pair.send->lane->stream.fd;
+		socket_of_sender = pair.send->ctrl_sock->frames.fd;
 		for (unsigned n = 0; n < 20 + 3 * i; n++) {
 			if (n == 20)
 				(void)shutdown(socket_of_sender, SHUT_RDWR);

@@ -49,14 +49,14 @@ static int begin(void **state)
 	written[0] = '\0';
 	atomic_store(&lines, 0);
 	ha_log_set_sink(sink);
-	ha_writer_patience_ms = PATIENT_MS;
+	ha_async_log_patience_ms = PATIENT_MS;
 	return 0;
 }
 
 static int begin_impatiently(void **state)
 {
 	begin(state);
-	ha_writer_patience_ms = HA_WRITER_PATIENCE_MS;
+	ha_async_log_patience_ms = HA_ASYNC_LOG_PATIENCE_MS;
 	return 0;
 }
 
@@ -101,22 +101,22 @@ static void without_a_writer_they_are_written_at_once(void **state)
 static void another_thread_writes_them_in_order(void **state)
 {
 	(void)state;
-	ha_writer_open();
+	ha_async_log_open();
 	ha_log_defer(true);
 	for (unsigned i = 0; i < LINES; i++)
 		HA_INFO(HA_SUBSYS_NET, "line %u", i);
 	ha_log_defer(false);
-	ha_writer_flush();
+	ha_async_log_flush();
 	assert_int_equal(atomic_load(&lines), LINES);
 	assert_false(pthread_equal(by, pthread_self()));
 	expect_in_order(0, LINES);
-	ha_writer_close();
+	ha_async_log_close();
 }
 
 static void a_line_that_is_not_left_to_it_comes_after_those_that_are(void **state)
 {
 	(void)state;
-	ha_writer_open();
+	ha_async_log_open();
 	for (unsigned i = 0; i < LINES; i++) {
 		ha_log_defer(i % 2 == 0);
 		HA_INFO(HA_SUBSYS_NET, "line %u", i);
@@ -124,7 +124,7 @@ static void a_line_that_is_not_left_to_it_comes_after_those_that_are(void **stat
 	ha_log_defer(false);
 	assert_true(pthread_equal(by, pthread_self()));
 	expect_in_order(0, LINES);
-	ha_writer_close();
+	ha_async_log_close();
 }
 
 /* Four lines, from `first` on. Returns how long it took until one of them was written. */
@@ -141,7 +141,7 @@ static uint64_t burst_ns(unsigned first)
 	while (atomic_load(&lines) == first)
 		usleep(100);
 	took_ns = ha_now_ns() - begun_ns;
-	ha_writer_flush();
+	ha_async_log_flush();
 	assert_int_equal(atomic_load(&lines), first + 4);
 	return took_ns;
 }
@@ -153,13 +153,13 @@ static void a_burst_is_over_before_it_is_written(void **state)
 
 	(void)state;
 	for (unsigned round = 0; round < 5; round++) {
-		ha_writer_open();
-		assert_true(burst_ns(8 * round) >= HA_WRITER_LAG_MS * HA_NS_PER_MS);
+		ha_async_log_open();
+		assert_true(burst_ns(8 * round) >= HA_ASYNC_LOG_LAG_MS * HA_NS_PER_MS);
 		/* To the same thread, once it has nothing to do; it may not have come to that yet.
 		 */
 		usleep(10000);
-		later += burst_ns(8 * round + 4) >= HA_WRITER_LAG_MS * HA_NS_PER_MS;
-		ha_writer_close();
+		later += burst_ns(8 * round + 4) >= HA_ASYNC_LOG_LAG_MS * HA_NS_PER_MS;
+		ha_async_log_close();
 	}
 	assert_true(later >= 4);
 	expect_in_order(0, 40);
@@ -171,32 +171,32 @@ static void who_waits_for_a_line_does_not_wait_for_more_of_them(void **state)
 	uint64_t best_ns = UINT64_MAX;
 
 	(void)state;
-	ha_writer_open();
+	ha_async_log_open();
 	for (unsigned round = 0; round < 50; round++) {
 		uint64_t begun_ns = ha_now_ns(), took_ns;
 
 		ha_log_defer(true);
 		HA_INFO(HA_SUBSYS_NET, "line %u", round);
 		ha_log_defer(false);
-		ha_writer_flush();
+		ha_async_log_flush();
 		took_ns = ha_now_ns() - begun_ns;
 		best_ns = took_ns < best_ns ? took_ns : best_ns;
 		assert_int_equal(atomic_load(&lines), round + 1);
 	}
-	assert_true(best_ns < HA_WRITER_LAG_MS * HA_NS_PER_MS / 2);
-	ha_writer_close();
+	assert_true(best_ns < HA_ASYNC_LOG_LAG_MS * HA_NS_PER_MS / 2);
+	ha_async_log_close();
 }
 
 static void closing_writes_what_is_there(void **state)
 {
 	(void)state;
 	for (unsigned round = 0; round < 20; round++) {
-		ha_writer_open();
+		ha_async_log_open();
 		ha_log_defer(true);
 		for (unsigned i = 0; i < 10; i++)
 			HA_INFO(HA_SUBSYS_NET, "line %u", 10 * round + i);
 		ha_log_defer(false);
-		ha_writer_close();
+		ha_async_log_close();
 		assert_int_equal(atomic_load(&lines), 10 * (round + 1));
 	}
 	expect_in_order(0, 200);
@@ -205,15 +205,15 @@ static void closing_writes_what_is_there(void **state)
 static void the_last_of_several_users_ends_it(void **state)
 {
 	(void)state;
-	ha_writer_open();
-	ha_writer_open();
-	ha_writer_close();
+	ha_async_log_open();
+	ha_async_log_open();
+	ha_async_log_close();
 	ha_log_defer(true);
 	HA_INFO(HA_SUBSYS_NET, "line %u", 0u);
 	ha_log_defer(false);
-	ha_writer_flush();
+	ha_async_log_flush();
 	assert_false(pthread_equal(by, pthread_self()));
-	ha_writer_close();
+	ha_async_log_close();
 	ha_log_defer(true);
 	HA_INFO(HA_SUBSYS_NET, "line %u", 1u);
 	ha_log_defer(false);
@@ -221,7 +221,7 @@ static void the_last_of_several_users_ends_it(void **state)
 }
 
 /* 100 bytes of text each: far more than are kept. */
-#define TOO_MANY (3 * HA_WRITER_BYTES_MAX / 200)
+#define TOO_MANY (3 * HA_ASYNC_LOG_BYTES_MAX / 200)
 
 static void a_log_that_hangs_is_waited_for_by_nobody(void **state)
 {
@@ -230,7 +230,7 @@ static void a_log_that_hangs_is_waited_for_by_nobody(void **state)
 	unsigned before;
 
 	(void)state;
-	ha_writer_open();
+	ha_async_log_open();
 	pthread_mutex_lock(&gate);
 	begun_ns = ha_now_ns();
 	ha_log_defer(true);
@@ -241,12 +241,12 @@ static void a_log_that_hangs_is_waited_for_by_nobody(void **state)
 	/* Waited for once at most, however many connections fail. */
 	begun_ns = ha_now_ns();
 	for (int i = 0; i < 50; i++)
-		ha_writer_flush();
+		ha_async_log_flush();
 	flushed_ns = ha_now_ns() - begun_ns;
 	before = atomic_load(&lines);
 	pthread_mutex_unlock(&gate);
 	assert_true(left_ns < 10 * HA_NS_PER_S);
-	assert_true(flushed_ns < 25 * HA_WRITER_PATIENCE_MS * HA_NS_PER_MS);
+	assert_true(flushed_ns < 25 * HA_ASYNC_LOG_PATIENCE_MS * HA_NS_PER_MS);
 	assert_int_equal(before, 0);
 	/* What was kept, and then a word about the rest. */
 	for (int i = 0; i < 1000 && !has_written("are missing here"); i++)
@@ -258,7 +258,7 @@ static void a_log_that_hangs_is_waited_for_by_nobody(void **state)
 	pthread_mutex_unlock(&gate);
 	assert_null(behind);
 	assert_in_range(atomic_load(&lines), 1001, TOO_MANY - 1);
-	ha_writer_close();
+	ha_async_log_close();
 }
 
 static void closing_leaves_a_log_that_hangs(void **state)
@@ -266,13 +266,13 @@ static void closing_leaves_a_log_that_hangs(void **state)
 	unsigned before;
 
 	(void)state;
-	ha_writer_open();
+	ha_async_log_open();
 	pthread_mutex_lock(&gate);
 	ha_log_defer(true);
 	for (unsigned i = 0; i < 10; i++)
 		HA_INFO(HA_SUBSYS_NET, "line %u", i);
 	ha_log_defer(false);
-	ha_writer_close();
+	ha_async_log_close();
 	before = atomic_load(&lines);
 	pthread_mutex_unlock(&gate);
 	assert_int_equal(before, 0);
@@ -280,12 +280,12 @@ static void closing_leaves_a_log_that_hangs(void **state)
 		usleep(10000);
 	expect_in_order(0, 10);
 	/* And it can be used again. */
-	ha_writer_patience_ms = PATIENT_MS;
-	ha_writer_open();
+	ha_async_log_patience_ms = PATIENT_MS;
+	ha_async_log_open();
 	ha_log_defer(true);
 	HA_INFO(HA_SUBSYS_NET, "line %u", 10u);
 	ha_log_defer(false);
-	ha_writer_close();
+	ha_async_log_close();
 	expect_in_order(0, 11);
 }
 
@@ -298,17 +298,17 @@ static uint64_t stands_still(void)
 static void a_tests_clock_is_not_what_it_waits_by(void **state)
 {
 	(void)state;
-	ha_writer_open();
+	ha_async_log_open();
 	ha_log_defer(true);
 	for (unsigned i = 0; i < 10; i++) {
 		ha_clock_set_source(stands_still);
 		HA_INFO(HA_SUBSYS_NET, "line %u", i);
-		ha_writer_flush();
+		ha_async_log_flush();
 		ha_clock_set_source(NULL);
 		assert_int_equal(atomic_load(&lines), i + 1);
 	}
 	ha_log_defer(false);
-	ha_writer_close();
+	ha_async_log_close();
 }
 
 static void *write_lines(void *arg)
@@ -327,14 +327,14 @@ static void lines_of_several_threads_are_all_there(void **state)
 	pthread_t threads[4];
 
 	(void)state;
-	ha_writer_open();
+	ha_async_log_open();
 	for (unsigned t = 0; t < 4; t++) {
 		first[t] = 1000 * (t + 1);
 		assert_int_equal(pthread_create(&threads[t], NULL, write_lines, &first[t]), 0);
 	}
 	for (unsigned t = 0; t < 4; t++)
 		pthread_join(threads[t], NULL);
-	ha_writer_close();
+	ha_async_log_close();
 	assert_int_equal(atomic_load(&lines), 4 * LINES);
 	for (unsigned t = 0; t < 4; t++)
 		expect_in_order(first[t], LINES);
@@ -347,7 +347,7 @@ static void a_forked_child_writes_by_itself(void **state)
 	pid_t pid;
 
 	(void)state;
-	ha_writer_open();
+	ha_async_log_open();
 	pthread_mutex_lock(&gate);
 	ha_log_defer(true);
 	HA_INFO(HA_SUBSYS_NET, "line %u", 0u);
@@ -362,7 +362,7 @@ static void a_forked_child_writes_by_itself(void **state)
 	pthread_mutex_unlock(&gate);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	ha_writer_close();
+	ha_async_log_close();
 	expect_in_order(0, 1);
 }
 

@@ -46,7 +46,7 @@ static void prepare(struct slow *slow, uint64_t key)
 {
 	*slow = (struct slow){
 	    .command = {
-		.run = wait_for_go, .orphaned = count_orphan, .key = key, .owner = &nobody}};
+		.run = wait_for_go, .abandoned = count_orphan, .key = key, .owner = &nobody}};
 	ha_list_init(&slow->command.link);
 }
 

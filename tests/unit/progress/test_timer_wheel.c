@@ -10,83 +10,83 @@
 #define MS HA_NS_PER_MS
 #define T0 (12345 * HA_NS_PER_S + 678)
 
-static struct ha_schedule_entry *entry_of(struct ha_list *node)
+static struct ha_timer *timer_of(struct ha_list *node)
 {
-	return ha_container_of(node, struct ha_schedule_entry, link);
+	return ha_container_of(node, struct ha_timer, link);
 }
 
-static int taken(struct ha_schedule *schedule, uint64_t now_ns)
+static int taken(struct ha_timer_wheel *wheel, uint64_t now_ns)
 {
 	struct ha_list due, *node;
 	int n = 0;
 
 	ha_list_init(&due);
-	ha_schedule_take(schedule, now_ns, &due);
+	ha_timer_wheel_take(wheel, now_ns, &due);
 	while ((node = ha_list_pop_front(&due)))
-		n += !ha_schedule_defer(schedule, entry_of(node));
+		n += !ha_timer_wheel_defer(wheel, timer_of(node));
 	return n;
 }
 
 static void one_comes_when_its_time_has_come(void **state)
 {
-	struct ha_schedule_entry entry = {0};
-	struct ha_schedule schedule;
+	struct ha_timer timer = {0};
+	struct ha_timer_wheel wheel;
 
 	(void)state;
-	ha_schedule_init(&schedule, T0);
-	ha_list_init(&entry.link);
-	assert_true(ha_schedule_next_ns(&schedule) == UINT64_MAX);
-	ha_schedule_put(&schedule, &entry, T0 + 5 * MS);
-	assert_in_range(ha_schedule_next_ns(&schedule), T0 + 5 * MS, T0 + 6 * MS);
-	assert_int_equal(taken(&schedule, T0 + 4 * MS), 0);
-	assert_int_equal(taken(&schedule, ha_schedule_next_ns(&schedule)), 1);
-	assert_int_equal(taken(&schedule, T0 + 1000 * MS), 0);
+	ha_timer_wheel_init(&wheel, T0);
+	ha_list_init(&timer.link);
+	assert_true(ha_timer_wheel_next_ns(&wheel) == UINT64_MAX);
+	ha_timer_wheel_put(&wheel, &timer, T0 + 5 * MS);
+	assert_in_range(ha_timer_wheel_next_ns(&wheel), T0 + 5 * MS, T0 + 6 * MS);
+	assert_int_equal(taken(&wheel, T0 + 4 * MS), 0);
+	assert_int_equal(taken(&wheel, ha_timer_wheel_next_ns(&wheel)), 1);
+	assert_int_equal(taken(&wheel, T0 + 1000 * MS), 0);
 }
 
 static void what_is_over_comes_next(void **state)
 {
-	struct ha_schedule_entry entry = {0};
-	struct ha_schedule schedule;
+	struct ha_timer timer = {0};
+	struct ha_timer_wheel wheel;
 
 	(void)state;
-	ha_schedule_init(&schedule, T0);
-	ha_list_init(&entry.link);
-	ha_schedule_put(&schedule, &entry, 1);
-	assert_true(ha_schedule_next_ns(&schedule) <= T0 + MS);
-	assert_int_equal(taken(&schedule, T0 + MS), 1);
+	ha_timer_wheel_init(&wheel, T0);
+	ha_list_init(&timer.link);
+	ha_timer_wheel_put(&wheel, &timer, 1);
+	assert_true(ha_timer_wheel_next_ns(&wheel) <= T0 + MS);
+	assert_int_equal(taken(&wheel, T0 + MS), 1);
 }
 
 static void one_that_is_put_in_again_or_taken_out_comes_once_or_never(void **state)
 {
-	struct ha_schedule_entry entry = {0}, other = {0};
-	struct ha_schedule schedule;
+	struct ha_timer timer = {0}, other = {0};
+	struct ha_timer_wheel wheel;
 
 	(void)state;
-	ha_schedule_init(&schedule, T0);
-	ha_list_init(&entry.link);
+	ha_timer_wheel_init(&wheel, T0);
+	ha_list_init(&timer.link);
 	ha_list_init(&other.link);
-	ha_schedule_put(&schedule, &entry, T0 + 5 * MS);
-	ha_schedule_put(&schedule, &entry, T0 + 50 * MS);
-	ha_schedule_put(&schedule, &other, T0 + 5 * MS);
+	ha_timer_wheel_put(&wheel, &timer, T0 + 5 * MS);
+	ha_timer_wheel_put(&wheel, &timer, T0 + 50 * MS);
+	ha_timer_wheel_put(&wheel, &other, T0 + 5 * MS);
 	ha_list_remove(&other.link);
-	assert_int_equal(taken(&schedule, T0 + 10 * MS), 0);
-	assert_int_equal(taken(&schedule, T0 + 51 * MS), 1);
-	assert_true(ha_schedule_next_ns(&schedule) == UINT64_MAX);
+	assert_int_equal(taken(&wheel, T0 + 10 * MS), 0);
+	assert_int_equal(taken(&wheel, T0 + 51 * MS), 1);
+	assert_true(ha_timer_wheel_next_ns(&wheel) == UINT64_MAX);
 }
 
 /* Against a plain list of times: random puts, and rounds after short and very long sleeps. */
 static void many_come_in_time_and_once(void **state)
 {
 	enum { MANY = 200, ROUNDS = 20000 };
-	struct ha_schedule_entry entries[MANY];
+	struct ha_timer entries[MANY];
 	uint64_t at[MANY], now = T0;
-	struct ha_schedule schedule;
+	struct ha_timer_wheel wheel;
 
 	(void)state;
 	srand(7);
-	ha_schedule_init(&schedule, now);
+	ha_timer_wheel_init(&wheel, now);
 	for (int i = 0; i < MANY; i++) {
-		entries[i] = (struct ha_schedule_entry){0};
+		entries[i] = (struct ha_timer){0};
 		ha_list_init(&entries[i].link);
 		at[i] = UINT64_MAX;
 	}
@@ -97,18 +97,18 @@ static void many_come_in_time_and_once(void **state)
 		int i = rand() % MANY;
 
 		at[i] = now + MS * (unsigned)(rand() % (rand() % 20 == 0 ? 5000 : 30));
-		ha_schedule_put(&schedule, &entries[i], at[i]);
-		next = ha_schedule_next_ns(&schedule);
+		ha_timer_wheel_put(&wheel, &entries[i], at[i]);
+		next = ha_timer_wheel_next_ns(&wheel);
 		for (int k = 0; k < MANY; k++) /* nobody oversleeps by more than the grain */
 			assert_true(at[k] == UINT64_MAX ||
 				    next <= (at[k] > now ? at[k] : now) + MS);
 		now += MS * step;
 		ha_list_init(&due);
-		ha_schedule_take(&schedule, now, &due);
+		ha_timer_wheel_take(&wheel, now, &due);
 		while ((node = ha_list_pop_front(&due))) {
-			long k = entry_of(node) - entries;
+			long k = timer_of(node) - entries;
 
-			if (ha_schedule_defer(&schedule, entry_of(node)))
+			if (ha_timer_wheel_defer(&wheel, timer_of(node)))
 				continue;
 			assert_true(at[k] <= now); /* once: then it is UINT64_MAX */
 			at[k] = UINT64_MAX;
