@@ -118,7 +118,6 @@ DRILLS = (
     Drill(
         "duplication",
         "so are packets that come twice",
-        short=("one",),
         steps=netem_for(2, "duplicate 5%"),
         ends_on="used",
         witnesses=(("b", "used", "rdma.duplicate_request", 1),),
@@ -126,7 +125,6 @@ DRILLS = (
     Drill(
         "reordering",
         "so are packets that overtake others",
-        short=("one",),
         steps=netem_for(2, "delay 2ms reorder 75% 50%"),
         ends_on="used",
         witnesses=(("b", "used", "rdma.out_of_seq_request+rdma.rcvd_seq_err", 1),),
@@ -144,7 +142,7 @@ DRILLS = (
     Drill(
         "crossed",
         "a loses one rail and b the other: nothing is left until one is back",
-        short=("one", "two"),
+        short=("two",),
         steps=(
             ("sleep", 0.5),
             ("link", "a", "active", "down"),
@@ -166,7 +164,6 @@ DRILLS = (
     Drill(
         "flapping",
         "ports that flap, at one end, the other or both, cost pauses, no data",
-        short=("one",),
         steps=(
             ("sleep", 0.5),
             *(
@@ -227,7 +224,7 @@ DRILLS = (
     Drill(
         "cut-one-way",
         "all packets lost in one direction: nobody is told, silence tells",
-        short=("one", "two"),
+        short=("one",),
         steps=silent(("a",)),
         reasons=SILENCE,
         switches=(4, 8),
@@ -353,7 +350,6 @@ DRILLS = (
         "alternating",
         "a hundred failovers in a row, from rail to rail and back",
         labs=("one",),
-        short=("one",),
         steps=alternating(100),
         reasons=PORT_DOWN,
         switches=(400, None),
@@ -379,7 +375,6 @@ DRILLS = (
     Drill(
         "failback",
         "with HA_NCCL_ENABLE_FAILBACK=1 a connection goes back to its primary rail",
-        short=("one",),
         workload="failback",
         steps=(
             ("sleep", 0.5),
@@ -401,7 +396,6 @@ DRILLS = (
         "peer-frozen",
         "a host that stands still for 2 s is waited for",
         labs=("two",),
-        short=("two",),
         steps=(("sleep", 0.5), ("freeze", "b"), ("sleep", 2), ("thaw", "b"), ("sleep", 1), ("healthy",)),
         reasons=SILENCE,
         each=False,
@@ -412,7 +406,7 @@ DRILLS = (
     Drill(
         "peer-killed",
         "a peer that dies is an error within seconds, and no path to be mended",
-        short=("one", "two"),
+        short=("two",),
         workload="killed",
         steps=(("sleep", 0.5), ("kill", "b"), ("ended",)),
         fate="lost",
