@@ -87,6 +87,7 @@ ha_packages() {
 		lab|ibverbs-providers|libibverbs|provider rxe|the user's half of the kernel's soft RoCE
 		lab|zstd|zstd|has zstd|unpacking kernels of Ubuntu
 		extra|clang-14|clang|has clang-14 clang|a second compiler, and the fuzzers
+		extra|tcc|tcc|has tcc|a compiler that is quick with the mutants of the model
 		extra|clang-format-14|clang-tools-extra|has clang-format-14|the format check
 		extra|cppcheck|cppcheck|has cppcheck|static analysis
 		extra|shellcheck|ShellCheck|has shellcheck|the check of these scripts

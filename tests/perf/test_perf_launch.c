@@ -176,6 +176,31 @@ static void a_verb_that_waits_delays_the_run(void **state)
 	expect(&o, NP_EXIT_USAGE, "'verb=post_send'");
 }
 
+static void a_pause_is_kept_and_counts_in_no_figure(void **state)
+{
+	char path[64];
+	const char *const argv[] = {PERF(REF_PLUGIN), "--sizes", "1K",	   "-n", "20", "-c", "0",
+				    "--pause",	      "50",	 "--json", path, NULL};
+	const char *const nonsense[] = {PERF(REF_PLUGIN), "--pause", "0", NULL};
+	struct outcome o;
+	json_t *report;
+
+	(void)state;
+	snprintf(path, sizeof(path), "/tmp/test-perf-pause-%d.json", (int)getpid());
+	run(argv, NULL, &o);
+	report = json_load_file(path, 0, NULL);
+	unlink(path);
+	expect(&o, NP_EXIT_OK, NULL);
+	if (o.seconds < 1.0)
+		run_fail(&o, "it took %.3f s with 20 pauses of 0.05 s", o.seconds);
+	assert_non_null(report);
+	assert_true(json_number_value(json_object_get(
+			json_array_get(json_object_get(report, "rows"), 0), "time_us")) < 50e3);
+	json_decref(report);
+	run(nonsense, NULL, &o);
+	expect(&o, NP_EXIT_USAGE, "--pause: '0' is not a number above 0, up to 1000");
+}
+
 /* ---- ranks started by others ----------------------------------------------------------------- */
 
 static void ranks_started_by_a_launcher_find_each_other(void **state)
@@ -411,6 +436,7 @@ int main(void)
 	    cmocka_unit_test(a_rank_that_dies_is_named_and_ends_the_run),
 	    cmocka_unit_test(a_fault_that_never_fires_is_a_failure),
 	    cmocka_unit_test(a_verb_that_waits_delays_the_run),
+	    cmocka_unit_test(a_pause_is_kept_and_counts_in_no_figure),
 	    cmocka_unit_test(ranks_started_by_a_launcher_find_each_other),
 	    cmocka_unit_test(ranks_started_by_hand_meet_at_the_root),
 	    cmocka_unit_test(a_signal_to_rank_0_ends_a_timed_run_in_good_order),

@@ -51,7 +51,8 @@ def wait_for(what, condition, limit_s=LIMIT_S, pause_s=0.02):
 
 
 class Job:
-    """nccl-net-perf with two ranks on a fabric of two hosts and two rails, under a job id of its own."""
+    """nccl-net-perf with two ranks on a fabric of two hosts and two rails, under a job id of its own. It pauses, so that
+    a processor is left for who looks at it."""
 
     count = 0
 
@@ -61,7 +62,7 @@ class Job:
         self.id = f"test-{os.getpid()}-{Job.count}"
         self.output = output or tempfile.TemporaryFile()
         command = [os.path.join(BIN, "nccl-net-perf"), "--plugin", "ha", "--simverbs", "2x2", "--ranks", "2",
-                   "--timeout", "40", *words]  # fmt: skip
+                   "--timeout", "40", "--pause", "2", *words]  # fmt: skip
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.STDOUT,
                                         env={**os.environ, "SLURM_JOB_ID": self.id, **(env or {})})  # fmt: skip
         self.fabric = f"perf-{self.process.pid}"

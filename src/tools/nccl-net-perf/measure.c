@@ -63,11 +63,26 @@ static bool checked_iteration(struct batch *b, uint32_t iteration)
 	return true;
 }
 
+/* Nobody calls the plugin meanwhile. It is no time of an iteration. */
+static uint64_t pause_after_iteration(struct np_worker *w, double ms)
+{
+	uint64_t from_ns = np_now_ns();
+	struct timespec pause = {.tv_nsec = (long)(ms * 1e6) % 1000000000,
+				 .tv_sec = (time_t)(ms / 1e3)};
+
+	if (ms <= 0)
+		return 0;
+	nanosleep(&pause, NULL);
+	np_worker_progress(w);
+	return np_now_ns() - from_ns;
+}
+
 static void batch_job(void *arg)
 {
 	struct batch *b = arg;
 	struct np_canary *canary = b->plan->rk->canary;
-	uint64_t start = np_now_ns();
+	struct np_rank *rk = b->plan->rk;
+	uint64_t start = np_now_ns(), paused_ns = 0;
 
 	b->ok = true;
 	b->plan->checking = false;
@@ -77,9 +92,10 @@ static void batch_job(void *arg)
 		if (canary)
 			np_canary_return_all(canary);
 		atomic_store_explicit(&b->finished, i + 1, memory_order_relaxed);
+		paused_ns += pause_after_iteration(&rk->progress, rk->o->pause_ms);
 	}
 	if (!b->check)
-		b->time_ns = np_now_ns() - start;
+		b->time_ns = np_now_ns() - start - paused_ns;
 }
 
 /* Runs `iterations` and adds what they gave to the sample, if there is one. */

@@ -54,6 +54,7 @@ enum {
 	KEY_CHURN,
 	KEY_CANARY,
 	KEY_LINGER,
+	KEY_PAUSE,
 	KEY_TIMEOUT,
 	KEY_STALL,
 	KEY_TIMELINE,
@@ -112,6 +113,8 @@ static const struct argp_option option_table[] = {
      "Register and deregister memory on the connections while traffic runs", 0},
     {"canary", KEY_CANARY, NULL, 0,
      "Watch receive memory that waits for nothing: late or doubled writes are failures", 0},
+    {"pause", KEY_PAUSE, "MS", 0,
+     "Leave the plugin alone so long after each iteration, as a job that computes does", 0},
     {"linger", KEY_LINGER, "MS", 0, "With --canary: watch so long before closing (default: 100)",
      0},
 
@@ -423,6 +426,9 @@ static bool parse_shape_option(int key, char *arg, struct parse_state *s, struct
 		return true;
 	case KEY_LINGER:
 		o->linger_ms = seconds_value("--linger", arg, 1e6, state);
+		return true;
+	case KEY_PAUSE:
+		o->pause_ms = seconds_value("--pause", arg, 1000, state);
 		return true;
 	default:
 		return false;

@@ -56,6 +56,7 @@ struct np_options {
 	bool flush;
 	bool canary;	  /* watch memory that waits for nothing */
 	double linger_ms; /* ... and so long at the end, without traffic */
+	double pause_ms;  /* after each iteration */
 	bool churn;	  /* register and deregister while traffic runs */
 
 	/* limits and reports */
