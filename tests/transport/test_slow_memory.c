@@ -223,6 +223,7 @@ static void transfer_all(struct host *h)
 				done++;
 			}
 		go_on(h, &other);
+		nap();
 	}
 }
 
