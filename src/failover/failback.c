@@ -7,7 +7,7 @@
 #include "failover/port_pair.h"
 #include "transport/comm.h"
 
-/* The hold doubles each time the path fails again within HOLD_RESET. */
+/* The hold doubles each time the path fails again within HOLD_RESET of going back to it. */
 #define HOLD_MIN_MS   1000
 #define HOLD_MAX_MS   60000
 #define HOLD_RESET_NS (60 * HA_NS_PER_S)
@@ -20,6 +20,12 @@ void ha_failback_init(struct ha_failback *back)
 void ha_failback_ask(struct ha_failback *back, uint64_t now_ns)
 {
 	back->return_until_ns = now_ns + HA_FAILBACK_ASKED_MS * HA_NS_PER_MS;
+}
+
+void ha_failback_failed(struct ha_failback *back, uint64_t now_ns)
+{
+	if (back->failed_ns == 0)
+		back->failed_ns = now_ns;
 }
 
 void ha_failback_drained(struct ha_failback *back)
@@ -88,9 +94,12 @@ uint64_t ha_failback_due_ns(const struct ha_failback *back, const struct ha_comm
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-static void widen(struct ha_failback *back, uint64_t now_ns)
+/* Measured to the failure: the hold itself, which may be as long as HOLD_RESET, is no time that the
+ * path was good. */
+static void widen(struct ha_failback *back)
 {
-	if (back->back_ns == 0 || now_ns - back->back_ns >= HOLD_RESET_NS)
+	if (back->failed_ns == 0 || back->back_ns == 0 ||
+	    back->failed_ns - back->back_ns >= HOLD_RESET_NS)
 		back->hold_ms = HOLD_MIN_MS;
 	else if (back->hold_ms < HOLD_MAX_MS / 2)
 		back->hold_ms *= 2;
@@ -121,8 +130,9 @@ void ha_failback_visit(struct ha_failback *back, struct ha_comm *comm, uint64_t 
 	drained = ha_pair_drained(comm, pair_at(comm, comm->active)) != 0;
 	asked = drained ? back->drained_now : back->return_until_ns != 0;
 	if (!asked) {
-		widen(back, now_ns);
+		widen(back);
 		back->back_ns = now_ns;
+		back->failed_ns = 0;
 	}
 	back->drained_now = false;
 	back->return_until_ns = 0;

@@ -20,11 +20,15 @@ struct ha_comm;
 struct ha_failback {
 	uint32_t hold_ms;	  /* how long the better path must have been healthy */
 	uint64_t back_ns;	  /* when the last failback was; 0: never */
+	uint64_t failed_ns;	  /* when a path failed first since then; 0: none did */
 	uint64_t return_until_ns; /* the operator asked for the preferred path: until it is there */
 	bool drained_now;	  /* a port was drained: there is nothing to wait for */
 };
 
 void ha_failback_init(struct ha_failback *back);
+
+/* The active path failed. */
+void ha_failback_failed(struct ha_failback *back, uint64_t now_ns);
 
 /* The operator asks to go back. Holds for HA_FAILBACK_ASKED_MS. */
 void ha_failback_ask(struct ha_failback *back, uint64_t now_ns);

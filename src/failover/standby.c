@@ -510,9 +510,12 @@ void ha_standby_return(struct ha_comm *comm)
 void ha_standby_left(struct ha_comm *comm)
 {
 	struct ha_standby *standby = comm->failover->standby;
+	enum ha_reason reason = comm->failover->now.reason;
 
+	if (reason != HA_REASON_FAILBACK && reason != HA_REASON_OPERATOR)
+		ha_failback_failed(&standby->failback, ha_now_ns());
 	standby->left_ns = 0;
-	if (comm->failover->now.reason == HA_REASON_SOFT_TIMEOUT) {
+	if (reason == HA_REASON_SOFT_TIMEOUT) {
 		standby->left = ha_pair_of(&comm->failover->slots[comm->active]);
 		standby->left_ns = ha_now_ns();
 	}

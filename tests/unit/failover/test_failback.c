@@ -141,9 +141,16 @@ static void of_two_better_paths_the_one_that_is_ready_first_counts(void **state)
 
 /* ---- the hold -------------------------------------------------------------------------------- */
 
+static void fails_and_comes_up_again(uint64_t now_ns)
+{
+	ha_failback_failed(&world.back, now_ns);
+	comes_up_again(now_ns);
+}
+
 static void the_hold_doubles_while_going_back_is_a_mistake(void **state)
 {
-	static const uint32_t holds_ms[] = {1000, 2000, 4000, 8000, 16000, 32000, HOLD_MAX_MS};
+	static const uint32_t holds_ms[] = {1000,  2000,	4000,	     8000,	 16000,
+					    32000, HOLD_MAX_MS, HOLD_MAX_MS, HOLD_MAX_MS};
 	uint64_t now_ns = UP_NS;
 
 	(void)state;
@@ -152,7 +159,7 @@ static void the_hold_doubles_while_going_back_is_a_mistake(void **state)
 	assert_true(leaves(now_ns));
 	for (unsigned i = 1; i < sizeof(holds_ms) / sizeof(holds_ms[0]); i++) {
 		now_ns += 10 * MS;
-		comes_up_again(now_ns);
+		fails_and_comes_up_again(now_ns);
 		assert_int_equal(due_ns(), now_ns + holds_ms[i - 1] * MS);
 		now_ns = due_ns();
 		assert_false(leaves(now_ns - 1));
@@ -171,22 +178,36 @@ static void the_first_one_is_no_mistake_however_young_the_clock_is(void **state)
 
 static void a_path_that_lasted_gets_the_short_hold_again(void **state)
 {
-	uint64_t now_ns = UP_NS + HOLD_MIN_NS, last_ns;
+	uint64_t back_ns;
 
 	(void)state;
-	assert_true(leaves(now_ns));
-	comes_up_again(now_ns + 10 * MS);
-	last_ns = due_ns();
-	assert_true(leaves(last_ns));
+	assert_true(leaves(UP_NS + HOLD_MIN_NS));
+	fails_and_comes_up_again(UP_NS + HOLD_MIN_NS + 10 * MS);
+	back_ns = due_ns();
+	assert_true(leaves(back_ns));
 	assert_int_equal(world.back.hold_ms, 2000);
-	/* A nanosecond less than a minute after that one is a mistake still. */
-	comes_up_again(last_ns + 60 * S - 2 * S - 1);
-	assert_true(leaves(due_ns()));
+	/* A nanosecond less than a minute after that it is a mistake still. */
+	fails_and_comes_up_again(back_ns + 60 * S - 1);
+	back_ns = due_ns();
+	assert_true(leaves(back_ns));
 	assert_int_equal(world.back.hold_ms, 4000);
-	last_ns = world.back.back_ns;
-	comes_up_again(last_ns + 60 * S - 4 * S);
+	fails_and_comes_up_again(back_ns + 60 * S);
 	assert_true(leaves(due_ns()));
 	assert_int_equal(world.back.hold_ms, 1000);
+}
+
+/* What comes after the failure is no time that the path was good: neither the other one's failures
+ * nor the hold. */
+static void only_the_first_failure_since_going_back_counts(void **state)
+{
+	uint64_t back_ns = UP_NS + HOLD_MIN_NS;
+
+	(void)state;
+	assert_true(leaves(back_ns));
+	ha_failback_failed(&world.back, back_ns + 10 * MS);
+	fails_and_comes_up_again(back_ns + 100 * S);
+	assert_true(leaves(due_ns()));
+	assert_int_equal(world.back.hold_ms, 2000);
 }
 
 /* ---- the operator ---------------------------------------------------------------------------- */
@@ -337,6 +358,7 @@ int main(void)
 	    TEST(the_hold_doubles_while_going_back_is_a_mistake),
 	    TEST(the_first_one_is_no_mistake_however_young_the_clock_is),
 	    TEST(a_path_that_lasted_gets_the_short_hold_again),
+	    TEST(only_the_first_failure_since_going_back_counts),
 	    TEST(what_the_operator_asks_for_has_no_hold),
 	    TEST(what_the_operator_asks_for_holds_for_a_while),
 	    TEST(what_the_operator_asks_for_is_forgotten_when_it_is_there),
