@@ -83,8 +83,9 @@ void pair_connect(struct pair *pair)
 		    ha_listen(pair->inst[1], pair->listen_dev, pair->handle, &pair->listen), HA_OK);
 	while (!(pair->send && pair->recv) && ha_real_ns() < give_up_ns) {
 		if (!pair->send)
-			assert_int_equal(ha_connect(pair->inst[0], 0, HA_TRAFFIC_CLASS_UNDEF,
-						    pair->handle, &pair->send),
+			assert_int_equal(ha_connect(pair->inst[0], pair->connect_dev,
+						    HA_TRAFFIC_CLASS_UNDEF, pair->handle,
+						    &pair->send),
 					 HA_OK);
 		if (!pair->recv)
 			assert_int_equal(ha_accept(pair->listen, &pair->recv), HA_OK);
@@ -108,13 +109,20 @@ static void memory_close(struct memory *memory, struct ha_comm *comm)
 	memory->bytes = NULL;
 }
 
-void pair_close(struct pair *pair)
+void pair_disconnect(struct pair *pair)
 {
 	memory_close(&pair->from, pair->send);
 	memory_close(&pair->to, pair->recv);
 	ha_close_send(pair->send);
 	ha_close_recv(pair->recv);
 	ha_close_listen(pair->listen);
+	pair->send = pair->recv = NULL;
+	pair->listen = NULL;
+}
+
+void pair_close(struct pair *pair)
+{
+	pair_disconnect(pair);
 	ha_instance_close(pair->inst[0]);
 	ha_instance_close(pair->inst[1]);
 	ha_clock_set_source(NULL);

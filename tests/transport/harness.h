@@ -39,7 +39,7 @@ struct pair {
 	struct sv_stepped_opts fabric;
 	struct ha_instance *inst[2]; /* 0 sends, 1 receives */
 	struct ha_listen *listen;
-	int listen_dev; /* the receiver's primary port; the sender's is 0 */
+	int listen_dev, connect_dev; /* the primary ports of the receiver and of the sender */
 	uint8_t handle[HA_HANDLE_MAX];
 	const char *log;
 	struct ha_comm *send, *recv;
@@ -59,6 +59,8 @@ static inline void pair_init(struct pair *pair)
 void pair_open(struct pair *pair);
 /* A connection between them and registered memory. */
 void pair_connect(struct pair *pair);
+/* The connection and its memory back. Ends may have been closed already. */
+void pair_disconnect(struct pair *pair);
 /* Everything back; asserts that verbs objects are gone. Ends may have been closed already. */
 void pair_close(struct pair *pair);
 /* All three. */
