@@ -182,6 +182,7 @@ DRILLS = (
     Drill(
         "link-down-a",
         "ip link set down at the one end, and back up: a pause, and protected again",
+        short=("two",),
         steps=link_down_up("a"),
         reasons=PORT_DOWN,
         switches=(4, 8),
@@ -362,7 +363,6 @@ DRILLS = (
         "alternating-ends",
         "failovers in a row, at the one end, the other and both: local and remote link down",
         labs=("two",),
-        short=("two",),
         # So many, as one pause in 20 may be longer: of 24, a single one too many is soon there by chance.
         steps=alternating(60),
         reasons=PORT_DOWN,
