@@ -120,8 +120,26 @@ static ha_result_t read_address(const struct ha_config *config, struct ha_port *
 	return HA_OK;
 }
 
+void ha_port_is_down(struct ha_port *port)
+{
+	pthread_mutex_lock(&port->addr_lock);
+	atomic_store(&port->state, IBV_PORT_DOWN);
+	atomic_fetch_add(&port->errors, 1);
+	pthread_mutex_unlock(&port->addr_lock);
+}
+
+/* Unless it has gone down since the state was read. */
+static void store_state(struct ha_port *port, const struct ibv_port_attr *attr, uint32_t errors)
+{
+	pthread_mutex_lock(&port->addr_lock);
+	if (atomic_load(&port->errors) == errors)
+		atomic_store(&port->state, (int)attr->state);
+	pthread_mutex_unlock(&port->addr_lock);
+}
+
 ha_result_t ha_port_refresh(struct ha_port *port)
 {
+	uint32_t errors = atomic_load(&port->errors);
 	struct ibv_port_attr attr;
 	int err = EAGAIN;
 
@@ -135,12 +153,12 @@ ha_result_t ha_port_refresh(struct ha_port *port)
 	}
 	if (read_address(port->config, port, &attr) != HA_OK) {
 		if (attr.state != IBV_PORT_ACTIVE)
-			atomic_store(&port->state, (int)attr.state);
+			store_state(port, &attr, errors);
 		return HA_ERR_SYSTEM;
 	}
 	if (!port->reported)
 		atomic_store(&port->speed_mbps, ha_port_speed_mbps(&attr));
-	atomic_store(&port->state, (int)attr.state);
+	store_state(port, &attr, errors);
 	return HA_OK;
 }
 

@@ -90,6 +90,8 @@ struct ha_port {
 	/* Written by the async-event reader, read by anyone: enum ibv_port_state. */
 	atomic_int state;
 	_Atomic uint32_t errors; /* how often the driver said that it is down */
+	/* An event says that state or address may be others: ha_port_refresh is due. */
+	atomic_bool refresh_due;
 
 	/* The operator wants it left alone (admin/drain.c): it is used when nothing else is left.
 	 */
@@ -154,17 +156,21 @@ void ha_port_addr(struct ha_port *port, struct ha_port_addr *out);
 /*
  * Reads port attributes and the GID table again (after GID_CHANGE, LID_CHANGE, PORT_ACTIVE). The
  * same GID is kept when it is still there, at whatever index; otherwise one is chosen anew. A port
- * without an address does not become active: the GID comes later, with an event of its own. Only
- * on the thread that reads the NIC's events.
+ * without an address does not become active: the GID comes later, with an event of its own. A state
+ * that was read before the port went down is not taken. May wait in the kernel as long as the
+ * device's firmware does not answer. Any thread, one at a time.
  */
 ha_result_t ha_port_refresh(struct ha_port *port) HA_MUST_CHECK;
 
+/* The driver says so. */
+void ha_port_is_down(struct ha_port *port);
+
 /*
  * Async events: the contexts' async fds are non-blocking. The progress thread polls
- * nic->ctx->async_fd and calls ha_nic_read_events, which updates state words, calls
- * set->on_event (may be NULL) and acknowledges each event before it returns, so that destroying
- * a QP or CQ never waits for us. Returns the number of events read. Once nic->fatal is set its
- * descriptor may be readable for ever: leave it out of the poll.
+ * nic->ctx->async_fd and calls ha_nic_read_events, which updates state words, marks
+ * ports whose ha_port_refresh is due, calls set->on_event (may be NULL) and acknowledges each event
+ * before it returns, so that destroying a QP or CQ never waits for us. Returns the number of events
+ * read. Once nic->fatal is set its descriptor may be readable for ever: leave it out of the poll.
  */
 int ha_nic_read_events(struct ha_device_set *set, struct ha_nic *nic);
 

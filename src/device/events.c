@@ -31,16 +31,12 @@ static void port_event(struct ha_device_set *set, struct ha_nic *nic,
 		return;
 	switch (event->event_type) {
 	case IBV_EVENT_PORT_ERR:
-		atomic_store(&port->state, IBV_PORT_DOWN);
-		atomic_fetch_add(&port->errors, 1);
+		ha_port_is_down(port);
 		HA_WARN("%s:%d: %s", nic->name, port->port_num, what);
 		return;
 	case IBV_EVENT_PORT_ACTIVE:
 	default:
-		/* A failure is logged there, and leaves address and state as they were. */
-		if (ha_port_refresh(port) == HA_OK)
-			break;
-		return;
+		atomic_store(&port->refresh_due, true);
 	}
 	HA_INFO(HA_SUBSYS_NET, "%s:%d: %s", nic->name, port->port_num, what);
 }

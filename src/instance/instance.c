@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An instance: configuration, devices, progress thread; async events go to the connections. */
 #include "instance/instance.h"
+#include "instance/port_watch.h"
 #include "transport/async_event.h"
 
 #include "admin/server.h"
@@ -59,8 +60,10 @@ static void nic_ready(struct ha_watch *watch, uint32_t events)
 	struct ha_nic_watch *w = ha_container_of(watch, struct ha_nic_watch, watch);
 	int read = ha_nic_read_events(w->inst->devices, w->nic);
 
-	if (read > 0)
+	if (read > 0) {
+		ha_port_watches_look(w->inst, w->nic);
 		ha_port_stats_publish(w->inst, w->nic);
+	}
 	if (atomic_load(&w->nic->fatal))
 		ha_liveness_look(w->inst->liveness);
 
@@ -168,6 +171,9 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		ha_stats_event_log(inst->stats, ha_eventlog_path(inst->events));
 		ha_port_stats_open(inst);
 		ha_admin_server_open(inst);
+		result = ha_port_watches_open(inst);
+	}
+	if (result == HA_OK) {
 		result = watch_nics(inst);
 	}
 	if (result != HA_OK) {
@@ -183,6 +189,7 @@ static void close_devices(void *arg)
 {
 	struct ha_instance *inst = arg;
 
+	ha_port_watches_free(inst);
 	if (inst->devices)
 		ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);
@@ -198,6 +205,7 @@ void ha_instance_close(struct ha_instance *inst)
 	if (inst->progress)
 		for (int i = 0; i < HA_MAX_NICS; i++)
 			ha_progress_unwatch(inst->progress, &inst->nic_watches[i].watch);
+	ha_port_watches_close(inst);
 	ha_admin_server_close(inst);
 	ha_failover_shared_free(inst, inst->failover_shared);
 	inst->failover_shared = NULL;

@@ -4,6 +4,7 @@
  * sysfs-like tree says, and links and devices that fail under a process are noticed.
  */
 #include "../unit/cmocka_all.h"
+#include "../unit/read_events.h"
 #include "pair.h"
 
 #include "base/clock.h"
@@ -53,7 +54,7 @@ static bool events_until(struct ha_device_set *set, struct ha_nic *nic,
 		if (ha_now_ns() > deadline)
 			return false;
 		poll(&fd, 1, 100);
-		ha_nic_read_events(set, nic);
+		read_events(set, nic);
 	}
 	return true;
 }
@@ -153,7 +154,7 @@ static int undisturbed_host(int peer_fd, int test_fd, void *arg)
 	(void)peer_fd, (void)arg;
 	say(test_fd, 'r');
 	hear(test_fd);
-	NEED(ha_nic_read_events(set, &set->nics[0]) == 0);
+	NEED(read_events(set, &set->nics[0]) == 0);
 	NEED(port_0_active(set));
 	NEED(!nic_0_fatal(set));
 	ha_device_set_close(set);

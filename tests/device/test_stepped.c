@@ -5,6 +5,7 @@
  */
 #include "../unit/captured_log.h"
 #include "../unit/cmocka_all.h"
+#include "../unit/read_events.h"
 
 #include "device/device.h"
 #include "memory/mr.h"
@@ -132,14 +133,14 @@ static void a_link_that_flaps_is_followed(void **state)
 	(void)state;
 	fabric(&(struct sv_stepped_opts){.rails = 2});
 	set = devices_of(0);
-	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 0);
+	assert_int_equal(read_events(set, &set->nics[0]), 0);
 	for (int i = 0; i < 3; i++) {
 		sv_stepped_link(0, 0, false);
-		assert_true(ha_nic_read_events(set, &set->nics[0]) >= 1);
+		assert_true(read_events(set, &set->nics[0]) >= 1);
 		assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_DOWN);
 		assert_int_equal(atomic_load(&set->ports[1].state), IBV_PORT_ACTIVE);
 		sv_stepped_link(0, 0, true);
-		assert_true(ha_nic_read_events(set, &set->nics[0]) >= 1);
+		assert_true(read_events(set, &set->nics[0]) >= 1);
 		assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_ACTIVE);
 	}
 	ha_device_set_close(set);
@@ -159,7 +160,7 @@ static void a_dead_device_is_fatal_and_closes(void **state)
 	assert_int_equal(ha_mr_register(set, &set->nics[0], memory, 8192, HA_MEM_HOST, 0, -1, &mr),
 			 HA_OK);
 	sv_stepped_kill(0, 0);
-	assert_true(ha_nic_read_events(set, &set->nics[0]) >= 1);
+	assert_true(read_events(set, &set->nics[0]) >= 1);
 	assert_true(atomic_load(&set->nics[0].fatal));
 	assert_false(atomic_load(&set->nics[1].fatal));
 	/* Nothing of it may hang or crash; that verbs refuse is only logged. */
@@ -182,7 +183,7 @@ static void an_address_that_changes_is_followed(void **state)
 	ha_port_addr(&set->ports[0], &before);
 	changed = gid_of("::ffff:10.77.0.1");
 	sv_stepped_set_gid(0, 0, (uint32_t)before.gid_index, &changed);
-	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 1);
+	assert_int_equal(read_events(set, &set->nics[0]), 1);
 	ha_port_addr(&set->ports[0], &after);
 	assert_memory_equal(&after.gid, &changed, sizeof changed);
 	assert_true(after.addr_gen > before.addr_gen);

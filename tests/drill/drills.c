@@ -111,8 +111,8 @@ const struct drill drills[] = {
 	.name = "sick-nic-destroy",
 	.proves = "so is one that neither flushes nor destroys",
 	.args = {BOTH_RAILS},
-	.script = "1480 fault wait=30s verb=destroy_qp host=0 rail=0\n"
-		  "1490 fault wedge=hard host=0 rail=0 op=write\n"
+	.script = "1440 fault wait=30s verb=destroy_qp host=0 rail=0\n"
+		  "1465 fault wedge=hard host=0 rail=0 op=write\n"
 		  "1500 link 0 0 down",
 	.switches_min = 4,
 	.switches_max = 8,
@@ -140,6 +140,19 @@ const struct drill drills[] = {
 		  "1700 link 0 0 up",
 	.switches_min = 4,
 	.switches_max = 8,
+	.reasons = "local port down|peer's port down",
+	.stall_max_ms = 200,
+    },
+    {
+	.name = "sick-nic-query",
+	.proves = "nor a port that comes up and does not say its state for 20 s",
+	.args = {BOTH_RAILS},
+	.script = "1490 fault wait=20s verb=query_port host=0 rail=0\n"
+		  "1500 link 0 0 down\n"
+		  "1700 link 0 0 up\n"
+		  "2500 link 1 1 down",
+	.switches_min = 12,
+	.switches_max = 16,
 	.reasons = "local port down|peer's port down",
 	.stall_max_ms = 200,
     },

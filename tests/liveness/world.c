@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "world.h"
 
+#include "../unit/read_events.h"
+
 #include "memory/mr.h"
 
 static void note_down(struct ha_live_link *link)
@@ -111,7 +113,7 @@ void rounds(void)
 		if (!ends[i].progress || ends[i].asleep)
 			continue;
 		for (int nic = 0; nic < ends[i].set->nnics; nic++)
-			ha_nic_read_events(ends[i].set, &ends[i].set->nics[nic]);
+			read_events(ends[i].set, &ends[i].set->nics[nic]);
 		ha_progress_round(ends[i].progress);
 	}
 }

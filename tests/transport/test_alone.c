@@ -8,6 +8,7 @@
 #include "../unit/cmocka_all.h"
 
 #include "../unit/captured_log.h"
+#include "../unit/read_events.h"
 #include "base/clock.h"
 #include "base/net.h"
 #include "memory/mr.h"
@@ -78,7 +79,7 @@ static void on_event(void *arg, const struct ibv_async_event *event, struct ha_n
 static void nic_ready(struct ha_watch *watch, uint32_t events)
 {
 	struct ha_nic_watch *w = ha_container_of(watch, struct ha_nic_watch, watch);
-	int read = ha_nic_read_events(w->inst->devices, w->nic);
+	int read = read_events(w->inst->devices, w->nic);
 
 	if (atomic_load(&w->nic->fatal) || (read == 0 && (events & (EPOLLHUP | EPOLLERR))))
 		ha_progress_unwatch_self(w->inst->progress, watch);

@@ -208,6 +208,8 @@ int ibv_query_port(struct ibv_context *ctx, uint8_t port_num, struct _compat_ibv
 	if (port->query_error)
 		return port->query_error;
 	memcpy(attr, &port->attr, offsetof(struct ibv_port_attr, port_cap_flags2));
+	if (port->queried)
+		port->queried();
 	return 0;
 }
 

@@ -27,7 +27,8 @@ struct fake_port {
 	struct ibv_port_attr attr;
 	struct fake_gid gids[FAKE_MAX_GIDS];
 	uint16_t pkeys[4];
-	int query_error; /* what ibv_query_port returns */
+	int query_error;       /* what ibv_query_port returns */
+	void (*queried)(void); /* what happens before it does; NULL: nothing */
 };
 
 struct fake_device {

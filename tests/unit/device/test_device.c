@@ -6,6 +6,7 @@
 #include "../captured_log.h"
 #include "../cmocka_all.h"
 #include "../fake_verbs.h"
+#include "../read_events.h"
 
 #include "device/device.h"
 
@@ -254,12 +255,12 @@ static void a_port_that_was_down_gets_address_and_speed_when_it_comes_up(void **
 	port->attr.state = IBV_PORT_ACTIVE;
 	port->attr.active_mtu = IBV_MTU_4096;
 	fake_event(fake, IBV_EVENT_PORT_ACTIVE, 1);
-	assert_int_equal(ha_nic_read_events(set, late->nic), 1);
+	assert_int_equal(read_events(set, late->nic), 1);
 	assert_false(ha_port_usable(late));
 	/* ... the address later. */
 	memcpy(port->gids, gids, sizeof gids);
 	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
-	assert_int_equal(ha_nic_read_events(set, late->nic), 1);
+	assert_int_equal(read_events(set, late->nic), 1);
 	assert_true(ha_port_usable(late));
 	ha_port_addr(late, &addr);
 	assert_int_equal(addr.gid_index, 3);
@@ -282,12 +283,12 @@ static void a_flap_changes_no_device_number(void **state)
 	for (int i = 0; i < 3; i++) {
 		fake->ports[1].attr.state = IBV_PORT_DOWN;
 		fake_event(fake, IBV_EVENT_PORT_ERR, 1);
-		assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 1);
+		assert_int_equal(read_events(set, &set->nics[0]), 1);
 		assert_false(ha_port_usable(&set->ports[0]));
 		assert_string_equal(names(set), "a:1 b:1");
 		fake->ports[1].attr.state = IBV_PORT_ACTIVE;
 		fake_event(fake, IBV_EVENT_PORT_ACTIVE, 1);
-		assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 1);
+		assert_int_equal(read_events(set, &set->nics[0]), 1);
 		assert_true(ha_port_usable(&set->ports[0]));
 		assert_string_equal(names(set), "a:1 b:1");
 	}
@@ -503,6 +504,30 @@ static struct ha_device_set *with_events(void)
 	return set;
 }
 
+static struct ha_port *goes_down;
+
+static void it_goes_down(void)
+{
+	ha_port_is_down(goes_down);
+}
+
+static void a_port_that_goes_down_while_it_is_asked_stays_down(void **state)
+{
+	struct fake_device *fake = fake_device_add("mlx5_0");
+	struct ha_device_set *set;
+
+	(void)state;
+	set = with_events();
+	goes_down = &set->ports[0];
+	fake->ports[1].queried = it_goes_down;
+	assert_int_equal(ha_port_refresh(goes_down), HA_OK);
+	assert_int_equal(atomic_load(&goes_down->state), IBV_PORT_DOWN);
+	fake->ports[1].queried = NULL;
+	assert_int_equal(ha_port_refresh(goes_down), HA_OK);
+	assert_int_equal(atomic_load(&goes_down->state), IBV_PORT_ACTIVE);
+	ha_device_set_close(set);
+}
+
 static void port_events_move_the_ports_state_only(void **state)
 {
 	struct fake_device *fake = fake_device_add("mlx5_0");
@@ -513,14 +538,14 @@ static void port_events_move_the_ports_state_only(void **state)
 	set = with_events();
 	fake->ports[1].attr.state = IBV_PORT_DOWN;
 	fake_event(fake, IBV_EVENT_PORT_ERR, 1);
-	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 1);
+	assert_int_equal(read_events(set, &set->nics[0]), 1);
 	assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_DOWN);
 	assert_int_equal(state_at_callback, IBV_PORT_DOWN); /* before the callback */
 	assert_int_equal(atomic_load(&set->ports[1].state), IBV_PORT_ACTIVE);
 	assert_false(atomic_load(&set->nics[0].fatal));
 	fake->ports[1].attr.state = IBV_PORT_ACTIVE;
 	fake_event(fake, IBV_EVENT_PORT_ACTIVE, 1);
-	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 1);
+	assert_int_equal(read_events(set, &set->nics[0]), 1);
 	assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_ACTIVE);
 	assert_int_equal(events_seen, 2);
 	assert_true(logged("mlx5_0:1: port"));
@@ -535,11 +560,11 @@ static void every_event_is_acknowledged_before_the_call_returns(void **state)
 	(void)state;
 	for (int i = 0; i < 100; i++)
 		fake_event(fake, IBV_EVENT_COMM_EST, 0);
-	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 64); /* bounded */
+	assert_int_equal(read_events(set, &set->nics[0]), 64); /* bounded */
 	assert_int_equal(unacked_at_callback, 1);
 	assert_int_equal(fake->unacked, 0);
-	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 36);
-	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 0);
+	assert_int_equal(read_events(set, &set->nics[0]), 36);
+	assert_int_equal(read_events(set, &set->nics[0]), 0);
 	assert_int_equal(fake->unacked, 0);
 	ha_device_set_close(set);
 }
@@ -551,7 +576,7 @@ static void device_fatal_is_the_devices_not_the_ports_state(void **state)
 
 	(void)state;
 	fake_event(fake, IBV_EVENT_DEVICE_FATAL, 0);
-	ha_nic_read_events(set, &set->nics[0]);
+	read_events(set, &set->nics[0]);
 	assert_true(atomic_load(&set->nics[0].fatal));
 	assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_ACTIVE);
 	ha_device_set_close(set);
@@ -564,8 +589,8 @@ static void a_device_that_was_unbound_is_fatal_and_said_once(void **state)
 
 	(void)state;
 	fake->events_broken = true;
-	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 0);
-	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 0);
+	assert_int_equal(read_events(set, &set->nics[0]), 0);
+	assert_int_equal(read_events(set, &set->nics[0]), 0);
 	assert_true(atomic_load(&set->nics[0].fatal));
 	assert_int_equal(captured_warnings, 1);
 	ha_device_set_close(set);
@@ -582,7 +607,7 @@ static void an_event_for_a_port_not_in_use_is_harmless(void **state)
 	set = with_events();
 	fake_event(fake, IBV_EVENT_PORT_ERR, 2);
 	fake_event(fake, IBV_EVENT_GID_CHANGE, 200);
-	assert_int_equal(ha_nic_read_events(set, &set->nics[0]), 2);
+	assert_int_equal(read_events(set, &set->nics[0]), 2);
 	assert_int_equal(atomic_load(&set->ports[0].state), IBV_PORT_ACTIVE);
 	assert_int_equal(events_seen, 2);
 	ha_device_set_close(set);
@@ -601,28 +626,28 @@ static void a_gid_that_moved_is_followed_and_a_new_one_adopted(void **state)
 	port->gids[6] = port->gids[3];
 	memset(&port->gids[3], 0, sizeof port->gids[3]);
 	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
-	ha_nic_read_events(set, &set->nics[0]);
+	read_events(set, &set->nics[0]);
 	ha_port_addr(&set->ports[0], &after);
 	assert_int_equal(after.gid_index, 6);
 	assert_memory_equal(&after.gid, &before.gid, sizeof before.gid);
 	assert_int_equal(after.addr_gen, before.addr_gen + 1);
 	/* Nothing changed: the generation stays. */
 	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
-	ha_nic_read_events(set, &set->nics[0]);
+	read_events(set, &set->nics[0]);
 	ha_port_addr(&set->ports[0], &before);
 	assert_int_equal(after.addr_gen, before.addr_gen);
 	/* Another address altogether. */
 	memset(port->gids, 0, sizeof port->gids);
 	fake_gid_set(port, 5, "::ffff:10.9.9.9", 2);
 	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
-	ha_nic_read_events(set, &set->nics[0]);
+	read_events(set, &set->nics[0]);
 	ha_port_addr(&set->ports[0], &after);
 	assert_int_equal(after.gid_index, 5);
 	/* No address left: the last one stays, with a warning. */
 	memset(port->gids, 0, sizeof port->gids);
 	capture_log();
 	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
-	ha_nic_read_events(set, &set->nics[0]);
+	read_events(set, &set->nics[0]);
 	ha_port_addr(&set->ports[0], &before);
 	assert_int_equal(before.gid_index, 5);
 	assert_int_equal(captured_warnings, 1);
@@ -644,18 +669,18 @@ static void an_address_that_had_to_do_is_left_for_a_better_one(void **state)
 	set = with_events();
 	memset(&port->gids[1], 0, sizeof port->gids[1]);
 	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
-	ha_nic_read_events(set, &set->nics[0]);
+	read_events(set, &set->nics[0]);
 	ha_port_addr(&set->ports[0], &addr);
 	assert_int_equal(addr.gid_index, 0);
 	fake_gid_set(port, 1, "::ffff:10.0.0.11", 2);
 	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
-	ha_nic_read_events(set, &set->nics[0]);
+	read_events(set, &set->nics[0]);
 	ha_port_addr(&set->ports[0], &addr);
 	assert_int_equal(addr.gid_index, 1);
 	/* Another one that is as good changes nothing, also before it in the table. */
 	fake_gid_set(port, 0, "::ffff:10.0.0.12", 2);
 	fake_event(fake, IBV_EVENT_GID_CHANGE, 1);
-	ha_nic_read_events(set, &set->nics[0]);
+	read_events(set, &set->nics[0]);
 	ha_port_addr(&set->ports[0], &addr);
 	assert_int_equal(addr.gid_index, 1);
 	ha_device_set_close(set);
@@ -670,7 +695,7 @@ static void lid_change_gives_the_new_lid(void **state)
 	(void)state;
 	fake->ports[1].attr.lid = 4321;
 	fake_event(fake, IBV_EVENT_LID_CHANGE, 1);
-	ha_nic_read_events(set, &set->nics[0]);
+	read_events(set, &set->nics[0]);
 	ha_port_addr(&set->ports[0], &addr);
 	assert_int_equal(addr.lid, 4321);
 	ha_device_set_close(set);
@@ -701,6 +726,7 @@ int main(void)
 	    TEST(relaxed_ordering_needs_both_wish_and_ability),
 	    TEST(path_migration_in_hardware_is_warned_about),
 	    TEST(port_events_move_the_ports_state_only),
+	    TEST(a_port_that_goes_down_while_it_is_asked_stays_down),
 	    TEST(every_event_is_acknowledged_before_the_call_returns),
 	    TEST(device_fatal_is_the_devices_not_the_ports_state),
 	    TEST(a_device_that_was_unbound_is_fatal_and_said_once),

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "instance/port_watch.h"
+
+#include "progress/command.h"
+#include "transport/async_event.h"
+#include "transport/comm_stats.h"
+#include "transport/shared.h"
+
+#include <stdlib.h>
+
+struct port_watch {
+	struct ha_command refresh;
+	struct ha_port *port;
+	bool sent; /* progress thread */
+};
+
+struct ha_port_watches {
+	struct ha_instance *inst;
+	struct ha_poller poller;
+	struct port_watch watches[HA_MAX_PORTS];
+};
+
+static struct ha_commands *commands_of(const struct ha_instance *inst, const struct port_watch *w)
+{
+	return ha_progress_commands(inst->progress, (unsigned)w->port->nic->index);
+}
+
+/* What goes wrong is logged there, and leaves the port as it was. */
+static void refresh(struct ha_command *command)
+{
+	(void)!ha_port_refresh(ha_container_of(command, struct port_watch, refresh)->port);
+}
+
+/* Its memory is the instance's, which waits for it. */
+static void refresh_left(struct ha_command *command)
+{
+	(void)command;
+}
+
+static void send_if_due(struct ha_instance *inst, struct port_watch *w)
+{
+	if (w->sent || !atomic_exchange(&w->port->refresh_due, false))
+		return;
+	w->sent = true;
+	ha_command_send(commands_of(inst, w), &w->refresh);
+}
+
+void ha_port_watches_look(struct ha_instance *inst, const struct ha_nic *nic)
+{
+	for (int i = 0; i < inst->devices->nports_all; i++)
+		if (inst->port_watches->watches[i].port->nic == nic)
+			send_if_due(inst, &inst->port_watches->watches[i]);
+}
+
+/* Progress thread, when a command is back. */
+static enum ha_poll_result visit(struct ha_poller *poller)
+{
+	struct ha_port_watches *all = ha_container_of(poller, struct ha_port_watches, poller);
+	struct ha_instance *inst = all->inst;
+	bool any = false;
+
+	for (int i = 0; i < inst->devices->nports_all; i++) {
+		struct port_watch *w = &all->watches[i];
+
+		if (!w->sent || ha_command_busy(&w->refresh))
+			continue;
+		w->sent = false;
+		any = true;
+		ha_port_stats_publish(inst, w->port->nic);
+		send_if_due(inst, w); /* an event came meanwhile */
+	}
+	if (any) {
+		pthread_mutex_lock(&inst->lock);
+		ha_comms_ports_changed(inst);
+		pthread_mutex_unlock(&inst->lock);
+	}
+	return HA_POLL_ASLEEP;
+}
+
+ha_result_t ha_port_watches_open(struct ha_instance *inst)
+{
+	struct ha_port_watches *all = calloc(1, sizeof(*all));
+
+	if (!all)
+		return HA_ERR_SYSTEM;
+	all->inst = inst;
+	ha_list_init(&all->poller.link);
+	all->poller.visit = visit;
+	for (int i = 0; i < inst->devices->nports_all; i++) {
+		struct port_watch *w = &all->watches[i];
+
+		w->port = &inst->devices->ports[i];
+		w->refresh.kind = HA_COMMAND_DEVICE;
+		w->refresh.key = (uintptr_t)w->port;
+		w->refresh.owner = &all->poller;
+		w->refresh.run = refresh;
+		w->refresh.abandoned = refresh_left;
+	}
+	inst->port_watches = all;
+	ha_progress_add(inst->progress, &all->poller);
+	return HA_OK;
+}
+
+void ha_port_watches_close(struct ha_instance *inst)
+{
+	struct ha_port_watches *all = inst->port_watches;
+
+	if (!all)
+		return;
+	ha_progress_remove(inst->progress, &all->poller);
+	for (int i = 0; i < inst->devices->nports_all; i++)
+		if (all->watches[i].sent)
+			ha_command_leave(commands_of(inst, &all->watches[i]),
+					 &all->watches[i].refresh);
+}
+
+void ha_port_watches_free(struct ha_instance *inst)
+{
+	free(inst->port_watches);
+	inst->port_watches = NULL;
+}

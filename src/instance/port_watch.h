@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What events say of ports is read anew by commands of their NIC: a device whose firmware does not
+ * answer keeps nobody else waiting for it.
+ */
+#ifndef HA_INSTANCE_PORT_WATCH_H
+#define HA_INSTANCE_PORT_WATCH_H
+
+#include "base/result.h"
+
+struct ha_instance;
+struct ha_nic;
+
+/* HA_ERR_SYSTEM: no memory. When there are devices and the progress thread, before events are read.
+ */
+ha_result_t ha_port_watches_open(struct ha_instance *inst) HA_MUST_CHECK;
+
+/* Events of this NIC were read: sends for what they were about. When it is there, statistics and
+ * connections are told. Progress thread. */
+void ha_port_watches_look(struct ha_instance *inst, const struct ha_nic *nic);
+
+/* Nothing is sent or told from here on; a command may still be under way. Before the progress
+ * thread ends. */
+void ha_port_watches_close(struct ha_instance *inst);
+
+/* When every command is through. */
+void ha_port_watches_free(struct ha_instance *inst);
+
+#endif
