@@ -28,7 +28,7 @@ struct ha_stats_file {
 int ha_stats_file_create(struct ha_stats_file *file, size_t size);
 /* Takes its name away, and the operator's socket: what is left is the mapping. */
 void ha_stats_file_unlink(const struct ha_stats_file *file);
-/* The same, and gives the mapping back. */
+/* Takes its name away, and the operator's socket, and gives the mapping back. */
 void ha_stats_file_remove(struct ha_stats_file *file, size_t size);
 
 /* Removes the files of this user that no living process holds, with the sockets next to them.

@@ -22,7 +22,7 @@ struct ha_stats_reader {
  * EPROTONOSUPPORT for one of another version; reader->header.version then says which.
  */
 int ha_stats_reader_open(struct ha_stats_reader *reader, const char *path);
-/* The same for an open descriptor, which stays the caller's. */
+/* Maps an open file; the descriptor stays the caller's. Returns what ha_stats_reader_open does. */
 int ha_stats_reader_open_fd(struct ha_stats_reader *reader, int fd);
 void ha_stats_reader_close(struct ha_stats_reader *reader);
 

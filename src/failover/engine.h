@@ -57,10 +57,10 @@ enum ha_say {
 	HA_SAY_PONG = 1 << 3,
 	HA_SAY_STATE = 1 << 4,
 	HA_SAY_ABORT = 1 << 5,
-	HA_SAY_REBUILD = 1 << 8,  /* and the next three, by path: receiver */
-	HA_SAY_REBUILT = 1 << 12, /* likewise: sender */
+	HA_SAY_REBUILD = 1 << 8,  /* and the next three: receiver, a bit per path */
+	HA_SAY_REBUILT = 1 << 12, /* and the next three: sender, a bit per path */
 	HA_SAY_REFUSED = 1 << 16,
-	HA_SAY_SUSPECT = 1 << 20, /* likewise: sender, of a standby */
+	HA_SAY_SUSPECT = 1 << 20, /* and the next three: sender, of a standby, a bit per path */
 };
 
 static inline uint32_t ha_say_of(enum ha_say what, unsigned path)
@@ -115,7 +115,7 @@ struct ha_failover {
 	uint8_t leave;	    /* enum ha_reason: noted, why the active path is to be left */
 	bool outage_told;
 	uint8_t sl, traffic_class; /* [C] of every path of this connection */
-	uint8_t nqps;		   /* [C] likewise */
+	uint8_t nqps;		   /* [C] of every path */
 	uint32_t epoch;		   /* the protocol's; comm->epoch follows when traffic resumes */
 	uint32_t say;		   /* enum ha_say */
 	uint32_t serial, peer_serial;

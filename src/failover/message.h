@@ -49,7 +49,7 @@ struct ha_message {
 	uint32_t serial;   /* counts what this end said: a state of ports is only as new as this */
 	uint32_t generation;	/* with path */
 	uint16_t ports_up;	/* bit i: port i of this end's PORTS is up */
-	uint16_t ports_drained; /* likewise: its operator wants it left alone */
+	uint16_t ports_drained; /* bit i: its operator wants port i left alone */
 	uint32_t rto_ms;	/* soft timeout in use */
 	/*
 	 * Per path, the watermark up to which every generation is out of use. The sender's are

@@ -246,14 +246,6 @@ void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation)
 		slot->fenced_gen = slot->want_gen; /* there is nothing that could carry them */
 }
 
-bool ha_slots_fenced(const struct ha_comm *comm)
-{
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (comm->failover->slots[p].fenced_gen < comm->failover->slots[p].want_gen)
-			return false;
-	return true;
-}
-
 /* ---- without the NIC's word ------------------------------------------------------------------ */
 
 /* A command that is not back by then is likely to take long. */

@@ -128,9 +128,6 @@ void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation);
 /* Asks after the fences that are under way. True: one was confirmed. */
 bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns);
 
-/* Whether every fence that was asked for is confirmed at this end. */
-bool ha_slots_fenced(const struct ha_comm *comm);
-
 /* Sender: whether each of them is confirmed, or yielded. */
 bool ha_slots_stopped(const struct ha_comm *comm);
 

@@ -128,13 +128,15 @@ void ha_liveness_note_life(struct ha_liveness *live, struct ha_live_link *link);
 /* Any thread, while a link of it is attached. */
 enum ha_session_state ha_session_state(const struct ha_session *session);
 
-/* When it was last known to be good: the newest answer. Likewise. */
+/* When it was last known to be good: the newest answer. Any thread, while a link of it is attached.
+ */
 uint64_t ha_session_heard_ns(const struct ha_session *session);
 
-/* When it went DOWN last; 0: never. Likewise. */
+/* When it went DOWN last; 0: never. Any thread, while a link of it is attached. */
 uint64_t ha_session_down_ns(const struct ha_session *session);
 
-/* When the newest ping was sent that has an answer: the way worked later than that. Likewise. */
+/* When the newest ping was sent that has an answer: the way worked later than that. Any thread,
+ * while a link of it is attached. */
 uint64_t ha_session_asked_ns(const struct ha_session *session);
 
 struct ha_session_report {

@@ -85,12 +85,12 @@ ha_result_t ha_progress_start(const struct ha_progress_options *options,
 /* Joins the thread: nothing is called any more. NULL and a second call are fine. */
 void ha_progress_halt(struct ha_progress *progress);
 /*
- * The same, and frees it. Every poller and watch must be gone, and every command left or back. Then
- * calls then(arg), if there is one: when the last command is through, which may be after the return
- * (ha_commands_end). True: it is done.
+ * ha_progress_halt, and frees it. Every poller and watch must be gone, and every command left or
+ * back. Then calls then(arg), if there is one: when the last command is through, which may be after
+ * the return (ha_commands_end). True: it is done.
  */
 bool ha_progress_end(struct ha_progress *progress, void (*then)(void *arg), void *arg);
-/* The same for those who need not know. NULL is fine. */
+/* ha_progress_end for those who need not know when it is done. NULL is fine. */
 void ha_progress_stop(struct ha_progress *progress);
 
 /* Any thread but the progress thread. The structure must stay until it was removed. */
@@ -102,7 +102,7 @@ void ha_progress_remove(struct ha_progress *progress, struct ha_poller *poller);
 ha_result_t ha_progress_watch(struct ha_progress *progress, struct ha_watch *watch) HA_MUST_CHECK;
 /* On return the callback is not running and never will. Does not close the descriptor. */
 void ha_progress_unwatch(struct ha_progress *progress, struct ha_watch *watch);
-/* The same from inside a callback: the watch's own, another's, or a visit. */
+/* ha_progress_unwatch from inside a callback: the watch's own, another's, or a visit. */
 void ha_progress_unwatch_self(struct ha_progress *progress, struct ha_watch *watch);
 
 /*

@@ -381,7 +381,7 @@ static inline bool sv_ctx_dead(const struct sv_context *ctx)
  * command to the kernel waits here if a rule says so: its caller holds no lock.
  */
 int sv_verb_gate(struct ibv_context *context, enum sv_verb verb);
-/* The same for a verb that gives something back, which works on a dead device, too. */
+/* sv_verb_gate for a verb that gives something back, which works on a dead device, too. */
 int sv_release_gate(struct ibv_context *context, enum sv_verb verb);
 
 /* event.c, locked */

@@ -62,7 +62,7 @@ struct sv_stepped {
 	uint32_t num_ports;
 	struct sv_stepped_port *ports; /* host * rails + rail */
 	uint64_t *last_arrival_ns;     /* src * num_ports + dst: one path keeps its order */
-	bool *blocked;		       /* likewise */
+	bool *blocked;		       /* src * num_ports + dst */
 	bool *rail_cut;
 	_Atomic uint64_t now_ns; /* read without the lock too */
 	uint64_t index;

@@ -41,9 +41,9 @@ struct ha_comm_report {
 	uint32_t qps;
 	uint64_t opened_ns;  /* wall clock */
 	uint64_t written_ns; /* progress thread */
-	uint64_t messages;   /* as counted for ports; bytes likewise */
-	uint64_t bytes;
-	atomic_bool now; /* write at the next visit */
+	uint64_t messages;   /* as counted for ports */
+	uint64_t bytes;	     /* as counted for ports */
+	atomic_bool now;     /* write at the next visit */
 	char peer[HA_SOCKADDR_TEXT_MAX];
 };
 

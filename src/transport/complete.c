@@ -133,16 +133,21 @@ static __attribute__((noinline)) int poll_path(struct ha_comm *comm, struct ha_p
 	return total;
 }
 
-/* What comes without a completion, and what may have room now. */
-static __attribute__((noinline)) void look(struct ha_comm *comm)
+void ha_comm_pump(struct ha_comm *comm)
 {
-	ha_e2e_look(comm);
-	if (!(comm->silent & ~HA_SILENT_COUNT))
+	if (!(comm->silent & HA_SILENT_HELD))
 		return;
 	if (comm->is_send)
 		ha_send_pump(comm);
 	else
 		ha_recv_pump(comm);
+}
+
+/* What comes without a completion, and what may have room now. */
+static __attribute__((noinline)) void look(struct ha_comm *comm)
+{
+	ha_e2e_look(comm);
+	ha_comm_pump(comm);
 }
 
 int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget)

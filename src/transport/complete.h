@@ -21,10 +21,13 @@
  * HA_NCCL_POLL_STANDBY_INTERVAL times also off the others'.
  */
 int ha_comm_poll(struct ha_comm *comm, int budget);
-/* The same for all paths but the active one: what comes there is rare, and not urgent. */
+/* Polls all paths but the active one: what comes there is rare, and not urgent. */
 int ha_comm_poll_standby(struct ha_comm *comm);
-/* The same for one path, whatever its state. Posts nothing. */
+/* Polls one path, whatever its state. Posts nothing. */
 int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget);
+
+/* Posts what was held back, as far as there is room and a path. */
+void ha_comm_pump(struct ha_comm *comm);
 
 /* ---- sender -------------------------------------------------------------------------------- */
 

@@ -95,7 +95,7 @@ static inline uint64_t ha_wr_id(unsigned kind, unsigned path, unsigned gen, unsi
 	       (uint64_t)(gen & 0xffffu) << 32 | (uint64_t)(qp & 0xffu) << 24 | (slot & 0xffffffu);
 }
 
-/* The same from a queue pair's part of it, which is worked out once. */
+/* A work request's id from its queue pair's part of it, which is worked out once. */
 static inline uint64_t ha_wr_make(uint64_t base, enum ha_wr_kind kind, uint32_t slot)
 {
 	return base | (uint64_t)kind << 56 | (slot & 0xffffffu);

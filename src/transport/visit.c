@@ -83,17 +83,6 @@ void ha_comm_note_life(struct ha_comm *comm)
 	atomic_store_explicit(&comm->life_seen, life, memory_order_relaxed);
 }
 
-/* What was held back may go on: memory that was being registered is, whoever completes requests. */
-static void pump(struct ha_comm *comm)
-{
-	if (!(comm->silent & HA_SILENT_HELD) || ha_comm_error(comm) != HA_OK)
-		return;
-	if (comm->is_send)
-		ha_send_pump(comm);
-	else
-		ha_recv_pump(comm);
-}
-
 /* Whether a path is stopped and drains: it does not wait for its NIC. Under the token. */
 static bool is_fencing(const struct ha_comm *comm)
 {
@@ -129,7 +118,9 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 		ha_comm_note_life(comm);
 	}
 	comm->poller.due_ns = comm->ops->visit(comm);
-	pump(comm);
+	/* Memory that was being registered is, whoever completes requests. */
+	if (ha_comm_error(comm) == HA_OK)
+		ha_comm_pump(comm);
 	if (ha_comm_has_failover(comm))
 		look_for_timeouts(comm);
 	found = error == HA_OK ? poll_for_application(comm) : HA_POLL_IDLE;

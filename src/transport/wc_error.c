@@ -14,7 +14,7 @@ enum fault {
 	FAULT_PATH,    /* its own, and what everything unknown is taken for */
 	FAULT_REQUEST, /* a bug or misuse: on another path it would fail the same way */
 	FAULT_REFUSED, /* the other device's word: a path's, until others say the same */
-	FAULT_KEY,     /* likewise, and nobody's while the ends change their keys */
+	FAULT_KEY, /* the other device's word about a key: nobody's while the ends change them */
 };
 
 /*

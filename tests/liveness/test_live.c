@@ -229,7 +229,7 @@ static void a_cut_is_noticed_in_three_intervals(void **state)
 
 #define BEAT_MS 50
 /* So long a verb waits; so long the others are watched meanwhile. */
-#define WAIT	 "5s"
+#define WAIT	 "3s"
 #define WATCH_MS 1500
 
 /* Host 0's device on rail 0 takes its time for a verb. */

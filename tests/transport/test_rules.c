@@ -5,6 +5,7 @@
  * tests notice when it is missing. And whatever a confused peer says, in whatever state, an end
  * ignores it, goes on or latches an error; it never crashes and never claims what is not so.
  */
+#include "../unit/failover/fences.h"
 #include "harness.h"
 #include "instance/instance.h"
 
@@ -144,7 +145,7 @@ static void the_receiver_waits_until_the_sender_has_fenced(void **state)
 		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
 		ha_instance_progress(pair.inst[1]); /* the sender does not run */
 	}
-	assert_true(ha_slots_fenced(pair.recv));
+	assert_true(all_are_fenced(pair.recv));
 	assert_int_equal(state_of(pair.recv), HA_FO_FENCING);
 	assert_int_equal(atomic_load(&pair.recv->epoch), 1);
 	goes_on(&pair);
@@ -220,7 +221,7 @@ static void only_a_fence_that_is_confirmed_counts(void **state)
 					     path->qps[0].qp->qp_num, true));
 		alarm_at(stuck);
 		pair_idle(&pair, 10); /* of the 20 ms that a drain may take */
-		assert_false(ha_slots_fenced(stuck));
+		assert_false(all_are_fenced(stuck));
 		assert_int_equal(state_of(pair.recv), HA_FO_FENCING);
 		if (stuck == pair.send)
 			assert_int_equal(pair.recv->failover->slots[active].peer_fenced_gen, 0);
@@ -333,7 +334,7 @@ static void an_end_that_gives_up_tells_the_other(void **state)
 		ha_comm_fail(one, HA_ERR_INTERNAL, "a bug");
 		pair_idle(&pair, 20);
 		assert_int_equal(state_of(one), HA_FO_LATCHED);
-		assert_true(ha_slots_fenced(one));
+		assert_true(all_are_fenced(one));
 		assert_int_equal(ha_comm_error(other), HA_ERR_REMOTE);
 		assert_int_equal(state_of(other), HA_FO_LATCHED);
 		pair_close(&pair);

@@ -4,6 +4,7 @@
  * far a fence is, and what else paths do, is for each test to say.
  */
 #include "../cmocka_all.h"
+#include "fences.h"
 
 #include "fake_comm.h"
 
@@ -140,7 +141,7 @@ static void a_path_is_fenced_up_to_its_own_generation(void **state)
 	assert_int_equal(slot->state, HA_SLOT_EMPTY);
 	/* It is out of use, and not confirmed yet. */
 	assert_marks(slot, 3, 3, 2);
-	assert_false(ha_slots_fenced(&fake.comm));
+	assert_false(all_are_fenced(&fake.comm));
 	assert_ptr_equal(fake.comm.paths[P], &fake.paths[P]);
 }
 
@@ -154,7 +155,7 @@ static void a_generation_beyond_the_watermark_stays(void **state)
 	assert_int_equal(calls.fences[P], 0);
 	assert_int_equal(slot->state, HA_SLOT_GOOD);
 	assert_marks(slot, 3, 2, 2);
-	assert_true(ha_slots_fenced(&fake.comm));
+	assert_true(all_are_fenced(&fake.comm));
 	assert_int_equal(fake.failover.say, 0);
 }
 
@@ -192,7 +193,7 @@ static void where_there_is_no_path_a_watermark_is_confirmed_at_once(void **state
 	(void)state;
 	ha_slot_fence(&fake.comm, P, 4);
 	assert_marks(slot, 4, 4, 4);
-	assert_true(ha_slots_fenced(&fake.comm));
+	assert_true(all_are_fenced(&fake.comm));
 	ha_slot_fence(&fake.comm, P, 2);
 	assert_marks(slot, 4, 4, 4);
 }
@@ -241,13 +242,13 @@ static void all_is_fenced_when_every_slot_has_reached_its_watermark(void **state
 	(void)state;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		slot_of(p)->want_gen = slot_of(p)->fenced_gen = 10 * (p + 1);
-		assert_true(ha_slots_fenced(&fake.comm));
+		assert_true(all_are_fenced(&fake.comm));
 	}
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		slot_of(p)->fenced_gen--;
-		assert_false(ha_slots_fenced(&fake.comm));
+		assert_false(all_are_fenced(&fake.comm));
 		slot_of(p)->fenced_gen += 2; /* more than was asked for is fine */
-		assert_true(ha_slots_fenced(&fake.comm));
+		assert_true(all_are_fenced(&fake.comm));
 	}
 }
 
@@ -266,7 +267,7 @@ static void a_fence_is_confirmed_when_nothing_moves_any_more(void **state)
 	calls.fence[P] = HA_FENCE_DONE;
 	assert_true(ha_slots_drain(&fake.comm, NOW_NS));
 	assert_marks(slot, 3, 3, 3);
-	assert_true(ha_slots_fenced(&fake.comm));
+	assert_true(all_are_fenced(&fake.comm));
 	assert_null(fake.comm.paths[P]);
 	assert_int_equal(calls.questions[P], 2);
 	/* Once. */
@@ -327,7 +328,7 @@ static void one_that_takes_longer_does_not_hold_up_the_others(void **state)
 	assert_true(ha_slots_drain(&fake.comm, NOW_NS));
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		assert_int_equal(slot_of(p)->fenced_gen, p == 1 ? 0 : 1);
-	assert_false(ha_slots_fenced(&fake.comm));
+	assert_false(all_are_fenced(&fake.comm));
 }
 
 static void a_path_that_cannot_be_fenced_ends_the_connection(void **state)
