@@ -404,8 +404,8 @@ static void came_up(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	}
 	event.to = ha_event_path(comm->paths[p]);
 	ha_event_report(comm, &event);
-	fo->say |=
-	    HA_SAY_STATE; /* over the new path, too: the sender may use it for messages now */
+	/* Over the new path, too: the sender may use it for messages now. */
+	fo->say |= HA_SAY_STATE;
 }
 
 /*

@@ -136,16 +136,42 @@ void pair_up(struct pair *pair)
 	pair_connect(pair);
 }
 
-bool pair_step(struct pair *pair)
+int add_rule(const char *text)
 {
-	bool moved = sv_stepped_step();
+	char err[400] = "";
+	int id = sv_stepped_fault_add(text, err, sizeof(err));
 
-	/* What they say to each other on sockets takes no time: the next event may be far away. */
+	if (id < 0)
+		fail_msg("%s: %s", text, err);
+	return id;
+}
+
+uint64_t fired(int id)
+{
+	uint64_t matched, n;
+
+	assert_true(sv_stepped_fault_stats(id, &matched, &n));
+	return n;
+}
+
+/* What they say to each other on sockets takes no time: the next event may be far away. */
+bool pair_settle(struct pair *pair)
+{
+	bool moved = false;
+
 	for (int round = 0, worked = 1; worked && round < 20; round++) {
 		worked = ha_instance_progress(pair->inst[0]) > 0;
 		worked |= ha_instance_progress(pair->inst[1]) > 0;
 		moved |= worked;
 	}
+	return moved;
+}
+
+bool pair_step(struct pair *pair)
+{
+	bool moved = sv_stepped_step();
+
+	moved |= pair_settle(pair);
 	if (!moved)
 		sv_stepped_run(sv_stepped_now() + QUIET_NS); /* timers want time to pass */
 	return moved;

@@ -66,6 +66,12 @@ void pair_close(struct pair *pair);
 /* All three. */
 void pair_up(struct pair *pair);
 
+/* A fault rule of the fabric, which must be one: its id. And how often it has fired. */
+int add_rule(const char *text);
+uint64_t fired(int id);
+
+/* Both instances go on until neither has anything to do now. False: neither had. */
+bool pair_settle(struct pair *pair);
 /* One event of the fabric and a round of both instances. False: nothing moved. */
 bool pair_step(struct pair *pair);
 /* So much virtual time passes. */

@@ -28,24 +28,6 @@ enum manner {
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
-static int add_rule(const char *text)
-{
-	char err[400] = "";
-	int id = sv_stepped_fault_add(text, err, sizeof(err));
-
-	if (id < 0)
-		fail_msg("%s: %s", text, err);
-	return id;
-}
-
-static uint64_t fired(int id)
-{
-	uint64_t matched, n;
-
-	assert_true(sv_stepped_fault_stats(id, &matched, &n));
-	return n;
-}
-
 /* From now on, queue pairs of this NIC that are to stop keep their command waiting. Returns the
  * rule. */
 static int make_sick(uint32_t host, uint32_t rail, unsigned seconds, enum manner manner)
@@ -123,10 +105,7 @@ static void advance(struct pair *pair)
 		sv_stepped_step();
 	else
 		sv_stepped_run(limit_ns);
-	for (int round = 0, worked = 1; worked && round < 20; round++) {
-		worked = ha_instance_progress(pair->inst[0]) > 0;
-		worked |= ha_instance_progress(pair->inst[1]) > 0;
-	}
+	pair_settle(pair);
 }
 
 static void idle(struct pair *pair, unsigned ms)

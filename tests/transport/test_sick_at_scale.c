@@ -103,10 +103,7 @@ static void look(struct connection *c)
 static void tick(struct world *w, bool traffic)
 {
 	sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
-	for (int round = 0, worked = 1; worked && round < 20; round++) {
-		worked = ha_instance_progress(w->pair.inst[0]) > 0;
-		worked |= ha_instance_progress(w->pair.inst[1]) > 0;
-	}
+	pair_settle(&w->pair);
 	for (unsigned i = 0; traffic && i < CONNECTIONS; i++)
 		look(&w->conns[i]);
 }
@@ -218,24 +215,6 @@ static void nobody_else_has_noticed(const struct world *w, uint32_t host, unsign
 	assert_true(moved >= CONNECTIONS / RAILS);
 	assert_true(of_moved_ms <= MOVES_MS);
 	assert_true(longest_ms <= GAP_MS);
-}
-
-static int add_rule(const char *text)
-{
-	char err[400] = "";
-	int id = sv_stepped_fault_add(text, err, sizeof(err));
-
-	if (id < 0)
-		fail_msg("%s: %s", text, err);
-	return id;
-}
-
-static uint64_t fired(int id)
-{
-	uint64_t matched, n;
-
-	assert_true(sv_stepped_fault_stats(id, &matched, &n));
-	return n;
 }
 
 static void a_nic_that_stops_no_queue_pair(struct world *w)

@@ -41,22 +41,6 @@ static void two_rails(struct pair *pair)
 	pair_wait_standby(pair);
 }
 
-static int add_rule(const char *rule)
-{
-	int id = sv_stepped_fault_add(rule, captured_log, sizeof(captured_log));
-
-	assert_true(id >= 0);
-	return id;
-}
-
-static uint64_t fired(int id)
-{
-	uint64_t matched, times;
-
-	assert_true(sv_stepped_fault_stats(id, &matched, &times));
-	return times;
-}
-
 /* Both ends went on, once, and the connection is whole. */
 static void assert_switched(struct pair *pair, uint64_t times)
 {
