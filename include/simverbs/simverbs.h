@@ -43,6 +43,8 @@ struct sv_stepped_opts {
 	bool isolated_rails;	/* packets stay on their rail; a GID of another is unreachable */
 	bool late_recvs_stay;	/* a receive posted in ERR is flushed when ERR is set again, not
 				   before: as the kernel's soft RoCE does it */
+	bool pin; /* a region of memory that is mapped shared keeps its pages, whatever is mapped at
+		     their address later */
 	/* Device limits; 0: the default (sv_limits_default() in src/simverbs/device.c). */
 	uint32_t max_qp, max_qp_wr, max_sge, max_inline, max_cq, max_cqe, max_mr, max_rd_atomic;
 };

@@ -54,7 +54,7 @@ struct sv_mr {
 	uint64_t length;
 	unsigned int access;
 	bool unborrowable; /* the kernel lets no other process read it: a driver has mapped it */
-	void *map;	   /* of a dmabuf */
+	void *map;	   /* of a dmabuf, or of pages that are pinned */
 	size_t map_length;
 };
 
@@ -406,6 +406,12 @@ const struct sv_mr *sv_mr_find(const struct sv_port *port, const struct sv_pd *p
 uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
 			 uint64_t addr, uint64_t length, unsigned int access);
 void sv_mr_table_free(struct sv_port *port);
+
+/* pin.c. The region's pages stay its own, if its memory is mapped shared. */
+void sv_mr_pin(struct sv_mr *mr);
+/* And whatever else it has mapped. */
+void sv_mr_unpin(struct sv_mr *mr);
+
 void sv_free_mr(struct sv_mr *mr);
 void sv_free_pd(struct sv_pd *pd);
 /* ah.c, not locked */

@@ -257,6 +257,7 @@ struct sv_port_config {
 	uint64_t seed;		/* for what hardware picks at random */
 	int num_comp_vectors;
 	bool no_dmabuf;		   /* ibv_reg_dmabuf_mr answers EOPNOTSUPP */
+	bool pin;		   /* regions of shared memory keep their pages */
 	bool late_recvs_stay;	   /* those posted in ERR, until it is set again */
 	enum ibv_port_state state; /* initial */
 	pthread_mutex_t *lock;	   /* instead of one of its own: several ports under one lock */

@@ -307,9 +307,19 @@ struct ibv_mr *sv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uin
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
-	ibv = register_mr(pd, addr, length, iova, access, mr);
-	if (!ibv)
+	mr->base = addr;
+	mr->length = length;
+	if (sv_ctx_port(pd->context)->cfg.pin)
+		sv_mr_pin(mr);
+	ibv = register_mr(pd, mr->base, length, iova, access, mr);
+	if (!ibv) {
+		err = errno;
+		sv_mr_unpin(mr);
 		free(mr);
+		errno = err;
+		return NULL;
+	}
+	ibv->addr = addr;
 	return ibv;
 }
 
@@ -359,7 +369,7 @@ struct ibv_mr *sv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t lengt
 	ibv = register_mr(pd, (uint8_t *)mr->map + lead, length, iova, (unsigned int)access, mr);
 	if (!ibv) {
 		err = errno;
-		munmap(mr->map, mr->map_length);
+		sv_mr_unpin(mr);
 		goto err;
 	}
 	ibv->addr = NULL; /* as libibverbs: there is no address */
@@ -399,9 +409,12 @@ int sv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, si
 		ibv->pd = pd;
 	}
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		sv_mr_unpin(mr);
 		mr->base = addr;
 		mr->iova = (uintptr_t)addr;
 		mr->length = length;
+		if (port->cfg.pin)
+			sv_mr_pin(mr);
 		ibv->addr = addr;
 		ibv->length = length;
 	}
@@ -422,8 +435,7 @@ void sv_free_mr(struct sv_mr *mr)
 	mr->pd->refs--;
 	sv_list_del(&mr->link);
 	sv_port_unlock(port);
-	if (mr->map)
-		munmap(mr->map, mr->map_length);
+	sv_mr_unpin(mr);
 	free(mr);
 }
 

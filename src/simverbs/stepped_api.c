@@ -91,6 +91,7 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	    .burst_bytes = o->burst_bytes,
 	    .seed = o->seed,
 	    .num_comp_vectors = 4,
+	    .pin = o->pin,
 	    .late_recvs_stay = o->late_recvs_stay,
 	    .state = IBV_PORT_ACTIVE,
 	    .lock = &fab->lock,

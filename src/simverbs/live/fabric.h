@@ -163,6 +163,7 @@ struct sv_fabric_header {
 	uint32_t mtu_bytes;
 	uint32_t rate_gbps;
 	uint32_t dmabuf;	 /* ibv_reg_dmabuf_mr is supported */
+	uint32_t pin;		 /* regions of shared memory keep their pages */
 	struct sv_limits limits; /* of each device and process; 0: the default */
 	uint64_t seed;
 	uint64_t epoch_ns;    /* CLOCK_MONOTONIC when the fabric came up: its clock's zero */
@@ -204,7 +205,7 @@ struct sv_fabric_options {
 	enum sv_link_layer link_layer;
 	unsigned mtu_bytes, rate_gbps;
 	uint64_t seed;
-	bool dmabuf;
+	bool dmabuf, pin;
 	struct sv_limits limits; /* 0: the default of each */
 };
 

@@ -94,6 +94,9 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
 	case 'd':
 		opt->dmabuf = true;
 		return 0;
+	case 'p':
+		opt->pin = true;
+		return 0;
 	case 'L':
 		set_limits(state, arg, &opt->limits);
 		return 0;
@@ -121,6 +124,10 @@ int np_cmd_up(int argc, char **argv)
 	    {"mtu", 'm', "BYTES", 0, "256 to 4096 (4096)", 0},
 	    {"seed", 's', "N", 0, "For fault rules with probabilities (1)", 0},
 	    {"dmabuf", 'd', NULL, 0, "Devices can register dmabufs that can be mapped", 0},
+	    {"pin", 'p', NULL, 0,
+	     "Regions of memory that is mapped shared keep their pages, whatever is mapped there "
+	     "later",
+	     0},
 	    {"limit", 'L', "NAME=N,…", 0,
 	     "What a device has for each process, by the names of ibv_query_device: max_qp=64", 0},
 	    {0},
