@@ -36,13 +36,21 @@ struct ha_mr_cache *ha_mr_cache_new(struct ha_nic *nic, struct ibv_pd *pd)
 	return cache;
 }
 
+/* With the shares of those who never gave it up. */
+static void free_entry(struct ha_mr_entry *entry)
+{
+	while (!ha_list_empty(&entry->uses))
+		free(ha_container_of(ha_list_pop_front(&entry->uses), struct ha_mr_use, link));
+	free(entry);
+}
+
 int ha_mr_cache_free(struct ha_mr_cache *cache)
 {
 	int left = cache->nentries;
 
 	for (int i = 0; i < left; i++) {
 		ha_verbs_dereg(cache->nic, cache->entries[i]->mr);
-		free(cache->entries[i]);
+		free_entry(cache->entries[i]);
 	}
 	pthread_cond_destroy(&cache->registered);
 	pthread_mutex_destroy(&cache->lock);
@@ -67,18 +75,42 @@ static int upper_bound(const struct ha_mr_cache *cache, uintptr_t addr)
 	return low;
 }
 
-static bool covers(const struct ha_mr_range *have, const struct ha_mr_range *want)
+static bool lies_within(const struct ha_mr_range *want, uintptr_t addr, size_t length)
 {
-	return have->type == want->type && (have->fd >= 0) == (want->fd >= 0) &&
-	       have->addr <= want->addr && want->addr - have->addr < have->length &&
-	       have->length - (want->addr - have->addr) >= want->length;
+	return addr <= want->addr && want->addr - addr < length &&
+	       length - (want->addr - addr) >= want->length;
+}
+
+static bool is_of_one_kind(const struct ha_mr_range *a, const struct ha_mr_range *b)
+{
+	if (a->type != b->type || (a->fd >= 0) != (b->fd >= 0))
+		return false;
+	return a->fd < 0 || (a->device == b->device && a->inode == b->inode &&
+			     a->offset - a->addr == b->offset - b->addr);
+}
+
+/* Whether some handle vouches for it that these are the entry's pages still. */
+static bool serves(const struct ha_mr_entry *entry, const struct ha_mr_range *range)
+{
+	struct ha_list *pos;
+
+	if (!is_of_one_kind(&entry->range, range) ||
+	    !lies_within(range, entry->range.addr, entry->range.length))
+		return false;
+	ha_list_for_each (pos, &entry->uses) {
+		const struct ha_mr_use *use = ha_container_of(pos, struct ha_mr_use, link);
+
+		if (lies_within(range, use->addr, use->length))
+			return true;
+	}
+	return false;
 }
 
 /* Walks back from the nearest start, where a match almost always is. */
 static struct ha_mr_entry *find(const struct ha_mr_cache *cache, const struct ha_mr_range *range)
 {
 	for (int i = upper_bound(cache, range->addr) - 1; i >= 0; i--)
-		if (covers(&cache->entries[i]->range, range))
+		if (serves(cache->entries[i], range))
 			return cache->entries[i];
 	return NULL;
 }
@@ -131,21 +163,20 @@ static struct ha_mr_entry *add(struct ha_mr_cache *cache, const struct ha_mr_ran
 	entry->range = *range;
 	entry->nic = cache->nic;
 	entry->registering = true;
-	entry->refs = 1;
+	ha_list_init(&entry->uses);
 	insert(cache, entry);
 	return entry;
 }
 
-/* With the lock held: one user less, of an entry without a registration. */
-static void drop_failed(struct ha_mr_entry *entry)
+/* With the lock held: one user less. True: it was the last. */
+static bool leave(struct ha_mr_use *use)
 {
-	if (--entry->refs == 0)
-		free(entry);
+	ha_list_remove(&use->link);
+	return ha_list_empty(&use->entry->uses);
 }
 
-/* With the lock held, which is let go meanwhile. False: it failed, and the entry is not the
- * caller's any more. */
-static bool register_entry(struct ha_mr_cache *cache, struct ha_mr_entry *entry)
+/* With the lock held, which is let go meanwhile. */
+static void register_entry(struct ha_mr_cache *cache, struct ha_mr_entry *entry)
 {
 	struct ibv_mr *mr;
 
@@ -156,23 +187,8 @@ static bool register_entry(struct ha_mr_cache *cache, struct ha_mr_entry *entry)
 	entry->mr = mr;
 	entry->registering = false;
 	pthread_cond_broadcast(&cache->registered);
-	if (mr)
-		return true;
-	extract(cache, entry);
-	drop_failed(entry);
-	return false;
-}
-
-/* With the lock held, which is let go meanwhile. False: as above. */
-static bool share_entry(struct ha_mr_cache *cache, struct ha_mr_entry *entry)
-{
-	entry->refs++;
-	while (entry->registering)
-		pthread_cond_wait(&cache->registered, &cache->lock);
-	if (entry->mr)
-		return true;
-	drop_failed(entry);
-	return false;
+	if (!mr)
+		extract(cache, entry);
 }
 
 static bool same_pages(const struct ha_mr_entry *entry, const struct ha_mr_range *range)
@@ -180,39 +196,69 @@ static bool same_pages(const struct ha_mr_entry *entry, const struct ha_mr_range
 	return entry->range.addr == range->addr && entry->range.length == range->length;
 }
 
-ha_result_t ha_mr_cache_get(struct ha_mr_cache *cache, const struct ha_mr_range *range,
-			    struct ha_mr_entry **out)
+/*
+ * With the lock held, which is let go meanwhile. False: use has no entry. *again: that was to be
+ * one for more pages than these, and for these it may work.
+ */
+static bool obtain(struct ha_mr_cache *cache, const struct ha_mr_range *range,
+		   struct ha_mr_use *use, bool *again)
 {
-	struct ha_mr_entry *entry;
-	bool ok = false, again;
+	struct ha_mr_entry *entry = find(cache, range);
+	bool ours = !entry;
 
-	pthread_mutex_lock(&cache->lock);
-	do {
-		again = false;
-		entry = find(cache, range);
-		if (entry) {
-			/* What failed for more pages than these may do for these. */
-			again = !same_pages(entry, range);
-			ok = share_entry(cache, entry);
-		} else {
-			entry = add(cache, range);
-			ok = entry && register_entry(cache, entry);
-		}
-	} while (!ok && again);
-	pthread_mutex_unlock(&cache->lock);
-	*out = ok ? entry : NULL;
-	return ok ? HA_OK : HA_ERR_SYSTEM;
+	*again = entry && !same_pages(entry, range);
+	if (ours)
+		entry = add(cache, range);
+	if (!entry)
+		return false;
+	use->entry = entry;
+	ha_list_push_back(&entry->uses, &use->link);
+	if (ours)
+		register_entry(cache, entry);
+	while (entry->registering)
+		pthread_cond_wait(&cache->registered, &cache->lock);
+	if (entry->mr)
+		return true;
+	if (leave(use))
+		free(entry);
+	return false;
 }
 
-bool ha_mr_cache_release(struct ha_mr_cache *cache, struct ha_mr_entry *entry)
+ha_result_t ha_mr_cache_get(struct ha_mr_cache *cache, const struct ha_mr_range *range,
+			    struct ha_mr_use **out)
 {
-	bool last;
+	struct ha_mr_use *use = calloc(1, sizeof *use);
+	bool ok, again;
+
+	*out = NULL;
+	if (!use)
+		return HA_ERR_SYSTEM;
+	use->addr = range->addr;
+	use->length = range->length;
+	pthread_mutex_lock(&cache->lock);
+	do
+		ok = obtain(cache, range, use, &again);
+	while (!ok && again);
+	pthread_mutex_unlock(&cache->lock);
+	if (!ok) {
+		free(use);
+		return HA_ERR_SYSTEM;
+	}
+	*out = use;
+	return HA_OK;
+}
+
+struct ha_mr_entry *ha_mr_cache_release(struct ha_mr_cache *cache, struct ha_mr_use *use)
+{
+	struct ha_mr_entry *last = NULL;
 
 	pthread_mutex_lock(&cache->lock);
-	last = --entry->refs == 0;
-	if (last)
-		extract(cache, entry);
+	if (leave(use)) {
+		last = use->entry;
+		extract(cache, last);
+	}
 	pthread_mutex_unlock(&cache->lock);
+	free(use);
 	return last;
 }
 

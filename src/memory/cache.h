@@ -2,13 +2,16 @@
 /*
  * The registrations of one NIC's PD: page-granular, reference-counted, shared by all handles.
  *
- * Entries lie in an array sorted by first page. Two live handles on overlapping pages are on the
- * same memory, since neither has been given back, so a registration that covers the pages of a
- * later one serves it as well.
+ * Entries lie in an array sorted by first page. A registration keeps the pages that it began with,
+ * whatever is mapped at their addresses later. So it serves a later handle only where an earlier
+ * one still vouches for the memory: of pages that a handle in use covers nobody has given anything
+ * back. Pages of the registration that were some other handle's, given up since, may be others by
+ * now.
  */
 #ifndef HA_MEMORY_CACHE_H
 #define HA_MEMORY_CACHE_H
 
+#include "base/list.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "progress/command.h"
@@ -25,13 +28,24 @@ struct ha_mr_range {
 	int type;	 /* enum ha_mem_type | HA_MEM_STRICT_ORDER */
 	int fd;		 /* dmabuf, or -1 */
 	uint64_t offset; /* of addr in the dmabuf */
+	/* Which dmabuf that is, whatever the descriptor. Another allocation may have its address.
+	 */
+	uint64_t device, inode;
+};
+
+/* A handle's share in an entry. Guarded by the cache's lock, entry and pages constant. */
+struct ha_mr_use {
+	struct ha_list link; /* among the entry's */
+	struct ha_mr_entry *entry;
+	uintptr_t addr; /* the pages that the handle asked for */
+	size_t length;
 };
 
 /* Guarded by the cache's lock; of a user, while it is registered, mr is constant. */
 struct ha_mr_entry {
 	struct ha_mr_range range; /* fd is the first user's and not used after registration */
 	struct ibv_mr *mr;	  /* NULL: it is being registered, or that failed */
-	int refs;
+	struct ha_list uses;
 	bool registering;
 	/* mr.c's, when the last user has given it up: the end of the registration. */
 	struct ha_command end;
@@ -44,17 +58,18 @@ struct ha_mr_cache *ha_mr_cache_new(struct ha_nic *nic, struct ibv_pd *pd);
 int ha_mr_cache_free(struct ha_mr_cache *cache);
 
 /*
- * An entry that covers the range, registered if there is none. Pair with _release. Any thread.
- * Waits for as long as the device takes, without any lock: others that need these pages wait with
- * it, nobody else does.
+ * A share in an entry that covers the range, registered if there is none. Pair with _release. Any
+ * thread. Waits for as long as the device takes, without any lock: others that need these pages
+ * wait with it, nobody else does.
  */
 ha_result_t ha_mr_cache_get(struct ha_mr_cache *cache, const struct ha_mr_range *range,
-			    struct ha_mr_entry **out) HA_MUST_CHECK;
+			    struct ha_mr_use **out) HA_MUST_CHECK;
 /*
- * Never waits. True: nobody uses the entry any more and nobody will find it, so the caller has to
- * end the registration (ha_verbs_dereg) and to free it.
+ * Frees the share. Never waits. Not NULL: nobody uses this entry any more and nobody will find it,
+ * so the caller has to end the registration (ha_verbs_dereg) and to free it.
  */
-bool ha_mr_cache_release(struct ha_mr_cache *cache, struct ha_mr_entry *entry) HA_MUST_CHECK;
+struct ha_mr_entry *ha_mr_cache_release(struct ha_mr_cache *cache,
+					struct ha_mr_use *use) HA_MUST_CHECK;
 
 int ha_mr_cache_entries(struct ha_mr_cache *cache);
 

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The whole pages that [addr, addr+length) touches. False when there is no such memory. */
@@ -46,6 +47,8 @@ static ha_result_t describe(const struct ha_mr *mr, struct ha_mr_range *range)
 	memset(range, 0, sizeof *range);
 	range->type = mr->type;
 	range->fd = mr->dmabuf_fd;
+	range->device = mr->dmabuf_device;
+	range->inode = mr->dmabuf_inode;
 	if (!whole_pages(mr->addr, mr->length, &range->addr, &range->length) ||
 	    (range->fd >= 0 && !page_offset(mr, range->addr, &range->offset))) {
 		HA_WARN("cannot register %zu bytes at %#lx (offset %#llx): no such memory",
@@ -58,7 +61,7 @@ static ha_result_t describe(const struct ha_mr *mr, struct ha_mr_range *range)
 /* ---- a slot --------------------------------------------------------------------------------- */
 
 /* Waits for the device. */
-static ha_result_t obtain(const struct ha_mr *mr, struct ha_nic *nic, struct ha_mr_entry **out)
+static ha_result_t obtain(const struct ha_mr *mr, struct ha_nic *nic, struct ha_mr_use **out)
 {
 	struct ha_mr_range range;
 	struct ibv_pd *pd;
@@ -87,26 +90,26 @@ static bool is_under_way(uint8_t slot)
 }
 
 /* With mr->lock held: what came of it; NULL: nothing. */
-static void fill_slot(struct ha_mr *mr, int nic, struct ha_mr_entry *entry)
+static void fill_slot(struct ha_mr *mr, int nic, struct ha_mr_use *use)
 {
 	pthread_cond_broadcast(&mr->filled);
-	if (!entry) {
+	if (!use) {
 		set_slot(mr, nic, mr->wanted & 1u << nic ? HA_MR_REFUSED : HA_MR_EMPTY);
 		return;
 	}
 	set_slot(mr, nic, HA_MR_FILLED);
-	mr->entry[nic] = entry;
-	/* Release: who finds the pointer finds the registration and the entry filled in. Pairs with
+	mr->use[nic] = use;
+	/* Release: who finds the pointer finds the registration and the share filled in. Pairs with
 	 * the acquire in ha_mr_on and ha_mr_deregister. */
-	atomic_store_explicit(&mr->on_nic[nic], entry->mr, memory_order_release);
-	atomic_store_explicit(&mr->keys[nic], ha_mr_pack(entry->mr), memory_order_release);
+	atomic_store_explicit(&mr->on_nic[nic], use->entry->mr, memory_order_release);
+	atomic_store_explicit(&mr->keys[nic], ha_mr_pack(use->entry->mr), memory_order_release);
 }
 
 ha_result_t ha_mr_register_on(struct ha_mr *mr, struct ha_nic *nic, struct ibv_mr **out)
 {
 	const int i = nic->index;
 	ha_result_t result = HA_OK;
-	struct ha_mr_entry *entry;
+	struct ha_mr_use *use;
 
 	pthread_mutex_lock(&mr->lock);
 	while (is_under_way(mr->slot[i]))
@@ -115,9 +118,9 @@ ha_result_t ha_mr_register_on(struct ha_mr *mr, struct ha_nic *nic, struct ibv_m
 		set_slot(mr, i, HA_MR_FILLING);
 		mr->wanted &= ~(1u << i); /* the caller is told */
 		pthread_mutex_unlock(&mr->lock);
-		result = obtain(mr, nic, &entry);
+		result = obtain(mr, nic, &use);
 		pthread_mutex_lock(&mr->lock);
-		fill_slot(mr, i, entry);
+		fill_slot(mr, i, use);
 	}
 	*out = atomic_load_explicit(&mr->on_nic[i], memory_order_relaxed);
 	pthread_mutex_unlock(&mr->lock);
@@ -169,12 +172,13 @@ static void registration_ended(struct ha_command *command)
 }
 
 /* One user less. Waits for a healthy device at most, and only if told to. */
-static void give_up(struct ha_mr *mr, struct ha_mr_entry *entry, bool wait)
+static void give_up(struct ha_mr *mr, struct ha_mr_use *use, bool wait)
 {
-	struct ha_nic *nic = entry->nic;
+	struct ha_nic *nic = use->entry->nic;
+	struct ha_mr_entry *entry = ha_mr_cache_release(nic->mr_cache, use);
 	struct ha_commands *commands;
 
-	if (!ha_mr_cache_release(nic->mr_cache, entry)) {
+	if (!entry) {
 		ha_nic_pd_put(nic);
 		return;
 	}
@@ -223,7 +227,7 @@ struct registration {
 	struct ha_command command;
 	struct ha_mr *mr; /* held */
 	struct ha_nic *nic;
-	struct ha_mr_entry *entry; /* NULL: it failed */
+	struct ha_mr_use *use; /* NULL: it failed */
 	struct ha_mr_waiter waiter;
 };
 
@@ -235,7 +239,7 @@ static void run_registration(struct ha_command *command)
 	pthread_mutex_lock(&reg->mr->lock);
 	set_slot(reg->mr, reg->nic->index, HA_MR_FILLING);
 	pthread_mutex_unlock(&reg->mr->lock);
-	(void)obtain(reg->mr, reg->nic, &reg->entry); /* NULL says it */
+	(void)obtain(reg->mr, reg->nic, &reg->use); /* NULL says it */
 }
 
 /* What it came to, and when: with a clock in a test's hands the command is back only now. */
@@ -249,10 +253,10 @@ static void registration_done(struct ha_command *command)
 	pthread_mutex_lock(&mr->lock);
 	late = mr->deregistered;
 	if (!late)
-		fill_slot(mr, reg->nic->index, reg->entry);
+		fill_slot(mr, reg->nic->index, reg->use);
 	pthread_mutex_unlock(&mr->lock);
-	if (late && reg->entry)
-		give_up(mr, reg->entry, false);
+	if (late && reg->use)
+		give_up(mr, reg->use, false);
 	if (reg->waiter.poller) {
 		ha_progress_call(progress, reg->waiter.poller);
 		reg->waiter.let_go(reg->waiter.poller);
@@ -346,6 +350,22 @@ enum ha_mr_request ha_mr_request(struct ha_mr *mr, struct ha_nic *nic,
 
 /* ---- handles --------------------------------------------------------------------------------- */
 
+static bool keep_dmabuf(struct ha_mr *mr, int fd)
+{
+	struct stat file;
+
+	mr->dmabuf_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (mr->dmabuf_fd < 0 || fstat(mr->dmabuf_fd, &file) != 0) {
+		HA_WARN("cannot keep the dmabuf of %zu bytes at %#lx: %s%s", mr->length,
+			(unsigned long)mr->addr, strerror(errno),
+			errno == EMFILE ? "; raise ulimit -n" : "");
+		return false;
+	}
+	mr->dmabuf_device = file.st_dev;
+	mr->dmabuf_inode = file.st_ino;
+	return true;
+}
+
 ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *addr, size_t length,
 			   int type, uint64_t offset, int fd, struct ha_mr **out)
 {
@@ -368,14 +388,9 @@ ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *
 	atomic_store_explicit(&mr->refs, 1, memory_order_relaxed);
 	pthread_mutex_init(&mr->lock, NULL);
 	pthread_cond_init(&mr->filled, NULL);
-	if (fd >= 0) {
-		mr->dmabuf_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-		if (mr->dmabuf_fd < 0) {
-			HA_WARN("cannot keep the dmabuf of %zu bytes at %p: %s%s", length, addr,
-				strerror(errno), errno == EMFILE ? "; raise ulimit -n" : "");
-			ha_mr_deregister(mr);
-			return HA_ERR_SYSTEM;
-		}
+	if (fd >= 0 && !keep_dmabuf(mr, fd)) {
+		ha_mr_deregister(mr);
+		return HA_ERR_SYSTEM;
 	}
 	result = ha_mr_register_on(mr, nic, &unused);
 	if (result != HA_OK) {
@@ -396,6 +411,6 @@ void ha_mr_deregister(struct ha_mr *mr)
 	pthread_mutex_unlock(&mr->lock);
 	for (int i = 0; i < mr->set->nnics; i++)
 		if (mr->slot[i] == HA_MR_FILLED)
-			give_up(mr, mr->entry[i], i == mr->first_nic);
+			give_up(mr, mr->use[i], i == mr->first_nic);
 	put_mr(mr);
 }

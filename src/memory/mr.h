@@ -10,12 +10,13 @@
  * needs the buffer is told "not yet".
  *
  * Below it, each NIC has a page-granular, reference-counted cache shared by all connections: one
- * verbs registration serves every handle whose pages it covers. regMr and deregMr may race isend
- * and test.
+ * verbs registration serves every handle whose pages another handle on it covers. regMr and deregMr
+ * may race isend and test.
  *
- * A registration ends with its last handle. Keeping it for a later use of the same address would
- * be wrong: nothing tells us that the memory behind the address was unmapped and mapped anew, and
- * the NIC would go on reading and writing the old pages.
+ * A registration ends with its last handle, and is found only for pages that a handle in use
+ * covers. Keeping it for a later use of the same address would be wrong: nothing tells us that the
+ * memory behind the address was unmapped and mapped anew, and the NIC would go on reading and
+ * writing the old pages.
  */
 #ifndef HA_MEMORY_MR_H
 #define HA_MEMORY_MR_H
@@ -39,7 +40,7 @@ enum ha_mem_type { HA_MEM_HOST = 1, HA_MEM_CUDA = 2, HA_MEM_DMABUF = 4 };
  */
 #define HA_MEM_STRICT_ORDER 0x100
 
-struct ha_mr_entry;
+struct ha_mr_use;
 struct ha_poller;
 
 enum ha_mr_slot {
@@ -65,7 +66,7 @@ struct ha_mr {
 	size_t length;
 	int type;      /* enum ha_mem_type | HA_MEM_STRICT_ORDER */
 	int dmabuf_fd; /* our own dup, -1 when none: NCCL closes its copy at once */
-	uint64_t dmabuf_offset;
+	uint64_t dmabuf_offset, dmabuf_device, dmabuf_inode;
 	struct ha_device_set *set;
 
 	/*
@@ -75,9 +76,9 @@ struct ha_mr {
 	pthread_mutex_t lock;
 	pthread_cond_t filled;			      /* or refused */
 	_Atomic(struct ibv_mr *) on_nic[HA_MAX_NICS]; /* stored before the keys */
-	struct ha_mr_entry *entry[HA_MAX_NICS]; /* cache entry behind on_nic; stored before it */
-	uint64_t since_ns[HA_MAX_NICS];		/* when it came to be what it is */
-	uint8_t slot[HA_MAX_NICS];		/* enum ha_mr_slot */
+	struct ha_mr_use *use[HA_MAX_NICS];	      /* what is behind on_nic; stored before it */
+	uint64_t since_ns[HA_MAX_NICS];		      /* when it came to be what it is */
+	uint8_t slot[HA_MAX_NICS];		      /* enum ha_mr_slot */
 	uint32_t wanted;   /* by NIC: somebody waits for it, and is to be told if it fails */
 	bool deregistered; /* what is registered now nobody needs */
 	int first_nic;	   /* constant */

@@ -126,6 +126,77 @@ static void pages_in_use_are_shared_and_pages_no_longer_in_use_are_not(void **st
 	assert_int_equal(ha_nic_mr_count(&set->nics[0]), 0);
 }
 
+/* What the creator gave back may be other memory by now, though another still uses a part of it. */
+static void pages_given_back_are_registered_anew_while_others_of_them_are_in_use(void **state)
+{
+	struct ha_mr *whole = registered(0, 8 * PAGE), *first = registered(0, PAGE), *rest, *again;
+
+	(void)state;
+	assert_int_equal(fake_devices[0].regs, 1);
+	ha_mr_deregister(whole);
+	rest = registered(PAGE, 7 * PAGE);
+	assert_int_equal(fake_devices[0].regs, 2);
+	assert_int_equal(fake_devices[0].last_addr, (uintptr_t)at(PAGE));
+	assert_int_equal(fake_devices[0].last_length, 7 * PAGE);
+	/* The first page nobody has given back; across both, no handle vouches. */
+	again = registered(100, 10);
+	assert_int_equal(fake_devices[0].regs, 2);
+	whole = registered(0, 2 * PAGE);
+	assert_int_equal(fake_devices[0].regs, 3);
+	ha_mr_deregister(first);
+	ha_mr_deregister(again);
+	ha_mr_deregister(whole);
+	ha_mr_deregister(rest);
+	assert_int_equal(ha_nic_mr_count(&set->nics[0]), 0);
+}
+
+/* As NCCL does it: each connection registers the same buffer, in whatever order they end. */
+static void handles_of_the_same_pages_share_whoever_came_first_has_gone(void **state)
+{
+	struct ha_mr *mr[4] = {registered(0, 8 * PAGE), registered(0, 8 * PAGE)};
+
+	(void)state;
+	ha_mr_deregister(mr[0]);
+	mr[2] = registered(0, 8 * PAGE);
+	ha_mr_deregister(mr[1]);
+	mr[3] = registered(PAGE, PAGE);
+	assert_int_equal(fake_devices[0].regs, 1);
+	ha_mr_deregister(mr[2]);
+	ha_mr_deregister(mr[3]);
+	assert_int_equal(fake_devices[0].deregs, 1);
+}
+
+static struct ha_mr *registered_dmabuf(int fd, uintptr_t offset, uint64_t in_dmabuf)
+{
+	struct ha_mr *mr;
+
+	assert_int_equal(ha_mr_register(set, &set->nics[0], at(offset), 2 * PAGE, HA_MEM_CUDA,
+					in_dmabuf, fd, &mr),
+			 HA_OK);
+	return mr;
+}
+
+/* An address says nothing of which dmabuf it is in, nor where. */
+static void only_the_same_place_of_the_same_dmabuf_is_shared(void **state)
+{
+	int one = memfd_create("one", 0), other = memfd_create("other", 0), same = dup(one);
+	struct ha_mr *mr[4];
+
+	(void)state;
+	mr[0] = registered_dmabuf(one, 0, 0);
+	mr[1] = registered_dmabuf(same, 0, 0);
+	assert_int_equal(fake_devices[0].regs, 1);
+	mr[2] = registered_dmabuf(other, 0, 0);
+	assert_int_equal(fake_devices[0].regs, 2);
+	mr[3] = registered_dmabuf(one, 0, 4 * PAGE);
+	assert_int_equal(fake_devices[0].regs, 3);
+	for (int i = 0; i < 4; i++)
+		ha_mr_deregister(mr[i]);
+	close(one);
+	close(other);
+	close(same);
+}
+
 static void host_and_gpu_and_strict_registrations_do_not_mix(void **state)
 {
 	static const int types[] = {HA_MEM_HOST, HA_MEM_CUDA, HA_MEM_HOST | HA_MEM_STRICT_ORDER};
@@ -425,6 +496,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(whole_pages_are_registered),
 	    TEST(pages_in_use_are_shared_and_pages_no_longer_in_use_are_not),
+	    TEST(pages_given_back_are_registered_anew_while_others_of_them_are_in_use),
+	    TEST(handles_of_the_same_pages_share_whoever_came_first_has_gone),
+	    TEST(only_the_same_place_of_the_same_dmabuf_is_shared),
 	    TEST(host_and_gpu_and_strict_registrations_do_not_mix),
 	    TEST(another_nic_registers_when_it_is_first_needed_and_only_then),
 	    TEST(a_failing_nic_leaves_the_handle_usable_on_the_others),
