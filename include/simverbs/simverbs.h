@@ -117,6 +117,16 @@ void sv_stepped_cut(uint32_t rail, bool cut);
 void sv_stepped_block(uint32_t src_host, uint32_t src_rail, uint32_t dst_host, uint32_t dst_rail,
 		      bool block);
 void sv_stepped_kill(uint32_t host, uint32_t rail);
+/*
+ * The kernel takes the device away, as when its driver is unbound or its slot reset. At once all
+ * commands of those that have it open answer EIO, destroy and deregister included, and it cannot be
+ * opened any more; queue pairs, posting and polling go on. leave_ns later the queue pairs end and
+ * DEVICE_FATAL comes; reading events then answers EIO, and the descriptor stays readable. What is
+ * posted from then on is accepted and does nothing. An open context never recovers: close it. A
+ * device that is dead or leaving already is left as it is.
+ */
+void sv_stepped_disassociate(uint32_t host, uint32_t rail, uint64_t leave_ns);
+/* Lets a device that was killed or taken away be opened again; what was open stays as it is. */
 void sv_stepped_revive(uint32_t host, uint32_t rail);
 /* The QP accepts posts and does nothing any more; hard: does not even flush in ERR. False: no such
  * QP. */

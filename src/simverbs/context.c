@@ -50,26 +50,36 @@ static void wait_by_rule(struct sv_context *ctx, enum sv_verb verb)
 		sleep_ns(ns, &ctx->dead);
 }
 
+/* Posting and polling never leave the process: nobody there knows that the device was taken away.
+ */
+static int dead_answers(const struct sv_context *ctx, enum sv_verb verb)
+{
+	bool command = verb == SV_VERB_NONE || sv_verb_is_command(verb);
+
+	return command || !ctx->disassociated ? EIO : 0;
+}
+
 int sv_verb_gate(struct ibv_context *context, enum sv_verb verb)
 {
 	struct sv_context *ctx = sv_ctx(context);
 	struct sv_port *port = ctx->port;
 
 	if (__builtin_expect(sv_ctx_dead(ctx), 0))
-		return EIO;
+		return dead_answers(ctx, verb);
 	if (__builtin_expect(!sv_fault_armed(port->faults, SV_POINT_VERB), 1))
 		return 0;
 	wait_by_rule(ctx, verb);
 	if (sv_ctx_dead(ctx))
-		return EIO;
+		return dead_answers(ctx, verb);
 	return sv_fault_verb(port->faults, verb, port->cfg.host, port->cfg.rail, sv_now(port));
 }
 
 int sv_release_gate(struct ibv_context *context, enum sv_verb verb)
 {
+	const struct sv_context *ctx = sv_ctx(context);
 	int err = sv_verb_gate(context, verb);
 
-	return sv_ctx_dead(sv_ctx(context)) ? 0 : err;
+	return sv_ctx_dead(ctx) && !ctx->disassociated ? 0 : err;
 }
 
 /* ---------------------------------------------------------------- open, close */
@@ -94,7 +104,7 @@ static int join_port(struct sv_context *ctx)
 		return err;
 	ctx->vctx.context.async_fd = ctx->events.fd;
 	sv_port_lock(ctx->port);
-	if (ctx->port->dead)
+	if (ctx->port->dead || ctx->port->leaving)
 		err = EIO;
 	else
 		sv_list_add_tail(&ctx->port->contexts, &ctx->link);

@@ -28,7 +28,10 @@ struct sv_context {
 	struct sv_port *port;
 	struct sv_device *dev;
 	struct sv_list link; /* sv_port.contexts */
-	bool dead;	     /* the device died while this was open: EIO for ever */
+	bool dead;	     /* its device died or is going: commands answer EIO for ever */
+	bool disassociated;  /* set before `dead`: giving back answers EIO, too; posting seems to
+				work */
+	bool ended;	     /* nothing moves any more, and DEVICE_FATAL has been raised */
 	struct sv_event_queue events;
 	struct sv_list pds, mrs, cqs, qps, srqs, ahs, channels;
 	struct verbs_context vctx; /* last: ends with the ibv_context */
@@ -275,6 +278,7 @@ struct sv_port {
 	struct sv_port_config cfg;
 	enum ibv_port_state state;
 	bool dead;
+	bool leaving; /* disassociated: what is there goes on until it is dead */
 	/* kill=placed|unplaced: acknowledges and completes nothing until the message ends. */
 	bool dying;
 	bool dying_done; /* its last packet was taken: dies once the ack is out */
@@ -370,10 +374,10 @@ static inline uint64_t sv_now(struct sv_port *port)
 	return port->ops->now_ns(port);
 }
 
-/* The device died while this was open. */
+/* The device died, or was taken away, while this was open. */
 static inline bool sv_ctx_dead(const struct sv_context *ctx)
 {
-	return __atomic_load_n(&ctx->dead, __ATOMIC_RELAXED); /* written by whoever finds it dead */
+	return __atomic_load_n(&ctx->dead, __ATOMIC_ACQUIRE); /* written by whoever finds it dead */
 }
 
 /*
@@ -381,13 +385,19 @@ static inline bool sv_ctx_dead(const struct sv_context *ctx)
  * command to the kernel waits here if a rule says so: its caller holds no lock.
  */
 int sv_verb_gate(struct ibv_context *context, enum sv_verb verb);
-/* sv_verb_gate for a verb that gives something back, which works on a dead device, too. */
+/*
+ * sv_verb_gate for a verb that gives something back, which works on a dead device, too: unless the
+ * kernel has taken it away, when the object is gone there and stays here until the device is
+ * closed.
+ */
 int sv_release_gate(struct ibv_context *context, enum sv_verb verb);
 
 /* event.c, locked */
 int sv_events_init(struct sv_event_queue *q);
 void sv_events_free(struct sv_event_queue *q);
 void sv_raise_device(struct sv_context *ctx, enum ibv_event_type type);
+/* Behind the last event: reading fails with EIO from then on, and never waits. */
+void sv_events_close(struct sv_context *ctx);
 void sv_raise_qp(struct sv_qp *qp, enum ibv_event_type type);
 void sv_raise_cq(struct sv_cq *cq, enum ibv_event_type type);
 void sv_raise_srq(struct sv_srq *srq, enum ibv_event_type type);

@@ -338,6 +338,18 @@ void sv_port_set_burst(struct sv_port *port, uint32_t burst_bytes);
  * can be opened again; old contexts stay dead, as after a PCI reset.
  */
 void sv_port_kill(struct sv_port *port);
+/*
+ * The kernel takes the device away from those that have it open, as when its driver is unbound. At
+ * once every command of theirs answers EIO, those that give something back included, and the device
+ * cannot be opened; the hardware goes on: what was posted is sent, what arrives is written, and
+ * posting works. With sv_port_leave() the queue pairs are destroyed; only then comes DEVICE_FATAL,
+ * and behind it reading events answers EIO. What is posted from then on does nothing, without an
+ * error.
+ */
+void sv_port_disassociate(struct sv_port *port);
+/* Nothing if it is not leaving. */
+void sv_port_leave(struct sv_port *port);
+bool sv_port_leaving(const struct sv_port *port);
 void sv_port_revive(struct sv_port *port);
 bool sv_port_dead(const struct sv_port *port);
 

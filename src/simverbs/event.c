@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define BLANK	     ((enum ibv_event_type) - 1)
+#define CLOSED	     ((enum ibv_event_type) - 2)
 #define RING_INITIAL 16u
 
 int sv_events_init(struct sv_event_queue *q)
@@ -87,6 +88,11 @@ void sv_raise_srq(struct sv_srq *srq, enum ibv_event_type type)
 		    &(struct ibv_async_event){.element.srq = &srq->ibv, .event_type = type});
 }
 
+void sv_events_close(struct sv_context *ctx)
+{
+	raise_event(ctx, &(struct ibv_async_event){.event_type = CLOSED});
+}
+
 enum element { ELEMENT_PORT, ELEMENT_QP, ELEMENT_CQ, ELEMENT_SRQ };
 
 static enum element element_of(enum ibv_event_type type)
@@ -141,10 +147,26 @@ static void count_reported(const struct ibv_async_event *event)
 	}
 }
 
+/* Locked. The next one; false: there will be none any more, which the next reader shall see, too.
+ */
+static bool take_event(struct sv_event_queue *q, struct ibv_async_event *event)
+{
+	uint64_t one = 1;
+
+	*event = q->ring[q->head & q->mask];
+	if (event->event_type == CLOSED)
+		return write(q->fd, &one, sizeof(one)) != sizeof(one);
+	q->head++;
+	if (event->event_type != BLANK)
+		count_reported(event);
+	return true;
+}
+
 int sv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
 	struct sv_context *ctx = sv_ctx(context);
 	uint64_t count;
+	bool open;
 
 	for (;;) {
 		ssize_t n = read(context->async_fd, &count, sizeof(count));
@@ -155,10 +177,12 @@ int sv_get_async_event(struct ibv_context *context, struct ibv_async_event *even
 			return -1;
 		}
 		sv_port_lock(ctx->port);
-		*event = ctx->events.ring[ctx->events.head++ & ctx->events.mask];
-		if (event->event_type != BLANK)
-			count_reported(event);
+		open = take_event(&ctx->events, event);
 		sv_port_unlock(ctx->port);
+		if (!open) {
+			errno = EIO;
+			return -1;
+		}
 		if (event->event_type != BLANK)
 			return 0;
 	}

@@ -283,6 +283,9 @@ static void merge(struct sv_fault_verdict *verdict, struct sv_fault_rule *rule, 
 	case SV_FAULT_KILL:
 		verdict->kill = rule->value;
 		break;
+	case SV_FAULT_DISASSOCIATE:
+		verdict->leave_ns = rule->amount;
+		break;
 	case SV_FAULT_EVENT:
 		verdict->event = rule->value;
 		break;

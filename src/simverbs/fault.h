@@ -30,6 +30,8 @@
  *	link=down|up cut heal kill[=now|placed|unplaced] revive
  *				the packet that sets off link=down, cut or kill is lost; with
  *				kill=placed|unplaced it is still acknowledged
+ *	disassociate[=TIME]	the kernel takes the device away: commands answer EIO at once, queue
+ *				pairs end and the event comes TIME later (1ms)
  *	for=TIME		undoes it after this time
  *	period=TIME		does it again (with at= and count=)
  *
@@ -73,6 +75,7 @@ enum sv_fault_kind {
 	SV_FAULT_HEAL,
 	SV_FAULT_KILL,
 	SV_FAULT_REVIVE,
+	SV_FAULT_DISASSOCIATE,
 	SV_FAULT_KIND_COUNT
 };
 
@@ -122,6 +125,9 @@ enum sv_verb {
 	SV_VERB_COUNT
 };
 
+/* How long the kernel takes to destroy a device's queue pairs unless a rule says so. */
+#define SV_LEAVE_NS 1000000u
+
 #define SV_FAULT_MAX_RULES 64
 #define SV_FAULT_TEXT	   192
 #define SV_ANY		   UINT32_MAX
@@ -160,8 +166,9 @@ struct sv_fault_rule {
 	/* argument of the action */
 	uint64_t jitter_ns; /* on top of a delay, as `dist` says */
 	uint32_t dist;	    /* enum sv_fault_dist */
-	uint64_t amount;    /* ns of delay, copies, packets, slow factor × 1000 */
-	int32_t value;	    /* errno, wc status, event type, kill variant, wedge=hard */
+	uint64_t amount; /* ns of delay or until a device has left, copies, packets, slow factor ×
+			    1000 */
+	int32_t value;	 /* errno, wc status, event type, kill variant, wedge=hard */
 	/* how it went: written by whoever matches */
 	_Atomic uint64_t rng;
 	_Atomic uint64_t matched;
@@ -207,6 +214,7 @@ struct sv_fault_verdict {
 	int32_t event;
 	bool wedge_hard;
 	uint64_t for_ns;     /* of the fabric action */
+	uint64_t leave_ns;   /* of DISASSOCIATE: how long its queue pairs go on */
 	uint32_t host, rail; /* where a fabric action applies */
 };
 

@@ -133,6 +133,12 @@ static int act_wait(struct parser *p, const char *key, const char *value, uint32
 	return ret;
 }
 
+static int act_disassociate(struct parser *p, const char *key, const char *value, uint32_t kind)
+{
+	p->rule->amount = SV_LEAVE_NS;
+	return value ? act_time(p, key, value, kind) : set_kind(p, (enum sv_fault_kind)kind);
+}
+
 static int act_slow(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
 	char *end = NULL;
@@ -423,6 +429,7 @@ static const struct token {
     {"heal", act_plain, SV_FAULT_HEAL},
     {"kill", act_kill, SV_FAULT_KILL},
     {"revive", act_plain, SV_FAULT_REVIVE},
+    {"disassociate", act_disassociate, SV_FAULT_DISASSOCIATE},
     /* where, what, when */
     {"host", key_u32, FIELD(host)},
     {"rail", key_u32, FIELD(rail)},
@@ -484,7 +491,7 @@ static int complete(struct parser *p)
 	if (rule->kind == SV_FAULT_NONE)
 		return fail(p, "no action; expected one of drop, corrupt, dropack, dup, delay, "
 			       "reorder, slow, hold, errno, wait, wc, wedge, event, link, cut, "
-			       "heal, kill, revive");
+			       "heal, kill, revive, disassociate");
 	if (of_verb != (rule->verb != SV_VERB_NONE))
 		return fail(p, "errno= and verb= go together, and so do wait= and verb=");
 	if (of_verb && check_verb(p))
@@ -525,7 +532,8 @@ static int complete(struct parser *p)
 	if (rule->period_ns && !timed)
 		return fail(p, "period= needs at= and no packet key");
 	if (rule->for_ns && rule->kind < SV_FAULT_LINK_DOWN)
-		return fail(p, "for= only says something about link, cut, heal, kill and revive");
+		return fail(p, "for= only says something about link, cut, heal, kill, revive and "
+			       "disassociate");
 	if (!p->has_count)
 		rule->count = rule->nth || lasts(rule->kind) ? 1 : UINT64_MAX;
 	return 0;

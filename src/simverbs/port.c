@@ -296,7 +296,7 @@ void sv_port_raise(struct sv_port *port, enum ibv_event_type type)
 	sv_list_for_each (node, &port->contexts) {
 		struct sv_context *ctx = sv_container_of(node, struct sv_context, link);
 
-		if (!ctx->dead)
+		if (!ctx->ended)
 			sv_raise_device(ctx, type);
 	}
 }
@@ -336,12 +336,10 @@ bool sv_port_dead(const struct sv_port *port)
 	return port->dead;
 }
 
-static void kill_context(struct sv_port *port, struct sv_context *ctx)
+static void stop_queue_pairs(struct sv_port *port, struct sv_context *ctx)
 {
 	struct sv_list *node;
 
-	sv_raise_device(ctx, IBV_EVENT_DEVICE_FATAL);
-	__atomic_store_n(&ctx->dead, true, __ATOMIC_RELAXED); /* read without the lock */
 	sv_list_for_each (node, &ctx->qps) {
 		struct sv_qp *qp = sv_container_of(node, struct sv_qp, link);
 
@@ -350,7 +348,19 @@ static void kill_context(struct sv_port *port, struct sv_context *ctx)
 		sv_timer_forget(qp);
 		sv_list_del(&qp->tx_link);
 		sv_list_del(&qp->ack_link);
+		if (ctx->disassociated)
+			sv_qp_wedge(qp, true); /* it may still be posted on */
 	}
+}
+
+static void end_context(struct sv_port *port, struct sv_context *ctx)
+{
+	__atomic_store_n(&ctx->dead, true, __ATOMIC_RELEASE); /* read without the lock */
+	stop_queue_pairs(port, ctx);
+	sv_raise_device(ctx, IBV_EVENT_DEVICE_FATAL);
+	if (ctx->disassociated)
+		sv_events_close(ctx);
+	ctx->ended = true;
 }
 
 void sv_port_kill(struct sv_port *port)
@@ -360,17 +370,47 @@ void sv_port_kill(struct sv_port *port)
 	if (port->dead)
 		return;
 	port->dead = true;
+	port->leaving = false;
 	port->dying = port->dying_done = false;
 	sv_list_for_each (node, &port->contexts) {
 		struct sv_context *ctx = sv_container_of(node, struct sv_context, link);
 
-		if (!ctx->dead)
-			kill_context(port, ctx);
+		if (!ctx->ended)
+			end_context(port, ctx);
 	}
+}
+
+void sv_port_disassociate(struct sv_port *port)
+{
+	struct sv_list *node;
+
+	if (port->dead || port->leaving)
+		return;
+	port->leaving = true;
+	sv_list_for_each (node, &port->contexts) {
+		struct sv_context *ctx = sv_container_of(node, struct sv_context, link);
+
+		if (ctx->ended)
+			continue;
+		ctx->disassociated = true;
+		__atomic_store_n(&ctx->dead, true, __ATOMIC_RELEASE);
+	}
+}
+
+void sv_port_leave(struct sv_port *port)
+{
+	if (port->leaving)
+		sv_port_kill(port);
+}
+
+bool sv_port_leaving(const struct sv_port *port)
+{
+	return port->leaving;
 }
 
 void sv_port_revive(struct sv_port *port)
 {
+	sv_port_leave(port); /* what comes back has been away */
 	port->dead = false;
 }
 

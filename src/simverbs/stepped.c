@@ -29,6 +29,7 @@ static uint32_t opposite(uint32_t kind)
 	case SV_FAULT_HEAL:
 		return SV_FAULT_CUT;
 	case SV_FAULT_KILL:
+	case SV_FAULT_DISASSOCIATE:
 		return SV_FAULT_REVIVE;
 	default:
 		return SV_FAULT_KILL;
@@ -44,12 +45,34 @@ static void undo_later(struct sv_stepped *fab, uint32_t kind, uint32_t host, uin
 		    &(struct sv_action){.kind = opposite(kind), .host = host, .rail = rail});
 }
 
-static void act_on_port(struct sv_stepped_port *p, uint32_t kind)
+static void disassociate(struct sv_stepped_port *p, const struct sv_action *action)
 {
-	switch (kind) {
+	struct sv_stepped *fab = sv_fabric;
+	struct sv_action rest = *action;
+
+	if (action->leaves) {
+		if (fab->now_ns >= p->leaves_ns) /* not of an earlier time, which a revival ended */
+			sv_port_leave(p->port);
+		return;
+	}
+	if (sv_port_dead(p->port) || sv_port_leaving(p->port))
+		return;
+	p->leaves_ns = fab->now_ns + action->leave_ns;
+	sv_port_disassociate(p->port);
+	rest.leaves = true;
+	rest.for_ns = 0;
+	if (action->leave_ns)
+		sv_action_push(fab, p->leaves_ns, &rest);
+	else
+		sv_port_leave(p->port);
+}
+
+static void act_on_port(struct sv_stepped_port *p, const struct sv_action *action)
+{
+	switch (action->kind) {
 	case SV_FAULT_LINK_DOWN:
 	case SV_FAULT_LINK_UP:
-		p->link_up = kind == SV_FAULT_LINK_UP;
+		p->link_up = action->kind == SV_FAULT_LINK_UP;
 		sv_port_set_state(p->port, p->link_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN);
 		break;
 	case SV_FAULT_KILL:
@@ -57,6 +80,9 @@ static void act_on_port(struct sv_stepped_port *p, uint32_t kind)
 		break;
 	case SV_FAULT_REVIVE:
 		sv_port_revive(p->port);
+		break;
+	case SV_FAULT_DISASSOCIATE:
+		disassociate(p, action);
 		break;
 	default:
 		break;
@@ -72,7 +98,7 @@ void sv_stepped_act(const struct sv_action *action)
 		fab->rail_cut[action->rail % fab->opts.rails] = action->kind == SV_FAULT_CUT;
 	} else {
 		p = sv_stepped_port_at(action->host, action->rail);
-		act_on_port(p, action->kind);
+		act_on_port(p, action);
 	}
 	undo_later(fab, action->kind, action->host, action->rail, action->for_ns);
 }

@@ -249,7 +249,7 @@ static void release_device(struct sv_device *dev)
 	free(dev);
 }
 
-/* A device that died is gone from the list until it is revived. */
+/* A device that died or was taken away is gone from the list until it is revived. */
 struct sv_device **sv_stepped_devices(int *num)
 {
 	struct sv_stepped *fab = sv_fabric;
@@ -263,7 +263,7 @@ struct sv_device **sv_stepped_devices(int *num)
 		struct sv_port *port = sv_stepped_port_at(current_host, rail)->port;
 		struct sv_device *dev;
 
-		if (sv_port_dead(port))
+		if (sv_port_dead(port) || sv_port_leaving(port))
 			continue;
 		dev = calloc(1, sizeof(*dev));
 		if (!dev)
@@ -362,6 +362,14 @@ void sv_stepped_block(uint32_t src_host, uint32_t src_rail, uint32_t dst_host, u
 void sv_stepped_kill(uint32_t host, uint32_t rail)
 {
 	act(SV_FAULT_KILL, host, rail);
+}
+
+void sv_stepped_disassociate(uint32_t host, uint32_t rail, uint64_t leave_ns)
+{
+	sv_stepped_lock();
+	sv_stepped_act(&(struct sv_action){
+	    .kind = SV_FAULT_DISASSOCIATE, .host = host, .rail = rail, .leave_ns = leave_ns});
+	sv_stepped_unlock();
 }
 
 void sv_stepped_revive(uint32_t host, uint32_t rail)

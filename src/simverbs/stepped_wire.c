@@ -101,8 +101,11 @@ void sv_for_actions(const struct sv_fault_verdict *v, void (*act)(const struct s
 {
 	for (uint32_t kind = SV_FAULT_LINK_DOWN; kind < SV_FAULT_KIND_COUNT; kind++)
 		if (v->kinds & 1u << kind)
-			act(&(struct sv_action){
-			    .kind = kind, .host = v->host, .rail = v->rail, .for_ns = v->for_ns});
+			act(&(struct sv_action){.kind = kind,
+						.host = v->host,
+						.rail = v->rail,
+						.for_ns = v->for_ns,
+						.leave_ns = v->leave_ns});
 }
 
 static void act_soon(const struct sv_action *action)

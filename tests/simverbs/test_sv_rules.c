@@ -103,6 +103,8 @@ static const struct {
     {"kill=slowly", "'kill=slowly'"},
     {"kill=placed at=1ms host=0 rail=0", "kill=placed"},
     {"kill=unplaced dir=tx", "dir=tx"},
+    {"disassociate=later", "'disassociate=later'"},
+    {"disassociate at=1ms host=0", "rail="},
     {"reorder dir=rx", "dir=rx"},
     {"wedge=soft", "'wedge=soft'"},
     {"link=down nth=1 period=1ms", "period="},

@@ -8,10 +8,16 @@
  */
 #include "simverbs/live/wire.h"
 
-static bool device_works(const struct sv_fab_device *dev)
+/* A device that was taken away works until its queue pairs are destroyed. */
+static bool device_works(const struct sv_fabric_header *h, const struct sv_fab_device *dev)
 {
+	uint32_t life = atomic_load_explicit(&dev->life, memory_order_acquire);
+
 	return atomic_load_explicit(&dev->link_up, memory_order_relaxed) &&
-	       atomic_load_explicit(&dev->life, memory_order_relaxed) == SV_DEVICE_ALIVE;
+	       (life == SV_DEVICE_ALIVE ||
+		(life == SV_DEVICE_DISASSOCIATED &&
+		 sv_fabric_now_ns(h) <
+		     atomic_load_explicit(&dev->leaves_ns, memory_order_relaxed)));
 }
 
 bool sv_path_open(struct sv_wire *w, unsigned src_device, unsigned dst_device)
@@ -22,7 +28,7 @@ bool sv_path_open(struct sv_wire *w, unsigned src_device, unsigned dst_device)
 		return false;
 	src = &w->h->devices[src_device];
 	dst = &w->h->devices[dst_device];
-	if (!device_works(src) || !device_works(dst)) {
+	if (!device_works(w->h, src) || !device_works(w->h, dst)) {
 		sv_count(w->me, SV_CNT_DROP_LINK, 1);
 		return false;
 	}
@@ -37,27 +43,48 @@ bool sv_path_open(struct sv_wire *w, unsigned src_device, unsigned dst_device)
 	return true;
 }
 
+static void die(struct sv_wire *w)
+{
+	if (sv_port_dead(w->port))
+		return;
+	sv_hold_drop_all(w);
+	sv_port_kill(w->port);
+}
+
 void sv_control_sync(struct sv_wire *w)
 {
 	const struct sv_fab_device *dev = &w->h->devices[w->device];
 	/* Read before the state it announces: a change in between is seen at the next look. */
 	uint32_t seen = atomic_load_explicit(&w->me->control, memory_order_acquire);
-	bool alive =
-	    atomic_load(&w->h->state) == SV_FABRIC_UP && atomic_load(&dev->life) == SV_DEVICE_ALIVE;
+	uint32_t life = atomic_load(&dev->life);
+	bool up = atomic_load(&w->h->state) == SV_FABRIC_UP;
 	enum ibv_port_state state = atomic_load(&dev->link_up) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 	bool per_packet = sv_fault_armed(&w->h->faults, SV_POINT_TX | SV_POINT_RX);
 
 	atomic_store_explicit(&w->control_seen, seen, memory_order_relaxed);
-	if (!alive && !sv_port_dead(w->port)) {
-		sv_hold_drop_all(w);
-		sv_port_kill(w->port);
-	} else if (alive && sv_port_dead(w->port)) {
+	if (!up || life == SV_DEVICE_KILLED)
+		die(w);
+	else if (life == SV_DEVICE_DISASSOCIATED)
+		sv_port_disassociate(w->port); /* it dies in sv_control_run() */
+	else if (sv_port_dead(w->port) || sv_port_leaving(w->port))
 		sv_port_revive(w->port);
-	}
 	if (sv_port_state(w->port) != state)
 		sv_port_set_state(w->port, state);
 	/* Rules are about packets: then every descriptor is one. */
 	sv_port_set_burst(w->port, per_packet ? 0 : SV_BURST_BYTES);
+}
+
+uint64_t sv_control_run(struct sv_wire *w, uint64_t now_ns)
+{
+	uint64_t leaves_ns;
+
+	if (!sv_port_leaving(w->port))
+		return UINT64_MAX;
+	leaves_ns = atomic_load(&w->h->devices[w->device].leaves_ns);
+	if (now_ns < leaves_ns)
+		return leaves_ns;
+	die(w);
+	return UINT64_MAX;
 }
 
 void sv_control_died(struct sv_port *port)

@@ -32,7 +32,7 @@
 #include <sys/types.h>
 
 #define SV_FABRIC_MAGIC	  0x53425245564d4953ull /* "SIMVERBS" in the file */
-#define SV_FABRIC_VERSION 2u
+#define SV_FABRIC_VERSION 3u
 
 #define SV_NAME_MAX	 48 /* of a fabric, with the final NUL */
 #define SV_MAX_HOSTS	 64
@@ -53,7 +53,7 @@
 
 enum sv_fabric_state { SV_FABRIC_UP = 1, SV_FABRIC_DOWN = 2 };
 
-enum sv_device_life { SV_DEVICE_ALIVE = 0, SV_DEVICE_KILLED = 1 };
+enum sv_device_life { SV_DEVICE_ALIVE = 0, SV_DEVICE_KILLED = 1, SV_DEVICE_DISASSOCIATED = 2 };
 
 enum sv_link_layer { SV_LINK_ETHERNET = 0, SV_LINK_INFINIBAND = 1 };
 
@@ -94,7 +94,8 @@ struct sv_fab_device {
 	/* Written by the control tool and by fault rules, under the fabric lock; read by all. */
 	alignas(SV_CACHE_LINE) atomic_uint link_up;
 	atomic_uint cut;
-	atomic_uint life; /* enum sv_device_life */
+	atomic_uint life;	 /* enum sv_device_life */
+	atomic_ullong leaves_ns; /* of DISASSOCIATED: when its queue pairs end; set before `life` */
 	/* Constant once the fabric is up. */
 	uint64_t guid; /* host order */
 	uint16_t lid;

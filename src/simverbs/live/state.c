@@ -8,7 +8,15 @@
 
 #define BIT(kind) (1u << (kind))
 
-static void set_device(struct sv_fabric *fab, unsigned index, uint32_t kinds)
+static void disassociate(struct sv_fabric *fab, struct sv_fab_device *dev, uint64_t leave_ns)
+{
+	if (atomic_load(&dev->life) != SV_DEVICE_ALIVE)
+		return;
+	atomic_store(&dev->leaves_ns, sv_fabric_now_ns(fab->h) + leave_ns);
+	atomic_store(&dev->life, SV_DEVICE_DISASSOCIATED);
+}
+
+static void set_device(struct sv_fabric *fab, unsigned index, uint32_t kinds, uint64_t leave_ns)
 {
 	struct sv_fab_device *dev = &fab->h->devices[index];
 
@@ -26,17 +34,25 @@ static void set_device(struct sv_fabric *fab, unsigned index, uint32_t kinds)
 		atomic_store(&dev->life, SV_DEVICE_KILLED);
 	if (kinds & BIT(SV_FAULT_REVIVE))
 		atomic_store(&dev->life, SV_DEVICE_ALIVE);
+	if (kinds & BIT(SV_FAULT_DISASSOCIATE))
+		disassociate(fab, dev, leave_ns);
 }
 
-void sv_state_set(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t kinds)
+static void set_devices(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t kinds,
+			uint64_t leave_ns)
 {
 	unsigned i;
 
 	for (i = 0; i < sv_fabric_devices(fab->h); i++)
 		if ((host == SV_ANY || i / fab->h->rails == host) &&
 		    (rail == SV_ANY || i % fab->h->rails == rail))
-			set_device(fab, i, kinds);
+			set_device(fab, i, kinds, leave_ns);
 	sv_fabric_notify(fab);
+}
+
+void sv_state_set(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t kinds)
+{
+	set_devices(fab, host, rail, kinds, SV_LEAVE_NS);
 }
 
 void sv_state_cut(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t cut)
@@ -56,7 +72,8 @@ static uint32_t inverse(uint32_t kinds)
 	       (kinds & BIT(SV_FAULT_LINK_UP) ? BIT(SV_FAULT_LINK_DOWN) : 0) |
 	       (kinds & BIT(SV_FAULT_CUT) ? BIT(SV_FAULT_HEAL) : 0) |
 	       (kinds & BIT(SV_FAULT_HEAL) ? BIT(SV_FAULT_CUT) : 0) |
-	       (kinds & BIT(SV_FAULT_KILL) ? BIT(SV_FAULT_REVIVE) : 0) |
+	       (kinds & (BIT(SV_FAULT_KILL) | BIT(SV_FAULT_DISASSOCIATE)) ? BIT(SV_FAULT_REVIVE)
+									  : 0) |
 	       (kinds & BIT(SV_FAULT_REVIVE) ? BIT(SV_FAULT_KILL) : 0);
 }
 
@@ -83,7 +100,7 @@ void sv_state_act(struct sv_fabric *fab, const struct sv_fault_verdict *verdict)
 {
 	if (verdict->for_ns)
 		undo_later(fab, verdict);
-	sv_state_set(fab, verdict->host, verdict->rail, verdict->kinds);
+	set_devices(fab, verdict->host, verdict->rail, verdict->kinds, verdict->leave_ns);
 }
 
 uint64_t sv_state_run(struct sv_fabric *fab, uint64_t now_ns)

@@ -151,6 +151,9 @@ void sv_hold_drop_all(struct sv_wire *w);
 bool sv_path_open(struct sv_wire *w, unsigned src_device, unsigned dst_device);
 /* Brings the port in line with the fabric: link, life, fault rules. Locked. */
 void sv_control_sync(struct sv_wire *w);
+/* Ends what a port has left whose device was taken away, when it is time; else says when. Locked.
+ */
+uint64_t sv_control_run(struct sv_wire *w, uint64_t now_ns);
 /* The core carried out a kill rule on our port: tell the other processes. */
 void sv_control_died(struct sv_port *port);
 /* --- thread.c --- */

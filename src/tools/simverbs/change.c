@@ -10,12 +10,20 @@
 /* --- link and device: NAME HOST RAIL WORD --------------------------------------------------- */
 
 struct port_args {
-	const char *words[2]; /* what WORD may be */
-	uint32_t kinds[2];    /* and what it means */
+	const char *words[3]; /* what WORD may be; NULL: there are only two */
+	uint32_t kinds[3];    /* and what it means */
 	const char *name;
 	unsigned host, rail;
 	int choice;
 };
+
+static int choice_of(const struct port_args *args, const char *word)
+{
+	for (int i = 0; i < 3 && args->words[i]; i++)
+		if (!strcmp(word, args->words[i]))
+			return i;
+	return -1;
+}
 
 static error_t parse_port(int key, char *arg, struct argp_state *state)
 {
@@ -30,10 +38,11 @@ static error_t parse_port(int key, char *arg, struct argp_state *state)
 		} else if (state->arg_num == 2) {
 			args->rail = np_number(state, arg, "RAIL", SV_MAX_RAILS);
 		} else if (state->arg_num == 3) {
-			args->choice = !strcmp(arg, args->words[1]);
-			if (!args->choice && strcmp(arg, args->words[0]))
-				argp_error(state, "'%s' must be %s or %s", arg, args->words[0],
-					   args->words[1]);
+			args->choice = choice_of(args, arg);
+			if (args->choice < 0)
+				argp_error(state, "'%s' must be %s or %s%s%s", arg, args->words[0],
+					   args->words[1], args->words[2] ? " or " : "",
+					   args->words[2] ? args->words[2] : "");
 		} else {
 			argp_usage(state);
 		}
@@ -85,14 +94,17 @@ int np_cmd_device(int argc, char **argv)
 	static const struct argp argp = {
 	    NULL,
 	    parse_port,
-	    "NAME HOST RAIL kill|revive",
+	    "NAME HOST RAIL kill|disassociate|revive",
 	    "Kills a device: programs that have it open get a device-fatal event and EIO from "
-	    "every verb. After revive it can be opened again.",
+	    "every verb that is no release. With disassociate the kernel takes it away as when "
+	    "its driver is unbound: EIO from every command first, destroy included, then its "
+	    "queue pairs end, then comes the event. After revive it can be opened again.",
 	    NULL,
 	    NULL,
 	    NULL};
-	struct port_args args = {.words = {"kill", "revive"},
-				 .kinds = {BIT(SV_FAULT_KILL), BIT(SV_FAULT_REVIVE)}};
+	struct port_args args = {
+	    .words = {"kill", "disassociate", "revive"},
+	    .kinds = {BIT(SV_FAULT_KILL), BIT(SV_FAULT_DISASSOCIATE), BIT(SV_FAULT_REVIVE)}};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
 	return change_port(&args);

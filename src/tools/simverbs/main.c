@@ -20,7 +20,7 @@ static const struct {
     {"run", np_cmd_run, "NAME HOST -- COMMAND...              run a program on a host of it"},
     {"link", np_cmd_link, "NAME HOST RAIL up|down              a port's link"},
     {"cut", np_cmd_cut, "NAME RAIL [--heal]                   a switch: both ports stay up"},
-    {"device", np_cmd_device, "NAME HOST RAIL kill|revive        a whole device"},
+    {"device", np_cmd_device, "NAME HOST RAIL kill|disassociate|revive  a whole device"},
     {"fault", np_cmd_fault, "NAME 'RULE' | --list | --clear     fault rules"},
     {"status", np_cmd_status, "NAME [--json]                     what it is and how it went"},
     {"down", np_cmd_down, "NAME                                remove it, whatever its state"},

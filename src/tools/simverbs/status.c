@@ -58,6 +58,15 @@ static const char *cut_name(unsigned cut)
 	return names[cut & SV_CUT_BOTH];
 }
 
+static const char *life_name(unsigned life)
+{
+	static const char *const names[] = {[SV_DEVICE_ALIVE] = "alive",
+					    [SV_DEVICE_KILLED] = "killed",
+					    [SV_DEVICE_DISASSOCIATED] = "disassociated"};
+
+	return life < sizeof(names) / sizeof(names[0]) ? names[life] : "unknown";
+}
+
 static json_t *device_json(const struct sv_fabric_header *h, unsigned index)
 {
 	const struct sv_fab_device *dev = &h->devices[index];
@@ -82,8 +91,8 @@ static json_t *device_json(const struct sv_fabric_header *h, unsigned index)
 			(int)(index / h->rails), "rail", (int)(index % h->rails), "name", name,
 			"link", atomic_load(&dev->link_up) ? "up" : "down", "cut",
 			cut_name(atomic_load(&dev->cut)), "device",
-			atomic_load(&dev->life) == SV_DEVICE_ALIVE ? "alive" : "killed", "guid",
-			guid, "lid", (int)dev->lid, "gids", gids);
+			life_name(atomic_load(&dev->life)), "guid", guid, "lid", (int)dev->lid,
+			"gids", gids);
 	json_object_set_new(out, "counters", counters_json(sum));
 	return out;
 }
