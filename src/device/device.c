@@ -17,7 +17,6 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,16 +91,17 @@ static void store_address(struct ha_port *port, const struct ibv_port_attr *attr
 	pthread_mutex_unlock(&port->addr_lock);
 }
 
-static ha_result_t read_address(const struct ha_config *config, struct ha_port *port,
+static ha_result_t read_address(struct ibv_context *ctx, struct ha_port *port,
 				const struct ibv_port_attr *attr)
 {
+	const struct ha_config *config = port->config;
 	struct ha_gid *gids = calloc(MAX_GIDS, sizeof *gids);
 	const struct ha_gid *gid;
 	int n;
 
 	if (!gids)
 		return HA_ERR_SYSTEM;
-	n = ha_gid_table(port->nic->ctx, port->port_num, attr->gid_tbl_len, gids, MAX_GIDS);
+	n = ha_gid_table(ctx, port->port_num, attr->gid_tbl_len, gids, MAX_GIDS);
 	gid = pick_gid(config, port, gids, n);
 	if (gid && config->ib_addr_range.family != AF_UNSPEC && config->ib_gid_index < 0 &&
 	    port->link_layer == IBV_LINK_LAYER_ETHERNET &&
@@ -137,7 +137,7 @@ static void store_state(struct ha_port *port, const struct ibv_port_attr *attr, 
 	pthread_mutex_unlock(&port->addr_lock);
 }
 
-ha_result_t ha_port_refresh(struct ha_port *port)
+static ha_result_t refresh(struct ibv_context *ctx, struct ha_port *port)
 {
 	uint32_t errors = atomic_load(&port->errors);
 	struct ibv_port_attr attr;
@@ -145,13 +145,13 @@ ha_result_t ha_port_refresh(struct ha_port *port)
 
 	/* It may fail for want of memory, and the port's next event may never come. */
 	for (int i = 0; i < QUERIES && err; i++)
-		err = ibv_query_port(port->nic->ctx, port->port_num, &attr);
+		err = ibv_query_port(ctx, port->port_num, &attr);
 	if (err) {
 		HA_WARN("%s:%d: cannot read the port's state: %s", port->nic->name, port->port_num,
 			strerror(err));
 		return HA_ERR_SYSTEM;
 	}
-	if (read_address(port->config, port, &attr) != HA_OK) {
+	if (read_address(ctx, port, &attr) != HA_OK) {
 		if (attr.state != IBV_PORT_ACTIVE)
 			store_state(port, &attr, errors);
 		return HA_ERR_SYSTEM;
@@ -160,6 +160,15 @@ ha_result_t ha_port_refresh(struct ha_port *port)
 		atomic_store(&port->speed_mbps, ha_port_speed_mbps(&attr));
 	store_state(port, &attr, errors);
 	return HA_OK;
+}
+
+ha_result_t ha_port_refresh(struct ha_port *port)
+{
+	struct ha_incarnation *incarnation = ha_nic_hold(port->nic);
+	ha_result_t result = refresh(incarnation->ctx, port);
+
+	ha_incarnation_let_go(incarnation);
+	return result;
 }
 
 void ha_port_addr(struct ha_port *port, struct ha_port_addr *out)
@@ -186,7 +195,8 @@ static uint16_t choose_pkey(const struct ha_config *config, const struct ha_port
 	if (config->ib_pkey == 0)
 		return 0;
 	if (config->ib_pkey < attr->pkey_tbl_len &&
-	    ibv_query_pkey(port->nic->ctx, port->port_num, config->ib_pkey, &pkey) == 0 && pkey)
+	    ibv_query_pkey(port->nic->now->ctx, port->port_num, config->ib_pkey, &pkey) == 0 &&
+	    pkey)
 		return (uint16_t)config->ib_pkey;
 	HA_WARN("%s:%d has no partition key at NCCL_IB_PKEY=%d; using index 0", port->nic->name,
 		port->port_num, config->ib_pkey);
@@ -256,7 +266,7 @@ static const char *unusable(const struct ha_device_set *set, const struct ha_nic
 
 static void warn_about_apm(const struct ha_config *config, const struct ha_port *port)
 {
-	const char *path = port->nic->ctx->device->ibdev_path;
+	const char *path = port->nic->now->ctx->device->ibdev_path;
 
 	if (config->enable_backup && ha_sysfs_apm_enabled(path, port->port_num))
 		HA_WARN("%s:%d: the adapter migrates paths by itself, which gets in the way of "
@@ -292,7 +302,7 @@ static void add_port(struct ha_device_set *set, struct ha_nic *nic, uint8_t port
 	pthread_mutex_init(&port->addr_lock, NULL);
 	atomic_init(&port->speed_mbps, port->reported ? ha_port_speed_mbps(attr) : 0);
 	atomic_init(&port->state, (int)attr->state);
-	if (read_address(config, port, attr) != HA_OK && port->reported) {
+	if (read_address(nic->now->ctx, port, attr) != HA_OK && port->reported) {
 		pthread_mutex_destroy(&port->addr_lock);
 		return;
 	}
@@ -329,7 +339,7 @@ static bool consider_port(struct discovery *found, struct ha_nic *nic, uint8_t p
 {
 	struct ha_device_set *set = found->set;
 	struct ibv_port_attr attr;
-	int err = ibv_query_port(nic->ctx, port_num, &attr), before = set->nports_all;
+	int err = ibv_query_port(nic->now->ctx, port_num, &attr), before = set->nports_all;
 	const char *why = err ? strerror(err) : unusable(set, nic, &attr);
 	bool down = !why && attr.state != IBV_PORT_ACTIVE;
 
@@ -362,61 +372,45 @@ static void add_ports_that_are_down(struct discovery *found)
 static ha_result_t open_nic(struct ha_device_set *set, struct ha_nic *nic,
 			    struct ibv_device *device)
 {
-	int err, flags;
+	struct ha_incarnation *incarnation;
+	struct ha_verb_failure why;
 
 	memset(nic, 0, sizeof *nic);
 	snprintf(nic->name, sizeof nic->name, "%s", ibv_get_device_name(device));
 	nic->index = set->nnics;
-	nic->ctx = ibv_open_device(device);
-	if (!nic->ctx) {
-		HA_WARN("%s: cannot be opened: %s (are /dev/infiniband/uverbs* readable and "
+	if (ha_incarnation_open(nic, device, &nic->attr, &incarnation, &why) != HA_OK) {
+		HA_WARN("%s: cannot be opened: %s (%s; are /dev/infiniband/uverbs* readable and "
 			"writable here?)",
-			nic->name, strerror(errno));
+			nic->name, strerror(why.error), why.verb);
 		return HA_ERR_SYSTEM;
 	}
-	err = ibv_query_device(nic->ctx, &nic->attr);
-	if (err) {
-		HA_WARN("%s: cannot read the device's attributes: %s", nic->name, strerror(err));
-		goto err_close;
-	}
-	flags = fcntl(nic->ctx->async_fd, F_GETFL);
-	if (flags < 0 || fcntl(nic->ctx->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
-		HA_WARN("%s: cannot make its event descriptor non-blocking: %s", nic->name,
-			strerror(errno));
-		goto err_close;
-	}
-	pthread_mutex_init(&nic->pd_lock, NULL);
-	atomic_init(&nic->fatal, false);
-	atomic_init(&nic->sick, false);
+	pthread_mutex_init(&nic->lock, NULL);
+	ha_nic_replace(nic, incarnation);
 	return HA_OK;
-
-err_close:
-	ibv_close_device(nic->ctx);
-	return HA_ERR_SYSTEM;
 }
 
 static void close_nic(struct ha_nic *nic)
 {
-	int err;
+	struct ha_incarnation *incarnation = nic->now, *older;
 
-	if (nic->pd)
-		HA_WARN("%s: its protection domain is still in use at close", nic->name);
-	err = ibv_close_device(nic->ctx);
-	if (err)
-		HA_WARN("%s: closing failed: %s", nic->name, strerror(errno));
-	pthread_mutex_destroy(&nic->pd_lock);
+	for (; incarnation; incarnation = older) {
+		older = incarnation->older;
+		ha_incarnation_close(incarnation);
+	}
+	pthread_mutex_destroy(&nic->lock);
 }
 
 /* What takes trying and reading, only for a NIC that has a usable port. */
 static void describe_nic(const struct ha_config *config, struct ha_nic *nic)
 {
+	const char *path = nic->now->ctx->device->ibdev_path;
 	struct ha_abilities abilities;
 
 	nic->guid = be64toh(nic->attr.sys_image_guid);
-	nic->numa_node = ha_sysfs_numa_node(nic->ctx->device->ibdev_path);
-	nic->peermem = ha_sysfs_peermem(nic->ctx->device->ibdev_path);
-	ha_sysfs_pci_path(nic->ctx->device->ibdev_path, nic->pci_path, sizeof nic->pci_path);
-	ha_probe(config, nic->ctx, nic->name, &abilities);
+	nic->numa_node = ha_sysfs_numa_node(path);
+	nic->peermem = ha_sysfs_peermem(path);
+	ha_sysfs_pci_path(path, nic->pci_path, sizeof nic->pci_path);
+	ha_probe(config, nic->now->ctx, nic->name, &abilities);
 	nic->relaxed_ordering = abilities.relaxed_ordering;
 	nic->dmabuf = abilities.dmabuf;
 }

@@ -2,11 +2,12 @@
 /*
  * RDMA devices as this process sees them.
  *
- * A *NIC* is one ibv_device: one verbs context, one protection domain shared by every connection
- * (so that a registration is valid on all of them), one async-event stream. A *port* is one
- * usable port of a NIC: what NCCL calls a device, what a path starts from. Ports that are down when
- * the set is built are in it as well, after the others: NCCL never hears of them, but they may come
- * up and stand in for a port that fails.
+ * A *NIC* is one ibv_device, opened once, and anew when it has died and come back: each opening is
+ * an *incarnation* (incarnation.h), with one verbs context, one protection domain shared by every
+ * connection (so that a registration is valid on all of them), one async-event stream. A *port* is
+ * one usable port of a NIC: what NCCL calls a device, what a path starts from. Ports that are down
+ * when the set is built are in it as well, after the others: NCCL never hears of them, but they may
+ * come up and stand in for a port that fails.
  *
  * A device set is built once per plugin instance and does not change afterwards (hot-plugging new
  * NICs is a non-goal); only the state words in it do. Tests build several sets in one process,
@@ -17,6 +18,7 @@
 
 #include "base/config.h"
 #include "base/result.h"
+#include "device/incarnation.h"
 #include "device/properties.h"
 
 #include <infiniband/verbs.h>
@@ -28,31 +30,32 @@
 #define HA_MAX_NICS  32
 #define HA_MAX_PORTS 64
 
-struct ha_mr_cache;
 struct ha_progress;
 
 struct ha_nic {
 	/* Constant after discovery. */
 	int index; /* in ha_device_set.nics: also the slot of this NIC in an ha_mr */
 	char name[64];
-	char pci_path[512]; /* resolved sysfs path, empty when there is none */
-	int numa_node;	    /* -1 unknown */
-	struct ibv_context *ctx;
-	struct ibv_device_attr attr;
-	uint64_t guid;	       /* system image GUID in host order: one per chip */
-	bool relaxed_ordering; /* wanted by the configuration and accepted by the device */
-	bool dmabuf;	       /* ibv_reg_dmabuf_mr works here (probed once) */
-	bool peermem;	       /* a peer-memory module for GPUs is loaded */
+	char pci_path[512];	     /* resolved sysfs path, empty when there is none */
+	int numa_node;		     /* -1 unknown */
+	struct ibv_device_attr attr; /* of the first incarnation */
+	uint64_t guid;		     /* system image GUID in host order: one per chip */
+	bool relaxed_ordering;	     /* wanted by the configuration and accepted by the device */
+	bool dmabuf;		     /* ibv_reg_dmabuf_mr works here (probed once) */
+	bool peermem;		     /* a peer-memory module for GPUs is loaded */
 
-	/* The shared PD, made on first use, and its registrations: memory/'s, guarded by pd_lock.
+	/* When it had registered something last, or refused to: memory/'s. */
+	_Atomic uint64_t registered_ns;
+
+	/*
+	 * The incarnation that new objects are made on; ha_nic_hold gives it to who makes any. Only
+	 * the progress thread puts another one in its place, under the lock, and reads it without.
 	 */
-	pthread_mutex_t pd_lock;
-	struct ibv_pd *pd;
-	int pd_users;
-	struct ha_mr_cache *mr_cache;	/* lives as long as the PD */
-	_Atomic uint64_t registered_ns; /* when it had registered something last, or refused to */
+	pthread_mutex_t lock;
+	struct ha_incarnation *_Atomic now;
 
-	/* Written by the async-event reader, read by anyone. */
+	/* It is dead, so that its ports are of no use: set with that of its incarnation, and unset
+	 * when the next one is complete. Written by the progress thread, read by anyone. */
 	atomic_bool fatal;
 	/* Its commands take longer than a healthy NIC's; until they are back. instance.c writes it.
 	 */
@@ -167,7 +170,7 @@ void ha_port_is_down(struct ha_port *port);
 
 /*
  * Async events: the contexts' async fds are non-blocking. The progress thread polls
- * nic->ctx->async_fd and calls ha_nic_read_events, which updates state words, marks
+ * nic->now->ctx->async_fd and calls ha_nic_read_events, which updates state words, marks
  * ports whose ha_port_refresh is due, calls set->on_event (may be NULL) and acknowledges each event
  * before it returns, so that destroying a QP or CQ never waits for us. Returns the number of events
  * read. Once nic->fatal is set its descriptor may be readable for ever: leave it out of the poll.

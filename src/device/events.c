@@ -46,7 +46,7 @@ static void update_state(struct ha_device_set *set, struct ha_nic *nic,
 {
 	switch (event->event_type) {
 	case IBV_EVENT_DEVICE_FATAL:
-		atomic_store(&nic->fatal, true);
+		(void)ha_incarnation_died(nic->now);
 		HA_WARN("%s: %s", nic->name, ibv_event_type_str(event->event_type));
 		return;
 	case IBV_EVENT_PORT_ERR:
@@ -77,10 +77,9 @@ int ha_nic_read_events(struct ha_device_set *set, struct ha_nic *nic)
 
 	while (n < MAX_EVENTS_PER_CALL) {
 		errno = 0;
-		if (ibv_get_async_event(nic->ctx, &event) != 0) {
+		if (ibv_get_async_event(nic->now->ctx, &event) != 0) {
 			/* A device that was unbound leaves a descriptor that only fails. */
-			if (errno != EAGAIN && errno != EINTR &&
-			    !atomic_exchange(&nic->fatal, true))
+			if (errno != EAGAIN && errno != EINTR && ha_incarnation_died(nic->now))
 				HA_WARN("%s: reading events failed (%s): the device is gone",
 					nic->name, strerror(errno));
 			break;

@@ -83,7 +83,7 @@ static ha_result_t watch_nics(struct ha_instance *inst)
 
 		w->inst = inst;
 		w->nic = &inst->devices->nics[i];
-		w->watch.fd = w->nic->ctx->async_fd;
+		w->watch.fd = w->nic->now->ctx->async_fd;
 		w->watch.ready = nic_ready;
 		if (ha_progress_watch(inst->progress, &w->watch) != HA_OK) {
 			w->watch.fd = -1;

@@ -31,7 +31,7 @@ _Static_assert(GRH_BYTES + HA_DATAGRAM_MAX <= SLOT_BYTES, "a datagram fits in a 
 struct ha_ud_qp {
 	atomic_uint users;
 	struct ha_port *port;
-	struct ibv_pd *pd;
+	struct ha_incarnation *on; /* held: what its objects are made on */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *recv_cq;
 	struct ibv_cq *send_cq; /* wakes nobody: what was sent is looked at when something comes */
@@ -167,13 +167,13 @@ static ha_result_t create_memory(struct ha_ud_qp *d)
 	if (posix_memalign(&memory, page, size) != 0)
 		return failed(d, "posix_memalign", ENOMEM);
 	d->memory = memset(memory, 0, size);
-	d->mr = ibv_reg_mr(d->pd, memory, size, IBV_ACCESS_LOCAL_WRITE);
+	d->mr = ibv_reg_mr(d->on->pd, memory, size, IBV_ACCESS_LOCAL_WRITE);
 	return d->mr ? HA_OK : failed(d, "ibv_reg_mr", errno);
 }
 
 static ha_result_t create_queues(struct ha_ud_qp *d)
 {
-	struct ibv_context *ctx = d->port->nic->ctx;
+	struct ibv_context *ctx = d->on->ctx;
 	struct ibv_qp_init_attr init = {
 	    .qp_type = IBV_QPT_UD,
 	    .sq_sig_all = 1,
@@ -197,7 +197,7 @@ static ha_result_t create_queues(struct ha_ud_qp *d)
 		return failed(d, "ibv_create_cq", errno);
 	init.recv_cq = d->recv_cq;
 	init.send_cq = d->send_cq;
-	d->qp = ibv_create_qp(d->pd, &init);
+	d->qp = ibv_create_qp(d->on->pd, &init);
 	return d->qp ? HA_OK : failed(d, "ibv_create_qp (unreliable datagrams)", errno);
 }
 
@@ -215,7 +215,7 @@ ha_result_t ha_ud_qp_open(struct ha_port *port, uint32_t qkey, struct ha_ud_qp *
 	d->qkey = qkey;
 	d->send_slots = queue_depth(SEND_SLOTS, &port->nic->attr);
 	d->recv_slots = queue_depth(RECV_SLOTS, &port->nic->attr);
-	result = ha_nic_pd_get(port->nic, &d->pd);
+	result = ha_nic_pd_get(port->nic, &d->on);
 	if (result == HA_OK)
 		result = create_memory(d);
 	if (result == HA_OK)
@@ -255,8 +255,8 @@ void ha_ud_qp_close(struct ha_ud_qp *d)
 	if (left)
 		HA_TRACE(1, "%s:%d: not all of the heartbeats' queues could be destroyed",
 			 d->port->nic->name, d->port->port_num);
-	if (d->pd)
-		ha_nic_pd_put(d->port->nic);
+	if (d->on)
+		ha_nic_pd_put(d->on);
 	free(d->memory);
 	free(d);
 }
@@ -292,7 +292,7 @@ struct ibv_ah *ha_ud_qp_address(const struct ha_ud_qp *d, const struct ha_ud_add
 		attr.grh.hop_limit = HOP_LIMIT;
 		attr.grh.traffic_class = to->traffic_class;
 	}
-	return ibv_create_ah(d->pd, &attr);
+	return ibv_create_ah(d->on->pd, &attr);
 }
 
 void ha_ud_qp_address_free(const struct ha_ud_qp *d, struct ibv_ah *ah)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registration cache of one NIC. */
+/* The registration cache of one incarnation of a NIC. */
 #include "memory/cache.h"
 
 #include "base/clock.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct ha_mr_cache {
-	struct ha_nic *nic;
+	struct ha_incarnation *on;
 	struct ibv_pd *pd;
 
 	/*
@@ -23,13 +23,13 @@ struct ha_mr_cache {
 	int nentries, capacity;
 };
 
-struct ha_mr_cache *ha_mr_cache_new(struct ha_nic *nic, struct ibv_pd *pd)
+struct ha_mr_cache *ha_mr_cache_new(struct ha_incarnation *on, struct ibv_pd *pd)
 {
 	struct ha_mr_cache *cache = calloc(1, sizeof *cache);
 
 	if (!cache)
 		return NULL;
-	cache->nic = nic;
+	cache->on = on;
 	cache->pd = pd;
 	pthread_mutex_init(&cache->lock, NULL);
 	pthread_cond_init(&cache->registered, NULL);
@@ -49,7 +49,7 @@ int ha_mr_cache_free(struct ha_mr_cache *cache)
 	int left = cache->nentries;
 
 	for (int i = 0; i < left; i++) {
-		ha_verbs_dereg(cache->nic, cache->entries[i]->mr);
+		ha_verbs_dereg(cache->on, cache->entries[i]->mr);
 		free_entry(cache->entries[i]);
 	}
 	pthread_cond_destroy(&cache->registered);
@@ -161,7 +161,7 @@ static struct ha_mr_entry *add(struct ha_mr_cache *cache, const struct ha_mr_ran
 		return NULL;
 	}
 	entry->range = *range;
-	entry->nic = cache->nic;
+	entry->on = cache->on;
 	entry->registering = true;
 	ha_list_init(&entry->uses);
 	insert(cache, entry);
@@ -181,8 +181,8 @@ static void register_entry(struct ha_mr_cache *cache, struct ha_mr_entry *entry)
 	struct ibv_mr *mr;
 
 	pthread_mutex_unlock(&cache->lock);
-	mr = ha_verbs_reg(cache->nic, cache->pd, &entry->range);
-	atomic_store_explicit(&cache->nic->registered_ns, ha_now_ns(), memory_order_relaxed);
+	mr = ha_verbs_reg(cache->on, cache->pd, &entry->range);
+	atomic_store_explicit(&cache->on->nic->registered_ns, ha_now_ns(), memory_order_relaxed);
 	pthread_mutex_lock(&cache->lock);
 	entry->mr = mr;
 	entry->registering = false;

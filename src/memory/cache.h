@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The registrations of one NIC's PD: page-granular, reference-counted, shared by all handles.
+ * The registrations of the PD of one incarnation of a NIC: page-granular, reference-counted, shared
+ * by all handles.
  *
  * Entries lie in an array sorted by first page. A registration keeps the pages that it began with,
  * whatever is mapped at their addresses later. So it serves a later handle only where an earlier
@@ -49,10 +50,10 @@ struct ha_mr_entry {
 	bool registering;
 	/* mr.c's, when the last user has given it up: the end of the registration. */
 	struct ha_command end;
-	struct ha_nic *nic;
+	struct ha_incarnation *on;
 };
 
-struct ha_mr_cache *ha_mr_cache_new(struct ha_nic *nic, struct ibv_pd *pd);
+struct ha_mr_cache *ha_mr_cache_new(struct ha_incarnation *on, struct ibv_pd *pd);
 
 /* Ends all registrations, given back or not, and returns how many were not. */
 int ha_mr_cache_free(struct ha_mr_cache *cache);
@@ -74,8 +75,8 @@ struct ha_mr_entry *ha_mr_cache_release(struct ha_mr_cache *cache,
 int ha_mr_cache_entries(struct ha_mr_cache *cache);
 
 /* The verbs call behind it, with a log line that says what to do when it fails. */
-struct ibv_mr *ha_verbs_reg(const struct ha_nic *nic, struct ibv_pd *pd,
+struct ibv_mr *ha_verbs_reg(const struct ha_incarnation *on, struct ibv_pd *pd,
 			    const struct ha_mr_range *range);
-void ha_verbs_dereg(const struct ha_nic *nic, struct ibv_mr *mr);
+void ha_verbs_dereg(const struct ha_incarnation *on, struct ibv_mr *mr);
 
 #endif

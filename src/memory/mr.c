@@ -63,17 +63,17 @@ static ha_result_t describe(const struct ha_mr *mr, struct ha_mr_range *range)
 /* Waits for the device. */
 static ha_result_t obtain(const struct ha_mr *mr, struct ha_nic *nic, struct ha_mr_use **out)
 {
+	struct ha_incarnation *on;
 	struct ha_mr_range range;
-	struct ibv_pd *pd;
 	ha_result_t result;
 
 	*out = NULL;
 	HA_TRY(describe(mr, &range));
 	/* The registration holds the PD: a handle may outlive the connection it came from. */
-	HA_TRY(ha_nic_pd_get(nic, &pd));
-	result = ha_mr_cache_get(nic->mr_cache, &range, out);
+	HA_TRY(ha_nic_pd_get(nic, &on));
+	result = ha_mr_cache_get(on->mr_cache, &range, out);
 	if (result != HA_OK)
-		ha_nic_pd_put(nic);
+		ha_nic_pd_put(on);
 	return result;
 }
 
@@ -160,35 +160,35 @@ static void end_registration(struct ha_command *command)
 {
 	struct ha_mr_entry *entry = ha_container_of(command, struct ha_mr_entry, end);
 
-	ha_verbs_dereg(entry->nic, entry->mr);
+	ha_verbs_dereg(entry->on, entry->mr);
 }
 
 static void registration_ended(struct ha_command *command)
 {
 	struct ha_mr_entry *entry = ha_container_of(command, struct ha_mr_entry, end);
 
-	ha_nic_pd_put(entry->nic);
+	ha_nic_pd_put(entry->on);
 	free(entry);
 }
 
 /* One user less. Waits for a healthy device at most, and only if told to. */
 static void give_up(struct ha_mr *mr, struct ha_mr_use *use, bool wait)
 {
-	struct ha_nic *nic = use->entry->nic;
-	struct ha_mr_entry *entry = ha_mr_cache_release(nic->mr_cache, use);
+	struct ha_incarnation *on = use->entry->on;
+	struct ha_mr_entry *entry = ha_mr_cache_release(on->mr_cache, use);
 	struct ha_commands *commands;
 
 	if (!entry) {
-		ha_nic_pd_put(nic);
+		ha_nic_pd_put(on);
 		return;
 	}
 	entry->end.run = end_registration;
 	entry->end.abandoned = registration_ended;
 	entry->end.kind = HA_COMMAND_CLEAN;
 	entry->end.owner = &nobody;
-	entry->end.key = key_of_end(nic);
+	entry->end.key = key_of_end(on->nic);
 	ha_list_init(&entry->end.link);
-	commands = commands_of(mr, nic);
+	commands = commands_of(mr, on->nic);
 	if (!commands) {
 		end_registration(&entry->end);
 		registration_ended(&entry->end);

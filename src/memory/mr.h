@@ -91,11 +91,12 @@ _Static_assert(HA_MAX_NICS <= 32, "bits of ha_mr.wanted");
 /* ---- protection domains --------------------------------------------------------------------- */
 
 /*
- * The NIC's shared PD, created on first use, with its registration cache. Every connection and
- * every registration on the NIC holds it. Pair with _put. Any thread.
+ * The present incarnation of a NIC, held, with its shared PD, which is created on first use with
+ * its registration cache. Every path and every registration on the NIC holds it. Pair with _put.
+ * Any thread.
  */
-ha_result_t ha_nic_pd_get(struct ha_nic *nic, struct ibv_pd **pd) HA_MUST_CHECK;
-void ha_nic_pd_put(struct ha_nic *nic);
+ha_result_t ha_nic_pd_get(struct ha_nic *nic, struct ha_incarnation **out) HA_MUST_CHECK;
+void ha_nic_pd_put(struct ha_incarnation *incarnation);
 
 /*
  * Ends every PD and every registration that was never given back (a job that aborts leaves some),

@@ -9,82 +9,88 @@
 #include <string.h>
 
 /* With pd_lock held. */
-static ha_result_t create(struct ha_nic *nic)
+static ha_result_t create(struct ha_incarnation *on)
 {
-	struct ibv_pd *pd = ibv_alloc_pd(nic->ctx);
+	struct ibv_pd *pd = ibv_alloc_pd(on->ctx);
 
 	if (!pd) {
-		HA_WARN("%s: cannot allocate a protection domain: %s", nic->name, strerror(errno));
+		HA_WARN("%s: cannot allocate a protection domain: %s", on->nic->name,
+			strerror(errno));
 		return HA_ERR_SYSTEM;
 	}
-	nic->mr_cache = ha_mr_cache_new(nic, pd);
-	if (!nic->mr_cache) {
+	on->mr_cache = ha_mr_cache_new(on, pd);
+	if (!on->mr_cache) {
 		ibv_dealloc_pd(pd);
 		return HA_ERR_SYSTEM;
 	}
-	nic->pd = pd;
+	on->pd = pd;
 	return HA_OK;
 }
 
 /* With pd_lock held. */
-static void destroy(struct ha_nic *nic)
+static void destroy(struct ha_incarnation *on)
 {
-	int left = ha_mr_cache_free(nic->mr_cache);
-	int err = ibv_dealloc_pd(nic->pd);
+	int left = ha_mr_cache_free(on->mr_cache);
+	int err = ibv_dealloc_pd(on->pd);
 
 	if (left)
 		HA_INFO(HA_SUBSYS_NET, "%s: ended %d registrations that were not given back",
-			nic->name, left);
-	if (err && !atomic_load(&nic->fatal))
+			on->nic->name, left);
+	if (err && !ha_incarnation_is_dead(on))
 		HA_WARN("%s: cannot free the protection domain: %s (a queue pair still uses it)",
-			nic->name, strerror(err));
-	nic->mr_cache = NULL;
-	nic->pd = NULL;
-	nic->pd_users = 0;
+			on->nic->name, strerror(err));
+	on->mr_cache = NULL;
+	on->pd = NULL;
+	on->pd_users = 0;
 }
 
-ha_result_t ha_nic_pd_get(struct ha_nic *nic, struct ibv_pd **pd)
+ha_result_t ha_nic_pd_get(struct ha_nic *nic, struct ha_incarnation **out)
 {
+	struct ha_incarnation *on = ha_nic_hold(nic);
 	ha_result_t result = HA_OK;
 
-	*pd = NULL;
-	pthread_mutex_lock(&nic->pd_lock);
-	if (!nic->pd)
-		result = create(nic);
-	if (result == HA_OK) {
-		nic->pd_users++;
-		*pd = nic->pd;
-	}
-	pthread_mutex_unlock(&nic->pd_lock);
+	*out = NULL;
+	pthread_mutex_lock(&on->pd_lock);
+	if (!on->pd)
+		result = create(on);
+	if (result == HA_OK)
+		on->pd_users++;
+	pthread_mutex_unlock(&on->pd_lock);
+	if (result == HA_OK)
+		*out = on;
+	else
+		ha_incarnation_let_go(on);
 	return result;
 }
 
-void ha_nic_pd_put(struct ha_nic *nic)
+void ha_nic_pd_put(struct ha_incarnation *on)
 {
-	pthread_mutex_lock(&nic->pd_lock);
-	if (--nic->pd_users == 0)
-		destroy(nic);
-	pthread_mutex_unlock(&nic->pd_lock);
+	pthread_mutex_lock(&on->pd_lock);
+	if (--on->pd_users == 0)
+		destroy(on);
+	pthread_mutex_unlock(&on->pd_lock);
+	ha_incarnation_let_go(on);
 }
 
 void ha_memory_close(struct ha_device_set *set)
 {
-	for (int i = 0; i < set->nnics; i++) {
-		struct ha_nic *nic = &set->nics[i];
-
-		pthread_mutex_lock(&nic->pd_lock);
-		if (nic->pd)
-			destroy(nic);
-		pthread_mutex_unlock(&nic->pd_lock);
-	}
+	for (int i = 0; i < set->nnics; i++)
+		for (struct ha_incarnation *on = set->nics[i].now; on; on = on->older) {
+			pthread_mutex_lock(&on->pd_lock);
+			if (on->pd)
+				destroy(on);
+			pthread_mutex_unlock(&on->pd_lock);
+		}
 }
 
 int ha_nic_mr_count(struct ha_nic *nic)
 {
+	struct ha_incarnation *on = ha_nic_hold(nic);
 	int n;
 
-	pthread_mutex_lock(&nic->pd_lock);
-	n = nic->mr_cache ? ha_mr_cache_entries(nic->mr_cache) : 0;
-	pthread_mutex_unlock(&nic->pd_lock);
+	pthread_mutex_lock(&on->pd_lock);
+	n = on->mr_cache ? ha_mr_cache_entries(on->mr_cache) : 0;
+	pthread_mutex_unlock(&on->pd_lock);
+	ha_incarnation_let_go(on);
 	return n;
 }

@@ -15,9 +15,9 @@ static const char *kind_of(const struct ha_mr_range *range)
 	return (range->type & HA_MEM_CUDA) ? "GPU memory" : "host memory";
 }
 
-static const char *advice(const struct ha_nic *nic, const struct ha_mr_range *range, int err)
+static const char *advice(const struct ha_incarnation *on, const struct ha_mr_range *range, int err)
 {
-	if (atomic_load(&nic->fatal))
+	if (ha_incarnation_is_dead(on))
 		return "the device has failed";
 	switch (err) {
 	case ENOMEM:
@@ -41,11 +41,12 @@ static const char *advice(const struct ha_nic *nic, const struct ha_mr_range *ra
 	}
 }
 
-struct ibv_mr *ha_verbs_reg(const struct ha_nic *nic, struct ibv_pd *pd,
+struct ibv_mr *ha_verbs_reg(const struct ha_incarnation *on, struct ibv_pd *pd,
 			    const struct ha_mr_range *range)
 {
 	unsigned int access =
 	    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	const struct ha_nic *nic = on->nic;
 	struct ibv_mr *mr;
 	int err;
 
@@ -62,19 +63,19 @@ struct ibv_mr *ha_verbs_reg(const struct ha_nic *nic, struct ibv_pd *pd,
 		return mr;
 	err = errno;
 	HA_WARN("%s: cannot register %zu bytes of %s at %#lx: %s; %s", nic->name, range->length,
-		kind_of(range), (unsigned long)range->addr, strerror(err), advice(nic, range, err));
+		kind_of(range), (unsigned long)range->addr, strerror(err), advice(on, range, err));
 	return NULL;
 }
 
-void ha_verbs_dereg(const struct ha_nic *nic, struct ibv_mr *mr)
+void ha_verbs_dereg(const struct ha_incarnation *on, struct ibv_mr *mr)
 {
 	void *addr = mr->addr;
 	size_t length = mr->length;
 	int err = ibv_dereg_mr(mr);
 
 	/* A dead device refuses everything; one line said so when it died. */
-	if (err && !atomic_load(&nic->fatal))
+	if (err && !ha_incarnation_is_dead(on))
 		HA_WARN("%s: cannot end the registration of %zu bytes at %p: %s; the memory stays "
 			"locked until the process ends",
-			nic->name, length, addr, strerror(err));
+			on->nic->name, length, addr, strerror(err));
 }

@@ -52,7 +52,7 @@ static bool address_is_gone(const struct ha_path *path)
 		return now.lid != path->addr.lid;
 	if (memcmp(&now.gid, &path->addr.gid, sizeof(now.gid)) == 0)
 		return false; /* there, if at another place in the table */
-	return ibv_query_gid(path->nic->ctx, path->port->port_num, path->addr.gid_index, &gid) !=
+	return ibv_query_gid(path->on->ctx, path->port->port_num, path->addr.gid_index, &gid) !=
 		   0 ||
 	       memcmp(&gid, &path->addr.gid, sizeof(gid)) != 0;
 }
@@ -66,7 +66,7 @@ static void look_at_path(struct ha_comm *comm, struct ha_path *path)
 
 	path->port_errors += errors;
 	atomic_fetch_add_explicit(&comm->port_errors, errors, memory_order_relaxed);
-	if (atomic_load(&path->nic->fatal))
+	if (ha_path_device_died(path))
 		ha_comm_path_failed(comm, path, HA_REASON_DEVICE_FATAL, HA_ERR_SYSTEM,
 				    "device %s failed (async event: %s)", name,
 				    ibv_event_type_str(IBV_EVENT_DEVICE_FATAL));

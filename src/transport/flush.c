@@ -98,7 +98,7 @@ static void make_qp(struct ha_command *command)
 	};
 	int rc;
 
-	path->flush.made = ibv_create_qp(path->pd, &init);
+	path->flush.made = ibv_create_qp(path->on->pd, &init);
 	if (!path->flush.made) {
 		not_made(path, "ibv_create_qp (flush)", errno);
 		return;

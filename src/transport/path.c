@@ -61,8 +61,8 @@ static void destroy_objects(struct ha_path *path)
 		HA_TRACE(1, "ibv_dereg_mr failed on %s", path->nic->name);
 	if (path->cq && ibv_destroy_cq(path->cq) != 0)
 		HA_TRACE(1, "ibv_destroy_cq failed on %s", path->nic->name);
-	if (path->pd)
-		ha_nic_pd_put(path->nic);
+	if (path->on)
+		ha_nic_pd_put(path->on);
 }
 
 static void free_path(struct ha_path *path)
@@ -159,7 +159,7 @@ static ha_result_t set_depth(struct ha_path *path, struct ha_queue_depth *depth)
 
 static ha_result_t create_cq(struct ha_path *path, const struct ha_queue_depth *depth)
 {
-	path->cq = ibv_create_cq(path->nic->ctx, (int)depth->cqes, path, NULL, 0);
+	path->cq = ibv_create_cq(path->on->ctx, (int)depth->cqes, path, NULL, 0);
 	return path->cq ? HA_OK
 			: refused(path, "ibv_create_cq", errno, HA_RES_CQ, path->nic->attr.max_cq);
 }
@@ -221,10 +221,10 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index,
 	};
 	int rc;
 
-	qp->qp = ibv_create_qp(path->pd, &init);
+	qp->qp = ibv_create_qp(path->on->pd, &init);
 	if (!qp->qp && init.cap.max_inline_data != 0) {
 		init.cap.max_inline_data = 0; /* a device without */
-		qp->qp = ibv_create_qp(path->pd, &init);
+		qp->qp = ibv_create_qp(path->on->pd, &init);
 	}
 	if (!qp->qp)
 		return refused(path, "ibv_create_qp", errno, HA_RES_QP, path->nic->attr.max_qp);
@@ -245,7 +245,7 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index,
 static ha_result_t register_ring(struct ha_path *path)
 {
 	/* Never relaxed: the order of the writes in a row is what the stamps rely on. */
-	path->ring_mr = ibv_reg_mr(path->pd, path->comm->ring, path->comm->ring_length,
+	path->ring_mr = ibv_reg_mr(path->on->pd, path->comm->ring, path->comm->ring_length,
 				   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!path->ring_mr)
 		return refused(path, "ibv_reg_mr (of a connection's ring)", errno, HA_RES_MR,
@@ -297,7 +297,7 @@ static ha_result_t make(struct ha_path *path)
 {
 	struct ha_queue_depth depth;
 
-	HA_TRY(ha_nic_pd_get(path->nic, &path->pd));
+	HA_TRY(ha_nic_pd_get(path->nic, &path->on));
 	HA_TRY(set_depth(path, &depth));
 	HA_TRY(create_cq(path, &depth));
 	HA_TRY(register_ring(path));
@@ -346,11 +346,12 @@ struct ha_path *ha_path_start_opening(struct ha_comm *comm, const struct ha_path
 /* What one work request may carry. */
 static uint64_t max_write(const struct ha_port *port)
 {
+	struct ha_incarnation *on = ha_nic_hold(port->nic);
 	struct ibv_port_attr attr;
+	int error = ibv_query_port(on->ctx, port->port_num, &attr);
 
-	if (ibv_query_port(port->nic->ctx, port->port_num, &attr) != 0 || attr.max_msg_sz == 0)
-		return 1u << 30;
-	return attr.max_msg_sz;
+	ha_incarnation_let_go(on);
+	return error != 0 || attr.max_msg_sz == 0 ? 1u << 30 : attr.max_msg_sz;
 }
 
 size_t ha_max_message(const struct ha_port *port)

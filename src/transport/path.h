@@ -130,10 +130,10 @@ struct ha_path {
 	struct ha_port *port;
 	uint32_t port_errors; /* of the port, as taken into account */
 	uint32_t ring_lkey;
-	uint32_t remote_rkey;  /* of the peer's ring */
-	uint64_t max_message;  /* larger writes are cut */
-	uint64_t ar_threshold; /* above this, data and immediate go apart; UINT64_MAX: never */
-	struct ibv_pd *pd;
+	uint32_t remote_rkey;	   /* of the peer's ring */
+	uint64_t max_message;	   /* larger writes are cut */
+	uint64_t ar_threshold;	   /* above this, data and immediate go apart; UINT64_MAX: never */
+	struct ha_incarnation *on; /* of its NIC, held: what its objects are made on */
 	struct ibv_mr *ring_mr;
 	struct ha_port_addr addr; /* as it was told to the peer */
 	struct ha_wire_endpoint remote;
@@ -191,6 +191,12 @@ static inline bool ha_path_has_qp(const struct ha_path *path, uint32_t qp_num)
 		if (path->qps[i].qp && path->qps[i].qp->qp_num == qp_num)
 			return true;
 	return false;
+}
+
+/* Whether the device that it was made on has died: it may have come back since. */
+static inline bool ha_path_device_died(const struct ha_path *path)
+{
+	return path->on ? ha_incarnation_is_dead(path->on) : atomic_load(&path->nic->fatal);
 }
 
 /* [T] Whether our end exists and is not being fenced, connected or not. */

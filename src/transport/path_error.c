@@ -49,8 +49,8 @@ static bool device_answers(const struct ha_path *path)
 {
 	struct ibv_port_attr attr;
 
-	return !atomic_load(&path->nic->fatal) &&
-	       ibv_query_port(path->nic->ctx, path->port->port_num, &attr) == 0;
+	return !ha_path_device_died(path) &&
+	       ibv_query_port(path->on->ctx, path->port->port_num, &attr) == 0;
 }
 
 void ha_comm_registration_failed(struct ha_comm *comm, const struct ha_path *path, const char *what)

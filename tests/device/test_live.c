@@ -49,7 +49,7 @@ static bool events_until(struct ha_device_set *set, struct ha_nic *nic,
 	uint64_t deadline = ha_now_ns() + 10 * HA_NS_PER_S;
 
 	while (!condition(set)) {
-		struct pollfd fd = {.fd = nic->ctx->async_fd, .events = POLLIN};
+		struct pollfd fd = {.fd = nic->now->ctx->async_fd, .events = POLLIN};
 
 		if (ha_now_ns() > deadline)
 			return false;
@@ -78,7 +78,7 @@ static bool nic_0_fatal(const struct ha_device_set *set)
 
 static void compare_with_sysfs(const struct ha_port *port)
 {
-	const char *path = port->nic->ctx->device->ibdev_path;
+	const char *path = port->nic->now->ctx->device->ibdev_path;
 	char name[64], text[128], own[INET6_ADDRSTRLEN];
 	union ibv_gid gid;
 

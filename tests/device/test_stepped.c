@@ -149,14 +149,14 @@ static void a_link_that_flaps_is_followed(void **state)
 static void a_dead_device_is_fatal_and_closes(void **state)
 {
 	struct ha_device_set *set;
-	struct ibv_pd *pd;
+	struct ha_incarnation *on;
 	struct ha_mr *mr;
 	char *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	(void)state;
 	fabric(&(struct sv_stepped_opts){.rails = 2});
 	set = devices_of(0);
-	assert_int_equal(ha_nic_pd_get(&set->nics[0], &pd), HA_OK);
+	assert_int_equal(ha_nic_pd_get(&set->nics[0], &on), HA_OK);
 	assert_int_equal(ha_mr_register(set, &set->nics[0], memory, 8192, HA_MEM_HOST, 0, -1, &mr),
 			 HA_OK);
 	sv_stepped_kill(0, 0);
@@ -165,7 +165,7 @@ static void a_dead_device_is_fatal_and_closes(void **state)
 	assert_false(atomic_load(&set->nics[1].fatal));
 	/* Nothing of it may hang or crash; that verbs refuse is only logged. */
 	ha_mr_deregister(mr);
-	ha_nic_pd_put(&set->nics[0]);
+	ha_nic_pd_put(on);
 	ha_memory_close(set);
 	ha_device_set_close(set);
 	munmap(memory, 8192);
@@ -217,7 +217,7 @@ static void the_devices_limit_on_registrations_is_reported_and_survived(void **s
 	for (size_t i = 0; i <= LIMIT; i++)
 		ha_mr_deregister(mr[i]);
 	assert_int_equal(ha_nic_mr_count(&set->nics[0]), 0);
-	assert_null(set->nics[0].pd);
+	assert_null(set->nics[0].now->pd);
 	ha_memory_close(set);
 	ha_device_set_close(set);
 	munmap(memory, 16 * page);

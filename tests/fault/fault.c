@@ -274,7 +274,7 @@ static bool change_gid(struct world *world, uint32_t host)
 	struct ha_port *port = ha_instance_port(world->inst[host], (int)rail);
 	union ibv_gid gid = {
 	    .raw = {[10] = 0xff, [11] = 0xff, 10, 99, (uint8_t)rail, (uint8_t)(host + 1)}};
-	struct ibv_context *ctx = port->nic->ctx;
+	struct ibv_context *ctx = port->nic->now->ctx;
 	union ibv_gid now;
 
 	sv_stepped_set_gid(host, rail, (uint32_t)port->gid_index, &gid);

@@ -104,7 +104,7 @@ static void duplicated_and_reordered_heartbeats_are_counted_once(void **state)
 
 /* Datagrams of our own making to host 0's queue pair, from a queue pair of host 1. */
 struct forger {
-	struct ibv_pd *pd;
+	struct ha_incarnation *on;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
@@ -123,13 +123,13 @@ static void forger_open(struct forger *f, const struct ha_live_endpoint *to)
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
 
 	memset(f, 0, sizeof *f);
-	assert_int_equal(ha_nic_pd_get(nic, &f->pd), HA_OK);
-	f->cq = ibv_create_cq(nic->ctx, 64, NULL, NULL, 0);
+	assert_int_equal(ha_nic_pd_get(nic, &f->on), HA_OK);
+	f->cq = ibv_create_cq(nic->now->ctx, 64, NULL, NULL, 0);
 	assert_non_null(f->cq);
 	init.send_cq = init.recv_cq = f->cq;
-	f->qp = ibv_create_qp(f->pd, &init);
+	f->qp = ibv_create_qp(f->on->pd, &init);
 	assert_non_null(f->qp);
-	f->mr = ibv_reg_mr(f->pd, f->bytes, sizeof f->bytes, IBV_ACCESS_LOCAL_WRITE);
+	f->mr = ibv_reg_mr(f->on->pd, f->bytes, sizeof f->bytes, IBV_ACCESS_LOCAL_WRITE);
 	assert_non_null(f->mr);
 	assert_int_equal(
 	    ibv_modify_qp(f->qp, &attr,
@@ -142,7 +142,7 @@ static void forger_open(struct forger *f, const struct ha_live_endpoint *to)
 	memcpy(address.grh.dgid.raw, to->gid, sizeof to->gid);
 	address.grh.sgid_index = (uint8_t)port_of(1, 0)->gid_index;
 	address.grh.hop_limit = 1;
-	f->ah = ibv_create_ah(f->pd, &address);
+	f->ah = ibv_create_ah(f->on->pd, &address);
 	assert_non_null(f->ah);
 }
 
@@ -173,7 +173,7 @@ static void forger_close(struct forger *f)
 	ibv_destroy_qp(f->qp);
 	ibv_destroy_cq(f->cq);
 	ibv_dereg_mr(f->mr);
-	ha_nic_pd_put(port_of(1, 0)->nic);
+	ha_nic_pd_put(f->on);
 }
 
 static void strangers_garbage_and_replays_are_counted_and_ignored(void **state)
@@ -317,14 +317,14 @@ static void without_resources_there_is_no_session_and_one_warning(void **state)
 	fabric(&(struct sv_stepped_opts){.max_qp = 1});
 	assert_true(ha_liveness_endpoint(ends[0].live, port_of(0, 0), &endpoint));
 	for (int i = 0; i < 2; i++) {
-		struct ibv_cq *cq = ibv_create_cq(ends[1].set->nics[1].ctx, 4, NULL, NULL, 0);
+		struct ibv_cq *cq = ibv_create_cq(ends[1].set->nics[1].now->ctx, 4, NULL, NULL, 0);
 		struct ibv_qp_init_attr init = {
 		    .qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq, .cap = {1, 1, 1, 1, 0}};
-		struct ibv_pd *pd;
+		struct ha_incarnation *on;
 		struct ibv_qp *qp;
 
-		assert_int_equal(ha_nic_pd_get(&ends[1].set->nics[1], &pd), HA_OK);
-		qp = ibv_create_qp(pd, &init);
+		assert_int_equal(ha_nic_pd_get(&ends[1].set->nics[1], &on), HA_OK);
+		qp = ibv_create_qp(on->pd, &init);
 		assert_non_null(qp);
 		assert_false(ha_liveness_endpoint(ends[1].live, port_of(1, 1), &endpoint));
 		endpoint.id = endpoint.qpn = 5;
@@ -335,7 +335,7 @@ static void without_resources_there_is_no_session_and_one_warning(void **state)
 		assert_true(logged("sim1:1: no heartbeats on this port"));
 		ibv_destroy_qp(qp);
 		ibv_destroy_cq(cq);
-		ha_nic_pd_put(&ends[1].set->nics[1]);
+		ha_nic_pd_put(on);
 	}
 	/* A peer that offers none. */
 	endpoint.id = 0;

@@ -79,7 +79,7 @@ static void close_devices(void *arg)
 	struct host *h = arg;
 
 	for (int i = 0; i < h->set->nnics; i++)
-		NEED(h->set->nics[i].pd == NULL);
+		NEED(h->set->nics[i].now->pd == NULL);
 	ha_memory_close(h->set);
 	ha_device_set_close(h->set);
 	atomic_store(&h->closed, true);

@@ -58,7 +58,7 @@ void close_end(int host)
 	ha_liveness_free(e->live);
 	ha_progress_stop(e->progress);
 	for (int i = 0; i < e->set->nnics; i++)
-		assert_null(e->set->nics[i].pd);
+		assert_null(e->set->nics[i].now->pd);
 	ha_memory_close(e->set);
 	ha_device_set_close(e->set);
 	memset(e, 0, sizeof *e);

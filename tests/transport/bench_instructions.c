@@ -46,7 +46,7 @@ static const struct ha_device_set *devices[2];
 static struct asked *end_of(const struct ibv_context *context)
 {
 	for (int nic = 0; nic < devices[1]->nnics; nic++)
-		if (devices[1]->nics[nic].ctx == context)
+		if (devices[1]->nics[nic].now->ctx == context)
 			return &asked[1];
 	return &asked[0];
 }
@@ -93,7 +93,7 @@ static void watch_verbs(const struct pair *pair)
 		struct ha_device_set *set = ha_instance_devices(pair->inst[i]);
 
 		for (int nic = 0; nic < set->nnics; nic++) {
-			struct ibv_context_ops *ops = &set->nics[nic].ctx->ops;
+			struct ibv_context_ops *ops = &set->nics[nic].now->ctx->ops;
 
 			if (ops->post_send != provider_post_send)
 				real_ops = *ops;

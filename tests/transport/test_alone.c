@@ -94,7 +94,7 @@ static void watch_nics(struct ha_instance *inst)
 
 		w->inst = inst;
 		w->nic = &inst->devices->nics[i];
-		w->watch = (struct ha_watch){.fd = w->nic->ctx->async_fd, .ready = nic_ready};
+		w->watch = (struct ha_watch){.fd = w->nic->now->ctx->async_fd, .ready = nic_ready};
 		assert_int_equal(ha_progress_watch(inst->progress, &w->watch), HA_OK);
 	}
 }

@@ -319,7 +319,7 @@ static void the_standby_is_polled_once_an_interval(void **state)
 		pair.config.poll_standby_interval = intervals[i];
 		up(&pair);
 		for (int p = 0; p < 2; p++) {
-			struct ibv_context *ctx = pair.send->paths[p]->nic->ctx;
+			struct ibv_context *ctx = pair.send->paths[p]->nic->now->ctx;
 
 			counted[p] = pair.send->paths[p]->cq;
 			real_poll = ctx->ops.poll_cq;
@@ -331,7 +331,7 @@ static void the_standby_is_polled_once_an_interval(void **state)
 			ha_comm_poll(pair.send, 1);
 		ha_token_release(pair.send);
 		for (int p = 0; p < 2; p++)
-			pair.send->paths[p]->nic->ctx->ops.poll_cq = real_poll;
+			pair.send->paths[p]->nic->now->ctx->ops.poll_cq = real_poll;
 		assert_int_equal(polls[0], 400);
 		assert_int_equal(polls[1], 400 / intervals[i]);
 		pair_close(&pair);

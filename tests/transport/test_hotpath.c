@@ -136,7 +136,8 @@ static int fenced_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 static void fence_verbs(struct pair *pair)
 {
 	for (int i = 0; i < 2; i++) {
-		struct ibv_context_ops *ops = &ha_instance_devices(pair->inst[i])->nics[0].ctx->ops;
+		struct ibv_context_ops *ops =
+		    &ha_instance_devices(pair->inst[i])->nics[0].now->ctx->ops;
 
 		real_ops = *ops;
 		ops->post_send = fenced_post_send;

@@ -153,7 +153,7 @@ static int poll_one(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 
 static void trickle(struct ha_comm *comm)
 {
-	struct ibv_context_ops *ops = &comm->paths[comm->active]->nic->ctx->ops;
+	struct ibv_context_ops *ops = &comm->paths[comm->active]->nic->now->ctx->ops;
 
 	poll_all = ops->poll_cq;
 	ops->poll_cq = poll_one;

@@ -368,7 +368,7 @@ static void a_registration_that_cannot_be_ended_is_said_unless_the_device_is_dea
 	assert_int_equal(captured_warnings, 1);
 	assert_true(logged("mlx5_0: cannot end the registration of 4096 bytes"));
 	mr = registered(0, PAGE);
-	atomic_store(&set->nics[0].fatal, true);
+	(void)ha_incarnation_died(set->nics[0].now);
 	capture_log();
 	ha_mr_deregister(mr);
 	assert_int_equal(captured_warnings, 0);
@@ -381,16 +381,17 @@ static void a_registration_that_cannot_be_ended_is_said_unless_the_device_is_dea
 
 static void pd_lives_as_long_as_its_users_and_registrations(void **state)
 {
-	struct ibv_pd *pd, *same;
+	struct ha_incarnation *on, *same;
 	struct ha_mr *mr;
 
 	(void)state;
-	assert_int_equal(ha_nic_pd_get(&set->nics[0], &pd), HA_OK);
+	assert_int_equal(ha_nic_pd_get(&set->nics[0], &on), HA_OK);
 	assert_int_equal(ha_nic_pd_get(&set->nics[0], &same), HA_OK);
-	assert_ptr_equal(pd, same);
+	assert_ptr_equal(on, same);
+	assert_non_null(on->pd);
 	mr = registered(0, PAGE);
-	ha_nic_pd_put(&set->nics[0]);
-	ha_nic_pd_put(&set->nics[0]);
+	ha_nic_pd_put(on);
+	ha_nic_pd_put(on);
 	assert_int_equal(fake_devices[0].pds, 1); /* the registration's */
 	ha_mr_deregister(mr);
 	assert_int_equal(fake_devices[0].pds, 0);
@@ -486,7 +487,7 @@ static void threads_may_register_use_and_deregister_at_once(void **state)
 	ha_mr_deregister(shared_mr);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(ha_nic_mr_count(&set->nics[i]), 0);
-		assert_int_equal(set->nics[i].pd_users, 0);
+		assert_int_equal(set->nics[i].now->pd_users, 0);
 	}
 }
 
