@@ -223,8 +223,9 @@ struct sv_qp {
 	bool rnr_wait;
 	bool rd_gap; /* lost response seen and asked for again; until progress */
 
-	/* Timer: one deadline, for the retry timeout or the RNR wait. */
+	/* Timers: one deadline for the retry timeout or the RNR wait, one for `late`. */
 	uint64_t deadline_ns;
+	uint64_t place_ns;
 	uint64_t heap_key_ns;
 	uint32_t heap_slot; /* UINT32_MAX: not in the heap */
 
@@ -234,6 +235,8 @@ struct sv_qp {
 	bool nak_sent; /* no further NAK until the expected packet comes */
 	bool comm_est;
 	bool owes_ack;
+	struct sv_late *late;  /* WRITEs that are not in memory yet (place.c) */
+	uint32_t ack_point;    /* the last ack said that everything before this was taken */
 	uint8_t owed_syndrome; /* of the ack */
 	uint8_t cur_op;	       /* message in progress: SV_OP_SEND, SV_OP_WRITE; SV_OP_COUNT: none */
 	uint32_t rkey;
@@ -514,6 +517,8 @@ enum ibv_wc_status sv_fault_status(struct sv_qp *qp, const struct sv_swqe *wqe, 
 void sv_responder_receive(struct sv_qp *qp, const struct sv_packet *pkt);
 /* Sends what it owes: read responses, then the ack. False: the wire is full. */
 bool sv_responder_run(struct sv_qp *qp);
+/* WRITEs that were late are due. */
+void sv_responder_place(struct sv_qp *qp);
 /* Completes cur_recv. */
 void sv_complete_recv(struct sv_qp *qp, struct ibv_wc *wc, bool solicited);
 
@@ -521,9 +526,23 @@ void sv_complete_recv(struct sv_qp *qp, struct ibv_wc *wc, bool solicited);
 void sv_ud_run(struct sv_qp *qp);
 void sv_ud_receive(struct sv_qp *qp, const struct sv_packet *pkt);
 
+/*
+ * place.c, locked. A packet's bytes [from, from + length), for qp->write_addr, lie aside for a
+ * while if a rule says so. False: they are the caller's to place.
+ */
+bool sv_place_late(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t from, uint32_t length);
+/* Places what is due by then; SV_NEVER: all. False: the memory of one is gone. */
+bool sv_place(struct sv_qp *qp, uint64_t until_ns);
+/* The first PSN that is not in memory: the expected one if nothing is late. */
+uint32_t sv_place_oldest(const struct sv_qp *qp);
+/* Forgets them: the queue pair touches no memory any more. */
+void sv_place_drop(struct sv_qp *qp);
+
 /* timer.c, locked */
 void sv_qp_set_timer(struct sv_qp *qp, uint64_t deadline_ns);
 void sv_qp_stop_timer(struct sv_qp *qp);
+/* When sv_responder_place() is due; SV_NEVER: not. */
+void sv_qp_set_place_timer(struct sv_qp *qp, uint64_t place_ns);
 /* Out of the heap: the QP goes. */
 void sv_timer_forget(struct sv_qp *qp);
 

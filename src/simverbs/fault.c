@@ -409,6 +409,23 @@ int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host
 	return rule ? rule->value : 0;
 }
 
+bool sv_fault_place(struct sv_fault_table *table, uint32_t host, uint32_t rail, uint32_t peer_host,
+		    const struct sv_packet *pkt, uint64_t now_ns, uint64_t *late_ns)
+{
+	uint32_t n = num_rules(table);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct sv_fault_rule *rule = active_rule(table, i, SV_POINT_PLACE);
+
+		if (rule && packet_fits(rule, SV_DIR_RX, host, rail, peer_host, pkt) &&
+		    fires(rule, now_ns)) {
+			*late_ns = next_random(rule) % (rule->amount + 1);
+			return true;
+		}
+	}
+	return false;
+}
+
 uint32_t sv_fault_wr(struct sv_fault_table *table, uint32_t host, uint32_t rail, uint32_t peer_host,
 		     uint32_t qpn, uint32_t op, uint32_t length, bool sent, uint64_t now_ns)
 {

@@ -26,6 +26,10 @@
  *	wedge[=hard]		the QP of the matching packet accepts posts and never does anything
  *				again; hard: does not even flush in ERR
  *	event=NAME		an asynchronous event of the port or device
+ *	unordered[=TIME]	the matching packets of plain WRITEs that arrive get into memory any
+ *				time within TIME (10us by default), each for itself: in any order,
+ *				before they are acknowledged, and before what comes after them on
+ *				their queue pair and is no plain WRITE
  * Fabric actions, taken by the wire when a packet matches, or at a time (at= and no packet key):
  *	link=down|up cut heal kill[=now|placed|unplaced] revive
  *				the packet that sets off link=down, cut or kill is lost; with
@@ -66,6 +70,7 @@ enum sv_fault_kind {
 	SV_FAULT_ERRNO,
 	SV_FAULT_WAIT,
 	SV_FAULT_WC,
+	SV_FAULT_UNORDERED,
 	SV_FAULT_WEDGE,
 	SV_FAULT_EVENT,
 	/* fabric */
@@ -139,6 +144,7 @@ enum sv_fault_point {
 	SV_POINT_VERB = 1 << 2,
 	SV_POINT_WR = 1 << 3, /* a send WR about to complete (wc=) */
 	SV_POINT_TIME = 1 << 4,
+	SV_POINT_PLACE = 1 << 5, /* a packet of a plain WRITE that is to be placed */
 };
 
 enum sv_ack_kind { SV_ACK_POSITIVE = 1, SV_ACK_RNR = 2, SV_ACK_NAK = 4 };
@@ -166,9 +172,9 @@ struct sv_fault_rule {
 	/* argument of the action */
 	uint64_t jitter_ns; /* on top of a delay, as `dist` says */
 	uint32_t dist;	    /* enum sv_fault_dist */
-	uint64_t amount; /* ns of delay or until a device has left, copies, packets, slow factor ×
-			    1000 */
-	int32_t value;	 /* errno, wc status, event type, kill variant, wedge=hard */
+	uint64_t amount;    /* ns of delay, of placing or until a device has left, copies, packets,
+			       slow    factor × 1000 */
+	int32_t value;	    /* errno, wc status, event type, kill variant, wedge=hard */
 	/* how it went: written by whoever matches */
 	_Atomic uint64_t rng;
 	_Atomic uint64_t matched;
@@ -251,6 +257,13 @@ int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host
  */
 uint32_t sv_fault_wr(struct sv_fault_table *table, uint32_t host, uint32_t rail, uint32_t peer_host,
 		     uint32_t qpn, uint32_t op, uint32_t length, bool sent, uint64_t now_ns);
+
+/*
+ * Whether a packet of a WRITE that arrived at (host, rail) from peer_host is to be placed late, and
+ * by how much.
+ */
+bool sv_fault_place(struct sv_fault_table *table, uint32_t host, uint32_t rail, uint32_t peer_host,
+		    const struct sv_packet *pkt, uint64_t now_ns, uint64_t *late_ns);
 
 /* Values of names in rules; -1: unknown. */
 int sv_wc_by_name(const char *name);

@@ -139,6 +139,17 @@ static int act_disassociate(struct parser *p, const char *key, const char *value
 	return value ? act_time(p, key, value, kind) : set_kind(p, (enum sv_fault_kind)kind);
 }
 
+/* What is spread over this time is a few packets at the rates of today's ports. */
+#define UNORDERED_NS 10000
+
+static int act_unordered(struct parser *p, const char *key, const char *value, uint32_t kind)
+{
+	if (value)
+		return act_wait(p, key, value, kind);
+	p->rule->amount = UNORDERED_NS;
+	return set_kind(p, (enum sv_fault_kind)kind);
+}
+
 static int act_slow(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
 	char *end = NULL;
@@ -422,6 +433,7 @@ static const struct token {
     {"errno", act_errno, SV_FAULT_ERRNO},
     {"wait", act_wait, SV_FAULT_WAIT},
     {"wc", act_wc, SV_FAULT_WC},
+    {"unordered", act_unordered, SV_FAULT_UNORDERED},
     {"wedge", act_wedge, SV_FAULT_WEDGE},
     {"event", act_event, SV_FAULT_EVENT},
     {"link", act_link, 0},
@@ -490,8 +502,8 @@ static int complete(struct parser *p)
 
 	if (rule->kind == SV_FAULT_NONE)
 		return fail(p, "no action; expected one of drop, corrupt, dropack, dup, delay, "
-			       "reorder, slow, hold, errno, wait, wc, wedge, event, link, cut, "
-			       "heal, kill, revive, disassociate");
+			       "reorder, slow, hold, errno, wait, wc, unordered, wedge, event, "
+			       "link, cut, heal, kill, revive, disassociate");
 	if (of_verb != (rule->verb != SV_VERB_NONE))
 		return fail(p, "errno= and verb= go together, and so do wait= and verb=");
 	if (of_verb && check_verb(p))
@@ -504,7 +516,15 @@ static int complete(struct parser *p)
 		return fail(p, "hold needs until=: when what was held goes on");
 	if (rule->unsent && rule->kind != SV_FAULT_WC)
 		return fail(p, "sent= only says something about wc=");
-	if (of_verb || rule->kind == SV_FAULT_WC) {
+	if (rule->kind == SV_FAULT_UNORDERED) {
+		if (rule->ops != UINT32_MAX && rule->ops != 1u << SV_OP_WRITE)
+			return fail(p, "only WRITEs are unordered: op=write, or no op=");
+		if (p->has_dir)
+			return fail(p, "unordered happens where WRITEs arrive, which host= and "
+				       "rail= name: without dir=");
+		rule->ops = 1u << SV_OP_WRITE;
+		rule->point = SV_POINT_PLACE;
+	} else if (of_verb || rule->kind == SV_FAULT_WC) {
 		if (p->has_dir)
 			return fail(p, "dir= only says something about packets");
 		rule->point = of_verb ? SV_POINT_VERB : SV_POINT_WR;

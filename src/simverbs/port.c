@@ -279,6 +279,7 @@ void sv_port_remove_qp(struct sv_port *port, struct sv_qp *qp)
 {
 	unhash(port, qp);
 	sv_timer_forget(qp);
+	sv_place_drop(qp);
 	sv_list_del(&qp->tx_link);
 	sv_list_del(&qp->ack_link);
 	port->num_qps--;
@@ -346,6 +347,7 @@ static void stop_queue_pairs(struct sv_port *port, struct sv_context *ctx)
 		qp->dead = true;
 		unhash(port, qp);
 		sv_timer_forget(qp);
+		sv_place_drop(qp);
 		sv_list_del(&qp->tx_link);
 		sv_list_del(&qp->ack_link);
 		if (ctx->disassociated)

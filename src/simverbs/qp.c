@@ -54,6 +54,7 @@ static void quiesce(struct sv_qp *qp)
 	qp->rd_head = qp->rd_tail = 0;
 	qp->rd_outstanding = 0;
 	qp->cur_op = SV_OP_COUNT;
+	sv_place_drop(qp);
 	if (qp->port->ops->revoke)
 		qp->port->ops->revoke(qp->port, qp->ibv.qp_num);
 }
@@ -96,6 +97,7 @@ void sv_qp_wedge(struct sv_qp *qp, bool hard)
 	qp->wedged = true;
 	qp->wedged_hard = hard;
 	qp->rnr_wait = false;
+	sv_place_drop(qp);
 	sv_qp_stop_timer(qp);
 	sv_list_del(&qp->tx_link);
 	sv_list_del(&qp->ack_link);
@@ -232,7 +234,7 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	qp->sq_sig_all = init->sq_sig_all;
 	qp->cur_op = SV_OP_COUNT;
 	qp->heap_slot = UINT32_MAX;
-	qp->deadline_ns = SV_NEVER;
+	qp->deadline_ns = qp->place_ns = SV_NEVER;
 	sv_list_init(&qp->tx_link);
 	sv_list_init(&qp->ack_link);
 	err = alloc_queues(qp, &init->cap);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The responder half of a reliable connection: takes the packet with the expected PSN and no other,
- * places its data at once (so a message cut off in the middle stays half written), answers READs
- * and atomics, acknowledges, and says no in the way hardware does.
+ * places its data at once (so a message cut off in the middle stays half written) or, if a rule
+ * says so, in any order before it acknowledges; answers READs and atomics, acknowledges, and says
+ * no in the way hardware does.
  */
 #include "core.h"
 
@@ -35,6 +36,25 @@ static int send_aeth(struct sv_qp *qp, uint8_t op, uint32_t psn, uint8_t syndrom
 	return sv_port_send(qp, &pkt, NULL, 0);
 }
 
+/* A WRITE that was taken finds its memory gone: nothing from there on was done. */
+static void refuse_late(struct sv_qp *qp)
+{
+	qp->port->stats.naks_other++;
+	send_aeth(qp, SV_OP_ACK, sv_place_oldest(qp), SV_NAK_REM_ACCESS, 0);
+	sv_raise_qp(qp, IBV_EVENT_QP_ACCESS_ERR);
+	sv_qp_error(qp);
+}
+
+/* Whatever says or lets see that all before it is done comes after it. False: the QP is in error.
+ */
+static bool place_all(struct sv_qp *qp)
+{
+	if (!qp->late || sv_place(qp, SV_NEVER))
+		return true;
+	refuse_late(qp);
+	return false;
+}
+
 /* Always after what is owed for earlier packets. If the wire is full the NAK is lost, which the
  * requester's timeout makes good. */
 static void send_nak(struct sv_qp *qp, uint8_t syndrome)
@@ -42,7 +62,7 @@ static void send_nak(struct sv_qp *qp, uint8_t syndrome)
 	struct sv_port_stats *stats = &qp->port->stats;
 
 	qp->nak_sent = true;
-	if (!sv_responder_run(qp))
+	if (!place_all(qp) || !sv_responder_run(qp))
 		return;
 	if ((syndrome & SV_AETH_KIND_MASK) == SV_AETH_RNR_NAK)
 		stats->naks_rnr++;
@@ -117,6 +137,23 @@ static int send_read_part(struct sv_qp *qp, struct sv_rd_resource *rd)
 	return 0;
 }
 
+/* For all that is in memory. False: the wire is full. */
+static bool send_ack(struct sv_qp *qp)
+{
+	uint32_t point = sv_place_oldest(qp);
+
+	/* What is late will be acknowledged when it is there (sv_responder_place). */
+	if (point == qp->epsn || point != qp->ack_point) {
+		if (send_aeth(qp, SV_OP_ACK, sv_psn_add(point, SV_PSN_MASK), SV_AETH_ACK, 0))
+			return false;
+		qp->port->stats.acks++;
+		qp->ack_point = point;
+	}
+	qp->owes_ack = point != qp->epsn;
+	sv_list_del(&qp->ack_link);
+	return true;
+}
+
 static struct sv_rd_resource *rd_slot(struct sv_qp *qp, uint32_t index)
 {
 	return &qp->rd[index % SV_MAX_RD_ATOMIC];
@@ -148,14 +185,7 @@ bool sv_responder_run(struct sv_qp *qp)
 		if (rd->npkts == 0)
 			qp->rd_tail++;
 	}
-	if (qp->owes_ack) {
-		if (send_aeth(qp, SV_OP_ACK, sv_psn_add(qp->epsn, SV_PSN_MASK), SV_AETH_ACK, 0))
-			return false;
-		qp->port->stats.acks++;
-		qp->owes_ack = false;
-		sv_list_del(&qp->ack_link);
-	}
-	return true;
+	return !qp->owes_ack || send_ack(qp);
 }
 
 /* To be answered by sv_responder_run(), in order. */
@@ -357,7 +387,8 @@ static bool place_write(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t 
 		refuse(qp, SV_NAK_INV_REQ);
 		return false;
 	}
-	if (length && !places_nothing(qp->port)) {
+	if (length && !places_nothing(qp->port) &&
+	    (pkt->flags & SV_PKT_IMM || !sv_place_late(qp, pkt, from, length))) {
 		/* Looked up for each packet: it may have been deregistered since the first. */
 		addr = sv_mr_translate(qp->port, qp->pd, qp->rkey, qp->write_addr, length,
 				       IBV_ACCESS_REMOTE_WRITE);
@@ -470,6 +501,12 @@ void sv_responder_receive(struct sv_qp *qp, const struct sv_packet *pkt)
 		qp->comm_est = true;
 		sv_raise_qp(qp, IBV_EVENT_COMM_EST);
 	}
+	/* An immediate, a SEND, a READ and an atomic come after all WRITEs before them. */
+	if ((pkt->op != SV_OP_WRITE || pkt->flags & SV_PKT_IMM || qp->port->dying) &&
+	    !place_all(qp)) {
+		sv_qp_check_fatal(qp);
+		return;
+	}
 	if (ahead > 0) {
 		qp->port->stats.out_of_sequence++;
 		if (!qp->nak_sent)
@@ -487,5 +524,14 @@ void sv_responder_receive(struct sv_qp *qp, const struct sv_packet *pkt)
 		else
 			receive_atomic(qp, pkt);
 	}
+	sv_qp_check_fatal(qp);
+}
+
+void sv_responder_place(struct sv_qp *qp)
+{
+	if (!sv_place(qp, sv_now(qp->port)))
+		refuse_late(qp);
+	else if (!sv_responder_run(qp))
+		sv_port_wait_for_room(qp);
 	sv_qp_check_fatal(qp);
 }

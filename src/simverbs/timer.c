@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Timers of a port: one deadline per QP in a binary heap. An entry's key may be earlier than the
- * QP's deadline: moving a deadline back, which each ack does, only writes it, and the entry is put
- * right when it reaches the top.
+ * Timers of a port: the earlier of two deadlines per QP in a binary heap. An entry's key may be
+ * earlier than that: moving a deadline back, which each ack does, only writes it, and the entry is
+ * put right when it reaches the top.
  */
 #include "core.h"
 
@@ -68,12 +68,17 @@ void sv_timer_forget(struct sv_qp *qp)
 	heap_remove(qp->port, qp);
 }
 
-void sv_qp_set_timer(struct sv_qp *qp, uint64_t deadline_ns)
+static uint64_t next_of(const struct sv_qp *qp)
+{
+	return qp->place_ns < qp->deadline_ns ? qp->place_ns : qp->deadline_ns;
+}
+
+/* One of its deadlines is this, and may be earlier than the key. */
+static void arm(struct sv_qp *qp, uint64_t deadline_ns)
 {
 	struct sv_port *port = qp->port;
 	uint64_t earliest = port->num_timers ? port->timers[0]->heap_key_ns : SV_NEVER;
 
-	qp->deadline_ns = deadline_ns;
 	if (qp->heap_slot == UINT32_MAX) {
 		qp->heap_key_ns = deadline_ns;
 		heap_put(port, port->num_timers++, qp);
@@ -86,6 +91,19 @@ void sv_qp_set_timer(struct sv_qp *qp, uint64_t deadline_ns)
 		port->ops->arm_timer(port, deadline_ns);
 }
 
+void sv_qp_set_timer(struct sv_qp *qp, uint64_t deadline_ns)
+{
+	qp->deadline_ns = deadline_ns;
+	arm(qp, deadline_ns);
+}
+
+void sv_qp_set_place_timer(struct sv_qp *qp, uint64_t place_ns)
+{
+	qp->place_ns = place_ns;
+	if (place_ns != SV_NEVER)
+		arm(qp, place_ns);
+}
+
 void sv_qp_stop_timer(struct sv_qp *qp)
 {
 	qp->deadline_ns = SV_NEVER;
@@ -96,13 +114,14 @@ static void heap_settle(struct sv_port *port)
 {
 	while (port->num_timers) {
 		struct sv_qp *qp = port->timers[0];
+		uint64_t next_ns = next_of(qp);
 
-		if (qp->deadline_ns == qp->heap_key_ns)
+		if (next_ns == qp->heap_key_ns)
 			return;
-		if (qp->deadline_ns == SV_NEVER) {
+		if (next_ns == SV_NEVER) {
 			heap_remove(port, qp);
 		} else {
-			qp->heap_key_ns = qp->deadline_ns;
+			qp->heap_key_ns = next_ns;
 			heap_down(port, 0);
 		}
 	}
@@ -122,8 +141,16 @@ bool sv_port_run_timer(struct sv_port *port, uint64_t now_ns)
 		return false;
 	qp = port->timers[0];
 	heap_remove(port, qp);
-	qp->deadline_ns = SV_NEVER;
-	sv_requester_timeout(qp);
+	if (qp->place_ns <= qp->deadline_ns) {
+		qp->place_ns = SV_NEVER;
+		sv_responder_place(qp);
+	} else {
+		qp->deadline_ns = SV_NEVER;
+		sv_requester_timeout(qp);
+	}
+	/* The other deadline is still to come. */
+	if (qp->heap_slot == UINT32_MAX && next_of(qp) != SV_NEVER)
+		arm(qp, next_of(qp));
 	return true;
 }
 

@@ -160,12 +160,94 @@ static void all_at_once_at_either_end(void **state)
 	exchange_under(rules);
 }
 
+static void placed_in_any_order(void **state)
+{
+	static const char *const rules[] = {
+	    "unordered=200us host=0", "unordered=50us prob=0.5 host=1", "drop prob=0.01", NULL};
+
+	(void)state;
+	exchange_under(rules);
+}
+
+/* Two words to one place, again and again: how often the older one stayed. */
+static int write_twice(int peer_fd, int test_fd, void *arg)
+{
+	int rounds = *(int *)arg;
+	struct ibv_wc wc;
+	struct end end;
+
+	(void)test_fd;
+	end_open(&end, peer_fd, &opt);
+	for (int round = 0; round < rounds; round++) {
+		uint64_t words[2] = {2 * (uint64_t)round, 2 * (uint64_t)round + 1};
+
+		memcpy(end.buf, words, sizeof(words));
+		NEED(!end_post_write(&end, 0, 8, 1));
+		/* From the second word to the same place. */
+		end.peer_addr -= 8;
+		NEED(!end_post_write(&end, 8, 8, 2));
+		end.peer_addr += 8;
+		for (int i = 0; i < 2; i++)
+			NEED(end_wait(&end, &wc, 10) == IBV_WC_SUCCESS);
+		meet(peer_fd); /* both are there: look */
+		meet(peer_fd);
+	}
+	end_close(&end);
+	return 0;
+}
+
+/* 0: each was there once. */
+static int look_twice(int peer_fd, int test_fd, void *arg)
+{
+	int rounds = *(int *)arg, older = 0;
+	struct end end;
+
+	(void)test_fd;
+	end_open(&end, peer_fd, &opt);
+	for (int round = 0; round < rounds; round++) {
+		uint64_t word;
+
+		meet(peer_fd);
+		memcpy(&word, end.buf, sizeof(word));
+		NEED(word / 2 == (uint64_t)round);
+		older += word % 2 == 0;
+		meet(peer_fd);
+	}
+	printf("the older word stayed in %d of %d rounds\n", older, rounds);
+	end_close(&end);
+	return older > 0 && older < rounds ? 0 : 1;
+}
+
+static void of_two_writes_the_older_one_may_stay(void **state)
+{
+	struct pair pair;
+	json_t *status;
+	int rounds = 200;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1 --seed 7");
+	assert_int_equal(fabric_tool("fault %s 'unordered=100us' >/dev/null", fabric_name()), 0);
+	pair_start(&pair, write_twice, look_twice, &rounds);
+	assert_int_equal(pair_join(&pair, 0, 60), 0);
+	assert_int_equal(pair_join(&pair, 1, 60), 0);
+	status = fabric_status();
+	assert_non_null(status);
+	assert_true(status_fired(status, 0) >= 2 * rounds);
+	json_decref(status);
+	fabric_down();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(no_faults_at_all),	      cmocka_unit_test(one_percent_lost),
-	    cmocka_unit_test(one_percent_duplicated), cmocka_unit_test(one_percent_delayed),
-	    cmocka_unit_test(one_percent_reordered),  cmocka_unit_test(all_at_once_at_either_end),
+	    cmocka_unit_test(no_faults_at_all),
+	    cmocka_unit_test(one_percent_lost),
+	    cmocka_unit_test(one_percent_duplicated),
+	    cmocka_unit_test(one_percent_delayed),
+	    cmocka_unit_test(one_percent_reordered),
+	    cmocka_unit_test(all_at_once_at_either_end),
+	    cmocka_unit_test(placed_in_any_order),
+	    cmocka_unit_test(of_two_writes_the_older_one_may_stay),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
