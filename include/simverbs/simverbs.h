@@ -126,6 +126,13 @@ void sv_stepped_kill(uint32_t host, uint32_t rail);
  * device that is dead or leaving already is left as it is.
  */
 void sv_stepped_disassociate(uint32_t host, uint32_t rail, uint64_t leave_ns);
+/*
+ * The driver gives the firmware up, as ConnectX's in internal error: DEVICE_FATAL at once, and from
+ * then on it says of ERR, of destroying and of deregistering that it is done without doing it;
+ * other commands answer EIO. The hardware goes on for leave_ns, with what the application takes for
+ * destroyed: what arrives is written and acknowledged. Nobody hears of its completions.
+ */
+void sv_stepped_feign(uint32_t host, uint32_t rail, uint64_t leave_ns);
 /* Lets a device that was killed or taken away be opened again; what was open stays as it is. */
 void sv_stepped_revive(uint32_t host, uint32_t rail);
 /* The QP accepts posts and does nothing any more; hard: does not even flush in ERR. False: no such

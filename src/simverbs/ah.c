@@ -59,7 +59,7 @@ int sv_destroy_ah(struct ibv_ah *ibv)
 
 	if (!err)
 		sv_free_ah(sv_container_of(ibv, struct sv_ah, ibv));
-	return err;
+	return sv_answer(err);
 }
 
 /* The way back to whoever sent a datagram. */

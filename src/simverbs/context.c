@@ -56,7 +56,7 @@ static int dead_answers(const struct sv_context *ctx, enum sv_verb verb)
 {
 	bool command = verb == SV_VERB_NONE || sv_verb_is_command(verb);
 
-	return command || !ctx->disassociated ? EIO : 0;
+	return command || ctx->end == SV_END_DEATH ? EIO : 0;
 }
 
 int sv_verb_gate(struct ibv_context *context, enum sv_verb verb)
@@ -79,7 +79,17 @@ int sv_release_gate(struct ibv_context *context, enum sv_verb verb)
 	const struct sv_context *ctx = sv_ctx(context);
 	int err = sv_verb_gate(context, verb);
 
-	return sv_ctx_dead(ctx) && !ctx->disassociated ? 0 : err;
+	if (!sv_ctx_dead(ctx))
+		return err;
+	switch ((enum sv_end)ctx->end) {
+	case SV_END_DEATH:
+		return 0;
+	case SV_END_DISASSOCIATION:
+		return EIO;
+	case SV_END_FEIGNED:
+		break;
+	}
+	return SV_FEIGNED;
 }
 
 /* ---------------------------------------------------------------- open, close */

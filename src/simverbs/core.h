@@ -24,13 +24,19 @@ struct sv_event_queue {
 	uint32_t head, tail, mask;
 };
 
+/* What is left to whoever has a device open that is gone. */
+enum sv_end {
+	SV_END_DEATH,	       /* posting answers EIO as well; giving back works */
+	SV_END_DISASSOCIATION, /* giving back answers EIO; posting is accepted */
+	SV_END_FEIGNED,	       /* giving back answers success and does nothing; the same */
+};
+
 struct sv_context {
 	struct sv_port *port;
 	struct sv_device *dev;
 	struct sv_list link; /* sv_port.contexts */
 	bool dead;	     /* its device died or is going: commands answer EIO for ever */
-	bool disassociated;  /* set before `dead`: giving back answers EIO, too; posting seems to
-				work */
+	uint8_t end;	     /* enum sv_end, set before `dead` */
 	bool ended;	     /* nothing moves any more, and DEVICE_FATAL has been raised */
 	struct sv_event_queue events;
 	struct sv_list pds, mrs, cqs, qps, srqs, ahs, channels;
@@ -194,6 +200,7 @@ struct sv_qp {
 	bool fatal;  /* lost a completion: see sv_qp_check_fatal() */
 	bool wedged; /* fault: accepts posts, does nothing */
 	bool wedged_hard;
+	bool abandoned; /* destroyed, says the driver; the hardware knows nothing of it */
 	bool sq_sig_all;
 	bool sqd_notify;
 	struct ibv_qp_cap cap;
@@ -389,11 +396,16 @@ static inline bool sv_ctx_dead(const struct sv_context *ctx)
  */
 int sv_verb_gate(struct ibv_context *context, enum sv_verb verb);
 /*
- * sv_verb_gate for a verb that gives something back, which works on a dead device, too: unless the
- * kernel has taken it away, when the object is gone there and stays here until the device is
- * closed.
+ * sv_verb_gate for a verb that gives something back, which works on a dead device, too. But the
+ * object stays until the device is closed where the kernel took that away (EIO), and where the
+ * driver only says that it is done: SV_FEIGNED, for which sv_answer() is 0.
  */
 int sv_release_gate(struct ibv_context *context, enum sv_verb verb);
+#define SV_FEIGNED (-1)
+static inline int sv_answer(int err)
+{
+	return err == SV_FEIGNED ? 0 : err;
+}
 
 /* event.c, locked */
 int sv_events_init(struct sv_event_queue *q);

@@ -233,7 +233,7 @@ int sv_destroy_cq(struct ibv_cq *ibv)
 	uint32_t async, comp;
 
 	if (err)
-		return err;
+		return sv_answer(err);
 	sv_port_lock(port);
 	if (cq->refs) {
 		sv_port_unlock(port);
@@ -299,7 +299,7 @@ void sv_cq_push(struct sv_cq *cq, const struct ibv_wc *wc, bool solicited, struc
 	struct sv_cqe *cqe;
 
 	/* A device that dies placed or unplaced acknowledges but its completions are lost. */
-	if (port->dying)
+	if (port->dying || qp->abandoned)
 		return;
 	if (tail - head >= cq->mask && !cq->ignore_overrun) {
 		port->stats.cq_overruns++;

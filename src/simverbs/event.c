@@ -72,6 +72,8 @@ void sv_raise_device(struct sv_context *ctx, enum ibv_event_type type)
 
 void sv_raise_qp(struct sv_qp *qp, enum ibv_event_type type)
 {
+	if (qp->abandoned)
+		return;
 	raise_event(sv_ctx(qp->ibv.context),
 		    &(struct ibv_async_event){.element.qp = &qp->ibv, .event_type = type});
 }

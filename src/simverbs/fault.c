@@ -284,6 +284,7 @@ static void merge(struct sv_fault_verdict *verdict, struct sv_fault_rule *rule, 
 		verdict->kill = rule->value;
 		break;
 	case SV_FAULT_DISASSOCIATE:
+	case SV_FAULT_FEIGN:
 		verdict->leave_ns = rule->amount;
 		break;
 	case SV_FAULT_EVENT:

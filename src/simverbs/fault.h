@@ -36,6 +36,8 @@
  *				kill=placed|unplaced it is still acknowledged
  *	disassociate[=TIME]	the kernel takes the device away: commands answer EIO at once, queue
  *				pairs end and the event comes TIME later (1ms)
+ *	feign[=TIME]		the driver says of ERR and of destroying that it is done; the
+ *				hardware goes on for TIME (1ms)
  *	for=TIME		undoes it after this time
  *	period=TIME		does it again (with at= and count=)
  *
@@ -81,6 +83,7 @@ enum sv_fault_kind {
 	SV_FAULT_KILL,
 	SV_FAULT_REVIVE,
 	SV_FAULT_DISASSOCIATE,
+	SV_FAULT_FEIGN,
 	SV_FAULT_KIND_COUNT
 };
 
@@ -220,7 +223,7 @@ struct sv_fault_verdict {
 	int32_t event;
 	bool wedge_hard;
 	uint64_t for_ns;     /* of the fabric action */
-	uint64_t leave_ns;   /* of DISASSOCIATE: how long its queue pairs go on */
+	uint64_t leave_ns;   /* of DISASSOCIATE and FEIGN: how long its queue pairs go on */
 	uint32_t host, rail; /* where a fabric action applies */
 };
 

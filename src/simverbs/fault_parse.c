@@ -133,7 +133,7 @@ static int act_wait(struct parser *p, const char *key, const char *value, uint32
 	return ret;
 }
 
-static int act_disassociate(struct parser *p, const char *key, const char *value, uint32_t kind)
+static int act_leave(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
 	p->rule->amount = SV_LEAVE_NS;
 	return value ? act_time(p, key, value, kind) : set_kind(p, (enum sv_fault_kind)kind);
@@ -441,7 +441,8 @@ static const struct token {
     {"heal", act_plain, SV_FAULT_HEAL},
     {"kill", act_kill, SV_FAULT_KILL},
     {"revive", act_plain, SV_FAULT_REVIVE},
-    {"disassociate", act_disassociate, SV_FAULT_DISASSOCIATE},
+    {"disassociate", act_leave, SV_FAULT_DISASSOCIATE},
+    {"feign", act_leave, SV_FAULT_FEIGN},
     /* where, what, when */
     {"host", key_u32, FIELD(host)},
     {"rail", key_u32, FIELD(rail)},
@@ -503,7 +504,7 @@ static int complete(struct parser *p)
 	if (rule->kind == SV_FAULT_NONE)
 		return fail(p, "no action; expected one of drop, corrupt, dropack, dup, delay, "
 			       "reorder, slow, hold, errno, wait, wc, unordered, wedge, event, "
-			       "link, cut, heal, kill, revive, disassociate");
+			       "link, cut, heal, kill, revive, disassociate, feign");
 	if (of_verb != (rule->verb != SV_VERB_NONE))
 		return fail(p, "errno= and verb= go together, and so do wait= and verb=");
 	if (of_verb && check_verb(p))
@@ -552,8 +553,8 @@ static int complete(struct parser *p)
 	if (rule->period_ns && !timed)
 		return fail(p, "period= needs at= and no packet key");
 	if (rule->for_ns && rule->kind < SV_FAULT_LINK_DOWN)
-		return fail(p, "for= only says something about link, cut, heal, kill, revive and "
-			       "disassociate");
+		return fail(p, "for= only says something about link, cut, heal, kill, revive, "
+			       "disassociate and feign");
 	if (!p->has_count)
 		rule->count = rule->nth || lasts(rule->kind) ? 1 : UINT64_MAX;
 	return 0;

@@ -93,7 +93,7 @@ int sv_dealloc_pd(struct ibv_pd *ibv)
 	bool busy;
 
 	if (err)
-		return err;
+		return sv_answer(err);
 	sv_port_lock(port);
 	busy = sv_pd(ibv)->refs != 0;
 	sv_port_unlock(port);
@@ -445,5 +445,5 @@ int sv_dereg_mr(struct ibv_mr *ibv)
 
 	if (!err)
 		sv_free_mr(sv_container_of(ibv, struct sv_mr, ibv));
-	return err;
+	return sv_answer(err);
 }

@@ -350,7 +350,7 @@ static void stop_queue_pairs(struct sv_port *port, struct sv_context *ctx)
 		sv_place_drop(qp);
 		sv_list_del(&qp->tx_link);
 		sv_list_del(&qp->ack_link);
-		if (ctx->disassociated)
+		if (ctx->end != SV_END_DEATH)
 			sv_qp_wedge(qp, true); /* it may still be posted on */
 	}
 }
@@ -359,8 +359,9 @@ static void end_context(struct sv_port *port, struct sv_context *ctx)
 {
 	__atomic_store_n(&ctx->dead, true, __ATOMIC_RELEASE); /* read without the lock */
 	stop_queue_pairs(port, ctx);
-	sv_raise_device(ctx, IBV_EVENT_DEVICE_FATAL);
-	if (ctx->disassociated)
+	if (ctx->end != SV_END_FEIGNED)
+		sv_raise_device(ctx, IBV_EVENT_DEVICE_FATAL);
+	if (ctx->end == SV_END_DISASSOCIATION)
 		sv_events_close(ctx);
 	ctx->ended = true;
 }
@@ -382,7 +383,7 @@ void sv_port_kill(struct sv_port *port)
 	}
 }
 
-void sv_port_disassociate(struct sv_port *port)
+static void begin_to_leave(struct sv_port *port, enum sv_end end)
 {
 	struct sv_list *node;
 
@@ -394,9 +395,21 @@ void sv_port_disassociate(struct sv_port *port)
 
 		if (ctx->ended)
 			continue;
-		ctx->disassociated = true;
+		ctx->end = (uint8_t)end;
 		__atomic_store_n(&ctx->dead, true, __ATOMIC_RELEASE);
+		if (end == SV_END_FEIGNED)
+			sv_raise_device(ctx, IBV_EVENT_DEVICE_FATAL);
 	}
+}
+
+void sv_port_disassociate(struct sv_port *port)
+{
+	begin_to_leave(port, SV_END_DISASSOCIATION);
+}
+
+void sv_port_feign(struct sv_port *port)
+{
+	begin_to_leave(port, SV_END_FEIGNED);
 }
 
 void sv_port_leave(struct sv_port *port)

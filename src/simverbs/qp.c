@@ -303,6 +303,23 @@ struct ibv_qp_ex *sv_qp_to_qp_ex(struct ibv_qp *qp)
 
 /* ---------------------------------------------------------------- destruction */
 
+static void let_go(struct sv_qp *qp)
+{
+	qp->pd->refs--;
+	sv_cq(qp->ibv.send_cq)->refs--;
+	sv_cq(qp->ibv.recv_cq)->refs--;
+	if (qp->srq)
+		qp->srq->refs--;
+}
+
+/* Nothing of it is heard any more, and the hardware goes on. */
+static void abandon(struct sv_qp *qp)
+{
+	qp->abandoned = true;
+	sv_cq_drop_qp(sv_cq(qp->ibv.send_cq), qp->ibv.qp_num);
+	sv_cq_drop_qp(sv_cq(qp->ibv.recv_cq), qp->ibv.qp_num);
+}
+
 void sv_free_qp(struct sv_qp *qp)
 {
 	struct sv_port *port = qp->port;
@@ -315,11 +332,7 @@ void sv_free_qp(struct sv_qp *qp)
 	sv_cq_drop_qp(sv_cq(qp->ibv.send_cq), qp->ibv.qp_num);
 	sv_cq_drop_qp(sv_cq(qp->ibv.recv_cq), qp->ibv.qp_num);
 	sv_list_del(&qp->link);
-	qp->pd->refs--;
-	sv_cq(qp->ibv.send_cq)->refs--;
-	sv_cq(qp->ibv.recv_cq)->refs--;
-	if (qp->srq)
-		qp->srq->refs--;
+	let_go(qp);
 	sv_port_unlock(port);
 	pthread_mutex_destroy(&qp->ibv.mutex);
 	pthread_cond_destroy(&qp->ibv.cond);
@@ -333,12 +346,15 @@ int sv_destroy_qp(struct ibv_qp *ibv)
 	struct sv_port *port = qp->port;
 	uint32_t reported;
 	int err = sv_release_gate(ibv->context, SV_VERB_DESTROY_QP);
+	bool feigned = err == SV_FEIGNED;
 
-	if (err)
+	if (err && !feigned)
 		return err;
 	sv_port_lock(port);
-	/* Stops here: nothing arrives or is raised any more while we wait for acks. */
-	if (!qp->dead) {
+	if (feigned) {
+		abandon(qp);
+	} else if (!qp->dead) {
+		/* Stops here: nothing arrives or is raised any more while we wait for acks. */
 		qp->wedged = qp->wedged_hard = true;
 		quiesce(qp);
 	}
@@ -346,6 +362,7 @@ int sv_destroy_qp(struct ibv_qp *ibv)
 	reported = qp->async_reported;
 	sv_port_unlock(port);
 	sv_wait_acked(&ibv->mutex, &ibv->cond, &ibv->events_completed, reported);
-	sv_free_qp(qp);
+	if (!feigned)
+		sv_free_qp(qp);
 	return 0;
 }

@@ -275,6 +275,15 @@ static int modify_locked(struct sv_qp *qp, const struct ibv_qp_attr *attr, int m
 	return 0;
 }
 
+/* Where the driver's word is all there is: it ends what it is asked to end. */
+static bool feigns(const struct ibv_qp *ibv, const struct ibv_qp_attr *attr, int mask)
+{
+	const struct sv_context *ctx = sv_ctx(ibv->context);
+
+	return sv_ctx_dead(ctx) && ctx->end == SV_END_FEIGNED && mask & IBV_QP_STATE &&
+	       (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
+}
+
 int sv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct sv_qp *qp = sv_qp(ibv);
@@ -282,6 +291,10 @@ int sv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 
 	if (!err && mask & IBV_QP_STATE)
 		err = sv_verb_gate(ibv->context, sv_verb_to_state(attr->qp_state));
+	if (err == EIO && feigns(ibv, attr, mask)) {
+		ibv->state = attr->qp_state;
+		return 0;
+	}
 	if (err)
 		return err;
 	sv_port_lock(qp->port);

@@ -222,7 +222,7 @@ int sv_destroy_srq(struct ibv_srq *ibv)
 	uint32_t reported;
 
 	if (err)
-		return err;
+		return sv_answer(err);
 	sv_port_lock(port);
 	if (srq->refs) {
 		sv_port_unlock(port);

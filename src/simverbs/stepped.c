@@ -30,6 +30,7 @@ static uint32_t opposite(uint32_t kind)
 		return SV_FAULT_CUT;
 	case SV_FAULT_KILL:
 	case SV_FAULT_DISASSOCIATE:
+	case SV_FAULT_FEIGN:
 		return SV_FAULT_REVIVE;
 	default:
 		return SV_FAULT_KILL;
@@ -45,7 +46,7 @@ static void undo_later(struct sv_stepped *fab, uint32_t kind, uint32_t host, uin
 		    &(struct sv_action){.kind = opposite(kind), .host = host, .rail = rail});
 }
 
-static void disassociate(struct sv_stepped_port *p, const struct sv_action *action)
+static void begin_to_leave(struct sv_stepped_port *p, const struct sv_action *action)
 {
 	struct sv_stepped *fab = sv_fabric;
 	struct sv_action rest = *action;
@@ -58,7 +59,10 @@ static void disassociate(struct sv_stepped_port *p, const struct sv_action *acti
 	if (sv_port_dead(p->port) || sv_port_leaving(p->port))
 		return;
 	p->leaves_ns = fab->now_ns + action->leave_ns;
-	sv_port_disassociate(p->port);
+	if (action->kind == SV_FAULT_FEIGN)
+		sv_port_feign(p->port);
+	else
+		sv_port_disassociate(p->port);
 	rest.leaves = true;
 	rest.for_ns = 0;
 	if (action->leave_ns)
@@ -82,7 +86,8 @@ static void act_on_port(struct sv_stepped_port *p, const struct sv_action *actio
 		sv_port_revive(p->port);
 		break;
 	case SV_FAULT_DISASSOCIATE:
-		disassociate(p, action);
+	case SV_FAULT_FEIGN:
+		begin_to_leave(p, action);
 		break;
 	default:
 		break;

@@ -30,7 +30,7 @@ struct sv_action {
 	uint32_t kind; /* enum sv_fault_kind */
 	uint32_t host, rail;
 	uint64_t for_ns;
-	uint64_t leave_ns; /* of DISASSOCIATE */
+	uint64_t leave_ns; /* of DISASSOCIATE and FEIGN */
 	bool leaves;	   /* its second half */
 };
 
@@ -52,7 +52,7 @@ struct sv_stepped_port {
 	uint32_t next_qpn;
 	uint32_t inbound; /* events on their way here */
 	uint32_t open_contexts;
-	uint64_t leaves_ns; /* disassociated: when its queue pairs end */
+	uint64_t leaves_ns; /* one that is leaving: when its queue pairs end */
 };
 
 struct sv_stepped {

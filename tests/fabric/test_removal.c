@@ -184,6 +184,64 @@ static void the_tool_takes_a_device_away(void **state)
 		assert_int_equal(pair_join(&pair, who, 20), 0);
 }
 
+/* ---- the driver's word alone ---------------------------------------------------------------- */
+
+static int feigning_host(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+
+	(void)arg;
+	end_open(&end, peer_fd, &quick);
+	say(test_fd, 'r');
+	NEED(end_event(&end, 10) == IBV_EVENT_DEVICE_FATAL);
+	NEED(to_error(&end) == 0);
+	NEED(ibv_destroy_qp(end.qp) == 0);
+	NEED(ibv_dereg_mr(end.mr) == 0);
+	say(peer_fd, 'w');
+	hear(peer_fd);
+	for (size_t i = 0; i < MESSAGE; i++)
+		NEED(end.buf[i] == pattern(5, i)); /* where it was deregistered */
+	NEED(ibv_destroy_cq(end.cq) == 0);
+	NEED(ibv_dealloc_pd(end.pd) == 0);
+	NEED(ibv_close_device(end.ctx) == 0);
+	return 0;
+}
+
+static int feigning_peer(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+
+	(void)arg;
+	end_open(&end, peer_fd, &quick);
+	for (size_t i = 0; i < MESSAGE; i++)
+		end.buf[i] = pattern(5, i);
+	say(test_fd, 'r');
+	hear(peer_fd);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	say(peer_fd, 'w');
+	end_close(&end);
+	return 0;
+}
+
+static void what_a_driver_says_it_destroyed_goes_on(void **state)
+{
+	struct pair pair;
+	json_t *status;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1");
+	pair_start(&pair, feigning_host, feigning_peer, NULL);
+	for (int who = 0; who < 2; who++)
+		assert_int_equal(pair_wait_byte(&pair, who), 'r');
+	assert_int_equal(fabric_tool("fault %s 'feign=5s at=1ms host=0 rail=0'", fabric_name()), 0);
+	for (int who = 0; who < 2; who++)
+		assert_int_equal(pair_join(&pair, who, 20), 0);
+	status = fabric_status();
+	assert_int_equal(status_fired(status, 0), 1);
+	assert_string_equal(device_of(status), "feigning");
+	json_decref(status);
+}
+
 /* ---- verbs that fail ------------------------------------------------------------------------ */
 
 static int refused(int peer_fd, int test_fd, void *arg)
@@ -239,6 +297,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(a_device_that_is_taken_away_ends_in_the_kernels_order,
 				      take_down),
+	    cmocka_unit_test_teardown(what_a_driver_says_it_destroyed_goes_on, take_down),
 	    cmocka_unit_test_teardown(the_tool_takes_a_device_away, take_down),
 	    cmocka_unit_test_teardown(destroy_and_modify_fail_once_and_leave_all_as_it_was,
 				      take_down),

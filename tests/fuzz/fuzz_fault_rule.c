@@ -21,7 +21,8 @@ const struct fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("unordered=20us qpn=7 prob=0.5\nunordered peer=1 part=last"),
     FUZZ_TEXT("link=down host=1 rail=0 at=2s for=500ms period=1s count=9"),
     FUZZ_TEXT("kill=unplaced host=1 op=write nth=10"),
-    FUZZ_TEXT("disassociate at=1ns host=0 rail=0 for=5ms\ndisassociate=20ms nth=2"),
+    FUZZ_TEXT(
+	"disassociate at=1ns host=0 rail=0 for=5ms\ndisassociate=20ms nth=2\nfeign=1s op=ack"),
     FUZZ_TEXT("event=GID_CHANGE at=1us until=1ms host=0 rail=0"),
     FUZZ_TEXT("wedge=hard op=ack|rnr|nak\nslow=1e3\ncut at=1ns rail=0\nrevive heal"),
     {NULL, 0},

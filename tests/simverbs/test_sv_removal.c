@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A device that the kernel takes away: EIO from every command first, the hardware's end later, the
- * event last. And queue pairs that cannot be destroyed, or not be put into error, at the first try.
+ * event last. A driver that says more than it does. And queue pairs that cannot be destroyed, or
+ * not be put into error, at the first try.
  */
 #include "verb_calls.h"
 #include "world.h"
@@ -343,6 +344,69 @@ static void test_closing_ends_the_queue_pairs(void **state)
 	assert_int_equal(sv_stepped_close(), 0);
 }
 
+/* ---------------------------------------------------------------- the driver's word alone */
+
+/* What was destroyed and deregistered, by the driver's word, is written for as long as that. */
+static void test_what_is_destroyed_by_word_goes_on(void **state)
+{
+	struct ibv_port_attr port;
+	struct world w;
+
+	(void)state;
+	world_open(&w, NULL);
+	assert_int_equal(post_recv(&w.b, 1, 0, 100), 0);
+	sv_stepped_feign(1, 0, 30 * MS);
+	expect_event(w.b.ctx, IBV_EVENT_DEVICE_FATAL);
+	assert_int_equal(ibv_query_port(w.b.ctx, 1, &port), EIO);
+	assert_null(ibv_reg_mr(w.b.pd, w.b.buf, 10, 0));
+	assert_int_equal(errno, EIO);
+	assert_int_equal(to_state(w.b.qp, IBV_QPS_RTS), EIO);
+	assert_int_equal(to_state(w.b.qp, IBV_QPS_ERR), 0);
+	assert_int_equal(w.b.qp->state, IBV_QPS_ERR);
+	expect_no_wc(&w.b); /* no flush */
+	assert_int_equal(ibv_destroy_qp(w.b.qp), 0);
+	assert_int_equal(ibv_dereg_mr(w.b.mr), 0);
+	assert_int_equal(ibv_destroy_cq(w.b.cq), 0);
+	assert_int_equal(ibv_dealloc_pd(w.b.pd), 0);
+	fill(w.a.buf, 5000, 1);
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 5000, &w.b, 0), 0);
+	sv_stepped_run(29 * MS);
+	expect_wc(&w.a, 1, IBV_WC_SUCCESS);
+	assert_memory_equal(w.a.buf, w.b.buf, 5000);
+	sv_stepped_run(30 * MS);
+	w.a.buf[0]++;
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 2, 0, 1, &w.b, 0), 0);
+	settle();
+	expect_wc(&w.a, 2, IBV_WC_RETRY_EXC_ERR);
+	assert_int_not_equal(w.a.buf[0], w.b.buf[0]);
+	expect_no_event(w.b.ctx); /* the one at the beginning was all */
+	close_with_b_removed(&w);
+}
+
+/* By rule, and undone: a device that is opened anew is a new one. */
+static void test_a_feigning_device_comes_back(void **state)
+{
+	struct ibv_context *again;
+	struct ibv_port_attr port;
+	struct world w;
+	int id;
+
+	(void)state;
+	world_open(&w, NULL);
+	id = add("feign=3ms at=2ms host=1 rail=0 for=10ms");
+	sv_stepped_run(2 * MS);
+	expect_fired(id, 1);
+	expect_event(w.b.ctx, IBV_EVENT_DEVICE_FATAL);
+	assert_int_equal(ibv_destroy_qp(w.b.qp), 0);
+	sv_stepped_run(12 * MS);
+	again = open_host(1, 0);
+	assert_non_null(again);
+	assert_int_equal(ibv_query_port(again, 1, &port), 0);
+	assert_int_equal(ibv_close_device(again), 0);
+	assert_int_equal(ibv_dereg_mr(w.b.mr), 0); /* its word is what it was */
+	close_with_b_removed(&w);
+}
+
 /* ---------------------------------------------------------------- verbs that fail */
 
 /* What cannot be destroyed is as it was: what arrives is still written. */
@@ -402,6 +466,8 @@ int main(void)
 	    cmocka_unit_test(test_killed_while_it_leaves),
 	    cmocka_unit_test(test_a_dead_device_is_not_taken_away),
 	    cmocka_unit_test(test_closing_ends_the_queue_pairs),
+	    cmocka_unit_test(test_what_is_destroyed_by_word_goes_on),
+	    cmocka_unit_test(test_a_feigning_device_comes_back),
 	    cmocka_unit_test(test_busy_queue_pair_goes_on),
 	    cmocka_unit_test(test_one_modify_fails),
 	};

@@ -112,6 +112,8 @@ static const struct {
     {"kill=unplaced dir=tx", "dir=tx"},
     {"disassociate=later", "'disassociate=later'"},
     {"disassociate at=1ms host=0", "rail="},
+    {"feign=now", "'feign=now'"},
+    {"feign at=1ms rail=0", "host="},
     {"reorder dir=rx", "dir=rx"},
     {"wedge=soft", "'wedge=soft'"},
     {"link=down nth=1 period=1ms", "period="},

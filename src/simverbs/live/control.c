@@ -8,14 +8,14 @@
  */
 #include "simverbs/live/wire.h"
 
-/* A device that was taken away works until its queue pairs are destroyed. */
+/* A device that is leaving works until its queue pairs end. */
 static bool device_works(const struct sv_fabric_header *h, const struct sv_fab_device *dev)
 {
 	uint32_t life = atomic_load_explicit(&dev->life, memory_order_acquire);
 
 	return atomic_load_explicit(&dev->link_up, memory_order_relaxed) &&
 	       (life == SV_DEVICE_ALIVE ||
-		(life == SV_DEVICE_DISASSOCIATED &&
+		(life != SV_DEVICE_KILLED &&
 		 sv_fabric_now_ns(h) <
 		     atomic_load_explicit(&dev->leaves_ns, memory_order_relaxed)));
 }
@@ -65,7 +65,9 @@ void sv_control_sync(struct sv_wire *w)
 	if (!up || life == SV_DEVICE_KILLED)
 		die(w);
 	else if (life == SV_DEVICE_DISASSOCIATED)
-		sv_port_disassociate(w->port); /* it dies in sv_control_run() */
+		sv_port_disassociate(w->port);
+	else if (life == SV_DEVICE_FEIGNS)
+		sv_port_feign(w->port);
 	else if (sv_port_dead(w->port) || sv_port_leaving(w->port))
 		sv_port_revive(w->port);
 	if (sv_port_state(w->port) != state)

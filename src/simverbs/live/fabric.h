@@ -53,7 +53,12 @@
 
 enum sv_fabric_state { SV_FABRIC_UP = 1, SV_FABRIC_DOWN = 2 };
 
-enum sv_device_life { SV_DEVICE_ALIVE = 0, SV_DEVICE_KILLED = 1, SV_DEVICE_DISASSOCIATED = 2 };
+enum sv_device_life {
+	SV_DEVICE_ALIVE = 0,
+	SV_DEVICE_KILLED = 1,
+	SV_DEVICE_DISASSOCIATED = 2,
+	SV_DEVICE_FEIGNS = 3
+};
 
 enum sv_link_layer { SV_LINK_ETHERNET = 0, SV_LINK_INFINIBAND = 1 };
 
@@ -95,7 +100,7 @@ struct sv_fab_device {
 	alignas(SV_CACHE_LINE) atomic_uint link_up;
 	atomic_uint cut;
 	atomic_uint life;	 /* enum sv_device_life */
-	atomic_ullong leaves_ns; /* of DISASSOCIATED: when its queue pairs end; set before `life` */
+	atomic_ullong leaves_ns; /* when the queue pairs end; set before `life` */
 	/* Constant once the fabric is up. */
 	uint64_t guid; /* host order */
 	uint16_t lid;

@@ -8,12 +8,13 @@
 
 #define BIT(kind) (1u << (kind))
 
-static void disassociate(struct sv_fabric *fab, struct sv_fab_device *dev, uint64_t leave_ns)
+static void begin_to_leave(struct sv_fabric *fab, struct sv_fab_device *dev,
+			   enum sv_device_life life, uint64_t leave_ns)
 {
 	if (atomic_load(&dev->life) != SV_DEVICE_ALIVE)
 		return;
 	atomic_store(&dev->leaves_ns, sv_fabric_now_ns(fab->h) + leave_ns);
-	atomic_store(&dev->life, SV_DEVICE_DISASSOCIATED);
+	atomic_store(&dev->life, life);
 }
 
 static void set_device(struct sv_fabric *fab, unsigned index, uint32_t kinds, uint64_t leave_ns)
@@ -35,7 +36,9 @@ static void set_device(struct sv_fabric *fab, unsigned index, uint32_t kinds, ui
 	if (kinds & BIT(SV_FAULT_REVIVE))
 		atomic_store(&dev->life, SV_DEVICE_ALIVE);
 	if (kinds & BIT(SV_FAULT_DISASSOCIATE))
-		disassociate(fab, dev, leave_ns);
+		begin_to_leave(fab, dev, SV_DEVICE_DISASSOCIATED, leave_ns);
+	if (kinds & BIT(SV_FAULT_FEIGN))
+		begin_to_leave(fab, dev, SV_DEVICE_FEIGNS, leave_ns);
 }
 
 static void set_devices(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t kinds,
@@ -72,8 +75,9 @@ static uint32_t inverse(uint32_t kinds)
 	       (kinds & BIT(SV_FAULT_LINK_UP) ? BIT(SV_FAULT_LINK_DOWN) : 0) |
 	       (kinds & BIT(SV_FAULT_CUT) ? BIT(SV_FAULT_HEAL) : 0) |
 	       (kinds & BIT(SV_FAULT_HEAL) ? BIT(SV_FAULT_CUT) : 0) |
-	       (kinds & (BIT(SV_FAULT_KILL) | BIT(SV_FAULT_DISASSOCIATE)) ? BIT(SV_FAULT_REVIVE)
-									  : 0) |
+	       (kinds & (BIT(SV_FAULT_KILL) | BIT(SV_FAULT_DISASSOCIATE) | BIT(SV_FAULT_FEIGN))
+		    ? BIT(SV_FAULT_REVIVE)
+		    : 0) |
 	       (kinds & BIT(SV_FAULT_REVIVE) ? BIT(SV_FAULT_KILL) : 0);
 }
 

@@ -62,7 +62,8 @@ static const char *life_name(unsigned life)
 {
 	static const char *const names[] = {[SV_DEVICE_ALIVE] = "alive",
 					    [SV_DEVICE_KILLED] = "killed",
-					    [SV_DEVICE_DISASSOCIATED] = "disassociated"};
+					    [SV_DEVICE_DISASSOCIATED] = "disassociated",
+					    [SV_DEVICE_FEIGNS] = "feigning"};
 
 	return life < sizeof(names) / sizeof(names[0]) ? names[life] : "unknown";
 }
