@@ -8,6 +8,7 @@
 #include "base/config.h"
 
 #include "base/log.h"
+#include "base/nccl_window.h"
 #include "base/text.h"
 
 #include <arpa/inet.h>
@@ -18,6 +19,9 @@
 #include <strings.h>
 
 #define SHOWN_MAX 68 /* bytes of a bad value that a log line repeats, at most */
+
+/* What people expect to survive, whatever NCCL does: a switch that is loaded anew, a new route. */
+#define GIVE_UP_MIN_MS 60000
 
 static void *field(struct ha_config *config, const struct ha_config_var *var)
 {
@@ -201,18 +205,44 @@ static enum ha_config_origin load_var(struct ha_config *config, const struct ha_
 	return HA_ORIGIN_INVALID;
 }
 
+static bool is_set(const struct ha_config *config, const char *name)
+{
+	return ha_config_origin(config, name) == HA_ORIGIN_ENVIRONMENT;
+}
+
+static int or_default(int value, int otherwise)
+{
+	return value >= 0 ? value : otherwise;
+}
+
+/* With no path left. */
+static int give_up_ms(const struct ha_config *config)
+{
+	int64_t product_ms = (int64_t)config->max_retries * config->rto_ms;
+
+	if (config->outage_ms > 0)
+		return config->outage_ms;
+	if (config->max_retries >= 0)
+		return product_ms > INT_MAX ? INT_MAX : (int)product_ms;
+	return config->nccl_window_ms > GIVE_UP_MIN_MS ? config->nccl_window_ms : GIVE_UP_MIN_MS;
+}
+
 static void derive(struct ha_config *config)
 {
-	int64_t give_up_ms = (int64_t)config->max_retries * config->rto_ms;
-
 	config->rc_timeout = config->force_ib_timeout >= 0 ? config->force_ib_timeout
 			     : config->ib_timeout >= 0	   ? config->ib_timeout
 							   : config->qp_timeout;
 	config->rc_retry_cnt =
 	    config->ib_retry_cnt >= 0 ? config->ib_retry_cnt : config->qp_retry_cnt;
-	if (config->outage_ms > 0)
-		give_up_ms = config->outage_ms;
-	config->give_up_ms = give_up_ms > INT_MAX ? INT_MAX : (int)give_up_ms;
+	config->nccl_window_ms =
+	    ha_nccl_window_ms(or_default(config->ib_timeout, HA_NCCLS_IB_TIMEOUT),
+			      or_default(config->ib_retry_cnt, HA_NCCLS_IB_RETRY_CNT));
+	config->give_up_ms = give_up_ms(config);
+	if (config->force_ib_timeout < 0 && config->ib_timeout < 0 &&
+	    !is_set(config, "HA_NCCL_QP_TIMEOUT"))
+		config->lone_timeout_min = HA_NCCLS_IB_TIMEOUT;
+	if (!is_set(config, "HA_NCCL_RTO_MS"))
+		config->lone_rto_min_ms = config->nccl_window_ms;
 }
 
 void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn)

@@ -58,8 +58,8 @@ struct ha_config {
 	/* Failure detection and recovery. */
 	int heartbeat_ms;
 	int rto_ms;
-	int max_retries;
-	int outage_ms; /* 0: max_retries × rto_ms */
+	int max_retries; /* -1: not set */
+	int outage_ms;	 /* 0: not set; see give_up_ms */
 	bool enable_failback;
 	enum ha_completion_mode completion;
 
@@ -118,7 +118,23 @@ struct ha_config {
 	 */
 	int rc_timeout;	  /* the verbs' exponent: 4.096 µs × 2^rc_timeout */
 	int rc_retry_cnt; /* 0 … 7 */
-	int give_up_ms;	  /* outage_ms, or max_retries × rto_ms */
+
+	/* How long NCCL's own transport would bear silence with the NCCL_IB_* values:
+	 * nccl_window.h. */
+	int nccl_window_ms;
+	/*
+	 * With no path left, so long until the error: outage_ms, else max_retries × rto_ms, else a
+	 * minute, or nccl_window_ms where that is longer.
+	 */
+	int give_up_ms;
+
+	/*
+	 * Without failover the failure of a path is that of the connection. So its queue pairs get
+	 * at least NCCL's own timeout, and its soft timeout is at least nccl_window_ms, unless a
+	 * variable of ours says otherwise. 0: there is no such minimum.
+	 */
+	int lone_timeout_min; /* exponent, as rc_timeout */
+	int lone_rto_min_ms;
 
 	/* enum ha_config_origin by position in the table. */
 	uint8_t origin[HA_CONFIG_MAX_VARS];
@@ -139,6 +155,12 @@ int ha_config_warn_unknown(char *const *environ_list);
 
 /* One INFO line for each variable that the environment set; WARN where that has no effect yet. */
 void ha_config_log(const struct ha_config *config);
+
+/*
+ * One WARN where a variable of ours has connections give up before NCCL's own transport would; it
+ * names the variables and the times of both. Returns whether there was one.
+ */
+bool ha_config_warn_impatient(const struct ha_config *config);
 
 /* ---- the table, for tools and tests -------------------------------------------------------- */
 

@@ -43,23 +43,33 @@ static void write_row(FILE *out, const struct ha_config_var *var)
 
 void ha_config_write_markdown(FILE *out)
 {
-	fputs("# Configuration\n\n"
-	      "<!-- Generated from src/base/config_table.c by `ninja update-docs`: edit there. "
-	      "-->\n\n"
-	      "All configuration is by environment variable, read once when NCCL initialises the\n"
-	      "plugin. A variable that is empty counts as not set. A value that cannot be used is\n"
-	      "reported by one warning that names the variable, the value and the default used\n"
-	      "instead; it never stops a job. Numbers may be decimal, hexadecimal (0x) or octal "
-	      "(0).\n"
-	      "\n"
-	      "A queue pair's retransmission timeout is `HA_NCCL_FORCE_IB_TIMEOUT` if set, else\n"
-	      "`NCCL_IB_TIMEOUT` if set, else `HA_NCCL_QP_TIMEOUT`. Its retry count is\n"
-	      "`NCCL_IB_RETRY_CNT` if set, else `HA_NCCL_QP_RETRY_CNT`.\n"
-	      "\n"
-	      "`nccl-ha config` shows what this shell's environment comes to, and with `--pid` "
-	      "what a\n"
-	      "running process uses and where each value came from.\n",
-	      out);
+	fputs(
+	    "# Configuration\n\n"
+	    "<!-- Generated from src/base/config_table.c by `ninja update-docs`: edit there. "
+	    "-->\n\n"
+	    "All configuration is by environment variable, read once when NCCL initialises the\n"
+	    "plugin. A variable that is empty counts as not set. A value that cannot be used is\n"
+	    "reported by one warning that names the variable, the value and the default used\n"
+	    "instead; it never stops a job. Numbers may be decimal, hexadecimal (0x) or octal "
+	    "(0).\n"
+	    "\n"
+	    "A queue pair's retransmission timeout is `HA_NCCL_FORCE_IB_TIMEOUT` if set, else\n"
+	    "`NCCL_IB_TIMEOUT` if set, else `HA_NCCL_QP_TIMEOUT`. Its retry count is\n"
+	    "`NCCL_IB_RETRY_CNT` if set, else `HA_NCCL_QP_RETRY_CNT`. Where there is no failover\n"
+	    "the default of `HA_NCCL_QP_TIMEOUT` is NCCL's own, 20.\n"
+	    "\n"
+	    "With no path left a connection gives up after `HA_NCCL_OUTAGE_MS` if set, else\n"
+	    "`HA_NCCL_MAX_RETRIES` × `HA_NCCL_RTO_MS` if the first of these is set, else after\n"
+	    "60 s, or what NCCL's own transport may bear with the same `NCCL_IB_TIMEOUT` and\n"
+	    "`NCCL_IB_RETRY_CNT` if that is longer: 2 × 4.096 µs × 2^timeout × (retries + 1), 69 "
+	    "s\n"
+	    "with NCCL's defaults ([why](tuning.md#how-long-an-outage-may-last)). A setting that\n"
+	    "is shorter than NCCL's gets one warning.\n"
+	    "\n"
+	    "`nccl-ha config` shows what this shell's environment comes to, and with `--pid` "
+	    "what a\n"
+	    "running process uses and where each value came from.\n",
+	    out);
 	for (int group = 0; group < HA_GROUP_COUNT; group++) {
 		fprintf(out,
 			"\n## %s\n\n| variable | values | default | meaning |\n|---|---|---|---|\n",

@@ -406,6 +406,7 @@ static bool socket_broken(struct ha_comm *comm)
 	if (fo->state == HA_FO_LATCHED)
 		return false;
 	fo->socket_broken = true;
+	fo->socket_end = (uint8_t)ha_frame_sock_end(&comm->ctrl_sock->frames);
 	fo->broken_ns = ha_now_ns();
 	if (!ha_reconnect_begin(comm, fo->broken_ns) && !ha_signaling_has_ctrl_sock(comm))
 		return false;

@@ -112,6 +112,7 @@ struct ha_failover {
 	bool look;	    /* something happened that a visit has to look at */
 	bool ports_changed; /* what failed before may work now */
 	bool stepping;	    /* a step of the machine is under way: fsm.c */
+	uint8_t socket_end; /* enum ha_sock_end: of the one that broke */
 	uint8_t leave;	    /* enum ha_reason: noted, why the active path is to be left */
 	bool outage_told;
 	uint8_t sl, traffic_class; /* [C] of every path of this connection */

@@ -32,8 +32,14 @@
 #define GOODBYE_NS     (20 * HA_NS_PER_MS)
 #define GOODBYE_ROUNDS 100000
 
-/* Without the socket, a peer that does not answer over the paths for so long is gone. */
+/* Where its host closed the socket, a peer that does not answer over the paths for so long is gone.
+ */
 #define LOST_NS HA_NS_PER_S
+/*
+ * Where somebody reset it: longer than a sender that lives takes to dial again. Its own end may
+ * have timed out in an outage, and then its host knows no such socket when the network is back.
+ */
+#define LOST_RESET_NS (5 * HA_NS_PER_S)
 
 /* ---- what to say --------------------------------------------------------------------------- */
 
@@ -257,6 +263,11 @@ static void say_again(struct ha_comm *comm, uint64_t now_ns)
 static const char *sign_of_death(const struct ha_comm *comm, uint64_t now_ns)
 {
 	const struct ha_failover *fo = comm->failover;
+	static const uint64_t lost_ns[] = {
+	    [HA_SOCK_CLOSED] = LOST_NS,
+	    [HA_SOCK_RESET] = LOST_RESET_NS,
+	    [HA_SOCK_SILENT] = UINT64_MAX,
+	};
 	uint64_t broken_ns = now_ns - fo->broken_ns, silent_ns = now_ns - fo->heard_ns;
 
 	/*
@@ -266,12 +277,14 @@ static const char *sign_of_death(const struct ha_comm *comm, uint64_t now_ns)
 	if (ha_reconnect_refused(comm) && (!ha_signaling_has_ctrl_sock(comm) ||
 					   (broken_ns > LOST_NS / 2 && silent_ns > LOST_NS / 2)))
 		return "its socket is closed and another one refused";
-	if (broken_ns > LOST_NS && silent_ns > 2 * LOST_NS)
+	/* Silence alone is no sign: how long the network, or its host, may be away is for the
+	 * outage's limit to say. */
+	if (broken_ns > lost_ns[fo->socket_end] && silent_ns > 2 * LOST_NS)
 		return "its socket is closed and it answers on no path";
 	return NULL;
 }
 
-/* Nobody answers on any channel: the process is gone. */
+/* Somebody said that its socket is no more, and nobody answers on any channel: it is gone. */
 static void check_peer(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;

@@ -32,7 +32,7 @@ void ha_signaling_send(struct ha_comm *comm, uint64_t now_ns);
 /* The peer's socket is up and it says nothing: its process is stopped, and is waited for. */
 bool ha_signaling_peer_frozen(const struct ha_comm *comm, uint64_t now_ns);
 
-/* How long an outage is borne: HA_NCCL_OUTAGE_MS, or HA_NCCL_MAX_RETRIES times HA_NCCL_RTO_MS. */
+/* How long an outage is borne: the configuration's give_up_ms. */
 uint64_t ha_signaling_deadline_ns(const struct ha_comm *comm);
 
 /*

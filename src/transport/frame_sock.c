@@ -66,7 +66,8 @@ static enum ha_io failed(struct ha_frame_sock *sock, int error)
 {
 	if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR)
 		return HA_IO_AGAIN;
-	sock->error = error;
+	if (sock->error == 0)
+		sock->error = error;
 	return HA_IO_CLOSED;
 }
 
@@ -93,10 +94,8 @@ static enum ha_io fill(struct ha_frame_sock *sock, size_t wanted)
 
 		if (n < 0)
 			return failed(sock, errno);
-		if (n == 0) {
-			sock->error = 0;
+		if (n == 0)
 			return HA_IO_CLOSED;
-		}
 		sock->in_len += (size_t)n;
 	}
 	return HA_IO_DONE;
@@ -118,6 +117,22 @@ enum ha_io ha_frame_sock_receive(struct ha_frame_sock *sock, struct ha_frame_hea
 	*payload = sock->in + HA_FRAME_HEADER;
 	sock->in_len = 0;
 	return HA_IO_DONE;
+}
+
+enum ha_sock_end ha_frame_sock_end(const struct ha_frame_sock *sock)
+{
+	switch (sock->error) {
+	case 0:
+		return HA_SOCK_CLOSED;
+	case ETIMEDOUT:
+	case EHOSTUNREACH:
+	case EHOSTDOWN:
+	case ENETUNREACH:
+	case ENETDOWN:
+		return HA_SOCK_SILENT;
+	default:
+		return HA_SOCK_RESET;
+	}
 }
 
 const char *ha_frame_sock_why(const struct ha_frame_sock *sock)

@@ -15,9 +15,17 @@ enum ha_io {
 	HA_IO_BAD,    /* bytes that no peer of ours would send: see bad */
 };
 
+/* How a socket came to its end, which is what it says of the peer. */
+enum ha_sock_end {
+	HA_SOCK_CLOSED, /* the peer's host closed it in good order: so it does for a dead process */
+	HA_SOCK_RESET,	/* somebody knows of no such socket: the peer's host, or a firewall */
+	HA_SOCK_SILENT, /* nothing came back: the network is out, or the peer's host */
+};
+
 struct ha_frame_sock {
 	int fd;	   /* -1: closed */
-	int error; /* errno after HA_IO_CLOSED, 0 for end of file */
+	int error; /* errno after HA_IO_CLOSED, 0 for end of file: the first one, since it is told
+		      once */
 	enum ha_wire_result bad;
 	size_t in_len, out_len, out_sent;
 	uint8_t in[HA_FRAME_HEADER + HA_FRAME_MAX_PAYLOAD];
@@ -40,6 +48,9 @@ enum ha_io ha_frame_sock_flush(struct ha_frame_sock *sock);
  */
 enum ha_io ha_frame_sock_receive(struct ha_frame_sock *sock, struct ha_frame_header *header,
 				 const uint8_t **payload);
+
+/* After HA_IO_CLOSED. */
+enum ha_sock_end ha_frame_sock_end(const struct ha_frame_sock *sock);
 
 /* "closed by the other end", or the socket's error. */
 const char *ha_frame_sock_why(const struct ha_frame_sock *sock);

@@ -171,6 +171,8 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	comm->features = agreed.features;
 	if (ha_comm_has_failover(comm))
 		comm->ops = comm->inst->failover;
+	else if (comm->rto_ms < (uint32_t)comm->config->lone_rto_min_ms)
+		comm->rto_ms = (uint32_t)comm->config->lone_rto_min_ms;
 	comm->silent = agreed.features & HA_FEATURE_E2E ? HA_SILENT_COUNT : 0;
 	/* With failover a first path that cannot be is like one that fails at once. */
 	if (ha_path_connect(comm->paths[0], &remote->endpoint) != HA_OK &&

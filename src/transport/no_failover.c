@@ -50,10 +50,13 @@ static void frame(struct ha_comm *comm, const struct ha_frame_header *header,
 	(void)ha_peer_end_frame(comm, header, payload);
 }
 
+/*
+ * That nothing comes over it any more says nothing of the path, which may go another way, nor that
+ * the network will not be back: NCCL's own transport would not notice. The queue pair decides.
+ */
 static bool socket_broken(struct ha_comm *comm)
 {
-	(void)comm;
-	return false;
+	return ha_frame_sock_end(&comm->ctrl_sock->frames) == HA_SOCK_SILENT;
 }
 
 /* A peer whose path still looks healthy would wait for us for ever. */

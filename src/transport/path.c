@@ -443,13 +443,22 @@ static int to_rtr(const struct ha_path *path, struct ibv_qp *qp, uint32_t qpn, u
 				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
+/* Where nothing keeps the connection alive the queue pair is as patient as NCCL's own. */
+static int timeout_of(const struct ha_comm *comm)
+{
+	const struct ha_config *config = comm->config;
+
+	return !ha_comm_has_failover(comm) && config->rc_timeout < config->lone_timeout_min
+		   ? config->lone_timeout_min
+		   : config->rc_timeout;
+}
+
 static int to_rts(const struct ha_path *path, struct ibv_qp *qp, uint32_t psn)
 {
-	const struct ha_config *config = path->comm->config;
 	struct ibv_qp_attr attr = {
 	    .qp_state = IBV_QPS_RTS,
-	    .timeout = (uint8_t)config->rc_timeout,
-	    .retry_cnt = (uint8_t)config->rc_retry_cnt,
+	    .timeout = (uint8_t)timeout_of(path->comm),
+	    .retry_cnt = (uint8_t)path->comm->config->rc_retry_cnt,
 	    .rnr_retry = RNR_RETRY,
 	    .sq_psn = psn,
 	    .max_rd_atomic = 1,

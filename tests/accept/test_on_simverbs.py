@@ -96,7 +96,7 @@ class Everything(Case):
 
 class Trouble(Fabric):
     def test_a_plugin_without_failover_fails(self):
-        done, report = self.acceptance("--simverbs", "2x2", "--steps", "standby,drill", "--proof-time", "1.5", env={"HA_NCCL_ENABLE_BACKUP": "0"})
+        done, report = self.acceptance("--simverbs", "2x2", "--steps", "standby,drill", "--proof-time", "1.5", env={"HA_NCCL_ENABLE_BACKUP": "0", "HA_NCCL_QP_TIMEOUT": "14"})
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         failed = {line["what"] for line in report["verdict"] if line["verdict"] == "FAIL"}
         self.assertLessEqual({"node a: standby", "node b: standby", "node a: variables", "drill: sim0:1 of node a"}, failed)

@@ -109,6 +109,7 @@ static void configure(struct world *world)
 	/* 8 ms of retries, or half a second: longer than three heartbeats and an RTO. */
 	config->rc_timeout = scenario->slow_hardware ? 14 : 8;
 	config->rc_retry_cnt = 7;
+	config->lone_timeout_min = config->lone_rto_min_ms = 0;
 	if (scenario->qps)
 		config->ib_qps_per_connection = scenario->qps;
 	config->ib_split_data_on_qps = scenario->split;

@@ -151,7 +151,8 @@ class Drill(unittest.TestCase):
 
     def test_a_run_that_fails_fails_the_whole_and_is_reported(self):
         done = self.drill(
-            "--cuts", "3", "--hold", "4", "--gap", "0.5", "--run-seconds", "6", "--ib-kinds", "", HA_NCCL_ENABLE_BACKUP="0"
+            "--cuts", "3", "--hold", "4", "--gap", "0.5", "--run-seconds", "6", "--ib-kinds", "",
+            HA_NCCL_ENABLE_BACKUP="0", HA_NCCL_QP_TIMEOUT="14"
         )
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         # Mostly the first; a run that was faster than the one before is over before it is cut.

@@ -213,6 +213,12 @@ class Files(unittest.TestCase):
 
     def test_this_environment_is_checked(self):
         good = {v["name"]: v for v in document("config", env={"HA_NCCL_RTO_MS": "77"})["variables"]}
+        patience = document("config", env={"NCCL_IB_TIMEOUT": "22"})
+        self.assertEqual((patience["give_up_ms"], patience["nccl_window_ms"]), (274878, 274878))
+        self.assertIn("keeps trying for 60000 ms; NCCL's own transport may bear 4295 ms", text("config", env={"NCCL_IB_TIMEOUT": "16"}))
+        done = nccl_ha("config", env={"HA_NCCL_OUTAGE_MS": "5000"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"HA_NCCL_OUTAGE_MS=5000: a connection without a path fails after 5000 ms", done.stderr)
         self.assertEqual((good["HA_NCCL_RTO_MS"]["value"], good["HA_NCCL_RTO_MS"]["origin"]), ("77", "environment"))
         self.assertEqual(good["HA_NCCL_MAX_RECVS"]["max"], 8)
         self.assertIn("HA_NCCL_RTO_MS  77     environment", text("config", "--changed", env={"HA_NCCL_RTO_MS": "77"}))

@@ -30,6 +30,7 @@ void pair_defaults(struct pair *pair, const char *log)
 	strcpy(pair->config.socket_ifname, "=lo");
 	/* Nothing in the background, unless a test is about it. */
 	pair->config.enable_backup = false;
+	pair->config.lone_timeout_min = pair->config.lone_rto_min_ms = 0;
 	pair->config.stats = false;
 	pair->fabric.seed = 1;
 }

@@ -108,6 +108,7 @@ static void host_open(uint32_t host)
 	sv_stepped_set_host(host);
 	ha_config_load(&inst->config, no_environment);
 	strcpy(inst->config.socket_ifname, "=lo");
+	inst->config.lone_timeout_min = inst->config.lone_rto_min_ms = 0;
 	strcpy(inst->host, host == SENDER ? "sender" : "receiver");
 	inst->failover = &ha_no_failover;
 	pthread_mutex_init(&inst->lock, NULL);

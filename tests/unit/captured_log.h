@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static char captured_log[64 * 1024];
+static char captured_log[256 * 1024];
 static size_t captured_length;
 static int captured_warnings;
 

@@ -180,6 +180,7 @@ static int show_environment(const struct arguments *a)
 	ha_log_set_sink(warn);
 	ha_config_load(&config, NULL);
 	ha_config_warn_unknown(environ);
+	ha_config_warn_impatient(&config);
 	for (size_t i = 0; i < ha_config_nvars; i++) {
 		const struct ha_config_var *var = &ha_config_vars[i];
 
@@ -190,9 +191,16 @@ static int show_environment(const struct arguments *a)
 			json_array_append_new(list, var_json(var, &values[i]));
 	}
 	if (a->form == FORM_JSON)
-		print_json(json_pack("{s:i, s:O}", "format", 1, "variables", list));
+		print_json(json_pack("{s:i, s:O, s:i, s:i}", "format", 1, "variables", list,
+				     "give_up_ms", config.give_up_ms, "nccl_window_ms",
+				     config.nccl_window_ms));
 	else
 		print_values(values, ha_config_nvars, a->changed);
+	if (a->form == FORM_TEXT && !a->changed)
+		printf(
+		    "\nWith no path left a connection keeps trying for %d ms; NCCL's own transport "
+		    "may bear %d ms.\n",
+		    config.give_up_ms, config.nccl_window_ms);
 	json_decref(list);
 	return warnings ? NH_EXIT_ATTENTION : NH_EXIT_OK;
 }

@@ -43,7 +43,7 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_true(c.enable_backup);
 	assert_int_equal(c.heartbeat_ms, 200);
 	assert_int_equal(c.rto_ms, 1000);
-	assert_int_equal(c.max_retries, 10);
+	assert_int_equal(c.max_retries, -1);
 	assert_false(c.enable_failback);
 	assert_int_equal(c.debug, 0);
 	assert_true(c.use_progress_thread);
@@ -71,7 +71,8 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(c.socket_family, AF_UNSPEC);
 	assert_int_equal(c.rc_timeout, 14);
 	assert_int_equal(c.rc_retry_cnt, 7);
-	assert_int_equal(c.give_up_ms, 10000);
+	assert_int_equal(c.nccl_window_ms, 68720);
+	assert_int_equal(c.give_up_ms, 68720);
 }
 
 static void every_type_is_parsed(void **state)
@@ -212,7 +213,91 @@ static void force_wins_over_nccls_timeout_which_wins_over_ours(void **state)
 	assert_int_equal(c.rc_retry_cnt, 0);
 }
 
-static void outage_deadline_is_the_product_unless_set(void **state)
+/* A minute, and what NCCL's own transport would bear with the same NCCL_IB_* where that is longer.
+ */
+static void by_default_an_outage_may_last_a_minute_and_never_less_than_nccls_own(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, "NCCL_IB_TIMEOUT", "14");
+	assert_int_equal(c.give_up_ms, 60000);
+	LOAD(c, "NCCL_IB_TIMEOUT", "18", "NCCL_IB_RETRY_CNT", "0");
+	assert_int_equal(c.give_up_ms, 60000);
+	LOAD(c, "NCCL_IB_TIMEOUT", "22");
+	assert_true(c.give_up_ms >= 4 * 58800);
+	LOAD(c, "NCCL_IB_TIMEOUT", "22", "NCCL_IB_RETRY_CNT", "3");
+	assert_true(c.give_up_ms >= 2 * 58800);
+	LOAD(c, "NCCL_IB_TIMEOUT", "0"); /* NCCL's would wait for ever */
+	assert_int_equal(c.give_up_ms, INT32_MAX);
+	LOAD(c, "NCCL_IB_TIMEOUT", "31");
+	assert_true(c.give_up_ms >= 70000000);
+	/* Timers of ours have no part in it. */
+	LOAD(c, "HA_NCCL_RTO_MS", "100", "HA_NCCL_QP_TIMEOUT", "8", "HA_NCCL_FORCE_IB_TIMEOUT",
+	     "8");
+	assert_int_equal(c.give_up_ms, 68720);
+}
+
+static void who_asks_for_less_than_nccls_own_gets_it_and_one_warning(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, "HA_NCCL_OUTAGE_MS", "10000");
+	assert_int_equal(c.give_up_ms, 10000);
+	assert_true(ha_config_warn_impatient(&c));
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("HA_NCCL_OUTAGE_MS=10000: "));
+	assert_true(logged("fails after 10000 ms"));
+	assert_true(logged("68720 ms with NCCL_IB_TIMEOUT=20 and NCCL_IB_RETRY_CNT=7"));
+
+	LOAD(c, "HA_NCCL_MAX_RETRIES", "3", "HA_NCCL_RTO_MS", "500", "NCCL_IB_TIMEOUT", "22");
+	assert_int_equal(c.give_up_ms, 1500);
+	assert_true(ha_config_warn_impatient(&c));
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("HA_NCCL_MAX_RETRIES=3 times HA_NCCL_RTO_MS=500: "));
+	assert_true(logged("274878 ms with NCCL_IB_TIMEOUT=22"));
+
+	LOAD(c, "HA_NCCL_OUTAGE_MS", "10000", "NCCL_IB_TIMEOUT", "16");
+	assert_false(ha_config_warn_impatient(&c)); /* 4.3 s there */
+	LOAD(c, "HA_NCCL_OUTAGE_MS", "68720");
+	assert_false(ha_config_warn_impatient(&c));
+	LOAD(c, "HA_NCCL_RTO_MS", "100", "HA_NCCL_QP_TIMEOUT", "8");
+	assert_false(ha_config_warn_impatient(&c));
+	LOAD(c, "NCCL_IB_TIMEOUT", "10");
+	assert_false(ha_config_warn_impatient(&c));
+	assert_int_equal(captured_warnings, 0);
+}
+
+/* A path that fails ends the connection there, as with NCCL's own: it must not fail earlier. */
+static void without_failover_a_path_is_as_patient_as_nccls_own(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, NULL);
+	assert_int_equal(c.lone_timeout_min, 20);
+	assert_int_equal(c.lone_rto_min_ms, 68720);
+	LOAD(c, "NCCL_IB_TIMEOUT", "16"); /* as for NCCL's own */
+	assert_int_equal(c.lone_timeout_min, 0);
+	assert_int_equal(c.lone_rto_min_ms, 4295);
+	LOAD(c, "HA_NCCL_ENABLE_BACKUP", "0", "HA_NCCL_QP_TIMEOUT", "15");
+	assert_int_equal(c.lone_timeout_min, 0);
+	assert_true(ha_config_warn_impatient(&c));
+	assert_true(logged("HA_NCCL_QP_TIMEOUT=15 without failover: "));
+	LOAD(c, "HA_NCCL_ENABLE_BACKUP", "0", "HA_NCCL_RTO_MS", "2000");
+	assert_int_equal(c.lone_rto_min_ms, 0);
+	assert_true(ha_config_warn_impatient(&c));
+	assert_true(logged("HA_NCCL_RTO_MS=2000 without failover: "));
+	LOAD(c, "HA_NCCL_ENABLE_BACKUP", "0", "HA_NCCL_FORCE_IB_TIMEOUT", "14", "NCCL_IB_TIMEOUT",
+	     "20");
+	assert_true(ha_config_warn_impatient(&c));
+	assert_true(logged("HA_NCCL_FORCE_IB_TIMEOUT=14 without failover: "));
+	LOAD(c, "HA_NCCL_ENABLE_BACKUP", "0", "NCCL_IB_TIMEOUT", "14");
+	assert_false(ha_config_warn_impatient(&c));
+}
+
+static void outage_deadline_is_the_product_where_that_is_set(void **state)
 {
 	struct ha_config c;
 
@@ -337,7 +422,10 @@ int main(void)
 	    cmocka_unit_test(a_hostile_value_cannot_spoil_the_log),
 	    cmocka_unit_test(the_longest_string_that_fits_is_taken_whole),
 	    cmocka_unit_test(force_wins_over_nccls_timeout_which_wins_over_ours),
-	    cmocka_unit_test(outage_deadline_is_the_product_unless_set),
+	    cmocka_unit_test(by_default_an_outage_may_last_a_minute_and_never_less_than_nccls_own),
+	    cmocka_unit_test(who_asks_for_less_than_nccls_own_gets_it_and_one_warning),
+	    cmocka_unit_test(without_failover_a_path_is_as_patient_as_nccls_own),
+	    cmocka_unit_test(outage_deadline_is_the_product_where_that_is_set),
 	    cmocka_unit_test(a_misspelt_variable_is_named_with_the_right_one),
 	    cmocka_unit_test(what_was_set_is_logged_and_what_is_idle_is_said),
 	    cmocka_unit_test(values_print_the_way_they_are_set),
