@@ -45,6 +45,9 @@ struct sv_stepped_opts {
 				   before: as the kernel's soft RoCE does it */
 	bool pin; /* a region of memory that is mapped shared keeps its pages, whatever is mapped at
 		     their address later */
+	/* When things happen. MLX5: retries, events of lost carriers and commands in the times of a
+	 * ConnectX (docs/simverbs.md). */
+	enum sv_stepped_profile { SV_STEPPED_EXACT, SV_STEPPED_MLX5 } profile;
 	/* Device limits; 0: the default (sv_limits_default() in src/simverbs/device.c). */
 	uint32_t max_qp, max_qp_wr, max_sge, max_inline, max_cq, max_cqe, max_mr, max_rd_atomic;
 };
@@ -108,9 +111,12 @@ void sv_stepped_set_burst(uint32_t burst_bytes);
 
 /* ---- faults, at once ---- */
 
-/* The port's own link: PORT_ERR or PORT_ACTIVE at its host, silence at the others. On RoCE a port
- * whose link is down has no route to anybody: RTR and address handles fail with ENETUNREACH. */
+/* The port's own cable: PORT_ERR or PORT_ACTIVE at its host, silence at the others. On RoCE a port
+ * whose link is down has no route to anybody: RTR and address handles fail with ENETUNREACH. With
+ * the profile MLX5 PORT_ERR comes up to a second later; ibv_query_port() knows at once. */
 void sv_stepped_link(uint32_t host, uint32_t rail, bool up);
+/* Its host sets the port down: as without the cable, and the event comes at once. */
+void sv_stepped_link_off(uint32_t host, uint32_t rail);
 /* Inside the switch: both ends stay up. */
 void sv_stepped_cut(uint32_t rail, bool cut);
 /* One direction between two ports. */

@@ -36,12 +36,14 @@ static void sleep_ns(uint64_t ns, const bool *dead)
 }
 
 /* The caller holds no lock: others use the device, and all other devices, meanwhile. */
-static void wait_by_rule(struct sv_context *ctx, enum sv_verb verb)
+static void wait_for_command(struct sv_context *ctx, enum sv_verb verb)
 {
 	struct sv_port *port = ctx->port;
-	uint64_t ns =
-	    sv_fault_verb_wait_ns(port->faults, verb, port->cfg.host, port->cfg.rail, sv_now(port));
+	uint64_t ns = sv_profile_command_ns((enum sv_profile)port->cfg.profile, verb);
 
+	if (sv_fault_armed(port->faults, SV_POINT_VERB))
+		ns += sv_fault_verb_wait_ns(port->faults, verb, port->cfg.host, port->cfg.rail,
+					    sv_now(port));
 	if (!ns)
 		return;
 	if (port->ops->verb_waits)
@@ -66,11 +68,14 @@ int sv_verb_gate(struct ibv_context *context, enum sv_verb verb)
 
 	if (__builtin_expect(sv_ctx_dead(ctx), 0))
 		return dead_answers(ctx, verb);
-	if (__builtin_expect(!sv_fault_armed(port->faults, SV_POINT_VERB), 1))
+	if (__builtin_expect(!sv_fault_armed(port->faults, SV_POINT_VERB), 1) &&
+	    port->cfg.profile == SV_PROFILE_EXACT)
 		return 0;
-	wait_by_rule(ctx, verb);
+	wait_for_command(ctx, verb);
 	if (sv_ctx_dead(ctx))
 		return dead_answers(ctx, verb);
+	if (!sv_fault_armed(port->faults, SV_POINT_VERB))
+		return 0;
 	return sv_fault_verb(port->faults, verb, port->cfg.host, port->cfg.rail, sv_now(port));
 }
 

@@ -10,6 +10,7 @@
 #include "engine.h"
 #include "fault.h"
 #include "list.h"
+#include "profile.h"
 
 #include <stdatomic.h>
 
@@ -226,6 +227,7 @@ struct sv_qp {
 	uint32_t unrequested; /* packets sent since the last one that asked for an ack */
 	uint32_t rd_outstanding;
 	uint8_t retries_left;
+	uint8_t timeouts; /* since the last progress */
 	uint8_t rnr_left;
 	bool rnr_wait;
 	bool rd_gap; /* lost response seen and asked for again; until progress */
@@ -287,6 +289,7 @@ struct sv_port {
 	struct sv_fault_table *faults;
 	struct sv_port_config cfg;
 	enum ibv_port_state state;
+	bool told_active; /* of what contexts were told by events */
 	bool dead;
 	bool leaving; /* disassociated: what is there goes on until it is dead */
 	/* kill=placed|unplaced: acknowledges and completes nothing until the message ends. */

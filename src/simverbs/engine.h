@@ -259,6 +259,7 @@ struct sv_port_config {
 	bool no_dmabuf;		   /* ibv_reg_dmabuf_mr answers EOPNOTSUPP */
 	bool pin;		   /* regions of shared memory keep their pages */
 	bool late_recvs_stay;	   /* those posted in ERR, until it is set again */
+	uint32_t profile;	   /* enum sv_profile: when things happen */
 	enum ibv_port_state state; /* initial */
 	pthread_mutex_t *lock;	   /* instead of one of its own: several ports under one lock */
 };
@@ -322,8 +323,10 @@ uint64_t sv_port_run_timers(struct sv_port *port, uint64_t now_ns);
 bool sv_port_run_timer(struct sv_port *port, uint64_t now_ns);
 uint64_t sv_port_next_deadline(struct sv_port *port);
 
-/* Link state as the port sees it; raises PORT_ACTIVE or PORT_ERR on every context. */
+/* Link state as the port sees it, and as ibv_query_port() says it. Nobody is told. */
 void sv_port_set_state(struct sv_port *port, enum ibv_port_state state);
+/* Raises PORT_ACTIVE or PORT_ERR on every context if the link is not as they were last told. */
+void sv_port_tell_state(struct sv_port *port);
 enum ibv_port_state sv_port_state(const struct sv_port *port);
 
 /* Changes a GID table entry; raises GID_CHANGE. */

@@ -31,8 +31,9 @@
  *				before they are acknowledged, and before what comes after them on
  *				their queue pair and is no plain WRITE
  * Fabric actions, taken by the wire when a packet matches, or at a time (at= and no packet key):
- *	link=down|up cut heal kill[=now|placed|unplaced] revive
- *				the packet that sets off link=down, cut or kill is lost; with
+ *	link=down|off|up cut heal kill[=now|placed|unplaced] revive
+ *				down: the carrier is lost; off: set down at its host. The packet
+ *				that sets off link=down|off, cut or kill is lost; with
  *				kill=placed|unplaced it is still acknowledged
  *	disassociate[=TIME]	the kernel takes the device away: commands answer EIO at once, queue
  *				pairs end and the event comes TIME later (1ms)
@@ -76,7 +77,8 @@ enum sv_fault_kind {
 	SV_FAULT_WEDGE,
 	SV_FAULT_EVENT,
 	/* fabric */
-	SV_FAULT_LINK_DOWN,
+	SV_FAULT_LINK_DOWN, /* no carrier */
+	SV_FAULT_LINK_OFF,  /* set down by whoever administers the host */
 	SV_FAULT_LINK_UP,
 	SV_FAULT_CUT,
 	SV_FAULT_HEAL,

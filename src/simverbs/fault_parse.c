@@ -212,9 +212,11 @@ static int act_link(struct parser *p, const char *key, const char *value, uint32
 	(void)kind;
 	if (value && !strcmp(value, "down"))
 		return set_kind(p, SV_FAULT_LINK_DOWN);
+	if (value && !strcmp(value, "off"))
+		return set_kind(p, SV_FAULT_LINK_OFF);
 	if (value && !strcmp(value, "up"))
 		return set_kind(p, SV_FAULT_LINK_UP);
-	return fail(p, "'%s=%s': expected down or up", key, value ? value : "");
+	return fail(p, "'%s=%s': expected down, off or up", key, value ? value : "");
 }
 
 static int act_kill(struct parser *p, const char *key, const char *value, uint32_t kind)

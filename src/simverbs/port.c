@@ -27,6 +27,7 @@ struct sv_port *sv_port_create(const struct sv_port_config *cfg, const struct sv
 	port->faults = faults;
 	port->cfg = *cfg;
 	port->state = cfg->state;
+	port->told_active = cfg->state == IBV_PORT_ACTIVE;
 	port->mr_free_head = port->mr_free_tail = UINT32_MAX;
 	sv_list_init(&port->contexts);
 	sv_list_init(&port->tx_wait);
@@ -309,12 +310,16 @@ enum ibv_port_state sv_port_state(const struct sv_port *port)
 
 void sv_port_set_state(struct sv_port *port, enum ibv_port_state state)
 {
-	bool was_active = port->state == IBV_PORT_ACTIVE;
-	bool active = state == IBV_PORT_ACTIVE;
-
 	port->state = state;
-	if (was_active != active && !port->dead)
+}
+
+void sv_port_tell_state(struct sv_port *port)
+{
+	bool active = port->state == IBV_PORT_ACTIVE;
+
+	if (port->told_active != active && !port->dead)
 		sv_port_raise(port, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+	port->told_active = active;
 }
 
 void sv_port_set_gid(struct sv_port *port, uint32_t index, const struct sv_gid_entry *entry)

@@ -199,7 +199,7 @@ static void store_values(struct sv_qp *qp, const struct ibv_qp_attr *attr, int m
 	if (mask & IBV_QP_TIMEOUT)
 		cur->timeout = attr->timeout;
 	if (mask & IBV_QP_RETRY_CNT)
-		cur->retry_cnt = qp->retries_left = attr->retry_cnt;
+		cur->retry_cnt = qp->retries_left = attr->retry_cnt, qp->timeouts = 0;
 	if (mask & IBV_QP_RNR_RETRY)
 		cur->rnr_retry = qp->rnr_left = attr->rnr_retry;
 	if (mask & IBV_QP_RQ_PSN) {

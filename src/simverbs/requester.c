@@ -86,9 +86,9 @@ enum ibv_wc_status sv_fault_status(struct sv_qp *qp, const struct sv_swqe *wqe, 
 
 /* ---------------------------------------------------------------- timer */
 
-static uint64_t retry_timeout_ns(const struct sv_qp *qp)
+static enum sv_profile profile_of(const struct sv_qp *qp)
 {
-	return 4096ull << qp->attr.timeout;
+	return (enum sv_profile)qp->port->cfg.profile;
 }
 
 static void restart_timer(struct sv_qp *qp)
@@ -98,7 +98,9 @@ static void restart_timer(struct sv_qp *qp)
 	if (qp->una_psn == qp->next_psn || qp->attr.timeout == 0)
 		sv_qp_stop_timer(qp);
 	else
-		sv_qp_set_timer(qp, sv_now(qp->port) + retry_timeout_ns(qp));
+		sv_qp_set_timer(qp, sv_now(qp->port) + sv_profile_retry_ns(profile_of(qp),
+									   qp->attr.timeout,
+									   qp->timeouts));
 }
 
 /* RNR timer codes, in units of 10 µs. */
@@ -312,6 +314,23 @@ static bool retry(struct sv_qp *qp)
 	return true;
 }
 
+/* Nothing was reported in time. False: the QP is in error. */
+static bool retry_after_timeout(struct sv_qp *qp)
+{
+	enum sv_retry verdict =
+	    sv_profile_retry(profile_of(qp), qp->attr.timeout, qp->timeouts, qp->retries_left);
+
+	if (verdict == SV_RETRY_EXCEEDED) {
+		sv_fail_send(qp, IBV_WC_RETRY_EXC_ERR);
+		return false;
+	}
+	if (verdict == SV_RETRY_SPEND)
+		qp->retries_left--;
+	qp->timeouts++; /* at most 31 for free, and 7 more */
+	go_back(qp);
+	return true;
+}
+
 void sv_requester_timeout(struct sv_qp *qp)
 {
 	if (qp->rnr_wait) {
@@ -320,7 +339,7 @@ void sv_requester_timeout(struct sv_qp *qp)
 		if (qp->una_psn == qp->next_psn)
 			return;
 		qp->port->stats.timeouts++;
-		if (!retry(qp)) {
+		if (!retry_after_timeout(qp)) {
 			sv_qp_check_fatal(qp);
 			return;
 		}
@@ -345,6 +364,7 @@ static void ask_again(struct sv_qp *qp)
 static void made_progress(struct sv_qp *qp)
 {
 	qp->retries_left = qp->attr.retry_cnt;
+	qp->timeouts = 0;
 	qp->rnr_left = qp->attr.rnr_retry;
 	qp->rd_gap = false;
 	/* Acknowledged beyond where a retransmission had got to: no need for that part. */

@@ -21,6 +21,7 @@ static uint32_t opposite(uint32_t kind)
 {
 	switch (kind) {
 	case SV_FAULT_LINK_DOWN:
+	case SV_FAULT_LINK_OFF:
 		return SV_FAULT_LINK_UP;
 	case SV_FAULT_LINK_UP:
 		return SV_FAULT_LINK_DOWN;
@@ -44,6 +45,22 @@ static void undo_later(struct sv_stepped *fab, uint32_t kind, uint32_t host, uin
 		sv_action_push(
 		    fab, fab->now_ns + for_ns,
 		    &(struct sv_action){.kind = opposite(kind), .host = host, .rail = rail});
+}
+
+/* The port sees it at once, and whoever has it open is told when its kind of device does so. */
+static void set_link(struct sv_stepped *fab, struct sv_stepped_port *p, uint32_t kind)
+{
+	uint64_t late_ns = 0;
+
+	p->link_up = kind == SV_FAULT_LINK_UP;
+	sv_port_set_state(p->port, p->link_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN);
+	/* Random numbers are drawn only where they are used: a run without them stays as it is. */
+	if (kind == SV_FAULT_LINK_DOWN && fab->opts.profile == SV_STEPPED_MLX5)
+		late_ns = sv_profile_carrier_event_ns(SV_PROFILE_MLX5, sv_stepped_random(fab));
+	if (late_ns)
+		sv_tell_push(fab, fab->now_ns + late_ns, p);
+	else
+		sv_port_tell_state(p->port);
 }
 
 static void begin_to_leave(struct sv_stepped_port *p, const struct sv_action *action)
@@ -75,9 +92,9 @@ static void act_on_port(struct sv_stepped_port *p, const struct sv_action *actio
 {
 	switch (action->kind) {
 	case SV_FAULT_LINK_DOWN:
+	case SV_FAULT_LINK_OFF:
 	case SV_FAULT_LINK_UP:
-		p->link_up = action->kind == SV_FAULT_LINK_UP;
-		sv_port_set_state(p->port, p->link_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN);
+		set_link(sv_fabric, p, action->kind);
 		break;
 	case SV_FAULT_KILL:
 		sv_port_kill(p->port);
@@ -254,7 +271,7 @@ static bool step(struct sv_stepped *fab)
 		sv_port_flush(timer->port);
 		return true;
 	}
-	if (kind == SV_EVENT_FAULT && (!fab->heap_len || fab->heap[0].type != SV_EV_ACTION ||
+	if (kind == SV_EVENT_FAULT && (!fab->heap_len || fab->heap[0].type == SV_EV_PACKET ||
 				       fab->heap[0].time_ns > time_ns)) {
 		run_faults(fab);
 		return true;
@@ -262,6 +279,8 @@ static bool step(struct sv_stepped *fab)
 	event = sv_event_pop(fab);
 	if (event.type == SV_EV_ACTION) {
 		sv_stepped_act(&event.action);
+	} else if (event.type == SV_EV_TELL) {
+		sv_port_tell_state(event.port->port);
 	} else {
 		deliver(fab, event.flight);
 		sv_flight_drop_ref(fab, event.flight);

@@ -23,7 +23,7 @@ struct sv_flight {
 	uint8_t payload[];
 };
 
-enum sv_event_type { SV_EV_PACKET, SV_EV_ACTION };
+enum sv_event_type { SV_EV_PACKET, SV_EV_ACTION, SV_EV_TELL };
 
 /* An action of the fabric at a time, such as undoing a `for=`. */
 struct sv_action {
@@ -41,6 +41,7 @@ struct sv_event {
 	union {
 		struct sv_flight *flight;
 		struct sv_action action;
+		struct sv_stepped_port *port; /* TELL: contexts hear of its state */
 	};
 };
 
@@ -102,6 +103,7 @@ static inline uint32_t sv_bit(enum sv_fault_kind kind)
 void sv_event_push(struct sv_stepped *fab, struct sv_event event);
 struct sv_event sv_event_pop(struct sv_stepped *fab);
 void sv_action_push(struct sv_stepped *fab, uint64_t time_ns, const struct sv_action *action);
+void sv_tell_push(struct sv_stepped *fab, uint64_t time_ns, struct sv_stepped_port *port);
 struct sv_flight *sv_flight_new(struct sv_stepped *fab);
 struct sv_flight *sv_flight_copy(struct sv_stepped *fab, const struct sv_flight *from);
 /* Arrives at this time: an event that names it. */
@@ -111,6 +113,7 @@ void sv_flight_drop_ref(struct sv_stepped *fab, struct sv_flight *f);
 void sv_stepped_free_flights(struct sv_stepped *fab);
 
 /* stepped_wire.c */
+uint64_t sv_stepped_random(struct sv_stepped *fab);
 /* Is there a way from one port to the other at this moment? Counts the loss if not. */
 bool sv_connected(struct sv_stepped *fab, const struct sv_packet *pkt, bool at_source);
 /* Does a rule lose this packet? Counts it. */

@@ -93,6 +93,7 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	    .num_comp_vectors = 4,
 	    .pin = o->pin,
 	    .late_recvs_stay = o->late_recvs_stay,
+	    .profile = o->profile == SV_STEPPED_MLX5 ? SV_PROFILE_MLX5 : SV_PROFILE_EXACT,
 	    .state = IBV_PORT_ACTIVE,
 	    .lock = &fab->lock,
 	};
@@ -149,7 +150,7 @@ int sv_stepped_open(const struct sv_stepped_opts *opts)
 	n = fab->num_ports = fab->opts.hosts * fab->opts.rails;
 	if (fab->opts.hosts > MAX_PORTS || fab->opts.rails > MAX_PORTS || n > MAX_PORTS ||
 	    fab->opts.burst_bytes > MAX_BURST || fab->opts.mtu < IBV_MTU_256 ||
-	    fab->opts.mtu > IBV_MTU_4096) {
+	    fab->opts.mtu > IBV_MTU_4096 || fab->opts.profile > SV_STEPPED_MLX5) {
 		destroy(fab);
 		return -EINVAL;
 	}
@@ -339,6 +340,11 @@ static void act(uint32_t kind, uint32_t host, uint32_t rail)
 void sv_stepped_link(uint32_t host, uint32_t rail, bool up)
 {
 	act(up ? SV_FAULT_LINK_UP : SV_FAULT_LINK_DOWN, host, rail);
+}
+
+void sv_stepped_link_off(uint32_t host, uint32_t rail)
+{
+	act(SV_FAULT_LINK_OFF, host, rail);
 }
 
 void sv_stepped_cut(uint32_t rail, bool cut)

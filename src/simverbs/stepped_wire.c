@@ -15,7 +15,7 @@
 /* A reordered packet that nothing overtakes goes on by itself after this. */
 #define REORDER_PATIENCE_NS 50000u
 
-static uint64_t next_random(struct sv_stepped *fab)
+uint64_t sv_stepped_random(struct sv_stepped *fab)
 {
 	uint64_t z = fab->rng += 0x9e3779b97f4a7c15ull;
 
@@ -67,7 +67,7 @@ static uint64_t arrival_ns(struct sv_stepped *fab, const struct sv_packet *pkt, 
 	src->tx_free_ns = depart + transmission_ns(fab, pkt->payload_len, slow_milli);
 	arrival = src->tx_free_ns + fab->opts.latency_ns;
 	if (fab->opts.jitter_ns)
-		arrival += next_random(fab) % (fab->opts.jitter_ns + 1);
+		arrival += sv_stepped_random(fab) % (fab->opts.jitter_ns + 1);
 	if (arrival <= *last)
 		arrival = *last + 1;
 	*last = arrival;
@@ -94,7 +94,9 @@ static void release_held(struct sv_stepped *fab, struct sv_stepped_port *src, ui
 }
 
 /* Fabric actions that take the packet which set them off with them. */
-#define LOSING_KINDS (sv_bit(SV_FAULT_LINK_DOWN) | sv_bit(SV_FAULT_CUT) | sv_bit(SV_FAULT_KILL))
+#define LOSING_KINDS                                                                               \
+	(sv_bit(SV_FAULT_LINK_DOWN) | sv_bit(SV_FAULT_LINK_OFF) | sv_bit(SV_FAULT_CUT) |           \
+	 sv_bit(SV_FAULT_KILL))
 
 /* Calls `act` for each fabric action of a verdict. */
 void sv_for_actions(const struct sv_fault_verdict *v, void (*act)(const struct sv_action *action))

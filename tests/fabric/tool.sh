@@ -26,6 +26,8 @@ refuses 1 "at least 1 host" up "$FABRIC" --hosts 0
 refuses 2 "--limit must be NAME=N" up x --limit max_qp
 refuses 2 "no 'max_qps'" up x --limit max_qp=9,max_qps=9
 refuses 2 "at least 1" up x --limit max_cq=0
+refuses 2 "--profile: there is no profile 'mlx9'" up x --profile mlx9
+SIMVERBS_PROFILE=fast refuses 2 "SIMVERBS_PROFILE: there is no profile 'fast'" up x
 
 fabric_up --hosts 2 --rails 2
 refuses 1 "up already" up "$FABRIC"

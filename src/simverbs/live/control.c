@@ -51,6 +51,16 @@ static void die(struct sv_wire *w)
 	sv_port_kill(w->port);
 }
 
+uint64_t sv_control_tell(struct sv_wire *w, uint64_t now_ns)
+{
+	if (now_ns < w->tell_ns) {
+		sv_thread_arm(w->port, w->tell_ns);
+		return w->tell_ns;
+	}
+	sv_port_tell_state(w->port);
+	return UINT64_MAX;
+}
+
 void sv_control_sync(struct sv_wire *w)
 {
 	const struct sv_fab_device *dev = &w->h->devices[w->device];
@@ -70,8 +80,11 @@ void sv_control_sync(struct sv_wire *w)
 		sv_port_feign(w->port);
 	else if (sv_port_dead(w->port) || sv_port_leaving(w->port))
 		sv_port_revive(w->port);
-	if (sv_port_state(w->port) != state)
+	if (sv_port_state(w->port) != state) {
 		sv_port_set_state(w->port, state);
+		w->tell_ns = atomic_load(&dev->tell_ns);
+	}
+	sv_control_tell(w, sv_fabric_now_ns(w->h));
 	/* Rules are about packets: then every descriptor is one. */
 	sv_port_set_burst(w->port, per_packet ? 0 : SV_BURST_BYTES);
 }

@@ -196,6 +196,7 @@ static int fill_header(struct sv_fabric_header *h, const struct sv_fabric_option
 	h->rate_gbps = opt->rate_gbps;
 	h->dmabuf = opt->dmabuf;
 	h->pin = opt->pin;
+	h->profile = opt->profile;
 	h->limits = opt->limits;
 	h->seed = opt->seed;
 	h->ring_offset = (sizeof(*h) + 4095) & ~(uint64_t)4095;

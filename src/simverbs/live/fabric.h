@@ -22,6 +22,7 @@
 #define SV_LIVE_FABRIC_H
 
 #include "simverbs/fault.h"
+#include "simverbs/profile.h"
 
 #include <pthread.h>
 #include <stdalign.h>
@@ -101,6 +102,7 @@ struct sv_fab_device {
 	atomic_uint cut;
 	atomic_uint life;	 /* enum sv_device_life */
 	atomic_ullong leaves_ns; /* when the queue pairs end; set before `life` */
+	atomic_ullong tell_ns;	 /* when users are told of the link (fabric clock) */
 	/* Constant once the fabric is up. */
 	uint64_t guid; /* host order */
 	uint16_t lid;
@@ -171,6 +173,7 @@ struct sv_fabric_header {
 	uint32_t dmabuf;	 /* ibv_reg_dmabuf_mr is supported */
 	uint32_t pin;		 /* regions of shared memory keep their pages */
 	struct sv_limits limits; /* of each device and process; 0: the default */
+	uint32_t profile;	 /* enum sv_profile */
 	uint64_t seed;
 	uint64_t epoch_ns;    /* CLOCK_MONOTONIC when the fabric came up: its clock's zero */
 	uint64_t ring_offset; /* of ring 1 in the file; see ring.h for the stride */
@@ -212,6 +215,7 @@ struct sv_fabric_options {
 	unsigned mtu_bytes, rate_gbps;
 	uint64_t seed;
 	bool dmabuf, pin;
+	enum sv_profile profile;
 	struct sv_limits limits; /* 0: the default of each */
 };
 

@@ -172,6 +172,7 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 	cfg->num_comp_vectors = 16;
 	cfg->no_dmabuf = !h->dmabuf;
 	cfg->pin = h->pin;
+	cfg->profile = h->profile;
 	cfg->state = atomic_load(&dev->link_up) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 }
 

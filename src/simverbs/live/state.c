@@ -17,16 +17,36 @@ static void begin_to_leave(struct sv_fabric *fab, struct sv_fab_device *dev,
 	atomic_store(&dev->life, life);
 }
 
+#define LINK_KINDS (BIT(SV_FAULT_LINK_UP) | BIT(SV_FAULT_LINK_DOWN) | BIT(SV_FAULT_LINK_OFF))
+
+/* Differs from one time and device to the next, which is all that is asked of it. */
+static uint64_t scatter(const struct sv_fabric_header *h, unsigned index, uint64_t now_ns)
+{
+	uint64_t z = (h->seed + index + now_ns) * 0x9e3779b97f4a7c15ull;
+
+	return z ^ z >> 31;
+}
+
+static void set_link(struct sv_fabric *fab, unsigned index, uint32_t kinds)
+{
+	struct sv_fab_device *dev = &fab->h->devices[index];
+	uint64_t now_ns = sv_fabric_now_ns(fab->h), late_ns = 0;
+
+	if (kinds & BIT(SV_FAULT_LINK_DOWN))
+		late_ns = sv_profile_carrier_event_ns((enum sv_profile)fab->h->profile,
+						      scatter(fab->h, index, now_ns));
+	/* Before the state: who sees that knows when to tell. */
+	atomic_store(&dev->tell_ns, now_ns + late_ns);
+	atomic_store(&dev->link_up, kinds & BIT(SV_FAULT_LINK_UP) ? 1 : 0);
+	sv_sysfs_link_changed(fab->h, index);
+}
+
 static void set_device(struct sv_fabric *fab, unsigned index, uint32_t kinds, uint64_t leave_ns)
 {
 	struct sv_fab_device *dev = &fab->h->devices[index];
 
-	if (kinds & BIT(SV_FAULT_LINK_DOWN))
-		atomic_store(&dev->link_up, 0);
-	if (kinds & BIT(SV_FAULT_LINK_UP))
-		atomic_store(&dev->link_up, 1);
-	if (kinds & (BIT(SV_FAULT_LINK_UP) | BIT(SV_FAULT_LINK_DOWN)))
-		sv_sysfs_link_changed(fab->h, index);
+	if (kinds & LINK_KINDS)
+		set_link(fab, index, kinds);
 	if (kinds & BIT(SV_FAULT_CUT))
 		atomic_store(&dev->cut, SV_CUT_BOTH);
 	if (kinds & BIT(SV_FAULT_HEAL))
@@ -71,7 +91,8 @@ void sv_state_cut(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t 
 
 static uint32_t inverse(uint32_t kinds)
 {
-	return (kinds & BIT(SV_FAULT_LINK_DOWN) ? BIT(SV_FAULT_LINK_UP) : 0) |
+	return (kinds & (BIT(SV_FAULT_LINK_DOWN) | BIT(SV_FAULT_LINK_OFF)) ? BIT(SV_FAULT_LINK_UP)
+									   : 0) |
 	       (kinds & BIT(SV_FAULT_LINK_UP) ? BIT(SV_FAULT_LINK_DOWN) : 0) |
 	       (kinds & BIT(SV_FAULT_CUT) ? BIT(SV_FAULT_HEAL) : 0) |
 	       (kinds & BIT(SV_FAULT_HEAL) ? BIT(SV_FAULT_CUT) : 0) |

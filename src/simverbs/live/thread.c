@@ -75,6 +75,7 @@ static void work(struct sv_wire *w)
 	sv_port_lock(w->port);
 	sv_wire_progress(w->port);
 	until = earlier(until, sv_control_run(w, now_ns));
+	until = earlier(until, sv_control_tell(w, now_ns));
 	until = earlier(until, sv_port_run_timers(w->port, now_ns));
 	if (w->held)
 		until = earlier(until, sv_hold_run(w, now_ns));

@@ -77,6 +77,7 @@ struct sv_wire {
 	uint64_t qpn_used[SV_QPN_INDEX_MAX / 64];
 	unsigned nqpn;
 	bool warned_full;
+	uint64_t tell_ns; /* when users are told of the port's link */
 
 	/* Written under the port lock, read without by sv_wire_pending. */
 	atomic_uint control_seen;
@@ -154,6 +155,8 @@ void sv_control_sync(struct sv_wire *w);
 /* Ends what a port has left whose device was taken away, when it is time; else says when. Locked.
  */
 uint64_t sv_control_run(struct sv_wire *w, uint64_t now_ns);
+/* Tells users of the port how its link is, if it is time to. Returns when it is; locked. */
+uint64_t sv_control_tell(struct sv_wire *w, uint64_t now_ns);
 /* The core carried out a kill rule on our port: tell the other processes. */
 void sv_control_died(struct sv_port *port);
 /* --- thread.c --- */

@@ -10,7 +10,7 @@
 /* --- link and device: NAME HOST RAIL WORD --------------------------------------------------- */
 
 struct port_args {
-	const char *words[3]; /* what WORD may be; NULL: there are only two */
+	const char *words[3]; /* what WORD may be; NULL: none */
 	uint32_t kinds[3];    /* and what it means */
 	const char *name;
 	unsigned host, rail;
@@ -76,14 +76,16 @@ int np_cmd_link(int argc, char **argv)
 	static const struct argp argp = {
 	    NULL,
 	    parse_port,
-	    "NAME HOST RAIL up|down",
-	    "Plugs or pulls the cable of a port. Its host sees the port change; the other ends "
-	    "see nothing but packets that do not come.",
+	    "NAME HOST RAIL up|down|off",
+	    "Plugs or pulls the cable of a port, or sets the port down at its host. The host sees "
+	    "the port change (with --profile mlx5 a pulled cable up to a second later); the other "
+	    "ends see nothing but packets that do not come.",
 	    NULL,
 	    NULL,
 	    NULL};
-	struct port_args args = {.words = {"down", "up"},
-				 .kinds = {BIT(SV_FAULT_LINK_DOWN), BIT(SV_FAULT_LINK_UP)}};
+	struct port_args args = {
+	    .words = {"down", "up", "off"},
+	    .kinds = {BIT(SV_FAULT_LINK_DOWN), BIT(SV_FAULT_LINK_UP), BIT(SV_FAULT_LINK_OFF)}};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
 	return change_port(&args);

@@ -152,15 +152,16 @@ static json_t *fabric_json(struct sv_fabric_header *h)
 	for (i = 0; i < rules; i++)
 		if (atomic_load(&h->faults.rules[i].active))
 			json_array_append_new(faults, fault_json(&h->faults.rules[i], i));
-	return json_pack("{s:s, s:i, s:s, s:i, s:i, s:s, s:i, s:i, s:f, s:s, s:i, s:o, s:o, s:o}",
-			 "name", h->name, "version", (int)h->version, "state",
-			 atomic_load(&h->state) == SV_FABRIC_UP ? "up" : "down", "hosts",
-			 (int)h->hosts, "rails", (int)h->rails, "link_layer",
-			 h->link_layer == SV_LINK_INFINIBAND ? "InfiniBand" : "Ethernet",
-			 "rate_gbps", (int)h->rate_gbps, "mtu", (int)h->mtu_bytes, "up_seconds",
-			 (double)sv_fabric_now_ns(h) / 1e9, "sysfs", h->sysfs, "rings",
-			 (int)atomic_load(&h->rings), "devices", devices, "processes", processes,
-			 "faults", faults);
+	return json_pack(
+	    "{s:s, s:i, s:s, s:i, s:i, s:s, s:s, s:i, s:i, s:f, s:s, s:i, s:o, s:o, s:o}", "name",
+	    h->name, "version", (int)h->version, "state",
+	    atomic_load(&h->state) == SV_FABRIC_UP ? "up" : "down", "hosts", (int)h->hosts, "rails",
+	    (int)h->rails, "link_layer",
+	    h->link_layer == SV_LINK_INFINIBAND ? "InfiniBand" : "Ethernet", "profile",
+	    sv_profile_name((enum sv_profile)h->profile), "rate_gbps", (int)h->rate_gbps, "mtu",
+	    (int)h->mtu_bytes, "up_seconds", (double)sv_fabric_now_ns(h) / 1e9, "sysfs", h->sysfs,
+	    "rings", (int)atomic_load(&h->rings), "devices", devices, "processes", processes,
+	    "faults", faults);
 }
 
 /* --- text ----------------------------------------------------------------------------------- */
@@ -229,9 +230,9 @@ static void print_faults(const json_t *faults)
 
 static void print_text(const json_t *doc)
 {
-	printf("fabric %s: %s, %lld hosts, %lld rails, %s, %lld Gb/s, MTU %lld\n", str(doc, "name"),
-	       str(doc, "state"), num(doc, "hosts"), num(doc, "rails"), str(doc, "link_layer"),
-	       num(doc, "rate_gbps"), num(doc, "mtu"));
+	printf("fabric %s: %s, %lld hosts, %lld rails, %s, %lld Gb/s, MTU %lld, %s\n",
+	       str(doc, "name"), str(doc, "state"), num(doc, "hosts"), num(doc, "rails"),
+	       str(doc, "link_layer"), num(doc, "rate_gbps"), num(doc, "mtu"), str(doc, "profile"));
 	print_devices(json_object_get(doc, "devices"));
 	print_processes(json_object_get(doc, "processes"));
 	print_faults(json_object_get(doc, "faults"));

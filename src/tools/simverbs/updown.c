@@ -8,7 +8,10 @@
 #include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define PROFILE_ENV "SIMVERBS_PROFILE"
 
 static const struct {
 	const char *name;
@@ -59,11 +62,28 @@ static void set_limits(struct argp_state *state, char *list, struct sv_limits *l
 		set_limit(state, item, limits);
 }
 
+static void set_profile(struct argp_state *state, const char *name, struct sv_fabric_options *opt)
+{
+	int profile = sv_profile_by_name(name);
+
+	if (profile < 0)
+		argp_error(state, "%s: there is no profile '%s'; there are exact and mlx5",
+			   name == getenv(PROFILE_ENV) ? PROFILE_ENV : "--profile", name);
+	opt->profile = (enum sv_profile)profile;
+}
+
 static error_t parse_up(int key, char *arg, struct argp_state *state)
 {
 	struct sv_fabric_options *opt = state->input;
 
+	const char *profile;
+
 	switch (key) {
+	case ARGP_KEY_INIT:
+		profile = getenv(PROFILE_ENV);
+		if (profile && *profile)
+			set_profile(state, profile, opt);
+		return 0;
 	case 'H':
 		opt->hosts = np_number(state, arg, "--hosts", SV_MAX_HOSTS + 1);
 		return 0;
@@ -97,6 +117,9 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
 	case 'p':
 		opt->pin = true;
 		return 0;
+	case 'P':
+		set_profile(state, arg, opt);
+		return 0;
 	case 'L':
 		set_limits(state, arg, &opt->limits);
 		return 0;
@@ -127,6 +150,10 @@ int np_cmd_up(int argc, char **argv)
 	    {"pin", 'p', NULL, 0,
 	     "Regions of memory that is mapped shared keep their pages, whatever is mapped there "
 	     "later",
+	     0},
+	    {"profile", 'P', "exact|mlx5", 0,
+	     "Times of retries, events and commands: as specified, or as a ConnectX has them "
+	     "(SIMVERBS_PROFILE, else exact)",
 	     0},
 	    {"limit", 'L', "NAME=N,…", 0,
 	     "What a device has for each process, by the names of ibv_query_device: max_qp=64", 0},
