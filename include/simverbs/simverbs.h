@@ -117,6 +117,15 @@ void sv_stepped_set_burst(uint32_t burst_bytes);
 void sv_stepped_link(uint32_t host, uint32_t rail, bool up);
 /* Its host sets the port down: as without the cable, and the event comes at once. */
 void sv_stepped_link_off(uint32_t host, uint32_t rail);
+/*
+ * A leg, 0 or 1, of a device that is a bond: its port stays up and nobody is told. DOWN: what the
+ * queue pairs send whose UDP source port puts them on it goes nowhere; what comes to them comes
+ * over the other one. REMAP: the driver moves them to the other leg. UP: the leg works again.
+ */
+enum sv_leg_state { SV_LEG_DOWN, SV_LEG_REMAP, SV_LEG_UP };
+void sv_stepped_leg(uint32_t host, uint32_t rail, uint32_t leg, enum sv_leg_state state);
+/* On which leg a connected queue pair sends; -1: no such queue pair. */
+int sv_stepped_leg_of(uint32_t host, uint32_t rail, uint32_t qpn);
 /* Inside the switch: both ends stay up. */
 void sv_stepped_cut(uint32_t rail, bool cut);
 /* One direction between two ports. */
@@ -196,7 +205,7 @@ void sv_stepped_on_wait(sv_wait_fn *fn, void *arg);
 
 struct sv_stepped_stats {
 	uint64_t sent, delivered;
-	uint64_t lost_link, lost_cut, lost_fault, lost_corrupt, lost_dead;
+	uint64_t lost_link, lost_leg, lost_cut, lost_fault, lost_corrupt, lost_dead;
 	uint64_t duplicated, delayed, reordered;
 	uint64_t timers;
 };

@@ -153,6 +153,7 @@ struct sv_swqe {
 		union ibv_gid dgid;
 		uint8_t sgid_index, is_global, sl, traffic_class;
 		uint16_t dlid;
+		uint16_t sport;
 	} route;	/* UD */
 	uint8_t opcode; /* enum ibv_wr_opcode */
 	uint8_t op;	/* enum sv_op */
@@ -208,6 +209,7 @@ struct sv_qp {
 	struct ibv_qp_attr attr; /* as set by modify; what the protocol uses */
 	uint32_t async_reported;
 	uint32_t dst_port; /* resolved at RTR */
+	uint16_t sport;	   /* what leaves has this UDP source port */
 	uint32_t mtu;	   /* bytes */
 
 	/* Requester. Ring indices run free: tail ≤ next ≤ head. */

@@ -104,6 +104,7 @@ struct sv_packet {
 	uint32_t psn;
 	uint32_t npkts;
 	uint32_t payload_len;
+	uint16_t sport; /* UDP source port, by which bonds and switches spread what they carry */
 	__be32 imm;
 	uint32_t msn; /* AETH */
 	union {
@@ -129,6 +130,30 @@ struct sv_packet {
 	const void *payload;
 	void *wire_ref; /* the receiving wire's own */
 };
+
+/*
+ * A device may be a bond, of two legs that are two cables, and a switch may have as many ways to
+ * the next one. A packet's source port decides: by a hash, so who wants the other way varies it.
+ */
+#define SV_LEGS 2
+
+static inline uint32_t sv_leg_of(uint16_t sport)
+{
+	return (sport * 0x9e3779b1u >> 16) % SV_LEGS;
+}
+
+/* What has become of a device's legs, a bit of each: it carries nothing; the other one carries what
+ * was its. */
+#define SV_LEG_DEAD(leg)     (1u << (leg))
+#define SV_LEG_REMAPPED(leg) (1u << (SV_LEGS + (leg)))
+
+static inline bool sv_leg_carries(uint32_t legs, uint16_t sport)
+{
+	uint32_t leg = sv_leg_of(sport);
+
+	return !(legs & SV_LEG_DEAD(leg)) ||
+	       (legs & SV_LEG_REMAPPED(leg) && !(legs & SV_LEG_DEAD(1 - leg)));
+}
 
 /* A piece of the sender's memory. */
 struct sv_frag {
@@ -260,6 +285,7 @@ struct sv_port_config {
 	bool pin;		   /* regions of shared memory keep their pages */
 	bool late_recvs_stay;	   /* those posted in ERR, until it is set again */
 	uint32_t profile;	   /* enum sv_profile: when things happen */
+	bool bond;		   /* one device of two legs */
 	enum ibv_port_state state; /* initial */
 	pthread_mutex_t *lock;	   /* instead of one of its own: several ports under one lock */
 };

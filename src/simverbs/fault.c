@@ -136,6 +136,22 @@ int sv_fault_remove(struct sv_fault_table *table, int id)
 	return 0;
 }
 
+/* ---------------------------------------------------------------- legs */
+
+uint32_t sv_fault_legs(uint32_t legs, uint32_t kind, uint32_t leg)
+{
+	switch (kind) {
+	case SV_FAULT_LEG_DOWN:
+		return (legs | SV_LEG_DEAD(leg)) & ~SV_LEG_REMAPPED(leg);
+	case SV_FAULT_LEG_REMAP:
+		return legs | SV_LEG_REMAPPED(leg);
+	case SV_FAULT_LEG_UP:
+		return legs & ~(SV_LEG_DEAD(leg) | SV_LEG_REMAPPED(leg));
+	default:
+		return legs;
+	}
+}
+
 /* ---------------------------------------------------------------- when */
 
 static uint64_t next_random(struct sv_fault_rule *rule)
@@ -216,13 +232,19 @@ static bool part_fits(const struct sv_fault_rule *rule, const struct sv_packet *
 	return !rule->parts || rule->parts & (part ? part : SV_PART_MIDDLE);
 }
 
+/* That of a bond's action is not the packet's. */
+static bool leg_fits(const struct sv_fault_rule *rule, const struct sv_packet *pkt)
+{
+	return sv_fault_is_of_bond(rule->kind) || fits(rule->leg, sv_leg_of(pkt->sport));
+}
+
 static bool packet_fits(const struct sv_fault_rule *rule, enum sv_fault_dir dir, uint32_t host,
 			uint32_t rail, uint32_t peer, const struct sv_packet *pkt)
 {
 	uint32_t qpn = dir == SV_DIR_TX ? pkt->src_qpn : pkt->dst_qpn;
 
 	return place_fits(rule, host, rail, peer) && op_fits(rule, pkt) && part_fits(rule, pkt) &&
-	       fits(rule->qpn, qpn) && pkt->payload_len >= rule->min_len &&
+	       fits(rule->qpn, qpn) && leg_fits(rule, pkt) && pkt->payload_len >= rule->min_len &&
 	       pkt->payload_len <= rule->max_len;
 }
 
@@ -298,6 +320,7 @@ static void merge(struct sv_fault_verdict *verdict, struct sv_fault_rule *rule, 
 	}
 	if (rule->kind >= SV_FAULT_EVENT) {
 		verdict->for_ns = rule->for_ns;
+		verdict->leg = rule->leg;
 		verdict->host = rule->host == SV_ANY ? host : rule->host;
 		verdict->rail = rule->rail == SV_ANY ? rail : rule->rail;
 	}

@@ -39,12 +39,15 @@
  *				pairs end and the event comes TIME later (1ms)
  *	feign[=TIME]		the driver says of ERR and of destroying that it is done; the
  *				hardware goes on for TIME (1ms)
+ *	bond=down|remap|up leg=0|1
+ *				a leg of a bond: carries nothing and nobody is told; the other one
+ *				carries its queue pairs, too; works again
  *	for=TIME		undoes it after this time
  *	period=TIME		does it again (with at= and count=)
  *
  * Where:  host=H rail=R (the port), peer=H (the other end), dir=tx|rx (tx; rx for kill)
  * What:   op=NAME[|NAME…] (send write read readresp atomic atomicack ack nak rnr ud recv any),
- *	   part=first|last|middle, qpn=N (at the port), minlen=BYTES, maxlen=BYTES
+ *	   part=first|last|middle, qpn=N (at the port), leg=0|1, minlen=BYTES, maxlen=BYTES
  * When:   nth=N (from the N-th match on), every=N (each N-th), prob=P seed=N, at=TIME until=TIME
  *	   (only then), count=N (so often at most; 1 by default with nth= and for actions that last)
  * TIME is a number with ns, us, ms or s, of the fabric's clock.
@@ -80,6 +83,9 @@ enum sv_fault_kind {
 	SV_FAULT_LINK_DOWN, /* no carrier */
 	SV_FAULT_LINK_OFF,  /* set down by whoever administers the host */
 	SV_FAULT_LINK_UP,
+	SV_FAULT_LEG_DOWN,
+	SV_FAULT_LEG_REMAP,
+	SV_FAULT_LEG_UP,
 	SV_FAULT_CUT,
 	SV_FAULT_HEAL,
 	SV_FAULT_KILL,
@@ -138,6 +144,11 @@ enum sv_verb {
 /* How long the kernel takes to destroy a device's queue pairs unless a rule says so. */
 #define SV_LEAVE_NS 1000000u
 
+static inline bool sv_fault_is_of_bond(uint32_t kind)
+{
+	return kind >= SV_FAULT_LEG_DOWN && kind <= SV_FAULT_LEG_UP;
+}
+
 #define SV_FAULT_MAX_RULES 64
 #define SV_FAULT_TEXT	   192
 #define SV_ANY		   UINT32_MAX
@@ -167,6 +178,7 @@ struct sv_fault_rule {
 	uint32_t parts;			/* SV_PKT_FIRST, SV_PKT_LAST, SV_PART_MIDDLE; 0: any */
 	uint32_t ack_kinds;		/* enum sv_ack_kind; which ACKs op bit SV_OP_ACK means */
 	uint32_t min_len, max_len;
+	uint32_t leg; /* of the packet, or what a bond= is about; SV_ANY: any */
 	uint32_t verb;
 	uint32_t unsent; /* wc=: instead of sending */
 	/* when */
@@ -227,6 +239,7 @@ struct sv_fault_verdict {
 	uint64_t for_ns;     /* of the fabric action */
 	uint64_t leave_ns;   /* of DISASSOCIATE and FEIGN: how long its queue pairs go on */
 	uint32_t host, rail; /* where a fabric action applies */
+	uint32_t leg;	     /* of LEG_DOWN and the like */
 };
 
 /* True when a rule of these points exists: the only cost where there is none. */
@@ -243,6 +256,9 @@ static inline bool sv_fault_armed(const struct sv_fault_table *table, uint32_t p
 bool sv_fault_packet(struct sv_fault_table *table, enum sv_fault_dir dir, uint32_t host,
 		     uint32_t rail, uint32_t peer_host, const struct sv_packet *pkt,
 		     uint64_t now_ns, struct sv_fault_verdict *verdict);
+
+/* A device's legs after an action of a bond on one of them: see engine.h. */
+uint32_t sv_fault_legs(uint32_t legs, uint32_t kind, uint32_t leg);
 
 /* Time-triggered rules (at= without a packet to match) that are due, one per call; false: none. */
 bool sv_fault_due(struct sv_fault_table *table, uint64_t now_ns, struct sv_fault_verdict *verdict);

@@ -219,6 +219,17 @@ static int act_link(struct parser *p, const char *key, const char *value, uint32
 	return fail(p, "'%s=%s': expected down, off or up", key, value ? value : "");
 }
 
+static int act_bond(struct parser *p, const char *key, const char *value, uint32_t kind)
+{
+	static const char *const words[] = {"down", "remap", "up"};
+	int word = value ? to_index(value, words, COUNT_OF(words)) : -1;
+
+	(void)kind;
+	if (word < 0)
+		return fail(p, "'%s=%s': expected down, remap or up", key, value ? value : "");
+	return set_kind(p, (enum sv_fault_kind)(SV_FAULT_LEG_DOWN + word));
+}
+
 static int act_kill(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
 	static const char *const variants[] = {
@@ -257,6 +268,16 @@ static int key_packet_u32(struct parser *p, const char *key, const char *value, 
 	p->has_packet_key = true;
 	p->packet_word = key;
 	return key_u32(p, key, value, offset);
+}
+
+/* A condition about packets, unless the action is a bond's. */
+static int key_leg(struct parser *p, const char *key, const char *value, uint32_t offset)
+{
+	(void)offset;
+	if (!value || (strcmp(value, "0") != 0 && strcmp(value, "1") != 0))
+		return fail(p, "'%s=%s': expected 0 or 1", key, value ? value : "");
+	p->rule->leg = value[0] == '1';
+	return 0;
 }
 
 static int key_nth(struct parser *p, const char *key, const char *value, uint32_t offset)
@@ -439,6 +460,7 @@ static const struct token {
     {"wedge", act_wedge, SV_FAULT_WEDGE},
     {"event", act_event, SV_FAULT_EVENT},
     {"link", act_link, 0},
+    {"bond", act_bond, 0},
     {"cut", act_plain, SV_FAULT_CUT},
     {"heal", act_plain, SV_FAULT_HEAL},
     {"kill", act_kill, SV_FAULT_KILL},
@@ -452,6 +474,7 @@ static const struct token {
     {"qpn", key_packet_u32, FIELD(qpn)},
     {"minlen", key_packet_u32, FIELD(min_len)},
     {"maxlen", key_packet_u32, FIELD(max_len)},
+    {"leg", key_leg, 0},
     {"dir", key_dir, 0},
     {"op", key_op, 0},
     {"part", key_part, 0},
@@ -496,17 +519,33 @@ static int check_verb(const struct parser *p)
 	return 0;
 }
 
+/* A leg is what a bond's action is about, and a condition about packets in any other rule. */
+static int check_leg(struct parser *p)
+{
+	bool named = p->rule->leg != SV_ANY;
+
+	if (sv_fault_is_of_bond(p->rule->kind))
+		return named ? 0 : fail(p, "bond= needs leg=0 or leg=1");
+	if (named && !p->packet_word)
+		p->packet_word = "leg";
+	p->has_packet_key |= named;
+	return 0;
+}
+
 /* Where the rule is looked at, and what was left out. */
 static int complete(struct parser *p)
 {
 	struct sv_fault_rule *rule = p->rule;
+	int leg_err = check_leg(p); /* before it is asked what the rule is about */
 	bool timed = rule->kind >= SV_FAULT_EVENT && p->has_at && !p->has_packet_key;
 	bool of_verb = rule->kind == SV_FAULT_ERRNO || rule->kind == SV_FAULT_WAIT;
 
+	if (leg_err)
+		return leg_err;
 	if (rule->kind == SV_FAULT_NONE)
 		return fail(p, "no action; expected one of drop, corrupt, dropack, dup, delay, "
 			       "reorder, slow, hold, errno, wait, wc, unordered, wedge, event, "
-			       "link, cut, heal, kill, revive, disassociate, feign");
+			       "link, bond, cut, heal, kill, revive, disassociate, feign");
 	if (of_verb != (rule->verb != SV_VERB_NONE))
 		return fail(p, "errno= and verb= go together, and so do wait= and verb=");
 	if (of_verb && check_verb(p))
@@ -555,8 +594,8 @@ static int complete(struct parser *p)
 	if (rule->period_ns && !timed)
 		return fail(p, "period= needs at= and no packet key");
 	if (rule->for_ns && rule->kind < SV_FAULT_LINK_DOWN)
-		return fail(p, "for= only says something about link, cut, heal, kill, revive, "
-			       "disassociate and feign");
+		return fail(p, "for= only says something about link, bond, cut, heal, kill, "
+			       "revive, disassociate and feign");
 	if (!p->has_count)
 		rule->count = rule->nth || lasts(rule->kind) ? 1 : UINT64_MAX;
 	return 0;
@@ -569,7 +608,7 @@ int sv_fault_parse(const char *text, struct sv_fault_rule *rule, char *err, size
 
 	text += strspn(text, " \t\r,");
 	memset(rule, 0, sizeof(*rule));
-	rule->host = rule->rail = rule->peer = rule->qpn = SV_ANY;
+	rule->host = rule->rail = rule->peer = rule->qpn = rule->leg = SV_ANY;
 	rule->ops = rule->max_len = UINT32_MAX;
 	rule->ack_kinds = SV_ACK_POSITIVE | SV_ACK_RNR | SV_ACK_NAK;
 	rule->until_ns = UINT64_MAX;

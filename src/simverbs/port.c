@@ -171,6 +171,8 @@ int sv_port_send(struct sv_qp *qp, struct sv_packet *pkt, const struct sv_frag *
 
 	pkt->src_port = port->cfg.index;
 	pkt->src_qpn = qp->ibv.qp_num;
+	if (pkt->op != SV_OP_UD)
+		pkt->sport = qp->sport;
 	ret = port->ops->send(port, pkt, frags, nfrags);
 	if (ret)
 		return ret;

@@ -119,6 +119,27 @@ bool sv_qp_transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv
 
 /* ---------------------------------------------------------------- values */
 
+/*
+ * RoCE v2's source port, as drivers choose it: the flow label's 20 bits folded, where there is one.
+ * Else an address handle has the first port of the range, and a connection a label made of its two
+ * queue pair numbers.
+ */
+#define FIRST_SPORT 0xc000u
+
+static uint16_t sport_of_label(uint32_t label)
+{
+	return (uint16_t)(FIRST_SPORT | ((label & 0x3fff) ^ label >> 14));
+}
+
+static uint16_t sport_of_qps(uint32_t own, uint32_t other)
+{
+	uint64_t product = (uint64_t)own * other;
+
+	product ^= product >> 20;
+	product ^= product >> 40;
+	return sport_of_label((uint32_t)product & 0xfffff);
+}
+
 int sv_route_from_ah_attr(struct sv_port *port, const struct ibv_ah_attr *attr,
 			  struct sv_ah_route *route)
 {
@@ -145,6 +166,7 @@ int sv_route_from_ah_attr(struct sv_port *port, const struct ibv_ah_attr *attr,
 	    .sl = attr->sl,
 	    .traffic_class = attr->grh.traffic_class,
 	    .dlid = attr->dlid,
+	    .sport = sport_of_label(attr->is_global ? attr->grh.flow_label & 0xfffff : 0),
 	};
 	return port->ops->resolve(port, attr, &route->port);
 }
@@ -252,6 +274,15 @@ static void enter_state(struct sv_qp *qp, enum ibv_qp_state to)
 		sv_sq_doorbell(qp);
 }
 
+static void take_route(struct sv_qp *qp, const struct sv_ah_route *route,
+		       const struct ibv_ah_attr *attr)
+{
+	bool labelled = attr->is_global && attr->grh.flow_label & 0xfffff;
+
+	qp->dst_port = route->port;
+	qp->sport = labelled ? route->sport : sport_of_qps(qp->ibv.qp_num, qp->attr.dest_qp_num);
+}
+
 static int modify_locked(struct sv_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : qp->state;
@@ -267,7 +298,7 @@ static int modify_locked(struct sv_qp *qp, const struct ibv_qp_attr *attr, int m
 		return err;
 	store_values(qp, attr, mask);
 	if (mask & IBV_QP_AV)
-		qp->dst_port = route.port;
+		take_route(qp, &route, &attr->ah_attr);
 	if (mask & IBV_QP_AV && qp->ibv.qp_type == IBV_QPT_RC && qp->port->ops->peer)
 		qp->port->ops->peer(qp->port, qp->dst_port, qp->attr.dest_qp_num);
 	if (mask & IBV_QP_STATE)

@@ -25,6 +25,11 @@ static uint32_t opposite(uint32_t kind)
 		return SV_FAULT_LINK_UP;
 	case SV_FAULT_LINK_UP:
 		return SV_FAULT_LINK_DOWN;
+	case SV_FAULT_LEG_DOWN:
+		return SV_FAULT_LEG_UP;
+	case SV_FAULT_LEG_UP:
+	case SV_FAULT_LEG_REMAP:
+		return SV_FAULT_LEG_DOWN;
 	case SV_FAULT_CUT:
 		return SV_FAULT_HEAL;
 	case SV_FAULT_HEAL:
@@ -38,13 +43,15 @@ static uint32_t opposite(uint32_t kind)
 	}
 }
 
-static void undo_later(struct sv_stepped *fab, uint32_t kind, uint32_t host, uint32_t rail,
-		       uint64_t for_ns)
+static void undo_later(struct sv_stepped *fab, const struct sv_action *action)
 {
-	if (for_ns)
-		sv_action_push(
-		    fab, fab->now_ns + for_ns,
-		    &(struct sv_action){.kind = opposite(kind), .host = host, .rail = rail});
+	struct sv_action undo = {.kind = opposite(action->kind),
+				 .host = action->host,
+				 .rail = action->rail,
+				 .leg = action->leg};
+
+	if (action->for_ns)
+		sv_action_push(fab, fab->now_ns + action->for_ns, &undo);
 }
 
 /* The port sees it at once, and whoever has it open is told when its kind of device does so. */
@@ -96,6 +103,11 @@ static void act_on_port(struct sv_stepped_port *p, const struct sv_action *actio
 	case SV_FAULT_LINK_UP:
 		set_link(sv_fabric, p, action->kind);
 		break;
+	case SV_FAULT_LEG_DOWN:
+	case SV_FAULT_LEG_REMAP:
+	case SV_FAULT_LEG_UP:
+		p->legs = sv_fault_legs(p->legs, action->kind, action->leg);
+		break;
 	case SV_FAULT_KILL:
 		sv_port_kill(p->port);
 		break;
@@ -122,7 +134,7 @@ void sv_stepped_act(const struct sv_action *action)
 		p = sv_stepped_port_at(action->host, action->rail);
 		act_on_port(p, action);
 	}
-	undo_later(fab, action->kind, action->host, action->rail, action->for_ns);
+	undo_later(fab, action);
 }
 
 /* ---------------------------------------------------------------- stepping */
@@ -145,7 +157,10 @@ static bool judge_arrival(struct sv_stepped *fab, struct sv_port *port, struct s
 		return true;
 	if (kills) {
 		sv_port_begin_death(port, (enum sv_kill_variant)v.kill, &f->pkt);
-		undo_later(fab, SV_FAULT_KILL, v.host, v.rail, v.for_ns);
+		undo_later(fab, &(struct sv_action){.kind = SV_FAULT_KILL,
+						    .host = v.host,
+						    .rail = v.rail,
+						    .for_ns = v.for_ns});
 		return true;
 	}
 	for (uint32_t i = 0; i < v.copies; i++) {

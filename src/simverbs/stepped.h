@@ -29,6 +29,7 @@ enum sv_event_type { SV_EV_PACKET, SV_EV_ACTION, SV_EV_TELL };
 struct sv_action {
 	uint32_t kind; /* enum sv_fault_kind */
 	uint32_t host, rail;
+	uint32_t leg; /* of a bond's */
 	uint64_t for_ns;
 	uint64_t leave_ns; /* of DISASSOCIATE and FEIGN */
 	bool leaves;	   /* its second half */
@@ -48,6 +49,7 @@ struct sv_event {
 struct sv_stepped_port {
 	struct sv_port *port;
 	bool link_up;
+	uint32_t legs;	     /* SV_LEG_DEAD and SV_LEG_REMAPPED */
 	uint64_t tx_free_ns; /* the link is busy until then */
 	struct sv_flight *held;
 	uint32_t next_qpn;

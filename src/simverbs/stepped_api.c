@@ -347,6 +347,29 @@ void sv_stepped_link_off(uint32_t host, uint32_t rail)
 	act(SV_FAULT_LINK_OFF, host, rail);
 }
 
+void sv_stepped_leg(uint32_t host, uint32_t rail, uint32_t leg, enum sv_leg_state state)
+{
+	sv_stepped_lock();
+	sv_stepped_act(&(struct sv_action){.kind = SV_FAULT_LEG_DOWN + (uint32_t)state,
+					   .host = host,
+					   .rail = rail,
+					   .leg = leg % SV_LEGS});
+	sv_stepped_unlock();
+}
+
+int sv_stepped_leg_of(uint32_t host, uint32_t rail, uint32_t qpn)
+{
+	struct sv_port *port = sv_stepped_port_at(host, rail)->port;
+	const struct sv_qp *qp;
+	int leg;
+
+	sv_port_lock(port);
+	qp = sv_port_find_qp(port, qpn);
+	leg = qp ? (int)sv_leg_of(qp->sport) : -1;
+	sv_port_unlock(port);
+	return leg;
+}
+
 void sv_stepped_cut(uint32_t rail, bool cut)
 {
 	act(cut ? SV_FAULT_CUT : SV_FAULT_HEAL, 0, rail);

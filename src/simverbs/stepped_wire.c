@@ -38,6 +38,10 @@ bool sv_connected(struct sv_stepped *fab, const struct sv_packet *pkt, bool at_s
 	}
 	if (src == dst)
 		return true; /* inside the device */
+	if (at_source && !sv_leg_carries(fab->ports[src].legs, pkt->sport)) {
+		fab->stats.lost_leg++;
+		return false;
+	}
 	if (fab->rail_cut[src % rails] || fab->rail_cut[dst % rails] ||
 	    fab->blocked[src * fab->num_ports + dst] ||
 	    (fab->opts.isolated_rails && src % rails != dst % rails)) {
@@ -106,6 +110,7 @@ void sv_for_actions(const struct sv_fault_verdict *v, void (*act)(const struct s
 			act(&(struct sv_action){.kind = kind,
 						.host = v->host,
 						.rail = v->rail,
+						.leg = v->leg,
 						.for_ns = v->for_ns,
 						.leave_ns = v->leave_ns});
 }

@@ -19,6 +19,7 @@ static int build(struct sv_qp *qp, struct sv_swqe *wqe, struct sv_packet *pkt,
 	pkt->flags = SV_PKT_FIRST | SV_PKT_LAST;
 	pkt->dst_port = wqe->route.port;
 	pkt->dst_qpn = wqe->ud_qpn;
+	pkt->sport = wqe->route.sport;
 	pkt->psn = qp->next_psn;
 	pkt->npkts = 1;
 	pkt->payload_len = wqe->length;

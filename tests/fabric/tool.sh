@@ -34,6 +34,10 @@ refuses 1 "up already" up "$FABRIC"
 refuses 2 "hosts 0 to 1" link "$FABRIC" 2 0 down
 refuses 2 "up or down\|down or up" link "$FABRIC" 0 0 sideways
 refuses 2 "HOST must be a number" run "$FABRIC" x -- true
+refuses 2 "down, remap or up" leg "$FABRIC" 0 0 1 away
+refuses 2 "LEG must be a number" leg "$FABRIC" 0 0 2 down
+refuses 2 "hosts 0 to 1" leg "$FABRIC" 2 0 0 down
+refuses 2 "bond= needs leg" fault "$FABRIC" "bond=down host=0 rail=0 at=1s"
 refuses 127 "No such file" run "$FABRIC" 0 -- /nonesuch
 refuses 2 "frob" fault "$FABRIC" "frob host=0"
 refuses 1 "no rule 7" fault "$FABRIC" --clear=7

@@ -21,6 +21,8 @@ const struct fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("unordered=20us qpn=7 prob=0.5\nunordered peer=1 part=last"),
     FUZZ_TEXT("link=down host=1 rail=0 at=2s for=500ms period=1s count=9"),
     FUZZ_TEXT("link=off host=0 rail=1 at=1s for=2s"),
+    FUZZ_TEXT("bond=remap leg=1 host=0 rail=1 at=1s for=2s"),
+    FUZZ_TEXT("drop leg=0 op=ud"),
     FUZZ_TEXT("kill=unplaced host=1 op=write nth=10"),
     FUZZ_TEXT(
 	"disassociate at=1ns host=0 rail=0 for=5ms\ndisassociate=20ms nth=2\nfeign=1s op=ack"),

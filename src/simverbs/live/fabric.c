@@ -27,6 +27,7 @@ const char *const sv_counter_names[SV_CNT_COUNT] = {
     [SV_CNT_RX_PACKETS] = "rx_packets",
     [SV_CNT_RX_BYTES] = "rx_bytes",
     [SV_CNT_DROP_LINK] = "drop_link",
+    [SV_CNT_DROP_LEG] = "drop_leg",
     [SV_CNT_DROP_CUT] = "drop_cut",
     [SV_CNT_DROP_NO_PEER] = "drop_no_peer",
     [SV_CNT_DROP_FAULT] = "drop_fault",

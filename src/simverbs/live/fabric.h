@@ -73,6 +73,7 @@ enum sv_counter {
 	SV_CNT_RX_PACKETS,
 	SV_CNT_RX_BYTES,
 	SV_CNT_DROP_LINK,    /* own or peer port down, or device dead */
+	SV_CNT_DROP_LEG,     /* on a leg that carries nothing */
 	SV_CNT_DROP_CUT,     /* swallowed by the switch */
 	SV_CNT_DROP_NO_PEER, /* nobody has the destination queue pair */
 	SV_CNT_DROP_FAULT,   /* a fault rule said so */
@@ -100,6 +101,7 @@ struct sv_fab_device {
 	/* Written by the control tool and by fault rules, under the fabric lock; read by all. */
 	alignas(SV_CACHE_LINE) atomic_uint link_up;
 	atomic_uint cut;
+	atomic_uint legs;	 /* SV_LEG_DEAD and SV_LEG_REMAPPED */
 	atomic_uint life;	 /* enum sv_device_life */
 	atomic_ullong leaves_ns; /* when the queue pairs end; set before `life` */
 	atomic_ullong tell_ns;	 /* when users are told of the link (fabric clock) */
@@ -158,6 +160,7 @@ struct sv_undo {
 	atomic_ullong claimed;	/* 0: free. Set first and cleared last. */
 	atomic_ullong due_ns;	/* 0: not to be done (yet). Taken by exchanging it for 0. */
 	atomic_uint host, rail; /* SV_ANY: all */
+	atomic_uint leg;	/* of a bond */
 	atomic_uint kinds;	/* 1 << enum sv_fault_kind */
 };
 

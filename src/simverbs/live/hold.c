@@ -21,7 +21,8 @@
 #define PACKET_LATE                                                                                \
 	(BIT(SV_FAULT_DELAY) | BIT(SV_FAULT_SLOW) | BIT(SV_FAULT_REORDER) | BIT(SV_FAULT_HOLD))
 #define FABRIC_ACTIONS                                                                             \
-	(BIT(SV_FAULT_LINK_DOWN) | BIT(SV_FAULT_LINK_OFF) | BIT(SV_FAULT_LINK_UP) |                \
+	(BIT(SV_FAULT_LEG_DOWN) | BIT(SV_FAULT_LEG_REMAP) | BIT(SV_FAULT_LEG_UP) |                 \
+	 BIT(SV_FAULT_LINK_DOWN) | BIT(SV_FAULT_LINK_OFF) | BIT(SV_FAULT_LINK_UP) |                \
 	 BIT(SV_FAULT_CUT) | BIT(SV_FAULT_HEAL) | BIT(SV_FAULT_REVIVE) |                           \
 	 BIT(SV_FAULT_DISASSOCIATE) | BIT(SV_FAULT_FEIGN))
 

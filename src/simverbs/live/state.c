@@ -41,12 +41,27 @@ static void set_link(struct sv_fabric *fab, unsigned index, uint32_t kinds)
 	sv_sysfs_link_changed(fab->h, index);
 }
 
-static void set_device(struct sv_fabric *fab, unsigned index, uint32_t kinds, uint64_t leave_ns)
+#define LEG_KINDS (BIT(SV_FAULT_LEG_DOWN) | BIT(SV_FAULT_LEG_REMAP) | BIT(SV_FAULT_LEG_UP))
+
+static void set_leg(struct sv_fab_device *dev, uint32_t kinds, uint32_t leg)
+{
+	uint32_t legs = atomic_load(&dev->legs);
+
+	for (uint32_t kind = SV_FAULT_LEG_DOWN; kind <= SV_FAULT_LEG_UP; kind++)
+		if (kinds & BIT(kind))
+			legs = sv_fault_legs(legs, kind, leg);
+	atomic_store(&dev->legs, legs);
+}
+
+static void set_device(struct sv_fabric *fab, unsigned index, const struct sv_fault_verdict *to)
 {
 	struct sv_fab_device *dev = &fab->h->devices[index];
+	uint32_t kinds = to->kinds;
 
 	if (kinds & LINK_KINDS)
 		set_link(fab, index, kinds);
+	if (kinds & LEG_KINDS)
+		set_leg(dev, kinds, to->leg);
 	if (kinds & BIT(SV_FAULT_CUT))
 		atomic_store(&dev->cut, SV_CUT_BOTH);
 	if (kinds & BIT(SV_FAULT_HEAL))
@@ -56,26 +71,32 @@ static void set_device(struct sv_fabric *fab, unsigned index, uint32_t kinds, ui
 	if (kinds & BIT(SV_FAULT_REVIVE))
 		atomic_store(&dev->life, SV_DEVICE_ALIVE);
 	if (kinds & BIT(SV_FAULT_DISASSOCIATE))
-		begin_to_leave(fab, dev, SV_DEVICE_DISASSOCIATED, leave_ns);
+		begin_to_leave(fab, dev, SV_DEVICE_DISASSOCIATED, to->leave_ns);
 	if (kinds & BIT(SV_FAULT_FEIGN))
-		begin_to_leave(fab, dev, SV_DEVICE_FEIGNS, leave_ns);
+		begin_to_leave(fab, dev, SV_DEVICE_FEIGNS, to->leave_ns);
 }
 
-static void set_devices(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t kinds,
-			uint64_t leave_ns)
+static void set_devices(struct sv_fabric *fab, const struct sv_fault_verdict *to)
 {
 	unsigned i;
 
 	for (i = 0; i < sv_fabric_devices(fab->h); i++)
-		if ((host == SV_ANY || i / fab->h->rails == host) &&
-		    (rail == SV_ANY || i % fab->h->rails == rail))
-			set_device(fab, i, kinds, leave_ns);
+		if ((to->host == SV_ANY || i / fab->h->rails == to->host) &&
+		    (to->rail == SV_ANY || i % fab->h->rails == to->rail))
+			set_device(fab, i, to);
 	sv_fabric_notify(fab);
 }
 
 void sv_state_set(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t kinds)
 {
-	set_devices(fab, host, rail, kinds, SV_LEAVE_NS);
+	set_devices(fab, &(struct sv_fault_verdict){
+			     .kinds = kinds, .host = host, .rail = rail, .leave_ns = SV_LEAVE_NS});
+}
+
+void sv_state_leg(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t leg, uint32_t kind)
+{
+	set_devices(fab, &(struct sv_fault_verdict){
+			     .kinds = BIT(kind), .host = host, .rail = rail, .leg = leg});
 }
 
 void sv_state_cut(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t cut)
@@ -94,6 +115,9 @@ static uint32_t inverse(uint32_t kinds)
 	return (kinds & (BIT(SV_FAULT_LINK_DOWN) | BIT(SV_FAULT_LINK_OFF)) ? BIT(SV_FAULT_LINK_UP)
 									   : 0) |
 	       (kinds & BIT(SV_FAULT_LINK_UP) ? BIT(SV_FAULT_LINK_DOWN) : 0) |
+	       (kinds & BIT(SV_FAULT_LEG_DOWN) ? BIT(SV_FAULT_LEG_UP) : 0) |
+	       (kinds & (BIT(SV_FAULT_LEG_UP) | BIT(SV_FAULT_LEG_REMAP)) ? BIT(SV_FAULT_LEG_DOWN)
+									 : 0) |
 	       (kinds & BIT(SV_FAULT_CUT) ? BIT(SV_FAULT_HEAL) : 0) |
 	       (kinds & BIT(SV_FAULT_HEAL) ? BIT(SV_FAULT_CUT) : 0) |
 	       (kinds & (BIT(SV_FAULT_KILL) | BIT(SV_FAULT_DISASSOCIATE) | BIT(SV_FAULT_FEIGN))
@@ -115,6 +139,7 @@ static void undo_later(struct sv_fabric *fab, const struct sv_fault_verdict *v)
 			continue;
 		atomic_store(&undo->host, v->host);
 		atomic_store(&undo->rail, v->rail);
+		atomic_store(&undo->leg, v->leg);
 		atomic_store(&undo->kinds, inverse(v->kinds));
 		atomic_store(&undo->due_ns, due);
 		return;
@@ -125,7 +150,7 @@ void sv_state_act(struct sv_fabric *fab, const struct sv_fault_verdict *verdict)
 {
 	if (verdict->for_ns)
 		undo_later(fab, verdict);
-	set_devices(fab, verdict->host, verdict->rail, verdict->kinds, verdict->leave_ns);
+	set_devices(fab, verdict);
 }
 
 uint64_t sv_state_run(struct sv_fabric *fab, uint64_t now_ns)
@@ -149,11 +174,14 @@ uint64_t sv_state_run(struct sv_fabric *fab, uint64_t now_ns)
 			next = due < next ? due : next;
 		} else if (atomic_compare_exchange_strong(&undo->due_ns, &due, 0)) {
 			/* Exchanged for 0: ours alone to carry out. */
-			uint32_t host = atomic_load(&undo->host), rail = atomic_load(&undo->rail);
-			uint32_t kinds = atomic_load(&undo->kinds);
+			struct sv_fault_verdict back = {.kinds = atomic_load(&undo->kinds),
+							.host = atomic_load(&undo->host),
+							.rail = atomic_load(&undo->rail),
+							.leg = atomic_load(&undo->leg),
+							.leave_ns = SV_LEAVE_NS};
 
 			atomic_store(&undo->claimed, 0);
-			sv_state_set(fab, host, rail, kinds);
+			set_devices(fab, &back);
 		}
 	}
 	return next;

@@ -14,6 +14,8 @@
 void sv_state_set(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t kinds);
 /* What the switch swallows at a device's port: SV_CUT_*. */
 void sv_state_cut(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t cut);
+/* A leg of a bond: kind is SV_FAULT_LEG_DOWN, _REMAP or _UP. */
+void sv_state_leg(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t leg, uint32_t kind);
 /* Carries out the fabric actions of a verdict at once (the engines follow when woken). */
 void sv_state_act(struct sv_fabric *fab, const struct sv_fault_verdict *verdict);
 /* Timed rules, and undoing of actions with for=. Returns when to look again. */

@@ -142,6 +142,13 @@ static int live_send(struct sv_port *port, const struct sv_packet *pkt, const st
 
 	if (!sv_path_open(w, w->device, pkt->dst_port))
 		return 0;
+	if (pkt->dst_port != w->device &&
+	    !sv_leg_carries(
+		atomic_load_explicit(&w->h->devices[w->device].legs, memory_order_relaxed),
+		pkt->sport)) {
+		sv_count(w->me, SV_CNT_DROP_LEG, 1);
+		return 0;
+	}
 	if (dst >= SV_MAX_SLOTS)
 		goto nobody;
 	slot = &w->h->slots[dst];

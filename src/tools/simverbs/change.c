@@ -112,6 +112,76 @@ int np_cmd_device(int argc, char **argv)
 	return change_port(&args);
 }
 
+/* --- leg ------------------------------------------------------------------------------------ */
+
+struct leg_args {
+	const char *name;
+	unsigned host, rail, leg;
+	uint32_t kind;
+};
+
+static error_t parse_leg(int key, char *arg, struct argp_state *state)
+{
+	struct leg_args *args = state->input;
+
+	if (key == ARGP_KEY_END && state->arg_num != 5)
+		argp_usage(state);
+	if (key != ARGP_KEY_ARG)
+		return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
+	switch (state->arg_num) {
+	case 0:
+		args->name = arg;
+		return 0;
+	case 1:
+		args->host = np_number(state, arg, "HOST", SV_MAX_HOSTS);
+		return 0;
+	case 2:
+		args->rail = np_number(state, arg, "RAIL", SV_MAX_RAILS);
+		return 0;
+	case 3:
+		args->leg = np_number(state, arg, "LEG", SV_LEGS);
+		return 0;
+	case 4:
+		args->kind = !strcmp(arg, "down")    ? SV_FAULT_LEG_DOWN
+			     : !strcmp(arg, "remap") ? SV_FAULT_LEG_REMAP
+			     : !strcmp(arg, "up")    ? SV_FAULT_LEG_UP
+						     : SV_FAULT_NONE;
+		if (args->kind == SV_FAULT_NONE)
+			argp_error(state, "'%s' must be down, remap or up", arg);
+		return 0;
+	default:
+		argp_usage(state);
+		return 0;
+	}
+}
+
+int np_cmd_leg(int argc, char **argv)
+{
+	static const struct argp argp = {
+	    NULL,
+	    parse_leg,
+	    "NAME HOST RAIL LEG down|remap|up",
+	    "Kills one of the two cables of a device that is a bond: its port stays up, nobody is "
+	    "told, and what the queue pairs on that leg send goes nowhere. remap: the driver moves "
+	    "them to the other leg.",
+	    NULL,
+	    NULL,
+	    NULL};
+	struct leg_args args = {0};
+	struct sv_fabric fab;
+	int rc = NP_EXIT_OK;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	if (!np_open_fabric(args.name, &fab))
+		return NP_EXIT_FAILED;
+	if (np_in_fabric(&fab, args.host, args.rail))
+		sv_state_leg(&fab, args.host, args.rail, args.leg, args.kind);
+	else
+		rc = NP_EXIT_USAGE;
+	sv_fabric_close(&fab);
+	return rc;
+}
+
 /* --- cut ------------------------------------------------------------------------------------ */
 
 struct cut_args {

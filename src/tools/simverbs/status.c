@@ -68,6 +68,17 @@ static const char *life_name(unsigned life)
 	return life < sizeof(names) / sizeof(names[0]) ? names[life] : "unknown";
 }
 
+static json_t *legs_json(unsigned legs)
+{
+	json_t *out = json_array();
+
+	for (unsigned leg = 0; leg < SV_LEGS; leg++)
+		json_array_append_new(out, json_string(!(legs & SV_LEG_DEAD(leg))    ? "up"
+						       : legs & SV_LEG_REMAPPED(leg) ? "remapped"
+										     : "down"));
+	return out;
+}
+
 static json_t *device_json(const struct sv_fabric_header *h, unsigned index)
 {
 	const struct sv_fab_device *dev = &h->devices[index];
@@ -88,12 +99,12 @@ static json_t *device_json(const struct sv_fabric_header *h, unsigned index)
 		    gids, json_string(inet_ntop(AF_INET6, dev->gids[i].gid.raw, gid, sizeof(gid))));
 	snprintf(name, sizeof(name), "sim%u", index % h->rails);
 	snprintf(guid, sizeof(guid), "%016llx", (unsigned long long)dev->guid);
-	out = json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:o}", "host",
+	out = json_pack("{s:i, s:i, s:s, s:s, s:o, s:s, s:s, s:s, s:i, s:o}", "host",
 			(int)(index / h->rails), "rail", (int)(index % h->rails), "name", name,
-			"link", atomic_load(&dev->link_up) ? "up" : "down", "cut",
-			cut_name(atomic_load(&dev->cut)), "device",
-			life_name(atomic_load(&dev->life)), "guid", guid, "lid", (int)dev->lid,
-			"gids", gids);
+			"link", atomic_load(&dev->link_up) ? "up" : "down", "legs",
+			legs_json(atomic_load(&dev->legs)), "cut", cut_name(atomic_load(&dev->cut)),
+			"device", life_name(atomic_load(&dev->life)), "guid", guid, "lid",
+			(int)dev->lid, "gids", gids);
 	json_object_set_new(out, "counters", counters_json(sum));
 	return out;
 }
@@ -192,8 +203,8 @@ static void print_devices(const json_t *devices)
 		       num(d, "host"), num(d, "rail"), str(d, "name"), str(d, "link"),
 		       str(d, "cut"), str(d, "device"), num(c, "tx_packets"), num(c, "tx_bytes"),
 		       num(c, "rx_packets"), num(c, "rx_bytes"),
-		       num(c, "drop_link") + num(c, "drop_cut") + num(c, "drop_no_peer") +
-			   num(c, "drop_fault") + num(c, "drop_payload"));
+		       num(c, "drop_link") + num(c, "drop_leg") + num(c, "drop_cut") +
+			   num(c, "drop_no_peer") + num(c, "drop_fault") + num(c, "drop_payload"));
 	}
 }
 

@@ -19,6 +19,7 @@ int np_cmd_up(int argc, char **argv);
 int np_cmd_down(int argc, char **argv);
 int np_cmd_run(int argc, char **argv);
 int np_cmd_link(int argc, char **argv);
+int np_cmd_leg(int argc, char **argv);
 int np_cmd_cut(int argc, char **argv);
 int np_cmd_device(int argc, char **argv);
 int np_cmd_fault(int argc, char **argv);
