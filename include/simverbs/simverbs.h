@@ -29,6 +29,7 @@ extern "C" {
 struct sv_stepped_opts {
 	uint32_t hosts;	     /* 2 */
 	uint32_t rails;	     /* 1; every rail of every host reaches every other unless isolated */
+	uint32_t ports;	     /* 1; of each device, on one rail; at most 2 */
 	uint64_t seed;	     /* of jitter, QP numbers and probabilistic rules */
 	uint64_t latency_ns; /* 1000: from one port to another */
 	uint64_t jitter_ns; /* 0: up to this much more, at random; packets of one path keep order */
@@ -98,6 +99,7 @@ struct sv_event_info {
 	uint64_t time_ns;
 	/* PACKET, and for TIMER the device (src) */
 	uint32_t src_host, src_rail, dst_host, dst_rail;
+	uint32_t src_port, dst_port; /* PACKET: port_num in verbs */
 	/* PACKET */
 	const char *op; /* "send", "write", "read", "readresp", "atomic", "atomicack", "ack", "rnr",
 			   "nak", "ud" */
@@ -110,6 +112,12 @@ bool sv_stepped_peek(struct sv_event_info *info);
 void sv_stepped_set_burst(uint32_t burst_bytes);
 
 /* ---- faults, at once ---- */
+
+/*
+ * One port (from 1) of a device with several, where a function takes a rail. The rail alone means
+ * all ports of the device; the first one for sv_stepped_set_gid and sv_stepped_raise.
+ */
+#define SV_RAIL_PORT(rail, port_num) ((uint32_t)(rail) | (uint32_t)(port_num) << 16)
 
 /* The port's own cable: PORT_ERR or PORT_ACTIVE at its host, silence at the others. On RoCE a port
  * whose link is down has no route to anybody: RTR and address handles fail with ENETUNREACH. With

@@ -68,8 +68,11 @@ int sv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv
 {
 	struct sv_port *port = sv_ctx_port(context);
 	uint32_t flow;
+	const struct sv_phys_config *phys = sv_phys(port, port_num);
 	int err = EINVAL;
 
+	if (!phys)
+		return EINVAL;
 	memset(attr, 0, sizeof(*attr));
 	attr->dlid = wc->slid;
 	attr->sl = wc->sl;
@@ -85,8 +88,8 @@ int sv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv
 	attr->grh.traffic_class = (uint8_t)(flow >> 20);
 	/* The first entry with the address it was sent to: v1 and v2 lead to the same place. */
 	sv_port_lock(port);
-	for (uint32_t i = 0; i < port->cfg.num_gids; i++) {
-		if (!memcmp(&port->cfg.gids[i].gid, &grh->dgid, sizeof(grh->dgid))) {
+	for (uint32_t i = 0; i < phys->num_gids; i++) {
+		if (!memcmp(&phys->gids[i].gid, &grh->dgid, sizeof(grh->dgid))) {
 			attr->grh.sgid_index = (uint8_t)i;
 			err = 0;
 			break;

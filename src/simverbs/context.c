@@ -259,7 +259,7 @@ static void fill_device_attr(const struct sv_port *port, struct ibv_device_attr 
 	    .max_srq_sge = (int)limits->max_sge,
 	    .max_pkeys = 1,
 	    .local_ca_ack_delay = 15,
-	    .phys_port_cnt = 1,
+	    .phys_port_cnt = (uint8_t)port->cfg.num_phys,
 	};
 	snprintf(attr->fw_ver, sizeof(attr->fw_ver), "simverbs-%s", HA_VERSION);
 }
@@ -277,7 +277,7 @@ static int query_device_ex(struct ibv_context *context,
 			   const struct ibv_query_device_ex_input *input,
 			   struct ibv_device_attr_ex *out, size_t size)
 {
-	struct ibv_device_attr_ex attr = {.phys_port_cnt_ex = 1};
+	struct ibv_device_attr_ex attr = {.phys_port_cnt_ex = sv_ctx_port(context)->cfg.num_phys};
 	int err;
 
 	if (input && input->comp_mask)
@@ -325,27 +325,30 @@ static uint8_t speed_code(uint32_t rate_mbps)
 int sv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr)
 {
 	struct sv_port *port = sv_ctx_port(context);
+	const struct sv_phys_config *phys = sv_phys(port, port_num);
 	int err = sv_verb_gate(context, SV_VERB_QUERY_PORT);
+	enum ibv_port_state state;
 
 	if (err)
 		return err;
-	if (port_num != 1)
+	if (!phys)
 		return EINVAL;
 	sv_port_lock(port);
+	state = port->state[port_num - 1];
 	*attr = (struct ibv_port_attr){
-	    .state = port->state,
+	    .state = state,
 	    .max_mtu = port->cfg.mtu,
 	    .active_mtu = port->cfg.mtu,
 	    .gid_tbl_len = SV_MAX_GIDS,
 	    .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
 	    .max_msg_sz = SV_MAX_MSG_SIZE,
 	    .pkey_tbl_len = 1,
-	    .lid = port->cfg.lid,
+	    .lid = phys->lid,
 	    .sm_lid = port->cfg.link_layer == IBV_LINK_LAYER_INFINIBAND ? 1 : 0,
 	    .max_vl_num = 1,
 	    .active_width = 2,
 	    .active_speed = speed_code(port->cfg.rate_mbps),
-	    .phys_state = port->state == IBV_PORT_ACTIVE ? 5 : 3, /* LinkUp : Disabled */
+	    .phys_state = state == IBV_PORT_ACTIVE ? 5 : 3, /* LinkUp : Disabled */
 	    .link_layer = port->cfg.link_layer,
 	    .flags = port->cfg.link_layer == IBV_LINK_LAYER_ETHERNET ? IBV_QPF_GRH_REQUIRED : 0,
 	};
@@ -368,20 +371,21 @@ static int query_port_sized(struct ibv_context *context, uint8_t port_num,
 
 /* ---------------------------------------------------------------- GIDs, P_Keys */
 
-static int gid_entry(struct sv_port *port, uint32_t index, struct ibv_gid_entry *entry)
+static int gid_entry(struct sv_port *port, uint32_t port_num, uint32_t index,
+		     struct ibv_gid_entry *entry)
 {
 	static const union ibv_gid none;
 	const struct sv_gid_entry *gid;
 
 	if (index >= SV_MAX_GIDS)
 		return EINVAL;
-	gid = &port->cfg.gids[index];
+	gid = &sv_phys(port, port_num)->gids[index];
 	if (!memcmp(&gid->gid, &none, sizeof(none)))
 		return ENODATA;
 	*entry = (struct ibv_gid_entry){
 	    .gid = gid->gid,
 	    .gid_index = index,
-	    .port_num = 1,
+	    .port_num = port_num,
 	    .gid_type = gid->type,
 	    .ndev_ifindex = gid->ndev_ifindex,
 	};
@@ -397,10 +401,10 @@ int sv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid
 
 	if (err)
 		return err;
-	if (port_num != 1 || flags || entry_size < sizeof(found))
+	if (!sv_phys(port, port_num) || flags || entry_size < sizeof(found))
 		return EINVAL;
 	sv_port_lock(port);
-	err = gid_entry(port, gid_index, &found);
+	err = gid_entry(port, port_num, gid_index, &found);
 	sv_port_unlock(port);
 	if (!err)
 		memcpy(entry, &found, sizeof(found));
@@ -437,13 +441,14 @@ ssize_t sv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *en
 	if (flags || entry_size < sizeof(*entries))
 		return -EINVAL;
 	sv_port_lock(port);
-	for (uint32_t i = 0; i < port->cfg.num_gids && n < max_entries; i++) {
-		struct ibv_gid_entry found;
+	for (uint32_t port_num = 1; port_num <= port->cfg.num_phys; port_num++)
+		for (uint32_t i = 0; i < sv_phys(port, port_num)->num_gids; i++) {
+			struct ibv_gid_entry found;
 
-		if (gid_entry(port, i, &found))
-			continue;
-		memcpy((char *)entries + n++ * entry_size, &found, sizeof(found));
-	}
+			if (n == max_entries || gid_entry(port, port_num, i, &found))
+				continue;
+			memcpy((char *)entries + n++ * entry_size, &found, sizeof(found));
+		}
 	sv_port_unlock(port);
 	return (ssize_t)n;
 }
@@ -468,7 +473,7 @@ int sv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be
 {
 	int err = sv_verb_gate(context, SV_VERB_NONE);
 
-	if (!err && (port_num != 1 || index != 0))
+	if (!err && (!sv_phys(sv_ctx_port(context), port_num) || index != 0))
 		err = EINVAL;
 	if (err) {
 		errno = err;
@@ -480,7 +485,8 @@ int sv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be
 
 int sv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
-	if (sv_verb_gate(context, SV_VERB_NONE) || port_num != 1 || pkey != htons(DEFAULT_PKEY))
+	if (sv_verb_gate(context, SV_VERB_NONE) || !sv_phys(sv_ctx_port(context), port_num) ||
+	    pkey != htons(DEFAULT_PKEY))
 		return -1;
 	return 0;
 }

@@ -208,6 +208,7 @@ struct sv_qp {
 	struct ibv_qp_cap cap;
 	struct ibv_qp_attr attr; /* as set by modify; what the protocol uses */
 	uint32_t async_reported;
+	uint32_t own_port; /* index of the physical port that it was given at INIT */
 	uint32_t dst_port; /* resolved at RTR */
 	uint16_t sport;	   /* what leaves has this UDP source port */
 	uint32_t mtu;	   /* bytes */
@@ -290,8 +291,8 @@ struct sv_port {
 	void *wire;
 	struct sv_fault_table *faults;
 	struct sv_port_config cfg;
-	enum ibv_port_state state;
-	bool told_active; /* of what contexts were told by events */
+	enum ibv_port_state state[SV_MAX_PHYS];
+	bool told_active[SV_MAX_PHYS]; /* of what contexts were told by events */
 	bool dead;
 	bool leaving; /* disassociated: what is there goes on until it is dead */
 	/* kill=placed|unplaced: acknowledges and completes nothing until the message ends. */
@@ -337,9 +338,27 @@ static inline struct sv_port *sv_ctx_port(struct ibv_context *context)
 	return sv_ctx(context)->port;
 }
 
+/* The physical port with this number in verbs; NULL: the device has no such port. */
+static inline struct sv_phys_config *sv_phys(struct sv_port *port, uint32_t port_num)
+{
+	return port_num >= 1 && port_num <= port->cfg.num_phys ? &port->cfg.phys[port_num - 1]
+							       : NULL;
+}
+
 static inline struct sv_qp *sv_qp(struct ibv_qp *qp)
 {
 	return sv_container_of(qp, struct sv_qp, ibv);
+}
+
+/* Where what happens to this queue pair happens. */
+static inline struct sv_fault_where sv_qp_where(const struct sv_qp *qp)
+{
+	const struct sv_port_config *cfg = &qp->port->cfg;
+
+	return (struct sv_fault_where){.host = cfg->host,
+				       .rail = cfg->rail,
+				       .phys = qp->own_port / cfg->devices,
+				       .peer = sv_index_host(cfg, qp->dst_port)};
 }
 
 static inline struct sv_cq *sv_cq(struct ibv_cq *cq)
@@ -415,7 +434,8 @@ static inline int sv_answer(int err)
 /* event.c, locked */
 int sv_events_init(struct sv_event_queue *q);
 void sv_events_free(struct sv_event_queue *q);
-void sv_raise_device(struct sv_context *ctx, enum ibv_event_type type);
+/* Of a physical port, or (with the first one's number) of the device. */
+void sv_raise_port(struct sv_context *ctx, uint32_t phys, enum ibv_event_type type);
 /* Behind the last event: reading fails with EIO from then on, and never waits. */
 void sv_events_close(struct sv_context *ctx);
 void sv_raise_qp(struct sv_qp *qp, enum ibv_event_type type);

@@ -14,9 +14,10 @@
  *	│ wire: stepped (event heap, virtual clock) or live (inboxes, engine thread)│
  *	└───────────────────────────────────────────────────────────────────────────┘
  *
- * A port is the run-time of one simulated one-port device in this process. Each process that opens
+ * A port (sv_port) is the run-time of one simulated device in this process. Each process that opens
  * the device has a sv_port of its own; what they share (link state, QP numbers, fault rules) is the
- * wire's business.
+ * wire's business. A device has one or two physical ports (sv_phys_config), each with a link,
+ * addresses and partitions of its own: what verbs call port_num counts them from 1, `phys` from 0.
  *
  * LOCKING. One mutex per port (or one for several: sv_port_config.lock) protects every object that
  * belongs to it. "Locked" below means: the
@@ -43,6 +44,7 @@ struct sv_fault_table;
 #define SV_QPN_MASK	0xffffffu
 #define SV_MAX_SGE	32
 #define SV_MAX_GIDS	16
+#define SV_MAX_PHYS	2 /* physical ports of a device */
 #define SV_MAX_MSG_SIZE (1u << 30)
 /* A burst never has more source fragments than one WR has SGEs. */
 #define SV_MAX_FRAGS SV_MAX_SGE
@@ -93,11 +95,10 @@ enum sv_syndrome {
  * for the receiving side's wire to set.
  */
 struct sv_packet {
-	uint8_t op;	  /* enum sv_op */
-	uint8_t syndrome; /* AETH */
-	uint16_t flags;	  /* enum sv_packet_flags */
-	uint32_t
-	    src_port; /* fabric-wide port index, filled in by the core (sv_port_config.index) */
+	uint8_t op;	   /* enum sv_op */
+	uint8_t syndrome;  /* AETH */
+	uint16_t flags;	   /* enum sv_packet_flags */
+	uint32_t src_port; /* fabric-wide port index, filled in by the core (sv_port_index()) */
 	uint32_t dst_port;
 	uint32_t src_qpn;
 	uint32_t dst_qpn;
@@ -262,33 +263,57 @@ struct sv_gid_entry {
 	uint32_t ndev_ifindex;
 };
 
+/* A physical port of a device. */
+struct sv_phys_config {
+	uint16_t lid;
+	struct sv_gid_entry gids[SV_MAX_GIDS];
+	uint32_t num_gids;	   /* up to the last one; the table has SV_MAX_GIDS entries */
+	enum ibv_port_state state; /* initial */
+};
+
 /* What a device is. Fixed when the port is made, except gids (sv_port_set_gid) and lid. */
 struct sv_port_config {
-	uint32_t index; /* fabric-wide: host * rails + rail */
+	uint32_t index;	  /* fabric-wide: host * rails + rail */
+	uint32_t devices; /* of the whole fabric */
 	uint32_t host, rail, rails;
 	char name[IBV_SYSFS_NAME_MAX]; /* "sim0" */
 	char dev_path[IBV_SYSFS_PATH_MAX];
 	char ibdev_path[IBV_SYSFS_PATH_MAX];
 	__be64 node_guid, sys_image_guid;
 	uint8_t link_layer; /* IBV_LINK_LAYER_ETHERNET or _INFINIBAND */
-	uint16_t lid;
 	uint32_t rate_mbps;
 	enum ibv_mtu mtu;
-	struct sv_gid_entry gids[SV_MAX_GIDS];
-	uint32_t num_gids; /* up to the last one; the table has SV_MAX_GIDS entries */
+	uint32_t num_phys;
+	struct sv_phys_config phys[SV_MAX_PHYS];
 	struct sv_limits limits;
 	uint32_t burst_bytes;	/* payload of one descriptor at most; 0: one MTU packet each */
 	uint32_t window_bursts; /* descriptors in flight per QP before the sender waits for acks */
 	uint64_t seed;		/* for what hardware picks at random */
 	int num_comp_vectors;
-	bool no_dmabuf;		   /* ibv_reg_dmabuf_mr answers EOPNOTSUPP */
-	bool pin;		   /* regions of shared memory keep their pages */
-	bool late_recvs_stay;	   /* those posted in ERR, until it is set again */
-	uint32_t profile;	   /* enum sv_profile: when things happen */
-	bool bond;		   /* one device of two legs */
-	enum ibv_port_state state; /* initial */
-	pthread_mutex_t *lock;	   /* instead of one of its own: several ports under one lock */
+	bool no_dmabuf;	       /* ibv_reg_dmabuf_mr answers EOPNOTSUPP */
+	bool pin;	       /* regions of shared memory keep their pages */
+	bool late_recvs_stay;  /* those posted in ERR, until it is set again */
+	uint32_t profile;      /* enum sv_profile: when things happen */
+	bool bond;	       /* one device of two legs */
+	pthread_mutex_t *lock; /* instead of one of its own: several ports under one lock */
 };
+
+/* Fabric-wide index of a physical port: first those of all devices' first ports. */
+static inline uint32_t sv_port_index(const struct sv_port_config *cfg, uint32_t phys)
+{
+	return phys * cfg->devices + cfg->index;
+}
+
+/* Of the device that a port index belongs to. */
+static inline uint32_t sv_index_device(uint32_t port_index, uint32_t devices)
+{
+	return port_index < devices ? port_index : port_index % devices;
+}
+
+static inline uint32_t sv_index_host(const struct sv_port_config *cfg, uint32_t port_index)
+{
+	return sv_index_device(port_index, cfg->devices) / cfg->rails;
+}
 
 /* The table may lie in shared memory; NULL: no rules. The port does not own it. */
 struct sv_port *sv_port_create(const struct sv_port_config *cfg, const struct sv_wire_ops *ops,
@@ -350,13 +375,14 @@ bool sv_port_run_timer(struct sv_port *port, uint64_t now_ns);
 uint64_t sv_port_next_deadline(struct sv_port *port);
 
 /* Link state as the port sees it, and as ibv_query_port() says it. Nobody is told. */
-void sv_port_set_state(struct sv_port *port, enum ibv_port_state state);
+void sv_port_set_state(struct sv_port *port, uint32_t phys, enum ibv_port_state state);
 /* Raises PORT_ACTIVE or PORT_ERR on every context if the link is not as they were last told. */
-void sv_port_tell_state(struct sv_port *port);
-enum ibv_port_state sv_port_state(const struct sv_port *port);
+void sv_port_tell_state(struct sv_port *port, uint32_t phys);
+enum ibv_port_state sv_port_state(const struct sv_port *port, uint32_t phys);
 
 /* Changes a GID table entry; raises GID_CHANGE. */
-void sv_port_set_gid(struct sv_port *port, uint32_t index, const struct sv_gid_entry *entry);
+void sv_port_set_gid(struct sv_port *port, uint32_t phys, uint32_t index,
+		     const struct sv_gid_entry *entry);
 
 /* Changes the burst size (to 0 while a link has packet-level fault rules). */
 void sv_port_set_burst(struct sv_port *port, uint32_t burst_bytes);
@@ -389,8 +415,8 @@ bool sv_port_leaving(const struct sv_port *port);
 void sv_port_revive(struct sv_port *port);
 bool sv_port_dead(const struct sv_port *port);
 
-/* Raises a port-level or device-level event on every context (fault rule event=…). */
-void sv_port_raise(struct sv_port *port, enum ibv_event_type type);
+/* Raises an event of a physical port or of the device on every context (fault rule event=…). */
+void sv_port_raise(struct sv_port *port, uint32_t phys, enum ibv_event_type type);
 
 /* Statistics. */
 struct sv_port_stats {

@@ -65,9 +65,10 @@ static void raise_event(struct sv_context *ctx, const struct ibv_async_event *ev
 		q->tail--;
 }
 
-void sv_raise_device(struct sv_context *ctx, enum ibv_event_type type)
+void sv_raise_port(struct sv_context *ctx, uint32_t phys, enum ibv_event_type type)
 {
-	raise_event(ctx, &(struct ibv_async_event){.element.port_num = 1, .event_type = type});
+	raise_event(
+	    ctx, &(struct ibv_async_event){.element.port_num = (int)phys + 1, .event_type = type});
 }
 
 void sv_raise_qp(struct sv_qp *qp, enum ibv_event_type type)

@@ -198,10 +198,10 @@ static bool fits(uint32_t want, uint32_t is)
 	return want == SV_ANY || want == is;
 }
 
-static bool place_fits(const struct sv_fault_rule *rule, uint32_t host, uint32_t rail,
-		       uint32_t peer)
+static bool place_fits(const struct sv_fault_rule *rule, const struct sv_fault_where *where)
 {
-	return fits(rule->host, host) && fits(rule->rail, rail) && fits(rule->peer, peer);
+	return fits(rule->host, where->host) && fits(rule->rail, where->rail) &&
+	       fits(rule->phys, where->phys) && fits(rule->peer, where->peer);
 }
 
 static bool op_fits(const struct sv_fault_rule *rule, const struct sv_packet *pkt)
@@ -238,12 +238,12 @@ static bool leg_fits(const struct sv_fault_rule *rule, const struct sv_packet *p
 	return sv_fault_is_of_bond(rule->kind) || fits(rule->leg, sv_leg_of(pkt->sport));
 }
 
-static bool packet_fits(const struct sv_fault_rule *rule, enum sv_fault_dir dir, uint32_t host,
-			uint32_t rail, uint32_t peer, const struct sv_packet *pkt)
+static bool packet_fits(const struct sv_fault_rule *rule, enum sv_fault_dir dir,
+			const struct sv_fault_where *where, const struct sv_packet *pkt)
 {
 	uint32_t qpn = dir == SV_DIR_TX ? pkt->src_qpn : pkt->dst_qpn;
 
-	return place_fits(rule, host, rail, peer) && op_fits(rule, pkt) && part_fits(rule, pkt) &&
+	return place_fits(rule, where) && op_fits(rule, pkt) && part_fits(rule, pkt) &&
 	       fits(rule->qpn, qpn) && leg_fits(rule, pkt) && pkt->payload_len >= rule->min_len &&
 	       pkt->payload_len <= rule->max_len;
 }
@@ -280,8 +280,8 @@ static uint64_t random_time(struct sv_fault_rule *rule)
 	return (uint64_t)(part * (double)rule->jitter_ns);
 }
 
-static void merge(struct sv_fault_verdict *verdict, struct sv_fault_rule *rule, uint32_t host,
-		  uint32_t rail)
+static void merge(struct sv_fault_verdict *verdict, struct sv_fault_rule *rule,
+		  const struct sv_fault_where *where)
 {
 	verdict->kinds |= 1u << rule->kind;
 	switch (rule->kind) {
@@ -321,8 +321,9 @@ static void merge(struct sv_fault_verdict *verdict, struct sv_fault_rule *rule, 
 	if (rule->kind >= SV_FAULT_EVENT) {
 		verdict->for_ns = rule->for_ns;
 		verdict->leg = rule->leg;
-		verdict->host = rule->host == SV_ANY ? host : rule->host;
-		verdict->rail = rule->rail == SV_ANY ? rail : rule->rail;
+		verdict->host = where->host;
+		verdict->rail = where->rail;
+		verdict->phys = where->phys;
 	}
 }
 
@@ -342,8 +343,8 @@ static uint32_t num_rules(const struct sv_fault_table *table)
 	return atomic_load_explicit(&table->nrules, memory_order_acquire);
 }
 
-bool sv_fault_packet(struct sv_fault_table *table, enum sv_fault_dir dir, uint32_t host,
-		     uint32_t rail, uint32_t peer_host, const struct sv_packet *pkt,
+bool sv_fault_packet(struct sv_fault_table *table, enum sv_fault_dir dir,
+		     const struct sv_fault_where *where, const struct sv_packet *pkt,
 		     uint64_t now_ns, struct sv_fault_verdict *verdict)
 {
 	uint32_t point = dir == SV_DIR_TX ? SV_POINT_TX : SV_POINT_RX;
@@ -353,9 +354,8 @@ bool sv_fault_packet(struct sv_fault_table *table, enum sv_fault_dir dir, uint32
 	for (uint32_t i = 0; i < n; i++) {
 		struct sv_fault_rule *rule = active_rule(table, i, point);
 
-		if (rule && packet_fits(rule, dir, host, rail, peer_host, pkt) &&
-		    fires(rule, now_ns))
-			merge(verdict, rule, host, rail);
+		if (rule && packet_fits(rule, dir, where, pkt) && fires(rule, now_ns))
+			merge(verdict, rule, where);
 	}
 	return verdict->kinds != 0;
 }
@@ -378,7 +378,9 @@ bool sv_fault_due(struct sv_fault_table *table, uint64_t now_ns, struct sv_fault
 		if (!rule || due_at(rule) > now_ns || !take_firing(rule))
 			continue;
 		atomic_fetch_add_explicit(&rule->matched, 1, memory_order_relaxed);
-		merge(verdict, rule, rule->host, rule->rail);
+		merge(verdict, rule,
+		      &(struct sv_fault_where){
+			  .host = rule->host, .rail = rule->rail, .phys = rule->phys});
 		return true;
 	}
 	return false;
@@ -433,7 +435,7 @@ int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host
 	return rule ? rule->value : 0;
 }
 
-bool sv_fault_place(struct sv_fault_table *table, uint32_t host, uint32_t rail, uint32_t peer_host,
+bool sv_fault_place(struct sv_fault_table *table, const struct sv_fault_where *where,
 		    const struct sv_packet *pkt, uint64_t now_ns, uint64_t *late_ns)
 {
 	uint32_t n = num_rules(table);
@@ -441,8 +443,7 @@ bool sv_fault_place(struct sv_fault_table *table, uint32_t host, uint32_t rail, 
 	for (uint32_t i = 0; i < n; i++) {
 		struct sv_fault_rule *rule = active_rule(table, i, SV_POINT_PLACE);
 
-		if (rule && packet_fits(rule, SV_DIR_RX, host, rail, peer_host, pkt) &&
-		    fires(rule, now_ns)) {
+		if (rule && packet_fits(rule, SV_DIR_RX, where, pkt) && fires(rule, now_ns)) {
 			*late_ns = next_random(rule) % (rule->amount + 1);
 			return true;
 		}
@@ -450,15 +451,15 @@ bool sv_fault_place(struct sv_fault_table *table, uint32_t host, uint32_t rail, 
 	return false;
 }
 
-uint32_t sv_fault_wr(struct sv_fault_table *table, uint32_t host, uint32_t rail, uint32_t peer_host,
-		     uint32_t qpn, uint32_t op, uint32_t length, bool sent, uint64_t now_ns)
+uint32_t sv_fault_wr(struct sv_fault_table *table, const struct sv_fault_where *where, uint32_t qpn,
+		     uint32_t op, uint32_t length, bool sent, uint64_t now_ns)
 {
 	uint32_t n = num_rules(table);
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct sv_fault_rule *rule = active_rule(table, i, SV_POINT_WR);
 
-		if (rule && sent == !rule->unsent && place_fits(rule, host, rail, peer_host) &&
+		if (rule && sent == !rule->unsent && place_fits(rule, where) &&
 		    fits(rule->qpn, qpn) && rule->ops & 1u << op && length >= rule->min_len &&
 		    length <= rule->max_len && fires(rule, now_ns))
 			return (uint32_t)rule->value;

@@ -45,7 +45,8 @@
  *	for=TIME		undoes it after this time
  *	period=TIME		does it again (with at= and count=)
  *
- * Where:  host=H rail=R (the port), peer=H (the other end), dir=tx|rx (tx; rx for kill)
+ * Where:  host=H rail=R port=P (the port, a device's first one is 1), peer=H (the other end),
+ *	   dir=tx|rx (tx; rx for kill)
  * What:   op=NAME[|NAME…] (send write read readresp atomic atomicack ack nak rnr ud recv any),
  *	   part=first|last|middle, qpn=N (at the port), leg=0|1, minlen=BYTES, maxlen=BYTES
  * When:   nth=N (from the N-th match on), every=N (each N-th), prob=P seed=N, at=TIME until=TIME
@@ -174,6 +175,7 @@ struct sv_fault_rule {
 	uint32_t point;		 /* enum sv_fault_point */
 	/* where and what */
 	uint32_t host, rail, peer, qpn; /* SV_ANY: any */
+	uint32_t phys;			/* the physical port, from 0; SV_ANY: any */
 	uint32_t ops;			/* bit per enum sv_op */
 	uint32_t parts;			/* SV_PKT_FIRST, SV_PKT_LAST, SV_PART_MIDDLE; 0: any */
 	uint32_t ack_kinds;		/* enum sv_ack_kind; which ACKs op bit SV_OP_ACK means */
@@ -236,10 +238,16 @@ struct sv_fault_verdict {
 	int32_t kill;		/* enum sv_kill_variant, when KILL is in kinds */
 	int32_t event;
 	bool wedge_hard;
-	uint64_t for_ns;     /* of the fabric action */
-	uint64_t leave_ns;   /* of DISASSOCIATE and FEIGN: how long its queue pairs go on */
-	uint32_t host, rail; /* where a fabric action applies */
-	uint32_t leg;	     /* of LEG_DOWN and the like */
+	uint64_t for_ns;   /* of the fabric action */
+	uint64_t leave_ns; /* of DISASSOCIATE and FEIGN: how long its queue pairs go on */
+	/* where a fabric action applies; phys SV_ANY: all ports of the device */
+	uint32_t host, rail, phys;
+	uint32_t leg; /* of LEG_DOWN and the like */
+};
+
+/* Where something happens: a physical port, and the host at the other end (SV_ANY: none). */
+struct sv_fault_where {
+	uint32_t host, rail, phys, peer;
 };
 
 /* True when a rule of these points exists: the only cost where there is none. */
@@ -249,12 +257,11 @@ static inline bool sv_fault_armed(const struct sv_fault_table *table, uint32_t p
 }
 
 /*
- * Matches a packet at its source port (SV_DIR_TX) or at its destination port (SV_DIR_RX); wires go
- * through sv_port_match_faults(). (host, rail) is that port, peer_host the other end. True when
- * some rule fired. Any thread.
+ * Matches a packet at its source port (SV_DIR_TX) or at its destination port (SV_DIR_RX), which is
+ * the place; wires go through sv_port_match_faults(). True when some rule fired. Any thread.
  */
-bool sv_fault_packet(struct sv_fault_table *table, enum sv_fault_dir dir, uint32_t host,
-		     uint32_t rail, uint32_t peer_host, const struct sv_packet *pkt,
+bool sv_fault_packet(struct sv_fault_table *table, enum sv_fault_dir dir,
+		     const struct sv_fault_where *where, const struct sv_packet *pkt,
 		     uint64_t now_ns, struct sv_fault_verdict *verdict);
 
 /* A device's legs after an action of a bond on one of them: see engine.h. */
@@ -276,14 +283,13 @@ int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host
 /* The completion status (enum ibv_wc_status) that a send WR shall get, or 0. `sent`: about to
  * complete, its data is at the peer; otherwise it is about to be sent. op SV_OP_COUNT: a receive.
  */
-uint32_t sv_fault_wr(struct sv_fault_table *table, uint32_t host, uint32_t rail, uint32_t peer_host,
-		     uint32_t qpn, uint32_t op, uint32_t length, bool sent, uint64_t now_ns);
+uint32_t sv_fault_wr(struct sv_fault_table *table, const struct sv_fault_where *where, uint32_t qpn,
+		     uint32_t op, uint32_t length, bool sent, uint64_t now_ns);
 
 /*
- * Whether a packet of a WRITE that arrived at (host, rail) from peer_host is to be placed late, and
- * by how much.
+ * Whether a packet of a WRITE that arrived there is to be placed late, and by how much.
  */
-bool sv_fault_place(struct sv_fault_table *table, uint32_t host, uint32_t rail, uint32_t peer_host,
+bool sv_fault_place(struct sv_fault_table *table, const struct sv_fault_where *where,
 		    const struct sv_packet *pkt, uint64_t now_ns, uint64_t *late_ns);
 
 /* Values of names in rules; -1: unknown. */

@@ -280,6 +280,19 @@ static int key_leg(struct parser *p, const char *key, const char *value, uint32_
 	return 0;
 }
 
+/* Ports count from 1, as in verbs. */
+static int key_port(struct parser *p, const char *key, const char *value, uint32_t offset)
+{
+	uint64_t number = 0;
+	int ret = key_number(p, key, value, SV_MAX_PHYS, &number);
+
+	(void)offset;
+	if (!ret && !number)
+		ret = fail(p, "'%s=%s': a device's ports count from 1", key, value);
+	p->rule->phys = (uint32_t)number - 1;
+	return ret;
+}
+
 static int key_nth(struct parser *p, const char *key, const char *value, uint32_t offset)
 {
 	uint64_t *out = (uint64_t *)(void *)((char *)p->rule + offset);
@@ -470,6 +483,7 @@ static const struct token {
     /* where, what, when */
     {"host", key_u32, FIELD(host)},
     {"rail", key_u32, FIELD(rail)},
+    {"port", key_port, 0},
     {"peer", key_packet_u32, FIELD(peer)},
     {"qpn", key_packet_u32, FIELD(qpn)},
     {"minlen", key_packet_u32, FIELD(min_len)},
@@ -508,6 +522,8 @@ static int check_verb(const struct parser *p)
 	if (p->has_dir || p->packet_word)
 		return fail(p, "%s= only says something about packets, not about a verb",
 			    p->has_dir ? "dir" : p->packet_word);
+	if (p->rule->phys != SV_ANY)
+		return fail(p, "port= says nothing about a verb: that is the device's");
 	if (p->rule->kind == SV_FAULT_WAIT && !sv_verb_is_command(verb))
 		return fail(p,
 			    "'verb=%s': wait= needs a command to the kernel, such as modify_qp or "
@@ -591,6 +607,9 @@ static int complete(struct parser *p)
 		return fail(p, "an action at a time needs host=");
 	if (timed && rule->kind == SV_FAULT_KILL && rule->value != SV_KILL_NOW)
 		return fail(p, "kill=placed and kill=unplaced happen to a packet: use nth= or op=");
+	if (timed && rule->phys != SV_ANY && rule->kind != SV_FAULT_EVENT &&
+	    rule->kind != SV_FAULT_LINK_DOWN && rule->kind != SV_FAULT_LINK_UP)
+		return fail(p, "at a time, port= only says something about link= and event=");
 	if (rule->period_ns && !timed)
 		return fail(p, "period= needs at= and no packet key");
 	if (rule->for_ns && rule->kind < SV_FAULT_LINK_DOWN)
@@ -608,7 +627,7 @@ int sv_fault_parse(const char *text, struct sv_fault_rule *rule, char *err, size
 
 	text += strspn(text, " \t\r,");
 	memset(rule, 0, sizeof(*rule));
-	rule->host = rule->rail = rule->peer = rule->qpn = rule->leg = SV_ANY;
+	rule->host = rule->rail = rule->phys = rule->peer = rule->qpn = rule->leg = SV_ANY;
 	rule->ops = rule->max_len = UINT32_MAX;
 	rule->ack_kinds = SV_ACK_POSITIVE | SV_ACK_RNR | SV_ACK_NAK;
 	rule->until_ns = UINT64_MAX;

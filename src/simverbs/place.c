@@ -21,11 +21,12 @@ struct sv_late {
 static bool fires(const struct sv_qp *qp, const struct sv_packet *pkt, uint64_t *late_ns)
 {
 	struct sv_port *port = qp->port;
-	const struct sv_port_config *cfg = &port->cfg;
+	struct sv_fault_where where;
 
-	return sv_fault_armed(port->faults, SV_POINT_PLACE) && !port->dying &&
-	       sv_fault_place(port->faults, cfg->host, cfg->rail, pkt->src_port / cfg->rails, pkt,
-			      sv_now(port), late_ns);
+	if (!sv_fault_armed(port->faults, SV_POINT_PLACE) || port->dying)
+		return false;
+	where = sv_qp_where(qp);
+	return sv_fault_place(port->faults, &where, pkt, sv_now(port), late_ns);
 }
 
 static void insert(struct sv_qp *qp, struct sv_late *late)

@@ -26,8 +26,10 @@ struct sv_port *sv_port_create(const struct sv_port_config *cfg, const struct sv
 	port->wire = wire;
 	port->faults = faults;
 	port->cfg = *cfg;
-	port->state = cfg->state;
-	port->told_active = cfg->state == IBV_PORT_ACTIVE;
+	for (uint32_t i = 0; i < cfg->num_phys; i++) {
+		port->state[i] = cfg->phys[i].state;
+		port->told_active[i] = port->state[i] == IBV_PORT_ACTIVE;
+	}
 	port->mr_free_head = port->mr_free_tail = UINT32_MAX;
 	sv_list_init(&port->contexts);
 	sv_list_init(&port->tx_wait);
@@ -169,7 +171,7 @@ int sv_port_send(struct sv_qp *qp, struct sv_packet *pkt, const struct sv_frag *
 	struct sv_port *port = qp->port;
 	int ret;
 
-	pkt->src_port = port->cfg.index;
+	pkt->src_port = qp->own_port;
 	pkt->src_qpn = qp->ibv.qp_num;
 	if (pkt->op != SV_OP_UD)
 		pkt->sport = qp->sport;
@@ -204,6 +206,10 @@ void sv_port_receive(struct sv_port *port, const struct sv_packet *pkt)
 	}
 	if (qp->wedged)
 		return;
+	if (pkt->dst_port != qp->own_port) { /* it came in by another port of the device */
+		port->stats.rx_bad_state++;
+		return;
+	}
 	if (pkt->op == SV_OP_UD) {
 		if (qp->ibv.qp_type == IBV_QPT_UD)
 			sv_ud_receive(qp, pkt);
@@ -293,7 +299,7 @@ void sv_port_remove_qp(struct sv_port *port, struct sv_qp *qp)
 
 /* ---------------------------------------------------------------- state */
 
-void sv_port_raise(struct sv_port *port, enum ibv_event_type type)
+void sv_port_raise(struct sv_port *port, uint32_t phys, enum ibv_event_type type)
 {
 	struct sv_list *node;
 
@@ -301,37 +307,40 @@ void sv_port_raise(struct sv_port *port, enum ibv_event_type type)
 		struct sv_context *ctx = sv_container_of(node, struct sv_context, link);
 
 		if (!ctx->ended)
-			sv_raise_device(ctx, type);
+			sv_raise_port(ctx, phys, type);
 	}
 }
 
-enum ibv_port_state sv_port_state(const struct sv_port *port)
+enum ibv_port_state sv_port_state(const struct sv_port *port, uint32_t phys)
 {
-	return port->state;
+	return port->state[phys];
 }
 
-void sv_port_set_state(struct sv_port *port, enum ibv_port_state state)
+void sv_port_set_state(struct sv_port *port, uint32_t phys, enum ibv_port_state state)
 {
-	port->state = state;
+	port->state[phys] = state;
 }
 
-void sv_port_tell_state(struct sv_port *port)
+void sv_port_tell_state(struct sv_port *port, uint32_t phys)
 {
-	bool active = port->state == IBV_PORT_ACTIVE;
+	bool active = port->state[phys] == IBV_PORT_ACTIVE;
 
-	if (port->told_active != active && !port->dead)
-		sv_port_raise(port, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
-	port->told_active = active;
+	if (port->told_active[phys] != active && !port->dead)
+		sv_port_raise(port, phys, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+	port->told_active[phys] = active;
 }
 
-void sv_port_set_gid(struct sv_port *port, uint32_t index, const struct sv_gid_entry *entry)
+void sv_port_set_gid(struct sv_port *port, uint32_t phys, uint32_t index,
+		     const struct sv_gid_entry *entry)
 {
+	struct sv_phys_config *p = &port->cfg.phys[phys];
+
 	if (index >= SV_MAX_GIDS)
 		return;
-	port->cfg.gids[index] = *entry;
-	if (index >= port->cfg.num_gids)
-		port->cfg.num_gids = index + 1;
-	sv_port_raise(port, IBV_EVENT_GID_CHANGE);
+	p->gids[index] = *entry;
+	if (index >= p->num_gids)
+		p->num_gids = index + 1;
+	sv_port_raise(port, phys, IBV_EVENT_GID_CHANGE);
 }
 
 void sv_port_set_burst(struct sv_port *port, uint32_t burst_bytes)
@@ -367,7 +376,7 @@ static void end_context(struct sv_port *port, struct sv_context *ctx)
 	__atomic_store_n(&ctx->dead, true, __ATOMIC_RELEASE); /* read without the lock */
 	stop_queue_pairs(port, ctx);
 	if (ctx->end != SV_END_FEIGNED)
-		sv_raise_device(ctx, IBV_EVENT_DEVICE_FATAL);
+		sv_raise_port(ctx, 0, IBV_EVENT_DEVICE_FATAL);
 	if (ctx->end == SV_END_DISASSOCIATION)
 		sv_events_close(ctx);
 	ctx->ended = true;
@@ -405,7 +414,7 @@ static void begin_to_leave(struct sv_port *port, enum sv_end end)
 		ctx->end = (uint8_t)end;
 		__atomic_store_n(&ctx->dead, true, __ATOMIC_RELEASE);
 		if (end == SV_END_FEIGNED)
-			sv_raise_device(ctx, IBV_EVENT_DEVICE_FATAL);
+			sv_raise_port(ctx, 0, IBV_EVENT_DEVICE_FATAL);
 	}
 }
 
@@ -463,11 +472,15 @@ bool sv_port_match_faults(struct sv_port *port, enum sv_fault_dir dir, const str
 			  struct sv_fault_verdict *verdict)
 {
 	const struct sv_port_config *cfg = &port->cfg;
+	uint32_t own = dir == SV_DIR_TX ? pkt->src_port : pkt->dst_port;
 	uint32_t peer = dir == SV_DIR_TX ? pkt->dst_port : pkt->src_port;
+	const struct sv_fault_where where = {.host = cfg->host,
+					     .rail = cfg->rail,
+					     .phys = own / cfg->devices,
+					     .peer = sv_index_host(cfg, peer)};
 	struct sv_qp *qp;
 
-	if (!sv_fault_packet(port->faults, dir, cfg->host, cfg->rail, peer / cfg->rails, pkt,
-			     sv_now(port), verdict))
+	if (!sv_fault_packet(port->faults, dir, &where, pkt, sv_now(port), verdict))
 		return false;
 	if (verdict->kinds & 1u << SV_FAULT_WEDGE) {
 		qp = sv_port_find_qp(port, dir == SV_DIR_TX ? pkt->src_qpn : pkt->dst_qpn);
@@ -476,7 +489,7 @@ bool sv_port_match_faults(struct sv_port *port, enum sv_fault_dir dir, const str
 		verdict->kinds |= 1u << SV_FAULT_DROP; /* from this packet on */
 	}
 	if (verdict->kinds & 1u << SV_FAULT_EVENT)
-		sv_port_raise(port, (enum ibv_event_type)verdict->event);
+		sv_port_raise(port, where.phys, (enum ibv_event_type)verdict->event);
 	verdict->kinds &= ~(1u << SV_FAULT_WEDGE | 1u << SV_FAULT_EVENT);
 	return true;
 }

@@ -144,20 +144,21 @@ int sv_route_from_ah_attr(struct sv_port *port, const struct ibv_ah_attr *attr,
 			  struct sv_ah_route *route)
 {
 	bool ethernet = port->cfg.link_layer == IBV_LINK_LAYER_ETHERNET;
+	const struct sv_phys_config *phys = sv_phys(port, attr->port_num);
 	static const union ibv_gid none;
 
-	if (attr->port_num != 1 || (ethernet && !attr->is_global))
+	if (!phys || (ethernet && !attr->is_global))
 		return EINVAL;
 	if (attr->is_global) {
 		uint8_t index = attr->grh.sgid_index;
 
 		if (index >= SV_MAX_GIDS)
 			return EINVAL;
-		if (!memcmp(&port->cfg.gids[index].gid, &none, sizeof(none)))
+		if (!memcmp(&phys->gids[index].gid, &none, sizeof(none)))
 			return ENODATA;
 	}
 	/* An address is looked up in the routes, and a link that is down has none. */
-	if (ethernet && port->state != IBV_PORT_ACTIVE)
+	if (ethernet && port->state[attr->port_num - 1] != IBV_PORT_ACTIVE)
 		return ENETUNREACH;
 	*route = (struct sv_ah_route){
 	    .dgid = attr->grh.dgid,
@@ -178,7 +179,10 @@ static int check_values(const struct sv_qp *qp, const struct ibv_qp_attr *attr, 
 
 	if (mask & IBV_QP_CUR_STATE && attr->cur_qp_state != qp->state)
 		return EINVAL;
-	if (mask & IBV_QP_PORT && attr->port_num != 1)
+	if (mask & IBV_QP_PORT && (!attr->port_num || attr->port_num > port->cfg.num_phys))
+		return EINVAL;
+	/* An address is one of the queue pair's port. */
+	if (mask & IBV_QP_AV && attr->ah_attr.port_num != qp->attr.port_num)
 		return EINVAL;
 	if (mask & IBV_QP_PKEY_INDEX && attr->pkey_index != 0)
 		return EINVAL;
@@ -208,8 +212,10 @@ static void store_values(struct sv_qp *qp, const struct ibv_qp_attr *attr, int m
 
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		cur->qp_access_flags = attr->qp_access_flags;
-	if (mask & IBV_QP_PORT)
+	if (mask & IBV_QP_PORT) {
 		cur->port_num = attr->port_num;
+		qp->own_port = sv_port_index(&qp->port->cfg, attr->port_num - 1u);
+	}
 	if (mask & IBV_QP_QKEY)
 		cur->qkey = attr->qkey;
 	if (mask & IBV_QP_AV)

@@ -76,12 +76,13 @@ void sv_fail_send(struct sv_qp *qp, enum ibv_wc_status status)
 enum ibv_wc_status sv_fault_status(struct sv_qp *qp, const struct sv_swqe *wqe, bool sent)
 {
 	struct sv_port *port = qp->port;
+	struct sv_fault_where where;
 
 	if (!sv_fault_armed(port->faults, SV_POINT_WR))
 		return IBV_WC_SUCCESS;
-	return sv_fault_wr(port->faults, port->cfg.host, port->cfg.rail,
-			   qp->dst_port / port->cfg.rails, qp->ibv.qp_num, wqe->op, wqe->length,
-			   sent, sv_now(port));
+	where = sv_qp_where(qp);
+	return sv_fault_wr(port->faults, &where, qp->ibv.qp_num, wqe->op, wqe->length, sent,
+			   sv_now(port));
 }
 
 /* ---------------------------------------------------------------- timer */

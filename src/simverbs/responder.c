@@ -423,11 +423,10 @@ static void finish_message(struct sv_qp *qp, const struct sv_packet *pkt)
 		wc.imm_data = pkt->imm;
 	}
 	if (sv_fault_armed(qp->port->faults, SV_POINT_WR)) {
-		const struct sv_port_config *cfg = &qp->port->cfg;
+		const struct sv_fault_where where = sv_qp_where(qp);
 
-		wc.status =
-		    sv_fault_wr(qp->port->faults, cfg->host, cfg->rail, qp->dst_port / cfg->rails,
-				qp->ibv.qp_num, SV_OP_COUNT, qp->received, true, sv_now(qp->port));
+		wc.status = sv_fault_wr(qp->port->faults, &where, qp->ibv.qp_num, SV_OP_COUNT,
+					qp->received, true, sv_now(qp->port));
 	}
 	sv_complete_recv(qp, &wc, pkt->flags & SV_PKT_SOLICITED);
 	if (wc.status != IBV_WC_SUCCESS)

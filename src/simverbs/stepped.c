@@ -45,78 +45,96 @@ static uint32_t opposite(uint32_t kind)
 
 static void undo_later(struct sv_stepped *fab, const struct sv_action *action)
 {
-	struct sv_action undo = {.kind = opposite(action->kind),
-				 .host = action->host,
-				 .rail = action->rail,
-				 .leg = action->leg};
+	struct sv_action undo = *action;
 
+	undo.kind = opposite(action->kind);
+	undo.for_ns = undo.leave_ns = 0;
 	if (action->for_ns)
 		sv_action_push(fab, fab->now_ns + action->for_ns, &undo);
 }
 
 /* The port sees it at once, and whoever has it open is told when its kind of device does so. */
-static void set_link(struct sv_stepped *fab, struct sv_stepped_port *p, uint32_t kind)
+static void set_link(struct sv_stepped *fab, struct sv_port *port, uint32_t phys, uint32_t kind)
 {
+	uint32_t index = sv_port_index(sv_port_cfg(port), phys);
+	bool up = kind == SV_FAULT_LINK_UP;
 	uint64_t late_ns = 0;
 
-	p->link_up = kind == SV_FAULT_LINK_UP;
-	sv_port_set_state(p->port, p->link_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN);
+	fab->ports[index].link_up = up;
+	sv_port_set_state(port, phys, up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN);
 	/* Random numbers are drawn only where they are used: a run without them stays as it is. */
 	if (kind == SV_FAULT_LINK_DOWN && fab->opts.profile == SV_STEPPED_MLX5)
 		late_ns = sv_profile_carrier_event_ns(SV_PROFILE_MLX5, sv_stepped_random(fab));
 	if (late_ns)
-		sv_tell_push(fab, fab->now_ns + late_ns, p);
+		sv_tell_push(fab, fab->now_ns + late_ns, index);
 	else
-		sv_port_tell_state(p->port);
+		sv_port_tell_state(port, phys);
 }
 
-static void begin_to_leave(struct sv_stepped_port *p, const struct sv_action *action)
+static void set_links(struct sv_stepped *fab, struct sv_port *port, const struct sv_action *action)
 {
-	struct sv_stepped *fab = sv_fabric;
+	for (uint32_t i = 0; i < fab->opts.ports; i++)
+		if (action->phys == SV_ANY || action->phys == i)
+			set_link(fab, port, i, action->kind);
+}
+
+/* Of a bond: both legs are its first port's. */
+static void set_leg(struct sv_stepped *fab, struct sv_port *port, const struct sv_action *action)
+{
+	uint32_t *legs = &fab->ports[sv_port_index(sv_port_cfg(port), 0)].legs;
+
+	*legs = sv_fault_legs(*legs, action->kind, action->leg);
+}
+
+static void begin_to_leave(struct sv_stepped *fab, struct sv_stepped_device *dev,
+			   const struct sv_action *action)
+{
 	struct sv_action rest = *action;
 
 	if (action->leaves) {
-		if (fab->now_ns >= p->leaves_ns) /* not of an earlier time, which a revival ended */
-			sv_port_leave(p->port);
+		if (fab->now_ns >=
+		    dev->leaves_ns) /* not of an earlier time, which a revival ended */
+			sv_port_leave(dev->port);
 		return;
 	}
-	if (sv_port_dead(p->port) || sv_port_leaving(p->port))
+	if (sv_port_dead(dev->port) || sv_port_leaving(dev->port))
 		return;
-	p->leaves_ns = fab->now_ns + action->leave_ns;
+	dev->leaves_ns = fab->now_ns + action->leave_ns;
 	if (action->kind == SV_FAULT_FEIGN)
-		sv_port_feign(p->port);
+		sv_port_feign(dev->port);
 	else
-		sv_port_disassociate(p->port);
+		sv_port_disassociate(dev->port);
 	rest.leaves = true;
 	rest.for_ns = 0;
 	if (action->leave_ns)
-		sv_action_push(fab, p->leaves_ns, &rest);
+		sv_action_push(fab, dev->leaves_ns, &rest);
 	else
-		sv_port_leave(p->port);
+		sv_port_leave(dev->port);
 }
 
-static void act_on_port(struct sv_stepped_port *p, const struct sv_action *action)
+static void act_on_device(struct sv_stepped *fab, struct sv_stepped_device *dev,
+			  const struct sv_action *action)
 {
 	switch (action->kind) {
 	case SV_FAULT_LINK_DOWN:
 	case SV_FAULT_LINK_OFF:
 	case SV_FAULT_LINK_UP:
-		set_link(sv_fabric, p, action->kind);
+		set_links(fab, dev->port, action);
 		break;
 	case SV_FAULT_LEG_DOWN:
 	case SV_FAULT_LEG_REMAP:
 	case SV_FAULT_LEG_UP:
-		p->legs = sv_fault_legs(p->legs, action->kind, action->leg);
+		set_leg(fab, dev->port, action);
 		break;
 	case SV_FAULT_KILL:
-		sv_port_kill(p->port);
+		sv_port_kill(dev->port);
 		break;
 	case SV_FAULT_REVIVE:
-		sv_port_revive(p->port);
+		sv_port_revive(dev->port);
 		break;
 	case SV_FAULT_DISASSOCIATE:
 	case SV_FAULT_FEIGN:
-		begin_to_leave(p, action);
+		begin_to_leave(fab, dev, action);
 		break;
 	default:
 		break;
@@ -126,14 +144,11 @@ static void act_on_port(struct sv_stepped_port *p, const struct sv_action *actio
 void sv_stepped_act(const struct sv_action *action)
 {
 	struct sv_stepped *fab = sv_fabric;
-	struct sv_stepped_port *p;
 
-	if (action->kind == SV_FAULT_CUT || action->kind == SV_FAULT_HEAL) {
+	if (action->kind == SV_FAULT_CUT || action->kind == SV_FAULT_HEAL)
 		fab->rail_cut[action->rail % fab->opts.rails] = action->kind == SV_FAULT_CUT;
-	} else {
-		p = sv_stepped_port_at(action->host, action->rail);
-		act_on_port(p, action);
-	}
+	else
+		act_on_device(fab, sv_stepped_device_at(action->host, action->rail), action);
 	undo_later(fab, action);
 }
 
@@ -160,6 +175,7 @@ static bool judge_arrival(struct sv_stepped *fab, struct sv_port *port, struct s
 		undo_later(fab, &(struct sv_action){.kind = SV_FAULT_KILL,
 						    .host = v.host,
 						    .rail = v.rail,
+						    .phys = SV_ANY,
 						    .for_ns = v.for_ns});
 		return true;
 	}
@@ -181,8 +197,8 @@ static bool judge_arrival(struct sv_stepped *fab, struct sv_port *port, struct s
 /* Those that found the destination full get a turn. */
 static void kick_all(struct sv_stepped *fab)
 {
-	for (uint32_t i = 0; i < fab->num_ports; i++) {
-		struct sv_port *port = fab->ports[i].port;
+	for (uint32_t i = 0; i < fab->num_devices; i++) {
+		struct sv_port *port = fab->devices[i].port;
 
 		if (sv_port_wants_kick(port))
 			sv_port_kick(port);
@@ -195,7 +211,7 @@ static void deliver(struct sv_stepped *fab, struct sv_flight *f)
 
 	if (!sv_connected(fab, &f->pkt, false))
 		return;
-	port = fab->ports[f->pkt.dst_port].port;
+	port = sv_stepped_device_of(fab, f->pkt.dst_port)->port;
 	if (!f->rx_judged && sv_fault_armed(&fab->faults, SV_POINT_RX) &&
 	    judge_arrival(fab, port, f))
 		return;
@@ -209,18 +225,18 @@ static void deliver(struct sv_stepped *fab, struct sv_flight *f)
 	f->done = true;
 }
 
-/* The port whose timer is due first; NULL: none. */
-static struct sv_stepped_port *next_timer(struct sv_stepped *fab, uint64_t *deadline_ns)
+/* The device whose timer is due first; NULL: none. */
+static struct sv_stepped_device *next_timer(struct sv_stepped *fab, uint64_t *deadline_ns)
 {
-	struct sv_stepped_port *first = NULL;
+	struct sv_stepped_device *first = NULL;
 
 	*deadline_ns = SV_NEVER;
-	for (uint32_t i = 0; i < fab->num_ports; i++) {
-		uint64_t deadline = sv_port_next_deadline(fab->ports[i].port);
+	for (uint32_t i = 0; i < fab->num_devices; i++) {
+		uint64_t deadline = sv_port_next_deadline(fab->devices[i].port);
 
 		if (deadline < *deadline_ns) {
 			*deadline_ns = deadline;
-			first = &fab->ports[i];
+			first = &fab->devices[i];
 		}
 	}
 	return first;
@@ -235,7 +251,7 @@ static void discard_void(struct sv_stepped *fab)
 
 /* What comes next: heap, timer or timed rule, in this order at one time. */
 static enum sv_event_kind next_event(struct sv_stepped *fab, uint64_t *time_ns,
-				     struct sv_stepped_port **timer)
+				     struct sv_stepped_device **timer)
 {
 	uint64_t heap_ns, timer_ns, fault_ns = SV_NEVER;
 
@@ -263,13 +279,15 @@ static void run_faults(struct sv_stepped *fab)
 	if (!sv_fault_due(&fab->faults, fab->now_ns, &v))
 		return;
 	if (v.kinds & sv_bit(SV_FAULT_EVENT))
-		sv_stepped_raise(v.host, v.rail, (enum ibv_event_type)v.event);
+		sv_stepped_raise(v.host,
+				 v.phys == SV_ANY ? v.rail : SV_RAIL_PORT(v.rail, v.phys + 1),
+				 (enum ibv_event_type)v.event);
 	sv_for_actions(&v, sv_stepped_act);
 }
 
 static bool step(struct sv_stepped *fab)
 {
-	struct sv_stepped_port *timer;
+	struct sv_stepped_device *timer;
 	struct sv_event event;
 	enum sv_event_kind kind;
 	uint64_t time_ns = 0;
@@ -295,7 +313,8 @@ static bool step(struct sv_stepped *fab)
 	if (event.type == SV_EV_ACTION) {
 		sv_stepped_act(&event.action);
 	} else if (event.type == SV_EV_TELL) {
-		sv_port_tell_state(event.port->port);
+		sv_port_tell_state(sv_stepped_device_of(fab, event.port_index)->port,
+				   event.port_index / fab->num_devices);
 	} else {
 		deliver(fab, event.flight);
 		sv_flight_drop_ref(fab, event.flight);
@@ -307,7 +326,7 @@ static bool step(struct sv_stepped *fab)
 
 bool sv_stepped_step_until(struct sv_stepped *fab, uint64_t until_ns)
 {
-	struct sv_stepped_port *timer;
+	struct sv_stepped_device *timer;
 	uint64_t time_ns = 0;
 
 	if (next_event(fab, &time_ns, &timer) == SV_EVENT_NONE || time_ns > until_ns)
@@ -344,8 +363,8 @@ static const char *op_name(const struct sv_packet *pkt)
 
 static void peek(struct sv_stepped *fab, struct sv_event_info *info)
 {
-	uint32_t rails = fab->opts.rails;
-	struct sv_stepped_port *timer;
+	struct sv_stepped_device *timer;
+	const struct sv_port_config *src, *dst;
 	const struct sv_packet *pkt;
 
 	*info = (struct sv_event_info){0};
@@ -357,10 +376,14 @@ static void peek(struct sv_stepped *fab, struct sv_event_info *info)
 	if (info->kind != SV_EVENT_PACKET)
 		return;
 	pkt = &fab->heap[0].flight->pkt;
-	info->src_host = pkt->src_port / rails;
-	info->src_rail = pkt->src_port % rails;
-	info->dst_host = pkt->dst_port / rails;
-	info->dst_rail = pkt->dst_port % rails;
+	src = sv_port_cfg(sv_stepped_device_of(fab, pkt->src_port)->port);
+	dst = sv_port_cfg(sv_stepped_device_of(fab, pkt->dst_port)->port);
+	info->src_host = src->host;
+	info->src_rail = src->rail;
+	info->src_port = pkt->src_port / fab->num_devices + 1;
+	info->dst_host = dst->host;
+	info->dst_rail = dst->rail;
+	info->dst_port = pkt->dst_port / fab->num_devices + 1;
 	info->op = op_name(pkt);
 	info->src_qpn = pkt->src_qpn;
 	info->dst_qpn = pkt->dst_qpn;

@@ -29,7 +29,8 @@ enum sv_event_type { SV_EV_PACKET, SV_EV_ACTION, SV_EV_TELL };
 struct sv_action {
 	uint32_t kind; /* enum sv_fault_kind */
 	uint32_t host, rail;
-	uint32_t leg; /* of a bond's */
+	uint32_t leg;  /* of a bond's */
+	uint32_t phys; /* SV_ANY: all ports of the device */
 	uint64_t for_ns;
 	uint64_t leave_ns; /* of DISASSOCIATE and FEIGN */
 	bool leaves;	   /* its second half */
@@ -42,20 +43,24 @@ struct sv_event {
 	union {
 		struct sv_flight *flight;
 		struct sv_action action;
-		struct sv_stepped_port *port; /* TELL: contexts hear of its state */
+		uint32_t port_index; /* TELL: contexts hear of its state */
 	};
 };
 
-struct sv_stepped_port {
+struct sv_stepped_device {
 	struct sv_port *port;
+	uint32_t next_qpn;
+	uint32_t open_contexts;
+	uint64_t leaves_ns; /* one that is leaving: when its queue pairs end */
+};
+
+/* A physical port. */
+struct sv_stepped_port {
 	bool link_up;
 	uint32_t legs;	     /* SV_LEG_DEAD and SV_LEG_REMAPPED */
 	uint64_t tx_free_ns; /* the link is busy until then */
 	struct sv_flight *held;
-	uint32_t next_qpn;
 	uint32_t inbound; /* events on their way here */
-	uint32_t open_contexts;
-	uint64_t leaves_ns; /* one that is leaving: when its queue pairs end */
 };
 
 struct sv_stepped {
@@ -65,10 +70,11 @@ struct sv_stepped {
 	 */
 	pthread_mutex_t lock;
 	struct sv_stepped_opts opts;
-	uint32_t num_ports;
-	struct sv_stepped_port *ports; /* host * rails + rail */
-	uint64_t *last_arrival_ns;     /* src * num_ports + dst: one path keeps its order */
-	bool *blocked;		       /* src * num_ports + dst */
+	uint32_t num_devices, num_ports;
+	struct sv_stepped_device *devices; /* host * rails + rail */
+	struct sv_stepped_port *ports;	   /* by sv_port_index() */
+	uint64_t *last_arrival_ns;	   /* src * num_ports + dst: one path keeps its order */
+	bool *blocked;			   /* src * num_ports + dst */
 	bool *rail_cut;
 	_Atomic uint64_t now_ns; /* read without the lock too */
 	uint64_t index;
@@ -105,7 +111,7 @@ static inline uint32_t sv_bit(enum sv_fault_kind kind)
 void sv_event_push(struct sv_stepped *fab, struct sv_event event);
 struct sv_event sv_event_pop(struct sv_stepped *fab);
 void sv_action_push(struct sv_stepped *fab, uint64_t time_ns, const struct sv_action *action);
-void sv_tell_push(struct sv_stepped *fab, uint64_t time_ns, struct sv_stepped_port *port);
+void sv_tell_push(struct sv_stepped *fab, uint64_t time_ns, uint32_t port_index);
 struct sv_flight *sv_flight_new(struct sv_stepped *fab);
 struct sv_flight *sv_flight_copy(struct sv_stepped *fab, const struct sv_flight *from);
 /* Arrives at this time: an event that names it. */
@@ -132,7 +138,18 @@ bool sv_stepped_step_until(struct sv_stepped *fab, uint64_t until_ns);
 void sv_stepped_verb_waits(struct sv_port *port, uint32_t verb, uint64_t ns, const bool *dead);
 
 /* stepped_api.c */
-struct sv_stepped_port *sv_stepped_port_at(uint32_t host, uint32_t rail);
+struct sv_stepped_device *sv_stepped_device_at(uint32_t host, uint32_t rail);
+/* The device that a port index belongs to. */
+static inline struct sv_stepped_device *sv_stepped_device_of(struct sv_stepped *fab,
+							     uint32_t port_index)
+{
+	return &fab->devices[sv_index_device(port_index, fab->num_devices)];
+}
+
+static inline uint32_t sv_stepped_rail_of(const struct sv_stepped *fab, uint32_t port_index)
+{
+	return sv_index_device(port_index, fab->num_devices) % fab->opts.rails;
+}
 
 #pragma GCC visibility pop
 

@@ -7,17 +7,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_BURST 65536u
-#define MAX_PORTS 250u /* the salt of memory keys is 8 bits */
+#define MAX_BURST   65536u
+#define MAX_DEVICES 250u /* the salt of memory keys is 8 bits */
 
 static _Thread_local uint32_t current_host;
 static uint64_t fabrics_opened;
 
-struct sv_stepped_port *sv_stepped_port_at(uint32_t host, uint32_t rail)
+struct sv_stepped_device *sv_stepped_device_at(uint32_t host, uint32_t rail)
 {
 	struct sv_stepped *fab = sv_fabric;
 
-	return &fab->ports[host % fab->opts.hosts * fab->opts.rails + rail % fab->opts.rails];
+	return &fab->devices[host % fab->opts.hosts * fab->opts.rails + rail % fab->opts.rails];
+}
+
+/* The two halves of what SV_RAIL_PORT() makes: the rail, and the physical port or SV_ANY. */
+static uint32_t rail_of(uint32_t rail)
+{
+	return rail & 0xffff;
+}
+
+static uint32_t phys_of(uint32_t rail)
+{
+	uint32_t port_num = rail >> 16;
+
+	return port_num ? (port_num - 1) % sv_fabric->opts.ports : SV_ANY;
 }
 
 /* ---------------------------------------------------------------- open, close */
@@ -26,6 +39,7 @@ static void set_defaults(struct sv_stepped_opts *o)
 {
 	o->hosts = o->hosts ? o->hosts : 2;
 	o->rails = o->rails ? o->rails : 1;
+	o->ports = o->ports ? o->ports : 1;
 	o->latency_ns = o->latency_ns ? o->latency_ns : 1000;
 	o->rate_mbps = o->rate_mbps ? o->rate_mbps : 400000;
 	o->mtu = o->mtu ? o->mtu : IBV_MTU_4096;
@@ -47,29 +61,33 @@ static void set_limits(struct sv_limits *limits, const struct sv_stepped_opts *o
 	sv_limits_set(limits, &wanted);
 }
 
-/* Link-local and IPv4-mapped 10.<rail>.0.<host + 1>, each as RoCE v1 and v2; on InfiniBand a LID.
+/*
+ * Link-local and IPv4-mapped 10.<rail>.0.<host + 1>, each as RoCE v1 and v2; on InfiniBand a LID. A
+ * second port is 10.<rail>.1.<host + 1>, and its GUID the device's and 2^48.
  */
-static void set_addresses(struct sv_port_config *cfg)
+static void set_addresses(const struct sv_port_config *cfg, uint32_t index,
+			  struct sv_phys_config *phys)
 {
-	uint64_t guid = 0x5356000000000000ull | (uint64_t)(cfg->host + 1) << 16 | (cfg->rail + 1);
+	uint64_t guid = be64toh(cfg->node_guid) + ((uint64_t)index << 48);
 	union ibv_gid local = {.global = {.subnet_prefix = htobe64(0xfe80000000000000ull),
 					  .interface_id = htobe64(guid)}};
 	union ibv_gid ipv4 = {.raw = {[10] = 0xff,
 				      [11] = 0xff,
 				      [12] = 10,
 				      [13] = (uint8_t)cfg->rail,
+				      [14] = (uint8_t)index,
 				      [15] = (uint8_t)(cfg->host + 1)}};
 
-	cfg->node_guid = cfg->sys_image_guid = htobe64(guid);
+	phys->state = IBV_PORT_ACTIVE;
 	if (cfg->link_layer == IBV_LINK_LAYER_INFINIBAND) {
-		cfg->lid = (uint16_t)(cfg->index + 1);
-		cfg->gids[0] = (struct sv_gid_entry){.gid = local, .type = IBV_GID_TYPE_IB};
-		cfg->num_gids = 1;
+		phys->lid = (uint16_t)(sv_port_index(cfg, index) + 1);
+		phys->gids[0] = (struct sv_gid_entry){.gid = local, .type = IBV_GID_TYPE_IB};
+		phys->num_gids = 1;
 		return;
 	}
-	cfg->num_gids = 4;
+	phys->num_gids = 4;
 	for (uint32_t i = 0; i < 4; i++)
-		cfg->gids[i] = (struct sv_gid_entry){
+		phys->gids[i] = (struct sv_gid_entry){
 		    .gid = i < 2 ? local : ipv4,
 		    .type = i % 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1,
 		    .ndev_ifindex = cfg->rail + 1,
@@ -81,6 +99,8 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	const struct sv_stepped_opts *o = &fab->opts;
 	struct sv_port_config cfg = {
 	    .index = index,
+	    .devices = fab->num_devices,
+	    .num_phys = o->ports,
 	    .host = index / o->rails,
 	    .rail = index % o->rails,
 	    .rails = o->rails,
@@ -94,26 +114,29 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	    .pin = o->pin,
 	    .late_recvs_stay = o->late_recvs_stay,
 	    .profile = o->profile == SV_STEPPED_MLX5 ? SV_PROFILE_MLX5 : SV_PROFILE_EXACT,
-	    .state = IBV_PORT_ACTIVE,
 	    .lock = &fab->lock,
 	};
 
 	set_limits(&cfg.limits, o);
-	set_addresses(&cfg);
+	cfg.node_guid = cfg.sys_image_guid =
+	    htobe64(0x5356000000000000ull | (uint64_t)(cfg.host + 1) << 16 | (cfg.rail + 1));
+	for (uint32_t i = 0; i < o->ports; i++)
+		set_addresses(&cfg, i, &cfg.phys[i]);
 	snprintf(cfg.name, sizeof(cfg.name), "sim%u", cfg.rail);
 	/* There is no such device in sysfs, and nothing that looks like one. */
 	snprintf(cfg.ibdev_path, sizeof(cfg.ibdev_path), "/nonexistent/simverbs/host%u/%s",
 		 cfg.host, cfg.name);
 	snprintf(cfg.dev_path, sizeof(cfg.dev_path), "/nonexistent/simverbs/uverbs%u", cfg.rail);
-	return sv_port_create(&cfg, &sv_stepped_wire, &fab->ports[index], &fab->faults);
+	return sv_port_create(&cfg, &sv_stepped_wire, &fab->devices[index], &fab->faults);
 }
 
 static void destroy(struct sv_stepped *fab)
 {
 	sv_stepped_free_flights(fab);
-	for (uint32_t i = 0; fab->ports && i < fab->num_ports; i++)
-		if (fab->ports[i].port)
-			sv_port_destroy(fab->ports[i].port);
+	for (uint32_t i = 0; fab->devices && i < fab->num_devices; i++)
+		if (fab->devices[i].port)
+			sv_port_destroy(fab->devices[i].port);
+	free(fab->devices);
 	free(fab->ports);
 	free(fab->last_arrival_ns);
 	free(fab->blocked);
@@ -147,8 +170,10 @@ int sv_stepped_open(const struct sv_stepped_opts *opts)
 	if (opts)
 		fab->opts = *opts;
 	set_defaults(&fab->opts);
-	n = fab->num_ports = fab->opts.hosts * fab->opts.rails;
-	if (fab->opts.hosts > MAX_PORTS || fab->opts.rails > MAX_PORTS || n > MAX_PORTS ||
+	fab->num_devices = fab->opts.hosts * fab->opts.rails;
+	n = fab->num_ports = fab->num_devices * fab->opts.ports;
+	if (fab->opts.hosts > MAX_DEVICES || fab->opts.rails > MAX_DEVICES ||
+	    fab->num_devices > MAX_DEVICES || fab->opts.ports > SV_MAX_PHYS ||
 	    fab->opts.burst_bytes > MAX_BURST || fab->opts.mtu < IBV_MTU_256 ||
 	    fab->opts.mtu > IBV_MTU_4096 || fab->opts.profile > SV_STEPPED_MLX5) {
 		destroy(fab);
@@ -160,17 +185,21 @@ int sv_stepped_open(const struct sv_stepped_opts *opts)
 	fab->rng = fab->opts.seed;
 	fab->number = ++fabrics_opened;
 	sv_fault_table_init(&fab->faults, fab->opts.seed);
+	fab->devices = calloc(fab->num_devices, sizeof(*fab->devices));
 	fab->ports = calloc(n, sizeof(*fab->ports));
 	fab->last_arrival_ns = calloc((size_t)n * n, sizeof(*fab->last_arrival_ns));
 	fab->blocked = calloc((size_t)n * n, sizeof(*fab->blocked));
 	fab->rail_cut = calloc(fab->opts.rails, sizeof(*fab->rail_cut));
-	if (!fab->ports || !fab->last_arrival_ns || !fab->blocked || !fab->rail_cut)
+	if (!fab->devices || !fab->ports || !fab->last_arrival_ns || !fab->blocked ||
+	    !fab->rail_cut)
 		goto nomem;
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++)
 		fab->ports[i].link_up = true;
-		fab->ports[i].next_qpn = (uint32_t)(fab->opts.seed * 977 + (uint64_t)i * 4099 + 2);
-		fab->ports[i].port = make_port(fab, i);
-		if (!fab->ports[i].port)
+	for (uint32_t i = 0; i < fab->num_devices; i++) {
+		fab->devices[i].next_qpn =
+		    (uint32_t)(fab->opts.seed * 977 + (uint64_t)i * 4099 + 2);
+		fab->devices[i].port = make_port(fab, i);
+		if (!fab->devices[i].port)
 			goto nomem;
 	}
 	current_host = 0;
@@ -185,8 +214,8 @@ uint32_t sv_stepped_open_contexts(void)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; sv_fabric && i < sv_fabric->num_ports; i++)
-		n += sv_fabric->ports[i].open_contexts;
+	for (uint32_t i = 0; sv_fabric && i < sv_fabric->num_devices; i++)
+		n += sv_fabric->devices[i].open_contexts;
 	return n;
 }
 
@@ -206,8 +235,8 @@ void sv_stepped_destroy(void)
 {
 	if (!sv_fabric)
 		return;
-	for (uint32_t i = 0; i < sv_fabric->num_ports; i++) {
-		struct sv_list *contexts = &sv_fabric->ports[i].port->contexts;
+	for (uint32_t i = 0; i < sv_fabric->num_devices; i++) {
+		struct sv_list *contexts = &sv_fabric->devices[i].port->contexts;
 
 		while (!sv_list_empty(contexts))
 			sv_free_context(sv_container_of(contexts->next, struct sv_context, link));
@@ -224,13 +253,13 @@ void sv_stepped_set_host(uint32_t host)
 
 static struct sv_port *get_port(struct sv_device *dev)
 {
-	struct sv_stepped_port *p;
+	struct sv_stepped_device *p;
 
 	if (!sv_fabric) {
 		errno = ENODEV;
 		return NULL;
 	}
-	p = sv_stepped_port_at(dev->host, dev->rail);
+	p = sv_stepped_device_at(dev->host, dev->rail);
 	sv_stepped_lock();
 	p->open_contexts++;
 	sv_stepped_unlock();
@@ -241,7 +270,7 @@ static void put_port(struct sv_device *dev, struct sv_port *port)
 {
 	(void)port;
 	sv_stepped_lock();
-	sv_stepped_port_at(dev->host, dev->rail)->open_contexts--;
+	sv_stepped_device_at(dev->host, dev->rail)->open_contexts--;
 	sv_stepped_unlock();
 }
 
@@ -261,7 +290,7 @@ struct sv_device **sv_stepped_devices(int *num)
 		return NULL;
 	list = calloc(fab->opts.rails + 1, sizeof(struct sv_device *));
 	for (uint32_t rail = 0; list && rail < fab->opts.rails; rail++) {
-		struct sv_port *port = sv_stepped_port_at(current_host, rail)->port;
+		struct sv_port *port = sv_stepped_device_at(current_host, rail)->port;
 		struct sv_device *dev;
 
 		if (sv_port_dead(port) || sv_port_leaving(port))
@@ -322,8 +351,9 @@ void sv_stepped_set_burst(uint32_t burst_bytes)
 	uint32_t max = sv_fabric->opts.burst_bytes;
 
 	sv_stepped_lock();
-	for (uint32_t i = 0; i < sv_fabric->num_ports; i++)
-		sv_port_set_burst(sv_fabric->ports[i].port, burst_bytes < max ? burst_bytes : max);
+	for (uint32_t i = 0; i < sv_fabric->num_devices; i++)
+		sv_port_set_burst(sv_fabric->devices[i].port,
+				  burst_bytes < max ? burst_bytes : max);
 	sv_stepped_unlock();
 }
 
@@ -333,7 +363,8 @@ void sv_stepped_set_burst(uint32_t burst_bytes)
 static void act(uint32_t kind, uint32_t host, uint32_t rail)
 {
 	sv_stepped_lock();
-	sv_stepped_act(&(struct sv_action){.kind = kind, .host = host, .rail = rail});
+	sv_stepped_act(&(struct sv_action){
+	    .kind = kind, .host = host, .rail = rail_of(rail), .phys = phys_of(rail)});
 	sv_stepped_unlock();
 }
 
@@ -359,7 +390,7 @@ void sv_stepped_leg(uint32_t host, uint32_t rail, uint32_t leg, enum sv_leg_stat
 
 int sv_stepped_leg_of(uint32_t host, uint32_t rail, uint32_t qpn)
 {
-	struct sv_port *port = sv_stepped_port_at(host, rail)->port;
+	struct sv_port *port = sv_stepped_device_at(host, rail_of(rail))->port;
 	const struct sv_qp *qp;
 	int leg;
 
@@ -379,12 +410,17 @@ void sv_stepped_block(uint32_t src_host, uint32_t src_rail, uint32_t dst_host, u
 		      bool block)
 {
 	const struct sv_port_config *src =
-	    sv_port_cfg(sv_stepped_port_at(src_host, src_rail)->port);
+	    sv_port_cfg(sv_stepped_device_at(src_host, rail_of(src_rail))->port);
 	const struct sv_port_config *dst =
-	    sv_port_cfg(sv_stepped_port_at(dst_host, dst_rail)->port);
+	    sv_port_cfg(sv_stepped_device_at(dst_host, rail_of(dst_rail))->port);
+	uint32_t from = phys_of(src_rail), to = phys_of(dst_rail);
 
 	sv_stepped_lock();
-	sv_fabric->blocked[src->index * sv_fabric->num_ports + dst->index] = block;
+	for (uint32_t i = 0; i < src->num_phys; i++)
+		for (uint32_t j = 0; j < dst->num_phys; j++)
+			if ((from == SV_ANY || from == i) && (to == SV_ANY || to == j))
+				sv_fabric->blocked[sv_port_index(src, i) * sv_fabric->num_ports +
+						   sv_port_index(dst, j)] = block;
 	sv_stepped_unlock();
 }
 
@@ -396,8 +432,8 @@ void sv_stepped_kill(uint32_t host, uint32_t rail)
 static void begin_to_leave(uint32_t kind, uint32_t host, uint32_t rail, uint64_t leave_ns)
 {
 	sv_stepped_lock();
-	sv_stepped_act(
-	    &(struct sv_action){.kind = kind, .host = host, .rail = rail, .leave_ns = leave_ns});
+	sv_stepped_act(&(struct sv_action){
+	    .kind = kind, .host = host, .rail = rail_of(rail), .leave_ns = leave_ns});
 	sv_stepped_unlock();
 }
 
@@ -418,7 +454,7 @@ void sv_stepped_revive(uint32_t host, uint32_t rail)
 
 bool sv_stepped_wedge(uint32_t host, uint32_t rail, uint32_t qpn, bool hard)
 {
-	struct sv_port *port = sv_stepped_port_at(host, rail)->port;
+	struct sv_port *port = sv_stepped_device_at(host, rail_of(rail))->port;
 	struct sv_qp *qp;
 
 	sv_port_lock(port);
@@ -431,24 +467,25 @@ bool sv_stepped_wedge(uint32_t host, uint32_t rail, uint32_t qpn, bool hard)
 
 void sv_stepped_set_gid(uint32_t host, uint32_t rail, uint32_t index, const union ibv_gid *gid)
 {
-	struct sv_port *port = sv_stepped_port_at(host, rail)->port;
+	struct sv_port *port = sv_stepped_device_at(host, rail_of(rail))->port;
+	uint32_t phys = phys_of(rail) == SV_ANY ? 0 : phys_of(rail);
 	struct sv_gid_entry entry;
 
 	if (index >= SV_MAX_GIDS)
 		return;
 	sv_port_lock(port);
-	entry = sv_port_cfg(port)->gids[index];
+	entry = sv_port_cfg(port)->phys[phys].gids[index];
 	entry.gid = *gid;
-	sv_port_set_gid(port, index, &entry);
+	sv_port_set_gid(port, phys, index, &entry);
 	sv_port_unlock(port);
 }
 
 void sv_stepped_raise(uint32_t host, uint32_t rail, enum ibv_event_type type)
 {
-	struct sv_port *port = sv_stepped_port_at(host, rail)->port;
+	struct sv_port *port = sv_stepped_device_at(host, rail_of(rail))->port;
 
 	sv_port_lock(port);
-	sv_port_raise(port, type);
+	sv_port_raise(port, phys_of(rail) == SV_ANY ? 0 : phys_of(rail), type);
 	sv_port_unlock(port);
 }
 

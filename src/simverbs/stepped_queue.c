@@ -70,9 +70,10 @@ void sv_action_push(struct sv_stepped *fab, uint64_t time_ns, const struct sv_ac
 	    fab, (struct sv_event){.time_ns = time_ns, .type = SV_EV_ACTION, .action = *action});
 }
 
-void sv_tell_push(struct sv_stepped *fab, uint64_t time_ns, struct sv_stepped_port *port)
+void sv_tell_push(struct sv_stepped *fab, uint64_t time_ns, uint32_t port_index)
 {
-	sv_event_push(fab, (struct sv_event){.time_ns = time_ns, .type = SV_EV_TELL, .port = port});
+	sv_event_push(fab, (struct sv_event){
+			       .time_ns = time_ns, .type = SV_EV_TELL, .port_index = port_index});
 }
 
 /* ---------------------------------------------------------------- flights */

@@ -29,7 +29,7 @@ uint64_t sv_stepped_random(struct sv_stepped *fab)
 /* Is there a way from one port to the other at this moment? Counts the loss if not. */
 bool sv_connected(struct sv_stepped *fab, const struct sv_packet *pkt, bool at_source)
 {
-	uint32_t rails = fab->opts.rails, src = pkt->src_port, dst = pkt->dst_port;
+	uint32_t src = pkt->src_port, dst = pkt->dst_port, src_rail, dst_rail;
 
 	if (dst >= fab->num_ports ||
 	    (at_source ? !fab->ports[src].link_up : !fab->ports[dst].link_up)) {
@@ -42,9 +42,11 @@ bool sv_connected(struct sv_stepped *fab, const struct sv_packet *pkt, bool at_s
 		fab->stats.lost_leg++;
 		return false;
 	}
-	if (fab->rail_cut[src % rails] || fab->rail_cut[dst % rails] ||
+	src_rail = sv_stepped_rail_of(fab, src);
+	dst_rail = sv_stepped_rail_of(fab, dst);
+	if (fab->rail_cut[src_rail] || fab->rail_cut[dst_rail] ||
 	    fab->blocked[src * fab->num_ports + dst] ||
-	    (fab->opts.isolated_rails && src % rails != dst % rails)) {
+	    (fab->opts.isolated_rails && src_rail != dst_rail)) {
 		fab->stats.lost_cut++;
 		return false;
 	}
@@ -111,6 +113,7 @@ void sv_for_actions(const struct sv_fault_verdict *v, void (*act)(const struct s
 						.host = v->host,
 						.rail = v->rail,
 						.leg = v->leg,
+						.phys = v->phys,
 						.for_ns = v->for_ns,
 						.leave_ns = v->leave_ns});
 }
@@ -184,7 +187,6 @@ static int wire_send(struct sv_port *port, const struct sv_packet *pkt, const st
 		     uint32_t nfrags)
 {
 	struct sv_stepped *fab = sv_fabric;
-	struct sv_stepped_port *src = sv_port_wire(port);
 	struct sv_fault_verdict v = {0};
 	struct sv_flight *f;
 
@@ -202,7 +204,7 @@ static int wire_send(struct sv_port *port, const struct sv_packet *pkt, const st
 		return 0;
 	f = snapshot(fab, pkt, frags, nfrags);
 	f->arrival_ns = arrival_ns(fab, pkt, v.slow_milli);
-	release_held(fab, src, f->arrival_ns);
+	release_held(fab, &fab->ports[pkt->src_port], f->arrival_ns);
 	schedule(fab, f, &v);
 	return 0;
 }
@@ -228,15 +230,17 @@ static uint64_t wire_now(struct sv_port *port)
 static int wire_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, uint32_t *dst_port)
 {
 	struct sv_stepped *fab = sv_fabric;
-	uint32_t own = sv_port_cfg(port)->rail, rails = fab->opts.rails;
+	uint32_t own = sv_port_cfg(port)->rail;
 
 	for (uint32_t p = 0; p < fab->num_ports; p++) {
-		const struct sv_port_config *cfg = sv_port_cfg(fab->ports[p].port);
-		bool match = !attr->is_global && cfg->lid == attr->dlid;
+		const struct sv_port_config *cfg = sv_port_cfg(sv_stepped_device_of(fab, p)->port);
+		const struct sv_phys_config *phys = &cfg->phys[p / fab->num_devices];
+		bool match = !attr->is_global && phys->lid == attr->dlid;
 
-		for (uint32_t i = 0; attr->is_global && i < cfg->num_gids; i++)
-			match |= !memcmp(&cfg->gids[i].gid, &attr->grh.dgid, sizeof(union ibv_gid));
-		if (match && (p % rails == own || !fab->opts.isolated_rails)) {
+		for (uint32_t i = 0; attr->is_global && i < phys->num_gids; i++)
+			match |=
+			    !memcmp(&phys->gids[i].gid, &attr->grh.dgid, sizeof(union ibv_gid));
+		if (match && (cfg->rail == own || !fab->opts.isolated_rails)) {
 			*dst_port = p;
 			return 0;
 		}
@@ -247,10 +251,10 @@ static int wire_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, ui
 /* In sequence from a start of its own per device: not used again before 2^24 others. */
 static int wire_qpn_alloc(struct sv_port *port, uint32_t *qpn)
 {
-	struct sv_stepped_port *p = sv_port_wire(port);
+	struct sv_stepped_device *dev = sv_port_wire(port);
 
 	do {
-		*qpn = p->next_qpn++ & SV_QPN_MASK;
+		*qpn = dev->next_qpn++ & SV_QPN_MASK;
 	} while (*qpn < 2 || sv_port_find_qp(port, *qpn));
 	return 0;
 }

@@ -12,7 +12,7 @@
 static int build(struct sv_qp *qp, struct sv_swqe *wqe, struct sv_packet *pkt,
 		 struct sv_frag *frags)
 {
-	const struct sv_port_config *cfg = &qp->port->cfg;
+	const struct sv_phys_config *phys = &qp->port->cfg.phys[qp->attr.port_num - 1];
 	int n;
 
 	pkt->op = SV_OP_UD;
@@ -24,12 +24,12 @@ static int build(struct sv_qp *qp, struct sv_swqe *wqe, struct sv_packet *pkt,
 	pkt->npkts = 1;
 	pkt->payload_len = wqe->length;
 	pkt->ud.qkey = wqe->ud_qkey & QKEY_OF_QP ? qp->attr.qkey : wqe->ud_qkey;
-	pkt->ud.slid = cfg->lid;
+	pkt->ud.slid = phys->lid;
 	pkt->ud.sl = wqe->route.sl;
 	pkt->ud.traffic_class = wqe->route.traffic_class;
 	if (wqe->route.is_global) {
 		pkt->flags |= SV_PKT_GRH;
-		pkt->ud.sgid = cfg->gids[wqe->route.sgid_index].gid;
+		pkt->ud.sgid = phys->gids[wqe->route.sgid_index].gid;
 		pkt->ud.dgid = wqe->route.dgid;
 	}
 	if (wqe->opcode == IBV_WR_SEND_WITH_IMM) {

@@ -238,8 +238,9 @@ static void connect_qp(struct end *end, int peer_fd, const struct end_options *o
 	    .recv_cq = end->cq,
 	    .qp_type = IBV_QPT_RC,
 	    .cap = {.max_send_wr = 128, .max_recv_wr = 128, .max_send_sge = 4, .max_recv_sge = 1}};
+	uint8_t port_num = opt->port ? opt->port : 1;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-				   .port_num = 1,
+				   .port_num = port_num,
 				   .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
 						      IBV_ACCESS_REMOTE_READ |
 						      IBV_ACCESS_REMOTE_ATOMIC};
@@ -250,8 +251,8 @@ static void connect_qp(struct end *end, int peer_fd, const struct end_options *o
 	end->qp = ibv_create_qp(end->pd, &init);
 	NEED(end->qp);
 	NEED(!ibv_modify_qp(end->qp, &attr, mask));
-	NEED(!ibv_query_port(end->ctx, 1, &port));
-	NEED(!ibv_query_gid(end->ctx, 1, port.link_layer == IBV_LINK_LAYER_ETHERNET ? 3 : 0,
+	NEED(!ibv_query_port(end->ctx, port_num, &port));
+	NEED(!ibv_query_gid(end->ctx, port_num, port.link_layer == IBV_LINK_LAYER_ETHERNET ? 3 : 0,
 			    &mine.gid));
 	mine.lid = port.lid;
 	mine.qpn = end->qp->qp_num;
@@ -268,7 +269,7 @@ static void connect_qp(struct end *end, int peer_fd, const struct end_options *o
 	attr.rq_psn = theirs.psn;
 	attr.max_dest_rd_atomic = 16;
 	attr.min_rnr_timer = 12;
-	attr.ah_attr.port_num = 1;
+	attr.ah_attr.port_num = port_num;
 	attr.ah_attr.dlid = theirs.lid;
 	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
 		attr.ah_attr.is_global = 1;

@@ -59,6 +59,7 @@ struct end {
 
 struct end_options {
 	int rail;
+	uint8_t port; /* of the device; 0: the first */
 	size_t len;
 	uint8_t timeout, retry_cnt;
 	void *buf;	/* instead of fresh memory */

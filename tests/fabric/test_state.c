@@ -276,6 +276,54 @@ static int works(int peer_fd, int test_fd, void *arg)
 	return 0;
 }
 
+/* --- a device with two ports ----------------------------------------------------------------- */
+
+/* On port 2, while the link of port 1 goes, and then its own. */
+static int on_second_port(int peer_fd, int test_fd, void *arg)
+{
+	struct end_options opt = quick;
+	struct ibv_port_attr attr;
+	struct ibv_wc wc;
+	struct end end;
+
+	(void)arg;
+	opt.port = 2;
+	end_open(&end, peer_fd, &opt);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	say(test_fd, 'r');
+	NEED(end_event(&end, 5) == IBV_EVENT_PORT_ERR);
+	NEED(!ibv_query_port(end.ctx, 1, &attr) && attr.state == IBV_PORT_DOWN);
+	NEED(!ibv_query_port(end.ctx, 2, &attr) && attr.state == IBV_PORT_ACTIVE);
+	NEED(!end_post_write(&end, 0, MESSAGE, 2) && end_wait(&end, &wc, 10) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	say(test_fd, 'd');
+	NEED(end_event(&end, 5) == IBV_EVENT_PORT_ERR);
+	NEED(!ibv_query_port(end.ctx, 2, &attr) && attr.state == IBV_PORT_DOWN);
+	NEED(write_status(&end) == IBV_WC_RETRY_EXC_ERR);
+	meet(peer_fd);
+	end_close(&end);
+	return 0;
+}
+
+static void the_ports_of_a_device_have_links_of_their_own(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1 --ports 2");
+	assert_int_equal(fabric_tool("link %s 0 0.3 down 2>/dev/null", fabric_name()), 2);
+	start(&pair, on_second_port, on_second_port);
+	assert_int_equal(fabric_tool("link %s 0 0.1 down", fabric_name()), 0);
+	assert_int_equal(fabric_tool("link %s 1 0.1 down", fabric_name()), 0);
+	both_say(&pair, 'd');
+	assert_int_equal(fabric_tool("fault %s 'link=down host=0 rail=0 port=2 at=0s' >/dev/null",
+				     fabric_name()),
+			 0);
+	assert_int_equal(fabric_tool("link %s 1 0.2 down", fabric_name()), 0);
+	both_end_well(&pair);
+}
+
 static void infiniband_addresses_work_too(void **state)
 {
 	struct pair pair;
@@ -297,6 +345,7 @@ int main(void)
 					    one_rail, take_down),
 	    cmocka_unit_test_setup_teardown(bringing_the_fabric_down_kills_the_devices_of_its_users,
 					    one_rail, take_down),
+	    cmocka_unit_test_teardown(the_ports_of_a_device_have_links_of_their_own, take_down),
 	    cmocka_unit_test_teardown(infiniband_addresses_work_too, take_down),
 	};
 

@@ -29,7 +29,12 @@ refuses 2 "at least 1" up x --limit max_cq=0
 refuses 2 "--profile: there is no profile 'mlx9'" up x --profile mlx9
 SIMVERBS_PROFILE=fast refuses 2 "SIMVERBS_PROFILE: there is no profile 'fast'" up x
 
+refuses 2 "--ports must be" up x --ports 3
+refuses 2 "--ports must be at least 1" up x --ports 0
+
 fabric_up --hosts 2 --rails 2
+refuses 2 "have ports 1 to 1, not 2" link "$FABRIC" 0 0.2 down
+refuses 2 "PORT counts from 1" link "$FABRIC" 0 0.0 down
 refuses 1 "up already" up "$FABRIC"
 refuses 2 "hosts 0 to 1" link "$FABRIC" 2 0 down
 refuses 2 "up or down\|down or up" link "$FABRIC" 0 0 sideways
@@ -92,5 +97,15 @@ done
 for limit in max_qp:77 max_cq:66 max_cqe:555 max_mr:65536; do
 	tr -d '\t' <"$WORK/devinfo.out" | grep -qx "$limit" || fail "a device with limits does not say $limit"
 done
+"$SIMVERBS" down "$FABRIC" || fail "down"
+
+# A device with two ports: each is in the tree and in the status, with a link of its own.
+"$SIMVERBS" up "$FABRIC" --hosts 1 --rails 1 --ports 2 || fail "up with two ports"
+"$SIMVERBS" link "$FABRIC" 0 0.2 down || fail "link of a port"
+tree=$("$SIMVERBS" status "$FABRIC" --json | sed -n 's/.*"sysfs": "\(.*\)".*/\1/p')/0/sys/class/infiniband/sim0/ports
+[ "$(cat "$tree/1/state" "$tree/2/state")" = "4: ACTIVE
+1: DOWN" ] || fail "the tree does not show the ports' links"
+"$SIMVERBS" status "$FABRIC" | grep -q "^ *\.2 *down *none" || fail "status does not show port 2"
+has '"port": 2'
 "$SIMVERBS" down "$FABRIC" || fail "down"
 refuses 1 "no such fabric" down "$FABRIC"

@@ -26,6 +26,7 @@ const struct fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("kill=unplaced host=1 op=write nth=10"),
     FUZZ_TEXT(
 	"disassociate at=1ns host=0 rail=0 for=5ms\ndisassociate=20ms nth=2\nfeign=1s op=ack"),
+    FUZZ_TEXT("link=down host=0 rail=1 port=2 at=1ms\ndrop port=1 op=write"),
     FUZZ_TEXT("event=GID_CHANGE at=1us until=1ms host=0 rail=0"),
     FUZZ_TEXT("wedge=hard op=ack|rnr|nak\nslow=1e3\ncut at=1ns rail=0\nrevive heal"),
     {NULL, 0},
@@ -33,13 +34,14 @@ const struct fuzz_seed fuzz_seeds[] = {
 
 static void match(struct sv_fault_table *table)
 {
+	const struct sv_fault_where where = {.peer = 1};
 	struct sv_fault_verdict verdict;
 
 	for (uint8_t op = 0; op < SV_OP_COUNT; op++) {
 		struct sv_packet pkt = {.op = op, .flags = SV_PKT_FIRST, .payload_len = op * 100u};
 
-		sv_fault_packet(table, op % 2 ? SV_DIR_TX : SV_DIR_RX, 0, 0, 1, &pkt, op, &verdict);
-		sv_fault_wr(table, 0, 0, 1, 2, op, 100, op % 2, op);
+		sv_fault_packet(table, op % 2 ? SV_DIR_TX : SV_DIR_RX, &where, &pkt, op, &verdict);
+		sv_fault_wr(table, &where, 2, op, 100, op % 2, op);
 	}
 	for (uint32_t verb = 0; verb < SV_VERB_COUNT; verb++) {
 		FUZZ_CHECK(sv_fault_verb(table, (enum sv_verb)verb, 0, 0, verb) >= 0);

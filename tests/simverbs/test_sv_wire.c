@@ -192,21 +192,22 @@ static void connect_qp(struct bench *b)
 static void open_bench(struct bench *b)
 {
 	struct sv_port_config cfg = {.index = OWN_PORT,
+				     .devices = 2,
 				     .host = 1,
 				     .rails = 1,
 				     .name = "sim0",
 				     .link_layer = IBV_LINK_LAYER_ETHERNET,
 				     .mtu = IBV_MTU_4096,
 				     .rate_mbps = 100000,
-				     .num_gids = 1,
+				     .num_phys = 1,
+				     .phys[0] = {.num_gids = 1, .state = IBV_PORT_ACTIVE},
 				     .window_bursts = 16,
-				     .num_comp_vectors = 1,
-				     .state = IBV_PORT_ACTIVE};
+				     .num_comp_vectors = 1};
 
 	memset(b, 0, sizeof(*b));
 	mock = (struct mock){.room = UINT32_MAX, .next_qpn = 5, .armed_ns = UINT64_MAX};
 	the_bench = b;
-	cfg.gids[0].gid.raw[0] = 0xfe;
+	cfg.phys[0].gids[0].gid.raw[0] = 0xfe;
 	sv_limits_default(&cfg.limits);
 	b->port = sv_port_create(&cfg, &ops, NULL, NULL);
 	assert_non_null(b->port);

@@ -66,7 +66,7 @@ void end_open(struct end *e, uint32_t host, uint32_t rail, const struct world_op
 {
 	struct world_opts o = with_defaults(opts);
 
-	*e = (struct end){.host = host, .rail = rail, .psn = 0xfffff0u + host};
+	*e = (struct end){.host = host, .rail = rail, .port_num = 1, .psn = 0xfffff0u + host};
 	e->ctx = open_host(host, rail);
 	assert_non_null(e->ctx);
 	assert_int_equal(fcntl(e->ctx->async_fd, F_SETFL, O_NONBLOCK), 0);
@@ -105,13 +105,13 @@ struct ibv_ah_attr address_of(const struct end *e)
 	struct ibv_ah_attr attr = {.port_num = 1};
 	struct ibv_port_attr port;
 
-	assert_int_equal(ibv_query_port(e->ctx, 1, &port), 0);
+	assert_int_equal(ibv_query_port(e->ctx, e->port_num, &port), 0);
 	attr.dlid = port.lid;
 	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
 		attr.is_global = 1;
 		attr.grh.sgid_index = 3;
 		attr.grh.hop_limit = 64;
-		assert_int_equal(ibv_query_gid(e->ctx, 1, 3, &attr.grh.dgid), 0);
+		assert_int_equal(ibv_query_gid(e->ctx, e->port_num, 3, &attr.grh.dgid), 0);
 	}
 	return attr;
 }
@@ -121,7 +121,8 @@ int to_init(struct end *e, const struct world_opts *opts)
 	struct world_opts o = with_defaults(opts);
 	struct ibv_qp_attr attr = {
 	    .qp_state = IBV_QPS_INIT,
-	    .port_num = 1,
+	    .port_num = e->port_num,
+	    .pkey_index = e->pkey_index,
 	    .qkey = QKEY,
 	    .qp_access_flags = o.access,
 	};
@@ -146,6 +147,7 @@ int to_rtr(struct end *e, const struct end *peer, const struct world_opts *opts)
 	if (o.type == IBV_QPT_UD)
 		return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE);
 	attr.ah_attr = address_of(peer);
+	attr.ah_attr.port_num = e->port_num;
 	return ibv_modify_qp(e->qp, &attr,
 			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);

@@ -25,6 +25,9 @@
 
 struct end {
 	uint32_t host, rail;
+	/* Of the queue pair, to be changed before it is initialised. */
+	uint8_t port_num;    /* 1 */
+	uint16_t pkey_index; /* 0 */
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;

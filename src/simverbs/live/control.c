@@ -8,31 +8,32 @@
  */
 #include "simverbs/live/wire.h"
 
-/* A device that is leaving works until its queue pairs end. */
-static bool device_works(const struct sv_fabric_header *h, const struct sv_fab_device *dev)
+/* One of a device that is leaving works until its queue pairs end. */
+static bool port_works(const struct sv_fabric_header *h, const struct sv_fab_port *port)
 {
-	uint32_t life = atomic_load_explicit(&dev->life, memory_order_acquire);
+	uint32_t life = atomic_load_explicit(&port->life, memory_order_acquire);
 
-	return atomic_load_explicit(&dev->link_up, memory_order_relaxed) &&
+	return atomic_load_explicit(&port->link_up, memory_order_relaxed) &&
 	       (life == SV_DEVICE_ALIVE ||
 		(life != SV_DEVICE_KILLED &&
 		 sv_fabric_now_ns(h) <
-		     atomic_load_explicit(&dev->leaves_ns, memory_order_relaxed)));
+		     atomic_load_explicit(&port->leaves_ns, memory_order_relaxed)));
 }
 
-bool sv_path_open(struct sv_wire *w, unsigned src_device, unsigned dst_device)
+bool sv_path_open(struct sv_wire *w, unsigned src_port, unsigned dst_port)
 {
-	const struct sv_fab_device *src, *dst;
+	unsigned num_ports = sv_fabric_devices(w->h) * w->h->num_phys;
+	const struct sv_fab_port *src, *dst;
 
-	if (dst_device >= sv_fabric_devices(w->h) || src_device >= sv_fabric_devices(w->h))
+	if (dst_port >= num_ports || src_port >= num_ports)
 		return false;
-	src = &w->h->devices[src_device];
-	dst = &w->h->devices[dst_device];
-	if (!device_works(w->h, src) || !device_works(w->h, dst)) {
+	src = &w->h->ports[src_port];
+	dst = &w->h->ports[dst_port];
+	if (!port_works(w->h, src) || !port_works(w->h, dst)) {
 		sv_count(w->me, SV_CNT_DROP_LINK, 1);
 		return false;
 	}
-	/* Traffic of a device with itself never sees the switch. */
+	/* Traffic of a port with itself never sees the switch. */
 	if (src == dst)
 		return true;
 	if (atomic_load_explicit(&src->cut, memory_order_relaxed) & SV_CUT_FROM_DEVICE ||
@@ -51,24 +52,39 @@ static void die(struct sv_wire *w)
 	sv_port_kill(w->port);
 }
 
+/* When the next is due. */
 uint64_t sv_control_tell(struct sv_wire *w, uint64_t now_ns)
 {
-	if (now_ns < w->tell_ns) {
-		sv_thread_arm(w->port, w->tell_ns);
-		return w->tell_ns;
+	uint64_t next_ns = UINT64_MAX;
+
+	for (uint32_t i = 0; i < w->h->num_phys; i++) {
+		if (now_ns >= w->tell_ns[i])
+			sv_port_tell_state(w->port, i);
+		else if (w->tell_ns[i] < next_ns)
+			next_ns = w->tell_ns[i];
 	}
-	sv_port_tell_state(w->port);
-	return UINT64_MAX;
+	if (next_ns != UINT64_MAX)
+		sv_thread_arm(w->port, next_ns);
+	return next_ns;
+}
+
+static void sync_link(struct sv_wire *w, uint32_t phys)
+{
+	const struct sv_fab_port *port = &w->h->ports[sv_fab_port_index(w->h, w->device, phys)];
+	enum ibv_port_state state = atomic_load(&port->link_up) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+
+	if (sv_port_state(w->port, phys) == state)
+		return;
+	sv_port_set_state(w->port, phys, state);
+	w->tell_ns[phys] = atomic_load(&port->tell_ns);
 }
 
 void sv_control_sync(struct sv_wire *w)
 {
-	const struct sv_fab_device *dev = &w->h->devices[w->device];
 	/* Read before the state it announces: a change in between is seen at the next look. */
 	uint32_t seen = atomic_load_explicit(&w->me->control, memory_order_acquire);
-	uint32_t life = atomic_load(&dev->life);
+	uint32_t life = atomic_load(&w->h->ports[w->device].life);
 	bool up = atomic_load(&w->h->state) == SV_FABRIC_UP;
-	enum ibv_port_state state = atomic_load(&dev->link_up) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 	bool per_packet = sv_fault_armed(&w->h->faults, SV_POINT_TX | SV_POINT_RX);
 
 	atomic_store_explicit(&w->control_seen, seen, memory_order_relaxed);
@@ -80,10 +96,8 @@ void sv_control_sync(struct sv_wire *w)
 		sv_port_feign(w->port);
 	else if (sv_port_dead(w->port) || sv_port_leaving(w->port))
 		sv_port_revive(w->port);
-	if (sv_port_state(w->port) != state) {
-		sv_port_set_state(w->port, state);
-		w->tell_ns = atomic_load(&dev->tell_ns);
-	}
+	for (uint32_t i = 0; i < w->h->num_phys; i++)
+		sync_link(w, i);
 	sv_control_tell(w, sv_fabric_now_ns(w->h));
 	/* Rules are about packets: then every descriptor is one. */
 	sv_port_set_burst(w->port, per_packet ? 0 : SV_BURST_BYTES);
@@ -95,7 +109,7 @@ uint64_t sv_control_run(struct sv_wire *w, uint64_t now_ns)
 
 	if (!sv_port_leaving(w->port))
 		return UINT64_MAX;
-	leaves_ns = atomic_load(&w->h->devices[w->device].leaves_ns);
+	leaves_ns = atomic_load(&w->h->ports[w->device].leaves_ns);
 	if (now_ns < leaves_ns)
 		return leaves_ns;
 	die(w);
@@ -106,6 +120,8 @@ void sv_control_died(struct sv_port *port)
 {
 	struct sv_wire *w = sv_port_wire(port);
 
-	atomic_store(&w->h->devices[w->device].life, SV_DEVICE_KILLED);
+	for (uint32_t i = 0; i < w->h->num_phys; i++)
+		atomic_store(&w->h->ports[sv_fab_port_index(w->h, w->device, i)].life,
+			     SV_DEVICE_KILLED);
 	sv_fabric_notify(w->fab);
 }

@@ -142,44 +142,55 @@ uint64_t sv_fabric_now_ns(const struct sv_fabric_header *h)
 	return monotonic_ns() - h->epoch_ns;
 }
 
-static void set_gid(struct sv_fab_device *dev, unsigned index, const uint8_t raw[16],
+static void set_gid(struct sv_phys_config *phys, unsigned index, const uint8_t raw[16],
 		    enum ibv_gid_type type)
 {
-	memcpy(dev->gids[index].gid.raw, raw, 16);
-	dev->gids[index].type = type;
-	if (index >= dev->num_gids)
-		dev->num_gids = index + 1;
+	memcpy(phys->gids[index].gid.raw, raw, 16);
+	phys->gids[index].type = type;
+	if (index >= phys->num_gids)
+		phys->num_gids = index + 1;
 }
 
 /*
- * Addresses of a device. On Ethernet as drivers list them: the link-local address and the IPv4
+ * Addresses of a port. On Ethernet as drivers list them: the link-local address and the IPv4
  * address, each as RoCE v1 and v2. On InfiniBand: the subnet prefix and the GUID, and a LID.
  */
-static void fill_device(struct sv_fabric_header *h, unsigned index)
+static void fill_port(struct sv_fabric_header *h, unsigned device, unsigned index)
 {
-	struct sv_fab_device *dev = &h->devices[index];
-	unsigned host = index / h->rails, rail = index % h->rails;
+	unsigned port_index = sv_fab_port_index(h, device, index);
+	struct sv_fab_port *port = &h->ports[port_index];
+	unsigned host = device / h->rails, rail = device % h->rails;
 	uint8_t link_local[16] = {0xfe, 0x80};
 	uint8_t ipv4[16] = {
-	    [10] = 0xff, [11] = 0xff, [12] = 10, [13] = (uint8_t)rail, [15] = (uint8_t)(host + 1)};
-	/* MAC 02:53:56:00:HH:RR (locally administered), as EUI-64: */
-	uint8_t eui[8] = {0x00, 0x53, 0x56, 0xff, 0xfe, 0x00, (uint8_t)host, (uint8_t)rail};
+	    [10] = 0xff,	  [11] = 0xff,		 [12] = 10,
+	    [13] = (uint8_t)rail, [14] = (uint8_t)index, [15] = (uint8_t)(host + 1)};
+	/* MAC 02:53:56:PP:HH:RR (locally administered), as EUI-64: */
+	uint8_t eui[8] = {0x00, 0x53,		0x56,	       0xff,
+			  0xfe, (uint8_t)index, (uint8_t)host, (uint8_t)rail};
 
-	atomic_store_explicit(&dev->link_up, 1, memory_order_relaxed);
-	dev->guid = 0x5356000000000000ull | (uint64_t)(host + 1) << 16 | (rail + 1);
+	atomic_store_explicit(&port->link_up, 1, memory_order_relaxed);
 	if (h->link_layer == SV_LINK_INFINIBAND) {
-		uint64_t be = htobe64(dev->guid);
+		uint64_t be = htobe64(h->devices[device].guid + ((uint64_t)index << 48));
 
 		memcpy(link_local + 8, &be, sizeof(be));
-		set_gid(dev, 0, link_local, IBV_GID_TYPE_IB);
-		dev->lid = (uint16_t)(index + 1);
+		set_gid(&port->cfg, 0, link_local, IBV_GID_TYPE_IB);
+		port->cfg.lid = (uint16_t)(port_index + 1);
 		return;
 	}
 	memcpy(link_local + 8, eui, sizeof(eui));
-	set_gid(dev, 0, link_local, IBV_GID_TYPE_ROCE_V1);
-	set_gid(dev, 1, link_local, IBV_GID_TYPE_ROCE_V2);
-	set_gid(dev, 2, ipv4, IBV_GID_TYPE_ROCE_V1);
-	set_gid(dev, 3, ipv4, IBV_GID_TYPE_ROCE_V2);
+	set_gid(&port->cfg, 0, link_local, IBV_GID_TYPE_ROCE_V1);
+	set_gid(&port->cfg, 1, link_local, IBV_GID_TYPE_ROCE_V2);
+	set_gid(&port->cfg, 2, ipv4, IBV_GID_TYPE_ROCE_V1);
+	set_gid(&port->cfg, 3, ipv4, IBV_GID_TYPE_ROCE_V2);
+}
+
+static void fill_device(struct sv_fabric_header *h, unsigned index)
+{
+	unsigned host = index / h->rails, rail = index % h->rails, i;
+
+	h->devices[index].guid = 0x5356000000000000ull | (uint64_t)(host + 1) << 16 | (rail + 1);
+	for (i = 0; i < h->num_phys; i++)
+		fill_port(h, index, i);
 }
 
 static int fill_header(struct sv_fabric_header *h, const struct sv_fabric_options *opt)
@@ -192,6 +203,7 @@ static int fill_header(struct sv_fabric_header *h, const struct sv_fabric_option
 	snprintf(h->name, sizeof(h->name), "%s", opt->name);
 	h->hosts = opt->hosts;
 	h->rails = opt->rails;
+	h->num_phys = opt->ports ? opt->ports : 1;
 	h->link_layer = opt->link_layer;
 	h->mtu_bytes = opt->mtu_bytes;
 	h->rate_gbps = opt->rate_gbps;
@@ -232,7 +244,7 @@ static int map_file(int fd, struct sv_fabric *out)
 static int check_options(const struct sv_fabric_options *opt)
 {
 	if (!opt->hosts || opt->hosts > SV_MAX_HOSTS || !opt->rails || opt->rails > SV_MAX_RAILS ||
-	    opt->hosts * opt->rails > SV_MAX_DEVICES)
+	    opt->hosts * opt->rails > SV_MAX_DEVICES || opt->ports > SV_MAX_PHYS)
 		return -ERANGE;
 	return 0;
 }

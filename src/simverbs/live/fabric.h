@@ -7,7 +7,8 @@
  * everything in it survives kill -9 of any process that has it mapped.
  *
  *	header   geometry, constant once the fabric is up; the lock; the fault rules
- *	devices  one per (host, rail): link, cut and life state, written by the control tool
+ *	devices  one per (host, rail), and their ports: link, cut and life state, written by the
+ *		 control tool
  *	slots    one endpoint per (process, device) that has the device open
  *	rings    made on demand: one per ordered pair of endpoints, see ring.h
  *
@@ -39,6 +40,7 @@
 #define SV_MAX_HOSTS	 64
 #define SV_MAX_RAILS	 16
 #define SV_MAX_DEVICES	 256
+#define SV_MAX_PORTS	 (SV_MAX_DEVICES * SV_MAX_PHYS)
 #define SV_MAX_SLOTS	 512
 #define SV_QPN_BITS	 15 /* 24 less 9 bits of slot */
 #define SV_QPN_INDEX_MAX (1u << SV_QPN_BITS)
@@ -63,7 +65,7 @@ enum sv_device_life {
 
 enum sv_link_layer { SV_LINK_ETHERNET = 0, SV_LINK_INFINIBAND = 1 };
 
-/* Bits of sv_fab_device.cut: what the switch swallows at this device's port. */
+/* Bits of sv_fab_port.cut: what the switch swallows at this device's port. */
 enum { SV_CUT_FROM_DEVICE = 1, SV_CUT_TO_DEVICE = 2, SV_CUT_BOTH = 3 };
 
 /* Counters of an endpoint; of a device, the sum over endpoints that are gone. */
@@ -97,19 +99,23 @@ enum sv_counter {
 
 extern const char *const sv_counter_names[SV_CNT_COUNT];
 
-struct sv_fab_device {
+/* A physical port. */
+struct sv_fab_port {
 	/* Written by the control tool and by fault rules, under the fabric lock; read by all. */
 	alignas(SV_CACHE_LINE) atomic_uint link_up;
 	atomic_uint cut;
-	atomic_uint legs;	 /* SV_LEG_DEAD and SV_LEG_REMAPPED */
+	atomic_uint legs; /* SV_LEG_DEAD and SV_LEG_REMAPPED */
+	/* Of its device, beside what else every packet looks at. */
 	atomic_uint life;	 /* enum sv_device_life */
 	atomic_ullong leaves_ns; /* when the queue pairs end; set before `life` */
 	atomic_ullong tell_ns;	 /* when users are told of the link (fabric clock) */
 	/* Constant once the fabric is up. */
+	struct sv_phys_config cfg;
+};
+
+struct sv_fab_device {
+	/* Constant once the fabric is up. */
 	uint64_t guid; /* host order */
-	uint16_t lid;
-	uint32_t num_gids;
-	struct sv_gid_entry gids[SV_MAX_GIDS];
 	/* Sum over endpoints that have been released. Under the fabric lock. */
 	alignas(SV_CACHE_LINE) atomic_ullong counters[SV_CNT_COUNT];
 };
@@ -160,6 +166,7 @@ struct sv_undo {
 	atomic_ullong claimed;	/* 0: free. Set first and cleared last. */
 	atomic_ullong due_ns;	/* 0: not to be done (yet). Taken by exchanging it for 0. */
 	atomic_uint host, rail; /* SV_ANY: all */
+	atomic_uint phys;	/* the same */
 	atomic_uint leg;	/* of a bond */
 	atomic_uint kinds;	/* 1 << enum sv_fault_kind */
 };
@@ -170,6 +177,7 @@ struct sv_fabric_header {
 	uint32_t header_bytes; /* sizeof(struct sv_fabric_header): a second version check */
 	char name[SV_NAME_MAX];
 	uint32_t hosts, rails;
+	uint32_t num_phys;   /* physical ports of each device */
 	uint32_t link_layer; /* enum sv_link_layer */
 	uint32_t mtu_bytes;
 	uint32_t rate_gbps;
@@ -199,6 +207,7 @@ struct sv_fabric_header {
 	struct sv_undo undo[SV_MAX_UNDO];
 
 	struct sv_fab_device devices[SV_MAX_DEVICES]; /* [host * rails + rail] */
+	struct sv_fab_port ports[SV_MAX_PORTS];	      /* by sv_fab_port_index() */
 	struct sv_slot slots[SV_MAX_SLOTS];
 	/* Ring number of an ordered pair, 0: none yet. ring_of[src][dst]. */
 	atomic_uint ring_of[SV_MAX_SLOTS][SV_MAX_SLOTS];
@@ -214,6 +223,7 @@ struct sv_fabric {
 struct sv_fabric_options {
 	const char *name;
 	unsigned hosts, rails;
+	unsigned ports; /* of each device */
 	enum sv_link_layer link_layer;
 	unsigned mtu_bytes, rate_gbps;
 	uint64_t seed;
@@ -247,6 +257,18 @@ uint64_t sv_fabric_now_ns(const struct sv_fabric_header *h);
 static inline unsigned sv_fabric_devices(const struct sv_fabric_header *h)
 {
 	return h->hosts * h->rails;
+}
+
+/* As sv_port_index(): first those of all devices' first ports. */
+static inline unsigned sv_fab_port_index(const struct sv_fabric_header *h, unsigned device,
+					 unsigned phys)
+{
+	return phys * sv_fabric_devices(h) + device;
+}
+
+static inline unsigned sv_fab_device_of(const struct sv_fabric_header *h, unsigned port_index)
+{
+	return sv_index_device(port_index, sv_fabric_devices(h));
 }
 
 /* Claims an endpoint for this process. Returns the slot number, or -errno. */

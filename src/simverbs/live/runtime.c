@@ -146,9 +146,11 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 			struct sv_port_config *cfg)
 {
 	const struct sv_fab_device *dev = &h->devices[device];
+	unsigned i;
 
 	memset(cfg, 0, sizeof(*cfg));
 	cfg->index = device;
+	cfg->devices = sv_fabric_devices(h);
 	cfg->host = device / h->rails;
 	cfg->rail = device % h->rails;
 	cfg->rails = h->rails;
@@ -159,11 +161,15 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 	cfg->sys_image_guid = cfg->node_guid;
 	cfg->link_layer = h->link_layer == SV_LINK_INFINIBAND ? IBV_LINK_LAYER_INFINIBAND
 							      : IBV_LINK_LAYER_ETHERNET;
-	cfg->lid = dev->lid;
 	cfg->rate_mbps = h->rate_gbps * 1000;
 	cfg->mtu = mtu_enum(h->mtu_bytes);
-	memcpy(cfg->gids, dev->gids, sizeof(cfg->gids));
-	cfg->num_gids = dev->num_gids;
+	cfg->num_phys = h->num_phys;
+	for (i = 0; i < h->num_phys; i++) {
+		const struct sv_fab_port *port = &h->ports[sv_fab_port_index(h, device, i)];
+
+		cfg->phys[i] = port->cfg;
+		cfg->phys[i].state = atomic_load(&port->link_up) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+	}
 	sv_limits_default(&cfg->limits);
 	sv_limits_set(&cfg->limits, &h->limits);
 	cfg->burst_bytes = SV_BURST_BYTES;
@@ -173,7 +179,6 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 	cfg->no_dmabuf = !h->dmabuf;
 	cfg->pin = h->pin;
 	cfg->profile = h->profile;
-	cfg->state = atomic_load(&dev->link_up) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 }
 
 /* SIMVERBS_SPIN_US: how long an engine watches for more packets before it sleeps. */

@@ -9,10 +9,12 @@
 
 /*
  * Applies kinds (1 << enum sv_fault_kind, fabric actions only) to every device that the wildcards
- * (SV_ANY) of host and rail name, and tells all engines.
+ * (SV_ANY) of host and rail name, and tells all engines. phys: which of its ports a link is of,
+ * from 0, or all of them (SV_ANY).
  */
-void sv_state_set(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t kinds);
-/* What the switch swallows at a device's port: SV_CUT_*. */
+void sv_state_set(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t phys,
+		  uint32_t kinds);
+/* What the switch swallows at a device's ports: SV_CUT_*. */
 void sv_state_cut(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t cut);
 /* A leg of a bond: kind is SV_FAULT_LEG_DOWN, _REMAP or _UP. */
 void sv_state_leg(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t leg, uint32_t kind);

@@ -133,36 +133,37 @@ static void put_link_state(struct dir *port, const struct sv_fabric_header *h, b
 	put(port, "rate", "%u Gb/sec (4X)\n", h->rate_gbps);
 }
 
-static int make_port(const struct sv_fabric_header *h, unsigned device, const char *ibdev)
+static int make_port(const struct sv_fabric_header *h, unsigned device, unsigned phys,
+		     const char *ibdev)
 {
-	const struct sv_fab_device *dev = &h->devices[device];
+	const struct sv_phys_config *cfg = &h->ports[sv_fab_port_index(h, device, phys)].cfg;
 	bool ethernet = h->link_layer == SV_LINK_ETHERNET;
 	struct dir port, gids, types, ndevs, pkeys;
 	uint32_t i;
 
-	dir_open(&port, 0, "%s/ports/1", ibdev);
+	dir_open(&port, 0, "%s/ports/%u", ibdev, phys + 1);
 	put_link_state(&port, h, true);
-	put(&port, "lid", "0x%x\n", dev->lid);
+	put(&port, "lid", "0x%x\n", cfg->lid);
 	put(&port, "lid_mask_count", "0\n");
 	put(&port, "sm_lid", "0x%x\n", ethernet ? 0 : 1);
 	put(&port, "sm_sl", "0\n");
 	put(&port, "cap_mask", "0x%08x\n", ethernet ? 0x04010000 : 0x02514868);
 	put(&port, "link_layer", "%s\n", ethernet ? "Ethernet" : "InfiniBand");
-	dir_open(&gids, port.error, "%s/ports/1/gids", ibdev);
-	dir_open(&types, gids.error, "%s/ports/1/gid_attrs/types", ibdev);
-	dir_open(&ndevs, types.error, "%s/ports/1/gid_attrs/ndevs", ibdev);
-	for (i = 0; i < dev->num_gids; i++) {
+	dir_open(&gids, port.error, "%s/ports/%u/gids", ibdev, phys + 1);
+	dir_open(&types, gids.error, "%s/ports/%u/gid_attrs/types", ibdev, phys + 1);
+	dir_open(&ndevs, types.error, "%s/ports/%u/gid_attrs/ndevs", ibdev, phys + 1);
+	for (i = 0; i < cfg->num_gids; i++) {
 		char name[16], text[64];
 
 		snprintf(name, sizeof(name), "%u", i);
-		format_gid(&dev->gids[i].gid, text, sizeof(text));
+		format_gid(&cfg->gids[i].gid, text, sizeof(text));
 		put(&gids, name, "%s\n", text);
 		put(&types, name, "%s\n",
-		    dev->gids[i].type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1");
+		    cfg->gids[i].type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1");
 		if (ethernet)
 			put(&ndevs, name, "eth%u\n", device % h->rails);
 	}
-	dir_open(&pkeys, ndevs.error, "%s/ports/1/pkeys", ibdev);
+	dir_open(&pkeys, ndevs.error, "%s/ports/%u/pkeys", ibdev, phys + 1);
 	put(&pkeys, "0", "0xffff\n");
 	return pkeys.error ? pkeys.error
 			   : (ndevs.error ? ndevs.error : (types.error ? types.error : gids.error));
@@ -211,6 +212,7 @@ static int make_device(const struct sv_fabric_header *h, unsigned device)
 	char sys[PATH_MAX / 4], pci[PATH_MAX / 8], target[PATH_MAX / 2];
 	char name[24], verbs[24];
 	struct dir d;
+	unsigned i;
 	int rc;
 
 	sv_sysfs_host_path(h, host, sys, sizeof(sys));
@@ -224,8 +226,8 @@ static int make_device(const struct sv_fabric_header *h, unsigned device)
 		return rc;
 	snprintf(target, sizeof(target), "%s/%s/infiniband/%s", sys, pci, name);
 	rc = make_ibdev(h, device, target);
-	if (!rc)
-		rc = make_port(h, device, target);
+	for (i = 0; i < h->num_phys && !rc; i++)
+		rc = make_port(h, device, i, target);
 	if (rc)
 		return rc;
 	dir_open(&d, 0, "%s/%s/infiniband_verbs/%s", sys, pci, verbs);
@@ -267,12 +269,13 @@ int sv_sysfs_remove(const char *root)
 	return 0;
 }
 
-void sv_sysfs_link_changed(const struct sv_fabric_header *h, unsigned device)
+void sv_sysfs_link_changed(const struct sv_fabric_header *h, unsigned device, unsigned phys)
 {
 	char ibdev[PATH_MAX / 2];
 	struct dir port;
 
 	sv_sysfs_ibdev_path(h, device, ibdev, sizeof(ibdev));
-	dir_open(&port, 0, "%s/ports/1", ibdev);
-	put_link_state(&port, h, atomic_load(&h->devices[device].link_up));
+	dir_open(&port, 0, "%s/ports/%u", ibdev, phys + 1);
+	put_link_state(&port, h,
+		       atomic_load(&h->ports[sv_fab_port_index(h, device, phys)].link_up));
 }

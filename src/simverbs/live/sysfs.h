@@ -18,8 +18,8 @@
 int sv_sysfs_create(const struct sv_fabric_header *h);
 /* Removes a tree. 0 or -errno; a tree that is not there is fine. */
 int sv_sysfs_remove(const char *root);
-/* Rewrites what depends on a device's link. */
-void sv_sysfs_link_changed(const struct sv_fabric_header *h, unsigned device);
+/* Rewrites what depends on the link of a device's port (phys: from 0). */
+void sv_sysfs_link_changed(const struct sv_fabric_header *h, unsigned device, unsigned phys);
 
 /* What SYSFS_PATH is for a host; and paths of its devices as an ibv_device has them. */
 void sv_sysfs_host_path(const struct sv_fabric_header *h, unsigned host, char *buf, size_t len);

@@ -140,11 +140,11 @@ static int live_send(struct sv_port *port, const struct sv_packet *pkt, const st
 	unsigned dst = pkt->dst_qpn >> SV_QPN_BITS;
 	struct sv_slot *slot;
 
-	if (!sv_path_open(w, w->device, pkt->dst_port))
+	if (!sv_path_open(w, pkt->src_port, pkt->dst_port))
 		return 0;
 	if (pkt->dst_port != w->device &&
 	    !sv_leg_carries(
-		atomic_load_explicit(&w->h->devices[w->device].legs, memory_order_relaxed),
+		atomic_load_explicit(&w->h->ports[pkt->src_port].legs, memory_order_relaxed),
 		pkt->sport)) {
 		sv_count(w->me, SV_CNT_DROP_LEG, 1);
 		return 0;
@@ -153,7 +153,8 @@ static int live_send(struct sv_port *port, const struct sv_packet *pkt, const st
 		goto nobody;
 	slot = &w->h->slots[dst];
 	if (atomic_load_explicit(&slot->state, memory_order_relaxed) != SV_SLOT_LIVE ||
-	    atomic_load_explicit(&slot->device, memory_order_relaxed) != pkt->dst_port)
+	    atomic_load_explicit(&slot->device, memory_order_relaxed) !=
+		sv_fab_device_of(w->h, pkt->dst_port))
 		goto nobody;
 	if (__builtin_expect(sv_fault_armed(&w->h->faults, SV_POINT_TX), 0))
 		return sv_hold_send(w, pkt, frags, nfrags);
@@ -173,7 +174,7 @@ static void deliver(struct sv_wire *w, struct sv_ring *ring, const struct sv_rec
 	if (rec->kind != SV_RECORD_PACKET || rec->dst_generation != w->generation)
 		return; /* meant for a process that had our slot before */
 	/* What was in flight when the cable was cut is lost too. */
-	if (!sv_path_open(w, pkt.src_port, w->device))
+	if (!sv_path_open(w, pkt.src_port, pkt.dst_port))
 		return;
 	sv_count(w->me, SV_CNT_RX_PACKETS, pkt.npkts);
 	sv_count(w->me, SV_CNT_RX_BYTES, pkt.payload_len);
@@ -310,7 +311,7 @@ static void live_peer(struct sv_port *port, uint32_t dst_port, uint32_t dst_qpn)
 
 	if (slot == 0 || slot >= SV_MAX_SLOTS ||
 	    atomic_load(&w->h->slots[slot].state) != SV_SLOT_LIVE ||
-	    atomic_load(&w->h->slots[slot].device) != dst_port)
+	    atomic_load(&w->h->slots[slot].device) != sv_fab_device_of(w->h, dst_port))
 		return;
 	if (ring_to(w, slot) && ring_from(w, slot))
 		sv_payload_probe(w, w->in[slot]);
@@ -336,12 +337,12 @@ static void live_may_block(struct sv_port *port)
 
 /* --- addresses and numbers ------------------------------------------------------------------ */
 
-static bool gid_is(const struct sv_fab_device *dev, const union ibv_gid *gid)
+static bool gid_is(const struct sv_phys_config *phys, const union ibv_gid *gid)
 {
 	uint32_t i;
 
-	for (i = 0; i < dev->num_gids; i++)
-		if (!memcmp(dev->gids[i].gid.raw, gid->raw, sizeof(gid->raw)))
+	for (i = 0; i < phys->num_gids; i++)
+		if (!memcmp(phys->gids[i].gid.raw, gid->raw, sizeof(gid->raw)))
 			return true;
 	return false;
 }
@@ -353,10 +354,10 @@ static int live_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, ui
 
 	if (w->h->link_layer == SV_LINK_ETHERNET && !attr->is_global)
 		return EINVAL;
-	for (i = 0; i < sv_fabric_devices(w->h); i++) {
-		const struct sv_fab_device *dev = &w->h->devices[i];
-		bool found = w->h->link_layer == SV_LINK_INFINIBAND ? dev->lid == attr->dlid
-								    : gid_is(dev, &attr->grh.dgid);
+	for (i = 0; i < sv_fabric_devices(w->h) * w->h->num_phys; i++) {
+		const struct sv_phys_config *phys = &w->h->ports[i].cfg;
+		bool found = w->h->link_layer == SV_LINK_INFINIBAND ? phys->lid == attr->dlid
+								    : gid_is(phys, &attr->grh.dgid);
 
 		if (found) {
 			*dst_port = i;

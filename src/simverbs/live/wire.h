@@ -77,7 +77,7 @@ struct sv_wire {
 	uint64_t qpn_used[SV_QPN_INDEX_MAX / 64];
 	unsigned nqpn;
 	bool warned_full;
-	uint64_t tell_ns; /* when users are told of the port's link */
+	uint64_t tell_ns[SV_MAX_PHYS]; /* when users are told of a port's link */
 
 	/* Written under the port lock, read without by sv_wire_pending. */
 	atomic_uint control_seen;
@@ -148,8 +148,8 @@ void sv_hold_drop_all(struct sv_wire *w);
 
 /* --- control.c --- */
 
-/* Can a packet get from one device to the other? If not, counts why. */
-bool sv_path_open(struct sv_wire *w, unsigned src_device, unsigned dst_device);
+/* Can a packet get from one port to the other? If not, counts why. */
+bool sv_path_open(struct sv_wire *w, unsigned src_port, unsigned dst_port);
 /* Brings the port in line with the fabric: link, life, fault rules. Locked. */
 void sv_control_sync(struct sv_wire *w);
 /* Ends what a port has left whose device was taken away, when it is time; else says when. Locked.

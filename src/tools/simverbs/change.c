@@ -14,6 +14,8 @@ struct port_args {
 	uint32_t kinds[3];    /* and what it means */
 	const char *name;
 	unsigned host, rail;
+	bool takes_port;
+	uint32_t phys; /* from 0, SV_ANY: all */
 	int choice;
 };
 
@@ -23,6 +25,21 @@ static int choice_of(const struct port_args *args, const char *word)
 		if (!strcmp(word, args->words[i]))
 			return i;
 	return -1;
+}
+
+/* RAIL, or RAIL.PORT for one port of a device that has several. */
+static void parse_rail(struct argp_state *state, char *arg, struct port_args *args)
+{
+	char *port = args->takes_port ? strchr(arg, '.') : NULL;
+
+	args->phys = SV_ANY;
+	if (port) {
+		*port++ = '\0';
+		args->phys = np_number(state, port, "PORT", SV_MAX_PHYS + 1) - 1;
+		if (args->phys == SV_ANY)
+			argp_error(state, "PORT counts from 1");
+	}
+	args->rail = np_number(state, arg, "RAIL", SV_MAX_RAILS);
 }
 
 static error_t parse_port(int key, char *arg, struct argp_state *state)
@@ -36,7 +53,7 @@ static error_t parse_port(int key, char *arg, struct argp_state *state)
 		} else if (state->arg_num == 1) {
 			args->host = np_number(state, arg, "HOST", SV_MAX_HOSTS);
 		} else if (state->arg_num == 2) {
-			args->rail = np_number(state, arg, "RAIL", SV_MAX_RAILS);
+			parse_rail(state, arg, args);
 		} else if (state->arg_num == 3) {
 			args->choice = choice_of(args, arg);
 			if (args->choice < 0)
@@ -63,10 +80,15 @@ static int change_port(const struct port_args *args)
 
 	if (!np_open_fabric(args->name, &fab))
 		return NP_EXIT_FAILED;
-	if (np_in_fabric(&fab, args->host, args->rail))
-		sv_state_set(&fab, args->host, args->rail, args->kinds[args->choice]);
-	else
+	if (!np_in_fabric(&fab, args->host, args->rail)) {
 		rc = NP_EXIT_USAGE;
+	} else if (args->phys != SV_ANY && args->phys >= fab.h->num_phys) {
+		fprintf(stderr, "simverbs: devices of fabric %s have ports 1 to %u, not %u\n",
+			fab.h->name, fab.h->num_phys, args->phys + 1);
+		rc = NP_EXIT_USAGE;
+	} else {
+		sv_state_set(&fab, args->host, args->rail, args->phys, args->kinds[args->choice]);
+	}
 	sv_fabric_close(&fab);
 	return rc;
 }
@@ -76,14 +98,16 @@ int np_cmd_link(int argc, char **argv)
 	static const struct argp argp = {
 	    NULL,
 	    parse_port,
-	    "NAME HOST RAIL up|down|off",
-	    "Plugs or pulls the cable of a port, or sets the port down at its host. The host sees "
-	    "the port change (with --profile mlx5 a pulled cable up to a second later); the other "
-	    "ends see nothing but packets that do not come.",
+	    "NAME HOST RAIL[.PORT] up|down|off",
+	    "Plugs or pulls the cable of a port (without PORT, of all ports of the device), or "
+	    "sets the port down at its host. The host sees the port change (with --profile mlx5 a "
+	    "pulled cable up to a second later); the other ends see nothing but packets that do "
+	    "not come.",
 	    NULL,
 	    NULL,
 	    NULL};
 	struct port_args args = {
+	    .takes_port = true,
 	    .words = {"down", "up", "off"},
 	    .kinds = {BIT(SV_FAULT_LINK_DOWN), BIT(SV_FAULT_LINK_UP), BIT(SV_FAULT_LINK_OFF)}};
 

@@ -18,7 +18,7 @@ static const struct {
 } commands[] = {
     {"up", np_cmd_up, "NAME [--hosts N] [--rails M]          make a fabric"},
     {"run", np_cmd_run, "NAME HOST -- COMMAND...              run a program on a host of it"},
-    {"link", np_cmd_link, "NAME HOST RAIL up|down|off          a port's link"},
+    {"link", np_cmd_link, "NAME HOST RAIL[.PORT] up|down|off   a port's link"},
     {"leg", np_cmd_leg, "NAME HOST RAIL LEG down|remap|up     a cable of a bond"},
     {"cut", np_cmd_cut, "NAME RAIL [--heal]                   a switch: both ports stay up"},
     {"device", np_cmd_device, "NAME HOST RAIL kill|disassociate|revive  a whole device"},

@@ -51,6 +51,16 @@ static json_t *counters_json(const atomic_ullong *counters)
 	return out;
 }
 
+static const char *str(const json_t *object, const char *key)
+{
+	return json_string_value(json_object_get(object, key));
+}
+
+static long long num(const json_t *object, const char *key)
+{
+	return (long long)json_integer_value(json_object_get(object, key));
+}
+
 static const char *cut_name(unsigned cut)
 {
 	static const char *const names[] = {"none", "from", "to", "both"};
@@ -79,12 +89,39 @@ static json_t *legs_json(unsigned legs)
 	return out;
 }
 
+static json_t *port_json(const struct sv_fabric_header *h, unsigned device, unsigned phys)
+{
+	const struct sv_fab_port *port = &h->ports[sv_fab_port_index(h, device, phys)];
+	char gid[INET6_ADDRSTRLEN];
+	json_t *gids = json_array();
+	unsigned i;
+
+	for (i = 0; i < port->cfg.num_gids; i++)
+		json_array_append_new(
+		    gids,
+		    json_string(inet_ntop(AF_INET6, port->cfg.gids[i].gid.raw, gid, sizeof(gid))));
+	return json_pack("{s:i, s:s, s:s, s:i, s:o}", "port", (int)phys + 1, "link",
+			 atomic_load(&port->link_up) ? "up" : "down", "cut",
+			 cut_name(atomic_load(&port->cut)), "lid", (int)port->cfg.lid, "gids",
+			 gids);
+}
+
+static json_t *ports_json(const struct sv_fabric_header *h, unsigned device)
+{
+	json_t *ports = json_array();
+	unsigned i;
+
+	for (i = 0; i < h->num_phys; i++)
+		json_array_append_new(ports, port_json(h, device, i));
+	return ports;
+}
+
 static json_t *device_json(const struct sv_fabric_header *h, unsigned index)
 {
 	const struct sv_fab_device *dev = &h->devices[index];
-	json_t *gids = json_array(), *out;
+	json_t *out, *first = port_json(h, index, 0);
 	atomic_ullong sum[SV_CNT_COUNT];
-	char name[16], guid[24], gid[INET6_ADDRSTRLEN];
+	char name[16], guid[24];
 	unsigned i, c;
 
 	for (c = 0; c < SV_CNT_COUNT; c++)
@@ -94,17 +131,17 @@ static json_t *device_json(const struct sv_fabric_header *h, unsigned index)
 		    atomic_load(&h->slots[i].device) == index)
 			for (c = 0; c < SV_CNT_COUNT; c++)
 				atomic_fetch_add(&sum[c], atomic_load(&h->slots[i].counters[c]));
-	for (i = 0; i < dev->num_gids; i++)
-		json_array_append_new(
-		    gids, json_string(inet_ntop(AF_INET6, dev->gids[i].gid.raw, gid, sizeof(gid))));
 	snprintf(name, sizeof(name), "sim%u", index % h->rails);
 	snprintf(guid, sizeof(guid), "%016llx", (unsigned long long)dev->guid);
-	out = json_pack("{s:i, s:i, s:s, s:s, s:o, s:s, s:s, s:s, s:i, s:o}", "host",
+	out = json_pack("{s:i, s:i, s:s, s:s, s:o, s:s, s:s, s:s, s:i, s:O}", "host",
 			(int)(index / h->rails), "rail", (int)(index % h->rails), "name", name,
-			"link", atomic_load(&dev->link_up) ? "up" : "down", "legs",
-			legs_json(atomic_load(&dev->legs)), "cut", cut_name(atomic_load(&dev->cut)),
-			"device", life_name(atomic_load(&dev->life)), "guid", guid, "lid",
-			(int)dev->lid, "gids", gids);
+			"link", str(first, "link"), "legs",
+			legs_json(atomic_load(&h->ports[index].legs)), "cut", str(first, "cut"),
+			"device", life_name(atomic_load(&h->ports[index].life)), "guid", guid,
+			"lid", (int)num(first, "lid"), "gids", json_object_get(first, "gids"));
+	json_decref(first);
+	if (h->num_phys > 1)
+		json_object_set_new(out, "ports", ports_json(h, index));
 	json_object_set_new(out, "counters", counters_json(sum));
 	return out;
 }
@@ -177,14 +214,18 @@ static json_t *fabric_json(struct sv_fabric_header *h)
 
 /* --- text ----------------------------------------------------------------------------------- */
 
-static const char *str(const json_t *object, const char *key)
+/* The device's own line says what its first port is. */
+static void print_further_ports(const json_t *ports)
 {
-	return json_string_value(json_object_get(object, key));
-}
+	char name[24];
+	size_t i;
 
-static long long num(const json_t *object, const char *key)
-{
-	return (long long)json_integer_value(json_object_get(object, key));
+	for (i = 1; i < json_array_size(ports); i++) {
+		const json_t *p = json_array_get(ports, i);
+
+		snprintf(name, sizeof(name), ".%lld", num(p, "port"));
+		printf("%-5s %-5s %-6s %-5s %-5s\n", "", "", name, str(p, "link"), str(p, "cut"));
+	}
 }
 
 static void print_devices(const json_t *devices)
@@ -205,6 +246,7 @@ static void print_devices(const json_t *devices)
 		       num(c, "rx_packets"), num(c, "rx_bytes"),
 		       num(c, "drop_link") + num(c, "drop_leg") + num(c, "drop_cut") +
 			   num(c, "drop_no_peer") + num(c, "drop_fault") + num(c, "drop_payload"));
+		print_further_ports(json_object_get(d, "ports"));
 	}
 }
 

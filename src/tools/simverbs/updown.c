@@ -90,6 +90,11 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
 	case 'r':
 		opt->rails = np_number(state, arg, "--rails", SV_MAX_RAILS + 1);
 		return 0;
+	case 'n':
+		opt->ports = np_number(state, arg, "--ports", SV_MAX_PHYS + 1);
+		if (!opt->ports)
+			argp_error(state, "--ports must be at least 1");
+		return 0;
 	case 'l':
 		if (!strcmp(arg, "ib"))
 			opt->link_layer = SV_LINK_INFINIBAND;
@@ -142,6 +147,7 @@ int np_cmd_up(int argc, char **argv)
 	static const struct argp_option options[] = {
 	    {"hosts", 'H', "N", 0, "Number of hosts (2)", 0},
 	    {"rails", 'r', "M", 0, "Devices per host, each on a switch of its own (2)", 0},
+	    {"ports", 'n', "N", 0, "Ports of each device: 1 (the default) or 2", 0},
 	    {"link-layer", 'l', "eth|ib", 0, "RoCE (eth, the default) or InfiniBand", 0},
 	    {"rate", 'g', "GBPS", 0, "What the ports say their speed is (400)", 0},
 	    {"mtu", 'm', "BYTES", 0, "256 to 4096 (4096)", 0},
@@ -169,6 +175,7 @@ int np_cmd_up(int argc, char **argv)
 	    NULL};
 	struct sv_fabric_options opt = {.hosts = 2,
 					.rails = 2,
+					.ports = 1,
 					.link_layer = SV_LINK_ETHERNET,
 					.mtu_bytes = 4096,
 					.rate_gbps = 400,

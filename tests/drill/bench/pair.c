@@ -311,6 +311,6 @@ uint64_t bench_moved_ns(const struct bench_pair *pair, int c, uint64_t begun_ns)
 
 void bench_set_link(struct bench_pair *pair, int host, bool up)
 {
-	sv_state_set(&pair->ports, (uint32_t)host, (uint32_t)pair->rail,
+	sv_state_set(&pair->ports, (uint32_t)host, (uint32_t)pair->rail, SV_ANY,
 		     1u << (up ? SV_FAULT_LINK_UP : SV_FAULT_LINK_DOWN));
 }
