@@ -24,6 +24,11 @@
 #define MAX_GIDS 1024
 #define QUERIES	 3 /* of a port, before it is left as it was */
 
+static const char *link_layer_name(uint8_t link_layer)
+{
+	return link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand";
+}
+
 /* ---- addresses ------------------------------------------------------------------------------ */
 
 static const struct ha_gid *find_gid(const struct ha_gid *gids, int n, const union ibv_gid *wanted,
@@ -137,6 +142,26 @@ static void store_state(struct ha_port *port, const struct ibv_port_attr *attr, 
 	pthread_mutex_unlock(&port->addr_lock);
 }
 
+/* Old drivers leave it unspecified; they are InfiniBand's. */
+static uint8_t link_layer_of(const struct ibv_port_attr *attr)
+{
+	return attr->link_layer == IBV_LINK_LAYER_UNSPECIFIED ? IBV_LINK_LAYER_INFINIBAND
+							      : attr->link_layer;
+}
+
+/* What was read is of no use, and neither is the port. */
+static ha_result_t is_another(struct ha_port *port, struct ibv_port_attr *attr, uint32_t errors)
+{
+	HA_WARN("%s:%d: the port speaks %s now, and spoke %s when the plugin started: the port is "
+		"not used "
+		"until it does again (was it configured anew?)",
+		port->nic->name, port->port_num, link_layer_name(link_layer_of(attr)),
+		link_layer_name(port->link_layer));
+	attr->state = IBV_PORT_DOWN;
+	store_state(port, attr, errors);
+	return HA_ERR_SYSTEM;
+}
+
 static ha_result_t refresh(struct ibv_context *ctx, struct ha_port *port)
 {
 	uint32_t errors = atomic_load(&port->errors);
@@ -147,10 +172,13 @@ static ha_result_t refresh(struct ibv_context *ctx, struct ha_port *port)
 	for (int i = 0; i < QUERIES && err; i++)
 		err = ibv_query_port(ctx, port->port_num, &attr);
 	if (err) {
-		HA_WARN("%s:%d: cannot read the port's state: %s", port->nic->name, port->port_num,
-			strerror(err));
+		HA_WARN("%s:%d: cannot read the port's state: %s (ibv_query_port; has the device "
+			"fewer ports than it had?)",
+			port->nic->name, port->port_num, strerror(err));
 		return HA_ERR_SYSTEM;
 	}
+	if (link_layer_of(&attr) != port->link_layer)
+		return is_another(port, &attr, errors);
 	if (read_address(ctx, port, &attr) != HA_OK) {
 		if (attr.state != IBV_PORT_ACTIVE)
 			store_state(port, &attr, errors);
@@ -230,8 +258,7 @@ static void log_port(const struct ha_config *config, const struct ha_port *port)
 	ha_budget(config, &nic->attr, reaches_gpus(nic), &budget);
 	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
 		"[%d] %s:%d %s %d Mb/s, LID %u, GID %d %s%s, NUMA node %d, %s", port->index,
-		nic->name, port->port_num,
-		port->link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand",
+		nic->name, port->port_num, link_layer_name(port->link_layer),
 		atomic_load(&port->speed_mbps), port->lid, port->gid_index,
 		ha_gid_text(&port->gid, gid, sizeof gid),
 		port->roce_version == 2	  ? " (RoCE v2)"
@@ -288,10 +315,7 @@ static void add_port(struct ha_device_set *set, struct ha_nic *nic, uint8_t port
 	port->nic = nic;
 	port->config = config;
 	port->port_num = port_num;
-	/* Old drivers leave it unspecified; they are InfiniBand's. */
-	port->link_layer = attr->link_layer == IBV_LINK_LAYER_UNSPECIFIED
-			       ? IBV_LINK_LAYER_INFINIBAND
-			       : attr->link_layer;
+	port->link_layer = link_layer_of(attr);
 	port->adaptive_routing = config->ib_adaptive_routing >= 0
 				     ? config->ib_adaptive_routing == 1
 				     : port->link_layer == IBV_LINK_LAYER_INFINIBAND;
@@ -505,6 +529,8 @@ ha_result_t ha_device_set_open(const struct ha_config *config, struct ha_device_
 	}
 	found->set = set;
 	set->config = config;
+	pthread_mutex_init(&set->mrs_lock, NULL);
+	ha_list_init(&set->mrs);
 	*out = set;
 	if (config->ib_disable) {
 		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "NCCL_IB_DISABLE=1: no device is used");
@@ -530,6 +556,7 @@ void ha_device_set_close(struct ha_device_set *set)
 		pthread_mutex_destroy(&set->ports[i].addr_lock);
 	for (int i = 0; i < set->nnics; i++)
 		close_nic(&set->nics[i]);
+	pthread_mutex_destroy(&set->mrs_lock);
 	free(set);
 }
 

@@ -17,6 +17,7 @@
 #define HA_DEVICE_DEVICE_H
 
 #include "base/config.h"
+#include "base/list.h"
 #include "base/result.h"
 #include "device/incarnation.h"
 #include "device/properties.h"
@@ -117,6 +118,10 @@ struct ha_device_set {
 	/* Whose command threads register memory; NULL: who needs it does so. Set by the owner
 	 * before memory is registered (memory/mr.h). */
 	struct ha_progress *progress;
+
+	/* The handles of registered memory: memory/'s, guarded by mrs_lock. */
+	pthread_mutex_t mrs_lock;
+	struct ha_list mrs;
 };
 
 /* Address of a port as it is now. Any thread. */

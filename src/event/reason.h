@@ -24,7 +24,8 @@
 	X(PROBE, 12, "probe failed")                                                               \
 	X(OPERATOR, 13, "asked for by the operator")                                               \
 	X(FAILBACK, 14, "preferred path is back")                                                  \
-	X(SICK, 15, "local device does not answer commands")
+	X(SICK, 15, "local device does not answer commands")                                       \
+	X(REOPENED, 16, "local device is back and was opened again")
 
 #include <stdbool.h>
 

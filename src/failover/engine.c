@@ -367,12 +367,6 @@ static uint64_t visit_when_due(struct ha_comm *comm)
 	return fo->due_ns = due_ns(comm, now_ns);
 }
 
-static void port_changed(struct ha_comm *comm)
-{
-	comm->failover->look = comm->failover->ports_changed = true;
-	comm->failover->say |= HA_SAY_STATE;
-}
-
 static void probe_done(struct ha_comm *comm, struct ha_path *path)
 {
 	struct ha_slot *slot = &comm->failover->slots[path->index];
@@ -433,12 +427,39 @@ static void find_first_pair(struct ha_comm *comm)
 			fo->slots[0].peer_port = i;
 }
 
+static bool same_endpoint(const struct ha_offer *a, const struct ha_offer *b)
+{
+	return a->live_id == b->live_id && a->live_qpn == b->live_qpn;
+}
+
+/*
+ * Said again: with the socket that replaces a broken one, and when the peer's end of heartbeats on
+ * a port is another one, since its device came back. Which ports it has does not change.
+ */
+static void hear_ports_again(struct ha_comm *comm, const struct ha_port_offers *ports)
+{
+	struct ha_failover *fo = comm->failover;
+
+	for (unsigned i = 0; i < fo->peer_ports.count && i < ports->count; i++) {
+		struct ha_offer before = fo->peer_ports.offers[i];
+
+		fo->peer_ports.offers[i] = ports->offers[i];
+		if (same_endpoint(&before, &ports->offers[i]))
+			continue;
+		for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+			if (comm->paths[p] && fo->slots[p].peer_port == i)
+				ha_path_build_watch(comm, p);
+	}
+}
+
 static void hear_ports(struct ha_comm *comm, const struct ha_port_offers *ports)
 {
 	struct ha_failover *fo = comm->failover;
 
-	if (fo->peer_ports.count != 0)
-		return; /* said once */
+	if (fo->peer_ports.count != 0) {
+		hear_ports_again(comm, ports);
+		return;
+	}
 	fo->peer_ports = *ports;
 	for (unsigned i = 0; i < ports->count; i++)
 		if (ports->offers[i].up)
@@ -532,10 +553,12 @@ static void offer_port(struct ha_comm *comm, unsigned i, struct ha_offer *out)
 	out->guid = port->nic->guid;
 	memcpy(out->gid, addr.gid.raw, sizeof(out->gid));
 	ha_copy_text(out->device, sizeof(out->device), port->nic->name);
-	if ((fo->heartbeats & 1u << i) && ha_liveness_endpoint(comm->inst->liveness, port, &live)) {
+	if (ha_liveness_opened(comm->inst->liveness, port, &live)) {
 		out->live_qpn = live.qpn;
 		out->live_id = live.id;
+		fo->heartbeats |= (uint16_t)(1u << i);
 	}
+	fo->told_qpn[i] = out->live_qpn;
 }
 
 static void say_ports(struct ha_comm *comm)
@@ -553,15 +576,37 @@ static void say_ports(struct ha_comm *comm)
 			comm->name);
 }
 
-/* What is not open by now is not for this connection: the peer would not know whom to answer. */
+/* What is not open by now is told when a port changes the next time. */
 static void open_heartbeats(struct ha_comm *comm)
 {
-	struct ha_failover *fo = comm->failover;
+	const struct ha_failover *fo = comm->failover;
 	struct ha_live_endpoint live;
 
 	for (unsigned i = 0; i < fo->noffers; i++)
-		if (ha_liveness_endpoint(comm->inst->liveness, fo->offers[i], &live))
-			fo->heartbeats |= (uint16_t)(1u << i);
+		(void)ha_liveness_endpoint(comm->inst->liveness, fo->offers[i], &live);
+}
+
+/* The peer does not know whom to answer: our end is another one since a device came back. */
+static bool heartbeats_changed(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+	struct ha_live_endpoint live;
+
+	for (unsigned i = 0; i < fo->noffers; i++)
+		if (ha_liveness_opened(comm->inst->liveness, fo->offers[i], &live) &&
+		    live.qpn != fo->told_qpn[i])
+			return true;
+	return false;
+}
+
+static void port_changed(struct ha_comm *comm)
+{
+	struct ha_failover *fo = comm->failover;
+
+	fo->look = fo->ports_changed = true;
+	fo->say |= HA_SAY_STATE;
+	if (!fo->socket_broken && heartbeats_changed(comm))
+		say_ports(comm);
 }
 
 static void start(struct ha_comm *comm)

@@ -143,7 +143,8 @@ struct ha_failover {
 	struct ha_port_offers peer_ports;
 	struct ha_port *offers[HA_MAX_OFFERS]; /* [C] our ports, as said in PORTS */
 	uint8_t noffers;		       /* [C] */
-	uint16_t heartbeats;		       /* [C] those of them with an endpoint, by index */
+	uint16_t heartbeats;		       /* those of them with an endpoint, by index */
+	uint32_t told_qpn[HA_MAX_OFFERS];      /* of the endpoint, as PORTS said it; 0: none */
 	struct ha_standby *standby;	       /* receiver */
 	struct ha_path *retired;	       /* paths that are fenced, to be closed */
 	struct ha_reconnect_at reconnect_at;   /* [C] receiver: where it may be dialled again */

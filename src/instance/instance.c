@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An instance: configuration, devices, progress thread; async events go to the connections. */
 #include "instance/instance.h"
+#include "instance/nic_watch.h"
 #include "instance/port_watch.h"
+#include "instance/reopen.h"
 #include "transport/async_event.h"
 
 #include "admin/server.h"
@@ -64,8 +66,10 @@ static void nic_ready(struct ha_watch *watch, uint32_t events)
 		ha_port_watches_look(w->inst, w->nic);
 		ha_port_stats_publish(w->inst, w->nic);
 	}
-	if (atomic_load(&w->nic->fatal))
+	if (atomic_load(&w->nic->fatal)) {
 		ha_liveness_look(w->inst->liveness);
+		ha_reopen_look(w->inst);
+	}
 
 	/* A dead device's descriptor may stay readable for ever. */
 	if (atomic_load(&w->nic->fatal) || (read == 0 && (events & (EPOLLHUP | EPOLLERR))))
@@ -73,6 +77,24 @@ static void nic_ready(struct ha_watch *watch, uint32_t events)
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
+
+static bool watch_nic(struct ha_nic_watch *w)
+{
+	w->watch.fd = w->nic->now->ctx->async_fd;
+	w->watch.ready = nic_ready;
+	if (ha_progress_watch(w->inst->progress, &w->watch) == HA_OK)
+		return true;
+	w->watch.fd = -1;
+	return false;
+}
+
+bool ha_nic_watch_again(struct ha_instance *inst, const struct ha_nic *nic)
+{
+	struct ha_nic_watch *w = &inst->nic_watches[nic->index];
+
+	ha_progress_unwatch_self(inst->progress, &w->watch);
+	return watch_nic(w);
+}
 
 static ha_result_t watch_nics(struct ha_instance *inst)
 {
@@ -83,12 +105,8 @@ static ha_result_t watch_nics(struct ha_instance *inst)
 
 		w->inst = inst;
 		w->nic = &inst->devices->nics[i];
-		w->watch.fd = w->nic->now->ctx->async_fd;
-		w->watch.ready = nic_ready;
-		if (ha_progress_watch(inst->progress, &w->watch) != HA_OK) {
-			w->watch.fd = -1;
+		if (!watch_nic(w))
 			return HA_ERR_SYSTEM;
-		}
 	}
 	return HA_OK;
 }
@@ -173,6 +191,8 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		ha_admin_server_open(inst);
 		result = ha_port_watches_open(inst);
 	}
+	if (result == HA_OK)
+		result = ha_reopen_open(inst);
 	if (result == HA_OK) {
 		result = watch_nics(inst);
 	}
@@ -189,6 +209,7 @@ static void close_devices(void *arg)
 {
 	struct ha_instance *inst = arg;
 
+	ha_reopen_free(inst);
 	ha_port_watches_free(inst);
 	if (inst->devices)
 		ha_memory_close(inst->devices);
@@ -205,6 +226,7 @@ void ha_instance_close(struct ha_instance *inst)
 	if (inst->progress)
 		for (int i = 0; i < HA_MAX_NICS; i++)
 			ha_progress_unwatch(inst->progress, &inst->nic_watches[i].watch);
+	ha_reopen_close(inst);
 	ha_port_watches_close(inst);
 	ha_admin_server_close(inst);
 	ha_failover_shared_free(inst, inst->failover_shared);

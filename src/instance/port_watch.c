@@ -52,6 +52,17 @@ void ha_port_watches_look(struct ha_instance *inst, const struct ha_nic *nic)
 			send_if_due(inst, &inst->port_watches->watches[i]);
 }
 
+bool ha_port_watches_pending(const struct ha_instance *inst, const struct ha_nic *nic)
+{
+	for (int i = 0; i < inst->devices->nports_all; i++) {
+		const struct port_watch *w = &inst->port_watches->watches[i];
+
+		if (w->port->nic == nic && (w->sent || atomic_load(&w->port->refresh_due)))
+			return true;
+	}
+	return false;
+}
+
 /* Progress thread, when a command is back. */
 static enum ha_poll_result visit(struct ha_poller *poller)
 {

@@ -8,6 +8,8 @@
 
 #include "base/result.h"
 
+#include <stdbool.h>
+
 struct ha_instance;
 struct ha_nic;
 
@@ -18,6 +20,9 @@ ha_result_t ha_port_watches_open(struct ha_instance *inst) HA_MUST_CHECK;
 /* Events of this NIC were read: sends for what they were about. When it is there, statistics and
  * connections are told. Progress thread. */
 void ha_port_watches_look(struct ha_instance *inst, const struct ha_nic *nic);
+
+/* Whether some port of this NIC is still to be read anew. Progress thread. */
+bool ha_port_watches_pending(const struct ha_instance *inst, const struct ha_nic *nic);
 
 /* Nothing is sent or told from here on; a command may still be under way. Before the progress
  * thread ends. */

@@ -60,7 +60,8 @@ static void keep_running(struct ha_live_port *port)
 		port->restarting = false;
 		ha_ud_qp_restart_end(port->ud_qp, port->restart_rc);
 	}
-	if (ha_ud_qp_restart_due(port->ud_qp) && !atomic_load(&port->port->nic->sick))
+	if (ha_ud_qp_restart_due(port->ud_qp) && !port->reopening &&
+	    !atomic_load(&port->port->nic->sick))
 		send_restart(port);
 }
 
@@ -113,10 +114,13 @@ static void run_open(struct ha_command *command)
 		port->ud_qp = NULL;
 }
 
-/* A thread of the commands. */
+/* A thread of the commands: what a port has, and what was being made for it. */
 static void run_close(struct ha_command *command)
 {
-	ha_ud_qp_close(ha_container_of(command, struct ha_live_port, command)->ud_qp);
+	struct ha_live_port *port = ha_container_of(command, struct ha_live_port, command);
+
+	ha_ud_qp_close(port->ud_qp);
+	ha_ud_qp_close(port->fresh);
 }
 
 static void bury_port(struct ha_command *command)
@@ -151,7 +155,8 @@ static bool begin_close(struct ha_live_port *port)
 {
 	struct ha_commands *commands = commands_of(port);
 
-	if (port->state == HA_LIVE_PORT_OPENING && !ha_command_disown(commands, &port->command))
+	if ((port->state == HA_LIVE_PORT_OPENING || port->reopening) &&
+	    !ha_command_disown(commands, &port->command))
 		return false;
 	if (port->restarting && !ha_command_disown(commands, &port->restart))
 		port->restarting = false; /* it goes first */
@@ -220,12 +225,125 @@ static void take_port(struct ha_liveness *live, struct ha_live_port *port)
 	live->ports[live->nports++] = port;
 }
 
+/* ---- a device that is open again ------------------------------------------------------------ */
+
+/* A queue pair that a port has no use for any more. */
+struct past {
+	struct ha_command command;
+	struct ha_ud_qp *ud_qp;
+};
+
+static void close_past(struct ha_command *command)
+{
+	ha_ud_qp_close(ha_container_of(command, struct past, command)->ud_qp);
+}
+
+static void free_past(struct ha_command *command)
+{
+	free(ha_container_of(command, struct past, command));
+}
+
+/* Without memory for that it is left open, and its device with it. */
+static void leave_to_the_past(const struct ha_live_port *port, struct ha_ud_qp *ud_qp)
+{
+	struct past *past = calloc(1, sizeof(*past));
+
+	if (!past)
+		return;
+	past->ud_qp = ud_qp;
+	past->command.run = close_past;
+	past->command.abandoned = free_past;
+	past->command.owner = &port->live->poller;
+	past->command.key = (uintptr_t)port; /* after a restart of it */
+	past->command.kind = HA_COMMAND_CLEAN;
+	ha_list_init(&past->command.link);
+	ha_command_send(commands_of(port), &past->command);
+	ha_command_leave(commands_of(port), &past->command);
+}
+
+/* A thread of the commands. */
+static void run_reopen(struct ha_command *command)
+{
+	struct ha_live_port *port = ha_container_of(command, struct ha_live_port, command);
+
+	if (ha_ud_qp_open(port->port, ha_live_qkey(port->id), &port->fresh) != HA_OK)
+		port->fresh = NULL;
+}
+
+/* With the lock: nothing of the dead queue pair is used any more. */
+static void renew(struct ha_live_port *port)
+{
+	struct ha_list *pos;
+
+	ha_progress_unwatch_self(port->live->progress, &port->watch);
+	port->count.restarts += ha_ud_qp_restarts(port->ud_qp);
+	leave_to_the_past(port, port->ud_qp);
+	port->ud_qp = port->fresh;
+	port->fresh = NULL;
+	port->restarting = port->dead = false;
+	port->watch.fd = ha_ud_qp_fd(port->ud_qp);
+	if (ha_progress_watch(port->live->progress, &port->watch) != HA_OK)
+		port->watch.fd = -1; /* visits receive as well, if late */
+	for (int b = 0; b < HA_LIVE_BUCKETS; b++)
+		ha_list_for_each (pos, &port->buckets[b])
+			ha_session_renew(ha_container_of(pos, struct ha_session, in_bucket));
+	port->live->due_ns = 0;
+}
+
+/* With the lock. One that could not take part before is like one that opens for the first time. */
+static void take_reopened(struct ha_liveness *live, struct ha_live_port *port)
+{
+	if (!port->reopening || !ha_command_done(&port->command))
+		return;
+	port->reopening = false;
+	if (port->state == HA_LIVE_PORT_OPEN && port->fresh) {
+		renew(port);
+	} else if (port->fresh) {
+		port->ud_qp = port->fresh;
+		port->fresh = NULL;
+		port->state = HA_LIVE_PORT_OPENING;
+		take_port(live, port);
+	}
+}
+
 static void take_opened(struct ha_liveness *live)
 {
 	for (int p = 0; p < HA_MAX_PORTS; p++)
-		if (live->asked[p])
+		if (live->asked[p]) {
 			take_port(live, live->asked[p]);
+			take_reopened(live, live->asked[p]);
+		}
 }
+
+void ha_liveness_reopen(struct ha_liveness *live, struct ha_port *of)
+{
+	struct ha_live_port *port;
+
+	pthread_mutex_lock(&live->lock);
+	port = live->asked[of->index];
+	if (!port) {
+		(void)begin_open(live, of);
+	} else if (!port->reopening && !ha_command_busy(&port->command)) {
+		take_port(live, port);
+		port->reopening = true;
+		send_command(port, HA_COMMAND_DEVICE, run_reopen, bury_opened);
+	}
+	pthread_mutex_unlock(&live->lock);
+}
+
+bool ha_liveness_reopening(struct ha_liveness *live, const struct ha_port *of)
+{
+	const struct ha_live_port *port;
+	bool busy;
+
+	pthread_mutex_lock(&live->lock);
+	port = live->asked[of->index];
+	busy = port && (port->reopening || port->state == HA_LIVE_PORT_OPENING);
+	pthread_mutex_unlock(&live->lock);
+	return busy;
+}
+
+/* ---- asking for a port ---------------------------------------------------------------------- */
 
 /* The port's end of heartbeats, which is begun if there is none. */
 static struct ha_live_port *asked_for(struct ha_liveness *live, struct ha_port *of)
@@ -313,7 +431,7 @@ static bool receive_all(struct ha_liveness *live)
 	for (int p = 0; p < live->nports; p++) {
 		struct ha_live_port *port = live->ports[p];
 
-		if (!port->dead && atomic_load(&port->port->nic->fatal))
+		if (!port->dead && ha_ud_qp_device_died(port->ud_qp))
 			died = port->dead = true;
 		if (!port->dead)
 			receive(port);
@@ -362,22 +480,34 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	return HA_POLL_ASLEEP;
 }
 
+bool ha_liveness_opened(struct ha_liveness *live, struct ha_port *port,
+			struct ha_live_endpoint *out)
+{
+	struct ha_live_port *own;
+	struct ha_port_addr addr;
+
+	memset(out, 0, sizeof(*out));
+	ha_port_addr(port, &addr);
+	pthread_mutex_lock(&live->lock);
+	own = port_of(live, port);
+	if (own) {
+		out->id = own->id;
+		out->qpn = ha_ud_qp_qpn(own->ud_qp);
+		out->link_layer = addr.link_layer;
+		out->lid = addr.lid;
+		memcpy(out->gid, addr.gid.raw, sizeof(out->gid));
+	}
+	pthread_mutex_unlock(&live->lock);
+	return own != NULL;
+}
+
 bool ha_liveness_endpoint(struct ha_liveness *live, struct ha_port *port,
 			  struct ha_live_endpoint *out)
 {
 	struct ha_live_port *own = asked_for(live, port);
-	struct ha_port_addr addr;
 
 	memset(out, 0, sizeof(*out));
-	if (!own || !opened(live, own))
-		return false;
-	ha_port_addr(port, &addr);
-	out->id = own->id;
-	out->qpn = ha_ud_qp_qpn(own->ud_qp);
-	out->link_layer = addr.link_layer;
-	out->lid = addr.lid;
-	memcpy(out->gid, addr.gid.raw, sizeof(out->gid));
-	return true;
+	return own && opened(live, own) && ha_liveness_opened(live, port, out);
 }
 
 /* ---- links ---------------------------------------------------------------------------------- */
@@ -477,7 +607,7 @@ bool ha_liveness_port_report(struct ha_liveness *live, const struct ha_port *por
 	own = port_of(live, port);
 	if (own) {
 		*out = own->count;
-		out->restarts = ha_ud_qp_restarts(own->ud_qp);
+		out->restarts += ha_ud_qp_restarts(own->ud_qp);
 		count_sessions(own, out);
 	}
 	pthread_mutex_unlock(&live->lock);

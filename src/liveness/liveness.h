@@ -101,6 +101,18 @@ void ha_liveness_look(struct ha_liveness *live);
 bool ha_liveness_endpoint(struct ha_liveness *live, struct ha_port *port,
 			  struct ha_live_endpoint *out);
 
+/* The same for whoever must not wait: false as well when it is not there yet. Any thread. */
+bool ha_liveness_opened(struct ha_liveness *live, struct ha_port *port,
+			struct ha_live_endpoint *out);
+
+/*
+ * The port's device died and is open again: our end of heartbeats is made there, with the same id
+ * and another queue pair number, which peers have to be told. Its sessions go on by themselves.
+ * Does not wait for it: ha_liveness_reopening says how long it takes. Progress thread.
+ */
+void ha_liveness_reopen(struct ha_liveness *live, struct ha_port *port);
+bool ha_liveness_reopening(struct ha_liveness *live, const struct ha_port *port);
+
 /*
  * Hangs a link on the session with a remote endpoint, which is made if this is its first. False:
  * there can be none (no endpoint on either side, where ha_liveness_endpoint makes ours; or no

@@ -529,6 +529,12 @@ static void drop_address(struct ha_session *s)
 		drop(s, query);
 }
 
+void ha_session_renew(struct ha_session *s)
+{
+	drop_address(s);
+	ha_detector_restart(&s->detector, ha_now_ns());
+}
+
 void ha_session_follow(struct ha_session *s, const struct ha_live_endpoint *remote)
 {
 	if (s->remote.qpn == remote->qpn && s->remote.lid == remote->lid &&

@@ -90,8 +90,8 @@ enum ha_live_port_state {
 
 /*
  * A local port that takes part. Made on first use; when it is open, constant but for sessions,
- * counters and a restart. What is done to its queue pair are commands with its address as the key:
- * in order, so that closing it comes last.
+ * counters, a restart, and a queue pair in the place of one whose device died. What is done to its
+ * queue pair are commands with its address as the key: in order, so that closing it comes last.
  */
 struct ha_live_port {
 	struct ha_liveness *live;
@@ -100,11 +100,13 @@ struct ha_live_port {
 	uint64_t id;
 	struct ha_watch watch;
 	enum ha_live_port_state state;
-	struct ha_command command; /* opening it, then closing it */
+	struct ha_command command; /* opening it, opening it anew, then closing it */
 	struct ha_command restart; /* of its queue pair after an error */
 	bool restarting;	   /* that was sent */
 	int restart_rc;		   /* what came of it */
-	bool dead;		   /* the device failed */
+	bool dead;		   /* the device failed, and is not open again */
+	bool reopening;		   /* its command makes `fresh` */
+	struct ha_ud_qp *fresh;	   /* to take the place of ud_qp, whose device died */
 	bool slow_told;		   /* that opening it takes long */
 	struct ha_list buckets[HA_LIVE_BUCKETS];
 	struct ha_live_port_report count;
@@ -130,6 +132,9 @@ struct ha_session *ha_session_find(struct ha_live_port *port, uint64_t id);
 struct ha_session *ha_session_new(struct ha_live_port *port, const struct ha_live_endpoint *remote,
 				  uint8_t sl, uint8_t traffic_class);
 void ha_session_free(struct ha_session *session);
+
+/* Its port has another queue pair: whose handle of the peer's address it had is gone. */
+void ha_session_renew(struct ha_session *session);
 
 /* The same endpoint may have got another address. */
 void ha_session_follow(struct ha_session *session, const struct ha_live_endpoint *remote);

@@ -266,6 +266,11 @@ uint32_t ha_ud_qp_qpn(const struct ha_ud_qp *d)
 	return d->qp->qp_num;
 }
 
+bool ha_ud_qp_device_died(const struct ha_ud_qp *d)
+{
+	return ha_incarnation_is_dead(d->on);
+}
+
 int ha_ud_qp_fd(const struct ha_ud_qp *d)
 {
 	return d->channel->fd;

@@ -34,6 +34,9 @@ void ha_ud_qp_close(struct ha_ud_qp *ud_qp);
 
 uint32_t ha_ud_qp_qpn(const struct ha_ud_qp *ud_qp);
 
+/* Whether the device that it was made on has died: it may have come back since. Any thread. */
+bool ha_ud_qp_device_died(const struct ha_ud_qp *ud_qp);
+
 /* Readable when something came; ha_ud_qp_arm, then ha_ud_qp_receive. */
 int ha_ud_qp_fd(const struct ha_ud_qp *ud_qp);
 

@@ -105,28 +105,6 @@ static void fill_slot(struct ha_mr *mr, int nic, struct ha_mr_use *use)
 	atomic_store_explicit(&mr->keys[nic], ha_mr_pack(use->entry->mr), memory_order_release);
 }
 
-ha_result_t ha_mr_register_on(struct ha_mr *mr, struct ha_nic *nic, struct ibv_mr **out)
-{
-	const int i = nic->index;
-	ha_result_t result = HA_OK;
-	struct ha_mr_use *use;
-
-	pthread_mutex_lock(&mr->lock);
-	while (is_under_way(mr->slot[i]))
-		pthread_cond_wait(&mr->filled, &mr->lock);
-	if (mr->slot[i] != HA_MR_FILLED) {
-		set_slot(mr, i, HA_MR_FILLING);
-		mr->wanted &= ~(1u << i); /* the caller is told */
-		pthread_mutex_unlock(&mr->lock);
-		result = obtain(mr, nic, &use);
-		pthread_mutex_lock(&mr->lock);
-		fill_slot(mr, i, use);
-	}
-	*out = atomic_load_explicit(&mr->on_nic[i], memory_order_relaxed);
-	pthread_mutex_unlock(&mr->lock);
-	return result;
-}
-
 /* ---- the end of a registration --------------------------------------------------------------- */
 
 /*
@@ -200,6 +178,75 @@ static void give_up(struct ha_mr *mr, struct ha_mr_use *use, bool wait)
 	ha_command_leave(commands, &entry->end);
 }
 
+/* ---- filling a slot, and emptying it --------------------------------------------------------- */
+
+/* A registration that was under way when its device died, on an incarnation of the past. */
+static bool is_of_the_past(const struct ha_mr_use *use)
+{
+	return use && use->entry->on != use->entry->on->nic->now;
+}
+
+ha_result_t ha_mr_register_on(struct ha_mr *mr, struct ha_nic *nic, struct ibv_mr **out)
+{
+	const int i = nic->index;
+	struct ha_mr_use *use, *past = NULL;
+	ha_result_t result = HA_OK;
+
+	pthread_mutex_lock(&mr->lock);
+	while (is_under_way(mr->slot[i]))
+		pthread_cond_wait(&mr->filled, &mr->lock);
+	if (mr->slot[i] != HA_MR_FILLED) {
+		set_slot(mr, i, HA_MR_FILLING);
+		mr->wanted &= ~(1u << i); /* the caller is told */
+		pthread_mutex_unlock(&mr->lock);
+		result = obtain(mr, nic, &use);
+		pthread_mutex_lock(&mr->lock);
+		if (is_of_the_past(use))
+			past = use;
+		fill_slot(mr, i, past ? NULL : use);
+	}
+	*out = atomic_load_explicit(&mr->on_nic[i], memory_order_relaxed);
+	pthread_mutex_unlock(&mr->lock);
+	if (!past)
+		return result;
+	give_up(mr, past, false);
+	return HA_ERR_SYSTEM;
+}
+
+/* What is to be given up; NULL: nothing. */
+static struct ha_mr_use *take_dead(struct ha_mr *mr, const struct ha_nic *nic)
+{
+	struct ha_mr_use *use = NULL;
+
+	pthread_mutex_lock(&mr->lock);
+	if (mr->slot[nic->index] == HA_MR_FILLED && is_of_the_past(mr->use[nic->index])) {
+		use = mr->use[nic->index];
+		mr->use[nic->index] = NULL;
+		atomic_store_explicit(&mr->keys[nic->index], 0, memory_order_release);
+		atomic_store_explicit(&mr->on_nic[nic->index], NULL, memory_order_release);
+		set_slot(mr, nic->index, HA_MR_EMPTY);
+	}
+	pthread_mutex_unlock(&mr->lock);
+	return use;
+}
+
+void ha_mr_forget_dead(struct ha_device_set *set, const struct ha_nic *nic)
+{
+	struct ha_list *pos;
+
+	pthread_mutex_lock(&set->mrs_lock);
+	ha_list_for_each (pos, &set->mrs) {
+		struct ha_mr *mr = ha_container_of(pos, struct ha_mr, in_set);
+		struct ha_mr_use *use = take_dead(mr, nic);
+
+		if (use)
+			give_up(mr, use, false);
+	}
+	pthread_mutex_unlock(&set->mrs_lock);
+}
+
+/* ---- the last of a handle -------------------------------------------------------------------- */
+
 static void put_mr(struct ha_mr *mr)
 {
 	/* Whoever is last sees what all others did before they let go. */
@@ -251,9 +298,9 @@ static void registration_done(struct ha_command *command)
 	bool late;
 
 	pthread_mutex_lock(&mr->lock);
-	late = mr->deregistered;
-	if (!late)
-		fill_slot(mr, reg->nic->index, reg->use);
+	late = mr->deregistered || is_of_the_past(reg->use);
+	if (!mr->deregistered)
+		fill_slot(mr, reg->nic->index, late ? NULL : reg->use);
 	pthread_mutex_unlock(&mr->lock);
 	if (late && reg->use)
 		give_up(mr, reg->use, false);
@@ -388,6 +435,9 @@ ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *
 	atomic_store_explicit(&mr->refs, 1, memory_order_relaxed);
 	pthread_mutex_init(&mr->lock, NULL);
 	pthread_cond_init(&mr->filled, NULL);
+	pthread_mutex_lock(&set->mrs_lock);
+	ha_list_push_back(&set->mrs, &mr->in_set);
+	pthread_mutex_unlock(&set->mrs_lock);
 	if (fd >= 0 && !keep_dmabuf(mr, fd)) {
 		ha_mr_deregister(mr);
 		return HA_ERR_SYSTEM;
@@ -405,6 +455,9 @@ void ha_mr_deregister(struct ha_mr *mr)
 {
 	if (!mr)
 		return;
+	pthread_mutex_lock(&mr->set->mrs_lock);
+	ha_list_remove(&mr->in_set);
+	pthread_mutex_unlock(&mr->set->mrs_lock);
 	/* From here on no registration that is under way fills a slot. */
 	pthread_mutex_lock(&mr->lock);
 	mr->deregistered = true;

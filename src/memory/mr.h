@@ -70,8 +70,9 @@ struct ha_mr {
 	struct ha_device_set *set;
 
 	/*
-	 * One slot per NIC, filled once by whoever needs it first, then constant. The lock makes
-	 * the first be one thread and is never held over a verb; finding a filled slot takes none.
+	 * One slot per NIC, filled once by whoever needs it first, then constant until the NIC's
+	 * device has died and is opened again (ha_mr_forget_dead). The lock makes the first be one
+	 * thread and is never held over a verb; finding a filled slot takes none.
 	 */
 	pthread_mutex_t lock;
 	pthread_cond_t filled;			      /* or refused */
@@ -79,9 +80,10 @@ struct ha_mr {
 	struct ha_mr_use *use[HA_MAX_NICS];	      /* what is behind on_nic; stored before it */
 	uint64_t since_ns[HA_MAX_NICS];		      /* when it came to be what it is */
 	uint8_t slot[HA_MAX_NICS];		      /* enum ha_mr_slot */
-	uint32_t wanted;   /* by NIC: somebody waits for it, and is to be told if it fails */
-	bool deregistered; /* what is registered now nobody needs */
-	int first_nic;	   /* constant */
+	uint32_t wanted;       /* by NIC: somebody waits for it, and is to be told if it fails */
+	bool deregistered;     /* what is registered now nobody needs */
+	struct ha_list in_set; /* under the set's mrs_lock */
+	int first_nic;	       /* constant */
 	/* NCCL has one, and so has each registration that is under way. */
 	atomic_uint refs;
 };
@@ -160,6 +162,13 @@ enum ha_mr_request ha_mr_request(struct ha_mr *mr, struct ha_nic *nic,
  * them, if anything still tells it to. They are the old ones even where the address is mapped anew.
  */
 void ha_mr_deregister(struct ha_mr *mr);
+
+/*
+ * Gives up what is registered on dead incarnations of a NIC, when another one is to take their
+ * place: handles stay, and their memory is registered there when it is needed. Never waits for the
+ * device. Before anybody posts on the new one.
+ */
+void ha_mr_forget_dead(struct ha_device_set *set, const struct ha_nic *nic);
 
 /* The verbs registration for a NIC. No lock and no allocation when it exists already. May wait. */
 static inline ha_result_t HA_MUST_CHECK ha_mr_on(struct ha_mr *mr, struct ha_nic *nic,

@@ -130,6 +130,18 @@ void ha_port_stats_event(struct ha_instance *inst, const struct ha_nic *nic,
 	}
 }
 
+void ha_port_stats_reopened(struct ha_instance *inst, const struct ha_nic *nic)
+{
+	for (int i = 0; i < inst->devices->nports_all; i++) {
+		const struct ha_port *port = &inst->devices->ports[i];
+
+		if (port->nic != nic || atomic_load(&port->state) != IBV_PORT_ACTIVE)
+			continue;
+		inst->port_reports[i].port_recoveries++;
+		report_port(inst, port, HA_EVENT_RECOVERY, HA_REASON_REOPENED);
+	}
+}
+
 void ha_port_stats_publish(struct ha_instance *inst, const struct ha_nic *nic)
 {
 	pthread_mutex_lock(&inst->lock);

@@ -63,6 +63,9 @@ void ha_port_stats_close(struct ha_instance *inst);
 void ha_port_stats_event(struct ha_instance *inst, const struct ha_nic *nic,
 			 const struct ibv_async_event *event);
 /* After events were handled: state and address may have changed. Progress thread. */
+/* A NIC's device died, is back and was opened again. Under the instance's lock. */
+void ha_port_stats_reopened(struct ha_instance *inst, const struct ha_nic *nic);
+
 void ha_port_stats_publish(struct ha_instance *inst, const struct ha_nic *nic);
 
 #endif

@@ -20,6 +20,7 @@ struct ha_failover_ops;
 struct ha_failover_shared;
 struct ha_liveness;
 struct ha_port_watches;
+struct ha_reopens;
 struct ha_stats;
 
 struct ha_nic_watch {
@@ -46,6 +47,7 @@ struct ha_instance {
 	struct ha_unreachable unreachable;
 	struct ha_nic_watch nic_watches[HA_MAX_NICS];
 	struct ha_port_watches *port_watches;
+	struct ha_reopens *reopens;	      /* of NICs whose device died */
 	char host[32];			      /* for the peer's log */
 	struct ha_stats *stats;		      /* NULL: none */
 	struct ha_eventlog *events;	      /* NULL: none */

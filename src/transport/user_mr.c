@@ -36,12 +36,9 @@ static enum ha_mr_request request(struct ha_comm *comm, struct ha_nic *nic, stru
 uint64_t ha_comm_find_keys(struct ha_comm *comm, const struct ha_path *path, struct ha_mr *mr,
 			   const char *what)
 {
-	struct ibv_mr *found;
-
 	switch (request(comm, path->nic, mr)) {
-	case HA_MR_READY:
-		found = atomic_load_explicit(&mr->on_nic[path->nic_index], memory_order_acquire);
-		return ha_mr_pack(found);
+	case HA_MR_READY: /* 0: forgotten since, with its device */
+		return ha_mr_keys(mr, path->nic_index);
 	case HA_MR_SENT:
 	case HA_MR_PENDING: /* requests have come since */
 		ha_comm_register_ahead(comm, path->nic);

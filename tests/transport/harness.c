@@ -156,13 +156,19 @@ uint64_t fired(int id)
 }
 
 /* What they say to each other on sockets takes no time: the next event may be far away. */
+static bool progress(struct pair *pair, uint32_t host)
+{
+	sv_stepped_set_host(host); /* whose devices it would find */
+	return ha_instance_progress(pair->inst[host]) > 0;
+}
+
 bool pair_settle(struct pair *pair)
 {
 	bool moved = false;
 
 	for (int round = 0, worked = 1; worked && round < 20; round++) {
-		worked = ha_instance_progress(pair->inst[0]) > 0;
-		worked |= ha_instance_progress(pair->inst[1]) > 0;
+		worked = progress(pair, 0);
+		worked |= progress(pair, 1);
 		moved |= worked;
 	}
 	return moved;

@@ -54,8 +54,10 @@ static void rounds(struct observed *o)
 {
 	sv_stepped_run(sv_stepped_now() + 1000000000);
 	for (int i = 0; i < 3; i++)
-		for (int host = 0; host < 2; host++)
+		for (uint32_t host = 0; host < 2; host++) {
+			sv_stepped_set_host(host);
 			ha_instance_progress(o->pair.inst[host]);
+		}
 }
 
 enum whose { OF_A_PORT, OF_A_CONNECTION };
@@ -154,6 +156,31 @@ static void a_dead_device_is_seen(void **state)
 	json_decref(event);
 	assert_int_equal(port_stats(&o, 0).device_errors, 1);
 	assert_int_equal(port_stats(&o, 0).device_fatal, 1);
+	unobserve(&o);
+}
+
+static void a_device_that_came_back_is_seen(void **state)
+{
+	struct observed o;
+	json_t *event;
+
+	(void)state;
+	observe(&o);
+	sv_stepped_kill(0, 0);
+	rounds(&o);
+	assert_int_equal(port_stats(&o, 0).device_fatal, 1);
+	sv_stepped_revive(0, 0);
+	for (int s = 0; s < 3; s++)
+		rounds(&o);
+	assert_int_equal(find_events(&o, OF_A_PORT, "recovery",
+				     "local device is back and was opened again", &event),
+			 1);
+	assert_string_equal(
+	    json_string_value(json_object_get(json_object_get(event, "to"), "port")), "sim0:1");
+	json_decref(event);
+	assert_int_equal(port_stats(&o, 0).device_fatal, 0);
+	assert_int_equal(port_stats(&o, 0).port_recoveries, 1);
+	assert_int_equal(port_stats(&o, 0).state, IBV_PORT_ACTIVE);
 	unobserve(&o);
 }
 
@@ -377,6 +404,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_port_that_goes_and_comes_back_is_seen),
 	    cmocka_unit_test(a_dead_device_is_seen),
+	    cmocka_unit_test(a_device_that_came_back_is_seen),
 	    cmocka_unit_test(a_latched_error_is_in_the_event_log_with_its_text),
 	    cmocka_unit_test(a_switch_is_told_three_times_and_the_same),
 	    cmocka_unit_test(the_other_kinds_are_counted_and_only_an_outage_warns),

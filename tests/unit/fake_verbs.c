@@ -157,6 +157,12 @@ struct ibv_device **ibv_get_device_list(int *n)
 	return list;
 }
 
+__be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	return ((struct fake_device *)((char *)device - offsetof(struct fake_device, device)))
+	    ->attr.node_guid;
+}
+
 void ibv_free_device_list(struct ibv_device **list)
 {
 	free(list);

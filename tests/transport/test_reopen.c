@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A NIC whose device dies and comes back, as after a reset: it is opened again, and a connection
+ * that lost its protection has it again, so that the death of the other NIC is survived as well.
+ */
+#include "harness.h"
+#include "instance/instance.h"
+
+#include "base/clock.h"
+#include "failover/engine.h"
+#include "liveness/liveness.h"
+#include "memory/mr.h"
+
+#include <dirent.h>
+#include <malloc.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* What two hosts with two devices have open in peace. */
+#define CONTEXTS 4
+
+static void two_rails(struct pair *pair)
+{
+	pair_init(pair);
+	pair->config.enable_backup = true;
+	pair->fabric.rails = 2;
+	pair_up(pair);
+	pair_wait_standby(pair);
+	assert_int_equal(sv_stepped_open_contexts(), CONTEXTS);
+}
+
+static uint32_t rail_of(const struct ha_comm *comm)
+{
+	return (uint32_t)comm->paths[comm->active]->nic->index;
+}
+
+static void assert_whole(const struct pair *pair)
+{
+	assert_int_equal(ha_comm_error(pair->send), HA_OK);
+	assert_int_equal(ha_comm_error(pair->recv), HA_OK);
+}
+
+/* Messages of all sizes, compared byte by byte. */
+static void traffic(struct pair *pair, uint32_t seed)
+{
+	transfer(pair, 1, seed);
+	transfer(pair, 70000, seed + 1);
+	transfer(pair, 1000000, seed + 2);
+	assert_whole(pair);
+}
+
+/* Until a device that came back is open again and everything dead is closed. */
+static void wait_open(struct pair *pair, unsigned limit_ms)
+{
+	for (unsigned ms = 0; ms < limit_ms && sv_stepped_open_contexts() != CONTEXTS; ms += 50)
+		pair_idle(pair, 50);
+	assert_int_equal(sv_stepped_open_contexts(), CONTEXTS);
+}
+
+static bool is_fatal(const struct pair *pair, uint32_t host, uint32_t rail)
+{
+	return atomic_load(&pair->inst[host]->devices->nics[rail].fatal);
+}
+
+/* How a device dies, and is back `ms` later. */
+struct death {
+	void (*die)(uint32_t host, uint32_t rail);
+	const char *name;
+};
+
+static void killed(uint32_t host, uint32_t rail)
+{
+	sv_stepped_kill(host, rail);
+}
+
+__attribute__((unused)) static void taken_away(uint32_t host, uint32_t rail)
+{
+	char rule[80];
+
+	snprintf(rule, sizeof(rule), "disassociate=2ms host=%u rail=%u at=%lluns", host, rail,
+		 (unsigned long long)sv_stepped_now());
+	(void)add_rule(rule);
+}
+
+static const struct death deaths[] = {{killed, "killed"}};
+
+/* The device under the sender's or the receiver's traffic dies with a message on it. */
+static void lose_active(struct pair *pair, uint32_t host, const struct death *death, uint32_t seed)
+{
+	const struct ha_comm *comm = host == 0 ? pair->send : pair->recv;
+	uint64_t failovers = comm->count.failovers;
+	const size_t offset = 0, size = 300000;
+	const int tag = 1;
+	struct ha_request *recv, *send;
+
+	fill(pair->from.bytes, size, seed);
+	recv = post_recv(pair, 1, &offset, &size, &tag);
+	send = post_send(pair, 0, size, tag);
+	death->die(host, rail_of(comm));
+	assert_int_equal(pair_finish(pair, send, NULL), HA_OK);
+	assert_int_equal(pair_finish(pair, recv, NULL), HA_OK);
+	assert_true(filled(pair->to.bytes, size, seed));
+	pair_idle(pair, 20); /* what is taken away goes on for a while */
+	assert_int_equal(comm->count.failovers, failovers + 1);
+	traffic(pair, seed);
+}
+
+static void bring_back(struct pair *pair, uint32_t host, uint32_t rail)
+{
+	pair_idle(pair, 100);
+	assert_true(is_fatal(pair, host, rail));
+	assert_false(pair_has_standby(pair));
+	sv_stepped_revive(host, rail);
+	pair_wait_standby(pair);
+	assert_false(is_fatal(pair, host, rail));
+}
+
+static void a_device_that_comes_back_protects_again(void **state)
+{
+	(void)state;
+	for (size_t d = 0; d < sizeof(deaths) / sizeof(deaths[0]); d++)
+		for (uint32_t host = 0; host < 2; host++) {
+			struct pair pair;
+			uint32_t first;
+
+			two_rails(&pair);
+			traffic(&pair, 3);
+			first = rail_of(host == 0 ? pair.send : pair.recv);
+			lose_active(&pair, host, &deaths[d], 7);
+			bring_back(&pair, host, first);
+			assert_logged("the device is back, ");
+			/* The other one dies: what was opened again takes over. */
+			lose_active(&pair, host, &deaths[d], 11);
+			assert_int_equal(rail_of(host == 0 ? pair.send : pair.recv), first);
+			pair_close(&pair);
+		}
+}
+
+static unsigned descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+static void nothing_is_left_of_a_device_that_dies_again_and_again(void **state)
+{
+	unsigned fds[3];
+	size_t bytes[3];
+	struct pair pair;
+
+	(void)state;
+	two_rails(&pair);
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < 2; i++) { /* each of the two */
+			uint32_t rail = rail_of(pair.send);
+
+			lose_active(&pair, 0, &deaths[0], 20 * round + i);
+			bring_back(&pair, 0, rail);
+		}
+		wait_open(&pair, 5000);
+		fds[round] = descriptors();
+		bytes[round] = mallinfo2().uordblks;
+		assert_int_equal(ha_nic_mr_count(&pair.inst[0]->devices->nics[0]) <= 1, true);
+	}
+	assert_int_equal(fds[1], fds[0]);
+	assert_int_equal(fds[2], fds[0]);
+	/* The first round touches what was never used before. */
+	assert_in_range(bytes[2], 0, bytes[1] + 4096);
+	pair_close(&pair);
+}
+
+/* One device at each end: until it is back there is no path at all. */
+static void a_connection_outlives_the_reset_of_its_only_device(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		pair_init(&pair);
+		pair.config.enable_backup = true;
+		pair.config.outage_ms = 30000;
+		pair_up(&pair);
+		traffic(&pair, 3);
+		sv_stepped_kill(host, 0);
+		pair_idle(&pair, 300);
+		assert_true(is_fatal(&pair, host, 0));
+		sv_stepped_revive(host, 0);
+		traffic(&pair, 8);
+		assert_false(is_fatal(&pair, host, 0));
+		pair_close(&pair);
+	}
+}
+
+static uint64_t times(const char *text)
+{
+	uint64_t n = 0;
+
+	for (const char *at = captured_log; (at = strstr(at, text)); at += strlen(text))
+		n++;
+	return n;
+}
+
+/* The device is listed and cannot be opened, or makes nothing, for a while. */
+static void a_device_that_cannot_be_opened_is_tried_again(void **state)
+{
+	static const char *const verbs[] = {"open_device", "query_device", "alloc_pd"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+		uint64_t began_ns;
+		struct pair pair;
+		char rule[100];
+		int id;
+
+		two_rails(&pair);
+		sv_stepped_kill(0, 0);
+		pair_idle(&pair, 100);
+		snprintf(rule, sizeof(rule), "errno=EIO verb=%s host=0 rail=0 count=3", verbs[i]);
+		id = add_rule(rule);
+		sv_stepped_revive(0, 0);
+		began_ns = sv_stepped_now();
+		while (is_fatal(&pair, 0, 0) && sv_stepped_now() < began_ns + 60 * HA_NS_PER_S)
+			pair_idle(&pair, 100);
+		assert_false(is_fatal(&pair, 0, 0));
+		assert_int_equal(fired(id), 3);
+		/* After 1, 2, 4 and 8 seconds; told once, with device and verb. */
+		assert_in_range(sv_stepped_now() - began_ns, 14 * HA_NS_PER_S, 16 * HA_NS_PER_S);
+		assert_int_equal(times("and cannot be opened again"), 1);
+		snprintf(rule, sizeof(rule), "cannot be opened again: ibv_%s failed: ", verbs[i]);
+		assert_logged(rule);
+		pair_wait_standby(&pair);
+		traffic(&pair, 5);
+		wait_open(&pair, 5000);
+		pair_close(&pair);
+	}
+}
+
+static unsigned sessions_up(struct pair *pair, uint32_t host, uint32_t rail)
+{
+	struct ha_instance *inst = pair->inst[host];
+	struct ha_live_port_report report;
+
+	assert_true(ha_liveness_port_report(inst->liveness, &inst->devices->ports[rail], &report));
+	return (unsigned)report.sessions_up;
+}
+
+/* Neither end knows the other's new queue pair unless it is told. */
+static void heartbeats_go_over_a_device_that_came_back(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct pair pair;
+
+		two_rails(&pair);
+		pair_idle(&pair, 1000);
+		for (uint32_t i = 0; i < 4; i++)
+			assert_true(sessions_up(&pair, i / 2, i % 2) > 0);
+		sv_stepped_kill(host, 0);
+		pair_idle(&pair, 5000);
+		assert_int_equal(sessions_up(&pair, host, 0), 0);
+		bring_back(&pair, host, 0);
+		pair_idle(&pair, 5000);
+		for (uint32_t i = 0; i < 4; i++)
+			assert_true(sessions_up(&pair, i / 2, i % 2) > 0);
+		pair_close(&pair);
+	}
+}
+
+/* NCCL's device number stays, and what is made on it is made on what was opened again. */
+static void what_is_new_is_made_on_the_device_that_came_back(void **state)
+{
+	struct ha_mr *before, *after;
+	struct ha_comm *old_send, *old_recv;
+	struct pair pair;
+	char *memory =
+	    mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ha_nic *nic;
+
+	(void)state;
+	two_rails(&pair);
+	nic = &pair.inst[0]->devices->nics[0];
+	assert_int_equal(ha_reg_mr(pair.send, memory, 4096, HA_MEM_HOST, 0, -1, &before), HA_OK);
+	assert_int_equal(rail_of(pair.send), 0);
+	sv_stepped_kill(0, 0);
+	traffic(&pair, 4);
+	bring_back(&pair, 0, 0);
+	assert_string_equal(nic->name, "sim0");
+	/* What was registered before can be given back, what is registered now is here. */
+	assert_int_equal(ha_reg_mr(pair.send, memory + 65536, 4096, HA_MEM_HOST, 0, -1, &after),
+			 HA_OK);
+	assert_true(ha_mr_keys(after, 0) != 0);
+	assert_int_equal(ha_mr_keys(before, 0), 0);
+	ha_dereg_mr(pair.send, before);
+	ha_dereg_mr(pair.send, after);
+	/* And a new connection begins there, not on what it fell back on. */
+	old_send = pair.send;
+	old_recv = pair.recv;
+	pair.send = pair.recv = NULL;
+	pair_connect(&pair);
+	assert_int_equal(rail_of(pair.send), 0);
+	assert_ptr_equal(pair.send->paths[0]->on, nic->now);
+	traffic(&pair, 9);
+	ha_close_send(old_send);
+	ha_close_recv(old_recv);
+	munmap(memory, 1 << 20);
+	wait_open(&pair, 5000);
+	pair_close(&pair);
+}
+
+/* One that was made while the device was away has never had anything to do with it. */
+static void a_connection_made_meanwhile_is_protected_when_it_is_back(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	pair_init(&pair);
+	pair.config.enable_backup = true;
+	pair.fabric.rails = 2;
+	pair_open(&pair);
+	sv_stepped_kill(0, 0);
+	for (int i = 0; i < 5; i++)
+		pair_settle(&pair);
+	pair_connect(&pair);
+	traffic(&pair, 2);
+	assert_int_equal(rail_of(pair.send), 1);
+	bring_back(&pair, 0, 0);
+	pair_idle(&pair, 2000);
+	assert_true(sessions_up(&pair, 0, 0) > 0);
+	sv_stepped_kill(0, rail_of(pair.send));
+	traffic(&pair, 6);
+	pair_close(&pair);
+}
+
+/* It dies while it is being opened, and once more when it has just come back. */
+static void a_device_that_does_not_stay_is_looked_for_less_often(void **state)
+{
+	struct pair pair;
+	uint64_t began_ns;
+
+	(void)state;
+	two_rails(&pair);
+	for (unsigned i = 0; i < 3; i++) {
+		sv_stepped_kill(0, 0);
+		began_ns = sv_stepped_now();
+		pair_idle(&pair, 10);
+		sv_stepped_revive(0, 0);
+		while (is_fatal(&pair, 0, 0) && sv_stepped_now() < began_ns + 10 * HA_NS_PER_S)
+			pair_idle(&pair, 10);
+		assert_false(is_fatal(&pair, 0, 0));
+		assert_in_range(sv_stepped_now() - began_ns, (1u << i) * HA_NS_PER_S,
+				(1u << i) * HA_NS_PER_S + 200 * HA_NS_PER_MS);
+	}
+	pair_wait_standby(&pair);
+	traffic(&pair, 5);
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_device_that_comes_back_protects_again),
+	    cmocka_unit_test(a_connection_outlives_the_reset_of_its_only_device),
+	    cmocka_unit_test(a_device_that_cannot_be_opened_is_tried_again),
+	    cmocka_unit_test(heartbeats_go_over_a_device_that_came_back),
+	    cmocka_unit_test(what_is_new_is_made_on_the_device_that_came_back),
+	    cmocka_unit_test(a_connection_made_meanwhile_is_protected_when_it_is_back),
+	    cmocka_unit_test(a_device_that_does_not_stay_is_looked_for_less_often),
+	    cmocka_unit_test(nothing_is_left_of_a_device_that_dies_again_and_again),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
