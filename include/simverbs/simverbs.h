@@ -41,9 +41,15 @@ struct sv_stepped_opts {
 	uint32_t inbox_packets; /* 0: no limit; else a port with so many on their way to it takes no
 				   more, and senders wait */
 	bool infiniband;	/* LIDs instead of RoCE */
-	bool isolated_rails;	/* packets stay on their rail; a GID of another is unreachable */
-	bool late_recvs_stay;	/* a receive posted in ERR is flushed when ERR is set again, not
-				   before: as the kernel's soft RoCE does it */
+	/* InfiniBand only: */
+	bool grh_required; /* ports take no address without a GRH, as those of virtual functions */
+	uint32_t subnets;  /* 0: one. Otherwise host h is in subnet h modulo this, and a router
+			      between them knows the GIDs at index 1 */
+	const char *pkeys; /* "0xffff,0x8001/0x8001,0xffff": P_Key tables, which a host's ports have
+			      in turn, by rail and port. NULL: 0xffff alone */
+	bool isolated_rails;  /* packets stay on their rail; a GID of another is unreachable */
+	bool late_recvs_stay; /* a receive posted in ERR is flushed when ERR is set again, not
+				 before: as the kernel's soft RoCE does it */
 	bool pin; /* a region of memory that is mapped shared keeps its pages, whatever is mapped at
 		     their address later */
 	/* When things happen. MLX5: retries, events of lost carriers and commands in the times of a
@@ -115,7 +121,7 @@ void sv_stepped_set_burst(uint32_t burst_bytes);
 
 /*
  * One port (from 1) of a device with several, where a function takes a rail. The rail alone means
- * all ports of the device; the first one for sv_stepped_set_gid and sv_stepped_raise.
+ * all ports of the device; the first one for sv_stepped_set_gid, _set_pkey and _raise.
  */
 #define SV_RAIL_PORT(rail, port_num) ((uint32_t)(rail) | (uint32_t)(port_num) << 16)
 
@@ -164,6 +170,8 @@ bool sv_stepped_wedge(uint32_t host, uint32_t rail, uint32_t qpn, bool hard);
 /* Gives a GID table entry another address; raises GID_CHANGE. QPs and AHs made before keep their
  * way: an address is looked up when a QP goes to RTR. */
 void sv_stepped_set_gid(uint32_t host, uint32_t rail, uint32_t index, const union ibv_gid *gid);
+/* Gives a P_Key table entry another value, of queue pairs in use too; raises PKEY_CHANGE. */
+void sv_stepped_set_pkey(uint32_t host, uint32_t rail, uint32_t index, uint16_t pkey);
 /* Raises a port or device event. */
 void sv_stepped_raise(uint32_t host, uint32_t rail, enum ibv_event_type type);
 

@@ -227,6 +227,16 @@ void sv_free_context(struct sv_context *ctx)
 
 /* ---------------------------------------------------------------- attributes */
 
+static uint16_t max_pkeys(const struct sv_port *port)
+{
+	uint32_t max = 0;
+
+	for (uint32_t i = 0; i < port->cfg.num_phys; i++)
+		if (port->cfg.phys[i].num_pkeys > max)
+			max = port->cfg.phys[i].num_pkeys;
+	return (uint16_t)max;
+}
+
 static void fill_device_attr(const struct sv_port *port, struct ibv_device_attr *attr)
 {
 	const struct sv_limits *limits = &port->cfg.limits;
@@ -257,7 +267,7 @@ static void fill_device_attr(const struct sv_port *port, struct ibv_device_attr 
 	    .max_srq = (int)limits->max_srq,
 	    .max_srq_wr = (int)limits->max_srq_wr,
 	    .max_srq_sge = (int)limits->max_sge,
-	    .max_pkeys = 1,
+	    .max_pkeys = max_pkeys(port),
 	    .local_ca_ack_delay = 15,
 	    .phys_port_cnt = (uint8_t)port->cfg.num_phys,
 	};
@@ -342,7 +352,7 @@ int sv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
 	    .gid_tbl_len = SV_MAX_GIDS,
 	    .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
 	    .max_msg_sz = SV_MAX_MSG_SIZE,
-	    .pkey_tbl_len = 1,
+	    .pkey_tbl_len = (uint16_t)phys->num_pkeys,
 	    .lid = phys->lid,
 	    .sm_lid = port->cfg.link_layer == IBV_LINK_LAYER_INFINIBAND ? 1 : 0,
 	    .max_vl_num = 1,
@@ -350,7 +360,9 @@ int sv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
 	    .active_speed = speed_code(port->cfg.rate_mbps),
 	    .phys_state = state == IBV_PORT_ACTIVE ? 5 : 3, /* LinkUp : Disabled */
 	    .link_layer = port->cfg.link_layer,
-	    .flags = port->cfg.link_layer == IBV_LINK_LAYER_ETHERNET ? IBV_QPF_GRH_REQUIRED : 0,
+	    .flags = port->cfg.link_layer == IBV_LINK_LAYER_ETHERNET || phys->grh_required
+			 ? IBV_QPF_GRH_REQUIRED
+			 : 0,
 	};
 	sv_port_unlock(port);
 	return 0;
@@ -467,28 +479,31 @@ int sv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned in
 	return 0;
 }
 
-#define DEFAULT_PKEY 0xffff
-
 int sv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
+	const struct sv_phys_config *phys = sv_phys(sv_ctx_port(context), port_num);
 	int err = sv_verb_gate(context, SV_VERB_NONE);
 
-	if (!err && (!sv_phys(sv_ctx_port(context), port_num) || index != 0))
+	if (!err && (!phys || index < 0 || (uint32_t)index >= phys->num_pkeys))
 		err = EINVAL;
 	if (err) {
 		errno = err;
 		return -1;
 	}
-	*pkey = htons(DEFAULT_PKEY);
+	*pkey = htons(phys->pkeys[index]);
 	return 0;
 }
 
 int sv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
-	if (sv_verb_gate(context, SV_VERB_NONE) || !sv_phys(sv_ctx_port(context), port_num) ||
-	    pkey != htons(DEFAULT_PKEY))
+	const struct sv_phys_config *phys = sv_phys(sv_ctx_port(context), port_num);
+
+	if (sv_verb_gate(context, SV_VERB_NONE) || !phys)
 		return -1;
-	return 0;
+	for (uint32_t i = 0; i < phys->num_pkeys; i++)
+		if (phys->pkeys[i] == ntohs(pkey))
+			return (int)i;
+	return -1;
 }
 
 /* ---------------------------------------------------------------- operations */

@@ -149,7 +149,7 @@ struct sv_swqe {
 	__be32 imm;
 	uint32_t ud_qpn, ud_qkey;
 	struct sv_ah_route {
-		uint32_t port;
+		uint16_t port;
 		union ibv_gid dgid;
 		uint8_t sgid_index, is_global, sl, traffic_class;
 		uint16_t dlid;
@@ -208,8 +208,9 @@ struct sv_qp {
 	struct ibv_qp_cap cap;
 	struct ibv_qp_attr attr; /* as set by modify; what the protocol uses */
 	uint32_t async_reported;
-	uint32_t own_port; /* index of the physical port that it was given at INIT */
-	uint32_t dst_port; /* resolved at RTR */
+	uint16_t own_port; /* index of the physical port that it was given at INIT */
+	uint16_t dst_port; /* resolved at RTR */
+	uint16_t pkey;	   /* what its P_Key index stands for */
 	uint16_t sport;	   /* what leaves has this UDP source port */
 	uint32_t mtu;	   /* bytes */
 
@@ -355,10 +356,11 @@ static inline struct sv_fault_where sv_qp_where(const struct sv_qp *qp)
 {
 	const struct sv_port_config *cfg = &qp->port->cfg;
 
-	return (struct sv_fault_where){.host = cfg->host,
-				       .rail = cfg->rail,
-				       .phys = qp->own_port / cfg->devices,
-				       .peer = sv_index_host(cfg, qp->dst_port)};
+	return (struct sv_fault_where){
+	    .host = cfg->host,
+	    .rail = cfg->rail,
+	    .phys = qp->own_port / cfg->devices,
+	    .peer = qp->dst_port == SV_NOWHERE ? SV_ANY : sv_index_host(cfg, qp->dst_port)};
 }
 
 static inline struct sv_cq *sv_cq(struct ibv_cq *cq)

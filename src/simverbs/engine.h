@@ -45,6 +45,10 @@ struct sv_fault_table;
 #define SV_MAX_SGE	32
 #define SV_MAX_GIDS	16
 #define SV_MAX_PHYS	2 /* physical ports of a device */
+#define SV_MAX_PKEYS	8
+#define SV_DEFAULT_PKEY 0xffffu
+/* A port index that no port has: what is sent there is lost. */
+#define SV_NOWHERE	UINT16_MAX
 #define SV_MAX_MSG_SIZE (1u << 30)
 /* A burst never has more source fragments than one WR has SGEs. */
 #define SV_MAX_FRAGS SV_MAX_SGE
@@ -95,11 +99,12 @@ enum sv_syndrome {
  * for the receiving side's wire to set.
  */
 struct sv_packet {
-	uint8_t op;	   /* enum sv_op */
-	uint8_t syndrome;  /* AETH */
-	uint16_t flags;	   /* enum sv_packet_flags */
-	uint32_t src_port; /* fabric-wide port index, filled in by the core (sv_port_index()) */
-	uint32_t dst_port;
+	uint8_t op;	  /* enum sv_op */
+	uint8_t syndrome; /* AETH */
+	uint16_t flags;	  /* enum sv_packet_flags */
+	/* Fabric-wide port index and P_Key, filled in by the core (sv_port_index()). */
+	uint16_t src_port, pkey;
+	uint16_t dst_port;
 	uint32_t src_qpn;
 	uint32_t dst_qpn;
 	uint32_t psn;
@@ -197,9 +202,10 @@ struct sv_wire_ops {
 	/*
 	 * The fabric-wide port index behind an address (dgid or dlid), into *dst_port. Called by
 	 * modify QP → RTR and by create AH; the result is kept in the QP or AH. 0, or an errno that
-	 * the verb then returns (ENETUNREACH, ETIMEDOUT for an address nobody has).
+	 * the verb then returns (ENETUNREACH, ETIMEDOUT for an address nobody has). On InfiniBand
+	 * nothing is asked: what nobody takes is lost (SV_NOWHERE).
 	 */
-	int (*resolve)(struct sv_port *port, const struct ibv_ah_attr *attr, uint32_t *dst_port);
+	int (*resolve)(struct sv_port *port, const struct ibv_ah_attr *attr, uint16_t *dst_port);
 
 	/* A QP number that is unique on the device (over all processes) and was not used lately;
 	 * 0 or errno (ENOMEM: max_qp). From now on packets to it must reach this port. */
@@ -267,9 +273,29 @@ struct sv_gid_entry {
 struct sv_phys_config {
 	uint16_t lid;
 	struct sv_gid_entry gids[SV_MAX_GIDS];
-	uint32_t num_gids;	   /* up to the last one; the table has SV_MAX_GIDS entries */
+	uint32_t num_gids; /* up to the last one; the table has SV_MAX_GIDS entries */
+	uint16_t pkeys[SV_MAX_PKEYS];
+	uint32_t num_pkeys;
+	bool grh_required;	   /* InfiniBand: no address without a GRH */
 	enum ibv_port_state state; /* initial */
 };
+
+/*
+ * The P_Key table of a host's nth port (counted over its devices): text is one table or several,
+ * "0xffff,0x8001/0x8001,0xffff", which the ports have in turn. NULL or empty: the default P_Key
+ * alone. 0, or EINVAL.
+ */
+int sv_pkeys_parse(const char *text, uint32_t nth, struct sv_phys_config *phys);
+
+/*
+ * LID and GIDs of an InfiniBand port. Where there are several subnets (they count from 1; 0: there
+ * is one) it has a second GID, which routers know: with the FLID of its subnet.
+ */
+void sv_phys_infiniband(struct sv_phys_config *phys, uint64_t guid, uint32_t lid, uint32_t subnet);
+
+/* Whether this port takes what another one sends to an address. */
+bool sv_phys_takes(const struct sv_phys_config *phys, const struct sv_phys_config *from,
+		   const struct ibv_ah_attr *attr, bool ethernet);
 
 /* What a device is. Fixed when the port is made, except gids (sv_port_set_gid) and lid. */
 struct sv_port_config {
@@ -384,6 +410,9 @@ enum ibv_port_state sv_port_state(const struct sv_port *port, uint32_t phys);
 void sv_port_set_gid(struct sv_port *port, uint32_t phys, uint32_t index,
 		     const struct sv_gid_entry *entry);
 
+/* Changes a P_Key table entry; raises PKEY_CHANGE. */
+void sv_port_set_pkey(struct sv_port *port, uint32_t phys, uint32_t index, uint16_t pkey);
+
 /* Changes the burst size (to 0 while a link has packet-level fault rules). */
 void sv_port_set_burst(struct sv_port *port, uint32_t burst_bytes);
 
@@ -423,7 +452,7 @@ struct sv_port_stats {
 	uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes; /* packets count MTU packets */
 	uint64_t acks, naks_seq, naks_rnr, naks_other;	     /* sent */
 	uint64_t retransmits, timeouts, rnr_waits, duplicates, out_of_sequence;
-	uint64_t rx_no_qp, rx_bad_state, rx_bad_qkey, rx_ud_no_buffer, payload_lost;
+	uint64_t rx_no_qp, rx_bad_state, rx_bad_qkey, rx_bad_pkey, rx_ud_no_buffer, payload_lost;
 	uint64_t cqes, cq_overruns, qps, mrs, cqs;
 };
 /* Locked. */

@@ -172,6 +172,7 @@ int sv_port_send(struct sv_qp *qp, struct sv_packet *pkt, const struct sv_frag *
 	int ret;
 
 	pkt->src_port = qp->own_port;
+	pkt->pkey = qp->pkey;
 	pkt->src_qpn = qp->ibv.qp_num;
 	if (pkt->op != SV_OP_UD)
 		pkt->sport = qp->sport;
@@ -191,6 +192,12 @@ void sv_port_wait_for_room(struct sv_qp *qp)
 		sv_list_add_tail(&qp->port->tx_wait, &qp->tx_link);
 }
 
+/* The same partition, of which one of the two at least is a full member (the top bit). */
+static bool same_partition(uint16_t a, uint16_t b)
+{
+	return ((a ^ b) & 0x7fff) == 0 && a & 0x7fff && (a | b) & 0x8000;
+}
+
 void sv_port_receive(struct sv_port *port, const struct sv_packet *pkt)
 {
 	struct sv_qp *qp;
@@ -208,6 +215,10 @@ void sv_port_receive(struct sv_port *port, const struct sv_packet *pkt)
 		return;
 	if (pkt->dst_port != qp->own_port) { /* it came in by another port of the device */
 		port->stats.rx_bad_state++;
+		return;
+	}
+	if (!same_partition(pkt->pkey, qp->pkey)) {
+		port->stats.rx_bad_pkey++;
 		return;
 	}
 	if (pkt->op == SV_OP_UD) {
@@ -341,6 +352,29 @@ void sv_port_set_gid(struct sv_port *port, uint32_t phys, uint32_t index,
 	if (index >= p->num_gids)
 		p->num_gids = index + 1;
 	sv_port_raise(port, phys, IBV_EVENT_GID_CHANGE);
+}
+
+void sv_port_set_pkey(struct sv_port *port, uint32_t phys, uint32_t index, uint16_t pkey)
+{
+	struct sv_phys_config *p = &port->cfg.phys[phys];
+	struct sv_list *node, *member;
+
+	if (index >= SV_MAX_PKEYS)
+		return;
+	p->pkeys[index] = pkey;
+	if (index >= p->num_pkeys)
+		p->num_pkeys = index + 1;
+	sv_list_for_each (node, &port->contexts) {
+		struct sv_context *ctx = sv_container_of(node, struct sv_context, link);
+
+		sv_list_for_each (member, &ctx->qps) {
+			struct sv_qp *qp = sv_container_of(member, struct sv_qp, link);
+
+			if (qp->own_port == sv_port_index(&port->cfg, phys))
+				qp->pkey = p->pkeys[qp->attr.pkey_index];
+		}
+	}
+	sv_port_raise(port, phys, IBV_EVENT_PKEY_CHANGE);
 }
 
 void sv_port_set_burst(struct sv_port *port, uint32_t burst_bytes)
@@ -477,7 +511,8 @@ bool sv_port_match_faults(struct sv_port *port, enum sv_fault_dir dir, const str
 	const struct sv_fault_where where = {.host = cfg->host,
 					     .rail = cfg->rail,
 					     .phys = own / cfg->devices,
-					     .peer = sv_index_host(cfg, peer)};
+					     .peer = peer == SV_NOWHERE ? SV_ANY
+									: sv_index_host(cfg, peer)};
 	struct sv_qp *qp;
 
 	if (!sv_fault_packet(port->faults, dir, &where, pkt, sv_now(port), verdict))

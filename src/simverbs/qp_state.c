@@ -147,7 +147,7 @@ int sv_route_from_ah_attr(struct sv_port *port, const struct ibv_ah_attr *attr,
 	const struct sv_phys_config *phys = sv_phys(port, attr->port_num);
 	static const union ibv_gid none;
 
-	if (!phys || (ethernet && !attr->is_global))
+	if (!phys || ((ethernet || phys->grh_required) && !attr->is_global))
 		return EINVAL;
 	if (attr->is_global) {
 		uint8_t index = attr->grh.sgid_index;
@@ -184,7 +184,10 @@ static int check_values(const struct sv_qp *qp, const struct ibv_qp_attr *attr, 
 	/* An address is one of the queue pair's port. */
 	if (mask & IBV_QP_AV && attr->ah_attr.port_num != qp->attr.port_num)
 		return EINVAL;
-	if (mask & IBV_QP_PKEY_INDEX && attr->pkey_index != 0)
+	if (mask & IBV_QP_PKEY_INDEX &&
+	    attr->pkey_index >=
+		sv_phys(qp->port, mask & IBV_QP_PORT ? attr->port_num : qp->attr.port_num)
+		    ->num_pkeys)
 		return EINVAL;
 	if (mask & IBV_QP_PATH_MTU &&
 	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > port->cfg.mtu))
@@ -214,7 +217,11 @@ static void store_values(struct sv_qp *qp, const struct ibv_qp_attr *attr, int m
 		cur->qp_access_flags = attr->qp_access_flags;
 	if (mask & IBV_QP_PORT) {
 		cur->port_num = attr->port_num;
-		qp->own_port = sv_port_index(&qp->port->cfg, attr->port_num - 1u);
+		qp->own_port = (uint16_t)sv_port_index(&qp->port->cfg, attr->port_num - 1u);
+	}
+	if (mask & IBV_QP_PKEY_INDEX) {
+		cur->pkey_index = attr->pkey_index;
+		qp->pkey = sv_phys(qp->port, cur->port_num)->pkeys[attr->pkey_index];
 	}
 	if (mask & IBV_QP_QKEY)
 		cur->qkey = attr->qkey;

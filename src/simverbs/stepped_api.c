@@ -65,8 +65,8 @@ static void set_limits(struct sv_limits *limits, const struct sv_stepped_opts *o
  * Link-local and IPv4-mapped 10.<rail>.0.<host + 1>, each as RoCE v1 and v2; on InfiniBand a LID. A
  * second port is 10.<rail>.1.<host + 1>, and its GUID the device's and 2^48.
  */
-static void set_addresses(const struct sv_port_config *cfg, uint32_t index,
-			  struct sv_phys_config *phys)
+static void set_addresses(const struct sv_stepped_opts *o, const struct sv_port_config *cfg,
+			  uint32_t index, struct sv_phys_config *phys)
 {
 	uint64_t guid = be64toh(cfg->node_guid) + ((uint64_t)index << 48);
 	union ibv_gid local = {.global = {.subnet_prefix = htobe64(0xfe80000000000000ull),
@@ -80,9 +80,11 @@ static void set_addresses(const struct sv_port_config *cfg, uint32_t index,
 
 	phys->state = IBV_PORT_ACTIVE;
 	if (cfg->link_layer == IBV_LINK_LAYER_INFINIBAND) {
-		phys->lid = (uint16_t)(sv_port_index(cfg, index) + 1);
-		phys->gids[0] = (struct sv_gid_entry){.gid = local, .type = IBV_GID_TYPE_IB};
-		phys->num_gids = 1;
+		uint32_t subnets = o->subnets ? o->subnets : 1;
+		uint32_t lid =
+		    index * cfg->devices + cfg->host / subnets * cfg->rails + cfg->rail + 1;
+
+		sv_phys_infiniband(phys, guid, lid, o->subnets ? cfg->host % subnets + 1 : 0);
 		return;
 	}
 	phys->num_gids = 4;
@@ -120,8 +122,11 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	set_limits(&cfg.limits, o);
 	cfg.node_guid = cfg.sys_image_guid =
 	    htobe64(0x5356000000000000ull | (uint64_t)(cfg.host + 1) << 16 | (cfg.rail + 1));
-	for (uint32_t i = 0; i < o->ports; i++)
-		set_addresses(&cfg, i, &cfg.phys[i]);
+	for (uint32_t i = 0; i < o->ports; i++) {
+		set_addresses(o, &cfg, i, &cfg.phys[i]);
+		cfg.phys[i].grh_required = o->grh_required;
+		sv_pkeys_parse(o->pkeys, cfg.rail * o->ports + i, &cfg.phys[i]);
+	}
 	snprintf(cfg.name, sizeof(cfg.name), "sim%u", cfg.rail);
 	/* There is no such device in sysfs, and nothing that looks like one. */
 	snprintf(cfg.ibdev_path, sizeof(cfg.ibdev_path), "/nonexistent/simverbs/host%u/%s",
@@ -156,6 +161,15 @@ static void init_lock(struct sv_stepped *fab)
 	pthread_mutexattr_destroy(&attr);
 }
 
+/* RoCE has neither partitions nor subnets with routers of this kind. */
+static bool infiniband_only(const struct sv_stepped_opts *o)
+{
+	struct sv_phys_config phys;
+
+	return (o->infiniband || (!o->pkeys && !o->grh_required && !o->subnets)) &&
+	       sv_pkeys_parse(o->pkeys, 0, &phys) == 0;
+}
+
 int sv_stepped_open(const struct sv_stepped_opts *opts)
 {
 	struct sv_stepped *fab;
@@ -174,8 +188,9 @@ int sv_stepped_open(const struct sv_stepped_opts *opts)
 	n = fab->num_ports = fab->num_devices * fab->opts.ports;
 	if (fab->opts.hosts > MAX_DEVICES || fab->opts.rails > MAX_DEVICES ||
 	    fab->num_devices > MAX_DEVICES || fab->opts.ports > SV_MAX_PHYS ||
-	    fab->opts.burst_bytes > MAX_BURST || fab->opts.mtu < IBV_MTU_256 ||
-	    fab->opts.mtu > IBV_MTU_4096 || fab->opts.profile > SV_STEPPED_MLX5) {
+	    !infiniband_only(&fab->opts) || fab->opts.burst_bytes > MAX_BURST ||
+	    fab->opts.mtu < IBV_MTU_256 || fab->opts.mtu > IBV_MTU_4096 ||
+	    fab->opts.profile > SV_STEPPED_MLX5) {
 		destroy(fab);
 		return -EINVAL;
 	}
@@ -477,6 +492,15 @@ void sv_stepped_set_gid(uint32_t host, uint32_t rail, uint32_t index, const unio
 	entry = sv_port_cfg(port)->phys[phys].gids[index];
 	entry.gid = *gid;
 	sv_port_set_gid(port, phys, index, &entry);
+	sv_port_unlock(port);
+}
+
+void sv_stepped_set_pkey(uint32_t host, uint32_t rail, uint32_t index, uint16_t pkey)
+{
+	struct sv_port *port = sv_stepped_device_at(host, rail_of(rail))->port;
+
+	sv_port_lock(port);
+	sv_port_set_pkey(port, phys_of(rail) == SV_ANY ? 0 : phys_of(rail), index, pkey);
 	sv_port_unlock(port);
 }
 

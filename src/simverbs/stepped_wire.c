@@ -227,25 +227,26 @@ static uint64_t wire_now(struct sv_port *port)
 	return sv_fabric->now_ns;
 }
 
-static int wire_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, uint32_t *dst_port)
+static int wire_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, uint16_t *dst_port)
 {
 	struct sv_stepped *fab = sv_fabric;
-	uint32_t own = sv_port_cfg(port)->rail;
+	const struct sv_port_config *own = sv_port_cfg(port);
+	const struct sv_phys_config *from = &own->phys[attr->port_num - 1];
 
 	for (uint32_t p = 0; p < fab->num_ports; p++) {
 		const struct sv_port_config *cfg = sv_port_cfg(sv_stepped_device_of(fab, p)->port);
-		const struct sv_phys_config *phys = &cfg->phys[p / fab->num_devices];
-		bool match = !attr->is_global && phys->lid == attr->dlid;
 
-		for (uint32_t i = 0; attr->is_global && i < phys->num_gids; i++)
-			match |=
-			    !memcmp(&phys->gids[i].gid, &attr->grh.dgid, sizeof(union ibv_gid));
-		if (match && (cfg->rail == own || !fab->opts.isolated_rails)) {
-			*dst_port = p;
+		if (sv_phys_takes(&cfg->phys[p / fab->num_devices], from, attr,
+				  !fab->opts.infiniband) &&
+		    (cfg->rail == own->rail || !fab->opts.isolated_rails)) {
+			*dst_port = (uint16_t)p;
 			return 0;
 		}
 	}
-	return fab->opts.isolated_rails ? ENETUNREACH : ETIMEDOUT;
+	*dst_port = SV_NOWHERE;
+	if (fab->opts.isolated_rails)
+		return ENETUNREACH;
+	return fab->opts.infiniband ? 0 : ETIMEDOUT;
 }
 
 /* In sequence from a start of its own per device: not used again before 2^24 others. */

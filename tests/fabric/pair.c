@@ -241,19 +241,21 @@ static void connect_qp(struct end *end, int peer_fd, const struct end_options *o
 	uint8_t port_num = opt->port ? opt->port : 1;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
 				   .port_num = port_num,
+				   .pkey_index = opt->pkey_index,
 				   .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
 						      IBV_ACCESS_REMOTE_READ |
 						      IBV_ACCESS_REMOTE_ATOMIC};
 	struct ibv_port_attr port;
 	struct hello mine = {0}, theirs;
+	int gid_index;
 	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 
 	end->qp = ibv_create_qp(end->pd, &init);
 	NEED(end->qp);
 	NEED(!ibv_modify_qp(end->qp, &attr, mask));
 	NEED(!ibv_query_port(end->ctx, port_num, &port));
-	NEED(!ibv_query_gid(end->ctx, port_num, port.link_layer == IBV_LINK_LAYER_ETHERNET ? 3 : 0,
-			    &mine.gid));
+	gid_index = port.link_layer == IBV_LINK_LAYER_ETHERNET ? 3 : opt->routed;
+	NEED(!ibv_query_gid(end->ctx, port_num, gid_index, &mine.gid));
 	mine.lid = port.lid;
 	mine.qpn = end->qp->qp_num;
 	mine.psn = end->qp->qp_num * 7 & 0xffffff;
@@ -271,10 +273,12 @@ static void connect_qp(struct end *end, int peer_fd, const struct end_options *o
 	attr.min_rnr_timer = 12;
 	attr.ah_attr.port_num = port_num;
 	attr.ah_attr.dlid = theirs.lid;
-	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+	if (opt->routed) /* the FLID: bytes 4 and 5 */
+		attr.ah_attr.dlid = (uint16_t)(theirs.gid.raw[4] << 8 | theirs.gid.raw[5]);
+	if (port.link_layer == IBV_LINK_LAYER_ETHERNET || opt->routed) {
 		attr.ah_attr.is_global = 1;
 		attr.ah_attr.grh.dgid = theirs.gid;
-		attr.ah_attr.grh.sgid_index = 3;
+		attr.ah_attr.grh.sgid_index = (uint8_t)gid_index;
 		attr.ah_attr.grh.hop_limit = 64;
 	}
 	mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

@@ -59,7 +59,9 @@ struct end {
 
 struct end_options {
 	int rail;
-	uint8_t port; /* of the device; 0: the first */
+	uint8_t port;	     /* of the device; 0: the first */
+	uint16_t pkey_index; /* InfiniBand */
+	bool routed;	     /* InfiniBand: by the GIDs at index 1, with a GRH */
 	size_t len;
 	uint8_t timeout, retry_cnt;
 	void *buf;	/* instead of fresh memory */

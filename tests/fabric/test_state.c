@@ -324,6 +324,68 @@ static void the_ports_of_a_device_have_links_of_their_own(void **state)
 	both_end_well(&pair);
 }
 
+/* --- partitions, and subnets behind a router ----------------------------------------------------
+ */
+
+struct infiniband_case {
+	struct end_options opt[2];
+	enum ibv_wc_status status;
+};
+
+static int infiniband_end(const struct end_options *opt, enum ibv_wc_status status, int peer_fd)
+{
+	struct ibv_port_attr attr;
+	struct end end;
+
+	end_open(&end, peer_fd, opt);
+	NEED(!ibv_query_port(end.ctx, 1, &attr));
+	NEED(!!(attr.flags & IBV_QPF_GRH_REQUIRED) == opt->routed);
+	NEED(attr.pkey_tbl_len == 2);
+	NEED(write_status(&end) == (int)status);
+	meet(peer_fd);
+	end_close(&end);
+	return 0;
+}
+
+static int first_end(int peer_fd, int test_fd, void *arg)
+{
+	const struct infiniband_case *c = arg;
+
+	(void)test_fd;
+	return infiniband_end(&c->opt[0], c->status, peer_fd);
+}
+
+static int second_end(int peer_fd, int test_fd, void *arg)
+{
+	const struct infiniband_case *c = arg;
+
+	(void)test_fd;
+	return infiniband_end(&c->opt[1], c->status, peer_fd);
+}
+
+static void partitions_talk_within_and_routers_between_subnets(void **state)
+{
+	struct infiniband_case c = {.opt = {quick, quick}, .status = IBV_WC_SUCCESS};
+	struct pair pair;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1 --link-layer ib --pkeys 0xffff,0x8001");
+	c.opt[0].pkey_index = c.opt[1].pkey_index = 1;
+	pair_start(&pair, first_end, second_end, &c);
+	both_end_well(&pair);
+	c.opt[0].pkey_index = 0;
+	c.status = IBV_WC_RETRY_EXC_ERR;
+	pair_start(&pair, first_end, second_end, &c);
+	both_end_well(&pair);
+	fabric_down();
+	fabric_up("--hosts 2 --rails 1 --link-layer ib --pkeys 0xffff,0x8001 --subnets 2 "
+		  "--grh-required");
+	c = (struct infiniband_case){.opt = {quick, quick}, .status = IBV_WC_SUCCESS};
+	c.opt[0].routed = c.opt[1].routed = true;
+	pair_start(&pair, first_end, second_end, &c);
+	both_end_well(&pair);
+}
+
 static void infiniband_addresses_work_too(void **state)
 {
 	struct pair pair;
@@ -346,6 +408,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(bringing_the_fabric_down_kills_the_devices_of_its_users,
 					    one_rail, take_down),
 	    cmocka_unit_test_teardown(the_ports_of_a_device_have_links_of_their_own, take_down),
+	    cmocka_unit_test_teardown(partitions_talk_within_and_routers_between_subnets,
+				      take_down),
 	    cmocka_unit_test_teardown(infiniband_addresses_work_too, take_down),
 	};
 

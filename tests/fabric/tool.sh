@@ -30,6 +30,10 @@ refuses 2 "--profile: there is no profile 'mlx9'" up x --profile mlx9
 SIMVERBS_PROFILE=fast refuses 2 "SIMVERBS_PROFILE: there is no profile 'fast'" up x
 
 refuses 2 "--ports must be" up x --ports 3
+refuses 2 "need --link-layer ib" up x --subnets 2
+refuses 2 "need --link-layer ib" up x --grh-required
+refuses 2 "--pkeys must be tables" up x --link-layer ib --pkeys 0xffff,
+refuses 2 "--pkeys must be tables" up x --link-layer ib --pkeys 0x10000
 refuses 2 "--ports must be at least 1" up x --ports 0
 
 fabric_up --hosts 2 --rails 2
@@ -97,6 +101,15 @@ done
 for limit in max_qp:77 max_cq:66 max_cqe:555 max_mr:65536; do
 	tr -d '\t' <"$WORK/devinfo.out" | grep -qx "$limit" || fail "a device with limits does not say $limit"
 done
+"$SIMVERBS" down "$FABRIC" || fail "down"
+
+# P_Key tables differ from port to port.
+"$SIMVERBS" up "$FABRIC" --hosts 1 --rails 2 --link-layer ib --pkeys 0xffff,0x8001/0x8001,0xffff ||
+	fail "up with P_Keys"
+tree=$("$SIMVERBS" status "$FABRIC" --json | sed -n 's/.*"sysfs": "\(.*\)".*/\1/p')/0/sys/class/infiniband
+[ "$(cat "$tree/sim0/ports/1/pkeys/1" "$tree/sim1/ports/1/pkeys/0")" = "0x8001
+0x8001" ] || fail "the tree does not show the P_Keys"
+has '"pkeys"'
 "$SIMVERBS" down "$FABRIC" || fail "down"
 
 # A device with two ports: each is in the tree and in the status, with a link of its own.

@@ -78,7 +78,7 @@ static void mock_arm(struct sv_port *port, uint64_t deadline_ns)
 	mock.armed_ns = deadline_ns;
 }
 
-static int mock_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, uint32_t *dst_port)
+static int mock_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, uint16_t *dst_port)
 {
 	(void)port;
 	(void)attr;
@@ -200,7 +200,10 @@ static void open_bench(struct bench *b)
 				     .mtu = IBV_MTU_4096,
 				     .rate_mbps = 100000,
 				     .num_phys = 1,
-				     .phys[0] = {.num_gids = 1, .state = IBV_PORT_ACTIVE},
+				     .phys[0] = {.num_gids = 1,
+						 .pkeys = {SV_DEFAULT_PKEY},
+						 .num_pkeys = 1,
+						 .state = IBV_PORT_ACTIVE},
 				     .window_bursts = 16,
 				     .num_comp_vectors = 1};
 
@@ -282,6 +285,7 @@ static struct sv_packet packet(struct bench *b, enum sv_op op, uint32_t psn, uin
 	    .op = (uint8_t)op,
 	    .flags = (uint16_t)flags,
 	    .src_port = PEER_PORT,
+	    .pkey = SV_DEFAULT_PKEY,
 	    .dst_port = OWN_PORT,
 	    .src_qpn = PEER_QPN,
 	    .dst_qpn = b->qp->qp_num,

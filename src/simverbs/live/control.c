@@ -25,8 +25,10 @@ bool sv_path_open(struct sv_wire *w, unsigned src_port, unsigned dst_port)
 	unsigned num_ports = sv_fabric_devices(w->h) * w->h->num_phys;
 	const struct sv_fab_port *src, *dst;
 
-	if (dst_port >= num_ports || src_port >= num_ports)
+	if (dst_port >= num_ports || src_port >= num_ports) {
+		sv_count(w->me, SV_CNT_DROP_NO_PEER, 1);
 		return false;
+	}
 	src = &w->h->ports[src_port];
 	dst = &w->h->ports[dst_port];
 	if (!port_works(w->h, src) || !port_works(w->h, dst)) {

@@ -155,10 +155,10 @@ static void set_gid(struct sv_phys_config *phys, unsigned index, const uint8_t r
  * Addresses of a port. On Ethernet as drivers list them: the link-local address and the IPv4
  * address, each as RoCE v1 and v2. On InfiniBand: the subnet prefix and the GUID, and a LID.
  */
-static void fill_port(struct sv_fabric_header *h, unsigned device, unsigned index)
+static void fill_port(struct sv_fabric_header *h, const struct sv_fabric_options *opt,
+		      unsigned device, unsigned index)
 {
-	unsigned port_index = sv_fab_port_index(h, device, index);
-	struct sv_fab_port *port = &h->ports[port_index];
+	struct sv_fab_port *port = &h->ports[sv_fab_port_index(h, device, index)];
 	unsigned host = device / h->rails, rail = device % h->rails;
 	uint8_t link_local[16] = {0xfe, 0x80};
 	uint8_t ipv4[16] = {
@@ -169,12 +169,14 @@ static void fill_port(struct sv_fabric_header *h, unsigned device, unsigned inde
 			  0xfe, (uint8_t)index, (uint8_t)host, (uint8_t)rail};
 
 	atomic_store_explicit(&port->link_up, 1, memory_order_relaxed);
+	sv_pkeys_parse(opt->pkeys, rail * h->num_phys + index, &port->cfg);
 	if (h->link_layer == SV_LINK_INFINIBAND) {
-		uint64_t be = htobe64(h->devices[device].guid + ((uint64_t)index << 48));
+		unsigned subnets = opt->subnets ? opt->subnets : 1;
+		unsigned lid = index * sv_fabric_devices(h) + host / subnets * h->rails + rail + 1;
 
-		memcpy(link_local + 8, &be, sizeof(be));
-		set_gid(&port->cfg, 0, link_local, IBV_GID_TYPE_IB);
-		port->cfg.lid = (uint16_t)(port_index + 1);
+		port->cfg.grh_required = opt->grh_required;
+		sv_phys_infiniband(&port->cfg, h->devices[device].guid + ((uint64_t)index << 48),
+				   lid, opt->subnets ? host % subnets + 1 : 0);
 		return;
 	}
 	memcpy(link_local + 8, eui, sizeof(eui));
@@ -184,13 +186,14 @@ static void fill_port(struct sv_fabric_header *h, unsigned device, unsigned inde
 	set_gid(&port->cfg, 3, ipv4, IBV_GID_TYPE_ROCE_V2);
 }
 
-static void fill_device(struct sv_fabric_header *h, unsigned index)
+static void fill_device(struct sv_fabric_header *h, const struct sv_fabric_options *opt,
+			unsigned index)
 {
 	unsigned host = index / h->rails, rail = index % h->rails, i;
 
 	h->devices[index].guid = 0x5356000000000000ull | (uint64_t)(host + 1) << 16 | (rail + 1);
 	for (i = 0; i < h->num_phys; i++)
-		fill_port(h, index, i);
+		fill_port(h, opt, index, i);
 }
 
 static int fill_header(struct sv_fabric_header *h, const struct sv_fabric_options *opt)
@@ -205,6 +208,7 @@ static int fill_header(struct sv_fabric_header *h, const struct sv_fabric_option
 	h->rails = opt->rails;
 	h->num_phys = opt->ports ? opt->ports : 1;
 	h->link_layer = opt->link_layer;
+	h->subnets = opt->subnets;
 	h->mtu_bytes = opt->mtu_bytes;
 	h->rate_gbps = opt->rate_gbps;
 	h->dmabuf = opt->dmabuf;
@@ -220,7 +224,7 @@ static int fill_header(struct sv_fabric_header *h, const struct sv_fabric_option
 	if (rc)
 		return rc;
 	for (i = 0; i < sv_fabric_devices(h); i++)
-		fill_device(h, i);
+		fill_device(h, opt, i);
 	sv_fault_table_init(&h->faults, opt->seed);
 	h->epoch_ns = monotonic_ns();
 	atomic_store_explicit(&h->state, SV_FABRIC_UP, memory_order_release);

@@ -179,6 +179,7 @@ struct sv_fabric_header {
 	uint32_t hosts, rails;
 	uint32_t num_phys;   /* physical ports of each device */
 	uint32_t link_layer; /* enum sv_link_layer */
+	uint32_t subnets;    /* InfiniBand; 0: one, and no router */
 	uint32_t mtu_bytes;
 	uint32_t rate_gbps;
 	uint32_t dmabuf;	 /* ibv_reg_dmabuf_mr is supported */
@@ -225,6 +226,10 @@ struct sv_fabric_options {
 	unsigned hosts, rails;
 	unsigned ports; /* of each device */
 	enum sv_link_layer link_layer;
+	/* InfiniBand; as in struct sv_stepped_opts */
+	bool grh_required;
+	unsigned subnets;
+	const char *pkeys;
 	unsigned mtu_bytes, rate_gbps;
 	uint64_t seed;
 	bool dmabuf, pin;

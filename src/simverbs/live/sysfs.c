@@ -164,7 +164,12 @@ static int make_port(const struct sv_fabric_header *h, unsigned device, unsigned
 			put(&ndevs, name, "eth%u\n", device % h->rails);
 	}
 	dir_open(&pkeys, ndevs.error, "%s/ports/%u/pkeys", ibdev, phys + 1);
-	put(&pkeys, "0", "0xffff\n");
+	for (i = 0; i < cfg->num_pkeys; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "%u", i);
+		put(&pkeys, name, "0x%04x\n", cfg->pkeys[i]);
+	}
 	return pkeys.error ? pkeys.error
 			   : (ndevs.error ? ndevs.error : (types.error ? types.error : gids.error));
 }

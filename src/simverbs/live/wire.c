@@ -337,34 +337,23 @@ static void live_may_block(struct sv_port *port)
 
 /* --- addresses and numbers ------------------------------------------------------------------ */
 
-static bool gid_is(const struct sv_phys_config *phys, const union ibv_gid *gid)
-{
-	uint32_t i;
-
-	for (i = 0; i < phys->num_gids; i++)
-		if (!memcmp(phys->gids[i].gid.raw, gid->raw, sizeof(gid->raw)))
-			return true;
-	return false;
-}
-
-static int live_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, uint32_t *dst_port)
+static int live_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, uint16_t *dst_port)
 {
 	struct sv_wire *w = sv_port_wire(port);
+	const struct sv_phys_config *from = &sv_port_cfg(port)->phys[attr->port_num - 1];
+	bool ethernet = w->h->link_layer == SV_LINK_ETHERNET;
 	unsigned i;
 
-	if (w->h->link_layer == SV_LINK_ETHERNET && !attr->is_global)
+	if (ethernet && !attr->is_global)
 		return EINVAL;
 	for (i = 0; i < sv_fabric_devices(w->h) * w->h->num_phys; i++) {
-		const struct sv_phys_config *phys = &w->h->ports[i].cfg;
-		bool found = w->h->link_layer == SV_LINK_INFINIBAND ? phys->lid == attr->dlid
-								    : gid_is(phys, &attr->grh.dgid);
-
-		if (found) {
-			*dst_port = i;
+		if (sv_phys_takes(&w->h->ports[i].cfg, from, attr, ethernet)) {
+			*dst_port = (uint16_t)i;
 			return 0;
 		}
 	}
-	return ETIMEDOUT; /* what address resolution ends in on a real network */
+	*dst_port = SV_NOWHERE;
+	return ethernet ? ETIMEDOUT : 0; /* what address resolution ends in on a real network */
 }
 
 static int live_qpn_alloc(struct sv_port *port, uint32_t *qpn)

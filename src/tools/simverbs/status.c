@@ -93,17 +93,19 @@ static json_t *port_json(const struct sv_fabric_header *h, unsigned device, unsi
 {
 	const struct sv_fab_port *port = &h->ports[sv_fab_port_index(h, device, phys)];
 	char gid[INET6_ADDRSTRLEN];
-	json_t *gids = json_array();
+	json_t *gids = json_array(), *pkeys = json_array();
 	unsigned i;
 
+	for (i = 0; i < port->cfg.num_pkeys; i++)
+		json_array_append_new(pkeys, json_integer(port->cfg.pkeys[i]));
 	for (i = 0; i < port->cfg.num_gids; i++)
 		json_array_append_new(
 		    gids,
 		    json_string(inet_ntop(AF_INET6, port->cfg.gids[i].gid.raw, gid, sizeof(gid))));
-	return json_pack("{s:i, s:s, s:s, s:i, s:o}", "port", (int)phys + 1, "link",
+	return json_pack("{s:i, s:s, s:s, s:i, s:o, s:o}", "port", (int)phys + 1, "link",
 			 atomic_load(&port->link_up) ? "up" : "down", "cut",
-			 cut_name(atomic_load(&port->cut)), "lid", (int)port->cfg.lid, "gids",
-			 gids);
+			 cut_name(atomic_load(&port->cut)), "lid", (int)port->cfg.lid, "gids", gids,
+			 "pkeys", pkeys);
 }
 
 static json_t *ports_json(const struct sv_fabric_header *h, unsigned device)
@@ -140,7 +142,7 @@ static json_t *device_json(const struct sv_fabric_header *h, unsigned index)
 			"device", life_name(atomic_load(&h->ports[index].life)), "guid", guid,
 			"lid", (int)num(first, "lid"), "gids", json_object_get(first, "gids"));
 	json_decref(first);
-	if (h->num_phys > 1)
+	if (h->num_phys > 1 || h->ports[index].cfg.num_pkeys > 1)
 		json_object_set_new(out, "ports", ports_json(h, index));
 	json_object_set_new(out, "counters", counters_json(sum));
 	return out;

@@ -103,6 +103,20 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
 		else
 			argp_error(state, "--link-layer must be eth or ib, not '%s'", arg);
 		return 0;
+	case 'G':
+		opt->grh_required = true;
+		return 0;
+	case 'S':
+		opt->subnets = np_number(state, arg, "--subnets", SV_MAX_HOSTS + 1);
+		return 0;
+	case 'k':
+		opt->pkeys = arg;
+		if (sv_pkeys_parse(arg, 0, &(struct sv_phys_config){0}))
+			argp_error(state,
+				   "--pkeys must be tables of up to %d numbers from 0 to 0xffff, "
+				   "such as 0xffff,0x8001/0x8001,0xffff, not '%s'",
+				   SV_MAX_PKEYS, arg);
+		return 0;
 	case 'm':
 		opt->mtu_bytes = np_number(state, arg, "--mtu", 4097);
 		if (opt->mtu_bytes < 256 || (opt->mtu_bytes & (opt->mtu_bytes - 1)))
@@ -136,6 +150,11 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!opt->name)
 			argp_usage(state);
+		if (opt->link_layer != SV_LINK_INFINIBAND &&
+		    (opt->pkeys || opt->subnets || opt->grh_required))
+			argp_error(state, "--pkeys, --subnets and --grh-required need "
+					  "--link-layer ib: on RoCE a port has one P_Key, needs a "
+					  "GRH anyway, and routes are IP's");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -149,6 +168,14 @@ int np_cmd_up(int argc, char **argv)
 	    {"rails", 'r', "M", 0, "Devices per host, each on a switch of its own (2)", 0},
 	    {"ports", 'n', "N", 0, "Ports of each device: 1 (the default) or 2", 0},
 	    {"link-layer", 'l', "eth|ib", 0, "RoCE (eth, the default) or InfiniBand", 0},
+	    {"pkeys", 'k', "TABLE[/TABLE…]", 0,
+	     "InfiniBand: P_Key tables, which a host's ports have in turn: "
+	     "0xffff,0x8001/0x8001,0xffff",
+	     0},
+	    {"grh-required", 'G', NULL, 0,
+	     "InfiniBand: ports take no address without a GRH, as those of virtual functions", 0},
+	    {"subnets", 'S', "N", 0, "InfiniBand: host H is in subnet H modulo N, behind a router",
+	     0},
 	    {"rate", 'g', "GBPS", 0, "What the ports say their speed is (400)", 0},
 	    {"mtu", 'm', "BYTES", 0, "256 to 4096 (4096)", 0},
 	    {"seed", 's', "N", 0, "For fault rules with probabilities (1)", 0},
