@@ -703,6 +703,12 @@ static enum nccl_ha_path_health health_of(const struct ha_comm *comm, unsigned p
 	return healths[comm->failover->slots[p].state];
 }
 
+/* Whatever it answers says what it has. */
+static void ask(struct ha_comm *comm)
+{
+	ha_say(comm, HA_SAY_PING);
+}
+
 /* Closing may take a while, and a peer that has closed answers no heartbeats. */
 static void goodbye(struct ha_comm *comm)
 {
@@ -729,6 +735,7 @@ const struct ha_failover_ops ha_failover_engine = {
     .frame = frame,
     .socket_broken = socket_broken,
     .port_changed = port_changed,
+    .ask = ask,
     .visit = visit_when_due,
     .goodbye = goodbye,
     .describe = describe,

@@ -10,6 +10,7 @@
 #include "transport/comm.h"
 #include "transport/complete.h"
 #include "transport/ctrl_sock.h"
+#include "transport/e2e.h"
 #include "transport/path_msg.h"
 #include "transport/peer_end.h"
 #include "transport/recv.h"
@@ -368,6 +369,8 @@ void ha_signaling_heard(struct ha_comm *comm, const struct ha_message *m)
 
 	fo->heard_ns = ha_now_ns();
 	comm->count.control_received++;
+	if (comm->is_send)
+		ha_e2e_heard(comm, m->window.base);
 	/* The state of ports goes up and down, so only the newest message's counts. */
 	if ((int32_t)(m->serial - fo->peer_serial) > 0) {
 		fo->peer_serial = m->serial;

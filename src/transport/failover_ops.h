@@ -68,6 +68,12 @@ struct ha_failover_ops {
 	void (*port_changed)(struct ha_comm *comm);
 
 	/*
+	 * The peer has told for long nothing of what it has (e2e): ask it. Any message of it will
+	 * do (ha_e2e_heard). Progress thread.
+	 */
+	void (*ask)(struct ha_comm *comm);
+
+	/*
 	 * What is due: fences, messages, timers. Returns when it has to be called again at the
 	 * latest, on ha_now_ns's clock; 0: when something happens. Progress thread.
 	 */

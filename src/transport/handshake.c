@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/handshake.h"
+#include "transport/e2e.h"
 
 #include "base/log.h"
 #include "base/text.h"
@@ -133,7 +134,7 @@ static bool ring_fits(const struct ha_comm *comm, const struct ha_hello *remote,
 	size_t needed = comm->is_send ? agreed->window * sizeof(struct ha_sizes)
 				      : agreed->window * sizeof(struct ha_cts[HA_GROUP_MAX]);
 
-	/* Mailboxes and the count of end-to-end completion lie behind them. */
+	/* Mailboxes and the counts of end-to-end completion lie behind them. */
 	if (agreed->features != 0)
 		needed = comm->is_send ? sizeof(struct ha_recv_ring) : sizeof(struct ha_send_ring);
 	if (remote->endpoint.ring_length >= needed)
@@ -147,6 +148,7 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 				const struct ha_hello *remote)
 {
 	struct ha_agreement agreed;
+	ha_result_t result;
 
 	comm->peer_id = remote->connection_id;
 	name_connection(comm, local, remote);
@@ -179,7 +181,10 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	    !ha_comm_has_failover(comm))
 		return HA_ERR_SYSTEM;
 	ha_comm_use_path(comm, 0);
-	return comm->ops->open(comm, &local->endpoint);
+	result = comm->ops->open(comm, &local->endpoint);
+	if (result == HA_OK)
+		ha_e2e_begin(comm);
+	return result;
 }
 
 ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_frame_sock *sock)

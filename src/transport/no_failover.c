@@ -101,6 +101,7 @@ const struct ha_failover_ops ha_no_failover = {
     .frame = frame,
     .socket_broken = socket_broken,
     .port_changed = nothing,
+    .ask = nothing,
     .visit = visit,
     .goodbye = goodbye,
     .describe = describe,

@@ -47,7 +47,8 @@ struct ha_recv_side {
 	uint32_t flushes;		       /* [T] of the requests outstanding */
 	uint64_t told;			       /* [T] e2e: what the sender was told of it last */
 	alignas(64) struct ibv_send_wr cts_wr; /* [T] template */
-	uint32_t told_mark; /* [T] told is at, in the first queue pair's send queue */
+	uint32_t told_mark;   /* [T] told is at, in the first queue pair's send queue */
+	uint32_t count_place; /* [T] e2e: where the next count goes */
 	struct ha_recv_slot slots[HA_WINDOW]; /* [T] by seq mod window */
 	struct ha_request_pool flush_pool;    /* [A] those of iflush */
 };

@@ -31,6 +31,7 @@ void ha_send_resume(struct ha_comm *comm, const struct ha_window *done, struct h
 	struct ha_send_side *s = comm->send;
 	uint64_t first = s->completed.base;
 
+	ha_e2e_begin(comm);
 	*replay = (struct ha_replay){0};
 	/* Not post_seq: the first parts of the group it names may be on the wire. */
 	for (uint64_t seq = first; seq != s->match_seq; seq++) {
@@ -69,6 +70,6 @@ void ha_recv_resume(struct ha_comm *comm)
 		slot->bytes = 0;
 	}
 	r->cts_seq = r->done.base;
-	ha_e2e_resume(comm);
+	ha_e2e_begin(comm);
 	ha_recv_pump(comm);
 }

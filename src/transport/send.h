@@ -57,6 +57,8 @@ struct ha_send_side {
 	alignas(64) struct ibv_send_wr single;	 /* n = 1: data and immediate in one */
 	struct ibv_send_wr wr[HA_GROUP_MAX + 1]; /* the last one carries record and immediate */
 	struct ibv_sge sge[HA_GROUP_MAX + 1];
+	uint64_t count_seen;  /* [T] e2e: the last word taken from the ring's counts */
+	uint32_t count_place; /* [T] e2e: where the next one will be */
 	struct ha_send_group groups[HA_WINDOW]; /* [T] by seq mod window */
 };
 

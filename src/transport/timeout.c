@@ -8,13 +8,15 @@
  * something has moved since it looked last, and counts only the time it really spent looking: a
  * process that was stopped must not blame the network for it.
  *
- * A sender asks for a completion of every message. A receiver gets none that says its queues
- * work, so while receives are incomplete, or the sender waits for a count, it keeps a write of
- * nothing under way on each of them.
+ * A sender asks for a completion of every message; with end-to-end completion it asks the peer,
+ * too, if that does not say for so long that it has what the hardware has delivered. A receiver
+ * gets none that says its queues work, so while receives are incomplete, or the sender waits for a
+ * count, it keeps a write of nothing under way on each of them.
  */
 #include "transport/timeout.h"
 #include "transport/complete.h"
 #include "transport/e2e.h"
+#include "transport/failover_ops.h"
 #include "transport/path_error.h"
 #include "transport/recv.h"
 #include "transport/send.h"
@@ -128,6 +130,22 @@ static const char *stuck(struct ha_comm *comm, const struct ha_path *path, uint6
 	queue = look_at_queues(comm, path, step_ns, limit_ns);
 	flush = look_at_flushes(comm, path, step_ns, limit_ns);
 	return queue ? queue : flush;
+}
+
+/*
+ * Everything has left the queue, and the peer's software does not say that it has it: it may be
+ * stopped, which is no failure of a path. Or a count did not get here, so ask again and again.
+ */
+static void look_at_count(struct ha_comm *comm, uint64_t step_ns, uint64_t limit_ns)
+{
+	struct ha_stall *stall = &comm->timeout.count;
+
+	if (!ha_e2e_awaits_count(comm)) {
+		moves(stall);
+	} else if (stands_still(stall, comm->send->completed.base, step_ns, limit_ns)) {
+		comm->ops->ask(comm);
+		moves(stall);
+	}
 }
 
 /* ---- a receiver's writes of nothing ---------------------------------------------------------- */
@@ -244,6 +262,8 @@ void ha_timeout_look(struct ha_comm *comm, uint64_t now_ns)
 				    "%s was posted on %s:%d and did not complete for %u ms; %s",
 				    what, path->nic->name, path->port->port_num, comm->rto_ms,
 				    states(path, text, sizeof(text)));
-	else if (!comm->is_send && ha_path_ready(path))
+	else if (comm->is_send)
+		look_at_count(comm, step_ns, rto_ns);
+	else if (ha_path_ready(path))
 		watch_queues(comm, path, now_ns, rto_ns);
 }

@@ -128,6 +128,7 @@ static struct run_spec spec_of(const struct campaign *campaign, const struct sce
 	return (struct run_spec){.world = {.scenario = scenario,
 					   .e2e = e2e,
 					   .no_failover = campaign->no_failover,
+					   .unordered = campaign->unordered,
 					   .seed = campaign->seed,
 					   .trace = campaign->trace}};
 }

@@ -12,6 +12,7 @@ struct campaign {
 	const char *skip; /* faults whose names begin so; NULL: none */
 	bool rc, e2e;
 	bool no_failover;
+	bool unordered;
 	uint64_t seed;
 	uint64_t stride;      /* only every so many places; the seed says which */
 	unsigned part, parts; /* of --single: the faults of one part of so many; 0 parts: all */

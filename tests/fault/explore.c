@@ -25,6 +25,7 @@ enum {
 	OPT_MINUTES,
 	OPT_STRIDE,
 	OPT_NO_FAILOVER,
+	OPT_UNORDERED,
 	OPT_CHECK_REPLAY,
 	OPT_TABLE,
 	OPT_AT_LEAST,
@@ -56,6 +57,7 @@ static const struct argp_option options[] = {
     {"seconds", OPT_SECONDS, "T", 0, "stop after this time", 1},
     {"minutes", OPT_MINUTES, "T", 0, "stop after this time", 1},
     {"no-failover", OPT_NO_FAILOVER, NULL, 0, "HA_NCCL_ENABLE_BACKUP=0", 1},
+    {"unordered", OPT_UNORDERED, NULL, 0, "devices place plain WRITEs in any order", 1},
     {"check-replay", OPT_CHECK_REPLAY, NULL, 0, "do every run twice and compare the events", 1},
     {"at-least", OPT_AT_LEAST, "N", 0, "fail if fewer faults have fired", 1},
     {"give-up-after", OPT_GIVE_UP, "N", 0, "stop after so many wrong runs (10)", 1},
@@ -166,6 +168,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_NO_FAILOVER:
 		campaign->no_failover = true;
 		break;
+	case OPT_UNORDERED:
+		campaign->unordered = true;
+		break;
 	case OPT_CHECK_REPLAY:
 		campaign->check_replay = true;
 		break;
@@ -228,6 +233,7 @@ static int replay(struct campaign *campaign, struct run_spec *spec)
 	spec->world = (struct world_options){.scenario = campaign->scenario,
 					     .e2e = !campaign->rc,
 					     .no_failover = campaign->no_failover,
+					     .unordered = campaign->unordered,
 					     .seed = campaign->seed,
 					     .trace = campaign->trace};
 	campaign_run(campaign, spec, &result);

@@ -227,10 +227,10 @@ void run(struct world *world, const struct run_spec *spec, struct run_result *re
 
 const char *run_command(const struct run_spec *spec, char *out, size_t size)
 {
-	size_t n = (size_t)snprintf(out, size, "explore --scenario %s%s%s --seed %llu",
-				    spec->world.scenario->name, spec->world.e2e ? " --e2e" : "",
-				    spec->world.no_failover ? " --no-failover" : "",
-				    (unsigned long long)spec->world.seed);
+	size_t n = (size_t)snprintf(
+	    out, size, "explore --scenario %s%s%s%s --seed %llu", spec->world.scenario->name,
+	    spec->world.e2e ? " --e2e" : "", spec->world.no_failover ? " --no-failover" : "",
+	    spec->world.unordered ? " --unordered" : "", (unsigned long long)spec->world.seed);
 
 	for (unsigned i = 0; i < spec->nfaults && n < size; i++)
 		n += (size_t)snprintf(out + n, size - n, " --fault %s --at %llu",

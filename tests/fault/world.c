@@ -127,10 +127,14 @@ static void open_fabric(struct world *world)
 	    .jitter_ns = world->options.seed ? mix(world->options.seed) % 3000 : 0,
 	};
 	struct ha_instance_options options = {.config = &world->config, .no_threads = true};
+	char refusal[256];
 
 	sv_stepped_destroy(); /* what a test that failed left behind */
 	if (sv_stepped_open(&opts) != 0)
 		fatal("cannot open the fabric");
+	if (world->options.unordered &&
+	    sv_stepped_fault_add("unordered", refusal, sizeof(refusal)) < 0)
+		fatal("%s", refusal);
 	ha_clock_set_source(sv_stepped_now);
 	for (uint32_t host = 0; host < WORLD_HOSTS; host++) {
 		sv_stepped_set_host(host);

@@ -46,6 +46,7 @@ struct world_options {
 	const struct scenario *scenario;
 	bool e2e;	  /* HA_NCCL_COMPLETION=e2e */
 	bool no_failover; /* HA_NCCL_ENABLE_BACKUP=0 */
+	bool unordered;	  /* devices place plain WRITEs in any order */
 	uint64_t seed;	  /* 0: both hosts take every turn; else some turns are missed */
 	bool trace;	  /* events and log to stderr */
 	const struct world_timers *timers; /* NULL: those of a short run */
