@@ -11,7 +11,7 @@ enum ha_result {
 	HA_ERR_SYSTEM = 2,   /* the host or a device failed: errno, a verb, no path left */
 	HA_ERR_INTERNAL = 3, /* a bug of ours, or a peer that broke the protocol */
 	HA_ERR_ARGUMENT = 4, /* the caller passed something that cannot be */
-	HA_ERR_USAGE = 5,    /* the caller broke the contract: a send larger than its receive */
+	HA_ERR_USAGE = 5,    /* the caller broke the contract: memory given back while in use */
 	HA_ERR_REMOTE = 6,   /* the peer died or gave up */
 };
 

@@ -3,8 +3,8 @@
  * isend: match a send with what the receiver asked for. What becomes of it when the hardware is
  * through with its group is in complete.h.
  *
- * The receiver's row says where each message of a group may be put. A group is posted (post.c) when
- * all its sends are in.
+ * The receiver's row says where each message of a group may be put, and how much of it. A group is
+ * posted (post.c) when all its sends are in.
  */
 #include "transport/send.h"
 #include "base/log.h"
@@ -34,16 +34,6 @@ static ha_result_t bad_row(struct ha_comm *comm, const struct ha_cts *cts, uint6
 	    comm, HA_ERR_INTERNAL,
 	    "the peer's clear-to-send number %llu makes no sense (element %u of %u)",
 	    (unsigned long long)seq, cts->index, cts->n);
-}
-
-static ha_result_t too_large(struct ha_comm *comm, const struct ha_cts *cts, uint64_t seq,
-			     size_t size)
-{
-	return ha_comm_fail(comm, HA_ERR_USAGE,
-			    "a send of %zu bytes with tag 0x%x meets a receive of %llu bytes "
-			    "(message %llu): the receive must be at least as large",
-			    size, (unsigned)cts->tag, (unsigned long long)cts->size,
-			    (unsigned long long)seq);
 }
 
 /* A request for what goes to this element. NULL: all are in use. */
@@ -137,8 +127,9 @@ static ha_result_t start(struct ha_comm *comm, const struct ha_cts *row, uint64_
 	cts = &row[index];
 	if (cts->index != index)
 		return bad_row(comm, cts, seq);
+	/* As NCCL's own transport does: what the receive has no room for is not sent. */
 	if (size > cts->size)
-		return too_large(comm, cts, seq, size);
+		size = cts->size;
 	*out = request_for(comm, cts, data, size, tag, mr);
 	if (!*out)
 		return HA_OK;

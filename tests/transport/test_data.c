@@ -316,26 +316,95 @@ static void a_short_send_queue_delays_and_loses_nothing(void **state)
 	pair_close(&pair);
 }
 
-static void a_send_larger_than_its_receive_is_a_usage_error_for_good(void **state)
+static size_t less(size_t a, size_t b)
 {
-	const size_t offset = 0, size = 100;
-	const int tag = 9;
-	struct ha_request *req;
+	return a < b ? a : b;
+}
+
+/* n messages; of each, as much arrives as its receive has room for, and both ends say so. */
+static void cut_off(struct pair *pair, int n, const size_t *room, const size_t *size, uint32_t seed)
+{
+	size_t offset[HA_GROUP_MAX];
+	int tag[HA_GROUP_MAX], got[HA_GROUP_MAX], sent;
+	struct ha_request *recv, *send[HA_GROUP_MAX];
+
+	memset(pair->to.bytes, CANARY, HA_GROUP_MAX * 65536);
+	for (int i = 0; i < n; i++) {
+		offset[i] = (size_t)i * 65536;
+		tag[i] = i;
+	}
+	recv = post_recv(pair, n, offset, room, tag);
+	for (int i = 0; i < n; i++) {
+		fill(pair->from.bytes + offset[i], size[i], seed + (uint32_t)i);
+		send[i] = post_send(pair, offset[i], size[i], tag[i]);
+	}
+	assert_int_equal(pair_finish(pair, recv, got), HA_OK);
+	for (int i = 0; i < n; i++) {
+		const size_t arrives = less(room[i], size[i]);
+
+		assert_int_equal(pair_finish(pair, send[i], &sent), HA_OK);
+		assert_int_equal(sent, arrives);
+		assert_int_equal(got[i], arrives);
+		assert_true(filled(pair->to.bytes + offset[i], arrives, seed + (uint32_t)i));
+		for (size_t k = arrives; k < 65536; k++)
+			assert_int_equal(pair->to.bytes[offset[i] + k], CANARY);
+	}
+}
+
+static void a_send_larger_than_its_receive_is_cut_off(void **state)
+{
+	static const size_t room[] = {100, 1000, 0, 8192, 1, 30000, 64, 5000};
+	static const size_t size[] = {101, 60000, 10, 8192, 40000, 30001, 0, 4999};
+
+	(void)state;
+	for (int nqps = 1; nqps <= 4; nqps += 3)
+		for (int e2e = 0; e2e < 2; e2e++) {
+			struct pair pair;
+
+			pair_init(&pair);
+			pair.config.ib_qps_per_connection = nqps;
+			pair.config.ib_split_data_on_qps = nqps > 1;
+			pair.config.enable_backup = e2e;
+			pair.config.completion = e2e ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
+			pair_up(&pair);
+			for (int i = 0; i < HA_GROUP_MAX; i++)
+				cut_off(&pair, 1, &room[i], &size[i], (uint32_t)i);
+			for (int n = 1; n <= HA_GROUP_MAX; n++)
+				cut_off(&pair, n, room, size, (uint32_t)n);
+			transfer(&pair, 5000, 99);
+			assert_int_equal(captured_warnings, 0);
+			pair_close(&pair);
+		}
+}
+
+/* What is sent again is as long as what was sent first. */
+static void what_was_cut_off_is_so_on_another_path_too(void **state)
+{
+	const size_t offset = 0, room = 20000, size = 60000;
+	const int tag = 3;
+	struct ha_request *recv, *send;
 	struct pair pair;
+	int got, sent;
 
 	(void)state;
 	pair_init(&pair);
+	pair.config.enable_backup = true;
+	pair.fabric.rails = 2;
 	pair_up(&pair);
-	assert_non_null(post_recv(&pair, 1, &offset, &size, &tag));
-	sv_stepped_run_idle(1000);
-	for (int i = 0; i < 3; i++) {
-		assert_int_equal(ha_isend(pair.send, pair.from.bytes, 101, tag, pair.from.mr, &req),
-				 HA_ERR_USAGE);
-		assert_null(req);
-	}
-	assert_logged("101 bytes");
-	assert_logged("100 bytes");
-	assert_int_equal(captured_warnings, 1);
+	pair_wait_standby(&pair);
+	memset(pair.to.bytes, CANARY, size);
+	fill(pair.from.bytes, size, 4);
+	recv = post_recv(&pair, 1, &offset, &room, &tag);
+	send = post_send(&pair, 0, size, tag);
+	sv_stepped_link(0, 0, false);
+	assert_int_equal(pair_finish(&pair, recv, &got), HA_OK);
+	assert_int_equal(pair_finish(&pair, send, &sent), HA_OK);
+	assert_int_equal(pair.send->count.failovers, 1);
+	assert_int_equal(got, room);
+	assert_int_equal(sent, room);
+	assert_true(filled(pair.to.bytes, room, 4));
+	for (size_t k = room; k < size; k++)
+		assert_int_equal(pair.to.bytes[k], CANARY);
 	pair_close(&pair);
 }
 
@@ -451,7 +520,8 @@ int main(void)
 	    cmocka_unit_test(equal_tags_in_a_group_are_taken_in_order),
 	    cmocka_unit_test(a_full_window_of_groups_is_accepted_and_not_one_more),
 	    cmocka_unit_test(a_short_send_queue_delays_and_loses_nothing),
-	    cmocka_unit_test(a_send_larger_than_its_receive_is_a_usage_error_for_good),
+	    cmocka_unit_test(a_send_larger_than_its_receive_is_cut_off),
+	    cmocka_unit_test(what_was_cut_off_is_so_on_another_path_too),
 	    cmocka_unit_test(an_immediate_of_another_epoch_or_receive_is_dropped),
 	    cmocka_unit_test(gpu_memory_is_flushed_and_host_memory_is_not),
 	    cmocka_unit_test(nothing_starts_while_another_thread_has_the_connection),

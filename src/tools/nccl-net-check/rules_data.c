@@ -95,7 +95,10 @@ void rule_size_zero(struct check *t)
 
 /* ---- a send larger than its receive ------------------------------------------------------- */
 
-/* The user's fault. It may be an error or a truncation, never a write behind the buffer. */
+/*
+ * The user's fault. NCCL's own transport sends what the receive has room for, and both ends say so;
+ * an error will do. Never a write behind the buffer.
+ */
 void rule_capacity(struct check *t)
 {
 	enum { ROOM = 8192, CAPACITY = 1000, SENT = 5000, CANARY = 0x6d };
@@ -110,6 +113,7 @@ void rule_capacity(struct check *t)
 	buffer_open(t, &out, link.send, SENT);
 	buffer_open(t, &in, link.recv, ROOM);
 	memset(in.data, CANARY, ROOM);
+	pattern_fill(out.data, SENT, 5);
 	void *recv = post_recv(t, link.recv, in.data, CAPACITY, 5, in.mhandle);
 	uint64_t deadline = check_deadline(t, CHECK_STEP_MS);
 	while (result == ncclSuccess && !received) {
@@ -134,6 +138,8 @@ void rule_capacity(struct check *t)
 		if (in.data[i] != CANARY)
 			check_fail(t, "a send of %d bytes wrote byte %d of a receive of %d", SENT,
 				   i, CAPACITY);
+	if (received && sizes[0] >= 0 && sizes[0] <= CAPACITY)
+		pattern_check(t, in.data, (size_t)sizes[0], 5, "a send that was cut off");
 	if (received && sizes[0] > CAPACITY)
 		check_fail(t, "test reports %d bytes in a receive of %d", sizes[0], CAPACITY);
 	if (received)
