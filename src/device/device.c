@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/name_filter.h"
 #include "device/gid.h"
+#include "device/newer_verbs.h"
 #include "device/probe.h"
 #include "device/queue_depth.h"
 #include "device/sysfs.h"
@@ -478,6 +479,16 @@ static int by_name(const void *a, const void *b)
 			  ibv_get_device_name(*(struct ibv_device *const *)b));
 }
 
+static void note_missing_verbs(void)
+{
+	char missing[128];
+
+	if (ha_missing_verbs(missing, sizeof missing)[0] != '\0')
+		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
+			"this libibverbs lacks %s: doing without; rdma-core 34 has all of them",
+			missing);
+}
+
 static void discover(struct discovery *found)
 {
 	struct ha_device_set *set = found->set;
@@ -489,6 +500,7 @@ static void discover(struct discovery *found)
 		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "no RDMA devices: %s", strerror(errno));
 		return;
 	}
+	note_missing_verbs();
 	ha_name_filter_parse(&found->filter, "NCCL_IB_HCA", set->config->ib_hca);
 	qsort(list, (size_t)n, sizeof(struct ibv_device *), by_name);
 	for (int i = 0; i < n; i++) {

@@ -2,6 +2,7 @@
 /* Reading GID tables and choosing from them. */
 #include "device/gid.h"
 
+#include "device/newer_verbs.h"
 #include "device/sysfs.h"
 
 #include <arpa/inet.h>
@@ -53,7 +54,7 @@ static int version_of(uint32_t gid_type)
 static int table_at_once(struct ibv_context *ctx, uint8_t port_num, struct ibv_gid_entry *entries,
 			 size_t max_entries, struct ha_gid *gids, int max)
 {
-	ssize_t got = ibv_query_gid_table(ctx, entries, max_entries, 0);
+	ssize_t got = ha_ibv_query_gid_table(ctx, entries, max_entries);
 	int n = 0;
 
 	if (got < 0)

@@ -3,6 +3,7 @@
 #include "device/probe.h"
 
 #include "base/log.h"
+#include "device/newer_verbs.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,8 +18,7 @@ static bool accepts_relaxed_ordering(struct ibv_pd *pd)
 
 	if (posix_memalign(&memory, page, page) != 0)
 		return false;
-	mr = ibv_reg_mr_iova2(pd, memory, page, (uintptr_t)memory,
-			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+	mr = ha_ibv_reg_mr(pd, memory, page, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
 	if (mr)
 		ibv_dereg_mr(mr);
 	free(memory);
@@ -32,7 +32,8 @@ static bool accepts_dmabuf(struct ibv_pd *pd)
 	struct ibv_mr *mr;
 
 	errno = 0;
-	mr = ibv_reg_dmabuf_mr(pd, 0, (size_t)sysconf(_SC_PAGESIZE), 0, -1, IBV_ACCESS_LOCAL_WRITE);
+	mr = ha_ibv_reg_dmabuf_mr(pd, 0, (size_t)sysconf(_SC_PAGESIZE), 0, -1,
+				  IBV_ACCESS_LOCAL_WRITE);
 	if (mr) {
 		ibv_dereg_mr(mr);
 		return false; /* whatever it registered, it was not a dmabuf */

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "device/newer_verbs.h"
 #include "memory/mr.h"
 
 #include <errno.h>
@@ -167,7 +168,7 @@ static ha_result_t create_memory(struct ha_ud_qp *d)
 	if (posix_memalign(&memory, page, size) != 0)
 		return failed(d, "posix_memalign", ENOMEM);
 	d->memory = memset(memory, 0, size);
-	d->mr = ibv_reg_mr(d->on->pd, memory, size, IBV_ACCESS_LOCAL_WRITE);
+	d->mr = ha_ibv_reg_mr(d->on->pd, memory, size, IBV_ACCESS_LOCAL_WRITE);
 	return d->mr ? HA_OK : failed(d, "ibv_reg_mr", errno);
 }
 

@@ -3,6 +3,7 @@
 #include "memory/cache.h"
 
 #include "base/log.h"
+#include "device/newer_verbs.h"
 #include "memory/mr.h"
 
 #include <errno.h>
@@ -54,11 +55,10 @@ struct ibv_mr *ha_verbs_reg(const struct ha_incarnation *on, struct ibv_pd *pd,
 		access |= IBV_ACCESS_RELAXED_ORDERING;
 	errno = 0;
 	if (range->fd >= 0)
-		mr = ibv_reg_dmabuf_mr(pd, range->offset, range->length, range->addr, range->fd,
-				       (int)access);
+		mr = ha_ibv_reg_dmabuf_mr(pd, range->offset, range->length, range->addr, range->fd,
+					  (int)access);
 	else
-		/* Unlike ibv_reg_mr it passes optional flags on, and is the same without them. */
-		mr = ibv_reg_mr_iova2(pd, (void *)range->addr, range->length, range->addr, access);
+		mr = ha_ibv_reg_mr(pd, (void *)range->addr, range->length, access);
 	if (mr)
 		return mr;
 	err = errno;

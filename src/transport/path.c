@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "device/newer_verbs.h"
 #include "device/unreachable.h"
 #include "memory/mr.h"
 #include "progress/progress.h"
@@ -245,8 +246,8 @@ static ha_result_t create_qp(struct ha_path *path, unsigned index,
 static ha_result_t register_ring(struct ha_path *path)
 {
 	/* Never relaxed: the order of the writes in a row is what the stamps rely on. */
-	path->ring_mr = ibv_reg_mr(path->on->pd, path->comm->ring, path->comm->ring_length,
-				   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	path->ring_mr = ha_ibv_reg_mr(path->on->pd, path->comm->ring, path->comm->ring_length,
+				      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!path->ring_mr)
 		return refused(path, "ibv_reg_mr (of a connection's ring)", errno, HA_RES_MR,
 			       path->nic->attr.max_mr);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# dependencies.sh PLUGIN VERSION...: the plugin loads on any host with rdma-core 34 or later (Ubuntu
-# 22.04 has 39) and shows NCCL's process its vtables of these versions and nothing else.
+# dependencies.sh PLUGIN VERSION...: the plugin loads wherever NCCL's own IB transport does, which asks
+# for symbols of version IBVERBS_1.1, and shows NCCL's process its vtables of these versions and nothing else.
 set -u
 plugin=$1
 shift
@@ -23,12 +23,13 @@ for library in $needed; do
 	esac
 done
 
-# Symbol versions: IBVERBS_1.12 came with rdma-core 34; private ones are never ours.
+# Symbol versions: a newer one, and an older library refuses the plugin without a word (newer_verbs.h looks
+# those up); private ones are never ours.
 versions=$(readelf --dyn-syms -W "$plugin" | grep -oE '@IBVERBS_[A-Z0-9_.]+' | sort -u)
 [ -n "$versions" ] || complain "$plugin uses no verbs"
 for version in $versions; do
 	minor=${version#@IBVERBS_1.}
-	[[ $minor =~ ^[0-9]+$ && $minor -le 12 ]] || complain "the plugin needs ${version#@}"
+	[[ $minor =~ ^[0-9]+$ && $minor -le 1 ]] || complain "the plugin needs ${version#@}"
 done
 
 # Exports.
