@@ -19,6 +19,12 @@ uint64_t ha_real_ns(void);
 /* Nanoseconds of CLOCK_REALTIME, for people: never for intervals. Any thread. */
 uint64_t ha_wall_clock_ns(void);
 
+/* The earlier of two times, of which 0 is never. */
+static inline uint64_t ha_earlier_ns(uint64_t a, uint64_t b)
+{
+	return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
 /* Replaces the source; NULL restores CLOCK_MONOTONIC. Before any other thread runs. */
 void ha_clock_set_source(uint64_t (*now_ns)(void));
 

@@ -25,7 +25,8 @@
 	X(OPERATOR, 13, "asked for by the operator")                                               \
 	X(FAILBACK, 14, "preferred path is back")                                                  \
 	X(SICK, 15, "local device does not answer commands")                                       \
-	X(REOPENED, 16, "local device is back and was opened again")
+	X(REOPENED, 16, "local device is back and was opened again")                               \
+	X(MEMORY, 17, "memory cannot be registered")
 
 #include <stdbool.h>
 

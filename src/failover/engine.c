@@ -9,11 +9,13 @@
 #include "failover/fsm.h"
 #include "failover/path_build.h"
 #include "failover/path_select.h"
+#include "failover/port_pair.h"
 #include "failover/reconnect.h"
 #include "failover/reconnect_server.h"
 #include "failover/shared.h"
 #include "failover/signaling.h"
 #include "failover/standby.h"
+#include "failover/standby_memory.h"
 #include "failover/switchover.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
@@ -298,6 +300,11 @@ static uint64_t wait_ns(const struct ha_comm *comm, uint64_t now_ns)
 		   : 0;
 }
 
+bool ha_failover_holds_off(const struct ha_comm *comm, uint64_t now_ns)
+{
+	return now_ns < wait_ns(comm, now_ns);
+}
+
 /* Its own errors first: an end that has given up says so and does nothing else. */
 static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 {
@@ -314,6 +321,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	ha_signaling_read_path_msg(comm);
 	ha_reconnect_visit(comm, now_ns);
 	ha_path_build_visit(comm);
+	ha_standby_memory_visit(comm, now_ns);
 	drained = ha_slots_drain(comm, now_ns);
 	drained |= ha_slots_go_without(comm, now_ns);
 	if (drained)
@@ -343,6 +351,8 @@ static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
 		return now_ns + HA_NS_PER_MS;
 	if (!comm->is_send && fo->state == HA_FO_ACTIVE)
 		due = ha_standby_due_ns(comm);
+	if (fo->state == HA_FO_ACTIVE)
+		due = ha_earlier_ns(due, ha_standby_memory_due_ns(comm));
 	return now_ns < waits_ns && (due == 0 || due > waits_ns) ? waits_ns : due;
 }
 
@@ -353,7 +363,8 @@ static uint64_t visit_when_due(struct ha_comm *comm)
 	bool untidy = ha_slots_untidy(comm);
 	uint64_t now_ns;
 
-	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) || ha_path_build_due(comm);
+	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) ||
+		 ha_path_build_due(comm) || ha_standby_memory_is_missing(comm);
 	if (!urgent && !untidy && fo->due_ns == 0)
 		return fo->due_ns;
 	now_ns = ha_now_ns();
@@ -547,7 +558,7 @@ static void offer_port(struct ha_comm *comm, unsigned i, struct ha_offer *out)
 	memset(out, 0, sizeof(*out));
 	out->link_layer = addr.link_layer;
 	out->port_num = port->port_num;
-	out->up = ha_port_usable(port);
+	out->up = ha_offer_usable(comm, i);
 	out->lid = addr.lid;
 	out->speed_mbps = (uint32_t)port->speed_mbps;
 	out->guid = port->nic->guid;
@@ -724,12 +735,21 @@ static void describe(const struct ha_comm *comm, struct ha_failover_view *out)
 		out->health[p] = health_of(comm, p);
 }
 
+static bool memory_refused(struct ha_comm *comm, const struct ha_nic *nic)
+{
+	bool left = ha_standby_memory_refused(comm, nic);
+
+	ha_progress_call(comm->inst->progress, &comm->poller);
+	return left;
+}
+
 const struct ha_failover_ops ha_failover_engine = {
     .features = HA_FEATURE_FAILOVER,
     .open = open_failover,
     .start = start,
     .free = free_failover,
     .path_failed = path_failed,
+    .memory_refused = memory_refused,
     .probe_done = probe_done,
     .msg = msg_came,
     .frame = frame,

@@ -121,6 +121,8 @@ struct ha_failover {
 	uint32_t say;		   /* enum ha_say */
 	uint32_t serial, peer_serial;
 	uint16_t peer_ports_up, peer_ports_drained;
+	uint32_t refusing;	  /* by NIC: it refused the connection's memory */
+	uint64_t refused_ns;	  /* when one did last */
 	uint32_t say_interval_ms; /* of the statement: grows while there is no answer */
 	uint64_t say_again_ns;
 	uint64_t heard_ns;    /* the peer's last message */
@@ -183,6 +185,9 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m);
  * with the one before. False: the connection is being closed. Progress thread.
  */
 bool ha_failover_reconnected(struct ha_comm *comm, struct ha_frame_sock *sock) HA_MUST_CHECK;
+
+/* Traffic flows here, and other connections of the process are moving: what can wait does. */
+bool ha_failover_holds_off(const struct ha_comm *comm, uint64_t now_ns);
 
 /* Receiver: a path was proved, or none can be at the moment. */
 void ha_failover_try_resume(struct ha_comm *comm);

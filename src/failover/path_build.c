@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "failover/engine.h"
+#include "failover/port_pair.h"
 #include "failover/shared.h"
 #include "failover/standby.h"
 #include "transport/comm.h"
@@ -221,7 +222,7 @@ static void make(struct ha_comm *comm, const struct ha_message *m)
 {
 	struct ha_slot *slot = &comm->failover->slots[m->path];
 
-	if (m->port < comm->failover->noffers && ha_port_usable(comm->failover->offers[m->port]) &&
+	if (m->port < comm->failover->noffers && ha_offer_usable(comm, m->port) &&
 	    ha_path_build_open(comm, m->path, m->generation, m->port, m->peer_port)) {
 		slot->opening->remote = m->endpoint; /* until it is there */
 		return;

@@ -102,6 +102,8 @@ struct ha_slot {
 	uint64_t deadline_ns;	 /* of REBUILDING and PROBING */
 	uint64_t proved_ns;	 /* when its probe came back last */
 	uint64_t up_ns;		 /* since when it is GOOD */
+	/* So much of the connection's memory is registered on the NIC of this generation. */
+	uint32_t memory_serial, memory_gen;
 };
 
 /* The table: pure. */

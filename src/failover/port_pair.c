@@ -8,6 +8,15 @@
 /* More than any sum of ranks: being on one subnet outweighs being near. */
 #define OTHER_SUBNET 100u
 
+bool ha_offer_usable(const struct ha_comm *comm, unsigned offer)
+{
+	const struct ha_failover *fo = comm->failover;
+	const struct ha_nic *nic = fo->offers[offer]->nic;
+
+	return ha_port_usable(fo->offers[offer]) && !(fo->refusing & 1u << nic->index) &&
+	       (nic->dmabuf || !comm->memory.has_dmabufs);
+}
+
 uint32_t ha_pair_cost(const struct ha_comm *comm, struct ha_pair pair)
 {
 	const struct ha_failover *fo = comm->failover;
@@ -16,7 +25,7 @@ uint32_t ha_pair_cost(const struct ha_comm *comm, struct ha_pair pair)
 	struct ha_port_addr addr;
 	union ibv_gid gid;
 
-	if (!ha_port_usable(fo->offers[pair.port]) || !(fo->peer_ports_up & 1u << pair.peer_port))
+	if (!ha_offer_usable(comm, pair.port) || !(fo->peer_ports_up & 1u << pair.peer_port))
 		return HA_PAIR_NEVER;
 	cost += ha_pair_drained(comm, pair) * HA_PAIR_DRAINED_COST;
 	ha_port_addr(fo->offers[pair.port], &addr);

@@ -33,6 +33,10 @@ struct ha_pair ha_pair_of(const struct ha_slot *slot);
 /* The one that NCCL asked for. */
 static const struct ha_pair ha_pair_preferred = {0, 0};
 
+/* Whether a port of ours is of use to this connection: it works, and its NIC takes the connection's
+ * memory. */
+bool ha_offer_usable(const struct ha_comm *comm, unsigned offer);
+
 /*
  * What it costs to use a pair: 0 for the two primaries. The ranks of both ports add up; a pair that
  * may not be on one subnet comes after all that are, and one with a drained port after those.

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "failover/engine.h"
 #include "failover/fsm.h"
+#include "failover/port_pair.h"
 #include "failover/reconnect.h"
 #include "failover/standby.h"
 #include "transport/comm.h"
@@ -44,13 +45,19 @@
 
 /* ---- what to say --------------------------------------------------------------------------- */
 
+static bool is_drained(const struct ha_comm *comm, unsigned offer)
+{
+	return ha_port_drained(comm->failover->offers[offer]);
+}
+
 /* Of the ports that this end has said in PORTS, those that are so: a bit each. */
-static uint16_t ports_that_are(const struct ha_comm *comm, bool (*so)(const struct ha_port *port))
+static uint16_t ports_that_are(const struct ha_comm *comm,
+			       bool (*so)(const struct ha_comm *comm, unsigned offer))
 {
 	uint16_t bits = 0;
 
 	for (unsigned i = 0; i < comm->failover->noffers; i++)
-		if (so(comm->failover->offers[i]))
+		if (so(comm, i))
 			bits |= (uint16_t)(1u << i);
 	return bits;
 }
@@ -65,8 +72,8 @@ static void fill(struct ha_comm *comm, unsigned kind, struct ha_message *m)
 	    .code = (uint16_t)ha_comm_error(comm),
 	    .epoch = fo->epoch,
 	    .serial = ++fo->serial,
-	    .ports_up = ports_that_are(comm, ha_port_usable),
-	    .ports_drained = ports_that_are(comm, ha_port_drained),
+	    .ports_up = ports_that_are(comm, ha_offer_usable),
+	    .ports_drained = ports_that_are(comm, is_drained),
 	    .rto_ms = comm->rto_ms,
 	    .window = comm->is_send ? comm->send->completed : comm->recv->done,
 	};
@@ -340,7 +347,7 @@ static void hear_ports(struct ha_comm *comm, uint16_t up)
 	for (unsigned p = 0; p < HA_MAX_PATHS && fo->peer_ports.count != 0; p++)
 		if (ha_path_ready(comm->paths[p]) && !(up & 1u << fo->slots[p].peer_port))
 			ha_failover_trigger(comm, comm->paths[p], HA_REASON_PEER_PORT,
-					    "the peer's port %s:%d is down",
+					    "the peer's port %s:%d is down or of no use",
 					    comm->paths[p]->remote.device,
 					    comm->paths[p]->remote.port_num);
 }

@@ -521,12 +521,6 @@ void ha_standby_left(struct ha_comm *comm)
 	}
 }
 
-/* The earlier of two times, of which 0 is never. */
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-	return a == 0 || (b != 0 && b < a) ? b : a;
-}
-
 uint64_t ha_standby_due_ns(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
@@ -544,13 +538,13 @@ uint64_t ha_standby_due_ns(const struct ha_comm *comm)
 	}
 	due_ns = ha_failback_due_ns(&standby->failback, comm);
 	if (ha_failback_wants_preferred(&standby->failback, comm, fo->tick_ns))
-		due_ns = earlier(due_ns, standby->pairs[0][0].until_ns);
+		due_ns = ha_earlier_ns(due_ns, standby->pairs[0][0].until_ns);
 	if (ha_path_select_has_standby(comm))
 		return due_ns;
 	/* Unprotected: as soon as a pair that might do may be tried. */
 	for (uint8_t i = 0; i < fo->noffers; i++)
 		for (uint8_t j = 0; j < fo->peer_ports.count; j++)
 			if (ha_pair_cost(comm, (struct ha_pair){i, j}) != HA_PAIR_NEVER)
-				due_ns = earlier(due_ns, standby->pairs[i][j].until_ns);
+				due_ns = ha_earlier_ns(due_ns, standby->pairs[i][j].until_ns);
 	return due_ns;
 }

@@ -32,6 +32,7 @@ struct ha_mr_range {
 	/* Which dmabuf that is, whatever the descriptor. Another allocation may have its address.
 	 */
 	uint64_t device, inode;
+	bool further; /* another NIC has it registered already */
 };
 
 /* A handle's share in an entry. Guarded by the cache's lock, entry and pages constant. */

@@ -69,6 +69,7 @@ static ha_result_t obtain(const struct ha_mr *mr, struct ha_nic *nic, struct ha_
 
 	*out = NULL;
 	HA_TRY(describe(mr, &range));
+	range.further = nic->index != mr->first_nic;
 	/* The registration holds the PD: a handle may outlive the connection it came from. */
 	HA_TRY(ha_nic_pd_get(nic, &on));
 	result = ha_mr_cache_get(on->mr_cache, &range, out);
@@ -432,6 +433,7 @@ ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *
 	mr->dmabuf_offset = offset;
 	mr->set = set;
 	mr->first_nic = nic->index;
+	ha_list_init(&mr->in_owner);
 	atomic_store_explicit(&mr->refs, 1, memory_order_relaxed);
 	pthread_mutex_init(&mr->lock, NULL);
 	pthread_cond_init(&mr->filled, NULL);

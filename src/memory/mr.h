@@ -21,6 +21,7 @@
 #ifndef HA_MEMORY_MR_H
 #define HA_MEMORY_MR_H
 
+#include "base/list.h"
 #include "base/result.h"
 #include "device/device.h"
 
@@ -84,6 +85,11 @@ struct ha_mr {
 	bool deregistered;     /* what is registered now nobody needs */
 	struct ha_list in_set; /* under the set's mrs_lock */
 	int first_nic;	       /* constant */
+
+	/* Of whoever registered it: a list of such, and whose that is. Not looked at here. */
+	struct ha_list in_owner;
+	void *owner;
+
 	/* NCCL has one, and so has each registration that is under way. */
 	atomic_uint refs;
 };

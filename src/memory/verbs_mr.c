@@ -2,12 +2,16 @@
 /* The verbs calls that register memory, and what to say when they fail. */
 #include "memory/cache.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "device/newer_verbs.h"
 #include "memory/mr.h"
 
 #include <errno.h>
 #include <string.h>
+
+/* A refusal of memory in reserve is a warning at most so often for each device. */
+#define TOLD_AGAIN_NS (60 * HA_NS_PER_S)
 
 static const char *kind_of(const struct ha_mr_range *range)
 {
@@ -34,12 +38,42 @@ static const char *advice(const struct ha_incarnation *on, const struct ha_mr_ra
 	case EPROTONOSUPPORT:
 		return "the driver does not know this kind of memory; NCCL_DMABUF_ENABLE=0 avoids "
 		       "dmabufs";
+	case EREMOTEIO:
+		return "the PCIe tree lets this device not reach the GPU: look at ACS and the "
+		       "IOMMU";
 	case EINVAL:
 		return "the driver refused the request; with NCCL_IB_PCI_RELAXED_ORDERING=0 it may "
 		       "not";
 	default:
 		return "see the kernel's log (dmesg)";
 	}
+}
+
+/* What a NIC refuses that has not got it to itself is tried for each connection, again and again.
+ */
+static bool told_lately(struct ha_nic *nic, const struct ha_mr_range *range)
+{
+	uint64_t now_ns = ha_now_ns(), before_ns;
+
+	if (!range->further)
+		return false;
+	before_ns = atomic_exchange(&nic->memory_refused_ns, now_ns);
+	return before_ns != 0 && now_ns - before_ns < TOLD_AGAIN_NS;
+}
+
+static void say_refused(const struct ha_incarnation *on, const struct ha_mr_range *range, int err)
+{
+	struct ha_nic *nic = on->nic;
+	const char *verb = range->fd >= 0 ? "ibv_reg_dmabuf_mr" : "ibv_reg_mr";
+
+	if (told_lately(nic, range)) {
+		HA_INFO(HA_SUBSYS_NET, "%s: %s failed again: %s", nic->name, verb, strerror(err));
+		return;
+	}
+	HA_WARN("%s: cannot register %zu bytes of %s at %#lx: %s: %s (errno %d)%s; %s", nic->name,
+		range->length, kind_of(range), (unsigned long)range->addr, verb, strerror(err), err,
+		range->further ? ", so it cannot take over for another NIC" : "",
+		advice(on, range, err));
 }
 
 struct ibv_mr *ha_verbs_reg(const struct ha_incarnation *on, struct ibv_pd *pd,
@@ -49,7 +83,6 @@ struct ibv_mr *ha_verbs_reg(const struct ha_incarnation *on, struct ibv_pd *pd,
 	    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	const struct ha_nic *nic = on->nic;
 	struct ibv_mr *mr;
-	int err;
 
 	if (nic->relaxed_ordering && !(range->type & HA_MEM_STRICT_ORDER))
 		access |= IBV_ACCESS_RELAXED_ORDERING;
@@ -59,12 +92,9 @@ struct ibv_mr *ha_verbs_reg(const struct ha_incarnation *on, struct ibv_pd *pd,
 					  (int)access);
 	else
 		mr = ha_ibv_reg_mr(pd, (void *)range->addr, range->length, access);
-	if (mr)
-		return mr;
-	err = errno;
-	HA_WARN("%s: cannot register %zu bytes of %s at %#lx: %s; %s", nic->name, range->length,
-		kind_of(range), (unsigned long)range->addr, strerror(err), advice(on, range, err));
-	return NULL;
+	if (!mr)
+		say_refused(on, range, errno);
+	return mr;
 }
 
 void ha_verbs_dereg(const struct ha_incarnation *on, struct ibv_mr *mr)

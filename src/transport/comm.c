@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "base/stats.h"
 #include "base/usdt.h"
+#include "memory/mr.h"
 #include "transport/comm_event.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
@@ -54,6 +55,7 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 	if (!comm)
 		goto no_memory;
 	ha_list_init(&comm->in_instance);
+	ha_list_init(&comm->memory.handles);
 	ha_list_init(&comm->poller.link);
 	atomic_store(&comm->refs, 1);
 	comm->inst = inst;
@@ -94,10 +96,19 @@ no_memory:
 	return HA_ERR_SYSTEM;
 }
 
+/* A registration outlives the connection that it was made through. */
+static void disown_memory(struct ha_comm *comm)
+{
+	while (!ha_list_empty(&comm->memory.handles))
+		ha_container_of(ha_list_pop_front(&comm->memory.handles), struct ha_mr, in_owner)
+		    ->owner = NULL;
+}
+
 void ha_comm_free(struct ha_comm *comm)
 {
 	if (!comm)
 		return;
+	disown_memory(comm);
 	/* Side by side, where that takes long. */
 	for (unsigned i = 0; i < comm->npaths; i++)
 		if (comm->paths[i] && !ha_path_closing(comm->paths[i]))

@@ -52,6 +52,13 @@ struct ha_send_side;
 
 /* ---- the connection ------------------------------------------------------------------------ */
 
+/* What was registered through a connection. Under its token. */
+struct ha_comm_memory {
+	struct ha_list handles; /* struct ha_mr.in_owner */
+	uint32_t serial;	/* counts them; 0: there was none */
+	bool has_dmabufs;
+};
+
 /* What comes without a completion. */
 enum ha_silent {
 	HA_SILENT_COUNT = 1, /* sends complete when the peer's software has them: e2e. Constant. */
@@ -106,7 +113,8 @@ struct ha_comm {
 	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
 	atomic_bool queue_events;	/* some path has an event; progress thread */
 	atomic_bool port_events;	/* our ports have changed; progress thread */
-	atomic_bool telling; /* e2e: a count may be lost with its path; written under T */
+	atomic_bool telling;	      /* e2e: a count may be lost with its path; written under T */
+	struct ha_comm_memory memory; /* [T] */
 	struct ha_last_error last_error; /* [T] */
 	uint32_t rto_ms;		 /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
 	struct ha_timeout timeout;	 /* [T] timeout.c */

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 struct ha_comm;
+struct ha_nic;
 struct ha_path;
 
 /* Why a path cannot be used any more. */
@@ -54,6 +55,11 @@ struct ha_failover_ops {
 	 */
 	void (*path_failed)(struct ha_comm *comm, struct ha_path *path,
 			    const struct ha_path_failure *failure);
+	/*
+	 * A NIC refuses to register memory that the connection needs there. True: it is to be left
+	 * for another one, and its paths have failed; false: there is none. Any thread.
+	 */
+	bool (*memory_refused)(struct ha_comm *comm, const struct ha_nic *nic);
 	/* A probe of this path came back. Any thread. */
 	void (*probe_done)(struct ha_comm *comm, struct ha_path *path);
 	/* A message was left in this path's mailbox. Any thread. */

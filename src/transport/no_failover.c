@@ -44,6 +44,13 @@ static void path_failed(struct ha_comm *comm, struct ha_path *path,
 	ha_path_fence(path);
 }
 
+static bool memory_refused(struct ha_comm *comm, const struct ha_nic *nic)
+{
+	(void)comm;
+	(void)nic;
+	return false;
+}
+
 static void frame(struct ha_comm *comm, const struct ha_frame_header *header,
 		  const uint8_t *payload)
 {
@@ -96,6 +103,7 @@ const struct ha_failover_ops ha_no_failover = {
     .start = nothing,
     .free = nothing,
     .path_failed = path_failed,
+    .memory_refused = memory_refused,
     .probe_done = nothing_of_path,
     .msg = nothing_of_path,
     .frame = frame,

@@ -61,8 +61,9 @@ void ha_comm_registration_failed(struct ha_comm *comm, const struct ha_path *pat
 		    "%s cannot be registered on %s, which does not answer", what, path->nic->name);
 		return;
 	}
-	ha_comm_fail(comm, HA_ERR_SYSTEM,
-		     "%s cannot be registered on %s (its log line says why; locked memory, "
-		     "ulimit -l, is the usual reason)",
-		     what, path->nic->name);
+	if (!comm->ops->memory_refused(comm, path->nic))
+		ha_comm_fail(comm, HA_ERR_SYSTEM,
+			     "%s cannot be registered on %s, nor on any other NIC (the log line of "
+			     "each says why; locked memory, ulimit -l, is the usual reason)",
+			     what, path->nic->name);
 }

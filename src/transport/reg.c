@@ -21,12 +21,39 @@ static struct ha_nic *nic_for(const struct ha_comm *comm)
 	return comm->primary;
 }
 
+/* What the connection's paths in reserve will need as well. */
+static void own(struct ha_comm *comm, struct ha_mr *mr)
+{
+	ha_token_acquire(comm);
+	mr->owner = comm;
+	ha_list_push_back(&comm->memory.handles, &mr->in_owner);
+	comm->memory.has_dmabufs |= mr->dmabuf_fd >= 0;
+	comm->memory.serial++;
+	ha_token_release(comm);
+	if (ha_comm_has_failover(comm))
+		ha_progress_call(comm->inst->progress, &comm->poller);
+}
+
+static void disown(struct ha_mr *mr)
+{
+	struct ha_comm *comm = mr->owner;
+
+	if (!comm)
+		return;
+	ha_token_acquire(comm);
+	ha_list_remove(&mr->in_owner);
+	mr->owner = NULL;
+	ha_token_release(comm);
+}
+
 ha_result_t ha_reg_mr(struct ha_comm *comm, void *data, size_t size, int type, uint64_t offset,
 		      int fd, struct ha_mr **out)
 {
 	*out = NULL;
-	return ha_mr_register(comm->inst->devices, nic_for(comm), data, size, type, offset, fd,
-			      out);
+	HA_TRY(
+	    ha_mr_register(comm->inst->devices, nic_for(comm), data, size, type, offset, fd, out));
+	own(comm, *out);
+	return HA_OK;
 }
 
 /* A registration outlives the connection it was made through, so this may be one that is closed. */
@@ -104,5 +131,6 @@ void ha_dereg_mr(struct ha_comm *comm, struct ha_mr *mr)
 		return;
 	if (comm && is_open(mr->set->on_event_arg, comm))
 		forget(comm, mr);
+	disown(mr);
 	ha_mr_deregister(mr);
 }

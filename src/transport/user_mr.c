@@ -60,6 +60,25 @@ uint64_t ha_comm_find_keys(struct ha_comm *comm, const struct ha_path *path, str
 /* ---- ahead of need ----------------------------------------------------------------------------
  */
 
+enum ha_mr_request ha_comm_register_all(struct ha_comm *comm, struct ha_nic *nic)
+{
+	enum ha_mr_request all = HA_MR_READY, one;
+	struct ha_list *pos;
+
+	ha_list_for_each (pos, &comm->memory.handles) {
+		struct ha_mr *mr = ha_container_of(pos, struct ha_mr, in_owner);
+
+		if (ha_mr_keys(mr, (unsigned)nic->index) != 0)
+			continue;
+		one = request(comm, nic, mr);
+		if (one == HA_MR_FAILED)
+			return one;
+		if (one != HA_MR_READY)
+			all = HA_MR_PENDING;
+	}
+	return all;
+}
+
 /* What fails here is tried again, and reported, when it is really needed. */
 static void register_on(struct ha_mr *mr, struct ha_nic *nic)
 {

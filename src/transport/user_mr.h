@@ -31,6 +31,13 @@ static inline uint64_t ha_comm_keys(struct ha_comm *comm, const struct ha_path *
 	return __builtin_expect(keys != 0, 1) ? keys : ha_comm_find_keys(comm, path, mr, what);
 }
 
+/*
+ * Has all memory that was registered through the connection registered on a device, and the
+ * connection visited when it is through. READY: all of it is. FAILED: the device refuses some.
+ * Never waits.
+ */
+enum ha_mr_request ha_comm_register_all(struct ha_comm *comm, struct ha_nic *nic) HA_MUST_CHECK;
+
 /* Has the memory of all requests under way registered on a device. Never waits. */
 void ha_comm_register_ahead(struct ha_comm *comm, struct ha_nic *nic);
 

@@ -445,7 +445,9 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 		damage->process = true;
 		break;
 	case LOSS_MEMORY:
-		damage->memory = true;
+		damage->at_set_up |= !world_connected(world);
+		world_each_end (world, end)
+			damage->memory |= end->host == host && end->comm && !end->traffic.mr;
 		break;
 	case LOSS_ALL:
 		for (uint32_t h = 0; h < WORLD_HOSTS; h++)

@@ -17,7 +17,8 @@ enum fault_loss {
 	LOSS_REQUEST,  /* brief; what follows a request to a second path is the request's own fault
 			*/
 	LOSS_REFUSED,  /* brief; a bug when three paths in a row say so */
-	LOSS_MEMORY,   /* brief, and an error is right: what cannot be registered cannot be sent */
+	LOSS_MEMORY,   /* brief: another NIC is taken, or the same asked again; an error is right if
+			* the   application was refused, or while there is no connection yet */
 	LOSS_PORT,     /* the port at this host, for good; an error is right likewise */
 	LOSS_RAIL,     /* the rail, for good */
 	LOSS_RECEIVED, /* brief, and what was acknowledged may not be known to the receiver */

@@ -159,7 +159,7 @@ static const char *excuse(const struct running *r)
 	if (damage->refusals > 2)
 		return "three paths refused the same";
 	if (damage->memory)
-		return "memory was refused";
+		return "the application was refused its memory";
 	if (damage->at_set_up)
 		return "refused before there was a connection";
 	if (r->spec->world.no_failover && r->result->fired > 0)

@@ -2,9 +2,11 @@
 /* The application's memory, as devices see it that keep pages, or that cannot take it. */
 #include "harness.h"
 
+#include "failover/engine.h"
 #include "memory/mr.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define PAGE  ((size_t)4096)
 #define PAGES 8u
@@ -71,10 +73,232 @@ static void messages_arrive_in_memory_that_was_mapped_anew(void **state)
 	pair_close(&pair);
 }
 
+/* ---- NICs that refuse ------------------------------------------------------------------------ */
+
+static void rails(struct pair *pair, uint32_t n)
+{
+	pair_init(pair);
+	pair->config.enable_backup = true;
+	pair->fabric.rails = n;
+	pair_up(pair);
+	transfer(pair, 1000, 1);
+	pair_wait_standby(pair);
+}
+
+static const char *active_device(const struct ha_comm *comm)
+{
+	return ha_comm_path(comm)->nic->name;
+}
+
+/* The rail of a path in reserve that is up; -1: there is none. */
+static int rail_in_reserve(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != comm->active && ha_slot_is_up(&comm->failover->slots[p]) &&
+		    ha_path_ready(comm->paths[p]))
+			return comm->paths[p]->nic->index;
+	return -1;
+}
+
+/* Until the path in reserve is over this rail at both ends. */
+static void wait_for_reserve(struct pair *pair, int rail)
+{
+	for (int i = 0; i < 1000; i++) {
+		if (rail_in_reserve(pair->send) == rail && rail_in_reserve(pair->recv) == rail)
+			return;
+		pair_idle(pair, 5);
+	}
+	fail_msg("no path in reserve over rail %d; log:\n%s", rail, captured_log);
+}
+
+/* At either end. */
+static void a_refusal_ahead_of_need_is_a_warning_and_another_nic_stands_by(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct ha_mr *mr;
+		struct pair pair;
+		char rule[100];
+		int refuses, other;
+		uint8_t *map;
+
+		rails(&pair, 3);
+		refuses = rail_in_reserve(pair.recv);
+		other = 3 - refuses;
+		snprintf(rule, sizeof(rule), "errno=ENOMEM verb=reg_mr host=%u rail=%d", host,
+			 refuses);
+		refuses = add_rule(rule);
+		map = map_shared(NULL, PAGE);
+		mr = registered(host == 0 ? pair.send : pair.recv, map, PAGE);
+		wait_for_reserve(&pair, other);
+		assert_true(fired(refuses) > 0);
+		assert_true(logged(other == 2 ? "sim1: cannot register 4096 bytes of host memory"
+					      : "sim2: cannot register 4096 bytes of host memory"));
+		assert_logged("ibv_reg_mr: Cannot allocate memory (errno 12), so it cannot take "
+			      "over for another NIC; raise the limit on locked memory");
+		assert_int_equal(pair.send->count.failovers, 0);
+		sv_stepped_link(0, 0, false);
+		transfer(&pair, 20000, 2);
+		assert_int_equal(ha_comm_path(pair.recv)->nic->index, other);
+		ha_dereg_mr(NULL, mr);
+		munmap(map, PAGE);
+		pair_close(&pair);
+	}
+}
+
+/* With no time to find out before: what is asked for is asked for of yet another NIC. */
+static void a_refusal_at_a_switch_is_a_failure_of_that_path(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct in_flight message;
+		int refuses, rule_id;
+		struct pair pair;
+		char rule[100];
+
+		rails(&pair, 3);
+		refuses = rail_in_reserve(pair.recv);
+		snprintf(rule, sizeof(rule), "errno=ENOMEM verb=reg_mr host=%u rail=%d", host,
+			 refuses);
+		rule_id = add_rule(rule);
+		/* As if nothing had been registered ahead. */
+		ha_dereg_mr(pair.send, pair.from.mr);
+		ha_dereg_mr(pair.recv, pair.to.mr);
+		pair.from.mr = registered(pair.send, pair.from.bytes, MEM_SIZE);
+		pair.to.mr = registered(pair.recv, pair.to.bytes, MEM_SIZE);
+		message = pair_start(&pair);
+		sv_stepped_link(0, 0, false);
+		assert_int_equal(pair_finish(&pair, message.recv, NULL), HA_OK);
+		assert_int_equal(pair_finish(&pair, message.send, NULL), HA_OK);
+		assert_true(filled(pair.to.bytes, 300000, 5));
+		assert_true(fired(rule_id) > 0);
+		assert_int_equal(ha_comm_path(pair.recv)->nic->index, 3 - refuses);
+		assert_string_equal(active_device(pair.send), active_device(pair.recv));
+		transfer(&pair, 20000, 2);
+		pair_close(&pair);
+	}
+}
+
+/* Memory of a GPU, as far as a device can tell: a dmabuf, mapped here so that a test can look. */
+struct gpu {
+	uint8_t *bytes;
+	size_t size;
+	struct ha_mr *mr;
+};
+
+static void gpu_open(struct gpu *gpu, struct ha_comm *comm, size_t size)
+{
+	int fd = memfd_create("gpu", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)size), 0);
+	gpu->size = size;
+	gpu->bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(gpu->bytes, MAP_FAILED);
+	assert_int_equal(ha_reg_mr(comm, gpu->bytes, size, HA_MEM_CUDA, 0, fd, &gpu->mr), HA_OK);
+	close(fd);
+}
+
+static void gpu_close(struct gpu *gpu, struct ha_comm *comm)
+{
+	ha_dereg_mr(comm, gpu->mr);
+	munmap(gpu->bytes, gpu->size);
+}
+
+static struct in_flight start_into(struct pair *pair, const struct gpu *gpu)
+{
+	size_t size = gpu->size;
+	void *data = gpu->bytes;
+	struct ha_mr *mr = gpu->mr;
+	struct in_flight t;
+	int tag = 1;
+
+	fill(pair->from.bytes, size, 5);
+	assert_int_equal(ha_irecv(pair->recv, 1, &data, &size, &tag, &mr, &t.recv), HA_OK);
+	t.send = post_send(pair, 0, size, tag);
+	return t;
+}
+
+static void a_connection_whose_memory_no_nic_takes_ends_with_an_error(void **state)
+{
+	struct in_flight message;
+	struct pair pair;
+	struct gpu gpu;
+	int rule;
+
+	(void)state;
+	rails(&pair, 2);
+	rule = add_rule("errno=ENOMEM verb=reg_dmabuf_mr host=1 rail=1");
+	gpu_open(&gpu, pair.recv, 300000);
+	message = start_into(&pair, &gpu);
+	sv_stepped_kill(1, 0);
+	assert_int_equal(pair_finish(&pair, message.recv, NULL), HA_ERR_SYSTEM);
+	assert_true(fired(rule) > 0);
+	assert_logged("cannot be registered on sim1, nor on any other NIC");
+	gpu_close(&gpu, pair.recv);
+	pair_close(&pair);
+}
+
+/* What is left is asked again, when nothing else works. */
+static void a_nic_that_refused_is_the_last_resort(void **state)
+{
+	struct in_flight message;
+	struct pair pair;
+	struct gpu gpu;
+	int rule;
+
+	(void)state;
+	rails(&pair, 2);
+	rule = add_rule("errno=ENOMEM verb=reg_dmabuf_mr host=1 rail=1");
+	gpu_open(&gpu, pair.recv, 300000);
+	message = start_into(&pair, &gpu);
+	sv_stepped_link(1, 0, false);
+	pair_idle(&pair, 500);
+	assert_true(fired(rule) > 0);
+	sv_stepped_fault_remove(rule);
+	assert_int_equal(pair_finish(&pair, message.recv, NULL), HA_OK);
+	assert_int_equal(pair_finish(&pair, message.send, NULL), HA_OK);
+	assert_true(filled(gpu.bytes, gpu.size, 5));
+	assert_string_equal(active_device(pair.recv), "sim1");
+	gpu_close(&gpu, pair.recv);
+	pair_close(&pair);
+}
+
+/* Memory may have been unlocked since. */
+static void a_nic_that_refused_is_asked_again_a_minute_later(void **state)
+{
+	struct pair pair;
+	struct ha_mr *mr;
+	uint8_t *map;
+	int rule;
+
+	(void)state;
+	rails(&pair, 2);
+	rule = add_rule("errno=ENOMEM verb=reg_mr host=1 rail=1");
+	map = map_shared(NULL, PAGE);
+	mr = registered(pair.recv, map, PAGE);
+	pair_idle(&pair, 30000);
+	assert_int_not_equal(rail_in_reserve(pair.recv), 1);
+	assert_true(fired(rule) > 0);
+	sv_stepped_fault_remove(rule);
+	pair_idle(&pair, 29000);
+	assert_int_not_equal(rail_in_reserve(pair.recv), 1);
+	pair_idle(&pair, 2000);
+	wait_for_reserve(&pair, 1);
+	ha_dereg_mr(pair.recv, mr);
+	munmap(map, PAGE);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(messages_arrive_in_memory_that_was_mapped_anew),
+	    cmocka_unit_test(a_refusal_ahead_of_need_is_a_warning_and_another_nic_stands_by),
+	    cmocka_unit_test(a_refusal_at_a_switch_is_a_failure_of_that_path),
+	    cmocka_unit_test(a_connection_whose_memory_no_nic_takes_ends_with_an_error),
+	    cmocka_unit_test(a_nic_that_refused_is_the_last_resort),
+	    cmocka_unit_test(a_nic_that_refused_is_asked_again_a_minute_later),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,14 +109,24 @@ static uint8_t *pages(size_t size)
 	return memory;
 }
 
-static void get_memory(struct host *h)
+static void get_messages_memory(struct host *h)
 {
 	h->memory = pages(MEM_SIZE);
 	for (size_t i = 0; i < MESSAGES; i++)
 		NEED(ha_reg_mr(h->comm, h->memory + i * SIZE, SIZE, HA_MEM_HOST, 0, -1,
 			       &h->mr[i]) == HA_OK);
+}
+
+static void get_other_memory(struct host *h)
+{
 	h->other_memory = pages(SIZE);
 	NEED(ha_reg_mr(h->other, h->other_memory, SIZE, HA_MEM_HOST, 0, -1, &h->other_mr) == HA_OK);
+}
+
+static void get_memory(struct host *h)
+{
+	get_messages_memory(h);
+	get_other_memory(h);
 }
 
 static void await_standby(struct ha_comm *comm)
@@ -239,7 +249,7 @@ static void open_both(struct host *h)
 		h->comm = dial(h, 0);
 		h->other = dial(h, 1);
 	}
-	get_memory(h);
+	get_other_memory(h);
 	await_standby(h->comm);
 	meet(h->peer_fd);
 }
@@ -266,7 +276,7 @@ static void close_both(struct host *h)
 	ha_instance_close(h->inst);
 }
 
-/* Nothing is under way while the connection moves, so that nothing can be registered ahead. */
+/* The memory of the messages is new when the connection has moved: nothing was registered ahead. */
 static int mover(int peer_fd, int test_fd, bool receives)
 {
 	uint64_t began_ns;
@@ -276,12 +286,13 @@ static int mover(int peer_fd, int test_fd, bool receives)
 	open_host(&h, peer_fd, test_fd);
 	h.receives = receives;
 	open_both(&h);
-	for (size_t i = 0; i < MEM_SIZE && !receives; i++)
-		h.memory[i] = pattern(7, i);
 	tell(&h, 'r'); /* the links of rail 0 go down */
 	await_move(h.comm);
 	tell(&h, 'm'); /* registering takes long */
 	began_ns = ha_now_ns();
+	get_messages_memory(&h);
+	for (size_t i = 0; i < MEM_SIZE && !receives; i++)
+		h.memory[i] = pattern(7, i);
 	transfer_all(&h);
 	NEED(ms_since(began_ns) >= REG_MS - 100);
 	fprintf(stderr, "%s: longest call %llu ms, longest gap elsewhere %llu ms, all in %llu ms\n",

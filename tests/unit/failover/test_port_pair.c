@@ -112,6 +112,24 @@ static void a_port_that_is_down_at_either_end_has_no_pair(void **state)
 	assert_int_equal(cost(0, 0), 0);
 }
 
+/* Its NIC refused memory of this connection, or does not know the kind. */
+static void a_port_whose_nic_cannot_take_the_memory_has_no_pair(void **state)
+{
+	(void)state;
+	for (int i = 0; i < FAKE_PORTS; i++) {
+		fake.nics[i].index = i;
+		fake.nics[i].dmabuf = i != 2;
+	}
+	fake.failover.refusing = 1u << 1;
+	assert_int_equal(cost(1, 1), HA_PAIR_NEVER);
+	assert_int_equal(cost(2, 2), 4);
+	fake.comm.memory.has_dmabufs = true;
+	assert_int_equal(cost(2, 2), HA_PAIR_NEVER);
+	assert_int_equal(cost(3, 3), 6);
+	fake.failover.refusing = 0;
+	assert_int_equal(cost(1, 1), 2);
+}
+
 static void no_packet_gets_from_one_link_layer_to_another(void **state)
 {
 	(void)state;
@@ -203,6 +221,7 @@ int main(void)
 	    TEST(infiniband_tells_subnets_by_their_prefix),
 	    TEST(the_address_is_the_one_of_now),
 	    TEST(a_port_that_is_down_at_either_end_has_no_pair),
+	    TEST(a_port_whose_nic_cannot_take_the_memory_has_no_pair),
 	    TEST(no_packet_gets_from_one_link_layer_to_another),
 	    TEST(no_packet_gets_from_ipv4_to_ipv6),
 	    TEST(a_drained_port_is_the_last_resort),
