@@ -3,9 +3,12 @@
 #include "transport/comm.h"
 #include "transport/recv.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "memory/mr.h"
 #include "transport/shared.h"
+
+#include <unistd.h>
 
 /*
  * The primary's device as long as it lives: that is where most traffic goes. After its death any
@@ -102,9 +105,72 @@ static unsigned forget_requests(struct ha_request_pool *pool, const struct ha_mr
 	return used;
 }
 
+/* ---- memory that is in use ------------------------------------------------------------------- */
+
+/* A device takes milliseconds. Where a fence takes longer it is said, and in the end it is the
+ * smaller evil to return. */
+#define FENCE_TOLD_NS (200 * HA_NS_PER_MS)
+#define FENCE_MOST_NS (60 * HA_NS_PER_S)
+#define FENCE_NAP_US  100
+
+/* One look at the fences of all paths; of the first that is not confirmed, if any. */
+static bool all_fenced(struct ha_comm *comm, const char **nic)
+{
+	bool fenced = true;
+
+	ha_token_acquire(comm);
+	for (unsigned p = 0; p < comm->npaths; p++) {
+		struct ha_path *path = comm->paths[p];
+
+		if (!path)
+			continue;
+		if (!comm->inst->threads) { /* no time passes here: nothing drains */
+			(void)ha_path_wait(path, UINT64_MAX);
+			ha_path_unheard(path);
+		}
+		if (ha_path_fenced(comm, path, ha_now_ns()) == HA_FENCE_DONE || !fenced)
+			continue;
+		fenced = false;
+		*nic = path->nic->name;
+	}
+	ha_token_release(comm);
+	return fenced;
+}
+
+/*
+ * Whoever deregisters may use the memory again at once, or unmap it; and ending the registration
+ * keeps nobody off pages that another handle has registered as well.
+ */
+static void await_fences(struct ha_comm *comm)
+{
+	const uint64_t began_ns = ha_real_ns();
+	const char *nic = NULL;
+	bool told = false;
+	uint64_t took_ns;
+
+	/* Where there are no threads a second look has seen everything. */
+	for (int look = 0; !all_fenced(comm, &nic) && (look < 2 || comm->inst->threads); look++) {
+		took_ns = ha_real_ns() - began_ns;
+		if (took_ns > FENCE_MOST_NS) {
+			HA_WARN("connection %s: the queue pairs on %s do not stop: the device may "
+				"still write to memory that is deregistered; reset it",
+				comm->name, nic);
+			return;
+		}
+		if (took_ns > FENCE_TOLD_NS && !told)
+			HA_WARN("connection %s: the queue pairs on %s do not stop soon; "
+				"deregistering waits, since the device may still use the memory of "
+				"requests in flight",
+				comm->name, nic);
+		told |= took_ns > FENCE_TOLD_NS;
+		usleep(FENCE_NAP_US);
+	}
+}
+
 /*
  * What is in flight may be posted again on another path, with memory that is gone by then. NCCL
- * does this when it gives up: it deregisters, then closes. So nothing is posted any more.
+ * does this when it gives up: it deregisters, then closes. So nothing is posted any more, and the
+ * memory is given back when nothing that was posted moves any more.
  */
 static void forget(struct ha_comm *comm, const struct ha_mr *mr)
 {
@@ -123,6 +189,8 @@ static void forget(struct ha_comm *comm, const struct ha_mr *mr)
 			     used);
 	}
 	ha_token_release(comm);
+	if (used != 0)
+		await_fences(comm);
 }
 
 void ha_dereg_mr(struct ha_comm *comm, struct ha_mr *mr)

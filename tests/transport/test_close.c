@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #define DESTROY_MS 3000 /* that the fabric takes for each queue pair of host 0 */
+#define FENCE_MS   800	/* that it takes to stop one, where deregistering is tested */
 #define PROMPT_MS  1500 /* what is left to the background takes less, on a busy machine, too */
 #define MEM_SIZE   (1u << 20)
 #define LOG_SIZE   65536
@@ -287,6 +288,94 @@ static void close_leaves_what_the_kernel_holds_to_the_background(void **state)
 	fabric_down();
 }
 
+/* ---- deregistering --------------------------------------------------------------------------- */
+
+/*
+ * The memory is another handle's as well, so its registration stays, and the other end has the key.
+ * What it sends when the memory was given back must not arrive there any more.
+ */
+static int deregistering_host(int peer_fd, int test_fd, void *arg)
+{
+	struct ha_mr *other;
+	uint64_t began_ns;
+	struct host h;
+
+	(void)arg;
+	open_host(&h, peer_fd, test_fd, false);
+	await_dial(&h);
+	get_memory(&h);
+	NEED(ha_reg_mr(h.comm, h.memory, MEM_SIZE, HA_MEM_HOST, 0, -1, &other) == HA_OK);
+	(void)post_recv(&h);
+	meet(peer_fd); /* the other end can send */
+	tell(&h, 'r');
+	began_ns = ha_now_ns();
+	ha_dereg_mr(h.comm, h.mr);
+	NEED(ms_since(began_ns) >= FENCE_MS - 100);
+	NEED(said("deregistering waits"));
+	memset(h.memory, 0xa5, MEM_SIZE);
+	meet(peer_fd); /* now it does */
+	meet(peer_fd);
+	for (size_t i = 0; i < MEM_SIZE; i++)
+		NEED(h.memory[i] == 0xa5);
+	ha_close_recv(h.comm);
+	ha_dereg_mr(NULL, other);
+	NEED(munmap(h.memory, MEM_SIZE) == 0);
+	ha_instance_close(h.inst);
+	return 0;
+}
+
+static int late_sender(int peer_fd, int test_fd, void *arg)
+{
+	struct ha_request *req = NULL;
+	bool done = false;
+	struct host h;
+
+	(void)arg;
+	(void)test_fd;
+	open_host(&h, peer_fd, test_fd, false);
+	dial(&h);
+	get_memory(&h);
+	memset(h.memory, 1, MEM_SIZE);
+	meet(peer_fd);
+	meet(peer_fd);
+	/* Until something becomes of it: the other end refuses, or takes it. */
+	for (int i = 0; i < 2000 && !req; i++) {
+		if (ha_isend(h.comm, h.memory, MEM_SIZE, 1, h.mr, &req) != HA_OK)
+			break;
+		nap();
+	}
+	for (int i = 0; i < 2000 && req && !done; i++) {
+		if (ha_test(req, &done, NULL) != HA_OK)
+			break;
+		nap();
+	}
+	meet(peer_fd);
+	ha_close_send(h.comm);
+	give_memory_back(&h);
+	ha_instance_close(h.inst);
+	return 0;
+}
+
+static void deregistering_waits_until_nothing_can_be_written_any_more(void **state)
+{
+	struct pair pair;
+	json_t *status;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1");
+	pair_start(&pair, deregistering_host, late_sender, NULL);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
+	assert_int_equal(
+	    fabric_tool("fault %s 'wait=%dms verb=err host=0'", fabric_name(), FENCE_MS), 0);
+	pair_send_byte(&pair, 0, 'g');
+	assert_int_equal(pair_join(&pair, 0, 60), 0);
+	assert_int_equal(pair_join(&pair, 1, 30), 0);
+	status = fabric_status();
+	assert_true(status_fired(status, 0) >= 1);
+	json_decref(status);
+	fabric_down();
+}
+
 /* ---- a process may end meanwhile ------------------------------------------------------------- */
 
 static int ending_host(int peer_fd, int test_fd, void *arg)
@@ -410,6 +499,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(close_leaves_what_the_kernel_holds_to_the_background, tidy),
+	    cmocka_unit_test_teardown(deregistering_waits_until_nothing_can_be_written_any_more,
+				      tidy),
 	    cmocka_unit_test_teardown(a_process_can_end_while_queue_pairs_are_left, tidy),
 	    cmocka_unit_test_teardown(close_waits_where_memory_in_use_is_not_safe_yet, tidy),
 	};
