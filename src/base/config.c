@@ -191,7 +191,7 @@ const char *ha_config_default_text(const struct ha_config_var *var, char *buf, s
 static enum ha_config_origin load_var(struct ha_config *config, const struct ha_config_var *var,
 				      const char *text)
 {
-	char value[SHOWN_MAX], expected[160], fallback[32];
+	char value[SHOWN_MAX], expected[160], fallback[64];
 
 	/* Empty means not set, as scripts that export a variable unconditionally intend. */
 	if (!text || !*text)

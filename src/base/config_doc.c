@@ -33,7 +33,7 @@ static const char *no_effect_text(const struct ha_config_var *var, const char *t
 
 static void write_row(FILE *out, const struct ha_config_var *var)
 {
-	char expected[160], fallback[32];
+	char expected[160], fallback[64];
 
 	fprintf(out, "| `%s` | %s | %s | %s%s |\n", var->name,
 		values_text(var, expected, sizeof expected),
@@ -99,7 +99,7 @@ static void write_roff(FILE *out, const char *text)
 
 static void write_entry(FILE *out, const struct ha_config_var *var)
 {
-	char expected[160], fallback[32];
+	char expected[160], fallback[64];
 
 	fprintf(out, ".TP\n.B %s\n", var->name);
 	write_roff(out, no_effect_text(var, "No effect in this version. "));

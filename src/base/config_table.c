@@ -151,7 +151,7 @@ const struct ha_config_var ha_config_vars[] = {
 	{"NCCL_IB_SPLIT_DATA_ON_QPS", .group = HA_GROUP_NCCL, BOOL(ib_split_data_on_qps, 0),
 	 .help = "1 spreads each message over all queue pairs of the connection, 0 takes them in turn."},
 	{"NCCL_SOCKET_IFNAME", .group = HA_GROUP_NCCL, STRING(socket_ifname),
-	 .default_text = "chosen",
+	 .default_text = "chosen: if possible one that does not go over the fabric",
 	 .help = "Interface for connection set-up: a list of name prefixes; = in front asks for whole names, ^ excludes."},
 	{"NCCL_SOCKET_FAMILY", .group = HA_GROUP_NCCL,
 	 CHOICE(socket_family, address_families, AF_UNSPEC), .default_text = "any",

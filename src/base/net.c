@@ -12,11 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_NETIFS 256
-
-/* Tried in turn until one gives an interface, when NCCL_SOCKET_IFNAME is not set. */
-static const char *const default_filters[] = {"ib", "^docker,lo,virbr", "docker", "lo", "virbr"};
-
 const char *ha_sockaddr_text(const union ha_sockaddr *addr, char *buf, size_t size)
 {
 	char ip[INET6_ADDRSTRLEN] = "?";
@@ -82,14 +77,57 @@ static bool usable(const struct ha_config *config, const struct ha_netif *netif)
 	return family != AF_INET6 || !IN6_IS_ADDR_LOOPBACK(&netif->addr.in6.sin6_addr);
 }
 
-static int first_match(const struct ha_config *config, const char *spec, const struct ha_netif *all,
+static bool is_any(const struct ha_netif *netif)
+{
+	(void)netif;
+	return true;
+}
+
+/* A way out of this host that does not fail with the fabric. */
+static bool is_default_route_apart(const struct ha_netif *netif)
+{
+	return !netif->fabric && netif->default_route;
+}
+
+/* Such as a service processor's USB port has. */
+static bool is_link_local(const union ha_sockaddr *addr)
+{
+	if (addr->sa.sa_family == AF_INET6)
+		return IN6_IS_ADDR_LINKLOCAL(&addr->in6.sin6_addr);
+	return ntohl(addr->in.sin_addr.s_addr) >> 16 == 0xa9fe; /* 169.254.0.0/16 */
+}
+
+static bool is_physical_apart(const struct ha_netif *netif)
+{
+	return !netif->fabric && netif->physical && !is_link_local(&netif->addr);
+}
+
+#define REAL "^docker,lo,virbr"
+
+/* Tried in turn until one gives an interface, when NCCL_SOCKET_IFNAME is not set. From the third
+ * on it is NCCL's own list. */
+static const struct {
+	const char *names;
+	bool (*is)(const struct ha_netif *netif);
+} defaults[] = {
+    {REAL, is_default_route_apart},
+    {REAL, is_physical_apart},
+    {"ib", is_any},
+    {REAL, is_any},
+    {"docker", is_any},
+    {"lo", is_any},
+    {"virbr", is_any},
+};
+
+static int first_match(const struct ha_config *config, const char *names,
+		       bool (*is)(const struct ha_netif *netif), const struct ha_netif *all,
 		       int nall)
 {
 	struct ha_name_filter filter;
 
-	ha_name_filter_parse(&filter, "NCCL_SOCKET_IFNAME", spec);
+	ha_name_filter_parse(&filter, "NCCL_SOCKET_IFNAME", names);
 	for (int i = 0; i < nall; i++)
-		if (usable(config, &all[i]) &&
+		if (usable(config, &all[i]) && is(&all[i]) &&
 		    ha_name_filter_passes(&filter, all[i].name, HA_FILTER_ANY_PORT))
 			return i;
 	return -1;
@@ -98,9 +136,9 @@ static int first_match(const struct ha_config *config, const char *spec, const s
 int ha_net_select(const struct ha_config *config, const struct ha_netif *all, int nall)
 {
 	if (config->socket_ifname[0])
-		return first_match(config, config->socket_ifname, all, nall);
-	for (size_t i = 0; i < sizeof default_filters / sizeof default_filters[0]; i++) {
-		int found = first_match(config, default_filters[i], all, nall);
+		return first_match(config, config->socket_ifname, is_any, all, nall);
+	for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
+		int found = first_match(config, defaults[i].names, defaults[i].is, all, nall);
 
 		if (found >= 0)
 			return found;
@@ -108,8 +146,66 @@ int ha_net_select(const struct ha_config *config, const struct ha_netif *all, in
 	return -1;
 }
 
-/* Interfaces with an IP address, in the kernel's order. Returns how many. */
-static int read_netifs(struct ha_netif *all, int max)
+/* ---- what the kernel has --------------------------------------------------------------------- */
+
+#define ROUTE_UP     0x0001
+#define ROUTE_REJECT 0x0200
+
+static void note_default_route(struct ha_netif *all, int n, const char *name)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(all[i].name, name) == 0)
+			all[i].default_route = true;
+}
+
+/* Interface, destination, gateway, flags, three counts, mask; the first line is a heading. */
+static void read_ipv4_routes(FILE *in, struct ha_netif *all, int n)
+{
+	char line[256], name[IF_NAMESIZE];
+	unsigned destination, flags, mask;
+
+	while (fgets(line, sizeof line, in))
+		if (sscanf(line, "%15s %x %*x %x %*d %*d %*d %x", name, &destination, &flags,
+			   &mask) == 4 &&
+		    destination == 0 && mask == 0 && (flags & ROUTE_UP) && !(flags & ROUTE_REJECT))
+			note_default_route(all, n, name);
+}
+
+/* Destination, its bits, source, its bits, next hop, metric, two counts, flags, interface. */
+static void read_ipv6_routes(FILE *in, struct ha_netif *all, int n)
+{
+	char line[256], destination[33], name[IF_NAMESIZE];
+	unsigned bits, flags;
+
+	while (fgets(line, sizeof line, in))
+		if (sscanf(line, "%32s %x %*s %*x %*s %*x %*x %*x %x %15s", destination, &bits,
+			   &flags, name) == 4 &&
+		    bits == 0 && strspn(destination, "0") == 32 && (flags & ROUTE_UP) &&
+		    !(flags & ROUTE_REJECT))
+			note_default_route(all, n, name);
+}
+
+static void read_default_routes(struct ha_netif *all, int n)
+{
+	static const struct {
+		const char *path;
+		void (*read)(FILE *in, struct ha_netif *all, int n);
+	} tables[] = {
+	    {"/proc/net/route", read_ipv4_routes},
+	    {"/proc/net/ipv6_route", read_ipv6_routes},
+	};
+
+	for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+		FILE *in = fopen(tables[i].path, "re");
+
+		if (!in)
+			continue; /* none of this family */
+		tables[i].read(in, all, n);
+		fclose(in);
+	}
+}
+
+int ha_net_list(struct ha_netif *all, int max)
 {
 	struct ifaddrs *list;
 	int n = 0;
@@ -135,14 +231,15 @@ static int read_netifs(struct ha_netif *all, int max)
 		n++;
 	}
 	freeifaddrs(list);
+	read_default_routes(all, n);
 	return n;
 }
 
-ha_result_t ha_net_choose(const struct ha_config *config, struct ha_netif *out)
+ha_result_t ha_net_choose(const struct ha_config *config, const struct ha_netif *all, int n,
+			  struct ha_netif *out)
 {
-	struct ha_netif all[MAX_NETIFS];
 	char text[HA_SOCKADDR_TEXT_MAX];
-	int chosen = ha_net_select(config, all, read_netifs(all, MAX_NETIFS));
+	int chosen = ha_net_select(config, all, n);
 
 	if (chosen < 0) {
 		HA_WARN("no network interface for connection set-up%s%.200s: check "
@@ -152,7 +249,8 @@ ha_result_t ha_net_choose(const struct ha_config *config, struct ha_netif *out)
 		return HA_ERR_SYSTEM;
 	}
 	*out = all[chosen];
-	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "connection set-up over %s, %s", out->name,
-		ha_sockaddr_text(&out->addr, text, sizeof text));
+	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "connection set-up over %s, %s%s", out->name,
+		ha_sockaddr_text(&out->addr, text, sizeof text),
+		out->fabric ? ", which goes over a NIC of the fabric and fails with it" : "");
 	return HA_OK;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The IP interface that connection set-up goes over, chosen the way NCCL chooses it, and socket
- * addresses as text.
+ * The IP interface that connection set-up goes over, and socket addresses as text.
  */
 #ifndef HA_BASE_NET_H
 #define HA_BASE_NET_H
@@ -24,8 +23,13 @@ union ha_sockaddr {
 struct ha_netif {
 	char name[IF_NAMESIZE];
 	bool up;
+	bool default_route;
+	bool physical; /* a device of this machine, or stands on one; filled in by device/ */
+	bool fabric;   /* goes over a NIC that data goes over; filled in by device/ */
 	union ha_sockaddr addr; /* port 0 */
 };
+
+#define HA_NETIFS_MAX 256
 
 #define HA_SOCKADDR_TEXT_MAX 80
 
@@ -42,13 +46,25 @@ socklen_t ha_sockaddr_len(const union ha_sockaddr *addr);
 int ha_net_listen(const union ha_sockaddr *wanted, int backlog, union ha_sockaddr *bound);
 
 /*
- * The interface for connection set-up: of NCCL_SOCKET_FAMILY, filtered by NCCL_SOCKET_IFNAME. When
- * that is not set: names that start with "ib" first, then everything but docker, virbr and lo,
- * and each of those only when nothing better is there. HA_ERR_SYSTEM with a WARN when none fits.
+ * The interfaces with an IP address, in the kernel's order, at most `max`: how many. None, with a
+ * WARN, where the kernel does not tell.
  */
-ha_result_t ha_net_choose(const struct ha_config *config, struct ha_netif *out) HA_MUST_CHECK;
+int ha_net_list(struct ha_netif *all, int max);
 
-/* The choice itself, from a given list in the kernel's order: an index, or -1. */
+/*
+ * The interface for connection set-up, of n: of NCCL_SOCKET_FAMILY, filtered by NCCL_SOCKET_IFNAME
+ * as NCCL does. HA_ERR_SYSTEM with a WARN when none fits.
+ *
+ * Where that is not set NCCL would take one of InfiniBand first. These sockets are what is left
+ * when the fabric fails, so here one comes first that does not go over it and leads out of this
+ * host: it has a default route, or is a physical device and its address more than a link's own.
+ * Only then it is names that start with "ib", everything but docker, virbr and lo, and each of
+ * those.
+ */
+ha_result_t ha_net_choose(const struct ha_config *config, const struct ha_netif *all, int n,
+			  struct ha_netif *out) HA_MUST_CHECK;
+
+/* The choice itself: an index, or -1. */
 int ha_net_select(const struct ha_config *config, const struct ha_netif *all, int nall);
 
 #endif

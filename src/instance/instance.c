@@ -12,6 +12,7 @@
 #include "base/pin_code.h"
 #include "base/stats.h"
 #include "base/text.h"
+#include "device/netdev.h"
 #include "event/event_log.h"
 #include "failover/engine.h"
 #include "failover/shared.h"
@@ -127,11 +128,22 @@ static void keep_resident(void)
 	HA_TRACE(1, "%zu KiB of code are kept in memory for a failover", locked / 1024);
 }
 
+/* Where peers dial. */
+static ha_result_t choose_bootstrap(struct ha_instance *inst)
+{
+	struct ha_netif all[HA_NETIFS_MAX], netif;
+	int n = ha_net_list(all, HA_NETIFS_MAX);
+
+	ha_netdev_mark(inst->devices, HA_CLASS_NET, all, n);
+	HA_TRY(ha_net_choose(&inst->config, all, n, &netif));
+	inst->bootstrap_addr = netif.addr;
+	return HA_OK;
+}
+
 ha_result_t ha_instance_open(const struct ha_instance_options *options, struct ha_instance **out)
 {
 	struct ha_instance *inst = calloc(1, sizeof(*inst));
 	struct ha_progress_options progress;
-	struct ha_netif netif;
 	ha_result_t result;
 
 	*out = NULL;
@@ -157,8 +169,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 
 	result = ha_device_set_open(&inst->config, &inst->devices);
 	if (result == HA_OK && inst->devices->nports > 0) {
-		result = ha_net_choose(&inst->config, &netif);
-		inst->bootstrap_addr = netif.addr;
+		result = choose_bootstrap(inst);
 	}
 	if (result == HA_OK) {
 		progress = (struct ha_progress_options){

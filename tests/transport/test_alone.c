@@ -103,7 +103,7 @@ static void host_open(uint32_t host)
 {
 	const struct ha_progress_options progress = {.thread = false, .idle_spin_threshold = 1};
 	struct ha_instance *inst = &world.hosts[host];
-	struct ha_netif netif;
+	struct ha_netif all[HA_NETIFS_MAX], netif;
 
 	sv_stepped_set_host(host);
 	ha_config_load(&inst->config, no_environment);
@@ -117,7 +117,8 @@ static void host_open(uint32_t host)
 	ha_list_init(&inst->attempts);
 	assert_int_equal(ha_device_set_open(&inst->config, &inst->devices), HA_OK);
 	assert_int_equal(inst->devices->nports, RAILS);
-	assert_int_equal(ha_net_choose(&inst->config, &netif), HA_OK);
+	assert_int_equal(ha_net_choose(&inst->config, all, ha_net_list(all, HA_NETIFS_MAX), &netif),
+			 HA_OK);
 	inst->bootstrap_addr = netif.addr;
 	assert_int_equal(ha_progress_start(&progress, &inst->progress), HA_OK);
 	watch_nics(inst);

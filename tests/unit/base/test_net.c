@@ -69,6 +69,62 @@ static void defaults_prefer_ib_then_anything_real_then_docker_then_lo(void **sta
 	assert_string_equal(chosen("", AF_UNSPEC), "ib0");
 }
 
+/* What fails with the fabric, and what leads nowhere, is taken when there is nothing else. */
+static void the_way_that_does_not_fail_with_the_fabric_comes_first(void **state)
+{
+	(void)state;
+	given("lo", "127.0.0.1");
+	given("ib0", "10.1.0.1");
+	all[nall - 1].fabric = all[nall - 1].physical = true;
+	assert_string_equal(chosen("", AF_UNSPEC), "ib0");
+	given("cni0", "10.244.0.1"); /* pods of this host */
+	assert_string_equal(chosen("", AF_UNSPEC), "ib0");
+	given("idrac", "169.254.3.2"); /* a service processor */
+	all[nall - 1].physical = true;
+	given("idrac", "fe80::5");
+	all[nall - 1].physical = true;
+	assert_string_equal(chosen("", AF_UNSPEC), "ib0");
+	given("eno1", "192.168.0.1");
+	all[nall - 1].physical = true;
+	assert_string_equal(chosen("", AF_UNSPEC), "eno1");
+	given("eth0", "10.2.0.1"); /* of a container */
+	all[nall - 1].default_route = true;
+	assert_string_equal(chosen("", AF_UNSPEC), "eth0");
+	given("docker0", "172.17.0.1");
+	all[nall - 1].default_route = true;
+	assert_string_equal(chosen("", AF_UNSPEC), "eth0");
+}
+
+static void a_default_route_over_the_fabric_is_not_preferred(void **state)
+{
+	(void)state;
+	given("eth4", "10.1.0.1"); /* of a RoCE NIC */
+	all[nall - 1].fabric = all[nall - 1].physical = all[nall - 1].default_route = true;
+	assert_string_equal(chosen("", AF_UNSPEC), "eth4");
+	given("eno1", "192.168.0.1");
+	all[nall - 1].physical = true;
+	assert_string_equal(chosen("", AF_UNSPEC), "eno1");
+	all[nall - 1].up = false;
+	assert_string_equal(chosen("", AF_UNSPEC), "eth4");
+}
+
+/* Who names one means it. */
+static void what_is_asked_for_is_taken_as_nccl_does_it(void **state)
+{
+	(void)state;
+	given("ib0", "10.1.0.1");
+	all[nall - 1].fabric = true;
+	given("ib0", "fd00::1");
+	all[nall - 1].fabric = true;
+	given("eno1", "192.168.0.1");
+	all[nall - 1].default_route = all[nall - 1].physical = true;
+	assert_string_equal(chosen("", AF_UNSPEC), "eno1");
+	assert_string_equal(chosen("ib", AF_UNSPEC), "ib0");
+	assert_string_equal(chosen("=ib0", AF_INET6), "ib06");
+	assert_string_equal(chosen("^eno", AF_UNSPEC), "ib0");
+	assert_string_equal(chosen("", AF_INET6), "ib06"); /* nothing else of this family */
+}
+
 static void ifname_takes_prefixes_exact_names_and_exclusions(void **state)
 {
 	(void)state;
@@ -111,16 +167,22 @@ static void what_cannot_carry_a_connection_is_passed_over(void **state)
 static void this_machine_has_an_interface(void **state)
 {
 	struct ha_config config = {.socket_family = AF_UNSPEC};
-	struct ha_netif got;
+	struct ha_netif here[HA_NETIFS_MAX], got;
+	int n = ha_net_list(here, HA_NETIFS_MAX);
 
 	(void)state;
 	strcpy(config.socket_ifname, "lo");
 	config.socket_family = AF_INET;
-	assert_int_equal(ha_net_choose(&config, &got), HA_OK);
+	assert_int_equal(ha_net_choose(&config, here, n, &got), HA_OK);
 	assert_string_equal(got.name, "lo");
 	assert_true(logged("connection set-up over lo, 127.0.0.1:0"));
+	assert_false(logged("fails with it"));
+	for (int i = 0; i < n; i++)
+		here[i].fabric = true;
+	assert_int_equal(ha_net_choose(&config, here, n, &got), HA_OK);
+	assert_true(logged("127.0.0.1:0, which goes over a NIC of the fabric and fails with it"));
 	strcpy(config.socket_ifname, "=no-such-thing");
-	assert_int_equal(ha_net_choose(&config, &got), HA_ERR_SYSTEM);
+	assert_int_equal(ha_net_choose(&config, here, n, &got), HA_ERR_SYSTEM);
 	assert_int_equal(captured_warnings, 1);
 	assert_true(logged("NCCL_SOCKET_IFNAME=no-such-thing") ||
 		    logged("NCCL_SOCKET_IFNAME==no-such-thing"));
@@ -151,6 +213,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(defaults_prefer_ib_then_anything_real_then_docker_then_lo,
 				   setup),
+	    cmocka_unit_test_setup(the_way_that_does_not_fail_with_the_fabric_comes_first, setup),
+	    cmocka_unit_test_setup(a_default_route_over_the_fabric_is_not_preferred, setup),
+	    cmocka_unit_test_setup(what_is_asked_for_is_taken_as_nccl_does_it, setup),
 	    cmocka_unit_test_setup(ifname_takes_prefixes_exact_names_and_exclusions, setup),
 	    cmocka_unit_test_setup(family_restricts_the_choice, setup),
 	    cmocka_unit_test_setup(what_cannot_carry_a_connection_is_passed_over, setup),
