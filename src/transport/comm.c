@@ -160,15 +160,18 @@ ha_result_t ha_comm_start(struct ha_comm *comm)
 {
 	struct ha_instance *inst = comm->inst;
 
-	pthread_mutex_lock(&inst->lock);
-	ha_list_push_back(&inst->comms, &comm->in_instance);
-	pthread_mutex_unlock(&inst->lock);
-
 	ha_comm_stats_open(comm);
 	comm->poller.visit = ha_comm_visit;
 	comm->poller.timer.first = comm;
 	ha_progress_add(inst->progress, &comm->poller);
-	return ha_ctrl_sock_start(comm->ctrl_sock, comm);
+	HA_TRY(ha_ctrl_sock_start(comm->ctrl_sock, comm));
+	pthread_mutex_lock(&inst->lock);
+	ha_list_push_back(&inst->comms, &comm->in_instance);
+	pthread_mutex_unlock(&inst->lock);
+	/* What became of ports before it was listed, nobody has told it. */
+	atomic_store_explicit(&comm->port_events, true, memory_order_release);
+	ha_progress_call(inst->progress, &comm->poller);
+	return HA_OK;
 }
 
 void ha_comm_stop(struct ha_comm *comm)

@@ -176,7 +176,8 @@ void ha_comm_free(struct ha_comm *comm);
 struct ha_comm *ha_comm_hold(struct ha_comm *comm);
 void ha_comm_put(struct ha_comm *comm);
 
-/* Publishes an established connection: events, background polling, statistics. */
+/* Publishes an established connection: statistics, background polling, its control socket; events,
+ * and whoever looks through the instance's list, when all of it is there. */
 ha_result_t ha_comm_start(struct ha_comm *comm) HA_MUST_CHECK;
 /* Undoes ha_comm_start; afterwards only the caller touches the connection. */
 void ha_comm_stop(struct ha_comm *comm);

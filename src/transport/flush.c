@@ -55,7 +55,7 @@ static int connect_to_itself(const struct ha_path *path, struct ibv_qp *qp)
 	if (path->addr.link_layer == IBV_LINK_LAYER_ETHERNET) {
 		attr.ah_attr.is_global = 1;
 		attr.ah_attr.grh.dgid = path->addr.gid;
-		attr.ah_attr.grh.sgid_index = (uint8_t)path->addr.gid_index;
+		attr.ah_attr.grh.sgid_index = (uint8_t)ha_path_sgid_index(path);
 		attr.ah_attr.grh.hop_limit = 255;
 	} else {
 		attr.ah_attr.dlid = path->addr.lid;

@@ -408,6 +408,16 @@ static bool same_subnet(const struct ha_path *path, const struct ha_wire_endpoin
 	return memcmp(path->addr.gid.raw, remote->gid, 8) == 0;
 }
 
+int ha_path_sgid_index(const struct ha_path *path)
+{
+	struct ha_port_addr now;
+
+	ha_port_addr(path->port, &now);
+	if (path->addr.link_layer != IBV_LINK_LAYER_ETHERNET)
+		return path->addr.gid_index;
+	return memcmp(&now.gid, &path->addr.gid, sizeof(now.gid)) == 0 ? now.gid_index : -1;
+}
+
 static void fill_address(const struct ha_path *path, const struct ha_wire_endpoint *remote,
 			 struct ibv_ah_attr *ah)
 {
@@ -419,7 +429,7 @@ static void fill_address(const struct ha_path *path, const struct ha_wire_endpoi
 	if (ethernet || !same_subnet(path, remote)) {
 		ah->is_global = 1;
 		memcpy(ah->grh.dgid.raw, remote->gid, sizeof(remote->gid));
-		ah->grh.sgid_index = (uint8_t)path->addr.gid_index;
+		ah->grh.sgid_index = (uint8_t)ha_path_sgid_index(path);
 		ah->grh.hop_limit = HOP_LIMIT;
 		ah->grh.traffic_class = remote->traffic_class;
 	}
@@ -505,6 +515,9 @@ static void set_remote(struct ha_path *path, const struct ha_wire_endpoint *remo
 
 static ha_result_t bring_up(const struct ha_path *path)
 {
+	if (ha_path_sgid_index(path) < 0)
+		return not_connected(path, "ibv_modify_qp to RTR (from the address as it was told)",
+				     EADDRNOTAVAIL);
 	for (unsigned i = 0; i < path->nqps; i++) {
 		const struct ha_qp *qp = &path->qps[i];
 		const struct ha_wire_endpoint *remote = &path->remote;

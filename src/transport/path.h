@@ -222,6 +222,12 @@ ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *opt
  */
 struct ha_path *ha_path_start_opening(struct ha_comm *comm, const struct ha_path_options *options);
 
+/*
+ * Where the address that the peer was told lies in the port's table now: entries move while a path
+ * is made. -1: it is gone, and what the peer sends would not come here. Any thread.
+ */
+int ha_path_sgid_index(const struct ha_path *path);
+
 /* What the peer has to know about our end. */
 void ha_path_endpoint(const struct ha_path *path, struct ha_wire_endpoint *out);
 

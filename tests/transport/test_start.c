@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "device/rank.h"
+#include "transport/ctrl_sock.h"
 
 #include <string.h>
 
@@ -194,6 +195,135 @@ static void a_port_that_comes_up_later_protects(void **state)
 	pair_close(&pair);
 }
 
+/* ---- who sees it ------------------------------------------------------------------------------
+ */
+
+static unsigned starts, listed_early;
+static void (*meanwhile)(struct ha_comm *comm);
+
+static bool is_listed(const struct ha_comm *comm)
+{
+	struct ha_instance *inst = comm->inst;
+	bool found = false;
+	struct ha_list *pos;
+
+	pthread_mutex_lock(&inst->lock);
+	ha_list_for_each (pos, &inst->comms)
+		found |= ha_container_of(pos, struct ha_comm, in_instance) == comm;
+	pthread_mutex_unlock(&inst->lock);
+	return found;
+}
+
+ha_result_t __real_ha_ctrl_sock_start(struct ha_ctrl_sock *sock, struct ha_comm *comm);
+ha_result_t __wrap_ha_ctrl_sock_start(struct ha_ctrl_sock *sock, struct ha_comm *comm);
+ha_result_t __wrap_ha_ctrl_sock_start(struct ha_ctrl_sock *sock, struct ha_comm *comm)
+{
+	starts++;
+	listed_early += is_listed(comm);
+	if (meanwhile)
+		meanwhile(comm);
+	return __real_ha_ctrl_sock_start(sock, comm);
+}
+
+/* Other threads go through the list and look at what is in it, without the token. */
+static void a_connection_is_listed_when_it_is_complete(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	begin(&pair, false);
+	starts = listed_early = 0;
+	pair_up(&pair);
+	assert_int_equal(starts, 2);
+	assert_int_equal(listed_early, 0);
+	assert_true(is_listed(pair.send) && is_listed(pair.recv));
+	pair_close(&pair);
+}
+
+/* The event finds no connection to tell. */
+static void lose_port(struct ha_comm *comm)
+{
+	if (!comm->is_send)
+		return;
+	sv_stepped_link(0, 0, false);
+	sv_stepped_run_idle(HA_NS_PER_MS);
+	sv_stepped_set_host(0);
+	(void)ha_instance_progress(comm->inst);
+}
+
+static void a_port_that_goes_before_it_is_listed_is_noticed(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	begin(&pair, false);
+	meanwhile = lose_port;
+	pair_up(&pair);
+	meanwhile = NULL;
+	transfer(&pair, 20000, 5);
+	assert_string_equal(active(pair.send)->nic->name, "sim1");
+	assert_int_equal(pair.send->count.failovers, 1);
+	assert_int_equal(ha_comm_error(pair.send), HA_OK);
+	pair_close(&pair);
+}
+
+/* ---- the address ------------------------------------------------------------------------------
+ */
+
+/* The table changes between the making of a path and its connecting. */
+static void a_path_goes_out_from_the_address_that_the_peer_was_told(void **state)
+{
+	struct ha_path *path[2];
+	struct pair pair;
+
+	(void)state;
+	for (unsigned gone = 0; gone < 2; gone++) {
+		struct ha_wire_endpoint told[2];
+		struct ibv_qp_init_attr init;
+		struct ibv_qp_attr attr;
+		union ibv_gid other = {{0}}, from;
+		ha_result_t result;
+
+		begin(&pair, false);
+		pair.config.enable_backup = false; /* no path but ours */
+		pair_up(&pair);
+		for (int end = 0; end < 2; end++) {
+			struct ha_path_options options = {
+			    .port = &ha_instance_devices(pair.inst[end])->ports[1],
+			    .index = 1,
+			    .generation = 1,
+			    .nqps = 1};
+
+			assert_int_equal(
+			    ha_path_open(end ? pair.recv : pair.send, &options, &path[end]), HA_OK);
+			ha_path_endpoint(path[end], &told[end]);
+		}
+		memcpy(other.raw, told[0].gid, sizeof(other.raw));
+		other.raw[15] ^= 0x40;
+		memcpy(from.raw, told[0].gid, sizeof(from.raw));
+		if (!gone)
+			sv_stepped_set_gid(0, 1, 1, &from); /* of RoCE v2, too */
+		sv_stepped_set_gid(0, 1, (uint32_t)path[0]->addr.gid_index, &other);
+		pair_settle(&pair);
+		result = ha_path_connect(path[0], &told[1]);
+		if (gone) {
+			assert_int_equal(result, HA_ERR_SYSTEM);
+			assert_logged("from the address as it was told");
+		} else {
+			assert_int_equal(result, HA_OK);
+			assert_int_equal(ibv_query_qp(path[0]->qps[0].qp, &attr, IBV_QP_AV, &init),
+					 0);
+			assert_int_equal(
+			    ibv_query_gid(path[0]->on->ctx, 1, attr.ah_attr.grh.sgid_index, &from),
+			    0);
+			assert_memory_equal(from.raw, told[0].gid, sizeof(from.raw));
+		}
+		ha_path_close(path[0]);
+		ha_path_close(path[1]);
+		pair_close(&pair);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -201,6 +331,9 @@ int main(void)
 	    cmocka_unit_test(it_prefers_the_port_it_was_asked_for_once_that_is_back),
 	    cmocka_unit_test(a_port_that_dies_while_the_connection_is_made),
 	    cmocka_unit_test(a_port_that_comes_up_later_protects),
+	    cmocka_unit_test(a_connection_is_listed_when_it_is_complete),
+	    cmocka_unit_test(a_port_that_goes_before_it_is_listed_is_noticed),
+	    cmocka_unit_test(a_path_goes_out_from_the_address_that_the_peer_was_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
