@@ -127,12 +127,11 @@ static void tell_failure(struct nic_reopen *r)
 		HA_INFO(HA_SUBSYS_NET, "%s: cannot be opened again: %s failed: %s, as before",
 			r->nic->name, found->why.verb, strerror(found->why.error));
 	else
-		HA_WARN(
-		    "%s: the device is back, as %s, and cannot be opened again: %s failed: %s; it "
-		    "is tried again for as long as it takes, and its ports are not used until "
-		    "then (see dmesg; are /dev/infiniband/uverbs* readable and writable here?)",
-		    r->nic->name, found->name[0] ? found->name : "?", found->why.verb,
-		    strerror(found->why.error));
+		HA_WARN("%s: the device, listed as %s, cannot be opened again: %s failed: %s; it "
+			"is tried again for as long as it takes, and its ports are not used until "
+			"then (see dmesg; are /dev/infiniband/uverbs* readable and writable here?)",
+			r->nic->name, found->name[0] ? found->name : "?", found->why.verb,
+			strerror(found->why.error));
 }
 
 static void tell_back(const struct nic_reopen *r)

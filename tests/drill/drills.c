@@ -67,6 +67,22 @@ const struct drill drills[] = {
 	.switches_max = -1,
 	.stall_max_ms = 300,
     },
+    /* A reset of one NIC, then of the other: without the first one's return nothing would be left.
+     */
+    {
+	.name = "reset-then-the-other",
+	.proves = "a NIC that comes back from a reset is opened again, and carries when the other "
+		  "one dies",
+	.env = {"HA_NCCL_COMPLETION=e2e"},
+	.args = {BOTH_RAILS},
+	.script = "1000 device 1 0 kill\n1500 device 1 0 revive\n"
+		  "6000 device 1 1 kill",
+	.tail_ms = 2000,
+	.switches_min = 8,
+	.switches_max = -1,
+	.stall_max_ms = 300,
+	.ends_on_rail = 1 + 0,
+    },
     {
 	.name = "unanswered-address",
 	.proves = "where no neighbour answers, a path in reserve takes seconds and traffic none",

@@ -231,7 +231,7 @@ static void a_device_that_cannot_be_opened_is_tried_again(void **state)
 		assert_int_equal(fired(id), 3);
 		/* After 1, 2, 4 and 8 seconds; told once, with device and verb. */
 		assert_in_range(sv_stepped_now() - began_ns, 14 * HA_NS_PER_S, 16 * HA_NS_PER_S);
-		assert_int_equal(times("and cannot be opened again"), 1);
+		assert_int_equal(times("sim0, cannot be opened again"), 1);
 		snprintf(rule, sizeof(rule), "cannot be opened again: ibv_%s failed: ", verbs[i]);
 		assert_logged(rule);
 		pair_wait_standby(&pair);
