@@ -174,6 +174,8 @@ void sv_stepped_set_gid(uint32_t host, uint32_t rail, uint32_t index, const unio
 void sv_stepped_set_pkey(uint32_t host, uint32_t rail, uint32_t index, uint16_t pkey);
 /* Raises a port or device event. */
 void sv_stepped_raise(uint32_t host, uint32_t rail, enum ibv_event_type type);
+/* Raises an event of a queue pair, such as COMM_EST. False: no such queue pair. */
+bool sv_stepped_raise_qp(uint32_t host, uint32_t rail, uint32_t qpn, enum ibv_event_type type);
 
 /* ---- faults, as rules (the language is in docs/simverbs.md) ---- */
 

@@ -147,6 +147,19 @@ ha_result_t ha_device_set_open(const struct ha_config *config,
 /* Closes contexts. PDs must be gone (memory/: ha_memory_close). NULL is fine. */
 void ha_device_set_close(struct ha_device_set *set);
 
+/* Sets of ports: a bit each. */
+static inline uint64_t ha_port_bit(const struct ha_port *port)
+{
+	return 1ull << port->index;
+}
+
+/* Those of a NIC. */
+uint64_t ha_ports_of_nic(const struct ha_device_set *set, const struct ha_nic *nic);
+
+/* The port that an event names; NULL: none of ours. */
+struct ha_port *ha_port_of_event(struct ha_device_set *set, const struct ha_nic *nic,
+				 const struct ibv_async_event *event);
+
 /* Whether it can carry traffic now, as far as this host knows. Any thread. */
 static inline bool ha_port_usable(const struct ha_port *port)
 {

@@ -13,10 +13,21 @@
 /* Per call, so that a storm on one device does not starve the caller's other work. */
 #define MAX_EVENTS_PER_CALL 64
 
-static struct ha_port *find_port(struct ha_device_set *set, const struct ha_nic *nic, int port_num)
+uint64_t ha_ports_of_nic(const struct ha_device_set *set, const struct ha_nic *nic)
+{
+	uint64_t ports = 0;
+
+	for (int i = 0; i < set->nports_all; i++)
+		if (set->ports[i].nic == nic)
+			ports |= ha_port_bit(&set->ports[i]);
+	return ports;
+}
+
+struct ha_port *ha_port_of_event(struct ha_device_set *set, const struct ha_nic *nic,
+				 const struct ibv_async_event *event)
 {
 	for (int i = 0; i < set->nports_all; i++)
-		if (set->ports[i].nic == nic && set->ports[i].port_num == port_num)
+		if (set->ports[i].nic == nic && set->ports[i].port_num == event->element.port_num)
 			return &set->ports[i];
 	return NULL;
 }
@@ -24,7 +35,7 @@ static struct ha_port *find_port(struct ha_device_set *set, const struct ha_nic 
 static void port_event(struct ha_device_set *set, struct ha_nic *nic,
 		       const struct ibv_async_event *event)
 {
-	struct ha_port *port = find_port(set, nic, event->element.port_num);
+	struct ha_port *port = ha_port_of_event(set, nic, event);
 	const char *what = ibv_event_type_str(event->event_type);
 
 	if (!port) /* filtered out */
@@ -34,9 +45,11 @@ static void port_event(struct ha_device_set *set, struct ha_nic *nic,
 		ha_port_is_down(port);
 		HA_WARN("%s:%d: %s", nic->name, port->port_num, what);
 		return;
-	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_CLIENT_REREGISTER:
+		break; /* nothing of ours is registered with the subnet manager */
 	default:
-		atomic_store(&port->refresh_due, true);
+		atomic_store(&port->refresh_due,
+			     true); /* what became of it is told if it differs */
 	}
 	HA_INFO(HA_SUBSYS_NET, "%s:%d: %s", nic->name, port->port_num, what);
 }

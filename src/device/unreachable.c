@@ -73,10 +73,14 @@ bool ha_unreachable_lately(struct ha_unreachable *unreachable, const struct ha_u
 	return lately;
 }
 
-void ha_unreachable_forget(struct ha_unreachable *unreachable)
+void ha_unreachable_forget(struct ha_unreachable *unreachable, const struct ha_unreachable_key *key)
 {
 	pthread_mutex_lock(&unreachable->lock);
-	memset(unreachable->entries, 0, sizeof(unreachable->entries));
+	for (int i = 0; i < HA_UNREACHABLE_MAX; i++)
+		if ((!key->port || unreachable->entries[i].port == key->port) &&
+		    (!key->gid || memcmp(unreachable->entries[i].gid, key->gid,
+					 sizeof(unreachable->entries[i].gid)) == 0))
+			memset(&unreachable->entries[i], 0, sizeof(unreachable->entries[i]));
 	pthread_mutex_unlock(&unreachable->lock);
 }
 

@@ -43,8 +43,10 @@ void ha_unreachable_note(struct ha_unreachable *unreachable, const struct ha_unr
 bool ha_unreachable_lately(struct ha_unreachable *unreachable, const struct ha_unreachable_key *key,
 			   uint64_t now_ns);
 
-/* Something has changed: all may be asked for again. */
-void ha_unreachable_forget(struct ha_unreachable *unreachable);
+/* Something of this port has changed: what it did not find may be asked for again. A port of ours,
+ * or a remote one's 16 bytes; the other is NULL. */
+void ha_unreachable_forget(struct ha_unreachable *unreachable,
+			   const struct ha_unreachable_key *key);
 
 /* The same for the same pair. */
 uint64_t ha_unreachable_hash(const struct ha_unreachable_key *key);

@@ -476,7 +476,7 @@ static void hear_ports(struct ha_comm *comm, const struct ha_port_offers *ports)
 		if (ports->offers[i].up)
 			fo->peer_ports_up |= (uint16_t)(1u << i);
 	find_first_pair(comm);
-	fo->look = fo->ports_changed = true;
+	fo->look = true;
 	if (comm->paths[0])
 		ha_path_build_watch(comm, 0);
 }
@@ -610,12 +610,16 @@ static bool heartbeats_changed(const struct ha_comm *comm)
 	return false;
 }
 
-static void port_changed(struct ha_comm *comm)
+static void ports_changed(struct ha_comm *comm, uint64_t ports)
 {
 	struct ha_failover *fo = comm->failover;
 
-	fo->look = fo->ports_changed = true;
-	fo->say |= HA_SAY_STATE;
+	fo->look = true;
+	for (unsigned i = 0; i < fo->noffers; i++)
+		if (ports & ha_port_bit(fo->offers[i]) && ha_port_usable(fo->offers[i]))
+			fo->renewed |= (uint16_t)(1u << i);
+	if (ha_signaling_ports_up(comm) != fo->ports_said)
+		fo->say |= HA_SAY_STATE;
 	if (!fo->socket_broken && heartbeats_changed(comm))
 		say_ports(comm);
 }
@@ -627,6 +631,7 @@ static void start(struct ha_comm *comm)
 	if (!comm->is_send && ha_reconnect_server_open(comm->inst, &fo->reconnect_at.addr))
 		fo->reconnect_at.cookie = ha_random();
 	open_heartbeats(comm);
+	fo->ports_said = ha_signaling_ports_up(comm); /* before: what changes meanwhile is said */
 	say_ports(comm);
 	for (unsigned i = 0; i < fo->noffers; i++)
 		if (ha_port_drained(fo->offers[i]))
@@ -754,7 +759,7 @@ const struct ha_failover_ops ha_failover_engine = {
     .msg = msg_came,
     .frame = frame,
     .socket_broken = socket_broken,
-    .port_changed = port_changed,
+    .ports_changed = ports_changed,
     .ask = ask,
     .visit = visit_when_due,
     .goodbye = goodbye,

@@ -107,19 +107,20 @@ struct ha_slot_link {
 
 struct ha_failover {
 	uint8_t state;
-	bool resumed;	    /* receiver: RESUMED of this epoch was heard */
-	bool socket_broken; /* paths are the only channels, until it is dialled again */
-	bool look;	    /* something happened that a visit has to look at */
-	bool ports_changed; /* what failed before may work now */
-	bool stepping;	    /* a step of the machine is under way: fsm.c */
-	uint8_t socket_end; /* enum ha_sock_end: of the one that broke */
-	uint8_t leave;	    /* enum ha_reason: noted, why the active path is to be left */
+	bool resumed;			/* receiver: RESUMED of this epoch was heard */
+	bool socket_broken;		/* paths are the only channels, until it is dialled again */
+	bool look;			/* something happened that a visit has to look at */
+	uint16_t renewed, peer_renewed; /* receiver: offers that may work now, and did not before */
+	bool stepping;			/* a step of the machine is under way: fsm.c */
+	uint8_t socket_end;		/* enum ha_sock_end: of the one that broke */
+	uint8_t leave; /* enum ha_reason: noted, why the active path is to be left */
 	bool outage_told;
 	uint8_t sl, traffic_class; /* [C] of every path of this connection */
 	uint8_t nqps;		   /* [C] of every path */
 	uint32_t epoch;		   /* the protocol's; comm->epoch follows when traffic resumes */
 	uint32_t say;		   /* enum ha_say */
 	uint32_t serial, peer_serial;
+	uint16_t ports_said; /* up, as the peer was told last */
 	uint16_t peer_ports_up, peer_ports_drained;
 	uint32_t refusing;	  /* by NIC: it refused the connection's memory */
 	uint64_t refused_ns;	  /* when one did last */

@@ -62,6 +62,11 @@ static uint16_t ports_that_are(const struct ha_comm *comm,
 	return bits;
 }
 
+uint16_t ha_signaling_ports_up(const struct ha_comm *comm)
+{
+	return ports_that_are(comm, ha_offer_usable);
+}
+
 static void fill(struct ha_comm *comm, unsigned kind, struct ha_message *m)
 {
 	struct ha_failover *fo = comm->failover;
@@ -72,11 +77,12 @@ static void fill(struct ha_comm *comm, unsigned kind, struct ha_message *m)
 	    .code = (uint16_t)ha_comm_error(comm),
 	    .epoch = fo->epoch,
 	    .serial = ++fo->serial,
-	    .ports_up = ports_that_are(comm, ha_offer_usable),
+	    .ports_up = ha_signaling_ports_up(comm),
 	    .ports_drained = ports_that_are(comm, is_drained),
 	    .rto_ms = comm->rto_ms,
 	    .window = comm->is_send ? comm->send->completed : comm->recv->done,
 	};
+	fo->ports_said = m->ports_up;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_slot *slot = &fo->slots[p];
 
@@ -342,8 +348,9 @@ static void hear_ports(struct ha_comm *comm, uint16_t up)
 
 	if (up == fo->peer_ports_up)
 		return;
+	fo->peer_renewed |= up & ~fo->peer_ports_up;
 	fo->peer_ports_up = up;
-	fo->look = fo->ports_changed = true;
+	fo->look = true;
 	for (unsigned p = 0; p < HA_MAX_PATHS && fo->peer_ports.count != 0; p++)
 		if (ha_path_ready(comm->paths[p]) && !(up & 1u << fo->slots[p].peer_port))
 			ha_failover_trigger(comm, comm->paths[p], HA_REASON_PEER_PORT,

@@ -41,6 +41,9 @@ uint64_t ha_signaling_deadline_ns(const struct ha_comm *comm);
  */
 void ha_signaling_goodbye(struct ha_comm *comm);
 
+/* Which of the ports that this end has said in PORTS are of use now: a bit each. */
+uint16_t ha_signaling_ports_up(const struct ha_comm *comm);
+
 /* Whether anything could carry a message now. */
 bool ha_signaling_has_ctrl_sock(const struct ha_comm *comm);
 

@@ -80,6 +80,8 @@ ha_result_t ha_standby_open(struct ha_comm *comm)
 	struct ha_failover *fo = comm->failover;
 
 	rank_ports(comm);
+	for (unsigned i = 0; i < fo->noffers; i++)
+		comm->ports |= ha_port_bit(fo->offers[i]);
 	if (comm->is_send)
 		return HA_OK;
 	fo->standby = calloc(1, sizeof(*fo->standby));
@@ -134,13 +136,34 @@ static void give_up(struct ha_comm *comm, unsigned p, const char *why)
 	ha_slot_fence(comm, p, path->generation);
 }
 
-/* Something says that these ports work now: no reason to wait. */
+static void forget_unreachable(struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+	struct ha_unreachable *all = &comm->inst->unreachable;
+
+	for (unsigned i = 0; i < fo->noffers; i++)
+		if (fo->renewed & 1u << i)
+			ha_unreachable_forget(all,
+					      &(struct ha_unreachable_key){.port = fo->offers[i]});
+	for (unsigned j = 0; j < fo->peer_ports.count; j++)
+		if (fo->peer_renewed & 1u << j)
+			ha_unreachable_forget(
+			    all, &(struct ha_unreachable_key){.gid = fo->peer_ports.offers[j].gid});
+}
+
+/* Something says that these ports work now: no reason to wait with what they are part of. */
 static void forgive(struct ha_comm *comm)
 {
-	ha_unreachable_forget(&comm->inst->unreachable);
+	struct ha_failover *fo = comm->failover;
+
+	if (!(fo->renewed | fo->peer_renewed))
+		return;
+	forget_unreachable(comm);
 	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
 		for (unsigned j = 0; j < HA_MAX_OFFERS; j++)
-			comm->failover->standby->pairs[i][j].until_ns = 0;
+			if (fo->renewed & 1u << i || fo->peer_renewed & 1u << j)
+				fo->standby->pairs[i][j].until_ns = 0;
+	fo->renewed = fo->peer_renewed = 0;
 }
 
 static void expire(struct ha_comm *comm, uint64_t now_ns)
@@ -475,9 +498,7 @@ bool ha_standby_visit(struct ha_comm *comm, uint64_t now_ns)
 	fo->standby->proved = false;
 	if (fo->peer_ports.count == 0)
 		return false; /* PORTS has not come yet */
-	if (fo->ports_changed)
-		forgive(comm);
-	fo->ports_changed = false;
+	forgive(comm);
 	expire(comm, now_ns);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		visit_slot(comm, p, now_ns);

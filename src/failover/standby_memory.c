@@ -69,8 +69,11 @@ static void forgive(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
 
+	for (unsigned i = 0; i < fo->noffers; i++)
+		if (fo->refusing & 1u << fo->offers[i]->nic->index)
+			fo->renewed |= (uint16_t)(1u << i);
 	fo->refusing = 0;
-	fo->look = fo->ports_changed = true;
+	fo->look = true;
 	fo->say |= HA_SAY_STATE;
 }
 

@@ -35,7 +35,7 @@ static void on_event(void *arg, const struct ibv_async_event *event, struct ha_n
 
 	pthread_mutex_lock(&inst->lock);
 	ha_port_stats_event(inst, nic, event);
-	ha_comms_event(inst, event);
+	ha_comms_event(inst, nic, event);
 	pthread_mutex_unlock(&inst->lock);
 }
 
@@ -54,7 +54,7 @@ static void nic_stuck(void *arg, unsigned queue, bool stuck)
 	else
 		HA_INFO(HA_SUBSYS_NET, "%s: commands to the device come back again", nic->name);
 	pthread_mutex_lock(&inst->lock);
-	ha_comms_ports_changed(inst);
+	ha_comms_ports_changed(inst, ha_ports_of_nic(inst->devices, nic));
 	pthread_mutex_unlock(&inst->lock);
 }
 

@@ -11,7 +11,12 @@
 struct port_watch {
 	struct ha_command refresh;
 	struct ha_port *port;
-	bool sent; /* progress thread */
+	/* Progress thread. */
+	bool sent;
+	struct {
+		bool usable;
+		uint32_t errors, addr_gen;
+	} told; /* what connections know of it */
 };
 
 struct ha_port_watches {
@@ -63,12 +68,28 @@ bool ha_port_watches_pending(const struct ha_instance *inst, const struct ha_nic
 	return false;
 }
 
+/* Whether it is another than connections know: most events change nothing that they use. */
+static bool changed(struct port_watch *w)
+{
+	bool usable = ha_port_usable(w->port), same;
+	uint32_t errors = atomic_load(&w->port->errors);
+	struct ha_port_addr addr;
+
+	ha_port_addr(w->port, &addr);
+	same = usable == w->told.usable && errors == w->told.errors &&
+	       addr.addr_gen == w->told.addr_gen;
+	w->told.usable = usable;
+	w->told.errors = errors;
+	w->told.addr_gen = addr.addr_gen;
+	return !same;
+}
+
 /* Progress thread, when a command is back. */
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_port_watches *all = ha_container_of(poller, struct ha_port_watches, poller);
 	struct ha_instance *inst = all->inst;
-	bool any = false;
+	uint64_t ports = 0;
 
 	for (int i = 0; i < inst->devices->nports_all; i++) {
 		struct port_watch *w = &all->watches[i];
@@ -76,13 +97,14 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 		if (!w->sent || ha_command_busy(&w->refresh))
 			continue;
 		w->sent = false;
-		any = true;
+		if (changed(w))
+			ports |= ha_port_bit(w->port);
 		ha_port_stats_publish(inst, w->port->nic);
 		send_if_due(inst, w); /* an event came meanwhile */
 	}
-	if (any) {
+	if (ports != 0) {
 		pthread_mutex_lock(&inst->lock);
-		ha_comms_ports_changed(inst);
+		ha_comms_ports_changed(inst, ports);
 		pthread_mutex_unlock(&inst->lock);
 	}
 	return HA_POLL_ASLEEP;
@@ -101,6 +123,7 @@ ha_result_t ha_port_watches_open(struct ha_instance *inst)
 		struct port_watch *w = &all->watches[i];
 
 		w->port = &inst->devices->ports[i];
+		(void)changed(w);
 		w->refresh.kind = HA_COMMAND_DEVICE;
 		w->refresh.key = (uintptr_t)w->port;
 		w->refresh.owner = &all->poller;

@@ -241,7 +241,7 @@ static void come_back(struct nic_reopen *r, uint64_t now_ns)
 	tell_back(r);
 	pthread_mutex_lock(&inst->lock);
 	ha_port_stats_reopened(inst, r->nic);
-	ha_comms_ports_changed(inst);
+	ha_comms_ports_changed(inst, ha_ports_of_nic(inst->devices, r->nic));
 	pthread_mutex_unlock(&inst->lock);
 	ha_port_stats_publish(inst, r->nic);
 }

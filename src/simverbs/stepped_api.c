@@ -513,6 +513,19 @@ void sv_stepped_raise(uint32_t host, uint32_t rail, enum ibv_event_type type)
 	sv_port_unlock(port);
 }
 
+bool sv_stepped_raise_qp(uint32_t host, uint32_t rail, uint32_t qpn, enum ibv_event_type type)
+{
+	struct sv_port *port = sv_stepped_device_at(host, rail_of(rail))->port;
+	struct sv_qp *qp;
+
+	sv_port_lock(port);
+	qp = sv_port_find_qp(port, qpn);
+	if (qp)
+		sv_raise_qp(qp, type);
+	sv_port_unlock(port);
+	return qp != NULL;
+}
+
 int sv_stepped_fault_add(const char *text, char *err, size_t err_size)
 {
 	int id;

@@ -84,41 +84,47 @@ static void look_at_path(struct ha_comm *comm, struct ha_path *path)
 }
 
 /* Active or standby: a connection must not choose a path on a port that is gone. */
-static void look_at_ports(struct ha_comm *comm)
+static void look_at_ports(struct ha_comm *comm, uint64_t ports)
 {
 	for (unsigned i = 0; i < comm->npaths; i++)
-		if (comm->paths[i])
+		if (comm->paths[i] && ports & ha_port_bit(comm->paths[i]->port))
 			look_at_path(comm, comm->paths[i]);
-	comm->ops->port_changed(comm);
+	comm->ops->ports_changed(comm, ports);
 }
 
 void ha_comm_take_events(struct ha_comm *comm)
 {
 	bool of_queues = atomic_exchange_explicit(&comm->queue_events, false, memory_order_acquire);
-	bool of_ports = atomic_exchange_explicit(&comm->port_events, false, memory_order_acquire);
+	uint64_t ports = atomic_exchange_explicit(&comm->port_events, 0, memory_order_acquire);
 
 	for (unsigned i = 0; i < comm->npaths && of_queues; i++)
 		if (comm->paths[i])
 			take_up(comm, comm->paths[i]);
-	if (of_ports)
-		look_at_ports(comm);
+	if (ports != 0)
+		look_at_ports(comm, ports);
 }
 
-void ha_comms_ports_changed(struct ha_instance *inst)
+void ha_comms_ports_changed(struct ha_instance *inst, uint64_t ports)
 {
 	struct ha_list *pos;
 
 	ha_list_for_each (pos, &inst->comms) {
 		struct ha_comm *comm = ha_container_of(pos, struct ha_comm, in_instance);
 
-		atomic_store_explicit(&comm->port_events, true, memory_order_release);
+		if (!(comm->ports & ports))
+			continue;
+		atomic_fetch_or_explicit(&comm->port_events, comm->ports & ports,
+					 memory_order_release);
 		ha_progress_call(inst->progress, &comm->poller);
 	}
 }
 
 /* Progress thread, under the instance's lock, before the event is acknowledged. */
-void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *event)
+void ha_comms_event(struct ha_instance *inst, const struct ha_nic *nic,
+		    const struct ibv_async_event *event)
 {
+	const struct ha_port *port;
+
 	switch (event->event_type) {
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
@@ -134,12 +140,26 @@ void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *even
 			leave_at_path(event->element.cq->cq_context, event, 0);
 		return;
 	case IBV_EVENT_DEVICE_FATAL:
+		ha_comms_ports_changed(inst, ha_ports_of_nic(inst->devices, nic));
+		return;
 	case IBV_EVENT_PORT_ERR:
+		port = ha_port_of_event(inst->devices, nic, event);
+		if (port)
+			ha_comms_ports_changed(inst, ha_port_bit(port));
+		return;
 	case IBV_EVENT_PORT_ACTIVE:
 	case IBV_EVENT_GID_CHANGE:
 	case IBV_EVENT_LID_CHANGE:
-		ha_comms_ports_changed(inst);
-		return;
+	case IBV_EVENT_PKEY_CHANGE:
+	case IBV_EVENT_SM_CHANGE:
+		return; /* the port is read again, and what differs is told then */
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_CLIENT_REREGISTER:
 	default: /* nothing that a path depends on */
 		return;
 	}

@@ -8,16 +8,19 @@
 #define HA_TRANSPORT_ASYNC_EVENT_H
 
 #include <infiniband/verbs.h>
+#include <stdint.h>
 
 struct ha_comm;
 struct ha_instance;
+struct ha_nic;
 
 /* Before the event is acknowledged, under the instance's lock. Progress thread. */
-void ha_comms_event(struct ha_instance *inst, const struct ibv_async_event *event);
+void ha_comms_event(struct ha_instance *inst, const struct ha_nic *nic,
+		    const struct ibv_async_event *event);
 
-/* Something of our ports or devices has changed: each connection looks. Under the instance's lock.
- */
-void ha_comms_ports_changed(struct ha_instance *inst);
+/* State or address of these ports of ours has changed (bits): each connection that may use one
+ * looks. Under the instance's lock. */
+void ha_comms_ports_changed(struct ha_instance *inst, uint64_t ports);
 
 /* Takes up what was left at the connection. In its visit, under the token. */
 void ha_comm_take_events(struct ha_comm *comm);

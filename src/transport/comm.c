@@ -160,6 +160,7 @@ ha_result_t ha_comm_start(struct ha_comm *comm)
 {
 	struct ha_instance *inst = comm->inst;
 
+	comm->ports |= ha_port_bit(comm->paths[0]->port);
 	ha_comm_stats_open(comm);
 	comm->poller.visit = ha_comm_visit;
 	comm->poller.timer.first = comm;
@@ -169,7 +170,7 @@ ha_result_t ha_comm_start(struct ha_comm *comm)
 	ha_list_push_back(&inst->comms, &comm->in_instance);
 	pthread_mutex_unlock(&inst->lock);
 	/* What became of ports before it was listed, nobody has told it. */
-	atomic_store_explicit(&comm->port_events, true, memory_order_release);
+	atomic_store_explicit(&comm->port_events, comm->ports, memory_order_release);
 	ha_progress_call(inst->progress, &comm->poller);
 	return HA_OK;
 }

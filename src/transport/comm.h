@@ -112,7 +112,8 @@ struct ha_comm {
 	struct ha_ctrl_sock *ctrl_sock; /* [C] the bootstrap socket, our control channel */
 	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
 	atomic_bool queue_events;	/* some path has an event; progress thread */
-	atomic_bool port_events;	/* our ports have changed; progress thread */
+	uint64_t ports;			/* [C] of ours that it may have paths on: bits */
+	_Atomic uint64_t port_events;	/* those of them that have changed; progress thread */
 	atomic_bool telling;	      /* e2e: a count may be lost with its path; written under T */
 	struct ha_comm_memory memory; /* [T] */
 	struct ha_last_error last_error; /* [T] */

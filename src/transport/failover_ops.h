@@ -70,8 +70,8 @@ struct ha_failover_ops {
 	/* The control socket is of no use any more. True: there are other ways to the peer, or
 	 * another socket may come. Progress thread. */
 	bool (*socket_broken)(struct ha_comm *comm);
-	/* One of our ports changed its state or address. Progress thread. */
-	void (*port_changed)(struct ha_comm *comm);
+	/* State or address of these ports of ours changed (bits). Progress thread. */
+	void (*ports_changed)(struct ha_comm *comm, uint64_t ports);
 
 	/*
 	 * The peer has told for long nothing of what it has (e2e): ask it. Any message of it will

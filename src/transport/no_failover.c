@@ -23,6 +23,12 @@ static void nothing(struct ha_comm *comm)
 	(void)comm;
 }
 
+static void nothing_of_ports(struct ha_comm *comm, uint64_t ports)
+{
+	(void)comm;
+	(void)ports;
+}
+
 static void nothing_of_path(struct ha_comm *comm, struct ha_path *path)
 {
 	(void)comm;
@@ -108,8 +114,8 @@ const struct ha_failover_ops ha_no_failover = {
     .msg = nothing_of_path,
     .frame = frame,
     .socket_broken = socket_broken,
-    .port_changed = nothing,
     .ask = nothing,
+    .ports_changed = nothing_of_ports,
     .visit = visit,
     .goodbye = goodbye,
     .describe = describe,

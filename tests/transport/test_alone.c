@@ -72,7 +72,7 @@ static void on_event(void *arg, const struct ibv_async_event *event, struct ha_n
 
 	pthread_mutex_lock(&inst->lock);
 	ha_port_stats_event(inst, nic, event);
-	ha_comms_event(inst, event);
+	ha_comms_event(inst, nic, event);
 	pthread_mutex_unlock(&inst->lock);
 }
 

@@ -65,14 +65,20 @@ static void other_pairs_are_not_concerned(void **state)
 	assert_int_not_equal(ha_unreachable_hash(&k), ha_unreachable_hash(&port));
 }
 
-static void a_change_lets_all_be_asked_for_again(void **state)
+static void a_change_lets_what_it_is_about_be_asked_for_again(void **state)
 {
-	const struct ha_unreachable_key k = key(0, here);
+	const struct ha_unreachable_key k = key(0, here), other = key(1, there);
 
 	(void)state;
-	ha_unreachable_note(&unreachable, &k, 0, 1000 * MS);
-	ha_unreachable_forget(&unreachable);
-	assert_false(ha_unreachable_lately(&unreachable, &k, 1000 * MS));
+	for (int i = 0; i < 2; i++) { /* by our port, then by the remote one */
+		ha_unreachable_note(&unreachable, &k, 0, 1000 * MS);
+		ha_unreachable_note(&unreachable, &other, 0, 1000 * MS);
+		ha_unreachable_forget(&unreachable,
+				      &(struct ha_unreachable_key){.port = i == 0 ? k.port : NULL,
+								   .gid = i == 0 ? NULL : k.gid});
+		assert_false(ha_unreachable_lately(&unreachable, &k, 1000 * MS));
+		assert_true(ha_unreachable_lately(&unreachable, &other, 1000 * MS));
+	}
 }
 
 static void of_too_many_the_oldest_is_forgotten(void **state)
@@ -99,7 +105,8 @@ int main(void)
 					    teardown),
 	    cmocka_unit_test_setup_teardown(a_quick_no_is_not_kept, setup, teardown),
 	    cmocka_unit_test_setup_teardown(other_pairs_are_not_concerned, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_change_lets_all_be_asked_for_again, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_change_lets_what_it_is_about_be_asked_for_again,
+					    setup, teardown),
 	    cmocka_unit_test_setup_teardown(of_too_many_the_oldest_is_forgotten, setup, teardown),
 	};
 
