@@ -28,6 +28,9 @@ struct ha_incarnation {
 
 	/* Written by the async-event reader, read by anyone. */
 	atomic_bool fatal;
+	/* When a registration failed last, the device did not answer a question either: memory/'s.
+	 */
+	atomic_bool mute;
 
 	/* The shared PD, made on first use, and its registrations: memory/'s, guarded by pd_lock.
 	 */

@@ -76,7 +76,15 @@ static void say_refused(const struct ha_incarnation *on, const struct ha_mr_rang
 		advice(on, range, err));
 }
 
-struct ibv_mr *ha_verbs_reg(const struct ha_incarnation *on, struct ibv_pd *pd,
+/* Whether one died a moment ago, before its event was read. Asked here, where one may wait. */
+static void ask_device(struct ha_incarnation *on)
+{
+	struct ibv_port_attr attr;
+
+	atomic_store(&on->mute, !ha_incarnation_is_dead(on) && ibv_query_port(on->ctx, 1, &attr));
+}
+
+struct ibv_mr *ha_verbs_reg(struct ha_incarnation *on, struct ibv_pd *pd,
 			    const struct ha_mr_range *range)
 {
 	unsigned int access =
@@ -92,8 +100,10 @@ struct ibv_mr *ha_verbs_reg(const struct ha_incarnation *on, struct ibv_pd *pd,
 					  (int)access);
 	else
 		mr = ha_ibv_reg_mr(pd, (void *)range->addr, range->length, access);
-	if (!mr)
+	if (!mr) {
 		say_refused(on, range, errno);
+		ask_device(on);
+	}
 	return mr;
 }
 

@@ -44,13 +44,10 @@ void ha_comm_verb_failed(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 			    verb, path->nic->name, path->port->port_num, strerror(rc), rc);
 }
 
-/* A device that died a moment ago, before its event was read. */
+/* As whoever registered found: asking may take as long as the device likes. */
 static bool device_answers(const struct ha_path *path)
 {
-	struct ibv_port_attr attr;
-
-	return !ha_path_device_died(path) &&
-	       ibv_query_port(path->on->ctx, path->port->port_num, &attr) == 0;
+	return !ha_path_device_died(path) && !atomic_load(&path->on->mute);
 }
 
 void ha_comm_registration_failed(struct ha_comm *comm, const struct ha_path *path, const char *what)

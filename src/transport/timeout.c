@@ -200,8 +200,8 @@ void ha_timeout_watched(struct ha_path *path, unsigned qp, uint32_t mark)
 /* ---- what is said of it --------------------------------------------------------------------- */
 
 /*
- * What the queue pairs themselves say: one that is stuck takes itself for ready. Only where the
- * path is given up: asking takes a system call each.
+ * In which states the queue pairs are as far as anybody was told: one that is stuck takes itself
+ * for ready. The device itself is not asked, since it may keep whoever asks.
  */
 static const char *states(const struct ha_path *path, char *buf, size_t size)
 {
@@ -210,14 +210,11 @@ static const char *states(const struct ha_path *path, char *buf, size_t size)
 
 	buf[0] = '\0';
 	for (unsigned i = 0; i < path->nqps && used < size; i++) {
-		struct ibv_qp_attr attr = {.qp_state = IBV_QPS_UNKNOWN};
-		struct ibv_qp_init_attr init;
-		int rc = ibv_query_qp(path->qps[i].qp, &attr, IBV_QP_STATE, &init);
-		bool known = rc == 0 && attr.qp_state <= IBV_QPS_ERR;
+		const struct ibv_qp *qp = path->qps[i].qp;
 
 		used += (size_t)snprintf(buf + used, size - used, "%sQP %u is in %s", i ? ", " : "",
-					 path->qps[i].qp->qp_num,
-					 known ? names[attr.qp_state] : "a state it does not tell");
+					 qp->qp_num,
+					 qp->state <= IBV_QPS_ERR ? names[qp->state] : "no state");
 	}
 	return buf;
 }

@@ -503,8 +503,8 @@ def tell_no_later(fault, found):
 
 
 def stuck_queue_pairs(events, host, since_ns):
-    """Failures at this host of paths on which what was posted never completed, while the queue pair took itself
-    for ready to send."""
+    """Failures at this host of paths on which what was posted never completed, not even with an error, while the
+    queue pair was ready to send as far as anybody was told."""
     return [
         e
         for e in events

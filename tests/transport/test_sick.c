@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "failover/path_select.h"
+#include "memory/mr.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -58,9 +59,9 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void rails(struct pair *pair, uint32_t n)
+/* What is set in `pair` already holds. */
+static void connect_rails(struct pair *pair, uint32_t n)
 {
-	pair_init(pair);
 	pair->config.enable_backup = true;
 	pair->fabric.rails = n;
 	pair_open(pair);
@@ -68,6 +69,12 @@ static void rails(struct pair *pair, uint32_t n)
 	pair_connect(pair);
 	pair_wait_standby(pair);
 	assert_int_equal(pair->recv->active, 0);
+}
+
+static void rails(struct pair *pair, uint32_t n)
+{
+	pair_init(pair);
+	connect_rails(pair, n);
 }
 
 static void two_rails(struct pair *pair)
@@ -422,6 +429,123 @@ static void another_pair_of_ports_is_tried(void **state)
 	}
 }
 
+/* ---- questions ------------------------------------------------------------------------------- */
+
+/* Whoever called, no verb has kept it: only commands may wait, and what they took is counted. */
+static void nobody_was_kept(const char *who)
+{
+	uint64_t waited_ns = sv_stepped_waited_ns();
+
+	if (waited_ns != 0)
+		fail_msg("%s was kept for %llu ms", who,
+			 (unsigned long long)(waited_ns / HA_NS_PER_MS));
+}
+
+static void visit_both(struct pair *pair)
+{
+	sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+	for (int host = 0; host < 2; host++) {
+		ha_instance_progress(pair->inst[host]);
+		nobody_was_kept("the background thread");
+	}
+}
+
+/* A message to its end, with nobody kept. How long that takes. */
+static unsigned pass_unkept(struct pair *pair, uint32_t seed)
+{
+	const size_t offset = 8192, size = 50000;
+	struct ha_request *recv, *send = NULL;
+	const int tag = (int)seed;
+	bool done[2] = {false, false};
+	unsigned ms = 0;
+
+	fill(pair->from.bytes, size, seed);
+	memset(pair->to.bytes, CANARY, offset + size + 64);
+	recv = post_recv(pair, 1, &offset, &size, &tag);
+	nobody_was_kept("irecv");
+	for (; ms < 30000 && !(done[0] && done[1]); ms++) {
+		if (!send)
+			send = try_send(pair, 0, size, tag);
+		nobody_was_kept("isend");
+		if (send && !done[0])
+			assert_int_equal(ha_test(send, &done[0], NULL), HA_OK);
+		if (!done[1])
+			assert_int_equal(ha_test(recv, &done[1], NULL), HA_OK);
+		nobody_was_kept("test");
+		visit_both(pair);
+	}
+	assert_true(done[0] && done[1]);
+	assert_true(filled(pair->to.bytes + offset, size, seed));
+	return ms;
+}
+
+/* What it says of a queue pair that is stuck is what is known, and costs no question. */
+static void a_stuck_queue_pair_is_not_asked_for_its_state(void **state)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct pair pair;
+	int id;
+
+	(void)state;
+	pair_init(&pair);
+	pair.config.rto_ms = 300; /* the hardware gives up after half a second */
+	connect_rails(&pair, 2);
+	id = add_rule("wait=20s verb=query_qp");
+	assert_true(sv_stepped_wedge(0, 0, pair.send->paths[0]->qps[0].qp->qp_num, false));
+	assert_in_range(pass_unkept(&pair, 3), 300, 500);
+	assert_logged("no completion in time");
+	assert_logged("is in RTS)");
+	assert_int_equal(fired(id), 0);
+	assert_int_equal(ibv_query_qp(pair.send->paths[1]->qps[0].qp, &attr, IBV_QP_STATE, &init),
+			 0);
+	assert_int_equal(fired(id), 1); /* so it would have been kept */
+	assert_int_equal(sv_stepped_waited_ns(), 20 * HA_NS_PER_S);
+	pair_close(&pair);
+}
+
+/* The memory of one end: what comes now meets the rules that there are now. */
+static void register_anew(struct pair *pair, uint32_t host)
+{
+	struct memory *memory = host == 0 ? &pair->from : &pair->to;
+	struct ha_comm *comm = host == 0 ? pair->send : pair->recv;
+
+	ha_dereg_mr(comm, memory->mr);
+	assert_int_equal(ha_reg_mr(comm, memory->bytes, MEM_SIZE, HA_MEM_HOST, 0, -1, &memory->mr),
+			 HA_OK);
+}
+
+/* Memory that is refused there raises the question whether the device lives: its threads ask. */
+static void a_device_that_refuses_memory_is_asked_by_a_command(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct pair pair;
+		int refused, asked, reserve;
+		char rule[100];
+
+		rails(&pair, 3);
+		reserve = (host == 0 ? pair.send : pair.recv)->paths[1]->port->index;
+		snprintf(rule, sizeof(rule), "errno=ENOMEM verb=reg_mr host=%u rail=%d", host,
+			 reserve);
+		refused = add_rule(rule);
+		snprintf(rule, sizeof(rule), "wait=20s verb=query_port host=%u rail=%d", host,
+			 reserve);
+		asked = add_rule(rule);
+		register_anew(&pair, host);
+		sv_stepped_link(host, 0, false);
+		assert_true(pass_unkept(&pair, 3) < 3000);
+		assert_true(fired(refused) > 0);
+		assert_true(fired(asked) > 0);
+		assert_int_not_equal(
+		    (host == 0 ? pair.send : pair.recv)->paths[pair.recv->active]->port->index,
+		    reserve);
+		assert_int_equal(ha_comm_error(pair.send), HA_OK);
+		assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+		pair_close(&pair);
+	}
+}
+
 #define SICK_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -434,6 +558,8 @@ int main(void)
 	    SICK_TEST(what_is_under_way_is_waited_for),
 	    SICK_TEST(a_standby_that_cannot_be_built_disturbs_nobody),
 	    SICK_TEST(another_pair_of_ports_is_tried),
+	    SICK_TEST(a_stuck_queue_pair_is_not_asked_for_its_state),
+	    SICK_TEST(a_device_that_refuses_memory_is_asked_by_a_command),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
