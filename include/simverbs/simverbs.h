@@ -167,6 +167,9 @@ void sv_stepped_revive(uint32_t host, uint32_t rail);
 /* The QP accepts posts and does nothing any more; hard: does not even flush in ERR. False: no such
  * QP. */
 bool sv_stepped_wedge(uint32_t host, uint32_t rail, uint32_t qpn, bool hard);
+/* The enhanced connection establishment (ibv_query_ece) of QPs that are made from now on: vendor
+ * and options, a bit each; options 0: the device knows none. At first 0x5356 and 0x7. */
+void sv_stepped_set_ece(uint32_t host, uint32_t rail, uint32_t vendor_id, uint32_t options);
 /* Gives a GID table entry another address; raises GID_CHANGE. QPs and AHs made before keep their
  * way: an address is looked up when a QP goes to RTR. */
 void sv_stepped_set_gid(uint32_t host, uint32_t rail, uint32_t index, const union ibv_gid *gid);

@@ -213,6 +213,8 @@ struct sv_qp {
 	uint16_t pkey;	   /* what its P_Key index stands for */
 	uint16_t sport;	   /* what leaves has this UDP source port */
 	uint32_t mtu;	   /* bytes */
+	/* ECE options: the device's; from RTR on what was set and the device has. */
+	uint32_t ece, ece_wanted;
 
 	/* Requester. Ring indices run free: tail ≤ next ≤ head. */
 	struct sv_swqe *sq;
@@ -488,6 +490,10 @@ int sv_rq_post(struct sv_recv_queue *rq, const struct ibv_recv_wr *wr);
 void sv_free_srq(struct sv_srq *srq);
 /* Makes cur_recv valid from the QP's queue or its SRQ; false: nothing posted. */
 bool sv_take_recv(struct sv_qp *qp);
+
+/* ece.c, locked: a QP is new, or goes to RTR. */
+void sv_ece_reset(struct sv_qp *qp);
+void sv_ece_agree(struct sv_qp *qp);
 
 /* qp_state.c */
 bool sv_qp_transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to,

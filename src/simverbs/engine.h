@@ -44,6 +44,8 @@ struct sv_fault_table;
 #define SV_QPN_MASK	0xffffffu
 #define SV_MAX_SGE	32
 #define SV_MAX_GIDS	16
+#define SV_ECE_VENDOR	0x5356u
+#define SV_ECE_OPTIONS	0x7u
 #define SV_MAX_PHYS	2 /* physical ports of a device */
 #define SV_MAX_PKEYS	8
 #define SV_DEFAULT_PKEY 0xffffu
@@ -316,11 +318,12 @@ struct sv_port_config {
 	uint32_t window_bursts; /* descriptors in flight per QP before the sender waits for acks */
 	uint64_t seed;		/* for what hardware picks at random */
 	int num_comp_vectors;
-	bool no_dmabuf;	       /* ibv_reg_dmabuf_mr answers EOPNOTSUPP */
-	bool pin;	       /* regions of shared memory keep their pages */
-	bool late_recvs_stay;  /* those posted in ERR, until it is set again */
-	uint32_t profile;      /* enum sv_profile: when things happen */
-	bool bond;	       /* one device of two legs */
+	uint32_t ece_vendor, ece_options; /* what a QP may agree on with its peer; 0: no ECE */
+	bool no_dmabuf;			  /* ibv_reg_dmabuf_mr answers EOPNOTSUPP */
+	bool pin;			  /* regions of shared memory keep their pages */
+	bool late_recvs_stay;		  /* those posted in ERR, until it is set again */
+	uint32_t profile;		  /* enum sv_profile: when things happen */
+	bool bond;			  /* one device of two legs */
 	pthread_mutex_t *lock; /* instead of one of its own: several ports under one lock */
 };
 
@@ -412,6 +415,9 @@ void sv_port_set_gid(struct sv_port *port, uint32_t phys, uint32_t index,
 
 /* Changes a P_Key table entry; raises PKEY_CHANGE. */
 void sv_port_set_pkey(struct sv_port *port, uint32_t phys, uint32_t index, uint16_t pkey);
+
+/* The ECE of queue pairs made from now on. */
+void sv_port_set_ece(struct sv_port *port, uint32_t vendor_id, uint32_t options);
 
 /* Changes the burst size (to 0 while a link has packet-level fault rules). */
 void sv_port_set_burst(struct sv_port *port, uint32_t burst_bytes);
@@ -542,6 +548,8 @@ int sv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int sv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 		struct ibv_qp_init_attr *init);
 int sv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags);
+int sv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece);
+int sv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece);
 int sv_destroy_qp(struct ibv_qp *qp);
 int sv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 int sv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);

@@ -139,6 +139,9 @@ enum sv_verb {
 	SV_VERB_POST_SRQ_RECV,
 	SV_VERB_POLL_CQ,
 	SV_VERB_REQ_NOTIFY_CQ,
+	/* nor does this leave the process */
+	SV_VERB_QUERY_ECE,
+	SV_VERB_SET_ECE,
 	SV_VERB_COUNT
 };
 

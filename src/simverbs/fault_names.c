@@ -77,6 +77,8 @@ static const char *const verb_names[SV_VERB_COUNT] = {
     [SV_VERB_POST_SRQ_RECV] = "post_srq_recv",
     [SV_VERB_POLL_CQ] = "poll_cq",
     [SV_VERB_REQ_NOTIFY_CQ] = "req_notify_cq",
+    [SV_VERB_QUERY_ECE] = "query_ece",
+    [SV_VERB_SET_ECE] = "set_ece",
 };
 
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))

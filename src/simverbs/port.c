@@ -377,6 +377,12 @@ void sv_port_set_pkey(struct sv_port *port, uint32_t phys, uint32_t index, uint1
 	sv_port_raise(port, phys, IBV_EVENT_PKEY_CHANGE);
 }
 
+void sv_port_set_ece(struct sv_port *port, uint32_t vendor_id, uint32_t options)
+{
+	port->cfg.ece_vendor = vendor_id;
+	port->cfg.ece_options = options;
+}
+
 void sv_port_set_burst(struct sv_port *port, uint32_t burst_bytes)
 {
 	port->cfg.burst_bytes = burst_bytes;

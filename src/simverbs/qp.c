@@ -112,6 +112,7 @@ void sv_qp_reset(struct sv_qp *qp)
 	qp->sq_head = qp->sq_tail = qp->sq_next = qp->next_pkt = 0;
 	qp->build_head = 0;
 	qp->num_atomics = 0;
+	sv_ece_reset(qp);
 	qp->rq.head = qp->rq.tail = 0;
 	qp->recv_taken = false;
 	sv_cq_drop_qp(sv_cq(qp->ibv.send_cq), qp->ibv.qp_num);
@@ -234,6 +235,7 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	qp->srq = init->srq ? sv_srq(init->srq) : NULL;
 	qp->sq_sig_all = init->sq_sig_all;
 	qp->cur_op = SV_OP_COUNT;
+	sv_ece_reset(qp);
 	qp->heap_slot = UINT32_MAX;
 	qp->deadline_ns = qp->place_ns = SV_NEVER;
 	sv_list_init(&qp->tx_link);

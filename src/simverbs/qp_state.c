@@ -272,6 +272,9 @@ static void enter_state(struct sv_qp *qp, enum ibv_qp_state to)
 			sv_flush_recvs(qp);
 		qp->fatal = false;
 		return;
+	case IBV_QPS_RTR:
+		sv_ece_agree(qp);
+		break;
 	case IBV_QPS_SQD:
 		if (from != IBV_QPS_RTS)
 			break;

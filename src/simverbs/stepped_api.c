@@ -113,6 +113,8 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	    .burst_bytes = o->burst_bytes,
 	    .seed = o->seed,
 	    .num_comp_vectors = 4,
+	    .ece_vendor = SV_ECE_VENDOR,
+	    .ece_options = SV_ECE_OPTIONS,
 	    .pin = o->pin,
 	    .late_recvs_stay = o->late_recvs_stay,
 	    .profile = o->profile == SV_STEPPED_MLX5 ? SV_PROFILE_MLX5 : SV_PROFILE_EXACT,
@@ -478,6 +480,15 @@ bool sv_stepped_wedge(uint32_t host, uint32_t rail, uint32_t qpn, bool hard)
 		sv_qp_wedge(qp, hard);
 	sv_port_unlock(port);
 	return qp != NULL;
+}
+
+void sv_stepped_set_ece(uint32_t host, uint32_t rail, uint32_t vendor_id, uint32_t options)
+{
+	struct sv_port *port = sv_stepped_device_at(host, rail_of(rail))->port;
+
+	sv_port_lock(port);
+	sv_port_set_ece(port, vendor_id, options);
+	sv_port_unlock(port);
 }
 
 void sv_stepped_set_gid(uint32_t host, uint32_t rail, uint32_t index, const union ibv_gid *gid)

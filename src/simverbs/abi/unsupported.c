@@ -24,21 +24,6 @@ int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 	return EOPNOTSUPP;
 }
 
-/* Enhanced connection establishment: options between NICs of one vendor. */
-int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-{
-	(void)qp;
-	(void)ece;
-	return EOPNOTSUPP;
-}
-
-int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-{
-	(void)qp;
-	memset(ece, 0, sizeof(*ece));
-	return EOPNOTSUPP;
-}
-
 /* Sharing objects between processes by file descriptor. */
 struct ibv_context *ibv_import_device(int cmd_fd)
 {

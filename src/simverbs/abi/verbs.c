@@ -259,6 +259,16 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
 	return sv_query_qp(qp, attr, attr_mask, init_attr);
 }
 
+int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	return sv_query_ece(qp, ece);
+}
+
+int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	return sv_set_ece(qp, ece);
+}
+
 int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
 	return sv_query_qp_data_in_order(qp, op, flags);

@@ -176,6 +176,8 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 	cfg->window_bursts = SV_WINDOW_BURSTS;
 	cfg->seed = h->seed + device;
 	cfg->num_comp_vectors = 16;
+	cfg->ece_vendor = SV_ECE_VENDOR;
+	cfg->ece_options = SV_ECE_OPTIONS;
 	cfg->no_dmabuf = !h->dmabuf;
 	cfg->pin = h->pin;
 	cfg->profile = h->profile;
