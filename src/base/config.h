@@ -93,11 +93,12 @@ struct ha_config {
 	int ib_roce_version_num;
 	int ib_addr_family; /* AF_INET or AF_INET6 */
 	struct ha_cidr ib_addr_range;
-	int ib_timeout;		 /* -1: not set */
-	int ib_retry_cnt;	 /* -1: not set */
-	int ib_pkey;		 /* index into the port's partition key table */
-	int ib_sl;		 /* -1: the communicator's traffic class, else 0 */
-	int ib_tc;		 /* -1: the communicator's traffic class, else 0 */
+	int ib_timeout;	  /* -1: not set */
+	int ib_retry_cnt; /* -1: not set */
+	int ib_pkey;	  /* index into the port's partition key table */
+	int ib_sl;	  /* -1: the communicator's traffic class, else 0 */
+	int ib_tc;	  /* -1: the communicator's traffic class, else 0 */
+	bool ib_ece_enable;
 	int ib_ar_threshold;	 /* bytes */
 	int ib_adaptive_routing; /* 0, 1; below 0: on for InfiniBand, off for RoCE */
 	bool ib_use_inline;

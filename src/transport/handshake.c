@@ -187,6 +187,12 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	return result;
 }
 
+void ha_handshake_connected(const struct ha_comm *comm, struct ha_hello *local)
+{
+	if (comm->paths[0])
+		local->endpoint.ece = comm->paths[0]->ece;
+}
+
 ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_frame_sock *sock)
 {
 	const struct ha_path *path = comm->paths[0];

@@ -36,6 +36,9 @@ void ha_handshake_hello(const struct ha_comm *comm, uint64_t cookie, uint8_t sl,
 ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *local,
 				const struct ha_hello *remote) HA_MUST_CHECK;
 
+/* Our HELLO is said after ha_handshake_finish: what came of it. */
+void ha_handshake_connected(const struct ha_comm *comm, struct ha_hello *local);
+
 /* The established connection, announced in the log. */
 ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_frame_sock *sock) HA_MUST_CHECK;
 

@@ -198,6 +198,7 @@ static enum ha_step greet(struct ha_listen *listen, struct half_open *half,
 			      ha_hello_agree(&local, remote, &agreed) == HA_WIRE_UNSUPPORTED
 				  ? HA_REJECT_VERSION
 				  : HA_REJECT_FABRIC);
+	ha_handshake_connected(half->comm, &local);
 	ha_hello_encode(&local, payload);
 	if (!ha_frame_sock_queue(&half->sock, HA_FRAME_HELLO, payload, sizeof(payload)))
 		return lost(listen, half, "no room for our hello");

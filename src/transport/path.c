@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making, connecting and closing the queue pairs of a path. Fencing them is in fence.c. */
 #include "transport/path.h"
+#include "transport/ece.h"
 
 #include "base/log.h"
 #include "base/random.h"
@@ -304,6 +305,7 @@ static ha_result_t make(struct ha_path *path)
 	HA_TRY(register_ring(path));
 	for (unsigned i = 0; i < path->nqps; i++)
 		HA_TRY(create_qp(path, i, &depth));
+	ha_ece_offer(path);
 	ha_port_addr(path->port, &path->addr);
 	return HA_OK;
 }
@@ -382,6 +384,7 @@ void ha_path_endpoint(const struct ha_path *path, struct ha_wire_endpoint *out)
 	out->ring_addr = (uintptr_t)path->comm->ring;
 	out->ring_rkey = path->ring_mr->rkey;
 	out->ring_length = (uint32_t)path->comm->ring_length;
+	out->ece = path->ece;
 	ha_copy_text(out->device, sizeof(out->device), path->nic->name);
 	for (unsigned i = 0; i < path->nqps; i++) {
 		out->qps[i].qpn = path->qps[i].qp->qp_num;
@@ -513,11 +516,12 @@ static void set_remote(struct ha_path *path, const struct ha_wire_endpoint *remo
 	ha_path_set_limits(path);
 }
 
-static ha_result_t bring_up(const struct ha_path *path)
+static ha_result_t bring_up(struct ha_path *path)
 {
 	if (ha_path_sgid_index(path) < 0)
 		return not_connected(path, "ibv_modify_qp to RTR (from the address as it was told)",
 				     EADDRNOTAVAIL);
+	ha_ece_set(path);
 	for (unsigned i = 0; i < path->nqps; i++) {
 		const struct ha_qp *qp = &path->qps[i];
 		const struct ha_wire_endpoint *remote = &path->remote;
@@ -529,6 +533,7 @@ static ha_result_t bring_up(const struct ha_path *path)
 		if (rc != 0)
 			return not_connected(path, "ibv_modify_qp to RTS", rc);
 	}
+	ha_ece_agreed(path);
 	return HA_OK;
 }
 

@@ -137,6 +137,7 @@ struct ha_path {
 	struct ibv_mr *ring_mr;
 	struct ha_port_addr addr; /* as it was told to the peer */
 	struct ha_wire_endpoint remote;
+	struct ha_wire_ece ece; /* offered; once it is connected: agreed on */
 
 	/* What an asynchronous event said of one of its queues (failure.c); progress thread. */
 	atomic_int event; /* its type + 1; 0: nothing */

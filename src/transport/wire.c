@@ -169,9 +169,9 @@ void ha_put_endpoint(struct ha_writer *w, const struct ha_wire_endpoint *e)
 	ha_put_uint(w, e->sl, 1);
 	ha_put_uint(w, e->traffic_class, 1);
 	ha_put_uint(w, e->nqps, 1);
-	ha_put_uint(w, 0, 1);
+	ha_put_uint(w, e->ece.known, 1);
 	ha_put_uint(w, e->lid, 2);
-	ha_put_uint(w, 0, 4);
+	ha_put_uint(w, e->ece.options, 4);
 	ha_put_bytes(w, e->gid, sizeof(e->gid));
 	ha_put_uint(w, e->guid, 8);
 	ha_put_uint(w, e->max_message, 8);
@@ -179,6 +179,8 @@ void ha_put_endpoint(struct ha_writer *w, const struct ha_wire_endpoint *e)
 	ha_put_uint(w, e->ring_rkey, 4);
 	ha_put_uint(w, e->ring_length, 4);
 	ha_put_text(w, e->device, sizeof(e->device));
+	ha_put_uint(w, e->ece.vendor_id, 4);
+	ha_put_uint(w, e->ece.comp_mask, 4);
 	for (int i = 0; i < HA_WIRE_MAX_QPS; i++) {
 		ha_put_uint(w, e->qps[i].qpn, 4);
 		ha_put_uint(w, e->qps[i].psn, 4);
@@ -195,9 +197,9 @@ void ha_get_endpoint(struct ha_reader *r, struct ha_wire_endpoint *e)
 	e->sl = ha_get8(r);
 	e->traffic_class = ha_get8(r);
 	e->nqps = ha_get8(r);
-	ha_get8(r);
+	e->ece.known = ha_get8(r) & 1;
 	e->lid = ha_get16(r);
-	ha_get32(r);
+	e->ece.options = ha_get32(r);
 	ha_get_bytes(r, e->gid, sizeof(e->gid));
 	e->guid = ha_get64(r);
 	e->max_message = ha_get64(r);
@@ -205,6 +207,8 @@ void ha_get_endpoint(struct ha_reader *r, struct ha_wire_endpoint *e)
 	e->ring_rkey = ha_get32(r);
 	e->ring_length = ha_get32(r);
 	ha_get_text(r, e->device, sizeof(e->device));
+	e->ece.vendor_id = ha_get32(r);
+	e->ece.comp_mask = ha_get32(r);
 	for (int i = 0; i < HA_WIRE_MAX_QPS; i++) {
 		e->qps[i].qpn = ha_get32(r);
 		e->qps[i].psn = ha_get32(r);

@@ -97,6 +97,12 @@ struct ha_wire_qp {
 	uint32_t psn;
 };
 
+/* What two devices may agree on (ece.h). Not known: the end has none, or wants none. */
+struct ha_wire_ece {
+	bool known;
+	uint32_t vendor_id, options, comp_mask;
+};
+
 /* One end of a path. Later frames offer further paths with the same layout. */
 struct ha_wire_endpoint {
 	uint8_t path;
@@ -114,7 +120,8 @@ struct ha_wire_endpoint {
 	uint64_t ring_addr;
 	uint32_t ring_rkey;
 	uint32_t ring_length;
-	char device[32];
+	struct ha_wire_ece ece;
+	char device[24];
 	struct ha_wire_qp qps[HA_WIRE_MAX_QPS];
 };
 
@@ -132,7 +139,8 @@ struct ha_hello {
 };
 
 #define HA_ENDPOINT_BYTES 224
-#define HA_HELLO_BYTES	  320
+_Static_assert(HA_ENDPOINT_BYTES == 96 + HA_WIRE_MAX_QPS * 8, "queue pairs are what comes last");
+#define HA_HELLO_BYTES 320
 
 void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES]);
 /* A newer peer may append fields: bytes after the ones we know are ignored. */

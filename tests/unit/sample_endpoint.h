@@ -24,6 +24,7 @@ static inline struct ha_wire_endpoint sample_endpoint(void)
 					 .ring_addr = 0x7f0000001000,
 					 .ring_rkey = 0xdeadbeef,
 					 .ring_length = 40960,
+					 .ece = {true, 0x15b3, 0x10000003, 0x80},
 					 .device = "mlx5_0",
 					 .qps = {{0x123456, 0xabcdef}, {0x1, 0x2}}};
 }

@@ -146,6 +146,10 @@ static void hellos_survive_the_trip(void **state)
 	assert_int_equal(out.endpoint.qps[0].psn, 0xabcdef);
 	assert_int_equal(out.endpoint.ring_rkey, 0xdeadbeef);
 	assert_true(out.endpoint.guid == in.endpoint.guid);
+	assert_true(out.endpoint.ece.known);
+	assert_int_equal(out.endpoint.ece.vendor_id, 0x15b3);
+	assert_int_equal(out.endpoint.ece.options, 0x10000003);
+	assert_int_equal(out.endpoint.ece.comp_mask, 0x80);
 	/* Every field, by encoding what was decoded. */
 	ha_hello_encode(&out, again);
 	assert_memory_equal(bytes, again, sizeof(bytes));
