@@ -90,6 +90,7 @@ struct ha_config {
 	bool ib_disable;
 	char ib_hca[HA_CONFIG_STRING_MAX]; /* empty: every device */
 	int ib_gid_index;		   /* -1: chosen */
+	int ib_routable_flid_gid_index;
 	int ib_roce_version_num;
 	int ib_addr_family; /* AF_INET or AF_INET6 */
 	struct ha_cidr ib_addr_range;

@@ -11,6 +11,7 @@
 #include "base/name_filter.h"
 #include "device/gid.h"
 #include "device/newer_verbs.h"
+#include "device/partition.h"
 #include "device/probe.h"
 #include "device/queue_depth.h"
 #include "device/sysfs.h"
@@ -51,10 +52,21 @@ static const struct ha_gid *find_index(const struct ha_gid *gids, int n, int ind
 }
 
 /*
- * The entry to use: the configured index if the port has it; on InfiniBand the first, which is
- * the port's own; on RoCE the one that the preferences choose, and of several that are as good the
- * one in use, wherever it moved to. What had to do while an address was being changed is left
- * again.
+ * InfiniBand: the first entry, which is the port's own, unless there is one that routers know. It
+ * serves in the own subnet as well.
+ */
+static const struct ha_gid *pick_infiniband_gid(const struct ha_config *config,
+						const struct ha_gid *gids, int n)
+{
+	const struct ha_gid *routable = find_index(gids, n, config->ib_routable_flid_gid_index);
+
+	return routable && ha_gid_flid(&routable->raw) ? routable : &gids[0];
+}
+
+/*
+ * The entry to use. On RoCE the configured index if the port has it; else the one that the
+ * preferences choose, and of several that are as good the one in use, wherever it moved to. What
+ * had to do while an address was being changed is left again.
  */
 static const struct ha_gid *pick_gid(const struct ha_config *config, const struct ha_port *port,
 				     const struct ha_gid *gids, int n)
@@ -63,6 +75,8 @@ static const struct ha_gid *pick_gid(const struct ha_config *config, const struc
 
 	if (n <= 0)
 		return NULL;
+	if (port->link_layer != IBV_LINK_LAYER_ETHERNET)
+		return pick_infiniband_gid(config, gids, n);
 	if (config->ib_gid_index >= 0) {
 		found = find_index(gids, n, config->ib_gid_index);
 		if (found)
@@ -70,8 +84,6 @@ static const struct ha_gid *pick_gid(const struct ha_config *config, const struc
 		HA_WARN("%s:%d has no GID at NCCL_IB_GID_INDEX=%d; choosing one", port->nic->name,
 			port->port_num, config->ib_gid_index);
 	}
-	if (port->link_layer != IBV_LINK_LAYER_ETHERNET)
-		return &gids[0];
 	if (port->gid_index >= 0)
 		found = find_gid(gids, n, &port->gid, port->roce_version);
 	return &gids[ha_gid_choose(config, gids, n, found ? (int)(found - gids) : -1)];
@@ -89,6 +101,7 @@ static void store_address(struct ha_port *port, const struct ibv_port_attr *attr
 		port->addr_gen++;
 	port->lid = attr->lid;
 	port->sm_sl = attr->sm_sl;
+	port->grh_required = attr->flags & IBV_QPF_GRH_REQUIRED;
 	if (gid) {
 		port->gid = gid->raw;
 		port->gid_index = gid->index;
@@ -185,6 +198,7 @@ static ha_result_t refresh(struct ibv_context *ctx, struct ha_port *port)
 			store_state(port, &attr, errors);
 		return HA_ERR_SYSTEM;
 	}
+	ha_partition_refresh(port, ctx, &attr);
 	if (!port->reported)
 		atomic_store(&port->speed_mbps, ha_port_speed_mbps(&attr));
 	store_state(port, &attr, errors);
@@ -206,6 +220,7 @@ void ha_port_addr(struct ha_port *port, struct ha_port_addr *out)
 	pthread_mutex_lock(&port->addr_lock);
 	out->lid = port->lid;
 	out->sm_sl = port->sm_sl;
+	out->grh_required = port->grh_required;
 	out->gid_index = port->gid_index;
 	out->gid = port->gid;
 	out->addr_gen = port->addr_gen;
@@ -215,22 +230,6 @@ void ha_port_addr(struct ha_port *port, struct ha_port_addr *out)
 }
 
 /* ---- ports ---------------------------------------------------------------------------------- */
-
-static uint16_t choose_pkey(const struct ha_config *config, const struct ha_port *port,
-			    const struct ibv_port_attr *attr)
-{
-	__be16 pkey;
-
-	if (config->ib_pkey == 0)
-		return 0;
-	if (config->ib_pkey < attr->pkey_tbl_len &&
-	    ibv_query_pkey(port->nic->now->ctx, port->port_num, config->ib_pkey, &pkey) == 0 &&
-	    pkey)
-		return (uint16_t)config->ib_pkey;
-	HA_WARN("%s:%d has no partition key at NCCL_IB_PKEY=%d; using index 0", port->nic->name,
-		port->port_num, config->ib_pkey);
-	return 0;
-}
 
 static bool reaches_gpus(const struct ha_nic *nic)
 {
@@ -320,7 +319,6 @@ static void add_port(struct ha_device_set *set, struct ha_nic *nic, uint8_t port
 	port->adaptive_routing = config->ib_adaptive_routing >= 0
 				     ? config->ib_adaptive_routing == 1
 				     : port->link_layer == IBV_LINK_LAYER_INFINIBAND;
-	port->pkey_index = choose_pkey(config, port, attr);
 	ha_budget(config, &nic->attr, reaches_gpus(nic), &budget);
 	port->max_comms = budget.max_comms;
 	port->gid_index = -1;
@@ -334,6 +332,7 @@ static void add_port(struct ha_device_set *set, struct ha_nic *nic, uint8_t port
 	/* InfiniBand without a GID table: addressed by LID. */
 	if (port->gid_index < 0 && port->link_layer != IBV_LINK_LAYER_ETHERNET)
 		port->gid_index = 0;
+	ha_partition_choose(set, port, nic->now->ctx, attr);
 	set->nports_all++;
 	warn_about_apm(config, port);
 	if (port->reported) {

@@ -75,7 +75,7 @@ struct ha_port {
 	const struct ha_config *config; /* the set's */
 	uint8_t port_num;
 	uint8_t link_layer;    /* IBV_LINK_LAYER_* */
-	uint16_t pkey_index;   /* NCCL_IB_PKEY where the port has it, else 0 */
+	uint16_t pkey;	       /* whose partition its traffic is in */
 	bool adaptive_routing; /* NCCL_IB_ADAPTIVE_ROUTING, or by link layer */
 	int max_comms;
 
@@ -87,15 +87,20 @@ struct ha_port {
 	enum ibv_mtu mtu;
 	uint16_t lid;
 	uint8_t sm_sl;
-	int gid_index;	  /* -1: none yet */
-	int roce_version; /* of that entry: 1, 2; 0: InfiniBand or unknown */
+	bool grh_required; /* InfiniBand: no address without a GRH (IBV_QPF_GRH_REQUIRED) */
+	int gid_index;	   /* -1: none yet */
+	int roce_version;  /* of that entry: 1, 2; 0: InfiniBand or unknown */
 	union ibv_gid gid;
 	uint32_t addr_gen; /* counts changes of the address */
 
 	/* Written by the async-event reader, read by anyone: enum ibv_port_state. */
 	atomic_int state;
 	_Atomic uint32_t errors; /* how often the driver said that it is down */
-	/* An event says that state or address may be others: ha_port_refresh is due. */
+	/* Where `pkey` is in the port's table, and whether it is not: partition.c's. */
+	_Atomic uint16_t pkey_index;
+	atomic_bool outside;
+	bool outside_told;
+	/* An event says that state, address or partitions may be others: ha_port_refresh is due. */
 	atomic_bool refresh_due;
 
 	/* The operator wants it left alone (admin/drain.c): it is used when nothing else is left.
@@ -111,6 +116,8 @@ struct ha_device_set {
 	int nports_all; /* with those that were down at the start */
 	struct ha_nic nics[HA_MAX_NICS];
 	struct ha_port ports[HA_MAX_PORTS];
+	uint16_t pkey;			 /* of NCCL_IB_PKEY, on the port that said so */
+	const struct ha_port *pkey_from; /* NULL: there is no port */
 
 	/* Set by the owner before anyone reads events. */
 	void (*on_event)(void *arg, const struct ibv_async_event *event, struct ha_nic *nic);
@@ -129,6 +136,7 @@ struct ha_device_set {
 struct ha_port_addr {
 	uint16_t lid;
 	uint8_t sm_sl;
+	bool grh_required;
 	int gid_index;
 	union ibv_gid gid;
 	uint32_t addr_gen;
@@ -165,7 +173,8 @@ static inline bool ha_port_usable(const struct ha_port *port)
 {
 	return atomic_load_explicit(&port->state, memory_order_relaxed) == IBV_PORT_ACTIVE &&
 	       !atomic_load_explicit(&port->nic->fatal, memory_order_relaxed) &&
-	       !atomic_load_explicit(&port->nic->sick, memory_order_relaxed);
+	       !atomic_load_explicit(&port->nic->sick, memory_order_relaxed) &&
+	       !atomic_load_explicit(&port->outside, memory_order_relaxed);
 }
 
 static inline bool ha_port_drained(const struct ha_port *port)
@@ -176,11 +185,12 @@ static inline bool ha_port_drained(const struct ha_port *port)
 void ha_port_addr(struct ha_port *port, struct ha_port_addr *out);
 
 /*
- * Reads port attributes and the GID table again (after GID_CHANGE, LID_CHANGE, PORT_ACTIVE). The
- * same GID is kept when it is still there, at whatever index; otherwise one is chosen anew. A port
- * without an address does not become active: the GID comes later, with an event of its own. A state
- * that was read before the port went down is not taken. May wait in the kernel as long as the
- * device's firmware does not answer. Any thread, one at a time.
+ * Reads port attributes, GID table and P_Key table again (after GID_CHANGE, LID_CHANGE,
+ * PKEY_CHANGE, PORT_ACTIVE). The same GID is kept when it is still there, at whatever index;
+ * otherwise one is chosen anew. A port without an address does not become active: the GID comes
+ * later, with an event of its own. A state that was read before the port went down is not taken.
+ * May wait in the kernel as long as the device's firmware does not answer. Any thread, one at a
+ * time.
  */
 ha_result_t ha_port_refresh(struct ha_port *port) HA_MUST_CHECK;
 

@@ -29,6 +29,16 @@ bool ha_gid_is_link_local(const union ibv_gid *gid)
 	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
 }
 
+bool ha_gid_same_subnet(const union ibv_gid *a, const union ibv_gid *b)
+{
+	return memcmp(a->raw + 6, b->raw + 6, 2) == 0;
+}
+
+uint16_t ha_gid_flid(const union ibv_gid *gid)
+{
+	return (uint16_t)(gid->raw[4] << 8 | gid->raw[5]);
+}
+
 /* All zeros below the subnet prefix: an empty entry, with or without the default prefix. */
 static bool is_empty(const union ibv_gid *gid)
 {

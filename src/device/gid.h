@@ -37,6 +37,13 @@ int ha_gid_choose(const struct ha_config *config, const struct ha_gid *gids, int
 bool ha_gid_is_ipv4(const union ibv_gid *gid);
 bool ha_gid_is_link_local(const union ibv_gid *gid);
 
+/*
+ * InfiniBand. The low 16 bits of a GID's prefix number the subnet. The 16 bits before them are the
+ * FLID in a GID that routers know: the LID that leads to that subnet from any other; 0: none.
+ */
+bool ha_gid_same_subnet(const union ibv_gid *a, const union ibv_gid *b);
+uint16_t ha_gid_flid(const union ibv_gid *gid);
+
 /* Whether an address lies in a range; always true for the empty range. */
 bool ha_gid_in_range(const union ibv_gid *gid, const struct ha_cidr *range);
 

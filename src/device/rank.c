@@ -3,6 +3,7 @@
 #include "device/rank.h"
 
 #include "device/gid.h"
+#include "device/partition.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -171,7 +172,8 @@ int ha_standby_rank(struct ha_device_set *set, struct ha_port *primary, uint64_t
 	for (int i = 0; i < set->nports_all; i++) {
 		struct ha_port *port = &set->ports[i];
 
-		if (port != primary && port->link_layer == primary->link_layer)
+		if (port != primary && port->link_layer == primary->link_layer &&
+		    ha_partition_same(port, primary))
 			assess(primary, port, &list[n++]);
 	}
 	sort(list, n);
@@ -201,6 +203,5 @@ enum ha_fabric ha_fabric_between(const struct ha_port_addr *local, uint8_t remot
 		return HA_FABRIC_NEVER;
 	if (local->link_layer == IBV_LINK_LAYER_ETHERNET)
 		return between_roce(&local->gid, remote);
-	return local->gid.global.subnet_prefix == remote->global.subnet_prefix ? HA_FABRIC_SAME
-									       : HA_FABRIC_POSSIBLE;
+	return ha_gid_same_subnet(&local->gid, remote) ? HA_FABRIC_SAME : HA_FABRIC_POSSIBLE;
 }

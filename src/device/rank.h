@@ -29,8 +29,8 @@ enum ha_distance ha_pci_distance(const char *path_a, int numa_a, const char *pat
 /*
  * The local ports that a connection may use, best first, at most `max` of them; returns how many.
  * out[0] is the primary itself: a flap or a rebuild may bring it back. Of the others, those of
- * another link layer are left out, for no packet gets from one to the other. The rest is sorted by
- * these criteria, of which an earlier one outweighs all later ones:
+ * another link layer or partition are left out, for no packet gets from one to the other. The rest
+ * is sorted by these criteria, of which an earlier one outweighs all later ones:
  *
  *   1. fast enough: at least half the primary's speed. Moving a job's traffic to a management port
  *      of a sixteenth of the speed is better than an error and worse than anything else.
@@ -54,9 +54,9 @@ enum ha_fabric {
 
 /*
  * Whether a local port may reach a remote one, by their addresses alone. InfiniBand: the subnet is
- * the prefix of the GID. RoCE: an IPv4 and an IPv6 address never reach each other; otherwise
- * the IP subnet is a preference and not a condition, since fabrics are routed. A GID does not tell
- * its subnet's size: 24 bits are compared of IPv4 and 64 of IPv6; link-local addresses are
+ * numbered in the prefix of the GID. RoCE: an IPv4 and an IPv6 address never reach each other;
+ * otherwise the IP subnet is a preference and not a condition, since fabrics are routed. A GID does
+ * not tell its subnet's size: 24 bits are compared of IPv4 and 64 of IPv6; link-local addresses are
  * alike everywhere and say nothing.
  */
 enum ha_fabric ha_fabric_between(const struct ha_port_addr *local, uint8_t remote_link_layer,

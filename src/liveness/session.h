@@ -51,7 +51,7 @@ struct ha_liveness {
 struct ha_live_address {
 	struct ha_command command; /* making it, then destroying it */
 	struct ha_ud_qp *ud_qp;	   /* held: its protection domain is the handle's */
-	struct ha_ud_address to;
+	struct ha_remote_addr to;
 	uint32_t addr_gen; /* of our port when it was asked */
 	struct ibv_ah *ah; /* NULL: there is none */
 	uint64_t took_ns;

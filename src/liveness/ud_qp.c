@@ -24,7 +24,6 @@ _Static_assert(GRH_BYTES + HA_DATAGRAM_MAX <= SLOT_BYTES, "a datagram fits in a 
 #define SEND_SLOTS 128
 
 #define POLL_BATCH 16
-#define HOP_LIMIT  255
 
 /* A queue pair that keeps failing is not brought back more often than this. */
 #define RESTART_PAUSE_NS (100 * HA_NS_PER_MS)
@@ -81,7 +80,7 @@ static int start(struct ha_ud_qp *d)
 {
 	struct ibv_qp_attr attr = {
 	    .qp_state = IBV_QPS_INIT,
-	    .pkey_index = d->port->pkey_index,
+	    .pkey_index = atomic_load(&d->port->pkey_index),
 	    .port_num = d->port->port_num,
 	    .qkey = d->qkey,
 	};
@@ -284,20 +283,13 @@ uint64_t ha_ud_qp_restarts(const struct ha_ud_qp *d)
 
 /* ---- traffic -------------------------------------------------------------------------------- */
 
-struct ibv_ah *ha_ud_qp_address(const struct ha_ud_qp *d, const struct ha_ud_address *to)
+struct ibv_ah *ha_ud_qp_address(const struct ha_ud_qp *d, const struct ha_remote_addr *to)
 {
-	struct ibv_ah_attr attr = {.port_num = d->port->port_num, .dlid = to->lid, .sl = to->sl};
+	struct ibv_ah_attr attr;
 	struct ha_port_addr own;
 
 	ha_port_addr(d->port, &own);
-	/* Like the queue pairs of a path: globally where the subnet is not the same. */
-	if (own.link_layer == IBV_LINK_LAYER_ETHERNET || memcmp(own.gid.raw, to->gid, 8) != 0) {
-		attr.is_global = 1;
-		memcpy(attr.grh.dgid.raw, to->gid, sizeof(to->gid));
-		attr.grh.sgid_index = (uint8_t)own.gid_index;
-		attr.grh.hop_limit = HOP_LIMIT;
-		attr.grh.traffic_class = to->traffic_class;
-	}
+	ha_address_fill(&own, d->port->port_num, to, &attr);
 	return ibv_create_ah(d->on->pd, &attr);
 }
 

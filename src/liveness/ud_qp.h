@@ -11,6 +11,7 @@
 #define HA_LIVENESS_UD_QP_H
 
 #include "base/result.h"
+#include "device/address.h"
 #include "device/device.h"
 
 #include <infiniband/verbs.h>
@@ -44,17 +45,11 @@ int ha_ud_qp_fd(const struct ha_ud_qp *ud_qp);
  * False: it is of no use any more, the device is gone. */
 bool ha_ud_qp_arm(struct ha_ud_qp *ud_qp);
 
-struct ha_ud_address {
-	uint8_t gid[16];
-	uint16_t lid;
-	uint8_t sl, traffic_class;
-};
-
 /*
  * An address handle from the port as it is addressed now. NULL with errno. On RoCE this may wait
  * for the neighbour's answer, up to seconds if there is none. Any thread.
  */
-struct ibv_ah *ha_ud_qp_address(const struct ha_ud_qp *ud_qp, const struct ha_ud_address *to);
+struct ibv_ah *ha_ud_qp_address(const struct ha_ud_qp *ud_qp, const struct ha_remote_addr *to);
 /* The end of one; NULL is fine. Any thread. */
 void ha_ud_qp_address_free(const struct ha_ud_qp *ud_qp, struct ibv_ah *ah);
 

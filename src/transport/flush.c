@@ -36,10 +36,11 @@ static int connect_to_itself(const struct ha_path *path, struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {
 	    .qp_state = IBV_QPS_INIT,
-	    .pkey_index = (uint16_t)path->comm->config->ib_pkey,
+	    .pkey_index = atomic_load(&path->port->pkey_index),
 	    .port_num = path->port->port_num,
 	    .qp_access_flags = IBV_ACCESS_REMOTE_READ,
 	};
+	struct ha_wire_endpoint self = {.lid = path->addr.lid};
 	int rc = ibv_modify_qp(
 	    qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 
@@ -51,15 +52,8 @@ static int connect_to_itself(const struct ha_path *path, struct ibv_qp *qp)
 	attr.dest_qp_num = qp->qp_num;
 	attr.max_dest_rd_atomic = 1;
 	attr.min_rnr_timer = 12;
-	attr.ah_attr.port_num = path->port->port_num;
-	if (path->addr.link_layer == IBV_LINK_LAYER_ETHERNET) {
-		attr.ah_attr.is_global = 1;
-		attr.ah_attr.grh.dgid = path->addr.gid;
-		attr.ah_attr.grh.sgid_index = (uint8_t)ha_path_sgid_index(path);
-		attr.ah_attr.grh.hop_limit = 255;
-	} else {
-		attr.ah_attr.dlid = path->addr.lid;
-	}
+	memcpy(self.gid, path->addr.gid.raw, sizeof(self.gid));
+	ha_path_address(path, &self, &attr.ah_attr);
 	rc = ibv_modify_qp(qp, &attr,
 			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "device/address.h"
 #include "device/newer_verbs.h"
 #include "device/unreachable.h"
 #include "memory/mr.h"
@@ -28,7 +29,6 @@
 
 #define MIN_RNR_TIMER 12 /* 0.64 ms */
 #define RNR_RETRY     7	 /* for ever: the receive queue is never the reason to give up */
-#define HOP_LIMIT     255
 #define PSN_MASK      0xffffffu
 
 #define HA_MESSAGE_LIMIT (1ull << 40) /* the most NCCL lets a plugin say */
@@ -171,7 +171,7 @@ static int to_init(const struct ha_path *path, struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {
 	    .qp_state = IBV_QPS_INIT,
-	    .pkey_index = (uint16_t)path->comm->config->ib_pkey,
+	    .pkey_index = atomic_load(&path->port->pkey_index),
 	    .port_num = path->port->port_num,
 	    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
 	};
@@ -406,11 +406,6 @@ uint8_t ha_path_tc(const struct ha_config *config, int traffic_class)
 	return traffic_class >= 0 ? (uint8_t)traffic_class : 0;
 }
 
-static bool same_subnet(const struct ha_path *path, const struct ha_wire_endpoint *remote)
-{
-	return memcmp(path->addr.gid.raw, remote->gid, 8) == 0;
-}
-
 int ha_path_sgid_index(const struct ha_path *path)
 {
 	struct ha_port_addr now;
@@ -421,21 +416,17 @@ int ha_path_sgid_index(const struct ha_path *path)
 	return memcmp(&now.gid, &path->addr.gid, sizeof(now.gid)) == 0 ? now.gid_index : -1;
 }
 
-static void fill_address(const struct ha_path *path, const struct ha_wire_endpoint *remote,
-			 struct ibv_ah_attr *ah)
+void ha_path_address(const struct ha_path *path, const struct ha_wire_endpoint *remote,
+		     struct ibv_ah_attr *out)
 {
-	bool ethernet = path->addr.link_layer == IBV_LINK_LAYER_ETHERNET;
+	struct ha_remote_addr to = {
+	    .lid = remote->lid, .sl = remote->sl, .traffic_class = remote->traffic_class};
 
-	ah->port_num = path->port->port_num;
-	ah->sl = remote->sl;
-	ah->dlid = remote->lid;
-	if (ethernet || !same_subnet(path, remote)) {
-		ah->is_global = 1;
-		memcpy(ah->grh.dgid.raw, remote->gid, sizeof(remote->gid));
-		ah->grh.sgid_index = (uint8_t)ha_path_sgid_index(path);
-		ah->grh.hop_limit = HOP_LIMIT;
-		ah->grh.traffic_class = remote->traffic_class;
-	}
+	struct ha_port_addr own = path->addr;
+
+	own.gid_index = ha_path_sgid_index(path);
+	memcpy(to.gid, remote->gid, sizeof(to.gid));
+	ha_address_fill(&own, path->port->port_num, &to, out);
 }
 
 static int to_rtr(const struct ha_path *path, struct ibv_qp *qp, uint32_t qpn, uint32_t psn)
@@ -451,7 +442,7 @@ static int to_rtr(const struct ha_path *path, struct ibv_qp *qp, uint32_t qpn, u
 	    .min_rnr_timer = MIN_RNR_TIMER,
 	};
 
-	fill_address(path, remote, &attr.ah_attr);
+	ha_path_address(path, remote, &attr.ah_attr);
 	return ibv_modify_qp(qp, &attr,
 			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);

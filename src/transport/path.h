@@ -228,6 +228,9 @@ struct ha_path *ha_path_start_opening(struct ha_comm *comm, const struct ha_path
  * is made. -1: it is gone, and what the peer sends would not come here. Any thread.
  */
 int ha_path_sgid_index(const struct ha_path *path);
+/* How the path reaches this end, of which gid, lid, sl and traffic_class count. Any thread. */
+void ha_path_address(const struct ha_path *path, const struct ha_wire_endpoint *remote,
+		     struct ibv_ah_attr *out);
 
 /* What the peer has to know about our end. */
 void ha_path_endpoint(const struct ha_path *path, struct ha_wire_endpoint *out);

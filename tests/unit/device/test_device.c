@@ -8,8 +8,13 @@
 #include "../fake_verbs.h"
 #include "../read_events.h"
 
+#include "device/address.h"
 #include "device/device.h"
+#include "device/gid.h"
+#include "device/partition.h"
+#include "device/rank.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -379,6 +384,208 @@ static void pkey_index_is_taken_where_the_port_has_it(void **state)
 	}
 }
 
+static struct fake_port *partitioned(const char *name, uint16_t first, uint16_t second)
+{
+	struct fake_port *port = &fake_device_add(name)->ports[1];
+
+	memset(port->pkeys, 0, sizeof port->pkeys);
+	port->pkeys[0] = first;
+	port->pkeys[1] = second;
+	return port;
+}
+
+static void a_partition_is_found_at_another_index_of_another_port(void **state)
+{
+	struct ha_device_set *set;
+
+	(void)state;
+	partitioned("mlx5_0", 0xffff, 0x8001);
+	partitioned("mlx5_1", 0x8001, 0xffff);
+	partitioned("mlx5_2", 0x0001, 0x7fff); /* a limited member is one */
+	partitioned("mlx5_3", 0x0001, 0x8001); /* and a full one is better */
+	config.ib_pkey = 1;
+	set = discovered();
+	assert_int_equal(set->ports[0].pkey_index, 1);
+	assert_int_equal(set->ports[1].pkey_index, 0);
+	assert_int_equal(set->ports[2].pkey_index, 0);
+	assert_int_equal(set->ports[3].pkey_index, 1);
+	for (int i = 0; i < 4; i++)
+		assert_true(ha_partition_same(&set->ports[0], &set->ports[i]));
+	assert_int_equal(captured_warnings, 0);
+	ha_device_set_close(set);
+}
+
+static void an_index_out_of_range_is_said_with_all_that_matters(void **state)
+{
+	struct ha_device_set *set;
+
+	(void)state;
+	partitioned("mlx5_0", 0xffff, 0)->attr.pkey_tbl_len = 1;
+	config.ib_pkey = 5;
+	set = discovered();
+	assert_int_equal(set->ports[0].pkey_index, 0);
+	assert_true(logged("mlx5_0:1 has no partition key at NCCL_IB_PKEY=5 (its table's length: "
+			   "1); using index 0 (0xffff)"));
+	assert_int_equal(captured_warnings, 1);
+	ha_device_set_close(set);
+}
+
+static void a_port_of_another_partition_stands_in_for_none(void **state)
+{
+	struct ha_port *out[4];
+	struct ha_device_set *set;
+
+	(void)state;
+	partitioned("mlx5_0", 0xffff, 0x8001);
+	partitioned("mlx5_1", 0xffff, 0x8002);
+	partitioned("mlx5_2", 0x8001, 0xffff);
+	config.ib_pkey = 1;
+	set = discovered();
+	/* As NCCL uses it: by the index. */
+	assert_int_equal(set->ports[1].pkey_index, 1);
+	assert_true(logged("mlx5_1:1 is not in partition 0x8001, which NCCL_IB_PKEY=1 is on "
+			   "mlx5_0:1; connections over it use index 1 (0x8002)"));
+	assert_int_equal(captured_warnings, 1);
+	assert_int_equal(ha_standby_rank(set, &set->ports[0], 1, out, 4), 2);
+	assert_ptr_equal(out[1], &set->ports[2]);
+	assert_int_equal(ha_standby_rank(set, &set->ports[1], 1, out, 4), 1);
+	assert_true(ha_port_usable(&set->ports[1]));
+	ha_device_set_close(set);
+}
+
+/* The subnet manager fills the table, in an order of its own, when a port comes up. */
+static void a_partition_is_looked_up_again(void **state)
+{
+	struct fake_port *second;
+	struct ha_device_set *set;
+
+	(void)state;
+	partitioned("mlx5_0", 0xffff, 0x8001);
+	second = partitioned("mlx5_1", 0, 0);
+	second->attr.state = IBV_PORT_DOWN;
+	config.ib_pkey = 1;
+	set = discovered();
+	assert_int_equal(set->nports_all, 2);
+	second->attr.state = IBV_PORT_ACTIVE;
+	assert_int_equal(ha_port_refresh(&set->ports[1]), HA_OK);
+	assert_false(ha_port_usable(&set->ports[1])); /* not filled yet */
+	assert_int_equal(captured_warnings, 0);
+	second->pkeys[0] = 0xffff;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(ha_port_refresh(&set->ports[1]), HA_OK);
+	assert_false(ha_port_usable(&set->ports[1]));
+	assert_true(logged("mlx5_1:1 is not in partition 0x8001: it is not used until it is"));
+	assert_int_equal(captured_warnings, 1); /* once */
+	second->pkeys[2] = 0x8001;
+	assert_int_equal(ha_port_refresh(&set->ports[1]), HA_OK);
+	assert_true(ha_port_usable(&set->ports[1]));
+	assert_int_equal(set->ports[1].pkey_index, 2);
+	second->pkeys[2] = 0;
+	second->pkeys[0] = 0x8001;
+	assert_int_equal(ha_port_refresh(&set->ports[1]), HA_OK);
+	assert_int_equal(set->ports[1].pkey_index, 0);
+	ha_device_set_close(set);
+}
+
+static struct fake_port *infiniband_port(const char *name)
+{
+	struct fake_port *port = &fake_device_add(name)->ports[1];
+
+	port->attr.link_layer = IBV_LINK_LAYER_INFINIBAND;
+	port->attr.lid = 7;
+	memset(port->gids, 0, sizeof port->gids);
+	fake_gid_set(port, 0, "fe80::1:2:c903:0:1", 0);
+	return port;
+}
+
+static void the_gid_that_routers_know_is_used_where_there_is_one(void **state)
+{
+	struct fake_port *port = infiniband_port("ib0");
+	struct ha_device_set *set;
+
+	(void)state;
+	fake_gid_set(port, 1, "fec0::1:2:c903:0:1", 0); /* no FLID */
+	fake_gid_set(port, 2, "fec0:0:a002:1:2:c903:0:1", 0);
+	set = discovered();
+	assert_int_equal(set->ports[0].gid_index, 0);
+	ha_device_set_close(set);
+	config.ib_routable_flid_gid_index = 2;
+	set = discovered();
+	assert_int_equal(set->ports[0].gid_index, 2);
+	assert_int_equal(ha_gid_flid(&set->ports[0].gid), 0xa002);
+	ha_device_set_close(set);
+	/* NCCL's variable for RoCE says nothing about InfiniBand. */
+	config.ib_gid_index = 1;
+	set = discovered();
+	assert_int_equal(set->ports[0].gid_index, 2);
+	assert_int_equal(captured_warnings, 0);
+	ha_device_set_close(set);
+}
+
+static void an_address_has_what_the_port_and_the_way_need(void **state)
+{
+	static const struct {
+		uint8_t link_layer;
+		bool required;
+		const char *own, *remote;
+		bool global;
+		uint16_t dlid;
+	} cases[] = {
+	    {IBV_LINK_LAYER_INFINIBAND, false, "fe80::1", "fe80::2", false, 9},
+	    {IBV_LINK_LAYER_INFINIBAND, true, "fe80::1", "fe80::2", true, 9},
+	    /* In one subnet both may have the GIDs that routers know. */
+	    {IBV_LINK_LAYER_INFINIBAND, false, "fec0:0:a001:1::1", "fec0:0:a001:1::2", false, 9},
+	    {IBV_LINK_LAYER_INFINIBAND, false, "fe80::1:0:0:0:1", "fec0:0:a001:1::2", true, 9},
+	    {IBV_LINK_LAYER_INFINIBAND, false, "fec0:0:a001:1::1", "fec0:0:a002:2::2", true,
+	     0xa002},
+	    {IBV_LINK_LAYER_INFINIBAND, false, "fec0:0:a001:1::1", "fe80::2:0:0:0:2", true, 9},
+	    {IBV_LINK_LAYER_ETHERNET, false, "::ffff:10.0.0.1", "::ffff:10.0.0.2", true, 9},
+	    {IBV_LINK_LAYER_ETHERNET, false, "2001:db8:1:1::1", "2001:db8:2:2::2", true, 9},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ha_port_addr own = {.link_layer = cases[i].link_layer,
+					   .grh_required = cases[i].required,
+					   .gid_index = 3};
+		struct ha_remote_addr to = {.lid = 9, .sl = 2, .traffic_class = 106};
+		struct ibv_ah_attr ah;
+
+		assert_int_equal(inet_pton(AF_INET6, cases[i].own, own.gid.raw), 1);
+		assert_int_equal(inet_pton(AF_INET6, cases[i].remote, to.gid), 1);
+		memset(&ah, 0xff, sizeof ah);
+		ha_address_fill(&own, 2, &to, &ah);
+		if (ah.is_global != cases[i].global || ah.dlid != cases[i].dlid)
+			fail_msg("%s to %s: GRH %d, LID %#x", cases[i].own, cases[i].remote,
+				 ah.is_global, ah.dlid);
+		assert_int_equal(ah.port_num, 2);
+		assert_int_equal(ah.sl, 2);
+		assert_int_equal(ah.grh.sgid_index, cases[i].global ? 3 : 0);
+		assert_int_equal(ah.grh.traffic_class, cases[i].global ? 106 : 0);
+		assert_int_equal(ah.grh.hop_limit, cases[i].global ? 255 : 0);
+		if (cases[i].global)
+			assert_memory_equal(ah.grh.dgid.raw, to.gid, 16);
+	}
+}
+
+static void that_a_port_requires_a_grh_is_kept(void **state)
+{
+	struct fake_port *port = infiniband_port("ib0");
+	struct ha_port_addr addr;
+	struct ha_device_set *set;
+
+	(void)state;
+	port->attr.flags = IBV_QPF_GRH_REQUIRED;
+	set = discovered();
+	ha_port_addr(&set->ports[0], &addr);
+	assert_true(addr.grh_required);
+	port->attr.flags = 0;
+	assert_int_equal(ha_port_refresh(&set->ports[0]), HA_OK);
+	ha_port_addr(&set->ports[0], &addr);
+	assert_false(addr.grh_required);
+	ha_device_set_close(set);
+}
+
 static void adaptive_routing_follows_variable_then_link_layer(void **state)
 {
 	struct ha_device_set *set;
@@ -720,6 +927,13 @@ int main(void)
 	    TEST(infiniband_is_addressed_by_lid_and_its_first_gid),
 	    TEST(gid_index_is_taken_where_the_port_has_it),
 	    TEST(pkey_index_is_taken_where_the_port_has_it),
+	    TEST(a_partition_is_found_at_another_index_of_another_port),
+	    TEST(an_index_out_of_range_is_said_with_all_that_matters),
+	    TEST(a_port_of_another_partition_stands_in_for_none),
+	    TEST(a_partition_is_looked_up_again),
+	    TEST(the_gid_that_routers_know_is_used_where_there_is_one),
+	    TEST(an_address_has_what_the_port_and_the_way_need),
+	    TEST(that_a_port_requires_a_grh_is_kept),
 	    TEST(adaptive_routing_follows_variable_then_link_layer),
 	    TEST(a_device_without_pci_has_none_rather_than_a_wrong_one),
 	    TEST(gpu_memory_support_is_probed),
