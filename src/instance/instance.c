@@ -201,6 +201,8 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		ha_port_stats_open(inst);
 		ha_admin_server_open(inst);
 		result = ha_port_watches_open(inst);
+		if (result == HA_OK)
+			ha_liveness_on_doubt(inst->liveness, ha_port_watches_doubt, inst);
 	}
 	if (result == HA_OK)
 		result = ha_reopen_open(inst);

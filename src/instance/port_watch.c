@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "instance/port_watch.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "progress/command.h"
 #include "transport/async_event.h"
 #include "transport/comm_stats.h"
 #include "transport/shared.h"
 
 #include <stdlib.h>
+
+/*
+ * A port that was found down without an event may come back without one, too: a carrier that is
+ * back before the driver has told of its loss. It is read again so soon at first, and then so
+ * often.
+ */
+#define AGAIN_MIN_NS (100 * HA_NS_PER_MS)
+#define AGAIN_MAX_NS HA_NS_PER_S
 
 struct port_watch {
 	struct ha_command refresh;
@@ -17,6 +27,9 @@ struct port_watch {
 		bool usable;
 		uint32_t errors, addr_gen;
 	} told; /* what connections know of it */
+	bool was_active;
+	uint32_t active_errors;	     /* port->errors when it was seen active last */
+	uint64_t pause_ns, again_ns; /* it is down, and no event said so: read again; 0: not */
 };
 
 struct ha_port_watches {
@@ -48,6 +61,14 @@ static void send_if_due(struct ha_instance *inst, struct port_watch *w)
 		return;
 	w->sent = true;
 	ha_command_send(commands_of(inst, w), &w->refresh);
+}
+
+void ha_port_watches_doubt(void *arg, struct ha_port *port)
+{
+	struct ha_instance *inst = arg;
+
+	atomic_store(&port->refresh_due, true);
+	ha_progress_call(inst->progress, &inst->port_watches->poller);
 }
 
 void ha_port_watches_look(struct ha_instance *inst, const struct ha_nic *nic)
@@ -84,24 +105,71 @@ static bool changed(struct port_watch *w)
 	return !same;
 }
 
-/* Progress thread, when a command is back. */
+static void look_again_later(struct port_watch *w, uint64_t now_ns)
+{
+	w->pause_ns = w->pause_ns == 0 ? AGAIN_MIN_NS : 2 * w->pause_ns;
+	if (w->pause_ns > AGAIN_MAX_NS)
+		w->pause_ns = AGAIN_MAX_NS;
+	w->again_ns = now_ns + w->pause_ns;
+}
+
+/* It was read: does anything say when to do so the next time? */
+static void expect_event(struct port_watch *w, uint64_t now_ns)
+{
+	bool active = atomic_load(&w->port->state) == IBV_PORT_ACTIVE;
+	uint32_t errors = atomic_load(&w->port->errors);
+
+	if (active) {
+		w->was_active = true;
+		w->active_errors = errors;
+	}
+	if (active || !w->was_active || errors != w->active_errors ||
+	    atomic_load(&w->port->nic->fatal)) {
+		w->pause_ns = w->again_ns = 0;
+		return;
+	}
+	if (w->pause_ns == 0)
+		HA_WARN(
+		    "%s:%d: the port is down, and no event has said so yet; what uses it leaves "
+		    "it",
+		    w->port->nic->name, w->port->port_num);
+	look_again_later(w, now_ns);
+}
+
+static void read_again(struct ha_instance *inst, struct port_watch *w, uint64_t now_ns)
+{
+	if (w->again_ns != 0 && now_ns >= w->again_ns) {
+		w->again_ns = 0;
+		atomic_store(&w->port->refresh_due, true);
+	}
+	send_if_due(inst, w);
+}
+
+/* Progress thread, when a command is back, or it is time to read a port again. */
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_port_watches *all = ha_container_of(poller, struct ha_port_watches, poller);
 	struct ha_instance *inst = all->inst;
-	uint64_t ports = 0;
+	uint64_t due_ns = 0;
+	uint64_t ports = 0, now_ns = ha_now_ns();
 
 	for (int i = 0; i < inst->devices->nports_all; i++) {
 		struct port_watch *w = &all->watches[i];
 
-		if (!w->sent || ha_command_busy(&w->refresh))
+		if (w->sent && ha_command_busy(&w->refresh))
 			continue;
-		w->sent = false;
-		if (changed(w))
-			ports |= ha_port_bit(w->port);
-		ha_port_stats_publish(inst, w->port->nic);
-		send_if_due(inst, w); /* an event came meanwhile */
+		if (w->sent) {
+			w->sent = false;
+			if (changed(w))
+				ports |= ha_port_bit(w->port);
+			expect_event(w, now_ns);
+			ha_port_stats_publish(inst, w->port->nic);
+		}
+		read_again(inst, w, now_ns); /* an event may have come meanwhile */
+		if (w->again_ns != 0 && (due_ns == 0 || w->again_ns < due_ns))
+			due_ns = w->again_ns;
 	}
+	poller->due_ns = due_ns;
 	if (ports != 0) {
 		pthread_mutex_lock(&inst->lock);
 		ha_comms_ports_changed(inst, ports);
@@ -124,6 +192,7 @@ ha_result_t ha_port_watches_open(struct ha_instance *inst)
 
 		w->port = &inst->devices->ports[i];
 		(void)changed(w);
+		w->was_active = atomic_load(&w->port->state) == IBV_PORT_ACTIVE;
 		w->refresh.kind = HA_COMMAND_DEVICE;
 		w->refresh.key = (uintptr_t)w->port;
 		w->refresh.owner = &all->poller;

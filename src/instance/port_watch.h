@@ -12,10 +12,15 @@
 
 struct ha_instance;
 struct ha_nic;
+struct ha_port;
 
 /* HA_ERR_SYSTEM: no memory. When there are devices and the progress thread, before events are read.
  */
 ha_result_t ha_port_watches_open(struct ha_instance *inst) HA_MUST_CHECK;
+
+/* Heartbeats over this port are missing: it is read, in case nobody says that it is down. Progress
+ * thread. */
+void ha_port_watches_doubt(void *inst, struct ha_port *port);
 
 /* Events of this NIC were read: sends for what they were about. When it is there, statistics and
  * connections are told. Progress thread. */

@@ -643,6 +643,13 @@ struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct h
 	return live;
 }
 
+void ha_liveness_on_doubt(struct ha_liveness *live, void (*doubt)(void *arg, struct ha_port *port),
+			  void *arg)
+{
+	live->doubt = doubt;
+	live->doubt_arg = arg;
+}
+
 static void free_sessions(struct ha_live_port *port)
 {
 	for (int b = 0; b < HA_LIVE_BUCKETS; b++) {

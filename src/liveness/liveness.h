@@ -85,6 +85,14 @@ struct ha_live_link {
  * outlive it. NULL: out of memory.
  */
 struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct ha_config *config);
+/*
+ * Whom to tell that answers to heartbeats over a port are missing: who can ask its device whether
+ * it is still up. Called on the progress thread under the lock of the sessions, so it calls nothing
+ * here. Before the first endpoint.
+ */
+void ha_liveness_on_doubt(struct ha_liveness *live, void (*doubt)(void *arg, struct ha_port *port),
+			  void *arg);
+
 /* From another thread than the progress thread, before the latter is stopped; all links must be
  * detached. NULL is fine. */
 void ha_liveness_free(struct ha_liveness *live);

@@ -102,6 +102,15 @@ static void warn_of_suspicion(struct ha_session *s, uint64_t now_ns)
 		port->nic->name, port->port_num, remote_text(s, gid, sizeof(gid)), s->remote.lid);
 }
 
+/* The event that would say so may be late, or never come. */
+static void doubt_port(const struct ha_session *s)
+{
+	const struct ha_liveness *live = s->port->live;
+
+	if (live->doubt)
+		live->doubt(live->doubt_arg, s->port->port);
+}
+
 /* After the detector may have changed. */
 static void update(struct ha_session *s, uint64_t now_ns)
 {
@@ -131,6 +140,7 @@ static void update(struct ha_session *s, uint64_t now_ns)
 		break;
 	case HA_SESSION_SUSPECTED:
 		s->suspicions++;
+		doubt_port(s);
 		if (s->of_use)
 			warn_of_suspicion(s, now_ns);
 		tell_links_of_doubt(s);

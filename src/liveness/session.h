@@ -29,6 +29,8 @@ struct ha_ping_batch {
 
 struct ha_liveness {
 	struct ha_progress *progress;
+	void (*doubt)(void *arg, struct ha_port *port); /* constant; NULL: nobody to tell */
+	void *doubt_arg;
 	uint64_t interval_ns;
 	uint64_t process; /* as ha_live_process gives it */
 	struct ha_poller poller;
