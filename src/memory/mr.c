@@ -42,13 +42,30 @@ static bool page_offset(const struct ha_mr *mr, uintptr_t first_page, uint64_t *
 	return true;
 }
 
-static ha_result_t describe(const struct ha_mr *mr, struct ha_mr_range *range)
+/* A dmabuf whose descriptor could not be kept is where it was registered first, and nowhere else.
+ */
+static bool has_descriptor(const struct ha_mr *mr, const struct ha_nic *nic, int *fd)
+{
+	*fd = mr->dmabuf_fd >= 0 ? mr->dmabuf_fd : nic->index == mr->first_nic ? mr->lent_fd : -1;
+	if (!mr->dmabuf || *fd >= 0)
+		return true;
+	HA_INFO(
+	    HA_SUBSYS_NET,
+	    "%s: cannot register the dmabuf of %zu bytes at %#lx: no descriptor was left to keep "
+	    "it (ulimit -n)",
+	    nic->name, mr->length, (unsigned long)mr->addr);
+	return false;
+}
+
+static ha_result_t describe(const struct ha_mr *mr, const struct ha_nic *nic,
+			    struct ha_mr_range *range)
 {
 	memset(range, 0, sizeof *range);
 	range->type = mr->type;
-	range->fd = mr->dmabuf_fd;
 	range->device = mr->dmabuf_device;
 	range->inode = mr->dmabuf_inode;
+	if (!has_descriptor(mr, nic, &range->fd))
+		return HA_ERR_SYSTEM;
 	if (!whole_pages(mr->addr, mr->length, &range->addr, &range->length) ||
 	    (range->fd >= 0 && !page_offset(mr, range->addr, &range->offset))) {
 		HA_WARN("cannot register %zu bytes at %#lx (offset %#llx): no such memory",
@@ -68,7 +85,7 @@ static ha_result_t obtain(const struct ha_mr *mr, struct ha_nic *nic, struct ha_
 	ha_result_t result;
 
 	*out = NULL;
-	HA_TRY(describe(mr, &range));
+	HA_TRY(describe(mr, nic, &range));
 	range.further = nic->index != mr->first_nic;
 	/* The registration holds the PD: a handle may outlive the connection it came from. */
 	HA_TRY(ha_nic_pd_get(nic, &on));
@@ -398,19 +415,38 @@ enum ha_mr_request ha_mr_request(struct ha_mr *mr, struct ha_nic *nic,
 
 /* ---- handles --------------------------------------------------------------------------------- */
 
-static bool keep_dmabuf(struct ha_mr *mr, int fd)
+/* Once: thousands may follow. */
+static void warn_not_kept(const struct ha_mr *mr, int error)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&told))
+		HA_WARN(
+		    "cannot keep the dmabuf of %zu bytes at %#lx: %s; a connection that uses it "
+		    "does not survive the loss of its NIC: raise ulimit -n, each registered dmabuf "
+		    "and each connection takes a descriptor",
+		    mr->length, (unsigned long)mr->addr, strerror(error));
+}
+
+/* Another NIC may need it, or the same one after a reset, where connections survive that. */
+static bool take_dmabuf(struct ha_mr *mr, int fd)
 {
 	struct stat file;
 
-	mr->dmabuf_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (mr->dmabuf_fd < 0 || fstat(mr->dmabuf_fd, &file) != 0) {
-		HA_WARN("cannot keep the dmabuf of %zu bytes at %#lx: %s%s", mr->length,
-			(unsigned long)mr->addr, strerror(errno),
-			errno == EMFILE ? "; raise ulimit -n" : "");
+	if (fstat(fd, &file) != 0) {
+		HA_WARN("cannot register the dmabuf of %zu bytes at %#lx: descriptor %d: %s",
+			mr->length, (unsigned long)mr->addr, fd, strerror(errno));
 		return false;
 	}
+	mr->dmabuf = true;
 	mr->dmabuf_device = file.st_dev;
 	mr->dmabuf_inode = file.st_ino;
+	mr->lent_fd = fd;
+	if (!mr->set->config->enable_backup)
+		return true;
+	mr->dmabuf_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (mr->dmabuf_fd < 0)
+		warn_not_kept(mr, errno);
 	return true;
 }
 
@@ -429,7 +465,7 @@ ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *
 	mr->addr = (uintptr_t)addr;
 	mr->length = length;
 	mr->type = type;
-	mr->dmabuf_fd = -1;
+	mr->dmabuf_fd = mr->lent_fd = -1;
 	mr->dmabuf_offset = offset;
 	mr->set = set;
 	mr->first_nic = nic->index;
@@ -440,11 +476,12 @@ ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *
 	pthread_mutex_lock(&set->mrs_lock);
 	ha_list_push_back(&set->mrs, &mr->in_set);
 	pthread_mutex_unlock(&set->mrs_lock);
-	if (fd >= 0 && !keep_dmabuf(mr, fd)) {
+	if (fd >= 0 && !take_dmabuf(mr, fd)) {
 		ha_mr_deregister(mr);
 		return HA_ERR_SYSTEM;
 	}
 	result = ha_mr_register_on(mr, nic, &unused);
+	mr->lent_fd = -1;
 	if (result != HA_OK) {
 		ha_mr_deregister(mr);
 		return result;

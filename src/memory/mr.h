@@ -65,8 +65,14 @@ struct ha_mr {
 	/* Constant. */
 	uintptr_t addr;
 	size_t length;
-	int type;      /* enum ha_mem_type | HA_MEM_STRICT_ORDER */
-	int dmabuf_fd; /* our own dup, -1 when none: NCCL closes its copy at once */
+	int type; /* enum ha_mem_type | HA_MEM_STRICT_ORDER */
+	bool dmabuf;
+	/*
+	 * Our own copy of its descriptor, for another NIC or the same one after a reset, since NCCL
+	 * closes its own at once; -1: none.
+	 */
+	int dmabuf_fd;
+	int lent_fd; /* the caller's, for the first registration alone; else -1 */
 	uint64_t dmabuf_offset, dmabuf_device, dmabuf_inode;
 	struct ha_device_set *set;
 
@@ -127,8 +133,9 @@ static inline void ha_memory_use_commands(struct ha_device_set *set, struct ha_p
  * Registers [addr, addr+length) on `nic` and returns a handle the caller must give back to
  * ha_mr_deregister. type: enum ha_mem_type, with HA_MEM_STRICT_ORDER or without. fd >= 0: the
  * memory is a dmabuf, whatever the type (NCCL says CUDA); fd stays the caller's. offset: where in
- * the dmabuf addr lies, or, as NCCL's own transport takes it, where the page of addr lies. Any
- * thread.
+ * the dmabuf addr lies, or, as NCCL's own transport takes it, where the page of addr lies. With
+ * HA_NCCL_ENABLE_BACKUP a dmabuf takes a descriptor of ours; where none is left it is registered
+ * all the same, on this NIC and no other one. Any thread.
  */
 ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *addr, size_t length,
 			   int type, uint64_t offset, int fd, struct ha_mr **out) HA_MUST_CHECK;

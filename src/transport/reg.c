@@ -30,7 +30,7 @@ static void own(struct ha_comm *comm, struct ha_mr *mr)
 	ha_token_acquire(comm);
 	mr->owner = comm;
 	ha_list_push_back(&comm->memory.handles, &mr->in_owner);
-	comm->memory.has_dmabufs |= mr->dmabuf_fd >= 0;
+	comm->memory.has_dmabufs |= mr->dmabuf;
 	comm->memory.serial++;
 	ha_token_release(comm);
 	if (ha_comm_has_failover(comm))

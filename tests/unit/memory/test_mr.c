@@ -12,7 +12,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define PAGE ((size_t)4096)
@@ -280,6 +282,70 @@ static void dmabuf_outlives_the_callers_descriptor(void **state)
 	assert_int_equal(open_descriptors(), before - 1);
 }
 
+/* All descriptors that the process may have are in use. Returns what was allowed before. */
+static struct rlimit no_descriptors(int fd)
+{
+	struct rlimit before, none;
+	int free_fd = dup(fd);
+
+	assert_true(free_fd >= 0);
+	close(free_fd);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = before;
+	none.rlim_cur = (rlim_t)free_fd; /* the lowest one that is free */
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	assert_int_equal(dup(fd), -1);
+	assert_int_equal(errno, EMFILE);
+	return before;
+}
+
+static void a_dmabuf_is_registered_although_no_descriptor_is_left(void **state)
+{
+	int fd = memfd_create("dmabuf", 0), before = open_descriptors();
+	struct ha_mr *mr[3], *host;
+	struct ibv_mr *verbs_mr;
+	struct rlimit allowed;
+
+	(void)state;
+	assert_true(fd >= 0);
+	allowed = no_descriptors(fd);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(ha_mr_register(set, &set->nics[0], at((uintptr_t)i * 8 * PAGE),
+						2 * PAGE, HA_MEM_CUDA, 0, fd, &mr[i]),
+				 HA_OK);
+		assert_int_equal(fake_devices[0].last_fd, fd);
+	}
+	host = registered(64 * PAGE, PAGE); /* and what needs none has no need */
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &allowed), 0);
+	assert_int_equal(open_descriptors(), before);
+	close(fd);
+	assert_non_null(strstr(captured_log, "raise ulimit -n"));
+	assert_int_equal(captured_warnings, 1);
+	/* Never as memory of another kind, and never by a descriptor that is the caller's again. */
+	assert_int_equal(ha_mr_on(mr[0], &set->nics[1], &verbs_mr), HA_ERR_SYSTEM);
+	assert_int_equal(fake_devices[1].regs, 0);
+	assert_int_equal(ha_mr_on(host, &set->nics[1], &verbs_mr), HA_OK);
+	for (int i = 0; i < 3; i++)
+		ha_mr_deregister(mr[i]);
+	ha_mr_deregister(host);
+}
+
+static void without_failover_no_descriptor_is_kept(void **state)
+{
+	int fd = memfd_create("dmabuf", 0), before = open_descriptors();
+	struct ha_mr *mr;
+
+	(void)state;
+	assert_true(fd >= 0);
+	config.enable_backup = false;
+	assert_int_equal(
+	    ha_mr_register(set, &set->nics[0], at(0), 2 * PAGE, HA_MEM_CUDA, 0, fd, &mr), HA_OK);
+	assert_int_equal(open_descriptors(), before);
+	close(fd);
+	ha_mr_deregister(mr);
+	assert_int_equal(captured_warnings, 0);
+}
+
 static void dmabuf_offset_follows_the_page_down(void **state)
 {
 	int fd = memfd_create("dmabuf", 0);
@@ -504,6 +570,8 @@ int main(void)
 	    TEST(another_nic_registers_when_it_is_first_needed_and_only_then),
 	    TEST(a_failing_nic_leaves_the_handle_usable_on_the_others),
 	    TEST(dmabuf_outlives_the_callers_descriptor),
+	    TEST(a_dmabuf_is_registered_although_no_descriptor_is_left),
+	    TEST(without_failover_no_descriptor_is_kept),
 	    TEST(dmabuf_offset_follows_the_page_down),
 	    TEST(impossible_requests_are_refused_without_a_leak),
 	    TEST(errors_name_address_length_device_and_remedy),
