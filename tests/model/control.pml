@@ -50,9 +50,16 @@ inline r_speaks(message)
 #else
 #define HOLDS_ACTIVE(p) (s_state == ACTIVE && s_path == p)
 #endif
+/* Of a device that is gone nothing can be made. */
+#ifdef NIC_LOST
+#define S_GONE(p) (s_sick[p] == GONE)
+#else
+#define S_GONE(p) false
+#endif
 #define REBUILD_REACHES(p, g)                                                                      \
 	(!FINAL(s_state) && (R_UP(p) & GEN(g)) && !(s_qp[p] & GEN(g)) && (g) > s_order[p] &&       \
-	 !HOLDS_ACTIVE(p) && ((g)-1 > s_order[p] || s_fenced_gen[p] == s_order[p]))
+	 !HOLDS_ACTIVE(p) && !S_GONE(p) &&                                                         \
+	 ((g)-1 > s_order[p] || s_fenced_gen[p] == s_order[p]))
 #define REBUILD_ARRIVES(p)                                                                         \
 	:: d_step {                                                                                \
 		LANE && R_UP(p) && r_healthy[p] != NEWEST(r_qp[p]) &&                              \
@@ -159,7 +166,7 @@ inline late_rs_arrives()
 	:: m_kind == REBUILD ->
 		if
 		:: !(s_qp[m_path] & GEN(m_gen)) && m_gen > s_order[m_path] &&
-		   !HOLDS_ACTIVE(m_path) -> s_rebuild(m_path, m_gen)
+		   !HOLDS_ACTIVE(m_path) && !S_GONE(m_path) -> s_rebuild(m_path, m_gen)
 		:: else -> skip
 		fi
 	:: else -> s_merge()
@@ -195,7 +202,9 @@ inline late_sr_arrives()
 #define NOT_ALL_FENCED(p) (s_order[p] < GENS)
 #ifdef SICK
 #define NOT_ALL_PEER_FENCED(p) (R_PEER_LEFT(p) < GENS)
-#define BYE_LETS_GO	       S_YIELDED /* it is said again, and does more than the first time */
+/* It is said again, and does more than the first time. Where a device that is gone has used up
+ * the generations, what is done is all that it says. */
+#define BYE_LETS_GO	       (S_YIELDED || (r_done & ~(s_completed | s_told_done)))
 #else
 #define NOT_ALL_PEER_FENCED(p) (r_peer_fenced[p] < GENS)
 #define BYE_LETS_GO	       false
@@ -237,7 +246,7 @@ inline r_hears_bye()
 #ifdef SICK
 		;
 		if
-		:: s_sick[j] -> m_fenced_gen[j] = 0
+		:: NO_FENCE(s_sick[j]) -> m_fenced_gen[j] = 0
 		:: else -> skip
 		fi;
 		m_yielded_gen[j] = GENS

@@ -25,13 +25,19 @@
  * is a step of its own. */
 inline data_arrives(p, g, m)
 {
+#ifndef MUT_IMMEDIATE_LAST
 	data_net[PG(p, g)] = data_net[PG(p, g)] & ~BIT(m);
+#endif
 	printf("fabric: WRITE of message %d lands in its buffer, over %d.%d\n", m, p, g);
 	must(!(r_done & BIT(m)), late_write);
 	if
 	:: r_path == p && r_gen == g && R_TAKES(p, g) -> /* the active path, or the one that drains */
 		r_done = r_done | BIT(m);
 		unplaced = unplaced & ~BIT(m)
+#ifdef NIC_LIES
+	:: !(r_path == p && r_gen == g) && r_sick[p] == LIES && g <= r_order[p] ->
+		unplaced = unplaced | BIT(m) /* acknowledged, and nobody looks */
+#endif
 	:: else -> skip /* completion of a retired QP: dropped */
 	fi;
 	if
@@ -77,11 +83,38 @@ inline ack_arrives(m)
 #endif
 }
 
+#ifdef COUNTS
+/* How many counts were written before the one of message m. */
+#ifdef MUT_COUNT_PLACES
+#define PLACE(set, m) 0
+#else
+#define PLACE(set, m) (((m) > 0 && ((set)&1)) + ((m) > 1 && ((set)&2)) + ((m) > 2 && ((set)&4)))
+#endif
+/* It overwrites whatever its place holds, like an entry. */
+inline count_arrives(p, g, m)
+{
+	count_net[PG(p, g)] = count_net[PG(p, g)] & ~BIT(m);
+	j = PLACE(counted[PG(p, g)], m);
+	printf("fabric: count %d lands in place %d, over %d.%d\n", m + 1, j, p, g);
+	s_counts[j] = (count_epoch[PG(p, g)] < s_epoch -> 0 : m + 1);
+	j = 0;
+	if
+	:: r_state == ACTIVE && r_path == p && r_gen == g && count_net[PG(p, g)] == 0 ->
+		r_tells = false /* placed is acknowledged */
+	:: else -> skip
+	fi
+}
+#define COUNT_ARRIVES(p, g, m)                                                                     \
+	:: d_step { count_net[PG(p, g)] & BIT(m) -> count_arrives(p, g, m) }
+#else
+#define COUNT_ARRIVES(p, g, m)
+#endif
+
 #define DATA_ARRIVES(p, g, m)                                                                      \
 	:: d_step { data_net[PG(p, g)] & BIT(m) -> data_arrives(p, g, m) }
 #define CTS_ARRIVES(p, g, m)                                                                       \
 	:: d_step { cts_net[PG(p, g)] & BIT(m) -> cts_arrives(p, g, m) }
-#define PACKET_OVER(p, g, m) DATA_ARRIVES(p, g, m) CTS_ARRIVES(p, g, m)
+#define PACKET_OVER(p, g, m) DATA_ARRIVES(p, g, m) CTS_ARRIVES(p, g, m) COUNT_ARRIVES(p, g, m)
 #if GENS == 2
 #define PACKET_ON(p, m) PACKET_OVER(p, 1, m) PACKET_OVER(p, 2, m)
 #elif GENS == 3
@@ -99,7 +132,7 @@ proctype Fabric()
 end:	do
 	EACH_MSG(PACKET)
 	EACH_MSG(ACK)
-#ifdef MODE_E2E
+#if defined(MODE_E2E) && !defined(COUNTS)
 	/* The count travels as a WRITE on the active path. It is a fact that never becomes wrong,
 	 * so a late one is no different from one that was read late. */
 	:: d_step {

@@ -45,11 +45,39 @@
  * queue pairs drain, what was under way may still land, and everything else goes on. Without it a
  * fence is one step. */
 
-/* SICK: so many times the NIC of one end's path stops answering commands, FAULTS apart. It carries
- * packets as before; what it cannot do is confirm a fence. */
+/* SICK: so many times something happens to the NIC of one end's path, FAULTS apart, so that it does
+ * not stop its queue pairs when it is told to. It carries packets as before. NIC_* is what it may
+ * be, one or several; without any it is NIC_SILENT. */
+#if defined(SICK) && !defined(NIC_BUSY) && !defined(NIC_LOST) && !defined(NIC_LIES)
+#define NIC_SILENT
+#endif
+/* Odd is for good, even until some time. */
+#define SILENT 1 /* NIC_SILENT: commands do not return */
+#define BUSY   3 /* NIC_BUSY: they answer with an error, to ERR as to destroy */
+#define LOST   5 /* NIC_LOST: the device is taken away, they answer EIO; later its queue pairs are
+		  * destroyed, and then comes the event that says so */
+#define GONE   7 /* ... which it has */
+#define LIES   9 /* NIC_LIES: they answer that it is done */
+#define FOR_NOW(kind)	((kind) + 1)
+#define IS(sick, kind)	((sick) == (kind) || (sick) == FOR_NOW(kind))
+#define FOR_GOOD(sick)	((sick)&1)
+/* The end says that it has fenced, and its hardware has not. */
+#if defined(MUT_EIO_FENCE)
+#define MISTAKEN(sick) IS(sick, LOST)
+#elif defined(MUT_EBUSY_FENCE)
+#define MISTAKEN(sick) IS(sick, BUSY)
+#else
+#define MISTAKEN(sick) ((sick) == LIES)
+#endif
+#define GOES_ON(sick)  ((sick) && (sick) != GONE)
+#define NO_FENCE(sick) (GOES_ON(sick) && !MISTAKEN(sick)) /* it has not, and the end knows */
 
 /* MODE_E2E: the sender completes when the receiver's software has the message; without it (mode
  * rc) when the hardware has acknowledged it. */
+
+/* COUNTS: in mode e2e counts are packets, placed in any order. In an epoch each has a place of its
+ * own, and the sender looks at one after the other. Without it the sender reads what the receiver
+ * has. The receiver closes after the sender. */
 
 /* ---- sets, generations, vectors ----------------------------------------------------------- */
 
@@ -95,7 +123,12 @@ mtype = { SUSPECT, FENCE, RESUME, RESUMED, REBUILD, ABORT, BYE };
 
 /* What must never happen. */
 mtype = { late_write, wrong_buffer, lost_message, early_release, stale_key, false_loss,
-	  stuck, waits_for_latched }; /* these two are invalid end states */
+	  needless_error, stuck, waits_for_latched }; /* the last two are invalid end states */
+#ifdef SICK
+
+/* How a NIC of which a fence cannot be had is called in what is printed. */
+mtype = { silent, silent_for_now, refuses, refuses_for_now, is_taken_away, is_never_gone, lies };
+#endif
 
 /* ---- state: the sender -------------------------------------------------------------------- */
 
@@ -119,8 +152,12 @@ byte s_bound; /* messages posted in any epoch */
 #ifdef MODE_E2E
 byte s_count; /* cumulative count written by the receiver's software */
 #endif
+#ifdef COUNTS
+byte s_counts[MSGS]; /* the places of this epoch; 0: nothing usable */
+byte s_place;	     /* the one to look at */
+#endif
 #ifdef SICK
-byte s_sick[PATHS];	    /* 1: commands never return, 2: they do at some time */
+byte s_sick[PATHS];	    /* what is wrong with the NIC; 0: nothing */
 byte s_yielded_gen[PATHS];  /* watermark: not fenced, but no completion is taken any more; 0: none */
 #endif
 
@@ -139,6 +176,10 @@ byte r_issued;		  /* messages whose CTS entry was written in this epoch */
 byte r_done;		  /* messages NCCL was told have been received: their buffers are NCCL's */
 byte r_told_completed;	  /* what the sender completed, to be compared with done */
 bool r_resumed;		  /* the sender confirmed this epoch */
+#ifdef COUNTS
+byte r_told;  /* the last count that was written */
+bool r_tells; /* and not everything that was is acknowledged */
+#endif
 #ifdef SICK
 byte r_sick[PATHS];
 byte r_peer_yielded[PATHS]; /* where it is above r_peer_fenced; 0: nowhere */
@@ -152,7 +193,12 @@ byte broken[PATHS];		    /* generations whose QP pair passes nothing any more */
 byte data_net[PATHS * GENS];	    /* data WRITEs on their way, per path.generation */
 byte cts_net[PATHS * GENS];	    /* CTS entries on their way */
 byte cts_net_epoch[PATHS * GENS];   /* and the epoch in them */
-byte unplaced;			    /* messages acknowledged by hardware that died with them */
+#ifdef COUNTS
+byte count_net[PATHS * GENS];	    /* counts on their way: bit m is that of all up to message m, */
+byte counted[PATHS * GENS];	    /* counts written, on their way or not */
+byte count_epoch[PATHS * GENS];	    /* and in which epoch: no path.generation is active in two */
+#endif
+byte unplaced;			    /* acknowledged by hardware whose software never got them */
 bool socket = true;		    /* the bootstrap socket works */
 byte faults = FAULTS;		    /* what may still go wrong */
 #ifdef SICK
@@ -229,6 +275,23 @@ inline must(condition, property)
 #define FLOWS(p, g)                                                                                \
 	(!(dead & BIT(p)) && !(broken[p] & GEN(g)) && (s_qp[p] & GEN(g)) && (r_qp[p] & GEN(g)))
 
+/* What is written over it arrives, whatever the software of the end it goes to thinks. */
+#ifdef NIC_LIES
+#define S_STILL_TAKES(p, g) ((s_qp[p] & GEN(g)) || (s_sick[p] == LIES && (g) <= s_order[p]))
+#define R_STILL_TAKES(p, g) ((r_qp[p] & GEN(g)) || (r_sick[p] == LIES && (g) <= r_order[p]))
+#define PASSES(p, g)	    (!(dead & BIT(p)) && !(broken[p] & GEN(g)))
+#define DATA_GOES(p, g)	    (PASSES(p, g) && (s_qp[p] & GEN(g)) && R_STILL_TAKES(p, g))
+#define CTS_GOES(p, g)	    (PASSES(p, g) && (r_qp[p] & GEN(g)) && S_STILL_TAKES(p, g))
+#else
+#define DATA_GOES(p, g) FLOWS(p, g)
+#define CTS_GOES(p, g)	FLOWS(p, g)
+#endif
+
+/* Both ends use the same path, and it works. */
+#define WORKS                                                                                      \
+	(s_state == ACTIVE && r_state == ACTIVE && s_path == r_path && s_gen == r_gen &&           \
+	 FLOWS(s_path, s_gen))
+
 /* Generations that are up and not about to be fenced. */
 #define S_UP(p) (s_qp[p] & ~UPTO(s_order[p]))
 #define R_UP(p) (r_qp[p] & ~UPTO(r_order[p]))
@@ -238,8 +301,8 @@ inline must(condition, property)
 #ifdef SICK
 /* A path is built again when both ends have fenced what was there: never, where a command never
  * returns. If both NICs of a path are sick, one of them answers at some time. */
-#define S_RETURNS(p) (s_sick[p] && (s_sick[p] == 2 || r_sick[p]))
-#define R_RETURNS(p) (r_sick[p] && (r_sick[p] == 2 || s_sick[p]))
+#define S_RETURNS(p) (NO_FENCE(s_sick[p]) && (!FOR_GOOD(s_sick[p]) || r_sick[p]))
+#define R_RETURNS(p) (NO_FENCE(r_sick[p]) && (!FOR_GOOD(r_sick[p]) || s_sick[p]))
 #define S_STAYS(p)   (s_sick[p] && !S_RETURNS(p) && s_fenced_gen[p] < s_order[p])
 #define R_STAYS(p)   (r_sick[p] && !R_RETURNS(p) && r_fenced_gen[p] < r_order[p])
 #define USABLE(p)    (!(dead & BIT(p)) && !S_STAYS(p) && !R_STAYS(p))
@@ -262,6 +325,9 @@ inline cts_clear_upto(p, g)
 {
 	for (i : 1 .. g) {
 		cts_net[PG(p, i)] = 0; cts_net_epoch[PG(p, i)] = 0
+#ifdef COUNTS
+		; count_net[PG(p, i)] = 0; counted[PG(p, i)] = 0; count_epoch[PG(p, i)] = 0
+#endif
 	}
 }
 

@@ -28,6 +28,15 @@ inline tell_sender(p)
 	:: else -> skip
 	fi
 }
+#ifdef NIC_LOST
+inline tell_receiver(p)
+{
+	if
+	:: !FINAL(r_state) && R_UP(p) -> r_trigger(p)
+	:: else -> skip
+	fi
+}
+#endif
 
 /* The path is gone for good: NIC, cable or switch. */
 inline path_dies(p)
@@ -87,32 +96,107 @@ inline false_alarm()
 	FALSE_ALARM(p)
 
 #ifdef SICK
-#define FALLS_SICK(p, for_good)                                                                    \
+/* One end of each path stops when it says so: that is the assumption. */
+#ifdef MUT_LIES_BOTH
+#define MAY_BE(peer, sick) true
+#else
+#define MAY_BE(peer, sick) (!(peer) || ((peer) != LIES && (sick) != LIES))
+#endif
+
+#define FALLS_SICK(p, sick, what)                                                                  \
 	:: d_step {                                                                                \
-		sick_left && !FINAL(s_state) && !s_sick[p] && s_qp[p] ->                           \
+		sick_left && !FINAL(s_state) && !s_sick[p] && s_qp[p] && MAY_BE(r_sick[p], sick) -> \
 		sick_left--;                                                                       \
-		printf("fault: the sender's NIC of path %d does not answer\n", p);                 \
-		s_sick[p] = for_good                                                               \
+		printf("fault: the sender's NIC of path %d: %e\n", p, what);                       \
+		s_sick[p] = sick                                                                   \
 	}                                                                                          \
 	:: d_step {                                                                                \
-		sick_left && !FINAL(r_state) && !r_sick[p] && r_qp[p] ->                           \
+		sick_left && !FINAL(r_state) && !r_sick[p] && r_qp[p] && MAY_BE(s_sick[p], sick) -> \
 		sick_left--;                                                                       \
-		printf("fault: the receiver's NIC of path %d does not answer\n", p);               \
-		r_sick[p] = for_good                                                               \
+		printf("fault: the receiver's NIC of path %d: %e\n", p, what);                     \
+		r_sick[p] = sick                                                                   \
 	}
+
 /* The command is through: the fence is confirmed, and whoever has decided without it has decided. */
 #define RETURNS(p)                                                                                 \
-	LATE_PACKETS(!FINAL(s_state) && S_RETURNS(p) && s_fenced_gen[p] < s_order[p],              \
+	LATE_PACKETS(!FINAL(s_state) && S_RETURNS(p) && !IS(s_sick[p], LOST) &&                    \
+			     s_fenced_gen[p] < s_order[p],                                         \
 		     s_sick[p] = 0; s_confirms(p))                                                 \
 	:: d_step {                                                                                \
-		!FINAL(r_state) && R_RETURNS(p) && r_fenced_gen[p] < r_order[p] ->                 \
+		!FINAL(r_state) && R_RETURNS(p) && !IS(r_sick[p], LOST) &&                         \
+		r_fenced_gen[p] < r_order[p] ->                                                    \
 		r_sick[p] = 0;                                                                     \
 		r_confirms(p);                                                                     \
 		reset()                                                                            \
 	}
+
+#ifdef NIC_SILENT
+#define SILENCE(p)                                                                                 \
+	FALLS_SICK(p, SILENT, silent)                                                              \
+	FALLS_SICK(p, FOR_NOW(SILENT), silent_for_now)
+#else
+#define SILENCE(p)
+#endif
+#ifdef NIC_BUSY
+#define REFUSAL(p)                                                                                 \
+	FALLS_SICK(p, BUSY, refuses)                                                               \
+	FALLS_SICK(p, FOR_NOW(BUSY), refuses_for_now)
+#else
+#define REFUSAL(p)
+#endif
+#ifdef NIC_LIES
+#define LIE(p) FALLS_SICK(p, LIES, lies)
+#else
+#define LIE(p)
+#endif
+
+#ifdef NIC_LOST
+/* The queue pairs are destroyed and the event has come: that is a fence. The path is gone for good. */
+inline s_is_gone(p)
+{
+	printf("fault: the queue pairs of the sender's path %d are gone, and it is told\n", p);
+	dead = dead | BIT(p);
+	net_breaks(p);
+	s_sick[p] = GONE;
+	cts_clear_upto(p, GENS);
+	if
+	:: s_fenced_gen[p] < s_order[p] -> s_confirms(p)
+	:: else -> skip
+	fi;
+	tell_sender(p)
+}
+
+inline r_is_gone(p)
+{
+	printf("fault: the queue pairs of the receiver's path %d are gone, and it is told\n", p);
+	dead = dead | BIT(p);
+	net_breaks(p);
+	r_sick[p] = GONE;
+	data_clear_upto(p, GENS);
+	if
+	:: r_fenced_gen[p] < r_order[p] -> r_confirms(p)
+	:: else -> skip
+	fi;
+	tell_receiver(p)
+}
+
+/* A device that is taken away goes in this order. An end may hear of it from a command's EIO. */
+#define LOSS(p)                                                                                    \
+	FALLS_SICK(p, LOST, is_never_gone)                                                         \
+	FALLS_SICK(p, FOR_NOW(LOST), is_taken_away)                                                \
+	LATE_EITHER(IS(s_sick[p], LOST) && !FINAL(s_state) && S_UP(p), s_trigger(p))                \
+	LATE_EITHER(IS(r_sick[p], LOST) && !FINAL(r_state) && R_UP(p), r_trigger(p))                \
+	LATE_EITHER(!FINAL(s_state) && S_RETURNS(p) && IS(s_sick[p], LOST), s_is_gone(p))           \
+	LATE_EITHER(!FINAL(r_state) && R_RETURNS(p) && IS(r_sick[p], LOST), r_is_gone(p))
+#else
+#define LOSS(p)
+#endif
+
 #define SICKNESS(p)                                                                                \
-	FALLS_SICK(p, 1)                                                                           \
-	FALLS_SICK(p, 2)                                                                           \
+	SILENCE(p)                                                                                 \
+	REFUSAL(p)                                                                                 \
+	LOSS(p)                                                                                    \
+	LIE(p)                                                                                     \
 	RETURNS(p)
 #endif
 

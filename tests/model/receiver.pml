@@ -51,7 +51,12 @@ inline r_confirm(p)
 	r_forget_settled(p);
 #endif
 	r_qp[p] = r_qp[p] & ~UPTO(r_order[p]);
-#ifndef MUT_RECEIVER_FENCE
+#ifdef SICK
+	if
+	:: !MISTAKEN(r_sick[p]) -> data_clear_upto(p, r_order[p])
+	:: else -> skip
+	fi
+#elif !defined(MUT_RECEIVER_FENCE)
 	data_clear_upto(p, r_order[p])
 #endif
 }
@@ -70,7 +75,7 @@ inline r_fence_upto(p, g)
 		if
 		:: !(r_qp[p] & UPTO(r_order[p])) -> r_confirm(p)
 #ifndef STEPWISE
-		:: (r_qp[p] & UPTO(r_order[p])) && !r_sick[p] -> r_confirm(p)
+		:: (r_qp[p] & UPTO(r_order[p])) && !NO_FENCE(r_sick[p]) -> r_confirm(p)
 #endif
 		:: else -> skip
 		fi
@@ -138,7 +143,7 @@ inline r_trigger(p)
 inline r_ends_path(p)
 {
 	if
-	:: !r_sick[p] -> data_clear_upto(p, GENS)
+	:: !GOES_ON(r_sick[p]) -> data_clear_upto(p, GENS)
 	:: else -> skip /* what is on its way may still land */
 	fi;
 	r_peer_yielded[p] = 0;
@@ -256,10 +261,35 @@ inline r_merge()
 #define AGREED (!ANY_PATH(DISAGREES))
 #endif
 
+#ifdef NIC_LIES
+/* Both ends say that path p is fenced. The hardware of one is, and what that end had sent has arrived
+ * at the other or is lost. */
+inline old_packets_are_gone(p)
+{
+	if
+	:: s_sick[p] != LIES -> data_clear_upto(p, r_order[p])
+	:: else -> skip
+	fi;
+	if
+	:: r_sick[p] != LIES -> cts_clear_upto(p, r_order[p])
+	:: else -> skip
+	fi
+}
+#endif
+
 /* RESUME on a path proved healthy; the CTS entries follow at once. */
 inline r_resume(p)
 {
 	r_leaves_behind(FENCE, 0, 0);
+#if defined(NIC_LIES) && !defined(MUT_LIES_LIFETIME)
+	for (j : 0 .. PATHS - 1) {
+		old_packets_are_gone(j)
+	};
+#endif
+#ifdef COUNTS
+	r_told = PREFIX(r_done); /* RESUME tells it */
+	r_tells = false;
+#endif
 	r_state = ACTIVE;
 	r_path = p;
 	r_gen = r_healthy[p];
@@ -281,7 +311,7 @@ inline r_issue()
 			printf("receiver: writes CTS{seq %d, epoch %d} on %d.%d\n", j, r_epoch, r_path,
 			       r_gen);
 			if
-			:: FLOWS(r_path, r_gen) ->
+			:: CTS_GOES(r_path, r_gen) ->
 				cts_net[PG(r_path, r_gen)] = cts_net[PG(r_path, r_gen)] | BIT(j);
 				cts_net_epoch[PG(r_path, r_gen)] = r_epoch
 			:: else -> skip
@@ -316,11 +346,12 @@ inline r_confirms(p)
 	}
 
 #ifdef SICK
-#define R_ANSWERS(p) (!r_sick[p])
+#define R_ANSWERS(p) (!NO_FENCE(r_sick[p]))
 
 /* The hardware of an end, whatever it says. */
-#define S_SENDS(p, g) ((s_qp[p] & UPTO(g)) || (FINAL(s_state) && s_sick[p]))
-#define R_SENDS(p, g) (r_qp[p] & UPTO(g))
+#define S_SENDS(p, g)                                                                              \
+	((s_qp[p] & UPTO(g)) || (FINAL(s_state) && GOES_ON(s_sick[p])) || s_sick[p] == LIES)
+#define R_SENDS(p, g) ((r_qp[p] & UPTO(g)) || r_sick[p] == LIES)
 
 /* A packet's lifetime has passed since one end was known to be fenced, which so sends nothing any
  * more and takes nothing. What it sent before has arrived or is lost, and the last look at the
@@ -345,7 +376,8 @@ inline r_settles(p)
 
 /* Where fences take no time nobody waits for a lifetime. */
 #define SLOW(p)                                                                                    \
-	(s_sick[p] || r_sick[p] || s_fenced_gen[p] < s_order[p] || r_fenced_gen[p] < r_order[p])
+	(NO_FENCE(s_sick[p]) || NO_FENCE(r_sick[p]) || s_fenced_gen[p] < s_order[p] ||             \
+	 r_fenced_gen[p] < r_order[p])
 #ifdef MUT_YIELD_BOTH
 #define MAY_SETTLE(p) true
 #else
@@ -369,14 +401,69 @@ inline r_settles(p)
 		printf("receiver: says REBUILD{%d.%d}\n", p, r_fenced_gen[p] + 1)                  \
 	}
 
+#ifdef NIC_BUSY /* as at the sender */
+#ifdef MUT_STANDBY_LATCHES
+#define R_LEAVES(p) true
+#else
+#define R_LEAVES(p) (r_state == FENCING && r_gen && r_path == p)
+#endif
+inline r_fails(p)
+{
+	printf("receiver: path %d cannot be fenced, latches\n", p);
+	must(!WORKS, needless_error);
+	r_end(LATCHED)
+}
+#define R_FAILS(p)                                                                                 \
+	:: d_step {                                                                                \
+		!FINAL(r_state) && r_fenced_gen[p] < r_order[p] && !R_ANSWERS(p) && R_LEAVES(p) -> \
+		r_fails(p);                                                                        \
+		reset()                                                                            \
+	}
+#endif
+
+#ifdef COUNTS
+/* As soon as there is something to count, whatever is still under way. */
+inline r_tell_count()
+{
+	r_told = PREFIX(r_done);
+	r_tells = true;
+	printf("receiver: writes count %d on %d.%d\n", r_told, r_path, r_gen);
+	if
+	:: CTS_GOES(r_path, r_gen) ->
+		count_net[PG(r_path, r_gen)] = count_net[PG(r_path, r_gen)] | BIT(r_told - 1);
+		counted[PG(r_path, r_gen)] = counted[PG(r_path, r_gen)] | BIT(r_told - 1);
+		count_epoch[PG(r_path, r_gen)] = r_epoch
+	:: else -> skip
+	fi
+}
+
+/* Somebody waits for the count; and NCCL closes a connection when both ends are through. */
+#define R_EXPECTS (r_done != ALL || r_tells)
+#define R_THROUGH (r_done == ALL && s_state == CLOSED)
+#else
+#define R_EXPECTS (r_done != ALL)
+#define R_THROUGH (r_done == ALL)
+#endif
+
+#ifdef MUT_BLOCKING_VERB
+#define R_HANGS(p) (!R_ANSWERS(p) && r_fenced_gen[p] < r_order[p])
+proctype Receiver() provided(!ANY_PATH(R_HANGS))
+#else
 proctype Receiver()
+#endif
 {
 end:	do
 	:: d_step { r_state == ACTIVE && ANY_MSG(R_WANTS) -> r_issue(); reset() }
+#ifdef COUNTS
+	:: d_step {
+		r_state == ACTIVE && r_told < PREFIX(r_done) && !FINAL(s_state) ->
+		r_tell_count()
+	}
+#endif
 
 #ifndef MUT_RECEIVER_TIMEOUT
 	/* Receives are incomplete, and the signalled write kept outstanding does not complete. */
-	LATE_EITHER(r_state == ACTIVE && r_done != ALL && !FLOWS(r_path, r_gen), r_new_epoch())
+	LATE_EITHER(r_state == ACTIVE && R_EXPECTS && !FLOWS(r_path, r_gen), r_new_epoch())
 #endif
 #ifdef STEPWISE
 	EACH_PATH(R_CONFIRMS)
@@ -384,12 +471,15 @@ end:	do
 #ifdef SICK
 	EACH_PATH(R_SETTLES)
 #endif
+#ifdef NIC_BUSY
+	EACH_PATH(R_FAILS)
+#endif
 	EACH_PATH(R_STANDBY_FAILS)
 	EACH_PATH(R_REBUILDS)
 	EACH_PATH(R_RESUMES)
 
 	:: d_step {
-		!FINAL(r_state) && r_done == ALL ->
+		!FINAL(r_state) && R_THROUGH ->
 		printf("receiver: everything received, closes, says BYE\n");
 		r_end(CLOSED);
 		reset()

@@ -14,7 +14,7 @@
 #ifdef SICK
 #define PEER_DROPS                                                                                 \
 	(S_YIELDED && (r_state == CLOSED ||                                                        \
-		       (!(r_qp[s_path] & GEN(s_gen)) && !(r_sick[s_path] && FINAL(r_state)))))
+		       (!(r_qp[s_path] & GEN(s_gen)) && !(GOES_ON(r_sick[s_path]) && FINAL(r_state)))))
 /* The hardware of a receiver that has latched still acknowledges. */
 #define LOSS_REPORTED (r_state == LATCHED)
 #else
@@ -135,7 +135,12 @@ inline s_confirm(p)
 	s_yielded_gen[p] = 0;
 #endif
 	s_qp[p] = s_qp[p] & ~UPTO(s_order[p]);
-#ifndef MUT_SENDER_FENCE
+#ifdef SICK
+	if
+	:: !MISTAKEN(s_sick[p]) -> cts_clear_upto(p, s_order[p])
+	:: else -> skip
+	fi
+#elif !defined(MUT_SENDER_FENCE)
 	cts_clear_upto(p, s_order[p])
 #endif
 }
@@ -150,7 +155,7 @@ inline s_fence_upto(p, g)
 		if
 		:: !(s_qp[p] & UPTO(s_order[p])) -> s_confirm(p)
 #ifndef STEPWISE
-		:: (s_qp[p] & UPTO(s_order[p])) && !s_sick[p] -> s_confirm(p)
+		:: (s_qp[p] & UPTO(s_order[p])) && !NO_FENCE(s_sick[p]) -> s_confirm(p)
 #endif
 		:: else -> skip
 		fi
@@ -212,6 +217,12 @@ inline s_end(final_state)
 inline s_enter_epoch(e)
 {
 	s_epoch = e;
+#ifdef COUNTS
+	s_place = 0;
+	for (j : 0 .. MSGS - 1) {
+		s_counts[j] = 0
+	};
+#endif
 #ifndef MUT_CTS_EPOCH
 	for (j : 0 .. WINDOW - 1) {
 		if
@@ -316,7 +327,7 @@ inline s_post(m)
 	s_posted = s_posted | BIT(m);
 	s_outstanding = s_outstanding | BIT(m);
 	if
-	:: FLOWS(s_path, s_gen) ->
+	:: DATA_GOES(s_path, s_gen) ->
 		data_net[PG(s_path, s_gen)] = data_net[PG(s_path, s_gen)] | BIT(m)
 	:: else -> skip
 	fi;
@@ -368,7 +379,7 @@ inline s_confirms(p)
 	LATE_PACKETS(!FINAL(s_state) && s_fenced_gen[p] < s_order[p] && S_ANSWERS(p), s_confirms(p))
 
 #ifdef SICK
-#define S_ANSWERS(p) (!s_sick[p])
+#define S_ANSWERS(p) (!NO_FENCE(s_sick[p]))
 /* The fence does not come to an end. What has completed is complete; nothing more will be. */
 inline s_yields(p)
 {
@@ -384,9 +395,15 @@ inline s_yields(p)
 	s_settle(0)
 #endif
 }
+#ifdef MUT_ERROR_YIELDS
+#define S_MAY_YIELD(p) (!IS(s_sick[p], BUSY) && !IS(s_sick[p], LOST))
+#else
+#define S_MAY_YIELD(p) true
+#endif
 #define S_YIELDS(p)                                                                                \
 	:: d_step {                                                                                \
-		!FINAL(s_state) && s_fenced_gen[p] < s_order[p] && s_yielded_gen[p] < s_order[p] -> \
+		!FINAL(s_state) && s_fenced_gen[p] < s_order[p] && s_yielded_gen[p] < s_order[p] && \
+		S_MAY_YIELD(p) ->                                                                 \
 		s_yields(p);                                                                       \
 		reset()                                                                            \
 	}
@@ -394,15 +411,61 @@ inline s_yields(p)
 #define S_ANSWERS(p) true
 #endif
 
+#ifdef NIC_BUSY
+/* An end may give up when it cannot fence the path that it is leaving; it may also yield, and try
+ * again. A path that never was active, or has been left, is not worth an error. */
+#ifdef MUT_STANDBY_LATCHES
+#define S_LEAVES(p) true
+#else
+#define S_LEAVES(p) (s_state != ACTIVE && s_gen && s_path == p)
+#endif
+inline s_fails(p)
+{
+	printf("sender: path %d cannot be fenced, latches\n", p);
+	must(!WORKS, needless_error);
+	s_end(LATCHED)
+}
+#define S_FAILS(p)                                                                                 \
+	:: d_step {                                                                                \
+		!FINAL(s_state) && s_fenced_gen[p] < s_order[p] && !S_ANSWERS(p) && S_LEAVES(p) -> \
+		s_fails(p);                                                                        \
+		reset()                                                                            \
+	}
+#endif
+
+#ifdef MUT_COUNT_PLACES
+#define AT_PLACE 0
+#else
+#define AT_PLACE s_place
+#endif
+
+/* A command takes the time of its NIC, and of nothing else. */
+#ifdef MUT_BLOCKING_VERB
+#define S_HANGS(p) (!S_ANSWERS(p) && s_fenced_gen[p] < s_order[p])
+proctype Sender() provided(!ANY_PATH(S_HANGS))
+#else
 proctype Sender()
+#endif
 {
 end:	do
 	EACH_MSG(S_POSTS)
+#ifdef COUNTS
+	:: d_step {
+		!FINAL(s_state) && s_place < MSGS && s_counts[AT_PLACE] > s_count ->
+		s_count = s_counts[AT_PLACE];
+		s_place++;
+		printf("sender: reads count %d\n", s_count);
+		s_complete_counted()
+	}
+#endif
 #ifdef STEPWISE
 	EACH_PATH(S_CONFIRMS)
 #endif
 #ifdef SICK
 	EACH_PATH(S_YIELDS)
+#endif
+#ifdef NIC_BUSY
+	EACH_PATH(S_FAILS)
 #endif
 
 	/* An error completion, or the soft timeout: something was posted, nothing comes back. */
