@@ -31,6 +31,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* ibverbs makes these inline or macros; here they are only names. */
 #undef ibv_reg_mr
@@ -448,6 +449,15 @@ void sv_port_feign(struct sv_port *port);
 void sv_port_leave(struct sv_port *port);
 bool sv_port_leaving(const struct sv_port *port);
 void sv_port_revive(struct sv_port *port);
+
+/* What a device is called that has come back under another name so many times: sim0, sim0_1, … */
+static inline void sv_device_name(uint32_t rail, uint32_t renamed, char *buf, size_t size)
+{
+	if (renamed)
+		snprintf(buf, size, "sim%u_%u", rail, renamed);
+	else
+		snprintf(buf, size, "sim%u", rail);
+}
 bool sv_port_dead(const struct sv_port *port);
 
 /* Raises an event of a physical port or of the device on every context (fault rule event=…). */

@@ -305,6 +305,9 @@ static void merge(struct sv_fault_verdict *verdict, struct sv_fault_rule *rule,
 	case SV_FAULT_KILL:
 		verdict->kill = rule->value;
 		break;
+	case SV_FAULT_REVIVE:
+		verdict->renamed = rule->value != 0;
+		break;
 	case SV_FAULT_DISASSOCIATE:
 	case SV_FAULT_FEIGN:
 		verdict->leave_ns = rule->amount;

@@ -31,7 +31,8 @@
  *				before they are acknowledged, and before what comes after them on
  *				their queue pair and is no plain WRITE
  * Fabric actions, taken by the wire when a packet matches, or at a time (at= and no packet key):
- *	link=down|off|up cut heal kill[=now|placed|unplaced] revive
+ *	link=down|off|up cut heal kill[=now|placed|unplaced]
+ *	revive[=renamed]	a device that died can be opened again, also under another name
  *				down: the carrier is lost; off: set down at its host. The packet
  *				that sets off link=down|off, cut or kill is lost; with
  *				kill=placed|unplaced it is still acknowledged
@@ -241,6 +242,7 @@ struct sv_fault_verdict {
 	int32_t kill;		/* enum sv_kill_variant, when KILL is in kinds */
 	int32_t event;
 	bool wedge_hard;
+	bool renamed;	   /* of REVIVE: it has another name then */
 	uint64_t for_ns;   /* of the fabric action */
 	uint64_t leave_ns; /* of DISASSOCIATE and FEIGN: how long its queue pairs go on */
 	/* where a fabric action applies; phys SV_ANY: all ports of the device */

@@ -230,6 +230,14 @@ static int act_bond(struct parser *p, const char *key, const char *value, uint32
 	return set_kind(p, (enum sv_fault_kind)(SV_FAULT_LEG_DOWN + word));
 }
 
+static int act_revive(struct parser *p, const char *key, const char *value, uint32_t kind)
+{
+	if (value && strcmp(value, "renamed") != 0)
+		return fail(p, "'%s=%s': expected renamed, or no value", key, value);
+	p->rule->value = value != NULL;
+	return set_kind(p, (enum sv_fault_kind)kind);
+}
+
 static int act_kill(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
 	static const char *const variants[] = {
@@ -477,7 +485,7 @@ static const struct token {
     {"cut", act_plain, SV_FAULT_CUT},
     {"heal", act_plain, SV_FAULT_HEAL},
     {"kill", act_kill, SV_FAULT_KILL},
-    {"revive", act_plain, SV_FAULT_REVIVE},
+    {"revive", act_revive, SV_FAULT_REVIVE},
     {"disassociate", act_leave, SV_FAULT_DISASSOCIATE},
     {"feign", act_leave, SV_FAULT_FEIGN},
     /* where, what, when */

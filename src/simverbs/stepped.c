@@ -131,6 +131,7 @@ static void act_on_device(struct sv_stepped *fab, struct sv_stepped_device *dev,
 		break;
 	case SV_FAULT_REVIVE:
 		sv_port_revive(dev->port);
+		dev->renamed += action->renamed;
 		break;
 	case SV_FAULT_DISASSOCIATE:
 	case SV_FAULT_FEIGN:

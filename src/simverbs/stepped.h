@@ -34,6 +34,7 @@ struct sv_action {
 	uint64_t for_ns;
 	uint64_t leave_ns; /* of DISASSOCIATE and FEIGN */
 	bool leaves;	   /* its second half */
+	bool renamed;	   /* of REVIVE */
 };
 
 struct sv_event {
@@ -52,6 +53,7 @@ struct sv_stepped_device {
 	uint32_t next_qpn;
 	uint32_t open_contexts;
 	uint64_t leaves_ns; /* one that is leaving: when its queue pairs end */
+	uint32_t renamed;   /* how often it came back under another name */
 };
 
 /* A physical port. */

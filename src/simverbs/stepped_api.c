@@ -129,7 +129,7 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 		cfg.phys[i].grh_required = o->grh_required;
 		sv_pkeys_parse(o->pkeys, cfg.rail * o->ports + i, &cfg.phys[i]);
 	}
-	snprintf(cfg.name, sizeof(cfg.name), "sim%u", cfg.rail);
+	sv_device_name(cfg.rail, 0, cfg.name, sizeof(cfg.name));
 	/* There is no such device in sysfs, and nothing that looks like one. */
 	snprintf(cfg.ibdev_path, sizeof(cfg.ibdev_path), "/nonexistent/simverbs/host%u/%s",
 		 cfg.host, cfg.name);
@@ -307,7 +307,8 @@ struct sv_device **sv_stepped_devices(int *num)
 		return NULL;
 	list = calloc(fab->opts.rails + 1, sizeof(struct sv_device *));
 	for (uint32_t rail = 0; list && rail < fab->opts.rails; rail++) {
-		struct sv_port *port = sv_stepped_device_at(current_host, rail)->port;
+		const struct sv_stepped_device *of = sv_stepped_device_at(current_host, rail);
+		struct sv_port *port = of->port;
 		struct sv_device *dev;
 
 		if (sv_port_dead(port) || sv_port_leaving(port))
@@ -316,6 +317,7 @@ struct sv_device **sv_stepped_devices(int *num)
 		if (!dev)
 			break;
 		sv_device_init(dev, sv_port_cfg(port));
+		sv_device_name(rail, of->renamed, dev->ibv.name, sizeof(dev->ibv.name));
 		dev->get_port = get_port;
 		dev->put_port = put_port;
 		dev->release = release_device;

@@ -115,7 +115,8 @@ void sv_for_actions(const struct sv_fault_verdict *v, void (*act)(const struct s
 						.leg = v->leg,
 						.phys = v->phys,
 						.for_ns = v->for_ns,
-						.leave_ns = v->leave_ns});
+						.leave_ns = v->leave_ns,
+						.renamed = v->renamed});
 }
 
 static void act_soon(const struct sv_action *action)

@@ -184,6 +184,94 @@ static void the_tool_takes_a_device_away(void **state)
 		assert_int_equal(pair_join(&pair, who, 20), 0);
 }
 
+/* ---- back again ----------------------------------------------------------------------------- */
+
+/* The one device there is. */
+static __be64 look_for(const char *name)
+{
+	char node_guid[600];
+	struct ibv_device **list;
+	__be64 guid;
+	int n;
+
+	list = ibv_get_device_list(&n);
+	NEED(list && n == 1);
+	NEED(!strcmp(ibv_get_device_name(list[0]), name));
+	snprintf(node_guid, sizeof(node_guid), "%s/node_guid", list[0]->ibdev_path);
+	NEED(access(node_guid, R_OK) == 0);
+	guid = ibv_get_device_guid(list[0]);
+	ibv_free_device_list(list);
+	return guid;
+}
+
+static int reset_host(int peer_fd, int test_fd, void *arg)
+{
+	struct end old, fresh;
+	__be64 guid;
+
+	(void)arg;
+	guid = look_for("sim0");
+	end_open(&old, peer_fd, &quick);
+	say(test_fd, 'r');
+	NEED(end_event(&old, 10) == IBV_EVENT_DEVICE_FATAL);
+	say(peer_fd, 'd');
+	say(test_fd, 'd');
+	hear(test_fd);
+	NEED(look_for("sim0_1") == guid);
+	end_open(&fresh, peer_fd, &quick); /* beside the dead one */
+	NEED(fresh.qp->qp_num != old.qp->qp_num);
+	NEED(write_status(&fresh) == IBV_WC_SUCCESS);
+	need_nothing_given_back(&old);
+	meet(peer_fd);
+	NEED(ibv_close_device(old.ctx) == 0);
+	NEED(write_status(&fresh) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	end_close(&fresh);
+	return 0;
+}
+
+static int reset_peer(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+
+	(void)arg;
+	end_open(&end, peer_fd, &quick);
+	say(test_fd, 'r');
+	hear(peer_fd);
+	end_reconnect(&end, peer_fd, &quick);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	meet(peer_fd);
+	meet(peer_fd);
+	end_close(&end);
+	return 0;
+}
+
+static void a_device_comes_back_beside_its_dead_context_under_another_name(void **state)
+{
+	struct pair pair;
+	bool fired = false;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1");
+	pair_start(&pair, reset_host, reset_peer, NULL);
+	for (int who = 0; who < 2; who++)
+		assert_int_equal(pair_wait_byte(&pair, who), 'r');
+	assert_int_equal(fabric_tool("device %s 0 0 disassociate", fabric_name()), 0);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'd');
+	assert_int_equal(
+	    fabric_tool("fault %s 'revive=renamed at=1ms host=0 rail=0'", fabric_name()), 0);
+	for (double until_s = now_s() + 10; !fired && now_s() < until_s; usleep(1000)) {
+		json_t *status = fabric_status();
+
+		fired = status_fired(status, 0) == 1;
+		json_decref(status);
+	}
+	assert_true(fired);
+	pair_send_byte(&pair, 0, 'g');
+	for (int who = 0; who < 2; who++)
+		assert_int_equal(pair_join(&pair, who, 20), 0);
+}
+
 /* ---- the driver's word alone ---------------------------------------------------------------- */
 
 static int feigning_host(int peer_fd, int test_fd, void *arg)
@@ -299,6 +387,8 @@ int main(void)
 				      take_down),
 	    cmocka_unit_test_teardown(what_a_driver_says_it_destroyed_goes_on, take_down),
 	    cmocka_unit_test_teardown(the_tool_takes_a_device_away, take_down),
+	    cmocka_unit_test_teardown(
+		a_device_comes_back_beside_its_dead_context_under_another_name, take_down),
 	    cmocka_unit_test_teardown(destroy_and_modify_fail_once_and_leave_all_as_it_was,
 				      take_down),
 	};

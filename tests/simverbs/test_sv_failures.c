@@ -439,6 +439,62 @@ static void test_device_revive(void **state)
 	world_close(&w);
 }
 
+/* What the first device of the list is called; it must be the one with this GUID. */
+static void expect_name(const char *name, __be64 guid)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	assert_non_null(list);
+	assert_non_null(list[0]);
+	assert_string_equal(ibv_get_device_name(list[0]), name);
+	assert_true(ibv_get_device_guid(list[0]) == guid);
+	ibv_free_device_list(list);
+}
+
+/* A reset, and the kernel numbers its devices anew. */
+static void test_device_comes_back_under_another_name(void **state)
+{
+	static const char *const names[] = {"sim0_1", "sim0_2"};
+	uint64_t matched, fired;
+	char rule[80], err[200];
+	struct ibv_device **list;
+	struct world w;
+	__be64 guid;
+	int id;
+
+	(void)state;
+	world_open(&w, NULL);
+	sv_stepped_set_host(1);
+	list = ibv_get_device_list(NULL);
+	assert_non_null(list);
+	guid = ibv_get_device_guid(list[0]);
+	ibv_free_device_list(list);
+	expect_name("sim0", guid);
+	for (size_t i = 0; i < 2; i++) {
+		struct end fresh;
+
+		sv_stepped_kill(1, 0);
+		snprintf(rule, sizeof(rule), "revive=renamed host=1 rail=0 at=%lluns",
+			 (unsigned long long)sv_stepped_now());
+		id = sv_stepped_fault_add(rule, err, sizeof(err));
+		assert_true(id >= 0);
+		sv_stepped_run_idle(1000);
+		assert_true(sv_stepped_fault_stats(id, &matched, &fired));
+		assert_int_equal(fired, 1);
+		sv_stepped_set_host(1);
+		expect_name(names[i], guid);
+		end_open(&fresh, 1, 0, NULL);
+		assert_string_equal(ibv_get_device_name(fresh.ctx->device), names[i]);
+		end_close(&fresh);
+	}
+	/* By another way than the rule it keeps its name. */
+	sv_stepped_kill(1, 0);
+	sv_stepped_revive(1, 0);
+	sv_stepped_set_host(1);
+	expect_name("sim0_2", guid);
+	world_close(&w);
+}
+
 /*
  * The receiver's device dies with a message: acknowledged, so that the sender completes it, but
  * either never written or written without a completion. Whatever comes after it is lost.
@@ -582,6 +638,7 @@ int main(void)
 	    cmocka_unit_test(test_mtu_mismatch),
 	    cmocka_unit_test(test_device_kill),
 	    cmocka_unit_test(test_device_revive),
+	    cmocka_unit_test(test_device_comes_back_under_another_name),
 	    cmocka_unit_test(test_acknowledged_and_placed),
 	    cmocka_unit_test(test_acknowledged_but_not_placed),
 	    cmocka_unit_test(test_kill_and_revive_by_rule),

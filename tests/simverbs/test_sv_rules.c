@@ -108,6 +108,7 @@ static const struct {
     {"link=down at=1ms rail=0", "host="},
     {"cut at=1ms", "rail="},
     {"kill=slowly", "'kill=slowly'"},
+    {"revive=twice", "'revive=twice': expected renamed"},
     {"kill=placed at=1ms host=0 rail=0", "kill=placed"},
     {"kill=unplaced dir=tx", "dir=tx"},
     {"disassociate=later", "'disassociate=later'"},

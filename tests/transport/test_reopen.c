@@ -241,6 +241,29 @@ static void a_device_that_cannot_be_opened_is_tried_again(void **state)
 	}
 }
 
+/* The kernel numbers its devices anew: NCCL and the log keep the name that they know. */
+static void a_device_that_comes_back_under_another_name_is_the_same(void **state)
+{
+	struct pair pair;
+	char rule[80];
+	int id;
+
+	(void)state;
+	two_rails(&pair);
+	lose_active(&pair, 0, &deaths[0], 7);
+	snprintf(rule, sizeof(rule), "revive=renamed host=0 rail=0 at=%lluns",
+		 (unsigned long long)sv_stepped_now());
+	id = add_rule(rule);
+	pair_wait_standby(&pair);
+	assert_int_equal(fired(id), 1);
+	assert_logged("sim0: the device is back, as sim0_1, ");
+	assert_string_equal(pair.inst[0]->devices->nics[0].name, "sim0");
+	assert_string_equal(pair.inst[0]->devices->nics[0].now->ctx->device->name, "sim0_1");
+	lose_active(&pair, 0, &deaths[0], 11);
+	assert_int_equal(rail_of(pair.send), 0);
+	pair_close(&pair);
+}
+
 static unsigned sessions_up(struct pair *pair, uint32_t host, uint32_t rail)
 {
 	struct ha_instance *inst = pair->inst[host];
@@ -370,6 +393,7 @@ int main(void)
 	    cmocka_unit_test(a_device_that_comes_back_protects_again),
 	    cmocka_unit_test(a_connection_outlives_the_reset_of_its_only_device),
 	    cmocka_unit_test(a_device_that_cannot_be_opened_is_tried_again),
+	    cmocka_unit_test(a_device_that_comes_back_under_another_name_is_the_same),
 	    cmocka_unit_test(heartbeats_go_over_a_device_that_came_back),
 	    cmocka_unit_test(what_is_new_is_made_on_the_device_that_came_back),
 	    cmocka_unit_test(a_connection_made_meanwhile_is_protected_when_it_is_back),

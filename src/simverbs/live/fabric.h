@@ -34,7 +34,7 @@
 #include <sys/types.h>
 
 #define SV_FABRIC_MAGIC	  0x53425245564d4953ull /* "SIMVERBS" in the file */
-#define SV_FABRIC_VERSION 3u
+#define SV_FABRIC_VERSION 4u
 
 #define SV_NAME_MAX	 48 /* of a fabric, with the final NUL */
 #define SV_MAX_HOSTS	 64
@@ -116,6 +116,8 @@ struct sv_fab_port {
 struct sv_fab_device {
 	/* Constant once the fabric is up. */
 	uint64_t guid; /* host order */
+	/* How often it came back under another name. Written as a port's state. */
+	atomic_uint renamed;
 	/* Sum over endpoints that have been released. Under the fabric lock. */
 	alignas(SV_CACHE_LINE) atomic_ullong counters[SV_CNT_COUNT];
 };

@@ -154,7 +154,7 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 	cfg->host = device / h->rails;
 	cfg->rail = device % h->rails;
 	cfg->rails = h->rails;
-	snprintf(cfg->name, sizeof(cfg->name), "sim%u", cfg->rail);
+	sv_device_name(cfg->rail, atomic_load(&dev->renamed), cfg->name, sizeof(cfg->name));
 	sv_sysfs_dev_path(h, device, cfg->dev_path, sizeof(cfg->dev_path));
 	sv_sysfs_ibdev_path(h, device, cfg->ibdev_path, sizeof(cfg->ibdev_path));
 	cfg->node_guid = htobe64(dev->guid);

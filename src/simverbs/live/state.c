@@ -76,6 +76,10 @@ static void set_life(struct sv_fabric *fab, unsigned device, const struct sv_fau
 	uint32_t kinds = to->kinds;
 	unsigned i;
 
+	if (kinds & BIT(SV_FAULT_REVIVE) && to->renamed) {
+		atomic_fetch_add(&fab->h->devices[device].renamed, 1);
+		sv_sysfs_renamed(fab->h, device);
+	}
 	for (i = 0; i < fab->h->num_phys; i++) {
 		struct sv_fab_port *port = &fab->h->ports[sv_fab_port_index(fab->h, device, i)];
 

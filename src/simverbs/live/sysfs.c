@@ -86,10 +86,18 @@ void sv_sysfs_host_path(const struct sv_fabric_header *h, unsigned host, char *b
 	snprintf(buf, len, "%s/%u/sys", h->sysfs, host);
 }
 
+static void class_path(const struct sv_fabric_header *h, unsigned device, unsigned renamed,
+		       char *buf, size_t len)
+{
+	char name[IBV_SYSFS_NAME_MAX];
+
+	sv_device_name(device % h->rails, renamed, name, sizeof(name));
+	snprintf(buf, len, "%s/%u/sys/class/infiniband/%s", h->sysfs, device / h->rails, name);
+}
+
 void sv_sysfs_ibdev_path(const struct sv_fabric_header *h, unsigned device, char *buf, size_t len)
 {
-	snprintf(buf, len, "%s/%u/sys/class/infiniband/sim%u", h->sysfs, device / h->rails,
-		 device % h->rails);
+	class_path(h, device, atomic_load(&h->devices[device].renamed), buf, len);
 }
 
 void sv_sysfs_dev_path(const struct sv_fabric_header *h, unsigned device, char *buf, size_t len)
@@ -272,6 +280,17 @@ int sv_sysfs_remove(const char *root)
 	if (nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
 		return -errno;
 	return 0;
+}
+
+/* The folder behind the link keeps its name: nothing looks at that. */
+void sv_sysfs_renamed(const struct sv_fabric_header *h, unsigned device)
+{
+	unsigned renamed = atomic_load(&h->devices[device].renamed);
+	char before[PATH_MAX / 2], now[PATH_MAX / 2];
+
+	class_path(h, device, renamed - 1, before, sizeof(before));
+	class_path(h, device, renamed, now, sizeof(now));
+	(void)!rename(before, now); /* as with links: what cannot be written is seen by who reads */
 }
 
 void sv_sysfs_link_changed(const struct sv_fabric_header *h, unsigned device, unsigned phys)

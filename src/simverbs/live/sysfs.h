@@ -21,6 +21,9 @@ int sv_sysfs_remove(const char *root);
 /* Rewrites what depends on the link of a device's port (phys: from 0). */
 void sv_sysfs_link_changed(const struct sv_fabric_header *h, unsigned device, unsigned phys);
 
+/* A device has another name than before: `renamed` of the fabric counts that already. */
+void sv_sysfs_renamed(const struct sv_fabric_header *h, unsigned device);
+
 /* What SYSFS_PATH is for a host; and paths of its devices as an ibv_device has them. */
 void sv_sysfs_host_path(const struct sv_fabric_header *h, unsigned host, char *buf, size_t len);
 void sv_sysfs_ibdev_path(const struct sv_fabric_header *h, unsigned device, char *buf, size_t len);
