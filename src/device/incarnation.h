@@ -10,12 +10,14 @@
 #ifndef HA_DEVICE_INCARNATION_H
 #define HA_DEVICE_INCARNATION_H
 
+#include "base/clock.h"
 #include "base/result.h"
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ha_mr_cache;
 struct ha_nic;
@@ -26,8 +28,10 @@ struct ha_incarnation {
 	unsigned number; /* 1: the first one */
 	struct ibv_context *ctx;
 
-	/* Written by the async-event reader, read by anyone. */
+	/* Written by the async-event reader, read by anyone. died_ns: since when it is known; it is
+	 * set before. */
 	atomic_bool fatal;
+	_Atomic uint64_t died_ns;
 	/* When a registration failed last, the device did not answer a question either: memory/'s.
 	 */
 	atomic_bool mute;
@@ -77,12 +81,25 @@ void ha_incarnation_let_go(struct ha_incarnation *incarnation);
  * NULL: whether there are others, still held. Any thread. */
 struct ha_incarnation *ha_nic_idle(struct ha_nic *nic, bool *left);
 
-/* The driver says so. True: that is news. Event reader. */
+/* The driver says so, or its events have ended. True: that is news. Event reader. */
 bool ha_incarnation_died(struct ha_incarnation *incarnation);
 
 static inline bool ha_incarnation_is_dead(const struct ha_incarnation *incarnation)
 {
 	return atomic_load_explicit(&incarnation->fatal, memory_order_relaxed);
 }
+
+/* What the kernel has left to destroy behind the event, and an older one altogether. */
+#define HA_LEAVING_NS (20 * HA_NS_PER_MS)
+
+/*
+ * Whether the kernel has no such object any more, and the hardware has stopped: so it is when a
+ * verb on it answered `error`, EIO or ENODEV, of a device that was taken away, and not before.
+ * The kernel answers EIO to every command from the moment on in which it begins to take a device
+ * away; queue pairs are destroyed after that, and the event that says so comes last, or before
+ * Linux 5.7 in between: so HA_LEAVING_NS have to pass. Any thread.
+ */
+bool ha_incarnation_took_along(const struct ha_incarnation *incarnation, int error,
+			       uint64_t now_ns);
 
 #endif

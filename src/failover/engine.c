@@ -353,6 +353,8 @@ static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
 		due = ha_standby_due_ns(comm);
 	if (fo->state == HA_FO_ACTIVE)
 		due = ha_earlier_ns(due, ha_standby_memory_due_ns(comm));
+	if (ha_slots_unconfirmed(comm))
+		due = ha_earlier_ns(due, now_ns + HA_FENCE_NS);
 	return now_ns < waits_ns && (due == 0 || due > waits_ns) ? waits_ns : due;
 }
 

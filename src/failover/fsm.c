@@ -380,13 +380,17 @@ static void closed(struct ha_comm *comm, const struct ha_fsm_event *o)
 
 static void expired(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
+	const struct ha_path *unconfirmed = ha_slots_unconfirmed(comm);
+
 	(void)o;
 	ha_comm_fail(
 	    comm, HA_ERR_REMOTE,
-	    "no path to the peer for %llu ms (last failure: %s); longer outages are survived "
+	    "no path to the peer for %llu ms (last failure: %s%s%s); longer outages are survived "
 	    "with HA_NCCL_OUTAGE_MS",
 	    (unsigned long long)(comm->failover->outage_ns / HA_NS_PER_MS),
-	    ha_reason_text(comm->failover->now.reason));
+	    ha_reason_text(comm->failover->now.reason),
+	    unconfirmed ? ", and a fence is not confirmed by " : "",
+	    unconfirmed ? unconfirmed->nic->name : "");
 }
 
 /* No path may bring anything any more to memory that is given back after an error. */

@@ -295,8 +295,14 @@ bool ha_slots_agreed(const struct ha_comm *comm)
  */
 static bool is_overdue(const struct ha_path *path, uint64_t now_ns)
 {
-	return path && ha_path_stopped(path) && ha_path_away(path) &&
+	return path && ha_path_stopped(path) && (ha_path_away(path) || ha_path_unconfirmed(path)) &&
 	       now_ns >= path->fencing_since_ns + YIELD_NS;
+}
+
+/* Of a path that has carried traffic nothing is claimed, or relied on, that its NIC refuses. */
+static bool is_refused(const struct ha_path *path, enum ha_fence fence)
+{
+	return fence == HA_FENCE_FAILED && path->carried;
 }
 
 /* Takes what has completed for the last time. */
@@ -304,6 +310,7 @@ static bool yield(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 {
 	struct ha_slot *slot = &comm->failover->slots[p];
 	struct ha_path *path = comm->paths[p];
+	enum ha_fence fence;
 
 	if (slot->fenced_gen >= slot->want_gen)
 		return false;
@@ -313,7 +320,10 @@ static bool yield(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 		slot->yielded_gen = slot->want_gen;
 		return more;
 	}
-	if (!is_overdue(path, now_ns) || ha_path_fenced(comm, path, now_ns) != HA_FENCE_PENDING)
+	if (!is_overdue(path, now_ns))
+		return false;
+	fence = ha_path_fenced(comm, path, now_ns);
+	if (fence == HA_FENCE_DONE || is_refused(path, fence))
 		return false;
 	HA_INFO(HA_SUBSYS_NET,
 		"connection %s: %s does not confirm that path %u.%u is fenced: relying on the peer",
@@ -368,6 +378,19 @@ bool ha_slots_wait(const struct ha_comm *comm)
 	return false;
 }
 
+const struct ha_path *ha_slots_unconfirmed(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_path *yielded = comm->failover->slots[p].yielded;
+
+		if (comm->paths[p] && ha_path_unconfirmed(comm->paths[p]))
+			return comm->paths[p];
+		if (yielded && ha_path_unconfirmed(yielded))
+			return yielded;
+	}
+	return NULL;
+}
+
 /* ---- confirmation ---------------------------------------------------------------------------- */
 
 static bool drain_yielded(struct ha_comm *comm, unsigned p, uint64_t now_ns)
@@ -407,6 +430,8 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 			confirmed = true;
 			break;
 		case HA_FENCE_FAILED:
+			if (!path->carried)
+				break; /* the peer's fence will do, and traffic goes on meanwhile */
 			ha_comm_fail(
 			    comm, HA_ERR_SYSTEM,
 			    "path %u.%u on %s:%d cannot be fenced: its queue pairs neither "

@@ -151,6 +151,9 @@ bool ha_slots_wait(const struct ha_comm *comm);
  */
 bool ha_slots_go_without(struct ha_comm *comm, uint64_t now_ns);
 
+/* One whose fence its NIC refuses to confirm, and that is asked after now and then; NULL: none. */
+const struct ha_path *ha_slots_unconfirmed(const struct ha_comm *comm);
+
 /* Has paths closed that are out of use, in the background. */
 void ha_slots_tidy(struct ha_comm *comm);
 /* Whether that would find something to do. */

@@ -7,21 +7,57 @@
 #include "transport/path_error.h"
 #include "transport/shared.h"
 
+#include <pthread.h>
 #include <string.h>
 
 /* ---- events of a queue ---------------------------------------------------------------------- */
+
+/* The contexts of queue pairs and completion queues: they name their path, which may go before them
+ * where the kernel does not let them be destroyed. */
+static pthread_mutex_t contexts = PTHREAD_MUTEX_INITIALIZER;
+
+static void forget(void **context)
+{
+	pthread_mutex_lock(&contexts);
+	*context = NULL;
+	pthread_mutex_unlock(&contexts);
+}
+
+void ha_events_forget_qp(struct ibv_qp *qp)
+{
+	if (qp)
+		forget(&qp->qp_context);
+}
+
+void ha_events_forget_cq(struct ibv_cq *cq)
+{
+	if (cq)
+		forget(&cq->cq_context);
+}
 
 /*
  * Destroying a queue waits until its events are acknowledged, and whoever destroys one holds the
  * token: waiting for the token before the acknowledgement would be a deadlock. So the event is left
  * at the path, which exists at least until then, and taken up at the next visit.
  */
-static void leave_at_path(struct ha_path *path, const struct ibv_async_event *event, uint32_t qpn)
+static void leave(struct ha_path *path, const struct ibv_async_event *event, uint32_t qpn)
 {
 	path->event_qpn = qpn;
 	atomic_store_explicit(&path->event, (int)event->event_type + 1, memory_order_release);
 	atomic_store_explicit(&path->comm->queue_events, true, memory_order_release);
 	ha_progress_call(path->comm->inst->progress, &path->comm->poller);
+}
+
+/* NULL in *context: it is no path's, or no more. */
+static void leave_at_path(void *const *context, const struct ibv_async_event *event, uint32_t qpn)
+{
+	struct ha_path *path;
+
+	pthread_mutex_lock(&contexts);
+	path = *context;
+	if (path)
+		leave(path, event, qpn);
+	pthread_mutex_unlock(&contexts);
 }
 
 static void take_up(struct ha_comm *comm, struct ha_path *path)
@@ -131,13 +167,12 @@ void ha_comms_event(struct ha_instance *inst, const struct ha_nic *nic,
 	case IBV_EVENT_QP_ACCESS_ERR:
 	case IBV_EVENT_PATH_MIG_ERR:
 		/* Reliable connections are the paths' only, and name them. */
-		if (event->element.qp->qp_type == IBV_QPT_RC && event->element.qp->qp_context)
-			leave_at_path(event->element.qp->qp_context, event,
+		if (event->element.qp->qp_type == IBV_QPT_RC)
+			leave_at_path(&event->element.qp->qp_context, event,
 				      event->element.qp->qp_num);
 		return;
 	case IBV_EVENT_CQ_ERR: /* queues that are no path's have no context */
-		if (event->element.cq->cq_context)
-			leave_at_path(event->element.cq->cq_context, event, 0);
+		leave_at_path(&event->element.cq->cq_context, event, 0);
 		return;
 	case IBV_EVENT_DEVICE_FATAL:
 		ha_comms_ports_changed(inst, ha_ports_of_nic(inst->devices, nic));

@@ -18,6 +18,10 @@ struct ha_nic;
 void ha_comms_event(struct ha_instance *inst, const struct ha_nic *nic,
 		    const struct ibv_async_event *event);
 
+/* No event names its path any more: for what stays when the path goes. Any thread; NULL is fine. */
+void ha_events_forget_qp(struct ibv_qp *qp);
+void ha_events_forget_cq(struct ibv_cq *cq);
+
 /* State or address of these ports of ours has changed (bits): each connection that may use one
  * looks. Under the instance's lock. */
 void ha_comms_ports_changed(struct ha_instance *inst, uint64_t ports);

@@ -10,6 +10,7 @@
  * Which of the application's memory may a queue pair still use, whose end we do not see?
  *  - None, if no request was under way. What is acknowledged, or was received, is through: a
  * reliable connection does nothing for a packet that comes again but to acknowledge it.
+ *  - None over a path that never carried traffic of the connection.
  *  - None, if the fence was confirmed: the sentinels came back, so each work request before them
  * has left the queues, and in ERR no packet is taken (fence.c).
  *  - Else the buffers of the requests under way. NCCL deregisters memory before it closes, which
@@ -65,7 +66,8 @@ static void drain(struct ha_comm *comm)
 	}
 	for (unsigned i = 0; i < comm->npaths; i++)
 		if (comm->paths[i])
-			comm->paths[i]->exposed = !ha_path_drained(comm->paths[i]);
+			comm->paths[i]->exposed =
+			    comm->paths[i]->carried && !ha_path_drained(comm->paths[i]);
 	HA_INFO(HA_SUBSYS_NET, "connection %s closes with %u requests in flight", comm->name, left);
 }
 

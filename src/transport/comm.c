@@ -143,8 +143,9 @@ void ha_comm_put(struct ha_comm *comm)
 
 void ha_comm_use_path(struct ha_comm *comm, uint8_t index)
 {
-	const struct ha_path *path = comm->paths[index];
+	struct ha_path *path = comm->paths[index];
 
+	path->carried = true;
 	comm->active = index;
 	ha_comm_not_clear(comm);
 	if (comm->is_send) {

@@ -10,10 +10,17 @@
  * same) comes back last. A device that is dead or stuck flushes nothing: then the queue pairs are
  * destroyed, after which the device has no memory to write to on their behalf.
  *
+ * That holds as far as the driver's word does. A driver whose firmware has failed says of ERR and
+ * of destroying that it is done; its queue pairs never drain, so such a fence takes HA_FENCE_NS at
+ * least, in which the peer's real one stops what could still come. And a device that the kernel
+ * takes away answers EIO to all commands while its queue pairs go on for a moment: that is no fence
+ * before it is known that they have ended.
+ *
  * The receive queue gets its last one before the change to ERR: the kernel's soft RoCE flushes
  * receives when the state is set, and does not look at what is posted afterwards. It stays the
  * last: no message takes it, as there are more receives before it than notices under way.
  */
+#include "transport/async_event.h"
 #include "transport/comm.h"
 #include "transport/complete.h"
 
@@ -24,94 +31,137 @@
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-/* Remembers that the sentinels won't tell, and says why. */
+/* A verb of the fence answered `rc`; which is what its sentinels won't tell. */
 static void cannot_drain(struct ha_path *path, const char *verb, int rc)
 {
 	atomic_store(&path->undrainable, true);
+	path->unreachable |= rc == EIO || rc == ENODEV;
 	HA_TRACE(1, "%s failed on %s:%d while a path was fenced: %s", verb, path->nic->name,
 		 path->port->port_num, strerror(rc));
 }
 
-static void post_send_sentinel(struct ha_path *path, struct ibv_qp *qp, uint64_t wr_id)
+static bool is_done(struct ha_path *path, enum ha_stop_step step, uint8_t *stopped,
+		    const char *verb, int rc)
+{
+	if (rc != 0) {
+		cannot_drain(path, verb, rc);
+		return false;
+	}
+	*stopped |= (uint8_t)step;
+	return true;
+}
+
+static void post_send_sentinel(struct ha_path *path, struct ibv_qp *qp, uint8_t *stopped,
+			       uint64_t wr_id)
 {
 	/* Never sent: it needs no memory, only to be in the queue. */
 	struct ibv_send_wr wr = {
 	    .wr_id = wr_id, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
 	struct ibv_send_wr *bad;
-	int rc = ibv_post_send(qp, &wr, &bad);
 
-	if (rc != 0)
-		cannot_drain(path, "ibv_post_send", rc);
-	else
+	if (!(*stopped & HA_STOP_SEND_SENTINEL) &&
+	    is_done(path, HA_STOP_SEND_SENTINEL, stopped, "ibv_post_send",
+		    ibv_post_send(qp, &wr, &bad)))
 		path->sentinels_out++;
 }
 
-static void post_recv_sentinel(struct ha_path *path, struct ibv_qp *qp, uint64_t wr_id)
+static void post_recv_sentinel(struct ha_path *path, struct ibv_qp *qp, uint8_t *stopped,
+			       uint64_t wr_id)
 {
 	struct ibv_recv_wr wr = {.wr_id = wr_id};
 	struct ibv_recv_wr *bad;
-	int rc = ibv_post_recv(qp, &wr, &bad);
 
-	if (rc != 0)
-		cannot_drain(path, "ibv_post_recv", rc);
-	else
+	if (!(*stopped & HA_STOP_RECV_SENTINEL) &&
+	    is_done(path, HA_STOP_RECV_SENTINEL, stopped, "ibv_post_recv",
+		    ibv_post_recv(qp, &wr, &bad)))
 		path->sentinels_out++;
 }
 
-static bool to_error(struct ha_path *path, struct ibv_qp *qp)
+static bool to_error(struct ha_path *path, struct ibv_qp *qp, uint8_t *stopped)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-	int rc = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 
-	if (rc != 0)
-		cannot_drain(path, "ibv_modify_qp to ERR", rc);
-	return rc == 0;
+	return *stopped & HA_STOP_ERROR ||
+	       is_done(path, HA_STOP_ERROR, stopped, "ibv_modify_qp to ERR",
+		       ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 }
 
-/* A command thread: nobody posts on the path any more. */
+/* A command thread: nobody posts on the path any more. Sent again, it does what failed before. */
 static void stop_queues(struct ha_command *command)
 {
 	struct ha_path *path = ha_container_of(command, struct ha_path, command);
 	uint64_t wr_id = ha_wr_id(HA_WR_SENTINEL, path->index, path->generation, 0, 0);
+	struct ha_flush_qp *flush = &path->flush;
 
+	atomic_store(&path->undrainable, false);
 	/* All of them stop before the first is waited for. */
 	for (unsigned i = 0; i < path->nqps; i++) {
-		if (!path->qps[i].qp)
+		struct ha_qp *qp = &path->qps[i];
+
+		if (!qp->qp)
 			continue;
-		post_recv_sentinel(path, path->qps[i].qp, wr_id);
-		if (to_error(path, path->qps[i].qp))
-			post_send_sentinel(path, path->qps[i].qp, wr_id);
+		post_recv_sentinel(path, qp->qp, &qp->stopped, wr_id);
+		if (to_error(path, qp->qp, &qp->stopped))
+			post_send_sentinel(path, qp->qp, &qp->stopped, wr_id);
 	}
 	/* A flush has the device read the application's memory; its receive queue is never used. */
-	if (path->flush.qp && to_error(path, path->flush.qp))
-		post_send_sentinel(path, path->flush.qp, wr_id);
+	if (flush->qp && to_error(path, flush->qp, &flush->stopped))
+		post_send_sentinel(path, flush->qp, &flush->stopped, wr_id);
 }
 
-static bool destroy(struct ha_path *path, struct ibv_qp **qp)
+static void say_once(struct ha_path *path, int rc)
+{
+	bool taken_away = rc == EIO || rc == ENODEV;
+
+	if (path->indestructible)
+		return; /* it is tried again and again; once is enough to say so */
+	path->indestructible = true;
+	if (taken_away)
+		HA_INFO(HA_SUBSYS_NET,
+			"%s:%d: a queue pair cannot be destroyed (%s): the device is being taken "
+			"away, and is waited for",
+			path->nic->name, path->port->port_num, strerror(rc));
+	else
+		HA_WARN("ibv_destroy_qp failed on %s:%d: %s", path->nic->name, path->port->port_num,
+			strerror(rc));
+}
+
+static enum ha_destruction destroy(struct ha_path *path, struct ibv_qp **qp)
 {
 	int rc = *qp ? ibv_destroy_qp(*qp) : 0;
 
-	if (rc != 0) {
-		if (path->indestructible)
-			return false; /* it is tried again and again; once is enough to say so */
-		path->indestructible = true;
-		HA_WARN("ibv_destroy_qp failed on %s:%d while a path was fenced: %s",
-			path->nic->name, path->port->port_num, strerror(rc));
-		return false;
+	if (rc != 0 && !ha_incarnation_took_along(path->on, rc, ha_now_ns())) {
+		say_once(path, rc);
+		return rc == EIO || rc == ENODEV ? HA_DESTRUCTION_UNREACHABLE
+						 : HA_DESTRUCTION_FAILED;
 	}
+	if (rc != 0) /* the kernel's is gone, and the library's stays */
+		ha_events_forget_qp(*qp);
 	*qp = NULL;
-	return true;
+	return HA_DESTRUCTION_DONE;
+}
+
+/* The worse of two. */
+static enum ha_destruction both(enum ha_destruction a, enum ha_destruction b)
+{
+	return a < b ? a : b;
+}
+
+enum ha_destruction ha_path_destroy_queues(struct ha_path *path)
+{
+	enum ha_destruction destruction = destroy(path, &path->flush.qp);
+
+	for (unsigned i = 0; i < path->nqps; i++)
+		destruction = both(destruction, destroy(path, &path->qps[i].qp));
+	return destruction;
 }
 
 /* A command thread: of queues that do not drain. */
 static void destroy_queues(struct ha_command *command)
 {
 	struct ha_path *path = ha_container_of(command, struct ha_path, command);
-	bool gone = destroy(path, &path->flush.qp);
 
-	for (unsigned i = 0; i < path->nqps; i++)
-		gone &= destroy(path, &path->qps[i].qp);
-	path->destruction = gone ? HA_DESTRUCTION_DONE : HA_DESTRUCTION_FAILED;
+	path->destruction = (uint8_t)ha_path_destroy_queues(path);
 }
 
 /* ---- beginning ----------------------------------------------------------------------------- */
@@ -150,23 +200,46 @@ void ha_path_fence(struct ha_path *path)
 
 /* ---- confirmation -------------------------------------------------------------------------- */
 
-/* For as long as it drains; then, and where it cannot, its queue pairs are destroyed. */
+/* For as long as it drains. Where it cannot, its queue pairs are destroyed. */
 static bool may_drain(struct ha_path *path, uint64_t now_ns)
 {
 	if (path->draining_since_ns == 0)
 		path->draining_since_ns = now_ns;
-	return !atomic_load(&path->undrainable) && now_ns < path->draining_since_ns + HA_FENCE_NS;
+	return !path->unheard && !path->unreachable &&
+	       now_ns < path->draining_since_ns + HA_FENCE_NS;
 }
 
-static enum ha_fence destroy_instead(struct ha_comm *comm, struct ha_path *path)
+/* Who asks is called when a command is back, so without a pause there would be no end to it. */
+static bool is_too_soon(struct ha_path *path, uint64_t now_ns)
 {
-	switch (path->destruction) {
+	if (path->destroy_ns == 0)
+		path->destroy_ns = now_ns + HA_FENCE_NS;
+	if (now_ns < path->destroy_ns && !ha_incarnation_took_along(path->on, EIO, now_ns))
+		return true;
+	path->destroy_ns = 0;
+	return false;
+}
+
+static enum ha_fence destroy_instead(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns)
+{
+	enum ha_destruction destruction = (enum ha_destruction)path->destruction;
+
+	switch (destruction) {
+	case HA_DESTRUCTION_FAILED:
+		if (path->carried && !path->unheard) {		 /* an error, for who decides */
+			path->destruction = HA_DESTRUCTION_NONE; /* it may be asked again */
+			return HA_FENCE_FAILED;
+		}
+		/* fall through */
+	case HA_DESTRUCTION_UNREACHABLE:
+		if (is_too_soon(path, now_ns))
+			return destruction == HA_DESTRUCTION_FAILED ? HA_FENCE_FAILED
+								    : HA_FENCE_PENDING;
+		path->destruction = HA_DESTRUCTION_NONE;
+		/* fall through */
 	case HA_DESTRUCTION_NONE:
 		ha_path_command(path, destroy_queues, HA_COMMAND_DEVICE);
 		return HA_FENCE_PENDING;
-	case HA_DESTRUCTION_FAILED:
-		path->destruction = HA_DESTRUCTION_NONE; /* it may be asked again */
-		return HA_FENCE_FAILED;
 	case HA_DESTRUCTION_DONE:
 		break;
 	}
@@ -177,22 +250,30 @@ static enum ha_fence destroy_instead(struct ha_comm *comm, struct ha_path *path)
 	return HA_FENCE_DONE;
 }
 
+/* What completes on the way is real, and goes with its queue pair when that is destroyed. */
+static bool is_heard(const struct ha_path *path)
+{
+	return path->destruction != HA_DESTRUCTION_DONE && !path->unheard && path->cq;
+}
+
 enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns)
 {
 	if (atomic_load(&path->state) == HA_PATH_FENCED)
 		return HA_FENCE_DONE;
 	ha_path_fence(path);
-	/* The whole queue: what destroying would throw away is real, too. */
-	if (path->destruction == HA_DESTRUCTION_NONE && !path->unheard && path->cq)
+	if (is_heard(path)) /* the whole queue */
 		ha_comm_poll_path(comm, path, path->cq->cqe);
 	if (ha_path_away(path))
 		return HA_FENCE_PENDING;
 	if (!ha_path_drained(path)) {
 		enum ha_fence fence;
 
-		if (may_drain(path, now_ns))
+		if (may_drain(path, now_ns)) {
+			if (atomic_load(&path->undrainable)) /* once more */
+				ha_path_command(path, stop_queues, HA_COMMAND_DEVICE);
 			return HA_FENCE_PENDING;
-		fence = destroy_instead(comm, path);
+		}
+		fence = destroy_instead(comm, path, now_ns);
 		if (fence != HA_FENCE_DONE)
 			return fence;
 	}

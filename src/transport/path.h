@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 struct ha_comm;
+struct ha_instance;
 
 #define HA_MAX_QPS HA_WIRE_MAX_QPS
 
@@ -48,7 +49,7 @@ enum ha_path_state {
 #define HA_FENCE_NS (20 * HA_NS_PER_MS)
 
 enum ha_fence {
-	HA_FENCE_PENDING, /* ask again */
+	HA_FENCE_PENDING, /* ask again; perhaps for ever, where the NIC does not answer */
 	HA_FENCE_DONE,	  /* the path is HA_PATH_FENCED */
 	HA_FENCE_FAILED,  /* neither drained nor destroyed: its memory must not be reused */
 };
@@ -61,6 +62,7 @@ struct ha_qp {
 	uint32_t sq_done;   /* of these, known to have left the queue */
 	uint32_t rq_used;   /* receives consumed and not replaced yet */
 	bool watched;	    /* a write of nothing is under way (timeout.c) */
+	uint8_t stopped;    /* enum ha_stop_step: how far its fence is (fence.c) */
 	uint32_t local_psn;
 	uint64_t wr_base;			/* path, generation and queue pair of a wr_id */
 	uint64_t data_base;			/* the same, with the kind of a message */
@@ -91,17 +93,27 @@ static inline void ha_qp_left(struct ha_qp *qp, uint32_t mark)
 	qp->sq_done = qp->sq_posted - ((qp->sq_posted - mark) & 0xffffffu);
 }
 
-/* Of queue pairs that did not drain. */
+/* What of a fence is done at a queue pair: bits. */
+enum ha_stop_step {
+	HA_STOP_RECV_SENTINEL = 1,
+	HA_STOP_ERROR = 2,
+	HA_STOP_SEND_SENTINEL = 4,
+};
+
+/* Of a path's queue pairs. The latter three are what became of a try. */
 enum ha_destruction {
-	HA_DESTRUCTION_NONE, /* not asked for */
-	HA_DESTRUCTION_FAILED,
-	HA_DESTRUCTION_DONE,
+	HA_DESTRUCTION_NONE,	    /* not asked for */
+	HA_DESTRUCTION_FAILED,	    /* the device refuses: one of them lives */
+	HA_DESTRUCTION_UNREACHABLE, /* EIO: none can be destroyed, and it is not known that they end
+				     */
+	HA_DESTRUCTION_DONE,	    /* there is none any more */
 };
 
 /* The queue pair to itself that iflush reads through (flush.c). [T] */
 struct ha_flush_qp {
 	struct ibv_qp *qp; /* NULL until GPU memory first needed it, and it was made */
 	uint32_t posted, done;
+	uint8_t stopped; /* enum ha_stop_step */
 	/* Makes it; before the path is fenced and closed, whose commands have the same key. */
 	struct ha_command command;
 	uint64_t since_ns;   /* when the command was sent */
@@ -123,6 +135,7 @@ struct ha_path {
 	atomic_int state;    /* enum ha_path_state; written under T */
 	uint8_t nqps;
 	uint8_t split;		/* spread each message over all queue pairs */
+	bool carried;		/* traffic of the connection ran over it, or may have. [T] */
 	uint32_t max_inline;	/* bytes a send may carry inline, 0: none */
 	uint32_t element_flags; /* of a write of one element: inline, or not */
 
@@ -143,7 +156,8 @@ struct ha_path {
 	atomic_int event; /* its type + 1; 0: nothing */
 	uint32_t event_qpn;
 
-	struct ha_path *next_retired; /* fenced and replaced, to be closed when there is time */
+	struct ha_path *next_retired; /* fenced and replaced, to be closed when there is time; or
+					 of ha_instance.kept */
 
 	/* Opening, connecting, fencing or closing. While it is busy, the queue pairs are its. */
 	struct ha_command command;
@@ -159,8 +173,10 @@ struct ha_path {
 	uint16_t sentinels_out;	    /* posted, by the command */
 	uint16_t sentinels_back;
 	atomic_bool undrainable; /* a verb failed: the sentinels will not tell */
+	bool unreachable;	 /* EIO: nothing that is asked of the NIC will be done */
 	bool indestructible;	 /* destroying a queue pair failed, which was logged */
 	uint8_t destruction;	 /* enum ha_destruction */
+	uint64_t destroy_ns;	 /* not tried again before; 0: not known yet */
 	bool unheard;		 /* nothing of it is taken any more: ha_path_unheard */
 	bool exposed;		 /* at the end: the application's memory is not safe from it yet */
 
@@ -282,7 +298,7 @@ static inline bool ha_path_drained(const struct ha_path *path)
 {
 	return atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCED ||
 	       (atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCING &&
-		!ha_path_away(path) && !atomic_load(&path->undrainable) &&
+		!ha_path_away(path) && !atomic_load(&path->undrainable) && !path->unheard &&
 		path->sentinels_back == path->sentinels_out);
 }
 
@@ -294,28 +310,45 @@ static inline bool ha_path_drained(const struct ha_path *path)
 static inline void ha_path_unheard(struct ha_path *path)
 {
 	path->unheard = true;
-	atomic_store(&path->undrainable, true);
+}
+
+/* [T] Whether its NIC has had its chance to confirm the fence and did not: it refuses, or the
+ * device is being taken away. */
+static inline bool ha_path_unconfirmed(const struct ha_path *path)
+{
+	return atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCING &&
+	       !ha_path_away(path) && path->indestructible;
 }
 
 /*
  * How far the fence is: applies what has completed, successes included, and looks whether all
- * sentinels are back. If they cannot come or don't within HA_FENCE_NS, has the queue pairs
- * destroyed, since a destroyed queue pair touches no memory. Never waits. Under the token; not from
+ * sentinels are back. A verb that failed is tried again. If they don't come within HA_FENCE_NS, has
+ * the queue pairs destroyed, since a destroyed queue pair touches no memory. A destroy that answers
+ * EIO is no fence by itself: see ha_incarnation_took_along. Never waits. Under the token; not from
  * the middle of a batch of completions.
  */
 enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns);
 
+/* Destroys its queue pairs, as far as that goes: those that are gone are NULL then. A command
+ * thread, or who has the path to himself. */
+enum ha_destruction ha_path_destroy_queues(struct ha_path *path);
+
 /*
  * Frees everything. Destroying a queue pair may take the kernel a minute, while packets of it are
- * held up; an command does it, and this waits for ha_command_patience_ns. What is not gone by then
+ * held up; a command does it, and this waits for ha_command_patience_ns. What is not gone by then
  * is left to the command: queue pairs, completion queue, the ring's registration, the reference to
  * the PD, and through the reference to the connection the ring's memory itself. That is all that
  * such queue pairs can still write to or read. Memory of the application they do not touch any
  * more: a fence was confirmed, or none of its requests was under way (fence.c, close.c). Of an
  * `exposed` path neither is known, and there is no other way to keep the device off that memory
- * than to wait for as long as it takes. NULL is fine.
+ * than to wait for as long as it takes, also where the device refuses to destroy a queue pair, with
+ * a warning each minute. What cannot be destroyed of another path stays until the device is closed,
+ * with all that it may touch. NULL is fine.
  */
 void ha_path_close(struct ha_path *path);
+
+/* When the devices are closed, which ends what could not be destroyed. */
+void ha_paths_free_kept(struct ha_instance *inst);
 
 /*
  * The same without waiting, for a path that is fenced and that nobody else knows any more. True:

@@ -49,26 +49,35 @@ void ha_comm_settle(struct ha_comm *comm)
 		ha_path_fence(comm->paths[i]);
 }
 
+/* For a device that is being taken away: to destroy thousands of queue pairs takes seconds. */
+#define TAKEN_AWAY_NS (10 * HA_NS_PER_S)
+
+/* Nothing more is to be expected of its NIC. */
+static bool is_hopeless(const struct ha_path *path, enum ha_fence fence, uint64_t now_ns)
+{
+	return fence == HA_FENCE_FAILED ||
+	       (ha_path_unconfirmed(path) && now_ns > path->fencing_since_ns + TAKEN_AWAY_NS);
+}
+
 static bool all_fenced(struct ha_comm *comm, uint64_t now_ns)
 {
 	bool all = true;
 
 	for (unsigned i = 0; i < comm->npaths; i++) {
-		if (!comm->paths[i])
+		struct ha_path *path = comm->paths[i];
+		enum ha_fence fence = path ? ha_path_fenced(comm, path, now_ns) : HA_FENCE_DONE;
+
+		/* One that never carried anything has no request's memory to let go of. */
+		if (fence == HA_FENCE_DONE || !path->carried)
 			continue;
-		switch (ha_path_fenced(comm, comm->paths[i], now_ns)) {
-		case HA_FENCE_DONE:
-			break;
-		case HA_FENCE_PENDING:
-			all = false;
-			break;
-		case HA_FENCE_FAILED:
-			ha_comm_fail(comm, HA_ERR_SYSTEM,
-				     "a path to the peer, which has closed, cannot be fenced: %u "
-				     "requests are not known to be through",
-				     comm->outstanding);
-			return false;
-		}
+		all = false;
+		if (!is_hopeless(path, fence, now_ns))
+			continue;
+		ha_comm_fail(comm, HA_ERR_SYSTEM,
+			     "a path to the peer, which has closed, cannot be fenced: %u requests "
+			     "are not known to be through",
+			     comm->outstanding);
+		return false;
 	}
 	return all;
 }

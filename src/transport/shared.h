@@ -62,6 +62,9 @@ struct ha_instance {
 	pthread_mutex_t lock;
 	struct ha_list comms;	 /* established connections */
 	struct ha_list attempts; /* connects under way */
+
+	/* Of connections that are gone: what cannot be destroyed (path.c). */
+	struct ha_path *_Atomic kept;
 };
 
 /* Drops every connect under way. From ha_instance_close. */

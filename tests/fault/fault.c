@@ -63,6 +63,11 @@ const struct fault faults[] = {
 	 .rule = "kill=placed host=$host rail=$rail op=write nth=$nth"),
     BOTH("kill-unplaced", .loss = LOSS_DEVICE,
 	 .rule = "kill=unplaced host=$host rail=$rail op=write nth=$nth"),
+    /* The kernel takes it away; the queue pairs end later than the first EIO. */
+    BOTH("removed", .act = ACT_NOW, .loss = LOSS_PORT,
+	 .rule = "disassociate=3us host=$host rail=$rail at=$now"),
+    BOTH("removed-packet", .loss = LOSS_PORT,
+	 .rule = "disassociate=3us host=$host rail=$rail op=write nth=$nth"),
     BOTH("wedge", .loss = LOSS_BRIEF, .rule = "wedge host=$host op=write nth=$nth", .first = true),
     BOTH("wedge-hard", .loss = LOSS_BRIEF, .rule = "wedge=hard host=$host op=write nth=$nth"),
 

@@ -488,6 +488,34 @@ static void close_waits_where_memory_in_use_is_not_safe_yet(void **state)
 	fabric_down();
 }
 
+/* A device that refuses to destroy has not stopped: until it does, or the process ends. */
+static void close_waits_while_a_queue_pair_cannot_be_destroyed(void **state)
+{
+	struct pair pair;
+	json_t *status;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1");
+	pair_start(&pair, wedged_host, patient_host, NULL);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'r');
+	assert_int_equal(fabric_tool("fault %s 'wedge=hard host=0 op=write'", fabric_name()), 0);
+	/* Whatever that takes on a busy machine: it goes on to be refused for as long as the test
+	 * asks close to wait, and as much again. */
+	assert_int_equal(fabric_tool("fault %s 'errno=EBUSY verb=destroy_qp host=0 until=%dms'",
+				     fabric_name(), 2 * DESTROY_MS),
+			 0);
+	pair_send_byte(&pair, 0, 'g');
+	assert_int_equal(pair_join(&pair, 0, 30), 0);
+	pair_send_byte(&pair, 1, 'g');
+	assert_int_equal(pair_join(&pair, 1, 30), 0);
+	status = fabric_status();
+	assert_int_equal(status_fired(status, 0), 1);
+	assert_true(status_fired(status, 1) > 2); /* it was tried again and again */
+	json_decref(status);
+	fabric_down();
+}
+
 static int tidy(void **state)
 {
 	(void)state;
@@ -503,6 +531,7 @@ int main(void)
 				      tidy),
 	    cmocka_unit_test_teardown(a_process_can_end_while_queue_pairs_are_left, tidy),
 	    cmocka_unit_test_teardown(close_waits_where_memory_in_use_is_not_safe_yet, tidy),
+	    cmocka_unit_test_teardown(close_waits_while_a_queue_pair_cannot_be_destroyed, tidy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -309,26 +309,40 @@ static void a_dead_device_is_fenced_by_destroying(void **state)
 	}
 }
 
+/* At once, where the device answers that it can do nothing; else when it was tried for long enough.
+ */
 static void verbs_that_fail_while_fencing_lead_to_destroying(void **state)
 {
-	static const char *const rules[] = {
-	    "errno=EIO verb=modify_qp host=1",
-	    "errno=ENOMEM verb=post_send host=1",
-	    "errno=ENOMEM verb=post_recv host=1",
-	    "errno=EINVAL verb=poll_cq host=1",
+	static const struct {
+		const char *rule;
+		bool at_once;
+	} cases[] = {
+	    {"errno=EIO verb=modify_qp host=1", true},
+	    {"errno=ENOMEM verb=modify_qp host=1", false},
+	    {"errno=ENOMEM verb=post_send host=1", false},
+	    {"errno=ENOMEM verb=post_recv host=1", false},
+	    {"errno=EINVAL verb=poll_cq host=1", false},
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
-		uint64_t matched, fired;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		uint64_t matched, fired, from;
 		struct pair pair;
 		int id;
 
 		pair_init(&pair);
 		pair_up(&pair);
 		transfer(&pair, 1000, 1);
-		id = sv_stepped_fault_add(rules[i], captured_log, sizeof(captured_log));
+		id = sv_stepped_fault_add(cases[i].rule, captured_log, sizeof(captured_log));
 		assert_true(id >= 0);
+		from = sv_stepped_now();
+		if (!cases[i].at_once) {
+			assert_int_equal(fence(pair.recv), HA_FENCE_PENDING);
+			sv_stepped_run(from + HA_FENCE_NS - 1);
+			assert_int_equal(fence_is(pair.recv), HA_FENCE_PENDING);
+			assert_int_equal(queue_pairs(pair.recv), 1);
+			sv_stepped_run(from + HA_FENCE_NS);
+		}
 		assert_int_equal(fence(pair.recv), HA_FENCE_DONE);
 		assert_int_equal(queue_pairs(pair.recv), 0);
 		assert_int_equal(ha_comm_error(pair.recv), HA_OK);

@@ -338,12 +338,27 @@ static void a_path_that_cannot_be_fenced_ends_the_connection(void **state)
 	(void)state;
 	strcpy(fake.nics[P].name, "mlx5_2");
 	fake.ports[P].port_num = 1;
+	fake.paths[P].carried = true;
 	ha_slot_fence(&fake.comm, P, 3);
 	calls.fence[P] = HA_FENCE_FAILED;
 	assert_false(ha_slots_drain(&fake.comm, NOW_NS));
 	assert_int_equal(calls.error, HA_ERR_SYSTEM);
 	assert_non_null(strstr(calls.text, "path 2.3 on mlx5_2:1"));
 	/* Memory must not be used again as if it was. */
+	assert_marks(slot, 3, 3, 2);
+	assert_ptr_equal(fake.comm.paths[P], &fake.paths[P]);
+}
+
+/* A standby: nothing is claimed of it either, but traffic goes on. */
+static void one_that_never_carried_anything_ends_nothing(void **state)
+{
+	struct ha_slot *slot = open_generation(P, 3);
+
+	(void)state;
+	ha_slot_fence(&fake.comm, P, 3);
+	calls.fence[P] = HA_FENCE_FAILED;
+	assert_false(ha_slots_drain(&fake.comm, NOW_NS));
+	assert_int_equal(calls.error, HA_OK);
 	assert_marks(slot, 3, 3, 2);
 	assert_ptr_equal(fake.comm.paths[P], &fake.paths[P]);
 }
@@ -517,6 +532,7 @@ int main(void)
 	    TEST(only_paths_that_are_being_fenced_are_asked),
 	    TEST(one_that_takes_longer_does_not_hold_up_the_others),
 	    TEST(a_path_that_cannot_be_fenced_ends_the_connection),
+	    TEST(one_that_never_carried_anything_ends_nothing),
 	    TEST(a_fenced_path_is_kept_until_it_is_closed),
 	    TEST(several_are_closed_at_one_time),
 	    TEST(there_is_something_to_close_while_one_is_not_with_its_command),
