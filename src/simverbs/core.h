@@ -63,6 +63,7 @@ struct sv_mr {
 	uint64_t iova;
 	uint64_t length;
 	unsigned int access;
+	bool of_device;	   /* another device's memory: a dmabuf */
 	bool unborrowable; /* the kernel lets no other process read it: a driver has mapped it */
 	void *map;	   /* of a dmabuf, or of pages that are pinned */
 	size_t map_length;
@@ -459,6 +460,8 @@ const struct sv_mr *sv_mr_find(const struct sv_port *port, const struct sv_pd *p
 			       uint64_t addr, uint64_t length, unsigned int access);
 uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
 			 uint64_t addr, uint64_t length, unsigned int access);
+/* Whether the queue pair's device reaches the region's memory; a rule may say that it does not. */
+enum sv_reach sv_mr_reach(const struct sv_qp *qp, const struct sv_mr *mr);
 void sv_mr_table_free(struct sv_port *port);
 
 /* pin.c. The region's pages stay its own, if its memory is mapped shared. */
@@ -534,6 +537,8 @@ void sv_sq_doorbell(struct sv_qp *qp);
 
 /* sge.c, locked: the bytes [offset, offset + length) of a list of SGEs. */
 /* As fragments; the number of them, or -1: an SGE is not registered so. */
+/* How many fragments; -EINVAL: not registered so; -EIO, -ENOTCONN: the device cannot reach the
+ * memory, and says so or does not. */
 int sv_gather(const struct sv_qp *qp, const struct ibv_sge *sge, uint32_t num_sge, uint32_t offset,
 	      uint32_t length, struct sv_frag *frags);
 enum sv_copy { SV_COPY_OK, SV_COPY_PROT, SV_COPY_LOST };

@@ -469,3 +469,17 @@ uint32_t sv_fault_wr(struct sv_fault_table *table, const struct sv_fault_where *
 	}
 	return 0;
 }
+
+enum sv_reach sv_fault_memory(struct sv_fault_table *table, const struct sv_fault_where *where,
+			      uint64_t now_ns)
+{
+	uint32_t n = num_rules(table);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct sv_fault_rule *rule = active_rule(table, i, SV_POINT_MEMORY);
+
+		if (rule && place_fits(rule, where) && fires(rule, now_ns))
+			return (enum sv_reach)rule->value;
+	}
+	return SV_REACHED;
+}

@@ -23,6 +23,7 @@
  *	wait=TIME verb=NAME	the verb, a command to the kernel, takes so long
  *	wc=STATUS		the matching WR completes with this status and its QP errors: after
  *				its data reached the peer, or with sent=0 instead of sending it
+ *	unreachable[=silent]	the device fails where it uses memory of another device's, or waits
  *	wedge[=hard]		the QP of the matching packet accepts posts and never does anything
  *				again; hard: does not even flush in ERR
  *	event=NAME		an asynchronous event of the port or device
@@ -79,6 +80,7 @@ enum sv_fault_kind {
 	SV_FAULT_WAIT,
 	SV_FAULT_WC,
 	SV_FAULT_UNORDERED,
+	SV_FAULT_UNREACHABLE,
 	SV_FAULT_WEDGE,
 	SV_FAULT_EVENT,
 	/* fabric */
@@ -165,7 +167,8 @@ enum sv_fault_point {
 	SV_POINT_VERB = 1 << 2,
 	SV_POINT_WR = 1 << 3, /* a send WR about to complete (wc=) */
 	SV_POINT_TIME = 1 << 4,
-	SV_POINT_PLACE = 1 << 5, /* a packet of a plain WRITE that is to be placed */
+	SV_POINT_PLACE = 1 << 5,  /* a packet of a plain WRITE that is to be placed */
+	SV_POINT_MEMORY = 1 << 6, /* a device is about to use memory of another device's */
 };
 
 enum sv_ack_kind { SV_ACK_POSITIVE = 1, SV_ACK_RNR = 2, SV_ACK_NAK = 4 };
@@ -296,6 +299,11 @@ uint32_t sv_fault_wr(struct sv_fault_table *table, const struct sv_fault_where *
  */
 bool sv_fault_place(struct sv_fault_table *table, const struct sv_fault_where *where,
 		    const struct sv_packet *pkt, uint64_t now_ns, uint64_t *late_ns);
+
+/* Whether the device there cannot reach another device's memory, and if so how that shows. */
+enum sv_reach { SV_REACHED, SV_REACH_ERROR, SV_REACH_SILENT };
+enum sv_reach sv_fault_memory(struct sv_fault_table *table, const struct sv_fault_where *where,
+			      uint64_t now_ns);
 
 /* Values of names in rules; -1: unknown. */
 int sv_wc_by_name(const char *name);

@@ -207,6 +207,14 @@ static int act_wedge(struct parser *p, const char *key, const char *value, uint3
 	return set_kind(p, (enum sv_fault_kind)kind);
 }
 
+static int act_unreachable(struct parser *p, const char *key, const char *value, uint32_t kind)
+{
+	if (value && strcmp(value, "silent") != 0)
+		return fail(p, "'%s=%s': expected %s or %s=silent", key, value, key, key);
+	p->rule->value = value ? SV_REACH_SILENT : SV_REACH_ERROR;
+	return set_kind(p, (enum sv_fault_kind)kind);
+}
+
 static int act_link(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
 	(void)kind;
@@ -478,6 +486,7 @@ static const struct token {
     {"wait", act_wait, SV_FAULT_WAIT},
     {"wc", act_wc, SV_FAULT_WC},
     {"unordered", act_unordered, SV_FAULT_UNORDERED},
+    {"unreachable", act_unreachable, SV_FAULT_UNREACHABLE},
     {"wedge", act_wedge, SV_FAULT_WEDGE},
     {"event", act_event, SV_FAULT_EVENT},
     {"link", act_link, 0},
@@ -568,7 +577,8 @@ static int complete(struct parser *p)
 		return leg_err;
 	if (rule->kind == SV_FAULT_NONE)
 		return fail(p, "no action; expected one of drop, corrupt, dropack, dup, delay, "
-			       "reorder, slow, hold, errno, wait, wc, unordered, wedge, event, "
+			       "reorder, slow, hold, errno, wait, wc, unordered, "
+			       "unreachable, wedge, event, "
 			       "link, bond, cut, heal, kill, revive, disassociate, feign");
 	if (of_verb != (rule->verb != SV_VERB_NONE))
 		return fail(p, "errno= and verb= go together, and so do wait= and verb=");
@@ -590,6 +600,11 @@ static int complete(struct parser *p)
 				       "rail= name: without dir=");
 		rule->ops = 1u << SV_OP_WRITE;
 		rule->point = SV_POINT_PLACE;
+	} else if (rule->kind == SV_FAULT_UNREACHABLE) {
+		if (p->has_dir || p->packet_word)
+			return fail(p, "%s= only says something about packets, not about memory",
+				    p->has_dir ? "dir" : p->packet_word);
+		rule->point = SV_POINT_MEMORY;
 	} else if (of_verb || rule->kind == SV_FAULT_WC) {
 		if (p->has_dir)
 			return fail(p, "dir= only says something about packets");

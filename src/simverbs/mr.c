@@ -182,6 +182,17 @@ const struct sv_mr *sv_mr_find(const struct sv_port *port, const struct sv_pd *p
 	return mr;
 }
 
+enum sv_reach sv_mr_reach(const struct sv_qp *qp, const struct sv_mr *mr)
+{
+	struct sv_fault_table *faults = qp->port->faults;
+	struct sv_fault_where where;
+
+	if (!mr->of_device || !sv_fault_armed(faults, SV_POINT_MEMORY))
+		return SV_REACHED;
+	where = sv_qp_where(qp);
+	return sv_fault_memory(faults, &where, sv_now(qp->port));
+}
+
 uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
 			 uint64_t addr, uint64_t length, unsigned int access)
 {
@@ -358,6 +369,7 @@ struct ibv_mr *sv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t lengt
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
+	mr->of_device = true;
 	if (access & IBV_ACCESS_LOCAL_WRITE)
 		prot |= PROT_WRITE;
 	mr->map_length = length + lead;

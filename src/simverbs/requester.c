@@ -122,7 +122,6 @@ static int build_data(struct sv_qp *qp, struct sv_swqe *wqe, struct sv_packet *p
 	uint32_t room = window - (uint32_t)sv_psn_diff(qp->send_psn, qp->una_psn);
 	uint32_t n = burst_packets(qp);
 	uint32_t offset = qp->next_pkt * qp->mtu;
-	int nfrags;
 
 	if (n > left)
 		n = left;
@@ -157,8 +156,7 @@ static int build_data(struct sv_qp *qp, struct sv_swqe *wqe, struct sv_packet *p
 					    .length = pkt->payload_len};
 		return 1;
 	}
-	nfrags = sv_gather(qp, wqe->sge, wqe->num_sge, offset, pkt->payload_len, frags);
-	return nfrags < 0 ? -EINVAL : nfrags;
+	return sv_gather(qp, wqe->sge, wqe->num_sge, offset, pkt->payload_len, frags);
 }
 
 static void build_fetch(const struct sv_qp *qp, const struct sv_swqe *wqe, struct sv_packet *pkt)
@@ -272,9 +270,13 @@ void sv_requester_run(struct sv_qp *qp)
 			sv_port_wait_for_room(qp);
 			break;
 		}
+		if (ret == -ENOTCONN) { /* what it waits for does not come */
+			qp->wedged = true;
+			break;
+		}
 		/* Not readable now, perhaps deregistered since: it fails once its turn comes. */
 		if (ret) {
-			wqe->status = IBV_WC_LOC_PROT_ERR;
+			wqe->status = ret == -EIO ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_LOC_PROT_ERR;
 			break;
 		}
 		wqe->sent = true;

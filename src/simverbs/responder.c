@@ -208,6 +208,31 @@ static struct sv_rd_resource *queue_response(struct sv_qp *qp, const struct sv_p
 	return rd;
 }
 
+/* The memory that a request is about. False: it is refused, or stays without an answer. */
+static bool can_use(struct sv_qp *qp, const struct sv_packet *pkt, unsigned int access)
+{
+	const struct sv_mr *mr;
+
+	if (!pkt->reth.length)
+		return true;
+	mr = sv_mr_find(qp->port, qp->pd, pkt->reth.rkey, pkt->reth.addr, pkt->reth.length, access);
+	if (!mr) {
+		refuse(qp, SV_NAK_REM_ACCESS);
+		return false;
+	}
+	switch (sv_mr_reach(qp, mr)) {
+	case SV_REACHED:
+		return true;
+	case SV_REACH_ERROR:
+		refuse(qp, SV_NAK_REM_OP);
+		return false;
+	case SV_REACH_SILENT:
+		qp->wedged = true;
+		return false;
+	}
+	return false;
+}
+
 static bool rd_full(const struct sv_qp *qp)
 {
 	return qp->rd_head - qp->rd_tail >= qp->attr.max_dest_rd_atomic;
@@ -222,11 +247,8 @@ static void receive_read(struct sv_qp *qp, const struct sv_packet *pkt)
 		refuse(qp, SV_NAK_INV_REQ);
 		return;
 	}
-	if (length && !sv_mr_translate(qp->port, qp->pd, pkt->reth.rkey, pkt->reth.addr, length,
-				       IBV_ACCESS_REMOTE_READ)) {
-		refuse(qp, SV_NAK_REM_ACCESS);
+	if (!can_use(qp, pkt, IBV_ACCESS_REMOTE_READ))
 		return;
-	}
 	qp->msn++;
 	qp->epsn = sv_psn_add(qp->epsn, sv_packets(length, qp->mtu));
 	queue_response(qp, pkt);
@@ -361,11 +383,8 @@ static bool begin_write(struct sv_qp *qp, const struct sv_packet *pkt)
 		refuse(qp, SV_NAK_INV_REQ);
 		return false;
 	}
-	if (pkt->reth.length && !sv_mr_translate(qp->port, qp->pd, pkt->reth.rkey, pkt->reth.addr,
-						 pkt->reth.length, IBV_ACCESS_REMOTE_WRITE)) {
-		refuse(qp, SV_NAK_REM_ACCESS);
+	if (!can_use(qp, pkt, IBV_ACCESS_REMOTE_WRITE))
 		return false;
-	}
 	qp->write_addr = pkt->reth.addr;
 	qp->write_left = pkt->reth.length;
 	qp->rkey = pkt->reth.rkey;

@@ -21,7 +21,15 @@ int sv_gather(const struct sv_qp *qp, const struct ibv_sge *sge, uint32_t num_sg
 		at = sge->addr + offset;
 		mr = sv_mr_find(qp->port, qp->pd, sge->lkey, at, part, 0);
 		if (!mr)
-			return -1;
+			return -EINVAL;
+		switch (sv_mr_reach(qp, mr)) {
+		case SV_REACHED:
+			break;
+		case SV_REACH_ERROR:
+			return -EIO;
+		case SV_REACH_SILENT:
+			return -ENOTCONN;
+		}
 		frags[n++] = (struct sv_frag){
 		    .addr = (uintptr_t)mr->base + (at - mr->iova),
 		    .length = part,

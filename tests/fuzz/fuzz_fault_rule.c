@@ -28,6 +28,7 @@ const struct fuzz_seed fuzz_seeds[] = {
 	"disassociate at=1ns host=0 rail=0 for=5ms\ndisassociate=20ms nth=2\nfeign=1s op=ack"),
     FUZZ_TEXT("link=down host=0 rail=1 port=2 at=1ms\ndrop port=1 op=write"),
     FUZZ_TEXT("event=GID_CHANGE at=1us until=1ms host=0 rail=0"),
+    FUZZ_TEXT("unreachable=silent host=0 nth=2"),
     FUZZ_TEXT("wedge=hard op=ack|rnr|nak\nslow=1e3\ncut at=1ns rail=0\nrevive heal\nrevive=renamed "
 	      "at=1ms"),
     {NULL, 0},
