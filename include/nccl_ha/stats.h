@@ -223,6 +223,9 @@ struct nccl_ha_conn_stats {
 	 * the moment data could flow again. */
 	struct nccl_ha_histogram detection;
 	struct nccl_ha_histogram blackout;
+	/* Appended. */
+	uint32_t gpu_proved; /* bit per path: its NIC here has read GPU memory, in reserve */
+	uint32_t reserved;
 };
 
 /* ---- configuration -------------------------------------------------------------------------- */

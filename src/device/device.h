@@ -45,9 +45,9 @@ struct ha_nic {
 	bool dmabuf;		     /* ibv_reg_dmabuf_mr works here (probed once) */
 	bool peermem;		     /* a peer-memory module for GPUs is loaded */
 
-	/* When it had registered something last, or refused to: memory/'s. And when that it refused
-	 * was last told; 0: never. */
-	_Atomic uint64_t registered_ns, memory_refused_ns;
+	/* When it had registered something last, or refused to: memory/'s. And when it was
+	 * last told that it refused, and that it does not reach a GPU; 0: never. */
+	_Atomic uint64_t registered_ns, memory_refused_ns, gpu_unreached_ns;
 
 	/*
 	 * The incarnation that new objects are made on; ha_nic_hold gives it to who makes any. Only

@@ -6,6 +6,7 @@
 #include "failover/engine.h"
 #include "failover/port_pair.h"
 #include "transport/comm.h"
+#include "transport/gpu_proof.h"
 #include "transport/user_mr.h"
 
 /* Memory may have been unlocked by then. Where no other NIC works it is worth a try sooner. */
@@ -43,7 +44,7 @@ bool ha_standby_memory_refused(struct ha_comm *comm, const struct ha_nic *nic)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (ha_path_ready(comm->paths[p]) && comm->paths[p]->nic == nic)
 			ha_failover_trigger(comm, comm->paths[p], HA_REASON_MEMORY,
-					    "memory cannot be registered on %s", nic->name);
+					    "%s cannot take the connection's memory", nic->name);
 	return some_nic_is_left(fo);
 }
 
@@ -110,12 +111,35 @@ static void register_for(struct ha_comm *comm, unsigned p)
 	}
 }
 
+/* ---- reaching a GPU -------------------------------------------------------------------------- */
+
+/* The active path is proved by what it carries. */
+static bool wants_proof(const struct ha_comm *comm, unsigned p)
+{
+	return p != comm->active && comm->paths[p]->gpu_proof.state != HA_GPU_PROOF_GOOD &&
+	       ha_gpu_memory(comm) != NULL;
+}
+
+bool ha_standby_memory_is_proved(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != comm->active && is_up(comm, p) &&
+		    comm->paths[p]->gpu_proof.state == HA_GPU_PROOF_GOOD)
+			return true;
+	return false;
+}
+
 /* ---- visits ---------------------------------------------------------------------------------- */
+
+static bool is_missing(const struct ha_comm *comm, unsigned p)
+{
+	return is_up(comm, p) && (!is_registered(comm, p) || wants_proof(comm, p));
+}
 
 bool ha_standby_memory_is_missing(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (is_up(comm, p) && !is_registered(comm, p))
+		if (is_missing(comm, p))
 			return true;
 	return false;
 }
@@ -129,7 +153,12 @@ void ha_standby_memory_visit(struct ha_comm *comm, uint64_t now_ns)
 	/* What a switch needs now goes first. */
 	if (comm->failover->state != HA_FO_ACTIVE || ha_failover_holds_off(comm, now_ns))
 		return;
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (is_up(comm, p) && !is_registered(comm, p))
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		if (!is_missing(comm, p))
+			continue;
+		if (!is_registered(comm, p))
 			register_for(comm, p);
+		if (is_up(comm, p) && is_registered(comm, p) && wants_proof(comm, p))
+			ha_gpu_proof_go_on(comm, comm->paths[p]);
+	}
 }

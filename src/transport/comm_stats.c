@@ -9,6 +9,7 @@
 #include "transport/comm_event.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
+#include "transport/gpu_proof.h"
 #include "transport/shared.h"
 
 #include <string.h>
@@ -231,6 +232,9 @@ static void fill_failovers(const struct ha_comm *comm, const struct ha_failover_
 	out->active_path = comm->active;
 	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
 		fill_path(comm->paths[i], view->health[i], &out->paths[i]);
+	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
+		if (comm->paths[i] && comm->paths[i]->gpu_proof.state == HA_GPU_PROOF_GOOD)
+			out->gpu_proved |= 1u << i;
 	if (record->last_ns)
 		ha_copy_text(out->last_failover_reason, sizeof(out->last_failover_reason),
 			     ha_reason_text(record->last_reason));

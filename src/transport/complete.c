@@ -6,6 +6,7 @@
 #include "transport/complete.h"
 #include "transport/e2e.h"
 #include "transport/flush.h"
+#include "transport/gpu_proof.h"
 #include "transport/path_error.h"
 #include "transport/post.h"
 #include "transport/recv.h"
@@ -47,6 +48,8 @@ static __attribute__((noinline)) void apply_other(struct ha_comm *comm, struct h
 		 */
 		if (current && ha_wr_kind(id) == HA_WR_SENTINEL)
 			path->sentinels_back++;
+		else if (current && ha_wr_kind(id) == HA_WR_GPU_PROOF)
+			ha_gpu_proof_done(comm, path, wc->status);
 		else if (current || ha_path_has_qp(path, wc->qp_num))
 			ha_comm_completion_failed(comm, path, wc);
 		else
@@ -63,6 +66,9 @@ static __attribute__((noinline)) void apply_other(struct ha_comm *comm, struct h
 		break;
 	case HA_WR_FLUSH:
 		ha_flush_complete(comm, path, ha_wr_slot(id));
+		break;
+	case HA_WR_GPU_PROOF:
+		ha_gpu_proof_done(comm, path, IBV_WC_SUCCESS);
 		break;
 	case HA_WR_WATCH:
 		ha_timeout_watched(path, ha_wr_qp(id), ha_wr_slot(id));

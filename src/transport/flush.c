@@ -116,8 +116,7 @@ static void start_making(struct ha_path *path)
 	    ha_progress_commands(path->comm->inst->progress, (unsigned)path->nic->index), command);
 }
 
-/* False: not yet, or the path has failed. The path is the active one, and ready. */
-static bool have_qp(struct ha_comm *comm, struct ha_path *path)
+bool ha_flush_has_qp(struct ha_comm *comm, struct ha_path *path)
 {
 	struct ha_flush_qp *flush = &path->flush;
 
@@ -149,7 +148,7 @@ static bool have_qp(struct ha_comm *comm, struct ha_path *path)
 void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 {
 	struct ha_path *path = ha_comm_path(comm);
-	struct ibv_sge sge = {.addr = (uintptr_t)&comm->recv_ring->flush_landing,
+	struct ibv_sge sge = {.addr = (uintptr_t)&comm->recv_ring->read_landing,
 			      .length = FLUSH_BYTES};
 	struct ibv_send_wr wr = {
 	    .sg_list = &sge,
@@ -168,7 +167,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 			     "arrived cannot be flushed");
 		return;
 	}
-	if (!ha_comm_may_post(comm) || !have_qp(comm, path) ||
+	if (!ha_comm_may_post(comm) || !ha_flush_has_qp(comm, path) ||
 	    path->flush.posted - path->flush.done == HA_FLUSH_DEPTH)
 		return;
 	keys = ha_comm_keys(comm, path, path->nic_index, req->mr, "a buffer to flush");

@@ -3,6 +3,7 @@
 #ifndef HA_TRANSPORT_FLUSH_H
 #define HA_TRANSPORT_FLUSH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ha_comm;
@@ -11,6 +12,10 @@ struct ha_request;
 
 /* Its completion; the queue it came from is known to be current. */
 void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t request_id);
+
+/* Has the queue pair made that a path that is ready reads its own memory through. False: not yet,
+ * or the path has failed. */
+bool ha_flush_has_qp(struct ha_comm *comm, struct ha_path *path);
 
 /* Posts a flush that could not be posted when it was asked for. */
 void ha_flush_post(struct ha_comm *comm, struct ha_request *req);

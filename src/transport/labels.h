@@ -78,14 +78,15 @@ static inline bool ha_imm_record(uint32_t imm)
  *              kind    path    generation  qp      slot
  */
 enum ha_wr_kind {
-	HA_WR_DATA = 1, /* last write of a message's part: slot of the send group */
-	HA_WR_CTS,	/* signalled clear-to-send write: slot of the receive */
-	HA_WR_IMM,	/* a receive work request, consumed by an immediate */
-	HA_WR_FLUSH,	/* read of a flush: request id */
-	HA_WR_CONTROL,	/* write of a control message */
-	HA_WR_PROBE,	/* write of nothing that shows that the path works */
-	HA_WR_WATCH,	/* write of nothing that shows that the queue still works: timeout.c */
-	HA_WR_SENTINEL, /* posted after the queue was stopped: everything before it is out */
+	HA_WR_DATA = 1,	 /* last write of a message's part: slot of the send group */
+	HA_WR_CTS,	 /* signalled clear-to-send write: slot of the receive */
+	HA_WR_IMM,	 /* a receive work request, consumed by an immediate */
+	HA_WR_FLUSH,	 /* read of a flush: request id */
+	HA_WR_CONTROL,	 /* write of a control message */
+	HA_WR_PROBE,	 /* write of nothing that shows that the path works */
+	HA_WR_WATCH,	 /* write of nothing that shows that the queue still works: timeout.c */
+	HA_WR_GPU_PROOF, /* read of GPU memory by a path in reserve: gpu_proof.c */
+	HA_WR_SENTINEL,	 /* posted after the queue was stopped: everything before it is out */
 };
 
 static inline uint64_t ha_wr_id(unsigned kind, unsigned path, unsigned gen, unsigned qp,

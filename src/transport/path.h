@@ -27,6 +27,7 @@
 
 struct ha_comm;
 struct ha_instance;
+struct ha_mr;
 
 #define HA_MAX_QPS HA_WIRE_MAX_QPS
 
@@ -122,6 +123,13 @@ struct ha_flush_qp {
 	int error;
 };
 
+/* A read of GPU memory through it by a path in reserve (gpu_proof.c). [T] */
+struct ha_gpu_proof_state {
+	uint8_t state;	   /* enum ha_gpu_proof */
+	uint64_t since_ns; /* when it was posted */
+	const struct ha_mr *mr;
+};
+
 struct ha_path {
 	/* First line: what every message looks at. */
 	alignas(64) struct ibv_cq *cq;
@@ -181,6 +189,7 @@ struct ha_path {
 	bool exposed;		 /* at the end: the application's memory is not safe from it yet */
 
 	struct ha_flush_qp flush;
+	struct ha_gpu_proof_state gpu_proof;
 	/* nqps of them; mostly one, and there are very many paths. Their qp is NULL after a fence
 	 * that had to destroy them. */
 	struct ha_qp qps[];

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "memory/mr.h"
+#include "transport/gpu_proof.h"
 #include "transport/shared.h"
 
 #include <unistd.h>
@@ -44,6 +45,7 @@ static void disown(struct ha_mr *mr)
 	if (!comm)
 		return;
 	ha_token_acquire(comm);
+	ha_gpu_proof_forget(comm, mr);
 	ha_list_remove(&mr->in_owner);
 	mr->owner = NULL;
 	ha_token_release(comm);

@@ -137,12 +137,13 @@ struct ha_send_ring {
 	struct ha_mailbox msg_in[HA_MAILBOXES];	    /* written by the peer */
 	struct ha_mailbox msg_out[HA_MAILBOXES];
 	alignas(64) uint64_t counts[HA_COUNTS]; /* written by the peer (e2e) */
+	uint64_t read_landing;			/* where a read of our own memory ends up */
 };
 
 struct ha_recv_ring {
 	struct ha_sizes sizes[HA_WINDOW];	    /* written by the peer */
 	struct ha_cts cts[HA_WINDOW][HA_GROUP_MAX]; /* source of our elements */
-	uint64_t flush_landing;			    /* where the read of a flush ends up */
+	uint64_t read_landing;			    /* where a read of our own memory ends up */
 	struct ha_mailbox msg_in[HA_MAILBOXES];	    /* written by the peer */
 	struct ha_mailbox msg_out[HA_MAILBOXES];
 	alignas(64) uint64_t counts[HA_COUNTS]; /* source of the sender's (e2e) */

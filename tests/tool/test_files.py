@@ -179,6 +179,20 @@ class Files(unittest.TestCase):
             self.assertIn(r'job_id="?[2J\"\\???",', line)
             self.assertEqual(self.status()["processes"][0]["job"], '\x1b[2J"\\\n??')
 
+    def test_a_path_that_was_proved_with_gpu_memory_is_said_to_be(self):
+        file = StatisticsFile(self.source)
+        for proved in 0, 0xF:
+            for i in range(4):
+                connection = file.record("conns", i)
+                connection[-8:-4] = proved.to_bytes(4, "little")  # one bit for each path
+            file.write(self.path())
+            with Held(self.path()):
+                lines = text("status", "-v", "--dir", self.dir)
+                self.assertEqual(lines.count("yes, proved with GPU memory"), 4 if proved else 0)
+                for connection in self.status("-v")["processes"][0]["connections"]:
+                    self.assertTrue(connection["protected"])
+                    self.assertEqual(connection["proved_with_gpu_memory"], proved != 0)
+
     # ---- many connections ---------------------------------------------------------------------
 
     def test_1024_connections_are_a_line_or_a_line_each_and_quick(self):

@@ -3,7 +3,9 @@
 #include "harness.h"
 
 #include "failover/engine.h"
+#include "failover/standby_memory.h"
 #include "memory/mr.h"
+#include "transport/gpu_proof.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -290,6 +292,88 @@ static void a_nic_that_refused_is_asked_again_a_minute_later(void **state)
 	pair_close(&pair);
 }
 
+/* ---- NICs that register and do not reach ----------------------------------------------------- */
+
+static bool is_proved(const struct ha_comm *comm, int rail)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != comm->active && ha_path_ready(comm->paths[p]) &&
+		    comm->paths[p]->nic->index == rail)
+			return ha_standby_memory_is_proved(comm) &&
+			       comm->paths[p]->gpu_proof.state == HA_GPU_PROOF_GOOD;
+	return false;
+}
+
+static void wait_proved(struct pair *pair, const struct ha_comm *comm, int rail)
+{
+	for (int i = 0; i < 1000 && !is_proved(comm, rail); i++)
+		pair_idle(pair, 5);
+	if (!is_proved(comm, rail))
+		fail_msg("not proved on rail %d; log:\n%s", rail, captured_log);
+}
+
+/* At either end, told or not: it is found before it is needed, and traffic never meets it. */
+static void a_standby_that_cannot_reach_the_gpu_is_found_before_it_is_needed(void **state)
+{
+	static const char *const how[] = {"unreachable", "unreachable=silent"};
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t host = i % 2;
+		int bad, rule_id;
+		struct ha_comm *comm;
+		struct pair pair;
+		struct gpu gpu;
+		char rule[100];
+
+		rails(&pair, 3);
+		comm = host == 0 ? pair.send : pair.recv;
+		bad = rail_in_reserve(pair.recv);
+		snprintf(rule, sizeof(rule), "%s host=%u rail=%d", how[i / 2], host, bad);
+		rule_id = add_rule(rule);
+		gpu_open(&gpu, comm, 300000);
+		memset(gpu.bytes, 0x3c, gpu.size);
+		wait_for_reserve(&pair, 3 - bad);
+		wait_proved(&pair, comm, 3 - bad);
+		assert_int_equal(fired(rule_id), 1);
+		snprintf(rule, sizeof(rule), "sim%d has registered GPU memory and cannot read it",
+			 bad);
+		assert_logged(rule);
+		assert_int_equal(pair.send->count.failovers, 0);
+		for (size_t b = 0; b < gpu.size; b++) /* the proof changes nothing */
+			assert_int_equal(gpu.bytes[b], 0x3c);
+		sv_stepped_link(0, 0, false);
+		if (host == 1) {
+			struct in_flight message = start_into(&pair, &gpu);
+
+			assert_int_equal(pair_finish(&pair, message.recv, NULL), HA_OK);
+			assert_int_equal(pair_finish(&pair, message.send, NULL), HA_OK);
+			assert_true(filled(gpu.bytes, gpu.size, 5));
+		}
+		transfer(&pair, 20000, 2);
+		assert_int_equal(ha_comm_path(pair.recv)->nic->index, 3 - bad);
+		assert_int_equal(pair.recv->count.failovers, 1);
+		gpu_close(&gpu, comm);
+		pair_close(&pair);
+	}
+}
+
+static void without_gpu_memory_nothing_is_proved_with_it(void **state)
+{
+	struct pair pair;
+	int rule;
+
+	(void)state;
+	rails(&pair, 2);
+	rule = add_rule("unreachable rail=1");
+	pair_idle(&pair, 1000);
+	assert_false(ha_standby_memory_is_proved(pair.send));
+	assert_false(ha_standby_memory_is_proved(pair.recv));
+	assert_int_equal(rail_in_reserve(pair.recv), 1);
+	assert_int_equal(fired(rule), 0);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -298,6 +382,8 @@ int main(void)
 	    cmocka_unit_test(a_refusal_at_a_switch_is_a_failure_of_that_path),
 	    cmocka_unit_test(a_connection_whose_memory_no_nic_takes_ends_with_an_error),
 	    cmocka_unit_test(a_nic_that_refused_is_the_last_resort),
+	    cmocka_unit_test(a_standby_that_cannot_reach_the_gpu_is_found_before_it_is_needed),
+	    cmocka_unit_test(without_gpu_memory_nothing_is_proved_with_it),
 	    cmocka_unit_test(a_nic_that_refused_is_asked_again_a_minute_later),
 	};
 

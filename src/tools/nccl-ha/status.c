@@ -156,7 +156,8 @@ static void add_state(struct nh_table *table, const struct nh_process *process,
 			     nh_error_text(conn->error));
 	else
 		nh_table_add(table, "%s", nh_state_text(conn->state));
-	nh_table_add(table, "%s", standing == NH_PROTECTED ? "yes" : "NO");
+	nh_table_add(table, "%s%s", standing == NH_PROTECTED ? "yes" : "NO",
+		     nh_is_proved_with_gpu(conn) ? ", proved with GPU memory" : "");
 	nh_table_add(table, "%s", nh_standby_text(process, conn, standby));
 }
 

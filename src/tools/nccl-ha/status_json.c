@@ -139,6 +139,7 @@ static void set_state(json_t *out, const struct nh_process *process,
 	set_text(out, "peer_host", nh_peer_host(conn, host));
 	set_text(out, "state", nh_state_text(conn->state));
 	set(out, "protected", json_boolean(standing == NH_PROTECTED));
+	set(out, "proved_with_gpu_memory", json_boolean(nh_is_proved_with_gpu(conn)));
 	set_text(out, "standing", nh_standing_text(standing));
 	set_text(out, "error", conn->error ? nh_error_text(conn->error) : "");
 }

@@ -205,6 +205,17 @@ enum nh_standing nh_standing(const struct nccl_ha_conn_stats *conn)
 	return NH_UNPROTECTED;
 }
 
+bool nh_is_proved_with_gpu(const struct nccl_ha_conn_stats *conn)
+{
+	if (nh_standing(conn) != NH_PROTECTED)
+		return false;
+	for (unsigned int i = 0; i < NCCL_HA_MAX_PATHS; i++)
+		if (is_standby(conn, i) && usable(conn->paths[i].health) &&
+		    conn->gpu_proved & 1u << i)
+			return true;
+	return false;
+}
+
 void nh_count(const struct nh_process *process, struct nh_counts *counts)
 {
 	counts->connections += process->nconns;
@@ -252,6 +263,7 @@ static int compare(const void *a, const void *b)
 	if (order)
 		return order;
 	ORDER(nh_standing(c), nh_standing(d));
+	ORDER(nh_is_proved_with_gpu(d), nh_is_proved_with_gpu(c));
 	ORDER(c->state, d->state);
 	ORDER(c->error, d->error);
 	ORDER(active_health(c), active_health(d));

@@ -23,6 +23,8 @@ enum nh_standing {
 };
 
 enum nh_standing nh_standing(const struct nccl_ha_conn_stats *conn);
+/* Protected, by a path whose NIC has read the GPU memory it would carry. */
+bool nh_is_proved_with_gpu(const struct nccl_ha_conn_stats *conn);
 const char *nh_standing_text(enum nh_standing standing);
 
 /* Texts of the enums of stats.h; "unknown" for what a later version may say. */
