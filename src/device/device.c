@@ -106,6 +106,7 @@ static void store_address(struct ha_port *port, const struct ibv_port_attr *attr
 		port->gid = gid->raw;
 		port->gid_index = gid->index;
 		port->roce_version = gid->roce_version;
+		port->ifindex = gid->ifindex;
 	}
 	pthread_mutex_unlock(&port->addr_lock);
 }
@@ -223,6 +224,7 @@ void ha_port_addr(struct ha_port *port, struct ha_port_addr *out)
 	out->grh_required = port->grh_required;
 	out->gid_index = port->gid_index;
 	out->gid = port->gid;
+	out->ifindex = port->ifindex;
 	out->addr_gen = port->addr_gen;
 	out->mtu = port->mtu;
 	pthread_mutex_unlock(&port->addr_lock);

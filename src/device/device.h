@@ -90,6 +90,7 @@ struct ha_port {
 	bool grh_required; /* InfiniBand: no address without a GRH (IBV_QPF_GRH_REQUIRED) */
 	int gid_index;	   /* -1: none yet */
 	int roce_version;  /* of that entry: 1, 2; 0: InfiniBand or unknown */
+	uint32_t ifindex;  /* of that entry's network interface; 0: none or unknown */
 	union ibv_gid gid;
 	uint32_t addr_gen; /* counts changes of the address */
 
@@ -138,6 +139,7 @@ struct ha_port_addr {
 	uint8_t sm_sl;
 	bool grh_required;
 	int gid_index;
+	uint32_t ifindex; /* of the GID's network interface; 0: none or unknown */
 	union ibv_gid gid;
 	uint32_t addr_gen;
 	enum ibv_mtu mtu;

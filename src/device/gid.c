@@ -76,6 +76,7 @@ static int table_at_once(struct ibv_context *ctx, uint8_t port_num, struct ibv_g
 		    .raw = entries[i].gid,
 		    .index = (int)entries[i].gid_index,
 		    .roce_version = version_of(entries[i].gid_type),
+		    .ifindex = entries[i].ndev_ifindex,
 		};
 	}
 	return n;

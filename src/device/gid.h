@@ -11,6 +11,7 @@ struct ha_gid {
 	union ibv_gid raw;
 	int index;	  /* in the port's table */
 	int roce_version; /* 1, 2; 0: InfiniBand or unknown */
+	uint32_t ifindex; /* of its network interface; 0: none or unknown */
 };
 
 #define HA_GID_TEXT_MAX 48

@@ -7,7 +7,9 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "device/address.h"
+#include "device/gid.h"
 #include "device/newer_verbs.h"
+#include "device/route.h"
 #include "device/unreachable.h"
 #include "memory/mr.h"
 #include "progress/progress.h"
@@ -599,6 +601,22 @@ ha_result_t ha_path_connect(struct ha_path *path, const struct ha_wire_endpoint 
 	return HA_OK;
 }
 
+/* Asking the network takes the kernel seconds, and the tables say it at once. */
+static ha_result_t no_route(const struct ha_path *path)
+{
+	char from[HA_GID_TEXT_MAX], to[HA_GID_TEXT_MAX];
+	union ibv_gid remote;
+
+	memcpy(remote.raw, path->remote.gid, sizeof(remote.raw));
+	HA_INFO(HA_SUBSYS_NET,
+		"connection %s: the kernel has no route from %s:%d (%s) to the peer's port (%s): "
+		"not tried",
+		path->comm->name, path->nic->name, path->port->port_num,
+		ha_gid_text(&path->addr.gid, from, sizeof(from)),
+		ha_gid_text(&remote, to, sizeof(to)));
+	return HA_ERR_REMOTE;
+}
+
 /* A thread of the commands: nobody else touches the queue pairs. */
 static void connect_path(struct ha_command *command)
 {
@@ -611,6 +629,10 @@ static void connect_path(struct ha_command *command)
 		HA_TRACE(1, "connection %s: the peer's port was not found from %s:%d a moment ago",
 			 path->comm->name, path->nic->name, path->port->port_num);
 		path->outcome = HA_ERR_REMOTE;
+		return;
+	}
+	if (ha_route_ask(&path->addr, path->remote.gid) == HA_ROUTE_NONE) {
+		path->outcome = no_route(path);
 		return;
 	}
 	path->outcome = bring_up(path);
