@@ -223,24 +223,6 @@ static void test_datagrams_have_a_leg_too(void **state)
 	world_close(&w);
 }
 
-static int add(const char *text)
-{
-	char err[400] = "";
-	int id = sv_stepped_fault_add(text, err, sizeof(err));
-
-	if (id < 0)
-		fail_msg("%s", err);
-	return id;
-}
-
-static uint64_t fired(int id)
-{
-	uint64_t matched = 0, n = 0;
-
-	assert_true(sv_stepped_fault_stats(id, &matched, &n));
-	return n;
-}
-
 static void test_by_rule(void **state)
 {
 	struct world w;
@@ -250,7 +232,7 @@ static void test_by_rule(void **state)
 	(void)state;
 	world_open(&w, NULL);
 	snprintf(rule, sizeof(rule), "bond=down leg=%d host=0 rail=0 at=2ms for=9ms", leg_of(&w.a));
-	id = add(rule);
+	id = add_rule(rule);
 	sv_stepped_run(2 * MS);
 	assert_int_equal(fired(id), 1);
 	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 100, &w.b, 0), 0);
@@ -271,9 +253,9 @@ static void test_one_way_of_two_loses(void **state)
 	(void)state;
 	world_open(&w, NULL);
 	snprintf(rule, sizeof(rule), "drop leg=%d host=0 count=1", leg_of(&w.a) ^ 1);
-	other = add(rule);
+	other = add_rule(rule);
 	snprintf(rule, sizeof(rule), "drop leg=%d host=0 count=1", leg_of(&w.a));
-	own = add(rule);
+	own = add_rule(rule);
 	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 100, &w.b, 0), 0);
 	settle();
 	expect_wc(&w.a, 1, IBV_WC_SUCCESS);

@@ -240,16 +240,6 @@ static void a_gid_is_its_ports(void **state)
 	close_all();
 }
 
-static int add_rule(const char *text)
-{
-	char err[300] = "";
-	int id = sv_stepped_fault_add(text, err, sizeof(err));
-
-	if (id < 0)
-		fail_msg("%s", err);
-	return id;
-}
-
 static void expect_fired(int id, uint64_t times)
 {
 	uint64_t matched, fired;

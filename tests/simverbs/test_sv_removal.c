@@ -11,16 +11,6 @@
 
 #define MS 1000000ull
 
-static int add(const char *text)
-{
-	char err[400] = "";
-	int id = sv_stepped_fault_add(text, err, sizeof(err));
-
-	if (id < 0)
-		fail_msg("%s", err);
-	return id;
-}
-
 static void expect_fired(int id, uint64_t times)
 {
 	uint64_t matched = 0, fired = 0;
@@ -78,7 +68,7 @@ static void test_commands_answer_eio_at_once(void **state)
 
 	(void)state;
 	world_open(&w, NULL);
-	target = (struct verb_target){w.b.ctx, w.b.pd, w.b.cq, 3};
+	target = target_of(&w.b);
 	sv_stepped_set_host(1);
 	list = ibv_get_device_list(&n);
 	assert_int_equal(n, 1);
@@ -198,8 +188,8 @@ static void test_a_wait_ends_with_eio(void **state)
 
 	(void)state;
 	world_open(&w, NULL);
-	id = add("wait=30s verb=destroy_qp host=1");
-	add("disassociate=5ms at=1s host=1 rail=0");
+	id = add_rule("wait=30s verb=destroy_qp host=1");
+	add_rule("disassociate=5ms at=1s host=1 rail=0");
 	since_ns = sv_stepped_now();
 	assert_int_equal(ibv_destroy_qp(w.b.qp), EIO);
 	assert_int_equal(sv_stepped_now() - since_ns, 1000 * MS);
@@ -218,7 +208,7 @@ static void test_rules_say_when_and_for_how_long(void **state)
 
 	(void)state;
 	world_open(&w, NULL);
-	id = add("disassociate=3ms at=5ms host=1 rail=0 for=10ms");
+	id = add_rule("disassociate=3ms at=5ms host=1 rail=0 for=10ms");
 	sv_stepped_run(5 * MS - 1);
 	assert_int_equal(ibv_query_port(w.b.ctx, 1, &port), 0);
 	sv_stepped_run(5 * MS);
@@ -247,7 +237,7 @@ static void test_a_packet_can_set_it_off(void **state)
 
 	(void)state;
 	world_open(&w, NULL);
-	id = add("disassociate host=1 rail=0 op=write dir=rx nth=2");
+	id = add_rule("disassociate host=1 rail=0 op=write dir=rx nth=2");
 	w.a.buf[0] = 0x42;
 	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 1, &w.b, 0), 0);
 	settle();
@@ -393,7 +383,7 @@ static void test_a_feigning_device_comes_back(void **state)
 
 	(void)state;
 	world_open(&w, NULL);
-	id = add("feign=3ms at=2ms host=1 rail=0 for=10ms");
+	id = add_rule("feign=3ms at=2ms host=1 rail=0 for=10ms");
 	sv_stepped_run(2 * MS);
 	expect_fired(id, 1);
 	expect_event(w.b.ctx, IBV_EVENT_DEVICE_FATAL);
@@ -417,7 +407,7 @@ static void test_busy_queue_pair_goes_on(void **state)
 
 	(void)state;
 	world_open(&w, NULL);
-	id = add("errno=EBUSY verb=destroy_qp host=1 rail=0 count=2");
+	id = add_rule("errno=EBUSY verb=destroy_qp host=1 rail=0 count=2");
 	assert_int_equal(ibv_destroy_qp(w.b.qp), EBUSY);
 	w.a.buf[0] = 0x42;
 	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 1, &w.b, 0), 0);
@@ -438,7 +428,7 @@ static void test_one_modify_fails(void **state)
 
 	(void)state;
 	world_open(&w, NULL);
-	id = add("errno=ENOMEM verb=modify_qp host=1 nth=1");
+	id = add_rule("errno=ENOMEM verb=modify_qp host=1 nth=1");
 	assert_int_equal(post_recv(&w.b, 3, 0, 100), 0);
 	assert_int_equal(to_state(w.b.qp, IBV_QPS_ERR), ENOMEM);
 	expect_no_wc(&w.b);

@@ -5,32 +5,6 @@
 
 #include <unistd.h>
 
-static int add(const char *text)
-{
-	char err[400] = "";
-	int id = sv_stepped_fault_add(text, err, sizeof(err));
-
-	if (id < 0)
-		fail_msg("%s", err);
-	return id;
-}
-
-static uint64_t fired(int id)
-{
-	uint64_t m = 0, f = 0;
-
-	assert_true(sv_stepped_fault_stats(id, &m, &f));
-	return f;
-}
-
-static uint64_t matched(int id)
-{
-	uint64_t m = 0, f = 0;
-
-	assert_true(sv_stepped_fault_stats(id, &m, &f));
-	return m;
-}
-
 /* ---------------------------------------------------------------- the language */
 
 static const struct {
@@ -166,17 +140,18 @@ static void test_files_comments_and_separators(void **state)
 	(void)state;
 	assert_true(fd >= 0);
 	assert_int_equal(sv_stepped_open(NULL), 0);
-	assert_int_equal(add("drop, host=0,nth=1 # first\n\n  # nothing\n dup=2 ; delay=1.5us"), 0);
-	assert_int_equal(add("link=down host=1 rail=0 at=5ms for=1ms period=2ms count=3"), 3);
+	assert_int_equal(
+	    add_rule("drop, host=0,nth=1 # first\n\n  # nothing\n dup=2 ; delay=1.5us"), 0);
+	assert_int_equal(add_rule("link=down host=1 rail=0 at=5ms for=1ms period=2ms count=3"), 3);
 	assert_true(write(fd, "drop op=ack\ndrop op=nak\n", 24) == 24);
 	close(fd);
 	snprintf(text, sizeof(text), "@%s", path);
-	assert_int_equal(add(text), 4);
-	assert_int_equal(add("wc=FATAL_ERR"), 6);
+	assert_int_equal(add_rule(text), 4);
+	assert_int_equal(add_rule("wc=FATAL_ERR"), 6);
 	unlink(path);
 	assert_int_equal(sv_stepped_fault_remove(99), -ENOENT);
 	assert_int_equal(sv_stepped_fault_remove(-1), 0);
-	assert_int_equal(add("drop"), 0);
+	assert_int_equal(add_rule("drop"), 0);
 	assert_int_equal(sv_stepped_close(), 0);
 }
 
@@ -187,7 +162,7 @@ static void test_table_fills_up(void **state)
 	(void)state;
 	assert_int_equal(sv_stepped_open(NULL), 0);
 	for (int i = 0; i < 64; i++)
-		assert_int_equal(add("drop qpn=1"), i);
+		assert_int_equal(add_rule("drop qpn=1"), i);
 	assert_int_equal(sv_stepped_fault_add("drop", err, sizeof(err)), -ENOSPC);
 	assert_non_null(strstr(err, "64"));
 	assert_int_equal(sv_stepped_close(), 0);
@@ -202,7 +177,7 @@ static void when(const char *rule, uint64_t expect_matched, uint64_t expect_fire
 	int id;
 
 	world_open(&w, &(struct world_opts){.retry_cnt = 7});
-	id = add(rule);
+	id = add_rule(rule);
 	for (uint64_t i = 0; i < 10; i++)
 		assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 10, &w.b, 0), 0);
 	settle();
@@ -251,7 +226,7 @@ static void test_probability(void **state)
 
 	(void)state;
 	world_open(&w, NULL);
-	id = add("dup op=write prob=0.25 seed=7");
+	id = add_rule("dup op=write prob=0.25 seed=7");
 	for (int i = 0; i < 100; i++) {
 		for (uint64_t k = 0; k < 40; k++)
 			assert_int_equal(post_flags(&w.a, IBV_WR_RDMA_WRITE, k, 0, 10, &w.b, 0, 0),
@@ -291,7 +266,7 @@ static const char *const data_verbs[] = {"post_send", "post_recv", "post_srq_rec
 static int try_verb(struct world *w, const char *verb)
 {
 	const struct verb_call *call = verb_call_named(verb);
-	const struct verb_target target = {w->a.ctx, w->a.pd, w->a.cq, 3};
+	const struct verb_target target = target_of(&w->a);
 
 	return call ? call->call(&target) : try_data_verb(w, verb);
 }
@@ -305,7 +280,7 @@ static void verb_fails(const char *verb)
 
 	world_open(&w, &(struct world_opts){.srq_wrs = 4});
 	snprintf(rule, sizeof(rule), "errno=EBUSY verb=%s host=%d nth=2 count=1", verb, on_b);
-	id = add(rule);
+	id = add_rule(rule);
 	/* The second is hit and no other. */
 	assert_int_equal(try_verb(&w, verb), 0);
 	assert_int_equal(try_verb(&w, verb), EBUSY);
@@ -355,7 +330,7 @@ static void wc_fault(size_t i, bool sent)
 
 	world_open(&w, NULL);
 	snprintf(rule, sizeof(rule), "wc=%s host=0 op=write nth=2 sent=%d", statuses[i].name, sent);
-	id = add(rule);
+	id = add_rule(rule);
 	memset(w.a.buf, 0x77, 300);
 	for (uint32_t k = 0; k < 3; k++)
 		assert_int_equal(post_flags(&w.a, IBV_WR_RDMA_WRITE, k, k * 100, 100, &w.b, k * 100,
@@ -388,7 +363,7 @@ static void test_receive_status(void **state)
 
 	(void)state;
 	world_open(&w, NULL);
-	id = add("wc=FATAL_ERR host=1 op=recv nth=2");
+	id = add_rule("wc=FATAL_ERR host=1 op=recv nth=2");
 	for (uint64_t i = 0; i < 3; i++) {
 		assert_int_equal(post_recv(&w.b, i, 0, 10), 0);
 		assert_int_equal(post(&w.a, IBV_WR_SEND, i, 0, 10, NULL, 0), 0);
@@ -409,8 +384,8 @@ static void test_event_at_a_packet_and_at_a_time(void **state)
 
 	(void)state;
 	world_open(&w, NULL);
-	add("event=PORT_ERR host=1 dir=rx op=write nth=2\n"
-	    "event=LID_CHANGE host=0 rail=0 at=3ms");
+	add_rule("event=PORT_ERR host=1 dir=rx op=write nth=2\n"
+		 "event=LID_CHANGE host=0 rail=0 at=3ms");
 	for (uint64_t i = 0; i < 3; i++)
 		assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 10, &w.b, 0), 0);
 	sv_stepped_step();
@@ -433,7 +408,7 @@ static void test_flapping_link(void **state)
 
 	(void)state;
 	world_open(&w, NULL);
-	id = add("link=down host=0 rail=0 at=1ms for=300us period=1ms count=5");
+	id = add_rule("link=down host=0 rail=0 at=1ms for=300us period=1ms count=5");
 	settle();
 	for (int i = 0; i < 5; i++) {
 		expect_event(w.a.ctx, IBV_EVENT_PORT_ERR);
@@ -453,7 +428,7 @@ static void link_fault(const char *rule, bool event_at_a, bool event_at_b)
 	int id;
 
 	world_open(&w, NULL);
-	id = add(rule);
+	id = add_rule(rule);
 	memset(w.a.buf, 0x66, 3072);
 	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 3072, &w.b, 0), 0);
 	sv_stepped_run(100000);
@@ -494,7 +469,7 @@ static void test_link_down_where_it_leaves(void **state)
 
 	(void)state;
 	world_open(&w, &(struct world_opts){.fabric = {.window_packets = 1}});
-	id = add("link=down host=0 op=write nth=2 for=5ms");
+	id = add_rule("link=down host=0 op=write nth=2 for=5ms");
 	memset(w.a.buf, 0x66, 3072);
 	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 3072, &w.b, 0), 0);
 	sv_stepped_run(100000);
@@ -518,7 +493,7 @@ static void test_slow_link(void **state)
 	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 65536, &w.b, 0), 0);
 	settle();
 	normal_ns = sv_stepped_now();
-	add("slow=50 host=0 op=write");
+	add_rule("slow=50 host=0 op=write");
 	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 2, 0, 65536, &w.b, 0), 0);
 	settle();
 	/* 64 KiB at 400 Gb/s take 1.4 us of the first run's 3.4. */
@@ -544,7 +519,7 @@ static void lateness(const char *rule, uint64_t *late_ns, size_t n)
 	world_open(&w, &(struct world_opts){.timeout = 20});
 	for (size_t i = 0; i <= n; i++) {
 		if (i == 1)
-			add(rule);
+			add_rule(rule);
 		since_ns = sv_stepped_now();
 		assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 10, &w.b, 0), 0);
 		settle();
@@ -590,7 +565,7 @@ static void test_jitter_keeps_the_order(void **state)
 
 	(void)state;
 	world_open(&w, &(struct world_opts){.timeout = 20});
-	add("delay=0ns jitter=50us dist=exp op=write seed=5");
+	add_rule("delay=0ns jitter=50us dist=exp op=write seed=5");
 	for (uint64_t i = 0; i < 32; i++)
 		assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 3000, &w.b, 0), 0);
 	settle();
@@ -611,7 +586,7 @@ static void held_in(const char *rule)
 	int id;
 
 	world_open(&w, &(struct world_opts){.timeout = 20});
-	id = add(rule);
+	id = add_rule(rule);
 	for (uint64_t i = 0; i < 8; i++) {
 		assert_int_equal(
 		    post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 100 * (uint32_t)i + 1, &w.b, 0), 0);

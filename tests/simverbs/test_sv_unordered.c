@@ -8,24 +8,6 @@
 #define WORDS  16u
 #define LANDED 4096u
 
-static int add(const char *rule)
-{
-	char err[400] = "";
-	int id = sv_stepped_fault_add(rule, err, sizeof(err));
-
-	if (id < 0)
-		fail_msg("%s", err);
-	return id;
-}
-
-static uint64_t fired(int id)
-{
-	uint64_t matched = 0, n = 0;
-
-	assert_true(sv_stepped_fault_stats(id, &matched, &n));
-	return n;
-}
-
 static uint64_t word_at(const struct end *e, uint32_t offset)
 {
 	uint64_t word;
@@ -61,7 +43,7 @@ static void two_writes_to_one_word_end_with_either_value(void **state)
 		int id;
 
 		world_open(&w, &opts);
-		id = add("unordered host=1 rail=0");
+		id = add_rule("unordered host=1 rail=0");
 		number_words(&w.a);
 		write_word(&w, 0);
 		write_word(&w, 1);
@@ -84,7 +66,7 @@ static void two_writes_to_one_word_end_with_either_value(void **state)
 static void what_is_acknowledged_is_there(void **state)
 {
 	struct world *w = *state;
-	int id = add("unordered=50us");
+	int id = add_rule("unordered=50us");
 	uint32_t complete = 0, out_of_order = 0;
 	struct ibv_wc wc;
 
@@ -112,7 +94,7 @@ static void what_is_acknowledged_is_there(void **state)
 static void what_needs_order_comes_last(void **state)
 {
 	struct world *w = *state;
-	int id = add("unordered=100us");
+	int id = add_rule("unordered=100us");
 	struct ibv_wc wc;
 
 	fill(w->a.buf, 8000, 3);
@@ -149,9 +131,9 @@ static void a_rule_says_which_queue_pair(void **state)
 	char rule[64];
 	int other, this;
 
-	other = add("unordered host=0");
+	other = add_rule("unordered host=0");
 	snprintf(rule, sizeof(rule), "unordered qpn=%u", w->b.qp->qp_num);
-	this = add(rule);
+	this = add_rule(rule);
 	write_word(w, 0);
 	settle();
 	expect_wc(&w->a, 0, IBV_WC_SUCCESS);
@@ -167,7 +149,7 @@ static void nothing_is_placed_after_err(void **state)
 	uint32_t placed = 0;
 	struct ibv_wc wc;
 
-	add("unordered=1ms");
+	add_rule("unordered=1ms");
 	number_words(&w->a);
 	for (uint32_t i = 0; i < WORDS; i++)
 		assert_int_equal(post(&w->a, IBV_WR_RDMA_WRITE, i, i * 8, 8, &w->b, LANDED + i * 8),
@@ -195,7 +177,7 @@ static void memory_that_went_meanwhile_is_an_error(void **state)
 	struct ibv_send_wr wr = wr_of(IBV_WR_RDMA_WRITE, 7, &sge), *bad;
 
 	assert_non_null(mr);
-	add("unordered=1ms");
+	add_rule("unordered=1ms");
 	wr.wr.rdma.remote_addr = (uintptr_t)w->b.buf;
 	wr.wr.rdma.rkey = mr->rkey;
 	assert_int_equal(ibv_post_send(w->a.qp, &wr, &bad), 0);
@@ -210,8 +192,8 @@ static void memory_that_went_meanwhile_is_an_error(void **state)
 static void losses_do_not_matter(void **state)
 {
 	struct world *w = *state;
-	int late = add("unordered=20us prob=0.7 seed=5");
-	int lost = add("drop prob=0.05 seed=9");
+	int late = add_rule("unordered=20us prob=0.7 seed=5");
+	int lost = add_rule("drop prob=0.05 seed=9");
 
 	fill(w->a.buf, 60000, 11);
 	for (uint32_t i = 0; i < 30; i++)
@@ -231,7 +213,7 @@ static uint64_t one_run(uint64_t seed)
 	uint64_t seen = 0;
 
 	world_open(&w, &opts);
-	add("unordered");
+	add_rule("unordered");
 	number_words(&w.a);
 	for (uint32_t i = 0; i < WORDS; i++)
 		write_word(&w, i);

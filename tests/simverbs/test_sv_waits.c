@@ -12,29 +12,6 @@
 #define MS 1000000ull
 #define S  (1000 * MS)
 
-static int add(const char *text)
-{
-	char err[400] = "";
-	int id = sv_stepped_fault_add(text, err, sizeof(err));
-
-	if (id < 0)
-		fail_msg("%s", err);
-	return id;
-}
-
-static uint64_t fired(int id)
-{
-	uint64_t m = 0, f = 0;
-
-	assert_true(sv_stepped_fault_stats(id, &m, &f));
-	return f;
-}
-
-static struct verb_target target_of(const struct end *e)
-{
-	return (struct verb_target){e->ctx, e->pd, e->cq, 3};
-}
-
 static int call(const struct end *e, const char *verb)
 {
 	const struct verb_target target = target_of(e);
@@ -71,7 +48,7 @@ static void test_each_command_waits(void **state)
 		int id;
 
 		snprintf(rule, sizeof(rule), "wait=7ms verb=%s host=0 rail=0 count=1", verb);
-		id = add(rule);
+		id = add_rule(rule);
 		assert_int_equal(time_of(&w->b, verb), 0);
 		assert_int_equal(fired(id), 0);
 		if (time_of(&w->a, verb) != 7 * MS || fired(id) != 1)
@@ -89,13 +66,13 @@ static void test_states_of_modify_qp(void **state)
 {
 	struct ibv_qp_attr attr = {.min_rnr_timer = 9};
 	struct world *w = *state;
-	int all = add("wait=1ms verb=modify_qp"), rtr;
+	int all = add_rule("wait=1ms verb=modify_qp"), rtr;
 
 	assert_int_equal(time_of(&w->a, "sqd"), 4 * MS); /* INIT, RTR, RTS, SQD */
 	assert_int_equal(fired(all), 4);
 	assert_int_equal(ibv_modify_qp(w->a.qp, &attr, IBV_QP_MIN_RNR_TIMER), 0);
 	assert_int_equal(fired(all), 5);
-	rtr = add("wait=10ms verb=rtr");
+	rtr = add_rule("wait=10ms verb=rtr");
 	assert_int_equal(time_of(&w->a, "rts"), 13 * MS);
 	assert_int_equal(fired(all), 8);
 	assert_int_equal(fired(rtr), 1);
@@ -108,7 +85,7 @@ static void test_states_of_modify_qp(void **state)
 static void test_only_from_a_time_on(void **state)
 {
 	struct world *w = *state;
-	int id = add("wait=20s verb=modify_qp host=0 rail=0 at=1.5s");
+	int id = add_rule("wait=20s verb=modify_qp host=0 rail=0 at=1.5s");
 
 	assert_int_equal(time_of(&w->a, "init"), 0);
 	sv_stepped_run(1500 * MS);
@@ -123,8 +100,8 @@ static void test_fails_in_the_end(void **state)
 	struct world *w = *state;
 	uint64_t since_ns = sv_stepped_now();
 
-	add("wait=3s verb=create_ah");
-	add("errno=ETIMEDOUT verb=create_ah");
+	add_rule("wait=3s verb=create_ah");
+	add_rule("errno=ETIMEDOUT verb=create_ah");
 	assert_int_equal(call(&w->a, "create_ah"), ETIMEDOUT);
 	assert_int_equal(sv_stepped_now() - since_ns, 3 * S);
 }
@@ -137,9 +114,9 @@ static void test_what_is_due_meanwhile_happens(void **state)
 	uint64_t index = sv_stepped_index();
 
 	memset(w->a.buf, 0x3c, 100);
-	add("wait=2ms verb=reg_mr\n"
-	    "event=LID_CHANGE host=1 rail=0 at=1ms\n"
-	    "event=GID_CHANGE host=1 rail=0 at=3ms");
+	add_rule("wait=2ms verb=reg_mr\n"
+		 "event=LID_CHANGE host=1 rail=0 at=1ms\n"
+		 "event=GID_CHANGE host=1 rail=0 at=3ms");
 	assert_int_equal(post(&w->a, IBV_WR_RDMA_WRITE, 1, 0, 100, &w->b, 0), 0);
 	assert_int_equal(time_of(&w->a, "reg_mr"), 2 * MS);
 	assert_int_equal(sv_stepped_index() - index, 3); /* the write, its ack, one event */
@@ -156,7 +133,7 @@ static void test_the_effect_comes_after_the_wait(void **state)
 {
 	struct world *w = *state;
 
-	add("wait=1ms verb=err");
+	add_rule("wait=1ms verb=err");
 	assert_int_equal(post(&w->a, IBV_WR_RDMA_WRITE, 1, 0, 100, &w->b, 0), 0);
 	assert_int_equal(to_state(w->a.qp, IBV_QPS_ERR), 0);
 	expect_wc(&w->a, 1, IBV_WC_SUCCESS);
@@ -169,12 +146,12 @@ static void test_a_device_that_dies_ends_the_wait(void **state)
 {
 	struct world *w = *state;
 
-	add("wait=30s verb=modify_qp\nwait=30s verb=destroy_qp");
-	add("kill host=0 rail=0 at=3ms");
+	add_rule("wait=30s verb=modify_qp\nwait=30s verb=destroy_qp");
+	add_rule("kill host=0 rail=0 at=3ms");
 	assert_int_equal(to_state(w->a.qp, IBV_QPS_ERR), EIO);
 	assert_int_equal(sv_stepped_now(), 3 * MS);
 	assert_int_equal(sv_stepped_waited_ns(), 3 * MS);
-	add("kill host=1 rail=0 at=5ms");
+	add_rule("kill host=1 rail=0 at=5ms");
 	assert_int_equal(ibv_destroy_qp(w->b.qp), 0);
 	assert_int_equal(sv_stepped_now(), 5 * MS);
 	expect_event(w->b.ctx, IBV_EVENT_DEVICE_FATAL);
@@ -188,7 +165,7 @@ static void test_nor_is_it_opened(void **state)
 {
 	struct world *w = *state;
 
-	add("wait=30s verb=open_device\nkill host=0 rail=0 at=2ms");
+	add_rule("wait=30s verb=open_device\nkill host=0 rail=0 at=2ms");
 	assert_int_equal(call(&w->a, "open_device"), EIO);
 	assert_int_equal(sv_stepped_now(), 2 * MS);
 	start_anew(w);
@@ -205,7 +182,7 @@ static void test_a_wedged_queue_pair_is_destroyed_late(void **state)
 	assert_int_equal(post(&w->a, IBV_WR_RDMA_WRITE, 1, 0, 100, &w->b, 0), 0);
 	assert_int_equal(to_state(w->a.qp, IBV_QPS_ERR), 0);
 	expect_no_wc(&w->a);
-	id = add("wait=30s verb=destroy_qp host=0 rail=0");
+	id = add_rule("wait=30s verb=destroy_qp host=0 rail=0");
 	assert_int_equal(post(&w->b, IBV_WR_RDMA_WRITE, 2, 0, 100, &w->a, 0), 0);
 	since_ns = sv_stepped_now();
 	assert_int_equal(ibv_destroy_qp(w->a.qp), 0);
@@ -231,7 +208,7 @@ static void test_accumulated(void **state)
 	pthread_t thread;
 
 	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
-	add("wait=1ms verb=modify_qp\nwait=5ms verb=create_qp");
+	add_rule("wait=1ms verb=modify_qp\nwait=5ms verb=create_qp");
 	assert_int_equal(post(&w->a, IBV_WR_RDMA_WRITE, 1, 0, 100, &w->b, 0), 0);
 	assert_int_equal(time_of(&w->a, "rts"), 0);
 	expect_no_wc(&w->a);
@@ -275,7 +252,7 @@ static void test_commands_as_events(void **state)
 	struct command slow = {&w->a, "rts", 0}, quick = {&w->b, "rts", 0};
 
 	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
-	add("wait=20s verb=rtr host=0\nwait=1ms verb=rtr host=1");
+	add_rule("wait=20s verb=rtr host=0\nwait=1ms verb=rtr host=1");
 	run_command(&slow);
 	run_command(&quick);
 	assert_int_equal(sv_stepped_now(), 0);
@@ -313,7 +290,7 @@ static void test_handed_over(void **state)
 	struct world *w = *state;
 	struct hook hook = {.qp = w->b.qp};
 
-	add("wait=1s verb=err host=1");
+	add_rule("wait=1s verb=err host=1");
 	sv_stepped_on_wait(note_wait, &hook);
 	assert_int_equal(to_state(w->a.qp, IBV_QPS_ERR), 0);
 	assert_int_equal(hook.calls, 0);
@@ -402,7 +379,7 @@ static void test_no_lock_is_held(void **state)
 		/* Only the thread's is hit: it is the first on that device. */
 		snprintf(rule, sizeof(rule), "wait=1s verb=%s host=0 rail=0 count=1",
 			 verb_calls[i].name);
-		id = add(rule);
+		id = add_rule(rule);
 		others_go_on(w, &elsewhere, &stuck, 10 * i);
 		assert_int_equal(fired(id), 1);
 		assert_int_equal(sv_stepped_fault_remove(-1), 0);
