@@ -10,6 +10,17 @@
 #define BOTH_RAILS   TRAFFIC, "-C", "2"
 #define ON_RAIL_ZERO TRAFFIC, "-C", "2", "--dev", "0"
 
+/* A NIC of host 0 that keeps commands to itself: whoever asked for the verb, nobody waits for it.
+ */
+#define KEEPS(at_ms, how_long, verb, rail)                                                         \
+	at_ms " fault wait=" how_long " verb=" verb " host=0 rail=" rail "\n"
+#define SICK_NIC(what, why, least, most, steps)                                                    \
+	{                                                                                          \
+		.name = "sick-nic-" what, .proves = why, .args = {BOTH_RAILS}, .script = steps,    \
+		.switches_min = (least), .switches_max = (most),                                   \
+		.reasons = "local port down|peer's port down", .stall_max_ms = 200,                \
+	}
+
 const struct drill drills[] = {
     {
 	.name = "link-down",
@@ -111,79 +122,25 @@ const struct drill drills[] = {
 	.reasons = "local port down",
 	.stall_max_ms = 200,
     },
-    /* A NIC that keeps commands to itself: whoever asked for the verb, nobody waits for it. */
-    {
-	.name = "sick-nic-fence",
-	.proves = "a NIC that does not stop a queue pair for 20 s is left like any other",
-	.args = {BOTH_RAILS},
-	.script = "1490 fault wait=20s verb=modify_qp host=0 rail=0\n"
-		  "1500 link 0 0 down",
-	.switches_min = 4,
-	.switches_max = 8,
-	.reasons = "local port down|peer's port down",
-	.stall_max_ms = 200,
-    },
-    {
-	.name = "sick-nic-destroy",
-	.proves = "so is one that neither flushes nor destroys",
-	.args = {BOTH_RAILS},
-	.script = "1440 fault wait=30s verb=destroy_qp host=0 rail=0\n"
-		  "1465 fault wedge=hard host=0 rail=0 op=write\n"
-		  "1500 link 0 0 down",
-	.switches_min = 4,
-	.switches_max = 8,
-	.reasons = "local port down|peer's port down",
-	.stall_max_ms = 200,
-    },
-    {
-	.name = "sick-nic-create",
-	.proves = "a path that waits 30 s for its queue pairs holds up no other",
-	.args = {BOTH_RAILS},
-	.script = "1490 fault wait=30s verb=create_qp host=0 rail=0\n"
-		  "1500 link 0 0 down\n"
-		  "1700 link 0 0 up",
-	.switches_min = 4,
-	.switches_max = 8,
-	.reasons = "local port down|peer's port down",
-	.stall_max_ms = 200,
-    },
-    {
-	.name = "sick-nic-register",
-	.proves = "nor one that waits for its memory",
-	.args = {BOTH_RAILS},
-	.script = "1490 fault wait=30s verb=reg_mr host=0 rail=0\n"
-		  "1500 link 0 0 down\n"
-		  "1700 link 0 0 up",
-	.switches_min = 4,
-	.switches_max = 8,
-	.reasons = "local port down|peer's port down",
-	.stall_max_ms = 200,
-    },
-    {
-	.name = "sick-nic-query",
-	.proves = "nor a port that comes up and does not say its state for 20 s",
-	.args = {BOTH_RAILS},
-	.script = "1490 fault wait=20s verb=query_port host=0 rail=0\n"
-		  "1500 link 0 0 down\n"
-		  "1700 link 0 0 up\n"
-		  "2500 link 1 1 down",
-	.switches_min = 12,
-	.switches_max = 16,
-	.reasons = "local port down|peer's port down",
-	.stall_max_ms = 200,
-    },
+    SICK_NIC("fence", "a NIC that does not stop a queue pair for 20 s is left like any other", 4, 8,
+	     KEEPS("1490", "20s", "modify_qp", "0") "1500 link 0 0 down"),
+    SICK_NIC(
+	"destroy", "so is one that neither flushes nor destroys", 4, 8,
+	KEEPS("1440", "30s", "destroy_qp", "0") "1465 fault wedge=hard host=0 rail=0 op=write\n"
+						"1500 link 0 0 down"),
+    SICK_NIC("create", "a path that waits 30 s for its queue pairs holds up no other", 4, 8,
+	     KEEPS("1490", "30s", "create_qp", "0") "1500 link 0 0 down\n"
+						    "1700 link 0 0 up"),
+    SICK_NIC("register", "nor one that waits for its memory", 4, 8,
+	     KEEPS("1490", "30s", "reg_mr", "0") "1500 link 0 0 down\n"
+						 "1700 link 0 0 up"),
+    SICK_NIC("query", "nor a port that comes up and does not say its state for 20 s", 12, 16,
+	     KEEPS("1490", "20s", "query_port", "0") "1500 link 0 0 down\n"
+						     "1700 link 0 0 up\n"
+						     "2500 link 1 1 down"),
     /* The path in reserve is to another port of the peer's, of which no heartbeat knows yet. */
-    {
-	.name = "sick-nic-address",
-	.proves = "nor one whose heartbeats wait 30 s for an address",
-	.args = {BOTH_RAILS},
-	.script = "1490 fault wait=30s verb=create_ah host=0 rail=1\n"
-		  "1500 link 1 1 down",
-	.switches_min = 4,
-	.switches_max = 8,
-	.reasons = "local port down|peer's port down",
-	.stall_max_ms = 200,
-    },
+    SICK_NIC("address", "nor one whose heartbeats wait 30 s for an address", 4, 8,
+	     KEEPS("1490", "30s", "create_ah", "1") "1500 link 1 1 down"),
     {
 	.name = "silent-cut",
 	.proves = "a cut inside the switch, which nobody is told of, is noticed by its silence",
