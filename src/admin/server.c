@@ -7,6 +7,7 @@
 #include "base/stats.h"
 #include "base/stats_file.h"
 #include "base/usdt.h"
+#include "progress/acceptor.h"
 #include "transport/shared.h"
 
 #include <errno.h>
@@ -25,10 +26,8 @@
 #define BACKLOG	   64
 #define SILENCE_NS (2 * HA_NS_PER_S) /* until the request must be there */
 #define READING_NS (5 * HA_NS_PER_S) /* until its answer must be read */
-/* At a time: so that each has been looked at before the next ones may take its place. */
+/* At a time: fewer than places, so that nobody loses his before he was looked at. */
 #define ADMISSIONS (CLIENTS / 2)
-/* Without descriptors nobody can be let in, and the socket would stay readable. */
-#define PAUSE_NS HA_NS_PER_S
 
 #define ANSWER_BEGINS "nccl-ha 1 "
 _Static_assert(NCCL_HA_CONTROL_VERSION == 1, "ANSWER_BEGINS says so");
@@ -56,10 +55,8 @@ struct client {
 struct ha_admin_server {
 	struct ha_instance *inst;
 	char path[HA_STATS_PATH_MAX + sizeof(NCCL_HA_CONTROL_SUFFIX)];
-	int fd;
-	struct ha_watch watch; /* fd -1: pausing */
+	struct ha_acceptor acceptor;
 	struct ha_poller poller;
-	uint64_t open_again_ns;
 	unsigned nclients;
 	struct client clients[CLIENTS];
 };
@@ -288,8 +285,10 @@ static struct client *find_place(struct ha_admin_server *server)
 	return oldest;
 }
 
-static void seat(struct ha_admin_server *server, int fd)
+static void seat(struct ha_acceptor *acceptor, int fd)
 {
+	struct ha_admin_server *server =
+	    ha_container_of(acceptor, struct ha_admin_server, acceptor);
 	struct client *client;
 	struct ucred who;
 
@@ -311,33 +310,11 @@ static void seat(struct ha_admin_server *server, int fd)
 	ha_progress_call(server->inst->progress, &server->poller); /* for its deadline */
 }
 
-/* Progress thread. */
-static void server_ready(struct ha_watch *watch, uint32_t events)
-{
-	struct ha_admin_server *server = ha_container_of(watch, struct ha_admin_server, watch);
-
-	(void)events;
-	for (unsigned i = 0; i < ADMISSIONS && watch->fd >= 0; i++) {
-		int fd = accept4(server->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-		if (fd >= 0) {
-			seat(server, fd);
-		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-			   errno == ENOMEM) {
-			server->open_again_ns = ha_now_ns() + PAUSE_NS;
-			ha_progress_unwatch_self(server->inst->progress, watch);
-			ha_progress_call(server->inst->progress, &server->poller);
-		} else {
-			return; /* nobody there; one that left meanwhile is no concern */
-		}
-	}
-}
-
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
 static void due(struct ha_admin_server *server, uint64_t at_ns)
 {
-	if (server->poller.due_ns == 0 || at_ns < server->poller.due_ns)
+	if (at_ns != 0 && (server->poller.due_ns == 0 || at_ns < server->poller.due_ns))
 		server->poller.due_ns = at_ns;
 }
 
@@ -354,30 +331,18 @@ static void look_after(struct client *client, uint64_t now_ns)
 		    client->answer.text ? now_ns + HA_NS_PER_MS : client->since_ns + limit_ns + 1);
 }
 
-static void open_again(struct ha_admin_server *server, uint64_t now_ns)
-{
-	server->watch.fd = server->fd;
-	if (ha_progress_watch(server->inst->progress, &server->watch) == HA_OK)
-		return;
-	server->watch.fd = -1;
-	server->open_again_ns = now_ns + PAUSE_NS;
-}
-
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_admin_server *server = ha_container_of(poller, struct ha_admin_server, poller);
 	uint64_t now_ns;
 
 	server->poller.due_ns = 0;
-	if (server->nclients == 0 && server->watch.fd >= 0)
+	if (server->nclients == 0 && !ha_acceptor_pauses(&server->acceptor))
 		return HA_POLL_ASLEEP;
 	now_ns = ha_now_ns();
 	for (unsigned i = 0; i < CLIENTS; i++)
 		look_after(&server->clients[i], now_ns);
-	if (server->watch.fd < 0 && now_ns >= server->open_again_ns)
-		open_again(server, now_ns);
-	if (server->watch.fd < 0)
-		due(server, server->open_again_ns);
+	due(server, ha_acceptor_visit(&server->acceptor, now_ns));
 	return HA_POLL_ASLEEP;
 }
 
@@ -419,34 +384,40 @@ static struct ha_admin_server *server_new(struct ha_instance *inst)
 		server->clients[i].fd = -1;
 		server->clients[i].watch = (struct ha_watch){.fd = -1, .ready = client_ready};
 	}
-	server->fd = listen_at(server->path);
-	if (server->fd < 0) {
-		HA_INFO(HA_SUBSYS_INIT, "no socket for the operator: %s: %s", server->path,
-			strerror(errno));
-		free(server);
-		return NULL;
-	}
+	ha_list_init(&server->poller.link);
+	server->poller.visit = visit;
+	server->acceptor = (struct ha_acceptor){
+	    .progress = inst->progress,
+	    .poller = &server->poller,
+	    .at_a_time = ADMISSIONS,
+	    .seat = seat,
+	};
 	return server;
 }
 
 void ha_admin_server_open(struct ha_instance *inst)
 {
 	struct ha_admin_server *server;
+	int fd;
 
 	if (!inst->config.control || !inst->stats)
 		return;
 	server = server_new(inst);
 	if (!server)
 		return;
-	server->watch = (struct ha_watch){.fd = server->fd, .ready = server_ready};
-	if (ha_progress_watch(inst->progress, &server->watch) != HA_OK) {
-		unlink(server->path);
-		close(server->fd);
+	fd = listen_at(server->path);
+	if (fd < 0) {
+		HA_INFO(HA_SUBSYS_INIT, "no socket for the operator: %s: %s", server->path,
+			strerror(errno));
 		free(server);
 		return;
 	}
-	ha_list_init(&server->poller.link);
-	server->poller.visit = visit;
+	if (ha_acceptor_begin(&server->acceptor, fd) != HA_OK) {
+		unlink(server->path);
+		close(fd);
+		free(server);
+		return;
+	}
 	ha_progress_add(inst->progress, &server->poller);
 	inst->admin_server = server;
 }
@@ -459,14 +430,13 @@ void ha_admin_server_close(struct ha_instance *inst)
 		return;
 	unlink(server->path);
 	ha_progress_remove(inst->progress, &server->poller);
-	ha_progress_unwatch(inst->progress, &server->watch);
+	ha_acceptor_end(&server->acceptor);
 	for (unsigned i = 0; i < CLIENTS; i++) {
 		if (server->clients[i].fd < 0)
 			continue;
 		ha_progress_unwatch(inst->progress, &server->clients[i].watch);
 		show_out(&server->clients[i]);
 	}
-	close(server->fd);
 	free(server);
 	inst->admin_server = NULL;
 }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "failover/engine.h"
 #include "failover/shared.h"
+#include "progress/acceptor.h"
 #include "transport/comm.h"
 #include "transport/frame_sock.h"
 #include "transport/shared.h"
@@ -17,10 +18,8 @@
 #define CLIENTS	   16
 #define BACKLOG	   1024
 #define SILENCE_NS (5 * HA_NS_PER_S) /* until a client must have said who it is */
-/* At a time: so that each has been looked at before the next ones may take its place. */
+/* At a time: fewer than places, so that nobody loses his before he was looked at. */
 #define ADMISSIONS (CLIENTS / 2)
-/* Without descriptors nobody can be let in, and the socket would stay readable. */
-#define PAUSE_NS HA_NS_PER_S
 
 struct client {
 	struct ha_watch watch;
@@ -32,11 +31,9 @@ struct client {
 /* Made by the application, then the progress thread's. */
 struct ha_reconnect_server {
 	struct ha_instance *inst;
-	int fd;
 	union ha_sockaddr addr; /* constant */
-	struct ha_watch watch;	/* fd -1: pausing */
+	struct ha_acceptor acceptor;
 	struct ha_poller poller;
-	uint64_t open_again_ns;
 	uint64_t strangers; /* turned away so far */
 	unsigned nclients;
 	struct client clients[CLIENTS];
@@ -151,8 +148,10 @@ static struct client *find_place(struct ha_reconnect_server *server)
 	return oldest;
 }
 
-static void seat(struct ha_reconnect_server *server, int fd)
+static void seat(struct ha_acceptor *acceptor, int fd)
 {
+	struct ha_reconnect_server *server =
+	    ha_container_of(acceptor, struct ha_reconnect_server, acceptor);
 	struct client *client = find_place(server);
 
 	server->nclients++;
@@ -168,41 +167,9 @@ static void seat(struct ha_reconnect_server *server, int fd)
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
-/* Progress thread. */
-static void server_ready(struct ha_watch *watch, uint32_t events)
-{
-	struct ha_reconnect_server *server =
-	    ha_container_of(watch, struct ha_reconnect_server, watch);
-
-	(void)events;
-	for (unsigned i = 0; i < ADMISSIONS && watch->fd >= 0; i++) {
-		int fd = accept4(server->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-		if (fd >= 0) {
-			seat(server, fd);
-		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-			   errno == ENOMEM) {
-			server->open_again_ns = ha_now_ns() + PAUSE_NS;
-			ha_progress_unwatch_self(server->inst->progress, watch);
-			ha_progress_call(server->inst->progress, &server->poller);
-		} else {
-			return; /* nobody there; one that left meanwhile is no concern */
-		}
-	}
-}
-
-static void open_again(struct ha_reconnect_server *server, uint64_t now_ns)
-{
-	server->watch.fd = server->fd;
-	if (ha_progress_watch(server->inst->progress, &server->watch) == HA_OK)
-		return;
-	server->watch.fd = -1;
-	server->open_again_ns = now_ns + PAUSE_NS;
-}
-
 static void due(struct ha_reconnect_server *server, uint64_t at_ns)
 {
-	if (server->poller.due_ns == 0 || at_ns < server->poller.due_ns)
+	if (at_ns != 0 && (server->poller.due_ns == 0 || at_ns < server->poller.due_ns))
 		server->poller.due_ns = at_ns;
 }
 
@@ -213,7 +180,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	uint64_t now_ns;
 
 	server->poller.due_ns = 0;
-	if (server->nclients == 0 && server->watch.fd >= 0)
+	if (server->nclients == 0 && !ha_acceptor_pauses(&server->acceptor))
 		return HA_POLL_ASLEEP;
 	now_ns = ha_now_ns();
 	for (unsigned i = 0; i < CLIENTS; i++) {
@@ -224,10 +191,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 		if (client->sock.fd >= 0)
 			due(server, client->since_ns + SILENCE_NS + 1);
 	}
-	if (server->watch.fd < 0 && now_ns >= server->open_again_ns)
-		open_again(server, now_ns);
-	if (server->watch.fd < 0)
-		due(server, server->open_again_ns);
+	due(server, ha_acceptor_visit(&server->acceptor, now_ns));
 	return HA_POLL_ASLEEP;
 }
 
@@ -235,6 +199,7 @@ static struct ha_reconnect_server *server_new(struct ha_instance *inst)
 {
 	struct ha_reconnect_server *server = calloc(1, sizeof(*server));
 	char text[HA_SOCKADDR_TEXT_MAX];
+	int fd;
 
 	if (!server) {
 		HA_WARN("out of memory for a socket that peers can dial again");
@@ -246,19 +211,24 @@ static struct ha_reconnect_server *server_new(struct ha_instance *inst)
 		server->clients[i].sock.fd = -1;
 		server->clients[i].watch = (struct ha_watch){.fd = -1, .ready = client_ready};
 	}
-	server->fd = ha_net_listen(&inst->bootstrap_addr, BACKLOG, &server->addr);
-	server->watch = (struct ha_watch){.fd = server->fd, .ready = server_ready};
-	if (server->fd < 0 || ha_progress_watch(inst->progress, &server->watch) != HA_OK) {
+	ha_list_init(&server->poller.link);
+	server->poller.visit = visit;
+	server->acceptor = (struct ha_acceptor){
+	    .progress = inst->progress,
+	    .poller = &server->poller,
+	    .at_a_time = ADMISSIONS,
+	    .seat = seat,
+	};
+	fd = ha_net_listen(&inst->bootstrap_addr, BACKLOG, &server->addr);
+	if (fd < 0 || ha_acceptor_begin(&server->acceptor, fd) != HA_OK) {
 		HA_WARN("cannot listen on %s (%s): bootstrap sockets that break are not replaced",
 			ha_sockaddr_text(&inst->bootstrap_addr, text, sizeof(text)),
 			strerror(errno));
-		if (server->fd >= 0)
-			close(server->fd);
+		if (fd >= 0)
+			close(fd);
 		free(server);
 		return NULL;
 	}
-	ha_list_init(&server->poller.link);
-	server->poller.visit = visit;
 	ha_progress_add(inst->progress, &server->poller);
 	return server;
 }
@@ -284,7 +254,7 @@ void ha_reconnect_server_close(struct ha_instance *inst)
 	if (!server)
 		return;
 	ha_progress_remove(inst->progress, &server->poller);
-	ha_progress_unwatch(inst->progress, &server->watch);
+	ha_acceptor_end(&server->acceptor);
 	for (unsigned i = 0; i < CLIENTS; i++) {
 		ha_progress_unwatch(inst->progress, &server->clients[i].watch);
 		ha_frame_sock_close(&server->clients[i].sock);
@@ -292,7 +262,6 @@ void ha_reconnect_server_close(struct ha_instance *inst)
 	if (server->strangers != 0)
 		HA_INFO(HA_SUBSYS_NET, "the socket for peers that dial again turned %llu away",
 			(unsigned long long)server->strangers);
-	close(server->fd);
 	free(server);
 	inst->failover_shared->reconnect_server = NULL;
 }
