@@ -219,6 +219,23 @@ const char *ha_config_expectation(const struct ha_config_var *var, char *buf, si
 /* The default, in words where it is no value. Returns buf or a text of its own. */
 const char *ha_config_default_text(const struct ha_config_var *var, char *buf, size_t size);
 
+/* ---- NCCL's variables that have no effect here (config_foreign.c) --------------------------- */
+
+struct ha_config_foreign {
+	const char *name;    /* with * at its end: all that begin so */
+	const char *as_here; /* the value that asks for what is so here anyway; NULL: none does */
+	const char *why;     /* what is so instead */
+};
+
+extern const struct ha_config_foreign ha_config_foreign[];
+extern const size_t ha_config_nforeign;
+
+/*
+ * One INFO for each of them in environ (NULL-terminated, "NAME=value") that asks for something
+ * else than what is so here. Returns how many there were.
+ */
+int ha_config_note_foreign(char *const *environ_list);
+
 /* ---- the table as documentation (config_doc.c) ---------------------------------------------- */
 
 const char *ha_config_group_title(enum ha_config_group group);

@@ -41,6 +41,22 @@ static void write_row(FILE *out, const struct ha_config_var *var)
 		no_effect_text(var, "**No effect in this version.** "), var->help);
 }
 
+static void write_foreign(FILE *out)
+{
+	fputs("\n## NCCL's variables without effect\n\n"
+	      "NCCL's own IB transport (2.30.7) reads these as well; here they change nothing. One "
+	      "that\n"
+	      "is set to something else than what is so anyway is told once, at level INFO. Those "
+	      "of\n"
+	      "NCCL itself, such as `NCCL_NET_GDR_LEVEL` or `NCCL_DMABUF_ENABLE`, keep their "
+	      "meaning.\n\n"
+	      "| variable | what is so |\n|---|---|\n",
+	      out);
+	for (size_t i = 0; i < ha_config_nforeign; i++)
+		fprintf(out, "| `%s` | %s |\n", ha_config_foreign[i].name,
+			ha_config_foreign[i].why);
+}
+
 void ha_config_write_markdown(FILE *out)
 {
 	fputs(
@@ -78,6 +94,7 @@ void ha_config_write_markdown(FILE *out)
 			if ((int)ha_config_vars[i].group == group)
 				write_row(out, &ha_config_vars[i]);
 	}
+	write_foreign(out);
 }
 
 /* ---- a manual page -------------------------------------------------------------------------- */
@@ -133,6 +150,14 @@ void ha_config_write_man(FILE *out)
 		for (size_t i = 0; i < ha_config_nvars; i++)
 			if ((int)ha_config_vars[i].group == group)
 				write_entry(out, &ha_config_vars[i]);
+	}
+	fputs(".SH \"NCCL's variables without effect\"\n"
+	      "NCCL's own IB transport (2.30.7) reads these as well; here they change nothing.\n",
+	      out);
+	for (size_t i = 0; i < ha_config_nforeign; i++) {
+		fprintf(out, ".TP\n.B %s\n", ha_config_foreign[i].name);
+		write_roff(out, ha_config_foreign[i].why);
+		fputs(".\n", out);
 	}
 	fputs(".SH \"SEE ALSO\"\n.BR nccl\\-ha (1)\n", out);
 }

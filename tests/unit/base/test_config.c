@@ -329,6 +329,34 @@ static void a_misspelt_variable_is_named_with_the_right_one(void **state)
 	assert_false(logged("HA_NCCL_RTO_MS="));
 }
 
+/* What NCCL's own transport would heed and nothing here does. */
+static void nccls_variables_without_effect_are_told_once_where_they_ask_for_something(void **state)
+{
+	char *env[] = {(char[]){"NCCL_IB_MERGE_NICS=1"},
+		       (char[]){"NCCL_IB_OOO_RQ=0"}, /* as it is here */
+		       (char[]){"NCCL_IB_RESILIENCY_PORT_FAILOVER=1"},
+		       (char[]){"NCCL_IB_RESILIENCY_=1"},
+		       (char[]){"NCCL_IB_FIFO_TC="},
+		       (char[]){"NCCL_IB_FIFO_TC"},
+		       (char[]){"NCCL_IB_TIMEOUT=22"},
+		       (char[]){"NCCL_IB_MERGE_NICS_X=1"},
+		       (char[]){"NCCL_IBVERBS_LIB=/opt/x.so"},
+		       NULL};
+	(void)state;
+	capture_log();
+	assert_int_equal(ha_config_note_foreign(env), 3);
+	assert_int_equal(captured_warnings, 0);
+	assert_true(logged("NCCL_IB_MERGE_NICS is set and changes nothing here: each port is"));
+	assert_true(logged("NCCL_IB_RESILIENCY_PORT_FAILOVER is set and changes nothing here: "));
+	assert_true(logged("NCCL_IBVERBS_LIB is set"));
+	assert_false(logged("/opt"));
+	assert_false(logged("OOO_RQ"));
+	assert_int_equal(ha_config_note_foreign(NULL), 0);
+	/* Nothing is both. */
+	for (size_t i = 0; i < ha_config_nforeign; i++)
+		assert_null(ha_config_find(ha_config_foreign[i].name));
+}
+
 static void what_was_set_is_logged_and_what_is_idle_is_said(void **state)
 {
 	struct ha_config c;
@@ -427,6 +455,8 @@ int main(void)
 	    cmocka_unit_test(without_failover_a_path_is_as_patient_as_nccls_own),
 	    cmocka_unit_test(outage_deadline_is_the_product_where_that_is_set),
 	    cmocka_unit_test(a_misspelt_variable_is_named_with_the_right_one),
+	    cmocka_unit_test(
+		nccls_variables_without_effect_are_told_once_where_they_ask_for_something),
 	    cmocka_unit_test(what_was_set_is_logged_and_what_is_idle_is_said),
 	    cmocka_unit_test(values_print_the_way_they_are_set),
 	    cmocka_unit_test(the_table_is_consistent),
