@@ -67,13 +67,14 @@ static void nic_ready(struct ha_watch *watch, uint32_t events)
 		ha_port_watches_look(w->inst, w->nic);
 		ha_port_stats_publish(w->inst, w->nic);
 	}
-	if (atomic_load(&w->nic->fatal)) {
+	if (ha_incarnation_is_dead(w->nic->now)) {
 		ha_liveness_look(w->inst->liveness);
 		ha_reopen_look(w->inst);
 	}
 
-	/* A dead device's descriptor may stay readable for ever. */
-	if (atomic_load(&w->nic->fatal) || (read == 0 && (events & (EPOLLHUP | EPOLLERR))))
+	/* A dead device's descriptor may stay readable for ever. (The NIC may be fatal with one
+	 * that lives: while it is made ready.) */
+	if (ha_incarnation_is_dead(w->nic->now) || (read == 0 && (events & (EPOLLHUP | EPOLLERR))))
 		ha_progress_unwatch_self(w->inst->progress, watch);
 }
 

@@ -10,6 +10,7 @@
 #include "failover/engine.h"
 #include "liveness/liveness.h"
 #include "memory/mr.h"
+#include "progress/command.h"
 
 #include <dirent.h>
 #include <malloc.h>
@@ -378,6 +379,49 @@ static void a_connection_made_meanwhile_is_protected_when_it_is_back(void **stat
 	pair_close(&pair);
 }
 
+/*
+ * Its link takes longer than its reset: the event comes while the device is being made ready, or
+ * later, and so do those of all times after.
+ */
+static void a_port_that_comes_up_after_its_device_protects(void **state)
+{
+	(void)state;
+	for (unsigned late = 0; late < 2; late++) {
+		struct pair pair;
+		int id;
+
+		two_rails(&pair);
+		sv_stepped_kill(0, 0);
+		pair_idle(&pair, 100);
+		sv_stepped_link(0, 0, false);
+		sv_stepped_revive(0, 0);
+		/* Making it ready takes 300 ms. */
+		ha_command_took_ns = sv_stepped_waited_ns;
+		id = add_rule("wait=300ms verb=query_port host=0 rail=0 count=1");
+		for (unsigned ms = 0; ms < 3000 && fired(id) == 0; ms += 10)
+			pair_idle(&pair, 10);
+		assert_int_equal(fired(id), 1);
+		assert_true(is_fatal(&pair, 0, 0));
+		ha_command_took_ns = NULL;
+		if (late)
+			pair_idle(&pair, 1000);
+		assert_true(late == !is_fatal(&pair, 0, 0));
+		sv_stepped_link(0, 0, true);
+		pair_wait_standby(&pair);
+		traffic(&pair, 5);
+		/* Its events are read still. */
+		sv_stepped_link(0, 0, false);
+		pair_idle(&pair, 100);
+		assert_int_equal(atomic_load(&pair.inst[0]->devices->ports[0].state),
+				 IBV_PORT_DOWN);
+		sv_stepped_link(0, 0, true);
+		pair_wait_standby(&pair);
+		assert_int_equal(atomic_load(&pair.inst[0]->devices->ports[0].state),
+				 IBV_PORT_ACTIVE);
+		pair_close(&pair);
+	}
+}
+
 /* It dies while it is being opened, and once more when it has just come back. */
 static void a_device_that_does_not_stay_is_looked_for_less_often(void **state)
 {
@@ -412,6 +456,7 @@ int main(void)
 	    cmocka_unit_test(heartbeats_go_over_a_device_that_came_back),
 	    cmocka_unit_test(what_is_new_is_made_on_the_device_that_came_back),
 	    cmocka_unit_test(a_connection_made_meanwhile_is_protected_when_it_is_back),
+	    cmocka_unit_test(a_port_that_comes_up_after_its_device_protects),
 	    cmocka_unit_test(a_device_that_does_not_stay_is_looked_for_less_often),
 	    cmocka_unit_test(nothing_is_left_of_a_device_that_dies_again_and_again),
 	};
