@@ -209,7 +209,18 @@ static bool may_drain(struct ha_path *path, uint64_t now_ns)
 	       now_ns < path->draining_since_ns + HA_FENCE_NS;
 }
 
-/* Who asks is called when a command is back, so without a pause there would be no end to it. */
+/*
+ * What failed is tried again. Whoever asks is called when a command is back, so without a pause
+ * there would be no end to it, here and below.
+ */
+static void stop_again(struct ha_path *path, uint64_t now_ns)
+{
+	if (!atomic_load(&path->undrainable) || now_ns < path->stop_ns)
+		return;
+	path->stop_ns = now_ns + HA_NS_PER_MS;
+	ha_path_command(path, stop_queues, HA_COMMAND_DEVICE);
+}
+
 static bool is_too_soon(struct ha_path *path, uint64_t now_ns)
 {
 	if (path->destroy_ns == 0)
@@ -269,8 +280,7 @@ enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_
 		enum ha_fence fence;
 
 		if (may_drain(path, now_ns)) {
-			if (atomic_load(&path->undrainable)) /* once more */
-				ha_path_command(path, stop_queues, HA_COMMAND_DEVICE);
+			stop_again(path, now_ns);
 			return HA_FENCE_PENDING;
 		}
 		fence = destroy_instead(comm, path, now_ns);

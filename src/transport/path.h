@@ -181,6 +181,7 @@ struct ha_path {
 	uint16_t sentinels_out;	    /* posted, by the command */
 	uint16_t sentinels_back;
 	atomic_bool undrainable; /* a verb failed: the sentinels will not tell */
+	uint64_t stop_ns;	 /* a verb that failed is not tried again before */
 	bool unreachable;	 /* EIO: nothing that is asked of the NIC will be done */
 	bool indestructible;	 /* destroying a queue pair failed, which was logged */
 	uint8_t destruction;	 /* enum ha_destruction */

@@ -414,6 +414,29 @@ static void a_standby_that_cannot_be_destroyed_fails_nothing(void **state)
 	}
 }
 
+/* ERR is refused for as long as it is asked for: that is not often, and then comes destroying. */
+static void a_verb_that_goes_on_failing_is_not_tried_without_a_pause(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct traffic t;
+		struct pair pair;
+		char rule[80];
+		int refused;
+
+		two_rails(&pair);
+		begin_traffic(&t, &pair, host);
+		snprintf(rule, sizeof(rule), "errno=ENOMEM verb=err host=%u rail=0", host);
+		refused = add_rule(rule);
+		sv_stepped_link(host, 0, false);
+		goes_on_within(&t, 60);
+		finish(&t);
+		assert_true(fired(refused) > 2 && fired(refused) < 60);
+		transfer(&pair, 50000, host);
+		pair_close(&pair);
+	}
+}
+
 /* What is late when the receiver's driver says that all has ended: nothing lands in a buffer that
  * is the application's again, since the sender's fence is a real one. */
 static void a_driver_that_says_more_than_it_does_is_survived(void **state)
@@ -478,6 +501,7 @@ int main(void)
 	    cmocka_unit_test(the_devices_of_both_ends_are_taken_away),
 	    cmocka_unit_test(a_standby_whose_device_is_taken_away_costs_protection_alone),
 	    cmocka_unit_test(a_standby_that_cannot_be_destroyed_fails_nothing),
+	    cmocka_unit_test(a_verb_that_goes_on_failing_is_not_tried_without_a_pause),
 	    cmocka_unit_test(a_driver_that_says_more_than_it_does_is_survived),
 	    cmocka_unit_test(connections_of_a_device_that_has_left_are_closed),
 	};
