@@ -324,8 +324,8 @@ static size_t less(size_t a, size_t b)
 /* n messages; of each, as much arrives as its receive has room for, and both ends say so. */
 static void cut_off(struct pair *pair, int n, const size_t *room, const size_t *size, uint32_t seed)
 {
-	size_t offset[HA_GROUP_MAX];
-	int tag[HA_GROUP_MAX], got[HA_GROUP_MAX], sent;
+	size_t offset[HA_GROUP_MAX] = {0};
+	int tag[HA_GROUP_MAX] = {0}, got[HA_GROUP_MAX], sent;
 	struct ha_request *recv, *send[HA_GROUP_MAX];
 
 	memset(pair->to.bytes, CANARY, HA_GROUP_MAX * 65536);
