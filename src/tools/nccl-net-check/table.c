@@ -270,8 +270,9 @@ const struct rule check_rules[] = {
     },
     {
 	.name = "capacity",
-	.meaning = "A send larger than its receive is an error or is cut off; it never writes "
-		   "behind the buffer.",
+	.meaning = "A send larger than its receive is cut off, as by NCCL's own transport, or is "
+		   "an error; "
+		   "it never writes behind the buffer, and what arrives is right.",
 	.otherwise = "A mismatch of two ranks corrupts memory instead of being reported.",
 	.run = rule_capacity,
     },
