@@ -68,6 +68,11 @@ const struct fault faults[] = {
 	 .rule = "disassociate=3us host=$host rail=$rail at=$now"),
     BOTH("removed-packet", .loss = LOSS_PORT,
 	 .rule = "disassociate=3us host=$host rail=$rail op=write nth=$nth"),
+    /* So slowly that only the other end's fence helps. */
+    BOTH("removed-slowly", .act = ACT_NOW, .loss = LOSS_PORT, .first = true,
+	 .rule = "disassociate=200ms host=$host rail=$rail at=$now"),
+    BOTH("standby-removed", .act = ACT_NOW, .loss = LOSS_OTHER_PORT,
+	 .rule = "disassociate=200ms host=$host rail=$other at=$now"),
     BOTH("wedge", .loss = LOSS_BRIEF, .rule = "wedge host=$host op=write nth=$nth", .first = true),
     BOTH("wedge-hard", .loss = LOSS_BRIEF, .rule = "wedge=hard host=$host op=write nth=$nth"),
 
@@ -192,6 +197,11 @@ static bool word(const char **text, const char *name)
 	return true;
 }
 
+static unsigned other_rail(const struct injection *injection, const struct world *world)
+{
+	return (injection->rail + 1) % world->options.scenario->rails;
+}
+
 /* Fills the blanks of a rule. */
 static void expand(const struct injection *injection, const struct world *world, const char *text,
 		   char *out, size_t size)
@@ -200,7 +210,6 @@ static void expand(const struct injection *injection, const struct world *world,
 	/* One that is placed at a step goes on where it began: its connection may have moved. */
 	unsigned rail =
 	    fault_at_step(injection->fault) ? injection->rail : world_active_rail(world, host);
-	unsigned rails = world->options.scenario->rails;
 	const struct ha_comm *first = world->connections[0].send.comm;
 	size_t n = 0;
 
@@ -215,7 +224,8 @@ static void expand(const struct injection *injection, const struct world *world,
 		else if (word(&text, "$rail"))
 			n += (size_t)snprintf(out + n, size - n, "%u", rail);
 		else if (word(&text, "$other"))
-			n += (size_t)snprintf(out + n, size - n, "%u", (rail + 1) % rails);
+			n +=
+			    (size_t)snprintf(out + n, size - n, "%u", other_rail(injection, world));
 		else if (word(&text, "$now"))
 			n += (size_t)snprintf(out + n, size - n, "%lluns",
 					      (unsigned long long)sv_stepped_now());
@@ -424,6 +434,10 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 		damage->unplaced |= receives;
 		damage->acknowledged |= receives;
 		damage->lost_ports[host] |= 1u << rail;
+		break;
+	case LOSS_OTHER_PORT:
+		damage->at_set_up |= !world_connected(world);
+		damage->lost_ports[host] |= 1u << other_rail(injection, world);
 		break;
 	case LOSS_PORT:
 		damage->at_set_up |= !world_connected(world);

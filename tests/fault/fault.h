@@ -11,21 +11,22 @@
 #include "world.h"
 
 enum fault_loss {
-	LOSS_NOTHING,  /* the hardware repairs it, or both ends do */
-	LOSS_BRIEF,    /* a path fails, or seems to; what it ran on works or comes back */
-	LOSS_VERB,     /* brief, and an error is right while there is no connection yet */
-	LOSS_REQUEST,  /* brief; what follows a request to a second path is the request's own fault
-			*/
-	LOSS_REFUSED,  /* brief; a bug when three paths in a row say so */
-	LOSS_MEMORY,   /* brief: another NIC is taken, or the same asked again; an error is right if
-			* the   application was refused, or while there is no connection yet */
-	LOSS_PORT,     /* the port at this host, for good; an error is right likewise */
-	LOSS_RAIL,     /* the rail, for good */
-	LOSS_RECEIVED, /* brief, and what was acknowledged may not be known to the receiver */
-	LOSS_DEVICE,   /* the port, and what was acknowledged may not be placed */
-	LOSS_BUG,      /* what only a bug can cause: an error is right, data may still come */
-	LOSS_PROCESS,  /* of a host */
-	LOSS_ALL,      /* every path, for good */
+	LOSS_NOTHING, /* the hardware repairs it, or both ends do */
+	LOSS_BRIEF,   /* a path fails, or seems to; what it ran on works or comes back */
+	LOSS_VERB,    /* brief, and an error is right while there is no connection yet */
+	LOSS_REQUEST, /* brief; what follows a request to a second path is the request's own fault
+		       */
+	LOSS_REFUSED, /* brief; a bug when three paths in a row say so */
+	LOSS_MEMORY,  /* brief: another NIC is taken, or the same asked again; an error is right if
+		       * the   application was refused, or while there is no connection yet */
+	LOSS_PORT,    /* the port at this host, for good; an error is right likewise */
+	LOSS_OTHER_PORT, /* likewise, but the one beside it, which is in reserve */
+	LOSS_RAIL,	 /* the rail, for good */
+	LOSS_RECEIVED,	 /* brief, and what was acknowledged may not be known to the receiver */
+	LOSS_DEVICE,	 /* the port, and what was acknowledged may not be placed */
+	LOSS_BUG,	 /* what only a bug can cause: an error is right, data may still come */
+	LOSS_PROCESS,	 /* of a host */
+	LOSS_ALL,	 /* every path, for good */
 };
 
 enum fault_act {
