@@ -319,13 +319,18 @@ static void test_a_dead_device_is_not_taken_away(void **state)
 static void test_closing_ends_the_queue_pairs(void **state)
 {
 	struct world w;
+	struct ibv_mr mr;
+	struct end gone;
 
 	(void)state;
 	world_open(&w, NULL);
+	mr = *w.b.mr; /* its key is all that the other end has of it */
+	gone = w.b;
+	gone.mr = &mr;
 	sv_stepped_disassociate(1, 0, 20 * MS);
 	assert_int_equal(ibv_close_device(w.b.ctx), 0);
 	w.b.buf[0] = 0x77;
-	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 1, &w.b, 0), 0);
+	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 1, &gone, 0), 0);
 	settle();
 	expect_wc(&w.a, 1, IBV_WC_RETRY_EXC_ERR);
 	assert_int_equal(w.b.buf[0], 0x77);
