@@ -37,4 +37,5 @@ void ha_address_fill(const struct ha_port_addr *own, uint8_t port_num,
 	out->grh.sgid_index = (uint8_t)own->gid_index;
 	out->grh.hop_limit = HOP_LIMIT;
 	out->grh.traffic_class = to->traffic_class;
+	out->grh.flow_label = to->flow_label;
 }

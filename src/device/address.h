@@ -13,6 +13,7 @@ struct ha_remote_addr {
 	uint8_t gid[16];
 	uint16_t lid;
 	uint8_t sl, traffic_class;
+	uint32_t flow_label; /* 20 bits, in a GRH; 0: none */
 };
 
 /*

@@ -21,6 +21,7 @@
 #include "transport/comm_event.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
+#include "transport/path_msg.h"
 #include "transport/peer_end.h"
 #include "transport/shared.h"
 
@@ -117,6 +118,9 @@ static void take_proofs(struct ha_comm *comm)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		struct ha_slot *slot = &comm->failover->slots[p];
 
+		if (slot->notes.alive)
+			ha_liveness_note_life(comm->inst->liveness, &comm->failover->links[p].live);
+		slot->notes.alive = false;
 		if (!slot->notes.proved)
 			continue;
 		slot->notes.proved = false;
@@ -136,7 +140,7 @@ static bool has_notes(const struct ha_failover *fo)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_slot_notes *notes = &fo->slots[p].notes;
 
-		if (notes->failed_gen != 0 || notes->proved || notes->msg)
+		if (notes->failed_gen != 0 || notes->proved || notes->alive || notes->msg)
 			return true;
 	}
 	return fo->leave != HA_REASON_NONE;
@@ -208,8 +212,36 @@ static bool mood_changed(const struct ha_failover *fo, unsigned p)
 static bool sessions_spoke(const struct ha_failover *fo)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (fo->links[p].down || fo->links[p].up || mood_changed(fo, p))
+		if (fo->links[p].down || fo->links[p].up || fo->links[p].doomed ||
+		    mood_changed(fo, p))
 			return true;
+	return false;
+}
+
+/* A path that is about to be left for its heartbeats: a write of nothing over its own queue pair.
+ */
+static void ask_path(struct ha_comm *comm, unsigned p)
+{
+	struct ha_slot_link *link = &comm->failover->links[p];
+
+	link->doomed = false;
+	if (!ha_slot_is_up(&comm->failover->slots[p]) || !ha_path_ready(comm->paths[p]))
+		return;
+	link->asked_ns = ha_now_ns();
+	(void)ha_path_probe(comm, comm->paths[p]); /* one that is under way will do */
+}
+
+/* It is polled for the answer, which comes soon or not in time. */
+static bool awaits_answer(const struct ha_comm *comm, uint64_t now_ns)
+{
+	uint64_t patience_ns = (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_slot_link *link = &comm->failover->links[p];
+
+		if (link->asked_ns != 0 && now_ns < link->asked_ns + patience_ns)
+			return true;
+	}
 	return false;
 }
 
@@ -222,6 +254,8 @@ static void look_at_sessions(struct ha_comm *comm)
 		bool down = link->down, up = link->up;
 
 		link->down = link->up = false;
+		if (link->doomed)
+			ask_path(comm, p);
 		if (down)
 			ha_slot_on(comm, p, HA_SLOT_ON_EXPIRED);
 		else if (up)
@@ -345,7 +379,7 @@ static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
 	const struct ha_failover *fo = comm->failover;
 	uint64_t waits_ns = wait_ns(comm, now_ns), due = 0;
 
-	if (busy(comm) || fo->look)
+	if (busy(comm) || fo->look || awaits_answer(comm, now_ns))
 		return now_ns + HA_NS_PER_MS;
 	if (now_ns >= waits_ns && ha_slots_untidy(comm))
 		return now_ns + HA_NS_PER_MS;
@@ -383,11 +417,16 @@ static uint64_t visit_when_due(struct ha_comm *comm)
 static void probe_done(struct ha_comm *comm, struct ha_path *path)
 {
 	struct ha_slot *slot = &comm->failover->slots[path->index];
+	struct ha_slot_link *link = &comm->failover->links[path->index];
 
-	if (comm->is_send || comm->paths[path->index] != path || ha_path_stopped(path))
+	if (comm->paths[path->index] != path || ha_path_stopped(path))
 		return;
-	slot->notes.proved = true;
-	slot->notes.proved_ns = ha_now_ns();
+	slot->notes.alive = link->asked_ns != 0;
+	link->asked_ns = 0;
+	if (!comm->is_send) {
+		slot->notes.proved = true;
+		slot->notes.proved_ns = ha_now_ns();
+	}
 	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 

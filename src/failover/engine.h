@@ -101,7 +101,8 @@ struct ha_slot_link {
 	struct ha_comm *comm;
 	uint8_t slot;
 	/* Progress thread. */
-	bool down, up;
+	bool down, up, doomed;
+	uint64_t asked_ns;    /* its path is to prove itself, since then; 0: not */
 	uint64_t completions; /* of the connection, when it was last asked for life */
 };
 

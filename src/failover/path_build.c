@@ -40,6 +40,15 @@ static void suspected(struct ha_live_link *live)
 	ha_progress_call(link->comm->inst->progress, &link->comm->poller);
 }
 
+/* Heartbeats go one way of several, the path's queue pairs another: ask those. */
+static void doomed(struct ha_live_link *live)
+{
+	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
+
+	link->doomed = true;
+	ha_progress_call(link->comm->inst->progress, &link->comm->poller);
+}
+
 /* Traffic that completes well on the active path is life, whatever became of the heartbeats. */
 static bool is_alive(struct ha_live_link *live)
 {
@@ -55,6 +64,8 @@ void ha_path_build_unwatch(struct ha_comm *comm, unsigned p)
 {
 	ha_liveness_detach(comm->inst->liveness, &comm->failover->links[p].live);
 	comm->failover->links[p].down = comm->failover->links[p].up = false;
+	comm->failover->links[p].doomed = false;
+	comm->failover->links[p].asked_ns = 0;
 }
 
 void ha_path_build_watch(struct ha_comm *comm, unsigned p)
@@ -83,6 +94,7 @@ void ha_path_build_watch(struct ha_comm *comm, unsigned p)
 	link->live.down = went_down;
 	link->live.up = came_up;
 	link->live.suspected = suspected;
+	link->live.doomed = doomed;
 	link->live.alive = is_alive;
 	link->comm = comm;
 	link->slot = (uint8_t)p;

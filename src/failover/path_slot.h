@@ -75,6 +75,7 @@ struct ha_slot_notes {
 	uint32_t failed_gen; /* this generation has failed; 0: none */
 	uint8_t reason;	     /* enum ha_reason: why */
 	bool msg;	     /* a message lies in its mailbox */
+	bool alive;	     /* the probe that was to prove it came back */
 	bool proved;	     /* a probe came back, or a message of the receiver came */
 	uint64_t proved_ns;  /* when */
 };

@@ -94,6 +94,12 @@ static uint64_t steady_ns(struct ha_detector *detector)
 	return detector->interval_ns - next_random(detector) % (jitter_ns(detector) + 1);
 }
 
+/* So long before the silence is over there is still time for an answer. */
+static uint64_t notice_ns(const struct ha_detector *detector)
+{
+	return detector->interval_ns / 2;
+}
+
 /* In doubt, or on the way up. */
 static bool in_a_hurry(const struct ha_detector *detector, uint64_t now_ns)
 {
@@ -122,7 +128,8 @@ uint64_t ha_detector_due_ns(const struct ha_detector *detector)
 		 waiting(detector) >= HA_DETECTOR_ROW)
 		judge = detector->alive_ns + silence_ns(detector);
 	else if (detector->state == HA_SESSION_SUSPECTED && detector->held)
-		judge = detector->alive_ns + long_silence_ns(detector);
+		judge = detector->alive_ns + long_silence_ns(detector) -
+			(detector->noticed_ns == detector->alive_ns ? 0 : notice_ns(detector));
 	return judge < due ? judge : due;
 }
 
@@ -268,6 +275,37 @@ static void suspect(struct ha_detector *detector, uint64_t now_ns)
 	detector->next_ping_ns = now_ns;
 }
 
+static bool nearly_expired(const struct ha_detector *detector, bool witness, uint64_t now_ns)
+{
+	uint64_t limit_ns = witness ? silence_ns(detector) : long_silence_ns(detector);
+
+	return detector->state == HA_SESSION_SUSPECTED &&
+	       since(now_ns, detector->alive_ns) + notice_ns(detector) >= limit_ns;
+}
+
+/* Once in each silence. */
+static void note_doom(struct ha_detector *detector, bool witness, uint64_t now_ns)
+{
+	if (detector->noticed_ns == detector->alive_ns ||
+	    !nearly_expired(detector, witness, now_ns))
+		return;
+	detector->noticed_ns = detector->alive_ns;
+	detector->doomed = true;
+}
+
+bool ha_detector_take_doom(struct ha_detector *detector)
+{
+	bool doomed = detector->doomed && detector->state == HA_SESSION_SUSPECTED;
+
+	detector->doomed = false;
+	return doomed;
+}
+
+bool ha_detector_wants_witness(const struct ha_detector *detector, uint64_t now_ns)
+{
+	return ha_detector_expired(detector, now_ns) || nearly_expired(detector, true, now_ns);
+}
+
 bool ha_detector_expired(const struct ha_detector *detector, uint64_t now_ns)
 {
 	uint64_t silence;
@@ -303,6 +341,7 @@ enum ha_session_state ha_detector_judge(struct ha_detector *detector, bool witne
 	bool late = since(now_ns, detector->heard_ns) >= late_ns(detector);
 	bool slow = detector->slow_row >= SLOW_ROW;
 
+	note_doom(detector, witness, now_ns);
 	switch (detector->state) {
 	case HA_SESSION_INIT:
 		if (detector->in_row >= HA_DETECTOR_ROW)

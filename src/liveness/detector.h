@@ -38,6 +38,8 @@ struct ha_detector {
 	uint64_t interval_ns;
 	enum ha_session_state state;
 	uint64_t sent, answered; /* newest ping; newest ping that was answered, or given up */
+	uint64_t noticed_ns;	 /* alive_ns of the silence that somebody took notice of */
+	bool doomed;		 /* found since that was asked last */
 	uint64_t suspected;	 /* newest ping when it was last suspected */
 	uint64_t in_row;	 /* pings up to `answered` that were answered without a gap */
 	uint64_t lost;		 /* pings that were not answered although later ones were */
@@ -109,6 +111,13 @@ void ha_detector_note_life(struct ha_detector *detector, uint64_t now_ns);
 
 /* We did not look for too long: what was silent meanwhile may have been we ourselves. */
 void ha_detector_restart(struct ha_detector *detector, uint64_t now_ns);
+
+/* Whether it has been found that it will be DOWN in half an interval unless something is heard:
+ * said once in each silence. */
+bool ha_detector_take_doom(struct ha_detector *detector);
+
+/* Whether ha_detector_judge has a use for a witness. */
+bool ha_detector_wants_witness(const struct ha_detector *detector, uint64_t now_ns);
 
 /* Whether it was silent for so long that a witness makes it DOWN, or SUSPECTED if it was never UP.
  */

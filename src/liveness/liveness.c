@@ -564,7 +564,7 @@ void ha_liveness_note_life(struct ha_liveness *live, struct ha_live_link *link)
 	if (!s)
 		return;
 	pthread_mutex_lock(&live->lock);
-	ha_detector_note_life(&s->detector, ha_now_ns());
+	ha_session_note_life(s, ha_now_ns());
 	pthread_mutex_unlock(&live->lock);
 }
 

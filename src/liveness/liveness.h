@@ -17,10 +17,11 @@
  * nobody answers at all, it may be that heartbeats cannot pass, and they prove nothing. When it is
  * DOWN after that, without ever having been UP, its links are not told to leave: what uses these
  * ports works as it did, but is not counted on. Before that a session's links are asked for traffic
- * that completed meanwhile, without an error: that is life, too. Silence during which our own
- * thread did not run proves nothing, and the time starts anew. Nor does an answer over one NIC
- * prove anything about another where one of the two is sick. The device's death makes its sessions
- * DOWN at once.
+ * that completed meanwhile, without an error: that is life, too. And half an interval before it is
+ * DOWN they are told, to prove by other means that the ports still reach each other. Silence during
+ * which our own thread did not run proves nothing, and the time starts anew. Nor does an answer
+ * over one NIC prove anything about another where one of the two is sick. The device's death makes
+ * its sessions DOWN at once.
  *
  * An *endpoint* is the queue pair of a port in one process. Its id is random and is told to the
  * peer over the connection's bootstrap socket, so that a heartbeat always says from whom it comes
@@ -73,6 +74,9 @@ struct ha_live_link {
 	void (*up)(struct ha_live_link *link);
 	/* It became SUSPECTED, or is UP again after that, or is DOWN without having been UP. */
 	void (*suspected)(struct ha_live_link *link);
+	/* It is about to be DOWN, though it was of use: what can be proved by other means than
+	 * heartbeats, which see one way of several, is to be proved now (ha_liveness_note_life). */
+	void (*doomed)(struct ha_live_link *link);
 	/* Has anything completed on this pair of ports since the last call? */
 	bool (*alive)(struct ha_live_link *link);
 
@@ -142,7 +146,8 @@ void ha_liveness_detach(struct ha_liveness *live, struct ha_live_link *link);
 void ha_liveness_ask(struct ha_liveness *live, struct ha_live_link *link);
 
 /* A probe came back over its ports: life, as any traffic. A session that is DOWN stays so until
- * heartbeats are answered. Not attached is fine. Any thread. */
+ * heartbeats are answered. One whose heartbeats are missing all the same sends them another way, by
+ * another flow label. Not attached is fine. Any thread. */
 void ha_liveness_note_life(struct ha_liveness *live, struct ha_live_link *link);
 
 /* Any thread, while a link of it is attached. */

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "device/gid.h"
 #include "device/unreachable.h"
 #include "liveness/packet.h"
@@ -14,6 +15,11 @@
 /* After an address could not be resolved: a second at least, and ten times what the try took. */
 #define ADDRESS_PAUSE_NS     HA_NS_PER_S
 #define ADDRESS_PAUSE_FACTOR 10
+
+/* Between two flow labels of a session; and after so many, where it seems to be of no use. */
+#define RELABEL_NS	  HA_NS_PER_S
+#define RELABELS	  32
+#define RELABEL_SELDOM_NS (64 * HA_NS_PER_S)
 
 /* Between two warnings of suspicion. */
 #define WARN_PAUSE_NS (60 * HA_NS_PER_S)
@@ -72,6 +78,18 @@ static void tell_links_of_doubt(struct ha_session *s)
 	}
 }
 
+static void tell_links_of_doom(struct ha_session *s)
+{
+	struct ha_list *pos;
+
+	ha_list_for_each (pos, &s->links) {
+		struct ha_live_link *link = ha_container_of(pos, struct ha_live_link, in_session);
+
+		if (link->doomed)
+			link->doomed(link);
+	}
+}
+
 static void log_change(const struct ha_session *s, enum ha_session_state state, uint64_t now_ns)
 {
 	const struct ha_port *port = s->port->port;
@@ -127,6 +145,7 @@ static void update(struct ha_session *s, uint64_t now_ns)
 			return;
 		}
 		s->of_use = true;
+		s->relabels = 0;
 		s->ups++;
 		break;
 	case HA_SESSION_DOWN:
@@ -245,6 +264,7 @@ static void ask(struct ha_session *s, uint32_t addr_gen)
 	query->to.lid = s->remote.lid;
 	query->to.sl = s->sl;
 	query->to.traffic_class = s->traffic_class;
+	query->to.flow_label = s->flow_label;
 	memcpy(query->to.gid, s->remote.gid, sizeof(query->to.gid));
 	query->command.run = resolve;
 	query->command.owner = &s->port->live->poller;
@@ -427,6 +447,7 @@ void ha_session_received(void *live_port, const uint8_t *data, size_t len)
 		answered(s, packet.seq, now_ns);
 	} else {
 		port->count.answered++;
+		s->pinged_ns = now_ns;
 		say(s, HA_HEARTBEAT_PONG, packet.seq, now_ns);
 		ha_detector_hurry(&s->detector, now_ns);
 	}
@@ -493,18 +514,27 @@ void ha_session_visit(struct ha_session *s, bool starved, uint64_t now_ns)
 	suspected = ha_detector_wants_traffic(detector);
 	if (suspected)
 		ha_detector_traffic(detector, any_traffic(s), now_ns);
-	ha_detector_judge(detector, ha_detector_expired(detector, now_ns) && has_witness(s, now_ns),
+	ha_detector_judge(detector,
+			  ha_detector_wants_witness(detector, now_ns) && has_witness(s, now_ns),
 			  now_ns);
 	/* The first question sets the mark that the next one counts from. */
 	if (!suspected && ha_detector_wants_traffic(detector))
 		ha_detector_traffic(detector, any_traffic(s), now_ns);
 	s->port->count.lost += detector->lost - lost;
 	update(s, now_ns);
+	if (ha_detector_take_doom(detector) && s->of_use)
+		tell_links_of_doom(s);
 	if (wants_to_ping(s, now_ns))
 		ping(s, now_ns);
 }
 
 /* ---- life --------------------------------------------------------------------------------- */
+
+/* 20 bits; 0 would be none. */
+static uint32_t new_label(void)
+{
+	return (uint32_t)(ha_random() % 0xfffff) + 1;
+}
 
 struct ha_session *ha_session_new(struct ha_live_port *port, const struct ha_live_endpoint *remote,
 				  uint8_t sl, uint8_t traffic_class)
@@ -517,6 +547,7 @@ struct ha_session *ha_session_new(struct ha_live_port *port, const struct ha_liv
 	s->remote = *remote;
 	s->sl = sl;
 	s->traffic_class = traffic_class;
+	s->flow_label = new_label();
 	ha_list_init(&s->links);
 	atomic_init(&s->state, HA_SESSION_INIT);
 	ha_detector_init(&s->detector, port->live->interval_ns, port->id ^ remote->id, ha_now_ns());
@@ -543,6 +574,31 @@ void ha_session_renew(struct ha_session *s)
 {
 	drop_address(s);
 	ha_detector_restart(&s->detector, ha_now_ns());
+}
+
+/*
+ * Whose pings come, though ours are not answered, has a good way to us, and ours is bad. Where none
+ * come the other end's is bad, and ours may be: it is not changed each time, since one end at least
+ * must keep a way that is good until the other has found one.
+ */
+static bool is_our_turn(const struct ha_session *s, uint64_t now_ns)
+{
+	return now_ns < s->pinged_ns + 2 * s->detector.interval_ns || ha_random() % 4 == 0;
+}
+
+/* What is alive and does not answer heartbeats: the way they go is bad, and another may be good. */
+void ha_session_note_life(struct ha_session *s, uint64_t now_ns)
+{
+	ha_detector_note_life(&s->detector, now_ns);
+	if ((s->detector.state != HA_SESSION_SUSPECTED && s->detector.state != HA_SESSION_DOWN) ||
+	    now_ns < s->relabel_ns)
+		return;
+	s->relabel_ns = now_ns + (s->relabels < RELABELS ? RELABEL_NS : RELABEL_SELDOM_NS);
+	s->relabels++;
+	if (!is_our_turn(s, now_ns))
+		return;
+	s->flow_label = new_label();
+	drop_address(s);
 }
 
 void ha_session_follow(struct ha_session *s, const struct ha_live_endpoint *remote)

@@ -75,6 +75,10 @@ struct ha_session {
 	struct ha_held held;
 	struct ha_live_address *address; /* with a handle; NULL: none */
 	uint64_t address_try_ns;	 /* when to try again */
+	uint32_t flow_label;		 /* which way its heartbeats go */
+	uint64_t relabel_ns;		 /* not another one before that */
+	uint32_t relabels;		 /* since it was UP */
+	uint64_t pinged_ns;		 /* when the peer's last ping came */
 	struct ha_detector detector;
 	atomic_int state; /* the detector's; read without the lock */
 	bool of_use;	  /* it has been UP, and not DOWN since */
@@ -140,6 +144,9 @@ void ha_session_renew(struct ha_session *session);
 
 /* The same endpoint may have got another address. */
 void ha_session_follow(struct ha_session *session, const struct ha_live_endpoint *remote);
+
+/* A probe came back over its ports. */
+void ha_session_note_life(struct ha_session *session, uint64_t now_ns);
 
 /* Judges, and pings if it is time. starved: our thread did not run for more than an interval. */
 void ha_session_visit(struct ha_session *session, bool starved, uint64_t now_ns);

@@ -481,6 +481,18 @@ int ha_path_sgid_index(const struct ha_path *path)
 	return memcmp(&now.gid, &path->addr.gid, sizeof(now.gid)) == 0 ? now.gid_index : -1;
 }
 
+/*
+ * One of its own for each queue pair: switches and bonds spread by it (on RoCE by the UDP source
+ * port that drivers make of it). A path that is built anew has others, so what was on a bad way
+ * need not be again.
+ */
+static uint32_t flow_label(const struct ha_qp *qp)
+{
+	uint32_t label = qp->local_psn * 0x9e3779b1u >> 12; /* random, as that is */
+
+	return label != 0 ? label : 1; /* 0: none */
+}
+
 void ha_path_address(const struct ha_path *path, const struct ha_wire_endpoint *remote,
 		     struct ibv_ah_attr *out)
 {
@@ -494,7 +506,7 @@ void ha_path_address(const struct ha_path *path, const struct ha_wire_endpoint *
 	ha_address_fill(&own, path->port->port_num, &to, out);
 }
 
-static int to_rtr(const struct ha_path *path, struct ibv_qp *qp, uint32_t qpn, uint32_t psn)
+static int to_rtr(const struct ha_path *path, const struct ha_qp *qp, uint32_t qpn, uint32_t psn)
 {
 	const struct ha_wire_endpoint *remote = &path->remote;
 	struct ibv_qp_attr attr = {
@@ -508,7 +520,9 @@ static int to_rtr(const struct ha_path *path, struct ibv_qp *qp, uint32_t qpn, u
 	};
 
 	ha_path_address(path, remote, &attr.ah_attr);
-	return ibv_modify_qp(qp, &attr,
+	if (attr.ah_attr.is_global)
+		attr.ah_attr.grh.flow_label = flow_label(qp);
+	return ibv_modify_qp(qp->qp, &attr,
 			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
@@ -581,7 +595,7 @@ static ha_result_t bring_up(struct ha_path *path)
 	for (unsigned i = 0; i < path->nqps; i++) {
 		const struct ha_qp *qp = &path->qps[i];
 		const struct ha_wire_endpoint *remote = &path->remote;
-		int rc = to_rtr(path, qp->qp, remote->qps[i].qpn, remote->qps[i].psn);
+		int rc = to_rtr(path, qp, remote->qps[i].qpn, remote->qps[i].psn);
 
 		if (rc != 0)
 			return not_connected(path, "ibv_modify_qp to RTR", rc);
