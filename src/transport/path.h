@@ -180,14 +180,14 @@ struct ha_path {
 	uint64_t draining_since_ns; /* since the command is back; 0: it is not */
 	uint16_t sentinels_out;	    /* posted, by the command */
 	uint16_t sentinels_back;
-	atomic_bool undrainable; /* a verb failed: the sentinels will not tell */
-	uint64_t stop_ns;	 /* a verb that failed is not tried again before */
-	bool unreachable;	 /* EIO: nothing that is asked of the NIC will be done */
-	bool indestructible;	 /* destroying a queue pair failed, which was logged */
-	uint8_t destruction;	 /* enum ha_destruction */
-	uint64_t destroy_ns;	 /* not tried again before; 0: not known yet */
-	bool unheard;		 /* nothing of it is taken any more: ha_path_unheard */
-	bool exposed;		 /* at the end: the application's memory is not safe from it yet */
+	atomic_bool undrainable;  /* a verb failed: the sentinels will not tell */
+	uint64_t stop_ns;	  /* a verb that failed is not tried again before */
+	bool unreachable;	  /* EIO: nothing that is asked of the NIC will be done */
+	bool indestructible;	  /* destroying a queue pair failed, which was logged */
+	atomic_uchar destruction; /* enum ha_destruction; looked at while its command writes it */
+	uint64_t destroy_ns;	  /* not tried again before; 0: not known yet */
+	bool unheard;		  /* nothing of it is taken any more: ha_path_unheard */
+	bool exposed;		  /* at the end: the application's memory is not safe from it yet */
 
 	struct ha_flush_qp flush;
 	struct ha_gpu_proof_state gpu_proof;
