@@ -31,13 +31,13 @@ bool sv_connected(struct sv_stepped *fab, const struct sv_packet *pkt, bool at_s
 {
 	uint32_t src = pkt->src_port, dst = pkt->dst_port, src_rail, dst_rail;
 
+	if (src == dst)
+		return true; /* inside the device: it needs no link */
 	if (dst >= fab->num_ports ||
 	    (at_source ? !fab->ports[src].link_up : !fab->ports[dst].link_up)) {
 		fab->stats.lost_link++;
 		return false;
 	}
-	if (src == dst)
-		return true; /* inside the device */
 	if (at_source && !sv_leg_carries(fab->ports[src].legs, pkt->sport)) {
 		fab->stats.lost_leg++;
 		return false;

@@ -5,12 +5,14 @@
  */
 #include "pair.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -156,6 +158,47 @@ static void link_down_is_an_event_at_its_host_and_silence_at_the_peer(void **sta
 	pair_send_byte(&pair, 1, 'g');
 	both_say(&pair, 'd');
 	assert_int_equal(fabric_tool("link %s 0 0 up", fabric_name()), 0);
+	both_end_well(&pair);
+}
+
+/* What an end says there comes back to it. */
+static int open_loop(void)
+{
+	struct sockaddr_in self = {.sin_family = AF_INET,
+				   .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+	socklen_t len = sizeof(self);
+	int loop = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	NEED(!bind(loop, (struct sockaddr *)&self, len));
+	NEED(!getsockname(loop, (struct sockaddr *)&self, &len));
+	NEED(!connect(loop, (struct sockaddr *)&self, len));
+	return loop;
+}
+
+static int alone(int peer_fd, int test_fd, void *arg)
+{
+	struct end end;
+
+	(void)peer_fd;
+	(void)arg;
+	begin(&end, open_loop(), test_fd);
+	NEED(end_event(&end, 5) == IBV_EVENT_PORT_ERR);
+	NEED(port_state(&end) == IBV_PORT_DOWN);
+	NEED(write_status(&end) == IBV_WC_SUCCESS);
+	say(test_fd, 'd');
+	end_close(&end);
+	return 0;
+}
+
+static void a_queue_pair_to_itself_needs_no_link(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	start(&pair, alone, alone);
+	for (int host = 0; host < 2; host++)
+		assert_int_equal(fabric_tool("link %s %d 0 down", fabric_name(), host), 0);
+	both_say(&pair, 'd');
 	both_end_well(&pair);
 }
 
@@ -401,6 +444,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(
 		link_down_is_an_event_at_its_host_and_silence_at_the_peer, one_rail, take_down),
+	    cmocka_unit_test_setup_teardown(a_queue_pair_to_itself_needs_no_link, one_rail,
+					    take_down),
 	    cmocka_unit_test_setup_teardown(a_cut_in_the_switch_is_silent_at_both_ends, one_rail,
 					    take_down),
 	    cmocka_unit_test_setup_teardown(a_killed_device_is_fatal_to_its_host_and_comes_back,

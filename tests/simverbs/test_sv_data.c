@@ -72,6 +72,19 @@ static void test_loopback(void **state)
 	move_all(&(struct world_opts){.loopback = true});
 }
 
+/* It stays inside the device. */
+static void test_loopback_needs_no_link(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_open(&w, &(struct world_opts){.loopback = true});
+	sv_stepped_link(0, 0, false);
+	move(&w, IBV_WR_RDMA_READ, 5000);
+	move(&w, IBV_WR_RDMA_WRITE_WITH_IMM, 5000);
+	world_close(&w);
+}
+
 static void test_srq(void **state)
 {
 	(void)state;
@@ -462,6 +475,7 @@ int main(void)
 	    cmocka_unit_test(test_every_op_and_size),
 	    cmocka_unit_test(test_infiniband),
 	    cmocka_unit_test(test_loopback),
+	    cmocka_unit_test(test_loopback_needs_no_link),
 	    cmocka_unit_test(test_srq),
 	    cmocka_unit_test(test_full_wire),
 	    cmocka_unit_test(test_small_window),

@@ -8,16 +8,19 @@
  */
 #include "simverbs/live/wire.h"
 
-/* One of a device that is leaving works until its queue pairs end. */
-static bool port_works(const struct sv_fabric_header *h, const struct sv_fab_port *port)
+/* One that is leaving works until its queue pairs end. */
+static bool device_works(const struct sv_fabric_header *h, const struct sv_fab_port *port)
 {
 	uint32_t life = atomic_load_explicit(&port->life, memory_order_acquire);
 
-	return atomic_load_explicit(&port->link_up, memory_order_relaxed) &&
-	       (life == SV_DEVICE_ALIVE ||
-		(life != SV_DEVICE_KILLED &&
-		 sv_fabric_now_ns(h) <
-		     atomic_load_explicit(&port->leaves_ns, memory_order_relaxed)));
+	return life == SV_DEVICE_ALIVE ||
+	       (life != SV_DEVICE_KILLED &&
+		sv_fabric_now_ns(h) < atomic_load_explicit(&port->leaves_ns, memory_order_relaxed));
+}
+
+static bool port_works(const struct sv_fabric_header *h, const struct sv_fab_port *port)
+{
+	return atomic_load_explicit(&port->link_up, memory_order_relaxed) && device_works(h, port);
 }
 
 bool sv_path_open(struct sv_wire *w, unsigned src_port, unsigned dst_port)
@@ -31,13 +34,13 @@ bool sv_path_open(struct sv_wire *w, unsigned src_port, unsigned dst_port)
 	}
 	src = &w->h->ports[src_port];
 	dst = &w->h->ports[dst_port];
+	/* Traffic of a port with itself never leaves the device. */
+	if (src == dst && device_works(w->h, src))
+		return true;
 	if (!port_works(w->h, src) || !port_works(w->h, dst)) {
 		sv_count(w->me, SV_CNT_DROP_LINK, 1);
 		return false;
 	}
-	/* Traffic of a port with itself never sees the switch. */
-	if (src == dst)
-		return true;
 	if (atomic_load_explicit(&src->cut, memory_order_relaxed) & SV_CUT_FROM_DEVICE ||
 	    atomic_load_explicit(&dst->cut, memory_order_relaxed) & SV_CUT_TO_DEVICE) {
 		sv_count(w->me, SV_CNT_DROP_CUT, 1);
