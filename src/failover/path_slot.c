@@ -8,6 +8,7 @@
 #include "failover/preregister.h"
 #include "failover/standby.h"
 #include "transport/comm.h"
+#include "transport/flush_old.h"
 #include "transport/shared.h"
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -219,6 +220,13 @@ static void retire(struct ha_comm *comm, struct ha_path *path)
 	comm->failover->retired = path;
 }
 
+/* What came over it may still have to be flushed. */
+static void fence_left(struct ha_comm *comm, struct ha_path *path)
+{
+	ha_flush_old_keep(comm, path);
+	ha_path_fence(path);
+}
+
 void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation)
 {
 	struct ha_slot *slot = &comm->failover->slots[p];
@@ -241,7 +249,7 @@ void ha_slot_fence(struct ha_comm *comm, unsigned p, uint32_t generation)
 	if (comm->failover->state == HA_FO_FENCING)
 		comm->failover->say |= HA_SAY_STATEMENT; /* with the new watermark */
 	if (path)
-		ha_path_fence(path); /* drain() confirms it */
+		fence_left(comm, path); /* drain() confirms it */
 	else if (!slot->yielded)
 		slot->fenced_gen = slot->want_gen; /* there is nothing that could carry them */
 }
@@ -463,7 +471,7 @@ void ha_slots_tidy(struct ha_comm *comm)
 	while (*at) {
 		struct ha_path *path = *at, *next = path->next_retired;
 
-		if (is_kept(comm, path) || ha_path_closing(path))
+		if (is_kept(comm, path) || path->flush.kept || ha_path_closing(path))
 			at = &path->next_retired;
 		else
 			*at = next;
@@ -474,7 +482,7 @@ bool ha_slots_untidy(const struct ha_comm *comm)
 {
 	const struct ha_path *path = comm->failover->retired;
 
-	while (path && (ha_path_away(path) || is_kept(comm, path)))
+	while (path && (ha_path_away(path) || is_kept(comm, path) || path->flush.kept))
 		path = path->next_retired;
 	return path;
 }

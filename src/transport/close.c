@@ -19,6 +19,7 @@
  */
 #include "transport/comm.h"
 #include "transport/complete.h"
+#include "transport/flush_old.h"
 #include "transport/peer_end.h"
 
 #include "base/clock.h"
@@ -51,6 +52,7 @@ static void drain(struct ha_comm *comm)
 	uint32_t left = comm->outstanding;
 	uint64_t until_ns;
 
+	ha_flush_old_end(comm);
 	for (unsigned i = 0; i < comm->npaths; i++)
 		ha_path_fence(comm->paths[i]);
 	if (left == 0)
@@ -82,6 +84,7 @@ static void close_comm(struct ha_comm *comm)
 		comm->ops->goodbye(comm);
 	}
 	drain(comm);
+	ha_flush_old_expose(comm);
 	HA_INFO(HA_SUBSYS_NET,
 		"connection %s is closed: %llu messages, %llu bytes, %llu completions found in the "
 		"background, %llu stale",

@@ -2,6 +2,7 @@
 /* Life and error of a connection. */
 #include "transport/comm.h"
 #include "transport/complete.h"
+#include "transport/flush_old.h"
 #include "transport/post.h"
 #include "transport/recv.h"
 #include "transport/send.h"
@@ -120,6 +121,7 @@ void ha_comm_free(struct ha_comm *comm)
 	ha_request_pool_free(&comm->pool);
 	if (comm->recv)
 		ha_request_pool_free(&comm->recv->flush_pool);
+	ha_flush_old_free(comm);
 	free(comm->send);
 	free(comm->recv);
 	ha_comm_put(comm);

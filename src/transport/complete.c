@@ -6,6 +6,7 @@
 #include "transport/complete.h"
 #include "transport/e2e.h"
 #include "transport/flush.h"
+#include "transport/flush_old.h"
 #include "transport/gpu_proof.h"
 #include "transport/path_error.h"
 #include "transport/post.h"
@@ -50,6 +51,8 @@ static __attribute__((noinline)) void apply_other(struct ha_comm *comm, struct h
 			path->sentinels_back++;
 		else if (current && ha_wr_kind(id) == HA_WR_GPU_PROOF)
 			ha_gpu_proof_done(comm, path, wc->status);
+		else if (current && ha_wr_kind(id) == HA_WR_FLUSH && path->flush.kept)
+			ha_flush_old_failed(comm, path);
 		else if (current || ha_path_has_qp(path, wc->qp_num))
 			ha_comm_completion_failed(comm, path, wc);
 		else

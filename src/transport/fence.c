@@ -104,8 +104,11 @@ static void stop_queues(struct ha_command *command)
 		if (to_error(path, qp->qp, &qp->stopped))
 			post_send_sentinel(path, qp->qp, &qp->stopped, wr_id);
 	}
-	/* A flush has the device read the application's memory; its receive queue is never used. */
-	if (flush->qp && to_error(path, flush->qp, &flush->stopped))
+	/*
+	 * A flush has the device read the application's memory; its receive queue is never used. A
+	 * queue pair that is kept writes to nothing but our own ring, and has its own end.
+	 */
+	if (flush->qp && !flush->kept && to_error(path, flush->qp, &flush->stopped))
 		post_send_sentinel(path, flush->qp, &flush->stopped, wr_id);
 }
 
@@ -154,6 +157,11 @@ enum ha_destruction ha_path_destroy_queues(struct ha_path *path)
 	for (unsigned i = 0; i < path->nqps; i++)
 		destruction = both(destruction, destroy(path, &path->qps[i].qp));
 	return destruction;
+}
+
+void ha_path_destroy_flush(struct ha_path *path)
+{
+	(void)destroy(path, &path->flush.qp);
 }
 
 /* A command thread: of queues that do not drain. */

@@ -5,7 +5,8 @@
  * The NIC writes to GPU memory with posted PCIe writes and reports completion to host memory; the
  * report can overtake the data. A read by the same NIC of the same memory pushes the writes ahead
  * of it, so a completed loopback RDMA READ is the proof. It has to be the NIC the data came
- * through: another one orders nothing. Host memory needs none of this.
+ * through: another one orders nothing, so one whose path was left is read through for a while yet
+ * (flush_old.c). Host memory needs none of this.
  *
  * The queue pair is made when GPU memory first needs it: most connections never do. That is four
  * commands, which a sick device may keep for a minute, so a command thread makes it, and flushes
@@ -14,6 +15,8 @@
  */
 #include "transport/flush.h"
 #include "transport/comm.h"
+#include "transport/flush_old.h"
+#include "transport/gpu_proof.h"
 #include "transport/path_error.h"
 #include "transport/recv.h"
 #include "transport/user_mr.h"
@@ -116,6 +119,12 @@ static void start_making(struct ha_path *path)
 	    ha_progress_commands(path->comm->inst->progress, (unsigned)path->nic->index), command);
 }
 
+static void take_made(struct ha_flush_qp *flush)
+{
+	flush->qp = flush->made;
+	flush->made = NULL;
+}
+
 bool ha_flush_has_qp(struct ha_comm *comm, struct ha_path *path)
 {
 	struct ha_flush_qp *flush = &path->flush;
@@ -138,58 +147,125 @@ bool ha_flush_has_qp(struct ha_comm *comm, struct ha_path *path)
 		ha_comm_verb_failed(comm, path, HA_REASON_POST, flush->verb, flush->error);
 		return false;
 	}
-	flush->qp = flush->made;
-	flush->made = NULL;
+	take_made(flush);
 	return true;
+}
+
+/* A failure is for the flush that meets it: perhaps none ever does. */
+void ha_flush_prepare(struct ha_comm *comm)
+{
+	struct ha_path *path = ha_comm_path(comm);
+	struct ha_flush_qp *flush;
+
+	if (!ha_comm_may_post(comm) || ha_comm_error(comm) != HA_OK)
+		return;
+	flush = &path->flush;
+	if (flush->qp || flush->serial == comm->memory.serial)
+		return;
+	if (!ha_gpu_memory(comm))
+		flush->serial = comm->memory.serial;
+	else if (ha_command_done(&flush->command) && !flush->verb)
+		take_made(flush);
+	else if (!ha_command_busy(&flush->command) && !ha_command_done(&flush->command))
+		start_making(path);
 }
 
 /* ---- flushing ------------------------------------------------------------------------------ */
 
-void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
+int ha_flush_read(struct ha_comm *comm, struct ha_path *path, const struct ha_request *req,
+		  uint64_t keys)
 {
-	struct ha_path *path = ha_comm_path(comm);
 	struct ibv_sge sge = {.addr = (uintptr_t)&comm->recv_ring->read_landing,
-			      .length = FLUSH_BYTES};
+			      .length = FLUSH_BYTES,
+			      .lkey = path->ring_lkey};
 	struct ibv_send_wr wr = {
+	    .wr_id = ha_wr_id(HA_WR_FLUSH, path->index, path->generation, 0, req->id),
 	    .sg_list = &sge,
 	    .num_sge = 1,
 	    .opcode = IBV_WR_RDMA_READ,
 	    .send_flags = IBV_SEND_SIGNALED,
+	    .wr.rdma = {.remote_addr = req->addr, .rkey = ha_mr_rkey(keys)},
 	};
 	struct ibv_send_wr *bad;
-	uint64_t keys;
-	int rc;
+	int rc = ibv_post_send(path->flush.qp, &wr, &bad);
 
-	if (!ha_comm_may_post(comm) &&
-	    atomic_load_explicit(&comm->peer_bye, memory_order_acquire)) {
+	if (rc != 0)
+		return rc;
+	path->flush.posted++;
+	comm->count.work_requests++;
+	return 0;
+}
+
+/* Of a request that was never posted. */
+static void begin(struct ha_comm *comm)
+{
+	comm->recv->flushes++;
+	comm->count.requests++;
+	comm->outstanding++;
+}
+
+static __attribute__((cold, noinline)) void cannot_post(struct ha_comm *comm)
+{
+	if (atomic_load_explicit(&comm->peer_bye, memory_order_acquire))
 		ha_comm_fail(comm, HA_ERR_REMOTE,
 			     "the peer has closed and the path its data came on is gone: what "
 			     "arrived cannot be flushed");
+}
+
+/* While NICs are kept that were left. False: nothing is to be posted on the active path now. */
+static __attribute__((cold, noinline)) bool spread(struct ha_comm *comm, struct ha_request *req)
+{
+	bool fresh = req->posted == HA_FLUSH_NEW;
+
+	if (req->posted != HA_FLUSH_SPREAD) {
+		ha_flush_old_post(comm, req);
+		if (fresh)
+			begin(comm);
+	}
+	ha_flush_old_go_on(comm);
+	return req->posted == HA_FLUSH_SPREAD && req->waits & HA_FLUSH_WANT_ACTIVE;
+}
+
+void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
+{
+	struct ha_path *path = ha_comm_path(comm);
+	uint64_t keys;
+	int rc;
+
+	if (__builtin_expect(!ha_comm_may_post(comm), 0)) {
+		cannot_post(comm);
 		return;
 	}
-	if (!ha_comm_may_post(comm) || !ha_flush_has_qp(comm, path) ||
-	    path->flush.posted - path->flush.done == HA_FLUSH_DEPTH)
+	if (__builtin_expect(comm->recv->old || req->posted == HA_FLUSH_SPREAD, 0) &&
+	    !spread(comm, req))
+		return;
+	if (!ha_flush_has_qp(comm, path) || path->flush.posted - path->flush.done == HA_FLUSH_DEPTH)
 		return;
 	keys = ha_comm_keys(comm, path, path->nic_index, req->mr, "a buffer to flush");
 	if (keys == 0)
 		return;
-	sge.lkey = path->ring_lkey;
-	wr.wr_id = ha_wr_id(HA_WR_FLUSH, path->index, path->generation, 0, req->id);
-	wr.wr.rdma.remote_addr = req->addr;
-	wr.wr.rdma.rkey = ha_mr_rkey(keys);
-	rc = ibv_post_send(path->flush.qp, &wr, &bad);
+	rc = ha_flush_read(comm, path, req, keys);
 	if (rc != 0) {
 		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_send (flush)", rc);
 		return;
 	}
-	path->flush.posted++;
-	comm->count.work_requests++;
-	if (req->posted == HA_FLUSH_NEW) {
-		comm->recv->flushes++;
-		comm->count.requests++;
-		comm->outstanding++;
+	if (__builtin_expect(req->posted == HA_FLUSH_SPREAD, 0)) {
+		req->waits ^= HA_FLUSH_WANT_ACTIVE | HA_FLUSH_WAIT_ACTIVE;
+		return;
 	}
+	if (req->posted == HA_FLUSH_NEW)
+		begin(comm);
 	req->posted = HA_FLUSH_POSTED;
+}
+
+/* Of a request that does not wait for one read alone. */
+static __attribute__((cold, noinline)) bool
+is_last_read(struct ha_comm *comm, const struct ha_path *path, struct ha_request *req)
+{
+	if (req->posted == HA_FLUSH_SPREAD)
+		return ha_flush_old_read(comm, path, req) == 0;
+	comm->count.stale_completions++;
+	return false;
 }
 
 void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t request_id)
@@ -200,10 +276,8 @@ void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t requ
 		return;
 	path->flush.done++;
 	req = &comm->recv->flush_pool.all[request_id];
-	if (req->posted != HA_FLUSH_POSTED) {
-		comm->count.stale_completions++;
+	if (__builtin_expect(req->posted != HA_FLUSH_POSTED, 0) && !is_last_read(comm, path, req))
 		return;
-	}
 	comm->outstanding--;
 	comm->recv->flushes--;
 	comm->count.flushes++;
@@ -224,13 +298,15 @@ void ha_flush_resume(struct ha_comm *comm)
 {
 	struct ha_request_pool *pool = &comm->recv->flush_pool;
 
+	ha_flush_old_resume(comm);
 	for (unsigned i = 0; i < pool->count; i++) {
 		struct ha_request *req = &pool->all[i];
 
 		/* The application may be filling in any other one at this moment. */
-		if (req->posted != HA_FLUSH_POSTED)
+		if (req->posted == HA_FLUSH_POSTED)
+			req->posted = HA_FLUSH_AGAIN;
+		else if (req->posted != HA_FLUSH_SPREAD)
 			continue;
-		req->posted = HA_FLUSH_AGAIN;
 		ha_flush_post(comm, req);
 	}
 }

@@ -17,6 +17,14 @@ void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t requ
  * or the path has failed. */
 bool ha_flush_has_qp(struct ha_comm *comm, struct ha_path *path);
 
+/* Has it made ahead of need, for the active path of a receiver with GPU memory: where the link is
+ * down it cannot be made any more. */
+void ha_flush_prepare(struct ha_comm *comm);
+
+/* Posts the read of a flush through one path's NIC, whose queue pair has room: errno. */
+int ha_flush_read(struct ha_comm *comm, struct ha_path *path, const struct ha_request *req,
+		  uint64_t keys);
+
 /* Posts a flush that could not be posted when it was asked for. */
 void ha_flush_post(struct ha_comm *comm, struct ha_request *req);
 

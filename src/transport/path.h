@@ -115,8 +115,10 @@ struct ha_flush_qp {
 	struct ibv_qp *qp; /* NULL until GPU memory first needed it, and it was made */
 	uint32_t posted, done;
 	uint8_t stopped; /* enum ha_stop_step */
+	bool kept;	 /* it outlives the fence of its path (flush_old.c) */
 	/* Makes it; before the path is fenced and closed, whose commands have the same key. */
 	struct ha_command command;
+	uint32_t serial;     /* of the connection's memory when there was none of a GPU in it */
 	uint64_t since_ns;   /* when the command was sent */
 	struct ibv_qp *made; /* its own while it is busy, as what follows */
 	const char *verb;    /* that failed, with error; NULL: none */
@@ -342,6 +344,9 @@ enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_
 /* Destroys its queue pairs, as far as that goes: those that are gone are NULL then. A command
  * thread, or who has the path to himself. */
 enum ha_destruction ha_path_destroy_queues(struct ha_path *path);
+
+/* The same of its flush queue pair alone, of a path that is fenced. */
+void ha_path_destroy_flush(struct ha_path *path);
 
 /*
  * Frees everything. Destroying a queue pair may take the kernel a minute, while packets of it are

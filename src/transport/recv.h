@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 struct ha_comm;
+struct ha_flush_old;
 struct ha_mr;
 
 /* ---- the receiving end --------------------------------------------------------------------- */
@@ -51,6 +52,8 @@ struct ha_recv_side {
 	uint32_t count_place; /* [T] e2e: where the next count goes */
 	struct ha_recv_slot slots[HA_WINDOW]; /* [T] by seq mod window */
 	struct ha_request_pool flush_pool;    /* [A] those of iflush */
+	struct ha_flush_old *old;	      /* [T] NICs that were left; NULL: none is kept */
+	bool old_ends;			      /* [T] none is kept any more */
 };
 
 /* What a message of its own touches of each: two lines, with that of the work request. */

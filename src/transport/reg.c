@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* regMr and deregMr: may run while another thread drives the same connection. */
 #include "transport/comm.h"
+#include "transport/flush_old.h"
 #include "transport/recv.h"
 
 #include "base/clock.h"
@@ -115,10 +116,24 @@ static unsigned forget_requests(struct ha_request_pool *pool, const struct ha_mr
 #define FENCE_MOST_NS (60 * HA_NS_PER_S)
 #define FENCE_NAP_US  100
 
+/* One look at the reads through NICs that were left, of memory that may be this. */
+static bool all_read(struct ha_comm *comm, const char **nic)
+{
+	bool over;
+
+	ha_token_acquire(comm);
+	ha_flush_old_go_on(comm);
+	if (!comm->inst->threads)
+		ha_flush_old_wait(comm);
+	over = !ha_flush_old_reads(comm, nic);
+	ha_token_release(comm);
+	return over;
+}
+
 /* One look at the fences of all paths; of the first that is not confirmed, if any. */
 static bool all_fenced(struct ha_comm *comm, const char **nic)
 {
-	bool fenced = true;
+	bool fenced = all_read(comm, nic);
 
 	ha_token_acquire(comm);
 	for (unsigned p = 0; p < comm->npaths; p++) {
@@ -143,7 +158,7 @@ static bool all_fenced(struct ha_comm *comm, const char **nic)
  * Whoever deregisters may use the memory again at once, or unmap it; and ending the registration
  * keeps nobody off pages that another handle has registered as well.
  */
-static void await_fences(struct ha_comm *comm)
+static void await_end(struct ha_comm *comm, bool (*is_over)(struct ha_comm *comm, const char **nic))
 {
 	const uint64_t began_ns = ha_real_ns();
 	const char *nic = NULL;
@@ -151,7 +166,7 @@ static void await_fences(struct ha_comm *comm)
 	uint64_t took_ns;
 
 	/* Where there are no threads a second look has seen everything. */
-	for (int look = 0; !all_fenced(comm, &nic) && (look < 2 || comm->inst->threads); look++) {
+	for (int look = 0; !is_over(comm, &nic) && (look < 2 || comm->inst->threads); look++) {
 		took_ns = ha_real_ns() - began_ns;
 		if (took_ns > FENCE_MOST_NS) {
 			HA_WARN("connection %s: the queue pairs on %s do not stop: the device may "
@@ -177,12 +192,15 @@ static void await_fences(struct ha_comm *comm)
 static void forget(struct ha_comm *comm, const struct ha_mr *mr)
 {
 	unsigned used;
+	bool reads;
 
 	ha_token_acquire(comm);
+	reads = ha_flush_old_reads(comm, NULL);
 	used = forget_requests(&comm->pool, mr);
 	if (comm->recv)
 		used += forget_requests(&comm->recv->flush_pool, mr) + forget_receives(comm, mr);
 	if (used != 0) {
+		ha_flush_old_end(comm);
 		for (unsigned p = 0; p < comm->npaths; p++)
 			ha_path_fence(comm->paths[p]);
 		ha_comm_fail(comm, HA_ERR_USAGE,
@@ -192,7 +210,9 @@ static void forget(struct ha_comm *comm, const struct ha_mr *mr)
 	}
 	ha_token_release(comm);
 	if (used != 0)
-		await_fences(comm);
+		await_end(comm, all_fenced);
+	else if (reads)
+		await_end(comm, all_read);
 }
 
 void ha_dereg_mr(struct ha_comm *comm, struct ha_mr *mr)

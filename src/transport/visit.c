@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/visit.h"
 #include "transport/async_event.h"
+#include "transport/flush.h"
+#include "transport/flush_old.h"
+#include "transport/recv.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -94,6 +97,13 @@ static bool is_fencing(const struct ha_comm *comm)
 }
 
 /* Under the token. */
+static void look_after_flushes(struct ha_comm *comm)
+{
+	ha_flush_prepare(comm);
+	ha_flush_old_visit(comm);
+}
+
+/* Under the token. */
 static enum ha_poll_result visit_connection(struct ha_comm *comm)
 {
 	ha_result_t error;
@@ -118,6 +128,8 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 		ha_comm_note_life(comm);
 	}
 	comm->poller.due_ns = comm->ops->visit(comm);
+	if (comm->recv && ha_comm_has_failover(comm))
+		look_after_flushes(comm);
 	/* Memory that was being registered is, whoever completes requests. */
 	if (ha_comm_error(comm) == HA_OK)
 		ha_comm_pump(comm);

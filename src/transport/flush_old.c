@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is kept of a path that is left: its queue pair to itself, in whose completion queue nothing
+ * else comes once the path is fenced. All else of the path waits, to be closed with it.
+ *
+ * Data of a receive that was posted before the path was left may have come over it, wholly or in
+ * part. Which, nobody has counted, so the flush of any receive reads through all NICs that are
+ * kept, besides the active one's. A NIC is kept until those receives are reported and
+ * HA_FLUSH_LATE_NS have passed, in which whoever has been told of a receive asks for its flush.
+ */
+#include "transport/flush_old.h"
+#include "transport/comm.h"
+#include "transport/complete.h"
+#include "transport/flush.h"
+#include "transport/recv.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "memory/mr.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* NCCL asks for a flush in the round in which it hears of the receive. */
+#define HA_FLUSH_LATE_NS (1 * HA_NS_PER_S)
+/* A read inside a device that is well takes microseconds. */
+#define HA_FLUSH_OVERDUE_NS (50 * HA_NS_PER_MS)
+/* A queue pair that could not be destroyed is tried again so often. */
+#define AGAIN_NS HA_NS_PER_MS
+
+#define MAX_OLD 4
+
+enum old_state {
+	OLD_FREE,
+	OLD_LEFT,   /* traffic has not gone on yet */
+	OLD_KEPT,   /* until its receives are flushed */
+	OLD_ENDING, /* nothing is read through it any more; its queue pair is destroyed */
+};
+
+struct old_nic {
+	uint8_t state; /* enum old_state */
+	uint32_t done; /* reads that were back when it was looked at last */
+	struct ha_path *path;
+	uint64_t end_seq; /* receives before it may have data of it */
+	uint64_t
+	    moved_ns; /* KEPT: when a read came back, or none was under way; ENDING: last try */
+	uint64_t until_ns; /* it is kept as long, at least */
+};
+
+struct ha_flush_old {
+	struct old_nic nics[MAX_OLD];
+};
+
+/* ---- which ones ------------------------------------------------------------------------------ */
+
+static int place_of(const struct ha_comm *comm, const struct ha_path *path)
+{
+	const struct ha_flush_old *old = comm->recv->old;
+
+	for (int i = 0; old && i < MAX_OLD; i++)
+		if (old->nics[i].state != OLD_FREE && old->nics[i].path == path)
+			return i;
+	return -1;
+}
+
+static bool is_reading(const struct ha_path *path)
+{
+	return path->flush.qp && path->flush.posted != path->flush.done;
+}
+
+static struct ha_request *request(const struct ha_comm *comm, unsigned i)
+{
+	return &comm->recv->flush_pool.all[i];
+}
+
+/* What the requests that are under way wait for. */
+static bool is_waited_for(const struct ha_comm *comm, unsigned place)
+{
+	for (unsigned i = 0; i < comm->recv->flush_pool.count; i++)
+		if (request(comm, i)->posted == HA_FLUSH_SPREAD &&
+		    request(comm, i)->waits & 1u << place)
+			return true;
+	return false;
+}
+
+/* Whether the application may still ask for the flush of a receive that may have data of it. */
+static bool is_reported(const struct ha_comm *comm, uint64_t end_seq)
+{
+	const struct ha_recv_side *r = comm->recv;
+	uint64_t seq = end_seq > HA_WINDOW ? end_seq - HA_WINDOW : 0;
+
+	for (; seq < end_seq; seq++) {
+		const struct ha_recv_slot *slot = &r->slots[seq & comm->slot_mask];
+
+		if (slot->seq == seq && slot->req &&
+		    atomic_load_explicit(&slot->req->state, memory_order_acquire) != HA_REQ_FREE)
+			return false;
+	}
+	return true;
+}
+
+/* ---- the end of one -------------------------------------------------------------------------- */
+
+/* What its requests wait for of it is the active path's to do. */
+static void hand_over(struct ha_comm *comm, unsigned place)
+{
+	for (unsigned i = 0; i < comm->recv->flush_pool.count; i++) {
+		struct ha_request *req = request(comm, i);
+
+		if (req->posted != HA_FLUSH_SPREAD || !(req->waits & 1u << place))
+			continue;
+		req->waits &= (uint8_t) ~(1u << place);
+		if (!(req->waits & HA_FLUSH_WAIT_ACTIVE))
+			req->waits |= HA_FLUSH_WANT_ACTIVE;
+	}
+}
+
+static void destroy_qp(struct ha_command *command)
+{
+	ha_path_destroy_flush(ha_container_of(command, struct ha_path, command));
+}
+
+static void let_go(struct ha_comm *comm, unsigned place)
+{
+	struct old_nic *nic = &comm->recv->old->nics[place];
+
+	if (nic->state == OLD_ENDING)
+		return;
+	hand_over(comm, place);
+	nic->state = OLD_ENDING;
+	nic->moved_ns = 0;
+}
+
+static void go_on_ending(struct old_nic *nic, uint64_t now_ns)
+{
+	struct ha_path *path = nic->path;
+
+	if (ha_path_away(path) || atomic_load(&path->state) != HA_PATH_FENCED)
+		return;
+	if (!path->flush.qp) {
+		path->flush.kept = false;
+		*nic = (struct old_nic){0};
+	} else if (nic->moved_ns == 0 || now_ns >= nic->moved_ns + AGAIN_NS) {
+		nic->moved_ns = now_ns;
+		ha_path_command(path, destroy_qp, HA_COMMAND_CLEAN);
+	}
+}
+
+/* ---- keeping --------------------------------------------------------------------------------- */
+
+static struct old_nic *find_room(struct ha_comm *comm)
+{
+	struct ha_recv_side *r = comm->recv;
+
+	if (!r->old)
+		r->old = calloc(1, sizeof(*r->old));
+	for (unsigned i = 0; r->old && i < MAX_OLD; i++)
+		if (r->old->nics[i].state == OLD_FREE)
+			return &r->old->nics[i];
+	return NULL;
+}
+
+/* The reads that are under way through it are its own from now on. */
+static void take_over_reads(struct ha_comm *comm, unsigned place)
+{
+	for (unsigned i = 0; i < comm->recv->flush_pool.count; i++) {
+		struct ha_request *req = request(comm, i);
+
+		if (req->posted == HA_FLUSH_POSTED) {
+			req->posted = HA_FLUSH_SPREAD;
+			req->waits = HA_FLUSH_WAIT_ACTIVE;
+		}
+		if (req->posted == HA_FLUSH_SPREAD && req->waits & HA_FLUSH_WAIT_ACTIVE)
+			req->waits ^= (uint8_t)(HA_FLUSH_WAIT_ACTIVE | 1u << place);
+	}
+}
+
+/* One queue pair of a device reads for all. */
+static void replace_older(struct ha_comm *comm, const struct ha_path *path)
+{
+	struct ha_flush_old *old = comm->recv->old;
+
+	for (unsigned i = 0; old && i < MAX_OLD; i++)
+		if (old->nics[i].state == OLD_KEPT && old->nics[i].path->on == path->on &&
+		    !is_waited_for(comm, i))
+			let_go(comm, i);
+}
+
+void ha_flush_old_keep(struct ha_comm *comm, struct ha_path *path)
+{
+	struct old_nic *nic;
+
+	if (!comm->recv || comm->recv->old_ends || path->flush.kept || !path->flush.qp ||
+	    path != ha_comm_path(comm) || ha_path_device_died(path) ||
+	    ha_comm_error(comm) != HA_OK || atomic_load(&path->state) >= HA_PATH_FENCING ||
+	    ha_path_away(path) || atomic_load(&comm->peer_bye))
+		return;
+	replace_older(comm, path);
+	nic = find_room(comm);
+	if (!nic)
+		return;
+	*nic = (struct old_nic){.state = OLD_LEFT,
+				.path = path,
+				.done = path->flush.done,
+				.end_seq = UINT64_MAX,
+				.moved_ns = ha_now_ns()};
+	path->flush.kept = true;
+	take_over_reads(comm, (unsigned)(nic - comm->recv->old->nics));
+}
+
+/* The active path reads through the same device: that one does. */
+static bool is_covered(const struct ha_comm *comm, const struct ha_path *path)
+{
+	const struct ha_path *active = ha_comm_path(comm);
+
+	return active && active != path && active->on == path->on;
+}
+
+void ha_flush_old_resume(struct ha_comm *comm)
+{
+	struct ha_flush_old *old = comm->recv->old;
+
+	for (unsigned i = 0; old && i < MAX_OLD; i++) {
+		struct old_nic *nic = &old->nics[i];
+
+		if (nic->state == OLD_LEFT) {
+			nic->state = OLD_KEPT;
+			nic->end_seq = comm->recv->next_seq;
+			nic->until_ns = ha_now_ns() + HA_FLUSH_LATE_NS;
+		}
+	}
+	for (unsigned i = 0; i < comm->recv->flush_pool.count; i++)
+		if (request(comm, i)->posted == HA_FLUSH_SPREAD &&
+		    request(comm, i)->waits & HA_FLUSH_WAIT_ACTIVE)
+			request(comm, i)->waits ^= HA_FLUSH_WAIT_ACTIVE | HA_FLUSH_WANT_ACTIVE;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static bool may_read(const struct ha_path *path)
+{
+	return !ha_path_away(path) && path->flush.qp &&
+	       atomic_load(&path->state) == HA_PATH_FENCED && !ha_path_device_died(path);
+}
+
+static bool read_through(struct ha_comm *comm, struct ha_path *path, const struct ha_request *req)
+{
+	uint64_t keys = ha_mr_keys(req->mr, path->nic_index);
+
+	return keys != 0 && may_read(path) &&
+	       path->flush.posted - path->flush.done < HA_FLUSH_DEPTH &&
+	       ha_flush_read(comm, path, req, keys) == 0;
+}
+
+void ha_flush_old_post(struct ha_comm *comm, struct ha_request *req)
+{
+	struct ha_flush_old *old = comm->recv->old;
+
+	req->posted = HA_FLUSH_SPREAD;
+	req->waits = HA_FLUSH_WANT_ACTIVE;
+	for (unsigned i = 0; i < MAX_OLD; i++) {
+		struct old_nic *nic = &old->nics[i];
+
+		if (nic->state != OLD_KEPT || is_covered(comm, nic->path))
+			continue;
+		if (!is_reading(nic->path))
+			nic->moved_ns = ha_now_ns();
+		if (read_through(comm, nic->path, req))
+			req->waits |= (uint8_t)(1u << i);
+		else
+			let_go(comm, i);
+	}
+}
+
+uint8_t ha_flush_old_read(struct ha_comm *comm, const struct ha_path *path, struct ha_request *req)
+{
+	int place = place_of(comm, path);
+
+	if (place >= 0)
+		req->waits &= (uint8_t) ~(1u << place);
+	else if (path == ha_comm_path(comm))
+		req->waits &= (uint8_t)~HA_FLUSH_WAIT_ACTIVE;
+	return req->waits;
+}
+
+void ha_flush_old_failed(struct ha_comm *comm, struct ha_path *path)
+{
+	int place = place_of(comm, path);
+
+	path->flush.done++;
+	if (place < 0 || comm->recv->old->nics[place].state == OLD_ENDING)
+		return;
+	HA_INFO(HA_SUBSYS_NET,
+		"connection %s: what came through %s cannot be flushed through it any more",
+		comm->name, path->nic->name);
+	let_go(comm, (unsigned)place);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static bool is_overdue(struct old_nic *nic, uint64_t now_ns)
+{
+	struct ha_path *path = nic->path;
+
+	if (!ha_path_away(path) && (!is_reading(path) || path->flush.done != nic->done)) {
+		nic->done = path->flush.done;
+		nic->moved_ns = now_ns;
+	}
+	return now_ns > nic->moved_ns + HA_FLUSH_OVERDUE_NS;
+}
+
+static bool is_needed(const struct ha_comm *comm, unsigned place, uint64_t now_ns)
+{
+	const struct old_nic *nic = &comm->recv->old->nics[place];
+
+	return is_waited_for(comm, place) || now_ns < nic->until_ns ||
+	       (!is_covered(comm, nic->path) && !is_reported(comm, nic->end_seq));
+}
+
+static void step(struct ha_comm *comm, unsigned place, uint64_t now_ns)
+{
+	struct old_nic *nic = &comm->recv->old->nics[place];
+	struct ha_path *path = nic->path;
+
+	if (!ha_path_away(path) && path->flush.qp && atomic_load(&path->state) == HA_PATH_FENCED)
+		ha_comm_poll_path(comm, path, comm->poll_batch);
+	if (nic->state == OLD_ENDING) {
+		go_on_ending(nic, now_ns);
+		return;
+	}
+	/* Its fence found it sick, and had to destroy it; or it does not answer. */
+	if (ha_path_device_died(path) || path->unheard || ha_comm_error(comm) != HA_OK ||
+	    (!ha_path_away(path) && !path->flush.qp) || is_overdue(nic, now_ns) ||
+	    (nic->state == OLD_KEPT && !is_needed(comm, place, now_ns)))
+		let_go(comm, place);
+}
+
+static bool awaits_time(const struct ha_flush_old *old, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < MAX_OLD; i++) {
+		const struct old_nic *nic = &old->nics[i];
+
+		if (nic->state == OLD_LEFT || nic->state == OLD_ENDING ||
+		    (nic->state == OLD_KEPT &&
+		     (now_ns < nic->until_ns || ha_path_away(nic->path) || is_reading(nic->path))))
+			return true;
+	}
+	return false;
+}
+
+static void free_when_empty(struct ha_comm *comm)
+{
+	struct ha_flush_old *old = comm->recv->old;
+
+	for (unsigned i = 0; i < MAX_OLD; i++)
+		if (old->nics[i].state != OLD_FREE)
+			return;
+	ha_flush_old_free(comm);
+}
+
+void ha_flush_old_go_on(struct ha_comm *comm)
+{
+	uint64_t now_ns = ha_now_ns();
+
+	if (!comm->recv || !comm->recv->old)
+		return;
+	for (unsigned i = 0; i < MAX_OLD; i++)
+		if (comm->recv->old->nics[i].state != OLD_FREE)
+			step(comm, i, now_ns);
+	free_when_empty(comm);
+}
+
+void ha_flush_old_visit(struct ha_comm *comm)
+{
+	uint64_t now_ns, due_ns;
+
+	if (!comm->recv->old)
+		return;
+	now_ns = ha_now_ns();
+	due_ns = now_ns + HA_FLUSH_OVERDUE_NS / 2;
+	ha_flush_old_go_on(comm);
+	if (comm->recv->old && awaits_time(comm->recv->old, now_ns) &&
+	    (comm->poller.due_ns == 0 || comm->poller.due_ns > due_ns))
+		comm->poller.due_ns = due_ns;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+void ha_flush_old_end(struct ha_comm *comm)
+{
+	if (!comm->recv)
+		return;
+	comm->recv->old_ends = true;
+	for (unsigned i = 0; comm->recv->old && i < MAX_OLD; i++)
+		if (comm->recv->old->nics[i].state != OLD_FREE)
+			let_go(comm, i);
+	ha_flush_old_go_on(comm);
+}
+
+void ha_flush_old_wait(struct ha_comm *comm)
+{
+	struct ha_flush_old *old = comm->recv ? comm->recv->old : NULL;
+
+	for (unsigned i = 0; old && i < MAX_OLD; i++)
+		if (old->nics[i].state == OLD_ENDING)
+			(void)ha_path_wait(old->nics[i].path, UINT64_MAX);
+	ha_flush_old_go_on(comm);
+}
+
+bool ha_flush_old_reads(const struct ha_comm *comm, const char **name)
+{
+	const struct ha_flush_old *old = comm->recv ? comm->recv->old : NULL;
+
+	for (unsigned i = 0; old && i < MAX_OLD; i++) {
+		const struct old_nic *nic = &old->nics[i];
+
+		if (nic->state != OLD_ENDING ||
+		    (!ha_path_away(nic->path) && !is_reading(nic->path)))
+			continue;
+		if (name)
+			*name = nic->path->nic->name;
+		return true;
+	}
+	return false;
+}
+
+void ha_flush_old_expose(struct ha_comm *comm)
+{
+	struct ha_flush_old *old = comm->recv ? comm->recv->old : NULL;
+
+	for (unsigned i = 0; old && i < MAX_OLD; i++)
+		if (old->nics[i].state != OLD_FREE &&
+		    (ha_path_away(old->nics[i].path) || is_reading(old->nics[i].path)))
+			old->nics[i].path->exposed = true;
+}
+
+void ha_flush_old_free(struct ha_comm *comm)
+{
+	if (!comm->recv)
+		return;
+	free(comm->recv->old);
+	comm->recv->old = NULL;
+}

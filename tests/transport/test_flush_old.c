@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GPU memory is flushed through the NIC that its data came on, also when that one's path has been
+ * left since: only that NIC's read pushes its writes ahead.
+ */
+#include "harness.h"
+
+#include "base/clock.h"
+#include "failover/engine.h"
+#include "memory/mr.h"
+#include "transport/flush_old.h"
+#include "transport/recv.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define SIZE ((size_t)300000)
+
+/* Memory of a GPU, as far as a device can tell: a dmabuf, mapped here so that a test can look. */
+struct gpu {
+	uint8_t *bytes;
+	struct ha_mr *mr;
+};
+
+static void gpu_open(struct gpu *gpu, struct ha_comm *comm)
+{
+	int fd = memfd_create("gpu", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)SIZE), 0);
+	gpu->bytes = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(gpu->bytes, MAP_FAILED);
+	assert_int_equal(ha_reg_mr(comm, gpu->bytes, SIZE, HA_MEM_CUDA, 0, fd, &gpu->mr), HA_OK);
+	close(fd);
+}
+
+static void gpu_close(struct gpu *gpu, struct ha_comm *comm)
+{
+	if (gpu->mr)
+		ha_dereg_mr(comm, gpu->mr);
+	munmap(gpu->bytes, SIZE);
+}
+
+static void up(struct pair *pair, struct gpu *gpu)
+{
+	pair_init(pair);
+	pair->config.enable_backup = true;
+	pair->fabric.rails = 2;
+	pair_up(pair);
+	pair_wait_standby(pair);
+	gpu_open(gpu, pair->recv);
+	pair_idle(pair, 100);
+}
+
+/* A message that has come, and was reported. */
+static void receive(struct pair *pair, const struct gpu *gpu, uint32_t seed)
+{
+	struct ha_request *recv, *send;
+	size_t size = SIZE;
+	void *data = gpu->bytes;
+	struct ha_mr *mr = gpu->mr;
+	int tag = 1, got = 0;
+
+	fill(pair->from.bytes, size, seed);
+	assert_int_equal(ha_irecv(pair->recv, 1, &data, &size, &tag, &mr, &recv), HA_OK);
+	send = post_send(pair, 0, size, tag);
+	assert_int_equal(pair_finish(pair, recv, &got), HA_OK);
+	assert_int_equal(pair_finish(pair, send, NULL), HA_OK);
+	assert_int_equal(got, (int)size);
+}
+
+static struct ha_request *flush(struct pair *pair, const struct gpu *gpu)
+{
+	const int got = (int)SIZE;
+	struct ha_request *req;
+	void *data = gpu->bytes;
+	struct ha_mr *mr = gpu->mr;
+
+	assert_int_equal(ha_iflush(pair->recv, 1, &data, &got, &mr, &req), HA_OK);
+	assert_non_null(req);
+	return req;
+}
+
+static const char *active(const struct pair *pair)
+{
+	return pair->recv->paths[pair->recv->active]->nic->name;
+}
+
+/* Reads that the active path has posted. */
+static unsigned reads_of_active(const struct pair *pair)
+{
+	return pair->recv->paths[pair->recv->active]->flush.posted;
+}
+
+/* Until traffic goes on over that device. */
+static void wait_for_active(struct pair *pair, const char *name)
+{
+	for (int i = 0; i < 2000; i++) {
+		const struct ha_path *path = pair->recv->paths[pair->recv->active];
+
+		if (!pair->recv->epoch_changing && ha_path_ready(path) &&
+		    strcmp(path->nic->name, name) == 0)
+			return;
+		pair_idle(pair, 1);
+	}
+	fail_msg("not on %s; log:\n%s", name, captured_log);
+}
+
+/* Counts the reads that a device of the receiver's sends. */
+static int count_reads(int rail)
+{
+	char rule[64];
+
+	snprintf(rule, sizeof(rule), "delay=1ns op=read host=1 rail=%d", rail);
+	return add_rule(rule);
+}
+
+/* Each read that a flush makes goes through the device that the data came on. */
+static void data_of_a_cut_link_is_flushed_through_its_nic(void **state)
+{
+	static const bool flushed_before[] = {true, false};
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct pair pair;
+		struct gpu gpu;
+		unsigned before;
+		int old, new;
+
+		up(&pair, &gpu);
+		if (flushed_before[i]) {
+			receive(&pair, &gpu, 3);
+			assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
+		}
+		assert_string_equal(active(&pair), "sim0");
+		receive(&pair, &gpu, 5);
+		sv_stepped_link(1, 0, false);
+		wait_for_active(&pair, "sim1");
+		old = count_reads(0);
+		new = count_reads(1);
+		before = reads_of_active(&pair);
+		assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
+		assert_int_equal(fired(old), 1);
+		assert_int_equal(reads_of_active(&pair) - before, 1);
+		assert_true(filled(gpu.bytes, SIZE, 5));
+		/* And no longer than it is needed. */
+		pair_idle(&pair, 1500);
+		assert_null(pair.recv->recv->old);
+		receive(&pair, &gpu, 6);
+		assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
+		assert_int_equal(fired(old), 1);
+		assert_true(fired(new) >= 1);
+		assert_true(filled(gpu.bytes, SIZE, 6));
+		assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+		gpu_close(&gpu, pair.recv);
+		pair_close(&pair);
+	}
+}
+
+static void data_of_a_dead_nic_is_flushed_through_the_other(void **state)
+{
+	struct pair pair;
+	struct gpu gpu;
+	int old, new;
+
+	(void)state;
+	up(&pair, &gpu);
+	receive(&pair, &gpu, 5);
+	sv_stepped_kill(1, 0);
+	wait_for_active(&pair, "sim1");
+	old = count_reads(0);
+	new = count_reads(1);
+	assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
+	assert_int_equal(fired(old), 0);
+	assert_int_equal(fired(new), 1);
+	assert_true(filled(gpu.bytes, SIZE, 5));
+	gpu_close(&gpu, pair.recv);
+	pair_close(&pair);
+}
+
+/* It dies, or its queue pair fails, when it is read through: the other one's read is all there is.
+ */
+static void a_kept_nic_that_fails_holds_no_flush_up(void **state)
+{
+	static const char *const rules[] = {
+	    "drop op=read host=1 rail=0", "wc=REM_OP_ERR op=read host=1 rail=0",
+	    "kill op=read host=1 rail=0", "errno=ENOMEM verb=post_send host=1 rail=0"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		struct pair pair;
+		struct gpu gpu;
+		unsigned before;
+		int rule;
+
+		up(&pair, &gpu);
+		receive(&pair, &gpu, 5);
+		sv_stepped_link(1, 0, false);
+		wait_for_active(&pair, "sim1");
+		rule = add_rule(rules[i]);
+		before = reads_of_active(&pair);
+		assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
+		assert_true(fired(rule) > 0);
+		assert_true(reads_of_active(&pair) - before >= 1);
+		assert_true(filled(gpu.bytes, SIZE, 5));
+		assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+		pair_idle(&pair, 2000);
+		assert_null(pair.recv->recv->old);
+		gpu_close(&gpu, pair.recv);
+		pair_close(&pair);
+	}
+}
+
+static unsigned kept(const struct pair *pair)
+{
+	unsigned n = 0;
+
+	for (const struct ha_path *p = pair->recv->failover->retired; p; p = p->next_retired)
+		n += p->flush.kept;
+	return n;
+}
+
+static void switches_in_a_row_leave_no_queue_pairs(void **state)
+{
+	struct pair pair;
+	struct gpu gpu;
+
+	(void)state;
+	up(&pair, &gpu);
+	for (uint32_t i = 0; i < 6; i++) {
+		uint32_t rail = i % 2;
+
+		receive(&pair, &gpu, 5 + i);
+		sv_stepped_link(1, rail, false);
+		wait_for_active(&pair, rail ? "sim0" : "sim1");
+		assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
+		assert_true(filled(gpu.bytes, SIZE, 5 + i));
+		assert_true(kept(&pair) <= 2);
+		sv_stepped_link(1, rail, true);
+		pair_wait_standby(&pair);
+	}
+	pair_idle(&pair, 3000);
+	assert_null(pair.recv->recv->old);
+	assert_null(pair.recv->failover->retired);
+	gpu_close(&gpu, pair.recv);
+	pair_close(&pair);
+}
+
+/* The device may still read the memory until its queue pair is gone. */
+static void the_end_waits_for_a_read_through_a_nic_that_was_left(void **state)
+{
+	(void)state;
+	for (int close = 0; close < 2; close++) {
+		struct ha_request *req;
+		struct pair pair;
+		struct gpu gpu;
+		int rule;
+
+		up(&pair, &gpu);
+		receive(&pair, &gpu, 5);
+		sv_stepped_link(1, 0, false);
+		wait_for_active(&pair, "sim1");
+		rule = add_rule("delay=10ms op=read host=1 rail=0");
+		req = flush(&pair, &gpu);
+		assert_int_equal(req->posted, HA_FLUSH_SPREAD);
+		assert_true(fired(rule) > 0);
+		if (close) {
+			ha_dereg_mr(pair.recv, pair.to.mr);
+			ha_close_recv(pair.recv);
+			pair.recv = NULL;
+			pair.to.mr = NULL;
+			/* nothing of it is left: checked when the fabric is closed */
+			ha_dereg_mr(NULL, gpu.mr);
+		} else {
+			ha_dereg_mr(pair.recv, gpu.mr);
+			assert_false(ha_flush_old_reads(pair.recv, NULL));
+			assert_int_equal(kept(&pair), 0);
+		}
+		gpu.mr = NULL;
+		gpu_close(&gpu, pair.recv);
+		pair_close(&pair);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(data_of_a_cut_link_is_flushed_through_its_nic),
+	    cmocka_unit_test(data_of_a_dead_nic_is_flushed_through_the_other),
+	    cmocka_unit_test(a_kept_nic_that_fails_holds_no_flush_up),
+	    cmocka_unit_test(switches_in_a_row_leave_no_queue_pairs),
+	    cmocka_unit_test(the_end_waits_for_a_read_through_a_nic_that_was_left),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
