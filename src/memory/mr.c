@@ -492,6 +492,8 @@ ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *
 
 void ha_mr_deregister(struct ha_mr *mr)
 {
+	struct ha_mr_use *uses[HA_MAX_NICS];
+
 	if (!mr)
 		return;
 	pthread_mutex_lock(&mr->set->mrs_lock);
@@ -500,9 +502,11 @@ void ha_mr_deregister(struct ha_mr *mr)
 	/* From here on no registration that is under way fills a slot. */
 	pthread_mutex_lock(&mr->lock);
 	mr->deregistered = true;
+	for (int i = 0; i < mr->set->nnics; i++)
+		uses[i] = mr->slot[i] == HA_MR_FILLED ? mr->use[i] : NULL;
 	pthread_mutex_unlock(&mr->lock);
 	for (int i = 0; i < mr->set->nnics; i++)
-		if (mr->slot[i] == HA_MR_FILLED)
-			give_up(mr, mr->use[i], i == mr->first_nic);
+		if (uses[i])
+			give_up(mr, uses[i], i == mr->first_nic);
 	put_mr(mr);
 }
