@@ -71,6 +71,8 @@ struct end_options {
 /* Opens a device and connects one RC queue pair with the process at the other end of peer_fd. */
 void end_open(struct end *end, int peer_fd, const struct end_options *opt);
 void end_close(struct end *end);
+/* A byte that a device may be writing to: no thread of this program's writes it. */
+uint8_t end_sees(const uint8_t *at);
 /* Makes a new queue pair in place of the old one, and connects it. */
 void end_reconnect(struct end *end, int peer_fd, const struct end_options *opt);
 int end_post_write(struct end *end, size_t offset, uint32_t len, uint64_t wr_id);

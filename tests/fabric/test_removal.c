@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -86,13 +87,14 @@ static int removed_host(int peer_fd, int test_fd, void *arg)
 	say(peer_fd, 'w');
 	hear(peer_fd);
 	for (size_t i = 0; i < MESSAGE; i++)
-		NEED(end.buf[i] == pattern(5, i)); /* it landed all the same */
+		NEED(end_sees(&end.buf[i]) == pattern(5, i)); /* it landed all the same */
 	NEED(end_event(&end, 10) == IBV_EVENT_DEVICE_FATAL);
 	NEED(poll(&fd, 1, 0) == 1);
 	NEED(ibv_get_async_event(end.ctx, &event) == -1 && errno == EIO);
 	NEED(end_post_write(&end, 0, 8, 1) == 0); /* and nothing comes of it */
 	need_nothing_given_back(&end);
 	NEED(ibv_close_device(end.ctx) == 0);
+	free(end.buf);
 	say(peer_fd, 'g');
 	say(test_fd, 'd');
 	hear(test_fd);
@@ -166,6 +168,7 @@ static int by_hand(int peer_fd, int test_fd, void *arg)
 	NEED(end_event(&end, 10) == IBV_EVENT_DEVICE_FATAL);
 	need_nothing_given_back(&end);
 	NEED(ibv_close_device(end.ctx) == 0);
+	free(end.buf);
 	return 0;
 }
 
@@ -224,6 +227,7 @@ static int reset_host(int peer_fd, int test_fd, void *arg)
 	need_nothing_given_back(&old);
 	meet(peer_fd);
 	NEED(ibv_close_device(old.ctx) == 0);
+	free(old.buf);
 	NEED(write_status(&fresh) == IBV_WC_SUCCESS);
 	meet(peer_fd);
 	end_close(&fresh);
@@ -288,10 +292,11 @@ static int feigning_host(int peer_fd, int test_fd, void *arg)
 	say(peer_fd, 'w');
 	hear(peer_fd);
 	for (size_t i = 0; i < MESSAGE; i++)
-		NEED(end.buf[i] == pattern(5, i)); /* where it was deregistered */
+		NEED(end_sees(&end.buf[i]) == pattern(5, i)); /* where it was deregistered */
 	NEED(ibv_destroy_cq(end.cq) == 0);
 	NEED(ibv_dealloc_pd(end.pd) == 0);
 	NEED(ibv_close_device(end.ctx) == 0);
+	free(end.buf);
 	return 0;
 }
 

@@ -373,7 +373,14 @@ static int ended(void)
 	return 0;
 }
 
-/* The memory is said to be a GPU's, which nothing but flushing looks at. */
+/* The memory is said to be a GPU's: the background looks at that, too, under the token. */
+static void say_is_gpus(struct ha_comm *comm, struct ha_mr *mr)
+{
+	ha_token_acquire(comm);
+	mr->host = false;
+	ha_token_release(comm);
+}
+
 static int flusher(int peer_fd, int test_fd, void *arg)
 {
 	struct ha_request *flush;
@@ -390,7 +397,7 @@ static int flusher(int peer_fd, int test_fd, void *arg)
 	h.other = await_dial(&h, 1);
 	get_memory(&h);
 	await_standby(h.comm);
-	h.mr[0]->host = false;
+	say_is_gpus(h.comm, h.mr[0]);
 	data = h.memory;
 	tell(&h, 'r'); /* making a queue pair takes long */
 	began_ns = ha_now_ns();
@@ -403,7 +410,7 @@ static int flusher(int peer_fd, int test_fd, void *arg)
 	NEED(h.longest_ns < PROMPT_MS * HA_NS_PER_MS);
 	NEED(ha_comm_error(h.comm) == HA_OK);
 	/* Closing while the next one is being made leaves that to the background. */
-	h.other_mr->host = false;
+	say_is_gpus(h.other, h.other_mr);
 	data = h.other_memory;
 	NEED(ha_iflush(h.other, 1, &data, &got, &h.other_mr, &flush) == HA_OK);
 	NEED(flush->posted == HA_FLUSH_NEW);
