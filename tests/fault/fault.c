@@ -465,8 +465,10 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 		break;
 	case LOSS_MEMORY:
 		damage->at_set_up |= !world_connected(world);
+		/* The application's own call met the fault: the end is closed by now. */
 		world_each_end (world, end)
-			damage->memory |= end->host == host && end->comm && !end->traffic.mr;
+			damage->memory |=
+			    end->host == host && end->refused_by_step == injection->fired_step;
 		break;
 	case LOSS_ALL:
 		for (uint32_t h = 0; h < WORLD_HOSTS; h++)

@@ -242,8 +242,10 @@ static bool end_connect(struct world *world, struct connection *connection, stru
 		ha_close_listen(connection->listen);
 		connection->listen = NULL;
 	}
-	if (traffic_start(traffic, end->comm) != HA_OK)
+	if (traffic_start(traffic, end->comm) != HA_OK) {
+		end->refused_by_step = world->steps + 1;
 		end_close(end); /* as NCCL would, so that the peer learns of it */
+	}
 	return true;
 }
 

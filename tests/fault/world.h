@@ -27,6 +27,7 @@ struct end {
 	struct ha_comm *comm;
 	uint32_t host;
 	bool closed;
+	uint64_t refused_by_step;    /* its memory, in the step before this one; 0: it was not */
 	uint64_t failovers, replays; /* as they were when it was closed */
 };
 
