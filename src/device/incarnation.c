@@ -100,6 +100,15 @@ struct ha_incarnation *ha_nic_hold(struct ha_nic *nic)
 	return incarnation;
 }
 
+void ha_incarnation_hold(struct ha_incarnation *incarnation)
+{
+	struct ha_nic *nic = incarnation->nic;
+
+	pthread_mutex_lock(&nic->lock);
+	incarnation->users++;
+	pthread_mutex_unlock(&nic->lock);
+}
+
 void ha_incarnation_let_go(struct ha_incarnation *incarnation)
 {
 	struct ha_nic *nic = incarnation->nic;

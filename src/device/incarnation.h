@@ -75,6 +75,8 @@ void ha_nic_replace(struct ha_nic *nic, struct ha_incarnation *incarnation);
  * never waits for the device.
  */
 struct ha_incarnation *ha_nic_hold(struct ha_nic *nic);
+/* Once more, by who holds it. */
+void ha_incarnation_hold(struct ha_incarnation *incarnation);
 void ha_incarnation_let_go(struct ha_incarnation *incarnation);
 
 /* An older one that nobody holds: it is the caller's, who closes it. NULL: none. *left, if not

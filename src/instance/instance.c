@@ -228,7 +228,7 @@ static void close_devices(void *arg)
 	if (inst->devices)
 		ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);
-	ha_paths_free_kept(inst);
+	ha_paths_free_kept(inst, NULL);
 	ha_unreachable_destroy(&inst->unreachable);
 	pthread_mutex_destroy(&inst->lock);
 	free(inst);

@@ -10,6 +10,7 @@
 #include "progress/command.h"
 #include "transport/async_event.h"
 #include "transport/comm_stats.h"
+#include "transport/path.h"
 #include "transport/shared.h"
 
 #include <errno.h>
@@ -79,7 +80,10 @@ static void leave_open(struct ha_command *command)
 
 static void run_close(struct ha_command *command)
 {
-	ha_incarnation_close(ha_container_of(command, struct nic_reopen, close)->closing);
+	struct nic_reopen *r = ha_container_of(command, struct nic_reopen, close);
+
+	ha_paths_free_kept(r->all->inst, r->closing);
+	ha_incarnation_close(r->closing);
 }
 
 /* Its memory is the instance's, which waits for it. */

@@ -73,6 +73,11 @@ const struct fault faults[] = {
 	 .rule = "disassociate=200ms host=$host rail=$rail at=$now"),
     BOTH("standby-removed", .act = ACT_NOW, .loss = LOSS_OTHER_PORT,
 	 .rule = "disassociate=200ms host=$host rail=$other at=$now"),
+    /* The driver says that it has done what it has not. */
+    BOTH("feign", .act = ACT_NOW, .loss = LOSS_UNHEARD,
+	 .rule = "feign=3ms host=$host rail=$rail at=$now"),
+    BOTH("feign-packet", .loss = LOSS_UNHEARD,
+	 .rule = "feign=3ms host=$host rail=$rail op=write nth=$nth"),
     BOTH("wedge", .loss = LOSS_BRIEF, .rule = "wedge host=$host op=write nth=$nth", .first = true),
     BOTH("wedge-hard", .loss = LOSS_BRIEF, .rule = "wedge=hard host=$host op=write nth=$nth"),
 
@@ -432,6 +437,11 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 		break;
 	case LOSS_DEVICE:
 		damage->unplaced |= receives;
+		damage->acknowledged |= receives;
+		damage->lost_ports[host] |= 1u << rail;
+		break;
+	case LOSS_UNHEARD:
+		damage->at_set_up |= !world_connected(world);
 		damage->acknowledged |= receives;
 		damage->lost_ports[host] |= 1u << rail;
 		break;

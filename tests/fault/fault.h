@@ -21,6 +21,7 @@ enum fault_loss {
 		       * the   application was refused, or while there is no connection yet */
 	LOSS_PORT,    /* the port at this host, for good; an error is right likewise */
 	LOSS_OTHER_PORT, /* likewise, but the one beside it, which is in reserve */
+	LOSS_UNHEARD,	 /* the port, and what was acknowledged may not be known to the receiver */
 	LOSS_RAIL,	 /* the rail, for good */
 	LOSS_RECEIVED,	 /* brief, and what was acknowledged may not be known to the receiver */
 	LOSS_DEVICE,	 /* the port, and what was acknowledged may not be placed */

@@ -83,7 +83,14 @@ static void taken_away(uint32_t host, uint32_t rail)
 	(void)add_rule(rule);
 }
 
-static const struct death deaths[] = {{killed, "killed"}, {taken_away, "taken away"}};
+/* Its driver says of everything that it is destroyed, and it goes on for a while. */
+static void given_up(uint32_t host, uint32_t rail)
+{
+	sv_stepped_feign(host, rail, 3 * HA_NS_PER_MS);
+}
+
+static const struct death deaths[] = {
+    {killed, "killed"}, {taken_away, "taken away"}, {given_up, "given up"}};
 
 /* The device under the sender's or the receiver's traffic dies with a message on it. */
 static void lose_active(struct pair *pair, uint32_t host, const struct death *death, uint32_t seed)
@@ -189,6 +196,48 @@ static void nothing_is_left_of_a_device_that_dies_again_and_again(void **state)
 	(void)state;
 	for (size_t d = 0; d < sizeof(deaths) / sizeof(deaths[0]); d++)
 		die_again_and_again(&deaths[d]);
+}
+
+static bool is_mapped(void *memory, size_t length)
+{
+	return msync(memory, length, MS_ASYNC) == 0;
+}
+
+/*
+ * Its driver says that all is destroyed, and the hardware goes on: what the peer still has on its
+ * way comes to the ring, also of a connection that is closed.
+ */
+static void the_ring_on_a_device_whose_driver_lies_stays_until_it_is_back(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct pair pair;
+		struct ha_comm **end;
+		size_t length;
+		void *ring;
+
+		two_rails(&pair);
+		traffic(&pair, 3);
+		end = host == 0 ? &pair.send : &pair.recv;
+		ring = (*end)->ring;
+		length = (*end)->ring_length;
+		sv_stepped_feign(host, 0, 100 * HA_NS_PER_MS);
+		traffic(&pair, 6);
+		assert_true(is_fatal(&pair, host, 0));
+		ha_close_send(pair.send);
+		ha_close_recv(pair.recv);
+		pair.send = pair.recv = NULL;
+		/* Well after the hardware has stopped, which nothing says. */
+		pair_idle(&pair, 5000);
+		assert_true(is_mapped(ring, length));
+		sv_stepped_revive(host, 0);
+		for (unsigned s = 0; s < 70 && is_fatal(&pair, host, 0); s++)
+			pair_idle(&pair, 1000);
+		assert_false(is_fatal(&pair, host, 0));
+		wait_open(&pair, 5000);
+		assert_false(is_mapped(ring, length));
+		pair_close(&pair);
+	}
 }
 
 /* One device at each end: until it is back there is no path at all. */
@@ -458,6 +507,7 @@ int main(void)
 	    cmocka_unit_test(a_connection_made_meanwhile_is_protected_when_it_is_back),
 	    cmocka_unit_test(a_port_that_comes_up_after_its_device_protects),
 	    cmocka_unit_test(a_device_that_does_not_stay_is_looked_for_less_often),
+	    cmocka_unit_test(the_ring_on_a_device_whose_driver_lies_stays_until_it_is_back),
 	    cmocka_unit_test(nothing_is_left_of_a_device_that_dies_again_and_again),
 	};
 
