@@ -133,6 +133,7 @@ static void host_close(struct ha_instance *inst)
 	assert_true(ha_progress_end(inst->progress, NULL, NULL));
 	ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);
+	ha_paths_free_kept(inst, NULL);
 	ha_unreachable_destroy(&inst->unreachable);
 	pthread_mutex_destroy(&inst->lock);
 }
