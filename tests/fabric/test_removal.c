@@ -105,18 +105,24 @@ static int removed_host(int peer_fd, int test_fd, void *arg)
 	return 0;
 }
 
+/* Fills a message, and writes it when the other host says so. */
+static void write_when_told(struct end *end, int peer_fd, int test_fd)
+{
+	end_open(end, peer_fd, &quick);
+	for (size_t i = 0; i < MESSAGE; i++)
+		end->buf[i] = pattern(5, i);
+	say(test_fd, 'r');
+	hear(peer_fd);
+	NEED(write_status(end) == IBV_WC_SUCCESS);
+	say(peer_fd, 'w');
+}
+
 static int removed_peer(int peer_fd, int test_fd, void *arg)
 {
 	struct end end;
 
 	(void)arg;
-	end_open(&end, peer_fd, &quick);
-	for (size_t i = 0; i < MESSAGE; i++)
-		end.buf[i] = pattern(5, i);
-	say(test_fd, 'r');
-	hear(peer_fd);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	say(peer_fd, 'w');
+	write_when_told(&end, peer_fd, test_fd);
 	hear(peer_fd);
 	NEED(write_status(&end) == IBV_WC_RETRY_EXC_ERR);
 	NEED(end_event(&end, 0.1) == -1);
@@ -305,13 +311,7 @@ static int feigning_peer(int peer_fd, int test_fd, void *arg)
 	struct end end;
 
 	(void)arg;
-	end_open(&end, peer_fd, &quick);
-	for (size_t i = 0; i < MESSAGE; i++)
-		end.buf[i] = pattern(5, i);
-	say(test_fd, 'r');
-	hear(peer_fd);
-	NEED(write_status(&end) == IBV_WC_SUCCESS);
-	say(peer_fd, 'w');
+	write_when_told(&end, peer_fd, test_fd);
 	end_close(&end);
 	return 0;
 }

@@ -184,6 +184,26 @@ bool pair_step(struct pair *pair)
 	return moved;
 }
 
+void pair_advance(struct pair *pair)
+{
+	uint64_t limit_ns = sv_stepped_now() + HA_NS_PER_MS;
+	struct sv_event_info next;
+
+	if (sv_stepped_peek(&next) && next.time_ns <= limit_ns)
+		sv_stepped_step();
+	else
+		sv_stepped_run(limit_ns);
+	pair_settle(pair);
+}
+
+void pair_pass(struct pair *pair, unsigned ms)
+{
+	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+
+	while (sv_stepped_now() < until_ns)
+		pair_advance(pair);
+}
+
 void pair_idle(struct pair *pair, unsigned ms)
 {
 	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;

@@ -76,6 +76,10 @@ bool pair_settle(struct pair *pair);
 bool pair_step(struct pair *pair);
 /* So much virtual time passes. */
 void pair_idle(struct pair *pair, unsigned ms);
+/* An event of the fabric or a millisecond, whichever is sooner, since the next event may be far
+ * away; then both instances go on. And so on for a while. */
+void pair_advance(struct pair *pair);
+void pair_pass(struct pair *pair, unsigned ms);
 
 /* Tests `req`, stepping in between, until it is done or the result is not HA_OK. Fails the test
  * when nothing moves any more. */

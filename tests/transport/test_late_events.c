@@ -26,27 +26,6 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* An event of the fabric or a millisecond, whichever is sooner: the next event may be far away. */
-static void advance(struct pair *pair)
-{
-	uint64_t limit_ns = sv_stepped_now() + HA_NS_PER_MS;
-	struct sv_event_info next;
-
-	if (sv_stepped_peek(&next) && next.time_ns <= limit_ns)
-		sv_stepped_step();
-	else
-		sv_stepped_run(limit_ns);
-	pair_settle(pair);
-}
-
-static void pass(struct pair *pair, unsigned ms)
-{
-	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
-
-	while (sv_stepped_now() < until_ns)
-		advance(pair);
-}
-
 static void two_rails(struct pair *pair, uint64_t seed)
 {
 	pair_init(pair);
@@ -60,7 +39,7 @@ static void two_rails(struct pair *pair, uint64_t seed)
 	ha_command_took_ns = sv_stepped_waited_ns;
 	pair_wait_standby(pair);
 	/* Cuts fall anywhere between two heartbeats. */
-	pass(pair, 600 + (unsigned)seed * 37 % 200);
+	pair_pass(pair, 600 + (unsigned)seed * 37 % 200);
 	assert_int_equal(pair->recv->active, 0);
 }
 
@@ -83,7 +62,7 @@ static uint64_t deliver(struct pair *pair, size_t size, uint32_t seed)
 			assert_int_equal(ha_test(recv, &received, NULL), HA_OK);
 		if (send && !sent)
 			assert_int_equal(ha_test(send, &sent, NULL), HA_OK);
-		advance(pair);
+		pair_advance(pair);
 	}
 	assert_true(filled(pair->to.bytes, size, seed));
 	return sv_stepped_now() - since_ns;
@@ -162,13 +141,13 @@ static void a_flap_that_nobody_tells_of(void **state)
 		two_rails(&pair, seed);
 		sv_stepped_link(0, 0, false);
 		for (int i = 0; i < 2000 && is_active(&pair); i++)
-			advance(&pair);
+			pair_advance(&pair);
 		assert_false(is_active(&pair));
 		silent += atomic_load(&port_of(&pair)->errors) == 0;
 		if (atomic_load(&port_of(&pair)->errors) == 0)
 			assert_logged("the port is down, and no event has said so yet");
 		sv_stepped_link(0, 0, true);
-		pass(&pair, 1300);
+		pair_pass(&pair, 1300);
 		assert_true(is_active(&pair));
 		assert_true(pair_has_standby(&pair));
 		(void)deliver(&pair, 5000, 8);

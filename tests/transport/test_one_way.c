@@ -11,18 +11,6 @@
 
 #include <string.h>
 
-static void advance(struct pair *pair)
-{
-	uint64_t limit_ns = sv_stepped_now() + HA_NS_PER_MS;
-	struct sv_event_info next;
-
-	if (sv_stepped_peek(&next) && next.time_ns <= limit_ns)
-		sv_stepped_step();
-	else
-		sv_stepped_run(limit_ns);
-	pair_settle(pair);
-}
-
 static void rails(struct pair *pair, uint32_t n)
 {
 	pair_init(pair);
@@ -32,7 +20,7 @@ static void rails(struct pair *pair, uint32_t n)
 	if (n > 1)
 		pair_wait_standby(pair);
 	for (int i = 0; i < 1000; i++)
-		advance(pair);
+		pair_advance(pair);
 	assert_int_equal(pair->recv->active, 0);
 }
 
@@ -43,7 +31,7 @@ static unsigned unprotected_ms(struct pair *pair, unsigned ms)
 	unsigned without_ms = 0;
 
 	while (sv_stepped_now() < begin_ns + ms * HA_NS_PER_MS) {
-		advance(pair);
+		pair_advance(pair);
 		if (sv_stepped_now() - seen_ns < HA_NS_PER_MS)
 			continue;
 		seen_ns = sv_stepped_now();
@@ -84,7 +72,7 @@ static void only_heartbeats_are_lost(void **state)
 		/* A path that really fails is still left. */
 		sv_stepped_cut(0, true);
 		for (int ms = 0; ms < 5000 && pair.recv->active == 0; ms++)
-			advance(&pair);
+			pair_advance(&pair);
 		assert_int_not_equal(pair.recv->active, 0);
 		pair_close(&pair);
 	}
@@ -150,7 +138,7 @@ static uint64_t deliver(struct pair *pair, size_t size, uint32_t seed)
 			assert_int_equal(ha_test(recv, &received, NULL), HA_OK);
 		if (send && !sent)
 			assert_int_equal(ha_test(send, &sent, NULL), HA_OK);
-		advance(pair);
+		pair_advance(pair);
 	}
 	assert_true(filled(pair->to.bytes, size, seed));
 	return sv_stepped_now() - since_ns;
@@ -224,7 +212,7 @@ static void a_leg_dies_and_the_bond_stands_by_again(void **state)
 		(void)deliver(&pair, 5000, seed);
 		assert_int_equal(pair.send->paths[pair.send->active]->nic->index, 1);
 		for (int ms = 0; ms < 60000 && !pair_has_standby(&pair); ms++)
-			advance(&pair);
+			pair_advance(&pair);
 		assert_true(pair_has_standby(&pair));
 		assert_int_equal(unprotected_ms(&pair, 5000), 0);
 		pair_close(&pair);

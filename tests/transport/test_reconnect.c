@@ -41,21 +41,13 @@ static void open_pair(struct pair *pair, uint32_t rails)
 	pair_up(pair);
 }
 
-static void idle(struct pair *pair, unsigned ms)
-{
-	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
-
-	while (sv_stepped_now() < until_ns)
-		pair_step(pair);
-}
-
 /* Both ends have said PORTS. */
 static void settle(struct pair *pair)
 {
 	for (int i = 0; i < 1000 && (pair->send->failover->peer_ports.count == 0 ||
 				     pair->recv->failover->peer_ports.count == 0);
 	     i++)
-		idle(pair, 1);
+		pair_idle(pair, 1);
 	assert_int_not_equal(pair->send->failover->peer_ports.reconnect_at.cookie, 0);
 	assert_int_equal(pair->recv->failover->peer_ports.reconnect_at.cookie, 0);
 }
@@ -82,7 +74,7 @@ static bool is_whole(const struct pair *pair, uint32_t times)
 static void wait_rejoined(struct pair *pair, uint32_t times, unsigned within_ms)
 {
 	for (unsigned i = 0; i < within_ms && !is_whole(pair, times); i++)
-		idle(pair, 1);
+		pair_idle(pair, 1);
 	if (!is_whole(pair, times))
 		fail_msg("the socket is not replaced for the %u. time within %u ms; log:\n%s",
 			 times, within_ms, pair->log);
@@ -98,7 +90,7 @@ static void assert_socket_carries_messages(struct pair *pair)
 
 	sv_stepped_cut(0, true);
 	ha_say(pair->send, HA_SAY_PING);
-	idle(pair, 4);
+	pair_idle(pair, 4);
 	sv_stepped_cut(0, false);
 	assert_true(pair->send->failover->heard_ns > send_heard);
 	assert_true(pair->recv->failover->heard_ns > recv_heard);
@@ -185,7 +177,7 @@ static void one_port_survives_a_flap_without_its_socket(void **state)
 			transfer(&pair, 3000, 1);
 			break_socket(host ? pair.send : pair.recv);
 			sv_stepped_link((uint32_t)host, 0, false);
-			idle(&pair, down_ms[i]);
+			pair_idle(&pair, down_ms[i]);
 			sv_stepped_link((uint32_t)host, 0, true);
 			transfer(&pair, 50000, 2);
 			assert_int_equal(pair.recv->count.failovers, 1);
@@ -213,7 +205,7 @@ static void a_message_in_flight_survives_both(void **state)
 			sv_stepped_step();
 		sv_stepped_link(1, 0, false);
 		break_socket(steps % 2 ? pair.send : pair.recv);
-		idle(&pair, 20);
+		pair_idle(&pair, 20);
 		sv_stepped_link(1, 0, true);
 		assert_int_equal(pair_finish(&pair, recv, &got), HA_OK);
 		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
@@ -240,7 +232,7 @@ static void it_is_dialled_until_it_answers(void **state)
 	real = pair.send->failover->peer_ports.reconnect_at;
 	pair.send->failover->peer_ports.reconnect_at.addr = hole.addr;
 	break_socket(pair.recv);
-	idle(&pair, 10000);
+	pair_idle(&pair, 10000);
 	assert_true(pair.send->failover->socket_broken);
 	assert_int_equal(ha_comm_error(pair.send), HA_OK);
 	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
@@ -336,7 +328,7 @@ static void strangers_at_the_server_are_turned_away(void **state)
 
 		strangers[i](fd, &pair);
 		for (int n = 0; n < 1000 && !hung_up(fd); n++)
-			idle(&pair, 1);
+			pair_idle(&pair, 1);
 		assert_true(hung_up(fd));
 		close(fd);
 		assert_int_equal(open_descriptors(), descriptors);
@@ -358,9 +350,9 @@ static void a_silent_guest_has_five_seconds(void **state)
 	open_settled(&pair, 1);
 	descriptors = open_descriptors();
 	fd = dial_server(&pair);
-	idle(&pair, 4500);
+	pair_idle(&pair, 4500);
 	assert_false(hung_up(fd));
-	idle(&pair, 1000);
+	pair_idle(&pair, 1000);
 	assert_true(hung_up(fd));
 	close(fd);
 	assert_int_equal(open_descriptors(), descriptors);
@@ -382,12 +374,12 @@ static void a_flood_of_strangers_does_not_keep_the_peer_out(void **state)
 		if (i == FLOOD / 2)
 			break_socket(pair.send);
 		if (i % 10 == 0)
-			idle(&pair, 1);
+			pair_idle(&pair, 1);
 	}
 	wait_rejoined(&pair, 1, 2000);
 	for (int i = 0; i < FLOOD; i++)
 		close(crowd[i]);
-	idle(&pair, 20);
+	pair_idle(&pair, 20);
 	assert_int_equal(open_descriptors(), descriptors);
 	assert_socket_carries_messages(&pair);
 	transfer(&pair, 3000, 1);
@@ -416,7 +408,7 @@ static void close_while_a_redial_is_under_way(void **state)
 			ha_close_recv(pair.recv);
 			pair.recv = NULL;
 			pair.to.mr = NULL;
-			idle(&pair, 50);
+			pair_idle(&pair, 50);
 		}
 		pair_close(&pair);
 		assert_int_equal(open_descriptors(), before);
@@ -454,10 +446,10 @@ static void a_receiver_that_died_refuses_and_that_is_an_error(void **state)
 
 		open_settled(&pair, 1);
 		transfer(&pair, 3000, 1);
-		idle(&pair, 3000);
+		pair_idle(&pair, 3000);
 		if (link_down) {
 			sv_stepped_link(0, 0, false);
-			idle(&pair, 300);
+			pair_idle(&pair, 300);
 		}
 		die(&pair, pair.recv);
 		ms = ms_until_error(&pair, pair.send);
@@ -477,10 +469,10 @@ static void a_sender_that_died_does_not_dial_and_that_is_an_error(void **state)
 
 		open_settled(&pair, 1);
 		transfer(&pair, 3000, 1);
-		idle(&pair, 3000);
+		pair_idle(&pair, 3000);
 		if (link_down) {
 			sv_stepped_link(0, 0, false);
-			idle(&pair, 300);
+			pair_idle(&pair, 300);
 		}
 		die(&pair, pair.send);
 		assert_true(ms_until_error(&pair, pair.recv) < 2500);
@@ -501,7 +493,7 @@ static void an_error_is_told_over_the_new_socket(void **state)
 	ha_instance_progress(pair.inst[1]); /* it knows that its socket is broken */
 	ha_comm_fail(pair.recv, HA_ERR_SYSTEM, "a test makes this end give up");
 	for (int i = 0; i < 500 && ha_comm_error(pair.send) == HA_OK; i++)
-		idle(&pair, 1);
+		pair_idle(&pair, 1);
 	assert_int_equal(ha_comm_error(pair.send), HA_ERR_REMOTE);
 	assert_logged("the peer has given up (result 2");
 	pair_close(&pair);

@@ -249,26 +249,13 @@ static bool both_active(const struct pair *pair, unsigned path)
 	       pair->recv->active == path;
 }
 
-/* An event of the fabric or a millisecond, whichever is sooner. */
-static void advance(struct pair *pair)
-{
-	uint64_t limit_ns = sv_stepped_now() + HA_NS_PER_MS;
-	struct sv_event_info next;
-
-	if (sv_stepped_peek(&next) && next.time_ns <= limit_ns)
-		sv_stepped_step();
-	else
-		sv_stepped_run(limit_ns);
-	pair_settle(pair);
-}
-
 /* Some messages are through and some are under way. */
 static void begin_traffic(struct traffic *t, struct pair *pair, unsigned seed)
 {
 	traffic_init(t, pair, MESSAGES, seed);
 	for (unsigned i = 0; i < 40 + seed; i++) {
 		applications(t);
-		advance(pair);
+		pair_advance(pair);
 	}
 	assert_true(t->received > 0 && !all_done(t));
 }
@@ -280,7 +267,7 @@ static void goes_on_within(struct traffic *t, unsigned limit_ms)
 
 	while (!both_active(t->pair, 1)) {
 		applications(t);
-		advance(t->pair);
+		pair_advance(t->pair);
 		if (ha_comm_error(t->pair->send) || ha_comm_error(t->pair->recv))
 			fail_msg("an error: %s", t->pair->log);
 		if (sv_stepped_now() > since_ns + limit_ms * HA_NS_PER_MS)
@@ -454,7 +441,7 @@ static void a_driver_that_says_more_than_it_does_is_survived(void **state)
 		rule = add_rule("delay=15ms rail=0 op=write prob=0.3");
 		for (unsigned k = 0; k < 10; k++) {
 			applications(&t);
-			advance(&pair);
+			pair_advance(&pair);
 		}
 		late += (unsigned)fired(rule);
 		sv_stepped_feign(i % 2, 0, 10 * HA_NS_PER_S);

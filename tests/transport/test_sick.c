@@ -102,27 +102,6 @@ static void alarm_at(struct ha_comm *comm)
 	ha_token_release(comm);
 }
 
-/* An event of the fabric or a millisecond, whichever is sooner: the next event may be far away. */
-static void advance(struct pair *pair)
-{
-	uint64_t limit_ns = sv_stepped_now() + HA_NS_PER_MS;
-	struct sv_event_info next;
-
-	if (sv_stepped_peek(&next) && next.time_ns <= limit_ns)
-		sv_stepped_step();
-	else
-		sv_stepped_run(limit_ns);
-	pair_settle(pair);
-}
-
-static void idle(struct pair *pair, unsigned ms)
-{
-	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
-
-	while (sv_stepped_now() < until_ns)
-		advance(pair);
-}
-
 /* Both ends work for a while; messages are exchanged as far as they can be. */
 static void work(struct traffic *t, unsigned ms)
 {
@@ -130,7 +109,7 @@ static void work(struct traffic *t, unsigned ms)
 
 	while (sv_stepped_now() < until_ns) {
 		applications(t);
-		advance(t->pair);
+		pair_advance(t->pair);
 	}
 }
 
@@ -166,7 +145,7 @@ static double time_to_go_on(struct traffic *t, unsigned limit_ms)
 
 	while (!both_active(t->pair)) {
 		applications(t);
-		advance(t->pair);
+		pair_advance(t->pair);
 		if (sv_stepped_now() > since_ns + limit_ms * HA_NS_PER_MS)
 			give_up(t->pair, limit_ms);
 	}
@@ -179,7 +158,7 @@ static void begin_traffic(struct traffic *t, struct pair *pair, unsigned seed)
 	traffic_init(t, pair, MESSAGES, seed);
 	for (unsigned i = 0; i < 40 + seed; i++) {
 		applications(t);
-		advance(pair);
+		pair_advance(pair);
 	}
 	assert_true(t->received > 0 && !all_done(t));
 }
@@ -312,12 +291,12 @@ static void what_is_acknowledged_late_completes_with_resume(void **state)
 		 (unsigned long long)(sv_stepped_now() + 45 * HA_NS_PER_MS));
 	held = add_rule(rule);
 	message = pair_start(&pair);
-	idle(&pair, 3);
+	pair_pass(&pair, 3);
 	assert_int_equal(ha_test(message.recv, &done, NULL), HA_OK);
 	assert_true(done && fired(held) > 0);
 	alarm_at(pair.send);
 	for (int i = 0; i < 100; i++) { /* yielded at 28 ms, acknowledged at 45 */
-		idle(&pair, 5);
+		pair_pass(&pair, 5);
 		assert_int_equal(ha_test(message.send, &done, NULL), HA_OK);
 		assert_false(done);
 	}
@@ -379,7 +358,7 @@ static void a_standby_that_cannot_be_built_disturbs_nobody(void **state)
 
 		two_rails(&pair);
 		sv_stepped_link(host, 1, false);
-		idle(&pair, 100);
+		pair_pass(&pair, 100);
 		snprintf(rule, sizeof(rule), "wait=60s verb=%s host=%u rail=1", verbs[i / 2], host);
 		id = add_rule(rule);
 		sv_stepped_link(host, 1, true);
@@ -388,7 +367,7 @@ static void a_standby_that_cannot_be_built_disturbs_nobody(void **state)
 
 			transfer(&pair, 20000, k);
 			assert_in_range(sv_stepped_now() - since_ns, 0, 5 * HA_NS_PER_MS);
-			idle(&pair, 100);
+			pair_pass(&pair, 100);
 		}
 		assert_true(fired(id) > 0);
 		assert_false(pair_has_standby(&pair));
@@ -411,14 +390,14 @@ static void another_pair_of_ports_is_tried(void **state)
 		rails(&pair, 3);
 		sv_stepped_link(host, 1, false);
 		sv_stepped_link(host, 2, false);
-		idle(&pair, 100);
+		pair_pass(&pair, 100);
 		snprintf(rule, sizeof(rule), "wait=60s verb=create_qp host=%u rail=1", host);
 		id = add_rule(rule);
 		sv_stepped_link(host, 1, true);
-		idle(&pair, 300);
+		pair_pass(&pair, 300);
 		sv_stepped_link(host, 2, true);
 		for (int i = 0; i < 50 && !pair_has_standby(&pair); i++)
-			idle(&pair, 100);
+			pair_pass(&pair, 100);
 		assert_true(fired(id) > 0);
 		assert_true(is_sick(&pair, host, 1));
 		assert_true(pair_has_standby(&pair));

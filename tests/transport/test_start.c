@@ -24,14 +24,6 @@ static void begin(struct pair *pair, bool isolated_rails)
 	pair->fabric.isolated_rails = isolated_rails;
 }
 
-static void idle(struct pair *pair, unsigned ms)
-{
-	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
-
-	while (sv_stepped_now() < until_ns)
-		pair_step(pair);
-}
-
 static const struct ha_path *active(const struct ha_comm *comm)
 {
 	return comm->paths[comm->active];
@@ -68,7 +60,7 @@ static void a_port_that_died_before_the_connection(void **state)
 		pair_connect(&pair);
 		for (uint32_t i = 1; i < 5; i++)
 			transfer(&pair, i * 3000, i);
-		idle(&pair, SETTLE_MS);
+		pair_idle(&pair, SETTLE_MS);
 		transfer(&pair, 70000, 9);
 		for (uint32_t host = 0; host < 2; host++) {
 			struct ha_comm *comm = host ? pair.recv : pair.send;
@@ -97,11 +89,11 @@ static void it_prefers_the_port_it_was_asked_for_once_that_is_back(void **state)
 			ha_instance_progress(pair.inst[i]);
 		pair_connect(&pair);
 		transfer(&pair, 3000, 1);
-		idle(&pair, SETTLE_MS);
+		pair_idle(&pair, SETTLE_MS);
 		assert_string_equal(active(pair.send)->nic->name, "sim1");
 		assert_string_equal(active(pair.recv)->nic->name, "sim1");
 		sv_stepped_link(host, 0, true);
-		idle(&pair, 3 * SETTLE_MS);
+		pair_idle(&pair, 3 * SETTLE_MS);
 		transfer(&pair, 3000, 2);
 		assert_string_equal(active(pair.send)->nic->name, "sim0");
 		assert_string_equal(active(pair.recv)->nic->name, "sim0");
@@ -141,7 +133,7 @@ static bool dies_at_step(uint32_t host, int at)
 	}
 	pair_connect(&pair);
 	transfer(&pair, 20000, 3);
-	idle(&pair, SETTLE_MS);
+	pair_idle(&pair, SETTLE_MS);
 	transfer(&pair, 20000, 4);
 	if (dead)
 		assert_string_equal(active(host ? pair.recv : pair.send)->nic->name, "sim1");
@@ -184,7 +176,7 @@ static void a_port_that_comes_up_later_protects(void **state)
 	pair_connect(&pair);
 	transfer(&pair, 3000, 1);
 	sv_stepped_link(1, 1, true);
-	idle(&pair, SETTLE_MS);
+	pair_idle(&pair, SETTLE_MS);
 	/* There is nothing else that this could be replaced by. */
 	sv_stepped_link(1, 0, false);
 	for (uint32_t i = 2; i < 6; i++)
