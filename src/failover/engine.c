@@ -392,6 +392,14 @@ static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
 	return now_ns < waits_ns && (due == 0 || due > waits_ns) ? waits_ns : due;
 }
 
+/* The command of a fence may have come back to a connection that waits for nothing else. */
+static bool asks_after_fence(const struct ha_comm *comm)
+{
+	uint64_t due_ns = comm->failover->due_ns;
+
+	return ha_slots_unconfirmed(comm) && (due_ns == 0 || due_ns > ha_now_ns() + HA_FENCE_NS);
+}
+
 static uint64_t visit_when_due(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
@@ -400,7 +408,8 @@ static uint64_t visit_when_due(struct ha_comm *comm)
 	uint64_t now_ns;
 
 	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) ||
-		 ha_path_build_due(comm) || ha_standby_memory_is_missing(comm);
+		 ha_path_build_due(comm) || ha_standby_memory_is_missing(comm) ||
+		 asks_after_fence(comm);
 	if (!urgent && !untidy && fo->due_ns == 0)
 		return fo->due_ns;
 	now_ns = ha_now_ns();

@@ -414,6 +414,13 @@ static bool drain_yielded(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	return true;
 }
 
+/* Receiver: the sender's fence was enough. What arrived over the path has counted for the last
+ * time, and traffic may run elsewhere. */
+static bool is_settled(const struct ha_slot *slot, const struct ha_path *path)
+{
+	return slot->settled_gen >= path->generation;
+}
+
 /* Asks after the fences that are under way. True: one was confirmed. */
 bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 {
@@ -440,6 +447,10 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 		case HA_FENCE_FAILED:
 			if (!path->carried)
 				break; /* the peer's fence will do, and traffic goes on meanwhile */
+			if (is_settled(slot, path)) {
+				ha_path_unheard(path); /* asked again until it is gone */
+				break;
+			}
 			ha_comm_fail(
 			    comm, HA_ERR_SYSTEM,
 			    "path %u.%u on %s:%d cannot be fenced: its queue pairs neither "

@@ -317,8 +317,8 @@ static inline bool ha_path_drained(const struct ha_path *path)
 
 /*
  * Nothing that completes on it from now on is taken: it has counted for the last time. Its fence is
- * confirmed by destroying its queue pairs. For a path that is being fenced, and that the connection
- * does not look at any more. Under the token.
+ * confirmed by destroying its queue pairs, which is tried every HA_FENCE_NS. For a path that is
+ * being fenced, and of which the connection needs to know nothing else any more. Under the token.
  */
 static inline void ha_path_unheard(struct ha_path *path)
 {

@@ -235,6 +235,119 @@ static void a_late_word_frees_the_slot(void **state)
 	}
 }
 
+/* ---- a command that is late, and fails ------------------------------------------------------- */
+
+static void expect_no_error(const struct pair *pair)
+{
+	if (ha_comm_error(pair->send) || ha_comm_error(pair->recv))
+		fail_msg("an error: %s", pair->log);
+}
+
+/* What becomes of a NIC that has refused to destroy a queue pair. */
+enum outcome {
+	REFUSES_ONCE,
+	LETS_GO_LATER,
+	IS_TAKEN_AWAY, /* while it refuses */
+	OUTCOMES,
+};
+
+static const struct ha_path *left_behind(const struct ha_comm *comm)
+{
+	return comm->is_send ? comm->failover->slots[0].yielded : comm->paths[0];
+}
+
+/* The path is neither fenced nor forgotten, and is asked for now and then. */
+static void asks_in_peace(struct pair *pair, const struct ha_path *left, int busy)
+{
+	const struct ha_comm *comm = left->comm;
+	uint64_t asked = fired(busy);
+
+	pair_idle(pair, 1000);
+	expect_no_error(pair);
+	assert_in_range(fired(busy) - asked, 5, 60);
+	transfer(pair, 50000, 1);
+	assert_true(both_active(pair));
+	assert_int_equal(confirmed(comm), 0);
+	assert_ptr_equal(left_behind(comm), left); /* closing and deregMr wait for it */
+	assert_false(ha_path_drained(left));
+}
+
+/* The path's slot is free again, and good for the next failure. */
+static void is_gone_for_good(struct pair *pair, uint32_t host)
+{
+	const struct ha_comm *comm = host ? pair->recv : pair->send;
+
+	for (unsigned ms = 0; ms < 1000 && confirmed(comm) == 0; ms += 10)
+		pair_idle(pair, 10);
+	assert_true(confirmed(comm) > 0);
+	expect_no_error(pair);
+	pair_wait_standby(pair);
+	assert_int_equal(pair->recv->count.failovers, 1);
+	sv_stepped_link(host, 1, false);
+	transfer(pair, 50000, 2);
+	assert_int_equal(ha_comm_path(host ? pair->recv : pair->send)->port->index, 0);
+}
+
+/*
+ * One end goes on by the other one's fence, and only then its NIC refuses to let go of the queue
+ * pair: one that does not drain, or that it did not even stop.
+ */
+static void refuse_late(uint32_t host, enum outcome outcome, bool stops, unsigned seed)
+{
+	const struct ha_path *left;
+	struct ha_comm *comm;
+	struct traffic t;
+	struct pair pair;
+	int busy, slow;
+	char rule[80];
+
+	two_rails(&pair);
+	comm = host ? pair.recv : pair.send;
+	begin_traffic(&t, &pair, seed);
+	left = comm->paths[0];
+	snprintf(rule, sizeof(rule), "errno=EBUSY verb=destroy_qp host=%u rail=0%s", host,
+		 outcome == REFUSES_ONCE ? " count=1" : "");
+	busy = add_rule(rule);
+	if (stops) {
+		assert_true(sv_stepped_wedge(host, 0, left->qps[0].qp->qp_num, true));
+		snprintf(rule, sizeof(rule), "wait=5s verb=destroy_qp host=%u rail=0", host);
+		slow = add_rule(rule);
+	} else {
+		slow = make_sick(host, 0, 5, DOES_NOTHING);
+	}
+	alarm_at(comm);
+	(void)time_to_go_on(&t, 80);
+	finish(&t); /* every byte, once */
+	assert_ptr_equal(left_behind(comm), left);
+	assert_true(ha_path_away(left));
+	pair_idle(&pair, 6000); /* the command is back */
+	expect_no_error(&pair);
+	assert_true(fired(slow) > 0 && fired(busy) > 0);
+	sv_stepped_fault_remove(slow); /* from now on it answers at once */
+	pair_idle(&pair, 6000);
+	if (outcome != REFUSES_ONCE)
+		asks_in_peace(&pair, left, busy);
+	if (outcome == IS_TAKEN_AWAY) {
+		sv_stepped_disassociate(host, 0, HA_NS_PER_MS);
+		pair_idle(&pair, 200);
+		assert_true(confirmed(comm) > 0);
+		expect_no_error(&pair);
+		transfer(&pair, 50000, 2);
+	} else {
+		if (outcome == LETS_GO_LATER)
+			sv_stepped_fault_remove(-1);
+		is_gone_for_good(&pair, host);
+	}
+	pair_close(&pair);
+}
+
+static void a_refusal_that_comes_after_traffic_went_on_fails_nothing(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 4 * OUTCOMES; i++)
+		refuse_late(i / 2 % 2, (enum outcome)(i / 4), i % 2, i % 5);
+}
+
 /* ---- both ends ------------------------------------------------------------------------------- */
 
 static void both_sick(struct traffic *t, struct pair *pair, unsigned s0, unsigned s1)
@@ -532,6 +645,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    SICK_TEST(one_sick_nic_holds_nobody_up),
 	    SICK_TEST(a_late_word_frees_the_slot),
+	    SICK_TEST(a_refusal_that_comes_after_traffic_went_on_fails_nothing),
 	    SICK_TEST(of_two_sick_nics_one_must_come_back),
 	    SICK_TEST(what_is_acknowledged_late_completes_with_resume),
 	    SICK_TEST(what_is_under_way_is_waited_for),

@@ -363,6 +363,45 @@ static void one_that_never_carried_anything_ends_nothing(void **state)
 	assert_ptr_equal(fake.comm.paths[P], &fake.paths[P]);
 }
 
+/* Traffic goes on by the sender's fence: it is asked for again, and not taken for fenced. */
+static void one_that_traffic_went_on_without_ends_nothing(void **state)
+{
+	struct ha_slot *slot = open_generation(P, 3);
+
+	(void)state;
+	fake.paths[P].carried = true;
+	ha_slot_fence(&fake.comm, P, 3);
+	slot->settled_gen = 3;
+	calls.fence[P] = HA_FENCE_FAILED;
+	for (unsigned i = 1; i <= 3; i++) {
+		assert_false(ha_slots_drain(&fake.comm, NOW_NS));
+		assert_int_equal(calls.error, HA_OK);
+		assert_int_equal(calls.questions[P], i);
+		assert_marks(slot, 3, 3, 2);
+		assert_ptr_equal(fake.comm.paths[P], &fake.paths[P]);
+		assert_true(fake.paths[P].unheard); /* it has counted */
+	}
+	calls.fence[P] = HA_FENCE_DONE;
+	assert_true(ha_slots_drain(&fake.comm, NOW_NS));
+	assert_marks(slot, 3, 3, 3);
+	assert_null(fake.comm.paths[P]);
+}
+
+/* What is settled is an older one: of this one something is still relied upon. */
+static void one_that_is_not_settled_itself_ends_the_connection(void **state)
+{
+	struct ha_slot *slot = open_generation(P, 3);
+
+	(void)state;
+	fake.paths[P].carried = true;
+	ha_slot_fence(&fake.comm, P, 3);
+	slot->settled_gen = 2;
+	calls.fence[P] = HA_FENCE_FAILED;
+	assert_false(ha_slots_drain(&fake.comm, NOW_NS));
+	assert_int_equal(calls.error, HA_ERR_SYSTEM);
+	assert_marks(slot, 3, 3, 2);
+}
+
 /* ---- what is left of it ---------------------------------------------------------------------- */
 
 static void retire(unsigned p)
@@ -533,6 +572,8 @@ int main(void)
 	    TEST(one_that_takes_longer_does_not_hold_up_the_others),
 	    TEST(a_path_that_cannot_be_fenced_ends_the_connection),
 	    TEST(one_that_never_carried_anything_ends_nothing),
+	    TEST(one_that_traffic_went_on_without_ends_nothing),
+	    TEST(one_that_is_not_settled_itself_ends_the_connection),
 	    TEST(a_fenced_path_is_kept_until_it_is_closed),
 	    TEST(several_are_closed_at_one_time),
 	    TEST(there_is_something_to_close_while_one_is_not_with_its_command),
