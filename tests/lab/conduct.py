@@ -331,9 +331,9 @@ def run_drills(lab, build, plugin, left, say):
             say(str(error))
             broken = True
         judged = judge_workload(lab, work, episodes)
-        if blame_the_lab(judged, lab.stuck_cards()):
+        if may_be_the_lab(judged) and (cards := stuck_cards(lab, say)):
             left[:] = planned
-            raise StuckCards(rows, lab.stuck_cards())
+            raise StuckCards(rows, cards)
         rows += judged
         if broken:
             break
@@ -348,9 +348,18 @@ class StuckCards(Exception):
         self.rows = rows
 
 
-def blame_the_lab(rows, cards):
-    """Whether failures are those of the machine: never wrong bytes, which no card that stands still can excuse."""
-    return bool(cards) and any(row.complaints for row in rows) and not any(row.wrong for row in rows)
+def stuck_cards(lab, say):
+    """A guest that does not answer is no excuse."""
+    try:
+        return lab.stuck_cards()
+    except LabError as error:
+        say(str(error))
+        return []
+
+
+def may_be_the_lab(rows):
+    """Whether failures can be those of the machine: never wrong bytes, which no card that stands still can excuse."""
+    return any(row.complaints for row in rows) and not any(row.wrong for row in rows)
 
 
 def start(work):

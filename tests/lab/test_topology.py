@@ -136,8 +136,18 @@ class One(LabTest):
 class Two(LabTest):
     name = "two"
 
+    def a_card_that_stands_still(self):
+        """QEMU takes no packet from it, and its queue is not full. What the lab does not know of it does not heal."""
+        self.assertEqual(self.lab.stuck_cards(), [])
+        self.lab.host("b").run("tc qdisc replace dev b1 root netem loss 100%")
+        self.assertEqual(self.lab.stuck_cards(), ["a1 or b1"])
+        self.lab.host("b").netem(1, None)
+        self.lab.host("b").netem(0, "loss 100%")
+        self.assertEqual(self.lab.stuck_cards(), [])  # what a drill broke is mended before
+
     def test_everything(self):
         self.assert_all_well()
+        self.a_card_that_stands_still()
 
         self.lab.host("a").link(0, "down")
         self.wait_for_port("a", 0, DOWN)
