@@ -160,6 +160,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	ha_unreachable_init(&inst->unreachable);
 	ha_list_init(&inst->comms);
 	ha_list_init(&inst->attempts);
+	ha_kept_paths_init(&inst->kept);
 	for (int i = 0; i < HA_MAX_NICS; i++)
 		inst->nic_watches[i].watch.fd = -1;
 	if (options->config)
@@ -181,9 +182,9 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		};
 		result = ha_progress_start(&progress, &inst->progress);
 	}
-	if (result == HA_OK)
-		ha_memory_use_commands(inst->devices, inst->progress);
 	if (result == HA_OK) {
+		ha_memory_use_commands(inst->devices, inst->progress);
+		ha_kept_paths_start(inst);
 		inst->failover_shared = ha_failover_shared_new();
 		if (!inst->failover_shared)
 			result = HA_ERR_SYSTEM;
@@ -228,7 +229,7 @@ static void close_devices(void *arg)
 	if (inst->devices)
 		ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);
-	ha_paths_free_kept(inst, NULL);
+	ha_kept_paths_free(inst, NULL);
 	ha_unreachable_destroy(&inst->unreachable);
 	pthread_mutex_destroy(&inst->lock);
 	free(inst);
@@ -242,6 +243,7 @@ void ha_instance_close(struct ha_instance *inst)
 		for (int i = 0; i < HA_MAX_NICS; i++)
 			ha_progress_unwatch(inst->progress, &inst->nic_watches[i].watch);
 	ha_reopen_close(inst);
+	ha_kept_paths_stop(inst);
 	ha_port_watches_close(inst);
 	ha_admin_server_close(inst);
 	ha_failover_shared_free(inst, inst->failover_shared);

@@ -10,7 +10,7 @@
 #include "progress/command.h"
 #include "transport/async_event.h"
 #include "transport/comm_stats.h"
-#include "transport/path.h"
+#include "transport/kept_path.h"
 #include "transport/shared.h"
 
 #include <errno.h>
@@ -82,7 +82,7 @@ static void run_close(struct ha_command *command)
 {
 	struct nic_reopen *r = ha_container_of(command, struct nic_reopen, close);
 
-	ha_paths_free_kept(r->all->inst, r->closing);
+	ha_kept_paths_free(r->all->inst, r->closing);
 	ha_incarnation_close(r->closing);
 }
 

@@ -15,6 +15,7 @@
 #include "progress/progress.h"
 #include "transport/async_event.h"
 #include "transport/comm.h"
+#include "transport/kept_path.h"
 #include "transport/shared.h"
 
 #include <errno.h>
@@ -93,44 +94,19 @@ static void destroy_objects(struct ha_path *path)
 	forget_all(path);
 	if (!path->on)
 		return;
-	path->doubted = ha_incarnation_is_dead(path->on);
-	if (path->doubted)
-		ha_incarnation_hold(path->on);
+	ha_incarnation_hold(path->on);
 	ha_nic_pd_put(path->on);
 }
 
-static void put_aside(struct ha_path *path)
-{
-	struct ha_path *_Atomic *kept = &path->comm->inst->kept;
-
-	path->next_retired = atomic_load(kept);
-	while (!atomic_compare_exchange_weak(kept, &path->next_retired, path))
-		;
-}
-
-static void give_back(struct ha_path *path)
-{
-	struct ha_comm *comm = path->comm;
-
-	free(path);
-	ha_comm_put(comm);
-}
-
-/*
- * What the driver of a dead device says of destroying is its word, and not its hardware's, which
- * may still write to the ring. It is put aside before the incarnation is let go: who closes that
- * finds it.
- */
+/* It was destroyed, as the driver says. It is put aside before the incarnation is let go: who
+ * closes that finds it. */
 static void free_path(struct ha_path *path)
 {
 	struct ha_incarnation *on = path->on;
 
-	if (!path->doubted) {
-		give_back(path);
-		return;
-	}
-	put_aside(path);
-	ha_incarnation_let_go(on);
+	ha_path_keep(path);
+	if (on)
+		ha_incarnation_let_go(on);
 }
 
 /* A queue pair lives that cannot be destroyed: it keeps the ring that it may still write to, and
@@ -147,37 +123,7 @@ static void keep(struct ha_path *path)
 			"memory they may still use stay until the device is closed",
 			path->comm->name, path->nic->name, path->port->port_num);
 	forget_all(path);
-	put_aside(path);
-}
-
-/* Those of an incarnation, or all, out of those that are kept. */
-static struct ha_path *take_kept(struct ha_instance *inst, const struct ha_incarnation *on)
-{
-	struct ha_path *path, *next, *taken = NULL;
-
-	/* Of two that look at once one would miss what the other has in its hands. */
-	pthread_mutex_lock(&inst->lock);
-	for (path = atomic_exchange(&inst->kept, NULL); path; path = next) {
-		next = path->next_retired;
-		if (on && path->on != on) {
-			put_aside(path);
-			continue;
-		}
-		path->next_retired = taken;
-		taken = path;
-	}
-	pthread_mutex_unlock(&inst->lock);
-	return taken;
-}
-
-void ha_paths_free_kept(struct ha_instance *inst, const struct ha_incarnation *on)
-{
-	struct ha_path *path = take_kept(inst, on), *next;
-
-	for (; path; path = next) {
-		next = path->next_retired;
-		give_back(path);
-	}
+	ha_path_keep(path);
 }
 
 static void free_or_keep(struct ha_path *path)

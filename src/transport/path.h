@@ -168,11 +168,11 @@ struct ha_path {
 
 	struct ha_path *next_retired; /* fenced and replaced, to be closed when there is time; or
 					 of ha_instance.kept */
+	uint64_t kept_since_ns;	      /* there; 0: not seen yet (kept_path.c) */
 
 	/* Opening, connecting, fencing or closing. While it is busy, the queue pairs are its. */
 	struct ha_command command;
 	bool destroyed;	     /* by the command: only the structure is left */
-	bool doubted;	     /* ... as the driver of a dead device says: `on` is held still */
 	ha_result_t outcome; /* of opening and connecting */
 
 	/* On their way (path_msg.c). [T] */
@@ -362,13 +362,6 @@ void ha_path_destroy_flush(struct ha_path *path);
  * with all that it may touch. NULL is fine.
  */
 void ha_path_close(struct ha_path *path);
-
-/*
- * Frees what stayed in memory of the paths of an incarnation that nobody holds any more, before it
- * is closed: the device is open again, which no device is before it was reset. NULL: of all of
- * them, when the devices are closed, which ends also what could not be destroyed. Any thread.
- */
-void ha_paths_free_kept(struct ha_instance *inst, const struct ha_incarnation *on);
 
 /*
  * The same without waiting, for a path that is fenced and that nobody else knows any more. True:

@@ -10,6 +10,7 @@
 #include "device/unreachable.h"
 #include "progress/progress.h"
 #include "transport/comm_stats.h"
+#include "transport/kept_path.h"
 #include "transport/transport.h"
 
 #include <pthread.h>
@@ -63,8 +64,7 @@ struct ha_instance {
 	struct ha_list comms;	 /* established connections */
 	struct ha_list attempts; /* connects under way */
 
-	/* Of connections that are gone: what cannot be destroyed (path.c). */
-	struct ha_path *_Atomic kept;
+	struct ha_kept_paths kept; /* of connections that are gone */
 };
 
 /* Drops every connect under way. From ha_instance_close. */

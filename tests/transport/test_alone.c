@@ -115,12 +115,14 @@ static void host_open(uint32_t host)
 	ha_unreachable_init(&inst->unreachable);
 	ha_list_init(&inst->comms);
 	ha_list_init(&inst->attempts);
+	ha_kept_paths_init(&inst->kept);
 	assert_int_equal(ha_device_set_open(&inst->config, &inst->devices), HA_OK);
 	assert_int_equal(inst->devices->nports, RAILS);
 	assert_int_equal(ha_net_choose(&inst->config, all, ha_net_list(all, HA_NETIFS_MAX), &netif),
 			 HA_OK);
 	inst->bootstrap_addr = netif.addr;
 	assert_int_equal(ha_progress_start(&progress, &inst->progress), HA_OK);
+	ha_kept_paths_start(inst);
 	watch_nics(inst);
 }
 
@@ -130,10 +132,11 @@ static void host_close(struct ha_instance *inst)
 		ha_progress_unwatch(inst->progress, &inst->nic_watches[i].watch);
 	ha_connect_abandon_all(inst);
 	assert_true(ha_list_empty(&inst->comms));
+	ha_kept_paths_stop(inst);
 	assert_true(ha_progress_end(inst->progress, NULL, NULL));
 	ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);
-	ha_paths_free_kept(inst, NULL);
+	ha_kept_paths_free(inst, NULL);
 	ha_unreachable_destroy(&inst->unreachable);
 	pthread_mutex_destroy(&inst->lock);
 }
