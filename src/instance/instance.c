@@ -158,6 +158,8 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	pthread_mutex_init(&inst->lock, NULL);
 	inst->failover = &ha_failover_engine;
 	ha_unreachable_init(&inst->unreachable);
+	ha_net_reserve_init(&inst->reserve);
+	ha_net_reserve_fill(&inst->reserve);
 	ha_list_init(&inst->comms);
 	ha_list_init(&inst->attempts);
 	ha_kept_paths_init(&inst->kept);
@@ -249,6 +251,7 @@ void ha_instance_close(struct ha_instance *inst)
 	ha_failover_shared_free(inst, inst->failover_shared);
 	inst->failover_shared = NULL;
 	ha_connect_abandon_all(inst);
+	ha_net_reserve_close(&inst->reserve);
 	ha_liveness_free(inst->liveness);
 	ha_progress_halt(inst->progress);
 	if (!ha_list_empty(&inst->comms))

@@ -14,6 +14,7 @@
 #include "transport/shared.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,6 +25,9 @@
  */
 #define DIAL_TIMEOUT_MS	 20000
 #define DIAL_INTERVAL_MS 50
+
+/* Somebody should know by then that a connect waits. */
+#define SAY_NS (10 * HA_NS_PER_S)
 
 /* An attempt nobody has asked about for so long was given up by NCCL. */
 #define ABANDONED_S 600
@@ -48,8 +52,12 @@ struct ha_attempt {
 	int traffic_class;
 	struct ha_handle handle;
 	enum stage stage;
-	ha_result_t result;  /* of HA_STEP_FAIL */
-	uint64_t give_up_ns; /* 0: no failure yet */
+	ha_result_t result; /* of HA_STEP_FAIL */
+	uint64_t began_ns;
+	uint64_t waits_since_ns; /* in this stage; 0: not yet */
+	bool said;		 /* that it waits */
+	uint64_t give_up_ns;	 /* 0: no failure yet */
+	char obstacle[120];	 /* what it was */
 	uint64_t next_dial_ns;
 	struct ha_frame_sock sock;
 	struct ha_comm *comm;
@@ -118,7 +126,7 @@ static struct ha_attempt *attempt_new(struct ha_instance *inst, struct ha_port *
 		return NULL;
 	}
 	attempt->id = ha_random();
-	attempt->called_ns = ha_now_ns();
+	attempt->called_ns = attempt->began_ns = ha_now_ns();
 	attempt->inst = inst;
 	attempt->port = port;
 	attempt->traffic_class = traffic_class;
@@ -160,13 +168,15 @@ static enum ha_step retry(struct ha_attempt *attempt, const char *what, const ch
 	if (attempt->give_up_ns == 0)
 		attempt->give_up_ns = now_ns + DIAL_TIMEOUT_MS * HA_NS_PER_MS;
 	if (now_ns >= attempt->give_up_ns) {
-		HA_WARN("connect to %s: %s: %s, for %d s now: is the peer process alive, and the "
+		HA_WARN("connect to %s: %s: %s, for %u s now: is the peer process alive, and the "
 			"network of NCCL_SOCKET_IFNAME up on both hosts?",
-			peer_text(attempt, peer, sizeof(peer)), what, why, DIAL_TIMEOUT_MS / 1000);
+			peer_text(attempt, peer, sizeof(peer)), what, why,
+			(unsigned)((now_ns - attempt->began_ns) / HA_NS_PER_S));
 		return fail(attempt, HA_ERR_REMOTE);
 	}
 	HA_TRACE(1, "connect to %s: %s: %s; trying again", peer_text(attempt, peer, sizeof(peer)),
 		 what, why);
+	snprintf(attempt->obstacle, sizeof(attempt->obstacle), "%s: %s", what, why);
 	attempt->next_dial_ns = now_ns + DIAL_INTERVAL_MS * HA_NS_PER_MS;
 	attempt->stage = STAGE_DIAL;
 	return HA_STEP_RETRY;
@@ -181,7 +191,8 @@ static enum ha_step dial(struct ha_attempt *attempt)
 		return HA_STEP_AGAIN;
 	fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0) {
-		HA_WARN("connect: socket: %s", strerror(errno));
+		HA_WARN("connect: socket: %s%s", strerror(errno),
+			ha_net_is_shortage(errno) ? "; raise 'ulimit -n'" : "");
 		return fail(attempt, HA_ERR_SYSTEM);
 	}
 	ha_frame_sock_open(&attempt->sock, fd);
@@ -310,16 +321,56 @@ static enum ha_step (*const stages[STAGES])(struct ha_attempt *) = {
     [STAGE_HELLO] = flush, [STAGE_ANSWER] = answer,   [STAGE_READY] = flush,
 };
 
+/* What a stage waits for, and how long until that counts as lost; 0: it sees to that itself. */
+static const struct {
+	uint32_t limit_ms;
+	const char *on;
+} waits[STAGES] = {
+    [STAGE_DIALING] = {DIAL_TIMEOUT_MS, "waiting for the listener's host"},
+    [STAGE_HELLO] = {HA_HANDSHAKE_PEER_MS, "waiting for the listener to read"},
+    [STAGE_ANSWER] = {HA_HANDSHAKE_PEER_MS, "waiting for the listener's answer"},
+    [STAGE_READY] = {HA_HANDSHAKE_PEER_MS, "waiting for the listener to read"},
+};
+
+/* Once in an attempt: the job seems to hang, and here is why. */
+static void say_that_it_waits(struct ha_attempt *attempt, uint64_t now_ns)
+{
+	const char *on = waits[attempt->stage].on;
+	char peer[HA_SOCKADDR_TEXT_MAX];
+
+	if (attempt->said || now_ns - attempt->began_ns < SAY_NS)
+		return;
+	attempt->said = true;
+	HA_WARN("connect to %s: not through after %d s: %s", peer_text(attempt, peer, sizeof(peer)),
+		(int)(SAY_NS / HA_NS_PER_S), on ? on : attempt->obstacle);
+}
+
+static enum ha_step wait_on(struct ha_attempt *attempt)
+{
+	const uint64_t limit_ns = waits[attempt->stage].limit_ms * HA_NS_PER_MS;
+	const uint64_t now_ns = ha_now_ns();
+
+	if (attempt->waits_since_ns == 0)
+		attempt->waits_since_ns = now_ns;
+	say_that_it_waits(attempt, now_ns);
+	if (limit_ns != 0 && now_ns - attempt->waits_since_ns >= limit_ns)
+		return retry(attempt, waits[attempt->stage].on, "it says nothing");
+	return HA_STEP_AGAIN;
+}
+
 /* HA_STEP_NEXT: all stages are through. */
 static enum ha_step run(struct ha_attempt *attempt)
 {
 	while (attempt->stage < STAGES) {
 		enum ha_step step = stages[attempt->stage](attempt);
 
+		if (step == HA_STEP_AGAIN)
+			step = wait_on(attempt);
+		if (step == HA_STEP_AGAIN || step == HA_STEP_FAIL)
+			return step;
+		attempt->waits_since_ns = 0;
 		if (step == HA_STEP_NEXT)
 			attempt->stage++;
-		else if (step != HA_STEP_RETRY)
-			return step;
 	}
 	return HA_STEP_NEXT;
 }

@@ -16,6 +16,9 @@
 #include "transport/comm.h"
 #include "transport/frame_sock.h"
 
+/* How long either end waits for a peer that has connected: its thread may be busy. */
+#define HA_HANDSHAKE_PEER_MS 120000
+
 /* What a step of a handshake comes to. */
 enum ha_step {
 	HA_STEP_NEXT,  /* go on with the next stage now */

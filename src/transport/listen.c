@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/net_accept.h"
 #include "base/random.h"
 #include "transport/shared.h"
 
@@ -23,8 +24,8 @@
 #define HALF_OPEN_MAX	 32
 #define ACCEPTS_PER_CALL 64
 #define BACKLOG		 1024
-#define STRANGER_MS	 5000	/* to say the cookie */
-#define PEER_MS		 120000 /* for the real peer to finish: its thread may be busy */
+#define STRANGER_MS	 5000 /* to say the cookie */
+#define SAY_AGAIN_NS	 (60 * HA_NS_PER_S)
 
 enum stage { STAGE_HELLO, STAGE_ANSWER, STAGE_READY, STAGES };
 
@@ -33,6 +34,7 @@ struct half_open {
 	bool proven; /* said the cookie: not to be evicted */
 	enum stage stage;
 	uint64_t since_ns, deadline_ns;
+	union ha_sockaddr from;
 	struct ha_frame_sock sock;
 	struct ha_comm *comm;
 };
@@ -42,7 +44,9 @@ struct ha_listen {
 	struct ha_port *port;
 	int fd;
 	uint64_t cookie;
-	uint64_t strangers; /* dropped so far */
+	uint64_t strangers;	 /* dropped so far */
+	uint64_t short_since_ns; /* clients wait, and there are no descriptors for them; 0: no */
+	uint64_t short_say_ns;	 /* not before */
 	struct half_open half_open[HALF_OPEN_MAX];
 };
 
@@ -122,25 +126,69 @@ static struct half_open *find_place(struct ha_listen *listen)
 	return oldest;
 }
 
-static void take_new(struct ha_listen *listen, uint64_t now_ns)
+/* Clients stay in the queue, so descriptors that come free in time are all that is needed. */
+static ha_result_t out_of_descriptors(struct ha_listen *listen, int error, uint64_t now_ns)
 {
+	const struct ha_port *port = listen->port;
+
+	if (listen->short_since_ns == 0)
+		listen->short_since_ns = now_ns;
+	if (now_ns - listen->short_since_ns >= HA_HANDSHAKE_PEER_MS * HA_NS_PER_MS) {
+		HA_WARN("accept on %s:%d: %s, for %d s now: no connection can be made; raise "
+			"'ulimit -n'",
+			port->nic->name, port->port_num, strerror(error),
+			HA_HANDSHAKE_PEER_MS / 1000);
+		return HA_ERR_SYSTEM;
+	}
+	if (now_ns >= listen->short_say_ns) {
+		listen->short_say_ns = now_ns + SAY_AGAIN_NS;
+		HA_WARN("accept on %s:%d: %s: connections wait until this process closes some, or "
+			"'ulimit -n' is raised",
+			port->nic->name, port->port_num, strerror(error));
+	}
+	return HA_OK;
+}
+
+static ha_result_t take_new(struct ha_listen *listen, uint64_t now_ns)
+{
+	ha_net_reserve_fill(&listen->inst->reserve);
 	for (int i = 0; i < ACCEPTS_PER_CALL; i++) {
-		int fd = accept4(listen->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		union ha_sockaddr from;
+		int fd = ha_net_accept(listen->fd, &listen->inst->reserve, &from);
 		struct half_open *half;
 
+		if (fd < 0 && ha_net_is_shortage(errno))
+			return out_of_descriptors(listen, errno, now_ns);
+		listen->short_since_ns = 0;
 		if (fd < 0)
-			return; /* nobody there; a connection that broke meanwhile is no concern */
+			break; /* nobody there; a connection that broke meanwhile is no concern */
 		half = find_place(listen);
 		if (!half) {
 			close(fd);
-			return;
+			break;
 		}
 		memset(half, 0, offsetof(struct half_open, sock));
 		half->used = true;
 		half->since_ns = now_ns;
+		half->from = from;
 		deadline(half, now_ns, STRANGER_MS);
 		ha_frame_sock_open(&half->sock, fd);
 	}
+	return HA_OK;
+}
+
+/* One that had said who it is may be waiting for us, too. */
+static void silent(struct ha_listen *listen, struct half_open *half)
+{
+	char peer[HA_SOCKADDR_TEXT_MAX];
+
+	if (half->proven)
+		HA_WARN("accept on %s:%d: the peer at %s began a connection and then said nothing "
+			"for %d s: it is given up; does that process still run?",
+			listen->port->nic->name, listen->port->port_num,
+			ha_sockaddr_text(&half->from, peer, sizeof(peer)),
+			HA_HANDSHAKE_PEER_MS / 1000);
+	drop(listen, half, "silent for too long");
 }
 
 static enum ha_step lost(struct ha_listen *listen, struct half_open *half, const char *why)
@@ -223,7 +271,7 @@ static enum ha_step read_hello(struct ha_listen *listen, struct half_open *half)
 	if (remote.cookie != listen->cookie)
 		return lost(listen, half, "wrong cookie");
 	half->proven = true;
-	deadline(half, ha_now_ns(), PEER_MS);
+	deadline(half, ha_now_ns(), HA_HANDSHAKE_PEER_MS);
 	return greet(listen, half, &remote);
 }
 
@@ -270,7 +318,7 @@ ha_result_t ha_accept(struct ha_listen *listen, struct ha_comm **out)
 	uint64_t now_ns = ha_now_ns();
 
 	*out = NULL;
-	take_new(listen, now_ns);
+	HA_TRY(take_new(listen, now_ns));
 	for (int i = 0; i < HALF_OPEN_MAX; i++) {
 		struct half_open *half = &listen->half_open[i];
 		enum ha_step step;
@@ -279,7 +327,7 @@ ha_result_t ha_accept(struct ha_listen *listen, struct ha_comm **out)
 			continue;
 		step = run(listen, half);
 		if (step == HA_STEP_AGAIN && now_ns >= half->deadline_ns)
-			drop(listen, half, "silent for too long");
+			silent(listen, half);
 		if (step != HA_STEP_NEXT)
 			continue;
 		half->used = false;

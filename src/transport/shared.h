@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/list.h"
 #include "base/net.h"
+#include "base/net_accept.h"
 #include "device/device.h"
 #include "device/unreachable.h"
 #include "progress/progress.h"
@@ -58,6 +59,7 @@ struct ha_instance {
 
 	/* Where listeners bind. Constant. */
 	union ha_sockaddr bootstrap_addr;
+	struct ha_net_reserve reserve; /* for accept */
 
 	/* Protects the two lists. Never held while a verb or a progress call may wait. */
 	pthread_mutex_t lock;

@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Connections that begin while something is broken: a port or device that died after the plugin
- * started, at either end or both, also while the connection is being made; and ports that were down
- * at the start and come up later.
+ * started, at either end or both, also while the connection is being made; ports that were down
+ * at the start and come up later; a process without descriptors; and ends that say nothing.
  */
 #include "harness.h"
 #include "instance/instance.h"
+#include "peer.h"
 
 #include "base/clock.h"
 #include "device/rank.h"
 #include "transport/ctrl_sock.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 /* Healthy heartbeats and probes need so long at most. */
 #define SETTLE_MS 2000
@@ -316,6 +322,232 @@ static void a_path_goes_out_from_the_address_that_the_peer_was_told(void **state
 	}
 }
 
+/* ---- what does not go on ----------------------------------------------------------------------
+ */
+
+#define FEW_DESCRIPTORS 256
+
+static struct {
+	struct rlimit before;
+	int fds[FEW_DESCRIPTORS], n;
+} taken;
+
+/* Until `free_one` or `free_all` there is no descriptor that one could get. */
+static void take_all_descriptors(void)
+{
+	struct rlimit few;
+	int fd;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &taken.before), 0);
+	few = taken.before;
+	few.rlim_cur = FEW_DESCRIPTORS;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	for (taken.n = 0; (fd = fcntl(0, F_DUPFD_CLOEXEC, 0)) >= 0; taken.n++)
+		taken.fds[taken.n] = fd;
+	assert_int_equal(errno, EMFILE);
+	assert_true(taken.n > 0);
+}
+
+static void free_one(void)
+{
+	close(taken.fds[--taken.n]);
+}
+
+static void free_all(void)
+{
+	while (taken.n > 0)
+		free_one();
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &taken.before), 0);
+}
+
+static unsigned times_logged(const char *text)
+{
+	unsigned n = 0;
+
+	for (const char *at = captured_log; (at = strstr(at, text)) != NULL; at++)
+		n++;
+	return n;
+}
+
+static void pass_s(unsigned s)
+{
+	sv_stepped_run(sv_stepped_now() + s * HA_NS_PER_S);
+}
+
+/* One of several connects through one listener, with the state in a handle of its own. */
+struct connecting {
+	uint8_t handle[HA_HANDLE_MAX];
+	struct ha_comm *comm;
+};
+
+static void connect_step(struct pair *pair, struct connecting *c)
+{
+	if (!c->comm)
+		assert_int_equal(
+		    ha_connect(pair->inst[0], 0, HA_TRAFFIC_CLASS_UNDEF, c->handle, &c->comm),
+		    HA_OK);
+}
+
+#define NO_DESCRIPTORS "accept on sim0:1: Too many open files: connections wait"
+
+static void
+a_process_without_descriptors_takes_one_more_connection_and_says_that_others_wait(void **state)
+{
+	struct ha_comm *first = NULL, *second = NULL;
+	struct connecting c[2] = {0};
+	struct pair pair;
+
+	(void)state;
+	begin(&pair, false);
+	pair_open(&pair);
+	assert_int_equal(ha_listen(pair.inst[1], 0, pair.handle, &pair.listen), HA_OK);
+	for (int i = 0; i < 2; i++) {
+		memcpy(c[i].handle, pair.handle, sizeof(c[i].handle));
+		for (int call = 0; call < 5; call++)
+			connect_step(&pair, &c[i]);
+	}
+	take_all_descriptors();
+	for (int call = 0; call < 5 && !first; call++)
+		assert_int_equal(ha_accept(pair.listen, &first), HA_OK);
+	for (int i = 0; i < 2 && !first; i++) { /* READY is still to come */
+		connect_step(&pair, &c[0]);
+		connect_step(&pair, &c[1]);
+		assert_int_equal(ha_accept(pair.listen, &first), HA_OK);
+	}
+	assert_non_null(first);
+	/* What is said once a minute. */
+	for (unsigned s = 0; s < 119; s++) {
+		assert_int_equal(ha_accept(pair.listen, &second), HA_OK);
+		assert_null(second);
+		if (s == 9)
+			assert_int_equal(times_logged(NO_DESCRIPTORS), 1);
+		pass_s(1);
+	}
+	assert_int_equal(times_logged(NO_DESCRIPTORS), 2);
+	free_one();
+	for (int i = 0; i < 10 && !second; i++) {
+		assert_int_equal(ha_accept(pair.listen, &second), HA_OK);
+		connect_step(&pair, &c[0]);
+		connect_step(&pair, &c[1]);
+	}
+	free_all();
+	assert_non_null(second);
+	assert_true(c[0].comm && c[1].comm);
+	for (int i = 0; i < 2; i++)
+		ha_close_send(c[i].comm);
+	ha_close_recv(first);
+	ha_close_recv(second);
+	pair_close(&pair);
+}
+
+static void an_accept_that_gets_no_descriptor_for_two_minutes_ends_with_a_reason(void **state)
+{
+	ha_result_t result = HA_OK;
+	struct ha_comm *comm;
+	struct pair pair;
+	unsigned s = 0;
+	int fd;
+
+	(void)state;
+	begin(&pair, false);
+	pair_open(&pair);
+	assert_int_equal(ha_listen(pair.inst[1], 0, pair.handle, &pair.listen), HA_OK);
+	ha_net_reserve_close(&pair.inst[1]->reserve);
+	take_all_descriptors();
+	/* Nobody waits, so nothing is missing. */
+	assert_int_equal(ha_accept(pair.listen, &comm), HA_OK);
+	assert_int_equal(captured_warnings, 0);
+	free_one();
+	fd = peer_dial(pair.handle);
+	for (; s < 200 && result == HA_OK; s++) {
+		result = ha_accept(pair.listen, &comm);
+		assert_null(comm);
+		if (s == 0)
+			assert_logged(NO_DESCRIPTORS);
+		pass_s(1);
+	}
+	free_all();
+	assert_int_equal(result, HA_ERR_SYSTEM);
+	assert_in_range(s, 120, 122);
+	assert_logged("Too many open files, for 120 s now: no connection can be made; raise "
+		      "'ulimit -n'");
+	close(fd);
+	pair_close(&pair);
+}
+
+static void a_listener_that_says_nothing_is_told_of_dialled_again_and_given_up(void **state)
+{
+	uint8_t handle[HA_HANDLE_BYTES];
+	ha_result_t result = HA_OK;
+	int listener, dialled = 0;
+	struct ha_comm *comm;
+	struct pair pair;
+	char text[200], address[HA_SOCKADDR_TEXT_MAX];
+	struct ha_handle decoded;
+	unsigned s = 0;
+
+	(void)state;
+	begin(&pair, false);
+	pair_open(&pair);
+	listener = peer_listen(handle, 77);
+	assert_int_equal(ha_handle_decode(handle, &decoded), HA_WIRE_OK);
+	ha_sockaddr_text(&decoded.addr, address, sizeof(address));
+	for (; s < 600 && result == HA_OK; s++) {
+		for (int call = 0; call < 3 && result == HA_OK; call++)
+			result = ha_connect(pair.inst[0], 0, HA_TRAFFIC_CLASS_UNDEF, handle, &comm);
+		assert_null(comm);
+		if (s == 10) {
+			snprintf(text, sizeof(text),
+				 "connect to %s: not through after 10 s: waiting for the "
+				 "listener's answer",
+				 address);
+			assert_logged(text);
+		}
+		pass_s(1);
+	}
+	assert_int_equal(result, HA_ERR_REMOTE);
+	assert_in_range(s, 200, 260);
+	assert_int_equal(captured_warnings, 2);
+	snprintf(text, sizeof(text),
+		 "connect to %s: waiting for the listener's answer: it says "
+		 "nothing, for 24",
+		 address);
+	assert_logged(text);
+	for (int fd; (fd = peer_accept(listener)) >= 0; dialled++)
+		close(fd);
+	assert_int_equal(dialled, 2);
+	close(listener);
+	pair_close(&pair);
+}
+
+static void a_peer_that_begins_and_says_no_more_is_told_of(void **state)
+{
+	struct ha_handle decoded;
+	struct ha_hello hello;
+	struct ha_comm *comm;
+	struct pair pair;
+	int fd;
+
+	(void)state;
+	begin(&pair, false);
+	pair.config.enable_backup = false; /* as this peer */
+	pair_open(&pair);
+	assert_int_equal(ha_listen(pair.inst[1], 0, pair.handle, &pair.listen), HA_OK);
+	assert_int_equal(ha_handle_decode(pair.handle, &decoded), HA_WIRE_OK);
+	hello = peer_hello(decoded.cookie);
+	fd = peer_dial(pair.handle);
+	peer_say_hello(fd, &hello);
+	for (unsigned s = 0; s < 130; s++) {
+		assert_int_equal(ha_accept(pair.listen, &comm), HA_OK);
+		assert_null(comm);
+		assert_int_equal(captured_warnings, s < 120 ? 0 : 1);
+		pass_s(1);
+	}
+	assert_logged("began a connection and then said nothing for 120 s");
+	close(fd);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -326,6 +558,11 @@ int main(void)
 	    cmocka_unit_test(a_connection_is_listed_when_it_is_complete),
 	    cmocka_unit_test(a_port_that_goes_before_it_is_listed_is_noticed),
 	    cmocka_unit_test(a_path_goes_out_from_the_address_that_the_peer_was_told),
+	    cmocka_unit_test(
+		a_process_without_descriptors_takes_one_more_connection_and_says_that_others_wait),
+	    cmocka_unit_test(an_accept_that_gets_no_descriptor_for_two_minutes_ends_with_a_reason),
+	    cmocka_unit_test(a_listener_that_says_nothing_is_told_of_dialled_again_and_given_up),
+	    cmocka_unit_test(a_peer_that_begins_and_says_no_more_is_told_of),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
