@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "transport/shared.h"
 
 #include <errno.h>
@@ -62,6 +63,11 @@ struct ha_attempt {
 	struct ha_frame_sock sock;
 	struct ha_comm *comm;
 	struct ha_hello local;
+	/* Ports of ours that do not reach the peer, and which the first of them was not to reach.
+	 */
+	struct ha_port *unreached[HA_MAX_PORTS];
+	unsigned n_unreached;
+	struct ha_reject asked;
 };
 
 static const char *peer_text(const struct ha_attempt *attempt, char *buf, size_t size)
@@ -219,14 +225,33 @@ static enum ha_step dialing(struct ha_attempt *attempt)
 	return retry(attempt, "connect", strerror(error));
 }
 
+static enum ha_step unreachable(struct ha_attempt *attempt)
+{
+	const struct ha_port *own = attempt->unreached[0];
+	char peer[HA_SOCKADDR_TEXT_MAX];
+
+	HA_WARN("connect to %s: the kernel has no route between %s:%d here and %s:%u there, nor "
+		"from another port here (%u tried): give the rails routes to each other ('ip route "
+		"get ADDRESS oif INTERFACE' must find one at both hosts), or have NCCL connect "
+		"ports of one rail (NCCL_IB_HCA in one order on all hosts, NCCL_CROSS_NIC=0)",
+		peer_text(attempt, peer, sizeof(peer)), own->nic->name, own->port_num,
+		attempt->asked.device, attempt->asked.port_num, attempt->n_unreached);
+	return fail(attempt, HA_ERR_REMOTE);
+}
+
 static enum ha_step open_and_greet(struct ha_attempt *attempt)
 {
 	const struct ha_config *config = &attempt->inst->config;
+	const struct ha_first_path first = {.wanted = attempt->port,
+					    .nqps = (uint8_t)config->ib_qps_per_connection,
+					    .unreached = attempt->unreached,
+					    .n_unreached = attempt->n_unreached};
 	uint8_t payload[HA_HELLO_BYTES];
 	ha_result_t result;
 
-	result = ha_handshake_open(attempt->inst, true, attempt->port,
-				   (uint8_t)config->ib_qps_per_connection, &attempt->comm);
+	result = ha_handshake_open(attempt->inst, true, &first, &attempt->comm);
+	if (result == HA_ERR_REMOTE)
+		return unreachable(attempt);
 	if (result != HA_OK)
 		return fail(attempt, result);
 	ha_handshake_hello(attempt->comm, attempt->handle.cookie,
@@ -250,6 +275,23 @@ static enum ha_step flush(struct ha_attempt *attempt)
 	}
 }
 
+/* Our port does not reach the listener's: again, from another one. */
+static enum ha_step elsewhere(struct ha_attempt *attempt, const struct ha_reject *asked)
+{
+	struct ha_port *port = attempt->comm->paths[0]->port;
+
+	HA_INFO(HA_SUBSYS_NET, "the kernel has no route between %s:%d here and the peer's %s:%u",
+		port->nic->name, port->port_num, asked->device, asked->port_num);
+	if (attempt->n_unreached == 0)
+		attempt->asked = *asked;
+	attempt->unreached[attempt->n_unreached++] = port;
+	ha_frame_sock_close(&attempt->sock);
+	ha_comm_free(attempt->comm);
+	attempt->comm = NULL;
+	attempt->stage = STAGE_DIAL;
+	return HA_STEP_RETRY;
+}
+
 static enum ha_step rejected(struct ha_attempt *attempt, const uint8_t *payload, uint32_t length)
 {
 	struct ha_reject reject = {0};
@@ -257,6 +299,8 @@ static enum ha_step rejected(struct ha_attempt *attempt, const uint8_t *payload,
 
 	if (ha_reject_decode(payload, length, &reject) != HA_WIRE_OK)
 		return fail(attempt, HA_ERR_INTERNAL);
+	if (reject.reason == HA_REJECT_ROUTE)
+		return elsewhere(attempt, &reject);
 	if (reject.reason == HA_REJECT_VERSION)
 		HA_WARN(
 		    "connect to %s: the listener speaks protocol versions %u to %u, we %u to %u: "
@@ -273,6 +317,7 @@ static enum ha_step rejected(struct ha_attempt *attempt, const uint8_t *payload,
 static enum ha_step accepted(struct ha_attempt *attempt, const uint8_t *payload, uint32_t length)
 {
 	enum ha_wire_result decoded;
+	struct ha_reject asked = {0};
 	struct ha_hello remote;
 	ha_result_t result;
 
@@ -281,6 +326,11 @@ static enum ha_step accepted(struct ha_attempt *attempt, const uint8_t *payload,
 		return retry(attempt, "the listener's hello is",
 			     decoded != HA_WIRE_OK ? ha_wire_strerror(decoded)
 						   : "for somebody else (wrong cookie)");
+	if (!ha_handshake_reaches(attempt->comm->paths[0]->port, &remote.endpoint)) {
+		asked.port_num = remote.endpoint.port_num;
+		ha_copy_text(asked.device, sizeof(asked.device), remote.endpoint.device);
+		return elsewhere(attempt, &asked);
+	}
 	/* One traffic class for both directions: the connector's. */
 	remote.endpoint.sl = attempt->local.endpoint.sl;
 	remote.endpoint.traffic_class = attempt->local.endpoint.traffic_class;

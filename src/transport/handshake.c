@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "device/rank.h"
+#include "device/route.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
 #include "transport/shared.h"
@@ -19,49 +20,95 @@ static bool is_inviting(const struct ha_port *port)
 	return ha_port_usable(port) && !ha_port_drained(port);
 }
 
-/*
- * Our end of the first path, on the port that NCCL asked for if that is of use, else on the best
- * that is. If none is, it is that port all the same, and the connection waits for better times.
- */
-static ha_result_t open_first_path(struct ha_comm *comm, struct ha_port *wanted, uint8_t nqps)
+bool ha_handshake_reaches(struct ha_port *port, const struct ha_wire_endpoint *peer)
 {
-	struct ha_path_options options = {.port = wanted, .generation = 1, .nqps = nqps};
-	struct ha_port *ranked[HA_MAX_PORTS];
-	int n;
+	struct ha_port_addr addr;
 
-	if (!comm->config->enable_backup || is_inviting(wanted))
-		if (ha_path_open(comm, &options, &comm->paths[0]) == HA_OK)
-			return HA_OK;
-	if (!comm->config->enable_backup)
-		return HA_ERR_SYSTEM;
-	n = ha_standby_rank(comm->inst->devices, wanted, comm->id, ranked, HA_MAX_PORTS);
-	for (int i = 1; i < n; i++) {
-		options.port = ranked[i];
-		if (!is_inviting(ranked[i]) ||
-		    ha_path_open(comm, &options, &comm->paths[0]) != HA_OK)
-			continue;
-		HA_WARN("%s:%d is %s: a connection for it begins on %s:%d", wanted->nic->name,
-			wanted->port_num, ha_port_usable(wanted) ? "drained" : "down",
-			ranked[i]->nic->name, ranked[i]->port_num);
-		return HA_OK;
-	}
-	options.port = wanted;
-	return ha_path_open(comm, &options, &comm->paths[0]);
+	if (!ha_port_usable(port))
+		return true;
+	ha_port_addr(port, &addr);
+	return ha_route_ask(&addr, peer->gid) != HA_ROUTE_NONE;
 }
 
-ha_result_t ha_handshake_open(struct ha_instance *inst, bool is_send, struct ha_port *port,
-			      uint8_t nqps, struct ha_comm **out)
+static bool may_begin_on(const struct ha_first_path *first, struct ha_port *port)
+{
+	for (unsigned i = 0; i < first->n_unreached; i++)
+		if (first->unreached[i] == port)
+			return false;
+	return !first->peer || ha_handshake_reaches(port, first->peer);
+}
+
+static const char *why_not(const struct ha_first_path *first, struct ha_port *wanted)
+{
+	if (!ha_port_usable(wanted))
+		return "is down";
+	if (ha_port_drained(wanted))
+		return "is drained";
+	return may_begin_on(first, wanted) ? "fails" : "does not reach the peer's port";
+}
+
+static void say_where(const struct ha_first_path *first, const struct ha_port *port)
+{
+	struct ha_port *wanted = first->wanted;
+
+	if (port == wanted)
+		return;
+	HA_WARN("%s:%d %s: a connection for it begins on %s:%d", wanted->nic->name,
+		wanted->port_num, why_not(first, wanted), port->nic->name, port->port_num);
+}
+
+/* On the first of the ports that can be, of those that are inviting or of the others. */
+static ha_result_t open_on_one_of(struct ha_comm *comm, const struct ha_first_path *first,
+				  struct ha_port *const ports[], int n, bool inviting)
+{
+	struct ha_path_options options = {.generation = 1, .nqps = first->nqps};
+	ha_result_t result = HA_ERR_REMOTE;
+
+	for (int i = 0; i < n; i++) {
+		if (is_inviting(ports[i]) != inviting || !may_begin_on(first, ports[i]))
+			continue;
+		options.port = ports[i];
+		result = ha_path_open(comm, &options, &comm->paths[0]);
+		if (result == HA_OK) {
+			say_where(first, ports[i]);
+			return HA_OK;
+		}
+	}
+	return result;
+}
+
+/* If no port is of use now, it is one that may be later, and the connection waits for that. */
+static ha_result_t open_first_path(struct ha_comm *comm, const struct ha_first_path *first)
+{
+	struct ha_port *ports[HA_MAX_PORTS] = {first->wanted};
+	ha_result_t result, later;
+	int n = 1;
+
+	if (comm->config->enable_backup)
+		n = ha_standby_rank(comm->inst->devices, first->wanted, comm->id, ports,
+				    HA_MAX_PORTS);
+	result = open_on_one_of(comm, first, ports, n, true);
+	if (result == HA_OK)
+		return HA_OK;
+	later = open_on_one_of(comm, first, ports, n, false);
+	return later == HA_ERR_REMOTE ? result : later;
+}
+
+ha_result_t ha_handshake_open(struct ha_instance *inst, bool is_send,
+			      const struct ha_first_path *first, struct ha_comm **out)
 {
 	struct ha_comm *comm;
+	ha_result_t result;
 
 	*out = NULL;
 	HA_TRY(ha_comm_new(inst, is_send, &comm));
-	if (open_first_path(comm, port, nqps) != HA_OK) {
+	result = open_first_path(comm, first);
+	if (result != HA_OK) {
 		ha_comm_free(comm);
-		return HA_ERR_SYSTEM;
+		return result;
 	}
 	comm->npaths = 1;
-	comm->port = port;
+	comm->port = first->wanted;
 	comm->primary = comm->paths[0]->nic;
 	*out = comm;
 	return HA_OK;

@@ -27,9 +27,26 @@ enum ha_step {
 	HA_STEP_FAIL,  /* no attempt will work; result is set */
 };
 
-/* A connection with its first path in INIT. */
-ha_result_t ha_handshake_open(struct ha_instance *inst, bool is_send, struct ha_port *port,
-			      uint8_t nqps, struct ha_comm **out) HA_MUST_CHECK;
+/* Where the first path may begin. */
+struct ha_first_path {
+	struct ha_port *wanted; /* by NCCL */
+	uint8_t nqps;
+	const struct ha_wire_endpoint *peer; /* NULL: not known yet */
+	struct ha_port *const *unreached;    /* ports that do not reach the peer, so many of them */
+	unsigned n_unreached;
+};
+
+/*
+ * A connection with its first path in INIT: on the port that is wanted, or with failover on the
+ * best one that is up and reaches the peer. HA_ERR_REMOTE: none reaches it.
+ */
+ha_result_t ha_handshake_open(struct ha_instance *inst, bool is_send,
+			      const struct ha_first_path *first,
+			      struct ha_comm **out) HA_MUST_CHECK;
+
+/* False: the kernel has no route to the peer's end. The routes of a port that is down say nothing.
+ */
+bool ha_handshake_reaches(struct ha_port *port, const struct ha_wire_endpoint *peer);
 
 /* Our HELLO. traffic_class: the communicator's, from the connecting side; it decides for both. */
 void ha_handshake_hello(const struct ha_comm *comm, uint64_t cookie, uint8_t sl, uint8_t tc,

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/net_accept.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "transport/shared.h"
 
 #include <errno.h>
@@ -219,25 +220,44 @@ static enum ha_step reject(struct ha_listen *listen, struct half_open *half,
 {
 	struct ha_reject frame = {.reason = (uint16_t)reason,
 				  .version = HA_WIRE_VERSION,
-				  .min_version = HA_WIRE_MIN_VERSION};
+				  .min_version = HA_WIRE_MIN_VERSION,
+				  .port_num = listen->port->port_num};
 	uint8_t payload[HA_REJECT_BYTES];
 
+	ha_copy_text(frame.device, sizeof(frame.device), listen->port->nic->name);
 	ha_reject_encode(&frame, payload);
 	if (ha_frame_sock_queue(&half->sock, HA_FRAME_REJECT, payload, sizeof(payload)))
 		(void)ha_frame_sock_flush(&half->sock);
 	return lost(listen, half, "rejected");
 }
 
+/* The connector may have another port. */
+static enum ha_step no_route(struct ha_listen *listen, struct half_open *half,
+			     const struct ha_hello *remote)
+{
+	HA_INFO(HA_SUBSYS_NET,
+		"a connection from %s for %s:%d: the kernel has no route from a port here to its "
+		"%s:%u",
+		remote->host, listen->port->nic->name, listen->port->port_num,
+		remote->endpoint.device, remote->endpoint.port_num);
+	return reject(listen, half, HA_REJECT_ROUTE);
+}
+
 /* The peer has proven itself: make our end and answer. */
 static enum ha_step greet(struct ha_listen *listen, struct half_open *half,
 			  const struct ha_hello *remote)
 {
+	const struct ha_first_path first = {
+	    .wanted = listen->port, .nqps = remote->endpoint.nqps, .peer = &remote->endpoint};
 	uint8_t payload[HA_HELLO_BYTES];
 	struct ha_agreement agreed;
 	struct ha_hello local;
+	ha_result_t result;
 
-	if (ha_handshake_open(listen->inst, false, listen->port, remote->endpoint.nqps,
-			      &half->comm) != HA_OK)
+	result = ha_handshake_open(listen->inst, false, &first, &half->comm);
+	if (result == HA_ERR_REMOTE)
+		return no_route(listen, half, remote);
+	if (result != HA_OK)
 		return reject(listen, half, HA_REJECT_RESOURCES);
 	ha_handshake_hello(half->comm, listen->cookie, remote->endpoint.sl,
 			   remote->endpoint.traffic_class, &local);

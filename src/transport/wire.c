@@ -305,7 +305,9 @@ void ha_reject_encode(const struct ha_reject *in, uint8_t out[HA_REJECT_BYTES])
 	ha_put_uint(&w, in->reason, 2);
 	ha_put_uint(&w, in->version, 2);
 	ha_put_uint(&w, in->min_version, 2);
-	ha_put_uint(&w, 0, 2);
+	ha_put_uint(&w, in->port_num, 1);
+	ha_put_uint(&w, 0, 1);
+	ha_put_text(&w, in->device, sizeof(in->device));
 }
 
 enum ha_wire_result ha_reject_decode(const uint8_t *in, size_t len, struct ha_reject *out)
@@ -317,6 +319,9 @@ enum ha_wire_result ha_reject_decode(const uint8_t *in, size_t len, struct ha_re
 	out->reason = ha_get16(&r);
 	out->version = ha_get16(&r);
 	out->min_version = ha_get16(&r);
+	out->port_num = ha_get8(&r);
+	(void)ha_get8(&r);
+	ha_get_text(&r, out->device, sizeof(out->device));
 	return HA_WIRE_OK;
 }
 

@@ -163,15 +163,18 @@ enum ha_reject_reason {
 	HA_REJECT_VERSION = 1,
 	HA_REJECT_RESOURCES, /* the listener could not make its end */
 	HA_REJECT_FABRIC,    /* the two ports cannot reach each other */
+	HA_REJECT_ROUTE,     /* no port of the listener's has a route to the connector's */
 };
 
 struct ha_reject {
 	uint16_t reason;
 	uint16_t version;
 	uint16_t min_version;
+	uint8_t port_num; /* with the device: the one that was asked for */
+	char device[24];
 };
 
-#define HA_REJECT_BYTES 8
+#define HA_REJECT_BYTES 32
 void ha_reject_encode(const struct ha_reject *in, uint8_t out[HA_REJECT_BYTES]);
 enum ha_wire_result ha_reject_decode(const uint8_t *in, size_t len, struct ha_reject *out);
 

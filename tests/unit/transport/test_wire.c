@@ -251,11 +251,16 @@ static void equal_ends_are_no_downgrade_and_strange_versions_no_agreement(void *
 
 static void small_frames_survive_and_are_length_checked(void **state)
 {
-	struct ha_reject reject = {.reason = 2, .version = 3, .min_version = 1}, reject_out;
+	struct ha_reject reject = {.reason = 4,
+				   .version = 3,
+				   .min_version = 1,
+				   .port_num = 2,
+				   .device = "mlx5_1"},
+			 reject_out;
 	struct ha_bye bye = {.done = 1ull << 40, .done_bits = 0xf0f0}, bye_out;
 	struct ha_rejoin rejoin = {.cookie = 1ull << 63, .connection_id = 7}, rejoin_out;
 	struct ha_abort given_up = {.epoch = 9, .code = 6}, abort_out;
-	uint8_t bytes[HA_BYE_BYTES];
+	uint8_t bytes[HA_REJECT_BYTES];
 
 	(void)state;
 	ha_abort_encode(&given_up, bytes);
