@@ -53,7 +53,7 @@ static void send_restart(struct ha_live_port *port)
 	ha_command_send(commands_of(port), &port->restart);
 }
 
-/* Brings the queue pair back after an error, in the background. */
+/* Brings the queue pair back when that is due, in the background. */
 static void keep_running(struct ha_live_port *port)
 {
 	if (port->restarting && ha_command_done(&port->restart)) {

@@ -41,8 +41,9 @@ struct ha_ud_qp {
 	uint32_t recv_slots, send_slots;
 	uint32_t sent, send_done; /* send slots are used in a circle */
 	uint32_t qkey;
+	uint16_t pkey_index; /* that the queue pair was given */
 	bool broken;	     /* the queue pair is in an error state */
-	bool restarting;     /* by another thread: the queues are its own meanwhile */
+	bool restarting; /* by another thread: the queues and pkey_index are its own meanwhile */
 	uint64_t restart_ns; /* not before that */
 	uint64_t restarts;
 };
@@ -84,9 +85,11 @@ static int start(struct ha_ud_qp *d)
 	    .port_num = d->port->port_num,
 	    .qkey = d->qkey,
 	};
-	int rc = ibv_modify_qp(d->qp, &attr,
-			       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+	int rc;
 
+	d->pkey_index = attr.pkey_index;
+	rc = ibv_modify_qp(d->qp, &attr,
+			   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
 	for (uint32_t i = 0; rc == 0 && i < d->recv_slots; i++)
 		rc = post_recv(d, i);
 	attr.qp_state = IBV_QPS_RTR;
@@ -122,9 +125,15 @@ int ha_ud_qp_restart(struct ha_ud_qp *d)
 	return start(d);
 }
 
+/* The port's partition is at another index than when the queue pair was told. */
+static bool is_misplaced(const struct ha_ud_qp *d)
+{
+	return d->pkey_index != atomic_load_explicit(&d->port->pkey_index, memory_order_relaxed);
+}
+
 bool ha_ud_qp_restart_due(const struct ha_ud_qp *d)
 {
-	return d->broken && !d->restarting && ha_now_ns() >= d->restart_ns;
+	return !d->restarting && (d->broken || is_misplaced(d)) && ha_now_ns() >= d->restart_ns;
 }
 
 void ha_ud_qp_restart_begin(struct ha_ud_qp *d)
@@ -136,12 +145,12 @@ void ha_ud_qp_restart_end(struct ha_ud_qp *d, int rc)
 {
 	d->restarting = false;
 	d->restart_ns = ha_now_ns() + RESTART_PAUSE_NS;
-	if (rc != 0)
-		return; /* once more, after the pause */
-	d->broken = false;
-	d->restarts++;
-	HA_INFO(HA_SUBSYS_NET, "%s:%d: restarted the queue pair of heartbeats after an error",
-		d->port->nic->name, d->port->port_num);
+	d->restarts += rc == 0 && d->broken;
+	if (rc == 0)
+		HA_INFO(HA_SUBSYS_NET, "%s:%d: restarted the queue pair of heartbeats %s",
+			d->port->nic->name, d->port->port_num,
+			d->broken ? "after an error" : "for a partition that has moved");
+	d->broken = rc != 0; /* once more, after the pause */
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One unreliable datagram queue pair on a port, with completion queue, buffers and address handles:
- * small messages out and in. It stays of use through link failures and errors of its queues, always
- * with the same number; a dead device is for the caller to notice.
+ * small messages out and in. It stays of use through link failures, errors of its queues and
+ * another order of the port's partitions, always with the same number; a dead device is for the
+ * caller to notice.
  *
  * One thread at a time, but for what says otherwise. Opening, closing, restarting it and making
  * addresses are commands to the device, which may wait for seconds where that is sick.
@@ -62,8 +63,9 @@ void ha_ud_qp_receive(struct ha_ud_qp *ud_qp,
 		      void (*got)(void *arg, const uint8_t *data, size_t len), void *arg);
 
 /*
- * Bringing the queue pair back after an error. While it is due or under way nothing is sent or
- * received. ha_ud_qp_restart runs on any thread, between begin and end.
+ * Bringing the queue pair back after an error, or to the index that the port's partition has now.
+ * After an error nothing is sent or received until it is, and never while it is under way.
+ * ha_ud_qp_restart runs on any thread, between begin and end.
  */
 bool ha_ud_qp_restart_due(const struct ha_ud_qp *ud_qp);
 void ha_ud_qp_restart_begin(struct ha_ud_qp *ud_qp);

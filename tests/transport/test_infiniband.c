@@ -9,6 +9,7 @@
 #include "harness.h"
 #include "instance/instance.h"
 
+#include "liveness/liveness.h"
 #include "memory/mr.h"
 
 #include <arpa/inet.h>
@@ -223,6 +224,47 @@ static void a_partition_that_moves_in_the_table_is_followed(void **state)
 	pair_close(&pair);
 }
 
+static struct ha_live_port_report heartbeats(const struct pair *pair, uint32_t host, uint32_t rail)
+{
+	struct ha_live_port_report report;
+
+	assert_true(ha_liveness_port_report(pair->inst[host]->liveness,
+					    &pair->inst[host]->devices->ports[rail], &report));
+	return report;
+}
+
+/* At one end alone: what its queue pair is told then is another partition than the peer's. */
+static void heartbeats_follow_a_partition_that_moves_in_the_table(void **state)
+{
+	(void)state;
+	for (uint32_t rail = 0; rail < 2; rail++) {
+		struct ha_live_port_report before;
+		struct pair pair;
+
+		infiniband(&pair, 2, 1);
+		pair.fabric.pkeys = "0xffff,0x8001";
+		pair.config.ib_pkey = 1;
+		pair_up(&pair);
+		pair_wait_standby(&pair);
+		sv_stepped_set_pkey(0, rail, 0, 0x8001);
+		sv_stepped_set_pkey(0, rail, 1, 0xffff);
+		pair_pass(&pair, 3000);
+		before = heartbeats(&pair, 0, rail);
+		pair_pass(&pair, 1000);
+		assert_true(heartbeats(&pair, 0, rail).pongs > before.pongs);
+		assert_int_equal(heartbeats(&pair, 0, rail).lost, before.lost);
+		assert_true(heartbeats(&pair, 1, rail).sessions_up > 0);
+		assert_logged(
+		    rail ? "sim1:1: restarted the queue pair of heartbeats for a partition"
+			 : "sim0:1: restarted the queue pair of heartbeats for a partition");
+		/* An error it was not. */
+		assert_int_equal(heartbeats(&pair, 0, rail).restarts, 0);
+		pair_wait_standby(&pair);
+		transfer(&pair, 5000, 1);
+		pair_close(&pair);
+	}
+}
+
 /* The other port of the device is the last choice, and better than none. */
 static void the_ports_of_one_device_stand_in_for_each_other(void **state)
 {
@@ -265,6 +307,7 @@ int main(void)
 	    cmocka_unit_test(a_port_of_another_partition_is_no_standby),
 	    cmocka_unit_test(an_index_that_no_port_has_is_said_and_index_0_used),
 	    cmocka_unit_test(a_partition_that_moves_in_the_table_is_followed),
+	    cmocka_unit_test(heartbeats_follow_a_partition_that_moves_in_the_table),
 	    cmocka_unit_test(the_ports_of_one_device_stand_in_for_each_other),
 	};
 
