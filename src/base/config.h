@@ -33,6 +33,13 @@ enum ha_completion_mode {
 	HA_COMPLETION_E2E, /* when the receiver's software has seen the message, too */
 };
 
+/* HA_NCCL_AUTH: whether peers prove that they have the job's key. */
+enum ha_auth_mode {
+	HA_AUTH_OFF,
+	HA_AUTH_IF_KEY,	  /* where this process has one */
+	HA_AUTH_REQUIRED, /* and it must have one */
+};
+
 /* NCCL_DEBUG, by NCCL's names. */
 enum ha_nccl_debug {
 	HA_NCCL_DEBUG_NONE,
@@ -54,6 +61,11 @@ struct ha_config {
 	/* Switches. */
 	bool disable;	    /* HA_NCCL_DISABLE */
 	bool enable_backup; /* HA_NCCL_ENABLE_BACKUP */
+
+	/* Who may take part: job_key.h. */
+	enum ha_auth_mode auth;
+	char job_key_file[HA_CONFIG_STRING_MAX]; /* empty: none */
+	int job_key_fd;				 /* -1: none */
 
 	/* Failure detection and recovery. */
 	int heartbeat_ms;
@@ -182,6 +194,7 @@ struct ha_config_choice {
 /* Heading a variable stands under in the documentation. */
 enum ha_config_group {
 	HA_GROUP_SWITCH,
+	HA_GROUP_SECURITY,
 	HA_GROUP_RECOVERY,
 	HA_GROUP_PROGRESS,
 	HA_GROUP_QP,

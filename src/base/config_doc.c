@@ -6,6 +6,7 @@
 
 static const char *const group_titles[HA_GROUP_COUNT] = {
     [HA_GROUP_SWITCH] = "Switches",
+    [HA_GROUP_SECURITY] = "Who may take part",
     [HA_GROUP_RECOVERY] = "Failure detection and recovery",
     [HA_GROUP_PROGRESS] = "Progress",
     [HA_GROUP_QP] = "Queue pairs",

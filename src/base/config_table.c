@@ -14,6 +14,13 @@ static const struct ha_config_choice completion_modes[] = {
     {NULL, 0},
 };
 
+static const struct ha_config_choice auth_modes[] = {
+    {"off", HA_AUTH_OFF},
+    {"if-key", HA_AUTH_IF_KEY},
+    {"required", HA_AUTH_REQUIRED},
+    {NULL, 0},
+};
+
 static const struct ha_config_choice address_families[] = {
     {"AF_INET", AF_INET},
     {"AF_INET6", AF_INET6},
@@ -46,6 +53,17 @@ const struct ha_config_var ha_config_vars[] = {
 	 .help = "1 makes the plugin's init fail, so that NCCL uses its next network: the kill switch."},
 	{"HA_NCCL_ENABLE_BACKUP", .group = HA_GROUP_SWITCH, BOOL(enable_backup, 1),
 	 .help = "0 builds no standby paths: connections have their primary path only."},
+
+	/* ---- who may take part ---- */
+	{"HA_NCCL_AUTH", .group = HA_GROUP_SECURITY, CHOICE(auth, auth_modes, HA_AUTH_IF_KEY),
+	 .no_effect_yet = true,
+	 .help = "Whether peers must prove that they have the job's key: never (off), where this process has one (if-key), or always, so that init fails without one (required)."},
+	{"HA_NCCL_JOB_KEY_FILE", .group = HA_GROUP_SECURITY, STRING(job_key_file),
+	 .default_text = "none", .no_effect_yet = true,
+	 .help = "File with the job's key, 32 raw bytes: a regular file of the job's user or of root, without permissions for anybody else."},
+	{"HA_NCCL_JOB_KEY_FD", .group = HA_GROUP_SECURITY, INT(job_key_fd, -1, 3, INT_MAX),
+	 .default_text = "none", .no_effect_yet = true,
+	 .help = "Inherited descriptor of a file or pipe with the job's key instead: read once, then closed."},
 
 	/* ---- failure detection and recovery ---- */
 	{"HA_NCCL_HEARTBEAT_MS", .group = HA_GROUP_RECOVERY, INT(heartbeat_ms, 200, 1, 60000),
