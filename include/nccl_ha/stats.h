@@ -46,6 +46,12 @@ struct nccl_ha_histogram {
 	uint64_t max_ns;
 };
 
+/* No file has more records, nor is longer: one that says so was not written by the plugin. */
+#define NCCL_HA_STATS_PORTS_MAX	 64
+#define NCCL_HA_STATS_CONNS_MAX	 1024
+#define NCCL_HA_STATS_CONFIG_MAX 256
+#define NCCL_HA_STATS_BYTES_MAX	 (16u << 20)
+
 struct nccl_ha_stats_table {
 	uint64_t offset; /* of the first record, from the start of the file */
 	uint32_t record_size;

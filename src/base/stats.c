@@ -19,8 +19,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MAX_PORTS 64
-#define MAX_CONNS 1024
+#define MAX_PORTS NCCL_HA_STATS_PORTS_MAX
+#define MAX_CONNS NCCL_HA_STATS_CONNS_MAX
 
 /* The file as this version writes it; readers go by the header. */
 struct layout {
@@ -30,6 +30,9 @@ struct layout {
 	struct nccl_ha_conn_record conns[MAX_CONNS];
 	struct nccl_ha_config_record config[HA_CONFIG_MAX_VARS];
 };
+
+_Static_assert(sizeof(struct layout) <= NCCL_HA_STATS_BYTES_MAX, "readers refuse it");
+_Static_assert(HA_CONFIG_MAX_VARS <= NCCL_HA_STATS_CONFIG_MAX, "readers refuse it");
 
 /* Records are copied as 64-bit words. */
 _Static_assert(sizeof(struct nccl_ha_job_stats) % 8 == 0, "pad the record");

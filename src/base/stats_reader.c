@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_TRIES 1000
+#define MAX_TRIES 20 /* to copy a record between two writes of it */
 
 /* The header and the records as the first plugins of this version wrote them: what is not smaller
  * can be read. */
@@ -25,13 +25,14 @@
 #define FIRST_CONN_SIZE	  sizeof(struct nccl_ha_conn_record)
 #define FIRST_CONFIG_SIZE sizeof(struct nccl_ha_config_record)
 
-/* Whether the table lies within the file and its records are long enough. */
-static bool table_fits(const struct nccl_ha_stats_table *table, size_t record_size, size_t size)
+/* Whether the table lies within the file, and its records are long enough and not too many. */
+static bool table_fits(const struct nccl_ha_stats_table *table, size_t record_size, uint32_t most,
+		       size_t size)
 {
 	uint64_t bytes;
 
-	return table->record_size >= record_size && table->record_size % 8 == 0 &&
-	       table->offset % 8 == 0 && table->offset <= size &&
+	return table->count <= most && table->record_size >= record_size &&
+	       table->record_size % 8 == 0 && table->offset % 8 == 0 && table->offset <= size &&
 	       !__builtin_mul_overflow((uint64_t)table->record_size, table->count, &bytes) &&
 	       bytes <= size - table->offset;
 }
@@ -39,10 +40,11 @@ static bool table_fits(const struct nccl_ha_stats_table *table, size_t record_si
 static bool header_makes_sense(const struct nccl_ha_stats_header *header, size_t size)
 {
 	return header->header_size >= FIRST_HEADER_SIZE && header->file_size <= size &&
-	       header->job.count == 1 && table_fits(&header->job, FIRST_JOB_SIZE, size) &&
-	       table_fits(&header->ports, FIRST_PORT_SIZE, size) &&
-	       table_fits(&header->conns, FIRST_CONN_SIZE, size) &&
-	       (header->config.count == 0 || table_fits(&header->config, FIRST_CONFIG_SIZE, size));
+	       header->job.count == 1 && table_fits(&header->job, FIRST_JOB_SIZE, 1, size) &&
+	       table_fits(&header->ports, FIRST_PORT_SIZE, NCCL_HA_STATS_PORTS_MAX, size) &&
+	       table_fits(&header->conns, FIRST_CONN_SIZE, NCCL_HA_STATS_CONNS_MAX, size) &&
+	       (header->config.count == 0 ||
+		table_fits(&header->config, FIRST_CONFIG_SIZE, NCCL_HA_STATS_CONFIG_MAX, size));
 }
 
 /* What the file's header has of ours; the rest is zero. The magic was seen. */
@@ -67,7 +69,9 @@ static int map(struct ha_stats_reader *reader, int fd)
 
 	if (fstat(fd, &st) != 0)
 		return errno;
-	if (!S_ISREG(st.st_mode) || st.st_size < (off_t)FIRST_HEADER_SIZE)
+	/* One with several names could be read again and again. */
+	if (!S_ISREG(st.st_mode) || st.st_nlink > 1 || st.st_size < (off_t)FIRST_HEADER_SIZE ||
+	    st.st_size > NCCL_HA_STATS_BYTES_MAX)
 		return EPROTO;
 	reader->size = (size_t)st.st_size;
 	reader->mapped = mmap(NULL, reader->size, PROT_READ, MAP_SHARED, fd, 0);
@@ -120,11 +124,21 @@ void ha_stats_reader_close(struct ha_stats_reader *reader)
 	memset(reader, 0, sizeof *reader);
 }
 
-static bool read_record(const struct ha_stats_reader *reader,
-			const struct nccl_ha_stats_table *table, unsigned int slot, void *to,
-			size_t size)
+/* One that is being written is not looked at: its writer may never come back. */
+static bool copy_record(const uint64_t *record, void *to, size_t nwords)
+{
+	for (int i = 0; i < MAX_TRIES; i++)
+		if (!(__atomic_load_n(record, __ATOMIC_RELAXED) & 1) &&
+		    ha_seqlock_read(&record[0], &record[1], to, nwords, 1))
+			return true;
+	return false;
+}
+
+static bool read_record(struct ha_stats_reader *reader, const struct nccl_ha_stats_table *table,
+			unsigned int slot, void *to, size_t size)
 {
 	const uint64_t *record;
+	bool whole;
 
 	memset(to, 0, size);
 	if (slot >= table->count)
@@ -133,13 +147,15 @@ static bool read_record(const struct ha_stats_reader *reader,
 		size = table->record_size - sizeof(uint64_t);
 	record = (const uint64_t *)((const char *)reader->mapped + table->offset +
 				    (size_t)slot * table->record_size);
-	return ha_seqlock_read(&record[0], &record[1], to, size / sizeof(uint64_t), MAX_TRIES);
+	whole = copy_record(record, to, size / sizeof(uint64_t));
+	reader->torn += !whole;
+	return whole;
 }
 
 /* Ends a string that the file may not have ended. */
 #define TERMINATE(string) ((string)[sizeof(string) - 1] = '\0')
 
-bool ha_stats_read_job(const struct ha_stats_reader *reader, struct nccl_ha_job_stats *job)
+bool ha_stats_read_job(struct ha_stats_reader *reader, struct nccl_ha_job_stats *job)
 {
 	bool ok = read_record(reader, &reader->header.job, 0, job, sizeof *job);
 
@@ -151,7 +167,7 @@ bool ha_stats_read_job(const struct ha_stats_reader *reader, struct nccl_ha_job_
 	return ok;
 }
 
-bool ha_stats_read_port(const struct ha_stats_reader *reader, unsigned int slot,
+bool ha_stats_read_port(struct ha_stats_reader *reader, unsigned int slot,
 			struct nccl_ha_port_stats *port)
 {
 	bool ok = read_record(reader, &reader->header.ports, slot, port, sizeof *port);
@@ -161,7 +177,7 @@ bool ha_stats_read_port(const struct ha_stats_reader *reader, unsigned int slot,
 	return ok && port->in_use;
 }
 
-bool ha_stats_read_conn(const struct ha_stats_reader *reader, unsigned int slot,
+bool ha_stats_read_conn(struct ha_stats_reader *reader, unsigned int slot,
 			struct nccl_ha_conn_stats *conn)
 {
 	bool ok = read_record(reader, &reader->header.conns, slot, conn, sizeof *conn);
@@ -170,7 +186,7 @@ bool ha_stats_read_conn(const struct ha_stats_reader *reader, unsigned int slot,
 	return ok && conn->in_use;
 }
 
-bool ha_stats_read_config(const struct ha_stats_reader *reader, unsigned int slot,
+bool ha_stats_read_config(struct ha_stats_reader *reader, unsigned int slot,
 			  struct nccl_ha_config_stats *config)
 {
 	bool ok = read_record(reader, &reader->header.config, slot, config, sizeof *config);

@@ -15,6 +15,7 @@ struct ha_stats_reader {
 	void *mapped; /* read-only */
 	size_t size;
 	struct nccl_ha_stats_header header; /* checked */
+	unsigned int torn; /* records that were being written when they were to be read, so far */
 };
 
 /*
@@ -28,12 +29,12 @@ void ha_stats_reader_close(struct ha_stats_reader *reader);
 
 /* False when there is no consistent copy to be had, or the slot is not in use. What the file's
  * version does not have yet is zero. */
-bool ha_stats_read_job(const struct ha_stats_reader *reader, struct nccl_ha_job_stats *job);
-bool ha_stats_read_port(const struct ha_stats_reader *reader, unsigned int slot,
+bool ha_stats_read_job(struct ha_stats_reader *reader, struct nccl_ha_job_stats *job);
+bool ha_stats_read_port(struct ha_stats_reader *reader, unsigned int slot,
 			struct nccl_ha_port_stats *port);
-bool ha_stats_read_conn(const struct ha_stats_reader *reader, unsigned int slot,
+bool ha_stats_read_conn(struct ha_stats_reader *reader, unsigned int slot,
 			struct nccl_ha_conn_stats *conn);
-bool ha_stats_read_config(const struct ha_stats_reader *reader, unsigned int slot,
+bool ha_stats_read_config(struct ha_stats_reader *reader, unsigned int slot,
 			  struct nccl_ha_config_stats *config);
 
 #endif

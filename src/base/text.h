@@ -5,10 +5,12 @@
 
 #include <stddef.h>
 
-/*
- * At most `length` characters of text, up to its end: control characters replaced by question
- * marks, and cut with "..." to fit into buf. Returns buf.
- */
+/* Makes UTF-8 without control characters of any bytes: question marks are in the place of what is
+ * neither, so the text stays as long as it is. */
+void ha_make_printable(char *text);
+
+/* At most `length` bytes of text, up to its end, made printable, and cut with "..." to fit into
+ * buf. Returns buf. */
 const char *ha_printable(const char *text, size_t length, char *buf, size_t size);
 
 /* Copies what fits and terminates. */

@@ -43,7 +43,7 @@ const struct fuzz_seed fuzz_seeds[] = {
 
 #define CHECK_STRING(s) FUZZ_CHECK(memchr((s), '\0', sizeof(s)) != NULL)
 
-static void read_all(const struct ha_stats_reader *reader)
+static void read_all(struct ha_stats_reader *reader)
 {
 	static const unsigned int slots[] = {0, 1, 2, 1000, UINT32_MAX};
 	struct nccl_ha_job_stats job;

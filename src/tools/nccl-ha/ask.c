@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/nccl-ha/ask.h"
 
+#include "base/text.h"
 #include "nccl_ha/control.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -24,6 +26,13 @@ static const char *const fates[NH_FATE_COUNT] = {
 static bool no(char *err, size_t err_len, const char *what)
 {
 	snprintf(err, err_len, "%s", what);
+	return false;
+}
+
+/* What the process says. */
+static bool foreign_no(char *err, size_t err_len, const char *what)
+{
+	ha_printable(what, SIZE_MAX, err, err_len);
 	return false;
 }
 
@@ -89,7 +98,7 @@ static bool parse_head(char *text, char **rest, char *err, size_t err_len)
 	if (!strcmp(text + used, "ok"))
 		return true;
 	if (!strncmp(text + used, "error ", 6))
-		return no(err, err_len, text + used + 6);
+		return foreign_no(err, err_len, text + used + 6);
 	return no(err, err_len, "its answer makes no sense");
 }
 
@@ -138,6 +147,7 @@ static int dial(const char *stats_path, unsigned int uid, char *err, size_t err_
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	int n =
 	    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s" NCCL_HA_CONTROL_SUFFIX, stats_path);
+	struct stat st;
 	int fd;
 
 	if (n < 0 || (size_t)n >= sizeof(addr.sun_path)) {
@@ -151,7 +161,9 @@ static int dial(const char *stats_path, unsigned int uid, char *err, size_t err_
 	}
 	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	if (connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) != 0)
+	if (lstat(addr.sun_path, &st) == 0 && (!S_ISSOCK(st.st_mode) || st.st_uid != uid))
+		snprintf(err, err_len, "%s is no socket of that user", addr.sun_path);
+	else if (connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) != 0)
 		snprintf(err, err_len, "%s: %s%s", addr.sun_path, strerror(errno),
 			 errno == ENOENT ? " (HA_NCCL_CONTROL=0, or an older plugin)" : "");
 	else if (!belongs_to(fd, uid))

@@ -115,7 +115,7 @@ static json_t *value_json(const struct nccl_ha_config_stats *value)
 
 static void print_json(json_t *doc)
 {
-	json_dumpf(doc, stdout, JSON_INDENT(2));
+	json_dumpf(doc, stdout, NH_JSON_FORM | JSON_INDENT(2));
 	putchar('\n');
 	json_decref(doc);
 }

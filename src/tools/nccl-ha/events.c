@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl-ha events: what happened, from event logs; and what happens. */
+#include "base/text.h"
 #include "tools/common/clock.h"
 #include "tools/nccl-ha/event_line.h"
 #include "tools/nccl-ha/logs.h"
 #include "tools/nccl-ha/snapshot.h"
+#include "tools/nccl-ha/text.h"
 #include "tools/nccl-ha/tool.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,9 +103,11 @@ struct batch {
 static void problem(void *arg, const char *path, const char *what)
 {
 	struct batch *batch = arg;
+	char safe[PATH_MAX];
 
 	batch->problems = true;
-	fprintf(stderr, "%s: %s: %s\n", batch->command, path, what);
+	fprintf(stderr, "%s: %s: %s\n", batch->command,
+		ha_printable(path, SIZE_MAX, safe, sizeof(safe)), what);
 }
 
 static void take_line(void *arg, const char *path, char *line)
@@ -136,12 +141,35 @@ static void take_line(void *arg, const char *path, char *line)
 	batch->n++;
 }
 
+/* What is JSON has no control characters but beyond ASCII. */
+static bool is_ascii(const char *line)
+{
+	for (; *line; line++)
+		if ((unsigned char)*line >= 0x80)
+			return false;
+	return true;
+}
+
 static int by_time(const void *a, const void *b)
 {
 	const struct entry *e = a, *f = b;
 	int order = strcmp(e->time, f->time);
 
 	return order ? order : (e->number > f->number) - (e->number < f->number);
+}
+
+/* As it is, unless a terminal could obey it. */
+static void print_json(const struct entry *entry)
+{
+	char *ascii;
+
+	if (!entry->line || is_ascii(entry->line)) {
+		puts(entry->line ? entry->line : "");
+		return;
+	}
+	ascii = json_dumps(entry->event, JSON_COMPACT | NH_JSON_FORM);
+	puts(ascii ? ascii : "");
+	free(ascii);
 }
 
 static void print_batch(struct batch *batch)
@@ -154,7 +182,7 @@ static void print_batch(struct batch *batch)
 	}
 	for (size_t i = 0; i < batch->n; i++) {
 		if (batch->a->json)
-			puts(batch->entries[i].line ? batch->entries[i].line : "");
+			print_json(&batch->entries[i]);
 		else
 			nh_event_print(batch->entries[i].event, stdout);
 		json_decref(batch->entries[i].event);
@@ -178,7 +206,7 @@ static int add_logs_of_processes(struct nh_logs *logs, const struct arguments *a
 	for (size_t i = 0; i < snapshot.nprocesses; i++) {
 		const char *path = snapshot.processes[i].job.event_log;
 
-		if (*path && nh_logs_add(logs, path))
+		if (*path && nh_logs_add_named(logs, path, snapshot.processes[i].uid))
 			with_log++;
 	}
 	if (command && snapshot.nprocesses == 0) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/nccl-ha/exposition.h"
 
+#include "base/text.h"
 #include "base/version.h"
 #include "tools/nccl-ha/text.h"
 #include "tools/nccl-ha/view.h"
@@ -29,7 +30,7 @@ static void append_label(char *labels, const char *name, const char *value)
 	size_t used = strlen(labels);
 	char safe[256];
 
-	nh_utf8(value, safe, sizeof(safe));
+	ha_printable(value, SIZE_MAX, safe, sizeof(safe));
 	used +=
 	    (size_t)snprintf(labels + used, LABELS_MAX - used, "%s%s=\"", used ? "," : "", name);
 	for (const char *c = safe; *c && used + 4 < LABELS_MAX; c++) {

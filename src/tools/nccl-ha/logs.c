@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/nccl-ha/logs.h"
 
+#include "tools/nccl-ha/foreign.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -9,9 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define OURS (-1) /* whoever runs the tool has named it */
+
 struct log {
 	char *path;
-	int fd; /* -1: not open */
+	int64_t owner; /* of the process that has named it, or OURS */
+	int fd;	       /* -1: not open */
 	dev_t device;
 	ino_t inode;
 	off_t offset;
@@ -79,21 +84,32 @@ size_t nh_logs_opened(const struct nh_logs *logs)
 
 /* ---- which files ---------------------------------------------------------------------------- */
 
-static void add_file(struct nh_logs *logs, const char *path)
+static bool add_file(struct nh_logs *logs, const char *path, int64_t owner)
 {
 	struct log *grown;
 
 	for (size_t i = 0; i < logs->nlogs; i++)
-		if (!strcmp(logs->logs[i].path, path))
-			return;
+		if (logs->logs[i].owner == owner && !strcmp(logs->logs[i].path, path))
+			return true;
 	grown = realloc(logs->logs, (logs->nlogs + 1) * sizeof(*grown));
 	if (!grown)
-		return;
+		return false;
 	logs->logs = grown;
-	grown[logs->nlogs] =
-	    (struct log){.path = strdup(path), .partial = malloc(NH_LINE_MAX), .fd = -1};
-	if (grown[logs->nlogs].path && grown[logs->nlogs].partial)
-		logs->nlogs++;
+	grown += logs->nlogs;
+	*grown = (struct log){
+	    .path = strdup(path), .owner = owner, .partial = malloc(NH_LINE_MAX), .fd = -1};
+	if (!grown->path || !grown->partial) {
+		free(grown->path);
+		free(grown->partial);
+		return false;
+	}
+	logs->nlogs++;
+	return true;
+}
+
+bool nh_logs_add_named(struct nh_logs *logs, const char *path, unsigned int owner)
+{
+	return add_file(logs, path, owner);
 }
 
 static void look_for_files(struct nh_logs *logs)
@@ -104,13 +120,13 @@ static void look_for_files(struct nh_logs *logs)
 
 		/* A name with brackets in it may be just that. */
 		if (strpbrk(pattern, "*?[") == NULL || access(pattern, F_OK) == 0) {
-			add_file(logs, pattern);
+			(void)add_file(logs, pattern, OURS);
 			continue;
 		}
 		if (glob(pattern, 0, NULL, &found) != 0)
 			continue;
 		for (size_t j = 0; j < found.gl_pathc; j++)
-			add_file(logs, found.gl_pathv[j]);
+			(void)add_file(logs, found.gl_pathv[j], OURS);
 		globfree(&found);
 	}
 }
@@ -157,24 +173,36 @@ static void read_to_end(struct log *log, const struct nh_logs_reader *reader)
 		tell(log, reader, strerror(errno));
 }
 
+/* -1 with what is wrong in *why. */
+static int open_path(const struct log *log, const char **why)
+{
+	int fd;
+
+	if (log->owner != OURS)
+		return nh_foreign_open(log->path, (uid_t)log->owner, why);
+	/* Not waiting: it may be a pipe without a writer. */
+	fd = open(log->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	*why = fd < 0 ? strerror(errno) : NULL;
+	return fd;
+}
+
 static void open_log(struct nh_logs *logs, struct log *log, const struct nh_logs_reader *reader)
 {
+	const char *why;
 	struct stat st;
 
-	if (!strcmp(log->path, "-")) {
+	if (log->owner == OURS && !strcmp(log->path, "-")) {
 		log->fd = STDIN_FILENO;
 		logs->opened++;
 		return;
 	}
-	/* Not waiting: it may be a pipe without a writer. */
-	log->fd = open(log->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (log->fd < 0 || fstat(log->fd, &st) != 0) {
-		tell(log, reader, strerror(errno));
-		close_log(log);
-		return;
-	}
-	if (!S_ISREG(st.st_mode)) {
-		tell(log, reader, "is not a file");
+	log->fd = open_path(log, &why);
+	if (!why && fstat(log->fd, &st) != 0)
+		why = strerror(errno);
+	if (!why && !S_ISREG(st.st_mode))
+		why = "is not a file";
+	if (why) {
+		tell(log, reader, why);
 		close_log(log);
 		return;
 	}
@@ -188,8 +216,11 @@ static void open_log(struct nh_logs *logs, struct log *log, const struct nh_logs
 static bool replaced(const struct log *log)
 {
 	struct stat st;
+	const char *why;
+	int err = log->owner == OURS ? stat(log->path, &st)
+				     : nh_foreign_stat(log->path, (uid_t)log->owner, &st, &why);
 
-	return stat(log->path, &st) == 0 && (st.st_dev != log->device || st.st_ino != log->inode);
+	return err == 0 && (st.st_dev != log->device || st.st_ino != log->inode);
 }
 
 static bool was_cut(const struct log *log)

@@ -24,6 +24,12 @@ void nh_logs_free(struct nh_logs *logs);
  */
 bool nh_logs_add(struct nh_logs *logs, const char *pattern);
 
+/*
+ * The file that a process of `owner` says it writes: opened as that user (tools/nccl-ha/foreign.h),
+ * and never taken for a pattern. The same one twice is one. False: no memory.
+ */
+bool nh_logs_add_named(struct nh_logs *logs, const char *path, unsigned int owner);
+
 struct nh_logs_reader {
 	void (*line)(void *arg, const char *path, char *line);
 	/* Something is wrong with a file; told once. */

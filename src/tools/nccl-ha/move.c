@@ -7,6 +7,7 @@
 #include "tools/nccl-ha/move.h"
 
 #include "tools/common/clock.h"
+#include "tools/nccl-ha/text.h"
 #include "tools/nccl-ha/tool.h"
 
 #include <inttypes.h>
@@ -343,7 +344,7 @@ static int run(struct arguments *a, const char *command)
 		if (a->json) {
 			json_t *document = nh_move_json(&a->move);
 
-			json_dumpf(document, stdout, JSON_INDENT(2));
+			json_dumpf(document, stdout, NH_JSON_FORM | JSON_INDENT(2));
 			putchar('\n');
 			json_decref(document);
 		} else {

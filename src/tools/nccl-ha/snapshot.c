@@ -13,12 +13,24 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Connections that close while they are added up are looked at again, so many times. */
-#define MAX_TRIES 50
-#define PAUSE_US  1000
+/* What is written while it is read is looked at again, after a pause. */
+#define PAUSE_US 1000
 
-/* More than any plugin makes: a file that says so is not believed. */
-#define MAX_RECORDS 65536
+/* A file that is never at rest may be meant to take time, and so may many of them: how long each is
+ * waited for, and all files of a user; and how many of those are read. */
+#define FILE_PATIENCE_NS (40 * NS_PER_MS)
+#define USER_PATIENCE_NS (200 * NS_PER_MS)
+#define USER_FILES	 64
+
+#define NS_PER_MS 1000000ull
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
 
 /* ---- one file ------------------------------------------------------------------------------- */
 
@@ -29,11 +41,6 @@ static void on_sigbus(int signal)
 {
 	(void)signal;
 	siglongjmp(file_was_cut, 1);
-}
-
-static unsigned int records(const struct nccl_ha_stats_table *table)
-{
-	return table->count < MAX_RECORDS ? table->count : MAX_RECORDS;
 }
 
 static void forget_records(struct nh_process *p)
@@ -50,21 +57,29 @@ static void forget_records(struct nh_process *p)
 static bool allocate(struct nh_process *p, const struct ha_stats_reader *reader)
 {
 	forget_records(p);
-	p->ports = calloc(records(&reader->header.ports) + 1, sizeof(*p->ports));
-	p->conns = calloc(records(&reader->header.conns) + 1, sizeof(*p->conns));
-	p->config = calloc(records(&reader->header.config) + 1, sizeof(*p->config));
+	p->ports = calloc(reader->header.ports.count + 1, sizeof(*p->ports));
+	p->conns = calloc(reader->header.conns.count + 1, sizeof(*p->conns));
+	p->config = calloc(reader->header.config.count + 1, sizeof(*p->config));
 	return p->ports && p->conns && p->config;
 }
 
-static void copy_connections(struct nh_process *p, const struct ha_stats_reader *reader)
+static void copy_records(struct nh_process *p, struct ha_stats_reader *reader)
 {
-	p->nconns = 0;
-	for (unsigned int i = 0; i < records(&reader->header.conns); i++) {
+	p->nports = p->nconns = p->nconfig = 0;
+	for (unsigned int i = 0; i < reader->header.conns.count; i++) {
 		struct nh_conn *conn = &p->conns[p->nconns];
 
 		conn->slot = i;
 		p->nconns += ha_stats_read_conn(reader, i, &conn->stats);
 	}
+	for (unsigned int i = 0; i < reader->header.ports.count; i++) {
+		struct nh_port *port = &p->ports[p->nports];
+
+		port->slot = i;
+		p->nports += ha_stats_read_port(reader, i, &port->stats);
+	}
+	for (unsigned int i = 0; i < reader->header.config.count; i++)
+		p->nconfig += ha_stats_read_config(reader, i, &p->config[p->nconfig]);
 }
 
 /*
@@ -78,32 +93,37 @@ static bool of_one_moment(const struct nh_process *p, const struct nccl_ha_job_s
 	       p->job.connections_open == p->nconns;
 }
 
-/* False when there is no job record to be had. */
-static bool copy_all(struct nh_process *p, const struct ha_stats_reader *reader)
+/* Whether it is one: see of_one_moment. *has_job: the job's record could be read at all. */
+static bool copy_once(struct nh_process *p, struct ha_stats_reader *reader, bool *has_job)
 {
-	struct nccl_ha_job_stats after;
+	struct nccl_ha_job_stats before, after;
 
-	for (int i = 0; i < MAX_TRIES; i++) {
-		if (!ha_stats_read_job(reader, &p->job))
-			return false;
-		copy_connections(p, reader);
-		if (!p->live || (ha_stats_read_job(reader, &after) && of_one_moment(p, &after)))
-			break;
+	reader->torn = 0;
+	if (!ha_stats_read_job(reader, &before))
+		return false;
+	p->job = before;
+	*has_job = true;
+	copy_records(p, reader);
+	return ha_stats_read_job(reader, &after) && reader->torn == 0 && of_one_moment(p, &after);
+}
+
+/* Takes the time it waits from *patience_ns. False when there is no job record to be had. */
+static bool copy_all(struct nh_process *p, struct ha_stats_reader *reader, uint64_t *patience_ns)
+{
+	uint64_t began_ns = clock_ns(CLOCK_MONOTONIC), taken_ns = 0;
+	uint64_t most_ns = *patience_ns < FILE_PATIENCE_NS ? *patience_ns : FILE_PATIENCE_NS;
+	bool has_job = false;
+
+	while (!copy_once(p, reader, &has_job) && p->live && taken_ns < most_ns) {
 		usleep(PAUSE_US); /* who writes may be waiting for a processor */
+		taken_ns = clock_ns(CLOCK_MONOTONIC) - began_ns;
 	}
-	for (unsigned int i = 0; i < records(&reader->header.ports); i++) {
-		struct nh_port *port = &p->ports[p->nports];
-
-		port->slot = i;
-		p->nports += ha_stats_read_port(reader, i, &port->stats);
-	}
-	for (unsigned int i = 0; i < records(&reader->header.config); i++)
-		p->nconfig += ha_stats_read_config(reader, i, &p->config[p->nconfig]);
-	return true;
+	*patience_ns -= taken_ns < *patience_ns ? taken_ns : *patience_ns;
+	return has_job;
 }
 
 /* 0, or an errno value as ha_stats_reader_open_fd gives. The version that was found. */
-static int read_file(struct nh_process *p, int fd, uint32_t *version)
+static int read_file(struct nh_process *p, int fd, uint64_t *patience_ns, uint32_t *version)
 {
 	struct sigaction act = {.sa_handler = on_sigbus}, before;
 	struct ha_stats_reader reader = {.mapped = NULL};
@@ -115,7 +135,7 @@ static int read_file(struct nh_process *p, int fd, uint32_t *version)
 		*version = reader.header.version;
 		if (!err && !allocate(p, &reader))
 			err = ENOMEM;
-		else if (!err && !copy_all(p, &reader))
+		else if (!err && !copy_all(p, &reader, patience_ns))
 			err = EPROTO;
 	} else {
 		err = EPROTO;
@@ -129,12 +149,55 @@ static int read_file(struct nh_process *p, int fd, uint32_t *version)
 
 /* ---- all of them ---------------------------------------------------------------------------- */
 
+/* What is left of what a user's files may take. */
+struct user {
+	unsigned int uid, files;
+	bool told; /* that there are too many */
+	uint64_t patience_ns;
+};
+
 struct looking {
 	struct nh_snapshot *snapshot;
 	const struct nh_select *select;
 	const char *command;
+	struct user *users;
+	size_t nusers;
 	int err;
 };
+
+/* NULL: no memory. */
+static struct user *find_user(struct looking *looking, unsigned int uid)
+{
+	struct user *grown;
+
+	for (size_t i = 0; i < looking->nusers; i++)
+		if (looking->users[i].uid == uid)
+			return &looking->users[i];
+	grown = realloc(looking->users, (looking->nusers + 1) * sizeof(*grown));
+	if (!grown)
+		return NULL;
+	looking->users = grown;
+	grown += looking->nusers++;
+	*grown = (struct user){.uid = uid, .files = USER_FILES, .patience_ns = USER_PATIENCE_NS};
+	return grown;
+}
+
+/* Whether one more is read: at the first that is not, a line says so. */
+static bool has_files_left(struct looking *looking, struct user *user)
+{
+	if (user->files > 0) {
+		user->files--;
+		return true;
+	}
+	looking->snapshot->nunreadable++;
+	if (looking->command && !user->told)
+		fprintf(
+		    stderr,
+		    "%s: user %u has more than %d statistics files; the others are passed over\n",
+		    looking->command, user->uid, USER_FILES);
+	user->told = true;
+	return false;
+}
 
 static void complain(const struct looking *looking, const char *path, int err, uint32_t version)
 {
@@ -165,6 +228,7 @@ static void visit(void *arg, const struct ha_stats_found *found)
 	struct looking *looking = arg;
 	struct nh_snapshot *snapshot = looking->snapshot;
 	struct nh_process *grown, *p;
+	struct user *user;
 	uint32_t version = 0;
 	int err;
 
@@ -172,8 +236,11 @@ static void visit(void *arg, const struct ha_stats_found *found)
 		snapshot->ndead++;
 		return;
 	}
+	user = find_user(looking, found->uid);
+	if (user && !has_files_left(looking, user))
+		return;
 	grown = realloc(snapshot->processes, (snapshot->nprocesses + 1) * sizeof(*grown));
-	if (!grown) {
+	if (!user || !grown) {
 		looking->err = ENOMEM;
 		return;
 	}
@@ -181,7 +248,7 @@ static void visit(void *arg, const struct ha_stats_found *found)
 	p = &grown[snapshot->nprocesses];
 	memset(p, 0, sizeof(*p));
 	p->live = found->live;
-	err = read_file(p, found->fd, &version);
+	err = read_file(p, found->fd, &user->patience_ns, &version);
 	if (err) {
 		if (!found->live || err != EPROTO || !is_starting(found->fd))
 			complain(looking, found->path, err, version);
@@ -211,18 +278,10 @@ static int by_job_rank_pid(const void *a, const void *b)
 	return order ? order : strcmp(p->path, q->path);
 }
 
-static uint64_t clock_ns(clockid_t clock)
-{
-	struct timespec ts;
-
-	clock_gettime(clock, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 int nh_snapshot_take(struct nh_snapshot *snapshot, const struct nh_select *select,
 		     const char *command)
 {
-	struct looking looking = {snapshot, select, command, 0};
+	struct looking looking = {.snapshot = snapshot, .select = select, .command = command};
 	unsigned int uid = geteuid() == 0 ? HA_STATS_ALL_USERS : (unsigned int)getuid();
 	int err;
 
@@ -230,6 +289,7 @@ int nh_snapshot_take(struct nh_snapshot *snapshot, const struct nh_select *selec
 	snapshot->taken_ns = clock_ns(CLOCK_REALTIME);
 	snapshot->monotonic_ns = clock_ns(CLOCK_MONOTONIC);
 	err = ha_stats_files_visit(uid, visit, &looking);
+	free(looking.users);
 	if (!err)
 		err = looking.err;
 	if (err && command)

@@ -295,7 +295,7 @@ int nh_cmd_status(int argc, char **argv)
 	}
 	if (a.json) {
 		doc = nh_status_json(&snapshot, a.connections);
-		json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+		json_dumpf(doc, stdout, NH_JSON_FORM | JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 		putchar('\n');
 		json_decref(doc);
 	} else {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/nccl-ha/table.h"
 
+#include "base/text.h"
+
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -72,9 +74,7 @@ void nh_table_add(struct nh_table *table, const char *fmt, ...)
 	va_end(args);
 	if (n < 0)
 		return;
-	for (char *c = cell; *c; c++)
-		if ((unsigned char)*c < 0x20 || *c == 0x7f)
-			*c = '?';
+	ha_make_printable(cell);
 	n = width_of(cell);
 	if (n > table->width[table->ncells % table->columns])
 		table->width[table->ncells % table->columns] = n;

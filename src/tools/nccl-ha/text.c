@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/nccl-ha/text.h"
 
-#include "base/text.h"
-
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,22 +96,6 @@ static void drop_bytes_beyond_ascii(char *text)
 	for (; *text; text++)
 		if ((unsigned char)*text >= 0x80)
 			*text = '?';
-}
-
-static bool is_utf8(const char *text)
-{
-	json_t *string = json_string(text); /* which takes nothing else */
-
-	json_decref(string);
-	return string != NULL;
-}
-
-const char *nh_utf8(const char *text, char *buf, size_t size)
-{
-	ha_printable(text, SIZE_MAX, buf, size);
-	if (!is_utf8(buf))
-		drop_bytes_beyond_ascii(buf);
-	return buf;
 }
 
 json_t *nh_json_text(const char *text)

@@ -20,8 +20,8 @@ const char *nh_amount_text(double amount, const char *unit, char buf[NH_TEXT_MAX
 /* "2026-11-22T06:37:22.123Z". */
 const char *nh_date_text(uint64_t realtime_ns, char buf[NH_TEXT_MAX]);
 
-/* Foreign text as UTF-8 without control characters, cut to fit. */
-const char *nh_utf8(const char *text, char *buf, size_t size);
+/* How documents are written: beyond ASCII by number, since what reads them may be a terminal. */
+#define NH_JSON_FORM JSON_ENSURE_ASCII
 
 /* Foreign text as a JSON string: bytes that are no UTF-8 become question marks. */
 json_t *nh_json_text(const char *text);

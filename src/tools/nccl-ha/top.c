@@ -221,7 +221,7 @@ static void show_json(const struct nh_snapshot *now, const struct nh_rate *rates
 	doc = json_pack("{s:i, s:s, s:I, s:o}", "format", 1, "time",
 			nh_date_text(now->taken_ns, date), "processes", (json_int_t)now->nprocesses,
 			"ports", ports);
-	json_dumpf(doc, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	json_dumpf(doc, stdout, NH_JSON_FORM | JSON_COMPACT | JSON_REAL_PRECISION(9));
 	putchar('\n');
 	fflush(stdout);
 	json_decref(doc);

@@ -63,6 +63,9 @@ void np_observe_take(struct np_observed *to)
 
 /* ---- counters ------------------------------------------------------------------------------ */
 
+#define COPY_TRIES    50
+#define COPY_PAUSE_US 1000
+
 /* This process's file; a suffix tells it from that of an equal PID in another container. */
 static bool open_own_file(struct ha_stats_reader *reader)
 {
@@ -83,7 +86,7 @@ static bool open_own_file(struct ha_stats_reader *reader)
 	return false;
 }
 
-static void add_ports(const struct ha_stats_reader *reader, struct np_observed *to)
+static void add_ports(struct ha_stats_reader *reader, struct np_observed *to)
 {
 	struct nccl_ha_port_stats port;
 
@@ -98,7 +101,7 @@ static void add_ports(const struct ha_stats_reader *reader, struct np_observed *
 	}
 }
 
-static void add_conns(const struct ha_stats_reader *reader, struct np_observed *to)
+static void add_conns(struct ha_stats_reader *reader, struct np_observed *to)
 {
 	struct nccl_ha_conn_stats conn;
 
@@ -113,24 +116,37 @@ static void add_conns(const struct ha_stats_reader *reader, struct np_observed *
 	}
 }
 
+/* With the lock. */
+static void copy_counters(struct ha_stats_reader *reader)
+{
+	struct nccl_ha_job_stats job;
+	uint64_t *to = the.seen.job;
+
+	reader->torn = 0;
+	if (!ha_stats_read_job(reader, &job))
+		return;
+#define COPY(name, help) *to++ = job.name;
+	NCCL_HA_JOB_COUNTERS(COPY)
+#undef COPY
+	memset(the.seen.ports, 0, sizeof(the.seen.ports));
+	memset(the.seen.conns, 0, sizeof(the.seen.conns));
+	add_ports(reader, &the.seen);
+	add_conns(reader, &the.seen);
+	the.seen.counted = 1;
+}
+
 void np_observe_counters(void)
 {
 	struct ha_stats_reader reader;
-	struct nccl_ha_job_stats job;
-	uint64_t *to = the.seen.job;
 
 	if (!open_own_file(&reader))
 		return;
 	pthread_mutex_lock(&the.lock);
-	if (ha_stats_read_job(&reader, &job)) {
-#define COPY(name, help) *to++ = job.name;
-		NCCL_HA_JOB_COUNTERS(COPY)
-#undef COPY
-		memset(the.seen.ports, 0, sizeof(the.seen.ports));
-		memset(the.seen.conns, 0, sizeof(the.seen.conns));
-		add_ports(&reader, &the.seen);
-		add_conns(&reader, &the.seen);
-		the.seen.counted = 1;
+	copy_counters(&reader);
+	/* What is being written comes a moment later. */
+	for (int tries = 0; reader.torn > 0 && tries < COPY_TRIES; tries++) {
+		usleep(COPY_PAUSE_US);
+		copy_counters(&reader);
 	}
 	pthread_mutex_unlock(&the.lock);
 	ha_stats_reader_close(&reader);

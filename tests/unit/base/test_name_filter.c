@@ -108,6 +108,23 @@ static void printable_text_is_cut_only_where_it_does_not_fit(void **state)
 	assert_string_equal(ha_printable("12345678", 8, buf, sizeof buf), "1234...");
 	assert_string_equal(ha_printable("a\nb\x7f", SIZE_MAX, buf, sizeof buf), "a?b?");
 	assert_string_equal(ha_printable("\xc3\xa9", 2, buf, sizeof buf), "\xc3\xa9");
+	/* Controls beyond ASCII, in UTF-8 and without; what is no UTF-8; and what is. */
+	assert_string_equal(ha_printable("\xc2\x9b"
+					 "2J",
+					 9, buf, sizeof buf),
+			    "??2J");
+	assert_string_equal(ha_printable("\x9b"
+					 "2J",
+					 9, buf, sizeof buf),
+			    "?2J");
+	assert_string_equal(ha_printable("\xc2\xa0\xc4\x84", 9, buf, sizeof buf),
+			    "\xc2\xa0\xc4\x84");
+	assert_string_equal(ha_printable("\xc3\xa9", 1, buf, sizeof buf), "?");
+	assert_string_equal(ha_printable("\xe2\x82\xac", 9, buf, sizeof buf), "\xe2\x82\xac");
+	assert_string_equal(ha_printable("\xf0\x9f\x98\x80", 9, buf, sizeof buf),
+			    "\xf0\x9f\x98\x80");
+	assert_string_equal(ha_printable("\xc0\x80\xed\xa0\x80", 9, buf, sizeof buf), "?????");
+	assert_string_equal(ha_printable("\xf4\x90\x80\x80\xff", 9, buf, sizeof buf), "?????");
 }
 
 int main(void)
