@@ -97,7 +97,11 @@
 #define ANY_PATH(f) (f(0) || f(1) || f(2))
 #define EACH_PATH(f) f(0) f(1) f(2)
 #endif
-#if MSGS == 2
+#if MSGS == 1
+#define ANY_MSG(f) (f(0))
+#define EACH_MSG(f) f(0)
+#define PREFIX(set) (((set)&1) == 0 -> 0 : 1)
+#elif MSGS == 2
 #define ANY_MSG(f) (f(0) || f(1))
 #define EACH_MSG(f) f(0) f(1)
 #define PREFIX(set) (((set)&1) == 0 -> 0 : (((set)&2) == 0 -> 1 : 2))
