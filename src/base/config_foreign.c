@@ -38,7 +38,7 @@ const struct ha_config_foreign ha_config_foreign[] = {
     {"NCCL_IBVERBS_LIB", NULL, "the libibverbs.so.1 that the loader finds is used"},
     {"NCCL_SOCKET_RETRY_*", NULL, "a refused or broken set-up is tried again for 20 s"},
     {"NCCL_SOCKET_POLL_TIMEOUT_MSEC", "0", "no call of the plugin's waits for a socket"},
-    {"NCCL_SOCKET_MAGIC", NULL, "connections are told apart by a random cookie each"},
+    {"NCCL_SOCKET_MAGIC", NULL, "connections are told apart by a random secrets of their own"},
 };
 
 const size_t ha_config_nforeign = sizeof ha_config_foreign / sizeof ha_config_foreign[0];

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* Not predictable by a stranger: cookies, packet sequence numbers, attempt numbers. Never 0. */
+/* Not predictable by a stranger: secrets, packet sequence numbers, attempt numbers. Never 0. */
 uint64_t ha_random(void);
 
 #endif

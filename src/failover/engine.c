@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "base/text.h"
 #include "failover/fsm.h"
 #include "failover/path_build.h"
@@ -156,10 +155,29 @@ static const enum ha_on event_of[HA_MSG_END] = {
     [HA_MSG_ABORT] = HA_ON_ABORT,     [HA_MSG_BYE] = HA_ON_BYE,
 };
 
+/*
+ * Numbers are merged and never go back, so one that nobody can have would stay: a message that was
+ * never sent would be there, a path could not be built any more.
+ */
+static bool can_be(struct ha_comm *comm, const struct ha_message *m)
+{
+	if (!ha_comm_peer_can_have(comm, &m->window))
+		return false;
+	if (ha_fsm_can_be(comm, m))
+		return true;
+	ha_comm_fail(comm, HA_ERR_INTERNAL,
+		     "%s of the peer names an epoch or a generation that cannot be: it is broken, "
+		     "or somebody else speaks in its place",
+		     ha_message_name(m->kind));
+	return false;
+}
+
 void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 {
 	HA_TRACE(2, "connection %s: hears %s, epoch %u, path %u.%u", comm->name,
 		 ha_message_name(m->kind), m->epoch, m->path, m->generation);
+	if (!can_be(comm, m))
+		return; /* the next visit gives up */
 	/* An end that has failed does nothing it is asked for. */
 	if (ha_comm_error(comm) != HA_OK && comm->failover->state != HA_FO_LATCHED)
 		ha_fsm_on(comm, HA_ON_GIVE_UP);
@@ -536,6 +554,7 @@ static void take_message(struct ha_comm *comm, const uint8_t *payload, uint32_t 
 	struct ha_message m;
 	enum ha_wire_result decoded = ha_message_decode(payload, length, &m);
 
+	comm->failover->unproven = false;
 	if (decoded == HA_WIRE_OK)
 		ha_failover_hear(comm, &m);
 	else
@@ -679,7 +698,7 @@ static void start(struct ha_comm *comm)
 	struct ha_failover *fo = comm->failover;
 
 	if (!comm->is_send && ha_reconnect_server_open(comm->inst, &fo->reconnect_at.addr))
-		fo->reconnect_at.cookie = ha_random();
+		fo->reconnect_at.secrets = ha_secrets_new();
 	open_heartbeats(comm);
 	fo->ports_said = ha_signaling_ports_up(comm); /* before: what changes meanwhile is said */
 	say_ports(comm);
@@ -697,6 +716,7 @@ bool ha_failover_reconnected(struct ha_comm *comm, struct ha_frame_sock *sock)
 	HA_INFO(HA_SUBSYS_NET, "connection %s: the bootstrap socket was dialled again and works",
 		comm->name);
 	fo->socket_broken = false;
+	fo->unproven = true;
 	fo->reconnected++;
 	fo->heard_ns = ha_now_ns();
 	say_ports(comm);

@@ -130,6 +130,7 @@ struct ha_failover {
 	uint64_t heard_ns;    /* the peer's last message */
 	uint64_t broken_ns;   /* when the socket broke */
 	uint32_t reconnected; /* how often it was replaced */
+	bool unproven;	      /* the one in use has not carried a message of the peer */
 	uint64_t ping_ns;     /* when to ask a peer without a socket again */
 	uint64_t tick_ns;     /* last visit while something was wrong */
 	uint64_t due_ns;      /* when to be visited again; 0: when something happens */

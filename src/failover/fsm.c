@@ -96,6 +96,28 @@ static void fence_as_peer(struct ha_comm *comm, const struct ha_message *m)
 	}
 }
 
+/* Numbers that the receiver gives out, one at a time, never get there. */
+#define NUMBERS_MAX (UINT32_MAX / 2)
+
+static bool generation_can_be(const struct ha_comm *comm, unsigned p, uint32_t generation)
+{
+	const struct ha_slot *slot = &comm->failover->slots[p];
+
+	if (comm->is_send)
+		return generation <= NUMBERS_MAX;
+	return generation <= slot->newest_gen || generation <= slot->want_gen;
+}
+
+bool ha_fsm_can_be(const struct ha_comm *comm, const struct ha_message *m)
+{
+	if (m->epoch > (comm->is_send ? NUMBERS_MAX : comm->failover->epoch))
+		return false;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (!generation_can_be(comm, p, given_up(m, p)))
+			return false;
+	return m->path >= HA_MAX_PATHS || generation_can_be(comm, m->path, m->generation);
+}
+
 /* ---- receiver ------------------------------------------------------------------------------ */
 
 /* The active path is given up: fence it, take the next epoch, say FENCE. */

@@ -41,6 +41,9 @@ struct ha_fsm_event {
  */
 void ha_fsm_step(struct ha_comm *comm, const struct ha_fsm_event *o);
 
+/* Whether the peer can know of such epochs and generations. */
+bool ha_fsm_can_be(const struct ha_comm *comm, const struct ha_message *m);
+
 /* The kind of message that this end says in its state until it is answered; 0: nothing. */
 unsigned ha_fsm_statement(const struct ha_comm *comm);
 

@@ -27,9 +27,10 @@ struct ha_offer {
 	char device[32];
 };
 
-/* Where the sender may dial again when the bootstrap socket breaks, and what it must say then. */
+/* Where the sender may dial again when the bootstrap socket breaks, and how the two ends know each
+ * other then. */
 struct ha_reconnect_at {
-	uint64_t cookie; /* 0: nowhere */
+	struct ha_secrets secrets; /* none: nowhere */
 	union ha_sockaddr addr;
 };
 
@@ -40,14 +41,13 @@ struct ha_port_offers {
 };
 
 #define HA_OFFER_BYTES		 80
-#define HA_RECONNECT_AT_BYTES	 32
+#define HA_RECONNECT_AT_BYTES	 40
 #define HA_PORT_OFFERS_MAX_BYTES (8 + HA_MAX_OFFERS * HA_OFFER_BYTES + HA_RECONNECT_AT_BYTES)
 
 size_t ha_port_offers_encode(const struct ha_port_offers *in,
 			     uint8_t out[HA_PORT_OFFERS_MAX_BYTES]);
 /*
- * More offers than we take are ignored: they are the peer's last choice. A peer that ends after its
- * offers cannot be dialled again.
+ * More offers than we take are ignored: they are the peer's last choice.
  */
 enum ha_wire_result ha_port_offers_decode(const uint8_t *in, size_t len,
 					  struct ha_port_offers *out);

@@ -25,7 +25,7 @@ enum stage { STAGE_DIAL, STAGE_DIALING, STAGE_REJOIN, STAGE_ANSWER, STAGES };
 
 struct ha_reconnect {
 	uint8_t stage;
-	uint8_t refused; /* in a row; counted up to what is asked for */
+	uint8_t refused; /* in a row, by its host or by others at its port; as many as count */
 	uint32_t interval_ms;
 	uint64_t next_ns;     /* STAGE_DIAL: not before */
 	uint64_t deadline_ns; /* later stages: not after */
@@ -33,7 +33,7 @@ struct ha_reconnect {
 	struct ha_frame_sock sock;
 };
 
-/* One refusal may be a process that is just being replaced on the way, by whatever answers. */
+/* One refusal may be of whatever answers in its place for a moment. */
 #define REFUSALS 2
 
 /* ---- stages -------------------------------------------------------------------------------- */
@@ -52,7 +52,8 @@ static bool find_server(const struct ha_comm *comm, union ha_sockaddr *addr)
 	const union ha_sockaddr *said = &server_of(comm)->addr;
 
 	*addr = comm->ctrl_sock->peer;
-	if (server_of(comm)->cookie == 0 || addr->sa.sa_family != said->sa.sa_family)
+	if (!ha_secrets_known(&server_of(comm)->secrets) ||
+	    addr->sa.sa_family != said->sa.sa_family)
 		return false;
 	if (addr->sa.sa_family == AF_INET6)
 		addr->in6.sin6_port = said->in6.sin6_port;
@@ -67,14 +68,21 @@ static enum ha_step lost(struct ha_comm *comm, const char *why)
 	return HA_STEP_RETRY;
 }
 
-static enum ha_step not_through(struct ha_comm *comm, int error)
+/* The peer does not listen there any more. */
+static enum ha_step refused(struct ha_comm *comm, const char *why)
 {
 	struct ha_reconnect *reconnect = comm->failover->reconnect;
 
-	if (error != ECONNREFUSED)
-		reconnect->refused = 0;
-	else if (reconnect->refused < REFUSALS)
+	if (reconnect->refused < REFUSALS)
 		reconnect->refused++;
+	return lost(comm, why);
+}
+
+static enum ha_step not_through(struct ha_comm *comm, int error)
+{
+	if (error == ECONNREFUSED)
+		return refused(comm, strerror(error));
+	comm->failover->reconnect->refused = 0;
 	return lost(comm, strerror(error));
 }
 
@@ -98,7 +106,8 @@ static enum ha_step start(struct ha_comm *comm)
 static enum ha_step dialing(struct ha_comm *comm)
 {
 	struct ha_reconnect *reconnect = comm->failover->reconnect;
-	struct ha_rejoin rejoin = {.cookie = server_of(comm)->cookie, .connection_id = comm->id};
+	struct ha_rejoin rejoin = {.secret = server_of(comm)->secrets.ask,
+				   .connection_id = comm->id};
 	uint8_t payload[HA_REJOIN_BYTES];
 	union ha_sockaddr addr;
 
@@ -111,7 +120,6 @@ static enum ha_step dialing(struct ha_comm *comm)
 			return HA_STEP_AGAIN;
 		return not_through(comm, errno);
 	}
-	reconnect->refused = 0;
 	ha_rejoin_encode(&rejoin, payload);
 	if (!ha_frame_sock_queue(&reconnect->sock, HA_FRAME_REJOIN, payload, sizeof(payload)))
 		return lost(comm, "no room for what is to be said");
@@ -132,7 +140,10 @@ static enum ha_step say_rejoin(struct ha_comm *comm)
 	}
 }
 
-/* Who listens there now may be anyone; who repeats the cookie is the peer. */
+/*
+ * Who listens there now may be anyone; who knows what we have not said is the peer. One who does
+ * not has its port, and two sockets do not listen at one.
+ */
 static enum ha_step hear_answer(struct ha_comm *comm)
 {
 	struct ha_frame_sock *sock = &comm->failover->reconnect->sock;
@@ -146,14 +157,16 @@ static enum ha_step hear_answer(struct ha_comm *comm)
 	case HA_IO_AGAIN:
 		return HA_STEP_AGAIN;
 	case HA_IO_CLOSED:
+		comm->failover->reconnect->refused = 0; /* a peer that cannot now hangs up, too */
 		return lost(comm, ha_frame_sock_why(sock));
 	default:
-		return lost(comm, ha_wire_strerror(sock->bad));
+		return refused(comm, ha_wire_strerror(sock->bad));
 	}
 	if (header.type != HA_FRAME_REJOIN ||
 	    ha_rejoin_decode(payload, header.length, &said) != HA_WIRE_OK ||
-	    said.cookie != server_of(comm)->cookie)
-		return lost(comm, "the answer is not our peer's");
+	    said.secret != server_of(comm)->secrets.answer)
+		return refused(comm, "the answer is not our peer's");
+	comm->failover->reconnect->refused = 0;
 	return ha_failover_reconnected(comm, sock) ? HA_STEP_NEXT : lost(comm, "not now");
 }
 
@@ -222,7 +235,7 @@ static bool begin(struct ha_comm *comm, uint64_t now_ns)
 bool ha_reconnect_begin(struct ha_comm *comm, uint64_t now_ns)
 {
 	if (!comm->is_send)
-		return comm->failover->reconnect_at.cookie != 0;
+		return ha_secrets_known(&comm->failover->reconnect_at.secrets);
 	return begin(comm, now_ns);
 }
 

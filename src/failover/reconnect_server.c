@@ -50,6 +50,11 @@ static void turn_away(struct client *client, const char *why)
 	ha_frame_sock_close(&client->sock);
 }
 
+static const struct ha_secrets *secrets_of(const struct ha_comm *comm)
+{
+	return &comm->failover->reconnect_at.secrets;
+}
+
 /* Under the instance's lock. */
 static struct ha_comm *find_connection(struct ha_instance *inst, const struct ha_rejoin *said)
 {
@@ -58,28 +63,29 @@ static struct ha_comm *find_connection(struct ha_instance *inst, const struct ha
 	ha_list_for_each (pos, &inst->comms) {
 		struct ha_comm *comm = ha_container_of(pos, struct ha_comm, in_instance);
 
-		if (!comm->is_send && comm->failover && comm->failover->reconnect_at.cookie != 0 &&
-		    comm->failover->reconnect_at.cookie == said->cookie &&
-		    comm->peer_id == said->connection_id)
+		if (!comm->is_send && comm->failover && ha_secrets_known(secrets_of(comm)) &&
+		    secrets_of(comm)->ask == said->secret && comm->peer_id == said->connection_id)
 			return comm;
 	}
 	return NULL;
 }
 
-/* The answer is what the client said: nobody else could know. */
-static bool answer(struct ha_frame_sock *sock, const struct ha_rejoin *said)
+/* What the client cannot have from its own words, and nobody else knows. */
+static bool answer(const struct ha_comm *comm, struct ha_frame_sock *sock)
 {
+	struct ha_rejoin said = {.secret = secrets_of(comm)->answer,
+				 .connection_id = comm->peer_id};
 	uint8_t payload[HA_REJOIN_BYTES];
 
-	ha_rejoin_encode(said, payload);
+	ha_rejoin_encode(&said, payload);
 	return ha_frame_sock_queue(sock, HA_FRAME_REJOIN, payload, sizeof(payload)) &&
 	       ha_frame_sock_flush(sock) == HA_IO_DONE;
 }
 
 /* Under the token. */
-static bool goes_on(struct ha_comm *comm, struct client *client, const struct ha_rejoin *said)
+static bool goes_on(struct ha_comm *comm, struct client *client)
 {
-	return !atomic_load(&comm->peer_bye) && answer(&client->sock, said) &&
+	return !atomic_load(&comm->peer_bye) && answer(comm, &client->sock) &&
 	       ha_failover_reconnected(comm, &client->sock);
 }
 
@@ -95,7 +101,7 @@ static void admit(struct client *client, const struct ha_rejoin *said)
 	comm = find_connection(inst, said);
 	if (comm) {
 		ha_token_acquire(comm);
-		admitted = goes_on(comm, client, said);
+		admitted = goes_on(comm, client);
 		ha_token_release(comm);
 	}
 	pthread_mutex_unlock(&inst->lock);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where a sender whose bootstrap socket broke dials in again: one listening socket per process,
- * whatever number of connections it receives on. PORTS tells the sender where it is, and a cookie
- * of the connection's own.
+ * whatever number of connections it receives on. PORTS tells the sender where it is, and two
+ * secrets of the connection's own.
  *
  * Anyone can connect to it. A *client* has a place in a table of fixed size and a deadline until
- * its first frame, REJOIN, names a connection and its cookie; then its socket becomes that
+ * its first frame, REJOIN, names a connection and a secret of it; then its socket becomes that
  * connection's control socket. Everyone else is turned away without any harm to a connection.
  */
 #ifndef HA_FAILOVER_RECONNECT_SERVER_H

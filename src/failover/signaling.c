@@ -401,7 +401,7 @@ bool ha_signaling_peer_frozen(const struct ha_comm *comm, uint64_t now_ns)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	return !fo->socket_broken && now_ns - fo->heard_ns > FROZEN_NS;
+	return !fo->socket_broken && !fo->unproven && now_ns - fo->heard_ns > FROZEN_NS;
 }
 
 uint64_t ha_signaling_deadline_ns(const struct ha_comm *comm)

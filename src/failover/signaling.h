@@ -29,7 +29,10 @@ void ha_signaling_read_path_msg(struct ha_comm *comm);
 /* Says what is to be said, and again what is due. */
 void ha_signaling_send(struct ha_comm *comm, uint64_t now_ns);
 
-/* The peer's socket is up and it says nothing: its process is stopped, and is waited for. */
+/*
+ * The peer's socket is up and it says nothing: its process is stopped, and is waited for. A socket
+ * that was dialled again counts when the peer has spoken over it; before, the outage goes on.
+ */
 bool ha_signaling_peer_frozen(const struct ha_comm *comm, uint64_t now_ns);
 
 /* How long an outage is borne: the configuration's give_up_ms. */

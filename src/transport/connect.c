@@ -254,7 +254,7 @@ static enum ha_step open_and_greet(struct ha_attempt *attempt)
 		return unreachable(attempt);
 	if (result != HA_OK)
 		return fail(attempt, result);
-	ha_handshake_hello(attempt->comm, attempt->handle.cookie,
+	ha_handshake_hello(attempt->comm, attempt->handle.secrets.ask,
 			   ha_path_sl(config, attempt->traffic_class),
 			   ha_path_tc(config, attempt->traffic_class), &attempt->local);
 	ha_hello_encode(&attempt->local, payload);
@@ -297,8 +297,9 @@ static enum ha_step rejected(struct ha_attempt *attempt, const uint8_t *payload,
 	struct ha_reject reject = {0};
 	char peer[HA_SOCKADDR_TEXT_MAX];
 
-	if (ha_reject_decode(payload, length, &reject) != HA_WIRE_OK)
-		return fail(attempt, HA_ERR_INTERNAL);
+	if (ha_reject_decode(payload, length, &reject) != HA_WIRE_OK ||
+	    reject.secret != attempt->handle.secrets.answer)
+		return retry(attempt, "a refusal is", "not the listener's");
 	if (reject.reason == HA_REJECT_ROUTE)
 		return elsewhere(attempt, &reject);
 	if (reject.reason == HA_REJECT_VERSION)
@@ -322,10 +323,10 @@ static enum ha_step accepted(struct ha_attempt *attempt, const uint8_t *payload,
 	ha_result_t result;
 
 	decoded = ha_hello_decode(payload, length, &remote);
-	if (decoded != HA_WIRE_OK || remote.cookie != attempt->handle.cookie)
+	if (decoded != HA_WIRE_OK || remote.secret != attempt->handle.secrets.answer)
 		return retry(attempt, "the listener's hello is",
 			     decoded != HA_WIRE_OK ? ha_wire_strerror(decoded)
-						   : "for somebody else (wrong cookie)");
+						   : "not the listener's: its secret is another");
 	if (!ha_handshake_reaches(attempt->comm->paths[0]->port, &remote.endpoint)) {
 		asked.port_num = remote.endpoint.port_num;
 		ha_copy_text(asked.device, sizeof(asked.device), remote.endpoint.device);

@@ -16,6 +16,7 @@
 #include "transport/e2e.h"
 #include "transport/complete.h"
 #include "transport/path_error.h"
+#include "transport/peer_end.h"
 #include "transport/recv.h"
 #include "transport/send.h"
 
@@ -33,9 +34,10 @@ static __attribute__((noinline)) void counted(struct ha_comm *comm, uint64_t cou
 {
 	struct ha_send_side *s = comm->send;
 
-	if (count <= s->delivered)
+	if (count <= s->delivered ||
+	    !ha_comm_peer_can_have(comm, &(struct ha_window){.base = count}))
 		return;
-	/* More than was sent cannot be there. */
+	/* What is to be posted again, and is there, is completed when traffic goes on. */
 	s->delivered = count < s->post_seq ? count : s->post_seq;
 	for (uint64_t seq = s->completed.base; seq < s->delivered; seq++) {
 		struct ha_send_group *group = &s->groups[seq & comm->slot_mask];

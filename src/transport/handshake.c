@@ -124,11 +124,11 @@ static uint64_t features(const struct ha_comm *comm)
 	return kept_alive | (comm->config->completion == HA_COMPLETION_E2E ? HA_FEATURE_E2E : 0);
 }
 
-void ha_handshake_hello(const struct ha_comm *comm, uint64_t cookie, uint8_t sl, uint8_t tc,
+void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl, uint8_t tc,
 			struct ha_hello *out)
 {
 	memset(out, 0, sizeof(*out));
-	out->cookie = cookie;
+	out->secret = secret;
 	out->version = HA_WIRE_VERSION;
 	out->min_version = HA_WIRE_MIN_VERSION;
 	out->features = features(comm);

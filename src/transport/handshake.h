@@ -3,8 +3,8 @@
  * What connect and accept have in common. The exchange, on one TCP connection:
  *
  *   connector                              listener
- *      HELLO (cookie, its endpoint)  ->
- *                                   <-     HELLO (its endpoint; its queue pairs are up)
+ *      HELLO (ask, its endpoint)     ->
+ *                                   <-     HELLO (answer, its endpoint; its queue pairs are up)
  *                                          or REJECT
  *      READY (its queue pairs are up) ->
  *
@@ -48,8 +48,9 @@ ha_result_t ha_handshake_open(struct ha_instance *inst, bool is_send,
  */
 bool ha_handshake_reaches(struct ha_port *port, const struct ha_wire_endpoint *peer);
 
-/* Our HELLO. traffic_class: the communicator's, from the connecting side; it decides for both. */
-void ha_handshake_hello(const struct ha_comm *comm, uint64_t cookie, uint8_t sl, uint8_t tc,
+/* Our HELLO. secret: of the two in the handle, this end's. traffic_class: the communicator's, from
+ * the connecting side; it decides for both. */
+void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl, uint8_t tc,
 			struct ha_hello *out);
 
 /* Both HELLOs are known: agree, name the connection, take the path to RTS. */

@@ -2,8 +2,8 @@
 /*
  * listen and accept: the listener's half of the handshake, and what it does against strangers.
  *
- * Anyone can connect to the port. A connection is *half-open* until its first frame proves by the
- * cookie that it comes from whoever got our handle. Half-open connections have a place in a
+ * Anyone can connect to the port. A connection is *half-open* until its first frame proves by a
+ * secret of our handle that it comes from whoever got that. Half-open connections have a place in a
  * table of fixed size and a deadline; wrong bytes, silence and hang-ups free the place at once,
  * and when the table is full the one that has been silent longest makes way. So a flood costs
  * the real peer at most a reconnect, which connect does by itself.
@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/net_accept.h"
-#include "base/random.h"
 #include "base/text.h"
 #include "transport/shared.h"
 
@@ -25,14 +24,14 @@
 #define HALF_OPEN_MAX	 32
 #define ACCEPTS_PER_CALL 64
 #define BACKLOG		 1024
-#define STRANGER_MS	 5000 /* to say the cookie */
+#define STRANGER_MS	 5000 /* to say the secret */
 #define SAY_AGAIN_NS	 (60 * HA_NS_PER_S)
 
 enum stage { STAGE_HELLO, STAGE_ANSWER, STAGE_READY, STAGES };
 
 struct half_open {
 	bool used;
-	bool proven; /* said the cookie: not to be evicted */
+	bool proven; /* said the secret: not to be evicted */
 	enum stage stage;
 	uint64_t since_ns, deadline_ns;
 	union ha_sockaddr from;
@@ -44,7 +43,7 @@ struct ha_listen {
 	struct ha_instance *inst;
 	struct ha_port *port;
 	int fd;
-	uint64_t cookie;
+	struct ha_secrets secrets;
 	uint64_t strangers;	 /* dropped so far */
 	uint64_t short_since_ns; /* clients wait, and there are no descriptors for them; 0: no */
 	uint64_t short_say_ns;	 /* not before */
@@ -83,8 +82,7 @@ ha_result_t ha_listen(struct ha_instance *inst, int dev, void *handle_bytes, str
 		free(listen);
 		return HA_ERR_SYSTEM;
 	}
-	listen->cookie = ha_random();
-	handle.cookie = listen->cookie;
+	listen->secrets = handle.secrets = ha_secrets_new();
 	ha_handle_encode(&handle, handle_bytes);
 	*out = listen;
 	return HA_OK;
@@ -218,7 +216,8 @@ static enum ha_step from_io(struct ha_listen *listen, struct half_open *half, en
 static enum ha_step reject(struct ha_listen *listen, struct half_open *half,
 			   enum ha_reject_reason reason)
 {
-	struct ha_reject frame = {.reason = (uint16_t)reason,
+	struct ha_reject frame = {.secret = listen->secrets.answer,
+				  .reason = (uint16_t)reason,
 				  .version = HA_WIRE_VERSION,
 				  .min_version = HA_WIRE_MIN_VERSION,
 				  .port_num = listen->port->port_num};
@@ -259,7 +258,7 @@ static enum ha_step greet(struct ha_listen *listen, struct half_open *half,
 		return no_route(listen, half, remote);
 	if (result != HA_OK)
 		return reject(listen, half, HA_REJECT_RESOURCES);
-	ha_handshake_hello(half->comm, listen->cookie, remote->endpoint.sl,
+	ha_handshake_hello(half->comm, listen->secrets.answer, remote->endpoint.sl,
 			   remote->endpoint.traffic_class, &local);
 	if (ha_handshake_finish(half->comm, &local, remote) != HA_OK)
 		return reject(listen, half,
@@ -288,8 +287,8 @@ static enum ha_step read_hello(struct ha_listen *listen, struct half_open *half)
 	decoded = ha_hello_decode(payload, header.length, &remote);
 	if (decoded != HA_WIRE_OK)
 		return lost(listen, half, ha_wire_strerror(decoded));
-	if (remote.cookie != listen->cookie)
-		return lost(listen, half, "wrong cookie");
+	if (remote.secret != listen->secrets.ask)
+		return lost(listen, half, "it does not know our handle");
 	half->proven = true;
 	deadline(half, ha_now_ns(), HA_HANDSHAKE_PEER_MS);
 	return greet(listen, half, &remote);

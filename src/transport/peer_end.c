@@ -35,6 +35,19 @@ void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up)
 		     given_up->code, comm->outstanding);
 }
 
+bool ha_comm_peer_can_have(struct ha_comm *comm, const struct ha_window *has)
+{
+	uint64_t end = comm->is_send ? ha_send_posted_end(comm->send) : comm->recv->next_seq;
+
+	if (ha_window_below(has, end))
+		return true;
+	ha_comm_fail(comm, HA_ERR_INTERNAL,
+		     "the peer counts %llu messages and more, and there were only %llu: it is "
+		     "broken, or somebody else speaks in its place",
+		     (unsigned long long)has->base - 1, (unsigned long long)end - 1);
+	return false;
+}
+
 void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye)
 {
 	comm->peer_done = (struct ha_window){.base = bye->done, .bits = bye->done_bits};
@@ -120,7 +133,8 @@ bool ha_peer_end_frame(struct ha_comm *comm, const struct ha_frame_header *heade
 
 	switch (header->type) {
 	case HA_FRAME_BYE:
-		if (ha_bye_decode(payload, header->length, &bye) == HA_WIRE_OK)
+		if (ha_bye_decode(payload, header->length, &bye) == HA_WIRE_OK &&
+		    ha_comm_peer_can_have(comm, &(struct ha_window){bye.done, bye.done_bits}))
 			ha_comm_peer_bye(comm, &bye);
 		return true;
 	case HA_FRAME_ABORT:

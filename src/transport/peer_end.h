@@ -15,6 +15,12 @@ void ha_comm_peer_lost(struct ha_comm *comm, const char *how);
 void ha_comm_peer_bye(struct ha_comm *comm, const struct ha_bye *bye);
 void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up);
 
+/*
+ * Whether the peer can have these messages done: at a sender those that were posted once, at a
+ * receiver those that were asked for. If not, an error is latched. Under the token.
+ */
+bool ha_comm_peer_can_have(struct ha_comm *comm, const struct ha_window *has);
+
 /* A frame that says one of the last two. False: it says something else. */
 bool ha_peer_end_frame(struct ha_comm *comm, const struct ha_frame_header *header,
 		       const uint8_t *payload);

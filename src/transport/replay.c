@@ -48,6 +48,7 @@ void ha_send_resume(struct ha_comm *comm, const struct ha_window *done, struct h
 			count_again(replay, group);
 		group->state = HA_GROUP_MATCHED;
 	}
+	s->posted_once = ha_send_posted_end(s);
 	s->post_seq = first;
 	ha_send_pump(comm);
 }

@@ -59,8 +59,15 @@ struct ha_send_side {
 	struct ibv_sge sge[HA_GROUP_MAX + 1];
 	uint64_t count_seen;  /* [T] e2e: the last word taken from the ring's counts */
 	uint32_t count_place; /* [T] e2e: where the next one will be */
+	uint64_t posted_once; /* [T] what post_seq was at most before it was set back */
 	struct ha_send_group groups[HA_WINDOW]; /* [T] by seq mod window */
 };
+
+/* No message from this number on was ever posted. */
+static inline uint64_t ha_send_posted_end(const struct ha_send_side *s)
+{
+	return s->post_seq > s->posted_once ? s->post_seq : s->posted_once;
+}
 
 /* Sends among those that the peer has: complete without hardware. Queue pairs are fenced. */
 void ha_send_settle(struct ha_comm *comm, const struct ha_window *delivered);

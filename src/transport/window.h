@@ -57,6 +57,14 @@ static inline void ha_window_merge(struct ha_window *into, const struct ha_windo
 	}
 }
 
+/* Whether everything that is done comes before `seq`. */
+static inline bool ha_window_below(const struct ha_window *w, uint64_t seq)
+{
+	unsigned bits = w->bits ? 64u - (unsigned)__builtin_clzll(w->bits) : 0;
+
+	return w->base <= seq && bits <= seq - w->base;
+}
+
 static inline bool ha_window_has(const struct ha_window *w, uint64_t seq)
 {
 	if (seq < w->base)

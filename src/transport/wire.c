@@ -78,7 +78,10 @@ bool ha_get_address(struct ha_reader *r, union ha_sockaddr *addr)
 
 /* ---- handle ------------------------------------------------------------------------------ */
 
-#define HANDLE_SUMMED 40 /* bytes under the checksum */
+#define HANDLE_SUMMED 64 /* bytes under the checksum */
+_Static_assert(HANDLE_SUMMED + 4 <= HA_HANDLE_STATE_OFFS &&
+		   HA_HANDLE_STATE_OFFS + 8 <= HA_HANDLE_BYTES,
+	       "the connector's own state is behind what the listener says");
 
 void ha_handle_encode(const struct ha_handle *in, uint8_t out[HA_HANDLE_BYTES])
 {
@@ -87,8 +90,10 @@ void ha_handle_encode(const struct ha_handle *in, uint8_t out[HA_HANDLE_BYTES])
 	ha_put_uint(&w, HANDLE_MAGIC, 4);
 	ha_put_uint(&w, in->version, 2);
 	ha_put_uint(&w, in->flags, 2);
-	ha_put_uint(&w, in->cookie, 8);
+	ha_put_uint(&w, in->secrets.ask, 8);
 	ha_put_address(&w, &in->addr);
+	ha_put_uint(&w, in->secrets.answer, 8);
+	ha_put_zeros(&w, 16);
 	ha_put_uint(&w, ha_checksum(out, HANDLE_SUMMED), 4);
 	ha_put_zeros(&w, HA_HANDLE_BYTES - (size_t)(w.at - out));
 }
@@ -103,11 +108,13 @@ enum ha_wire_result ha_handle_decode(const uint8_t in[HA_HANDLE_BYTES], struct h
 		return HA_WIRE_MAGIC;
 	out->version = ha_get16(&r);
 	out->flags = ha_get16(&r);
-	out->cookie = ha_get64(&r);
+	out->secrets.ask = ha_get64(&r);
 	valid = ha_get_address(&r, &out->addr);
+	out->secrets.answer = ha_get64(&r);
+	r.at += 16;
 	if (ha_get32(&r) != ha_checksum(in, HANDLE_SUMMED))
 		return HA_WIRE_CHECKSUM;
-	return valid ? HA_WIRE_OK : HA_WIRE_BAD_VALUE;
+	return valid && ha_secrets_known(&out->secrets) ? HA_WIRE_OK : HA_WIRE_BAD_VALUE;
 }
 
 uint64_t ha_handle_attempt(const uint8_t handle[HA_HANDLE_BYTES])
@@ -235,7 +242,7 @@ void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES])
 {
 	struct ha_writer w = {out};
 
-	ha_put_uint(&w, in->cookie, 8);
+	ha_put_uint(&w, in->secret, 8);
 	ha_put_uint(&w, in->version, 2);
 	ha_put_uint(&w, in->min_version, 2);
 	ha_put_uint(&w, in->max_recvs, 2);
@@ -256,7 +263,7 @@ enum ha_wire_result ha_hello_decode(const uint8_t *in, size_t len, struct ha_hel
 	memset(out, 0, sizeof(*out));
 	if (len < HA_HELLO_BYTES)
 		return HA_WIRE_SHORT;
-	out->cookie = ha_get64(&r);
+	out->secret = ha_get64(&r);
 	out->version = ha_get16(&r);
 	out->min_version = ha_get16(&r);
 	out->max_recvs = ha_get16(&r);
@@ -302,6 +309,7 @@ void ha_reject_encode(const struct ha_reject *in, uint8_t out[HA_REJECT_BYTES])
 {
 	struct ha_writer w = {out};
 
+	ha_put_uint(&w, in->secret, 8);
 	ha_put_uint(&w, in->reason, 2);
 	ha_put_uint(&w, in->version, 2);
 	ha_put_uint(&w, in->min_version, 2);
@@ -316,6 +324,7 @@ enum ha_wire_result ha_reject_decode(const uint8_t *in, size_t len, struct ha_re
 
 	if (len < HA_REJECT_BYTES)
 		return HA_WIRE_SHORT;
+	out->secret = ha_get64(&r);
 	out->reason = ha_get16(&r);
 	out->version = ha_get16(&r);
 	out->min_version = ha_get16(&r);
@@ -368,7 +377,7 @@ void ha_rejoin_encode(const struct ha_rejoin *in, uint8_t out[HA_REJOIN_BYTES])
 {
 	struct ha_writer w = {out};
 
-	ha_put_uint(&w, in->cookie, 8);
+	ha_put_uint(&w, in->secret, 8);
 	ha_put_uint(&w, in->connection_id, 8);
 }
 
@@ -378,7 +387,7 @@ enum ha_wire_result ha_rejoin_decode(const uint8_t *in, size_t len, struct ha_re
 
 	if (len < HA_REJOIN_BYTES)
 		return HA_WIRE_SHORT;
-	out->cookie = ha_get64(&r);
+	out->secret = ha_get64(&r);
 	out->connection_id = ha_get64(&r);
 	return HA_WIRE_OK;
 }

@@ -14,6 +14,7 @@
 #include "base/net.h"
 #include "base/result.h"
 #include "transport/labels.h"
+#include "transport/secrets.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,12 +47,12 @@ const char *ha_wire_strerror(enum ha_wire_result result);
 
 #define HA_HANDLE_BYTES	     128
 #define HA_HANDLE_DUAL_PATH  0x1 /* flag: the listener will offer a standby path */
-#define HA_HANDLE_STATE_OFFS 64	 /* the connector's own state lies from here on */
+#define HA_HANDLE_STATE_OFFS 120 /* the connector's own state lies from here on */
 
 struct ha_handle {
 	uint16_t version;
 	uint16_t flags;
-	uint64_t cookie;
+	struct ha_secrets secrets;
 	union ha_sockaddr addr; /* AF_INET or AF_INET6 */
 };
 
@@ -78,7 +79,7 @@ enum ha_frame_type {
 	HA_FRAME_ABORT,	    /* this end has latched an error */
 	HA_FRAME_PORTS,	    /* the ports this end could use: failover/port_offer.h */
 	HA_FRAME_CONTROL,   /* a message of the failover protocol: failover/message.h */
-	HA_FRAME_REJOIN,    /* sender: a new socket for a connection; the receiver repeats it */
+	HA_FRAME_REJOIN,    /* sender: a new socket for a connection; receiver: it is */
 };
 
 struct ha_frame_header {
@@ -126,7 +127,7 @@ struct ha_wire_endpoint {
 };
 
 struct ha_hello {
-	uint64_t cookie;
+	uint64_t secret; /* of the handle: the connector's is `ask`, the listener's `answer` */
 	uint16_t version;
 	uint16_t min_version;
 	uint64_t features;
@@ -167,6 +168,7 @@ enum ha_reject_reason {
 };
 
 struct ha_reject {
+	uint64_t secret; /* `answer`: nobody else can end an attempt to connect */
 	uint16_t reason;
 	uint16_t version;
 	uint16_t min_version;
@@ -174,7 +176,7 @@ struct ha_reject {
 	char device[24];
 };
 
-#define HA_REJECT_BYTES 32
+#define HA_REJECT_BYTES 40
 void ha_reject_encode(const struct ha_reject *in, uint8_t out[HA_REJECT_BYTES]);
 enum ha_wire_result ha_reject_decode(const uint8_t *in, size_t len, struct ha_reject *out);
 
@@ -197,9 +199,9 @@ enum ha_wire_result ha_abort_decode(const uint8_t *in, size_t len, struct ha_abo
 void ha_bye_encode(const struct ha_bye *in, uint8_t out[HA_BYE_BYTES]);
 enum ha_wire_result ha_bye_decode(const uint8_t *in, size_t len, struct ha_bye *out);
 
-/* The first frame on a socket that was dialled again. */
+/* The first frame on a socket that was dialled again, and what the receiver says to it. */
 struct ha_rejoin {
-	uint64_t cookie;	/* the receiver's, from its PORTS */
+	uint64_t secret;	/* of the receiver's PORTS: the sender's is `ask`, else `answer` */
 	uint64_t connection_id; /* of the sender's end, as in its HELLO */
 };
 

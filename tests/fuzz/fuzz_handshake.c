@@ -4,7 +4,7 @@
  * and on an established connection's control channel, where the messages of the failover protocol
  * travel. Nothing crashes, waits or leaks, and the next honest peer is served.
  *
- * Input: byte 0 the role, byte 1 bit 0: put the right cookie where a hello has it, bit 1: put the
+ * Input: byte 0 the role, byte 1 bit 0: put the right secret where a hello has it, bit 1: put the
  * sums of control messages right; byte 2: how many bytes at a time; the rest is said.
  */
 #include "fuzz.h"
@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #define PREFIX	    3
-#define COOKIE_AT   HA_FRAME_HEADER /* first field of a hello */
+#define SECRET_AT   HA_FRAME_HEADER /* first field of a hello */
 #define MAX_SAID    4096
 #define CHECK_EVERY 1000
 
@@ -59,7 +59,7 @@ const struct fuzz_seed fuzz_seeds[] = {
 static struct ha_instance *inst;
 static struct ha_listen *listener;
 static uint8_t handle[HA_HANDLE_BYTES];
-static uint64_t cookie;
+static uint64_t ask;
 static int fake_listener;
 static uint8_t fake_handle[HA_HANDLE_BYTES];
 static struct ha_hello honest;
@@ -202,7 +202,7 @@ __attribute__((constructor)) static void make_seeds(void)
 	n += control_frame(seed_at(n), HA_MSG_REFUSED, 1, 1, 1);
 	n += control_frame(seed_at(n), HA_MSG_BYE, 1, 0, 1);
 	n += control_frame(seed_at(n), HA_MSG_ABORT, 1, 0, 1);
-	ha_rejoin_encode(&(struct ha_rejoin){.cookie = 1, .connection_id = 2}, small);
+	ha_rejoin_encode(&(struct ha_rejoin){.secret = 1, .connection_id = 2}, small);
 	n += frame(seed_at(n), HA_FRAME_REJOIN, small, HA_REJOIN_BYTES);
 	end_seed(n);
 }
@@ -222,7 +222,7 @@ static char *no_environment(const char *name)
 static void set_up(void)
 {
 	struct ha_instance_options options = {.no_threads = true};
-	struct ha_handle h = {.version = HA_WIRE_VERSION, .cookie = 99};
+	struct ha_handle h = {.version = HA_WIRE_VERSION, .secrets = {98, 99}};
 	socklen_t len = sizeof(h.addr);
 	struct ha_config config;
 
@@ -243,7 +243,7 @@ static void set_up(void)
 	FUZZ_CHECK(getsockname(fake_listener, &h.addr.sa, &len) == 0);
 	ha_handle_encode(&h, fake_handle);
 	FUZZ_CHECK(ha_handle_decode(handle, &h) == HA_WIRE_OK);
-	cookie = h.cookie;
+	ask = h.secrets.ask;
 }
 
 /* ---- saying -------------------------------------------------------------------------------- */
@@ -403,7 +403,7 @@ static struct ha_comm *honest_connection(int *fd)
 	size_t n;
 
 	*fd = dial();
-	honest.cookie = cookie;
+	honest.secret = ask;
 	ha_hello_encode(&honest, payload);
 	n = frame(bytes, HA_FRAME_HELLO, payload, sizeof(payload));
 	n += frame(bytes + n, HA_FRAME_READY, NULL, 0);
@@ -454,11 +454,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size > sizeof(said))
 		size = sizeof(said);
 	memcpy(said, data + PREFIX, size);
-	if ((data[1] & 1) && size >= COOKIE_AT + 8) {
-		uint64_t right = data[0] % ROLES == TO_CONNECTOR ? 99 : cookie;
+	if ((data[1] & 1) && size >= SECRET_AT + 8) {
+		uint64_t right = data[0] % ROLES == TO_CONNECTOR ? 99 : ask;
 
 		for (size_t i = 0; i < 8; i++)
-			said[COOKIE_AT + i] = (uint8_t)(right >> (8 * i));
+			said[SECRET_AT + i] = (uint8_t)(right >> (8 * i));
 	}
 	if (data[1] & 2)
 		put_sums_right(said, size);

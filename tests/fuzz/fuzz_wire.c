@@ -28,9 +28,9 @@ const struct fuzz_seed fuzz_seeds[] = {
 
 __attribute__((constructor)) static void make_seeds(void)
 {
-	struct ha_handle handle = {.version = 1, .cookie = 2};
+	struct ha_handle handle = {.version = 1, .secrets = {2, 3}};
 	struct ha_frame_header header = {.type = HA_FRAME_HELLO, .length = HA_HELLO_BYTES};
-	struct ha_hello hello = {.cookie = 2,
+	struct ha_hello hello = {.secret = 2,
 				 .version = 1,
 				 .min_version = 1,
 				 .max_recvs = 8,
@@ -45,7 +45,7 @@ __attribute__((constructor)) static void make_seeds(void)
 					      .qps = {{1, 1}}}};
 	struct ha_reject reject = {.reason = 1, .version = 1, .min_version = 1};
 	struct ha_bye bye = {.done = 1};
-	struct ha_rejoin rejoin = {.cookie = 1, .connection_id = 2};
+	struct ha_rejoin rejoin = {.secret = 1, .connection_id = 2};
 
 	for (uint8_t i = 0; i < DECODERS; i++)
 		seeds[i][0] = i;
@@ -69,7 +69,7 @@ static void as_handle(uint8_t *data, size_t size)
 		return;
 	FUZZ_CHECK(handle.addr.sa.sa_family == AF_INET || handle.addr.sa.sa_family == AF_INET6);
 	ha_handle_encode(&handle, again);
-	FUZZ_CHECK(memcmp(again, bytes, 16) == 0); /* magic to cookie */
+	FUZZ_CHECK(memcmp(again, bytes, 16) == 0); /* magic to the secret to ask */
 }
 
 static void as_header(uint8_t *data, size_t size)

@@ -25,9 +25,10 @@ int peer_dial(const uint8_t handle[HA_HANDLE_BYTES])
 	return fd;
 }
 
-int peer_listen(uint8_t handle[HA_HANDLE_BYTES], uint64_t cookie)
+int peer_listen(uint8_t handle[HA_HANDLE_BYTES], uint64_t ask)
 {
-	struct ha_handle h = {.version = HA_WIRE_VERSION, .cookie = cookie};
+	struct ha_handle h = {.version = HA_WIRE_VERSION,
+			      .secrets = {.ask = ask, .answer = ask + PEER_ANSWER}};
 	socklen_t len = sizeof(h.addr);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
@@ -65,10 +66,10 @@ void peer_say_frame(int fd, uint16_t type, const void *payload, uint32_t length)
 		peer_say(fd, payload, length);
 }
 
-struct ha_hello peer_hello(uint64_t cookie)
+struct ha_hello peer_hello(uint64_t secret)
 {
 	struct ha_hello hello = {
-	    .cookie = cookie,
+	    .secret = secret,
 	    .version = HA_WIRE_VERSION,
 	    .min_version = HA_WIRE_MIN_VERSION,
 	    .features = 0, /* no failover */

@@ -135,6 +135,27 @@ static void the_count_is_not_enough(void **state)
 	pair_close(&pair);
 }
 
+/* The place is memory that others can write to who have its key. */
+static void a_count_above_what_was_posted_latches(void **state)
+{
+	struct ha_request *recv, *send;
+	struct pair pair;
+
+	(void)state;
+	begin(&pair, 1);
+	start(&pair, &recv, &send);
+	sv_stepped_run_idle(1000); /* acknowledged: nothing but the count is missing */
+	poll(pair.send);
+	assert_false(is_done(send));
+	pair.send->send_ring->counts[pair.send->send->count_place % HA_COUNTS] =
+	    ha_count_word(1000, ha_comm_epoch(pair.send));
+	poll(pair.send);
+	assert_false(is_done(send));
+	assert_logged("the peer counts 999 messages and more, and there were only 1");
+	pair_assert_latched(&pair, pair.send, send, HA_ERR_INTERNAL);
+	pair_close(&pair);
+}
+
 /* Many at a time are told at once. */
 static void a_batch_is_told_by_one_write(void **state)
 {
@@ -436,6 +457,7 @@ int main(void)
 	    cmocka_unit_test(messages_of_all_shapes_complete),
 	    cmocka_unit_test(the_hardwares_word_is_not_enough),
 	    cmocka_unit_test(the_count_is_not_enough),
+	    cmocka_unit_test(a_count_above_what_was_posted_latches),
 	    cmocka_unit_test(a_batch_is_told_by_one_write),
 	    cmocka_unit_test(counts_never_go_back_in_whatever_order_they_are_placed),
 	    cmocka_unit_test(everything_completes_in_whatever_order_writes_are_placed),

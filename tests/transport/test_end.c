@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "memory/mr.h"
 #include "transport/ctrl_sock.h"
+#include "transport/failover_ops.h"
 
 #include <fcntl.h>
 
@@ -297,6 +298,34 @@ static void a_thousand_connections_leave_nothing_behind(void **state)
 	pair_close(&pair);
 }
 
+/* The goodbye of an end that is not what it says: nobody completes what was not sent. */
+static void a_bye_above_what_was_posted_latches(void **state)
+{
+	static const struct ha_bye impossible[] = {{.done = 1ull << 40},
+						   {.done = UINT64_MAX, .done_bits = UINT64_MAX},
+						   {.done = 1, .done_bits = 4}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(impossible) / sizeof(impossible[0]); i++) {
+		struct ha_frame_header header = {.type = HA_FRAME_BYE, .length = HA_BYE_BYTES};
+		uint8_t payload[HA_BYE_BYTES];
+		struct in_flight t;
+		struct pair pair;
+
+		pair_init(&pair);
+		pair_up(&pair);
+		t = pair_start(&pair);
+		ha_bye_encode(&impossible[i], payload);
+		ha_token_acquire(pair.send);
+		pair.send->ops->frame(pair.send, &header, payload);
+		ha_token_release(pair.send);
+		assert_false(atomic_load(&pair.send->peer_bye));
+		assert_logged("the peer counts");
+		pair_assert_latched(&pair, pair.send, t.send, HA_ERR_INTERNAL);
+		pair_close(&pair);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -310,6 +339,7 @@ int main(void)
 	    cmocka_unit_test(an_orderly_end_is_silent_from_either_side),
 	    cmocka_unit_test(close_works_at_every_moment_of_a_transfer),
 	    cmocka_unit_test(a_thousand_connections_leave_nothing_behind),
+	    cmocka_unit_test(a_bye_above_what_was_posted_latches),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,7 +136,7 @@ static void accept_does_not_wait_for_a_silent_peer(void **state)
 	fd = peer_dial(pair.handle);
 	accept_does_not_wait(&pair, CALLS);
 	assert_int_equal(ha_handle_decode(pair.handle, &handle), HA_WIRE_OK);
-	hello = peer_hello(handle.cookie);
+	hello = peer_hello(handle.secrets.ask);
 	peer_say_hello(fd, &hello);
 	accept_does_not_wait(&pair, CALLS);
 	close(fd);

@@ -48,8 +48,8 @@ static void settle(struct pair *pair)
 				     pair->recv->failover->peer_ports.count == 0);
 	     i++)
 		pair_idle(pair, 1);
-	assert_int_not_equal(pair->send->failover->peer_ports.reconnect_at.cookie, 0);
-	assert_int_equal(pair->recv->failover->peer_ports.reconnect_at.cookie, 0);
+	assert_true(ha_secrets_known(&pair->send->failover->peer_ports.reconnect_at.secrets));
+	assert_false(ha_secrets_known(&pair->recv->failover->peer_ports.reconnect_at.secrets));
 }
 
 static void open_settled(struct pair *pair, uint32_t rails)
@@ -256,9 +256,9 @@ static int dial_server(const struct pair *pair)
 	return fd;
 }
 
-static void say_rejoin(int fd, uint64_t cookie, uint64_t id)
+static void say_rejoin(int fd, uint64_t secret, uint64_t id)
 {
-	struct ha_rejoin rejoin = {.cookie = cookie, .connection_id = id};
+	struct ha_rejoin rejoin = {.secret = secret, .connection_id = id};
 	uint8_t payload[HA_REJOIN_BYTES];
 
 	ha_rejoin_encode(&rejoin, payload);
@@ -271,18 +271,24 @@ static void say_garbage(int fd, const struct pair *pair)
 	peer_say(fd, "GET / HTTP/1.1\r\n\r\n", 18);
 }
 
-static void say_wrong_cookie(int fd, const struct pair *pair)
+static void say_wrong_secret(int fd, const struct pair *pair)
 {
-	say_rejoin(fd, pair->recv->failover->reconnect_at.cookie + 1, pair->send->id);
+	say_rejoin(fd, pair->recv->failover->reconnect_at.secrets.ask + 1, pair->send->id);
+}
+
+/* What a sender waits for is nothing that it says. */
+static void say_the_answer(int fd, const struct pair *pair)
+{
+	say_rejoin(fd, pair->recv->failover->reconnect_at.secrets.answer, pair->send->id);
 }
 
 static void say_wrong_connection(int fd, const struct pair *pair)
 {
-	say_rejoin(fd, pair->recv->failover->reconnect_at.cookie, pair->send->id + 1);
+	say_rejoin(fd, pair->recv->failover->reconnect_at.secrets.ask, pair->send->id + 1);
 }
 
 /* Of a connection without a server. */
-static void say_no_cookie(int fd, const struct pair *pair)
+static void say_no_secret(int fd, const struct pair *pair)
 {
 	say_rejoin(fd, 0, pair->send->id);
 }
@@ -302,8 +308,8 @@ static void say_half(int fd, const struct pair *pair)
 }
 
 static void (*const strangers[])(int fd, const struct pair *pair) = {
-    say_garbage,   say_wrong_cookie,   say_wrong_connection,
-    say_no_cookie, say_something_else, say_half,
+    say_garbage,	say_wrong_secret, say_wrong_connection, say_no_secret,
+    say_something_else, say_half,	  say_the_answer,
 };
 
 static bool hung_up(int fd)
@@ -338,7 +344,7 @@ static void strangers_at_the_server_are_turned_away(void **state)
 	transfer(&pair, 3000, 1);
 	assert_int_equal(captured_warnings, 0);
 	pair_close(&pair);
-	assert_logged("the socket for peers that dial again turned 6 away");
+	assert_logged("the socket for peers that dial again turned 7 away");
 }
 
 static void a_silent_guest_has_five_seconds(void **state)
@@ -461,6 +467,169 @@ static void a_receiver_that_died_refuses_and_that_is_an_error(void **state)
 	}
 }
 
+/* ---- somebody else at the port of a receiver that died ----------------------------------------
+ */
+
+/* A program of anyone's: what it does with what it hears. */
+struct impostor {
+	int listener, fd;
+	unsigned heard; /* clients that said something */
+	void (*answer)(struct impostor *impostor, const uint8_t *said, size_t length);
+	struct ha_secrets secrets; /* as the receiver had them, for one that stole them */
+};
+
+static void take_port(struct impostor *impostor, const struct pair *pair)
+{
+	union ha_sockaddr addr = pair->recv->failover->reconnect_at.addr, bound;
+
+	impostor->fd = -1;
+	impostor->secrets = pair->recv->failover->reconnect_at.secrets;
+	impostor->listener = ha_net_listen(&addr, 16, &bound);
+	assert_true(impostor->listener >= 0);
+	assert_int_equal(bound.in.sin_port, addr.in.sin_port);
+}
+
+static void impostor_turn(struct impostor *impostor)
+{
+	uint8_t buf[4096];
+	bool closed;
+	size_t got;
+	int fd = accept4(impostor->listener, NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd >= 0) {
+		if (impostor->fd >= 0)
+			close(impostor->fd);
+		impostor->fd = fd;
+	}
+	if (impostor->fd < 0)
+		return;
+	got = peer_hear(impostor->fd, buf, sizeof(buf), &closed);
+	if (got == 0)
+		return;
+	impostor->heard++;
+	impostor->answer(impostor, buf, got);
+}
+
+static void leave_port(struct impostor *impostor)
+{
+	close(impostor->listener);
+	if (impostor->fd >= 0)
+		close(impostor->fd);
+}
+
+static void echo(struct impostor *impostor, const uint8_t *said, size_t length)
+{
+	peer_say(impostor->fd, said, length);
+}
+
+/* And says that everything has been received, and more than there ever was. */
+static void echo_and_say_bye(struct impostor *impostor, const uint8_t *said, size_t length)
+{
+	struct ha_message m = {.kind = HA_MSG_BYE, .serial = 1 << 20, .window.base = 1ull << 40};
+	uint8_t payload[HA_MESSAGE_MAX_BYTES];
+
+	echo(impostor, said, length);
+	peer_say_frame(impostor->fd, HA_FRAME_CONTROL, payload,
+		       (uint32_t)ha_message_encode(&m, payload));
+}
+
+static void say_something_http(struct impostor *impostor, const uint8_t *said, size_t length)
+{
+	(void)said, (void)length;
+	peer_say(impostor->fd, "HTTP/1.1 400 Bad Request\r\n\r\n", 28);
+}
+
+/* Time goes on for the sender and the impostor; the receiver is dead. */
+static unsigned ms_until_latched(struct pair *pair, struct impostor *impostor, unsigned at_most_ms)
+{
+	uint64_t died_ns = sv_stepped_now();
+
+	for (unsigned i = 0; i < at_most_ms && ha_comm_error(pair->send) == HA_OK; i++) {
+		ha_instance_progress(pair->inst[0]);
+		impostor_turn(impostor);
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+	}
+	return (unsigned)((sv_stepped_now() - died_ns) / HA_NS_PER_MS);
+}
+
+static void whoever_takes_a_dead_receivers_port_is_not_the_receiver(void **state)
+{
+	static void (*const answers[])(struct impostor *, const uint8_t *,
+				       size_t) = {echo, echo_and_say_bye, say_something_http};
+
+	(void)state;
+	for (unsigned i = 0; i < 2 * sizeof(answers) / sizeof(answers[0]); i++) {
+		struct impostor impostor = {.answer = answers[i / 2]};
+		struct in_flight t;
+		struct pair pair;
+		unsigned ms;
+
+		open_settled(&pair, 1);
+		transfer(&pair, 3000, 1);
+		t = pair_start(&pair);
+		if (i % 2) {
+			sv_stepped_link(0, 0, false);
+			pair_idle(&pair, 300);
+		}
+		die(&pair, pair.recv);
+		take_port(&impostor, &pair);
+		ms = ms_until_latched(&pair, &impostor, 5000);
+		assert_true(impostor.heard >= 2);
+		if (ms > 1000)
+			fail_msg("after %u ms: error %d; log:\n%s", ms, ha_comm_error(pair.send),
+				 pair.log);
+		pair_assert_latched(&pair, pair.send, t.send, HA_ERR_REMOTE);
+		assert_int_equal(pair.send->failover->reconnected, 0);
+		leave_port(&impostor);
+		pair_close(&pair);
+	}
+}
+
+/* Who has stolen the secrets, and nothing more to say, is no frozen peer that is waited for. */
+static void say_the_right_thing_and_nothing_more(struct impostor *impostor, const uint8_t *said,
+						 size_t length)
+{
+	struct ha_rejoin rejoin;
+	uint8_t payload[HA_REJOIN_BYTES];
+
+	if (impostor->heard > 1)
+		return;
+	assert_true(length >= HA_FRAME_HEADER + HA_REJOIN_BYTES);
+	assert_int_equal(ha_rejoin_decode(said + HA_FRAME_HEADER, HA_REJOIN_BYTES, &rejoin),
+			 HA_WIRE_OK);
+	assert_true(rejoin.secret == impostor->secrets.ask);
+	rejoin.secret = impostor->secrets.answer;
+	ha_rejoin_encode(&rejoin, payload);
+	peer_say_frame(impostor->fd, HA_FRAME_REJOIN, payload, sizeof(payload));
+}
+
+static void a_socket_that_has_carried_nothing_is_no_frozen_peer(void **state)
+{
+	struct impostor impostor = {.answer = say_the_right_thing_and_nothing_more};
+	struct in_flight t;
+	struct pair pair;
+	unsigned ms;
+
+	(void)state;
+	pair_init(&pair);
+	pair.config.enable_backup = true;
+	pair.config.give_up_ms = 3000;
+	pair_up(&pair);
+	settle(&pair);
+	t = pair_start(&pair);
+	sv_stepped_link(0, 0, false);
+	pair_idle(&pair, 300);
+	die(&pair, pair.recv);
+	take_port(&impostor, &pair);
+	ms = ms_until_latched(&pair, &impostor, 30000);
+	assert_int_equal(pair.send->failover->reconnected, 1);
+	assert_in_range(ms, 2000, 6000);
+	assert_logged("no path to the peer for");
+	pair_assert_latched(&pair, pair.send, t.send, HA_ERR_REMOTE);
+	leave_port(&impostor);
+	pair_close(&pair);
+}
+
 static void a_sender_that_died_does_not_dial_and_that_is_an_error(void **state)
 {
 	(void)state;
@@ -571,6 +740,8 @@ int main(void)
 	    cmocka_unit_test(a_flood_of_strangers_does_not_keep_the_peer_out),
 	    cmocka_unit_test(close_while_a_redial_is_under_way),
 	    cmocka_unit_test(a_receiver_that_died_refuses_and_that_is_an_error),
+	    cmocka_unit_test(whoever_takes_a_dead_receivers_port_is_not_the_receiver),
+	    cmocka_unit_test(a_socket_that_has_carried_nothing_is_no_frozen_peer),
 	    cmocka_unit_test(a_sender_that_died_does_not_dial_and_that_is_an_error),
 	    cmocka_unit_test(an_error_is_told_over_the_new_socket),
 	    cmocka_unit_test(close_races_with_threads_that_redial),

@@ -321,6 +321,109 @@ static void a_message_that_was_acknowledged_and_not_placed_is_an_error(void **st
 	}
 }
 
+/* `to` takes it for what it is, does nothing it says and gives up. */
+static void latches(struct pair *pair, struct ha_comm *to, const struct ha_message *m)
+{
+	struct ha_window before = to->failover->peer_window;
+
+	hear(to, m);
+	assert_int_equal(ha_comm_error(to), HA_ERR_INTERNAL);
+	assert_false(atomic_load(&to->peer_bye));
+	assert_memory_equal(&to->failover->peer_window, &before, sizeof(before));
+	pair_idle(pair, 20);
+	assert_int_equal(state_of(to), HA_FO_LATCHED);
+	pair_close(pair);
+}
+
+/* Believed, it would complete a send that nobody received. */
+static void a_count_above_what_was_ever_posted_latches(void **state)
+{
+	static const unsigned kinds[] = {HA_MSG_PONG, HA_MSG_BYE, HA_MSG_STATE};
+
+	(void)state;
+	for (unsigned i = 0; i < 2 * 2 * sizeof(kinds) / sizeof(kinds[0]); i++) {
+		bool at_sender = i & 1, by_bits = i & 2;
+		struct ha_message m;
+		struct pair pair;
+		struct ha_comm *to;
+		uint64_t end;
+
+		begin(&pair);
+		to = at_sender ? pair.send : pair.recv;
+		end = at_sender ? ha_send_posted_end(to->send) : to->recv->next_seq;
+		m = forged(to, at_sender ? pair.recv : pair.send, kinds[i / 4]);
+		m.window = (struct ha_window){.base = by_bits ? end - 1 : end + 1};
+		m.window.bits = by_bits ? 2 : 0; /* end itself */
+		latches(&pair, to, &m);
+		assert_logged("the peer counts");
+	}
+}
+
+/* As many as there were is no reason to give up, also while they are about to be sent again. */
+static void a_count_of_all_that_was_posted_is_believed(void **state)
+{
+	struct ha_message m;
+	struct in_flight t;
+	struct pair pair;
+
+	(void)state;
+	begin(&pair);
+	t = pair_start(&pair);
+	pair.send->send->posted_once = pair.send->send->post_seq;
+	pair.send->send->post_seq = pair.send->send->completed.base; /* as a switch leaves it */
+	m = forged(pair.send, pair.recv, HA_MSG_PONG);
+	m.window.base = pair.send->send->posted_once;
+	hear(pair.send, &m);
+	assert_int_equal(ha_comm_error(pair.send), HA_OK);
+	pair.send->send->post_seq = pair.send->send->posted_once;
+	assert_int_equal(pair_finish(&pair, t.recv, NULL), HA_OK);
+	assert_int_equal(pair_finish(&pair, t.send, NULL), HA_OK);
+	pair_close(&pair);
+}
+
+static void overflow_fence(struct ha_message *m)
+{
+	m->fenced_gen[1] = UINT32_MAX;
+}
+
+static void overflow_yield(struct ha_message *m)
+{
+	m->yielded_gen[3] = UINT32_MAX;
+}
+
+static void overflow_epoch(struct ha_message *m)
+{
+	m->epoch = UINT32_MAX;
+}
+
+static void overflow_generation(struct ha_message *m)
+{
+	m->path = 2;
+	m->generation = UINT32_MAX;
+}
+
+/* Believed, the next generation or epoch would be 0, and a path could never be built again. */
+static void an_epoch_or_a_generation_that_cannot_be_latches(void **state)
+{
+	static void (*const overflows[])(struct ha_message * m) = {
+	    overflow_fence, overflow_yield, overflow_epoch, overflow_generation};
+
+	(void)state;
+	for (unsigned i = 0; i < 2 * sizeof(overflows) / sizeof(overflows[0]); i++) {
+		bool at_sender = i & 1;
+		struct ha_message m;
+		struct pair pair;
+		struct ha_comm *to;
+
+		begin(&pair);
+		to = at_sender ? pair.send : pair.recv;
+		m = forged(to, at_sender ? pair.recv : pair.send, HA_MSG_STATE);
+		overflows[i / 2](&m);
+		latches(&pair, to, &m);
+		assert_logged("an epoch or a generation that cannot be");
+	}
+}
+
 static void an_end_that_gives_up_tells_the_other(void **state)
 {
 	(void)state;
@@ -449,6 +552,24 @@ static struct ha_request *offer(struct pair *pair, size_t offset, size_t size, i
 		   : NULL;
 }
 
+static uint32_t at_most(uint32_t value, uint32_t limit)
+{
+	return value < limit ? value : limit;
+}
+
+/* Wrong, and not at first sight: no number that the peer cannot have. */
+static void make_possible(const struct pair *pair, struct ha_message *m)
+{
+	const struct ha_failover *fo = pair->recv->failover;
+
+	m->window = pair->recv->recv->done;
+	m->epoch = at_most(m->epoch, fo->epoch);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		m->fenced_gen[p] = at_most(m->fenced_gen[p], fo->slots[p].newest_gen);
+	if (fo->slots[m->path].newest_gen != 0)
+		m->generation = at_most(m->generation, fo->slots[m->path].newest_gen);
+}
+
 /* It crashes nothing, and the receiver reports nothing but what was really sent to it. */
 static bool any_message_run(uint32_t seed)
 {
@@ -488,6 +609,8 @@ static bool any_message_run(uint32_t seed)
 			uint8_t bytes[HA_MESSAGE_MAX_BYTES];
 			struct ha_message m = anything(to, from), decoded;
 
+			if (roll(8) != 0)
+				make_possible(&pair, &m);
 			assert_int_equal(
 			    ha_message_decode(bytes, ha_message_encode(&m, bytes), &decoded),
 			    HA_WIRE_OK);
@@ -531,6 +654,9 @@ int main(void)
 	    cmocka_unit_test(resume_says_all_that_fence_says),
 	    cmocka_unit_test(resumed_of_another_epoch_means_nothing),
 	    cmocka_unit_test(a_message_that_was_acknowledged_and_not_placed_is_an_error),
+	    cmocka_unit_test(a_count_above_what_was_ever_posted_latches),
+	    cmocka_unit_test(a_count_of_all_that_was_posted_is_believed),
+	    cmocka_unit_test(an_epoch_or_a_generation_that_cannot_be_latches),
 	    cmocka_unit_test(an_end_that_gives_up_tells_the_other),
 	    cmocka_unit_test(any_message_in_any_state_is_survived_or_an_error),
 	};

@@ -534,7 +534,7 @@ static void a_peer_that_begins_and_says_no_more_is_told_of(void **state)
 	pair_open(&pair);
 	assert_int_equal(ha_listen(pair.inst[1], 0, pair.handle, &pair.listen), HA_OK);
 	assert_int_equal(ha_handle_decode(pair.handle, &decoded), HA_WIRE_OK);
-	hello = peer_hello(decoded.cookie);
+	hello = peer_hello(decoded.secrets.ask);
 	fd = peer_dial(pair.handle);
 	peer_say_hello(fd, &hello);
 	for (unsigned s = 0; s < 130; s++) {

@@ -27,12 +27,20 @@ static void listen_at(struct pair *pair)
 	assert_int_equal(ha_listen(pair->inst[1], 0, pair->handle, &pair->listen), HA_OK);
 }
 
-static uint64_t cookie_of(const struct pair *pair)
+static uint64_t ask_of(const struct pair *pair)
 {
 	struct ha_handle handle;
 
 	assert_int_equal(ha_handle_decode(pair->handle, &handle), HA_WIRE_OK);
-	return handle.cookie;
+	return handle.secrets.ask;
+}
+
+static uint64_t answer_of(const struct pair *pair)
+{
+	struct ha_handle handle;
+
+	assert_int_equal(ha_handle_decode(pair->handle, &handle), HA_WIRE_OK);
+	return handle.secrets.answer;
 }
 
 static void accept_some(struct pair *pair)
@@ -56,104 +64,104 @@ static bool hung_up(int fd)
 
 /* ---- strangers ------------------------------------------------------------------------------- */
 
-static void say_http(int fd, uint64_t cookie)
+static void say_http(int fd, uint64_t ask)
 {
-	(void)cookie;
+	(void)ask;
 	peer_say(fd, "GET / HTTP/1.1\r\n\r\n", 18);
 }
 
-static void say_one_wrong_byte(int fd, uint64_t cookie)
+static void say_one_wrong_byte(int fd, uint64_t ask)
 {
-	(void)cookie;
+	(void)ask;
 	peer_say(fd, "XXXX", 4);
 }
 
-static void say_a_wrong_cookie(int fd, uint64_t cookie)
+static void say_a_wrong_secret(int fd, uint64_t ask)
 {
-	struct ha_hello hello = peer_hello(cookie ^ 1);
+	struct ha_hello hello = peer_hello(ask ^ 1);
 
 	peer_say_hello(fd, &hello);
 }
 
-static void say_something_endless(int fd, uint64_t cookie)
+static void say_something_endless(int fd, uint64_t ask)
 {
 	struct ha_frame_header header = {.type = HA_FRAME_HELLO, .length = 1u << 30};
 	uint8_t bytes[HA_FRAME_HEADER];
 
-	(void)cookie;
+	(void)ask;
 	ha_frame_header_encode(&header, bytes);
 	peer_say(fd, bytes, sizeof(bytes));
 }
 
-static void say_a_short_hello(int fd, uint64_t cookie)
+static void say_a_short_hello(int fd, uint64_t ask)
 {
-	struct ha_hello hello = peer_hello(cookie);
+	struct ha_hello hello = peer_hello(ask);
 	uint8_t payload[HA_HELLO_BYTES];
 
 	ha_hello_encode(&hello, payload);
 	peer_say_frame(fd, HA_FRAME_HELLO, payload, 100);
 }
 
-static void say_a_hello_with_nonsense(int fd, uint64_t cookie)
+static void say_a_hello_with_nonsense(int fd, uint64_t ask)
 {
-	struct ha_hello hello = peer_hello(cookie);
+	struct ha_hello hello = peer_hello(ask);
 
 	hello.endpoint.nqps = 200;
 	peer_say_hello(fd, &hello);
 }
 
-static void say_a_hello_with_a_short_ring(int fd, uint64_t cookie)
+static void say_a_hello_with_a_short_ring(int fd, uint64_t ask)
 {
-	struct ha_hello hello = peer_hello(cookie);
+	struct ha_hello hello = peer_hello(ask);
 
 	hello.endpoint.ring_length = 100;
 	peer_say_hello(fd, &hello);
 }
 
-static void say_ready_first(int fd, uint64_t cookie)
+static void say_ready_first(int fd, uint64_t ask)
 {
-	(void)cookie;
+	(void)ask;
 	peer_say_frame(fd, HA_FRAME_READY, NULL, 0);
 }
 
-static void say_hello_twice(int fd, uint64_t cookie)
+static void say_hello_twice(int fd, uint64_t ask)
 {
-	struct ha_hello hello = peer_hello(cookie);
+	struct ha_hello hello = peer_hello(ask);
 
 	peer_say_hello(fd, &hello);
 	peer_say_hello(fd, &hello);
 }
 
-static void say_nothing(int fd, uint64_t cookie)
+static void say_nothing(int fd, uint64_t ask)
 {
-	(void)fd, (void)cookie;
+	(void)fd, (void)ask;
 }
 
-static void say_half_a_header(int fd, uint64_t cookie)
+static void say_half_a_header(int fd, uint64_t ask)
 {
 	struct ha_frame_header header = {.type = HA_FRAME_HELLO, .length = HA_HELLO_BYTES};
 	uint8_t bytes[HA_FRAME_HEADER];
 
-	(void)cookie;
+	(void)ask;
 	ha_frame_header_encode(&header, bytes);
 	peer_say(fd, bytes, 7);
 }
 
-static void say_hello_and_then_nothing(int fd, uint64_t cookie)
+static void say_hello_and_then_nothing(int fd, uint64_t ask)
 {
-	struct ha_hello hello = peer_hello(cookie);
+	struct ha_hello hello = peer_hello(ask);
 
 	peer_say_hello(fd, &hello);
 }
 
 static const struct {
 	const char *name;
-	void (*say)(int fd, uint64_t cookie);
+	void (*say)(int fd, uint64_t ask);
 	bool dropped_at_once;
 } strangers[] = {
     {"http", say_http, true},
     {"one wrong byte", say_one_wrong_byte, true},
-    {"wrong cookie", say_a_wrong_cookie, true},
+    {"wrong secret", say_a_wrong_secret, true},
     {"endless frame", say_something_endless, true},
     {"short hello", say_a_short_hello, true},
     {"nonsense in hello", say_a_hello_with_nonsense, true},
@@ -178,7 +186,7 @@ static void each_stranger_is_dropped_and_the_peer_behind_it_served(void **state)
 		before = open_descriptors();
 		listen_at(&pair);
 		fd = peer_dial(pair.handle);
-		strangers[i].say(fd, cookie_of(&pair));
+		strangers[i].say(fd, ask_of(&pair));
 		accept_some(&pair);
 		if (hung_up(fd) != strangers[i].dropped_at_once)
 			fail_msg("stranger '%s' was %s", strangers[i].name,
@@ -247,7 +255,7 @@ static void strangers_that_come_during_the_handshake_do_not_disturb_it(void **st
 	while (n < FLOOD || !pair.send || !pair.recv) {
 		if (n < FLOOD) {
 			fds[n] = peer_dial(pair.handle);
-			strangers[(size_t)n % NSTRANGERS].say(fds[n], cookie_of(&pair) ^ 5);
+			strangers[(size_t)n % NSTRANGERS].say(fds[n], ask_of(&pair) ^ 5);
 			n++;
 		}
 		if (!pair.recv)
@@ -296,7 +304,7 @@ static void a_peer_that_is_too_new_is_told_so(void **state)
 	pair_init(&pair);
 	pair_open(&pair);
 	listen_at(&pair);
-	hello = peer_hello(cookie_of(&pair));
+	hello = peer_hello(ask_of(&pair));
 	hello.version = hello.min_version = HA_WIRE_VERSION + 4;
 	fd = peer_dial(pair.handle);
 	peer_say_hello(fd, &hello);
@@ -329,7 +337,7 @@ static void a_newer_peer_that_knows_us_is_served_with_one_warning(void **state)
 	pair_init(&pair);
 	pair_open(&pair);
 	listen_at(&pair);
-	hello = peer_hello(cookie_of(&pair));
+	hello = peer_hello(ask_of(&pair));
 	hello.version = HA_WIRE_VERSION + 1;
 	hello.features = ~0ull;
 	fd = peer_dial(pair.handle);
@@ -341,7 +349,7 @@ static void a_newer_peer_that_knows_us_is_served_with_one_warning(void **state)
 	assert_int_equal(header.type, HA_FRAME_HELLO);
 	assert_int_equal(ha_hello_decode(buf + HA_FRAME_HEADER, header.length, &answer),
 			 HA_WIRE_OK);
-	assert_true(answer.cookie == cookie_of(&pair));
+	assert_true(answer.secret == answer_of(&pair));
 	peer_say_frame(fd, HA_FRAME_READY, NULL, 0);
 	for (int i = 0; i < 10 && !comm; i++)
 		assert_int_equal(ha_accept(pair.listen, &comm), HA_OK);
@@ -373,7 +381,10 @@ static ha_result_t connect_until(struct pair *pair, uint8_t *handle, int listene
 
 static void a_rejected_connect_says_why(void **state)
 {
-	struct ha_reject reject = {.reason = HA_REJECT_VERSION, .version = 9, .min_version = 8};
+	struct ha_reject reject = {.secret = 77 + PEER_ANSWER,
+				   .reason = HA_REJECT_VERSION,
+				   .version = 9,
+				   .min_version = 8};
 	uint8_t payload[HA_REJECT_BYTES], handle[HA_HANDLE_BYTES];
 	struct ha_comm *comm;
 	struct pair pair;
@@ -394,11 +405,12 @@ static void a_rejected_connect_says_why(void **state)
 	pair_close(&pair);
 }
 
-static void a_listener_that_talks_nonsense_or_hangs_up_is_tried_again(void **state)
+static void a_listener_that_knows_no_secret_is_tried_again(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < 3; kind++) {
-		uint8_t handle[HA_HANDLE_BYTES];
+	for (int kind = 0; kind < 5; kind++) {
+		struct ha_reject reject = {.secret = 77, .reason = HA_REJECT_RESOURCES};
+		uint8_t handle[HA_HANDLE_BYTES], refusal[HA_REJECT_BYTES];
 		struct ha_hello hello;
 		struct pair pair;
 		int fd = -1, again = -1, listener;
@@ -415,6 +427,14 @@ static void a_listener_that_talks_nonsense_or_hangs_up_is_tried_again(void **sta
 		}
 		if (kind == 2)
 			close(fd);
+		if (kind == 3) { /* nothing but what it has heard */
+			hello = peer_hello(77);
+			peer_say_hello(fd, &hello);
+		}
+		if (kind == 4) {
+			ha_reject_encode(&reject, refusal);
+			peer_say_frame(fd, HA_FRAME_REJECT, refusal, sizeof(refusal));
+		}
 		assert_int_equal(connect_until(&pair, handle, listener, &again), HA_OK);
 		sv_stepped_run(sv_stepped_now() + 100000000);
 		assert_int_equal(connect_until(&pair, handle, listener, &again), HA_OK);
@@ -518,7 +538,7 @@ static void a_control_message_that_is_nonsense_ends_the_connection(void **state)
 	pair.config.enable_backup = false; /* as this peer: nothing is downgraded */
 	pair_open(&pair);
 	listen_at(&pair);
-	hello = peer_hello(cookie_of(&pair));
+	hello = peer_hello(ask_of(&pair));
 	fd = peer_dial(pair.handle);
 	peer_say_hello(fd, &hello);
 	accept_some(&pair);
@@ -551,7 +571,7 @@ int main(void)
 	    cmocka_unit_test(a_peer_that_is_too_new_is_told_so),
 	    cmocka_unit_test(a_newer_peer_that_knows_us_is_served_with_one_warning),
 	    cmocka_unit_test(a_rejected_connect_says_why),
-	    cmocka_unit_test(a_listener_that_talks_nonsense_or_hangs_up_is_tried_again),
+	    cmocka_unit_test(a_listener_that_knows_no_secret_is_tried_again),
 	    cmocka_unit_test(a_foreign_handle_is_refused),
 	    cmocka_unit_test(devices_that_do_not_exist_are_refused),
 	    cmocka_unit_test(abandoned_handshakes_are_freed_with_the_instance),

@@ -16,8 +16,9 @@
 
 static struct ha_handle sample_handle(const char *ip, int family)
 {
-	struct ha_handle h = {
-	    .version = 1, .flags = HA_HANDLE_DUAL_PATH, .cookie = 0x1122334455667788};
+	struct ha_handle h = {.version = 1,
+			      .flags = HA_HANDLE_DUAL_PATH,
+			      .secrets = {0x1122334455667788, 0x99aabbccddeeff00}};
 
 	if (family == AF_INET6) {
 		h.addr.in6.sin6_family = AF_INET6;
@@ -35,7 +36,7 @@ static struct ha_handle sample_handle(const char *ip, int family)
 static struct ha_hello sample_hello(void)
 {
 	struct ha_hello h = {
-	    .cookie = 0x0102030405060708,
+	    .secret = 0x0102030405060708,
 	    .version = HA_WIRE_VERSION,
 	    .min_version = HA_WIRE_MIN_VERSION,
 	    .features = 5,
@@ -66,7 +67,7 @@ static void handles_survive_the_trip(void **state)
 		assert_int_equal(ha_handle_decode(bytes, &out), HA_WIRE_OK);
 		assert_int_equal(out.version, in.version);
 		assert_int_equal(out.flags, in.flags);
-		assert_true(out.cookie == in.cookie);
+		assert_memory_equal(&out.secrets, &in.secrets, sizeof(in.secrets));
 		assert_memory_equal(&out.addr, &in.addr, ha_sockaddr_len(&in.addr));
 	}
 }
@@ -139,7 +140,7 @@ static void hellos_survive_the_trip(void **state)
 	(void)state;
 	ha_hello_encode(&in, bytes);
 	assert_int_equal(ha_hello_decode(bytes, sizeof(bytes), &out), HA_WIRE_OK);
-	assert_true(out.cookie == in.cookie);
+	assert_true(out.secret == in.secret);
 	assert_string_equal(out.host, "host-a");
 	assert_string_equal(out.endpoint.device, "mlx5_0");
 	assert_int_equal(out.endpoint.qps[0].qpn, 0x123456);
@@ -251,14 +252,15 @@ static void equal_ends_are_no_downgrade_and_strange_versions_no_agreement(void *
 
 static void small_frames_survive_and_are_length_checked(void **state)
 {
-	struct ha_reject reject = {.reason = 4,
+	struct ha_reject reject = {.secret = 5,
+				   .reason = 4,
 				   .version = 3,
 				   .min_version = 1,
 				   .port_num = 2,
 				   .device = "mlx5_1"},
 			 reject_out;
 	struct ha_bye bye = {.done = 1ull << 40, .done_bits = 0xf0f0}, bye_out;
-	struct ha_rejoin rejoin = {.cookie = 1ull << 63, .connection_id = 7}, rejoin_out;
+	struct ha_rejoin rejoin = {.secret = 1ull << 63, .connection_id = 7}, rejoin_out;
 	struct ha_abort given_up = {.epoch = 9, .code = 6}, abort_out;
 	uint8_t bytes[HA_REJECT_BYTES];
 
