@@ -450,12 +450,11 @@ static bool take_dmabuf(struct ha_mr *mr, int fd)
 	return true;
 }
 
-ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *addr, size_t length,
-			   int type, uint64_t offset, int fd, struct ha_mr **out)
+/* A handle that is registered nowhere. */
+static ha_result_t new_mr(struct ha_device_set *set, const struct ha_nic *nic, void *addr,
+			  size_t length, int type, uint64_t offset, int fd, struct ha_mr **out)
 {
 	struct ha_mr *mr = aligned_alloc(alignof(struct ha_mr), sizeof *mr);
-	struct ibv_mr *unused;
-	ha_result_t result;
 
 	*out = NULL;
 	if (!mr)
@@ -480,14 +479,42 @@ ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *
 		ha_mr_deregister(mr);
 		return HA_ERR_SYSTEM;
 	}
-	result = ha_mr_register_on(mr, nic, &unused);
-	mr->lent_fd = -1;
-	if (result != HA_OK) {
-		ha_mr_deregister(mr);
-		return result;
-	}
 	*out = mr;
 	return HA_OK;
+}
+
+/* The caller's descriptor is not ours any more when the call returns. */
+static ha_result_t end_call(struct ha_mr *mr, ha_result_t result, struct ha_mr **out)
+{
+	mr->lent_fd = -1;
+	*out = result == HA_OK ? mr : NULL;
+	if (result != HA_OK)
+		ha_mr_deregister(mr);
+	return result;
+}
+
+ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *addr, size_t length,
+			   int type, uint64_t offset, int fd, struct ha_mr **out)
+{
+	struct ibv_mr *unused;
+	struct ha_mr *mr;
+
+	*out = NULL;
+	HA_TRY(new_mr(set, nic, addr, length, type, offset, fd, &mr));
+	return end_call(mr, ha_mr_register_on(mr, nic, &unused), out);
+}
+
+ha_result_t ha_mr_register_later(struct ha_device_set *set, struct ha_nic *nic, void *addr,
+				 size_t length, int type, uint64_t offset, int fd,
+				 struct ha_mr **out)
+{
+	struct ha_mr_range range;
+	struct ha_mr *mr;
+
+	*out = NULL;
+	HA_TRY(new_mr(set, nic, addr, length, type, offset, fd, &mr));
+	mr->lent_fd = -1;
+	return end_call(mr, describe(mr, nic, &range), out);
 }
 
 void ha_mr_deregister(struct ha_mr *mr)

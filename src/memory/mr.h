@@ -140,6 +140,16 @@ static inline void ha_memory_use_commands(struct ha_device_set *set, struct ha_p
 ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *addr, size_t length,
 			   int type, uint64_t offset, int fd, struct ha_mr **out) HA_MUST_CHECK;
 
+/*
+ * The same where no NIC works now: the handle is registered nowhere yet, and on each NIC when it is
+ * needed there (ha_mr_request). Whether the memory can be registered at all is known then; only
+ * what no NIC could is refused here, such as a dmabuf that no descriptor can be kept of. nic: the
+ * one that it would have been registered on.
+ */
+ha_result_t ha_mr_register_later(struct ha_device_set *set, struct ha_nic *nic, void *addr,
+				 size_t length, int type, uint64_t offset, int fd,
+				 struct ha_mr **out) HA_MUST_CHECK;
+
 /* Registers on another NIC if it is not yet, and waits for that; slow path of ha_mr_on. Any thread
  * that may wait. */
 ha_result_t ha_mr_register_on(struct ha_mr *mr, struct ha_nic *nic,

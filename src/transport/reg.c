@@ -14,16 +14,24 @@
 
 /*
  * The primary's device as long as it lives: that is where most traffic goes. After its death any
- * other one will do, since the rest follows when a path needs it.
+ * other one will do, since the rest follows when a path needs it. NULL: none lives.
  */
 static struct ha_nic *nic_for(const struct ha_comm *comm)
 {
 	struct ha_device_set *set = comm->inst->devices;
 
-	for (int i = 0; atomic_load(&comm->primary->fatal) && i < set->nnics; i++)
+	if (!atomic_load(&comm->primary->fatal))
+		return comm->primary;
+	for (int i = 0; i < set->nnics; i++)
 		if (!atomic_load(&set->nics[i].fatal))
 			return &set->nics[i];
-	return comm->primary;
+	return NULL;
+}
+
+/* The connection waits for a device to come back, and can wait for this memory with it. */
+static bool outlives_its_nics(const struct ha_comm *comm)
+{
+	return ha_comm_has_failover(comm) && ha_comm_error(comm) == HA_OK;
 }
 
 /* What the connection's paths in reserve will need as well. */
@@ -55,9 +63,20 @@ static void disown(struct ha_mr *mr)
 ha_result_t ha_reg_mr(struct ha_comm *comm, void *data, size_t size, int type, uint64_t offset,
 		      int fd, struct ha_mr **out)
 {
+	struct ha_device_set *set = comm->inst->devices;
+	struct ha_nic *nic = nic_for(comm);
+
 	*out = NULL;
-	HA_TRY(
-	    ha_mr_register(comm->inst->devices, nic_for(comm), data, size, type, offset, fd, out));
+	if (nic || !outlives_its_nics(comm)) {
+		HA_TRY(ha_mr_register(set, nic ? nic : comm->primary, data, size, type, offset, fd,
+				      out));
+	} else {
+		HA_TRY(ha_mr_register_later(set, comm->primary, data, size, type, offset, fd, out));
+		HA_INFO(HA_SUBSYS_NET,
+			"connection %s: no NIC works, %s included: %zu bytes at %p are registered "
+			"when one is back",
+			comm->name, comm->primary->name, size, data);
+	}
 	own(comm, *out);
 	return HA_OK;
 }

@@ -16,6 +16,7 @@
 #include <malloc.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* What two hosts with two devices have open in peace. */
 #define CONTEXTS 4
@@ -447,6 +448,70 @@ static void what_is_new_is_made_on_the_device_that_came_back(void **state)
 	pair_close(&pair);
 }
 
+/* What a handle stands for is registered by then, and messages wait for it. */
+static void memory_registered_while_no_nic_works_is_used_when_one_is_back(void **state)
+{
+	(void)state;
+	for (uint32_t variant = 0; variant < 4; variant++) {
+		const uint32_t host = variant & 1;
+		const size_t size = 70000;
+		const int tag = 1;
+		struct ha_mr *mr, *unused;
+		struct ha_request *recv, *send = NULL;
+		struct ha_comm *comm;
+		struct pair pair;
+		int fd = -1, got = 0;
+		uint8_t *memory;
+		void *data;
+
+		pair_init(&pair);
+		pair.config.enable_backup = true;
+		pair.config.outage_ms = 30000;
+		pair_up(&pair);
+		traffic(&pair, 3);
+		comm = host ? pair.recv : pair.send;
+		fd = memfd_create("buffer", MFD_CLOEXEC);
+		assert_int_equal(ftruncate(fd, (off_t)size), 0);
+		memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		assert_ptr_not_equal(memory, MAP_FAILED);
+		fill(memory, size, host ? 1 : 9);
+		sv_stepped_kill(host, 0);
+		pair_idle(&pair, 300);
+		assert_true(is_fatal(&pair, host, 0));
+		assert_int_equal(
+		    ha_reg_mr(comm, memory, size, HA_MEM_HOST, 0, variant & 2 ? fd : -1, &mr),
+		    HA_OK);
+		assert_true(ha_mr_keys(mr, 0) == 0);
+		close(fd);
+		assert_logged("no NIC works, sim0 included");
+		/* What no NIC could ever register is refused at once. */
+		assert_int_not_equal(ha_reg_mr(comm, memory, SIZE_MAX, HA_MEM_HOST, 0, -1, &unused),
+				     HA_OK);
+		sv_stepped_revive(host, 0);
+		data = host ? memory : pair.to.bytes;
+		unused = host ? mr : pair.to.mr;
+		fill(host ? pair.from.bytes : memory, size, 9);
+		assert_int_equal(ha_irecv(pair.recv, 1, &data, &size, &tag, &unused, &recv), HA_OK);
+		assert_non_null(recv);
+		for (int i = 0; i < 100000 && !send; i++) {
+			assert_int_equal(ha_isend(pair.send, host ? pair.from.bytes : memory, size,
+						  tag, host ? pair.from.mr : mr, &send),
+					 HA_OK);
+			pair_step(&pair);
+		}
+		assert_non_null(send);
+		assert_int_equal(pair_finish(&pair, recv, &got), HA_OK);
+		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+		assert_int_equal(got, (int)size);
+		assert_true(filled(data, size, 9));
+		assert_true(ha_mr_keys(mr, 0) != 0);
+		assert_whole(&pair);
+		ha_dereg_mr(comm, mr);
+		munmap(memory, size);
+		pair_close(&pair);
+	}
+}
+
 /* One that was made while the device was away has never had anything to do with it. */
 static void a_connection_made_meanwhile_is_protected_when_it_is_back(void **state)
 {
@@ -554,6 +619,7 @@ int main(void)
 	    cmocka_unit_test(the_ring_stays_also_where_the_lie_is_known_after_closing_only),
 	    cmocka_unit_test(the_ring_on_a_device_that_lives_goes_soon),
 	    cmocka_unit_test(nothing_is_left_of_a_device_that_dies_again_and_again),
+	    cmocka_unit_test(memory_registered_while_no_nic_works_is_used_when_one_is_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
