@@ -94,6 +94,19 @@ const struct drill drills[] = {
 	.stall_max_ms = 300,
 	.ends_on_rail = 1 + 0,
     },
+    /* The kernel answers EIO for it first; its queue pairs go on until they are destroyed, and then
+     * comes the event. */
+    {
+	.name = "device-taken-away",
+	.proves = "a NIC that is unbound from its driver is a pause of milliseconds",
+	.args = {BOTH_RAILS},
+	.script = "1000 fault disassociate=20ms host=1 rail=0",
+	.tail_ms = 1000,
+	.switches_min = 4,
+	.switches_max = 12,
+	.stall_max_ms = 300,
+	.ends_on_rail = 1 + 1,
+    },
     {
 	.name = "unanswered-address",
 	.proves = "where no neighbour answers, a path in reserve takes seconds and traffic none",
