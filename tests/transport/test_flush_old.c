@@ -255,16 +255,20 @@ static void the_end_waits_for_a_read_through_a_nic_that_was_left(void **state)
 		struct ha_request *req;
 		struct pair pair;
 		struct gpu gpu;
-		int rule;
+		uint64_t began_ns;
+		int rule, destroyed;
 
 		up(&pair, &gpu);
 		receive(&pair, &gpu, 5);
 		sv_stepped_link(1, 0, false);
 		wait_for_active(&pair, "sim1");
 		rule = add_rule("delay=10ms op=read host=1 rail=0");
+		destroyed = add_rule("wait=3ms verb=destroy_qp host=1 rail=0");
 		req = flush(&pair, &gpu);
 		assert_int_equal(req->posted, HA_FLUSH_SPREAD);
 		assert_true(fired(rule) > 0);
+		assert_int_equal(fired(destroyed), 0);
+		began_ns = sv_stepped_now();
 		if (close) {
 			ha_dereg_mr(pair.recv, pair.to.mr);
 			ha_close_recv(pair.recv);
@@ -274,9 +278,13 @@ static void the_end_waits_for_a_read_through_a_nic_that_was_left(void **state)
 			ha_dereg_mr(NULL, gpu.mr);
 		} else {
 			ha_dereg_mr(pair.recv, gpu.mr);
+			assert_int_equal(fired(destroyed), 1);
 			assert_false(ha_flush_old_reads(pair.recv, NULL));
 			assert_int_equal(kept(&pair), 0);
 		}
+		/* It was in the verb, and the verb was in no hurry. */
+		assert_true(fired(destroyed) >= 1);
+		assert_true(sv_stepped_now() - began_ns >= 3 * HA_NS_PER_MS);
 		gpu.mr = NULL;
 		gpu_close(&gpu, pair.recv);
 		pair_close(&pair);
