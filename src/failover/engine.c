@@ -795,10 +795,21 @@ static void ask(struct ha_comm *comm)
 	ha_say(comm, HA_SAY_PING);
 }
 
+static struct ha_path *left(const struct ha_comm *comm, unsigned p)
+{
+	return comm->failover->slots[p].yielded;
+}
+
 /* Closing may take a while, and a peer that has closed answers no heartbeats. */
 static void goodbye(struct ha_comm *comm)
 {
-	ha_signaling_goodbye(comm);
+	if (ha_comm_error(comm) == HA_OK) {
+		ha_signaling_goodbye(comm);
+	} else if (comm->failover->state == HA_FO_LATCHED) {
+		(void)ha_slots_drain(comm, ha_now_ns());
+		comm->failover->say = HA_SAY_ABORT;
+		ha_signaling_send(comm, ha_now_ns());
+	}
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		ha_path_build_unwatch(comm, p);
 }
@@ -832,6 +843,7 @@ const struct ha_failover_ops ha_failover_engine = {
     .ports_changed = ports_changed,
     .ask = ask,
     .visit = visit_when_due,
+    .left = left,
     .goodbye = goodbye,
     .describe = describe,
 };

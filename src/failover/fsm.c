@@ -296,6 +296,7 @@ static void s_try_resume(struct ha_comm *comm)
 	if (!ha_path_ready(path) || path->generation != r->generation)
 		return;
 	take_path(comm, r->path);
+	ha_slots_peer_goes_on(comm);
 	enter(comm, HA_FO_ACTIVE);
 	ha_send_resume(comm, &fo->peer_window, &replay);
 	if (!ha_path_ready(path))
@@ -384,10 +385,18 @@ static void answer_abort(struct ha_comm *comm, const struct ha_fsm_event *o)
 	ha_say(comm, HA_SAY_ABORT);
 }
 
+/* Its fence is enough for the memory of requests that both have given up. */
+static void fenced_too(struct ha_comm *comm, const struct ha_fsm_event *o)
+{
+	merge(comm, o->m);
+	ha_slots_peer_fenced(comm);
+}
+
 static void aborted(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_abort given_up = {.epoch = o->m->epoch, .code = o->m->code};
 
+	fenced_too(comm, o);
 	ha_comm_peer_aborted(comm, &given_up);
 }
 
@@ -443,11 +452,11 @@ static const handler receiver[HA_FO_STATES][HA_ON_END] = {
 	ROW(HA_ON_FENCE,    impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_RESUME,   impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_REBUILD,  impossible, impossible, nothing,      nothing)
-	ROW(HA_ON_DRAINED,  nothing,    r_try,      nothing,      nothing)
+	ROW(HA_ON_DRAINED,  nothing,    r_try,      answer_abort, nothing)
 	ROW(HA_ON_PROVED,   nothing,    r_try,      nothing,      nothing)
 	ROW(HA_ON_DEADLINE, nothing,    expired,    nothing,      nothing)
 	ROW(HA_ON_GIVE_UP,  give_up,    give_up,    nothing,      give_up)
-	ROW(HA_ON_ABORT,    aborted,    aborted,    nothing,      nothing)
+	ROW(HA_ON_ABORT,    aborted,    aborted,    fenced_too,   nothing)
 	ROW(HA_ON_BYE,      closed,     closed,     nothing,      nothing)
 #undef ROW
 };
@@ -468,11 +477,11 @@ static const handler sender[HA_FO_STATES][HA_ON_END] = {
 	ROW(HA_ON_RESUMED,   impossible, impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_REBUILT,   impossible, impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_REFUSED,   impossible, impossible, impossible, nothing,      nothing)
-	ROW(HA_ON_DRAINED,   s_drained,  s_drained,  s_drained,  nothing,      nothing)
+	ROW(HA_ON_DRAINED,   s_drained,  s_drained,  s_drained,  answer_abort, nothing)
 	ROW(HA_ON_PROVED,    nothing,    nothing,    nothing,    nothing,      nothing)
 	ROW(HA_ON_DEADLINE,  nothing,    expired,    expired,    nothing,      nothing)
 	ROW(HA_ON_GIVE_UP,   give_up,    give_up,    give_up,    nothing,      give_up)
-	ROW(HA_ON_ABORT,     aborted,    aborted,    aborted,    nothing,      nothing)
+	ROW(HA_ON_ABORT,     aborted,    aborted,    aborted,    fenced_too,   nothing)
 	ROW(HA_ON_BYE,       closed,     closed,     closed,     nothing,      nothing)
 #undef ROW
 };

@@ -361,8 +361,10 @@ static bool settle(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	if (now_ns < slot->lone_fence_ns + HA_PACKET_LIFETIME_NS)
 		return false;
 	slot->lone_fence_ns = 0;
-	if (path && path->generation <= slot->want_gen)
+	if (path && path->generation <= slot->want_gen) {
 		(void)ha_path_fenced(comm, path, now_ns); /* takes what has completed */
+		path->settled = true;
+	}
 	slot->settled_gen = slot->want_gen;
 	return true;
 }
@@ -373,7 +375,31 @@ bool ha_slots_go_without(struct ha_comm *comm, uint64_t now_ns)
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		changed |= comm->is_send ? yield(comm, p, now_ns) : settle(comm, p, now_ns);
+	ha_slots_peer_fenced(comm);
 	return changed;
+}
+
+static void settle_up_to(struct ha_path *path, uint32_t generation)
+{
+	if (path && path->generation <= generation)
+		path->settled = true;
+}
+
+void ha_slots_peer_goes_on(struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		settle_up_to(comm->failover->slots[p].yielded,
+			     comm->failover->slots[p].peer_fenced_gen);
+}
+
+void ha_slots_peer_fenced(struct ha_comm *comm)
+{
+	for (unsigned p = 0; comm->is_send && p < HA_MAX_PATHS; p++) {
+		const struct ha_slot *slot = &comm->failover->slots[p];
+
+		settle_up_to(slot->yielded, slot->peer_yielded_gen);
+		settle_up_to(comm->paths[p], slot->peer_yielded_gen);
+	}
 }
 
 bool ha_slots_wait(const struct ha_comm *comm)
@@ -447,10 +473,9 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 		case HA_FENCE_FAILED:
 			if (!path->carried)
 				break; /* the peer's fence will do, and traffic goes on meanwhile */
-			if (is_settled(slot, path)) {
-				ha_path_unheard(path); /* asked again until it is gone */
+			ha_path_unheard(path); /* asked again until it is gone */
+			if (is_settled(slot, path))
 				break;
-			}
 			ha_comm_fail(
 			    comm, HA_ERR_SYSTEM,
 			    "path %u.%u on %s:%d cannot be fenced: its queue pairs neither "

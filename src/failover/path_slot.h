@@ -87,11 +87,12 @@ struct ha_slot {
 	uint32_t newest_gen;	  /* the highest generation we know of */
 	uint32_t want_gen;	  /* everything up to it must be fenced */
 	uint32_t fenced_gen;	  /* everything up to it is, confirmed */
-	uint32_t peer_fenced_gen; /* what the peer says of its own */
+	uint32_t peer_fenced_gen; /* what the peer says of its own; the receiver's is an order */
 	/*
 	 * Of a NIC that does not answer. Sender: everything up to it has stopped here for good,
-	 * unconfirmed. Receiver: what the sender says of that, and everything up to
-	 * settled_gen is fenced in hardware by one end at least, for longer than a packet lives.
+	 * unconfirmed; and what the receiver says that it has fenced. Receiver: what the sender
+	 * says of that, and everything up to settled_gen is fenced in hardware by one end at least,
+	 * for longer than a packet lives.
 	 */
 	uint32_t yielded_gen;
 	uint32_t peer_yielded_gen;
@@ -151,6 +152,12 @@ bool ha_slots_wait(const struct ha_comm *comm);
  * settles. True: something has changed.
  */
 bool ha_slots_go_without(struct ha_comm *comm, uint64_t now_ns);
+
+/* Sender: the receiver goes on, so it takes nothing any more of what it had ordered to be fenced,
+ * whatever the NIC still sends. */
+void ha_slots_peer_goes_on(struct ha_comm *comm);
+/* The same of what the receiver says that its hardware has fenced. */
+void ha_slots_peer_fenced(struct ha_comm *comm);
 
 /* One whose fence its NIC refuses to confirm, and that is asked after now and then; NULL: none. */
 const struct ha_path *ha_slots_unconfirmed(const struct ha_comm *comm);

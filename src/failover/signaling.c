@@ -87,7 +87,7 @@ static void fill(struct ha_comm *comm, unsigned kind, struct ha_message *m)
 		const struct ha_slot *slot = &fo->slots[p];
 
 		m->fenced_gen[p] = comm->is_send ? slot->fenced_gen : slot->want_gen;
-		m->yielded_gen[p] = comm->is_send ? slot->yielded_gen : 0;
+		m->yielded_gen[p] = comm->is_send ? slot->yielded_gen : slot->fenced_gen;
 	}
 }
 

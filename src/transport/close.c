@@ -13,6 +13,8 @@
  *  - None over a path that never carried traffic of the connection.
  *  - None, if the fence was confirmed: the sentinels came back, so each work request before them
  * has left the queues, and in ERR no packet is taken (fence.c).
+ *  - None, if the peer has fenced its end, and what was under way has arrived or is lost: the path
+ *    is settled.
  *  - Else the buffers of the requests under way. NCCL deregisters memory before it closes, which
  *    takes the keys away. But pages that another handle covers keep their registration, and so does
  *    memory that stays registered for the next communicator. So close waits there, however long.
@@ -41,9 +43,15 @@ static int poll_all(struct ha_comm *comm)
 static bool all_drained(const struct ha_comm *comm)
 {
 	for (unsigned i = 0; i < comm->npaths; i++)
-		if (comm->paths[i] && !ha_path_drained(comm->paths[i]))
+		if (comm->paths[i] && !ha_path_harmless(comm->paths[i]))
 			return false;
 	return true;
+}
+
+static void expose(struct ha_path *path)
+{
+	if (path)
+		path->exposed = !ha_path_harmless(path);
 }
 
 /* Fences the paths, and finds out which of them are fenced for certain if that matters. */
@@ -58,7 +66,7 @@ static void drain(struct ha_comm *comm)
 	if (left == 0)
 		return;
 	for (unsigned i = 0; i < comm->npaths; i++)
-		if (comm->paths[i])
+		if (comm->paths[i] && !ha_path_harmless(comm->paths[i]))
 			(void)ha_path_wait(comm->paths[i], DRAIN_NS);
 	until_ns = ha_now_ns() + DRAIN_NS;
 	while (poll_all(comm) > 0 || (!all_drained(comm) && comm->inst->threads)) {
@@ -66,24 +74,29 @@ static void drain(struct ha_comm *comm)
 			break;
 		sched_yield();
 	}
-	for (unsigned i = 0; i < comm->npaths; i++)
-		if (comm->paths[i])
-			comm->paths[i]->exposed =
-			    comm->paths[i]->carried && !ha_path_drained(comm->paths[i]);
+	for (unsigned i = 0; i < comm->npaths; i++) {
+		expose(comm->paths[i]);
+		expose(comm->ops->left(comm, i));
+	}
 	HA_INFO(HA_SUBSYS_NET, "connection %s closes with %u requests in flight", comm->name, left);
 }
 
 static void close_comm(struct ha_comm *comm)
 {
+	bool failed;
+
 	if (!comm)
 		return;
 	ha_comm_stop(comm);
 	ha_token_acquire(comm);
-	if (ha_comm_error(comm) == HA_OK) {
+	failed = ha_comm_error(comm) != HA_OK;
+	if (!failed) {
 		ha_comm_poll(comm, comm->poll_batch);
 		comm->ops->goodbye(comm);
 	}
 	drain(comm);
+	if (failed)
+		comm->ops->goodbye(comm);
 	ha_flush_old_expose(comm);
 	HA_INFO(HA_SUBSYS_NET,
 		"connection %s is closed: %llu messages, %llu bytes, %llu completions found in the "

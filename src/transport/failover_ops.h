@@ -85,7 +85,13 @@ struct ha_failover_ops {
 	 */
 	uint64_t (*visit)(struct ha_comm *comm);
 
-	/* We close: the last that the peer is told. */
+	/*
+	 * Of a path index: the path that was left without the word of its NIC, and that the
+	 * connection does not have any more; NULL: there is none.
+	 */
+	struct ha_path *(*left)(const struct ha_comm *comm, unsigned p);
+
+	/* We close: the last that the peer is told. After an error, what is fenced. */
 	void (*goodbye)(struct ha_comm *comm);
 	void (*describe)(const struct ha_comm *comm, struct ha_failover_view *out);
 };

@@ -23,6 +23,13 @@ static void nothing(struct ha_comm *comm)
 	(void)comm;
 }
 
+static struct ha_path *nothing_left(const struct ha_comm *comm, unsigned p)
+{
+	(void)comm;
+	(void)p;
+	return NULL;
+}
+
 static void nothing_of_ports(struct ha_comm *comm, uint64_t ports)
 {
 	(void)comm;
@@ -91,6 +98,8 @@ static void goodbye(struct ha_comm *comm)
 {
 	struct ha_bye bye;
 
+	if (ha_comm_error(comm) != HA_OK)
+		return;
 	ha_comm_fill_bye(comm, &bye);
 	ha_ctrl_sock_bye(comm->ctrl_sock, &bye);
 }
@@ -117,6 +126,7 @@ const struct ha_failover_ops ha_no_failover = {
     .ask = nothing,
     .ports_changed = nothing_of_ports,
     .visit = visit,
+    .left = nothing_left,
     .goodbye = goodbye,
     .describe = describe,
 };

@@ -190,7 +190,8 @@ struct ha_path {
 	atomic_uchar destruction; /* enum ha_destruction; looked at while its command writes it */
 	uint64_t destroy_ns;	  /* not tried again before; 0: not known yet */
 	bool unheard;		  /* nothing of it is taken any more: ha_path_unheard */
-	bool exposed;		  /* at the end: the application's memory is not safe from it yet */
+	bool settled; /* the peer's fence covers the application's memory (path_slot.c) */
+	bool exposed; /* at the end: the application's memory is not safe from it yet */
 
 	struct ha_flush_qp flush;
 	struct ha_gpu_proof_state gpu_proof;
@@ -313,6 +314,16 @@ static inline bool ha_path_drained(const struct ha_path *path)
 	       (atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCING &&
 		!ha_path_away(path) && !atomic_load(&path->undrainable) && !path->unheard &&
 		path->sentinels_back == path->sentinels_out);
+}
+
+/*
+ * [T] Of a path that is fenced: whether it touches the application's memory no more, or nothing
+ * comes of it, whatever its own NIC says. What a flush reads the peer knows nothing of.
+ */
+static inline bool ha_path_harmless(const struct ha_path *path)
+{
+	return !path->carried || ha_path_drained(path) ||
+	       (path->settled && path->flush.posted == path->flush.done);
 }
 
 /*

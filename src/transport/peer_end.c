@@ -80,8 +80,7 @@ static bool all_fenced(struct ha_comm *comm, uint64_t now_ns)
 		struct ha_path *path = comm->paths[i];
 		enum ha_fence fence = path ? ha_path_fenced(comm, path, now_ns) : HA_FENCE_DONE;
 
-		/* One that never carried anything has no request's memory to let go of. */
-		if (fence == HA_FENCE_DONE || !path->carried)
+		if (fence == HA_FENCE_DONE || ha_path_harmless(path))
 			continue;
 		all = false;
 		if (!is_hopeless(path, fence, now_ns))

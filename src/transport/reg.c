@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* regMr and deregMr: may run while another thread drives the same connection. */
 #include "transport/comm.h"
+#include "transport/failover_ops.h"
 #include "transport/flush_old.h"
 #include "transport/recv.h"
 
@@ -149,25 +150,30 @@ static bool all_read(struct ha_comm *comm, const char **nic)
 	return over;
 }
 
-/* One look at the fences of all paths; of the first that is not confirmed, if any. */
+/* One look at a fence; NULL is fine. */
+static bool is_fenced(struct ha_comm *comm, struct ha_path *path, const char **nic)
+{
+	if (!path || ha_path_harmless(path))
+		return true;
+	if (!comm->inst->threads) { /* no time passes here: nothing drains */
+		(void)ha_path_wait(path, UINT64_MAX);
+		ha_path_unheard(path);
+	}
+	if (ha_path_fenced(comm, path, ha_now_ns()) == HA_FENCE_DONE)
+		return true;
+	*nic = path->nic->name;
+	return false;
+}
+
+/* One look at the fences of all paths; of one that is not confirmed, if any. */
 static bool all_fenced(struct ha_comm *comm, const char **nic)
 {
 	bool fenced = all_read(comm, nic);
 
 	ha_token_acquire(comm);
 	for (unsigned p = 0; p < comm->npaths; p++) {
-		struct ha_path *path = comm->paths[p];
-
-		if (!path)
-			continue;
-		if (!comm->inst->threads) { /* no time passes here: nothing drains */
-			(void)ha_path_wait(path, UINT64_MAX);
-			ha_path_unheard(path);
-		}
-		if (ha_path_fenced(comm, path, ha_now_ns()) == HA_FENCE_DONE || !fenced)
-			continue;
-		fenced = false;
-		*nic = path->nic->name;
+		fenced &= is_fenced(comm, comm->paths[p], nic);
+		fenced &= is_fenced(comm, comm->ops->left(comm, p), nic);
 	}
 	ha_token_release(comm);
 	return fenced;

@@ -14,6 +14,7 @@
 #include "failover/engine.h"
 #include "failover/path_select.h"
 #include "memory/mr.h"
+#include "transport/failover_ops.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -419,6 +420,120 @@ static void what_is_acknowledged_late_completes_with_resume(void **state)
 	pair_close(&pair);
 }
 
+/* ---- an end in the middle of traffic ----------------------------------------------------------
+ */
+
+/* One refuses to let go of what does not even stop, the other does not answer. */
+static void never_fences(const struct pair *pair, uint32_t host, bool refuses)
+{
+	const struct ha_comm *comm = host ? pair->recv : pair->send;
+	char rule[80];
+
+	if (!refuses) {
+		make_sick(host, 0, 600, DOES_NOTHING);
+		return;
+	}
+	snprintf(rule, sizeof(rule), "errno=EBUSY verb=destroy_qp host=%u rail=0", host);
+	add_rule(rule);
+	assert_true(sv_stepped_wedge(host, 0, comm->paths[0]->qps[0].qp->qp_num, true));
+}
+
+/* What NCCL does where a job ends early: both ends give their memory back, and close. */
+static void give_up_both(struct pair *pair)
+{
+	assert_true(pair->send->outstanding > 0 && pair->recv->outstanding > 0);
+	(void)ha_comm_fail(pair->send, HA_ERR_USAGE, "a test gives up");
+	(void)ha_comm_fail(pair->recv, HA_ERR_USAGE, "a test gives up");
+}
+
+static void close_end(struct pair *pair, uint32_t host)
+{
+	if (host)
+		ha_close_recv(pair->recv);
+	else
+		ha_close_send(pair->send);
+	*(host ? &pair->recv : &pair->send) = NULL;
+}
+
+static unsigned closing_waited(void)
+{
+	unsigned n = 0;
+
+	for (const char *at = captured_log; (at = strstr(at, "closing waits")); at++)
+		n++;
+	return n;
+}
+
+/* Whether deregistering and closing would wait for it. */
+static bool is_dangerous(const struct ha_comm *comm)
+{
+	const struct ha_path *left = comm->ops->left(comm, 0);
+
+	return (left && !ha_path_harmless(left)) ||
+	       (comm->paths[0] && !ha_path_harmless(comm->paths[0]));
+}
+
+/* Within a packet's lifetime of the peer's fence, and not of the NIC's own, which never comes. */
+static void the_peers_fence_is_enough_to_give_memory_back(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 8; i++) {
+		uint32_t host = i % 2;
+		const struct ha_comm *sick;
+		struct traffic t;
+		struct pair pair;
+
+		two_rails(&pair);
+		sick = host ? pair.recv : pair.send;
+		begin_traffic(&t, &pair, i / 4);
+		never_fences(&pair, host, i / 2 % 2);
+		give_up_both(&pair);
+		assert_true(is_dangerous(sick));
+		for (unsigned ms = 0; ms < GOES_ON_MS && is_dangerous(sick); ms++)
+			pair_idle(&pair, 1);
+		assert_false(is_dangerous(sick));
+		(void)sv_stepped_waited_ns();
+		ha_dereg_mr(host ? pair.recv : pair.send, host ? pair.to.mr : pair.from.mr);
+		*(host ? &pair.to.mr : &pair.from.mr) = NULL;
+		assert_int_equal(sv_stepped_waited_ns(), 0); /* no verb of it was waited for */
+		close_end(&pair, host);
+		assert_int_equal(closing_waited(), 0);
+		sv_stepped_fault_remove(-1);
+		pair_close(&pair);
+	}
+}
+
+static void where_neither_end_fences_memory_is_not_given_back(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		struct traffic t;
+		struct pair pair;
+		char rule[100];
+		int held;
+
+		two_rails(&pair);
+		begin_traffic(&t, &pair, i);
+		/* Or the sender has nothing in flight by then. */
+		snprintf(rule, sizeof(rule), "hold host=1 rail=0 op=ack until=%lluns",
+			 (unsigned long long)(sv_stepped_now() + 60 * HA_NS_PER_S));
+		held = add_rule(rule);
+		never_fences(&pair, 0, i % 2);
+		never_fences(&pair, 1, i % 2);
+		give_up_both(&pair);
+		pair_idle(&pair, 3000);
+		assert_true(is_dangerous(pair.send) && is_dangerous(pair.recv));
+		assert_true(fired(held) > 0 || i % 2);
+		assert_true(pair.send->outstanding > 0 && pair.recv->outstanding > 0);
+		close_end(&pair, 0);
+		assert_int_equal(closing_waited(), 1);
+		close_end(&pair, 1);
+		assert_int_equal(closing_waited(), 2);
+		sv_stepped_fault_remove(-1);
+		pair_close(&pair);
+	}
+}
+
 /* ---- packets that come late ------------------------------------------------------------------ */
 
 /*
@@ -648,6 +763,8 @@ int main(void)
 	    SICK_TEST(a_refusal_that_comes_after_traffic_went_on_fails_nothing),
 	    SICK_TEST(of_two_sick_nics_one_must_come_back),
 	    SICK_TEST(what_is_acknowledged_late_completes_with_resume),
+	    SICK_TEST(the_peers_fence_is_enough_to_give_memory_back),
+	    SICK_TEST(where_neither_end_fences_memory_is_not_given_back),
 	    SICK_TEST(what_is_under_way_is_waited_for),
 	    SICK_TEST(a_standby_that_cannot_be_built_disturbs_nobody),
 	    SICK_TEST(another_pair_of_ports_is_tried),
