@@ -20,6 +20,8 @@
 #define RELABEL_NS	  HA_NS_PER_S
 #define RELABELS	  32
 #define RELABEL_SELDOM_NS (64 * HA_NS_PER_S)
+/* So many the peer tries while we stay with ours. */
+#define PEERS_LABELS 2
 
 /* Between two warnings of suspicion. */
 #define WARN_PAUSE_NS (60 * HA_NS_PER_S)
@@ -140,12 +142,12 @@ static void update(struct ha_session *s, uint64_t now_ns)
 	atomic_store(&s->state, (int)state);
 	switch (state) {
 	case HA_SESSION_UP:
+		s->relabels = 0;
 		if (s->of_use) { /* and never stopped being */
 			tell_links_of_doubt(s);
 			return;
 		}
 		s->of_use = true;
-		s->relabels = 0;
 		s->ups++;
 		break;
 	case HA_SESSION_DOWN:
@@ -158,6 +160,7 @@ static void update(struct ha_session *s, uint64_t now_ns)
 		s->downs++;
 		break;
 	case HA_SESSION_SUSPECTED:
+		s->label_ns = now_ns;
 		s->suspicions++;
 		doubt_port(s);
 		if (s->of_use)
@@ -427,6 +430,23 @@ static void answered(struct ha_session *s, uint64_t seq, uint64_t now_ns)
 	update(s, now_ns);
 }
 
+/* The peer's pings come: the way they go is good. */
+static bool hears_pings(const struct ha_session *s, uint64_t now_ns)
+{
+	return s->pinged_ns != 0 && now_ns < s->pinged_ns + 2 * s->detector.interval_ns;
+}
+
+/* A peer that was not heard has found a way: ours may be good, and is not changed before an answer
+ * can have come. */
+static void note_ping(struct ha_session *s, uint64_t now_ns)
+{
+	if (!hears_pings(s, now_ns)) {
+		s->label_ns = now_ns;
+		s->relabels = 0;
+	}
+	s->pinged_ns = now_ns;
+}
+
 void ha_session_received(void *live_port, const uint8_t *data, size_t len)
 {
 	struct ha_live_port *port = live_port;
@@ -447,7 +467,7 @@ void ha_session_received(void *live_port, const uint8_t *data, size_t len)
 		answered(s, packet.seq, now_ns);
 	} else {
 		port->count.answered++;
-		s->pinged_ns = now_ns;
+		note_ping(s, now_ns);
 		say(s, HA_HEARTBEAT_PONG, packet.seq, now_ns);
 		ha_detector_hurry(&s->detector, now_ns);
 	}
@@ -577,26 +597,39 @@ void ha_session_renew(struct ha_session *s)
 }
 
 /*
- * Whose pings come, though ours are not answered, has a good way to us, and ours is bad. Where none
- * come the other end's is bad, and ours may be: it is not changed each time, since one end at least
- * must keep a way that is good until the other has found one.
+ * Heartbeats are missing, though the path is alive: the way they go is bad, ours or the peer's.
+ * Where the peer's pings come, and ours are not answered, it is ours for certain. Where none come
+ * it is the peer's, and ours may be good: then one of the two ends moves, the other stays. So the
+ * end that stays never leaves a good way, and once it is on one its peer, which hears it, finds the
+ * other.
  */
-static bool is_our_turn(const struct ha_session *s, uint64_t now_ns)
+static bool moves_unheard(const struct ha_session *s)
 {
-	return now_ns < s->pinged_ns + 2 * s->detector.interval_ns || ha_random() % 4 == 0;
+	return s->port->id <= s->remote.id;
+}
+
+/* How long a label is given: time for an answer, and where we hear nothing for the peer to look. */
+static uint64_t label_time_ns(const struct ha_session *s, bool hears)
+{
+	uint64_t ns = s->relabels < RELABELS ? RELABEL_NS : RELABEL_SELDOM_NS;
+
+	if (ns < 2 * s->detector.interval_ns)
+		ns = 2 * s->detector.interval_ns;
+	return hears ? ns : PEERS_LABELS * ns;
 }
 
 /* What is alive and does not answer heartbeats: the way they go is bad, and another may be good. */
 void ha_session_note_life(struct ha_session *s, uint64_t now_ns)
 {
+	bool hears = hears_pings(s, now_ns);
+
 	ha_detector_note_life(&s->detector, now_ns);
-	if ((s->detector.state != HA_SESSION_SUSPECTED && s->detector.state != HA_SESSION_DOWN) ||
-	    now_ns < s->relabel_ns)
+	if (s->detector.state != HA_SESSION_SUSPECTED && s->detector.state != HA_SESSION_DOWN)
 		return;
-	s->relabel_ns = now_ns + (s->relabels < RELABELS ? RELABEL_NS : RELABEL_SELDOM_NS);
+	if (now_ns < s->label_ns + label_time_ns(s, hears) || !(hears || moves_unheard(s)))
+		return;
+	s->label_ns = now_ns;
 	s->relabels++;
-	if (!is_our_turn(s, now_ns))
-		return;
 	s->flow_label = new_label();
 	drop_address(s);
 }

@@ -76,8 +76,8 @@ struct ha_session {
 	struct ha_live_address *address; /* with a handle; NULL: none */
 	uint64_t address_try_ns;	 /* when to try again */
 	uint32_t flow_label;		 /* which way its heartbeats go */
-	uint64_t relabel_ns;		 /* not another one before that */
-	uint32_t relabels;		 /* since it was UP */
+	uint64_t label_ns;		 /* since when that is of no use, or its way as it is */
+	uint32_t relabels;		 /* since it was UP, or heard the peer again */
 	uint64_t pinged_ns;		 /* when the peer's last ping came */
 	struct ha_detector detector;
 	atomic_int state; /* the detector's; read without the lock */
