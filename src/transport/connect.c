@@ -34,9 +34,10 @@
 #define ABANDONED_S 600
 
 enum stage {
+	STAGE_OPEN,
 	STAGE_DIAL,
 	STAGE_DIALING,
-	STAGE_OPEN,
+	STAGE_GREET,
 	STAGE_HELLO,
 	STAGE_ANSWER,
 	STAGE_READY,
@@ -169,8 +170,10 @@ static enum ha_step retry(struct ha_attempt *attempt, const char *what, const ch
 	char peer[HA_SOCKADDR_TEXT_MAX];
 
 	ha_frame_sock_close(&attempt->sock);
-	ha_comm_free(attempt->comm);
-	attempt->comm = NULL;
+	if (attempt->stage >= STAGE_GREET) { /* somebody has been told of its queue pairs */
+		ha_comm_free(attempt->comm);
+		attempt->comm = NULL;
+	}
 	if (attempt->give_up_ns == 0)
 		attempt->give_up_ns = now_ns + DIAL_TIMEOUT_MS * HA_NS_PER_MS;
 	if (now_ns >= attempt->give_up_ns) {
@@ -184,8 +187,43 @@ static enum ha_step retry(struct ha_attempt *attempt, const char *what, const ch
 		 what, why);
 	snprintf(attempt->obstacle, sizeof(attempt->obstacle), "%s: %s", what, why);
 	attempt->next_dial_ns = now_ns + DIAL_INTERVAL_MS * HA_NS_PER_MS;
-	attempt->stage = STAGE_DIAL;
+	attempt->stage = STAGE_OPEN;
 	return HA_STEP_RETRY;
+}
+
+static enum ha_step unreachable(struct ha_attempt *attempt)
+{
+	const struct ha_port *own = attempt->unreached[0];
+	char peer[HA_SOCKADDR_TEXT_MAX];
+
+	HA_WARN("connect to %s: the kernel has no route between %s:%d here and %s:%u there, nor "
+		"from another port here (%u tried): give the rails routes to each other ('ip route "
+		"get ADDRESS oif INTERFACE' must find one at both hosts), or have NCCL connect "
+		"ports of one rail (NCCL_IB_HCA in one order on all hosts, NCCL_CROSS_NIC=0)",
+		peer_text(attempt, peer, sizeof(peer)), own->nic->name, own->port_num,
+		attempt->asked.device, attempt->asked.port_num, attempt->n_unreached);
+	return fail(attempt, HA_ERR_REMOTE);
+}
+
+/*
+ * Queue pairs are made before it dials: at the listener nothing is between the first byte and who
+ * else wants in.
+ */
+static enum ha_step open_end(struct ha_attempt *attempt)
+{
+	const struct ha_config *config = &attempt->inst->config;
+	const struct ha_first_path first = {.wanted = attempt->port,
+					    .nqps = (uint8_t)config->ib_qps_per_connection,
+					    .unreached = attempt->unreached,
+					    .n_unreached = attempt->n_unreached};
+	ha_result_t result;
+
+	if (attempt->comm)
+		return HA_STEP_NEXT; /* of a dial that said nothing */
+	result = ha_handshake_open(attempt->inst, true, &first, &attempt->comm);
+	if (result == HA_ERR_REMOTE)
+		return unreachable(attempt);
+	return result == HA_OK ? HA_STEP_NEXT : fail(attempt, result);
 }
 
 static enum ha_step dial(struct ha_attempt *attempt)
@@ -225,35 +263,11 @@ static enum ha_step dialing(struct ha_attempt *attempt)
 	return retry(attempt, "connect", strerror(error));
 }
 
-static enum ha_step unreachable(struct ha_attempt *attempt)
-{
-	const struct ha_port *own = attempt->unreached[0];
-	char peer[HA_SOCKADDR_TEXT_MAX];
-
-	HA_WARN("connect to %s: the kernel has no route between %s:%d here and %s:%u there, nor "
-		"from another port here (%u tried): give the rails routes to each other ('ip route "
-		"get ADDRESS oif INTERFACE' must find one at both hosts), or have NCCL connect "
-		"ports of one rail (NCCL_IB_HCA in one order on all hosts, NCCL_CROSS_NIC=0)",
-		peer_text(attempt, peer, sizeof(peer)), own->nic->name, own->port_num,
-		attempt->asked.device, attempt->asked.port_num, attempt->n_unreached);
-	return fail(attempt, HA_ERR_REMOTE);
-}
-
-static enum ha_step open_and_greet(struct ha_attempt *attempt)
+static enum ha_step greet(struct ha_attempt *attempt)
 {
 	const struct ha_config *config = &attempt->inst->config;
-	const struct ha_first_path first = {.wanted = attempt->port,
-					    .nqps = (uint8_t)config->ib_qps_per_connection,
-					    .unreached = attempt->unreached,
-					    .n_unreached = attempt->n_unreached};
 	uint8_t payload[HA_HELLO_BYTES];
-	ha_result_t result;
 
-	result = ha_handshake_open(attempt->inst, true, &first, &attempt->comm);
-	if (result == HA_ERR_REMOTE)
-		return unreachable(attempt);
-	if (result != HA_OK)
-		return fail(attempt, result);
 	ha_handshake_hello(attempt->comm, attempt->handle.secrets.ask,
 			   ha_path_sl(config, attempt->traffic_class),
 			   ha_path_tc(config, attempt->traffic_class), &attempt->local);
@@ -288,7 +302,7 @@ static enum ha_step elsewhere(struct ha_attempt *attempt, const struct ha_reject
 	ha_frame_sock_close(&attempt->sock);
 	ha_comm_free(attempt->comm);
 	attempt->comm = NULL;
-	attempt->stage = STAGE_DIAL;
+	attempt->stage = STAGE_OPEN;
 	return HA_STEP_RETRY;
 }
 
@@ -368,8 +382,9 @@ static enum ha_step answer(struct ha_attempt *attempt)
 }
 
 static enum ha_step (*const stages[STAGES])(struct ha_attempt *) = {
-    [STAGE_DIAL] = dial,   [STAGE_DIALING] = dialing, [STAGE_OPEN] = open_and_greet,
-    [STAGE_HELLO] = flush, [STAGE_ANSWER] = answer,   [STAGE_READY] = flush,
+    [STAGE_OPEN] = open_end, [STAGE_DIAL] = dial,   [STAGE_DIALING] = dialing,
+    [STAGE_GREET] = greet,   [STAGE_HELLO] = flush, [STAGE_ANSWER] = answer,
+    [STAGE_READY] = flush,
 };
 
 /* What a stage waits for, and how long until that counts as lost; 0: it sees to that itself. */

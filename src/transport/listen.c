@@ -3,16 +3,19 @@
  * listen and accept: the listener's half of the handshake, and what it does against strangers.
  *
  * Anyone can connect to the port. A connection is *half-open* until its first frame proves by a
- * secret of our handle that it comes from whoever got that. Half-open connections have a place in a
- * table of fixed size and a deadline; wrong bytes, silence and hang-ups free the place at once,
- * and when the table is full the one that has been silent longest makes way. So a flood costs
- * the real peer at most a reconnect, which connect does by itself.
+ * secret of our handle that it comes from whoever got that. Half-open connections have a seat, of
+ * which there is a fixed number, and a deadline; wrong bytes, silence and hang-ups free the seat at
+ * once, and when all are taken one of the source that has most of them makes way. Who is there
+ * already is looked at before anybody else is let in, and each newcomer before the next: a peer
+ * whose first frame has come is never in anybody's way. So a flood costs the real peer at most a
+ * reconnect, which connect does by itself.
  */
 #include "transport/handshake.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/net_accept.h"
+#include "base/seats.h"
 #include "base/text.h"
 #include "transport/shared.h"
 
@@ -21,19 +24,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HALF_OPEN_MAX	 32
-#define ACCEPTS_PER_CALL 64
-#define BACKLOG		 1024
-#define STRANGER_MS	 5000 /* to say the secret */
-#define SAY_AGAIN_NS	 (60 * HA_NS_PER_S)
+/* In a call: fewer than seats, so that nobody who came in it has to leave in it. */
+#define ADMISSIONS   (HA_SEATS / 2)
+#define BACKLOG	     1024
+#define STRANGER_MS  5000 /* to say the secret */
+#define SAY_AGAIN_NS (60 * HA_NS_PER_S)
 
 enum stage { STAGE_HELLO, STAGE_ANSWER, STAGE_READY, STAGES };
 
 struct half_open {
-	bool used;
-	bool proven; /* said the secret: not to be evicted */
+	struct ha_list in_listener;
+	struct ha_seat seat; /* until it is proven */
+	bool proven;	     /* said the secret: makes way for nobody */
 	enum stage stage;
-	uint64_t since_ns, deadline_ns;
+	uint64_t deadline_ns;
 	union ha_sockaddr from;
 	struct ha_frame_sock sock;
 	struct ha_comm *comm;
@@ -44,10 +48,12 @@ struct ha_listen {
 	struct ha_port *port;
 	int fd;
 	struct ha_secrets secrets;
-	uint64_t strangers;	 /* dropped so far */
-	uint64_t short_since_ns; /* clients wait, and there are no descriptors for them; 0: no */
-	uint64_t short_say_ns;	 /* not before */
-	struct half_open half_open[HALF_OPEN_MAX];
+	uint64_t strangers;	  /* dropped so far */
+	uint64_t short_since_ns;  /* clients wait, and there are no descriptors for them; 0: no */
+	uint64_t short_say_ns;	  /* not before */
+	struct ha_list half_open; /* in the order in which they came */
+	unsigned nhalf_open;
+	struct ha_seats seats;
 };
 
 /* ---- listen -------------------------------------------------------------------------------- */
@@ -74,6 +80,8 @@ ha_result_t ha_listen(struct ha_instance *inst, int dev, void *handle_bytes, str
 	}
 	listen->inst = inst;
 	listen->port = port;
+	ha_list_init(&listen->half_open);
+	ha_seats_init(&listen->seats);
 	listen->fd = ha_net_listen(&inst->bootstrap_addr, BACKLOG, &handle.addr);
 	if (listen->fd < 0) {
 		HA_WARN("listen on %s: %s",
@@ -90,6 +98,15 @@ ha_result_t ha_listen(struct ha_instance *inst, int dev, void *handle_bytes, str
 
 /* ---- half-open connections ------------------------------------------------------------------ */
 
+static void forget(struct ha_listen *listen, struct half_open *half)
+{
+	if (!half->proven)
+		ha_seats_leave(&listen->seats, &half->seat);
+	ha_list_remove(&half->in_listener);
+	listen->nhalf_open--;
+	free(half);
+}
+
 static void drop(struct ha_listen *listen, struct half_open *half, const char *why)
 {
 	if (!half->proven)
@@ -98,8 +115,7 @@ static void drop(struct ha_listen *listen, struct half_open *half, const char *w
 		 listen->port->port_num, why);
 	ha_frame_sock_close(&half->sock);
 	ha_comm_free(half->comm);
-	half->comm = NULL;
-	half->used = false;
+	forget(listen, half);
 }
 
 static void deadline(struct half_open *half, uint64_t now_ns, uint64_t ms)
@@ -107,22 +123,14 @@ static void deadline(struct half_open *half, uint64_t now_ns, uint64_t ms)
 	half->deadline_ns = now_ns + ms * HA_NS_PER_MS;
 }
 
-/* A free place, or that of the stranger who has been silent longest. NULL: all are proven. */
-static struct half_open *find_place(struct ha_listen *listen)
+/* One that has not said who it is leaves. False: there is none. */
+static bool make_way(struct ha_listen *listen)
 {
-	struct half_open *oldest = NULL;
+	struct ha_seat *seat = ha_seats_next_to_leave(&listen->seats);
 
-	for (int i = 0; i < HALF_OPEN_MAX; i++) {
-		struct half_open *half = &listen->half_open[i];
-
-		if (!half->used)
-			return half;
-		if (!half->proven && (!oldest || half->since_ns < oldest->since_ns))
-			oldest = half;
-	}
-	if (oldest)
-		drop(listen, oldest, "others are waiting");
-	return oldest;
+	if (seat)
+		drop(listen, ha_container_of(seat, struct half_open, seat), "others are waiting");
+	return seat != NULL;
 }
 
 /* Clients stay in the queue, so descriptors that come free in time are all that is needed. */
@@ -144,34 +152,6 @@ static ha_result_t out_of_descriptors(struct ha_listen *listen, int error, uint6
 		HA_WARN("accept on %s:%d: %s: connections wait until this process closes some, or "
 			"'ulimit -n' is raised",
 			port->nic->name, port->port_num, strerror(error));
-	}
-	return HA_OK;
-}
-
-static ha_result_t take_new(struct ha_listen *listen, uint64_t now_ns)
-{
-	ha_net_reserve_fill(&listen->inst->reserve);
-	for (int i = 0; i < ACCEPTS_PER_CALL; i++) {
-		union ha_sockaddr from;
-		int fd = ha_net_accept(listen->fd, &listen->inst->reserve, &from);
-		struct half_open *half;
-
-		if (fd < 0 && ha_net_is_shortage(errno))
-			return out_of_descriptors(listen, errno, now_ns);
-		listen->short_since_ns = 0;
-		if (fd < 0)
-			break; /* nobody there; a connection that broke meanwhile is no concern */
-		half = find_place(listen);
-		if (!half) {
-			close(fd);
-			break;
-		}
-		memset(half, 0, offsetof(struct half_open, sock));
-		half->used = true;
-		half->since_ns = now_ns;
-		half->from = from;
-		deadline(half, now_ns, STRANGER_MS);
-		ha_frame_sock_open(&half->sock, fd);
 	}
 	return HA_OK;
 }
@@ -289,6 +269,7 @@ static enum ha_step read_hello(struct ha_listen *listen, struct half_open *half)
 		return lost(listen, half, ha_wire_strerror(decoded));
 	if (remote.secret != listen->secrets.ask)
 		return lost(listen, half, "it does not know our handle");
+	ha_seats_leave(&listen->seats, &half->seat);
 	half->proven = true;
 	deadline(half, ha_now_ns(), HA_HANDSHAKE_PEER_MS);
 	return greet(listen, half, &remote);
@@ -332,42 +313,106 @@ static enum ha_step run(struct ha_listen *listen, struct half_open *half)
 
 /* ---- accept -------------------------------------------------------------------------------- */
 
-ha_result_t ha_accept(struct ha_listen *listen, struct ha_comm **out)
+/* *out: its connection, when that is complete. Otherwise it goes on later, or is gone. */
+static ha_result_t go_on(struct ha_listen *listen, struct half_open *half, uint64_t now_ns,
+			 struct ha_comm **out)
 {
-	uint64_t now_ns = ha_now_ns();
+	enum ha_step step = run(listen, half);
 
-	*out = NULL;
-	HA_TRY(take_new(listen, now_ns));
-	for (int i = 0; i < HALF_OPEN_MAX; i++) {
-		struct half_open *half = &listen->half_open[i];
-		enum ha_step step;
-
-		if (!half->used)
-			continue;
-		step = run(listen, half);
-		if (step == HA_STEP_AGAIN && now_ns >= half->deadline_ns)
-			silent(listen, half);
-		if (step != HA_STEP_NEXT)
-			continue;
-		half->used = false;
-		if (ha_handshake_publish(half->comm, &half->sock) != HA_OK) {
-			drop(listen, half, "out of resources");
-			return HA_ERR_SYSTEM;
-		}
-		*out = half->comm;
-		half->comm = NULL;
+	if (step == HA_STEP_AGAIN && now_ns >= half->deadline_ns)
+		silent(listen, half);
+	if (step != HA_STEP_NEXT)
 		return HA_OK;
+	if (ha_handshake_publish(half->comm, &half->sock) != HA_OK) {
+		drop(listen, half, "out of resources");
+		return HA_ERR_SYSTEM;
+	}
+	*out = half->comm;
+	forget(listen, half);
+	return HA_OK;
+}
+
+static struct half_open *seat(struct ha_listen *listen, int fd, const union ha_sockaddr *from,
+			      uint64_t now_ns)
+{
+	struct half_open *half = NULL;
+
+	if (listen->nhalf_open < HA_SEATS || make_way(listen))
+		half = calloc(1, sizeof(*half));
+	if (!half) {
+		close(fd);
+		return NULL;
+	}
+	half->from = *from;
+	deadline(half, now_ns, STRANGER_MS);
+	ha_frame_sock_open(&half->sock, fd);
+	ha_seats_take(&listen->seats, &half->seat, ha_seats_source(from));
+	ha_list_push_back(&listen->half_open, &half->in_listener);
+	listen->nhalf_open++;
+	return half;
+}
+
+/* -1: nobody is there, or nobody can be let in now. */
+static int next_client(struct ha_listen *listen, union ha_sockaddr *from, uint64_t now_ns,
+		       ha_result_t *result)
+{
+	int fd = ha_net_accept(listen->fd, &listen->inst->reserve, from), error = errno;
+
+	if (fd < 0 && ha_net_is_shortage(error) && make_way(listen)) {
+		fd = ha_net_accept(listen->fd, &listen->inst->reserve, from);
+		error = errno;
+	}
+	*result = HA_OK;
+	if (fd < 0 && ha_net_is_shortage(error))
+		*result = out_of_descriptors(listen, error, now_ns);
+	else
+		listen->short_since_ns = 0;
+	return fd;
+}
+
+static ha_result_t admit(struct ha_listen *listen, uint64_t now_ns, struct ha_comm **out)
+{
+	ha_result_t result;
+
+	ha_net_reserve_fill(&listen->inst->reserve);
+	for (int i = 0; i < ADMISSIONS && !*out; i++) {
+		union ha_sockaddr from;
+		int fd = next_client(listen, &from, now_ns, &result);
+		struct half_open *half;
+
+		if (fd < 0)
+			return result;
+		half = seat(listen, fd, &from, now_ns);
+		if (half)
+			HA_TRY(go_on(listen, half, now_ns, out));
 	}
 	return HA_OK;
 }
 
+ha_result_t ha_accept(struct ha_listen *listen, struct ha_comm **out)
+{
+	uint64_t now_ns = ha_now_ns();
+	struct ha_list *pos, *after;
+
+	*out = NULL;
+	ha_list_for_each_safe (pos, after, &listen->half_open) {
+		HA_TRY(go_on(listen, ha_container_of(pos, struct half_open, in_listener), now_ns,
+			     out));
+		if (*out)
+			return HA_OK;
+	}
+	return admit(listen, now_ns, out);
+}
+
 void ha_close_listen(struct ha_listen *listen)
 {
+	struct ha_list *pos, *after;
+
 	if (!listen)
 		return;
-	for (int i = 0; i < HALF_OPEN_MAX; i++)
-		if (listen->half_open[i].used)
-			drop(listen, &listen->half_open[i], "the listener is closed");
+	ha_list_for_each_safe (pos, after, &listen->half_open)
+		drop(listen, ha_container_of(pos, struct half_open, in_listener),
+		     "the listener is closed");
 	if (listen->strangers != 0)
 		HA_INFO(HA_SUBSYS_NET, "a listener on %s:%d turned %llu strangers away",
 			listen->port->nic->name, listen->port->port_num,

@@ -242,6 +242,110 @@ static void a_flood_of_silent_strangers_cannot_keep_the_peer_out(void **state)
 	pair_close(&pair);
 }
 
+/* ---- a flood that does not end ----------------------------------------------------------------
+ */
+
+#define PER_ROUND 40
+#define ROUND_MS  50
+
+/* The newest of those who dial and say nothing, more than there are seats for. */
+struct flood {
+	int fds[12 * PER_ROUND];
+	unsigned dialled;
+};
+
+#define KEPT (sizeof(((struct flood *)0)->fds) / sizeof(int))
+
+static void flood_round(struct flood *flood, const struct pair *pair)
+{
+	for (int i = 0; i < PER_ROUND; i++, flood->dialled++) {
+		int *fd = &flood->fds[flood->dialled % KEPT];
+
+		if (flood->dialled >= KEPT)
+			close(*fd);
+		*fd = peer_dial(pair->handle);
+	}
+}
+
+static void flood_end(struct flood *flood)
+{
+	for (unsigned i = 0; i < flood->dialled && i < KEPT; i++)
+		close(flood->fds[i]);
+}
+
+/* Of both ends, until they are connected. The crowd comes before each call of accept. */
+static unsigned rounds_to_connect(bool flooded)
+{
+	struct flood flood = {.dialled = 0};
+	struct pair pair;
+	unsigned round = 0;
+
+	pair_init(&pair);
+	pair_open(&pair);
+	listen_at(&pair);
+	for (; round < 400 && !(pair.send && pair.recv); round++) {
+		if (!pair.send)
+			assert_int_equal(ha_connect(pair.inst[0], 0, HA_TRAFFIC_CLASS_UNDEF,
+						    pair.handle, &pair.send),
+					 HA_OK);
+		if (flooded)
+			flood_round(&flood, &pair);
+		if (!pair.recv)
+			assert_int_equal(ha_accept(pair.listen, &pair.recv), HA_OK);
+		sv_stepped_run(sv_stepped_now() + ROUND_MS * 1000000ull);
+	}
+	assert_true(pair.send && pair.recv);
+	flood_end(&flood);
+	pair_connect(&pair); /* registers memory */
+	transfer(&pair, 1000, 1);
+	pair_close(&pair);
+	return round;
+}
+
+static void a_flood_that_does_not_end_costs_the_peer_no_more_than_its_own_time(void **state)
+{
+	unsigned alone = rounds_to_connect(false), flooded = rounds_to_connect(true);
+
+	(void)state;
+	if (flooded > 2 * alone)
+		fail_msg("%u rounds, and %u without a flood", flooded, alone);
+}
+
+/* Five rounds on its way, in which 200 others of the same host come. */
+static void a_hello_may_take_its_time_in_a_flood(void **state)
+{
+	struct flood flood = {.dialled = 0};
+	uint8_t buf[HA_FRAME_HEADER + HA_HELLO_BYTES];
+	struct ha_hello hello;
+	struct ha_comm *comm;
+	struct pair pair;
+	bool closed;
+	int fd;
+
+	(void)state;
+	pair_init(&pair);
+	pair_open(&pair);
+	listen_at(&pair);
+	for (int round = 0; round < 10; round++) {
+		flood_round(&flood, &pair);
+		assert_int_equal(ha_accept(pair.listen, &comm), HA_OK);
+	}
+	fd = peer_dial(pair.handle);
+	for (int round = 0; round < 5; round++) {
+		flood_round(&flood, &pair);
+		assert_int_equal(ha_accept(pair.listen, &comm), HA_OK);
+	}
+	hello = peer_hello(ask_of(&pair));
+	peer_say_hello(fd, &hello);
+	flood_round(&flood, &pair);
+	assert_int_equal(ha_accept(pair.listen, &comm), HA_OK);
+	assert_int_equal(peer_hear(fd, buf, sizeof(buf), &closed), sizeof(buf));
+	assert_false(closed);
+	flood_end(&flood);
+	close(fd);
+	pair_close(&pair);
+}
+
 static void strangers_that_come_during_the_handshake_do_not_disturb_it(void **state)
 {
 	enum { FLOOD = 100 };
@@ -566,6 +670,8 @@ int main(void)
 	    cmocka_unit_test(each_stranger_is_dropped_and_the_peer_behind_it_served),
 	    cmocka_unit_test(a_silent_stranger_is_dropped_after_a_while),
 	    cmocka_unit_test(a_flood_of_silent_strangers_cannot_keep_the_peer_out),
+	    cmocka_unit_test(a_flood_that_does_not_end_costs_the_peer_no_more_than_its_own_time),
+	    cmocka_unit_test(a_hello_may_take_its_time_in_a_flood),
 	    cmocka_unit_test(strangers_that_come_during_the_handshake_do_not_disturb_it),
 	    cmocka_unit_test(the_handshake_works_over_ipv6),
 	    cmocka_unit_test(a_peer_that_is_too_new_is_told_so),
