@@ -22,12 +22,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define CLIENTS	   8
 #define BACKLOG	   64
 #define SILENCE_NS (2 * HA_NS_PER_S) /* until the request must be there */
 #define READING_NS (5 * HA_NS_PER_S) /* until its answer must be read */
-/* At a time: fewer than places, so that nobody loses his before he was looked at. */
-#define ADMISSIONS (CLIENTS / 2)
+#define ADMISSIONS 8		     /* in a round: the thread has other things to do */
 
 #define ANSWER_BEGINS "nccl-ha 1 "
 _Static_assert(NCCL_HA_CONTROL_VERSION == 1, "ANSWER_BEGINS says so");
@@ -39,9 +37,12 @@ struct answer {
 	bool lost; /* for want of memory */
 };
 
+/* Made when it is needed, and kept: an event of its last socket may still be under way. */
 struct client {
+	struct ha_list link; /* of those who are here, or idle */
+	struct ha_seat seat;
 	struct ha_admin_server *server;
-	int fd;		       /* -1: the place is free */
+	int fd;		       /* -1: idle */
 	struct ha_watch watch; /* until the request is complete */
 	struct ucred who;
 	uint64_t since_ns; /* that it has been here, or that the answer has been ready */
@@ -57,8 +58,7 @@ struct ha_admin_server {
 	char path[HA_STATS_PATH_MAX + sizeof(NCCL_HA_CONTROL_SUFFIX)];
 	struct ha_acceptor acceptor;
 	struct ha_poller poller;
-	unsigned nclients;
-	struct client clients[CLIENTS];
+	struct ha_list clients, idle;
 };
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -169,13 +169,17 @@ static void execute(struct client *client, const char *text, size_t length)
 
 static void show_out(struct client *client)
 {
-	ha_progress_unwatch_self(client->server->inst->progress, &client->watch);
+	struct ha_admin_server *server = client->server;
+
+	ha_progress_unwatch_self(server->inst->progress, &client->watch);
 	close(client->fd);
 	client->fd = -1;
 	free(client->answer.text);
 	client->answer = (struct answer){0};
 	client->got = client->sent = 0;
-	client->server->nclients--;
+	ha_seats_leave(&server->acceptor.seats, &client->seat);
+	ha_list_remove(&client->link);
+	ha_list_push_back(&server->idle, &client->link);
 }
 
 /* The rest is tried again by visits: a reader that is slow is no reason to be woken. */
@@ -268,45 +272,58 @@ static void turn_away(int fd, const struct ucred *who)
 	HA_TRACE(1, "uid %u asked for something and is not this job's user", who->uid);
 }
 
-/* A free place, or that of the client who has been here longest. */
-static struct client *find_place(struct ha_admin_server *server)
+static void make_way(struct ha_acceptor *acceptor, struct ha_seat *seat)
 {
-	struct client *oldest = &server->clients[0];
-
-	for (unsigned i = 0; i < CLIENTS; i++) {
-		struct client *client = &server->clients[i];
-
-		if (client->fd < 0)
-			return client;
-		if (client->since_ns < oldest->since_ns)
-			oldest = client;
-	}
-	show_out(oldest);
-	return oldest;
+	(void)acceptor;
+	show_out(ha_container_of(seat, struct client, seat));
 }
 
-static void seat(struct ha_acceptor *acceptor, int fd)
+static struct client *client_of(struct ha_admin_server *server)
+{
+	struct ha_list *idle = ha_list_pop_front(&server->idle);
+	struct client *client;
+
+	if (idle)
+		return ha_container_of(idle, struct client, link);
+	client = calloc(1, sizeof(*client));
+	if (!client)
+		return NULL;
+	client->server = server;
+	client->watch = (struct ha_watch){.fd = -1, .ready = client_ready};
+	return client;
+}
+
+/* Whom they come from: a process, since it is one user's. */
+static void seat(struct ha_acceptor *acceptor, int fd, const union ha_sockaddr *from)
 {
 	struct ha_admin_server *server =
 	    ha_container_of(acceptor, struct ha_admin_server, acceptor);
 	struct client *client;
 	struct ucred who;
 
+	(void)from; /* sockets of a machine have no address */
 	if (!may_ask(fd, &who)) {
 		turn_away(fd, &who);
 		return;
 	}
-	client = find_place(server);
-	client->who = who;
-	client->since_ns = ha_now_ns();
-	client->fd = client->watch.fd = fd;
-	server->nclients++;
-	if (ha_progress_watch(server->inst->progress, &client->watch) != HA_OK) {
-		client->watch.fd = -1;
-		show_out(client);
+	client = client_of(server);
+	if (!client) {
+		close(fd);
 		return;
 	}
+	client->who = who;
+	client->since_ns = ha_now_ns();
+	client->fd = fd;
+	ha_list_push_back(&server->clients, &client->link);
+	ha_seats_take(&acceptor->seats, &client->seat, (uint64_t)who.pid);
 	read_request(client); /* who has sent it already is answered whoever else waits */
+	if (client->fd >= 0 && !client->answer.text) {
+		client->watch.fd = fd;
+		if (ha_progress_watch(server->inst->progress, &client->watch) != HA_OK) {
+			client->watch.fd = -1;
+			show_out(client);
+		}
+	}
 	ha_progress_call(server->inst->progress, &server->poller); /* for its deadline */
 }
 
@@ -322,7 +339,7 @@ static void look_after(struct client *client, uint64_t now_ns)
 {
 	uint64_t limit_ns = client->answer.text ? READING_NS : SILENCE_NS;
 
-	if (client->fd >= 0 && now_ns - client->since_ns > limit_ns)
+	if (now_ns - client->since_ns > limit_ns)
 		show_out(client);
 	if (client->fd >= 0 && client->answer.text)
 		send_answer(client);
@@ -334,14 +351,15 @@ static void look_after(struct client *client, uint64_t now_ns)
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_admin_server *server = ha_container_of(poller, struct ha_admin_server, poller);
+	struct ha_list *pos, *after;
 	uint64_t now_ns;
 
 	server->poller.due_ns = 0;
-	if (server->nclients == 0 && !ha_acceptor_pauses(&server->acceptor))
+	if (ha_list_empty(&server->clients) && !ha_acceptor_pauses(&server->acceptor))
 		return HA_POLL_ASLEEP;
 	now_ns = ha_now_ns();
-	for (unsigned i = 0; i < CLIENTS; i++)
-		look_after(&server->clients[i], now_ns);
+	ha_list_for_each_safe (pos, after, &server->clients)
+		look_after(ha_container_of(pos, struct client, link), now_ns);
 	due(server, ha_acceptor_visit(&server->acceptor, now_ns));
 	return HA_POLL_ASLEEP;
 }
@@ -379,11 +397,8 @@ static struct ha_admin_server *server_new(struct ha_instance *inst)
 	server->inst = inst;
 	snprintf(server->path, sizeof(server->path), "%s" NCCL_HA_CONTROL_SUFFIX,
 		 ha_stats_path(inst->stats));
-	for (unsigned i = 0; i < CLIENTS; i++) {
-		server->clients[i].server = server;
-		server->clients[i].fd = -1;
-		server->clients[i].watch = (struct ha_watch){.fd = -1, .ready = client_ready};
-	}
+	ha_list_init(&server->clients);
+	ha_list_init(&server->idle);
 	ha_list_init(&server->poller.link);
 	server->poller.visit = visit;
 	server->acceptor = (struct ha_acceptor){
@@ -391,6 +406,7 @@ static struct ha_admin_server *server_new(struct ha_instance *inst)
 	    .poller = &server->poller,
 	    .at_a_time = ADMISSIONS,
 	    .seat = seat,
+	    .make_way = make_way,
 	};
 	return server;
 }
@@ -425,18 +441,21 @@ void ha_admin_server_open(struct ha_instance *inst)
 void ha_admin_server_close(struct ha_instance *inst)
 {
 	struct ha_admin_server *server = inst->admin_server;
+	struct ha_list *pos, *after;
 
 	if (!server)
 		return;
 	unlink(server->path);
 	ha_progress_remove(inst->progress, &server->poller);
 	ha_acceptor_end(&server->acceptor);
-	for (unsigned i = 0; i < CLIENTS; i++) {
-		if (server->clients[i].fd < 0)
-			continue;
-		ha_progress_unwatch(inst->progress, &server->clients[i].watch);
-		show_out(&server->clients[i]);
+	ha_list_for_each_safe (pos, after, &server->clients) {
+		struct client *client = ha_container_of(pos, struct client, link);
+
+		ha_progress_unwatch(inst->progress, &client->watch);
+		show_out(client);
 	}
+	while ((pos = ha_list_pop_front(&server->idle)) != NULL)
+		free(ha_container_of(pos, struct client, link));
 	free(server);
 	inst->admin_server = NULL;
 }

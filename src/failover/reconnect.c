@@ -98,6 +98,7 @@ static enum ha_step start(struct ha_comm *comm)
 	if (fd < 0)
 		return lost(comm, strerror(errno));
 	ha_frame_sock_open(&reconnect->sock, fd);
+	ha_frame_sock_keep(&reconnect->sock);
 	if (connect(fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 && errno != EINPROGRESS)
 		return not_through(comm, errno);
 	return HA_STEP_NEXT;

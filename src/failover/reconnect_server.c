@@ -15,17 +15,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CLIENTS	   16
 #define BACKLOG	   1024
 #define SILENCE_NS (5 * HA_NS_PER_S) /* until a client must have said who it is */
-/* At a time: fewer than places, so that nobody loses his before he was looked at. */
-#define ADMISSIONS (CLIENTS / 2)
+#define ADMISSIONS 16		     /* in a round: the thread has other things to do */
+/* While every connection has its socket, nobody has a reason to dial. */
+#define STRANGERS_PER_SECOND 200
 
+/* Made when it is needed, and kept: an event of its last socket may still be under way. */
 struct client {
+	struct ha_list link; /* of those who are here, in the order in which they came, or idle */
+	struct ha_seat seat;
 	struct ha_watch watch;
 	struct ha_reconnect_server *server;
 	uint64_t since_ns;
-	struct ha_frame_sock sock; /* fd -1: the place is free */
+	struct ha_frame_sock sock; /* fd -1: idle */
 };
 
 /* Made by the application, then the progress thread's. */
@@ -35,19 +38,27 @@ struct ha_reconnect_server {
 	struct ha_acceptor acceptor;
 	struct ha_poller poller;
 	uint64_t strangers; /* turned away so far */
-	unsigned nclients;
-	struct client clients[CLIENTS];
+	struct ha_list clients, idle;
 };
 
 /* ---- clients -------------------------------------------------------------------------------- */
+
+static void leave(struct client *client)
+{
+	struct ha_reconnect_server *server = client->server;
+
+	ha_progress_unwatch_self(server->inst->progress, &client->watch);
+	ha_seats_leave(&server->acceptor.seats, &client->seat);
+	ha_list_remove(&client->link);
+	ha_list_push_back(&server->idle, &client->link);
+}
 
 static void turn_away(struct client *client, const char *why)
 {
 	HA_TRACE(1, "a client at the server for broken sockets is turned away: %s", why);
 	client->server->strangers++;
-	client->server->nclients--;
-	ha_progress_unwatch_self(client->server->inst->progress, &client->watch);
 	ha_frame_sock_close(&client->sock);
+	leave(client);
 }
 
 static const struct ha_secrets *secrets_of(const struct ha_comm *comm)
@@ -85,6 +96,7 @@ static bool answer(const struct ha_comm *comm, struct ha_frame_sock *sock)
 /* Under the token. */
 static bool goes_on(struct ha_comm *comm, struct client *client)
 {
+	ha_frame_sock_keep(&client->sock);
 	return !atomic_load(&comm->peer_bye) && answer(comm, &client->sock) &&
 	       ha_failover_reconnected(comm, &client->sock);
 }
@@ -105,24 +117,21 @@ static void admit(struct client *client, const struct ha_rejoin *said)
 		ha_token_release(comm);
 	}
 	pthread_mutex_unlock(&inst->lock);
-	if (admitted)
-		client->server->nclients--;
-	else
-		turn_away(client, comm ? "its connection is closing" : "it names no connection");
+	if (admitted) {
+		ha_acceptor_knows(&client->server->acceptor);
+		leave(client);
+		return;
+	}
+	turn_away(client, comm ? "its connection is closing" : "it names no connection");
 }
 
-/* Progress thread. */
-static void client_ready(struct ha_watch *watch, uint32_t events)
+static void look_at(struct client *client)
 {
-	struct client *client = ha_container_of(watch, struct client, watch);
 	struct ha_frame_header header;
 	struct ha_rejoin said;
 	const uint8_t *payload;
 	enum ha_io io;
 
-	(void)events;
-	if (watch->fd < 0)
-		return; /* it left in the same round */
 	io = ha_frame_sock_receive(&client->sock, &header, &payload);
 	if (io == HA_IO_AGAIN)
 		return;
@@ -137,38 +146,87 @@ static void client_ready(struct ha_watch *watch, uint32_t events)
 		admit(client, &said);
 }
 
-/* A free place, or that of the client who has been silent longest. */
-static struct client *find_place(struct ha_reconnect_server *server)
+/* Progress thread. */
+static void client_ready(struct ha_watch *watch, uint32_t events)
 {
-	struct client *oldest = &server->clients[0];
-
-	for (unsigned i = 0; i < CLIENTS; i++) {
-		struct client *client = &server->clients[i];
-
-		if (client->sock.fd < 0)
-			return client;
-		if (client->since_ns < oldest->since_ns)
-			oldest = client;
-	}
-	turn_away(oldest, "others are waiting");
-	return oldest;
+	(void)events;
+	if (watch->fd >= 0) /* it may have left in the same round */
+		look_at(ha_container_of(watch, struct client, watch));
 }
 
-static void seat(struct ha_acceptor *acceptor, int fd)
+static struct ha_reconnect_server *server_of(struct ha_acceptor *acceptor)
 {
-	struct ha_reconnect_server *server =
-	    ha_container_of(acceptor, struct ha_reconnect_server, acceptor);
-	struct client *client = find_place(server);
+	return ha_container_of(acceptor, struct ha_reconnect_server, acceptor);
+}
 
-	server->nclients++;
+/* One who has not said anything yet. */
+static void make_way(struct ha_acceptor *acceptor, struct ha_seat *seat)
+{
+	(void)acceptor;
+	turn_away(ha_container_of(seat, struct client, seat), "others are waiting");
+}
+
+static struct client *client_of(struct ha_reconnect_server *server)
+{
+	struct ha_list *idle = ha_list_pop_front(&server->idle);
+	struct client *client;
+
+	if (idle)
+		return ha_container_of(idle, struct client, link);
+	client = malloc(sizeof(*client));
+	if (!client)
+		return NULL;
+	client->server = server;
+	client->watch = (struct ha_watch){.fd = -1, .ready = client_ready};
+	client->sock.fd = -1;
+	return client;
+}
+
+static void seat(struct ha_acceptor *acceptor, int fd, const union ha_sockaddr *from)
+{
+	struct ha_reconnect_server *server = server_of(acceptor);
+	struct client *client = client_of(server);
+
+	if (!client) {
+		close(fd);
+		return;
+	}
 	client->since_ns = ha_now_ns();
+	ha_list_push_back(&server->clients, &client->link);
+	ha_seats_take(&acceptor->seats, &client->seat, ha_seats_source(from));
 	ha_frame_sock_open(&client->sock, fd);
+	look_at(client); /* who has said it already is through, whoever else waits */
+	if (client->sock.fd < 0)
+		return;
 	client->watch.fd = fd;
 	if (ha_progress_watch(server->inst->progress, &client->watch) != HA_OK) {
 		client->watch.fd = -1;
 		turn_away(client, "it cannot be watched");
 	}
 	ha_progress_call(server->inst->progress, &server->poller); /* for its deadline */
+}
+
+static bool misses_socket(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	return !comm->is_send && fo && fo->socket_broken && !ha_failover_is_over(comm);
+}
+
+static bool expects(struct ha_acceptor *acceptor)
+{
+	struct ha_instance *inst = server_of(acceptor)->inst;
+	struct ha_list *pos;
+	bool found = false;
+
+	pthread_mutex_lock(&inst->lock);
+	ha_list_for_each (pos, &inst->comms) {
+		found = misses_socket(ha_container_of(pos, struct ha_comm, in_instance));
+		if (found)
+			break;
+	}
+	pthread_mutex_unlock(&inst->lock);
+	return found;
 }
 
 /* ---- the server ------------------------------------------------------------------------------ */
@@ -183,19 +241,21 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_reconnect_server *server =
 	    ha_container_of(poller, struct ha_reconnect_server, poller);
+	struct ha_list *pos, *after;
 	uint64_t now_ns;
 
 	server->poller.due_ns = 0;
-	if (server->nclients == 0 && !ha_acceptor_pauses(&server->acceptor))
+	if (ha_list_empty(&server->clients) && !ha_acceptor_pauses(&server->acceptor))
 		return HA_POLL_ASLEEP;
 	now_ns = ha_now_ns();
-	for (unsigned i = 0; i < CLIENTS; i++) {
-		struct client *client = &server->clients[i];
+	ha_list_for_each_safe (pos, after, &server->clients) {
+		struct client *client = ha_container_of(pos, struct client, link);
 
-		if (client->sock.fd >= 0 && now_ns - client->since_ns > SILENCE_NS)
-			turn_away(client, "silent for too long");
-		if (client->sock.fd >= 0)
+		if (now_ns - client->since_ns <= SILENCE_NS) {
 			due(server, client->since_ns + SILENCE_NS + 1);
+			break; /* the others came later */
+		}
+		turn_away(client, "silent for too long");
 	}
 	due(server, ha_acceptor_visit(&server->acceptor, now_ns));
 	return HA_POLL_ASLEEP;
@@ -212,11 +272,8 @@ static struct ha_reconnect_server *server_new(struct ha_instance *inst)
 		return NULL;
 	}
 	server->inst = inst;
-	for (unsigned i = 0; i < CLIENTS; i++) {
-		server->clients[i].server = server;
-		server->clients[i].sock.fd = -1;
-		server->clients[i].watch = (struct ha_watch){.fd = -1, .ready = client_ready};
-	}
+	ha_list_init(&server->clients);
+	ha_list_init(&server->idle);
 	ha_list_init(&server->poller.link);
 	server->poller.visit = visit;
 	server->acceptor = (struct ha_acceptor){
@@ -224,6 +281,9 @@ static struct ha_reconnect_server *server_new(struct ha_instance *inst)
 	    .poller = &server->poller,
 	    .at_a_time = ADMISSIONS,
 	    .seat = seat,
+	    .make_way = make_way,
+	    .per_second = STRANGERS_PER_SECOND,
+	    .expects = expects,
 	};
 	fd = ha_net_listen(&inst->bootstrap_addr, BACKLOG, &server->addr);
 	if (fd < 0 || ha_acceptor_begin(&server->acceptor, fd) != HA_OK) {
@@ -256,14 +316,19 @@ bool ha_reconnect_server_open(struct ha_instance *inst, union ha_sockaddr *addr)
 void ha_reconnect_server_close(struct ha_instance *inst)
 {
 	struct ha_reconnect_server *server = inst->failover_shared->reconnect_server;
+	struct ha_list *pos;
 
 	if (!server)
 		return;
 	ha_progress_remove(inst->progress, &server->poller);
 	ha_acceptor_end(&server->acceptor);
-	for (unsigned i = 0; i < CLIENTS; i++) {
-		ha_progress_unwatch(inst->progress, &server->clients[i].watch);
-		ha_frame_sock_close(&server->clients[i].sock);
+	ha_list_move_all(&server->idle, &server->clients);
+	while ((pos = ha_list_pop_front(&server->idle)) != NULL) {
+		struct client *client = ha_container_of(pos, struct client, link);
+
+		ha_progress_unwatch(inst->progress, &client->watch);
+		ha_frame_sock_close(&client->sock);
+		free(client);
 	}
 	if (server->strangers != 0)
 		HA_INFO(HA_SUBSYS_NET, "the socket for peers that dial again turned %llu away",

@@ -4,9 +4,10 @@
  * whatever number of connections it receives on. PORTS tells the sender where it is, and two
  * secrets of the connection's own.
  *
- * Anyone can connect to it. A *client* has a place in a table of fixed size and a deadline until
- * its first frame, REJOIN, names a connection and a secret of it; then its socket becomes that
- * connection's control socket. Everyone else is turned away without any harm to a connection.
+ * Anyone can connect to it. A *client* has a seat (base/seats.h) and a deadline until its first
+ * frame, REJOIN, names a connection and a secret of it; then its socket becomes that connection's
+ * control socket. Everyone else is turned away without any harm to a connection, and while all of
+ * them have their sockets only 200 a second are looked at.
  */
 #ifndef HA_FAILOVER_RECONNECT_SERVER_H
 #define HA_FAILOVER_RECONNECT_SERVER_H

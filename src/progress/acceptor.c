@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
+#include "base/net_accept.h"
 
 #include <errno.h>
 #include <sys/socket.h>
@@ -10,11 +11,43 @@
 
 #define PAUSE_NS HA_NS_PER_S
 
-static void pause_for(struct ha_acceptor *acceptor)
+/* In which as many are let in as come to per_second: so long somebody may wait who is expected from
+ * now on. */
+#define WINDOW_NS	   (50 * HA_NS_PER_MS)
+#define WINDOWS_PER_SECOND (HA_NS_PER_S / WINDOW_NS)
+
+static void pause_until(struct ha_acceptor *acceptor, uint64_t open_again_ns)
 {
-	acceptor->open_again_ns = ha_now_ns() + PAUSE_NS;
+	acceptor->open_again_ns = open_again_ns;
 	ha_progress_unwatch_self(acceptor->progress, &acceptor->watch);
 	ha_progress_call(acceptor->progress, acceptor->poller);
+}
+
+/* Whether one more may come in now. */
+static bool has_time(struct ha_acceptor *acceptor)
+{
+	uint64_t now_ns;
+
+	if (acceptor->per_second == 0)
+		return true;
+	now_ns = ha_now_ns();
+	if (now_ns - acceptor->window_ns >= WINDOW_NS) {
+		acceptor->window_ns = now_ns;
+		acceptor->admitted = 0;
+	}
+	if (acceptor->admitted * WINDOWS_PER_SECOND < acceptor->per_second ||
+	    (acceptor->expects && acceptor->expects(acceptor)))
+		return true;
+	pause_until(acceptor, acceptor->window_ns + WINDOW_NS);
+	return false;
+}
+
+static void admit(struct ha_acceptor *acceptor, int fd, const union ha_sockaddr *from)
+{
+	acceptor->admitted++;
+	if (acceptor->seats.taken == HA_SEATS)
+		acceptor->make_way(acceptor, ha_seats_next_to_leave(&acceptor->seats));
+	acceptor->seat(acceptor, fd, from);
 }
 
 static void ready(struct ha_watch *watch, uint32_t events)
@@ -23,12 +56,16 @@ static void ready(struct ha_watch *watch, uint32_t events)
 
 	(void)events;
 	for (unsigned i = 0; i < acceptor->at_a_time && watch->fd >= 0; i++) {
-		int fd = accept4(acceptor->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		union ha_sockaddr from;
+		int fd;
 
+		if (!has_time(acceptor))
+			return;
+		fd = ha_net_accept(acceptor->fd, NULL, &from);
 		if (fd >= 0)
-			acceptor->seat(acceptor, fd);
-		else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-			pause_for(acceptor);
+			admit(acceptor, fd, &from);
+		else if (ha_net_is_shortage(errno))
+			pause_until(acceptor, ha_now_ns() + PAUSE_NS);
 		else
 			return; /* nobody there; one that left meanwhile is no concern */
 	}
@@ -48,6 +85,7 @@ static ha_result_t watch(struct ha_acceptor *acceptor, int fd)
 ha_result_t ha_acceptor_begin(struct ha_acceptor *acceptor, int fd)
 {
 	acceptor->watch.ready = ready;
+	ha_seats_init(&acceptor->seats);
 	HA_TRY(watch(acceptor, fd));
 	acceptor->fd = fd;
 	return HA_OK;

@@ -240,6 +240,7 @@ static enum ha_step dial(struct ha_attempt *attempt)
 		return fail(attempt, HA_ERR_SYSTEM);
 	}
 	ha_frame_sock_open(&attempt->sock, fd);
+	ha_frame_sock_keep(&attempt->sock);
 	if (connect(fd, &addr->sa, ha_sockaddr_len(addr)) != 0 && errno != EINPROGRESS)
 		return retry(attempt, "connect", strerror(errno));
 	return HA_STEP_NEXT;

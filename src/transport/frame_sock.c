@@ -12,31 +12,27 @@
  * A host that vanished, or a network that lost the way to it, must not look like a peer that has
  * nothing to say: kernels answer for stopped processes, too. Noticed after 10 to 15 s.
  */
-static void keep_alive(int fd)
+void ha_frame_sock_keep(struct ha_frame_sock *sock)
 {
 	static const struct {
 		int level, name, value;
 	} options[] = {
-	    {SOL_SOCKET, SO_KEEPALIVE, 1},
-	    {IPPROTO_TCP, TCP_KEEPIDLE, 5},
-	    {IPPROTO_TCP, TCP_KEEPINTVL, 2},
-	    {IPPROTO_TCP, TCP_KEEPCNT, 4},
-	    {IPPROTO_TCP, TCP_USER_TIMEOUT, 15000 /* ms */},
+	    {IPPROTO_TCP, TCP_NODELAY, 1},  {SOL_SOCKET, SO_KEEPALIVE, 1},
+	    {IPPROTO_TCP, TCP_KEEPIDLE, 5}, {IPPROTO_TCP, TCP_KEEPINTVL, 2},
+	    {IPPROTO_TCP, TCP_KEEPCNT, 4},  {IPPROTO_TCP, TCP_USER_TIMEOUT, 15000 /* ms */},
 	};
 
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+		(void)setsockopt(sock->fd, options[i].level, options[i].name, &options[i].value,
 				 sizeof(options[i].value));
 }
 
 void ha_frame_sock_open(struct ha_frame_sock *sock, int fd)
 {
-	int one = 1;
-
-	memset(sock, 0, sizeof(*sock));
 	sock->fd = fd;
-	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	keep_alive(fd);
+	sock->error = 0;
+	sock->bad = HA_WIRE_OK;
+	sock->in_len = sock->out_len = sock->out_sent = 0;
 }
 
 void ha_frame_sock_close(struct ha_frame_sock *sock)

@@ -32,8 +32,10 @@ struct ha_frame_sock {
 	uint8_t out[2 * (HA_FRAME_HEADER + HA_FRAME_MAX_PAYLOAD)];
 };
 
-/* Takes over a connected or connecting socket. */
+/* Takes over a connected or connecting socket. Costs next to nothing: it may be a stranger's. */
 void ha_frame_sock_open(struct ha_frame_sock *sock, int fd);
+/* It is to be the peer's: what is said goes out at once, and that its host is gone is noticed. */
+void ha_frame_sock_keep(struct ha_frame_sock *sock);
 void ha_frame_sock_close(struct ha_frame_sock *sock);
 
 /* Puts a frame behind those not sent yet. False when there is no room. */

@@ -271,6 +271,7 @@ static enum ha_step read_hello(struct ha_listen *listen, struct half_open *half)
 		return lost(listen, half, "it does not know our handle");
 	ha_seats_leave(&listen->seats, &half->seat);
 	half->proven = true;
+	ha_frame_sock_keep(&half->sock);
 	deadline(half, ha_now_ns(), HA_HANDSHAKE_PEER_MS);
 	return greet(listen, half, &remote);
 }

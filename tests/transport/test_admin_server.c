@@ -441,6 +441,54 @@ static void a_flood_keeps_nobody_out(void **state)
 	host_close(&host);
 }
 
+#define PER_MS 40
+#define KEPT   (12 * PER_MS)
+
+/* Programs that ask for nothing, 40 in each millisecond and for as long as it takes. */
+struct crowd {
+	int fds[KEPT];
+	unsigned dialled;
+};
+
+static void crowd_comes(struct crowd *crowd, struct host *host)
+{
+	for (int i = 0; i < PER_MS; i++, crowd->dialled++) {
+		int *fd = &crowd->fds[crowd->dialled % KEPT];
+
+		if (crowd->dialled >= KEPT)
+			close(*fd);
+		*fd = dial(host->socket);
+		assert_true(*fd >= 0);
+	}
+	pair_idle(&host->pair, 1);
+}
+
+static void a_crowd_that_keeps_coming_leaves_the_operator_time_to_speak(void **state)
+{
+	struct crowd crowd = {.dialled = 0};
+	struct host host;
+
+	(void)state;
+	host_open(&host);
+	for (int ms = 0; ms < 10; ms++)
+		crowd_comes(&crowd, &host);
+	for (int asked = 0; asked < 3; asked++) {
+		int fd = dial(host.socket);
+
+		assert_true(fd >= 0);
+		for (int ms = 0; ms < 4; ms++)
+			crowd_comes(&crowd, &host);
+		assert_int_equal(__real_send(fd, ALIVE, strlen(ALIVE), MSG_NOSIGNAL),
+				 (ssize_t)strlen(ALIVE));
+		crowd_comes(&crowd, &host);
+		assert_int_equal(strncmp(hear(&host, fd), "nccl-ha 1 ok\n", 13), 0);
+	}
+	for (unsigned i = 0; i < KEPT; i++)
+		close(crowd.fds[i]);
+	assert_answers(&host, ALIVE, "nccl-ha 1 ok\n");
+	host_close(&host);
+}
+
 /* ---- what a process leaves behind ------------------------------------------------------------ */
 
 static void leaves_nothing(bool without_file)
@@ -510,6 +558,7 @@ int main(void)
 	    cmocka_unit_test(who_does_not_read_is_shown_out),
 	    cmocka_unit_test(what_nobody_waits_for_is_not_done),
 	    cmocka_unit_test(a_flood_keeps_nobody_out),
+	    cmocka_unit_test(a_crowd_that_keeps_coming_leaves_the_operator_time_to_speak),
 	    cmocka_unit_test(a_killed_process_leaves_nothing_after_the_next_start),
 	};
 

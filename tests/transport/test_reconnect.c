@@ -16,8 +16,10 @@
 #include "transport/recv.h"
 #include "transport/send.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -392,6 +394,134 @@ static void a_flood_of_strangers_does_not_keep_the_peer_out(void **state)
 	pair_close(&pair);
 }
 
+/* As the server says at its end. */
+static unsigned turned_away(void)
+{
+	static const char says[] = "the socket for peers that dial again turned ";
+	const char *at = strstr(captured_log, says);
+
+	assert_non_null(at);
+	return (unsigned)strtoul(at + sizeof(says) - 1, NULL, 10);
+}
+
+/* 40 in each millisecond, who say nothing. One who finds the server's queue full goes away. */
+#define PER_MS 40
+#define KEPT   (15 * PER_MS)
+
+struct crowd {
+	int fds[KEPT];
+	unsigned dialled;
+};
+
+static void crowd_comes(struct crowd *crowd, const struct pair *pair)
+{
+	const union ha_sockaddr *addr = &pair->recv->failover->reconnect_at.addr;
+
+	for (int i = 0; i < PER_MS; i++, crowd->dialled++) {
+		int *fd = &crowd->fds[crowd->dialled % KEPT];
+
+		if (crowd->dialled >= KEPT)
+			close(*fd);
+		*fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		assert_true(*fd >= 0);
+		if (connect(*fd, &addr->sa, ha_sockaddr_len(addr)) != 0)
+			assert_int_equal(errno, EINPROGRESS);
+	}
+}
+
+static void crowd_leaves(struct crowd *crowd)
+{
+	for (unsigned i = 0; i < crowd->dialled && i < KEPT; i++)
+		close(crowd->fds[i]);
+}
+
+/* From the break on; the crowd was there before, and comes all the time. */
+static unsigned ms_to_rejoin(bool crowded)
+{
+	struct crowd crowd = {.dialled = 0};
+	struct pair pair;
+	unsigned ms = 0;
+
+	open_settled(&pair, 1);
+	for (int i = 0; i < 5 && crowded; i++) {
+		crowd_comes(&crowd, &pair);
+		pair_idle(&pair, 1);
+	}
+	pair_idle(&pair, 60);
+	break_socket(pair.send);
+	for (; ms < 20000 && !is_whole(&pair, 1); ms++) {
+		if (crowded)
+			crowd_comes(&crowd, &pair);
+		pair_idle(&pair, 1);
+	}
+	assert_true(is_whole(&pair, 1));
+	crowd_leaves(&crowd);
+	pair_idle(&pair, 20);
+	assert_socket_carries_messages(&pair);
+	transfer(&pair, 3000, 1);
+	pair_close(&pair);
+	return ms;
+}
+
+static void a_crowd_that_keeps_coming_costs_the_peer_no_more_than_its_own_time(void **state)
+{
+	unsigned alone = ms_to_rejoin(false), crowded = ms_to_rejoin(true);
+
+	(void)state;
+	/* Until the next admissions, if those of these 50 ms have been. */
+	if (crowded > 2 * alone + 50)
+		fail_msg("%u ms, and %u without a crowd", crowded, alone);
+}
+
+/* Its REJOIN is four milliseconds on its way, in which 160 others of the same host come. */
+static void who_dials_in_a_crowd_has_time_to_speak(void **state)
+{
+	struct crowd crowd = {.dialled = 0};
+	struct pair pair;
+	int fd;
+
+	(void)state;
+	open_settled(&pair, 1);
+	ha_progress_unwatch(pair.inst[1]->progress, &pair.recv->ctrl_sock->watch);
+	assert_true(pair.recv->ops->socket_broken(pair.recv)); /* so that it expects somebody */
+	for (int ms = 0; ms < 10; ms++) {
+		crowd_comes(&crowd, &pair);
+		pair_idle(&pair, 1);
+	}
+	fd = dial_server(&pair);
+	for (int ms = 0; ms < 4; ms++) {
+		crowd_comes(&crowd, &pair);
+		pair_idle(&pair, 1);
+	}
+	assert_false(hung_up(fd));
+	close(fd);
+	crowd_leaves(&crowd);
+	break_socket(pair.send);
+	wait_rejoined(&pair, 1, 2000);
+	pair_close(&pair);
+}
+
+/* While no connection misses its socket, a second of them costs what 200 do. */
+static void strangers_cost_the_thread_only_so_much(void **state)
+{
+	struct crowd crowd = {.dialled = 0};
+	struct pair pair;
+
+	(void)state;
+	open_settled(&pair, 1);
+	for (int i = 0; i < 500; i += 25) {
+		crowd_comes(&crowd, &pair);
+		pair_idle(&pair, 25);
+	}
+	crowd_leaves(&crowd);
+	pair_idle(&pair,
+		  500); /* 800 came in half a second, and the queue is served for as long again */
+	sv_stepped_set_host(1);
+	ha_reconnect_server_close(pair.inst[1]);
+	assert_in_range(turned_away(), 100, 220);
+	pair_close(&pair);
+}
+
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static void close_while_a_redial_is_under_way(void **state)
@@ -738,6 +868,9 @@ int main(void)
 	    cmocka_unit_test(strangers_at_the_server_are_turned_away),
 	    cmocka_unit_test(a_silent_guest_has_five_seconds),
 	    cmocka_unit_test(a_flood_of_strangers_does_not_keep_the_peer_out),
+	    cmocka_unit_test(a_crowd_that_keeps_coming_costs_the_peer_no_more_than_its_own_time),
+	    cmocka_unit_test(who_dials_in_a_crowd_has_time_to_speak),
+	    cmocka_unit_test(strangers_cost_the_thread_only_so_much),
 	    cmocka_unit_test(close_while_a_redial_is_under_way),
 	    cmocka_unit_test(a_receiver_that_died_refuses_and_that_is_an_error),
 	    cmocka_unit_test(whoever_takes_a_dead_receivers_port_is_not_the_receiver),

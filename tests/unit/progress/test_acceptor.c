@@ -31,16 +31,23 @@ struct door {
 	struct sockaddr_in addr;
 	int callers[CALLERS], seated[CALLERS], nseated;
 	bool closes; /* after the first one */
+	bool expects;
 };
 
-static void seat(struct ha_acceptor *acceptor, int fd)
+static void seat(struct ha_acceptor *acceptor, int fd, const union ha_sockaddr *from)
 {
 	struct door *door = ha_container_of(acceptor, struct door, acceptor);
 
+	assert_int_equal(from->in.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
 	assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
 	door->seated[door->nseated++] = fd;
 	if (door->closes)
 		ha_progress_unwatch_self(door->progress, &acceptor->watch);
+}
+
+static bool expects(struct ha_acceptor *acceptor)
+{
+	return ha_container_of(acceptor, struct door, acceptor)->expects;
 }
 
 static enum ha_poll_result visit(struct ha_poller *poller)
@@ -161,6 +168,50 @@ static void without_descriptors_it_pauses_for_a_second_and_nobody_is_lost(void *
 	close_door(&door);
 }
 
+/* For so long: how many have come in, where a thread would go on as long as there is anything. */
+static int seated_after(struct door *door, unsigned ms)
+{
+	now_ns += ms * HA_NS_PER_MS;
+	for (int i = 0; i < 20; i++)
+		ha_progress_round(door->progress);
+	return door->nseated;
+}
+
+/* 60 in a second: 3 in each of its 50 milliseconds. */
+static void strangers_come_in_at_their_rate_unless_somebody_is_expected(void **state)
+{
+	struct door door;
+
+	(void)state;
+	open_door(&door, 4);
+	door.acceptor.per_second = 60;
+	door.acceptor.expects = expects;
+	assert_int_equal(seated_after(&door, 0), 3);
+	assert_true(ha_acceptor_pauses(&door.acceptor));
+	assert_int_equal(door.poller.due_ns, now_ns + 50 * HA_NS_PER_MS);
+	assert_int_equal(seated_after(&door, 49), 3);
+	assert_int_equal(seated_after(&door, 1), 6);
+	door.expects = true;
+	assert_int_equal(seated_after(&door, 50), CALLERS);
+	assert_false(ha_acceptor_pauses(&door.acceptor));
+	close_door(&door);
+}
+
+static void who_is_no_stranger_does_not_count(void **state)
+{
+	struct door door;
+
+	(void)state;
+	open_door(&door, 1);
+	door.acceptor.per_second = 60;
+	for (int i = 0; i < CALLERS; i++) {
+		ha_progress_round(door.progress);
+		assert_int_equal(door.nseated, i + 1);
+		ha_acceptor_knows(&door.acceptor);
+	}
+	close_door(&door);
+}
+
 static void who_takes_a_client_may_end_the_watch(void **state)
 {
 	struct door door;
@@ -194,6 +245,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_few_in_each_round),
 	    cmocka_unit_test(without_descriptors_it_pauses_for_a_second_and_nobody_is_lost),
+	    cmocka_unit_test(strangers_come_in_at_their_rate_unless_somebody_is_expected),
+	    cmocka_unit_test(who_is_no_stranger_does_not_count),
 	    cmocka_unit_test(who_takes_a_client_may_end_the_watch),
 	    cmocka_unit_test(one_that_cannot_be_watched_stays_the_callers),
 	};
