@@ -4,7 +4,8 @@
  * Asking a process that uses the plugin for something: what goes over the Unix socket next to its
  * statistics file (nccl_ha/stats.h), whose name has NCCL_HA_CONTROL_SUFFIX appended. The socket is
  * there unless HA_NCCL_CONTROL=0 or HA_NCCL_STATS=0. It belongs to the job's user, mode 0600, and
- * takes requests from that user and root only, whoever else may get at it.
+ * takes requests from that user and root only, and from processes of its own PID namespace only,
+ * whoever else may get at it: containers that share /dev/shm have a root each.
  *
  * Text, a request and its answer per connection of the socket; the process then closes it. Nothing
  * takes time: the process says what becomes of each connection, and whoever wants to know when it

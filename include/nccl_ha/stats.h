@@ -3,8 +3,15 @@
  * Statistics of a process that uses the plugin: the layout of the shared-memory file that the
  * plugin writes and that `nccl-ha` (or any other program of the same user) reads.
  *
- * The file is /dev/shm/nccl-ha.UID.PID, mode 0600; where another process has that name already (two
- * containers that share /dev/shm may have equal PIDs) a suffix .1 … .9 follows. The writer holds
+ * The file is /dev/shm/nccl-ha-UID/nccl-ha.UID.PID, mode 0600 in a folder of mode 0700 that belongs
+ * to the same user; where another process has that name already (two containers that share /dev/shm
+ * may have equal PIDs) a suffix .1 … .9 follows. Where the folder cannot be made, or is somebody
+ * else's, it is in $XDG_RUNTIME_DIR. A container may know the user by another number than a reader
+ * does: whose a file is says its owner. (Before there were folders it was
+ * /dev/shm/nccl-ha.UID.PID.)
+ *
+ * The writer never maps it, so cutting it does no harm to the job; readers that map it have to be
+ * ready for a SIGBUS. The writer holds
  * flock(LOCK_EX) on it for as long as it lives, so a file that can be locked belongs to a dead
  * process, and the next process of that user that starts removes it.
  *
@@ -30,6 +37,7 @@ extern "C" {
 #endif
 
 #define NCCL_HA_STATS_DIR     "/dev/shm"
+#define NCCL_HA_STATS_FOLDER  "nccl-ha-"	  /* then UID */
 #define NCCL_HA_STATS_PREFIX  "nccl-ha."	  /* then UID.PID */
 #define NCCL_HA_STATS_MAGIC   0x5453414843434eull /* "NCCHAST" */
 #define NCCL_HA_STATS_VERSION 2

@@ -2,6 +2,7 @@
 #include "admin/server.h"
 
 #include "admin/drain.h"
+#include "admin/peer.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stats.h"
@@ -253,23 +254,15 @@ static void client_ready(struct ha_watch *watch, uint32_t events)
 
 /* ---- letting them in ------------------------------------------------------------------------- */
 
-static bool may_ask(int fd, struct ucred *who)
+static void turn_away(int fd, const struct ucred *who, const char *why)
 {
-	socklen_t length = sizeof(*who);
-
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &length) != 0)
-		return false;
-	return who->uid == geteuid() || who->uid == 0;
-}
-
-static void turn_away(int fd, const struct ucred *who)
-{
-	static const char text[] = ANSWER_BEGINS "error only the job's user and root may ask\n";
-	ssize_t ignored = send(fd, text, sizeof(text) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+	char text[256];
+	int length = snprintf(text, sizeof(text), ANSWER_BEGINS "error %s\n", why);
+	ssize_t ignored = send(fd, text, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 	(void)ignored;
 	close(fd);
-	HA_TRACE(1, "uid %u asked for something and is not this job's user", who->uid);
+	HA_TRACE(1, "uid %u, pid %d asked for something: %s", who->uid, (int)who->pid, why);
 }
 
 static void make_way(struct ha_acceptor *acceptor, struct ha_seat *seat)
@@ -298,12 +291,13 @@ static void seat(struct ha_acceptor *acceptor, int fd, const union ha_sockaddr *
 {
 	struct ha_admin_server *server =
 	    ha_container_of(acceptor, struct ha_admin_server, acceptor);
+	struct ucred who = {0};
 	struct client *client;
-	struct ucred who;
+	const char *why;
 
 	(void)from; /* sockets of a machine have no address */
-	if (!may_ask(fd, &who)) {
-		turn_away(fd, &who);
+	if (!ha_admin_peer_may_ask(fd, &who, &why)) {
+		turn_away(fd, &who, why);
 		return;
 	}
 	client = client_of(server);

@@ -3,10 +3,10 @@
  * Where the operator's requests come in: the Unix socket next to the statistics file, served by the
  * background thread (nccl_ha/control.h says what goes over it).
  *
- * The file is 0600, and whoever gets at it all the same (through a descriptor, another mount) is
- * asked for its user by SO_PEERCRED. Whoever is let in may be a broken program: requests are short,
- * have to come soon, and their answers have to be read soon; of several that keep silent the oldest
- * makes way. None of it ever waits.
+ * The file is 0600, and of whoever gets at it all the same (through a descriptor, another mount,
+ * from another container) the kernel is asked who it is: admin/peer.h. Whoever is let in may be a
+ * broken program: requests are short, have to come soon, and their answers have to be read soon; of
+ * several that keep silent the oldest makes way. None of it ever waits.
  */
 #ifndef HA_ADMIN_SERVER_H
 #define HA_ADMIN_SERVER_H

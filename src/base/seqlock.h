@@ -14,24 +14,24 @@
 #include <stdint.h>
 
 /*
- * Writes the record, unless another writer is at it: then that one's values, of the same moment,
- * stand and this returns false. An odd sequence number marks a write in progress.
+ * Begins a write, unless another writer is at it: then that one's values, of the same moment, stand
+ * and this returns false. An odd sequence number marks a write in progress. Whoever sees a word of
+ * the write must see the odd number, too: store words with release order, or by later system calls.
  */
-static inline bool ha_seqlock_try_write(uint64_t *seq, uint64_t *record, const uint64_t *from,
-					size_t nwords)
+static inline bool ha_seqlock_try_begin(uint64_t *seq)
 {
 	uint64_t before = __atomic_load_n(seq, __ATOMIC_RELAXED);
 
 	/* Acquire: an earlier writer's words are in place before ours. */
-	if ((before & 1) || !__atomic_compare_exchange_n(seq, &before, before + 1, false,
-							 __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-		return false;
-	/* Release on each word: whoever sees a word of ours sees the odd number, too. */
-	for (size_t i = 0; i < nwords; i++)
-		__atomic_store_n(&record[i], from[i], __ATOMIC_RELEASE);
+	return !(before & 1) && __atomic_compare_exchange_n(seq, &before, before + 1, false,
+							    __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+/* Ends it. */
+static inline void ha_seqlock_end(uint64_t *seq)
+{
 	/* Release: whoever sees the even number sees all words. */
-	__atomic_store_n(seq, before + 2, __ATOMIC_RELEASE);
-	return true;
+	__atomic_store_n(seq, __atomic_load_n(seq, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
 }
 
 /*

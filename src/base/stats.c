@@ -16,7 +16,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define MAX_PORTS NCCL_HA_STATS_PORTS_MAX
@@ -48,8 +47,9 @@ struct ha_stats {
 	int users;
 	pid_t pid; /* whose file it is: a forked child must make its own */
 	struct ha_stats_file file;
-	struct layout *mapped;
 	struct nccl_ha_job_stats job;
+	/* The records' sequence numbers as they are in the file; odd: a thread is writing it. */
+	uint64_t job_seq, port_seq[MAX_PORTS], conn_seq[MAX_CONNS], config_seq[HA_CONFIG_MAX_VARS];
 	bool port_taken[MAX_PORTS];
 	bool conn_taken[MAX_CONNS];
 };
@@ -60,16 +60,83 @@ static struct ha_stats the_stats;
 
 /* ---- records -------------------------------------------------------------------------------- */
 
-static bool write_record(uint64_t *seq, void *record, const void *from, size_t size)
+/* A record in the file: a sequence number, then what is in it. */
+struct record {
+	struct ha_stats *stats;
+	uint64_t *seq;
+	size_t offset, size; /* of what follows the number, bytes */
+};
+
+static struct record job_record(struct ha_stats *stats)
 {
-	return ha_seqlock_try_write(seq, record, from, size / sizeof(uint64_t));
+	return (struct record){stats, &stats->job_seq, offsetof(struct layout, job.stats),
+			       sizeof stats->job};
+}
+
+static struct record port_record(struct ha_stats *stats, int slot)
+{
+	return (struct record){stats, &stats->port_seq[slot],
+			       offsetof(struct layout, ports[0].stats) +
+				   (size_t)slot * sizeof(struct nccl_ha_port_record),
+			       sizeof(struct nccl_ha_port_stats)};
+}
+
+static struct record conn_record(struct ha_stats *stats, int slot)
+{
+	return (struct record){stats, &stats->conn_seq[slot],
+			       offsetof(struct layout, conns[0].stats) +
+				   (size_t)slot * sizeof(struct nccl_ha_conn_record),
+			       sizeof(struct nccl_ha_conn_stats)};
+}
+
+static struct record config_record(struct ha_stats *stats, size_t slot)
+{
+	return (struct record){stats, &stats->config_seq[slot],
+			       offsetof(struct layout, config[0].stats) +
+				   slot * sizeof(struct nccl_ha_config_record),
+			       sizeof(struct nccl_ha_config_stats)};
+}
+
+/* A reader sees the number before and after what it stands for: each system call is whole before
+ * the next one begins. */
+static void write_seq(const struct record *record, uint64_t seq)
+{
+	ha_stats_file_write(&record->stats->file, record->offset - sizeof seq, &seq, sizeof seq);
+}
+
+/* False: another thread is writing it. Pair with end_write. */
+static bool begin_write(const struct record *record)
+{
+	if (!ha_seqlock_try_begin(record->seq))
+		return false;
+	write_seq(record, __atomic_load_n(record->seq, __ATOMIC_RELAXED));
+	return true;
+}
+
+static void end_write(const struct record *record)
+{
+	write_seq(record, __atomic_load_n(record->seq, __ATOMIC_RELAXED) + 1);
+	ha_seqlock_end(record->seq);
+}
+
+static void put(const struct record *record, const void *from)
+{
+	ha_stats_file_write(&record->stats->file, record->offset, from, record->size);
+}
+
+/* Unless another thread is at it: then its values, of the same moment, stand. */
+static void write_record(struct record record, const void *from)
+{
+	if (!begin_write(&record))
+		return;
+	put(&record, from);
+	end_write(&record);
 }
 
 /* With the lock held: nobody else writes the job record. */
 static void write_job(struct ha_stats *stats)
 {
-	write_record(&stats->mapped->job.seq, &stats->mapped->job.stats, &stats->job,
-		     sizeof stats->job);
+	write_record(job_record(stats), &stats->job);
 }
 
 /* With the lock held. */
@@ -85,11 +152,23 @@ static int take_slot(struct ha_stats *stats, bool *taken, int n)
 	return -1;
 }
 
-/* Clears a record. Its user has stopped writing, but a write of it may still be under way. */
-static void clear_record(uint64_t *seq, void *record, const void *zeros, size_t size)
+/* Clears a record, after a look at what was in it (NULL: none). Its user has stopped writing, but a
+ * write of it may still be under way. False: there was nothing to be had. */
+static bool clear_record(struct record record, void *last, const void *zeros)
 {
-	for (int tries = 0; tries < 1000 && !write_record(seq, record, zeros, size); tries++)
+	bool had = false;
+	int tries = 0;
+
+	while (!begin_write(&record)) {
+		if (++tries == 1000)
+			return false;
 		sched_yield();
+	}
+	if (last)
+		had = ha_stats_file_read(&record.stats->file, record.offset, last, record.size);
+	put(&record, zeros);
+	end_write(&record);
+	return had;
 }
 
 int ha_stats_port_add(struct ha_stats *stats)
@@ -108,8 +187,7 @@ int ha_stats_port_add(struct ha_stats *stats)
 void ha_stats_port_write(struct ha_stats *stats, int slot, const struct nccl_ha_port_stats *port)
 {
 	if (stats && slot >= 0)
-		write_record(&stats->mapped->ports[slot].seq, &stats->mapped->ports[slot].stats,
-			     port, sizeof *port);
+		write_record(port_record(stats, slot), port);
 }
 
 void ha_stats_port_remove(struct ha_stats *stats, int slot)
@@ -118,8 +196,7 @@ void ha_stats_port_remove(struct ha_stats *stats, int slot)
 
 	if (!stats || slot < 0)
 		return;
-	clear_record(&stats->mapped->ports[slot].seq, &stats->mapped->ports[slot].stats, &none,
-		     sizeof none);
+	(void)clear_record(port_record(stats, slot), NULL, &none);
 	pthread_mutex_lock(&lock);
 	stats->port_taken[slot] = false;
 	pthread_mutex_unlock(&lock);
@@ -145,8 +222,7 @@ int ha_stats_conn_add(struct ha_stats *stats)
 void ha_stats_conn_write(struct ha_stats *stats, int slot, const struct nccl_ha_conn_stats *conn)
 {
 	if (stats && slot >= 0)
-		write_record(&stats->mapped->conns[slot].seq, &stats->mapped->conns[slot].stats,
-			     conn, sizeof *conn);
+		write_record(conn_record(stats, slot), conn);
 }
 
 static void add_histogram(struct nccl_ha_histogram *to, const struct nccl_ha_histogram *from)
@@ -173,18 +249,14 @@ void ha_stats_conn_remove(struct ha_stats *stats, int slot)
 {
 	static const struct nccl_ha_conn_stats none;
 	struct nccl_ha_conn_stats last;
-	struct nccl_ha_conn_record *record;
 
 	if (!stats || slot < 0)
 		return;
-	record = &stats->mapped->conns[slot];
 	pthread_mutex_lock(&lock);
 	stats->job.closings++;
 	write_job(stats);
-	if (ha_seqlock_read(&record->seq, (uint64_t *)&record->stats, (uint64_t *)&last,
-			    sizeof last / sizeof(uint64_t), 1000))
+	if (clear_record(conn_record(stats, slot), &last, &none))
 		add_to_closed(&stats->job.closed, &last);
-	clear_record(&record->seq, &record->stats, &none, sizeof none);
 	stats->conn_taken[slot] = false;
 	stats->job.connections_open--;
 	stats->job.closings++;
@@ -244,43 +316,62 @@ static void write_config(struct ha_stats *stats, const struct ha_config *config)
 	};
 
 	for (size_t i = 0; i < ha_config_nvars; i++) {
-		struct nccl_ha_config_record *record = &stats->mapped->config[i];
 		struct nccl_ha_config_stats var = {.in_use = 1,
 						   .origin = origins[config->origin[i]]};
 
 		snprintf(var.name, sizeof var.name, "%s", ha_config_vars[i].name);
 		ha_config_value_text(config, &ha_config_vars[i], var.value, sizeof var.value);
-		write_record(&record->seq, &record->stats, &var, sizeof var);
+		write_record(config_record(stats, i), &var);
 	}
 }
 
 /* ---- the file's life ------------------------------------------------------------------------ */
 
-static void fill_header(struct layout *layout)
+static void write_header(struct ha_stats *stats)
 {
-	struct nccl_ha_stats_header *header = &layout->header;
+	const struct nccl_ha_stats_header header = {
+	    .magic = NCCL_HA_STATS_MAGIC,
+	    .version = NCCL_HA_STATS_VERSION,
+	    .header_size = sizeof header,
+	    .file_size = sizeof(struct layout),
+	    .job = {offsetof(struct layout, job), sizeof(struct nccl_ha_job_record), 1},
+	    .ports = {offsetof(struct layout, ports), sizeof(struct nccl_ha_port_record),
+		      MAX_PORTS},
+	    .conns = {offsetof(struct layout, conns), sizeof(struct nccl_ha_conn_record),
+		      MAX_CONNS},
+	    .config = {offsetof(struct layout, config), sizeof(struct nccl_ha_config_record),
+		       (uint32_t)ha_config_nvars},
+	};
+	const size_t magic = sizeof header.magic;
 
-	header->version = NCCL_HA_STATS_VERSION;
-	header->header_size = sizeof *header;
-	header->file_size = sizeof *layout;
-	header->job =
-	    (struct nccl_ha_stats_table){offsetof(struct layout, job), sizeof layout->job, 1};
-	header->ports = (struct nccl_ha_stats_table){offsetof(struct layout, ports),
-						     sizeof layout->ports[0], MAX_PORTS};
-	header->conns = (struct nccl_ha_stats_table){offsetof(struct layout, conns),
-						     sizeof layout->conns[0], MAX_CONNS};
-	header->config = (struct nccl_ha_stats_table){
-	    offsetof(struct layout, config), sizeof layout->config[0], (uint32_t)ha_config_nvars};
-	/* Release: who finds the magic finds the rest. */
-	__atomic_store_n(&header->magic, NCCL_HA_STATS_MAGIC, __ATOMIC_RELEASE);
+	/* Who finds the magic finds the rest. */
+	ha_stats_file_write(&stats->file, magic, (const char *)&header + magic,
+			    sizeof header - magic);
+	ha_stats_file_write(&stats->file, 0, &header.magic, magic);
 }
 
 /* With the lock held. A child keeps the parent's file as it is. */
 static void forget_parents_file(void)
 {
-	munmap(the_stats.mapped, sizeof *the_stats.mapped);
 	close(the_stats.file.fd);
 	memset(&the_stats, 0, sizeof the_stats);
+}
+
+static const char *reason(int err)
+{
+	switch (err) {
+	case EFBIG:
+		return "files of this size are not allowed (ulimit -f)";
+	case ENOSPC:
+	case ENOMEM:
+		return "no room for 2 MiB";
+	case EMFILE:
+		return "no descriptor is left (ulimit -n)";
+	case EEXIST:
+		return "all names of this process are taken";
+	default:
+		return strerror(err);
+	}
 }
 
 /* With the lock held. */
@@ -291,23 +382,23 @@ static bool create(struct ha_stats *stats, const struct ha_config *config)
 	ha_stats_files_remove_stale();
 	err = ha_stats_file_create(&stats->file, sizeof(struct layout));
 	if (err) {
-		HA_INFO(HA_SUBSYS_INIT, "no statistics in shared memory: %s: %s", ha_stats_dir,
-			strerror(err));
+		HA_WARN("no statistics in %s: %s; the job goes on, and nccl-ha does not see this "
+			"process (HA_NCCL_STATS=0: not wanted)",
+			ha_stats_dir, reason(err));
 		return false;
 	}
-	stats->mapped = stats->file.mapped;
 	stats->pid = getpid();
 	describe_job(&stats->job);
 	write_job(stats);
 	write_config(stats, config);
-	fill_header(stats->mapped);
+	write_header(stats);
 	return true;
 }
 
 /* With the lock held. */
 static void destroy(struct ha_stats *stats)
 {
-	ha_stats_file_remove(&stats->file, sizeof(struct layout));
+	ha_stats_file_remove(&stats->file);
 	memset(stats, 0, sizeof *stats);
 }
 
@@ -340,7 +431,7 @@ void ha_stats_close(struct ha_stats *stats)
 }
 
 /* NCCL has no call at the end for plugins of its older interfaces; a normal exit tidies up. The
- * mapping stays: a thread may still be writing. */
+ * file stays open: a thread may still be writing. */
 __attribute__((destructor)) static void remove_at_exit(void)
 {
 	if (the_stats.users > 0 && the_stats.pid == getpid())

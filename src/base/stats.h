@@ -7,7 +7,7 @@
  * same record, its values stand.
  *
  * One file per process, shared by all plugin instances in it. Statistics must never be why a job
- * fails: when there is no room in /dev/shm, one INFO line says so and everything here does nothing.
+ * fails: when there is no room in /dev/shm, one WARN says so and everything here does nothing.
  * Every function takes NULL and slot -1 in good part. Any thread.
  */
 #ifndef HA_BASE_STATS_H

@@ -12,7 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define HA_STATS_PATH_MAX 64
+/* The operator's socket has a longer name, and that must fit into a socket's address. */
+#define HA_STATS_PATH_MAX 96
 
 /* NCCL_HA_STATS_DIR. Tests set another, so as not to meet the files of other processes; tools, to
  * look into a container. */
@@ -21,15 +22,24 @@ extern const char *ha_stats_dir;
 struct ha_stats_file {
 	char path[HA_STATS_PATH_MAX];
 	int fd; /* holds the lock */
-	void *mapped;
+	size_t size;
 };
 
-/* Makes, locks, sizes and maps this process's file, zeroed. Returns 0 or an errno value. */
+/*
+ * Makes, locks and sizes this process's file, zeroed, in the user's folder, which is made if need
+ * be: in ha_stats_dir, or where that cannot be in $XDG_RUNTIME_DIR. Returns 0 or an errno value,
+ * EFBIG for a size that this process's limit (ulimit -f) does not allow. What somebody else has put
+ * in the way is a WARN.
+ */
 int ha_stats_file_create(struct ha_stats_file *file, size_t size);
-/* Takes its name away, and the operator's socket: what is left is the mapping. */
+/* False: not possible now. Whatever others do to the file, nothing worse happens. Any thread. */
+bool ha_stats_file_write(const struct ha_stats_file *file, size_t offset, const void *from,
+			 size_t size);
+bool ha_stats_file_read(const struct ha_stats_file *file, size_t offset, void *to, size_t size);
+/* Takes its name away, and the operator's socket, and the folder if it was the last one there. */
 void ha_stats_file_unlink(const struct ha_stats_file *file);
-/* Takes its name away, and the operator's socket, and gives the mapping back. */
-void ha_stats_file_remove(struct ha_stats_file *file, size_t size);
+/* The same, and closes it. */
+void ha_stats_file_remove(struct ha_stats_file *file);
 
 /* Removes the files of this user that no living process holds, with the sockets next to them.
  * Returns how many. */
@@ -40,16 +50,17 @@ struct ha_stats_found {
 	char path[HA_STATS_PATH_MAX + 256];
 	const char *name; /* in the path: "nccl-ha.UID.PID", perhaps with a suffix */
 	int fd;		  /* open for reading; the visitor's only during the call */
-	unsigned int uid;
-	bool live; /* a process holds it */
+	unsigned int uid; /* of its owner */
+	bool live;	  /* a process holds it */
 };
 
 #define HA_STATS_ALL_USERS ((unsigned int)-1)
 
 /*
- * Calls visit for each statistics file of a user, or of all: those that can be opened. A file whose
- * name says another user than the one it belongs to is passed over. Returns 0, or the errno value
- * for a folder that cannot be read.
+ * Calls visit for each statistics file of a user, or of all: those that can be opened, in users'
+ * folders and, as the first plugins wrote them, beside those. There a file whose name says another
+ * user than the one it belongs to is passed over; in a folder, one that does not belong to the
+ * folder's owner. Returns 0, or the errno value for an ha_stats_dir that cannot be read.
  */
 int ha_stats_files_visit(unsigned int uid,
 			 void (*visit)(void *arg, const struct ha_stats_found *found), void *arg);

@@ -14,6 +14,7 @@
 #include "nccl_ha/control.h"
 
 #include <errno.h>
+#include <libgen.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -250,7 +251,7 @@ static void ask_as_nobody(struct host *host, unsigned late_ms, char *out, size_t
 static void another_user_is_refused(void **state)
 {
 	struct host host;
-	char text[256];
+	char text[256], folder[128];
 
 	(void)state;
 	if (geteuid() != 0) {
@@ -261,8 +262,10 @@ static void another_user_is_refused(void **state)
 	assert_int_equal(chmod(host.dir, 0755), 0);
 	ask_as_nobody(&host, 0, text, sizeof(text));
 	assert_string_equal(text, "Permission denied");
-	/* Nor does a mode that somebody has changed make it theirs. */
+	/* Nor do modes that somebody has changed make it theirs. */
 	assert_int_equal(chmod(host.socket, 0666), 0);
+	ha_copy_text(folder, sizeof(folder), host.socket);
+	assert_int_equal(chmod(dirname(folder), 0755), 0);
 	for (unsigned late_ms = 0; late_ms <= 20; late_ms += 20) {
 		ask_as_nobody(&host, late_ms, text, sizeof(text));
 		assert_string_equal(text, "nccl-ha 1 error only the job's user and root may ask\n");
@@ -517,7 +520,8 @@ static void leaves_nothing(bool without_file)
 	close(fds[1]);
 	assert_int_equal(read(fds[0], file, 1), 1);
 	close(fds[0]);
-	snprintf(file, sizeof(file), "%s/nccl-ha.%u.%d", host.dir, getuid(), pid);
+	snprintf(file, sizeof(file), "%s/nccl-ha-%u/nccl-ha.%u.%d", host.dir, geteuid(), getuid(),
+		 pid);
 	snprintf(socket, sizeof(socket), "%s" NCCL_HA_CONTROL_SUFFIX, file);
 	assert_int_equal(access(socket, F_OK), 0);
 	assert_int_equal(kill(pid, SIGKILL), 0);

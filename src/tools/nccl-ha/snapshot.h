@@ -23,7 +23,7 @@ struct nh_conn {
 };
 
 struct nh_process {
-	char path[320]; /* of its statistics file */
+	char path[400]; /* of its statistics file */
 	char key[24];	/* "PID", or "PID.1" where two containers have equal PIDs */
 	unsigned int uid;
 	bool live;

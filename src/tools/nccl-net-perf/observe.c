@@ -75,8 +75,9 @@ static bool open_own_file(struct ha_stats_reader *reader)
 	for (int i = 0; i < 10; i++) {
 		if (i)
 			snprintf(suffix, sizeof(suffix), ".%d", i);
-		snprintf(path, sizeof(path), "%s/%s%u.%d%s", NCCL_HA_STATS_DIR,
-			 NCCL_HA_STATS_PREFIX, (unsigned)getuid(), (int)getpid(), suffix);
+		snprintf(path, sizeof(path), "%s/%s%u/%s%u.%d%s", NCCL_HA_STATS_DIR,
+			 NCCL_HA_STATS_FOLDER, (unsigned)geteuid(), NCCL_HA_STATS_PREFIX,
+			 (unsigned)getuid(), (int)getpid(), suffix);
 		if (ha_stats_reader_open(reader, path) != 0)
 			continue;
 		if (ha_stats_read_job(reader, &job) && job.pid == (uint32_t)getpid())

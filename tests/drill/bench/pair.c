@@ -187,8 +187,9 @@ bool bench_read_standing(struct bench_pair *pair, int host, struct bench_standin
 	char path[80];
 
 	memset(to, 0, sizeof(*to));
-	snprintf(path, sizeof(path), "%s/%s%u.%d", NCCL_HA_STATS_DIR, NCCL_HA_STATS_PREFIX,
-		 (unsigned)getuid(), atomic_load(&pair->shared->pid[host]));
+	snprintf(path, sizeof(path), "%s/%s%u/%s%u.%d", NCCL_HA_STATS_DIR, NCCL_HA_STATS_FOLDER,
+		 (unsigned)geteuid(), NCCL_HA_STATS_PREFIX, (unsigned)getuid(),
+		 atomic_load(&pair->shared->pid[host]));
 	if (ha_stats_reader_open(&reader, path) != 0)
 		return bench_fail(pair, "host %d publishes no statistics in %s", host, path);
 	for (unsigned i = 0; i < reader.header.conns.count; i++)

@@ -21,6 +21,8 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,6 +35,7 @@ static char own_dir[] = "/tmp/nccl-ha-unit-XXXXXX";
 static int make_own_dir(void **state)
 {
 	(void)state;
+	unsetenv("XDG_RUNTIME_DIR"); /* there is no second place unless a test says so */
 	ha_stats_dir = mkdtemp(own_dir);
 	return ha_stats_dir ? 0 : -1;
 }
@@ -42,6 +45,15 @@ static int remove_own_dir(void **state)
 	(void)state;
 	ha_stats_files_remove_stale();
 	return rmdir(own_dir); /* fails when a test left something else */
+}
+
+/* This user's, in own_dir. */
+static const char *own_folder(void)
+{
+	static char folder[64];
+
+	snprintf(folder, sizeof folder, "%s/nccl-ha-%u", own_dir, geteuid());
+	return folder;
 }
 
 static bool exists(const char *path)
@@ -59,14 +71,17 @@ static void the_file_is_private_and_goes_with_its_last_user(void **state)
 	assert_non_null(a);
 	assert_ptr_equal(a, b);
 	snprintf(path, sizeof path, "%s", ha_stats_path(a));
-	snprintf(expected, sizeof expected, "%s/nccl-ha.%u.%d", own_dir, getuid(), getpid());
+	snprintf(expected, sizeof expected, "%s/nccl-ha.%u.%d", own_folder(), getuid(), getpid());
 	assert_int_equal(strncmp(path, expected, strlen(expected)), 0);
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(stat(own_folder(), &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0700);
 	ha_stats_close(a);
 	assert_true(exists(path));
 	ha_stats_close(b);
 	assert_false(exists(path));
+	assert_false(exists(own_folder()));
 }
 
 static void without_a_place_to_write_there_is_one_line_and_no_statistics(void **state)
@@ -76,8 +91,9 @@ static void without_a_place_to_write_there_is_one_line_and_no_statistics(void **
 	ha_stats_dir = "/nonexistent";
 	assert_null(ha_stats_open(&on));
 	ha_stats_dir = own_dir;
-	assert_int_equal(captured_warnings, 0);
-	assert_true(logged("no statistics in shared memory: /nonexistent: No such file"));
+	assert_int_equal(captured_warnings, 1);
+	assert_true(
+	    logged("no statistics in /nonexistent: No such file or directory; the job goes on"));
 }
 
 static void turned_off_there_is_nothing_and_every_call_is_harmless(void **state)
@@ -336,10 +352,12 @@ static void a_normal_exit_leaves_no_file(void **state)
 }
 
 static char visited[8192];
+static unsigned int last_uid;
 
 static void note(void *arg, const struct ha_stats_found *found)
 {
 	(void)arg;
+	last_uid = found->uid;
 	snprintf(visited + strlen(visited), sizeof visited - strlen(visited), "%s=%d\n",
 		 found->path, found->live);
 }
@@ -374,7 +392,8 @@ static void a_taken_name_is_left_alone(void **state)
 	char byte;
 
 	(void)state;
-	snprintf(taken, sizeof taken, "%s/nccl-ha.%u.%d", own_dir, getuid(), getpid());
+	assert_int_equal(mkdir(own_folder(), 0700), 0);
+	snprintf(taken, sizeof taken, "%s/nccl-ha.%u.%d", own_folder(), getuid(), getpid());
 	assert_int_equal(pipe(ready), 0);
 	holder = fork();
 	if (holder == 0) {
@@ -400,11 +419,257 @@ static void a_taken_name_is_left_alone(void **state)
 	close(ready[1]);
 }
 
+/* ---- strangers ------------------------------------------------------------------------------ */
+
+static void names_that_a_stranger_has_taken_are_not_needed(void **state)
+{
+	char squatted[96];
+	struct ha_stats *stats;
+
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		int fd, n = snprintf(squatted, sizeof squatted, "%s/nccl-ha.%u.%d", own_dir,
+				     getuid(), getpid());
+
+		if (i)
+			snprintf(squatted + n, sizeof squatted - (size_t)n, ".%d", i);
+		fd = open(squatted, O_CREAT | O_EXCL | O_WRONLY, 0600);
+		assert_true(fd >= 0);
+		if (geteuid() == 0)
+			assert_int_equal(fchown(fd, 65534, 65534), 0);
+		flock(fd, LOCK_EX); /* kept: it is not cleared away */
+	}
+	capture_log();
+	stats = ha_stats_open(&on);
+	assert_non_null(stats);
+	assert_int_equal(captured_warnings, 0);
+	ha_stats_close(stats);
+	for (int i = 0; i < 10; i++) {
+		int n = snprintf(squatted, sizeof squatted, "%s/nccl-ha.%u.%d", own_dir, getuid(),
+				 getpid());
+
+		if (i)
+			snprintf(squatted + n, sizeof squatted - (size_t)n, ".%d", i);
+		unlink(squatted);
+	}
+}
+
+/* What is there in place of the folder is told; then it is the second place, or none. */
+static void is_in_the_way(const char *message)
+{
+	char second[] = "/tmp/nccl-ha-unit-run-XXXXXX", warning[200];
+	struct ha_stats *stats;
+
+	snprintf(warning, sizeof warning, "%s %s", own_folder(), message);
+	unsetenv("XDG_RUNTIME_DIR");
+	capture_log();
+	assert_null(ha_stats_open(&on));
+	assert_true(logged(warning));
+	assert_true(logged("nccl-ha does not see this process"));
+	assert_int_equal(captured_warnings, 2);
+
+	assert_non_null(mkdtemp(second));
+	setenv("XDG_RUNTIME_DIR", second, 1);
+	capture_log();
+	stats = ha_stats_open(&on);
+	assert_non_null(stats);
+	assert_int_equal(strncmp(ha_stats_path(stats), second, strlen(second)), 0);
+	assert_true(logged(warning));
+	assert_int_equal(captured_warnings, 1);
+	ha_stats_close(stats);
+	assert_int_equal(rmdir(second), 0);
+	unsetenv("XDG_RUNTIME_DIR");
+}
+
+static void a_strangers_thing_in_place_of_the_folder_is_told_and_not_used(void **state)
+{
+	char content[80];
+	int fd;
+
+	(void)state;
+	fd = open(own_folder(), O_CREAT | O_EXCL | O_WRONLY, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	is_in_the_way("is no folder");
+	unlink(own_folder());
+	assert_int_equal(symlink("/tmp", own_folder()), 0);
+	is_in_the_way("is no folder");
+	unlink(own_folder());
+	if (geteuid() != 0) {
+		print_message("not root: no other user's folder can be made\n");
+		return;
+	}
+	assert_int_equal(mkdir(own_folder(), 0777), 0);
+	assert_int_equal(chown(own_folder(), 65534, 65534), 0);
+	snprintf(content, sizeof content, "%s/x",
+		 own_folder()); /* an empty one root just removes */
+	assert_int_equal(mkdir(content, 0700), 0);
+	is_in_the_way("belongs to another user (65534)");
+	rmdir(content);
+	rmdir(own_folder());
+}
+
+static void a_folder_that_is_open_to_others_is_closed(void **state)
+{
+	struct ha_stats *stats;
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(mkdir(own_folder(), 0700), 0);
+	assert_int_equal(chmod(own_folder(), 0777), 0);
+	stats = ha_stats_open(&on);
+	assert_non_null(stats);
+	assert_int_equal(stat(own_folder(), &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0700);
+	ha_stats_close(stats);
+}
+
+/* As those of a container whose users have other numbers here, which is why a name does not count.
+ */
+static void in_a_folder_its_owner_says_whose_a_file_is(void **state)
+{
+	char folder[96], path[160], line[200];
+	unsigned int owner = geteuid() == 0 ? 100000 : geteuid();
+	int fd;
+
+	(void)state;
+	snprintf(folder, sizeof folder, "%s/nccl-ha-12345", own_dir);
+	snprintf(path, sizeof path, "%s/nccl-ha.12345.7", folder);
+	assert_int_equal(mkdir(folder, 0700), 0);
+	fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(fchown(fd, owner, (gid_t)-1), 0);
+	close(fd);
+	assert_int_equal(chown(folder, owner, (gid_t)-1), 0);
+	snprintf(line, sizeof line, "%s=0\n", path);
+	visited[0] = '\0';
+	assert_int_equal(ha_stats_files_visit(HA_STATS_ALL_USERS, note, NULL), 0);
+	assert_non_null(strstr(visited, line));
+	assert_int_equal(last_uid, owner);
+	/* Where others may write it is nobody's. */
+	assert_int_equal(chmod(folder, 0777), 0);
+	visited[0] = '\0';
+	assert_int_equal(ha_stats_files_visit(HA_STATS_ALL_USERS, note, NULL), 0);
+	assert_null(strstr(visited, line));
+	unlink(path);
+	rmdir(folder);
+}
+
+/* ---- what may befall the file --------------------------------------------------------------- */
+
+static void cutting_the_file_does_no_harm_to_who_writes_it(void **state)
+{
+	struct nccl_ha_conn_stats conn = {.in_use = 1, .messages = 5};
+	struct nccl_ha_port_stats port = {.in_use = 1};
+	struct ha_stats *stats = ha_stats_open(&on);
+	int slot = ha_stats_conn_add(stats), port_slot = ha_stats_port_add(stats);
+
+	(void)state;
+	assert_true(slot >= 0 && port_slot >= 0);
+	ha_stats_conn_write(stats, slot, &conn);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(truncate(ha_stats_path(stats), i ? 4096 : 0), 0);
+		ha_stats_conn_failed(stats);
+		ha_stats_event_log(stats, "/x");
+		ha_stats_port_write(stats, port_slot, &port);
+	}
+	assert_int_equal(truncate(ha_stats_path(stats), 0), 0);
+	ha_stats_conn_remove(stats, slot);
+	ha_stats_port_remove(stats, port_slot);
+	ha_stats_close(stats);
+}
+
+/* Exits with 0 if the limit on files is a line and not a signal. */
+static void run_with_small_files(bool lower_later)
+{
+	struct rlimit limit = {.rlim_cur = 100 << 10, .rlim_max = RLIM_INFINITY};
+	struct nccl_ha_conn_stats conn = {.in_use = 1};
+	struct ha_stats *stats;
+	int slot;
+
+	signal(SIGXFSZ, SIG_DFL);
+	getrlimit(RLIMIT_FSIZE, &limit);
+	limit.rlim_cur = 100 << 10;
+	if (!lower_later && setrlimit(RLIMIT_FSIZE, &limit) != 0)
+		_exit(2);
+	capture_log();
+	stats = ha_stats_open(&on);
+	if (!lower_later)
+		_exit(stats || captured_warnings != 1 || !logged("(ulimit -f)") ||
+		      exists(own_folder()));
+	if (!stats || setrlimit(RLIMIT_FSIZE, &limit) != 0)
+		_exit(3);
+	slot = ha_stats_conn_add(stats);
+	ha_stats_conn_write(stats, slot, &conn);
+	ha_stats_conn_remove(stats, slot);
+	ha_stats_close(stats);
+	_exit(0);
+}
+
+static void a_limit_on_the_size_of_files_is_a_line_and_no_signal(void **state)
+{
+	(void)state;
+	for (int later = 0; later < 2; later++) {
+		pid_t pid = fork();
+		int status;
+
+		if (pid == 0)
+			run_with_small_files(later);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+	}
+}
+
+/* In a mount namespace of its own. 77: not possible here. */
+static void run_on_a_file_system(const char *options, const char *message)
+{
+	char dir[] = "/tmp/nccl-ha-unit-tmpfs-XXXXXX";
+
+	if (unshare(CLONE_NEWNS | (geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0 || !mkdtemp(dir))
+		_exit(77);
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    mount("none", dir, "tmpfs", 0, "size=64k") != 0 ||
+	    (*options && mount(NULL, dir, NULL, MS_REMOUNT | MS_RDONLY, NULL) != 0)) {
+		rmdir(dir);
+		_exit(77);
+	}
+	ha_stats_dir = dir;
+	capture_log();
+	if (ha_stats_open(&on) || captured_warnings != 1 || !logged(message)) {
+		fputs(captured_log, stderr);
+		_exit(1);
+	}
+	umount(dir);
+	rmdir(dir);
+	_exit(0);
+}
+
+static void a_full_or_read_only_file_system_is_a_line(void **state)
+{
+	static const char *const each[][2] = {{"", "no room for 2 MiB"},
+					      {"ro", "Read-only file system"}};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		pid_t pid = fork();
+		int status;
+
+		if (pid == 0)
+			run_on_a_file_system(each[i][0], each[i][1]);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+			print_message("no file system can be mounted here\n");
+			skip();
+		}
+		assert_int_equal(status, 0);
+	}
+}
+
 /* ---- broken files --------------------------------------------------------------------------- */
 
 static void links_and_strangers_are_not_followed_or_removed(void **state)
 {
-	char link_path[128], target[64];
+	char link_path[160], target[64];
 	int fd;
 
 	(void)state;
@@ -413,6 +678,12 @@ static void links_and_strangers_are_not_followed_or_removed(void **state)
 	fd = open(target, O_CREAT | O_WRONLY, 0600);
 	assert_true(fd >= 0);
 	close(fd);
+	assert_int_equal(symlink(target, link_path), 0);
+	ha_stats_files_remove_stale();
+	assert_true(exists(target));
+	unlink(link_path);
+	assert_int_equal(mkdir(own_folder(), 0700), 0);
+	snprintf(link_path, sizeof link_path, "%s/nccl-ha.%u.999999999", own_folder(), getuid());
 	assert_int_equal(symlink(target, link_path), 0);
 	ha_stats_files_remove_stale();
 	assert_true(exists(target));
@@ -624,6 +895,13 @@ int main(void)
 	    cmocka_unit_test(a_normal_exit_leaves_no_file),
 	    cmocka_unit_test(listing_tells_the_living_from_the_dead),
 	    cmocka_unit_test(a_taken_name_is_left_alone),
+	    cmocka_unit_test(names_that_a_stranger_has_taken_are_not_needed),
+	    cmocka_unit_test(a_strangers_thing_in_place_of_the_folder_is_told_and_not_used),
+	    cmocka_unit_test(a_folder_that_is_open_to_others_is_closed),
+	    cmocka_unit_test(in_a_folder_its_owner_says_whose_a_file_is),
+	    cmocka_unit_test(cutting_the_file_does_no_harm_to_who_writes_it),
+	    cmocka_unit_test(a_limit_on_the_size_of_files_is_a_line_and_no_signal),
+	    cmocka_unit_test(a_full_or_read_only_file_system_is_a_line),
 	    cmocka_unit_test(links_and_strangers_are_not_followed_or_removed),
 	    cmocka_unit_test(damaged_files_are_refused),
 	    cmocka_unit_test(a_write_that_never_ended_is_not_taken_for_a_record),
