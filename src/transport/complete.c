@@ -4,6 +4,7 @@
  * test runs under the token.
  */
 #include "transport/complete.h"
+#include "base/hot.h"
 #include "transport/e2e.h"
 #include "transport/flush.h"
 #include "transport/flush_old.h"
@@ -298,8 +299,8 @@ static inline ha_result_t report(struct ha_comm *comm, struct ha_request *req, i
 
 /* Of a request that was not done a moment ago. Not inline: most tests of a group need none of it.
  */
-static __attribute__((noinline)) ha_result_t test_active(struct ha_request *req, int *done,
-							 int *sizes)
+static __attribute__((noinline)) HA_NO_CANARY ha_result_t test_active(struct ha_request *req,
+								      int *done, int *sizes)
 {
 	struct ha_comm *comm = req->comm;
 
@@ -319,7 +320,7 @@ static __attribute__((noinline)) ha_result_t test_active(struct ha_request *req,
 	return ha_comm_error(comm);
 }
 
-ha_result_t ha_test_request(struct ha_request *req, int *done, int *sizes)
+HA_CALLED_DIRECTLY ha_result_t ha_test_request(struct ha_request *req, int *done, int *sizes)
 {
 	switch (state_of(req)) {
 	case HA_REQ_ACTIVE:

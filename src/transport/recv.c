@@ -6,6 +6,7 @@
  * test has reported it.
  */
 #include "transport/recv.h"
+#include "base/hot.h"
 #include "base/log.h"
 #include "memory/mr.h"
 #include "transport/complete.h"
@@ -376,8 +377,10 @@ static inline bool start_single(struct ha_comm *comm, void *const *data, const s
 	return true;
 }
 
-ha_result_t ha_irecv(struct ha_comm *comm, int n, void *const *data, const size_t *sizes,
-		     const int *tags, struct ha_mr *const *mrs, struct ha_request **out)
+HA_CALLED_DIRECTLY HA_NO_CANARY ha_result_t ha_irecv(struct ha_comm *comm, int n, void *const *data,
+						     const size_t *sizes, const int *tags,
+						     struct ha_mr *const *mrs,
+						     struct ha_request **out)
 {
 	bool started;
 

@@ -7,6 +7,7 @@
  * posted (post.c) when all its sends are in.
  */
 #include "transport/send.h"
+#include "base/hot.h"
 #include "base/log.h"
 #include "transport/complete.h"
 #include "transport/path_error.h"
@@ -282,9 +283,10 @@ static inline bool start_single(struct ha_comm *comm, const struct ha_cts *cts, 
 	return true;
 }
 
-static __attribute__((noinline)) ha_result_t isend_first(struct ha_comm *comm, void *data,
-							 size_t size, int tag, struct ha_mr *mr,
-							 struct ha_request **out)
+static __attribute__((noinline)) HA_NO_CANARY ha_result_t isend_first(struct ha_comm *comm,
+								      void *data, size_t size,
+								      int tag, struct ha_mr *mr,
+								      struct ha_request **out)
 {
 	const struct ha_send_side *s = comm->send;
 	const struct ha_cts *cts = comm->send_ring->cts[s->match_seq & comm->slot_mask];
@@ -300,8 +302,8 @@ static __attribute__((noinline)) ha_result_t isend_first(struct ha_comm *comm, v
 }
 
 /* Three ways, none of which saves registers for another. */
-ha_result_t ha_isend(struct ha_comm *comm, void *data, size_t size, int tag, struct ha_mr *mr,
-		     struct ha_request **out)
+HA_CALLED_DIRECTLY ha_result_t ha_isend(struct ha_comm *comm, void *data, size_t size, int tag,
+					struct ha_mr *mr, struct ha_request **out)
 {
 	if (comm->send->taken != 0)
 		return isend_next(comm, data, size, tag, mr, out);

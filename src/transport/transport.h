@@ -15,6 +15,7 @@
 #define HA_TRANSPORT_TRANSPORT_H
 
 #include "base/config.h"
+#include "base/hot.h"
 #include "base/result.h"
 #include "device/device.h"
 
@@ -48,18 +49,19 @@ void ha_dereg_mr(struct ha_comm *comm, struct ha_mr *mr);
 
 /* HA_OK with *out == NULL: cannot start now, call again. *out is always written. */
 ha_result_t ha_isend(struct ha_comm *comm, void *data, size_t size, int tag, struct ha_mr *mr,
-		     struct ha_request **out) HA_MUST_CHECK;
+		     struct ha_request **out) HA_MUST_CHECK HA_CALLED_DIRECTLY;
 /*
  * NCCL's hint that it would do without the completion (LL, LL128) changes nothing: what is not
  * tracked cannot be sent again after a failure.
  */
 ha_result_t ha_irecv(struct ha_comm *comm, int n, void *const *data, const size_t *sizes,
 		     const int *tags, struct ha_mr *const *mrs,
-		     struct ha_request **out) HA_MUST_CHECK;
+		     struct ha_request **out) HA_MUST_CHECK HA_CALLED_DIRECTLY;
 ha_result_t ha_iflush(struct ha_comm *comm, int n, void *const *data, const int *sizes,
 		      struct ha_mr *const *mrs, struct ha_request **out) HA_MUST_CHECK;
 /* sizes may be NULL; otherwise one value for a send, n for a receive. *done: 0 or 1, as in NCCL. */
-ha_result_t ha_test_request(struct ha_request *req, int *done, int *sizes) HA_MUST_CHECK;
+ha_result_t ha_test_request(struct ha_request *req, int *done,
+			    int *sizes) HA_MUST_CHECK HA_CALLED_DIRECTLY;
 
 static inline ha_result_t HA_MUST_CHECK ha_test(struct ha_request *req, bool *done, int *sizes)
 {

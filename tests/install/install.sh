@@ -12,9 +12,36 @@ libdir=$(sed -n 's/^CMAKE_INSTALL_LIBDIR:[A-Z]*=//p' "$BUILD/CMakeCache.txt")
 
 install_to "$WORK/first"
 expect_no_paths "$WORK/first"
-[ ! -e "$WORK/first/$libdir/libnccl-net.so" ] || fail "NCCL would load the plugin without being asked to"
-[ -z "$(find "$WORK/first" -name 'libibverbs*' ! -path '*/nccl-ha/simverbs/*')" ] ||
-	fail "simverbs' library is where the loader finds it"
+expect_hardened "$WORK/first" 6
+
+# Who looks at programs sees what each of them lacks.
+cat >"$WORK/plain.c" <<'PLAIN'
+#include <stdio.h>
+#include <string.h>
+static int one(void) { return 1; }
+static int two(void) { return 2; }
+static int three(void) { return 3; }
+static int four(void) { return 4; }
+int (*functions[])(void) = {one, two, three, four};
+int main(int argc, char **argv) { char text[64]; strcpy(text, argv[0]); printf("%s %d\n", text, functions[argc & 3]()); return 0; }
+PLAIN
+hardened=(-O2 -fPIE -pie -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+	"-Wl,-z,relro,-z,now,-z,noexecstack,-z,separate-code")
+[ "$(uname -m)" != x86_64 ] || hardened+=(-fcf-protection=full)
+expect_lack() { # TEXT FLAG...
+	cc -o "$WORK/plain" "$WORK/plain.c" "${hardened[@]}" "${@:2}" || fail "cc ${*:2}"
+	not_hardened "$WORK/plain" >"$WORK/lacks"
+	[ "$(sed 's/.* lacks //' "$WORK/lacks")" = "$1" ] || fail "with '${*:2}': '$(cat "$WORK/lacks")' instead of '$1'"
+}
+expect_lack ""
+expect_lack "position independent code,position independent program" -fno-pie -no-pie
+expect_lack "binding at start" -Wl,-z,lazy
+expect_lack "relro" -Wl,-z,norelro
+expect_lack "stack that is not executed" -Wl,-z,execstack
+expect_lack "code apart from data" -Wl,-z,noseparate-code
+expect_lack "stack protector" -fno-stack-protector
+expect_lack "fortify" -U_FORTIFY_SOURCE
+[ "$(uname -m)" != x86_64 ] || expect_lack "control flow protection" -fcf-protection=none
 
 # What pkg-config says leads to headers that compile.
 if command -v pkg-config >/dev/null; then

@@ -65,6 +65,38 @@ expect_no_paths() {
 	done < <(files_below "$root")
 }
 
+# not_hardened FILE: says what an ELF file was not compiled or linked with, and fails if it has all of it.
+not_hardened() {
+	local file=$1 headers dynamic symbols lacks=()
+	headers=$(readelf -Wlh "$file") dynamic=$(readelf -Wd "$file") symbols=$(readelf -W --dyn-syms "$file")
+	grep -qE '^ *Type: *DYN' <<<"$headers" || lacks+=("position independent code")
+	! grep -q ' INTERP ' <<<"$headers" || grep -q 'FLAGS_1.* PIE' <<<"$dynamic" || lacks+=("position independent program")
+	grep -q ' GNU_RELRO ' <<<"$headers" || lacks+=(relro)
+	grep -qE 'BIND_NOW|FLAGS_1.* NOW' <<<"$dynamic" || lacks+=("binding at start")
+	grep -E ' GNU_STACK ' <<<"$headers" | grep -q ' RW ' || lacks+=("stack that is not executed")
+	! grep -qE '^ +LOAD .* (RWE|WE) ' <<<"$headers" || lacks+=("code that is not written")
+	grep -E '^ +LOAD ' <<<"$headers" | head -n 1 | grep -q ' R  ' || lacks+=("code apart from data")
+	! grep -q TEXTREL <<<"$dynamic" || lacks+=("code without relocations")
+	grep -q __stack_chk_fail <<<"$symbols" || lacks+=("stack protector")
+	grep -qE '__[a-z]+_chk(@| |$)' <<<"$symbols" || lacks+=(fortify)
+	if [ "$(uname -m)" = x86_64 ]; then
+		[ "$(objdump -d --no-show-raw-insn "$file" | grep -c endbr64)" -ge 5 ] || lacks+=("control flow protection")
+	fi
+	[ ${#lacks[@]} -gt 0 ] || return 1
+	(IFS=, && echo "$file lacks ${lacks[*]}")
+}
+
+# expect_hardened ROOT N: all ELF files below it, which are N.
+expect_hardened() {
+	local root=$1 file n=0
+	while read -r file; do
+		[ "$(head -c 4 "$root/$file" | tr -d '\0')" = $'\x7fELF' ] || continue
+		n=$((n + 1))
+		! not_hardened "$root/$file" >"$WORK/lacks" || fail "$(cat "$WORK/lacks")"
+	done < <(files_below "$root")
+	[ "$n" -eq "$2" ] || fail "$n programs and libraries below $root instead of $2"
+}
+
 # expect_version TEXT: the release, perhaps with what git says.
 RELEASE=$(sed -n 's/^project(nccl-ha VERSION \([0-9.]*\).*/\1/p' "$SOURCE/CMakeLists.txt")
 expect_version() {

@@ -7,6 +7,7 @@
 #include "device/netdev.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -117,7 +118,7 @@ static void interfaces_of_gids_and_of_the_pci_function_are_the_fabrics(void **st
 static void so_is_another_interface_of_its_pci_function(void **state)
 {
 	struct fake_device *fake = fake_device_add("mlx5_0");
-	char link[200], pci[300];
+	char link[200], pci[PATH_MAX];
 
 	(void)state;
 	snprintf(link, sizeof link, "%.150s/device", fake->device.ibdev_path);
