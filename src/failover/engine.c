@@ -472,11 +472,27 @@ static void msg_came(struct ha_comm *comm, struct ha_path *path)
 	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
+/* So many sockets in a row that garbled what was said, each soon: it is the peer that is broken. */
+#define GARBLED_MAX 8
+#define SOON_NS	    (10 * HA_NS_PER_S)
+
+/* False: it is, and another socket would not help. */
+static bool may_be_the_socket(struct ha_failover *fo, const struct ha_frame_sock *frames)
+{
+	if (!ha_frame_sock_is_bad(frames))
+		return true;
+	if (ha_now_ns() - fo->joined_ns > SOON_NS)
+		fo->garbled = 0;
+	return ++fo->garbled <= GARBLED_MAX;
+}
+
 static bool socket_broken(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
 
 	if (fo->state == HA_FO_LATCHED)
+		return false;
+	if (!may_be_the_socket(fo, &comm->ctrl_sock->frames))
 		return false;
 	fo->socket_broken = true;
 	fo->socket_end = (uint8_t)ha_frame_sock_end(&comm->ctrl_sock->frames);
@@ -557,6 +573,8 @@ static void take_message(struct ha_comm *comm, const uint8_t *payload, uint32_t 
 	comm->failover->unproven = false;
 	if (decoded == HA_WIRE_OK)
 		ha_failover_hear(comm, &m);
+	else if (decoded != HA_WIRE_BAD_VALUE)
+		ha_ctrl_sock_garbled(comm->ctrl_sock, decoded);
 	else
 		ha_comm_fail(comm, HA_ERR_INTERNAL, "a message of the failover protocol that is %s",
 			     ha_wire_strerror(decoded));
@@ -570,8 +588,7 @@ static void take_ports(struct ha_comm *comm, const uint8_t *payload, uint32_t le
 	if (decoded == HA_WIRE_OK)
 		hear_ports(comm, &ports);
 	else
-		ha_comm_fail(comm, HA_ERR_INTERNAL, "a list of ports that is %s",
-			     ha_wire_strerror(decoded));
+		ha_ctrl_sock_garbled(comm->ctrl_sock, decoded);
 }
 
 static void frame(struct ha_comm *comm, const struct ha_frame_header *header,
@@ -608,7 +625,7 @@ static ha_result_t open_failover(struct ha_comm *comm, const struct ha_wire_endp
 	fo->traffic_class = local->traffic_class;
 	fo->nqps = local->nqps;
 	fo->peer_window.base = 1;
-	fo->heard_ns = fo->tick_ns = ha_now_ns();
+	fo->heard_ns = fo->tick_ns = fo->joined_ns = ha_now_ns();
 	ha_slot_begin(&fo->slots[0], comm->paths[0]->generation);
 	fo->look = true;
 	comm->npaths = HA_MAX_PATHS;
@@ -718,7 +735,7 @@ bool ha_failover_reconnected(struct ha_comm *comm, struct ha_frame_sock *sock)
 	fo->socket_broken = false;
 	fo->unproven = true;
 	fo->reconnected++;
-	fo->heard_ns = ha_now_ns();
+	fo->heard_ns = fo->joined_ns = ha_now_ns();
 	say_ports(comm);
 	ha_signaling_new_statement(comm);
 	ha_say(comm, HA_SAY_STATEMENT | HA_SAY_STATE |

@@ -108,9 +108,11 @@ struct ha_slot_link {
 
 struct ha_failover {
 	uint8_t state;
-	bool resumed;			/* receiver: RESUMED of this epoch was heard */
-	bool socket_broken;		/* paths are the only channels, until it is dialled again */
-	bool look;			/* something happened that a visit has to look at */
+	bool resumed;	    /* receiver: RESUMED of this epoch was heard */
+	bool socket_broken; /* paths are the only channels, until it is dialled again */
+	uint8_t garbled;    /* sockets in a row that were given up soon for what came over them */
+	uint64_t joined_ns; /* since when there is this socket */
+	bool look;	    /* something happened that a visit has to look at */
 	uint16_t renewed, peer_renewed; /* receiver: offers that may work now, and did not before */
 	bool stepping;			/* a step of the machine is under way: fsm.c */
 	uint8_t socket_end;		/* enum ha_sock_end: of the one that broke */

@@ -46,13 +46,19 @@ static void lost(struct ha_ctrl_sock *sock, enum ha_io io)
 
 	if (atomic_load(&comm->peer_bye))
 		return;
-	if (io == HA_IO_BAD)
+	if (comm->ops->socket_broken(comm))
+		ha_frame_sock_close(&sock->frames); /* the peer must not believe in it any longer */
+	else if (io == HA_IO_BAD)
 		ha_comm_fail(comm, HA_ERR_INTERNAL, "a control message that is %s",
 			     ha_wire_strerror(sock->frames.bad));
-	else if (!comm->ops->socket_broken(comm))
-		ha_comm_peer_lost(comm, ha_frame_sock_why(&sock->frames));
 	else
-		ha_frame_sock_close(&sock->frames); /* the peer must not believe in it any longer */
+		ha_comm_peer_lost(comm, ha_frame_sock_why(&sock->frames));
+}
+
+void ha_ctrl_sock_garbled(struct ha_ctrl_sock *sock, enum ha_wire_result how)
+{
+	/* It came whole: what is missing was never said. */
+	sock->frames.bad = how == HA_WIRE_SHORT ? HA_WIRE_BAD_VALUE : how;
 }
 
 /* The connection's visit reads it: there, and nowhere else, is what it says acted upon. */
@@ -81,6 +87,8 @@ void ha_ctrl_sock_read(struct ha_ctrl_sock *sock)
 		io = ha_frame_sock_receive(&sock->frames, &header, &payload);
 		if (io == HA_IO_DONE)
 			comm->ops->frame(comm, &header, payload);
+		if (ha_frame_sock_is_bad(&sock->frames))
+			io = HA_IO_BAD;
 	}
 	if (io == HA_IO_CLOSED || io == HA_IO_BAD) {
 		ha_progress_unwatch_self(comm->inst->progress, &sock->watch);

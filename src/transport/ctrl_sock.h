@@ -44,6 +44,12 @@ void ha_ctrl_sock_stop(struct ha_ctrl_sock *sock);
 void ha_ctrl_sock_read(struct ha_ctrl_sock *sock);
 
 /*
+ * The frame just read is not what the peer said: nor is, then, what comes behind it. From the
+ * callback of ha_ctrl_sock_read.
+ */
+void ha_ctrl_sock_garbled(struct ha_ctrl_sock *sock, enum ha_wire_result how);
+
+/*
  * Goes on over another socket, which it takes over, and closes the one before. False, and all is
  * as it was: it is not started yet, or stopped, or the socket cannot be watched. Progress thread,
  * under the token.

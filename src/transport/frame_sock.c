@@ -119,7 +119,7 @@ enum ha_sock_end ha_frame_sock_end(const struct ha_frame_sock *sock)
 {
 	switch (sock->error) {
 	case 0:
-		return HA_SOCK_CLOSED;
+		return ha_frame_sock_is_bad(sock) ? HA_SOCK_RESET : HA_SOCK_CLOSED;
 	case ETIMEDOUT:
 	case EHOSTUNREACH:
 	case EHOSTDOWN:
@@ -133,5 +133,7 @@ enum ha_sock_end ha_frame_sock_end(const struct ha_frame_sock *sock)
 
 const char *ha_frame_sock_why(const struct ha_frame_sock *sock)
 {
+	if (ha_frame_sock_is_bad(sock))
+		return ha_wire_strerror(sock->bad);
 	return sock->error == 0 ? "closed by the other end" : strerror(sock->error);
 }

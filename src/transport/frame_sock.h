@@ -18,7 +18,8 @@ enum ha_io {
 /* How a socket came to its end, which is what it says of the peer. */
 enum ha_sock_end {
 	HA_SOCK_CLOSED, /* the peer's host closed it in good order: so it does for a dead process */
-	HA_SOCK_RESET,	/* somebody knows of no such socket: the peer's host, or a firewall */
+	HA_SOCK_RESET,	/* somebody knows of no such socket, or speaks in between: the peer's host,
+			   or a firewall */
 	HA_SOCK_SILENT, /* nothing came back: the network is out, or the peer's host */
 };
 
@@ -51,10 +52,16 @@ enum ha_io ha_frame_sock_flush(struct ha_frame_sock *sock);
 enum ha_io ha_frame_sock_receive(struct ha_frame_sock *sock, struct ha_frame_header *header,
 				 const uint8_t **payload);
 
-/* After HA_IO_CLOSED. */
+/* What came was no peer's words. */
+static inline bool ha_frame_sock_is_bad(const struct ha_frame_sock *sock)
+{
+	return sock->bad != HA_WIRE_OK && sock->bad != HA_WIRE_SHORT;
+}
+
+/* After HA_IO_CLOSED or HA_IO_BAD. */
 enum ha_sock_end ha_frame_sock_end(const struct ha_frame_sock *sock);
 
-/* "closed by the other end", or the socket's error. */
+/* "closed by the other end", the socket's error, or what is wrong with what came. */
 const char *ha_frame_sock_why(const struct ha_frame_sock *sock);
 
 #endif

@@ -246,6 +246,76 @@ static void it_is_dialled_until_it_answers(void **state)
 	pair_close(&pair);
 }
 
+/* A middlebox that changes bytes, or a kernel with a fault: what came is not what was said. */
+static void say_no_frame(int fd)
+{
+	peer_say(fd, "HTTP/1.1 200 OK\r\n\r\n", 19);
+}
+
+static void say_a_damaged_message(int fd)
+{
+	struct ha_message m = {.kind = HA_MSG_PING, .epoch = 1};
+	uint8_t bytes[HA_MESSAGE_MAX_BYTES];
+	size_t length = ha_message_encode(&m, bytes);
+
+	bytes[length - 1] ^= 1;
+	peer_say_frame(fd, HA_FRAME_CONTROL, bytes, (uint32_t)length);
+}
+
+static void say_no_list_of_ports(int fd)
+{
+	peer_say_frame(fd, HA_FRAME_PORTS, "\xff garbage", 9);
+}
+
+static void (*const garblers[])(int fd) = {say_no_frame, say_a_damaged_message,
+					   say_no_list_of_ports};
+
+static void a_socket_that_garbles_is_replaced(void **state)
+{
+	(void)state;
+	for (size_t g = 0; g < sizeof(garblers) / sizeof(garblers[0]); g++)
+		for (int at_sender = 0; at_sender < 2; at_sender++) {
+			struct pair pair;
+
+			open_settled(&pair, 1);
+			transfer(&pair, 1000, 1);
+			garblers[g]((at_sender ? pair.send : pair.recv)->ctrl_sock->frames.fd);
+			wait_rejoined(&pair, 1, 50);
+			assert_logged("the bootstrap socket is broken (");
+			assert_socket_carries_messages(&pair);
+			transfer(&pair, 100000, 2);
+			assert_int_equal(captured_warnings, 0);
+			pair_close(&pair);
+		}
+}
+
+/* Nothing that it says is ever understood. */
+static void a_peer_that_says_nothing_but_garbage_is_given_up(void **state)
+{
+	struct pair pair;
+	unsigned times = 0;
+
+	(void)state;
+	open_settled(&pair, 1);
+	for (unsigned ms = 0; ms < 60000 && ha_comm_error(pair.recv) == HA_OK; ms++) {
+		struct ha_ctrl_sock *sock = pair.recv->ctrl_sock;
+
+		if (!pair.recv->failover->socket_broken && !pair.send->failover->socket_broken) {
+			sock->readable = true;
+			sock->frames.in_len =
+			    HA_FRAME_HEADER; /* of zeros, before the peer's words */
+			memset(sock->frames.in, 0, HA_FRAME_HEADER);
+			ha_progress_call(pair.inst[1]->progress, &pair.recv->poller);
+			times++;
+		}
+		pair_idle(&pair, 1);
+	}
+	assert_int_equal(ha_comm_error(pair.recv), HA_ERR_INTERNAL);
+	assert_int_equal(times, 9);
+	assert_logged("a control message that is not from this plugin");
+	pair_close(&pair);
+}
+
 /* ---- strangers ------------------------------------------------------------------------------- */
 
 static int dial_server(const struct pair *pair)
@@ -865,6 +935,8 @@ int main(void)
 	    cmocka_unit_test(one_port_survives_a_flap_without_its_socket),
 	    cmocka_unit_test(a_message_in_flight_survives_both),
 	    cmocka_unit_test(it_is_dialled_until_it_answers),
+	    cmocka_unit_test(a_socket_that_garbles_is_replaced),
+	    cmocka_unit_test(a_peer_that_says_nothing_but_garbage_is_given_up),
 	    cmocka_unit_test(strangers_at_the_server_are_turned_away),
 	    cmocka_unit_test(a_silent_guest_has_five_seconds),
 	    cmocka_unit_test(a_flood_of_strangers_does_not_keep_the_peer_out),
