@@ -170,6 +170,33 @@ class Foreign(unittest.TestCase):
         with open(secret, "rb"):
             self.assertEqual(opened.count(), 1)  # it would have been seen
 
+    @unittest.skipUnless(os.getuid() == 0, "as root only: gives a right away")
+    def test_who_may_read_everything_needs_no_other_right_to_see_all_users(self):
+        self.publish(pid=1)
+        self.publish(pid=2, uid=0)
+        os.mkdir(self.path("nccl-ha-12345"), 0o700)
+        Statistics(pid=3).write(self.path("nccl-ha-12345/nccl-ha.12345.3"), 12345)
+        os.chown(self.path("nccl-ha-12345"), 12345, 12345)
+        self.held.append(Held(self.path("nccl-ha-12345/nccl-ha.12345.3")))
+        for rights, users in ("-all,+dac_read_search", [0, 12345, 1234]), ("-all", [1234]):
+            Statistics(pid=4).write(self.path("nccl-ha.1234.4"), 1234)
+            os.chmod(self.path("nccl-ha.1234.4"), 0o600)
+            with Held(self.path("nccl-ha.1234.4")):
+                done = subprocess.run(
+                    ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", f"--inh-caps={rights}", f"--ambient-caps={rights}",
+                     "--bounding-set=+all", self.reachable(), "status", "--json", "--dir", self.dir],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, timeout=60)  # fmt: skip
+            self.assertIn(done.returncode, (0, 1), done.stderr)
+            seen = {p["uid"] for p in json.loads(done.stdout)["processes"]}
+            self.assertEqual(seen, set(users) | ({NOBODY} if "+" in rights else set()))
+
+    def reachable(self):
+        """The tool, where anybody may reach it."""
+        tool = self.path("tool")
+        if not os.path.exists(tool):
+            shutil.copy(TOOL, tool)
+        return tool
+
     def device(self):
         try:
             os.mknod(self.path("device"), stat.S_IFCHR | 0o666, os.makedev(1, 3))

@@ -3,57 +3,148 @@
 
 #include "tools/common/clock.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MAX_CLIENTS 16	 /* while all are taken, others wait in the kernel's queue */
+#define MAX_CLIENTS 64	 /* while all have asked, others wait in the kernel's queue */
 #define MAX_REQUEST 4096 /* what libmicrohttpd has for a request's head and its answer's */
-#define TIME_NS	    (5 * NP_NS_PER_S) /* for a client to ask, and to take the answer */
-#define TURN_MS	    200
+#define ASKING_NS   (1 * NP_NS_PER_S)  /* for a client to ask */
+#define READING_NS  (5 * NP_NS_PER_S)  /* and to take the answer */
+#define PAGE_NS	    (1 * NP_NS_PER_S)  /* for which a page is good */
+#define SHORTAGE_NS (NP_NS_PER_S / 10) /* until another try, without descriptors */
+#define TURN_MS	    100		       /* between two looks at the clock */
+#define AT_A_TIME   16		       /* admissions: then the others are served */
 
 struct client {
 	int fd;
-	uint64_t deadline_ns; /* 0: nobody is here */
+	uint64_t since_ns; /* 0: nobody is here */
+	uint64_t deadline_ns;
+	bool has_asked;
 };
 
 struct server {
-	nh_page_fn page;
+	nh_page_fn make_page;
 	void *arg;
+	const char *const *hosts;
 	struct client clients[MAX_CLIENTS];
+	struct MHD_Response *page; /* NULL: none yet */
+	uint64_t page_ns;	   /* when it was made */
 };
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-/* Takes the body; NULL: no memory, and the connection ends without an answer. */
-static enum MHD_Result answer(struct MHD_Connection *connection, unsigned int status,
-			      const char *type, char *body, size_t length)
+/* Takes the body; NULL: no memory. */
+static struct MHD_Response *response_of(const char *type, char *body, size_t length)
 {
 	struct MHD_Response *response =
 	    body ? MHD_create_response_from_buffer_with_free_callback(length, body, free) : NULL;
+
+	if (!response)
+		return NULL;
+	if (MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES &&
+	    MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close") == MHD_YES)
+		return response;
+	MHD_destroy_response(response);
+	return NULL;
+}
+
+/* Without memory the connection ends without an answer. */
+static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned int status,
+				   const char *text)
+{
+	struct MHD_Response *response =
+	    response_of("text/plain; charset=utf-8", strdup(text), strlen(text));
 	enum MHD_Result done = MHD_NO;
 
 	if (!response)
 		return MHD_NO;
-	if (MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES &&
-	    MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close") == MHD_YES &&
-	    (status != MHD_HTTP_METHOD_NOT_ALLOWED ||
-	     MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD") == MHD_YES))
+	if (status != MHD_HTTP_METHOD_NOT_ALLOWED ||
+	    MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD") == MHD_YES)
 		done = MHD_queue_response(connection, status, response);
 	MHD_destroy_response(response);
 	return done;
 }
 
-static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned int status,
-				   const char *text)
+/* ---- the page ------------------------------------------------------------------------------- */
+
+/* However many ask, it is made once a second. */
+static enum MHD_Result answer_page(struct server *server, struct MHD_Connection *connection)
 {
-	return answer(connection, status, "text/plain; charset=utf-8", strdup(text), strlen(text));
+	uint64_t now_ns = np_now_ns();
+
+	if (!server->page || now_ns - server->page_ns >= PAGE_NS) {
+		size_t length = 0;
+		char *text = server->make_page(server->arg, &length);
+
+		if (server->page)
+			MHD_destroy_response(server->page);
+		server->page =
+		    response_of("text/plain; version=0.0.4; charset=utf-8", text, length);
+		server->page_ns = now_ns;
+	}
+	if (!server->page)
+		return answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR,
+				   "cannot make the page\n");
+	return MHD_queue_response(connection, MHD_HTTP_OK, server->page);
+}
+
+/* ---- whom it was asked as ------------------------------------------------------------------- */
+
+/* "name", "name:80", "1.2.3.4:80", "[::1]:80" without the port and the brackets. */
+static void host_of(const char *header, char *host, size_t size)
+{
+	const char *begin = header + (*header == '[');
+	size_t length = *header == '[' ? strcspn(begin, "]") : strcspn(begin, ":");
+
+	snprintf(host, size, "%.*s", (int)length, begin);
+}
+
+static bool is_number(const char *host)
+{
+	struct in6_addr address;
+
+	return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
+}
+
+/*
+ * A page in somebody's browser may ask us under a name of its own that leads here, and would read
+ * the answer. It cannot do so under a number, nor under names that are ours.
+ */
+static bool is_our_name(const struct server *server, const char *header)
+{
+	char host[256], own[256] = "";
+
+	if (!header)
+		return true;
+	host_of(header, host, sizeof(host));
+	if (is_number(host) || !strcasecmp(host, "localhost"))
+		return true;
+	if (gethostname(own, sizeof(own) - 1) == 0 && !strcasecmp(host, own))
+		return true;
+	for (const char *const *each = server->hosts; *each; each++)
+		if (!strcmp(*each, "*") || !strcasecmp(host, *each))
+			return true;
+	return false;
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+static struct client *client_of(struct MHD_Connection *connection)
+{
+	const union MHD_ConnectionInfo *info =
+	    MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	return info ? info->socket_context : NULL;
 }
 
 /* A request's head is there; libmicrohttpd leaves the body out where the method is HEAD. */
@@ -61,23 +152,25 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
 			      const char *method, const char *version, const char *data,
 			      size_t *data_length, void **request)
 {
+	struct client *client = client_of(connection);
 	struct server *server = arg;
-	size_t length = 0;
-	char *page;
 
 	(void)version, (void)data, (void)data_length, (void)request;
+	if (client) {
+		client->has_asked = true;
+		client->deadline_ns = np_now_ns() + READING_NS;
+	}
 	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
 		return answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "GET or HEAD\n");
+	if (!is_our_name(server, MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
+							     MHD_HTTP_HEADER_HOST)))
+		return answer_text(connection, MHD_HTTP_MISDIRECTED_REQUEST,
+				   "this host is not known by that name here: see --host\n");
 	if (!strcmp(url, "/"))
 		return answer_text(connection, MHD_HTTP_OK, "nccl-ha: see /metrics\n");
 	if (strcmp(url, "/metrics") != 0)
 		return answer_text(connection, MHD_HTTP_NOT_FOUND, "see /metrics\n");
-	page = server->page(server->arg, &length);
-	if (!page)
-		return answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR,
-				   "cannot make the page\n");
-	return answer(connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", page,
-		      length);
+	return answer_page(server, connection);
 }
 
 /* ---- clients -------------------------------------------------------------------------------- */
@@ -89,43 +182,141 @@ static void note_client(void *arg, struct MHD_Connection *connection, void **slo
 	struct client *c = *slot;
 
 	if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-		c->deadline_ns = 0;
+		*c = (struct client){.since_ns = 0};
 		return;
 	}
-	/* There is a free one: libmicrohttpd has as many connections at most. */
-	for (c = server->clients; c->deadline_ns; c++)
+	/* There is a free one: nobody is let in otherwise. */
+	for (c = server->clients; c->since_ns; c++)
 		;
 	c->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-	c->deadline_ns = np_now_ns() + TIME_NS;
+	c->since_ns = np_now_ns();
+	c->deadline_ns = c->since_ns + ASKING_NS;
 	*slot = c;
 }
 
-/* libmicrohttpd's own time limit is for silence: who sends a byte now and then would stay. */
+/* libmicrohttpd's own time limit is for silence: who sends a byte now and then would stay. It frees
+ * the place when it comes to see this. */
+static void drop(struct client *c)
+{
+	shutdown(c->fd, SHUT_RDWR);
+}
+
 static void drop_late_clients(struct server *server)
 {
 	uint64_t now_ns = np_now_ns();
 
 	for (struct client *c = server->clients; c < server->clients + MAX_CLIENTS; c++)
-		if (c->deadline_ns && now_ns >= c->deadline_ns)
-			shutdown(c->fd, SHUT_RDWR);
+		if (c->since_ns && now_ns >= c->deadline_ns)
+			drop(c);
 }
 
-bool nh_http_serve(int listener, nh_page_fn page, void *arg, const volatile sig_atomic_t *stop)
+static bool has_place(const struct server *server)
 {
-	struct server server = {.page = page, .arg = arg};
-	/* By epoll: by select it would accept who comes while all are taken, and hang up. */
-	struct MHD_Daemon *daemon = MHD_start_daemon(
-	    MHD_USE_EPOLL, 0, NULL, NULL, handle, &server, MHD_OPTION_LISTEN_SOCKET, listener,
-	    MHD_OPTION_CONNECTION_LIMIT, (unsigned int)MAX_CLIENTS,
-	    MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MAX_REQUEST, MHD_OPTION_NOTIFY_CONNECTION,
-	    note_client, &server, MHD_OPTION_END);
+	for (const struct client *c = server->clients; c < server->clients + MAX_CLIENTS; c++)
+		if (!c->since_ns)
+			return true;
+	return false;
+}
 
-	if (!daemon)
-		return false;
-	while (!*stop && MHD_run_wait(daemon, TURN_MS) == MHD_YES)
-		drop_late_clients(&server);
-	MHD_stop_daemon(daemon);
-	return *stop;
+/* Of those who have not asked, the one who has had most time to makes way. */
+static void make_place(struct server *server)
+{
+	struct client *oldest = NULL;
+
+	for (struct client *c = server->clients; c < server->clients + MAX_CLIENTS; c++)
+		if (!c->has_asked && (!oldest || c->since_ns < oldest->since_ns))
+			oldest = c;
+	if (oldest)
+		drop(oldest);
+}
+
+/* ---- serving -------------------------------------------------------------------------------- */
+
+/* Not by libmicrohttpd: without descriptors it would try all the time. False: there are none. */
+static bool admit(struct MHD_Daemon *daemon, int listener)
+{
+	struct sockaddr_storage from;
+	socklen_t length = sizeof(from);
+	int fd = accept4(listener, (struct sockaddr *)&from, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd >= 0)
+		return MHD_add_connection(daemon, fd, (struct sockaddr *)&from, length) == MHD_YES;
+	return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
+}
+
+static bool is_readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return poll(&p, 1, 0) == 1;
+}
+
+/* Lets those in who knock; false: not now, for want of descriptors. */
+static bool admit_all(struct server *server, struct MHD_Daemon *daemon, int listener)
+{
+	for (int i = 0; i < AT_A_TIME && is_readable(listener); i++) {
+		if (!has_place(server)) {
+			make_place(server);
+			MHD_run(daemon);
+		}
+		if (!has_place(server)) /* all have asked: they are being served */
+			return true;
+		if (!admit(daemon, listener))
+			return false;
+		MHD_run(daemon);
+	}
+	return true;
+}
+
+/* Until something happens, or time is up. */
+static void wait_for_clients(struct MHD_Daemon *daemon, int listener, bool admits)
+{
+	struct pollfd fds[2] = {
+	    {.fd = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd,
+	     .events = POLLIN},
+	    {.fd = admits ? listener : -1, .events = POLLIN},
+	};
+	MHD_UNSIGNED_LONG_LONG least = TURN_MS;
+
+	if (MHD_get_timeout(daemon, &least) != MHD_YES || least > TURN_MS)
+		least = TURN_MS;
+	(void)poll(fds, 2, (int)least);
+}
+
+static void serve(struct server *server, struct MHD_Daemon *daemon, int listener,
+		  const volatile sig_atomic_t *stop)
+{
+	uint64_t shortage_ends_ns = 0;
+
+	while (!*stop) {
+		bool admits = np_now_ns() >= shortage_ends_ns;
+
+		wait_for_clients(daemon, listener, admits && has_place(server));
+		if (admits && !admit_all(server, daemon, listener))
+			shortage_ends_ns = np_now_ns() + SHORTAGE_NS;
+		MHD_run(daemon);
+		drop_late_clients(server);
+	}
+}
+
+bool nh_http_serve(int listener, nh_page_fn page, void *arg, const char *const *hosts,
+		   const volatile sig_atomic_t *stop)
+{
+	struct server server = {.make_page = page, .arg = arg, .hosts = hosts};
+	struct MHD_Daemon *daemon =
+	    MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, handle,
+			     &server, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)MAX_CLIENTS,
+			     MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MAX_REQUEST,
+			     MHD_OPTION_NOTIFY_CONNECTION, note_client, &server, MHD_OPTION_END);
+
+	if (daemon) {
+		serve(&server, daemon, listener, stop);
+		MHD_stop_daemon(daemon);
+	}
+	if (server.page)
+		MHD_destroy_response(server.page);
+	close(listener);
+	return daemon != NULL;
 }
 
 /* ---- the socket ----------------------------------------------------------------------------- */

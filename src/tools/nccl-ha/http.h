@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An HTTP server for one page, by libmicrohttpd: several scrapes at a time, no more than a few,
- * each within a few seconds. It answers GET and HEAD and nothing else; clients may be anybody.
+ * An HTTP server for one page, by libmicrohttpd: several scrapes at a time, each within a few
+ * seconds. It answers GET and HEAD and nothing else. Clients may be anybody: who does not ask at
+ * once makes way for others, and the page is made once a second.
  */
 #ifndef NH_HTTP_H
 #define NH_HTTP_H
@@ -17,7 +18,12 @@ int nh_http_listen(const char *where, char *url, size_t url_size, char *why, siz
 /* The page, which is freed when it is sent; NULL: an error of ours. */
 typedef char *(*nh_page_fn)(void *arg, size_t *length);
 
-/* Serves /metrics until *stop, and closes the listener. False: it cannot go on. */
-bool nh_http_serve(int listener, nh_page_fn page, void *arg, const volatile sig_atomic_t *stop);
+/*
+ * Serves /metrics until *stop, and closes the listener. Whoever names a host must do so by a
+ * number, as localhost, by this host's name or by one of `hosts`, which NULL ends; "*" is any.
+ * False: it cannot begin.
+ */
+bool nh_http_serve(int listener, nh_page_fn page, void *arg, const char *const *hosts,
+		   const volatile sig_atomic_t *stop);
 
 #endif

@@ -15,18 +15,25 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MAX_HOSTS 16
+
 struct arguments {
 	struct nh_select select;
 	const char *textfile, *listen;
+	const char *hosts[MAX_HOSTS + 1]; /* NULL ends them */
+	int nhosts;
 	double interval_s; /* 0: once */
 	bool connections;
 };
 
-enum { KEY_TEXTFILE = 0x2000, KEY_LISTEN };
+enum { KEY_TEXTFILE = 0x2000, KEY_LISTEN, KEY_HOST };
 
 static const struct argp_option options[] = {
     {"listen", KEY_LISTEN, "[ADDRESS:]PORT", 0,
      "Serve http://ADDRESS:PORT/metrics; without ADDRESS on 127.0.0.1, port 0 is any", 0},
+    {"host", KEY_HOST, "NAME", 0,
+     "With --listen: this host is also known as NAME, and as anything with '*'; may be repeated",
+     0},
     {"textfile", KEY_TEXTFILE, "FILE", 0,
      "Into FILE, at once or not at all: for node_exporter's --collector.textfile.directory", 0},
     {"interval", 'i', "S", 0, "With --textfile: again each S seconds", 0},
@@ -48,6 +55,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_LISTEN:
 		a->listen = arg;
 		return 0;
+	case KEY_HOST:
+		if (a->nhosts == MAX_HOSTS)
+			argp_error(state, "more than %d times --host", MAX_HOSTS);
+		a->hosts[a->nhosts++] = arg;
+		return 0;
 	case 'i':
 		a->interval_s = nh_seconds(state, "--interval", arg, 0.1, 86400);
 		return 0;
@@ -57,6 +69,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (a->textfile && a->listen)
 			argp_error(state, "--textfile or --listen, not both");
+		if (a->nhosts > 0 && !a->listen)
+			argp_error(state, "--host goes with --listen");
 		if (a->interval_s > 0 && !a->textfile)
 			argp_error(state, "--interval goes with --textfile");
 		return 0;
@@ -182,7 +196,7 @@ static int serve(struct arguments *a, const char *command)
 	catch_signals();
 	printf("%s/metrics\n", url);
 	fflush(stdout);
-	if (!nh_http_serve(listener, page, a, &stop)) {
+	if (!nh_http_serve(listener, page, a, a->hosts, &stop)) {
 		fprintf(stderr, "%s: %s: the HTTP server failed: %s\n", command, url,
 			strerror(errno));
 		return NH_EXIT_FAILED;

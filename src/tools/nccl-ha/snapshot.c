@@ -5,11 +5,13 @@
 #include "base/stats_reader.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -278,11 +280,23 @@ static int by_job_rank_pid(const void *a, const void *b)
 	return order ? order : strcmp(p->path, q->path);
 }
 
+/* Root, and who may read everything and nothing else, as a service does that publishes metrics. */
+static bool sees_all_users(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {{0}};
+
+	if (geteuid() == 0)
+		return true;
+	return syscall(SYS_capget, &header, data) == 0 &&
+	       (data[0].effective & 1u << CAP_DAC_READ_SEARCH);
+}
+
 int nh_snapshot_take(struct nh_snapshot *snapshot, const struct nh_select *select,
 		     const char *command)
 {
 	struct looking looking = {.snapshot = snapshot, .select = select, .command = command};
-	unsigned int uid = geteuid() == 0 ? HA_STATS_ALL_USERS : (unsigned int)getuid();
+	unsigned int uid = sees_all_users() ? HA_STATS_ALL_USERS : (unsigned int)getuid();
 	int err;
 
 	memset(snapshot, 0, sizeof(*snapshot));
@@ -319,7 +333,7 @@ void nh_say_no_job(const struct nh_snapshot *snapshot, const struct nh_select *s
 		    stderr,
 		    "%s: no process of %s uses the plugin here (or it was started with "
 		    "HA_NCCL_STATS=0, or in a container with a /dev/shm of its own: see --dir)\n",
-		    command, geteuid() == 0 ? "any user" : "this user");
+		    command, sees_all_users() ? "any user" : "this user");
 	if (snapshot->ndead)
 		fprintf(stderr, "%s: %zu that were killed left statistics behind: see --dead\n",
 			command, snapshot->ndead);
