@@ -53,6 +53,10 @@ install(FILES ${CMAKE_SOURCE_DIR}/scripts/benchlib.py ${CMAKE_SOURCE_DIR}/script
 file(GLOB ACCEPTLIB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/acceptlib/*.py)
 install(FILES ${ACCEPTLIB} DESTINATION ${SCRIPT_DIR}/acceptlib COMPONENT tools)
 
+# ---- metrics with systemd: for who enables it ---------------------------------------------------
+
+install(FILES ${PACKAGING}/nccl-ha-metrics.service DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/nccl-ha COMPONENT tools)
+
 # ---- completion in bash -------------------------------------------------------------------------
 
 foreach(program nccl-ha nccl-net-perf nccl-net-check)
@@ -75,11 +79,14 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
-set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
-  OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+set(CPACK_PRE_BUILD_SCRIPTS ${PACKAGING}/folders.cmake)
 set(CPACK_SOURCE_GENERATOR TGZ)
 set(CPACK_SOURCE_PACKAGE_FILE_NAME nccl-ha-${PROJECT_VERSION})
 set(CPACK_SOURCE_IGNORE_FILES /\\.git/ /\\.git$ /build/ /build- /__pycache__/ /\\.cache/)
+
+# Packages that are made twice of the same are the same, byte by byte: tests/install/reproducible.sh.
+set(CPACK_HA_ROOT ${CMAKE_SOURCE_DIR})
+set(CPACK_PROJECT_CONFIG_FILE ${PACKAGING}/epoch.cmake)
 
 # What this machine has the programs for; `cpack -G` asks for another.
 set(CPACK_GENERATOR TGZ)
@@ -136,8 +143,14 @@ set(CPACK_RPM_COMPONENT_INSTALL ON)
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
 set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
 set(CPACK_RPM_PACKAGE_RELEASE 1)
+# rpmbuild makes folders by itself, with the builder's mask.
+set(CPACK_RPM_DEFAULT_DIR_PERMISSIONS
+  OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(CPACK_RPM_PACKAGE_GROUP System/Libraries)
-set(CPACK_RPM_SPEC_MORE_DEFINE "%define _build_id_links none")
+set(CPACK_RPM_SPEC_MORE_DEFINE "%define _build_id_links none
+%define use_source_date_epoch_as_buildtime 1
+%define clamp_mtime_to_source_date_epoch 1
+%define _buildhost reproducible")
 set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION
   /usr/share/man /usr/share/man/man1 /usr/share/man/man7 /usr/share/bash-completion
   /usr/share/bash-completion/completions /usr/${CMAKE_INSTALL_LIBDIR}/pkgconfig)
