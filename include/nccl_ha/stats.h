@@ -85,6 +85,15 @@ struct nccl_ha_stats_header {
 	X(connections_failed, "Connections that ended with an error")                              \
 	X(records_missed, "Ports and connections without a record here, for want of room")
 
+/* What was said in the peer's name by somebody else, and not believed. Appended. */
+#define NCCL_HA_JOB_REFUSED_COUNTERS(X)                                                            \
+	X(refused_handshakes, "Connections to a listener that were not the peer's")                \
+	X(refused_rejoins,                                                                         \
+	  "Attempts to replace a connection's bootstrap socket that were not the peer's")          \
+	X(refused_messages,                                                                        \
+	  "Messages to a connection that were replayed, altered or not the peer's")                \
+	X(refused_heartbeats, "Heartbeats that were replayed, altered or of somebody unknown")
+
 #define NCCL_HA_STATS_COUNTER(name, help) uint64_t name;
 
 /* Of a connection. */
@@ -138,6 +147,7 @@ struct nccl_ha_job_stats {
 	 */
 	uint64_t closings;
 	struct nccl_ha_closed_stats closed;
+	NCCL_HA_JOB_REFUSED_COUNTERS(NCCL_HA_STATS_COUNTER)
 };
 
 /* ---- ports ---------------------------------------------------------------------------------- */

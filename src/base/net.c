@@ -46,6 +46,17 @@ socklen_t ha_sockaddr_len(const union ha_sockaddr *addr)
 	}
 }
 
+bool ha_sockaddr_same_host(const union ha_sockaddr *a, const union ha_sockaddr *b)
+{
+	if (a->sa.sa_family != b->sa.sa_family)
+		return false;
+	if (a->sa.sa_family == AF_INET)
+		return a->in.sin_addr.s_addr == b->in.sin_addr.s_addr;
+	return a->sa.sa_family == AF_INET6 &&
+	       IN6_ARE_ADDR_EQUAL(&a->in6.sin6_addr, &b->in6.sin6_addr) &&
+	       a->in6.sin6_scope_id == b->in6.sin6_scope_id;
+}
+
 int ha_net_listen(const union ha_sockaddr *wanted, int backlog, union ha_sockaddr *bound)
 {
 	socklen_t len = sizeof(*bound);

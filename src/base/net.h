@@ -39,6 +39,9 @@ const char *ha_sockaddr_text(const union ha_sockaddr *addr, char *buf, size_t si
 /* Bytes of the address's own struct, for bind and connect; 0 for a family that is none of ours. */
 socklen_t ha_sockaddr_len(const union ha_sockaddr *addr);
 
+/* Whether both are addresses of one host, whatever the ports. Unknown ones (AF_UNSPEC) are not. */
+bool ha_sockaddr_same_host(const union ha_sockaddr *a, const union ha_sockaddr *b);
+
 /*
  * A non-blocking listening socket at `wanted`, with a port of its own when that names none; *bound
  * is where it is. -1 with errno.

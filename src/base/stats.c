@@ -274,6 +274,25 @@ void ha_stats_conn_failed(struct ha_stats *stats)
 	pthread_mutex_unlock(&lock);
 }
 
+void ha_stats_refused(struct ha_stats *stats, enum ha_refused what)
+{
+	if (!stats)
+		return;
+	pthread_mutex_lock(&lock);
+	switch (what) {
+#define COUNT(name, help)                                                                          \
+	case HA_##name:                                                                            \
+		stats->job.name++;                                                                 \
+		break;
+		NCCL_HA_JOB_REFUSED_COUNTERS(COUNT)
+#undef COUNT
+	case HA_REFUSED_KINDS:
+		break;
+	}
+	write_job(stats);
+	pthread_mutex_unlock(&lock);
+}
+
 void ha_stats_event_log(struct ha_stats *stats, const char *path)
 {
 	if (!stats || strlen(path) >= sizeof stats->job.event_log)

@@ -36,6 +36,15 @@ void ha_stats_conn_remove(struct ha_stats *stats, int slot);
 /* Counts a connection that ended with an error. */
 void ha_stats_conn_failed(struct ha_stats *stats);
 
+/* Counts something that was refused. */
+enum ha_refused {
+#define HA_REFUSED_ENUM(name, help) HA_##name,
+	NCCL_HA_JOB_REFUSED_COUNTERS(HA_REFUSED_ENUM)
+#undef HA_REFUSED_ENUM
+	    HA_REFUSED_KINDS
+};
+void ha_stats_refused(struct ha_stats *stats, enum ha_refused what);
+
 /* Says where the event log is; the absolute path. */
 void ha_stats_event_log(struct ha_stats *stats, const char *path);
 

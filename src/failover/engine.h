@@ -154,7 +154,8 @@ struct ha_failover {
 	uint32_t told_qpn[HA_MAX_OFFERS];      /* of the endpoint, as PORTS said it; 0: none */
 	struct ha_standby *standby;	       /* receiver */
 	struct ha_path *retired;	       /* paths that are fenced, to be closed */
-	struct ha_reconnect_at reconnect_at;   /* [C] receiver: where it may be dialled again */
+	struct ha_reconnect_at reconnect_at;   /* receiver: where it may be dialled again */
+	struct ha_secrets next_secrets; /* receiver: said for the next time, perhaps not heard */
 	struct ha_reconnect *reconnect; /* sender: reconnect.c; NULL until its socket breaks */
 };
 

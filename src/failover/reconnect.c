@@ -86,6 +86,18 @@ static enum ha_step not_through(struct ha_comm *comm, int error)
 	return lost(comm, strerror(error));
 }
 
+/* From the address that the receiver knows: it lets nobody else in. */
+static bool from_where_we_were(const struct ha_comm *comm, int fd)
+{
+	union ha_sockaddr self = comm->ctrl_sock->self;
+
+	if (self.sa.sa_family == AF_INET6)
+		self.in6.sin6_port = 0;
+	else
+		self.in.sin_port = 0;
+	return bind(fd, &self.sa, ha_sockaddr_len(&self)) == 0;
+}
+
 static enum ha_step start(struct ha_comm *comm)
 {
 	struct ha_reconnect *reconnect = comm->failover->reconnect;
@@ -99,6 +111,8 @@ static enum ha_step start(struct ha_comm *comm)
 		return lost(comm, strerror(errno));
 	ha_frame_sock_open(&reconnect->sock, fd);
 	ha_frame_sock_keep(&reconnect->sock);
+	if (!from_where_we_were(comm, fd))
+		return lost(comm, strerror(errno));
 	if (connect(fd, &addr.sa, ha_sockaddr_len(&addr)) != 0 && errno != EINPROGRESS)
 		return not_through(comm, errno);
 	return HA_STEP_NEXT;
@@ -165,9 +179,13 @@ static enum ha_step hear_answer(struct ha_comm *comm)
 	}
 	if (header.type != HA_FRAME_REJOIN ||
 	    ha_rejoin_decode(payload, header.length, &said) != HA_WIRE_OK ||
-	    said.secret != server_of(comm)->secrets.answer)
+	    said.secret != server_of(comm)->secrets.answer || !ha_secrets_known(&said.next))
 		return refused(comm, "the answer is not our peer's");
 	comm->failover->reconnect->refused = 0;
+	/* The ones before are of no use any more once the receiver has heard READY. */
+	comm->failover->peer_ports.reconnect_at.secrets = said.next;
+	if (!ha_frame_sock_queue(sock, HA_FRAME_READY, NULL, 0))
+		return lost(comm, "no room for what is to be said");
 	return ha_failover_reconnected(comm, sock) ? HA_STEP_NEXT : lost(comm, "not now");
 }
 

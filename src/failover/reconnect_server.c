@@ -7,6 +7,7 @@
 #include "failover/shared.h"
 #include "progress/acceptor.h"
 #include "transport/comm.h"
+#include "transport/ctrl_sock.h"
 #include "transport/frame_sock.h"
 #include "transport/shared.h"
 
@@ -28,6 +29,9 @@ struct client {
 	struct ha_watch watch;
 	struct ha_reconnect_server *server;
 	uint64_t since_ns;
+	bool answered; /* it said REJOIN and was believed so far: it needs no seat */
+	struct ha_rejoin rejoin;
+	union ha_sockaddr from;
 	struct ha_frame_sock sock; /* fd -1: idle */
 };
 
@@ -48,7 +52,8 @@ static void leave(struct client *client)
 	struct ha_reconnect_server *server = client->server;
 
 	ha_progress_unwatch_self(server->inst->progress, &client->watch);
-	ha_seats_leave(&server->acceptor.seats, &client->seat);
+	if (!client->answered)
+		ha_seats_leave(&server->acceptor.seats, &client->seat);
 	ha_list_remove(&client->link);
 	ha_list_push_back(&server->idle, &client->link);
 }
@@ -57,78 +62,158 @@ static void turn_away(struct client *client, const char *why)
 {
 	HA_TRACE(1, "a client at the server for broken sockets is turned away: %s", why);
 	client->server->strangers++;
+	ha_instance_refused(client->server->inst, HA_refused_rejoins);
 	ha_frame_sock_close(&client->sock);
 	leave(client);
 }
 
-static const struct ha_secrets *secrets_of(const struct ha_comm *comm)
-{
-	return &comm->failover->reconnect_at.secrets;
-}
+/* ---- who it is ------------------------------------------------------------------------------ */
 
 /* Under the instance's lock. */
-static struct ha_comm *find_connection(struct ha_instance *inst, const struct ha_rejoin *said)
+static struct ha_comm *find_connection(struct ha_instance *inst, uint64_t id)
 {
 	struct ha_list *pos;
 
 	ha_list_for_each (pos, &inst->comms) {
 		struct ha_comm *comm = ha_container_of(pos, struct ha_comm, in_instance);
 
-		if (!comm->is_send && comm->failover && ha_secrets_known(secrets_of(comm)) &&
-		    secrets_of(comm)->ask == said->secret && comm->peer_id == said->connection_id)
+		if (!comm->is_send && comm->failover && comm->peer_id == id &&
+		    ha_secrets_known(&comm->failover->reconnect_at.secrets))
 			return comm;
 	}
 	return NULL;
 }
 
-/* What the client cannot have from its own words, and nobody else knows. */
-static bool answer(const struct ha_comm *comm, struct ha_frame_sock *sock)
+/*
+ * Secrets are good for one time. Those for the next time are said in the answer, and whether the
+ * sender has heard it is not known before it says READY or uses them. Until then both will do.
+ */
+static void use_next(struct ha_failover *fo)
 {
-	struct ha_rejoin said = {.secret = secrets_of(comm)->answer,
-				 .connection_id = comm->peer_id};
+	fo->reconnect_at.secrets = fo->next_secrets;
+	fo->next_secrets = (struct ha_secrets){0};
+}
+
+static bool knows_secret(const struct ha_failover *fo, uint64_t said)
+{
+	return said != 0 && (said == fo->reconnect_at.secrets.ask || said == fo->next_secrets.ask);
+}
+
+static bool comes_from_peer(const struct ha_comm *comm, const struct client *client)
+{
+	return ha_sockaddr_same_host(&client->from, &comm->ctrl_sock->peer);
+}
+
+/* What the client cannot have from its own words, and nobody else knows. Under the token. */
+static const char *answer(struct ha_comm *comm, struct client *client)
+{
+	struct ha_failover *fo = comm->failover;
+	struct ha_rejoin said = {.connection_id = comm->peer_id};
 	uint8_t payload[HA_REJOIN_BYTES];
 
+	if (!knows_secret(fo, client->rejoin.secret))
+		return "it does not know the connection's secret";
+	if (!comes_from_peer(comm, client))
+		return "it comes from another address than the peer";
+	if (client->rejoin.secret == fo->next_secrets.ask)
+		use_next(fo);
+	if (!ha_secrets_known(&fo->next_secrets))
+		fo->next_secrets = ha_secrets_new();
+	said.secret = fo->reconnect_at.secrets.answer;
+	said.next = fo->next_secrets;
 	ha_rejoin_encode(&said, payload);
-	return ha_frame_sock_queue(sock, HA_FRAME_REJOIN, payload, sizeof(payload)) &&
-	       ha_frame_sock_flush(sock) == HA_IO_DONE;
+	if (!ha_frame_sock_queue(&client->sock, HA_FRAME_REJOIN, payload, sizeof(payload)) ||
+	    ha_frame_sock_flush(&client->sock) != HA_IO_DONE)
+		return "it cannot be answered";
+	return NULL;
 }
 
-/* Under the token. */
-static bool goes_on(struct ha_comm *comm, struct client *client)
+/* It is rare, and the operator should know: a firewall may have forgotten the one before. */
+static void tell_of_replacement(const struct ha_comm *comm, const struct client *client)
 {
-	ha_frame_sock_keep(&client->sock);
-	return !atomic_load(&comm->peer_bye) && answer(comm, &client->sock) &&
-	       ha_failover_reconnected(comm, &client->sock);
+	char before[HA_SOCKADDR_TEXT_MAX], now[HA_SOCKADDR_TEXT_MAX];
+
+	if (comm->failover->socket_broken || !ha_frame_sock_looks_healthy(&comm->ctrl_sock->frames))
+		return;
+	HA_WARN("connection %s: its bootstrap socket, first of %s, looks healthy here and is "
+		"replaced by one of %s, which knows its secret",
+		comm->name, ha_sockaddr_text(&comm->ctrl_sock->peer, before, sizeof(before)),
+		ha_sockaddr_text(&client->from, now, sizeof(now)));
 }
 
-static void admit(struct client *client, const struct ha_rejoin *said)
+/* It has heard the answer: this is the connection's socket from now on. Under the token. */
+static const char *go_on(struct ha_comm *comm, struct client *client)
+{
+	if (client->rejoin.secret != comm->failover->reconnect_at.secrets.ask)
+		return "its secret was used meanwhile";
+	if (atomic_load(&comm->peer_bye))
+		return "its connection is closing";
+	tell_of_replacement(comm, client);
+	ha_frame_sock_keep(&client->sock);
+	use_next(comm->failover);
+	return ha_failover_reconnected(comm, &client->sock) ? NULL : "its connection is closing";
+}
+
+/* The connection that the client names takes it a step further, or says why not. */
+static const char *with_connection(struct client *client,
+				   const char *(*step)(struct ha_comm *comm, struct client *client))
 {
 	struct ha_instance *inst = client->server->inst;
+	const char *why = "it names no connection";
 	struct ha_comm *comm;
-	bool admitted = false;
 
-	/* One watch at a time: the control socket will have its own. */
-	ha_progress_unwatch_self(inst->progress, &client->watch);
 	pthread_mutex_lock(&inst->lock);
-	comm = find_connection(inst, said);
+	comm = find_connection(inst, client->rejoin.connection_id);
 	if (comm) {
 		ha_token_acquire(comm);
-		admitted = goes_on(comm, client);
+		why = step(comm, client);
 		ha_token_release(comm);
 	}
 	pthread_mutex_unlock(&inst->lock);
-	if (admitted) {
-		ha_acceptor_knows(&client->server->acceptor);
+	return why;
+}
+
+/* It is no stranger, and nobody can take its seat. */
+static void believe(struct client *client)
+{
+	struct ha_acceptor *acceptor = &client->server->acceptor;
+
+	ha_acceptor_knows(acceptor);
+	ha_seats_leave(&acceptor->seats, &client->seat);
+	client->answered = true;
+}
+
+static void hear_rejoin(struct client *client, const struct ha_frame_header *header,
+			const uint8_t *payload)
+{
+	const char *why = "it does not say which connection it is of";
+
+	if (header->type == HA_FRAME_REJOIN &&
+	    ha_rejoin_decode(payload, header->length, &client->rejoin) == HA_WIRE_OK)
+		why = with_connection(client, answer);
+	if (why)
+		turn_away(client, why);
+	else
+		believe(client);
+}
+
+static void hear_ready(struct client *client, const struct ha_frame_header *header)
+{
+	const char *why = "a message out of turn";
+
+	/* One watch at a time: the control socket will have its own. */
+	ha_progress_unwatch_self(client->server->inst->progress, &client->watch);
+	if (header->type == HA_FRAME_READY)
+		why = with_connection(client, go_on);
+	if (why)
+		turn_away(client, why);
+	else
 		leave(client);
-		return;
-	}
-	turn_away(client, comm ? "its connection is closing" : "it names no connection");
 }
 
 static void look_at(struct client *client)
 {
 	struct ha_frame_header header;
-	struct ha_rejoin said;
 	const uint8_t *payload;
 	enum ha_io io;
 
@@ -139,11 +224,10 @@ static void look_at(struct client *client)
 		turn_away(client, ha_frame_sock_why(&client->sock));
 	else if (io == HA_IO_BAD)
 		turn_away(client, ha_wire_strerror(client->sock.bad));
-	else if (header.type != HA_FRAME_REJOIN ||
-		 ha_rejoin_decode(payload, header.length, &said) != HA_WIRE_OK)
-		turn_away(client, "it does not say which connection it is of");
+	else if (!client->answered)
+		hear_rejoin(client, &header, payload);
 	else
-		admit(client, &said);
+		hear_ready(client, &header);
 }
 
 /* Progress thread. */
@@ -191,6 +275,8 @@ static void seat(struct ha_acceptor *acceptor, int fd, const union ha_sockaddr *
 		close(fd);
 		return;
 	}
+	client->answered = false;
+	client->from = *from;
 	client->since_ns = ha_now_ns();
 	ha_list_push_back(&server->clients, &client->link);
 	ha_seats_take(&acceptor->seats, &client->seat, ha_seats_source(from));

@@ -16,13 +16,15 @@
 struct ha_ctrl_sock *ha_ctrl_sock_new(struct ha_frame_sock *frames)
 {
 	struct ha_ctrl_sock *sock = malloc(sizeof(*sock));
-	socklen_t length = sizeof(sock->peer);
+	socklen_t self_length = sizeof(sock->self), peer_length = sizeof(sock->peer);
 
 	if (!sock)
 		return NULL;
 	sock->comm = NULL;
 	memset(&sock->peer, 0, sizeof(sock->peer));
-	if (getpeername(frames->fd, &sock->peer.sa, &length) != 0)
+	memset(&sock->self, 0, sizeof(sock->self));
+	if (getpeername(frames->fd, &sock->peer.sa, &peer_length) != 0 ||
+	    getsockname(frames->fd, &sock->self.sa, &self_length) != 0)
 		sock->peer.sa.sa_family = AF_UNSPEC; /* it broke already */
 	atomic_init(&sock->state, HA_CTRL_SOCK_NEW);
 	sock->watch.fd = -1;

@@ -28,7 +28,8 @@ struct ha_ctrl_sock {
 	struct ha_frame_sock frames; /* progress thread between start and stop */
 	bool readable;		     /* progress thread: something has come, or its end */
 	_Atomic int state;	     /* enum ha_ctrl_sock_state; written by the application */
-	union ha_sockaddr peer; /* constant: the other end of the first socket; zero: unknown */
+	union ha_sockaddr self,
+	    peer; /* constant: the two ends of the first socket; zero: unknown */
 };
 
 /* Takes over the handshake's socket, which is closed afterwards. NULL: out of memory. */

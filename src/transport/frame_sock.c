@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -113,6 +114,13 @@ enum ha_io ha_frame_sock_receive(struct ha_frame_sock *sock, struct ha_frame_hea
 	*payload = sock->in + HA_FRAME_HEADER;
 	sock->in_len = 0;
 	return HA_IO_DONE;
+}
+
+bool ha_frame_sock_looks_healthy(const struct ha_frame_sock *sock)
+{
+	struct pollfd p = {.fd = sock->fd, .events = POLLRDHUP};
+
+	return sock->fd >= 0 && poll(&p, 1, 0) == 0;
 }
 
 enum ha_sock_end ha_frame_sock_end(const struct ha_frame_sock *sock)

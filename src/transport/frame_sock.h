@@ -58,6 +58,9 @@ static inline bool ha_frame_sock_is_bad(const struct ha_frame_sock *sock)
 	return sock->bad != HA_WIRE_OK && sock->bad != HA_WIRE_SHORT;
 }
 
+/* Whether its end has not come yet, as far as this host knows. */
+bool ha_frame_sock_looks_healthy(const struct ha_frame_sock *sock);
+
 /* After HA_IO_CLOSED or HA_IO_BAD. */
 enum ha_sock_end ha_frame_sock_end(const struct ha_frame_sock *sock);
 

@@ -109,8 +109,10 @@ static void forget(struct ha_listen *listen, struct half_open *half)
 
 static void drop(struct ha_listen *listen, struct half_open *half, const char *why)
 {
-	if (!half->proven)
+	if (!half->proven) {
 		listen->strangers++;
+		ha_instance_refused(listen->inst, HA_refused_handshakes);
+	}
 	HA_TRACE(1, "listener on %s:%d drops a connection: %s", listen->port->nic->name,
 		 listen->port->port_num, why);
 	ha_frame_sock_close(&half->sock);

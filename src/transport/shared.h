@@ -7,6 +7,7 @@
 #include "base/list.h"
 #include "base/net.h"
 #include "base/net_accept.h"
+#include "base/stats.h"
 #include "device/device.h"
 #include "device/unreachable.h"
 #include "progress/progress.h"
@@ -15,6 +16,7 @@
 #include "transport/transport.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct ha_admin_server;
 struct ha_eventlog;
@@ -61,6 +63,8 @@ struct ha_instance {
 	union ha_sockaddr bootstrap_addr;
 	struct ha_net_reserve reserve; /* for accept */
 
+	atomic_uint_least64_t refused[HA_REFUSED_KINDS]; /* by enum ha_refused */
+
 	/* Protects the two lists. Never held while a verb or a progress call may wait. */
 	pthread_mutex_t lock;
 	struct ha_list comms;	 /* established connections */
@@ -71,6 +75,13 @@ struct ha_instance {
 
 /* Drops every connect under way. From ha_instance_close. */
 void ha_connect_abandon_all(struct ha_instance *inst);
+
+/* Counts something that somebody else said in a peer's name. Any thread. */
+static inline void ha_instance_refused(struct ha_instance *inst, enum ha_refused what)
+{
+	atomic_fetch_add_explicit(&inst->refused[what], 1, memory_order_relaxed);
+	ha_stats_refused(inst->stats, what);
+}
 
 static inline struct ha_port *ha_instance_port(struct ha_instance *inst, int dev)
 {

@@ -379,6 +379,9 @@ void ha_rejoin_encode(const struct ha_rejoin *in, uint8_t out[HA_REJOIN_BYTES])
 
 	ha_put_uint(&w, in->secret, 8);
 	ha_put_uint(&w, in->connection_id, 8);
+	ha_put_bytes(&w, in->nonce, sizeof(in->nonce));
+	ha_put_uint(&w, in->next.ask, 8);
+	ha_put_uint(&w, in->next.answer, 8);
 }
 
 enum ha_wire_result ha_rejoin_decode(const uint8_t *in, size_t len, struct ha_rejoin *out)
@@ -389,5 +392,8 @@ enum ha_wire_result ha_rejoin_decode(const uint8_t *in, size_t len, struct ha_re
 		return HA_WIRE_SHORT;
 	out->secret = ha_get64(&r);
 	out->connection_id = ha_get64(&r);
+	ha_get_bytes(&r, out->nonce, sizeof(out->nonce));
+	out->next.ask = ha_get64(&r);
+	out->next.answer = ha_get64(&r);
 	return HA_WIRE_OK;
 }

@@ -199,13 +199,19 @@ enum ha_wire_result ha_abort_decode(const uint8_t *in, size_t len, struct ha_abo
 void ha_bye_encode(const struct ha_bye *in, uint8_t out[HA_BYE_BYTES]);
 enum ha_wire_result ha_bye_decode(const uint8_t *in, size_t len, struct ha_bye *out);
 
-/* The first frame on a socket that was dialled again, and what the receiver says to it. */
+/*
+ * The first frame on a socket that was dialled again, and what the receiver says to it. The sender
+ * then says READY.
+ */
+#define HA_NONCE_BYTES 16
 struct ha_rejoin {
-	uint64_t secret;	/* of the receiver's PORTS: the sender's is `ask`, else `answer` */
+	uint64_t secret;	/* the sender's is `ask`, the receiver's `answer` */
 	uint64_t connection_id; /* of the sender's end, as in its HELLO */
+	uint8_t nonce[HA_NONCE_BYTES];
+	struct ha_secrets next; /* the receiver's: for the next time, these were good for one */
 };
 
-#define HA_REJOIN_BYTES 16
+#define HA_REJOIN_BYTES 48
 void ha_rejoin_encode(const struct ha_rejoin *in, uint8_t out[HA_REJOIN_BYTES]);
 enum ha_wire_result ha_rejoin_decode(const uint8_t *in, size_t len, struct ha_rejoin *out);
 

@@ -18,6 +18,7 @@ int __real_bind(int fd, const struct sockaddr *addr, socklen_t len);
 int __real_connect(int fd, const struct sockaddr *addr, socklen_t len);
 int __real_getsockname(int fd, struct sockaddr *addr, socklen_t *len);
 int __real_getpeername(int fd, struct sockaddr *addr, socklen_t *len);
+int __real_accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags);
 int __real_getifaddrs(struct ifaddrs **list);
 
 /* Visible, because the run-time of a sanitizer refers to them, too. */
@@ -27,6 +28,7 @@ int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t len);
 int __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len);
 int __wrap_getsockname(int fd, struct sockaddr *addr, socklen_t *len);
 int __wrap_getpeername(int fd, struct sockaddr *addr, socklen_t *len);
+int __wrap_accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags);
 ssize_t __wrap_getrandom(void *buf, size_t size, unsigned flags);
 int __wrap_getifaddrs(struct ifaddrs **list);
 void __wrap_freeifaddrs(struct ifaddrs *list);
@@ -34,6 +36,7 @@ void __wrap_freeifaddrs(struct ifaddrs *list);
 
 static uint64_t sequence;
 static uint16_t last_port;
+#define PORT_OF_NOBODY 1
 
 uint64_t mix(uint64_t value)
 {
@@ -46,7 +49,7 @@ uint64_t mix(uint64_t value)
 void bootstrap_seed(uint64_t seed)
 {
 	sequence = mix(seed);
-	last_port = 0;
+	last_port = PORT_OF_NOBODY;
 }
 
 ssize_t __wrap_getrandom(void *buf, size_t size, unsigned flags)
@@ -128,9 +131,13 @@ int __wrap_getsockname(int fd, struct sockaddr *addr, socklen_t *len)
 
 	if (__real_getsockname(fd, (struct sockaddr *)&name, &got) != 0)
 		return -1;
-	if (name.sun_family != AF_UNIX || got <= offsetof(struct sockaddr_un, sun_path) + 1) {
+	if (name.sun_family != AF_UNIX) {
 		errno = EOPNOTSUPP;
 		return -1;
+	}
+	if (got <= offsetof(struct sockaddr_un, sun_path) + 1) { /* of one that dials */
+		address_of_port(PORT_OF_NOBODY, addr, len);
+		return 0;
 	}
 	((char *)&name)[got < sizeof(name) ? got : sizeof(name) - 1] = '\0';
 	number = strrchr(name.sun_path + 1, '-');
@@ -142,12 +149,21 @@ int __wrap_getsockname(int fd, struct sockaddr *addr, socklen_t *len)
 	return 0;
 }
 
-/* For logs and statistics only. */
+/* All are of one host, and its ports say nothing. */
 int __wrap_getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 {
 	(void)fd;
-	address_of_port(1, addr, len);
+	address_of_port(PORT_OF_NOBODY, addr, len);
 	return 0;
+}
+
+int __wrap_accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	int client = __real_accept4(fd, NULL, NULL, flags);
+
+	if (client >= 0 && addr)
+		address_of_port(PORT_OF_NOBODY, addr, len);
+	return client;
 }
 
 /* ---- interfaces ------------------------------------------------------------------------------ */

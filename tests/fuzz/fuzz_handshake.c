@@ -140,7 +140,7 @@ __attribute__((constructor)) static void make_seeds(void)
 {
 	struct ha_reject reject = {.reason = HA_REJECT_VERSION, .version = 2, .min_version = 2};
 	struct ha_bye bye = {.done = 1};
-	uint8_t payload[HA_HELLO_BYTES], small[HA_REJECT_BYTES];
+	uint8_t payload[HA_HELLO_BYTES], small[HA_REJOIN_BYTES];
 	size_t n;
 
 	honest = (struct ha_hello){.version = HA_WIRE_VERSION,

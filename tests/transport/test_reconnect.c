@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -419,6 +420,145 @@ static void strangers_at_the_server_are_turned_away(void **state)
 	assert_logged("the socket for peers that dial again turned 7 away");
 }
 
+static uint64_t refused(const struct pair *pair)
+{
+	return atomic_load(&pair->inst[1]->refused[HA_refused_rejoins]);
+}
+
+static int dial_server_from(const struct pair *pair, uint32_t ip)
+{
+	const union ha_sockaddr *addr = &pair->recv->failover->reconnect_at.addr;
+	struct sockaddr_in self = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(ip)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&self, sizeof(self)), 0);
+	assert_int_equal(connect(fd, &addr->sa, ha_sockaddr_len(addr)), 0);
+	return fd;
+}
+
+/* The receiver's answer to a REJOIN that was said on this socket. */
+static struct ha_rejoin hear_rejoin(struct pair *pair, int fd)
+{
+	uint8_t buf[HA_FRAME_HEADER + HA_REJOIN_BYTES];
+	struct ha_rejoin said;
+	size_t got = 0;
+	bool closed = false;
+
+	for (int i = 0; i < 100 && got < sizeof(buf) && !closed; i++) {
+		pair_idle(pair, 1);
+		got += peer_hear(fd, buf + got, sizeof(buf) - got, &closed);
+	}
+	assert_int_equal(got, sizeof(buf));
+	assert_int_equal(ha_rejoin_decode(buf + HA_FRAME_HEADER, HA_REJOIN_BYTES, &said),
+			 HA_WIRE_OK);
+	return said;
+}
+
+/* Somebody listened when the socket was dialled again, and says the same once more. */
+static void a_rejoin_that_is_said_again_is_refused_and_counted(void **state)
+{
+	struct ha_secrets before;
+	struct pair pair;
+	int fd;
+
+	(void)state;
+	open_settled(&pair, 1);
+	for (uint32_t i = 1; i <= 3; i++) {
+		before = pair.recv->failover->reconnect_at.secrets;
+		break_socket(pair.send);
+		wait_rejoined(&pair, i, 2500);
+		pair_idle(&pair, 2500); /* it lasts: the next one is dialled at once */
+		assert_int_equal(refused(&pair), i - 1);
+		fd = dial_server(&pair);
+		say_rejoin(fd, before.ask, pair.send->id);
+		peer_say_frame(fd, HA_FRAME_READY, NULL, 0);
+		for (int n = 0; n < 100 && !hung_up(fd); n++)
+			pair_idle(&pair, 1);
+		assert_true(hung_up(fd));
+		assert_int_equal(refused(&pair), i);
+		close(fd);
+		assert_true(is_whole(&pair, i));
+		assert_socket_carries_messages(&pair);
+	}
+	assert_false(logged("looks healthy"));
+	pair_close(&pair);
+}
+
+/* With the right secret, and from a host that is not the peer's. */
+static void a_socket_is_taken_over_only_from_where_the_peer_is(void **state)
+{
+	struct pair pair;
+	int fd;
+
+	(void)state;
+	open_settled(&pair, 1);
+	fd = dial_server_from(&pair, 0x7f000002);
+	say_rejoin(fd, pair.recv->failover->reconnect_at.secrets.ask, pair.send->id);
+	for (int n = 0; n < 100 && !hung_up(fd); n++)
+		pair_idle(&pair, 1);
+	assert_true(hung_up(fd));
+	assert_int_equal(refused(&pair), 1);
+	close(fd);
+	assert_true(is_whole(&pair, 0));
+	assert_socket_carries_messages(&pair);
+	pair_close(&pair);
+}
+
+/* Whoever can do that is at the peer's host and knows the secret; the operator is told. */
+static void a_socket_that_looks_healthy_is_not_replaced_without_a_word(void **state)
+{
+	char theirs[HA_SOCKADDR_TEXT_MAX], text[200];
+	union ha_sockaddr self;
+	socklen_t length = sizeof(self);
+	struct pair pair;
+	int fd;
+
+	(void)state;
+	open_settled(&pair, 1);
+	fd = dial_server(&pair);
+	assert_int_equal(getsockname(fd, &self.sa, &length), 0);
+	say_rejoin(fd, pair.recv->failover->reconnect_at.secrets.ask, pair.send->id);
+	(void)hear_rejoin(&pair, fd);
+	assert_int_equal(captured_warnings, 0);
+	assert_true(is_whole(&pair, 0)); /* it has not shown that it heard */
+	peer_say_frame(fd, HA_FRAME_READY, NULL, 0);
+	for (int n = 0; n < 20 && pair.recv->failover->reconnected == 0; n++)
+		pair_idle(&pair, 1);
+	assert_int_equal(captured_warnings, 1);
+	snprintf(text, sizeof(text), "looks healthy here and is replaced by one of %s",
+		 ha_sockaddr_text(&self, theirs, sizeof(theirs)));
+	assert_logged(text);
+	close(fd);
+	pair_close(&pair);
+}
+
+/* An answer, or READY, that is lost with its socket keeps nobody out. */
+static void a_rejoin_that_is_cut_off_is_begun_again(void **state)
+{
+	(void)state;
+	for (int heard = 0; heard < 2; heard++) {
+		struct ha_rejoin answer;
+		struct pair pair;
+		int fd;
+
+		open_settled(&pair, 1);
+		fd = dial_server(&pair);
+		say_rejoin(fd, pair.recv->failover->reconnect_at.secrets.ask, pair.send->id);
+		answer = hear_rejoin(&pair, fd);
+		close(fd);
+		if (heard) /* by the sender, whose READY does not arrive */
+			pair.send->failover->peer_ports.reconnect_at.secrets = answer.next;
+		break_socket(pair.send);
+		wait_rejoined(&pair, 1, 50);
+		assert_memory_equal(&pair.send->failover->peer_ports.reconnect_at.secrets,
+				    &pair.recv->failover->reconnect_at.secrets,
+				    sizeof(struct ha_secrets));
+		assert_socket_carries_messages(&pair);
+		pair_close(&pair);
+	}
+}
+
 static void a_silent_guest_has_five_seconds(void **state)
 {
 	struct pair pair;
@@ -785,6 +925,50 @@ static void whoever_takes_a_dead_receivers_port_is_not_the_receiver(void **state
 	}
 }
 
+/* Binds the next socket to the port that it will dial, which connects it to itself. */
+static const union ha_sockaddr *to_itself;
+static unsigned self_connects;
+
+int __real_bind(int fd, const struct sockaddr *addr, socklen_t length);
+int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t length);
+int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t length)
+{
+	union ha_sockaddr self;
+
+	if (!to_itself)
+		return __real_bind(fd, addr, length);
+	memcpy(&self, addr, length);
+	assert_int_equal(self.in.sin_port, 0);
+	self.in.sin_port = to_itself->in.sin_port;
+	self_connects++;
+	/* What the attempt before has left does not matter. */
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)), 0);
+	return __real_bind(fd, &self.sa, length);
+}
+
+static void a_socket_connected_to_itself_is_not_the_receiver(void **state)
+{
+	struct in_flight t;
+	union ha_sockaddr addr;
+	struct pair pair;
+
+	(void)state;
+	open_settled(&pair, 1);
+	t = pair_start(&pair);
+	sv_stepped_link(0, 0, false);
+	pair_idle(&pair, 300);
+	addr = pair.recv->failover->reconnect_at.addr;
+	die(&pair, pair.recv);
+	to_itself = &addr;
+	self_connects = 0;
+	assert_true(ms_until_error(&pair, pair.send) < 1000);
+	to_itself = NULL;
+	assert_true(self_connects >= 2);
+	assert_int_equal(pair.send->failover->reconnected, 0);
+	pair_assert_latched(&pair, pair.send, t.send, HA_ERR_REMOTE);
+	pair_close(&pair);
+}
+
 /* Who has stolen the secrets, and nothing more to say, is no frozen peer that is waited for. */
 static void say_the_right_thing_and_nothing_more(struct impostor *impostor, const uint8_t *said,
 						 size_t length)
@@ -799,6 +983,7 @@ static void say_the_right_thing_and_nothing_more(struct impostor *impostor, cons
 			 HA_WIRE_OK);
 	assert_true(rejoin.secret == impostor->secrets.ask);
 	rejoin.secret = impostor->secrets.answer;
+	rejoin.next = (struct ha_secrets){1, 2};
 	ha_rejoin_encode(&rejoin, payload);
 	peer_say_frame(impostor->fd, HA_FRAME_REJOIN, payload, sizeof(payload));
 }
@@ -938,6 +1123,10 @@ int main(void)
 	    cmocka_unit_test(a_socket_that_garbles_is_replaced),
 	    cmocka_unit_test(a_peer_that_says_nothing_but_garbage_is_given_up),
 	    cmocka_unit_test(strangers_at_the_server_are_turned_away),
+	    cmocka_unit_test(a_rejoin_that_is_said_again_is_refused_and_counted),
+	    cmocka_unit_test(a_socket_is_taken_over_only_from_where_the_peer_is),
+	    cmocka_unit_test(a_socket_that_looks_healthy_is_not_replaced_without_a_word),
+	    cmocka_unit_test(a_rejoin_that_is_cut_off_is_begun_again),
 	    cmocka_unit_test(a_silent_guest_has_five_seconds),
 	    cmocka_unit_test(a_flood_of_strangers_does_not_keep_the_peer_out),
 	    cmocka_unit_test(a_crowd_that_keeps_coming_costs_the_peer_no_more_than_its_own_time),
@@ -946,6 +1135,7 @@ int main(void)
 	    cmocka_unit_test(close_while_a_redial_is_under_way),
 	    cmocka_unit_test(a_receiver_that_died_refuses_and_that_is_an_error),
 	    cmocka_unit_test(whoever_takes_a_dead_receivers_port_is_not_the_receiver),
+	    cmocka_unit_test(a_socket_connected_to_itself_is_not_the_receiver),
 	    cmocka_unit_test(a_socket_that_has_carried_nothing_is_no_frozen_peer),
 	    cmocka_unit_test(a_sender_that_died_does_not_dial_and_that_is_an_error),
 	    cmocka_unit_test(an_error_is_told_over_the_new_socket),

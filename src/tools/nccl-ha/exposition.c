@@ -97,7 +97,7 @@ struct counter {
 
 static const struct counter job_counters[] = {
 #define ROW(n, h) {#n, h, offsetof(struct nccl_ha_job_stats, n), 0},
-    NCCL_HA_JOB_COUNTERS(ROW)
+    NCCL_HA_JOB_COUNTERS(ROW) NCCL_HA_JOB_REFUSED_COUNTERS(ROW)
 #undef ROW
 };
 

@@ -239,6 +239,7 @@ static json_t *process_json(const struct nh_process *process, uint64_t now_ns, b
 	set(out, "summary", counts_json(&counts));
 #define COUNTER(name, help) set_number(counters, #name, job->name);
 	NCCL_HA_JOB_COUNTERS(COUNTER)
+	NCCL_HA_JOB_REFUSED_COUNTERS(COUNTER)
 #undef COUNTER
 	set(out, "counters", counters);
 	for (size_t i = 0; i < process->nports; i++)

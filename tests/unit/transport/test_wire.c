@@ -262,7 +262,7 @@ static void small_frames_survive_and_are_length_checked(void **state)
 	struct ha_bye bye = {.done = 1ull << 40, .done_bits = 0xf0f0}, bye_out;
 	struct ha_rejoin rejoin = {.secret = 1ull << 63, .connection_id = 7}, rejoin_out;
 	struct ha_abort given_up = {.epoch = 9, .code = 6}, abort_out;
-	uint8_t bytes[HA_REJECT_BYTES];
+	uint8_t bytes[HA_REJOIN_BYTES];
 
 	(void)state;
 	ha_abort_encode(&given_up, bytes);
