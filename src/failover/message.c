@@ -61,6 +61,13 @@ static bool names_a_path(unsigned kind)
 	       kind == HA_MSG_REBUILT || kind == HA_MSG_REFUSED;
 }
 
+/* Its endpoint is one, and of the path that it names. */
+static bool is_end_of_path(const struct ha_message *m)
+{
+	return ha_endpoint_valid(&m->endpoint) && m->endpoint.path == m->path &&
+	       m->endpoint.generation == (uint16_t)m->generation;
+}
+
 static bool valid(const struct ha_message *m)
 {
 	if (m->kind == 0 || m->kind >= HA_MSG_END)
@@ -72,7 +79,7 @@ static bool valid(const struct ha_message *m)
 	if (m->kind == HA_MSG_REBUILD &&
 	    (m->port >= HA_MAX_OFFERS || m->peer_port >= HA_MAX_OFFERS))
 		return false;
-	if (m->has_endpoint && !ha_endpoint_valid(&m->endpoint))
+	if (m->has_endpoint && !is_end_of_path(m))
 		return false;
 	return m->window.base != 0;
 }

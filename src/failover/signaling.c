@@ -146,13 +146,15 @@ void ha_signaling_read_path_msg(struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		struct ha_slot_notes *notes = &comm->failover->slots[p].notes;
+		uint8_t bytes[HA_MAILBOX_BYTES];
 		struct ha_message m;
 
 		if (!notes->msg)
 			continue;
 		notes->msg = false;
+		ha_path_mailbox_read(comm, p, bytes);
 		/* One that is being overwritten is followed by another immediate. */
-		if (ha_message_decode(ha_path_mailbox(comm, p), HA_MAILBOX_BYTES, &m) == HA_WIRE_OK)
+		if (ha_message_decode(bytes, sizeof(bytes), &m) == HA_WIRE_OK)
 			ha_failover_hear(comm, &m);
 	}
 }

@@ -17,10 +17,12 @@ static struct ha_mailbox *box_out(const struct ha_comm *comm, unsigned path)
 	return comm->is_send ? &comm->send_ring->msg_out[path] : &comm->recv_ring->msg_out[path];
 }
 
-const uint8_t *ha_path_mailbox(const struct ha_comm *comm, unsigned path)
+void ha_path_mailbox_read(const struct ha_comm *comm, unsigned path, uint8_t *out)
 {
-	return comm->is_send ? comm->send_ring->msg_in[path].bytes
-			     : comm->recv_ring->msg_in[path].bytes;
+	const struct ha_mailbox *box =
+	    comm->is_send ? &comm->send_ring->msg_in[path] : &comm->recv_ring->msg_in[path];
+
+	memcpy(out, box->bytes, HA_MAILBOX_BYTES);
 }
 
 /* The peer is the other kind of end, so its ring is the other kind of ring. */

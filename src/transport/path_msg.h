@@ -18,10 +18,13 @@ struct ha_path;
 bool ha_path_msg_send(struct ha_comm *comm, struct ha_path *path, const void *message,
 		      size_t length);
 
-/* Where the peer's messages on this path lies; HA_MAILBOX_BYTES of it. */
-const uint8_t *ha_path_mailbox(const struct ha_comm *comm, unsigned path);
+/*
+ * Copies what lies in the mailbox of this path, HA_MAILBOX_BYTES of it. The peer's device may write
+ * the next message at this moment: the copy may be of two, but it stays what it is. [T]
+ */
+void ha_path_mailbox_read(const struct ha_comm *comm, unsigned path, uint8_t *out);
 
-/* Likewise. Its completion is reported by ha_failover_probed. [T] */
+/* A write of nothing; false as for a message. Its completion is reported by probe_done. [T] */
 bool ha_path_probe(struct ha_comm *comm, struct ha_path *path);
 
 /* Completions of the two. [T] */

@@ -162,6 +162,20 @@ static ha_result_t bad_record(struct ha_comm *comm, const struct ha_recv_slot *s
 			    (unsigned long long)slot->seq);
 }
 
+/*
+ * Of messages that an int may be too small for. They are read a second time, so again no more is
+ * taken than there is room for.
+ */
+static __attribute__((cold, noinline)) void
+clamp_sizes(struct ha_recv_slot *slot, const struct ha_sizes *record, const struct ha_cts *row)
+{
+	for (unsigned i = 0; i < slot->n; i++) {
+		uint64_t size = __atomic_load_n(&record->size[i], __ATOMIC_RELAXED);
+
+		slot->sizes[i] = ha_int_size(size < row[i].size ? size : row[i].size);
+	}
+}
+
 /* The record was written on the same queue pair before its immediate, so it is there. */
 static bool take_record(struct ha_comm *comm, struct ha_recv_slot *slot, uint64_t *all)
 {
@@ -174,7 +188,7 @@ static bool take_record(struct ha_comm *comm, struct ha_recv_slot *slot, uint64_
 	    ha_stamp(slot->seq, ha_comm_epoch(comm)))
 		return false;
 	for (unsigned i = 0; i < n; i++) {
-		const uint64_t size = record->size[i];
+		const uint64_t size = __atomic_load_n(&record->size[i], __ATOMIC_RELAXED);
 
 		if (__builtin_expect(size > row[i].size, 0))
 			return false;
@@ -183,8 +197,7 @@ static bool take_record(struct ha_comm *comm, struct ha_recv_slot *slot, uint64_
 	}
 	*all = bytes;
 	if (__builtin_expect(bytes > INT_MAX, 0))
-		for (unsigned i = 0; i < n; i++)
-			slot->sizes[i] = ha_int_size(record->size[i]);
+		clamp_sizes(slot, record, row);
 	return true;
 }
 

@@ -50,7 +50,9 @@ __attribute__((constructor)) static void make_seeds(void)
 				       .window = {.base = 5, .bits = 2},
 				       .has_endpoint =
 					   kind == HA_MSG_REBUILD || kind == HA_MSG_REBUILT,
-				       .endpoint = {.port_num = 1,
+				       .endpoint = {.path = 1,
+						    .generation = 2,
+						    .port_num = 1,
 						    .link_layer = IBV_LINK_LAYER_ETHERNET,
 						    .mtu = IBV_MTU_1024,
 						    .nqps = 1,

@@ -12,7 +12,9 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "failover/message.h"
+#include "failover/signaling.h"
 #include "transport/recv.h"
+#include "transport/rings.h"
 #include "transport/send.h"
 
 #include <string.h>
@@ -64,6 +66,19 @@ size_t __wrap_ha_message_encode(const struct ha_message *in, uint8_t *out)
 	nlost++;
 	empty.ports_up = in->ports_up;
 	return __real_ha_message_encode(&empty, out);
+}
+
+/* A device that writes the next message while the one before is looked at. */
+static struct ha_mailbox *rewritten;
+static uint8_t next_message[HA_MAILBOX_BYTES];
+
+enum ha_wire_result __real_ha_message_decode(const uint8_t *in, size_t len, struct ha_message *out);
+enum ha_wire_result __wrap_ha_message_decode(const uint8_t *in, size_t len, struct ha_message *out);
+enum ha_wire_result __wrap_ha_message_decode(const uint8_t *in, size_t len, struct ha_message *out)
+{
+	if (rewritten)
+		memcpy(rewritten->bytes, next_message, sizeof(next_message));
+	return __real_ha_message_decode(in, len, out);
 }
 
 static void hear(struct ha_comm *comm, const struct ha_message *m)
@@ -424,6 +439,30 @@ static void an_epoch_or_a_generation_that_cannot_be_latches(void **state)
 	}
 }
 
+/* The peer's device may write into a mailbox at any time, also while a message is looked at. */
+static void a_message_is_looked_at_and_heard_as_one(void **state)
+{
+	struct ha_message first, second;
+	struct pair pair;
+
+	(void)state;
+	begin(&pair);
+	first = forged(pair.send, pair.recv, HA_MSG_STATE);
+	second = forged(pair.send, pair.recv, HA_MSG_BYE);
+	ha_message_encode(&second, next_message);
+	rewritten = &pair.send->send_ring->msg_in[0];
+	ha_message_encode(&first, rewritten->bytes);
+	ha_token_acquire(pair.send);
+	pair.send->failover->slots[0].notes.msg = true;
+	ha_signaling_read_path_msg(pair.send);
+	ha_token_release(pair.send);
+	assert_memory_equal(rewritten->bytes, next_message, HA_MESSAGE_BYTES);
+	rewritten = NULL;
+	assert_false(atomic_load(&pair.send->peer_bye));
+	assert_int_equal(state_of(pair.send), HA_FO_ACTIVE);
+	pair_close(&pair);
+}
+
 static void an_end_that_gives_up_tells_the_other(void **state)
 {
 	(void)state;
@@ -517,6 +556,8 @@ static struct ha_message anything(const struct ha_comm *to, const struct ha_comm
 	    path && (m.kind == HA_MSG_REBUILD || m.kind == HA_MSG_REBUILT || roll(8) == 0);
 	if (m.has_endpoint)
 		ha_path_endpoint(path, &m.endpoint);
+	m.endpoint.path = m.path;
+	m.endpoint.generation = (uint16_t)m.generation;
 	return m;
 }
 
@@ -568,6 +609,7 @@ static void make_possible(const struct pair *pair, struct ha_message *m)
 		m->fenced_gen[p] = at_most(m->fenced_gen[p], fo->slots[p].newest_gen);
 	if (fo->slots[m->path].newest_gen != 0)
 		m->generation = at_most(m->generation, fo->slots[m->path].newest_gen);
+	m->endpoint.generation = (uint16_t)m->generation;
 }
 
 /* It crashes nothing, and the receiver reports nothing but what was really sent to it. */
@@ -657,6 +699,7 @@ int main(void)
 	    cmocka_unit_test(a_count_above_what_was_ever_posted_latches),
 	    cmocka_unit_test(a_count_of_all_that_was_posted_is_believed),
 	    cmocka_unit_test(an_epoch_or_a_generation_that_cannot_be_latches),
+	    cmocka_unit_test(a_message_is_looked_at_and_heard_as_one),
 	    cmocka_unit_test(an_end_that_gives_up_tells_the_other),
 	    cmocka_unit_test(any_message_in_any_state_is_survived_or_an_error),
 	};

@@ -32,8 +32,11 @@ static struct ha_message sample(unsigned kind, bool endpoint)
 			       .fenced_gen = {1, 2, 6, 0xffffffff},
 			       .window = {.base = 0x1122334455667788, .bits = 0x8000000000000002}};
 
-	if (endpoint)
+	if (endpoint) {
 		m.endpoint = sample_endpoint();
+		m.endpoint.path = m.path;
+		m.endpoint.generation = (uint16_t)m.generation;
+	}
 	return m;
 }
 
@@ -181,6 +184,12 @@ static void fields_outside_their_range_are_refused(void **state)
 				 kind == HA_MSG_REBUILD ? HA_WIRE_BAD_VALUE : HA_WIRE_OK);
 		m = sample(kind, true);
 		m.endpoint.nqps = HA_WIRE_MAX_QPS + 1;
+		assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
+		m = sample(kind, true);
+		m.endpoint.path ^= 1; /* of another path than the message */
+		assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
+		m = sample(kind, true);
+		m.endpoint.generation++;
 		assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
 		m = sample(kind, true);
 		m.endpoint.qps[0].qpn = 0;
