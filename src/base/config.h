@@ -97,6 +97,7 @@ struct ha_config {
 	bool stats;
 	bool control;
 	char event_log[HA_CONFIG_STRING_MAX]; /* empty: none */
+	int event_log_mb;		      /* 0: any length */
 
 	/* NCCL's own. */
 	bool ib_disable;

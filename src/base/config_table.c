@@ -123,7 +123,9 @@ const struct ha_config_var ha_config_vars[] = {
 	 .help = "0 opens no socket for nccl-ha failover and failback (/dev/shm/nccl-ha-UID/nccl-ha.UID.PID.control); it also needs HA_NCCL_STATS=1."},
 	{"HA_NCCL_EVENT_LOG", .group = HA_GROUP_DIAGNOSTICS, STRING(event_log),
 	 .default_text = "none",
-	 .help = "File that gets one JSON object a line for each failure, switch and recovery; %p in its name is the process id, %h the host."},
+	 .help = "File that gets one JSON object a line for each failure, switch and recovery; %p in its name is the process id, %h the host, %j the job."},
+	{"HA_NCCL_EVENT_LOG_MB", .group = HA_GROUP_DIAGNOSTICS, INT(event_log_mb, 100, 0, 1048576),
+	 .help = "MiB to which that file may grow; 0 is any. Events beyond are left out until it is rotated."},
 
 	/* ---- NCCL's own ---- */
 	{"NCCL_IB_DISABLE", .group = HA_GROUP_NCCL, BOOL(ib_disable, 0),

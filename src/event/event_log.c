@@ -12,12 +12,15 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,13 +30,17 @@
 #define LINE_SIZE  (5 * 6 * STRING_MAX + 1024)
 
 struct ha_eventlog {
-	atomic_uint refs; /* its owner's, and each note's */
+	atomic_uint refs;     /* its owner's, and each note's */
+	pthread_mutex_t lock; /* of the file and what became of it; one writes at a time */
+	pid_t pid;	      /* whose lock it is */
 	int fd;
-	int rank; /* -1 unknown */
+	uint64_t size_max; /* bytes; 0: any */
+	bool torn;	   /* the file may end in the middle of a line */
+	uint64_t missing;  /* events that could not be written since that was told */
+	int rank;	   /* -1 unknown */
 	char host[64];
 	char path[PATH_MAX];
-	char absolute[PATH_MAX];  /* for readers with another working folder; empty: unknown */
-	atomic_bool write_failed; /* and was told */
+	char absolute[PATH_MAX]; /* for readers with another working folder; empty: unknown */
 };
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
@@ -234,17 +241,99 @@ static void put_log(struct ha_eventlog *log)
 	if (atomic_fetch_sub(&log->refs, 1) != 1)
 		return;
 	close(log->fd);
+	pthread_mutex_destroy(&log->lock);
 	free(log);
+}
+
+static int open_file(struct ha_eventlog *log, const char *path);
+
+/* Whoever rotates logs gives the file another name, or takes it away. */
+static void reopen_if_renamed(struct ha_eventlog *log, const struct stat *open_one)
+{
+	const char *path = log->absolute[0] ? log->absolute : log->path;
+	struct stat st;
+	int before = log->fd;
+
+	if (!S_ISREG(open_one->st_mode) || (stat(path, &st) == 0 && st.st_dev == open_one->st_dev &&
+					    st.st_ino == open_one->st_ino))
+		return;
+	if (open_file(log, path) != 0) {
+		log->fd = before;
+		return;
+	}
+	close(before);
+	log->torn = false;
+}
+
+/* 0, or an errno value: why a line of that length must not be written now. Beyond the limit of a
+ * process it would be answered with a signal that ends the job. */
+static int has_room(const struct ha_eventlog *log, size_t length)
+{
+	struct rlimit limit;
+	struct stat st;
+
+	if (fstat(log->fd, &st) != 0 || !S_ISREG(st.st_mode))
+		return 0;
+	if (log->size_max && (uint64_t)st.st_size + length > log->size_max)
+		return EDQUOT;
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && (uint64_t)st.st_size + length > limit.rlim_cur)
+		return EFBIG;
+	return 0;
+}
+
+/* A line that was cut off is ended first: so it is the only one that is lost. An errno value; 0. */
+static int write_line(struct ha_eventlog *log, const char *text, size_t length)
+{
+	struct iovec parts[2] = {{.iov_base = "\n", .iov_len = log->torn},
+				 {.iov_base = (char *)text, .iov_len = length}};
+	size_t wanted = length + parts[0].iov_len;
+	int err = has_room(log, wanted);
+	ssize_t n;
+
+	if (err)
+		return err;
+	n = writev(log->fd, parts, 2);
+	if (n < 0)
+		return errno;
+	log->torn = n > 0 ? (size_t)n < wanted : log->torn;
+	return (size_t)n == wanted ? 0 : ENOSPC;
+}
+
+static const char *reason(int err)
+{
+	return err == EDQUOT  ? "it is as long as HA_NCCL_EVENT_LOG_MB allows"
+	       : err == EFBIG ? "it is as long as files may be (ulimit -f)"
+			      : strerror(err);
+}
+
+/* A forked child may have got it locked, by a thread that it does not have. */
+static void take_lock(struct ha_eventlog *log)
+{
+	if (log->pid != getpid()) {
+		pthread_mutex_init(&log->lock, NULL);
+		log->pid = getpid();
+	}
+	pthread_mutex_lock(&log->lock);
 }
 
 static void write_text(struct ha_eventlog *log, const char *text, size_t length)
 {
-	ssize_t written = write(log->fd, text, length);
+	struct stat st;
+	int err;
 
-	if (written == (ssize_t)length || atomic_exchange(&log->write_failed, true))
-		return;
-	HA_WARN("HA_NCCL_EVENT_LOG: %s: %s; events are missing there from now on", log->path,
-		written < 0 ? strerror(errno) : "no room for a whole line");
+	take_lock(log);
+	if (fstat(log->fd, &st) == 0)
+		reopen_if_renamed(log, &st);
+	err = write_line(log, text, length);
+	if (err && log->missing++ == 0)
+		HA_WARN("HA_NCCL_EVENT_LOG: %s: %s; events are missing there from now on",
+			log->path, reason(err));
+	if (!err && log->missing > 0) {
+		HA_WARN("HA_NCCL_EVENT_LOG: %s: goes on; %llu events are missing there", log->path,
+			(unsigned long long)log->missing);
+		log->missing = 0;
+	}
+	pthread_mutex_unlock(&log->lock);
 }
 
 static void write_note(struct ha_note *note)
@@ -292,24 +381,37 @@ void ha_eventlog_write(struct ha_eventlog *log, const struct ha_event *event)
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
+/* What a name has of a text that may have anything. */
+static int put_name(char *out, size_t room, const char *text)
+{
+	int n = snprintf(out, room, "%s", *text ? text : "unknown");
+
+	for (size_t i = 0; i < room && out[i]; i++)
+		if (out[i] == '/')
+			out[i] = '_';
+	return n;
+}
+
 /* False when it does not fit. */
 static bool expand(const char *name, const char *host, char *path, size_t size)
 {
 	size_t length = 0;
 
 	for (; *name && length < size; name++) {
+		char code = name[0] == '%' && name[1] ? name[1] : '\0';
 		char *out = path + length;
 		size_t room = size - length;
 		int n;
 
-		if (name[0] == '%' && name[1] == 'p')
+		if (code == 'p')
 			n = snprintf(out, room, "%ld", (long)getpid());
-		else if (name[0] == '%' && name[1] == 'h')
-			n = snprintf(out, room, "%s", host);
+		else if (code == 'h')
+			n = put_name(out, room, host);
+		else if (code == 'j')
+			n = put_name(out, room, ha_launcher_job_id());
 		else
 			n = snprintf(out, room, "%c", name[0]);
-		if (name[0] == '%' && (name[1] == 'p' || name[1] == 'h' || name[1] == '%'))
-			name++;
+		name += code == 'p' || code == 'h' || code == 'j' || code == '%';
 		length += (size_t)n;
 	}
 	return length < size;
@@ -317,14 +419,16 @@ static bool expand(const char *name, const char *host, char *path, size_t size)
 
 /*
  * errno. A pipe is refused: when its reader goes, writing raises SIGPIPE, which would end the job.
- * Non-blocking so that opening one does not wait for the reader.
+ * Non-blocking so that opening one does not wait for the reader. A link in place of the file is not
+ * followed: in a folder for everybody, anybody may have put it there.
  */
-static int open_file(struct ha_eventlog *log)
+static int open_file(struct ha_eventlog *log, const char *path)
 {
 	struct stat st;
 
-	log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
-		       0644);
+	log->fd = open(
+	    path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW,
+	    0640);
 	if (log->fd < 0)
 		return errno == ENXIO ? ESPIPE : errno;
 	if (fstat(log->fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISCHR(st.st_mode)))
@@ -333,7 +437,7 @@ static int open_file(struct ha_eventlog *log)
 	return ESPIPE;
 }
 
-struct ha_eventlog *ha_eventlog_open(const char *name)
+struct ha_eventlog *ha_eventlog_open(const char *name, uint64_t size_max)
 {
 	struct ha_eventlog *log;
 	char shown[256];
@@ -347,15 +451,22 @@ struct ha_eventlog *ha_eventlog_open(const char *name)
 		return NULL;
 	}
 	atomic_init(&log->refs, 1);
+	pthread_mutex_init(&log->lock, NULL);
+	log->pid = getpid();
+	log->size_max = size_max;
 	log->rank = ha_launcher_rank();
 	if (gethostname(log->host, sizeof(log->host) - 1) != 0)
 		log->host[0] = '\0';
-	err = expand(name, log->host, log->path, sizeof(log->path)) ? open_file(log) : ENAMETOOLONG;
+	err = expand(name, log->host, log->path, sizeof(log->path)) ? open_file(log, log->path)
+								    : ENAMETOOLONG;
 	if (err) {
 		HA_WARN("HA_NCCL_EVENT_LOG: %s: %s; there is no event log",
 			ha_printable(err == ENAMETOOLONG ? name : log->path, SIZE_MAX, shown,
 				     sizeof(shown)),
-			err == ESPIPE ? "neither a file nor a device" : strerror(err));
+			err == ESPIPE  ? "neither a file nor a device"
+			: err == ELOOP ? "a link, which is not followed: name what it leads to"
+				       : strerror(err));
+		pthread_mutex_destroy(&log->lock);
 		free(log);
 		return NULL;
 	}

@@ -10,6 +10,7 @@
 #include "base/async_log.h"
 #include "base/log.h"
 #include "base/pin_code.h"
+#include "base/random.h"
 #include "base/stats.h"
 #include "base/text.h"
 #include "device/netdev.h"
@@ -171,7 +172,8 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		ha_config_load(&inst->config, NULL);
 	name_host(inst);
 
-	result = ha_device_set_open(&inst->config, &inst->devices);
+	result =
+	    ha_random_works() ? ha_device_set_open(&inst->config, &inst->devices) : HA_ERR_SYSTEM;
 	if (result == HA_OK && inst->devices->nports > 0) {
 		result = choose_bootstrap(inst);
 	}
@@ -200,7 +202,8 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		keep_resident();
 	if (result == HA_OK) {
 		inst->stats = ha_stats_open(&inst->config);
-		inst->events = ha_eventlog_open(inst->config.event_log);
+		inst->events = ha_eventlog_open(inst->config.event_log,
+						(uint64_t)inst->config.event_log_mb << 20);
 		ha_stats_event_log(inst->stats, ha_eventlog_path(inst->events));
 		ha_port_stats_open(inst);
 		ha_admin_server_open(inst);

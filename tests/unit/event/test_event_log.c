@@ -8,8 +8,12 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -84,7 +88,7 @@ static json_t *read_lines(const char *name)
 
 static json_t *write_one(const struct ha_event *event)
 {
-	struct ha_eventlog *log = ha_eventlog_open(path);
+	struct ha_eventlog *log = ha_eventlog_open(path, 0);
 	json_t *lines, *object;
 
 	assert_non_null(log);
@@ -242,7 +246,7 @@ static void the_name_may_hold_process_and_host(void **state)
 	gethostname(host, sizeof(host) - 1);
 	snprintf(pattern, sizeof(pattern), "%s/%%h-%%p-%%%%-%%x-%%", dir);
 	snprintf(expected, sizeof(expected), "%s/%s-%d-%%-%%x-%%", dir, host, getpid());
-	log = ha_eventlog_open(pattern);
+	log = ha_eventlog_open(pattern, 0);
 	assert_non_null(log);
 	ha_eventlog_write(log, &event);
 	ha_eventlog_close(log);
@@ -258,7 +262,7 @@ static void an_existing_file_is_continued(void **state)
 	(void)state;
 	json_decref(write_one(&event));
 	for (int i = 0; i < 2; i++) {
-		struct ha_eventlog *log = ha_eventlog_open(path);
+		struct ha_eventlog *log = ha_eventlog_open(path, 0);
 
 		ha_eventlog_write(log, &event);
 		ha_eventlog_close(log);
@@ -291,11 +295,11 @@ static void processes_and_threads_share_a_file(void **state)
 		children[i] = fork();
 		assert_true(children[i] >= 0);
 		if (children[i] == 0) {
-			write_many(ha_eventlog_open(path));
+			write_many(ha_eventlog_open(path, 0));
 			_exit(0);
 		}
 	}
-	log = ha_eventlog_open(path);
+	log = ha_eventlog_open(path, 0);
 	for (int i = 0; i < WRITERS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, write_many, log), 0);
 	for (int i = 0; i < WRITERS; i++) {
@@ -316,7 +320,7 @@ static void expect_refused(const char *name, const char *why)
 	char expected[512];
 
 	capture_log();
-	assert_null(ha_eventlog_open(name));
+	assert_null(ha_eventlog_open(name, 0));
 	assert_int_equal(captured_warnings, 1);
 	snprintf(expected, sizeof(expected), "HA_NCCL_EVENT_LOG: %.100s", name);
 	assert_true(logged(expected));
@@ -357,7 +361,7 @@ static void a_full_disk_is_one_warning_and_no_failure(void **state)
 
 	(void)state;
 	capture_log();
-	log = ha_eventlog_open("/dev/full");
+	log = ha_eventlog_open("/dev/full", 0);
 	assert_non_null(log);
 	for (int i = 0; i < 3; i++)
 		ha_eventlog_write(log, &event);
@@ -367,13 +371,215 @@ static void a_full_disk_is_one_warning_and_no_failure(void **state)
 	ha_log_set_sink(NULL);
 }
 
+static void a_link_is_not_followed_and_the_file_is_not_everybodys(void **state)
+{
+	char target[300];
+	struct ha_event event = a_switch();
+	mode_t before = umask(0);
+	struct stat st;
+
+	(void)state;
+	json_decref(write_one(&event));
+	umask(before);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0640);
+	unlink(path);
+	snprintf(target, sizeof(target), "%s/elsewhere", dir);
+	assert_int_equal(symlink(target, path), 0);
+	expect_refused(path, "a link, which is not followed");
+	assert_int_not_equal(access(target, F_OK), 0);
+	ha_log_set_sink(NULL);
+}
+
+static void the_name_may_hold_the_job(void **state)
+{
+	char pattern[300], expected[300];
+	struct ha_eventlog *log;
+
+	(void)state;
+	snprintf(pattern, sizeof(pattern), "%s/%%j.x", dir);
+	for (int i = 0; i < 2; i++) {
+		if (i)
+			unsetenv("SLURM_JOB_ID");
+		else
+			setenv("SLURM_JOB_ID", "../47_1", 1);
+		snprintf(expected, sizeof(expected), "%s/%s.x", dir, i ? "unknown" : ".._47_1");
+		log = ha_eventlog_open(pattern, 0);
+		assert_non_null(log);
+		ha_eventlog_close(log);
+		assert_int_equal(access(expected, F_OK), 0);
+		unlink(expected);
+	}
+}
+
+static size_t lines_in(const char *name)
+{
+	json_t *lines = read_lines(name);
+	size_t n = json_array_size(lines);
+
+	json_decref(lines);
+	return n;
+}
+
+/* As logrotate does it. */
+static void a_file_that_was_renamed_or_removed_is_made_anew(void **state)
+{
+	struct ha_eventlog *log = ha_eventlog_open(path, 0);
+	struct ha_event event = a_switch();
+	char old[300];
+
+	(void)state;
+	assert_non_null(log);
+	ha_eventlog_write(log, &event);
+	snprintf(old, sizeof(old), "%s.1", path);
+	assert_int_equal(rename(path, old), 0);
+	ha_eventlog_write(log, &event);
+	ha_eventlog_write(log, &event);
+	assert_int_equal(lines_in(old), 1);
+	assert_int_equal(lines_in(path), 2);
+	assert_int_equal(unlink(path), 0);
+	ha_eventlog_write(log, &event);
+	assert_int_equal(lines_in(path), 1);
+	/* A link in its place is not followed; what is open goes on. */
+	assert_int_equal(rename(path, old), 0);
+	assert_int_equal(symlink("/nonexistent/x", path), 0);
+	ha_eventlog_write(log, &event);
+	assert_int_equal(lines_in(old), 2);
+	ha_eventlog_close(log);
+	unlink(old);
+}
+
+static void it_grows_to_its_limit_and_goes_on_after_rotation(void **state)
+{
+	struct ha_eventlog *log = ha_eventlog_open(path, 4096);
+	struct ha_event event = a_switch();
+	struct stat st;
+
+	(void)state;
+	capture_log();
+	assert_non_null(log);
+	for (int i = 0; i < 100; i++)
+		ha_eventlog_write(log, &event);
+	assert_int_equal(stat(path, &st), 0);
+	assert_in_range(st.st_size, 3000, 4096);
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("it is as long as HA_NCCL_EVENT_LOG_MB allows; events are missing"));
+	assert_int_equal(truncate(path, 0), 0);
+	ha_eventlog_write(log, &event);
+	assert_int_equal(lines_in(path), 1);
+	assert_int_equal(captured_warnings, 2);
+	assert_true(logged("goes on; "));
+	ha_eventlog_close(log);
+	ha_log_set_sink(NULL);
+}
+
+static void a_limit_on_files_is_a_warning_and_no_signal(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	(void)state;
+	if (pid == 0) {
+		struct ha_event event = a_switch();
+		struct rlimit limit;
+		struct ha_eventlog *log;
+
+		signal(SIGXFSZ, SIG_DFL);
+		getrlimit(RLIMIT_FSIZE, &limit);
+		limit.rlim_cur = 4096;
+		if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+			_exit(2);
+		capture_log();
+		log = ha_eventlog_open(path, 0);
+		for (int i = 0; i < 20; i++)
+			ha_eventlog_write(log, &event);
+		ha_eventlog_close(log);
+		_exit(captured_warnings != 1 || !logged("(ulimit -f)"));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_true(lines_in(path) > 2);
+}
+
+#define EVENTS_MORE 3
+
+/* On a file system of its own, which is full for a while, and never at the end of a line. 77: it
+ * cannot be made here. */
+static void run_on_a_full_disk(void)
+{
+	char mount_point[300], name[320], filler[320], line[16384];
+	struct ha_event event = a_switch();
+	struct ha_eventlog *log;
+	static char zeros[4096];
+	int good = 0, bad = 0, fd;
+	FILE *file;
+
+	snprintf(mount_point, sizeof(mount_point), "%s/full", dir);
+	if (unshare(CLONE_NEWNS | (geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0 ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    mkdir(mount_point, 0700) != 0 ||
+	    mount("none", mount_point, "tmpfs", 0, "size=64k") != 0)
+		_exit(77);
+	snprintf(name, sizeof(name), "%s/events", mount_point);
+	snprintf(filler, sizeof(filler), "%s/filler", mount_point);
+	capture_log();
+	log = ha_eventlog_open(name, 0);
+	fd = open(filler, O_CREAT | O_WRONLY, 0600);
+	for (int i = 0; i < 12; i++)
+		if (write(fd, zeros, sizeof(zeros)) != sizeof(zeros))
+			_exit(2);
+	for (int i = 0; i < 200; i++)
+		ha_eventlog_write(log, &event);
+	if (captured_warnings != 1 || !logged("events are missing there from now on"))
+		_exit(3);
+	unlink(filler);
+	close(fd);
+	for (int i = 0; i < EVENTS_MORE; i++)
+		ha_eventlog_write(log, &event);
+	if (captured_warnings != 2 || !logged("goes on; "))
+		_exit(4);
+	ha_eventlog_close(log);
+	file = fopen(name, "r");
+	while (fgets(line, sizeof(line), file)) {
+		json_t *object = json_loads(line, 0, NULL);
+
+		good += object != NULL;
+		bad += object == NULL;
+		json_decref(object);
+	}
+	fclose(file);
+	umount(mount_point);
+	rmdir(mount_point);
+	_exit(good < 5 + EVENTS_MORE || bad != 1);
+}
+
+static void a_disk_that_was_full_costs_one_line_and_the_rest_is_whole(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	(void)state;
+	if (pid == 0)
+		run_on_a_full_disk();
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		char mount_point[300];
+
+		snprintf(mount_point, sizeof(mount_point), "%s/full", dir);
+		rmdir(mount_point);
+		print_message("no file system can be mounted here\n");
+		skip();
+	}
+	assert_int_equal(status, 0);
+}
+
 static void without_a_name_there_is_no_log(void **state)
 {
 	struct ha_event event = a_switch();
 
 	(void)state;
 	capture_log();
-	assert_null(ha_eventlog_open(""));
+	assert_null(ha_eventlog_open("", 0));
 	ha_eventlog_write(NULL, &event);
 	ha_eventlog_close(NULL);
 	assert_string_equal(captured_log, "");
@@ -395,6 +601,12 @@ int main(void)
 	    WITH_FILE(a_file_that_cannot_be_opened_is_one_warning),
 	    WITH_FILE(a_pipe_is_refused_with_and_without_a_reader),
 	    WITH_FILE(a_full_disk_is_one_warning_and_no_failure),
+	    WITH_FILE(a_link_is_not_followed_and_the_file_is_not_everybodys),
+	    WITH_FILE(the_name_may_hold_the_job),
+	    WITH_FILE(a_file_that_was_renamed_or_removed_is_made_anew),
+	    WITH_FILE(it_grows_to_its_limit_and_goes_on_after_rotation),
+	    WITH_FILE(a_limit_on_files_is_a_warning_and_no_signal),
+	    WITH_FILE(a_disk_that_was_full_costs_one_line_and_the_rest_is_whole),
 	    WITH_FILE(without_a_name_there_is_no_log),
 	};
 
