@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,20 +237,36 @@ void ha_stats_file_remove(struct ha_stats_file *file)
 
 /* ---- other processes' files ----------------------------------------------------------------- */
 
+/* A whole number, which the text begins with; what follows it, or NULL. */
+static const char *take_number(const char *text, unsigned int *number)
+{
+	unsigned long long value;
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return NULL;
+	value = strtoull(text, &end, 10);
+	*number = (unsigned int)value;
+	return value <= UINT_MAX ? end : NULL;
+}
+
 /* Whose it is by its name, "nccl-ha.UID.PID" with or without a suffix; false: another name. */
 static bool parse_name(const char *name, unsigned int *uid)
 {
-	unsigned int pid, suffix;
-	int end = 0;
+	unsigned int ignored;
 
 	if (strncmp(name, NCCL_HA_STATS_PREFIX, strlen(NCCL_HA_STATS_PREFIX)) != 0)
 		return false;
 	name += strlen(NCCL_HA_STATS_PREFIX);
-	if (strspn(name, "0123456789.") != strlen(name) || strlen(name) > 24)
+	if (strlen(name) > 24) /* with zeros before its numbers */
 		return false;
-	if (sscanf(name, "%u.%u%n", uid, &pid, &end) == 2 && !name[end])
-		return true;
-	return sscanf(name, "%u.%u.%u%n", uid, &pid, &suffix, &end) == 3 && !name[end];
+	name = take_number(name, uid);
+	if (!name || *name != '.')
+		return false;
+	name = take_number(name + 1, &ignored);
+	if (name && *name == '.')
+		name = take_number(name + 1, &ignored);
+	return name && *name == '\0';
 }
 
 /* Without being led astray by links, pipes, or to another file system, which may never answer. */

@@ -122,6 +122,9 @@ struct ha_failover {
 	uint8_t nqps;		   /* [C] of every path */
 	uint32_t epoch;		   /* the protocol's; comm->epoch follows when traffic resumes */
 	uint32_t say;		   /* enum ha_say */
+	uint32_t repeat;	   /* enum ha_say: what was said before */
+	bool spare_socket;	   /* while that is said: not into the socket */
+	uint32_t unheard_bytes;	   /* said over the socket since the peer was heard */
 	uint32_t serial, peer_serial;
 	uint16_t ports_said; /* up, as the peer was told last */
 	uint16_t peer_ports_up, peer_ports_drained;

@@ -25,6 +25,15 @@
 #define SAY_AGAIN_MAX_MS 250
 
 /*
+ * A peer that is frozen finds in its socket what was said, so that is not said often. Its window
+ * must stay open, however long it takes: the kernel takes a closed one for a host that is gone. So
+ * what was said before is not said again into a socket that holds so much, or that has not even
+ * got it across; over paths it is.
+ */
+#define SAY_AGAIN_FROZEN_MS 16000
+#define UNHEARD_MAX	    8192
+
+/*
  * A peer that is there answers what is said to it at the latest after SAY_AGAIN_MAX_MS. One whose
  * socket is up and that says nothing for so long is not running.
  */
@@ -130,12 +139,15 @@ bool ha_signaling_has_ctrl_sock(const struct ha_comm *comm)
 static void deliver(struct ha_comm *comm, const struct ha_message *m)
 {
 	uint8_t bytes[HA_MESSAGE_MAX_BYTES];
+	struct ha_failover *fo = comm->failover;
 	size_t length = ha_message_encode(m, bytes);
 
 	HA_TRACE(2, "connection %s: says %s, epoch %u, path %u.%u", comm->name,
 		 ha_message_name(m->kind), m->epoch, m->path, m->generation);
-	if (!comm->failover->socket_broken)
+	if (!fo->socket_broken && !fo->spare_socket) {
 		ha_ctrl_sock_send(comm->ctrl_sock, HA_FRAME_CONTROL, bytes, (uint32_t)length);
+		fo->unheard_bytes += (uint32_t)length;
+	}
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (carries_messages(comm, p))
 			ha_path_msg_send(comm, comm->paths[p], bytes, length);
@@ -260,6 +272,24 @@ static void say_paths(struct ha_comm *comm, uint32_t say)
 				say_path(comm, kinds[i].kind, p);
 }
 
+/* Nothing is wrong with the socket: the other end's kernel has all of it, and nobody reads. */
+static bool reads_nothing(const struct ha_comm *comm, uint64_t now_ns)
+{
+	return ha_signaling_peer_frozen(comm, now_ns) &&
+	       ha_frame_sock_is_drained(&comm->ctrl_sock->frames);
+}
+
+uint32_t ha_signaling_repeat(struct ha_comm *comm, uint32_t say, uint32_t interval_ms,
+			     uint64_t now_ns)
+{
+	comm->failover->repeat |= say;
+	if (!reads_nothing(comm, now_ns))
+		return interval_ms < SAY_AGAIN_MAX_MS ? interval_ms : SAY_AGAIN_MAX_MS;
+	if (interval_ms < SAY_AGAIN_MAX_MS)
+		return SAY_AGAIN_MAX_MS;
+	return 2 * interval_ms < SAY_AGAIN_FROZEN_MS ? 2 * interval_ms : SAY_AGAIN_FROZEN_MS;
+}
+
 static void say_again(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
@@ -267,10 +297,11 @@ static void say_again(struct ha_comm *comm, uint64_t now_ns)
 	if (ha_fsm_statement(comm) == 0 || now_ns < fo->say_again_ns)
 		return;
 	if (fo->say_again_ns != 0) {
-		fo->say |= HA_SAY_STATEMENT;
 		comm->count.control_resent++;
 		if (fo->say_interval_ms < SAY_AGAIN_MAX_MS)
 			fo->say_interval_ms *= 2;
+		fo->say_interval_ms =
+		    ha_signaling_repeat(comm, HA_SAY_STATEMENT, fo->say_interval_ms, now_ns);
 	}
 	fo->say_again_ns = now_ns + (uint64_t)fo->say_interval_ms * HA_NS_PER_MS;
 }
@@ -317,15 +348,10 @@ static void check_peer(struct ha_comm *comm, uint64_t now_ns)
 		ha_comm_peer_lost(comm, gone);
 }
 
-void ha_signaling_send(struct ha_comm *comm, uint64_t now_ns)
+static void say_all(struct ha_comm *comm, uint32_t say)
 {
-	struct ha_failover *fo = comm->failover;
-	uint32_t say;
+	const struct ha_failover *fo = comm->failover;
 
-	check_peer(comm, now_ns);
-	say_again(comm, now_ns);
-	say = fo->say;
-	fo->say = 0;
 	if (say & HA_SAY_ABORT)
 		say_kind(comm, HA_MSG_ABORT);
 	if (say & HA_SAY_STATEMENT)
@@ -339,6 +365,28 @@ void ha_signaling_send(struct ha_comm *comm, uint64_t now_ns)
 	if (say & HA_SAY_STATE)
 		say_kind(comm, HA_MSG_STATE);
 	say_paths(comm, say);
+}
+
+void ha_signaling_send(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = comm->failover;
+	uint32_t say, repeat;
+
+	check_peer(comm, now_ns);
+	say_again(comm, now_ns);
+	say = fo->say;
+	repeat = fo->repeat & ~say;
+	fo->say = fo->repeat = 0;
+	say_all(comm, say);
+	if (repeat == 0)
+		return;
+	if (!fo->socket_broken)
+		(void)ha_frame_sock_flush(
+		    &comm->ctrl_sock->frames); /* what there was no room for */
+	fo->spare_socket =
+	    fo->unheard_bytes > UNHEARD_MAX || !ha_frame_sock_is_drained(&comm->ctrl_sock->frames);
+	say_all(comm, repeat);
+	fo->spare_socket = false;
 }
 
 /* ---- hearing ------------------------------------------------------------------------------- */
@@ -384,6 +432,11 @@ void ha_signaling_heard(struct ha_comm *comm, const struct ha_message *m)
 	struct ha_failover *fo = comm->failover;
 
 	fo->heard_ns = ha_now_ns();
+	fo->unheard_bytes = 0;
+	if (fo->say_interval_ms > SAY_AGAIN_MAX_MS) { /* it runs again */
+		fo->say_interval_ms = SAY_AGAIN_MIN_MS;
+		fo->say_again_ns = fo->heard_ns;
+	}
 	comm->count.control_received++;
 	if (comm->is_send)
 		ha_e2e_heard(comm, m->window.base);

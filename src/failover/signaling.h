@@ -26,6 +26,14 @@ void ha_signaling_heard(struct ha_comm *comm, const struct ha_message *m);
 /* Hears what came into mailboxes since. */
 void ha_signaling_read_path_msg(struct ha_comm *comm);
 
+/*
+ * At the next opportunity this is said again (enum ha_say), for want of an answer; after what
+ * interval once more, in ms, if the one so far was `interval_ms`. A peer that reads nothing is told
+ * less and less often.
+ */
+uint32_t ha_signaling_repeat(struct ha_comm *comm, uint32_t say, uint32_t interval_ms,
+			     uint64_t now_ns);
+
 /* Says what is to be said, and again what is due. */
 void ha_signaling_send(struct ha_comm *comm, uint64_t now_ns);
 

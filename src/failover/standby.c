@@ -48,6 +48,7 @@ struct backoff {
 struct ha_standby {
 	struct backoff pairs[HA_MAX_OFFERS][HA_MAX_OFFERS]; /* ours, the peer's */
 	uint64_t say_again_ns[HA_MAX_PATHS];
+	uint32_t say_interval_ms[HA_MAX_PATHS];
 	bool proved; /* a probe came back since the last visit */
 	struct ha_failback failback;
 	/* Was the path that was left last healthy all the time? */
@@ -272,8 +273,19 @@ void ha_standby_opened(struct ha_comm *comm, unsigned p)
 
 	ha_slot_on(comm, p, HA_SLOT_ON_OPENED);
 	fo->slots[p].deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
+	fo->standby->say_interval_ms[p] = SAY_AGAIN_MS;
 	fo->standby->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
 	fo->say |= ha_say_of(HA_SAY_REBUILD, p);
+}
+
+static void say_again(struct ha_comm *comm, unsigned p, uint64_t now_ns)
+{
+	struct ha_standby *standby = comm->failover->standby;
+	uint32_t next_ms = ha_signaling_repeat(comm, ha_say_of(HA_SAY_REBUILD, p),
+					       standby->say_interval_ms[p], now_ns);
+
+	standby->say_interval_ms[p] = next_ms;
+	standby->say_again_ns[p] = now_ns + next_ms * HA_NS_PER_MS;
 }
 
 /* What a path in reserve is worth: drained ports are worst, then those it has in common with the
@@ -467,8 +479,7 @@ static void visit_slot(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 		if (now_ns >= slot->deadline_ns) {
 			give_up(comm, p, "the peer does not answer");
 		} else if (now_ns >= fo->standby->say_again_ns[p]) {
-			fo->standby->say_again_ns[p] = now_ns + SAY_AGAIN_MS * HA_NS_PER_MS;
-			fo->say |= ha_say_of(HA_SAY_REBUILD, p);
+			say_again(comm, p, now_ns);
 		}
 		break;
 	case HA_SLOT_PROBING:

@@ -2,16 +2,21 @@
 #include "transport/frame_sock.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 /*
  * A host that vanished, or a network that lost the way to it, must not look like a peer that has
  * nothing to say: kernels answer for stopped processes, too. Noticed after 10 to 15 s.
+ *
+ * The time for what is not acknowledged also runs while a stopped process's window is closed: who
+ * speaks to one must not fill it.
  */
 void ha_frame_sock_keep(struct ha_frame_sock *sock)
 {
@@ -57,6 +62,13 @@ bool ha_frame_sock_queue(struct ha_frame_sock *sock, enum ha_frame_type type, co
 		memcpy(sock->out + sock->out_len, payload, length);
 	sock->out_len += length;
 	return true;
+}
+
+bool ha_frame_sock_is_drained(const struct ha_frame_sock *sock)
+{
+	int left = 0;
+
+	return sock->out_len == 0 && ioctl(sock->fd, SIOCOUTQ, &left) == 0 && left == 0;
 }
 
 static enum ha_io failed(struct ha_frame_sock *sock, int error)

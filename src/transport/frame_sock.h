@@ -42,6 +42,8 @@ void ha_frame_sock_close(struct ha_frame_sock *sock);
 /* Puts a frame behind those not sent yet. False when there is no room. */
 bool ha_frame_sock_queue(struct ha_frame_sock *sock, enum ha_frame_type type, const void *payload,
 			 uint32_t length);
+/* All that was ever said has been acknowledged by the other end's kernel. Costs a system call. */
+bool ha_frame_sock_is_drained(const struct ha_frame_sock *sock);
 /* Sends what is queued. */
 enum ha_io ha_frame_sock_flush(struct ha_frame_sock *sock);
 

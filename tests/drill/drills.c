@@ -301,6 +301,16 @@ const struct drill drills[] = {
 	.stall_max_ms = 6000,
     },
     {
+	.name = "peer-frozen-for-a-minute",
+	.proves = "a peer that stands still for longer than any timer of the kernel is waited for",
+	.args = {BOTH_RAILS},
+	.script = "1500 process 1 stop\n61500 process 1 continue",
+	.tail_ms = 3000,
+	.switches_max = -1,
+	.stall_min_ms = 58000,
+	.stall_max_ms = 64000,
+    },
+    {
 	.name = "backup-disabled",
 	.proves = "with HA_NCCL_ENABLE_BACKUP=0 a dead link is an error as soon as the queue pair "
 		  "gives up",

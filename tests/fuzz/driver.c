@@ -6,6 +6,7 @@
  */
 #include "fuzz.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,17 +14,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_INPUT     4096
+#define INPUT_MAX     4096
 #define POOL	      64  /* mutants kept to go on from */
 #define RUNS_PER_BEAT 256 /* between two settings of the hang alarm */
 #define HANG_S	      20
 
 struct input {
-	uint8_t data[MAX_INPUT];
+	uint8_t data[INPUT_MAX];
 	size_t size;
 };
 
 static struct input pool[POOL], current;
+static struct input *seeds; /* the harness's own and then those of --corpus */
+static size_t nseeds;
 static uint64_t random_state;
 static char crash_path[256];
 
@@ -143,8 +146,8 @@ static void insert_bytes(struct input *in, const uint8_t *bytes, size_t length)
 {
 	size_t at = below(in->size + 1);
 
-	if (length > MAX_INPUT - in->size)
-		length = MAX_INPUT - in->size;
+	if (length > INPUT_MAX - in->size)
+		length = INPUT_MAX - in->size;
 	memmove(in->data + at + length, in->data + at, in->size - at);
 	memmove(in->data + at, bytes, length);
 	in->size += length;
@@ -190,40 +193,79 @@ static void mutate(struct input *in)
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-static size_t count_seeds(void)
+static struct input *add_seed(void)
 {
-	size_t n = 0;
-
-	while (fuzz_seeds[n].data)
-		n++;
-	return n;
+	seeds = realloc(seeds, (nseeds + 1) * sizeof(*seeds));
+	if (!seeds)
+		abort();
+	return &seeds[nseeds++];
 }
 
-static void take_seed(struct input *in, size_t i)
+static void take_own_seeds(void)
 {
-	in->size = fuzz_seeds[i].size < MAX_INPUT ? fuzz_seeds[i].size : MAX_INPUT;
-	memcpy(in->data, fuzz_seeds[i].data, in->size);
+	for (const struct fuzz_seed *own = fuzz_seeds; own->data; own++) {
+		struct input *seed = add_seed();
+
+		seed->size = own->size < INPUT_MAX ? own->size : INPUT_MAX;
+		memcpy(seed->data, own->data, seed->size);
+	}
+}
+
+static bool read_input(const char *path, struct input *in)
+{
+	FILE *file = fopen(path, "rb");
+
+	if (!file) {
+		fprintf(stderr, "%s: %s\n", path, strerror(errno));
+		return false;
+	}
+	in->size = fread(in->data, 1, INPUT_MAX, file);
+	fclose(file);
+	return true;
+}
+
+static int is_no_dot(const struct dirent *entry)
+{
+	return entry->d_name[0] != '.';
+}
+
+/* The files of a folder, by name, so that a run is the same everywhere. */
+static bool take_corpus(const char *directory)
+{
+	struct dirent **entries;
+	int n = scandir(directory, &entries, is_no_dot, alphasort);
+	bool all = n >= 0;
+	char path[4096];
+
+	if (n < 0)
+		fprintf(stderr, "%s: %s\n", directory, strerror(errno));
+	for (int i = 0; i < n; i++) {
+		snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name);
+		all = all && read_input(path, add_seed());
+		free(entries[i]);
+	}
+	if (n >= 0)
+		free(entries);
+	return all;
 }
 
 static void fuzz(uint64_t runs)
 {
-	size_t nseeds = count_seeds();
-
 	if (nseeds == 0) {
 		fprintf(stderr, "the harness has no seeds\n");
 		exit(2);
 	}
 	for (size_t i = 0; i < POOL; i++)
-		take_seed(&pool[i], i % nseeds);
+		pool[i] = seeds[i % nseeds];
 	for (uint64_t run = 0; run < runs; run++) {
 		if (run % RUNS_PER_BEAT == 0)
 			alarm(HANG_S);
 		if (run < nseeds) { /* the seeds as they are */
-			take_seed(&current, run);
+			current = seeds[run];
 		} else {
 			/* Mostly from a seed: mutants drift towards noise. */
 			if (below(4))
-				take_seed(&current, below(nseeds));
+				current = seeds[below(nseeds)];
 			else
 				current = pool[below(POOL)];
 			mutate(&current);
@@ -237,14 +279,8 @@ static void fuzz(uint64_t runs)
 
 static int run_file(const char *path)
 {
-	FILE *file = fopen(path, "rb");
-
-	if (!file) {
-		fprintf(stderr, "%s: %s\n", path, strerror(errno));
+	if (!read_input(path, &current))
 		return 1;
-	}
-	current.size = fread(current.data, 1, MAX_INPUT, file);
-	fclose(file);
 	LLVMFuzzerTestOneInput(current.data, current.size);
 	return 0;
 }
@@ -287,18 +323,23 @@ int main(int argc, char **argv)
 	watch_for_failure(argv[0]);
 	if (argc == 3 && strcmp(argv[1], "--write-seeds") == 0)
 		return write_seeds(argv[2]);
+	take_own_seeds();
 	for (int i = 1; i < argc; i++) {
 		bool is_runs = strcmp(argv[i], "--runs") == 0;
 
-		if (!is_runs && strcmp(argv[i], "--seed") != 0) {
+		if (i + 1 < argc && strcmp(argv[i], "--corpus") == 0) {
+			if (!take_corpus(argv[++i]))
+				return 1;
+		} else if (!is_runs && strcmp(argv[i], "--seed") != 0) {
 			files = true;
 			if (run_file(argv[i]) != 0)
 				return 1;
 		} else if (!parse_number(argv[++i], is_runs ? &runs : &seed)) {
 			fprintf(stderr,
-				"usage: %s [--runs N] [--seed N] [FILE...]\n       %s "
+				"usage: %s [--corpus DIRECTORY] [--runs N] [--seed N]\n"
+				"       %s FILE...\n       %s "
 				"--write-seeds DIRECTORY\n",
-				argv[0], argv[0]);
+				argv[0], argv[0], argv[0]);
 			return 2;
 		}
 	}

@@ -7,12 +7,10 @@
  * sanitizers. The driver in driver.c mutates the seeds, with a generator that is always seeded the
  * same unless told:
  *
- *	fuzz_config --runs 1000000 --seed 7
+ *	fuzz_config --corpus corpus/fuzz_config --runs 1000000 --seed 7
  *	fuzz_config crash-fuzz_config		run the input of a failure again
  *
- * The same harness under libFuzzer, with the fuzz preset:
- *
- *	fuzz_config --write-seeds corpus/ && fuzz_config_libfuzzer corpus/
+ * The same harness under libFuzzer, guided by coverage: scripts/fuzz.
  */
 #ifndef HA_TESTS_FUZZ_H
 #define HA_TESTS_FUZZ_H

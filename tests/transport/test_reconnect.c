@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -732,6 +733,61 @@ static void strangers_cost_the_thread_only_so_much(void **state)
 	pair_close(&pair);
 }
 
+/* ---- a peer that is frozen ----------------------------------------------------------------------
+ */
+
+static size_t unread(const struct ha_comm *comm)
+{
+	int n = 0;
+
+	assert_int_equal(ioctl(comm->ctrl_sock->frames.fd, FIONREAD, &n), 0);
+	return (size_t)n;
+}
+
+/* Time in which one of the two processes does not run, and its NIC and its kernel do. */
+static void freeze(struct pair *pair, uint32_t host, unsigned ms)
+{
+	uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+
+	sv_stepped_set_host(!host);
+	while (sv_stepped_now() < until_ns) {
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+		for (int round = 0; round < 5; round++)
+			ha_instance_progress(pair->inst[!host]);
+	}
+}
+
+/*
+ * Its socket is up, and what it is told stays there until it reads. The kernel gives up a
+ * connection whose window has been closed for too long, so it must not be filled.
+ */
+static void a_frozen_peer_is_waited_for_without_filling_its_socket(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct in_flight t;
+		struct pair pair;
+		size_t said;
+
+		open_settled(&pair, 2);
+		pair_wait_standby(&pair);
+		transfer(&pair, 3000, 1);
+		t = pair_start(&pair);
+		assert_int_equal(unread(host ? pair.recv : pair.send), 0);
+		freeze(&pair, host, 60000);
+		said = unread(host ? pair.recv : pair.send);
+		assert_in_range(said, host == 0 ? 1 : 0, 16 * 1024 - 1);
+		assert_int_equal(ha_comm_error(pair.send), HA_OK);
+		assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+		assert_int_equal(pair_finish(&pair, t.recv, NULL), HA_OK);
+		assert_int_equal(pair_finish(&pair, t.send, NULL), HA_OK);
+		transfer(&pair, 20000, 2);
+		pair_wait_standby(&pair);
+		assert_true(is_whole(&pair, 0));
+		pair_close(&pair);
+	}
+}
+
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static void close_while_a_redial_is_under_way(void **state)
@@ -1132,6 +1188,7 @@ int main(void)
 	    cmocka_unit_test(a_crowd_that_keeps_coming_costs_the_peer_no_more_than_its_own_time),
 	    cmocka_unit_test(who_dials_in_a_crowd_has_time_to_speak),
 	    cmocka_unit_test(strangers_cost_the_thread_only_so_much),
+	    cmocka_unit_test(a_frozen_peer_is_waited_for_without_filling_its_socket),
 	    cmocka_unit_test(close_while_a_redial_is_under_way),
 	    cmocka_unit_test(a_receiver_that_died_refuses_and_that_is_an_error),
 	    cmocka_unit_test(whoever_takes_a_dead_receivers_port_is_not_the_receiver),

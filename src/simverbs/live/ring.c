@@ -186,6 +186,37 @@ bool sv_ring_wait_for_room(struct sv_ring *ring)
 
 /* --- consumer ------------------------------------------------------------------------------- */
 
+/* Whether the payload of a packet is where its record says. */
+static bool has_payload(const struct sv_record *rec)
+{
+	const size_t behind = rec->bytes - sizeof(*rec), length = rec->pkt.payload_len;
+
+	switch ((enum sv_payload_mode)rec->mode) {
+	case SV_PAYLOAD_NONE:
+		return length == 0;
+	case SV_PAYLOAD_INLINE:
+		return length <= behind;
+	case SV_PAYLOAD_REFERS:
+		return rec->nfrags <= behind / sizeof(struct sv_frag);
+	case SV_PAYLOAD_IN_BULK:
+		return length <= SV_BULK_BYTES - (rec->bulk_at & (SV_BULK_BYTES - 1));
+	}
+	return false;
+}
+
+/* Whether a record lies in the ring in one piece, with all that it says it has. */
+static bool is_sound(const struct sv_ring *ring, const struct sv_record *rec, uint64_t available)
+{
+	const size_t to_end = SV_RING_BYTES - (ring->position & (SV_RING_BYTES - 1));
+
+	if ((ring->position | rec->bytes) % SV_RECORD_ALIGN || !rec->bytes ||
+	    rec->bytes > available || rec->bytes > to_end)
+		return false;
+	if (rec->kind == SV_RECORD_PAD)
+		return true;
+	return rec->kind == SV_RECORD_PACKET && rec->bytes >= sizeof(*rec) && has_payload(rec);
+}
+
 const struct sv_record *sv_ring_peek(struct sv_ring *ring)
 {
 	for (;;) {
@@ -201,8 +232,7 @@ const struct sv_record *sv_ring_peek(struct sv_ring *ring)
 		rec =
 		    (const struct sv_record *)(ring->data + (ring->position & (SV_RING_BYTES - 1)));
 		/* A scribbled-on ring must not make us run wild: it is a dead cable then. */
-		if (available > SV_RING_BYTES || rec->bytes % SV_RECORD_ALIGN || !rec->bytes ||
-		    rec->bytes > available)
+		if (available > SV_RING_BYTES || !is_sound(ring, rec, available))
 			return NULL;
 		if (rec->kind != SV_RECORD_PAD)
 			return rec;

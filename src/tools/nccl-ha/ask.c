@@ -97,7 +97,7 @@ static bool parse_head(char *text, char **rest, char *err, size_t err_len)
 		return no(err, err_len, "its plugin is of another version: use its own nccl-ha");
 	if (!strcmp(text + used, "ok"))
 		return true;
-	if (!strncmp(text + used, "error ", 6))
+	if (!strncmp(text + used, "error ", 6) && text[used + 6])
 		return foreign_no(err, err_len, text + used + 6);
 	return no(err, err_len, "its answer makes no sense");
 }
