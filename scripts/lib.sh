@@ -9,6 +9,7 @@ HA_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 HA_START=$SECONDS
 HA_JOBS=${HA_JOBS:-$(nproc 2>/dev/null || echo 2)}
 export LC_ALL=C
+if [ -t 0 ]; then HA_ASKS=1; else HA_ASKS=; fi # somebody is there to be asked
 exec </dev/null
 
 # ---- progress lines ---------------------------------------------------------------------------
@@ -176,6 +177,21 @@ apt_install() {
 	apt_get update && apt_get install -y --no-install-recommends "$@"
 }
 
+# Whether packages may be installed: HA_INSTALL is yes, no, or ask, which without a terminal is no. Where it is not set a
+# terminal is asked, and without one they are installed, as continuous integration needs it.
+may_install() {
+	local answer
+	case ${HA_INSTALL:-} in
+	yes) return 0 ;;
+	no) return 1 ;;
+	ask) [ "$HA_ASKS" ] || return 1 ;;
+	'') [ "$HA_ASKS" ] || return 0 ;;
+	*) die "HA_INSTALL is yes, no or ask, not '$HA_INSTALL'" ;;
+	esac
+	read -r -p "install them now? [y/N] " answer 2>/dev/tty </dev/tty || return 1
+	case $answer in [yY] | [yY][eE][sS]) return 0 ;; *) return 1 ;; esac
+}
+
 # need_packages USE...: installs what is missing for these uses. Returns non-zero only if something
 # other than an extra is missing afterwards.
 need_packages() {
@@ -200,6 +216,12 @@ need_packages() {
 		echo "This script installs packages on Debian and Ubuntu only. On Fedora and its relatives:"
 		echo "    sudo dnf install ${fedora[*]}"
 		return 1
+	fi
+	if ! may_install; then
+		echo "Nothing is installed. As root, run:"
+		echo "    apt-get update && apt-get install -y --no-install-recommends ${required[*]} ${extras[*]}"
+		[ ${#required[@]} -eq 0 ]
+		return
 	fi
 	if [ "$(id -u)" -ne 0 ] && ! has sudo; then
 		echo "Not root, and there is no sudo. As root, run:"
