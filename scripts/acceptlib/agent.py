@@ -225,10 +225,10 @@ def on_standard_streams():
     be_node(wire.Stream(0, os.dup(1)))
 
 
-def on_socket(place, token, say):
+def on_socket(place, token, say, only_from=None):
     host, port = wire.parse_place(place)
     with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         say(f"waiting on {host}:{listener.getsockname()[1]}")
-        stream, address = wire.accept(listener, token, say)
+        stream, address = wire.accept(listener, token, say, only_from)
     say(f"conducted from {address}")
     be_node(stream)

@@ -20,6 +20,7 @@ import time
 MARK = b"@ha "  # lines without it are banners of a launcher
 PROTOCOL = 1
 LINE_MAX = 64 << 20
+STRANGERS_LINE_MAX = 4 << 10  # of who has not proved yet that it knows the token
 
 
 class NodeError(Exception):
@@ -36,6 +37,7 @@ class Stream:
         self.read_fd, self.write_fd, self.on_close = read_fd, write_fd, on_close
         self.buffer = b""
         self.banners = []
+        self.line_max = LINE_MAX
 
     def send(self, line):
         data = MARK + line + b"\n"
@@ -48,10 +50,12 @@ class Stream:
         while True:
             while b"\n" in self.buffer:
                 line, self.buffer = self.buffer.split(b"\n", 1)
+                if len(line) > self.line_max:
+                    raise NodeError("a line that is too long came in")
                 if line.startswith(MARK):
                     return line[len(MARK) :]
                 self.banners = [*self.banners, line.decode(errors="replace")][-20:]
-            if len(self.buffer) > LINE_MAX:
+            if len(self.buffer) > self.line_max:
                 raise NodeError("a line without an end came in")
             left = None if until is None else max(0.0, until - time.monotonic())
             ready, _, _ = select.select([self.read_fd], [], [], left)
@@ -184,6 +188,7 @@ def parse_place(text):
 def of_socket(sock, token, ours, theirs):
     """Both ends tell each other half of a nonce; the codes prove the rest."""
     stream = Stream(sock.fileno(), sock.fileno(), sock.close)
+    stream.line_max = STRANGERS_LINE_MAX
     mine = secrets.token_bytes(16)
     stream.send(mine.hex().encode())
     line = stream.receive(10)
@@ -194,6 +199,7 @@ def of_socket(sock, token, ours, theirs):
     sealed.send(b"hello")
     if sealed.receive(10) != b"hello":
         raise NodeError("the other end is no half of this script")
+    stream.line_max = LINE_MAX
     return sealed
 
 
@@ -213,10 +219,14 @@ def connect(place, token, limit_s=60):
     return of_socket(sock, token, "conductor", "node"), sock.getsockname()[0], sock.getpeername()[0]
 
 
-def accept(listener, token, say):
-    """The first who knows the token. Strangers are turned away."""
+def accept(listener, token, say, only_from=None):
+    """The first who knows the token, and comes from that address if one is given. Strangers are turned away."""
     while True:
         sock, (address, *_) = listener.accept()
+        if only_from not in (None, address):
+            say(f"turned away {address}: it is not {only_from}")
+            sock.close()
+            continue
         try:
             return of_socket(sock, token, "node", "conductor"), address
         except (NodeError, OSError, ValueError) as error:

@@ -121,17 +121,33 @@ class Trouble(Fabric):
         self.assertEqual(done.returncode, 2)
         self.assertIn("name the other node in one way", done.stderr)
 
+    def test_a_token_that_others_may_read_is_not_taken(self):
+        path = os.path.join(self.folder, "token")
+        for mode, content, message in (0o644, "x", "mode 0600"), (0o640, "x", "mode 0600"), (0o600, "\n", "is empty"):
+            with open(path, "w", encoding="ascii") as file:
+                file.write(content)
+            os.chmod(path, mode)
+            done, _ = self.acceptance("--connect", "127.0.0.1:1", "--token-file", path)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(message, done.stderr)
+        done, _ = self.acceptance("--connect", "127.0.0.1:1", env={"HA_ACCEPTANCE_TOKEN": ""})
+        self.assertIn("needs the token that --listen printed", done.stderr)
+
 
 class Halves(Fabric):
     def test_two_halves_started_by_hand(self):
         listen = subprocess.Popen([*self.prefix(1).split(), sys.executable, "-B", "-u", SCRIPT, "--listen", "127.0.0.1:0"],
                                   stdout=subprocess.PIPE, text=True)  # fmt: skip
         self.addCleanup(listen.kill)
-        token = re.search(r"--token (\S+)", listen.stdout.readline())[1]
+        printed = listen.stdout.readline()
+        self.assertNotIn("--token", printed)
+        token = re.search(r": HA_ACCEPTANCE_TOKEN=(\S+) scripts/acceptance --connect ", printed)[1]
         place = re.search(r"waiting on (\S+)", listen.stdout.readline())[1]
         done, _ = self.acceptance("--here", self.prefix(0), "--connect", place, "--token", "wrong", "--steps", "environment")
         self.assertEqual(done.returncode, 2)
-        done, report = self.acceptance("--here", self.prefix(0), "--connect", place, "--token", token, "--steps", "standby")
+        self.assertIn("can read --token in ps", done.stderr)
+        done, report = self.acceptance("--here", self.prefix(0), "--connect", place, "--steps", "standby",
+                                       env={"HA_ACCEPTANCE_TOKEN": token})  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual({r["standby"] for r in report["standbys"]}, {"sim0:1", "sim1:1"})
         self.assertEqual(listen.wait(timeout=20), 0)

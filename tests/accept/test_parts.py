@@ -176,6 +176,45 @@ class Talking(unittest.TestCase):
             stream.close()
             turned[-1][0].close()
 
+    def test_until_the_token_is_proved_lines_are_short(self):
+        a, b = socket.socketpair()
+        self.addCleanup(a.close)
+        told = []
+
+        def other():
+            try:
+                wire.of_socket(b, "t", "node", "conductor")
+            except (wire.NodeError, OSError) as error:
+                told.append(str(error))
+            b.close()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        try:
+            for _ in range(64):
+                a.sendall(b"x" * 1024)  # no end of line
+        except OSError:
+            pass  # enough
+        thread.join(20)
+        self.assertRegex(told[0], "without an end|too long")
+        stream, out, _ = self.pair()
+        stream.send(b"y" * 100000)  # who has proved it may say more
+        self.assertEqual(len(out["stream"].receive(5)), 100000)
+
+    def test_who_comes_from_elsewhere_is_not_heard(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            place = f"127.0.0.1:{listener.getsockname()[1]}"
+            turned = []
+            thread = threading.Thread(target=lambda: turned.append(wire.accept(listener, "t", turned.append, "127.0.0.2")))
+            thread.start()
+            with self.assertRaises((wire.NodeError, OSError)):
+                wire.connect(place, "t")
+            with socket.create_connection(wire.parse_place(place), source_address=("127.0.0.2", 0)) as sock:
+                wire.of_socket(sock, "t", "conductor", "node")
+                thread.join()
+            self.assertRegex(turned[0], "turned away 127.0.0.1: it is not 127.0.0.2")
+            turned[-1][0].close()
+
     def test_banners_of_a_launcher_are_passed_over(self):
         read_fd, write_fd = os.pipe()
         os.write(write_fd, b"Warning: stuff\n@ha {}\n")
