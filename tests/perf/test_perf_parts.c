@@ -352,6 +352,34 @@ static void ranks_meet_in_spite_of_strangers(void **state)
 	np_root_stop(root);
 }
 
+/* One after the other they would take more than two minutes. */
+static void strangers_who_say_nothing_hold_up_nobody(void **state)
+{
+	struct member members[3] = {{.rounds = 1}, {.rounds = 1}, {.rounds = 1}};
+	char address[NP_ADDRESS_LEN], err[200];
+	struct np_root *root = np_root_start(NULL, 3, TOKEN, address, err, sizeof(err));
+	uint64_t began_ns;
+	int strangers[80];
+
+	(void)state;
+	assert_non_null(root);
+	for (int i = 0; i < 80; i++) {
+		strangers[i] = connect_to(address);
+		if (i % 2)
+			assert_int_equal(send(strangers[i], "x", 1, MSG_NOSIGNAL), 1);
+	}
+	began_ns = np_now_ns();
+	run_members(address, members);
+	assert_in_range(np_now_ns() - began_ns, 0, 1500 * NP_NS_PER_MS);
+	for (int r = 0; r < 3; r++) {
+		assert_string_equal(members[r].err, "");
+		assert_int_equal(members[r].completed, 1);
+	}
+	for (int i = 0; i < 80; i++)
+		close(strangers[i]);
+	np_root_stop(root);
+}
+
 static void a_rank_that_leaves_is_named_to_the_others(void **state)
 {
 	struct member members[3] = {{.rounds = 50}, {.rounds = 3}, {.rounds = 50}};
@@ -393,6 +421,7 @@ int main(void)
 	    cmocka_unit_test(only_gaps_over_the_threshold_are_stalls),
 	    cmocka_unit_test(sizes_are_numbers_with_a_binary_suffix),
 	    cmocka_unit_test(ranks_meet_in_spite_of_strangers),
+	    cmocka_unit_test(strangers_who_say_nothing_hold_up_nobody),
 	    cmocka_unit_test(a_rank_that_leaves_is_named_to_the_others),
 	    cmocka_unit_test(a_root_whose_ranks_never_come_can_be_stopped),
 	};

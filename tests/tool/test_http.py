@@ -137,5 +137,46 @@ class Http(unittest.TestCase):
         self.assertEqual(self.scrape(self.serve("--host", "*"), "anything.example.org")[0], 200)
 
 
+class Textfile(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="nccl-ha-test.")
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.file = os.path.join(self.dir, "nccl-ha.prom")
+
+    def start(self, *words):
+        return subprocess.Popen([TOOL, "metrics", "--dir", self.dir, "--textfile", self.file, *words], stderr=subprocess.PIPE)
+
+    def test_writers_that_are_killed_leave_no_more_than_one_file(self):
+        for i in range(30):
+            writer = self.start("--interval", "0.1")
+            wait_for("a page", lambda: os.path.exists(self.file))
+            time.sleep(0.002 * (i % 10))
+            writer.kill()
+            writer.wait()
+            writer.stderr.close()
+            # As one that was killed in the middle leaves it.
+            with open(self.file + ".new", "w", encoding="ascii") as file:
+                file.write("half")
+            os.unlink(self.file)
+        with self.start() as last:
+            self.assertEqual(last.wait(20), 0, last.stderr.read())
+        self.assertEqual(os.listdir(self.dir), ["nccl-ha.prom"])
+        with open(self.file, encoding="utf-8") as file:
+            self.assertIn("nccl_ha_unreadable_files 0\n", file.read())
+
+    def test_nobody_elses_file_or_link_is_written_into(self):
+        target = os.path.join(self.dir, "target")
+        for put in (lambda: os.symlink(target, self.file + ".new"), lambda: os.link(target, self.file + ".new")):
+            with open(target, "w", encoding="ascii") as file:
+                file.write("mine")
+            put()
+            with self.start() as writer:
+                self.assertEqual(writer.wait(20), 1)
+                self.assertIn(self.file.encode(), writer.stderr.read())
+            with open(target, encoding="ascii") as file:
+                self.assertEqual(file.read(), "mine")
+            os.unlink(self.file + ".new")
+
+
 if __name__ == "__main__":
     unittest.main()

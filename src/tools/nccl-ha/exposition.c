@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/nccl-ha/exposition.h"
 
-#include "base/text.h"
 #include "base/version.h"
+#include "tools/nccl-ha/label.h"
 #include "tools/nccl-ha/text.h"
 #include "tools/nccl-ha/view.h"
 
@@ -23,25 +23,12 @@ struct page {
 
 /* ---- the format ----------------------------------------------------------------------------- */
 
-/* The value of a label: quotes, backslashes and line ends are escaped. Foreign, so it may have any
- * byte; it must be UTF-8. */
-static void append_label(char *labels, const char *name, const char *value)
+static void append_label(char labels[LABELS_MAX], const char *name, const char *value)
 {
-	size_t used = strlen(labels);
-	char safe[256];
-
-	ha_printable(value, SIZE_MAX, safe, sizeof(safe));
-	used +=
-	    (size_t)snprintf(labels + used, LABELS_MAX - used, "%s%s=\"", used ? "," : "", name);
-	for (const char *c = safe; *c && used + 4 < LABELS_MAX; c++) {
-		if (*c == '"' || *c == '\\')
-			labels[used++] = '\\';
-		labels[used++] = *c == '\n' ? ' ' : *c;
-	}
-	snprintf(labels + used, LABELS_MAX - used, "\"");
+	nh_label_append(labels, LABELS_MAX, name, value);
 }
 
-static void append_number(char *labels, const char *name, uint64_t value)
+static void append_number(char labels[LABELS_MAX], const char *name, uint64_t value)
 {
 	char text[24];
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -109,29 +110,49 @@ static bool write_all(int fd, const char *text, size_t length)
 	return true;
 }
 
-/* Beside the file and then renamed, so that a reader sees the old page or the new one. The name it
- * has meanwhile does not end in .prom, which node_exporter reads. */
+/*
+ * Beside the file and then renamed, so that a reader sees the old page or the new one. The name it
+ * has meanwhile does not end in .prom, which node_exporter reads, and is the same each time: what
+ * one that was killed has left is the next one's. Nobody else's file or link is written into.
+ */
+static int open_temporary(const char *name)
+{
+	struct stat st, named;
+	int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+
+	if (fd < 0)
+		return -1;
+	/* Another writer may have given it its name meanwhile. */
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	    st.st_uid == geteuid() && st.st_nlink == 1 && lstat(name, &named) == 0 &&
+	    named.st_dev == st.st_dev && named.st_ino == st.st_ino && ftruncate(fd, 0) == 0)
+		return fd;
+	close(fd);
+	errno = EBUSY;
+	return -1;
+}
+
 static bool write_file(const char *path, const char *text, size_t length)
 {
 	char temporary[4096];
-	int fd;
+	int fd, err;
 	bool ok;
 
-	if (snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path) >= (int)sizeof(temporary)) {
+	if (snprintf(temporary, sizeof(temporary), "%s.new", path) >= (int)sizeof(temporary)) {
 		errno = ENAMETOOLONG;
 		return false;
 	}
-	fd = mkostemp(temporary, O_CLOEXEC);
+	fd = open_temporary(temporary);
 	if (fd < 0)
 		return false;
-	ok = write_all(fd, text, length) && fchmod(fd, 0644) == 0;
-	ok = close(fd) == 0 && ok && rename(temporary, path) == 0;
-	if (!ok) {
-		int err = errno;
-
+	/* On the disk before it has its name: else a crash of the host may leave an empty page. */
+	ok = write_all(fd, text, length) && fchmod(fd, 0644) == 0 && fsync(fd) == 0 &&
+	     rename(temporary, path) == 0;
+	err = errno;
+	if (!ok)
 		unlink(temporary);
-		errno = err;
-	}
+	close(fd);
+	errno = err;
 	return ok;
 }
 

@@ -158,40 +158,124 @@ struct np_root {
 	pthread_t thread;
 };
 
-/* A stranger may take this long to say hello before it is closed. */
+/* A stranger may take this long to say hello before it is closed, or to hear what there is. */
 #define HELLO_NS (2 * NP_NS_PER_S)
 
-static void admit(struct np_root *root, int fd, int *present)
+/* Who has connected and not said who it is yet; of more than these the first one makes way. */
+#define GUESTS 64
+
+struct guest {
+	int fd; /* -1: nobody */
+	uint64_t deadline_ns;
+	char hello[sizeof(struct hello)];
+	size_t got;
+};
+
+static void show_out(struct guest *guest)
 {
+	close(guest->fd);
+	guest->fd = -1;
+}
+
+static bool is_awaited(const struct np_root *root, const struct hello *hello)
+{
+	return hello->magic == HELLO_MAGIC && hello->token == root->token &&
+	       hello->nranks == (uint32_t)root->nranks && hello->rank < hello->nranks &&
+	       root->fds[hello->rank] < 0;
+}
+
+/* Reads on. True: it is a rank that was missing. */
+static bool is_rank(struct np_root *root, struct guest *guest)
+{
+	ssize_t n = recv(guest->fd, guest->hello + guest->got, sizeof(guest->hello) - guest->got,
+			 MSG_DONTWAIT);
 	struct hello hello;
 	int one = 1;
 
-	if (!recv_all(fd, &hello, sizeof(hello), np_now_ns() + HELLO_NS, root->stop_fd) ||
-	    hello.magic != HELLO_MAGIC || hello.token != root->token ||
-	    hello.nranks != (uint32_t)root->nranks || hello.rank >= hello.nranks ||
-	    root->fds[hello.rank] >= 0) {
-		close(fd);
-		return;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	guest->got += n > 0 ? (size_t)n : 0;
+	if (n > 0 && guest->got < sizeof(guest->hello))
+		return false;
+	memcpy(&hello, guest->hello, sizeof(hello));
+	if (n <= 0 || !is_awaited(root, &hello)) {
+		show_out(guest);
+		return false;
 	}
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	root->fds[hello.rank] = fd;
-	(*present)++;
+	setsockopt(guest->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	root->fds[hello.rank] = guest->fd;
+	guest->fd = -1;
+	return true;
 }
 
-static bool admit_all(struct np_root *root)
+static void let_in(struct np_root *root, struct guest *guests)
 {
-	int present = 0;
+	struct guest *place = &guests[0];
+	int fd = accept4(root->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 
-	while (present < root->nranks) {
-		int fd;
+	if (fd < 0)
+		return;
+	for (struct guest *g = guests; g < guests + GUESTS; g++)
+		if (place->fd >= 0 && (g->fd < 0 || g->deadline_ns < place->deadline_ns))
+			place = g;
+	if (place->fd >= 0)
+		show_out(place);
+	*place = (struct guest){.fd = fd, .deadline_ns = np_now_ns() + HELLO_NS};
+}
 
-		if (!wait_for(root->listen_fd, POLLIN, UINT64_MAX, root->stop_fd))
+/* Until something happens, or a guest has been here for too long. False: to stop. */
+static bool wait_for_guests(const struct np_root *root, const struct guest *guests,
+			    struct pollfd *polls)
+{
+	uint64_t now_ns = np_now_ns(), first_ns = UINT64_MAX;
+	int wait_ms = -1;
+
+	for (int i = 0; i < GUESTS; i++) {
+		polls[i] = (struct pollfd){.fd = guests[i].fd, .events = POLLIN};
+		if (guests[i].fd >= 0 && guests[i].deadline_ns < first_ns)
+			first_ns = guests[i].deadline_ns;
+	}
+	polls[GUESTS] = (struct pollfd){.fd = root->listen_fd, .events = POLLIN};
+	polls[GUESTS + 1] = (struct pollfd){.fd = root->stop_fd, .events = POLLIN};
+	if (first_ns != UINT64_MAX)
+		wait_ms = first_ns > now_ns ? (int)((first_ns - now_ns) / NP_NS_PER_MS) + 1 : 0;
+	if (poll(polls, GUESTS + 2, wait_ms) < 0)
+		return errno == EINTR;
+	return !polls[GUESTS + 1].revents;
+}
+
+static bool admit_from(struct np_root *root, struct guest *guests)
+{
+	struct pollfd polls[GUESTS + 2];
+
+	for (int present = 0; present < root->nranks;) {
+		if (!wait_for_guests(root, guests, polls))
 			return false;
-		fd = accept4(root->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-		if (fd >= 0)
-			admit(root, fd, &present);
+		for (int i = 0; i < GUESTS; i++) {
+			if (polls[i].fd >= 0 && polls[i].revents)
+				present += is_rank(root, &guests[i]);
+			if (guests[i].fd >= 0 && np_now_ns() >= guests[i].deadline_ns)
+				show_out(&guests[i]);
+		}
+		if (polls[GUESTS].revents)
+			let_in(root, guests);
 	}
 	return true;
+}
+
+/* All at the same time: a stranger that says nothing holds up nobody. */
+static bool admit_all(struct np_root *root)
+{
+	struct guest guests[GUESTS];
+	bool all;
+
+	for (int i = 0; i < GUESTS; i++)
+		guests[i].fd = -1;
+	all = admit_from(root, guests);
+	for (int i = 0; i < GUESTS; i++)
+		if (guests[i].fd >= 0)
+			show_out(&guests[i]);
+	return all;
 }
 
 static void abort_all(struct np_root *root, int culprit)
