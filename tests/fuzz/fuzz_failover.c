@@ -501,7 +501,7 @@ static const uint8_t suspect[] = {
     END_TO_END, MESSAGE, HEAR_RECEIVER, HA_MSG_SUSPECT - 1, HONEST, 0, 0, 0, STEPS(20), MESSAGE};
 static const uint8_t bye[] = {0, MESSAGE, ASK, STEPS(4), GOODBYE, 1, 0x21, OFFER, IDLE, 10};
 /* A count of what is not posted yet; it is lost with its path, and another path is taken. */
-static const uint8_t ahead[] = {0,     MESSAGE,	 HEAR_SENDER, HA_MSG_PONG - 1,
+static const uint8_t ahead[] = {0,     MESSAGE,	 HEAR_SENDER, HA_MSG_FENCE - 1,
 				0,     4,	 0,	      0x31,
 				0,     0,	 ASK,	      STEPS(8),
 				LINK,  0,	 LINK,	      2,
