@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import select
 import shlex
@@ -101,6 +102,17 @@ class Sealed:
         self.stream.close()
 
 
+def to_object(line):
+    """A line as an object of JSON. NodeError when it is none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise NodeError("a line that makes no sense came in: has the other half the same version?")
+    return value
+
+
 # ---- calls ------------------------------------------------------------------------------------------
 
 
@@ -122,8 +134,8 @@ class Caller:
         if line is None:
             said = "; ".join(self.stream.banners[-5:])
             raise NodeError(f"{op}: the node's half has ended{': ' + said if said else ''}")
-        answer = json.loads(line)
-        if answer.get("id") != self.number:
+        answer = to_object(line)
+        if answer.get("id") != self.number or not ("result" in answer or "error" in answer):
             raise NodeError(f"{op}: an answer to something else came in")
         if "error" in answer:
             raise NodeError(answer["error"])
@@ -139,8 +151,8 @@ def serve(stream, handlers):
         line = stream.receive()
         if line is None:
             return
-        request = json.loads(line)
-        number, op = request.pop("id"), request.pop("op")
+        request = to_object(line)
+        number, op = request.pop("id", None), request.pop("op", None)
         try:
             if op not in handlers:
                 raise NodeError(f"this half knows no '{op}': both nodes need the same version of the script")
@@ -192,9 +204,9 @@ def of_socket(sock, token, ours, theirs):
     mine = secrets.token_bytes(16)
     stream.send(mine.hex().encode())
     line = stream.receive(10)
-    if line is None or len(line) != 32:
+    if line is None or not re.fullmatch(b"[0-9a-f]{32}", line):
         raise NodeError("the other end is no half of this script")
-    other = bytes.fromhex(line.decode("ascii", "replace"))
+    other = bytes.fromhex(line.decode())
     sealed = Sealed(stream, token, b"".join(sorted((mine, other))), ours, theirs)
     sealed.send(b"hello")
     if sealed.receive(10) != b"hello":
