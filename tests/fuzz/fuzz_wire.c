@@ -12,18 +12,15 @@
 #include <infiniband/verbs.h>
 #include <string.h>
 
-enum { AS_HANDLE, AS_HEADER, AS_HELLO, AS_REJECT, AS_BYE, AS_REJOIN, DECODERS };
+enum { AS_HANDLE, AS_HEADER, AS_HELLO, AS_REJECT, AS_BYE, AS_REJOIN, AS_ABORT, DECODERS };
 
 static uint8_t seeds[DECODERS][1 + HA_HELLO_BYTES];
 
 const struct fuzz_seed fuzz_seeds[] = {
-    {seeds[AS_HANDLE], 1 + HA_HANDLE_BYTES},
-    {seeds[AS_HEADER], 1 + HA_FRAME_HEADER},
-    {seeds[AS_HELLO], 1 + HA_HELLO_BYTES},
-    {seeds[AS_REJECT], 1 + HA_REJECT_BYTES},
-    {seeds[AS_BYE], 1 + HA_BYE_BYTES},
-    {seeds[AS_REJOIN], 1 + HA_REJOIN_BYTES},
-    {NULL, 0},
+    {seeds[AS_HANDLE], 1 + HA_HANDLE_BYTES}, {seeds[AS_HEADER], 1 + HA_FRAME_HEADER},
+    {seeds[AS_HELLO], 1 + HA_HELLO_BYTES},   {seeds[AS_REJECT], 1 + HA_REJECT_BYTES},
+    {seeds[AS_BYE], 1 + HA_BYE_BYTES},	     {seeds[AS_REJOIN], 1 + HA_REJOIN_BYTES},
+    {seeds[AS_ABORT], 1 + HA_ABORT_BYTES},   {NULL, 0},
 };
 
 __attribute__((constructor)) static void make_seeds(void)
@@ -46,6 +43,7 @@ __attribute__((constructor)) static void make_seeds(void)
 	struct ha_reject reject = {.reason = 1, .version = 1, .min_version = 1};
 	struct ha_bye bye = {.done = 1};
 	struct ha_rejoin rejoin = {.secret = 1, .connection_id = 2};
+	struct ha_abort given_up = {.epoch = 3, .code = 4};
 
 	for (uint8_t i = 0; i < DECODERS; i++)
 		seeds[i][0] = i;
@@ -57,6 +55,7 @@ __attribute__((constructor)) static void make_seeds(void)
 	ha_reject_encode(&reject, seeds[AS_REJECT] + 1);
 	ha_bye_encode(&bye, seeds[AS_BYE] + 1);
 	ha_rejoin_encode(&rejoin, seeds[AS_REJOIN] + 1);
+	ha_abort_encode(&given_up, seeds[AS_ABORT] + 1);
 }
 
 static void as_handle(uint8_t *data, size_t size)
@@ -127,11 +126,25 @@ static void as_rejoin(uint8_t *data, size_t size)
 		   (size >= HA_REJOIN_BYTES));
 }
 
+static void as_abort(uint8_t *data, size_t size)
+{
+	uint8_t bytes[HA_ABORT_BYTES];
+	struct ha_abort given_up, again;
+
+	if (ha_abort_decode(data, size, &given_up) != HA_WIRE_OK)
+		return;
+	FUZZ_CHECK(size >= HA_ABORT_BYTES);
+	ha_abort_encode(&given_up, bytes);
+	FUZZ_CHECK(ha_abort_decode(bytes, sizeof(bytes), &again) == HA_WIRE_OK);
+	FUZZ_CHECK(given_up.epoch == again.epoch && given_up.code == again.code);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const fuzz_decoder decoders[DECODERS] = {
 	    [AS_HANDLE] = as_handle, [AS_HEADER] = as_header, [AS_HELLO] = as_hello,
 	    [AS_REJECT] = as_reject, [AS_BYE] = as_bye,	      [AS_REJOIN] = as_rejoin,
+	    [AS_ABORT] = as_abort,
 	};
 
 	fuzz_one_of(decoders, DECODERS, data, size);
