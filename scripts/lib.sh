@@ -274,6 +274,7 @@ preset_args() {
 	asan) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_SANITIZE=address,undefined" ;;
 	tsan) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_SANITIZE=thread" ;;
 	clang) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER=$(clang_name)" ;;
+	fuzz) echo "$(preset_args clang) -DHA_SANITIZE=address,undefined -DHA_LIBFUZZER=ON" ;;
 	*) die "no preset is called $1" ;;
 	esac
 }
