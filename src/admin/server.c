@@ -4,6 +4,7 @@
 #include "admin/drain.h"
 #include "admin/peer.h"
 #include "base/clock.h"
+#include "base/fork_guard.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/stats_file.h"
@@ -173,7 +174,7 @@ static void show_out(struct client *client)
 	struct ha_admin_server *server = client->server;
 
 	ha_progress_unwatch_self(server->inst->progress, &client->watch);
-	close(client->fd);
+	ha_fork_close(client->fd);
 	client->fd = -1;
 	free(client->answer.text);
 	client->answer = (struct answer){0};
@@ -307,7 +308,7 @@ static void seat(struct ha_acceptor *acceptor, int fd, const union ha_sockaddr *
 	}
 	client->who = who;
 	client->since_ns = ha_now_ns();
-	client->fd = fd;
+	client->fd = ha_fork_closes(fd);
 	ha_list_push_back(&server->clients, &client->link);
 	ha_seats_take(&acceptor->seats, &client->seat, (uint64_t)who.pid);
 	read_request(client); /* who has sent it already is answered whoever else waits */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/net_accept.h"
 
+#include "base/fork_guard.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,17 +19,16 @@ void ha_net_reserve_fill(struct ha_net_reserve *reserve)
 
 	if (atomic_load_explicit(&reserve->fd, memory_order_relaxed) >= 0)
 		return;
-	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	fd = ha_fork_closes(open("/dev/null", O_RDONLY | O_CLOEXEC));
 	if (fd >= 0 && !atomic_compare_exchange_strong(&reserve->fd, &none, fd))
-		close(fd); /* another thread was quicker */
+		ha_fork_close(fd); /* another thread was quicker */
 }
 
 void ha_net_reserve_close(struct ha_net_reserve *reserve)
 {
 	int fd = atomic_exchange(&reserve->fd, -1);
 
-	if (fd >= 0)
-		close(fd);
+	ha_fork_close(fd);
 }
 
 bool ha_net_is_shortage(int error)

@@ -3,6 +3,7 @@
 #include "base/stats.h"
 
 #include "base/clock.h"
+#include "base/fork_guard.h"
 #include "base/hist.h"
 #include "base/launcher_env.h"
 #include "base/log.h"
@@ -372,7 +373,7 @@ static void write_header(struct ha_stats *stats)
 /* With the lock held. A child keeps the parent's file as it is. */
 static void forget_parents_file(void)
 {
-	close(the_stats.file.fd);
+	ha_fork_close(the_stats.file.fd);
 	memset(&the_stats, 0, sizeof the_stats);
 }
 

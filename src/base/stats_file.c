@@ -2,6 +2,7 @@
 /* Statistics files in /dev/shm. */
 #include "base/stats_file.h"
 
+#include "base/fork_guard.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "nccl_ha/control.h"
@@ -141,8 +142,10 @@ static int open_free_name(struct ha_stats_file *file, const char *folder)
 			snprintf(file->path + length, sizeof file->path - (size_t)length, ".%d",
 				 suffix);
 		file->fd = open_and_lock(file->path);
-		if (file->fd >= 0)
+		if (file->fd >= 0) {
+			ha_fork_closes(file->fd); /* with its lock */
 			return 0;
+		}
 		if (file->fd != -EEXIST || suffix == MAX_SUFFIX)
 			return -file->fd;
 	}
@@ -179,7 +182,7 @@ static int create_in(struct ha_stats_file *file, const char *parent, size_t size
 	err = reserve(file->fd, size);
 	if (err) {
 		ha_stats_file_unlink(file);
-		close(file->fd);
+		ha_fork_close(file->fd);
 	}
 	return err;
 }
@@ -232,7 +235,7 @@ void ha_stats_file_unlink(const struct ha_stats_file *file)
 void ha_stats_file_remove(struct ha_stats_file *file)
 {
 	ha_stats_file_unlink(file);
-	close(file->fd);
+	ha_fork_close(file->fd);
 }
 
 /* ---- other processes' files ----------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 /* Opening and closing a NIC's device, and who holds which opening of it. */
 #include "device/incarnation.h"
 
+#include "base/fork_guard.h"
 #include "base/log.h"
 #include "device/device.h"
 
@@ -61,6 +62,9 @@ ha_result_t ha_incarnation_open(struct ha_nic *nic, struct ibv_device *device,
 		free(incarnation);
 		return HA_ERR_SYSTEM;
 	}
+	/* The kernel keeps the device's objects until the last process has let go. */
+	ha_fork_closes(incarnation->ctx->async_fd);
+	ha_fork_closes(incarnation->ctx->cmd_fd);
 	pthread_mutex_init(&incarnation->pd_lock, NULL);
 	*out = incarnation;
 	return HA_OK;
@@ -72,6 +76,8 @@ void ha_incarnation_close(struct ha_incarnation *incarnation)
 
 	if (incarnation->pd)
 		HA_WARN("%s: its protection domain is still in use at close", name);
+	ha_fork_forgets(incarnation->ctx->async_fd);
+	ha_fork_forgets(incarnation->ctx->cmd_fd);
 	if (ibv_close_device(incarnation->ctx) != 0)
 		HA_WARN("%s: closing failed: %s", name, strerror(errno));
 	pthread_mutex_destroy(&incarnation->pd_lock);

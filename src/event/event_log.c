@@ -4,6 +4,7 @@
 
 #include "base/async_log.h"
 #include "base/clock.h"
+#include "base/fork_guard.h"
 #include "base/launcher_env.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -240,7 +241,7 @@ static void put_log(struct ha_eventlog *log)
 {
 	if (atomic_fetch_sub(&log->refs, 1) != 1)
 		return;
-	close(log->fd);
+	ha_fork_close(log->fd);
 	pthread_mutex_destroy(&log->lock);
 	free(log);
 }
@@ -261,7 +262,7 @@ static void reopen_if_renamed(struct ha_eventlog *log, const struct stat *open_o
 		log->fd = before;
 		return;
 	}
-	close(before);
+	ha_fork_close(before);
 	log->torn = false;
 }
 
@@ -431,8 +432,10 @@ static int open_file(struct ha_eventlog *log, const char *path)
 	    0640);
 	if (log->fd < 0)
 		return errno == ENXIO ? ESPIPE : errno;
-	if (fstat(log->fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISCHR(st.st_mode)))
+	if (fstat(log->fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISCHR(st.st_mode))) {
+		ha_fork_closes(log->fd);
 		return 0;
+	}
 	close(log->fd);
 	return ESPIPE;
 }

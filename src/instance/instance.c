@@ -281,3 +281,29 @@ int ha_instance_progress(struct ha_instance *inst)
 {
 	return ha_progress_round(inst->progress);
 }
+
+/* ---- a fork -------------------------------------------------------------------------------- */
+
+void ha_instance_fork_begins(struct ha_instance *inst)
+{
+	pthread_mutex_lock(&inst->lock);
+}
+
+/* No word of it: a child says nothing before it is asked. */
+static void latch(struct ha_comm *comm)
+{
+	int none = HA_OK;
+
+	atomic_compare_exchange_strong(&comm->error, &none, HA_ERR_USAGE);
+	ha_comm_not_clear(comm);
+}
+
+void ha_instance_fork_ends(struct ha_instance *inst, bool in_child)
+{
+	struct ha_list *pos;
+
+	if (in_child)
+		ha_list_for_each (pos, &inst->comms)
+			latch(ha_container_of(pos, struct ha_comm, in_instance));
+	pthread_mutex_unlock(&inst->lock);
+}

@@ -26,6 +26,12 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options,
  */
 void ha_instance_close(struct ha_instance *inst);
 struct ha_device_set *ha_instance_devices(struct ha_instance *inst);
+/*
+ * Around a fork. A child has neither the thread nor the descriptors: every call on a connection of
+ * its parent's ends with HA_ERR_USAGE there, and nothing else may be called.
+ */
+void ha_instance_fork_begins(struct ha_instance *inst);
+void ha_instance_fork_ends(struct ha_instance *inst, bool in_child);
 /* One round of what the progress thread does; returns the work items found. */
 int ha_instance_progress(struct ha_instance *inst);
 

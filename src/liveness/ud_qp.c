@@ -2,6 +2,7 @@
 #include "liveness/ud_qp.h"
 
 #include "base/clock.h"
+#include "base/fork_guard.h"
 #include "base/log.h"
 #include "device/newer_verbs.h"
 #include "memory/mr.h"
@@ -196,6 +197,7 @@ static ha_result_t create_queues(struct ha_ud_qp *d)
 	d->channel = ibv_create_comp_channel(ctx);
 	if (!d->channel)
 		return failed(d, "ibv_create_comp_channel", errno);
+	ha_fork_closes(d->channel->fd);
 	flags = fcntl(d->channel->fd, F_GETFL);
 	if (flags < 0 || fcntl(d->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0)
 		return failed(d, "fcntl (of a completion channel)", errno);
@@ -259,6 +261,8 @@ void ha_ud_qp_close(struct ha_ud_qp *d)
 	left |= d->qp && ibv_destroy_qp(d->qp) != 0;
 	left |= d->recv_cq && ibv_destroy_cq(d->recv_cq) != 0;
 	left |= d->send_cq && ibv_destroy_cq(d->send_cq) != 0;
+	if (d->channel)
+		ha_fork_forgets(d->channel->fd);
 	left |= d->channel && ibv_destroy_comp_channel(d->channel) != 0;
 	left |= d->mr && ibv_dereg_mr(d->mr) != 0;
 	if (left)

@@ -3,6 +3,7 @@
 #include "memory/mr.h"
 
 #include "base/clock.h"
+#include "base/fork_guard.h"
 #include "base/log.h"
 #include "memory/cache.h"
 #include "progress/command.h"
@@ -270,8 +271,7 @@ static void put_mr(struct ha_mr *mr)
 	/* Whoever is last sees what all others did before they let go. */
 	if (atomic_fetch_sub_explicit(&mr->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	if (mr->dmabuf_fd >= 0)
-		close(mr->dmabuf_fd);
+	ha_fork_close(mr->dmabuf_fd);
 	pthread_cond_destroy(&mr->filled);
 	pthread_mutex_destroy(&mr->lock);
 	free(mr);
@@ -444,7 +444,7 @@ static bool take_dmabuf(struct ha_mr *mr, int fd)
 	mr->lent_fd = fd;
 	if (!mr->set->config->enable_backup)
 		return true;
-	mr->dmabuf_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	mr->dmabuf_fd = ha_fork_closes(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 	if (mr->dmabuf_fd < 0)
 		warn_not_kept(mr, errno);
 	return true;

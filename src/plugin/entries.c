@@ -14,6 +14,8 @@ static struct ha_instance *instance_for(const char *call)
 {
 	struct ha_instance *instance = ha_plugin_instance();
 
+	if (ha_plugin_is_foreign(call))
+		return NULL;
 	if (!instance)
 		HA_WARN("%s before init", call);
 	return instance;
@@ -56,24 +58,32 @@ ncclResult_t ha_plugin_accept(void *listen_comm, void **recv_comm,
 {
 	if (recv_dev_comm)
 		*recv_dev_comm = NULL;
+	*recv_comm = NULL;
+	if (ha_plugin_is_foreign("accept"))
+		return ncclInvalidUsage;
 	return (ncclResult_t)ha_accept(listen_comm, (struct ha_comm **)recv_comm);
 }
 
 ncclResult_t ha_plugin_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle)
 {
+	if (ha_plugin_is_foreign("regMr"))
+		return ncclInvalidUsage;
 	return (ncclResult_t)ha_reg_mr(comm, data, size, type, 0, -1, (struct ha_mr **)mhandle);
 }
 
 ncclResult_t ha_plugin_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset,
 				     int fd, void **mhandle)
 {
+	if (ha_plugin_is_foreign("regMrDmaBuf"))
+		return ncclInvalidUsage;
 	return (ncclResult_t)ha_reg_mr(comm, data, size, type, offset, fd,
 				       (struct ha_mr **)mhandle);
 }
 
 ncclResult_t ha_plugin_dereg_mr(void *comm, void *mhandle)
 {
-	ha_dereg_mr(comm, mhandle);
+	if (!ha_plugin_is_foreign("deregMr")) /* its parent does */
+		ha_dereg_mr(comm, mhandle);
 	return ncclSuccess;
 }
 
@@ -106,19 +116,22 @@ ncclResult_t ha_plugin_test(void *request, int *done, int *sizes)
 
 ncclResult_t ha_plugin_close_send(void *send_comm)
 {
-	ha_close_send(send_comm);
+	if (!ha_plugin_is_foreign("closeSend")) /* its parent does */
+		ha_close_send(send_comm);
 	return ncclSuccess;
 }
 
 ncclResult_t ha_plugin_close_recv(void *recv_comm)
 {
-	ha_close_recv(recv_comm);
+	if (!ha_plugin_is_foreign("closeRecv")) /* its parent does */
+		ha_close_recv(recv_comm);
 	return ncclSuccess;
 }
 
 ncclResult_t ha_plugin_close_listen(void *listen_comm)
 {
-	ha_close_listen(listen_comm);
+	if (!ha_plugin_is_foreign("closeListen")) /* its parent does */
+		ha_close_listen(listen_comm);
 	return ncclSuccess;
 }
 

@@ -4,6 +4,7 @@
 #include "plugin/plugin.h"
 
 #include "base/config.h"
+#include "base/fork_guard.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "device/device.h"
@@ -80,6 +81,57 @@ static void announce(struct ha_instance *instance)
 		set->nports, list);
 }
 
+/* ---- a fork -------------------------------------------------------------------------------- */
+
+static void fork_begins(void)
+{
+	struct ha_instance *instance;
+
+	pthread_mutex_lock(&plugin.lock); /* so that it stays while this waits for its lock */
+	instance = ha_plugin_instance();
+	if (instance)
+		ha_instance_fork_begins(instance);
+}
+
+static void fork_ends(bool in_child)
+{
+	struct ha_instance *instance = ha_plugin_instance();
+
+	if (instance)
+		ha_instance_fork_ends(instance, in_child);
+	pthread_mutex_unlock(&plugin.lock);
+}
+
+static void fork_ends_in_parent(void)
+{
+	fork_ends(false);
+}
+
+static void fork_ends_in_child(void)
+{
+	fork_ends(true);
+}
+
+static void watch_forks(void)
+{
+	(void)pthread_atfork(fork_begins, fork_ends_in_parent, fork_ends_in_child);
+}
+
+bool ha_plugin_is_foreign(const char *call)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (!ha_fork_is_child())
+		return false;
+	if (!atomic_flag_test_and_set(&said))
+		HA_WARN(
+		    "%s in a process that was forked from one that uses this network: it has none "
+		    "of its connections and cannot make any; start workers with 'spawn' or "
+		    "'forkserver'",
+		    call);
+	return true;
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 static ncclResult_t open_instance(void)
@@ -112,10 +164,14 @@ static ncclResult_t open_instance(void)
 
 ncclResult_t ha_plugin_init(ncclDebugLogger_t logger, bool counted)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	ncclResult_t result = ncclSuccess;
 
-	pthread_mutex_lock(&plugin.lock);
 	use_logger(logger);
+	if (ha_plugin_is_foreign("init"))
+		return ncclInvalidUsage;
+	pthread_once(&once, watch_forks);
+	pthread_mutex_lock(&plugin.lock);
 	if (!ha_plugin_instance())
 		result = open_instance();
 	if (result == ncclSuccess) {

@@ -29,6 +29,12 @@ ncclResult_t ha_plugin_finalize(void);
 
 /* The instance between init and finalize; NULL otherwise. */
 struct ha_instance *ha_plugin_instance(void);
+/*
+ * Whether this is a child forked from the process whose instance it is: it may call nothing, which
+ * the first call is told. For calls that are not made per message; those see their connection's
+ * error.
+ */
+bool ha_plugin_is_foreign(const char *call);
 
 /* ---- properties.c: getProperties ------------------------------------------------------------- */
 

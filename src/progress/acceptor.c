@@ -2,6 +2,7 @@
 #include "progress/acceptor.h"
 
 #include "base/clock.h"
+#include "base/fork_guard.h"
 #include "base/list.h"
 #include "base/net_accept.h"
 
@@ -87,14 +88,14 @@ ha_result_t ha_acceptor_begin(struct ha_acceptor *acceptor, int fd)
 	acceptor->watch.ready = ready;
 	ha_seats_init(&acceptor->seats);
 	HA_TRY(watch(acceptor, fd));
-	acceptor->fd = fd;
+	acceptor->fd = ha_fork_closes(fd);
 	return HA_OK;
 }
 
 void ha_acceptor_end(struct ha_acceptor *acceptor)
 {
 	ha_progress_unwatch(acceptor->progress, &acceptor->watch);
-	close(acceptor->fd);
+	ha_fork_close(acceptor->fd);
 }
 
 uint64_t ha_acceptor_visit(struct ha_acceptor *acceptor, uint64_t now_ns)

@@ -3,6 +3,7 @@
 #include "progress/progress.h"
 
 #include "base/clock.h"
+#include "base/fork_guard.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "progress/command.h"
@@ -450,8 +451,8 @@ ha_result_t ha_progress_start(const struct ha_progress_options *options, struct 
 	pthread_mutex_init(&progress->lock, NULL);
 	pthread_mutex_init(&progress->call_lock, NULL);
 	pthread_mutex_init(&progress->queues_lock, NULL);
-	progress->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	progress->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	progress->epoll_fd = ha_fork_closes(epoll_create1(EPOLL_CLOEXEC));
+	progress->wake_fd = ha_fork_closes(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (progress->epoll_fd < 0 || progress->wake_fd < 0 ||
 	    add_fd(progress, progress->wake_fd, NULL) != 0) {
 		HA_WARN("cannot create the progress thread's descriptors: %s", strerror(errno));
@@ -489,10 +490,8 @@ static void destroy(void *arg)
 	void (*then)(void *arg) = progress->end.then;
 	void *then_arg = progress->end.arg;
 
-	if (progress->wake_fd >= 0)
-		close(progress->wake_fd);
-	if (progress->epoll_fd >= 0)
-		close(progress->epoll_fd);
+	ha_fork_close(progress->wake_fd);
+	ha_fork_close(progress->epoll_fd);
 	pthread_mutex_destroy(&progress->queues_lock);
 	pthread_mutex_destroy(&progress->call_lock);
 	pthread_mutex_destroy(&progress->lock);

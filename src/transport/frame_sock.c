@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/frame_sock.h"
 
+#include "base/fork_guard.h"
+
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -35,7 +37,7 @@ void ha_frame_sock_keep(struct ha_frame_sock *sock)
 
 void ha_frame_sock_open(struct ha_frame_sock *sock, int fd)
 {
-	sock->fd = fd;
+	sock->fd = ha_fork_closes(fd);
 	sock->error = 0;
 	sock->bad = HA_WIRE_OK;
 	sock->in_len = sock->out_len = sock->out_sent = 0;
@@ -43,8 +45,7 @@ void ha_frame_sock_open(struct ha_frame_sock *sock, int fd)
 
 void ha_frame_sock_close(struct ha_frame_sock *sock)
 {
-	if (sock->fd >= 0)
-		close(sock->fd);
+	ha_fork_close(sock->fd);
 	sock->fd = -1;
 }
 

@@ -13,6 +13,7 @@
 #include "transport/handshake.h"
 
 #include "base/clock.h"
+#include "base/fork_guard.h"
 #include "base/log.h"
 #include "base/net_accept.h"
 #include "base/seats.h"
@@ -90,6 +91,7 @@ ha_result_t ha_listen(struct ha_instance *inst, int dev, void *handle_bytes, str
 		free(listen);
 		return HA_ERR_SYSTEM;
 	}
+	ha_fork_closes(listen->fd);
 	listen->secrets = handle.secrets = ha_secrets_new();
 	ha_handle_encode(&handle, handle_bytes);
 	*out = listen;
@@ -420,6 +422,6 @@ void ha_close_listen(struct ha_listen *listen)
 		HA_INFO(HA_SUBSYS_NET, "a listener on %s:%d turned %llu strangers away",
 			listen->port->nic->name, listen->port->port_num,
 			(unsigned long long)listen->strangers);
-	close(listen->fd);
+	ha_fork_close(listen->fd);
 	free(listen);
 }
