@@ -56,13 +56,12 @@ const struct ha_config_var ha_config_vars[] = {
 
 	/* ---- who may take part ---- */
 	{"HA_NCCL_AUTH", .group = HA_GROUP_SECURITY, CHOICE(auth, auth_modes, HA_AUTH_IF_KEY),
-	 .no_effect_yet = true,
 	 .help = "Whether peers must prove that they have the job's key: never (off), where this process has one (if-key), or always, so that init fails without one (required)."},
 	{"HA_NCCL_JOB_KEY_FILE", .group = HA_GROUP_SECURITY, STRING(job_key_file),
-	 .default_text = "none", .no_effect_yet = true,
+	 .default_text = "none",
 	 .help = "File with the job's key, 32 raw bytes: a regular file of the job's user or of root, without permissions for anybody else."},
 	{"HA_NCCL_JOB_KEY_FD", .group = HA_GROUP_SECURITY, INT(job_key_fd, -1, 3, INT_MAX),
-	 .default_text = "none", .no_effect_yet = true,
+	 .default_text = "none",
 	 .help = "Inherited descriptor of a file or pipe with the job's key instead: read once, then closed."},
 
 	/* ---- failure detection and recovery ---- */

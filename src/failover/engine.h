@@ -126,7 +126,8 @@ struct ha_failover {
 	bool spare_socket;	   /* while that is said: not into the socket */
 	uint32_t unheard_bytes;	   /* said over the socket since the peer was heard */
 	uint32_t serial, peer_serial;
-	uint16_t ports_said; /* up, as the peer was told last */
+	uint64_t path_said, path_heard[HA_MAX_PATHS]; /* with a key: messages over paths */
+	uint16_t ports_said;			      /* up, as the peer was told last */
 	uint16_t peer_ports_up, peer_ports_drained;
 	uint32_t refusing;	  /* by NIC: it refused the connection's memory */
 	uint64_t refused_ns;	  /* when one did last */

@@ -30,6 +30,7 @@ struct ha_reconnect {
 	uint64_t next_ns;     /* STAGE_DIAL: not before */
 	uint64_t deadline_ns; /* later stages: not after */
 	uint64_t done_ns;     /* when it succeeded last; 0: never */
+	uint8_t nonce[HA_NONCE_BYTES];
 	struct ha_frame_sock sock;
 };
 
@@ -135,6 +136,11 @@ static enum ha_step dialing(struct ha_comm *comm)
 			return HA_STEP_AGAIN;
 		return not_through(comm, errno);
 	}
+	ha_auth_draw_nonce(reconnect->nonce);
+	memcpy(rejoin.nonce, reconnect->nonce, sizeof(rejoin.nonce));
+	if (comm->auth.on)
+		ha_frame_sock_authenticate(&reconnect->sock, &comm->auth.session,
+					   HA_SPEAKER_SENDER);
 	ha_rejoin_encode(&rejoin, payload);
 	if (!ha_frame_sock_queue(&reconnect->sock, HA_FRAME_REJOIN, payload, sizeof(payload)))
 		return lost(comm, "no room for what is to be said");
@@ -182,6 +188,13 @@ static enum ha_step hear_answer(struct ha_comm *comm)
 	    said.secret != server_of(comm)->secrets.answer || !ha_secrets_known(&said.next))
 		return refused(comm, "the answer is not our peer's");
 	comm->failover->reconnect->refused = 0;
+	if (comm->auth.on) {
+		struct ha_hmac_key key;
+
+		ha_auth_socket_key(&comm->auth, comm->failover->reconnect->nonce, said.nonce, &key);
+		ha_frame_sock_authenticate(sock, &key, HA_SPEAKER_SENDER);
+		ha_hmac_forget_key(&key);
+	}
 	/* The ones before are of no use any more once the receiver has heard READY. */
 	comm->failover->peer_ports.reconnect_at.secrets = said.next;
 	if (!ha_frame_sock_queue(sock, HA_FRAME_READY, NULL, 0))

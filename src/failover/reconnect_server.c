@@ -104,6 +104,14 @@ static bool comes_from_peer(const struct ha_comm *comm, const struct client *cli
 	return ha_sockaddr_same_host(&client->from, &comm->ctrl_sock->peer);
 }
 
+/* Its REJOIN came before we knew whose key it would have to be said with. From now on both have it.
+ */
+static bool is_genuine(const struct ha_comm *comm, struct client *client)
+{
+	ha_frame_sock_authenticate(&client->sock, &comm->auth.session, HA_SPEAKER_RECEIVER);
+	return ha_frame_sock_was_genuine(&client->sock);
+}
+
 /* What the client cannot have from its own words, and nobody else knows. Under the token. */
 static const char *answer(struct ha_comm *comm, struct client *client)
 {
@@ -115,16 +123,26 @@ static const char *answer(struct ha_comm *comm, struct client *client)
 		return "it does not know the connection's secret";
 	if (!comes_from_peer(comm, client))
 		return "it comes from another address than the peer";
+	if (comm->auth.on && !is_genuine(comm, client))
+		return "it does not have the connection's key";
 	if (client->rejoin.secret == fo->next_secrets.ask)
 		use_next(fo);
 	if (!ha_secrets_known(&fo->next_secrets))
 		fo->next_secrets = ha_secrets_new();
 	said.secret = fo->reconnect_at.secrets.answer;
 	said.next = fo->next_secrets;
+	ha_auth_draw_nonce(said.nonce);
 	ha_rejoin_encode(&said, payload);
 	if (!ha_frame_sock_queue(&client->sock, HA_FRAME_REJOIN, payload, sizeof(payload)) ||
 	    ha_frame_sock_flush(&client->sock) != HA_IO_DONE)
 		return "it cannot be answered";
+	if (comm->auth.on) {
+		struct ha_hmac_key key;
+
+		ha_auth_socket_key(&comm->auth, client->rejoin.nonce, said.nonce, &key);
+		ha_frame_sock_authenticate(&client->sock, &key, HA_SPEAKER_RECEIVER);
+		ha_hmac_forget_key(&key);
+	}
 	return NULL;
 }
 

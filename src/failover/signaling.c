@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "failover/signaling.h"
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "failover/engine.h"
@@ -19,6 +20,7 @@
 #include "transport/shared.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* A message that nothing answers is said again after this, then after twice that, and so on. */
 #define SAY_AGAIN_MIN_MS 10
@@ -136,6 +138,68 @@ bool ha_signaling_has_ctrl_sock(const struct ha_comm *comm)
 	return false;
 }
 
+static struct ha_statement over_path(enum ha_speaker speaker, unsigned p, const uint8_t *bytes)
+{
+	struct ha_reader count = {bytes + HA_MAILBOX_EXPECTED};
+
+	return (struct ha_statement){.speaker = speaker,
+				     .where = (uint8_t)p,
+				     .count = ha_get64(&count),
+				     .body = bytes,
+				     .body_length = HA_MAILBOX_EXPECTED};
+}
+
+static void deliver_over(struct ha_comm *comm, unsigned p, const uint8_t *message, size_t length)
+{
+	uint8_t sealed[HA_MAILBOX_SEALED] = {0};
+	struct ha_writer w = {sealed + HA_MAILBOX_EXPECTED};
+	struct ha_statement said;
+
+	if (!comm->auth.on) {
+		ha_path_msg_send(comm, comm->paths[p], message, length);
+		return;
+	}
+	memcpy(sealed, message, length);
+	ha_put_uint(&w, ++comm->failover->path_said, 8);
+	said = over_path(ha_comm_speaker(comm), p, sealed);
+	ha_auth_code(&comm->auth.path, &said, sealed + HA_MAILBOX_CODE_OFFS);
+	ha_path_msg_send(comm, comm->paths[p], sealed, sizeof(sealed));
+}
+
+/* What is being overwritten is followed by another immediate; what stays as it is was forged. */
+static bool is_torn(const struct ha_comm *comm, unsigned p, const uint8_t *bytes)
+{
+	uint8_t again[HA_MAILBOX_BYTES];
+
+	ha_path_mailbox_read(comm, p, again);
+	return memcmp(again, bytes, sizeof(again)) != 0;
+}
+
+/* Said by the peer, for this path, and not heard before: the box may be looked at twice. */
+static bool may_be_heard(struct ha_comm *comm, unsigned p, const uint8_t *bytes)
+{
+	struct ha_failover *fo = comm->failover;
+	struct ha_statement said;
+
+	if (!comm->auth.on)
+		return true;
+	said = over_path(ha_other_speaker(ha_comm_speaker(comm)), p, bytes);
+	if (ha_auth_is_genuine(&comm->auth.path, &said, bytes + HA_MAILBOX_CODE_OFFS)) {
+		if (said.count > fo->path_heard[p]) {
+			fo->path_heard[p] = said.count;
+			return true;
+		}
+		if (said.count == fo->path_heard[p]) {
+			comm->count.control_stale++;
+			return false;
+		}
+	} else if (is_torn(comm, p, bytes)) {
+		return false;
+	}
+	ha_instance_refused(comm->inst, HA_refused_messages);
+	return false;
+}
+
 static void deliver(struct ha_comm *comm, const struct ha_message *m)
 {
 	uint8_t bytes[HA_MESSAGE_MAX_BYTES];
@@ -150,7 +214,7 @@ static void deliver(struct ha_comm *comm, const struct ha_message *m)
 	}
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (carries_messages(comm, p))
-			ha_path_msg_send(comm, comm->paths[p], bytes, length);
+			deliver_over(comm, p, bytes, length);
 	comm->count.control_sent++;
 }
 
@@ -166,7 +230,8 @@ void ha_signaling_read_path_msg(struct ha_comm *comm)
 		notes->msg = false;
 		ha_path_mailbox_read(comm, p, bytes);
 		/* One that is being overwritten is followed by another immediate. */
-		if (ha_message_decode(bytes, sizeof(bytes), &m) == HA_WIRE_OK)
+		if (may_be_heard(comm, p, bytes) &&
+		    ha_message_decode(bytes, sizeof(bytes), &m) == HA_WIRE_OK)
 			ha_failover_hear(comm, &m);
 	}
 }

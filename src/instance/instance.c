@@ -172,8 +172,9 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 		ha_config_load(&inst->config, NULL);
 	name_host(inst);
 
-	result =
-	    ha_random_works() ? ha_device_set_open(&inst->config, &inst->devices) : HA_ERR_SYSTEM;
+	result = ha_random_works() ? ha_job_key_load(&inst->config, &inst->job_key) : HA_ERR_SYSTEM;
+	if (result == HA_OK)
+		result = ha_device_set_open(&inst->config, &inst->devices);
 	if (result == HA_OK && inst->devices->nports > 0) {
 		result = choose_bootstrap(inst);
 	}
@@ -237,6 +238,7 @@ static void close_devices(void *arg)
 	ha_kept_paths_free(inst, NULL);
 	ha_unreachable_destroy(&inst->unreachable);
 	pthread_mutex_destroy(&inst->lock);
+	ha_job_key_free(inst->job_key);
 	free(inst);
 }
 

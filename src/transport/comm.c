@@ -124,6 +124,7 @@ void ha_comm_free(struct ha_comm *comm)
 	ha_flush_old_free(comm);
 	free(comm->send);
 	free(comm->recv);
+	ha_auth_forget(&comm->auth);
 	ha_comm_put(comm);
 }
 

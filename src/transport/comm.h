@@ -24,6 +24,7 @@
 #include "base/list.h"
 #include "device/device.h"
 #include "progress/progress.h"
+#include "transport/auth.h"
 #include "transport/comm_stats.h"
 #include "transport/path.h"
 #include "transport/request.h"
@@ -138,6 +139,8 @@ struct ha_comm {
 	uint32_t seen_polls;	    /* progress thread: value of polls at its last visit */
 	bool abort_said;	    /* progress thread: the peer knows of our error */
 	struct ha_list in_instance; /* under the instance's lock */
+
+	struct ha_auth auth; /* [C] of a job that has a key */
 };
 
 /* ---- the token ----------------------------------------------------------------------------- */
@@ -256,5 +259,11 @@ static inline bool ha_comm_has_failover(const struct ha_comm *comm)
 
 /* Makes a path the active one: keys and addresses of its ring go into the templates. */
 void ha_comm_use_path(struct ha_comm *comm, uint8_t index);
+
+/* Which end of the connection this is. */
+static inline enum ha_speaker ha_comm_speaker(const struct ha_comm *comm)
+{
+	return comm->is_send ? HA_SPEAKER_SENDER : HA_SPEAKER_RECEIVER;
+}
 
 #endif

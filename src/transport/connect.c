@@ -64,6 +64,7 @@ struct ha_attempt {
 	struct ha_frame_sock sock;
 	struct ha_comm *comm;
 	struct ha_hello local;
+	uint8_t hello[HA_HELLO_BYTES]; /* as it was said */
 	/* Ports of ours that do not reach the peer, and which the first of them was not to reach.
 	 */
 	struct ha_port *unreached[HA_MAX_PORTS];
@@ -267,13 +268,13 @@ static enum ha_step dialing(struct ha_attempt *attempt)
 static enum ha_step greet(struct ha_attempt *attempt)
 {
 	const struct ha_config *config = &attempt->inst->config;
-	uint8_t payload[HA_HELLO_BYTES];
-
 	ha_handshake_hello(attempt->comm, attempt->handle.secrets.ask,
 			   ha_path_sl(config, attempt->traffic_class),
 			   ha_path_tc(config, attempt->traffic_class), &attempt->local);
-	ha_hello_encode(&attempt->local, payload);
-	if (!ha_frame_sock_queue(&attempt->sock, HA_FRAME_HELLO, payload, sizeof(payload)))
+	if (!ha_handshake_say_hello(attempt->comm, &attempt->local, NULL, attempt->hello))
+		return fail(attempt, HA_ERR_SYSTEM);
+	if (!ha_frame_sock_queue(&attempt->sock, HA_FRAME_HELLO, attempt->hello,
+				 sizeof(attempt->hello)))
 		return fail(attempt, HA_ERR_INTERNAL);
 	return HA_STEP_NEXT;
 }
@@ -307,6 +308,18 @@ static enum ha_step elsewhere(struct ha_attempt *attempt, const struct ha_reject
 	return HA_STEP_RETRY;
 }
 
+/* Not a stranger: it knows the handle. Another attempt would be no better. */
+static enum ha_step mistrusted(struct ha_attempt *attempt, const char *why)
+{
+	char peer[HA_SOCKADDR_TEXT_MAX], key[256];
+
+	ha_instance_refused(attempt->inst, HA_refused_handshakes);
+	HA_WARN("connect to %s: %s: give all processes of the job the same key (ours: %s)",
+		peer_text(attempt, peer, sizeof(peer)), why,
+		ha_handshake_key_text(attempt->inst, key, sizeof(key)));
+	return fail(attempt, HA_ERR_REMOTE);
+}
+
 static enum ha_step rejected(struct ha_attempt *attempt, const uint8_t *payload, uint32_t length)
 {
 	struct ha_reject reject = {0};
@@ -323,6 +336,8 @@ static enum ha_step rejected(struct ha_attempt *attempt, const uint8_t *payload,
 		    "install the same version of the plugin on both hosts",
 		    peer_text(attempt, peer, sizeof(peer)), reject.min_version, reject.version,
 		    HA_WIRE_MIN_VERSION, HA_WIRE_VERSION);
+	else if (reject.reason == HA_REJECT_KEY)
+		return mistrusted(attempt, "it refuses our job key");
 	else
 		HA_WARN("connect to %s: the listener could not make its end (reason %u); its log "
 			"says why",
@@ -335,6 +350,7 @@ static enum ha_step accepted(struct ha_attempt *attempt, const uint8_t *payload,
 	enum ha_wire_result decoded;
 	struct ha_reject asked = {0};
 	struct ha_hello remote;
+	const char *why;
 	ha_result_t result;
 
 	decoded = ha_hello_decode(payload, length, &remote);
@@ -342,6 +358,9 @@ static enum ha_step accepted(struct ha_attempt *attempt, const uint8_t *payload,
 		return retry(attempt, "the listener's hello is",
 			     decoded != HA_WIRE_OK ? ha_wire_strerror(decoded)
 						   : "not the listener's: its secret is another");
+	why = ha_handshake_mistrusts(attempt->inst, &remote, attempt->hello, payload);
+	if (why)
+		return mistrusted(attempt, why);
 	if (!ha_handshake_reaches(attempt->comm->paths[0]->port, &remote.endpoint)) {
 		asked.port_num = remote.endpoint.port_num;
 		ha_copy_text(asked.device, sizeof(asked.device), remote.endpoint.device);
@@ -351,6 +370,9 @@ static enum ha_step accepted(struct ha_attempt *attempt, const uint8_t *payload,
 	remote.endpoint.sl = attempt->local.endpoint.sl;
 	remote.endpoint.traffic_class = attempt->local.endpoint.traffic_class;
 	result = ha_handshake_finish(attempt->comm, &attempt->local, &remote);
+	if (result != HA_OK)
+		return fail(attempt, result);
+	result = ha_handshake_authenticate(attempt->comm, &attempt->sock, &attempt->local, &remote);
 	if (result != HA_OK)
 		return fail(attempt, result);
 	if (!ha_frame_sock_queue(&attempt->sock, HA_FRAME_READY, NULL, 0))

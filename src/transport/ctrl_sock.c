@@ -91,6 +91,8 @@ void ha_ctrl_sock_read(struct ha_ctrl_sock *sock)
 			comm->ops->frame(comm, &header, payload);
 		if (ha_frame_sock_is_bad(&sock->frames))
 			io = HA_IO_BAD;
+		if (sock->frames.bad == HA_WIRE_FORGED)
+			ha_instance_refused(comm->inst, HA_refused_messages);
 	}
 	if (io == HA_IO_CLOSED || io == HA_IO_BAD) {
 		ha_progress_unwatch_self(comm->inst->progress, &sock->watch);

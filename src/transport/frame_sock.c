@@ -40,6 +40,7 @@ void ha_frame_sock_open(struct ha_frame_sock *sock, int fd)
 	sock->fd = ha_fork_closes(fd);
 	sock->error = 0;
 	sock->bad = HA_WIRE_OK;
+	sock->auth.on = false;
 	sock->in_len = sock->out_len = sock->out_sent = 0;
 }
 
@@ -47,21 +48,72 @@ void ha_frame_sock_close(struct ha_frame_sock *sock)
 {
 	ha_fork_close(sock->fd);
 	sock->fd = -1;
+	if (sock->auth.on)
+		ha_hmac_forget_key(&sock->auth.key);
+	sock->auth.on = false;
+}
+
+void ha_frame_sock_authenticate(struct ha_frame_sock *sock, const struct ha_hmac_key *key,
+				enum ha_speaker self)
+{
+	sock->auth = (struct ha_frame_auth){.on = true, .self = self, .key = *key};
+}
+
+static struct ha_statement statement(enum ha_speaker speaker, uint64_t count, const uint8_t *frame,
+				     size_t length)
+{
+	return (struct ha_statement){.speaker = speaker,
+				     .count = count,
+				     .head = frame,
+				     .head_length = HA_FRAME_HEADER,
+				     .body = frame + HA_FRAME_HEADER,
+				     .body_length = length};
+}
+
+/* Of a frame that lies there, with room for its code. */
+static void seal(struct ha_frame_auth *auth, uint8_t *frame, uint32_t length)
+{
+	struct ha_statement said = statement(auth->self, auth->said++, frame, length);
+
+	ha_auth_code(&auth->key, &said, frame + HA_FRAME_HEADER + length);
+}
+
+/* What is left of a frame without its code. False: it is not genuine. */
+static bool unseal(struct ha_frame_auth *auth, const uint8_t *frame, uint32_t *length)
+{
+	struct ha_statement said;
+
+	if (*length < HA_CODE_BYTES)
+		return false;
+	*length -= HA_CODE_BYTES;
+	said = statement(ha_other_speaker(auth->self), auth->heard++, frame, *length);
+	return ha_auth_is_genuine(&auth->key, &said, frame + HA_FRAME_HEADER + *length);
+}
+
+bool ha_frame_sock_was_genuine(struct ha_frame_sock *sock)
+{
+	struct ha_frame_header header;
+
+	return ha_frame_header_decode(sock->in, HA_FRAME_HEADER, &header) == HA_WIRE_OK &&
+	       unseal(&sock->auth, sock->in, &header.length);
 }
 
 bool ha_frame_sock_queue(struct ha_frame_sock *sock, enum ha_frame_type type, const void *payload,
 			 uint32_t length)
 {
-	struct ha_frame_header header = {.type = (uint16_t)type, .length = length};
+	uint32_t whole = length + (sock->auth.on ? HA_CODE_BYTES : 0);
+	struct ha_frame_header header = {.type = (uint16_t)type, .length = whole};
+	uint8_t *frame = sock->out + sock->out_len;
 
-	if (length > HA_FRAME_MAX_PAYLOAD ||
-	    sizeof(sock->out) - sock->out_len < HA_FRAME_HEADER + length)
+	if (whole > HA_FRAME_MAX_PAYLOAD ||
+	    sizeof(sock->out) - sock->out_len < HA_FRAME_HEADER + whole)
 		return false;
-	ha_frame_header_encode(&header, sock->out + sock->out_len);
-	sock->out_len += HA_FRAME_HEADER;
+	ha_frame_header_encode(&header, frame);
 	if (length != 0)
-		memcpy(sock->out + sock->out_len, payload, length);
-	sock->out_len += length;
+		memcpy(frame + HA_FRAME_HEADER, payload, length);
+	if (sock->auth.on)
+		seal(&sock->auth, frame, length);
+	sock->out_len += HA_FRAME_HEADER + whole;
 	return true;
 }
 
@@ -126,6 +178,10 @@ enum ha_io ha_frame_sock_receive(struct ha_frame_sock *sock, struct ha_frame_hea
 		return io;
 	*payload = sock->in + HA_FRAME_HEADER;
 	sock->in_len = 0;
+	if (sock->auth.on && !unseal(&sock->auth, sock->in, &header->length)) {
+		sock->bad = HA_WIRE_FORGED;
+		return HA_IO_BAD;
+	}
 	return HA_IO_DONE;
 }
 

@@ -3,6 +3,7 @@
 #ifndef HA_TRANSPORT_FRAME_SOCK_H
 #define HA_TRANSPORT_FRAME_SOCK_H
 
+#include "transport/auth.h"
 #include "transport/wire.h"
 
 #include <stddef.h>
@@ -23,11 +24,20 @@ enum ha_sock_end {
 	HA_SOCK_SILENT, /* nothing came back: the network is out, or the peer's host */
 };
 
+/* Where the job has a key: each frame ends with a code, over how many there were before. */
+struct ha_frame_auth {
+	bool on;
+	enum ha_speaker self;
+	uint64_t said, heard; /* frames */
+	struct ha_hmac_key key;
+};
+
 struct ha_frame_sock {
 	int fd;	   /* -1: closed */
 	int error; /* errno after HA_IO_CLOSED, 0 for end of file: the first one, since it is told
 		      once */
 	enum ha_wire_result bad;
+	struct ha_frame_auth auth;
 	size_t in_len, out_len, out_sent;
 	uint8_t in[HA_FRAME_HEADER + HA_FRAME_MAX_PAYLOAD];
 	uint8_t out[2 * (HA_FRAME_HEADER + HA_FRAME_MAX_PAYLOAD)];
@@ -38,6 +48,13 @@ void ha_frame_sock_open(struct ha_frame_sock *sock, int fd);
 /* It is to be the peer's: what is said goes out at once, and that its host is gone is noticed. */
 void ha_frame_sock_keep(struct ha_frame_sock *sock);
 void ha_frame_sock_close(struct ha_frame_sock *sock);
+
+/* From the next frame on, in both directions, with a key that is copied. */
+void ha_frame_sock_authenticate(struct ha_frame_sock *sock, const struct ha_hmac_key *key,
+				enum ha_speaker self);
+
+/* Whether the frame that was received last carries the code that it should have carried. */
+bool ha_frame_sock_was_genuine(struct ha_frame_sock *sock);
 
 /* Puts a frame behind those not sent yet. False when there is no room. */
 bool ha_frame_sock_queue(struct ha_frame_sock *sock, enum ha_frame_type type, const void *payload,

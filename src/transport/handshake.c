@@ -131,7 +131,8 @@ void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl,
 	out->secret = secret;
 	out->version = HA_WIRE_VERSION;
 	out->min_version = HA_WIRE_MIN_VERSION;
-	out->features = features(comm);
+	out->features = features(comm) | (comm->inst->job_key ? HA_FEATURE_AUTH : 0);
+	ha_auth_draw_nonce(out->nonce);
 	out->connection_id = comm->id;
 	out->pid = (uint32_t)getpid();
 	ha_copy_text(out->host, sizeof(out->host), comm->inst->host);
@@ -140,6 +141,55 @@ void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl,
 	ha_path_endpoint(comm->paths[0], &out->endpoint);
 	out->endpoint.sl = sl;
 	out->endpoint.traffic_class = tc;
+}
+
+bool ha_handshake_say_hello(struct ha_comm *comm, const struct ha_hello *local,
+			    const uint8_t *asked, uint8_t payload[HA_HELLO_BYTES])
+{
+	ha_hello_encode(local, payload);
+	return !comm->inst->job_key || ha_auth_seal_hello(comm->inst->job_key, asked, payload);
+}
+
+const char *ha_handshake_mistrusts(const struct ha_instance *inst, const struct ha_hello *remote,
+				   const uint8_t *asked, const uint8_t *payload)
+{
+	bool has_key = remote->features & HA_FEATURE_AUTH;
+
+	if (!inst->job_key)
+		return has_key ? "it has a job key, and this process has none" : NULL;
+	if (!has_key)
+		return "it has no job key";
+	return ha_auth_hello_is_genuine(inst->job_key, asked, payload) ? NULL
+								       : "its job key is another";
+}
+
+const char *ha_handshake_key_text(const struct ha_instance *inst, char *buf, size_t size)
+{
+	const struct ha_config *config = &inst->config;
+
+	if (!inst->job_key)
+		snprintf(buf, size, "none");
+	else if (config->job_key_file[0])
+		snprintf(buf, size, "HA_NCCL_JOB_KEY_FILE=%.200s", config->job_key_file);
+	else
+		snprintf(buf, size, "HA_NCCL_JOB_KEY_FD=%d", config->job_key_fd);
+	return buf;
+}
+
+ha_result_t ha_handshake_authenticate(struct ha_comm *comm, struct ha_frame_sock *sock,
+				      const struct ha_hello *local, const struct ha_hello *remote)
+{
+	struct ha_hmac_key key;
+
+	if (!comm->inst->job_key)
+		return HA_OK;
+	if (!ha_auth_begin(&comm->auth, comm->inst->job_key, comm->is_send ? local : remote,
+			   comm->is_send ? remote : local))
+		return HA_ERR_SYSTEM;
+	ha_auth_socket_key(&comm->auth, NULL, NULL, &key);
+	ha_frame_sock_authenticate(sock, &key, ha_comm_speaker(comm));
+	ha_hmac_forget_key(&key);
+	return HA_OK;
 }
 
 static void name_connection(struct ha_comm *comm, const struct ha_hello *local,

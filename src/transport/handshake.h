@@ -53,6 +53,25 @@ bool ha_handshake_reaches(struct ha_port *port, const struct ha_wire_endpoint *p
 void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl, uint8_t tc,
 			struct ha_hello *out);
 
+/*
+ * Our HELLO in bytes, with its code where the job has a key; asked: as ha_auth_seal_hello. False:
+ * the key cannot be used in this process.
+ */
+bool ha_handshake_say_hello(struct ha_comm *comm, const struct ha_hello *local,
+			    const uint8_t *asked, uint8_t payload[HA_HELLO_BYTES]) HA_MUST_CHECK;
+
+/* Why a peer that knows the handle's secret is refused all the same; NULL: it is not. */
+const char *ha_handshake_mistrusts(const struct ha_instance *inst, const struct ha_hello *remote,
+				   const uint8_t *asked, const uint8_t *payload);
+
+/* Where our key is from, for people. Returns buf. */
+const char *ha_handshake_key_text(const struct ha_instance *inst, char *buf, size_t size);
+
+/* What both ends say on this socket from now on carries codes, if the job has a key. */
+ha_result_t ha_handshake_authenticate(struct ha_comm *comm, struct ha_frame_sock *sock,
+				      const struct ha_hello *local,
+				      const struct ha_hello *remote) HA_MUST_CHECK;
+
 /* Both HELLOs are known: agree, name the connection, take the path to RTS. */
 ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *local,
 				const struct ha_hello *remote) HA_MUST_CHECK;

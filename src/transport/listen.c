@@ -188,6 +188,8 @@ static enum ha_step from_io(struct ha_listen *listen, struct half_open *half, en
 	case HA_IO_AGAIN:
 		return HA_STEP_AGAIN;
 	case HA_IO_BAD:
+		if (half->sock.bad == HA_WIRE_FORGED)
+			ha_instance_refused(listen->inst, HA_refused_handshakes);
 		return lost(listen, half, ha_wire_strerror(half->sock.bad));
 	default:
 		return lost(listen, half, ha_frame_sock_why(&half->sock));
@@ -226,9 +228,30 @@ static enum ha_step no_route(struct ha_listen *listen, struct half_open *half,
 	return reject(listen, half, HA_REJECT_ROUTE);
 }
 
+/* Somebody of this job, or who knows its handles. One WARN for a host, however often it comes. */
+static enum ha_step mistrusted(struct ha_listen *listen, struct half_open *half,
+			       const struct ha_hello *remote, const char *why)
+{
+	char from[HA_SOCKADDR_TEXT_MAX], key[256];
+	struct ha_instance *inst = listen->inst;
+	bool told;
+
+	pthread_mutex_lock(&inst->lock);
+	told = ha_sockaddr_same_host(&inst->stranger, &half->from);
+	inst->stranger = half->from;
+	pthread_mutex_unlock(&inst->lock);
+	ha_instance_refused(inst, HA_refused_handshakes);
+	if (!told)
+		HA_WARN("a connection from %s (%s) is refused: %s: give all processes of the job "
+			"the same key (ours: %s)",
+			ha_sockaddr_text(&half->from, from, sizeof(from)), remote->host, why,
+			ha_handshake_key_text(inst, key, sizeof(key)));
+	return reject(listen, half, HA_REJECT_KEY);
+}
+
 /* The peer has proven itself: make our end and answer. */
 static enum ha_step greet(struct ha_listen *listen, struct half_open *half,
-			  const struct ha_hello *remote)
+			  const struct ha_hello *remote, const uint8_t *asked)
 {
 	const struct ha_first_path first = {
 	    .wanted = listen->port, .nqps = remote->endpoint.nqps, .peer = &remote->endpoint};
@@ -250,9 +273,11 @@ static enum ha_step greet(struct ha_listen *listen, struct half_open *half,
 				  ? HA_REJECT_VERSION
 				  : HA_REJECT_FABRIC);
 	ha_handshake_connected(half->comm, &local);
-	ha_hello_encode(&local, payload);
-	if (!ha_frame_sock_queue(&half->sock, HA_FRAME_HELLO, payload, sizeof(payload)))
-		return lost(listen, half, "no room for our hello");
+	if (!ha_handshake_say_hello(half->comm, &local, asked, payload) ||
+	    !ha_frame_sock_queue(&half->sock, HA_FRAME_HELLO, payload, sizeof(payload)))
+		return lost(listen, half, "no room for our hello, or no key for it");
+	if (ha_handshake_authenticate(half->comm, &half->sock, &local, remote) != HA_OK)
+		return lost(listen, half, "no key for what comes after hello");
 	return HA_STEP_NEXT;
 }
 
@@ -261,7 +286,9 @@ static enum ha_step read_hello(struct ha_listen *listen, struct half_open *half)
 	struct ha_frame_header header;
 	enum ha_wire_result decoded;
 	struct ha_hello remote;
+	uint8_t asked[HA_HELLO_BYTES];
 	const uint8_t *payload;
+	const char *why;
 	enum ha_io io = ha_frame_sock_receive(&half->sock, &header, &payload);
 
 	if (io != HA_IO_DONE)
@@ -277,7 +304,9 @@ static enum ha_step read_hello(struct ha_listen *listen, struct half_open *half)
 	half->proven = true;
 	ha_frame_sock_keep(&half->sock);
 	deadline(half, ha_now_ns(), HA_HANDSHAKE_PEER_MS);
-	return greet(listen, half, &remote);
+	memcpy(asked, payload, sizeof(asked));
+	why = ha_handshake_mistrusts(listen->inst, &remote, NULL, asked);
+	return why ? mistrusted(listen, half, &remote, why) : greet(listen, half, &remote, asked);
 }
 
 static enum ha_step flush(struct ha_listen *listen, struct half_open *half)

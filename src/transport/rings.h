@@ -95,9 +95,13 @@ static inline bool ha_cts_arrived(const struct ha_cts *cts, uint64_t stamp)
  * whole message and then raises an immediate; the next one overwrites it, which is fine, since a
  * message says all that the ones before it said. A checksum tells one that is being overwritten.
  */
-#define HA_MAILBOX_BYTES    320
+#define HA_MAILBOX_BYTES    384
 #define HA_MAILBOXES	    4
 #define HA_MAILBOX_EXPECTED 312 /* as long as a message can be */
+/* With a key: behind it a count, and a code over both (auth.h). */
+#define HA_MAILBOX_CODE_OFFS (HA_MAILBOX_EXPECTED + 8)
+#define HA_MAILBOX_SEALED    (HA_MAILBOX_CODE_OFFS + 16)
+_Static_assert(HA_MAILBOX_SEALED <= HA_MAILBOX_BYTES, "wire layout");
 
 struct ha_mailbox {
 	alignas(64) uint8_t bytes[HA_MAILBOX_BYTES];

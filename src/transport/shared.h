@@ -4,6 +4,7 @@
 #define HA_TRANSPORT_SHARED_H
 
 #include "base/config.h"
+#include "base/job_key.h"
 #include "base/list.h"
 #include "base/net.h"
 #include "base/net_accept.h"
@@ -58,6 +59,9 @@ struct ha_instance {
 	struct ha_admin_server *admin_server; /* NULL: none */
 	uint64_t ports_written_ns;	      /* progress thread: when the ports' records were */
 	struct ha_port_report port_reports[HA_MAX_PORTS];
+
+	struct ha_job_key *job_key; /* constant: whose codes are believed; NULL: there are none */
+	union ha_sockaddr stranger; /* without our key, and told of last. Under the lock */
 
 	/* Where listeners bind. Constant. */
 	union ha_sockaddr bootstrap_addr;

@@ -26,6 +26,8 @@ const char *ha_wire_strerror(enum ha_wire_result result)
 		return "a protocol version that is not supported";
 	case HA_WIRE_TOO_LONG:
 		return "too long";
+	case HA_WIRE_FORGED:
+		return "not the peer's (said again, altered, or by somebody without its key)";
 	case HA_WIRE_BAD_VALUE:
 		return "a field out of range";
 	}
@@ -253,6 +255,8 @@ void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES])
 	ha_put_uint(&w, 0, 4);
 	ha_put_text(&w, in->host, sizeof(in->host));
 	ha_put_endpoint(&w, &in->endpoint);
+	ha_put_zeros(&w, HA_HELLO_NONCE_OFFS - (size_t)(w.at - out));
+	ha_put_bytes(&w, in->nonce, sizeof(in->nonce));
 	ha_put_zeros(&w, HA_HELLO_BYTES - (size_t)(w.at - out));
 }
 
@@ -274,6 +278,7 @@ enum ha_wire_result ha_hello_decode(const uint8_t *in, size_t len, struct ha_hel
 	ha_get32(&r);
 	ha_get_text(&r, out->host, sizeof(out->host));
 	ha_get_endpoint(&r, &out->endpoint);
+	memcpy(out->nonce, in + HA_HELLO_NONCE_OFFS, sizeof(out->nonce));
 	if (out->version == 0 || out->min_version == 0 || out->min_version > out->version)
 		return HA_WIRE_BAD_VALUE;
 	if (out->max_recvs < 1 || out->window < HA_MAX_OUTSTANDING ||

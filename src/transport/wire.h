@@ -29,8 +29,9 @@
 #define HA_MAX_PATHS 4
 
 /* Feature bits: both ends must have one for it to be used. */
-#define HA_FEATURE_FAILOVER 0x1ull /* control messages, standby paths */
-#define HA_FEATURE_E2E	    0x2ull /* the receiver reports what its software has */
+#define HA_FEATURE_FAILOVER 0x1ull  /* control messages, standby paths */
+#define HA_FEATURE_E2E	    0x2ull  /* the receiver reports what its software has */
+#define HA_FEATURE_AUTH	    0x20ull /* what is said carries codes by the job's key: auth.h */
 
 enum ha_wire_result {
 	HA_WIRE_OK = 0,
@@ -40,6 +41,7 @@ enum ha_wire_result {
 	HA_WIRE_UNSUPPORTED, /* a version we cannot speak */
 	HA_WIRE_TOO_LONG,    /* a frame longer than any of ours */
 	HA_WIRE_BAD_VALUE,   /* a field outside its range */
+	HA_WIRE_FORGED,	     /* without the code of who has the key, or said before */
 };
 const char *ha_wire_strerror(enum ha_wire_result result);
 
@@ -126,6 +128,8 @@ struct ha_wire_endpoint {
 	struct ha_wire_qp qps[HA_WIRE_MAX_QPS];
 };
 
+#define HA_NONCE_BYTES 16 /* random, and never used again */
+
 struct ha_hello {
 	uint64_t secret; /* of the handle: the connector's is `ask`, the listener's `answer` */
 	uint16_t version;
@@ -136,12 +140,17 @@ struct ha_hello {
 	char host[32];
 	uint16_t max_recvs;
 	uint16_t window; /* depth of the rings */
+	uint8_t nonce[HA_NONCE_BYTES];
 	struct ha_wire_endpoint endpoint;
 };
 
 #define HA_ENDPOINT_BYTES 224
 _Static_assert(HA_ENDPOINT_BYTES == 96 + HA_WIRE_MAX_QPS * 8, "queue pairs are what comes last");
-#define HA_HELLO_BYTES 320
+#define HA_HELLO_NONCE_OFFS 320 /* from 296 on is room for rails and one-sided connections */
+#define HA_HELLO_CODE_OFFS  352 /* auth.h; zero without a key */
+#define HA_HELLO_BYTES	    384
+_Static_assert(72 + HA_ENDPOINT_BYTES + 24 == HA_HELLO_NONCE_OFFS, "wire layout");
+_Static_assert(HA_HELLO_NONCE_OFFS + HA_NONCE_BYTES <= HA_HELLO_CODE_OFFS, "wire layout");
 
 void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES]);
 /* A newer peer may append fields: bytes after the ones we know are ignored. */
@@ -165,6 +174,7 @@ enum ha_reject_reason {
 	HA_REJECT_RESOURCES, /* the listener could not make its end */
 	HA_REJECT_FABRIC,    /* the two ports cannot reach each other */
 	HA_REJECT_ROUTE,     /* no port of the listener's has a route to the connector's */
+	HA_REJECT_KEY,	     /* one end has a job key that the other does not have */
 };
 
 struct ha_reject {
@@ -203,7 +213,6 @@ enum ha_wire_result ha_bye_decode(const uint8_t *in, size_t len, struct ha_bye *
  * The first frame on a socket that was dialled again, and what the receiver says to it. The sender
  * then says READY.
  */
-#define HA_NONCE_BYTES 16
 struct ha_rejoin {
 	uint64_t secret;	/* the sender's is `ask`, the receiver's `answer` */
 	uint64_t connection_id; /* of the sender's end, as in its HELLO */

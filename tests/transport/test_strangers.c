@@ -443,7 +443,7 @@ static void a_newer_peer_that_knows_us_is_served_with_one_warning(void **state)
 	listen_at(&pair);
 	hello = peer_hello(ask_of(&pair));
 	hello.version = HA_WIRE_VERSION + 1;
-	hello.features = ~0ull;
+	hello.features = ~HA_FEATURE_AUTH; /* a key that we do not have is another matter */
 	fd = peer_dial(pair.handle);
 	peer_say_hello(fd, &hello);
 	accept_some(&pair);

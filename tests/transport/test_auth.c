@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job with a key: both ends prove that they have it, a peer without it or with another one is
+ * refused with a reason and once, and nothing is believed that was recorded, altered, cut, turned
+ * around or said in another order, on the socket or over a path.
+ */
+#include "harness.h"
+#include "instance/instance.h"
+#include "peer.h"
+
+#include "base/clock.h"
+#include "failover/engine.h"
+#include "failover/fsm.h"
+#include "failover/signaling.h"
+#include "transport/ctrl_sock.h"
+#include "transport/handshake.h"
+#include "transport/recv.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- set-up -------------------------------------------------------------------------------- */
+
+static char key_files[2][64]; /* of the sender, of the receiver; empty: it has none */
+
+/* 0: none. */
+static void make_key(int end, uint8_t byte)
+{
+	uint8_t key[HA_JOB_KEY_BYTES];
+	int fd;
+
+	key_files[end][0] = '\0';
+	if (byte == 0)
+		return;
+	snprintf(key_files[end], sizeof(key_files[end]), "/tmp/nccl-ha-key-XXXXXX");
+	fd = mkstemp(key_files[end]);
+	assert_true(fd >= 0);
+	for (size_t i = 0; i < sizeof(key); i++)
+		key[i] = (uint8_t)(byte * (i + 1));
+	assert_int_equal(write(fd, key, sizeof(key)), sizeof(key));
+	close(fd);
+}
+
+static int remove_keys(void **state)
+{
+	(void)state;
+	for (int end = 0; end < 2; end++)
+		if (key_files[end][0])
+			unlink(key_files[end]);
+	return 0;
+}
+
+/* Each instance with a key of its own. */
+static void open_with(struct pair *pair, uint8_t sender, uint8_t receiver)
+{
+	pair_init(pair);
+	pair->config.enable_backup = true;
+	pair->fabric.rails = 2;
+	make_key(0, sender);
+	make_key(1, receiver);
+	if (sv_stepped_open_contexts() != 0)
+		sv_stepped_destroy(); /* what a test that failed half way left */
+	assert_int_equal(sv_stepped_open(&pair->fabric), 0);
+	ha_clock_set_source(sv_stepped_now);
+	for (uint32_t host = 0; host < 2; host++) {
+		struct ha_instance_options options = {.config = &pair->config, .no_threads = true};
+
+		snprintf(pair->config.job_key_file, sizeof(pair->config.job_key_file), "%s",
+			 key_files[host]);
+		sv_stepped_set_host(host);
+		if (ha_instance_open(&options, &pair->inst[host]) != HA_OK)
+			fail_msg("%s", pair->log);
+	}
+}
+
+static void open_connected(struct pair *pair)
+{
+	open_with(pair, 7, 7);
+	pair_connect(pair);
+	pair_wait_standby(pair);
+	assert_true(pair->send->auth.on);
+	assert_true(pair->recv->auth.on);
+}
+
+static uint64_t refused(const struct pair *pair, int end, enum ha_refused what)
+{
+	return atomic_load(&pair->inst[end]->refused[what]);
+}
+
+static void assert_nothing_refused(const struct pair *pair)
+{
+	for (int end = 0; end < 2; end++)
+		for (int what = 0; what < HA_REFUSED_KINDS; what++)
+			assert_int_equal(refused(pair, end, (enum ha_refused)what), 0);
+}
+
+/* ---- the handshake ------------------------------------------------------------------------- */
+
+static void two_ends_with_the_key_live_as_without(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	open_connected(&pair);
+	transfer(&pair, 5000, 1);
+	assert_int_equal(shutdown(pair.send->ctrl_sock->frames.fd, SHUT_RDWR), 0);
+	pair_idle(&pair, 50);
+	assert_int_equal(pair.send->failover->reconnected, 1);
+	assert_int_equal(pair.recv->failover->reconnected, 1);
+	transfer(&pair, 5000, 2);
+	sv_stepped_link(0, 0, false);
+	transfer(&pair, 5000, 3);
+	assert_int_equal(pair.recv->count.failovers, 1);
+	pair_idle(&pair, 100);
+	assert_int_equal(ha_comm_error(pair.send), HA_OK);
+	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+	assert_nothing_refused(&pair);
+	pair_close(&pair);
+}
+
+static const struct {
+	uint8_t sender, receiver;
+	const char *at_listener, *at_connector;
+} unequal[] = {
+    {7, 8, "its job key is another", "it refuses our job key"},
+    {7, 0, "it has a job key, and this process has none", "it refuses our job key"},
+    {0, 7, "it has no job key", "it refuses our job key"},
+};
+
+/* And nobody tries again and again. */
+static void a_peer_without_our_key_is_refused_once_and_named(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(unequal) / sizeof(unequal[0]); i++) {
+		struct ha_comm *send = NULL, *recv = NULL;
+		ha_result_t result = HA_OK;
+		struct pair pair;
+		char text[100];
+
+		open_with(&pair, unequal[i].sender, unequal[i].receiver);
+		assert_int_equal(ha_listen(pair.inst[1], 0, pair.handle, &pair.listen), HA_OK);
+		for (int n = 0; n < 200 && result == HA_OK; n++) {
+			result =
+			    ha_connect(pair.inst[0], 0, HA_TRAFFIC_CLASS_UNDEF, pair.handle, &send);
+			assert_int_equal(ha_accept(pair.listen, &recv), HA_OK);
+			assert_null(send);
+			assert_null(recv);
+		}
+		assert_int_equal(result, HA_ERR_REMOTE);
+		assert_logged(unequal[i].at_listener);
+		assert_logged(unequal[i].at_connector);
+		assert_logged("a connection from 127.0.0.1:");
+		snprintf(text, sizeof(text), "ours: %s%s)",
+			 unequal[i].sender ? "HA_NCCL_JOB_KEY_FILE=" : "none", key_files[0]);
+		assert_logged(text);
+		assert_int_equal(captured_warnings, 2);
+		assert_int_equal(refused(&pair, 1, HA_refused_handshakes), 1);
+		pair_close(&pair);
+		remove_keys(NULL);
+	}
+}
+
+/* What an end with the key says, in bytes, as somebody who listens has it. */
+struct recorded {
+	uint8_t hello[HA_HELLO_BYTES];
+	struct ha_frame_sock sock;
+	size_t length; /* of READY, in sock.out */
+};
+
+static void say_hello(struct pair *pair, int fd, struct recorded *r)
+{
+	struct ha_handle handle;
+	struct ha_hello hello;
+
+	assert_int_equal(ha_handle_decode(pair->handle, &handle), HA_WIRE_OK);
+	hello = peer_hello(handle.secrets.ask);
+	hello.features = HA_FEATURE_AUTH;
+	hello.endpoint.ring_length = 1u << 20;
+	ha_auth_draw_nonce(hello.nonce);
+	ha_hello_encode(&hello, r->hello);
+	assert_true(ha_auth_seal_hello(pair->inst[0]->job_key, NULL, r->hello));
+	peer_say_frame(fd, HA_FRAME_HELLO, r->hello, sizeof(r->hello));
+}
+
+static void hear_hello(struct pair *pair, int fd, uint8_t answer[HA_HELLO_BYTES])
+{
+	uint8_t buf[HA_FRAME_HEADER + HA_HELLO_BYTES];
+	struct ha_comm *comm;
+	bool closed;
+
+	for (int i = 0; i < 5; i++) {
+		assert_int_equal(ha_accept(pair->listen, &comm), HA_OK);
+		assert_null(comm);
+	}
+	assert_int_equal(peer_hear(fd, buf, sizeof(buf), &closed), sizeof(buf));
+	memcpy(answer, buf + HA_FRAME_HEADER, HA_HELLO_BYTES);
+}
+
+static void make_ready(struct pair *pair, const uint8_t answer[HA_HELLO_BYTES], struct recorded *r)
+{
+	struct ha_hello connector, listener;
+	struct ha_hmac_key key;
+	struct ha_auth auth;
+
+	assert_true(ha_auth_hello_is_genuine(pair->inst[0]->job_key, r->hello, answer));
+	assert_int_equal(ha_hello_decode(r->hello, HA_HELLO_BYTES, &connector), HA_WIRE_OK);
+	assert_int_equal(ha_hello_decode(answer, HA_HELLO_BYTES, &listener), HA_WIRE_OK);
+	assert_true(ha_auth_begin(&auth, pair->inst[0]->job_key, &connector, &listener));
+	ha_auth_socket_key(&auth, NULL, NULL, &key);
+	memset(&r->sock, 0, sizeof(r->sock));
+	ha_frame_sock_authenticate(&r->sock, &key, HA_SPEAKER_SENDER);
+	assert_true(ha_frame_sock_queue(&r->sock, HA_FRAME_READY, NULL, 0));
+	r->length = r->sock.out_len;
+}
+
+static struct ha_comm *accept_next(struct pair *pair)
+{
+	struct ha_comm *comm = NULL;
+
+	for (int i = 0; i < 10 && !comm; i++)
+		assert_int_equal(ha_accept(pair->listen, &comm), HA_OK);
+	return comm;
+}
+
+/* All that a connector said, once more: the listener's random number is another one. */
+static void a_handshake_that_is_replayed_or_altered_is_refused(void **state)
+{
+	uint8_t answer[HA_HELLO_BYTES], other[HA_HELLO_BYTES];
+	struct recorded r;
+	struct ha_comm *comm;
+	struct pair pair;
+	int fd, again;
+
+	(void)state;
+	open_with(&pair, 7, 7);
+	assert_int_equal(ha_listen(pair.inst[1], 0, pair.handle, &pair.listen), HA_OK);
+	fd = peer_dial(pair.handle);
+	say_hello(&pair, fd, &r);
+	hear_hello(&pair, fd, answer);
+	make_ready(&pair, answer, &r);
+	peer_say(fd, r.sock.out, r.length);
+	comm = accept_next(&pair);
+	assert_non_null(comm); /* who has the key is let in */
+	ha_close_recv(comm);
+	again = peer_dial(pair.handle);
+	peer_say_frame(again, HA_FRAME_HELLO, r.hello, sizeof(r.hello));
+	hear_hello(&pair, again, other);
+	assert_memory_not_equal(other, answer, sizeof(other));
+	peer_say(again, r.sock.out, r.length);
+	assert_null(accept_next(&pair));
+	assert_int_equal(refused(&pair, 1, HA_refused_handshakes), 1);
+	close(again);
+	for (size_t bit = 64; bit < 8 * HA_HELLO_BYTES; bit += 97) {
+		uint64_t before = refused(&pair, 1, HA_refused_handshakes);
+		uint8_t altered[HA_HELLO_BYTES];
+
+		memcpy(altered, r.hello, sizeof(altered));
+		altered[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		again = peer_dial(pair.handle);
+		peer_say_frame(again, HA_FRAME_HELLO, altered, sizeof(altered));
+		assert_null(accept_next(&pair));
+		assert_int_equal(refused(&pair, 1, HA_refused_handshakes), before + 1);
+		close(again);
+	}
+	close(fd);
+	pair_close(&pair);
+}
+
+/* ---- frames on the socket ------------------------------------------------------------------ */
+
+/* Two frames as the sender would say them next. */
+struct frames {
+	uint8_t bytes[2][256];
+	size_t length[2];
+};
+
+static struct frames next_frames(const struct ha_comm *comm, enum ha_frame_type type,
+				 uint32_t length)
+{
+	struct ha_frame_sock sock = comm->ctrl_sock->frames;
+	uint8_t payload[2][HA_MESSAGE_MAX_BYTES];
+	struct frames frames;
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct ha_message m = {.kind = HA_MSG_PING,
+				       .epoch = comm->failover->epoch,
+				       .serial = 1000 + i,
+				       .window.base = 1};
+
+		(void)ha_message_encode(&m, payload[i]);
+		sock.out_len = 0;
+		assert_true(ha_frame_sock_queue(&sock, type, payload[i], length));
+		memcpy(frames.bytes[i], sock.out, sock.out_len);
+		frames.length[i] = sock.out_len;
+	}
+	return frames;
+}
+
+static void say_twice(int fd, struct frames *f)
+{
+	peer_say(fd, f->bytes[0], f->length[0]);
+	peer_say(fd, f->bytes[0], f->length[0]);
+}
+
+static void say_altered(int fd, struct frames *f)
+{
+	f->bytes[0][HA_FRAME_HEADER + 3] ^= 1;
+	peer_say(fd, f->bytes[0], f->length[0]);
+}
+
+static void say_as_another_type(int fd, struct frames *f)
+{
+	f->bytes[0][4] ^= 1;
+	peer_say(fd, f->bytes[0], f->length[0]);
+}
+
+/* With a length that fits what is left. */
+static void say_cut(int fd, struct frames *f)
+{
+	f->bytes[0][8]--;
+	peer_say(fd, f->bytes[0], f->length[0] - 1);
+}
+
+static void say_without_a_code(int fd, struct frames *f)
+{
+	f->bytes[0][8] -= HA_CODE_BYTES;
+	peer_say(fd, f->bytes[0], f->length[0] - HA_CODE_BYTES);
+}
+
+static void say_in_another_order(int fd, struct frames *f)
+{
+	peer_say(fd, f->bytes[1], f->length[1]);
+	peer_say(fd, f->bytes[0], f->length[0]);
+}
+
+static void (*const tampered[])(int fd, struct frames *f) = {
+    say_twice, say_altered, say_as_another_type, say_cut, say_without_a_code, say_in_another_order,
+};
+
+/* Both have a socket, and it is another one. */
+static bool is_whole(const struct pair *pair, uint32_t before)
+{
+	return pair->recv->failover->reconnected > before && !pair->send->failover->socket_broken &&
+	       !pair->recv->failover->socket_broken;
+}
+
+/* To either end, of every kind of frame: the socket is given up, and dialled again. */
+static void a_frame_that_is_not_the_peers_is_refused_and_counted(void **state)
+{
+	static const struct {
+		enum ha_frame_type type;
+		uint32_t length;
+	} kinds[] = {{HA_FRAME_CONTROL, HA_MESSAGE_BYTES},
+		     {HA_FRAME_PORTS, 80},
+		     {HA_FRAME_BYE, HA_BYE_BYTES},
+		     {HA_FRAME_ABORT, HA_ABORT_BYTES},
+		     {HA_FRAME_READY, 0}};
+	struct pair pair;
+	uint32_t times;
+
+	(void)state;
+	open_connected(&pair);
+	for (unsigned k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+		for (unsigned i = 0; i < sizeof(tampered) / sizeof(tampered[0]); i++) {
+			int to = (int)((k + i) % 2);
+			struct ha_comm *from = to ? pair.send : pair.recv;
+			uint64_t before = refused(&pair, to, HA_refused_messages);
+			struct frames frames = next_frames(from, kinds[k].type, kinds[k].length);
+
+			/* Genuine ones of these would be believed once. */
+			if ((tampered[i] == say_twice && kinds[k].type != HA_FRAME_CONTROL) ||
+			    (tampered[i] == say_altered && kinds[k].length == 0))
+				continue;
+			times = pair.recv->failover->reconnected;
+			tampered[i](from->ctrl_sock->frames.fd, &frames);
+			for (int ms = 0;
+			     ms < 2500 && (refused(&pair, to, HA_refused_messages) == before ||
+					   !is_whole(&pair, times));
+			     ms++)
+				pair_idle(&pair, 1);
+			pair_idle(&pair,
+				  10500); /* it lasts: the next one that breaks is another matter */
+			assert_true(refused(&pair, to, HA_refused_messages) > before);
+			assert_true(is_whole(&pair, times));
+			assert_int_equal(ha_comm_error(pair.send), HA_OK);
+			assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+		}
+	transfer(&pair, 3000, 1);
+	pair_close(&pair);
+}
+
+/* What an end has said comes back to it. */
+static void an_end_does_not_believe_its_own_words(void **state)
+{
+	struct pair pair;
+	struct frames frames;
+
+	(void)state;
+	open_connected(&pair);
+	frames = next_frames(pair.recv, HA_FRAME_CONTROL, HA_MESSAGE_BYTES);
+	peer_say(pair.send->ctrl_sock->frames.fd, frames.bytes[0], frames.length[0]);
+	pair_idle(&pair, 2);
+	assert_int_equal(refused(&pair, 1, HA_refused_messages), 1);
+	pair_close(&pair);
+}
+
+/* Whoever has the secret of a REJOIN and not the key. */
+static void a_rejoin_without_the_key_is_refused(void **state)
+{
+	struct ha_rejoin rejoin = {0};
+	uint8_t payload[HA_REJOIN_BYTES + HA_CODE_BYTES] = {0}, buf[200];
+	const union ha_sockaddr *addr;
+	struct pair pair;
+	bool closed = false;
+	int fd;
+
+	(void)state;
+	open_connected(&pair);
+	addr = &pair.recv->failover->reconnect_at.addr;
+	rejoin.secret = pair.recv->failover->reconnect_at.secrets.ask;
+	rejoin.connection_id = pair.send->id;
+	ha_rejoin_encode(&rejoin, payload);
+	for (unsigned code = 0; code < 2; code++) {
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		assert_int_equal(connect(fd, &addr->sa, ha_sockaddr_len(addr)), 0);
+		peer_say_frame(fd, HA_FRAME_REJOIN, payload,
+			       code ? sizeof(payload) : HA_REJOIN_BYTES);
+		for (int i = 0; i < 100 && !closed; i++) {
+			pair_idle(&pair, 1);
+			assert_int_equal(peer_hear(fd, buf, sizeof(buf), &closed), 0);
+		}
+		assert_true(closed);
+		closed = false;
+		assert_int_equal(refused(&pair, 1, HA_refused_rejoins), code + 1);
+		close(fd);
+	}
+	assert_int_equal(pair.recv->failover->reconnected, 0);
+	pair_close(&pair);
+}
+
+/* ---- messages over a path ------------------------------------------------------------------- */
+
+static struct ha_mailbox *box_of(const struct pair *pair, unsigned p)
+{
+	return &pair->recv->recv_ring->msg_in[p];
+}
+
+/* The receiver looks into its box of this path. True: it heard something. */
+static bool hears(const struct pair *pair, unsigned p)
+{
+	uint64_t received = pair->recv->count.control_received;
+
+	ha_token_acquire(pair->recv);
+	pair->recv->failover->slots[p].notes.msg = true;
+	ha_signaling_read_path_msg(pair->recv);
+	ha_token_release(pair->recv);
+	return pair->recv->count.control_received != received;
+}
+
+static void a_message_over_a_path_that_is_not_the_peers_is_refused_and_counted(void **state)
+{
+	struct ha_mailbox first, last;
+	struct pair pair;
+	unsigned p;
+
+	(void)state;
+	open_connected(&pair);
+	p = pair.recv->active;
+	ha_say(pair.send, HA_SAY_PING);
+	pair_idle(&pair, 5);
+	first = *box_of(&pair, p);
+	ha_say(pair.send, HA_SAY_PING);
+	pair_idle(&pair, 5);
+	last = *box_of(&pair, p);
+	assert_memory_not_equal(&first, &last, sizeof(first));
+	assert_nothing_refused(&pair);
+	assert_false(hears(&pair, p)); /* heard before: it is looked at twice now and then */
+	assert_nothing_refused(&pair);
+	*box_of(&pair, p) = first; /* said again */
+	assert_false(hears(&pair, p));
+	assert_int_equal(refused(&pair, 1, HA_refused_messages), 1);
+	*box_of(&pair, 3) = last; /* for another path */
+	assert_false(hears(&pair, 3));
+	assert_int_equal(refused(&pair, 1, HA_refused_messages), 2);
+	for (size_t at = 0; at < HA_MAILBOX_SEALED; at += 13) { /* altered */
+		*box_of(&pair, p) = last;
+		box_of(&pair, p)->bytes[at] ^= 1;
+		assert_false(hears(&pair, p));
+	}
+	*box_of(&pair, p) = last; /* cut: no code */
+	memset(box_of(&pair, p)->bytes + HA_MAILBOX_CODE_OFFS, 0, HA_CODE_BYTES);
+	assert_false(hears(&pair, p));
+	assert_int_equal(refused(&pair, 1, HA_refused_messages), 3 + (HA_MAILBOX_SEALED + 12) / 13);
+	transfer(&pair, 3000, 1);
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_teardown(two_ends_with_the_key_live_as_without, remove_keys),
+	    cmocka_unit_test_teardown(a_peer_without_our_key_is_refused_once_and_named,
+				      remove_keys),
+	    cmocka_unit_test_teardown(a_handshake_that_is_replayed_or_altered_is_refused,
+				      remove_keys),
+	    cmocka_unit_test_teardown(a_frame_that_is_not_the_peers_is_refused_and_counted,
+				      remove_keys),
+	    cmocka_unit_test_teardown(an_end_does_not_believe_its_own_words, remove_keys),
+	    cmocka_unit_test_teardown(a_rejoin_without_the_key_is_refused, remove_keys),
+	    cmocka_unit_test_teardown(
+		a_message_over_a_path_that_is_not_the_peers_is_refused_and_counted, remove_keys),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
