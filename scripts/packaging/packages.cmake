@@ -43,6 +43,51 @@ if(DPKG_SHLIBDEPS)
     DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/lintian/overrides COMPONENT plugin)
 endif()
 
+# ---- what packages are made of ------------------------------------------------------------------
+
+# Static libraries of others in a target.
+function(linked_archives target out)
+  ha_linked_libraries(${target} libraries)
+  set(found "")
+  foreach(library ${target} ${libraries})
+    foreach(property LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
+      get_target_property(items ${library} ${property})
+      foreach(item IN LISTS items)
+        if(item MATCHES "^/.*\\.a$")
+          list(APPEND found ${item})
+        endif()
+      endforeach()
+    endforeach()
+  endforeach()
+  list(REMOVE_DUPLICATES found)
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+# bill_of_materials(PACKAGE COMPONENT TARGET...): as SPDX, beside the licence.
+function(bill_of_materials package component)
+  set(file ${CMAKE_BINARY_DIR}/${package}.spdx.json)
+  set(archives "")
+  set(files "")
+  foreach(target IN LISTS ARGN)
+    list(APPEND files $<TARGET_FILE:${target}>)
+    linked_archives(${target} linked)
+    foreach(archive IN LISTS linked)
+      list(APPEND archives $<TARGET_FILE:${target}>=${archive})
+    endforeach()
+  endforeach()
+  list(JOIN files "|" files)
+  list(JOIN archives "|" archives)
+  add_custom_command(OUTPUT ${file}
+    COMMAND ${CMAKE_COMMAND} -DPACKAGE=${package} -DRELEASE=${PROJECT_VERSION} -DROOT=${CMAKE_SOURCE_DIR}
+      -DVERSION_C=${CMAKE_BINARY_DIR}/src/base/version.c -DREADELF=${CMAKE_READELF} -DNM=${CMAKE_NM} -DCC=${CMAKE_C_COMPILER}
+      -DFILES=${files} -DARCHIVES=${archives} -DOUT=${file} -P ${PACKAGING}/sbom.cmake
+    DEPENDS ${ARGN} ${PACKAGING}/sbom.cmake ${PACKAGING}/epoch.cmake VERBATIM)
+  add_custom_target(${package}-sbom ALL DEPENDS ${file})
+  install(FILES ${file} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${package} COMPONENT ${component})
+endfunction()
+bill_of_materials(nccl-ha tools nccl-net-ha nccl-ha nccl-net-check nccl-net-perf)
+bill_of_materials(nccl-ha-simverbs simverbs simverbs simverbs-tool)
+
 # ---- scripts that need no source tree -----------------------------------------------------------
 
 # They find programs and plugin by where they are: docs/acceptance.md.
