@@ -35,8 +35,9 @@ endif()
 set(text "/* Written by version.cmake. */
 #include \"base/version.h\"
 
-static const char identity[] = \"nccl-ha ${RELEASE}${details}\";
-const char *const ha_version = identity + sizeof \"nccl-ha \" - 1;
+/* After a zero: \"strings\" would take a letter that happens to lie before it for a part of it. */
+static const char identity[] = \"\\0\" \"nccl-ha ${RELEASE}${details}\";
+const char *const ha_version = identity + sizeof \"\\0\" \"nccl-ha \" - 1;
 ")
 set(old "")
 if(EXISTS ${OUT})
