@@ -108,6 +108,12 @@ static bool is_link_local(const union ha_sockaddr *addr)
 	return ntohl(addr->in.sin_addr.s_addr) >> 16 == 0xa9fe; /* 169.254.0.0/16 */
 }
 
+void ha_net_reach_over(union ha_sockaddr *addr, unsigned ifindex)
+{
+	if (addr->sa.sa_family == AF_INET6)
+		addr->in6.sin6_scope_id = is_link_local(addr) ? ifindex : 0;
+}
+
 static bool is_physical_apart(const struct ha_netif *netif)
 {
 	return !netif->fabric && netif->physical && !is_link_local(&netif->addr);
@@ -135,13 +141,19 @@ static int first_match(const struct ha_config *config, const char *names,
 		       int nall)
 {
 	struct ha_name_filter filter;
+	int local = -1;
 
 	ha_name_filter_parse(&filter, "NCCL_SOCKET_IFNAME", names);
-	for (int i = 0; i < nall; i++)
-		if (usable(config, &all[i]) && is(&all[i]) &&
-		    ha_name_filter_passes(&filter, all[i].name, HA_FILTER_ANY_PORT))
+	for (int i = 0; i < nall; i++) {
+		if (!usable(config, &all[i]) || !is(&all[i]) ||
+		    !ha_name_filter_passes(&filter, all[i].name, HA_FILTER_ANY_PORT))
+			continue;
+		if (!is_link_local(&all[i].addr))
 			return i;
-	return -1;
+		if (local < 0)
+			local = i;
+	}
+	return local;
 }
 
 int ha_net_select(const struct ha_config *config, const struct ha_netif *all, int nall)

@@ -43,6 +43,12 @@ socklen_t ha_sockaddr_len(const union ha_sockaddr *addr);
 bool ha_sockaddr_same_host(const union ha_sockaddr *a, const union ha_sockaddr *b);
 
 /*
+ * For an address that another host told: where it is a link's own, the scope is a number of this
+ * host's interface, over which the link is reached; else there is none.
+ */
+void ha_net_reach_over(union ha_sockaddr *addr, unsigned ifindex);
+
+/*
  * A non-blocking listening socket at `wanted`, with a port of its own when that names none; *bound
  * is where it is. -1 with errno.
  */
@@ -67,7 +73,8 @@ int ha_net_list(struct ha_netif *all, int max);
 ha_result_t ha_net_choose(const struct ha_config *config, const struct ha_netif *all, int n,
 			  struct ha_netif *out) HA_MUST_CHECK;
 
-/* The choice itself: an index, or -1. */
+/* The choice itself: an index, or -1. Of the addresses that would do the same, one that is a link's
+ * own comes last: another subnet cannot reach it. */
 int ha_net_select(const struct ha_config *config, const struct ha_netif *all, int nall);
 
 #endif

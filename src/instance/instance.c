@@ -139,6 +139,7 @@ static ha_result_t choose_bootstrap(struct ha_instance *inst)
 	ha_netdev_mark(inst->devices, HA_CLASS_NET, all, n);
 	HA_TRY(ha_net_choose(&inst->config, all, n, &netif));
 	inst->bootstrap_addr = netif.addr;
+	inst->bootstrap_ifindex = if_nametoindex(netif.name);
 	return HA_OK;
 }
 

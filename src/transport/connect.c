@@ -139,6 +139,7 @@ static struct ha_attempt *attempt_new(struct ha_instance *inst, struct ha_port *
 	attempt->port = port;
 	attempt->traffic_class = traffic_class;
 	attempt->handle = *handle;
+	ha_net_reach_over(&attempt->handle.addr, inst->bootstrap_ifindex);
 	attempt->sock.fd = -1;
 	pthread_mutex_lock(&inst->lock);
 	ha_list_push_back(&inst->attempts, &attempt->in_instance);

@@ -65,6 +65,7 @@ struct ha_instance {
 
 	/* Where listeners bind. Constant. */
 	union ha_sockaddr bootstrap_addr;
+	unsigned bootstrap_ifindex;    /* constant: of its interface */
 	struct ha_net_reserve reserve; /* for accept */
 
 	atomic_uint_least64_t refused[HA_REFUSED_KINDS]; /* by enum ha_refused */

@@ -391,6 +391,40 @@ static void the_handshake_works_over_ipv6(void **state)
 	pair_close(&pair);
 }
 
+/* Where the last connect went. */
+static union ha_sockaddr dialled;
+
+int __real_connect(int fd, const struct sockaddr *addr, socklen_t length);
+int __wrap_connect(int fd, const struct sockaddr *addr, socklen_t length);
+int __wrap_connect(int fd, const struct sockaddr *addr, socklen_t length)
+{
+	memcpy(&dialled, addr, length < sizeof(dialled) ? length : sizeof(dialled));
+	return __real_connect(fd, addr, length);
+}
+
+/* The handle's scope is a number of the listener's host. */
+static void a_links_own_address_is_dialled_over_our_own_interface(void **state)
+{
+	struct ha_handle handle = {.version = HA_WIRE_VERSION, .secrets = {.ask = 1, .answer = 2}};
+	uint8_t bytes[HA_HANDLE_BYTES];
+	struct ha_comm *comm;
+	struct pair pair;
+
+	(void)state;
+	pair_init(&pair);
+	pair_open(&pair);
+	handle.addr.in6.sin6_family = AF_INET6;
+	handle.addr.in6.sin6_addr = in6addr_loopback;
+	memcpy(handle.addr.in6.sin6_addr.s6_addr, "\xfe\x80", 2);
+	handle.addr.in6.sin6_port = htons(9);
+	handle.addr.in6.sin6_scope_id = 4711;
+	ha_handle_encode(&handle, bytes);
+	assert_int_equal(ha_connect(pair.inst[0], 0, HA_TRAFFIC_CLASS_UNDEF, bytes, &comm), HA_OK);
+	assert_memory_equal(&dialled.in6.sin6_addr, &handle.addr.in6.sin6_addr, 16);
+	assert_int_equal(dialled.in6.sin6_scope_id, if_nametoindex("lo"));
+	pair_close(&pair);
+}
+
 /* ---- other versions -------------------------------------------------------------------------- */
 
 static void a_peer_that_is_too_new_is_told_so(void **state)
@@ -674,6 +708,7 @@ int main(void)
 	    cmocka_unit_test(a_hello_may_take_its_time_in_a_flood),
 	    cmocka_unit_test(strangers_that_come_during_the_handshake_do_not_disturb_it),
 	    cmocka_unit_test(the_handshake_works_over_ipv6),
+	    cmocka_unit_test(a_links_own_address_is_dialled_over_our_own_interface),
 	    cmocka_unit_test(a_peer_that_is_too_new_is_told_so),
 	    cmocka_unit_test(a_newer_peer_that_knows_us_is_served_with_one_warning),
 	    cmocka_unit_test(a_rejected_connect_says_why),

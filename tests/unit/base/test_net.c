@@ -208,6 +208,41 @@ static void addresses_print_as_people_write_them(void **state)
 	assert_int_equal(ha_sockaddr_len(&other), 0);
 }
 
+/* The kernel lists a link's own address first where it was there first. */
+static void an_address_that_leads_somewhere_comes_before_a_links_own(void **state)
+{
+	(void)state;
+	given("eth0", "fe80::1");
+	assert_string_equal(chosen("eth0", AF_UNSPEC), "eth06");
+	assert_string_equal(chosen("", AF_INET6), "eth06");
+	given("eth0", "169.254.1.1");
+	given("eth0", "2001:db8::1");
+	for (int asked = 0; asked < 2; asked++) {
+		struct ha_config config = {.socket_family = AF_UNSPEC};
+
+		snprintf(config.socket_ifname, sizeof config.socket_ifname, "%s",
+			 asked ? "eth0" : "");
+		assert_int_equal(ha_net_select(&config, all, nall), 2);
+	}
+}
+
+/* An interface's number means nothing at another host. */
+static void a_links_own_address_is_reached_over_an_interface_of_ours(void **state)
+{
+	struct ha_netif local = netif("a", "fe80::1"), global = netif("a", "2001:db8::1"),
+			v4 = netif("a", "10.0.0.1");
+	const struct ha_netif before = v4;
+
+	(void)state;
+	local.addr.in6.sin6_scope_id = global.addr.in6.sin6_scope_id = 77;
+	ha_net_reach_over(&local.addr, 3);
+	ha_net_reach_over(&global.addr, 3);
+	ha_net_reach_over(&v4.addr, 3);
+	assert_int_equal(local.addr.in6.sin6_scope_id, 3);
+	assert_int_equal(global.addr.in6.sin6_scope_id, 0);
+	assert_memory_equal(&v4, &before, sizeof(v4));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -219,6 +254,8 @@ int main(void)
 	    cmocka_unit_test_setup(ifname_takes_prefixes_exact_names_and_exclusions, setup),
 	    cmocka_unit_test_setup(family_restricts_the_choice, setup),
 	    cmocka_unit_test_setup(what_cannot_carry_a_connection_is_passed_over, setup),
+	    cmocka_unit_test_setup(an_address_that_leads_somewhere_comes_before_a_links_own, setup),
+	    cmocka_unit_test_setup(a_links_own_address_is_reached_over_an_interface_of_ours, setup),
 	    cmocka_unit_test_setup(this_machine_has_an_interface, setup),
 	    cmocka_unit_test_setup(addresses_print_as_people_write_them, setup),
 	};
