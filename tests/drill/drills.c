@@ -303,7 +303,7 @@ const struct drill drills[] = {
     {
 	.name = "peer-frozen-for-a-minute",
 	.proves = "a peer that stands still for longer than any timer of the kernel is waited for",
-	.args = {BOTH_RAILS},
+	.args = {BOTH_RAILS, "--timeout", "100"},
 	.script = "1500 process 1 stop\n61500 process 1 continue",
 	.tail_ms = 3000,
 	.switches_max = -1,
