@@ -92,7 +92,8 @@ struct nccl_ha_stats_header {
 	  "Attempts to replace a connection's bootstrap socket that were not the peer's")          \
 	X(refused_messages,                                                                        \
 	  "Messages to a connection that were replayed, altered or not the peer's")                \
-	X(refused_heartbeats, "Heartbeats that were replayed, altered or of somebody unknown")
+	X(refused_heartbeats,                                                                      \
+	  "Heartbeats that were altered, without the key's code, or of somebody unknown")
 
 #define NCCL_HA_STATS_COUNTER(name, help) uint64_t name;
 

@@ -143,6 +143,11 @@ static ha_result_t choose_bootstrap(struct ha_instance *inst)
 	return HA_OK;
 }
 
+static void heartbeat_refused(void *arg)
+{
+	ha_instance_refused(arg, HA_refused_heartbeats);
+}
+
 ha_result_t ha_instance_open(const struct ha_instance_options *options, struct ha_instance **out)
 {
 	struct ha_instance *inst = calloc(1, sizeof(*inst));
@@ -197,7 +202,9 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	}
 	if (result == HA_OK) {
 		inst->liveness = ha_liveness_new(inst->progress, &inst->config);
-		if (!inst->liveness)
+		if (inst->liveness)
+			ha_liveness_trust(inst->liveness, inst->job_key, heartbeat_refused, inst);
+		else
 			result = HA_ERR_SYSTEM;
 	}
 	if (result == HA_OK && inst->threads && inst->config.enable_backup)

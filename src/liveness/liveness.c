@@ -643,6 +643,14 @@ struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct h
 	return live;
 }
 
+void ha_liveness_trust(struct ha_liveness *live, const struct ha_job_key *key,
+		       void (*refused)(void *arg), void *arg)
+{
+	live->key = key;
+	live->refused = refused;
+	live->refused_arg = arg;
+}
+
 void ha_liveness_on_doubt(struct ha_liveness *live, void (*doubt)(void *arg, struct ha_port *port),
 			  void *arg)
 {

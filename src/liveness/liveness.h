@@ -51,6 +51,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct ha_job_key;
 struct ha_liveness;
 struct ha_session;
 
@@ -94,6 +95,13 @@ struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct h
  * it is still up. Called on the progress thread under the lock of the sessions, so it calls nothing
  * here. Before the first endpoint.
  */
+/*
+ * Before the first port. Heartbeats carry codes by this key from now on, unless it is NULL, and
+ * `refused` is told of each that is not believed: malformed, a stranger's, or without its code.
+ */
+void ha_liveness_trust(struct ha_liveness *live, const struct ha_job_key *key,
+		       void (*refused)(void *arg), void *arg);
+
 void ha_liveness_on_doubt(struct ha_liveness *live, void (*doubt)(void *arg, struct ha_port *port),
 			  void *arg);
 

@@ -6,6 +6,8 @@
 #ifndef HA_LIVENESS_PACKET_H
 #define HA_LIVENESS_PACKET_H
 
+#include "base/job_key.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +24,13 @@ struct ha_heartbeat {
 };
 
 void ha_heartbeat_encode(const struct ha_heartbeat *in, uint8_t out[HA_HEARTBEAT_BYTES]);
+
+/* In a job with a key: a code over all that comes behind it. False: the key cannot be used here. */
+#define HA_HEARTBEAT_SEALED (HA_HEARTBEAT_BYTES + 16)
+bool ha_heartbeat_seal(const struct ha_job_key *key,
+		       uint8_t packet[HA_HEARTBEAT_SEALED]) HA_MUST_CHECK;
+bool ha_heartbeat_is_genuine(const struct ha_job_key *key, const uint8_t *packet,
+			     size_t len) HA_MUST_CHECK;
 
 /* False: not a heartbeat of this version, or damaged. */
 bool ha_heartbeat_decode(const uint8_t *in, size_t len, struct ha_heartbeat *out);

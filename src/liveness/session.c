@@ -336,7 +336,8 @@ static void say(struct ha_session *s, enum ha_heartbeat_kind kind, uint64_t seq,
 {
 	struct ha_heartbeat packet = {
 	    .kind = (uint8_t)kind, .from = s->port->id, .to = s->remote.id, .seq = seq};
-	uint8_t bytes[HA_HEARTBEAT_BYTES];
+	const struct ha_job_key *key = s->port->live->key;
+	uint8_t bytes[HA_HEARTBEAT_SEALED];
 
 	/* It could only fail, which stops the queue pair of soft RoCE, and be restarted, each time.
 	 */
@@ -347,8 +348,10 @@ static void say(struct ha_session *s, enum ha_heartbeat_kind kind, uint64_t seq,
 		return;
 	}
 	ha_heartbeat_encode(&packet, bytes);
+	if (key && !ha_heartbeat_seal(key, bytes))
+		return; /* a child of the process that has the key */
 	if (ha_ud_qp_send(s->port->ud_qp, s->address->ah, s->remote.qpn, ha_live_qkey(s->remote.id),
-			  bytes, sizeof(bytes)) != 0)
+			  bytes, key ? sizeof(bytes) : HA_HEARTBEAT_BYTES) != 0)
 		s->port->count.send_errors++;
 }
 
@@ -447,6 +450,12 @@ static void note_ping(struct ha_session *s, uint64_t now_ns)
 	s->pinged_ns = now_ns;
 }
 
+static void refuse(const struct ha_live_port *port)
+{
+	if (port->live->refused)
+		port->live->refused(port->live->refused_arg);
+}
+
 void ha_session_received(void *live_port, const uint8_t *data, size_t len)
 {
 	struct ha_live_port *port = live_port;
@@ -454,13 +463,19 @@ void ha_session_received(void *live_port, const uint8_t *data, size_t len)
 	struct ha_session *s;
 	uint64_t due_ns, now_ns = ha_now_ns();
 
+	if (port->live->key && ha_heartbeat_is_genuine(port->live->key, data, len))
+		len = HA_HEARTBEAT_BYTES;
+	else if (port->live->key)
+		len = 0;
 	if (!ha_heartbeat_decode(data, len, &packet)) {
 		port->count.malformed++;
+		refuse(port);
 		return;
 	}
 	s = packet.to == port->id ? ha_session_find(port, packet.from) : NULL;
 	if (!s) {
 		port->count.strangers++;
+		refuse(port);
 		return;
 	}
 	if (packet.kind == HA_HEARTBEAT_PONG) {

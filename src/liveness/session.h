@@ -31,6 +31,9 @@ struct ha_liveness {
 	struct ha_progress *progress;
 	void (*doubt)(void *arg, struct ha_port *port); /* constant; NULL: nobody to tell */
 	void *doubt_arg;
+	const struct ha_job_key *key; /* constant; NULL: heartbeats carry no codes */
+	void (*refused)(void *arg);   /* constant; NULL: nobody counts them */
+	void *refused_arg;
 	uint64_t interval_ns;
 	uint64_t process; /* as ha_live_process gives it */
 	struct ha_poller poller;

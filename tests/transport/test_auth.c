@@ -12,6 +12,8 @@
 #include "failover/engine.h"
 #include "failover/fsm.h"
 #include "failover/signaling.h"
+#include "liveness/packet.h"
+#include "liveness/session.h"
 #include "transport/ctrl_sock.h"
 #include "transport/handshake.h"
 #include "transport/recv.h"
@@ -499,6 +501,44 @@ static void a_message_over_a_path_that_is_not_the_peers_is_refused_and_counted(v
 	pair_close(&pair);
 }
 
+/* ---- heartbeats ---------------------------------------------------------------------------- */
+
+static void a_heartbeat_without_its_code_is_refused_and_counted(void **state)
+{
+	uint8_t packet[HA_HEARTBEAT_SEALED] = {0};
+	struct ha_heartbeat ping = {.kind = HA_HEARTBEAT_PING, .seq = 1};
+	struct ha_live_port *port;
+	struct pair pair;
+	uint64_t answered;
+
+	(void)state;
+	open_connected(&pair);
+	pair_idle(&pair, 300);
+	assert_logged("are answered");
+	assert_nothing_refused(&pair);
+	port = pair.inst[1]->liveness->asked[0];
+	assert_non_null(port);
+	ping.from = pair.recv->failover->peer_ports.offers[0].live_id;
+	ping.to = port->id;
+	answered = port->count.answered;
+	ha_heartbeat_encode(&ping, packet);
+	ha_session_received(port, packet, HA_HEARTBEAT_BYTES);
+	assert_int_equal(refused(&pair, 1, HA_refused_heartbeats), 1);
+	assert_true(ha_heartbeat_seal(pair.inst[0]->job_key, packet));
+	for (unsigned at = 0; at < sizeof(packet); at++) {
+		packet[at] ^= 1;
+		ha_session_received(port, packet, sizeof(packet));
+		packet[at] ^= 1;
+		assert_int_equal(refused(&pair, 1, HA_refused_heartbeats), 2 + at);
+	}
+	ha_session_received(port, packet, sizeof(packet) - 1); /* cut */
+	assert_int_equal(refused(&pair, 1, HA_refused_heartbeats), 2 + sizeof(packet));
+	assert_int_equal(port->count.answered, answered);
+	ha_session_received(port, packet, sizeof(packet));
+	assert_int_equal(port->count.answered, answered + 1);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -513,6 +553,8 @@ int main(void)
 	    cmocka_unit_test_teardown(a_rejoin_without_the_key_is_refused, remove_keys),
 	    cmocka_unit_test_teardown(
 		a_message_over_a_path_that_is_not_the_peers_is_refused_and_counted, remove_keys),
+	    cmocka_unit_test_teardown(a_heartbeat_without_its_code_is_refused_and_counted,
+				      remove_keys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
