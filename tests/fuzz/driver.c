@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #define INPUT_MAX     4096
-#define POOL	      64  /* mutants kept to go on from */
-#define RUNS_PER_BEAT 256 /* between two settings of the hang alarm */
-#define HANG_S	      20
+#define POOL	      64 /* mutants kept to go on from */
+#define RUNS_PER_BEAT 16 /* between two settings of the hang alarm */
+#define HANG_S	      60 /* of a beat; the machine may have other things to do */
 
 struct input {
 	uint8_t data[INPUT_MAX];
