@@ -6,8 +6,8 @@
 #ifndef HA_BASE_HOT_H
 #define HA_BASE_HOT_H
 
-/* No canary on the stack: what the function has there is a pointer, or completions that libibverbs
- * fills in up to the number it is told. */
+/* No canary on the stack: what the function has there is a pointer, a work request whose fields it
+ * fills in, or completions that libibverbs fills in up to the number it is told. */
 #if __has_attribute(no_stack_protector)
 #define HA_NO_CANARY __attribute__((no_stack_protector))
 #else

@@ -14,6 +14,7 @@
  * what its end has.
  */
 #include "transport/e2e.h"
+#include "base/hot.h"
 #include "transport/complete.h"
 #include "transport/path_error.h"
 #include "transport/peer_end.h"
@@ -30,7 +31,7 @@ static bool is_acknowledged(const struct ha_send_group *group)
 }
 
 /* The peer's software has every message before this one. */
-static __attribute__((noinline)) void counted(struct ha_comm *comm, uint64_t count)
+static __attribute__((noinline)) HA_NO_CANARY void counted(struct ha_comm *comm, uint64_t count)
 {
 	struct ha_send_side *s = comm->send;
 
@@ -167,7 +168,7 @@ static void post_count(struct ha_comm *comm, struct ha_path *path, struct ha_qp 
 /* Of so many writes that the queue holds, the one that was written to a place before is none. */
 _Static_assert(HA_COUNTS >= HA_RECV_SQ_DEPTH, "a place is not written to twice at a time");
 
-static __attribute__((noinline)) void tell_count(struct ha_comm *comm)
+static __attribute__((noinline)) HA_NO_CANARY void tell_count(struct ha_comm *comm)
 {
 	struct ha_path *path = ha_comm_path(comm);
 	struct ha_qp *qp;

@@ -131,7 +131,7 @@ static inline bool post_at_once(struct ha_comm *comm, struct ha_recv_side *r, st
 	return true;
 }
 
-void ha_recv_pump(struct ha_comm *comm)
+HA_NO_CANARY void ha_recv_pump(struct ha_comm *comm)
 {
 	struct ha_recv_side *r = comm->recv;
 	struct ha_path *path = ha_comm_path(comm);
@@ -188,8 +188,11 @@ static bool take_record(struct ha_comm *comm, struct ha_recv_slot *slot, uint64_
 	    ha_stamp(slot->seq, ha_comm_epoch(comm)))
 		return false;
 	for (unsigned i = 0; i < n; i++) {
-		const uint64_t size = __atomic_load_n(&record->size[i], __ATOMIC_RELAXED);
+		uint64_t size = record->size[i];
 
+		/* Read once, whatever the peer writes meanwhile; an atomic load costs eight
+		 * instructions more in a group of eight. */
+		__asm__("" : "+r"(size));
 		if (__builtin_expect(size > row[i].size, 0))
 			return false;
 		bytes += size;
@@ -333,10 +336,9 @@ static inline ha_result_t start_group(struct ha_comm *comm, unsigned n, void *co
 	return HA_OK;
 }
 
-static __attribute__((noinline)) ha_result_t irecv_group(struct ha_comm *comm, int n,
-							 void *const *data, const size_t *sizes,
-							 const int *tags, struct ha_mr *const *mrs,
-							 struct ha_request **out)
+static __attribute__((noinline)) HA_NO_CANARY ha_result_t
+irecv_group(struct ha_comm *comm, int n, void *const *data, const size_t *sizes, const int *tags,
+	    struct ha_mr *const *mrs, struct ha_request **out)
 {
 	ha_result_t result = ha_comm_error(comm);
 
