@@ -359,13 +359,18 @@ int ha_ud_qp_send(struct ha_ud_qp *d, struct ibv_ah *ah, uint32_t qpn, uint32_t 
 	return rc;
 }
 
+/* No more than there was room for when it began: who sends faster than this reads finds the thread
+ * with its other work in between. What is left comes with the next event, or the next visit. */
 static void drain(struct ha_ud_qp *d, void (*got)(void *arg, const uint8_t *data, size_t len),
 		  void *arg)
 {
 	struct ibv_wc wc[POLL_BATCH];
 	int n;
 
-	while ((n = ibv_poll_cq(d->recv_cq, POLL_BATCH, wc)) > 0) {
+	for (uint32_t all = 0; all < d->recv_slots; all += (uint32_t)n) {
+		n = ibv_poll_cq(d->recv_cq, POLL_BATCH, wc);
+		if (n <= 0)
+			return;
 		for (int i = 0; i < n; i++) {
 			uint32_t slot = (uint32_t)wc[i].wr_id;
 

@@ -58,7 +58,7 @@ void ha_ud_qp_address_free(const struct ha_ud_qp *ud_qp, struct ibv_ah *ah);
 int ha_ud_qp_send(struct ha_ud_qp *ud_qp, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey,
 		  const void *data, size_t len);
 
-/* Hands over everything that came. `got` may send. */
+/* Hands over what came, as much as fits the receive queue at once. `got` may send. */
 void ha_ud_qp_receive(struct ha_ud_qp *ud_qp,
 		      void (*got)(void *arg, const uint8_t *data, size_t len), void *arg);
 

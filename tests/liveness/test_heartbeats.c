@@ -245,6 +245,69 @@ static void strangers_garbage_and_replays_are_counted_and_ignored(void **state)
 	done();
 }
 
+/* A queue of completions that never runs empty, as where datagrams come faster than they are read.
+ */
+static struct {
+	int (*poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
+	int (*post_recv)(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
+	uint64_t at_ns, at_once, most_at_once;
+} endless;
+
+static int poll_endless(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	if (!cq->channel) /* of what was sent */
+		return endless.poll_cq(cq, n, wc);
+	if (endless.at_ns != ha_now_ns())
+		endless.at_once = 0;
+	endless.at_ns = ha_now_ns();
+	if (endless.at_once > 100000) /* the test has failed, and is to end */
+		return 0;
+	endless.at_once += (uint64_t)n;
+	if (endless.most_at_once < endless.at_once)
+		endless.most_at_once = endless.at_once;
+	for (int i = 0; i < n; i++)
+		wc[i] = (struct ibv_wc){.status = IBV_WC_SUCCESS, .byte_len = 40 + 5};
+	return n;
+}
+
+static int post_nothing(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	(void)qp, (void)wr, (void)bad;
+	return 0;
+}
+
+static void a_flood_lets_the_thread_do_its_other_work(void **state)
+{
+	struct ibv_context_ops *ops;
+	struct ha_live_port_report before;
+	struct observer o[2];
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	up(0, o);
+	before = port_report(0, 0);
+	ops = &port_of(0, 0)->nic->now->ctx->ops;
+	memset(&endless, 0, sizeof endless);
+	endless.poll_cq = ops->poll_cq;
+	endless.post_recv = ops->post_recv;
+	ops->poll_cq = poll_endless;
+	ops->post_recv = post_nothing;
+	run_ms(2 * INTERVAL_MS);
+	ops->poll_cq = endless.poll_cq;
+	ops->post_recv = endless.post_recv;
+	assert_true(port_report(0, 0).malformed - before.malformed >= 512);
+	/* In a moment of virtual time there are some visits; without a bound one of them does not
+	 * end. */
+	assert_in_range(endless.most_at_once, 512, 16 * 512);
+
+	run_ms(3 * INTERVAL_MS);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(state_of(&o[i]), HA_SESSION_UP);
+		detach(i, &o[i]);
+	}
+	done();
+}
+
 static void the_queue_pair_survives_errors_of_its_own(void **state)
 {
 	struct observer o[2];
@@ -352,6 +415,7 @@ int main(void)
 	    TEST(a_round_trip_far_off_its_baseline_is_suspicious),
 	    TEST(duplicated_and_reordered_heartbeats_are_counted_once),
 	    TEST(strangers_garbage_and_replays_are_counted_and_ignored),
+	    TEST(a_flood_lets_the_thread_do_its_other_work),
 	    TEST(the_queue_pair_survives_errors_of_its_own),
 	    TEST(a_port_that_is_down_is_not_asked_to_send),
 	    TEST(without_resources_there_is_no_session_and_one_warning),
