@@ -285,7 +285,7 @@ static struct frames next_frames(const struct ha_comm *comm, enum ha_frame_type 
 {
 	struct ha_frame_sock sock = comm->ctrl_sock->frames;
 	uint8_t payload[2][HA_MESSAGE_MAX_BYTES];
-	struct frames frames;
+	struct frames frames = {0};
 
 	for (unsigned i = 0; i < 2; i++) {
 		struct ha_message m = {.kind = HA_MSG_PING,
@@ -399,7 +399,7 @@ static void a_frame_that_is_not_the_peers_is_refused_and_counted(void **state)
 static void an_end_does_not_believe_its_own_words(void **state)
 {
 	struct pair pair;
-	struct frames frames;
+	struct frames frames = {0};
 
 	(void)state;
 	open_connected(&pair);
