@@ -188,13 +188,7 @@ static enum ha_step hear_answer(struct ha_comm *comm)
 	    said.secret != server_of(comm)->secrets.answer || !ha_secrets_known(&said.next))
 		return refused(comm, "the answer is not our peer's");
 	comm->failover->reconnect->refused = 0;
-	if (comm->auth.on) {
-		struct ha_hmac_key key;
-
-		ha_auth_socket_key(&comm->auth, comm->failover->reconnect->nonce, said.nonce, &key);
-		ha_frame_sock_authenticate(sock, &key, HA_SPEAKER_SENDER);
-		ha_hmac_forget_key(&key);
-	}
+	ha_handshake_key_socket(comm, sock, comm->failover->reconnect->nonce, said.nonce);
 	/* The ones before are of no use any more once the receiver has heard READY. */
 	comm->failover->peer_ports.reconnect_at.secrets = said.next;
 	if (!ha_frame_sock_queue(sock, HA_FRAME_READY, NULL, 0))

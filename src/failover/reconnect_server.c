@@ -9,6 +9,7 @@
 #include "transport/comm.h"
 #include "transport/ctrl_sock.h"
 #include "transport/frame_sock.h"
+#include "transport/handshake.h"
 #include "transport/shared.h"
 
 #include <errno.h>
@@ -136,13 +137,7 @@ static const char *answer(struct ha_comm *comm, struct client *client)
 	if (!ha_frame_sock_queue(&client->sock, HA_FRAME_REJOIN, payload, sizeof(payload)) ||
 	    ha_frame_sock_flush(&client->sock) != HA_IO_DONE)
 		return "it cannot be answered";
-	if (comm->auth.on) {
-		struct ha_hmac_key key;
-
-		ha_auth_socket_key(&comm->auth, client->rejoin.nonce, said.nonce, &key);
-		ha_frame_sock_authenticate(&client->sock, &key, HA_SPEAKER_RECEIVER);
-		ha_hmac_forget_key(&key);
-	}
+	ha_handshake_key_socket(comm, &client->sock, client->rejoin.nonce, said.nonce);
 	return NULL;
 }
 

@@ -179,17 +179,25 @@ const char *ha_handshake_key_text(const struct ha_instance *inst, char *buf, siz
 ha_result_t ha_handshake_authenticate(struct ha_comm *comm, struct ha_frame_sock *sock,
 				      const struct ha_hello *local, const struct ha_hello *remote)
 {
-	struct ha_hmac_key key;
-
 	if (!comm->inst->job_key)
 		return HA_OK;
 	if (!ha_auth_begin(&comm->auth, comm->inst->job_key, comm->is_send ? local : remote,
 			   comm->is_send ? remote : local))
 		return HA_ERR_SYSTEM;
-	ha_auth_socket_key(&comm->auth, NULL, NULL, &key);
+	ha_handshake_key_socket(comm, sock, NULL, NULL);
+	return HA_OK;
+}
+
+void ha_handshake_key_socket(const struct ha_comm *comm, struct ha_frame_sock *sock,
+			     const uint8_t *sender_nonce, const uint8_t *receiver_nonce)
+{
+	struct ha_hmac_key key;
+
+	if (!comm->auth.on)
+		return;
+	ha_auth_socket_key(&comm->auth, sender_nonce, receiver_nonce, &key);
 	ha_frame_sock_authenticate(sock, &key, ha_comm_speaker(comm));
 	ha_hmac_forget_key(&key);
-	return HA_OK;
 }
 
 static void name_connection(struct ha_comm *comm, const struct ha_hello *local,
