@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bootstrap.h"
+#include "../seeded_random.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -29,40 +30,17 @@ int __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len);
 int __wrap_getsockname(int fd, struct sockaddr *addr, socklen_t *len);
 int __wrap_getpeername(int fd, struct sockaddr *addr, socklen_t *len);
 int __wrap_accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags);
-ssize_t __wrap_getrandom(void *buf, size_t size, unsigned flags);
 int __wrap_getifaddrs(struct ifaddrs **list);
 void __wrap_freeifaddrs(struct ifaddrs *list);
 #pragma GCC visibility pop
 
-static uint64_t sequence;
 static uint16_t last_port;
 #define PORT_OF_NOBODY 1
 
-uint64_t mix(uint64_t value)
-{
-	value += 0x9e3779b97f4a7c15ull;
-	value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
-	value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
-	return value ^ (value >> 31);
-}
-
 void bootstrap_seed(uint64_t seed)
 {
-	sequence = mix(seed);
+	seed_random(seed);
 	last_port = PORT_OF_NOBODY;
-}
-
-ssize_t __wrap_getrandom(void *buf, size_t size, unsigned flags)
-{
-	uint8_t *out = buf;
-
-	(void)flags;
-	for (size_t i = 0; i < size; i++) {
-		if (i % sizeof(sequence) == 0)
-			sequence = mix(sequence);
-		out[i] = (uint8_t)(sequence >> 8 * (i % sizeof(sequence)));
-	}
-	return (ssize_t)size;
 }
 
 /* ---- an address of the IPv4 loopback network, as a name in the abstract namespace ----------- */

@@ -7,17 +7,14 @@
  * sometimes a little later, and a closed one keeps its port for a minute: a campaign of a hundred
  * thousand connections would neither repeat itself nor find a free port. The linker therefore
  * redirects the transport's socket calls (-Wl,--wrap) to local stream sockets, on which a byte
- * is at the other end when send returns. getrandom gives the run's own numbers.
+ * is at the other end when send returns. getrandom gives the run's own numbers (seeded_random.h).
  */
 #ifndef HA_TESTS_FAULT_BOOTSTRAP_H
 #define HA_TESTS_FAULT_BOOTSTRAP_H
 
 #include <stdint.h>
 
-/* Begins a run: the sequence that getrandom will give. */
+/* Begins a run, and the sequence that getrandom will give. */
 void bootstrap_seed(uint64_t seed);
-
-/* A well-mixed number of a value: for whatever else depends on the seed. */
-uint64_t mix(uint64_t value);
 
 #endif

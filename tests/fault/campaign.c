@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "campaign.h"
-
-#include "bootstrap.h"
+#include "../seeded_random.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,12 +3,12 @@
  * One connection and failure after failure: there is no limit on the number of failovers, nothing
  * is used up by them, and the order in which paths fail does not matter while one is left.
  */
+#include "../seeded_random.h"
 #include "world.h"
 
 #include "../unit/cmocka_all.h"
 
 #include "base/clock.h"
-#include "bootstrap.h"
 
 #define FAILOVERS	1000
 #define GROUPS_PER_STEP 4

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "traffic.h"
+#include "../seeded_random.h"
 
-#include "bootstrap.h"
 #include "memory/mr.h"
 
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "world.h"
+#include "../seeded_random.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -3,44 +3,16 @@
  * Of two ways between two ports one loses all datagrams, and which one a session's heartbeats take
  * is decided by chance: both ends find the good one. For many seeds, in virtual time.
  */
+#include "../seeded_random.h"
 #include "world.h"
 
 #include "liveness/session.h"
 
 #include <stdio.h>
-#include <sys/types.h>
 
 #define SEEDS 200
 #define LIMIT (120 * HA_NS_PER_S)
 #define STEP  (10 * HA_NS_PER_MS)
-
-/* Visible, because the run-time of a sanitizer refers to it, too. */
-#pragma GCC visibility push(default)
-ssize_t __wrap_getrandom(void *buf, size_t size, unsigned flags);
-#pragma GCC visibility pop
-
-static uint64_t sequence;
-
-static uint64_t mix(uint64_t value)
-{
-	value += 0x9e3779b97f4a7c15ull;
-	value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
-	value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
-	return value ^ (value >> 31);
-}
-
-ssize_t __wrap_getrandom(void *buf, size_t size, unsigned flags)
-{
-	uint8_t *out = buf;
-
-	(void)flags;
-	for (size_t i = 0; i < size; i++) {
-		if (i % sizeof(sequence) == 0)
-			sequence = mix(sequence);
-		out[i] = (uint8_t)(sequence >> 8 * (i % sizeof(sequence)));
-	}
-	return (ssize_t)size;
-}
 
 static struct observer seen[2];
 static bool asked[2];
@@ -71,7 +43,7 @@ static bool both_up(void)
 static void open_pair(uint32_t seed)
 {
 	config.heartbeat_ms = 200;
-	sequence = mix(seed);
+	seed_random(seed);
 	fabric(&(struct sv_stepped_opts){0});
 	for (int i = 0; i < 2; i++) {
 		detach(i, &witness[i]);

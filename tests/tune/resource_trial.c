@@ -10,6 +10,7 @@
  */
 #include "../fault/bootstrap.h"
 #include "../fault/traffic.h"
+#include "../seeded_random.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -11,8 +11,8 @@
  *its own, since one that has learned that its timeout was too short would say nothing of the
  *timeout. A line of JSON comes out for each.
  */
-#include "../fault/bootstrap.h"
 #include "../fault/world.h"
+#include "../seeded_random.h"
 
 #include "base/clock.h"
 #include "event/reason.h"
