@@ -15,6 +15,7 @@
  */
 #include "../transport/harness.h"
 #include "fuzz.h"
+#include "input.h"
 
 #include "base/clock.h"
 #include "failover/engine.h"
@@ -47,27 +48,6 @@ enum operation {
 #define MAX_OPS	 200
 
 /* ---- the input ----------------------------------------------------------------------------- */
-
-static const uint8_t *input;
-static size_t input_left;
-
-/* 0 when it is at its end. */
-static uint8_t byte(void)
-{
-	if (input_left == 0)
-		return 0;
-	input_left--;
-	return *input++;
-}
-
-static uint64_t number(unsigned bytes)
-{
-	uint64_t n = 0;
-
-	while (bytes-- > 0)
-		n = n << 8 | byte();
-	return n;
-}
 
 /* Near one that makes sense, or any. */
 static uint32_t near(uint32_t value)

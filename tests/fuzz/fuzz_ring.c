@@ -9,6 +9,7 @@
  */
 #include "../transport/harness.h"
 #include "fuzz.h"
+#include "input.h"
 
 #include "failover/engine.h"
 #include "failover/message.h"
@@ -29,29 +30,6 @@ enum operation { STEP, ASK, OFFER, ROW, RECORD, COUNT, IMMEDIATE, MAILBOX, SCRIB
 #define PART	 ((size_t)16384) /* of memory for each buffer */
 #define CAPACITY ((size_t)9000)
 #define MAX_OPS	 200
-
-/* ---- the input ----------------------------------------------------------------------------- */
-
-static const uint8_t *input;
-static size_t input_left;
-
-/* 0 when it is at its end. */
-static uint8_t byte(void)
-{
-	if (input_left == 0)
-		return 0;
-	input_left--;
-	return *input++;
-}
-
-static uint64_t number(unsigned bytes)
-{
-	uint64_t n = 0;
-
-	while (bytes-- > 0)
-		n = n << 8 | byte();
-	return n;
-}
 
 /* ---- the applications ----------------------------------------------------------------------- */
 
