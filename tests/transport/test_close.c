@@ -5,6 +5,7 @@
  * has been given back, and it is freed in the end. Where memory of the application is not known to
  * be safe, close waits.
  */
+#include "../descriptors.h"
 #include "../unit/cmocka_all.h"
 #include "pair.h"
 
@@ -76,15 +77,6 @@ static uint64_t ms_since(uint64_t ns)
 static void nap(void)
 {
 	usleep(1000);
-}
-
-static int open_descriptors(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 1024; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
 }
 
 static void open_host(struct host *h, int peer_fd, int test_fd, bool failover)

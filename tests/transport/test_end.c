@@ -3,6 +3,7 @@
  * The end of a connection with a single path: the peer dies, gives up or closes, with messages
  * under way or without, and close works at every moment and leaves nothing behind.
  */
+#include "../descriptors.h"
 #include "harness.h"
 #include "instance/instance.h"
 
@@ -267,15 +268,6 @@ static void close_works_at_every_moment_of_a_transfer(void **state)
 				pair_step(&pair);
 			pair_close(&pair);
 		}
-}
-
-static int open_descriptors(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 1024; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
 }
 
 static void a_thousand_connections_leave_nothing_behind(void **state)

@@ -3,6 +3,7 @@
  * Bootstrap sockets that break although both processes live: the sender dials again, the receiver's
  * server lets it in, nobody else, and a peer that is gone is still known to be in time.
  */
+#include "../descriptors.h"
 #include "harness.h"
 #include "instance/instance.h"
 #include "peer.h"
@@ -27,15 +28,6 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-
-static int open_descriptors(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 1024; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
-}
 
 static void open_pair(struct pair *pair, uint32_t rails)
 {

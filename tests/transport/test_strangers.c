@@ -4,6 +4,7 @@
  * versions: strangers are dropped without disturbing the real peer queued behind them, nothing
  * blocks, nothing leaks.
  */
+#include "../descriptors.h"
 #include "harness.h"
 #include "instance/instance.h"
 #include "peer.h"
@@ -12,15 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static int open_descriptors(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 1024; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
-}
 
 static void listen_at(struct pair *pair)
 {

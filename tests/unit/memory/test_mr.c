@@ -3,6 +3,7 @@
  * Registrations: whole pages, shared while in use and no longer, one per NIC on demand, the
  * caller's dmabuf descriptor not needed after the call, and all of it from several threads.
  */
+#include "../../descriptors.h"
 #include "../captured_log.h"
 #include "../cmocka_all.h"
 #include "../fake_verbs.h"
@@ -250,15 +251,6 @@ static void a_failing_nic_leaves_the_handle_usable_on_the_others(void **state)
 	fake_devices[1].reg_errno = 0;
 	assert_int_equal(ha_mr_on(mr, &set->nics[1], &verbs_mr), HA_OK);
 	ha_mr_deregister(mr);
-}
-
-static int open_descriptors(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 1024; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
 }
 
 static void dmabuf_outlives_the_callers_descriptor(void **state)
