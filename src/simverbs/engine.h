@@ -59,7 +59,7 @@ struct sv_fault_table;
 /* ---------------------------------------------------------------- packets */
 
 enum sv_op {
-	SV_OP_SEND,	 /* RC send; FIRST, LAST, IMM, INV, SOLICITED apply */
+	SV_OP_SEND,	 /* RC send; FIRST, LAST, IMM, INVALIDATE, SOLICITED apply */
 	SV_OP_WRITE,	 /* RC RDMA write; RETH on FIRST, IMM on LAST */
 	SV_OP_READ_REQ,	 /* RETH; psn .. psn + npkts - 1 are the PSNs of the responses */
 	SV_OP_READ_RESP, /* AETH on FIRST and LAST */
@@ -82,6 +82,8 @@ enum sv_packet_flags {
 	SV_PKT_VOLATILE = 1 << 6,
 	/* Was sent before (for statistics and traces; a responder must not look at it). */
 	SV_PKT_RETRY = 1 << 7,
+	SV_PKT_INVALIDATE = 1 << 8, /* on LAST of a SEND, instead of IMM */
+	SV_PKT_MIGRATED = 1 << 9,   /* the BTH's M bit: only the RoCE wire knows it */
 };
 
 /* AETH syndromes, as on the wire: the top three bits say which kind. */
@@ -114,7 +116,10 @@ struct sv_packet {
 	uint32_t npkts;
 	uint32_t payload_len;
 	uint16_t sport; /* UDP source port, by which bonds and switches spread what they carry */
-	__be32 imm;
+	union {
+		__be32 imm;
+		uint32_t invalidate_rkey;
+	};
 	uint32_t msn; /* AETH */
 	union {
 		struct { /* READ_REQ, FIRST of WRITE, atomics */

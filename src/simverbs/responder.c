@@ -349,6 +349,11 @@ static bool place_send(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t f
 {
 	uint32_t length = pkt->payload_len - from;
 
+	/* No key here is one that a peer may invalidate. */
+	if (pkt->flags & SV_PKT_INVALIDATE) {
+		refuse(qp, SV_NAK_REM_ACCESS);
+		return false;
+	}
 	if (pkt->flags & SV_PKT_FIRST) {
 		if (!want_recv(qp))
 			return false;

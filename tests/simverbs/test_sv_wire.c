@@ -717,6 +717,26 @@ static void test_random_packets_do_no_harm(void **state)
 	close_bench(&b);
 }
 
+/* A peer that has memory windows may send so; a key of a region is not its to take away. */
+static void test_a_send_may_not_invalidate_a_key(void **state)
+{
+	struct ibv_recv_wr wr = {.wr_id = 7}, *bad;
+	struct sv_packet pkt;
+	struct bench b;
+
+	(void)state;
+	open_bench(&b);
+	assert_int_equal(sv_post_recv(b.qp, &wr, &bad), 0);
+	pkt = packet(&b, SV_OP_SEND, PEER_PSN, ONLY | SV_PKT_INVALIDATE, 0);
+	pkt.invalidate_rkey = b.mr->rkey;
+	receive(&b, &pkt);
+	assert_int_equal(last_sent()->op, SV_OP_ACK);
+	assert_int_equal(last_sent()->syndrome, SV_NAK_REM_ACCESS);
+	expect_wc(&b, 7, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(state_of(&b), IBV_QPS_ERR);
+	close_bench(&b);
+}
+
 /* Whoever waits for a device to be closed by another thread looks at descriptors. */
 static void test_the_descriptor_of_a_device_goes_last(void **state)
 {
@@ -743,6 +763,7 @@ int main(void)
 	    cmocka_unit_test(test_malformed_responses),
 	    cmocka_unit_test(test_too_many_reads),
 	    cmocka_unit_test(test_random_packets_do_no_harm),
+	    cmocka_unit_test(test_a_send_may_not_invalidate_a_key),
 	    cmocka_unit_test(test_the_descriptor_of_a_device_goes_last),
 	};
 
