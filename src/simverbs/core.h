@@ -203,7 +203,9 @@ struct sv_qp {
 	bool fatal;  /* lost a completion: see sv_qp_check_fatal() */
 	bool wedged; /* fault: accepts posts, does nothing */
 	bool wedged_hard;
-	bool abandoned; /* destroyed, says the driver; the hardware knows nothing of it */
+	bool breaking;	 /* fault: wedged until it is in ERR, which is about to be */
+	bool err_unsaid; /* fault: wedged, and in ERR if somebody asks */
+	bool abandoned;	 /* destroyed, says the driver; the hardware knows nothing of it */
 	bool sq_sig_all;
 	bool sqd_notify;
 	struct ibv_qp_cap cap;
@@ -516,6 +518,14 @@ void sv_flush_recvs(struct sv_qp *qp);
  */
 void sv_qp_check_fatal(struct sv_qp *qp);
 void sv_qp_wedge(struct sv_qp *qp, bool hard);
+/*
+ * The hardware puts it into ERR and raises no event. Also called where one of its packets is under
+ * way, so it only stops here; where that is safe sv_qp_check_broken() goes on. silent: nothing is
+ * flushed before its owner asks for ERR.
+ */
+void sv_qp_break(struct sv_qp *qp, bool silent);
+/* True: it is in ERR now. */
+bool sv_qp_check_broken(struct sv_qp *qp);
 void sv_free_qp(struct sv_qp *qp);
 int sv_route_from_ah_attr(struct sv_port *port, const struct ibv_ah_attr *attr,
 			  struct sv_ah_route *route);

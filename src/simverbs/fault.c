@@ -318,6 +318,9 @@ static void merge(struct sv_fault_verdict *verdict, struct sv_fault_rule *rule,
 	case SV_FAULT_WEDGE:
 		verdict->wedge_hard = rule->value != 0;
 		break;
+	case SV_FAULT_ERR:
+		verdict->err_silent = rule->value != 0;
+		break;
 	default:
 		break;
 	}

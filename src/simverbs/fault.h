@@ -26,6 +26,8 @@
  *	unreachable[=silent]	the device fails where it uses memory of another device's, or waits
  *	wedge[=hard]		the QP of the matching packet accepts posts and never does anything
  *				again; hard: does not even flush in ERR
+ *	err[=silent]		the QP of the matching packet is in ERR from this packet on, and no
+ *				event tells; silent: nothing is flushed before its owner says ERR
  *	event=NAME		an asynchronous event of the port or device
  *	unordered[=TIME]	the matching packets of plain WRITEs that arrive get into memory any
  *				time within TIME (10us by default), each for itself: in any order,
@@ -82,6 +84,7 @@ enum sv_fault_kind {
 	SV_FAULT_UNORDERED,
 	SV_FAULT_UNREACHABLE,
 	SV_FAULT_WEDGE,
+	SV_FAULT_ERR,
 	SV_FAULT_EVENT,
 	/* fabric */
 	SV_FAULT_LINK_DOWN, /* no carrier */
@@ -200,7 +203,8 @@ struct sv_fault_rule {
 	uint32_t dist;	    /* enum sv_fault_dist */
 	uint64_t amount;    /* ns of delay, of placing or until a device has left, copies, packets,
 			       slow    factor × 1000 */
-	int32_t value;	    /* errno, wc status, event type, kill variant, wedge=hard */
+	int32_t value;	    /* errno, wc status, event type, kill variant, wedge=hard,
+			     * err=silent */
 	/* how it went: written by whoever matches */
 	_Atomic uint64_t rng;
 	_Atomic uint64_t matched;
@@ -245,6 +249,7 @@ struct sv_fault_verdict {
 	int32_t kill;		/* enum sv_kill_variant, when KILL is in kinds */
 	int32_t event;
 	bool wedge_hard;
+	bool err_silent;
 	bool renamed;	   /* of REVIVE: it has another name then */
 	uint64_t for_ns;   /* of the fabric action */
 	uint64_t leave_ns; /* of DISASSOCIATE and FEIGN: how long its queue pairs go on */

@@ -207,6 +207,14 @@ static int act_wedge(struct parser *p, const char *key, const char *value, uint3
 	return set_kind(p, (enum sv_fault_kind)kind);
 }
 
+static int act_err(struct parser *p, const char *key, const char *value, uint32_t kind)
+{
+	if (value && strcmp(value, "silent") != 0)
+		return fail(p, "'%s=%s': expected %s or %s=silent", key, value, key, key);
+	p->rule->value = value != NULL;
+	return set_kind(p, (enum sv_fault_kind)kind);
+}
+
 static int act_unreachable(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
 	if (value && strcmp(value, "silent") != 0)
@@ -488,6 +496,7 @@ static const struct token {
     {"unordered", act_unordered, SV_FAULT_UNORDERED},
     {"unreachable", act_unreachable, SV_FAULT_UNREACHABLE},
     {"wedge", act_wedge, SV_FAULT_WEDGE},
+    {"err", act_err, SV_FAULT_ERR},
     {"event", act_event, SV_FAULT_EVENT},
     {"link", act_link, 0},
     {"bond", act_bond, 0},
@@ -578,7 +587,7 @@ static int complete(struct parser *p)
 	if (rule->kind == SV_FAULT_NONE)
 		return fail(p, "no action; expected one of drop, corrupt, dropack, dup, delay, "
 			       "reorder, slow, hold, errno, wait, wc, unordered, "
-			       "unreachable, wedge, event, "
+			       "unreachable, wedge, err, event, "
 			       "link, bond, cut, heal, kill, revive, disassociate, feign");
 	if (of_verb != (rule->verb != SV_VERB_NONE))
 		return fail(p, "errno= and verb= go together, and so do wait= and verb=");

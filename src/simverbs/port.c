@@ -523,14 +523,16 @@ bool sv_port_match_faults(struct sv_port *port, enum sv_fault_dir dir, const str
 
 	if (!sv_fault_packet(port->faults, dir, &where, pkt, sv_now(port), verdict))
 		return false;
-	if (verdict->kinds & 1u << SV_FAULT_WEDGE) {
+	if (verdict->kinds & (1u << SV_FAULT_WEDGE | 1u << SV_FAULT_ERR)) {
 		qp = sv_port_find_qp(port, dir == SV_DIR_TX ? pkt->src_qpn : pkt->dst_qpn);
-		if (qp)
+		if (qp && verdict->kinds & 1u << SV_FAULT_WEDGE)
 			sv_qp_wedge(qp, verdict->wedge_hard);
+		else if (qp)
+			sv_qp_break(qp, verdict->err_silent);
 		verdict->kinds |= 1u << SV_FAULT_DROP; /* from this packet on */
 	}
 	if (verdict->kinds & 1u << SV_FAULT_EVENT)
 		sv_port_raise(port, where.phys, (enum ibv_event_type)verdict->event);
-	verdict->kinds &= ~(1u << SV_FAULT_WEDGE | 1u << SV_FAULT_EVENT);
+	verdict->kinds &= ~(1u << SV_FAULT_WEDGE | 1u << SV_FAULT_ERR | 1u << SV_FAULT_EVENT);
 	return true;
 }

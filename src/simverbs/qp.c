@@ -103,11 +103,31 @@ void sv_qp_wedge(struct sv_qp *qp, bool hard)
 	sv_list_del(&qp->ack_link);
 }
 
+void sv_qp_break(struct sv_qp *qp, bool silent)
+{
+	if (qp->ibv.qp_type != IBV_QPT_RC || qp->wedged)
+		return;
+	sv_qp_wedge(qp, false);
+	qp->err_unsaid = silent;
+	qp->breaking = !silent;
+	if (!silent)
+		sv_qp_set_timer(qp, sv_now(qp->port)); /* unless it sends before */
+}
+
+bool sv_qp_check_broken(struct sv_qp *qp)
+{
+	if (!qp->breaking)
+		return false;
+	qp->breaking = qp->wedged = false;
+	sv_qp_error(qp);
+	return true;
+}
+
 void sv_qp_reset(struct sv_qp *qp)
 {
 	quiesce(qp);
 	qp->state = IBV_QPS_RESET;
-	qp->wedged = qp->wedged_hard = false;
+	qp->wedged = qp->wedged_hard = qp->breaking = qp->err_unsaid = false;
 	qp->fatal = qp->nak_sent = qp->comm_est = qp->rd_gap = false;
 	qp->sq_head = qp->sq_tail = qp->sq_next = qp->next_pkt = 0;
 	qp->build_head = 0;

@@ -363,7 +363,7 @@ int sv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
 		return err;
 	sv_port_lock(qp->port);
 	*attr = qp->attr;
-	attr->qp_state = attr->cur_qp_state = qp->state;
+	attr->qp_state = attr->cur_qp_state = qp->err_unsaid ? IBV_QPS_ERR : qp->state;
 	attr->path_mig_state = IBV_MIG_MIGRATED;
 	attr->cap = qp->cap;
 	attr->sq_draining = qp->state == IBV_QPS_SQD && qp->una_psn != qp->next_psn;

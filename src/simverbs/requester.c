@@ -281,8 +281,8 @@ void sv_requester_run(struct sv_qp *qp)
 		}
 		wqe->sent = true;
 	}
-	/* A fault rule may have stopped the queue with one of these packets. */
-	if (qp->wedged || fail_if_marked(qp))
+	/* A fault rule may have stopped the queue, or broken it, with one of these packets. */
+	if (sv_qp_check_broken(qp) || qp->wedged || fail_if_marked(qp))
 		return;
 	if (qp->deadline_ns == SV_NEVER)
 		restart_timer(qp);
@@ -336,6 +336,8 @@ static bool retry_after_timeout(struct sv_qp *qp)
 
 void sv_requester_timeout(struct sv_qp *qp)
 {
+	if (sv_qp_check_broken(qp))
+		return;
 	if (qp->rnr_wait) {
 		qp->rnr_wait = false;
 	} else {

@@ -29,7 +29,8 @@ const struct fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("link=down host=0 rail=1 port=2 at=1ms\ndrop port=1 op=write"),
     FUZZ_TEXT("event=GID_CHANGE at=1us until=1ms host=0 rail=0"),
     FUZZ_TEXT("unreachable=silent host=0 nth=2"),
-    FUZZ_TEXT("wedge=hard op=ack|rnr|nak\nslow=1e3\ncut at=1ns rail=0\nrevive heal\nrevive=renamed "
+    FUZZ_TEXT("wedge=hard op=ack|rnr|nak\nerr=silent dir=rx\nslow=1e3\ncut at=1ns rail=0\nrevive "
+	      "heal\nrevive=renamed "
 	      "at=1ms"),
     {NULL, 0},
 };

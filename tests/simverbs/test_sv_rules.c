@@ -95,6 +95,7 @@ static const struct {
     {"errno=EIO verb=init port=1", "port="},
     {"kill at=1ms host=0 rail=0 port=1", "port="},
     {"wedge=soft", "'wedge=soft'"},
+    {"err=loud", "'err=loud'"},
     {"link=down nth=1 period=1ms", "period="},
     {"drop\ndup\nwrong", "'wrong'"},
     {"@/nonexistent/rules", "/nonexistent/rules"},
