@@ -47,6 +47,7 @@ struct bench_conn {
 	_Atomic uint64_t last_before_ns; /* receiver: the last arrival before that */
 	_Atomic uint64_t received;	 /* receiver: messages */
 	_Atomic uint64_t up_ns;		 /* receiver: when the connection was made */
+	_Atomic uint64_t lost_ns; /* when whoever is left was told that its peer is gone; 0: not */
 };
 
 /* Shared by the three processes. */
@@ -55,6 +56,7 @@ struct bench_shared {
 	int conns, depth;
 	size_t bytes; /* of a message */
 	int peers;    /* the sending host's processes; connection c is that of number c % peers */
+	int parent; /* one more than the host whose process has a child that outlives it; 0: none */
 	/* Hosts. */
 	_Atomic int started[2];	  /* processes */
 	_Atomic int ready[2];	  /* of these, with the plugin loaded */
@@ -64,6 +66,7 @@ struct bench_shared {
 	char why[400];	    /* written before failed */
 	/* Director. */
 	atomic_bool stop;
+	_Atomic int victim;	   /* one more than the host that is to die; 0: none */
 	_Atomic int phase;	   /* enum bench_phase */
 	_Atomic uint64_t fault_ns; /* when the fault was complete; 0: none */
 	struct bench_conn conn[BENCH_MAX_CONNS];
@@ -87,7 +90,9 @@ static inline uint64_t bench_word(int conn, uint64_t sequence, int i)
 enum bench_kind {
 	BENCH_LINK_DOWN, /* at the sender's end, at the receiver's in turn, or one of them */
 	BENCH_CUT,	 /* silently in the switch */
-	BENCH_HEALTHY,	 /* none at all, and no switch must come of it */
+	BENCH_QP_ERROR,	 /* of a healthy port, at the ends in turn */
+	BENCH_DEATH,   /* of a host's process, in turn, every other pair with a child that lives */
+	BENCH_HEALTHY, /* none at all, and no switch must come of it */
 };
 
 struct bench_scenario {
@@ -103,17 +108,21 @@ struct bench_scenario {
 	double notice_ms;    /* what it may take by design to notice the fault ... */
 	double goal_ms;	     /* ... and what the rest may take */
 	const char *goal_of; /* "p99" or "max" */
+	const char *mark;    /* in the report of the marks; NULL: in none */
+	int quick;	     /* repetitions of it with --quick */
 };
 
 struct bench_result {
 	const struct bench_scenario *scenario;
 	double *samples_ms; /* sorted */
 	size_t n;
-	int repetitions;   /* that were done */
+	int repetitions;   /* that were done, each one proved */
+	int same_port;	   /* BENCH_QP_ERROR: of these, that went on over the same port */
 	uint64_t switches; /* BENCH_HEALTHY: what the plugin counted, of any sign of alarm */
 	uint64_t messages;
 	double seconds;
 	double stolen_ms; /* of them, of all processors: bench_stolen_ns */
+	bool refused;	  /* not all repetitions can be believed: no figure comes of it */
 	bool passed;
 	char why[400]; /* it did not */
 };
@@ -123,14 +132,23 @@ struct bench_settings {
 	int conns;	 /* likewise */
 	double seconds;	 /* of healthy traffic */
 	double slack;
+	double load; /* of the machine before */
+	bool quick;
+	bool lie; /* nothing is broken, which has to come out */
 	bool verbose;
 };
 
+/* How often it is to be repeated. */
+int bench_repetitions(const struct bench_scenario *s, const struct bench_settings *settings);
 /* director.c: runs a scenario on a fabric of its own. The caller frees result->samples_ms. */
 void bench_run(const struct bench_scenario *s, const struct bench_settings *settings,
 	       struct bench_result *result);
 /* From a signal handler. */
 extern volatile sig_atomic_t bench_interrupted;
+
+/* marks.c: percentiles by mark, of which none may be missing. False after a message. */
+bool bench_write_marks(const char *path, const struct bench_result *results, int n,
+		       const struct bench_settings *settings);
 
 /* What the samples may be. */
 double bench_limit_ms(const struct bench_scenario *s, double slack);

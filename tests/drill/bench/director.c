@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Breaking the fabric again and again, and taking the time. */
-#include "pair.h"
+#include "breakage.h"
+#include "death.h"
 #include "usage.h"
 
 #include "tools/common/clock.h"
@@ -12,8 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define QUIET_US    20000 /* between being protected and the next fault, and up to this more */
-#define MAX_BURNERS 256
+#define QUIET_US	     20000 /* between being protected and the next fault, and up to this more */
+#define DEFAULT_HEARTBEAT_MS 200
+#define MAX_BURNERS	     256
 
 struct director {
 	const struct bench_scenario *s;
@@ -50,16 +52,6 @@ static uint64_t next_random(struct director *d)
 	return d->random;
 }
 
-/* Breaks the rail that is in use, or mends it. */
-static void set_fault(struct director *d, int host, bool broken)
-{
-	if (d->s->kind == BENCH_CUT)
-		sv_state_cut(&d->pair.ports, SV_ANY, (uint32_t)d->pair.rail,
-			     broken ? SV_CUT_BOTH : 0);
-	else
-		bench_set_link(&d->pair, host, !broken);
-}
-
 static bool keep_sample(struct director *d, double ms)
 {
 	struct bench_result *r = d->result;
@@ -77,21 +69,21 @@ static bool keep_sample(struct director *d, double ms)
 	return true;
 }
 
-static bool repeat(struct director *d, int host)
+/* Faults must not keep step with the plugin's timers. */
+static void wait_a_while(struct director *d)
 {
-	uint64_t begun, slowest = 0;
+	unsigned most_ms = d->s->kind == BENCH_CUT ? DEFAULT_HEARTBEAT_MS : 50;
 
-	if (!bench_wait_protected(&d->pair, &host))
-		return false;
-	/* Faults must not keep step with the plugin's timers. */
-	usleep(QUIET_US +
-	       (useconds_t)(next_random(d) %
-			    (1000 * (unsigned)(d->s->heartbeat_ms ? d->s->heartbeat_ms : 50))));
-	begun = bench_fault_begins(&d->pair);
-	set_fault(d, host, true);
-	bench_fault_is_there(&d->pair);
-	if (!bench_wait_moved(&d->pair))
-		return false;
+	if (d->s->heartbeat_ms)
+		most_ms = (unsigned)d->s->heartbeat_ms;
+	usleep(QUIET_US + (useconds_t)(next_random(d) % (1000 * most_ms)));
+}
+
+/* One sample for each connection, or for the slowest. */
+static bool keep_moves(struct director *d, uint64_t begun, int host)
+{
+	uint64_t slowest = 0;
+
 	for (int c = 0; c < d->pair.conns; c++) {
 		uint64_t ns = bench_moved_ns(&d->pair, c, begun);
 
@@ -105,20 +97,70 @@ static bool repeat(struct director *d, int host)
 	if (d->settings->verbose)
 		fprintf(stderr, "%s: host %d rail %d, all moved after %.2f ms\n", d->s->name, host,
 			d->pair.rail, (double)slowest / 1e6);
-	atomic_store(&d->pair.shared->fault_ns, 0);
-	set_fault(d, host, false);
-	d->result->repetitions++;
 	return true;
+}
+
+static bool repeat(struct director *d, int host)
+{
+	struct bench_breakage b = {.pair = &d->pair, .kind = d->s->kind, .lie = d->settings->lie};
+	uint64_t begun;
+	bool moved;
+
+	if (!bench_wait_protected(&d->pair, &host))
+		return false;
+	wait_a_while(d);
+	b.host = host;
+	if (!bench_breakage_prepare(&b))
+		return false;
+	begun = bench_fault_begins(&d->pair);
+	moved = bench_breakage_begin(&b);
+	bench_fault_is_there(&d->pair);
+	moved = moved && bench_wait_moved(&d->pair) && bench_breakage_happened(&b);
+	atomic_store(&d->pair.shared->fault_ns, 0);
+	bench_breakage_mend(&b);
+	if (!moved || !bench_breakage_was_noticed(&b) || !keep_moves(d, begun, host))
+		return false;
+	d->result->repetitions++;
+	d->result->same_port += b.same_port;
+	return true;
+}
+
+static bool die(struct director *d, int i)
+{
+	struct bench_death death = {.conns = d->s->conns,
+				    .depth = d->s->depth,
+				    .bytes = d->s->bytes,
+				    .host = i % 2,
+				    .has_child = i / 2 % 2 == 1,
+				    .lie = d->settings->lie,
+				    .quiet_us = (useconds_t)(next_random(d) % 50000)};
+
+	if (!bench_death(&death))
+		return bench_fail(&d->pair, "%s", death.why);
+	if (d->settings->verbose)
+		fprintf(stderr, "%s: host %d%s, known to all after %.2f ms\n", d->s->name,
+			death.host, death.has_child ? ", with a child that lives" : "",
+			(double)death.known_ns / 1e6);
+	d->result->repetitions++;
+	return keep_sample(d, (double)death.known_ns / 1e6);
+}
+
+int bench_repetitions(const struct bench_scenario *s, const struct bench_settings *settings)
+{
+	if (settings->repetitions)
+		return settings->repetitions;
+	return settings->quick && s->quick ? s->quick : s->repetitions;
 }
 
 static bool repeat_all(struct director *d)
 {
-	int n = d->settings->repetitions ? d->settings->repetitions : d->s->repetitions;
+	int n = bench_repetitions(d->s, d->settings);
+	bool ok = true;
 
-	for (int i = 0; i < n; i++)
-		if (!repeat(d, d->s->at >= 0 ? d->s->at : i % 2))
-			return false;
-	return true;
+	for (int i = 0; ok && i < n; i++)
+		ok = d->s->kind == BENCH_DEATH ? die(d, i)
+					       : repeat(d, d->s->at >= 0 ? d->s->at : i % 2);
+	return ok;
 }
 
 /* ---- no fault at all ------------------------------------------------------------------------- */
@@ -209,6 +251,7 @@ static void judge(struct director *d)
 	struct bench_result *r = d->result;
 	double goal = bench_limit_ms(d->s, d->settings->slack), is;
 
+	r->refused = d->pair.why[0] != 0;
 	if (r->n)
 		qsort(r->samples_ms, r->n, sizeof(*r->samples_ms), compare);
 	is = bench_quantile(r->samples_ms, r->n, strcmp(d->s->goal_of, "max") ? 0.99 : 1.0);
@@ -218,31 +261,40 @@ static void judge(struct director *d)
 	r->passed = !r->why[0];
 }
 
+static void run_on_one_pair(struct director *d)
+{
+	const struct bench_scenario *s = d->s;
+	int most = d->settings->conns, host = 0;
+	struct bench_pair_options options = {.rails = 2,
+					     .conns = most && s->conns > most ? most : s->conns,
+					     .depth = s->depth,
+					     .bytes = s->bytes,
+					     .phase = BENCH_TRAFFIC};
+
+	if (bench_pair_open(&d->pair, &options) && bench_wait_connected(&d->pair) &&
+	    bench_wait_protected(&d->pair, &host)) {
+		if (s->kind == BENCH_HEALTHY)
+			stay_quiet(d);
+		else
+			repeat_all(d);
+	}
+	bench_pair_close(&d->pair);
+}
+
 void bench_run(const struct bench_scenario *s, const struct bench_settings *settings,
 	       struct bench_result *result)
 {
 	struct director d = {.s = s, .settings = settings, .result = result};
-	struct bench_pair_options options = {
-	    .rails = 2,
-	    .conns = settings->conns && s->conns > settings->conns ? settings->conns : s->conns,
-	    .depth = s->depth,
-	    .bytes = s->bytes,
-	    .phase = BENCH_TRAFFIC};
 	uint64_t begun = np_now_ns(), stolen = bench_stolen_ns();
-	int host = 0;
 
 	memset(result, 0, sizeof(*result));
 	result->scenario = s;
 	d.random = 0x2545f4914f6cdd1dull;
 	set_heartbeats(s);
-	if (bench_pair_open(&d.pair, &options) && bench_wait_connected(&d.pair) &&
-	    bench_wait_protected(&d.pair, &host)) {
-		if (s->kind == BENCH_HEALTHY)
-			stay_quiet(&d);
-		else
-			repeat_all(&d);
-	}
-	bench_pair_close(&d.pair);
+	if (s->kind == BENCH_DEATH)
+		repeat_all(&d); /* each with a pair of its own */
+	else
+		run_on_one_pair(&d);
 	result->seconds = (double)(np_now_ns() - begun) / 1e9;
 	result->stolen_ms = (double)(bench_stolen_ns() - stolen) / 1e6;
 	judge(&d);

@@ -17,12 +17,14 @@
 
 #define CONNECT_LIMIT_NS (60 * NP_NS_PER_S)
 #define PHASE_US	 50000 /* seldom enough to cost nothing where idleness is measured */
+#define SHIFTS		 4096  /* of the pattern, so many messages differ in every byte */
 
 struct conn {
 	void *comm;
 	void *mr;
 	void *requests[BENCH_MAX_DEPTH];
 	uint64_t posted, done;
+	bool lost; /* its peer is gone, as it should be */
 };
 
 struct host {
@@ -31,7 +33,8 @@ struct host {
 	int first, stride; /* of the connections, those that are this process's */
 	struct np_plugin *net;
 	struct np_ctx ctx;
-	uint8_t *memory; /* conns × depth messages */
+	uint8_t *memory;  /* conns × depth messages */
+	uint8_t *pattern; /* what messages are made of */
 	struct conn conns[BENCH_MAX_CONNS];
 };
 
@@ -152,6 +155,28 @@ static void disconnect_all(struct host *h)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
+/* Behind the header; from connection and sequence. */
+static const uint8_t *body(const struct host *h, int c, uint64_t sequence)
+{
+	return h->pattern + bench_word(c, sequence, -1) % SHIFTS;
+}
+
+static size_t body_bytes(const struct host *h)
+{
+	return h->shared->bytes - sizeof(struct bench_header);
+}
+
+static bool make_pattern(struct host *h)
+{
+	size_t words = (h->shared->bytes + SHIFTS) / sizeof(uint64_t) + 1;
+	uint64_t *pattern = malloc(words * sizeof(*pattern));
+
+	for (size_t i = 0; pattern && i < words; i++)
+		pattern[i] = bench_word(-1, i, 0);
+	h->pattern = (uint8_t *)pattern;
+	return pattern != NULL;
+}
+
 static void write_message(const struct host *h, int c, uint64_t sequence)
 {
 	struct bench_header header = {.sequence = sequence, .posted_ns = np_now_ns()};
@@ -159,8 +184,7 @@ static void write_message(const struct host *h, int c, uint64_t sequence)
 	for (int i = 0; i < BENCH_FILL_WORDS; i++)
 		header.fill[i] = bench_word(c, sequence, i);
 	memcpy(message(h, c, sequence), &header, sizeof(header));
-	/* The last byte too: a message that came in part shows. */
-	message(h, c, sequence)[h->shared->bytes - 1] = (uint8_t)bench_word(c, sequence, -1);
+	memcpy(message(h, c, sequence) + sizeof(header), body(h, c, sequence), body_bytes(h));
 }
 
 static bool read_message(struct host *h, int c, uint64_t sequence, struct bench_header *header)
@@ -170,11 +194,12 @@ static bool read_message(struct host *h, int c, uint64_t sequence, struct bench_
 
 	memcpy(header, data, sizeof(*header));
 	right = header->sequence == sequence &&
-		data[h->shared->bytes - 1] == (uint8_t)bench_word(c, sequence, -1);
+		memcmp(data + sizeof(*header), body(h, c, sequence), body_bytes(h)) == 0;
 	for (int i = 0; i < BENCH_FILL_WORDS; i++)
 		right = right && header->fill[i] == bench_word(c, sequence, i);
-	return right || fail(h, "connection %d: message %llu came where %llu was due", c,
-			     (unsigned long long)header->sequence, (unsigned long long)sequence);
+	return right ||
+	       fail(h, "connection %d: message %llu came where %llu was due, or with wrong bytes",
+		    c, (unsigned long long)header->sequence, (unsigned long long)sequence);
 }
 
 static void note_arrival(struct host *h, int c, const struct bench_header *header)
@@ -191,6 +216,18 @@ static void note_arrival(struct host *h, int c, const struct bench_header *heade
 }
 
 /* ---- traffic --------------------------------------------------------------------------------- */
+
+/* The error that has to come when the other host was killed. Notes when it did. */
+static bool is_bereaved(struct host *h, int c, ncclResult_t result)
+{
+	_Atomic uint64_t *lost_ns = &h->shared->conn[c].lost_ns;
+
+	if (result != ncclRemoteError || atomic_load(&h->shared->victim) != !h->number + 1)
+		return false;
+	atomic_store(lost_ns, np_now_ns());
+	h->conns[c].lost = true;
+	return true;
+}
 
 /* -1: failed; else whether anything moved. */
 static int post_more(struct host *h, int c)
@@ -211,6 +248,8 @@ static int post_more(struct host *h, int c)
 			result = np_irecv(h->net, conn->comm, 1, &data, &bytes, &tag, &conn->mr,
 					  &request);
 		}
+		if (is_bereaved(h, c, result))
+			break;
 		if (result != ncclSuccess) {
 			fail(h, "%s on connection %d returned %s",
 			     h->number == BENCH_SENDER ? "isend" : "irecv", c,
@@ -233,9 +272,11 @@ static int test_oldest(struct host *h, int c)
 	int done = 0, size = 0, moved = 0;
 	ncclResult_t result;
 
-	while (conn->done < conn->posted) {
+	while (conn->done < conn->posted && !conn->lost) {
 		result = np_test(h->net, conn->requests[conn->done % (uint64_t)h->shared->depth],
 				 &done, &size);
+		if (is_bereaved(h, c, result))
+			break;
 		if (result != ncclSuccess) {
 			fail(h, "test on connection %d returned %s", c, np_result_name(result));
 			return -1;
@@ -260,8 +301,12 @@ static bool exchange(struct host *h)
 		int moved = 0;
 
 		for (int c = h->first; c < h->shared->conns; c += h->stride) {
-			int posted = post_more(h, c), tested = posted < 0 ? -1 : test_oldest(h, c);
+			int posted, tested;
 
+			if (h->conns[c].lost)
+				continue;
+			posted = post_more(h, c);
+			tested = posted < 0 ? -1 : test_oldest(h, c);
 			if (tested < 0)
 				return false;
 			moved |= posted | tested;
@@ -270,6 +315,19 @@ static bool exchange(struct host *h)
 			sched_yield();
 	}
 	return true;
+}
+
+/* A child that does nothing, and has by the fork what its parent had open. */
+static bool start_child(struct host *h)
+{
+	pid_t child = h->shared->parent == h->number + 1 ? fork() : 1;
+
+	if (child == 0) {
+		while (!atomic_load(&h->shared->stop))
+			usleep(PHASE_US);
+		_exit(0);
+	}
+	return child > 0 || fail(h, "cannot fork");
 }
 
 int bench_host(struct bench_shared *shared, int host)
@@ -289,19 +347,20 @@ int bench_host(struct bench_shared *shared, int host)
 	np_logger_set_prefix(host == BENCH_SENDER ? "sender" : "receiver");
 	h->memory = calloc((size_t)shared->conns * (size_t)shared->depth, shared->bytes);
 	h->net = np_open("ha", 0, err, sizeof(err));
-	if (!h->memory || !h->net) {
+	if (!h->memory || !make_pattern(h) || !h->net) {
 		fail(h, "%.300s", h->net ? "out of memory" : err);
 		return 1;
 	}
 	ok = np_init(h->net, &h->ctx, 1, NCCL_NET_TRAFFIC_CLASS_UNDEF) == ncclSuccess ||
 	     fail(h, "init failed");
 	atomic_fetch_add(&shared->ready[host], 1);
-	ok = ok && wait_for(h, BENCH_CONNECT) && connect_all(h) && wait_for(h, BENCH_TRAFFIC) &&
-	     exchange(h);
+	ok = ok && wait_for(h, BENCH_CONNECT) && connect_all(h) && start_child(h) &&
+	     wait_for(h, BENCH_TRAFFIC) && exchange(h);
 	disconnect_all(h);
 	np_finalize(h->net, &h->ctx);
 	np_close(h->net);
 	free(h->memory);
+	free(h->pattern);
 	free(h);
 	return ok ? 0 : 1;
 }

@@ -17,7 +17,9 @@
 #define KIB	   1024
 #define NOTEWORTHY 0.01
 
-#define FEW .conns = 4, .depth = 4, .bytes = 64 * KIB
+/* Where its samples are reported, and how many are enough for a quick look. */
+#define MARK(name, often) .mark = (name), .quick = (often)
+#define FEW		  .conns = 4, .depth = 4, .bytes = 64 * KIB
 #define SILENT(ms)                                                                                 \
 	.kind = BENCH_CUT, FEW, .heartbeat_ms = (ms), .notice_ms = 3 * (ms), .goal_ms = 10
 
@@ -28,6 +30,7 @@ static const struct bench_scenario scenarios[] = {
      .at = BENCH_SENDER,
      FEW,
      .repetitions = 150,
+     MARK("port_down_ms", 15),
      .goal_ms = 10,
      .goal_of = "p99"},
     {.name = "port-down-receiver",
@@ -36,6 +39,7 @@ static const struct bench_scenario scenarios[] = {
      .at = BENCH_RECEIVER,
      FEW,
      .repetitions = 150,
+     MARK("port_down_ms", 15),
      .goal_ms = 10,
      .goal_of = "p99"},
     {.name = "512-connections",
@@ -47,15 +51,39 @@ static const struct bench_scenario scenarios[] = {
      .bytes = 4 * KIB,
      .all = true,
      .repetitions = 50,
+     MARK("all_512_ms", 10),
      .goal_ms = 100,
      .goal_of = "max"},
-    {.name = "silent-cut-200ms",
-     .what = "cut in the switch, noticed and moved, HA_NCCL_HEARTBEAT_MS=200",
-     SILENT(200),
-     .repetitions = 60,
+    {.name = "qp-error",
+     .what = "a queue pair in ERR to the first payload on another one, each end's in turn",
+     .kind = BENCH_QP_ERROR,
+     .at = -1,
+     .conns = 1,
+     .depth = 4,
+     .bytes = 64 * KIB,
+     .repetitions = 200,
+     MARK("qp_error_ms", 30),
+     .goal_ms = 10,
+     .goal_of = "p99"},
+    {.name = "peer-death",
+     .what = "kill -9 of a host to an error on all its connections, each end in turn",
+     .kind = BENCH_DEATH,
+     FEW,
+     .repetitions = 200,
+     MARK("peer_death_ms", 30),
+     .goal_ms = 2000,
+     .goal_of = "p99"},
+    {.name = "silent-cut",
+     .what = "cut in the switch, noticed and moved, with the default settings",
+     .kind = BENCH_CUT,
+     FEW,
+     .repetitions = 200,
+     MARK("silent_cut_ms", 30),
+     .notice_ms = 600,
+     .goal_ms = 10,
      .goal_of = "p99"},
     {.name = "silent-cut-50ms",
-     .what = "the same with 50",
+     .what = "the same, HA_NCCL_HEARTBEAT_MS=50",
      SILENT(50),
      .repetitions = 100,
      .goal_of = "p99"},
@@ -75,11 +103,21 @@ static const struct bench_scenario scenarios[] = {
 
 #define NSCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))
 
-enum { KEY_SECONDS = 0x100, KEY_SLACK, KEY_JSON, KEY_LIST, KEY_BE_HOST, KEY_SHARED };
+enum {
+	KEY_SECONDS = 0x100,
+	KEY_SLACK,
+	KEY_JSON,
+	KEY_LIST,
+	KEY_MARKS,
+	KEY_QUICK,
+	KEY_LIE,
+	KEY_BE_HOST,
+	KEY_SHARED
+};
 
 struct arguments {
 	struct bench_settings settings;
-	const char *json;
+	const char *json, *marks;
 	bool chosen[NSCENARIOS];
 	bool any, list;
 	int host, shared_fd;
@@ -92,8 +130,13 @@ static const struct argp_option option_table[] = {
     {"slack", KEY_SLACK, "FACTOR", 0,
      "Multiplies the goals, but not the time to notice (default: 1)", 0},
     {"json", KEY_JSON, "FILE", 0, "Writes every sample to FILE", 0},
+    {"marks", KEY_MARKS, "FILE", 0,
+     "Runs the scenarios that have marks, and writes their percentiles to FILE, all or none", 0},
+    {"quick", KEY_QUICK, NULL, 0, "30 faults of each kind, 10 with 512 connections", 0},
     {"list", KEY_LIST, NULL, 0, "Names the scenarios", 0},
     {"verbose", 'v', NULL, 0, "A line per fault", 0},
+    /* For the tests of this program: what did not take place must not be counted. */
+    {"lie", KEY_LIE, NULL, OPTION_HIDDEN, "Breaks nothing, only says so", 0},
     {"be-host", KEY_BE_HOST, "H", OPTION_HIDDEN, NULL, 0},
     {"shared-fd", KEY_SHARED, "FD", OPTION_HIDDEN, NULL, 0},
     {0},
@@ -136,6 +179,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_JSON:
 		a->json = arg;
+		return 0;
+	case KEY_MARKS:
+		a->marks = arg;
+		return 0;
+	case KEY_QUICK:
+		a->settings.quick = true;
+		return 0;
+	case KEY_LIE:
+		a->settings.lie = true;
 		return 0;
 	case KEY_LIST:
 		a->list = true;
@@ -250,27 +302,33 @@ static int be_host(const struct arguments *a)
 
 static bool run_all(const struct arguments *a)
 {
-	json_t *results = json_array();
+	struct bench_result results[NSCENARIOS];
+	json_t *objects = json_array();
 	bool ok = true;
+	int n = 0;
 
 	printf("%ld processors; milliseconds from the fault on\n", sysconf(_SC_NPROCESSORS_ONLN));
 	printf("%-20s %6s %7s %9s %9s %9s %9s  %-13s %s\n", "scenario", "faults", "samples", "p50",
 	       "p90", "p99", "max", "goal", "verdict");
 	fflush(stdout);
 	for (size_t i = 0; i < NSCENARIOS && !bench_interrupted; i++) {
-		struct bench_result r;
+		struct bench_result *r = &results[n];
 
-		if (a->any && !a->chosen[i])
+		if (a->any ? !a->chosen[i] : a->marks && !scenarios[i].mark)
 			continue;
-		bench_run(&scenarios[i], &a->settings, &r);
-		print_row(&r, a->settings.slack);
-		json_array_append_new(results, result_object(&r, a->settings.slack));
-		ok = ok && r.passed;
-		free(r.samples_ms);
+		bench_run(&scenarios[i], &a->settings, r);
+		print_row(r, a->settings.slack);
+		json_array_append_new(objects, result_object(r, a->settings.slack));
+		ok = ok && r->passed;
+		n++;
 	}
 	if (a->json)
-		ok = write_json(a->json, results) && ok;
-	json_decref(results);
+		ok = write_json(a->json, objects) && ok;
+	if (a->marks)
+		ok = bench_write_marks(a->marks, results, n, &a->settings) && ok;
+	while (n > 0)
+		free(results[--n].samples_ms);
+	json_decref(objects);
 	return ok;
 }
 
@@ -294,6 +352,8 @@ int main(int argc, char **argv)
 	struct rlimit files;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
+	if (getloadavg(&a.settings.load, 1) != 1)
+		a.settings.load = -1; /* nobody says */
 	/* A connection has a socket at each end. */
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
 		files.rlim_cur = files.rlim_max;

@@ -130,6 +130,7 @@ bool bench_pair_open(struct bench_pair *pair, const struct bench_pair_options *o
 	pair->shared->depth = o->depth;
 	pair->shared->bytes = o->bytes;
 	pair->shared->peers = pair->peers;
+	pair->shared->parent = o->parent;
 	atomic_store(&pair->shared->phase, (int)o->phase);
 	setenv("NCCL_SOCKET_IFNAME", "lo", 0);
 	for (int i = 0; i <= pair->peers; i++)
@@ -166,6 +167,10 @@ static bool are_disjoint(const struct nccl_ha_path_stats *a, const struct nccl_h
 
 static void add_conn(const struct nccl_ha_conn_stats *c, struct bench_standing *to)
 {
+	if (to->conns == BENCH_MAX_CONNS)
+		return;
+	to->epoch[to->conns] = c->epoch;
+	to->device[to->conns] = c->device;
 	to->conns++;
 	to->alarms += c->failovers + c->suspects + c->outages;
 	to->messages += c->messages;

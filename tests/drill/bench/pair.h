@@ -32,6 +32,7 @@ struct bench_pair_options {
 	int conns, depth;
 	size_t bytes; /* of a message */
 	enum bench_phase phase;
+	int parent; /* struct bench_shared */
 };
 
 /* What the connections of a host's (first) process say, all together. */
@@ -42,6 +43,9 @@ struct bench_standing {
 	uint64_t alarms; /* switches, suspicions, outages */
 	uint64_t messages;
 	uint64_t heartbeats; /* that were sent, on all ports */
+	/* Of each connection, in an order that stays. */
+	uint32_t epoch[BENCH_MAX_CONNS];
+	int device[BENCH_MAX_CONNS];
 };
 
 /* Always false; the first reason counts. */
