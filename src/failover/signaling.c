@@ -142,7 +142,7 @@ static struct ha_statement over_path(enum ha_speaker speaker, unsigned p, const 
 {
 	struct ha_reader count = {bytes + HA_MAILBOX_EXPECTED};
 
-	return (struct ha_statement){.speaker = speaker,
+	return (struct ha_statement){.speaker = (uint8_t)speaker,
 				     .where = (uint8_t)p,
 				     .count = ha_get64(&count),
 				     .body = bytes,
@@ -162,7 +162,7 @@ static void deliver_over(struct ha_comm *comm, unsigned p, const uint8_t *messag
 	memcpy(sealed, message, length);
 	ha_put_uint(&w, ++comm->failover->path_said, 8);
 	said = over_path(ha_comm_speaker(comm), p, sealed);
-	ha_auth_code(&comm->auth.path, &said, sealed + HA_MAILBOX_CODE_OFFS);
+	ha_statement_code(&comm->auth.path, &said, sealed + HA_MAILBOX_CODE_OFFS);
 	ha_path_msg_send(comm, comm->paths[p], sealed, sizeof(sealed));
 }
 
@@ -184,7 +184,7 @@ static bool may_be_heard(struct ha_comm *comm, unsigned p, const uint8_t *bytes)
 	if (!comm->auth.on)
 		return true;
 	said = over_path(ha_other_speaker(ha_comm_speaker(comm)), p, bytes);
-	if (ha_auth_is_genuine(&comm->auth.path, &said, bytes + HA_MAILBOX_CODE_OFFS)) {
+	if (ha_statement_is_genuine(&comm->auth.path, &said, bytes + HA_MAILBOX_CODE_OFFS)) {
 		if (said.count > fo->path_heard[p]) {
 			fo->path_heard[p] = said.count;
 			return true;

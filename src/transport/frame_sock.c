@@ -62,7 +62,7 @@ void ha_frame_sock_authenticate(struct ha_frame_sock *sock, const struct ha_hmac
 static struct ha_statement statement(enum ha_speaker speaker, uint64_t count, const uint8_t *frame,
 				     size_t length)
 {
-	return (struct ha_statement){.speaker = speaker,
+	return (struct ha_statement){.speaker = (uint8_t)speaker,
 				     .count = count,
 				     .head = frame,
 				     .head_length = HA_FRAME_HEADER,
@@ -75,7 +75,7 @@ static void seal(struct ha_frame_auth *auth, uint8_t *frame, uint32_t length)
 {
 	struct ha_statement said = statement(auth->self, auth->said++, frame, length);
 
-	ha_auth_code(&auth->key, &said, frame + HA_FRAME_HEADER + length);
+	ha_statement_code(&auth->key, &said, frame + HA_FRAME_HEADER + length);
 }
 
 /* What is left of a frame without its code. False: it is not genuine. */
@@ -87,7 +87,7 @@ static bool unseal(struct ha_frame_auth *auth, const uint8_t *frame, uint32_t *l
 		return false;
 	*length -= HA_CODE_BYTES;
 	said = statement(ha_other_speaker(auth->self), auth->heard++, frame, *length);
-	return ha_auth_is_genuine(&auth->key, &said, frame + HA_FRAME_HEADER + *length);
+	return ha_statement_is_genuine(&auth->key, &said, frame + HA_FRAME_HEADER + *length);
 }
 
 bool ha_frame_sock_was_genuine(struct ha_frame_sock *sock)
