@@ -95,7 +95,7 @@ class Sealed:
             return None
         code, _, line = got.partition(b" ")
         if not hmac.compare_digest(code, self.code(self.received, line)):
-            raise NodeError("a line with a wrong code came in: is the token the same at both ends?")
+            raise NodeError("a line with a wrong code came in: are the token and the job key (HA_NCCL_JOB_KEY_FILE) the same at both ends?")
         return line
 
     def close(self):

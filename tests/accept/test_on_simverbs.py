@@ -154,6 +154,31 @@ class Halves(Fabric):
         listen.stdout.close()
 
 
+    def test_two_halves_of_a_job_with_a_key_need_no_token_and_none_without_it_is_heard(self):
+        keys = []
+        for name in ("key", "other"):
+            keys.append(os.path.join(self.folder, name))
+            with open(os.open(keys[-1], os.O_WRONLY | os.O_CREAT, 0o400), "wb") as file:
+                file.write(os.urandom(32))
+        listen = subprocess.Popen([*self.prefix(1).split(), sys.executable, "-B", "-u", SCRIPT, "--listen", "127.0.0.1:0"],
+                                  stdout=subprocess.PIPE, text=True, env={**os.environ, "HA_NCCL_JOB_KEY_FILE": keys[0]})  # fmt: skip
+        self.addCleanup(listen.kill)
+        self.assertIn("with the same job key: scripts/acceptance --connect ", listen.stdout.readline())
+        place = re.search(r"waiting on (\S+)", listen.stdout.readline())[1]
+        words = ["--here", self.prefix(0), "--connect", place, "--steps", "standby"]
+        for env in {"HA_NCCL_JOB_KEY_FILE": keys[1]}, {"HA_ACCEPTANCE_TOKEN": "guessed"}:
+            done, _ = self.acceptance(*words, env=env)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("turned away 127.0.0.1: a line with a wrong code came in", listen.stdout.readline())
+        done, _ = self.acceptance(*words, env={"HA_NCCL_AUTH": "required"})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("HA_NCCL_AUTH=required, and there is no key", done.stderr)
+        done, report = self.acceptance(*words, env={"HA_NCCL_JOB_KEY_FILE": keys[0]})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual({r["standby"] for r in report["standbys"]}, {"sim0:1", "sim1:1"})
+        self.assertEqual(listen.wait(timeout=20), 0)
+        listen.stdout.close()
+
     def test_over_ssh(self):
         """With a program in its place that takes ssh's words and hands the command to a shell, as sshd does."""
         with open(os.path.join(self.folder, "ssh"), "w", encoding="utf-8") as file:

@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPTS = os.path.join(HERE, "..", "..", "scripts")
 sys.path.insert(0, SCRIPTS)
 sys.dont_write_bytecode = True
-from acceptlib import agent, breakers, drill, environment, eventlog, facts, hold, measure, report, standby, traffic, wire  # noqa: E402
+from acceptlib import agent, breakers, drill, environment, eventlog, facts, hold, job_key, measure, report, standby, traffic, wire  # noqa: E402
 from benchlib import Estimate  # noqa: E402
 
 
@@ -107,6 +107,42 @@ class Holding(unittest.TestCase):
             held.down()
         held.release()
         self.assertFalse(self.is_down())
+
+
+class Key(unittest.TestCase):
+    """By the plugin's rules: tests/unit/base/test_job_key.c."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "key")
+
+    def load(self, content=b"", mode=0o400, **environ):
+        with open(os.open(self.path, os.O_WRONLY | os.O_CREAT), "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+        try:
+            return job_key.load({"HA_NCCL_JOB_KEY_FILE": self.path, **environ})
+        finally:
+            os.unlink(self.path)
+
+    def test_a_good_one_is_taken_unless_it_is_off(self):
+        key = os.urandom(32)
+        self.assertEqual(self.load(key), key)
+        self.assertEqual(self.load(key, HA_NCCL_AUTH="required"), key)
+        self.assertIsNone(self.load(key, HA_NCCL_AUTH="off"))
+        self.assertIsNone(job_key.load({}))
+
+    def test_a_bad_one_is_never_passed_over(self):
+        key = os.urandom(32)
+        for content, mode in (key, 0o440), (key, 0o404), (key[:31], 0o400), (key + b"\n", 0o400), (b"\0" * 32, 0o400):
+            with self.assertRaisesRegex(job_key.JobKeyError, "no job key from"):
+                self.load(content, mode)
+        os.symlink("/etc/hostname", self.path)
+        for environ in {"HA_NCCL_JOB_KEY_FILE": self.path}, {"HA_NCCL_JOB_KEY_FILE": "/nowhere/key"}, {"HA_NCCL_AUTH": "required"}, \
+                {"HA_NCCL_AUTH": "maybe"}, {"HA_NCCL_JOB_KEY_FD": "3"}:  # fmt: skip
+            with self.assertRaises(job_key.JobKeyError):
+                job_key.load(environ)
 
 
 class Talking(unittest.TestCase):
