@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What nccl-net-perf judges with: data patterns, sums, histogram, stalls, sizes, bootstrap. A
+ * What nccl-net-perf judges with: data patterns, sums, histogram, stalls, sizes. A
  * checker that cannot see a wrong byte would call any plugin right.
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,13 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "tools/common/clock.h"
-#include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/pattern.h"
 #include "tools/nccl-net-perf/rank.h"
 #include "tools/nccl-net-perf/recorder.h"
@@ -270,143 +263,6 @@ static void sizes_are_numbers_with_a_binary_suffix(void **state)
 	}
 }
 
-/* ---- bootstrap ------------------------------------------------------------------------------ */
-
-#define TOKEN 0x1234567890abcdefull
-
-struct member {
-	const char *address;
-	int rank;
-	int rounds; /* then it leaves */
-	int completed;
-	char err[200];
-};
-
-static void *member_main(void *arg)
-{
-	struct member *m = arg;
-	struct np_bootstrap *b;
-	int all[3];
-
-	b = np_bootstrap_connect(m->address, m->rank, 3, TOKEN, 10, m->err, sizeof(m->err));
-	for (int i = 0; b && i < m->rounds; i++) {
-		int mine = 100 * i + m->rank;
-
-		if (!np_bootstrap_gather(b, &mine, all, sizeof(mine), m->err, sizeof(m->err)))
-			break;
-		for (int r = 0; r < 3; r++)
-			if (all[r] != 100 * i + r)
-				snprintf(m->err, sizeof(m->err), "round %d is wrong", i);
-		m->completed++;
-	}
-	np_bootstrap_close(b);
-	return NULL;
-}
-
-static void run_members(const char *address, struct member *members)
-{
-	pthread_t threads[3];
-
-	for (int r = 0; r < 3; r++) {
-		members[r].address = address;
-		members[r].rank = r;
-		assert_int_equal(pthread_create(&threads[r], NULL, member_main, &members[r]), 0);
-	}
-	for (int r = 0; r < 3; r++)
-		pthread_join(threads[r], NULL);
-}
-
-static int connect_to(const char *address)
-{
-	struct sockaddr_in to = {.sin_family = AF_INET};
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	to.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
-	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
-	return fd;
-}
-
-static void ranks_meet_in_spite_of_strangers(void **state)
-{
-	struct member members[3] = {{.rounds = 50}, {.rounds = 50}, {.rounds = 50}};
-	char address[NP_ADDRESS_LEN], err[200], junk[64];
-	struct np_root *root = np_root_start(NULL, 3, TOKEN, address, err, sizeof(err));
-	int strangers[3];
-
-	(void)state;
-	assert_non_null(root);
-	memset(junk, 'x', sizeof(junk));
-	for (int i = 0; i < 3; i++)
-		strangers[i] = connect_to(address);
-	/* Nonsense, an early end, and silence. */
-	assert_int_equal(send(strangers[0], junk, sizeof(junk), MSG_NOSIGNAL), sizeof(junk));
-	close(strangers[1]);
-	run_members(address, members);
-	for (int r = 0; r < 3; r++) {
-		assert_string_equal(members[r].err, "");
-		assert_int_equal(members[r].completed, 50);
-	}
-	close(strangers[0]);
-	close(strangers[2]);
-	np_root_stop(root);
-}
-
-/* One after the other they would take more than two minutes. */
-static void strangers_who_say_nothing_hold_up_nobody(void **state)
-{
-	struct member members[3] = {{.rounds = 1}, {.rounds = 1}, {.rounds = 1}};
-	char address[NP_ADDRESS_LEN], err[200];
-	struct np_root *root = np_root_start(NULL, 3, TOKEN, address, err, sizeof(err));
-	uint64_t began_ns;
-	int strangers[80];
-
-	(void)state;
-	assert_non_null(root);
-	for (int i = 0; i < 80; i++) {
-		strangers[i] = connect_to(address);
-		if (i % 2)
-			assert_int_equal(send(strangers[i], "x", 1, MSG_NOSIGNAL), 1);
-	}
-	began_ns = np_now_ns();
-	run_members(address, members);
-	assert_in_range(np_now_ns() - began_ns, 0, 1500 * NP_NS_PER_MS);
-	for (int r = 0; r < 3; r++) {
-		assert_string_equal(members[r].err, "");
-		assert_int_equal(members[r].completed, 1);
-	}
-	for (int i = 0; i < 80; i++)
-		close(strangers[i]);
-	np_root_stop(root);
-}
-
-static void a_rank_that_leaves_is_named_to_the_others(void **state)
-{
-	struct member members[3] = {{.rounds = 50}, {.rounds = 3}, {.rounds = 50}};
-	char address[NP_ADDRESS_LEN], err[200];
-	struct np_root *root = np_root_start(NULL, 3, TOKEN, address, err, sizeof(err));
-
-	(void)state;
-	assert_non_null(root);
-	run_members(address, members);
-	assert_string_equal(members[0].err, "rank 1 has left");
-	assert_string_equal(members[2].err, "rank 1 has left");
-	assert_int_equal(members[0].completed, 3);
-	np_root_stop(root);
-}
-
-static void a_root_whose_ranks_never_come_can_be_stopped(void **state)
-{
-	char address[NP_ADDRESS_LEN], err[200];
-	uint64_t begun = np_now_ns();
-	struct np_root *root = np_root_start(NULL, 3, TOKEN, address, err, sizeof(err));
-
-	(void)state;
-	assert_non_null(root);
-	np_root_stop(root);
-	assert_true(np_now_ns() - begun < 5 * NP_NS_PER_S);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -420,10 +276,6 @@ int main(void)
 	    cmocka_unit_test(every_bucket_holds_its_own_lower_bound),
 	    cmocka_unit_test(only_gaps_over_the_threshold_are_stalls),
 	    cmocka_unit_test(sizes_are_numbers_with_a_binary_suffix),
-	    cmocka_unit_test(ranks_meet_in_spite_of_strangers),
-	    cmocka_unit_test(strangers_who_say_nothing_hold_up_nobody),
-	    cmocka_unit_test(a_rank_that_leaves_is_named_to_the_others),
-	    cmocka_unit_test(a_root_whose_ranks_never_come_can_be_stopped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

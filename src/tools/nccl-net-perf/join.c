@@ -19,6 +19,7 @@
 #include "tools/common/process.h"
 #include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/faults.h"
+#include "tools/nccl-net-perf/key.h"
 #include "tools/nccl-net-perf/launch.h"
 #include "tools/nccl-net-perf/measure.h"
 #include "tools/nccl-net-perf/rank.h"
@@ -142,8 +143,9 @@ static double patience_s(const struct np_options *o)
 }
 
 /* Where the root is; rank 0 starts it if the launcher has not. False with a reason. */
-static bool find_root(const struct np_options *o, struct np_root **root, char *address, char *file,
-		      size_t file_len, char *err, size_t err_len)
+static bool find_root(const struct np_options *o, const struct ha_job_key *key,
+		      struct np_root **root, char *address, char *file, size_t file_len, char *err,
+		      size_t err_len)
 {
 	bool launched = getenv("NCCL_NET_PERF_TOKEN") != NULL;
 
@@ -155,7 +157,7 @@ static bool find_root(const struct np_options *o, struct np_root **root, char *a
 	if (launched)
 		return true;
 	if (o->rank == 0) {
-		*root = np_root_start(o->root, o->nranks, 0, address, err, err_len);
+		*root = np_root_start(o->root, o->nranks, 0, key, address, err, err_len);
 		if (!*root)
 			return false;
 		if (o->root || write_meeting_file(file, address))
@@ -208,19 +210,28 @@ static bool enter_fabric(const struct np_options *o, int argc, char **argv, char
 	return false;
 }
 
+static bool load_key(struct ha_job_key **key, char *err, size_t err_len)
+{
+	if (np_key_load(key))
+		return true;
+	snprintf(err, err_len, "the job's key cannot be used");
+	return false;
+}
+
 enum np_exit np_join(const struct np_options *o, int argc, char **argv)
 {
 	char address[NP_ADDRESS_LEN] = "", err[600] = "", file[200] = "";
 	struct np_root *root = NULL;
 	struct np_bootstrap *bootstrap = NULL;
+	struct ha_job_key *key = NULL;
 	enum np_exit status = NP_EXIT_USAGE;
 
 	if (o->seconds > 0)
 		np_measure_heed_signal();
-	if (enter_fabric(o, argc, argv, err, sizeof(err)) &&
-	    find_root(o, &root, address, file, sizeof(file), err, sizeof(err)))
+	if (enter_fabric(o, argc, argv, err, sizeof(err)) && load_key(&key, err, sizeof(err)) &&
+	    find_root(o, key, &root, address, file, sizeof(file), err, sizeof(err)))
 		bootstrap = np_bootstrap_connect(address, o->rank, o->nranks, token_of_launcher(),
-						 patience_s(o), err, sizeof(err));
+						 key, patience_s(o), err, sizeof(err));
 	if (bootstrap)
 		status = np_rank_run(o, bootstrap);
 	else
@@ -229,5 +240,6 @@ enum np_exit np_join(const struct np_options *o, int argc, char **argv)
 	if (o->rank == 0 && file[0])
 		unlink(file);
 	np_root_stop(root);
+	ha_job_key_free(key);
 	return status;
 }

@@ -23,6 +23,7 @@
 #include "tools/common/process.h"
 #include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/faults.h"
+#include "tools/nccl-net-perf/key.h"
 
 /*
  * How long the others have after the first failure: to name what they are stuck in, or, when data
@@ -164,7 +165,8 @@ static void supervise(struct launcher *l, const sigset_t *signals)
 
 /* ---- all of it ---------------------------------------------------------------------------- */
 
-static bool run_ranks(struct launcher *l, const sigset_t *signals, int argc, char **argv)
+static bool run_ranks(struct launcher *l, const struct ha_job_key *key, const sigset_t *signals,
+		      int argc, char **argv)
 {
 	char err[300], hex[32];
 	struct np_root *root;
@@ -177,7 +179,7 @@ static bool run_ranks(struct launcher *l, const sigset_t *signals, int argc, cha
 	token |= 1;
 	snprintf(hex, sizeof(hex), "%llx", (unsigned long long)token);
 	setenv("NCCL_NET_PERF_TOKEN", hex, 1);
-	root = np_root_start(NULL, l->o->nranks, token, l->root, err, sizeof(err));
+	root = np_root_start(NULL, l->o->nranks, token, key, l->root, err, sizeof(err));
 	if (!root) {
 		fprintf(stderr, "nccl-net-perf: %s\n", err);
 		return false;
@@ -197,6 +199,7 @@ enum np_exit np_launch(const struct np_options *o, int argc, char **argv)
 {
 	struct launcher l = {.o = o};
 	struct np_fabric_options wanted = np_fabric_options_of(o);
+	struct ha_job_key *key = NULL;
 	char err[600];
 	sigset_t signals;
 
@@ -212,15 +215,18 @@ enum np_exit np_launch(const struct np_options *o, int argc, char **argv)
 	l.pids = calloc((size_t)o->nranks, sizeof(*l.pids));
 	if (!l.pids)
 		return NP_EXIT_ERROR;
-	if (!np_fabric_open(&l.fabric, &wanted, err, sizeof(err))) {
+	if (!np_key_load(&key)) {
+		l.status = NP_EXIT_USAGE;
+	} else if (!np_fabric_open(&l.fabric, &wanted, err, sizeof(err))) {
 		fprintf(stderr, "nccl-net-perf: %s\n", err);
 		l.status = NP_EXIT_USAGE;
-	} else if (!run_ranks(&l, &signals, argc, argv)) {
+	} else if (!run_ranks(&l, key, &signals, argc, argv)) {
 		l.status = NP_EXIT_ERROR;
 	}
 	if (l.status == NP_EXIT_OK && o->nfaults && !np_report_faults(&l.fabric, o))
 		l.status = NP_EXIT_WRONG;
 	np_fabric_close(&l.fabric);
+	ha_job_key_free(key);
 	free(l.pids);
 	return l.status;
 }
