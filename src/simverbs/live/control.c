@@ -53,7 +53,7 @@ static void die(struct sv_wire *w)
 {
 	if (sv_port_dead(w->port))
 		return;
-	sv_hold_drop_all(w);
+	sv_hold_drop_all(&w->hold);
 	sv_port_kill(w->port);
 }
 

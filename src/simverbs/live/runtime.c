@@ -237,6 +237,7 @@ static struct sv_wire *wire_new(unsigned device)
 		rc = errno ? -errno : -ENOMEM;
 		goto err_slot;
 	}
+	sv_hold_init(&w->hold, w->port, &sv_live_hold_ops);
 	sv_port_lock(w->port);
 	sv_control_sync(w);
 	sv_port_unlock(w->port);
@@ -258,7 +259,7 @@ err_memory:
 static void wire_free(struct sv_wire *w)
 {
 	sv_thread_stop(w);
-	sv_hold_drop_all(w);
+	sv_hold_drop_all(&w->hold);
 	sv_port_destroy(w->port);
 	sv_wire_close_rings(w);
 	sv_slot_release(w->fab, w->slot);

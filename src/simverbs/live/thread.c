@@ -77,8 +77,8 @@ static void work(struct sv_wire *w)
 	until = earlier(until, sv_control_run(w, now_ns));
 	until = earlier(until, sv_control_tell(w, now_ns));
 	until = earlier(until, sv_port_run_timers(w->port, now_ns));
-	if (w->held)
-		until = earlier(until, sv_hold_run(w, now_ns));
+	if (w->hold.held)
+		until = earlier(until, sv_hold_run(&w->hold, now_ns));
 	if (atomic_load_explicit(&w->want_kick, memory_order_relaxed))
 		until = earlier(until, now_ns + SV_KICK_RETRY_NS);
 	publish_stats(w);

@@ -84,7 +84,8 @@ static int ring_full(struct sv_wire *w, struct sv_ring *ring, const struct sv_pa
 	return -EAGAIN;
 }
 
-bool sv_wire_room(struct sv_wire *w, const struct sv_packet *pkt, int *result)
+/* Is there room for one MTU packet to a slot? False: it waits, as after -EAGAIN. */
+static bool has_room(struct sv_wire *w, const struct sv_packet *pkt, int *result)
 {
 	struct sv_ring *ring = ring_to(w, pkt->dst_qpn >> SV_QPN_BITS);
 	size_t bytes = sizeof(struct sv_record) + SV_INLINE_BYTES;
@@ -96,8 +97,9 @@ bool sv_wire_room(struct sv_wire *w, const struct sv_packet *pkt, int *result)
 	return false;
 }
 
-int sv_wire_push(struct sv_wire *w, const struct sv_packet *pkt, const struct sv_frag *frags,
-		 uint32_t nfrags)
+/* Puts a packet on the ring to its destination. 0 (which includes lost), or -EAGAIN. */
+static int push(struct sv_wire *w, const struct sv_packet *pkt, const struct sv_frag *frags,
+		uint32_t nfrags)
 {
 	unsigned dst = pkt->dst_qpn >> SV_QPN_BITS;
 	struct sv_ring *ring = ring_to(w, dst);
@@ -133,6 +135,52 @@ int sv_wire_push(struct sv_wire *w, const struct sv_packet *pkt, const struct sv
 	return 0;
 }
 
+static int push_held(struct sv_port *port, const struct sv_packet *pkt, const struct sv_frag *frags,
+		     uint32_t nfrags)
+{
+	return push(sv_port_wire(port), pkt, frags, nfrags);
+}
+
+static bool path_open(struct sv_port *port, const struct sv_packet *pkt)
+{
+	return sv_path_open(sv_port_wire(port), pkt->src_port, pkt->dst_port);
+}
+
+static void act(struct sv_port *port, const struct sv_fault_verdict *verdict)
+{
+	struct sv_wire *w = sv_port_wire(port);
+
+	sv_state_act(w->fab, verdict);
+}
+
+static void lost_by_rule(struct sv_port *port, uint32_t packets)
+{
+	struct sv_wire *w = sv_port_wire(port);
+
+	sv_count(w->me, SV_CNT_DROP_FAULT, packets);
+}
+
+const struct sv_hold_ops sv_live_hold_ops = {
+    .push = push_held,
+    .path_open = path_open,
+    .act = act,
+    .lost = lost_by_rule,
+};
+
+static int send_under_rules(struct sv_wire *w, const struct sv_packet *pkt,
+			    const struct sv_frag *frags, uint32_t nfrags)
+{
+	int rc;
+
+	/* First: a packet that has to wait must not be matched, and counted, a second time. */
+	if (!has_room(w, pkt, &rc))
+		return rc;
+	rc = sv_hold_send(&w->hold, pkt->dst_qpn >> SV_QPN_BITS, pkt, frags, nfrags);
+	if (w->hold.held)
+		atomic_store_explicit(&w->want_kick, true, memory_order_relaxed);
+	return rc;
+}
+
 static int live_send(struct sv_port *port, const struct sv_packet *pkt, const struct sv_frag *frags,
 		     uint32_t nfrags)
 {
@@ -157,8 +205,8 @@ static int live_send(struct sv_port *port, const struct sv_packet *pkt, const st
 		sv_fab_device_of(w->h, pkt->dst_port))
 		goto nobody;
 	if (__builtin_expect(sv_fault_armed(&w->h->faults, SV_POINT_TX), 0))
-		return sv_hold_send(w, pkt, frags, nfrags);
-	return sv_wire_push(w, pkt, frags, nfrags);
+		return send_under_rules(w, pkt, frags, nfrags);
+	return push(w, pkt, frags, nfrags);
 
 nobody:
 	sv_count(w->me, SV_CNT_DROP_NO_PEER, pkt->npkts);
@@ -182,7 +230,7 @@ static void deliver(struct sv_wire *w, struct sv_ring *ring, const struct sv_rec
 	/* The core only ever reads it back to us, in sv_payload_copy. */
 	pkt.wire_ref = (void *)(uintptr_t)rec;
 	if (__builtin_expect(sv_fault_armed(&w->h->faults, SV_POINT_RX), 0))
-		sv_hold_receive(w, &pkt);
+		sv_hold_receive(&w->hold, pkt.src_qpn >> SV_QPN_BITS, &pkt);
 	else
 		sv_port_receive(w->port, &pkt);
 }
@@ -250,11 +298,11 @@ void sv_wire_progress(struct sv_port *port)
 		sv_control_sync(w);
 	drain_all(w);
 	sv_port_flush(port);
-	if (w->held)
-		sv_hold_run(w, sv_fabric_now_ns(w->h));
+	if (w->hold.held)
+		sv_hold_run(&w->hold, sv_fabric_now_ns(w->h));
 	if (sv_port_wants_kick(port))
 		sv_port_kick(port);
-	atomic_store_explicit(&w->want_kick, sv_port_wants_kick(port) || w->held,
+	atomic_store_explicit(&w->want_kick, sv_port_wants_kick(port) || w->hold.held,
 			      memory_order_relaxed);
 }
 

@@ -4,7 +4,6 @@
  *
  *	wire.c	   send and receive: path state, rings, back-pressure, addresses, QP numbers
  *	payload.c  how payload bytes get across: inline, one copy, or through shared memory
- *	hold.c	   packets that fault rules delay, duplicate or reorder
  *	control.c  following link, cut and life state (state.c changes it)
  *	thread.c   the engine thread
  *	runtime.c  this process: the fabric it is on, its devices and ports
@@ -12,6 +11,7 @@
 #ifndef SV_LIVE_WIRE_H
 #define SV_LIVE_WIRE_H
 
+#include "simverbs/hold.h"
 #include "simverbs/live/fabric.h"
 #include "simverbs/live/ring.h"
 #include "simverbs/live/state.h"
@@ -25,7 +25,6 @@
 #define SV_MAX_BAD_RANGES 64
 /* How often the engine tries again what found a ring full. */
 #define SV_KICK_RETRY_NS 200000u
-#define SV_MAX_HELD	 4096
 /* With fewer processors than this a poller gives way now and then, and engines hardly spin. */
 #define SV_MANY_CORES	  8
 #define SV_YIELD_POLLS	  64u
@@ -33,19 +32,6 @@
 #define SV_GRACE_YIELD_NS 50000u
 #define SV_SPIN_NS	  100000u
 #define SV_SPIN_YIELD_NS  10000u
-
-/* A packet that a fault rule keeps back, on its way out or on its way in, with its own copy of the
- * payload: a late packet carries the bytes that were there when it was sent. */
-struct sv_held {
-	struct sv_held *next;
-	uint64_t due_ns;
-	uint32_t
-	    overtake;  /* released when this many packets of the same pair went by; 0: by time */
-	uint32_t peer; /* slot of the other end */
-	enum sv_fault_dir dir;
-	struct sv_packet pkt;
-	uint8_t payload[];
-};
 
 /* Memory of ours that a peer failed to read: sent through shared memory from then on. */
 struct sv_bad_range {
@@ -71,9 +57,7 @@ struct sv_wire {
 	uint32_t probed_generation[SV_MAX_SLOTS]; /* incarnation of a peer whose memory we tried */
 	struct sv_bad_range bad[SV_MAX_BAD_RANGES];
 	unsigned nbad, next_bad;
-	struct sv_held *held, **held_tail;
-	unsigned nheld;
-	uint64_t slow_until_ns[2]; /* per direction: when the slowed link is free again */
+	struct sv_hold hold;
 	uint64_t qpn_used[SV_QPN_INDEX_MAX / 64];
 	unsigned nqpn;
 	bool warned_full;
@@ -103,14 +87,10 @@ static inline void sv_cpu_relax(void)
 }
 
 extern const struct sv_wire_ops sv_live_wire_ops;
+extern const struct sv_hold_ops sv_live_hold_ops;
 
 /* --- wire.c --- */
 
-/* Puts a packet on the ring to its destination. 0 (which includes lost), or -EAGAIN. */
-int sv_wire_push(struct sv_wire *w, const struct sv_packet *pkt, const struct sv_frag *frags,
-		 uint32_t nfrags);
-/* Is there room for one MTU packet to a slot? False: it waits, as after -EAGAIN. */
-bool sv_wire_room(struct sv_wire *w, const struct sv_packet *pkt, int *result);
 /* Everything there is to do now: control, arrivals, held packets, kicks. Locked. */
 void sv_wire_progress(struct sv_port *port);
 /* Has anything come from outside for sv_wire_progress? Unlocked. */
@@ -134,17 +114,6 @@ int sv_payload_copy(struct sv_port *port, const struct sv_packet *pkt, uint32_t 
 void sv_payload_probe(struct sv_wire *w, struct sv_ring *ring);
 /* Gathers fragments into one piece. */
 void sv_payload_gather(void *dst, const struct sv_frag *frags, uint32_t nfrags);
-
-/* --- hold.c --- */
-
-/* Sends a packet under the fault rules: may lose it, keep it back or send it twice. */
-int sv_hold_send(struct sv_wire *w, const struct sv_packet *pkt, const struct sv_frag *frags,
-		 uint32_t nfrags);
-/* Receives a packet under the fault rules. */
-void sv_hold_receive(struct sv_wire *w, const struct sv_packet *pkt);
-/* Passes on what is due. Returns the time of the next, UINT64_MAX for none. */
-uint64_t sv_hold_run(struct sv_wire *w, uint64_t now_ns);
-void sv_hold_drop_all(struct sv_wire *w);
 
 /* --- control.c --- */
 
