@@ -152,7 +152,7 @@ struct sv_swqe {
 	struct sv_ah_route {
 		uint16_t port;
 		union ibv_gid dgid;
-		uint8_t sgid_index, is_global, sl, traffic_class;
+		uint8_t sgid_index, is_global, sl, traffic_class, hop_limit;
 		uint16_t dlid;
 		uint16_t sport;
 	} route;	/* UD */
@@ -215,7 +215,8 @@ struct sv_qp {
 	uint16_t dst_port; /* resolved at RTR */
 	uint16_t pkey;	   /* what its P_Key index stands for */
 	uint16_t sport;	   /* what leaves has this UDP source port */
-	uint32_t mtu;	   /* bytes */
+	uint8_t traffic_class, hop_limit;
+	uint32_t mtu; /* bytes */
 	/* ECE options: the device's; from RTR on what was set and the device has. */
 	uint32_t ece, ece_wanted;
 

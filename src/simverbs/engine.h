@@ -3,7 +3,7 @@
  * The contract inside simverbs: what the core (verbs objects and the RC and UD protocol) gives to
  * and wants from a wire, and what the ABI layer calls.
  *
- *	 ibv_* symbols (abi/)          sv_stepped_* (stepped.c)     shared memory (live/)
+ *	 ibv_* symbols (abi/)    sv_stepped_* (stepped.c)   shared memory (live/), packets (roce/)
  *	        │ sv_<verb>()                  │                          │
  *	┌───────▼──────────────────────────────▼──────────────────────────▼────────┐
  *	│ core: PD MR CQ QP SRQ AH, requester, responder, timers, completions,      │
@@ -11,7 +11,8 @@
  *	└───────┬──────────────────────────────▲───────────────────────────────────┘
  *	        │ struct sv_wire_ops           │ sv_port_receive(), sv_port_run_timers(), …
  *	┌───────▼──────────────────────────────┴───────────────────────────────────┐
- *	│ wire: stepped (event heap, virtual clock) or live (inboxes, engine thread)│
+ *	│ wire: stepped (event heap, virtual clock), live (inboxes, engine thread)   │
+ *	│	or RoCE (datagrams, engine thread)				    │
  *	└───────────────────────────────────────────────────────────────────────────┘
  *
  * A port (sv_port) is the run-time of one simulated device in this process. Each process that opens
@@ -83,7 +84,7 @@ enum sv_packet_flags {
 	/* Was sent before (for statistics and traces; a responder must not look at it). */
 	SV_PKT_RETRY = 1 << 7,
 	SV_PKT_INVALIDATE = 1 << 8, /* on LAST of a SEND, instead of IMM */
-	SV_PKT_MIGRATED = 1 << 9,   /* the BTH's M bit: only the RoCE wire knows it */
+	SV_PKT_MIGRATED = 1 << 9,   /* the BTH's M bit: only the RoCE wire has it */
 };
 
 /* AETH syndromes, as on the wire: the top three bits say which kind. */
@@ -116,6 +117,7 @@ struct sv_packet {
 	uint32_t npkts;
 	uint32_t payload_len;
 	uint16_t sport; /* UDP source port, by which bonds and switches spread what they carry */
+	uint8_t traffic_class, hop_limit;
 	union {
 		__be32 imm;
 		uint32_t invalidate_rkey;
@@ -136,7 +138,6 @@ struct sv_packet {
 			uint32_t qkey;
 			uint16_t slid;
 			uint8_t sl;
-			uint8_t traffic_class;
 		} ud;
 	};
 	/* Receiving side: the payload when it lies in this process's memory in one piece, else NULL
@@ -190,6 +191,12 @@ struct sv_wire_ops {
 	 */
 	int (*send)(struct sv_port *port, const struct sv_packet *pkt, const struct sv_frag *frags,
 		    uint32_t nfrags);
+
+	/*
+	 * The application has posted, and send() was called for all of it that may go now: a wire
+	 * that collects packets sends them. NULL: it does not.
+	 */
+	void (*posted)(struct sv_port *port);
 
 	/*
 	 * Copies payload bytes [offset, offset + length) of a packet being received to dst.
@@ -464,6 +471,8 @@ static inline void sv_device_name(uint32_t rail, uint32_t renamed, char *buf, si
 		snprintf(buf, size, "sim%u", rail);
 }
 bool sv_port_dead(const struct sv_port *port);
+/* Locked. Whether it has a queue pair of this number. */
+bool sv_port_has_qp(const struct sv_port *port, uint32_t qpn);
 
 /* Raises an event of a physical port or of the device on every context (fault rule event=…). */
 void sv_port_raise(struct sv_port *port, uint32_t phys, enum ibv_event_type type);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BIT(kind) (1u << (kind))
+
 /* ---------------------------------------------------------------- the table */
 
 void sv_fault_table_init(struct sv_fault_table *table, uint64_t seed)
@@ -371,6 +373,22 @@ static uint64_t due_at(const struct sv_fault_rule *rule)
 	uint64_t fired = atomic_load_explicit(&rule->fired, memory_order_relaxed);
 
 	return fired < rule->count ? rule->at_ns + fired * rule->period_ns : UINT64_MAX;
+}
+
+uint32_t sv_fault_inverse(uint32_t kinds)
+{
+	return (kinds & (BIT(SV_FAULT_LINK_DOWN) | BIT(SV_FAULT_LINK_OFF)) ? BIT(SV_FAULT_LINK_UP)
+									   : 0) |
+	       (kinds & BIT(SV_FAULT_LINK_UP) ? BIT(SV_FAULT_LINK_DOWN) : 0) |
+	       (kinds & BIT(SV_FAULT_LEG_DOWN) ? BIT(SV_FAULT_LEG_UP) : 0) |
+	       (kinds & (BIT(SV_FAULT_LEG_UP) | BIT(SV_FAULT_LEG_REMAP)) ? BIT(SV_FAULT_LEG_DOWN)
+									 : 0) |
+	       (kinds & BIT(SV_FAULT_CUT) ? BIT(SV_FAULT_HEAL) : 0) |
+	       (kinds & BIT(SV_FAULT_HEAL) ? BIT(SV_FAULT_CUT) : 0) |
+	       (kinds & (BIT(SV_FAULT_KILL) | BIT(SV_FAULT_DISASSOCIATE) | BIT(SV_FAULT_FEIGN))
+		    ? BIT(SV_FAULT_REVIVE)
+		    : 0) |
+	       (kinds & BIT(SV_FAULT_REVIVE) ? BIT(SV_FAULT_KILL) : 0);
 }
 
 bool sv_fault_due(struct sv_fault_table *table, uint64_t now_ns, struct sv_fault_verdict *verdict)

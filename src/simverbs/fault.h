@@ -280,6 +280,9 @@ bool sv_fault_packet(struct sv_fault_table *table, enum sv_fault_dir dir,
 /* A device's legs after an action of a bond on one of them: see engine.h. */
 uint32_t sv_fault_legs(uint32_t legs, uint32_t kind, uint32_t leg);
 
+/* The fabric actions that undo these, when `for=` is over: bits 1 << enum sv_fault_kind. */
+uint32_t sv_fault_inverse(uint32_t kinds);
+
 /* Time-triggered rules (at= without a packet to match) that are due, one per call; false: none. */
 bool sv_fault_due(struct sv_fault_table *table, uint64_t now_ns, struct sv_fault_verdict *verdict);
 /* When the next one is due; UINT64_MAX: none. */

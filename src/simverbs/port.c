@@ -174,8 +174,11 @@ int sv_port_send(struct sv_qp *qp, struct sv_packet *pkt, const struct sv_frag *
 	pkt->src_port = qp->own_port;
 	pkt->pkey = qp->pkey;
 	pkt->src_qpn = qp->ibv.qp_num;
-	if (pkt->op != SV_OP_UD)
+	if (pkt->op != SV_OP_UD) {
 		pkt->sport = qp->sport;
+		pkt->traffic_class = qp->traffic_class;
+		pkt->hop_limit = qp->hop_limit;
+	}
 	ret = port->ops->send(port, pkt, frags, nfrags);
 	if (ret)
 		return ret;
@@ -386,6 +389,11 @@ void sv_port_set_ece(struct sv_port *port, uint32_t vendor_id, uint32_t options)
 void sv_port_set_burst(struct sv_port *port, uint32_t burst_bytes)
 {
 	port->cfg.burst_bytes = burst_bytes;
+}
+
+bool sv_port_has_qp(const struct sv_port *port, uint32_t qpn)
+{
+	return sv_port_find_qp(port, qpn) != NULL;
 }
 
 bool sv_port_dead(const struct sv_port *port)

@@ -153,6 +153,8 @@ void sv_sq_doorbell(struct sv_qp *qp)
 	else
 		sv_requester_run(qp);
 	sv_qp_check_fatal(qp);
+	if (qp->port->ops->posted)
+		qp->port->ops->posted(qp->port);
 }
 
 int sv_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)

@@ -166,6 +166,7 @@ int sv_route_from_ah_attr(struct sv_port *port, const struct ibv_ah_attr *attr,
 	    .is_global = attr->is_global,
 	    .sl = attr->sl,
 	    .traffic_class = attr->grh.traffic_class,
+	    .hop_limit = attr->grh.hop_limit,
 	    .dlid = attr->dlid,
 	    .sport = sport_of_label(attr->is_global ? attr->grh.flow_label & 0xfffff : 0),
 	};
@@ -296,6 +297,8 @@ static void take_route(struct sv_qp *qp, const struct sv_ah_route *route,
 	bool labelled = attr->is_global && attr->grh.flow_label & 0xfffff;
 
 	qp->dst_port = route->port;
+	qp->traffic_class = route->traffic_class;
+	qp->hop_limit = route->hop_limit;
 	qp->sport = labelled ? route->sport : sport_of_qps(qp->ibv.qp_num, qp->attr.dest_qp_num);
 }
 

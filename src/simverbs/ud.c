@@ -26,7 +26,8 @@ static int build(struct sv_qp *qp, struct sv_swqe *wqe, struct sv_packet *pkt,
 	pkt->ud.qkey = wqe->ud_qkey & QKEY_OF_QP ? qp->attr.qkey : wqe->ud_qkey;
 	pkt->ud.slid = phys->lid;
 	pkt->ud.sl = wqe->route.sl;
-	pkt->ud.traffic_class = wqe->route.traffic_class;
+	pkt->traffic_class = wqe->route.traffic_class;
+	pkt->hop_limit = wqe->route.hop_limit;
 	if (wqe->route.is_global) {
 		pkt->flags |= SV_PKT_GRH;
 		pkt->ud.sgid = phys->gids[wqe->route.sgid_index].gid;
@@ -97,7 +98,7 @@ out:
 static void fill_grh(struct ibv_grh *grh, const struct sv_packet *pkt)
 {
 	*grh = (struct ibv_grh){
-	    .version_tclass_flow = htonl(6u << 28 | (uint32_t)pkt->ud.traffic_class << 20),
+	    .version_tclass_flow = htonl(6u << 28 | (uint32_t)pkt->traffic_class << 20),
 	    /* headers and checksum of a UD packet around the payload */
 	    .paylen = htons((uint16_t)(pkt->payload_len + 24)),
 	    .next_hdr = 0x1b,

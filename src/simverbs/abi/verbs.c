@@ -6,6 +6,7 @@
  */
 #include "simverbs/engine.h"
 #include "simverbs/live/runtime.h"
+#include "simverbs/roce/runtime.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,6 +29,8 @@ struct ibv_device **ibv_get_device_list(int *num_devices)
 		*num_devices = 0;
 	found = sv_stepped_devices(&n);
 	if (!found)
+		found = sv_roce_devices(&n);
+	if (!found && errno == ENOSYS)
 		found = sv_live_devices(&n);
 	/* A machine without devices has an empty list; that is not an error. */
 	if (!found && errno != ENOSYS)

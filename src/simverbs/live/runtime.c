@@ -99,8 +99,9 @@ static int attach(void)
 		return 0;
 	if (!name || !*name) {
 		if (warnings_wanted())
-			fprintf(stderr, "simverbs: no devices: SIMVERBS_FABRIC is not set "
-					"(start programs with `simverbs run`)\n");
+			fprintf(stderr,
+				"simverbs: no devices: neither SIMVERBS_FABRIC is set (start "
+				"programs with `simverbs run`) nor SIMVERBS_ROCE\n");
 		return -ENOSYS;
 	}
 	rc = sv_fabric_open(name, &self.fab);

@@ -145,22 +145,6 @@ void sv_state_cut(struct sv_fabric *fab, uint32_t host, uint32_t rail, uint32_t 
 	sv_fabric_notify(fab);
 }
 
-static uint32_t inverse(uint32_t kinds)
-{
-	return (kinds & (BIT(SV_FAULT_LINK_DOWN) | BIT(SV_FAULT_LINK_OFF)) ? BIT(SV_FAULT_LINK_UP)
-									   : 0) |
-	       (kinds & BIT(SV_FAULT_LINK_UP) ? BIT(SV_FAULT_LINK_DOWN) : 0) |
-	       (kinds & BIT(SV_FAULT_LEG_DOWN) ? BIT(SV_FAULT_LEG_UP) : 0) |
-	       (kinds & (BIT(SV_FAULT_LEG_UP) | BIT(SV_FAULT_LEG_REMAP)) ? BIT(SV_FAULT_LEG_DOWN)
-									 : 0) |
-	       (kinds & BIT(SV_FAULT_CUT) ? BIT(SV_FAULT_HEAL) : 0) |
-	       (kinds & BIT(SV_FAULT_HEAL) ? BIT(SV_FAULT_CUT) : 0) |
-	       (kinds & (BIT(SV_FAULT_KILL) | BIT(SV_FAULT_DISASSOCIATE) | BIT(SV_FAULT_FEIGN))
-		    ? BIT(SV_FAULT_REVIVE)
-		    : 0) |
-	       (kinds & BIT(SV_FAULT_REVIVE) ? BIT(SV_FAULT_KILL) : 0);
-}
-
 static void undo_later(struct sv_fabric *fab, const struct sv_fault_verdict *v)
 {
 	uint64_t due = sv_fabric_now_ns(fab->h) + v->for_ns;
@@ -176,7 +160,7 @@ static void undo_later(struct sv_fabric *fab, const struct sv_fault_verdict *v)
 		atomic_store(&undo->rail, v->rail);
 		atomic_store(&undo->leg, v->leg);
 		atomic_store(&undo->phys, v->phys);
-		atomic_store(&undo->kinds, inverse(v->kinds));
+		atomic_store(&undo->kinds, sv_fault_inverse(v->kinds));
 		atomic_store(&undo->due_ns, due);
 		return;
 	}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Datagrams by UDP sockets, one for each address of the interface: nothing that needs privileges.
+ *
+ * The ICRC covers IPv4's identification, which the kernel chooses. It chooses 0 for a packet that
+ * may not be fragmented and comes from a socket that is not connected. What a received packet had
+ * stays unknown (sv_icrc_fits_some_id).
+ */
+#include "simverbs/roce/wire.h"
+
+#include <errno.h>
+#include <netinet/udp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define RECEIVE_BATCH 32u
+/* Sockets other than that of the last packet are looked at so seldom: each look is a call. */
+#define LOOK_AT_ALL	     8u
+#define RECEIVE_BUFFER_BYTES (16 << 20)
+#define SEND_BUFFER_BYTES    (4 << 20)
+/* Room for a traffic class and a hop limit. */
+#define CONTROL_BYTES (2 * CMSG_SPACE(sizeof(int)))
+
+union address {
+	struct sockaddr sa;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+struct sv_roce_sockets {
+	int fds[SV_MAX_GIDS]; /* -1: no address */
+	uint32_t hot, rounds;
+	/* Receiving. One byte more than a datagram may have tells those that are too long. */
+	struct mmsghdr in[RECEIVE_BATCH];
+	struct iovec in_bytes[RECEIVE_BATCH];
+	union address from[RECEIVE_BATCH];
+	uint8_t bytes[RECEIVE_BATCH][SV_ROCE_MAX_BYTES + 8];
+	/* Sending. */
+	struct mmsghdr out[SV_ROCE_BATCH];
+	struct iovec out_bytes[SV_ROCE_BATCH];
+	alignas(struct cmsghdr) uint8_t control[SV_ROCE_BATCH][CONTROL_BYTES];
+};
+
+/* ---------------------------------------------------------------- sockets */
+
+static void set(int fd, int level, int option, int value)
+{
+	/* What a kernel does not know makes it slower, or is the default. */
+	(void)setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+static void set_options(const struct sv_roce_wire *w, int fd, bool v4)
+{
+	int index = (int)htonl(w->itf.index); /* as IP_UNICAST_IF wants it */
+
+	set(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER_BYTES);
+	set(fd, SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES);
+	set(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES);
+	set(fd, SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER_BYTES);
+	if (v4) {
+		set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+		set(fd, IPPROTO_IP, IP_UNICAST_IF, index);
+		set(fd, SOL_SOCKET, SO_NO_CHECK, 1); /* the ICRC is better */
+	} else {
+		set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+		set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+		set(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1);
+		set(fd, IPPROTO_IPV6, IPV6_UNICAST_IF, index);
+		/* The kernel's soft RoCE sends none. */
+		set(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+	}
+}
+
+static socklen_t address_of(const struct sv_roce_wire *w, uint32_t index, union address *to)
+{
+	const union ibv_gid *gid = &w->link.gids[index];
+
+	*to = (union address){0};
+	if (sv_roce_is_v4(gid)) {
+		to->v4.sin_family = AF_INET;
+		to->v4.sin_port = htons(SV_ROCE_PORT);
+		memcpy(&to->v4.sin_addr, gid->raw + 12, 4);
+		return sizeof(to->v4);
+	}
+	to->v6.sin6_family = AF_INET6;
+	to->v6.sin6_port = htons(SV_ROCE_PORT);
+	to->v6.sin6_scope_id = w->itf.index;
+	memcpy(&to->v6.sin6_addr, gid->raw, 16);
+	return sizeof(to->v6);
+}
+
+/* A descriptor or -errno. */
+static int open_socket(const struct sv_roce_wire *w, uint32_t index)
+{
+	union address own;
+	socklen_t bytes = address_of(w, index, &own);
+	int fd = socket(own.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	set_options(w, fd, own.sa.sa_family == AF_INET);
+	if (bind(fd, &own.sa, bytes)) {
+		int err = errno;
+
+		close(fd);
+		return -err;
+	}
+	return fd;
+}
+
+static void say_taken(const struct sv_roce_wire *w)
+{
+	fprintf(
+	    stderr,
+	    "simverbs: %s: UDP port %u is taken: by the kernel, if its module rdma_rxe is loaded "
+	    "(rmmod rdma_rxe), or by another process that has this device open (give each an "
+	    "address "
+	    "of its own, %s@ADDRESS)\n",
+	    w->itf.name, SV_ROCE_PORT, w->itf.name);
+}
+
+static bool is_empty(const union ibv_gid *gid)
+{
+	static const union ibv_gid none;
+
+	return !memcmp(gid, &none, sizeof(none));
+}
+
+static void udp_close(struct sv_roce_wire *w)
+{
+	struct sv_roce_sockets *s = w->io_state;
+
+	for (uint32_t i = 0; i < SV_MAX_GIDS; i++)
+		if (s->fds[i] >= 0)
+			close(s->fds[i]);
+	free(s);
+	w->io_state = NULL;
+}
+
+static bool udp_address_changed(struct sv_roce_wire *w, uint32_t index)
+{
+	struct sv_roce_sockets *s = w->io_state;
+
+	if (s->fds[index] >= 0)
+		close(s->fds[index]);
+	s->fds[index] = -1;
+	if (is_empty(&w->link.gids[index]))
+		return true;
+	s->fds[index] = open_socket(w, index);
+	if (s->fds[index] == -EADDRINUSE)
+		say_taken(w);
+	return s->fds[index] >= 0;
+}
+
+static int udp_open(struct sv_roce_wire *w)
+{
+	struct sv_roce_sockets *s = calloc(1, sizeof(*s));
+	int err = 0;
+
+	if (!s)
+		return -ENOMEM;
+	w->io_state = s;
+	for (uint32_t i = 0; i < RECEIVE_BATCH; i++) {
+		s->in_bytes[i] = (struct iovec){s->bytes[i], sizeof(s->bytes[i])};
+		s->in[i].msg_hdr = (struct msghdr){
+		    .msg_name = &s->from[i], .msg_iov = &s->in_bytes[i], .msg_iovlen = 1};
+	}
+	for (uint32_t i = 0; i < SV_MAX_GIDS; i++)
+		s->fds[i] = -1;
+	for (uint32_t i = 0; i < SV_MAX_GIDS && err != -EADDRINUSE; i++) {
+		if (!is_empty(&w->link.gids[i]) && !udp_address_changed(w, i)) {
+			err = s->fds[i];
+			memset(&w->link.gids[i], 0, sizeof(w->link.gids[i]));
+		}
+	}
+	/* An address that is not there yet is none; a port that is taken is taken for all. */
+	if (err != -EADDRINUSE)
+		return 0;
+	udp_close(w);
+	return err;
+}
+
+/* ---------------------------------------------------------------- sending */
+
+static size_t put_control(uint8_t *control, int level, int type, int value)
+{
+	struct cmsghdr *header = (struct cmsghdr *)(void *)control;
+
+	*header = (struct cmsghdr){
+	    .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = level, .cmsg_type = type};
+	memcpy(CMSG_DATA(header), &value, sizeof(value));
+	return CMSG_SPACE(sizeof(int));
+}
+
+static size_t put_class(uint8_t *control, const struct sv_roce_out *out)
+{
+	bool v4 = out->peer->to.sa.sa_family == AF_INET;
+	int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
+	size_t bytes = put_control(control, level, v4 ? IP_TOS : IPV6_TCLASS, out->traffic_class);
+
+	return bytes +
+	       put_control(control + bytes, level, v4 ? IP_TTL : IPV6_HOPLIMIT, out->hop_limit);
+}
+
+static void prepare(struct sv_roce_sockets *s, uint32_t i, struct sv_roce_out *out)
+{
+	s->out_bytes[i] = (struct iovec){out->bytes, out->length};
+	s->out[i].msg_hdr = (struct msghdr){
+	    .msg_name = (void *)(uintptr_t)&out->peer->to,
+	    .msg_namelen = out->peer->to_bytes,
+	    .msg_iov = &s->out_bytes[i],
+	    .msg_iovlen = 1,
+	};
+	if (out->traffic_class || out->hop_limit != SV_ROCE_HOP_LIMIT) {
+		s->out[i].msg_hdr.msg_control = s->control[i];
+		s->out[i].msg_hdr.msg_controllen = put_class(s->control[i], out);
+	}
+}
+
+/* Those from the first on that leave by the same socket. */
+static uint32_t same_way(const struct sv_roce_wire *w)
+{
+	uint32_t n = w->first_out;
+
+	while (n < w->num_out && w->out[n].peer->gid_index == w->out[w->first_out].peer->gid_index)
+		n++;
+	return n - w->first_out;
+}
+
+static bool udp_flush(struct sv_roce_wire *w)
+{
+	struct sv_roce_sockets *s = w->io_state;
+
+	while (w->first_out < w->num_out) {
+		int fd = s->fds[w->out[w->first_out].peer->gid_index];
+		uint32_t n = same_way(w);
+		int sent = -1;
+
+		for (uint32_t i = 0; i < n; i++)
+			prepare(s, i, &w->out[w->first_out + i]);
+		errno = ENETUNREACH; /* its address is gone */
+		if (fd >= 0)
+			sent = sendmmsg(fd, s->out, n, MSG_DONTWAIT);
+		if (sent > 0) {
+			w->first_out += (uint32_t)sent;
+			w->counters[SV_ROCE_tx_datagrams] += (uint32_t)sent;
+		} else if (errno == EAGAIN || errno == ENOBUFS) {
+			return false;
+		} else if (errno != EINTR) {
+			/* No route, too long, forbidden: lost, as on a cable. */
+			sv_roce_count(w, SV_ROCE_tx_refused);
+			w->first_out++;
+		}
+	}
+	return true;
+}
+
+/* ---------------------------------------------------------------- receiving */
+
+static void deliver(struct sv_roce_wire *w, uint32_t index, const struct mmsghdr *msg)
+{
+	const union address *from = msg->msg_hdr.msg_name;
+	struct sv_roce_in in = {
+	    .flow = {.dst = w->link.gids[index]},
+	    .bytes = msg->msg_hdr.msg_iov->iov_base,
+	    .length = msg->msg_len,
+	};
+
+	if (from->sa.sa_family == AF_INET) {
+		in.flow.src.raw[10] = in.flow.src.raw[11] = 0xff;
+		memcpy(in.flow.src.raw + 12, &from->v4.sin_addr, 4);
+		in.flow.sport = ntohs(from->v4.sin_port);
+	} else {
+		memcpy(in.flow.src.raw, &from->v6.sin6_addr, 16);
+		in.flow.sport = ntohs(from->v6.sin6_port);
+	}
+	sv_roce_receive(w, &in);
+}
+
+static void receive_from(struct sv_roce_wire *w, uint32_t index)
+{
+	struct sv_roce_sockets *s = w->io_state;
+	int n;
+
+	for (uint32_t i = 0; i < RECEIVE_BATCH; i++)
+		s->in[i].msg_hdr.msg_namelen = sizeof(s->from[i]);
+	n = recvmmsg(s->fds[index], s->in, RECEIVE_BATCH, MSG_DONTWAIT, NULL);
+	if (n > 0)
+		s->hot = index;
+	for (int i = 0; i < n; i++)
+		deliver(w, index, &s->in[i]);
+}
+
+static void udp_receive(struct sv_roce_wire *w)
+{
+	struct sv_roce_sockets *s = w->io_state;
+	bool all = s->rounds++ % LOOK_AT_ALL == 0;
+
+	for (uint32_t i = 0; i < SV_MAX_GIDS; i++)
+		if (s->fds[i] >= 0 && (all || i == s->hot))
+			receive_from(w, i);
+}
+
+static nfds_t udp_fds(struct sv_roce_wire *w, struct pollfd *fds, short events)
+{
+	const struct sv_roce_sockets *s = w->io_state;
+	nfds_t n = 0;
+
+	for (uint32_t i = 0; i < SV_MAX_GIDS; i++)
+		if (s->fds[i] >= 0)
+			fds[n++] = (struct pollfd){.fd = s->fds[i], .events = events};
+	return n;
+}
+
+const struct sv_roce_io sv_roce_udp = {
+    .open = udp_open,
+    .close = udp_close,
+    .address_changed = udp_address_changed,
+    .flush = udp_flush,
+    .receive = udp_receive,
+    .fds = udp_fds,
+};
