@@ -149,21 +149,26 @@ static struct ha_statement over_path(enum ha_speaker speaker, unsigned p, const 
 				     .body_length = HA_MAILBOX_EXPECTED};
 }
 
-static void deliver_over(struct ha_comm *comm, unsigned p, const uint8_t *message, size_t length)
+/* How a path takes a message: ha_path_msg_send, or the one for the last. */
+typedef bool (*path_send)(struct ha_comm *comm, struct ha_path *path, const void *message,
+			  size_t length);
+
+static void deliver_over(struct ha_comm *comm, unsigned p, const uint8_t *message, size_t length,
+			 path_send send)
 {
 	uint8_t sealed[HA_MAILBOX_SEALED] = {0};
 	struct ha_writer w = {sealed + HA_MAILBOX_EXPECTED};
 	struct ha_statement said;
 
 	if (!comm->auth.on) {
-		ha_path_msg_send(comm, comm->paths[p], message, length);
+		send(comm, comm->paths[p], message, length);
 		return;
 	}
 	memcpy(sealed, message, length);
 	ha_put_uint(&w, ++comm->failover->path_said, 8);
 	said = over_path(ha_comm_speaker(comm), p, sealed);
 	ha_statement_code(&comm->auth.path, &said, sealed + HA_MAILBOX_CODE_OFFS);
-	ha_path_msg_send(comm, comm->paths[p], sealed, sizeof(sealed));
+	send(comm, comm->paths[p], sealed, sizeof(sealed));
 }
 
 /* What is being overwritten is followed by another immediate; what stays as it is was forged. */
@@ -214,7 +219,9 @@ static void deliver(struct ha_comm *comm, const struct ha_message *m)
 	}
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (carries_messages(comm, p))
-			deliver_over(comm, p, bytes, length);
+			deliver_over(comm, p, bytes, length,
+				     m->kind == HA_MSG_BYE ? ha_path_msg_send_last
+							   : ha_path_msg_send);
 	comm->count.control_sent++;
 }
 
@@ -239,7 +246,7 @@ void ha_signaling_read_path_msg(struct ha_comm *comm)
 static bool msg_under_way(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (ha_path_ready(comm->paths[p]) && comm->paths[p]->msg_busy)
+		if (ha_path_ready(comm->paths[p]) && comm->paths[p]->msgs_out != 0)
 			return true;
 	return false;
 }
@@ -259,8 +266,6 @@ void ha_signaling_goodbye(struct ha_comm *comm)
 {
 	struct ha_message m;
 
-	if (comm->failover->socket_broken)
-		wait_for_message(comm);
 	fill(comm, HA_MSG_BYE, &m);
 	deliver(comm, &m);
 	if (comm->failover->socket_broken)

@@ -176,7 +176,8 @@ struct ha_path {
 	ha_result_t outcome; /* of opening and connecting */
 
 	/* On their way (path_msg.c). [T] */
-	bool msg_busy, probe_busy;
+	uint8_t msgs_out;
+	bool probe_busy;
 
 	/* Fencing (fence.c). [T] */
 	uint64_t fencing_since_ns;

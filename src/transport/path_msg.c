@@ -12,11 +12,6 @@
 _Static_assert(HA_MAILBOX_EXPECTED <= HA_MAILBOX_BYTES, "a message fits");
 _Static_assert(HA_MAILBOXES == HA_MAX_PATHS, "a box for each path");
 
-static struct ha_mailbox *box_out(const struct ha_comm *comm, unsigned path)
-{
-	return comm->is_send ? &comm->send_ring->msg_out[path] : &comm->recv_ring->msg_out[path];
-}
-
 void ha_path_mailbox_read(const struct ha_comm *comm, unsigned path, uint8_t *out)
 {
 	const struct ha_mailbox *box =
@@ -58,10 +53,9 @@ static bool post(struct ha_comm *comm, struct ha_path *path, struct ibv_send_wr 
 	return true;
 }
 
-bool ha_path_msg_send(struct ha_comm *comm, struct ha_path *path, const void *message,
-		      size_t length)
+static bool send_from(struct ha_comm *comm, struct ha_path *path, struct ha_mailbox *box,
+		      const void *message, size_t length)
 {
-	struct ha_mailbox *box = box_out(comm, path->index);
 	struct ibv_sge sge = {
 	    .addr = (uintptr_t)box->bytes, .length = (uint32_t)length, .lkey = path->ring_lkey};
 	struct ibv_send_wr wr = {
@@ -72,12 +66,32 @@ bool ha_path_msg_send(struct ha_comm *comm, struct ha_path *path, const void *me
 	    .wr.rdma = {.remote_addr = peer_box(comm, path), .rkey = path->remote_rkey},
 	};
 
-	/* The hardware may still read what it was given before. */
-	if (path->msg_busy)
-		return false;
 	memcpy(box->bytes, message, length);
-	path->msg_busy = post(comm, path, &wr, HA_WR_CONTROL);
-	return path->msg_busy;
+	if (!post(comm, path, &wr, HA_WR_CONTROL))
+		return false;
+	path->msgs_out++;
+	return true;
+}
+
+bool ha_path_msg_send(struct ha_comm *comm, struct ha_path *path, const void *message,
+		      size_t length)
+{
+	struct ha_mailbox *boxes =
+	    comm->is_send ? comm->send_ring->msg_out : comm->recv_ring->msg_out;
+
+	/* The hardware may still read what it was given before. */
+	if (path->msgs_out != 0)
+		return false;
+	return send_from(comm, path, &boxes[path->index], message, length);
+}
+
+bool ha_path_msg_send_last(struct ha_comm *comm, struct ha_path *path, const void *message,
+			   size_t length)
+{
+	struct ha_mailbox *boxes =
+	    comm->is_send ? comm->send_ring->last_out : comm->recv_ring->last_out;
+
+	return send_from(comm, path, &boxes[path->index], message, length);
 }
 
 bool ha_path_probe(struct ha_comm *comm, struct ha_path *path)
@@ -95,7 +109,7 @@ bool ha_path_probe(struct ha_comm *comm, struct ha_path *path)
 
 void ha_path_msg_done(struct ha_path *path, uint32_t mark)
 {
-	path->msg_busy = false;
+	path->msgs_out--;
 	ha_qp_left(&path->qps[0], mark);
 }
 

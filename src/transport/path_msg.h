@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a path carries besides messages: control messages into the peer's mailbox, and probes,
- * writes of nothing whose completion shows that the path works. One of each at a time per path.
+ * writes of nothing whose completion shows that the path works. One of each at a time per path, and
+ * the last message behind one that is still on its way.
  */
 #ifndef HA_TRANSPORT_PATH_MSG_H
 #define HA_TRANSPORT_PATH_MSG_H
@@ -14,9 +15,12 @@ struct ha_comm;
 struct ha_path;
 
 /* False: the one before is still on its way, or there is no room. A path that fails is triggered.
- * [T] */
+ * The last one of a connection waits for none: it has a place of its own, for one that is sent
+ * once. [T] */
 bool ha_path_msg_send(struct ha_comm *comm, struct ha_path *path, const void *message,
 		      size_t length);
+bool ha_path_msg_send_last(struct ha_comm *comm, struct ha_path *path, const void *message,
+			   size_t length);
 
 /*
  * Copies what lies in the mailbox of this path, HA_MAILBOX_BYTES of it. The peer's device may write

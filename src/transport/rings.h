@@ -140,8 +140,9 @@ struct ha_send_ring {
 	struct ha_sizes sizes[HA_WINDOW];	    /* source of our records */
 	struct ha_mailbox msg_in[HA_MAILBOXES];	    /* written by the peer */
 	struct ha_mailbox msg_out[HA_MAILBOXES];
-	alignas(64) uint64_t counts[HA_COUNTS]; /* written by the peer (e2e) */
-	uint64_t read_landing;			/* where a read of our own memory ends up */
+	alignas(64) uint64_t counts[HA_COUNTS];	  /* written by the peer (e2e) */
+	uint64_t read_landing;			  /* where a read of our own memory ends up */
+	struct ha_mailbox last_out[HA_MAILBOXES]; /* while the hardware may still read the other */
 };
 
 struct ha_recv_ring {
@@ -150,7 +151,8 @@ struct ha_recv_ring {
 	uint64_t read_landing;			    /* where a read of our own memory ends up */
 	struct ha_mailbox msg_in[HA_MAILBOXES];	    /* written by the peer */
 	struct ha_mailbox msg_out[HA_MAILBOXES];
-	alignas(64) uint64_t counts[HA_COUNTS]; /* source of the sender's (e2e) */
+	alignas(64) uint64_t counts[HA_COUNTS];	  /* source of the sender's (e2e) */
+	struct ha_mailbox last_out[HA_MAILBOXES]; /* while the hardware may still read the other */
 };
 
 #endif
