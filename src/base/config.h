@@ -69,6 +69,7 @@ struct ha_config {
 
 	/* Failure detection and recovery. */
 	int heartbeat_ms;
+	int stall_ms;
 	int rto_ms;
 	int max_retries; /* -1: not set */
 	int outage_ms;	 /* 0: not set; see give_up_ms */

@@ -68,6 +68,8 @@ const struct ha_config_var ha_config_vars[] = {
 	{"HA_NCCL_HEARTBEAT_MS", .group = HA_GROUP_RECOVERY, INT(heartbeat_ms, 200, 1, 60000),
 	 .help = "Interval of the liveness heartbeats; three silent ones declare a path dead, ten "
 		 "(two seconds at least) if the peer answers over no other port either."},
+	{"HA_NCCL_STALL_MS", .group = HA_GROUP_RECOVERY, INT(stall_ms, 10, 0, 60000),
+	 .help = "Traffic that stands still for this long has its path asked in quick succession; four times that without any answer declare it dead while the peer answers over other ports. 0 leaves it to the heartbeats."},
 	{"HA_NCCL_RTO_MS", .group = HA_GROUP_RECOVERY, INT(rto_ms, 1000, 1, 600000),
 	 .help = "Soft timeout: a posted request without a completion for this long fails its path."},
 	{"HA_NCCL_MAX_RETRIES", .group = HA_GROUP_RECOVERY, INT(max_retries, -1, 1, 1000000),

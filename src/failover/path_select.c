@@ -83,16 +83,18 @@ static bool has_patience(const struct ha_comm *comm)
 
 /*
  * What was asked later than this and answered was answered after the failure. All that is known in
- * general is that it failed before it was noticed. Where its heartbeats were given up they were
- * silent for three intervals, of which one at most was before the failure: two are left.
+ * general is that it failed before it was noticed. Where its heartbeats were given up they know
+ * more, but no failure is looked back for further than three intervals allow.
  */
 static uint64_t failed_before_ns(const struct ha_comm *comm, uint64_t now_ns)
 {
-	/* With a margin for the way there and back. */
-	uint64_t known_ns = (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS * 3 / 2;
-	bool known = ha_path_select_is_silent(comm, comm->active) && now_ns > known_ns;
+	uint64_t most_ns = (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS * 3 / 2;
+	uint64_t failed_ns;
 
-	return known ? now_ns - known_ns : now_ns;
+	if (!ha_path_select_is_silent(comm, comm->active) || now_ns <= most_ns)
+		return now_ns;
+	failed_ns = ha_session_failed_before_ns(comm->failover->links[comm->active].live.session);
+	return failed_ns > now_ns - most_ns ? failed_ns : now_ns - most_ns;
 }
 
 void ha_path_select_begin(struct ha_comm *comm, enum ha_reason reason)

@@ -17,6 +17,11 @@
  */
 #define LATE_SLACK_NS (2 * HA_NS_PER_MS)
 
+/* Pings in each part of an inquiry's patience; and the patience is never less than so many round
+ * trips, so that a way that has become ten times as slow is not silent. */
+#define PINGS_A_PART	3
+#define PATIENCE_FACTOR 16
+
 /* A round trip this far above the baseline, and above half the interval, is slow; three are a
  * reason for suspicion. */
 #define SLOW_FACTOR 8
@@ -59,16 +64,42 @@ static uint64_t long_silence_ns(const struct ha_detector *detector)
 	return silence > HA_DETECTOR_LONG_MIN_NS ? silence : HA_DETECTOR_LONG_MIN_NS;
 }
 
+static uint64_t part_ns(const struct ha_detector *detector)
+{
+	uint64_t slow_ns = detector->baseline_ns * PATIENCE_FACTOR / HA_DETECTOR_INQUIRY_PARTS;
+
+	return slow_ns > detector->stall_ns ? slow_ns : detector->stall_ns;
+}
+
+static uint64_t patience_ns(const struct ha_detector *detector)
+{
+	return HA_DETECTOR_INQUIRY_PARTS * part_ns(detector);
+}
+
+static uint64_t burst_ns(const struct ha_detector *detector)
+{
+	uint64_t burst = part_ns(detector) / PINGS_A_PART;
+
+	return burst > QUICK_MIN_NS ? burst : QUICK_MIN_NS;
+}
+
 static uint64_t waiting(const struct ha_detector *detector)
 {
 	return detector->sent - detector->answered;
 }
 
-void ha_detector_init(struct ha_detector *detector, uint64_t interval_ns, uint64_t seed,
-		      uint64_t now_ns)
+/* Pings of the inquiry without an answer. */
+static uint64_t inquiring(const struct ha_detector *detector)
+{
+	return detector->sent - (detector->inquiry.first_seq - 1);
+}
+
+void ha_detector_init(struct ha_detector *detector, uint64_t interval_ns, uint64_t stall_ns,
+		      uint64_t seed, uint64_t now_ns)
 {
 	memset(detector, 0, sizeof(*detector));
 	detector->interval_ns = interval_ns;
+	detector->stall_ns = stall_ns;
 	detector->state = HA_SESSION_INIT;
 	detector->random = (uint32_t)(seed ^ (seed >> 32)) | 1; /* xorshift never leaves 0 */
 	detector->next_ping_ns = now_ns;
@@ -135,7 +166,8 @@ uint64_t ha_detector_due_ns(const struct ha_detector *detector)
 
 bool ha_detector_is_steady(const struct ha_detector *detector, uint64_t now_ns)
 {
-	return detector->next_ping_ns != UINT64_MAX && !in_a_hurry(detector, now_ns);
+	return detector->next_ping_ns != UINT64_MAX && !ha_detector_inquires(detector) &&
+	       !in_a_hurry(detector, now_ns);
 }
 
 bool ha_detector_may_join(const struct ha_detector *detector, uint64_t now_ns)
@@ -144,14 +176,23 @@ bool ha_detector_may_join(const struct ha_detector *detector, uint64_t now_ns)
 	       detector->next_ping_ns <= now_ns + jitter_ns(detector);
 }
 
+/* To the next ping. A peer that answers nobody is not pressed for long. */
+static uint64_t pause_ns(struct ha_detector *detector, uint64_t now_ns)
+{
+	if (!ha_detector_inquires(detector))
+		return in_a_hurry(detector, now_ns) ? quick_ns(detector) : steady_ns(detector);
+	return since(now_ns, detector->inquiry.begun_ns) < 2 * patience_ns(detector)
+		   ? burst_ns(detector)
+		   : quick_ns(detector);
+}
+
 uint64_t ha_detector_ping(struct ha_detector *detector, uint64_t now_ns)
 {
 	if (waiting(detector) == 0)
 		detector->waiting_ns = now_ns;
 	detector->sent++;
 	detector->sent_ns[detector->sent % HA_DETECTOR_PINGS] = now_ns;
-	detector->next_ping_ns =
-	    now_ns + (in_a_hurry(detector, now_ns) ? quick_ns(detector) : steady_ns(detector));
+	detector->next_ping_ns = now_ns + pause_ns(detector, now_ns);
 	return detector->sent;
 }
 
@@ -176,6 +217,35 @@ static void note_round_trip(struct ha_detector *detector, uint64_t round_trip_ns
 	}
 }
 
+/*
+ * What was asked after the last answer was heard, and a part later, the peer answered another time.
+ * What was asked before that came at once, and it is the youngest question that tells when.
+ */
+static void note_round(struct ha_detector *detector, struct ha_detector_answer answer)
+{
+	struct ha_detector_answer *rounds = detector->rounds;
+
+	if (answer.sent_ns < rounds[0].heard_ns) {
+		rounds[0].sent_ns = answer.sent_ns;
+		return;
+	}
+	if (answer.sent_ns < rounds[0].sent_ns + part_ns(detector))
+		return;
+	memmove(&rounds[1], &rounds[0], sizeof(detector->rounds) - sizeof(rounds[0]));
+	rounds[0] = answer;
+}
+
+/* Something was heard: back to the pace of before. */
+static void end_inquiry(struct ha_detector *detector, uint64_t now_ns)
+{
+	if (!ha_detector_inquires(detector))
+		return;
+	detector->inquiry = (struct ha_inquiry){0};
+	if (detector->next_ping_ns != UINT64_MAX)
+		detector->next_ping_ns = detector->sent_ns[detector->sent % HA_DETECTOR_PINGS] +
+					 pause_ns(detector, now_ns);
+}
+
 bool ha_detector_pong(struct ha_detector *detector, uint64_t seq, uint64_t now_ns,
 		      uint64_t *round_trip_ns)
 {
@@ -195,6 +265,9 @@ bool ha_detector_pong(struct ha_detector *detector, uint64_t seq, uint64_t now_n
 	};
 	*round_trip_ns = now_ns - detector->sent_ns[seq % HA_DETECTOR_PINGS];
 	note_round_trip(detector, *round_trip_ns);
+	note_round(detector, detector->answers[0]);
+	if (seq >= detector->inquiry.first_seq)
+		end_inquiry(detector, now_ns);
 	/* Who is on the way up does not wait for the next slow ping. */
 	if (in_a_hurry(detector, now_ns)) {
 		uint64_t quick =
@@ -212,6 +285,88 @@ void ha_detector_ask(struct ha_detector *detector, uint64_t now_ns)
 		detector->next_ping_ns = now_ns;
 }
 
+/* ---- inquiries ------------------------------------------------------------------------------ */
+
+/* What was heard so recently says enough. */
+static bool was_heard_now(const struct ha_detector *detector, uint64_t now_ns)
+{
+	return detector->answers[0].sent_ns != 0 &&
+	       since(now_ns, detector->answers[0].sent_ns) < detector->stall_ns / 2;
+}
+
+static void begin_inquiry(struct ha_detector *detector, uint64_t now_ns)
+{
+	detector->inquiry.first_seq = detector->sent + 1;
+	detector->inquiry.since_ns = now_ns;
+	detector->inquiry.rounds = 0;
+	detector->inquiry.noticed = false;
+}
+
+void ha_detector_inquire(struct ha_detector *detector, uint64_t now_ns)
+{
+	bool answers = detector->state == HA_SESSION_UP || detector->state == HA_SESSION_SUSPECTED;
+
+	if (detector->stall_ns == 0 || !answers || ha_detector_inquires(detector) ||
+	    was_heard_now(detector, now_ns) || patience_ns(detector) >= silence_ns(detector))
+		return;
+	begin_inquiry(detector, now_ns);
+	detector->inquiry.begun_ns = now_ns;
+	/* Of what completed before it, nothing is known. */
+	detector->sampled_ns = 0;
+	detector->next_ping_ns = now_ns;
+}
+
+bool ha_detector_wants_help(const struct ha_detector *detector)
+{
+	return ha_detector_inquires(detector) && inquiring(detector) > 1;
+}
+
+void ha_detector_help(struct ha_detector *detector, uint64_t now_ns)
+{
+	uint64_t next_ns =
+	    detector->sent_ns[detector->sent % HA_DETECTOR_PINGS] + burst_ns(detector);
+
+	if (detector->state != HA_SESSION_UP && detector->state != HA_SESSION_SUSPECTED)
+		return;
+	if (next_ns < now_ns)
+		next_ns = now_ns;
+	if (next_ns < detector->next_ping_ns)
+		detector->next_ping_ns = next_ns;
+}
+
+unsigned ha_detector_rounds(const struct ha_detector *other, const struct ha_detector *detector)
+{
+	unsigned n = 0;
+
+	while (n < HA_DETECTOR_INQUIRY_ROUNDS &&
+	       other->rounds[n].sent_ns >= detector->inquiry.since_ns + part_ns(detector))
+		n++;
+	return n;
+}
+
+void ha_detector_note_rounds(struct ha_detector *detector, unsigned rounds)
+{
+	if (rounds > detector->inquiry.rounds)
+		detector->inquiry.rounds = rounds;
+}
+
+/* For so many parts nothing came back, where another way the peer answered. */
+static bool inquired_in_vain(const struct ha_detector *detector, unsigned parts, unsigned rounds,
+			     uint64_t now_ns)
+{
+	return ha_detector_inquires(detector) && detector->inquiry.rounds >= rounds &&
+	       since(now_ns, detector->inquiry.since_ns) >= parts * part_ns(detector);
+}
+
+static bool is_cut(const struct ha_detector *detector, uint64_t now_ns)
+{
+	return inquired_in_vain(detector, HA_DETECTOR_INQUIRY_PARTS, HA_DETECTOR_INQUIRY_ROUNDS,
+				now_ns) &&
+	       inquiring(detector) >= HA_DETECTOR_INQUIRY_PINGS;
+}
+
+/* ---- what else is heard --------------------------------------------------------------------- */
+
 void ha_detector_hurry(struct ha_detector *detector, uint64_t now_ns)
 {
 	uint64_t last = detector->sent_ns[detector->sent % HA_DETECTOR_PINGS];
@@ -226,7 +381,7 @@ void ha_detector_hurry(struct ha_detector *detector, uint64_t now_ns)
 
 bool ha_detector_wants_traffic(const struct ha_detector *detector)
 {
-	return detector->state == HA_SESSION_SUSPECTED;
+	return detector->state == HA_SESSION_SUSPECTED || ha_detector_inquires(detector);
 }
 
 void ha_detector_traffic(struct ha_detector *detector, bool any, uint64_t now_ns)
@@ -235,6 +390,8 @@ void ha_detector_traffic(struct ha_detector *detector, bool any, uint64_t now_ns
 	if (any && detector->sampled_ns > detector->alive_ns) {
 		detector->alive_ns = detector->sampled_ns;
 		detector->held = false;
+		if (ha_detector_inquires(detector))
+			begin_inquiry(detector, now_ns);
 	}
 	detector->sampled_ns = now_ns;
 }
@@ -244,10 +401,12 @@ void ha_detector_note_life(struct ha_detector *detector, uint64_t now_ns)
 	if (now_ns > detector->alive_ns)
 		detector->alive_ns = now_ns;
 	detector->held = false;
+	end_inquiry(detector, now_ns);
 }
 
 void ha_detector_restart(struct ha_detector *detector, uint64_t now_ns)
 {
+	end_inquiry(detector, now_ns);
 	detector->heard_ns = detector->alive_ns = now_ns;
 	detector->next_ping_ns = now_ns;
 	detector->held = false;
@@ -260,6 +419,7 @@ static void enter(struct ha_detector *detector, enum ha_session_state state)
 	detector->held = false;
 	if (state != HA_SESSION_DOWN)
 		return;
+	detector->inquiry = (struct ha_inquiry){0};
 	/* Answers that are under way belong to the time before. */
 	detector->lost += waiting(detector);
 	detector->answered = detector->sent;
@@ -293,9 +453,20 @@ static void note_doom(struct ha_detector *detector, bool witness, uint64_t now_n
 	detector->doomed = true;
 }
 
+/* Likewise, in each inquiry. */
+static void note_doomed_inquiry(struct ha_detector *detector, uint64_t now_ns)
+{
+	if (detector->inquiry.noticed ||
+	    !inquired_in_vain(detector, HA_DETECTOR_INQUIRY_PARTS / 2, 1, now_ns))
+		return;
+	detector->inquiry.noticed = true;
+	detector->doomed = true;
+}
+
 bool ha_detector_take_doom(struct ha_detector *detector)
 {
-	bool doomed = detector->doomed && detector->state == HA_SESSION_SUSPECTED;
+	bool doomed = detector->doomed &&
+		      (detector->state == HA_SESSION_SUSPECTED || ha_detector_inquires(detector));
 
 	detector->doomed = false;
 	return doomed;
@@ -336,12 +507,33 @@ bool ha_detector_witnesses(const struct ha_detector *other, const struct ha_dete
 	return false;
 }
 
+/*
+ * What was asked later and answered elsewhere was answered after the failure. In general it was
+ * silent for three intervals, of which one at most was before that: two are left, and of these half
+ * an interval for the way there and back.
+ */
+static uint64_t failed_before_ns(const struct ha_detector *detector, uint64_t now_ns)
+{
+	return is_cut(detector, now_ns) ? detector->inquiry.since_ns
+					: since(now_ns, detector->interval_ns * 3 / 2);
+}
+
+static void give_up(struct ha_detector *detector, uint64_t now_ns)
+{
+	detector->failed_before_ns = failed_before_ns(detector, now_ns);
+	enter(detector, HA_SESSION_DOWN);
+}
+
 enum ha_session_state ha_detector_judge(struct ha_detector *detector, bool witness, uint64_t now_ns)
 {
 	bool late = since(now_ns, detector->heard_ns) >= late_ns(detector);
 	bool slow = detector->slow_row >= SLOW_ROW;
 
+	if (ha_detector_inquires(detector) &&
+	    since(now_ns, detector->inquiry.begun_ns) >= silence_ns(detector))
+		end_inquiry(detector, now_ns); /* that is for the intervals to find out */
 	note_doom(detector, witness, now_ns);
+	note_doomed_inquiry(detector, now_ns);
 	switch (detector->state) {
 	case HA_SESSION_INIT:
 		if (detector->in_row >= HA_DETECTOR_ROW)
@@ -357,13 +549,16 @@ enum ha_session_state ha_detector_judge(struct ha_detector *detector, bool witne
 			enter(detector, HA_SESSION_UP);
 		break;
 	case HA_SESSION_UP:
-		if (late || slow)
+		if (is_cut(detector, now_ns))
+			give_up(detector, now_ns);
+		else if (late || slow)
 			suspect(detector, now_ns);
 		break;
 	case HA_SESSION_SUSPECTED:
-		if (ha_detector_expired(detector, now_ns) &&
-		    (witness || since(now_ns, detector->alive_ns) >= long_silence_ns(detector)))
-			enter(detector, HA_SESSION_DOWN);
+		if (is_cut(detector, now_ns) ||
+		    (ha_detector_expired(detector, now_ns) &&
+		     (witness || since(now_ns, detector->alive_ns) >= long_silence_ns(detector))))
+			give_up(detector, now_ns);
 		else if (ha_detector_expired(detector, now_ns))
 			detector->held = true;
 		else if (!late && !slow && detector->answered > detector->suspected)

@@ -29,13 +29,33 @@ enum ha_session_state {
 #define HA_DETECTOR_LONG_SILENCE 10
 #define HA_DETECTOR_LONG_MIN_NS	 (2 * HA_NS_PER_S)
 
+/*
+ * An inquiry: traffic between these ports stands still, and that must not wait for three intervals.
+ * Pings go out in quick succession. So many that no answer comes to, for so many parts of the
+ * inquiry's patience and one more, make the session DOWN, if in each of those parts the same peer
+ * took a question over other ports and answered it.
+ */
+#define HA_DETECTOR_INQUIRY_PINGS  8
+#define HA_DETECTOR_INQUIRY_ROUNDS 3
+#define HA_DETECTOR_INQUIRY_PARTS  (HA_DETECTOR_INQUIRY_ROUNDS + 1)
+
 /* A ping that was answered. */
 struct ha_detector_answer {
 	uint64_t sent_ns, heard_ns;
 };
 
+/* One that is under way. */
+struct ha_inquiry {
+	uint64_t first_seq; /* of its pings; 0: there is none */
+	uint64_t since_ns;  /* silence counts from here */
+	uint64_t begun_ns;
+	unsigned rounds; /* that the peer answered over other ports since */
+	bool noticed;	 /* it was found doomed, which is said once */
+};
+
 struct ha_detector {
 	uint64_t interval_ns;
+	uint64_t stall_ns; /* a part of an inquiry's patience at least; 0: there are no inquiries */
 	enum ha_session_state state;
 	uint64_t sent, answered; /* newest ping; newest ping that was answered, or given up */
 	uint64_t noticed_ns;	 /* alive_ns of the silence that somebody took notice of */
@@ -49,7 +69,12 @@ struct ha_detector {
 	uint64_t alive_ns;		      /* newest sign of life, answer or traffic */
 	uint64_t waiting_ns;		      /* when the oldest ping without an answer was sent */
 	struct ha_detector_answer answers[2]; /* the newest first */
-	bool held;	      /* silent for long enough, but nobody else was heard */
+	/* Answers whose ping was sent after the one before was heard, and a part of the patience
+	 * after the ping of that one; the newest first. */
+	struct ha_detector_answer rounds[HA_DETECTOR_INQUIRY_ROUNDS];
+	struct ha_inquiry inquiry;
+	uint64_t failed_before_ns; /* when it went DOWN: it had failed by then */
+	bool held;		   /* silent for long enough, but nobody else was heard */
 	uint64_t sampled_ns;  /* when traffic was last asked for; 0: not since it is suspected */
 	uint64_t baseline_ns; /* smoothed round trip; 0: none yet */
 	uint32_t slow_row;    /* answers in a row that came far too late */
@@ -57,8 +82,8 @@ struct ha_detector {
 };
 
 /* seed: keeps sessions that begin together from pinging in step. */
-void ha_detector_init(struct ha_detector *detector, uint64_t interval_ns, uint64_t seed,
-		      uint64_t now_ns);
+void ha_detector_init(struct ha_detector *detector, uint64_t interval_ns, uint64_t stall_ns,
+		      uint64_t seed, uint64_t now_ns);
 
 /* When something has to be done again: a ping, or a judgement. */
 uint64_t ha_detector_due_ns(const struct ha_detector *detector);
@@ -92,6 +117,28 @@ bool ha_detector_pong(struct ha_detector *detector, uint64_t seq, uint64_t now_n
 
 /* Somebody wants to know now: the next ping is due. */
 void ha_detector_ask(struct ha_detector *detector, uint64_t now_ns);
+
+/*
+ * Traffic stands still: begins an inquiry, unless there is one, something was heard a moment ago,
+ * or three intervals are over as soon.
+ */
+void ha_detector_inquire(struct ha_detector *detector, uint64_t now_ns);
+
+static inline bool ha_detector_inquires(const struct ha_detector *detector)
+{
+	return detector->inquiry.first_seq != 0;
+}
+
+/* An inquiry about the same peer's other ports has had no answer yet: this one is to be asked as
+ * well, to show whether the peer gets to answer at all. */
+bool ha_detector_wants_help(const struct ha_detector *detector);
+void ha_detector_help(struct ha_detector *detector, uint64_t now_ns);
+
+/* Rounds that `other`, a detector of the same peer over other ports, has answered since the inquiry
+ * of `detector` began: as many as count at most. */
+unsigned ha_detector_rounds(const struct ha_detector *other, const struct ha_detector *detector);
+/* The most that any other did. */
+void ha_detector_note_rounds(struct ha_detector *detector, unsigned rounds);
 
 /* The peer pings us, or a path over these ports is up again. If we have nearly given up, it is time
  * to look again. */

@@ -568,17 +568,29 @@ void ha_liveness_note_life(struct ha_liveness *live, struct ha_live_link *link)
 	pthread_mutex_unlock(&live->lock);
 }
 
-void ha_liveness_ask(struct ha_liveness *live, struct ha_live_link *link)
+/* Something about the session of a link, which makes it want a visit. */
+static void ask(struct ha_liveness *live, struct ha_live_link *link,
+		void (*what)(struct ha_detector *detector, uint64_t now_ns))
 {
 	struct ha_session *s = link->session;
 
 	if (!s)
 		return;
 	pthread_mutex_lock(&live->lock);
-	ha_detector_ask(&s->detector, ha_now_ns());
+	what(&s->detector, ha_now_ns());
 	live->due_ns = 0;
 	pthread_mutex_unlock(&live->lock);
 	ha_liveness_look(live);
+}
+
+void ha_liveness_ask(struct ha_liveness *live, struct ha_live_link *link)
+{
+	ask(live, link, ha_detector_ask);
+}
+
+void ha_liveness_inquire(struct ha_liveness *live, struct ha_live_link *link)
+{
+	ask(live, link, ha_detector_inquire);
 }
 
 /* ---- reports -------------------------------------------------------------------------------- */
@@ -634,6 +646,7 @@ struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct h
 		return NULL;
 	live->progress = progress;
 	live->interval_ns = (unsigned)config->heartbeat_ms * HA_NS_PER_MS;
+	live->stall_ns = (unsigned)config->stall_ms * HA_NS_PER_MS;
 	live->due_ns = live->batch.due_ns = UINT64_MAX;
 	live->process = ha_live_process(ha_random());
 	pthread_mutex_init(&live->lock, NULL);

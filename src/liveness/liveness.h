@@ -23,6 +23,14 @@
  * over one NIC prove anything about another where one of the two is sick. The device's death makes
  * its sessions DOWN at once.
  *
+ * Three intervals are long where traffic waits. So a connection whose traffic stands still has its
+ * session make an *inquiry*: pings in quick succession, and where the second is not answered at
+ * once either, the same peer is asked over its other ports as well. A peer that is busy, stopped or
+ * not scheduled answers nowhere, and that is nothing. The session is DOWN when its pings have had
+ * no answer for four parts of time and in each of the last three the peer took a question elsewhere
+ * and answered it: its thread, which takes all ports in turn, came by here as often. Any answer,
+ * and any traffic or probe that completes over these ports, ends the inquiry.
+ *
  * An *endpoint* is the queue pair of a port in one process. Its id is random and is told to the
  * peer over the connection's bootstrap socket, so that a heartbeat always says from whom it comes
  * and to whom it goes: strangers, earlier incarnations of a process and replays are told apart and
@@ -86,8 +94,8 @@ struct ha_live_link {
 };
 
 /*
- * Hangs itself on the progress thread. config->heartbeat_ms is the interval. Both arguments must
- * outlive it. NULL: out of memory.
+ * Hangs itself on the progress thread. config->heartbeat_ms is the interval, config->stall_ms a
+ * part of the patience of inquiries. Both arguments must outlive it. NULL: out of memory.
  */
 struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct ha_config *config);
 /*
@@ -153,6 +161,12 @@ void ha_liveness_detach(struct ha_liveness *live, struct ha_live_link *link);
  * fine. Any thread. */
 void ha_liveness_ask(struct ha_liveness *live, struct ha_live_link *link);
 
+/*
+ * The link's traffic stands still: its session begins an inquiry, if it has no reason not to. Not
+ * attached is fine. Any thread.
+ */
+void ha_liveness_inquire(struct ha_liveness *live, struct ha_live_link *link);
+
 /* A probe came back over its ports: life, as any traffic. A session that is DOWN stays so until
  * heartbeats are answered. One whose heartbeats are missing all the same sends them another way, by
  * another flow label. Not attached is fine. Any thread. */
@@ -167,6 +181,10 @@ uint64_t ha_session_heard_ns(const struct ha_session *session);
 
 /* When it went DOWN last; 0: never. Any thread, while a link of it is attached. */
 uint64_t ha_session_down_ns(const struct ha_session *session);
+
+/* When it had failed at the latest, as far as it knew when it went DOWN last; 0: never. Any thread,
+ * while a link of it is attached. */
+uint64_t ha_session_failed_before_ns(const struct ha_session *session);
 
 /* When the newest ping was sent that has an answer: the way worked later than that. Any thread,
  * while a link of it is attached. */

@@ -402,6 +402,68 @@ static void keep_step(struct ha_session *s, uint64_t now_ns)
 	batch->pinged++;
 }
 
+/* ---- the same peer over other ports --------------------------------------------------------- */
+
+typedef bool look_at_other(struct ha_session *s, struct ha_session *other, uint64_t now_ns);
+
+/*
+ * At each session that may say something about this one, until `look` says true. A NIC that is sick
+ * may have lost the questions as well as the answers: it is no witness, and no one is against it.
+ */
+static bool any_other(struct ha_session *s, look_at_other *look, uint64_t now_ns)
+{
+	const struct ha_liveness *live = s->port->live;
+	uint64_t process = ha_live_process(s->remote.id);
+
+	if (is_sick(s))
+		return false;
+	for (int p = 0; p < live->nports; p++)
+		for (int b = 0; b < HA_LIVE_BUCKETS; b++) {
+			struct ha_list *pos, *bucket = &live->ports[p]->buckets[b];
+
+			ha_list_for_each (pos, bucket) {
+				struct ha_session *other =
+				    ha_container_of(pos, struct ha_session, in_bucket);
+
+				if (other != s && !is_sick(other) &&
+				    ha_live_process(other->remote.id) == process &&
+				    look(s, other, now_ns))
+					return true;
+			}
+		}
+	return false;
+}
+
+static bool witnesses(struct ha_session *s, struct ha_session *other, uint64_t now_ns)
+{
+	return ha_detector_witnesses(&other->detector, &s->detector, now_ns);
+}
+
+/* Has the peer answered over other ports while it did not over these? */
+static bool has_witness(struct ha_session *s, uint64_t now_ns)
+{
+	return any_other(s, witnesses, now_ns);
+}
+
+static bool note_rounds(struct ha_session *s, struct ha_session *other, uint64_t now_ns)
+{
+	(void)now_ns;
+	ha_detector_note_rounds(&s->detector, ha_detector_rounds(&other->detector, &s->detector));
+	return false;
+}
+
+static bool help(struct ha_session *s, struct ha_session *other, uint64_t now_ns)
+{
+	struct ha_liveness *live = s->port->live;
+
+	ha_detector_help(&other->detector, now_ns);
+	if (other->detector.next_ping_ns < live->due_ns)
+		live->due_ns = other->detector.next_ping_ns; /* it may have had its visit */
+	return false;
+}
+
+/* ---- pinging -------------------------------------------------------------------------------- */
+
 static void ping(struct ha_session *s, uint64_t now_ns)
 {
 	/* One that cannot be sent is a missing one, too. */
@@ -411,6 +473,8 @@ static void ping(struct ha_session *s, uint64_t now_ns)
 	s->port->count.pings++;
 	keep_step(s, now_ns);
 	say(s, HA_HEARTBEAT_PING, seq, now_ns);
+	if (ha_detector_wants_help(&s->detector))
+		(void)any_other(s, help, now_ns);
 }
 
 /* ---- receiving ------------------------------------------------------------------------------ */
@@ -493,34 +557,6 @@ void ha_session_received(void *live_port, const uint8_t *data, size_t len)
 
 /* ---- time --------------------------------------------------------------------------------- */
 
-/*
- * Has the peer answered over other ports while it did not over these? A NIC that is sick may have
- * lost the questions as well as the answers, so that it is no witness, and no one is against it.
- */
-static bool has_witness(const struct ha_session *s, uint64_t now_ns)
-{
-	const struct ha_liveness *live = s->port->live;
-
-	if (is_sick(s))
-		return false;
-	for (int p = 0; p < live->nports; p++)
-		for (int b = 0; b < HA_LIVE_BUCKETS; b++) {
-			const struct ha_list *pos, *bucket = &live->ports[p]->buckets[b];
-
-			ha_list_for_each (pos, bucket) {
-				const struct ha_session *other =
-				    ha_container_of(pos, struct ha_session, in_bucket);
-
-				if (other != s && !is_sick(other) &&
-				    ha_live_process(other->remote.id) ==
-					ha_live_process(s->remote.id) &&
-				    ha_detector_witnesses(&other->detector, &s->detector, now_ns))
-					return true;
-			}
-		}
-	return false;
-}
-
 /* Its ping is due, or somebody's is and this one's nearly; and the queue is not full of others. */
 static bool wants_to_ping(const struct ha_session *s, uint64_t now_ns)
 {
@@ -549,6 +585,8 @@ void ha_session_visit(struct ha_session *s, bool starved, uint64_t now_ns)
 	suspected = ha_detector_wants_traffic(detector);
 	if (suspected)
 		ha_detector_traffic(detector, any_traffic(s), now_ns);
+	if (ha_detector_inquires(detector))
+		(void)any_other(s, note_rounds, now_ns);
 	ha_detector_judge(detector,
 			  ha_detector_wants_witness(detector, now_ns) && has_witness(s, now_ns),
 			  now_ns);
@@ -557,8 +595,10 @@ void ha_session_visit(struct ha_session *s, bool starved, uint64_t now_ns)
 		ha_detector_traffic(detector, any_traffic(s), now_ns);
 	s->port->count.lost += detector->lost - lost;
 	update(s, now_ns);
-	if (ha_detector_take_doom(detector) && s->of_use)
+	if (ha_detector_take_doom(detector) && s->of_use) {
+		doubt_port(s);
 		tell_links_of_doom(s);
+	}
 	if (wants_to_ping(s, now_ns))
 		ping(s, now_ns);
 }
@@ -585,7 +625,8 @@ struct ha_session *ha_session_new(struct ha_live_port *port, const struct ha_liv
 	s->flow_label = new_label();
 	ha_list_init(&s->links);
 	atomic_init(&s->state, HA_SESSION_INIT);
-	ha_detector_init(&s->detector, port->live->interval_ns, port->id ^ remote->id, ha_now_ns());
+	ha_detector_init(&s->detector, port->live->interval_ns, port->live->stall_ns,
+			 port->id ^ remote->id, ha_now_ns());
 	ha_list_push_back(bucket_of(port, remote->id), &s->in_bucket);
 	return s;
 }
@@ -687,6 +728,11 @@ static uint64_t read_ns(const struct ha_session *s, const uint64_t *time_ns)
 uint64_t ha_session_down_ns(const struct ha_session *s)
 {
 	return read_ns(s, &s->down_ns);
+}
+
+uint64_t ha_session_failed_before_ns(const struct ha_session *s)
+{
+	return read_ns(s, &s->detector.failed_before_ns);
 }
 
 uint64_t ha_session_asked_ns(const struct ha_session *s)

@@ -34,7 +34,7 @@ struct ha_liveness {
 	const struct ha_job_key *key; /* constant; NULL: heartbeats carry no codes */
 	void (*refused)(void *arg);   /* constant; NULL: nobody counts them */
 	void *refused_arg;
-	uint64_t interval_ns;
+	uint64_t interval_ns, stall_ns;
 	uint64_t process; /* as ha_live_process gives it */
 	struct ha_poller poller;
 	pthread_mutex_t lock;

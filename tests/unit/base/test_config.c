@@ -42,6 +42,7 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(captured_warnings, 0);
 	assert_true(c.enable_backup);
 	assert_int_equal(c.heartbeat_ms, 200);
+	assert_int_equal(c.stall_ms, 10);
 	assert_int_equal(c.rto_ms, 1000);
 	assert_int_equal(c.max_retries, -1);
 	assert_false(c.enable_failback);

@@ -31,7 +31,7 @@ static uint64_t read_clock(void)
 
 static struct {
 	enum ha_session_state state;
-	uint64_t down_ns, asked_ns;
+	uint64_t down_ns, asked_ns, failed_before_ns;
 	unsigned questions; /* how often its link was asked for a sign of life */
 } heartbeats[HA_MAX_PATHS];
 
@@ -60,6 +60,12 @@ uint64_t __wrap_ha_session_asked_ns(const struct ha_session *session);
 uint64_t __wrap_ha_session_asked_ns(const struct ha_session *session)
 {
 	return heartbeats[path_of(session)].asked_ns;
+}
+
+uint64_t __wrap_ha_session_failed_before_ns(const struct ha_session *session);
+uint64_t __wrap_ha_session_failed_before_ns(const struct ha_session *session)
+{
+	return heartbeats[path_of(session)].failed_before_ns;
 }
 
 void __wrap_ha_liveness_ask(struct ha_liveness *live, struct ha_live_link *link);
@@ -418,6 +424,25 @@ static void heartbeats_that_were_given_up_tell_since_when_the_path_had_failed(vo
 	assert_int_equal(best(), -1);
 }
 
+/* An inquiry gives them up long before that. */
+static void heartbeats_that_know_better_are_believed(void **state)
+{
+	const uint64_t failed_ns = LEFT_NS - 50 * MS;
+
+	(void)state;
+	for (unsigned late = 0; late < 2; late++) {
+		on_one_subnet(state);
+		open_unproved();
+		fake.failover.slots[1].proved_ns = 0;
+		set_heartbeats(0, HA_SESSION_DOWN);
+		heartbeats[0].failed_before_ns = failed_ns;
+		heartbeats[1].asked_ns = failed_ns - !late;
+		leave(HA_REASON_LIVENESS);
+		assert_int_equal(best(), late ? 1 : -1);
+		assert_int_equal(heartbeats[1].questions, !late);
+	}
+}
+
 static void at_the_beginning_of_time_a_path_has_failed_by_now(void **state)
 {
 	const uint64_t known_ns = HEARTBEAT_MS * MS * 3 / 2;
@@ -558,6 +583,7 @@ int main(void)
 	    TEST(where_heartbeats_cannot_pass_they_need_not_prove_anything),
 	    TEST(those_that_lack_proof_are_asked_once_when_the_path_is_left),
 	    TEST(heartbeats_that_were_given_up_tell_since_when_the_path_had_failed),
+	    TEST(heartbeats_that_know_better_are_believed),
 	    TEST(at_the_beginning_of_time_a_path_has_failed_by_now),
 	    TEST(an_answer_is_expected_for_a_few_milliseconds),
 	    TEST(no_answer_is_expected_of_what_would_not_be_taken_for_it),

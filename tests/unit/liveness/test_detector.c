@@ -26,7 +26,8 @@ static void begin(struct driven *d, unsigned interval_ms)
 	memset(d, 0, sizeof *d);
 	d->now_ns = 1000 * HA_NS_PER_S;
 	d->interval_ns = interval_ms * HA_NS_PER_MS;
-	ha_detector_init(&d->detector, d->interval_ns, 0x123456789abcull + interval_ms, d->now_ns);
+	ha_detector_init(&d->detector, d->interval_ns, 0, 0x123456789abcull + interval_ms,
+			 d->now_ns);
 	d->peer_answers = true;
 }
 
