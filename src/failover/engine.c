@@ -142,7 +142,7 @@ static bool has_notes(const struct ha_failover *fo)
 		if (notes->failed_gen != 0 || notes->proved || notes->alive || notes->msg)
 			return true;
 	}
-	return fo->leave != HA_REASON_NONE;
+	return fo->leave != HA_REASON_NONE || fo->stalled;
 }
 
 /* ---- what is heard --------------------------------------------------------------------------- */
@@ -247,6 +247,20 @@ static void ask_path(struct ha_comm *comm, unsigned p)
 		return;
 	link->asked_ns = ha_now_ns();
 	(void)ha_path_probe(comm, comm->paths[p]); /* one that is under way will do */
+}
+
+/* At once, by its heartbeats and over its own queue pair. */
+static void ask_stalled(struct ha_comm *comm)
+{
+	struct ha_failover *fo = comm->failover;
+
+	if (!fo->stalled)
+		return;
+	fo->stalled = false;
+	if (fo->state != HA_FO_ACTIVE)
+		return;
+	ask_path(comm, comm->active);
+	ha_liveness_inquire(comm->inst->liveness, &fo->links[comm->active].live);
 }
 
 /* It is polled for the answer, which comes soon or not in time. */
@@ -365,6 +379,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
 		ha_fsm_on(comm, HA_ON_GIVE_UP);
+	ask_stalled(comm);
 	look_at_sessions(comm);
 	if (look)
 		look_at_ports(comm);
@@ -812,6 +827,12 @@ static void ask(struct ha_comm *comm)
 	ha_say(comm, HA_SAY_PING);
 }
 
+static void stalled(struct ha_comm *comm)
+{
+	comm->failover->stalled = true;
+	ha_progress_call(comm->inst->progress, &comm->poller);
+}
+
 static struct ha_path *left(const struct ha_comm *comm, unsigned p)
 {
 	return comm->failover->slots[p].yielded;
@@ -859,6 +880,7 @@ const struct ha_failover_ops ha_failover_engine = {
     .socket_broken = socket_broken,
     .ports_changed = ports_changed,
     .ask = ask,
+    .stalled = stalled,
     .visit = visit_when_due,
     .left = left,
     .goodbye = goodbye,

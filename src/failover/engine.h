@@ -113,6 +113,7 @@ struct ha_failover {
 	uint8_t garbled;    /* sockets in a row that were given up soon for what came over them */
 	uint64_t joined_ns; /* since when there is this socket */
 	bool look;	    /* something happened that a visit has to look at */
+	bool stalled;	    /* noted: traffic stands still, and its path is to be asked */
 	uint16_t renewed, peer_renewed; /* receiver: offers that may work now, and did not before */
 	bool stepping;			/* a step of the machine is under way: fsm.c */
 	uint8_t socket_end;		/* enum ha_sock_end: of the one that broke */

@@ -153,8 +153,7 @@ static void leave(struct ha_comm *comm, unsigned p)
 
 	if (ha_path_ready(path))
 		ha_failover_trigger(comm, path, HA_REASON_LIVENESS,
-				    "no answer from the peer's port for 3 heartbeats of %d ms",
-				    comm->config->heartbeat_ms);
+				    "heartbeats to the peer's port are not answered any more");
 }
 
 static void act(struct ha_comm *comm, unsigned p, enum ha_slot_action action, const char *state,

@@ -29,6 +29,7 @@
 #include "transport/path.h"
 #include "transport/request.h"
 #include "transport/rings.h"
+#include "transport/stall.h"
 #include "transport/timeout.h"
 #include "transport/transport.h"
 #include "transport/wc_error.h"
@@ -120,6 +121,7 @@ struct ha_comm {
 	struct ha_last_error last_error; /* [T] */
 	uint32_t rto_ms;		 /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
 	struct ha_timeout timeout;	 /* [T] timeout.c */
+	struct ha_stall_watch stall;	 /* [T] stall.c */
 	struct ha_comm_report report;
 	struct ha_failover_record failovers; /* [T] */
 	struct ha_window peer_done;	     /* what BYE said; written before peer_bye */

@@ -12,6 +12,7 @@
 #include "transport/path_error.h"
 #include "transport/post.h"
 #include "transport/recv.h"
+#include "transport/stall.h"
 #include "transport/visit.h"
 #include "transport/wc_error.h"
 
@@ -191,6 +192,7 @@ int ha_comm_poll_standby(struct ha_comm *comm)
 static __attribute__((noinline)) int look_around(struct ha_comm *comm)
 {
 	ha_comm_note_life(comm);
+	ha_stall_poll(comm);
 	return ha_comm_poll_standby(comm);
 }
 

@@ -80,6 +80,12 @@ struct ha_failover_ops {
 	void (*ask)(struct ha_comm *comm);
 
 	/*
+	 * Requests are outstanding, and for a while none has been completed: is the active path
+	 * still there? Any thread, and often that of the application, which does not wait.
+	 */
+	void (*stalled)(struct ha_comm *comm);
+
+	/*
 	 * What is due: fences, messages, timers. Returns when it has to be called again at the
 	 * latest, on ha_now_ns's clock; 0: when something happens. Progress thread.
 	 */

@@ -124,6 +124,7 @@ const struct ha_failover_ops ha_no_failover = {
     .frame = frame,
     .socket_broken = socket_broken,
     .ask = nothing,
+    .stalled = nothing,
     .ports_changed = nothing_of_ports,
     .visit = visit,
     .left = nothing_left,

@@ -15,6 +15,7 @@
 #include "transport/post.h"
 #include "transport/recv.h"
 #include "transport/shared.h"
+#include "transport/stall.h"
 
 /*
  * How long the hardware may take to report what the peer, which closed in good order, says is
@@ -50,8 +51,8 @@ static void look_for_timeouts(struct ha_comm *comm)
 	/* Traffic counts as an answer to heartbeats, so it is looked at as often as they come. */
 	if (due_ns > now_ns + (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS)
 		due_ns = now_ns + (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS;
-	if (comm->poller.due_ns == 0 || comm->poller.due_ns > due_ns)
-		comm->poller.due_ns = due_ns;
+	due_ns = ha_earlier_ns(due_ns, ha_stall_visit(comm, now_ns));
+	comm->poller.due_ns = ha_earlier_ns(comm->poller.due_ns, due_ns);
 }
 
 /* Polls for an application that does not do so itself. Under the token. */
