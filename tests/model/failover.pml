@@ -72,12 +72,27 @@
 #define GOES_ON(sick)  ((sick) && (sick) != GONE)
 #define NO_FENCE(sick) (GOES_ON(sick) && !MISTAKEN(sick)) /* it has not, and the end knows */
 
+/* IN_PLACE: paths 0 and 1 lie on the same two ports and die together; any other path lies elsewhere.
+ * A receiver that leaves one of the two means to go on with fresh queue pairs on the same ports, and
+ * takes no other path until that has failed, or it has waited long enough. */
+#ifdef IN_PLACE
+#define ON_THE_PORTS_OF(p) ((p) < 2 -> 3 : BIT(p))
+#else
+#define ON_THE_PORTS_OF(p) BIT(p)
+#endif
+
 /* MODE_E2E: the sender completes when the receiver's software has the message; without it (mode
  * rc) when the hardware has acknowledged it. */
 
 /* COUNTS: in mode e2e counts are packets, placed in any order. In an epoch each has a place of its
  * own, and the sender looks at one after the other. Without it the sender reads what the receiver
  * has. The receiver closes after the sender. */
+
+/* The same ports are taken for the same queue pairs: neither end fences. */
+#ifdef MUT_REPAIR_FENCE
+#define MUT_RECEIVER_FENCE
+#define MUT_SENDER_FENCE
+#endif
 
 /* ---- sets, generations, vectors ----------------------------------------------------------- */
 
@@ -180,6 +195,9 @@ byte r_issued;		  /* messages whose CTS entry was written in this epoch */
 byte r_done;		  /* messages NCCL was told have been received: their buffers are NCCL's */
 byte r_told_completed;	  /* what the sender completed, to be compared with done */
 bool r_resumed;		  /* the sender confirmed this epoch */
+#ifdef IN_PLACE
+bool r_repairs; /* FENCING: it waits for fresh queue pairs on the ports that it leaves */
+#endif
 #ifdef COUNTS
 byte r_told;  /* the last count that was written */
 bool r_tells; /* and not everything that was is acknowledged */

@@ -43,8 +43,15 @@ inline path_dies(p)
 {
 	fault();
 	printf("fault: path %d dies\n", p);
-	dead = dead | BIT(p);
+	dead = dead | ON_THE_PORTS_OF(p);
 	net_breaks(p)
+#ifdef IN_PLACE
+	;
+	if
+	:: p < 2 -> net_breaks(1 - p)
+	:: else -> skip
+	fi
+#endif
 }
 
 #define DIES(p)                                                                                    \

@@ -114,6 +114,9 @@ inline r_new_epoch()
 	fi;
 	r_fence_upto(r_path, r_gen);
 	r_epoch++;
+#ifdef IN_PLACE
+	r_repairs = r_path < 2;
+#endif
 	printf("receiver: fences %d.%d, says FENCE{epoch %d, done %d}\n", r_path, r_gen, r_epoch,
 	       r_done);
 	r_state = FENCING;
@@ -162,6 +165,9 @@ inline r_end(final_state)
 	r_gen = 0;
 	r_issued = 0;
 	r_resumed = false;
+#ifdef IN_PLACE
+	r_repairs = false;
+#endif
 	for (j : 0 .. PATHS - 1) {
 		r_qp[j] = 0;
 		r_healthy[j] = 0;
@@ -291,6 +297,9 @@ inline r_resume(p)
 	r_tells = false;
 #endif
 	r_state = ACTIVE;
+#ifdef IN_PLACE
+	r_repairs = false;
+#endif
 	r_path = p;
 	r_gen = r_healthy[p];
 	r_says();
@@ -321,7 +330,13 @@ inline r_issue()
 	}
 }
 
-#define R_RESUMES(p) LATE_MESSAGE(r_state == FENCING && AGREED && r_healthy[p], r_resume(p))
+#ifdef IN_PLACE
+#define R_MAY_TAKE(p) (!r_repairs || (p) < 2)
+#else
+#define R_MAY_TAKE(p) true
+#endif
+#define R_RESUMES(p)                                                                               \
+	LATE_MESSAGE(r_state == FENCING && AGREED && r_healthy[p] && R_MAY_TAKE(p), r_resume(p))
 
 /* A standby whose probes fail: the path is gone, or the peer's QP is. */
 #define R_STANDBY_FAILS(p)                                                                         \
@@ -477,6 +492,14 @@ end:	do
 	EACH_PATH(R_STANDBY_FAILS)
 	EACH_PATH(R_REBUILDS)
 	EACH_PATH(R_RESUMES)
+#if defined(IN_PLACE) && !defined(MUT_REPAIR_WAITS)
+	/* It has failed, or takes too long, or is not worth it: any path will do. */
+	:: d_step {
+		r_repairs ->
+		printf("receiver: gives up the repair\n");
+		r_repairs = false
+	}
+#endif
 
 	:: d_step {
 		!FINAL(r_state) && R_THROUGH ->

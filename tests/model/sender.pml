@@ -106,7 +106,9 @@ inline s_released()
 	fi;
 #ifndef MUT_SENDER_FENCE
 	s_outstanding = 0;
+#ifndef MUT_STALE_COMPLETIONS
 	s_acked = 0;
+#endif
 #endif
 #ifdef MODE_E2E
 	s_complete_counted();
