@@ -11,6 +11,7 @@
  *   path_slot.c   the state machine of a path: one table
  *   signaling.c   what an end says, over which channels, and again until it is answered
  *   standby.c     standby paths: which, building them, proving that they work
+ *   repair.c      fresh queue pairs on the same ports, for those that broke
  *   reconnect.c   another bootstrap socket for one that broke
  *
  * Everything here is [T] (see comm.h) unless it says otherwise. What happens is noted, by whatever
@@ -25,6 +26,7 @@
 #include "failover/message.h"
 #include "failover/path_slot.h"
 #include "failover/port_offer.h"
+#include "failover/repair.h"
 #include "liveness/liveness.h"
 #include "progress/progress.h"
 #include "transport/replay.h"
@@ -149,6 +151,7 @@ struct ha_failover {
 	struct ha_window peer_window;	   /* done of the receiver, completed of the sender */
 	struct ha_switchover now;	   /* the switch under way */
 	struct ha_path_select path_select; /* receiver */
+	struct ha_repair repair;	   /* receiver */
 	struct ha_replay asked;		   /* receiver: what it asked for again */
 	struct ha_slot slots[HA_MAX_PATHS];
 	struct ha_slot_link links[HA_MAX_PATHS];

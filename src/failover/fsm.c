@@ -8,6 +8,7 @@
 #include "failover/path_build.h"
 #include "failover/path_select.h"
 #include "failover/path_slot.h"
+#include "failover/repair.h"
 #include "failover/signaling.h"
 #include "failover/standby.h"
 #include "failover/switchover.h"
@@ -128,6 +129,7 @@ static void new_epoch(struct ha_comm *comm, enum ha_reason reason)
 	ha_switchover_begin(comm, reason);
 	ha_standby_left(comm);
 	ha_path_select_begin(comm, reason);
+	ha_repair_begin(comm, reason);
 	ha_slot_fence(comm, comm->active, ha_active_generation(comm));
 	fo->epoch++;
 	fo->resumed = false;

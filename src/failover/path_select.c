@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "failover/port_pair.h"
+#include "failover/repair.h"
 #include "transport/comm.h"
 #include "transport/shared.h"
 
@@ -120,11 +121,24 @@ void ha_path_select_agreed(struct ha_comm *comm)
 		select->agreed_ns = ha_now_ns();
 }
 
+static bool may_be_answered(const struct ha_comm *comm)
+{
+	return ha_now_ns() - comm->failover->path_select.begun_ns < ANSWER_NS;
+}
+
+bool ha_path_select_left_answers(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	return !is_suspected(fo, comm->active) && !ha_path_select_is_silent(comm, comm->active) &&
+	       (!lacks_proof(fo, comm->active) || may_be_answered(comm));
+}
+
 bool ha_path_select_awaits_answer(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	if (ha_now_ns() - fo->path_select.begun_ns >= ANSWER_NS)
+	if (!may_be_answered(comm))
 		return false;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (ha_path_select_can_carry(comm, p) && !is_suspected(fo, p) &&
@@ -143,13 +157,15 @@ int ha_path_select_best(const struct ha_comm *comm)
 	const struct ha_pair left = ha_pair_of(&comm->failover->slots[comm->active]);
 	const uint32_t per_port =
 	    comm->failover->now.reason == HA_REASON_FAILBACK ? 0 : HA_PAIR_SHARED_COST;
+	const bool repairs = ha_repair_is_under_way(comm, ha_now_ns());
 	uint32_t best_cost = HA_PAIR_NEVER;
 	int best = -1;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		uint32_t cost;
 
-		if (!ha_path_select_can_carry(comm, p) && !was_proved_since(comm, p))
+		if ((!ha_path_select_can_carry(comm, p) && !was_proved_since(comm, p)) ||
+		    (repairs && !ha_repair_is_on_path(comm, p)))
 			continue;
 		cost = ha_pair_cost(comm, ha_pair_of(&comm->failover->slots[p]));
 		if (cost == HA_PAIR_NEVER)

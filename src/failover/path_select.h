@@ -34,6 +34,10 @@ int ha_path_select_best(const struct ha_comm *comm);
 /* None is worth taking yet, but for one an answer is expected at any moment: no need to build. */
 bool ha_path_select_awaits_answer(const struct ha_comm *comm);
 
+/* Nothing says that the ports of the path that was left do not reach each other: their heartbeats
+ * are in time, and one that was asked since is answered or still may be. */
+bool ha_path_select_left_answers(const struct ha_comm *comm);
+
 /* Path p can carry, and connects a pair that is preferred to the active one. */
 bool ha_path_select_is_better(const struct ha_comm *comm, unsigned p);
 

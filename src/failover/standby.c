@@ -9,6 +9,7 @@
 #include "failover/path_build.h"
 #include "failover/path_select.h"
 #include "failover/port_pair.h"
+#include "failover/repair.h"
 #include "failover/shared.h"
 #include "failover/signaling.h"
 #include "transport/comm.h"
@@ -115,6 +116,7 @@ void ha_standby_failed(struct ha_comm *comm, unsigned p)
 	uint64_t max_ms = comm->failover->state == HA_FO_ACTIVE ? BACKOFF_MAX_MS : OUTAGE_MAX_MS;
 	uint64_t ms = (uint64_t)BACKOFF_MIN_MS << (b->failures < 8 ? b->failures : 8);
 
+	ha_repair_failed(comm, p);
 	if (b->failures < UINT8_MAX)
 		b->failures++;
 	b->until_ns = ha_now_ns() + (ms < max_ms ? ms : max_ms) * HA_NS_PER_MS;
@@ -361,6 +363,28 @@ static void build_all(struct ha_comm *comm, uint64_t now_ns)
 			return;
 }
 
+/* Beside the fence of those that broke, in a slot of their own. */
+static void build_in_place(struct ha_comm *comm)
+{
+	struct ha_pair pair = comm->failover->repair.pair;
+
+	if (!in_use(comm, pair))
+		(void)build(comm, pair);
+}
+
+/* While traffic stands still: what it waits for. True: there is a path to go on with, as an answer
+ * came or patience is over. */
+static bool build_next(struct ha_comm *comm, uint64_t now_ns)
+{
+	bool found = ha_path_select_best(comm) >= 0;
+
+	if (!found && ha_repair_is_under_way(comm, now_ns))
+		build_in_place(comm);
+	else if (!found && !ha_path_select_awaits_answer(comm))
+		build_all(comm, now_ns);
+	return found;
+}
+
 void ha_standby_rebuilt(struct ha_comm *comm, const struct ha_message *m)
 {
 	const struct ha_slot *slot = &comm->failover->slots[m->path];
@@ -504,7 +528,6 @@ bool ha_standby_visit(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
 	bool proved = fo->standby->proved;
-	int best;
 
 	fo->standby->proved = false;
 	if (fo->peer_ports.count == 0)
@@ -513,12 +536,8 @@ bool ha_standby_visit(struct ha_comm *comm, uint64_t now_ns)
 	expire(comm, now_ns);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		visit_slot(comm, p, now_ns);
-	if (fo->state == HA_FO_FENCING) {
-		best = ha_path_select_best(comm);
-		if (best < 0 && !ha_path_select_awaits_answer(comm))
-			build_all(comm, now_ns);
-		proved |= best >= 0; /* an answer came, or patience is over */
-	}
+	if (fo->state == HA_FO_FENCING)
+		proved |= build_next(comm, now_ns);
 	if (fo->state == HA_FO_ACTIVE && fo->resumed) {
 		if (now_ns >= ha_hold_off_until_ns(&comm->inst->failover_shared->hold_off, now_ns))
 			build_in_reserve(comm, now_ns);

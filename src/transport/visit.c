@@ -87,12 +87,19 @@ void ha_comm_note_life(struct ha_comm *comm)
 	atomic_store_explicit(&comm->life_seen, life, memory_order_relaxed);
 }
 
-/* Whether a path is stopped and drains: it does not wait for its NIC. Under the token. */
-static bool is_fencing(const struct ha_comm *comm)
+/* It is stopped and drains, or is to prove itself while traffic stands still. */
+static bool takes_microseconds(const struct ha_comm *comm, const struct ha_path *path)
 {
-	for (unsigned i = 0; i < comm->npaths; i++)
-		if (comm->paths[i] && ha_path_stopped(comm->paths[i]) &&
-		    !ha_path_away(comm->paths[i]) && ha_comm_has_failover(comm))
+	return !ha_path_away(path) &&
+	       (ha_path_stopped(path) || (comm->epoch_changing && path->probe_busy));
+}
+
+/* Whether something is waited for that comes from a queue, and not from a NIC's command or the
+ * peer. Under the token. */
+static bool waits_for_queue(const struct ha_comm *comm)
+{
+	for (unsigned i = 0; i < comm->npaths && ha_comm_has_failover(comm); i++)
+		if (comm->paths[i] && takes_microseconds(comm, comm->paths[i]))
 			return true;
 	return false;
 }
@@ -138,7 +145,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 		look_for_timeouts(comm);
 	found = error == HA_OK ? poll_for_application(comm) : HA_POLL_IDLE;
 	/* Traffic waits for that, and a queue that works is drained before a tick is over. */
-	return is_fencing(comm) ? HA_POLL_SOON : found;
+	return waits_for_queue(comm) ? HA_POLL_SOON : found;
 }
 
 /*

@@ -105,7 +105,12 @@ static uint64_t oldest(const struct ha_comm *comm)
 }
 
 /* Whether the request fails on whatever path it is tried. */
-static bool follows_request(struct ha_comm *comm, const struct ibv_wc *wc, uint64_t seq, int paths)
+/*
+ * The same port once more is no other path: its queue pairs may have been replaced in place, and
+ * the port be what is wrong. Twice it is, where there is no other port to ask.
+ */
+static bool follows_request(struct ha_comm *comm, const struct ha_path *path,
+			    const struct ibv_wc *wc, uint64_t seq, int paths)
 {
 	struct ha_last_error *last = &comm->last_error;
 
@@ -113,6 +118,11 @@ static bool follows_request(struct ha_comm *comm, const struct ibv_wc *wc, uint6
 		return false; /* not a message: another one may have failed this time */
 	if (last->seq != seq || last->status != (int)wc->status)
 		*last = (struct ha_last_error){.seq = seq, .status = (int)wc->status};
+	if (last->port == path->port) {
+		last->port = NULL; /* the next time it counts */
+		return false;
+	}
+	last->port = path->port;
 	return ++last->paths >= paths && paths != 0;
 }
 
@@ -121,14 +131,14 @@ static bool blames_path(struct ha_comm *comm, const struct ha_path *path, const 
 {
 	switch (status->fault) {
 	case FAULT_PATH:
-		return !follows_request(comm, wc, seq_of(comm, wc), status->follows);
+		return !follows_request(comm, path, wc, seq_of(comm, wc), status->follows);
 	case FAULT_REFUSED:
 	case FAULT_KEY:
 		if (status->fault == FAULT_KEY && comm->epoch_changing)
 			return true;
 		/* What a standby refuses is a probe, and holds nothing up. */
 		return path != ha_comm_path(comm) ||
-		       !follows_request(comm, wc, oldest(comm), status->follows);
+		       !follows_request(comm, path, wc, oldest(comm), status->follows);
 	case FAULT_REQUEST:
 		break;
 	}

@@ -13,7 +13,9 @@ struct ha_path;
 struct ha_last_error {
 	uint64_t seq; /* its message, or the oldest one at the time; 0: none */
 	int status;   /* enum ibv_wc_status */
-	int paths;    /* it met one after the other */
+	int paths;    /* it met one after the other, fresh queue pairs in place counted as one */
+	const struct ha_port
+	    *port; /* of the last of them; NULL: which was repaired in place since */
 };
 
 /* A completion that is not a success, of a queue pair that is the path's. */

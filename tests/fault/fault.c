@@ -78,6 +78,11 @@ const struct fault faults[] = {
 	 .rule = "feign=3ms host=$host rail=$rail at=$now"),
     BOTH("feign-packet", .loss = LOSS_UNHEARD,
 	 .rule = "feign=3ms host=$host rail=$rail op=write nth=$nth"),
+    /* A queue pair on a port that is well; the last one is flushed for nobody. */
+    BOTH("broken", .loss = LOSS_BRIEF, .rule = "err host=$host op=write nth=$nth", .first = true),
+    BOTH("broken-far", .loss = LOSS_BRIEF, .rule = "err dir=rx host=$host op=write nth=$nth"),
+    BOTH("broken-silently", .loss = LOSS_BRIEF,
+	 .rule = "err=silent dir=rx host=$host op=write nth=$nth"),
     BOTH("wedge", .loss = LOSS_BRIEF, .rule = "wedge host=$host op=write nth=$nth", .first = true),
     BOTH("wedge-hard", .loss = LOSS_BRIEF, .rule = "wedge=hard host=$host op=write nth=$nth"),
 

@@ -198,8 +198,9 @@ static void a_leg_dies_under_the_only_device(void **state)
 	}
 }
 
-/* With another device: traffic goes on there, and the bond stands by again on its living leg. */
-static void a_leg_dies_and_the_bond_stands_by_again(void **state)
+/* With another device: traffic goes on there, or over fresh queue pairs that are on the living leg;
+ * then the bond's living leg carries it or stands by. */
+static void a_leg_dies_and_the_bond_is_of_use_again(void **state)
 {
 	(void)state;
 	for (uint32_t seed = 1; seed <= 6; seed++) {
@@ -210,7 +211,8 @@ static void a_leg_dies_and_the_bond_stands_by_again(void **state)
 		dead = leg_of(0, pair.send->paths[0]);
 		sv_stepped_leg(0, 0, dead, SV_LEG_DOWN);
 		(void)deliver(&pair, 5000, seed);
-		assert_int_equal(pair.send->paths[pair.send->active]->nic->index, 1);
+		assert_true(ha_comm_path(pair.send)->nic->index == 1 ||
+			    leg_of(0, ha_comm_path(pair.send)) != dead);
 		for (int ms = 0; ms < 60000 && !pair_has_standby(&pair); ms++)
 			pair_advance(&pair);
 		assert_true(pair_has_standby(&pair));
@@ -260,7 +262,7 @@ int main(void)
 	    cmocka_unit_test(heartbeats_take_another_way),
 	    cmocka_unit_test(one_queue_pair_is_dead),
 	    cmocka_unit_test(a_leg_dies_under_the_only_device),
-	    cmocka_unit_test(a_leg_dies_and_the_bond_stands_by_again),
+	    cmocka_unit_test(a_leg_dies_and_the_bond_is_of_use_again),
 	    cmocka_unit_test(queue_pairs_of_a_path_spread),
 	};
 

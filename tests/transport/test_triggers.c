@@ -145,7 +145,8 @@ static void a_wrong_key_is_a_paths_fault_while_keys_change(void **state)
 	pair_close(&pair);
 }
 
-/* The same answer on one path after the other is about the request. */
+/* The same answer on one path after the other is about the request. The first is repaired in place,
+ * and what it answers then says nothing new. */
 static void a_status_that_follows_a_request_is_an_error(void **state)
 {
 	static const struct {
@@ -170,8 +171,8 @@ static void a_status_that_follows_a_request_is_an_error(void **state)
 			 cases[i].status);
 		id = add_rule(rule);
 		assert_int_equal(failing_transfer(&pair), cases[i].code);
-		assert_int_equal(fired(id), cases[i].paths);
-		assert_int_equal(pair.send->count.failovers, cases[i].paths - 1);
+		assert_int_equal(fired(id), cases[i].paths + 1);
+		assert_int_equal(pair.send->count.failovers, cases[i].paths);
 		snprintf(rule, sizeof(rule), "the same on %u paths in a row", cases[i].paths);
 		assert_logged(rule);
 		pair_close(&pair);
@@ -206,8 +207,8 @@ static void what_every_path_refuses_is_an_error_at_the_receiver_too(void **state
 			pair_idle(&pair, 1);
 		}
 		assert_int_equal(ha_comm_error(pair.recv), HA_ERR_INTERNAL);
-		assert_true(fired(id) >= 3);
-		assert_int_equal(pair.send->count.failovers, 2);
+		assert_true(fired(id) >= 4);
+		assert_int_equal(pair.send->count.failovers, 3); /* the first in place */
 		assert_true(sv_stepped_now() - began_ns < 1000 * HA_NS_PER_MS);
 		assert_logged("the same on 3 paths in a row");
 		pair_close(&pair);
