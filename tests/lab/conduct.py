@@ -14,7 +14,7 @@ from judge import Episode, Fault, Judge, Row, stuck_queue_pairs
 from machine import LabError
 from standstill import Watch
 from topology import HOSTS, RAILS, interface
-from witness import watch_packets, write_late
+from witness import came_late, watch_packets, write_late
 from workload import KINDS, Workload, WorkloadError
 
 QUIET_S = 0.35  # of healthy traffic before a fault: a window for the noise, and some more
@@ -279,20 +279,35 @@ class Conductor:
 
     # ---- witnesses of our own ----
 
-    def do_witness(self, what, host):
-        """One that watches the rail that carries traffic."""
-        rail = self.rail_of("active")
-        start = {"packets": lambda: watch_packets(self.lab, host, rail, self.workload.build),
-                 "late": lambda: write_late(self.lab, rail, self.workload.build)}  # fmt: skip
-        self.witnesses[what] = start[what]()
+    def do_delay_until_late(self, host, to, delays_ms):
+        """Delays what a host sends, until packets come late to the other and land where nothing fences: a slow
+        machine may fence after they have come, and where nothing was on its way nothing is late. The longer the
+        delay, the likelier it is that queue pairs give up by themselves, so the short ones come first."""
+        for delay_ms in delays_ms:
+            self.episode.seen = self.delay(host, to, f"delay {delay_ms}ms limit 20000")
+            fault_ns = self.episode.faults[-1].before[to]
+            self.workload.poll()
+            unfenced = self.episode.seen["late"]["landed_unfenced"]
+            if unfenced and came_late(self.episode.seen, self.workload.events, to, fault_ns):
+                return
 
-    def do_witnessed(self, what):
-        """What it has to tell."""
-        if what == "packets":
-            self.episode.seen[what] = self.witnesses[what].stop()
-        else:
-            self.witnesses[what].go_on()
-            self.episode.seen[what] = self.witnesses[what].result(what)
+    def delay(self, host, to, how):
+        """What two witnesses saw on the rail that carried traffic: {"packets": [...], "late": {...}}."""
+        rail, build = self.rail_of("active"), self.workload.build
+        self.witnesses = {
+            "packets": watch_packets(self.lab, to, rail, build),
+            "late": write_late(self.lab, rail, build),
+        }
+        time.sleep(QUIET_S)
+        self.fault("netem", (host, "same", how))
+        self.witnesses["late"].go_on()
+        late = self.witnesses["late"].result("late")
+        self.do_moved()
+        time.sleep(QUIET_S)
+        self.act("netem", (host, "same", None))
+        packets = self.witnesses["packets"].stop()
+        self.do_healthy()
+        return {"packets": packets, "late": late}
 
     # ---- what netem says ----
 

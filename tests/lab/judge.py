@@ -435,8 +435,10 @@ class Judge:
         host = episode.drill.late_to
         if not host or episode.trouble or not self.report:
             return
-        gave_up = episode.counters.get((host, episode.used), {}).get("rdma.retry_exceeded_err", 0)
-        witness.judge_late(row, host, episode.seen, self.events, self.report, episode.faults[0].before[host], gave_up)
+        gave_up = sum(
+            counted.get("rdma.retry_exceeded_err", 0) for (of, _), counted in episode.counters.items() if of == host
+        )
+        witness.judge_late(row, host, episode.seen, self.events, self.report, episode.faults[-1].before[host], gave_up)
 
     def judge_stuck(self, row, episode, events):
         """Whether the kernel left a queue pair stuck, which the plugin then left."""

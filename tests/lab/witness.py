@@ -90,11 +90,16 @@ def fenced_since(events, host, fault_ns):
     return max(first.values()) if names and set(first) == names else None
 
 
+def came_late(seen, events, host, fault_ns):
+    """The packets that were late, of what two witnesses saw; none where not every receiver has moved."""
+    fenced_ns = fenced_since(events, host, fault_ns)
+    return late_packets(seen["packets"], fault_ns, fenced_ns) if fenced_ns else []
+
+
 def judge_late(row, host, seen, events, report, fault_ns, gave_up):
     """seen: {"packets": [...], "late": {...}} of a drill whose fault delayed what comes to this host. gave_up: how
     many of this host's queue pairs the kernel put into ERR by itself, where no fence is needed."""
-    fenced_ns = fenced_since(events, host, fault_ns)
-    late = late_packets(seen["packets"], fault_ns, fenced_ns) if fenced_ns else []
+    late = came_late(seen, events, host, fault_ns)
     control = seen["late"]
     last = seen["packets"][-1]
     if last.get("kind") != "packets" or last["seen"] >= last["room"]:
@@ -111,9 +116,9 @@ def judge_late(row, host, seen, events, report, fault_ns, gave_up):
         row.complain("without a fence nothing landed late either: was the link slow enough?")
     if control["landed_fenced"]:
         row.complain(f"{control['landed_fenced']} writes landed through a queue pair in ERR: the kernel breaks its word")
+    last_ns = max((p["at_ns"] - fenced_since(events, host, fault_ns) for p in late), default=0)
     row.notes.append(
-        f"{len(late)} packets with {sum(p['bytes'] for p in late)} bytes came up to "
-        f"{(max((p['at_ns'] for p in late), default=0) - (fenced_ns or 0)) / 1e6:.0f} ms after the fence and changed "
-        f"nothing; of writes through queue pairs without a fence {control['landed_unfenced']} landed late, with one "
+        f"{len(late)} packets with {sum(p['bytes'] for p in late)} bytes came up to {last_ns / 1e6:.0f} ms after the fence "
+        f"and changed nothing; of writes through queue pairs without a fence {control['landed_unfenced']} landed late, with one "
         f"{control['landed_fenced']}"
     )
