@@ -465,6 +465,7 @@ static void probe_done(struct ha_comm *comm, struct ha_path *path)
 		return;
 	slot->notes.alive = link->asked_ns != 0;
 	link->asked_ns = 0;
+	comm->failover->answered_ns = ha_now_ns();
 	if (!comm->is_send) {
 		slot->notes.proved = true;
 		slot->notes.proved_ns = ha_now_ns();
@@ -512,6 +513,7 @@ static bool socket_broken(struct ha_comm *comm)
 	fo->socket_broken = true;
 	fo->socket_end = (uint8_t)ha_frame_sock_end(&comm->ctrl_sock->frames);
 	fo->broken_ns = ha_now_ns();
+	fo->silence = (struct ha_silence){.asked_ns = 0};
 	if (!ha_reconnect_begin(comm, fo->broken_ns) && !ha_signaling_has_ctrl_sock(comm))
 		return false;
 	HA_INFO(HA_SUBSYS_NET,
@@ -729,7 +731,7 @@ static void start(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
 
-	if (!comm->is_send && ha_reconnect_server_open(comm->inst, &fo->reconnect_at.addr))
+	if (ha_reconnect_server_open(comm->inst, &fo->reconnect_at.addr) && !comm->is_send)
 		fo->reconnect_at.secrets = ha_secrets_new();
 	open_heartbeats(comm);
 	fo->ports_said = ha_signaling_ports_up(comm); /* before: what changes meanwhile is said */

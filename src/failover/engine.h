@@ -13,6 +13,7 @@
  *   standby.c     standby paths: which, building them, proving that they work
  *   repair.c      fresh queue pairs on the same ports, for those that broke
  *   reconnect.c   another bootstrap socket for one that broke
+ *   peer_life.c   whether a peer without a socket still lives
  *
  * Everything here is [T] (see comm.h) unless it says otherwise. What happens is noted, by whatever
  * thread has the token, and the path in question stopped; the state machine steps in the
@@ -108,6 +109,15 @@ struct ha_slot_link {
 	uint64_t completions; /* of the connection, when it was last asked for life */
 };
 
+/* What becomes of asking a peer without a socket whether it lives: peer_life.c. */
+struct ha_silence {
+	uint64_t asked_ns; /* the first question since its last sign of life; 0: it has answered */
+	uint64_t lasts_ns; /* since then, of the time in which this end ran */
+	uint64_t tick_ns;  /* when that was counted last */
+	uint64_t ask_ns, ping_ns; /* when to ask its NICs again, and itself */
+	uint32_t ask_ms, ping_ms; /* how long after the question before; 0: none was asked */
+};
+
 struct ha_failover {
 	uint8_t state;
 	bool resumed;	    /* receiver: RESUMED of this epoch was heard */
@@ -140,7 +150,8 @@ struct ha_failover {
 	uint64_t broken_ns;   /* when the socket broke */
 	uint32_t reconnected; /* how often it was replaced */
 	bool unproven;	      /* the one in use has not carried a message of the peer */
-	uint64_t ping_ns;     /* when to ask a peer without a socket again */
+	uint64_t answered_ns; /* when a probe of a path came back last */
+	struct ha_silence silence;
 	uint64_t tick_ns;     /* last visit while something was wrong */
 	uint64_t due_ns;      /* when to be visited again; 0: when something happens */
 	uint64_t outage_ns;   /* time without a path in this outage */
@@ -162,9 +173,9 @@ struct ha_failover {
 	uint32_t told_qpn[HA_MAX_OFFERS];      /* of the endpoint, as PORTS said it; 0: none */
 	struct ha_standby *standby;	       /* receiver */
 	struct ha_path *retired;	       /* paths that are fenced, to be closed */
-	struct ha_reconnect_at reconnect_at;   /* receiver: where it may be dialled again */
+	struct ha_reconnect_at reconnect_at;   /* where our process listens */
 	struct ha_secrets next_secrets; /* receiver: said for the next time, perhaps not heard */
-	struct ha_reconnect *reconnect; /* sender: reconnect.c; NULL until its socket breaks */
+	struct ha_reconnect *reconnect; /* reconnect.c; NULL until the socket breaks */
 };
 
 /* What the engine does for a connection: transport/failover_ops.h. */

@@ -45,7 +45,7 @@ size_t ha_port_offers_encode(const struct ha_port_offers *in, uint8_t out[HA_POR
 		put_offer(&w, &in->offers[i]);
 	ha_put_uint(&w, in->reconnect_at.secrets.ask, 8);
 	ha_put_uint(&w, in->reconnect_at.secrets.answer, 8);
-	if (ha_secrets_known(&in->reconnect_at.secrets))
+	if (in->reconnect_at.addr.sa.sa_family != AF_UNSPEC)
 		ha_put_address(&w, &in->reconnect_at.addr);
 	else
 		ha_put_zeros(&w, HA_ADDRESS_BYTES);
@@ -56,7 +56,7 @@ static void get_reconnect_at(struct ha_reader *r, struct ha_reconnect_at *out)
 {
 	out->secrets.ask = ha_get64(r);
 	out->secrets.answer = ha_get64(r);
-	if (!ha_get_address(r, &out->addr) || !ha_secrets_known(&out->secrets))
+	if (!ha_get_address(r, &out->addr))
 		memset(out, 0, sizeof(*out));
 }
 

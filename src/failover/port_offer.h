@@ -27,16 +27,19 @@ struct ha_offer {
 	char device[32];
 };
 
-/* Where the sender may dial again when the bootstrap socket breaks, and how the two ends know each
- * other then. */
+/*
+ * Where this end's process listens when the bootstrap socket breaks. A receiver is dialled again
+ * there, and the two ends know each other by the secrets. A sender says none: all that its receiver
+ * asks is whether its host refuses, as it does when the process is gone.
+ */
 struct ha_reconnect_at {
-	struct ha_secrets secrets; /* none: nowhere */
-	union ha_sockaddr addr;
+	struct ha_secrets secrets;
+	union ha_sockaddr addr; /* AF_UNSPEC: nowhere */
 };
 
 struct ha_port_offers {
 	uint8_t count;
-	struct ha_reconnect_at reconnect_at; /* the receiver's */
+	struct ha_reconnect_at reconnect_at;
 	struct ha_offer offers[HA_MAX_OFFERS];
 };
 

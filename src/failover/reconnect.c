@@ -14,10 +14,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define INTERVAL_MIN_MS 100
+#define INTERVAL_MIN_MS 20
 #define INTERVAL_MAX_MS 2000
 /* Of one attempt, from the first packet to the answer. */
 #define ATTEMPT_NS (2 * HA_NS_PER_S)
+/* Where the sender lives it dials first. */
+#define TURN_NS (10 * HA_NS_PER_MS)
 /* A socket that lasted for so long is replaced at once; what breaks each one is given time. */
 #define LASTING_NS (2 * HA_NS_PER_S)
 
@@ -53,7 +55,7 @@ static bool find_server(const struct ha_comm *comm, union ha_sockaddr *addr)
 	const union ha_sockaddr *said = &server_of(comm)->addr;
 
 	*addr = comm->ctrl_sock->peer;
-	if (!ha_secrets_known(&server_of(comm)->secrets) ||
+	if ((comm->is_send && !ha_secrets_known(&server_of(comm)->secrets)) ||
 	    addr->sa.sa_family != said->sa.sa_family)
 		return false;
 	if (addr->sa.sa_family == AF_INET6)
@@ -85,6 +87,13 @@ static enum ha_step not_through(struct ha_comm *comm, int error)
 		return refused(comm, strerror(error));
 	comm->failover->reconnect->refused = 0;
 	return lost(comm, strerror(error));
+}
+
+/* A receiver has nothing to say: it is for the sender to dial. */
+static enum ha_step let_in(struct ha_comm *comm)
+{
+	comm->failover->reconnect->refused = 0;
+	return lost(comm, "somebody listens where the sender's process did");
 }
 
 /* From the address that the receiver knows: it lets nobody else in. */
@@ -136,6 +145,8 @@ static enum ha_step dialing(struct ha_comm *comm)
 			return HA_STEP_AGAIN;
 		return not_through(comm, errno);
 	}
+	if (!comm->is_send)
+		return let_in(comm);
 	ha_auth_draw_nonce(reconnect->nonce);
 	memcpy(rejoin.nonce, reconnect->nonce, sizeof(rejoin.nonce));
 	if (comm->auth.on)
@@ -225,7 +236,8 @@ static void put_off(struct ha_reconnect *reconnect, uint64_t now_ns)
 	ha_frame_sock_close(&reconnect->sock);
 	reconnect->stage = STAGE_DIAL;
 	reconnect->next_ns = now_ns + reconnect->interval_ms * HA_NS_PER_MS;
-	if (reconnect->refused == 0 && reconnect->interval_ms < INTERVAL_MAX_MS)
+	/* The second refusal decides, so it is not put off. */
+	if (reconnect->refused != 1 && reconnect->interval_ms < INTERVAL_MAX_MS)
 		reconnect->interval_ms *= 2;
 	if (reconnect->interval_ms > INTERVAL_MAX_MS)
 		reconnect->interval_ms = INTERVAL_MAX_MS;
@@ -251,7 +263,7 @@ static bool begin(struct ha_comm *comm, uint64_t now_ns)
 	if (reconnect->done_ns == 0 || now_ns - reconnect->done_ns > LASTING_NS) {
 		reconnect->interval_ms = INTERVAL_MIN_MS;
 		reconnect->stage = STAGE_DIAL;
-		reconnect->next_ns = now_ns;
+		reconnect->next_ns = comm->is_send ? now_ns : now_ns + TURN_NS;
 	} else {
 		put_off(reconnect, now_ns);
 	}
@@ -260,9 +272,9 @@ static bool begin(struct ha_comm *comm, uint64_t now_ns)
 
 bool ha_reconnect_begin(struct ha_comm *comm, uint64_t now_ns)
 {
-	if (!comm->is_send)
-		return ha_secrets_known(&comm->failover->reconnect_at.secrets);
-	return begin(comm, now_ns);
+	bool asks = begin(comm, now_ns);
+
+	return comm->is_send ? asks : ha_secrets_known(&comm->failover->reconnect_at.secrets);
 }
 
 void ha_reconnect_visit(struct ha_comm *comm, uint64_t now_ns)

@@ -5,8 +5,9 @@
  * each end there is none while its link is down, and without any channel the two ends cannot agree
  * on a new path.
  *
- * The sender dials (here), the receiver's server answers (reconnect_server.h). All of it is [T], on
- * the progress thread.
+ * The sender dials (here), the receiver's server answers (reconnect_server.h). A receiver dials,
+ * too, and hangs up: it asks whether the host of the sender's process still has its listening
+ * socket. All of it is [T], on the progress thread.
  */
 #ifndef HA_FAILOVER_RECONNECT_H
 #define HA_FAILOVER_RECONNECT_H
@@ -22,7 +23,7 @@ bool ha_reconnect_begin(struct ha_comm *comm, uint64_t now_ns);
 /* Dials, and looks what became of it; never waits. */
 void ha_reconnect_visit(struct ha_comm *comm, uint64_t now_ns);
 
-/* Sender: the peer's host answers that nobody listens, and not for the first time. */
+/* The peer's host answers that its process does not listen any more, and not for the first time. */
 bool ha_reconnect_refused(const struct ha_comm *comm);
 
 void ha_reconnect_free(struct ha_comm *comm);

@@ -59,13 +59,24 @@ static void leave(struct client *client)
 	ha_list_push_back(&server->idle, &client->link);
 }
 
+static void go_without(struct client *client)
+{
+	client->server->strangers++;
+	ha_frame_sock_close(&client->sock);
+	leave(client);
+}
+
 static void turn_away(struct client *client, const char *why)
 {
 	HA_TRACE(1, "a client at the server for broken sockets is turned away: %s", why);
-	client->server->strangers++;
 	ha_instance_refused(client->server->inst, HA_refused_rejoins);
-	ha_frame_sock_close(&client->sock);
-	leave(client);
+	go_without(client);
+}
+
+/* So does a receiver that asks whether we are still here. */
+static bool asked_for_nothing(const struct client *client)
+{
+	return !client->answered && client->sock.in_len == 0 && client->sock.error == 0;
 }
 
 /* ---- who it is ------------------------------------------------------------------------------ */
@@ -233,7 +244,9 @@ static void look_at(struct client *client)
 	io = ha_frame_sock_receive(&client->sock, &header, &payload);
 	if (io == HA_IO_AGAIN)
 		return;
-	if (io == HA_IO_CLOSED)
+	if (io == HA_IO_CLOSED && asked_for_nothing(client))
+		go_without(client);
+	else if (io == HA_IO_CLOSED)
 		turn_away(client, ha_frame_sock_why(&client->sock));
 	else if (io == HA_IO_BAD)
 		turn_away(client, ha_wire_strerror(client->sock.bad));

@@ -7,9 +7,10 @@
  * Anyone can connect to it. A *client* has a seat (base/seats.h) and a deadline until its first
  * frame, REJOIN, names a connection and a secret of it, from the address that this connection's
  * peer has, and until it has heard the answer and says READY; then its socket becomes that
- * connection's control socket, and the secret is of no use any more. Everyone else is turned away,
- * and counted, without any harm to a connection, and while all of them have their sockets only 200
- * a second are looked at.
+ * connection's control socket, and the secret is of no use any more. One who hangs up without a
+ * word is a receiver whose socket broke, and that asks whether this process is still there.
+ * Everyone else is turned away, and counted, without any harm to a connection, and while all of
+ * them have their sockets only 200 a second are looked at.
  */
 #ifndef HA_FAILOVER_RECONNECT_SERVER_H
 #define HA_FAILOVER_RECONNECT_SERVER_H

@@ -6,15 +6,14 @@
 #include "base/log.h"
 #include "failover/engine.h"
 #include "failover/fsm.h"
+#include "failover/peer_life.h"
 #include "failover/port_pair.h"
-#include "failover/reconnect.h"
 #include "failover/standby.h"
 #include "transport/comm.h"
 #include "transport/complete.h"
 #include "transport/ctrl_sock.h"
 #include "transport/e2e.h"
 #include "transport/path_msg.h"
-#include "transport/peer_end.h"
 #include "transport/recv.h"
 #include "transport/send.h"
 #include "transport/shared.h"
@@ -44,15 +43,6 @@
 /* What the last message may take to get there. */
 #define GOODBYE_NS     (20 * HA_NS_PER_MS)
 #define GOODBYE_ROUNDS 100000
-
-/* Where its host closed the socket, a peer that does not answer over the paths for so long is gone.
- */
-#define LOST_NS HA_NS_PER_S
-/*
- * Where somebody reset it: longer than a sender that lives takes to dial again. Its own end may
- * have timed out in an outage, and then its host knows no such socket when the network is back.
- */
-#define LOST_RESET_NS (5 * HA_NS_PER_S)
 
 /* ---- what to say --------------------------------------------------------------------------- */
 
@@ -110,11 +100,7 @@ static void name_path(struct ha_message *m, unsigned path, uint32_t generation)
 
 /* ---- channels ------------------------------------------------------------------------------ */
 
-/*
- * The sender learns that the receiver's end of a path is up from the first message that comes over
- * it; before, what it posts would only run into the hardware's timeout.
- */
-static bool carries_messages(const struct ha_comm *comm, unsigned p)
+bool ha_signaling_carries(const struct ha_comm *comm, unsigned p)
 {
 	return ha_path_ready(comm->paths[p]) && ha_slot_is_up(&comm->failover->slots[p]);
 }
@@ -218,7 +204,7 @@ static void deliver(struct ha_comm *comm, const struct ha_message *m)
 		fo->unheard_bytes += (uint32_t)length;
 	}
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (carries_messages(comm, p))
+		if (ha_signaling_carries(comm, p))
 			deliver_over(comm, p, bytes, length,
 				     m->kind == HA_MSG_BYE ? ha_path_msg_send_last
 							   : ha_path_msg_send);
@@ -376,48 +362,6 @@ static void say_again(struct ha_comm *comm, uint64_t now_ns)
 	fo->say_again_ns = now_ns + (uint64_t)fo->say_interval_ms * HA_NS_PER_MS;
 }
 
-/* Why the process must be gone; NULL: it may be there. */
-static const char *sign_of_death(const struct ha_comm *comm, uint64_t now_ns)
-{
-	const struct ha_failover *fo = comm->failover;
-	static const uint64_t lost_ns[] = {
-	    [HA_SOCK_CLOSED] = LOST_NS,
-	    [HA_SOCK_RESET] = LOST_RESET_NS,
-	    [HA_SOCK_SILENT] = UINT64_MAX,
-	};
-	uint64_t broken_ns = now_ns - fo->broken_ns, silent_ns = now_ns - fo->heard_ns;
-
-	/*
-	 * Its host says that nobody listens any more: believed at once if no path could deny it. A
-	 * firewall may say the same.
-	 */
-	if (ha_reconnect_refused(comm) && (!ha_signaling_has_ctrl_sock(comm) ||
-					   (broken_ns > LOST_NS / 2 && silent_ns > LOST_NS / 2)))
-		return "its socket is closed and another one refused";
-	/* Silence alone is no sign: how long the network, or its host, may be away is for the
-	 * outage's limit to say. */
-	if (broken_ns > lost_ns[fo->socket_end] && silent_ns > 2 * LOST_NS)
-		return "its socket is closed and it answers on no path";
-	return NULL;
-}
-
-/* Somebody said that its socket is no more, and nobody answers on any channel: it is gone. */
-static void check_peer(struct ha_comm *comm, uint64_t now_ns)
-{
-	struct ha_failover *fo = comm->failover;
-	const char *gone;
-
-	if (!fo->socket_broken || fo->state == HA_FO_LATCHED || fo->state == HA_FO_CLOSED)
-		return;
-	if (now_ns >= fo->ping_ns) {
-		fo->ping_ns = now_ns + LOST_NS / 4;
-		fo->say |= HA_SAY_PING;
-	}
-	gone = sign_of_death(comm, now_ns);
-	if (gone && !ha_comm_error(comm))
-		ha_comm_peer_lost(comm, gone);
-}
-
 static void say_all(struct ha_comm *comm, uint32_t say)
 {
 	const struct ha_failover *fo = comm->failover;
@@ -442,7 +386,7 @@ void ha_signaling_send(struct ha_comm *comm, uint64_t now_ns)
 	struct ha_failover *fo = comm->failover;
 	uint32_t say, repeat;
 
-	check_peer(comm, now_ns);
+	ha_peer_life_check(comm, now_ns);
 	say_again(comm, now_ns);
 	say = fo->say;
 	repeat = fo->repeat & ~say;

@@ -55,6 +55,12 @@ void ha_signaling_goodbye(struct ha_comm *comm);
 /* Which of the ports that this end has said in PORTS are of use now: a bit each. */
 uint16_t ha_signaling_ports_up(const struct ha_comm *comm);
 
+/*
+ * Whether this path carries messages. The sender learns that the receiver's end of a path is up
+ * from the first message that comes over it; before, what it posts would only run into the
+ * hardware's timeout.
+ */
+bool ha_signaling_carries(const struct ha_comm *comm, unsigned p);
 /* Whether anything could carry a message now. */
 bool ha_signaling_has_ctrl_sock(const struct ha_comm *comm);
 

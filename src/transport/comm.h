@@ -111,6 +111,8 @@ struct ha_comm {
 	uint64_t id, peer_id;		/* [C] for logs */
 	uint64_t features;		/* [C] agreed */
 	char name[192];			/* [C] "send 1f… host:pid/dev:port -> …", for logs */
+	char peer_host[32];		/* [C] as it says, for logs; empty: it did not */
+	uint32_t peer_pid;		/* [C] likewise, on its host */
 	struct ha_ctrl_sock *ctrl_sock; /* [C] the bootstrap socket, our control channel */
 	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
 	atomic_bool queue_events;	/* some path has an event; progress thread */

@@ -208,6 +208,8 @@ static void name_connection(struct ha_comm *comm, const struct ha_hello *local,
 		 local->pid, local->endpoint.device, local->endpoint.port_num,
 		 comm->is_send ? "->" : "<-", remote->host, remote->pid, remote->endpoint.device,
 		 remote->endpoint.port_num);
+	ha_copy_text(comm->peer_host, sizeof(comm->peer_host), remote->host);
+	comm->peer_pid = remote->pid;
 }
 
 /* Once per connection, and only where something is lost. */

@@ -20,9 +20,9 @@ void ha_comm_peer_lost(struct ha_comm *comm, const char *how)
 	drain(comm);
 	ha_comm_fail(
 	    comm, HA_ERR_REMOTE,
-	    "the peer left without a goodbye (%s): its process is gone, or it failed and its "
-	    "log says why; %u requests outstanding here",
-	    how, comm->outstanding);
+	    "the peer left without a goodbye (%s): process %u on host %s is gone, or it failed "
+	    "and its log says why; %u requests outstanding here",
+	    how, comm->peer_pid, comm->peer_host, comm->outstanding);
 }
 
 void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up)

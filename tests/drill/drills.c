@@ -287,8 +287,8 @@ const struct drill drills[] = {
 	.script = "1500 process 1 kill",
 	.tail_ms = 10000,
 	.fate = DRILL_BEREAVED,
-	.error_max_ms = 2000,
-	.says = "the peer left without a goodbye",
+	.error_max_ms = 100,
+	.says = "its socket is closed and another one refused",
     },
     {
 	.name = "peer-frozen",

@@ -431,7 +431,7 @@ static void a_process_that_died_is_an_error_at_once_and_not_at_the_limit(void **
 		print_message("a %s that died is an error after %u ms\n",
 			      sender_dies ? "sender" : "receiver", ms);
 		assert_int_equal(ha_comm_error(alive), HA_ERR_REMOTE);
-		assert_true(ms < (sender_dies ? 2500 : 700));
+		assert_true(ms < 100);
 		assert_logged("the peer left without a goodbye");
 		pair_close(&pair);
 	}

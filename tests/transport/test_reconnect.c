@@ -824,35 +824,179 @@ static unsigned ms_until_error(struct pair *pair, struct ha_comm *alive)
 
 	for (int i = 0; i < 5000 && ha_comm_error(alive) == HA_OK; i++) {
 		ha_instance_progress(pair->inst[alive->is_send ? 0 : 1]);
-		if (!sv_stepped_step())
-			sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
 	}
 	assert_int_equal(ha_comm_error(alive), HA_ERR_REMOTE);
 	return (unsigned)((sv_stepped_now() - died_ns) / HA_NS_PER_MS);
 }
 
-static void a_receiver_that_died_refuses_and_that_is_an_error(void **state)
+/* Idle, under traffic, or without a path to ask it over. */
+static void a_process_that_died_is_known_and_named_within_100_ms(void **state)
 {
+	enum { IDLE, TRAFFIC, LINK_DOWN, SITUATIONS };
+
 	(void)state;
-	for (int link_down = 0; link_down < 2; link_down++) {
+	for (int i = 0; i < 2 * SITUATIONS; i++) {
+		int situation = i / 2, sender_dies = i % 2;
+		struct ha_comm *alive;
 		struct pair pair;
+		char named[80];
 		unsigned ms;
 
+		if (situation == LINK_DOWN && sender_dies)
+			continue; /* a_sender_that_died_does_not_dial_and_that_is_an_error */
 		open_settled(&pair, 1);
+		alive = sender_dies ? pair.recv : pair.send;
 		transfer(&pair, 3000, 1);
 		pair_idle(&pair, 3000);
-		if (link_down) {
+		if (situation == TRAFFIC)
+			(void)pair_start(&pair);
+		if (situation == LINK_DOWN) {
 			sv_stepped_link(0, 0, false);
 			pair_idle(&pair, 300);
 		}
-		die(&pair, pair.recv);
-		ms = ms_until_error(&pair, pair.send);
-		print_message("a refusal is an error after %u ms%s\n", ms,
-			      link_down ? ", without a path" : "");
-		assert_true(ms < (link_down ? 200 : 700));
+		die(&pair, sender_dies ? pair.send : pair.recv);
+		ms = ms_until_error(&pair, alive);
+		print_message("a %s that died is an error after %u ms\n",
+			      sender_dies ? "sender" : "receiver", ms);
+		assert_in_range(ms, situation == LINK_DOWN ? 10 : 40, 70);
 		assert_logged("its socket is closed and another one refused");
+		snprintf(named, sizeof(named), "process %d on host %s is gone", (int)getpid(),
+			 pair.inst[0]->host);
+		assert_logged(named);
 		pair_close(&pair);
 	}
+}
+
+/* A firewall that closes the socket and refuses others: nobody is dead. */
+static void firewall(struct pair *pair, int at_sender)
+{
+	ha_reconnect_server_close(pair->inst[!at_sender]);
+	break_socket(at_sender ? pair->recv : pair->send);
+}
+
+static void assert_nobody_is_dead(struct pair *pair)
+{
+	assert_int_equal(ha_comm_error(pair->send), HA_OK);
+	assert_int_equal(ha_comm_error(pair->recv), HA_OK);
+}
+
+static void a_host_that_refuses_is_not_believed_where_a_path_denies_it(void **state)
+{
+	(void)state;
+	for (int at_sender = 0; at_sender < 2; at_sender++) {
+		struct pair pair;
+
+		open_settled(&pair, 1);
+		transfer(&pair, 3000, 1);
+		/* Nor does the other end hear of the new socket. */
+		ha_reconnect_server_close(pair.inst[at_sender]);
+		firewall(&pair, at_sender);
+		pair_idle(&pair, 5000);
+		assert_true(pair.send->failover->socket_broken);
+		assert_true(pair.recv->failover->socket_broken);
+		assert_nobody_is_dead(&pair);
+		transfer(&pair, 20000, 2);
+		pair_close(&pair);
+	}
+}
+
+/* Its process gets no processor, and its NIC answers all the same. */
+static void a_frozen_peer_behind_a_firewall_that_refuses_is_waited_for(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct in_flight t;
+		struct pair pair;
+
+		open_settled(&pair, 1);
+		transfer(&pair, 3000, 1);
+		t = pair_start(&pair);
+		ha_reconnect_server_close(pair.inst[0]);
+		ha_reconnect_server_close(pair.inst[1]);
+		break_socket(host ? pair.send : pair.recv);
+		freeze(&pair, host, 60000);
+		assert_nobody_is_dead(&pair);
+		assert_int_equal(pair_finish(&pair, t.recv, NULL), HA_OK);
+		assert_int_equal(pair_finish(&pair, t.send, NULL), HA_OK);
+		transfer(&pair, 20000, 2);
+		pair_close(&pair);
+	}
+}
+
+/* Nor does what the active path says decide, where there is another one. */
+static void a_path_in_reserve_denies_it_too(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct pair pair;
+
+		open_settled(&pair, 2);
+		pair_wait_standby(&pair);
+		transfer(&pair, 3000, 1);
+		ha_reconnect_server_close(pair.inst[0]);
+		ha_reconnect_server_close(pair.inst[1]);
+		break_socket(host ? pair.send : pair.recv);
+		sv_stepped_cut(ha_comm_path(pair.send)->port->nic == pair.send->primary ? 0 : 1,
+			       true);
+		freeze(&pair, host, 150);
+		assert_nobody_is_dead(&pair);
+		pair_close(&pair);
+	}
+}
+
+/* Answers are on their way, and come when it is over. */
+static void hold_everything(unsigned ms)
+{
+	char rule[60];
+
+	snprintf(rule, sizeof(rule), "hold until=%lluns",
+		 (unsigned long long)(sv_stepped_now() + ms * HA_NS_PER_MS));
+	add_rule(rule);
+}
+
+/* This end was stopped, and finds an old question without an answer when it runs again. */
+static void silence_proves_nothing_to_an_end_that_slept(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		struct pair pair;
+
+		open_settled(&pair, 1);
+		transfer(&pair, 3000, 1);
+		ha_reconnect_server_close(pair.inst[0]);
+		ha_reconnect_server_close(pair.inst[1]);
+		break_socket(host ? pair.send : pair.recv);
+		pair_pass(&pair, 25);
+		hold_everything(120);
+		pair_pass(&pair, 20);
+		sv_stepped_run(sv_stepped_now() + 99 * HA_NS_PER_MS);
+		for (int round = 0; round < 4; round++) /* before they come */
+			ha_instance_progress(pair.inst[round % 2]);
+		assert_nobody_is_dead(&pair);
+		pair_idle(&pair, 1000);
+		assert_nobody_is_dead(&pair);
+		transfer(&pair, 20000, 2);
+		pair_close(&pair);
+	}
+}
+
+static void a_receiver_that_asks_after_its_sender_is_no_stranger(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	open_settled(&pair, 1);
+	/* The sender's end of the socket looks healthy. */
+	ha_progress_unwatch(pair.inst[1]->progress, &pair.recv->ctrl_sock->watch);
+	assert_true(pair.recv->ops->socket_broken(pair.recv));
+	pair_idle(&pair, 5000);
+	assert_nobody_is_dead(&pair);
+	assert_int_equal(atomic_load(&pair.inst[0]->refused[HA_refused_rejoins]), 0);
+	sv_stepped_set_host(0);
+	ha_reconnect_server_close(pair.inst[0]);
+	assert_true(turned_away() >= 3); /* it did ask */
+	pair_close(&pair);
 }
 
 /* ---- somebody else at the port of a receiver that died ----------------------------------------
@@ -866,12 +1010,12 @@ struct impostor {
 	struct ha_secrets secrets; /* as the receiver had them, for one that stole them */
 };
 
-static void take_port(struct impostor *impostor, const struct pair *pair)
+static void take_port(struct impostor *impostor, const struct ha_comm *of)
 {
-	union ha_sockaddr addr = pair->recv->failover->reconnect_at.addr, bound;
+	union ha_sockaddr addr = of->failover->reconnect_at.addr, bound;
 
 	impostor->fd = -1;
-	impostor->secrets = pair->recv->failover->reconnect_at.secrets;
+	impostor->secrets = of->failover->reconnect_at.secrets;
 	impostor->listener = ha_net_listen(&addr, 16, &bound);
 	assert_true(impostor->listener >= 0);
 	assert_int_equal(bound.in.sin_port, addr.in.sin_port);
@@ -960,7 +1104,7 @@ static void whoever_takes_a_dead_receivers_port_is_not_the_receiver(void **state
 			pair_idle(&pair, 300);
 		}
 		die(&pair, pair.recv);
-		take_port(&impostor, &pair);
+		take_port(&impostor, pair.recv);
 		ms = ms_until_latched(&pair, &impostor, 5000);
 		assert_true(impostor.heard >= 2);
 		if (ms > 1000)
@@ -971,6 +1115,35 @@ static void whoever_takes_a_dead_receivers_port_is_not_the_receiver(void **state
 		leave_port(&impostor);
 		pair_close(&pair);
 	}
+}
+
+/* It lets the receiver in, so its host does not refuse; what it would say is not even heard. */
+static void whoever_takes_a_dead_senders_port_is_not_the_sender(void **state)
+{
+	struct impostor impostor = {.answer = echo_and_say_bye};
+	struct pair pair;
+	uint64_t died_ns;
+	unsigned ms;
+
+	(void)state;
+	open_settled(&pair, 1);
+	transfer(&pair, 3000, 1);
+	(void)pair_start(&pair);
+	die(&pair, pair.send);
+	take_port(&impostor, pair.send);
+	died_ns = sv_stepped_now();
+	for (unsigned i = 0; i < 5000 && ha_comm_error(pair.recv) == HA_OK; i++) {
+		ha_instance_progress(pair.inst[1]);
+		impostor_turn(&impostor);
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+	}
+	ms = (unsigned)((sv_stepped_now() - died_ns) / HA_NS_PER_MS);
+	assert_int_equal(ha_comm_error(pair.recv), HA_ERR_REMOTE);
+	assert_in_range(ms, 2000, 2500);
+	assert_true(impostor.fd >= 0);
+	assert_int_equal(impostor.heard, 0);
+	leave_port(&impostor);
+	pair_close(&pair);
 }
 
 /* Binds the next socket to the port that it will dial, which connects it to itself. */
@@ -1053,7 +1226,7 @@ static void a_socket_that_has_carried_nothing_is_no_frozen_peer(void **state)
 	sv_stepped_link(0, 0, false);
 	pair_idle(&pair, 300);
 	die(&pair, pair.recv);
-	take_port(&impostor, &pair);
+	take_port(&impostor, pair.recv);
 	ms = ms_until_latched(&pair, &impostor, 30000);
 	assert_int_equal(pair.send->failover->reconnected, 1);
 	assert_in_range(ms, 2000, 6000);
@@ -1063,11 +1236,16 @@ static void a_socket_that_has_carried_nothing_is_no_frozen_peer(void **state)
 	pair_close(&pair);
 }
 
+/*
+ * A receiver never had to get through to its sender's host, so a firewall may have refused always:
+ * without a path that denies it, silence decides.
+ */
 static void a_sender_that_died_does_not_dial_and_that_is_an_error(void **state)
 {
 	(void)state;
 	for (int link_down = 0; link_down < 2; link_down++) {
 		struct pair pair;
+		unsigned ms;
 
 		open_settled(&pair, 1);
 		transfer(&pair, 3000, 1);
@@ -1077,8 +1255,10 @@ static void a_sender_that_died_does_not_dial_and_that_is_an_error(void **state)
 			pair_idle(&pair, 300);
 		}
 		die(&pair, pair.send);
-		assert_true(ms_until_error(&pair, pair.recv) < 2500);
-		assert_logged("its socket is closed and it answers on no path");
+		ms = ms_until_error(&pair, pair.recv);
+		assert_in_range(ms, link_down ? 2000 : 40, link_down ? 2500 : 70);
+		assert_logged(link_down ? "its socket is closed and it answers on no path"
+					: "its socket is closed and another one refused");
 		pair_close(&pair);
 	}
 }
@@ -1182,7 +1362,13 @@ int main(void)
 	    cmocka_unit_test(strangers_cost_the_thread_only_so_much),
 	    cmocka_unit_test(a_frozen_peer_is_waited_for_without_filling_its_socket),
 	    cmocka_unit_test(close_while_a_redial_is_under_way),
-	    cmocka_unit_test(a_receiver_that_died_refuses_and_that_is_an_error),
+	    cmocka_unit_test(a_process_that_died_is_known_and_named_within_100_ms),
+	    cmocka_unit_test(a_host_that_refuses_is_not_believed_where_a_path_denies_it),
+	    cmocka_unit_test(a_frozen_peer_behind_a_firewall_that_refuses_is_waited_for),
+	    cmocka_unit_test(a_path_in_reserve_denies_it_too),
+	    cmocka_unit_test(silence_proves_nothing_to_an_end_that_slept),
+	    cmocka_unit_test(a_receiver_that_asks_after_its_sender_is_no_stranger),
+	    cmocka_unit_test(whoever_takes_a_dead_senders_port_is_not_the_sender),
 	    cmocka_unit_test(whoever_takes_a_dead_receivers_port_is_not_the_receiver),
 	    cmocka_unit_test(a_socket_connected_to_itself_is_not_the_receiver),
 	    cmocka_unit_test(a_socket_that_has_carried_nothing_is_no_frozen_peer),

@@ -131,7 +131,7 @@ static bool die(struct director *d, int i)
 				    .depth = d->s->depth,
 				    .bytes = d->s->bytes,
 				    .host = i % 2,
-				    .has_child = i / 2 % 2 == 1,
+				    .has_child = (i ^ i / 2) & 1,
 				    .lie = d->settings->lie,
 				    .quiet_us = (useconds_t)(next_random(d) % 50000)};
 

@@ -71,7 +71,7 @@ static const struct bench_scenario scenarios[] = {
      FEW,
      .repetitions = 200,
      MARK("peer_death_ms", 30),
-     .goal_ms = 2000,
+     .goal_ms = 100,
      .goal_of = "p99"},
     {.name = "silent-cut",
      .what = "cut in the switch, noticed and moved, with the default settings",
