@@ -33,8 +33,8 @@
  *
  * An *endpoint* is the queue pair of a port in one process. Its id is random and is told to the
  * peer over the connection's bootstrap socket, so that a heartbeat always says from whom it comes
- * and to whom it goes: strangers, earlier incarnations of a process and replays are told apart and
- * ignored.
+ * and to whom it goes, and its queue pair and address are those that a heartbeat has to come from:
+ * strangers, earlier incarnations of a process and replays are told apart and ignored.
  *
  * Opening a port's queue pair, bringing it back after an error, and making and destroying address
  * handles are commands of the NIC (progress/command.h): nobody waits for them here but who asks for
@@ -105,7 +105,8 @@ struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct h
  */
 /*
  * Before the first port. Heartbeats carry codes by this key from now on, unless it is NULL, and
- * `refused` is told of each that is not believed: malformed, a stranger's, or without its code.
+ * `refused` is told of each that is not believed: malformed, a stranger's, without its code, or a
+ * ping that was answered before.
  */
 void ha_liveness_trust(struct ha_liveness *live, const struct ha_job_key *key,
 		       void (*refused)(void *arg), void *arg);
@@ -207,8 +208,8 @@ struct ha_live_port_report {
 	uint64_t pings, pongs, lost; /* as in a session's report */
 	uint64_t answered;	     /* pings of peers */
 	uint64_t malformed;	     /* not a heartbeat, or damaged */
-	uint64_t strangers;	     /* from or to an id that is not known here */
-	uint64_t stale;		     /* answers counted already, or to nothing we asked */
+	uint64_t strangers;	     /* from or to whom is not known here, or from elsewhere */
+	uint64_t stale;		     /* counted already, or an answer to nothing we asked */
 	uint64_t send_errors;
 	uint64_t restarts; /* of the queue pair after an error */
 	struct ha_hist round_trips;

@@ -367,7 +367,7 @@ static void say_held(struct ha_session *s, uint64_t now_ns)
 	if (!s->address)
 		return;
 	if (held.ping) {
-		ha_detector_ping_sent(&s->detector, held.ping_seq, now_ns);
+		ha_detector_ping_sent(&s->detector, held.ping_seq - s->first_seq, now_ns);
 		say(s, HA_HEARTBEAT_PING, held.ping_seq, now_ns);
 	}
 	if (held.pong)
@@ -472,7 +472,7 @@ static void ping(struct ha_session *s, uint64_t now_ns)
 	s->pings++;
 	s->port->count.pings++;
 	keep_step(s, now_ns);
-	say(s, HA_HEARTBEAT_PING, seq, now_ns);
+	say(s, HA_HEARTBEAT_PING, s->first_seq + seq, now_ns);
 	if (ha_detector_wants_help(&s->detector))
 		(void)any_other(s, help, now_ns);
 }
@@ -484,7 +484,8 @@ static void answered(struct ha_session *s, uint64_t seq, uint64_t now_ns)
 	struct ha_live_port_report *count = &s->port->count;
 	uint64_t round_trip_ns, lost = s->detector.lost;
 
-	if (!ha_detector_pong(&s->detector, seq, now_ns, &round_trip_ns)) {
+	if (seq <= s->first_seq ||
+	    !ha_detector_pong(&s->detector, seq - s->first_seq, now_ns, &round_trip_ns)) {
 		count->stale++;
 		return;
 	}
@@ -520,36 +521,90 @@ static void refuse(const struct ha_live_port *port)
 		port->live->refused(port->live->refused_arg);
 }
 
-void ha_session_received(void *live_port, const uint8_t *data, size_t len)
+/* It is the peer's queue pair, at the peer's address as far as the packet has one. */
+static bool comes_from(const struct ha_session *s, const struct ha_datagram *datagram)
+{
+	if (datagram->from_qpn != s->remote.qpn)
+		return false;
+	if (datagram->has_gid)
+		return memcmp(datagram->from_gid, s->remote.gid, sizeof(s->remote.gid)) == 0;
+	return s->remote.link_layer == IBV_LINK_LAYER_ETHERNET ||
+	       datagram->from_lid == s->remote.lid;
+}
+
+static struct ha_session *speaker_of(const struct ha_datagram *datagram,
+				     const struct ha_heartbeat *packet, struct ha_live_port *port)
+{
+	struct ha_session *s = packet->to == port->id ? ha_session_find(port, packet->from) : NULL;
+
+	return s && comes_from(s, datagram) ? s : NULL;
+}
+
+#define HEARD_BEFORE 64
+
+/* Whether this ping is none that was recorded. They may overtake one another. */
+static bool is_new(struct ha_heard *heard, uint64_t seq)
+{
+	uint64_t ahead = seq - heard->newest, back = heard->newest - seq, bit;
+
+	if (seq > heard->newest) {
+		heard->before = ahead > HEARD_BEFORE ? 0
+				: ahead == HEARD_BEFORE
+				    ? 1ull << (HEARD_BEFORE - 1)
+				    : heard->before << ahead | 1ull << (ahead - 1);
+		heard->newest = seq;
+		return true;
+	}
+	if (back == 0 || back > HEARD_BEFORE)
+		return false;
+	bit = 1ull << (back - 1);
+	if (heard->before & bit)
+		return false;
+	heard->before |= bit;
+	return true;
+}
+
+static void pinged(struct ha_session *s, uint64_t seq, uint64_t now_ns)
+{
+	/* Without a key who makes up a number would have the peer's own ones refused. */
+	if (s->port->live->key && !is_new(&s->heard, seq)) {
+		s->port->count.stale++;
+		refuse(s->port);
+		return;
+	}
+	s->port->count.answered++;
+	note_ping(s, now_ns);
+	say(s, HA_HEARTBEAT_PONG, seq, now_ns);
+	ha_detector_hurry(&s->detector, now_ns);
+}
+
+void ha_session_received(void *live_port, const struct ha_datagram *datagram)
 {
 	struct ha_live_port *port = live_port;
 	struct ha_heartbeat packet;
 	struct ha_session *s;
+	size_t len = datagram->len;
 	uint64_t due_ns, now_ns = ha_now_ns();
 
-	if (port->live->key && ha_heartbeat_is_genuine(port->live->key, data, len))
+	if (port->live->key && ha_heartbeat_is_genuine(port->live->key, datagram->data, len))
 		len = HA_HEARTBEAT_BYTES;
 	else if (port->live->key)
 		len = 0;
-	if (!ha_heartbeat_decode(data, len, &packet)) {
+	if (!ha_heartbeat_decode(datagram->data, len, &packet)) {
 		port->count.malformed++;
 		refuse(port);
 		return;
 	}
-	s = packet.to == port->id ? ha_session_find(port, packet.from) : NULL;
+	s = speaker_of(datagram, &packet, port);
 	if (!s) {
 		port->count.strangers++;
 		refuse(port);
 		return;
 	}
-	if (packet.kind == HA_HEARTBEAT_PONG) {
+	if (packet.kind == HA_HEARTBEAT_PONG)
 		answered(s, packet.seq, now_ns);
-	} else {
-		port->count.answered++;
-		note_ping(s, now_ns);
-		say(s, HA_HEARTBEAT_PONG, packet.seq, now_ns);
-		ha_detector_hurry(&s->detector, now_ns);
-	}
+	else
+		pinged(s, packet.seq, now_ns);
 	due_ns = ha_detector_due_ns(&s->detector);
 	if (due_ns < port->live->due_ns)
 		port->live->due_ns = due_ns;
@@ -623,6 +678,7 @@ struct ha_session *ha_session_new(struct ha_live_port *port, const struct ha_liv
 	s->sl = sl;
 	s->traffic_class = traffic_class;
 	s->flow_label = new_label();
+	s->first_seq = port->newest_seq;
 	ha_list_init(&s->links);
 	atomic_init(&s->state, HA_SESSION_INIT);
 	ha_detector_init(&s->detector, port->live->interval_ns, port->live->stall_ns,
@@ -701,6 +757,8 @@ void ha_session_follow(struct ha_session *s, const struct ha_live_endpoint *remo
 
 void ha_session_free(struct ha_session *s)
 {
+	if (s->port->newest_seq < s->first_seq + s->detector.sent)
+		s->port->newest_seq = s->first_seq + s->detector.sent;
 	drop_address(s);
 	ha_list_remove(&s->in_bucket);
 	free(s);

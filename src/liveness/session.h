@@ -68,6 +68,12 @@ struct ha_held {
 	uint64_t ping_seq, pong_seq;
 };
 
+/* The peer's pings that were answered, in a job with a key: none is for a second time. */
+struct ha_heard {
+	uint64_t newest;
+	uint64_t before; /* bit i: newest - 1 - i; older ones are not looked at */
+};
+
 struct ha_session {
 	struct ha_list in_bucket;
 	struct ha_list links;
@@ -82,6 +88,8 @@ struct ha_session {
 	uint64_t label_ns;		 /* since when that is of no use, or its way as it is */
 	uint32_t relabels;		 /* since it was UP, or heard the peer again */
 	uint64_t pinged_ns;		 /* when the peer's last ping came */
+	uint64_t first_seq;		 /* its first ping is the next one */
+	struct ha_heard heard;
 	struct ha_detector detector;
 	atomic_int state; /* the detector's; read without the lock */
 	bool of_use;	  /* it has been UP, and not DOWN since */
@@ -118,6 +126,7 @@ struct ha_live_port {
 	struct ha_ud_qp *fresh;	   /* to take the place of ud_qp, whose device died */
 	bool slow_told;		   /* that opening it takes long */
 	struct ha_list buckets[HA_LIVE_BUCKETS];
+	uint64_t newest_seq; /* of pings of sessions that have ended: no number is used twice */
 	struct ha_live_port_report count;
 };
 
@@ -155,6 +164,6 @@ void ha_session_note_life(struct ha_session *session, uint64_t now_ns);
 void ha_session_visit(struct ha_session *session, bool starved, uint64_t now_ns);
 
 /* A datagram that came to the port. */
-void ha_session_received(void *live_port, const uint8_t *data, size_t len);
+void ha_session_received(void *live_port, const struct ha_datagram *datagram);
 
 #endif

@@ -9,16 +9,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/ip.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /* A receive buffer begins with room for a global route header, used or not. */
-#define GRH_BYTES  40
 #define SLOT_BYTES 128
 
-_Static_assert(GRH_BYTES + HA_DATAGRAM_MAX <= SLOT_BYTES, "a datagram fits in a slot");
+_Static_assert(HA_GRH_BYTES + HA_DATAGRAM_MAX <= SLOT_BYTES, "a datagram fits in a slot");
 
 /* What may come between two looks at the queue, from all peers together; and go out. */
 #define RECV_SLOTS 512
@@ -359,9 +360,46 @@ int ha_ud_qp_send(struct ha_ud_qp *d, struct ibv_ah *ah, uint32_t qpn, uint32_t 
 	return rc;
 }
 
+bool ha_grh_source(const uint8_t grh[HA_GRH_BYTES], uint8_t gid[16])
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	const uint8_t *ipv4 = grh + HA_GRH_BYTES - sizeof(struct iphdr);
+	uint32_t sum = 0;
+
+	/* What is before an IPv4 header is not defined, and may look like the beginning of an IPv6
+	 * one: then the checksum decides. */
+	for (size_t i = 0; i < sizeof(struct iphdr); i += 2)
+		sum += (uint32_t)ipv4[i] << 8 | ipv4[i + 1];
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	if (ipv4[0] == 0x45 && (grh[0] >> 4 != 6 || sum == 0xffff)) {
+		memcpy(gid, mapped, sizeof(mapped));
+		memcpy(gid + sizeof(mapped), ipv4 + offsetof(struct iphdr, saddr), 4);
+		return true;
+	}
+	if (grh[0] >> 4 != 6)
+		return false;
+	memcpy(gid, grh + offsetof(struct ibv_grh, sgid), 16);
+	return true;
+}
+
+static void hand_over(const struct ha_ud_qp *d, const struct ibv_wc *wc,
+		      void (*got)(void *arg, const struct ha_datagram *datagram), void *arg)
+{
+	const uint8_t *slot = recv_slot(d, (uint32_t)wc->wr_id);
+	struct ha_datagram datagram = {.data = slot + HA_GRH_BYTES,
+				       .len = wc->byte_len - HA_GRH_BYTES,
+				       .from_qpn = wc->src_qp,
+				       .from_lid = wc->slid};
+
+	if (wc->wc_flags & IBV_WC_GRH)
+		datagram.has_gid = ha_grh_source(slot, datagram.from_gid);
+	got(arg, &datagram);
+}
+
 /* No more than there was room for when it began: who sends faster than this reads finds the thread
  * with its other work in between. What is left comes with the next event, or the next visit. */
-static void drain(struct ha_ud_qp *d, void (*got)(void *arg, const uint8_t *data, size_t len),
+static void drain(struct ha_ud_qp *d, void (*got)(void *arg, const struct ha_datagram *datagram),
 		  void *arg)
 {
 	struct ibv_wc wc[POLL_BATCH];
@@ -378,17 +416,16 @@ static void drain(struct ha_ud_qp *d, void (*got)(void *arg, const uint8_t *data
 				d->broken = true;
 				continue;
 			}
-			if (wc[i].byte_len >= GRH_BYTES)
-				got(arg, recv_slot(d, slot) + GRH_BYTES,
-				    wc[i].byte_len - GRH_BYTES);
+			if (wc[i].byte_len >= HA_GRH_BYTES)
+				hand_over(d, &wc[i], got, arg);
 			if (!d->broken && post_recv(d, slot) != 0)
 				d->broken = true;
 		}
 	}
 }
 
-void ha_ud_qp_receive(struct ha_ud_qp *d, void (*got)(void *arg, const uint8_t *data, size_t len),
-		      void *arg)
+void ha_ud_qp_receive(struct ha_ud_qp *d,
+		      void (*got)(void *arg, const struct ha_datagram *datagram), void *arg)
 {
 	if (d->restarting)
 		return;

@@ -21,8 +21,26 @@
 #include <stdint.h>
 
 #define HA_DATAGRAM_MAX 64
+#define HA_GRH_BYTES	40
 
 struct ha_ud_qp;
+
+/* What came, and from whom as the device and the packet's headers say. Valid during the call. */
+struct ha_datagram {
+	const uint8_t *data;
+	size_t len;
+	uint32_t from_qpn;
+	uint16_t from_lid; /* InfiniBand */
+	bool has_gid;	   /* there is a global route header that makes sense */
+	uint8_t from_gid[16];
+};
+
+/*
+ * The sender's GID of a global route header as it lies in front of a datagram: an IPv6 header, or
+ * on RoCE v2 over IPv4 that one's in the last 20 bytes, as a GID that is mapped. False: neither.
+ * Pure.
+ */
+bool ha_grh_source(const uint8_t grh[HA_GRH_BYTES], uint8_t gid[16]);
 
 /* Logs why when it fails. qkey below 2^31. */
 ha_result_t ha_ud_qp_open(struct ha_port *port, uint32_t qkey, struct ha_ud_qp **out) HA_MUST_CHECK;
@@ -60,7 +78,7 @@ int ha_ud_qp_send(struct ha_ud_qp *ud_qp, struct ibv_ah *ah, uint32_t qpn, uint3
 
 /* Hands over what came, as much as fits the receive queue at once. `got` may send. */
 void ha_ud_qp_receive(struct ha_ud_qp *ud_qp,
-		      void (*got)(void *arg, const uint8_t *data, size_t len), void *arg);
+		      void (*got)(void *arg, const struct ha_datagram *datagram), void *arg);
 
 /*
  * Bringing the queue pair back after an error, or to the index that the port's partition has now.

@@ -9,13 +9,12 @@
  * then for the root the length of what rank 0 says (2 bytes) and that, the rest is rank 1's: a
  * hello, what answers the welcome, and frames.
  */
+#include "../made_key.h"
 #include "fuzz.h"
 
 #include "tools/nccl-net-perf/bootstrap.c"
 #include "tools/nccl-net-perf/bootstrap_root.c"
 #include "tools/nccl-net-perf/bootstrap_wire.c"
-
-#include <sys/mman.h>
 
 enum { TO_RANK = 1, RIGHT_HELLO = 2, KEYED = 4, RIGHT_CODES = 8 };
 
@@ -46,20 +45,9 @@ const struct fuzz_seed fuzz_seeds[] = {
 
 static struct ha_job_key *the_key;
 
-static void make_key(void)
-{
-	struct ha_config config = {.auth = HA_AUTH_IF_KEY, .job_key_fd = memfd_create("key", 0)};
-	uint8_t bytes[HA_JOB_KEY_BYTES];
-
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		bytes[i] = (uint8_t)(i + 1);
-	FUZZ_CHECK(write(config.job_key_fd, bytes, sizeof(bytes)) == sizeof(bytes));
-	FUZZ_CHECK(ha_job_key_load(&config, &the_key) == HA_OK);
-}
-
 __attribute__((constructor)) static void make_seeds(void)
 {
-	make_key();
+	the_key = made_key(7);
 	gather.how = RIGHT_HELLO;
 	gather.length[1] = sizeof(struct said);
 	for (uint32_t rank = 0; rank < RANKS; rank++) {

@@ -5,9 +5,11 @@
  */
 #include "world.h"
 
+#include "../made_key.h"
 #include "../unit/captured_log.h"
 #include "device/queue_depth.h"
 #include "liveness/packet.h"
+#include "liveness/session.h"
 #include "memory/mr.h"
 
 static void round_trips_are_measured(void **state)
@@ -176,6 +178,140 @@ static void forger_close(struct forger *f)
 	ha_nic_pd_put(f->on);
 }
 
+/* To host 0's first port, as its device hands over what comes from there. */
+static void say_from(const struct ha_live_endpoint *there, struct ha_heartbeat packet)
+{
+	uint8_t bytes[HA_HEARTBEAT_BYTES];
+	struct ha_datagram datagram = {.data = bytes,
+				       .len = sizeof bytes,
+				       .from_qpn = there->qpn,
+				       .from_lid = there->lid,
+				       .has_gid = there->link_layer == IBV_LINK_LAYER_ETHERNET};
+
+	memcpy(datagram.from_gid, there->gid, sizeof there->gid);
+	ha_heartbeat_encode(&packet, bytes);
+	pthread_mutex_lock(&ends[0].live->lock);
+	ha_session_received(ends[0].live->asked[port_of(0, 0)->index], &datagram);
+	pthread_mutex_unlock(&ends[0].live->lock);
+}
+
+/* Well made, by who knows the ids: an observer of the bootstrap, another process of the host. */
+static void hear_from_elsewhere(void)
+{
+	struct ha_live_endpoint peer = endpoint_of(1, 0), elsewhere = peer;
+	struct ha_heartbeat ping = {.kind = HA_HEARTBEAT_PING,
+				    .from = peer.id,
+				    .to = endpoint_of(0, 0).id,
+				    .seq = 1u << 20};
+	struct ha_live_port_report before = port_report(0, 0), after;
+
+	elsewhere.qpn++;
+	say_from(&elsewhere, ping);
+	elsewhere = peer;
+	elsewhere.gid[15]++;
+	elsewhere.lid++;
+	say_from(&elsewhere, ping);
+	after = port_report(0, 0);
+	assert_int_equal(after.strangers - before.strangers, 2);
+	assert_int_equal(after.answered - before.answered, 0);
+	say_from(&peer, ping);
+	after = port_report(0, 0);
+	assert_int_equal(after.strangers - before.strangers, 2);
+	assert_int_equal(after.answered - before.answered, 1);
+}
+
+static void what_is_well_made_and_comes_from_elsewhere_is_a_strangers(void **state)
+{
+	struct ha_heartbeat ping = {.kind = HA_HEARTBEAT_PING, .seq = 1u << 20};
+	struct ha_live_endpoint us;
+	struct ha_live_port_report before, after;
+	uint8_t bytes[HA_HEARTBEAT_BYTES];
+	struct forger f;
+	struct observer o[2];
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	us = endpoint_of(0, 0);
+	up(0, o);
+	hear_from_elsewhere();
+	/* And as the device has it, from another queue pair of the host. */
+	ping.from = endpoint_of(1, 0).id;
+	ping.to = us.id;
+	before = port_report(0, 0);
+	forger_open(&f, &us);
+	ha_heartbeat_encode(&ping, bytes);
+	forge(&f, &us, bytes, sizeof bytes);
+	forger_close(&f);
+	after = port_report(0, 0);
+	assert_int_equal(after.strangers - before.strangers, 1);
+	for (int i = 0; i < 2; i++)
+		detach(i, &o[i]);
+	done();
+}
+
+static void and_so_it_is_on_infiniband(void **state)
+{
+	struct observer o[2];
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){.infiniband = true});
+	up(0, o);
+	hear_from_elsewhere();
+	for (int i = 0; i < 2; i++)
+		detach(i, &o[i]);
+	done();
+}
+
+static void the_sender_is_read_from_an_ipv6_header_and_from_an_ipv4_one(void **state)
+{
+	static const uint8_t ipv4[20] = {0x45, 0x02, 0x00, 0x60, 0x12, 0x34, 0x40, 0x00, 0x40, 0x11,
+					 0x14, 0x55, 10,   0,	 0,    2,    10,   0,	 0,    1};
+	static const uint8_t mapped[16] = {
+	    [10] = 0xff, [11] = 0xff, [12] = 10, [13] = 0, [14] = 0, [15] = 2};
+	uint8_t grh[HA_GRH_BYTES] = {0x60}, gid[16];
+
+	(void)state;
+	for (uint8_t i = 0; i < 16; i++)
+		grh[8 + i] = (uint8_t)(0x20 + i);
+	assert_true(ha_grh_source(grh, gid));
+	assert_memory_equal(gid, grh + 8, 16);
+	/* Whatever is before it; and where that looks like the other one, by its checksum. */
+	for (unsigned i = 0; i < 2; i++) {
+		memset(grh, i ? 0x60 : 0, 20);
+		memcpy(grh + 20, ipv4, sizeof ipv4);
+		assert_true(ha_grh_source(grh, gid));
+		assert_memory_equal(gid, mapped, 16);
+	}
+	grh[30] ^= 1;
+	assert_true(ha_grh_source(grh, gid));
+	assert_memory_equal(gid, grh + 8, 16);
+	memset(grh, 0, sizeof grh);
+	assert_false(ha_grh_source(grh, gid));
+}
+
+/* The one who has heard them goes on refusing what it has heard. */
+static void a_session_made_anew_is_answered_by_a_peer_whose_own_is_old(void **state)
+{
+	struct ha_job_key *key = made_key(7);
+	struct observer o[2];
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	for (int i = 0; i < 2; i++)
+		ha_liveness_trust(ends[i].live, key, NULL, NULL);
+	up(0, o);
+	run_ms(30 * INTERVAL_MS);
+	detach(1, &o[1]);
+	attach(1, 0, 0, &o[1]);
+	run_ms(8 * INTERVAL_MS);
+	assert_int_equal(state_of(&o[1]), HA_SESSION_UP);
+	assert_int_equal(state_of(&o[0]), HA_SESSION_UP);
+	for (int i = 0; i < 2; i++)
+		detach(i, &o[i]);
+	done();
+	ha_job_key_free(key);
+}
+
 static void strangers_garbage_and_replays_are_counted_and_ignored(void **state)
 {
 	struct ha_live_endpoint us, peer;
@@ -209,22 +345,19 @@ static void strangers_garbage_and_replays_are_counted_and_ignored(void **state)
 
 	/* Well made, but from nobody we know, or to somebody else. */
 	packet.from = peer.id + 1;
-	ha_heartbeat_encode(&packet, bytes);
-	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
+	say_from(&peer, packet);
 	packet.from = peer.id;
 	packet.to = us.id + 1;
-	ha_heartbeat_encode(&packet, bytes);
-	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
+	say_from(&peer, packet);
 	after = port_report(0, 0);
 	assert_int_equal(after.strangers - before.strangers, 2);
 
 	/* An answer that came already, and one to what was never asked. */
 	packet.to = us.id;
-	ha_heartbeat_encode(&packet, bytes);
-	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
+	say_from(&peer, packet);
 	packet.seq = 1u << 30;
 	ha_heartbeat_encode(&packet, bytes);
-	forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
+	say_from(&peer, packet);
 	after = port_report(0, 0);
 	assert_int_equal(after.stale - before.stale, 2);
 
@@ -232,6 +365,7 @@ static void strangers_garbage_and_replays_are_counted_and_ignored(void **state)
 	sv_stepped_block(0, 0, 1, 0, true);
 	for (int i = 0; i < 60; i++) {
 		forge(&f, &us, bytes, HA_HEARTBEAT_BYTES);
+		say_from(&peer, packet);
 		run_us(600);
 	}
 	assert_int_equal(o[0].downs, 1);
@@ -414,6 +548,10 @@ int main(void)
 	    TEST(round_trips_are_measured),
 	    TEST(a_round_trip_far_off_its_baseline_is_suspicious),
 	    TEST(duplicated_and_reordered_heartbeats_are_counted_once),
+	    TEST(what_is_well_made_and_comes_from_elsewhere_is_a_strangers),
+	    TEST(and_so_it_is_on_infiniband),
+	    cmocka_unit_test(the_sender_is_read_from_an_ipv6_header_and_from_an_ipv4_one),
+	    TEST(a_session_made_anew_is_answered_by_a_peer_whose_own_is_old),
 	    TEST(strangers_garbage_and_replays_are_counted_and_ignored),
 	    TEST(a_flood_lets_the_thread_do_its_other_work),
 	    TEST(the_queue_pair_survives_errors_of_its_own),

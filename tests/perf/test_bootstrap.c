@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "../made_key.h"
 #include "tools/common/clock.h"
 #include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/bootstrap_wire.h"
@@ -161,26 +162,6 @@ static void a_root_whose_ranks_never_come_can_be_stopped(void **state)
 
 /* ---- bootstrap of a job with a key ----------------------------------------------------------- */
 
-/* Freed by ha_job_key_free. */
-static struct ha_job_key *key_of(uint8_t byte)
-{
-	char path[] = "/tmp/nccl-net-perf-key-XXXXXX";
-	struct ha_config config = {.auth = HA_AUTH_IF_KEY, .job_key_fd = -1};
-	struct ha_job_key *key;
-	uint8_t bytes[HA_JOB_KEY_BYTES];
-	int fd = mkstemp(path);
-
-	assert_true(fd >= 0);
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		bytes[i] = (uint8_t)(byte * (i + 1));
-	assert_int_equal(write(fd, bytes, sizeof(bytes)), sizeof(bytes));
-	close(fd);
-	snprintf(config.job_key_file, sizeof(config.job_key_file), "%s", path);
-	assert_int_equal(ha_job_key_load(&config, &key), HA_OK);
-	unlink(path);
-	return key;
-}
-
 /* What somebody says who has the key, or has heard it said. */
 struct talk {
 	struct np_sock sock;
@@ -231,7 +212,7 @@ static void expect_that_ranks_meet(const char *address, const struct ha_job_key 
 
 static void ranks_with_the_key_meet_and_a_hello_without_it_takes_no_place(void **state)
 {
-	struct ha_job_key *key = key_of(7), *other = key_of(8);
+	struct ha_job_key *key = made_key(7), *other = made_key(8);
 	const struct ha_job_key *strangers[] = {NULL, other};
 	char address[NP_ADDRESS_LEN], err[200];
 	struct np_root *root = np_root_start(NULL, 3, TOKEN, key, address, err, sizeof(err));
@@ -253,7 +234,7 @@ static void ranks_with_the_key_meet_and_a_hello_without_it_takes_no_place(void *
 
 static void a_hello_that_was_recorded_takes_no_place(void **state)
 {
-	struct ha_job_key *key = key_of(7);
+	struct ha_job_key *key = made_key(7);
 	char address[NP_ADDRESS_LEN], err[200];
 	struct np_root *root = np_root_start(NULL, 3, TOKEN, key, address, err, sizeof(err));
 	struct np_root *again;
@@ -288,7 +269,7 @@ static void a_hello_that_was_recorded_takes_no_place(void **state)
 /* A root of whoever was faster, at the address where ranks look for theirs. */
 static void who_has_not_the_key_is_not_taken_for_the_root(void **state)
 {
-	struct ha_job_key *key = key_of(7), *other = key_of(8);
+	struct ha_job_key *key = made_key(7), *other = made_key(8);
 	const struct ha_job_key *roots[] = {NULL, other};
 
 	(void)state;
@@ -328,7 +309,7 @@ static void nor_is_who_welcomes_everybody(void **state)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(at);
-	struct ha_job_key *key = key_of(7);
+	struct ha_job_key *key = made_key(7);
 	char address[NP_ADDRESS_LEN], err[200];
 	int listen_fd = socket(AF_INET, SOCK_STREAM, 0);
 	pthread_t impostor;
@@ -412,7 +393,7 @@ static void frames_are_believed_once_each_and_in_their_order(void **state)
 		bool first_is, second_is;
 	} cases[] = {
 	    {0, 1, true, true}, {0, 0, true, false}, {1, 0, false, false}, {0, 2, true, false}};
-	struct ha_job_key *key = key_of(7);
+	struct ha_job_key *key = made_key(7);
 
 	(void)state;
 	for (unsigned c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
@@ -432,7 +413,7 @@ static void frames_are_believed_once_each_and_in_their_order(void **state)
 
 static void an_altered_frame_is_not_believed_nor_are_ones_own_words(void **state)
 {
-	struct ha_job_key *key = key_of(7);
+	struct ha_job_key *key = made_key(7);
 
 	(void)state;
 	for (size_t at = offsetof(struct np_frame, rank); at < sizeof(struct bytes_said); at++) {

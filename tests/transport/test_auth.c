@@ -4,6 +4,7 @@
  * refused with a reason and once, and nothing is believed that was recorded, altered, cut, turned
  * around or said in another order, on the socket or over a path.
  */
+#include "../made_key.h"
 #include "harness.h"
 #include "instance/instance.h"
 #include "peer.h"
@@ -27,24 +28,14 @@
 
 /* ---- set-up -------------------------------------------------------------------------------- */
 
-static char key_files[2][64]; /* of the sender, of the receiver; empty: it has none */
+static char key_files[2][MADE_KEY_PATH]; /* of the sender, of the receiver; empty: it has none */
 
 /* 0: none. */
-static void make_key(int end, uint8_t byte)
+static void make_key(int end, uint8_t number)
 {
-	uint8_t key[HA_JOB_KEY_BYTES];
-	int fd;
-
 	key_files[end][0] = '\0';
-	if (byte == 0)
-		return;
-	snprintf(key_files[end], sizeof(key_files[end]), "/tmp/nccl-ha-key-XXXXXX");
-	fd = mkstemp(key_files[end]);
-	assert_true(fd >= 0);
-	for (size_t i = 0; i < sizeof(key); i++)
-		key[i] = (uint8_t)(byte * (i + 1));
-	assert_int_equal(write(fd, key, sizeof(key)), sizeof(key));
-	close(fd);
+	if (number != 0)
+		make_key_file(number, key_files[end]);
 }
 
 static int remove_keys(void **state)
@@ -503,12 +494,46 @@ static void a_message_over_a_path_that_is_not_the_peers_is_refused_and_counted(v
 
 /* ---- heartbeats ---------------------------------------------------------------------------- */
 
+/* To the receiver's port, as the device hands over what the sender's says. */
+struct beats {
+	struct ha_live_port *port;
+	struct ha_heartbeat ping;
+	struct ha_datagram datagram;
+	uint8_t packet[HA_HEARTBEAT_SEALED];
+};
+
+static struct beats beats_of(const struct pair *pair)
+{
+	const struct ha_offer *peer = &pair->recv->failover->peer_ports.offers[0];
+	struct beats b = {.port = pair->inst[1]->liveness->asked[0],
+			  .ping = {.kind = HA_HEARTBEAT_PING, .from = peer->live_id, .seq = 1000},
+			  .datagram = {.from_qpn = peer->live_qpn, .has_gid = true}};
+
+	assert_non_null(b.port);
+	b.ping.to = b.port->id;
+	memcpy(b.datagram.from_gid, peer->gid, sizeof(peer->gid));
+	return b;
+}
+
+static void beat(struct beats *b, size_t len)
+{
+	b->datagram.data = b->packet;
+	b->datagram.len = len;
+	ha_session_received(b->port, &b->datagram);
+}
+
+static void sealed_beat(struct pair *pair, struct beats *b, uint64_t seq)
+{
+	b->ping.seq = seq;
+	ha_heartbeat_encode(&b->ping, b->packet);
+	assert_true(ha_heartbeat_seal(pair->inst[0]->job_key, b->packet));
+	beat(b, sizeof(b->packet));
+}
+
 static void a_heartbeat_without_its_code_is_refused_and_counted(void **state)
 {
-	uint8_t packet[HA_HEARTBEAT_SEALED] = {0};
-	struct ha_heartbeat ping = {.kind = HA_HEARTBEAT_PING, .seq = 1};
-	struct ha_live_port *port;
 	struct pair pair;
+	struct beats b;
 	uint64_t answered;
 
 	(void)state;
@@ -516,26 +541,51 @@ static void a_heartbeat_without_its_code_is_refused_and_counted(void **state)
 	pair_idle(&pair, 300);
 	assert_logged("are answered");
 	assert_nothing_refused(&pair);
-	port = pair.inst[1]->liveness->asked[0];
-	assert_non_null(port);
-	ping.from = pair.recv->failover->peer_ports.offers[0].live_id;
-	ping.to = port->id;
-	answered = port->count.answered;
-	ha_heartbeat_encode(&ping, packet);
-	ha_session_received(port, packet, HA_HEARTBEAT_BYTES);
+	b = beats_of(&pair);
+	answered = b.port->count.answered;
+	ha_heartbeat_encode(&b.ping, b.packet);
+	beat(&b, HA_HEARTBEAT_BYTES);
 	assert_int_equal(refused(&pair, 1, HA_refused_heartbeats), 1);
-	assert_true(ha_heartbeat_seal(pair.inst[0]->job_key, packet));
-	for (unsigned at = 0; at < sizeof(packet); at++) {
-		packet[at] ^= 1;
-		ha_session_received(port, packet, sizeof(packet));
-		packet[at] ^= 1;
+	assert_true(ha_heartbeat_seal(pair.inst[0]->job_key, b.packet));
+	for (unsigned at = 0; at < sizeof(b.packet); at++) {
+		b.packet[at] ^= 1;
+		beat(&b, sizeof(b.packet));
+		b.packet[at] ^= 1;
 		assert_int_equal(refused(&pair, 1, HA_refused_heartbeats), 2 + at);
 	}
-	ha_session_received(port, packet, sizeof(packet) - 1); /* cut */
-	assert_int_equal(refused(&pair, 1, HA_refused_heartbeats), 2 + sizeof(packet));
-	assert_int_equal(port->count.answered, answered);
-	ha_session_received(port, packet, sizeof(packet));
-	assert_int_equal(port->count.answered, answered + 1);
+	beat(&b, sizeof(b.packet) - 1); /* cut */
+	assert_int_equal(refused(&pair, 1, HA_refused_heartbeats), 2 + sizeof(b.packet));
+	assert_int_equal(b.port->count.answered, answered);
+	beat(&b, sizeof(b.packet));
+	assert_int_equal(b.port->count.answered, answered + 1);
+	pair_close(&pair);
+}
+
+/* Recorded by whoever listens there; genuine, and said by the peer once. */
+static void a_heartbeat_that_is_said_again_is_not_answered_again(void **state)
+{
+	static const struct {
+		uint64_t seq;
+		bool answered;
+	} said[] = {{1000, true},  {1000, false}, {1002, true},	 {1001, true}, {1001, false},
+		    {1002, false}, {938, true},	  {937, false},	 {938, false}, {1066, true},
+		    {1002, false}, {1003, true},  {1003, false}, {2000, true}, {1066, false},
+		    {1936, true},  {1999, true},  {1999, false}};
+	struct pair pair;
+	struct beats b;
+
+	(void)state;
+	open_connected(&pair);
+	b = beats_of(&pair);
+	for (unsigned i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
+		uint64_t answered = b.port->count.answered;
+		uint64_t before = refused(&pair, 1, HA_refused_heartbeats);
+
+		sealed_beat(&pair, &b, said[i].seq);
+		assert_int_equal(b.port->count.answered - answered, said[i].answered);
+		assert_int_equal(refused(&pair, 1, HA_refused_heartbeats) - before,
+				 !said[i].answered);
+	}
 	pair_close(&pair);
 }
 
@@ -554,6 +604,8 @@ int main(void)
 	    cmocka_unit_test_teardown(
 		a_message_over_a_path_that_is_not_the_peers_is_refused_and_counted, remove_keys),
 	    cmocka_unit_test_teardown(a_heartbeat_without_its_code_is_refused_and_counted,
+				      remove_keys),
+	    cmocka_unit_test_teardown(a_heartbeat_that_is_said_again_is_not_answered_again,
 				      remove_keys),
 	};
 
