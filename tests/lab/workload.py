@@ -57,7 +57,7 @@ KINDS = {
             env_b={"HA_NCCL_QP_TIMEOUT": "18"},
             args=("--canary", "--linger", "1000"),
         ),
-        Kind("unheard", env={"HA_NCCL_QP_RETRY_CNT": None, "HA_NCCL_HEARTBEAT_MS": "60000"}),
+        Kind("unheard", env={"HA_NCCL_QP_RETRY_CNT": None, "HA_NCCL_HEARTBEAT_MS": "60000", "HA_NCCL_STALL_MS": "0"}),
         # A device that tells nothing and gives up for nothing, as 7 retries are for ever there: only the soft timeout
         # is left. As much under way as can be, since the kernel leaves a queue pair stuck by chance. With the usual
         # 67 ms the device would send again under such load what is only late.
@@ -67,6 +67,7 @@ KINDS = {
                 "HA_NCCL_QP_RETRY_CNT": None,
                 "HA_NCCL_QP_TIMEOUT": "16",
                 "HA_NCCL_HEARTBEAT_MS": "60000",
+                "HA_NCCL_STALL_MS": "0",
                 "LD_PRELOAD": "{build}/tests/lab/lab-deaf.so",
             },
             args=("--sizes", "1M", "--depth", "32", "-C", "4"),
