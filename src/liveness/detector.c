@@ -19,7 +19,7 @@
 
 /* Pings in each part of an inquiry's patience; and the patience is never less than so many round
  * trips, so that a way that has become ten times as slow is not silent. */
-#define PINGS_A_PART	3
+#define PINGS_A_PART	5
 #define PATIENCE_FACTOR 16
 
 /* A round trip this far above the baseline, and above half the interval, is slow; three are a
@@ -81,6 +81,15 @@ static uint64_t burst_ns(const struct ha_detector *detector)
 	uint64_t burst = part_ns(detector) / PINGS_A_PART;
 
 	return burst > QUICK_MIN_NS ? burst : QUICK_MIN_NS;
+}
+
+/*
+ * Between the questions of two rounds, and from an inquiry to the first one. All fit its patience,
+ * although the ping that begins one may be late by the time between two.
+ */
+static uint64_t round_ns(const struct ha_detector *detector)
+{
+	return part_ns(detector) * (PINGS_A_PART - 1) / PINGS_A_PART;
 }
 
 static uint64_t waiting(const struct ha_detector *detector)
@@ -218,7 +227,7 @@ static void note_round_trip(struct ha_detector *detector, uint64_t round_trip_ns
 }
 
 /*
- * What was asked after the last answer was heard, and a part later, the peer answered another time.
+ * What was asked after the last answer was heard, and not at once, the peer answered another time.
  * What was asked before that came at once, and it is the youngest question that tells when.
  */
 static void note_round(struct ha_detector *detector, struct ha_detector_answer answer)
@@ -229,7 +238,7 @@ static void note_round(struct ha_detector *detector, struct ha_detector_answer a
 		rounds[0].sent_ns = answer.sent_ns;
 		return;
 	}
-	if (answer.sent_ns < rounds[0].sent_ns + part_ns(detector))
+	if (answer.sent_ns < rounds[0].sent_ns + round_ns(detector))
 		return;
 	memmove(&rounds[1], &rounds[0], sizeof(detector->rounds) - sizeof(rounds[0]));
 	rounds[0] = answer;
@@ -339,7 +348,7 @@ unsigned ha_detector_rounds(const struct ha_detector *other, const struct ha_det
 	unsigned n = 0;
 
 	while (n < HA_DETECTOR_INQUIRY_ROUNDS &&
-	       other->rounds[n].sent_ns >= detector->inquiry.since_ns + part_ns(detector))
+	       other->rounds[n].sent_ns >= detector->inquiry.since_ns + round_ns(detector))
 		n++;
 	return n;
 }

@@ -20,7 +20,7 @@ enum ha_session_state {
 };
 
 /* Answers to older pings than these say too little about now. */
-#define HA_DETECTOR_PINGS 32
+#define HA_DETECTOR_PINGS 64
 
 /* Answers in a row that make a session UP, and intervals of silence that make it DOWN. */
 #define HA_DETECTOR_ROW	    3
@@ -31,13 +31,13 @@ enum ha_session_state {
 
 /*
  * An inquiry: traffic between these ports stands still, and that must not wait for three intervals.
- * Pings go out in quick succession. So many that no answer comes to, for so many parts of the
- * inquiry's patience and one more, make the session DOWN, if in each of those parts the same peer
- * took a question over other ports and answered it.
+ * Pings go out in quick succession. So many that no answer comes to make the session DOWN when the
+ * patience is over, if the same peer took a question over other ports in so many rounds meanwhile
+ * and answered it. The patience has so many parts.
  */
-#define HA_DETECTOR_INQUIRY_PINGS  8
+#define HA_DETECTOR_INQUIRY_PINGS  12
 #define HA_DETECTOR_INQUIRY_ROUNDS 3
-#define HA_DETECTOR_INQUIRY_PARTS  (HA_DETECTOR_INQUIRY_ROUNDS + 1)
+#define HA_DETECTOR_INQUIRY_PARTS  4
 
 /* A ping that was answered. */
 struct ha_detector_answer {
@@ -69,8 +69,8 @@ struct ha_detector {
 	uint64_t alive_ns;		      /* newest sign of life, answer or traffic */
 	uint64_t waiting_ns;		      /* when the oldest ping without an answer was sent */
 	struct ha_detector_answer answers[2]; /* the newest first */
-	/* Answers whose ping was sent after the one before was heard, and a part of the patience
-	 * after the ping of that one; the newest first. */
+	/* Answers whose ping was sent after the one before was heard, and some time after the ping
+	 * of that one; the newest first. */
 	struct ha_detector_answer rounds[HA_DETECTOR_INQUIRY_ROUNDS];
 	struct ha_inquiry inquiry;
 	uint64_t failed_before_ns; /* when it went DOWN: it had failed by then */

@@ -27,9 +27,10 @@
  * session make an *inquiry*: pings in quick succession, and where the second is not answered at
  * once either, the same peer is asked over its other ports as well. A peer that is busy, stopped or
  * not scheduled answers nowhere, and that is nothing. The session is DOWN when its pings have had
- * no answer for four parts of time and in each of the last three the peer took a question elsewhere
- * and answered it: its thread, which takes all ports in turn, came by here as often. Any answer,
- * and any traffic or probe that completes over these ports, ends the inquiry.
+ * no answer for four parts of time and the peer took a question elsewhere and answered it three
+ * times meanwhile, each asked after the answer before: its thread, which takes all ports in turn,
+ * came by here in between. Any answer, and any probe that comes back over these ports, ends the
+ * inquiry; traffic that completes there begins it anew.
  *
  * An *endpoint* is the queue pair of a port in one process. Its id is random and is told to the
  * peer over the connection's bootstrap socket, so that a heartbeat always says from whom it comes

@@ -272,7 +272,7 @@ static int downs_under(const char *rule, int seconds)
 	return given_up;
 }
 
-/* Of twelve pings in a row none is answered: at a fifth lost once in 200,000 inquiries. */
+/* Of twenty pings in a row none is answered: at a fifth lost, once in a billion inquiries. */
 static void loss_is_no_cut(void **state)
 {
 	(void)state;
