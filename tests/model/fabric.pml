@@ -64,6 +64,12 @@ inline cts_arrives(p, g, m)
 	:: else -> skip
 	fi;
 #endif
+#ifdef COUNTS
+	/* A count is true whatever becomes of the entry. */
+	s_ring_count[SLOT(m)] =
+		(cts_count[ENTRY_OF(p, g, m)] > s_count -> cts_count[ENTRY_OF(p, g, m)] : 0);
+	cts_count[ENTRY_OF(p, g, m)] = 0;
+#endif
 	if
 	:: cts_net[PG(p, g)] == 0 -> cts_net_epoch[PG(p, g)] = 0
 	:: else -> skip
@@ -84,41 +90,42 @@ inline ack_arrives(m)
 }
 
 #ifdef COUNTS
-/* How many counts were written before the one of message m. */
-#ifdef MUT_COUNT_PLACES
-#define PLACE(set, m) 0
-#else
-#define PLACE(set, m) (((m) > 0 && ((set)&1)) + ((m) > 1 && ((set)&2)) + ((m) > 2 && ((set)&4)))
-#endif
-/* It overwrites whatever its place holds, like an entry. */
-inline count_arrives(p, g, m)
+/* The sender's read looks at what the receiver's software has noted, whatever that software does
+ * meanwhile. One that finds nothing new is asked again, and is here the one that waits. */
+inline ask_looks(p, g)
 {
-	count_net[PG(p, g)] = count_net[PG(p, g)] & ~BIT(m);
-	j = PLACE(counted[PG(p, g)], m);
-	printf("fabric: count %d lands in place %d, over %d.%d\n", m + 1, j, p, g);
-	s_counts[j] = (count_epoch[PG(p, g)] < s_epoch -> 0 : m + 1);
-	j = 0;
-	if
-	:: r_state == ACTIVE && r_path == p && r_gen == g && count_net[PG(p, g)] == 0 ->
-		r_tells = false /* placed is acknowledged */
-	:: else -> skip
-	fi
+	ask_net[PG(p, g)] = 2 + PREFIX(r_done);
+	printf("fabric: the sender's question finds count %d, over %d.%d\n", PREFIX(r_done), p, g)
 }
-#define COUNT_ARRIVES(p, g, m)                                                                     \
-	:: d_step { count_net[PG(p, g)] & BIT(m) -> count_arrives(p, g, m) }
+
+inline ask_returns(p, g)
+{
+	j = ask_net[PG(p, g)] - 2;
+	ask_net[PG(p, g)] = 0;
+	printf("fabric: the answer, count %d, is back over %d.%d\n", j, p, g);
+	s_counted(j)
+}
+#define ASK_OVER(p, g)                                                                             \
+	:: d_step {                                                                                \
+		ask_net[PG(p, g)] == 1 && FLOWS(p, g) && PREFIX(r_done) > s_count ->               \
+		ask_looks(p, g)                                                                    \
+	}                                                                                          \
+	:: d_step { ask_net[PG(p, g)] > 1 && !FINAL(s_state) -> ask_returns(p, g); reset() }
 #else
-#define COUNT_ARRIVES(p, g, m)
+#define ASK_OVER(p, g)
 #endif
 
 #define DATA_ARRIVES(p, g, m)                                                                      \
 	:: d_step { data_net[PG(p, g)] & BIT(m) -> data_arrives(p, g, m) }
 #define CTS_ARRIVES(p, g, m)                                                                       \
 	:: d_step { cts_net[PG(p, g)] & BIT(m) -> cts_arrives(p, g, m) }
-#define PACKET_OVER(p, g, m) DATA_ARRIVES(p, g, m) CTS_ARRIVES(p, g, m) COUNT_ARRIVES(p, g, m)
+#define PACKET_OVER(p, g, m) DATA_ARRIVES(p, g, m) CTS_ARRIVES(p, g, m)
 #if GENS == 2
 #define PACKET_ON(p, m) PACKET_OVER(p, 1, m) PACKET_OVER(p, 2, m)
+#define ASK_ON(p)	ASK_OVER(p, 1) ASK_OVER(p, 2)
 #elif GENS == 3
 #define PACKET_ON(p, m) PACKET_OVER(p, 1, m) PACKET_OVER(p, 2, m) PACKET_OVER(p, 3, m)
+#define ASK_ON(p)	ASK_OVER(p, 1) ASK_OVER(p, 2) ASK_OVER(p, 3)
 #endif
 #if PATHS == 2
 #define PACKET(m) PACKET_ON(0, m) PACKET_ON(1, m)
@@ -132,6 +139,7 @@ proctype Fabric()
 end:	do
 	EACH_MSG(PACKET)
 	EACH_MSG(ACK)
+	EACH_PATH(ASK_ON)
 #if defined(MODE_E2E) && !defined(COUNTS)
 	/* The count travels as a WRITE on the active path. It is a fact that never becomes wrong,
 	 * so a late one is no different from one that was read late. */

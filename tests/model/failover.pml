@@ -84,9 +84,10 @@
 /* MODE_E2E: the sender completes when the receiver's software has the message; without it (mode
  * rc) when the hardware has acknowledged it. */
 
-/* COUNTS: in mode e2e counts are packets, placed in any order. In an epoch each has a place of its
- * own, and the sender looks at one after the other. Without it the sender reads what the receiver
- * has. The receiver closes after the sender. */
+/* COUNTS: in mode e2e counts travel. Each entry of the CTS ring carries what the receiver had when it
+ * wrote it, in whatever order entries are placed; and a sender that waits asks, by a read of the
+ * receiver's count, one at a time. Without it the sender knows what the receiver has. The receiver
+ * closes after the sender. */
 
 /* The same ports are taken for the same queue pairs: neither end fences. */
 #ifdef MUT_REPAIR_FENCE
@@ -104,6 +105,7 @@
 #define MAX(a, b)  ((a) > (b) -> (a) : (b))
 #define NEWEST(gs) (((gs)&4) -> 3 : (((gs)&2) -> 2 : ((gs)&1)))
 #define PG(p, g)   ((p)*GENS + (g)-1) /* index of path.generation */
+#define ENTRY_OF(p, g, m) (PG(p, g) * MSGS + (m))
 
 #if PATHS == 2
 #define ANY_PATH(f) (f(0) || f(1))
@@ -172,8 +174,7 @@ byte s_bound; /* messages posted in any epoch */
 byte s_count; /* cumulative count written by the receiver's software */
 #endif
 #ifdef COUNTS
-byte s_counts[MSGS]; /* the places of this epoch; 0: nothing usable */
-byte s_place;	     /* the one to look at */
+byte s_ring_count[WINDOW]; /* the counts in the CTS ring that are news; 0: none */
 #endif
 #ifdef SICK
 byte s_sick[PATHS];	    /* what is wrong with the NIC; 0: nothing */
@@ -198,10 +199,6 @@ bool r_resumed;		  /* the sender confirmed this epoch */
 #ifdef IN_PLACE
 bool r_repairs; /* FENCING: it waits for fresh queue pairs on the ports that it leaves */
 #endif
-#ifdef COUNTS
-byte r_told;  /* the last count that was written */
-bool r_tells; /* and not everything that was is acknowledged */
-#endif
 #ifdef SICK
 byte r_sick[PATHS];
 byte r_peer_yielded[PATHS]; /* where it is above r_peer_fenced; 0: nowhere */
@@ -216,9 +213,8 @@ byte data_net[PATHS * GENS];	    /* data WRITEs on their way, per path.generatio
 byte cts_net[PATHS * GENS];	    /* CTS entries on their way */
 byte cts_net_epoch[PATHS * GENS];   /* and the epoch in them */
 #ifdef COUNTS
-byte count_net[PATHS * GENS];	    /* counts on their way: bit m is that of all up to message m, */
-byte counted[PATHS * GENS];	    /* counts written, on their way or not */
-byte count_epoch[PATHS * GENS];	    /* and in which epoch: no path.generation is active in two */
+byte cts_count[PATHS * GENS * MSGS]; /* and the count in each */
+byte ask_net[PATHS * GENS];	    /* the sender's read: 0 none, 1 asks, 2 and more the answer */
 #endif
 byte unplaced;			    /* acknowledged by hardware whose software never got them */
 bool socket = true;		    /* the bootstrap socket works */
@@ -259,6 +255,9 @@ SCRATCH byte keep_message; /* the message this step makes obsolete arrives later
 SCRATCH byte lose_message; /* MUT_RESEND: the message this step says is lost */
 SCRATCH byte i;
 SCRATCH byte j;
+#ifdef COUNTS
+SCRATCH byte k;
+#endif
 SCRATCH mtype m_kind;
 SCRATCH byte m_epoch;
 SCRATCH byte m_path;
@@ -343,13 +342,22 @@ inline data_clear_upto(p, g)
 	}
 }
 
+inline cts_clear(p, g)
+{
+	cts_net[PG(p, g)] = 0;
+	cts_net_epoch[PG(p, g)] = 0
+#ifdef COUNTS
+	; for (k : 0 .. MSGS - 1) {
+		cts_count[ENTRY_OF(p, g, k)] = 0
+	};
+	k = 0
+#endif
+}
+
 inline cts_clear_upto(p, g)
 {
 	for (i : 1 .. g) {
-		cts_net[PG(p, i)] = 0; cts_net_epoch[PG(p, i)] = 0
-#ifdef COUNTS
-		; count_net[PG(p, i)] = 0; counted[PG(p, i)] = 0; count_epoch[PG(p, i)] = 0
-#endif
+		cts_clear(p, i)
 	}
 }
 

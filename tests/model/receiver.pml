@@ -108,8 +108,7 @@ inline r_new_epoch()
 	r_leaves_behind(RESUME, r_path, r_gen);
 	if
 	:: !keep_packets ->
-		cts_net[PG(r_path, r_gen)] = 0;
-		cts_net_epoch[PG(r_path, r_gen)] = 0
+		cts_clear(r_path, r_gen)
 	:: else -> skip
 	fi;
 	r_fence_upto(r_path, r_gen);
@@ -292,10 +291,6 @@ inline r_resume(p)
 		old_packets_are_gone(j)
 	};
 #endif
-#ifdef COUNTS
-	r_told = PREFIX(r_done); /* RESUME tells it */
-	r_tells = false;
-#endif
 	r_state = ACTIVE;
 #ifdef IN_PLACE
 	r_repairs = false;
@@ -311,6 +306,21 @@ inline r_resume(p)
 #define R_WANTS(m)                                                                                 \
 	(!((r_done | r_issued) & BIT(m)) && ((m) < WINDOW || (r_done & (BIT(m) >> WINDOW))))
 
+/* What an entry says besides: every message before this one is here. */
+#ifdef MUT_COUNT_RIDES
+#define R_SAYS_COUNT(m) (m)
+#else
+#define R_SAYS_COUNT(m) PREFIX(r_done)
+#endif
+inline r_counts(m)
+{
+#ifdef COUNTS
+	cts_count[ENTRY_OF(r_path, r_gen, m)] = R_SAYS_COUNT(m)
+#else
+	skip
+#endif
+}
+
 inline r_issue()
 {
 	for (j : 0 .. MSGS - 1) {
@@ -322,7 +332,8 @@ inline r_issue()
 			if
 			:: CTS_GOES(r_path, r_gen) ->
 				cts_net[PG(r_path, r_gen)] = cts_net[PG(r_path, r_gen)] | BIT(j);
-				cts_net_epoch[PG(r_path, r_gen)] = r_epoch
+				cts_net_epoch[PG(r_path, r_gen)] = r_epoch;
+				r_counts(j)
 			:: else -> skip
 			fi
 		:: else -> skip
@@ -437,26 +448,9 @@ inline r_fails(p)
 #endif
 
 #ifdef COUNTS
-/* As soon as there is something to count, whatever is still under way. */
-inline r_tell_count()
-{
-	r_told = PREFIX(r_done);
-	r_tells = true;
-	printf("receiver: writes count %d on %d.%d\n", r_told, r_path, r_gen);
-	if
-	:: CTS_GOES(r_path, r_gen) ->
-		count_net[PG(r_path, r_gen)] = count_net[PG(r_path, r_gen)] | BIT(r_told - 1);
-		counted[PG(r_path, r_gen)] = counted[PG(r_path, r_gen)] | BIT(r_told - 1);
-		count_epoch[PG(r_path, r_gen)] = r_epoch
-	:: else -> skip
-	fi
-}
-
-/* Somebody waits for the count; and NCCL closes a connection when both ends are through. */
-#define R_EXPECTS (r_done != ALL || r_tells)
+/* NCCL closes a connection when both ends are through. */
 #define R_THROUGH (r_done == ALL && s_state == CLOSED)
 #else
-#define R_EXPECTS (r_done != ALL)
 #define R_THROUGH (r_done == ALL)
 #endif
 
@@ -469,16 +463,10 @@ proctype Receiver()
 {
 end:	do
 	:: d_step { r_state == ACTIVE && ANY_MSG(R_WANTS) -> r_issue(); reset() }
-#ifdef COUNTS
-	:: d_step {
-		r_state == ACTIVE && r_told < PREFIX(r_done) && !FINAL(s_state) ->
-		r_tell_count()
-	}
-#endif
 
 #ifndef MUT_RECEIVER_TIMEOUT
 	/* Receives are incomplete, and the signalled write kept outstanding does not complete. */
-	LATE_EITHER(r_state == ACTIVE && R_EXPECTS && !FLOWS(r_path, r_gen), r_new_epoch())
+	LATE_EITHER(r_state == ACTIVE && r_done != ALL && !FLOWS(r_path, r_gen), r_new_epoch())
 #endif
 #ifdef STEPWISE
 	EACH_PATH(R_CONFIRMS)

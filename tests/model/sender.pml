@@ -43,6 +43,51 @@ inline s_complete_counted()
 }
 #endif
 
+#ifdef COUNTS
+/* What is read in the ring or comes back from a question. It never goes back. */
+inline s_counted(count)
+{
+	s_count = MAX(s_count, count);
+	for (k : 0 .. WINDOW - 1) {
+		s_ring_count[k] = (s_ring_count[k] > s_count -> s_ring_count[k] : 0)
+	};
+	k = 0;
+	s_complete_counted()
+}
+
+inline ask_clear_upto(p, g)
+{
+	for (i : 1 .. g) {
+		ask_net[PG(p, i)] = 0
+	}
+}
+
+#define S_RIDES(m)                                                                                 \
+	:: d_step {                                                                                \
+		!FINAL(s_state) && (m) < WINDOW && s_ring_count[SLOT(m)] ->                        \
+		printf("sender: reads count %d in slot %d\n", s_ring_count[SLOT(m)], SLOT(m));     \
+		s_counted(s_ring_count[SLOT(m)]);                                                  \
+		reset()                                                                            \
+	}
+
+/* The hardware has let go of something that is not counted. */
+#define S_WAITS (s_posted & ~s_outstanding & ~s_completed)
+#ifdef MUT_COUNT_PATH
+#define ASKING(p) (ask_net[PG(p, 1)] || ask_net[PG(p, 2)])
+#define S_ASKING  ANY_PATH(ASKING)
+#else
+#define S_ASKING ask_net[PG(s_path, s_gen)]
+#endif
+/* What its hardware has, and may report as an error. */
+#ifdef MUT_COUNT_TIMEOUT
+#define S_UNDER_WAY s_outstanding
+#else
+#define S_UNDER_WAY (s_outstanding || ask_net[PG(s_path, s_gen)])
+#endif
+#else
+#define S_UNDER_WAY (s_posted & ~s_completed)
+#endif
+
 /* A new control message is said from now on; under MUT_RESEND it is said once, and may be lost. */
 inline s_says()
 {
@@ -137,6 +182,9 @@ inline s_confirm(p)
 	s_yielded_gen[p] = 0;
 #endif
 	s_qp[p] = s_qp[p] & ~UPTO(s_order[p]);
+#if defined(COUNTS) && !defined(MUT_COUNT_PATH)
+	ask_clear_upto(p, s_order[p]);
+#endif
 #ifdef SICK
 	if
 	:: !MISTAKEN(s_sick[p]) -> cts_clear_upto(p, s_order[p])
@@ -197,6 +245,9 @@ inline s_end(final_state)
 		s_qp[j] = 0;
 		s_order[j] = 0;
 		cts_clear_upto(j, GENS)
+#ifdef COUNTS
+		; ask_clear_upto(j, GENS)
+#endif
 	};
 	late_rs.kind = 0;
 	late_rs.epoch = 0;
@@ -211,6 +262,9 @@ inline s_end(final_state)
 	};
 	for (j : 0 .. WINDOW - 1) {
 		s_ring_seq[j] = 0; s_ring_epoch[j] = 0
+#ifdef COUNTS
+		; s_ring_count[j] = 0
+#endif
 	};
 	s_says()
 }
@@ -219,12 +273,6 @@ inline s_end(final_state)
 inline s_enter_epoch(e)
 {
 	s_epoch = e;
-#ifdef COUNTS
-	s_place = 0;
-	for (j : 0 .. MSGS - 1) {
-		s_counts[j] = 0
-	};
-#endif
 #ifndef MUT_CTS_EPOCH
 	for (j : 0 .. WINDOW - 1) {
 		if
@@ -435,12 +483,6 @@ inline s_fails(p)
 	}
 #endif
 
-#ifdef MUT_COUNT_PLACES
-#define AT_PLACE 0
-#else
-#define AT_PLACE s_place
-#endif
-
 /* A command takes the time of its NIC, and of nothing else. */
 #ifdef MUT_BLOCKING_VERB
 #define S_HANGS(p) (!S_ANSWERS(p) && s_fenced_gen[p] < s_order[p])
@@ -452,13 +494,14 @@ proctype Sender()
 end:	do
 	EACH_MSG(S_POSTS)
 #ifdef COUNTS
+	EACH_MSG(S_RIDES)
+#ifndef MUT_COUNT_ASKED
 	:: d_step {
-		!FINAL(s_state) && s_place < MSGS && s_counts[AT_PLACE] > s_count ->
-		s_count = s_counts[AT_PLACE];
-		s_place++;
-		printf("sender: reads count %d\n", s_count);
-		s_complete_counted()
+		s_state == ACTIVE && S_WAITS && !S_ASKING ->
+		ask_net[PG(s_path, s_gen)] = 1;
+		printf("sender: asks for the count on %d.%d\n", s_path, s_gen)
 	}
+#endif
 #endif
 #ifdef STEPWISE
 	EACH_PATH(S_CONFIRMS)
@@ -471,7 +514,7 @@ end:	do
 #endif
 
 	/* An error completion, or the soft timeout: something was posted, nothing comes back. */
-	LATE_EITHER(s_state == ACTIVE && (s_posted & ~s_completed) && !FLOWS(s_path, s_gen),
+	LATE_EITHER(s_state == ACTIVE && S_UNDER_WAY && !FLOWS(s_path, s_gen),
 		   s_trigger(s_path))
 	EACH_PATH(S_STANDBY_FAILS)
 
