@@ -823,12 +823,6 @@ static enum nccl_ha_path_health health_of(const struct ha_comm *comm, unsigned p
 	return healths[comm->failover->slots[p].state];
 }
 
-/* Whatever it answers says what it has. */
-static void ask(struct ha_comm *comm)
-{
-	ha_say(comm, HA_SAY_PING);
-}
-
 static void stalled(struct ha_comm *comm)
 {
 	comm->failover->stalled = true;
@@ -881,7 +875,6 @@ const struct ha_failover_ops ha_failover_engine = {
     .frame = frame,
     .socket_broken = socket_broken,
     .ports_changed = ports_changed,
-    .ask = ask,
     .stalled = stalled,
     .visit = visit_when_due,
     .left = left,

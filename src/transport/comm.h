@@ -61,10 +61,11 @@ struct ha_comm_memory {
 	bool has_dmabufs;
 };
 
-/* What comes without a completion. */
+/* What comes without a completion; the first two are end-to-end completion (e2e.h). */
 enum ha_silent {
-	HA_SILENT_COUNT = 1, /* sends complete when the peer's software has them: e2e. Constant. */
-	HA_SILENT_HELD = 2,  /* something is held back until there is room, a path, or a new row */
+	HA_SILENT_COUNT = 1, /* a sender's: sends wait for the peer's count. Constant. */
+	HA_SILENT_TELL = 2,  /* a receiver's: it says what it counts. Constant. */
+	HA_SILENT_HELD = 4,  /* something is held back until there is room, a path, or a new row */
 };
 
 struct ha_comm {
@@ -106,20 +107,19 @@ struct ha_comm {
 	struct ha_instance *inst; /* [C] */
 	struct ha_port *port;	  /* [C] NCCL's device: preferred, and usually where it begins */
 	struct ha_nic *primary;	  /* [C] where the application's memory is registered first */
-	const struct ha_config *config; /* [C] */
-	size_t ring_length;		/* [C] */
-	uint64_t id, peer_id;		/* [C] for logs */
-	uint64_t features;		/* [C] agreed */
-	char name[192];			/* [C] "send 1f… host:pid/dev:port -> …", for logs */
-	char peer_host[32];		/* [C] as it says, for logs; empty: it did not */
-	uint32_t peer_pid;		/* [C] likewise, on its host */
-	struct ha_ctrl_sock *ctrl_sock; /* [C] the bootstrap socket, our control channel */
-	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
-	atomic_bool queue_events;	/* some path has an event; progress thread */
-	uint64_t ports;			/* [C] of ours that it may have paths on: bits */
-	_Atomic uint64_t port_events;	/* those of them that have changed; progress thread */
-	atomic_bool telling;	      /* e2e: a count may be lost with its path; written under T */
-	struct ha_comm_memory memory; /* [T] */
+	const struct ha_config *config;	 /* [C] */
+	size_t ring_length;		 /* [C] */
+	uint64_t id, peer_id;		 /* [C] for logs */
+	uint64_t features;		 /* [C] agreed */
+	char name[192];			 /* [C] "send 1f… host:pid/dev:port -> …", for logs */
+	char peer_host[32];		 /* [C] as it says, for logs; empty: it did not */
+	uint32_t peer_pid;		 /* [C] likewise, on its host */
+	struct ha_ctrl_sock *ctrl_sock;	 /* [C] the bootstrap socket, our control channel */
+	_Atomic uint64_t port_errors;	 /* of the paths' ports; progress thread */
+	atomic_bool queue_events;	 /* some path has an event; progress thread */
+	uint64_t ports;			 /* [C] of ours that it may have paths on: bits */
+	_Atomic uint64_t port_events;	 /* those of them that have changed; progress thread */
+	struct ha_comm_memory memory;	 /* [T] */
 	struct ha_last_error last_error; /* [T] */
 	uint32_t rto_ms;		 /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
 	struct ha_timeout timeout;	 /* [T] timeout.c */

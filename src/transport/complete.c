@@ -78,6 +78,9 @@ static __attribute__((noinline)) void apply_other(struct ha_comm *comm, struct h
 	case HA_WR_WATCH:
 		ha_timeout_watched(path, ha_wr_qp(id), ha_wr_slot(id));
 		break;
+	case HA_WR_COUNT:
+		ha_e2e_answered(comm, path, ha_wr_slot(id));
+		break;
 	case HA_WR_CONTROL:
 		ha_path_msg_done(path, ha_wr_slot(id));
 		break;
@@ -154,11 +157,22 @@ void ha_comm_pump(struct ha_comm *comm)
 		ha_recv_pump(comm);
 }
 
-/* What comes without a completion, and what may have room now. */
-static __attribute__((noinline)) void look(struct ha_comm *comm)
+static __attribute__((noinline)) void serve_held(struct ha_comm *comm)
 {
-	ha_e2e_look(comm);
+	if (comm->silent & HA_SILENT_TELL)
+		ha_e2e_note(comm);
 	ha_comm_pump(comm);
+}
+
+/* After completions: what a receiver says that it has, and what may have room now. */
+static inline void serve(struct ha_comm *comm)
+{
+	if (__builtin_expect(comm->silent & (HA_SILENT_TELL | HA_SILENT_HELD), 0)) {
+		if (comm->silent == HA_SILENT_TELL)
+			ha_e2e_note(comm);
+		else
+			serve_held(comm);
+	}
 }
 
 int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget)
@@ -202,16 +216,17 @@ static inline int polled(struct ha_comm *comm, int total)
 	comm->count.completions += (uint64_t)total;
 	if (__builtin_expect(--comm->standby_in == 0, 0))
 		total += look_around(comm);
-	if (__builtin_expect(comm->silent, 0))
-		look(comm);
+	serve(comm);
 	return total;
 }
 
 int ha_comm_poll(struct ha_comm *comm, int budget)
 {
 	struct ha_path *path = ha_comm_path(comm);
+	int total = polled(comm, path ? poll_path(comm, path, budget) : 0);
 
-	return polled(comm, path ? poll_path(comm, path, budget) : 0);
+	ha_e2e_look(comm);
+	return total;
 }
 
 /* ---- test ---------------------------------------------------------------------------------- */
@@ -222,15 +237,17 @@ static inline unsigned state_of(const struct ha_request *req)
 }
 
 /*
- * Something came, `taken` completions, but not all that the request waits for: the rest may have
- * come meanwhile, and who tests it sees to others before the next test. So look again for as long
- * as that brings something, within what one test may take.
+ * What came, `taken` completions, was not all that the request waits for. What comes without one
+ * may be there. And if there were any the rest may have come meanwhile, while who tests it sees to
+ * others before the next test: so look again for as long as that brings something, within what one
+ * test may take.
  */
 static __attribute__((noinline)) bool poll_on(struct ha_comm *comm, const struct ha_request *req,
 					      int taken)
 {
 	const int most = comm->config->test_max_poll;
 
+	ha_e2e_look(comm);
 	for (int n = taken; state_of(req) != HA_REQ_DONE; taken += n) {
 		if (n <= 0 || taken >= most || ha_comm_error(comm) != HA_OK)
 			return false;
@@ -250,7 +267,7 @@ static __attribute__((noinline)) bool polled_others(struct ha_comm *comm, struct
 	}
 	apply_all(comm, path, wc, n);
 	polled(comm, n);
-	return state_of(req) == HA_REQ_DONE || (n > 0 && poll_on(comm, req, n));
+	return state_of(req) == HA_REQ_DONE || poll_on(comm, req, n);
 }
 
 /*

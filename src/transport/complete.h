@@ -8,6 +8,7 @@
 #define HA_TRANSPORT_COMPLETE_H
 
 #include "transport/comm.h"
+#include "transport/e2e.h"
 #include "transport/recv.h"
 #include "transport/send.h"
 
@@ -65,6 +66,8 @@ static inline void ha_send_complete(struct ha_comm *comm, struct ha_path *path, 
 	struct ha_send_side *s = comm->send;
 	struct ha_send_group *group = &s->groups[slot & comm->slot_mask];
 
+	/* Where it lies is worked out once. */
+	__asm__("" : "+r"(group));
 	if (__builtin_expect(group->state != HA_GROUP_POSTED, 0)) {
 		comm->count.stale_completions++;
 		return;
@@ -75,9 +78,11 @@ static inline void ha_send_complete(struct ha_comm *comm, struct ha_path *path, 
 	} else if (!ha_send_part(path, group, qp)) {
 		return;
 	}
-	if (__builtin_expect(comm->silent & HA_SILENT_COUNT, 0) && group->seq >= s->delivered)
-		return; /* the hardware has it, the peer's software does not say so yet */
-	ha_send_group_complete(comm, group);
+	if (__builtin_expect(comm->silent & HA_SILENT_COUNT, 0) &&
+	    __builtin_expect(!ha_e2e_is_counted(comm, group->seq), 0))
+		ha_e2e_acknowledged(comm);
+	else
+		ha_send_group_complete(comm, group);
 }
 
 /* ---- receiver ------------------------------------------------------------------------------ */

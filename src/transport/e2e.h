@@ -3,27 +3,48 @@
 #ifndef HA_TRANSPORT_E2E_H
 #define HA_TRANSPORT_E2E_H
 
-#include <stdbool.h>
+#include "transport/comm.h"
+#include "transport/recv.h"
+#include "transport/send.h"
+
 #include <stdint.h>
 
-struct ha_comm;
 struct ha_path;
 
-/*
- * End-to-end completion (e2e.c): the sender takes up what the receiver has told, the receiver tells
- * it. At each poll.
- */
+/* A sender that waits asks for the count after this, and then at intervals that double. */
+#define HA_COUNT_PATIENCE_NS 8000u
+#define HA_COUNT_ASK_MIN_NS  2000u
+#define HA_COUNT_ASK_MAX_NS  64000u
+
+/* Receiver, after completions: what it has, where the sender can read it. */
+static inline void ha_e2e_note(const struct ha_comm *comm)
+{
+	__atomic_store_n(&comm->recv_ring->count, comm->recv->done.base, __ATOMIC_RELAXED);
+}
+
+/* Sender, at each poll: takes up what the receiver has counted, and asks if that takes too long. */
 void ha_e2e_look(struct ha_comm *comm);
-/* Receiver: whether what was told has arrived. */
-bool ha_e2e_confirm(struct ha_comm *comm, const struct ha_path *path);
+
 /*
- * An epoch begins, at either end: counts are told from the first place on. What the receiver has so
- * far RESUME has told.
+ * Sender: whether the peer has message `seq`, as far as one look says: it was counted already, or
+ * is by the row that counts it if receives are asked for as they were.
  */
-void ha_e2e_begin(struct ha_comm *comm);
-/* Sender: what the peer says in a message that it has. */
+static inline bool ha_e2e_is_counted(const struct ha_comm *comm, uint64_t seq)
+{
+	const struct ha_send_side *s = comm->send;
+	const uint32_t row = (uint32_t)seq + s->count_ahead;
+
+	return seq < s->delivered ||
+	       ha_cts_count(comm->send_ring->cts[row & comm->slot_mask]) - 1 == seq;
+}
+
+/* Sender: the hardware is through with a group of which that is not so. Looks at all rows. */
+void ha_e2e_acknowledged(struct ha_comm *comm);
+
+/* Sender: the peer has every message before this one, as it says in a message or a read found. */
 void ha_e2e_heard(struct ha_comm *comm, uint64_t count);
-/* Sender: whether all that was posted has left the queue and the peer's count is still to come. */
-bool ha_e2e_awaits_count(const struct ha_comm *comm);
+
+/* Sender: a read of the count completed, at this position of the first queue pair's queue. */
+void ha_e2e_answered(struct ha_comm *comm, struct ha_path *path, uint32_t mark);
 
 #endif

@@ -74,12 +74,6 @@ struct ha_failover_ops {
 	void (*ports_changed)(struct ha_comm *comm, uint64_t ports);
 
 	/*
-	 * The peer has told for long nothing of what it has (e2e): ask it. Any message of it will
-	 * do (ha_e2e_heard). Progress thread.
-	 */
-	void (*ask)(struct ha_comm *comm);
-
-	/*
 	 * Requests are outstanding, and for a while none has been completed: is the active path
 	 * still there? Any thread, and often that of the application, which does not wait.
 	 */

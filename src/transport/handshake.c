@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/handshake.h"
-#include "transport/e2e.h"
 
 #include "base/log.h"
 #include "base/text.h"
@@ -241,7 +240,7 @@ static bool ring_fits(const struct ha_comm *comm, const struct ha_hello *remote,
 	size_t needed = comm->is_send ? agreed->window * sizeof(struct ha_sizes)
 				      : agreed->window * sizeof(struct ha_cts[HA_GROUP_MAX]);
 
-	/* Mailboxes and the counts of end-to-end completion lie behind them. */
+	/* Mailboxes and the count of end-to-end completion lie behind them. */
 	if (agreed->features != 0)
 		needed = comm->is_send ? sizeof(struct ha_recv_ring) : sizeof(struct ha_send_ring);
 	if (remote->endpoint.ring_length >= needed)
@@ -255,7 +254,6 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 				const struct ha_hello *remote)
 {
 	struct ha_agreement agreed;
-	ha_result_t result;
 
 	comm->peer_id = remote->connection_id;
 	name_connection(comm, local, remote);
@@ -282,16 +280,14 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 		comm->ops = comm->inst->failover;
 	else if (comm->rto_ms < (uint32_t)comm->config->lone_rto_min_ms)
 		comm->rto_ms = (uint32_t)comm->config->lone_rto_min_ms;
-	comm->silent = agreed.features & HA_FEATURE_E2E ? HA_SILENT_COUNT : 0;
+	if (agreed.features & HA_FEATURE_E2E)
+		comm->silent = comm->is_send ? HA_SILENT_COUNT : HA_SILENT_TELL;
 	/* With failover a first path that cannot be is like one that fails at once. */
 	if (ha_path_connect(comm->paths[0], &remote->endpoint) != HA_OK &&
 	    !ha_comm_has_failover(comm))
 		return HA_ERR_SYSTEM;
 	ha_comm_use_path(comm, 0);
-	result = comm->ops->open(comm, &local->endpoint);
-	if (result == HA_OK)
-		ha_e2e_begin(comm);
-	return result;
+	return comm->ops->open(comm, &local->endpoint);
 }
 
 void ha_handshake_connected(const struct ha_comm *comm, struct ha_hello *local)

@@ -123,7 +123,6 @@ const struct ha_failover_ops ha_no_failover = {
     .msg = nothing_of_path,
     .frame = frame,
     .socket_broken = socket_broken,
-    .ask = nothing,
     .stalled = nothing,
     .ports_changed = nothing_of_ports,
     .visit = visit,

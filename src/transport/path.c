@@ -225,14 +225,21 @@ static ha_result_t create_cq(struct ha_path *path, const struct ha_queue_depth *
 			: refused(path, "ibv_create_cq", errno, HA_RES_CQ, path->nic->attr.max_cq);
 }
 
-/* Access for the peer's writes; reads are not used between the ends. */
+/* What the peer may do. A sender reads one word, in the end-to-end mode (e2e.c). */
+static unsigned peer_access(const struct ha_comm *comm)
+{
+	const bool is_read = !comm->is_send && comm->config->completion == HA_COMPLETION_E2E;
+
+	return IBV_ACCESS_REMOTE_WRITE | (is_read ? (unsigned)IBV_ACCESS_REMOTE_READ : 0u);
+}
+
 static int to_init(const struct ha_path *path, struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {
 	    .qp_state = IBV_QPS_INIT,
 	    .pkey_index = atomic_load(&path->port->pkey_index),
 	    .port_num = path->port->port_num,
-	    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+	    .qp_access_flags = peer_access(path->comm),
 	};
 
 	return ibv_modify_qp(qp, &attr,
@@ -307,7 +314,7 @@ static ha_result_t register_ring(struct ha_path *path)
 {
 	/* Never relaxed: the order of the writes in a row is what the stamps rely on. */
 	path->ring_mr = ha_ibv_reg_mr(path->on->pd, path->comm->ring, path->comm->ring_length,
-				      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+				      (unsigned)IBV_ACCESS_LOCAL_WRITE | peer_access(path->comm));
 	if (!path->ring_mr)
 		return refused(path, "ibv_reg_mr (of a connection's ring)", errno, HA_RES_MR,
 			       path->nic->attr.max_mr);

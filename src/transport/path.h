@@ -178,6 +178,7 @@ struct ha_path {
 	/* On their way (path_msg.c). [T] */
 	uint8_t msgs_out;
 	bool probe_busy;
+	bool count_busy; /* the same of a read of the peer's count (e2e.c) */
 
 	/* Fencing (fence.c). [T] */
 	uint64_t fencing_since_ns;

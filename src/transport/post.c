@@ -29,6 +29,8 @@ void ha_send_init(struct ha_comm *comm)
 	s->match_seq = 1;
 	s->post_seq = 1;
 	s->completed.base = 1;
+	s->count_wait.row = 1;
+	s->delivered = 1;
 	link_sge(&s->single, &s->single_sge);
 	s->single.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
 	for (unsigned i = 0; i <= LAST; i++) {
@@ -394,5 +396,5 @@ void ha_send_pump(struct ha_comm *comm)
 		if (!post_group(comm, path, group))
 			return;
 	}
-	comm->silent &= HA_SILENT_COUNT;
+	comm->silent &= (uint8_t)~HA_SILENT_HELD;
 }

@@ -21,7 +21,6 @@ void ha_recv_init(struct ha_comm *comm)
 	r->next_seq = 1;
 	r->cts_seq = 1;
 	r->done.base = 1;
-	r->told = 1;
 	for (unsigned i = 0; i < HA_WINDOW; i++)
 		r->slots[i].expect = HA_IMM_NEVER;
 	r->cts_wr.sg_list = &r->cts_sge;
@@ -150,7 +149,7 @@ HA_NO_CANARY void ha_recv_pump(struct ha_comm *comm)
 		else if (!post_cts(comm, path, slot))
 			return;
 	}
-	comm->silent &= HA_SILENT_COUNT;
+	comm->silent &= (uint8_t)~HA_SILENT_HELD;
 }
 
 /* ---- arrival ------------------------------------------------------------------------------- */

@@ -46,14 +46,11 @@ struct ha_recv_side {
 	struct ha_window done; /* [T] receives that are complete: the truth about delivery */
 	struct ibv_sge cts_sge;
 	uint32_t flushes;		       /* [T] of the requests outstanding */
-	uint64_t told;			       /* [T] e2e: what the sender was told of it last */
 	alignas(64) struct ibv_send_wr cts_wr; /* [T] template */
-	uint32_t told_mark;   /* [T] told is at, in the first queue pair's send queue */
-	uint32_t count_place; /* [T] e2e: where the next count goes */
-	struct ha_recv_slot slots[HA_WINDOW]; /* [T] by seq mod window */
-	struct ha_request_pool flush_pool;    /* [A] those of iflush */
-	struct ha_flush_old *old;	      /* [T] NICs that were left; NULL: none is kept */
-	bool old_ends;			      /* [T] none is kept any more */
+	struct ha_recv_slot slots[HA_WINDOW];  /* [T] by seq mod window */
+	struct ha_request_pool flush_pool;     /* [A] those of iflush */
+	struct ha_flush_old *old;	       /* [T] NICs that were left; NULL: none is kept */
+	bool old_ends;			       /* [T] none is kept any more */
 };
 
 /* What a message of its own touches of each: two lines, with that of the work request. */

@@ -12,7 +12,6 @@
  */
 #include "transport/replay.h"
 #include "transport/complete.h"
-#include "transport/e2e.h"
 #include "transport/post.h"
 #include "transport/recv.h"
 #include "transport/send.h"
@@ -31,7 +30,6 @@ void ha_send_resume(struct ha_comm *comm, const struct ha_window *done, struct h
 	struct ha_send_side *s = comm->send;
 	uint64_t first = s->completed.base;
 
-	ha_e2e_begin(comm);
 	*replay = (struct ha_replay){0};
 	/* Not post_seq: the first parts of the group it names may be on the wire. */
 	for (uint64_t seq = first; seq != s->match_seq; seq++) {
@@ -71,6 +69,5 @@ void ha_recv_resume(struct ha_comm *comm)
 		slot->bytes = 0;
 	}
 	r->cts_seq = r->done.base;
-	ha_e2e_begin(comm);
 	ha_recv_pump(comm);
 }

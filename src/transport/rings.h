@@ -55,7 +55,7 @@ struct ha_cts {
 	uint8_t index; /* of this element */
 	uint16_t reserved0;
 	uint32_t reserved1;
-	uint64_t delivered; /* every message before this number is at the receiver */
+	uint64_t delivered; /* in element 0: every message before this number is at the receiver */
 	uint64_t reserved2;
 	uint64_t stamp_end;
 };
@@ -91,6 +91,16 @@ static inline bool ha_cts_arrived(const struct ha_cts *cts, uint64_t stamp)
 }
 
 /*
+ * End-to-end completion: what the receiver had when it wrote this row; 0: none was ever written.
+ * The word is true whatever the stamps are, since what is there stays there, and nothing that is
+ * read later depends on it.
+ */
+static inline uint64_t ha_cts_count(const struct ha_cts *row)
+{
+	return __atomic_load_n(&row->delivered, __ATOMIC_RELAXED);
+}
+
+/*
  * A mailbox per path and direction for control messages (failover/message.h). The peer writes the
  * whole message and then raises an immediate; the next one overwrites it, which is fine, since a
  * message says all that the ones before it said. A checksum tells one that is being overwritten.
@@ -107,41 +117,14 @@ struct ha_mailbox {
 	alignas(64) uint8_t bytes[HA_MAILBOX_BYTES];
 };
 
-/*
- * End-to-end completion: how many messages the receiver has, told by plain writes, which a device
- * may place in any order. So each has a place of its own among these, in turn from the first one on
- * in each epoch, and a place is used again when the write to it before is known to be there. The
- * sender looks at one place until more is told there than it has seen, and then at the next.
- */
-#define HA_COUNTS 64
-
-/* Epoch and number of the first message that is not there: grows within an epoch, and over it. */
-static inline uint64_t ha_count_word(uint64_t count, uint32_t epoch)
-{
-	return (uint64_t)(epoch & 0xffffu) << 48 | (count & 0xffffffffffffull);
-}
-
-static inline uint64_t ha_count_of(uint64_t word)
-{
-	return word & 0xffffffffffffull;
-}
-
-/* Whether a word was told after this one, in the same epoch: one of the next has a higher count. */
-static inline bool ha_count_later(uint64_t word, uint64_t seen)
-{
-	return word - seen - 1 < (1ull << 48) - 1;
-}
-
-_Static_assert((HA_COUNTS & (HA_COUNTS - 1)) == 0, "places are found by masking");
-
 /* The memory the peer writes to, and what we send from: one block, registered as one. */
 struct ha_send_ring {
 	struct ha_cts cts[HA_WINDOW][HA_GROUP_MAX]; /* written by the peer */
 	struct ha_sizes sizes[HA_WINDOW];	    /* source of our records */
 	struct ha_mailbox msg_in[HA_MAILBOXES];	    /* written by the peer */
 	struct ha_mailbox msg_out[HA_MAILBOXES];
-	alignas(64) uint64_t counts[HA_COUNTS];	  /* written by the peer (e2e) */
-	uint64_t read_landing;			  /* where a read of our own memory ends up */
+	alignas(64) uint64_t count;		  /* where a read of the peer's ends up (e2e) */
+	uint64_t read_landing;			  /* where a read of our own memory does */
 	struct ha_mailbox last_out[HA_MAILBOXES]; /* while the hardware may still read the other */
 };
 
@@ -151,7 +134,7 @@ struct ha_recv_ring {
 	uint64_t read_landing;			    /* where a read of our own memory ends up */
 	struct ha_mailbox msg_in[HA_MAILBOXES];	    /* written by the peer */
 	struct ha_mailbox msg_out[HA_MAILBOXES];
-	alignas(64) uint64_t counts[HA_COUNTS];	  /* source of the sender's (e2e) */
+	alignas(64) uint64_t count;		  /* as `delivered`, now; read by the peer (e2e) */
 	struct ha_mailbox last_out[HA_MAILBOXES]; /* while the hardware may still read the other */
 };
 

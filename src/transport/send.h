@@ -40,6 +40,14 @@ struct ha_send_group {
 	uint32_t sq_marks[HA_MAX_QPS]; /* of several, by queue pair */
 };
 
+/* How a sender waits for the receiver's count (e2e.c). */
+struct ha_count_wait {
+	uint64_t row;	      /* of the ring: the next whose count was not looked at */
+	uint64_t ask_ns;      /* not asked before */
+	uint32_t interval_ns; /* from one question to the next; 0: nothing is waited for */
+	uint32_t in_vain;     /* counts in a row that had to be asked for */
+};
+
 struct ha_send_side {
 	uint64_t match_seq;	    /* [A] oldest group that is not fully matched */
 	uint64_t post_seq;	    /* [T] oldest group that is not posted */
@@ -48,7 +56,8 @@ struct ha_send_side {
 	uint8_t taken; /* [A] elements of the group at match_seq that sends were matched with */
 	uint8_t first; /* [A] the first that is not taken: NCCL's sends mostly come in order */
 	uint8_t all;   /* [A] what taken is when it is complete */
-	uint64_t delivered; /* [T] e2e: the receiver has every message before this one */
+	uint32_t count_ahead; /* [T] e2e: so many rows behind a message's own it was counted */
+	uint64_t delivered;   /* [T] e2e: the receiver has every message before this one */
 	/*
 	 * [T] Work requests for one group, linked and filled with what never changes; posting
 	 * writes addresses, lengths and keys only. A message of nothing has num_sge 0 while it is
@@ -57,9 +66,8 @@ struct ha_send_side {
 	alignas(64) struct ibv_send_wr single;	 /* n = 1: data and immediate in one */
 	struct ibv_send_wr wr[HA_GROUP_MAX + 1]; /* the last one carries record and immediate */
 	struct ibv_sge sge[HA_GROUP_MAX + 1];
-	uint64_t count_seen;  /* [T] e2e: the last word taken from the ring's counts */
-	uint32_t count_place; /* [T] e2e: where the next one will be */
-	uint64_t posted_once; /* [T] what post_seq was at most before it was set back */
+	struct ha_count_wait count_wait; /* [T] */
+	uint64_t posted_once;		 /* [T] what post_seq was at most before it was set back */
 	struct ha_send_group groups[HA_WINDOW]; /* [T] by seq mod window */
 };
 

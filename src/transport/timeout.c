@@ -8,15 +8,12 @@
  * something has moved since it looked last, and counts only the time it really spent looking: a
  * process that was stopped must not blame the network for it.
  *
- * A sender asks for a completion of every message; with end-to-end completion it asks the peer,
- * too, if that does not say for so long that it has what the hardware has delivered. A receiver
- * gets none that says its queues work, so while receives are incomplete, or the sender waits for a
- * count, it keeps a write of nothing under way on each of them.
+ * A sender asks for a completion of every message, and of every read of the peer's count (e2e.c). A
+ * receiver gets none that says its queues work, so while receives are incomplete it keeps a write
+ * of nothing under way on each of them.
  */
 #include "transport/timeout.h"
 #include "transport/complete.h"
-#include "transport/e2e.h"
-#include "transport/failover_ops.h"
 #include "transport/path_error.h"
 #include "transport/recv.h"
 #include "transport/send.h"
@@ -81,6 +78,18 @@ static uint64_t bytes_of(const struct ha_comm *comm, uint64_t seq)
 }
 
 /* Each returns what has not moved for too long, NULL when all is well. */
+static const char *look_at_count(struct ha_comm *comm, const struct ha_path *path, uint64_t step_ns,
+				 uint64_t limit_ns)
+{
+	struct ha_stall *stall = &comm->timeout.count;
+
+	if (!path->count_busy)
+		moves(stall);
+	else if (stands_still(stall, (uint64_t)path->qps[0].sq_done + 1, step_ns, limit_ns))
+		return "a read of the peer's count";
+	return NULL;
+}
+
 static const char *look_at_sends(struct ha_comm *comm, uint64_t step_ns, uint64_t limit_ns)
 {
 	struct ha_stall *stall = &comm->timeout.queue[0];
@@ -123,29 +132,16 @@ static const char *look_at_flushes(struct ha_comm *comm, const struct ha_path *p
 static const char *stuck(struct ha_comm *comm, const struct ha_path *path, uint64_t step_ns,
 			 uint64_t limit_ns)
 {
-	const char *queue, *flush;
+	const char *queue, *flush, *message, *count;
 
-	if (comm->is_send)
-		return look_at_sends(comm, step_ns, limit_ns);
+	if (comm->is_send) {
+		message = look_at_sends(comm, step_ns, limit_ns);
+		count = look_at_count(comm, path, step_ns, limit_ns);
+		return message ? message : count;
+	}
 	queue = look_at_queues(comm, path, step_ns, limit_ns);
 	flush = look_at_flushes(comm, path, step_ns, limit_ns);
 	return queue ? queue : flush;
-}
-
-/*
- * Everything has left the queue, and the peer's software does not say that it has it: it may be
- * stopped, which is no failure of a path. Or a count did not get here, so ask again and again.
- */
-static void look_at_count(struct ha_comm *comm, uint64_t step_ns, uint64_t limit_ns)
-{
-	struct ha_stall *stall = &comm->timeout.count;
-
-	if (!ha_e2e_awaits_count(comm)) {
-		moves(stall);
-	} else if (stands_still(stall, comm->send->completed.base, step_ns, limit_ns)) {
-		comm->ops->ask(comm);
-		moves(stall);
-	}
 }
 
 /* ---- a receiver's writes of nothing ---------------------------------------------------------- */
@@ -176,13 +172,7 @@ static bool watch_queue(struct ha_comm *comm, struct ha_path *path, unsigned ind
 static void watch_queues(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns,
 			 uint64_t rto_ns)
 {
-	bool telling = atomic_load_explicit(&comm->telling, memory_order_relaxed) &&
-		       !ha_e2e_confirm(comm, path);
-
-	if (telling)
-		ha_e2e_look(comm); /* in case there was no room before */
-	if ((comm->recv->done.base == comm->recv->next_seq && !telling) ||
-	    now_ns < comm->timeout.watch_ns)
+	if (comm->recv->done.base == comm->recv->next_seq || now_ns < comm->timeout.watch_ns)
 		return;
 	comm->timeout.watch_ns = now_ns + rto_ns / PROBES;
 	for (unsigned i = 0; i < path->nqps; i++)
@@ -259,8 +249,6 @@ void ha_timeout_look(struct ha_comm *comm, uint64_t now_ns)
 				    "%s was posted on %s:%d and did not complete for %u ms; %s",
 				    what, path->nic->name, path->port->port_num, comm->rto_ms,
 				    states(path, text, sizeof(text)));
-	else if (comm->is_send)
-		look_at_count(comm, step_ns, rto_ns);
-	else if (ha_path_ready(path))
+	else if (!comm->is_send && ha_path_ready(path))
 		watch_queues(comm, path, now_ns, rto_ns);
 }

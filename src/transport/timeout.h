@@ -23,7 +23,7 @@ struct ha_timeout {
 	uint32_t generation;
 	uint8_t path;
 	struct ha_stall flush;
-	struct ha_stall count;		   /* e2e: of what the peer's software is to count */
+	struct ha_stall count;		   /* e2e: of a read of the peer's count */
 	struct ha_stall queue[HA_MAX_QPS]; /* a sender has one for all its messages */
 };
 

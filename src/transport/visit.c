@@ -32,18 +32,12 @@ static bool bye_overdue(const struct ha_comm *comm)
 	       ha_now_ns() - comm->peer_bye_ns > BYE_GRACE_NS;
 }
 
-/* Requests, or a count that the sender waits for. Under the token. */
-static bool under_way(const struct ha_comm *comm)
-{
-	return comm->outstanding != 0 || atomic_load_explicit(&comm->telling, memory_order_relaxed);
-}
-
 /* Several times in an RTO, while something is under way. Under the token. */
 static void look_for_timeouts(struct ha_comm *comm)
 {
 	uint64_t now_ns, due_ns;
 
-	if (!under_way(comm) || ha_comm_error(comm) != HA_OK)
+	if (comm->outstanding == 0 || ha_comm_error(comm) != HA_OK)
 		return;
 	now_ns = ha_now_ns();
 	ha_timeout_look(comm, now_ns);
@@ -60,7 +54,7 @@ static enum ha_poll_result poll_for_application(struct ha_comm *comm)
 {
 	int n;
 
-	if (!under_way(comm))
+	if (comm->outstanding == 0)
 		return HA_POLL_IDLE;
 	if (!comm->config->use_progress_thread)
 		return HA_POLL_IDLE;
@@ -161,7 +155,7 @@ static bool glance(struct ha_comm *comm)
 	if (comm->poller.asked || ha_comm_error(comm) != HA_OK ||
 	    (comm->poller.quiet_visits + 1) % GLANCES_PER_VISIT == 0 || !ha_token_try(comm))
 		return false;
-	if (!under_way(comm) && !comm->epoch_changing && ha_path_ready(ha_comm_path(comm)))
+	if (comm->outstanding == 0 && !comm->epoch_changing && ha_path_ready(ha_comm_path(comm)))
 		quiet = ha_comm_poll_path(comm, ha_comm_path(comm), comm->poll_batch) == 0;
 	ha_token_release(comm);
 	return quiet;

@@ -79,6 +79,8 @@ static const char *what(enum ha_wr_kind kind)
 		return "a probe";
 	case HA_WR_WATCH:
 		return "a write of nothing";
+	case HA_WR_COUNT:
+		return "a read of the peer's count";
 	case HA_WR_GPU_PROOF:
 		return "a read of GPU memory";
 	case HA_WR_SENTINEL:

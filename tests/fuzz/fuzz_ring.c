@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes where the peer writes: clear-to-sends and counts at a sender, records of sizes at a
- * receiver, mailboxes at both, and any immediate at a receiver, while applications at both ends
- * exchange data. Nothing crashes or waits for ever; a receive that is reported has sizes that fit,
- * and no byte outside of its buffers is written.
+ * Any bytes where the peer writes: clear-to-sends with their counts at a sender, records of sizes
+ * at a receiver, mailboxes at both, where a sender reads the peer's count, and any immediate at a
+ * receiver, while applications at both ends exchange data. Nothing crashes or waits for ever; a
+ * receive that is reported has sizes that fit, and no byte outside of its buffers is written.
  *
  * Input: byte 0 the configuration (bits), then operations: a byte each, and what it takes.
  */
@@ -164,11 +164,14 @@ static void write_record(void)
 static void write_count(void)
 {
 	struct ha_comm *send = run.pair.send;
-	uint32_t epoch = ha_comm_epoch(send) + (byte() % 4 == 3);
-	uint64_t count = byte() % 2 ? number(6) : ha_send_posted_end(send->send) + byte() % 3 - 1;
+	uint8_t how = byte();
+	uint64_t row = send->send->count_wait.row + how / 4 % 4;
+	uint64_t count = how % 2 ? number(6) : ha_send_posted_end(send->send) + byte() % 3 - 1;
 
-	send->send_ring->counts[(send->send->count_place + byte() % 2) % HA_COUNTS] =
-	    ha_count_word(count, epoch);
+	if (how & 2)
+		run.pair.recv->recv_ring->count = count;
+	else
+		send->send_ring->cts[row & send->slot_mask][0].delivered = count;
 }
 
 /* As if it had taken a receive of the path's. */
@@ -231,7 +234,7 @@ static void scribble_anywhere(void)
 		scribble(at_sender->msg_in, sizeof(at_sender->msg_in));
 		break;
 	case 2:
-		scribble(at_sender->counts, sizeof(at_sender->counts));
+		scribble(&at_receiver->count, sizeof(at_receiver->count));
 		break;
 	case 3:
 		scribble(at_receiver->sizes, sizeof(at_receiver->sizes));
@@ -347,9 +350,9 @@ static const uint8_t group_row[] = {0, ASK_FOR(3), STEPS(8), ROW, 0,	 0,	3,     
 static const uint8_t records[] = {0,	ASK_FOR(3), STEPS(8),  RECORD, 0,    1,
 				  0x7f, 0xff,	    0xff,      0xff,   0xff, 0xff,
 				  0xff, 0xff,	    IMMEDIATE, 64,     0,    STEPS(4)};
-static const uint8_t counts[] = {END_TO_END, MESSAGE, ASK,   STEPS(8), COUNT, 0,    0,
-				 2,	     0,	      OFFER, STEPS(8), COUNT, 0,    1,
-				 0xff,	     0xff,    0xff,  0xff,     0xff,  0xff, 0};
+static const uint8_t counts[] = {END_TO_END, MESSAGE,  ASK,   STEPS(8), COUNT, 0,	 0,
+				 OFFER,	     STEPS(8), COUNT, 2,	2,     STEPS(8), COUNT,
+				 1,	     0xff,     0xff,  0xff,	0xff,  0xff,	 0xff};
 static const uint8_t immediates[] = {0,	       ASK,	  STEPS(8),  IMMEDIATE, 0,    0,
 				     STEPS(4), IMMEDIATE, 128,	     0xff,	0xff, 0xff,
 				     0xff,     0,	  IMMEDIATE, 4,		0};

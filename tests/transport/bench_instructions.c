@@ -110,6 +110,7 @@ static void watch_verbs(const struct pair *pair)
 void *counted_isend(struct pair *pair, size_t size, int tag);
 void *counted_irecv(struct pair *pair, int n, void **data, size_t *sizes, int *tags, void **mrs);
 void counted_test_send(void *request, int *sizes);
+void counted_test_waiting(void *request);
 void counted_test_recv(void *request, int *sizes);
 void case_ends(void);
 
@@ -150,6 +151,14 @@ NOT_INLINE void counted_test_send(void *request, int *sizes)
 	need(result == ncclSuccess && done, "a send was not done");
 }
 
+NOT_INLINE void counted_test_waiting(void *request)
+{
+	int done = 0;
+	ncclResult_t result = ha_plugin_test(request, &done, NULL);
+
+	need(result == ncclSuccess && !done, "a send was done before anybody could know");
+}
+
 NOT_INLINE void counted_test_recv(void *request, int *sizes)
 {
 	int done = 0;
@@ -171,6 +180,17 @@ struct bench {
 	int n;
 	size_t size;
 	bool failover, e2e;
+	int window; /* groups in flight; 0: one, and nothing follows before its send is done */
+};
+
+#define WINDOW 8 /* as NCCL's steps */
+
+/* What is in flight, by number modulo WINDOW, and the first that was not asked for, or sent. */
+struct flight {
+	struct pair *pair;
+	const struct bench *bench;
+	void *recv[WINDOW], *send[WINDOW][HA_GROUP_MAX];
+	unsigned asked, sent;
 };
 
 static void settle(void)
@@ -178,34 +198,74 @@ static void settle(void)
 	sv_stepped_run_idle(1000000);
 }
 
-/* One group of messages of a case, from irecv to the last test. */
-static void round_trip(struct pair *pair, const struct bench *bench)
+static void ask(struct flight *f)
 {
+	const int n = f->bench->n;
 	size_t sizes[HA_GROUP_MAX];
-	void *data[HA_GROUP_MAX], *mrs[HA_GROUP_MAX], *send[HA_GROUP_MAX], *recv;
-	int tags[HA_GROUP_MAX], got[HA_GROUP_MAX];
+	void *data[HA_GROUP_MAX], *mrs[HA_GROUP_MAX];
+	int tags[HA_GROUP_MAX];
 
-	for (int i = 0; i < bench->n; i++) {
-		data[i] = pair->to.bytes + (size_t)i * 65536;
+	for (int i = 0; i < n; i++) {
+		data[i] = f->pair->to.bytes + (size_t)i * 65536;
 		sizes[i] = 65536;
-		mrs[i] = pair->to.mr;
+		mrs[i] = f->pair->to.mr;
 		tags[i] = i;
 	}
-	recv = counted_irecv(pair, bench->n, data, sizes, tags, mrs);
+	f->recv[f->asked++ % WINDOW] = counted_irecv(f->pair, n, data, sizes, tags, mrs);
 	settle();
-	for (int i = 0; i < bench->n; i++)
-		send[i] = counted_isend(pair, bench->size, i);
+}
+
+static void offer(struct flight *f)
+{
+	for (int i = 0; i < f->bench->n; i++)
+		f->send[f->sent % WINDOW][i] = counted_isend(f->pair, f->bench->size, i);
+	f->sent++;
 	settle();
-	if (bench->e2e) { /* the receiver's word comes first */
-		counted_test_recv(recv, got);
-		settle();
+}
+
+static void receive(const struct flight *f, unsigned number)
+{
+	int got[HA_GROUP_MAX];
+
+	counted_test_recv(f->recv[number % WINDOW], got);
+	for (int i = 0; i < f->bench->n; i++)
+		need((size_t)got[i] == f->bench->size, "a receive has another size");
+}
+
+static void complete(const struct flight *f, unsigned number)
+{
+	int got[HA_GROUP_MAX];
+
+	for (int i = 0; i < f->bench->n; i++)
+		counted_test_send(f->send[number % WINDOW][i], got);
+}
+
+/* The application comes back twice, since nothing tells it that the message was counted. */
+static void complete_last(const struct flight *f, unsigned number)
+{
+	for (int i = 0; i < 2; i++) {
+		counted_test_waiting(f->send[number % WINDOW][0]);
+		sv_stepped_run(sv_stepped_now() + 10 * HA_NS_PER_US);
 	}
-	for (int i = 0; i < bench->n; i++)
-		counted_test_send(send[i], got);
-	if (!bench->e2e)
-		counted_test_recv(recv, got);
-	for (int i = 0; i < bench->n; i++)
-		need((size_t)got[i] == bench->size, "a receive has another size");
+	complete(f, number);
+}
+
+/* As NCCL's proxies do: the buffer of what was received, or sent, is the next one's. */
+static void round_trip(struct flight *f)
+{
+	const unsigned window = (unsigned)f->bench->window;
+
+	if (window == 0) {
+		ask(f);
+		offer(f);
+		receive(f, f->sent - 1);
+		complete_last(f, f->sent - 1);
+		return;
+	}
+	receive(f, f->asked - window);
+	ask(f);
+	complete(f, f->sent - window);
+	offer(f);
 }
 
 static bool protected(const struct ha_comm *comm)
@@ -230,6 +290,7 @@ static void print_asked(const char *end, const struct asked *sum, int n)
 static void run(const struct bench *bench)
 {
 	struct pair pair;
+	struct flight flight = {.pair = &pair, .bench = bench};
 
 	pair_init(&pair);
 	pair.config.enable_backup = bench->failover;
@@ -242,13 +303,17 @@ static void run(const struct bench *bench)
 		pair_idle(&pair, 5);
 	}
 	need(protected(pair.send) == bench->failover, "no path in reserve");
+	for (int i = 0; i < bench->window; i++)
+		ask(&flight);
+	for (int i = 0; i < bench->window; i++)
+		offer(&flight);
 	for (int i = 0; i < WARM; i++)
-		round_trip(&pair, bench);
+		round_trip(&flight);
 	watch_verbs(&pair);
 	memset(asked, 0, sizeof(asked));
 	case_ends(); /* forget the warm-up */
 	for (int i = 0; i < ROUNDS; i++)
-		round_trip(&pair, bench);
+		round_trip(&flight);
 	case_ends();
 	printf("{\"case\": \"%s\", \"messages\": %d, ", bench->name, ROUNDS * bench->n);
 	print_asked("send", &asked[0], bench->n);
@@ -256,18 +321,33 @@ static void run(const struct bench *bench)
 	print_asked("recv", &asked[1], bench->n);
 	printf("}\n");
 	fflush(stdout);
+	for (int i = bench->window; i > 0; i--) {
+		(void)pair_finish(&pair, flight.recv[(flight.asked - (unsigned)i) % WINDOW], NULL);
+		for (int part = 0; part < bench->n; part++)
+			(void)pair_finish(
+			    &pair, flight.send[(flight.sent - (unsigned)i) % WINDOW][part], NULL);
+	}
 	pair_close(&pair);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct bench benches[] = {
-	    {"n=1 8B", 1, 8, false, false},	    {"n=1 8B HA", 1, 8, true, false},
-	    {"n=1 8B HA e2e", 1, 8, true, true},    {"n=1 64KB", 1, 65536, false, false},
-	    {"n=1 64KB HA", 1, 65536, true, false}, {"n=1 64KB HA e2e", 1, 65536, true, true},
-	    {"n=8 8B", 8, 8, false, false},	    {"n=8 8B HA", 8, 8, true, false},
-	    {"n=8 8B HA e2e", 8, 8, true, true},    {"n=8 64KB", 8, 65536, false, false},
-	    {"n=8 64KB HA", 8, 65536, true, false}, {"n=8 64KB HA e2e", 8, 65536, true, true},
+	    {"n=1 8B", 1, 8, false, false, 1},
+	    {"n=1 8B HA", 1, 8, true, false, 1},
+	    {"n=1 8B HA e2e", 1, 8, true, true, 1},
+	    {"n=1 8B HA e2e last", 1, 8, true, true, 0},
+	    {"n=1 8B HA, 8 in flight", 1, 8, true, false, WINDOW},
+	    {"n=1 8B HA, 8 in flight e2e", 1, 8, true, true, WINDOW},
+	    {"n=1 64KB", 1, 65536, false, false, 1},
+	    {"n=1 64KB HA", 1, 65536, true, false, 1},
+	    {"n=1 64KB HA e2e", 1, 65536, true, true, 1},
+	    {"n=8 8B", 8, 8, false, false, 1},
+	    {"n=8 8B HA", 8, 8, true, false, 1},
+	    {"n=8 8B HA e2e", 8, 8, true, true, 1},
+	    {"n=8 64KB", 8, 65536, false, false, 1},
+	    {"n=8 64KB HA", 8, 65536, true, false, 1},
+	    {"n=8 64KB HA e2e", 8, 65536, true, true, 1},
 	};
 	const char *only = argc > 1 ? argv[1] : NULL;
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "transport/complete.h"
+#include "transport/e2e.h"
 #include "transport/send.h"
 
 #include <string.h>
@@ -52,15 +53,42 @@ static void it_is_agreed_by_both_ends_only(void **state)
 	(void)state;
 	begin(&pair, 1);
 	assert_int_equal(pair.send->silent, HA_SILENT_COUNT);
-	assert_int_equal(pair.recv->silent, HA_SILENT_COUNT);
+	assert_int_equal(pair.recv->silent, HA_SILENT_TELL);
+	transfer(&pair, 100, 1);
+	assert_int_equal(pair.recv->recv_ring->count, 2);
 	pair_close(&pair);
 	pair_init(&pair);
 	pair.config.enable_backup = true;
 	pair_up(&pair);
 	assert_int_equal(pair.send->silent, 0);
 	transfer(&pair, 100, 1);
-	assert_int_equal(pair.send->send_ring->counts[0], 0); /* and nothing is told */
+	assert_int_equal(pair.recv->recv_ring->count, 0); /* and nothing is told */
 	pair_close(&pair);
+}
+
+static bool may_be_read(const struct ha_comm *comm)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	assert_int_equal(ibv_query_qp(comm->paths[0]->qps[0].qp, &attr, IBV_QP_ACCESS_FLAGS, &init),
+			 0);
+	return attr.qp_access_flags & IBV_ACCESS_REMOTE_READ;
+}
+
+static void a_receivers_memory_may_be_read_where_counts_are_and_nowhere_else(void **state)
+{
+	(void)state;
+	for (int e2e = 0; e2e < 2; e2e++) {
+		struct pair pair;
+
+		pair_init(&pair);
+		pair.config.completion = e2e ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
+		pair_up(&pair);
+		assert_int_equal(may_be_read(pair.recv), e2e);
+		assert_false(may_be_read(pair.send));
+		pair_close(&pair);
+	}
 }
 
 static void messages_of_all_shapes_complete(void **state)
@@ -100,17 +128,157 @@ static void the_hardwares_word_is_not_enough(void **state)
 	poll(pair.recv);
 	assert_true(is_done(recv));
 	poll(pair.send);
-	assert_false(is_done(send)); /* the count is on its way */
+	assert_false(is_done(send)); /* and nothing tells it yet */
+	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+	pair_close(&pair);
+}
+
+/* The count of what came before is in the receive that follows. */
+static void the_count_rides_on_the_next_receive(void **state)
+{
+	struct ha_request *recv, *send;
+	struct pair pair;
+	uint64_t before;
+
+	(void)state;
+	begin(&pair, 1);
+	start(&pair, &recv, &send);
+	sv_stepped_run_idle(1000);
+	poll(pair.recv);
+	assert_true(is_done(recv));
+	before = pair.send->count.work_requests;
+	recv = post_recv(&pair, 1, &offset, &size, &tag);
 	sv_stepped_run_idle(1000);
 	poll(pair.send);
 	assert_true(is_done(send));
+	send = try_send(&pair, 0, size, tag);
+	assert_int_equal(pair_finish(&pair, recv, NULL), HA_OK);
+	assert_int_equal(pair.send->count.work_requests, before + 1); /* the message itself */
+	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+	pair_close(&pair);
+}
+
+/* What NCCL asks, once. */
+static bool tested(struct ha_request *req)
+{
+	bool done;
+
+	assert_int_equal(ha_test(req, &done, NULL), HA_OK);
+	return done;
+}
+
+/* As NCCL has them: eight in flight, and each that is received makes room for the next. */
+static void while_receives_follow_no_message_costs_a_write_more(void **state)
+{
+	(void)state;
+	for (int unordered = 0; unordered < 2; unordered++) {
+		struct ha_request *recv[8], *send[8];
+		uint64_t sender, receiver;
+		struct pair pair;
+
+		begin(&pair, 1);
+		if (unordered)
+			add_rule("unordered=2us host=0");
+		for (size_t i = 0; i < 8; i++)
+			recv[i] = post_recv(&pair, 1, &(size_t){i * size}, &size, &tag);
+		sv_stepped_run_idle(1000);
+		for (size_t i = 0; i < 8; i++)
+			send[i] = try_send(&pair, i * size, size, tag);
+		sender = pair.send->count.work_requests;
+		receiver = pair.recv->count.work_requests;
+		for (size_t i = 0; i < 256; i++) {
+			while (!tested(recv[i % 8]))
+				sv_stepped_run(sv_stepped_now() + HA_NS_PER_US);
+			recv[i % 8] = post_recv(&pair, 1, &(size_t){i % 8 * size}, &size, &tag);
+			sv_stepped_run(sv_stepped_now() + 6 * HA_NS_PER_US);
+			assert_true(tested(send[i % 8]));
+			send[i % 8] = try_send(&pair, i % 8 * size, size, tag);
+			assert_non_null(send[i % 8]);
+		}
+		assert_int_equal(pair.send->count.work_requests, sender + 256);
+		assert_int_equal(pair.recv->count.work_requests, receiver + 256);
+		for (size_t i = 0; i < 8; i++) {
+			assert_int_equal(pair_finish(&pair, recv[i], NULL), HA_OK);
+			assert_int_equal(pair_finish(&pair, send[i], NULL), HA_OK);
+		}
+		pair_close(&pair);
+	}
+}
+
+/* A sender that tests, while nobody calls the receiver any more. */
+static uint64_t ns_until_done(struct pair *pair, const struct ha_request *send)
+{
+	uint64_t from = sv_stepped_now();
+
+	while (!is_done(send) && sv_stepped_now() < from + HA_NS_PER_S) {
+		sv_stepped_run(sv_stepped_now() + 200);
+		poll(pair->send);
+	}
+	return sv_stepped_now() - from;
+}
+
+static void a_sender_that_waits_asks_within_microseconds(void **state)
+{
+	uint64_t after_ns[2 * 8];
+	struct pair pair;
+
+	(void)state;
+	begin(&pair, 1);
+	pair_idle(&pair, 300); /* what is said at the beginning has been said */
+	for (int i = 0; i < 2 * 8; i++) {
+		struct ha_request *recv, *send;
+		uint64_t before;
+
+		start(&pair, &recv, &send);
+		sv_stepped_run_idle(1000);
+		poll(pair.recv);
+		assert_true(is_done(recv));
+		before = pair.send->count.work_requests;
+		after_ns[i] = ns_until_done(&pair, send);
+		assert_int_equal(pair.send->count.work_requests, before + 1);
+		assert_int_equal(pair_finish(&pair, recv, NULL), HA_OK);
+		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+	}
+	/* First there is patience, and where it is in vain, one time in eight. */
+	for (int i = 0; i < 2 * 8; i++)
+		if (i % 8 == 0)
+			assert_in_range(after_ns[i], HA_COUNT_PATIENCE_NS,
+					HA_COUNT_PATIENCE_NS + 8 * HA_NS_PER_US);
+		else
+			assert_in_range(after_ns[i], HA_COUNT_ASK_MIN_NS,
+					HA_COUNT_ASK_MIN_NS + 8 * HA_NS_PER_US);
+	pair_close(&pair);
+}
+
+/* One whose receiver does not look for long asks ever less often, one question at a time. */
+static void a_long_wait_costs_few_questions(void **state)
+{
+	struct ha_request *recv, *send;
+	struct pair pair;
+	uint64_t before;
+
+	(void)state;
+	begin(&pair, 1);
+	start(&pair, &recv, &send);
+	sv_stepped_run_idle(1000);
+	before = pair.send->count.work_requests;
+	for (int us = 0; us < 5000; us++) {
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_US);
+		poll(pair.send);
+	}
+	assert_false(is_done(send));
+	assert_in_range(pair.send->count.work_requests - before, 20,
+			5000000 / HA_COUNT_ASK_MAX_NS + 8);
+	poll(pair.recv);
+	assert_true(is_done(recv));
+	assert_in_range(ns_until_done(&pair, send), 0, HA_COUNT_ASK_MAX_NS + 8 * HA_NS_PER_US);
 	pair_close(&pair);
 }
 
 /* The device may read the buffer again until it has the acknowledgement. */
 static void the_count_is_not_enough(void **state)
 {
-	struct ha_request *recv, *send;
+	struct ha_request *recv, *send, *next = NULL;
 	uint64_t matched, fired;
 	struct pair pair;
 	int id;
@@ -123,6 +291,8 @@ static void the_count_is_not_enough(void **state)
 	for (int i = 0; i < 100 && pair.send->send->delivered < 2; i++) {
 		sv_stepped_step();
 		poll(pair.recv);
+		if (is_done(recv) && !next) /* which tells */
+			next = post_recv(&pair, 1, &offset, &size, &tag);
 		poll(pair.send);
 	}
 	assert_true(is_done(recv));
@@ -135,8 +305,37 @@ static void the_count_is_not_enough(void **state)
 	pair_close(&pair);
 }
 
-/* The place is memory that others can write to who have its key. */
+/* In a row of the ring, or where the question is answered: memory that others can write to who have
+ * its key. */
 static void a_count_above_what_was_posted_latches(void **state)
+{
+	(void)state;
+	for (int asked = 0; asked < 2; asked++) {
+		struct ha_request *recv, *send;
+		struct pair pair;
+
+		begin(&pair, 1);
+		start(&pair, &recv, &send);
+		sv_stepped_run_idle(1000); /* acknowledged: nothing but the count is missing */
+		poll(pair.send);
+		assert_false(is_done(send));
+		if (asked)
+			pair.recv->recv_ring->count = 1000;
+		else
+			pair.send->send_ring->cts[2][0].delivered = 1000;
+		for (int us = 0; us < 20 && ha_comm_error(pair.send) == HA_OK; us++) {
+			sv_stepped_run(sv_stepped_now() + HA_NS_PER_US);
+			poll(pair.send);
+		}
+		assert_false(is_done(send));
+		assert_logged("the peer counts 999 messages and more, and there were only 1");
+		pair_assert_latched(&pair, pair.send, send, HA_ERR_INTERNAL);
+		pair_close(&pair);
+	}
+}
+
+/* Whatever all rows say, a look at them comes to an end. */
+static void rows_that_count_without_end_are_looked_at_once(void **state)
 {
 	struct ha_request *recv, *send;
 	struct pair pair;
@@ -144,20 +343,17 @@ static void a_count_above_what_was_posted_latches(void **state)
 	(void)state;
 	begin(&pair, 1);
 	start(&pair, &recv, &send);
-	sv_stepped_run_idle(1000); /* acknowledged: nothing but the count is missing */
+	sv_stepped_run_idle(1000);
+	for (int row = 0; row < HA_WINDOW; row++)
+		pair.send->send_ring->cts[row][0].delivered = 1ull << 60;
 	poll(pair.send);
-	assert_false(is_done(send));
-	pair.send->send_ring->counts[pair.send->send->count_place % HA_COUNTS] =
-	    ha_count_word(1000, ha_comm_epoch(pair.send));
-	poll(pair.send);
-	assert_false(is_done(send));
-	assert_logged("the peer counts 999 messages and more, and there were only 1");
+	assert_in_range(pair.send->send->count_wait.row, 1, 1 + 2 * HA_WINDOW);
 	pair_assert_latched(&pair, pair.send, send, HA_ERR_INTERNAL);
 	pair_close(&pair);
 }
 
 /* Many at a time are told at once. */
-static void a_batch_is_told_by_one_write(void **state)
+static void a_batch_is_told_by_one_question(void **state)
 {
 	struct ha_request *recv[8], *send[8];
 	struct pair pair;
@@ -171,40 +367,42 @@ static void a_batch_is_told_by_one_write(void **state)
 	for (size_t i = 0; i < 8; i++)
 		send[i] = try_send(&pair, i * size, size, tag);
 	sv_stepped_run_idle(1000);
-	before = pair.recv->count.work_requests;
+	poll(pair.send);
+	for (size_t i = 0; i < 8; i++) /* that all were asked for says nothing */
+		assert_false(is_done(send[i]));
 	poll(pair.recv);
-	poll(pair.recv);
-	assert_int_equal(pair.recv->count.work_requests, before + 1);
+	before = pair.send->count.work_requests;
 	for (size_t i = 0; i < 8; i++) {
 		assert_true(is_done(recv[i]));
+		ns_until_done(&pair, send[i]);
 		assert_int_equal(pair_finish(&pair, send[i], NULL), HA_OK);
 	}
+	assert_int_equal(pair.send->count.work_requests, before + 1);
 	pair_close(&pair);
 }
 
-/* Steps until the receiver has a message, which it then tells at once. */
-static void receive_and_tell(struct pair *pair, struct ha_request *recv)
+/* Steps until the receiver has a message, and asks for another one, which tells it. */
+static struct ha_request *receive_and_tell(struct pair *pair, struct ha_request *recv)
 {
 	for (int i = 0; i < 1000 && !is_done(recv); i++) {
 		assert_true(sv_stepped_step());
 		poll(pair->recv);
 	}
 	assert_true(is_done(recv));
+	return post_recv(pair, 1, &offset, &size, &tag);
 }
 
 /*
  * Two counts are under way at once, and the device of the sender places them in any order: it must
- * not end with the older one, since at the end of a collective nothing comes after them.
+ * not end with the older one.
  */
 static void counts_never_go_back_in_whatever_order_they_are_placed(void **state)
 {
-	unsigned late = 0;
-
 	(void)state;
 	for (unsigned seed = 1; seed <= 32; seed++) {
 		struct ha_request *recv[2], *send[2];
-		uint64_t matched, fired;
 		struct pair pair;
+		uint64_t before;
 		char rule[64];
 		int id;
 
@@ -216,20 +414,17 @@ static void counts_never_go_back_in_whatever_order_they_are_placed(void **state)
 		for (size_t i = 0; i < 2; i++)
 			send[i] = try_send(&pair, i * size, size, tag);
 		snprintf(rule, sizeof(rule), "unordered=100us host=0 seed=%u", seed);
-		id = sv_stepped_fault_add(rule, captured_log, sizeof(captured_log));
-		assert_true(id >= 0);
-		receive_and_tell(&pair, recv[0]);
-		receive_and_tell(&pair, recv[1]);
+		id = add_rule(rule);
+		for (size_t i = 0; i < 2; i++)
+			recv[i] = receive_and_tell(&pair, recv[i]);
+		before = pair.send->count.work_requests;
 		sv_stepped_run_idle(1000);
 		poll(pair.send);
-		assert_true(sv_stepped_fault_stats(id, &matched, &fired));
-		assert_int_equal(fired, 2);
-		late += pair.send->send->count_place == 2;
+		assert_int_equal(fired(id), 2);
 		assert_true(is_done(send[0]) && is_done(send[1]));
-		assert_true(filled(pair.to.bytes, 2 * size, seed));
+		assert_int_equal(pair.send->count.work_requests, before);
 		pair_close(&pair);
 	}
-	assert_int_equal(late, 32);
 }
 
 /* With rows, records and mail in any order, too, for longer than there are places. */
@@ -260,105 +455,93 @@ static void everything_completes_in_whatever_order_writes_are_placed(void **stat
 		}
 }
 
-static int ms_until_done(struct pair *pair, const struct ha_request *send)
+static void two_rails(struct pair *pair, enum ha_completion_mode mode)
 {
-	int ms = 0;
+	pair_init(pair);
+	pair->config.completion = mode;
+	pair->config.enable_backup = true;
+	pair->fabric.rails = 2;
+	pair_up(pair);
+	transfer(pair, 100, 1);
+	pair_wait_standby(pair);
+}
 
-	for (; ms < 3000 && !is_done(send); ms++) {
-		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
-		ha_instance_progress(pair->inst[0]);
-		ha_instance_progress(pair->inst[1]);
-	}
+/* Nothing but the count is missing, and the receiver's application has all it wants. */
+static struct ha_request *counted_and_not_told(struct pair *pair)
+{
+	struct ha_request *recv, *send;
+
+	start(pair, &recv, &send);
+	sv_stepped_run_idle(1000);
+	poll(pair->send);
+	poll(pair->recv);
+	assert_true(is_done(recv));
+	assert_int_equal(pair_finish(pair, recv, NULL), HA_OK);
+	assert_false(is_done(send));
+	return send;
+}
+
+static unsigned ms_of_both(struct pair *pair, const struct ha_request *send)
+{
+	unsigned ms = 0;
+
+	for (; ms < 5000 && !is_done(send); ms++)
+		pair_pass(pair, 1);
 	return ms;
 }
 
-/*
- * A device acknowledged it and placed it nowhere. The sender asks; and since it does not know that
- * the count will never come, it asks once more before it goes on with the places behind.
- */
-static void a_count_that_never_comes_is_asked_for(void **state)
+/* The hardware reports it, or nobody does: the soft timeout. Then RESUME tells. */
+static void a_question_that_is_not_answered_fails_its_path(void **state)
 {
-	struct ha_request *recv, *send;
-	struct pair pair;
-
 	(void)state;
-	begin(&pair, 1);
-	pair_idle(&pair, 300); /* what is said at the beginning has been said */
-	start(&pair, &recv, &send);
-	sv_stepped_run_idle(1000);
-	poll(pair.recv);
-	assert_true(is_done(recv));
-	sv_stepped_run_idle(1000);
-	assert_int_not_equal(pair.send->send_ring->counts[0], 0);
-	pair.send->send_ring->counts[0] = 0;
-	poll(pair.send);
-	assert_false(is_done(send));
-	assert_in_range(ms_until_done(&pair, send), pair.config.rto_ms / 2, 2 * pair.config.rto_ms);
-	for (int i = 0; i < 3; i++) {
-		start(&pair, &recv, &send);
-		sv_stepped_run_idle(1000);
-		poll(pair.recv);
-		sv_stepped_run_idle(1000);
-		poll(pair.send);
-		assert_int_equal(is_done(send), i > 0);
-		assert_in_range(ms_until_done(&pair, send), 0, 2 * pair.config.rto_ms);
+	for (int wedged = 0; wedged < 2; wedged++) {
+		struct ha_request *send;
+		struct pair pair;
+		unsigned ms;
+
+		two_rails(&pair, HA_COMPLETION_E2E);
+		pair.send->rto_ms = 200;
+		send = counted_and_not_told(&pair);
+		if (wedged)
+			assert_true(
+			    sv_stepped_wedge(0, 0, pair.send->paths[0]->qps[0].qp->qp_num, false));
+		else
+			sv_stepped_cut(0, true);
+		ms = ms_of_both(&pair, send);
+		assert_in_range(ms, 1, 1000);
+		for (ms = 0; ms < 1000 && pair.send->count.failovers == 0; ms++)
+			pair_pass(&pair, 1); /* FENCE has told, and then traffic goes on */
+		assert_int_equal(pair.send->count.failovers, 1);
+		if (wedged)
+			assert_logged("a read of the peer's count was posted");
+		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+		/* And what is counted on the next path is asked for there. */
+		send = counted_and_not_told(&pair);
+		assert_in_range(ns_until_done(&pair, send), 0, 20 * HA_NS_PER_US);
+		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+		pair_close(&pair);
 	}
-	assert_int_equal(pair.recv->count.failovers, 0);
-	pair_close(&pair);
 }
 
-/* The receiver has all it wants and does not call any more; its progress thread finds out. */
-static void a_lost_count_is_noticed_by_an_idle_receiver(void **state)
+/* Neither end keeps anything under way when the last message is counted. */
+static void when_everything_is_counted_nobody_asks(void **state)
 {
-	struct ha_request *recv, *send;
+	uint64_t sender, receiver;
+	struct ha_request *send;
 	struct pair pair;
-	int ms;
 
 	(void)state;
 	begin(&pair, 1);
-	start(&pair, &recv, &send);
-	sv_stepped_run_idle(1000);
-	poll(pair.send);
-	sv_stepped_cut(0, true);
-	poll(pair.recv);
-	assert_true(is_done(recv));
-	assert_int_equal(pair.recv->outstanding, 0);
-	assert_true(atomic_load(&pair.recv->telling));
-	for (ms = 0; ms < 3000; ms++) {
-		const struct ha_path *path = pair.recv->paths[0];
-
-		if (!path || path->generation != 1 || ha_path_stopped(path))
-			break;
-		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
-		ha_instance_progress(pair.inst[1]);
-	}
-	assert_in_range(ms, 1, 2000);
-	pair_close(&pair);
-}
-
-/* When it is known that the count arrived, nobody keeps looking. */
-static void a_count_that_arrived_is_confirmed(void **state)
-{
-	struct ha_request *recv, *send;
-	struct pair pair;
-	uint64_t before;
-
-	(void)state;
-	begin(&pair, 1);
-	start(&pair, &recv, &send);
-	assert_int_equal(pair_finish(&pair, recv, NULL), HA_OK);
+	send = counted_and_not_told(&pair);
 	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
-	for (int ms = 0; ms < 1000; ms++) {
-		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
-		ha_instance_progress(pair.inst[1]);
-	}
-	assert_false(atomic_load(&pair.recv->telling));
-	before = pair.recv->count.work_requests;
-	for (int ms = 0; ms < 1000; ms++) {
-		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
-		ha_instance_progress(pair.inst[1]);
-	}
-	assert_int_equal(pair.recv->count.work_requests, before);
+	pair_pass(&pair, 500);
+	sender = pair.send->count.work_requests;
+	receiver = pair.recv->count.work_requests;
+	for (int i = 0; i < 1000; i++)
+		poll(pair.send);
+	pair_pass(&pair, 500);
+	assert_int_equal(pair.send->count.work_requests, sender);
+	assert_int_equal(pair.recv->count.work_requests, receiver);
 	pair_close(&pair);
 }
 
@@ -382,17 +565,6 @@ static void a_receiver_may_close_at_once(void **state)
 	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
 	assert_int_equal(captured_warnings, 0);
 	pair_close(&pair);
-}
-
-static void two_rails(struct pair *pair, enum ha_completion_mode mode)
-{
-	pair_init(pair);
-	pair->config.completion = mode;
-	pair->config.enable_backup = true;
-	pair->fabric.rails = 2;
-	pair_up(pair);
-	transfer(pair, 100, 1);
-	pair_wait_standby(pair);
 }
 
 /* The receiver's device acknowledges and dies, having written some of the packets or none. */
@@ -438,7 +610,7 @@ static void a_device_that_dies_with_what_it_acknowledged_loses_nothing(void **st
 	}
 }
 
-/* What the default can do: tell. */
+/* What rc can do: tell. */
 static void without_it_the_loss_is_an_error(void **state)
 {
 	struct pair pair;
@@ -454,16 +626,21 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(it_is_agreed_by_both_ends_only),
+	    cmocka_unit_test(a_receivers_memory_may_be_read_where_counts_are_and_nowhere_else),
 	    cmocka_unit_test(messages_of_all_shapes_complete),
 	    cmocka_unit_test(the_hardwares_word_is_not_enough),
+	    cmocka_unit_test(the_count_rides_on_the_next_receive),
+	    cmocka_unit_test(while_receives_follow_no_message_costs_a_write_more),
+	    cmocka_unit_test(a_sender_that_waits_asks_within_microseconds),
+	    cmocka_unit_test(a_long_wait_costs_few_questions),
 	    cmocka_unit_test(the_count_is_not_enough),
 	    cmocka_unit_test(a_count_above_what_was_posted_latches),
-	    cmocka_unit_test(a_batch_is_told_by_one_write),
+	    cmocka_unit_test(rows_that_count_without_end_are_looked_at_once),
+	    cmocka_unit_test(a_batch_is_told_by_one_question),
 	    cmocka_unit_test(counts_never_go_back_in_whatever_order_they_are_placed),
 	    cmocka_unit_test(everything_completes_in_whatever_order_writes_are_placed),
-	    cmocka_unit_test(a_count_that_never_comes_is_asked_for),
-	    cmocka_unit_test(a_lost_count_is_noticed_by_an_idle_receiver),
-	    cmocka_unit_test(a_count_that_arrived_is_confirmed),
+	    cmocka_unit_test(a_question_that_is_not_answered_fails_its_path),
+	    cmocka_unit_test(when_everything_is_counted_nobody_asks),
 	    cmocka_unit_test(a_receiver_may_close_at_once),
 	    cmocka_unit_test(a_device_that_dies_with_what_it_acknowledged_loses_nothing),
 	    cmocka_unit_test(without_it_the_loss_is_an_error),

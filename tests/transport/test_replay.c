@@ -140,8 +140,8 @@ static void begin(struct pair *pair, int nqps, bool split)
 	pair->config.enable_backup = false; /* the test is the engine */
 	pair->config.ib_qps_per_connection = nqps;
 	pair->config.ib_split_data_on_qps = split;
+	pair->config.completion = end_to_end ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
 	pair_up(pair);
-	pair->send->silent = pair->recv->silent = end_to_end ? HA_SILENT_COUNT : 0;
 }
 
 struct sums {
