@@ -25,6 +25,8 @@
 extern "C" {
 #endif
 
+#define SV_STEPPED_RAILS 16 /* at most */
+
 /* Zero means the default of each. */
 struct sv_stepped_opts {
 	uint32_t hosts;	     /* 2 */
@@ -47,6 +49,17 @@ struct sv_stepped_opts {
 			      between them knows the GIDs at index 1 */
 	const char *pkeys; /* "0xffff,0x8001/0x8001,0xffff": P_Key tables, which a host's ports have
 			      in turn, by rail and port. NULL: 0xffff alone */
+	/*
+	 * Rates and latencies by rail; 0: rate_mbps and latency_ns. A packet takes the way out of
+	 * its port and the way into the other one, each with its rail's rate and one thing after
+	 * the other; between two rails it has half the latency of each.
+	 */
+	uint32_t rail_rate_mbps[SV_STEPPED_RAILS];
+	uint64_t rail_latency_ns[SV_STEPPED_RAILS];
+	uint32_t aggregators; /* so many hosts more, behind the others, whose devices have one link
+				 for each port of the fabric: switches that are hosts */
+	const char *islands;  /* "0-3,4-7": hosts whose second rail reaches only each other, and
+				 ENETUNREACH else. Its addresses are 10.1.<island>.<host + 1> */
 	bool isolated_rails;  /* packets stay on their rail; a GID of another is unreachable */
 	bool late_recvs_stay; /* a receive posted in ERR is flushed when ERR is set again, not
 				 before: as the kernel's soft RoCE does it */
@@ -231,6 +244,22 @@ struct sv_stepped_stats {
 	uint64_t timers;
 };
 void sv_stepped_get_stats(struct sv_stepped_stats *stats);
+
+/* What the queue pairs had a port carry: bytes of payload, MTU packets, work requests of send
+ * queues that were begun, receives completed and the immediates that came with them. */
+struct sv_stepped_traffic {
+	uint64_t bytes_out, packets_out, work_requests;
+	uint64_t bytes_in, packets_in, receives, immediates;
+};
+void sv_stepped_get_traffic(uint32_t host, uint32_t rail, struct sv_stepped_traffic *traffic);
+
+/* What the link of a port carried out of it and into it; of an aggregator, the link to this peer.
+ */
+struct sv_stepped_link_stats {
+	uint64_t bytes_out, packets_out, bytes_in, packets_in;
+};
+void sv_stepped_get_link_stats(uint32_t host, uint32_t rail, uint32_t peer_host, uint32_t peer_rail,
+			       struct sv_stepped_link_stats *stats);
 
 #ifdef __cplusplus
 }

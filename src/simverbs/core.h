@@ -193,7 +193,7 @@ struct sv_qp {
 	struct sv_port *port;
 	struct sv_list link;	 /* sv_context.qps */
 	struct sv_qp *hash_next; /* sv_port.qp_hash */
-	struct sv_list tx_link;	 /* sv_port.tx_wait: send() said -EAGAIN */
+	struct sv_list tx_link;	 /* sv_port.tx_wait: send() said -EAGAIN; or sv_pace.wait */
 	struct sv_list ack_link; /* sv_port.ack_wait: owes an ack */
 	struct sv_pd *pd;
 	struct sv_srq *srq;
@@ -203,6 +203,7 @@ struct sv_qp {
 	bool fatal;  /* lost a completion: see sv_qp_check_fatal() */
 	bool wedged; /* fault: accepts posts, does nothing */
 	bool wedged_hard;
+	bool paced;	 /* it was a link that had no room */
 	bool breaking;	 /* fault: wedged until it is in ERR, which is about to be */
 	bool err_unsaid; /* fault: wedged, and in ERR if somebody asks */
 	bool abandoned;	 /* destroyed, says the driver; the hardware knows nothing of it */
@@ -211,10 +212,11 @@ struct sv_qp {
 	struct ibv_qp_cap cap;
 	struct ibv_qp_attr attr; /* as set by modify; what the protocol uses */
 	uint32_t async_reported;
-	uint16_t own_port; /* index of the physical port that it was given at INIT */
-	uint16_t dst_port; /* resolved at RTR */
-	uint16_t pkey;	   /* what its P_Key index stands for */
-	uint16_t sport;	   /* what leaves has this UDP source port */
+	uint16_t own_port;	    /* index of the physical port that it was given at INIT */
+	struct sv_traffic *traffic; /* of that port */
+	uint16_t dst_port;	    /* resolved at RTR */
+	uint16_t pkey;		    /* what its P_Key index stands for */
+	uint16_t sport;		    /* what leaves has this UDP source port */
 	uint8_t traffic_class, hop_limit;
 	uint32_t mtu; /* bytes */
 	/* ECE options: the device's; from RTR on what was set and the device has. */
@@ -291,6 +293,17 @@ struct sv_mr_slot {
 	uint8_t generation;
 };
 
+/* Back-pressure of links that have a rate (pace.c). */
+struct sv_pace {
+	struct sv_list wait;	       /* QPs whose next packet finds no room on a link */
+	_Atomic uint64_t resume_ns;    /* when the first of them may go on; read without the lock */
+	uint64_t as_of_ns;	       /* what is sent is sent as of then; 0: now */
+	uint64_t no_room_ns;	       /* since when the wire has had no room for QPs in tx_wait */
+	uint64_t passed;	       /* packets with payload that links were given */
+	uint64_t left_ns[SV_MAX_PHYS]; /* when the last of them will have left the port … */
+	uint64_t *there_ns;	       /* … and got through the link of a destination port */
+};
+
 struct sv_port {
 	pthread_mutex_t *lock;	  /* protects everything below, and the objects */
 	pthread_mutex_t own_lock; /* what lock points to unless the wire has its own */
@@ -310,6 +323,7 @@ struct sv_port {
 
 	struct sv_list contexts;
 	struct sv_list tx_wait, ack_wait;
+	struct sv_pace pace;
 
 	struct sv_qp **qp_hash;
 	uint32_t qp_mask;
@@ -324,6 +338,8 @@ struct sv_port {
 
 	uint32_t next_handle;
 	struct sv_port_stats stats;
+	struct sv_traffic *traffic; /* own_traffic unless the wire has its own */
+	struct sv_traffic own_traffic[SV_MAX_PHYS];
 };
 
 /* ---------------------------------------------------------------- helpers */
@@ -367,6 +383,12 @@ static inline struct sv_fault_where sv_qp_where(const struct sv_qp *qp)
 	    .rail = cfg->rail,
 	    .phys = qp->own_port / cfg->devices,
 	    .peer = qp->dst_port == SV_NOWHERE ? SV_ANY : sv_index_host(cfg, qp->dst_port)};
+}
+
+static inline void sv_qp_on_port(struct sv_qp *qp, uint32_t phys)
+{
+	qp->own_port = (uint16_t)sv_port_index(&qp->port->cfg, phys);
+	qp->traffic = &qp->port->traffic[phys];
 }
 
 static inline struct sv_cq *sv_cq(struct ibv_cq *cq)
@@ -614,6 +636,12 @@ void sv_port_remove_qp(struct sv_port *port, struct sv_qp *qp);
 void sv_port_wait_for_room(struct sv_qp *qp);
 int sv_port_send(struct sv_qp *qp, struct sv_packet *pkt, const struct sv_frag *frags,
 		 uint32_t nfrags);
+/* A QP that waited goes on. */
+void sv_port_take_turn(struct sv_qp *qp);
+
+/* pace.c, locked: 0 or errno; and whether the links have room for a packet. */
+int sv_pace_init(struct sv_port *port);
+bool sv_pace_admits(struct sv_qp *qp, const struct sv_packet *pkt);
 
 /* context.c, not locked */
 void sv_context_set_ops(struct sv_context *ctx);

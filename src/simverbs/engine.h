@@ -40,6 +40,7 @@
 #undef ibv_query_port
 
 struct sv_port;
+struct sv_links;
 struct sv_fault_table;
 
 #define SV_PSN_MASK	0xffffffu
@@ -145,6 +146,12 @@ struct sv_packet {
 	const void *payload;
 	void *wire_ref; /* the receiving wire's own */
 };
+
+/* MTU packets that a descriptor stands for: a request for n responses is one itself. */
+static inline uint32_t sv_packet_count(const struct sv_packet *pkt)
+{
+	return pkt->op == SV_OP_READ_REQ ? 1 : pkt->npkts;
+}
 
 /*
  * A device may be a bond, of two legs that are two cables, and a switch may have as many ways to
@@ -284,6 +291,25 @@ struct sv_gid_entry {
 	uint32_t ndev_ifindex;
 };
 
+/*
+ * What queue pairs had a port carry. Bytes are payload, packets MTU packets, those sent again
+ * included. Written under the port's lock, and plain, since that is done for every packet; it may
+ * lie where other processes look at it, who then see a word as it is or was.
+ */
+enum sv_traffic_kind {
+	SV_TRAFFIC_BYTES_OUT,
+	SV_TRAFFIC_PACKETS_OUT,
+	SV_TRAFFIC_WORK_REQUESTS, /* of send queues, begun */
+	SV_TRAFFIC_BYTES_IN,
+	SV_TRAFFIC_PACKETS_IN,
+	SV_TRAFFIC_RECEIVES,   /* completed */
+	SV_TRAFFIC_IMMEDIATES, /* that came with these */
+	SV_TRAFFIC_KINDS
+};
+struct sv_traffic {
+	uint64_t n[SV_TRAFFIC_KINDS];
+};
+
 /* A physical port of a device. */
 struct sv_phys_config {
 	uint16_t lid;
@@ -338,6 +364,14 @@ struct sv_port_config {
 	uint32_t profile;		  /* enum sv_profile: when things happen */
 	bool bond;			  /* one device of two legs */
 	pthread_mutex_t *lock; /* instead of one of its own: several ports under one lock */
+	/*
+	 * Links that hold back what they have no room for, by port index. The port keeps the
+	 * pointer; NULL: it sends as fast as the wire takes it. A wire that has them calls
+	 * sv_port_pass() for each packet that leaves, and sv_port_resume().
+	 */
+	const struct sv_links *links;
+	struct sv_traffic
+	    *traffic; /* where to count, num_phys of them; NULL: the port has its own */
 };
 
 /* Fabric-wide index of a physical port: first those of all devices' first ports. */
@@ -410,6 +444,20 @@ void sv_port_flush(struct sv_port *port);
 bool sv_port_kick(struct sv_port *port);
 bool sv_port_wants_kick(const struct sv_port *port);
 
+/*
+ * This packet leaves now: takes its ways (link.h). Returns when it is there; 0: at once, as without
+ * links, or inside a device.
+ */
+uint64_t sv_port_pass(struct sv_port *port, const struct sv_packet *pkt);
+/* What is sent from here on is an answer to what was there at `ns`, and could have been sent then;
+ * 0: it is sent when it is sent. */
+void sv_port_as_of(struct sv_port *port, uint64_t ns);
+/* Goes on with what waited for a link, if that has room by now. sv_port_run_timers() does so, too;
+ * who polls shall not wait for that. */
+void sv_port_resume(struct sv_port *port);
+/* When that is; UINT64_MAX: nothing waits. Unlocked. */
+uint64_t sv_port_resume_ns(const struct sv_port *port);
+
 /* Runs what is due. Returns the next deadline, UINT64_MAX for none. */
 uint64_t sv_port_run_timers(struct sv_port *port, uint64_t now_ns);
 /* Only the first that is due; false: none was. */
@@ -479,14 +527,14 @@ void sv_port_raise(struct sv_port *port, uint32_t phys, enum ibv_event_type type
 
 /* Statistics. */
 struct sv_port_stats {
-	uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes; /* packets count MTU packets */
-	uint64_t acks, naks_seq, naks_rnr, naks_other;	     /* sent */
+	uint64_t acks, naks_seq, naks_rnr, naks_other; /* sent */
 	uint64_t retransmits, timeouts, rnr_waits, duplicates, out_of_sequence;
 	uint64_t rx_no_qp, rx_bad_state, rx_bad_qkey, rx_bad_pkey, rx_ud_no_buffer, payload_lost;
 	uint64_t cqes, cq_overruns, qps, mrs, cqs;
 };
 /* Locked. */
 void sv_port_get_stats(const struct sv_port *port, struct sv_port_stats *stats);
+const struct sv_traffic *sv_port_traffic(const struct sv_port *port, uint32_t phys);
 
 /* ---------------------------------------------------------------- ABI layer → core */
 

@@ -222,6 +222,9 @@ struct sv_fault_table {
 
 void sv_fault_table_init(struct sv_fault_table *table, uint64_t seed);
 
+/* "5us", "20ms", "1.5s": nanoseconds. False: no such time. */
+bool sv_time_parse(const char *text, uint64_t *ns);
+
 /*
  * Parses one rule into *rule. 0, or EINVAL with a message in err that names the offending token and
  * what would be accepted.

@@ -44,7 +44,7 @@ static bool to_number(const char *s, uint64_t *out)
 	return *s >= '0' && *s <= '9' && !*end && !errno;
 }
 
-static bool to_time(const char *s, uint64_t *out)
+bool sv_time_parse(const char *s, uint64_t *out)
 {
 	static const struct {
 		const char *suffix;
@@ -119,7 +119,7 @@ static int act_number(struct parser *p, const char *key, const char *value, uint
 
 static int act_time(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
-	if (!value || !to_time(value, &p->rule->amount))
+	if (!value || !sv_time_parse(value, &p->rule->amount))
 		return fail(p, "'%s=%s': expected a time such as 20ms", key, value ? value : "");
 	return set_kind(p, (enum sv_fault_kind)kind);
 }
@@ -343,7 +343,7 @@ static int key_seed(struct parser *p, const char *key, const char *value, uint32
 
 static int key_time(struct parser *p, const char *key, const char *value, uint32_t offset)
 {
-	if (!value || !to_time(value, (uint64_t *)(void *)((char *)p->rule + offset)))
+	if (!value || !sv_time_parse(value, (uint64_t *)(void *)((char *)p->rule + offset)))
 		return fail(p, "'%s=%s': expected a time such as 20ms", key, value ? value : "");
 	if (offset == offsetof(struct sv_fault_rule, at_ns))
 		p->has_at = true;

@@ -38,6 +38,18 @@ static inline void sv_list_del(struct sv_list *node)
 	sv_list_init(node);
 }
 
+/* All of `from` behind what `to` has; `from` is empty then. */
+static inline void sv_list_move_all(struct sv_list *to, struct sv_list *from)
+{
+	if (sv_list_empty(from))
+		return;
+	from->next->prev = to->prev;
+	from->prev->next = to;
+	to->prev->next = from->next;
+	to->prev = from->prev;
+	sv_list_init(from);
+}
+
 #define sv_list_for_each(pos, head) for ((pos) = (head)->next; (pos) != (head); (pos) = (pos)->next)
 /* The current node may go. */
 #define sv_list_for_each_safe(pos, tmp, head)                                                      \

@@ -2,6 +2,7 @@
 /* The run-time of one device in this process: lock, QP lookup, timers, state, life and death. */
 #include "core.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ struct sv_port *sv_port_create(const struct sv_port_config *cfg, const struct sv
 	port->wire = wire;
 	port->faults = faults;
 	port->cfg = *cfg;
+	port->traffic = cfg->traffic ? cfg->traffic : port->own_traffic;
 	for (uint32_t i = 0; i < cfg->num_phys; i++) {
 		port->state[i] = cfg->phys[i].state;
 		port->told_active[i] = port->state[i] == IBV_PORT_ACTIVE;
@@ -34,6 +36,10 @@ struct sv_port *sv_port_create(const struct sv_port_config *cfg, const struct sv
 	sv_list_init(&port->contexts);
 	sv_list_init(&port->tx_wait);
 	sv_list_init(&port->ack_wait);
+	if (sv_pace_init(port)) {
+		sv_port_destroy(port);
+		return NULL;
+	}
 	return port;
 }
 
@@ -43,6 +49,7 @@ void sv_port_destroy(struct sv_port *port)
 	pthread_mutex_destroy(&port->own_lock);
 	free(port->timers);
 	free(port->qp_hash);
+	free(port->pace.there_ns);
 	free(port);
 }
 
@@ -82,6 +89,11 @@ void sv_port_get_stats(const struct sv_port *port, struct sv_port_stats *stats)
 	stats->qps = port->num_qps;
 	stats->cqs = port->num_cqs;
 	stats->mrs = port->num_mrs;
+}
+
+const struct sv_traffic *sv_port_traffic(const struct sv_port *port, uint32_t phys)
+{
+	return &port->traffic[phys];
 }
 
 /* ---------------------------------------------------------------- QP lookup */
@@ -179,20 +191,26 @@ int sv_port_send(struct sv_qp *qp, struct sv_packet *pkt, const struct sv_frag *
 		pkt->traffic_class = qp->traffic_class;
 		pkt->hop_limit = qp->hop_limit;
 	}
+	if (port->cfg.links && !sv_pace_admits(qp, pkt))
+		return -EAGAIN;
 	ret = port->ops->send(port, pkt, frags, nfrags);
 	if (ret)
 		return ret;
-	/* A request for n responses is one packet itself. */
-	port->stats.tx_packets += pkt->op == SV_OP_READ_REQ ? 1 : pkt->npkts;
-	port->stats.tx_bytes += pkt->payload_len;
+	qp->traffic->n[SV_TRAFFIC_PACKETS_OUT] += sv_packet_count(pkt);
+	qp->traffic->n[SV_TRAFFIC_BYTES_OUT] += pkt->payload_len;
 	return 0;
 }
 
-/* Goes on sending on this QP when the wire has room again. */
+/* Goes on sending on this QP when the wire, or its link, has room again. */
 void sv_port_wait_for_room(struct sv_qp *qp)
 {
+	struct sv_port *port = qp->port;
+
+	if (port->cfg.links && !qp->paced && sv_list_empty(&port->tx_wait))
+		port->pace.no_room_ns = sv_now(port);
 	if (sv_list_empty(&qp->tx_link))
-		sv_list_add_tail(&qp->port->tx_wait, &qp->tx_link);
+		sv_list_add_tail(qp->paced ? &port->pace.wait : &port->tx_wait, &qp->tx_link);
+	qp->paced = false;
 }
 
 /* The same partition, of which one of the two at least is a full member (the top bit). */
@@ -207,8 +225,6 @@ void sv_port_receive(struct sv_port *port, const struct sv_packet *pkt)
 
 	if (port->dead)
 		return;
-	port->stats.rx_packets += pkt->op == SV_OP_READ_REQ ? 1 : pkt->npkts;
-	port->stats.rx_bytes += pkt->payload_len;
 	qp = sv_port_find_qp(port, pkt->dst_qpn);
 	if (!qp) {
 		port->stats.rx_no_qp++;
@@ -220,6 +236,8 @@ void sv_port_receive(struct sv_port *port, const struct sv_packet *pkt)
 		port->stats.rx_bad_state++;
 		return;
 	}
+	qp->traffic->n[SV_TRAFFIC_PACKETS_IN] += sv_packet_count(pkt);
+	qp->traffic->n[SV_TRAFFIC_BYTES_IN] += pkt->payload_len;
 	if (!same_partition(pkt->pkey, qp->pkey)) {
 		port->stats.rx_bad_pkey++;
 		return;
@@ -257,7 +275,7 @@ void sv_port_flush(struct sv_port *port)
 		if (!sv_responder_run(qp))
 			sv_port_wait_for_room(qp);
 	}
-	if (port->dying_done && sv_list_empty(&port->tx_wait)) {
+	if (port->dying_done && sv_list_empty(&port->tx_wait) && sv_list_empty(&port->pace.wait)) {
 		sv_port_kill(port);
 		if (port->ops->died)
 			port->ops->died(port);
@@ -269,30 +287,34 @@ bool sv_port_wants_kick(const struct sv_port *port)
 	return !sv_list_empty(&port->tx_wait);
 }
 
+void sv_port_take_turn(struct sv_qp *qp)
+{
+	if (!sv_responder_run(qp))
+		sv_port_wait_for_room(qp);
+	else if (qp->ibv.qp_type == IBV_QPT_UD)
+		sv_ud_run(qp);
+	else
+		sv_requester_run(qp);
+}
+
 bool sv_port_kick(struct sv_port *port)
 {
-	struct sv_list turn, *node;
+	uint64_t no_room_ns = port->pace.no_room_ns;
+	struct sv_list turn;
 
 	/* Each waiting QP gets one turn; who is still short of room queues up again. */
 	sv_list_init(&turn);
-	while (!sv_list_empty(&port->tx_wait)) {
-		node = port->tx_wait.next;
-		sv_list_del(node);
-		sv_list_add_tail(&turn, node);
-	}
+	sv_list_move_all(&turn, &port->tx_wait);
+	sv_port_as_of(port, no_room_ns);
 	while (!sv_list_empty(&turn)) {
 		struct sv_qp *qp = sv_container_of(turn.next, struct sv_qp, tx_link);
 
 		sv_list_del(&qp->tx_link);
-		if (!sv_responder_run(qp)) {
-			sv_port_wait_for_room(qp);
-			continue;
-		}
-		if (qp->ibv.qp_type == IBV_QPT_UD)
-			sv_ud_run(qp);
-		else
-			sv_requester_run(qp);
+		sv_port_take_turn(qp);
 	}
+	sv_port_as_of(port, 0);
+	/* What still waits has done so all the time. */
+	port->pace.no_room_ns = no_room_ns;
 	if (port->dying_done)
 		sv_port_flush(port);
 	return !sv_list_empty(&port->tx_wait);

@@ -250,7 +250,7 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	if (!qp)
 		return NULL;
 	qp->port = port;
-	qp->own_port = (uint16_t)sv_port_index(&port->cfg, 0);
+	sv_qp_on_port(qp, 0);
 	qp->pd = sv_pd(pd);
 	qp->srq = init->srq ? sv_srq(init->srq) : NULL;
 	qp->sq_sig_all = init->sq_sig_all;

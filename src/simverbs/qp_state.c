@@ -218,7 +218,7 @@ static void store_values(struct sv_qp *qp, const struct ibv_qp_attr *attr, int m
 		cur->qp_access_flags = attr->qp_access_flags;
 	if (mask & IBV_QP_PORT) {
 		cur->port_num = attr->port_num;
-		qp->own_port = (uint16_t)sv_port_index(&qp->port->cfg, attr->port_num - 1u);
+		sv_qp_on_port(qp, attr->port_num - 1u);
 	}
 	if (mask & IBV_QP_PKEY_INDEX) {
 		cur->pkey_index = attr->pkey_index;

@@ -279,6 +279,8 @@ void sv_requester_run(struct sv_qp *qp)
 			wqe->status = ret == -EIO ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_LOC_PROT_ERR;
 			break;
 		}
+		if (!wqe->sent)
+			qp->traffic->n[SV_TRAFFIC_WORK_REQUESTS]++;
 		wqe->sent = true;
 	}
 	/* A fault rule may have stopped the queue, or broken it, with one of these packets. */

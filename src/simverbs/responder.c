@@ -326,6 +326,9 @@ void sv_complete_recv(struct sv_qp *qp, struct ibv_wc *wc, bool solicited)
 {
 	wc->wr_id = qp->cur_recv.wr_id;
 	qp->recv_taken = false;
+	qp->traffic->n[SV_TRAFFIC_RECEIVES]++;
+	if (wc->wc_flags & IBV_WC_WITH_IMM)
+		qp->traffic->n[SV_TRAFFIC_IMMEDIATES]++;
 	sv_cq_push(sv_cq(qp->ibv.recv_cq), wc, solicited, qp);
 }
 

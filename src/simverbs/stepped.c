@@ -243,11 +243,36 @@ static struct sv_stepped_device *next_timer(struct sv_stepped *fab, uint64_t *de
 	return first;
 }
 
-/* Events of packets that were delivered early (a reordered one's patience) are void. */
-static void discard_void(struct sv_stepped *fab)
+/* Takes the way into its destination, behind those that came before it. */
+static uint64_t arrive(struct sv_stepped *fab, struct sv_flight *f, uint64_t there_ns)
 {
-	while (fab->heap_len && fab->heap[0].type == SV_EV_PACKET && fab->heap[0].flight->done)
-		sv_flight_drop_ref(fab, sv_event_pop(fab).flight);
+	f->arrived = true;
+	return sv_links_arrive(&fab->links, &f->pkt, there_ns);
+}
+
+/*
+ * Whatever is at the top of the heap comes next: events of packets that were delivered early (a
+ * reordered one's patience) are void, and a packet that finds its destination's link busy queues
+ * there. It does so when its time has come or somebody looks at what comes next.
+ */
+static void settle_top(struct sv_stepped *fab)
+{
+	while (fab->heap_len && fab->heap[0].type == SV_EV_PACKET) {
+		struct sv_event event = fab->heap[0];
+		struct sv_flight *f = event.flight;
+
+		if (f->done) {
+			sv_event_pop(fab);
+			sv_flight_drop_ref(fab, f);
+			continue;
+		}
+		if (f->arrived ||
+		    sv_links_arrival_ns(&fab->links, &f->pkt, event.time_ns) == event.time_ns)
+			return;
+		sv_event_pop(fab);
+		event.time_ns = arrive(fab, f, event.time_ns);
+		sv_event_push(fab, event);
+	}
 }
 
 /* What comes next: heap, timer or timed rule, in this order at one time. */
@@ -256,7 +281,7 @@ static enum sv_event_kind next_event(struct sv_stepped *fab, uint64_t *time_ns,
 {
 	uint64_t heap_ns, timer_ns, fault_ns = SV_NEVER;
 
-	discard_void(fab);
+	settle_top(fab);
 	heap_ns = fab->heap_len ? fab->heap[0].time_ns : SV_NEVER;
 	*timer = next_timer(fab, &timer_ns);
 	if (sv_fault_armed(&fab->faults, SV_POINT_TIME))
@@ -317,6 +342,8 @@ static bool step(struct sv_stepped *fab)
 		sv_port_tell_state(sv_stepped_device_of(fab, event.port_index)->port,
 				   event.port_index / fab->num_devices);
 	} else {
+		if (!event.flight->arrived)
+			arrive(fab, event.flight, time_ns);
 		deliver(fab, event.flight);
 		sv_flight_drop_ref(fab, event.flight);
 		if (fab->opts.inbox_packets)

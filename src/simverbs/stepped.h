@@ -8,6 +8,8 @@
 #define SV_STEPPED_H
 
 #include "core.h"
+#include "islands.h"
+#include "link.h"
 
 #include "simverbs/simverbs.h"
 
@@ -19,6 +21,7 @@ struct sv_flight {
 	uint32_t overtake; /* held back until this many more left the port */
 	uint8_t refs;	   /* events in the heap that name it */
 	bool done;	   /* delivered: a remaining event is void */
+	bool arrived;	   /* has taken the way into its destination */
 	bool rx_judged;	   /* rules at the destination have had their say */
 	uint8_t payload[];
 };
@@ -59,8 +62,7 @@ struct sv_stepped_device {
 /* A physical port. */
 struct sv_stepped_port {
 	bool link_up;
-	uint32_t legs;	     /* SV_LEG_DEAD and SV_LEG_REMAPPED */
-	uint64_t tx_free_ns; /* the link is busy until then */
+	uint32_t legs; /* SV_LEG_DEAD and SV_LEG_REMAPPED */
 	struct sv_flight *held;
 	uint32_t inbound; /* events on their way here */
 };
@@ -73,6 +75,9 @@ struct sv_stepped {
 	pthread_mutex_t lock;
 	struct sv_stepped_opts opts;
 	uint32_t num_devices, num_ports;
+	struct sv_link_plan plan;
+	struct sv_links links;
+	struct sv_islands islands;
 	struct sv_stepped_device *devices; /* host * rails + rail */
 	struct sv_stepped_port *ports;	   /* by sv_port_index() */
 	uint64_t *last_arrival_ns;	   /* src * num_ports + dst: one path keeps its order */

@@ -2,6 +2,7 @@
 /* The stepped fabric from outside: opening, its devices, and faults by call. */
 #include "stepped.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,36 @@ static void set_defaults(struct sv_stepped_opts *o)
 	o->rate_mbps = o->rate_mbps ? o->rate_mbps : 400000;
 	o->mtu = o->mtu ? o->mtu : IBV_MTU_4096;
 	o->window_packets = o->window_packets ? o->window_packets : 128;
+	o->hosts += o->aggregators; /* these are the last ones */
+	for (uint32_t r = 0; r < SV_STEPPED_RAILS; r++) {
+		o->rail_rate_mbps[r] = o->rail_rate_mbps[r] ? o->rail_rate_mbps[r] : o->rate_mbps;
+		o->rail_latency_ns[r] =
+		    o->rail_latency_ns[r] ? o->rail_latency_ns[r] : o->latency_ns;
+	}
+}
+
+static_assert(SV_STEPPED_RAILS == SV_MAX_RAILS, "rates and latencies by rail");
+
+static bool make_links(struct sv_stepped *fab)
+{
+	const struct sv_stepped_opts *o = &fab->opts;
+
+	fab->plan = (struct sv_link_plan){
+	    .devices = fab->num_devices,
+	    .rails = o->rails,
+	    .ports = o->ports,
+	    .plain_devices = (o->hosts - o->aggregators) * o->rails,
+	};
+	memcpy(fab->plan.rate_mbps, o->rail_rate_mbps, sizeof(fab->plan.rate_mbps));
+	memcpy(fab->plan.latency_ns, o->rail_latency_ns, sizeof(fab->plan.latency_ns));
+	fab->links.plan = &fab->plan;
+	fab->links.links = aligned_alloc(alignof(struct sv_link),
+					 sv_links_number(&fab->plan) * sizeof(struct sv_link));
+	if (!fab->links.links)
+		return false;
+	memset(fab->links.links, 0, sv_links_number(&fab->plan) * sizeof(struct sv_link));
+	sv_links_init(&fab->links);
+	return true;
 }
 
 static void set_limits(struct sv_limits *limits, const struct sv_stepped_opts *o)
@@ -63,20 +94,23 @@ static void set_limits(struct sv_limits *limits, const struct sv_stepped_opts *o
 
 /*
  * Link-local and IPv4-mapped 10.<rail>.0.<host + 1>, each as RoCE v1 and v2; on InfiniBand a LID. A
- * second port is 10.<rail>.1.<host + 1>, and its GUID the device's and 2^48.
+ * second port is 10.<rail>.1.<host + 1>, and its GUID the device's and 2^48. Where there are
+ * islands: sv_islands_octet().
  */
-static void set_addresses(const struct sv_stepped_opts *o, const struct sv_port_config *cfg,
+static void set_addresses(const struct sv_stepped *fab, const struct sv_port_config *cfg,
 			  uint32_t index, struct sv_phys_config *phys)
 {
+	const struct sv_stepped_opts *o = &fab->opts;
 	uint64_t guid = be64toh(cfg->node_guid) + ((uint64_t)index << 48);
 	union ibv_gid local = {.global = {.subnet_prefix = htobe64(0xfe80000000000000ull),
 					  .interface_id = htobe64(guid)}};
-	union ibv_gid ipv4 = {.raw = {[10] = 0xff,
-				      [11] = 0xff,
-				      [12] = 10,
-				      [13] = (uint8_t)cfg->rail,
-				      [14] = (uint8_t)index,
-				      [15] = (uint8_t)(cfg->host + 1)}};
+	union ibv_gid ipv4 = {
+	    .raw = {[10] = 0xff,
+		    [11] = 0xff,
+		    [12] = 10,
+		    [13] = (uint8_t)cfg->rail,
+		    [14] = sv_islands_octet(&fab->islands, cfg->host, cfg->rail, index),
+		    [15] = (uint8_t)(cfg->host + 1)}};
 
 	phys->state = IBV_PORT_ACTIVE;
 	if (cfg->link_layer == IBV_LINK_LAYER_INFINIBAND) {
@@ -107,7 +141,7 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	    .rail = index % o->rails,
 	    .rails = o->rails,
 	    .link_layer = o->infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
-	    .rate_mbps = o->rate_mbps,
+	    .rate_mbps = o->rail_rate_mbps[index % o->rails],
 	    .mtu = o->mtu,
 	    .window_bursts = o->window_packets,
 	    .burst_bytes = o->burst_bytes,
@@ -125,7 +159,7 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	cfg.node_guid = cfg.sys_image_guid =
 	    htobe64(0x5356000000000000ull | (uint64_t)(cfg.host + 1) << 16 | (cfg.rail + 1));
 	for (uint32_t i = 0; i < o->ports; i++) {
-		set_addresses(o, &cfg, i, &cfg.phys[i]);
+		set_addresses(fab, &cfg, i, &cfg.phys[i]);
 		cfg.phys[i].grh_required = o->grh_required;
 		sv_pkeys_parse(o->pkeys, cfg.rail * o->ports + i, &cfg.phys[i]);
 	}
@@ -149,6 +183,7 @@ static void destroy(struct sv_stepped *fab)
 	free(fab->blocked);
 	free(fab->rail_cut);
 	free(fab->heap);
+	free(fab->links.links);
 	pthread_mutex_destroy(&fab->lock);
 	free(fab);
 }
@@ -188,11 +223,12 @@ int sv_stepped_open(const struct sv_stepped_opts *opts)
 	set_defaults(&fab->opts);
 	fab->num_devices = fab->opts.hosts * fab->opts.rails;
 	n = fab->num_ports = fab->num_devices * fab->opts.ports;
-	if (fab->opts.hosts > MAX_DEVICES || fab->opts.rails > MAX_DEVICES ||
-	    fab->num_devices > MAX_DEVICES || fab->opts.ports > SV_MAX_PHYS ||
-	    !infiniband_only(&fab->opts) || fab->opts.burst_bytes > MAX_BURST ||
-	    fab->opts.mtu < IBV_MTU_256 || fab->opts.mtu > IBV_MTU_4096 ||
-	    fab->opts.profile > SV_STEPPED_MLX5) {
+	if (fab->opts.hosts > MAX_DEVICES || fab->opts.rails > SV_MAX_RAILS ||
+	    fab->opts.aggregators > MAX_DEVICES || fab->num_devices > MAX_DEVICES ||
+	    fab->opts.ports > SV_MAX_PHYS || !infiniband_only(&fab->opts) ||
+	    fab->opts.burst_bytes > MAX_BURST || fab->opts.mtu < IBV_MTU_256 ||
+	    fab->opts.mtu > IBV_MTU_4096 || fab->opts.profile > SV_STEPPED_MLX5 ||
+	    sv_islands_parse(fab->opts.islands, fab->opts.hosts, &fab->islands)) {
 		destroy(fab);
 		return -EINVAL;
 	}
@@ -207,8 +243,8 @@ int sv_stepped_open(const struct sv_stepped_opts *opts)
 	fab->last_arrival_ns = calloc((size_t)n * n, sizeof(*fab->last_arrival_ns));
 	fab->blocked = calloc((size_t)n * n, sizeof(*fab->blocked));
 	fab->rail_cut = calloc(fab->opts.rails, sizeof(*fab->rail_cut));
-	if (!fab->devices || !fab->ports || !fab->last_arrival_ns || !fab->blocked ||
-	    !fab->rail_cut)
+	if (!make_links(fab) || !fab->devices || !fab->ports || !fab->last_arrival_ns ||
+	    !fab->blocked || !fab->rail_cut)
 		goto nomem;
 	for (uint32_t i = 0; i < n; i++)
 		fab->ports[i].link_up = true;
@@ -570,5 +606,49 @@ void sv_stepped_get_stats(struct sv_stepped_stats *stats)
 {
 	sv_stepped_lock();
 	*stats = sv_fabric->stats;
+	sv_stepped_unlock();
+}
+
+/* The port that a rail, or SV_RAIL_PORT(), names: the first one if it names none. */
+static uint32_t port_at(uint32_t host, uint32_t rail)
+{
+	const struct sv_port_config *cfg =
+	    sv_port_cfg(sv_stepped_device_at(host, rail_of(rail))->port);
+
+	return sv_port_index(cfg, phys_of(rail) == SV_ANY ? 0 : phys_of(rail));
+}
+
+void sv_stepped_get_traffic(uint32_t host, uint32_t rail, struct sv_stepped_traffic *traffic)
+{
+	const struct sv_traffic *t;
+
+	sv_stepped_lock();
+	t = sv_port_traffic(sv_stepped_device_at(host, rail_of(rail))->port,
+			    phys_of(rail) == SV_ANY ? 0 : phys_of(rail));
+	*traffic = (struct sv_stepped_traffic){
+	    .bytes_out = t->n[SV_TRAFFIC_BYTES_OUT],
+	    .packets_out = t->n[SV_TRAFFIC_PACKETS_OUT],
+	    .work_requests = t->n[SV_TRAFFIC_WORK_REQUESTS],
+	    .bytes_in = t->n[SV_TRAFFIC_BYTES_IN],
+	    .packets_in = t->n[SV_TRAFFIC_PACKETS_IN],
+	    .receives = t->n[SV_TRAFFIC_RECEIVES],
+	    .immediates = t->n[SV_TRAFFIC_IMMEDIATES],
+	};
+	sv_stepped_unlock();
+}
+
+void sv_stepped_get_link_stats(uint32_t host, uint32_t rail, uint32_t peer_host, uint32_t peer_rail,
+			       struct sv_stepped_link_stats *stats)
+{
+	const struct sv_link *link;
+
+	sv_stepped_lock();
+	link = sv_links_of(&sv_fabric->links, port_at(host, rail), port_at(peer_host, peer_rail));
+	*stats = (struct sv_stepped_link_stats){
+	    .bytes_out = link->way[SV_OUT].bytes,
+	    .packets_out = link->way[SV_OUT].packets,
+	    .bytes_in = link->way[SV_IN].bytes,
+	    .packets_in = link->way[SV_IN].packets,
+	};
 	sv_stepped_unlock();
 }

@@ -91,7 +91,7 @@ struct sv_flight *sv_flight_new(struct sv_stepped *fab)
 	f->next = NULL;
 	f->overtake = 0;
 	f->refs = 0;
-	f->done = f->rx_judged = false;
+	f->done = f->arrived = f->rx_judged = false;
 	return f;
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stepped wire: what a port sends becomes an event at the time it arrives. A link sends one
- * packet after the other at its rate, and packets of one path keep their order unless a fault rule
- * says otherwise.
+ * The stepped wire: what a port sends becomes an event at the time it arrives, which the links
+ * (link.h) say. Packets of one path keep their order unless a fault rule says otherwise.
  */
 #include "stepped.h"
 
@@ -10,8 +9,6 @@
 
 #include <string.h>
 
-/* What goes around the payload of a packet on the wire. */
-#define HEADER_BYTES 64u
 /* A reordered packet that nothing overtakes goes on by itself after this. */
 #define REORDER_PATIENCE_NS 50000u
 
@@ -53,25 +50,12 @@ bool sv_connected(struct sv_stepped *fab, const struct sv_packet *pkt, bool at_s
 	return true;
 }
 
-static uint64_t transmission_ns(const struct sv_stepped *fab, uint32_t bytes, uint32_t slow_milli)
-{
-	uint64_t ns = ((uint64_t)bytes + HEADER_BYTES) * 8000 / fab->opts.rate_mbps;
-
-	if (slow_milli)
-		ns = ns * slow_milli / 1000;
-	return ns ? ns : 1;
-}
-
 /* When a packet that leaves now arrives, in order with what else takes this path. */
 static uint64_t arrival_ns(struct sv_stepped *fab, const struct sv_packet *pkt, uint32_t slow_milli)
 {
-	struct sv_stepped_port *src = &fab->ports[pkt->src_port];
 	uint64_t *last = &fab->last_arrival_ns[pkt->src_port * fab->num_ports + pkt->dst_port];
-	uint64_t depart = src->tx_free_ns > fab->now_ns ? src->tx_free_ns : fab->now_ns;
-	uint64_t arrival;
+	uint64_t arrival = sv_links_leave(&fab->links, pkt, fab->now_ns, slow_milli).there_ns;
 
-	src->tx_free_ns = depart + transmission_ns(fab, pkt->payload_len, slow_milli);
-	arrival = src->tx_free_ns + fab->opts.latency_ns;
 	if (fab->opts.jitter_ns)
 		arrival += sv_stepped_random(fab) % (fab->opts.jitter_ns + 1);
 	if (arrival <= *last)
@@ -158,7 +142,7 @@ static void schedule(struct sv_stepped *fab, struct sv_flight *f, const struct s
 {
 	struct sv_stepped_port *src = &fab->ports[f->pkt.src_port];
 	uint64_t *last = &fab->last_arrival_ns[f->pkt.src_port * fab->num_ports + f->pkt.dst_port];
-	uint64_t at_ns = f->arrival_ns + v->delay_ns;
+	uint64_t at_ns = f->arrival_ns + v->delay_ns, held_ns;
 
 	for (uint32_t i = 0; i < v->copies; i++) {
 		fab->stats.duplicated++;
@@ -167,8 +151,10 @@ static void schedule(struct sv_stepped *fab, struct sv_flight *f, const struct s
 	if (v->in_order && *last < at_ns)
 		*last = at_ns; /* arrival_ns() puts what follows behind it */
 	/* The same moment for all: events of one time come in the order in which they were made. */
-	if (at_ns < v->hold_until_ns + fab->opts.latency_ns)
-		at_ns = v->hold_until_ns + fab->opts.latency_ns;
+	held_ns =
+	    v->hold_until_ns + sv_links_latency_ns(&fab->links, f->pkt.src_port, f->pkt.dst_port);
+	if (at_ns < held_ns)
+		at_ns = held_ns;
 	if (v->delay_ns || v->hold_until_ns)
 		fab->stats.delayed++;
 	if (v->overtake) {
@@ -228,26 +214,37 @@ static uint64_t wire_now(struct sv_port *port)
 	return sv_fabric->now_ns;
 }
 
+/* Is there a way to this device, if no cable is cut? */
+static bool routed(const struct sv_stepped *fab, const struct sv_port_config *own,
+		   const struct sv_port_config *peer)
+{
+	return (peer->rail == own->rail || !fab->opts.isolated_rails) &&
+	       !sv_islands_part(&fab->islands, own->host, own->rail, peer->host, peer->rail);
+}
+
 static int wire_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, uint16_t *dst_port)
 {
 	struct sv_stepped *fab = sv_fabric;
 	const struct sv_port_config *own = sv_port_cfg(port);
 	const struct sv_phys_config *from = &own->phys[attr->port_num - 1];
+	bool unreachable = fab->opts.isolated_rails;
 
 	for (uint32_t p = 0; p < fab->num_ports; p++) {
 		const struct sv_port_config *cfg = sv_port_cfg(sv_stepped_device_of(fab, p)->port);
 
-		if (sv_phys_takes(&cfg->phys[p / fab->num_devices], from, attr,
-				  !fab->opts.infiniband) &&
-		    (cfg->rail == own->rail || !fab->opts.isolated_rails)) {
+		if (!sv_phys_takes(&cfg->phys[p / fab->num_devices], from, attr,
+				   !fab->opts.infiniband))
+			continue;
+		if (routed(fab, own, cfg)) {
 			*dst_port = (uint16_t)p;
 			return 0;
 		}
+		unreachable = true;
 	}
 	*dst_port = SV_NOWHERE;
-	if (fab->opts.isolated_rails)
-		return ENETUNREACH;
-	return fab->opts.infiniband ? 0 : ETIMEDOUT;
+	if (fab->opts.infiniband && !fab->opts.isolated_rails)
+		return 0; /* what is sent there is lost */
+	return unreachable ? ENETUNREACH : ETIMEDOUT;
 }
 
 /* In sequence from a start of its own per device: not used again before 2^24 others. */

@@ -156,7 +156,12 @@ bool sv_port_run_timer(struct sv_port *port, uint64_t now_ns)
 
 uint64_t sv_port_run_timers(struct sv_port *port, uint64_t now_ns)
 {
+	uint64_t timer_ns, resume_ns;
+
 	while (sv_port_run_timer(port, now_ns))
 		;
-	return sv_port_next_deadline(port);
+	sv_port_resume(port);
+	timer_ns = sv_port_next_deadline(port);
+	resume_ns = sv_port_resume_ns(port);
+	return timer_ns < resume_ns ? timer_ns : resume_ns;
 }

@@ -85,6 +85,7 @@ void sv_ud_run(struct sv_qp *qp)
 			sv_fail_send(qp, (enum ibv_wc_status)ret);
 			return;
 		}
+		qp->traffic->n[SV_TRAFFIC_WORK_REQUESTS]++;
 		qp->next_psn = sv_psn_add(qp->next_psn, 1);
 		qp->sq_tail++;
 		sv_complete_send(qp, wqe, IBV_WC_SUCCESS);

@@ -208,7 +208,9 @@ static void what_every_path_refuses_is_an_error_at_the_receiver_too(void **state
 		}
 		assert_int_equal(ha_comm_error(pair.recv), HA_ERR_INTERNAL);
 		assert_true(fired(id) >= 4);
-		assert_int_equal(pair.send->count.failovers, 3); /* the first in place */
+		/* The first in place. What fails receives fails a standby's, too, if a probe comes
+		 * to it before it is needed: then one more is in place. */
+		assert_in_range(pair.send->count.failovers, 3, i == 2 ? 4 : 3);
 		assert_true(sv_stepped_now() - began_ns < 1000 * HA_NS_PER_MS);
 		assert_logged("the same on 3 paths in a row");
 		pair_close(&pair);
