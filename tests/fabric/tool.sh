@@ -29,6 +29,21 @@ refuses 2 "at least 1" up x --limit max_cq=0
 refuses 2 "--profile: there is no profile 'mlx9'" up x --profile mlx9
 SIMVERBS_PROFILE=fast refuses 2 "SIMVERBS_PROFILE: there is no profile 'fast'" up x
 
+refuses 2 "--rate must be from 0.001 to 1600 Gb/s, not '0'" up x --rate 0
+refuses 2 "--rate must be from 0.001 to 1600 Gb/s, not '1g'" up x --rate 1g
+refuses 2 "--rail-rate must be from 0.001 to 1600 Gb/s, not '1601'" up x --rail-rate 10,1601
+refuses 2 "--rail-rate must be from 0.001 to 1600 Gb/s, not ''" up x --rail-rate 10,
+refuses 2 "one for each of the 2, not '1,2,3'" up x --rail-rate 1,2,3
+refuses 2 "one for each of the 3, not '1,2'" up x --rails 3 --rail-rate 1,2
+refuses 2 "--rail-latency must be a time up to 1s, such as 2us, not '2'" up x --pace --rail-latency 2
+refuses 2 "--rail-latency must be a time up to 1s" up x --pace --rail-latency 2us,1.1s
+refuses 2 "--rail-latency needs --pace" up x --rail-latency 2us
+refuses 2 "--aggregators must be a number" up x --aggregators 99
+refuses 1 "aggregators included" up x --hosts 63 --rails 1 --aggregators 2
+refuses 2 "--islands are about the second rail" up x --rails 1 --islands 0,1
+refuses 2 "--islands must be ranges of hosts below 4" up x --hosts 4 --islands 0-3,3
+refuses 2 "--islands must be ranges of hosts below 4" up x --hosts 4 --islands 0-4
+
 refuses 2 "--ports must be" up x --ports 3
 refuses 2 "need --link-layer ib" up x --subnets 2
 refuses 2 "need --link-layer ib" up x --grh-required
@@ -101,6 +116,18 @@ done
 for limit in max_qp:77 max_cq:66 max_cqe:555 max_mr:65536; do
 	tr -d '\t' <"$WORK/devinfo.out" | grep -qx "$limit" || fail "a device with limits does not say $limit"
 done
+"$SIMVERBS" down "$FABRIC" || fail "down"
+
+# Rates by rail: in the tree, in the text and in the JSON; the counters of ports are there, unused.
+"$SIMVERBS" up "$FABRIC" --hosts 1 --rail-rate 10,3.3 --rail-latency 2us --pace || fail "up with rates"
+tree=$("$SIMVERBS" status "$FABRIC" --json | sed -n 's/.*"sysfs": "\(.*\)".*/\1/p')/0/sys/class/infiniband
+[ "$(cat "$tree/sim0/ports/1/rate" "$tree/sim1/ports/1/rate")" = "10 Gb/sec (4X)
+3.3 Gb/sec (4X)" ] || fail "the tree does not show the rates"
+"$SIMVERBS" status "$FABRIC" | grep -q "10 Gb/s paced" || fail "status does not say that links are paced"
+has '"rate_mbps": 3300'
+has '"latency_ns": 2000'
+has '"work_requests": 0'
+has '"links"'
 "$SIMVERBS" down "$FABRIC" || fail "down"
 
 # P_Key tables differ from port to port.

@@ -105,7 +105,7 @@ void sv_control_sync(struct sv_wire *w)
 		sync_link(w, i);
 	sv_control_tell(w, sv_fabric_now_ns(w->h));
 	/* Rules are about packets: then every descriptor is one. */
-	sv_port_set_burst(w->port, per_packet ? 0 : SV_BURST_BYTES);
+	sv_port_set_burst(w->port, per_packet ? 0 : w->burst_bytes);
 }
 
 uint64_t sv_control_run(struct sv_wire *w, uint64_t now_ns)

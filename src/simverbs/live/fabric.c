@@ -47,6 +47,13 @@ const char *const sv_counter_names[SV_CNT_COUNT] = {
     [SV_CNT_COMPLETIONS] = "completions",
 };
 
+const char *const sv_traffic_names[SV_TRAFFIC_KINDS] = {
+    [SV_TRAFFIC_BYTES_OUT] = "bytes_out",	  [SV_TRAFFIC_PACKETS_OUT] = "packets_out",
+    [SV_TRAFFIC_WORK_REQUESTS] = "work_requests", [SV_TRAFFIC_BYTES_IN] = "bytes_in",
+    [SV_TRAFFIC_PACKETS_IN] = "packets_in",	  [SV_TRAFFIC_RECEIVES] = "receives",
+    [SV_TRAFFIC_IMMEDIATES] = "immediates",
+};
+
 static const char *base_dir(void)
 {
 	const char *dir = getenv("SIMVERBS_DIR");
@@ -162,8 +169,7 @@ static void fill_port(struct sv_fabric_header *h, const struct sv_fabric_options
 	unsigned host = device / h->rails, rail = device % h->rails;
 	uint8_t link_local[16] = {0xfe, 0x80};
 	uint8_t ipv4[16] = {
-	    [10] = 0xff,	  [11] = 0xff,		 [12] = 10,
-	    [13] = (uint8_t)rail, [14] = (uint8_t)index, [15] = (uint8_t)(host + 1)};
+	    [10] = 0xff, [11] = 0xff, [12] = 10, [13] = (uint8_t)rail, [15] = (uint8_t)(host + 1)};
 	/* MAC 02:53:56:PP:HH:RR (locally administered), as EUI-64: */
 	uint8_t eui[8] = {0x00, 0x53,		0x56,	       0xff,
 			  0xfe, (uint8_t)index, (uint8_t)host, (uint8_t)rail};
@@ -179,6 +185,7 @@ static void fill_port(struct sv_fabric_header *h, const struct sv_fabric_options
 				   lid, opt->subnets ? host % subnets + 1 : 0);
 		return;
 	}
+	ipv4[14] = sv_islands_octet(&h->islands, host, rail, index);
 	memcpy(link_local + 8, eui, sizeof(eui));
 	set_gid(&port->cfg, 0, link_local, IBV_GID_TYPE_ROCE_V1);
 	set_gid(&port->cfg, 1, link_local, IBV_GID_TYPE_ROCE_V2);
@@ -196,6 +203,36 @@ static void fill_device(struct sv_fabric_header *h, const struct sv_fabric_optio
 		fill_port(h, opt, index, i);
 }
 
+static uint64_t whole_pages(uint64_t bytes)
+{
+	return (bytes + 4095) & ~(uint64_t)4095;
+}
+
+static struct sv_link_plan plan_of(const struct sv_fabric_options *opt)
+{
+	struct sv_link_plan plan = {
+	    .devices = (opt->hosts + opt->aggregators) * opt->rails,
+	    .plain_devices = opt->hosts * opt->rails,
+	    .rails = opt->rails,
+	    .ports = opt->ports ? opt->ports : 1,
+	};
+
+	memcpy(plan.rate_mbps, opt->rate_mbps, sizeof(plan.rate_mbps));
+	memcpy(plan.latency_ns, opt->latency_ns, sizeof(plan.latency_ns));
+	return plan;
+}
+
+/* Bytes of the file before the rings. */
+static uint64_t bytes_before_rings(const struct sv_fabric_options *opt)
+{
+	const struct sv_link_plan plan = plan_of(opt);
+	uint64_t bytes = whole_pages(sizeof(struct sv_fabric_header));
+
+	if (opt->paced)
+		bytes += whole_pages(sv_links_number(&plan) * sizeof(struct sv_link));
+	return bytes;
+}
+
 static int fill_header(struct sv_fabric_header *h, const struct sv_fabric_options *opt)
 {
 	unsigned i;
@@ -204,19 +241,24 @@ static int fill_header(struct sv_fabric_header *h, const struct sv_fabric_option
 	h->version = SV_FABRIC_VERSION;
 	h->header_bytes = sizeof(*h);
 	snprintf(h->name, sizeof(h->name), "%s", opt->name);
-	h->hosts = opt->hosts;
+	h->hosts = opt->hosts + opt->aggregators;
 	h->rails = opt->rails;
-	h->num_phys = opt->ports ? opt->ports : 1;
+	h->plan = plan_of(opt);
+	h->num_phys = h->plan.ports;
+	h->paced = opt->paced;
 	h->link_layer = opt->link_layer;
 	h->subnets = opt->subnets;
 	h->mtu_bytes = opt->mtu_bytes;
-	h->rate_gbps = opt->rate_gbps;
 	h->dmabuf = opt->dmabuf;
 	h->pin = opt->pin;
 	h->profile = opt->profile;
 	h->limits = opt->limits;
 	h->seed = opt->seed;
-	h->ring_offset = (sizeof(*h) + 4095) & ~(uint64_t)4095;
+	h->link_offset = whole_pages(sizeof(*h));
+	h->ring_offset = bytes_before_rings(opt);
+	rc = -sv_islands_parse(opt->islands, h->hosts, &h->islands);
+	if (rc)
+		return rc;
 	rc = sv_fabric_tree_path(opt->name, h->sysfs, sizeof(h->sysfs));
 	if (rc)
 		return rc;
@@ -232,23 +274,47 @@ static int fill_header(struct sv_fabric_header *h, const struct sv_fabric_option
 	return 0;
 }
 
-static int map_file(int fd, struct sv_fabric *out)
+static int map_file(int fd, size_t bytes, struct sv_fabric *out)
 {
-	void *p =
-	    mmap(NULL, sizeof(struct sv_fabric_header), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 	if (p == MAP_FAILED)
 		return -errno;
 	out->fd = fd;
-	out->mapped_bytes = sizeof(struct sv_fabric_header);
+	out->mapped_bytes = bytes;
 	out->h = p;
 	return 0;
 }
 
+static void find_links(struct sv_fabric *fab)
+{
+	fab->links = (struct sv_links){.plan = &fab->h->plan, .shared = true};
+	if (fab->h->paced)
+		fab->links.links = (struct sv_link *)(void *)((char *)fab->h + fab->h->link_offset);
+}
+
+/* The header is mapped, and sound: the links, too. */
+static int map_links(struct sv_fabric *fab)
+{
+	size_t bytes = fab->h->ring_offset;
+	int rc = 0;
+
+	if (bytes > fab->mapped_bytes) {
+		munmap(fab->h, fab->mapped_bytes);
+		rc = map_file(fab->fd, bytes, fab);
+	}
+	if (!rc)
+		find_links(fab);
+	return rc;
+}
+
 static int check_options(const struct sv_fabric_options *opt)
 {
-	if (!opt->hosts || opt->hosts > SV_MAX_HOSTS || !opt->rails || opt->rails > SV_MAX_RAILS ||
-	    opt->hosts * opt->rails > SV_MAX_DEVICES || opt->ports > SV_MAX_PHYS)
+	unsigned hosts = opt->hosts + opt->aggregators;
+
+	if (!opt->hosts || opt->hosts > SV_MAX_HOSTS || opt->aggregators > SV_MAX_HOSTS ||
+	    hosts > SV_MAX_HOSTS || !opt->rails || opt->rails > SV_MAX_RAILS ||
+	    hosts * opt->rails > SV_MAX_DEVICES || opt->ports > SV_MAX_PHYS)
 		return -ERANGE;
 	return 0;
 }
@@ -268,14 +334,17 @@ int sv_fabric_create(const struct sv_fabric_options *opt, struct sv_fabric *out)
 	if (fd < 0)
 		return -errno;
 	/* Really allocated: a full /dev/shm must be an error now, not a SIGBUS later. */
-	rc = -posix_fallocate(fd, 0, sizeof(struct sv_fabric_header));
+	rc = -posix_fallocate(fd, 0, (off_t)bytes_before_rings(opt));
 	if (!rc)
-		rc = map_file(fd, out);
+		rc = map_file(fd, bytes_before_rings(opt), out);
 	if (rc)
 		goto err_file;
 	rc = fill_header(out->h, opt);
 	if (rc)
 		goto err_map;
+	find_links(out);
+	if (out->h->paced)
+		sv_links_init(&out->links);
 	if (link(tmp, path)) {
 		rc = -errno;
 		goto err_map;
@@ -306,7 +375,7 @@ int sv_fabric_open(const char *name, struct sv_fabric *out)
 	if (!rc && (size_t)st.st_size < sizeof(struct sv_fabric_header))
 		rc = -EPROTO;
 	if (!rc)
-		rc = map_file(fd, out);
+		rc = map_file(fd, sizeof(struct sv_fabric_header), out);
 	if (rc)
 		goto err_fd;
 	if (out->h->magic != SV_FABRIC_MAGIC || out->h->version != SV_FABRIC_VERSION ||
@@ -315,6 +384,9 @@ int sv_fabric_open(const char *name, struct sv_fabric *out)
 		rc = -EPROTO;
 		goto err_fd;
 	}
+	rc = map_links(out);
+	if (rc)
+		goto err_fd;
 	return 0;
 
 err_fd:
@@ -393,6 +465,7 @@ bool sv_slot_alive(const struct sv_slot *slot)
 static void slot_free(struct sv_fabric_header *h, struct sv_slot *slot)
 {
 	struct sv_fab_device *dev = &h->devices[atomic_load(&slot->device)];
+	unsigned phys;
 	int i;
 
 	atomic_store(&slot->state, SV_SLOT_FREE);
@@ -401,6 +474,14 @@ static void slot_free(struct sv_fabric_header *h, struct sv_slot *slot)
 	atomic_store(&slot->mrs, 0);
 	for (i = 0; i < SV_CNT_COUNT; i++)
 		atomic_fetch_add(&dev->counters[i], atomic_exchange(&slot->counters[i], 0));
+	for (phys = 0; phys < h->num_phys; phys++) {
+		struct sv_traffic *sum =
+		    &h->traffic[sv_fab_port_index(h, atomic_load(&slot->device), phys)];
+
+		for (i = 0; i < SV_TRAFFIC_KINDS; i++)
+			sum->n[i] += slot->traffic[phys].n[i];
+		memset(&slot->traffic[phys], 0, sizeof(slot->traffic[phys]));
+	}
 }
 
 unsigned sv_slot_reap(struct sv_fabric *fab)

@@ -10,6 +10,7 @@
  *	devices  one per (host, rail), and their ports: link, cut and life state, written by the
  *		 control tool
  *	slots    one endpoint per (process, device) that has the device open
+ *	links    behind the header, where they have a rate: which of them is busy until when
  *	rings    made on demand: one per ordered pair of endpoints, see ring.h
  *
  * An endpoint's slot number is the high part of its queue pair numbers, so that a packet finds its
@@ -23,6 +24,8 @@
 #define SV_LIVE_FABRIC_H
 
 #include "simverbs/fault.h"
+#include "simverbs/islands.h"
+#include "simverbs/link.h"
 #include "simverbs/profile.h"
 
 #include <pthread.h>
@@ -34,11 +37,10 @@
 #include <sys/types.h>
 
 #define SV_FABRIC_MAGIC	  0x53425245564d4953ull /* "SIMVERBS" in the file */
-#define SV_FABRIC_VERSION 4u
+#define SV_FABRIC_VERSION 5u
 
 #define SV_NAME_MAX	 48 /* of a fabric, with the final NUL */
 #define SV_MAX_HOSTS	 64
-#define SV_MAX_RAILS	 16
 #define SV_MAX_DEVICES	 256
 #define SV_MAX_PORTS	 (SV_MAX_DEVICES * SV_MAX_PHYS)
 #define SV_MAX_SLOTS	 512
@@ -47,8 +49,6 @@
 #define SV_SLOT_WORDS	 (SV_MAX_SLOTS / 64)
 #define SV_MAX_ONCE	 16
 #define SV_MAX_UNDO	 16 /* fabric actions with for= that wait to be undone */
-
-#define SV_REVOKE_SLOTS 256
 
 #define SV_REVOKE_SLOTS 256
 
@@ -113,6 +113,8 @@ struct sv_fab_port {
 	struct sv_phys_config cfg;
 };
 
+extern const char *const sv_traffic_names[SV_TRAFFIC_KINDS];
+
 struct sv_fab_device {
 	/* Constant once the fabric is up. */
 	uint64_t guid; /* host order */
@@ -157,6 +159,7 @@ struct sv_slot {
 
 	/* Written by the owner only. */
 	alignas(SV_CACHE_LINE) atomic_ullong counters[SV_CNT_COUNT];
+	struct sv_traffic traffic[SV_MAX_PHYS];
 	atomic_uint qps, cqs, mrs; /* that exist now */
 	/* Bumped when a queue pair (by the low bits of its number) stops: descriptors that refer to
 	 * our memory and carry an older value are void. */
@@ -183,14 +186,17 @@ struct sv_fabric_header {
 	uint32_t link_layer; /* enum sv_link_layer */
 	uint32_t subnets;    /* InfiniBand; 0: one, and no router */
 	uint32_t mtu_bytes;
-	uint32_t rate_gbps;
+	uint32_t paced;		  /* links carry no more than their rate */
+	struct sv_link_plan plan; /* the ports' rates, also where they are only names */
+	struct sv_islands islands;
 	uint32_t dmabuf;	 /* ibv_reg_dmabuf_mr is supported */
 	uint32_t pin;		 /* regions of shared memory keep their pages */
 	struct sv_limits limits; /* of each device and process; 0: the default */
 	uint32_t profile;	 /* enum sv_profile */
 	uint64_t seed;
 	uint64_t epoch_ns;    /* CLOCK_MONOTONIC when the fabric came up: its clock's zero */
-	uint64_t ring_offset; /* of ring 1 in the file; see ring.h for the stride */
+	uint64_t link_offset; /* of the links in the file */
+	uint64_t ring_offset; /* of ring 1; see ring.h for the stride */
 	char sysfs[192];      /* root of the sysfs-like tree */
 
 	atomic_uint state; /* enum sv_fabric_state */
@@ -211,6 +217,8 @@ struct sv_fabric_header {
 
 	struct sv_fab_device devices[SV_MAX_DEVICES]; /* [host * rails + rail] */
 	struct sv_fab_port ports[SV_MAX_PORTS];	      /* by sv_fab_port_index() */
+	/* Sums over endpoints that have been released, by the same index. Under the fabric lock. */
+	struct sv_traffic traffic[SV_MAX_PORTS];
 	struct sv_slot slots[SV_MAX_SLOTS];
 	/* Ring number of an ordered pair, 0: none yet. ring_of[src][dst]. */
 	atomic_uint ring_of[SV_MAX_SLOTS][SV_MAX_SLOTS];
@@ -221,18 +229,25 @@ struct sv_fabric {
 	int fd;
 	size_t mapped_bytes;
 	struct sv_fabric_header *h;
+	struct sv_links links; /* if it is paced */
 };
 
 struct sv_fabric_options {
 	const char *name;
 	unsigned hosts, rails;
-	unsigned ports; /* of each device */
+	unsigned aggregators; /* hosts behind the others, with a link for each port of the fabric */
+	unsigned ports;	      /* of each device */
 	enum sv_link_layer link_layer;
 	/* InfiniBand; as in struct sv_stepped_opts */
 	bool grh_required;
 	unsigned subnets;
 	const char *pkeys;
-	unsigned mtu_bytes, rate_gbps;
+	unsigned mtu_bytes;
+	/* By rail. Paced: the links carry that much, and take that long. */
+	uint32_t rate_mbps[SV_MAX_RAILS];
+	uint64_t latency_ns[SV_MAX_RAILS];
+	bool paced;
+	const char *islands; /* sv_islands_parse() */
 	uint64_t seed;
 	bool dmabuf, pin;
 	enum sv_profile profile;

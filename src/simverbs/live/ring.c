@@ -177,6 +177,18 @@ void *sv_ring_bulk_reserve(struct sv_ring *ring, struct sv_record *rec, size_t l
 	return ring->bulk + (rec->bulk_at & (SV_BULK_BYTES - 1));
 }
 
+/* We wrote it, so it is sound; a pad has no time. */
+uint64_t sv_ring_due_ns(const struct sv_ring *ring)
+{
+	uint64_t head = atomic_load_explicit(&ring->head->head, memory_order_relaxed);
+	const struct sv_record *rec =
+	    (const struct sv_record *)(ring->data + (head & (SV_RING_BYTES - 1)));
+
+	if (head == ring->position || rec->kind == SV_RECORD_PAD)
+		return 0;
+	return rec->due_ns;
+}
+
 bool sv_ring_wait_for_room(struct sv_ring *ring)
 {
 	/* seq_cst on both sides: either we see the new head, or the consumer sees the flag. */

@@ -64,6 +64,7 @@ struct sv_record {
 	uint32_t revoked;  /* of the source queue pair, when the record was written */
 	uint64_t bulk_at;  /* position in the bulk area, as bulk_tail counts */
 	uint64_t bulk_end; /* bulk head once this record is consumed; 0: no bulk used */
+	uint64_t due_ns;   /* on its way until then (fabric clock); 0: it is there */
 	struct sv_packet pkt;
 	/* Inline payload or struct sv_frag[nfrags] follow. */
 };
@@ -101,6 +102,8 @@ bool sv_ring_has_room(struct sv_ring *ring, size_t bytes);
 void sv_ring_publish(struct sv_ring *ring);
 /* Room for `len` payload bytes in the bulk area, or NULL: full. Sets rec->bulk_at and bulk_end. */
 void *sv_ring_bulk_reserve(struct sv_ring *ring, struct sv_record *rec, size_t len);
+/* When the oldest record of a full ring is there; 0: it is. */
+uint64_t sv_ring_due_ns(const struct sv_ring *ring);
 /* Asks for a wake when the consumer has made room. True when there is room by now. */
 bool sv_ring_wait_for_room(struct sv_ring *ring);
 

@@ -143,6 +143,19 @@ static enum ibv_mtu mtu_enum(uint32_t bytes)
 			       : IBV_MTU_256;
 }
 
+/*
+ * What a descriptor has at most. On a link that has a rate no more than it carries in a moment:
+ * until then nobody else gets in.
+ */
+static uint32_t burst_bytes(const struct sv_fabric_header *h, unsigned rail)
+{
+	uint64_t bytes = (uint64_t)h->plan.rate_mbps[rail] * SV_BURST_NS / 8000;
+
+	if (!h->paced || bytes > SV_BURST_BYTES)
+		return SV_BURST_BYTES;
+	return bytes < SV_BURST_MIN_BYTES ? SV_BURST_MIN_BYTES : (uint32_t)bytes;
+}
+
 static void fill_config(const struct sv_fabric_header *h, unsigned device,
 			struct sv_port_config *cfg)
 {
@@ -162,7 +175,7 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 	cfg->sys_image_guid = cfg->node_guid;
 	cfg->link_layer = h->link_layer == SV_LINK_INFINIBAND ? IBV_LINK_LAYER_INFINIBAND
 							      : IBV_LINK_LAYER_ETHERNET;
-	cfg->rate_mbps = h->rate_gbps * 1000;
+	cfg->rate_mbps = h->plan.rate_mbps[cfg->rail];
 	cfg->mtu = mtu_enum(h->mtu_bytes);
 	cfg->num_phys = h->num_phys;
 	for (i = 0; i < h->num_phys; i++) {
@@ -173,8 +186,8 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 	}
 	sv_limits_default(&cfg->limits);
 	sv_limits_set(&cfg->limits, &h->limits);
-	cfg->burst_bytes = SV_BURST_BYTES;
-	cfg->window_bursts = SV_WINDOW_BURSTS;
+	cfg->burst_bytes = burst_bytes(h, cfg->rail);
+	cfg->window_bursts = SV_WINDOW_BYTES / cfg->burst_bytes;
 	cfg->seed = h->seed + device;
 	cfg->num_comp_vectors = 16;
 	cfg->ece_vendor = SV_ECE_VENDOR;
@@ -233,6 +246,11 @@ static struct sv_wire *wire_new(unsigned device)
 	atomic_store(&w->me->probe_address, (uintptr_t)&probe_word);
 	atomic_store(&w->me->probe_value, probe_word);
 	fill_config(w->h, device, &cfg);
+	cfg.traffic = w->me->traffic;
+	w->paced = w->h->paced;
+	cfg.links = w->paced ? &w->fab->links : NULL;
+	w->burst_bytes = cfg.burst_bytes;
+	atomic_store(&w->due_ns, UINT64_MAX);
 	w->port = sv_port_create(&cfg, &sv_live_wire_ops, w, &w->h->faults);
 	if (!w->port) {
 		rc = errno ? -errno : -ENOMEM;

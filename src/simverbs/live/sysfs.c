@@ -134,11 +134,12 @@ static void format_gid(const union ibv_gid *gid, char *buf, size_t len)
 				       gid->raw[i + 1]);
 }
 
-static void put_link_state(struct dir *port, const struct sv_fabric_header *h, bool up)
+static void put_link_state(struct dir *port, const struct sv_fabric_header *h, unsigned device,
+			   bool up)
 {
 	put(port, "state", up ? "4: ACTIVE\n" : "1: DOWN\n");
 	put(port, "phys_state", up ? "5: LinkUp\n" : "3: Disabled\n");
-	put(port, "rate", "%u Gb/sec (4X)\n", h->rate_gbps);
+	put(port, "rate", "%.10g Gb/sec (4X)\n", h->plan.rate_mbps[device % h->rails] / 1000.0);
 }
 
 static int make_port(const struct sv_fabric_header *h, unsigned device, unsigned phys,
@@ -150,7 +151,7 @@ static int make_port(const struct sv_fabric_header *h, unsigned device, unsigned
 	uint32_t i;
 
 	dir_open(&port, 0, "%s/ports/%u", ibdev, phys + 1);
-	put_link_state(&port, h, true);
+	put_link_state(&port, h, device, true);
 	put(&port, "lid", "0x%x\n", cfg->lid);
 	put(&port, "lid_mask_count", "0\n");
 	put(&port, "sm_lid", "0x%x\n", ethernet ? 0 : 1);
@@ -300,6 +301,6 @@ void sv_sysfs_link_changed(const struct sv_fabric_header *h, unsigned device, un
 
 	sv_sysfs_ibdev_path(h, device, ibdev, sizeof(ibdev));
 	dir_open(&port, 0, "%s/ports/%u", ibdev, phys + 1);
-	put_link_state(&port, h,
+	put_link_state(&port, h, device,
 		       atomic_load(&h->ports[sv_fab_port_index(h, device, phys)].link_up));
 }

@@ -22,6 +22,7 @@
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -81,6 +82,7 @@ static void work(struct sv_wire *w)
 		until = earlier(until, sv_hold_run(&w->hold, now_ns));
 	if (atomic_load_explicit(&w->want_kick, memory_order_relaxed))
 		until = earlier(until, now_ns + SV_KICK_RETRY_NS);
+	until = earlier(until, atomic_load_explicit(&w->due_ns, memory_order_relaxed));
 	publish_stats(w);
 	/* Under the lock: sv_thread_arm wakes us for anything earlier than this. */
 	atomic_store_explicit(&w->sleeps_until_ns, until, memory_order_relaxed);
@@ -148,11 +150,16 @@ static bool spin(struct sv_wire *w)
 	}
 }
 
-/* Goes to bed if there is nothing to do, until woken or `until_ns`. */
-static void rest(struct sv_wire *w, enum sv_engine_state how, uint32_t seq, uint64_t until_ns)
+/* Goes to bed if there is nothing to do, until woken or it is time; only for a nap, or longer. */
+static void rest(struct sv_wire *w, enum sv_engine_state how, uint32_t seq)
 {
-	/* seq_cst: senders set their bit first and look at `engine` then. */
+	uint64_t until_ns;
+
+	/* seq_cst: senders set their bit first and look at `engine` then; as sv_thread_arm does. */
 	atomic_store_explicit(&w->me->engine, how, memory_order_seq_cst);
+	until_ns = atomic_load_explicit(&w->sleeps_until_ns, memory_order_seq_cst);
+	if (how == SV_ENGINE_NAPPING)
+		until_ns = earlier(until_ns, sv_fabric_now_ns(w->h) + NAP_NS);
 	/* `stop` is set before wake_seq is bumped: we see the one or miss the other's value. */
 	if (!sv_wire_has_work(w) && !atomic_load_explicit(&w->stop, memory_order_seq_cst))
 		bed(w, seq, sv_fabric_now_ns(w->h), until_ns);
@@ -165,10 +172,12 @@ static void *engine_main(void *arg)
 	uint64_t packets = 0;
 	uint32_t polls = 0;
 
+	/* What is on its way for microseconds shall not be late by the usual fifty. */
+	if (w->paced)
+		prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 	do {
 		/* Before the work: a wake that comes during it is not slept through. */
 		uint32_t seq = atomic_load_explicit(&w->me->wake_seq, memory_order_seq_cst);
-		uint64_t until;
 		uint32_t polls_now;
 
 		work(w);
@@ -178,14 +187,12 @@ static void *engine_main(void *arg)
 			if (spin(w))
 				continue;
 		}
-		until = atomic_load_explicit(&w->sleeps_until_ns, memory_order_relaxed);
 		polls_now = atomic_load_explicit(&w->polls, memory_order_relaxed);
 		if (polls_now == polls) {
-			rest(w, SV_ENGINE_ASLEEP, seq, until);
+			rest(w, SV_ENGINE_ASLEEP, seq);
 		} else {
 			polls = polls_now;
-			rest(w, SV_ENGINE_NAPPING, seq,
-			     earlier(until, sv_fabric_now_ns(w->h) + NAP_NS));
+			rest(w, SV_ENGINE_NAPPING, seq);
 		}
 	} while (!atomic_load(&w->stop));
 	work(w); /* once more: leaves the counters as they are in the end */
@@ -197,13 +204,15 @@ void sv_thread_arm(struct sv_port *port, uint64_t deadline_ns)
 	struct sv_wire *w = sv_port_wire(port);
 
 	/*
-	 * The engine set sleeps_until_ns under the lock that we hold. If it is not asleep yet, the
-	 * bumped wake_seq keeps it from falling asleep.
+	 * The engine set sleeps_until_ns under the lock that we hold. If it is not asleep yet, it
+	 * finds ours when it goes to bed; and from a nap it is back before it could be late by more
+	 * than it may be.
 	 */
 	if (deadline_ns + NAP_NS >= atomic_load_explicit(&w->sleeps_until_ns, memory_order_relaxed))
 		return;
-	atomic_store_explicit(&w->sleeps_until_ns, deadline_ns, memory_order_relaxed);
-	sv_slot_wake(w->me);
+	atomic_store_explicit(&w->sleeps_until_ns, deadline_ns, memory_order_seq_cst);
+	if (atomic_load_explicit(&w->me->engine, memory_order_seq_cst) == SV_ENGINE_ASLEEP)
+		sv_slot_wake(w->me);
 }
 
 int sv_thread_start(struct sv_wire *w)

@@ -19,6 +19,8 @@
 /* Records taken from one ring before the others get their turn. */
 #define DRAIN_RECORDS 64
 #define DRAIN_BYTES   (512u * 1024)
+/* A poller that has to wait no longer than that keeps its processor. */
+#define SOON_NS 50000u
 
 /* --- sending -------------------------------------------------------------------------------- */
 
@@ -70,7 +72,7 @@ static int ring_full(struct sv_wire *w, struct sv_ring *ring, const struct sv_pa
 	/* It may be full of what a process that is gone left behind in the receiver's slot: nobody
 	 * told the one that has the slot now. */
 	ring_doorbell(w, pkt->dst_qpn >> SV_QPN_BITS);
-	if (!ring->stuck_since_ns || ring->stuck_head != head) {
+	if (!ring->stuck_since_ns || ring->stuck_head != head || sv_ring_due_ns(ring) > now) {
 		ring->stuck_since_ns = now;
 		ring->stuck_head = head;
 		sv_count(w->me, SV_CNT_RING_FULL, 1);
@@ -127,6 +129,7 @@ static int push(struct sv_wire *w, const struct sv_packet *pkt, const struct sv_
 		sv_ring_wait_for_room(ring);
 		return ring_full(w, ring, pkt);
 	}
+	rec->due_ns = w->paced ? sv_port_pass(w->port, pkt) : 0;
 	sv_ring_publish(ring);
 	ring->stuck_since_ns = 0;
 	sv_count(w->me, SV_CNT_TX_PACKETS, pkt->npkts);
@@ -229,6 +232,8 @@ static void deliver(struct sv_wire *w, struct sv_ring *ring, const struct sv_rec
 	pkt.payload = sv_payload_pointer(ring, rec);
 	/* The core only ever reads it back to us, in sv_payload_copy. */
 	pkt.wire_ref = (void *)(uintptr_t)rec;
+	if (w->paced)
+		sv_port_as_of(w->port, rec->due_ns);
 	if (__builtin_expect(sv_fault_armed(&w->h->faults, SV_POINT_RX), 0))
 		sv_hold_receive(&w->hold, pkt.src_qpn >> SV_QPN_BITS, &pkt);
 	else
@@ -240,6 +245,35 @@ static struct sv_ring *ring_from(struct sv_wire *w, unsigned src)
 	if (!w->in[src] && sv_ring_open(w->fab, src, w->slot, false, &w->in[src]))
 		w->in[src] = NULL;
 	return w->in[src];
+}
+
+/* Is the record still on its way? Then it is looked at again when it is there. */
+static bool on_its_way(struct sv_wire *w, unsigned src, const struct sv_record *rec)
+{
+	if (!rec->due_ns || rec->due_ns <= sv_fabric_now_ns(w->h))
+		return false;
+	w->not_due[src / 64] |= 1ull << (src % 64);
+	if (rec->due_ns < atomic_load_explicit(&w->due_ns, memory_order_relaxed)) {
+		atomic_store_explicit(&w->due_ns, rec->due_ns, memory_order_relaxed);
+		sv_thread_arm(w->port, rec->due_ns);
+	}
+	return true;
+}
+
+/* What was on its way and is there by now is to be taken. */
+static void arrive(struct sv_wire *w)
+{
+	unsigned word;
+
+	if (atomic_load_explicit(&w->due_ns, memory_order_relaxed) > sv_fabric_now_ns(w->h))
+		return;
+	atomic_store_explicit(&w->due_ns, UINT64_MAX, memory_order_relaxed);
+	for (word = 0; word < SV_SLOT_WORDS; word++) {
+		if (w->not_due[word])
+			atomic_fetch_or_explicit(&w->me->pending[word], w->not_due[word],
+						 memory_order_seq_cst);
+		w->not_due[word] = 0;
+	}
 }
 
 /* Delivers what came from one endpoint. True: more is left. */
@@ -255,14 +289,16 @@ static bool drain(struct sv_wire *w, unsigned src)
 	if (!ring)
 		return false;
 	sv_payload_probe(w, ring);
-	while (n++ < DRAIN_RECORDS && bytes < DRAIN_BYTES && (rec = sv_ring_peek(ring))) {
+	while (n++ < DRAIN_RECORDS && bytes < DRAIN_BYTES && (rec = sv_ring_peek(ring)) &&
+	       !on_its_way(w, src, rec)) {
 		bytes += rec->pkt.payload_len;
 		deliver(w, ring, rec);
 		sv_ring_consume(ring, rec);
 	}
 	if (sv_ring_take_wait(ring))
 		ring_doorbell(w, src);
-	return sv_ring_peek(ring) != NULL;
+	rec = sv_ring_peek(ring);
+	return rec && !(w->not_due[src / 64] >> (src % 64) & 1);
 }
 
 static void drain_all(struct sv_wire *w)
@@ -296,14 +332,42 @@ void sv_wire_progress(struct sv_port *port)
 	if (atomic_load_explicit(&w->me->control, memory_order_acquire) !=
 	    atomic_load_explicit(&w->control_seen, memory_order_relaxed))
 		sv_control_sync(w);
+	if (w->paced)
+		arrive(w);
 	drain_all(w);
-	sv_port_flush(port);
+	sv_port_flush(port); /* the answers to what came last */
+	if (w->paced) {
+		sv_port_as_of(port, 0);
+		sv_port_resume(port);
+	}
 	if (w->hold.held)
 		sv_hold_run(&w->hold, sv_fabric_now_ns(w->h));
 	if (sv_port_wants_kick(port))
 		sv_port_kick(port);
 	atomic_store_explicit(&w->want_kick, sv_port_wants_kick(port) || w->hold.held,
 			      memory_order_relaxed);
+}
+
+/* When something on its way is there, or something that waits for its link may go. */
+static uint64_t next_time_ns(const struct sv_wire *w)
+{
+	uint64_t due_ns = atomic_load_explicit(&w->due_ns, memory_order_relaxed);
+	uint64_t resume_ns = sv_port_resume_ns(w->port);
+
+	return due_ns < resume_ns ? due_ns : resume_ns;
+}
+
+static bool time_has_come(const struct sv_wire *w)
+{
+	uint64_t next_ns = next_time_ns(w);
+
+	return next_ns != UINT64_MAX && sv_fabric_now_ns(w->h) >= next_ns;
+}
+
+static bool is_soon(const struct sv_wire *w)
+{
+	return w->paced && atomic_load_explicit(&w->due_ns, memory_order_relaxed) <
+			       sv_fabric_now_ns(w->h) + SOON_NS;
 }
 
 bool sv_wire_has_work(const struct sv_wire *w)
@@ -314,7 +378,8 @@ bool sv_wire_has_work(const struct sv_wire *w)
 		if (atomic_load_explicit(&w->me->pending[word], memory_order_seq_cst))
 			return true;
 	return atomic_load_explicit(&w->me->control, memory_order_seq_cst) !=
-	       atomic_load_explicit(&w->control_seen, memory_order_relaxed);
+		   atomic_load_explicit(&w->control_seen, memory_order_relaxed) ||
+	       (w->paced && time_has_come(w));
 }
 
 static bool live_pending(struct sv_port *port)
@@ -331,9 +396,9 @@ static bool live_pending(struct sv_port *port)
 		return true;
 	/*
 	 * With few processors the one that we wait for may be waiting for ours. Every so many
-	 * fruitless polls it gets a chance.
+	 * fruitless polls it gets a chance; unless what comes next is on its way already.
 	 */
-	if (w->yields && polls % SV_YIELD_POLLS == 0)
+	if (w->yields && polls % SV_YIELD_POLLS == 0 && !is_soon(w))
 		sched_yield();
 	return false;
 }
@@ -379,29 +444,44 @@ static void live_may_block(struct sv_port *port)
 
 	/* Senders wake the engine at once; and if one saw our last poll just now, so do we. */
 	atomic_store_explicit(&w->me->polled_ns, 0, memory_order_seq_cst);
-	if (sv_wire_has_work(w))
+	if (sv_wire_has_work(w) || (w->paced && next_time_ns(w) != UINT64_MAX))
 		sv_slot_wake(w->me);
 }
 
 /* --- addresses and numbers ------------------------------------------------------------------ */
 
+static bool routed(const struct sv_wire *w, unsigned peer_port)
+{
+	const struct sv_fabric_header *h = w->h;
+	unsigned peer = sv_fab_device_of(h, peer_port);
+
+	return !sv_islands_part(&h->islands, w->device / h->rails, w->device % h->rails,
+				peer / h->rails, peer % h->rails);
+}
+
 static int live_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, uint16_t *dst_port)
 {
 	struct sv_wire *w = sv_port_wire(port);
 	const struct sv_phys_config *from = &sv_port_cfg(port)->phys[attr->port_num - 1];
-	bool ethernet = w->h->link_layer == SV_LINK_ETHERNET;
+	bool ethernet = w->h->link_layer == SV_LINK_ETHERNET, unreachable = false;
 	unsigned i;
 
 	if (ethernet && !attr->is_global)
 		return EINVAL;
 	for (i = 0; i < sv_fabric_devices(w->h) * w->h->num_phys; i++) {
-		if (sv_phys_takes(&w->h->ports[i].cfg, from, attr, ethernet)) {
+		if (!sv_phys_takes(&w->h->ports[i].cfg, from, attr, ethernet))
+			continue;
+		if (routed(w, i)) {
 			*dst_port = (uint16_t)i;
 			return 0;
 		}
+		unreachable = true;
 	}
 	*dst_port = SV_NOWHERE;
-	return ethernet ? ETIMEDOUT : 0; /* what address resolution ends in on a real network */
+	if (!ethernet)
+		return 0;
+	/* What address resolution ends in on a real network; a route that is missing is known. */
+	return unreachable ? ENETUNREACH : ETIMEDOUT;
 }
 
 static int live_qpn_alloc(struct sv_port *port, uint32_t *qpn)

@@ -18,8 +18,10 @@
 
 #include <pthread.h>
 
-#define SV_BURST_BYTES	 (256u * 1024)
-#define SV_WINDOW_BURSTS 32u
+#define SV_BURST_BYTES	   (256u * 1024)
+#define SV_BURST_MIN_BYTES (16u * 1024)
+#define SV_BURST_NS	   50000u /* of a link that has a rate */
+#define SV_WINDOW_BYTES	   (32 * SV_BURST_BYTES)
 /* Up to here two copies through the ring are cheaper than a system call. */
 #define SV_INLINE_BYTES	  4096u
 #define SV_MAX_BAD_RANGES 64
@@ -51,6 +53,8 @@ struct sv_wire {
 	bool yields;	   /* few processors: give way while polling */
 	uint64_t spin_ns;  /* how long the engine watches after the last packet */
 	uint64_t grace_ns; /* a poller that looked so lately will look again */
+	uint32_t burst_bytes;
+	bool paced; /* links have a rate */
 
 	/* Under the port lock. */
 	struct sv_ring *out[SV_MAX_SLOTS], *in[SV_MAX_SLOTS];
@@ -61,11 +65,13 @@ struct sv_wire {
 	uint64_t qpn_used[SV_QPN_INDEX_MAX / 64];
 	unsigned nqpn;
 	bool warned_full;
-	uint64_t tell_ns[SV_MAX_PHYS]; /* when users are told of a port's link */
+	uint64_t tell_ns[SV_MAX_PHYS];	 /* when users are told of a port's link */
+	uint64_t not_due[SV_SLOT_WORDS]; /* bit = source slot: what it sent is still on its way */
 
 	/* Written under the port lock, read without by sv_wire_pending. */
 	atomic_uint control_seen;
 	atomic_bool want_kick;
+	atomic_ullong due_ns; /* when the first of `not_due` is there; UINT64_MAX: none */
 
 	/* Written by polling applications: tells the engine that it is not needed. */
 	alignas(SV_CACHE_LINE) atomic_uint polls;

@@ -89,11 +89,74 @@ static json_t *legs_json(unsigned legs)
 	return out;
 }
 
-static json_t *port_json(const struct sv_fabric_header *h, unsigned device, unsigned phys)
+static json_t *way_json(const struct sv_link *link, enum sv_direction direction)
 {
+	const struct sv_link_way *way = &link->way[direction];
+
+	return json_pack("{s:I, s:I}", "bytes", (json_int_t)atomic_load(&way->bytes), "packets",
+			 (json_int_t)atomic_load(&way->packets));
+}
+
+static json_t *link_json(const struct sv_link *link)
+{
+	return json_pack("{s:o, s:o}", "out", way_json(link, SV_OUT), "in", way_json(link, SV_IN));
+}
+
+/* What a paced port's link has carried; of an aggregator, those that have carried something. */
+static json_t *links_json(const struct sv_fabric *fab, unsigned port)
+{
+	const struct sv_fabric_header *h = fab->h;
+	unsigned ports = sv_fabric_devices(h) * h->num_phys, peer;
+	json_t *links = json_array();
+
+	if (!sv_links_is_aggregator(&h->plan, port)) {
+		json_array_append_new(links, link_json(sv_links_of(&fab->links, port, port)));
+		return links;
+	}
+	for (peer = 0; peer < ports; peer++) {
+		const struct sv_link *link = sv_links_of(&fab->links, port, peer);
+		unsigned device = sv_fab_device_of(h, peer);
+		json_t *out;
+
+		if (!atomic_load(&link->way[SV_OUT].packets) &&
+		    !atomic_load(&link->way[SV_IN].packets))
+			continue;
+		out = link_json(link);
+		json_object_set_new(out, "peer_host", json_integer(device / h->rails));
+		json_object_set_new(out, "peer_rail", json_integer(device % h->rails));
+		json_object_set_new(out, "peer_port",
+				    json_integer(peer / sv_fabric_devices(h) + 1));
+		json_array_append_new(links, out);
+	}
+	return links;
+}
+
+/* By its endpoints that are gone, and those that are there. */
+static json_t *traffic_json(const struct sv_fabric_header *h, unsigned device, unsigned phys)
+{
+	const struct sv_traffic *gone = &h->traffic[sv_fab_port_index(h, device, phys)];
+	json_t *out = json_object();
+	unsigned i, kind;
+
+	for (kind = 0; kind < SV_TRAFFIC_KINDS; kind++) {
+		uint64_t sum = __atomic_load_n(&gone->n[kind], __ATOMIC_RELAXED);
+
+		for (i = 1; i < SV_MAX_SLOTS; i++)
+			if (atomic_load(&h->slots[i].state) == SV_SLOT_LIVE &&
+			    atomic_load(&h->slots[i].device) == device)
+				sum += __atomic_load_n(&h->slots[i].traffic[phys].n[kind],
+						       __ATOMIC_RELAXED);
+		json_object_set_new(out, sv_traffic_names[kind], json_integer((json_int_t)sum));
+	}
+	return out;
+}
+
+static json_t *port_json(const struct sv_fabric *fab, unsigned device, unsigned phys)
+{
+	const struct sv_fabric_header *h = fab->h;
 	const struct sv_fab_port *port = &h->ports[sv_fab_port_index(h, device, phys)];
 	char gid[INET6_ADDRSTRLEN];
-	json_t *gids = json_array(), *pkeys = json_array();
+	json_t *gids = json_array(), *pkeys = json_array(), *out;
 	unsigned i;
 
 	for (i = 0; i < port->cfg.num_pkeys; i++)
@@ -102,26 +165,31 @@ static json_t *port_json(const struct sv_fabric_header *h, unsigned device, unsi
 		json_array_append_new(
 		    gids,
 		    json_string(inet_ntop(AF_INET6, port->cfg.gids[i].gid.raw, gid, sizeof(gid))));
-	return json_pack("{s:i, s:s, s:s, s:i, s:o, s:o}", "port", (int)phys + 1, "link",
-			 atomic_load(&port->link_up) ? "up" : "down", "cut",
-			 cut_name(atomic_load(&port->cut)), "lid", (int)port->cfg.lid, "gids", gids,
-			 "pkeys", pkeys);
+	out = json_pack("{s:i, s:s, s:s, s:i, s:o, s:o, s:o}", "port", (int)phys + 1, "link",
+			atomic_load(&port->link_up) ? "up" : "down", "cut",
+			cut_name(atomic_load(&port->cut)), "lid", (int)port->cfg.lid, "gids", gids,
+			"pkeys", pkeys, "traffic", traffic_json(h, device, phys));
+	if (h->paced)
+		json_object_set_new(out, "links",
+				    links_json(fab, sv_fab_port_index(h, device, phys)));
+	return out;
 }
 
-static json_t *ports_json(const struct sv_fabric_header *h, unsigned device)
+static json_t *ports_json(const struct sv_fabric *fab, unsigned device)
 {
 	json_t *ports = json_array();
 	unsigned i;
 
-	for (i = 0; i < h->num_phys; i++)
-		json_array_append_new(ports, port_json(h, device, i));
+	for (i = 0; i < fab->h->num_phys; i++)
+		json_array_append_new(ports, port_json(fab, device, i));
 	return ports;
 }
 
-static json_t *device_json(const struct sv_fabric_header *h, unsigned index)
+static json_t *device_json(const struct sv_fabric *fab, unsigned index)
 {
+	const struct sv_fabric_header *h = fab->h;
 	const struct sv_fab_device *dev = &h->devices[index];
-	json_t *out, *first = port_json(h, index, 0);
+	json_t *out, *first = port_json(fab, index, 0);
 	atomic_ullong sum[SV_CNT_COUNT];
 	char name[16], guid[24];
 	unsigned i, c;
@@ -141,9 +209,18 @@ static json_t *device_json(const struct sv_fabric_header *h, unsigned index)
 			legs_json(atomic_load(&h->ports[index].legs)), "cut", str(first, "cut"),
 			"device", life_name(atomic_load(&h->ports[index].life)), "guid", guid,
 			"lid", (int)num(first, "lid"), "gids", json_object_get(first, "gids"));
+	json_object_set_new(out, "rate_mbps",
+			    json_integer((json_int_t)h->plan.rate_mbps[index % h->rails]));
+	if (h->paced)
+		json_object_set_new(out, "latency_ns",
+				    json_integer((json_int_t)h->plan.latency_ns[index % h->rails]));
+	/* As the link and the addresses, those of its first port. */
+	json_object_set(out, "traffic", json_object_get(first, "traffic"));
+	if (h->paced)
+		json_object_set(out, "links", json_object_get(first, "links"));
 	json_decref(first);
 	if (h->num_phys > 1 || h->ports[index].cfg.num_pkeys > 1)
-		json_object_set_new(out, "ports", ports_json(h, index));
+		json_object_set_new(out, "ports", ports_json(fab, index));
 	json_object_set_new(out, "counters", counters_json(sum));
 	return out;
 }
@@ -189,13 +266,20 @@ static json_t *fault_json(const struct sv_fault_rule *rule, uint32_t id)
 			 (json_int_t)atomic_load(&rule->fired));
 }
 
-static json_t *fabric_json(struct sv_fabric_header *h)
+/* Whole numbers without a point. */
+static json_t *gbps_json(uint32_t mbps)
 {
+	return mbps % 1000 ? json_real(mbps / 1000.0) : json_integer(mbps / 1000);
+}
+
+static json_t *fabric_json(const struct sv_fabric *fab)
+{
+	const struct sv_fabric_header *h = fab->h;
 	json_t *devices = json_array(), *processes = json_array(), *faults = json_array();
 	uint32_t i, rules = atomic_load(&h->faults.nrules);
 
 	for (i = 0; i < sv_fabric_devices(h); i++)
-		json_array_append_new(devices, device_json(h, i));
+		json_array_append_new(devices, device_json(fab, i));
 	for (i = 1; i < SV_MAX_SLOTS; i++)
 		if (atomic_load(&h->slots[i].state) == SV_SLOT_LIVE)
 			json_array_append_new(processes, process_json(h, i));
@@ -203,15 +287,16 @@ static json_t *fabric_json(struct sv_fabric_header *h)
 		if (atomic_load(&h->faults.rules[i].active))
 			json_array_append_new(faults, fault_json(&h->faults.rules[i], i));
 	return json_pack(
-	    "{s:s, s:i, s:s, s:i, s:i, s:s, s:s, s:i, s:i, s:f, s:s, s:i, s:o, s:o, s:o}", "name",
-	    h->name, "version", (int)h->version, "state",
+	    "{s:s, s:i, s:s, s:i, s:i, s:s, s:s, s:o, s:b, s:i, s:f, s:s, s:i, s:o, s:o, s:o}",
+	    "name", h->name, "version", (int)h->version, "state",
 	    atomic_load(&h->state) == SV_FABRIC_UP ? "up" : "down", "hosts", (int)h->hosts, "rails",
 	    (int)h->rails, "link_layer",
 	    h->link_layer == SV_LINK_INFINIBAND ? "InfiniBand" : "Ethernet", "profile",
-	    sv_profile_name((enum sv_profile)h->profile), "rate_gbps", (int)h->rate_gbps, "mtu",
-	    (int)h->mtu_bytes, "up_seconds", (double)sv_fabric_now_ns(h) / 1e9, "sysfs", h->sysfs,
-	    "rings", (int)atomic_load(&h->rings), "devices", devices, "processes", processes,
-	    "faults", faults);
+	    sv_profile_name((enum sv_profile)h->profile), "rate_gbps",
+	    gbps_json(h->plan.rate_mbps[0]), "paced", (int)h->paced, "mtu", (int)h->mtu_bytes,
+	    "up_seconds", (double)sv_fabric_now_ns(h) / 1e9, "sysfs", h->sysfs, "rings",
+	    (int)atomic_load(&h->rings), "devices", devices, "processes", processes, "faults",
+	    faults);
 }
 
 /* --- text ----------------------------------------------------------------------------------- */
@@ -285,9 +370,11 @@ static void print_faults(const json_t *faults)
 
 static void print_text(const json_t *doc)
 {
-	printf("fabric %s: %s, %lld hosts, %lld rails, %s, %lld Gb/s, MTU %lld, %s\n",
+	printf("fabric %s: %s, %lld hosts, %lld rails, %s, %g Gb/s%s, MTU %lld, %s\n",
 	       str(doc, "name"), str(doc, "state"), num(doc, "hosts"), num(doc, "rails"),
-	       str(doc, "link_layer"), num(doc, "rate_gbps"), num(doc, "mtu"), str(doc, "profile"));
+	       str(doc, "link_layer"), json_number_value(json_object_get(doc, "rate_gbps")),
+	       json_is_true(json_object_get(doc, "paced")) ? " paced" : "", num(doc, "mtu"),
+	       str(doc, "profile"));
 	print_devices(json_object_get(doc, "devices"));
 	print_processes(json_object_get(doc, "processes"));
 	print_faults(json_object_get(doc, "faults"));
@@ -309,7 +396,7 @@ int np_cmd_status(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
 	if (!np_open_fabric(args.name, &fab))
 		return NP_EXIT_FAILED;
-	doc = fabric_json(fab.h);
+	doc = fabric_json(&fab);
 	if (doc && args.json) {
 		json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 		putchar('\n');

@@ -72,9 +72,98 @@ static void set_profile(struct argp_state *state, const char *name, struct sv_fa
 	opt->profile = (enum sv_profile)profile;
 }
 
+#define MAX_RATE_GBPS  1600.0
+#define MAX_LATENCY_NS 1000000000u
+
+/* What is on the command line until its rails are known. */
+struct up_args {
+	struct sv_fabric_options fabric;
+	const char *rate, *rail_rate, *rail_latency;
+};
+
+static void set_rate(struct argp_state *state, const char *option, const char *text, uint64_t *mbps)
+{
+	char *end;
+	double gbps = strtod(text, &end);
+
+	if (end == text || *end || !(gbps >= 0.001 && gbps <= MAX_RATE_GBPS))
+		argp_error(state, "%s must be from 0.001 to %.0f Gb/s, not '%s'", option,
+			   MAX_RATE_GBPS, text);
+	*mbps = (uint64_t)(gbps * 1000 + 0.5);
+}
+
+static void set_latency(struct argp_state *state, const char *option, const char *text,
+			uint64_t *ns)
+{
+	if (!sv_time_parse(text, ns) || *ns > MAX_LATENCY_NS)
+		argp_error(state, "%s must be a time up to 1s, such as 2us, not '%s'", option,
+			   text);
+}
+
+typedef void set_fn(struct argp_state *state, const char *option, const char *text,
+		    uint64_t *value);
+
+/* "10,3.3": one value for each rail, or one for all of them. */
+static void set_by_rail(struct argp_state *state, const char *option, const char *list,
+			unsigned rails, set_fn *set, uint64_t value[SV_MAX_RAILS])
+{
+	char copy[1024], *rest = copy, *item;
+	unsigned n = 0;
+
+	if ((size_t)snprintf(copy, sizeof(copy), "%s", list) >= sizeof(copy))
+		argp_error(state, "%s is too long", option);
+	while ((item = strsep(&rest, ",")) && n < SV_MAX_RAILS)
+		set(state, option, item, &value[n++]);
+	if (item || (n != 1 && n != rails))
+		argp_error(state,
+			   "%s needs one value for all rails or one for each of the %u, not "
+			   "'%s'",
+			   option, rails, list);
+	for (; n == 1 && rails > 1; rails--)
+		value[rails - 1] = value[0];
+}
+
+static void set_links(struct argp_state *state, struct up_args *args)
+{
+	struct sv_fabric_options *opt = &args->fabric;
+	uint64_t mbps[SV_MAX_RAILS] = {0};
+
+	if (args->rail_latency && !opt->paced)
+		argp_error(state,
+			   "--rail-latency needs --pace: without it a rail is as fast and as "
+			   "long as memory");
+	if (opt->rails < 1 || opt->rails > SV_MAX_RAILS)
+		return; /* said when the fabric is made */
+	if (args->rail_rate)
+		set_by_rail(state, "--rail-rate", args->rail_rate, opt->rails, set_rate, mbps);
+	else
+		set_by_rail(state, "--rate", args->rate, 1, set_rate, mbps);
+	for (unsigned r = 0; r < opt->rails; r++)
+		opt->rate_mbps[r] = (uint32_t)(args->rail_rate ? mbps[r] : mbps[0]);
+	if (args->rail_latency)
+		set_by_rail(state, "--rail-latency", args->rail_latency, opt->rails, set_latency,
+			    opt->latency_ns);
+}
+
+static void check_islands(struct argp_state *state, const struct sv_fabric_options *opt)
+{
+	struct sv_islands islands;
+
+	if (!opt->islands)
+		return;
+	if (opt->rails <= SV_ISLAND_RAIL)
+		argp_error(state, "--islands are about the second rail, and there is one");
+	if (sv_islands_parse(opt->islands, opt->hosts + opt->aggregators, &islands))
+		argp_error(state,
+			   "--islands must be ranges of hosts below %u, each host in one of them, "
+			   "such as 0-3,4-7, not '%s'",
+			   opt->hosts + opt->aggregators, opt->islands);
+}
+
 static error_t parse_up(int key, char *arg, struct argp_state *state)
 {
-	struct sv_fabric_options *opt = state->input;
+	struct up_args *args = state->input;
+	struct sv_fabric_options *opt = &args->fabric;
 
 	const char *profile;
 
@@ -123,9 +212,22 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--mtu must be 256, 512, 1024, 2048 or 4096");
 		return 0;
 	case 'g':
-		opt->rate_gbps = np_number(state, arg, "--rate", 1601);
-		if (!opt->rate_gbps)
-			argp_error(state, "--rate must be at least 1");
+		args->rate = arg;
+		return 0;
+	case 'R':
+		args->rail_rate = arg;
+		return 0;
+	case 'T':
+		args->rail_latency = arg;
+		return 0;
+	case 'c':
+		opt->paced = true;
+		return 0;
+	case 'A':
+		opt->aggregators = np_number(state, arg, "--aggregators", SV_MAX_HOSTS);
+		return 0;
+	case 'I':
+		opt->islands = arg;
 		return 0;
 	case 's':
 		opt->seed = np_number(state, arg, "--seed", UINT_MAX);
@@ -155,6 +257,8 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--pkeys, --subnets and --grh-required need "
 					  "--link-layer ib: on RoCE a port has one P_Key, needs a "
 					  "GRH anyway, and routes are IP's");
+		set_links(state, args);
+		check_islands(state, opt);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -176,7 +280,17 @@ int np_cmd_up(int argc, char **argv)
 	     "InfiniBand: ports take no address without a GRH, as those of virtual functions", 0},
 	    {"subnets", 'S', "N", 0, "InfiniBand: host H is in subnet H modulo N, behind a router",
 	     0},
-	    {"rate", 'g', "GBPS", 0, "What the ports say their speed is (400)", 0},
+	    {"rate", 'g', "GBPS", 0, "The ports' rate in Gb/s (400)", 0},
+	    {"rail-rate", 'R', "GBPS,…", 0, "The same by rail: 10,3.3", 0},
+	    {"rail-latency", 'T', "TIME,…", 0,
+	     "How long a link takes, by rail, with --pace: 2us,20us (0)", 0},
+	    {"pace", 'c', NULL, 0,
+	     "Links carry no more than the rate, which otherwise is only what ports say", 0},
+	    {"aggregators", 'A', "N", 0,
+	     "So many hosts more, behind the others, whose devices have a link for each peer (0)",
+	     0},
+	    {"islands", 'I', "HOSTS,…", 0,
+	     "Hosts whose second rail reaches only each other: 0-3,4-7", 0},
 	    {"mtu", 'm', "BYTES", 0, "256 to 4096 (4096)", 0},
 	    {"seed", 's', "N", 0, "For fault rules with probabilities (1)", 0},
 	    {"dmabuf", 'd', NULL, 0, "Devices can register dmabufs that can be mapped", 0},
@@ -200,30 +314,35 @@ int np_cmd_up(int argc, char **argv)
 	    NULL,
 	    NULL,
 	    NULL};
-	struct sv_fabric_options opt = {.hosts = 2,
-					.rails = 2,
-					.ports = 1,
-					.link_layer = SV_LINK_ETHERNET,
-					.mtu_bytes = 4096,
-					.rate_gbps = 400,
-					.seed = 1};
+	struct up_args args = {.fabric = {.hosts = 2,
+					  .rails = 2,
+					  .ports = 1,
+					  .link_layer = SV_LINK_ETHERNET,
+					  .mtu_bytes = 4096,
+					  .seed = 1},
+			       .rate = "400"};
+	const char *name;
 	struct sv_fabric fab;
 	int rc;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &opt);
-	rc = sv_fabric_create(&opt, &fab);
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	name = args.fabric.name;
+	rc = sv_fabric_create(&args.fabric, &fab);
 	if (rc) {
-		fprintf(stderr, "simverbs up: fabric %s: %s\n", opt.name,
-			rc == -ERANGE ? "at least 1 host and 1 rail, at most 256 devices in all"
-				      : np_strerror(rc));
+		fprintf(
+		    stderr, "simverbs up: fabric %s: %s\n", name,
+		    rc == -ERANGE
+			? "at least 1 host and 1 rail, at most 64 hosts (aggregators included), 16 "
+			  "rails and 256 devices in all"
+			: np_strerror(rc));
 		return NP_EXIT_FAILED;
 	}
 	rc = sv_sysfs_create(fab.h);
 	sv_fabric_close(&fab);
 	if (rc) {
-		fprintf(stderr, "simverbs up: fabric %s: its sysfs tree: %s\n", opt.name,
+		fprintf(stderr, "simverbs up: fabric %s: its sysfs tree: %s\n", name,
 			strerror(-rc));
-		sv_fabric_destroy(opt.name);
+		sv_fabric_destroy(name);
 		return NP_EXIT_FAILED;
 	}
 	return NP_EXIT_OK;
