@@ -21,6 +21,23 @@
 		.reasons = "local port down|peer's port down", .stall_max_ms = 200,                \
 	}
 
+/*
+ * A queue pair breaks in the middle of a message, `times` times, and the port is healthy. Each time
+ * both ends of its connection go on with another one, unless the next fault comes before they do.
+ */
+#define CELL(what, why, times, count, traffic, rule, stall_ms)                                     \
+	{                                                                                          \
+		.name = what, .proves = why, .args = {traffic}, .switches_min = (count),           \
+		.script = "1000+1000x" times " fault " rule, .switches_max = -1, .tail_ms = 1500,  \
+		.stall_max_ms = (stall_ms),                                                        \
+	}
+/* A few times, and as often as in the study that the fault is of. */
+#define CELLS(what, why, traffic, rule, stall_ms)                                                  \
+	CELL(what, why, "3", 3, ARGS(traffic), rule, stall_ms),                                    \
+	    CELL(what "-30-times", why ", 30 times", "30", 30, ARGS(traffic), rule, stall_ms)
+#define ARGS(...)      __VA_ARGS__
+#define MESSAGES(size) "--op", "sendrecv", "--sizes", size, "-C", "2"
+
 const struct drill drills[] = {
     {
 	.name = "link-down",
@@ -291,6 +308,17 @@ const struct drill drills[] = {
 	.says = "its socket is closed and another one refused",
     },
     {
+	.name = "peer-killed-while-receiving",
+	.proves = "a peer that dies in the middle of a message is an error at its sender at once",
+	/* The kernel gives a process's memory back before it closes its sockets: not too much. */
+	.args = {MESSAGES("4M")},
+	.script = "1500 process 1 kill",
+	.tail_ms = 10000,
+	.fate = DRILL_BEREAVED,
+	.error_max_ms = 100,
+	.says = "its socket is closed and another one refused",
+    },
+    {
 	.name = "peer-frozen",
 	.proves = "a peer that stands still for 3.5 s is waited for",
 	.args = {BOTH_RAILS},
@@ -369,6 +397,15 @@ const struct drill drills[] = {
 	.reasons = "asked for by the operator",
 	.stall_max_ms = 1000,
     },
+    CELLS("own-send-queue-breaks", "a send queue in ERR costs milliseconds and no data",
+	  ARGS(BOTH_RAILS), "err host=0 op=write minlen=1000 nth=50", 500),
+    CELLS("peers-receive-queue-breaks", "so does a peer's receive queue in ERR", ARGS(BOTH_RAILS),
+	  "err dir=rx host=1 op=write minlen=1000 nth=50", 500),
+    CELLS("receive-queue-breaks-in-silence-64m",
+	  "so does one that nobody is told of, in the middle of 64 MiB", ARGS(MESSAGES("64M")),
+	  "err=silent dir=rx host=1 op=write minlen=1000 nth=2000", 1500),
+    CELLS("receive-queue-breaks-in-silence-256k", "or of 256 KiB", ARGS(MESSAGES("256K")),
+	  "err=silent dir=rx host=1 op=write minlen=1000 nth=30", 1500),
     {
 	.name = "healthy",
 	.proves = "nothing happens where nothing is broken",

@@ -24,7 +24,8 @@ enum {
 	KEY_FILE,
 	KEY_RAILS,
 	KEY_OPEN,
-	KEY_JSON
+	KEY_JSON,
+	KEY_TIMES
 };
 
 struct arguments {
@@ -41,6 +42,7 @@ struct arguments {
 	int rails;
 	bool open;
 	const char *json;
+	int times;
 };
 
 static const struct argp_option option_table[] = {
@@ -57,6 +59,7 @@ static const struct argp_option option_table[] = {
     {"slack", KEY_SLACK, "FACTOR", 0, "Multiplies the limits on times (default: 1)", 0},
     {"out", KEY_OUT, "DIR", 0,
      "Keeps the last drill's timeline, throughput, events and output there", 0},
+    {"times", KEY_TIMES, "N", 0, "Runs each drill so often (default: 1)", 0},
     {"verbose", 'v', NULL, 0, "Shows faults and warnings as they come; twice: all output", 0},
     {0},
 };
@@ -90,6 +93,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_JSON:
 		a->json = arg;
+		return 0;
+	case KEY_TIMES:
+		a->times = atoi(arg);
+		if (a->times < 1)
+			argp_error(state, "--times: '%s' is no number of runs", arg);
 		return 0;
 	case KEY_OUT:
 		a->out = arg;
@@ -187,6 +195,15 @@ static bool run_one(const struct drill *drill, const struct arguments *a)
 	return ok;
 }
 
+static bool run_so_often(const struct drill *drill, const struct arguments *a)
+{
+	bool ok = true;
+
+	for (int i = 0; i < a->times && !drill_interrupted; i++)
+		ok = run_one(drill, a) && ok;
+	return ok;
+}
+
 static const struct drill *find(const char *name)
 {
 	for (int i = 0; i < ndrills; i++)
@@ -211,11 +228,11 @@ static bool run_named(const struct arguments *a)
 	print_header();
 	for (int i = 0; i < a->nnames; i++) {
 		if (strcmp(a->names[i], "all") != 0) {
-			ok = run_one(find(a->names[i]), a) && ok;
+			ok = run_so_often(find(a->names[i]), a) && ok;
 			continue;
 		}
 		for (int j = 0; j < ndrills && !drill_interrupted; j++)
-			ok = run_one(&drills[j], a) && ok;
+			ok = run_so_often(&drills[j], a) && ok;
 	}
 	return ok;
 }
@@ -314,7 +331,7 @@ int main(int argc, char **argv)
 	    .doc = "Breaks a live fabric under checked traffic and judges what comes of it.",
 	};
 	struct sigaction act = {.sa_handler = interrupt};
-	struct arguments a = {.seed = 1, .slack = 1, .rails = 3};
+	struct arguments a = {.seed = 1, .slack = 1, .rails = 3, .times = 1};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
 	sigaction(SIGINT, &act, NULL);

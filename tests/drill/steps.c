@@ -146,7 +146,7 @@ static int pids_of(struct live *l, const struct drill_step *step, pid_t pids[PID
 	return n;
 }
 
-static void signal_host(struct live *l, const struct drill_step *step)
+static void signal_host(struct live *l, struct drill_step *step)
 {
 	int signal = step->action == DRILL_KILL_PROCESS	  ? SIGKILL
 		     : step->action == DRILL_STOP_PROCESS ? SIGSTOP
@@ -154,6 +154,7 @@ static void signal_host(struct live *l, const struct drill_step *step)
 	pid_t pids[PIDS_MAX];
 	int n = pids_of(l, step, pids);
 
+	step->done_ns = np_now_ns(); /* now, and not when it was asked who is there */
 	for (int i = 0; i < n; i++)
 		if (kill(pids[i], signal) != 0)
 			drill_complain(l->run, "'%s' found no process %d", step->text,
