@@ -17,13 +17,16 @@ uint64_t ha_command_patience_ns = HA_COMMAND_PATIENCE_NS;
 uint64_t ha_command_sick_ns = HA_COMMAND_SICK_NS;
 uint64_t (*ha_command_took_ns)(void);
 
-/* What a thread is at. */
+/* What a thread is at; where there are none, what one would be at. */
 struct run {
 	bool busy;
 	uint8_t kind;
 	struct ha_command *command; /* NULL while it frees itself */
 	uint64_t key;
 	uint64_t since_ns;
+	/* Without threads: */
+	uint64_t back_ns;
+	uint64_t number; /* of those that were begun */
 };
 
 struct ha_commands {
@@ -35,10 +38,9 @@ struct ha_commands {
 	pthread_mutex_t lock;
 	pthread_cond_t sent; /* or told to stop */
 	pthread_cond_t came_back;
-	struct ha_list waiting;
-	struct ha_list returning;     /* without threads: run, and not back yet */
-	struct run runs[MAX_THREADS]; /* by thread */
-	uint64_t back;		      /* how many came back */
+	struct ha_list urgent, waiting; /* the former of kind FENCE */
+	struct run runs[MAX_THREADS];	/* by thread */
+	uint64_t begun, back;		/* how many were run without threads; how many came back */
 	pthread_t thread[MAX_THREADS];
 	unsigned nthreads, nrunning;
 	unsigned nalive; /* threads that have not ended */
@@ -68,13 +70,12 @@ static unsigned nresolving(const struct ha_commands *commands)
 	return n;
 }
 
-/* The first that may run now, or NULL. */
-static struct ha_command *next_command(struct ha_commands *commands)
+static struct ha_command *first_of(const struct ha_commands *commands, const struct ha_list *list)
 {
 	bool resolves = nresolving(commands) < MAX_RESOLVING;
 	struct ha_list *pos;
 
-	ha_list_for_each (pos, &commands->waiting) {
+	ha_list_for_each (pos, list) {
 		struct ha_command *command = ha_container_of(pos, struct ha_command, link);
 
 		if (!run_of_key(commands, command->key) &&
@@ -82,6 +83,19 @@ static struct ha_command *next_command(struct ha_commands *commands)
 			return command;
 	}
 	return NULL;
+}
+
+/* The first that may run now, or NULL. */
+static struct ha_command *next_command(const struct ha_commands *commands)
+{
+	struct ha_command *command = first_of(commands, &commands->urgent);
+
+	return command ? command : first_of(commands, &commands->waiting);
+}
+
+static bool none_waits(const struct ha_commands *commands)
+{
+	return ha_list_empty(&commands->urgent) && ha_list_empty(&commands->waiting);
 }
 
 /* With the lock. Its owner may take it away as soon as it is done, but waits for the lock to go. */
@@ -147,7 +161,7 @@ static void run_all(struct ha_commands *commands, unsigned i)
 
 		if (command)
 			run_one(commands, command, i);
-		else if (commands->stop && ha_list_empty(&commands->waiting))
+		else if (commands->stop && none_waits(commands))
 			return;
 		else
 			pthread_cond_wait(&commands->sent, &commands->lock);
@@ -179,49 +193,54 @@ static void *thread_main(void *arg)
 /* ---- without threads --------------------------------------------------------------------------
  */
 
-static bool is_returning(const struct ha_commands *commands, uint64_t key)
+/* One that a thread would be free for; NULL: none. */
+static struct run *free_run(struct ha_commands *commands)
 {
-	const struct ha_list *pos;
-
-	ha_list_for_each (pos, &commands->returning)
-		if (ha_container_of(pos, struct ha_command, link)->key == key)
-			return true;
-	return false;
+	for (unsigned i = 0; i < MAX_THREADS; i++)
+		if (!commands->runs[i].busy)
+			return &commands->runs[i];
+	return NULL;
 }
 
 /* With the lock, which is let go meanwhile. What takes time is back when that is over. */
-static void run_in_no_time(struct ha_commands *commands, struct ha_command *command)
+static void run_in_no_time(struct ha_commands *commands, struct run *run,
+			   struct ha_command *command)
 {
 	uint64_t took_ns;
 
 	ha_list_remove(&command->link);
 	atomic_store(&command->state, HA_COMMAND_RUNNING);
+	*run = (struct run){.busy = true,
+			    .kind = command->kind,
+			    .command = command,
+			    .key = command->key,
+			    .back_ns = UINT64_MAX,
+			    .number = ++commands->begun};
 	pthread_mutex_unlock(&commands->lock);
 	command->run(command);
 	pthread_mutex_lock(&commands->lock);
 	took_ns = ha_command_took_ns ? ha_command_took_ns() : 0;
-	command->began_ns = ha_now_ns();
-	command->back_ns = command->began_ns + took_ns;
-	ha_list_push_back(&commands->returning, &command->link);
+	run->since_ns = ha_now_ns();
+	run->back_ns = run->since_ns + took_ns;
 }
 
-static struct ha_command *next_to_run(struct ha_commands *commands)
+/* With the lock, which is let go meanwhile. As many as there would be threads. */
+static void run_all_in_no_time(struct ha_commands *commands)
 {
-	struct ha_list *pos;
+	struct ha_command *command;
+	struct run *run;
 
-	ha_list_for_each (pos, &commands->waiting) {
-		struct ha_command *command = ha_container_of(pos, struct ha_command, link);
-
-		if (!is_returning(commands, command->key))
-			return command;
-	}
-	return NULL;
+	while ((run = free_run(commands)) && (command = next_command(commands)))
+		run_in_no_time(commands, run, command);
 }
 
 /* With the lock, which is let go meanwhile. */
-static void return_one(struct ha_commands *commands, struct ha_command *command)
+static void return_one(struct ha_commands *commands, struct run *run)
 {
-	ha_list_remove(&command->link);
+	struct ha_command *command = run->command;
+
+	run->busy = false;
+	run->command = NULL;
 	commands->back++;
 	atomic_fetch_sub_explicit(&commands->nout, 1, memory_order_relaxed);
 	if (!command->left) {
@@ -233,49 +252,44 @@ static void return_one(struct ha_commands *commands, struct ha_command *command)
 	pthread_mutex_lock(&commands->lock);
 }
 
-static struct ha_command *next_to_return(struct ha_commands *commands, uint64_t now_ns)
+/* Of those that are due the one that was begun first. */
+static struct run *next_to_return(struct ha_commands *commands, uint64_t now_ns)
 {
-	struct ha_list *pos;
+	struct run *next = NULL;
 
-	ha_list_for_each (pos, &commands->returning) {
-		struct ha_command *command = ha_container_of(pos, struct ha_command, link);
+	for (unsigned i = 0; i < MAX_THREADS; i++) {
+		struct run *run = &commands->runs[i];
 
-		if (command->back_ns <= now_ns)
-			return command;
+		if (run->busy && run->back_ns <= now_ns && (!next || run->number < next->number))
+			next = run;
 	}
-	return NULL;
+	return next;
+}
+
+/* With the lock, which is let go meanwhile: until nothing is due any more or, where nobody moves
+ * the clock any more, all are back. Returns how many that were. */
+static int return_due(struct ha_commands *commands, bool all)
+{
+	struct run *run;
+	int n = 0;
+
+	for (;; n++) { /* one that is back makes room for the next */
+		run_all_in_no_time(commands);
+		run = next_to_return(commands, all ? UINT64_MAX : ha_now_ns());
+		if (!run)
+			return n;
+		return_one(commands, run);
+	}
 }
 
 int ha_commands_round(struct ha_commands *commands)
 {
-	struct ha_command *command;
-	int n = 0;
+	int n;
 
 	pthread_mutex_lock(&commands->lock);
-	do {
-		while ((command = next_to_run(commands)))
-			run_in_no_time(commands, command);
-		command = next_to_return(commands, ha_now_ns());
-		if (command)
-			return_one(commands, command);
-		n += command != NULL;
-	} while (command);
+	n = return_due(commands, false);
 	pthread_mutex_unlock(&commands->lock);
 	return n;
-}
-
-/* With the lock, which is let go meanwhile: nobody moves the clock any more. */
-static void return_all(struct ha_commands *commands)
-{
-	struct ha_command *command;
-
-	do { /* one that is back makes room for the next of its key */
-		while ((command = next_to_run(commands)))
-			run_in_no_time(commands, command);
-		command = next_to_return(commands, UINT64_MAX);
-		if (command)
-			return_one(commands, command);
-	} while (command);
 }
 
 static void wait_in_no_time(struct ha_commands *commands, bool for_ever)
@@ -285,7 +299,7 @@ static void wait_in_no_time(struct ha_commands *commands, bool for_ever)
 		return;
 	}
 	pthread_mutex_lock(&commands->lock);
-	return_all(commands);
+	(void)return_due(commands, true);
 	pthread_mutex_unlock(&commands->lock);
 }
 
@@ -332,7 +346,9 @@ void ha_command_send(struct ha_commands *commands, struct ha_command *command)
 	pthread_mutex_lock(&commands->lock);
 	atomic_store(&command->state, HA_COMMAND_WAITING);
 	atomic_fetch_add_explicit(&commands->nout, 1, memory_order_relaxed);
-	ha_list_push_back(&commands->waiting, &command->link);
+	ha_list_push_back(command->kind == HA_COMMAND_FENCE ? &commands->urgent
+							    : &commands->waiting,
+			  &command->link);
 	alone = commands->threads && !have_thread(commands);
 	pthread_cond_signal(&commands->sent);
 	pthread_mutex_unlock(&commands->lock);
@@ -353,13 +369,8 @@ static void take_back(struct ha_commands *commands, struct ha_command *command)
 /* With the lock. Whether a thread has it. */
 static bool is_out(const struct ha_commands *commands, const struct ha_command *command)
 {
-	const struct ha_list *pos;
-
 	for (int i = 0; i < MAX_THREADS; i++)
 		if (commands->runs[i].command == command)
-			return true;
-	ha_list_for_each (pos, &commands->returning)
-		if (pos == &command->link)
 			return true;
 	return false;
 }
@@ -463,24 +474,21 @@ bool ha_command_disown(struct ha_commands *commands, struct ha_command *command)
 /* ---- health -----------------------------------------------------------------------------------
  */
 
-/* With the lock: how long the oldest of kind DEVICE has been running; 0: none does. */
+/* With the lock: how long the oldest has been running that a healthy NIC is soon through with; 0:
+ * none is. */
 static uint64_t longest_ns(const struct ha_commands *commands, uint64_t now_ns)
 {
-	uint64_t longest = 0, real_ns = commands->threads ? ha_real_ns() : 0;
-	const struct ha_list *pos;
+	uint64_t longest = 0;
 
+	if (commands->threads)
+		now_ns = ha_real_ns();
 	for (unsigned i = 0; i < MAX_THREADS; i++) {
 		const struct run *run = &commands->runs[i];
 
-		if (run->busy && run->kind == HA_COMMAND_DEVICE &&
-		    real_ns - run->since_ns > longest)
-			longest = real_ns - run->since_ns;
-	}
-	ha_list_for_each (pos, &commands->returning) {
-		const struct ha_command *command = ha_container_of(pos, struct ha_command, link);
-
-		if (command->kind == HA_COMMAND_DEVICE && now_ns - command->began_ns > longest)
-			longest = now_ns - command->began_ns;
+		if (run->busy &&
+		    (run->kind == HA_COMMAND_DEVICE || run->kind == HA_COMMAND_FENCE) &&
+		    now_ns - run->since_ns > longest)
+			longest = now_ns - run->since_ns;
 	}
 	return longest;
 }
@@ -515,8 +523,8 @@ struct ha_commands *ha_commands_new(struct ha_progress *progress, bool threads)
 	pthread_mutex_init(&commands->lock, NULL);
 	ha_cond_init(&commands->sent);
 	ha_cond_init(&commands->came_back);
+	ha_list_init(&commands->urgent);
 	ha_list_init(&commands->waiting);
-	ha_list_init(&commands->returning);
 	return commands;
 }
 
@@ -525,7 +533,7 @@ static bool settle(struct ha_commands *commands)
 {
 	uint64_t until_ns = ha_real_ns() + ha_command_patience_ns, back = commands->back;
 
-	while (commands->nrunning > 0 || !ha_list_empty(&commands->waiting)) {
+	while (commands->nrunning > 0 || !none_waits(commands)) {
 		if (back != commands->back) { /* they get on */
 			back = commands->back;
 			until_ns = ha_real_ns() + ha_command_patience_ns;
@@ -548,7 +556,7 @@ bool ha_commands_end(struct ha_commands *commands, void (*then)(void *arg), void
 	}
 	pthread_mutex_lock(&commands->lock);
 	if (!commands->threads)
-		return_all(commands);
+		(void)return_due(commands, true);
 	settled = settle(commands);
 	nthreads = commands->nthreads;
 	commands->stop = true;

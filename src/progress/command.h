@@ -16,6 +16,9 @@
  * waits for its commands, but not for ever: what is not back by then is left to the threads, with
  * all that it uses, and frees that when it is done.
  *
+ * What traffic waits for goes first: commands of a fence overtake all that wait, as a NIC does one
+ * at a time, and making a queue pair takes it as long as five fences.
+ *
  * A command that a healthy NIC is through with in milliseconds, and that takes longer than
  * HA_COMMAND_SICK_NS, makes the NIC sick until it is back.
  */
@@ -59,6 +62,7 @@ enum ha_command_state {
 
 enum ha_command_kind {
 	HA_COMMAND_DEVICE,  /* milliseconds, on a healthy NIC */
+	HA_COMMAND_FENCE,   /* likewise, and traffic waits for it: before all others */
 	HA_COMMAND_RESOLVE, /* an address: seconds, where nobody answers */
 	HA_COMMAND_CLEAN,   /* destroys what nobody uses: as long as it likes */
 };
@@ -68,8 +72,6 @@ struct ha_command {
 	bool left;	     /* nobody waits for it any more */
 	uint8_t kind;	     /* enum ha_command_kind */
 	atomic_int state;    /* enum ha_command_state */
-	uint64_t began_ns;   /* without threads: when it was run */
-	uint64_t back_ns;    /* without threads: when it is back */
 	uint64_t key;
 	struct ha_poller *owner; /* called when it is done; outlives the command */
 	/* Without any lock. */

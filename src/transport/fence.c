@@ -203,7 +203,7 @@ void ha_path_fence(struct ha_path *path)
 	}
 	atomic_store(&path->state, HA_PATH_FENCING);
 	path->fencing_since_ns = ha_now_ns();
-	ha_path_command(path, stop_queues, HA_COMMAND_DEVICE);
+	ha_path_command(path, stop_queues, HA_COMMAND_FENCE);
 }
 
 /* ---- confirmation -------------------------------------------------------------------------- */
@@ -226,7 +226,7 @@ static void stop_again(struct ha_path *path, uint64_t now_ns)
 	if (!atomic_load(&path->undrainable) || now_ns < path->stop_ns)
 		return;
 	path->stop_ns = now_ns + HA_NS_PER_MS;
-	ha_path_command(path, stop_queues, HA_COMMAND_DEVICE);
+	ha_path_command(path, stop_queues, HA_COMMAND_FENCE);
 }
 
 static bool is_too_soon(struct ha_path *path, uint64_t now_ns)
@@ -257,7 +257,7 @@ static enum ha_fence destroy_instead(struct ha_comm *comm, struct ha_path *path,
 		path->destruction = HA_DESTRUCTION_NONE;
 		/* fall through */
 	case HA_DESTRUCTION_NONE:
-		ha_path_command(path, destroy_queues, HA_COMMAND_DEVICE);
+		ha_path_command(path, destroy_queues, HA_COMMAND_FENCE);
 		return HA_FENCE_PENDING;
 	case HA_DESTRUCTION_DONE:
 		break;

@@ -318,6 +318,55 @@ static void without_threads_a_round_runs_them(void **state)
 	ha_progress_stop(progress);
 }
 
+static uint64_t now_ns;
+
+static uint64_t test_clock(void)
+{
+	return now_ns;
+}
+
+static uint64_t a_millisecond(void)
+{
+	return HA_NS_PER_MS;
+}
+
+/* As many at once as there would be threads; a fence overtakes all that still wait. */
+static void a_fence_goes_before_all_that_waits(void **state)
+{
+	struct ha_progress *progress = start(false);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
+	struct slow others[20], fence;
+
+	(void)state;
+	now_ns = 1;
+	ha_clock_set_source(test_clock);
+	ha_command_took_ns = a_millisecond;
+	for (unsigned i = 0; i < 20; i++) {
+		prepare(&others[i], i);
+		atomic_store(&others[i].go, true);
+		ha_command_send(commands, &others[i].command);
+	}
+	assert_int_equal(ha_progress_round(progress), 0); /* eight are under way */
+	prepare(&fence, 99);
+	fence.command.kind = HA_COMMAND_FENCE;
+	atomic_store(&fence.go, true);
+	ha_command_send(commands, &fence.command);
+	assert_false(atomic_load(&others[8].begun));
+	now_ns += HA_NS_PER_MS;
+	assert_int_equal(ha_progress_round(progress), 8);
+	assert_true(atomic_load(&fence.begun));
+	assert_true(atomic_load(&others[14].begun));
+	assert_false(atomic_load(&others[15].begun));
+	now_ns += HA_NS_PER_MS;
+	assert_int_equal(ha_progress_round(progress), 8);
+	assert_true(ha_command_done(&fence.command));
+	now_ns += HA_NS_PER_MS;
+	assert_int_equal(ha_progress_round(progress), 5);
+	ha_command_took_ns = NULL;
+	ha_clock_set_source(NULL);
+	ha_progress_stop(progress);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -329,6 +378,7 @@ int main(void)
 	    cmocka_unit_test(those_that_are_left_run_in_their_turn_and_free_themselves),
 	    cmocka_unit_test(the_end_does_not_wait_for_one_that_is_stuck),
 	    cmocka_unit_test(without_threads_a_round_runs_them),
+	    cmocka_unit_test(a_fence_goes_before_all_that_waits),
 	};
 
 	ha_command_patience_ns = PATIENT_NS;
