@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a RoCE v2 datagram: it is refused, or what was understood is within the datagram,
- * and said again is the same packet.
+ * Any bytes as a RoCE v2 datagram, and as a frame with one: it is refused, or what was understood
+ * is within the datagram, and said again is the same packet.
  */
 #include "fuzz.h"
 
-#include "simverbs/roce/packet.h"
+#include "simverbs/roce/frame.h"
 
 #include <string.h>
 
@@ -54,6 +54,20 @@ static void say_again(const uint8_t *data, size_t size, const struct sv_packet *
 	FUZZ_CHECK(sv_roce_encode(&again, twice) == headers && !memcmp(twice, bytes, headers));
 }
 
+static void take_frame(const uint8_t *frame, size_t size)
+{
+	const uint8_t *datagram = NULL;
+	struct sv_roce_flow flow;
+	struct sv_packet pkt = {0};
+	size_t length = 0;
+
+	if (!sv_roce_frame_take(frame, size, &flow, &datagram, &length))
+		return;
+	FUZZ_CHECK(datagram >= frame && datagram + length <= frame + size);
+	if (sv_roce_decode(datagram, length, &pkt) == SV_ROCE_GOOD)
+		say_again(datagram, length, &pkt);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct sv_roce_flow flow = {.sport = 49152};
@@ -74,6 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			    size - SV_ICRC_BYTES),
 		    size - SV_ICRC_BYTES));
 	}
+	take_frame(copy, size);
 	free(copy);
 	return 0;
 }

@@ -19,7 +19,7 @@
 
 static const union ibv_gid none;
 
-static bool is_none(const union ibv_gid *gid)
+bool sv_roce_no_gid(const union ibv_gid *gid)
 {
 	return !memcmp(gid, &none, sizeof(none));
 }
@@ -49,7 +49,7 @@ static bool parse_address(const char *text, union ibv_gid *gid)
 		map_v4(gid, &v4);
 		return true;
 	}
-	return inet_pton(AF_INET6, text, gid->raw) == 1 && !is_none(gid);
+	return inet_pton(AF_INET6, text, gid->raw) == 1 && !sv_roce_no_gid(gid);
 }
 
 int sv_roce_interface_init(struct sv_roce_interface *itf, const char *text)
@@ -127,6 +127,7 @@ static void read_link(const struct sv_roce_interface *itf, struct sv_roce_interf
 
 	memcpy(req.ifr_name, itf->name, sizeof(req.ifr_name));
 	state->there = fd >= 0 && !ioctl(fd, SIOCGIFFLAGS, &req);
+	state->loopback = state->there && (req.ifr_flags & IFF_LOOPBACK);
 	state->up = state->there && (req.ifr_flags & IFF_UP) && (req.ifr_flags & IFF_RUNNING);
 	if (state->there && !ioctl(fd, SIOCGIFMTU, &req))
 		state->mtu_bytes = (uint32_t)req.ifr_mtu;
@@ -161,7 +162,7 @@ static void place(union ibv_gid *now, const union ibv_gid *before, const union i
 			return;
 		}
 	for (uint32_t i = first; i < end; i++)
-		if (is_none(&now[i]) && is_none(&before[i])) {
+		if (sv_roce_no_gid(&now[i]) && sv_roce_no_gid(&before[i])) {
 			now[i] = *gid;
 			return;
 		}
@@ -175,7 +176,7 @@ static void read_addresses(const struct sv_roce_interface *itf,
 
 	memcpy(before, state->gids, sizeof(before));
 	memset(state->gids, 0, sizeof(state->gids));
-	if (!is_none(&itf->only)) {
+	if (!sv_roce_no_gid(&itf->only)) {
 		place(state->gids, before, &itf->only);
 		return;
 	}

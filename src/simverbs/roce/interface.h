@@ -21,6 +21,7 @@ struct sv_roce_interface {
 struct sv_roce_interface_state {
 	bool there;
 	bool up; /* set up, and with a carrier */
+	bool loopback;
 	uint32_t mtu_bytes;
 	uint8_t mac[6];
 	/* Slot 0 is the link-local IPv6 address's, as the kernel's drivers have it. All zero:
@@ -40,6 +41,9 @@ bool sv_roce_interface_news(struct sv_roce_interface *itf);
  * what the caller had before, or zeros. */
 void sv_roce_interface_read(const struct sv_roce_interface *itf,
 			    struct sv_roce_interface_state *state);
+
+/* All zero: there is none. */
+bool sv_roce_no_gid(const union ibv_gid *gid);
 
 /* The largest path MTU whose packets an interface takes whole. */
 enum ibv_mtu sv_roce_path_mtu(uint32_t mtu_bytes);

@@ -32,19 +32,22 @@ int sv_roce_peers_find(const struct sv_roce_peers *peers, const union ibv_gid *l
 	return -1;
 }
 
-static void set_address(struct sv_roce_peer *peer, unsigned ifindex)
+void sv_roce_socket_address(const union ibv_gid *gid, unsigned ifindex,
+			    struct sv_roce_socket_address *to)
 {
-	if (sv_roce_is_v4(&peer->remote)) {
-		peer->to.v4 =
-		    (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(SV_ROCE_PORT)};
-		memcpy(&peer->to.v4.sin_addr, peer->remote.raw + 12, 4);
-		peer->to_bytes = sizeof(peer->to.v4);
+	*to = (struct sv_roce_socket_address){0};
+	if (sv_roce_is_v4(gid)) {
+		to->v4.sin_family = AF_INET;
+		to->v4.sin_port = htons(SV_ROCE_PORT);
+		memcpy(&to->v4.sin_addr, gid->raw + 12, 4);
+		to->bytes = sizeof(to->v4);
 		return;
 	}
-	peer->to.v6 = (struct sockaddr_in6){
-	    .sin6_family = AF_INET6, .sin6_port = htons(SV_ROCE_PORT), .sin6_scope_id = ifindex};
-	memcpy(&peer->to.v6.sin6_addr, peer->remote.raw, 16);
-	peer->to_bytes = sizeof(peer->to.v6);
+	to->v6.sin6_family = AF_INET6;
+	to->v6.sin6_port = htons(SV_ROCE_PORT);
+	to->v6.sin6_scope_id = ifindex;
+	memcpy(&to->v6.sin6_addr, gid->raw, 16);
+	to->bytes = sizeof(to->v6);
 }
 
 int sv_roce_peers_add(struct sv_roce_peers *peers, uint32_t gid_index, const union ibv_gid *local,
@@ -72,9 +75,12 @@ int sv_roce_peers_add(struct sv_roce_peers *peers, uint32_t gid_index, const uni
 	peer = calloc(1, sizeof(*peer));
 	if (!peer)
 		return -1;
-	*peer = (struct sv_roce_peer){
-	    .local = *local, .remote = *remote, .gid_index = gid_index, .next = *bucket};
-	set_address(peer, ifindex);
+	*peer = (struct sv_roce_peer){.local = *local,
+				      .remote = *remote,
+				      .index = peers->num,
+				      .gid_index = gid_index,
+				      .next = *bucket};
+	sv_roce_socket_address(remote, ifindex, &peer->to);
 	peers->all[peers->num++] = peer;
 	*bucket = peers->num;
 	return (int)peers->num - 1;

@@ -11,15 +11,24 @@
 
 #include <netinet/in.h>
 
-struct sv_roce_peer {
-	union ibv_gid local, remote;
-	uint32_t gid_index; /* of the local address */
+/* An address and SV_ROCE_PORT, as sockets want it. */
+struct sv_roce_socket_address {
 	union {
 		struct sockaddr sa;
 		struct sockaddr_in v4;
 		struct sockaddr_in6 v6;
-	} to;
-	socklen_t to_bytes;
+	};
+	socklen_t bytes;
+};
+/* ifindex: of a link-local address. */
+void sv_roce_socket_address(const union ibv_gid *gid, unsigned ifindex,
+			    struct sv_roce_socket_address *to);
+
+struct sv_roce_peer {
+	union ibv_gid local, remote;
+	uint32_t index;	    /* its number */
+	uint32_t gid_index; /* of the local address */
+	struct sv_roce_socket_address to;
 	uint32_t next; /* in its bucket, plus one */
 };
 

@@ -28,6 +28,7 @@ static struct {
 	struct sv_roce_interface itfs[MAX_RAILS];
 	struct sv_fault_table *faults; /* NULL: no rules */
 	enum sv_profile profile;
+	const struct sv_roce_io *io;
 	struct {
 		struct sv_roce_wire *wire;
 		unsigned refs;
@@ -92,6 +93,22 @@ static int profile_from_env(void)
 	return 0;
 }
 
+static int mode_from_env(void)
+{
+	const char *text = getenv("SIMVERBS_ROCE_MODE");
+
+	if (!text || !*text || !strcmp(text, "udp")) {
+		self.io = &sv_roce_udp;
+	} else if (!strcmp(text, "packet")) {
+		self.io = &sv_roce_packets;
+	} else {
+		fprintf(stderr, "simverbs: SIMVERBS_ROCE_MODE=%s: there are udp and packet\n",
+			text);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 static int interfaces_from(const char *names)
 {
 	char *text = strdup(names), *rest = text, *name;
@@ -124,6 +141,8 @@ static int attach(void)
 	if (!names || !*names)
 		return -ENOSYS;
 	rc = interfaces_from(names);
+	if (!rc)
+		rc = mode_from_env();
 	if (!rc)
 		rc = profile_from_env();
 	if (!rc)
@@ -298,7 +317,7 @@ static struct sv_roce_wire *wire_new(uint32_t rail)
 
 	if (!w)
 		return NULL;
-	w->io = &sv_roce_udp;
+	w->io = self.io;
 	w->itf = self.itfs[rail];
 	w->faults = self.faults;
 	w->yields = sysconf(_SC_NPROCESSORS_ONLN) < MANY_CORES;
@@ -351,6 +370,19 @@ static void put_port(struct sv_device *dev, struct sv_port *port)
 	if (last)
 		wire_free(last);
 	pthread_mutex_unlock(&self.lock);
+}
+
+/* A process that ends without a word has acknowledged what it received all the same. */
+__attribute__((destructor)) static void say_the_last(void)
+{
+	for (uint32_t i = 0; i < self.rails; i++) {
+		struct sv_roce_wire *w = self.ports[i].wire;
+
+		if (!w || !sv_port_trylock(w->port))
+			continue;
+		sv_roce_flush(w);
+		sv_port_unlock(w->port);
+	}
 }
 
 /* ---------------------------------------------------------------- devices */

@@ -21,15 +21,20 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* One round of work; sets when to be back at the latest. Takes the port lock. */
-static void work(struct sv_roce_wire *w)
+/* One round of work; sets when to be back at the latest. Takes the port lock. `naps`: an
+ * application receives, and is not to be kept from it. */
+static void work(struct sv_roce_wire *w, bool naps)
 {
 	uint64_t now_ns = sv_roce_now_ns(), until;
 
 	sv_port_lock(w->port);
-	if (sv_roce_interface_news(&w->itf))
-		sv_roce_link_sync(w);
-	sv_roce_progress(w->port);
+	if (w->news) {
+		w->news = false;
+		if (sv_roce_interface_news(&w->itf))
+			sv_roce_link_sync(w);
+	}
+	if (!naps)
+		sv_roce_progress(w);
 	until = sv_roce_link_run(w, now_ns);
 	until = earlier(until, sv_port_run_timers(w->port, now_ns));
 	if (w->hold.held)
@@ -74,6 +79,7 @@ static void rest(struct sv_roce_wire *w, bool naps, uint64_t until_ns)
 	ppoll(fds, n, limit, NULL);
 	if (fds[0].revents)
 		take_wakes(w);
+	w->news = fds[1].revents != 0;
 }
 
 static void *engine_main(void *arg)
@@ -82,15 +88,13 @@ static void *engine_main(void *arg)
 	uint32_t polls = 0;
 
 	while (!atomic_load(&w->stop)) {
+		uint32_t polls_now = atomic_load_explicit(&w->polls, memory_order_relaxed);
+		bool naps = polls_now != polls;
 		uint64_t until;
-		uint32_t polls_now;
-		bool naps;
 
-		work(w);
-		until = atomic_load_explicit(&w->sleeps_until_ns, memory_order_relaxed);
-		polls_now = atomic_load_explicit(&w->polls, memory_order_relaxed);
-		naps = polls_now != polls;
 		polls = polls_now;
+		work(w, naps);
+		until = atomic_load_explicit(&w->sleeps_until_ns, memory_order_relaxed);
 		rest(w, naps, naps ? earlier(until, sv_roce_now_ns() + SV_ROCE_NAP_NS) : until);
 	}
 	return NULL;

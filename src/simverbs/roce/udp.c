@@ -18,24 +18,21 @@
 #define RECEIVE_BATCH 32u
 /* Sockets other than that of the last packet are looked at so seldom: each look is a call. */
 #define LOOK_AT_ALL	     8u
+#define FULL_LOOKS	     3u
 #define RECEIVE_BUFFER_BYTES (16 << 20)
 #define SEND_BUFFER_BYTES    (4 << 20)
 /* Room for a traffic class and a hop limit. */
 #define CONTROL_BYTES (2 * CMSG_SPACE(sizeof(int)))
 
-union address {
-	struct sockaddr sa;
-	struct sockaddr_in v4;
-	struct sockaddr_in6 v6;
-};
-
-struct sv_roce_sockets {
+struct udp_sockets {
 	int fds[SV_MAX_GIDS]; /* -1: no address */
 	uint32_t hot, rounds;
+	uint32_t batch;	     /* how many to ask for */
+	uint32_t full_looks; /* that found so many, in a row */
 	/* Receiving. One byte more than a datagram may have tells those that are too long. */
 	struct mmsghdr in[RECEIVE_BATCH];
 	struct iovec in_bytes[RECEIVE_BATCH];
-	union address from[RECEIVE_BATCH];
+	struct sv_roce_socket_address from[RECEIVE_BATCH];
 	uint8_t bytes[RECEIVE_BATCH][SV_ROCE_MAX_BYTES + 8];
 	/* Sending. */
 	struct mmsghdr out[SV_ROCE_BATCH];
@@ -73,35 +70,18 @@ static void set_options(const struct sv_roce_wire *w, int fd, bool v4)
 	}
 }
 
-static socklen_t address_of(const struct sv_roce_wire *w, uint32_t index, union address *to)
-{
-	const union ibv_gid *gid = &w->link.gids[index];
-
-	*to = (union address){0};
-	if (sv_roce_is_v4(gid)) {
-		to->v4.sin_family = AF_INET;
-		to->v4.sin_port = htons(SV_ROCE_PORT);
-		memcpy(&to->v4.sin_addr, gid->raw + 12, 4);
-		return sizeof(to->v4);
-	}
-	to->v6.sin6_family = AF_INET6;
-	to->v6.sin6_port = htons(SV_ROCE_PORT);
-	to->v6.sin6_scope_id = w->itf.index;
-	memcpy(&to->v6.sin6_addr, gid->raw, 16);
-	return sizeof(to->v6);
-}
-
 /* A descriptor or -errno. */
 static int open_socket(const struct sv_roce_wire *w, uint32_t index)
 {
-	union address own;
-	socklen_t bytes = address_of(w, index, &own);
-	int fd = socket(own.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sv_roce_socket_address own;
+	int fd;
 
+	sv_roce_socket_address(&w->link.gids[index], w->itf.index, &own);
+	fd = socket(own.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
 	set_options(w, fd, own.sa.sa_family == AF_INET);
-	if (bind(fd, &own.sa, bytes)) {
+	if (bind(fd, &own.sa, own.bytes)) {
 		int err = errno;
 
 		close(fd);
@@ -121,16 +101,9 @@ static void say_taken(const struct sv_roce_wire *w)
 	    w->itf.name, SV_ROCE_PORT, w->itf.name);
 }
 
-static bool is_empty(const union ibv_gid *gid)
-{
-	static const union ibv_gid none;
-
-	return !memcmp(gid, &none, sizeof(none));
-}
-
 static void udp_close(struct sv_roce_wire *w)
 {
-	struct sv_roce_sockets *s = w->io_state;
+	struct udp_sockets *s = w->io_state;
 
 	for (uint32_t i = 0; i < SV_MAX_GIDS; i++)
 		if (s->fds[i] >= 0)
@@ -141,12 +114,12 @@ static void udp_close(struct sv_roce_wire *w)
 
 static bool udp_address_changed(struct sv_roce_wire *w, uint32_t index)
 {
-	struct sv_roce_sockets *s = w->io_state;
+	struct udp_sockets *s = w->io_state;
 
 	if (s->fds[index] >= 0)
 		close(s->fds[index]);
 	s->fds[index] = -1;
-	if (is_empty(&w->link.gids[index]))
+	if (sv_roce_no_gid(&w->link.gids[index]))
 		return true;
 	s->fds[index] = open_socket(w, index);
 	if (s->fds[index] == -EADDRINUSE)
@@ -156,12 +129,13 @@ static bool udp_address_changed(struct sv_roce_wire *w, uint32_t index)
 
 static int udp_open(struct sv_roce_wire *w)
 {
-	struct sv_roce_sockets *s = calloc(1, sizeof(*s));
+	struct udp_sockets *s = calloc(1, sizeof(*s));
 	int err = 0;
 
 	if (!s)
 		return -ENOMEM;
 	w->io_state = s;
+	s->batch = 1;
 	for (uint32_t i = 0; i < RECEIVE_BATCH; i++) {
 		s->in_bytes[i] = (struct iovec){s->bytes[i], sizeof(s->bytes[i])};
 		s->in[i].msg_hdr = (struct msghdr){
@@ -170,7 +144,7 @@ static int udp_open(struct sv_roce_wire *w)
 	for (uint32_t i = 0; i < SV_MAX_GIDS; i++)
 		s->fds[i] = -1;
 	for (uint32_t i = 0; i < SV_MAX_GIDS && err != -EADDRINUSE; i++) {
-		if (!is_empty(&w->link.gids[i]) && !udp_address_changed(w, i)) {
+		if (!sv_roce_no_gid(&w->link.gids[i]) && !udp_address_changed(w, i)) {
 			err = s->fds[i];
 			memset(&w->link.gids[i], 0, sizeof(w->link.gids[i]));
 		}
@@ -204,12 +178,12 @@ static size_t put_class(uint8_t *control, const struct sv_roce_out *out)
 	       put_control(control + bytes, level, v4 ? IP_TTL : IPV6_HOPLIMIT, out->hop_limit);
 }
 
-static void prepare(struct sv_roce_sockets *s, uint32_t i, struct sv_roce_out *out)
+static void prepare(struct udp_sockets *s, uint32_t i, struct sv_roce_out *out)
 {
 	s->out_bytes[i] = (struct iovec){out->bytes, out->length};
 	s->out[i].msg_hdr = (struct msghdr){
-	    .msg_name = (void *)(uintptr_t)&out->peer->to,
-	    .msg_namelen = out->peer->to_bytes,
+	    .msg_name = (void *)(uintptr_t)&out->peer->to.sa,
+	    .msg_namelen = out->peer->to.bytes,
 	    .msg_iov = &s->out_bytes[i],
 	    .msg_iovlen = 1,
 	};
@@ -231,7 +205,7 @@ static uint32_t same_way(const struct sv_roce_wire *w)
 
 static bool udp_flush(struct sv_roce_wire *w)
 {
-	struct sv_roce_sockets *s = w->io_state;
+	struct udp_sockets *s = w->io_state;
 
 	while (w->first_out < w->num_out) {
 		int fd = s->fds[w->out[w->first_out].peer->gid_index];
@@ -242,11 +216,12 @@ static bool udp_flush(struct sv_roce_wire *w)
 			prepare(s, i, &w->out[w->first_out + i]);
 		errno = ENETUNREACH; /* its address is gone */
 		if (fd >= 0)
-			sent = sendmmsg(fd, s->out, n, MSG_DONTWAIT);
+			sent = n == 1 ? (sendmsg(fd, &s->out->msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1)
+				      : sendmmsg(fd, s->out, n, MSG_DONTWAIT);
 		if (sent > 0) {
 			w->first_out += (uint32_t)sent;
 			w->counters[SV_ROCE_tx_datagrams] += (uint32_t)sent;
-		} else if (errno == EAGAIN || errno == ENOBUFS) {
+		} else if (errno == EAGAIN) {
 			return false;
 		} else if (errno != EINTR) {
 			/* No route, too long, forbidden: lost, as on a cable. */
@@ -261,7 +236,7 @@ static bool udp_flush(struct sv_roce_wire *w)
 
 static void deliver(struct sv_roce_wire *w, uint32_t index, const struct mmsghdr *msg)
 {
-	const union address *from = msg->msg_hdr.msg_name;
+	const struct sv_roce_socket_address *from = msg->msg_hdr.msg_name;
 	struct sv_roce_in in = {
 	    .flow = {.dst = w->link.gids[index]},
 	    .bytes = msg->msg_hdr.msg_iov->iov_base,
@@ -279,14 +254,44 @@ static void deliver(struct sv_roce_wire *w, uint32_t index, const struct mmsghdr
 	sv_roce_receive(w, &in);
 }
 
+/* Up to `batch` datagrams into s->in. Their number; -1: there is none. */
+static int take(struct udp_sockets *s, int fd, uint32_t batch)
+{
+	ssize_t n;
+
+	if (batch == 1) { /* the call for one takes less */
+		s->in[0].msg_hdr.msg_namelen = sizeof(s->from[0].v6);
+		n = recvfrom(fd, s->bytes[0], sizeof(s->bytes[0]), MSG_DONTWAIT, &s->from[0].sa,
+			     &s->in[0].msg_hdr.msg_namelen);
+		s->in[0].msg_len = (unsigned)n;
+		return n < 0 ? -1 : 1;
+	}
+	for (uint32_t i = 0; i < batch; i++)
+		s->in[i].msg_hdr.msg_namelen = sizeof(s->from[i].v6);
+	return recvmmsg(fd, s->in, batch, MSG_DONTWAIT, NULL);
+}
+
+/*
+ * How many to ask for next: asking for more than there is costs another look, so not before several
+ * looks in a row have found all that they asked for.
+ */
+static void adapt(struct udp_sockets *s, uint32_t asked, int got)
+{
+	if (got < (int)asked) {
+		s->full_looks = 0;
+		s->batch = got > 1 ? (uint32_t)got : 1;
+	} else if (++s->full_looks >= FULL_LOOKS) {
+		s->batch = asked * 2 < RECEIVE_BATCH ? asked * 2 : RECEIVE_BATCH;
+	}
+}
+
 static void receive_from(struct sv_roce_wire *w, uint32_t index)
 {
-	struct sv_roce_sockets *s = w->io_state;
-	int n;
+	struct udp_sockets *s = w->io_state;
+	uint32_t batch = s->batch;
+	int n = take(s, s->fds[index], batch);
 
-	for (uint32_t i = 0; i < RECEIVE_BATCH; i++)
-		s->in[i].msg_hdr.msg_namelen = sizeof(s->from[i]);
-	n = recvmmsg(s->fds[index], s->in, RECEIVE_BATCH, MSG_DONTWAIT, NULL);
+	adapt(s, batch, n);
 	if (n > 0)
 		s->hot = index;
 	for (int i = 0; i < n; i++)
@@ -295,7 +300,7 @@ static void receive_from(struct sv_roce_wire *w, uint32_t index)
 
 static void udp_receive(struct sv_roce_wire *w)
 {
-	struct sv_roce_sockets *s = w->io_state;
+	struct udp_sockets *s = w->io_state;
 	bool all = s->rounds++ % LOOK_AT_ALL == 0;
 
 	for (uint32_t i = 0; i < SV_MAX_GIDS; i++)
@@ -305,7 +310,7 @@ static void udp_receive(struct sv_roce_wire *w)
 
 static nfds_t udp_fds(struct sv_roce_wire *w, struct pollfd *fds, short events)
 {
-	const struct sv_roce_sockets *s = w->io_state;
+	const struct udp_sockets *s = w->io_state;
 	nfds_t n = 0;
 
 	for (uint32_t i = 0; i < SV_MAX_GIDS; i++)

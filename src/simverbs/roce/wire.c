@@ -58,6 +58,7 @@ void sv_roce_flush(struct sv_roce_wire *w)
 		sv_roce_thread_wake(w); /* it waits for room */
 	}
 	atomic_store_explicit(&w->blocked, !room, memory_order_relaxed);
+	atomic_store_explicit(&w->unsent, !room, memory_order_relaxed);
 }
 
 static uint32_t put_payload(uint8_t *at, const struct sv_packet *pkt, const struct sv_frag *frags,
@@ -78,7 +79,7 @@ static void write_datagram(struct sv_roce_out *out, const struct sv_packet *pkt,
 			   const struct sv_frag *frags, uint32_t nfrags)
 {
 	const struct sv_roce_flow flow = {
-	    .src = out->peer->local, .dst = out->peer->remote, .sport = SV_ROCE_PORT};
+	    .src = out->peer->local, .dst = out->peer->remote, .sport = out->sport};
 	struct sv_packet said = *pkt;
 	uint32_t length, icrc;
 
@@ -107,7 +108,9 @@ static int push(struct sv_port *port, const struct sv_packet *pkt, const struct 
 	if (w->num_out == SV_ROCE_BATCH)
 		return -EAGAIN;
 	out = &w->out[w->num_out++];
+	atomic_store_explicit(&w->unsent, true, memory_order_relaxed);
 	out->peer = peer;
+	out->sport = w->io->own_sports ? pkt->sport : SV_ROCE_PORT;
 	out->traffic_class = pkt->traffic_class;
 	out->hop_limit = pkt->hop_limit ? pkt->hop_limit : SV_ROCE_HOP_LIMIT;
 	write_datagram(out, pkt, frags, nfrags);
@@ -156,12 +159,19 @@ static int roce_send(struct sv_port *port, const struct sv_packet *pkt, const st
 	return sv_hold_send(&w->hold, pkt->dst_port, pkt, frags, nfrags);
 }
 
-static void roce_posted(struct sv_port *port)
+/* The application has posted, or a queue pair stops and has said its last. */
+static void send_collected(struct sv_port *port)
 {
 	struct sv_roce_wire *w = sv_port_wire(port);
 
 	if (w->num_out)
 		sv_roce_flush(w);
+}
+
+static void stops(struct sv_port *port, uint32_t qpn)
+{
+	(void)qpn;
+	send_collected(port);
 }
 
 /* ---------------------------------------------------------------- receiving */
@@ -229,22 +239,44 @@ static int roce_copy_payload(struct sv_port *port, const struct sv_packet *pkt, 
 	return -EFAULT;
 }
 
-void sv_roce_progress(struct sv_port *port)
+static void receive_all(struct sv_roce_wire *w)
 {
-	struct sv_roce_wire *w = sv_port_wire(port);
-
 	w->io->receive(w);
-	sv_port_flush(port);
+	sv_port_flush(w->port);
 	if (w->hold.held)
 		sv_hold_run(&w->hold, sv_roce_now_ns());
-	sv_roce_flush(w);
-	if (sv_port_wants_kick(port) && w->num_out < SV_ROCE_BATCH) {
-		sv_port_kick(port);
+}
+
+static void kick(struct sv_roce_wire *w)
+{
+	if (sv_port_wants_kick(w->port) && w->num_out < SV_ROCE_BATCH) {
+		sv_port_kick(w->port);
 		sv_roce_flush(w);
 	}
 }
 
-/* Nobody but the kernel knows. */
+void sv_roce_progress(struct sv_roce_wire *w)
+{
+	receive_all(w);
+	sv_roce_flush(w);
+	kick(w);
+}
+
+/*
+ * An application polls. What it owes for what came now goes out together with what it may post in
+ * answer, or when it polls again; should it do neither, the engine is there soon. What is left when
+ * the process ends goes out then (runtime.c).
+ */
+static void roce_progress(struct sv_port *port)
+{
+	struct sv_roce_wire *w = sv_port_wire(port);
+
+	if (w->num_out)
+		sv_roce_flush(w);
+	receive_all(w);
+	kick(w);
+}
+
 static bool roce_pending(struct sv_port *port)
 {
 	struct sv_roce_wire *w = sv_port_wire(port);
@@ -255,7 +287,8 @@ static bool roce_pending(struct sv_port *port)
 	/* With few processors the one that we wait for may be waiting for ours. */
 	if (w->yields && polls % YIELD_POLLS == 0)
 		sched_yield();
-	return true;
+	return !w->io->pending || w->io->pending(w) ||
+	       atomic_load_explicit(&w->unsent, memory_order_relaxed);
 }
 
 /* ---------------------------------------------------------------- addresses and numbers */
@@ -310,7 +343,8 @@ static void roce_may_block(struct sv_port *port)
 
 const struct sv_wire_ops sv_roce_wire_ops = {
     .send = roce_send,
-    .posted = roce_posted,
+    .posted = send_collected,
+    .revoke = stops,
     .copy_payload = roce_copy_payload,
     .now_ns = roce_now_ns,
     .arm_timer = sv_roce_thread_arm,
@@ -318,6 +352,6 @@ const struct sv_wire_ops sv_roce_wire_ops = {
     .qpn_alloc = roce_qpn_alloc,
     .qpn_free = roce_qpn_free,
     .pending = roce_pending,
-    .progress = sv_roce_progress,
+    .progress = roce_progress,
     .may_block = roce_may_block,
 };

@@ -7,7 +7,8 @@
  *	link.c	     following the interface: state, addresses; what fault rules do to it
  *	thread.c     the engine thread
  *	udp.c	     datagrams by UDP sockets: no privileges needed
- *	packet.c     a packet's bytes; icrc.c its check sum
+ *	afpacket.c   the same as frames by a packet socket; neighbours.c
+ *	packet.c     a packet's bytes; icrc.c its check sum; frame.c what stands before it
  *	interface.c  network interfaces
  *	peers.c	     pairs of addresses
  *
@@ -40,6 +41,7 @@
 /* A datagram that waits to be sent. */
 struct sv_roce_out {
 	const struct sv_roce_peer *peer;
+	uint16_t sport;
 	uint8_t traffic_class, hop_limit;
 	uint32_t length; /* ICRC included */
 	uint8_t bytes[SV_ROCE_MAX_BYTES];
@@ -57,6 +59,7 @@ struct sv_roce_wire;
 
 /* A way to send and receive datagrams. All with the port's lock held. */
 struct sv_roce_io {
+	bool own_sports; /* a packet's UDP source port is its queue pair's, and not SV_ROCE_PORT */
 	/* 0, or -errno after a message that says what to do. */
 	int (*open)(struct sv_roce_wire *w);
 	void (*close)(struct sv_roce_wire *w);
@@ -67,10 +70,12 @@ struct sv_roce_io {
 	bool (*flush)(struct sv_roce_wire *w);
 	/* Calls sv_roce_receive() for what is there, within limits. */
 	void (*receive)(struct sv_roce_wire *w);
+	/* Unlocked: may receive() find something? NULL: only it knows. */
+	bool (*pending)(const struct sv_roce_wire *w);
 	/* What to wait for: at most SV_MAX_GIDS, whose number is returned. */
 	nfds_t (*fds)(struct sv_roce_wire *w, struct pollfd *fds, short events);
 };
-extern const struct sv_roce_io sv_roce_udp;
+extern const struct sv_roce_io sv_roce_udp, sv_roce_packets;
 
 #define SV_ROCE_COUNTERS(X)                                                                        \
 	X(tx_datagrams)                                                                            \
@@ -126,6 +131,7 @@ struct sv_roce_wire {
 
 	/* Written under the port lock, read without. */
 	atomic_bool blocked; /* the kernel takes no more now */
+	atomic_bool unsent;  /* something was collected */
 
 	/* Written by polling applications: tells the engine that it is not needed. */
 	atomic_uint polls;
@@ -133,6 +139,7 @@ struct sv_roce_wire {
 	/* The engine. */
 	pthread_t thread;
 	int wake_fd;
+	bool news; /* the kernel has something to tell of the interface */
 	atomic_bool stop;
 	atomic_ullong sleeps_until_ns; /* under the port lock; what arm_timer compares with */
 };
@@ -150,7 +157,7 @@ static inline void sv_roce_count(struct sv_roce_wire *w, enum sv_roce_counter co
 /* A datagram came. What is wrong with it is counted, and it goes no further. */
 void sv_roce_receive(struct sv_roce_wire *w, const struct sv_roce_in *in);
 /* Everything there is to do now: arrivals, held packets, kicks, what is to be sent. */
-void sv_roce_progress(struct sv_port *port);
+void sv_roce_progress(struct sv_roce_wire *w);
 /* Sends what was collected. */
 void sv_roce_flush(struct sv_roce_wire *w);
 uint64_t sv_roce_now_ns(void);

@@ -4,11 +4,13 @@
 #ifndef TESTS_SIMVERBS_ROCE_CAPTURE_H
 #define TESTS_SIMVERBS_ROCE_CAPTURE_H
 
-#include "simverbs/roce/packet.h"
+#include "simverbs/roce/frame.h"
 
 struct captured {
+	const uint8_t *frame; /* into the capture, as the datagram */
+	size_t frame_bytes;
 	struct sv_roce_flow flow;
-	const uint8_t *datagram; /* from the BTH on; into the capture */
+	const uint8_t *datagram; /* from the BTH on */
 	size_t length;		 /* with ICRC */
 };
 

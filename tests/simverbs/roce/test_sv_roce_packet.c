@@ -60,6 +60,39 @@ static void each_packet_of_the_kernel_is_said_again_byte_for_byte(void **state)
 	assert_int_equal(seen, (1u << SV_OP_COUNT) - 1); /* every operation */
 }
 
+/* But for what it has of IPv6: a flow label, which it makes of the queue pair, and no checksum. */
+static void the_kernels_frames_are_said_again_byte_for_byte(void **state)
+{
+	uint32_t frames = 0;
+	struct captured p;
+	struct capture c;
+
+	(void)state;
+	assert_true(capture_open(&c, CAPTURE));
+	while (capture_next(&c, &p)) {
+		bool v4 = sv_roce_is_v4(&p.flow.dst);
+		const uint8_t *ip = p.frame + 14;
+		uint8_t traffic_class = (uint8_t)(v4 ? ip[1] : ip[0] << 4 | ip[1] >> 4);
+		uint8_t front[SV_ROCE_FRONT_BYTES];
+		size_t length;
+
+		memcpy(front, p.frame, 12);
+		length = sv_roce_frame_front(front, &p.flow, traffic_class, v4 ? ip[8] : ip[7],
+					     p.datagram, p.length);
+		assert_int_equal(length, (size_t)(p.datagram - p.frame));
+		if (!v4) {
+			front[15] = (uint8_t)((front[15] & 0xf0) | (ip[1] & 0x0f));
+			memcpy(front + 16, ip + 2, 2);
+			assert_int_not_equal(front[60] | front[61], 0);
+			front[60] = front[61] = 0;
+		}
+		assert_memory_equal(front, p.frame, length);
+		frames++;
+	}
+	capture_close(&c);
+	assert_in_range(frames, 200, 100000);
+}
+
 static void an_unknown_identification_is_found_and_a_changed_packet_is_not(void **state)
 {
 	struct captured p;
@@ -214,6 +247,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(each_packet_of_the_kernel_is_said_again_byte_for_byte),
+	    cmocka_unit_test(the_kernels_frames_are_said_again_byte_for_byte),
 	    cmocka_unit_test(an_unknown_identification_is_found_and_a_changed_packet_is_not),
 	    cmocka_unit_test(the_crc_is_the_one_of_the_books),
 	    cmocka_unit_test(both_ways_to_the_crc_agree_at_every_length_and_place),
