@@ -16,6 +16,7 @@ import image
 import judge
 import machine
 import probe_kernel
+import roce
 import shell
 import standstill
 import table
@@ -32,7 +33,7 @@ def arguments(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/lab",
         usage="%(prog)s [one|two] [OPTION...] [DRILL...]\n       %(prog)s [one|two] shell [-- COMMAND...]\n"
-        "       %(prog)s one probe\n       %(prog)s [one|two] acceptance [-- OPTION...]\n       %(prog)s image",
+        "       %(prog)s one probe\n       %(prog)s two roce\n       %(prog)s [one|two] acceptance [-- OPTION...]\n       %(prog)s image",
         description="Drills with the kernel's own RDMA stack, in virtual machines; docs/testing.md.",
     )
     parser.add_argument("--build", default=os.path.join(TREE, "build"), help="the build folder (build)")
@@ -55,10 +56,12 @@ def arguments(argv):
     options.command = command
     if command is not None and options.words not in (["shell"], ["acceptance"]):
         parser.error('only "shell" takes a command, and "acceptance" options')
-    if options.words not in (["shell"], ["image"], ["probe"], ["acceptance"]):
+    if options.words not in (["shell"], ["image"], ["probe"], ["roce"], ["acceptance"]):
         choose(parser, options)
     elif options.words == ["probe"] and options.lab != "one":
         parser.error("the probe runs in lab one")
+    elif options.words == ["roce"] and options.lab != "two":
+        parser.error("roce runs in lab two")
     return options
 
 
@@ -175,6 +178,9 @@ def main(argv):
             with boot(options.lab, options) as lab:
                 release = lab.host("a").run(["uname", "-r"]).out.strip()
                 return 0 if probe_kernel.check(lab, options.build, release) else 1
+        if options.words == ["roce"]:
+            with boot(options.lab, options) as lab:
+                return 0 if roce.check(lab, options.build, options.plugin, options.short) else 1
         if options.words == ["acceptance"]:
             with boot(options.lab, options) as lab:
                 return 0 if acceptance.check(lab, TREE, options.build, options.command or ()) else 1
