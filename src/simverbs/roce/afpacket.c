@@ -44,8 +44,8 @@ struct packet_socket {
 	int fd;
 	int guards[SV_MAX_GIDS]; /* UDP sockets at our addresses; -1: none */
 	uint8_t *ring;
-	uint32_t next;
-	struct way *ways; /* by peer */
+	_Atomic uint32_t next; /* changed under the port lock, read without */
+	struct way *ways;      /* by peer */
 	uint32_t num_ways;
 	struct mmsghdr out[SV_ROCE_BATCH];
 	struct iovec parts[SV_ROCE_BATCH][2];
@@ -318,7 +318,9 @@ static void take_frame(struct sv_roce_wire *w, const uint8_t *frame, size_t leng
 
 static struct tpacket2_hdr *next_frame(const struct packet_socket *s)
 {
-	return (struct tpacket2_hdr *)(void *)(s->ring + (size_t)s->next * FRAME_BYTES);
+	uint32_t next = atomic_load_explicit(&s->next, memory_order_relaxed);
+
+	return (struct tpacket2_hdr *)(void *)(s->ring + (size_t)next * FRAME_BYTES);
 }
 
 static bool has_frame(const struct packet_socket *s)
@@ -327,16 +329,23 @@ static bool has_frame(const struct packet_socket *s)
 	return __atomic_load_n(&next_frame(s)->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER;
 }
 
+static void step(struct packet_socket *s)
+{
+	uint32_t next = atomic_load_explicit(&s->next, memory_order_relaxed);
+
+	__atomic_store_n(&next_frame(s)->tp_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
+	atomic_store_explicit(&s->next, (next + 1) % RING_FRAMES, memory_order_relaxed);
+}
+
 static void packet_receive(struct sv_roce_wire *w)
 {
 	struct packet_socket *s = w->io_state;
 
 	for (uint32_t i = 0; i < BUDGET && has_frame(s); i++) {
-		struct tpacket2_hdr *h = next_frame(s);
+		const struct tpacket2_hdr *h = next_frame(s);
 
 		take_frame(w, (const uint8_t *)h + h->tp_mac, h->tp_snaplen);
-		__atomic_store_n(&h->tp_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
-		s->next = (s->next + 1) % RING_FRAMES;
+		step(s);
 	}
 }
 
