@@ -25,8 +25,12 @@ PROGRAMS = [
     ("ib_send_lat", "-s 8 -n 300 -F", 1),
     ("ib_atomic_bw", "-n 300 -F", 1),
 ]
-TRAFFIC = "--op sendrecv --sizes 256K --chunk 64K -c 1 -w 1 --dev 0 --timeout 30".split()
 BAD = ("rx_bad_icrc", "rx_malformed", "rx_unknown_opcode")
+
+
+def traffic(seconds):
+    """What faults are done to: some messages are always on their way."""
+    return f"--op sendrecv --sizes 256K --chunk 64K -c 1 -w 1 --dev 0 --timeout 30 --seconds {seconds}".split()
 
 
 class OverTheWire(unittest.TestCase):
@@ -125,12 +129,12 @@ class OverTheWire(unittest.TestCase):
 
     # ---- the plugin ----
 
-    def start_ranks(self, seconds, env=None):
-        """nccl-net-perf on both hosts; env: of both, or {"a": …, "b": …}."""
+    def start_ranks(self, words, env=None):
+        """nccl-net-perf on both hosts; env: {"a": …, "b": …}."""
         for rank, host in enumerate(self.pair.hosts):
             argv = [os.path.join(BUILD, "bin", "nccl-net-perf"), "--plugin", os.path.join(BUILD, "libnccl-net-ha.so")]
             argv += ["--rank", str(rank), "--nranks", "2", "--root", f"{self.pair.hosts[0].address}:7100"]
-            argv += ["--seconds", str(seconds), *TRAFFIC]
+            argv += words
             self.start(host, argv, {
                 "NCCL_SOCKET_IFNAME": "=sockets",
                 "NCCL_IB_HCA": "=sv_rail0,sv_rail1",
@@ -159,8 +163,15 @@ class OverTheWire(unittest.TestCase):
             self.assertTrue(all(process.poll() is None for process in self.processes), self.said())
             time.sleep(0.05)
 
+    def test_every_operation_of_the_plugin_is_right(self):
+        """Sizes from nothing on, odd ones among them, over both rails at once."""
+        words = "--op all --sizes 0,1,3,1001,65537,1M -C 2 --chunk 50000 -n 2 -w 1 -c 3 --flush --reg-churn --timeout 30"
+        self.start_ranks(words.split())
+        self.wait_for_all()
+        self.check_wire()
+
     def test_a_link_that_goes_down_is_left_for_the_other(self):
-        self.start_ranks(4)
+        self.start_ranks(traffic(4))
         self.wait_for_traffic()
         time.sleep(0.5)
         self.pair.hosts[0].ip("link", "set", "rail0", "down")
@@ -170,7 +181,7 @@ class OverTheWire(unittest.TestCase):
         self.check_wire()
 
     def test_a_rail_that_falls_silent_is_left_for_the_other(self):
-        self.start_ranks(4)
+        self.start_ranks(traffic(4))
         self.wait_for_traffic()
         time.sleep(0.5)
         self.addCleanup(self.pair.hosts[1].hear_again, 0)
@@ -182,7 +193,7 @@ class OverTheWire(unittest.TestCase):
 
     def test_one_packet_in_a_hundred_is_lost_and_nobody_notices(self):
         loss = {"SIMVERBS_FAULTS": "drop prob=0.01"}
-        self.start_ranks(3, {"a": loss, "b": loss})
+        self.start_ranks(traffic(3), {"a": loss, "b": loss})
         self.wait_for_traffic()
         self.wait_for_all()
         self.assertGreater(self.stats("lost_fault"), 10)
