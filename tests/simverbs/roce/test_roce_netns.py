@@ -127,6 +127,27 @@ class OverTheWire(unittest.TestCase):
             self.kill_all()
             self.processes.clear()
 
+    # ---- the interface ----
+
+    def wait_for_line(self, process, text):
+        until = time.monotonic() + LIMIT_S
+        while text not in self.said():
+            self.assertLess(time.monotonic(), until, f"no '{text}': {self.said()}")
+            self.assertIsNone(process.poll(), self.said())
+            time.sleep(0.02)
+
+    def test_what_becomes_of_the_interface_is_told_by_events(self):
+        host = self.pair.hosts[0]
+        watch = self.start(host, ["stdbuf", "-oL", "ibv_asyncwatch", "-d", "sv_rail0"])
+        self.wait_for_line(watch, "async event FD")
+        host.ip("addr", "add", "10.99.0.77/24", "dev", "rail0")
+        self.addCleanup(host.ip, "addr", "del", "10.99.0.77/24", "dev", "rail0")
+        self.wait_for_line(watch, "GID_CHANGE")
+        host.ip("link", "set", "rail0", "down")
+        self.wait_for_line(watch, "PORT_ERR")
+        host.set_up_rail(0)
+        self.wait_for_line(watch, "PORT_ACTIVE")
+
     # ---- the plugin ----
 
     def start_ranks(self, words, env=None):
