@@ -71,8 +71,8 @@ void *link_open_back(struct check *t, int dev)
 	return t->rank == CHECK_SENDER ? listening_end(t, dev) : connecting_end(t, dev);
 }
 
-void link_join(struct check *t, int dev, void *listen_comm, struct link_handle *handle,
-	       struct link *link)
+void link_join_among(struct check *t, int dev, void *listen_comm, struct link_handle *handle,
+		     struct link *link, void (*others)(void *arg), void *arg)
 {
 	uint64_t deadline = check_deadline(t, CHECK_STEP_MS);
 
@@ -80,12 +80,20 @@ void link_join(struct check *t, int dev, void *listen_comm, struct link_handle *
 	while (!link->send || !link->recv) {
 		if (!link->send)
 			try_connect(t, dev, handle, &link->send);
+		if (others)
+			others(arg);
 		if (!link->recv)
 			try_accept(t, listen_comm, &link->recv);
 		check_poll(t, deadline,
 			   link->send ? "accept gave no comm although connect succeeded"
 				      : "connect gave no comm while accept was called");
 	}
+}
+
+void link_join(struct check *t, int dev, void *listen_comm, struct link_handle *handle,
+	       struct link *link)
+{
+	link_join_among(t, dev, listen_comm, handle, link, NULL, NULL);
 }
 
 void link_open_local(struct check *t, int dev, struct link *link)

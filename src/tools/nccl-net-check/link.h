@@ -32,6 +32,9 @@ void link_close_local(struct check *t, struct link *link);
 /* Drives connect and accept of one connection until both ends are there. */
 void link_join(struct check *t, int dev, void *listen_comm, struct link_handle *handle,
 	       struct link *link);
+/* The same with something done between connect and accept, each time. */
+void link_join_among(struct check *t, int dev, void *listen_comm, struct link_handle *handle,
+		     struct link *link, void (*others)(void *arg), void *arg);
 void *link_listen(struct check *t, int dev, struct link_handle *handle);
 
 /* Page-aligned memory with an inaccessible page behind it, registered with one comm. */

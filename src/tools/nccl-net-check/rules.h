@@ -33,6 +33,7 @@ void rule_traffic_class(struct check *t);
 
 /* rules_stranger.c */
 void rule_stranger(struct check *t);
+void rule_flood(struct check *t);
 
 /* rules_request.c */
 void rule_request_written(struct check *t);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rule about strangers on the listening port: port scanners, health checks of a site, a peer
- * of another job. The ports are found as a stranger on this machine would see them.
+ * The rules about strangers on the listening port: port scanners, health checks of a site, a peer
+ * of another job, and who means harm. The ports are found as a stranger on this machine would see
+ * them.
  */
 #include "link.h"
 #include "process.h"
@@ -124,4 +125,89 @@ void rule_stranger(struct check *t)
 	connect_among(t, disturb);
 	check_note(t, "%d listening port%s, %d strangers each", count, count > 1 ? "s" : "",
 		   2 * (SILENT + TALKATIVE + FLOOD));
+}
+
+/* ---- strangers who keep coming --------------------------------------------------------------- */
+
+#define FLOOD_EACH_CALL	  40
+#define FLOOD_STAY	  200 /* of all of them, the last ones */
+#define FLOOD_CONNECTIONS 10
+#define FLOOD_SLACK_MS	  500 /* of a busy machine */
+
+struct flood {
+	struct sockaddr_storage port;
+	int stay[FLOOD_STAY];
+	unsigned long came;
+	uint64_t spent_ns; /* by them, not by the plugin */
+};
+
+/* Half of them say something. Who was there longest leaves without a word. */
+static void keep_coming(void *arg)
+{
+	struct linger reset = {1, 0};
+	uint64_t began_ns = check_now_ns();
+	struct flood *f = arg;
+
+	for (int i = 0; i < FLOOD_EACH_CALL; i++) {
+		int *place = &f->stay[f->came++ % FLOOD_STAY];
+
+		if (*place >= 0) {
+			setsockopt(*place, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+			close(*place);
+		}
+		*place = knock(&f->port);
+		if (*place >= 0 && i % 2)
+			(void)!send(*place, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
+	}
+	f->spent_ns += check_now_ns() - began_ns;
+}
+
+/* So many connections, one after the other; the longest that one took, in ms, without the time of
+ * the flood itself. */
+static uint64_t longest_join_ms(struct check *t, struct flood *flood)
+{
+	uint64_t longest_ns = 0;
+
+	for (int i = 0; i < FLOOD_CONNECTIONS; i++) {
+		struct link_handle handle;
+		struct link link;
+		void *listen_comm = link_listen(t, t->opt->dev, &handle);
+		uint64_t began_ns, took_ns;
+
+		if (flood) {
+			if (process_tcp_listeners(&flood->port, 1) == 0)
+				check_skip(t, "the plugin listens on no TCP port");
+			aim_at_loopback(&flood->port);
+			flood->spent_ns = 0;
+			keep_coming(flood);
+			flood->spent_ns = 0;
+		}
+		began_ns = check_now_ns();
+		link_join_among(t, t->opt->dev, listen_comm, &handle, &link,
+				flood ? keep_coming : NULL, flood);
+		took_ns = check_now_ns() - began_ns - (flood ? flood->spent_ns : 0);
+		if (took_ns > longest_ns)
+			longest_ns = took_ns;
+		link_exchange(t, &link, 5000, (uint64_t)i);
+		link_close_local(t, &link);
+		MUST(t, close_listen, listen_comm);
+	}
+	return longest_ns / 1000000;
+}
+
+void rule_flood(struct check *t)
+{
+	struct flood flood = {.came = 0};
+	uint64_t alone_ms, among_ms;
+
+	for (int i = 0; i < FLOOD_STAY; i++)
+		flood.stay[i] = -1;
+	alone_ms = longest_join_ms(t, NULL);
+	among_ms = longest_join_ms(t, &flood);
+	if (among_ms > 2 * alone_ms + FLOOD_SLACK_MS * (uint64_t)t->opt->time_scale)
+		check_fail(t, "a connection took %llu ms among %lu strangers, and %llu ms alone",
+			   (unsigned long long)among_ms, flood.came, (unsigned long long)alone_ms);
+	check_note(t, "%lu strangers, %d connections: %llu ms the longest, %llu ms alone",
+		   flood.came, FLOOD_CONNECTIONS, (unsigned long long)among_ms,
+		   (unsigned long long)alone_ms);
 }

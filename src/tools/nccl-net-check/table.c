@@ -141,6 +141,14 @@ const struct rule check_rules[] = {
 	.run = rule_stranger,
     },
     {
+	.name = "flood",
+	.meaning = "Strangers who keep coming to the listening port, 40 for each call of accept, "
+		   "keep the peer out no longer than twice the time that it takes without them.",
+	.otherwise = "Whoever reaches the port of one rank keeps the job from starting for as long "
+		     "as he likes.",
+	.run = rule_flood,
+    },
+    {
 	.name = "listen-close",
 	.meaning = "closeListen succeeds unused, and with a connect under way.",
 	.otherwise = "With shared connections some listen comms are closed without an accept: "

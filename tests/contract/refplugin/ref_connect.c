@@ -16,10 +16,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HANDLE_MAGIC	0x52454648u
-#define HANDLE_VERSION	1
-#define HELLO_MAGIC	0x4f4c4548u
-#define MAX_CANDIDATES	64
+#define HANDLE_MAGIC   0x52454648u
+#define HANDLE_VERSION 1
+#define HELLO_MAGIC    0x4f4c4548u
+#ifdef REF_BREAK_FLOOD
+#define MAX_CANDIDATES 32
+#define TAKEN_AT_ONCE  1024 /* whoever is there, before anybody is looked at */
+#else
+#define MAX_CANDIDATES 256
+#define TAKEN_AT_ONCE  64
+#endif
 #define HELLO_WITHIN_NS 1000000000ull
 
 struct hello {
@@ -215,7 +221,7 @@ static void drop_candidate(struct ref_listener *l, int i, bool close_fd)
 
 static void take_candidates(struct ref_listener *l)
 {
-	for (int i = 0; i < MAX_CANDIDATES; i++) {
+	for (int i = 0; i < TAKEN_AT_ONCE; i++) {
 		int one = 1;
 		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0)
