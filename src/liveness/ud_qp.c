@@ -52,8 +52,8 @@ struct ha_ud_qp {
 
 static ha_result_t failed(const struct ha_ud_qp *d, const char *verb, int rc)
 {
-	HA_WARN("%s:%d: no heartbeats on this port, %s failed: %s", d->port->nic->name,
-		d->port->port_num, verb, strerror(rc));
+	HA_WARN("%s:%d: no heartbeats on this port, %s failed: %s%s", d->port->nic->name,
+		d->port->port_num, verb, strerror(rc), rc == ENOMEM ? "; " HA_RAISE_MEMLOCK : "");
 	return HA_ERR_SYSTEM;
 }
 

@@ -32,6 +32,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What to do where the kernel locks no more memory: registrations count, queues with some drivers.
+ */
+#define HA_RAISE_MEMLOCK                                                                           \
+	"raise the limit on locked memory (ulimit -l unlimited; LimitMEMLOCK for services; "       \
+	"--ulimit memlock=-1 for containers)"
+
 /* The values of NCCL_PTR_HOST, _CUDA and _DMABUF. */
 enum ha_mem_type { HA_MEM_HOST = 1, HA_MEM_CUDA = 2, HA_MEM_DMABUF = 4 };
 

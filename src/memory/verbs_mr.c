@@ -26,9 +26,7 @@ static const char *advice(const struct ha_incarnation *on, const struct ha_mr_ra
 		return "the device has failed";
 	switch (err) {
 	case ENOMEM:
-		return "raise the limit on locked memory (ulimit -l unlimited; LimitMEMLOCK for "
-		       "services; --ulimit memlock=-1 for containers), if the device is not out of "
-		       "memory regions (max_mr)";
+		return HA_RAISE_MEMLOCK ", if the device is not out of memory regions (max_mr)";
 	case EFAULT:
 		return (range->type & HA_MEM_CUDA)
 			   ? "the device cannot reach this GPU memory: load nvidia_peermem, or "

@@ -67,6 +67,7 @@ struct sv_mr {
 	bool unborrowable; /* the kernel lets no other process read it: a driver has mapped it */
 	void *map;	   /* of a dmabuf, or of pages that are pinned */
 	size_t map_length;
+	size_t locked; /* bytes that count for the limit on locked memory */
 };
 
 /* A completion channel's events: CQs that completed while armed, oldest first. */
@@ -493,6 +494,12 @@ void sv_mr_table_free(struct sv_port *port);
 void sv_mr_pin(struct sv_mr *mr);
 /* And whatever else it has mapped. */
 void sv_mr_unpin(struct sv_mr *mr);
+
+/* memlock.c. Counts the region's pages. False: the limit does not allow for them, and they are not
+ * counted. */
+bool sv_mr_lock(struct sv_mr *mr);
+/* Also of a region that was not counted. */
+void sv_mr_unlock(struct sv_mr *mr);
 
 void sv_free_mr(struct sv_mr *mr);
 void sv_free_pd(struct sv_pd *pd);

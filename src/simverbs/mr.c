@@ -320,12 +320,18 @@ struct ibv_mr *sv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uin
 		return NULL;
 	mr->base = addr;
 	mr->length = length;
+	if (sv_ctx_port(pd->context)->cfg.memlock && !sv_mr_lock(mr)) {
+		free(mr);
+		errno = ENOMEM;
+		return NULL;
+	}
 	if (sv_ctx_port(pd->context)->cfg.pin)
 		sv_mr_pin(mr);
 	ibv = register_mr(pd, mr->base, length, iova, access, mr);
 	if (!ibv) {
 		err = errno;
 		sv_mr_unpin(mr);
+		sv_mr_unlock(mr);
 		free(mr);
 		errno = err;
 		return NULL;
@@ -448,6 +454,7 @@ void sv_free_mr(struct sv_mr *mr)
 	sv_list_del(&mr->link);
 	sv_port_unlock(port);
 	sv_mr_unpin(mr);
+	sv_mr_unlock(mr);
 	free(mr);
 }
 

@@ -196,9 +196,10 @@ static ha_result_t refused(const struct ha_path *path, const char *verb, int rc,
 	else
 		HA_WARN("%s failed on %s:%d: %s; the device has %d %s (%s) for all processes "
 			"together; fewer channels (NCCL_MAX_NCHANNELS) or no paths in reserve "
-			"(HA_NCCL_ENABLE_BACKUP=0) take fewer",
+			"(HA_NCCL_ENABLE_BACKUP=0) take fewer%s",
 			verb, nic->name, path->port->port_num, strerror(rc), limit,
-			ha_resource_name(resource), ha_resource_attr(resource));
+			ha_resource_name(resource), ha_resource_attr(resource),
+			rc == ENOMEM ? "; or " HA_RAISE_MEMLOCK : "");
 	return HA_ERR_SYSTEM;
 }
 
