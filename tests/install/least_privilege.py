@@ -45,11 +45,30 @@ def the_image_ends_as_another_user_than_root_and_without_the_simulator():
     need(lines[stages[-2]].endswith(f" AS {checked}"), "what is installed is not what was checked")
 
 
-def the_pods_example_has_only_what_it_needs():
+def merged(base, patch):
+    """As `kubectl patch` does it: lists of things with names by their names, lists of mounts by their paths."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        return {key: merged(base[key], patch[key]) if key in base and key in patch else patch.get(key, base.get(key))
+                for key in [*base, *(key for key in patch if key not in base)]}  # fmt: skip
+    if isinstance(base, list) and patch and isinstance(patch[0], dict):
+        by = "mountPath" if "mountPath" in patch[0] else "name"
+        known = {item[by]: item for item in base}
+        return list({**known, **{item[by]: merged(known[item[by]], item) if item[by] in known else item for item in patch}}.values())
+    return patch
+
+
+def jobs_of_the_examples():
+    """The Job, and the same with each of the patches."""
     blocks = re.findall(r"```yaml\n(.*?)```", read("docs", "operations.md"), re.S)
-    jobs = [document for block in blocks for document in yaml.safe_load_all(block) if document.get("kind") == "Job"]
-    need(jobs, "docs/operations.md has no Job")
-    for job in jobs:
+    documents = [document for block in blocks for document in yaml.safe_load_all(block)]
+    jobs = [document for document in documents if document.get("kind") == "Job"]
+    patches = [document for document in documents if "kind" not in document]
+    need(len(jobs) == 1 and patches, "docs/operations.md has no Job, or no patch of it")
+    return [*jobs, *(merged(jobs[0], patch) for patch in patches)]
+
+
+def the_pods_example_has_only_what_it_needs():
+    for job in jobs_of_the_examples():
         pod = job["spec"]["template"]["spec"]
         need(pod["securityContext"]["runAsNonRoot"] is True, "the Pod may run as root")
         need(pod["securityContext"]["runAsUser"] > 0, "the Pod runs as root")
@@ -63,6 +82,40 @@ def the_pods_example_has_only_what_it_needs():
             need(context["capabilities"].get("add", []) in ([], ["IPC_LOCK"]), "capabilities that are not needed")
         env = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
         need(env["HA_NCCL_CONTROL"] == "0", "orders are taken")
+
+
+def kubelets_folder(path, key):
+    """Of a Secret: links to a folder of a date."""
+    os.makedirs(os.path.join(path, "..2026_01_01"))
+    with open(os.open(os.path.join(path, "..2026_01_01", "key"), os.O_WRONLY | os.O_CREAT, 0o440), "wb") as file:
+        file.write(key)
+    os.symlink("..2026_01_01", os.path.join(path, "..data"))
+    os.symlink("..data/key", os.path.join(path, "key"))
+
+
+def the_pods_key_is_copied_from_the_secrets_links_to_a_file_that_the_plugin_takes():
+    pod = jobs_of_the_examples()[-1]["spec"]["template"]["spec"]
+    init, worker = pod["initContainers"][0], pod["containers"][0]
+    variables = {variable["name"]: variable["value"] for variable in worker["env"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    need(len(pod["containers"]) == 1 and "command" in worker, "the patch adds a container instead of changing the worker")
+    for container in (init, worker):
+        need({mount["name"] for mount in container["volumeMounts"]} <= set(volumes), "a volume is mounted that there is not")
+    need(volumes["key"]["emptyDir"]["medium"] == "Memory", "the key is copied to a disk")
+    need(not any(mount["name"] == "secret" for mount in worker["volumeMounts"]), "the worker needs no Secret")
+    with tempfile.TemporaryDirectory() as root:
+        key = os.urandom(32)
+        for mount in init["volumeMounts"]:
+            os.makedirs(root + mount["mountPath"])
+        kubelets_folder(root + "/secret", key)
+        command = [root + word if word.startswith("/") else word for word in init["command"]]
+        subprocess.run(command, check=True)
+        sys.path.insert(0, os.path.join(ROOT, "scripts"))
+        sys.dont_write_bytecode = True
+        from acceptlib import job_key  # noqa: PLC0415
+
+        got = job_key.load({**variables, "HA_NCCL_JOB_KEY_FILE": root + variables["HA_NCCL_JOB_KEY_FILE"]})
+        need(got == key, "the copy is another key")
 
 
 def the_unit_has_one_right_and_systemd_calls_it_well_protected():
@@ -91,5 +144,6 @@ def the_unit_has_one_right_and_systemd_calls_it_well_protected():
 
 the_image_ends_as_another_user_than_root_and_without_the_simulator()
 the_pods_example_has_only_what_it_needs()
+the_pods_key_is_copied_from_the_secrets_links_to_a_file_that_the_plugin_takes()
 the_unit_has_one_right_and_systemd_calls_it_well_protected()
 print("image, Pod and unit have what they need")

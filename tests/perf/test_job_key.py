@@ -5,6 +5,7 @@ a rank's place nor ends the run, a wrong key is one line that names the host, an
 PERF, SIMVERBS, PLUGIN and REF in the environment are the tool, the one that makes fabrics, ours, and a plugin that needs none."""
 
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -135,6 +136,53 @@ class JobKey(unittest.TestCase):
             os.close(reader)
         for rank in ranks:
             self.said(rank)
+
+    def test_ranks_of_mpirun_and_srun_meet_by_the_key_where_no_launcher_hands_out_a_token(self):
+        """By the variables that these set. Who has another key is refused there, too."""
+        launchers = {
+            "OMPI_COMM_WORLD_RANK": ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"),
+            "SLURM_PROCID": ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID"),
+        }
+        for rank, (size, local, job) in launchers.items():
+            with self.subTest(rank):
+                variables = {size: 2, local: 2, job: f"test-{os.getpid()}", "HA_NCCL_AUTH": "required"}
+                root = self.start(HA_NCCL_JOB_KEY_FILE=self.key, **{rank: 0}, **variables)
+                said = self.said(self.start(HA_NCCL_JOB_KEY_FILE=self.other, **{rank: 1}, **variables), status=2)
+                self.assertIn("refuses our job key", said)
+                self.said(self.start(HA_NCCL_JOB_KEY_FILE=self.key, **{rank: 1}, **variables))
+                self.said(root)
+
+    def test_workers_of_torchrun_take_a_file_and_no_descriptor(self):
+        """It gives them variables, and closes what it has open."""
+        worker = 'exec "$0" --rank "$RANK" --nranks "$WORLD_SIZE" --root "$MASTER_ADDR:$MASTER_PORT" "$@"'
+        address, port = self.address.split(":")
+        with open(self.key, "rb") as file:
+            os.set_inheritable(file.fileno(), True)
+            for key, status in {"HA_NCCL_JOB_KEY_FILE": 0, "HA_NCCL_JOB_KEY_FD": 2}.items():
+                ranks = [
+                    subprocess.Popen(
+                        ["sh", "-c", worker, PERF, "--plugin", REF, "--sizes", "1K", "-n", "2", "-w", "0", "--timeout", "20"],
+                        close_fds=True, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                        env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": address,
+                             "MASTER_PORT": port, "HA_NCCL_AUTH": "required",
+                             key: str(file.fileno()) if status else self.key},
+                    ) for rank in range(2)
+                ]  # fmt: skip
+                for rank in ranks:
+                    self.addCleanup(self.end, rank)
+                for rank in ranks:
+                    said = self.said(rank, status)
+                    if status:
+                        self.assertIn("it is not open", said)
+
+    def test_what_the_page_says_makes_a_key(self):
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/operations.md"), encoding="utf-8") as page:
+            command = re.search(r"^    (.*urandom >key\))$", page.read(), re.M)[1]
+        subprocess.run(["sh", "-c", command.replace("key)", "made)")], check=True, cwd=self.dir.name)
+        made = os.path.join(self.dir.name, "made")
+        root = self.rank(0, HA_NCCL_JOB_KEY_FILE=made)
+        self.said(self.rank(1, HA_NCCL_JOB_KEY_FILE=made))
+        self.said(root)
 
 
 if __name__ == "__main__":
