@@ -22,6 +22,8 @@ TABLE = "docs/operations.md"
 CALLS = {
     "HA_WARN": ("WARN", 0, ""),
     "HA_INFO": ("INFO", 1, ""),
+    "HA_INFO_LIMITED": ("INFO", 1, ""),
+    "HA_INFO_LIMITED_BY": ("INFO", 2, ""),
     "ha_comm_fail": ("WARN", 2, "connection %s: "),
 }
 
@@ -87,7 +89,7 @@ def sources():
 def log_calls():
     """(level, file, format) of each call; both sides of a choice between two formats."""
     for path, text in sources():
-        for match in re.finditer(r"\b(HA_WARN|HA_INFO|ha_comm_fail)\(", text):
+        for match in re.finditer(r"\b(%s)\(" % "|".join(CALLS), text):
             level, position, before = CALLS[match.group(1)]
             args = arguments(text, match.end() - 1)
             if len(args) <= position or args[position] == "const char *fmt":

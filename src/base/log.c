@@ -4,6 +4,7 @@
 #include "base/log.h"
 
 #include "base/async_log.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -17,11 +18,13 @@
 atomic_int ha_log_debug_level;
 
 static _Atomic(ha_log_sink_t) current_sink;
+static atomic_uint sinks_so_far;
 static atomic_int stderr_level = HA_LOG_WARN;
 
 void ha_log_set_sink(ha_log_sink_t sink)
 {
 	atomic_store(&current_sink, sink);
+	atomic_fetch_add(&sinks_so_far, 1);
 }
 
 void ha_log_set_stderr_level(enum ha_log_level level)
@@ -109,22 +112,88 @@ static bool leave_to_writer(enum ha_log_level level, unsigned long subsys, const
 
 /* ---- all lines ------------------------------------------------------------------------------- */
 
+static void write_line(enum ha_log_level level, unsigned long subsys, const char *file, int line,
+		       const char *text)
+{
+	if (deferred && leave_to_writer(level, subsys, file, line, text))
+		return;
+	ha_async_log_flush();
+	write_now(level, subsys, file, line, text);
+}
+
+/* PREFIX, what fmt says and `tail`, cut off where it is too long. */
+static __attribute__((format(printf, 3, 0))) void format_line(char text[LINE_MAX], const char *tail,
+							      const char *fmt, va_list args)
+{
+	const size_t begin = sizeof(PREFIX) - 1, room = LINE_MAX - begin - strlen(tail);
+	int length;
+
+	memcpy(text, PREFIX, sizeof(PREFIX));
+	length = vsnprintf(text + begin, room, fmt, args);
+	if (length >= (int)room)
+		memcpy(text + begin + room - 4, "...", 4);
+	strcat(text, tail);
+}
+
 void ha_log_write(enum ha_log_level level, unsigned long subsys, const char *file, int line,
 		  const char *fmt, ...)
 {
 	int saved_errno = errno; /* callers log before they look at errno */
-	char text[LINE_MAX] = PREFIX;
+	char text[LINE_MAX];
 	va_list args;
-	int length;
 
 	va_start(args, fmt);
-	length = vsnprintf(text + sizeof PREFIX - 1, sizeof text - (sizeof PREFIX - 1), fmt, args);
+	format_line(text, "", fmt, args);
 	va_end(args);
-	if (length >= (int)(sizeof text - (sizeof PREFIX - 1)))
-		memcpy(text + sizeof text - 4, "...", 4);
-	if (!deferred || !leave_to_writer(level, subsys, file, line, text)) {
-		ha_async_log_flush();
-		write_now(level, subsys, file, line, text);
+	write_line(level, subsys, file, line, text);
+	errno = saved_errno;
+}
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+static void begin_with_sink(struct ha_log_limit *limit)
+{
+	unsigned now = atomic_load(&sinks_so_far);
+
+	if (atomic_exchange(&limit->sink, now) == now)
+		return;
+	atomic_store(&limit->booked_ns, 0);
+	atomic_store(&limit->left_out, 0);
+}
+
+/* Each line books one HA_LOG_REFILL_NS, and no more than HA_LOG_BURST of them ahead. */
+static bool takes(struct ha_log_limit *limit, uint64_t now_ns)
+{
+	uint64_t booked_ns = atomic_load(&limit->booked_ns), from_ns;
+
+	do {
+		from_ns = booked_ns > now_ns ? booked_ns : now_ns;
+		if (from_ns > now_ns + (HA_LOG_BURST - 1) * HA_LOG_REFILL_NS)
+			return false;
+	} while (!atomic_compare_exchange_weak(&limit->booked_ns, &booked_ns,
+					       from_ns + HA_LOG_REFILL_NS));
+	return true;
+}
+
+void ha_log_write_limited(struct ha_log_limit *limit, unsigned long subsys, const char *file,
+			  int line, const char *fmt, ...)
+{
+	char text[LINE_MAX], tail[64] = "";
+	int saved_errno = errno;
+	unsigned left_out;
+	va_list args;
+
+	begin_with_sink(limit);
+	if (!takes(limit, ha_now_ns())) {
+		atomic_fetch_add(&limit->left_out, 1);
+		return;
 	}
+	left_out = atomic_exchange(&limit->left_out, 0);
+	if (left_out != 0)
+		snprintf(tail, sizeof(tail), " (and %u more like it, left out here)", left_out);
+	va_start(args, fmt);
+	format_line(text, tail, fmt, args);
+	va_end(args);
+	write_line(HA_LOG_INFO, subsys, file, line, text);
 	errno = saved_errno;
 }

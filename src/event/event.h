@@ -10,6 +10,7 @@
 
 #include "event/reason.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +44,8 @@ struct ha_event_path {
 struct ha_event {
 	enum ha_event_kind kind;
 	enum ha_reason reason;
+	/* It comes again and again while an outage lasts: its line is limited (base/log.h). */
+	bool again;
 	const char *detail; /* more than the reason says, for people; NULL: nothing */
 	struct ha_event_path from, to;
 	uint32_t epoch; /* after the event */

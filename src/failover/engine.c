@@ -41,6 +41,8 @@ static void report_failure(struct ha_comm *comm, const struct ha_path *path, enu
 {
 	struct ha_event event = ha_event_init(HA_EVENT_FAILURE, reason);
 
+	/* Each one that traffic has to leave is told, however many fail at once. */
+	event.again = !ha_is_active(comm, path->index) || comm->failover->state != HA_FO_ACTIVE;
 	event.from = ha_event_path(path);
 	event.epoch = comm->failover->epoch;
 	event.detail = detail;

@@ -140,8 +140,8 @@ static void standby_gone(struct ha_comm *comm, unsigned p)
 {
 	const struct ha_path *path = comm->paths[p];
 
-	HA_INFO(HA_SUBSYS_NET, "connection %s: standby path %u.%u on %s:%d is given up", comm->name,
-		p, path->generation, path->nic->name, path->port->port_num);
+	HA_INFO_LIMITED(HA_SUBSYS_NET, "connection %s: standby path %u.%u on %s:%d is given up",
+			comm->name, p, path->generation, path->nic->name, path->port->port_num);
 	ha_slot_fence(comm, p, path->generation);
 }
 

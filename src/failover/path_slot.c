@@ -332,9 +332,10 @@ static bool yield(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	fence = ha_path_fenced(comm, path, now_ns);
 	if (fence == HA_FENCE_DONE || is_refused(path, fence))
 		return false;
-	HA_INFO(HA_SUBSYS_NET,
-		"connection %s: %s does not confirm that path %u.%u is fenced: relying on the peer",
-		comm->name, path->nic->name, p, path->generation);
+	HA_INFO_LIMITED(
+	    HA_SUBSYS_NET,
+	    "connection %s: %s does not confirm that path %u.%u is fenced: relying on the peer",
+	    comm->name, path->nic->name, p, path->generation);
 	ha_path_unheard(path);
 	comm->paths[p] = NULL;
 	slot->yielded = path;

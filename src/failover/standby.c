@@ -133,8 +133,9 @@ static void give_up(struct ha_comm *comm, unsigned p, const char *why)
 {
 	const struct ha_path *path = comm->paths[p];
 
-	HA_INFO(HA_SUBSYS_NET, "connection %s: path %u.%u on %s:%d is not usable: %s", comm->name,
-		p, path->generation, path->nic->name, path->port->port_num, why);
+	HA_INFO_LIMITED(HA_SUBSYS_NET, "connection %s: path %u.%u on %s:%d is not usable: %s",
+			comm->name, p, path->generation, path->nic->name, path->port->port_num,
+			why);
 	ha_standby_failed(comm, p);
 	ha_slot_fence(comm, p, path->generation);
 }

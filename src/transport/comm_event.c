@@ -54,19 +54,29 @@ static void count(struct ha_comm *comm, const struct ha_event *event)
 	atomic_store_explicit(&comm->report.now, true, memory_order_relaxed);
 }
 
+static void write_line(const struct ha_comm *comm, const struct ha_event *event)
+{
+	static struct ha_log_limit limits[HA_EVENT_COUNT][HA_REASON_COUNT];
+	char text[768];
+
+	ha_event_text(event, text, sizeof(text));
+	if (event->kind == HA_EVENT_SWITCH || event->kind == HA_EVENT_OUTAGE)
+		HA_WARN("connection %s: %s", comm->name, text);
+	else if (event->again)
+		HA_INFO_LIMITED_BY(&limits[event->kind][event->reason], HA_SUBSYS_NET,
+				   "connection %s: %s", comm->name, text);
+	else if (event->kind != HA_EVENT_LATCH)
+		HA_INFO(HA_SUBSYS_NET, "connection %s: %s", comm->name, text);
+}
+
 void ha_event_report(struct ha_comm *comm, const struct ha_event *event)
 {
 	struct ha_event named = *event;
-	char text[768];
 
 	named.conn_id = ha_comm_number(comm);
 	named.conn_name = comm->name;
 	count(comm, event);
-	if (event->kind == HA_EVENT_SWITCH || event->kind == HA_EVENT_OUTAGE)
-		HA_WARN("connection %s: %s", comm->name, ha_event_text(event, text, sizeof(text)));
-	else if (event->kind != HA_EVENT_LATCH)
-		HA_INFO(HA_SUBSYS_NET, "connection %s: %s", comm->name,
-			ha_event_text(event, text, sizeof(text)));
+	write_line(comm, event);
 	ha_eventlog_write(comm->inst->events, &named);
 }
 

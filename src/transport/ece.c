@@ -72,10 +72,11 @@ void ha_ece_set(struct ha_path *path)
 	if (rc == 0)
 		return;
 	without(path);
-	HA_INFO(HA_SUBSYS_NET,
-		"connection %s: without ECE on %s:%d: ibv_set_ece of vendor %#x, options %#x: %s",
-		path->comm->name, path->nic->name, path->port->port_num, remote->vendor_id,
-		remote->options, strerror(rc));
+	HA_INFO_LIMITED(
+	    HA_SUBSYS_NET,
+	    "connection %s: without ECE on %s:%d: ibv_set_ece of vendor %#x, options %#x: %s",
+	    path->comm->name, path->nic->name, path->port->port_num, remote->vendor_id,
+	    remote->options, strerror(rc));
 }
 
 void ha_ece_agreed(struct ha_path *path)

@@ -120,10 +120,11 @@ static void say_once(struct ha_path *path, int rc)
 		return; /* it is tried again and again; once is enough to say so */
 	path->indestructible = true;
 	if (taken_away)
-		HA_INFO(HA_SUBSYS_NET,
-			"%s:%d: a queue pair cannot be destroyed (%s): the device is being taken "
-			"away, and is waited for",
-			path->nic->name, path->port->port_num, strerror(rc));
+		HA_INFO_LIMITED(
+		    HA_SUBSYS_NET,
+		    "%s:%d: a queue pair cannot be destroyed (%s): the device is being taken "
+		    "away, and is waited for",
+		    path->nic->name, path->port->port_num, strerror(rc));
 	else
 		HA_WARN("ibv_destroy_qp failed on %s:%d: %s", path->nic->name, path->port->port_num,
 			strerror(rc));
@@ -263,9 +264,9 @@ static enum ha_fence destroy_instead(struct ha_comm *comm, struct ha_path *path,
 		break;
 	}
 	comm->count.fences_destroyed++;
-	HA_INFO(HA_SUBSYS_NET,
-		"connection %s: %s:%d did not drain its queue pairs: they are destroyed",
-		comm->name, path->nic->name, path->port->port_num);
+	HA_INFO_LIMITED(HA_SUBSYS_NET,
+			"connection %s: %s:%d did not drain its queue pairs: they are destroyed",
+			comm->name, path->nic->name, path->port->port_num);
 	return HA_FENCE_DONE;
 }
 

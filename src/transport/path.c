@@ -191,8 +191,8 @@ static ha_result_t refused(const struct ha_path *path, const char *verb, int rc,
 	if (rc == EIO || atomic_load(&nic->fatal))
 		return failed(path, verb, rc);
 	if (told_lately(path, resource))
-		HA_INFO(HA_SUBSYS_NET, "%s failed again on %s:%d: %s", verb, nic->name,
-			path->port->port_num, strerror(rc));
+		HA_INFO_LIMITED(HA_SUBSYS_NET, "%s failed again on %s:%d: %s", verb, nic->name,
+				path->port->port_num, strerror(rc));
 	else
 		HA_WARN("%s failed on %s:%d: %s; the device has %d %s (%s) for all processes "
 			"together; fewer channels (NCCL_MAX_NCHANNELS) or no paths in reserve "
@@ -571,8 +571,8 @@ static ha_result_t not_connected(const struct ha_path *path, const char *verb, i
 {
 	if (!ha_comm_has_failover(path->comm))
 		return failed(path, verb, rc);
-	HA_INFO(HA_SUBSYS_NET, "connection %s: %s failed on %s:%d: %s", path->comm->name, verb,
-		path->nic->name, path->port->port_num, strerror(rc));
+	HA_INFO_LIMITED(HA_SUBSYS_NET, "connection %s: %s failed on %s:%d: %s", path->comm->name,
+			verb, path->nic->name, path->port->port_num, strerror(rc));
 	return HA_ERR_SYSTEM;
 }
 
@@ -624,12 +624,12 @@ static ha_result_t no_route(const struct ha_path *path)
 	union ibv_gid remote;
 
 	memcpy(remote.raw, path->remote.gid, sizeof(remote.raw));
-	HA_INFO(HA_SUBSYS_NET,
-		"connection %s: the kernel has no route from %s:%d (%s) to the peer's port (%s): "
-		"not tried",
-		path->comm->name, path->nic->name, path->port->port_num,
-		ha_gid_text(&path->addr.gid, from, sizeof(from)),
-		ha_gid_text(&remote, to, sizeof(to)));
+	HA_INFO_LIMITED(
+	    HA_SUBSYS_NET,
+	    "connection %s: the kernel has no route from %s:%d (%s) to the peer's port (%s): "
+	    "not tried",
+	    path->comm->name, path->nic->name, path->port->port_num,
+	    ha_gid_text(&path->addr.gid, from, sizeof(from)), ha_gid_text(&remote, to, sizeof(to)));
 	return HA_ERR_REMOTE;
 }
 

@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -472,6 +473,103 @@ a_reset_after_an_outage_is_not_taken_for_death_before_the_sender_has_dialled(voi
 	pair_close(&pair);
 }
 
+/* ---- what is told of it ------------------------------------------------------------------------
+ */
+
+#define CONNECTIONS 8
+#define OUTAGE_S    59
+
+static unsigned infos, warnings;
+
+static void count_lines(enum ha_log_level level, unsigned long subsys, const char *file, int line,
+			const char *text)
+{
+	infos += level == HA_LOG_INFO;
+	warnings += level == HA_LOG_WARN;
+	capture_sink(level, subsys, file, line, text);
+}
+
+static bool all_protected(const struct pair *pairs)
+{
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		if (!pair_has_standby(&pairs[i]))
+			return false;
+	return true;
+}
+
+static void connect_all(struct pair *world, struct pair *pairs)
+{
+	pair_init(world);
+	world->config.enable_backup = true;
+	world->fabric.rails = 2;
+	pair_open(world);
+	for (unsigned i = 0; i < CONNECTIONS; i++) {
+		pairs[i] = *world;
+		pair_connect(&pairs[i]);
+	}
+	for (unsigned ms = 0; ms < 10000 && !all_protected(pairs); ms++)
+		tick(world);
+	assert_true(all_protected(pairs));
+}
+
+static bool is_told_of(const struct ha_comm *comm, const char *what)
+{
+	char line[256];
+
+	snprintf(line, sizeof(line), "connection %s: %s", comm->name, what);
+	return logged(line);
+}
+
+/*
+ * Each connection builds paths, proves them in vain and gives them up, five times a second. What is
+ * told of that are the first ones of each cause, and one now and then; of what a connection loses
+ * that it used, everything.
+ */
+static void what_an_outage_says_does_not_grow_with_it(void **state)
+{
+	static const char *const causes[] = {" built", " is given up", " failed: error completion"};
+	struct pair pairs[CONNECTIONS], world;
+	unsigned ends, allowed;
+
+	(void)state;
+	connect_all(&world, pairs);
+	cut_all(&world, true);
+	capture_log();
+	ha_log_set_sink(count_lines);
+	infos = warnings = 0;
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		(void)post_recv(&pairs[i], 1, &(size_t){0}, &(size_t){5000}, &(int){1});
+	pass(&world, OUTAGE_S * 1000);
+	print_message("%u INFO and %u WARN in %u s of %u connections\n", infos, warnings, OUTAGE_S,
+		      CONNECTIONS);
+	/* Of either end one that fails, one that says that nothing is left; and of each pair of
+	 * ports at either end that its heartbeats are missed, and lost. */
+	ends = 2 * CONNECTIONS;
+	allowed = (HA_LOG_BURST + OUTAGE_S / 10 + 1) * (unsigned)(sizeof(causes) / sizeof(*causes));
+	assert_in_range(infos, 1, allowed + 2 * ends);
+	assert_in_range(warnings, ends, ends + 16);
+	for (size_t i = 0; i < sizeof(causes) / sizeof(*causes); i++)
+		assert_logged(causes[i]);
+	assert_logged("more like it, left out here");
+	for (unsigned i = 0; i < CONNECTIONS; i++) {
+		assert_int_equal(ha_comm_error(pairs[i].recv), HA_OK);
+		assert_true(is_told_of(pairs[i].recv, "no path is left"));
+		assert_true(is_told_of(pairs[i].send, "no path is left"));
+	}
+	/* And what ends them is told of each, by who finds it first and by the other. */
+	pass(&world, 15000);
+	for (unsigned i = 0; i < CONNECTIONS; i++) {
+		assert_int_not_equal(ha_comm_error(pairs[i].recv), HA_OK);
+		assert_true(is_told_of(pairs[i].recv, "no path to the peer for ") ||
+			    is_told_of(pairs[i].recv, "the peer has given up"));
+		assert_true(is_told_of(pairs[i].send, "no path to the peer for ") ||
+			    is_told_of(pairs[i].send, "the peer has given up"));
+	}
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		pair_disconnect(&pairs[i]);
+	pair_close(&world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -488,6 +586,7 @@ int main(void)
 	    cmocka_unit_test(a_process_that_died_is_an_error_at_once_and_not_at_the_limit),
 	    cmocka_unit_test(
 		a_reset_after_an_outage_is_not_taken_for_death_before_the_sender_has_dialled),
+	    cmocka_unit_test(what_an_outage_says_does_not_grow_with_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,6 +119,84 @@ static void the_clock_is_monotonic_or_the_tests_own(void **state)
 	assert_true(ha_now_ns() >= second);
 }
 
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+static uint64_t limits_now_ns;
+
+static uint64_t limits_now(void)
+{
+	return limits_now_ns;
+}
+
+static unsigned lines_of(const char *text)
+{
+	unsigned n = 0;
+
+	for (const char *at = captured_log; (at = strstr(at, text)) != NULL; at += strlen(text))
+		n++;
+	return n;
+}
+
+static void again(unsigned times)
+{
+	for (unsigned i = 0; i < times; i++)
+		HA_INFO_LIMITED(HA_SUBSYS_NET, "again %u", i);
+}
+
+static void of_one_cause_a_burst_is_told_and_then_one_line_in_a_while_with_a_count(void **state)
+{
+	(void)state;
+	capture_log();
+	ha_clock_set_source(limits_now);
+	limits_now_ns = HA_NS_PER_S;
+	again(1000);
+	assert_int_equal(lines_of("again"), HA_LOG_BURST);
+	assert_true(logged("again 9\n"));
+	limits_now_ns += HA_LOG_REFILL_NS - 1;
+	again(10);
+	assert_int_equal(lines_of("again"), HA_LOG_BURST);
+	limits_now_ns += 1;
+	again(10);
+	assert_int_equal(lines_of("again"), HA_LOG_BURST + 1);
+	assert_true(logged("again 0 (and 1000 more like it, left out here)\n"));
+	/* A burst gathers, and no more than one. */
+	limits_now_ns += 1000 * HA_LOG_REFILL_NS;
+	again(1000);
+	assert_int_equal(lines_of("again"), 2 * HA_LOG_BURST + 1);
+	ha_clock_set_source(NULL);
+}
+
+/* Another cause's, and what is not limited. */
+static void a_cause_that_is_left_out_silences_no_other(void **state)
+{
+	(void)state;
+	capture_log();
+	ha_clock_set_source(limits_now);
+	again(1000);
+	HA_INFO_LIMITED(HA_SUBSYS_NET, "another");
+	HA_WARN("important");
+	assert_true(logged("another\n"));
+	assert_true(logged("important\n"));
+	ha_clock_set_source(NULL);
+}
+
+static void the_count_of_what_was_left_out_is_not_cut_off(void **state)
+{
+	static struct ha_log_limit limit;
+	static char longest[5000];
+
+	(void)state;
+	memset(longest, 'x', sizeof longest - 1);
+	capture_log();
+	ha_clock_set_source(limits_now);
+	for (int i = 0; i < 12; i++)
+		HA_INFO_LIMITED_BY(&limit, HA_SUBSYS_NET, "short");
+	limits_now_ns += HA_LOG_REFILL_NS;
+	HA_INFO_LIMITED_BY(&limit, HA_SUBSYS_NET, "%s", longest);
+	assert_true(logged("xxx... (and 2 more like it, left out here)\n"));
+	ha_clock_set_source(NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -128,6 +206,10 @@ int main(void)
 	    cmocka_unit_test(an_overlong_line_is_cut_and_marked),
 	    cmocka_unit_test(without_a_sink_warnings_go_to_stderr),
 	    cmocka_unit_test(the_clock_is_monotonic_or_the_tests_own),
+	    cmocka_unit_test(
+		of_one_cause_a_burst_is_told_and_then_one_line_in_a_while_with_a_count),
+	    cmocka_unit_test(a_cause_that_is_left_out_silences_no_other),
+	    cmocka_unit_test(the_count_of_what_was_left_out_is_not_cut_off),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
