@@ -146,14 +146,15 @@ bool ha_incarnation_died(struct ha_incarnation *incarnation)
 	bool news = !ha_incarnation_is_dead(incarnation);
 
 	if (news)
-		atomic_store(&incarnation->died_ns, ha_now_ns());
-	atomic_store(&incarnation->fatal, true);
+		atomic_store(&incarnation->died_ns, ha_now_ns() | 1); /* never 0 */
 	atomic_store(&incarnation->nic->fatal, true);
 	return news;
 }
 
 bool ha_incarnation_took_along(const struct ha_incarnation *incarnation, int error, uint64_t now_ns)
 {
-	return (error == EIO || error == ENODEV) && atomic_load(&incarnation->fatal) &&
-	       now_ns >= atomic_load(&incarnation->died_ns) + HA_LEAVING_NS;
+	uint64_t died_ns = atomic_load(&incarnation->died_ns);
+
+	return (error == EIO || error == ENODEV) && died_ns != 0 &&
+	       now_ns >= died_ns + HA_LEAVING_NS;
 }

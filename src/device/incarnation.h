@@ -28,9 +28,8 @@ struct ha_incarnation {
 	unsigned number; /* 1: the first one */
 	struct ibv_context *ctx;
 
-	/* Written by the async-event reader, read by anyone. died_ns: since when it is known; it is
-	 * set before. */
-	atomic_bool fatal;
+	/* Since when it is known to be dead; 0: it is not. Written by the async-event reader, read
+	 * by anyone. */
 	_Atomic uint64_t died_ns;
 	/* When a registration failed last, the device did not answer a question either: memory/'s.
 	 */
@@ -88,7 +87,7 @@ bool ha_incarnation_died(struct ha_incarnation *incarnation);
 
 static inline bool ha_incarnation_is_dead(const struct ha_incarnation *incarnation)
 {
-	return atomic_load_explicit(&incarnation->fatal, memory_order_relaxed);
+	return atomic_load_explicit(&incarnation->died_ns, memory_order_relaxed) != 0;
 }
 
 /* What the kernel has left to destroy behind the event, and an older one altogether. */
