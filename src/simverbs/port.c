@@ -469,7 +469,7 @@ void sv_port_kill(struct sv_port *port)
 	}
 }
 
-static void begin_to_leave(struct sv_port *port, enum sv_end end)
+static void begin_to_leave(struct sv_port *port, enum sv_end end, bool told)
 {
 	struct sv_list *node;
 
@@ -483,19 +483,19 @@ static void begin_to_leave(struct sv_port *port, enum sv_end end)
 			continue;
 		ctx->end = (uint8_t)end;
 		__atomic_store_n(&ctx->dead, true, __ATOMIC_RELEASE);
-		if (end == SV_END_FEIGNED)
+		if (told)
 			sv_raise_port(ctx, 0, IBV_EVENT_DEVICE_FATAL);
 	}
 }
 
 void sv_port_disassociate(struct sv_port *port)
 {
-	begin_to_leave(port, SV_END_DISASSOCIATION);
+	begin_to_leave(port, SV_END_DISASSOCIATION, false); /* its event comes when it has left */
 }
 
-void sv_port_feign(struct sv_port *port)
+void sv_port_feign(struct sv_port *port, bool told)
 {
-	begin_to_leave(port, SV_END_FEIGNED);
+	begin_to_leave(port, SV_END_FEIGNED, told);
 }
 
 void sv_port_leave(struct sv_port *port)
