@@ -172,19 +172,19 @@ void ha_flush_prepare(struct ha_comm *comm)
 
 /* ---- flushing ------------------------------------------------------------------------------ */
 
-int ha_flush_read(struct ha_comm *comm, struct ha_path *path, const struct ha_request *req,
+int ha_flush_read(struct ha_comm *comm, struct ha_path *path, uint32_t request_id, uint64_t addr,
 		  uint64_t keys)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)&comm->recv_ring->read_landing,
 			      .length = FLUSH_BYTES,
 			      .lkey = path->ring_lkey};
 	struct ibv_send_wr wr = {
-	    .wr_id = ha_wr_id(HA_WR_FLUSH, path->index, path->generation, 0, req->id),
+	    .wr_id = ha_wr_id(HA_WR_FLUSH, path->index, path->generation, 0, request_id),
 	    .sg_list = &sge,
 	    .num_sge = 1,
 	    .opcode = IBV_WR_RDMA_READ,
 	    .send_flags = IBV_SEND_SIGNALED,
-	    .wr.rdma = {.remote_addr = req->addr, .rkey = ha_mr_rkey(keys)},
+	    .wr.rdma = {.remote_addr = addr, .rkey = ha_mr_rkey(keys)},
 	};
 	struct ibv_send_wr *bad;
 	int rc = ibv_post_send(path->flush.qp, &wr, &bad);
@@ -244,7 +244,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 	keys = ha_comm_keys(comm, path, path->nic_index, req->mr, "a buffer to flush");
 	if (keys == 0)
 		return;
-	rc = ha_flush_read(comm, path, req, keys);
+	rc = ha_flush_read(comm, path, req->id, req->addr, keys);
 	if (rc != 0) {
 		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_send (flush)", rc);
 		return;
@@ -272,9 +272,11 @@ void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t requ
 {
 	struct ha_request *req;
 
-	if (!comm->recv || request_id >= comm->recv->flush_pool.count)
+	if (!comm->recv || request_id > comm->recv->flush_pool.count)
 		return;
 	path->flush.done++;
+	if (__builtin_expect(request_id == comm->recv->flush_pool.count, 0))
+		return;
 	req = &comm->recv->flush_pool.all[request_id];
 	if (__builtin_expect(req->posted != HA_FLUSH_POSTED, 0) && !is_last_read(comm, path, req))
 		return;

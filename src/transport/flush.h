@@ -21,8 +21,9 @@ bool ha_flush_has_qp(struct ha_comm *comm, struct ha_path *path);
  * down it cannot be made any more. */
 void ha_flush_prepare(struct ha_comm *comm);
 
-/* Posts the read of a flush through one path's NIC, whose queue pair has room: errno. */
-int ha_flush_read(struct ha_comm *comm, struct ha_path *path, const struct ha_request *req,
+/* Posts the read of a flush through one path's NIC, whose queue pair has room: errno. request_id:
+ * of the flush pool, or its count: a read that no request waits for. */
+int ha_flush_read(struct ha_comm *comm, struct ha_path *path, uint32_t request_id, uint64_t addr,
 		  uint64_t keys);
 
 /* Posts a flush that could not be posted when it was asked for. */

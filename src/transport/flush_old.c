@@ -5,8 +5,11 @@
  *
  * Data of a receive that was posted before the path was left may have come over it, wholly or in
  * part. Which, nobody has counted, so the flush of any receive reads through all NICs that are
- * kept, besides the active one's. A NIC is kept until those receives are reported and
- * HA_FLUSH_LATE_NS have passed, in which whoever has been told of a receive asks for its flush.
+ * kept, besides the active one's. A NIC is kept for HA_FLUSH_LATE_NS, in which whoever has been
+ * told of a receive asks for its flush. Of those that nobody was told of by then the application
+ * may ask for a flush at any time, or never: reads of ours push their data to memory ahead of that,
+ * and with that the NIC has nothing left that a later flush would wait for. So neither an
+ * application that stands still nor a sender that has nothing to send keeps a NIC.
  */
 #include "transport/flush_old.h"
 #include "transport/comm.h"
@@ -29,13 +32,16 @@
 /* A queue pair that could not be destroyed is tried again so often. */
 #define AGAIN_NS HA_NS_PER_MS
 
-#define MAX_OLD 4
+/* As many as ha_request.waits has bits for. The last free place is not waited for: the oldest one's
+ * time is over then. */
+#define MAX_OLD 6
 
 enum old_state {
 	OLD_FREE,
-	OLD_LEFT,   /* traffic has not gone on yet */
-	OLD_KEPT,   /* until its receives are flushed */
-	OLD_ENDING, /* nothing is read through it any more; its queue pair is destroyed */
+	OLD_LEFT,    /* traffic has not gone on yet */
+	OLD_KEPT,    /* for those who ask for their flushes */
+	OLD_PUSHING, /* for those who may ask later: reads of ours */
+	OLD_ENDING,  /* nothing is read through it any more; its queue pair is destroyed */
 };
 
 struct old_nic {
@@ -45,7 +51,9 @@ struct old_nic {
 	uint64_t end_seq; /* receives before it may have data of it */
 	uint64_t
 	    moved_ns; /* KEPT: when a read came back, or none was under way; ENDING: last try */
-	uint64_t until_ns; /* it is kept as long, at least */
+	uint64_t until_ns;	    /* KEPT: as long, and no request waits for it */
+	uint64_t push_seq;	    /* PUSHING: the next receive to look at, */
+	const struct ha_mr *pushed; /* and what the last read was of */
 };
 
 struct ha_flush_old {
@@ -84,20 +92,19 @@ static bool is_waited_for(const struct ha_comm *comm, unsigned place)
 	return false;
 }
 
-/* Whether the application may still ask for the flush of a receive that may have data of it. */
-static bool is_reported(const struct ha_comm *comm, uint64_t end_seq)
+/* GPU memory of a receive that the application was not told of; NULL: none, or it was. One read
+ * orders the writes to all buffers of a receive. */
+static const struct ha_mr *unreported(const struct ha_comm *comm, uint64_t seq)
 {
-	const struct ha_recv_side *r = comm->recv;
-	uint64_t seq = end_seq > HA_WINDOW ? end_seq - HA_WINDOW : 0;
+	const struct ha_recv_slot *slot = &comm->recv->slots[seq & comm->slot_mask];
 
-	for (; seq < end_seq; seq++) {
-		const struct ha_recv_slot *slot = &r->slots[seq & comm->slot_mask];
-
-		if (slot->seq == seq && slot->req &&
-		    atomic_load_explicit(&slot->req->state, memory_order_acquire) != HA_REQ_FREE)
-			return false;
-	}
-	return true;
+	if (slot->seq != seq || !slot->req ||
+	    atomic_load_explicit(&slot->req->state, memory_order_acquire) == HA_REQ_FREE)
+		return NULL;
+	for (int i = slot->n - 1; i >= 0; i--)
+		if (slot->mrs[i] && !ha_mr_is_host(slot->mrs[i]))
+			return slot->mrs[i];
+	return NULL;
 }
 
 /* ---- the end of one -------------------------------------------------------------------------- */
@@ -187,6 +194,45 @@ static void replace_older(struct ha_comm *comm, const struct ha_path *path)
 			let_go(comm, i);
 }
 
+/* Before there is none left: reads of ours are done sooner than the next switch. */
+static void leave_room(struct ha_flush_old *old)
+{
+	struct old_nic *oldest = NULL;
+
+	for (unsigned i = 0; i < MAX_OLD; i++) {
+		struct old_nic *nic = &old->nics[i];
+
+		if (nic->state == OLD_FREE)
+			return;
+		if (nic->state == OLD_KEPT && (!oldest || nic->until_ns < oldest->until_ns))
+			oldest = nic;
+	}
+	if (oldest)
+		oldest->until_ns = 0;
+}
+
+/* Whether some receive in GPU memory has not been reported. */
+static bool some_unreported(const struct ha_comm *comm)
+{
+	uint64_t end_seq = comm->recv->next_seq;
+	uint64_t seq = end_seq > HA_WINDOW ? end_seq - HA_WINDOW : 0;
+
+	for (; seq < end_seq; seq++)
+		if (unreported(comm, seq))
+			return true;
+	return false;
+}
+
+/* As many NICs as there are places do not let go of their queue pairs, and yet another was left. */
+static void no_room(struct ha_comm *comm, const struct ha_path *path)
+{
+	if (comm->recv->flushes != 0 || some_unreported(comm))
+		ha_comm_fail(comm, HA_ERR_SYSTEM,
+			     "what came through %s cannot be flushed through it: the queue pairs "
+			     "of %d NICs that were left before are not destroyed yet",
+			     path->nic->name, MAX_OLD);
+}
+
 void ha_flush_old_keep(struct ha_comm *comm, struct ha_path *path)
 {
 	struct old_nic *nic;
@@ -198,8 +244,10 @@ void ha_flush_old_keep(struct ha_comm *comm, struct ha_path *path)
 		return;
 	replace_older(comm, path);
 	nic = find_room(comm);
-	if (!nic)
+	if (!nic) {
+		no_room(comm, path);
 		return;
+	}
 	*nic = (struct old_nic){.state = OLD_LEFT,
 				.path = path,
 				.done = path->flush.done,
@@ -207,6 +255,7 @@ void ha_flush_old_keep(struct ha_comm *comm, struct ha_path *path)
 				.moved_ns = ha_now_ns()};
 	path->flush.kept = true;
 	take_over_reads(comm, (unsigned)(nic - comm->recv->old->nics));
+	leave_room(comm->recv->old);
 }
 
 /* The active path reads through the same device: that one does. */
@@ -244,13 +293,55 @@ static bool may_read(const struct ha_path *path)
 	       atomic_load(&path->state) == HA_PATH_FENCED && !ha_path_device_died(path);
 }
 
+/* A read of ours may be under way besides all that the application can ask for: in the place of the
+ * sentinel, which a queue pair that is kept is not given. */
 static bool read_through(struct ha_comm *comm, struct ha_path *path, const struct ha_request *req)
 {
 	uint64_t keys = ha_mr_keys(req->mr, path->nic_index);
 
 	return keys != 0 && may_read(path) &&
-	       path->flush.posted - path->flush.done < HA_FLUSH_DEPTH &&
-	       ha_flush_read(comm, path, req, keys) == 0;
+	       path->flush.posted - path->flush.done < HA_FLUSH_DEPTH + 1 &&
+	       ha_flush_read(comm, path, req->id, req->addr, keys) == 0;
+}
+
+/* Of memory that is not registered there nothing came through it. */
+static bool read_own(struct ha_comm *comm, struct old_nic *nic, const struct ha_mr *mr)
+{
+	uint64_t keys = ha_mr_keys(mr, nic->path->nic_index);
+
+	nic->pushed = mr;
+	return keys == 0 ||
+	       (may_read(nic->path) &&
+		ha_flush_read(comm, nic->path, comm->recv->flush_pool.count, mr->addr, keys) == 0);
+}
+
+/* One at a time, and one for receives in a row in the same memory. */
+static void push(struct ha_comm *comm, unsigned place)
+{
+	struct old_nic *nic = &comm->recv->old->nics[place];
+
+	while (!ha_path_away(nic->path) && !is_reading(nic->path)) {
+		const struct ha_mr *mr;
+
+		if (nic->push_seq == nic->end_seq) {
+			let_go(comm, place);
+			return;
+		}
+		mr = unreported(comm, nic->push_seq++);
+		if (mr && mr != nic->pushed && !read_own(comm, nic, mr)) {
+			let_go(comm, place);
+			return;
+		}
+	}
+}
+
+static void begin_to_push(struct ha_comm *comm, struct old_nic *nic)
+{
+	nic->state = OLD_PUSHING;
+	nic->push_seq = nic->end_seq > HA_WINDOW ? nic->end_seq - HA_WINDOW : 0;
+	/* The active path reads through the same device: that one does. */
+	if (is_covered(comm, nic->path))
+		nic->push_seq = nic->end_seq;
 }
 
 void ha_flush_old_post(struct ha_comm *comm, struct ha_request *req)
@@ -262,7 +353,8 @@ void ha_flush_old_post(struct ha_comm *comm, struct ha_request *req)
 	for (unsigned i = 0; i < MAX_OLD; i++) {
 		struct old_nic *nic = &old->nics[i];
 
-		if (nic->state != OLD_KEPT || is_covered(comm, nic->path))
+		if ((nic->state != OLD_KEPT && nic->state != OLD_PUSHING) ||
+		    is_covered(comm, nic->path))
 			continue;
 		if (!is_reading(nic->path))
 			nic->moved_ns = ha_now_ns();
@@ -310,14 +402,6 @@ static bool is_overdue(struct old_nic *nic, uint64_t now_ns)
 	return now_ns > nic->moved_ns + HA_FLUSH_OVERDUE_NS;
 }
 
-static bool is_needed(const struct ha_comm *comm, unsigned place, uint64_t now_ns)
-{
-	const struct old_nic *nic = &comm->recv->old->nics[place];
-
-	return is_waited_for(comm, place) || now_ns < nic->until_ns ||
-	       (!is_covered(comm, nic->path) && !is_reported(comm, nic->end_seq));
-}
-
 static void step(struct ha_comm *comm, unsigned place, uint64_t now_ns)
 {
 	struct old_nic *nic = &comm->recv->old->nics[place];
@@ -331,22 +415,14 @@ static void step(struct ha_comm *comm, unsigned place, uint64_t now_ns)
 	}
 	/* Its fence found it sick, and had to destroy it; or it does not answer. */
 	if (ha_path_device_died(path) || path->unheard || ha_comm_error(comm) != HA_OK ||
-	    (!ha_path_away(path) && !path->flush.qp) || is_overdue(nic, now_ns) ||
-	    (nic->state == OLD_KEPT && !is_needed(comm, place, now_ns)))
+	    (!ha_path_away(path) && !path->flush.qp) || is_overdue(nic, now_ns)) {
 		let_go(comm, place);
-}
-
-static bool awaits_time(const struct ha_flush_old *old, uint64_t now_ns)
-{
-	for (unsigned i = 0; i < MAX_OLD; i++) {
-		const struct old_nic *nic = &old->nics[i];
-
-		if (nic->state == OLD_LEFT || nic->state == OLD_ENDING ||
-		    (nic->state == OLD_KEPT &&
-		     (now_ns < nic->until_ns || ha_path_away(nic->path) || is_reading(nic->path))))
-			return true;
+		return;
 	}
-	return false;
+	if (nic->state == OLD_KEPT && now_ns >= nic->until_ns && !is_waited_for(comm, place))
+		begin_to_push(comm, nic);
+	if (nic->state == OLD_PUSHING)
+		push(comm, place);
 }
 
 static void free_when_empty(struct ha_comm *comm)
@@ -380,8 +456,7 @@ void ha_flush_old_visit(struct ha_comm *comm)
 	now_ns = ha_now_ns();
 	due_ns = now_ns + HA_FLUSH_OVERDUE_NS / 2;
 	ha_flush_old_go_on(comm);
-	if (comm->recv->old && awaits_time(comm->recv->old, now_ns) &&
-	    (comm->poller.due_ns == 0 || comm->poller.due_ns > due_ns))
+	if (comm->recv->old && (comm->poller.due_ns == 0 || comm->poller.due_ns > due_ns))
 		comm->poller.due_ns = due_ns;
 }
 

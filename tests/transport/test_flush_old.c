@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "memory/mr.h"
+#include "progress/command.h"
 #include "transport/flush_old.h"
 #include "transport/recv.h"
 
@@ -42,32 +43,56 @@ static void gpu_close(struct gpu *gpu, struct ha_comm *comm)
 	munmap(gpu->bytes, SIZE);
 }
 
-static void up(struct pair *pair, struct gpu *gpu)
+static void up_with(struct pair *pair, struct gpu *gpu, uint32_t rails)
 {
 	pair_init(pair);
 	pair->config.enable_backup = true;
-	pair->fabric.rails = 2;
+	pair->fabric.rails = rails;
 	pair_up(pair);
 	pair_wait_standby(pair);
 	gpu_open(gpu, pair->recv);
 	pair_idle(pair, 100);
 }
 
-/* A message that has come, and was reported. */
-static void receive(struct pair *pair, const struct gpu *gpu, uint32_t seed)
+static void up(struct pair *pair, struct gpu *gpu)
 {
-	struct ha_request *recv, *send;
+	up_with(pair, gpu, 2);
+}
+
+static struct ha_request *post_gpu_recv(struct pair *pair, const struct gpu *gpu)
+{
+	struct ha_request *recv;
 	size_t size = SIZE;
 	void *data = gpu->bytes;
 	struct ha_mr *mr = gpu->mr;
-	int tag = 1, got = 0;
+	int tag = 1;
 
-	fill(pair->from.bytes, size, seed);
 	assert_int_equal(ha_irecv(pair->recv, 1, &data, &size, &tag, &mr, &recv), HA_OK);
-	send = post_send(pair, 0, size, tag);
+	assert_non_null(recv);
+	return recv;
+}
+
+static void send_all(struct pair *pair, uint32_t seed)
+{
+	fill(pair->from.bytes, SIZE, seed);
+	assert_int_equal(pair_finish(pair, post_send(pair, 0, SIZE, 1), NULL), HA_OK);
+}
+
+static void report(struct pair *pair, struct ha_request *recv)
+{
+	int got = 0;
+
 	assert_int_equal(pair_finish(pair, recv, &got), HA_OK);
-	assert_int_equal(pair_finish(pair, send, NULL), HA_OK);
-	assert_int_equal(got, (int)size);
+	assert_int_equal(got, (int)SIZE);
+}
+
+/* A message that has come, and was reported. */
+static void receive(struct pair *pair, const struct gpu *gpu, uint32_t seed)
+{
+	struct ha_request *recv = post_gpu_recv(pair, gpu);
+
+	send_all(pair, seed);
+	report(pair, recv);
 }
 
 static struct ha_request *flush(struct pair *pair, const struct gpu *gpu)
@@ -291,6 +316,152 @@ static void the_end_waits_for_a_read_through_a_nic_that_was_left(void **state)
 	}
 }
 
+static void wait_for_other(struct pair *pair, const char *than)
+{
+	for (int i = 0; i < 2000; i++) {
+		const struct ha_path *path = pair->recv->paths[pair->recv->active];
+
+		if (ha_comm_error(pair->recv) != HA_OK ||
+		    (!pair->recv->epoch_changing && ha_path_ready(path) &&
+		     strcmp(path->nic->name, than) != 0))
+			return;
+		pair_pass(pair, 1);
+	}
+	fail_msg("still on %s; log:\n%s", than, captured_log);
+}
+
+/*
+ * The application asks late, or the sender has nothing to send: an old NIC is kept for a second, in
+ * which nothing is read. Then one read of ours is ahead of whatever is asked for later.
+ */
+static void a_receive_that_is_not_reported_keeps_no_nic(void **state)
+{
+	static const bool has_come[] = {true, false};
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct ha_request *recv;
+		struct pair pair;
+		struct gpu gpu;
+		int old, new;
+
+		up(&pair, &gpu);
+		receive(&pair, &gpu, 3);
+		assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
+		recv = post_gpu_recv(&pair, &gpu);
+		if (has_come[i])
+			send_all(&pair, 5);
+		pair_idle(&pair, 20);
+		old = count_reads(0);
+		sv_stepped_link(1, 0, false);
+		wait_for_active(&pair, "sim1");
+		pair_pass(&pair, 950);
+		assert_non_null(pair.recv->recv->old);
+		assert_int_equal(fired(old), 0);
+		pair_pass(&pair, 200);
+		assert_int_equal(fired(old), 1);
+		assert_null(pair.recv->recv->old);
+		assert_null(pair.recv->failover->retired);
+		new = count_reads(1);
+		if (!has_come[i])
+			send_all(&pair, 5);
+		report(&pair, recv);
+		assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
+		assert_int_equal(fired(old), 1);
+		assert_int_equal(fired(new), 1);
+		assert_true(filled(gpu.bytes, SIZE, 5));
+		gpu_close(&gpu, pair.recv);
+		pair_close(&pair);
+	}
+}
+
+#define RAILS 8
+
+static int rail_of(const char *name)
+{
+	return name[3] - '0';
+}
+
+/* From one device to the next, and on each a message comes that is not reported. How many switches
+ * that were. */
+static unsigned switch_over_all(struct pair *pair, struct gpu *gpu, struct ha_request **recvs,
+				int *reads)
+{
+	unsigned switches = 0;
+
+	for (; switches < RAILS - 1 && ha_comm_error(pair->recv) == HA_OK; switches++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "%s", active(pair));
+		recvs[switches] = post_gpu_recv(pair, gpu);
+		send_all(pair, 5);
+		pair_pass(pair, 5);
+		reads[switches] = count_reads(rail_of(name));
+		pair_wait_standby(pair);
+		sv_stepped_link(1, (uint32_t)rail_of(name), false);
+		wait_for_other(pair, name);
+	}
+	return switches;
+}
+
+/* There is always a place: the reads for what was left first are made sooner. */
+static void switches_to_more_nics_than_are_kept_flush_through_each(void **state)
+{
+	struct ha_request *recvs[RAILS];
+	uint64_t began_ns;
+	int reads[RAILS];
+	struct pair pair;
+	struct gpu gpu;
+
+	(void)state;
+	up_with(&pair, &gpu, RAILS);
+	receive(&pair, &gpu, 3);
+	assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
+	began_ns = sv_stepped_now();
+	assert_int_equal(switch_over_all(&pair, &gpu, recvs, reads), RAILS - 1);
+	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+	assert_true(sv_stepped_now() - began_ns < HA_NS_PER_S); /* no time was over */
+	for (unsigned i = 0; i < RAILS - 1; i++)
+		report(&pair, recvs[i]);
+	assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
+	for (unsigned i = 0; i < RAILS - 1; i++)
+		assert_true(fired(reads[i]) >= 1);
+	assert_true(filled(gpu.bytes, SIZE, 5));
+	pair_pass(&pair, 1500);
+	assert_null(pair.recv->recv->old);
+	gpu_close(&gpu, pair.recv);
+	pair_close(&pair);
+}
+
+/* No NIC that was left destroys its queue pair: there is no place, and no flush that would be a
+ * lie. */
+static void
+where_no_place_becomes_free_it_is_an_error_and_not_a_flush_that_orders_nothing(void **state)
+{
+	struct ha_request *recvs[RAILS];
+	int reads[RAILS], waits;
+	unsigned switches;
+	struct pair pair;
+	struct gpu gpu;
+
+	(void)state;
+	up_with(&pair, &gpu, RAILS);
+	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
+	(void)sv_stepped_waited_ns();
+	ha_command_took_ns = sv_stepped_waited_ns;
+	receive(&pair, &gpu, 3);
+	assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
+	waits = add_rule("wait=60s verb=destroy_qp host=1");
+	switches = switch_over_all(&pair, &gpu, recvs, reads);
+	assert_true(fired(waits) > 0);
+	assert_int_equal(switches, 7);
+	assert_int_equal(ha_comm_error(pair.recv), HA_ERR_SYSTEM);
+	assert_logged("cannot be flushed through it");
+	ha_command_took_ns = NULL;
+	gpu_close(&gpu, pair.recv);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -299,6 +470,10 @@ int main(void)
 	    cmocka_unit_test(a_kept_nic_that_fails_holds_no_flush_up),
 	    cmocka_unit_test(switches_in_a_row_leave_no_queue_pairs),
 	    cmocka_unit_test(the_end_waits_for_a_read_through_a_nic_that_was_left),
+	    cmocka_unit_test(a_receive_that_is_not_reported_keeps_no_nic),
+	    cmocka_unit_test(switches_to_more_nics_than_are_kept_flush_through_each),
+	    cmocka_unit_test(
+		where_no_place_becomes_free_it_is_an_error_and_not_a_flush_that_orders_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
