@@ -291,12 +291,12 @@ static int query_device_ex(struct ibv_context *context,
 	int err;
 
 	if (input && input->comp_mask)
-		return EINVAL;
+		return sv_told(EINVAL);
 	if (size < sizeof(attr.orig_attr))
-		return EOPNOTSUPP;
+		return sv_told(EOPNOTSUPP);
 	err = sv_query_device(context, &attr.orig_attr);
 	if (err)
-		return err;
+		return sv_told(err);
 	attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags;
 	attr.completion_timestamp_mask = UINT64_MAX;
 	attr.hca_core_clock = 1000000; /* kHz: the clock counts nanoseconds */
@@ -310,7 +310,7 @@ static int query_rt_values(struct ibv_context *context, struct ibv_values_ex *va
 	uint64_t now_ns = sv_now(sv_ctx_port(context));
 
 	if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
-		return EINVAL;
+		return sv_told(EINVAL);
 	/* The raw count goes into tv_nsec, as devices with a cycle counter do. */
 	values->raw_clock = (struct timespec){.tv_nsec = (long)now_ns};
 	return 0;
@@ -375,7 +375,7 @@ static int query_port_sized(struct ibv_context *context, uint8_t port_num,
 	int err = sv_query_port(context, port_num, &attr);
 
 	if (err)
-		return err;
+		return sv_told(err);
 	memset(out, 0, size);
 	memcpy(out, &attr, size < sizeof(attr) ? size : sizeof(attr));
 	return 0;
@@ -446,6 +446,7 @@ ssize_t sv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *en
 {
 	struct sv_port *port = sv_ctx_port(context);
 	size_t n = 0;
+	bool fits = true;
 	int err = sv_verb_gate(context, SV_VERB_QUERY_GID);
 
 	if (err)
@@ -457,12 +458,15 @@ ssize_t sv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *en
 		for (uint32_t i = 0; i < sv_phys(port, port_num)->num_gids; i++) {
 			struct ibv_gid_entry found;
 
-			if (n == max_entries || gid_entry(port, port_num, i, &found))
+			if (gid_entry(port, port_num, i, &found))
 				continue;
+			fits = n < max_entries;
+			if (!fits)
+				break;
 			memcpy((char *)entries + n++ * entry_size, &found, sizeof(found));
 		}
 	sv_port_unlock(port);
-	return (ssize_t)n;
+	return fits ? (ssize_t)n : -EINVAL;
 }
 
 int sv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,

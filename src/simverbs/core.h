@@ -83,6 +83,7 @@ struct sv_channel {
 struct sv_cqe {
 	struct ibv_wc wc;
 	uint64_t time_ns;
+	bool solicited; /* or failed: who is armed for those alone hears of it */
 };
 
 enum sv_cq_arm { SV_CQ_UNARMED, SV_CQ_ARMED_SOLICITED, SV_CQ_ARMED };
@@ -102,7 +103,8 @@ struct sv_cq {
 	uint32_t refs; /* QPs and SRQs */
 	bool overrun;
 	bool ignore_overrun;
-	bool wants_time; /* fill in sv_cqe.time_ns */
+	bool wants_time;  /* fill in sv_cqe.time_ns */
+	uint64_t wall_ns; /* wall-clock time when the fabric's clock was at 0 */
 	/* Extended polling: held from start_poll to end_poll, protects `polled`. */
 	pthread_mutex_t poll_lock;
 	struct sv_cqe polled;
@@ -583,9 +585,17 @@ int sv_gather(const struct sv_qp *qp, const struct ibv_sge *sge, uint32_t num_sg
 	      uint32_t length, struct sv_frag *frags);
 enum sv_copy { SV_COPY_OK, SV_COPY_PROT, SV_COPY_LOST };
 /* Writes payload bytes [from, from + length) of a packet there. */
-enum sv_copy sv_scatter(const struct sv_qp *qp, const struct ibv_sge *sge, uint32_t num_sge,
-			uint32_t offset, const struct sv_packet *pkt, uint32_t from,
-			uint32_t length);
+enum sv_copy sv_scatter(const struct sv_qp *qp, const struct sv_pd *pd, const struct ibv_sge *sge,
+			uint32_t num_sge, uint32_t offset, const struct sv_packet *pkt,
+			uint32_t from, uint32_t length);
+/* Into the receive that was taken, which is in the PD of the queue that it was posted on. */
+static inline enum sv_copy sv_scatter_recv(const struct sv_qp *qp, uint32_t offset,
+					   const struct sv_packet *pkt, uint32_t from,
+					   uint32_t length)
+{
+	return sv_scatter(qp, qp->srq ? qp->srq->pd : qp->pd, qp->cur_recv.sge,
+			  qp->cur_recv.num_sge, offset, pkt, from, length);
+}
 /* Into one piece of memory; false: the wire lost it. */
 bool sv_copy_payload(struct sv_port *port, const struct sv_packet *pkt, uint32_t from, void *dst,
 		     uint32_t length);

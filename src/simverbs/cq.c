@@ -70,11 +70,9 @@ int sv_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **cq_out, void *
 		ssize_t n = read(ibv->fd, &count, sizeof(count));
 		struct sv_cq *cq = NULL;
 
-		if (n != sizeof(count)) {
-			if (n < 0 && errno == EINTR)
-				continue;
+		/* A signal ends the wait, too: who was interrupted has to be told. */
+		if (n != sizeof(count))
 			return -1;
-		}
 		sv_port_lock(port);
 		/* Empty: the event's CQ was destroyed meanwhile. */
 		if (!sv_list_empty(&channel->ready)) {
@@ -291,6 +289,12 @@ int sv_resize_cq(struct ibv_cq *ibv, int cqe)
 
 /* ---------------------------------------------------------------- completions */
 
+/* Is the queue armed for this completion? */
+static bool tells(const struct sv_cq *cq, const struct sv_cqe *cqe)
+{
+	return cq->arm == SV_CQ_ARMED || (cq->arm == SV_CQ_ARMED_SOLICITED && cqe->solicited);
+}
+
 void sv_cq_push(struct sv_cq *cq, const struct ibv_wc *wc, bool solicited, struct sv_qp *qp)
 {
 	struct sv_port *port = qp->port;
@@ -314,13 +318,13 @@ void sv_cq_push(struct sv_cq *cq, const struct ibv_wc *wc, bool solicited, struc
 	cqe = &cq->ring[tail & cq->mask];
 	cqe->wc = *wc;
 	cqe->wc.qp_num = qp->ibv.qp_num;
+	cqe->solicited = solicited || wc->status != IBV_WC_SUCCESS;
 	if (cq->wants_time)
 		cqe->time_ns = sv_now(port);
 	port->stats.cqes++;
 	/* Pairs with the load in sv_poll_cq() that has no lock; only a hint there. */
 	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
-	if (cq->arm == SV_CQ_ARMED ||
-	    (cq->arm == SV_CQ_ARMED_SOLICITED && (solicited || wc->status != IBV_WC_SUCCESS)))
+	if (tells(cq, cqe))
 		notify(cq);
 }
 
@@ -405,6 +409,22 @@ bool sv_cq_pop(struct sv_cq *cq, struct sv_cqe *cqe)
 	return n == 1;
 }
 
+/*
+ * Whoever arms a queue that holds a completion has not seen that one: it came between the last look
+ * and now. Devices tell at once.
+ */
+static void tell_of_unseen(struct sv_cq *cq)
+{
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+
+	for (uint32_t i = head; i != tail; i++)
+		if (tells(cq, &cq->ring[i & cq->mask])) {
+			notify(cq);
+			return;
+		}
+}
+
 int sv_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 {
 	struct sv_cq *cq = sv_cq(ibv);
@@ -418,6 +438,7 @@ int sv_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 		cq->arm = SV_CQ_ARMED;
 	else if (cq->arm == SV_CQ_UNARMED)
 		cq->arm = SV_CQ_ARMED_SOLICITED;
+	tell_of_unseen(cq);
 	sv_port_unlock(port);
 	if (port->ops->may_block)
 		port->ops->may_block(port);

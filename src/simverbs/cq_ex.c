@@ -100,11 +100,15 @@ static uint64_t read_completion_ts(struct ibv_cq_ex *ex)
 
 static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
 {
-	uint64_t age_ns = sv_now(sv_ctx_port(ex->context)) - cq_of(ex)->polled.time_ns;
+	return cq_of(ex)->wall_ns + cq_of(ex)->polled.time_ns;
+}
+
+static uint64_t wallclock_ns(void)
+{
 	struct timespec ts;
 
 	clock_gettime(CLOCK_REALTIME, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - age_ns;
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 void sv_cq_ex_init(struct sv_cq *cq, uint64_t wc_flags)
@@ -114,6 +118,9 @@ void sv_cq_ex_init(struct sv_cq *cq, uint64_t wc_flags)
 	    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
 	cq->wants_time = wc_flags & times;
+	/* Once: two clocks that are read for each completion go backwards now and then. */
+	if (cq->wants_time)
+		cq->wall_ns = wallclock_ns() - sv_now(sv_ctx_port(ex->context));
 	ex->start_poll = start_poll;
 	ex->next_poll = next_poll;
 	ex->end_poll = end_poll;

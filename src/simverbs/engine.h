@@ -28,6 +28,7 @@
 #ifndef SV_ENGINE_H
 #define SV_ENGINE_H
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -539,6 +540,14 @@ void sv_port_get_stats(const struct sv_port *port, struct sv_port_stats *stats);
 const struct sv_traffic *sv_port_traffic(const struct sv_port *port, uint32_t phys);
 
 /* ---------------------------------------------------------------- ABI layer → core */
+
+/* What a verb returns that is a command, and sets errno as well: programs print it. */
+static inline int sv_told(int err)
+{
+	if (err > 0)
+		errno = err;
+	return err;
+}
 
 /*
  * Devices. `struct sv_device` starts with the ibv_device the application sees; whoever makes the

@@ -174,11 +174,9 @@ int sv_get_async_event(struct ibv_context *context, struct ibv_async_event *even
 	for (;;) {
 		ssize_t n = read(context->async_fd, &count, sizeof(count));
 
-		if (n != sizeof(count)) {
-			if (n < 0 && errno == EINTR)
-				continue;
+		/* A signal ends the wait, too: who was interrupted has to be told. */
+		if (n != sizeof(count))
 			return -1;
-		}
 		sv_port_lock(ctx->port);
 		open = take_event(&ctx->events, event);
 		sv_port_unlock(ctx->port);

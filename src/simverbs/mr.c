@@ -287,7 +287,8 @@ static struct ibv_mr *register_mr(struct ibv_pd *ibv_pd, void *addr, size_t leng
 
 static int check_access(unsigned int access)
 {
-	if (access & IBV_ACCESS_ON_DEMAND)
+	/* What there is, but not here: programs go on without it. */
+	if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_MW_BIND))
 		return EOPNOTSUPP;
 	if (access & ~(unsigned int)(KNOWN_ACCESS | IBV_ACCESS_OPTIONAL_RANGE))
 		return EINVAL;

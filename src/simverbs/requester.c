@@ -497,7 +497,7 @@ static void receive_read(struct sv_qp *qp, struct sv_swqe *wqe, const struct sv_
 		sv_fail_send(qp, IBV_WC_BAD_RESP_ERR);
 		return;
 	}
-	switch (sv_scatter(qp, wqe->sge, wqe->num_sge, offset, pkt, from, length)) {
+	switch (sv_scatter(qp, qp->pd, wqe->sge, wqe->num_sge, offset, pkt, from, length)) {
 	case SV_COPY_PROT:
 		sv_fail_send(qp, IBV_WC_LOC_PROT_ERR);
 		return;
@@ -517,7 +517,7 @@ static void receive_atomic(struct sv_qp *qp, struct sv_swqe *wqe, const struct s
 {
 	struct sv_packet result = {.payload = &pkt->atomic_result};
 
-	if (sv_scatter(qp, wqe->sge, wqe->num_sge, 0, &result, 0, 8) != SV_COPY_OK) {
+	if (sv_scatter(qp, qp->pd, wqe->sge, wqe->num_sge, 0, &result, 0, 8) != SV_COPY_OK) {
 		sv_fail_send(qp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}

@@ -368,8 +368,7 @@ static bool place_send(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t f
 	}
 	if (places_nothing(qp->port))
 		return true;
-	switch (sv_scatter(qp, qp->cur_recv.sge, qp->cur_recv.num_sge, qp->received, pkt, from,
-			   length)) {
+	switch (sv_scatter_recv(qp, qp->received, pkt, from, length)) {
 	case SV_COPY_PROT:
 		refuse_recv(qp, IBV_WC_LOC_PROT_ERR, SV_NAK_REM_OP);
 		return false;

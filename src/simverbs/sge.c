@@ -57,9 +57,9 @@ bool sv_copy_payload(struct sv_port *port, const struct sv_packet *pkt, uint32_t
 	return true;
 }
 
-enum sv_copy sv_scatter(const struct sv_qp *qp, const struct ibv_sge *sge, uint32_t num_sge,
-			uint32_t offset, const struct sv_packet *pkt, uint32_t from,
-			uint32_t length)
+enum sv_copy sv_scatter(const struct sv_qp *qp, const struct sv_pd *pd, const struct ibv_sge *sge,
+			uint32_t num_sge, uint32_t offset, const struct sv_packet *pkt,
+			uint32_t from, uint32_t length)
 {
 	for (uint32_t i = 0; i < num_sge && length; i++, sge++) {
 		uint32_t part;
@@ -70,7 +70,7 @@ enum sv_copy sv_scatter(const struct sv_qp *qp, const struct ibv_sge *sge, uint3
 			continue;
 		}
 		part = sge->length - offset < length ? sge->length - offset : length;
-		addr = sv_mr_translate(qp->port, qp->pd, sge->lkey, sge->addr + offset, part,
+		addr = sv_mr_translate(qp->port, pd, sge->lkey, sge->addr + offset, part,
 				       IBV_ACCESS_LOCAL_WRITE);
 		if (!addr)
 			return SV_COPY_PROT;

@@ -149,12 +149,10 @@ void sv_ud_receive(struct sv_qp *qp, const struct sv_packet *pkt)
 			wc.wc_flags |= IBV_WC_GRH;
 			fill_grh(&grh, pkt);
 			header.payload = &grh;
-			copied = sv_scatter(qp, qp->cur_recv.sge, qp->cur_recv.num_sge, 0, &header,
-					    0, GRH_BYTES);
+			copied = sv_scatter_recv(qp, 0, &header, 0, GRH_BYTES);
 		}
 		if (copied == SV_COPY_OK)
-			copied = sv_scatter(qp, qp->cur_recv.sge, qp->cur_recv.num_sge, GRH_BYTES,
-					    pkt, 0, pkt->payload_len);
+			copied = sv_scatter_recv(qp, GRH_BYTES, pkt, 0, pkt->payload_len);
 		if (copied == SV_COPY_LOST)
 			return; /* the receive WR stays for the next one */
 		if (copied == SV_COPY_PROT)

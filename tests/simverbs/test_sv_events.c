@@ -332,6 +332,14 @@ static void send_one(struct channel_world *c, unsigned int flags)
 	settle();
 }
 
+static void take_all(struct channel_world *c)
+{
+	struct ibv_wc wc;
+
+	while (ibv_poll_cq(c->w.b.cq, 1, &wc) == 1)
+		;
+}
+
 static void test_notification(void **state)
 {
 	struct channel_world c;
@@ -341,11 +349,38 @@ static void test_notification(void **state)
 	send_one(&c, 0); /* not armed */
 	expect_no_cq_event(&c);
 	assert_int_equal(ibv_req_notify_cq(c.w.b.cq, 0), 0);
-	expect_no_cq_event(&c); /* what was there before does not count */
+	expect_cq_event(&c); /* nobody has seen what is there */
+	take_all(&c);
+	assert_int_equal(ibv_req_notify_cq(c.w.b.cq, 0), 0);
+	expect_no_cq_event(&c);
 	send_one(&c, 0);
 	send_one(&c, 0);
 	expect_cq_event(&c); /* one for both */
 	expect_no_cq_event(&c);
+	close_with_channel(&c);
+}
+
+/* As ConnectX does, and programs rely on that poll, arm and wait, without another look in between.
+ */
+static void arming_a_queue_that_holds_something_tells_at_once(void **state)
+{
+	struct channel_world c;
+
+	(void)state;
+	open_with_channel(&c);
+	send_one(&c, 0);
+	for (int i = 0; i < 3; i++) { /* each time */
+		assert_int_equal(ibv_req_notify_cq(c.w.b.cq, 0), 0);
+		expect_cq_event(&c);
+		expect_no_cq_event(&c);
+	}
+	/* Whoever waits for solicited ones does not wait for this one. */
+	assert_int_equal(ibv_req_notify_cq(c.w.b.cq, 1), 0);
+	expect_no_cq_event(&c);
+	send_one(&c, IBV_SEND_SOLICITED);
+	expect_cq_event(&c);
+	assert_int_equal(ibv_req_notify_cq(c.w.b.cq, 1), 0);
+	expect_cq_event(&c);
 	close_with_channel(&c);
 }
 
@@ -361,7 +396,9 @@ static void test_solicited_notification(void **state)
 	send_one(&c, IBV_SEND_SOLICITED);
 	expect_cq_event(&c);
 	/* An error is always worth an event. */
+	take_all(&c);
 	assert_int_equal(ibv_req_notify_cq(c.w.b.cq, 1), 0);
+	expect_no_cq_event(&c);
 	assert_int_equal(post_recv(&c.w.b, 2, 0, 10), 0);
 	assert_int_equal(to_state(c.w.b.qp, IBV_QPS_ERR), 0);
 	expect_cq_event(&c);
@@ -461,6 +498,7 @@ int main(void)
 	    cmocka_unit_test(test_unfetched_event_is_withdrawn),
 	    cmocka_unit_test(test_blocking_reader),
 	    cmocka_unit_test(test_notification),
+	    cmocka_unit_test(arming_a_queue_that_holds_something_tells_at_once),
 	    cmocka_unit_test(test_solicited_notification),
 	    cmocka_unit_test(test_cq_event_withdrawn),
 	    cmocka_unit_test(test_srq_limit),

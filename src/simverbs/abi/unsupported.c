@@ -13,7 +13,7 @@ int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 	(void)qp;
 	(void)gid;
 	(void)lid;
-	return EOPNOTSUPP;
+	return sv_told(EOPNOTSUPP);
 }
 
 int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
@@ -21,7 +21,7 @@ int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 	(void)qp;
 	(void)gid;
 	(void)lid;
-	return EOPNOTSUPP;
+	return sv_told(EOPNOTSUPP);
 }
 
 /* Sharing objects between processes by file descriptor. */

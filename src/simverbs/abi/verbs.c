@@ -83,14 +83,14 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 int ibv_close_device(struct ibv_context *context)
 {
-	return sv_close_device(context);
+	return sv_told(sv_close_device(context));
 }
 
 /* --- queries -------------------------------------------------------------------------------- */
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-	return sv_query_device(context, attr);
+	return sv_told(sv_query_device(context, attr));
 }
 
 /*
@@ -105,7 +105,7 @@ int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 
 	if (!rc)
 		memcpy(port_attr, &attr, offsetof(struct ibv_port_attr, port_cap_flags2));
-	return rc;
+	return sv_told(rc);
 }
 
 int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
@@ -116,7 +116,7 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, unio
 int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index,
 		      struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
-	return sv_query_gid_ex(context, port_num, gid_index, entry, flags, entry_size);
+	return sv_told(sv_query_gid_ex(context, port_num, gid_index, entry, flags, entry_size));
 }
 
 ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
@@ -144,7 +144,7 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	return sv_dealloc_pd(pd);
+	return sv_told(sv_dealloc_pd(pd));
 }
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
@@ -173,12 +173,12 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		 int access)
 {
-	return sv_rereg_mr(mr, flags, pd, addr, length, access);
+	return sv_told(sv_rereg_mr(mr, flags, pd, addr, length, access));
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	return sv_dereg_mr(mr);
+	return sv_told(sv_dereg_mr(mr));
 }
 
 /* --- completions ---------------------------------------------------------------------------- */
@@ -190,7 +190,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 
 int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
-	return sv_destroy_comp_channel(channel);
+	return sv_told(sv_destroy_comp_channel(channel));
 }
 
 struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
@@ -201,12 +201,12 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 
 int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	return sv_resize_cq(cq, cqe);
+	return sv_told(sv_resize_cq(cq, cqe));
 }
 
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
-	return sv_destroy_cq(cq);
+	return sv_told(sv_destroy_cq(cq));
 }
 
 int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
@@ -228,17 +228,17 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *srq_
 
 int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr, int srq_attr_mask)
 {
-	return sv_modify_srq(srq, srq_attr, srq_attr_mask);
+	return sv_told(sv_modify_srq(srq, srq_attr, srq_attr_mask));
 }
 
 int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr)
 {
-	return sv_query_srq(srq, srq_attr);
+	return sv_told(sv_query_srq(srq, srq_attr));
 }
 
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
-	return sv_destroy_srq(srq);
+	return sv_told(sv_destroy_srq(srq));
 }
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
@@ -253,23 +253,23 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 {
-	return sv_modify_qp(qp, attr, attr_mask);
+	return sv_told(sv_modify_qp(qp, attr, attr_mask));
 }
 
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
 		 struct ibv_qp_init_attr *init_attr)
 {
-	return sv_query_qp(qp, attr, attr_mask, init_attr);
+	return sv_told(sv_query_qp(qp, attr, attr_mask, init_attr));
 }
 
 int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	return sv_query_ece(qp, ece);
+	return sv_told(sv_query_ece(qp, ece));
 }
 
 int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	return sv_set_ece(qp, ece);
+	return sv_told(sv_set_ece(qp, ece));
 }
 
 int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
@@ -279,7 +279,7 @@ int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	return sv_destroy_qp(qp);
+	return sv_told(sv_destroy_qp(qp));
 }
 
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
@@ -301,7 +301,7 @@ struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struc
 
 int ibv_destroy_ah(struct ibv_ah *ah)
 {
-	return sv_destroy_ah(ah);
+	return sv_told(sv_destroy_ah(ah));
 }
 
 /* --- asynchronous events -------------------------------------------------------------------- */
