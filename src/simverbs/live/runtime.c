@@ -186,6 +186,8 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 	}
 	sv_limits_default(&cfg->limits);
 	sv_limits_set(&cfg->limits, &h->limits);
+	if (cfg->limits.max_qp > SV_QPN_INDEX_MAX)
+		cfg->limits.max_qp = SV_QPN_INDEX_MAX;
 	cfg->burst_bytes = burst_bytes(h, cfg->rail);
 	cfg->window_bursts = SV_WINDOW_BYTES / cfg->burst_bytes;
 	cfg->seed = h->seed + device;
