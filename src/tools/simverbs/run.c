@@ -19,6 +19,7 @@
 struct run_args {
 	const char *name;
 	unsigned host;
+	bool sysfs;
 	char **command;
 };
 
@@ -27,6 +28,9 @@ static error_t parse_run(int key, char *arg, struct argp_state *state)
 	struct run_args *args = state->input;
 
 	switch (key) {
+	case 's':
+		args->sysfs = true;
+		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num == 0) {
 			args->name = arg;
@@ -104,8 +108,13 @@ static void set_environment(const struct sv_fabric *fab, unsigned host, const ch
 
 int np_cmd_run(int argc, char **argv)
 {
+	static const struct argp_option options[] = {
+	    {"sysfs", 's', NULL, 0,
+	     "The devices are below /sys, too, in a mount namespace of the program's own", 0},
+	    {0},
+	};
 	static const struct argp argp = {
-	    NULL,
+	    options,
 	    parse_run,
 	    "NAME HOST -- COMMAND...",
 	    "Runs a program, unchanged, as host HOST (from 0) of a fabric. It replaces this "
@@ -115,7 +124,7 @@ int np_cmd_run(int argc, char **argv)
 	    NULL};
 	struct run_args args = {0};
 	struct sv_fabric fab;
-	char lib[PATH_MAX];
+	char lib[PATH_MAX], tree[PATH_MAX];
 
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &args);
 	if (!np_open_fabric(args.name, &fab))
@@ -129,7 +138,10 @@ int np_cmd_run(int argc, char **argv)
 		return NP_EXIT_FAILED;
 	}
 	set_environment(&fab, args.host, lib);
+	sv_sysfs_host_path(fab.h, args.host, tree, sizeof(tree));
 	sv_fabric_close(&fab);
+	if (args.sysfs && np_show_sysfs(tree))
+		return NP_EXIT_FAILED;
 	execvp(args.command[0], args.command);
 	fprintf(stderr, "simverbs run: %s: %s\n", args.command[0], strerror(errno));
 	return errno == ENOENT ? 127 : 126;

@@ -25,6 +25,12 @@ int np_cmd_device(int argc, char **argv);
 int np_cmd_fault(int argc, char **argv);
 int np_cmd_status(int argc, char **argv);
 
+/*
+ * This process, and the program that replaces it, find the devices of a host's tree below /sys. 0,
+ * or -errno after a message.
+ */
+int np_show_sysfs(const char *tree);
+
 /* Opens a fabric, or says why not. */
 bool np_open_fabric(const char *name, struct sv_fabric *fab);
 /* A number from 0 to limit - 1; a usage error ends the program. */
