@@ -16,7 +16,7 @@ bool sv_links_is_aggregator(const struct sv_link_plan *plan, uint32_t port)
 }
 
 /* First one link for each port, which an aggregator's does not use; then the aggregators'. */
-struct sv_link *sv_links_of(const struct sv_links *links, uint32_t port, uint32_t peer)
+struct sv_link *sv_links_of_aggregator(const struct sv_links *links, uint32_t port, uint32_t peer)
 {
 	const struct sv_link_plan *plan = links->plan;
 	size_t ports = (size_t)plan->devices * plan->ports, nth;

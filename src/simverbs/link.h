@@ -61,10 +61,20 @@ size_t sv_links_number(const struct sv_link_plan *plan);
 /* Makes links of memory that is all zero. */
 void sv_links_init(const struct sv_links *links);
 
-/* The link between a port and the switch; of an aggregator, between it and this peer. */
-struct sv_link *sv_links_of(const struct sv_links *links, uint32_t port, uint32_t peer);
-
 bool sv_links_is_aggregator(const struct sv_link_plan *plan, uint32_t port);
+
+/* The link between an aggregator's port and this peer. */
+struct sv_link *sv_links_of_aggregator(const struct sv_links *links, uint32_t port, uint32_t peer);
+
+/* The link between a port and the switch; of an aggregator, between it and this peer. Asked for
+ * each packet, of fabrics most of which have no aggregator. */
+static inline struct sv_link *sv_links_of(const struct sv_links *links, uint32_t port,
+					  uint32_t peer)
+{
+	if (links->plan->plain_devices == links->plan->devices)
+		return &links->links[port];
+	return sv_links_of_aggregator(links, port, peer);
+}
 
 /* From one port to the other: half of each one's, so a rail's own between two ports of the rail. */
 uint64_t sv_links_latency_ns(const struct sv_links *links, uint32_t src, uint32_t dst);
