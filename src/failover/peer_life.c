@@ -16,14 +16,14 @@
  * Where its host says that the process does not listen any more, the paths may deny it: for so long
  * they are asked, for the answer of the peer and for that of its NIC, which needs no processor.
  */
-#define DENIAL_NS  (40 * HA_NS_PER_MS)
+#define DENIAL_NS  (25 * HA_NS_PER_MS)
 #define ASK_MIN_MS 10
 #define ASK_MAX_MS 250
 /* Of messages to the peer itself. */
 #define PING_MIN_MS 250
 #define PING_MAX_MS 16000
 /* Longer between two looks than this, and this end did not run itself. */
-#define SILENCE_TICK_NS (10 * HA_NS_PER_MS)
+#define SILENCE_TICK_NS (5 * HA_NS_PER_MS)
 
 /* Where its host closed the socket, a peer that does not answer over the paths for so long is gone.
  */

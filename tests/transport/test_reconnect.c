@@ -859,7 +859,7 @@ static void a_process_that_died_is_known_and_named_within_100_ms(void **state)
 		ms = ms_until_error(&pair, alive);
 		print_message("a %s that died is an error after %u ms\n",
 			      sender_dies ? "sender" : "receiver", ms);
-		assert_in_range(ms, situation == LINK_DOWN ? 10 : 40, 70);
+		assert_in_range(ms, situation == LINK_DOWN ? 10 : 25, 50);
 		assert_logged("its socket is closed and another one refused");
 		snprintf(named, sizeof(named), "process %d on host %s is gone", (int)getpid(),
 			 pair.inst[0]->host);
@@ -1256,7 +1256,7 @@ static void a_sender_that_died_does_not_dial_and_that_is_an_error(void **state)
 		}
 		die(&pair, pair.send);
 		ms = ms_until_error(&pair, pair.recv);
-		assert_in_range(ms, link_down ? 2000 : 40, link_down ? 2500 : 70);
+		assert_in_range(ms, link_down ? 2000 : 25, link_down ? 2500 : 50);
 		assert_logged(link_down ? "its socket is closed and it answers on no path"
 					: "its socket is closed and another one refused");
 		pair_close(&pair);
