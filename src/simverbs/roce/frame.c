@@ -2,6 +2,8 @@
 /* Ethernet frames; see frame.h. */
 #include "simverbs/roce/frame.h"
 
+#include "simverbs/roce/bytes.h"
+
 #include <linux/if_ether.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -13,13 +15,6 @@
 #define FRAGMENT_MASK 0x3fffu /* more of them, or not the first */
 
 /* ---------------------------------------------------------------- writing */
-
-static uint8_t *put16(uint8_t *at, size_t value)
-{
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-	return at + 2;
-}
 
 /* A sum of 16-bit words in ones' complement, as IP has it; bytes in the order of the wire. Of whole
  * 32-bit words. */
@@ -65,9 +60,9 @@ static uint8_t *put_ipv4(uint8_t *ip, const struct sv_roce_flow *flow, uint8_t t
 	memset(ip, 0, IPV4_BYTES);
 	ip[0] = 0x45;
 	ip[1] = traffic_class;
-	put16(ip + 2, IPV4_BYTES + udp_bytes);
-	put16(ip + 4, flow->id);
-	put16(ip + 6, DONT_FRAGMENT);
+	sv_put16(ip + 2, (uint16_t)(IPV4_BYTES + udp_bytes));
+	sv_put16(ip + 4, flow->id);
+	sv_put16(ip + 6, DONT_FRAGMENT);
 	ip[8] = hop_limit;
 	ip[9] = IPPROTO_UDP;
 	memcpy(ip + 12, flow->src.raw + 12, 4);
@@ -82,7 +77,7 @@ static uint8_t *put_ipv6(uint8_t *ip, const struct sv_roce_flow *flow, uint8_t t
 	memset(ip, 0, 4);
 	ip[0] = (uint8_t)(0x60 | traffic_class >> 4);
 	ip[1] = (uint8_t)(traffic_class << 4);
-	put16(ip + 4, udp_bytes);
+	sv_put16(ip + 4, (uint16_t)(udp_bytes));
 	ip[6] = IPPROTO_UDP;
 	ip[7] = hop_limit;
 	memcpy(ip + 8, flow->src.raw, 16);
@@ -95,14 +90,14 @@ size_t sv_roce_frame_front(uint8_t *front, const struct sv_roce_flow *flow, uint
 {
 	bool v4 = sv_roce_is_v4(&flow->dst);
 	size_t udp_bytes = UDP_BYTES + length;
-	uint8_t *at = put16(front + 2 * ETH_ALEN, v4 ? ETH_P_IP : ETH_P_IPV6);
+	uint8_t *at = sv_put16(front + 2 * ETH_ALEN, v4 ? ETH_P_IP : ETH_P_IPV6);
 
 	at = v4 ? put_ipv4(at, flow, traffic_class, hop_limit, udp_bytes)
 		: put_ipv6(at, flow, traffic_class, hop_limit, udp_bytes);
-	at = put16(at, flow->sport);
-	at = put16(at, SV_ROCE_PORT);
-	at = put16(at, udp_bytes);
-	at = put16(at, 0); /* no checksum over IPv4: the ICRC is better */
+	at = sv_put16(at, flow->sport);
+	at = sv_put16(at, SV_ROCE_PORT);
+	at = sv_put16(at, (uint16_t)(udp_bytes));
+	at = sv_put16(at, 0); /* no checksum over IPv4: the ICRC is better */
 	if (!v4)
 		put_udp_checksum(at - UDP_BYTES, flow, datagram, length);
 	return (size_t)(at - front);
@@ -110,29 +105,18 @@ size_t sv_roce_frame_front(uint8_t *front, const struct sv_roce_flow *flow, uint
 
 /* ---------------------------------------------------------------- reading */
 
-static uint16_t get16(const uint8_t *at)
-{
-	return (uint16_t)(at[0] << 8 | at[1]);
-}
-
-static void map_v4(union ibv_gid *gid, const uint8_t *address)
-{
-	*gid = (union ibv_gid){.raw = {[10] = 0xff, [11] = 0xff}};
-	memcpy(gid->raw + 12, address, 4);
-}
-
 /* What the IP headers take; 0: this is no whole UDP packet. */
 static size_t take_ipv4(const uint8_t *ip, size_t length, struct sv_roce_flow *flow)
 {
 	size_t header;
 
 	if (length < IPV4_BYTES || ip[0] >> 4 != 4 || ip[9] != IPPROTO_UDP ||
-	    get16(ip + 6) & FRAGMENT_MASK)
+	    sv_get16(ip + 6) & FRAGMENT_MASK)
 		return 0;
 	header = (size_t)(ip[0] & 0xf) * 4;
-	map_v4(&flow->src, ip + 12);
-	map_v4(&flow->dst, ip + 16);
-	flow->id = get16(ip + 4);
+	sv_map_v4(&flow->src, ip + 12);
+	sv_map_v4(&flow->dst, ip + 16);
+	flow->id = sv_get16(ip + 4);
 	return header < IPV4_BYTES ? 0 : header;
 }
 
@@ -156,7 +140,7 @@ bool sv_roce_frame_take(const uint8_t *frame, size_t length, struct sv_roce_flow
 	if (length < ETH_HLEN)
 		return false;
 	left = length - ETH_HLEN;
-	type = get16(frame + 2 * ETH_ALEN);
+	type = sv_get16(frame + 2 * ETH_ALEN);
 	header = type == ETH_P_IP     ? take_ipv4(ip, left, flow)
 		 : type == ETH_P_IPV6 ? take_ipv6(ip, left, flow)
 				      : 0;
@@ -164,9 +148,9 @@ bool sv_roce_frame_take(const uint8_t *frame, size_t length, struct sv_roce_flow
 		return false;
 	udp = ip + header;
 	left -= header;
-	udp_bytes = get16(udp + 4);
-	flow->sport = get16(udp);
+	udp_bytes = sv_get16(udp + 4);
+	flow->sport = sv_get16(udp);
 	*datagram = udp + UDP_BYTES;
 	*datagram_length = udp_bytes < UDP_BYTES || udp_bytes > left ? 0 : udp_bytes - UDP_BYTES;
-	return get16(udp + 2) == SV_ROCE_PORT;
+	return sv_get16(udp + 2) == SV_ROCE_PORT;
 }

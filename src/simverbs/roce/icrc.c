@@ -7,6 +7,7 @@
  */
 #include "simverbs/roce/icrc.h"
 
+#include "simverbs/roce/bytes.h"
 #include "simverbs/roce/packet.h"
 
 #include <arpa/inet.h>
@@ -181,23 +182,16 @@ bool sv_roce_is_v4(const union ibv_gid *gid)
 	return !memcmp(gid->raw, mapped, sizeof(mapped));
 }
 
-static uint8_t *put16(uint8_t *at, size_t value)
-{
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-	return at + 2;
-}
-
 static uint8_t *put_ipv4(uint8_t *at, const struct sv_roce_flow *flow, size_t udp_bytes)
 {
 	*at++ = 0x45;
 	*at++ = 0xff; /* type of service */
-	at = put16(at, IPV4_BYTES + udp_bytes);
-	at = put16(at, flow->id);
-	at = put16(at, 0x4000); /* do not fragment */
-	*at++ = 0xff;		/* time to live */
+	at = sv_put16(at, (uint16_t)(IPV4_BYTES + udp_bytes));
+	at = sv_put16(at, flow->id);
+	at = sv_put16(at, 0x4000); /* do not fragment */
+	*at++ = 0xff;		   /* time to live */
 	*at++ = IPPROTO_UDP;
-	at = put16(at, 0xffff); /* checksum */
+	at = sv_put16(at, 0xffff); /* checksum */
 	memcpy(at, flow->src.raw + 12, 4);
 	memcpy(at + 4, flow->dst.raw + 12, 4);
 	return at + 8;
@@ -207,7 +201,7 @@ static uint8_t *put_ipv6(uint8_t *at, const struct sv_roce_flow *flow, size_t ud
 {
 	memset(at, 0xff, 4); /* traffic class and flow label */
 	*at = 0x6f;
-	at = put16(at + 4, udp_bytes);
+	at = sv_put16(at + 4, (uint16_t)udp_bytes);
 	*at++ = IPPROTO_UDP;
 	*at++ = 0xff; /* hop limit */
 	memcpy(at, flow->src.raw, 16);
@@ -224,10 +218,10 @@ uint32_t sv_icrc(const struct sv_roce_flow *flow, const uint8_t *datagram, size_
 	memset(front, 0xff, ONES_BYTES);
 	at = sv_roce_is_v4(&flow->dst) ? put_ipv4(at, flow, udp_bytes)
 				       : put_ipv6(at, flow, udp_bytes);
-	at = put16(at, flow->sport);
-	at = put16(at, SV_ROCE_PORT);
-	at = put16(at, udp_bytes);
-	at = put16(at, 0xffff); /* checksum */
+	at = sv_put16(at, flow->sport);
+	at = sv_put16(at, SV_ROCE_PORT);
+	at = sv_put16(at, (uint16_t)(udp_bytes));
+	at = sv_put16(at, 0xffff); /* checksum */
 	memcpy(at, datagram, BTH_BYTES);
 	at[MARK_BYTE] = 0xff;
 	crc = sv_crc32(PRESET, front, (size_t)(at - front) + BTH_BYTES);

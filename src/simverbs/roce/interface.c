@@ -2,6 +2,7 @@
 /* Network interfaces; see interface.h. */
 #include "simverbs/roce/interface.h"
 
+#include "simverbs/roce/bytes.h"
 #include "simverbs/roce/icrc.h"
 
 #include <arpa/inet.h>
@@ -34,19 +35,12 @@ static bool is_link_local(const union ibv_gid *gid)
 	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
 }
 
-static void map_v4(union ibv_gid *gid, const void *address)
-{
-	*gid = none;
-	gid->raw[10] = gid->raw[11] = 0xff;
-	memcpy(gid->raw + 12, address, 4);
-}
-
 static bool parse_address(const char *text, union ibv_gid *gid)
 {
 	struct in_addr v4;
 
 	if (inet_pton(AF_INET, text, &v4) == 1) {
-		map_v4(gid, &v4);
+		sv_map_v4(gid, &v4);
 		return true;
 	}
 	return inet_pton(AF_INET6, text, gid->raw) == 1 && !sv_roce_no_gid(gid);
@@ -142,7 +136,7 @@ static bool take_address(const struct ifaddrs *a, union ibv_gid *gid)
 	if (!a->ifa_addr)
 		return false;
 	if (a->ifa_addr->sa_family == AF_INET) {
-		map_v4(gid, &((const struct sockaddr_in *)(const void *)a->ifa_addr)->sin_addr);
+		sv_map_v4(gid, &((const struct sockaddr_in *)(const void *)a->ifa_addr)->sin_addr);
 		return true;
 	}
 	if (a->ifa_addr->sa_family != AF_INET6)

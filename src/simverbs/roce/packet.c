@@ -2,7 +2,8 @@
 /* RoCE v2 datagrams; see packet.h. */
 #include "simverbs/roce/packet.h"
 
-#include <endian.h>
+#include "simverbs/roce/bytes.h"
+
 #include <string.h>
 
 #define BTH_BYTES  12u
@@ -102,43 +103,16 @@ static uint32_t opcode_of(const struct sv_packet *pkt)
 
 /* ---------------------------------------------------------------- fields */
 
-static uint8_t *put16(uint8_t *at, uint16_t value)
-{
-	value = htobe16(value);
-	memcpy(at, &value, sizeof(value));
-	return at + sizeof(value);
-}
-
-static uint8_t *put32(uint8_t *at, uint32_t value)
-{
-	value = htobe32(value);
-	memcpy(at, &value, sizeof(value));
-	return at + sizeof(value);
-}
-
-static uint8_t *put64(uint8_t *at, uint64_t value)
-{
-	value = htobe64(value);
-	memcpy(at, &value, sizeof(value));
-	return at + sizeof(value);
-}
-
 static uint32_t take32(const uint8_t **at)
 {
-	uint32_t value;
-
-	memcpy(&value, *at, sizeof(value));
-	*at += sizeof(value);
-	return be32toh(value);
+	*at += sizeof(uint32_t);
+	return sv_get32(*at - sizeof(uint32_t));
 }
 
 static uint64_t take64(const uint8_t **at)
 {
-	uint64_t value;
-
-	memcpy(&value, *at, sizeof(value));
-	*at += sizeof(value);
-	return be64toh(value);
+	*at += sizeof(uint64_t);
+	return sv_get64(*at - sizeof(uint64_t));
 }
 
 static uint32_t header_bytes(uint32_t headers)
@@ -160,10 +134,10 @@ static uint8_t *put_bth(uint8_t *at, const struct sv_packet *pkt, uint32_t opcod
 	*at++ = (uint8_t)((pkt->flags & SV_PKT_SOLICITED ? BTH_SOLICITED : 0) |
 			  (pkt->flags & SV_PKT_MIGRATED ? BTH_MIGRATED : 0) |
 			  sv_roce_pad(pkt->payload_len) << BTH_PAD_SHIFT);
-	at = put16(at, pkt->pkey);
-	at = put32(at, pkt->dst_qpn & SV_QPN_MASK);
-	return put32(at, (pkt->flags & SV_PKT_ACKREQ ? (uint32_t)BTH_ACKREQ << 24 : 0) |
-			     (pkt->psn & SV_PSN_MASK));
+	at = sv_put16(at, pkt->pkey);
+	at = sv_put32(at, pkt->dst_qpn & SV_QPN_MASK);
+	return sv_put32(at, (pkt->flags & SV_PKT_ACKREQ ? (uint32_t)BTH_ACKREQ << 24 : 0) |
+				(pkt->psn & SV_PSN_MASK));
 }
 
 uint32_t sv_roce_encode(const struct sv_packet *pkt, uint8_t *buf)
@@ -172,30 +146,30 @@ uint32_t sv_roce_encode(const struct sv_packet *pkt, uint8_t *buf)
 	uint8_t *at = put_bth(buf, pkt, opcode);
 
 	if (headers & DETH) {
-		at = put32(at, pkt->ud.qkey);
-		at = put32(at, pkt->src_qpn & SV_QPN_MASK);
+		at = sv_put32(at, pkt->ud.qkey);
+		at = sv_put32(at, pkt->src_qpn & SV_QPN_MASK);
 	}
 	if (headers & RETH) {
-		at = put64(at, pkt->reth.addr);
-		at = put32(at, pkt->reth.rkey);
-		at = put32(at, pkt->reth.length);
+		at = sv_put64(at, pkt->reth.addr);
+		at = sv_put32(at, pkt->reth.rkey);
+		at = sv_put32(at, pkt->reth.length);
 	}
 	if (headers & ATOMIC_ETH) {
-		at = put64(at, pkt->reth.addr);
-		at = put32(at, pkt->reth.rkey);
-		at = put64(at, pkt->reth.swap_add);
-		at = put64(at, pkt->reth.compare);
+		at = sv_put64(at, pkt->reth.addr);
+		at = sv_put32(at, pkt->reth.rkey);
+		at = sv_put64(at, pkt->reth.swap_add);
+		at = sv_put64(at, pkt->reth.compare);
 	}
 	if (headers & AETH)
-		at = put32(at, (uint32_t)pkt->syndrome << 24 | (pkt->msn & SV_PSN_MASK));
+		at = sv_put32(at, (uint32_t)pkt->syndrome << 24 | (pkt->msn & SV_PSN_MASK));
 	if (headers & ATOMIC_ACK_ETH)
-		at = put64(at, pkt->atomic_result);
+		at = sv_put64(at, pkt->atomic_result);
 	if (headers & IMM) {
 		memcpy(at, &pkt->imm, sizeof(pkt->imm));
 		at += sizeof(pkt->imm);
 	}
 	if (headers & IETH)
-		at = put32(at, pkt->invalidate_rkey);
+		at = sv_put32(at, pkt->invalidate_rkey);
 	return (uint32_t)(at - buf);
 }
 
@@ -207,7 +181,7 @@ static const uint8_t *take_bth(const uint8_t *at, struct sv_packet *pkt)
 
 	pkt->flags |= (uint16_t)((at[1] & BTH_SOLICITED ? SV_PKT_SOLICITED : 0) |
 				 (at[1] & BTH_MIGRATED ? SV_PKT_MIGRATED : 0));
-	pkt->pkey = (uint16_t)(at[2] << 8 | at[3]);
+	pkt->pkey = sv_get16(at + 2);
 	at += 4;
 	pkt->dst_qpn = take32(&at) & SV_QPN_MASK;
 	word = take32(&at);

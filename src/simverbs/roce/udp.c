@@ -6,6 +6,7 @@
  * may not be fragmented and comes from a socket that is not connected. What a received packet had
  * stays unknown (sv_icrc_fits_some_id).
  */
+#include "simverbs/roce/bytes.h"
 #include "simverbs/roce/wire.h"
 
 #include <errno.h>
@@ -244,8 +245,7 @@ static void deliver(struct sv_roce_wire *w, uint32_t index, const struct mmsghdr
 	};
 
 	if (from->sa.sa_family == AF_INET) {
-		in.flow.src.raw[10] = in.flow.src.raw[11] = 0xff;
-		memcpy(in.flow.src.raw + 12, &from->v4.sin_addr, 4);
+		sv_map_v4(&in.flow.src, &from->v4.sin_addr);
 		in.flow.sport = ntohs(from->v4.sin_port);
 	} else {
 		memcpy(in.flow.src.raw, &from->v6.sin6_addr, 16);
