@@ -386,18 +386,26 @@ static void a_frame_that_is_not_the_peers_is_refused_and_counted(void **state)
 	pair_close(&pair);
 }
 
-/* What an end has said comes back to it. */
+/* What an end has said comes back to it, when so many frames have come that its number fits. */
 static void an_end_does_not_believe_its_own_words(void **state)
 {
+	uint8_t payload[HA_MESSAGE_MAX_BYTES];
+	struct ha_frame_sock sock;
+	struct ha_message m = {.kind = HA_MSG_ABORT, .serial = 1000, .window.base = 1};
 	struct pair pair;
-	struct frames frames = {0};
 
 	(void)state;
 	open_connected(&pair);
-	frames = next_frames(pair.recv, HA_FRAME_CONTROL, HA_MESSAGE_BYTES);
-	peer_say(pair.send->ctrl_sock->frames.fd, frames.bytes[0], frames.length[0]);
+	m.epoch = pair.recv->failover->epoch;
+	(void)ha_message_encode(&m, payload);
+	sock = pair.recv->ctrl_sock->frames;
+	sock.auth.said = sock.auth.heard;
+	sock.out_len = 0;
+	assert_true(ha_frame_sock_queue(&sock, HA_FRAME_CONTROL, payload, HA_MESSAGE_BYTES));
+	peer_say(pair.send->ctrl_sock->frames.fd, sock.out, sock.out_len);
 	pair_idle(&pair, 2);
 	assert_int_equal(refused(&pair, 1, HA_refused_messages), 1);
+	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
 	pair_close(&pair);
 }
 
