@@ -210,7 +210,7 @@ static uint64_t ns_until_done(struct pair *pair, const struct ha_request *send)
 {
 	uint64_t from = sv_stepped_now();
 
-	while (!is_done(send) && sv_stepped_now() < from + HA_NS_PER_S) {
+	while (!is_done(send) && sv_stepped_now() < from + 10 * HA_NS_PER_MS) {
 		sv_stepped_run(sv_stepped_now() + 200);
 		poll(pair->send);
 	}
