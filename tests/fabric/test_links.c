@@ -150,7 +150,7 @@ static void expect_shares(const char *what, struct flow *flows, int n, double ra
 {
 	double gbps[MAX_FLOWS];
 
-	for (int attempt = 0; attempt < 4; attempt++) {
+	for (int attempt = 0; attempt < 10; attempt++) {
 		bool right = true;
 		double sum = 0;
 
@@ -272,7 +272,7 @@ static void single_packets_get_the_rate(void **state)
 /* ---------------------------------------------------------------- latency */
 
 #define PINGS  400
-#define ROUNDS 20
+#define ROUNDS 60
 
 static int by_value(const void *a, const void *b)
 {
