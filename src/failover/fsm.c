@@ -12,6 +12,7 @@
 #include "failover/signaling.h"
 #include "failover/standby.h"
 #include "failover/switchover.h"
+#include "transport/clear_path.h"
 #include "transport/comm.h"
 #include "transport/flush.h"
 #include "transport/peer_end.h"

@@ -53,7 +53,7 @@ static void doomed(struct ha_live_link *live)
 static bool is_alive(struct ha_live_link *live)
 {
 	struct ha_slot_link *link = ha_container_of(live, struct ha_slot_link, live);
-	uint64_t life = atomic_load_explicit(&link->comm->life_seen, memory_order_relaxed);
+	uint64_t life = atomic_load_explicit(&link->comm->life.seen, memory_order_relaxed);
 	bool alive = (life & 0xff) == link->slot && life >> 8 != link->completions;
 
 	link->completions = life >> 8;

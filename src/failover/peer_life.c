@@ -79,7 +79,7 @@ static void measure_silence(struct ha_comm *comm, uint64_t now_ns)
 {
 	const struct ha_failover *fo = comm->failover;
 	struct ha_silence *silence = &comm->failover->silence;
-	uint64_t life_ns = later_ns(later_ns(fo->heard_ns, fo->answered_ns), comm->alive_ns);
+	uint64_t life_ns = later_ns(later_ns(fo->heard_ns, fo->answered_ns), comm->life.alive_ns);
 	uint64_t tick_ns = now_ns - silence->tick_ns;
 
 	silence->tick_ns = now_ns;

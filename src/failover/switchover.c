@@ -22,10 +22,10 @@
 static uint64_t last_life_ns(struct ha_comm *comm)
 {
 	const struct ha_session *session = comm->failover->links[comm->active].live.session;
-	uint64_t other_ns = session ? ha_session_heard_ns(session) : comm->idle_ns;
+	uint64_t other_ns = session ? ha_session_heard_ns(session) : comm->life.idle_ns;
 
 	ha_comm_note_life(comm);
-	return other_ns > comm->alive_ns ? other_ns : comm->alive_ns;
+	return other_ns > comm->life.alive_ns ? other_ns : comm->life.alive_ns;
 }
 
 void ha_switchover_begin(struct ha_comm *comm, enum ha_reason reason)

@@ -20,6 +20,7 @@
 #include "liveness/liveness.h"
 #include "memory/mr.h"
 #include "progress/command.h"
+#include "transport/clear_path.h"
 #include "transport/comm.h"
 
 #include <stdlib.h>

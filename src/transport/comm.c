@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Life and error of a connection. */
 #include "transport/comm.h"
+#include "transport/clear_path.h"
 #include "transport/complete.h"
 #include "transport/flush_old.h"
 #include "transport/post.h"

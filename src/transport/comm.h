@@ -26,6 +26,7 @@
 #include "progress/progress.h"
 #include "transport/auth.h"
 #include "transport/comm_stats.h"
+#include "transport/life.h"
 #include "transport/path.h"
 #include "transport/request.h"
 #include "transport/rings.h"
@@ -83,7 +84,7 @@ struct ha_comm {
 	uint16_t test_batch;		     /* [C] most completions a test takes */
 	uint8_t silent;			     /* [T] enum ha_silent: polls look for it, too */
 	bool epoch_changing;		     /* [T] no data may be posted: the engine's */
-	struct ha_path *clear;		     /* [T] see ha_comm_clear_path */
+	struct ha_path *clear;		     /* [T] clear_path.h */
 	struct ha_path *paths[HA_MAX_PATHS]; /* [T] NULL: not there */
 
 	/* Second line. */
@@ -131,14 +132,7 @@ struct ha_comm {
 	bool settling;			   /* [T] paths are fenced, then what is left is settled */
 	const struct ha_failover_ops *ops; /* [C] what keeps it alive */
 	struct ha_failover *failover;	   /* [T] theirs; NULL: nothing does */
-	/* [T] What ha_comm_note_life saw. */
-	uint64_t alive_ns; /* when something had completed */
-	uint64_t idle_ns;  /* when nothing was outstanding */
-	/* Of count.completions, those that are no life: of other paths, or with an error. */
-	uint64_t lifeless_completions;
-	/* Then: completions of the active path << 8 | that path. Read by heartbeats without the
-	 * token, so in one word. */
-	_Atomic uint64_t life_seen;
+	struct ha_life life;		   /* visit.c */
 	alignas(64) struct ha_poller poller;
 	uint32_t seen_polls;	    /* progress thread: value of polls at its last visit */
 	bool abort_said;	    /* progress thread: the peer knows of our error */
@@ -215,28 +209,6 @@ static inline uint32_t ha_comm_epoch(const struct ha_comm *comm)
 static inline bool ha_comm_may_post(const struct ha_comm *comm)
 {
 	return !comm->epoch_changing && ha_path_ready(ha_comm_path(comm));
-}
-
-/*
- * The active path, when data may be posted on it and every message takes its one queue pair; NULL
- * when that is to be found out, which the pumps do. So whatever ends it has to say so. [T]
- */
-static inline struct ha_path *ha_comm_clear_path(const struct ha_comm *comm)
-{
-	return comm->clear;
-}
-
-static inline void ha_comm_find_clear_path(struct ha_comm *comm)
-{
-	struct ha_path *path = ha_comm_path(comm);
-
-	comm->clear = ha_comm_may_post(comm) && path->nqps == 1 ? path : NULL;
-}
-
-/* A path is being fenced, another one becomes the active one, the epoch ends. */
-static inline void ha_comm_not_clear(struct ha_comm *comm)
-{
-	comm->clear = NULL;
 }
 
 /* ---- failure ------------------------------------------------------------------------------- */

@@ -46,7 +46,7 @@ static __attribute__((noinline)) void apply_other(struct ha_comm *comm, struct h
 
 	if (wc->status != IBV_WC_SUCCESS) {
 		if (path == ha_comm_path(comm)) /* of the others nothing counts */
-			comm->lifeless_completions++;
+			comm->life.lifeless++;
 		/* An unsignalled request completes only when it fails, and has no wr_id of its own.
 		 */
 		if (current && ha_wr_kind(id) == HA_WR_SENTINEL)
@@ -181,7 +181,7 @@ int ha_comm_poll_path(struct ha_comm *comm, struct ha_path *path, int budget)
 
 	comm->count.completions += (uint64_t)n;
 	if (path != ha_comm_path(comm)) /* what is flushed there, too */
-		comm->lifeless_completions += (uint64_t)n;
+		comm->life.lifeless += (uint64_t)n;
 	return n;
 }
 

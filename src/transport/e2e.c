@@ -16,6 +16,7 @@
  */
 #include "transport/e2e.h"
 #include "base/hot.h"
+#include "transport/clear_path.h"
 #include "transport/complete.h"
 #include "transport/path_error.h"
 #include "transport/peer_end.h"

@@ -21,6 +21,7 @@
  * last: no message takes it, as there are more receives before it than notices under way.
  */
 #include "transport/async_event.h"
+#include "transport/clear_path.h"
 #include "transport/comm.h"
 #include "transport/complete.h"
 

@@ -7,6 +7,7 @@
  * what is larger than a write or spread over queue pairs is cut up.
  */
 #include "transport/post.h"
+#include "transport/clear_path.h"
 #include "transport/send.h"
 
 #include "base/log.h"

@@ -9,6 +9,7 @@
 #include "base/hot.h"
 #include "base/log.h"
 #include "memory/mr.h"
+#include "transport/clear_path.h"
 #include "transport/complete.h"
 #include "transport/failover_ops.h"
 #include "transport/path_error.h"

@@ -9,6 +9,7 @@
 #include "transport/send.h"
 #include "base/hot.h"
 #include "base/log.h"
+#include "transport/clear_path.h"
 #include "transport/complete.h"
 #include "transport/path_error.h"
 #include "transport/post.h"

@@ -70,15 +70,15 @@ static enum ha_poll_result poll_for_application(struct ha_comm *comm)
 void ha_comm_note_life(struct ha_comm *comm)
 {
 	/* What completes on a standby says nothing of the active path; an error is no life. */
-	uint64_t completions = comm->count.completions - comm->lifeless_completions;
+	uint64_t completions = comm->count.completions - comm->life.lifeless;
 	uint64_t life = completions << 8 | comm->active;
 
 	if (comm->outstanding == 0)
-		comm->idle_ns = ha_now_ns();
-	if (atomic_load_explicit(&comm->life_seen, memory_order_relaxed) == life)
+		comm->life.idle_ns = ha_now_ns();
+	if (atomic_load_explicit(&comm->life.seen, memory_order_relaxed) == life)
 		return;
-	comm->alive_ns = ha_now_ns();
-	atomic_store_explicit(&comm->life_seen, life, memory_order_relaxed);
+	comm->life.alive_ns = ha_now_ns();
+	atomic_store_explicit(&comm->life.seen, life, memory_order_relaxed);
 }
 
 /* It is stopped and drains, or is to prove itself while traffic stands still. */

@@ -147,7 +147,7 @@ static void a_rail_that_goes_again_at_once_is_no_protection(void **state)
 
 static uint64_t life(const struct ha_comm *comm)
 {
-	return atomic_load(&comm->life_seen) >> 8;
+	return atomic_load(&comm->life.seen) >> 8;
 }
 
 /*

@@ -195,8 +195,8 @@ static void polls_notice_life_without_visits(void **state)
 	for (int i = 0; i < 100; i++) /* each takes a poll at least */
 		transfer_unseen(&pair);
 	last_ns = sv_stepped_now();
-	assert_true(last_ns - pair.send->alive_ns < HA_NS_PER_MS);
-	assert_true(last_ns - pair.recv->alive_ns < HA_NS_PER_MS);
+	assert_true(last_ns - pair.send->life.alive_ns < HA_NS_PER_MS);
+	assert_true(last_ns - pair.recv->life.alive_ns < HA_NS_PER_MS);
 	pair_close(&pair);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "failover/engine.h"
+#include "transport/clear_path.h"
 #include "transport/recv.h"
 #include "transport/send.h"
 
