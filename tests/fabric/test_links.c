@@ -6,6 +6,7 @@
 #include "pair.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -298,6 +299,21 @@ static void ping(struct end *end, unsigned n)
 	end->peer_addr -= 64;
 }
 
+/* Two that poll in turn on one processor would see its scheduler's time and not the link's. */
+static void keep_processor(unsigned nth)
+{
+	cpu_set_t may, one;
+
+	NEED(sched_getaffinity(0, sizeof(may), &may) == 0);
+	if ((unsigned)CPU_COUNT(&may) <= nth)
+		return;
+	CPU_ZERO(&one);
+	for (unsigned cpu = 0, n = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &may) && n++ == nth)
+			CPU_SET(cpu, &one);
+	NEED(sched_setaffinity(0, sizeof(one), &one) == 0);
+}
+
 static int answers(int peer_fd, int test_fd, void *arg)
 {
 	struct flow flow = {.rail = *(int *)arg};
@@ -306,6 +322,7 @@ static int answers(int peer_fd, int test_fd, void *arg)
 
 	(void)test_fd;
 	end_open(&end, peer_fd, &opt);
+	keep_processor(0);
 	meet(peer_fd);
 	for (unsigned n = 1; n <= ROUNDS * PINGS; n++) {
 		pong(&end, n);
@@ -326,6 +343,7 @@ static int asks(int peer_fd, int test_fd, void *arg)
 	unsigned n = 0;
 
 	end_open(&end, peer_fd, &opt);
+	keep_processor(1);
 	meet(peer_fd);
 	for (int round = 0; round < ROUNDS; round++) {
 		usleep(2000); /* not all of them while others have the processors */
