@@ -177,8 +177,6 @@ void sv_stepped_disassociate(uint32_t host, uint32_t rail, uint64_t leave_ns);
  * destroyed: what arrives is written and acknowledged. Nobody hears of its completions.
  */
 void sv_stepped_feign(uint32_t host, uint32_t rail, uint64_t leave_ns);
-/* The same, and there is no event: a driver that does not know yet. sv_stepped_raise is to tell. */
-void sv_stepped_feign_untold(uint32_t host, uint32_t rail, uint64_t leave_ns);
 /* Lets a device that was killed or taken away be opened again; what was open stays as it is. */
 void sv_stepped_revive(uint32_t host, uint32_t rail);
 /* The QP accepts posts and does nothing any more; hard: does not even flush in ERR. False: no such

@@ -94,13 +94,6 @@ static inline bool ha_incarnation_is_dead(const struct ha_incarnation *incarnati
 #define HA_LEAVING_NS (20 * HA_NS_PER_MS)
 
 /*
- * So late a driver may tell that a device has died, whose destroying it only feigns since.
- * ConnectX's asks for its device's health every 2 s, and takes the third answer that is missing for
- * its death; a reset of the slot is told to one driver of the bus after the other.
- */
-#define HA_DEATH_TOLD_NS (10 * HA_NS_PER_S)
-
-/*
  * Whether the kernel has no such object any more, and the hardware has stopped: so it is when a
  * verb on it answered `error`, EIO or ENODEV, of a device that was taken away, and not before.
  * The kernel answers EIO to every command from the moment on in which it begins to take a device

@@ -502,12 +502,11 @@ void sv_port_kill(struct sv_port *port);
 void sv_port_disassociate(struct sv_port *port);
 /*
  * The device's driver gives up its firmware, as ConnectX's in internal error: DEVICE_FATAL comes at
- * once if that is told, and to put a queue pair into ERR or to give something back succeeds without
- * being done. The other commands answer EIO, and the device cannot be opened. The hardware goes on,
- * with queue pairs and memory regions that the application takes for destroyed, until
- * sv_port_leave().
+ * once, and to put a queue pair into ERR or to give something back succeeds without being done. The
+ * other commands answer EIO, and the device cannot be opened. The hardware goes on, with queue
+ * pairs and memory regions that the application takes for destroyed, until sv_port_leave().
  */
-void sv_port_feign(struct sv_port *port, bool told);
+void sv_port_feign(struct sv_port *port);
 /* Nothing if it is not leaving. */
 void sv_port_leave(struct sv_port *port);
 bool sv_port_leaving(const struct sv_port *port);

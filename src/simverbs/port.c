@@ -469,7 +469,7 @@ void sv_port_kill(struct sv_port *port)
 	}
 }
 
-static void begin_to_leave(struct sv_port *port, enum sv_end end, bool told)
+static void begin_to_leave(struct sv_port *port, enum sv_end end)
 {
 	struct sv_list *node;
 
@@ -483,19 +483,19 @@ static void begin_to_leave(struct sv_port *port, enum sv_end end, bool told)
 			continue;
 		ctx->end = (uint8_t)end;
 		__atomic_store_n(&ctx->dead, true, __ATOMIC_RELEASE);
-		if (told)
+		if (end == SV_END_FEIGNED)
 			sv_raise_port(ctx, 0, IBV_EVENT_DEVICE_FATAL);
 	}
 }
 
 void sv_port_disassociate(struct sv_port *port)
 {
-	begin_to_leave(port, SV_END_DISASSOCIATION, false); /* its event comes when it has left */
+	begin_to_leave(port, SV_END_DISASSOCIATION);
 }
 
-void sv_port_feign(struct sv_port *port, bool told)
+void sv_port_feign(struct sv_port *port)
 {
-	begin_to_leave(port, SV_END_FEIGNED, told);
+	begin_to_leave(port, SV_END_FEIGNED);
 }
 
 void sv_port_leave(struct sv_port *port)

@@ -101,7 +101,7 @@ static void begin_to_leave(struct sv_stepped *fab, struct sv_stepped_device *dev
 		return;
 	dev->leaves_ns = fab->now_ns + action->leave_ns;
 	if (action->kind == SV_FAULT_FEIGN)
-		sv_port_feign(dev->port, !action->untold);
+		sv_port_feign(dev->port);
 	else
 		sv_port_disassociate(dev->port);
 	rest.leaves = true;

@@ -37,7 +37,6 @@ struct sv_action {
 	uint64_t for_ns;
 	uint64_t leave_ns; /* of DISASSOCIATE and FEIGN */
 	bool leaves;	   /* its second half */
-	bool untold;	   /* FEIGN: without the event */
 	bool renamed;	   /* of REVIVE */
 };
 

@@ -485,34 +485,22 @@ void sv_stepped_kill(uint32_t host, uint32_t rail)
 	act(SV_FAULT_KILL, host, rail);
 }
 
-static void begin_to_leave(const struct sv_action *action)
+static void begin_to_leave(uint32_t kind, uint32_t host, uint32_t rail, uint64_t leave_ns)
 {
 	sv_stepped_lock();
-	sv_stepped_act(action);
+	sv_stepped_act(&(struct sv_action){
+	    .kind = kind, .host = host, .rail = rail_of(rail), .leave_ns = leave_ns});
 	sv_stepped_unlock();
 }
 
 void sv_stepped_disassociate(uint32_t host, uint32_t rail, uint64_t leave_ns)
 {
-	begin_to_leave(&(struct sv_action){.kind = SV_FAULT_DISASSOCIATE,
-					   .host = host,
-					   .rail = rail_of(rail),
-					   .leave_ns = leave_ns});
+	begin_to_leave(SV_FAULT_DISASSOCIATE, host, rail, leave_ns);
 }
 
 void sv_stepped_feign(uint32_t host, uint32_t rail, uint64_t leave_ns)
 {
-	begin_to_leave(&(struct sv_action){
-	    .kind = SV_FAULT_FEIGN, .host = host, .rail = rail_of(rail), .leave_ns = leave_ns});
-}
-
-void sv_stepped_feign_untold(uint32_t host, uint32_t rail, uint64_t leave_ns)
-{
-	begin_to_leave(&(struct sv_action){.kind = SV_FAULT_FEIGN,
-					   .host = host,
-					   .rail = rail_of(rail),
-					   .leave_ns = leave_ns,
-					   .untold = true});
+	begin_to_leave(SV_FAULT_FEIGN, host, rail, leave_ns);
 }
 
 void sv_stepped_revive(uint32_t host, uint32_t rail)

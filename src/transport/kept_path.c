@@ -42,9 +42,6 @@ void ha_path_keep(struct ha_path *path)
 
 /* ---- what is recent -------------------------------------------------------------------------- */
 
-/* Many of them may go at about the same time: they are looked at together. */
-#define LOOK_NS (HA_DEATH_TOLD_NS / 10)
-
 /* From one visit to the next all events are read that there were at the first. */
 static struct ha_path **where_now(struct ha_kept_paths *kept, struct ha_path *path, uint64_t now_ns,
 				  struct ha_path **over)
@@ -53,7 +50,7 @@ static struct ha_path **where_now(struct ha_kept_paths *kept, struct ha_path *pa
 		return &kept->first;
 	if (path->kept_since_ns == 0)
 		path->kept_since_ns = now_ns;
-	return now_ns < path->kept_since_ns + HA_DEATH_TOLD_NS ? &kept->recent : over;
+	return now_ns < path->kept_since_ns + HA_LEAVING_NS ? &kept->recent : over;
 }
 
 /* Progress thread. */
@@ -70,7 +67,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 		next = path->next_retired;
 		push(where_now(kept, path, now_ns, &over), path);
 	}
-	poller->due_ns = kept->recent ? now_ns + LOOK_NS : 0;
+	poller->due_ns = kept->recent ? now_ns + HA_LEAVING_NS : 0;
 	pthread_mutex_unlock(&kept->lock);
 	free_all(over);
 	return HA_POLL_ASLEEP;

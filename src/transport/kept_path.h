@@ -5,9 +5,8 @@
  *
  * A device whose firmware has failed destroys nothing, and its driver says that it does. That it
  * has failed is told by an event, which may be unread then, or not raised yet. So what is destroyed
- * is kept for HA_DEATH_TOLD_NS, in which events are read. If the device is dead by then it is kept
- * until the device is open again, which no device is before it was reset; else it goes. That is
- * some 60 kB for each connection that was closed.
+ * is kept for HA_LEAVING_NS, in which events are read. If the device is dead by then it is kept
+ * until the device is open again, which no device is before it was reset; else it goes.
  */
 #ifndef HA_TRANSPORT_KEPT_PATH_H
 #define HA_TRANSPORT_KEPT_PATH_H

@@ -98,7 +98,7 @@ void sv_control_sync(struct sv_wire *w)
 	else if (life == SV_DEVICE_DISASSOCIATED)
 		sv_port_disassociate(w->port);
 	else if (life == SV_DEVICE_FEIGNS)
-		sv_port_feign(w->port, true);
+		sv_port_feign(w->port);
 	else if (sv_port_dead(w->port) || sv_port_leaving(w->port))
 		sv_port_revive(w->port);
 	for (uint32_t i = 0; i < w->h->num_phys; i++)

@@ -121,7 +121,7 @@ static void run_life(struct sv_roce_wire *w, uint64_t now_ns)
 	if (kinds & BIT(SV_FAULT_DISASSOCIATE))
 		sv_port_disassociate(w->port);
 	if (kinds & BIT(SV_FAULT_FEIGN))
-		sv_port_feign(w->port, true);
+		sv_port_feign(w->port);
 	if (kinds & BIT(SV_FAULT_KILL))
 		die(w);
 	if (kinds & BIT(SV_FAULT_REVIVE) && w->link.there)
