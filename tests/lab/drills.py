@@ -298,11 +298,11 @@ DRILLS = (
         workload="canaries",
         steps=(
             ("sleep", 0.5),
-            ("delay_until_late", "a", "b", (400, 400, 600, 900)),
+            ("delay_until_late", "a", "b", (400, 400, 600, 600)),
         ),
         reasons=SILENCE,
         switches=(4, None),
-        blackout_ms=2500,
+        blackout_ms=5000,
         blackout_min_ms=100,
         late_to="b",
     ),
