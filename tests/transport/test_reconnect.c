@@ -1151,7 +1151,9 @@ static const union ha_sockaddr *to_itself;
 static unsigned self_connects;
 
 int __real_bind(int fd, const struct sockaddr *addr, socklen_t length);
-int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t length);
+/* Seen from outside, for shared objects that bind, too. */
+__attribute__((visibility("default"))) int __wrap_bind(int fd, const struct sockaddr *addr,
+						       socklen_t length);
 int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t length)
 {
 	union ha_sockaddr self;
