@@ -148,7 +148,6 @@ static void connected(struct ha_comm *comm, unsigned p)
 	struct ha_event event = ha_event_init(HA_EVENT_REBUILD, HA_REASON_NONE);
 
 	event.again = true;
-
 	ha_path_build_watch(comm, p);
 	ha_slot_on(comm, p, HA_SLOT_ON_CONNECTED);
 	event.to = ha_event_path(comm->paths[p]);
