@@ -206,25 +206,28 @@ static void duplicate(struct sv_hold *hold, const struct passing *p,
 	}
 }
 
+/* When it has gone on, what it had to overtake comes; its copies come later in any case. */
+static void follow(struct sv_hold *hold, const struct passing *p, const struct sv_fault_verdict *v,
+		   enum fate fate)
+{
+	if (fate == GOES_ON)
+		overtaken(hold, p);
+	if (fate != IS_LOST)
+		duplicate(hold, p, v);
+}
+
 int sv_hold_send(struct sv_hold *hold, uint32_t lane, const struct sv_packet *pkt,
 		 const struct sv_frag *frags, uint32_t nfrags)
 {
 	const struct passing p = {SV_DIR_TX, pkt, frags, nfrags, lane};
 	struct sv_fault_verdict v;
+	enum fate fate;
 	int rc = 0;
 
-	switch (judge(hold, &p, &v)) {
-	case GOES_ON:
+	fate = judge(hold, &p, &v);
+	if (fate == GOES_ON)
 		rc = hold->ops->push(hold->port, pkt, frags, nfrags);
-		overtaken(hold, &p);
-		duplicate(hold, &p, &v);
-		break;
-	case IS_HELD:
-		duplicate(hold, &p, &v);
-		break;
-	case IS_LOST:
-		break;
-	}
+	follow(hold, &p, &v, fate);
 	return rc;
 }
 
@@ -232,19 +235,12 @@ void sv_hold_receive(struct sv_hold *hold, uint32_t lane, const struct sv_packet
 {
 	const struct passing p = {SV_DIR_RX, pkt, NULL, 0, lane};
 	struct sv_fault_verdict v;
+	enum fate fate;
 
-	switch (judge(hold, &p, &v)) {
-	case GOES_ON:
+	fate = judge(hold, &p, &v);
+	if (fate == GOES_ON)
 		sv_port_receive(hold->port, pkt);
-		overtaken(hold, &p);
-		duplicate(hold, &p, &v);
-		break;
-	case IS_HELD:
-		duplicate(hold, &p, &v);
-		break;
-	case IS_LOST:
-		break;
-	}
+	follow(hold, &p, &v, fate);
 }
 
 /* False: no room on the wire, try again. */

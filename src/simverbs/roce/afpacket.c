@@ -281,16 +281,8 @@ static bool packet_flush(struct sv_roce_wire *w)
 		uint32_t n = prepare(w);
 		int sent = n ? sendmmsg(s->fd, s->out, n, MSG_DONTWAIT) : 0;
 
-		if (sent >= 0) {
-			w->first_out += (uint32_t)sent;
-			w->counters[SV_ROCE_tx_datagrams] += (uint32_t)sent;
-		} else if (errno == EAGAIN) {
+		if (!sv_roce_sent(w, sent)) /* the link may be down, its queue full */
 			return false;
-		} else if (errno != EINTR) {
-			/* The link is down, its queue is full: lost, as on a cable. */
-			sv_roce_count(w, SV_ROCE_tx_refused);
-			w->first_out++;
-		}
 	}
 	return true;
 }

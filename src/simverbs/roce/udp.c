@@ -219,16 +219,9 @@ static bool udp_flush(struct sv_roce_wire *w)
 		if (fd >= 0)
 			sent = n == 1 ? (sendmsg(fd, &s->out->msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1)
 				      : sendmmsg(fd, s->out, n, MSG_DONTWAIT);
-		if (sent > 0) {
-			w->first_out += (uint32_t)sent;
-			w->counters[SV_ROCE_tx_datagrams] += (uint32_t)sent;
-		} else if (errno == EAGAIN) {
+		if (!sv_roce_sent(
+			w, sent)) /* there may be no route, or it is too long, or forbidden */
 			return false;
-		} else if (errno != EINTR) {
-			/* No route, too long, forbidden: lost, as on a cable. */
-			sv_roce_count(w, SV_ROCE_tx_refused);
-			w->first_out++;
-		}
 	}
 	return true;
 }

@@ -227,6 +227,22 @@ void sv_roce_receive(struct sv_roce_wire *w, const struct sv_roce_in *in)
 		sv_port_receive(w->port, &pkt);
 }
 
+bool sv_roce_sent(struct sv_roce_wire *w, int sent)
+{
+	if (sent >= 0) {
+		w->first_out += (uint32_t)sent;
+		w->counters[SV_ROCE_tx_datagrams] += (uint32_t)sent;
+		return true;
+	}
+	if (errno == EAGAIN)
+		return false;
+	if (errno != EINTR) {
+		sv_roce_count(w, SV_ROCE_tx_refused);
+		w->first_out++;
+	}
+	return true;
+}
+
 /* Every payload is at hand. */
 static int roce_copy_payload(struct sv_port *port, const struct sv_packet *pkt, uint32_t offset,
 			     void *dst, uint32_t length)

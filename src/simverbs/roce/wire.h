@@ -152,6 +152,10 @@ static inline void sv_roce_count(struct sv_roce_wire *w, enum sv_roce_counter co
 	w->counters[counter]++;
 }
 
+/* After a system call that was to send the packets from the first on: how many it took, or -1 and
+ * errno. False: there is no room now. What it refuses is lost, as on a cable. */
+bool sv_roce_sent(struct sv_roce_wire *w, int sent);
+
 /* --- wire.c, locked --- */
 
 /* A datagram came. What is wrong with it is counted, and it goes no further. */
