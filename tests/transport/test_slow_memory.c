@@ -397,10 +397,10 @@ static int flusher(int peer_fd, int test_fd, void *arg)
 	h.other = await_dial(&h, 1);
 	get_memory(&h);
 	await_standby(h.comm);
-	say_is_gpus(h.comm, h.mr[0]);
 	data = h.memory;
 	tell(&h, 'r'); /* making a queue pair takes long */
 	began_ns = ha_now_ns();
+	say_is_gpus(h.comm, h.mr[0]); /* not before that: the background begins to make it, too */
 	NEED(ha_iflush(h.comm, 1, &data, &got, &h.mr[0], &flush) == HA_OK);
 	took(&h, began_ns);
 	NEED(flush != NULL);
