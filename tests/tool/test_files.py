@@ -4,6 +4,7 @@ cut, are replaced. One short job provides a real statistics file."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -16,6 +17,7 @@ import unittest
 from job import SLACK, TOOL, Held, Job, StatisticsFile, document, nccl_ha, text, wait_for
 
 NOBODY = 65534
+JSON_COMMANDS = ["status"]  # that show what there is, and judge it
 
 
 class Files(unittest.TestCase):
@@ -55,15 +57,36 @@ class Files(unittest.TestCase):
         done = nccl_ha("status", "--dir", self.dir)
         self.assertEqual((done.returncode, done.stdout), (3, b""))
         self.assertIn(b"uses the plugin here", done.stderr)
-        self.assertEqual(self.status(status=3)["processes"], [])
         self.assertEqual(nccl_ha("status", "--dir", "/nonexistent").returncode, 3)
+
+    def test_as_json_no_process_is_an_answer_and_0_unless_there_may_be_one(self):
+        for command in JSON_COMMANDS:
+            for words in [], ["--job", "other"], ["--pid", "1"], ["--rank", "0"]:
+                done = nccl_ha(command, "--json", "--dir", self.dir, *words)
+                self.assertEqual((done.returncode, done.stderr), (0, b""), words)
+                self.assertEqual(json.loads(done.stdout)["processes"], [])
+            done = nccl_ha(command, "--json", "--dir", "/nonexistent")
+            self.assertEqual((done.returncode, json.loads(done.stdout)["processes"]), (3, []))
+            self.assertIn(b"/nonexistent: No such file", done.stderr)
+        path = self.put()
+        os.truncate(path, 1000)
+        with Held(path):
+            for command in JSON_COMMANDS:
+                done = nccl_ha(command, "--json", "--dir", self.dir)
+                self.assertEqual((done.returncode, json.loads(done.stdout)["unreadable_files"]), (3, 1))
+
+    def test_the_help_says_what_each_exit_status_means(self):
+        for command in JSON_COMMANDS:
+            shown = text(command, "--help")
+            self.assertRegex(shown, r"(?s)Exit status:\n +0 .*\n +1 .*\n +2 .*\n +3 .*")
+            self.assertRegex(re.sub(r"\s+", " ", shown), r" 0 [^0-9]*With --json also: there is no such process")
 
     def test_a_killed_process_is_left_out_and_shown_as_dead_when_asked_for(self):
         self.put()
         done = nccl_ha("status", "--dir", self.dir)
         self.assertEqual(done.returncode, 3)
         self.assertIn(b"1 that were killed left statistics behind: see --dead", done.stderr)
-        self.assertEqual(self.status(status=3)["dead_files"], 1)
+        self.assertEqual(self.status(status=0)["dead_files"], 1)
         dead = self.status("--dead", status=0)["processes"]
         self.assertEqual([(p["live"], p["pid"]) for p in dead], [(False, self.process["pid"])])
         self.assertIn("is dead; it left: 4 connections: 4 protected", text("status", "--dead", "--dir", self.dir))
@@ -73,7 +96,7 @@ class Files(unittest.TestCase):
             self.assertEqual(len(self.status(status=0)["processes"]), 2)
             self.assertEqual(len(self.status("--pid", str(self.process["pid"]), status=0)["processes"]), 2)
             for words in ["--pid", "1"], ["--job", "other"], ["--rank", "0"]:
-                self.assertEqual(self.status(*words, status=3)["processes"], [])
+                self.assertEqual(self.status(*words, status=0)["processes"], [])
                 done = nccl_ha("status", "--dir", self.dir, *words)
                 self.assertIn(b"no such process; 2 others use the plugin here", done.stderr)
 
@@ -137,7 +160,7 @@ class Files(unittest.TestCase):
         os.mkfifo(self.path(2))
         for name in "nccl-ha.x.1", f"nccl-ha.{os.getuid()}.1.2.3", f"nccl-ha.{os.getuid()}.1.sock", "other":
             shutil.copyfile(self.source, os.path.join(self.dir, name))
-        self.assertEqual(self.status("--dead", status=3)["unreadable_files"], 0)
+        self.assertEqual(self.status("--dead", status=0)["unreadable_files"], 0)
 
     def test_a_file_that_is_cut_again_and_again_never_ends_the_tool(self):
         path = self.put()

@@ -3,6 +3,7 @@
 
 #include "base/stats_file.h"
 #include "base/stats_reader.h"
+#include "tools/nccl-ha/tool.h"
 
 #include <errno.h>
 #include <linux/capability.h>
@@ -306,6 +307,7 @@ int nh_snapshot_take(struct nh_snapshot *snapshot, const struct nh_select *selec
 	free(looking.users);
 	if (!err)
 		err = looking.err;
+	snapshot->looked = err == 0;
 	if (err && command)
 		fprintf(stderr, "%s: %s: %s\n", command, ha_stats_dir, strerror(err));
 	if (snapshot->nprocesses)
@@ -320,6 +322,15 @@ void nh_snapshot_free(struct nh_snapshot *snapshot)
 		forget_records(&snapshot->processes[i]);
 	free(snapshot->processes);
 	memset(snapshot, 0, sizeof(*snapshot));
+}
+
+int nh_no_job(const struct nh_snapshot *snapshot, const struct nh_select *select,
+	      const char *command, bool json)
+{
+	if (json && snapshot->looked && snapshot->nunreadable == 0)
+		return NH_EXIT_OK;
+	nh_say_no_job(snapshot, select, command);
+	return NH_EXIT_NO_JOB;
 }
 
 void nh_say_no_job(const struct nh_snapshot *snapshot, const struct nh_select *select,

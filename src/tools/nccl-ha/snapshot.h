@@ -42,6 +42,7 @@ struct nh_snapshot {
 	size_t ndead;	    /* files of dead processes that are not among them */
 	size_t nunreadable; /* files that said nothing; each was told on stderr */
 	size_t nothers;	    /* processes that were not asked for */
+	bool looked;	    /* the folder could be read, and memory was there */
 };
 
 /*
@@ -51,6 +52,13 @@ struct nh_snapshot {
 int nh_snapshot_take(struct nh_snapshot *snapshot, const struct nh_select *select,
 		     const char *command);
 void nh_snapshot_free(struct nh_snapshot *snapshot);
+
+/*
+ * The exit status of a command that found no process. With `json` that is an answer like any other
+ * and 0, as long as it is known to be true: no file was passed over. Else it is said, as below.
+ */
+int nh_no_job(const struct nh_snapshot *snapshot, const struct nh_select *select,
+	      const char *command, bool json);
 
 /* Says on stderr that there is nothing to show, and what could be done. */
 void nh_say_no_job(const struct nh_snapshot *snapshot, const struct nh_select *select,

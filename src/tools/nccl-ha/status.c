@@ -275,9 +275,13 @@ int nh_cmd_status(int argc, char **argv)
 	    parse,
 	    NULL,
 	    "Shows the processes of this user (for root: of all users) that use the plugin, their "
-	    "ports and connections.\vExit status: 0 every connection is protected, 1 one is not, "
-	    "is "
-	    "failing over or has failed, 2 wrong usage, 3 no such process.",
+	    "ports and connections.\vExit status:\n"
+	    "  0  every connection of these processes is protected. With --json also: there is no "
+	    "such process, and the document says so\n"
+	    "  1  a connection is unprotected, failing over or failed\n"
+	    "  2  wrong usage; nothing is printed\n"
+	    "  3  there is no such process. With --json: nothing could be looked at, or what is "
+	    "there cannot be read",
 	    children,
 	    NULL,
 	    NULL};
@@ -287,12 +291,11 @@ int nh_cmd_status(int argc, char **argv)
 	json_t *doc;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
-	if (nh_snapshot_take(&snapshot, &a.select, argv[0]) != 0 || snapshot.nprocesses == 0) {
-		nh_say_no_job(&snapshot, &a.select, argv[0]);
-		status = NH_EXIT_NO_JOB;
-	} else {
+	nh_snapshot_take(&snapshot, &a.select, argv[0]);
+	if (snapshot.nprocesses == 0)
+		status = nh_no_job(&snapshot, &a.select, argv[0], a.json);
+	else
 		status = verdict(&snapshot);
-	}
 	if (a.json) {
 		doc = nh_status_json(&snapshot, a.connections);
 		json_dumpf(doc, stdout, NH_JSON_FORM | JSON_INDENT(2) | JSON_REAL_PRECISION(9));
