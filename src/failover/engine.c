@@ -629,7 +629,14 @@ static void frame(struct ha_comm *comm, const struct ha_frame_header *header,
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-static ha_result_t open_failover(struct ha_comm *comm, const struct ha_wire_endpoint *local)
+static void reconnect_at(struct ha_instance *inst, bool is_send, struct ha_reconnect_at *out)
+{
+	if (ha_reconnect_server_open(inst, &out->addr) && !is_send)
+		out->secrets = ha_secrets_new();
+}
+
+static ha_result_t open_failover(struct ha_comm *comm, const struct ha_hello *local,
+				 const struct ha_hello *remote)
 {
 	struct ha_failover *fo = calloc(1, sizeof(*fo));
 
@@ -640,9 +647,11 @@ static ha_result_t open_failover(struct ha_comm *comm, const struct ha_wire_endp
 	comm->failover = fo;
 	fo->resumed = true; /* the handshake did what RESUME and RESUMED do later */
 	fo->epoch = 1;
-	fo->sl = local->sl;
-	fo->traffic_class = local->traffic_class;
-	fo->nqps = local->nqps;
+	fo->sl = local->endpoint.sl;
+	fo->traffic_class = local->endpoint.traffic_class;
+	fo->nqps = local->endpoint.nqps;
+	fo->reconnect_at = local->reconnect_at;
+	fo->peer_reconnect_at = remote->reconnect_at;
 	fo->peer_window.base = 1;
 	fo->heard_ns = fo->tick_ns = fo->joined_ns = ha_now_ns();
 	ha_slot_begin(&fo->slots[0], comm->paths[0]->generation);
@@ -680,7 +689,7 @@ static void offer_port(struct ha_comm *comm, unsigned i, struct ha_offer *out)
 static void say_ports(struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
-	struct ha_port_offers ports = {.count = fo->noffers, .reconnect_at = fo->reconnect_at};
+	struct ha_port_offers ports = {.count = fo->noffers};
 	uint8_t payload[HA_PORT_OFFERS_MAX_BYTES];
 	size_t length;
 
@@ -733,8 +742,6 @@ static void start(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
 
-	if (ha_reconnect_server_open(comm->inst, &fo->reconnect_at.addr) && !comm->is_send)
-		fo->reconnect_at.secrets = ha_secrets_new();
 	open_heartbeats(comm);
 	fo->ports_said = ha_signaling_ports_up(comm); /* before: what changes meanwhile is said */
 	say_ports(comm);
@@ -867,6 +874,7 @@ static bool memory_refused(struct ha_comm *comm, const struct ha_nic *nic)
 
 const struct ha_failover_ops ha_failover_engine = {
     .features = HA_FEATURE_FAILOVER,
+    .reconnect_at = reconnect_at,
     .open = open_failover,
     .start = start,
     .free = free_failover,

@@ -174,6 +174,7 @@ struct ha_failover {
 	struct ha_standby *standby;	       /* receiver */
 	struct ha_path *retired;	       /* paths that are fenced, to be closed */
 	struct ha_reconnect_at reconnect_at;   /* where our process listens */
+	struct ha_reconnect_at peer_reconnect_at;
 	struct ha_secrets next_secrets; /* receiver: said for the next time, perhaps not heard */
 	struct ha_reconnect *reconnect; /* reconnect.c; NULL until the socket breaks */
 };

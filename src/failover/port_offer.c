@@ -43,21 +43,7 @@ size_t ha_port_offers_encode(const struct ha_port_offers *in, uint8_t out[HA_POR
 	ha_put_zeros(&w, 7);
 	for (unsigned i = 0; i < in->count; i++)
 		put_offer(&w, &in->offers[i]);
-	ha_put_uint(&w, in->reconnect_at.secrets.ask, 8);
-	ha_put_uint(&w, in->reconnect_at.secrets.answer, 8);
-	if (in->reconnect_at.addr.sa.sa_family != AF_UNSPEC)
-		ha_put_address(&w, &in->reconnect_at.addr);
-	else
-		ha_put_zeros(&w, HA_ADDRESS_BYTES);
 	return (size_t)(w.at - out);
-}
-
-static void get_reconnect_at(struct ha_reader *r, struct ha_reconnect_at *out)
-{
-	out->secrets.ask = ha_get64(r);
-	out->secrets.answer = ha_get64(r);
-	if (!ha_get_address(r, &out->addr))
-		memset(out, 0, sizeof(*out));
 }
 
 enum ha_wire_result ha_port_offers_decode(const uint8_t *in, size_t len, struct ha_port_offers *out)
@@ -70,7 +56,7 @@ enum ha_wire_result ha_port_offers_decode(const uint8_t *in, size_t len, struct 
 		return HA_WIRE_SHORT;
 	said = ha_get8(&r);
 	r.at += 7;
-	if (len < 8 + (size_t)said * HA_OFFER_BYTES + HA_RECONNECT_AT_BYTES)
+	if (len < 8 + (size_t)said * HA_OFFER_BYTES)
 		return HA_WIRE_SHORT;
 	if (said == 0)
 		return HA_WIRE_BAD_VALUE;
@@ -80,7 +66,5 @@ enum ha_wire_result ha_port_offers_decode(const uint8_t *in, size_t len, struct 
 		if (out->offers[i].live_qpn > 0xffffff)
 			return HA_WIRE_BAD_VALUE;
 	}
-	r.at = in + 8 + (size_t)said * HA_OFFER_BYTES;
-	get_reconnect_at(&r, &out->reconnect_at);
 	return HA_WIRE_OK;
 }

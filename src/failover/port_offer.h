@@ -27,25 +27,13 @@ struct ha_offer {
 	char device[32];
 };
 
-/*
- * Where this end's process listens when the bootstrap socket breaks. A receiver is dialled again
- * there, and the two ends know each other by the secrets. A sender says none: all that its receiver
- * asks is whether its host refuses, as it does when the process is gone.
- */
-struct ha_reconnect_at {
-	struct ha_secrets secrets;
-	union ha_sockaddr addr; /* AF_UNSPEC: nowhere */
-};
-
 struct ha_port_offers {
 	uint8_t count;
-	struct ha_reconnect_at reconnect_at;
 	struct ha_offer offers[HA_MAX_OFFERS];
 };
 
 #define HA_OFFER_BYTES		 80
-#define HA_RECONNECT_AT_BYTES	 40
-#define HA_PORT_OFFERS_MAX_BYTES (8 + HA_MAX_OFFERS * HA_OFFER_BYTES + HA_RECONNECT_AT_BYTES)
+#define HA_PORT_OFFERS_MAX_BYTES (8 + HA_MAX_OFFERS * HA_OFFER_BYTES)
 
 size_t ha_port_offers_encode(const struct ha_port_offers *in,
 			     uint8_t out[HA_PORT_OFFERS_MAX_BYTES]);

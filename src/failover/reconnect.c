@@ -43,12 +43,12 @@ struct ha_reconnect {
 
 static const struct ha_reconnect_at *server_of(const struct ha_comm *comm)
 {
-	return &comm->failover->peer_ports.reconnect_at;
+	return &comm->failover->peer_reconnect_at;
 }
 
 /*
- * At the host that we were connected to, whatever PORTS says of it: no peer can make us reconnect
- * another one.
+ * At the host that we were connected to, and HELLO does not even say one: no peer can make us
+ * reconnect another one.
  */
 static bool find_server(const struct ha_comm *comm, union ha_sockaddr *addr)
 {
@@ -201,7 +201,7 @@ static enum ha_step hear_answer(struct ha_comm *comm)
 	comm->failover->reconnect->refused = 0;
 	ha_handshake_key_socket(comm, sock, comm->failover->reconnect->nonce, said.nonce);
 	/* The ones before are of no use any more once the receiver has heard READY. */
-	comm->failover->peer_ports.reconnect_at.secrets = said.next;
+	comm->failover->peer_reconnect_at.secrets = said.next;
 	if (!ha_frame_sock_queue(sock, HA_FRAME_READY, NULL, 0))
 		return lost(comm, "no room for what is to be said");
 	return ha_failover_reconnected(comm, sock) ? HA_STEP_NEXT : lost(comm, "not now");
@@ -249,7 +249,7 @@ static bool begin(struct ha_comm *comm, uint64_t now_ns)
 	union ha_sockaddr addr;
 
 	if (!find_server(comm, &addr))
-		return false; /* nothing to reconnect, or PORTS never came */
+		return false; /* the peer listens nowhere that we could dial */
 	if (!reconnect) {
 		reconnect = calloc(1, sizeof(*reconnect));
 		if (!reconnect) {

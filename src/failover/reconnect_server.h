@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where a sender whose bootstrap socket broke dials in again: one listening socket per process,
- * whatever number of connections it receives on. PORTS tells the sender where it is, and two
+ * whatever number of connections it receives on. HELLO tells the sender where it is, and two
  * secrets of the connection's own.
  *
  * Anyone can connect to it. A *client* has a seat (base/seats.h) and a deadline until its first

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 struct ha_comm;
+struct ha_instance;
 struct ha_nic;
 struct ha_path;
 
@@ -40,11 +41,14 @@ struct ha_failover_ops {
 	/* Constant: what the handshake offers because of it, of HA_FEATURE_*. */
 	uint64_t features;
 
+	/* Where a peer dials when the socket breaks, for HELLO: nowhere, if it is as it was. */
+	void (*reconnect_at)(struct ha_instance *inst, bool is_send, struct ha_reconnect_at *out);
 	/*
 	 * A connection's life. open: after the handshake, before anything else can happen; start:
 	 * its control socket is up; free: nobody else knows the connection any more.
 	 */
-	ha_result_t (*open)(struct ha_comm *comm, const struct ha_wire_endpoint *local);
+	ha_result_t (*open)(struct ha_comm *comm, const struct ha_hello *local,
+			    const struct ha_hello *remote);
 	void (*start)(struct ha_comm *comm);
 	void (*free)(struct ha_comm *comm);
 

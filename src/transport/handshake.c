@@ -137,6 +137,8 @@ void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl,
 	ha_copy_text(out->host, sizeof(out->host), comm->inst->host);
 	out->max_recvs = (uint16_t)comm->config->max_recvs;
 	out->window = HA_WINDOW;
+	if (comm->config->enable_backup)
+		comm->inst->failover->reconnect_at(comm->inst, comm->is_send, &out->reconnect_at);
 	ha_path_endpoint(comm->paths[0], &out->endpoint);
 	out->endpoint.sl = sl;
 	out->endpoint.traffic_class = tc;
@@ -287,7 +289,7 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	    !ha_comm_has_failover(comm))
 		return HA_ERR_SYSTEM;
 	ha_comm_use_path(comm, 0);
-	return comm->ops->open(comm, &local->endpoint);
+	return comm->ops->open(comm, local, remote);
 }
 
 void ha_handshake_connected(const struct ha_comm *comm, struct ha_hello *local)

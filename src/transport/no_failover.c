@@ -11,10 +11,19 @@
 
 #include <string.h>
 
-static ha_result_t open_nothing(struct ha_comm *comm, const struct ha_wire_endpoint *local)
+static void nowhere(struct ha_instance *inst, bool is_send, struct ha_reconnect_at *out)
+{
+	(void)inst;
+	(void)is_send;
+	(void)out;
+}
+
+static ha_result_t open_nothing(struct ha_comm *comm, const struct ha_hello *local,
+				const struct ha_hello *remote)
 {
 	(void)comm;
 	(void)local;
+	(void)remote;
 	return HA_OK;
 }
 
@@ -114,6 +123,7 @@ static void describe(const struct ha_comm *comm, struct ha_failover_view *out)
 
 const struct ha_failover_ops ha_no_failover = {
     .features = 0,
+    .reconnect_at = nowhere,
     .open = open_nothing,
     .start = nothing,
     .free = nothing,

@@ -240,6 +240,30 @@ bool ha_endpoint_valid(const struct ha_wire_endpoint *e)
 	return true;
 }
 
+/* The host is not said: it is the one that the first socket goes to. */
+static void put_reconnect_at(struct ha_writer *w, const union ha_sockaddr *addr)
+{
+	bool v6 = addr->sa.sa_family == AF_INET6, v4 = addr->sa.sa_family == AF_INET;
+
+	ha_put_uint(w, v6 ? ntohs(addr->in6.sin6_port) : v4 ? ntohs(addr->in.sin_port) : 0, 2);
+	ha_put_uint(w, v6 ? 6 : v4 ? 4 : 0, 1);
+	ha_put_uint(w, 0, 1);
+}
+
+static void get_reconnect_at(struct ha_reader *r, union ha_sockaddr *addr)
+{
+	uint16_t port = htons(ha_get16(r));
+	uint8_t family = ha_get8(r);
+
+	ha_get8(r);
+	if (port == 0)
+		return;
+	if (family == 6)
+		addr->in6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = port};
+	else if (family == 4)
+		addr->in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port};
+}
+
 void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES])
 {
 	struct ha_writer w = {out};
@@ -252,11 +276,13 @@ void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES])
 	ha_put_uint(&w, in->features, 8);
 	ha_put_uint(&w, in->connection_id, 8);
 	ha_put_uint(&w, in->pid, 4);
-	ha_put_uint(&w, 0, 4);
+	put_reconnect_at(&w, &in->reconnect_at.addr);
 	ha_put_text(&w, in->host, sizeof(in->host));
 	ha_put_endpoint(&w, &in->endpoint);
 	ha_put_zeros(&w, HA_HELLO_NONCE_OFFS - (size_t)(w.at - out));
 	ha_put_bytes(&w, in->nonce, sizeof(in->nonce));
+	ha_put_uint(&w, in->reconnect_at.secrets.ask, 8);
+	ha_put_uint(&w, in->reconnect_at.secrets.answer, 8);
 	ha_put_zeros(&w, HA_HELLO_BYTES - (size_t)(w.at - out));
 }
 
@@ -275,10 +301,15 @@ enum ha_wire_result ha_hello_decode(const uint8_t *in, size_t len, struct ha_hel
 	out->features = ha_get64(&r);
 	out->connection_id = ha_get64(&r);
 	out->pid = ha_get32(&r);
-	ha_get32(&r);
+	get_reconnect_at(&r, &out->reconnect_at.addr);
 	ha_get_text(&r, out->host, sizeof(out->host));
 	ha_get_endpoint(&r, &out->endpoint);
-	memcpy(out->nonce, in + HA_HELLO_NONCE_OFFS, sizeof(out->nonce));
+	r.at = in + HA_HELLO_NONCE_OFFS;
+	ha_get_bytes(&r, out->nonce, sizeof(out->nonce));
+	out->reconnect_at.secrets.ask = ha_get64(&r);
+	out->reconnect_at.secrets.answer = ha_get64(&r);
+	if (out->reconnect_at.addr.sa.sa_family == AF_UNSPEC)
+		out->reconnect_at.secrets = (struct ha_secrets){0}; /* they are good for nothing */
 	if (out->version == 0 || out->min_version == 0 || out->min_version > out->version)
 		return HA_WIRE_BAD_VALUE;
 	if (out->max_recvs < 1 || out->window < HA_MAX_OUTSTANDING ||

@@ -130,6 +130,17 @@ struct ha_wire_endpoint {
 
 #define HA_NONCE_BYTES 16 /* random, and never used again */
 
+/*
+ * Where an end's process listens when the bootstrap socket breaks. Said in HELLO, so that there is
+ * no moment at which a socket can break for good. A receiver is dialled again there, and the two
+ * ends know each other by the secrets. A sender says none: all that its receiver asks is whether
+ * its host refuses, as it does when the process is gone.
+ */
+struct ha_reconnect_at {
+	struct ha_secrets secrets;
+	union ha_sockaddr addr; /* AF_UNSPEC: nowhere. Of a peer family and port only are known */
+};
+
 struct ha_hello {
 	uint64_t secret; /* of the handle: the connector's is `ask`, the listener's `answer` */
 	uint16_t version;
@@ -141,16 +152,19 @@ struct ha_hello {
 	uint16_t max_recvs;
 	uint16_t window; /* depth of the rings */
 	uint8_t nonce[HA_NONCE_BYTES];
+	struct ha_reconnect_at reconnect_at;
 	struct ha_wire_endpoint endpoint;
 };
 
 #define HA_ENDPOINT_BYTES 224
 _Static_assert(HA_ENDPOINT_BYTES == 96 + HA_WIRE_MAX_QPS * 8, "queue pairs are what comes last");
 #define HA_HELLO_NONCE_OFFS 320 /* from 296 on is room for rails and one-sided connections */
+#define HA_HELLO_AGAIN_OFFS 336 /* the secrets of a socket that is dialled again */
 #define HA_HELLO_CODE_OFFS  352 /* auth.h; zero without a key */
 #define HA_HELLO_BYTES	    384
 _Static_assert(72 + HA_ENDPOINT_BYTES + 24 == HA_HELLO_NONCE_OFFS, "wire layout");
-_Static_assert(HA_HELLO_NONCE_OFFS + HA_NONCE_BYTES <= HA_HELLO_CODE_OFFS, "wire layout");
+_Static_assert(HA_HELLO_NONCE_OFFS + HA_NONCE_BYTES == HA_HELLO_AGAIN_OFFS, "wire layout");
+_Static_assert(HA_HELLO_AGAIN_OFFS + 16 == HA_HELLO_CODE_OFFS, "wire layout");
 
 void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES]);
 /* A newer peer may append fields: bytes after the ones we know are ignored. */

@@ -39,7 +39,7 @@ enum { TO_LISTENER, TO_CONNECTOR, TO_LANE, ROLES };
 /* Lengths of frames. */
 #define FRAME(payload) (HA_FRAME_HEADER + (payload))
 #define HELLO	       FRAME(HA_HELLO_BYTES)
-#define PORTS	       FRAME(8 + 2 * HA_OFFER_BYTES + HA_RECONNECT_AT_BYTES)
+#define PORTS	       FRAME(8 + 2 * HA_OFFER_BYTES)
 #define MESSAGE	       FRAME(HA_MESSAGE_BYTES)
 #define MESSAGE_END    FRAME(HA_MESSAGE_MAX_BYTES) /* with an end of a path */
 

@@ -66,9 +66,6 @@ __attribute__((constructor)) static void make_seeds(void)
 	ports[0] = AS_PORTS;
 	for (unsigned i = 0; i < HA_MAX_OFFERS; i++)
 		list.offers[i] = (struct ha_offer){.port_num = 1, .live_qpn = i, .device = "rxe0"};
-	list.reconnect_at.secrets = (struct ha_secrets){6, 7};
-	list.reconnect_at.addr.in.sin_family = AF_INET;
-	list.reconnect_at.addr.in.sin_port = htons(7);
 	ha_port_offers_encode(&list, ports + 1);
 }
 
@@ -129,8 +126,6 @@ static void as_ports(uint8_t *data, size_t size)
 		FUZZ_CHECK(list.offers[i].live_qpn <= 0xffffff);
 		FUZZ_CHECK(memchr(list.offers[i].device, '\0', sizeof(list.offers[i].device)));
 	}
-	if (ha_secrets_known(&list.reconnect_at.secrets))
-		FUZZ_CHECK(ha_sockaddr_len(&list.reconnect_at.addr) != 0);
 	FUZZ_CHECK(ha_port_offers_decode(bytes, ha_port_offers_encode(&list, bytes), &again) ==
 		   HA_WIRE_OK);
 	FUZZ_CHECK(memcmp(&list, &again, sizeof(list)) == 0);

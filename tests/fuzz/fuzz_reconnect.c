@@ -121,7 +121,7 @@ static size_t heard_so_far(int fd, uint8_t *heard)
 /* A server of ours is where the sender dials. */
 static void to_sender(struct pair *pair, uint8_t how, uint8_t *said, size_t size, size_t step)
 {
-	struct ha_reconnect_at *at = &pair->send->failover->peer_ports.reconnect_at;
+	struct ha_reconnect_at *at = &pair->send->failover->peer_reconnect_at;
 	union ha_sockaddr right = at->addr;
 	socklen_t length = sizeof(at->addr.in);
 	int fd = -1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -165,7 +165,7 @@ static void open_settled(struct pair *pair)
 	pair_up(pair);
 	for (int i = 0; i < 1000 && pair->send->failover->peer_ports.count == 0; i++)
 		pair_idle(pair, 1);
-	FUZZ_CHECK(ha_secrets_known(&pair->send->failover->peer_ports.reconnect_at.secrets));
+	FUZZ_CHECK(ha_secrets_known(&pair->send->failover->peer_reconnect_at.secrets));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -51,6 +51,9 @@ __attribute__((constructor)) static void make_seeds(void)
 	handle.addr.in.sin_port = htons(1);
 	ha_handle_encode(&handle, seeds[AS_HANDLE] + 1);
 	ha_frame_header_encode(&header, seeds[AS_HEADER] + 1);
+	hello.reconnect_at.secrets = (struct ha_secrets){6, 7};
+	hello.reconnect_at.addr.in.sin_family = AF_INET;
+	hello.reconnect_at.addr.in.sin_port = htons(7);
 	ha_hello_encode(&hello, seeds[AS_HELLO] + 1);
 	ha_reject_encode(&reject, seeds[AS_REJECT] + 1);
 	ha_bye_encode(&bye, seeds[AS_BYE] + 1);
@@ -93,6 +96,8 @@ static void as_hello(uint8_t *data, size_t size)
 	FUZZ_CHECK(hello.endpoint.nqps >= 1 && hello.endpoint.nqps <= HA_WIRE_MAX_QPS);
 	FUZZ_CHECK(memchr(hello.host, '\0', sizeof(hello.host)) != NULL);
 	FUZZ_CHECK(memchr(hello.endpoint.device, '\0', sizeof(hello.endpoint.device)) != NULL);
+	if (ha_secrets_known(&hello.reconnect_at.secrets))
+		FUZZ_CHECK(ha_sockaddr_len(&hello.reconnect_at.addr) != 0);
 	ha_hello_encode(&hello, bytes);
 	FUZZ_CHECK(ha_hello_decode(bytes, sizeof(bytes), &again) == HA_WIRE_OK);
 	FUZZ_CHECK(memcmp(&hello, &again, sizeof(hello)) == 0);

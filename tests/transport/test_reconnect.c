@@ -44,8 +44,8 @@ static void settle(struct pair *pair)
 				     pair->recv->failover->peer_ports.count == 0);
 	     i++)
 		pair_idle(pair, 1);
-	assert_true(ha_secrets_known(&pair->send->failover->peer_ports.reconnect_at.secrets));
-	assert_false(ha_secrets_known(&pair->recv->failover->peer_ports.reconnect_at.secrets));
+	assert_true(ha_secrets_known(&pair->send->failover->peer_reconnect_at.secrets));
+	assert_false(ha_secrets_known(&pair->recv->failover->peer_reconnect_at.secrets));
 }
 
 static void open_settled(struct pair *pair, uint32_t rails)
@@ -225,15 +225,15 @@ static void it_is_dialled_until_it_answers(void **state)
 	open_settled(&pair, 1);
 	listener = peer_listen(handle, 1);
 	assert_int_equal(ha_handle_decode(handle, &hole), HA_WIRE_OK);
-	real = pair.send->failover->peer_ports.reconnect_at;
-	pair.send->failover->peer_ports.reconnect_at.addr = hole.addr;
+	real = pair.send->failover->peer_reconnect_at;
+	pair.send->failover->peer_reconnect_at.addr = hole.addr;
 	break_socket(pair.recv);
 	pair_idle(&pair, 10000);
 	assert_true(pair.send->failover->socket_broken);
 	assert_int_equal(ha_comm_error(pair.send), HA_OK);
 	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
 	transfer(&pair, 3000, 1);
-	pair.send->failover->peer_ports.reconnect_at = real;
+	pair.send->failover->peer_reconnect_at = real;
 	wait_rejoined(&pair, 1, 5000);
 	close(listener);
 	assert_socket_carries_messages(&pair);
@@ -541,10 +541,10 @@ static void a_rejoin_that_is_cut_off_is_begun_again(void **state)
 		answer = hear_rejoin(&pair, fd);
 		close(fd);
 		if (heard) /* by the sender, whose READY does not arrive */
-			pair.send->failover->peer_ports.reconnect_at.secrets = answer.next;
+			pair.send->failover->peer_reconnect_at.secrets = answer.next;
 		break_socket(pair.send);
 		wait_rejoined(&pair, 1, 50);
-		assert_memory_equal(&pair.send->failover->peer_ports.reconnect_at.secrets,
+		assert_memory_equal(&pair.send->failover->peer_reconnect_at.secrets,
 				    &pair.recv->failover->reconnect_at.secrets,
 				    sizeof(struct ha_secrets));
 		assert_socket_carries_messages(&pair);

@@ -220,11 +220,6 @@ static struct ha_port_offers sample_ports(unsigned count)
 						.gid = {[15] = (uint8_t)i}};
 		strcpy(p.offers[i].device, "mlx5_0");
 	}
-	p.reconnect_at.secrets = (struct ha_secrets){0xfedcba9876543210, 0x123456789};
-	p.reconnect_at.addr.in6.sin6_family = AF_INET6;
-	p.reconnect_at.addr.in6.sin6_port = htons(4711);
-	p.reconnect_at.addr.in6.sin6_scope_id = 2;
-	p.reconnect_at.addr.in6.sin6_addr = in6addr_loopback;
 	return p;
 }
 
@@ -248,38 +243,6 @@ static void lists_of_ports_survive_and_truncated_ones_are_refused(void **state)
 	}
 }
 
-static void an_address_that_is_none_is_nowhere(void **state)
-{
-	static const struct ha_reconnect_at nowhere;
-	struct ha_port_offers in = sample_ports(2), out;
-	uint8_t bytes[HA_PORT_OFFERS_MAX_BYTES];
-	size_t length = ha_port_offers_encode(&in, bytes);
-
-	(void)state;
-	bytes[length - HA_ADDRESS_BYTES] = 5; /* a family that is none of ours */
-	assert_int_equal(ha_port_offers_decode(bytes, length, &out), HA_WIRE_OK);
-	assert_memory_equal(&out.reconnect_at, &nowhere, sizeof(nowhere));
-}
-
-static void an_address_to_dial_again_survives(void **state)
-{
-	struct ha_port_offers in = sample_ports(1), out;
-	uint8_t bytes[HA_PORT_OFFERS_MAX_BYTES];
-
-	(void)state;
-	memset(&in.reconnect_at.addr, 0, sizeof(in.reconnect_at.addr));
-	in.reconnect_at.addr.in.sin_family = AF_INET;
-	in.reconnect_at.addr.in.sin_port = htons(80);
-	in.reconnect_at.addr.in.sin_addr.s_addr = htonl(0x0a000001);
-	assert_int_equal(ha_port_offers_decode(bytes, ha_port_offers_encode(&in, bytes), &out),
-			 HA_WIRE_OK);
-	assert_memory_equal(&in, &out, sizeof(in));
-	memset(&in.reconnect_at, 0, sizeof(in.reconnect_at)); /* the sender's: nowhere */
-	assert_int_equal(ha_port_offers_decode(bytes, ha_port_offers_encode(&in, bytes), &out),
-			 HA_WIRE_OK);
-	assert_memory_equal(&in, &out, sizeof(in));
-}
-
 static void more_ports_than_we_take_are_the_peers_last_choice(void **state)
 {
 	struct ha_port_offers in = sample_ports(HA_MAX_OFFERS), out;
@@ -288,8 +251,7 @@ static void more_ports_than_we_take_are_the_peers_last_choice(void **state)
 
 	(void)state;
 	memset(bytes, 0xff, sizeof(bytes)); /* what is beyond ours is not looked at */
-	length = ha_port_offers_encode(&in, bytes) - HA_RECONNECT_AT_BYTES;
-	memmove(bytes + length + 3 * HA_OFFER_BYTES, bytes + length, HA_RECONNECT_AT_BYTES);
+	length = ha_port_offers_encode(&in, bytes);
 	memset(bytes + length, 0xff, 3 * HA_OFFER_BYTES);
 	bytes[0] = HA_MAX_OFFERS + 3;
 	assert_int_equal(ha_port_offers_decode(bytes, sizeof(bytes), &out), HA_WIRE_OK);
@@ -308,8 +270,6 @@ int main(void)
 	    cmocka_unit_test(bytes_that_a_newer_peer_appends_are_ignored),
 	    cmocka_unit_test(fields_outside_their_range_are_refused),
 	    cmocka_unit_test(lists_of_ports_survive_and_truncated_ones_are_refused),
-	    cmocka_unit_test(an_address_that_is_none_is_nowhere),
-	    cmocka_unit_test(an_address_to_dial_again_survives),
 	    cmocka_unit_test(more_ports_than_we_take_are_the_peers_last_choice),
 	};
 

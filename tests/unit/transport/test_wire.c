@@ -156,6 +156,50 @@ static void hellos_survive_the_trip(void **state)
 	assert_memory_equal(bytes, again, sizeof(bytes));
 }
 
+static void where_to_dial_again_survives_a_hello(void **state)
+{
+	static const union ha_sockaddr places[] = {
+	    {.in = {.sin_family = AF_INET, .sin_port = 0x1234}},
+	    {.in6 = {.sin6_family = AF_INET6, .sin6_port = 0x1234}},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		struct ha_hello in = sample_hello(), out;
+		uint8_t bytes[HA_HELLO_BYTES];
+
+		in.reconnect_at.secrets = (struct ha_secrets){0xfedcba9876543210, 0x123456789};
+		in.reconnect_at.addr = places[i];
+		ha_hello_encode(&in, bytes);
+		assert_int_equal(ha_hello_decode(bytes, sizeof(bytes), &out), HA_WIRE_OK);
+		assert_memory_equal(&out.reconnect_at, &in.reconnect_at, sizeof(in.reconnect_at));
+		in.reconnect_at.secrets = (struct ha_secrets){0}; /* a sender's */
+		ha_hello_encode(&in, bytes);
+		assert_int_equal(ha_hello_decode(bytes, sizeof(bytes), &out), HA_WIRE_OK);
+		assert_memory_equal(&out.reconnect_at, &in.reconnect_at, sizeof(in.reconnect_at));
+	}
+}
+
+static void a_hello_without_a_port_or_a_family_of_ours_says_nowhere(void **state)
+{
+	static const struct ha_reconnect_at nowhere;
+
+	(void)state;
+	for (unsigned field = 0; field < 2; field++) {
+		struct ha_hello in = sample_hello(), out;
+		uint8_t bytes[HA_HELLO_BYTES];
+
+		in.reconnect_at.secrets = (struct ha_secrets){1, 2};
+		in.reconnect_at.addr.in.sin_family = AF_INET;
+		in.reconnect_at.addr.in.sin_port = htons(field == 0 ? 0 : 4711);
+		ha_hello_encode(&in, bytes);
+		if (field == 1)
+			bytes[38] = 5; /* the family */
+		assert_int_equal(ha_hello_decode(bytes, sizeof(bytes), &out), HA_WIRE_OK);
+		assert_memory_equal(&out.reconnect_at, &nowhere, sizeof(nowhere));
+	}
+}
+
 static void a_hello_cut_short_is_refused_and_a_longer_one_is_understood(void **state)
 {
 	struct ha_hello in = sample_hello(), out;
@@ -293,6 +337,8 @@ int main(void)
 	    cmocka_unit_test(frames_know_strangers_by_the_first_four_bytes),
 	    cmocka_unit_test(a_frame_longer_than_any_of_ours_is_refused),
 	    cmocka_unit_test(hellos_survive_the_trip),
+	    cmocka_unit_test(where_to_dial_again_survives_a_hello),
+	    cmocka_unit_test(a_hello_without_a_port_or_a_family_of_ours_says_nowhere),
 	    cmocka_unit_test(a_hello_cut_short_is_refused_and_a_longer_one_is_understood),
 	    cmocka_unit_test(hello_fields_out_of_range_are_refused),
 	    cmocka_unit_test(names_from_the_wire_cannot_spoil_the_log),
