@@ -1,5 +1,6 @@
 # What nccl-net-check (CHECK) promises about exit status, messages and JSON, on a GOOD plugin, one
-# that HANGS in test, one that CRASHES in test and one that is V8_ONLY.
+# that HANGS in test, one that CRASHES in test, one that LACKS test and one that is V8_ONLY. Of a member that is missing
+# nccl-net-perf (PERF) says the same.
 
 # expect(status regex args...)
 function(expect status regex)
@@ -32,6 +33,14 @@ expect(1 "FAIL.*no end after 5 s; the process, in test for" ${HANGS} --api v8 --
   --limit 5)
 expect(1 "FAIL +v8 +sizes-null .*in test for.*PASS +v8 +iflush" ${CRASHES} --api v8
   --rule sizes-null --rule iflush)
+
+# A member that is missing once init has succeeded is named, and nothing is called.
+expect(1 "FAIL +v12 +vtable .*members that are NULL after init: test" ${LACKS} --api v12 --rule vtable)
+execute_process(COMMAND ${PERF} --plugin ${LACKS} --ranks 2 --op sendrecv -b 8 -e 8 RESULT_VARIABLE got
+  OUTPUT_VARIABLE out ERROR_VARIABLE out TIMEOUT 40)
+if(NOT got EQUAL 3 OR NOT out MATCHES "v12 of plugin .* lacks test after init")
+  message(FATAL_ERROR "nccl-net-perf: exit status ${got}:\n${out}")
+endif()
 
 expect(1 "1 passed, 1 failed" ${CRASHES} --api v9 --rule sizes-null --rule iflush --json ${JSON})
 file(READ ${JSON} json)

@@ -314,12 +314,13 @@ const char *np_result_name(ncclResult_t result)
 	return names[result];
 }
 
-int np_missing_members(const struct np_plugin *p, char *buf, size_t len)
+int np_missing_members(const struct np_plugin *p, enum np_moment moment, char *buf, size_t len)
 {
 	/*
-	 * The members that NCCL calls without looking. Their order is the same in every version
+	 * Those of before init come first. Their order is the same in every version
 	 * (asserted below), so v8's names index the table as an array of pointers.
 	 */
+	enum { BEFORE_INIT = 2 };
 #define MEMBER(m)                                                                                  \
 	{                                                                                          \
 #m, offsetof(ncclNet_v8_t, m)                                                      \
@@ -334,12 +335,14 @@ int np_missing_members(const struct np_plugin *p, char *buf, size_t len)
 	    MEMBER(test),    MEMBER(closeSend), MEMBER(closeRecv), MEMBER(closeListen),
 	};
 #undef MEMBER
-	size_t used = 0;
+	size_t used = 0, count = sizeof(required) / sizeof(required[0]);
 	int missing = 0;
 
 	if (len)
 		buf[0] = '\0';
-	for (size_t i = 0; i < sizeof(required) / sizeof(required[0]); i++) {
+	if (moment == NP_BEFORE_INIT)
+		count = BEFORE_INIT;
+	for (size_t i = 0; i < count; i++) {
 		void *member;
 
 		memcpy(&member, (const char *)p->table.any + required[i].offset, sizeof(member));

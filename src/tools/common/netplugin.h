@@ -70,10 +70,12 @@ int np_parse_api(const char *text);
 const char *np_result_name(ncclResult_t result);
 
 /*
- * The names of required members that are NULL, comma separated, into buf; returns how many.
- * NCCL calls each of them without looking.
+ * The names of members that NCCL uses without looking and that are NULL, comma separated, into buf;
+ * returns how many. Before init succeeds it needs a name and init: a plugin may fill in the rest
+ * there.
  */
-int np_missing_members(const struct np_plugin *p, char *buf, size_t len);
+enum np_moment { NP_BEFORE_INIT, NP_AFTER_INIT };
+int np_missing_members(const struct np_plugin *p, enum np_moment moment, char *buf, size_t len);
 
 /* ---- the calls -------------------------------------------------------------------------- */
 

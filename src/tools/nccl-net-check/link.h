@@ -55,19 +55,40 @@ void pattern_fill(char *data, size_t size, uint64_t seed);
 size_t pattern_mismatch(const char *data, size_t size, uint64_t seed);
 void pattern_check(struct check *t, const char *data, size_t size, uint64_t seed, const char *what);
 
-/*
- * Call again and again until accepted. `drive` is for local links, where nobody else calls the
- * other end: a receive request to test meanwhile, as NCCL's progress thread would.
- */
-void *post_send(struct check *t, void *comm, void *data, size_t size, int tag, void *mhandle,
-		void *drive);
+/* Call again and again until accepted, where the other end is called by somebody else. */
+void *post_send(struct check *t, void *comm, void *data, size_t size, int tag, void *mhandle);
 void *post_recv(struct check *t, void *comm, void *data, size_t size, int tag, void *mhandle);
 void *post_group(struct check *t, void *comm, int n, void **data, size_t *sizes, int *tags,
 		 void **mhandles);
 
+/*
+ * A connection both of whose ends are in use, after which a receive alone may be posted: some
+ * plugins accept none before the sender first calls isend. In two processes both call it, each with
+ * its comm.
+ */
+void link_begin(struct check *t, void *comm, bool sends);
+
+/* One message of a local link. Memory is the caller's, and registered. */
+struct message {
+	void *out, *out_mr; /* to be sent */
+	void *in, *in_mr;   /* where it goes */
+	size_t size;
+	int tag;
+};
+
+/*
+ * Posts both ends of it, as two proxies would that know nothing of each other: which is accepted
+ * first is the plugin's matter. *send is NULL if the send was done before the receive was accepted.
+ */
+void post_message(struct check *t, const struct link *link, const struct message *m, void **send,
+		  void **recv);
+/* The same until it has arrived; `what` is said if it does not. */
+void link_transfer(struct check *t, const struct link *link, const struct message *m,
+		   const char *what);
+
 /* Tests until done; sizes[NP_MAX_RECVS] or NULL. */
 void await_done(struct check *t, void *request, int *sizes, const char *what);
-/* The same for two requests whose ends are both in this process. */
+/* The same for two requests whose ends are both in this process; NULL: that one is done. */
 void await_both(struct check *t, void *request_a, void *request_b, const char *what);
 /* Tests once, with room for the sizes of any group. */
 bool test_once(struct check *t, void *request, int *sizes);

@@ -33,7 +33,7 @@ void rule_data(struct check *t)
 		char *data = b.data + i % 7; /* odd addresses too */
 		if (sender) {
 			pattern_fill(data, size, i);
-			void *request = post_send(t, comm, data, size, 5, b.mhandle, NULL);
+			void *request = post_send(t, comm, data, size, 5, b.mhandle);
 			await_done(t, request, NULL, "a send did not complete");
 		} else {
 			memset(data, 0xee, size);
@@ -63,7 +63,7 @@ void rule_sizes(struct check *t)
 	buffer_open(t, &b, comm, CAPACITY);
 	for (size_t i = 0; i < sizeof(sent) / sizeof(sent[0]); i++) {
 		int sizes[NP_MAX_RECVS] = {-1};
-		void *request = sender ? post_send(t, comm, b.data, sent[i], 5, b.mhandle, NULL)
+		void *request = sender ? post_send(t, comm, b.data, sent[i], 5, b.mhandle)
 				       : post_recv(t, comm, b.data, CAPACITY, 5, b.mhandle);
 		await_done(t, request, sizes, "a message did not complete");
 		if (!sender && sizes[0] != (int)sent[i])
@@ -83,7 +83,7 @@ void rule_size_zero(struct check *t)
 	buffer_open(t, &b, comm, 4096);
 	for (size_t i = 0; i < sizeof(sent) / sizeof(sent[0]); i++) {
 		int sizes[NP_MAX_RECVS] = {-1};
-		void *request = sender ? post_send(t, comm, b.data, sent[i], 5, b.mhandle, NULL)
+		void *request = sender ? post_send(t, comm, b.data, sent[i], 5, b.mhandle)
 				       : post_recv(t, comm, b.data, 4096, 5, b.mhandle);
 		await_done(t, request, sizes,
 			   sent[i] ? "a message after one of 0 bytes did not complete"
@@ -110,6 +110,7 @@ void rule_capacity(struct check *t)
 	bool sent = false, received = false;
 
 	link_open_local(t, t->opt->dev, &link);
+	link_exchange(t, &link, 1, 1);
 	buffer_open(t, &out, link.send, SENT);
 	buffer_open(t, &in, link.recv, ROOM);
 	memset(in.data, CANARY, ROOM);
@@ -162,7 +163,7 @@ void rule_send_done(struct check *t)
 	for (uint64_t round = 0; round < ROUNDS; round++) {
 		if (sender) {
 			pattern_fill(b.data, SIZE, round);
-			void *request = post_send(t, comm, b.data, SIZE, 5, b.mhandle, NULL);
+			void *request = post_send(t, comm, b.data, SIZE, 5, b.mhandle);
 			await_done(t, request, NULL, "a send did not complete");
 			memset(b.data, 0xdd, SIZE);
 		} else {
@@ -284,7 +285,7 @@ void rule_size_2g(struct check *t)
 	if (sender) {
 		pattern_fill(data, CHUNK, 1);
 		pattern_fill(data + tail, size - tail, 2);
-		request = post_send(t, comm, data, size, 5, mhandle, NULL);
+		request = post_send(t, comm, data, size, 5, mhandle);
 	} else {
 		memset(data + tail, 0x3c, CHUNK);
 		request = post_recv(t, comm, data, size, 5, mhandle);

@@ -36,13 +36,14 @@ void rule_close_in_flight(struct check *t)
 	for (int round = 0; round < 2; round++) {
 		struct buffer b;
 		void *comm = link_open_pair(t, t->opt->dev);
+		link_begin(t, comm, sender);
 		buffer_open(t, &b, comm, LARGE);
 		for (int i = 0; !sender && i < DEPTH; i++)
 			post_recv(t, comm, b.data, LARGE, i, b.mhandle);
 		check_barrier(t); /* receives are posted; nobody calls test any more */
 		if (sender) {
-			post_send(t, comm, b.data, LARGE, 0, b.mhandle, NULL);
-			post_send(t, comm, b.data, 100, 1, b.mhandle, NULL);
+			post_send(t, comm, b.data, LARGE, 0, b.mhandle);
+			post_send(t, comm, b.data, 100, 1, b.mhandle);
 		}
 		check_barrier(t);
 		if (sender == (round == 0)) { /* each end is once the first to go */
@@ -65,7 +66,8 @@ void rule_close_in_flight(struct check *t)
 	}
 }
 
-/* What a completed send has promised does not depend on the sender's comm staying open. */
+/* What a completed send has promised does not depend on the sender's memory and comm being there.
+ */
 void rule_close_after_send(struct check *t)
 {
 	enum { SIZE = 1 << 20 };
@@ -79,7 +81,7 @@ void rule_close_after_send(struct check *t)
 		char *data = b.data + i * SIZE;
 		if (sender)
 			pattern_fill(data, SIZE, (uint64_t)i);
-		requests[i] = sender ? post_send(t, comm, data, SIZE, i, b.mhandle, NULL)
+		requests[i] = sender ? post_send(t, comm, data, SIZE, i, b.mhandle)
 				     : post_recv(t, comm, data, SIZE, i, b.mhandle);
 	}
 	for (int i = 0; i < DEPTH; i++) {
@@ -92,6 +94,7 @@ void rule_close_after_send(struct check *t)
 			pattern_check(t, b.data + i * SIZE, SIZE, (uint64_t)i,
 				      "received after the sender had closed");
 	}
+	MUST(t, dereg_mr, comm, b.mhandle);
 	if (sender)
 		MUST(t, close_send, comm);
 	check_barrier(t);
@@ -123,6 +126,8 @@ static void lose_peer(struct check *t, struct bereaved *b)
 	struct buffer theirs;
 	void *forth = link_open_pair(t, t->opt->dev), *back = link_open_back(t, t->opt->dev);
 
+	link_begin(t, forth, t->rank == CHECK_SENDER);
+	link_begin(t, back, t->rank == CHECK_RECEIVER);
 	if (t->rank == CHECK_RECEIVER) {
 		buffer_open(t, &theirs, forth, LARGE);
 		for (int i = 0; i < DEPTH; i++)
@@ -139,7 +144,7 @@ static void lose_peer(struct check *t, struct bereaved *b)
 		b->recvs[i] = post_recv(t, b->recv, b->in.data, MESSAGE, i, b->in.mhandle);
 	check_barrier(t);
 	for (int i = 0; i < DEPTH; i++)
-		b->sends[i] = post_send(t, b->send, b->out.data, LARGE, i, b->out.mhandle, NULL);
+		b->sends[i] = post_send(t, b->send, b->out.data, LARGE, i, b->out.mhandle);
 	check_barrier(t);
 	await_peer_death(t);
 }

@@ -73,8 +73,8 @@ void rule_tags(struct check *t)
 			for (int i = 0; i < n; i++) {
 				int k = order[i];
 				pattern_fill(g.data[k], PIECE, (uint64_t)g.tags[k]);
-				requests[i] = post_send(t, comm, g.data[k], PIECE, g.tags[k],
-							b.mhandle, NULL);
+				requests[i] =
+				    post_send(t, comm, g.data[k], PIECE, g.tags[k], b.mhandle);
 			}
 			for (int i = 0; i < n; i++)
 				await_done(t, requests[i], NULL,
@@ -104,8 +104,8 @@ void rule_sizes_group(struct check *t)
 			sent[i] = round == 0 && i == 0 ? 0 : (size_t)(1 + i * 137 + round * 31);
 		if (sender) {
 			for (int i = 0; i < n; i++)
-				requests[i] = post_send(t, comm, g.data[i], sent[i], g.tags[i],
-							b.mhandle, NULL);
+				requests[i] =
+				    post_send(t, comm, g.data[i], sent[i], g.tags[i], b.mhandle);
 			for (int i = 0; i < n; i++)
 				await_done(t, requests[i], NULL,
 					   "a send of a group did not complete");
@@ -141,7 +141,7 @@ void rule_sizes_exact(struct check *t)
 		group_make(&g, n, &b, 0, n * 100);
 		for (int i = 0; i < count; i++)
 			requests[i] =
-			    sender ? post_send(t, comm, g.data[i], 100, g.tags[i], b.mhandle, NULL)
+			    sender ? post_send(t, comm, g.data[i], 100, g.tags[i], b.mhandle)
 				   : post_group(t, comm, n, g.data, g.sizes, g.tags, g.mhandles);
 		for (int i = 0; i < count; i++) {
 			for (int k = 0; k < NP_MAX_RECVS; k++)
@@ -168,6 +168,7 @@ void rule_group_interleave(struct check *t)
 	void *requests[GROUPS][MAX_GROUP] = {{NULL}};
 	void *comm = link_open_pair(t, t->opt->dev);
 
+	link_begin(t, comm, sender);
 	buffer_open(t, &b, comm, GROUPS * MAX_GROUP * PIECE);
 	for (int k = 0; k < GROUPS; k++) {
 		group_make(&g[k], n, &b, (size_t)(k * MAX_GROUP * PIECE), k * 100);

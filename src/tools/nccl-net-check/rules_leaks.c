@@ -73,7 +73,7 @@ static void cycle(struct check *t)
 
 	buffer_open(t, &b, comm, SIZE);
 	for (int m = 0; m < MESSAGES; m++) {
-		void *request = sender ? post_send(t, comm, b.data, SIZE, m, b.mhandle, NULL)
+		void *request = sender ? post_send(t, comm, b.data, SIZE, m, b.mhandle)
 				       : post_recv(t, comm, b.data, SIZE, m, b.mhandle);
 		await_done(t, request, NULL, "a message did not complete");
 	}

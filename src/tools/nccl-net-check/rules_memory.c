@@ -38,10 +38,10 @@ void rule_mr_use(struct check *t)
 		/* those with an index below the round are deregistered */
 		for (int i = round; i < COUNT; i++) {
 			char *from = out + ranges[i].offset, *to = in + ranges[i].offset;
-			void *recv = post_recv(t, link.recv, to, ranges[i].size, i, in_mr[i]);
-			void *send =
-			    post_send(t, link.send, from, ranges[i].size, i, out_mr[i], recv);
-			await_both(t, send, recv, "a message from overlapping registrations");
+			link_transfer(
+			    t, &link,
+			    &(struct message){from, out_mr[i], to, in_mr[i], ranges[i].size, i},
+			    "a message from overlapping registrations");
 		}
 		if (pattern_mismatch(in, REGION, 8) < REGION)
 			check_fail(t, "wrong data through overlapping registrations");
@@ -66,9 +66,9 @@ void rule_mr_global(struct check *t)
 	buffer_open(t, &out, registered.send, SIZE);
 	buffer_open(t, &in, registered.recv, SIZE);
 	pattern_fill(out.data, SIZE, 6);
-	void *recv = post_recv(t, used.recv, in.data, SIZE, 1, in.mhandle);
-	void *send = post_send(t, used.send, out.data, SIZE, 1, out.mhandle, recv);
-	await_both(t, send, recv, "a message from memory registered through another comm");
+	link_transfer(t, &used,
+		      &(struct message){out.data, out.mhandle, in.data, in.mhandle, SIZE, 1},
+		      "a message from memory registered through another comm");
 	pattern_check(t, in.data, SIZE, 6, "message from memory registered through another comm");
 }
 
@@ -135,9 +135,8 @@ void rule_dmabuf_fd(struct check *t)
 	void *in_mr = register_dmabuf(t, link.recv, SIZE, &in);
 	for (int i = 0; i < ROUNDS; i++) {
 		pattern_fill(out, SIZE, (uint64_t)i);
-		void *recv = post_recv(t, link.recv, in, SIZE, i, in_mr);
-		void *send = post_send(t, link.send, out, SIZE, i, out_mr, recv);
-		await_both(t, send, recv, "a message from a dmabuf did not complete");
+		link_transfer(t, &link, &(struct message){out, out_mr, in, in_mr, SIZE, i},
+			      "a message from a dmabuf did not complete");
 		pattern_check(t, in, SIZE, (uint64_t)i, "message from a dmabuf");
 	}
 	MUST(t, dereg_mr, link.send, out_mr);
@@ -194,11 +193,10 @@ void rule_mr_race(struct check *t)
 	       ((messages < MESSAGES || race.rounds < ROUNDS) && check_now_ns() < at_most)) {
 		if (messages < MESSAGES) {
 			pattern_fill(out.data, SIZE, messages);
-			void *recv =
-			    post_recv(t, link.recv, in.data, SIZE, (int)messages, in.mhandle);
-			void *send = post_send(t, link.send, out.data, SIZE, (int)messages,
-					       out.mhandle, recv);
-			await_both(t, send, recv, "a message did not complete during registration");
+			link_transfer(t, &link,
+				      &(struct message){out.data, out.mhandle, in.data, in.mhandle,
+							SIZE, (int)messages},
+				      "a message did not complete during registration");
 			pattern_check(t, in.data, SIZE, messages, "message during registration");
 			messages++;
 		} else {

@@ -94,6 +94,7 @@ void rule_test_returns(struct check *t)
 	size_t size = MESSAGE;
 
 	link_open_local(t, t->opt->dev, &link);
+	link_exchange(t, &link, 1, 1);
 	buffer_open(t, &in, link.recv, size);
 	void *request = post_recv(t, link.recv, in.data, size, tag, in.mhandle);
 	for (int i = 0; i < LONELY_TESTS; i++) {
@@ -123,8 +124,10 @@ void rule_sizes_null(struct check *t)
 	buffer_open(t, &out, link.send, MESSAGE);
 	buffer_open(t, &in, link.recv, MESSAGE);
 	pattern_fill(out.data, MESSAGE, 5);
-	void *recv = post_recv(t, link.recv, in.data, MESSAGE, 1, in.mhandle);
-	void *send = post_send(t, link.send, out.data, MESSAGE, 1, out.mhandle, recv);
+	void *send, *recv;
+	post_message(t, &link,
+		     &(struct message){out.data, out.mhandle, in.data, in.mhandle, MESSAGE, 1},
+		     &send, &recv);
 	uint64_t deadline = check_deadline(t, CHECK_STEP_MS);
 	while (send || recv) {
 		int done = 0;
@@ -167,7 +170,7 @@ void rule_outstanding(struct check *t)
 			tags[i] = g * 8 + i;
 			if (sender)
 				requests[g * n + i] =
-				    post_send(t, comm, data[i], PIECE, tags[i], b.mhandle, NULL);
+				    post_send(t, comm, data[i], PIECE, tags[i], b.mhandle);
 		}
 		if (!sender)
 			requests[g] = post_group(t, comm, n, data, sizes, tags, mhandles);
@@ -187,6 +190,7 @@ void rule_fifo(struct check *t)
 	bool sender = t->rank == CHECK_SENDER;
 	void *comm = link_open_pair(t, t->opt->dev);
 
+	link_begin(t, comm, sender);
 	buffer_open(t, &b, comm, FIFO_DEPTH * MESSAGE);
 	for (int i = 0; i < FIFO_DEPTH; i++) {
 		char *data = b.data + i * MESSAGE;
@@ -197,8 +201,7 @@ void rule_fifo(struct check *t)
 	}
 	check_barrier(t); /* all receives are posted before the first send */
 	for (int i = 0; sender && i < FIFO_DEPTH; i++)
-		requests[i] =
-		    post_send(t, comm, b.data + i * MESSAGE, MESSAGE, 42, b.mhandle, NULL);
+		requests[i] = post_send(t, comm, b.data + i * MESSAGE, MESSAGE, 42, b.mhandle);
 	/* asked for from the last to the first: the answer may not depend on that */
 	for (int i = FIFO_DEPTH - 1; i >= 0; i--)
 		await_done(t, requests[i], NULL, "a message of several with one tag is missing");
@@ -239,7 +242,7 @@ void rule_optional_recv(struct check *t)
 		if (sender)
 			pattern_fill(data, MESSAGE, (uint64_t)i);
 		bool hinted = i % 3 != 2;
-		void *request = sender	 ? post_send(t, comm, data, MESSAGE, i, b.mhandle, NULL)
+		void *request = sender	 ? post_send(t, comm, data, MESSAGE, i, b.mhandle)
 				: hinted ? post_hinted(t, comm, data, i, &b)
 					 : post_recv(t, comm, data, MESSAGE, i, b.mhandle);
 		await_done(t, request, NULL, "a receive with the optional hint did not complete");
@@ -260,9 +263,10 @@ void rule_iflush(struct check *t)
 	buffer_open(t, &out, link.send, MESSAGE);
 	buffer_open(t, &in, link.recv, MESSAGE);
 	for (int i = 0; i < 8; i++) {
-		void *recv = post_recv(t, link.recv, in.data, MESSAGE, i, in.mhandle);
-		void *send = post_send(t, link.send, out.data, MESSAGE, i, out.mhandle, recv);
-		await_both(t, send, recv, "a message did not complete");
+		link_transfer(
+		    t, &link,
+		    &(struct message){out.data, out.mhandle, in.data, in.mhandle, MESSAGE, i},
+		    "a message did not complete");
 		void *flush = NULL, *data = in.data, *mhandle = in.mhandle;
 		int size = MESSAGE;
 		MUST(t, iflush, link.recv, 1, &data, &size, &mhandle, &flush);
@@ -288,11 +292,10 @@ static void *progress_thread(void *arg)
 
 	for (int i = job->first; i < job->first + THREAD_MESSAGES; i++) {
 		pattern_fill(job->out->data, MESSAGE, (uint64_t)i);
-		void *recv =
-		    post_recv(t, job->link->recv, job->in->data, MESSAGE, i, job->in->mhandle);
-		void *send = post_send(t, job->link->send, job->out->data, MESSAGE, i,
-				       job->out->mhandle, recv);
-		await_both(t, send, recv, "a message posted by another thread did not complete");
+		link_transfer(t, job->link,
+			      &(struct message){job->out->data, job->out->mhandle, job->in->data,
+						job->in->mhandle, MESSAGE, i},
+			      "a message posted by another thread did not complete");
 		pattern_check(t, job->in->data, MESSAGE, (uint64_t)i, "message of another thread");
 	}
 	return NULL;

@@ -220,9 +220,9 @@ void rule_many_connections(struct check *t)
 			struct buffer *b = &buffers[i];
 			if (sender)
 				pattern_fill(b->data, b->size, seed);
-			requests[i] =
-			    sender ? post_send(t, comms[i], b->data, b->size, m, b->mhandle, NULL)
-				   : post_recv(t, comms[i], b->data, b->size, m, b->mhandle);
+			requests[i] = sender
+					  ? post_send(t, comms[i], b->data, b->size, m, b->mhandle)
+					  : post_recv(t, comms[i], b->data, b->size, m, b->mhandle);
 		}
 		for (int i = CONNECTIONS - 1; i >= 0; i--) {
 			await_done(t, requests[i], NULL,

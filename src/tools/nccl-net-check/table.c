@@ -8,7 +8,8 @@
 const struct rule check_rules[] = {
     {
 	.name = "vtable",
-	.meaning = "The table has a name, and every member NCCL calls.",
+	.meaning = "The table has a name and init, and once init has succeeded every member that "
+		   "NCCL calls.",
 	.otherwise = "NCCL calls members without looking and compares the name with NCCL_NET: it "
 		     "crashes.",
 	.flags = RULE_RAW,
@@ -353,7 +354,8 @@ const struct rule check_rules[] = {
     },
     {
 	.name = "close-after-send",
-	.meaning = "A message whose send is done arrives although the sender has closed.",
+	.meaning = "A message whose send is done arrives although the sender has deregistered its "
+		   "memory and closed.",
 	.otherwise = "The last steps of a job are lost when one rank destroys its communicator "
 		     "first.",
 	.kind = RULE_PAIR,

@@ -123,12 +123,23 @@ static struct np_plugin *open_plugin(struct job *job, char *err, size_t err_len)
 	return net;
 }
 
+static bool has_members(struct np_rank *rk, const struct np_side *side, enum np_moment moment)
+{
+	char missing[200];
+
+	if (np_missing_members(side->net, moment, missing, sizeof(missing)) == 0)
+		return true;
+	np_error_set(&rk->error, NP_EXIT_ERROR, "v%d of plugin %s lacks %s%s", np_api(side->net),
+		     np_path(side->net), missing, moment == NP_AFTER_INIT ? " after init" : "");
+	return false;
+}
+
 static void open_job(void *arg)
 {
 	struct job *job = arg;
 	struct np_rank *rk = job->rk;
 	struct np_side *side = job->side;
-	char err[900], missing[200];
+	char err[900];
 	ncclResult_t result;
 
 	side->net = open_plugin(job, err, sizeof(err));
@@ -136,11 +147,8 @@ static void open_job(void *arg)
 		np_error_set(&rk->error, NP_EXIT_USAGE, "%s", err);
 		return;
 	}
-	if (np_missing_members(side->net, missing, sizeof(missing))) {
-		np_error_set(&rk->error, NP_EXIT_ERROR, "v%d of plugin %s lacks %s",
-			     np_api(side->net), np_path(side->net), missing);
+	if (!has_members(rk, side, NP_BEFORE_INIT))
 		return;
-	}
 	result = NP_CALL(&rk->service, np_init, side->net, &side->ctx, 0x6e63636c68610000ull,
 			 NCCL_NET_TRAFFIC_CLASS_UNDEF);
 	if (result != ncclSuccess) {
@@ -148,7 +156,7 @@ static void open_job(void *arg)
 		return;
 	}
 	side->initialised = true;
-	job->ok = read_devices(rk, side);
+	job->ok = has_members(rk, side, NP_AFTER_INIT) && read_devices(rk, side);
 	if (job->ok)
 		choose_group(rk, side);
 }

@@ -2,7 +2,8 @@
 /*
  * A small, correct NCCL net plugin over TCP on the loopback interface: what the contract asks for
  * and nothing more. nccl-net-check has to pass it, and the deliberately broken plugins are this
- * one compiled with one REF_BREAK_... macro each.
+ * one compiled with one REF_BREAK_... macro each. Some that are unusual and right are made of it,
+ * too.
  *
  * How it works: a connection is one socket. The receiver announces each irecv (a "grant": tags and
  * capacities of the group); isend matches its tag in the oldest group that still misses sends and
@@ -70,6 +71,7 @@ struct ref_comm {
 	bool eof;	    /* the peer has closed its end */
 	ncclResult_t error; /* the first error; every later call returns it */
 	bool gave_error;    /* it has been returned once */
+	bool met;	    /* only of the plugin that accepts late: isend has been called */
 	pthread_t owner;    /* who made it */
 	struct ref_mr *mrs;
 	struct ref_request requests[REF_MAX_REQUESTS];

@@ -48,11 +48,30 @@ static ncclResult_t accept_any(void *listen_comm, void **recv_comm, ncclNetDevic
 	return ref_accept(listen_comm, recv_comm);
 }
 
+/*
+ * What NCCL looks up: TABLE(v8, init_v8, …) is ncclNetPlugin_v8, with these members and this init.
+ * NCCL asks for no more than a name and init before it has called init, and a plugin may fill in
+ * the rest there.
+ */
+#ifdef REF_FILLS_IN_INIT
+#define TABLE(v, init_fn, ...)                                                                     \
+	static const ncclNet_##v##_t full_##v = {.init = (init_fn), __VA_ARGS__};                  \
+	API ncclNet_##v##_t ncclNetPlugin_##v = {.name = NAME, .init = (init_fn)}
+static void fill_tables(void);
+#else
+#define TABLE(v, init_fn, ...)                                                                     \
+	API const ncclNet_##v##_t ncclNetPlugin_##v = {.init = (init_fn), __VA_ARGS__}
+static void fill_tables(void)
+{
+}
+#endif
+
 /* ---- v8 ------------------------------------------------------------------------------------ */
 
 static ncclResult_t init_v8(ncclDebugLogger_t log)
 {
 	(void)log;
+	fill_tables();
 #ifdef REF_BREAK_INIT_AGAIN
 	static int calls;
 	if (calls++ > 0)
@@ -90,21 +109,20 @@ static ncclResult_t irecv_v8(void *comm, int n, void **data, int *sizes, int *ta
 #define NAME "Ref"
 #endif
 
+#ifdef REF_LACKS_TEST
+#define TEST NULL
+#else
+#define TEST ref_test
+#endif
+
 #define COMMON                                                                                     \
 	.name = NAME, .devices = devices, .regMr = ref_reg_mr, .regMrDmaBuf = reg_dmabuf,          \
-	.deregMr = ref_dereg_mr, .iflush = ref_iflush, .test = ref_test, .closeSend = ref_close,   \
+	.deregMr = ref_dereg_mr, .iflush = ref_iflush, .test = TEST, .closeSend = ref_close,       \
 	.closeRecv = ref_close, .closeListen = ref_close_listen, .getDeviceMr = get_device_mr,     \
 	.irecvConsumed = irecv_consumed, .accept = accept_any
 
-API const ncclNet_v8_t ncclNetPlugin_v8 = {
-    COMMON,
-    .init = init_v8,
-    .getProperties = ref_device_properties,
-    .listen = ref_listen,
-    .connect = connect_v8,
-    .isend = isend_v8,
-    .irecv = irecv_v8,
-};
+TABLE(v8, init_v8, COMMON, .getProperties = ref_device_properties, .listen = ref_listen,
+      .connect = connect_v8, .isend = isend_v8, .irecv = irecv_v8);
 
 /* ---- v9 ------------------------------------------------------------------------------------ */
 
@@ -145,21 +163,15 @@ static ncclResult_t irecv_v9(void *comm, int n, void **data, size_t *sizes, int 
 	return ref_irecv(comm, n, data, sizes, tags, mhandles, request);
 }
 
-API const ncclNet_v9_t ncclNetPlugin_v9 = {
-    COMMON,
-    .init = init_v8,
-    .getProperties = properties_v9,
-    .listen = ref_listen,
-    .connect = connect_v8,
-    .isend = ref_isend,
-    .irecv = irecv_v9,
-};
+TABLE(v9, init_v8, COMMON, .getProperties = properties_v9, .listen = ref_listen,
+      .connect = connect_v8, .isend = ref_isend, .irecv = irecv_v9);
 
 /* ---- v10 ----------------------------------------------------------------------------------- */
 
 static ncclResult_t init_v10(ncclDebugLogger_t log, ncclProfilerCallback_t profiler)
 {
 	(void)log, (void)profiler;
+	fill_tables();
 	return ref_device_init();
 }
 
@@ -184,15 +196,8 @@ static ncclResult_t irecv_v10(void *comm, int n, void **data, size_t *sizes, int
 	return ref_irecv(comm, n, data, sizes, tags, mhandles, request);
 }
 
-API const ncclNet_v10_t ncclNetPlugin_v10 = {
-    COMMON,
-    .init = init_v10,
-    .getProperties = properties_v9,
-    .listen = ref_listen,
-    .connect = connect_v10,
-    .isend = isend_v10,
-    .irecv = irecv_v10,
-};
+TABLE(v10, init_v10, COMMON, .getProperties = properties_v9, .listen = ref_listen,
+      .connect = connect_v10, .isend = isend_v10, .irecv = irecv_v10);
 
 /* ---- v11 and v12 --------------------------------------------------------------------------- */
 
@@ -205,6 +210,7 @@ static ncclResult_t init_v11(void **ctx, uint64_t comm_id, ncclNetCommConfig_v11
 			     ncclDebugLogger_t log, ncclProfilerCallback_t profiler)
 {
 	(void)comm_id, (void)config, (void)log, (void)profiler;
+	fill_tables();
 #ifdef REF_BREAK_TRAFFIC_CLASS
 	if (config->trafficClass > 63) /* takes it for a DSCP */
 		return ncclInvalidArgument;
@@ -273,9 +279,19 @@ static ncclResult_t properties_v12(int dev, ncclNetProperties_v12_t *props)
 }
 
 #define COMMON_V11                                                                                 \
-	COMMON, .init = init_v11, .listen = listen_v11, .connect = connect_v11,                    \
-		.isend = isend_v10, .irecv = irecv_v10, .finalize = finalize_v11,                  \
-		.setNetAttr = set_net_attr_v11
+	COMMON, .listen = listen_v11, .connect = connect_v11, .isend = isend_v10,                  \
+		.irecv = irecv_v10, .finalize = finalize_v11, .setNetAttr = set_net_attr_v11
 
-API const ncclNet_v11_t ncclNetPlugin_v11 = {COMMON_V11, .getProperties = properties_v11};
-API const ncclNet_v12_t ncclNetPlugin_v12 = {COMMON_V11, .getProperties = properties_v12};
+TABLE(v11, init_v11, COMMON_V11, .getProperties = properties_v11);
+TABLE(v12, init_v11, COMMON_V11, .getProperties = properties_v12);
+
+#ifdef REF_FILLS_IN_INIT
+static void fill_tables(void)
+{
+	ncclNetPlugin_v8 = full_v8;
+	ncclNetPlugin_v9 = full_v9;
+	ncclNetPlugin_v10 = full_v10;
+	ncclNetPlugin_v11 = full_v11;
+	ncclNetPlugin_v12 = full_v12;
+}
+#endif

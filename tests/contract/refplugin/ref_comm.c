@@ -38,6 +38,10 @@ ncclResult_t ref_close(void *opaque)
 #ifdef REF_BREAK_MANY_CONNECTIONS
 	__atomic_sub_fetch(&open_comms, 1, __ATOMIC_RELAXED);
 #endif
+#ifdef REF_DEMANDS_DEREGISTRATION
+	if (c->mrs)
+		return ncclInternalError;
+#endif
 #ifdef REF_BREAK_CLOSE_IN_FLIGHT
 	for (int i = 0; !c->is_sender && i < REF_MAX_REQUESTS; i++)
 		if (c->requests[i].used && c->error == ncclSuccess && !c->eof)

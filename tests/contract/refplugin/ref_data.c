@@ -198,6 +198,21 @@ static ncclResult_t report(struct ref_comm *c, ncclResult_t result)
 	return result;
 }
 
+#ifdef REF_ACCEPTS_LATE
+/* A connection that is made for good when the sender first has something to send: a byte before all
+ * headers says so. */
+static ncclResult_t meet(struct ref_comm *c)
+{
+	char hello = '!';
+	ssize_t n = c->met	   ? 1
+		    : c->is_sender ? send(c->fd, &hello, 1, MSG_NOSIGNAL)
+				   : recv(c->fd, &hello, 1, 0);
+
+	c->met = n == 1;
+	return n == 1 || (n < 0 && errno == EAGAIN) ? ncclSuccess : ncclRemoteError;
+}
+#endif
+
 static struct ref_request *free_request(struct ref_comm *c)
 {
 	for (int i = 0; i < REF_MAX_REQUESTS; i++)
@@ -275,6 +290,11 @@ static ncclResult_t isend_locked(struct ref_comm *c, void *data, size_t size, in
 	ncclResult_t result = progress(c);
 	if (result != ncclSuccess)
 		return result;
+#ifdef REF_ACCEPTS_LATE
+	result = meet(c);
+	if (result != ncclSuccess || !c->met)
+		return latch(c, result);
+#endif
 #ifdef REF_BREAK_TWO_THREADS
 	if (!pthread_equal(c->owner, pthread_self()))
 		return ncclSuccess;
@@ -320,6 +340,11 @@ ncclResult_t ref_isend(void *comm, void *data, size_t size, int tag, void *mhand
 static ncclResult_t irecv_locked(struct ref_comm *c, int n, void **data, const size_t *sizes,
 				 const int *tags, void **mhandles, void **request)
 {
+#ifdef REF_ACCEPTS_LATE
+	ncclResult_t met = meet(c);
+	if (met != ncclSuccess || !c->met)
+		return latch(c, met);
+#endif
 	ncclResult_t result = progress(c);
 	if (result != ncclSuccess)
 		return result;
