@@ -224,6 +224,25 @@ struct nccl_ha_path_stats {
 };
 
 /*
+ * Marks of the two ports that NCCL asked for, ours and the peer's: what both ends know of them,
+ * also while traffic is elsewhere. One that is not set says nothing.
+ */
+#define NCCL_HA_PREFERRED_KNOWN		 (1u << 0) /* the peer has said which is its own */
+#define NCCL_HA_PREFERRED_PORT_DOWN	 (1u << 1) /* ours is of no use: down, or its device is */
+#define NCCL_HA_PREFERRED_PEER_PORT_DOWN (1u << 2) /* the peer says so of its own */
+#define NCCL_HA_PREFERRED_ANSWERS	 (1u << 3) /* heartbeats between them are answered */
+#define NCCL_HA_PREFERRED_SILENT	 (1u << 4) /* they are not */
+#define NCCL_HA_PREFERRED_READY		 (1u << 5) /* a path between them is in use, or could be */
+#define NCCL_HA_PREFERRED_DRAINED	 (1u << 6) /* an operator wants one of them left alone */
+
+struct nccl_ha_preferred_stats {
+	uint32_t marks;	    /* the rest is 0 unless KNOWN */
+	int32_t device;	    /* NCCL's device number of ours */
+	uint64_t left_ns;   /* CLOCK_REALTIME since when traffic is elsewhere; 0: it is there */
+	char peer_port[40]; /* "mlx5_0:1", as the peer calls it */
+};
+
+/*
  * There is no latency of messages here: the data path reads no clock, which costs more than a
  * small message does. nccl-net-perf measures it from outside.
  */
@@ -251,6 +270,7 @@ struct nccl_ha_conn_stats {
 	/* Appended. */
 	uint32_t gpu_proved; /* bit per path: its NIC here has read GPU memory, in reserve */
 	uint32_t reserved;
+	struct nccl_ha_preferred_stats preferred;
 };
 
 /* ---- configuration -------------------------------------------------------------------------- */

@@ -183,6 +183,7 @@ bool ha_stats_read_conn(struct ha_stats_reader *reader, unsigned int slot,
 	bool ok = read_record(reader, &reader->header.conns, slot, conn, sizeof *conn);
 
 	TERMINATE(conn->peer);
+	TERMINATE(conn->preferred.peer_port);
 	return ok && conn->in_use;
 }
 

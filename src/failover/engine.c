@@ -9,6 +9,7 @@
 #include "failover/path_build.h"
 #include "failover/path_select.h"
 #include "failover/port_pair.h"
+#include "failover/preferred.h"
 #include "failover/reconnect.h"
 #include "failover/reconnect_server.h"
 #include "failover/shared.h"
@@ -862,6 +863,7 @@ static void describe(const struct ha_comm *comm, struct ha_failover_view *out)
 	out->moving = ha_failover_is_moving(comm);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		out->health[p] = health_of(comm, p);
+	ha_preferred_describe(comm, out);
 }
 
 static bool memory_refused(struct ha_comm *comm, const struct ha_nic *nic)

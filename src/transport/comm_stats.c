@@ -244,6 +244,27 @@ static void fill_failovers(const struct ha_comm *comm, const struct ha_failover_
 	fill_histogram(&record->blackout, &out->blackout);
 }
 
+/*
+ * Between two paths nothing is new, nor of heartbeats while a path between these ports is made
+ * anew.
+ */
+static void fill_preferred(struct ha_comm *comm, const struct ha_failover_view *view,
+			   struct nccl_ha_preferred_stats *out)
+{
+	static const uint32_t heartbeats = NCCL_HA_PREFERRED_ANSWERS | NCCL_HA_PREFERRED_SILENT;
+	uint64_t *left_ns = &comm->report.left_ns;
+
+	if (!view->off_preferred)
+		*left_ns = 0;
+	else if (*left_ns == 0 && !view->moving)
+		*left_ns = ha_wall_clock_ns();
+	*out = view->preferred;
+	out->left_ns = *left_ns;
+	if (out->marks & NCCL_HA_PREFERRED_KNOWN && !(out->marks & heartbeats))
+		out->marks |= comm->report.heartbeats;
+	comm->report.heartbeats = out->marks & heartbeats;
+}
+
 static enum nccl_ha_conn_state state_of(const struct ha_failover_view *view, int error)
 {
 	if (error != 0)
@@ -274,6 +295,7 @@ static void write_comm(struct ha_comm *comm)
 	NCCL_HA_CONN_COUNTERS(COPY)
 #undef COPY
 	fill_failovers(comm, &view, &out);
+	fill_preferred(comm, &view, &out.preferred);
 	out.not_ready = atomic_load_explicit(&comm->not_ready, memory_order_relaxed);
 	ha_stats_conn_write(comm->inst->stats, comm->report.slot, &out);
 }

@@ -35,6 +35,8 @@ struct ha_path_failure {
 struct ha_failover_view {
 	bool moving; /* between two paths */
 	enum nccl_ha_path_health health[HA_MAX_PATHS];
+	bool off_preferred;			  /* the active path is between other ports */
+	struct nccl_ha_preferred_stats preferred; /* but left_ns */
 };
 
 struct ha_failover_ops {

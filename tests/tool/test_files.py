@@ -17,6 +17,8 @@ import unittest
 from job import SLACK, TOOL, Held, Job, StatisticsFile, document, nccl_ha, text, wait_for
 
 NOBODY = 65534
+PREFERRED_BYTES = 56  # the last member of a connection's record
+GPU_PROVED = slice(-8 - PREFERRED_BYTES, -4 - PREFERRED_BYTES)
 JSON_COMMANDS = ["status"]  # that show what there is, and judge it
 
 
@@ -207,7 +209,7 @@ class Files(unittest.TestCase):
         for proved in 0, 0xF:
             for i in range(4):
                 connection = file.record("conns", i)
-                connection[-8:-4] = proved.to_bytes(4, "little")  # one bit for each path
+                connection[GPU_PROVED] = proved.to_bytes(4, "little")  # one bit for each path
             file.write(self.path())
             with Held(self.path()):
                 lines = text("status", "-v", "--dir", self.dir)

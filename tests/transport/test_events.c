@@ -22,7 +22,7 @@ struct observed {
 };
 
 /* A connection whose event log and statistics lie in a folder of their own. */
-static void observe_with(struct observed *o, uint32_t rails, bool backup)
+static void observe_with(struct observed *o, uint32_t rails, bool backup, bool failback)
 {
 	strcpy(o->dir, "/tmp/ha-test-events-XXXXXX");
 	assert_non_null(mkdtemp(o->dir));
@@ -31,6 +31,7 @@ static void observe_with(struct observed *o, uint32_t rails, bool backup)
 	pair_init(&o->pair);
 	o->pair.fabric.rails = rails;
 	o->pair.config.enable_backup = backup;
+	o->pair.config.enable_failback = failback;
 	o->pair.config.stats = true;
 	snprintf(o->pair.config.event_log, sizeof(o->pair.config.event_log), "%s/events", o->dir);
 	pair_up(&o->pair);
@@ -39,7 +40,7 @@ static void observe_with(struct observed *o, uint32_t rails, bool backup)
 
 static void observe(struct observed *o)
 {
-	observe_with(o, 1, false);
+	observe_with(o, 1, false, false);
 }
 
 static void unobserve(struct observed *o)
@@ -279,6 +280,17 @@ static void pass(struct observed *o, unsigned ms)
 	}
 }
 
+/* Of the ports that NCCL asked for, while all is well. */
+static const uint32_t at_home =
+    NCCL_HA_PREFERRED_KNOWN | NCCL_HA_PREFERRED_ANSWERS | NCCL_HA_PREFERRED_READY;
+
+/* As the sender has it and as the receiver has it. */
+static void preferred(const struct observed *o, struct nccl_ha_preferred_stats ends[2])
+{
+	ends[0] = conn_stats(o, NCCL_HA_CONN_SEND).preferred;
+	ends[1] = conn_stats(o, NCCL_HA_CONN_RECV).preferred;
+}
+
 /* A silent cut, from the heartbeats that noticed it to the switch, as somebody outside sees it. */
 static void a_failover_can_be_followed_from_outside(void **state)
 {
@@ -288,7 +300,7 @@ static void a_failover_can_be_followed_from_outside(void **state)
 	json_t *line;
 
 	(void)state;
-	observe_with(&o, 2, true);
+	observe_with(&o, 2, true, false);
 	transfer(&o.pair, 1000, 1);
 	pass(&o, 3000);
 	port = port_stats(&o, 0);
@@ -302,6 +314,8 @@ static void a_failover_can_be_followed_from_outside(void **state)
 	assert_int_equal(send.paths[1].health, NCCL_HA_PATH_GOOD);
 	assert_int_equal(send.paths[1].device, 1);
 	assert_true(send.control_sent > 0 && send.control_received > 0);
+	assert_int_equal(send.preferred.left_ns, 0);
+	assert_int_equal(send.preferred.marks, at_home);
 
 	sv_stepped_cut(0, true);
 	pass(&o, 3000);
@@ -326,13 +340,85 @@ static void a_failover_can_be_followed_from_outside(void **state)
 	unobserve(&o);
 }
 
+/* Whatever makes a connection leave the ports that NCCL asked for, both ends' statistics say which
+ * of them it was as far as each knows, for as long as it lasts. */
+static void both_ends_say_what_is_wrong_with_the_ports_that_were_asked_for(void **state)
+{
+	enum { CUT, DOWN_AT_SENDER, DOWN_AT_RECEIVER, FAULTS };
+	static const uint32_t expected[FAULTS][2] = {
+	    [CUT] = {NCCL_HA_PREFERRED_SILENT, NCCL_HA_PREFERRED_SILENT},
+	    [DOWN_AT_SENDER] = {NCCL_HA_PREFERRED_PORT_DOWN, NCCL_HA_PREFERRED_PEER_PORT_DOWN},
+	    [DOWN_AT_RECEIVER] = {NCCL_HA_PREFERRED_PEER_PORT_DOWN, NCCL_HA_PREFERRED_PORT_DOWN},
+	};
+	static const uint32_t faults = NCCL_HA_PREFERRED_KNOWN | NCCL_HA_PREFERRED_PORT_DOWN |
+				       NCCL_HA_PREFERRED_PEER_PORT_DOWN | NCCL_HA_PREFERRED_READY |
+				       NCCL_HA_PREFERRED_DRAINED;
+	struct nccl_ha_preferred_stats ends[2];
+	struct observed o;
+	uint64_t since_ns;
+
+	(void)state;
+	for (int fault = 0; fault < FAULTS; fault++) {
+		uint32_t mask = faults | (fault == CUT ? NCCL_HA_PREFERRED_SILENT : 0);
+
+		observe_with(&o, 2, true, false);
+		pass(&o, 3000);
+		since_ns = ha_wall_clock_ns();
+		if (fault == CUT)
+			sv_stepped_cut(0, true);
+		else
+			sv_stepped_link(fault == DOWN_AT_RECEIVER, 0, false);
+		pass(&o, 3000);
+		preferred(&o, ends);
+		for (int end = 0; end < 2; end++) {
+			assert_int_equal(ends[end].marks & mask,
+					 NCCL_HA_PREFERRED_KNOWN | expected[fault][end]);
+			assert_int_equal(ends[end].device, 0);
+			assert_string_equal(ends[end].peer_port, "sim0:1");
+			assert_in_range(ends[end].left_ns, since_ns, ha_wall_clock_ns());
+		}
+		since_ns = ends[0].left_ns;
+
+		/* Mended: traffic stays where it is, and the ports could have it again. */
+		sv_stepped_cut(0, false);
+		sv_stepped_link(0, 0, true);
+		sv_stepped_link(1, 0, true);
+		pass(&o, 5000);
+		preferred(&o, ends);
+		for (int end = 0; end < 2; end++)
+			assert_int_equal(ends[end].marks, at_home);
+		assert_int_equal(ends[0].left_ns, since_ns);
+		unobserve(&o);
+	}
+}
+
+static void the_ports_that_were_asked_for_have_traffic_again_after_a_failback(void **state)
+{
+	struct nccl_ha_preferred_stats ends[2];
+	struct observed o;
+
+	(void)state;
+	observe_with(&o, 2, true, true);
+	pass(&o, 3000);
+	sv_stepped_cut(0, true);
+	pass(&o, 3000);
+	preferred(&o, ends);
+	assert_true(ends[0].left_ns != 0 && ends[1].left_ns != 0);
+	sv_stepped_cut(0, false);
+	pass(&o, 10000);
+	preferred(&o, ends);
+	assert_int_equal(conn_stats(&o, NCCL_HA_CONN_RECV).failbacks, 1);
+	assert_true(ends[0].left_ns == 0 && ends[1].left_ns == 0);
+	unobserve(&o);
+}
+
 static void an_outage_is_a_state_of_the_connection(void **state)
 {
 	struct observed o;
 	json_t *line;
 
 	(void)state;
-	observe_with(&o, 2, true);
+	observe_with(&o, 2, true, false);
 	pass(&o, 1000);
 	sv_stepped_link(0, 0, false);
 	sv_stepped_link(0, 1, false);
@@ -378,7 +464,7 @@ static void heartbeats_are_in_the_statistics_of_their_port(void **state)
 	uint64_t samples = 0;
 
 	(void)state;
-	observe_with(&o, 1, true);
+	observe_with(&o, 1, true, false);
 	/* Until they have come up and the statistics were written again. */
 	for (uint64_t until = sv_stepped_now() + 3 * HA_NS_PER_S; sv_stepped_now() < until;)
 		pair_step(&o.pair);
@@ -411,6 +497,8 @@ int main(void)
 	    cmocka_unit_test(the_paths_of_a_connection_can_be_read),
 	    cmocka_unit_test(heartbeats_are_in_the_statistics_of_their_port),
 	    cmocka_unit_test(a_failover_can_be_followed_from_outside),
+	    cmocka_unit_test(both_ends_say_what_is_wrong_with_the_ports_that_were_asked_for),
+	    cmocka_unit_test(the_ports_that_were_asked_for_have_traffic_again_after_a_failback),
 	    cmocka_unit_test(an_outage_is_a_state_of_the_connection),
 	};
 
