@@ -19,7 +19,7 @@ from job import SLACK, TOOL, Held, Job, StatisticsFile, document, nccl_ha, text,
 NOBODY = 65534
 PREFERRED_BYTES = 56  # the last member of a connection's record
 GPU_PROVED = slice(-8 - PREFERRED_BYTES, -4 - PREFERRED_BYTES)
-JSON_COMMANDS = ["status"]  # that show what there is, and judge it
+JSON_COMMANDS = ["status", "health"]  # that show what there is, and judge it
 
 
 class Files(unittest.TestCase):
@@ -66,9 +66,10 @@ class Files(unittest.TestCase):
             for words in [], ["--job", "other"], ["--pid", "1"], ["--rank", "0"]:
                 done = nccl_ha(command, "--json", "--dir", self.dir, *words)
                 self.assertEqual((done.returncode, done.stderr), (0, b""), words)
-                self.assertEqual(json.loads(done.stdout)["processes"], [])
+                self.assertFalse(json.loads(done.stdout)["processes"])
             done = nccl_ha(command, "--json", "--dir", "/nonexistent")
-            self.assertEqual((done.returncode, json.loads(done.stdout)["processes"]), (3, []))
+            self.assertEqual(done.returncode, 3)
+            self.assertFalse(json.loads(done.stdout)["processes"])
             self.assertIn(b"/nonexistent: No such file", done.stderr)
         path = self.put()
         os.truncate(path, 1000)

@@ -162,7 +162,7 @@ class Prometheus(unittest.TestCase):
         done = subprocess.run([PROGRAMS["promtool"], "check", "rules", os.path.join(ROOT, "docs", "grafana", "alerts.yml")],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False)  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertIn(b"6 rules found", done.stdout)
+        self.assertIn(b"7 rules found", done.stdout)
 
     def test_the_dashboard_fits_the_page_and_what_does_not_fit_is_noticed(self):
         check, page = load_check(), text("metrics", "--job", self.job.id)

@@ -3,6 +3,7 @@
 
 #include "base/version.h"
 #include "tools/nccl-ha/label.h"
+#include "tools/nccl-ha/port_health.h"
 #include "tools/nccl-ha/text.h"
 #include "tools/nccl-ha/view.h"
 
@@ -262,6 +263,34 @@ static void port_drained_sample(const struct page *page, const char *labels,
 	sample(page, "nccl_ha_port_drained", labels, port->stats.drained != 0);
 }
 
+static void port_health_samples(const struct page *page, const char *labels,
+				const struct nh_process *process, const struct nh_port *port,
+				const void *arg)
+{
+	struct nh_port_health health;
+
+	(void)arg;
+	nh_port_health(process, port, &health);
+	for (int h = 0; h < NH_HEALTH_COUNT; h++) {
+		char more[LABELS_MAX];
+
+		memcpy(more, labels, sizeof(more));
+		append_label(more, "state", nh_health_name((enum nh_health)h));
+		sample(page, "nccl_ha_port_health", more, health.health == (enum nh_health)h);
+	}
+}
+
+static void port_left_sample(const struct page *page, const char *labels,
+			     const struct nh_process *process, const struct nh_port *port,
+			     const void *arg)
+{
+	struct nh_port_health health;
+
+	(void)arg;
+	nh_port_health(process, port, &health);
+	seconds_sample(page, "nccl_ha_port_left_time_seconds", "", labels, health.since_ns);
+}
+
 static void port_speed_sample(const struct page *page, const char *labels,
 			      const struct nh_process *process, const struct nh_port *port,
 			      const void *arg)
@@ -313,6 +342,13 @@ static void write_ports(const struct page *page)
 	family(page, "nccl_ha_port_drained", "gauge",
 	       "1: the operator wants the port left alone (nccl-ha failover)");
 	each_port(page, port_drained_sample, NULL);
+	family(page, "nccl_ha_port_health", "gauge",
+	       "1 for the state that the port is in: unused, good, drained, unprotected, degraded, "
+	       "stopped");
+	each_port(page, port_health_samples, NULL);
+	family(page, "nccl_ha_port_left_time_seconds", "gauge",
+	       "Since when other ports serve connections that this one should; 0: there are none");
+	each_port(page, port_left_sample, NULL);
 	family(page, "nccl_ha_port_speed_bytes_per_second", "gauge", "Nominal speed of the port");
 	each_port(page, port_speed_sample, NULL);
 	for (size_t c = 0; c < LENGTH(port_counters); c++) {

@@ -13,6 +13,7 @@ static const struct {
 	const char *help;
 } commands[] = {
     {"status", nh_cmd_status, "what runs here, and whether it is protected"},
+    {"health", nh_cmd_health, "how the ports are, for what watches hosts"},
     {"top", nh_cmd_top, "the same live, with rates"},
     {"events", nh_cmd_events, "what happened: failures, failovers, recoveries"},
     {"failover", nh_cmd_failover, "drains a port before it is pulled"},

@@ -22,6 +22,7 @@ enum nh_exit {
 
 /* argv[0] is the command's name, as in "nccl-ha status". */
 int nh_cmd_status(int argc, char **argv);
+int nh_cmd_health(int argc, char **argv);
 int nh_cmd_top(int argc, char **argv);
 int nh_cmd_events(int argc, char **argv);
 int nh_cmd_config(int argc, char **argv);
