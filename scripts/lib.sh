@@ -60,7 +60,7 @@ kill_step() {
 
 # One line each: use | Debian and Ubuntu package | Fedora package | shell probe | what for.
 # A probe asks for the thing itself, not for the package, so that any origin will do. Uses: build
-# (no build without it), package, test, lab and demo (needed there), extra (a test that needs it says that it
+# (no build without it), package, wheel, test, lab and demo (needed there), extra (a test that needs it says that it
 # skips).
 ha_packages() {
 	cat <<-'TABLE'
@@ -74,6 +74,10 @@ ha_packages() {
 		build|libcmocka-dev|libcmocka-devel|header stdarg.h stddef.h setjmp.h stdint.h cmocka.h|unit tests
 		package|dpkg-dev|rpm-build|has dpkg-shlibdeps rpmbuild|making packages
 		package|file|file|has file|making packages
+		wheel|python3-build|python3-build|packager_module build.__main__|making wheels
+		wheel|python3-setuptools|python3-setuptools|packager_module setuptools|making wheels
+		wheel|python3-wheel|python3-wheel|packager_module wheel|making wheels
+		wheel|python3-venv|python3|packager_module ensurepip|the test of the wheel
 		test|python3|python3|has python3|the test of scripts/gpu-bench
 		test|spin|spin|has spin|the model of the failover protocol
 		test|patch|patch|has patch|the code without one of its rules
@@ -122,6 +126,16 @@ preprocessed() {
 
 python_module() {
 	python3 -c "import $1" 2>/dev/null
+}
+
+# The Python that the distribution's packages are for, whatever other one comes first on PATH.
+packager_python() {
+	if [ -x /usr/bin/python3 ]; then echo /usr/bin/python3; else command -v python3; fi
+}
+
+# A folder of the same name is no module: our build folder is called build.
+packager_module() {
+	"$(packager_python)" -I -c "import $1" 2>/dev/null
 }
 
 # libibverbs knows the driver of these devices.

@@ -63,7 +63,7 @@ function(linked_archives target out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-# bill_of_materials(PACKAGE COMPONENT TARGET...): as SPDX, beside the licence.
+# bill_of_materials(PACKAGE COMPONENT TARGET...): as SPDX, beside the licence; without a component it is made only.
 function(bill_of_materials package component)
   set(file ${CMAKE_BINARY_DIR}/${package}.spdx.json)
   set(archives "")
@@ -83,10 +83,14 @@ function(bill_of_materials package component)
       -DFILES=${files} -DARCHIVES=${archives} -DOUT=${file} -P ${PACKAGING}/sbom.cmake
     DEPENDS ${ARGN} ${PACKAGING}/sbom.cmake ${PACKAGING}/epoch.cmake VERBATIM)
   add_custom_target(${package}-sbom ALL DEPENDS ${file})
-  install(FILES ${file} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${package} COMPONENT ${component})
+  if(component)
+    install(FILES ${file} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${package} COMPONENT ${component})
+  endif()
 endfunction()
 bill_of_materials(nccl-ha tools nccl-net-ha nccl-ha nccl-net-check nccl-net-perf)
 bill_of_materials(nccl-ha-simverbs simverbs simverbs simverbs-tool)
+# The wheel has both: wheel/make.py.
+bill_of_materials(nccl-ha-wheel "" nccl-net-ha nccl-ha-alone nccl-net-check nccl-net-perf simverbs simverbs-tool)
 
 # ---- scripts that need no source tree -----------------------------------------------------------
 

@@ -24,6 +24,16 @@ need() { # PROGRAM PACKAGE
 	command -v "$1" >/dev/null || skip "$1 is not installed (package $2)"
 }
 
+# The distribution's Python, and whether it has what makes wheels and tries them.
+packager_python() { if [ -x /usr/bin/python3 ]; then echo /usr/bin/python3; else command -v python3; fi; }
+can_make_wheels() { "$(packager_python)" -I -c 'import build.__main__, ensurepip, setuptools, wheel' 2>/dev/null; }
+make_wheel() { # BUILD OUT: by the tree that was built there
+	local tree
+	tree=$(sed -n 's/^CMAKE_HOME_DIRECTORY:[A-Z]*=//p' "$1/CMakeCache.txt")
+	"$(packager_python)" "$tree/scripts/packaging/wheel/make.py" "$1" "$2" >"$WORK/log" 2>&1 ||
+		fail "make.py: $(tail -n 20 "$WORK/log")"
+}
+
 # As root, or as nobody special who is root of a name space of his own.
 as_root() {
 	if [ "$(id -u)" -eq 0 ]; then "$@"; else unshare -r "$@"; fi

@@ -8,6 +8,8 @@ umask 022
 kinds=()
 ! command -v dpkg-shlibdeps >/dev/null || kinds+=(DEB)
 ! command -v rpmbuild >/dev/null || kinds+=(RPM)
+wheels=0
+! can_make_wheels || wheels=1
 [ ${#kinds[@]} -gt 0 ] || skip "neither dpkg-shlibdeps nor rpmbuild is installed (packages dpkg-dev, rpm)"
 
 make_packages() { # BUILD OUT
@@ -16,6 +18,7 @@ make_packages() { # BUILD OUT
 		(cd "$1" && cpack -G "$kind" -B "$2") >"$WORK/log" 2>&1 || fail "cpack -G $kind: $(cat "$WORK/log")"
 	done
 	rm -rf "$2/_CPack_Packages"
+	[ $wheels -eq 0 ] || make_wheel "$1" "$2"
 }
 
 # build_in FOLDER: the tree as it is, without git.
@@ -41,7 +44,7 @@ make_packages "$first" "$WORK/first"
 sleep 2
 make_packages "$second" "$WORK/second"
 names=("$WORK"/first/*)
-[ ${#names[@]} -eq $((3 * ${#kinds[@]})) ] || fail "not three packages of each kind: ${names[*]}"
+[ ${#names[@]} -eq $((3 * ${#kinds[@]} + wheels)) ] || fail "not three packages of each kind, and a wheel: ${names[*]}"
 for package in "${names[@]}"; do
 	cmp "$package" "$WORK/second/$(basename "$package")" || fail "$(basename "$package") differs"
 done
@@ -53,7 +56,10 @@ for package in "$WORK"/then/*; do
 	case $package in
 	*.deb) dpkg-deb -c "$package" ;;
 	*.rpm) rpm -qplv "$package" ;;
+	*.whl) "$(packager_python)" -c "import stat, sys, zipfile
+for entry in zipfile.ZipFile(sys.argv[1]).infolist(): print(stat.filemode(stat.S_IFREG | entry.external_attr >> 16), entry.filename)" "$package" ;;
 	esac >"$WORK/list" 2>/dev/null || fail "$package cannot be listed"
 	! grep -vE '^(d.{6}r.x|-.{6}r..)' "$WORK/list" || fail "$(basename "$package") has files or folders that not all can read"
 done
+[ $wheels -eq 0 ] || kinds+=(WHEEL)
 echo "the same: ${kinds[*]}"
