@@ -238,7 +238,8 @@ struct nccl_ha_path_stats {
 struct nccl_ha_preferred_stats {
 	uint32_t marks;	    /* the rest is 0 unless KNOWN */
 	int32_t device;	    /* NCCL's device number of ours */
-	uint64_t left_ns;   /* CLOCK_REALTIME since when traffic is elsewhere; 0: it is there */
+	uint64_t left_ns;   /* CLOCK_REALTIME since when traffic is elsewhere and cannot be there;
+			     * 0: it is there, or READY */
 	char peer_port[40]; /* "mlx5_0:1", as the peer calls it */
 };
 

@@ -254,7 +254,7 @@ static void fill_preferred(struct ha_comm *comm, const struct ha_failover_view *
 	static const uint32_t heartbeats = NCCL_HA_PREFERRED_ANSWERS | NCCL_HA_PREFERRED_SILENT;
 	uint64_t *left_ns = &comm->report.left_ns;
 
-	if (!view->off_preferred)
+	if (!view->off_preferred || view->preferred.marks & NCCL_HA_PREFERRED_READY)
 		*left_ns = 0;
 	else if (*left_ns == 0 && !view->moving)
 		*left_ns = ha_wall_clock_ns();

@@ -377,7 +377,6 @@ static void both_ends_say_what_is_wrong_with_the_ports_that_were_asked_for(void 
 			assert_string_equal(ends[end].peer_port, "sim0:1");
 			assert_in_range(ends[end].left_ns, since_ns, ha_wall_clock_ns());
 		}
-		since_ns = ends[0].left_ns;
 
 		/* Mended: traffic stays where it is, and the ports could have it again. */
 		sv_stepped_cut(0, false);
@@ -385,9 +384,19 @@ static void both_ends_say_what_is_wrong_with_the_ports_that_were_asked_for(void 
 		sv_stepped_link(1, 0, true);
 		pass(&o, 5000);
 		preferred(&o, ends);
-		for (int end = 0; end < 2; end++)
+		for (int end = 0; end < 2; end++) {
 			assert_int_equal(ends[end].marks, at_home);
-		assert_int_equal(ends[0].left_ns, since_ns);
+			assert_int_equal(ends[end].left_ns, 0);
+		}
+		assert_int_equal(conn_stats(&o, NCCL_HA_CONN_SEND).device, 1);
+
+		/* The next time is another time. */
+		since_ns = ha_wall_clock_ns();
+		sv_stepped_cut(0, true);
+		pass(&o, 3000);
+		preferred(&o, ends);
+		for (int end = 0; end < 2; end++)
+			assert_in_range(ends[end].left_ns, since_ns, ha_wall_clock_ns());
 		unobserve(&o);
 	}
 }

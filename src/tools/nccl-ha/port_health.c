@@ -124,7 +124,6 @@ static void add(struct nh_port_health *h, const struct nh_process *process,
 	h->drained |= stats->drained != 0;
 	h->used |= stats->device >= 0 || stats->connections_open > 0 || stats->departures > 0 ||
 		   stats->port_errors > 0;
-	h->sessions_up += stats->sessions_up;
 	for (size_t i = 0; i < process->nconns; i++) {
 		const struct nccl_ha_conn_stats *conn = &process->conns[i].stats;
 
@@ -185,7 +184,7 @@ static enum nh_fault judge_peers(struct nh_port_health *h)
 	}
 	if (silent.n == 0 && down.n > 0)
 		return say(h, NH_FAULT_ELSEWHERE, "the other end says that ", &down, " is down");
-	if (silent.n > 0 && (answers.n > 0 || h->sessions_up > 0))
+	if (silent.n > 0 && answers.n > 0)
 		return say(h, NH_FAULT_ELSEWHERE, "all answer over it but ", &silent,
 			   ": look at the cable and the switch there");
 	if (silent.n > 1)

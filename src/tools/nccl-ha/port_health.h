@@ -67,7 +67,6 @@ struct nh_port_health {
 	size_t nremotes;
 	/* As added up over processes. */
 	bool down, dead, silent, drained, used;
-	uint64_t sessions_up;
 	char reason[64]; /* of the last failover of one that left */
 };
 
