@@ -106,6 +106,14 @@ install(FILES ${ACCEPTLIB} DESTINATION ${SCRIPT_DIR}/acceptlib COMPONENT tools)
 
 install(FILES ${PACKAGING}/nccl-ha-metrics.service DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/nccl-ha COMPONENT tools)
 
+# ---- for what watches hosts ---------------------------------------------------------------------
+
+set(MONITORING ${CMAKE_SOURCE_DIR}/docs/monitoring)
+set(MONITORING_DIR ${CMAKE_INSTALL_DATAROOTDIR}/nccl-ha/monitoring)
+install(PROGRAMS ${MONITORING}/nccl-ha-check DESTINATION ${MONITORING_DIR} COMPONENT tools)
+install(FILES ${MONITORING}/node-problem-detector.json ${MONITORING}/nccl_ha.nhc
+  DESTINATION ${MONITORING_DIR} COMPONENT tools)
+
 # ---- completion in bash -------------------------------------------------------------------------
 
 foreach(program nccl-ha nccl-net-perf nccl-net-check)

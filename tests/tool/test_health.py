@@ -8,12 +8,11 @@ import re
 import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
-from job import BIN, LIMIT_S, Held, Job, StatisticsFile, document, nccl_ha, text, wait_for
+from job import LIMIT_S, TOOL, Held, Job, StatisticsFile, document, nccl_ha, text, wait_for
 
 GOOD, DEGRADED, NO_JOB, UNPROTECTED, STOPPED = 0, 1, 3, 4, 5
 PREFERRED = struct.Struct("<IiQ40s")  # the last member of a connection's record
@@ -25,6 +24,76 @@ MONITORING = os.path.join(ROOT, "docs", "monitoring")
 def samples(page, name):
     """{labels: value} of a metric."""
     return {labels: float(value) for labels, value in re.findall(rf"^{name}{{(.*)}} (\S+)$", page, re.MULTILINE)}
+
+
+def checked(*words, tool=TOOL):
+    """Exit status and line of the check for monitors."""
+    done = subprocess.run([os.path.join(MONITORING, "nccl-ha-check"), *words], env={**os.environ, "NCCL_HA": tool},
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False)  # fmt: skip
+    return done.returncode, done.stdout.decode().rstrip("\n")
+
+
+class ProblemDetector:
+    """What node-problem-detector does with a custom plugin's file, as its documentation has it: each rule's program is
+    run; 0 is well, 1 is the problem, all else is not known; what it prints is cut and becomes the message. A permanent
+    rule sets a condition, a temporary one makes an event."""
+
+    def __init__(self, path):
+        with open(path, encoding="ascii") as file:
+            self.config = json.load(file)
+        assert self.config["plugin"] == "custom" and self.config["source"]
+        self.conditions = {each["type"]: each for each in self.config["conditions"]}
+        for rule in self.config["rules"]:
+            assert rule["type"] in ("permanent", "temporary")
+            assert rule["reason"] and rule["path"].startswith("/usr/share/nccl-ha/monitoring/")
+            assert rule["type"] == "temporary" or rule["condition"] in self.conditions
+
+    def run(self, *more):
+        """({condition: (status, reason, message)}, [(reason, message) of events])"""
+        settings, conditions, events = self.config["pluginConfig"], {}, []
+        for rule in self.config["rules"]:
+            began = time.monotonic()
+            status, said = checked(*rule.get("args", []), *more)
+            assert time.monotonic() - began < float(settings["timeout"].rstrip("s"))
+            said = said.strip()[: settings["max_output_length"]]
+            word = {0: "False", 1: "True"}.get(status, "Unknown")
+            if rule["type"] == "permanent":
+                default = self.conditions[rule["condition"]]
+                well = default["reason"], default["message"]
+                conditions[rule["condition"]] = (word, *(well if word == "False" else (rule["reason"], said)))
+            elif word != "False":
+                events.append((rule["reason"], said))
+        return conditions, events
+
+
+# What LBNL Node Health Check does with a check, as its documentation has it: files of a folder are sourced, and a check
+# that fails calls die.
+NHC_STAND_IN = """
+die() { printf 'ERROR:  nhc:  Health check failed:  %s\n' "${*:2}"; }
+for file in "$1"/*.nhc; do . "$file"; done
+shift
+"$@" || exit 1
+"""
+
+
+def node_health_check(folder, *words):
+    """Exit status and what is said: the real program where it is installed, and what it stands on else."""
+    environment = {**os.environ, "NCCL_HA": TOOL, "NCCL_HA_CHECK": os.path.join(MONITORING, "nccl-ha-check")}
+    scripts = os.path.join(folder, "scripts")
+    os.makedirs(scripts, exist_ok=True)
+    shutil.copy(os.path.join(MONITORING, "nccl_ha.nhc"), scripts)
+    nhc, its_scripts = shutil.which("nhc"), os.environ.get("NHC_SCRIPTS", "/etc/nhc/scripts")
+    if nhc and os.path.exists(os.path.join(its_scripts, "common.nhc")):
+        shutil.copytree(its_scripts, scripts, dirs_exist_ok=True)
+        with open(os.path.join(folder, "nhc.conf"), "w", encoding="ascii") as file:
+            file.write("* || check_nccl_ha " + " ".join(words) + "\n")
+        command = [nhc, "-D", folder, "MARK_OFFLINE=0", "NHC_RM=slurm", f"LOGFILE={folder}/log"]
+    else:
+        command = ["bash", "-c", NHC_STAND_IN, "nhc", scripts, "check_nccl_ha", *words]
+    print("Node Health Check:", command[0])
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=LIMIT_S, check=False)  # fmt: skip
+    return done.returncode, done.stdout.decode()
 
 
 class HealthOfAJob(unittest.TestCase):
@@ -80,11 +149,14 @@ class HealthOfAJob(unittest.TestCase):
     def test_a_cut_cable_is_degraded_since_then_and_good_when_it_is_mended(self):
         began = time.time()
         self.job.simverbs("cut", "0")
-        shown = self.comes(DEGRADED, {"sim0:1": {"degraded"}, "sim1:1": {"unprotected"}})
-        for port in shown["ports"]:
-            if port["port"] != "sim0:1":
-                continue
-            self.assertEqual((port["served_by"], port["left"], port["connections"]), ("sim1:1", 2, 0))
+        self.comes(DEGRADED, {"sim0:1": {"degraded"}, "sim1:1": {"unprotected"}})
+
+        def left():
+            ports = [port for port in self.health()[1]["ports"] if port["port"] == "sim0:1"]
+            return all(port["left"] == 2 for port in ports) and ports
+
+        for port in wait_for("all that left it", left):
+            self.assertEqual((port["served_by"], port["connections"]), ("sim1:1", 0))
             since = time.mktime(time.strptime(port["since"][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
             self.assertTrue(int(began) <= since <= time.time(), port)
             # Both ends say active, and there is but one other end.
@@ -106,6 +178,28 @@ class HealthOfAJob(unittest.TestCase):
         shown = self.comes(GOOD)
         self.assertEqual({port["since"] for port in shown["ports"]}, {None})
 
+    def test_what_watches_hosts_is_told_of_a_cut_and_of_its_end(self):
+        detector = ProblemDetector(os.path.join(MONITORING, "node-problem-detector.json"))
+        job = "--job", self.job.id
+        with tempfile.TemporaryDirectory() as folder:
+            well = {"NcclPortDegraded": ("False", "NcclPortsServe", "no port of a running job is served by a standby")}
+            self.assertEqual(detector.run(*job), (well, []))
+            self.assertEqual(node_health_check(folder, *job), (0, ""))
+            self.job.simverbs("cut", "0")
+            self.comes(DEGRADED, {"sim0:1": {"degraded"}, "sim1:1": {"unprotected"}})
+            conditions, events = detector.run(*job)
+            status, reason, message = conditions["NcclPortDegraded"]
+            self.assertEqual((status, reason, events), ("True", "DrainAtNextCheckpoint", []))
+            self.assertRegex(message, r"^degraded sim0:1: served by a standby \(sim1:1\) since .*drain at the next checkpoint")
+            self.assertRegex(checked("unprotected", *job)[1], "^unprotected sim1:1: nothing could take over")
+            status, said = node_health_check(folder, *job)
+            self.assertEqual(status, 1)
+            self.assertIn("check_nccl_ha:  degraded sim0:1: served by a standby", said)
+            self.job.simverbs("cut", "0", "--heal")
+            self.comes(GOOD)
+            self.assertEqual(detector.run(*job), (well, []))
+            self.assertEqual(node_health_check(folder, *job), (0, ""))
+
     def test_a_port_that_is_down_is_degraded_on_its_own_host_and_not_on_the_other(self):
         self.job.simverbs("link", "0", "0", "down")
         shown = self.comes(DEGRADED, {"sim0:1": {"degraded", "good"}, "sim1:1": {"unprotected"}})
@@ -123,9 +217,11 @@ class HealthOfAJob(unittest.TestCase):
         wait_for("an outage", lambda: any(c["counters"]["outages"] for p in self.job.status("-v")["processes"]
                                           for c in p["connections"]))  # fmt: skip
         self.comes(STOPPED)
+        self.assertEqual(checked("stopped", "--job", self.job.id)[0], 1)
         for rail in "0", "1":
             self.job.simverbs("cut", rail, "--heal")
         self.comes(GOOD)
+        self.assertEqual(checked("stopped", "--job", self.job.id), (0, "every port is good"))
 
     def test_a_port_that_is_drained_is_no_fault(self):
         done = nccl_ha("failover", "--job", self.job.id, "--port", "sim0:1")
@@ -154,6 +250,18 @@ class HealthOfOtherHosts(unittest.TestCase):
             self.assertIn(b"uses the plugin here", done.stderr)
             shown = document("health", "--dir", folder, status=0)
             self.assertEqual((shown["state"], shown["ports"]), (None, []))
+
+    def test_a_check_that_cannot_be_made_is_not_known(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for state in "degraded", "unprotected", "stopped":
+                self.assertEqual(checked(state, "--dir", folder), (0, "no process uses nccl-ha here"))
+            self.assertEqual(checked("degraded", "--no-such-option")[0], 2)
+            status, said = checked("degraded", tool="/nonexistent/nccl-ha")
+            self.assertEqual(status, 2)
+            self.assertIn("/nonexistent/nccl-ha", said)
+            for words in [], ["party"]:
+                self.assertEqual(checked(*words)[0], 2)
+                self.assertIn("usage: nccl-ha-check degraded|unprotected|stopped", checked(*words)[1])
 
     def test_a_file_meant_to_harm_says_no_more_than_a_file_can(self):
         folder = tempfile.mkdtemp(prefix="nccl-ha-test.")
