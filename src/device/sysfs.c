@@ -61,6 +61,10 @@ bool ha_sysfs_peermem(const char *ibdev_path)
 	    "kernel/mm/memory_peers/nv_mem/version",
 	    "kernel/mm/memory_peers/nv_mem_nc/version",
 	    "module/nvidia_peermem/version",
+	    /* AMD's, in the places that kernels have had for it. */
+	    "kernel/mm/memory_peers/amdkfd/version",
+	    "kernel/memory_peers/amdkfd/version",
+	    "memory_peers/amdkfd/version",
 	};
 	static const char class_dir[] = "/class/infiniband/";
 	const char *class_part = strstr(ibdev_path, class_dir);

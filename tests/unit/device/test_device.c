@@ -617,9 +617,10 @@ static void a_device_without_pci_has_none_rather_than_a_wrong_one(void **state)
 
 static void gpu_memory_support_is_probed(void **state)
 {
-	static const char *const modules[] = {"kernel/mm/memory_peers/nv_mem/version",
-					      "kernel/mm/memory_peers/nv_mem_nc/version",
-					      "module/nvidia_peermem/version"};
+	static const char *const modules[] = {
+	    "kernel/mm/memory_peers/nv_mem/version", "kernel/mm/memory_peers/nv_mem_nc/version",
+	    "module/nvidia_peermem/version",	     "kernel/mm/memory_peers/amdkfd/version",
+	    "kernel/memory_peers/amdkfd/version",    "memory_peers/amdkfd/version"};
 	static const int unsupported[] = {EOPNOTSUPP, EPROTONOSUPPORT, ENOSYS};
 	struct fake_device *fake = fake_device_add("mlx5_0");
 	struct ha_device_set *set;
@@ -628,10 +629,10 @@ static void gpu_memory_support_is_probed(void **state)
 	set = discovered();
 	assert_int_equal(ha_nic_ptr_support(&set->nics[0]), HA_PTR_HOST | HA_PTR_DMABUF);
 	ha_device_set_close(set);
-	for (int i = 0; i < 3; i++) {
+	for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
 		char path[512];
 
-		fake->dmabuf_errno = unsupported[i];
+		fake->dmabuf_errno = unsupported[i % 3];
 		fake_sysfs_write("1", "%s", modules[i]);
 		set = discovered();
 		assert_int_equal(ha_nic_ptr_support(&set->nics[0]), HA_PTR_HOST | HA_PTR_CUDA);
