@@ -99,6 +99,8 @@ ha_packages() {
 		extra|systemtap-sdt-dev|systemtap-sdt-devel|header sys/sdt.h|probes for bpftrace, perf and gdb
 		extra|gdb|gdb|has gdb|the test that a probe can be watched
 		extra|rpm|rpm-build|has rpmbuild|RPMs
+		extra|apt-utils|apt|has apt-ftparchive|an apt repository
+		extra|gpg|gnupg2|has gpg|its signature
 		extra|pkg-config|pkgconf-pkg-config|has pkg-config|the test of what is installed
 		extra|man-db|man-db|has man|the check of manual pages
 		extra|mandoc|mandoc|has mandoc|the check of manual pages
