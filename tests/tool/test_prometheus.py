@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Prometheus scrapes a live job: its promtool finds nothing wrong with the page, the values it stores are
-those of the job, and it evaluates every query of the dashboard and every alert.
+those of the job, and it evaluates every query of the dashboard and every alert. A real node_exporter passes on what
+`nccl-ha metrics --textfile` has written.
 
-Debian's package is fetched and unpacked into the build folder, not installed: installed, it would start a server that
-listens to the world."""
+Debian's packages are fetched and unpacked into the build folder, not installed: installed, they would start servers that
+listen to the world."""
 
 import glob
 import importlib.machinery
@@ -29,25 +30,25 @@ sys.path.insert(0, os.path.join(HERE, "..", "lab"))
 import image  # noqa: E402  for fetching a package
 
 
-def find_or_fetch():
-    """The folder with prometheus and promtool."""
-    found = shutil.which("prometheus"), shutil.which("promtool")
-    if all(found):
-        return {"prometheus": found[0], "promtool": found[1]}
-    folder = os.path.join(BUILD, "prometheus")
-    programs = {name: os.path.join(folder, "usr", "bin", name) for name in ("prometheus", "promtool")}
+def find_or_fetch(package, *names):
+    """{name: path} of these programs of a package."""
+    found = {name: shutil.which(name) for name in names}
+    if all(found.values()):
+        return found
+    folder = os.path.join(BUILD, package)
+    programs = {name: os.path.join(folder, "usr", "bin", name) for name in names}
     if all(os.path.exists(path) for path in programs.values()):
         return programs
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise image.ImageError("neither prometheus nor apt-get is here")
-    work = tempfile.mkdtemp(prefix="prometheus.", dir=BUILD)
+        raise image.ImageError(f"neither {package} nor apt-get is here")
+    work = tempfile.mkdtemp(prefix=f"{package}.", dir=BUILD)
     try:
         apt = image.Apt(work)
         try:
-            apt.get("download", "prometheus", cwd=work)
+            apt.get("download", package, cwd=work)
         except image.ImageError:
             apt.use_own_lists()
-            apt.get("download", "prometheus", cwd=work)
+            apt.get("download", package, cwd=work)
         image.run(["dpkg-deb", "-x", *glob.glob(os.path.join(work, "*.deb")), os.path.join(work, "tree")], timeout=120)
         shutil.rmtree(folder, ignore_errors=True)
         os.rename(os.path.join(work, "tree"), folder)
@@ -164,6 +165,35 @@ class Prometheus(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn(b"7 rules found", done.stdout)
 
+    def test_node_exporter_passes_the_health_of_ports_on(self):
+        folder = os.path.join(self.dir, "textfiles")
+        os.mkdir(folder)
+        text("metrics", "--job", self.job.id, "--textfile", os.path.join(folder, "nccl-ha.prom"))
+        for _ in range(5):  # as for Prometheus
+            address = f"127.0.0.1:{free_port()}"
+            exporter = subprocess.Popen(
+                [PROGRAMS["prometheus-node-exporter"], "--collector.disable-defaults", "--collector.textfile",
+                 f"--collector.textfile.directory={folder}", f"--web.listen-address={address}"],
+                stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)  # fmt: skip
+            try:
+                page = wait_for("node_exporter", lambda: exporter.poll() is not None or self.scraped(address))
+            finally:
+                exporter.kill()
+                exporter.wait()
+            if page is not True:
+                break
+        self.assertIn("\nnode_textfile_scrape_error 0\n", page)
+        good = [line for line in page.splitlines() if line.startswith("nccl_ha_port_health{") and line.endswith(" 1")]
+        self.assertEqual(len(good), 4)  # two processes with two ports
+        self.assertEqual([line for line in good if 'state="good"' not in line], [])
+
+    @staticmethod
+    def scraped(address):
+        try:
+            return urllib.request.urlopen(f"http://{address}/metrics", timeout=5).read().decode()
+        except OSError:
+            return False
+
     def test_the_dashboard_fits_the_page_and_what_does_not_fit_is_noticed(self):
         check, page = load_check(), text("metrics", "--job", self.job.id)
         self.assertEqual(check.check(page)[2], [])
@@ -225,7 +255,8 @@ class Prometheus(unittest.TestCase):
 
 if __name__ == "__main__":
     try:
-        PROGRAMS = find_or_fetch()
+        PROGRAMS = find_or_fetch("prometheus", "prometheus", "promtool")
+        PROGRAMS.update(find_or_fetch("prometheus-node-exporter", "prometheus-node-exporter"))
     except image.ImageError as why:
         print(f"SKIP: no Prometheus: {why}")
         sys.exit(77)

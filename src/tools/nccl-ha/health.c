@@ -171,10 +171,10 @@ int nh_cmd_health(int argc, char **argv)
 	a.select.dead = false; /* what they left says nothing of the ports as they are */
 	nh_snapshot_take(&snapshot, &a.select, argv[0]);
 	ports = nh_ports_health(&snapshot, &n);
-	if (n > 0)
-		status = nh_health_exit_status(ports[0].health);
-	else
+	if (snapshot.nprocesses == 0)
 		status = nh_no_job(&snapshot, &a.select, argv[0], a.json);
+	else
+		status = n > 0 ? nh_health_exit_status(ports[0].health) : NH_EXIT_OK;
 	if (a.json)
 		print_json(&snapshot, ports, n);
 	else
