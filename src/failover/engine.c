@@ -155,7 +155,8 @@ static const enum ha_on event_of[HA_MSG_END] = {
     [HA_MSG_FENCED] = HA_ON_FENCED,   [HA_MSG_RESUME] = HA_ON_RESUME,
     [HA_MSG_RESUMED] = HA_ON_RESUMED, [HA_MSG_REBUILD] = HA_ON_REBUILD,
     [HA_MSG_REBUILT] = HA_ON_REBUILT, [HA_MSG_REFUSED] = HA_ON_REFUSED,
-    [HA_MSG_ABORT] = HA_ON_ABORT,     [HA_MSG_BYE] = HA_ON_BYE,
+    [HA_MSG_STATE] = HA_ON_STATE,     [HA_MSG_ABORT] = HA_ON_ABORT,
+    [HA_MSG_BYE] = HA_ON_BYE,
 };
 
 /*
@@ -191,7 +192,6 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 		ha_say(comm, HA_SAY_PONG);
 		return;
 	case HA_MSG_PONG:
-	case HA_MSG_STATE:
 		return;
 	default:
 		ha_fsm_step(comm, &(struct ha_fsm_event){.on = event_of[m->kind], .m = m});
@@ -712,6 +712,16 @@ static void open_heartbeats(struct ha_comm *comm)
 		(void)ha_liveness_endpoint(comm->inst->liveness, fo->offers[i], &live);
 }
 
+/* Paths over ports whose heartbeats could not begin before. */
+static void watch_those_without(struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->paths[p] && !fo->links[p].live.session)
+			ha_path_build_watch(comm, p);
+}
+
 /* The peer does not know whom to answer: our end is another one since a device came back. */
 static bool heartbeats_changed(const struct ha_comm *comm)
 {
@@ -731,12 +741,16 @@ static void ports_changed(struct ha_comm *comm, uint64_t ports)
 
 	fo->look = true;
 	for (unsigned i = 0; i < fo->noffers; i++)
-		if (ports & ha_port_bit(fo->offers[i]) && ha_port_usable(fo->offers[i]))
+		if (ports & ha_port_bit(fo->offers[i]) && ha_port_usable(fo->offers[i])) {
 			fo->renewed |= (uint16_t)(1u << i);
+			ha_standby_memory_renewed(comm, fo->offers[i]->nic);
+		}
 	if (ha_signaling_ports_up(comm) != fo->ports_said)
 		fo->say |= HA_SAY_STATE;
-	if (!fo->socket_broken && heartbeats_changed(comm))
+	if (!fo->socket_broken && heartbeats_changed(comm)) {
 		say_ports(comm);
+		watch_those_without(comm);
+	}
 }
 
 static void start(struct ha_comm *comm)

@@ -332,6 +332,18 @@ static void s_merge(struct ha_comm *comm, const struct ha_fsm_event *o)
 	ha_say(comm, HA_SAY_STATEMENT); /* the answer, also to one that was heard before */
 }
 
+/* What the receiver has given back of its paths in reserve is of no use here, either. The active
+ * path is left by FENCE alone. */
+static void s_state(struct ha_comm *comm, const struct ha_fsm_event *o)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		if (p == comm->active || given_up(o->m, p) <= comm->failover->slots[p].want_gen)
+			continue;
+		ha_slot_fence(comm, p, given_up(o->m, p));
+		ha_path_build_unwatch(comm, p);
+	}
+}
+
 static void s_resume(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_failover *fo = comm->failover;
@@ -452,6 +464,7 @@ static const handler receiver[HA_FO_STATES][HA_ON_END] = {
 	ROW(HA_ON_RESUMED,  r_resumed,  r_merge,    answer_abort, nothing)
 	ROW(HA_ON_REBUILT,  r_rebuilt,  r_rebuilt,  answer_abort, nothing)
 	ROW(HA_ON_REFUSED,  r_refused,  r_refused,  answer_abort, nothing)
+	ROW(HA_ON_STATE,    nothing,    nothing,    nothing,      nothing)
 	ROW(HA_ON_FENCE,    impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_RESUME,   impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_REBUILD,  impossible, impossible, nothing,      nothing)
@@ -475,6 +488,7 @@ static const handler sender[HA_FO_STATES][HA_ON_END] = {
 	ROW(HA_ON_FENCE,     s_merge,    s_merge,    s_merge,    answer_abort, nothing)
 	ROW(HA_ON_RESUME,    s_resume,   s_resume,   s_resume,   answer_abort, nothing)
 	ROW(HA_ON_REBUILD,   s_rebuild,  s_rebuild,  s_rebuild,  answer_abort, nothing)
+	ROW(HA_ON_STATE,     s_state,    nothing,    nothing,    nothing,      nothing)
 	ROW(HA_ON_SUSPECT,   impossible, impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_FENCED,    impossible, impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_RESUMED,   impossible, impossible, impossible, nothing,      nothing)

@@ -19,6 +19,7 @@ enum ha_on {
 	HA_ON_REBUILD,
 	HA_ON_REBUILT,
 	HA_ON_REFUSED,
+	HA_ON_STATE,
 	HA_ON_ABORT,
 	HA_ON_BYE,
 	HA_ON_DRAINED,	/* a fence was confirmed */

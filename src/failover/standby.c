@@ -41,6 +41,9 @@
 #define FALSE_ALARM_NS	      (500 * HA_NS_PER_MS)
 #define FALSE_ALARMS_TO_WIDEN 3
 
+/* A better path in reserve has to last for so long before what it replaces is given back. */
+#define SURPLUS_NS (200 * HA_NS_PER_MS)
+
 struct backoff {
 	uint8_t failures;
 	uint64_t until_ns; /* 0: not backing off */
@@ -345,8 +348,75 @@ static bool misses_preferred(struct ha_comm *comm, uint64_t now_ns)
 	       !in_use(comm, ha_pair_preferred);
 }
 
+/* ---- giving back ----------------------------------------------------------------------------- */
+
+static bool is_in_reserve(const struct ha_comm *comm, unsigned p)
+{
+	return p != comm->active && ha_path_select_can_carry(comm, p) &&
+	       !ha_path_select_is_silent(comm, p);
+}
+
+/* The cheapest in reserve that no single failure takes together with the active path; -1: none. */
+static int best_in_reserve(const struct ha_comm *comm)
+{
+	uint32_t best_cost = HA_PAIR_NEVER;
+	int best = -1;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_pair pair = ha_pair_of(&comm->failover->slots[p]);
+
+		if (!is_in_reserve(comm, p) || faults_of(comm, pair) != 0 ||
+		    ha_pair_cost(comm, pair) >= best_cost)
+			continue;
+		best_cost = ha_pair_cost(comm, pair);
+		best = (int)p;
+	}
+	return best;
+}
+
+/* One beside it, which costs memory and queue pairs for nothing; -1: none. */
+static int surplus_beside(const struct ha_comm *comm, int best, uint64_t now_ns)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	for (unsigned p = 0; best >= 0 && p < HA_MAX_PATHS; p++)
+		if (p != comm->active && (int)p != best && ha_slot_is_up(&fo->slots[p]) &&
+		    !(ha_pair_shared(ha_pair_of(&fo->slots[p]), ha_pair_preferred) == 2 &&
+		      ha_failback_wants_preferred(&fo->standby->failback, comm, now_ns)))
+			return (int)p;
+	return -1;
+}
+
+/* When the first of what is too much is to be given back; 0: there is none. */
+static uint64_t surplus_due_ns(const struct ha_comm *comm, uint64_t now_ns)
+{
+	int best = best_in_reserve(comm);
+
+	return surplus_beside(comm, best, now_ns) < 0
+		   ? 0
+		   : comm->failover->slots[best].up_ns + SURPLUS_NS;
+}
+
+/* The rail that it stood in for is back. The sender gives its end back when it hears of it. */
+static void give_back_surplus(struct ha_comm *comm, uint64_t now_ns)
+{
+	struct ha_failover *fo = comm->failover;
+	int best = best_in_reserve(comm), p = surplus_beside(comm, best, now_ns);
+
+	if (p < 0 || fo->slots[best].up_ns == 0 || now_ns < fo->slots[best].up_ns + SURPLUS_NS)
+		return;
+	HA_TRACE(1, "connection %s: path %d.%u is given back: path %d.%u is in its place",
+		 comm->name, p, fo->slots[p].newest_gen, best, fo->slots[best].newest_gen);
+	ha_slot_fence(comm, (unsigned)p, fo->slots[p].newest_gen);
+	ha_path_build_unwatch(comm, (unsigned)p);
+	fo->say |= HA_SAY_STATE;
+}
+
+/* ---- one thing after the other --------------------------------------------------------------- */
+
 static void build_in_reserve(struct ha_comm *comm, uint64_t now_ns)
 {
+	give_back_surplus(comm, now_ns);
 	if (!is_building(comm) && misses_preferred(comm, now_ns) &&
 	    now_ns >= backoff_of(comm, ha_pair_preferred)->until_ns)
 		(void)build(comm, ha_pair_preferred);
@@ -592,7 +662,7 @@ uint64_t ha_standby_due_ns(const struct ha_comm *comm)
 	if (ha_failback_wants_preferred(&standby->failback, comm, fo->tick_ns))
 		due_ns = ha_earlier_ns(due_ns, standby->pairs[0][0].until_ns);
 	if (ha_path_select_has_standby(comm))
-		return due_ns;
+		return ha_earlier_ns(due_ns, surplus_due_ns(comm, fo->tick_ns));
 	/* Unprotected: as soon as a pair that might do may be tried. */
 	for (uint8_t i = 0; i < fo->noffers; i++)
 		for (uint8_t j = 0; j < fo->peer_ports.count; j++)

@@ -48,6 +48,14 @@ bool ha_standby_memory_refused(struct ha_comm *comm, const struct ha_nic *nic)
 	return some_nic_is_left(fo);
 }
 
+void ha_standby_memory_renewed(struct ha_comm *comm, const struct ha_nic *nic)
+{
+	if (!is_refusing(comm->failover, nic))
+		return;
+	comm->failover->refusing &= ~(1u << nic->index);
+	comm->failover->say |= HA_SAY_STATE;
+}
+
 static bool is_all_that_works(const struct ha_comm *comm)
 {
 	for (unsigned i = 0; i < comm->failover->noffers; i++)

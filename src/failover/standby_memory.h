@@ -37,4 +37,8 @@ uint64_t ha_standby_memory_due_ns(const struct ha_comm *comm);
  */
 bool ha_standby_memory_refused(struct ha_comm *comm, const struct ha_nic *nic);
 
+/* A port of the NIC is back, perhaps with another device: what was refused may have been one that
+ * was on its way out. */
+void ha_standby_memory_renewed(struct ha_comm *comm, const struct ha_nic *nic);
+
 #endif

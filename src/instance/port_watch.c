@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "liveness/liveness.h"
 #include "progress/command.h"
 #include "transport/async_event.h"
 #include "transport/comm_stats.h"
@@ -18,6 +19,13 @@
 #define AGAIN_MIN_NS (100 * HA_NS_PER_MS)
 #define AGAIN_MAX_NS HA_NS_PER_S
 
+/*
+ * Heartbeats that could not begin on a port, for want of memory or of a queue pair, are tried again
+ * so soon at first, and then so often.
+ */
+#define BEGIN_MIN_NS (100 * HA_NS_PER_MS)
+#define BEGIN_MAX_NS (60 * HA_NS_PER_S)
+
 struct port_watch {
 	struct ha_command refresh;
 	struct ha_port *port;
@@ -30,6 +38,7 @@ struct port_watch {
 	bool was_active;
 	uint32_t active_errors;	     /* port->errors when it was seen active last */
 	uint64_t pause_ns, again_ns; /* it is down, and no event said so: read again; 0: not */
+	uint64_t begin_pause_ns, begin_ns; /* heartbeats are to be tried again; 0: not */
 };
 
 struct ha_port_watches {
@@ -136,6 +145,39 @@ static void expect_event(struct port_watch *w, uint64_t now_ns)
 	look_again_later(w, now_ns);
 }
 
+static void begin_later(struct port_watch *w, uint64_t now_ns)
+{
+	w->begin_pause_ns = w->begin_pause_ns == 0 ? BEGIN_MIN_NS : 2 * w->begin_pause_ns;
+	if (w->begin_pause_ns > BEGIN_MAX_NS)
+		w->begin_pause_ns = BEGIN_MAX_NS;
+	w->begin_ns = now_ns + w->begin_pause_ns;
+}
+
+/* True: heartbeats have begun, of which connections and their peers do not know. */
+static bool begin_heartbeats(struct ha_instance *inst, struct port_watch *w, uint64_t now_ns)
+{
+	if (w->begin_ns == 0) {
+		if (ha_liveness_refused(inst->liveness, w->port))
+			begin_later(w, now_ns);
+		return false;
+	}
+	if (now_ns < w->begin_ns)
+		return false;
+	if (ha_liveness_reopening(inst->liveness, w->port)) {
+		w->begin_ns = now_ns + BEGIN_MIN_NS;
+		return false;
+	}
+	if (!ha_liveness_refused(inst->liveness, w->port)) {
+		w->begin_pause_ns = w->begin_ns = 0;
+		return true;
+	}
+	/* When a device that died is open again, its heartbeats are begun there. */
+	if (ha_port_usable(w->port))
+		ha_liveness_reopen(inst->liveness, w->port);
+	begin_later(w, now_ns);
+	return false;
+}
+
 static void read_again(struct ha_instance *inst, struct port_watch *w, uint64_t now_ns)
 {
 	if (w->again_ns != 0 && now_ns >= w->again_ns) {
@@ -166,8 +208,10 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 			ha_port_stats_publish(inst, w->port->nic);
 		}
 		read_again(inst, w, now_ns); /* an event may have come meanwhile */
-		if (w->again_ns != 0 && (due_ns == 0 || w->again_ns < due_ns))
-			due_ns = w->again_ns;
+		if (begin_heartbeats(inst, w, now_ns))
+			ports |= ha_port_bit(w->port);
+		due_ns = ha_earlier_ns(due_ns, w->again_ns);
+		due_ns = ha_earlier_ns(due_ns, w->begin_ns);
 	}
 	poller->due_ns = due_ns;
 	if (ports != 0) {

@@ -214,8 +214,11 @@ static void take_port(struct ha_liveness *live, struct ha_live_port *port)
 	if (port->state != HA_LIVE_PORT_OPENING || !ha_command_done(&port->command))
 		return;
 	port->state = HA_LIVE_PORT_REFUSED;
-	if (!port->ud_qp)
+	if (!port->ud_qp) {
+		if (live->doubt)
+			live->doubt(live->doubt_arg, port->port);
 		return;
+	}
 	port->watch.fd = ha_ud_qp_fd(port->ud_qp);
 	if (ha_progress_watch(live->progress, &port->watch) != HA_OK) {
 		port->watch.fd = -1;
@@ -329,6 +332,18 @@ void ha_liveness_reopen(struct ha_liveness *live, struct ha_port *of)
 		send_command(port, HA_COMMAND_DEVICE, run_reopen, bury_opened);
 	}
 	pthread_mutex_unlock(&live->lock);
+}
+
+bool ha_liveness_refused(struct ha_liveness *live, const struct ha_port *of)
+{
+	const struct ha_live_port *port;
+	bool refused;
+
+	pthread_mutex_lock(&live->lock);
+	port = live->asked[of->index];
+	refused = port && port->state == HA_LIVE_PORT_REFUSED && !port->ud_qp;
+	pthread_mutex_unlock(&live->lock);
+	return refused;
 }
 
 bool ha_liveness_reopening(struct ha_liveness *live, const struct ha_port *of)

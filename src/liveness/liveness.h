@@ -100,11 +100,6 @@ struct ha_live_link {
  */
 struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct ha_config *config);
 /*
- * Whom to tell that answers to heartbeats over a port are missing: who can ask its device whether
- * it is still up. Called on the progress thread under the lock of the sessions, so it calls nothing
- * here. Before the first endpoint.
- */
-/*
  * Before the first port. Heartbeats carry codes by this key from now on, unless it is NULL, and
  * `refused` is told of each that is not believed: malformed, a stranger's, without its code, or a
  * ping that was answered before.
@@ -112,6 +107,11 @@ struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct h
 void ha_liveness_trust(struct ha_liveness *live, const struct ha_job_key *key,
 		       void (*refused)(void *arg), void *arg);
 
+/*
+ * Whom to tell that answers to heartbeats over a port are missing: who can ask its device whether
+ * it is still up; or that our end of them could not be made. Called under the lock of the sessions,
+ * so it calls nothing here. Before the first endpoint.
+ */
 void ha_liveness_on_doubt(struct ha_liveness *live, void (*doubt)(void *arg, struct ha_port *port),
 			  void *arg);
 
@@ -142,6 +142,8 @@ bool ha_liveness_opened(struct ha_liveness *live, struct ha_port *port,
  */
 void ha_liveness_reopen(struct ha_liveness *live, struct ha_port *port);
 bool ha_liveness_reopening(struct ha_liveness *live, const struct ha_port *port);
+/* Our end was asked for and could not be made: ha_liveness_reopen tries it once more. */
+bool ha_liveness_refused(struct ha_liveness *live, const struct ha_port *port);
 
 /*
  * Hangs a link on the session with a remote endpoint, which is made if this is its first. False:
