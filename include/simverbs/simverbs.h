@@ -255,6 +255,12 @@ struct sv_stepped_traffic {
 };
 void sv_stepped_get_traffic(uint32_t host, uint32_t rail, struct sv_stepped_traffic *traffic);
 
+/* What a device has of everything that applications make, all processes of its host together. */
+struct sv_stepped_objects {
+	uint32_t contexts, pds, mrs, cqs, qps, ahs;
+};
+void sv_stepped_get_objects(uint32_t host, uint32_t rail, struct sv_stepped_objects *objects);
+
 /* What the link of a port carried out of it and into it; of an aggregator, the link to this peer.
  */
 struct sv_stepped_link_stats {

@@ -638,6 +638,23 @@ void sv_stepped_get_traffic(uint32_t host, uint32_t rail, struct sv_stepped_traf
 	sv_stepped_unlock();
 }
 
+void sv_stepped_get_objects(uint32_t host, uint32_t rail, struct sv_stepped_objects *objects)
+{
+	const struct sv_stepped_device *device = sv_stepped_device_at(host, rail_of(rail));
+	struct sv_port *port = device->port;
+
+	sv_port_lock(port);
+	*objects = (struct sv_stepped_objects){
+	    .contexts = device->open_contexts,
+	    .pds = port->num_pds,
+	    .mrs = port->num_mrs,
+	    .cqs = port->num_cqs,
+	    .qps = port->num_qps,
+	    .ahs = port->num_ahs,
+	};
+	sv_port_unlock(port);
+}
+
 void sv_stepped_get_link_stats(uint32_t host, uint32_t rail, uint32_t peer_host, uint32_t peer_rail,
 			       struct sv_stepped_link_stats *stats)
 {

@@ -127,9 +127,11 @@ static struct run_spec spec_of(const struct campaign *campaign, const struct sce
 	return (struct run_spec){.world = {.scenario = scenario,
 					   .e2e = e2e,
 					   .no_failover = campaign->no_failover,
+					   .failback = campaign->failback,
 					   .unordered = campaign->unordered,
 					   .seed = campaign->seed,
-					   .trace = campaign->trace}};
+					   .trace = campaign->trace},
+				 .heal = campaign->heal};
 }
 
 /*

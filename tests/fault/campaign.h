@@ -13,6 +13,7 @@ struct campaign {
 	bool rc, e2e;
 	bool no_failover;
 	bool unordered;
+	bool failback, heal;
 	uint64_t seed;
 	uint64_t stride;      /* only every so many places; the seed says which */
 	unsigned part, parts; /* of --single: the faults of one part of so many; 0 parts: all */

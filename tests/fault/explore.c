@@ -3,6 +3,7 @@
  * Explores what faults do: scenario × fault × every place it can come. Every run is judged, the
  * runs are counted, and what is wrong is printed with the command that repeats it.
  */
+#include "base/clock.h"
 #include "campaign.h"
 #include "pinned.h"
 
@@ -26,6 +27,8 @@ enum {
 	OPT_STRIDE,
 	OPT_NO_FAILOVER,
 	OPT_UNORDERED,
+	OPT_FAILBACK,
+	OPT_HEAL,
 	OPT_CHECK_REPLAY,
 	OPT_TABLE,
 	OPT_AT_LEAST,
@@ -58,6 +61,8 @@ static const struct argp_option options[] = {
     {"minutes", OPT_MINUTES, "T", 0, "stop after this time", 1},
     {"no-failover", OPT_NO_FAILOVER, NULL, 0, "HA_NCCL_ENABLE_BACKUP=0", 1},
     {"unordered", OPT_UNORDERED, NULL, 0, "devices place plain WRITEs in any order", 1},
+    {"failback", OPT_FAILBACK, NULL, 0, "HA_NCCL_ENABLE_FAILBACK=1", 1},
+    {"heal", OPT_HEAL, NULL, 0, "then nothing fails any more, and everything has to come back", 1},
     {"check-replay", OPT_CHECK_REPLAY, NULL, 0, "do every run twice and compare the events", 1},
     {"at-least", OPT_AT_LEAST, "N", 0, "fail if fewer faults have fired", 1},
     {"give-up-after", OPT_GIVE_UP, "N", 0, "stop after so many wrong runs (10)", 1},
@@ -171,6 +176,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_UNORDERED:
 		campaign->unordered = true;
 		break;
+	case OPT_FAILBACK:
+		campaign->failback = true;
+		break;
+	case OPT_HEAL:
+		campaign->heal = true;
+		break;
 	case OPT_CHECK_REPLAY:
 		campaign->check_replay = true;
 		break;
@@ -230,9 +241,11 @@ static int replay(struct campaign *campaign, struct run_spec *spec)
 {
 	struct run_result result;
 
+	spec->heal = campaign->heal;
 	spec->world = (struct world_options){.scenario = campaign->scenario,
 					     .e2e = !campaign->rc,
 					     .no_failover = campaign->no_failover,
+					     .failback = campaign->failback,
 					     .unordered = campaign->unordered,
 					     .seed = campaign->seed,
 					     .trace = campaign->trace};
@@ -322,6 +335,10 @@ int main(int argc, char **argv)
 		campaign_pairs(&campaign);
 		tally_print(campaign.tally, args.table, stdout);
 		total = tally_total(campaign.tally);
+		if (campaign.heal)
+			printf("healed: %llu runs, the slowest in %llu ms\n",
+			       (unsigned long long)total.healed,
+			       (unsigned long long)(total.longest_ns / HA_NS_PER_MS));
 		status = campaign.wrong > 0 || total.fired < args.at_least;
 		if (total.fired < args.at_least)
 			printf("only %llu faults have fired, not %llu\n",

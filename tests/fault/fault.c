@@ -195,6 +195,16 @@ const struct fault *fault_find(const char *name)
 	return NULL;
 }
 
+bool fault_ends_device(const struct fault *fault)
+{
+	static const char *const rules[] = {"kill", "disassociate", "feign", "event=DEVICE_FATAL"};
+
+	for (unsigned i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+		if (fault->rule && strncmp(fault->rule, rules[i], strlen(rules[i])) == 0)
+			return true;
+	return false;
+}
+
 /* ---- rules ----------------------------------------------------------------------------------- */
 
 static bool word(const char **text, const char *name)

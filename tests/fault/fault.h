@@ -66,6 +66,9 @@ static inline bool fault_at_step(const struct fault *fault)
 	return fault->act != ACT_RULE;
 }
 
+/* Whether a NIC has to be opened again after it, or is thought to. */
+bool fault_ends_device(const struct fault *fault);
+
 /* A fault of a run. */
 struct injection {
 	const struct fault *fault;

@@ -23,7 +23,7 @@ struct pin {
 	const char *verdict; /* what the judge says of a run; NULL: that it is right */
 	const char *cause;   /* what the log says in these parts, in this order */
 	const struct scenario *scenario;
-	bool e2e;
+	bool e2e, heal;
 	unsigned nseeds, nfaults;
 	struct range seeds[PIN_SEEDS];
 	struct {
@@ -147,9 +147,23 @@ static bool read_faults(const struct parser *parser, char *text, struct pin *pin
 
 static bool read_mode(const struct parser *parser, const char *text, struct pin *pin)
 {
-	pin->e2e = !strcmp(text, "e2e");
-	return pin->e2e || !strcmp(text, "rc") ||
-	       bad(parser, "the mode is \"%s\", not rc or e2e", text);
+	static const struct {
+		const char *name;
+		bool e2e, heal;
+	} modes[] = {{"rc", false, false},
+		     {"e2e", true, false},
+		     {"rc heal", false, true},
+		     {"e2e heal", true, true}};
+
+	for (unsigned i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		if (strcmp(text, modes[i].name) != 0)
+			continue;
+		pin->e2e = modes[i].e2e;
+		pin->heal = modes[i].heal;
+		return true;
+	}
+	return bad(parser, "the mode is \"%s\", not rc or e2e, with heal behind it or without",
+		   text);
 }
 
 /* The numbers of a range. */
@@ -266,6 +280,7 @@ static void play_places(const struct pin_player *player, const struct pin *pin, 
 static void play(const struct pin_player *player, const struct pin *pin, struct sum *sum)
 {
 	struct run_spec spec = {.world = {.scenario = pin->scenario, .e2e = pin->e2e},
+				.heal = pin->heal,
 				.nfaults = pin->nfaults};
 
 	memset(sum, 0, sizeof(*sum));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run.h"
+#include "heal.h"
 
 #include "base/clock.h"
 
@@ -24,6 +25,7 @@ struct running {
 	struct run_result *result;
 	struct injection injections[RUN_FAULTS];
 	struct damage damage;
+	uint64_t first_ns;	       /* when the first fault fired; 0: none has */
 	uint64_t since_step, since_ns; /* of the last firing */
 	bool late;
 };
@@ -88,6 +90,8 @@ static void inject(struct running *r)
 		r->late |= injection->fault->then != NULL;
 		r->since_step = r->world->steps;
 		r->since_ns = sv_stepped_now();
+		if (r->first_ns == 0)
+			r->first_ns = r->since_ns;
 		arm(r, r->result->fired);
 	}
 }
@@ -191,6 +195,52 @@ static void judge(struct running *r)
 		wrong(result, "error %d: nobody used anything wrongly", result->error);
 }
 
+/* ---- the second half ------------------------------------------------------------------------- */
+
+/* A NIC that refused memory is asked again after this (standby_memory.c). */
+#define REFUSED_NS (60 * HA_NS_PER_S)
+
+/*
+ * Whatever waits longer after each failure has not waited longer than it has been wrong, or its
+ * shortest time, which for a device that died is a second (HA_REOPEN_MIN_NS); what is left of that
+ * device is given back a second later. Failback begins with a second, too.
+ */
+static uint64_t heal_within_ns(const struct running *r)
+{
+	uint64_t since_ns = r->first_ns != 0 ? sv_stepped_now() - r->first_ns : 0;
+	bool died = false, refused = false;
+
+	/* Also one whose effect nobody has met yet. */
+	for (unsigned i = 0; i < r->spec->nfaults; i++) {
+		const struct fault *fault = r->spec->faults[i].fault;
+
+		died |= r->injections[i].armed && fault_ends_device(fault);
+		refused |= r->injections[i].armed && fault->loss == LOSS_MEMORY;
+	}
+	return HEAL_NS + since_ns + (died ? 2 * HA_NS_PER_S : 0) + (refused ? REFUSED_NS : 0) +
+	       (r->spec->world.failback ? HA_NS_PER_S : 0);
+}
+
+static void heal_and_judge(struct running *r, const struct health *unhurt)
+{
+	struct run_result *result = r->result;
+	char why[sizeof(result->wrong)] = "";
+	uint64_t took_ns;
+
+	inject(r); /* what has fired since */
+	/* Without a path for longer than an outage may last an error is right. */
+	if (result->error != HA_OK || result->wrong[0] != '\0' || !heal_applies(r->world) ||
+	    !damage_leaves_path(&r->damage, r->world))
+		return;
+	took_ns = heal(r->world, unhurt, heal_within_ns(r), why, sizeof(why));
+	if (why[0] != '\0') {
+		wrong(result, "%s", why);
+		return;
+	}
+	result->healed = true;
+	result->healed_ns = took_ns;
+}
+
 /* A sender may only call done what is in the receiver's memory, unless a device lied. */
 static void set_strictness(struct running *r)
 {
@@ -205,8 +255,16 @@ static void set_strictness(struct running *r)
 void run(struct world *world, const struct run_spec *spec, struct run_result *result)
 {
 	struct running r = {.world = world, .spec = spec, .result = result};
+	const struct health *unhurt = NULL;
 
 	memset(result, 0, sizeof(*result));
+	if (spec->heal && !spec->world.scenario->close_at_once && !spec->world.no_failover) {
+		unhurt = heal_unhurt(world, &spec->world, result->wrong, sizeof(result->wrong));
+		if (!unhurt) {
+			result->end = RUN_WRONG;
+			return;
+		}
+	}
 	for (unsigned i = 0; i < spec->nfaults; i++)
 		r.injections[i] = (struct injection){
 		    .fault = spec->faults[i].fault, .at = spec->faults[i].at, .rule = -1};
@@ -215,6 +273,8 @@ void run(struct world *world, const struct run_spec *spec, struct run_result *re
 	if (set_up(&r)) {
 		play(&r);
 		judge(&r);
+		if (unhurt)
+			heal_and_judge(&r, unhurt);
 	}
 	result->failovers = world_failovers(world);
 	result->replays = world_replays(world);
@@ -228,9 +288,10 @@ void run(struct world *world, const struct run_spec *spec, struct run_result *re
 const char *run_command(const struct run_spec *spec, char *out, size_t size)
 {
 	size_t n = (size_t)snprintf(
-	    out, size, "explore --scenario %s%s%s%s --seed %llu", spec->world.scenario->name,
+	    out, size, "explore --scenario %s%s%s%s%s%s --seed %llu", spec->world.scenario->name,
 	    spec->world.e2e ? " --e2e" : "", spec->world.no_failover ? " --no-failover" : "",
-	    spec->world.unordered ? " --unordered" : "", (unsigned long long)spec->world.seed);
+	    spec->world.unordered ? " --unordered" : "", spec->world.failback ? " --failback" : "",
+	    spec->heal ? " --heal" : "", (unsigned long long)spec->world.seed);
 
 	for (unsigned i = 0; i < spec->nfaults && n < size; i++)
 		n += (size_t)snprintf(out + n, size - n, " --fault %s --at %llu",

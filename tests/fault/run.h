@@ -10,6 +10,7 @@
 
 struct run_spec {
 	struct world_options world;
+	bool heal; /* then nothing fails any more, and everything has to come back */
 	unsigned nfaults;
 	/* The first counts from the moment the scenario says, each other one from the moment at
 	 * which the one before fired. */
@@ -31,7 +32,9 @@ struct run_result {
 	uint64_t steps; /* from the last fault's firing (or the first's arming) to the end */
 	ha_result_t error;
 	uint64_t failovers, replays;
-	uint64_t digest; /* of the whole run */
+	bool healed;	    /* there was something to heal, and it did */
+	uint64_t healed_ns; /* how long that took */
+	uint64_t digest;    /* of the whole run */
 	char wrong[512];
 };
 

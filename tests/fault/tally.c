@@ -51,6 +51,9 @@ void tally_add(struct tally *tally, const struct run_spec *spec, const struct ru
 	cell->errors += result->end == RUN_ERROR;
 	cell->failovers += result->failovers;
 	cell->replays += result->replays;
+	cell->healed += result->healed;
+	if (result->healed_ns > cell->longest_ns)
+		cell->longest_ns = result->healed_ns;
 }
 
 static void add(struct tally_cell *sum, const struct tally_cell *cell)
@@ -63,6 +66,9 @@ static void add(struct tally_cell *sum, const struct tally_cell *cell)
 	sum->wrong += cell->wrong;
 	sum->failovers += cell->failovers;
 	sum->replays += cell->replays;
+	sum->healed += cell->healed;
+	if (cell->longest_ns > sum->longest_ns)
+		sum->longest_ns = cell->longest_ns;
 }
 
 static void print_cell(FILE *out, const char *scenario, const char *fault,

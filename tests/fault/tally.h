@@ -13,6 +13,7 @@ struct tally_cell {
 	uint64_t fired;	  /* faults, all of a run */
 	uint64_t delivered, errors, wrong;
 	uint64_t failovers, replays;
+	uint64_t healed, longest_ns; /* runs that did, and what the slowest took */
 };
 
 struct tally; /* a table of cells */

@@ -385,6 +385,15 @@ bool traffic_turn(struct traffic *traffic)
 	return moved;
 }
 
+void traffic_more(struct traffic *traffic, unsigned groups)
+{
+	for (unsigned i = 0; i < groups; i++, traffic->allowed++)
+		traffic->wanted +=
+		    traffic->is_send ? group_size(traffic->plan, traffic->allowed) : 1;
+	if (traffic->state == TRAFFIC_DONE)
+		traffic->state = TRAFFIC_RUNNING;
+}
+
 bool traffic_idle(const struct traffic *traffic)
 {
 	if (traffic->next != traffic->allowed || traffic->next_in_group != 0)

@@ -80,6 +80,9 @@ void traffic_stop(struct traffic *traffic);
 /* One turn of the application: posts what it can, tests everything. True if something moved. */
 bool traffic_turn(struct traffic *traffic);
 
+/* So many groups more than the plan says, also when it was done. */
+void traffic_more(struct traffic *traffic, unsigned groups);
+
 /* Everything that it was allowed to post is reported. */
 bool traffic_idle(const struct traffic *traffic);
 

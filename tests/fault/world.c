@@ -103,6 +103,7 @@ static void configure(struct world *world)
 	config->stats = false;
 	config->debug = world->options.trace ? 1 : 0;
 	config->enable_backup = !world->options.no_failover;
+	config->enable_failback = world->options.failback;
 	config->completion = world->options.e2e ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
 	config->heartbeat_ms = WORLD_HEARTBEAT_MS;
 	config->rto_ms = WORLD_RTO_MS;
@@ -133,9 +134,11 @@ static void open_fabric(struct world *world)
 	sv_stepped_destroy(); /* what a test that failed left behind */
 	if (sv_stepped_open(&opts) != 0)
 		fatal("cannot open the fabric");
-	if (world->options.unordered &&
-	    sv_stepped_fault_add("unordered", refusal, sizeof(refusal)) < 0)
-		fatal("%s", refusal);
+	if (world->options.unordered) {
+		if (sv_stepped_fault_add("unordered", refusal, sizeof(refusal)) < 0)
+			fatal("%s", refusal);
+		world->standing_rules++;
+	}
 	ha_clock_set_source(sv_stepped_now);
 	for (uint32_t host = 0; host < WORLD_HOSTS; host++) {
 		sv_stepped_set_host(host);
@@ -279,6 +282,7 @@ static bool host_turn(struct world *world, uint32_t host)
 
 	if (world->dead[host])
 		return false;
+	sv_stepped_set_host(host); /* whose devices are looked for */
 	if (sv_stepped_now() < world->frozen_until_ns[host]) {
 		world->frozen_turns[host]++;
 		return false;

@@ -47,6 +47,7 @@ struct world_options {
 	const struct scenario *scenario;
 	bool e2e;	  /* HA_NCCL_COMPLETION=e2e */
 	bool no_failover; /* HA_NCCL_ENABLE_BACKUP=0 */
+	bool failback;	  /* HA_NCCL_ENABLE_FAILBACK=1 */
 	bool unordered;	  /* devices place plain WRITEs in any order */
 	uint64_t seed;	  /* 0: both hosts take every turn; else some turns are missed */
 	bool trace;	  /* events and log to stderr */
@@ -59,6 +60,7 @@ struct world {
 	struct ha_instance *inst[WORLD_HOSTS];
 	struct connection connections[WORLD_CONNECTIONS];
 	unsigned nconnections;
+	int standing_rules; /* of the fabric: those that are no faults */
 	uint64_t steps;
 	unsigned idle_ticks;
 	uint64_t chance; /* of missed turns */

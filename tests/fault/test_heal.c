@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When nothing fails any more everything comes back: what each run of `explore --heal` asks for,
+ * shown one by one, so that what breaks it is named.
+ */
+#include "heal.h"
+#include "run.h"
+
+#include "../unit/cmocka_all.h"
+
+#define FAILURES 3 /* of building a path, in a row */
+#define ROUNDS	 4
+
+static struct world world;
+
+static struct run_spec spec_of(const char *scenario, const char *fault, uint64_t at)
+{
+	struct run_spec spec = {
+	    .world = {.scenario = scenario_find(scenario)}, .heal = true, .nfaults = 1};
+
+	spec.faults[0].fault = fault_find(fault);
+	spec.faults[0].at = at;
+	assert_non_null(spec.world.scenario);
+	assert_non_null(spec.faults[0].fault);
+	return spec;
+}
+
+static struct run_result play(const struct run_spec *spec)
+{
+	struct run_result result;
+
+	run(&world, spec, &result);
+	if (result.wrong[0] != '\0')
+		fail_msg("%s", result.wrong);
+	assert_int_equal(result.fired, spec->nfaults);
+	assert_true(result.healed);
+	return result;
+}
+
+static void a_path_in_reserve_is_there_again(void **state)
+{
+	static const char *const tried[] = {"link-s", "link-r", "cut", "standby-s", "broken-s"};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		struct run_spec spec = spec_of("window", tried[i], 5);
+
+		play(&spec);
+	}
+}
+
+static void a_device_that_comes_back_leaves_nothing_behind(void **state)
+{
+	static const char *const tried[] = {"kill-s", "kill-r", "removed-s", "feign-r"};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		struct run_spec spec = spec_of("groups", tried[i], 9);
+
+		play(&spec);
+	}
+}
+
+static void traffic_goes_back_to_its_preferred_path(void **state)
+{
+	struct run_spec spec = spec_of("window", "link-s", 5);
+	struct run_result result;
+
+	(void)state;
+	spec.world.failback = true;
+	result = play(&spec);
+	assert_in_range(result.healed_ns, HA_NS_PER_S / 2, 2 * HA_NS_PER_S);
+}
+
+static void sockets_and_drained_ports_are_there_again(void **state)
+{
+	static const char *const tried[] = {"socket-s", "socket-r", "drain-s", "drain-r"};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		struct run_spec spec = spec_of("window", tried[i], 20);
+
+		play(&spec);
+	}
+}
+
+/* ---- back-offs ------------------------------------------------------------------------------- */
+
+static void step_until(bool (*so)(const struct world *world), const char *what)
+{
+	uint64_t begun_ns = sv_stepped_now();
+
+	while (!so(&world)) {
+		if (sv_stepped_now() - begun_ns > HEAL_NS)
+			fail_msg("%s: not within %llu ms; the end of the log:\n%s", what,
+				 (unsigned long long)(HEAL_NS / HA_NS_PER_MS), world_log());
+		world_step(&world);
+	}
+}
+
+static int rule;
+
+static bool failed_in_a_row(const struct world *of)
+{
+	uint64_t matched, fired;
+
+	(void)of;
+	return sv_stepped_fault_stats(rule, &matched, &fired) && fired == FAILURES;
+}
+
+/* The link of the path in reserve goes and comes, and then its queue pair cannot be made. */
+static void fail_to_build(void)
+{
+	char why[256];
+
+	rule = sv_stepped_fault_add("errno=ENOMEM verb=create_qp host=1 rail=1 nth=1 count=3", why,
+				    sizeof(why));
+	if (rule < 0)
+		fail_msg("%s", why);
+	sv_stepped_link(1, 1, false);
+	for (unsigned i = 0; i < 20; i++)
+		world_step(&world);
+	sv_stepped_link(1, 1, true);
+	step_until(failed_in_a_row, "trying to build a path again after it failed");
+}
+
+static void a_pair_that_works_again_is_not_held_to_its_failures(void **state)
+{
+	const struct world_options options = {.scenario = scenario_find("window")};
+	char wrong[512] = "";
+	const struct health *unhurt = heal_unhurt(&world, &options, wrong, sizeof(wrong));
+
+	(void)state;
+	assert_string_equal(wrong, "");
+	world_open(&world, &options);
+	step_until(world_settled, "what is to be sent first");
+	step_until(world_protected, "a path in reserve");
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		fail_to_build();
+		heal(&world, unhurt, HEAL_NS, wrong, sizeof(wrong));
+		if (wrong[0] != '\0')
+			fail_msg("round %u: %s", round, wrong);
+	}
+	world_close(&world, wrong, sizeof(wrong));
+	assert_string_equal(wrong, "");
+}
+
+static int free_world(void **state)
+{
+	(void)state;
+	world_free(&world);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_path_in_reserve_is_there_again),
+	    cmocka_unit_test(a_device_that_comes_back_leaves_nothing_behind),
+	    cmocka_unit_test(traffic_goes_back_to_its_preferred_path),
+	    cmocka_unit_test(sockets_and_drained_ports_are_there_again),
+	    cmocka_unit_test(a_pair_that_works_again_is_not_held_to_its_failures),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, free_world);
+}
