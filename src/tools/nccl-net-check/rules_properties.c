@@ -158,8 +158,22 @@ static bool same_pci_path(const char *said, const char *real)
 	       (said[n - 1] == real[n - 1] || said[n - 1] == '0');
 }
 
+/* A plugin that knows no SYSFS_PATH sees in /sys what lies there. */
+static bool same_place(const char *said, const char *sysfs, const char *real)
+{
+	static const char mounted[] = "/sys";
+	char root[PATH_MAX];
+
+	if (same_pci_path(said, real))
+		return true;
+	return realpath(sysfs, root) && strncmp(real, root, strlen(root)) == 0 &&
+	       strncmp(said, mounted, strlen(mounted)) == 0 &&
+	       same_pci_path(said + strlen(mounted), real + strlen(root));
+}
+
+/* dir: of the device, below sysfs. */
 static void compare_with_sysfs(struct check *t, int d, const ncclNetProperties_v12_t *p,
-			       const char *dir)
+			       const char *sysfs, const char *dir)
 {
 	char file[64], line[128], path[PATH_MAX], real[PATH_MAX];
 
@@ -175,7 +189,7 @@ static void compare_with_sysfs(struct check *t, int d, const ncclNetProperties_v
 		check_fail(t, "device %d (%s): guid 0x%016llx is not the one in sysfs", d, p->name,
 			   (unsigned long long)p->guid);
 	if (snprintf(path, sizeof(path), "%s/device", dir) < (int)sizeof(path) &&
-	    realpath(path, real) && (!p->pciPath || !same_pci_path(p->pciPath, real)))
+	    realpath(path, real) && (!p->pciPath || !same_place(p->pciPath, sysfs, real)))
 		check_fail(t, "device %d (%s): pciPath is %s, sysfs says %s", d, p->name,
 			   p->pciPath ? p->pciPath : "NULL", real);
 }
@@ -185,22 +199,23 @@ void rule_properties_sysfs(struct check *t)
 	const char *sysfs = getenv("SYSFS_PATH");
 	int compared = 0;
 
+	if (!sysfs)
+		sysfs = "/sys";
 	for (int d = 0; d < t->ndev; d++) {
 		ncclNetProperties_v12_t p;
 		char dir[PATH_MAX];
 		struct stat st;
 		MUST(t, get_properties, d, &p);
-		if (!p.name || snprintf(dir, sizeof(dir), "%s/class/infiniband/%s",
-					sysfs ? sysfs : "/sys", p.name) >= (int)sizeof(dir))
+		if (!p.name || snprintf(dir, sizeof(dir), "%s/class/infiniband/%s", sysfs,
+					p.name) >= (int)sizeof(dir))
 			continue;
 		if (stat(dir, &st) == 0) {
-			compare_with_sysfs(t, d, &p, dir);
+			compare_with_sysfs(t, d, &p, sysfs, dir);
 			compared++;
 		}
 	}
 	if (compared == 0)
-		check_skip(t, "no device of the plugin is in %s/class/infiniband",
-			   sysfs ? sysfs : "/sys");
+		check_skip(t, "no device of the plugin is in %s/class/infiniband", sysfs);
 	check_note(t, "%d of %d devices compared", compared, t->ndev);
 }
 

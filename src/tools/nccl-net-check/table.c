@@ -185,7 +185,7 @@ const struct rule check_rules[] = {
     },
     {
 	.name = "request-written",
-	.meaning = "isend, irecv and iflush write *request on every path, NULL included.",
+	.meaning = "isend and irecv write *request on every path, NULL included.",
 	.otherwise = "The slot holds a stale pointer, and NCCL tests a request that is not there: "
 		     "a hang or a crash.",
 	.run = rule_request_written,

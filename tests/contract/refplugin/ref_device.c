@@ -62,6 +62,20 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(((const struct device *)a)->name, ((const struct device *)b)->name);
 }
 
+#ifdef REF_READS_SYS
+/* The same files as a program sees them that knows no SYSFS_PATH, and for which they lie in /sys.
+ */
+static void as_in_sys(char *path, const char *sysfs)
+{
+	char root[PATH_MAX], rest[PATH_MAX];
+
+	if (!realpath(sysfs, root) || strncmp(path, root, strlen(root)) != 0)
+		return;
+	snprintf(rest, sizeof(rest), "%s", path + strlen(root));
+	snprintf(path, PATH_MAX, "/sys%.*s", PATH_MAX - 5, rest);
+}
+#endif
+
 static void read_sysfs(const char *sysfs)
 {
 	char class_dir[PATH_MAX];
@@ -77,6 +91,10 @@ static void read_sysfs(const char *sysfs)
 		if (e->d_name[0] != '.')
 			read_device(&devices[device_count++], class_dir, e->d_name);
 	closedir(dir);
+#ifdef REF_READS_SYS
+	for (int i = 0; i < device_count; i++)
+		as_in_sys(devices[i].pci_path, sysfs);
+#endif
 	qsort(devices, (size_t)device_count, sizeof(devices[0]), compare_names);
 }
 
