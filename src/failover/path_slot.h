@@ -104,6 +104,10 @@ struct ha_slot {
 	uint64_t deadline_ns;	 /* of REBUILDING and PROBING */
 	uint64_t proved_ns;	 /* when its probe came back last */
 	uint64_t up_ns;		 /* since when it is GOOD */
+	/* Receiver, of a path in reserve: a message over it is under way since then, and its queue
+	 * had come so far. 0: none is. */
+	uint64_t msg_ns;
+	uint32_t msg_done;
 	/* So much of the connection's memory is registered on the NIC of this generation. */
 	uint32_t memory_serial, memory_gen;
 };

@@ -560,6 +560,42 @@ static void give_up_hopeless(struct ha_comm *comm, unsigned p)
 	ha_slot_fence(comm, p, slot->newest_gen);
 }
 
+/*
+ * Its probe came back once, and heartbeats go between its ports: only a message shows that its
+ * queue pair does nothing any more. One that is under way for longer than traffic may be shows
+ * that.
+ */
+static bool is_wedged(struct ha_comm *comm, unsigned p, uint64_t now_ns)
+{
+	struct ha_slot *slot = &comm->failover->slots[p];
+	const struct ha_path *path = comm->paths[p];
+
+	if (p == comm->active || !ha_path_ready(path) || path->msgs_out == 0) {
+		slot->msg_ns = 0;
+		return false;
+	}
+	if (slot->msg_ns == 0 || slot->msg_done != path->qps[0].sq_done) {
+		slot->msg_ns = now_ns;
+		slot->msg_done = path->qps[0].sq_done;
+	}
+	return now_ns - slot->msg_ns > comm->rto_ms * HA_NS_PER_MS;
+}
+
+/* When a message has to be there; 0: none is under way. */
+static uint64_t message_due_ns(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+	uint64_t due_ns = 0;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (p != comm->active && ha_slot_is_up(&fo->slots[p]) &&
+		    ha_path_ready(comm->paths[p]) && comm->paths[p]->msgs_out != 0)
+			due_ns = ha_earlier_ns(
+			    due_ns, (fo->slots[p].msg_ns ? fo->slots[p].msg_ns : fo->tick_ns) +
+					comm->rto_ms * HA_NS_PER_MS + VISIT_NS);
+	return due_ns;
+}
+
 /* Slots on their way up: what takes too long is given up. */
 static void visit_slot(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 {
@@ -587,6 +623,8 @@ static void visit_slot(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	case HA_SLOT_SUSPECTED:
 		if (slot->up_ns == 0)
 			came_up(comm, p, now_ns);
+		if (is_wedged(comm, p, now_ns))
+			give_up(comm, p, "a message over it does not get there");
 		break;
 	default:
 		break;
@@ -658,7 +696,7 @@ uint64_t ha_standby_due_ns(const struct ha_comm *comm)
 		    slot->state == HA_SLOT_PROBING)
 			return fo->tick_ns + VISIT_NS;
 	}
-	due_ns = ha_failback_due_ns(&standby->failback, comm);
+	due_ns = ha_earlier_ns(ha_failback_due_ns(&standby->failback, comm), message_due_ns(comm));
 	if (ha_failback_wants_preferred(&standby->failback, comm, fo->tick_ns))
 		due_ns = ha_earlier_ns(due_ns, standby->pairs[0][0].until_ns);
 	if (ha_path_select_has_standby(comm))

@@ -225,9 +225,11 @@ static void heal_and_judge(struct running *r, const struct health *unhurt)
 {
 	struct run_result *result = r->result;
 	char why[sizeof(result->wrong)] = "";
-	uint64_t took_ns;
+	uint64_t until_ns = sv_stepped_now() + LINGER_NS, took_ns;
 
-	inject(r); /* what has fired since */
+	inject(r); /* what has fired since, and what follows it */
+	while (sv_stepped_now() < until_ns)
+		world_step(r->world);
 	/* Without a path for longer than an outage may last an error is right. */
 	if (result->error != HA_OK || result->wrong[0] != '\0' || !heal_applies(r->world) ||
 	    !damage_leaves_path(&r->damage, r->world))
