@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -339,6 +340,7 @@ int main(int argc, char **argv)
 			printf("healed: %llu runs, the slowest in %llu ms\n",
 			       (unsigned long long)total.healed,
 			       (unsigned long long)(total.longest_ns / HA_NS_PER_MS));
+		printf("processor: %.1f s\n", (double)clock() / CLOCKS_PER_SEC);
 		status = campaign.wrong > 0 || total.fired < args.at_least;
 		if (total.fired < args.at_least)
 			printf("only %llu faults have fired, not %llu\n",

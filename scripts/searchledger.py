@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger of scripts/explore: what was searched with seeds that nobody chose, and what it found.
+
+A search is one line of docs/data/search.jsonl. What became of a wrong run is written there by hand, as
+"became" of its entry; `scripts/explore --ledger` and `python3 scripts/searchledger.py page` write docs/search.md.
+"""
+import argparse
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+
+from benchlib import markdown, write_section
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LEDGER = os.path.join(ROOT, "docs", "data", "search.jsonl")
+PAGE = os.path.join(ROOT, "docs", "search.md")
+
+
+def read_output(text):
+    """What one explorer said: its sums, and each wrong run with its shortest command."""
+    sums = re.search(r"^all +all +(.*)$", text, re.M)
+    processor = re.search(r"^processor: ([0-9.]+) s$", text, re.M)
+    if not sums or not processor:
+        raise ValueError("an explorer did not come to its end")
+    runs, fired, _, _, wrong, _, _, unfired = (int(word) for word in sums.group(1).split())
+    healed = re.search(r"^healed: (\d+) runs, the slowest in (\d+) ms$", text, re.M)
+    found = [{"command": smaller or command, "verdict": last or verdict}
+             for verdict, command, smaller, last in re.findall(
+                 r"^WRONG: (.*)\n  (explore .*)\n(?:  first warning: .*\n)?"
+                 r"(?:  smaller: (explore .*)\n  which is: (.*)\n)?", text, re.M)]
+    if len(found) != wrong:
+        raise ValueError(f"{wrong} runs were wrong, and {len(found)} have a command")
+    return {"processor_s": float(processor.group(1)), "walks": runs + unfired, "fired": fired,
+            "healed": int(healed.group(1)) if healed else 0,
+            "slowest_ms": int(healed.group(2)) if healed else 0, "wrong": found}
+
+
+def merge(outputs):
+    """The sums of several explorers."""
+    return {"processor_s": round(sum(out["processor_s"] for out in outputs), 1),
+            **{name: sum(out[name] for out in outputs) for name in ("walks", "fired", "healed")},
+            "slowest_ms": max(out["slowest_ms"] for out in outputs),
+            "wrong": [run for out in outputs for run in out["wrong"]]}
+
+
+def git(*words):
+    return subprocess.run(["git", "-C", ROOT, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def searched():
+    """Which code it was: figures add up while the hash of src/ stays the same."""
+    if git("status", "--porcelain", "--", "src"):
+        raise ValueError("src/ is not what was committed: nobody could tell what was searched")
+    return {"commit": git("rev-parse", "--short=10", "HEAD"), "src": git("rev-parse", "--short=10", "HEAD:src")}
+
+
+def records(path):
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.strip()]
+
+
+def hours(seconds):
+    return f"{seconds / 3600:.2f}"
+
+
+def section(all_records):
+    """The ledger as tables: by what was searched, by search, and each wrong run."""
+    by_src = {}
+    for record in all_records:
+        by_src.setdefault(record["src"], []).append(record)
+    def table(header, rows):
+        return markdown(header, [[str(cell) for cell in row] for row in rows])
+
+    sums = [[f"`{src}`", hours(sum(r["processor_s"] for r in of)), f"{sum(r['walks'] for r in of):,}",
+             f"{sum(r['fired'] for r in of):,}", f"{sum(r['healed'] for r in of):,}",
+             sum(len(r["wrong"]) for r in of)] for src, of in by_src.items()]
+    searches = [[r["date"], f"`{r['commit']}`", f"`{r['src']}`", r["seed"], f"`{r['options']}`" if r["options"] else "",
+                 hours(r["processor_s"]), f"{r['walks']:,}", f"{r['fired']:,}", f"{r['slowest_ms']} ms",
+                 len(r["wrong"])] for r in all_records]
+    wrong = [[f"`{run['command']}`", run["verdict"], f"`{r['commit']}`", run.get("became", "open")]
+             for r in all_records for run in r["wrong"]]
+    what = ["processor-hours", "walks", "faults fired", "healed", "wrong"]
+    pieces = ["### By what was searched", table(["src/", *what], sums), "### Searches",
+              table(["when", "commit", "src/", "seed", "options", "processor-hours", "walks", "faults fired",
+                     "slowest to heal", "wrong"], searches)]
+    if wrong:
+        pieces += ["### Wrong runs", table(["command", "verdict", "found at", "what became of it"], wrong)]
+    return "\n\n".join(pieces)
+
+
+def add(args):
+    outputs = []
+    for path in args.outputs:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            outputs.append(read_output(file.read()))
+    record = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), **searched(),
+              "seed": args.seed, "options": args.options, "explorers": len(outputs), **merge(outputs)}
+    with open(args.ledger, "a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ledger", default=LEDGER)
+    parser.add_argument("--page", default=PAGE)
+    commands = parser.add_subparsers(dest="command", required=True)
+    adding = commands.add_parser("add", help="a search, from what its explorers said; then the page")
+    adding.add_argument("--seed", type=int, required=True)
+    adding.add_argument("--options", default="")
+    adding.add_argument("outputs", nargs="+")
+    commands.add_parser("page", help="the page alone")
+    args = parser.parse_args()
+    try:
+        if args.command == "add":
+            add(args)
+        write_section(args.page, "search", section(records(args.ledger)))
+    except (ValueError, OSError) as error:
+        sys.exit(f"scripts/searchledger.py: {error}")
+
+
+if __name__ == "__main__":
+    main()
