@@ -240,6 +240,13 @@ static void r_merge(struct ha_comm *comm, const struct ha_fsm_event *o)
 	ha_failover_try_resume(comm);
 }
 
+/* The sender's NIC confirmed a fence late: what was kept for that can go. */
+static void r_state(struct ha_comm *comm, const struct ha_fsm_event *o)
+{
+	merge(comm, o->m);
+	ha_failover_try_resume(comm);
+}
+
 static void r_resumed(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_failover *fo = comm->failover;
@@ -464,7 +471,7 @@ static const handler receiver[HA_FO_STATES][HA_ON_END] = {
 	ROW(HA_ON_RESUMED,  r_resumed,  r_merge,    answer_abort, nothing)
 	ROW(HA_ON_REBUILT,  r_rebuilt,  r_rebuilt,  answer_abort, nothing)
 	ROW(HA_ON_REFUSED,  r_refused,  r_refused,  answer_abort, nothing)
-	ROW(HA_ON_STATE,    nothing,    nothing,    nothing,      nothing)
+	ROW(HA_ON_STATE,    r_state,    r_state,    nothing,      nothing)
 	ROW(HA_ON_FENCE,    impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_RESUME,   impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_REBUILD,  impossible, impossible, nothing,      nothing)
