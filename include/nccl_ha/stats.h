@@ -232,7 +232,7 @@ struct nccl_ha_path_stats {
 #define NCCL_HA_PREFERRED_PEER_PORT_DOWN (1u << 2) /* the peer says so of its own */
 #define NCCL_HA_PREFERRED_ANSWERS	 (1u << 3) /* heartbeats between them are answered */
 #define NCCL_HA_PREFERRED_SILENT	 (1u << 4) /* they are not */
-#define NCCL_HA_PREFERRED_READY		 (1u << 5) /* a path between them is in use, or could be */
+#define NCCL_HA_PREFERRED_READY		 (1u << 5) /* paths of both are in use, or could be */
 #define NCCL_HA_PREFERRED_DRAINED	 (1u << 6) /* an operator wants one of them left alone */
 
 struct nccl_ha_preferred_stats {

@@ -29,20 +29,31 @@ static uint32_t marks_of_heartbeats(const struct ha_session *session, bool left)
 	}
 }
 
+static bool works(const struct ha_comm *comm, const struct ha_failover_view *view, unsigned p)
+{
+	return comm->paths[p] &&
+	       (view->health[p] == NCCL_HA_PATH_GOOD || view->health[p] == NCCL_HA_PATH_SUSPECTED);
+}
+
+/* Paths that cross (each between one of the two ports and another one) prove both, too. */
 static uint32_t marks_of_slots(const struct ha_comm *comm, const struct ha_failover_view *view)
 {
 	const struct ha_failover *fo = comm->failover;
+	bool port = false, peer_port = false;
 	uint32_t marks = 0;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		if (ha_pair_shared(ha_pair_of(&fo->slots[p]), ha_pair_preferred) != 2)
-			continue;
-		marks |= marks_of_heartbeats(fo->links[p].live.session, view->off_preferred);
-		if (comm->paths[p] && (view->health[p] == NCCL_HA_PATH_GOOD ||
-				       view->health[p] == NCCL_HA_PATH_SUSPECTED))
-			marks |= NCCL_HA_PREFERRED_READY;
+		const struct ha_pair pair = ha_pair_of(&fo->slots[p]);
+
+		if (ha_pair_shared(pair, ha_pair_preferred) == 2)
+			marks |=
+			    marks_of_heartbeats(fo->links[p].live.session, view->off_preferred);
+		if (works(comm, view, p)) {
+			port |= pair.port == ha_pair_preferred.port;
+			peer_port |= pair.peer_port == ha_pair_preferred.peer_port;
+		}
 	}
-	return marks;
+	return port && peer_port ? marks | NCCL_HA_PREFERRED_READY : marks;
 }
 
 static uint32_t marks_of_ports(const struct ha_comm *comm)

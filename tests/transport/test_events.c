@@ -421,6 +421,33 @@ static void the_ports_that_were_asked_for_have_traffic_again_after_a_failback(vo
 	unobserve(&o);
 }
 
+/* Each port is in use with another one: who watches them is not told of a fault that is over. */
+static void ports_that_are_well_are_said_to_be_so_while_paths_cross(void **state)
+{
+	struct nccl_ha_preferred_stats ends[2];
+	struct observed o;
+
+	(void)state;
+	observe_with(&o, 2, true, false);
+	pass(&o, 3000);
+	sv_stepped_link(0, 0, false);
+	sv_stepped_link(1, 1, false);
+	pass(&o, 3000);
+	preferred(&o, ends);
+	assert_true(ends[0].left_ns != 0 && ends[1].left_ns != 0);
+	sv_stepped_link(0, 0, true);
+	sv_stepped_link(1, 1, true);
+	pass(&o, 5000);
+	assert_int_equal(conn_stats(&o, NCCL_HA_CONN_SEND).device, 1);
+	assert_int_equal(conn_stats(&o, NCCL_HA_CONN_RECV).device, 0);
+	preferred(&o, ends);
+	for (int end = 0; end < 2; end++) {
+		assert_true(ends[end].marks & NCCL_HA_PREFERRED_READY);
+		assert_int_equal(ends[end].left_ns, 0);
+	}
+	unobserve(&o);
+}
+
 static void an_outage_is_a_state_of_the_connection(void **state)
 {
 	struct observed o;
@@ -508,6 +535,7 @@ int main(void)
 	    cmocka_unit_test(a_failover_can_be_followed_from_outside),
 	    cmocka_unit_test(both_ends_say_what_is_wrong_with_the_ports_that_were_asked_for),
 	    cmocka_unit_test(the_ports_that_were_asked_for_have_traffic_again_after_a_failback),
+	    cmocka_unit_test(ports_that_are_well_are_said_to_be_so_while_paths_cross),
 	    cmocka_unit_test(an_outage_is_a_state_of_the_connection),
 	};
 
