@@ -48,23 +48,6 @@ static void print_text(const struct nh_port_health *ports, size_t n)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
-static void set(json_t *object, const char *name, json_t *value)
-{
-	(void)json_object_set_new(object, name, value);
-}
-
-static void set_number(json_t *object, const char *name, uint64_t value)
-{
-	set(object, name, json_integer((json_int_t)value));
-}
-
-static json_t *date_json(uint64_t realtime_ns)
-{
-	char date[NH_TEXT_MAX];
-
-	return realtime_ns ? nh_json_text(nh_date_text(realtime_ns, date)) : json_null();
-}
-
 /* Where a fault is not known to be the port's alone, the ports that it is about. */
 static json_t *remotes_json(const struct nh_port_health *port)
 {
@@ -77,10 +60,10 @@ static json_t *remotes_json(const struct nh_port_health *port)
 		if (!remote->down && (!remote->silent || remote->answers))
 			continue;
 		one = json_object();
-		set(one, "host", nh_json_text(remote->host));
-		set(one, "port", nh_json_text(remote->port));
-		set(one, "says", nh_json_text(remote->down ? "down" : "active"));
-		set(one, "answers", json_boolean(remote->answers));
+		nh_json_set(one, "host", nh_json_text(remote->host));
+		nh_json_set(one, "port", nh_json_text(remote->port));
+		nh_json_set(one, "says", nh_json_text(remote->down ? "down" : "active"));
+		nh_json_set(one, "answers", json_boolean(remote->answers));
 		json_array_append_new(out, one);
 	}
 	return out;
@@ -93,9 +76,9 @@ static json_t *fault_json(const struct nh_port_health *port)
 	if (port->fault == NH_FAULT_NONE)
 		return json_null();
 	out = json_object();
-	set(out, "at", nh_json_text(nh_fault_name(port->fault)));
-	set(out, "evidence", nh_json_text(port->why));
-	set(out, "remote_ports", remotes_json(port));
+	nh_json_set(out, "at", nh_json_text(nh_fault_name(port->fault)));
+	nh_json_set(out, "evidence", nh_json_text(port->why));
+	nh_json_set(out, "remote_ports", remotes_json(port));
 	return out;
 }
 
@@ -105,18 +88,18 @@ static json_t *port_json(const struct nh_port_health *port)
 	json_t *out = json_object();
 
 	snprintf(guid, sizeof(guid), "%016" PRIx64, port->guid);
-	set(out, "port", nh_json_text(port->name));
-	set(out, "guid", nh_json_text(guid));
-	set(out, "state", nh_json_text(nh_health_name(port->health)));
-	set(out, "text", nh_json_text(nh_health_sentence(port, sentence)));
-	set(out, "since", date_json(port->since_ns));
-	set(out, "served_by", port->left ? nh_json_text(port->served_by) : json_null());
-	set(out, "fault", fault_json(port));
-	set_number(out, "connections", port->here);
-	set_number(out, "unprotected", port->unprotected);
-	set_number(out, "failing_over", port->failing_over);
-	set_number(out, "failed", port->failed);
-	set_number(out, "left", port->left);
+	nh_json_set(out, "port", nh_json_text(port->name));
+	nh_json_set(out, "guid", nh_json_text(guid));
+	nh_json_set(out, "state", nh_json_text(nh_health_name(port->health)));
+	nh_json_set(out, "text", nh_json_text(nh_health_sentence(port, sentence)));
+	nh_json_set_date(out, "since", port->since_ns);
+	nh_json_set(out, "served_by", port->left ? nh_json_text(port->served_by) : json_null());
+	nh_json_set(out, "fault", fault_json(port));
+	nh_json_set_number(out, "connections", port->here);
+	nh_json_set_number(out, "unprotected", port->unprotected);
+	nh_json_set_number(out, "failing_over", port->failing_over);
+	nh_json_set_number(out, "failed", port->failed);
+	nh_json_set_number(out, "left", port->left);
 	return out;
 }
 
@@ -127,12 +110,12 @@ static void print_json(const struct nh_snapshot *snapshot, const struct nh_port_
 
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(all, port_json(&ports[i]));
-	set_number(out, "format", 1);
-	set(out, "time", date_json(snapshot->taken_ns));
-	set(out, "state", n ? nh_json_text(nh_health_name(ports[0].health)) : json_null());
-	set_number(out, "processes", snapshot->nprocesses);
-	set_number(out, "unreadable_files", snapshot->nunreadable);
-	set(out, "ports", all);
+	nh_json_set_number(out, "format", 1);
+	nh_json_set_date(out, "time", snapshot->taken_ns);
+	nh_json_set(out, "state", n ? nh_json_text(nh_health_name(ports[0].health)) : json_null());
+	nh_json_set_number(out, "processes", snapshot->nprocesses);
+	nh_json_set_number(out, "unreadable_files", snapshot->nunreadable);
+	nh_json_set(out, "ports", all);
 	json_dumpf(out, stdout, NH_JSON_FORM | JSON_INDENT(2));
 	putchar('\n');
 	json_decref(out);

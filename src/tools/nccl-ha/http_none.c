@@ -3,7 +3,7 @@
  * In place of http.c where nccl-ha must run without libmicrohttpd, as in the wheel: what hosts have
  * of it differs.
  */
-#include "http.h"
+#include "tools/nccl-ha/http.h"
 
 #include <stdio.h>
 

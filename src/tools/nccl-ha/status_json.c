@@ -13,31 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void set(json_t *object, const char *name, json_t *value)
-{
-	(void)json_object_set_new(object, name, value);
-}
-
-static void set_number(json_t *object, const char *name, uint64_t value)
-{
-	set(object, name, json_integer((json_int_t)value));
-}
-
-static void set_text(json_t *object, const char *name, const char *text)
-{
-	set(object, name, *text ? nh_json_text(text) : json_null());
-}
-
 static void set_ms(json_t *object, const char *name, uint64_t ns)
 {
-	set(object, name, ns ? json_real((double)ns / 1e6) : json_null());
-}
-
-static void set_date(json_t *object, const char *name, uint64_t ns)
-{
-	char date[NH_TEXT_MAX];
-
-	set_text(object, name, ns ? nh_date_text(ns, date) : "");
+	nh_json_set(object, name, ns ? json_real((double)ns / 1e6) : json_null());
 }
 
 /* Samples and quantiles, in milliseconds. */
@@ -48,7 +26,7 @@ static json_t *histogram_json(const struct nccl_ha_histogram *histogram)
 
 	for (int i = 0; i < NCCL_HA_HISTOGRAM_BUCKETS; i++)
 		samples += histogram->count[i];
-	set_number(out, "samples", samples);
+	nh_json_set_number(out, "samples", samples);
 	set_ms(out, "p50_ms", nh_quantile(histogram, 500));
 	set_ms(out, "p99_ms", nh_quantile(histogram, 990));
 	set_ms(out, "max_ms", histogram->max_ns);
@@ -63,26 +41,26 @@ static json_t *port_json(const struct nh_port *port)
 	char name[NH_PORT_NAME_MAX], gid[INET6_ADDRSTRLEN], guid[24];
 	json_t *out = json_object(), *counters = json_object();
 
-	set_text(out, "port", nh_port_name(port, name));
-	set(out, "device", stats->device < 0 ? json_null() : json_integer(stats->device));
-	set_text(out, "state", nh_port_state_text(stats));
-	set(out, "silent", json_boolean(nh_port_is_silent(stats)));
-	set(out, "drained", json_boolean(stats->drained));
-	set_text(out, "link_layer", stats->link_layer == 1 ? "InfiniBand" : "Ethernet");
-	set_number(out, "speed_mbps", stats->speed_mbps);
-	set(out, "gid_index", json_integer(stats->gid_index));
-	set_text(out, "gid", inet_ntop(AF_INET6, stats->gid, gid, sizeof(gid)));
+	nh_json_set_text(out, "port", nh_port_name(port, name));
+	nh_json_set(out, "device", stats->device < 0 ? json_null() : json_integer(stats->device));
+	nh_json_set_text(out, "state", nh_port_state_text(stats));
+	nh_json_set(out, "silent", json_boolean(nh_port_is_silent(stats)));
+	nh_json_set(out, "drained", json_boolean(stats->drained));
+	nh_json_set_text(out, "link_layer", stats->link_layer == 1 ? "InfiniBand" : "Ethernet");
+	nh_json_set_number(out, "speed_mbps", stats->speed_mbps);
+	nh_json_set(out, "gid_index", json_integer(stats->gid_index));
+	nh_json_set_text(out, "gid", inet_ntop(AF_INET6, stats->gid, gid, sizeof(gid)));
 	snprintf(guid, sizeof(guid), "%016" PRIx64, stats->guid);
-	set_text(out, "guid", guid);
-	set_number(out, "lid", stats->lid);
-	set(out, "numa_node", json_integer(stats->numa_node));
-	set_text(out, "pci_path", stats->pci_path);
-	set(out, "heartbeat_rtt", histogram_json(&stats->heartbeat_rtt));
-#define COUNTER(name, help) set_number(counters, #name, stats->name);
+	nh_json_set_text(out, "guid", guid);
+	nh_json_set_number(out, "lid", stats->lid);
+	nh_json_set(out, "numa_node", json_integer(stats->numa_node));
+	nh_json_set_text(out, "pci_path", stats->pci_path);
+	nh_json_set(out, "heartbeat_rtt", histogram_json(&stats->heartbeat_rtt));
+#define COUNTER(name, help) nh_json_set_number(counters, #name, stats->name);
 	NCCL_HA_PORT_COUNTERS(COUNTER)
 	NCCL_HA_PORT_MORE_COUNTERS(COUNTER)
 #undef COUNTER
-	set(out, "counters", counters);
+	nh_json_set(out, "counters", counters);
 	return out;
 }
 
@@ -101,14 +79,14 @@ static json_t *paths_json(const struct nh_process *process, const struct nccl_ha
 		if (path->health == NCCL_HA_PATH_NONE)
 			continue;
 		one = json_object();
-		set_number(one, "path", i);
-		set_text(one, "port", nh_device_name(process, path->device, name));
-		set(one, "active", json_boolean(i == conn->active_path));
-		set_text(one, "health", nh_health_text(path->health));
+		nh_json_set_number(one, "path", i);
+		nh_json_set_text(one, "port", nh_device_name(process, path->device, name));
+		nh_json_set(one, "active", json_boolean(i == conn->active_path));
+		nh_json_set_text(one, "health", nh_health_text(path->health));
 		if (detailed) {
 			snprintf(guid, sizeof(guid), "%016" PRIx64, path->peer_guid);
-			set_number(one, "generation", path->generation);
-			set_text(one, "peer_guid", path->peer_guid ? guid : "");
+			nh_json_set_number(one, "generation", path->generation);
+			nh_json_set_text(one, "peer_guid", path->peer_guid ? guid : "");
 		}
 		json_array_append_new(out, one);
 	}
@@ -123,8 +101,8 @@ static json_t *last_failover_json(const struct nccl_ha_conn_stats *conn)
 	if (!conn || !conn->last_failover_ns)
 		return json_null();
 	out = json_object();
-	set_text(out, "reason", conn->last_failover_reason);
-	set_date(out, "time", conn->last_failover_ns);
+	nh_json_set_text(out, "reason", conn->last_failover_reason);
+	nh_json_set_date(out, "time", conn->last_failover_ns);
 	set_ms(out, "blackout_ms", conn->last_blackout_ns);
 	return out;
 }
@@ -135,13 +113,13 @@ static void set_state(json_t *out, const struct nh_process *process,
 	enum nh_standing standing = nh_standing(conn);
 	char name[NH_PORT_NAME_MAX], host[80];
 
-	set_text(out, "port", nh_device_name(process, conn->device, name));
-	set_text(out, "peer_host", nh_peer_host(conn, host));
-	set_text(out, "state", nh_state_text(conn->state));
-	set(out, "protected", json_boolean(standing == NH_PROTECTED));
-	set(out, "proved_with_gpu_memory", json_boolean(nh_is_proved_with_gpu(conn)));
-	set_text(out, "standing", nh_standing_text(standing));
-	set_text(out, "error", conn->error ? nh_error_text(conn->error) : "");
+	nh_json_set_text(out, "port", nh_device_name(process, conn->device, name));
+	nh_json_set_text(out, "peer_host", nh_peer_host(conn, host));
+	nh_json_set_text(out, "state", nh_state_text(conn->state));
+	nh_json_set(out, "protected", json_boolean(standing == NH_PROTECTED));
+	nh_json_set(out, "proved_with_gpu_memory", json_boolean(nh_is_proved_with_gpu(conn)));
+	nh_json_set_text(out, "standing", nh_standing_text(standing));
+	nh_json_set_text(out, "error", conn->error ? nh_error_text(conn->error) : "");
 }
 
 static json_t *conn_json(const struct nh_process *process, const struct nh_conn *conn)
@@ -151,21 +129,21 @@ static json_t *conn_json(const struct nh_process *process, const struct nh_conn 
 	char id[24];
 
 	snprintf(id, sizeof(id), "%016" PRIx64, stats->id);
-	set_text(out, "connection", id);
-	set_text(out, "direction", nh_direction_text(stats->direction));
-	set_text(out, "peer", stats->peer);
+	nh_json_set_text(out, "connection", id);
+	nh_json_set_text(out, "direction", nh_direction_text(stats->direction));
+	nh_json_set_text(out, "peer", stats->peer);
 	set_state(out, process, stats);
-	set_date(out, "opened", stats->opened_ns);
-	set_number(out, "queue_pairs", stats->qps);
-	set_number(out, "epoch", stats->epoch);
-	set(out, "paths", paths_json(process, stats, true));
-	set(out, "last_failover", last_failover_json(stats));
-	set(out, "detection", histogram_json(&stats->detection));
-	set(out, "blackout", histogram_json(&stats->blackout));
-#define COUNTER(name, help) set_number(counters, #name, stats->name);
+	nh_json_set_date(out, "opened", stats->opened_ns);
+	nh_json_set_number(out, "queue_pairs", stats->qps);
+	nh_json_set_number(out, "epoch", stats->epoch);
+	nh_json_set(out, "paths", paths_json(process, stats, true));
+	nh_json_set(out, "last_failover", last_failover_json(stats));
+	nh_json_set(out, "detection", histogram_json(&stats->detection));
+	nh_json_set(out, "blackout", histogram_json(&stats->blackout));
+#define COUNTER(name, help) nh_json_set_number(counters, #name, stats->name);
 	NCCL_HA_CONN_COUNTERS(COUNTER)
 #undef COUNTER
-	set(out, "counters", counters);
+	nh_json_set(out, "counters", counters);
 	return out;
 }
 
@@ -173,12 +151,12 @@ static json_t *group_json(const struct nh_process *process, const struct nh_grou
 {
 	json_t *out = json_object();
 
-	set_number(out, "sends", group->sends);
-	set_number(out, "receives", group->receives);
+	nh_json_set_number(out, "sends", group->sends);
+	nh_json_set_number(out, "receives", group->receives);
 	set_state(out, process, group->first);
-	set(out, "paths", paths_json(process, group->first, false));
-	set_number(out, "failovers", group->failovers);
-	set(out, "last_failover", last_failover_json(group->latest));
+	nh_json_set(out, "paths", paths_json(process, group->first, false));
+	nh_json_set_number(out, "failovers", group->failovers);
+	nh_json_set(out, "last_failover", last_failover_json(group->latest));
 	return out;
 }
 
@@ -188,11 +166,11 @@ static json_t *counts_json(const struct nh_counts *counts)
 {
 	json_t *out = json_object();
 
-	set_number(out, "connections", counts->connections);
-	set_number(out, "protected", counts->by_standing[NH_PROTECTED]);
-	set_number(out, "unprotected", counts->by_standing[NH_UNPROTECTED]);
-	set_number(out, "failing_over", counts->by_standing[NH_FAILING_OVER]);
-	set_number(out, "failed", counts->by_standing[NH_FAILED]);
+	nh_json_set_number(out, "connections", counts->connections);
+	nh_json_set_number(out, "protected", counts->by_standing[NH_PROTECTED]);
+	nh_json_set_number(out, "unprotected", counts->by_standing[NH_UNPROTECTED]);
+	nh_json_set_number(out, "failing_over", counts->by_standing[NH_FAILING_OVER]);
+	nh_json_set_number(out, "failed", counts->by_standing[NH_FAILED]);
 	return out;
 }
 
@@ -221,31 +199,31 @@ static json_t *process_json(const struct nh_process *process, uint64_t now_ns, b
 	struct nh_counts counts = {0};
 
 	nh_count(process, &counts);
-	set_text(out, "job", job->job_id);
-	set(out, "rank", job->rank < 0 ? json_null() : json_integer(job->rank));
-	set_number(out, "pid", job->pid);
-	set_number(out, "uid", process->uid);
-	set(out, "live", json_boolean(process->live));
-	set_text(out, "host", job->host);
-	set_text(out, "program", job->program);
-	set_text(out, "version", job->plugin_version);
-	set_date(out, "started", job->started_ns);
-	set(out, "uptime_s",
-	    process->live && now_ns > job->started_ns
-		? json_real((double)(now_ns - job->started_ns) / 1e9)
-		: json_null());
-	set_text(out, "file", process->path);
-	set_text(out, "event_log", job->event_log);
-	set(out, "summary", counts_json(&counts));
-#define COUNTER(name, help) set_number(counters, #name, job->name);
+	nh_json_set_text(out, "job", job->job_id);
+	nh_json_set(out, "rank", job->rank < 0 ? json_null() : json_integer(job->rank));
+	nh_json_set_number(out, "pid", job->pid);
+	nh_json_set_number(out, "uid", process->uid);
+	nh_json_set(out, "live", json_boolean(process->live));
+	nh_json_set_text(out, "host", job->host);
+	nh_json_set_text(out, "program", job->program);
+	nh_json_set_text(out, "version", job->plugin_version);
+	nh_json_set_date(out, "started", job->started_ns);
+	nh_json_set(out, "uptime_s",
+		    process->live && now_ns > job->started_ns
+			? json_real((double)(now_ns - job->started_ns) / 1e9)
+			: json_null());
+	nh_json_set_text(out, "file", process->path);
+	nh_json_set_text(out, "event_log", job->event_log);
+	nh_json_set(out, "summary", counts_json(&counts));
+#define COUNTER(name, help) nh_json_set_number(counters, #name, job->name);
 	NCCL_HA_JOB_COUNTERS(COUNTER)
 	NCCL_HA_JOB_REFUSED_COUNTERS(COUNTER)
 #undef COUNTER
-	set(out, "counters", counters);
+	nh_json_set(out, "counters", counters);
 	for (size_t i = 0; i < process->nports; i++)
 		json_array_append_new(ports, port_json(&process->ports[i]));
-	set(out, "ports", ports);
-	set(out, each ? "connections" : "groups", connections_json(process, each));
+	nh_json_set(out, "ports", ports);
+	nh_json_set(out, each ? "connections" : "groups", connections_json(process, each));
 	return out;
 }
 
@@ -260,11 +238,11 @@ json_t *nh_status_json(const struct nh_snapshot *snapshot, bool connections)
 		json_array_append_new(processes, process_json(&snapshot->processes[i],
 							      snapshot->taken_ns, connections));
 	}
-	set_number(out, "format", 1);
-	set_date(out, "time", snapshot->taken_ns);
-	set(out, "summary", counts_json(&counts));
-	set_number(out, "dead_files", snapshot->ndead);
-	set_number(out, "unreadable_files", snapshot->nunreadable);
-	set(out, "processes", processes);
+	nh_json_set_number(out, "format", 1);
+	nh_json_set_date(out, "time", snapshot->taken_ns);
+	nh_json_set(out, "summary", counts_json(&counts));
+	nh_json_set_number(out, "dead_files", snapshot->ndead);
+	nh_json_set_number(out, "unreadable_files", snapshot->nunreadable);
+	nh_json_set(out, "processes", processes);
 	return out;
 }

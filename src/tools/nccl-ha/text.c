@@ -112,3 +112,25 @@ json_t *nh_json_text(const char *text)
 	free(copy);
 	return string;
 }
+
+void nh_json_set(json_t *object, const char *name, json_t *value)
+{
+	(void)json_object_set_new(object, name, value);
+}
+
+void nh_json_set_number(json_t *object, const char *name, uint64_t value)
+{
+	nh_json_set(object, name, json_integer((json_int_t)value));
+}
+
+void nh_json_set_text(json_t *object, const char *name, const char *text)
+{
+	nh_json_set(object, name, *text ? nh_json_text(text) : json_null());
+}
+
+void nh_json_set_date(json_t *object, const char *name, uint64_t realtime_ns)
+{
+	char date[NH_TEXT_MAX];
+
+	nh_json_set_text(object, name, realtime_ns ? nh_date_text(realtime_ns, date) : "");
+}

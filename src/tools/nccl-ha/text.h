@@ -26,4 +26,10 @@ const char *nh_date_text(uint64_t realtime_ns, char buf[NH_TEXT_MAX]);
 /* Foreign text as a JSON string: bytes that are no UTF-8 become question marks. */
 json_t *nh_json_text(const char *text);
 
+/* Members of an object. It takes over `value`; no text, and the date 0, are null. */
+void nh_json_set(json_t *object, const char *name, json_t *value);
+void nh_json_set_number(json_t *object, const char *name, uint64_t value);
+void nh_json_set_text(json_t *object, const char *name, const char *text);
+void nh_json_set_date(json_t *object, const char *name, uint64_t realtime_ns);
+
 #endif
