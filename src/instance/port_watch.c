@@ -114,11 +114,17 @@ static bool changed(struct port_watch *w)
 	return !same;
 }
 
+/* Of a pause before the next try: 0 is none yet. */
+static uint64_t longer(uint64_t pause_ns, uint64_t min_ns, uint64_t max_ns)
+{
+	if (pause_ns == 0)
+		return min_ns;
+	return pause_ns < max_ns / 2 ? 2 * pause_ns : max_ns;
+}
+
 static void look_again_later(struct port_watch *w, uint64_t now_ns)
 {
-	w->pause_ns = w->pause_ns == 0 ? AGAIN_MIN_NS : 2 * w->pause_ns;
-	if (w->pause_ns > AGAIN_MAX_NS)
-		w->pause_ns = AGAIN_MAX_NS;
+	w->pause_ns = longer(w->pause_ns, AGAIN_MIN_NS, AGAIN_MAX_NS);
 	w->again_ns = now_ns + w->pause_ns;
 }
 
@@ -147,9 +153,7 @@ static void expect_event(struct port_watch *w, uint64_t now_ns)
 
 static void begin_later(struct port_watch *w, uint64_t now_ns)
 {
-	w->begin_pause_ns = w->begin_pause_ns == 0 ? BEGIN_MIN_NS : 2 * w->begin_pause_ns;
-	if (w->begin_pause_ns > BEGIN_MAX_NS)
-		w->begin_pause_ns = BEGIN_MAX_NS;
+	w->begin_pause_ns = longer(w->begin_pause_ns, BEGIN_MIN_NS, BEGIN_MAX_NS);
 	w->begin_ns = now_ns + w->begin_pause_ns;
 }
 
