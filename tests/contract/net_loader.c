@@ -78,71 +78,42 @@ static void *table_of(const struct loader *loader, void *handle, int *version)
 
 /* ---- taking it: what is called before the first connection ---------------------------------- */
 
-static bool all_there(void *const *functions, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!functions[i])
-			return false;
-	return true;
-}
+/* Fills in what is to be said of devices and pointers; of each version INIT is the first call. */
+#define TAKES(net, PROPERTIES, INIT)                                                               \
+	do {                                                                                       \
+		PROPERTIES props;                                                                  \
+                                                                                                   \
+		if (strcmp((net)->name, "HA") != 0 || (INIT) != ncclSuccess ||                     \
+		    (net)->devices(devices) != ncclSuccess || *devices <= 0 ||                     \
+		    (net)->getProperties(0, &props) != ncclSuccess || props.netDeviceType != 0)    \
+			return false;                                                              \
+		*ptr_support = props.ptrSupport;                                                   \
+		if (!(net)->listen || !(net)->connect || !(net)->accept || !(net)->regMr ||        \
+		    !(net)->regMrDmaBuf || !(net)->deregMr || !(net)->isend || !(net)->irecv ||    \
+		    !(net)->iflush || !(net)->test || !(net)->closeSend || !(net)->closeRecv ||    \
+		    !(net)->closeListen)                                                           \
+			return false;                                                              \
+	} while (0)
 
 static bool takes_v8(const ncclNet_v8_t *net, int *devices, int *ptr_support)
 {
-	ncclNetProperties_v8_t props;
-	void *const needed[] = {
-	    (void *)net->listen,     (void *)net->connect,   (void *)net->accept,
-	    (void *)net->regMr,	     (void *)net->deregMr,   (void *)net->isend,
-	    (void *)net->irecv,	     (void *)net->iflush,    (void *)net->test,
-	    (void *)net->closeSend,  (void *)net->closeRecv, (void *)net->closeListen,
-	    (void *)net->regMrDmaBuf};
-
-	if (strcmp(net->name, "HA") != 0 || net->init(logger) != ncclSuccess ||
-	    net->devices(devices) != ncclSuccess || *devices <= 0 ||
-	    net->getProperties(0, &props) != ncclSuccess || props.netDeviceType != 0)
-		return false;
-	*ptr_support = props.ptrSupport;
-	return all_there(needed, sizeof(needed) / sizeof(needed[0]));
+	TAKES(net, ncclNetProperties_v8_t, net->init(logger));
+	return true;
 }
 
 static bool takes_v10(const ncclNet_v10_t *net, int *devices, int *ptr_support)
 {
-	ncclNetProperties_v10_t props;
-	void *const needed[] = {
-	    (void *)net->listen,     (void *)net->connect,   (void *)net->accept,
-	    (void *)net->regMr,	     (void *)net->deregMr,   (void *)net->isend,
-	    (void *)net->irecv,	     (void *)net->iflush,    (void *)net->test,
-	    (void *)net->closeSend,  (void *)net->closeRecv, (void *)net->closeListen,
-	    (void *)net->regMrDmaBuf};
-
-	if (strcmp(net->name, "HA") != 0 || net->init(logger, NULL) != ncclSuccess ||
-	    net->devices(devices) != ncclSuccess || *devices <= 0 ||
-	    net->getProperties(0, &props) != ncclSuccess || props.netDeviceType != 0)
-		return false;
-	*ptr_support = props.ptrSupport;
-	return all_there(needed, sizeof(needed) / sizeof(needed[0]));
+	TAKES(net, ncclNetProperties_v10_t, net->init(logger, NULL));
+	return true;
 }
 
 static bool takes_v12(const ncclNet_v12_t *net, int *devices, int *ptr_support)
 {
-	ncclNetProperties_v12_t props;
-	ncclNetCommConfig_v12_t config = {0};
+	ncclNetCommConfig_v12_t config = {.trafficClass = NCCL_NET_TRAFFIC_CLASS_UNDEF};
 	void *ctx = NULL;
-	void *const needed[] = {
-	    (void *)net->listen,     (void *)net->connect,   (void *)net->accept,
-	    (void *)net->regMr,	     (void *)net->deregMr,   (void *)net->isend,
-	    (void *)net->irecv,	     (void *)net->iflush,    (void *)net->test,
-	    (void *)net->closeSend,  (void *)net->closeRecv, (void *)net->closeListen,
-	    (void *)net->regMrDmaBuf};
 
-	config.trafficClass = NCCL_NET_TRAFFIC_CLASS_UNDEF;
-	if (strcmp(net->name, "HA") != 0 ||
-	    net->init(&ctx, 1, &config, logger, NULL) != ncclSuccess ||
-	    net->devices(devices) != ncclSuccess || *devices <= 0 ||
-	    net->getProperties(0, &props) != ncclSuccess || props.netDeviceType != 0)
-		return false;
-	*ptr_support = props.ptrSupport;
-	return all_there(needed, sizeof(needed) / sizeof(needed[0])) &&
-	       net->finalize(ctx) == ncclSuccess;
+	TAKES(net, ncclNetProperties_v12_t, net->init(&ctx, 1, &config, logger, NULL));
+	return net->finalize(ctx) == ncclSuccess;
 }
 
 /* 0: the plugin is in use; 1: RCCL would go on without it. */
