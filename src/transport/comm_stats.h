@@ -41,8 +41,7 @@ struct ha_comm_report {
 	uint32_t qps;
 	uint64_t opened_ns;  /* wall clock */
 	uint32_t heartbeats; /* of its preferred ports' marks, as last known */
-	uint64_t
-	    left_ns; /* wall clock since when its preferred ports cannot have it; 0: they can */
+	uint64_t left_ns;    /* wall clock since when those cannot have it; 0: they can */
 	uint64_t written_ns; /* progress thread */
 	uint64_t messages;   /* as counted for ports */
 	uint64_t bytes;	     /* as counted for ports */

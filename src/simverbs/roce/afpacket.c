@@ -281,7 +281,8 @@ static bool packet_flush(struct sv_roce_wire *w)
 		uint32_t n = prepare(w);
 		int sent = n ? sendmmsg(s->fd, s->out, n, MSG_DONTWAIT) : 0;
 
-		if (!sv_roce_sent(w, sent)) /* the link may be down, its queue full */
+		/* What is refused: the link is down, or its queue is full. */
+		if (!sv_roce_sent(w, sent))
 			return false;
 	}
 	return true;

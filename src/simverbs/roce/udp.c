@@ -219,8 +219,8 @@ static bool udp_flush(struct sv_roce_wire *w)
 		if (fd >= 0)
 			sent = n == 1 ? (sendmsg(fd, &s->out->msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1)
 				      : sendmmsg(fd, s->out, n, MSG_DONTWAIT);
-		if (!sv_roce_sent(
-			w, sent)) /* there may be no route, or it is too long, or forbidden */
+		/* What is refused has no route, is too long, or is forbidden. */
+		if (!sv_roce_sent(w, sent))
 			return false;
 	}
 	return true;
