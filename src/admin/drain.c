@@ -181,8 +181,7 @@ static enum ha_admin_outcome look(const struct ha_comm *comm, const struct ha_po
 	return port && !is_on(comm, port) ? HA_OUTCOME_AWAY : HA_OUTCOME_ACTIVE;
 }
 
-/* ---- requests ----------------------------------------------------------------------------------
- */
+/* ---- requests ------------------------------------------------------------------------------- */
 
 static enum ha_admin_outcome decide(struct ha_comm *comm, const struct task *task,
 				    struct ha_admin_result *v)

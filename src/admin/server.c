@@ -166,8 +166,7 @@ static void execute(struct client *client, const char *text, size_t length)
 	log_request(client, &request, &told);
 }
 
-/* ---- clients ----------------------------------------------------------------------------------
- */
+/* ---- clients -------------------------------------------------------------------------------- */
 
 static void show_out(struct client *client)
 {

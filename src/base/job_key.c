@@ -129,8 +129,7 @@ static ha_result_t read_file(const struct source *source, const struct stat *st,
 	return take_bytes(source, pread(source->fd, key->bytes, HA_JOB_KEY_BYTES, 0), key);
 }
 
-/* ---- a file that is named ---------------------------------------------------------------------
- */
+/* ---- a file that is named ------------------------------------------------------------------- */
 
 static ha_result_t check_rights(const struct source *source, const struct stat *st)
 {
@@ -181,8 +180,7 @@ static ha_result_t load_file(const char *path, struct ha_job_key *key)
 	return result;
 }
 
-/* ---- a descriptor that was inherited ----------------------------------------------------------
- */
+/* ---- a descriptor that was inherited -------------------------------------------------------- */
 
 /* Bytes in a pipe, when there are enough for a key or no more will come. Who writes may be slower
  * than we are. */
@@ -238,8 +236,7 @@ static ha_result_t load_fd(int fd, struct ha_job_key *key)
 	return result;
 }
 
-/* ---- which of them ----------------------------------------------------------------------------
- */
+/* ---- which of them -------------------------------------------------------------------------- */
 
 static ha_result_t load_new(const struct ha_config *config, struct ha_job_key **out)
 {

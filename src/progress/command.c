@@ -190,8 +190,7 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* ---- without threads --------------------------------------------------------------------------
- */
+/* ---- without threads ------------------------------------------------------------------------ */
 
 /* One that a thread would be free for; NULL: none. */
 static struct run *free_run(struct ha_commands *commands)
@@ -471,8 +470,7 @@ bool ha_command_disown(struct ha_commands *commands, struct ha_command *command)
 	return !out;
 }
 
-/* ---- health -----------------------------------------------------------------------------------
- */
+/* ---- health --------------------------------------------------------------------------------- */
 
 /* With the lock: how long the oldest has been running that a healthy NIC is soon through with; 0:
  * none is. */

@@ -16,7 +16,7 @@ void ha_auth_draw_nonce(uint8_t nonce[HA_NONCE_BYTES])
 	ha_put_uint(&w, ha_random(), 8);
 }
 
-/* ---- HELLO --------------------------------------------------------------------------------- */
+/* ---- HELLO and REJECT ---------------------------------------------------------------------- */
 
 /* Label by label no code can be taken for another. */
 static const char hello_label[] = "nccl-ha hello 2", session_label[] = "nccl-ha session 2";

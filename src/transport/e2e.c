@@ -106,8 +106,7 @@ HA_NO_CANARY void ha_e2e_acknowledged(struct ha_comm *comm)
 	(void)look_at_rows(comm);
 }
 
-/* ---- counts that are asked for ----------------------------------------------------------------
- */
+/* ---- counts that are asked for -------------------------------------------------------------- */
 
 static bool post_read(struct ha_comm *comm, struct ha_path *path)
 {
@@ -174,8 +173,7 @@ void ha_e2e_answered(struct ha_comm *comm, struct ha_path *path, uint32_t mark)
 		comm->send->count_wait.in_vain++;
 }
 
-/* ---- both -------------------------------------------------------------------------------------
- */
+/* ---- both ----------------------------------------------------------------------------------- */
 
 void ha_e2e_look(struct ha_comm *comm)
 {

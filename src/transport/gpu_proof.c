@@ -57,8 +57,7 @@ static void post(struct ha_comm *comm, struct ha_path *path, const struct ha_mr 
 	path->gpu_proof.since_ns = ha_now_ns();
 }
 
-/* ---- what came of it -------------------------------------------------------------------------
- */
+/* ---- what came of it ------------------------------------------------------------------------ */
 
 static void unreached(struct ha_comm *comm, const struct ha_path *path, enum ibv_wc_status status)
 {
@@ -107,8 +106,7 @@ static void look_for_silence(struct ha_comm *comm, struct ha_path *path)
 	unreached(comm, path, IBV_WC_RESP_TIMEOUT_ERR);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ---------------------------------------------------------------------------------- */
 
 void ha_gpu_proof_go_on(struct ha_comm *comm, struct ha_path *path)
 {

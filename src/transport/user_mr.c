@@ -57,8 +57,7 @@ uint64_t ha_comm_find_keys(struct ha_comm *comm, const struct ha_path *path, str
 	return 0;
 }
 
-/* ---- ahead of need ----------------------------------------------------------------------------
- */
+/* ---- ahead of need -------------------------------------------------------------------------- */
 
 enum ha_mr_request ha_comm_register_all(struct ha_comm *comm, struct ha_nic *nic)
 {

@@ -57,8 +57,7 @@ static struct {
 	uint64_t data_packets[RAILS]; /* delivered or lost on the way */
 } world;
 
-/* ---- hosts: what instance/ does, without failover, heartbeats and operator --------------------
- */
+/* ---- hosts: what instance/ does, without failover, heartbeats and operator ------------------ */
 
 static char *no_environment(const char *name)
 {

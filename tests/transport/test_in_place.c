@@ -105,8 +105,7 @@ static void break_queue_pair(struct pair *pair, uint32_t host)
 	    sv_stepped_raise_qp(host, rail_of(end(pair, host)), qp->qp_num, IBV_EVENT_QP_FATAL));
 }
 
-/* ---- repaired ---------------------------------------------------------------------------------
- */
+/* ---- repaired ------------------------------------------------------------------------------- */
 
 static void an_event_is_repaired(uint32_t rails, uint32_t host, enum ha_completion_mode mode)
 {
@@ -233,8 +232,7 @@ static void a_repair_takes_what_its_commands_take(void **state)
 	takes_at_most(true, true, 5300 * HA_NS_PER_US);
 }
 
-/* ---- left after all ---------------------------------------------------------------------------
- */
+/* ---- left after all ------------------------------------------------------------------------- */
 
 /* A port that breaks its queue pairs again and again is sick. */
 static void a_port_that_breaks_again_and_again_is_left(void **state)
@@ -432,8 +430,7 @@ static void queue_pairs_that_break_during_a_repair_are_left(void **state)
 		}
 }
 
-/* ---- not tried --------------------------------------------------------------------------------
- */
+/* ---- not tried ------------------------------------------------------------------------------ */
 
 /* What looks like a queue pair that broke was the switch: no heartbeat is answered. */
 static void silence_is_no_reason_for_a_repair(void **state)

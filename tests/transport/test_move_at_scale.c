@@ -32,8 +32,7 @@
 
 static unsigned connections = 512;
 
-/* ---- NICs -------------------------------------------------------------------------------------
- */
+/* ---- NICs ----------------------------------------------------------------------------------- */
 
 /* Each does one command after the other. */
 static struct nic {
@@ -77,8 +76,7 @@ static void commands_take_time(void)
 	ha_command_took_ns = took_ns;
 }
 
-/* ---- connections ------------------------------------------------------------------------------
- */
+/* ---- connections ---------------------------------------------------------------------------- */
 
 struct connection {
 	struct pair pair;    /* of its own: the ends and their memory */

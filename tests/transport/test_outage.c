@@ -180,8 +180,7 @@ static void with_the_defaults_an_outage_ends_in_an_error_later_than_with_nccls_o
 	pair_close(&pair);
 }
 
-/* ---- a site's NCCL_IB_TIMEOUT -----------------------------------------------------------------
- */
+/* ---- a site's NCCL_IB_TIMEOUT --------------------------------------------------------------- */
 
 static const char *const patient_site[] = {"NCCL_IB_TIMEOUT", "22", NULL};
 
@@ -233,8 +232,7 @@ static void where_there_is_none_the_connection_waits_as_long_as_nccls_own_would(
 	}
 }
 
-/* ---- without failover -------------------------------------------------------------------------
- */
+/* ---- without failover ----------------------------------------------------------------------- */
 
 static const char *const no_failover[] = {"HA_NCCL_ENABLE_BACKUP", "0", NULL};
 
@@ -271,8 +269,7 @@ static void without_failover_the_hardware_gives_up_when_nccls_would(void **state
 	pair_close(&pair);
 }
 
-/* ---- an outage of the bootstrap network, too ---------------------------------------------------
- */
+/* ---- an outage of the bootstrap network, too ------------------------------------------------ */
 
 /* From here on the kernel takes nothing that comes for this socket, and answers nothing. */
 static void deafen(int fd, bool deaf)
@@ -400,8 +397,7 @@ static void without_failover_the_bootstrap_socket_decides_nothing(void **state)
 	pair_close(&pair);
 }
 
-/* ---- a peer that is gone ----------------------------------------------------------------------
- */
+/* ---- a peer that is gone -------------------------------------------------------------------- */
 
 /* What its host does for a process that is gone: closes its sockets and destroys its queue pairs.
  */
@@ -473,8 +469,7 @@ a_reset_after_an_outage_is_not_taken_for_death_before_the_sender_has_dialled(voi
 	pair_close(&pair);
 }
 
-/* ---- what is told of it ------------------------------------------------------------------------
- */
+/* ---- what is told of it --------------------------------------------------------------------- */
 
 #define CONNECTIONS 8
 #define OUTAGE_S    59

@@ -725,8 +725,7 @@ static void strangers_cost_the_thread_only_so_much(void **state)
 	pair_close(&pair);
 }
 
-/* ---- a peer that is frozen ----------------------------------------------------------------------
- */
+/* ---- a peer that is frozen ------------------------------------------------------------------ */
 
 static size_t unread(const struct ha_comm *comm)
 {
@@ -999,8 +998,7 @@ static void a_receiver_that_asks_after_its_sender_is_no_stranger(void **state)
 	pair_close(&pair);
 }
 
-/* ---- somebody else at the port of a receiver that died ----------------------------------------
- */
+/* ---- somebody else at the port of a receiver that died -------------------------------------- */
 
 /* A program of anyone's: what it does with what it hears. */
 struct impostor {

@@ -420,8 +420,7 @@ static void what_is_acknowledged_late_completes_with_resume(void **state)
 	pair_close(&pair);
 }
 
-/* ---- an end in the middle of traffic ----------------------------------------------------------
- */
+/* ---- an end in the middle of traffic -------------------------------------------------------- */
 
 /* One refuses to let go of what does not even stop, the other does not answer. */
 static void never_fences(const struct pair *pair, uint32_t host, bool refuses)

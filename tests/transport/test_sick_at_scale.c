@@ -43,8 +43,7 @@ struct world {
 	struct connection *conns;
 };
 
-/* ---- traffic ----------------------------------------------------------------------------------
- */
+/* ---- traffic -------------------------------------------------------------------------------- */
 
 static void begin_message(struct connection *c)
 {
@@ -116,8 +115,7 @@ static void work(struct world *w, unsigned ms)
 		tick(w, true);
 }
 
-/* ---- set-up -----------------------------------------------------------------------------------
- */
+/* ---- set-up --------------------------------------------------------------------------------- */
 
 static bool all_have_standbys(const struct world *w)
 {
@@ -166,8 +164,7 @@ static void down(struct world *w)
 	free(w->conns);
 }
 
-/* ---- what others notice ------------------------------------------------------------------------
- */
+/* ---- what others notice --------------------------------------------------------------------- */
 
 static bool uses(const struct world *w, const struct connection *c, uint32_t host, unsigned rail)
 {

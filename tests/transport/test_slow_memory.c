@@ -161,8 +161,7 @@ static void tell(const struct host *h, char byte)
 	NEED(read(h->test_fd, &byte, 1) == 1);
 }
 
-/* ---- calls, and how long they take ------------------------------------------------------------
- */
+/* ---- calls, and how long they take ---------------------------------------------------------- */
 
 static void took(struct host *h, uint64_t began_ns)
 {
@@ -237,8 +236,7 @@ static void transfer_all(struct host *h)
 	}
 }
 
-/* ---- registering takes long --------------------------------------------------------------------
- */
+/* ---- registering takes long ----------------------------------------------------------------- */
 
 static void open_both(struct host *h)
 {
@@ -361,8 +359,7 @@ static void receives_wait_for_their_memory_and_nobody_for_the_device(void **stat
 	move_while_registering_takes_long(0);
 }
 
-/* ---- making the queue pair of a flush takes long ------------------------------------------------
- */
+/* ---- making the queue pair of a flush takes long -------------------------------------------- */
 
 /* The end of a process whose device still keeps commands to itself. */
 static int ended(void)
@@ -465,8 +462,7 @@ static void a_flush_waits_for_its_queue_pair_and_nobody_for_the_device(void **st
 	fabric_down();
 }
 
-/* ---- deregistering takes long -------------------------------------------------------------------
- */
+/* ---- deregistering takes long --------------------------------------------------------------- */
 
 /* On the first device and on another one: who gives memory back waits for neither. */
 static int leaver(int peer_fd, int test_fd, void *arg)

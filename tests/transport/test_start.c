@@ -193,8 +193,7 @@ static void a_port_that_comes_up_later_protects(void **state)
 	pair_close(&pair);
 }
 
-/* ---- who sees it ------------------------------------------------------------------------------
- */
+/* ---- who sees it ---------------------------------------------------------------------------- */
 
 static unsigned starts, listed_early;
 static void (*meanwhile)(struct ha_comm *comm);
@@ -265,8 +264,7 @@ static void a_port_that_goes_before_it_is_listed_is_noticed(void **state)
 	pair_close(&pair);
 }
 
-/* ---- the address ------------------------------------------------------------------------------
- */
+/* ---- the address ---------------------------------------------------------------------------- */
 
 /* The table changes between the making of a path and its connecting. */
 static void a_path_goes_out_from_the_address_that_the_peer_was_told(void **state)
@@ -322,8 +320,7 @@ static void a_path_goes_out_from_the_address_that_the_peer_was_told(void **state
 	}
 }
 
-/* ---- what does not go on ----------------------------------------------------------------------
- */
+/* ---- what does not go on -------------------------------------------------------------------- */
 
 #define FEW_DESCRIPTORS 256
 

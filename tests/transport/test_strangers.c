@@ -234,8 +234,7 @@ static void a_flood_of_silent_strangers_cannot_keep_the_peer_out(void **state)
 	pair_close(&pair);
 }
 
-/* ---- a flood that does not end ----------------------------------------------------------------
- */
+/* ---- a flood that does not end -------------------------------------------------------------- */
 
 #define PER_ROUND 40
 #define ROUND_MS  50

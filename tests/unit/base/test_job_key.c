@@ -398,8 +398,7 @@ static void a_descriptor_without_a_key_is_left_as_it_was(void **state)
 	close(config.job_key_fd);
 }
 
-/* ---- whether there has to be one --------------------------------------------------------------
- */
+/* ---- whether there has to be one ------------------------------------------------------------ */
 
 static void without_a_key_only_required_is_an_error(void **state)
 {
@@ -468,8 +467,7 @@ static void a_value_that_cannot_be_used_is_not_replaced_by_a_default(void **stat
 	assert_int_equal(config.auth, HA_AUTH_REQUIRED);
 }
 
-/* ---- where it is seen -------------------------------------------------------------------------
- */
+/* ---- where it is seen ----------------------------------------------------------------------- */
 
 /* How often key number 1 is in the memory of this process that can be read. */
 static int copies_in_memory(void)
