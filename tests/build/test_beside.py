@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts/test does beside the tests of a configuration, in a project of three tests whose second configuration
+takes as long to build as it is let: it is built while tests run, stands still while one runs that must be alone, goes
+on after, and nothing of it outlives a run that is ended."""
+
+import os
+import signal
+import time
+import unittest
+
+from project import Project
+
+# The build leaves a byte in `ticks` ten times a second, until the test that runs alone is over.
+PROJECT = """
+cmake_minimum_required(VERSION 3.16)
+project(beside NONE)
+enable_testing()
+if(CMAKE_BINARY_DIR MATCHES asan)
+  add_custom_target(slow ALL VERBATIM
+    COMMAND sh -c "until test -e $FOLDER/was_alone; do printf . >>$FOLDER/ticks; sleep 0.1; done")
+  add_test(NAME of_the_second COMMAND test -e $ENV{FOLDER}/was_alone)
+else()
+  add_test(NAME beside COMMAND sh -c "until test -s $FOLDER/ticks; do sleep 0.1; done")
+  add_test(NAME alone COMMAND sh -c
+    "until before=$(wc -c <$FOLDER/ticks) && sleep 1 && test $before = $(wc -c <$FOLDER/ticks); do :; done; touch $FOLDER/was_alone")
+  set_tests_properties(alone PROPERTIES RUN_SERIAL ON)
+endif()
+"""
+
+
+class Beside(Project):
+    PROJECT = PROJECT
+    PRESETS = ("release", "asan")
+
+    def test_what_comes_next_is_built_beside_tests_but_not_beside_one_that_is_alone(self):
+        status, text = self.finished()
+        self.assertEqual((status, text.splitlines()[-1]), (0, "3 passed, 0 failed"), text)
+        self.assertIn("beside the tests: asan", text)
+
+    def test_nothing_of_it_outlives_a_run_that_is_ended(self):
+        with self.start() as run:
+            until = time.monotonic() + 60
+            while not os.path.exists(os.path.join(self.folder, "ticks")):
+                self.assertLess(time.monotonic(), until, "the second configuration is not built")
+                time.sleep(0.1)
+            run.send_signal(signal.SIGTERM)
+            run.communicate(timeout=60)
+        self.assertEqual(run.returncode, 143)
+        self.assertEqual(list(self.processes()), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/test --resume, in a project of four tests that compiles nothing: what has passed before the run was cut off
+is not run again and counts, what has failed is, and only in the very tree that passed."""
+
+import os
+import signal
+import time
+import unittest
+
+from project import Project
+
+# A test leaves a line in `ran`. One fails until there is `mended`, one waits for `go`. In turn, for they lock each other.
+FOUR = """
+cmake_minimum_required(VERSION 3.16)
+project(four NONE)
+enable_testing()
+function(one name cost)
+  add_test(NAME ${name} COMMAND sh -c "echo ${name} >>$FOLDER/ran; ${ARGN}")
+  set_tests_properties(${name} PROPERTIES LABELS script COST ${cost} RESOURCE_LOCK all TIMEOUT 60)
+endfunction()
+one(passes 40 "true")
+one(fails 30 "test -e $FOLDER/mended")
+one(waits 20 "until test -e $FOLDER/go; do sleep 0.1; done")
+one(comes_late 10 "true")
+"""
+
+
+class Resume(Project):
+    PROJECT = FOUR
+    PRESETS = ("release",)
+
+    def setUp(self):
+        super().setUp()
+        self.results = os.path.join(self.tree, "build", "results-gate")
+
+    def ran(self):
+        """What has run since this was asked last."""
+        path = os.path.join(self.folder, "ran")
+        with open(path, encoding="utf-8") as file:
+            names = file.read().split()
+        os.remove(path)
+        return names
+
+    def cut_off(self):
+        """A run that crashes while `waits` waits, after one test has passed and one has failed."""
+        before = set(os.listdir("/dev/shm"))
+        with self.start() as run:
+            until = time.monotonic() + 90
+            while not self.waits():
+                self.assertLess(time.monotonic(), until, "the run does not get to the test that waits")
+                time.sleep(0.1)
+            self.fabrics = set(os.listdir("/dev/shm")) - before
+            self.crash()
+            run.communicate(timeout=20)
+        self.assertEqual(run.returncode, -signal.SIGKILL)
+        self.assertEqual(self.ran(), ["passes", "fails", "waits"])
+
+    def waits(self):
+        """The third test runs, and the results of the first two are kept."""
+        texts = []
+        for path in self.results, os.path.join(self.folder, "ran"):
+            try:
+                with open(path, encoding="utf-8") as file:
+                    texts.append(file.read())
+            except FileNotFoundError:
+                return False
+        return "\tfailed\t" in texts[0] and "waits" in texts[1]
+
+    def test_what_passed_before_the_crash_counts_and_only_the_rest_runs(self):
+        self.cut_off()
+        # Of what passed once and failed later the last word counts; the crash may have cut a line short.
+        with open(self.results, encoding="utf-8") as file:
+            lines = file.readlines()
+        lines.insert(2, "release\tfails\tpassed\t2026-01-01 00:00:00\n")
+        with open(self.results, "w", encoding="utf-8") as file:
+            file.write("".join(lines) + "release\twaits\tpas")
+        self.touch("mended")
+        self.touch("go")
+        status, text = self.finished("--resume")
+        self.assertEqual(sorted(self.ran()), ["comes_late", "fails", "waits"], text)
+        self.assertRegex(text, r"passed before, in this tree:\n  release: 1, from \d{4}-\d\d-\d\d \d\d:\d\d:\d\d to ")
+        self.assertRegex(text, r"release +4 +0 +0 ")
+        self.assertEqual((status, text.splitlines()[-1]), (0, "4 passed, 0 failed"), text)
+        # Another tree has not passed, nor has one that nobody can name.
+        self.write("CMakeLists.txt", FOUR + "# other\n")
+        status, text = self.finished("--resume")
+        self.assertEqual(status, 1)
+        self.assertIn("the working tree is not a clean checkout", text)
+        self.commit()
+        status, text = self.finished("--resume")
+        self.assertEqual(status, 1)
+        self.assertRegex(text, r"the earlier run was of tree [0-9a-f]{40}, this is [0-9a-f]{40}")
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "ran")), text)
+
+
+if __name__ == "__main__":
+    unittest.main()
