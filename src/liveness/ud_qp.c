@@ -363,7 +363,7 @@ int ha_ud_qp_send(struct ha_ud_qp *d, struct ibv_ah *ah, uint32_t qpn, uint32_t 
 bool ha_grh_source(const uint8_t grh[HA_GRH_BYTES], uint8_t gid[16])
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-	const uint8_t *ipv4 = grh + HA_GRH_BYTES - sizeof(struct iphdr);
+	const uint8_t *ipv4 = grh + (HA_GRH_BYTES - sizeof(struct iphdr));
 	uint32_t sum = 0;
 
 	/* What is before an IPv4 header is not defined, and may look like the beginning of an IPv6

@@ -81,7 +81,7 @@ static void remove_rule(struct bench_breakage *b)
 
 	if (b->rule < 0 || sv_fabric_lock(fabric) != 0)
 		return;
-	sv_fault_remove(&fabric->h->faults, b->rule);
+	sv_fault_remove(&fabric->h->faults, -1); /* there is no other; its slot is free again */
 	sv_fabric_unlock(fabric);
 	sv_fabric_notify(fabric);
 	b->rule = -1;

@@ -492,8 +492,13 @@ static int copies_in_memory(void)
 			ssize_t n = pread(mem, piece, size, (off_t)at);
 
 			for (ssize_t i = 0; i + HA_JOB_KEY_BYTES <= n; i++) {
+				const uint8_t *first =
+				    memchr(&piece[i], key_byte(1, 0), (size_t)(n - i));
 				int same = 0;
 
+				if (!first || first - piece + HA_JOB_KEY_BYTES > n)
+					break;
+				i = first - piece;
 				while (same < HA_JOB_KEY_BYTES &&
 				       piece[i + same] == key_byte(1, same))
 					same++;
