@@ -336,6 +336,12 @@ static bool retry_after_timeout(struct sv_qp *qp)
 	return true;
 }
 
+/* Is what was to be sent again still waiting for room? Then nobody could have answered it. */
+static bool waits_to_retry(const struct sv_qp *qp)
+{
+	return !sv_list_empty(&qp->tx_link) && qp->send_psn == qp->una_psn;
+}
+
 void sv_requester_timeout(struct sv_qp *qp)
 {
 	if (sv_qp_check_broken(qp))
@@ -343,7 +349,8 @@ void sv_requester_timeout(struct sv_qp *qp)
 	if (qp->rnr_wait) {
 		qp->rnr_wait = false;
 	} else {
-		if (qp->una_psn == qp->next_psn)
+		/* The timer starts anew with what is sent. */
+		if (qp->una_psn == qp->next_psn || waits_to_retry(qp))
 			return;
 		qp->port->stats.timeouts++;
 		if (!retry_after_timeout(qp)) {

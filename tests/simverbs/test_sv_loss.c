@@ -286,6 +286,60 @@ static void test_no_needless_packets(void **state)
 	assert_int_equal(clean.sent, 2 * ROUNDS * (6 + 3 + 1 + 5 + 1 + 1 + 2));
 }
 
+struct pair {
+	struct end from, to;
+};
+
+static void pair_open(struct pair *pair, uint32_t from, uint32_t to, const struct world_opts *opts)
+{
+	end_open(&pair->from, from, 0, opts);
+	end_open(&pair->to, to, 0, opts);
+	connect_ends(&pair->from, &pair->to, opts);
+}
+
+static void pair_write(struct pair *pair, uint64_t id)
+{
+	assert_int_equal(post(&pair->from, IBV_WR_RDMA_WRITE, id, 0, 8, &pair->to, 0), 0);
+}
+
+static void pair_close(struct pair *pair)
+{
+	end_close(&pair->from);
+	end_close(&pair->to);
+}
+
+/* What host 0 sent is lost, and has no room to be sent again until what host 2 sent is there:
+ * longer than all retries take. Meanwhile it is tried whenever something of host 3 arrives. */
+static void a_retry_that_waits_for_room_is_not_counted(void **state)
+{
+	static const struct world_opts hasty = {.fabric = {.hosts = 4, .inbox_packets = 1}},
+				       lasting = {.timeout = 20};
+	struct pair waits, blocks, moves;
+	int lost, late;
+
+	(void)state;
+	assert_int_equal(sv_stepped_open(&hasty.fabric), 0);
+	pair_open(&waits, 0, 1, &hasty);
+	pair_open(&blocks, 2, 1, &lasting);
+	pair_open(&moves, 3, 2, &lasting);
+	lost = add_rule("drop host=0 op=write nth=1");
+	late = add_rule("delay=500ms host=2 op=write nth=1");
+	add_rule("delay=20ms host=3 op=write");
+	pair_write(&waits, 1);
+	pair_write(&blocks, 2);
+	for (uint64_t i = 0; i < 20; i++)
+		pair_write(&moves, i);
+	settle();
+	expect_wc(&blocks.from, 2, IBV_WC_SUCCESS);
+	expect_wc(&waits.from, 1, IBV_WC_SUCCESS);
+	assert_int_equal(fired(lost), 1);
+	assert_int_equal(fired(late), 1);
+	pair_close(&waits);
+	pair_close(&blocks);
+	pair_close(&moves);
+	assert_int_equal(sv_stepped_close(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -298,6 +352,7 @@ int main(void)
 	    cmocka_unit_test(test_bursts_of_loss),
 	    cmocka_unit_test(test_noise),
 	    cmocka_unit_test(test_replay_from_seed),
+	    cmocka_unit_test(a_retry_that_waits_for_room_is_not_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
