@@ -28,8 +28,9 @@
 #define BUDGET		  64u /* packets a round */
 #define DISCARD_PORT	  9u
 #define SEND_BUFFER_BYTES (4 << 20)
-/* How soon a neighbour that the kernel did not know is asked for again. */
-#define ASK_AGAIN_NS 50000000u
+/* How soon a neighbour that the kernel did not know is asked for again: sooner than packets that
+ * were lost meanwhile are given up. */
+#define ASK_AGAIN_NS 5000000u
 /* And how long one is believed. */
 #define BELIEVE_NS 1000000000u
 
@@ -273,13 +274,21 @@ static uint32_t prepare(struct sv_roce_wire *w)
 	return n;
 }
 
+/* As sendmmsg(). A link that went down is told of by the next call once, even if it is up again. */
+static int send_frames(struct packet_socket *s, uint32_t n)
+{
+	int sent = sendmmsg(s->fd, s->out, n, MSG_DONTWAIT);
+
+	return sent < 0 && errno == ENETDOWN ? sendmmsg(s->fd, s->out, n, MSG_DONTWAIT) : sent;
+}
+
 static bool packet_flush(struct sv_roce_wire *w)
 {
 	struct packet_socket *s = w->io_state;
 
 	while (w->first_out < w->num_out) {
 		uint32_t n = prepare(w);
-		int sent = n ? sendmmsg(s->fd, s->out, n, MSG_DONTWAIT) : 0;
+		int sent = n ? send_frames(s, n) : 0;
 
 		/* What is refused: the link is down, or its queue is full. */
 		if (!sv_roce_sent(w, sent))

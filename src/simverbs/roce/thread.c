@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,6 +41,9 @@ static void work(struct sv_roce_wire *w, bool naps)
 	if (w->hold.held)
 		until = earlier(until, sv_hold_run(&w->hold, now_ns));
 	sv_roce_flush(w);
+	if (atomic_load_explicit(&w->unsent, memory_order_relaxed) &&
+	    !atomic_load_explicit(&w->blocked, memory_order_relaxed))
+		until = now_ns;
 	/* Under the lock: sv_roce_thread_arm wakes us for anything earlier than this. */
 	atomic_store_explicit(&w->sleeps_until_ns, until, memory_order_relaxed);
 	sv_port_unlock(w->port);
@@ -51,6 +55,18 @@ static void take_wakes(struct sv_roce_wire *w)
 
 	while (read(w->wake_fd, &count, sizeof(count)) < 0 && errno == EINTR)
 		;
+}
+
+/* A socket says once that its link went down, and is no sleep until it has. */
+static void take_errors(const struct pollfd *fds, nfds_t n)
+{
+	for (nfds_t i = 0; i < n; i++) {
+		int error;
+		socklen_t bytes = sizeof(error);
+
+		if (fds[i].revents & POLLERR)
+			(void)getsockopt(fds[i].fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+	}
 }
 
 /* Sleeps until woken, until there is something to receive (unless it naps), or `until_ns`. */
@@ -80,6 +96,7 @@ static void rest(struct sv_roce_wire *w, bool naps, uint64_t until_ns)
 	if (fds[0].revents)
 		take_wakes(w);
 	w->news = fds[1].revents != 0;
+	take_errors(fds + 2, n - 2);
 }
 
 static void *engine_main(void *arg)

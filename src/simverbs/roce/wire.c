@@ -58,7 +58,9 @@ void sv_roce_flush(struct sv_roce_wire *w)
 		sv_roce_thread_wake(w); /* it waits for room */
 	}
 	atomic_store_explicit(&w->blocked, !room, memory_order_relaxed);
-	atomic_store_explicit(&w->unsent, !room, memory_order_relaxed);
+	/* Who waited for this room has it now, and gets it from who looks next. */
+	atomic_store_explicit(&w->unsent, !room || sv_port_wants_kick(w->port),
+			      memory_order_relaxed);
 }
 
 static uint32_t put_payload(uint8_t *at, const struct sv_packet *pkt, const struct sv_frag *frags,

@@ -131,7 +131,7 @@ struct sv_roce_wire {
 
 	/* Written under the port lock, read without. */
 	atomic_bool blocked; /* the kernel takes no more now */
-	atomic_bool unsent;  /* something was collected */
+	atomic_bool unsent;  /* something was collected, or waits until it can be */
 
 	/* Written by polling applications: tells the engine that it is not needed. */
 	atomic_uint polls;

@@ -17,6 +17,7 @@ MTU = {0: 4200, 1: 1500}  # path MTUs of 4096 and 1024
 INSIDE = "ROCE_TEST_INSIDE"
 SKIP = 77
 PR_SET_PDEATHSIG = 1
+LINK_LIMIT_S = 20
 
 
 def go_inside():
@@ -37,6 +38,33 @@ def die_with_parent():
 
 def ip(*words):
     subprocess.run(["ip", *words], check=True)
+
+
+def wait_listening(port, limit_s):
+    """Until somebody listens there in this namespace, which is the test's; False: nobody does."""
+    until = time.monotonic() + limit_s
+    wanted = f":{port:04X} "
+    while time.monotonic() < until:
+        for kind in ("tcp", "tcp6"):
+            with open(f"/proc/net/{kind}", encoding="ascii") as file:
+                if any(wanted in line and " 0A " in line for line in file):
+                    return True
+        time.sleep(0.02)
+    return False
+
+
+def wait_link(name, is_so, inside=()):
+    """Until what the kernel says of an interface is so: of a carrier it tells up to a second after it came or went,
+    and what is opened before goes by what it had told."""
+    until = time.monotonic() + LINK_LIMIT_S
+    while not is_so(subprocess.check_output([*inside, "ip", "-d", "-o", "link", "show", name], text=True)):
+        if time.monotonic() > until:
+            raise RuntimeError(f"the link of {name} does not become what it was made")
+        time.sleep(0.01)
+
+
+def is_up(said):
+    return " state UP " in said
 
 
 class Host:
@@ -60,6 +88,9 @@ class Host:
         self.ip("addr", "replace", f"10.99.{rail}.{self.number}/24", "dev", name)
         self.ip("link", "set", name, "up")
         self.ip("addr", "replace", f"fd00:99:{rail}::{self.number}/64", "dev", name, "nodad")
+
+    def wait_up(self, interface):
+        wait_link(interface, is_up, self.inside)
 
     def silence(self, rail):
         """What it sends by this rail is lost, and nobody is told: a queue that has room for nothing."""
@@ -96,6 +127,12 @@ class Pair:
         self.hosts = [Host("a", None), Host("b", self.other.pid)]
         for host in self.hosts:
             host.set_up()
+        self.wait_up()
+
+    def wait_up(self):
+        for host in self.hosts:
+            for rail in RAILS:
+                host.wait_up(f"rail{rail}")
 
     def wait_for_namespace(self):
         until = time.monotonic() + 10

@@ -14,8 +14,13 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MTU IBV_MTU_1024
@@ -164,6 +169,83 @@ static void datagrams_arrive_with_the_addresses_of_both(void **state)
 }
 
 /* ---------------------------------------------------------------- what goes wrong */
+
+/* While it is tight a socket has no room for this thread until a device's engine has sent
+ * something, and what it takes gets nowhere. */
+static atomic_bool is_tight, engine_sent;
+static atomic_uint refused;
+static pthread_t application;
+
+__attribute__((visibility("default"))) int sendmmsg(int fd, struct mmsghdr *messages,
+						    unsigned int num, int flags)
+{
+	if (!atomic_load(&is_tight))
+		return (int)syscall(SYS_sendmmsg, fd, messages, num, flags);
+	if (pthread_equal(pthread_self(), application) && !atomic_load(&engine_sent)) {
+		atomic_fetch_add(&refused, 1);
+		errno = EAGAIN;
+		return -1;
+	}
+	atomic_store(&engine_sent, true);
+	return (int)num;
+}
+
+static void spin_us(unsigned us)
+{
+	struct timespec now, begin;
+
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	do
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	while ((now.tv_sec - begin.tv_sec) * 1000000 + (now.tv_nsec - begin.tv_nsec) / 1000 <
+	       (long)us);
+}
+
+/* More than go out at once, of which nothing comes back: who polls is all that can send the rest.
+ */
+static void what_found_no_room_goes_out_after_the_engine_made_some(void **state)
+{
+	enum { DATAGRAMS = 100 };
+	struct ibv_send_wr wrs[DATAGRAMS], *bad;
+	unsigned done = 0, in_vain = 0;
+	struct ibv_sge sge;
+	struct ibv_ah_attr attr;
+	struct end a, b;
+	struct ibv_ah *ah;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_pair(&a, &b, IBV_QPT_UD, MTU);
+	attr = address_of(&b);
+	ah = ibv_create_ah(a.pd, &attr);
+	assert_non_null(ah);
+	sge = (struct ibv_sge){(uintptr_t)a.buf, 100, a.mr->lkey};
+	for (unsigned i = 0; i < DATAGRAMS; i++)
+		wrs[i] = (struct ibv_send_wr){.next = i + 1 < DATAGRAMS ? &wrs[i + 1] : NULL,
+					      .sg_list = &sge,
+					      .num_sge = 1,
+					      .opcode = IBV_WR_SEND,
+					      .wr.ud = {ah, b.qp->qp_num, QKEY}};
+	application = pthread_self();
+	atomic_store(&is_tight, true);
+	assert_int_equal(ibv_poll_cq(a.cq, 1, &wc), 0); /* now the engine leaves it to us */
+	assert_int_equal(ibv_post_send(a.qp, wrs, &bad), 0);
+	/* Until it is done with that, and no longer: who does not poll for 0.2 ms has it all done
+	 * for him. */
+	for (time_t end = time(NULL) + 20; !atomic_load(&engine_sent) && time(NULL) < end;)
+		;
+	spin_us(50);
+	while (done < DATAGRAMS && in_vain < 1000)
+		if (ibv_poll_cq(a.cq, 1, &wc))
+			done += wc.status == IBV_WC_SUCCESS;
+		else
+			in_vain++;
+	assert_int_equal(done, DATAGRAMS);
+	atomic_store(&is_tight, false);
+	assert_true(atomic_load(&refused) > 0);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+	close_pair(&a, &b);
+}
 
 static void a_receiver_that_is_not_ready_is_waited_for(void **state)
 {
@@ -402,6 +484,7 @@ int main(void)
 	    TEST(messages_of_every_kind_and_length_arrive_whole),
 	    TEST(atomics_are_done_once_and_answered),
 	    TEST(datagrams_arrive_with_the_addresses_of_both),
+	    TEST(what_found_no_room_goes_out_after_the_engine_made_some),
 	    TEST(a_receiver_that_is_not_ready_is_waited_for),
 	    TEST(a_key_that_is_wrong_is_refused),
 	    TEST(a_peer_that_is_gone_is_given_up),
