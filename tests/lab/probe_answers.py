@@ -87,3 +87,13 @@ def compare(ours, theirs, listed):
         elif name not in listed and pair[0] != pair[1]:
             faults.append(f"{name}: simverbs answers {pair[0]}, the kernel {pair[1]}, not listed")
     return faults
+
+
+def strange(answers, theirs, listed):
+    """Lines about every answer that is neither the kernel's nor, where the table has a row, simverbs'."""
+    faults = []
+    for name in sorted(set(answers) | set(theirs)):
+        right = {theirs.get(name), listed.get(name, (None,))[0]}
+        if answers.get(name) not in right:
+            faults.append(f"{name}: {answers.get(name)}, and not {' or '.join(map(str, right - {None}))}")
+    return faults

@@ -40,14 +40,13 @@ class Driver:
         self.lab.host("a").guest.run(f"tc -batch - <<'END'\n{lines}END")
 
 
-def ask(lab, probe, *group):
-    """The probe's lines."""
-    guest = lab.host("a").guest
+def ask(guest, command, env, driver):
+    """The lines of a probe in a guest."""
     pipe = "/run/probe.answers"
     guest.run(["mkfifo", pipe])
-    process = guest.start_process([probe, "a0", "b0", *group], stdin=pipe)
+    process = guest.start_process(command, env, stdin=pipe)
     try:
-        return converse(process, lambda: guest.run(f"echo done >{pipe}"), Driver(lab))
+        return converse(process, lambda: guest.run(f"echo done >{pipe}"), driver)
     finally:
         if process.poll() is None:
             process.kill()
@@ -87,7 +86,8 @@ def check(lab, build, release):
 
     The record is what simverbs is compared with in every run of the tests. It holds for one series of
     kernels; for another the answers are only shown."""
-    lines = ask(lab, os.path.join(build, "tests", "lab", "probe", "lab-probe"))
+    probe = os.path.join(build, "tests", "lab", "probe", "lab-probe")
+    lines = ask(lab.host("a").guest, [probe, "a0", "b0"], None, Driver(lab))
     print("\n".join([f"# Linux {release}, rdma_rxe", *lines]))
     answers = probe_answers.parse(lines)
     series = ".".join(release.split(".")[:2])

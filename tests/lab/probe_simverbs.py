@@ -9,11 +9,9 @@ import argparse
 import os
 import subprocess
 import sys
-import threading
 
 import probe_answers
-
-PROBE_LIMIT_S = 120
+import probe_run
 
 
 class Simverbs:
@@ -45,28 +43,7 @@ class Simverbs:
     def run(self, probe, group):
         """The probe's answers, with the driver's part done on the way."""
         command = [self.tool, "run", self.name, "0", "--", probe, "sim0", "sim1", *group]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-        watchdog = threading.Timer(PROBE_LIMIT_S, process.kill)
-        watchdog.start()
-        lines = []
-        try:
-            for line in process.stdout:
-                line = line.rstrip("\n")
-                if line.startswith("! "):
-                    self.do(line[2:])
-                    process.stdin.write("done\n")
-                else:
-                    lines.append(line)
-            status = process.wait()
-        finally:
-            watchdog.cancel()
-            process.kill()
-            process.wait()
-        if status:
-            sys.exit(f"the probe ended with status {status} after: {lines[-1:]}")
-        return lines
+        return probe_run.ask(subprocess.Popen, command, self.do)
 
 
 def main():

@@ -59,6 +59,13 @@ class Comparing(unittest.TestCase):
             self.assertEqual(len(faults), 1)
             self.assertIn(words, faults[0])
 
+    def test_between_two_stacks_either_s_answer_is_right_and_no_other(self):
+        kernel, listed = {"a": "1", "b": "2"}, {"b": ("3", "2")}
+        for answers in ({"a": "1", "b": "2"}, {"a": "1", "b": "3"}):
+            self.assertEqual(probe_answers.strange(answers, kernel, listed), [])
+        for answers in ({"a": "1", "b": "4"}, {"a": "3", "b": "2"}, {"a": "1"}, {"a": "1", "b": "2", "c": "5"}):
+            self.assertEqual(len(probe_answers.strange(answers, kernel, listed)), 1, answers)
+
     def test_changes_against_a_record(self):
         self.assertEqual(len(probe_answers.changes({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"})), 2)
         self.assertEqual(probe_answers.changes({"a": "1"}, {"a": "1"}), [])

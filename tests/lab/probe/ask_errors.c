@@ -67,8 +67,8 @@ static int post_mistake(struct pair *pair, const struct mistake *mistake)
 	send.wr.wr.rdma.remote_addr += mistake->address_offset;
 	send.wr.wr.rdma.rkey ^= mistake->rkey_xor;
 	if (mistake->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		send.wr.wr.atomic.remote_addr = (uintptr_t)pair->b.buf + mistake->address_offset;
-		send.wr.wr.atomic.rkey = pair->b.mr->rkey;
+		send.wr.wr.atomic.remote_addr = pair->b.addr + mistake->address_offset;
+		send.wr.wr.atomic.rkey = pair->b.rkey;
 	}
 	return post(&pair->a, &send);
 }
@@ -76,7 +76,7 @@ static int post_mistake(struct pair *pair, const struct mistake *mistake)
 static void make_mistake(struct probe *probe, const struct mistake *mistake)
 {
 	struct words words = {0}, events;
-	struct options options = quick();
+	struct options options = patient();
 	struct ibv_wc wc;
 	struct pair pair;
 	int rc;
@@ -97,7 +97,7 @@ static void make_mistake(struct probe *probe, const struct mistake *mistake)
 		add_word(&words, "nothing,");
 	else
 		add_word(&words, "%s of %s,", status_name(wc.status),
-			 wc.wr_id == 77 && wc.qp_num == pair.a.qp->qp_num ? "it" : "another");
+			 wc.wr_id == 77 && wc.qp_num == pair.a.qpn ? "it" : "another");
 	add_word(&words, "then %s,", next_status(&pair.a, WAIT_MS));
 	add_word(&words, "state %s", state_name(end_settled_state(&pair.a, IBV_QPS_ERR)));
 	say(mistake->name, "sender", words_text(&words));
@@ -112,7 +112,7 @@ static void make_mistake(struct probe *probe, const struct mistake *mistake)
 /* No receive for a message: waits, or an error once rnr_retry is used up. */
 static void ask_no_receive(struct probe *probe)
 {
-	struct options options = quick();
+	struct options options = patient();
 	struct words words;
 	struct pair pair;
 
@@ -144,7 +144,7 @@ static void ask_no_receive(struct probe *probe)
 /* Reads need what was agreed when the queue pair was made ready. */
 static void ask_no_reads(struct probe *probe)
 {
-	struct options options = quick();
+	struct options options = patient();
 	struct pair pair;
 
 	options.max_rd_atomic = 0;

@@ -31,14 +31,12 @@ static void take_and_say(const char *name, struct end *end)
 /* Like the plugin's: no memory, no key. */
 static int post_sentinels(struct end *end)
 {
-	struct ibv_send_wr send = {
-	    .wr_id = SENTINEL, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
-	struct ibv_recv_wr recv = {.wr_id = SENTINEL};
-	struct ibv_send_wr *bad_send;
-	struct ibv_recv_wr *bad_recv;
-	int rc = ibv_post_send(end->qp, &send, &bad_send);
+	struct send send = {.wr = {.wr_id = SENTINEL,
+				   .opcode = IBV_WR_RDMA_WRITE,
+				   .send_flags = IBV_SEND_SIGNALED}};
+	int rc = post(end, &send);
 
-	return rc ? rc : ibv_post_recv(end->qp, &recv, &bad_recv);
+	return rc ? rc : post_recv(end, 0, SENTINEL);
 }
 
 /* Sends that nobody answers, every other one unsignalled, then ERR. */
@@ -138,8 +136,10 @@ static void ask_late_packets(struct probe *probe)
 	/* From here on the memory belongs to us again. */
 	memset(pair.b.buf, 0xa5, BUF_BYTES);
 	memcpy(before, pair.b.buf, BUF_BYTES);
+	end_put_memory(&pair.b);
 	(void)take_all(&pair.a, wcs, 12);
 	sleep_ms(QUIET_MS);
+	end_get_memory(&pair.b);
 	answer("fence.receiver.late-write", "%s",
 	       yes_no(memcmp(before, pair.b.buf, BUF_BYTES) != 0));
 	pair_close(&pair);

@@ -136,6 +136,8 @@ static void ask_down_and_up(struct probe *probe)
 	struct words words;
 
 	pair_open(&pair, &probe->a, &probe->b, &options);
+	options.timeout = 16; /* 0.27 s, twice: one packet may be lost when the link is back */
+	options.retry_cnt = 1;
 	pair_open(&idle, &probe->a, &probe->b, &options);
 	drop_events(&probe->a);
 	drop_events(&probe->b);

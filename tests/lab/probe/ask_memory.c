@@ -68,19 +68,17 @@ static void ask_keys(struct probe *probe)
 /* A region that goes away while a receive refers to it. */
 static void ask_dereg(struct probe *probe)
 {
-	struct options options = quick();
-	struct ibv_recv_wr recv = {.num_sge = 1}, *bad;
+	struct options options = patient();
 	struct ibv_sge sge;
+	struct ibv_recv_wr recv = {.sg_list = &sge, .num_sge = 1};
+	struct region region;
 	struct pair pair;
-	struct ibv_mr *mr;
 
 	pair_open(&pair, &probe->a, &probe->b, &options);
-	mr = ibv_reg_mr(probe->b.pd, pair.b.buf, LENGTH, options.mr_access);
-	NEED(mr);
-	sge = (struct ibv_sge){(uintptr_t)pair.b.buf, LENGTH, mr->lkey};
-	recv.sg_list = &sge;
-	NEED(!ibv_post_recv(pair.b.qp, &recv, &bad));
-	answer("mr.dereg-in-use", "%s", errno_name(ibv_dereg_mr(mr)));
+	region_open(&region, &pair.b, options.mr_access, false);
+	sge = (struct ibv_sge){pair.b.addr, LENGTH, region.lkey};
+	NEED(!post_recv_wr(&pair.b, &recv));
+	answer("mr.dereg-in-use", "%s", errno_name(region_close(&region)));
 	fill(&pair);
 	NEED(!post_message(&pair.a, &pair.b, 100, 1));
 	answer("mr.dereg-in-use.its-receive", "%s", next_status(&pair.b, WAIT_MS));
@@ -92,19 +90,18 @@ static void ask_dereg(struct probe *probe)
 /* A key of the peer that was good a moment ago. */
 static void ask_stale_key(struct probe *probe)
 {
-	struct options options = quick();
-	struct ibv_mr *mr;
+	struct options options = patient();
+	struct region region;
 	struct pair pair;
 	struct send send;
 
 	pair_open(&pair, &probe->a, &probe->b, &options);
-	mr = ibv_reg_mr(probe->b.pd, pair.b.buf, LENGTH, options.mr_access);
-	NEED(mr);
+	region_open(&region, &pair.b, options.mr_access, false);
 	make_send(&send, &pair.a, &pair.b, IBV_WR_RDMA_WRITE, 100);
-	send.wr.wr.rdma.rkey = mr->rkey;
+	send.wr.wr.rdma.rkey = region.rkey;
 	NEED(!post(&pair.a, &send));
 	answer("mr.remote.good-key", "%s", next_status(&pair.a, WAIT_MS));
-	NEED(!ibv_dereg_mr(mr));
+	NEED(!region_close(&region));
 	fill(&pair);
 	NEED(!post(&pair.a, &send));
 	answer("mr.remote.stale-key", "%s", next_status(&pair.a, WAIT_MS));
@@ -115,21 +112,18 @@ static void ask_stale_key(struct probe *probe)
 /* A key of another protection domain. */
 static void ask_foreign_pd(struct probe *probe)
 {
-	struct options options = quick();
-	struct ibv_pd *pd = ibv_alloc_pd(probe->b.ctx);
-	struct ibv_mr *mr;
+	struct options options = patient();
+	struct region region;
 	struct pair pair;
 	struct send send;
 
-	NEED(pd);
 	pair_open(&pair, &probe->a, &probe->b, &options);
-	mr = ibv_reg_mr(pd, pair.b.buf, LENGTH, options.mr_access);
-	NEED(mr);
+	region_open(&region, &pair.b, options.mr_access, true);
 	make_send(&send, &pair.a, &pair.b, IBV_WR_RDMA_WRITE, 100);
-	send.wr.wr.rdma.rkey = mr->rkey;
+	send.wr.wr.rdma.rkey = region.rkey;
 	NEED(!post(&pair.a, &send));
 	answer("mr.remote.other-pd", "%s", next_status(&pair.a, WAIT_MS));
-	NEED(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
+	NEED(!region_close(&region));
 	pair_close(&pair);
 }
 

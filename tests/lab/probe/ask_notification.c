@@ -3,24 +3,6 @@
 #include "probe.h"
 
 #include <errno.h>
-#include <poll.h>
-
-/* Events there now, all of them acknowledged. */
-static unsigned events(struct end *end, unsigned ms)
-{
-	struct pollfd fd = {.fd = end->channel->fd, .events = POLLIN};
-	struct ibv_cq *cq;
-	void *context;
-	unsigned n = 0;
-
-	while (poll(&fd, 1, (int)ms) == 1) {
-		NEED(!ibv_get_cq_event(end->channel, &cq, &context));
-		NEED(cq == end->cq && context == end);
-		ibv_ack_cq_events(cq, 1);
-		n++;
-	}
-	return n;
-}
 
 static void complete(struct pair *pair)
 {
@@ -45,17 +27,17 @@ static void ask_plain(struct pair *pair)
 	(void)ibv_get_cq_event(pair->a.channel, &cq, &context);
 	answer("notify.none-there", "%s", errno_name(errno));
 	complete(pair);
-	answer("notify.not-armed", "%u", events(&pair->a, QUIET_MS));
-	NEED(!ibv_req_notify_cq(pair->a.cq, 0));
-	answer("notify.armed-after-a-completion", "%u", events(&pair->a, QUIET_MS));
+	answer("notify.not-armed", "%u", cq_events(&pair->a, QUIET_MS));
+	NEED(!arm(&pair->a, false));
+	answer("notify.armed-after-a-completion", "%u", cq_events(&pair->a, QUIET_MS));
 	take(pair);
-	NEED(!ibv_req_notify_cq(pair->a.cq, 0));
-	(void)events(&pair->a, 1);
+	NEED(!arm(&pair->a, false));
+	(void)cq_events(&pair->a, 1);
 	take(pair);
-	NEED(!ibv_req_notify_cq(pair->a.cq, 0));
+	NEED(!arm(&pair->a, false));
 	complete(pair);
 	complete(pair);
-	answer("notify.armed-then-two-completions", "%u", events(&pair->a, QUIET_MS));
+	answer("notify.armed-then-two-completions", "%u", cq_events(&pair->a, QUIET_MS));
 	take(pair);
 }
 
@@ -75,17 +57,17 @@ static void ask_solicited(struct pair *pair)
 {
 	struct ibv_wc wc;
 
-	NEED(!ibv_req_notify_cq(pair->b.cq, 1));
+	NEED(!arm(&pair->b, true));
 	send_to_b(pair, false);
-	answer("notify.solicited-only.plain", "%u", events(&pair->b, QUIET_MS));
+	answer("notify.solicited-only.plain", "%u", cq_events(&pair->b, QUIET_MS));
 	NEED(next_wc(&pair->b, &wc, WAIT_MS));
 	send_to_b(pair, true);
-	answer("notify.solicited-only.solicited", "%u", events(&pair->b, QUIET_MS));
+	answer("notify.solicited-only.solicited", "%u", cq_events(&pair->b, QUIET_MS));
 	NEED(next_wc(&pair->b, &wc, WAIT_MS));
 	NEED(!post_recv(&pair->b, 64, 1));
-	NEED(!ibv_req_notify_cq(pair->b.cq, 1));
+	NEED(!arm(&pair->b, true));
 	NEED(!end_to(&pair->b, IBV_QPS_ERR));
-	answer("notify.solicited-only.error", "%u", events(&pair->b, QUIET_MS));
+	answer("notify.solicited-only.error", "%u", cq_events(&pair->b, QUIET_MS));
 }
 
 void ask_notification(struct probe *probe)

@@ -74,7 +74,7 @@ static void ask_full(struct probe *probe)
 
 static void ask_arguments(struct probe *probe)
 {
-	struct options options = quick();
+	struct options options = patient();
 	struct ibv_sge sges[64];
 	struct pair pair;
 	struct send send;
@@ -111,6 +111,7 @@ static void ask_arguments(struct probe *probe)
 	rc = post(&pair.a, &send);
 	pair.a.buf[0] = (uint8_t)(first + 1); /* it is ours again as soon as it is posted */
 	answer("post.inline-needs-no-key", "%s, %s", errno_name(rc), next_status(&pair.a, WAIT_MS));
+	end_get_memory(&pair.b);
 	answer("post.inline-copies-at-once", "%s",
 	       yes_no(pair.b.buf[0] == first && pair.b.buf[31] == pair.a.buf[31]));
 	pair_close(&pair);

@@ -158,8 +158,7 @@ static void ask_values(struct probe *probe)
 	answer("query.gives-back-what-was-set", "%s",
 	       yes_no(attr.timeout == options.timeout && attr.retry_cnt == options.retry_cnt &&
 		      attr.rnr_retry == options.rnr_retry && attr.sq_psn == pair.a.psn &&
-		      attr.dest_qp_num == pair.b.qp->qp_num &&
-		      attr.path_mtu == probe->a.attr.active_mtu));
+		      attr.dest_qp_num == pair.b.qpn && attr.path_mtu == probe->a.attr.active_mtu));
 	answer("query.gives-back-the-queue-pair", "%s",
 	       yes_no(init.send_cq == pair.a.cq && init.qp_type == IBV_QPT_RC));
 	pair_close(&pair);

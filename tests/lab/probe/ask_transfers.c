@@ -19,7 +19,7 @@ static void say_receive(const char *name, struct end *end)
 	       !(wc.wc_flags & IBV_WC_WITH_IMM)	  ? "none"
 	       : wc.imm_data == htonl(0x12345678) ? "right"
 						  : "wrong",
-	       yes_no(wc.qp_num == end->qp->qp_num));
+	       yes_no(wc.qp_num == end->qpn));
 }
 
 static void say_send(const char *name, struct end *end)
@@ -31,7 +31,7 @@ static void say_send(const char *name, struct end *end)
 	else
 		answer(name, "%s %s wr_id=%u own-qpn=%s", status_name(wc.status),
 		       wc_opcode_name(wc.opcode), (unsigned)wc.wr_id,
-		       yes_no(wc.qp_num == end->qp->qp_num));
+		       yes_no(wc.qp_num == end->qpn));
 }
 
 static void ask_writes(struct pair *pair)
@@ -99,13 +99,15 @@ static void ask_fetches(struct pair *pair)
 	       wc.byte_len);
 	answer("read.data", "%s", yes_no(arrived(pair, 20000)));
 	memcpy(pair->b.buf, &before, sizeof(before));
+	end_put_memory(&pair->b);
 	make_send(&send, &pair->a, &pair->b, IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
-	send.wr.wr.atomic.remote_addr = (uintptr_t)pair->b.buf;
-	send.wr.wr.atomic.rkey = pair->b.mr->rkey;
+	send.wr.wr.atomic.remote_addr = pair->b.addr;
+	send.wr.wr.atomic.rkey = pair->b.rkey;
 	send.wr.wr.atomic.compare_add = 1;
 	NEED(!post(&pair->a, &send));
 	say_send("fetch-add", &pair->a);
 	memcpy(&before, pair->a.buf, sizeof(before));
+	end_get_memory(&pair->b);
 	memcpy(&after, pair->b.buf, sizeof(after));
 	answer("fetch-add.data", "%d to %d", (int)before, (int)after);
 }
@@ -113,18 +115,18 @@ static void ask_fetches(struct pair *pair)
 /* Two pieces on each side. */
 static void ask_pieces(struct pair *pair)
 {
-	struct ibv_sge out[2] = {{(uintptr_t)pair->a.buf, 1000, pair->a.mr->lkey},
-				 {(uintptr_t)pair->a.buf + 1000, 5000, pair->a.mr->lkey}};
-	struct ibv_sge in[2] = {{(uintptr_t)pair->b.buf, 4500, pair->b.mr->lkey},
-				{(uintptr_t)pair->b.buf + 4500, 4500, pair->b.mr->lkey}};
-	struct ibv_recv_wr recv = {.sg_list = in, .num_sge = 2}, *bad;
+	struct ibv_sge out[2] = {{pair->a.addr, 1000, pair->a.lkey},
+				 {pair->a.addr + 1000, 5000, pair->a.lkey}};
+	struct ibv_sge in[2] = {{pair->b.addr, 4500, pair->b.lkey},
+				{pair->b.addr + 4500, 4500, pair->b.lkey}};
+	struct ibv_recv_wr recv = {.sg_list = in, .num_sge = 2};
 	struct send send;
 
 	fill(pair);
 	make_send(&send, &pair->a, &pair->b, IBV_WR_SEND, 0);
 	send.wr.sg_list = out;
 	send.wr.num_sge = 2;
-	NEED(!ibv_post_recv(pair->b.qp, &recv, &bad) && !post(&pair->a, &send));
+	NEED(!post_recv_wr(&pair->b, &recv) && !post(&pair->a, &send));
 	answer("pieces", "%s", next_status(&pair->a, WAIT_MS));
 	answer("pieces.receiver", "%s", next_status(&pair->b, WAIT_MS));
 	answer("pieces.data", "%s", yes_no(arrived(pair, 6000)));

@@ -20,6 +20,10 @@ void port_refresh(struct port *port)
 {
 	struct ibv_gid_entry entry;
 
+	if (port->far) {
+		far_refresh(port);
+		return;
+	}
 	NEED(!ibv_query_port(port->ctx, 1, &port->attr));
 	for (int i = 0; i < port->attr.gid_tbl_len; i++) {
 		if (ibv_query_gid_ex(port->ctx, 1, (uint32_t)i, &entry, 0) ||
@@ -49,6 +53,11 @@ void port_open(struct port *port, const char *name)
 	int n;
 
 	*port = (struct port){.name = name};
+	if (strchr(name, ':')) {
+		port->far = far_open(name);
+		port_refresh(port);
+		return;
+	}
 	list = ibv_get_device_list(&n);
 	NEED(list);
 	for (int i = 0; i < n && !port->ctx; i++)
@@ -66,6 +75,10 @@ void port_open(struct port *port, const char *name)
 
 void port_close(struct port *port)
 {
+	if (port->far) {
+		far_close(port->far);
+		return;
+	}
 	NEED(!ibv_dealloc_pd(port->pd));
 	NEED(!ibv_close_device(port->ctx));
 }
@@ -124,7 +137,7 @@ struct ibv_qp_attr attr_for(const struct end *end, const struct end *peer, enum 
 	    .qkey = 0x11111111,
 	    .rq_psn = peer->psn,
 	    .sq_psn = end->psn,
-	    .dest_qp_num = peer->qp->qp_num,
+	    .dest_qp_num = peer->qpn,
 	    .qp_access_flags = options->qp_access,
 	    .ah_attr = address_of(end, peer),
 	    .max_rd_atomic = options->max_rd_atomic,
@@ -136,6 +149,7 @@ struct ibv_qp_attr attr_for(const struct end *end, const struct end *peer, enum 
 	    .rnr_retry = options->rnr_retry,
 	};
 	bool ud = options->type == IBV_QPT_UD;
+	bool drained = to == IBV_QPS_RTS && end_state(end) == IBV_QPS_SQD;
 
 	*mask = IBV_QP_STATE;
 	if (to == IBV_QPS_INIT)
@@ -143,12 +157,17 @@ struct ibv_qp_attr attr_for(const struct end *end, const struct end *peer, enum 
 	if (to == IBV_QPS_RTR && !ud)
 		*mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	if (to == IBV_QPS_RTS && end->qp->state != IBV_QPS_SQD)
+	if (to == IBV_QPS_RTS && !drained)
 		*mask |= IBV_QP_SQ_PSN;
-	if (to == IBV_QPS_RTS && !ud && end->qp->state != IBV_QPS_SQD)
+	if (to == IBV_QPS_RTS && !ud && !drained)
 		*mask |=
 		    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	return attr;
+}
+
+static int modify(struct end *end, struct ibv_qp_attr *attr, int mask)
+{
+	return end->port->far ? far_modify(end, attr, mask) : ibv_modify_qp(end->qp, attr, mask);
 }
 
 int end_modify(struct end *end, const struct end *peer, enum ibv_qp_state to,
@@ -157,25 +176,34 @@ int end_modify(struct end *end, const struct end *peer, enum ibv_qp_state to,
 	int mask;
 	struct ibv_qp_attr attr = attr_for(end, peer, to, options, &mask);
 
-	return ibv_modify_qp(end->qp, &attr, mask);
+	return modify(end, &attr, mask);
 }
 
 int end_to(struct end *end, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr = {.qp_state = state};
 
-	return ibv_modify_qp(end->qp, &attr, IBV_QP_STATE);
+	return modify(end, &attr, IBV_QP_STATE);
+}
+
+void end_query(const struct end *end, struct ibv_qp_attr *attr)
+{
+	struct ibv_qp_init_attr init;
+
+	if (end->port->far)
+		far_query(end, attr);
+	else
+		NEED(!ibv_query_qp(end->qp, attr, IBV_QP_STATE, &init));
 }
 
 /* While a queue pair drains, some devices allow no other state than ERR. */
 static void wait_drained(struct end *end)
 {
-	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 	double until = now_ms() + WAIT_MS;
 
 	do {
-		NEED(!ibv_query_qp(end->qp, &attr, IBV_QP_STATE, &init));
+		end_query(end, &attr);
 		NEED(now_ms() < until);
 	} while (attr.sq_draining);
 }
@@ -197,12 +225,11 @@ void end_bring(struct end *end, const struct end *peer, enum ibv_qp_state state,
 		wait_drained(end);
 }
 
-enum ibv_qp_state end_state(struct end *end)
+enum ibv_qp_state end_state(const struct end *end)
 {
-	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 
-	NEED(!ibv_query_qp(end->qp, &attr, IBV_QP_STATE, &init));
+	end_query(end, &attr);
 	return attr.qp_state;
 }
 
@@ -217,8 +244,9 @@ enum ibv_qp_state end_settled_state(struct end *end, enum ibv_qp_state expected)
 
 /* ---- ends and pairs ------------------------------------------------------------------------ */
 
-void end_open(struct end *end, struct port *port, const struct options *options)
+static void make_queues(struct end *end, const struct options *options)
 {
+	struct port *port = end->port;
 	struct ibv_qp_init_attr init = {
 	    .qp_type = options->type,
 	    .sq_sig_all = options->signal_all,
@@ -228,13 +256,7 @@ void end_open(struct end *end, struct port *port, const struct options *options)
 		    .max_recv_sge = options->sges,
 		    .max_inline_data = options->inline_bytes},
 	};
-	static uint32_t next_psn = 0xfffff0; /* wraps within the first messages */
 
-	*end = (struct end){.port = port, .psn = next_psn};
-	next_psn = (next_psn + 0x1234) & 0xffffff;
-	end->buf = aligned_alloc(4096, BUF_BYTES);
-	NEED(end->buf);
-	memset(end->buf, 0, BUF_BYTES);
 	end->mr = ibv_reg_mr(port->pd, end->buf, BUF_BYTES, options->mr_access);
 	NEED(end->mr);
 	end->channel = ibv_create_comp_channel(port->ctx);
@@ -245,22 +267,93 @@ void end_open(struct end *end, struct port *port, const struct options *options)
 	init.send_cq = init.recv_cq = end->cq;
 	end->qp = ibv_create_qp(port->pd, &init);
 	NEED(end->qp);
+	end->qpn = end->qp->qp_num;
+	end->lkey = end->mr->lkey;
+	end->rkey = end->mr->rkey;
+	end->addr = (uintptr_t)end->buf;
+}
+
+void end_open(struct end *end, struct port *port, const struct options *options)
+{
+	static uint32_t next_psn = 0xfffff0; /* wraps within the first messages */
+
+	*end = (struct end){.port = port, .psn = next_psn};
+	next_psn = (next_psn + 0x1234) & 0xffffff;
+	end->buf = aligned_alloc(4096, BUF_BYTES);
+	NEED(end->buf);
+	memset(end->buf, 0, BUF_BYTES);
+	if (port->far)
+		far_end_open(end, options);
+	else
+		make_queues(end, options);
+}
+
+void end_put_memory(struct end *end)
+{
+	if (end->port->far)
+		far_put_memory(end);
+}
+
+void end_get_memory(struct end *end)
+{
+	if (end->port->far)
+		far_get_memory(end);
 }
 
 void end_destroy_qp(struct end *end)
 {
+	if (end->port->far) {
+		far_destroy_qp(end);
+		return;
+	}
 	NEED(!ibv_destroy_qp(end->qp));
 	end->qp = NULL;
 }
 
-void end_close(struct end *end)
+static void destroy_queues(struct end *end)
 {
 	if (end->qp)
 		end_destroy_qp(end);
 	NEED(!ibv_destroy_cq(end->cq));
 	NEED(!ibv_destroy_comp_channel(end->channel));
 	NEED(!ibv_dereg_mr(end->mr));
+}
+
+void end_close(struct end *end)
+{
+	if (end->port->far)
+		far_end_close(end);
+	else
+		destroy_queues(end);
 	free(end->buf);
+}
+
+void region_open(struct region *region, struct end *end, unsigned int access, bool own_pd)
+{
+	*region = (struct region){.end = end};
+	if (end->port->far) {
+		far_region_open(region, access, own_pd);
+		return;
+	}
+	if (own_pd)
+		NEED(region->own_pd = ibv_alloc_pd(end->port->ctx));
+	region->mr =
+	    ibv_reg_mr(own_pd ? region->own_pd : end->port->pd, end->buf, BUF_BYTES, access);
+	NEED(region->mr);
+	region->lkey = region->mr->lkey;
+	region->rkey = region->mr->rkey;
+}
+
+int region_close(struct region *region)
+{
+	int rc;
+
+	if (region->end->port->far)
+		return far_region_close(region);
+	rc = ibv_dereg_mr(region->mr);
+	if (region->own_pd)
+		NEED(!ibv_dealloc_pd(region->own_pd));
+	return rc;
 }
 
 void pair_open(struct pair *pair, struct port *a, struct port *b, const struct options *options)

@@ -15,15 +15,29 @@ static const struct {
     {"datagrams", ask_datagrams}, {"links", ask_links},
 };
 
+static int serve(const char *device, const char *address)
+{
+	struct port port;
+
+	port_open(&port, device);
+	far_serve(&port, address);
+	port_close(&port);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct probe probe;
 	bool known = argc == 3;
 
+	if (argc == 4 && !strcmp(argv[1], "serve"))
+		return serve(argv[2], argv[3]);
 	for (size_t i = 0; argc == 4 && i < sizeof(groups) / sizeof(groups[0]); i++)
 		known = known || !strcmp(argv[3], groups[i].name);
 	if (!known) {
-		fprintf(stderr, "usage: lab-probe DEVICE PEER-DEVICE [GROUP]\ngroups:");
+		fprintf(stderr, "usage: lab-probe DEVICE PEER-DEVICE [GROUP]\n"
+				"       lab-probe serve PEER-DEVICE ADDRESS\n"
+				"       lab-probe DEVICE ADDRESS:PORT [GROUP]\ngroups:");
 		for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
 			fprintf(stderr, " %s", groups[i].name);
 		fprintf(stderr, "\n");

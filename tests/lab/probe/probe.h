@@ -2,8 +2,11 @@
 /*
  * What verbs do: a program that asks a pair of devices some hundred questions and prints one line
  * an answer, "name = answer". It knows nothing of what is below the verbs, so the answers of two
- * implementations can be compared line by line (compare.py does). What breaks links is its driver:
- * the probe prints "! what" and goes on when a line came on its standard input.
+ * implementations can be compared line by line (probe_answers.py does). What breaks links is its
+ * driver: the probe prints "! what" and goes on when a line came on its standard input.
+ *
+ * The second device may be another process's, on another host (far.c): whoever asks has the first
+ * one, and the same program serves the other.
  *
  * Answers are normalised: errors by name, completions by status, never a number that two correct
  * implementations may choose. One thread.
@@ -62,13 +65,17 @@ void sleep_ms(unsigned ms);
 
 struct port {
 	const char *name;
+	struct far *far; /* where it is; NULL: in this process */
+	/* In this process only. */
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
+	/* As last read, wherever it is. */
 	struct ibv_port_attr attr;
 	union ibv_gid gid;
 	uint8_t gid_index;
 };
 
+/* name: of a device, or "ADDRESS:PORT" of who serves one. */
 void port_open(struct port *port, const char *name);
 void port_close(struct port *port);
 /* Reads state and address anew: the GID may have moved to another index. */
@@ -81,13 +88,23 @@ uint32_t port_empty_gid(const struct port *port);
 /* One queue pair with what belongs to it. */
 struct end {
 	struct port *port;
+	uint32_t slot; /* of an end on another host: which one it is there */
+	/* In this process only. */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
-	uint8_t *buf;
+	/* Wherever it is. */
+	uint32_t qpn, lkey, rkey;
+	uint64_t addr; /* of its memory there */
+	uint8_t *buf;  /* the memory, or a copy of it: see end_get_memory() */
 	uint32_t psn;
 };
+
+/* Of an end on another host, buf is a copy: what was written into it is put there, and what came
+ * there is got before it is looked at. In this process both do nothing. */
+void end_put_memory(struct end *end);
+void end_get_memory(struct end *end);
 
 struct pair {
 	struct end a, b;
@@ -124,10 +141,23 @@ int end_modify(struct end *end, const struct end *peer, enum ibv_qp_state to,
 void end_bring(struct end *end, const struct end *peer, enum ibv_qp_state state,
 	       const struct options *options);
 int end_to(struct end *end, enum ibv_qp_state state); /* ERR, RESET, SQD: no attributes */
-enum ibv_qp_state end_state(struct end *end);
+/* Its state, and whether it drains. */
+void end_query(const struct end *end, struct ibv_qp_attr *attr);
+enum ibv_qp_state end_state(const struct end *end);
 /* The same, after it had time to get there. */
 enum ibv_qp_state end_settled_state(struct end *end, enum ibv_qp_state expected);
 struct ibv_ah_attr address_of(const struct end *from, const struct end *to);
+
+/* The end's memory registered once more, for the port's protection domain or one of its own. An end
+ * has at most one. */
+struct region {
+	struct end *end;
+	struct ibv_pd *own_pd;
+	struct ibv_mr *mr;
+	uint32_t lkey, rkey;
+};
+void region_open(struct region *region, struct end *end, unsigned int access, bool own_pd);
+int region_close(struct region *region); /* 0 or errno */
 
 /* ---- work (work.c) ------------------------------------------------------------------------- */
 
@@ -141,6 +171,7 @@ struct send {
 };
 struct send *make_send(struct send *send, const struct end *from, const struct end *to,
 		       enum ibv_wr_opcode opcode, uint32_t length);
+/* On another host: with send->sge, or without any. */
 int post(struct end *end, struct send *send);
 int post_write(struct end *from, const struct end *to, uint32_t length, uint64_t wr_id);
 int post_write_imm(struct end *from, const struct end *to, uint32_t length, uint64_t wr_id);
@@ -148,6 +179,9 @@ int post_message(struct end *from, const struct end *to, uint32_t length, uint64
 int post_read(struct end *from, const struct end *to, uint32_t length, uint64_t wr_id);
 /* A receive of the buffer's first bytes; 0: without any. */
 int post_recv(struct end *end, uint32_t length, uint64_t wr_id);
+#define RECV_PIECES 2
+/* One work request of at most RECV_PIECES. */
+int post_recv_wr(struct end *end, struct ibv_recv_wr *wr);
 
 /* The next completion; false after ms. */
 bool next_wc(struct end *end, struct ibv_wc *wc, unsigned ms);
@@ -155,13 +189,45 @@ bool next_wc(struct end *end, struct ibv_wc *wc, unsigned ms);
 const char *next_status(struct end *end, unsigned ms);
 /* Takes completions until there are none for a while (at most max); how many. */
 unsigned take_all(struct end *end, struct ibv_wc *wcs, unsigned max);
+/* Asks for an event of the end's completion queue. */
+int arm(struct end *end, bool solicited_only);
+/* Those there within ms of the last one, all acknowledged. */
+unsigned cq_events(struct end *end, unsigned ms);
+/* The next event of the port, acknowledged; false after ms. */
+bool next_event(struct port *port, enum ibv_event_type *type, unsigned ms);
 /* Events that came, as words, within ms of the last one; the same one again at once counts as one.
  * Each is acknowledged. */
 const char *events_within(struct port *port, struct words *words, unsigned ms);
 void drop_events(struct port *port);
 /* Whether b's buffer got a's bytes. */
 void fill(struct pair *pair);
-bool arrived(const struct pair *pair, uint32_t length);
+bool arrived(struct pair *pair, uint32_t length);
+
+/* ---- an end on another host (far.c) --------------------------------------------------------- */
+
+/* Each does what the function of the same name does, at who serves. */
+struct far *far_open(const char *address);
+void far_close(struct far *far);
+void far_refresh(struct port *port);
+void far_end_open(struct end *end, const struct options *options);
+void far_end_close(struct end *end);
+void far_destroy_qp(struct end *end);
+int far_modify(struct end *end, const struct ibv_qp_attr *attr, int mask);
+void far_query(const struct end *end, struct ibv_qp_attr *attr);
+void far_put_memory(struct end *end);
+void far_get_memory(struct end *end);
+void far_region_open(struct region *region, unsigned int access, bool own_pd);
+int far_region_close(struct region *region);
+int far_post(struct end *end, const struct send *send);
+int far_post_recv(struct end *end, const struct ibv_recv_wr *wr);
+bool far_next_wc(struct end *end, struct ibv_wc *wc, unsigned ms);
+int far_arm(struct end *end, bool solicited_only);
+unsigned far_cq_events(struct end *end, unsigned ms);
+bool far_next_event(struct port *port, enum ibv_event_type *type, unsigned ms);
+
+/* Serves a device to one that asks: prints the port of this address where it listens, and returns
+ * when who came has gone. */
+void far_serve(struct port *port, const char *address);
 
 /* ---- questions, a file each ---------------------------------------------------------------- */
 

@@ -11,13 +11,13 @@ struct send *make_send(struct send *send, const struct end *from, const struct e
 		       enum ibv_wr_opcode opcode, uint32_t length)
 {
 	*send = (struct send){
-	    .sge = {.addr = (uintptr_t)from->buf, .length = length, .lkey = from->mr->lkey},
+	    .sge = {.addr = from->addr, .length = length, .lkey = from->lkey},
 	    .wr = {.num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED},
 	};
 	send->wr.sg_list = &send->sge;
 	send->wr.imm_data = htonl(0x12345678);
-	send->wr.wr.rdma.remote_addr = (uintptr_t)to->buf;
-	send->wr.wr.rdma.rkey = to->mr->rkey;
+	send->wr.wr.rdma.remote_addr = to->addr;
+	send->wr.wr.rdma.rkey = to->rkey;
 	return send;
 }
 
@@ -25,6 +25,8 @@ int post(struct end *end, struct send *send)
 {
 	struct ibv_send_wr *bad;
 
+	if (end->port->far)
+		return far_post(end, send);
 	return ibv_post_send(end->qp, &send->wr, &bad);
 }
 
@@ -57,13 +59,19 @@ int post_read(struct end *from, const struct end *to, uint32_t length, uint64_t 
 	return post_as(IBV_WR_RDMA_READ, from, to, length, wr_id);
 }
 
-int post_recv(struct end *end, uint32_t length, uint64_t wr_id)
+int post_recv_wr(struct end *end, struct ibv_recv_wr *wr)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)end->buf, .length = length, .lkey = end->mr->lkey};
-	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = length ? 1 : 0};
 	struct ibv_recv_wr *bad;
 
-	return ibv_post_recv(end->qp, &wr, &bad);
+	return end->port->far ? far_post_recv(end, wr) : ibv_post_recv(end->qp, wr, &bad);
+}
+
+int post_recv(struct end *end, uint32_t length, uint64_t wr_id)
+{
+	struct ibv_sge sge = {.addr = end->addr, .length = length, .lkey = end->lkey};
+	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = length ? 1 : 0};
+
+	return post_recv_wr(end, &wr);
 }
 
 bool next_wc(struct end *end, struct ibv_wc *wc, unsigned ms)
@@ -72,6 +80,8 @@ bool next_wc(struct end *end, struct ibv_wc *wc, unsigned ms)
 	bool over;
 	int n;
 
+	if (end->port->far)
+		return far_next_wc(end, wc, ms);
 	do {
 		over = now_ms() >= until; /* and one look after that */
 		n = ibv_poll_cq(end->cq, 1, wc);
@@ -98,11 +108,39 @@ unsigned take_all(struct end *end, struct ibv_wc *wcs, unsigned max)
 	return n;
 }
 
-static bool next_event(struct port *port, enum ibv_event_type *type, unsigned ms)
+int arm(struct end *end, bool solicited_only)
 {
-	struct pollfd fd = {.fd = port->ctx->async_fd, .events = POLLIN};
+	return end->port->far ? far_arm(end, solicited_only)
+			      : ibv_req_notify_cq(end->cq, solicited_only);
+}
+
+unsigned cq_events(struct end *end, unsigned ms)
+{
+	struct pollfd fd = {.events = POLLIN};
+	struct ibv_cq *cq;
+	void *context;
+	unsigned n = 0;
+
+	if (end->port->far)
+		return far_cq_events(end, ms);
+	fd.fd = end->channel->fd;
+	while (poll(&fd, 1, (int)ms) == 1) {
+		NEED(!ibv_get_cq_event(end->channel, &cq, &context));
+		NEED(cq == end->cq && context == end);
+		ibv_ack_cq_events(cq, 1);
+		n++;
+	}
+	return n;
+}
+
+bool next_event(struct port *port, enum ibv_event_type *type, unsigned ms)
+{
+	struct pollfd fd = {.events = POLLIN};
 	struct ibv_async_event event;
 
+	if (port->far)
+		return far_next_event(port, type, ms);
+	fd.fd = port->ctx->async_fd;
 	if (poll(&fd, 1, (int)ms) != 1 || ibv_get_async_event(port->ctx, &event))
 		return false;
 	*type = event.event_type;
@@ -140,9 +178,11 @@ void fill(struct pair *pair)
 		pair->a.buf[i] = (uint8_t)(i * 7 + i / 256 + round);
 	for (uint32_t i = 0; i < BUF_BYTES; i++)
 		pair->b.buf[i] = (uint8_t)~pair->a.buf[i];
+	end_put_memory(&pair->b);
 }
 
-bool arrived(const struct pair *pair, uint32_t length)
+bool arrived(struct pair *pair, uint32_t length)
 {
+	end_get_memory(&pair->b);
 	return !memcmp(pair->a.buf, pair->b.buf, length);
 }
