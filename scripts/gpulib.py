@@ -75,7 +75,7 @@ COMMON_ENV = {
     "NCCL_P2P_DISABLE": "1",
     "NCCL_SHM_DISABLE": "1",
     "NCCL_MNNVL_ENABLE": "0",
-    "NCCL_NET_GDR_LEVEL": "LOC",  # the fabric cannot reach GPU memory: all stage through the host
+    "NCCL_NET_GDR_LEVEL": "LOC",  # as on a fabric made without --gpu: all stage through the host
     "NCCL_SOCKET_IFNAME": "lo",
     "NCCL_TESTS_DEVICE": "0",  # the only GPU that the rank sees
 }

@@ -65,6 +65,8 @@ struct sv_stepped_opts {
 				 before: as the kernel's soft RoCE does it */
 	bool pin; /* a region of memory that is mapped shared keeps its pages, whatever is mapped at
 		     their address later */
+	bool gpu; /* GPU memory can be registered: devices copy it by the libcuda.so.1 that the
+		     process has loaded */
 	bool memlock; /* RLIMIT_MEMLOCK holds for memory regions, as in the kernel: ENOMEM above it,
 			 unless the process has CAP_IPC_LOCK */
 	/* When things happen. MLX5: retries, events of lost carriers and commands in the times of a

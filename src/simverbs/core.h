@@ -67,7 +67,9 @@ struct sv_mr {
 	bool unborrowable; /* the kernel lets no other process read it: a driver has mapped it */
 	void *map;	   /* of a dmabuf, or of pages that are pinned */
 	size_t map_length;
-	size_t locked; /* bytes that count for the limit on locked memory */
+	struct sv_gpu *gpu; /* whose memory it is, at `base`; NULL: a processor can read it */
+	int fd;		    /* of a GPU's dmabuf; -1 */
+	size_t locked;	    /* bytes that count for the limit on locked memory */
 };
 
 /* A completion channel's events: CQs that completed while armed, oldest first. */
@@ -332,6 +334,10 @@ struct sv_port {
 	uint32_t qp_mask;
 	uint32_t num_qps, num_cqs, num_pds, num_srqs, num_ahs;
 
+	struct sv_posted *posted; /* for GPU memory, and not there yet (posted.c) */
+	uint8_t *stage;		  /* payload between a GPU's memory and the wire's */
+	size_t stage_size;
+
 	struct sv_mr_slot *mrs; /* keys: salt << 24 | slot << 8 | generation */
 	uint32_t mr_cap, num_mrs;
 	uint32_t mr_free_head, mr_free_tail; /* first in, first out: a stale key stays stale long */
@@ -482,12 +488,15 @@ void sv_events_withdraw(struct sv_context *ctx, const void *object);
 void sv_wait_acked(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed,
 		   uint32_t reported);
 
-/* mr.c, locked. The region of a key if it holds [addr, addr + length), and that range's local
- * address; NULL: unknown key, other PD, out of bounds or missing access. */
+/* mr.c, locked. The region of a key if it holds [addr, addr + length); NULL: unknown key, other PD,
+ * out of bounds or missing access. */
 const struct sv_mr *sv_mr_find(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
 			       uint64_t addr, uint64_t length, unsigned int access);
-uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
-			 uint64_t addr, uint64_t length, unsigned int access);
+/* The local address of one in it, which is a GPU's where the region is. */
+static inline uint8_t *sv_mr_at(const struct sv_mr *mr, uint64_t addr)
+{
+	return mr->base + (addr - mr->iova);
+}
 /* Whether the queue pair's device reaches the region's memory; a rule may say that it does not. */
 enum sv_reach sv_mr_reach(const struct sv_qp *qp, const struct sv_mr *mr);
 void sv_mr_table_free(struct sv_port *port);
@@ -577,26 +586,48 @@ void sv_finish_wqe(struct sv_qp *qp, struct sv_swqe *wqe);
 /* New WRs (or a new state): sends, or flushes in an error state. */
 void sv_sq_doorbell(struct sv_qp *qp);
 
-/* sge.c, locked: the bytes [offset, offset + length) of a list of SGEs. */
-/* As fragments; the number of them, or -1: an SGE is not registered so. */
-/* How many fragments; -EINVAL: not registered so; -EIO, -ENOTCONN: the device cannot reach the
- * memory, and says so or does not. */
+/* sge.c, locked. */
+/*
+ * The bytes of a region that are [done, done + length) of a packet's payload, as a fragment for the
+ * wire: where they lie, or a copy of what lies in a GPU, which is good until the packet is sent. 0;
+ * -EIO: they cannot be copied.
+ */
+int sv_piece(struct sv_port *port, const struct sv_mr *mr, uint64_t addr, struct sv_packet *pkt,
+	     uint32_t done, uint32_t length, struct sv_frag *frag);
+/*
+ * The bytes [offset, offset + payload_len) of a list of SGEs, as fragments of a packet. How many;
+ * -EINVAL: not registered so; -EIO, -ENOTCONN: the device cannot reach the memory, and says so or
+ * does not.
+ */
 int sv_gather(const struct sv_qp *qp, const struct ibv_sge *sge, uint32_t num_sge, uint32_t offset,
-	      uint32_t length, struct sv_frag *frags);
-enum sv_copy { SV_COPY_OK, SV_COPY_PROT, SV_COPY_LOST };
-/* Writes payload bytes [from, from + length) of a packet there. */
-enum sv_copy sv_scatter(const struct sv_qp *qp, const struct sv_pd *pd, const struct ibv_sge *sge,
+	      struct sv_packet *pkt, struct sv_frag *frags);
+enum sv_copy {
+	SV_COPY_OK,
+	SV_COPY_PROT,
+	SV_COPY_LOST,	/* by the wire: it can be sent again */
+	SV_COPY_FAILED, /* the memory cannot be written */
+};
+/* What the work request completes with whose own memory was to be written. */
+static inline enum ibv_wc_status sv_copy_status(enum sv_copy copied)
+{
+	return copied == SV_COPY_PROT ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_QP_OP_ERR;
+}
+/* Writes payload bytes [from, from + length) of a packet into a region. */
+enum sv_copy sv_put(struct sv_qp *qp, const struct sv_mr *mr, uint64_t addr,
+		    const struct sv_packet *pkt, uint32_t from, uint32_t length);
+/* The same into the bytes from `offset` on of a list of SGEs. */
+enum sv_copy sv_scatter(struct sv_qp *qp, const struct sv_pd *pd, const struct ibv_sge *sge,
 			uint32_t num_sge, uint32_t offset, const struct sv_packet *pkt,
 			uint32_t from, uint32_t length);
 /* Into the receive that was taken, which is in the PD of the queue that it was posted on. */
-static inline enum sv_copy sv_scatter_recv(const struct sv_qp *qp, uint32_t offset,
+static inline enum sv_copy sv_scatter_recv(struct sv_qp *qp, uint32_t offset,
 					   const struct sv_packet *pkt, uint32_t from,
 					   uint32_t length)
 {
 	return sv_scatter(qp, qp->srq ? qp->srq->pd : qp->pd, qp->cur_recv.sge,
 			  qp->cur_recv.num_sge, offset, pkt, from, length);
 }
-/* Into one piece of memory; false: the wire lost it. */
+/* Into one piece of host memory; false: the wire lost it. */
 bool sv_copy_payload(struct sv_port *port, const struct sv_packet *pkt, uint32_t from, void *dst,
 		     uint32_t length);
 

@@ -361,6 +361,7 @@ struct sv_port_config {
 	uint32_t ece_vendor, ece_options; /* what a QP may agree on with its peer; 0: no ECE */
 	bool no_dmabuf;			  /* ibv_reg_dmabuf_mr answers EOPNOTSUPP */
 	bool pin;			  /* regions of shared memory keep their pages */
+	bool gpu;			  /* regions may be of GPU memory, by the CUDA driver */
 	bool memlock;			  /* RLIMIT_MEMLOCK holds for regions */
 	bool late_recvs_stay;		  /* those posted in ERR, until it is set again */
 	uint32_t profile;		  /* enum sv_profile: when things happen */

@@ -459,13 +459,14 @@ int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host
 	return rule ? rule->value : 0;
 }
 
-bool sv_fault_place(struct sv_fault_table *table, const struct sv_fault_where *where,
-		    const struct sv_packet *pkt, uint64_t now_ns, uint64_t *late_ns)
+bool sv_fault_late(struct sv_fault_table *table, enum sv_fault_point point,
+		   const struct sv_fault_where *where, const struct sv_packet *pkt, uint64_t now_ns,
+		   uint64_t *late_ns)
 {
 	uint32_t n = num_rules(table);
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct sv_fault_rule *rule = active_rule(table, i, SV_POINT_PLACE);
+		struct sv_fault_rule *rule = active_rule(table, i, point);
 
 		if (rule && packet_fits(rule, SV_DIR_RX, where, pkt) && fires(rule, now_ns)) {
 			*late_ns = next_random(rule) % (rule->amount + 1);

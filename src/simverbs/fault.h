@@ -33,6 +33,10 @@
  *				time within TIME (10us by default), each for itself: in any order,
  *				before they are acknowledged, and before what comes after them on
  *				their queue pair and is no plain WRITE
+ *	gpu=reorder within=TIME	what the matching packets bring for GPU memory is in it any time
+ *				within TIME (10us by default), each for itself, whatever was
+ *				completed and acknowledged meanwhile; but before the device reads
+ *				memory of GPUs
  * Fabric actions, taken by the wire when a packet matches, or at a time (at= and no packet key):
  *	link=down|off|up cut heal kill[=now|placed|unplaced]
  *	revive[=renamed]	a device that died can be opened again, also under another name
@@ -82,6 +86,7 @@ enum sv_fault_kind {
 	SV_FAULT_WAIT,
 	SV_FAULT_WC,
 	SV_FAULT_UNORDERED,
+	SV_FAULT_GPU,
 	SV_FAULT_UNREACHABLE,
 	SV_FAULT_WEDGE,
 	SV_FAULT_ERR,
@@ -172,6 +177,7 @@ enum sv_fault_point {
 	SV_POINT_TIME = 1 << 4,
 	SV_POINT_PLACE = 1 << 5,  /* a packet of a plain WRITE that is to be placed */
 	SV_POINT_MEMORY = 1 << 6, /* a device is about to use memory of another device's */
+	SV_POINT_GPU = 1 << 7,	  /* a packet's payload goes to a GPU */
 };
 
 enum sv_ack_kind { SV_ACK_POSITIVE = 1, SV_ACK_RNR = 2, SV_ACK_NAK = 4 };
@@ -305,11 +311,11 @@ int sv_fault_verb(struct sv_fault_table *table, enum sv_verb verb, uint32_t host
 uint32_t sv_fault_wr(struct sv_fault_table *table, const struct sv_fault_where *where, uint32_t qpn,
 		     uint32_t op, uint32_t length, bool sent, uint64_t now_ns);
 
-/*
- * Whether a packet of a WRITE that arrived there is to be placed late, and by how much.
- */
-bool sv_fault_place(struct sv_fault_table *table, const struct sv_fault_where *where,
-		    const struct sv_packet *pkt, uint64_t now_ns, uint64_t *late_ns);
+/* Whether what a packet brought is to be in memory late, and by how much: SV_POINT_PLACE or
+ * SV_POINT_GPU. */
+bool sv_fault_late(struct sv_fault_table *table, enum sv_fault_point point,
+		   const struct sv_fault_where *where, const struct sv_packet *pkt, uint64_t now_ns,
+		   uint64_t *late_ns);
 
 /* Whether the device there cannot reach another device's memory, and if so how that shows. */
 enum sv_reach { SV_REACHED, SV_REACH_ERROR, SV_REACH_SILENT };

@@ -16,6 +16,7 @@ struct parser {
 	size_t err_size;
 	struct sv_fault_rule *rule;
 	bool has_dir, has_count, has_packet_key, has_at, has_dist;
+	uint64_t within_ns;	 /* 0: not said */
 	const char *packet_word; /* a condition that only a packet can fulfil */
 };
 
@@ -140,13 +141,20 @@ static int act_leave(struct parser *p, const char *key, const char *value, uint3
 }
 
 /* What is spread over this time is a few packets at the rates of today's ports. */
-#define UNORDERED_NS 10000
+#define LATE_NS 10000
 
 static int act_unordered(struct parser *p, const char *key, const char *value, uint32_t kind)
 {
 	if (value)
 		return act_wait(p, key, value, kind);
-	p->rule->amount = UNORDERED_NS;
+	p->rule->amount = LATE_NS;
+	return set_kind(p, (enum sv_fault_kind)kind);
+}
+
+static int act_gpu(struct parser *p, const char *key, const char *value, uint32_t kind)
+{
+	if (!value || strcmp(value, "reorder") != 0)
+		return fail(p, "'%s=%s': expected %s=reorder", key, value ? value : "", key);
 	return set_kind(p, (enum sv_fault_kind)kind);
 }
 
@@ -350,6 +358,15 @@ static int key_time(struct parser *p, const char *key, const char *value, uint32
 	return 0;
 }
 
+static int key_within(struct parser *p, const char *key, const char *value, uint32_t offset)
+{
+	(void)offset;
+	if (!value || !sv_time_parse(value, &p->within_ns) || !p->within_ns)
+		return fail(p, "'%s=%s': expected a time above 0, such as 20ms", key,
+			    value ? value : "");
+	return 0;
+}
+
 static int key_dist(struct parser *p, const char *key, const char *value, uint32_t offset)
 {
 	static const char *const dists[] = {[SV_DIST_UNIFORM] = "uniform", [SV_DIST_EXP] = "exp"};
@@ -494,6 +511,7 @@ static const struct token {
     {"wait", act_wait, SV_FAULT_WAIT},
     {"wc", act_wc, SV_FAULT_WC},
     {"unordered", act_unordered, SV_FAULT_UNORDERED},
+    {"gpu", act_gpu, SV_FAULT_GPU},
     {"unreachable", act_unreachable, SV_FAULT_UNREACHABLE},
     {"wedge", act_wedge, SV_FAULT_WEDGE},
     {"err", act_err, SV_FAULT_ERR},
@@ -523,6 +541,7 @@ static const struct token {
     {"nth", key_nth, FIELD(nth)},
     {"every", key_nth, FIELD(every)},
     {"count", key_count, 0},
+    {"within", key_within, 0},
     {"jitter", key_time, FIELD(jitter_ns)},
     {"dist", key_dist, 0},
     {"prob", key_prob, 0},
@@ -587,7 +606,7 @@ static int complete(struct parser *p)
 	if (rule->kind == SV_FAULT_NONE)
 		return fail(p, "no action; expected one of drop, corrupt, dropack, dup, delay, "
 			       "reorder, slow, hold, errno, wait, wc, unordered, "
-			       "unreachable, wedge, err, event, "
+			       "gpu, unreachable, wedge, err, event, "
 			       "link, bond, cut, heal, kill, revive, disassociate, feign");
 	if (of_verb != (rule->verb != SV_VERB_NONE))
 		return fail(p, "errno= and verb= go together, and so do wait= and verb=");
@@ -599,6 +618,8 @@ static int complete(struct parser *p)
 		return fail(p, "dist= only says something about jitter=");
 	if (rule->kind == SV_FAULT_HOLD && rule->until_ns == UINT64_MAX)
 		return fail(p, "hold needs until=: when what was held goes on");
+	if (p->within_ns && rule->kind != SV_FAULT_GPU)
+		return fail(p, "within= only says something about gpu=reorder");
 	if (rule->unsent && rule->kind != SV_FAULT_WC)
 		return fail(p, "sent= only says something about wc=");
 	if (rule->kind == SV_FAULT_UNORDERED) {
@@ -609,6 +630,12 @@ static int complete(struct parser *p)
 				       "rail= name: without dir=");
 		rule->ops = 1u << SV_OP_WRITE;
 		rule->point = SV_POINT_PLACE;
+	} else if (rule->kind == SV_FAULT_GPU) {
+		if (p->has_dir)
+			return fail(p, "gpu=reorder happens where GPU memory is written, which "
+				       "host= and rail= name: without dir=");
+		rule->amount = p->within_ns ? p->within_ns : LATE_NS;
+		rule->point = SV_POINT_GPU;
 	} else if (rule->kind == SV_FAULT_UNREACHABLE) {
 		if (p->has_dir || p->packet_word)
 			return fail(p, "%s= only says something about packets, not about memory",

@@ -7,6 +7,8 @@
  * same slot, and slots are reused oldest first, so that a stale key is.
  */
 #include "core.h"
+#include "gpu.h"
+#include "posted.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -200,14 +202,6 @@ enum sv_reach sv_mr_reach(const struct sv_qp *qp, const struct sv_mr *mr)
 	return sv_fault_memory(faults, &where, sv_now(qp->port));
 }
 
-uint8_t *sv_mr_translate(const struct sv_port *port, const struct sv_pd *pd, uint32_t key,
-			 uint64_t addr, uint64_t length, unsigned int access)
-{
-	const struct sv_mr *mr = sv_mr_find(port, pd, key, addr, length, access);
-
-	return mr ? mr->base + (addr - mr->iova) : NULL;
-}
-
 /* ---------------------------------------------------------------- registration */
 
 /* Pinning fails on addresses that are not mapped; the kernel tells without touching the pages. */
@@ -230,7 +224,8 @@ static bool is_mapped(const void *addr, size_t length)
 
 /*
  * Addresses of GPU memory are mapped and yet no processor can read them: hardware without peer
- * memory refuses them, and so must we. The kernel tries the first byte and the last for us.
+ * memory refuses them, and so do we unless the fabric reaches GPUs. The kernel tries the first byte
+ * and the last for us.
  */
 static bool is_readable(const void *addr, size_t length)
 {
@@ -268,6 +263,49 @@ static bool refuses_borrowing(const uint8_t *addr, size_t length)
 			return true;
 	}
 	return false;
+}
+
+/* Gives back what a region holds beside its key. */
+static void give_up(struct sv_mr *mr)
+{
+	sv_mr_unpin(mr);
+	sv_mr_unlock(mr);
+	sv_gpu_release(mr->gpu);
+	if (mr->fd >= 0)
+		close(mr->fd);
+	free(mr);
+}
+
+static struct sv_mr *new_mr(void)
+{
+	struct sv_mr *mr = calloc(1, sizeof(*mr));
+
+	if (mr)
+		mr->fd = -1;
+	return mr;
+}
+
+/* Where peer memory is to be had: the region is of a GPU's. False: it is none. */
+static bool claim_gpu(const struct sv_port *port, struct sv_mr *mr, const void *addr, size_t length)
+{
+	if (port->cfg.gpu && length)
+		mr->gpu = sv_gpu_claim(addr, length);
+	mr->of_device |= mr->gpu != NULL;
+	return mr->gpu;
+}
+
+/* Memory of the process, as the fabric's options want it kept. 0, or an errno. */
+static int take_memory(const struct sv_port *port, struct sv_mr *mr, void *addr, size_t length)
+{
+	mr->base = addr;
+	mr->length = length;
+	if (!is_mapped(addr, length) || !is_readable(addr, length))
+		return claim_gpu(port, mr, addr, length) ? 0 : EFAULT;
+	if (port->cfg.memlock && !sv_mr_lock(mr))
+		return ENOMEM;
+	if (port->cfg.pin)
+		sv_mr_pin(mr);
+	return 0;
 }
 
 static struct ibv_mr *register_mr(struct ibv_pd *ibv_pd, void *addr, size_t length, uint64_t iova,
@@ -326,30 +364,18 @@ struct ibv_mr *sv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uin
 		err = check_access(access);
 	if (!err && (length > limits->max_mr_size || iova + length < iova))
 		err = EINVAL;
-	if (!err && (!is_mapped(addr, length) || !is_readable(addr, length)))
-		err = EFAULT;
 	if (err) {
 		errno = err;
 		return NULL;
 	}
-	mr = calloc(1, sizeof(*mr));
+	mr = new_mr();
 	if (!mr)
 		return NULL;
-	mr->base = addr;
-	mr->length = length;
-	if (sv_ctx_port(pd->context)->cfg.memlock && !sv_mr_lock(mr)) {
-		free(mr);
-		errno = ENOMEM;
-		return NULL;
-	}
-	if (sv_ctx_port(pd->context)->cfg.pin)
-		sv_mr_pin(mr);
-	ibv = register_mr(pd, mr->base, length, iova, access, mr);
+	err = take_memory(sv_ctx_port(pd->context), mr, addr, length);
+	ibv = err ? NULL : register_mr(pd, mr->base, length, iova, access, mr);
 	if (!ibv) {
-		err = errno;
-		sv_mr_unpin(mr);
-		sv_mr_unlock(mr);
-		free(mr);
+		err = err ? err : errno;
+		give_up(mr);
 		errno = err;
 		return NULL;
 	}
@@ -368,51 +394,73 @@ struct ibv_mr *sv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint
 	return sv_reg_mr_iova2(pd, addr, length, iova, (unsigned int)access);
 }
 
-/* Any descriptor that can be mapped stands for the exporter's buffer (udmabuf, memfd). */
+/*
+ * Any descriptor that can be mapped stands for the exporter's buffer (udmabuf, memfd). A GPU's
+ * cannot, and is reached by its address in this process, which is what programs register it at.
+ */
+static int map_dmabuf(const struct sv_port *port, struct sv_mr *mr, int fd, uint64_t offset,
+		      size_t length, uint64_t iova, int access)
+{
+	size_t lead = (size_t)(offset & ((size_t)sysconf(_SC_PAGESIZE) - 1));
+	int prot = PROT_READ | (access & IBV_ACCESS_LOCAL_WRITE ? PROT_WRITE : 0);
+	void *map = mmap(NULL, length + lead, prot, MAP_SHARED, fd, (off_t)(offset - lead));
+	int err = errno;
+
+	mr->of_device = true;
+	if (map != MAP_FAILED) {
+		mr->map = map;
+		mr->map_length = length + lead;
+		mr->base = (uint8_t *)map + lead;
+		return 0;
+	}
+	if (fcntl(fd, F_GETFD) < 0 || !claim_gpu(port, mr, (void *)(uintptr_t)iova, length))
+		return err;
+	mr->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the exporter's buffer lives as long */
+	mr->base = (uint8_t *)(uintptr_t)iova;
+	return mr->fd < 0 ? errno : 0;
+}
+
 struct ibv_mr *sv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
 				int fd, int access)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	size_t lead = (size_t)(offset & (page - 1));
-	int prot = PROT_READ;
-	struct sv_mr *mr = NULL;
-	struct ibv_mr *ibv;
+	const struct sv_port *port = sv_ctx_port(pd->context);
+	struct ibv_mr *ibv = NULL;
+	struct sv_mr *mr;
 	int err = sv_verb_gate(pd->context, SV_VERB_REG_DMABUF_MR);
 
 	/* Before the arguments: programs ask with a descriptor of -1 whether it is supported. */
-	if (!err && sv_ctx_port(pd->context)->cfg.no_dmabuf)
+	if (!err && port->cfg.no_dmabuf)
 		err = EOPNOTSUPP;
 	if (!err)
 		err = check_access((unsigned int)access);
 	/* Hardware maps pages: both addresses must lie at the same place in theirs. */
-	if (!err && (length == 0 || (iova & (page - 1)) != lead))
+	if (!err && (length == 0 || (iova & (page - 1)) != (offset & (page - 1))))
 		err = EINVAL;
-	if (err)
-		goto err;
-	mr = calloc(1, sizeof(*mr));
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	mr = new_mr();
 	if (!mr)
 		return NULL;
-	mr->of_device = true;
-	if (access & IBV_ACCESS_LOCAL_WRITE)
-		prot |= PROT_WRITE;
-	mr->map_length = length + lead;
-	mr->map = mmap(NULL, mr->map_length, prot, MAP_SHARED, fd, (off_t)(offset - lead));
-	if (mr->map == MAP_FAILED) {
-		err = errno;
-		goto err;
-	}
-	ibv = register_mr(pd, (uint8_t *)mr->map + lead, length, iova, (unsigned int)access, mr);
+	err = map_dmabuf(port, mr, fd, offset, length, iova, access);
+	if (!err)
+		ibv = register_mr(pd, mr->base, length, iova, (unsigned int)access, mr);
 	if (!ibv) {
-		err = errno;
-		sv_mr_unpin(mr);
-		goto err;
+		err = err ? err : errno;
+		give_up(mr);
+		errno = err;
+		return NULL;
 	}
 	ibv->addr = NULL; /* as libibverbs: there is no address */
 	return ibv;
-err:
-	free(mr);
-	errno = err;
-	return NULL;
+}
+
+/* Memory of a GPU's is registered anew: nobody has a use for more. */
+static bool can_translate(const struct sv_mr *mr, const void *addr, size_t length)
+{
+	return !mr->gpu && is_mapped(addr, length) && is_readable(addr, length);
 }
 
 int sv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t length,
@@ -426,7 +474,7 @@ int sv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, si
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
-	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION && !is_mapped(addr, length)) ||
+	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION && !can_translate(mr, addr, length)) ||
 	    (flags & IBV_REREG_MR_CHANGE_ACCESS && check_access((unsigned int)access))) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
@@ -464,15 +512,14 @@ void sv_free_mr(struct sv_mr *mr)
 	struct sv_port *port = sv_ctx_port(mr->ibv.context);
 
 	sv_port_lock(port);
+	sv_posted_push_to(port, mr);
 	free_slot(port, mr->ibv.handle);
 	port->num_mrs--;
 	sv_port_objects_changed(port);
 	mr->pd->refs--;
 	sv_list_del(&mr->link);
 	sv_port_unlock(port);
-	sv_mr_unpin(mr);
-	sv_mr_unlock(mr);
-	free(mr);
+	give_up(mr);
 }
 
 int sv_dereg_mr(struct ibv_mr *ibv)

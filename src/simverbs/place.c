@@ -26,7 +26,7 @@ static bool fires(const struct sv_qp *qp, const struct sv_packet *pkt, uint64_t 
 	if (!sv_fault_armed(port->faults, SV_POINT_PLACE) || port->dying)
 		return false;
 	where = sv_qp_where(qp);
-	return sv_fault_place(port->faults, &where, pkt, sv_now(port), late_ns);
+	return sv_fault_late(port->faults, SV_POINT_PLACE, &where, pkt, sv_now(port), late_ns);
 }
 
 static void insert(struct sv_qp *qp, struct sv_late *late)
@@ -66,11 +66,12 @@ bool sv_place_late(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t from,
 /* Looked up now: it may have been deregistered since. */
 static bool put(struct sv_qp *qp, const struct sv_late *late)
 {
-	const struct sv_packet pkt = {.payload = late->bytes, .payload_len = late->length};
-	uint8_t *addr = sv_mr_translate(qp->port, qp->pd, late->rkey, late->addr, late->length,
-					IBV_ACCESS_REMOTE_WRITE);
+	const struct sv_packet pkt = {
+	    .op = SV_OP_WRITE, .payload = late->bytes, .payload_len = late->length};
+	const struct sv_mr *mr = sv_mr_find(qp->port, qp->pd, late->rkey, late->addr, late->length,
+					    IBV_ACCESS_REMOTE_WRITE);
 
-	return addr && sv_copy_payload(qp->port, &pkt, 0, addr, late->length);
+	return mr && sv_put(qp, mr, late->addr, &pkt, 0, late->length) == SV_COPY_OK;
 }
 
 bool sv_place(struct sv_qp *qp, uint64_t until_ns)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The run-time of one device in this process: lock, QP lookup, timers, state, life and death. */
 #include "core.h"
+#include "posted.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -46,6 +47,8 @@ struct sv_port *sv_port_create(const struct sv_port_config *cfg, const struct sv
 void sv_port_destroy(struct sv_port *port)
 {
 	sv_mr_table_free(port);
+	sv_posted_drop(port);
+	free(port->stage);
 	pthread_mutex_destroy(&port->own_lock);
 	free(port->timers);
 	free(port->qp_hash);
@@ -458,6 +461,10 @@ void sv_port_kill(struct sv_port *port)
 
 	if (port->dead)
 		return;
+	/* Unless it goes on to the end, what is still in it is lost. */
+	if (port->leaving || (port->dying && port->dying_variant == SV_KILL_PLACED))
+		sv_posted_push(port);
+	sv_posted_drop(port);
 	port->dead = true;
 	port->leaving = false;
 	port->dying = port->dying_done = false;

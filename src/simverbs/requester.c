@@ -156,7 +156,7 @@ static int build_data(struct sv_qp *qp, struct sv_swqe *wqe, struct sv_packet *p
 					    .length = pkt->payload_len};
 		return 1;
 	}
-	return sv_gather(qp, wqe->sge, wqe->num_sge, offset, pkt->payload_len, frags);
+	return sv_gather(qp, wqe->sge, wqe->num_sge, offset, pkt, frags);
 }
 
 static void build_fetch(const struct sv_qp *qp, const struct sv_swqe *wqe, struct sv_packet *pkt)
@@ -498,15 +498,18 @@ static void receive_read(struct sv_qp *qp, struct sv_swqe *wqe, const struct sv_
 	uint32_t length = pkt->payload_len - from;
 	uint32_t end = sv_psn_add(pkt->psn, pkt->npkts);
 	bool last = end == sv_psn_add(wqe->psn, wqe->npkts);
+	enum sv_copy copied;
 
 	if (pkt->payload_len < from || sv_psn_diff(end, sv_psn_add(wqe->psn, wqe->npkts)) > 0 ||
 	    length > wqe->length - offset || (last && length != wqe->length - offset)) {
 		sv_fail_send(qp, IBV_WC_BAD_RESP_ERR);
 		return;
 	}
-	switch (sv_scatter(qp, qp->pd, wqe->sge, wqe->num_sge, offset, pkt, from, length)) {
+	copied = sv_scatter(qp, qp->pd, wqe->sge, wqe->num_sge, offset, pkt, from, length);
+	switch (copied) {
 	case SV_COPY_PROT:
-		sv_fail_send(qp, IBV_WC_LOC_PROT_ERR);
+	case SV_COPY_FAILED:
+		sv_fail_send(qp, sv_copy_status(copied));
 		return;
 	case SV_COPY_LOST:
 		ask_again(qp);
@@ -522,10 +525,11 @@ static void receive_read(struct sv_qp *qp, struct sv_swqe *wqe, const struct sv_
 
 static void receive_atomic(struct sv_qp *qp, struct sv_swqe *wqe, const struct sv_packet *pkt)
 {
-	struct sv_packet result = {.payload = &pkt->atomic_result};
+	struct sv_packet result = {.op = SV_OP_ATOMIC_ACK, .payload = &pkt->atomic_result};
+	enum sv_copy copied = sv_scatter(qp, qp->pd, wqe->sge, wqe->num_sge, 0, &result, 0, 8);
 
-	if (sv_scatter(qp, qp->pd, wqe->sge, wqe->num_sge, 0, &result, 0, 8) != SV_COPY_OK) {
-		sv_fail_send(qp, IBV_WC_LOC_PROT_ERR);
+	if (copied != SV_COPY_OK) {
+		sv_fail_send(qp, sv_copy_status(copied));
 		return;
 	}
 	qp->una_psn = sv_psn_add(wqe->psn, 1);

@@ -6,6 +6,8 @@
  * no in the way hardware does.
  */
 #include "core.h"
+#include "gpu.h"
+#include "posted.h"
 
 #include <string.h>
 
@@ -94,7 +96,8 @@ static void refuse_recv(struct sv_qp *qp, enum ibv_wc_status status, uint8_t syn
 
 /* ---------------------------------------------------------------- reads and atomics */
 
-/* One burst of a READ's response; 0, -EAGAIN, or -EFAULT when the region is gone. */
+/* One burst of a READ's response; 0, -EAGAIN, -EFAULT when the region is gone, or -EIO when its
+ * memory cannot be read. */
 static int send_read_part(struct sv_qp *qp, struct sv_rd_resource *rd)
 {
 	uint32_t burst = qp->port->cfg.burst_bytes / qp->mtu;
@@ -120,11 +123,8 @@ static int send_read_part(struct sv_qp *qp, struct sv_rd_resource *rd)
 				IBV_ACCESS_REMOTE_READ);
 		if (!mr)
 			return -EFAULT;
-		frag = (struct sv_frag){
-		    .addr = (uintptr_t)mr->base + (rd->addr - mr->iova),
-		    .length = pkt.payload_len,
-		    .unborrowable = mr->unborrowable,
-		};
+		if (sv_piece(qp->port, mr, rd->addr, &pkt, 0, pkt.payload_len, &frag))
+			return -EIO;
 	}
 	ret = sv_port_send(qp, &pkt, &frag, pkt.payload_len ? 1 : 0);
 	if (ret)
@@ -159,6 +159,16 @@ static struct sv_rd_resource *rd_slot(struct sv_qp *qp, uint32_t index)
 	return &qp->rd[index % SV_MAX_RD_ATOMIC];
 }
 
+/* Deregistered while it was being read, or freed. */
+static void cannot_read(struct sv_qp *qp, const struct sv_rd_resource *rd, int err)
+{
+	bool gone = err == -EFAULT;
+
+	send_aeth(qp, SV_OP_ACK, rd->psn, gone ? SV_NAK_REM_ACCESS : SV_NAK_REM_OP, 0);
+	sv_raise_qp(qp, gone ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+	sv_qp_error(qp);
+}
+
 bool sv_responder_run(struct sv_qp *qp)
 {
 	if (qp->wedged || qp->dead)
@@ -175,11 +185,8 @@ bool sv_responder_run(struct sv_qp *qp)
 		}
 		if (ret == -EAGAIN)
 			return false;
-		if (ret == -EFAULT) {
-			/* Deregistered while it was being read. */
-			send_aeth(qp, SV_OP_ACK, rd->psn, SV_NAK_REM_ACCESS, 0);
-			sv_raise_qp(qp, IBV_EVENT_QP_ACCESS_ERR);
-			sv_qp_error(qp);
+		if (ret) {
+			cannot_read(qp, rd, ret);
 			return true;
 		}
 		if (rd->npkts == 0)
@@ -254,27 +261,60 @@ static void receive_read(struct sv_qp *qp, const struct sv_packet *pkt)
 	queue_response(qp, pkt);
 }
 
+static uint64_t swapped(const struct sv_packet *pkt, uint64_t old)
+{
+	if (pkt->op == SV_OP_FETCH_ADD)
+		return old + pkt->reth.swap_add;
+	return old == pkt->reth.compare ? pkt->reth.swap_add : old;
+}
+
+/* Indivisible for those who come over this device: the port is locked. Not for the GPU. */
+static bool do_atomic_in_gpu(struct sv_qp *qp, const struct sv_mr *mr, const struct sv_packet *pkt,
+			     uint64_t *old)
+{
+	uint8_t *target = sv_mr_at(mr, pkt->reth.addr);
+	uint64_t new;
+
+	sv_posted_push(qp->port);
+	if (sv_gpu_read(mr->gpu, old, target, sizeof(*old)))
+		return false;
+	new = swapped(pkt, *old);
+	return new == *old || !sv_gpu_write(mr->gpu, target, &new, sizeof(new));
+}
+
+static uint64_t do_atomic(const struct sv_mr *mr, const struct sv_packet *pkt)
+{
+	uint64_t *target = (uint64_t *)(void *)sv_mr_at(mr, pkt->reth.addr);
+	uint64_t old = pkt->reth.compare;
+
+	if (pkt->op == SV_OP_FETCH_ADD)
+		return __atomic_fetch_add(target, pkt->reth.swap_add, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n(target, &old, pkt->reth.swap_add, false, __ATOMIC_SEQ_CST,
+				    __ATOMIC_SEQ_CST);
+	return old;
+}
+
 static void receive_atomic(struct sv_qp *qp, const struct sv_packet *pkt)
 {
-	uint64_t *target, old;
+	const struct sv_mr *mr;
+	uint64_t old;
 
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || rd_full(qp) ||
 	    pkt->reth.addr % 8) {
 		refuse(qp, SV_NAK_INV_REQ);
 		return;
 	}
-	target = (uint64_t *)(void *)sv_mr_translate(qp->port, qp->pd, pkt->reth.rkey,
-						     pkt->reth.addr, 8, IBV_ACCESS_REMOTE_ATOMIC);
-	if (!target || (uintptr_t)target % 8) {
-		refuse(qp, target ? SV_NAK_INV_REQ : SV_NAK_REM_ACCESS);
+	mr = sv_mr_find(qp->port, qp->pd, pkt->reth.rkey, pkt->reth.addr, 8,
+			IBV_ACCESS_REMOTE_ATOMIC);
+	if (!mr || (uintptr_t)sv_mr_at(mr, pkt->reth.addr) % 8) {
+		refuse(qp, mr ? SV_NAK_INV_REQ : SV_NAK_REM_ACCESS);
 		return;
 	}
-	if (pkt->op == SV_OP_FETCH_ADD) {
-		old = __atomic_fetch_add(target, pkt->reth.swap_add, __ATOMIC_SEQ_CST);
-	} else {
-		old = pkt->reth.compare;
-		__atomic_compare_exchange_n(target, &old, pkt->reth.swap_add, false,
-					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	if (!mr->gpu) {
+		old = do_atomic(mr, pkt);
+	} else if (!do_atomic_in_gpu(qp, mr, pkt, &old)) {
+		refuse(qp, SV_NAK_REM_OP);
+		return;
 	}
 	qp->msn++;
 	qp->epsn = sv_psn_add(qp->epsn, 1);
@@ -351,6 +391,7 @@ static bool want_recv(struct sv_qp *qp)
 static bool place_send(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t from)
 {
 	uint32_t length = pkt->payload_len - from;
+	enum sv_copy copied;
 
 	/* No key here is one that a peer may invalidate. */
 	if (pkt->flags & SV_PKT_INVALIDATE) {
@@ -368,9 +409,11 @@ static bool place_send(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t f
 	}
 	if (places_nothing(qp->port))
 		return true;
-	switch (sv_scatter_recv(qp, qp->received, pkt, from, length)) {
+	copied = sv_scatter_recv(qp, qp->received, pkt, from, length);
+	switch (copied) {
 	case SV_COPY_PROT:
-		refuse_recv(qp, IBV_WC_LOC_PROT_ERR, SV_NAK_REM_OP);
+	case SV_COPY_FAILED:
+		refuse_recv(qp, sv_copy_status(copied), SV_NAK_REM_OP);
 		return false;
 	case SV_COPY_LOST:
 		send_nak(qp, SV_NAK_SEQ_ERR);
@@ -399,10 +442,31 @@ static bool begin_write(struct sv_qp *qp, const struct sv_packet *pkt)
 	return true;
 }
 
+/* Looked up for each packet: it may have been deregistered since the first. */
+static bool place_now(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t from, uint32_t length)
+{
+	const struct sv_mr *mr =
+	    sv_mr_find(qp->port, qp->pd, qp->rkey, qp->write_addr, length, IBV_ACCESS_REMOTE_WRITE);
+
+	switch (mr ? sv_put(qp, mr, qp->write_addr, pkt, from, length) : SV_COPY_PROT) {
+	case SV_COPY_OK:
+		return true;
+	case SV_COPY_PROT:
+		refuse(qp, SV_NAK_REM_ACCESS);
+		return false;
+	case SV_COPY_FAILED:
+		refuse(qp, SV_NAK_REM_OP);
+		return false;
+	case SV_COPY_LOST:
+		send_nak(qp, SV_NAK_SEQ_ERR);
+		return false;
+	}
+	return false;
+}
+
 static bool place_write(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t from)
 {
 	uint32_t length = pkt->payload_len - from;
-	uint8_t *addr;
 
 	/* With an immediate the last packet needs a receive WR: ask before anything is written. */
 	if (pkt->flags & SV_PKT_IMM && !want_recv(qp))
@@ -414,19 +478,9 @@ static bool place_write(struct sv_qp *qp, const struct sv_packet *pkt, uint32_t 
 		return false;
 	}
 	if (length && !places_nothing(qp->port) &&
-	    (pkt->flags & SV_PKT_IMM || !sv_place_late(qp, pkt, from, length))) {
-		/* Looked up for each packet: it may have been deregistered since the first. */
-		addr = sv_mr_translate(qp->port, qp->pd, qp->rkey, qp->write_addr, length,
-				       IBV_ACCESS_REMOTE_WRITE);
-		if (!addr) {
-			refuse(qp, SV_NAK_REM_ACCESS);
-			return false;
-		}
-		if (!sv_copy_payload(qp->port, pkt, from, addr, length)) {
-			send_nak(qp, SV_NAK_SEQ_ERR);
-			return false;
-		}
-	}
+	    (pkt->flags & SV_PKT_IMM || !sv_place_late(qp, pkt, from, length)) &&
+	    !place_now(qp, pkt, from, length))
+		return false;
 	qp->write_addr += length;
 	qp->write_left -= length;
 	qp->received += length;

@@ -150,6 +150,7 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	    .ece_vendor = SV_ECE_VENDOR,
 	    .ece_options = SV_ECE_OPTIONS,
 	    .pin = o->pin,
+	    .gpu = o->gpu,
 	    .memlock = o->memlock,
 	    .late_recvs_stay = o->late_recvs_stay,
 	    .profile = o->profile == SV_STEPPED_MLX5 ? SV_PROFILE_MLX5 : SV_PROFILE_EXACT,

@@ -5,6 +5,7 @@
  * put right when it reaches the top.
  */
 #include "core.h"
+#include "posted.h"
 
 static void heap_put(struct sv_port *port, uint32_t slot, struct sv_qp *qp)
 {
@@ -129,8 +130,11 @@ static void heap_settle(struct sv_port *port)
 
 uint64_t sv_port_next_deadline(struct sv_port *port)
 {
+	uint64_t posted_ns = sv_posted_due_ns(port), qp_ns;
+
 	heap_settle(port);
-	return port->num_timers ? port->timers[0]->heap_key_ns : SV_NEVER;
+	qp_ns = port->num_timers ? port->timers[0]->heap_key_ns : SV_NEVER;
+	return posted_ns < qp_ns ? posted_ns : qp_ns;
 }
 
 bool sv_port_run_timer(struct sv_port *port, uint64_t now_ns)
@@ -139,6 +143,10 @@ bool sv_port_run_timer(struct sv_port *port, uint64_t now_ns)
 
 	if (sv_port_next_deadline(port) > now_ns)
 		return false;
+	if (sv_posted_due_ns(port) <= now_ns) {
+		sv_posted_run(port, now_ns);
+		return true;
+	}
 	qp = port->timers[0];
 	heap_remove(port, qp);
 	if (qp->place_ns <= qp->deadline_ns) {

@@ -48,8 +48,8 @@ static int build(struct sv_qp *qp, struct sv_swqe *wqe, struct sv_packet *pkt,
 		    (struct sv_frag){.addr = (uintptr_t)wqe->inline_data, .length = wqe->length};
 		return 1;
 	}
-	n = sv_gather(qp, wqe->sge, wqe->num_sge, 0, wqe->length, frags);
-	return n < 0 ? -EINVAL : n;
+	n = sv_gather(qp, wqe->sge, wqe->num_sge, 0, pkt, frags);
+	return n < 0 && n != -EIO ? -EINVAL : n;
 }
 
 /* 0, -EAGAIN, or a WC status above 0. */
@@ -65,7 +65,7 @@ static int send_one(struct sv_qp *qp, struct sv_swqe *wqe)
 		return wqe->status;
 	nfrags = build(qp, wqe, &pkt, frags);
 	if (nfrags < 0)
-		return IBV_WC_LOC_PROT_ERR;
+		return nfrags == -EIO ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_LOC_PROT_ERR;
 	return sv_port_send(qp, &pkt, frags, (uint32_t)nfrags);
 }
 
@@ -118,7 +118,7 @@ static bool ud_may_receive(const struct sv_qp *qp)
 void sv_ud_receive(struct sv_qp *qp, const struct sv_packet *pkt)
 {
 	struct sv_port_stats *stats = &qp->port->stats;
-	struct sv_packet header = {0};
+	struct sv_packet header = {.op = SV_OP_UD};
 	struct ibv_wc wc = {
 	    .opcode = IBV_WC_RECV,
 	    .byte_len = GRH_BYTES + pkt->payload_len,
@@ -155,8 +155,8 @@ void sv_ud_receive(struct sv_qp *qp, const struct sv_packet *pkt)
 			copied = sv_scatter_recv(qp, GRH_BYTES, pkt, 0, pkt->payload_len);
 		if (copied == SV_COPY_LOST)
 			return; /* the receive WR stays for the next one */
-		if (copied == SV_COPY_PROT)
-			wc.status = IBV_WC_LOC_PROT_ERR;
+		if (copied != SV_COPY_OK)
+			wc.status = sv_copy_status(copied);
 	}
 	if (pkt->flags & SV_PKT_IMM) {
 		wc.wc_flags |= IBV_WC_WITH_IMM;

@@ -27,6 +27,7 @@ refuses 2 "--limit must be NAME=N" up x --limit max_qp
 refuses 2 "no 'max_qps'" up x --limit max_qp=9,max_qps=9
 refuses 2 "at least 1" up x --limit max_cq=0
 refuses 2 "--profile: there is no profile 'mlx9'" up x --profile mlx9
+SIMVERBS_GPU=yes refuses 2 "SIMVERBS_GPU=yes: 1 or 0" up x
 SIMVERBS_PROFILE=fast refuses 2 "SIMVERBS_PROFILE: there is no profile 'fast'" up x
 
 refuses 2 "--rate must be from 0.001 to 1600 Gb/s, not '0'" up x --rate 0

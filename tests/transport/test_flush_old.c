@@ -3,7 +3,7 @@
  * GPU memory is flushed through the NIC that its data came on, also when that one's path has been
  * left since: only that NIC's read pushes its writes ahead.
  */
-#include "harness.h"
+#include "gpu.h"
 
 #include "base/clock.h"
 #include "failover/engine.h"
@@ -13,63 +13,24 @@
 #include "transport/recv.h"
 
 #include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #define SIZE ((size_t)300000)
-
-/* Memory of a GPU, as far as a device can tell: a dmabuf, mapped here so that a test can look. */
-struct gpu {
-	uint8_t *bytes;
-	struct ha_mr *mr;
-};
-
-static void gpu_open(struct gpu *gpu, struct ha_comm *comm)
-{
-	int fd = memfd_create("gpu", MFD_CLOEXEC);
-
-	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, (off_t)SIZE), 0);
-	gpu->bytes = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_ptr_not_equal(gpu->bytes, MAP_FAILED);
-	assert_int_equal(ha_reg_mr(comm, gpu->bytes, SIZE, HA_MEM_CUDA, 0, fd, &gpu->mr), HA_OK);
-	close(fd);
-}
-
-static void gpu_close(struct gpu *gpu, struct ha_comm *comm)
-{
-	if (gpu->mr)
-		ha_dereg_mr(comm, gpu->mr);
-	munmap(gpu->bytes, SIZE);
-}
 
 static void up_with(struct pair *pair, struct gpu *gpu, uint32_t rails)
 {
 	pair_init(pair);
 	pair->config.enable_backup = true;
 	pair->fabric.rails = rails;
+	pair->fabric.gpu = true;
 	pair_up(pair);
 	pair_wait_standby(pair);
-	gpu_open(gpu, pair->recv);
+	gpu_open(gpu, pair->recv, SIZE, GPU_BY_POINTER);
 	pair_idle(pair, 100);
 }
 
 static void up(struct pair *pair, struct gpu *gpu)
 {
 	up_with(pair, gpu, 2);
-}
-
-static struct ha_request *post_gpu_recv(struct pair *pair, const struct gpu *gpu)
-{
-	struct ha_request *recv;
-	size_t size = SIZE;
-	void *data = gpu->bytes;
-	struct ha_mr *mr = gpu->mr;
-	int tag = 1;
-
-	assert_int_equal(ha_irecv(pair->recv, 1, &data, &size, &tag, &mr, &recv), HA_OK);
-	assert_non_null(recv);
-	return recv;
 }
 
 static void send_all(struct pair *pair, uint32_t seed)
@@ -89,7 +50,7 @@ static void report(struct pair *pair, struct ha_request *recv)
 /* A message that has come, and was reported. */
 static void receive(struct pair *pair, const struct gpu *gpu, uint32_t seed)
 {
-	struct ha_request *recv = post_gpu_recv(pair, gpu);
+	struct ha_request *recv = gpu_recv(pair->recv, gpu, 0, SIZE);
 
 	send_all(pair, seed);
 	report(pair, recv);
@@ -97,12 +58,8 @@ static void receive(struct pair *pair, const struct gpu *gpu, uint32_t seed)
 
 static struct ha_request *flush(struct pair *pair, const struct gpu *gpu)
 {
-	const int got = (int)SIZE;
-	struct ha_request *req;
-	void *data = gpu->bytes;
-	struct ha_mr *mr = gpu->mr;
+	struct ha_request *req = gpu_flush(pair->recv, gpu, 0, SIZE);
 
-	assert_int_equal(ha_iflush(pair->recv, 1, &data, &got, &mr, &req), HA_OK);
 	assert_non_null(req);
 	return req;
 }
@@ -348,7 +305,7 @@ static void a_receive_that_is_not_reported_keeps_no_nic(void **state)
 		up(&pair, &gpu);
 		receive(&pair, &gpu, 3);
 		assert_int_equal(pair_finish(&pair, flush(&pair, &gpu), NULL), HA_OK);
-		recv = post_gpu_recv(&pair, &gpu);
+		recv = gpu_recv(pair.recv, &gpu, 0, SIZE);
 		if (has_come[i])
 			send_all(&pair, 5);
 		pair_idle(&pair, 20);
@@ -393,7 +350,7 @@ static unsigned switch_over_all(struct pair *pair, struct gpu *gpu, struct ha_re
 		char name[64];
 
 		snprintf(name, sizeof(name), "%s", active(pair));
-		recvs[switches] = post_gpu_recv(pair, gpu);
+		recvs[switches] = gpu_recv(pair->recv, gpu, 0, SIZE);
 		send_all(pair, 5);
 		pair_pass(pair, 5);
 		reads[switches] = count_reads(rail_of(name));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The application's memory, as devices see it that keep pages, or that cannot take it. */
-#include "harness.h"
+#include "gpu.h"
 
 #include "failover/engine.h"
 #include "failover/standby_memory.h"
@@ -82,6 +82,7 @@ static void rails(struct pair *pair, uint32_t n)
 	pair_init(pair);
 	pair->config.enable_backup = true;
 	pair->fabric.rails = n;
+	pair->fabric.gpu = true;
 	pair_up(pair);
 	transfer(pair, 1000, 1);
 	pair_wait_standby(pair);
@@ -181,43 +182,12 @@ static void a_refusal_at_a_switch_is_a_failure_of_that_path(void **state)
 	}
 }
 
-/* Memory of a GPU, as far as a device can tell: a dmabuf, mapped here so that a test can look. */
-struct gpu {
-	uint8_t *bytes;
-	size_t size;
-	struct ha_mr *mr;
-};
-
-static void gpu_open(struct gpu *gpu, struct ha_comm *comm, size_t size)
-{
-	int fd = memfd_create("gpu", MFD_CLOEXEC);
-
-	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, (off_t)size), 0);
-	gpu->size = size;
-	gpu->bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_ptr_not_equal(gpu->bytes, MAP_FAILED);
-	assert_int_equal(ha_reg_mr(comm, gpu->bytes, size, HA_MEM_CUDA, 0, fd, &gpu->mr), HA_OK);
-	close(fd);
-}
-
-static void gpu_close(struct gpu *gpu, struct ha_comm *comm)
-{
-	ha_dereg_mr(comm, gpu->mr);
-	munmap(gpu->bytes, gpu->size);
-}
-
 static struct in_flight start_into(struct pair *pair, const struct gpu *gpu)
 {
-	size_t size = gpu->size;
-	void *data = gpu->bytes;
-	struct ha_mr *mr = gpu->mr;
-	struct in_flight t;
-	int tag = 1;
+	struct in_flight t = {.recv = gpu_recv(pair->recv, gpu, 0, gpu->size)};
 
-	fill(pair->from.bytes, size, 5);
-	assert_int_equal(ha_irecv(pair->recv, 1, &data, &size, &tag, &mr, &t.recv), HA_OK);
-	t.send = post_send(pair, 0, size, tag);
+	fill(pair->from.bytes, gpu->size, 5);
+	t.send = post_send(pair, 0, gpu->size, 1);
 	return t;
 }
 
@@ -231,7 +201,7 @@ static void a_connection_whose_memory_no_nic_takes_ends_with_an_error(void **sta
 	(void)state;
 	rails(&pair, 2);
 	rule = add_rule("errno=ENOMEM verb=reg_dmabuf_mr host=1 rail=1");
-	gpu_open(&gpu, pair.recv, 300000);
+	gpu_open(&gpu, pair.recv, 300000, GPU_BY_DMABUF);
 	message = start_into(&pair, &gpu);
 	sv_stepped_kill(1, 0);
 	assert_int_equal(pair_finish(&pair, message.recv, NULL), HA_ERR_SYSTEM);
@@ -252,7 +222,7 @@ static void a_nic_that_refused_is_the_last_resort(void **state)
 	(void)state;
 	rails(&pair, 2);
 	rule = add_rule("errno=ENOMEM verb=reg_dmabuf_mr host=1 rail=1");
-	gpu_open(&gpu, pair.recv, 300000);
+	gpu_open(&gpu, pair.recv, 300000, GPU_BY_DMABUF);
 	message = start_into(&pair, &gpu);
 	sv_stepped_link(1, 0, false);
 	pair_idle(&pair, 500);
@@ -331,7 +301,7 @@ static void a_standby_that_cannot_reach_the_gpu_is_found_before_it_is_needed(voi
 		bad = rail_in_reserve(pair.recv);
 		snprintf(rule, sizeof(rule), "%s host=%u rail=%d", how[i / 2], host, bad);
 		rule_id = add_rule(rule);
-		gpu_open(&gpu, comm, 300000);
+		gpu_open(&gpu, comm, 300000, GPU_BY_DMABUF);
 		memset(gpu.bytes, 0x3c, gpu.size);
 		wait_for_reserve(&pair, 3 - bad);
 		wait_proved(&pair, comm, 3 - bad);

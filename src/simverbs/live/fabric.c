@@ -251,6 +251,7 @@ static int fill_header(struct sv_fabric_header *h, const struct sv_fabric_option
 	h->mtu_bytes = opt->mtu_bytes;
 	h->dmabuf = opt->dmabuf;
 	h->pin = opt->pin;
+	h->gpu = opt->gpu;
 	h->profile = opt->profile;
 	h->limits = opt->limits;
 	h->seed = opt->seed;

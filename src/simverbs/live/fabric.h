@@ -37,7 +37,7 @@
 #include <sys/types.h>
 
 #define SV_FABRIC_MAGIC	  0x53425245564d4953ull /* "SIMVERBS" in the file */
-#define SV_FABRIC_VERSION 5u
+#define SV_FABRIC_VERSION 6u
 
 #define SV_NAME_MAX	 48 /* of a fabric, with the final NUL */
 #define SV_MAX_HOSTS	 64
@@ -191,6 +191,7 @@ struct sv_fabric_header {
 	struct sv_islands islands;
 	uint32_t dmabuf;	 /* ibv_reg_dmabuf_mr is supported */
 	uint32_t pin;		 /* regions of shared memory keep their pages */
+	uint32_t gpu;		 /* GPU memory can be registered */
 	struct sv_limits limits; /* of each device and process; 0: the default */
 	uint32_t profile;	 /* enum sv_profile */
 	uint64_t seed;
@@ -249,7 +250,7 @@ struct sv_fabric_options {
 	bool paced;
 	const char *islands; /* sv_islands_parse() */
 	uint64_t seed;
-	bool dmabuf, pin;
+	bool dmabuf, pin, gpu;
 	enum sv_profile profile;
 	struct sv_limits limits; /* 0: the default of each */
 };

@@ -196,6 +196,7 @@ static void fill_config(const struct sv_fabric_header *h, unsigned device,
 	cfg->ece_options = SV_ECE_OPTIONS;
 	cfg->no_dmabuf = !h->dmabuf;
 	cfg->pin = h->pin;
+	cfg->gpu = h->gpu;
 	cfg->profile = h->profile;
 }
 

@@ -205,6 +205,7 @@ static void name_device(uint32_t rail, char *name, size_t size)
 static void fill_config(uint32_t rail, const struct sv_roce_interface_state *state,
 			struct sv_port_config *cfg)
 {
+	const char *gpu = getenv("SIMVERBS_GPU");
 	uint32_t packets;
 
 	*cfg = (struct sv_port_config){
@@ -218,6 +219,7 @@ static void fill_config(uint32_t rail, const struct sv_roce_interface_state *sta
 	    .num_phys = 1,
 	    .num_comp_vectors = 16,
 	    .no_dmabuf = true,
+	    .gpu = gpu && *gpu == '1',
 	    .profile = self.profile,
 	};
 	name_device(rail, cfg->name, sizeof(cfg->name));

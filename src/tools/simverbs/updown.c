@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define PROFILE_ENV "SIMVERBS_PROFILE"
+#define GPU_ENV	    "SIMVERBS_GPU"
 
 static const struct {
 	const char *name;
@@ -70,6 +71,16 @@ static void set_profile(struct argp_state *state, const char *name, struct sv_fa
 		argp_error(state, "%s: there is no profile '%s'; there are exact and mlx5",
 			   name == getenv(PROFILE_ENV) ? PROFILE_ENV : "--profile", name);
 	opt->profile = (enum sv_profile)profile;
+}
+
+/* 1, or 0 as if it were not there. */
+static bool is_set(struct argp_state *state, const char *variable)
+{
+	const char *text = getenv(variable);
+
+	if (text && *text && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+		argp_error(state, "%s=%s: 1 or 0", variable, text);
+	return text && *text == '1';
 }
 
 #define MAX_RATE_GBPS  1600.0
@@ -172,6 +183,7 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
 		profile = getenv(PROFILE_ENV);
 		if (profile && *profile)
 			set_profile(state, profile, opt);
+		opt->gpu = is_set(state, GPU_ENV);
 		return 0;
 	case 'H':
 		opt->hosts = np_number(state, arg, "--hosts", SV_MAX_HOSTS + 1);
@@ -235,6 +247,9 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
 	case 'd':
 		opt->dmabuf = true;
 		return 0;
+	case 'u':
+		opt->gpu = true;
+		return 0;
 	case 'p':
 		opt->pin = true;
 		return 0;
@@ -293,7 +308,11 @@ int np_cmd_up(int argc, char **argv)
 	     "Hosts whose second rail reaches only each other: 0-3,4-7", 0},
 	    {"mtu", 'm', "BYTES", 0, "256 to 4096 (4096)", 0},
 	    {"seed", 's', "N", 0, "For fault rules with probabilities (1)", 0},
-	    {"dmabuf", 'd', NULL, 0, "Devices can register dmabufs that can be mapped", 0},
+	    {"dmabuf", 'd', NULL, 0,
+	     "Devices can register dmabufs: those that can be mapped, and with --gpu a GPU's", 0},
+	    {"gpu", 'u', NULL, 0,
+	     "Devices can register GPU memory, which they copy by the CUDA driver of the process",
+	     0},
 	    {"pin", 'p', NULL, 0,
 	     "Regions of memory that is mapped shared keep their pages, whatever is mapped there "
 	     "later",
