@@ -17,7 +17,7 @@ expected_files() { # LIB
 		'usr/share/nccl-ha/scripts/*' usr/share/nccl-ha/nccl-ha-metrics.service 'usr/share/nccl-ha/monitoring/*'
 	! command -v dpkg-shlibdeps >/dev/null || echo usr/share/lintian/overrides/nccl-ha
 	(cd "$SOURCE" && printf 'usr/%s\n' include/nccl_ha/*.h)
-	for tool in nccl-ha nccl-net-check nccl-net-perf simverbs; do
+	for tool in nccl-ha nccl-ha-agent nccl-net-check nccl-net-perf simverbs; do
 		echo "usr/bin/$tool"
 	done
 	for page in "$SOURCE"/docs/man/*.[17]; do

@@ -3,12 +3,11 @@
 
 #include "base/stats_file.h"
 #include "base/stats_reader.h"
+#include "tools/common/unless_cut.h"
 #include "tools/nccl-ha/tool.h"
 
 #include <errno.h>
 #include <linux/capability.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,15 +35,6 @@ static uint64_t clock_ns(clockid_t clock)
 }
 
 /* ---- one file ------------------------------------------------------------------------------- */
-
-/* A file may be cut while it is mapped; touching what is gone raises SIGBUS. */
-static sigjmp_buf file_was_cut;
-
-static void on_sigbus(int signal)
-{
-	(void)signal;
-	siglongjmp(file_was_cut, 1);
-}
 
 static void forget_records(struct nh_process *p)
 {
@@ -125,29 +115,36 @@ static bool copy_all(struct nh_process *p, struct ha_stats_reader *reader, uint6
 	return has_job;
 }
 
+struct reading {
+	struct nh_process *p;
+	int fd, err;
+	uint64_t *patience_ns;
+	struct ha_stats_reader reader;
+};
+
+static void read_mapped(void *arg)
+{
+	struct reading *r = arg;
+
+	r->err = ha_stats_reader_open_fd(&r->reader, r->fd);
+	if (!r->err && !allocate(r->p, &r->reader))
+		r->err = ENOMEM;
+	else if (!r->err && !copy_all(r->p, &r->reader, r->patience_ns))
+		r->err = EPROTO;
+}
+
 /* 0, or an errno value as ha_stats_reader_open_fd gives. The version that was found. */
 static int read_file(struct nh_process *p, int fd, uint64_t *patience_ns, uint32_t *version)
 {
-	struct sigaction act = {.sa_handler = on_sigbus}, before;
-	struct ha_stats_reader reader = {.mapped = NULL};
-	volatile int err = EPROTO;
+	struct reading r = {.p = p, .fd = fd, .patience_ns = patience_ns};
 
-	sigaction(SIGBUS, &act, &before);
-	if (sigsetjmp(file_was_cut, 1) == 0) {
-		err = ha_stats_reader_open_fd(&reader, fd);
-		*version = reader.header.version;
-		if (!err && !allocate(p, &reader))
-			err = ENOMEM;
-		else if (!err && !copy_all(p, &reader, patience_ns))
-			err = EPROTO;
-	} else {
-		err = EPROTO;
-	}
-	sigaction(SIGBUS, &before, NULL);
-	ha_stats_reader_close(&reader);
-	if (err)
+	if (!np_unless_cut(read_mapped, &r))
+		r.err = EPROTO;
+	*version = r.reader.header.version;
+	ha_stats_reader_close(&r.reader);
+	if (r.err)
 		forget_records(p);
-	return err;
+	return r.err;
 }
 
 /* ---- all of them ---------------------------------------------------------------------------- */

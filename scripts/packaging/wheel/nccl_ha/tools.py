@@ -14,6 +14,10 @@ def nccl_ha():
     _become("nccl-ha")
 
 
+def nccl_ha_agent():
+    _become("nccl-ha-agent")
+
+
 def nccl_net_check():
     _become("nccl-net-check")
 

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The plugin's client and nccl-ha-agent, each as it is, with the times that users get.
+ */
+#include "../unit/cmocka_all.h"
+#include "../unit/eventually.h"
+
+#include "base/clock.h"
+#include "hints/hints.h"
+#include "tools/nccl-ha-agent/set.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[64];
+static pid_t agent;
+static struct ha_hints *hints;
+static struct ha_hint *hint;
+
+static void start_agent(void)
+{
+	agent = fork();
+	assert_true(agent >= 0);
+	if (agent == 0) {
+		execl(AGENT, AGENT, "--dir", dir, "--policy", "manual", NULL);
+		_exit(127);
+	}
+}
+
+static void kill_agent(void)
+{
+	int status;
+
+	if (agent <= 0)
+		return;
+	kill(agent, SIGKILL);
+	waitpid(agent, &status, 0);
+	agent = 0;
+}
+
+static void set(uint32_t share)
+{
+	EVENTUALLY(na_set(dir, inet_addr("10.0.1.1"), inet_addr("10.0.1.2"), share) == 0);
+}
+
+static int setup(void **state)
+{
+	struct ha_hints_settings settings = HA_HINTS_DEFAULTS;
+	struct ha_agent_flow flow = {inet_addr("10.0.1.1"), inet_addr("10.0.1.2"),
+				     inet_addr("172.16.0.1"), inet_addr("172.16.0.2")};
+
+	(void)state;
+	snprintf(dir, sizeof(dir), "%s", "/tmp/ha-agent-XXXXXX");
+	if (!mkdtemp(dir) || chmod(dir, 0755) != 0)
+		return -1;
+	start_agent();
+	set(256);
+	settings.dir = dir;
+	hints = ha_hints_begin(&settings);
+	hint = ha_hints_join(hints, &flow);
+	return hint ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	char path[96];
+
+	(void)state;
+	ha_hints_leave(hints, hint);
+	ha_hints_end(hints);
+	kill_agent();
+	snprintf(path, sizeof(path), "%s/agent.sock", dir);
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/hints", dir);
+	unlink(path);
+	return rmdir(dir);
+}
+
+static void a_share_that_is_set_is_read_next(void **state)
+{
+	(void)state;
+	EVENTUALLY(ha_hint_read(hint) == 256);
+	for (uint32_t share = 0; share <= 1024; share += 64) {
+		set(share);
+		assert_int_equal(ha_hint_read(hint), share);
+	}
+	set(HA_AGENT_SHARE_END);
+	assert_int_equal(ha_hint_read(hint), 0);
+}
+
+static void a_killed_agent_is_followed_for_three_seconds_and_again_when_it_is_back(void **state)
+{
+	uint64_t killed_ns, took_ns;
+
+	(void)state;
+	EVENTUALLY(ha_hint_read(hint) == 256);
+	kill_agent();
+	killed_ns = ha_real_ns();
+	EVENTUALLY(ha_hint_read(hint) != 256);
+	took_ns = ha_real_ns() - killed_ns;
+	assert_true(ha_hint_read(hint) == HA_HINT_NONE);
+	print_message("%.2f s\n", (double)took_ns / 1e9);
+	assert_in_range(took_ns, 2400 * HA_NS_PER_MS,
+			3500 * HA_NS_PER_MS + SLACK_MS * HA_NS_PER_MS);
+	start_agent();
+	killed_ns = ha_real_ns();
+	set(640);
+	EVENTUALLY(ha_hint_read(hint) == 640);
+	took_ns = ha_real_ns() - killed_ns;
+	print_message("%.2f s\n", (double)took_ns / 1e9);
+	assert_true(took_ns < 2 * HA_NS_PER_S + SLACK_MS * HA_NS_PER_MS);
+}
+
+/* Sooner than anybody notices: its successor has another number. */
+static void an_agent_that_is_replaced_at_once_is_told_of_all_again(void **state)
+{
+	uint64_t began_ns;
+
+	(void)state;
+	EVENTUALLY(ha_hint_read(hint) == 256);
+	kill_agent();
+	start_agent();
+	began_ns = ha_real_ns();
+	set(300);
+	for (uint32_t share = 256; share != 300; share = ha_hint_read(hint)) {
+		/* Meanwhile what was said last stands. */
+		assert_int_equal(share, 256);
+		assert_true(ha_real_ns() - began_ns < 20 * HA_NS_PER_S);
+		usleep(1000);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	    T(a_share_that_is_set_is_read_next),
+	    T(a_killed_agent_is_followed_for_three_seconds_and_again_when_it_is_back),
+	    T(an_agent_that_is_replaced_at_once_is_told_of_all_again),
+#undef T
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
