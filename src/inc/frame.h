@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the leader and the members of a group say to each other beside the data
+ * (docs/inc-protocol.md).
+ *
+ * Little-endian, as long as its kind has it:
+ *
+ *    0  4  magic
+ *    4  1  kind          5  1  zero         6  2  member that says it
+ *    8  4  epoch        12  4  checksum of the rest
+ *   16  8  group
+ *   24     FENCED: retired, have, sent, direct (8 each). LEAVE: retired (8)
+ *          HELD: as FENCED, then the round (4), zero (4)
+ *          RESUME: retired, taken, lacked (8 each), plan (4), zero (4), owner (2 of each unit)
+ *          HOLD: on (1), zero (3), round (4)
+ *          SUSPECT: cut (1), zero (7), unit (8). ASK, ASKED: unit (8)
+ *          ABORT: why (1), zero (5), member it is about (2), unit it is about (8)
+ */
+#ifndef HA_INC_FRAME_H
+#define HA_INC_FRAME_H
+
+#include "inc/decision.h"
+
+#include <stddef.h>
+
+#define HA_INC_FRAME_HEAD 24
+#define HA_INC_FRAME_MAX  (HA_INC_FRAME_HEAD + 32 + 2 * HA_DECISION_UNITS)
+
+enum ha_inc_frame_kind {
+	HA_INC_SUSPECT = 1, /* a member: an edge is cut, or nothing has become of `unit` for long */
+	HA_INC_FENCE,	    /* the leader: destroy all edges; a new epoch begins */
+	HA_INC_FENCED,	    /* a member: they are, and this is what I have */
+	HA_INC_RESUME,	    /* the leader: where each unit comes from, and through which plan */
+	HA_INC_HOLD,	    /* the leader: no new units; or go on */
+	HA_INC_HELD,	    /* a member: none, and this is what I have */
+	HA_INC_LEAVE,	    /* a member: everything is retired, and I ask for nothing more */
+	HA_INC_ABORT,	    /* the leader: it gives up */
+	HA_INC_ASK,	    /* the leader: have you asked for `unit`? */
+	HA_INC_ASKED,	    /* a member: for all below `unit` */
+	HA_INC_FRAME_KINDS
+};
+
+enum ha_inc_abort {
+	HA_INC_ABORT_DAMAGED = 1, /* `unit` has no result and may have lost a contribution */
+	HA_INC_ABORT_LOST,	  /* `member` lacks `unit`, which another one calls retired */
+	HA_INC_ABORT_DEAD,	  /* `member` is */
+	HA_INC_ABORT_OUTAGE,	  /* `member` has not been reached for the time limit */
+	HA_INC_ABORT_REASONS
+};
+
+struct ha_inc_frame {
+	enum ha_inc_frame_kind kind;
+	uint16_t member; /* 0, the leader, of what only it says */
+	uint32_t epoch;	 /* of FENCE, FENCED and RESUME at least 1 */
+	uint64_t group;
+	uint32_t plan;	/* of RESUME: from 1 */
+	bool is_on;	/* of HOLD */
+	bool is_cut;	/* of SUSPECT */
+	uint64_t unit;	/* of SUSPECT, ASK and ASKED */
+	uint32_t round; /* of HOLD and HELD, from 1: what is said of an earlier HOLD is not taken
+			   for an answer to this one */
+	union {
+		struct ha_fenced said;	 /* of FENCED, HELD and LEAVE; its epoch is the frame's */
+		struct ha_resume resume; /* of RESUME; its epoch is the frame's */
+		struct {
+			enum ha_inc_abort why;
+			struct ha_decision_fault about;
+		} abort; /* of ABORT */
+	};
+};
+
+/* What a kind takes; 0: there is no such kind. */
+size_t ha_inc_frame_bytes(enum ha_inc_frame_kind kind);
+
+/* Returns how many bytes it is. */
+size_t ha_inc_frame_encode(const struct ha_inc_frame *frame, uint8_t out[HA_INC_FRAME_MAX]);
+
+/* False: these bytes are nothing that a group of so many members could have said to another of its
+ * own. Which group, and from whom they came, is the caller's to compare. */
+bool ha_inc_frame_decode(const uint8_t *data, size_t size, uint16_t members,
+			 struct ha_inc_frame *frame);
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes up a lane in front of a unit, in one message with it: which unit of which operation it
+ * is. Each unit has its own, so whoever takes it need not remember what came before, and the units
+ * of a lane may have gaps: after an epoch some of them are everywhere already.
+ *
+ * 64 bytes, little-endian:
+ *
+ *    0  4  magic
+ *    4  1  kind          5  1  type         6  1  operation    7  1  flags
+ *    8  8  number of the operation, from 1
+ *   16  8  unit
+ *   24  8  bytes of the unit, as the application has them
+ *   32  4  bytes of the largest unit       36  4  epoch
+ *   40  8  group
+ *   48  4  zero                            52  4  checksum of the rest
+ *   56  8  zero
+ */
+#ifndef HA_INC_HEADER_H
+#define HA_INC_HEADER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HA_INC_HEADER_BYTES   64
+#define HA_INC_MAX_UNIT_BYTES (1u << 24)
+
+enum ha_inc_kind {
+	HA_INC_ALL_REDUCE = 1,
+};
+
+struct ha_inc_header {
+	enum ha_inc_kind kind;
+	uint8_t type;  /* enum ha_reduce_type */
+	uint8_t op;    /* enum ha_reduce_op */
+	bool is_empty; /* nothing follows, which counts as zeros: of the largest of bytes alone */
+	bool is_wide;  /* what follows are partial results */
+	uint64_t number;
+	uint64_t unit;
+	uint64_t bytes;
+	uint32_t unit_bytes;
+	uint32_t epoch;
+	uint64_t group;
+};
+
+void ha_inc_header_encode(const struct ha_inc_header *header, uint8_t out[HA_INC_HEADER_BYTES]);
+
+/* False: these bytes are no header that this version can act on. */
+bool ha_inc_header_decode(const uint8_t *data, size_t size, struct ha_inc_header *header);
+
+/* How many bytes follow a header that could be decoded. */
+size_t ha_inc_header_payload(const struct ha_inc_header *header);
+
+/* Whether both are of one unit of one operation: what all children of a switch have to agree on. */
+bool ha_inc_header_agrees(const struct ha_inc_header *a, const struct ha_inc_header *b);
+
+#endif
