@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One end of an edge of a tree: a queue pair to the child or to the parent, over which
+ * contributions go up, results go down, and a word goes either way.
+ *
+ * Messages keep order: what has come has come into the oldest receive, and what has been sent is
+ * the oldest send. So neither has a name, and who posts them knows which is which. Nobody sends
+ * what the other end has not posted a receive for: that is for whoever posts to see to, and the
+ * queue pair gives up at once if it is not so.
+ *
+ * A word is a number that only grows. It is written into the other end's memory, one write at a
+ * time, so a newer number waits and the last one wins.
+ *
+ * The first thing that fails is kept as the edge's fault, and nothing is posted any more. An edge
+ * is made for one epoch and never mended. One thread.
+ */
+#ifndef HA_INC_VERBS_EDGE_H
+#define HA_INC_VERBS_EDGE_H
+
+#include "base/result.h"
+#include "device/device.h"
+
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HA_EDGE_SGES 2 /* of a send */
+
+/* What the other end has to know. */
+struct ha_edge_address {
+	uint32_t qpn, psn;
+	uint8_t gid[16];
+	uint16_t lid;
+	uint8_t mtu; /* enum ibv_mtu */
+	uint32_t word_rkey;
+	uint64_t word;
+};
+
+struct ha_edge_depth {
+	uint32_t sends, recvs; /* that are posted at a time */
+};
+
+enum ha_edge_event {
+	HA_EDGE_NOTHING,
+	HA_EDGE_CAME, /* into the oldest receive */
+	HA_EDGE_SENT, /* the oldest send: its memory is not read any more */
+};
+
+struct ha_edge {
+	struct ha_port *port;
+	struct ha_incarnation *on; /* held, with its protection domain; NULL: closed */
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *word_mr;
+	struct ha_edge_words *words; /* the memory of both */
+	uint64_t remote_word;
+	uint32_t remote_word_rkey;
+	uint32_t psn;
+	struct ha_edge_depth depth;
+	uint32_t sends, recvs; /* under way */
+	uint64_t said;	       /* the word that was written last */
+	bool is_saying;
+	bool is_fenced;
+	const char *fault; /* the verb that failed, or what a completion said; NULL: none */
+};
+
+/* Not connected; receives may be posted. On failure it is closed, and `fault` says why. */
+ha_result_t ha_edge_open(struct ha_edge *edge, struct ha_port *port,
+			 const struct ha_edge_depth *depth) HA_MUST_CHECK;
+void ha_edge_address(const struct ha_edge *edge, struct ha_edge_address *out);
+/* May wait in the kernel until the other end's address is resolved. */
+ha_result_t ha_edge_connect(struct ha_edge *edge,
+			    const struct ha_edge_address *remote) HA_MUST_CHECK;
+
+/* Whether another send may be posted. */
+static inline bool ha_edge_has_room(const struct ha_edge *edge)
+{
+	return !edge->fault && !edge->is_fenced && edge->sends < edge->depth.sends;
+}
+
+/* One message from 1 to HA_EDGE_SGES pieces of memory. False: the edge has failed. */
+bool ha_edge_send(struct ha_edge *edge, struct ibv_sge *pieces, int n);
+/* Where the next message goes that has no receive yet. */
+bool ha_edge_recv(struct ha_edge *edge, struct ibv_sge piece);
+
+/* The next thing that has happened. `bytes`: of what came. */
+enum ha_edge_event ha_edge_poll(struct ha_edge *edge, uint32_t *bytes);
+
+/* Tells the other end, now or as soon as it has been told the number before. */
+void ha_edge_say(struct ha_edge *edge, uint64_t word);
+/* The other end's; 0 at first, and of a closed edge. */
+uint64_t ha_edge_word(const struct ha_edge *edge);
+
+/* The queue pair takes nothing any more. What had come is still there to be polled. */
+void ha_edge_fence(struct ha_edge *edge);
+
+/*
+ * Destroys everything: afterwards nothing reads or writes what was posted. HA_ERR_SYSTEM: the
+ * device refuses, so it may; the edge is as it was, to be closed again. Waits for the device. A
+ * closed edge is fine.
+ */
+ha_result_t ha_edge_close(struct ha_edge *edge) HA_MUST_CHECK;
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a member does when its tree does not get on, and when the leader says something: the other
+ * end of inc/leader.h, which itself is a member, too.
+ *
+ *           cut, late           FENCE            edges are gone          RESUME
+ *   RUNS ------------> SUSPECTS ------> FENCING ---------------> FENCED --------> RUNS
+ *     |  <------------     |
+ *     |     it gets on     |
+ *     `------------------- FENCE ---------^                        `--- FENCE, of another epoch:
+ *                                                                       FENCING
+ *   ABORT leads from everywhere to OVER, and LEAVE from RUNS to LEFT.
+ *
+ * What a frame does in which state is one table (follower.c), whose functions alone change the
+ * state. What it has to say is said again until it is answered.
+ *
+ * The time is the caller's. One thread, the member's.
+ */
+#ifndef HA_INC_VERBS_FOLLOWER_H
+#define HA_INC_VERBS_FOLLOWER_H
+
+#include "inc/frame.h"
+#include "inc/verbs/member.h"
+
+enum ha_follower_state {
+	HA_FOLLOWER_RUNS,
+	HA_FOLLOWER_SUSPECTS,
+	HA_FOLLOWER_FENCING, /* some edge is not destroyed yet */
+	HA_FOLLOWER_FENCED,
+	HA_FOLLOWER_LEFT,
+	HA_FOLLOWER_OVER, /* the group has ended with an error */
+	HA_FOLLOWER_STATES
+};
+
+struct ha_follower_calls {
+	/* Sends a frame to the leader; it may get lost. */
+	void (*say)(void *arg, const struct ha_inc_frame *frame);
+	/* Joins the member to the trees of a plan and connects its edges. A member that has none
+	 * afterwards is cut. */
+	void (*join)(void *arg, uint32_t plan, uint32_t epoch);
+	void *arg;
+};
+
+struct ha_follower {
+	enum ha_follower_state state;
+	struct ha_member *member;
+	uint16_t number;
+	uint64_t group;
+	uint64_t late_ns; /* nothing gets on for so long: a reason to suspect; 0: never */
+	struct ha_follower_calls calls;
+	uint32_t epoch; /* of the last FENCE */
+	uint32_t plan;	/* of the last RESUME */
+	uint32_t round; /* of the HOLD that it obeys; 0: none */
+	uint64_t again_ns, pause_ns;
+	uint64_t steps, since_ns;    /* of the ledger, and when they were fewer */
+	struct ha_inc_frame verdict; /* OVER: ABORT */
+};
+
+void ha_follower_init(struct ha_follower *follower, struct ha_member *member, uint16_t number,
+		      uint64_t group, uint64_t late_ns, const struct ha_follower_calls *calls);
+
+/* A frame that came from the leader. One of another group counts for nothing. */
+void ha_follower_hear(struct ha_follower *follower, const struct ha_inc_frame *frame,
+		      uint64_t now_ns);
+
+/* Looks whether the member gets on, and says again what is due. */
+void ha_follower_tick(struct ha_follower *follower, uint64_t now_ns);
+
+/* LEAVE. False: something is not retired or not done, or the member does not run. */
+bool ha_follower_leave(struct ha_follower *follower, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A member of a group: its operations, cut into units that go over the edges to its trees, one for
+ * each lane, as its ledger (inc/ledger.h) allows. It posts the receive of a unit's result before it
+ * contributes, so the result finds its place.
+ *
+ * When a tree has failed, whoever speaks for the member (inc/epoch.h) has it fenced, hears what it
+ * has, joins it to other trees, and has it resume. Units then come from where RESUME says. One that
+ * somebody lacks goes through the new tree as the largest of bytes, of which all but its owner's
+ * are zero: its owner sends the result, and everybody else says with a header of its own that the
+ * receive is posted.
+ *
+ * One thread.
+ */
+#ifndef HA_INC_VERBS_MEMBER_H
+#define HA_INC_VERBS_MEMBER_H
+
+#include "inc/ledger.h"
+#include "inc/verbs/edge.h"
+#include "reduce/reduce.h"
+
+#define HA_MEMBER_LANES 8
+#define HA_MEMBER_OPS	64 /* asked for and not done with */
+
+struct ha_member_shape {
+	struct ha_ledger_shape ledger;
+	unsigned int lanes;  /* 1 to HA_MEMBER_LANES */
+	uint32_t unit_bytes; /* a multiple of HA_CUT_ALIGN */
+	uint64_t group;
+};
+
+/* All members ask for the same operations in the same order. Memory is registered on the NIC of the
+ * member's port, and nobody touches it until the operation is done. */
+struct ha_all_reduce {
+	enum ha_reduce_type type;
+	enum ha_reduce_op op;
+	uint64_t count; /* elements */
+	const void *send;
+	void *recv; /* may be `send` */
+	uint32_t send_lkey, recv_lkey;
+	bool is_direct; /* in place, in memory that there can be no shadow of */
+};
+
+struct ha_member;
+
+/* HA_ERR_SYSTEM: a verb or memory; *out is NULL. */
+ha_result_t ha_member_open(const struct ha_member_shape *shape, struct ha_port *port,
+			   struct ha_member **out) HA_MUST_CHECK;
+
+/* Opens its edges, which are to be connected then; before the first operation, and after a fence.
+ */
+ha_result_t ha_member_join(struct ha_member *member) HA_MUST_CHECK;
+struct ha_edge *ha_member_edge(struct ha_member *member, unsigned int lane);
+
+/* *number: by which to ask for it, from 1. False: not now, there are too many. */
+bool ha_member_all_reduce(struct ha_member *member, const struct ha_all_reduce *ask,
+			  uint64_t *number);
+/* The memory is the caller's again. */
+bool ha_member_is_done(const struct ha_member *member, uint64_t number);
+
+/* Moves everything that can be moved. True: something was. */
+bool ha_member_progress(struct ha_member *member);
+
+/* An edge has failed, or brought what cannot be: a reason to suspect its tree. */
+bool ha_member_is_cut(const struct ha_member *member);
+const struct ha_ledger *ha_member_ledger(const struct ha_member *member);
+
+/*
+ * FENCE: counts what has come, and destroys the edges. False: it is of an earlier epoch, or a
+ * device refuses to destroy an edge, and nothing may be said yet; to be called again. Waits for the
+ * device.
+ */
+bool ha_member_fence(struct ha_member *member, uint32_t epoch);
+/* RESUME, after ha_member_join(): goes on over the new edges. */
+enum ha_ledger_verdict ha_member_resume(struct ha_member *member, const struct ha_resume *resume);
+/* HOLD: contributes to no unit more, until RESUME or until it is taken back. */
+void ha_member_hold(struct ha_member *member, bool is_on);
+/* LEAVE. False: something is not retired or not done. */
+bool ha_member_leave(struct ha_member *member);
+
+/* HA_ERR_SYSTEM: the device does not let go of it; to be called again. NULL is fine. */
+ha_result_t ha_member_close(struct ha_member *member) HA_MUST_CHECK;
+
+#endif
