@@ -71,6 +71,7 @@ ha_packages() {
 		build|libibverbs-dev|rdma-core-devel|header infiniband/verbs.h|the verbs interface
 		build|libjansson-dev|jansson-devel|header jansson.h|JSON in the tools
 		build|libmicrohttpd-dev|libmicrohttpd-devel|header microhttpd.h|metrics over HTTP in nccl-ha
+		build|libyaml-dev|libyaml-devel|header yaml.h|topologies in nccl-ha-ctrld
 		build|libcmocka-dev|libcmocka-devel|header stdarg.h stddef.h setjmp.h stdint.h cmocka.h|unit tests
 		package|dpkg-dev|rpm-build|has dpkg-shlibdeps rpmbuild|making packages
 		package|file|file|has file|making packages

@@ -90,10 +90,10 @@ function(bill_of_materials package component)
     install(FILES ${file} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${package} COMPONENT ${component})
   endif()
 endfunction()
-bill_of_materials(nccl-ha tools nccl-net-ha nccl-ha nccl-ha-agent nccl-net-check nccl-net-perf)
+bill_of_materials(nccl-ha tools nccl-net-ha nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-net-check nccl-net-perf)
 bill_of_materials(nccl-ha-simverbs simverbs simverbs simverbs-tool)
 # The wheel has both: wheel/make.py.
-bill_of_materials(nccl-ha-wheel "" nccl-net-ha nccl-ha-alone nccl-ha-agent nccl-net-check nccl-net-perf simverbs simverbs-tool)
+bill_of_materials(nccl-ha-wheel "" nccl-net-ha nccl-ha-alone nccl-ha-agent nccl-ha-ctrld nccl-net-check nccl-net-perf simverbs simverbs-tool)
 
 # ---- scripts that need no source tree -----------------------------------------------------------
 
@@ -105,9 +105,10 @@ install(FILES ${CMAKE_SOURCE_DIR}/scripts/benchlib.py ${CMAKE_SOURCE_DIR}/script
 file(GLOB ACCEPTLIB CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/acceptlib/*.py)
 install(FILES ${ACCEPTLIB} DESTINATION ${SCRIPT_DIR}/acceptlib COMPONENT tools)
 
-# ---- metrics with systemd: for who enables it ---------------------------------------------------
+# ---- units of systemd: for who enables them -----------------------------------------------------
 
-install(FILES ${PACKAGING}/nccl-ha-metrics.service DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/nccl-ha COMPONENT tools)
+install(FILES ${PACKAGING}/nccl-ha-metrics.service ${PACKAGING}/nccl-ha-ctrld.service
+  DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/nccl-ha COMPONENT tools)
 
 # ---- for what watches hosts ---------------------------------------------------------------------
 
@@ -119,7 +120,7 @@ install(FILES ${MONITORING}/node-problem-detector.json ${MONITORING}/nccl_ha.nhc
 
 # ---- completion in bash -------------------------------------------------------------------------
 
-foreach(program nccl-ha nccl-ha-agent nccl-net-perf nccl-net-check)
+foreach(program nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-net-perf nccl-net-check)
   install(FILES ${PACKAGING}/completion.bash RENAME ${program}
     DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/bash-completion/completions COMPONENT tools)
 endforeach()

@@ -157,13 +157,13 @@ static ha_result_t load_opened(const struct source *source, struct ha_job_key *k
 	return read_file(source, &st, key);
 }
 
-static ha_result_t load_file(const char *path, struct ha_job_key *key)
+static ha_result_t load_file(const char *what, const char *path, struct ha_job_key *key)
 {
 	char shown[SHOWN_MAX - sizeof("HA_NCCL_JOB_KEY_FILE")];
 	struct source source;
 	ha_result_t result;
 
-	snprintf(source.name, sizeof(source.name), "HA_NCCL_JOB_KEY_FILE=%s",
+	snprintf(source.name, sizeof(source.name), "%s=%s", what,
 		 ha_printable(path, SIZE_MAX, shown, sizeof(shown)));
 	/* A pipe or a device without anybody at its other end must not hold up the job. */
 	source.fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -238,7 +238,8 @@ static ha_result_t load_fd(int fd, struct ha_job_key *key)
 
 /* ---- which of them -------------------------------------------------------------------------- */
 
-static ha_result_t load_new(const struct ha_config *config, struct ha_job_key **out)
+/* From a descriptor, or where that is -1 from a file. */
+static ha_result_t load_new(int fd, const char *what, const char *path, struct ha_job_key **out)
 {
 	struct ha_job_key *key = new_page();
 	ha_result_t result;
@@ -248,13 +249,17 @@ static ha_result_t load_new(const struct ha_config *config, struct ha_job_key **
 		HA_WARN("out of memory for the job key");
 		return HA_ERR_SYSTEM;
 	}
-	result = config->job_key_fd >= 0 ? load_fd(config->job_key_fd, key)
-					 : load_file(config->job_key_file, key);
+	result = fd >= 0 ? load_fd(fd, key) : load_file(what, path, key);
 	if (result == HA_OK)
 		*out = key;
 	else
 		free_page(key);
 	return result;
+}
+
+ha_result_t ha_job_key_load_file(const char *what, const char *path, struct ha_job_key **key)
+{
+	return load_new(-1, what, path, key);
 }
 
 static ha_result_t load_inherited(const struct ha_config *config, struct ha_job_key **out)
@@ -263,7 +268,7 @@ static ha_result_t load_inherited(const struct ha_config *config, struct ha_job_
 
 	pthread_mutex_lock(&inherited.lock);
 	if (!inherited.key || inherited.fd != config->job_key_fd) {
-		result = load_new(config, out);
+		result = load_new(config->job_key_fd, NULL, NULL, out);
 		if (result == HA_OK && !inherited.key) {
 			inherited.fd = config->job_key_fd;
 			inherited.key = *out;
@@ -305,7 +310,7 @@ ha_result_t ha_job_key_load(const struct ha_config *config, struct ha_job_key **
 	if (config->job_key_fd >= 0)
 		return load_inherited(config, key);
 	if (config->job_key_file[0])
-		return load_new(config, key);
+		return ha_job_key_load_file("HA_NCCL_JOB_KEY_FILE", config->job_key_file, key);
 	if (config->auth == HA_AUTH_REQUIRED) {
 		HA_WARN("HA_NCCL_AUTH=required, and there is no key: set HA_NCCL_JOB_KEY_FILE or "
 			"HA_NCCL_JOB_KEY_FD");

@@ -38,6 +38,13 @@ struct ha_job_key;
  */
 ha_result_t ha_job_key_load(const struct ha_config *config, struct ha_job_key **key) HA_MUST_CHECK;
 
+/*
+ * The key in a file, of which the same holds. what: the option that names it, for the WARN. Any
+ * thread.
+ */
+ha_result_t ha_job_key_load_file(const char *what, const char *path,
+				 struct ha_job_key **key) HA_MUST_CHECK;
+
 /* Erases it, unless it came from a descriptor: that stays for the life of the process. NULL:
  * nothing. */
 void ha_job_key_free(struct ha_job_key *key);

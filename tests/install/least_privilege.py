@@ -118,8 +118,8 @@ def the_pods_key_is_copied_from_the_secrets_links_to_a_file_that_the_plugin_take
         need(got == key, "the copy is another key")
 
 
-def the_unit_has_one_right_and_systemd_calls_it_well_protected():
-    text = read("scripts", "packaging", "nccl-ha-metrics.service")
+def a_unit_has_one_right_and_systemd_calls_it_well_protected(name_of_unit, program):
+    text = read("scripts", "packaging", name_of_unit)
     settings = re.findall(r"^(\w+)=(.*)$", text, re.M)
     for name, value in (("DynamicUser", "yes"), ("AmbientCapabilities", "CAP_DAC_READ_SEARCH"),
                         ("CapabilityBoundingSet", "CAP_DAC_READ_SEARCH"), ("NoNewPrivileges", "yes"),
@@ -129,9 +129,9 @@ def the_unit_has_one_right_and_systemd_calls_it_well_protected():
         print("systemd-analyze is not installed: the unit is read only")
         return
     with tempfile.TemporaryDirectory() as folder:
-        unit = os.path.join(folder, "nccl-ha-metrics.service")
+        unit = os.path.join(folder, name_of_unit)
         with open(unit, "w", encoding="utf-8") as file:
-            file.write(text.replace("/usr/bin/nccl-ha", os.path.join(BUILD, "bin", "nccl-ha")))
+            file.write(text.replace(f"/usr/bin/{program}", os.path.join(BUILD, "bin", program)))
         run = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], text=True, check=False,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         need(run.returncode == 0 and not run.stdout.strip(), f"systemd-analyze verify: {run.stdout}")
@@ -145,5 +145,6 @@ def the_unit_has_one_right_and_systemd_calls_it_well_protected():
 the_image_ends_as_another_user_than_root_and_without_the_simulator()
 the_pods_example_has_only_what_it_needs()
 the_pods_key_is_copied_from_the_secrets_links_to_a_file_that_the_plugin_takes()
-the_unit_has_one_right_and_systemd_calls_it_well_protected()
+a_unit_has_one_right_and_systemd_calls_it_well_protected("nccl-ha-metrics.service", "nccl-ha")
+a_unit_has_one_right_and_systemd_calls_it_well_protected("nccl-ha-ctrld.service", "nccl-ha-ctrld")
 print("image, Pod and unit have what they need")

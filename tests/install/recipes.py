@@ -85,7 +85,7 @@ class Recipes(unittest.TestCase):
     def test_spack_asks_for_what_the_build_looks_for(self):
         _, words = spack_recipe()
         wanted = {re.match(r"[\w-]+", args[0]).group() for args, _ in words["depends_on"]}
-        self.assertEqual(wanted, {"c", "cmake", "ninja", "rdma-core", "jansson", "libmicrohttpd"})
+        self.assertEqual(wanted, {"c", "cmake", "ninja", "rdma-core", "jansson", "libmicrohttpd", "libyaml"})
         least = re.search(r"cmake_minimum_required\(VERSION ([\d.]+)", read(SOURCE, "CMakeLists.txt")).group(1)
         self.assertIn(f"cmake@{least}:", [args[0] for args, _ in words["depends_on"]])
         self.assertIn("namespace: nccl_ha", read(PACKAGING, "spack", "repo.yaml"))

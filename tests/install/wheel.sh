@@ -15,7 +15,7 @@ name=$(basename "${wheel[@]}")
 # What is in it needs no newer C library than its name says, and of libraries the host's RDMA alone.
 "$python" -m zipfile -e "${wheel[@]}" "$WORK/look"
 expect_no_paths "$WORK/look"
-expect_hardened "$WORK/look" 7
+expect_hardened "$WORK/look" 8
 elf=0
 while read -r file; do
 	[ "$(head -c 4 "$WORK/look/$file" | tr -d '\0')" = $'\x7fELF' ] || continue
@@ -28,7 +28,7 @@ while read -r file; do
 	*) [ -z "$needed" ] || fail "$file needs $needed" ;;
 	esac
 done < <(files_below "$WORK/look")
-[ "$elf" -eq 7 ] || fail "$elf programs and libraries"
+[ "$elf" -eq 8 ] || fail "$elf programs and libraries"
 [ -s "$WORK/look/nccl_ha/nccl-ha-wheel.spdx.json" ] || fail "nothing says what it is made of"
 
 # One that would be too new for its name is not made: its C library knows something that 2.34 does not.
@@ -56,7 +56,7 @@ plugin=$(python -m nccl_ha) || fail "python -m nccl_ha"
 package=$(dirname "$(dirname "$plugin")")
 while [ ! -d "$package/bin" ]; do package=$(dirname "$package"); done
 expect_works "$package/bin" "$(dirname "$plugin")"
-for tool in nccl-ha nccl-ha-agent nccl-net-check nccl-net-perf simverbs; do
+for tool in nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-net-check nccl-net-perf simverbs; do
 	[ "$(command -v $tool)" = "$WORK/venv/bin/$tool" ] || fail "$tool is $(command -v $tool)"
 	[ "$($tool --version)" = "$("$package/bin/$tool" --version)" ] || fail "$tool: $($tool --version)"
 done

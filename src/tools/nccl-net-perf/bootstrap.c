@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's end of the bootstrap star. */
 #include "tools/nccl-net-perf/bootstrap.h"
-#include "tools/nccl-net-perf/bootstrap_address.h"
 #include "tools/nccl-net-perf/bootstrap_wire.h"
 
 #include <errno.h>

@@ -6,6 +6,8 @@
 #ifndef NP_BOOTSTRAP_H
 #define NP_BOOTSTRAP_H
 
+#include "tools/common/address.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,8 +15,6 @@
 struct ha_job_key;
 struct np_bootstrap; /* a rank's end; used by one thread */
 struct np_root;	     /* the middle; a thread of its own */
-
-#define NP_ADDRESS_LEN 300
 
 /*
  * Serves `nranks` ranks that know the token and have the job's key (NULL: which have none).

@@ -7,7 +7,6 @@
  * root says who it was. Anything that does not start with the right hello is closed and forgotten.
  */
 #include "tools/nccl-net-perf/bootstrap.h"
-#include "tools/nccl-net-perf/bootstrap_address.h"
 #include "tools/nccl-net-perf/bootstrap_wire.h"
 
 #include <errno.h>

@@ -18,6 +18,10 @@ def nccl_ha_agent():
     _become("nccl-ha-agent")
 
 
+def nccl_ha_ctrld():
+    _become("nccl-ha-ctrld")
+
+
 def nccl_net_check():
     _become("nccl-net-check")
 

@@ -20,6 +20,7 @@ class NcclHa(CMakePackage):
     depends_on("rdma-core")
     depends_on("jansson")
     depends_on("libmicrohttpd@0.9.73:")
+    depends_on("libyaml")
 
     generator("ninja")
     conflicts("platform=darwin")

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the root of the bootstrap star is, as text. */
-#ifndef NP_BOOTSTRAP_ADDRESS_H
-#define NP_BOOTSTRAP_ADDRESS_H
+/* Where somebody listens, as text. */
+#ifndef NP_ADDRESS_H
+#define NP_ADDRESS_H
 
 #include <netdb.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+#define NP_ADDRESS_LEN 300 /* of HOST:PORT, with its end */
 
 /* HOST:PORT, the host possibly in brackets. passive: to listen there. The list is the caller's to
  * free. NULL with a reason in err. */

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/nccl-net-perf/bootstrap_address.h"
+#include "tools/common/address.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-
-#include "tools/nccl-net-perf/bootstrap.h"
 
 bool np_fail(char *err, size_t len, const char *fmt, ...)
 {

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/nccl-ha-ctrld/groups.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "tools/nccl-ha-ctrld/plan_json.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum state { GATHERING, HELD, ORPHANED, REFUSED, GONE, STATES };
+enum event {
+	PLANNED,     /* all members are there, and there is a plan */
+	UNPLANNED,   /* there will be none */
+	MEMBER_LOST, /* another one than member 0 */
+	LEADER_LOST,
+	LEADER_BACK,
+	LEFT, /* member 0 says that it is over */
+	EXPIRED,
+	EVENTS
+};
+
+/* Where events lead. GONE is also what cannot be: nothing is done for it but to end the group. */
+static const enum state next_states[STATES][EVENTS] = {
+    [GATHERING] = {[PLANNED] = HELD,
+		   [UNPLANNED] = REFUSED,
+		   [MEMBER_LOST] = REFUSED,
+		   [LEADER_LOST] = REFUSED,
+		   [LEADER_BACK] = GONE,
+		   [LEFT] = REFUSED,
+		   [EXPIRED] = REFUSED},
+    [HELD] = {[PLANNED] = GONE,
+	      [UNPLANNED] = GONE,
+	      [MEMBER_LOST] = HELD,
+	      [LEADER_LOST] = ORPHANED,
+	      [LEADER_BACK] = HELD,
+	      [LEFT] = GONE,
+	      [EXPIRED] = HELD},
+    [ORPHANED] = {[PLANNED] = GONE,
+		  [UNPLANNED] = GONE,
+		  [MEMBER_LOST] = ORPHANED,
+		  [LEADER_LOST] = ORPHANED,
+		  [LEADER_BACK] = HELD,
+		  [LEFT] = GONE,
+		  [EXPIRED] = GONE},
+    [REFUSED] = {[PLANNED] = GONE,
+		 [UNPLANNED] = REFUSED,
+		 [MEMBER_LOST] = REFUSED,
+		 [LEADER_LOST] = REFUSED,
+		 [LEADER_BACK] = REFUSED,
+		 [LEFT] = REFUSED,
+		 [EXPIRED] = GONE},
+    [GONE] = {GONE, GONE, GONE, GONE, GONE, GONE, GONE},
+};
+
+static const char *const state_names[STATES] = {[GATHERING] = "gathering",
+						[HELD] = "held",
+						[ORPHANED] = "orphaned",
+						[REFUSED] = "refused",
+						[GONE] = "gone"};
+
+struct nc_group {
+	struct ha_list link;
+	enum state state;
+	char name[NC_GROUP_NAME], label[NC_NAME_MAX];
+	unsigned ranks, here;
+	struct nc_member **members; /* by rank; NULL: nobody */
+	unsigned *ports;	    /* by rank: vertex; NC_NO_VERTEX: has not asked */
+	struct nc_ask leader;	    /* once member 0 has asked */
+	uint64_t deadline_ns;	    /* 0: none */
+	struct nc_plan plan;	    /* HELD, ORPHANED */
+	uint8_t key[HA_CTRL_SECRET_BYTES];
+	struct nc_text *verdict; /* HELD, ORPHANED, REFUSED */
+};
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+struct nc_text *nc_text_new(const char *bytes, size_t length)
+{
+	struct nc_text *text = length <= HA_CTRL_TEXT_MAX ? malloc(sizeof(*text) + length) : NULL;
+
+	if (!text)
+		return NULL;
+	text->users = 1;
+	text->length = (uint32_t)length;
+	memcpy(text->bytes, bytes, length);
+	ha_sha256(bytes, length, text->digest);
+	return text;
+}
+
+void nc_text_release(struct nc_text *text)
+{
+	if (text && --text->users == 0)
+		free(text);
+}
+
+struct nc_text *nc_text_of(json_t *json)
+{
+	char *bytes = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	struct nc_text *text = bytes ? nc_text_new(bytes, strlen(bytes)) : NULL;
+
+	free(bytes);
+	json_decref(json);
+	return text;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+bool nc_groups_begin(struct nc_groups *groups, const struct nc_topology *topology)
+{
+	groups->topology = topology;
+	groups->n = 0;
+	ha_list_init(&groups->all);
+	return nc_use_begin(&groups->use, topology);
+}
+
+static struct nc_group *group_at(struct ha_list *pos)
+{
+	return ha_container_of(pos, struct nc_group, link);
+}
+
+static struct nc_group *find(const struct nc_groups *groups, const char *name)
+{
+	struct ha_list *pos;
+
+	ha_list_for_each (pos, &groups->all)
+		if (!strcmp(group_at(pos)->name, name))
+			return group_at(pos);
+	return NULL;
+}
+
+/* It is in no state any more. */
+static void free_group(struct nc_groups *groups, struct nc_group *group)
+{
+	for (unsigned i = 0; i < group->ranks; i++)
+		if (group->members[i])
+			*group->members[i] = (struct nc_member){0};
+	if (group->plan.n_members > 0)
+		nc_unplace(&groups->use, &group->plan);
+	ha_list_remove(&group->link);
+	groups->n--;
+	nc_text_release(group->verdict);
+	explicit_bzero(group->key, sizeof(group->key));
+	free(group->members);
+	free(group->ports);
+	free(group);
+}
+
+void nc_groups_end(struct nc_groups *groups)
+{
+	while (!ha_list_empty(&groups->all))
+		free_group(groups, group_at(groups->all.next));
+	nc_use_end(&groups->use);
+}
+
+static void tell(struct nc_groups *groups, struct nc_group *group, unsigned rank)
+{
+	groups->answer(groups->arg, group->members[rank], group->verdict,
+		       group->plan.n_members > 0 ? group->key : NULL);
+}
+
+static void enter(struct nc_groups *groups, struct nc_group *group, enum state state,
+		  uint64_t now_ns)
+{
+	const enum state was = group->state;
+
+	group->state = state;
+	if (state == was)
+		return;
+	group->deadline_ns = state == ORPHANED	? now_ns + groups->lease_ns
+			     : state == REFUSED ? now_ns + NC_LATE_NS
+						: 0;
+	if (was == GATHERING)
+		for (unsigned i = 0; i < group->ranks && group->verdict; i++)
+			if (group->members[i])
+				tell(groups, group, i);
+	if (state == GONE)
+		free_group(groups, group);
+}
+
+/* The only way to another state. The group may be gone after it. */
+static void happens(struct nc_groups *groups, struct nc_group *group, enum event event,
+		    uint64_t now_ns)
+{
+	enter(groups, group, next_states[group->state][event], now_ns);
+}
+
+/* ---- the verdict ----------------------------------------------------------------------------- */
+
+/* What there will be for a group that is gathering. Without memory for a text there is none to say,
+ * and its members' own time limits are left. */
+__attribute__((format(printf, 5, 6))) static void refuse(struct nc_groups *groups,
+							 struct nc_group *group, enum event event,
+							 uint64_t now_ns, const char *format, ...)
+{
+	char why[320];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why, sizeof(why), format, args);
+	va_end(args);
+	if (group->state == GATHERING) {
+		group->verdict =
+		    nc_text_of(json_pack("{s:s, s:s}", "group", group->name, "why", why));
+		groups->refusals++;
+	}
+	happens(groups, group, event, now_ns);
+}
+
+static unsigned with_label(const struct nc_groups *groups, const char *label)
+{
+	struct ha_list *pos;
+	unsigned n = 0;
+
+	ha_list_for_each (pos, &groups->all)
+		n += group_at(pos)->plan.n_members > 0 && !strcmp(group_at(pos)->label, label);
+	return n;
+}
+
+/* A fabric with quotas is for who has one. */
+static bool check_quota(const struct nc_groups *groups, const struct nc_group *group, char *why,
+			size_t size)
+{
+	const struct nc_quota *quota = nc_quota_find(groups->topology, group->label);
+
+	if (groups->topology->n_quotas == 0)
+		return true;
+	if (!quota)
+		snprintf(why, size, "there are quotas, and none for the label '%s'", group->label);
+	else if (with_label(groups, group->label) >= (unsigned)quota->groups)
+		snprintf(why, size, "the label %s has its %d groups already", group->label,
+			 (int)quota->groups);
+	else
+		return true;
+	return false;
+}
+
+static bool *gone_of(const struct nc_topology *t, const struct nc_ask *ask)
+{
+	bool *gone = calloc(nc_vertices(t) + 1, sizeof(*gone));
+
+	for (unsigned i = 0; gone && i < ask->n_gone; i++)
+		gone[ask->gone[i]] = true;
+	return gone;
+}
+
+static bool place(struct nc_groups *groups, struct nc_group *group, char *why, size_t size)
+{
+	bool *gone = gone_of(groups->topology, &group->leader), good = false;
+	const struct nc_wish wish = {group->ports,
+				     group->ranks,
+				     (unsigned)groups->topology->trees_per_group,
+				     (unsigned)groups->topology->spare_trees,
+				     group->leader.window_bytes,
+				     gone};
+
+	if (gone)
+		good = nc_place(&groups->use, &wish, &group->plan, why, size);
+	else
+		snprintf(why, size, "the controller is out of memory");
+	free(gone);
+	return good;
+}
+
+static struct nc_text *plan_text(const struct nc_groups *groups, const struct nc_group *group)
+{
+	json_t *json = nc_plan_json(groups->topology, &group->plan, group->ports);
+
+	if (json && json_object_set_new(json, "group", json_string(group->name)) != 0) {
+		json_decref(json);
+		return NULL;
+	}
+	return nc_text_of(json);
+}
+
+static void judge(struct nc_groups *groups, struct nc_group *group, uint64_t now_ns)
+{
+	char why[256];
+
+	if (!check_quota(groups, group, why, sizeof(why)) ||
+	    !place(groups, group, why, sizeof(why))) {
+		refuse(groups, group, UNPLANNED, now_ns, "%s", why);
+		return;
+	}
+	group->verdict = plan_text(groups, group);
+	if (!group->verdict) {
+		nc_unplace(&groups->use, &group->plan);
+		refuse(groups, group, UNPLANNED, now_ns,
+		       "the plan of %u members is longer than %d bytes, or there is no memory",
+		       group->ranks, HA_CTRL_TEXT_MAX);
+		return;
+	}
+	ha_ctrl_nonce(group->key);
+	groups->plans++;
+	happens(groups, group, PLANNED, now_ns);
+}
+
+/* ---- who asks -------------------------------------------------------------------------------- */
+
+/* Verdicts that are kept for who comes late make room for who comes now. */
+static bool make_room(struct nc_groups *groups)
+{
+	struct ha_list *pos;
+
+	if (groups->n < NC_GROUPS)
+		return true;
+	ha_list_for_each (pos, &groups->all)
+		if (group_at(pos)->state == REFUSED) {
+			free_group(groups, group_at(pos));
+			return true;
+		}
+	return false;
+}
+
+static struct nc_group *new_group(struct nc_groups *groups, const struct nc_ask *ask,
+				  uint64_t now_ns)
+{
+	struct nc_group *group = make_room(groups) ? calloc(1, sizeof(*group)) : NULL;
+
+	if (!group)
+		return NULL;
+	group->members = calloc(ask->ranks, sizeof(struct nc_member *));
+	group->ports = calloc(ask->ranks, sizeof(*group->ports));
+	if (!group->members || !group->ports) {
+		free(group->members);
+		free(group->ports);
+		free(group);
+		return NULL;
+	}
+	ha_copy_text(group->name, sizeof(group->name), ask->group);
+	ha_copy_text(group->label, sizeof(group->label), ask->label);
+	group->ranks = ask->ranks;
+	for (unsigned i = 0; i < ask->ranks; i++)
+		group->ports[i] = NC_NO_VERTEX;
+	group->deadline_ns = now_ns + groups->verdict_ns;
+	ha_list_push_back(&groups->all, &group->link);
+	groups->n++;
+	return group;
+}
+
+/* Members that do not agree about their group get no plan, all of them. */
+static bool agrees(struct nc_groups *groups, struct nc_group *group, const struct nc_ask *ask,
+		   uint64_t now_ns)
+{
+	if (ask->ranks == group->ranks && !strcmp(ask->label, group->label))
+		return true;
+	refuse(groups, group, UNPLANNED, now_ns,
+	       "member %u says %u ranks and label '%s', others %u and '%s'", ask->rank, ask->ranks,
+	       ask->label, group->ranks, group->label);
+	return false;
+}
+
+static void join(struct nc_group *group, struct nc_member *member, const struct nc_ask *ask)
+{
+	*member = (struct nc_member){group, ask->rank};
+	group->members[ask->rank] = member;
+	group->here++;
+	group->ports[ask->rank] = ask->port;
+	if (ask->rank == 0)
+		group->leader = *ask;
+}
+
+/* To a group that has its verdict. Who has a plan may come back for it, from the same port. */
+static bool come_late(struct nc_groups *groups, struct nc_group *group, struct nc_member *member,
+		      const struct nc_ask *ask, uint64_t now_ns, char *why, size_t size)
+{
+	if (group->plan.n_members > 0 && (ask->rank >= group->ranks || ask->ranks != group->ranks ||
+					  group->ports[ask->rank] != ask->port)) {
+		snprintf(why, size, "the group %s has a plan, and this is none of its members",
+			 group->name);
+		return false;
+	}
+	if (!group->verdict) {
+		snprintf(why, size, "the controller is out of memory");
+		return false;
+	}
+	if (group->plan.n_members == 0) {
+		groups->answer(groups->arg, member, group->verdict, NULL);
+		return true;
+	}
+	join(group, member, ask);
+	tell(groups, group, ask->rank);
+	if (ask->rank == 0)
+		happens(groups, group, LEADER_BACK, now_ns);
+	return true;
+}
+
+bool nc_groups_ask(struct nc_groups *groups, struct nc_member *member, const struct nc_ask *ask,
+		   uint64_t now_ns, char *why, size_t size)
+{
+	struct nc_group *group = find(groups, ask->group);
+
+	if (!group)
+		group = new_group(groups, ask, now_ns);
+	if (!group) {
+		snprintf(why, size, "the controller has %u groups and no room for more", groups->n);
+		return false;
+	}
+	if (ask->rank < group->ranks && group->members[ask->rank]) {
+		snprintf(why, size, "member %u of group %s is there already", ask->rank,
+			 group->name);
+		return false;
+	}
+	if (group->state == GATHERING && agrees(groups, group, ask, now_ns)) {
+		join(group, member, ask);
+		if (group->here == group->ranks)
+			judge(groups, group, now_ns);
+		return true;
+	}
+	return come_late(groups, group, member, ask, now_ns, why, size);
+}
+
+/* ---- who goes -------------------------------------------------------------------------------- */
+
+void nc_groups_lost(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns)
+{
+	struct nc_group *group = member->group;
+	const unsigned rank = member->rank;
+
+	if (!group)
+		return;
+	*member = (struct nc_member){0};
+	group->members[rank] = NULL;
+	group->here--;
+	refuse(groups, group, rank == 0 ? LEADER_LOST : MEMBER_LOST, now_ns,
+	       "member %u has gone before all %u were there", rank, group->ranks);
+}
+
+void nc_groups_leave(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns)
+{
+	if (member->group && member->rank == 0)
+		refuse(groups, member->group, LEFT, now_ns, "member 0 has left");
+}
+
+/* Who has not asked, of those the first. */
+static unsigned first_missing(const struct nc_group *group)
+{
+	unsigned rank = 0;
+
+	while (rank < group->ranks && group->ports[rank] != NC_NO_VERTEX)
+		rank++;
+	return rank;
+}
+
+uint64_t nc_groups_tick(struct nc_groups *groups, uint64_t now_ns)
+{
+	struct ha_list *pos, *after;
+	uint64_t next_ns = 0;
+
+	ha_list_for_each_safe (pos, after, &groups->all) {
+		struct nc_group *group = group_at(pos);
+
+		if (group->deadline_ns != 0 && group->deadline_ns <= now_ns)
+			refuse(groups, group, EXPIRED, now_ns,
+			       "%u of %u members have not asked in %llu ms; the first is member %u",
+			       group->ranks - group->here, group->ranks,
+			       (unsigned long long)(groups->verdict_ns / HA_NS_PER_MS),
+			       first_missing(group));
+		else
+			next_ns = ha_earlier_ns(next_ns, group->deadline_ns);
+	}
+	return next_ns;
+}
+
+void nc_groups_each(const struct nc_groups *groups,
+		    void (*see)(void *arg, const struct nc_group_view *group), void *arg)
+{
+	struct ha_list *pos;
+
+	ha_list_for_each (pos, &groups->all) {
+		const struct nc_group *group = group_at(pos);
+		const struct nc_group_view view = {
+		    group->name,  group->label, state_names[group->state],
+		    group->ranks, group->here,	group->plan.n_members > 0 ? &group->plan : NULL};
+
+		see(arg, &view);
+	}
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Groups that ask for a plan, as states and events, without sockets and clocks.
+ *
+ * All members of a group ask, each with its rank, and all get one verdict: a plan when all are
+ * there and the fabric has room; else, as soon as that is sure and at the latest at the time limit,
+ * a reason why there is none. A verdict that there is no plan is kept for a while for members that
+ * come late. A plan is a lease that member 0 holds with its connection: when that is gone and not
+ * back in time, what the group had is given back.
+ */
+#ifndef NC_GROUPS_H
+#define NC_GROUPS_H
+
+#include "base/list.h"
+#include "inc/ctrl_wire.h"
+#include "tools/nccl-ha-ctrld/place.h"
+
+#include <jansson.h>
+
+#define NC_GROUPS     4096
+#define NC_GONE_MAX   64	     /* switches that a group can name as failed */
+#define NC_LATE_NS    60000000000ull /* for how long a verdict without a plan is kept */
+#define NC_GROUP_NAME NC_NAME_MAX
+
+struct nc_group;
+
+/* Text that several connections may have yet to send. */
+struct nc_text {
+	unsigned users;
+	uint32_t length;
+	uint8_t digest[HA_SHA256_BYTES];
+	char bytes[];
+};
+
+/* A copy, with one user. NULL: no memory. */
+struct nc_text *nc_text_new(const char *bytes, size_t length);
+/* Of a document, which it takes. NULL: no memory, longer than a frame may be, or json is NULL. */
+struct nc_text *nc_text_of(json_t *json);
+void nc_text_release(struct nc_text *text); /* NULL: nothing */
+
+/* Of a connection: which group it is in. All zero: none. */
+struct nc_member {
+	struct nc_group *group;
+	unsigned rank;
+};
+
+struct nc_ask {
+	char group[NC_GROUP_NAME];
+	char label[NC_NAME_MAX]; /* of whose quota it is; empty: of none */
+	unsigned rank, ranks;
+	unsigned port; /* vertex */
+	/* Of member 0's alone. */
+	uint64_t window_bytes;
+	unsigned gone[NC_GONE_MAX], n_gone; /* vertices */
+};
+
+struct nc_groups {
+	const struct nc_topology *topology;
+	struct nc_use use;
+	struct ha_list all; /* in the order in which they were asked for */
+	unsigned n;
+	uint64_t verdict_ns, lease_ns; /* time limits */
+	uint64_t plans, refusals;      /* verdicts so far */
+	/* Says a verdict. key: the group's, or NULL: there is no plan. */
+	void (*answer)(void *arg, struct nc_member *member, struct nc_text *text,
+		       const uint8_t *key);
+	void *arg;
+};
+
+/* False: no memory. Either way nc_groups_end is to be called. */
+bool nc_groups_begin(struct nc_groups *groups, const struct nc_topology *topology) HA_MUST_CHECK;
+void nc_groups_end(struct nc_groups *groups);
+
+/*
+ * Somebody asks, who is in no group. False: `why` says why this one is refused; the group goes on
+ * without it.
+ */
+bool nc_groups_ask(struct nc_groups *groups, struct nc_member *member, const struct nc_ask *ask,
+		   uint64_t now_ns, char *why, size_t size) HA_MUST_CHECK;
+
+/* The connection of a member is gone. */
+void nc_groups_lost(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns);
+/* The member says that the group is over. */
+void nc_groups_leave(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns);
+
+/* What time limits say. Returns when to look again, 0: nothing to look for. */
+uint64_t nc_groups_tick(struct nc_groups *groups, uint64_t now_ns);
+
+/* For a status: of group i of n, in the order in which they were asked for. */
+struct nc_group_view {
+	const char *name, *label, *state;
+	unsigned ranks, here;
+	const struct nc_plan *plan; /* NULL: none */
+};
+void nc_groups_each(const struct nc_groups *groups,
+		    void (*see)(void *arg, const struct nc_group_view *group), void *arg);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A plan as JSON: docs/inc.md has what is in it. */
+#ifndef NC_PLAN_JSON_H
+#define NC_PLAN_JSON_H
+
+#include "tools/nccl-ha-ctrld/place.h"
+
+#include <jansson.h>
+
+/* An object with members, nodes, lanes and spares; the caller's. NULL: no memory. */
+json_t *nc_plan_json(const struct nc_topology *topology, const struct nc_plan *plan,
+		     const unsigned *members) HA_MUST_CHECK;
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/nccl-ha-ctrld/request.h"
+
+#include "base/text.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#define UNIT_DEFAULT   65536
+#define UNIT_MOST      (1 << 20)
+#define WINDOW_DEFAULT 16
+#define WINDOW_MOST    32
+
+/* As it is said; texts are the document's. */
+struct said {
+	const char *group, *port, *label;
+	int rank, ranks, unit, window;
+	json_t *gone;
+};
+
+#define WRONG(...) (snprintf(why, size, __VA_ARGS__), false)
+
+static bool find(const struct nc_topology *t, const char *name, bool is_port, unsigned *vertex,
+		 char *why, size_t size)
+{
+	char shown[NC_END_MAX];
+
+	ha_printable(name, SIZE_MAX, shown, sizeof(shown));
+	switch (nc_vertex_find(t, name, vertex)) {
+	case NC_FOUND:
+		return !is_port || nc_is_port(t, *vertex) ||
+		       WRONG("%s is a switch, and no member", shown);
+	case NC_AMBIGUOUS:
+		return WRONG("the host %s has several ports: name one, as HOST/NIC", shown);
+	default:
+		return WRONG("the topology has no %s", shown);
+	}
+}
+
+static bool read_gone(const struct nc_topology *t, const json_t *list, struct nc_ask *ask,
+		      char *why, size_t size)
+{
+	if (list && (!json_is_array(list) || json_array_size(list) > NC_GONE_MAX))
+		return WRONG("gone is a list of at most %d names", NC_GONE_MAX);
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const char *name = json_string_value(json_array_get(list, i));
+
+		if (!name)
+			return WRONG("gone is a list of names");
+		if (!find(t, name, false, &ask->gone[ask->n_gone], why, size))
+			return false;
+		ask->n_gone++;
+	}
+	return true;
+}
+
+static bool check(const struct said *s, char *why, size_t size)
+{
+	if (!nc_is_name(s->group) || (*s->label && !nc_is_name(s->label)))
+		return WRONG("group and label are 1 to %d letters, digits and . _ - :",
+			     NC_NAME_MAX - 1);
+	if (s->ranks < 1 || s->ranks > NC_PORTS || s->rank < 0 || s->rank >= s->ranks)
+		return WRONG("rank %d of %d cannot be: a group has at most %d", s->rank, s->ranks,
+			     NC_PORTS);
+	if (s->unit < 64 || s->unit > UNIT_MOST || s->unit % 64 != 0 || s->window < 1 ||
+	    s->window > WINDOW_MOST)
+		return WRONG("a unit has 64 to %d bytes, a multiple of 64, and a window 1 to %d",
+			     UNIT_MOST, WINDOW_MOST);
+	return true;
+}
+
+static bool take(const struct nc_topology *t, json_t *json, struct nc_ask *ask, char *why,
+		 size_t size)
+{
+	struct said s = {.label = "", .unit = UNIT_DEFAULT, .window = WINDOW_DEFAULT};
+	json_error_t error;
+
+	if (json_unpack_ex(json, &error, 0, "{s:s, s:s, s:i, s:i, s?:s, s?:i, s?:i, s?:o !}",
+			   "group", &s.group, "port", &s.port, "rank", &s.rank, "ranks", &s.ranks,
+			   "label", &s.label, "unit", &s.unit, "window", &s.window, "gone",
+			   &s.gone) != 0)
+		return WRONG("this is no request: %s", error.text);
+	if (!check(&s, why, size) || !find(t, s.port, true, &ask->port, why, size))
+		return false;
+	ha_copy_text(ask->group, sizeof(ask->group), s.group);
+	ha_copy_text(ask->label, sizeof(ask->label), s.label);
+	ask->rank = (unsigned)s.rank;
+	ask->ranks = (unsigned)s.ranks;
+	ask->window_bytes = (uint64_t)s.unit * (uint64_t)s.window;
+	return read_gone(t, s.gone, ask, why, size);
+}
+
+bool nc_request_read(const struct nc_topology *topology, const char *text, size_t length,
+		     struct nc_ask *ask, char *why, size_t size)
+{
+	json_error_t error;
+	json_t *json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+	bool good;
+
+	memset(ask, 0, sizeof(*ask));
+	good =
+	    json ? take(topology, json, ask, why, size) : WRONG("this is no JSON: %s", error.text);
+	json_decref(json);
+	if (!good)
+		ha_make_printable(why);
+	return good;
+}

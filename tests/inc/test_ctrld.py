@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nccl-ha-ctrld as it runs: hosts that speak its protocol by hand, well and badly, and die."""
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+CTRLD = os.path.join(os.environ["BUILD"], "bin", "nccl-ha-ctrld")
+SLACK = int(os.environ["SLACK"])
+ENDED = int(os.environ.get("CTRLD_ENDED", "20"))
+PATIENCE = 30 * SLACK
+MAGIC, VERSION = 0x4341484E, 1
+ASK, LEAVE, STATUS, PLAN, NONE, REPORT, REFUSED = 1, 2, 3, 16, 17, 18, 19
+
+CLOS = """version: 1
+switches: [{name: l0}, {name: l1}, {name: s0}, {name: s1}]
+hosts:
+- {name: a, ports: [{nic: n}]}
+- {name: b, ports: [{nic: n}]}
+- {name: c, ports: [{nic: n}]}
+- {name: d, ports: [{nic: n}]}
+links:
+- {a: a, b: l0, gbps: 100}
+- {a: b, b: l0, gbps: 100}
+- {a: c, b: l1, gbps: 100}
+- {a: d, b: l1, gbps: 100}
+- {a: l0, b: s0, gbps: 400}
+- {a: l0, b: s1, gbps: 400}
+- {a: l1, b: s0, gbps: 400}
+- {a: l1, b: s1, gbps: 400}
+"""
+STAR = """version: 1
+switches: [{name: s, capacity: {groups: 1}}]
+hosts: [{name: a, ports: [{nic: n}]}, {name: b, ports: [{nic: n}]}]
+links: [{a: a, b: s, gbps: 1}, {a: b, b: s, gbps: 1}]
+"""
+
+
+def wait_for(condition):
+    until = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+    return condition()
+
+
+class Host:
+    """One connection to a controller."""
+
+    def __init__(self, address, key, version=VERSION):
+        self.sock = socket.create_connection(address, timeout=PATIENCE)
+        self.said = self.heard = 0
+        hello = self.exactly(40)
+        magic, theirs, nonce = struct.unpack("<II32s", hello)
+        assert (magic, theirs) == (MAGIC, VERSION), hello
+        mine = os.urandom(32)
+        self.sock.sendall(struct.pack("<II32s", MAGIC, version, mine))
+        self.key = hmac.digest(key, b"nccl-ha controller 1\0" + mine + nonce, "sha256")
+
+    def close(self):
+        self.sock.close()
+
+    def exactly(self, length):
+        data = b""
+        while len(data) < length:
+            chunk = self.sock.recv(length - len(data))
+            if not chunk:
+                raise EOFError(f"hung up after {len(data)} of {length} bytes")
+            data += chunk
+        return data
+
+    def code(self, speaker, count, head, text):
+        said = struct.pack("<BBQ", speaker, 0, count) + head + hashlib.sha256(text).digest()
+        return hmac.digest(self.key, said, "sha256")[:16]
+
+    def frame(self, kind, text=b""):
+        head = struct.pack("<IB3x32x", len(text), kind)
+        data = head + self.code(0, self.said, head, text) + text
+        self.said += 1
+        return data
+
+    def say(self, kind, text=b""):
+        self.sock.sendall(self.frame(kind, text))
+
+    def ask(self, group, rank, ranks, port, **more):
+        self.say(ASK, json.dumps({"group": group, "rank": rank, "ranks": ranks, "port": port, **more}).encode())
+        return self
+
+    def hear(self):
+        """Kind, text and secret of the next frame, which is the controller's."""
+        head = self.exactly(56)
+        length, kind, masked, code = struct.unpack("<IB3x32s16s", head)
+        text = self.exactly(length)
+        assert hmac.compare_digest(code, self.code(1, self.heard, head[:40], text)), "this is not the controller's"
+        pad = hmac.digest(self.key, b"nccl-ha mask\0" + struct.pack("<BQ", 1, self.heard), "sha256")
+        self.heard += 1
+        return kind, text.decode(), bytes(one ^ other for one, other in zip(masked, pad))
+
+    def hear_no_more(self):
+        try:
+            return self.sock.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+class Controller(unittest.TestCase):
+    def setUp(self):
+        self.top = tempfile.mkdtemp(prefix="nccl-ha-ctrld.")
+        self.addCleanup(shutil.rmtree, self.top)
+        self.key = os.urandom(32)
+        self.key_file = self.write("key", self.key, 0o400)
+        self.ctrld = None
+        self.addCleanup(self.stop)
+        self.hosts = []
+        self.addCleanup(lambda: [host.close() for host in self.hosts])
+
+    def write(self, name, data, mode=0o644):
+        path = os.path.join(self.top, name)
+        with open(path, "wb") as file:
+            file.write(data if isinstance(data, bytes) else data.encode())
+        os.chmod(path, mode)
+        return path
+
+    def stop(self):
+        if self.ctrld and self.ctrld.poll() is None:
+            self.ctrld.kill()
+        if self.ctrld:
+            self.ctrld.wait()
+            self.ctrld.stdout.close()
+
+    def start(self, topology=CLOS, verdict_ms=60000 * SLACK, lease_ms=60000 * SLACK, errors="errors"):
+        self.errors = os.path.join(self.top, errors)
+        with open(self.errors, "wb") as file:
+            self.ctrld = subprocess.Popen(
+                [CTRLD, "--topology", self.write("net.yaml", topology), "--key-file", self.key_file, "--listen", "127.0.0.1:0",
+                 "--verdict-ms", str(min(verdict_ms, 600000)), "--lease-ms", str(min(lease_ms, 600000))],
+                stdout=subprocess.PIPE, stderr=file, text=True)
+        line = self.ctrld.stdout.readline()
+        self.address = ("127.0.0.1", int(re.fullmatch(r"nccl-ha-ctrld: listening at 127\.0\.0\.1:(\d+)\n", line).group(1)))
+
+    def host(self, key=None, **more):
+        host = Host(self.address, key or self.key, **more)
+        self.hosts.append(host)
+        return host
+
+    def group(self, name, ports="abcd", **more):
+        return [self.host().ask(name, rank, len(ports), port, **more) for rank, port in enumerate(ports)]
+
+    def lines(self):
+        with open(self.errors, encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    def status(self):
+        host = self.host()
+        host.say(STATUS)
+        kind, text, _ = host.hear()
+        self.assertEqual(kind, REPORT)
+        self.hosts.remove(host)
+        host.close()
+        return json.loads(text)
+
+    def is_free(self):
+        status = self.status()
+        return status["groups"] == [] and all((one["groups"], one["bytes"]) == (0, 0) for one in status["switches"])
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.ctrld.pid}/fd"))
+
+    def expect_none(self, hosts, pattern):
+        verdicts = {host.hear()[:2] for host in hosts}
+        self.assertEqual(len(verdicts), 1, verdicts)
+        kind, text = verdicts.pop()
+        self.assertEqual(kind, NONE)
+        self.assertRegex(json.loads(text)["why"], pattern)
+
+    def expect_refused(self, host, said):
+        kind, text, _ = host.hear()
+        self.assertEqual(kind, REFUSED)
+        self.assertIn(said, text)
+        self.assertTrue(host.hear_no_more())
+
+    # ---- one verdict
+
+    def test_all_members_get_the_same_plan_and_key(self):
+        self.start()
+        hosts = self.group("g")
+        heard = [host.hear() for host in hosts]
+        self.assertEqual({kind for kind, _, _ in heard}, {PLAN})
+        self.assertEqual(len({text for _, text, _ in heard}), 1)
+        self.assertEqual(len({key for _, _, key in heard}), 1)
+        self.assertNotEqual(heard[0][2], bytes(32))
+        plan = json.loads(heard[0][1])
+        self.assertEqual((plan["group"], plan["members"]), ("g", ["a/n", "b/n", "c/n", "d/n"]))
+        self.assertEqual([tree["root"] for tree in plan["lanes"] + plan["spares"]], ["l0", "l1", "s0"])
+        self.assertEqual(plan["lanes"][0]["parents"], [4, 4, 5, 5, None, 4, None])
+        self.assertEqual([node["switch"] for node in plan["nodes"]], ["l0", "l1", "s0"])
+        other = [host.hear() for host in self.group("h", "ac")]
+        self.assertNotEqual(other[0][2], heard[0][2])
+        status = self.status()
+        self.assertEqual([(one["group"], one["state"], one["ranks"]) for one in status["groups"]], [("g", "held", 4), ("h", "held", 2)])
+
+    def test_a_member_that_does_not_ask_is_named_to_all_and_to_itself(self):
+        self.start(verdict_ms=1000)
+        hosts = [self.host().ask("g", rank, 4, port) for rank, port in ((0, "a"), (1, "b"), (3, "d"))]
+        # On a machine that takes a second for that it is as many as have not asked.
+        self.expect_none(hosts, "^[1-3] of 4 members have not asked in 1000 ms; the first is member [12]$")
+        self.expect_none([self.host().ask("g", 2, 4, "c")], "have not asked in 1000 ms")
+
+    def test_a_member_that_dies_before_the_verdict_is_named_to_all(self):
+        self.start()
+        hosts = [self.host().ask("g", rank, 4, port) for rank, port in ((0, "a"), (2, "c"), (3, "d"))]
+        hosts.pop(1).close()
+        self.expect_none(hosts, "member 2 has gone")
+        self.assertTrue(wait_for(lambda: self.status()["refusals"] == 1))
+
+    def test_members_that_disagree_get_no_plan_all_of_them(self):
+        self.start()
+        self.expect_none([self.host().ask("g", 0, 4, "a"), self.host().ask("g", 1, 3, "b")], "member 1 says 3 ranks")
+        self.expect_none([self.host().ask("h", 0, 2, "a", label="x"), self.host().ask("h", 1, 2, "b", label="y")], "label 'y'")
+        self.expect_none(self.group("i", "aa"), "two members have the port a/n")
+
+    def test_no_room_is_one_verdict_until_a_group_is_over(self):
+        self.start(STAR)
+        first = self.group("g", "ab")
+        self.assertEqual({host.hear()[0] for host in first}, {PLAN})
+        self.expect_none(self.group("h", "ab"), "no switch that reaches all members has room")
+        first[1].say(LEAVE)  # is not for a member to say
+        first[0].say(LEAVE)
+        self.assertTrue(wait_for(lambda: [one["state"] for one in self.status()["groups"]] == ["refused"]))
+        self.assertEqual({host.hear()[0] for host in self.group("i", "ab")}, {PLAN})
+
+    def test_quotas_are_for_those_who_have_one(self):
+        self.start(CLOS + "quotas: [{label: x, groups: 1}]\n")
+        self.assertEqual({host.hear()[0] for host in self.group("g", label="x")}, {PLAN})
+        self.expect_none(self.group("h", label="x"), "the label x has its 1 groups already")
+        self.expect_none(self.group("i"), "none for the label ''")
+
+    def test_what_has_failed_is_in_no_plan(self):
+        self.start()
+        hosts = self.group("g", gone=["l1", "s0"])
+        self.expect_none(hosts, "reaches all members")
+        plan = json.loads(self.group("h", gone=["s0"])[0].hear()[1])
+        self.assertNotIn("s0", [node["switch"] for node in plan["nodes"]])
+
+    # ---- leases
+
+    def test_a_group_whose_member_0_dies_gives_back_what_it_had(self):
+        self.start(lease_ms=200)
+        for number in range(ENDED):
+            hosts = self.group(f"g{number}", "abcd" if number % 2 else "ad")
+            self.assertEqual({host.hear()[0] for host in hosts}, {PLAN})
+            for host in hosts:
+                host.close()
+                self.hosts.remove(host)
+        self.assertTrue(wait_for(self.is_free))
+        before = self.descriptors()
+        half = [self.host().ask(f"h{number}", 0, 2, "a") for number in range(min(ENDED, 200))]  # die half way
+        for host in half:
+            host.close()
+            self.hosts.remove(host)
+        self.assertTrue(wait_for(lambda: self.status()["refusals"] == len(half)))
+        self.assertTrue(wait_for(lambda: self.descriptors() == before))
+
+    def test_member_0_may_come_back_and_others_need_not_stay(self):
+        self.start()
+        hosts = self.group("g")
+        plan = [host.hear() for host in hosts][0]
+        for host in hosts:
+            host.close()
+            self.hosts.remove(host)
+        self.assertTrue(wait_for(lambda: [one["state"] for one in self.status()["groups"]] == ["orphaned"]))
+        self.expect_refused(self.host().ask("g", 0, 4, "b"), "none of its members")
+        self.expect_refused(self.host().ask("g", 0, 2, "a"), "none of its members")
+        self.assertEqual(self.host().ask("g", 0, 4, "a").hear(), plan)
+        self.assertEqual([one["state"] for one in self.status()["groups"]], ["held"])
+        self.expect_refused(self.host().ask("g", 0, 4, "a"), "there already")
+
+    # ---- strangers
+
+    def test_another_key_is_refused_with_one_line(self):
+        self.start()
+        stranger = self.host(key=os.urandom(32)).ask("g", 0, 2, "a")
+        head = stranger.exactly(56)
+        self.assertEqual(head[4], REFUSED)
+        self.assertIn(b"has another key", stranger.exactly(struct.unpack_from("<I", head)[0]))
+        self.assertTrue(stranger.hear_no_more())
+        self.assertTrue(wait_for(lambda: len(self.lines()) == 1))
+        self.assertRegex(self.lines()[0], r"refused 127\.0\.0\.1:\d+: it has another key")
+        self.assertEqual({host.hear()[0] for host in self.group("g")}, {PLAN})
+        self.assertNotIn(self.key.hex(), "".join(self.lines()))
+
+    def test_what_is_altered_replayed_or_too_long_is_refused(self):
+        self.start()
+        frame = self.host().frame(ASK, b'{"group": "g", "rank": 0, "ranks": 2, "port": "a"}')
+        for at in range(len(frame)):  # each byte
+            if at < 4:
+                continue  # the length: another one is waited for, see the silent
+            host = self.host()
+            bad = bytearray(host.frame(ASK, frame[56:]))
+            bad[at] ^= 1
+            host.sock.sendall(bad)
+            self.assertEqual(host.exactly(56)[4], REFUSED, at)
+            host.close()
+            self.hosts.remove(host)
+        host = self.host()
+        host.sock.sendall(frame)  # of another session
+        self.assertEqual(host.exactly(56)[4], REFUSED)
+        host = self.host()
+        host.frame(STATUS)  # is lost, and the next one is not the next
+        host.say(STATUS)
+        self.expect_refused(host, "another key")
+        twice = self.host()
+        status = twice.frame(STATUS)
+        twice.sock.sendall(status)
+        self.assertEqual(twice.hear()[0], REPORT)
+        twice.sock.sendall(status)
+        self.expect_refused(twice, "another key")
+        host = self.host()
+        host.sock.sendall(struct.pack("<IB3x", 16385, ASK) + bytes(48))
+        self.expect_refused(host, "too long")
+        self.assertTrue(self.is_free())
+
+    def test_another_version_is_told_so(self):
+        self.start()
+        self.expect_refused(self.host(version=2), "the controller speaks version 1, and this is 2")
+        with socket.create_connection(self.address, timeout=PATIENCE) as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: controller\r\n\r\n....")
+            data = b""
+            while chunk := sock.recv(4096):
+                data += chunk
+        self.assertEqual(len(data), 40)
+
+    def test_requests_that_make_no_sense_are_refused_and_told_why(self):
+        self.start()
+        right = {"group": "g", "rank": 0, "ranks": 2, "port": "a"}
+        for wrong, said in (({"rank": 2}, "rank 2 of 2"), ({"rank": -1}, "rank -1"), ({"ranks": 0}, "rank 0 of 0"), ({"port": "l0"}, "l0 is a switch"),
+                            ({"port": "x"}, "the topology has no x"), ({"group": "a b"}, "group and label"), ({"unit": 65}, "a unit has"),
+                            ({"window": 33}, "a window 1 to 32"), ({"gone": "l0"}, "gone is a list"), ({"gone": ["q"]}, "no q"),
+                            ({"more": 1}, "no request"), ({"rank": "0"}, "no request"), ({"group": "g" * 64}, "group and label")):
+            host = self.host()
+            host.say(ASK, json.dumps({**right, **wrong}).encode())
+            self.expect_refused(host, said)
+        for text, said in ((b"", "no JSON"), (b"[" * 9000, "no JSON"), (b"{}", "no request"), (b'{"rank": 1, "rank": 2}', "no JSON"), (b"\xff", "no JSON")):
+            host = self.host()
+            host.say(ASK, text)
+            self.expect_refused(host, said)
+        host = self.host()
+        host.say(99)
+        self.expect_refused(host, "a host does not say this")
+        self.assertTrue(self.is_free())
+
+    def test_a_crowd_of_silent_strangers_keeps_nobody_out_and_is_shown_out(self):
+        self.start()
+        held = self.group("g", "ac")
+        self.assertEqual({host.hear()[0] for host in held}, {PLAN})
+        crowd = [socket.create_connection(self.address, timeout=PATIENCE) for _ in range(600)]
+        self.assertEqual({host.hear()[0] for host in self.group("h")}, {PLAN})
+        for sock in crowd:
+            while sock.recv(4096):
+                pass
+            sock.close()
+        status = self.status()
+        self.assertGreaterEqual(status["crowded_out_connections"], 600 - 256)
+        self.assertEqual([one["state"] for one in status["groups"]], ["held", "held"])
+
+    def test_who_asks_on_and_does_not_read_is_shown_out(self):
+        self.start()
+        host = self.host()
+        host.sock.settimeout(0.2)
+        try:
+            while True:
+                host.say(STATUS)
+        except OSError:
+            pass
+        self.assertTrue(wait_for(lambda: self.status()["connections"] == 1))
+
+    # ---- the program
+
+    def run_ctrld(self, *words):
+        return subprocess.run([CTRLD, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+    def test_check_prints_the_plan_or_the_place_of_the_mistake(self):
+        good, bad = self.write("good.yaml", CLOS), self.write("bad.yaml", CLOS.replace("b: s1, gbps: 400", "b: s2, gbps: 400"))
+        done = self.run_ctrld("--check", good)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(json.loads(done.stdout)["groups"][0]["lanes"][0]["root"], "l0")
+        done = self.run_ctrld("--check", good, "b", "a/n")
+        self.assertEqual(json.loads(done.stdout)["groups"][0]["members"], ["b/n", "a/n"])
+        done = self.run_ctrld("--check", bad)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(done.stderr, f"{bad}:14:3: there is no switch, host or port s2; add it, or correct the name\n")
+        apart = self.write("apart.yaml", CLOS.replace("- {a: d, b: l1, gbps: 100}\n", ""))
+        done = self.run_ctrld("--check", apart)
+        self.assertEqual((done.returncode, done.stderr), (1, f"{apart}:7:21: d/n has no link\n"))
+        self.assertIn("not d/n", json.loads(done.stdout)["groups"][0]["none"])
+        self.assertEqual(self.run_ctrld("--check", good, "a", "x").returncode, 2)
+        self.assertIn("No such file", self.run_ctrld("--check", good + "x").stderr)
+
+    def test_a_wrong_call_is_told_what_is_wrong(self):
+        net = self.write("net.yaml", CLOS)
+        for words in ((), ("--topology", net), ("--topology", net, "--key-file", self.key_file), ("--check", net, "--topology", net), ("status",),
+                      ("--topology", net, "--key-file", self.key_file, "--listen", "127.0.0.1:0", "more"), ("--lease-ms", "0", "--check", net)):
+            done = self.run_ctrld(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+        os.chmod(self.key_file, 0o644)
+        done = self.run_ctrld("--topology", net, "--key-file", self.key_file, "--listen", "127.0.0.1:0")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"no job key from --key-file=.*: its mode is 0644")
+        os.chmod(self.key_file, 0o400)
+        done = self.run_ctrld("--topology", net, "--key-file", self.key_file, "--listen", "192.0.2.1:1")
+        self.assertEqual((done.returncode, "cannot listen at 192.0.2.1:1" in done.stderr), (1, True))
+
+    def test_status_asks_a_controller_and_says_what_is_in_the_way(self):
+        self.start()
+        at = "127.0.0.1:%d" % self.address[1]
+        done = self.run_ctrld("status", "--connect", at, "--key-file", self.key_file)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(len(json.loads(done.stdout)["switches"]), 4)
+        done = self.run_ctrld("status", "--connect", at, "--key-file", self.write("other", os.urandom(32), 0o400))
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("has another key", done.stderr)
+        self.ctrld.send_signal(signal.SIGTERM)
+        self.assertEqual(self.ctrld.wait(PATIENCE), 0)
+        done = self.run_ctrld("status", "--connect", at, "--key-file", self.key_file)
+        self.assertEqual((done.returncode, "no controller answers" in done.stderr), (1, True))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups of nccl-ha-ctrld by hand: time is a number, and answers are counted. */
+#include "../unit/cmocka_all.h"
+
+#include "tools/nccl-ha-ctrld/groups.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define S 1000000000ull
+
+static const char fabric[] =
+    "version: 1\nswitches: [{name: s, capacity: {groups: 2}}]\n"
+    "hosts: [{name: a, ports: [{nic: n}]}, {name: b, ports: [{nic: n}]}, {name: c, ports: [{nic: "
+    "n}]}]\n"
+    "links: [{a: a, b: s, gbps: 1}, {a: b, b: s, gbps: 1}, {a: c, b: s, gbps: 1}]\n";
+
+/* What each member heard last. */
+struct heard {
+	struct nc_member member;
+	unsigned plans, nones;
+	char text[1024];
+	uint8_t key[HA_CTRL_SECRET_BYTES];
+};
+
+static struct nc_topology topology;
+static struct nc_groups groups;
+static struct heard hosts[8];
+static char why[256];
+
+static void answer(void *arg, struct nc_member *member, struct nc_text *text, const uint8_t *key)
+{
+	struct heard *h = ha_container_of(member, struct heard, member);
+
+	(void)arg;
+	assert_true(text->users >= 1);
+	snprintf(h->text, sizeof(h->text), "%.*s", (int)text->length, text->bytes);
+	h->plans += key != NULL;
+	h->nones += key == NULL;
+	if (key)
+		memcpy(h->key, key, sizeof(h->key));
+}
+
+static int setup(void **state)
+{
+	struct nc_fault fault;
+
+	(void)state;
+	memset(hosts, 0, sizeof(hosts));
+	if (!nc_topology_read(&topology, fabric, strlen(fabric), &fault))
+		return -1;
+	groups = (struct nc_groups){.verdict_ns = 10 * S, .lease_ns = 2 * S, .answer = answer};
+	return nc_groups_begin(&groups, &topology) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	nc_groups_end(&groups);
+	nc_topology_free(&topology);
+	return 0;
+}
+
+static bool ask(struct heard *host, const char *group, unsigned rank, unsigned ranks, uint64_t at)
+{
+	struct nc_ask what = {.rank = rank, .ranks = ranks, .port = rank, .window_bytes = 1 << 20};
+
+	snprintf(what.group, sizeof(what.group), "%s", group);
+	return nc_groups_ask(&groups, &host->member, &what, at, why, sizeof(why));
+}
+
+static void make(struct heard *first, const char *group, uint64_t at)
+{
+	for (unsigned rank = 0; rank < 3; rank++)
+		assert_true(ask(&first[rank], group, rank, 3, at));
+	for (unsigned rank = 0; rank < 3; rank++)
+		assert_int_equal(first[rank].plans, 1);
+}
+
+static void the_last_member_brings_the_plan_to_all(void **state)
+{
+	(void)state;
+	assert_true(ask(&hosts[2], "g", 2, 3, 1));
+	assert_true(ask(&hosts[0], "g", 0, 3, 2));
+	assert_int_equal(hosts[0].plans + hosts[2].plans, 0);
+	assert_true(ask(&hosts[1], "g", 1, 3, 3));
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(hosts[i].plans, 1);
+		assert_string_equal(hosts[i].text, hosts[0].text);
+		assert_memory_equal(hosts[i].key, hosts[0].key, sizeof(hosts[0].key));
+	}
+	assert_non_null(strstr(hosts[0].text, "[\"a/n\",\"b/n\",\"c/n\"]"));
+	assert_int_equal(groups.use.switches[0].groups, 1);
+}
+
+/* Not a nanosecond before the limit. */
+static void the_time_limit_is_counted_from_the_first_member(void **state)
+{
+	(void)state;
+	assert_true(ask(&hosts[1], "g", 1, 3, 5));
+	assert_true(ask(&hosts[2], "g", 2, 3, 9 * S));
+	assert_int_equal(nc_groups_tick(&groups, 10 * S + 4), 10 * S + 5);
+	assert_int_equal(hosts[1].nones, 0);
+	nc_groups_tick(&groups, 10 * S + 5);
+	assert_int_equal(hosts[1].nones, 1);
+	assert_int_equal(hosts[2].nones, 1);
+	assert_non_null(strstr(hosts[1].text, "1 of 3 members have not asked in 10000 ms; the "
+					      "first is member 0"));
+	/* Who comes late hears the same. */
+	assert_true(ask(&hosts[0], "g", 0, 3, 11 * S));
+	assert_string_equal(hosts[0].text, hosts[1].text);
+	assert_null(hosts[0].member.group);
+}
+
+static void a_verdict_without_a_plan_is_forgotten_in_the_end(void **state)
+{
+	uint64_t kept;
+
+	(void)state;
+	assert_true(ask(&hosts[1], "g", 1, 3, 1));
+	nc_groups_lost(&groups, &hosts[1].member, 2);
+	kept = nc_groups_tick(&groups, 3);
+	assert_int_equal(kept, 2 + NC_LATE_NS);
+	assert_int_equal(groups.n, 1);
+	assert_int_equal(nc_groups_tick(&groups, kept), 0);
+	assert_int_equal(groups.n, 0);
+	make(&hosts[3], "g", kept);
+}
+
+static void a_lease_ends_unless_member_0_is_back_in_time(void **state)
+{
+	char plan[sizeof(hosts[0].text)];
+
+	(void)state;
+	make(hosts, "g", 1);
+	memcpy(plan, hosts[0].text, sizeof(plan));
+	assert_int_equal(nc_groups_tick(&groups, 100 * S), 0);
+	nc_groups_lost(&groups, &hosts[1].member, 100 * S);
+	assert_int_equal(nc_groups_tick(&groups, 200 * S), 0);
+	nc_groups_lost(&groups, &hosts[0].member, 200 * S);
+	assert_int_equal(nc_groups_tick(&groups, 201 * S), 202 * S);
+	assert_true(ask(&hosts[4], "g", 0, 3, 202 * S));
+	assert_string_equal(hosts[4].text, plan);
+	assert_memory_equal(hosts[4].key, hosts[0].key, sizeof(hosts[0].key));
+	assert_int_equal(nc_groups_tick(&groups, 300 * S), 0);
+	assert_int_equal(groups.use.switches[0].groups, 1);
+	nc_groups_lost(&groups, &hosts[4].member, 300 * S);
+	nc_groups_tick(&groups, 302 * S);
+	assert_int_equal(groups.n, 0);
+	assert_int_equal(groups.use.switches[0].groups, 0);
+	assert_int_equal(groups.use.switches[0].bytes, 0);
+	assert_null(hosts[2].member.group); /* who is still there is in no group */
+}
+
+static void only_member_0_says_that_a_group_is_over(void **state)
+{
+	(void)state;
+	make(hosts, "g", 1);
+	nc_groups_leave(&groups, &hosts[1].member, 2);
+	assert_int_equal(groups.use.switches[0].groups, 1);
+	nc_groups_leave(&groups, &hosts[0].member, 3);
+	assert_int_equal(groups.n, 0);
+	assert_int_equal(groups.use.switches[0].groups, 0);
+	/* One that is still gathering has its verdict by it. */
+	assert_true(ask(&hosts[3], "h", 0, 3, 4));
+	assert_true(ask(&hosts[4], "h", 1, 3, 4));
+	nc_groups_leave(&groups, &hosts[3].member, 5);
+	assert_int_equal(hosts[4].nones, 1);
+	assert_non_null(strstr(hosts[4].text, "member 0 has left"));
+}
+
+static void a_rank_is_taken_once(void **state)
+{
+	(void)state;
+	assert_true(ask(&hosts[0], "g", 0, 3, 1));
+	assert_false(ask(&hosts[1], "g", 0, 3, 2));
+	assert_string_equal(why, "member 0 of group g is there already");
+	assert_int_equal(hosts[0].nones, 0);
+	/* That one took nobody's place. */
+	assert_true(ask(&hosts[1], "g", 1, 3, 3));
+	assert_true(ask(&hosts[2], "g", 2, 3, 3));
+	assert_int_equal(hosts[0].plans, 1);
+}
+
+static void verdicts_for_who_comes_late_make_room_for_groups(void **state)
+{
+	struct heard *many = calloc(NC_GROUPS + 1, sizeof(*many));
+	char name[16];
+
+	(void)state;
+	for (unsigned i = 0; i < NC_GROUPS; i++) {
+		snprintf(name, sizeof(name), "g%u", i);
+		assert_true(ask(&many[i], name, 1, 2, 1));
+	}
+	assert_false(ask(&many[NC_GROUPS], "more", 0, 2, 1));
+	assert_string_equal(why, "the controller has 4096 groups and no room for more");
+	nc_groups_lost(&groups, &many[7].member, 2);
+	assert_true(ask(&many[NC_GROUPS], "more", 0, 2, 3));
+	assert_int_equal(groups.n, NC_GROUPS);
+	nc_groups_end(&groups);
+	assert_true(nc_groups_begin(&groups, &topology));
+	free(many);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(the_last_member_brings_the_plan_to_all),
+	    TEST(the_time_limit_is_counted_from_the_first_member),
+	    TEST(a_verdict_without_a_plan_is_forgotten_in_the_end),
+	    TEST(a_lease_ends_unless_member_0_is_back_in_time),
+	    TEST(only_member_0_says_that_a_group_is_over),
+	    TEST(a_rank_is_taken_once),
+	    TEST(verdicts_for_who_comes_late_make_room_for_groups),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
