@@ -80,6 +80,7 @@ typedef ncclResult_t (*ncclProfilerCallback_t)(void **eHandle, int type, void *p
 typedef enum {
 	NCCL_NET_DEVICE_HOST = 0,
 	NCCL_NET_DEVICE_UNPACK = 1,
+	NCCL_NET_DEVICE_GIN_PROXY = 2, /* of a GIN plugin's properties: nccl_gin.h */
 } ncclNetDeviceType;
 
 #define NCCL_NET_DEVICE_INVALID_VERSION 0x0

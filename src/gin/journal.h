@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sender's journal of a stream: which operations may be posted, which requests are complete,
+ * and what is written again when a path has failed.
+ *
+ * Knows no network and no memory: the caller keeps what the operations are, by number modulo
+ * HA_GIN_WINDOW, posts them and says what has happened. What cannot be is refused and changes
+ * nothing. One thread at a time.
+ */
+#ifndef HA_GIN_JOURNAL_H
+#define HA_GIN_JOURNAL_H
+
+#include "gin/stream.h"
+
+#include <stdbool.h>
+
+enum ha_gin_resume {
+	HA_GIN_RESUMED,
+	HA_GIN_UNFENCED,    /* our end of the old path may still read memory: not yet */
+	HA_GIN_LOST,	    /* a request is complete that the receiver has not: the stream's end */
+	HA_GIN_CONTRADICTS, /* what the sender knows: a bug, or a lie */
+};
+
+struct ha_gin_journal {
+	enum ha_gin_end end;
+	bool is_e2e; /* requests complete when applied, not when acknowledged */
+	uint32_t epoch;
+	unsigned int room;     /* rows of the receiver, 1 to HA_GIN_WINDOW */
+	uint64_t issued;       /* operations that were asked for */
+	uint64_t posted;       /* ... of them written in this epoch, or settled before it */
+	uint64_t acknowledged; /* ... by hardware, or by a verdict */
+	uint64_t applied;      /* ... as far as the receiver has said */
+};
+
+/* Epoch 0, up; room as the receiver has it. */
+void ha_gin_journal_init(struct ha_gin_journal *journal, unsigned int room, bool is_e2e);
+
+/* All requests below are complete: their memory is the program's again. */
+static inline uint64_t ha_gin_completed(const struct ha_gin_journal *journal)
+{
+	return journal->is_e2e ? journal->applied : journal->acknowledged;
+}
+
+/* One operation more is asked for; its number. False: HA_GIN_WINDOW of them are not complete. */
+bool ha_gin_issue(struct ha_gin_journal *journal, uint64_t *number);
+
+/* The operation that is to be posted now, which counts as posted whatever becomes of it. False:
+ * there is none, or the receiver has no room, or the path is being fenced. */
+bool ha_gin_post(struct ha_gin_journal *journal, uint64_t *number);
+
+/* The hardware says that this operation, and so all before it, has arrived. False: it is of another
+ * epoch, or comes after the fence was confirmed, and counts for nothing. */
+bool ha_gin_acknowledge(struct ha_gin_journal *journal, uint32_t epoch, uint64_t number);
+
+/* The receiver says how many operations it has applied. False: of another epoch, or impossible, or
+ * the path is being fenced: its verdict will say it. */
+bool ha_gin_hear_applied(struct ha_gin_journal *journal, uint32_t epoch, uint64_t applied);
+
+/* Our end's fence is ordered; is confirmed. */
+void ha_gin_journal_fence(struct ha_gin_journal *journal);
+void ha_gin_journal_fenced(struct ha_gin_journal *journal);
+
+/* The receiver has fenced its end too, has said this, and the stream goes on in that epoch: what it
+ * has not counted is posted again. */
+enum ha_gin_resume ha_gin_journal_resume(struct ha_gin_journal *journal, uint32_t epoch,
+					 const struct ha_gin_verdict *verdict);
+
+#endif
