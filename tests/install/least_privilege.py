@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What we ship to run has no right that it does not need: the image, the Pod of docs/operations.md, the unit."""
+"""What we ship to run has no right that it does not need: the images, the Pod of docs/operations.md, the DaemonSet, the unit."""
 import os
 import re
 import shutil
@@ -74,14 +74,76 @@ def the_pods_example_has_only_what_it_needs():
         need(pod["securityContext"]["runAsUser"] > 0, "the Pod runs as root")
         need(pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, "no filter for system calls")
         need(pod.get("automountServiceAccountToken") is False, "the Pod gets a token of the cluster")
-        need(not any("hostPath" in volume for volume in pod["volumes"]), "the Pod writes into the host")
+        of_host = {volume["name"] for volume in pod["volumes"] if "hostPath" in volume}
         for container in pod["containers"] + pod.get("initContainers", []):
+            writes = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+            need(not of_host & writes, "the Pod writes into the host")
             context = container["securityContext"]
             need(context["allowPrivilegeEscalation"] is False, "programs may gain rights")
             need(context["capabilities"]["drop"] == ["ALL"], "capabilities stay")
             need(context["capabilities"].get("add", []) in ([], ["IPC_LOCK"]), "capabilities that are not needed")
         env = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
         need(env["HA_NCCL_CONTROL"] == "0", "orders are taken")
+
+
+def the_jobs_that_mount_the_plugin_are_told_where_it_is():
+    """By an init container of their own, or of the host."""
+    told = [job["spec"]["template"]["spec"] for job in jobs_of_the_examples()]
+    told = [pod for pod in told if any(volume["name"] == "nccl-ha" for volume in pod["volumes"])]
+    need(len(told) == 2, "not two ways to mount it")
+    for pod in told:
+        worker = pod["containers"][0]
+        env = {entry["name"]: entry.get("value") for entry in worker["env"]}
+        mount = next(mount for mount in worker["volumeMounts"] if mount["name"] == "nccl-ha")
+        need(mount["readOnly"] is True, "the job may change it")
+        need(env["NCCL_NET_PLUGIN"] == mount["mountPath"] + "/current/libnccl-net-ha.so", f"it looks in {env['NCCL_NET_PLUGIN']}")
+        volume = next(volume for volume in pod["volumes"] if volume["name"] == "nccl-ha")
+        if "hostPath" in volume:
+            need(volume["hostPath"]["path"] == hosts_folder(), "the DaemonSet has it elsewhere")
+            continue
+        init = next(container for container in pod["initContainers"] if container["name"] == "nccl-ha")
+        need(init["command"] == ["nccl-ha-install", mount["mountPath"]], "it is installed elsewhere")
+        need([mount["mountPath"]] == [each["mountPath"] for each in init["volumeMounts"]], "it is installed into nothing that lasts")
+
+
+def daemonset():
+    documents = list(yaml.safe_load_all(read("docs", "container", "daemonset.yaml")))
+    need([document["kind"] for document in documents] == ["Namespace", "DaemonSet"], "docs/container/daemonset.yaml has other things in it")
+    need(documents[1]["metadata"]["namespace"] == documents[0]["metadata"]["name"], "it is in another namespace")
+    return documents[1]["spec"]
+
+
+def hosts_folder():
+    (volume,) = daemonset()["template"]["spec"]["volumes"]
+    return volume["hostPath"]["path"]
+
+
+def the_daemonset_is_root_for_one_folder_while_it_installs_and_nobody_with_nothing_afterwards():
+    spec = daemonset()
+    pod = spec["template"]["spec"]
+    need(spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items(), "it does not know its Pods")
+    need(pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, "no filter for system calls")
+    need(pod.get("automountServiceAccountToken") is False, "the Pod gets a token of the cluster")
+    need(not any(pod.get(name) for name in ("hostNetwork", "hostPID", "hostIPC")), "it is in name spaces of the host")
+    (install,), (stays,) = pod["initContainers"], pod["containers"]
+    for container in install, stays:
+        context = container["securityContext"]
+        need(context["allowPrivilegeEscalation"] is False, "programs may gain rights")
+        need(context["readOnlyRootFilesystem"] is True, "its own files may be changed")
+        need(context["capabilities"] == {"drop": ["ALL"]}, "capabilities stay")
+        need("privileged" not in context, "it may be privileged")
+        need(not container.get("ports"), "it listens")
+    need(install["command"] == ["nccl-ha-install", install["volumeMounts"][0]["mountPath"]], "it is installed elsewhere")
+    need(install["volumeMounts"] == [{"name": pod["volumes"][0]["name"], "mountPath": hosts_folder()}], "more is mounted, or elsewhere")
+    need(stays["securityContext"]["runAsNonRoot"] is True and stays["securityContext"]["runAsUser"] > 0, "it stays root")
+    need("volumeMounts" not in stays, "something is mounted in what stays")
+    need(install["image"] == stays["image"], "two images")
+
+
+def the_installers_image_ends_as_nobody_and_runs_nothing_to_be_built():
+    lines = [line for line in read("scripts", "packaging", "image", "Dockerfile").splitlines() if line.strip() and not line.startswith("#")]
+    need([line.split()[0] for line in lines] == ["ARG", "FROM", "COPY", "COPY", "USER", "CMD"], "something is run, or done after USER")
+    need(lines[-2] == "USER 65534:65534", f"the image ends as {lines[-2]}")
 
 
 def kubelets_folder(path, key):
@@ -144,7 +206,10 @@ def a_unit_has_one_right_and_systemd_calls_it_well_protected(name_of_unit, progr
 
 the_image_ends_as_another_user_than_root_and_without_the_simulator()
 the_pods_example_has_only_what_it_needs()
+the_jobs_that_mount_the_plugin_are_told_where_it_is()
+the_daemonset_is_root_for_one_folder_while_it_installs_and_nobody_with_nothing_afterwards()
+the_installers_image_ends_as_nobody_and_runs_nothing_to_be_built()
 the_pods_key_is_copied_from_the_secrets_links_to_a_file_that_the_plugin_takes()
 a_unit_has_one_right_and_systemd_calls_it_well_protected("nccl-ha-metrics.service", "nccl-ha")
 a_unit_has_one_right_and_systemd_calls_it_well_protected("nccl-ha-ctrld.service", "nccl-ha-ctrld")
-print("image, Pod and unit have what they need")
+print("images, Pods and units have what they need")
