@@ -13,13 +13,16 @@
 
 #include <stdlib.h>
 
-/* HA_TEST_FILTER=name, or a pattern, runs these tests of a program only. */
+/* HA_TEST_FILTER=name, or a pattern, runs these tests of a program only, HA_TEST_SKIP all others.
+ */
 __attribute__((constructor)) static void ha_select_tests(void)
 {
-	const char *filter = getenv("HA_TEST_FILTER");
+	const char *filter = getenv("HA_TEST_FILTER"), *skip = getenv("HA_TEST_SKIP");
 
 	if (filter)
 		cmocka_set_test_filter(filter);
+	if (skip)
+		cmocka_set_skip_filter(skip);
 }
 
 #endif
