@@ -287,11 +287,12 @@ preset_dir() {
 preset_args() {
 	case $1 in
 	release) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo" ;;
-	debug) echo "-DCMAKE_BUILD_TYPE=Debug" ;;
-	asan) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_SANITIZE=address,undefined" ;;
-	tsan) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_SANITIZE=thread" ;;
+	debug) echo "-DCMAKE_BUILD_TYPE=Debug -DHA_INVARIANTS=ON" ;;
+	explore) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_INVARIANTS=ON" ;;
+	asan) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_SANITIZE=address,undefined -DHA_INVARIANTS=ON" ;;
+	tsan) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_SANITIZE=thread -DHA_INVARIANTS=ON" ;;
 	clang) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER=$(clang_name)" ;;
-	fuzz) echo "$(preset_args clang) -DHA_SANITIZE=address,undefined -DHA_LIBFUZZER=ON" ;;
+	fuzz) echo "$(preset_args clang) -DHA_SANITIZE=address,undefined -DHA_INVARIANTS=ON -DHA_LIBFUZZER=ON" ;;
 	*) die "no preset is called $1" ;;
 	esac
 }

@@ -2,6 +2,7 @@
 #include "failover/fsm.h"
 
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "base/usdt.h"
 #include "failover/engine.h"
@@ -38,6 +39,29 @@ void ha_say(struct ha_comm *comm, uint32_t what)
 	ha_progress_call(comm->inst->progress, &comm->poller);
 }
 
+/* What may come after what. An end that has given up or was told that the peer closed moves no
+ * more. */
+static bool may_follow(const struct ha_comm *comm, enum ha_failover_state before,
+		       enum ha_failover_state state)
+{
+	switch (state) {
+	case HA_FO_ACTIVE:
+		return before == (comm->is_send ? HA_FO_FENCED : HA_FO_FENCING);
+	case HA_FO_SUSPECTED:
+		return comm->is_send && before == HA_FO_ACTIVE;
+	case HA_FO_FENCED:
+		return comm->is_send && before <= HA_FO_FENCED;
+	case HA_FO_FENCING:
+		return !comm->is_send && before == HA_FO_ACTIVE;
+	case HA_FO_LATCHED:
+		return before != HA_FO_LATCHED;
+	case HA_FO_CLOSED:
+		return before != HA_FO_LATCHED && before != HA_FO_CLOSED;
+	default:
+		return false;
+	}
+}
+
 /* The only writer of the state. */
 static void change_state(struct ha_comm *comm, enum ha_failover_state state)
 {
@@ -47,6 +71,7 @@ static void change_state(struct ha_comm *comm, enum ha_failover_state state)
 		 ha_failover_state_name(fo->state), ha_failover_state_name(state), fo->epoch);
 	HA_USDT5(connection_state, ha_comm_number(comm), (int)comm->is_send,
 		 ha_failover_state_name(fo->state), ha_failover_state_name(state), fo->epoch);
+	HA_INVARIANT(may_follow(comm, (enum ha_failover_state)fo->state, state));
 	fo->state = (uint8_t)state;
 }
 
@@ -127,6 +152,8 @@ static void new_epoch(struct ha_comm *comm, enum ha_reason reason)
 {
 	struct ha_failover *fo = comm->failover;
 
+	HA_INVARIANT(!comm->is_send && fo->state == HA_FO_ACTIVE);
+	HA_INVARIANT(fo->epoch == ha_comm_epoch(comm));
 	ha_switchover_begin(comm, reason);
 	ha_standby_left(comm);
 	ha_path_select_begin(comm, reason);
@@ -183,6 +210,11 @@ static void take_path(struct ha_comm *comm, uint8_t p)
 {
 	const struct ha_failover *fo = comm->failover;
 
+	HA_INVARIANT(fo->epoch > ha_comm_epoch(comm));
+	HA_INVARIANT(ha_path_ready(comm->paths[p]));
+	HA_INVARIANT(comm->paths[p]->generation > fo->slots[p].want_gen);
+	HA_INVARIANT(!comm->paths[p]->carried ||
+		     comm->paths[p]->generation == fo->slots[p].newest_gen);
 	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
 	ha_comm_use_path(comm, p);
 	HA_USDT5(failover_resume, ha_comm_number(comm), (int)comm->is_send, fo->epoch, (int)p,
@@ -193,6 +225,10 @@ static void resume_on(struct ha_comm *comm, unsigned p)
 {
 	struct ha_failover *fo = comm->failover;
 
+	HA_INVARIANT(!comm->is_send && fo->state == HA_FO_FENCING);
+	HA_INVARIANT(ha_slots_agreed(comm) && !ha_slots_wait(comm));
+	HA_INVARIANT(ha_slot_is_up(&fo->slots[p]));
+	HA_INVARIANT(ha_window_below(&fo->peer_window, comm->recv->next_seq));
 	take_path(comm, (uint8_t)p);
 	fo->asked.messages = comm->recv->next_seq - comm->recv->done.base -
 			     (uint64_t)__builtin_popcountll(comm->recv->done.bits);
@@ -277,6 +313,7 @@ static void s_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_failover *fo = comm->failover;
 
+	HA_INVARIANT(comm->is_send && fo->state == HA_FO_ACTIVE);
 	ha_switchover_begin(comm, o->reason);
 	fo->suspect_path = comm->active;
 	fo->suspect_gen = ha_active_generation(comm);
@@ -305,6 +342,8 @@ static void s_try_resume(struct ha_comm *comm)
 	path = comm->paths[r->path];
 	if (!ha_path_ready(path) || path->generation != r->generation)
 		return;
+	HA_INVARIANT(comm->is_send && ha_slots_stopped(comm));
+	HA_INVARIANT(r->generation == fo->slots[r->path].newest_gen);
 	take_path(comm, r->path);
 	ha_slots_peer_goes_on(comm);
 	enter(comm, HA_FO_ACTIVE);
@@ -546,6 +585,7 @@ void ha_fsm_step(struct ha_comm *comm, const struct ha_fsm_event *o)
 			     "the failover protocol is broken: a step inside another one");
 		return;
 	}
+	HA_INVARIANT(o->on < HA_ON_END);
 	fo->stepping = true;
 	(handle ? handle : impossible)(comm, o);
 	fo->stepping = false;

@@ -2,6 +2,7 @@
 #include "failover/path_build.h"
 
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "failover/engine.h"
 #include "failover/port_pair.h"
@@ -114,6 +115,11 @@ bool ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, u
 					  .generation = generation,
 					  .nqps = fo->nqps};
 
+	HA_INVARIANT(slot->state == HA_SLOT_EMPTY);
+	HA_INVARIANT(!slot->opening && !slot->yielded && !comm->paths[p]);
+	HA_INVARIANT(generation > slot->want_gen && generation >= slot->newest_gen);
+	HA_INVARIANT(comm->is_send || slot->fenced_gen >= slot->want_gen);
+	HA_INVARIANT(port < fo->noffers);
 	slot->newest_gen = generation;
 	slot->port = (uint8_t)port;
 	slot->peer_port = (uint8_t)peer_port;
@@ -174,6 +180,8 @@ static void opened(struct ha_comm *comm, unsigned p)
 	struct ha_slot *slot = &comm->failover->slots[p];
 	struct ha_path *path = slot->opening;
 
+	HA_INVARIANT(path->generation == slot->newest_gen);
+	HA_INVARIANT(!comm->paths[p]);
 	slot->opening = NULL;
 	comm->paths[p] = path;
 	if (!comm->is_send)

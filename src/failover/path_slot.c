@@ -2,6 +2,7 @@
 #include "failover/path_slot.h"
 
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "base/usdt.h"
 #include "failover/engine.h"
@@ -194,6 +195,8 @@ void ha_slot_on(struct ha_comm *comm, unsigned p, enum ha_slot_event event)
 		HA_USDT5(path_health, ha_comm_number(comm), (int)comm->is_send, p, before,
 			 ha_slot_state_name(step.next));
 	}
+	HA_INVARIANT(p < HA_MAX_PATHS && event < HA_SLOT_EVENT_COUNT);
+	HA_INVARIANT(step.next != HA_SLOT_REBUILDING || !comm->is_send);
 	slot->state = step.next;
 	act(comm, p, step.action, before, ha_slot_event_name(event));
 }
@@ -215,6 +218,8 @@ bool ha_is_active(const struct ha_comm *comm, unsigned p)
 /* Out of use, to be closed when there is time. */
 static void retire(struct ha_comm *comm, struct ha_path *path)
 {
+	HA_INVARIANT(ha_path_stopped(path) && !path->next_retired);
+	HA_INVARIANT(path != comm->clear && path != comm->paths[path->index]);
 	path->next_retired = comm->failover->retired;
 	comm->failover->retired = path;
 }
@@ -319,6 +324,7 @@ static bool yield(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	struct ha_path *path = comm->paths[p];
 	enum ha_fence fence;
 
+	HA_INVARIANT(comm->is_send);
 	if (slot->fenced_gen >= slot->want_gen)
 		return false;
 	if (slot->yielded) { /* what is ordered since has nothing that could carry it */
@@ -465,6 +471,7 @@ bool ha_slots_drain(struct ha_comm *comm, uint64_t now_ns)
 		case HA_FENCE_DONE:
 			comm->paths[p] = NULL;
 			retire(comm, path);
+			HA_INVARIANT(!slot->opening && !slot->yielded);
 			slot->fenced_gen = slot->want_gen;
 			HA_USDT4(failover_fence, ha_comm_number(comm), (int)comm->is_send, p,
 				 slot->fenced_gen);

@@ -2,6 +2,7 @@
 #include "failover/standby.h"
 
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "device/rank.h"
 #include "failover/engine.h"
@@ -277,6 +278,7 @@ void ha_standby_opened(struct ha_comm *comm, unsigned p)
 	struct ha_failover *fo = comm->failover;
 	uint64_t now_ns = ha_now_ns();
 
+	HA_INVARIANT(!comm->is_send);
 	ha_slot_on(comm, p, HA_SLOT_ON_OPENED);
 	fo->slots[p].deadline_ns = now_ns + ANSWER_MS * HA_NS_PER_MS;
 	fo->standby->say_interval_ms[p] = SAY_AGAIN_MS;
@@ -405,6 +407,7 @@ static void give_back_surplus(struct ha_comm *comm, uint64_t now_ns)
 
 	if (p < 0 || fo->slots[best].up_ns == 0 || now_ns < fo->slots[best].up_ns + SURPLUS_NS)
 		return;
+	HA_INVARIANT(p != best);
 	HA_TRACE(1, "connection %s: path %d.%u is given back: path %d.%u is in its place",
 		 comm->name, p, fo->slots[p].newest_gen, best, fo->slots[best].newest_gen);
 	ha_slot_fence(comm, (unsigned)p, fo->slots[p].newest_gen);
@@ -523,6 +526,7 @@ static void came_up(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	struct ha_slot *slot = &fo->slots[p];
 	struct ha_event event = ha_event_init(HA_EVENT_RECOVERY, HA_REASON_NONE);
 
+	HA_INVARIANT(ha_slot_is_up(slot) && comm->paths[p]);
 	slot->up_ns = now_ns;
 	*backoff_of(comm, ha_pair_of(slot)) = (struct backoff){0};
 	if (standby->left_ns != 0 && ha_pair_shared(standby->left, ha_pair_of(slot)) == 2) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands and their threads, of one NIC: see command.h. */
 #include "progress/command.h"
+#include "base/invariant.h"
 
 #include "base/log.h"
 #include "base/thread.h"
@@ -103,6 +104,8 @@ static void give_back(struct ha_commands *commands, struct ha_command *command)
 {
 	struct ha_poller *owner = command->owner;
 
+	HA_INVARIANT(atomic_load(&command->state) == HA_COMMAND_RUNNING);
+	HA_INVARIANT(!command->left);
 	atomic_store_explicit(&command->state, HA_COMMAND_DONE, memory_order_release);
 	ha_progress_call(commands->progress, owner);
 }
@@ -112,6 +115,9 @@ static void run_one(struct ha_commands *commands, struct ha_command *command, un
 {
 	struct run *run = &commands->runs[i];
 
+	HA_INVARIANT(!run->busy);
+	HA_INVARIANT(atomic_load(&command->state) == HA_COMMAND_WAITING);
+	HA_INVARIANT(!run_of_key(commands, command->key));
 	ha_list_remove(&command->link);
 	atomic_store(&command->state, HA_COMMAND_RUNNING);
 	*run = (struct run){.busy = true,
@@ -207,6 +213,9 @@ static void run_in_no_time(struct ha_commands *commands, struct run *run,
 {
 	uint64_t took_ns;
 
+	HA_INVARIANT(!run->busy);
+	HA_INVARIANT(atomic_load(&command->state) == HA_COMMAND_WAITING);
+	HA_INVARIANT(!run_of_key(commands, command->key));
 	ha_list_remove(&command->link);
 	atomic_store(&command->state, HA_COMMAND_RUNNING);
 	*run = (struct run){.busy = true,

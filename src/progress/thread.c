@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fork_guard.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "progress/command.h"
@@ -175,6 +176,10 @@ static void visit(struct ha_progress *progress, struct ha_poller *poller, uint64
 	poller->asked = found == HA_POLL_SOON;
 	if (found == HA_POLL_SOON && poller->found != HA_POLL_SOON)
 		poller->hurry_until_ns = now_ns + HURRY_NS;
+	HA_INVARIANT(found < HA_POLL_RESULTS && poller->found < HA_POLL_RESULTS);
+	HA_INVARIANT(poller->added);
+	HA_INVARIANT(progress->found[poller->found] > 0);
+	HA_INVARIANT(ha_list_empty(&poller->timer.link) || !progress->running);
 	progress->found[poller->found]--;
 	progress->found[found]++;
 	poller->found = found;
@@ -195,6 +200,7 @@ static void take_calls(struct ha_progress *progress, struct ha_list *due)
 	while ((node = ha_list_pop_front(&progress->calls))) {
 		struct ha_poller *poller = ha_container_of(node, struct ha_poller, call);
 
+		HA_INVARIANT(poller->called && poller->added);
 		poller->called = false;
 		poller->asked = true;
 		ha_list_remove(&poller->timer.link);

@@ -2,6 +2,7 @@
 #include "progress/timer_wheel.h"
 
 #include "base/clock.h"
+#include "base/invariant.h"
 
 static struct ha_list *slot_of(struct ha_timer_wheel *wheel, uint64_t ms)
 {
@@ -24,6 +25,7 @@ static void place(struct ha_timer_wheel *wheel, struct ha_timer *timer)
 		ms = wheel->done_ms + 1;
 	if (ms > wheel->done_ms + HA_TIMER_WHEEL_SLOTS)
 		ms = wheel->done_ms + HA_TIMER_WHEEL_SLOTS;
+	HA_INVARIANT(ms > wheel->done_ms && ms <= wheel->done_ms + HA_TIMER_WHEEL_SLOTS);
 	ha_list_remove(&timer->link);
 	ha_list_push_back(slot_of(wheel, ms), &timer->link);
 }
@@ -42,9 +44,11 @@ void ha_timer_wheel_take(struct ha_timer_wheel *wheel, uint64_t now_ns, struct h
 		return;
 	if (now_ms - wheel->done_ms > HA_TIMER_WHEEL_SLOTS) /* once round is all of them */
 		from = now_ms - HA_TIMER_WHEEL_SLOTS + 1;
+	HA_INVARIANT(from > wheel->done_ms && now_ms - from < HA_TIMER_WHEEL_SLOTS);
 	wheel->done_ms = now_ms;
 	for (uint64_t ms = from; ms <= now_ms; ms++)
 		ha_list_move_all(due, slot_of(wheel, ms));
+	HA_INVARIANT(ha_list_empty(slot_of(wheel, now_ms)));
 }
 
 bool ha_timer_wheel_defer(struct ha_timer_wheel *wheel, struct ha_timer *timer)

@@ -11,6 +11,7 @@
 
 #include "base/async_log.h"
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/stats.h"
@@ -149,6 +150,9 @@ void ha_comm_use_path(struct ha_comm *comm, uint8_t index)
 {
 	struct ha_path *path = comm->paths[index];
 
+	HA_INVARIANT(path->index == index);
+	HA_INVARIANT(path->comm == comm);
+	HA_INVARIANT(!ha_path_stopped(path));
 	path->carried = true;
 	comm->active = index;
 	ha_comm_not_clear(comm);

@@ -21,6 +21,7 @@
 #ifndef HA_TRANSPORT_COMM_H
 #define HA_TRANSPORT_COMM_H
 
+#include "base/invariant.h"
 #include "base/list.h"
 #include "device/device.h"
 #include "progress/progress.h"
@@ -150,6 +151,7 @@ static inline bool ha_token_try(struct ha_comm *comm)
 
 static inline void ha_token_release(struct ha_comm *comm)
 {
+	HA_INVARIANT(atomic_load_explicit(&comm->token, memory_order_relaxed) == 1);
 	atomic_store_explicit(&comm->token, 0, memory_order_release);
 }
 

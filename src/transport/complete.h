@@ -7,6 +7,7 @@
 #ifndef HA_TRANSPORT_COMPLETE_H
 #define HA_TRANSPORT_COMPLETE_H
 
+#include "base/invariant.h"
 #include "transport/comm.h"
 #include "transport/e2e.h"
 #include "transport/recv.h"
@@ -43,6 +44,11 @@ static inline void ha_send_group_complete(struct ha_comm *comm, struct ha_send_g
 {
 	const unsigned n = group->n;
 
+	HA_INVARIANT(group->state == HA_GROUP_POSTED || group->state == HA_GROUP_MATCHED);
+	HA_INVARIANT(n >= 1 && n <= HA_GROUP_MAX);
+	HA_INVARIANT(comm->outstanding >= n);
+	HA_INVARIANT(group->seq < comm->send->match_seq);
+	HA_INVARIANT(!ha_window_has(&comm->send->completed, group->seq));
 	ha_window_mark(&comm->send->completed, group->seq);
 	group->state = HA_GROUP_FREE;
 	comm->count.messages += n;
@@ -55,7 +61,10 @@ static inline void ha_send_group_complete(struct ha_comm *comm, struct ha_send_g
 /* A group that is spread: this is one part of it. Whether it was the last. */
 static inline bool ha_send_part(struct ha_path *path, struct ha_send_group *group, unsigned qp)
 {
+	HA_INVARIANT(qp < path->nqps);
+	HA_INVARIANT(group->parts_left > 0);
 	path->qps[qp].sq_done = group->sq_marks[qp];
+	HA_INVARIANT(path->qps[qp].sq_posted - path->qps[qp].sq_done <= path->qps[qp].sq_depth);
 	return --group->parts_left == 0;
 }
 
@@ -73,7 +82,9 @@ static inline void ha_send_complete(struct ha_comm *comm, struct ha_path *path, 
 		return;
 	}
 	if (__builtin_expect(group->parts == 1, 1)) {
+		HA_INVARIANT(group->parts_left == 1);
 		path->qps[qp].sq_done = group->sq_mark;
+		HA_INVARIANT(ha_qp_room(&path->qps[qp]) <= path->qps[qp].sq_depth);
 		group->parts_left = 0;
 	} else if (!ha_send_part(path, group, qp)) {
 		return;
@@ -98,6 +109,11 @@ void ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm,
 static inline void ha_recv_complete(struct ha_comm *comm, struct ha_recv_side *r,
 				    struct ha_recv_slot *slot, unsigned n, uint64_t bytes)
 {
+	HA_INVARIANT(slot->expect != HA_IMM_NEVER);
+	HA_INVARIANT(n == slot->n);
+	HA_INVARIANT(comm->outstanding > r->flushes);
+	HA_INVARIANT(slot->seq >= r->done.base && slot->seq < r->next_seq);
+	HA_INVARIANT(!ha_window_has(&r->done, slot->seq));
 	slot->bytes = bytes;
 	slot->expect = HA_IMM_NEVER;
 	ha_window_mark(&r->done, slot->seq);

@@ -22,6 +22,7 @@
 #include "transport/user_mr.h"
 
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "memory/mr.h"
 #include "progress/command.h"
@@ -191,6 +192,7 @@ int ha_flush_read(struct ha_comm *comm, struct ha_path *path, uint32_t request_i
 
 	if (rc != 0)
 		return rc;
+	HA_INVARIANT(path->flush.posted - path->flush.done <= HA_FLUSH_DEPTH);
 	path->flush.posted++;
 	comm->count.work_requests++;
 	return 0;
@@ -280,6 +282,8 @@ void ha_flush_complete(struct ha_comm *comm, struct ha_path *path, uint32_t requ
 	req = &comm->recv->flush_pool.all[request_id];
 	if (__builtin_expect(req->posted != HA_FLUSH_POSTED, 0) && !is_last_read(comm, path, req))
 		return;
+	HA_INVARIANT(comm->recv->flushes > 0);
+	HA_INVARIANT(comm->outstanding >= comm->recv->flushes);
 	comm->outstanding--;
 	comm->recv->flushes--;
 	comm->count.flushes++;

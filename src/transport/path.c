@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making, connecting and closing the queue pairs of a path. Fencing them is in fence.c. */
 #include "transport/path.h"
+#include "base/invariant.h"
 #include "transport/ece.h"
 
 #include "base/log.h"
@@ -658,6 +659,8 @@ static void connect_path(struct ha_command *command)
 
 void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoint *remote)
 {
+	HA_INVARIANT(atomic_load(&path->state) == HA_PATH_INIT);
+	HA_INVARIANT(!ha_path_away(path) && !path->carried);
 	set_remote(path, remote);
 	path->command.run = connect_path;
 	path->command.kind = HA_COMMAND_RESOLVE;

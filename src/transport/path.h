@@ -11,6 +11,7 @@
 #define HA_TRANSPORT_PATH_H
 
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "device/queue_depth.h"
@@ -92,6 +93,7 @@ static inline bool ha_sq_makes_room(uint32_t place)
 static inline void ha_qp_left(struct ha_qp *qp, uint32_t mark)
 {
 	qp->sq_done = qp->sq_posted - ((qp->sq_posted - mark) & 0xffffffu);
+	HA_INVARIANT(qp->sq_posted - qp->sq_done <= qp->sq_depth);
 }
 
 /* What of a fence is done at a queue pair: bits. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/path_msg.h"
+#include "base/invariant.h"
 
 #include "transport/comm.h"
 #include "transport/failover_ops.h"
@@ -109,12 +110,14 @@ bool ha_path_probe(struct ha_comm *comm, struct ha_path *path)
 
 void ha_path_msg_done(struct ha_path *path, uint32_t mark)
 {
+	HA_INVARIANT(path->msgs_out > 0);
 	path->msgs_out--;
 	ha_qp_left(&path->qps[0], mark);
 }
 
 void ha_path_probe_done(struct ha_path *path, uint32_t mark)
 {
+	HA_INVARIANT(path->probe_busy);
 	path->probe_busy = false;
 	ha_qp_left(&path->qps[0], mark);
 	path->comm->ops->probe_done(path->comm, path);

@@ -6,6 +6,7 @@
 #ifndef HA_TRANSPORT_POST_H
 #define HA_TRANSPORT_POST_H
 
+#include "base/invariant.h"
 #include "transport/comm.h"
 #include "transport/path_error.h"
 #include "transport/send.h"
@@ -63,6 +64,7 @@ static inline bool ha_post(struct ha_comm *comm, struct ha_path *path, struct ha
 		return false;
 	}
 	qp->sq_posted += count;
+	HA_INVARIANT(qp->sq_posted - qp->sq_done <= qp->sq_depth);
 	comm->count.work_requests += count;
 	return true;
 }

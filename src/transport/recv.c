@@ -7,6 +7,7 @@
  */
 #include "transport/recv.h"
 #include "base/hot.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "memory/mr.h"
 #include "transport/clear_path.h"
@@ -72,6 +73,10 @@ static inline int post_row(struct ha_comm *comm, struct ha_recv_side *r, const s
 
 	row[0].delivered = r->done.base;
 	r->cts_sge.addr = (uintptr_t)row;
+	HA_INVARIANT(ha_path_ready(path) && !comm->epoch_changing);
+	HA_INVARIANT(row[0].stamp == ha_stamp(r->cts_seq, ha_comm_epoch(comm)));
+	HA_INVARIANT(row[n - 1].stamp_end == row[0].stamp);
+	HA_INVARIANT((r->cts_seq & comm->slot_mask) == row_index);
 	r->cts_sge.length = length;
 	r->cts_wr.wr.rdma.remote_addr = path->remote_ring + row_index * HA_GROUP_MAX * sizeof(*row);
 	if (__builtin_expect(ha_sq_makes_room(place), 0)) {
@@ -239,6 +244,7 @@ void ha_recv_refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp
 		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_recv", rc);
 		return;
 	}
+	HA_INVARIANT(qp->rq_used >= HA_RQ_BATCH);
 	qp->rq_used -= HA_RQ_BATCH;
 }
 
@@ -262,6 +268,10 @@ static inline void start(struct ha_comm *comm, struct ha_recv_side *r, struct ha
 			 struct ha_recv_slot *slot, uint64_t seq, uint32_t epoch, unsigned n,
 			 struct ha_request **out)
 {
+	HA_INVARIANT(!slot->in_use);
+	HA_INVARIANT(slot->expect == HA_IMM_NEVER);
+	HA_INVARIANT(seq == r->next_seq);
+	HA_INVARIANT(slot == &r->slots[seq & comm->slot_mask]);
 	ha_request_take(&comm->pool, req, HA_REQ_RECV);
 	slot->seq = seq;
 	slot->n = (uint8_t)n;

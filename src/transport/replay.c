@@ -11,6 +11,7 @@
  * of the new identity, however late it is found.
  */
 #include "transport/replay.h"
+#include "base/invariant.h"
 #include "transport/complete.h"
 #include "transport/post.h"
 #include "transport/recv.h"
@@ -46,6 +47,7 @@ void ha_send_resume(struct ha_comm *comm, const struct ha_window *done, struct h
 			count_again(replay, group);
 		group->state = HA_GROUP_MATCHED;
 	}
+	HA_INVARIANT(first <= s->match_seq);
 	s->posted_once = ha_send_posted_end(s);
 	s->post_seq = first;
 	ha_send_pump(comm);
@@ -68,6 +70,7 @@ void ha_recv_resume(struct ha_comm *comm)
 		slot->record = false;
 		slot->bytes = 0;
 	}
+	HA_INVARIANT(r->done.base <= r->next_seq);
 	r->cts_seq = r->done.base;
 	ha_recv_pump(comm);
 }

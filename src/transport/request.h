@@ -6,6 +6,8 @@
 #ifndef HA_TRANSPORT_REQUEST_H
 #define HA_TRANSPORT_REQUEST_H
 
+#include "base/invariant.h"
+
 #include <limits.h>
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -67,6 +69,8 @@ void ha_request_pool_free(struct ha_request_pool *pool);
 static inline struct ha_request *ha_request_take(struct ha_request_pool *pool,
 						 struct ha_request *req, enum ha_request_kind kind)
 {
+	HA_INVARIANT(pool->free == req);
+	HA_INVARIANT(atomic_load_explicit(&req->state, memory_order_relaxed) == HA_REQ_FREE);
 	pool->free = req->next;
 	req->kind = (uint8_t)kind;
 	atomic_store_explicit(&req->state, HA_REQ_ACTIVE, memory_order_relaxed);
@@ -84,6 +88,7 @@ static inline struct ha_request *ha_request_get(struct ha_request_pool *pool,
 
 static inline void ha_request_put(struct ha_request_pool *pool, struct ha_request *req)
 {
+	HA_INVARIANT(req >= pool->all && req < pool->all + pool->count);
 	atomic_store_explicit(&req->state, HA_REQ_FREE, memory_order_relaxed);
 	req->next = pool->free;
 	pool->free = req;
@@ -97,6 +102,7 @@ static inline int ha_int_size(uint64_t size)
 
 static inline void ha_request_done(struct ha_request *req)
 {
+	HA_INVARIANT(atomic_load_explicit(&req->state, memory_order_relaxed) == HA_REQ_ACTIVE);
 	atomic_store_explicit(&req->state, HA_REQ_DONE, memory_order_release);
 }
 

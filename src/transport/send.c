@@ -8,6 +8,7 @@
  */
 #include "transport/send.h"
 #include "base/hot.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "transport/clear_path.h"
 #include "transport/complete.h"
@@ -91,6 +92,10 @@ static inline void take(struct ha_comm *comm, struct ha_send_group *group, unsig
 	struct ha_send_side *s = comm->send;
 	const unsigned taken = s->taken | 1u << index;
 
+	HA_INVARIANT(index < group->n);
+	HA_INVARIANT(!(s->taken >> index & 1));
+	HA_INVARIANT(group->state == HA_GROUP_MATCHING);
+	HA_INVARIANT(group->seq == s->match_seq);
 	group->reqs[index] = req;
 	if (req->size > group->largest)
 		group->largest = req->size;
@@ -244,6 +249,8 @@ static inline bool post_at_once(struct ha_comm *comm, struct ha_send_group *grou
 	s->single_sge.addr = req->addr;
 	s->single_sge.length = (uint32_t)req->size;
 	s->single_sge.lkey = ha_mr_lkey(keys);
+	HA_INVARIANT(group->state == HA_GROUP_MATCHED);
+	HA_INVARIANT(ha_path_ready(path) && path->nqps == 1 && !comm->epoch_changing);
 	group->state = HA_GROUP_POSTED;
 	group->parts = 1;
 	group->parts_left = 1;

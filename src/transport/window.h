@@ -6,6 +6,8 @@
 #ifndef HA_TRANSPORT_WINDOW_H
 #define HA_TRANSPORT_WINDOW_H
 
+#include "base/invariant.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -36,6 +38,7 @@ static inline bool ha_window_mark(struct ha_window *w, uint64_t seq)
 		w->bits = w->bits >> (run - 1) >> 1;
 		w->base += (unsigned)run;
 	}
+	HA_INVARIANT(!(w->bits & 1));
 	return true;
 }
 
@@ -55,6 +58,8 @@ static inline void ha_window_merge(struct ha_window *into, const struct ha_windo
 		into->bits >>= 1;
 		into->base++;
 	}
+	HA_INVARIANT(into->base >= w->base);
+	HA_INVARIANT(!(into->bits & 1));
 }
 
 /* Whether everything that is done comes before `seq`. */
