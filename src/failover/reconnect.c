@@ -8,6 +8,7 @@
 #include "transport/ctrl_sock.h"
 #include "transport/frame_sock.h"
 #include "transport/handshake.h"
+#include "transport/shared.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -87,6 +88,13 @@ static enum ha_step not_through(struct ha_comm *comm, int error)
 		return refused(comm, strerror(error));
 	comm->failover->reconnect->refused = 0;
 	return lost(comm, strerror(error));
+}
+
+/* Somebody else does. */
+static enum ha_step impostor(struct ha_comm *comm, const char *why)
+{
+	ha_instance_refused(comm->inst, HA_refused_rejoins);
+	return refused(comm, why);
 }
 
 /* A receiver has nothing to say: it is for the sender to dial. */
@@ -192,12 +200,12 @@ static enum ha_step hear_answer(struct ha_comm *comm)
 		comm->failover->reconnect->refused = 0; /* a peer that cannot now hangs up, too */
 		return lost(comm, ha_frame_sock_why(sock));
 	default:
-		return refused(comm, ha_wire_strerror(sock->bad));
+		return impostor(comm, ha_wire_strerror(sock->bad));
 	}
 	if (header.type != HA_FRAME_REJOIN ||
 	    ha_rejoin_decode(payload, header.length, &said) != HA_WIRE_OK ||
 	    said.secret != server_of(comm)->secrets.answer || !ha_secrets_known(&said.next))
-		return refused(comm, "the answer is not our peer's");
+		return impostor(comm, "the answer is not our peer's");
 	comm->failover->reconnect->refused = 0;
 	ha_handshake_key_socket(comm, sock, comm->failover->reconnect->nonce, said.nonce);
 	/* The ones before are of no use any more once the receiver has heard READY. */

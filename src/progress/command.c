@@ -37,7 +37,7 @@ struct ha_commands {
 
 	/* Protects the rest. */
 	pthread_mutex_t lock;
-	pthread_cond_t sent; /* or told to stop */
+	pthread_cond_t sent; /* or told to stop, or another one may run */
 	pthread_cond_t came_back;
 	struct ha_list urgent, waiting; /* the former of kind FENCE */
 	struct run runs[MAX_THREADS];	/* by thread */
@@ -45,6 +45,8 @@ struct ha_commands {
 	pthread_t thread[MAX_THREADS];
 	unsigned nthreads, nrunning;
 	unsigned nalive; /* threads that have not ended */
+	unsigned nidle;	 /* they wait for `sent` */
+	unsigned nwoken; /* of these, they were woken for a command and are on their way */
 	bool stop;
 	/* Of an end that nobody waits for. */
 	bool detached;
@@ -110,6 +112,36 @@ static void give_back(struct ha_commands *commands, struct ha_command *command)
 	ha_progress_call(commands->progress, owner);
 }
 
+/*
+ * With the lock. True: one that is idle is to be woken, by a signal once the lock is let go.
+ * Before, it would wake up only to wait for the lock.
+ */
+static bool takes_idle(struct ha_commands *commands)
+{
+	if (commands->nwoken == commands->nidle)
+		return false;
+	commands->nwoken++;
+	return true;
+}
+
+/*
+ * With the lock, of a thread that has taken a command. What came back before may let two others
+ * run: one of its key, and one that resolves. This thread has one of these; nobody need wake up for
+ * it. As takes_idle.
+ */
+static bool hands_on(struct ha_commands *commands)
+{
+	return commands->nwoken == 0 && next_command(commands) && takes_idle(commands);
+}
+
+/* The lock is let go. */
+static void unlock_and_wake(struct ha_commands *commands, bool one)
+{
+	pthread_mutex_unlock(&commands->lock);
+	if (one)
+		pthread_cond_signal(&commands->sent);
+}
+
 /* With the lock, which is let go meanwhile. */
 static void run_one(struct ha_commands *commands, struct ha_command *command, unsigned i)
 {
@@ -126,7 +158,7 @@ static void run_one(struct ha_commands *commands, struct ha_command *command, un
 			    .key = command->key,
 			    .since_ns = ha_real_ns()};
 	commands->nrunning++;
-	pthread_mutex_unlock(&commands->lock);
+	unlock_and_wake(commands, hands_on(commands));
 	command->run(command);
 	pthread_mutex_lock(&commands->lock);
 	run->command = NULL;
@@ -141,8 +173,6 @@ static void run_one(struct ha_commands *commands, struct ha_command *command, un
 	commands->nrunning--;
 	commands->back++;
 	atomic_fetch_sub_explicit(&commands->nout, 1, memory_order_relaxed);
-	/* Another one of its key may wait. */
-	pthread_cond_broadcast(&commands->sent);
 	pthread_cond_broadcast(&commands->came_back);
 }
 
@@ -159,6 +189,16 @@ static void destroy(struct ha_commands *commands)
 	free(commands);
 }
 
+/* With the lock, of a thread. */
+static void wait_for_command(struct ha_commands *commands)
+{
+	commands->nidle++;
+	pthread_cond_wait(&commands->sent, &commands->lock);
+	commands->nidle--;
+	if (commands->nwoken > 0)
+		commands->nwoken--;
+}
+
 /* With the lock: until it is told to stop and everything has been run. */
 static void run_all(struct ha_commands *commands, unsigned i)
 {
@@ -168,10 +208,11 @@ static void run_all(struct ha_commands *commands, unsigned i)
 		if (command)
 			run_one(commands, command, i);
 		else if (commands->stop && none_waits(commands))
-			return;
+			break;
 		else
-			pthread_cond_wait(&commands->sent, &commands->lock);
+			wait_for_command(commands);
 	}
+	pthread_cond_broadcast(&commands->sent); /* who waited for the last of a key */
 }
 
 static void *thread_main(void *arg)
@@ -358,8 +399,7 @@ void ha_command_send(struct ha_commands *commands, struct ha_command *command)
 							    : &commands->waiting,
 			  &command->link);
 	alone = commands->threads && !have_thread(commands);
-	pthread_cond_signal(&commands->sent);
-	pthread_mutex_unlock(&commands->lock);
+	unlock_and_wake(commands, takes_idle(commands));
 	if (alone) /* no thread to be had: better late than never */
 		(void)ha_commands_round(commands);
 }

@@ -77,6 +77,7 @@ struct ha_progress {
 	/* Never held for longer than a list takes; taken with the round lock or without. */
 	pthread_mutex_t call_lock;
 	struct ha_list calls;
+	bool sleepy; /* the thread has found no call, and may sleep: the next one wakes it */
 };
 
 /* Whose thread this is; NULL on all others. */
@@ -197,6 +198,7 @@ static void take_calls(struct ha_progress *progress, struct ha_list *due)
 	struct ha_list *node;
 
 	pthread_mutex_lock(&progress->call_lock);
+	progress->sleepy = false;
 	while ((node = ha_list_pop_front(&progress->calls))) {
 		struct ha_poller *poller = ha_container_of(node, struct ha_poller, call);
 
@@ -209,14 +211,15 @@ static void take_calls(struct ha_progress *progress, struct ha_list *due)
 	pthread_mutex_unlock(&progress->call_lock);
 }
 
-static bool has_calls(struct ha_progress *progress)
+/* True: nobody has called since, and whoever does wakes the thread. */
+static bool may_sleep(struct ha_progress *progress)
 {
-	bool any;
+	bool may;
 
 	pthread_mutex_lock(&progress->call_lock);
-	any = !ha_list_empty(&progress->calls);
+	may = progress->sleepy = ha_list_empty(&progress->calls);
 	pthread_mutex_unlock(&progress->call_lock);
-	return any;
+	return may;
 }
 
 /*
@@ -357,24 +360,25 @@ uint64_t ha_progress_turn(struct ha_progress *progress)
 	if (!progress->options.thread)
 		run_lanes(progress);
 	stuck_ns = look_at_lanes(progress);
-	if (has_calls(progress))
+	if (next_ns == 0 || !may_sleep(progress))
 		return 0;
 	return next_ns < stuck_ns ? next_ns : stuck_ns;
 }
 
 void ha_progress_call(struct ha_progress *progress, struct ha_poller *poller)
 {
-	bool first;
+	bool wakes = false;
 
 	pthread_mutex_lock(&progress->call_lock);
-	first = poller->added && !poller->called;
-	if (first) {
+	if (poller->added && !poller->called) {
 		poller->called = true;
 		ha_list_push_back(&progress->calls, &poller->call);
+		wakes = progress->sleepy && own_progress != progress;
+		progress->sleepy &= !wakes;
 	}
 	pthread_mutex_unlock(&progress->call_lock);
-	/* The thread looks for calls before it sleeps. */
-	if (first && own_progress != progress)
+	/* One that is awake looks for calls before it sleeps. */
+	if (wakes)
 		wake(progress);
 }
 

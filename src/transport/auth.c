@@ -7,6 +7,7 @@
 #include <string.h>
 
 _Static_assert(HA_HELLO_CODE_OFFS + HA_HMAC_BYTES == HA_HELLO_BYTES, "the code is what comes last");
+_Static_assert(HA_REJECT_CODE_OFFS + HA_HMAC_BYTES == HA_REJECT_BYTES, "here, too");
 
 void ha_auth_draw_nonce(uint8_t nonce[HA_NONCE_BYTES])
 {
@@ -19,38 +20,82 @@ void ha_auth_draw_nonce(uint8_t nonce[HA_NONCE_BYTES])
 /* ---- HELLO and REJECT ---------------------------------------------------------------------- */
 
 /* Label by label no code can be taken for another. */
-static const char hello_label[] = "nccl-ha hello 2", session_label[] = "nccl-ha session 2";
+static const char hello_label[] = "nccl-ha hello 2", reject_label[] = "nccl-ha reject 2",
+		  session_label[] = "nccl-ha session 2";
 
-static bool hello_code(const struct ha_job_key *key, const uint8_t *asked,
-		       const uint8_t hello[HA_HELLO_BYTES], uint8_t code[HA_HMAC_BYTES])
+/* What a code is over, beside the connector's HELLO that is answered (NULL: none). */
+struct said {
+	const char *label;
+	const uint8_t *bytes;
+	size_t length;
+};
+
+static bool code_of(const struct ha_job_key *key, const uint8_t *asked, const struct said *said,
+		    uint8_t code[HA_HMAC_BYTES])
 {
 	uint8_t speaker = asked ? HA_SPEAKER_RECEIVER : HA_SPEAKER_SENDER;
 	struct ha_hmac mac;
 
 	if (!ha_job_key_begin(key, &mac))
 		return false;
-	ha_hmac_add(&mac, hello_label, sizeof(hello_label));
+	ha_hmac_add(&mac, said->label, strlen(said->label) + 1);
 	ha_hmac_add(&mac, &speaker, 1);
 	if (asked)
 		ha_hmac_add(&mac, asked, HA_HELLO_BYTES);
-	ha_hmac_add(&mac, hello, HA_HELLO_CODE_OFFS);
+	ha_hmac_add(&mac, said->bytes, said->length);
 	ha_hmac_end(&mac, code, HA_HMAC_BYTES);
 	return true;
+}
+
+/* The code lies right behind what it is over. */
+static bool is_genuine(const struct ha_job_key *key, const uint8_t *asked, const struct said *said)
+{
+	uint8_t code[HA_HMAC_BYTES];
+
+	return code_of(key, asked, said, code) &&
+	       ha_same_secret(code, said->bytes + said->length, sizeof(code));
+}
+
+static struct said a_hello(const uint8_t hello[HA_HELLO_BYTES])
+{
+	return (struct said){hello_label, hello, HA_HELLO_CODE_OFFS};
+}
+
+static struct said a_reject(const uint8_t reject[HA_REJECT_BYTES])
+{
+	return (struct said){reject_label, reject, HA_REJECT_CODE_OFFS};
 }
 
 bool ha_auth_seal_hello(const struct ha_job_key *key, const uint8_t *asked,
 			uint8_t hello[HA_HELLO_BYTES])
 {
-	return hello_code(key, asked, hello, hello + HA_HELLO_CODE_OFFS);
+	const struct said said = a_hello(hello);
+
+	return code_of(key, asked, &said, hello + HA_HELLO_CODE_OFFS);
 }
 
 bool ha_auth_hello_is_genuine(const struct ha_job_key *key, const uint8_t *asked,
 			      const uint8_t hello[HA_HELLO_BYTES])
 {
-	uint8_t code[HA_HMAC_BYTES];
+	const struct said said = a_hello(hello);
 
-	return hello_code(key, asked, hello, code) &&
-	       ha_same_secret(code, hello + HA_HELLO_CODE_OFFS, sizeof(code));
+	return is_genuine(key, asked, &said);
+}
+
+bool ha_auth_seal_reject(const struct ha_job_key *key, const uint8_t asked[HA_HELLO_BYTES],
+			 uint8_t reject[HA_REJECT_BYTES])
+{
+	const struct said said = a_reject(reject);
+
+	return code_of(key, asked, &said, reject + HA_REJECT_CODE_OFFS);
+}
+
+bool ha_auth_reject_is_genuine(const struct ha_job_key *key, const uint8_t asked[HA_HELLO_BYTES],
+			       const uint8_t reject[HA_REJECT_BYTES])
+{
+	const struct said said = a_reject(reject);
+
+	return is_genuine(key, asked, &said);
 }
 
 /* ---- keys ---------------------------------------------------------------------------------- */

@@ -43,6 +43,12 @@ bool ha_auth_seal_hello(const struct ha_job_key *key, const uint8_t *asked,
 bool ha_auth_hello_is_genuine(const struct ha_job_key *key, const uint8_t *asked,
 			      const uint8_t hello[HA_HELLO_BYTES]) HA_MUST_CHECK;
 
+/* The same for a REJECT, which answers the connector's HELLO. */
+bool ha_auth_seal_reject(const struct ha_job_key *key, const uint8_t asked[HA_HELLO_BYTES],
+			 uint8_t reject[HA_REJECT_BYTES]) HA_MUST_CHECK;
+bool ha_auth_reject_is_genuine(const struct ha_job_key *key, const uint8_t asked[HA_HELLO_BYTES],
+			       const uint8_t reject[HA_REJECT_BYTES]) HA_MUST_CHECK;
+
 /* From the two HELLOs, which are genuine. */
 bool ha_auth_begin(struct ha_auth *auth, const struct ha_job_key *key,
 		   const struct ha_hello *connector, const struct ha_hello *listener) HA_MUST_CHECK;

@@ -301,7 +301,7 @@ static inline ha_result_t report(struct ha_comm *comm, struct ha_request *req, i
 
 		if (sizes) {
 			if (slot->n == 1)
-				sizes[0] = ha_int_size(slot->bytes);
+				sizes[0] = ha_int_size((uint64_t)slot->bytes);
 			else
 				memcpy(sizes, slot->sizes, slot->n * sizeof(int));
 		}

@@ -102,7 +102,10 @@ static inline void ha_send_complete(struct ha_comm *comm, struct ha_path *path, 
 void ha_recv_refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp);
 /* An immediate of no receive that waits for one: a control message, or stale. */
 void ha_recv_unexpected(struct ha_comm *comm, struct ha_path *path, uint32_t imm);
-/* One of a group, or of a message in several parts: completes its receive if it was the last. */
+/* Bytes of the buffer of n = 1; less than none for a group, whose sizes come in a record. */
+int64_t ha_recv_room(const struct ha_comm *comm, const struct ha_recv_slot *slot);
+/* One of a group, or of a message in several parts: completes its receive if it was the last. More
+ * bytes than there is room for latch the connection. */
 void ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm, uint32_t bytes);
 
 /* All n messages of a receive are there, `bytes` together. */
@@ -114,7 +117,7 @@ static inline void ha_recv_complete(struct ha_comm *comm, struct ha_recv_side *r
 	HA_INVARIANT(comm->outstanding > r->flushes);
 	HA_INVARIANT(slot->seq >= r->done.base && slot->seq < r->next_seq);
 	HA_INVARIANT(!ha_window_has(&r->done, slot->seq));
-	slot->bytes = bytes;
+	slot->bytes = (int64_t)bytes;
 	slot->expect = HA_IMM_NEVER;
 	ha_window_mark(&r->done, slot->seq);
 	comm->count.messages += n;
@@ -139,7 +142,7 @@ static inline void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path,
 	}
 	slot = &r->slots[imm & comm->slot_mask]; /* its low bits are those of the number */
 	/* Of a message of n = 1, in one part, all that is to be known is in its completion. */
-	if (imm == slot->expect && !ha_imm_record(imm))
+	if (imm == slot->expect && bytes <= slot->bytes)
 		ha_recv_complete(comm, r, slot, 1, bytes);
 	else if (__builtin_expect(ha_imm_is(imm, slot->expect), 1))
 		ha_recv_part(comm, slot, imm, bytes);

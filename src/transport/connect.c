@@ -27,6 +27,9 @@
 #define DIAL_TIMEOUT_MS	 20000
 #define DIAL_INTERVAL_MS 50
 
+/* Who is told that his key is another may be so: it is no use to hurry. */
+#define MISTRUSTED_INTERVAL_MS 1000
+
 /* Somebody should know by then that a connect waits. */
 #define SAY_NS (10 * HA_NS_PER_S)
 
@@ -58,6 +61,7 @@ struct ha_attempt {
 	uint64_t began_ns;
 	uint64_t waits_since_ns; /* in this stage; 0: not yet */
 	bool said;		 /* that it waits */
+	bool mistrusted;	 /* it was said that the keys of the two ends are not the same */
 	uint64_t give_up_ns;	 /* 0: no failure yet */
 	char obstacle[120];	 /* what it was */
 	uint64_t next_dial_ns;
@@ -165,11 +169,10 @@ static enum ha_step fail(struct ha_attempt *attempt, ha_result_t result)
 	return HA_STEP_FAIL;
 }
 
-/* Back to the start, unless that has been going on for too long. */
-static enum ha_step retry(struct ha_attempt *attempt, const char *what, const char *why)
+/* Back to the start, where it waits for so long. False: that has been going on for too long. */
+static bool begin_again(struct ha_attempt *attempt, uint64_t interval_ms)
 {
 	uint64_t now_ns = ha_now_ns();
-	char peer[HA_SOCKADDR_TEXT_MAX];
 
 	ha_frame_sock_close(&attempt->sock);
 	if (attempt->stage >= STAGE_GREET) { /* somebody has been told of its queue pairs */
@@ -178,18 +181,29 @@ static enum ha_step retry(struct ha_attempt *attempt, const char *what, const ch
 	}
 	if (attempt->give_up_ns == 0)
 		attempt->give_up_ns = now_ns + DIAL_TIMEOUT_MS * HA_NS_PER_MS;
-	if (now_ns >= attempt->give_up_ns) {
+	attempt->next_dial_ns = now_ns + interval_ms * HA_NS_PER_MS;
+	attempt->stage = STAGE_OPEN;
+	return now_ns < attempt->give_up_ns;
+}
+
+static unsigned age_s(const struct ha_attempt *attempt)
+{
+	return (unsigned)((ha_now_ns() - attempt->began_ns) / HA_NS_PER_S);
+}
+
+static enum ha_step retry(struct ha_attempt *attempt, const char *what, const char *why)
+{
+	char peer[HA_SOCKADDR_TEXT_MAX];
+
+	if (!begin_again(attempt, DIAL_INTERVAL_MS)) {
 		HA_WARN("connect to %s: %s: %s, for %u s now: is the peer process alive, and the "
 			"network of NCCL_SOCKET_IFNAME up on both hosts?",
-			peer_text(attempt, peer, sizeof(peer)), what, why,
-			(unsigned)((now_ns - attempt->began_ns) / HA_NS_PER_S));
+			peer_text(attempt, peer, sizeof(peer)), what, why, age_s(attempt));
 		return fail(attempt, HA_ERR_REMOTE);
 	}
 	HA_TRACE(1, "connect to %s: %s: %s; trying again", peer_text(attempt, peer, sizeof(peer)),
 		 what, why);
 	snprintf(attempt->obstacle, sizeof(attempt->obstacle), "%s: %s", what, why);
-	attempt->next_dial_ns = now_ns + DIAL_INTERVAL_MS * HA_NS_PER_MS;
-	attempt->stage = STAGE_OPEN;
 	return HA_STEP_RETRY;
 }
 
@@ -292,6 +306,13 @@ static enum ha_step flush(struct ha_attempt *attempt)
 	}
 }
 
+/* Whoever answers is not the listener. */
+static enum ha_step stranger(struct ha_attempt *attempt, const char *during, const char *reason)
+{
+	ha_instance_refused(attempt->inst, HA_refused_handshakes);
+	return retry(attempt, during, reason);
+}
+
 /* Our port does not reach the listener's: again, from another one. */
 static enum ha_step elsewhere(struct ha_attempt *attempt, const struct ha_reject *asked)
 {
@@ -309,26 +330,45 @@ static enum ha_step elsewhere(struct ha_attempt *attempt, const struct ha_reject
 	return HA_STEP_RETRY;
 }
 
-/* Not a stranger: it knows the handle. Another attempt would be no better. */
+/*
+ * It knows the handle's secrets, which are in clear, and has not our key: another process of the
+ * job that was given another one, or who has heard them and cannot be what ends this attempt.
+ */
 static enum ha_step mistrusted(struct ha_attempt *attempt, const char *why)
 {
 	char peer[HA_SOCKADDR_TEXT_MAX], key[256];
 
+	peer_text(attempt, peer, sizeof(peer));
+	ha_handshake_key_text(attempt->inst, key, sizeof(key));
 	ha_instance_refused(attempt->inst, HA_refused_handshakes);
-	HA_WARN("connect to %s: %s: give all processes of the job the same key (ours: %s)",
-		peer_text(attempt, peer, sizeof(peer)), why,
-		ha_handshake_key_text(attempt->inst, key, sizeof(key)));
-	return fail(attempt, HA_ERR_REMOTE);
+	if (!begin_again(attempt, MISTRUSTED_INTERVAL_MS)) {
+		HA_WARN("connect to %s: given up after %u s: %s: give all processes of the job the "
+			"same key (ours: %s)",
+			peer, age_s(attempt), why, key);
+		return fail(attempt, HA_ERR_REMOTE);
+	}
+	if (!attempt->mistrusted)
+		HA_WARN("connect to %s: %s, or a stranger answers in its place: trying again; give "
+			"all processes of the job the same key (ours: %s)",
+			peer, why, key);
+	attempt->mistrusted = true;
+	snprintf(attempt->obstacle, sizeof(attempt->obstacle), "%s", why);
+	return HA_STEP_RETRY;
 }
 
 static enum ha_step rejected(struct ha_attempt *attempt, const uint8_t *payload, uint32_t length)
 {
+	const struct ha_job_key *key = attempt->inst->job_key;
 	struct ha_reject reject = {0};
 	char peer[HA_SOCKADDR_TEXT_MAX];
 
 	if (ha_reject_decode(payload, length, &reject) != HA_WIRE_OK ||
 	    reject.secret != attempt->handle.secrets.answer)
-		return retry(attempt, "a refusal is", "not the listener's");
+		return stranger(attempt, "a refusal is", "not the listener's");
+	if (reject.reason == HA_REJECT_KEY)
+		return mistrusted(attempt, "it refuses our job key");
+	if (key && !ha_auth_reject_is_genuine(key, attempt->hello, payload))
+		return stranger(attempt, "a refusal is", "not proved by the job's key");
 	if (reject.reason == HA_REJECT_ROUTE)
 		return elsewhere(attempt, &reject);
 	if (reject.reason == HA_REJECT_VERSION)
@@ -337,8 +377,6 @@ static enum ha_step rejected(struct ha_attempt *attempt, const uint8_t *payload,
 		    "install the same version of the plugin on both hosts",
 		    peer_text(attempt, peer, sizeof(peer)), reject.min_version, reject.version,
 		    HA_WIRE_MIN_VERSION, HA_WIRE_VERSION);
-	else if (reject.reason == HA_REJECT_KEY)
-		return mistrusted(attempt, "it refuses our job key");
 	else
 		HA_WARN("connect to %s: the listener could not make its end (reason %u); its log "
 			"says why",
@@ -356,9 +394,10 @@ static enum ha_step accepted(struct ha_attempt *attempt, const uint8_t *payload,
 
 	decoded = ha_hello_decode(payload, length, &remote);
 	if (decoded != HA_WIRE_OK || remote.secret != attempt->handle.secrets.answer)
-		return retry(attempt, "the listener's hello is",
-			     decoded != HA_WIRE_OK ? ha_wire_strerror(decoded)
-						   : "not the listener's: its secret is another");
+		return stranger(attempt, "the listener's hello is",
+				decoded != HA_WIRE_OK
+				    ? ha_wire_strerror(decoded)
+				    : "not the listener's: its secret is another");
 	why = ha_handshake_mistrusts(attempt->inst, &remote, attempt->hello, payload);
 	if (why)
 		return mistrusted(attempt, why);
@@ -395,13 +434,13 @@ static enum ha_step answer(struct ha_attempt *attempt)
 		return retry(attempt, "waiting for the listener",
 			     ha_frame_sock_why(&attempt->sock));
 	default:
-		return retry(attempt, "the listener's answer is",
-			     ha_wire_strerror(attempt->sock.bad));
+		return stranger(attempt, "the listener's answer is",
+				ha_wire_strerror(attempt->sock.bad));
 	}
 	if (header.type == HA_FRAME_REJECT)
 		return rejected(attempt, payload, header.length);
 	if (header.type != HA_FRAME_HELLO)
-		return retry(attempt, "the listener's answer is", "not a hello");
+		return stranger(attempt, "the listener's answer is", "not a hello");
 	return accepted(attempt, payload, header.length);
 }
 

@@ -199,7 +199,7 @@ static enum ha_step from_io(struct ha_listen *listen, struct half_open *half, en
 /* ---- stages -------------------------------------------------------------------------------- */
 
 /* Says why there will be no connection, as well as that can be done without waiting. */
-static enum ha_step reject(struct ha_listen *listen, struct half_open *half,
+static enum ha_step reject(struct ha_listen *listen, struct half_open *half, const uint8_t *asked,
 			   enum ha_reject_reason reason)
 {
 	struct ha_reject frame = {.secret = listen->secrets.answer,
@@ -211,6 +211,8 @@ static enum ha_step reject(struct ha_listen *listen, struct half_open *half,
 
 	ha_copy_text(frame.device, sizeof(frame.device), listen->port->nic->name);
 	ha_reject_encode(&frame, payload);
+	if (listen->inst->job_key && !ha_auth_seal_reject(listen->inst->job_key, asked, payload))
+		return lost(listen, half, "no key for our refusal");
 	if (ha_frame_sock_queue(&half->sock, HA_FRAME_REJECT, payload, sizeof(payload)))
 		(void)ha_frame_sock_flush(&half->sock);
 	return lost(listen, half, "rejected");
@@ -218,19 +220,19 @@ static enum ha_step reject(struct ha_listen *listen, struct half_open *half,
 
 /* The connector may have another port. */
 static enum ha_step no_route(struct ha_listen *listen, struct half_open *half,
-			     const struct ha_hello *remote)
+			     const struct ha_hello *remote, const uint8_t *asked)
 {
 	HA_INFO(HA_SUBSYS_NET,
 		"a connection from %s for %s:%d: the kernel has no route from a port here to its "
 		"%s:%u",
 		remote->host, listen->port->nic->name, listen->port->port_num,
 		remote->endpoint.device, remote->endpoint.port_num);
-	return reject(listen, half, HA_REJECT_ROUTE);
+	return reject(listen, half, asked, HA_REJECT_ROUTE);
 }
 
 /* Somebody of this job, or who knows its handles. One WARN for a host, however often it comes. */
 static enum ha_step mistrusted(struct ha_listen *listen, struct half_open *half,
-			       const struct ha_hello *remote, const char *why)
+			       const struct ha_hello *remote, const uint8_t *asked, const char *why)
 {
 	char from[HA_SOCKADDR_TEXT_MAX], key[256];
 	struct ha_instance *inst = listen->inst;
@@ -246,7 +248,7 @@ static enum ha_step mistrusted(struct ha_listen *listen, struct half_open *half,
 			"the same key (ours: %s)",
 			ha_sockaddr_text(&half->from, from, sizeof(from)), remote->host, why,
 			ha_handshake_key_text(inst, key, sizeof(key)));
-	return reject(listen, half, HA_REJECT_KEY);
+	return reject(listen, half, asked, HA_REJECT_KEY);
 }
 
 /* The peer has proven itself: make our end and answer. */
@@ -262,13 +264,13 @@ static enum ha_step greet(struct ha_listen *listen, struct half_open *half,
 
 	result = ha_handshake_open(listen->inst, false, &first, &half->comm);
 	if (result == HA_ERR_REMOTE)
-		return no_route(listen, half, remote);
+		return no_route(listen, half, remote, asked);
 	if (result != HA_OK)
-		return reject(listen, half, HA_REJECT_RESOURCES);
+		return reject(listen, half, asked, HA_REJECT_RESOURCES);
 	ha_handshake_hello(half->comm, listen->secrets.answer, remote->endpoint.sl,
 			   remote->endpoint.traffic_class, &local);
 	if (ha_handshake_finish(half->comm, &local, remote) != HA_OK)
-		return reject(listen, half,
+		return reject(listen, half, asked,
 			      ha_hello_agree(&local, remote, &agreed) == HA_WIRE_UNSUPPORTED
 				  ? HA_REJECT_VERSION
 				  : HA_REJECT_FABRIC);
@@ -306,7 +308,8 @@ static enum ha_step read_hello(struct ha_listen *listen, struct half_open *half)
 	deadline(half, ha_now_ns(), HA_HANDSHAKE_PEER_MS);
 	memcpy(asked, payload, sizeof(asked));
 	why = ha_handshake_mistrusts(listen->inst, &remote, NULL, asked);
-	return why ? mistrusted(listen, half, &remote, why) : greet(listen, half, &remote, asked);
+	return why ? mistrusted(listen, half, &remote, asked, why)
+		   : greet(listen, half, &remote, asked);
 }
 
 static enum ha_step flush(struct ha_listen *listen, struct half_open *half)

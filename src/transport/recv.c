@@ -209,17 +209,44 @@ static bool take_record(struct ha_comm *comm, struct ha_recv_slot *slot, uint64_
 	return true;
 }
 
+/* Less than any message: what comes is for ha_recv_part. */
+#define ROOM_OF_GROUP (-1)
+
+int64_t ha_recv_room(const struct ha_comm *comm, const struct ha_recv_slot *slot)
+{
+	const struct ha_cts *row = comm->recv_ring->cts[slot->seq & comm->slot_mask];
+
+	return slot->n == 1 ? (int64_t)row[0].size : ROOM_OF_GROUP;
+}
+
+/* Of n = 1, whose buffer it has to fit into: what its sender says is not believed. */
+static __attribute__((noinline)) void single_part(struct ha_comm *comm, struct ha_recv_slot *slot,
+						  uint32_t imm, uint32_t bytes)
+{
+	const int64_t room = ha_recv_room(comm, slot);
+
+	slot->bytes -= bytes;
+	if (slot->bytes < 0)
+		(void)ha_comm_fail(comm, HA_ERR_INTERNAL,
+				   "message %llu is longer than its buffer of %lld bytes",
+				   (unsigned long long)slot->seq, (long long)room);
+	else if (++slot->parts_seen == ha_imm_parts(imm))
+		ha_recv_complete(comm, comm->recv, slot, 1, (uint64_t)(room - slot->bytes));
+}
+
 void ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm, uint32_t bytes)
 {
-	uint64_t all = slot->bytes;
+	uint64_t all;
 
 	if (ha_imm_record(imm))
 		slot->record = true;
-	else
-		slot->bytes = all += bytes;
+	if (!slot->record && slot->n == 1) {
+		single_part(comm, slot, imm, bytes);
+		return;
+	}
 	if (++slot->parts_seen != ha_imm_parts(imm))
 		return;
-	if (slot->record ? take_record(comm, slot, &all) : slot->n == 1)
+	if (slot->record && take_record(comm, slot, &all))
 		ha_recv_complete(comm, comm->recv, slot, slot->n, all);
 	else
 		bad_record(comm, slot);
@@ -278,7 +305,6 @@ static inline void start(struct ha_comm *comm, struct ha_recv_side *r, struct ha
 	slot->parts_seen = 0;
 	slot->record = false;
 	slot->in_use = true;
-	slot->bytes = 0;
 	slot->expect = ha_imm_expected(seq, epoch, n);
 	slot->req = req;
 	req->recv = slot;
@@ -341,6 +367,9 @@ static inline ha_result_t start_group(struct ha_comm *comm, unsigned n, void *co
 		      tags, mrs, &complete))
 		return HA_ERR_ARGUMENT;
 	start(comm, r, req, slot, seq, epoch, n, out);
+	slot->bytes = ROOM_OF_GROUP;
+	if (__builtin_expect(n == 1, 0))
+		slot->bytes = ha_recv_room(comm, slot);
 	if (!complete || !post_at_once(comm, r, ha_comm_clear_path(comm), seq, index, n))
 		ha_recv_pump(comm);
 	return HA_OK;
@@ -396,6 +425,7 @@ static inline bool start_single(struct ha_comm *comm, void *const *data, const s
 	slot->mrs[0] = mr;
 	fill_element(element, ha_stamp(seq, epoch), 1, 0, data[0], sizes[0], tags[0]);
 	element->rkey = ha_mr_rkey(keys);
+	slot->bytes = (int64_t)element->size;
 	start(comm, r, req, slot, seq, epoch, 1, out);
 	if (!post_at_once(comm, r, path, seq, index, 1))
 		ha_recv_pump(comm);

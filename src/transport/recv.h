@@ -32,7 +32,7 @@ struct ha_recv_slot {
 	bool record;	    /* sizes come from the sizes ring */
 	bool in_use;	    /* [A] not reported yet */
 	uint64_t seq;
-	uint64_t bytes; /* sum of the payloads seen; when it is complete, of the messages */
+	int64_t bytes; /* ha_recv_room, less what came; when it is complete, of the messages */
 	struct ha_request *req;
 	struct ha_mr *mrs[HA_GROUP_MAX];
 	int sizes[HA_GROUP_MAX]; /* what arrived, as test reports it; of n = 1 see bytes */

@@ -68,7 +68,7 @@ void ha_recv_resume(struct ha_comm *comm)
 		slot->expect = ha_imm_expected(seq, epoch, slot->n);
 		slot->parts_seen = 0;
 		slot->record = false;
-		slot->bytes = 0;
+		slot->bytes = ha_recv_room(comm, slot);
 	}
 	HA_INVARIANT(r->done.base <= r->next_seq);
 	r->cts_seq = r->done.base;

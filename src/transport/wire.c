@@ -232,7 +232,7 @@ bool ha_endpoint_valid(const struct ha_wire_endpoint *e)
 		return false;
 	if (e->link_layer != IBV_LINK_LAYER_INFINIBAND && e->link_layer != IBV_LINK_LAYER_ETHERNET)
 		return false;
-	if (e->sl > 15 || e->max_message == 0)
+	if (e->sl > 15 || e->max_message == 0 || e->ring_addr == 0)
 		return false;
 	for (int i = 0; i < e->nqps; i++)
 		if (e->qps[i].qpn == 0 || e->qps[i].qpn > 0xffffff || e->qps[i].psn > 0xffffff)
@@ -352,6 +352,7 @@ void ha_reject_encode(const struct ha_reject *in, uint8_t out[HA_REJECT_BYTES])
 	ha_put_uint(&w, in->port_num, 1);
 	ha_put_uint(&w, 0, 1);
 	ha_put_text(&w, in->device, sizeof(in->device));
+	memset(out + HA_REJECT_CODE_OFFS, 0, HA_REJECT_BYTES - HA_REJECT_CODE_OFFS);
 }
 
 enum ha_wire_result ha_reject_decode(const uint8_t *in, size_t len, struct ha_reject *out)

@@ -200,7 +200,8 @@ struct ha_reject {
 	char device[24];
 };
 
-#define HA_REJECT_BYTES 40
+#define HA_REJECT_CODE_OFFS 40 /* auth.h; zero without a key */
+#define HA_REJECT_BYTES	    72
 void ha_reject_encode(const struct ha_reject *in, uint8_t out[HA_REJECT_BYTES]);
 enum ha_wire_result ha_reject_decode(const uint8_t *in, size_t len, struct ha_reject *out);
 

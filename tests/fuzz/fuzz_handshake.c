@@ -141,7 +141,7 @@ __attribute__((constructor)) static void make_seeds(void)
 {
 	struct ha_reject reject = {.reason = HA_REJECT_VERSION, .version = 2, .min_version = 2};
 	struct ha_bye bye = {.done = 1};
-	uint8_t payload[HA_HELLO_BYTES], small[HA_REJOIN_BYTES];
+	uint8_t payload[HA_HELLO_BYTES], small[HA_REJECT_BYTES];
 	size_t n;
 
 	honest = (struct ha_hello){.version = HA_WIRE_VERSION,
@@ -157,6 +157,7 @@ __attribute__((constructor)) static void make_seeds(void)
 						.nqps = 1,
 						.gid = {[10] = 0xff, [11] = 0xff, 10, 0, 0, 1},
 						.max_message = 1u << 30,
+						.ring_addr = 4096,
 						.ring_length = 65536,
 						.device = "fake0",
 						.qps = {{.qpn = 0x11, .psn = 1}}}};

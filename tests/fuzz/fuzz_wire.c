@@ -38,6 +38,7 @@ __attribute__((constructor)) static void make_seeds(void)
 					      .mtu = IBV_MTU_1024,
 					      .nqps = 1,
 					      .max_message = 1,
+					      .ring_addr = 4096,
 					      .device = "mlx5_0",
 					      .qps = {{1, 1}}}};
 	struct ha_reject reject = {.reason = 1, .version = 1, .min_version = 1};

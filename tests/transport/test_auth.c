@@ -124,8 +124,9 @@ static const struct {
     {0, 7, "it has no job key", "it refuses our job key"},
 };
 
-/* And nobody tries again and again. */
-static void a_peer_without_our_key_is_refused_once_and_named(void **state)
+/* Of its host there is one line, and it comes by once a second: whoever hears can say such a
+ * refusal. */
+static void a_peer_without_our_key_is_refused_and_its_host_named_once(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(unequal) / sizeof(unequal[0]); i++) {
@@ -133,10 +134,13 @@ static void a_peer_without_our_key_is_refused_once_and_named(void **state)
 		ha_result_t result = HA_OK;
 		struct pair pair;
 		char text[100];
+		uint64_t began_ns;
 
 		open_with(&pair, unequal[i].sender, unequal[i].receiver);
+		began_ns = sv_stepped_now();
 		assert_int_equal(ha_listen(pair.inst[1], 0, pair.handle, &pair.listen), HA_OK);
-		for (int n = 0; n < 200 && result == HA_OK; n++) {
+		for (int n = 0; n < 1000 && result == HA_OK; n++) {
+			sv_stepped_run(sv_stepped_now() + 25 * HA_NS_PER_MS);
 			result =
 			    ha_connect(pair.inst[0], 0, HA_TRAFFIC_CLASS_UNDEF, pair.handle, &send);
 			assert_int_equal(ha_accept(pair.listen, &recv), HA_OK);
@@ -144,14 +148,18 @@ static void a_peer_without_our_key_is_refused_once_and_named(void **state)
 			assert_null(recv);
 		}
 		assert_int_equal(result, HA_ERR_REMOTE);
+		assert_in_range(sv_stepped_now() - began_ns, 20 * HA_NS_PER_S, 22 * HA_NS_PER_S);
 		assert_logged(unequal[i].at_listener);
 		assert_logged(unequal[i].at_connector);
 		assert_logged("a connection from 127.0.0.1:");
 		snprintf(text, sizeof(text), "ours: %s%s)",
 			 unequal[i].sender ? "HA_NCCL_JOB_KEY_FILE=" : "none", key_files[0]);
 		assert_logged(text);
-		assert_int_equal(captured_warnings, 2);
-		assert_int_equal(refused(&pair, 1, HA_refused_handshakes), 1);
+		/* At the listener one; at the connector the first time, after 10 s, and the last.
+		 */
+		assert_int_equal(captured_warnings, 4);
+		assert_logged("given up after 2");
+		assert_in_range(refused(&pair, 1, HA_refused_handshakes), 15, 22);
 		pair_close(&pair);
 		remove_keys(NULL);
 	}
@@ -220,12 +228,13 @@ static struct ha_comm *accept_next(struct pair *pair)
 }
 
 /* All that a connector said, once more: the listener's random number is another one. */
-static void a_handshake_that_is_replayed_or_altered_is_refused(void **state)
+static void a_handshake_that_is_replayed_altered_or_cut_is_refused(void **state)
 {
 	uint8_t answer[HA_HELLO_BYTES], other[HA_HELLO_BYTES];
 	struct recorded r;
 	struct ha_comm *comm;
 	struct pair pair;
+	uint64_t before;
 	int fd, again;
 
 	(void)state;
@@ -248,9 +257,9 @@ static void a_handshake_that_is_replayed_or_altered_is_refused(void **state)
 	assert_int_equal(refused(&pair, 1, HA_refused_handshakes), 1);
 	close(again);
 	for (size_t bit = 64; bit < 8 * HA_HELLO_BYTES; bit += 97) {
-		uint64_t before = refused(&pair, 1, HA_refused_handshakes);
 		uint8_t altered[HA_HELLO_BYTES];
 
+		before = refused(&pair, 1, HA_refused_handshakes);
 		memcpy(altered, r.hello, sizeof(altered));
 		altered[bit / 8] ^= (uint8_t)(1u << bit % 8);
 		again = peer_dial(pair.handle);
@@ -259,8 +268,218 @@ static void a_handshake_that_is_replayed_or_altered_is_refused(void **state)
 		assert_int_equal(refused(&pair, 1, HA_refused_handshakes), before + 1);
 		close(again);
 	}
+	again = peer_dial(pair.handle);
+	peer_say_frame(again, HA_FRAME_HELLO, r.hello, HA_HELLO_BYTES - 1); /* cut */
+	before = refused(&pair, 1, HA_refused_handshakes);
+	assert_null(accept_next(&pair));
+	assert_int_equal(refused(&pair, 1, HA_refused_handshakes), before + 1);
+	close(again);
 	close(fd);
 	pair_close(&pair);
+}
+
+/* A handle with the listener's secrets, and the address of somebody else. */
+static int take_address(const struct pair *pair, uint8_t handle[HA_HANDLE_BYTES])
+{
+	struct ha_handle real, taken;
+	int listener = peer_listen(handle, 1);
+
+	assert_int_equal(ha_handle_decode(pair->handle, &real), HA_WIRE_OK);
+	assert_int_equal(ha_handle_decode(handle, &taken), HA_WIRE_OK);
+	real.addr = taken.addr;
+	ha_handle_encode(&real, handle);
+	return listener;
+}
+
+/* Until it has dialled, for 2 s. */
+static int dialled(struct pair *pair, int listener, uint8_t *handle)
+{
+	struct ha_comm *comm;
+	int fd = -1;
+
+	for (int i = 0; i < 100 && fd < 0; i++) {
+		sv_stepped_run(sv_stepped_now() + 20 * HA_NS_PER_MS);
+		assert_int_equal(
+		    ha_connect(pair->inst[0], 0, HA_TRAFFIC_CLASS_UNDEF, handle, &comm), HA_OK);
+		fd = peer_accept(listener);
+	}
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static ha_result_t answered(struct pair *pair, uint8_t *handle)
+{
+	struct ha_comm *comm = NULL;
+	ha_result_t result = HA_OK;
+
+	for (int i = 0; i < 10 && result == HA_OK; i++)
+		result = ha_connect(pair->inst[0], 0, HA_TRAFFIC_CLASS_UNDEF, handle, &comm);
+	assert_null(comm);
+	return result;
+}
+
+/* What comes of a connect that is answered so, within some rounds. */
+static ha_result_t answered_with(struct pair *pair, int listener, uint8_t *handle,
+				 const uint8_t *hello, uint32_t length)
+{
+	int fd = dialled(pair, listener, handle);
+	ha_result_t result;
+
+	peer_say_frame(fd, HA_FRAME_HELLO, hello, length);
+	result = answered(pair, handle);
+	close(fd);
+	return result;
+}
+
+/* The HELLO with which it dialled. */
+static void hear_asked(struct pair *pair, int fd, uint8_t *handle, uint8_t asked[HA_HELLO_BYTES])
+{
+	uint8_t buf[HA_FRAME_HEADER + HA_HELLO_BYTES];
+	bool closed;
+
+	assert_int_equal(answered(pair, handle), HA_OK);
+	assert_int_equal(peer_hear(fd, buf, sizeof(buf), &closed), sizeof(buf));
+	memcpy(asked, buf + HA_FRAME_HEADER, HA_HELLO_BYTES);
+}
+
+/* A connect of two who have the job's key is heard by who has taken the listener's address. */
+struct heard {
+	struct pair pair;
+	struct ha_handle real;
+	uint8_t handle[HA_HANDLE_BYTES];
+	int listener, fd;
+};
+
+static void hear_in_its_place(struct heard *h, uint8_t asked[HA_HELLO_BYTES])
+{
+	open_with(&h->pair, 7, 7);
+	assert_int_equal(ha_listen(h->pair.inst[1], 0, h->pair.handle, &h->pair.listen), HA_OK);
+	assert_int_equal(ha_handle_decode(h->pair.handle, &h->real), HA_WIRE_OK);
+	h->listener = take_address(&h->pair, h->handle);
+	h->fd = dialled(&h->pair, h->listener, h->handle);
+	hear_asked(&h->pair, h->fd, h->handle, asked);
+}
+
+/* At the listener's address, with its secret, of every reason: bare, by another HELLO's code,
+ * altered. */
+static void who_hears_the_secrets_ends_no_connect_by_a_refusal(void **state)
+{
+	uint8_t asked[2][HA_HELLO_BYTES], payload[HA_REJECT_BYTES];
+	uint64_t count = 0;
+	struct heard h;
+
+	(void)state;
+	hear_in_its_place(&h, asked[0]);
+	for (unsigned n = 0; n < 3 * HA_REJECT_KEY; n++) {
+		struct ha_reject reject = {.secret = h.real.secrets.answer,
+					   .reason = (uint16_t)(1 + n / 3),
+					   .version = 9,
+					   .min_version = 8};
+
+		ha_reject_encode(&reject, payload);
+		if (n > 0) {
+			h.fd = dialled(&h.pair, h.listener, h.handle);
+			hear_asked(&h.pair, h.fd, h.handle, asked[1]);
+		}
+		if (n % 3 == 1)
+			assert_true(
+			    ha_auth_seal_reject(h.pair.inst[1]->job_key, asked[0], payload));
+		if (n % 3 == 2) {
+			assert_true(
+			    ha_auth_seal_reject(h.pair.inst[1]->job_key, asked[1], payload));
+			payload[20] ^= 1;
+		}
+		peer_say_frame(h.fd, HA_FRAME_REJECT, payload, sizeof(payload));
+		assert_int_equal(answered(&h.pair, h.handle), HA_OK);
+		assert_int_equal(refused(&h.pair, 0, HA_refused_handshakes), ++count);
+		close(h.fd);
+	}
+	assert_int_equal(captured_warnings, 1);
+	assert_logged("it refuses our job key, or a stranger answers in its place: trying again");
+	close(h.listener);
+	pair_close(&h.pair);
+}
+
+/* Who has the key is believed, and at once. */
+static void a_refusal_that_is_the_listeners_ends_a_connect(void **state)
+{
+	uint8_t asked[HA_HELLO_BYTES], payload[HA_REJECT_BYTES];
+	struct ha_reject reject = {.reason = HA_REJECT_VERSION, .version = 9, .min_version = 8};
+	struct heard h;
+
+	(void)state;
+	hear_in_its_place(&h, asked);
+	reject.secret = h.real.secrets.answer;
+	ha_reject_encode(&reject, payload);
+	assert_true(ha_auth_seal_reject(h.pair.inst[1]->job_key, asked, payload));
+	peer_say_frame(h.fd, HA_FRAME_REJECT, payload, sizeof(payload));
+	assert_int_equal(answered(&h.pair, h.handle), HA_ERR_REMOTE);
+	assert_logged("protocol versions 8 to 9");
+	close(h.fd);
+	close(h.listener);
+	pair_close(&h.pair);
+}
+
+/* What our listener says to a HELLO of another version has its code. */
+static void a_listener_proves_its_refusal(void **state)
+{
+	uint8_t hello_bytes[HA_HELLO_BYTES], buf[512];
+	struct ha_hello hello;
+	struct ha_handle handle;
+	struct pair pair;
+	bool closed;
+	int fd;
+
+	(void)state;
+	open_with(&pair, 7, 7);
+	assert_int_equal(ha_listen(pair.inst[1], 0, pair.handle, &pair.listen), HA_OK);
+	assert_int_equal(ha_handle_decode(pair.handle, &handle), HA_WIRE_OK);
+	hello = peer_hello(handle.secrets.ask);
+	hello.version = hello.min_version = HA_WIRE_VERSION + 1;
+	hello.features = HA_FEATURE_AUTH;
+	ha_hello_encode(&hello, hello_bytes);
+	assert_true(ha_auth_seal_hello(pair.inst[0]->job_key, NULL, hello_bytes));
+	fd = peer_dial(pair.handle);
+	peer_say_frame(fd, HA_FRAME_HELLO, hello_bytes, sizeof(hello_bytes));
+	assert_null(accept_next(&pair));
+	assert_int_equal(peer_hear(fd, buf, sizeof(buf), &closed),
+			 HA_FRAME_HEADER + HA_REJECT_BYTES);
+	assert_true(
+	    ha_auth_reject_is_genuine(pair.inst[0]->job_key, hello_bytes, buf + HA_FRAME_HEADER));
+	close(fd);
+	pair_close(&pair);
+}
+
+/* What the listener said to another HELLO, at its address: as it was, altered, and cut. */
+static void a_listeners_hello_that_is_replayed_altered_or_cut_is_refused_and_counted(void **state)
+{
+	(void)state;
+	for (unsigned kind = 0; kind < 4; kind++) {
+		uint8_t answer[HA_HELLO_BYTES], handle[HA_HANDLE_BYTES];
+		bool is_cut = kind == 3;
+		struct recorded r;
+		struct pair pair;
+		int fd, listener;
+
+		open_with(&pair, 7, 7);
+		assert_int_equal(ha_listen(pair.inst[1], 0, pair.handle, &pair.listen), HA_OK);
+		fd = peer_dial(pair.handle);
+		say_hello(&pair, fd, &r);
+		hear_hello(&pair, fd, answer);
+		listener = take_address(&pair, handle);
+		if (kind == 1)
+			answer[100] ^= 1;
+		if (kind == 2)
+			answer[HA_HELLO_BYTES - 1] ^= 1;
+		assert_int_equal(answered_with(&pair, listener, handle, answer,
+					       HA_HELLO_BYTES - (is_cut ? 1 : 0)),
+				 HA_OK); /* it is tried again */
+		assert_int_equal(refused(&pair, 0, HA_refused_handshakes), 1);
+		close(listener);
+		close(fd);
+		pair_close(&pair);
+		remove_keys(NULL);
+	}
 }
 
 /* ---- frames on the socket ------------------------------------------------------------------ */
@@ -601,10 +820,17 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(two_ends_with_the_key_live_as_without, remove_keys),
-	    cmocka_unit_test_teardown(a_peer_without_our_key_is_refused_once_and_named,
+	    cmocka_unit_test_teardown(a_peer_without_our_key_is_refused_and_its_host_named_once,
 				      remove_keys),
-	    cmocka_unit_test_teardown(a_handshake_that_is_replayed_or_altered_is_refused,
+	    cmocka_unit_test_teardown(a_handshake_that_is_replayed_altered_or_cut_is_refused,
 				      remove_keys),
+	    cmocka_unit_test_teardown(
+		a_listeners_hello_that_is_replayed_altered_or_cut_is_refused_and_counted,
+		remove_keys),
+	    cmocka_unit_test_teardown(who_hears_the_secrets_ends_no_connect_by_a_refusal,
+				      remove_keys),
+	    cmocka_unit_test_teardown(a_refusal_that_is_the_listeners_ends_a_connect, remove_keys),
+	    cmocka_unit_test_teardown(a_listener_proves_its_refusal, remove_keys),
 	    cmocka_unit_test_teardown(a_frame_that_is_not_the_peers_is_refused_and_counted,
 				      remove_keys),
 	    cmocka_unit_test_teardown(an_end_does_not_believe_its_own_words, remove_keys),

@@ -1110,6 +1110,7 @@ static void whoever_takes_a_dead_receivers_port_is_not_the_receiver(void **state
 				 pair.log);
 		pair_assert_latched(&pair, pair.send, t.send, HA_ERR_REMOTE);
 		assert_int_equal(pair.send->failover->reconnected, 0);
+		assert_true(atomic_load(&pair.inst[0]->refused[HA_refused_rejoins]) >= 2);
 		leave_port(&impostor);
 		pair_close(&pair);
 	}

@@ -374,6 +374,66 @@ static void a_count_above_what_was_ever_posted_latches(void **state)
 	}
 }
 
+/* The peer writes into our memory whatever it likes: rows for sends, lengths for receives. */
+static void a_clear_to_send_that_makes_no_sense_latches(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		const size_t offset = 0, size = 100;
+		struct ha_request *send;
+		const int tag = 1;
+		struct ha_cts *row;
+		struct pair pair;
+
+		begin(&pair);
+		assert_non_null(post_recv(&pair, 1, &offset, &size, &tag));
+		pair_idle(&pair, 5);
+		row = pair.send->send_ring->cts[pair.send->send->match_seq & pair.send->slot_mask];
+		assert_int_equal(row->n, 1);
+		row->n = i == 0 ? 0 : i == 1 ? HA_GROUP_MAX + 1 : 1;
+		row->index = i == 2;
+		assert_int_equal(
+		    ha_isend(pair.send, pair.from.bytes, size, tag, pair.from.mr, &send),
+		    HA_ERR_INTERNAL);
+		assert_logged("makes no sense");
+		assert_int_equal(ha_comm_error(pair.send), HA_ERR_INTERNAL);
+		pair_idle(&pair, 20);
+		assert_int_equal(state_of(pair.send), HA_FO_LATCHED);
+		assert_true(ha_comm_error(pair.recv) != HA_OK); /* it was told */
+		pair_close(&pair);
+	}
+}
+
+/* Of one buffer, whose length its immediate tells, and of two, with a record of their lengths. */
+static void a_message_longer_than_its_buffers_latches(void **state)
+{
+	(void)state;
+	for (int n = 1; n <= 2; n++) {
+		const size_t offset[] = {0, 2000}, size[] = {1000, 1000};
+		const int tag[] = {1, 2};
+		struct ha_recv_side *r;
+		struct ha_request *recv;
+		struct pair pair;
+		int got[2];
+
+		begin(&pair);
+		r = pair.recv->recv;
+		recv = post_recv(&pair, n, offset, size, tag);
+		pair_idle(&pair, 5);
+		/* Our own copy of the row: the sender goes by the one that it was sent. */
+		pair.recv->recv_ring->cts[(r->next_seq - 1) & pair.recv->slot_mask][0].size = 999;
+		r->slots[(r->next_seq - 1) & pair.recv->slot_mask].bytes -= n == 1;
+		for (int i = 0; i < n; i++)
+			post_send(&pair, offset[i], size[i], tag[i]);
+		assert_int_equal(pair_finish(&pair, recv, got), HA_ERR_INTERNAL);
+		assert_logged(n == 1 ? "is longer than its buffer of 999 bytes"
+				     : "the sizes record of message");
+		pair_idle(&pair, 20);
+		assert_int_equal(state_of(pair.recv), HA_FO_LATCHED);
+		pair_close(&pair);
+	}
+}
+
 /* As many as there were is no reason to give up, also while they are about to be sent again. */
 static void a_count_of_all_that_was_posted_is_believed(void **state)
 {
@@ -698,6 +758,8 @@ int main(void)
 	    cmocka_unit_test(a_message_that_was_acknowledged_and_not_placed_is_an_error),
 	    cmocka_unit_test(a_count_above_what_was_ever_posted_latches),
 	    cmocka_unit_test(a_count_of_all_that_was_posted_is_believed),
+	    cmocka_unit_test(a_clear_to_send_that_makes_no_sense_latches),
+	    cmocka_unit_test(a_message_longer_than_its_buffers_latches),
 	    cmocka_unit_test(an_epoch_or_a_generation_that_cannot_be_latches),
 	    cmocka_unit_test(a_message_is_looked_at_and_heard_as_one),
 	    cmocka_unit_test(an_end_that_gives_up_tells_the_other),

@@ -568,6 +568,8 @@ static void a_listener_that_knows_no_secret_is_tried_again(void **state)
 		sv_stepped_run(sv_stepped_now() + 100000000);
 		assert_int_equal(connect_until(&pair, handle, listener, &again), HA_OK);
 		assert_true(again >= 0);
+		assert_int_equal(atomic_load(&pair.inst[0]->refused[HA_refused_handshakes]),
+				 kind != 2);
 		/* And not for ever. */
 		close(listener);
 		close(again);

@@ -16,6 +16,39 @@
 /* Of no progress: calls leave it alone. */
 static struct ha_poller nobody;
 
+static atomic_uint wakeups; /* of threads that waited for commands */
+/* What they take as soon as they are woken. */
+static _Atomic(pthread_mutex_t *) lock_of_wait;
+static atomic_uint signals, signals_in_vain; /* the latter of one who holds it still */
+
+int __real_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+	int error;
+
+	atomic_store(&lock_of_wait, mutex);
+	error = __real_pthread_cond_wait(cond, mutex);
+	atomic_fetch_add(&wakeups, 1);
+	return error;
+}
+
+int __real_pthread_cond_signal(pthread_cond_t *cond);
+int __wrap_pthread_cond_signal(pthread_cond_t *cond);
+
+int __wrap_pthread_cond_signal(pthread_cond_t *cond)
+{
+	pthread_mutex_t *lock = atomic_load(&lock_of_wait);
+
+	atomic_fetch_add(&signals, 1);
+	if (lock && pthread_mutex_trylock(lock) == 0)
+		pthread_mutex_unlock(lock);
+	else
+		atomic_fetch_add(&signals_in_vain, 1);
+	return __real_pthread_cond_signal(cond);
+}
+
 /* One that waits until it is let go. */
 struct slow {
 	struct ha_command command;
@@ -94,6 +127,100 @@ static void one_that_waits_holds_up_its_own_key_only(void **state)
 	assert_true(ha_command_busy(&stuck.command));
 	atomic_store(&stuck.go, true);
 	assert_true(comes_back(&stuck.command));
+	assert_true(comes_back(&same.command));
+	ha_progress_stop(progress);
+}
+
+enum { THREADS = 8 };
+
+/* So many are under way at once, so that there are as many threads. Back when all are. */
+static void run_together(struct ha_commands *commands, struct slow *slows, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		prepare(&slows[i], i);
+		ha_command_send(commands, &slows[i].command);
+	}
+	for (unsigned i = 0; i < n; i++)
+		assert_true(eventually(&slows[i].begun));
+	for (unsigned i = 0; i < n; i++)
+		atomic_store(&slows[i].go, true);
+	for (unsigned i = 0; i < n; i++)
+		assert_true(comes_back(&slows[i].command));
+}
+
+/* Each wake-up is a processor that another one waits for. */
+static void a_command_wakes_one_thread_of_all_that_are_idle(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
+	struct slow slows[THREADS];
+
+	(void)state;
+	run_together(commands, slows, THREADS);
+	for (unsigned i = 0; i < 20; i++)
+		nap(); /* all have nothing to do */
+	atomic_store(&wakeups, 0);
+	for (unsigned i = 0; i < 100; i++)
+		run_together(commands, slows, 1);
+	print_message("wake-ups of 100 commands: %u\n", atomic_load(&wakeups));
+	assert_in_range(atomic_load(&wakeups), 1, 110);
+	ha_progress_stop(progress);
+}
+
+/* Else it waits a second time, for that, and who sent the command has to wake it twice. */
+static void who_is_woken_finds_the_lock_free(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
+	struct slow slow;
+
+	(void)state;
+	run_together(commands, &slow, 1);
+	for (unsigned i = 0; i < 20; i++)
+		nap();
+	atomic_store(&signals, 0);
+	atomic_store(&signals_in_vain, 0);
+	for (unsigned i = 0; i < 50; i++) {
+		run_together(commands, &slow, 1);
+		nap(); /* it is idle again */
+	}
+	print_message("%u of %u signals with the lock held\n", atomic_load(&signals_in_vain),
+		      atomic_load(&signals));
+	assert_in_range(atomic_load(&signals), 1, 50);
+	assert_in_range(atomic_load(&signals_in_vain), 0, 5);
+	ha_progress_stop(progress);
+}
+
+/* One of its key, and one that resolves: both begin, although one thread comes back. */
+static void one_that_is_back_lets_two_go_on(void **state)
+{
+	enum { RESOLVING = 4 };
+	struct ha_progress *progress = start(true);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
+	struct slow slows[THREADS], resolves[RESOLVING + 1], same;
+
+	(void)state;
+	run_together(commands, slows, THREADS);
+	for (unsigned i = 0; i <= RESOLVING; i++) {
+		prepare(&resolves[i], i);
+		resolves[i].command.kind = HA_COMMAND_RESOLVE;
+		ha_command_send(commands, &resolves[i].command);
+	}
+	prepare(&same, 0);
+	ha_command_send(commands, &same.command);
+	for (unsigned i = 0; i < RESOLVING; i++)
+		assert_true(eventually(&resolves[i].begun));
+	for (unsigned i = 0; i < 20; i++)
+		nap(); /* who woke up for the others has found them held up */
+	assert_false(atomic_load(&resolves[RESOLVING].begun) || atomic_load(&same.begun));
+	atomic_store(&resolves[0].go, true);
+	assert_true(eventually(&resolves[RESOLVING].begun));
+	assert_true(eventually(&same.begun));
+	for (unsigned i = 1; i <= RESOLVING; i++)
+		atomic_store(&resolves[i].go, true);
+	atomic_store(&same.go, true);
+	for (unsigned i = 0; i <= RESOLVING; i++)
+		assert_true(comes_back(&resolves[i].command));
 	assert_true(comes_back(&same.command));
 	ha_progress_stop(progress);
 }
@@ -371,6 +498,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(one_that_waits_holds_up_its_own_key_only),
+	    cmocka_unit_test(a_command_wakes_one_thread_of_all_that_are_idle),
+	    cmocka_unit_test(who_is_woken_finds_the_lock_free),
+	    cmocka_unit_test(one_that_is_back_lets_two_go_on),
 	    cmocka_unit_test(the_owner_is_visited_when_it_is_done),
 	    cmocka_unit_test(one_that_no_thread_has_is_taken_back),
 	    cmocka_unit_test(waiting_ends_with_the_command_or_with_patience),

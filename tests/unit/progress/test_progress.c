@@ -6,12 +6,26 @@
 #include "progress/progress.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+static atomic_bool counts_writes;
+static atomic_uint writes; /* each ends a sleep, or costs one who calls for nothing */
+
+ssize_t __real_write(int fd, const void *bytes, size_t length);
+ssize_t __wrap_write(int fd, const void *bytes, size_t length);
+
+ssize_t __wrap_write(int fd, const void *bytes, size_t length)
+{
+	if (atomic_load(&counts_writes))
+		atomic_fetch_add(&writes, 1);
+	return __real_write(fd, bytes, length);
+}
 
 struct counting_poller {
 	struct ha_poller poller;
@@ -288,6 +302,81 @@ static int visits_without_sleep(int threshold)
 	return visits;
 }
 
+/* One that keeps the thread from going on. */
+struct busy_poller {
+	struct ha_poller poller;
+	atomic_int visits;
+	atomic_bool go;
+};
+
+static enum ha_poll_result stay(struct ha_poller *poller)
+{
+	struct busy_poller *p = ha_container_of(poller, struct busy_poller, poller);
+
+	atomic_fetch_add(&p->visits, 1);
+	while (!atomic_load(&p->go))
+		nap_ms(1);
+	return HA_POLL_ASLEEP;
+}
+
+/* All the commands that come back at once, each of another connection. */
+static void calls_wake_a_thread_once_and_not_while_it_is_awake(void **state)
+{
+	enum { MANY = 100 };
+	struct busy_poller busy = {.poller = {.visit = stay}};
+	struct counting_poller *pollers = calloc(MANY, sizeof(*pollers));
+	struct ha_progress *progress = start(true);
+
+	(void)state;
+	ha_list_init(&busy.poller.link);
+	for (int i = 0; i < MANY; i++) {
+		pollers[i].poller.visit = count_visit;
+		pollers[i].answer = HA_POLL_ASLEEP;
+		ha_list_init(&pollers[i].poller.link);
+		ha_progress_add(progress, &pollers[i].poller);
+		assert_true(eventually(&pollers[i].visits, 1));
+	}
+	nap_ms(50); /* it sleeps */
+	atomic_store(&counts_writes, true);
+	ha_progress_add(progress, &busy.poller);
+	assert_true(eventually(&busy.visits, 1));
+	assert_int_equal(atomic_load(&writes), 1);
+	for (int i = 0; i < MANY; i++)
+		ha_progress_call(progress, &pollers[i].poller);
+	atomic_store(&counts_writes, false);
+	print_message("%u writes for %d calls\n", atomic_load(&writes), 1 + MANY);
+	assert_int_equal(atomic_load(&writes), 1);
+	atomic_store(&busy.go, true);
+	for (int i = 0; i < MANY; i++)
+		assert_true(eventually(&pollers[i].visits, 2));
+	for (int i = 0; i < MANY; i++)
+		ha_progress_remove(progress, &pollers[i].poller);
+	ha_progress_remove(progress, &busy.poller);
+	ha_progress_stop(progress);
+	free(pollers);
+}
+
+/* As it falls asleep, too: no tick would make up for one that is lost. */
+static void no_call_is_lost_while_the_thread_falls_asleep(void **state)
+{
+	struct counting_poller p = {.poller = {.visit = count_visit}, .answer = HA_POLL_ASLEEP};
+	struct ha_progress *progress = start(true);
+
+	(void)state;
+	ha_list_init(&p.poller.link);
+	ha_progress_add(progress, &p.poller);
+	for (int i = 1; i <= 1000; i++) {
+		for (int spins = 0; spins < 200 && atomic_load(&p.visits) < i; spins++)
+			sched_yield();
+		assert_true(eventually(&p.visits, i));
+		for (volatile int wait = 0; wait < i / 2; wait++)
+			; /* it is on its way to sleep now, a little further each time */
+		ha_progress_call(progress, &p.poller);
+	}
+	ha_progress_remove(progress, &p.poller);
+	ha_progress_stop(progress);
+}
+
 static void the_thread_spins_after_a_burst_as_often_as_it_is_told(void **state)
 {
 	int few = visits_without_sleep(0), many = visits_without_sleep(5000);
@@ -527,6 +616,8 @@ int main(void)
 	    cmocka_unit_test(idle_connections_cost_almost_no_cpu),
 	    cmocka_unit_test(a_poller_that_is_due_is_visited_in_time),
 	    cmocka_unit_test(a_callback_may_add_a_watch),
+	    cmocka_unit_test(calls_wake_a_thread_once_and_not_while_it_is_awake),
+	    cmocka_unit_test(no_call_is_lost_while_the_thread_falls_asleep),
 	    cmocka_unit_test(the_thread_spins_after_a_burst_as_often_as_it_is_told),
 	    cmocka_unit_test(pollers_come_and_go_while_it_runs),
 	    cmocka_unit_test(a_call_visits_one_poller_and_no_other),
