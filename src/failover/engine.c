@@ -413,14 +413,14 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
 {
 	const struct ha_failover *fo = comm->failover;
-	uint64_t waits_ns = wait_ns(comm, now_ns), due = 0;
+	uint64_t waits_ns = wait_ns(comm, now_ns), tidy_ns = ha_slots_tidy_ns(comm), due = 0;
 
 	if (busy(comm) || fo->look || awaits_answer(comm, now_ns))
 		return now_ns + HA_NS_PER_MS;
-	if (now_ns >= waits_ns && ha_slots_untidy(comm))
-		return now_ns + HA_NS_PER_MS;
+	if (now_ns >= waits_ns && tidy_ns != 0)
+		due = tidy_ns > now_ns + HA_NS_PER_MS ? tidy_ns : now_ns + HA_NS_PER_MS;
 	if (!comm->is_send && fo->state == HA_FO_ACTIVE)
-		due = ha_standby_due_ns(comm);
+		due = ha_earlier_ns(due, ha_standby_due_ns(comm));
 	if (fo->state == HA_FO_ACTIVE)
 		due = ha_earlier_ns(due, ha_standby_memory_due_ns(comm));
 	if (ha_slots_unconfirmed(comm))
@@ -440,16 +440,15 @@ static uint64_t visit_when_due(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
 	bool failed = ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED, urgent, look;
-	bool untidy = ha_slots_untidy(comm);
-	uint64_t now_ns;
+	uint64_t tidy_ns = ha_slots_tidy_ns(comm), now_ns;
 
 	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) ||
 		 ha_path_build_due(comm) || ha_standby_memory_is_missing(comm) ||
 		 asks_after_fence(comm);
-	if (!urgent && !untidy && fo->due_ns == 0)
+	if (!urgent && tidy_ns == 0 && fo->due_ns == 0)
 		return fo->due_ns;
 	now_ns = ha_now_ns();
-	if (untidy && now_ns >= wait_ns(comm, now_ns))
+	if (tidy_ns != 0 && now_ns >= tidy_ns && now_ns >= wait_ns(comm, now_ns))
 		urgent = true;
 	if (!urgent && now_ns < fo->due_ns)
 		return fo->due_ns;
@@ -591,9 +590,10 @@ static void take_message(struct ha_comm *comm, const uint8_t *payload, uint32_t 
 	enum ha_wire_result decoded = ha_message_decode(payload, length, &m);
 
 	comm->failover->unproven = false;
-	if (decoded == HA_WIRE_OK)
+	if (decoded == HA_WIRE_OK) {
+		ha_signaling_note_over_socket(comm, &m);
 		ha_failover_hear(comm, &m);
-	else if (decoded != HA_WIRE_BAD_VALUE)
+	} else if (decoded != HA_WIRE_BAD_VALUE)
 		ha_ctrl_sock_garbled(comm->ctrl_sock, decoded);
 	else
 		ha_comm_fail(comm, HA_ERR_INTERNAL, "a message of the failover protocol that is %s",

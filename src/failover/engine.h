@@ -139,11 +139,14 @@ struct ha_failover {
 	bool spare_socket;	   /* while that is said: not into the socket */
 	uint32_t unheard_bytes;	   /* said over the socket since the peer was heard */
 	uint32_t serial, peer_serial;
+	uint32_t socket_serial, path_serial; /* of the peer's newest over the socket, over a path */
+	uint64_t path_serial_ns;	     /* when that was heard */
 	uint64_t path_said, path_heard[HA_MAX_PATHS]; /* with a key: messages over paths */
 	uint16_t ports_said;			      /* up, as the peer was told last */
 	uint16_t peer_ports_up, peer_ports_drained;
 	uint32_t refusing;	  /* by NIC: it refused the connection's memory */
 	uint64_t refused_ns;	  /* when one did last */
+	uint8_t forgiven;	  /* how often all were tried again, in vain so far */
 	uint32_t say_interval_ms; /* of the statement: grows while there is no answer */
 	uint64_t say_again_ns;
 	uint64_t heard_ns;    /* the peer's last message */

@@ -521,11 +521,14 @@ void ha_slots_tidy(struct ha_comm *comm)
 	}
 }
 
-bool ha_slots_untidy(const struct ha_comm *comm)
+uint64_t ha_slots_tidy_ns(const struct ha_comm *comm)
 {
-	const struct ha_path *path = comm->failover->retired;
+	uint64_t soonest_ns = 0;
 
-	while (path && (ha_path_away(path) || is_kept(comm, path) || path->flush.kept))
-		path = path->next_retired;
-	return path;
+	for (const struct ha_path *path = comm->failover->retired; path; path = path->next_retired)
+		if (!ha_path_away(path) && !is_kept(comm, path) && !path->flush.kept)
+			soonest_ns = ha_earlier_ns(soonest_ns, path->destroyed || !path->destroy_ns
+								   ? 1
+								   : path->destroy_ns);
+	return soonest_ns;
 }

@@ -168,8 +168,8 @@ const struct ha_path *ha_slots_unconfirmed(const struct ha_comm *comm);
 
 /* Has paths closed that are out of use, in the background. */
 void ha_slots_tidy(struct ha_comm *comm);
-/* Whether that would find something to do. */
-bool ha_slots_untidy(const struct ha_comm *comm);
+/* From when on that would find something to do; 0: when a command is back, if ever. */
+uint64_t ha_slots_tidy_ns(const struct ha_comm *comm);
 
 /* The generation of the active path; 0: it is gone. */
 uint32_t ha_active_generation(const struct ha_comm *comm);

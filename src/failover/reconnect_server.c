@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "failover/engine.h"
 #include "failover/shared.h"
+#include "failover/signaling.h"
 #include "progress/acceptor.h"
 #include "transport/comm.h"
 #include "transport/ctrl_sock.h"
@@ -318,11 +319,13 @@ static void seat(struct ha_acceptor *acceptor, int fd, const union ha_sockaddr *
 	ha_progress_call(server->inst->progress, &server->poller); /* for its deadline */
 }
 
+/* At either end. */
 static bool misses_socket(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	return !comm->is_send && fo && fo->socket_broken && !ha_failover_is_over(comm);
+	return !comm->is_send && fo && !ha_failover_is_over(comm) &&
+	       (fo->socket_broken || ha_signaling_peer_misses_socket(comm));
 }
 
 static bool expects(struct ha_acceptor *acceptor)

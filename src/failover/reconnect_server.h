@@ -10,7 +10,7 @@
  * connection's control socket, and the secret is of no use any more. One who hangs up without a
  * word is a receiver whose socket broke, and that asks whether this process is still there.
  * Everyone else is turned away, and counted, without any harm to a connection, and while all of
- * them have their sockets only 200 a second are looked at.
+ * them have their sockets, at either end as far as is known, only 200 a second are looked at.
  */
 #ifndef HA_FAILOVER_RECONNECT_SERVER_H
 #define HA_FAILOVER_RECONNECT_SERVER_H

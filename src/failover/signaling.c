@@ -40,6 +40,12 @@
  */
 #define FROZEN_NS (4ull * SAY_AGAIN_MAX_MS * HA_NS_PER_MS)
 
+/*
+ * What is said over paths is said over the socket, too. What came over a path only is of a peer
+ * that may be without a socket, and dials for so long at least.
+ */
+#define MISSED_NS (10 * HA_NS_PER_S)
+
 /* What the last message may take to get there. */
 #define GOODBYE_NS     (20 * HA_NS_PER_MS)
 #define GOODBYE_ROUNDS 100000
@@ -211,6 +217,33 @@ static void deliver(struct ha_comm *comm, const struct ha_message *m)
 	comm->count.control_sent++;
 }
 
+static bool is_newer(uint32_t serial, uint32_t than)
+{
+	return (int32_t)(serial - than) > 0;
+}
+
+static void note_over_path(struct ha_failover *fo, const struct ha_message *m)
+{
+	if (!is_newer(m->serial, fo->path_serial))
+		return;
+	fo->path_serial = m->serial;
+	fo->path_serial_ns = ha_now_ns();
+}
+
+void ha_signaling_note_over_socket(struct ha_comm *comm, const struct ha_message *m)
+{
+	if (is_newer(m->serial, comm->failover->socket_serial))
+		comm->failover->socket_serial = m->serial;
+}
+
+bool ha_signaling_peer_misses_socket(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	return is_newer(fo->path_serial, fo->socket_serial) &&
+	       ha_now_ns() - fo->path_serial_ns < MISSED_NS;
+}
+
 void ha_signaling_read_path_msg(struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
@@ -223,9 +256,11 @@ void ha_signaling_read_path_msg(struct ha_comm *comm)
 		notes->msg = false;
 		ha_path_mailbox_read(comm, p, bytes);
 		/* One that is being overwritten is followed by another immediate. */
-		if (may_be_heard(comm, p, bytes) &&
-		    ha_message_decode(bytes, sizeof(bytes), &m) == HA_WIRE_OK)
-			ha_failover_hear(comm, &m);
+		if (!may_be_heard(comm, p, bytes) ||
+		    ha_message_decode(bytes, sizeof(bytes), &m) != HA_WIRE_OK)
+			continue;
+		note_over_path(comm->failover, &m);
+		ha_failover_hear(comm, &m);
 	}
 }
 
@@ -455,7 +490,7 @@ void ha_signaling_heard(struct ha_comm *comm, const struct ha_message *m)
 	if (comm->is_send)
 		ha_e2e_heard(comm, m->window.base);
 	/* The state of ports goes up and down, so only the newest message's counts. */
-	if ((int32_t)(m->serial - fo->peer_serial) > 0) {
+	if (is_newer(m->serial, fo->peer_serial)) {
 		fo->peer_serial = m->serial;
 		hear_ports(comm, m->ports_up);
 		hear_drains(comm, m->ports_drained);

@@ -23,6 +23,12 @@ void ha_signaling_new_statement(struct ha_comm *comm);
 /* Notes what every message tells, whatever its kind. */
 void ha_signaling_heard(struct ha_comm *comm, const struct ha_message *m);
 
+/* A message came over the socket; before it is heard. */
+void ha_signaling_note_over_socket(struct ha_comm *comm, const struct ha_message *m);
+
+/* Whether the peer seems to have lost its end of a socket whose other end looks healthy here. */
+bool ha_signaling_peer_misses_socket(const struct ha_comm *comm);
+
 /* Hears what came into mailboxes since. */
 void ha_signaling_read_path_msg(struct ha_comm *comm);
 

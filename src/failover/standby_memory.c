@@ -9,9 +9,12 @@
 #include "transport/gpu_proof.h"
 #include "transport/user_mr.h"
 
-/* Memory may have been unlocked by then. Where no other NIC works it is worth a try sooner. */
+/* Memory may have been unlocked by then. */
 #define ASK_AGAIN_NS (60 * HA_NS_PER_S)
-#define OUTAGE_NS    HA_NS_PER_S
+/* Where nothing else works it is worth a try at once, and then after pauses that double. */
+#define PAUSE_NS     (10 * HA_NS_PER_MS)
+#define PAUSE_MAX_NS HA_NS_PER_S
+#define FORGIVEN_MAX 7 /* then the pause does not grow any more */
 
 /* ---- NICs that refuse ----------------------------------------------------------------------- */
 
@@ -56,12 +59,31 @@ void ha_standby_memory_renewed(struct ha_comm *comm, const struct ha_nic *nic)
 	comm->failover->say |= HA_SAY_STATE;
 }
 
-static bool is_all_that_works(const struct ha_comm *comm)
+static bool is_up(const struct ha_comm *comm, unsigned p)
 {
+	return ha_slot_is_up(&comm->failover->slots[p]) && ha_path_ready(comm->paths[p]);
+}
+
+/* A port that is up is no path: the wire behind it may be cut. */
+static bool nothing_else_works(const struct ha_comm *comm)
+{
+	bool some_path_is_up = false;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		some_path_is_up |= is_up(comm, p);
+	if (!some_path_is_up)
+		return true;
 	for (unsigned i = 0; i < comm->failover->noffers; i++)
 		if (ha_offer_usable(comm, i))
 			return false;
 	return true;
+}
+
+static uint64_t pause_ns(const struct ha_failover *fo)
+{
+	const uint64_t pause_ns = (uint64_t)PAUSE_NS << fo->forgiven;
+
+	return pause_ns < PAUSE_MAX_NS ? pause_ns : PAUSE_MAX_NS;
 }
 
 uint64_t ha_standby_memory_due_ns(const struct ha_comm *comm)
@@ -70,7 +92,7 @@ uint64_t ha_standby_memory_due_ns(const struct ha_comm *comm)
 
 	if (fo->refusing == 0)
 		return 0;
-	return fo->refused_ns + (is_all_that_works(comm) ? OUTAGE_NS : ASK_AGAIN_NS);
+	return fo->refused_ns + (nothing_else_works(comm) ? pause_ns(fo) : ASK_AGAIN_NS);
 }
 
 /* They are tried once more, where nothing better is there. */
@@ -82,16 +104,13 @@ static void forgive(struct ha_comm *comm)
 		if (fo->refusing & 1u << fo->offers[i]->nic->index)
 			fo->renewed |= (uint16_t)(1u << i);
 	fo->refusing = 0;
+	if (fo->forgiven < FORGIVEN_MAX)
+		fo->forgiven++;
 	fo->look = true;
 	fo->say |= HA_SAY_STATE;
 }
 
 /* ---- registering ---------------------------------------------------------------------------- */
-
-static bool is_up(const struct ha_comm *comm, unsigned p)
-{
-	return ha_slot_is_up(&comm->failover->slots[p]) && ha_path_ready(comm->paths[p]);
-}
 
 static bool is_registered(const struct ha_comm *comm, unsigned p)
 {
@@ -108,6 +127,7 @@ static void register_for(struct ha_comm *comm, unsigned p)
 
 	switch (ha_comm_register_all(comm, nic)) {
 	case HA_MR_READY:
+		comm->failover->forgiven = 0;
 		slot->memory_serial = comm->memory.serial;
 		slot->memory_gen = comm->paths[p]->generation;
 		break;

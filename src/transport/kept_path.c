@@ -7,6 +7,7 @@
 #include "transport/path.h"
 #include "transport/shared.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 static void push(struct ha_path **list, struct ha_path *path)
@@ -33,8 +34,8 @@ void ha_path_keep(struct ha_path *path)
 	struct ha_kept_paths *kept = &inst->kept;
 
 	pthread_mutex_lock(&kept->lock);
-	/* The visit sees to it that there is another one, as long as there are any. */
-	if (path->destroyed && !kept->recent && kept->visited)
+	/* The visit sees to it that there is another one, as long as it is needed. */
+	if (kept->visited)
 		ha_progress_call(inst->progress, &kept->poller);
 	push(path->destroyed ? &kept->recent : &kept->first, path);
 	pthread_mutex_unlock(&kept->lock);
@@ -53,12 +54,36 @@ static struct ha_path **where_now(struct ha_kept_paths *kept, struct ha_path *pa
 	return now_ns < path->kept_since_ns + HA_LEAVING_NS ? &kept->recent : over;
 }
 
+/* Its device was leaving, and answered nothing. */
+static bool is_unreachable(const struct ha_path *path)
+{
+	return !path->destroyed && path->destruction == HA_DESTRUCTION_UNREACHABLE && path->on;
+}
+
+/* With the lock. Takes those out whose device has left by now, and with it all that they had. */
+static struct ha_path *take_gone(struct ha_kept_paths *kept, uint64_t now_ns, bool *left)
+{
+	struct ha_path *path = kept->first, *next, *gone = NULL;
+
+	kept->first = NULL;
+	for (; path; path = next) {
+		bool unreachable = is_unreachable(path);
+		bool over = unreachable && ha_incarnation_took_along(path->on, EIO, now_ns);
+
+		next = path->next_retired;
+		push(over ? &gone : &kept->first, path);
+		*left = *left || (unreachable && !over);
+	}
+	return gone;
+}
+
 /* Progress thread. */
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_kept_paths *kept = ha_container_of(poller, struct ha_kept_paths, poller);
-	struct ha_path *path, *next, *over = NULL;
+	struct ha_path *path, *next, *gone, *over = NULL;
 	uint64_t now_ns = ha_now_ns();
+	bool leaving = false;
 
 	pthread_mutex_lock(&kept->lock);
 	path = kept->recent;
@@ -67,9 +92,14 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 		next = path->next_retired;
 		push(where_now(kept, path, now_ns, &over), path);
 	}
-	poller->due_ns = kept->recent ? now_ns + HA_LEAVING_NS : 0;
+	gone = take_gone(kept, now_ns, &leaving);
+	poller->due_ns = kept->recent || leaving ? now_ns + HA_LEAVING_NS : 0;
 	pthread_mutex_unlock(&kept->lock);
 	free_all(over);
+	for (path = gone; path; path = next) {
+		next = path->next_retired;
+		ha_path_bury(path);
+	}
 	return HA_POLL_ASLEEP;
 }
 

@@ -7,6 +7,10 @@
  * has failed is told by an event, which may be unread then, or not raised yet. So what is destroyed
  * is kept for HA_LEAVING_NS, in which events are read. If the device is dead by then it is kept
  * until the device is open again, which no device is before it was reset; else it goes.
+ *
+ * A device that is being taken away answers EIO to whoever would destroy. When it has left, all
+ * that it had is gone, and the path is closed then: else its old incarnation would stay open for
+ * ever.
  */
 #ifndef HA_TRANSPORT_KEPT_PATH_H
 #define HA_TRANSPORT_KEPT_PATH_H

@@ -693,6 +693,16 @@ static void start_closing(struct ha_path *path)
 	ha_path_command(path, close_path, HA_COMMAND_CLEAN);
 }
 
+void ha_path_bury(struct ha_path *path)
+{
+	path->command.run = close_path;
+	path->command.kind = HA_COMMAND_CLEAN;
+	path->command.owner = &path->comm->inst->kept.poller; /* the connection has none any more */
+	path->command.key = (uintptr_t)path;
+	ha_command_send(commands_of(path), &path->command);
+	ha_command_leave(commands_of(path), &path->command);
+}
+
 bool ha_path_closing(struct ha_path *path)
 {
 	if (ha_path_away(path))
@@ -701,6 +711,9 @@ bool ha_path_closing(struct ha_path *path)
 		free_path(path);
 		return false;
 	}
+	if (ha_now_ns() < path->destroy_ns)
+		return true;
+	path->destroy_ns = ha_now_ns() + HA_FENCE_NS; /* a device that leaves refuses it for long */
 	start_closing(path);
 	return true;
 }

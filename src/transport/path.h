@@ -378,9 +378,13 @@ void ha_path_destroy_flush(struct ha_path *path);
  */
 void ha_path_close(struct ha_path *path);
 
+/* Once more, in the background, for one that nobody else knows: it is freed, or kept. Takes it. */
+void ha_path_bury(struct ha_path *path);
+
 /*
  * The same without waiting, for a path that is fenced and that nobody else knows any more. True:
- * ask again when its command is back. False: it is freed. Under the token.
+ * ask again when its command is back, and not before destroy_ns where it was in vain. False: it is
+ * freed. Under the token.
  */
 bool ha_path_closing(struct ha_path *path);
 

@@ -638,12 +638,56 @@ static void crowd_leaves(struct crowd *crowd)
 		close(crowd->fds[i]);
 }
 
+/*
+ * Ends the sender's socket only, as a firewall that has forgotten it may. The receiver's is from
+ * now on one whose other end nobody reads, which is returned.
+ */
+static int break_senders_socket(struct pair *pair)
+{
+	struct ha_watch *watch = &pair->recv->ctrl_sock->watch;
+	struct ha_progress *progress = pair->inst[1]->progress;
+	union ha_sockaddr at;
+	int listener = ha_net_listen(&pair->inst[1]->bootstrap_addr, 1, &at);
+	int nobody = socket(at.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = watch->fd, other;
+
+	assert_true(listener >= 0 && nobody >= 0);
+	assert_int_equal(connect(nobody, &at.sa, ha_sockaddr_len(&at)), 0);
+	other = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	assert_true(other >= 0);
+	ha_progress_unwatch(progress, watch);
+	assert_int_equal(dup3(other, fd, O_CLOEXEC), fd);
+	watch->fd = fd;
+	assert_int_equal(ha_progress_watch(progress, watch), HA_OK);
+	close(other);
+	close(listener);
+	return nobody;
+}
+
+/* Breaks the socket, so that both notice or the sender only. What is to be closed; -1: nothing. */
+typedef int (*how_it_breaks)(struct pair *pair);
+
+static int at_both_ends(struct pair *pair)
+{
+	break_socket(pair->send);
+	return -1;
+}
+
+static void expect_healthy(const struct pair *pair, how_it_breaks breaks)
+{
+	if (breaks == at_both_ends)
+		return;
+	assert_true(ha_frame_sock_looks_healthy(&pair->recv->ctrl_sock->frames));
+	assert_false(pair->recv->failover->socket_broken);
+}
+
 /* From the break on; the crowd was there before, and comes all the time. */
-static unsigned ms_to_rejoin(bool crowded)
+static unsigned ms_to_rejoin(bool crowded, how_it_breaks breaks)
 {
 	struct crowd crowd = {.dialled = 0};
 	struct pair pair;
 	unsigned ms = 0;
+	int nobody;
 
 	open_settled(&pair, 1);
 	for (int i = 0; i < 5 && crowded; i++) {
@@ -651,7 +695,8 @@ static unsigned ms_to_rejoin(bool crowded)
 		pair_idle(&pair, 1);
 	}
 	pair_idle(&pair, 60);
-	break_socket(pair.send);
+	nobody = breaks(&pair);
+	expect_healthy(&pair, breaks);
 	for (; ms < 20000 && !is_whole(&pair, 1); ms++) {
 		if (crowded)
 			crowd_comes(&crowd, &pair);
@@ -659,6 +704,8 @@ static unsigned ms_to_rejoin(bool crowded)
 	}
 	assert_true(is_whole(&pair, 1));
 	crowd_leaves(&crowd);
+	if (nobody >= 0)
+		close(nobody);
 	pair_idle(&pair, 20);
 	assert_socket_carries_messages(&pair);
 	transfer(&pair, 3000, 1);
@@ -668,10 +715,22 @@ static unsigned ms_to_rejoin(bool crowded)
 
 static void a_crowd_that_keeps_coming_costs_the_peer_no_more_than_its_own_time(void **state)
 {
-	unsigned alone = ms_to_rejoin(false), crowded = ms_to_rejoin(true);
+	unsigned alone = ms_to_rejoin(false, at_both_ends);
+	unsigned crowded = ms_to_rejoin(true, at_both_ends);
 
 	(void)state;
 	/* Until the next admissions, if those of these 50 ms have been. */
+	if (crowded > 2 * alone + 50)
+		fail_msg("%u ms, and %u without a crowd", crowded, alone);
+}
+
+/* The receiver is told so over the paths. */
+static void nor_where_only_the_sender_has_lost_its_socket(void **state)
+{
+	unsigned alone = ms_to_rejoin(false, break_senders_socket);
+	unsigned crowded = ms_to_rejoin(true, break_senders_socket);
+
+	(void)state;
 	if (crowded > 2 * alone + 50)
 		fail_msg("%u ms, and %u without a crowd", crowded, alone);
 }
@@ -1359,6 +1418,7 @@ int main(void)
 	    cmocka_unit_test(a_silent_guest_has_five_seconds),
 	    cmocka_unit_test(a_flood_of_strangers_does_not_keep_the_peer_out),
 	    cmocka_unit_test(a_crowd_that_keeps_coming_costs_the_peer_no_more_than_its_own_time),
+	    cmocka_unit_test(nor_where_only_the_sender_has_lost_its_socket),
 	    cmocka_unit_test(who_dials_in_a_crowd_has_time_to_speak),
 	    cmocka_unit_test(strangers_cost_the_thread_only_so_much),
 	    cmocka_unit_test(a_frozen_peer_is_waited_for_without_filling_its_socket),

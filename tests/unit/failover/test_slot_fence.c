@@ -457,16 +457,20 @@ static void several_are_closed_at_one_time(void **state)
 static void there_is_something_to_close_while_one_is_not_with_its_command(void **state)
 {
 	(void)state;
-	assert_false(ha_slots_untidy(&fake.comm));
+	assert_int_equal(ha_slots_tidy_ns(&fake.comm), 0);
 	retire(0);
 	retire(1);
-	assert_true(ha_slots_untidy(&fake.comm));
+	assert_int_equal(ha_slots_tidy_ns(&fake.comm), 1);
 	atomic_store(&fake.paths[0].command.state, HA_COMMAND_RUNNING);
-	assert_true(ha_slots_untidy(&fake.comm));
+	assert_int_equal(ha_slots_tidy_ns(&fake.comm), 1);
 	atomic_store(&fake.paths[1].command.state, HA_COMMAND_WAITING);
-	assert_false(ha_slots_untidy(&fake.comm));
+	assert_int_equal(ha_slots_tidy_ns(&fake.comm), 0);
 	atomic_store(&fake.paths[0].command.state, HA_COMMAND_DONE);
-	assert_true(ha_slots_untidy(&fake.comm));
+	assert_int_equal(ha_slots_tidy_ns(&fake.comm), 1);
+	fake.paths[0].destroy_ns = 7; /* in vain, and not again before */
+	assert_int_equal(ha_slots_tidy_ns(&fake.comm), 7);
+	fake.paths[0].destroyed = true;
+	assert_int_equal(ha_slots_tidy_ns(&fake.comm), 1);
 }
 
 /* ---- the active path ------------------------------------------------------------------------- */
