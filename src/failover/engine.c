@@ -547,13 +547,14 @@ static bool same_endpoint(const struct ha_offer *a, const struct ha_offer *b)
 }
 
 /*
- * Said again: with the socket that replaces a broken one, and when the peer's end of heartbeats on
- * a port is another one, since its device came back. Which ports it has does not change.
+ * Said again: with the socket that replaces a broken one, and when the peer's address or its end of
+ * heartbeats on a port is another one. Which ports it has does not change.
  */
 static void hear_ports_again(struct ha_comm *comm, const struct ha_port_offers *ports)
 {
 	struct ha_failover *fo = comm->failover;
 
+	fo->look = true; /* what is worth more now */
 	for (unsigned i = 0; i < fo->peer_ports.count && i < ports->count; i++) {
 		struct ha_offer before = fo->peer_ports.offers[i];
 
@@ -685,6 +686,7 @@ static void offer_port(struct ha_comm *comm, unsigned i, struct ha_offer *out)
 		fo->heartbeats |= (uint16_t)(1u << i);
 	}
 	fo->told_qpn[i] = out->live_qpn;
+	fo->told_addr_gen[i] = addr.addr_gen;
 }
 
 static void say_ports(struct ha_comm *comm)
@@ -723,14 +725,28 @@ static void watch_those_without(struct ha_comm *comm)
 }
 
 /* The peer does not know whom to answer: our end is another one since a device came back. */
-static bool heartbeats_changed(const struct ha_comm *comm)
+static bool heartbeats_changed(const struct ha_comm *comm, unsigned i)
 {
 	const struct ha_failover *fo = comm->failover;
 	struct ha_live_endpoint live;
 
-	for (unsigned i = 0; i < fo->noffers; i++)
-		if (ha_liveness_opened(comm->inst->liveness, fo->offers[i], &live) &&
-		    live.qpn != fo->told_qpn[i])
+	return ha_liveness_opened(comm->inst->liveness, fo->offers[i], &live) &&
+	       live.qpn != fo->told_qpn[i];
+}
+
+/* By which the peer judges what a path to it is worth. */
+static bool address_changed(const struct ha_comm *comm, unsigned i)
+{
+	struct ha_port_addr addr;
+
+	ha_port_addr(comm->failover->offers[i], &addr);
+	return addr.addr_gen != comm->failover->told_addr_gen[i];
+}
+
+static bool offers_changed(const struct ha_comm *comm)
+{
+	for (unsigned i = 0; i < comm->failover->noffers; i++)
+		if (heartbeats_changed(comm, i) || address_changed(comm, i))
 			return true;
 	return false;
 }
@@ -747,7 +763,7 @@ static void ports_changed(struct ha_comm *comm, uint64_t ports)
 		}
 	if (ha_signaling_ports_up(comm) != fo->ports_said)
 		fo->say |= HA_SAY_STATE;
-	if (!fo->socket_broken && heartbeats_changed(comm)) {
+	if (!fo->socket_broken && offers_changed(comm)) {
 		say_ports(comm);
 		watch_those_without(comm);
 	}

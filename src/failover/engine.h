@@ -174,6 +174,7 @@ struct ha_failover {
 	uint8_t noffers;		       /* [C] */
 	uint16_t heartbeats;		       /* those of them with an endpoint, by index */
 	uint32_t told_qpn[HA_MAX_OFFERS];      /* of the endpoint, as PORTS said it; 0: none */
+	uint32_t told_addr_gen[HA_MAX_OFFERS]; /* of the address, likewise */
 	struct ha_standby *standby;	       /* receiver */
 	struct ha_path *retired;	       /* paths that are fenced, to be closed */
 	struct ha_reconnect_at reconnect_at;   /* where our process listens */

@@ -309,20 +309,22 @@ static void say_kind(struct ha_comm *comm, unsigned kind)
 	deliver(comm, &m);
 }
 
-static void say_statement(struct ha_comm *comm)
+/* False: there is nothing to state. */
+static bool say_statement(struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
 	unsigned kind = ha_fsm_statement(comm);
 	struct ha_message m;
 
 	if (kind == 0)
-		return;
+		return false;
 	fill(comm, kind, &m);
 	if (kind == HA_MSG_SUSPECT)
 		name_path(&m, fo->suspect_path, fo->suspect_gen);
 	if (kind == HA_MSG_RESUME)
 		name_path(&m, comm->active, ha_comm_path(comm)->generation);
 	deliver(comm, &m);
+	return true;
 }
 
 /* About one path: REBUILD and REBUILT with our end of it, REFUSED and SUSPECT without. */
@@ -400,18 +402,21 @@ static void say_again(struct ha_comm *comm, uint64_t now_ns)
 static void say_all(struct ha_comm *comm, uint32_t say)
 {
 	const struct ha_failover *fo = comm->failover;
+	bool told = false; /* what STATE would tell: those of an epoch do so, too */
 
 	if (say & HA_SAY_ABORT)
 		say_kind(comm, HA_MSG_ABORT);
 	if (say & HA_SAY_STATEMENT)
-		say_statement(comm);
-	if (say & HA_SAY_RESUMED && fo->state == HA_FO_ACTIVE)
+		told = say_statement(comm);
+	if (say & HA_SAY_RESUMED && fo->state == HA_FO_ACTIVE) {
 		say_kind(comm, HA_MSG_RESUMED);
+		told = true;
+	}
 	if (say & HA_SAY_PONG)
 		say_kind(comm, HA_MSG_PONG);
 	if (say & HA_SAY_PING)
 		say_kind(comm, HA_MSG_PING);
-	if (say & HA_SAY_STATE)
+	if (say & HA_SAY_STATE && !told)
 		say_kind(comm, HA_MSG_STATE);
 	say_paths(comm, say);
 }

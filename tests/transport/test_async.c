@@ -186,6 +186,43 @@ static void a_port_that_goes_down_is_told_once(void **state)
 }
 
 /*
+ * Of a switch each message is one that an answer waits for; each costs both ends a system call and
+ * the peer's thread a wake-up, times the connections of the port. What it says of the ports it says
+ * with these.
+ */
+static void a_port_that_carries_is_told_of_by_the_switch(void **state)
+{
+	/* Of the sender and of the receiver, by whose port it is. */
+	static const uint64_t most[2][2] = {
+	    {3, 2}, /* SUSPECT, FENCED, RESUMED; FENCE, RESUME */
+	    {2, 2}, /* FENCED, RESUMED; FENCE, RESUME */
+	};
+
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		uint64_t sent[2];
+		struct pair pair;
+		uint32_t rail;
+
+		rails(&pair, 2, false);
+		rail = (uint32_t)ha_comm_path(pair.recv)->nic->index;
+		sent[0] = pair.send->count.control_sent;
+		sent[1] = pair.recv->count.control_sent;
+		sv_stepped_link(host, rail, false);
+		pair_idle(&pair, 5);
+		assert_int_equal(pair.send->count.failovers + pair.recv->count.failovers, 2);
+		sent[0] = pair.send->count.control_sent - sent[0];
+		sent[1] = pair.recv->count.control_sent - sent[1];
+		print_message("port down at host %u: %u and %u messages\n", host, (unsigned)sent[0],
+			      (unsigned)sent[1]);
+		assert_true(sent[0] <= most[host][0] && sent[1] <= most[host][1]);
+		assert_true(host == 1 || !hears_it_up(&pair, rail));
+		transfer(&pair, 5000, 1);
+		pair_close(&pair);
+	}
+}
+
+/*
  * Pairs that do not reach each other are left alone for longer and longer. A port that comes up is
  * a reason to try its own pairs at once, and no reason to try others.
  */
@@ -220,6 +257,7 @@ int main(void)
 	    cmocka_unit_test(what_changes_nothing_costs_nothing),
 	    cmocka_unit_test(a_gid_of_somebody_else_costs_nothing),
 	    cmocka_unit_test(a_port_that_goes_down_is_told_once),
+	    cmocka_unit_test(a_port_that_carries_is_told_of_by_the_switch),
 	    cmocka_unit_test(only_the_ports_own_pairs_are_tried_again),
 	};
 
