@@ -190,6 +190,7 @@ void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m)
 	switch (m->kind) {
 	case HA_MSG_PING:
 		ha_say(comm, HA_SAY_PONG);
+		comm->failover->stalled = true; /* there, and nothing may be outstanding here */
 		return;
 	case HA_MSG_PONG:
 		return;
@@ -383,6 +384,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
 		ha_fsm_on(comm, HA_ON_GIVE_UP);
 	ask_stalled(comm);
+	ha_witness_visit(comm, now_ns);
 	look_at_sessions(comm);
 	if (look)
 		look_at_ports(comm);

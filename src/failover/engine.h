@@ -14,6 +14,7 @@
  *   repair.c      fresh queue pairs on the same ports, for those that broke
  *   reconnect.c   another bootstrap socket for one that broke
  *   peer_life.c   whether a peer without a socket still lives
+ *   witness.c     asking a peer over other ports when it answers over none of those in use
  *
  * Everything here is [T] (see comm.h) unless it says otherwise. What happens is noted, by whatever
  * thread has the token, and the path in question stopped; the state machine steps in the
@@ -28,6 +29,7 @@
 #include "failover/path_slot.h"
 #include "failover/port_offer.h"
 #include "failover/repair.h"
+#include "failover/witness.h"
 #include "liveness/liveness.h"
 #include "progress/progress.h"
 #include "transport/replay.h"
@@ -155,6 +157,7 @@ struct ha_failover {
 	bool unproven;	      /* the one in use has not carried a message of the peer */
 	uint64_t answered_ns; /* when a probe of a path came back last */
 	struct ha_silence silence;
+	struct ha_witness witness;
 	uint64_t tick_ns;     /* last visit while something was wrong */
 	uint64_t due_ns;      /* when to be visited again; 0: when something happens */
 	uint64_t outage_ns;   /* time without a path in this outage */

@@ -13,6 +13,7 @@
 #include "failover/repair.h"
 #include "failover/shared.h"
 #include "failover/signaling.h"
+#include "failover/witness.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
 #include "transport/path_msg.h"
@@ -343,6 +344,16 @@ static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 	(void)build(comm, pair);
 }
 
+/* As many as there is room for, the best first: as best_pair sees them. */
+static void build_all(struct ha_comm *comm, const struct ha_pair *other, uint64_t now_ns)
+{
+	struct ha_pair pair;
+
+	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
+		if (!best_pair(comm, other, now_ns, &pair) || !build(comm, pair))
+			return;
+}
+
 /* Traffic flows on another one and is to go back to it. */
 static bool misses_preferred(struct ha_comm *comm, uint64_t now_ns)
 {
@@ -376,11 +387,14 @@ static int best_in_reserve(const struct ha_comm *comm)
 	return best;
 }
 
-/* One beside it, which costs memory and queue pairs for nothing; -1: none. */
+/* One beside it, which costs memory and queue pairs for nothing; -1: none, or the active path has
+ * not answered yet, and whether the best does is not known either. */
 static int surplus_beside(const struct ha_comm *comm, int best, uint64_t now_ns)
 {
 	const struct ha_failover *fo = comm->failover;
 
+	if (fo->links[comm->active].asked_ns != 0)
+		return -1;
 	for (unsigned p = 0; best >= 0 && p < HA_MAX_PATHS; p++)
 		if (p != comm->active && (int)p != best && ha_slot_is_up(&fo->slots[p]) &&
 		    !(ha_pair_shared(ha_pair_of(&fo->slots[p]), ha_pair_preferred) == 2 &&
@@ -419,22 +433,15 @@ static void give_back_surplus(struct ha_comm *comm, uint64_t now_ns)
 
 static void build_in_reserve(struct ha_comm *comm, uint64_t now_ns)
 {
+	struct ha_pair active = ha_pair_of(&comm->failover->slots[comm->active]);
+
 	give_back_surplus(comm, now_ns);
-	if (!is_building(comm) && misses_preferred(comm, now_ns) &&
-	    now_ns >= backoff_of(comm, ha_pair_preferred)->until_ns)
-		(void)build(comm, ha_pair_preferred);
-	else
+	if (ha_witness_is_wanted(comm, now_ns))
+		build_all(comm, &active, now_ns);
+	else if (is_building(comm) || !misses_preferred(comm, now_ns) ||
+		 now_ns < backoff_of(comm, ha_pair_preferred)->until_ns ||
+		 !build(comm, ha_pair_preferred))
 		build_standby(comm, now_ns);
-}
-
-/* While it does not: everything that might work, the failed pair itself included. */
-static void build_all(struct ha_comm *comm, uint64_t now_ns)
-{
-	struct ha_pair pair;
-
-	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
-		if (!best_pair(comm, NULL, now_ns, &pair) || !build(comm, pair))
-			return;
 }
 
 /* Beside the fence of those that broke, in a slot of their own. */
@@ -455,7 +462,7 @@ static bool build_next(struct ha_comm *comm, uint64_t now_ns)
 	if (!found && ha_repair_is_under_way(comm, now_ns))
 		build_in_place(comm);
 	else if (!found && !ha_path_select_awaits_answer(comm))
-		build_all(comm, now_ns);
+		build_all(comm, NULL, now_ns); /* the failed pair itself included */
 	return found;
 }
 

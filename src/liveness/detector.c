@@ -330,12 +330,18 @@ bool ha_detector_wants_help(const struct ha_detector *detector)
 	return ha_detector_inquires(detector) && inquiring(detector) > 1;
 }
 
+bool ha_detector_lacks_witness(const struct ha_detector *detector, uint64_t now_ns)
+{
+	return ha_detector_inquires(detector) && detector->inquiry.rounds == 0 &&
+	       since(now_ns, detector->inquiry.since_ns) >= part_ns(detector) * 3 / 2;
+}
+
 void ha_detector_help(struct ha_detector *detector, uint64_t now_ns)
 {
 	uint64_t next_ns =
 	    detector->sent_ns[detector->sent % HA_DETECTOR_PINGS] + burst_ns(detector);
 
-	if (detector->state != HA_SESSION_UP && detector->state != HA_SESSION_SUSPECTED)
+	if (detector->state == HA_SESSION_DOWN)
 		return;
 	if (next_ns < now_ns)
 		next_ns = now_ns;

@@ -134,6 +134,10 @@ static inline bool ha_detector_inquires(const struct ha_detector *detector)
 bool ha_detector_wants_help(const struct ha_detector *detector);
 void ha_detector_help(struct ha_detector *detector, uint64_t now_ns);
 
+/* It has had no answer for longer than the peer takes to answer once over others, and there is none
+ * over those either: they may have failed with it, or the peer does not get to answer. */
+bool ha_detector_lacks_witness(const struct ha_detector *detector, uint64_t now_ns);
+
 /* Rounds that `other`, a detector of the same peer over other ports, has answered since the inquiry
  * of `detector` began: as many as count at most. */
 unsigned ha_detector_rounds(const struct ha_detector *other, const struct ha_detector *detector);

@@ -194,6 +194,13 @@ uint64_t ha_session_failed_before_ns(const struct ha_session *session);
  * while a link of it is attached. */
 uint64_t ha_session_asked_ns(const struct ha_session *session);
 
+/*
+ * Since when an inquiry of it hears nothing, while the peer answers over no other ports either that
+ * there is a session for; 0: there is none, or it has not lasted for long enough to tell. Any
+ * thread, while a link of it is attached.
+ */
+uint64_t ha_session_alone_since_ns(const struct ha_session *session, uint64_t now_ns);
+
 struct ha_session_report {
 	enum ha_session_state state;
 	uint64_t pings, pongs;	    /* sent by us, and answered */

@@ -798,6 +798,17 @@ uint64_t ha_session_asked_ns(const struct ha_session *s)
 	return read_ns(s, &s->detector.answers[0].sent_ns);
 }
 
+uint64_t ha_session_alone_since_ns(const struct ha_session *s, uint64_t now_ns)
+{
+	pthread_mutex_t *lock = &s->port->live->lock;
+	uint64_t ns;
+
+	pthread_mutex_lock(lock);
+	ns = ha_detector_lacks_witness(&s->detector, now_ns) ? s->detector.inquiry.since_ns : 0;
+	pthread_mutex_unlock(lock);
+	return ns;
+}
+
 uint64_t ha_session_heard_ns(const struct ha_session *s)
 {
 	return read_ns(s, &s->detector.heard_ns);

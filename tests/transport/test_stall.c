@@ -20,6 +20,12 @@
  */
 #define CUT_MS	    60
 #define UNPOLLED_MS 65
+/*
+ * The same where the path in reserve is cut as well: 15 ms until that is told, at the sender and at
+ * the receiver, which may have had nothing outstanding; then the 40 ms are the receiver's, and
+ * meanwhile a path is built elsewhere, over which the peer testifies.
+ */
+#define BOTH_PATHS_CUT_MS 75
 
 enum { SIZE = 20000 };
 
@@ -133,6 +139,13 @@ static void begin(struct pair *pair)
 	assert_true(traffic.messages > 100);
 }
 
+/* Beside the first path and the one in reserve. */
+static void assert_nothing_was_built(const struct pair *pair)
+{
+	for (unsigned p = 2; p < HA_MAX_PATHS; p++)
+		assert_int_equal(pair->recv->failover->slots[p].newest_gen, 0);
+}
+
 /* Messages come, and over the path that they began on. */
 static void assert_goes_on_undisturbed(struct pair *pair)
 {
@@ -142,6 +155,7 @@ static void assert_goes_on_undisturbed(struct pair *pair)
 	assert_true(traffic.messages > begun);
 	assert_int_equal(pair->recv->count.failovers + pair->send->count.failovers, 0);
 	assert_int_equal(pair->recv->active, 0);
+	assert_nothing_was_built(pair);
 }
 
 /* Until a message has come that began after now: in ms. */
@@ -259,6 +273,37 @@ static void a_cut_of_two_rails_finds_the_third(void **state)
 	pair_close(&pair);
 }
 
+/*
+ * NCCL may connect across the rails. Then a switch that dies takes the path in reserve along, which
+ * is crossed the other way, and nobody is left who testifies that the peer is alive: one is built
+ * over the ports of the other switch, and its heartbeats do.
+ */
+static void a_switch_that_takes_both_paths_is_noticed_as_well(void **state)
+{
+	double worst_ms = 0;
+
+	(void)state;
+	for (int phase = 0; phase < 12; phase++) {
+		struct pair pair;
+		double ms;
+
+		init(&pair);
+		pair.listen_dev = 1;
+		pair.config.completion = phase % 2 ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
+		begin(&pair);
+		turns(&pair, (uint64_t)phase * 17300);
+		pace(20, 10);
+		sv_stepped_cut((uint32_t)phase / 2 % 2, true);
+		ms = payload_ms(&pair);
+		if (ms > BOTH_PATHS_CUT_MS)
+			fail_msg("%.1f ms in phase %d; log:\n%s", ms, phase, pair.log);
+		worst_ms = ms > worst_ms ? ms : worst_ms;
+		assert_both_moved(&pair);
+		pair_close(&pair);
+	}
+	print_message("switch of both paths to payload: %.1f ms at most\n", worst_ms);
+}
+
 /* ---- nothing to do --------------------------------------------------------------------------- */
 
 static uint64_t pings(const struct pair *pair)
@@ -339,6 +384,27 @@ static void a_peer_that_is_frozen_for_a_minute_is_not_left(void **state)
 		both_run(true);
 		pace(200, 3);
 		turns(&pair, 300000); /* it hears what was said meanwhile */
+		assert_goes_on_undisturbed(&pair);
+		pair_close(&pair);
+	}
+}
+
+/* A virtual machine that is paused, or a host: its NICs with it. */
+static void a_host_that_stands_still_is_waited_for(void **state)
+{
+	(void)state;
+	for (int still = 0; still < 2; still++) {
+		struct pair pair;
+
+		init(&pair);
+		begin(&pair);
+		traffic.runs[still] = thread_runs[still] = false;
+		for (uint32_t rail = 0; rail < 2; rail++)
+			sv_stepped_cut(rail, true);
+		turns(&pair, 200000);
+		for (uint32_t rail = 0; rail < 2; rail++)
+			sv_stepped_cut(rail, false);
+		both_run(true);
 		assert_goes_on_undisturbed(&pair);
 		pair_close(&pair);
 	}
@@ -441,9 +507,11 @@ int main(void)
 	    cmocka_unit_test(a_cut_is_noticed_where_nobody_polls),
 	    cmocka_unit_test(without_it_the_hardware_decides),
 	    cmocka_unit_test(a_cut_of_two_rails_finds_the_third),
+	    cmocka_unit_test(a_switch_that_takes_both_paths_is_noticed_as_well),
 	    cmocka_unit_test(traffic_that_flows_asks_nothing),
 	    cmocka_unit_test(who_waits_for_the_application_asks_less_and_less),
 	    cmocka_unit_test(a_peer_that_is_frozen_for_a_minute_is_not_left),
+	    cmocka_unit_test(a_host_that_stands_still_is_waited_for),
 	    cmocka_unit_test(hogs_are_no_cut),
 	    cmocka_unit_test(a_slow_path_is_not_left),
 	    cmocka_unit_test(lost_heartbeats_alone_are_no_cut),

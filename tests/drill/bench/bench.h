@@ -56,6 +56,7 @@ struct bench_shared {
 	int conns, depth;
 	size_t bytes; /* of a message */
 	int peers;    /* the sending host's processes; connection c is that of number c % peers */
+	bool crossed; /* the receiver takes its second rail where the sender takes the first */
 	int parent; /* one more than the host whose process has a child that outlives it; 0: none */
 	/* Hosts. */
 	_Atomic int started[2];	  /* processes */
@@ -103,6 +104,7 @@ struct bench_scenario {
 	int conns, depth;
 	size_t bytes;
 	int heartbeat_ms; /* 0: the default */
+	bool crossed;	  /* rails, as NCCL may connect: a switch takes an end of each path */
 	bool all;	  /* the sample is the slowest connection of a repetition, else each one */
 	int repetitions;
 	double notice_ms;    /* what it may take by design to notice the fault ... */

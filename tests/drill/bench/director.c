@@ -269,16 +269,28 @@ static void run_on_one_pair(struct director *d)
 					     .conns = most && s->conns > most ? most : s->conns,
 					     .depth = s->depth,
 					     .bytes = s->bytes,
-					     .phase = BENCH_TRAFFIC};
+					     .phase = BENCH_TRAFFIC,
+					     .crossed = s->crossed};
 
 	if (bench_pair_open(&d->pair, &options) && bench_wait_connected(&d->pair) &&
 	    bench_wait_protected(&d->pair, &host)) {
 		if (s->kind == BENCH_HEALTHY)
 			stay_quiet(d);
+		else if (s->crossed)
+			repeat(d, d->result->repetitions % 2);
 		else
 			repeat_all(d);
 	}
 	bench_pair_close(&d->pair);
+}
+
+/* The rails do not cross any more after a fault. */
+static void run_crossed(struct director *d)
+{
+	int n = bench_repetitions(d->s, d->settings);
+
+	for (int i = 0; i < n && !d->pair.why[0]; i++)
+		run_on_one_pair(d);
 }
 
 void bench_run(const struct bench_scenario *s, const struct bench_settings *settings,
@@ -293,6 +305,8 @@ void bench_run(const struct bench_scenario *s, const struct bench_settings *sett
 	set_heartbeats(s);
 	if (s->kind == BENCH_DEATH)
 		repeat_all(&d); /* each with a pair of its own */
+	else if (s->crossed)
+		run_crossed(&d);
 	else
 		run_on_one_pair(&d);
 	result->seconds = (double)(np_now_ns() - begun) / 1e9;

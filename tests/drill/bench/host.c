@@ -84,7 +84,8 @@ static bool accept_one(struct host *h, int c, uint64_t deadline_ns)
 	struct bench_conn *shared = &h->shared->conn[c];
 	void *listen = NULL;
 
-	if (np_listen(h->net, &h->ctx, 0, shared->handle, &listen) != ncclSuccess)
+	if (np_listen(h->net, &h->ctx, h->shared->crossed ? 1 : 0, shared->handle, &listen) !=
+	    ncclSuccess)
 		return fail(h, "listen of connection %d failed", c);
 	atomic_store(&shared->listening, true);
 	while (!h->conns[c].comm) {

@@ -131,6 +131,7 @@ bool bench_pair_open(struct bench_pair *pair, const struct bench_pair_options *o
 	pair->shared->bytes = o->bytes;
 	pair->shared->peers = pair->peers;
 	pair->shared->parent = o->parent;
+	pair->shared->crossed = o->crossed;
 	atomic_store(&pair->shared->phase, (int)o->phase);
 	setenv("NCCL_SOCKET_IFNAME", "lo", 0);
 	for (int i = 0; i <= pair->peers; i++)

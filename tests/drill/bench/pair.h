@@ -32,7 +32,8 @@ struct bench_pair_options {
 	int conns, depth;
 	size_t bytes; /* of a message */
 	enum bench_phase phase;
-	int parent; /* struct bench_shared */
+	int parent; /* struct bench_shared, as the next one */
+	bool crossed;
 };
 
 /* What the connections of a host's (first) process say, all together. */

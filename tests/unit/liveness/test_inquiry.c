@@ -401,6 +401,40 @@ static void doom_is_told_once_half_way(void **state)
 	}
 }
 
+/* It is told when a peer that answered elsewhere would have been heard, until one is. */
+static void that_nobody_testifies_is_told(void **state)
+{
+	(void)state;
+	for (int alone = 0; alone < 2; alone++) {
+		bring_up(20 * HA_NS_PER_US, PART);
+		wait_for_quiet(50);
+		way.cut = true;
+		other.cut = alone;
+		assert_false(ha_detector_lacks_witness(&way.detector, now_ns));
+		inquire();
+		run_us(3 * PART / 2 / HA_NS_PER_US - 10);
+		assert_false(ha_detector_lacks_witness(&way.detector, now_ns));
+		run_us(10);
+		assert_int_equal(ha_detector_lacks_witness(&way.detector, now_ns), alone);
+		other.cut = false;
+		run_ms(2 * PART / MS);
+		assert_false(ha_detector_lacks_witness(&way.detector, now_ns));
+	}
+}
+
+/* A way that was made for it, and was never up. */
+static void a_new_way_testifies_as_soon_as_it_answers(void **state)
+{
+	(void)state;
+	bring_up(20 * HA_NS_PER_US, PART);
+	wait_for_quiet(50);
+	way.cut = true;
+	inquire();
+	run_ms(PART / MS);
+	open_way(&other, 20 * HA_NS_PER_US, PART);
+	assert_goes_down_after(PATIENCE - PART - STEP, PATIENCE - PART + 2 * STEP);
+}
+
 static void our_own_sleep_ends_it(void **state)
 {
 	(void)state;
@@ -432,6 +466,8 @@ int main(void)
 	    cmocka_unit_test(a_probe_that_comes_back_ends_it),
 	    cmocka_unit_test(traffic_begins_it_anew),
 	    cmocka_unit_test(doom_is_told_once_half_way),
+	    cmocka_unit_test(that_nobody_testifies_is_told),
+	    cmocka_unit_test(a_new_way_testifies_as_soon_as_it_answers),
 	    cmocka_unit_test(our_own_sleep_ends_it),
 	};
 
