@@ -82,6 +82,7 @@ struct ha_config {
 	int idle_spin_threshold;
 	int poll_standby_interval;
 	int test_max_poll;
+	int latency_ms; /* 0: off */
 
 	/* Queue pairs. */
 	int qp_timeout;	      /* HA_NCCL_QP_TIMEOUT as it was set; see rc_timeout */

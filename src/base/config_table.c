@@ -97,6 +97,8 @@ const struct ha_config_var ha_config_vars[] = {
 	 .help = "Polls of the active path for each poll of a standby path."},
 	{"HA_NCCL_TEST_MAX_POLL", .group = HA_GROUP_PROGRESS, INT(test_max_poll, 32, 1, 1024),
 	 .help = "Most completions one call of test handles, which bounds its time."},
+	{"HA_NCCL_LATENCY_MS", .group = HA_GROUP_PROGRESS, INT(latency_ms, 0, 0, 60000),
+	 .help = "Every so many ms at most, each queue pair of a path in use is timed, from a post to its completion; the log has percentiles when the path ends. 0 times none."},
 
 	/* ---- queue pairs ---- */
 	{"HA_NCCL_QP_TIMEOUT", .group = HA_GROUP_QP, INT(qp_timeout, 14, 1, 31),

@@ -9,6 +9,7 @@
 #include "transport/flush.h"
 #include "transport/flush_old.h"
 #include "transport/gpu_proof.h"
+#include "transport/latency.h"
 #include "transport/path_error.h"
 #include "transport/post.h"
 #include "transport/recv.h"
@@ -77,6 +78,9 @@ static __attribute__((noinline)) void apply_other(struct ha_comm *comm, struct h
 		break;
 	case HA_WR_WATCH:
 		ha_timeout_watched(path, ha_wr_qp(id), ha_wr_slot(id));
+		break;
+	case HA_WR_LATENCY:
+		ha_latency_done(path, ha_wr_qp(id), ha_wr_slot(id));
 		break;
 	case HA_WR_COUNT:
 		ha_e2e_answered(comm, path, ha_wr_slot(id));

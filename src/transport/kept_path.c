@@ -22,6 +22,7 @@ static void free_all(struct ha_path *path)
 		struct ha_path *next = path->next_retired;
 		struct ha_comm *comm = path->comm;
 
+		free(path->latency);
 		free(path);
 		ha_comm_put(comm); /* with the last one goes the ring */
 		path = next;

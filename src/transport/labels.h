@@ -87,6 +87,7 @@ enum ha_wr_kind {
 	HA_WR_WATCH,	 /* write of nothing that shows that the queue still works: timeout.c */
 	HA_WR_COUNT,	 /* read of the peer's count: e2e.c */
 	HA_WR_GPU_PROOF, /* read of GPU memory by a path in reserve: gpu_proof.c */
+	HA_WR_LATENCY,	 /* write of nothing that is timed: latency.c */
 	HA_WR_SENTINEL,	 /* posted after the queue was stopped: everything before it is out */
 };
 

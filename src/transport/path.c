@@ -17,6 +17,7 @@
 #include "transport/async_event.h"
 #include "transport/comm.h"
 #include "transport/kept_path.h"
+#include "transport/latency.h"
 #include "transport/shared.h"
 
 #include <errno.h>
@@ -105,6 +106,7 @@ static void free_path(struct ha_path *path)
 {
 	struct ha_incarnation *on = path->on;
 
+	ha_latency_report(path);
 	ha_path_keep(path);
 	if (on)
 		ha_incarnation_let_go(on);
@@ -354,6 +356,7 @@ static struct ha_path *new_path(struct ha_comm *comm, const struct ha_path_optio
 	path->generation = options->generation;
 	path->label = (uint32_t)(ha_wr_id(0, path->index, path->generation, 0, 0) >> 32);
 	path->nqps = options->nqps;
+	path->latency = ha_latency_new(comm, path->nqps);
 	path->split = comm->config->ib_split_data_on_qps && options->nqps > 1;
 	path->ar_threshold = adaptive_routing_threshold(path);
 	atomic_store(&path->state, HA_PATH_INIT);

@@ -134,6 +134,8 @@ struct ha_gpu_proof_state {
 	const struct ha_mr *mr;
 };
 
+struct ha_latency;
+
 struct ha_path {
 	/* First line: what every message looks at. */
 	alignas(64) struct ibv_cq *cq;
@@ -181,6 +183,8 @@ struct ha_path {
 	uint8_t msgs_out;
 	bool probe_busy;
 	bool count_busy; /* the same of a read of the peer's count (e2e.c) */
+
+	struct ha_latency *latency; /* [T] NULL: its queue pairs are not timed */
 
 	/* Fencing (fence.c). [T] */
 	uint64_t fencing_since_ns;

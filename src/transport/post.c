@@ -42,6 +42,20 @@ void ha_send_init(struct ha_comm *comm)
 	s->wr[LAST].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
+/* ---- a write of nothing --------------------------------------------------------------------- */
+
+bool ha_post_nothing(struct ha_comm *comm, struct ha_path *path, unsigned qp, enum ha_wr_kind kind)
+{
+	struct ibv_send_wr wr = {
+	    .wr_id = ha_wr_make(path->qps[qp].wr_base, kind, path->qps[qp].sq_posted + 1),
+	    .opcode = IBV_WR_RDMA_WRITE,
+	    .send_flags = IBV_SEND_SIGNALED,
+	    .wr.rdma = {.remote_addr = path->remote_ring, .rkey = path->remote_rkey},
+	};
+
+	return ha_post(comm, path, &path->qps[qp], &wr, 1);
+}
+
 /* ---- posting ------------------------------------------------------------------------------- */
 
 /* Data as ha_fill_data has it, which may be none. */

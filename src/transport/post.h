@@ -69,6 +69,10 @@ static inline bool ha_post(struct ha_comm *comm, struct ha_path *path, struct ha
 	return true;
 }
 
+/* Posts a write of nothing on a queue that has room, which says when it is through: a completion of
+ * this kind with its place in the queue. [T] */
+bool ha_post_nothing(struct ha_comm *comm, struct ha_path *path, unsigned qp, enum ha_wr_kind kind);
+
 /* Set-up of the work-request templates. */
 void ha_send_init(struct ha_comm *comm);
 /* Posts what was held back, in order, as far as queues have room. [T] */

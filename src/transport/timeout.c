@@ -15,6 +15,7 @@
 #include "transport/timeout.h"
 #include "transport/complete.h"
 #include "transport/path_error.h"
+#include "transport/post.h"
 #include "transport/recv.h"
 #include "transport/send.h"
 
@@ -149,23 +150,11 @@ static const char *stuck(struct ha_comm *comm, const struct ha_path *path, uint6
 static bool watch_queue(struct ha_comm *comm, struct ha_path *path, unsigned index)
 {
 	struct ha_qp *qp = &path->qps[index];
-	struct ibv_send_wr wr = {
-	    .wr_id = ha_wr_make(qp->wr_base, HA_WR_WATCH, qp->sq_posted + 1),
-	    .opcode = IBV_WR_RDMA_WRITE,
-	    .send_flags = IBV_SEND_SIGNALED,
-	    .wr.rdma = {.remote_addr = path->remote_ring, .rkey = path->remote_rkey},
-	};
-	struct ibv_send_wr *bad;
-	int rc = ibv_post_send(qp->qp, &wr, &bad);
 
-	if (rc != 0) {
-		ha_comm_verb_failed(comm, path, HA_REASON_POST, "ibv_post_send", rc);
+	if (!ha_post_nothing(comm, path, index, HA_WR_WATCH))
 		return false;
-	}
-	qp->sq_posted++;
 	qp->watched = true;
 	comm->timeout.queue[index] = (struct ha_stall){.mark = (uint64_t)qp->sq_done + 1};
-	comm->count.work_requests++;
 	return true;
 }
 

@@ -3,6 +3,7 @@
 #include "transport/async_event.h"
 #include "transport/flush.h"
 #include "transport/flush_old.h"
+#include "transport/latency.h"
 #include "transport/recv.h"
 
 #include "base/clock.h"
@@ -46,6 +47,7 @@ static void look_for_timeouts(struct ha_comm *comm)
 	if (due_ns > now_ns + (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS)
 		due_ns = now_ns + (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS;
 	due_ns = ha_earlier_ns(due_ns, ha_stall_visit(comm, now_ns));
+	due_ns = ha_earlier_ns(due_ns, ha_latency_visit(comm, now_ns));
 	comm->poller.due_ns = ha_earlier_ns(comm->poller.due_ns, due_ns);
 }
 
@@ -95,7 +97,7 @@ static bool waits_for_queue(const struct ha_comm *comm)
 	for (unsigned i = 0; i < comm->npaths && ha_comm_has_failover(comm); i++)
 		if (comm->paths[i] && takes_microseconds(comm, comm->paths[i]))
 			return true;
-	return false;
+	return ha_latency_waits(comm);
 }
 
 /* Under the token. */

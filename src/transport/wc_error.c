@@ -78,6 +78,7 @@ static const char *what(enum ha_wr_kind kind)
 	case HA_WR_PROBE:
 		return "a probe";
 	case HA_WR_WATCH:
+	case HA_WR_LATENCY:
 		return "a write of nothing";
 	case HA_WR_COUNT:
 		return "a read of the peer's count";
