@@ -171,9 +171,15 @@ struct nccl_ha_job_stats {
 	X(departures, "Connections that left this port for another one")                           \
 	X(sessions, "Remote ports that heartbeats go to now")
 
+/* Appended. Of large messages that the rails of a bundle carried together, each a part. */
+#define NCCL_HA_PORT_RAIL_COUNTERS(X)                                                              \
+	X(stripes, "Parts of messages that this port carried beside other rails")                  \
+	X(stripe_bytes, "Payload bytes of these parts")
+
 struct nccl_ha_port_stats {
 	uint32_t in_use;
-	int32_t device; /* NCCL's device number; -1: was down at the start, only a standby */
+	int32_t
+	    device; /* by which connections name it; -1: was down at the start, only a standby */
 	char nic[64];
 	uint32_t port_num;
 	uint32_t link_layer; /* 1 InfiniBand, 2 Ethernet */
@@ -190,7 +196,11 @@ struct nccl_ha_port_stats {
 	struct nccl_ha_histogram heartbeat_rtt; /* round trips, over all remote ports */
 	NCCL_HA_PORT_MORE_COUNTERS(NCCL_HA_STATS_COUNTER)
 	uint32_t drained; /* the operator wants it left alone (nccl_ha/control.h) */
-	uint32_t reserved;
+	/* What NCCL sees: a device of so many ports, of which this is one, 0 the first. */
+	uint32_t rails;	     /* 0: NCCL was not told of it, or the plugin is too old to say */
+	int32_t nccl_device; /* NCCL's number of that device, where rails is not 0 */
+	uint32_t rail;
+	NCCL_HA_PORT_RAIL_COUNTERS(NCCL_HA_STATS_COUNTER)
 };
 
 /* ---- connections ---------------------------------------------------------------------------- */
@@ -214,11 +224,12 @@ enum nccl_ha_path_health {
 };
 
 #define NCCL_HA_MAX_PATHS 4
+#define NCCL_HA_MAX_RAILS 4
 
 struct nccl_ha_path_stats {
 	uint32_t health;     /* enum nccl_ha_path_health; the rest is 0 for NONE */
 	uint32_t generation; /* counts its incarnations from 1 */
-	int32_t device;	     /* NCCL's device number of the local port */
+	int32_t device;	     /* that of the local port */
 	uint32_t port_num;   /* of that port */
 	uint64_t peer_guid;  /* of the remote NIC; 0 unknown */
 };
@@ -237,10 +248,18 @@ struct nccl_ha_path_stats {
 
 struct nccl_ha_preferred_stats {
 	uint32_t marks;	    /* the rest is 0 unless KNOWN */
-	int32_t device;	    /* NCCL's device number of ours */
+	int32_t device;	    /* that of our port */
 	uint64_t left_ns;   /* CLOCK_REALTIME since when traffic is elsewhere and cannot be there;
 			     * 0: it is there, or READY */
 	char peer_port[40]; /* "mlx5_0:1", as the peer calls it */
+};
+
+/* Of a connection over a bundle: what one rail of ours carries of large messages. */
+struct nccl_ha_rail_stats {
+	uint32_t share; /* parts of 1024 that a sender gives it; 0: none, or a receiver's */
+	uint32_t reserved;
+	uint64_t stripes; /* parts of messages that it carried */
+	uint64_t bytes;	  /* their payload */
 };
 
 /*
@@ -251,7 +270,7 @@ struct nccl_ha_conn_stats {
 	uint32_t in_use;
 	uint32_t state;	    /* enum nccl_ha_conn_state */
 	uint32_t direction; /* enum nccl_ha_conn_direction */
-	int32_t device;	    /* NCCL's device number: the active path's local port */
+	int32_t device;	    /* that of the active path's local port */
 	uint64_t id;	    /* the same at both ends */
 	uint64_t opened_ns; /* CLOCK_REALTIME */
 	uint32_t qps;
@@ -272,6 +291,7 @@ struct nccl_ha_conn_stats {
 	uint32_t gpu_proved; /* bit per path: its NIC here has read GPU memory, in reserve */
 	uint32_t reserved;
 	struct nccl_ha_preferred_stats preferred;
+	struct nccl_ha_rail_stats rails[NCCL_HA_MAX_RAILS];
 };
 
 /* ---- configuration -------------------------------------------------------------------------- */

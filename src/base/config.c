@@ -245,6 +245,47 @@ static void derive(struct ha_config *config)
 		config->lone_rto_min_ms = config->nccl_window_ms;
 }
 
+/* What the aliases of HA_NCCL_RAILS come to, as it would be set; false: nothing. */
+static bool rails_of_aliases(const struct ha_config *config, char rails[HA_CONFIG_STRING_MAX])
+{
+	const char *sout = config->mpib_hca_sout, *sup = config->mpib_hca_sup;
+	char safe[SHOWN_MAX];
+
+	if (*sout && *sup) {
+		if (snprintf(rails, HA_CONFIG_STRING_MAX, "%s+%s", sout, sup) <
+		    HA_CONFIG_STRING_MAX)
+			return true;
+		HA_WARN("MPIB_HCA_SOUT and MPIB_HCA_SUP cannot be used: together they are longer "
+			"than %d characters",
+			HA_CONFIG_STRING_MAX - 1);
+	} else if (*sout || *sup) {
+		HA_WARN(
+		    "%s=%s cannot be used without %s: %s", *sout ? "MPIB_HCA_SOUT" : "MPIB_HCA_SUP",
+		    ha_printable(*sout ? sout : sup, SIZE_MAX, safe, sizeof safe),
+		    *sout ? "MPIB_HCA_SUP" : "MPIB_HCA_SOUT",
+		    *config->rails ? "HA_NCCL_RAILS is used" : "each port is a device by itself");
+	}
+	return false;
+}
+
+static void derive_rails(struct ha_config *config)
+{
+	char rails[HA_CONFIG_STRING_MAX], ours[SHOWN_MAX], safe[SHOWN_MAX];
+
+	if (!rails_of_aliases(config, rails))
+		return;
+	if (!*config->rails) {
+		ha_copy_text(config->rails, sizeof config->rails, rails);
+		config->rails_by_alias = true;
+	} else if (strcmp(config->rails, rails) != 0) {
+		HA_WARN(
+		    "HA_NCCL_RAILS=%s and MPIB_HCA_SOUT+MPIB_HCA_SUP=%s differ: HA_NCCL_RAILS is "
+		    "used",
+		    ha_printable(config->rails, SIZE_MAX, ours, sizeof ours),
+		    ha_printable(rails, SIZE_MAX, safe, sizeof safe));
+	}
+}
+
 void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn)
 {
 	if (!getenv_fn)
@@ -257,6 +298,7 @@ void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn)
 		config->origin[i] = (uint8_t)load_var(config, var, getenv_fn(var->name));
 	}
 	derive(config);
+	derive_rails(config);
 }
 
 /* ---- looking at it -------------------------------------------------------------------------- */
@@ -386,9 +428,13 @@ static bool is_variable(const char *name, size_t length)
 	return false;
 }
 
+static bool begins_like_ours(const char *name)
+{
+	return strncmp(name, "HA_NCCL_", 8) == 0 || strncmp(name, "MPIB_", 5) == 0;
+}
+
 int ha_config_warn_unknown(char *const *environ_list)
 {
-	static const char prefix[] = "HA_NCCL_";
 	int unknown = 0;
 
 	for (; environ_list && *environ_list; environ_list++) {
@@ -396,7 +442,7 @@ int ha_config_warn_unknown(char *const *environ_list)
 		size_t length = strcspn(name, "=");
 		char safe[SHOWN_MAX];
 
-		if (strncmp(name, prefix, sizeof prefix - 1) != 0 || is_variable(name, length))
+		if (!begins_like_ours(name) || is_variable(name, length))
 			continue;
 		near = nearest_name(name, length);
 		HA_WARN("%s is not a variable of this plugin and has no effect%s%s%s",

@@ -89,6 +89,13 @@ struct ha_config {
 	int qp_retry_cnt;     /* HA_NCCL_QP_RETRY_CNT as it was set; see rc_retry_cnt */
 	int force_ib_timeout; /* -1: not set */
 
+	/* Several ports as one device (device/bundle.h). */
+	char rails[HA_CONFIG_STRING_MAX]; /* HA_NCCL_RAILS, or what its aliases come to; empty: none
+					   */
+	bool rails_by_alias;		  /* the latter */
+	char mpib_hca_sout[HA_CONFIG_STRING_MAX], mpib_hca_sup[HA_CONFIG_STRING_MAX];
+	char rail_share[HA_CONFIG_STRING_MAX];
+
 	/* Resource budget. */
 	int expected_channels;
 	int wr_per_conn;
@@ -164,9 +171,9 @@ typedef char *(*ha_getenv_fn)(const char *name);
 void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn);
 
 /*
- * One WARN for each HA_NCCL_* name in environ (NULL-terminated, "NAME=value") that no variable
- * has, with the nearest name: a misspelt variable would otherwise be silently without effect.
- * Returns how many there were.
+ * One WARN for each HA_NCCL_* or MPIB_* name in environ (NULL-terminated, "NAME=value") that no
+ * variable has, with the nearest name: a misspelt variable would otherwise be silently without
+ * effect. Returns how many there were.
  */
 int ha_config_warn_unknown(char *const *environ_list);
 
@@ -201,6 +208,7 @@ enum ha_config_group {
 	HA_GROUP_RECOVERY,
 	HA_GROUP_PROGRESS,
 	HA_GROUP_QP,
+	HA_GROUP_RAILS,
 	HA_GROUP_BUDGET,
 	HA_GROUP_DIAGNOSTICS,
 	HA_GROUP_NCCL,
@@ -216,6 +224,7 @@ struct ha_config_var {
 	int default_value, min, max;		/* BOOL, INT, CHOICE */
 	enum ha_config_type type;
 	enum ha_config_group group;
+	const char *alias;  /* the variable that it is another name of, and that wins; or NULL */
 	bool no_effect_yet; /* read and checked, but nothing acts on it in this version */
 };
 

@@ -10,6 +10,7 @@ static const char *const group_titles[HA_GROUP_COUNT] = {
     [HA_GROUP_RECOVERY] = "Failure detection and recovery",
     [HA_GROUP_PROGRESS] = "Progress",
     [HA_GROUP_QP] = "Queue pairs",
+    [HA_GROUP_RAILS] = "Several ports as one device",
     [HA_GROUP_BUDGET] = "Resource budget",
     [HA_GROUP_DIAGNOSTICS] = "Diagnostics",
     [HA_GROUP_NCCL] = "NCCL's own variables",
@@ -32,14 +33,24 @@ static const char *no_effect_text(const struct ha_config_var *var, const char *t
 
 /* ---- Markdown ------------------------------------------------------------------------------- */
 
+/* "Alias of HA_NCCL_RAILS, which wins: ", or nothing. Returns buf. */
+static const char *alias_text(const struct ha_config_var *var, char *buf, size_t size)
+{
+	buf[0] = '\0';
+	if (var->alias)
+		snprintf(buf, size, "Alias of %s, which wins: ", var->alias);
+	return buf;
+}
+
 static void write_row(FILE *out, const struct ha_config_var *var)
 {
-	char expected[160], fallback[64];
+	char expected[160], fallback[64], alias[80];
 
-	fprintf(out, "| `%s` | %s | %s | %s%s |\n", var->name,
+	fprintf(out, "| `%s` | %s | %s | %s%s%s |\n", var->name,
 		values_text(var, expected, sizeof expected),
 		ha_config_default_text(var, fallback, sizeof fallback),
-		no_effect_text(var, "**No effect in this version.** "), var->help);
+		no_effect_text(var, "**No effect in this version.** "),
+		alias_text(var, alias, sizeof alias), var->help);
 }
 
 static void write_foreign(FILE *out)
@@ -118,10 +129,11 @@ static void write_roff(FILE *out, const char *text)
 
 static void write_entry(FILE *out, const struct ha_config_var *var)
 {
-	char expected[160], fallback[64];
+	char expected[160], fallback[64], alias[80];
 
 	fprintf(out, ".TP\n.B %s\n", var->name);
 	write_roff(out, no_effect_text(var, "No effect in this version. "));
+	write_roff(out, alias_text(var, alias, sizeof alias));
 	write_roff(out, var->help);
 	fputs("\n.br\nValues: ", out);
 	write_roff(out, values_text(var, expected, sizeof expected));

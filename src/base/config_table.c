@@ -109,6 +109,17 @@ const struct ha_config_var ha_config_vars[] = {
 	 .default_text = "not set",
 	 .help = "Hardware retransmission timeout that wins over NCCL_IB_TIMEOUT."},
 
+	/* ---- several ports as one device ---- */
+	{"HA_NCCL_RAILS", .group = HA_GROUP_RAILS, STRING(rails), .default_text = "none",
+	 .help = "Ports that NCCL gets as one device, rail 0 first: NAME[:PORT]+NAME[:PORT], 2 to 4 of them; further bundles after commas. It needs HA_NCCL_ENABLE_BACKUP=1."},
+	{"MPIB_HCA_SOUT", .group = HA_GROUP_RAILS, STRING(mpib_hca_sout), .default_text = "none",
+	 .alias = "HA_NCCL_RAILS", .help = "Rail 0 of a bundle of two ports."},
+	{"MPIB_HCA_SUP", .group = HA_GROUP_RAILS, STRING(mpib_hca_sup), .default_text = "none",
+	 .alias = "HA_NCCL_RAILS", .help = "Rail 1 of it."},
+	{"HA_NCCL_RAIL_SHARE", .group = HA_GROUP_RAILS, STRING(rail_share),
+	 .default_text = "what each carries",
+	 .help = "Shares of large messages by rail, for all bundles, such as 3,1: numbers from 0 to 1024, of which only the ratio matters. Not set: senders learn them from what rails carry."},
+
 	/* ---- resource budget ---- */
 	{"HA_NCCL_EXPECTED_CHANNELS", .group = HA_GROUP_BUDGET, INT(expected_channels, 16, 1, 1024),
 	 .help = "Channels NCCL is expected to open at once; divides the budget behind maxComms."},
@@ -134,7 +145,7 @@ const struct ha_config_var ha_config_vars[] = {
 	{"NCCL_IB_DISABLE", .group = HA_GROUP_NCCL, BOOL(ib_disable, 0),
 	 .help = "1 uses no RDMA device: the plugin reports none and NCCL uses its next network."},
 	{"NCCL_IB_HCA", .group = HA_GROUP_NCCL, STRING(ib_hca), .default_text = "every device",
-	 .help = "Devices to use: a list of name prefixes, each with an optional :port; = in front asks for whole names, ^ excludes."},
+	 .help = "Devices to use: a list of name prefixes, each with an optional :PORT, and for NCCL :RAIL and :PLANE behind it; = in front asks for whole names, ^ excludes."},
 	{"NCCL_IB_GID_INDEX", .group = HA_GROUP_NCCL, INT(ib_gid_index, -1, -1, 1023),
 	 .default_text = "-1 (chosen)",
 	 .help = "GID table entry to use on every RoCE port."},

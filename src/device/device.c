@@ -14,6 +14,7 @@
 #include "device/partition.h"
 #include "device/probe.h"
 #include "device/queue_depth.h"
+#include "device/rail_id.h"
 #include "device/sysfs.h"
 
 #include <arpa/inet.h>
@@ -200,7 +201,7 @@ static ha_result_t refresh(struct ibv_context *ctx, struct ha_port *port)
 		return HA_ERR_SYSTEM;
 	}
 	ha_partition_refresh(port, ctx, &attr);
-	if (!port->reported)
+	if (!port->was_up)
 		atomic_store(&port->speed_mbps, ha_port_speed_mbps(&attr));
 	store_state(port, &attr, errors);
 	return HA_OK;
@@ -313,7 +314,7 @@ static void add_port(struct ha_device_set *set, struct ha_nic *nic, uint8_t port
 
 	memset(port, 0, sizeof *port);
 	port->index = set->nports_all;
-	port->reported = attr->state == IBV_PORT_ACTIVE;
+	port->was_up = attr->state == IBV_PORT_ACTIVE;
 	port->nic = nic;
 	port->config = config;
 	port->port_num = port_num;
@@ -325,9 +326,9 @@ static void add_port(struct ha_device_set *set, struct ha_nic *nic, uint8_t port
 	port->max_comms = budget.max_comms;
 	port->gid_index = -1;
 	pthread_mutex_init(&port->addr_lock, NULL);
-	atomic_init(&port->speed_mbps, port->reported ? ha_port_speed_mbps(attr) : 0);
+	atomic_init(&port->speed_mbps, port->was_up ? ha_port_speed_mbps(attr) : 0);
 	atomic_init(&port->state, (int)attr->state);
-	if (read_address(nic->now->ctx, port, attr) != HA_OK && port->reported) {
+	if (read_address(nic->now->ctx, port, attr) != HA_OK && port->was_up) {
 		pthread_mutex_destroy(&port->addr_lock);
 		return;
 	}
@@ -337,7 +338,7 @@ static void add_port(struct ha_device_set *set, struct ha_nic *nic, uint8_t port
 	ha_partition_choose(set, port, nic->now->ctx, attr);
 	set->nports_all++;
 	warn_about_apm(config, port);
-	if (port->reported) {
+	if (port->was_up) {
 		set->nports = set->nports_all;
 		log_port(config, port);
 	} else {
@@ -520,6 +521,8 @@ static void discover(struct discovery *found)
 	}
 	ibv_free_device_list(list);
 	add_ports_that_are_down(found);
+	ha_rail_ids_choose(set, &found->filter);
+	ha_bundles_make(set);
 	if (set->nports == 0)
 		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
 			"no usable RDMA port among %d devices%s%.200s", n,

@@ -5,9 +5,9 @@
  * A *NIC* is one ibv_device, opened once, and anew when it has died and come back: each opening is
  * an *incarnation* (incarnation.h), with one verbs context, one protection domain shared by every
  * connection (so that a registration is valid on all of them), one async-event stream. A *port* is
- * one usable port of a NIC: what NCCL calls a device, what a path starts from. Ports that are down
- * when the set is built are in it as well, after the others: NCCL never hears of them, but they may
- * come up and stand in for a port that fails.
+ * one usable port of a NIC: what a path starts from. Ports that are down when the set is built are
+ * in it as well, after the others: they may come up and stand in for a port that fails. What NCCL
+ * calls a device is a *bundle* of ports (bundle.h).
  *
  * A device set is built once per plugin instance and does not change afterwards (hot-plugging new
  * NICs is a non-goal); only the state words in it do. Tests build several sets in one process,
@@ -19,6 +19,7 @@
 #include "base/config.h"
 #include "base/list.h"
 #include "base/result.h"
+#include "device/bundle.h"
 #include "device/incarnation.h"
 #include "device/properties.h"
 
@@ -69,17 +70,20 @@ struct ha_nic {
 
 struct ha_port {
 	/* Constant after discovery. */
-	int index; /* in ha_device_set.ports; NCCL's device number if it is reported */
-	bool reported;
+	int index;   /* in ha_device_set.ports */
+	bool was_up; /* when the set was built */
 	struct ha_nic *nic;
 	const struct ha_config *config; /* the set's */
+	const struct ha_bundle *bundle; /* that it is in; NULL: NCCL was not told of it */
+	int rail;			/* its place there */
 	uint8_t port_num;
 	uint8_t link_layer;    /* IBV_LINK_LAYER_* */
 	uint16_t pkey;	       /* whose partition its traffic is in */
 	bool adaptive_routing; /* NCCL_IB_ADAPTIVE_ROUTING, or by link layer */
 	int max_comms;
+	int16_t rail_id, plane_id; /* for NCCL; -1: unknown (rail_id.h) */
 
-	/* Constant for a reported port; of another one it is known when it comes up. 0: unknown. */
+	/* Constant if it was up; of another one it is known when it comes up. 0: unknown. */
 	atomic_int speed_mbps;
 
 	/* Address. Rewritten by ha_port_refresh after a GID or LID change; guarded by addr_lock. */
@@ -113,10 +117,12 @@ struct ha_device_set {
 	/* Constant after discovery. */
 	const struct ha_config *config; /* the caller's; outlives the set */
 	int nnics;
-	int nports;	/* reported to NCCL: the first ones */
-	int nports_all; /* with those that were down at the start */
+	int nports;	/* those that were up: the first ones */
+	int nports_all; /* with those that were not */
+	int nbundles;	/* what NCCL is told of: its device numbers */
 	struct ha_nic nics[HA_MAX_NICS];
 	struct ha_port ports[HA_MAX_PORTS];
+	struct ha_bundle bundles[HA_MAX_PORTS];
 	uint16_t pkey;			 /* of NCCL_IB_PKEY, on the port that said so */
 	const struct ha_port *pkey_from; /* NULL: there is no port */
 

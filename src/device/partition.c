@@ -83,7 +83,7 @@ void ha_partition_choose(struct ha_device_set *set, struct ha_port *port, struct
 		index = decide(set, port, ctx, length, &pkey);
 	} else {
 		index = find(ctx, port->port_num, length, pkey);
-		if (index < 0 && port->reported) {
+		if (index < 0 && port->was_up) {
 			index = configured(port, ctx, length, &pkey);
 			HA_WARN("%s:%d is not in partition 0x%04x, which NCCL_IB_PKEY=%d is on "
 				"%s:%d; connections over it use index %d (0x%04x), and it stands "

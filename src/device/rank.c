@@ -85,12 +85,18 @@ enum ha_distance ha_pci_distance(const char *path_a, int numa_a, const char *pat
 /* A candidate with its criteria; smaller is better in each, compared in this order. */
 struct candidate {
 	struct ha_port *port;
-	int too_slow, same_chip, distance, slower, speed_gap;
+	int rail, too_slow, same_chip, distance, slower, speed_gap;
 };
 
 static bool same_chip(const struct ha_nic *a, const struct ha_nic *b)
 {
 	return a == b || (a->guid != 0 && a->guid == b->guid);
+}
+
+/* Rails of the primary's bundle in their order, then everybody else. */
+static int rail_of(const struct ha_port *primary, const struct ha_port *port)
+{
+	return port->bundle && port->bundle == primary->bundle ? port->rail : HA_RAILS_MAX;
 }
 
 static void assess(const struct ha_port *primary, struct ha_port *port, struct candidate *out)
@@ -99,6 +105,7 @@ static void assess(const struct ha_port *primary, struct ha_port *port, struct c
 	int wanted = atomic_load(&primary->speed_mbps), speed = atomic_load(&port->speed_mbps);
 
 	out->port = port;
+	out->rail = rail_of(primary, port);
 	/* The speed of a port that was never up is unknown: it comes after its equals. */
 	out->too_slow = speed != 0 && speed < wanted / 2;
 	out->same_chip = same_chip(from, to);
@@ -110,6 +117,8 @@ static void assess(const struct ha_port *primary, struct ha_port *port, struct c
 
 static int compare(const struct candidate *a, const struct candidate *b)
 {
+	if (a->rail != b->rail)
+		return a->rail - b->rail;
 	if (a->too_slow != b->too_slow)
 		return a->too_slow - b->too_slow;
 	if (a->same_chip != b->same_chip)

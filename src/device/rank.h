@@ -32,6 +32,8 @@ enum ha_distance ha_pci_distance(const char *path_a, int numa_a, const char *pat
  * another link layer or partition are left out, for no packet gets from one to the other. The rest
  * is sorted by these criteria, of which an earlier one outweighs all later ones:
  *
+ *   0. the other rails of its bundle, in their order, before all ports that are not in it: the user
+ *      named them.
  *   1. fast enough: at least half the primary's speed. Moving a job's traffic to a management port
  *      of a sixteenth of the speed is better than an error and worse than anything else.
  *   2. another chip before the second port of the primary's chip, which dies with it.

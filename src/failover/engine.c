@@ -694,7 +694,7 @@ static void offer_port(struct ha_comm *comm, unsigned i, struct ha_offer *out)
 static void say_ports(struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
-	struct ha_port_offers ports = {.count = fo->noffers};
+	struct ha_port_offers ports = {.count = fo->noffers, .rails = (uint8_t)ha_comm_rails(comm)};
 	uint8_t payload[HA_PORT_OFFERS_MAX_BYTES];
 	size_t length;
 

@@ -40,7 +40,8 @@ size_t ha_port_offers_encode(const struct ha_port_offers *in, uint8_t out[HA_POR
 	struct ha_writer w = {out};
 
 	ha_put_uint(&w, in->count, 1);
-	ha_put_zeros(&w, 7);
+	ha_put_uint(&w, in->rails, 1);
+	ha_put_zeros(&w, 6);
 	for (unsigned i = 0; i < in->count; i++)
 		put_offer(&w, &in->offers[i]);
 	return (size_t)(w.at - out);
@@ -49,17 +50,19 @@ size_t ha_port_offers_encode(const struct ha_port_offers *in, uint8_t out[HA_POR
 enum ha_wire_result ha_port_offers_decode(const uint8_t *in, size_t len, struct ha_port_offers *out)
 {
 	struct ha_reader r = {in};
-	unsigned said;
+	unsigned said, rails;
 
 	memset(out, 0, sizeof(*out));
 	if (len < 8)
 		return HA_WIRE_SHORT;
 	said = ha_get8(&r);
-	r.at += 7;
+	rails = ha_get8(&r);
+	r.at += 6;
 	if (len < 8 + (size_t)said * HA_OFFER_BYTES)
 		return HA_WIRE_SHORT;
-	if (said == 0)
+	if (said == 0 || rails > said)
 		return HA_WIRE_BAD_VALUE;
+	out->rails = (uint8_t)rails;
 	out->count = (uint8_t)(said < HA_MAX_OFFERS ? said : HA_MAX_OFFERS);
 	for (unsigned i = 0; i < out->count; i++) {
 		get_offer(&r, &out->offers[i]);

@@ -29,6 +29,7 @@ struct ha_offer {
 
 struct ha_port_offers {
 	uint8_t count;
+	uint8_t rails; /* of the first offers: a bundle, in rail order; 0: as 1 */
 	struct ha_offer offers[HA_MAX_OFFERS];
 };
 

@@ -38,9 +38,10 @@ static const struct ha_pair ha_pair_preferred = {0, 0};
 bool ha_offer_usable(const struct ha_comm *comm, unsigned offer);
 
 /*
- * What it costs to use a pair: 0 for the two primaries. The ranks of both ports add up; a pair that
- * may not be on one subnet comes after all that are, and one with a drained port after those.
- * NEVER: one is down, or no packet gets there.
+ * What it costs to use a pair: 0 for the two primaries. The ranks of both ports add up; rail i of
+ * one bundle with another rail of the peer's comes after rail i with rail i; a pair that may not be
+ * on one subnet comes after all that are, and one with a drained port after those. NEVER: one is
+ * down, or no packet gets there.
  */
 uint32_t ha_pair_cost(const struct ha_comm *comm, struct ha_pair pair);
 

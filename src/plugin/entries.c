@@ -25,7 +25,7 @@ ncclResult_t ha_plugin_devices(int *ndev)
 {
 	struct ha_instance *instance = instance_for("devices");
 
-	*ndev = instance ? ha_instance_devices(instance)->nports : 0;
+	*ndev = instance ? ha_instance_devices(instance)->nbundles : 0;
 	return instance ? ncclSuccess : ncclInvalidUsage;
 }
 

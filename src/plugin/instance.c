@@ -67,18 +67,23 @@ static void announce(struct ha_instance *instance)
 	char list[512] = " none";
 	size_t used = 0;
 
-	for (int i = 0; i < set->nports; i++) {
-		const struct ha_port *port = &set->ports[i];
-		int n = snprintf(list + used, sizeof(list) - used, " [%d]%s:%d/%s", i,
-				 port->nic->name, port->port_num,
-				 port->link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "IB");
+	for (int i = 0; i < set->nbundles; i++) {
+		const struct ha_bundle *bundle = &set->bundles[i];
+		const struct ha_port *port = bundle->rails[0];
+		char alone[sizeof(port->nic->name) + 16];
+		int n;
+
+		snprintf(alone, sizeof(alone), "%s:%d", port->nic->name, port->port_num);
+		n = snprintf(list + used, sizeof(list) - used, " [%d]%s/%s", i,
+			     bundle->nrails == 1 ? alone : bundle->name,
+			     port->link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "IB");
 
 		if (n < 0 || (size_t)n >= sizeof(list) - used)
 			break;
 		used += (size_t)n;
 	}
 	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "nccl-ha %s: %d device(s):%s", ha_version,
-		set->nports, list);
+		set->nbundles, list);
 }
 
 /* ---- a fork -------------------------------------------------------------------------------- */

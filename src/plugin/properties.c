@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL is told about each port: what it is, not what we would like it to be. */
+/* What NCCL is told about each device: what it is, not what we would like it to be. */
 #include "instance/instance.h"
 #include "plugin/plugin.h"
 
@@ -10,50 +10,73 @@
 /* NCCL's ring and tree models; its own transport leaves this at 0 for the same meaning. */
 #define LATENCY_UNKNOWN 0.0f
 
-static const struct ha_port *port_of(int dev)
+static const struct ha_bundle *bundle_of(int dev)
 {
 	struct ha_instance *instance = ha_plugin_instance();
-	const struct ha_device_set *set;
+	const struct ha_bundle *bundle;
 
 	if (!instance) {
 		HA_WARN("getProperties before init");
 		return NULL;
 	}
-	set = ha_instance_devices(instance);
-	if (dev < 0 || dev >= set->nports) {
+	bundle = ha_bundle_of_device(ha_instance_devices(instance), dev);
+	if (!bundle)
 		HA_WARN("getProperties: there is no device %d", dev);
-		return NULL;
+	return bundle;
+}
+
+/* Every rail may have to carry it. */
+static size_t max_message(const struct ha_bundle *bundle)
+{
+	size_t max = SIZE_MAX;
+
+	for (int i = 0; i < bundle->nrails; i++) {
+		size_t here = ha_max_message(bundle->rails[i]);
+
+		max = here < max ? here : max;
 	}
-	return &set->ports[dev];
+	return max;
+}
+
+/* Of its ports among all. Nobody looks them up in a plugin that has no makeVDevice. */
+static ncclNetVDeviceProps_v12_t positions_of(const struct ha_bundle *bundle)
+{
+	ncclNetVDeviceProps_v12_t out = {.ndevs = bundle->nrails};
+
+	for (int i = 0; i < bundle->nrails; i++)
+		out.devs[i] = bundle->rails[i]->index;
+	return out;
 }
 
 ncclResult_t ha_plugin_properties_v12(int dev, ncclNetProperties_v12_t *props)
 {
-	const struct ha_port *port = port_of(dev);
+	const struct ha_bundle *bundle = bundle_of(dev);
+	const struct ha_port *port;
 
-	if (!port)
+	if (!bundle)
 		return ncclInvalidArgument;
+	port = bundle->rails[0];
 	*props = (ncclNetProperties_v12_t){
-	    .name = (char *)(uintptr_t)port->nic->name,
+	    .name = (char *)(uintptr_t)bundle->name,
 	    .pciPath = port->nic->pci_path[0] ? (char *)(uintptr_t)port->nic->pci_path : NULL,
 	    .guid = port->nic->guid,
-	    .ptrSupport = ha_nic_ptr_support(port->nic),
+	    .ptrSupport = bundle->ptr_support,
 	    /* A registration knows its memory, not a connection: see memory/mr.h. */
 	    .regIsGlobal = 1,
 	    .forceFlush = 0,
-	    .speed = atomic_load(&port->speed_mbps),
+	    .speed = bundle->speed_mbps,
 	    .port = port->port_num,
 	    .latency = LATENCY_UNKNOWN,
-	    .maxComms = port->max_comms,
+	    .maxComms = bundle->max_comms,
 	    .maxRecvs = port->config->max_recvs,
 	    .netDeviceType = NCCL_NET_DEVICE_HOST,
 	    .netDeviceVersion = NCCL_NET_DEVICE_INVALID_VERSION,
-	    .vProps = {.ndevs = 1, .devs = {dev}},
-	    .maxP2pBytes = ha_max_message(port),
-	    .maxCollBytes = ha_max_message(port),
+	    .vProps = positions_of(bundle),
+	    .maxP2pBytes = max_message(bundle),
+	    .maxCollBytes = max_message(bundle),
 	    .maxMultiRequestSize = 1,
-	    .railId = NCCL_NET_ID_UNDEF,
-	    .planeId = NCCL_NET_ID_UNDEF,
+	    .railId = bundle->rail_id,
+	    .planeId = bundle->plane_id,
 	};
 	return ncclSuccess;
 }
@@ -76,13 +99,13 @@ ncclResult_t ha_plugin_properties_v12(int dev, ncclNetProperties_v12_t *props)
 		(to)->netDeviceVersion = (from)->netDeviceVersion;                                 \
 	} while (0)
 
-/* One physical device is behind each of ours. */
 #define COPY_V9(to, from)                                                                          \
 	do {                                                                                       \
 		COPY_V8(to, from);                                                                 \
 		(to)->forceFlush = (from)->forceFlush;                                             \
 		(to)->vProps.ndevs = (from)->vProps.ndevs;                                         \
-		(to)->vProps.devs[0] = (from)->vProps.devs[0];                                     \
+		for (int rail = 0; rail < (from)->vProps.ndevs; rail++)                            \
+			(to)->vProps.devs[rail] = (from)->vProps.devs[rail];                       \
 		(to)->maxP2pBytes = (from)->maxP2pBytes;                                           \
 		(to)->maxCollBytes = (from)->maxCollBytes;                                         \
 	} while (0)

@@ -155,6 +155,12 @@ static inline void ha_token_release(struct ha_comm *comm)
 	atomic_store_explicit(&comm->token, 0, memory_order_release);
 }
 
+/* Ports of the device that NCCL asked for: 1, or as many as are in a bundle. */
+static inline unsigned ha_comm_rails(const struct ha_comm *comm)
+{
+	return (unsigned)comm->port->bundle->nrails;
+}
+
 /* A call could not start now. [A] */
 static inline void ha_comm_not_ready(struct ha_comm *comm)
 {

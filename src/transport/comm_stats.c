@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 
 _Static_assert(NCCL_HA_MAX_PATHS == HA_MAX_PATHS, "a record for each");
+_Static_assert(NCCL_HA_MAX_RAILS == HA_RAILS_MAX, "a record for each");
 
 #define INTERVAL_NS (250 * HA_NS_PER_MS)
 
@@ -38,7 +39,12 @@ static void write_port(struct ha_instance *inst, int i)
 
 	ha_port_addr(port, &addr);
 	out.in_use = 1;
-	out.device = port->reported ? i : -1;
+	out.device = port->was_up ? i : -1;
+	if (port->bundle) {
+		out.nccl_device = (int32_t)(port->bundle - inst->devices->bundles);
+		out.rails = (uint32_t)port->bundle->nrails;
+		out.rail = (uint32_t)port->rail;
+	}
 	ha_copy_text(out.nic, sizeof(out.nic), port->nic->name);
 	out.port_num = port->port_num;
 	out.link_layer = port->link_layer;
@@ -63,6 +69,8 @@ static void write_port(struct ha_instance *inst, int i)
 	out.messages = report->messages;
 	out.bytes = report->bytes;
 	out.departures = report->departures;
+	out.stripes = report->stripes;
+	out.stripe_bytes = report->stripe_bytes;
 	if (inst->liveness && ha_liveness_port_report(inst->liveness, port, &heartbeats)) {
 		out.heartbeats_sent = heartbeats.pings;
 		out.heartbeats_received = heartbeats.pongs;

@@ -10,6 +10,7 @@
 #include "memory/mr.h"
 #include "transport/gpu_proof.h"
 #include "transport/shared.h"
+#include "transport/user_mr.h"
 
 #include <unistd.h>
 
@@ -61,6 +62,17 @@ static void disown(struct ha_mr *mr)
 	ha_token_release(comm);
 }
 
+/* On a bundle: on the NICs of the other rails as well, at once, by the threads of their commands.
+ */
+static void register_on_rails(const struct ha_comm *comm, struct ha_mr *mr)
+{
+	const struct ha_bundle *bundle = comm->port->bundle;
+
+	for (int i = 1; i < bundle->nrails; i++)
+		if (!atomic_load(&bundle->rails[i]->nic->fatal))
+			ha_user_mr_ahead(mr, bundle->rails[i]->nic);
+}
+
 ha_result_t ha_reg_mr(struct ha_comm *comm, void *data, size_t size, int type, uint64_t offset,
 		      int fd, struct ha_mr **out)
 {
@@ -79,6 +91,7 @@ ha_result_t ha_reg_mr(struct ha_comm *comm, void *data, size_t size, int type, u
 			comm->name, comm->primary->name, size, data);
 	}
 	own(comm, *out);
+	register_on_rails(comm, *out);
 	return HA_OK;
 }
 

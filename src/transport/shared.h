@@ -39,6 +39,7 @@ struct ha_port_report {
 	int slot;
 	NCCL_HA_PORT_COUNTERS(NCCL_HA_STATS_COUNTER)
 	NCCL_HA_PORT_MORE_COUNTERS(NCCL_HA_STATS_COUNTER)
+	NCCL_HA_PORT_RAIL_COUNTERS(NCCL_HA_STATS_COUNTER)
 };
 
 struct ha_instance {
@@ -88,11 +89,12 @@ static inline void ha_instance_refused(struct ha_instance *inst, enum ha_refused
 	ha_stats_refused(inst->stats, what);
 }
 
+/* Where a connection of NCCL's device begins; NULL: there is no such device. */
 static inline struct ha_port *ha_instance_port(struct ha_instance *inst, int dev)
 {
-	if (dev < 0 || dev >= inst->devices->nports)
-		return NULL;
-	return &inst->devices->ports[dev];
+	const struct ha_bundle *bundle = ha_bundle_of_device(inst->devices, dev);
+
+	return bundle ? bundle->rails[0] : NULL;
 }
 
 #endif

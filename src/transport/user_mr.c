@@ -78,8 +78,7 @@ enum ha_mr_request ha_comm_register_all(struct ha_comm *comm, struct ha_nic *nic
 	return all;
 }
 
-/* What fails here is tried again, and reported, when it is really needed. */
-static void register_on(struct ha_mr *mr, struct ha_nic *nic)
+void ha_user_mr_ahead(struct ha_mr *mr, struct ha_nic *nic)
 {
 	static const struct ha_mr_waiter nobody;
 
@@ -99,7 +98,7 @@ static void register_sends(struct ha_comm *comm, struct ha_nic *nic)
 		if (group->state != HA_GROUP_POSTED && group->state != HA_GROUP_MATCHED)
 			continue;
 		for (unsigned i = 0; i < group->n; i++)
-			register_on(group->reqs[i]->mr, nic);
+			ha_user_mr_ahead(group->reqs[i]->mr, nic);
 	}
 }
 
@@ -113,7 +112,7 @@ static void register_receives(struct ha_comm *comm, struct ha_nic *nic)
 		if (ha_window_has(&r->done, seq))
 			continue;
 		for (unsigned i = 0; i < slot->n; i++)
-			register_on(slot->mrs[i], nic);
+			ha_user_mr_ahead(slot->mrs[i], nic);
 	}
 }
 

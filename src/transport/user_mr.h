@@ -38,6 +38,10 @@ static inline uint64_t ha_comm_keys(struct ha_comm *comm, const struct ha_path *
  */
 enum ha_mr_request ha_comm_register_all(struct ha_comm *comm, struct ha_nic *nic) HA_MUST_CHECK;
 
+/* Has memory registered on a device ahead of need: what fails is tried again, and told, when it is
+ * really needed. NULL is fine. Never waits. Any thread. */
+void ha_user_mr_ahead(struct ha_mr *mr, struct ha_nic *nic);
+
 /* Has the memory of all requests under way registered on a device. Never waits. */
 void ha_comm_register_ahead(struct ha_comm *comm, struct ha_nic *nic);
 

@@ -47,6 +47,8 @@ static void check_filter(const struct ha_name_filter *filter)
 		FUZZ_CHECK(length > 0 && length < HA_FILTER_NAME_MAX);
 		FUZZ_CHECK(filter->items[i].port == HA_FILTER_ANY_PORT ||
 			   (filter->items[i].port >= 1 && filter->items[i].port <= 255));
+		FUZZ_CHECK(filter->items[i].rail >= -1 && filter->items[i].rail <= INT16_MAX);
+		FUZZ_CHECK(filter->items[i].plane >= -1 && filter->items[i].plane <= INT16_MAX);
 	}
 	FUZZ_CHECK(warnings == (filter->invalid > 0));
 }

@@ -17,8 +17,8 @@ import unittest
 from job import SLACK, TOOL, Held, Job, StatisticsFile, document, nccl_ha, text, wait_for
 
 NOBODY = 65534
-PREFERRED_BYTES = 56  # the last member of a connection's record
-GPU_PROVED = slice(-8 - PREFERRED_BYTES, -4 - PREFERRED_BYTES)
+LAST_BYTES = 56 + 4 * 24  # the last members of a connection's record: preferred, rails
+GPU_PROVED = slice(-8 - LAST_BYTES, -4 - LAST_BYTES)
 JSON_COMMANDS = ["status", "health"]  # that show what there is, and judge it
 
 

@@ -15,7 +15,9 @@ import unittest
 from job import LIMIT_S, TOOL, Held, Job, StatisticsFile, document, nccl_ha, text, wait_for
 
 GOOD, DEGRADED, NO_JOB, UNPROTECTED, STOPPED = 0, 1, 3, 4, 5
-PREFERRED = struct.Struct("<IiQ40s")  # the last member of a connection's record
+PREFERRED = struct.Struct("<IiQ40s")  # the last member but one of a connection's record
+RAILS_BYTES = 4 * 24
+AT_PREFERRED = slice(-PREFERRED.size - RAILS_BYTES, -RAILS_BYTES)
 PORT_STATE = 8 + 8 + 64 + 8  # in a port's record
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MONITORING = os.path.join(ROOT, "docs", "monitoring")
@@ -279,7 +281,7 @@ class HealthOfOtherHosts(unittest.TestCase):
         for i, (marks, device, left_ns) in enumerate([
             (0xFFFFFFFF, 0, 1), (1 | 16, 0, (1 << 64) - 1), (1 | 4, -5, 1), (1 | 16, 0x7FFFFFFF, 1)]):  # fmt: skip
             record = file.record("conns", i)
-            record[-PREFERRED.size :] = PREFERRED.pack(marks, device, left_ns, evil)
+            record[AT_PREFERRED] = PREFERRED.pack(marks, device, left_ns, evil)
         struct.pack_into("<I", file.record("ports", 0), PORT_STATE, 77)
         file.write(path)
         with Held(path):
@@ -306,7 +308,7 @@ class HealthOfOtherHosts(unittest.TestCase):
         def shown_of_a_copy():
             file = StatisticsFile(source)
             for i in range(4):
-                file.record("conns", i)[-PREFERRED.size :] = bytes(PREFERRED.size)
+                file.record("conns", i)[AT_PREFERRED] = bytes(PREFERRED.size)
             file.write(path)
             with Held(path):
                 shown = document("health", "--dir", folder, status=None)

@@ -188,7 +188,7 @@ static void a_port_that_comes_up_later_protects(void **state)
 	for (uint32_t i = 2; i < 6; i++)
 		transfer(&pair, 3000 * i, i);
 	assert_string_equal(active(pair.recv)->nic->name, "sim1");
-	assert_false(active(pair.recv)->port->reported);
+	assert_false(active(pair.recv)->port->was_up);
 	assert_int_equal(pair.recv->count.failovers, 1);
 	pair_close(&pair);
 }

@@ -94,6 +94,38 @@ static void print_head(const struct nh_process *process, uint64_t now_ns)
 		       job->records_missed);
 }
 
+/* " mlx5_0:1 75 %", if messages were cut on it: of so many bytes. */
+static void print_rail(const struct nh_port *port, uint64_t bytes)
+{
+	char name[NH_PORT_NAME_MAX];
+
+	printf(" %s", port ? nh_port_name(port, name) : "?");
+	if (port && bytes != 0)
+		printf(" %.0f %%", 100.0 * (double)port->stats.stripe_bytes / (double)bytes);
+}
+
+/* Ports that NCCL has as one device, and what each carried of what they carried together. */
+static void print_bundles(const struct nh_process *process)
+{
+	for (size_t i = 0; i < process->nports; i++) {
+		const struct nccl_ha_port_stats *first = &process->ports[i].stats;
+		uint64_t bytes = 0;
+
+		if (first->rails < 2 || first->rail != 0)
+			continue;
+		printf("  NCCL's device %d is a bundle of %u ports:", first->nccl_device,
+		       first->rails);
+		for (unsigned rail = 0; rail < first->rails; rail++) {
+			const struct nh_port *port = nh_rail_of(process, first->nccl_device, rail);
+
+			bytes += port ? port->stats.stripe_bytes : 0;
+		}
+		for (unsigned rail = 0; rail < first->rails; rail++)
+			print_rail(nh_rail_of(process, first->nccl_device, rail), bytes);
+		putchar('\n');
+	}
+}
+
 static void print_ports(const struct nh_process *process)
 {
 	static const char *const heads[] = {
@@ -241,6 +273,7 @@ static void print_text(const struct nh_snapshot *snapshot, bool connections)
 		nh_count(process, &counts);
 		print_head(process, snapshot->taken_ns);
 		print_ports(process);
+		print_bundles(process);
 		if (connections)
 			print_connections(process, snapshot->taken_ns);
 		else

@@ -43,6 +43,11 @@ static json_t *port_json(const struct nh_port *port)
 
 	nh_json_set_text(out, "port", nh_port_name(port, name));
 	nh_json_set(out, "device", stats->device < 0 ? json_null() : json_integer(stats->device));
+	if (stats->rails != 0) {
+		nh_json_set(out, "nccl_device", json_integer(stats->nccl_device));
+		nh_json_set_number(out, "rail", stats->rail);
+		nh_json_set_number(out, "rails", stats->rails);
+	}
 	nh_json_set_text(out, "state", nh_port_state_text(stats));
 	nh_json_set(out, "silent", json_boolean(nh_port_is_silent(stats)));
 	nh_json_set(out, "drained", json_boolean(stats->drained));
@@ -59,6 +64,7 @@ static json_t *port_json(const struct nh_port *port)
 #define COUNTER(name, help) nh_json_set_number(counters, #name, stats->name);
 	NCCL_HA_PORT_COUNTERS(COUNTER)
 	NCCL_HA_PORT_MORE_COUNTERS(COUNTER)
+	NCCL_HA_PORT_RAIL_COUNTERS(COUNTER)
 #undef COUNTER
 	nh_json_set(out, "counters", counters);
 	return out;
@@ -88,6 +94,27 @@ static json_t *paths_json(const struct nh_process *process, const struct nccl_ha
 			nh_json_set_number(one, "generation", path->generation);
 			nh_json_set_text(one, "peer_guid", path->peer_guid ? guid : "");
 		}
+		json_array_append_new(out, one);
+	}
+	return out;
+}
+
+/* Of a connection whose messages are cut. */
+static json_t *rails_json(const struct nccl_ha_conn_stats *conn)
+{
+	json_t *out = json_array();
+
+	for (unsigned int rail = 0; rail < NCCL_HA_MAX_RAILS; rail++) {
+		const struct nccl_ha_rail_stats *stats = &conn->rails[rail];
+		json_t *one;
+
+		if (stats->stripes == 0 && stats->share == 0)
+			continue;
+		one = json_object();
+		nh_json_set_number(one, "rail", rail);
+		nh_json_set(one, "share", json_real(stats->share / 1024.0));
+		nh_json_set_number(one, "stripes", stats->stripes);
+		nh_json_set_number(one, "bytes", stats->bytes);
 		json_array_append_new(out, one);
 	}
 	return out;
@@ -137,6 +164,7 @@ static json_t *conn_json(const struct nh_process *process, const struct nh_conn 
 	nh_json_set_number(out, "queue_pairs", stats->qps);
 	nh_json_set_number(out, "epoch", stats->epoch);
 	nh_json_set(out, "paths", paths_json(process, stats, true));
+	nh_json_set(out, "rails", rails_json(stats));
 	nh_json_set(out, "last_failover", last_failover_json(stats));
 	nh_json_set(out, "detection", histogram_json(&stats->detection));
 	nh_json_set(out, "blackout", histogram_json(&stats->blackout));

@@ -109,6 +109,16 @@ const struct nh_port *nh_port_of(const struct nh_process *process, int32_t devic
 	return NULL;
 }
 
+const struct nh_port *nh_rail_of(const struct nh_process *process, int32_t nccl_device,
+				 unsigned int rail)
+{
+	for (size_t i = 0; i < process->nports; i++)
+		if (process->ports[i].stats.rails != 0 && process->ports[i].stats.rail == rail &&
+		    process->ports[i].stats.nccl_device == nccl_device)
+			return &process->ports[i];
+	return NULL;
+}
+
 const char *nh_port_name(const struct nh_port *port, char buf[NH_PORT_NAME_MAX])
 {
 	char nic[65];

@@ -41,6 +41,9 @@ const char *nh_error_text(int32_t code);
 
 /* The port that a connection's or a path's device number means; NULL: not among the records. */
 const struct nh_port *nh_port_of(const struct nh_process *process, int32_t device);
+/* The port that is such a rail of NCCL's device; NULL: there is no record of it. */
+const struct nh_port *nh_rail_of(const struct nh_process *process, int32_t nccl_device,
+				 unsigned int rail);
 /* "mlx5_0:1", printable. Returns buf. */
 #define NH_PORT_NAME_MAX 80
 const char *nh_port_name(const struct nh_port *port, char buf[NH_PORT_NAME_MAX]);

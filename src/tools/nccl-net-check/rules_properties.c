@@ -66,6 +66,33 @@ void rule_devices_stable(struct check *t)
 
 /* ---- sane --------------------------------------------------------------------------------- */
 
+/* The parts of devices that the plugin fused itself are no devices of NCCL's. */
+static bool some_are_fused(struct check *t)
+{
+	bool fused = false;
+
+	for (int d = 0; d < t->ndev; d++) {
+		ncclNetProperties_v12_t p;
+
+		MUST(t, get_properties, d, &p);
+		fused |= p.vProps.ndevs > 1;
+	}
+	return fused;
+}
+
+static void check_parts(struct check *t, int d, const ncclNetProperties_v12_t *p)
+{
+	for (int i = 0; i < p->vProps.ndevs; i++) {
+		if (p->vProps.devs[i] < 0 || (p->vProps.devs[i] >= t->ndev && !some_are_fused(t)))
+			check_fail(t, "device %d: vProps.devs[%d] is %d, no such device", d, i,
+				   p->vProps.devs[i]);
+		for (int j = 0; j < i; j++)
+			if (p->vProps.devs[i] == p->vProps.devs[j])
+				check_fail(t, "device %d: vProps.devs has %d twice", d,
+					   p->vProps.devs[i]);
+	}
+}
+
 static void check_versioned(struct check *t, int d, const ncclNetProperties_v12_t *p)
 {
 	if (t->api >= 9) {
@@ -74,10 +101,7 @@ static void check_versioned(struct check *t, int d, const ncclNetProperties_v12_
 		if (p->vProps.ndevs < 1 || p->vProps.ndevs > most)
 			check_fail(t, "device %d: vProps.ndevs is %d, not 1 … %d", d,
 				   p->vProps.ndevs, most);
-		for (int i = 0; i < p->vProps.ndevs; i++)
-			if (p->vProps.devs[i] < 0 || p->vProps.devs[i] >= t->ndev)
-				check_fail(t, "device %d: vProps.devs[%d] is %d, no such device", d,
-					   i, p->vProps.devs[i]);
+		check_parts(t, d, p);
 		if (p->maxP2pBytes == 0 || p->maxP2pBytes > (size_t)NCCL_MAX_NET_SIZE_BYTES)
 			check_fail(t, "device %d: maxP2pBytes is %zu, not 1 … 2^40", d,
 				   p->maxP2pBytes);

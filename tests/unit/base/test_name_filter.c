@@ -41,6 +41,12 @@ static void rules_of_the_language_hold(void **state)
 	    {"^", "a", 1, true},
 	    {"=", "a", 1, true},
 	    {"a:255", "a", 255, true},
+	    {"a:1:0", "a", 1, true},
+	    {"a:1:0", "a", 2, false},
+	    {"=a:1:3:0,b:1:4:0", "b", 1, true},
+	    {"a::3", "a", 7, true},
+	    {"a:", "a", 7, true},
+	    {"^a:2:3:1", "a", 1, true},
 	};
 
 	(void)state;
@@ -51,8 +57,9 @@ static void rules_of_the_language_hold(void **state)
 
 static void nonsense_is_said_once_and_matches_nothing(void **state)
 {
-	static const char *const specs[] = {"a:", "a:0", "a:256", "a:-1",  "a:1:2",
-					    ":1", ":",	 "a:1x",  "a:0x1", "a:9999999999"};
+	static const char *const specs[] = {
+	    "a:0",	   "a:256", "a:-1", "a:1:x", "a:1:-1", "a:1:1:1:1",   "a:1:32768",
+	    "a:1:1:32768", ":1",    ":",    "a:1x",  "a:0x1",  "a:9999999999"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
@@ -65,6 +72,34 @@ static void nonsense_is_said_once_and_matches_nothing(void **state)
 	assert_false(passes("a:x,b:y,c:z", "a", 1));
 	assert_int_equal(captured_warnings, 1);
 	assert_true(passes("^a:x", "a", 1));
+}
+
+static void the_first_item_that_matches_has_rail_and_plane(void **state)
+{
+	static const struct {
+		const char *spec, *name;
+		int port, rail, plane;
+	} cases[] = {
+	    {"=a:1:3:2", "a", 1, 3, 2},
+	    {"=a:1:32767", "a", 1, 32767, HA_FILTER_UNSAID},
+	    {"a::0:1", "a_0", 2, 0, 1},
+	    {"a:1::1", "a", 1, HA_FILTER_UNSAID, 1},
+	    {"a:1:4,a:2:5,a", "a", 2, 5, HA_FILTER_UNSAID},
+	    {"a:1:4,a", "a", 2, HA_FILTER_UNSAID, HA_FILTER_UNSAID},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ha_name_filter filter;
+		int found;
+
+		ha_name_filter_parse(&filter, "TEST", cases[i].spec);
+		found = ha_name_filter_find(&filter, cases[i].name, cases[i].port);
+		assert_true(found >= 0);
+		assert_int_equal(filter.items[found].rail, cases[i].rail);
+		assert_int_equal(filter.items[found].plane, cases[i].plane);
+		assert_int_equal(ha_name_filter_find(&filter, "other", 1), -1);
+	}
 }
 
 static void long_names_and_long_lists_are_bounded(void **state)
@@ -132,6 +167,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(rules_of_the_language_hold),
 	    cmocka_unit_test(nonsense_is_said_once_and_matches_nothing),
+	    cmocka_unit_test(the_first_item_that_matches_has_rail_and_plane),
 	    cmocka_unit_test(long_names_and_long_lists_are_bounded),
 	    cmocka_unit_test(printable_text_is_cut_only_where_it_does_not_fit),
 	    cmocka_unit_test(control_characters_do_not_reach_the_log),

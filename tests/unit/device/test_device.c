@@ -220,7 +220,7 @@ static void ports_that_are_down_follow_the_others_and_are_not_reported(void **st
 	assert_int_equal(set->ports[3].port_num, 1);
 	for (int i = 0; i < 4; i++) {
 		assert_int_equal(set->ports[i].index, i);
-		assert_int_equal(set->ports[i].reported, i < 2);
+		assert_int_equal(set->ports[i].was_up, i < 2);
 		assert_int_equal(ha_port_usable(&set->ports[i]), i < 2);
 	}
 	ha_device_set_close(set);
@@ -272,7 +272,7 @@ static void a_port_that_was_down_gets_address_and_speed_when_it_comes_up(void **
 	assert_int_equal(addr.mtu, IBV_MTU_4096);
 	assert_int_equal(addr.addr_gen, 1);
 	assert_int_equal(atomic_load(&late->speed_mbps), 400000);
-	assert_false(late->reported);
+	assert_false(late->was_up);
 	ha_device_set_close(set);
 }
 
@@ -909,6 +909,76 @@ static void lid_change_gives_the_new_lid(void **state)
 	ha_device_set_close(set);
 }
 
+/* ---- rails of the fabric --------------------------------------------------------------------- */
+
+static void add_at(const char *name, const char *address)
+{
+	struct fake_port *port = &fake_device_add(name)->ports[1];
+
+	for (int i = 2; i < 4; i++)
+		fake_gid_set(port, i, address, i - 1);
+}
+
+/* "3:0 -:-": rail and plane of each port. */
+static const char *fabric_ids(const char *hca)
+{
+	static char text[1024];
+	struct ha_device_set *set;
+	size_t used = 0;
+
+	snprintf(config.ib_hca, sizeof config.ib_hca, "%s", hca);
+	set = discovered();
+	for (int i = 0; i < set->nports; i++) {
+		char rail[8] = "-", plane[8] = "-";
+
+		if (set->ports[i].rail_id >= 0)
+			snprintf(rail, sizeof rail, "%d", set->ports[i].rail_id);
+		if (set->ports[i].plane_id >= 0)
+			snprintf(plane, sizeof plane, "%d", set->ports[i].plane_id);
+		used += (size_t)snprintf(text + used, sizeof text - used, "%s%s:%s", i ? " " : "",
+					 rail, plane);
+	}
+	ha_device_set_close(set);
+	return text;
+}
+
+static void rails_are_as_the_operator_says(void **state)
+{
+	(void)state;
+	add_at("a", "::ffff:10.0.7.1");
+	add_at("b", "::ffff:10.0.8.1");
+	assert_string_equal(fabric_ids("=a:1:3:1,b:1:4:0"), "3:1 4:0");
+	assert_string_equal(fabric_ids("a::5,b"), "5:- -:-"); /* and of b nothing */
+	assert_string_equal(fabric_ids("a:::1,b:::0"), "-:1 -:0");
+	assert_false(logged("the ports are in 2 subnets"));
+	assert_string_equal(fabric_ids("^c:1:3:1"), "0:- 1:-"); /* what is left out has none */
+	assert_int_equal(captured_warnings, 0);
+}
+
+static void else_ports_in_different_subnets_are_on_different_rails(void **state)
+{
+	(void)state;
+	add_at("a", "::ffff:10.0.8.1");
+	add_at("b", "::ffff:10.0.7.1");
+	add_at("c", "::ffff:10.0.9.1");
+	add_at("d", "::ffff:10.0.8.2");
+	assert_string_equal(fabric_ids(""), "1:- 0:- 2:- 1:-");
+	assert_true(logged("the ports are in 3 subnets"));
+}
+
+static void where_addresses_tell_no_rails_nothing_is_said(void **state)
+{
+	(void)state;
+	add_at("a", "::ffff:10.0.8.1");
+	add_at("b", "::ffff:10.0.8.2");
+	assert_string_equal(fabric_ids(""), "-:- -:-"); /* one subnet: nobody knows */
+	add_at("c", "fe80::5");
+	assert_string_equal(fabric_ids(""), "-:- -:- -:-");
+	assert_false(logged("subnets"));
+	add_at("d", "::ffff:10.0.9.1");
+	assert_string_equal(fabric_ids(""), "0:- 0:- -:- 1:-");
+}
+
 int main(void)
 {
 #define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
@@ -949,6 +1019,9 @@ int main(void)
 	    TEST(a_gid_that_moved_is_followed_and_a_new_one_adopted),
 	    TEST(an_address_that_had_to_do_is_left_for_a_better_one),
 	    TEST(lid_change_gives_the_new_lid),
+	    TEST(rails_are_as_the_operator_says),
+	    TEST(else_ports_in_different_subnets_are_on_different_rails),
+	    TEST(where_addresses_tell_no_rails_nothing_is_said),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,7 @@ static struct {
 	struct ha_config config;
 	struct ha_nic nics[FAKE_PORTS];
 	struct ha_port ports[FAKE_PORTS];
+	struct ha_bundle bundle; /* port 0 by itself */
 	struct ha_path paths[HA_MAX_PATHS];
 } fake;
 
@@ -58,6 +59,9 @@ static inline void fake_comm_init(void)
 	fake.failover.noffers = fake.failover.peer_ports.count = FAKE_PORTS;
 	for (unsigned i = 0; i < FAKE_PORTS; i++)
 		fake_open_port(i);
+	fake.bundle = (struct ha_bundle){.nrails = 1, .rails = {&fake.ports[0]}};
+	fake.ports[0].bundle = &fake.bundle;
+	fake.comm.port = &fake.ports[0];
 }
 
 /* Path p between these two ports works, as far as it is known. */

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What NCCL sees as a device: a *bundle* of ports, its *rails*, which usually is one port by
+ * itself. A connection on a bundle begins on rail 0, and goes on on another rail when that fails. A
+ * port has an index of its own, whatever bundle it is in.
+ */
+#ifndef HA_DEVICE_BUNDLE_H
+#define HA_DEVICE_BUNDLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HA_RAILS_MIN 2 /* of a bundle that somebody asked for */
+#define HA_RAILS_MAX 4
+
+/* As long as the names of all its rails may be, with ":255" and "+" after each. */
+#define HA_BUNDLE_NAME_MAX (HA_RAILS_MAX * (64 + 5))
+
+struct ha_device_set;
+struct ha_port;
+
+/* Constant after discovery. */
+struct ha_bundle {
+	int nrails;
+	struct ha_port *rails[HA_RAILS_MAX]; /* nrails of them, rail 0 first */
+	char name[HA_BUNDLE_NAME_MAX];	     /* for NCCL: no other bundle of several has it */
+	int speed_mbps;			     /* the sum of the rails that were up */
+	int max_comms;			     /* the least of the rails' */
+	int16_t rail_id, plane_id;    /* of the fabric (rail_id.h): what all rails have in common */
+	int ptr_support;	      /* what all their NICs can (enum ha_ptr_support) */
+	bool shares_given;	      /* else each sender learns them */
+	uint16_t share[HA_RAILS_MAX]; /* of large messages, by rail: only the ratio matters */
+};
+
+/*
+ * Makes the set's bundles from its ports, at the end of discovery: those that the configuration
+ * asks for (HA_NCCL_RAILS or its aliases), then each other port that was up by itself. What was
+ * asked for and cannot be had is one WARN, and then there are no bundles of several at all: a
+ * peer's device numbers are more likely to agree with all of them than with some. Shares that fit
+ * not all bundles (HA_NCCL_RAIL_SHARE) are one WARN, and none are given.
+ */
+void ha_bundles_make(struct ha_device_set *set);
+
+/* By NCCL's number; NULL: there is no such device. Any thread. */
+const struct ha_bundle *ha_bundle_of_device(const struct ha_device_set *set, int dev);
+
+#endif
