@@ -10,6 +10,7 @@
 #include "failover/path_select.h"
 #include "failover/port_pair.h"
 #include "failover/preferred.h"
+#include "failover/rails.h"
 #include "failover/reconnect.h"
 #include "failover/reconnect_server.h"
 #include "failover/shared.h"
@@ -43,7 +44,7 @@ static void report_failure(struct ha_comm *comm, const struct ha_path *path, enu
 	struct ha_event event = ha_event_init(HA_EVENT_FAILURE, reason);
 
 	/* Each one that traffic has to leave is told, however many fail at once. */
-	event.again = !ha_is_active(comm, path->index) || comm->failover->state != HA_FO_ACTIVE;
+	event.again = !ha_carries(comm, path->index);
 	event.from = ha_event_path(path);
 	event.epoch = comm->failover->epoch;
 	event.detail = detail;
@@ -85,12 +86,19 @@ void ha_failover_leave(struct ha_comm *comm, enum ha_reason reason)
 
 /* ---- what was noted ------------------------------------------------------------------------- */
 
+static enum ha_on failure_of(const struct ha_comm *comm, unsigned p)
+{
+	if (!ha_carries(comm, p))
+		return HA_ON_STANDBY_FAILED;
+	return ha_rails_may_shed(comm, p) ? HA_ON_RAIL_FAILED : HA_ON_FAILED;
+}
+
 static void take_failure(struct ha_comm *comm, unsigned p)
 {
 	struct ha_slot *slot = &comm->failover->slots[p];
 	uint32_t failed_gen = slot->notes.failed_gen;
 	struct ha_fsm_event o = {
-	    .on = ha_is_active(comm, p) ? HA_ON_FAILED : HA_ON_STANDBY_FAILED,
+	    .on = failure_of(comm, p),
 	    .reason = (enum ha_reason)slot->notes.reason,
 	    .path = (uint8_t)p,
 	};
@@ -110,7 +118,8 @@ void ha_failover_take_failures(struct ha_comm *comm)
 			take_failure(comm, p);
 	fo->leave = HA_REASON_NONE;
 	if (leave != HA_REASON_NONE && fo->state == HA_FO_ACTIVE)
-		ha_fsm_step(comm, &(struct ha_fsm_event){.on = HA_ON_FAILED, .reason = leave});
+		ha_fsm_step(comm, &(struct ha_fsm_event){
+				      .on = HA_ON_FAILED, .reason = leave, .path = comm->active});
 }
 
 /* The receiver's probes; at the sender, messages of the receiver, which sends them over what it has
@@ -156,7 +165,8 @@ static const enum ha_on event_of[HA_MSG_END] = {
     [HA_MSG_RESUMED] = HA_ON_RESUMED, [HA_MSG_REBUILD] = HA_ON_REBUILD,
     [HA_MSG_REBUILT] = HA_ON_REBUILT, [HA_MSG_REFUSED] = HA_ON_REFUSED,
     [HA_MSG_STATE] = HA_ON_STATE,     [HA_MSG_ABORT] = HA_ON_ABORT,
-    [HA_MSG_BYE] = HA_ON_BYE,
+    [HA_MSG_BYE] = HA_ON_BYE,	      [HA_MSG_SHED] = HA_ON_SHED,
+    [HA_MSG_MENDED] = HA_ON_MENDED,
 };
 
 /*
@@ -206,7 +216,8 @@ static bool busy(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	if (fo->say || has_notes(fo) || fo->socket_broken || ha_slots_wait(comm))
+	if (fo->say || has_notes(fo) || fo->socket_broken || ha_slots_wait(comm) ||
+	    ha_rails_lack(comm))
 		return true;
 	switch (fo->state) {
 	case HA_FO_ACTIVE:
@@ -400,6 +411,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 		ha_fsm_on(comm, HA_ON_DRAINED);
 	if (!comm->is_send && fo->state <= HA_FO_FENCING && ha_standby_visit(comm, now_ns))
 		ha_fsm_on(comm, HA_ON_PROVED);
+	ha_rails_visit(comm, now_ns);
 	ha_failover_take_failures(comm); /* of what was polled and posted meanwhile */
 	count_outage(comm, now_ns);
 	if (ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED)
@@ -446,7 +458,7 @@ static uint64_t visit_when_due(struct ha_comm *comm)
 
 	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) ||
 		 ha_path_build_due(comm) || ha_standby_memory_is_missing(comm) ||
-		 asks_after_fence(comm);
+		 asks_after_fence(comm) || ha_rails_judge(comm) || ha_rails_may_join(comm);
 	if (!urgent && tidy_ns == 0 && fo->due_ns == 0)
 		return fo->due_ns;
 	now_ns = ha_now_ns();

@@ -11,6 +11,7 @@
  *   path_slot.c   the state machine of a path: one table
  *   signaling.c   what an end says, over which channels, and again until it is answered
  *   standby.c     standby paths: which, building them, proving that they work
+ *   rails.c       paths that carry beside the active one, and the loss of one of them
  *   repair.c      fresh queue pairs on the same ports, for those that broke
  *   reconnect.c   another bootstrap socket for one that broke
  *   peer_life.c   whether a peer without a socket still lives
@@ -28,6 +29,7 @@
 #include "failover/message.h"
 #include "failover/path_slot.h"
 #include "failover/port_offer.h"
+#include "failover/rails.h"
 #include "failover/repair.h"
 #include "failover/witness.h"
 #include "liveness/liveness.h"
@@ -62,10 +64,11 @@ enum ha_say {
 	HA_SAY_PONG = 1 << 3,
 	HA_SAY_STATE = 1 << 4,
 	HA_SAY_ABORT = 1 << 5,
+	HA_SAY_MENDED = 1 << 6,	  /* sender */
 	HA_SAY_REBUILD = 1 << 8,  /* and the next three: receiver, a bit per path */
 	HA_SAY_REBUILT = 1 << 12, /* and the next three: sender, a bit per path */
 	HA_SAY_REFUSED = 1 << 16,
-	HA_SAY_SUSPECT = 1 << 20, /* and the next three: sender, of a standby, a bit per path */
+	HA_SAY_SUSPECT = 1 << 20, /* and the next three: sender, of a path beside the active one */
 };
 
 static inline uint32_t ha_say_of(enum ha_say what, unsigned path)
@@ -172,6 +175,9 @@ struct ha_failover {
 	struct ha_replay asked;		   /* receiver: what it asked for again */
 	struct ha_slot slots[HA_MAX_PATHS];
 	struct ha_slot_link links[HA_MAX_PATHS];
+	struct ha_rail rails[HA_MAX_PATHS];
+	uint64_t
+	    rails_join_end; /* receiver: a path may carry when all before is done; 0: none waits */
 	struct ha_port_offers peer_ports;
 	struct ha_port *offers[HA_MAX_OFFERS]; /* [C] our ports, as said in PORTS */
 	uint8_t noffers;		       /* [C] */

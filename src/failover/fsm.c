@@ -9,6 +9,7 @@
 #include "failover/path_build.h"
 #include "failover/path_select.h"
 #include "failover/path_slot.h"
+#include "failover/rails.h"
 #include "failover/repair.h"
 #include "failover/signaling.h"
 #include "failover/standby.h"
@@ -79,6 +80,8 @@ static void change_state(struct ha_comm *comm, enum ha_failover_state state)
 static void enter(struct ha_comm *comm, enum ha_failover_state state)
 {
 	change_state(comm, state);
+	if (state != HA_FO_ACTIVE)
+		ha_rails_end(comm);
 	comm->epoch_changing = state != HA_FO_ACTIVE;
 	ha_comm_not_clear(comm);
 	ha_signaling_new_statement(comm);
@@ -140,25 +143,97 @@ bool ha_fsm_can_be(const struct ha_comm *comm, const struct ha_message *m)
 	if (m->epoch > (comm->is_send ? NUMBERS_MAX : comm->failover->epoch))
 		return false;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (!generation_can_be(comm, p, given_up(m, p)))
+		if (!generation_can_be(comm, p, given_up(m, p)) ||
+		    !generation_can_be(comm, p, m->mended_gen[p]))
 			return false;
 	return m->path >= HA_MAX_PATHS || generation_can_be(comm, m->path, m->generation);
 }
 
+/* ---- what carries ---------------------------------------------------------------------------- */
+
+/* Beside the active path: the others go on. */
+static void rail_lost(struct ha_comm *comm, unsigned p, enum ha_reason reason)
+{
+	if (comm->is_send)
+		comm->count.suspects++;
+	else
+		ha_standby_failed(comm, p); /* it is not built again at once */
+	ha_rails_lost(comm, p, reason);
+}
+
+static void rail_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
+{
+	rail_lost(comm, o->path, o->reason);
+}
+
+/* Which path that carries the peer has given up, or suspects, so that an epoch ends: rather the one
+ * that it names. -1: none. */
+static int left_by_peer(const struct ha_comm *comm, const struct ha_message *m)
+{
+	int left = -1;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		if (!ha_carries(comm, p) || ha_rails_may_shed(comm, p))
+			continue;
+		if (m->kind == HA_MSG_SUSPECT && m->path == p &&
+		    m->generation >= comm->paths[p]->generation)
+			return (int)p;
+		if (left < 0 && given_up(m, p) >= comm->paths[p]->generation)
+			left = (int)p;
+	}
+	return left;
+}
+
+/* What carries beside the active path, of what the peer has given up or suspects. */
+static void lose_as_peer(struct ha_comm *comm, const struct ha_message *m)
+{
+	const enum ha_reason reason = m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		if (!ha_carries(comm, p) || !ha_rails_may_shed(comm, p))
+			continue;
+		if (given_up(m, p) >= comm->paths[p]->generation ||
+		    (m->kind == HA_MSG_SUSPECT && m->path == p &&
+		     m->generation >= comm->paths[p]->generation))
+			rail_lost(comm, p, reason);
+	}
+}
+
+/*
+ * Until both ends go on, the active path is the one that was left: where to is decided by what was
+ * wrong with it. What NCCL has to have flushed came over the one that was active before.
+ */
+static void leave(struct ha_comm *comm, unsigned p)
+{
+	if (p == comm->active)
+		return;
+	ha_slot_fence(comm, comm->active, ha_active_generation(comm));
+	comm->active = (uint8_t)p;
+}
+
+/* All of it: a message may have parts on each, and is sent again whole. */
+static void fence_what_carries(struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (ha_carries(comm, p))
+			ha_slot_fence(comm, p, comm->paths[p]->generation);
+}
+
 /* ---- receiver ------------------------------------------------------------------------------ */
 
-/* The active path is given up: fence it, take the next epoch, say FENCE. */
-static void new_epoch(struct ha_comm *comm, enum ha_reason reason)
+/* Path p, which carries, is given up: fence what carries, take the next epoch, say FENCE. */
+static void new_epoch(struct ha_comm *comm, unsigned p, enum ha_reason reason)
 {
 	struct ha_failover *fo = comm->failover;
 
 	HA_INVARIANT(!comm->is_send && fo->state == HA_FO_ACTIVE);
 	HA_INVARIANT(fo->epoch == ha_comm_epoch(comm));
+	leave(comm, p);
 	ha_switchover_begin(comm, reason);
 	ha_standby_left(comm);
 	ha_path_select_begin(comm, reason);
 	ha_repair_begin(comm, reason);
-	ha_slot_fence(comm, comm->active, ha_active_generation(comm));
+	fence_what_carries(comm);
 	fo->epoch++;
 	fo->resumed = false;
 	enter(comm, HA_FO_FENCING);
@@ -182,7 +257,7 @@ static void r_standby_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
 
 static void r_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
-	new_epoch(comm, o->reason);
+	new_epoch(comm, o->path, o->reason);
 }
 
 /* Completed by the sender, fenced here, and not there: its write was acknowledged and never placed.
@@ -194,12 +269,7 @@ static bool lost_a_message(struct ha_comm *comm)
 
 	for (uint64_t seq = done->base; seq < end; seq++)
 		if (ha_window_has(sent, seq) && !ha_window_has(done, seq)) {
-			ha_comm_fail(
-			    comm, HA_ERR_REMOTE,
-			    "message %llu is lost: a device that has failed acknowledged it "
-			    "and did not write it to memory; HA_NCCL_COMPLETION=e2e "
-			    "survives this",
-			    (unsigned long long)seq);
+			ha_comm_message_lost(comm, seq);
 			return true;
 		}
 	return false;
@@ -261,13 +331,13 @@ static void r_try(struct ha_comm *comm, const struct ha_fsm_event *o)
 static void r_merge(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	const struct ha_message *m = o->m;
-	bool names_active = m->kind == HA_MSG_SUSPECT && m->path == comm->active &&
-			    m->generation >= ha_active_generation(comm);
+	int left = left_by_peer(comm, m);
 
 	merge(comm, m);
-	if (comm->failover->state == HA_FO_ACTIVE &&
-	    (names_active || given_up(m, comm->active) >= ha_active_generation(comm)))
-		new_epoch(comm, m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
+	if (left >= 0)
+		new_epoch(comm, (unsigned)left,
+			  m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
+	lose_as_peer(comm, m);
 	fence_as_peer(comm, m);
 	if (m->kind == HA_MSG_SUSPECT && m->generation > comm->failover->slots[m->path].want_gen) {
 		ha_standby_failed(comm, m->path);
@@ -314,11 +384,12 @@ static void s_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
 	struct ha_failover *fo = comm->failover;
 
 	HA_INVARIANT(comm->is_send && fo->state == HA_FO_ACTIVE);
+	leave(comm, o->path);
 	ha_switchover_begin(comm, o->reason);
 	fo->suspect_path = comm->active;
 	fo->suspect_gen = ha_active_generation(comm);
 	comm->count.suspects++;
-	ha_slot_fence(comm, comm->active, ha_active_generation(comm));
+	fence_what_carries(comm);
 	enter(comm, HA_FO_SUSPECTED);
 }
 
@@ -359,31 +430,35 @@ static void s_merge(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	struct ha_failover *fo = comm->failover;
 	const struct ha_message *m = o->m;
+	int left;
 
 	merge(comm, m);
 	if (m->epoch > fo->epoch) {
 		if (fo->state == HA_FO_ACTIVE) {
 			ha_switchover_begin(comm,
 					    m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
-			ha_slot_fence(comm, comm->active, ha_active_generation(comm));
+			fence_what_carries(comm);
 		}
 		fo->epoch = m->epoch;
 		enter(comm, HA_FO_FENCED);
 	}
-	fence_as_peer(comm, m);
 	/* No peer of ours does that, but nobody must be left with a path that is gone. */
-	if (fo->state == HA_FO_ACTIVE && !ha_path_ready(ha_comm_path(comm)))
-		s_failed(comm,
-			 &(struct ha_fsm_event){.on = HA_ON_FAILED, .reason = HA_REASON_PEER});
+	left = left_by_peer(comm, m);
+	if (left >= 0)
+		s_failed(comm, &(struct ha_fsm_event){.on = HA_ON_FAILED,
+						      .reason = HA_REASON_PEER,
+						      .path = (uint8_t)left});
+	lose_as_peer(comm, m);
+	fence_as_peer(comm, m);
 	ha_say(comm, HA_SAY_STATEMENT); /* the answer, also to one that was heard before */
 }
 
-/* What the receiver has given back of its paths in reserve is of no use here, either. The active
- * path is left by FENCE alone. */
+/* What the receiver has given back of its paths in reserve is of no use here, either. What carries
+ * is left by FENCE alone. */
 static void s_state(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		if (p == comm->active || given_up(o->m, p) <= comm->failover->slots[p].want_gen)
+		if (ha_carries(comm, p) || given_up(o->m, p) <= comm->failover->slots[p].want_gen)
 			continue;
 		ha_slot_fence(comm, p, given_up(o->m, p));
 		ha_path_build_unwatch(comm, p);
@@ -410,8 +485,8 @@ static void s_resume(struct ha_comm *comm, const struct ha_fsm_event *o)
 static void s_rebuild(struct ha_comm *comm, const struct ha_fsm_event *o)
 {
 	ha_window_merge(&comm->failover->peer_window, &o->m->window);
-	/* While it is active, what it has completed is still growing: the FENCE comes first. */
-	if (!ha_is_active(comm, o->m->path))
+	/* While it carries, what it has completed is still growing: FENCE or SHED comes first. */
+	if (!ha_carries(comm, o->m->path) && !ha_rails_is_lost(comm, o->m->path))
 		ha_path_build_answer(comm, o->m);
 }
 
@@ -467,6 +542,7 @@ static void closed(struct ha_comm *comm, const struct ha_fsm_event *o)
 
 	ha_window_merge(&comm->failover->peer_window, &o->m->window);
 	change_state(comm, HA_FO_CLOSED); /* what errors from now on is no failure */
+	ha_rails_end(comm);
 	ha_comm_peer_bye(comm, &bye);
 }
 
@@ -495,6 +571,31 @@ static void give_up(struct ha_comm *comm, const struct ha_fsm_event *o)
 	ha_say(comm, HA_SAY_ABORT);
 }
 
+/* Of an epoch that is over it says what is fenced, as all does; and always what else is. */
+static void s_shed(struct ha_comm *comm, const struct ha_fsm_event *o)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	if (!(comm->features & HA_FEATURE_SHED)) {
+		impossible(comm, o);
+		return;
+	}
+	if (fo->state == HA_FO_ACTIVE && o->m->epoch == fo->epoch)
+		ha_rails_hear_shed(comm, o->m);
+	s_merge(comm, o);
+}
+
+/* What was lost beside the active path is on its way again. */
+static void r_mended(struct ha_comm *comm, const struct ha_fsm_event *o)
+{
+	if (!(comm->features & HA_FEATURE_SHED)) {
+		impossible(comm, o);
+		return;
+	}
+	r_merge(comm, o);
+	ha_rails_hear_mended(comm, o->m);
+}
+
 /* ---- the tables ----------------------------------------------------------------------------- */
 
 /* clang-format off */
@@ -504,6 +605,7 @@ static const handler receiver[HA_FO_STATES][HA_ON_END] = {
 	[HA_FO_ACTIVE][on] = (active), [HA_FO_FENCING][on] = (fencing),                      \
 	[HA_FO_LATCHED][on] = (latched), [HA_FO_CLOSED][on] = (closed),
 	ROW(HA_ON_FAILED,   r_failed,   nothing,    nothing,      nothing)
+	ROW(HA_ON_RAIL_FAILED, rail_failed, nothing, nothing,     nothing)
 	ROW(HA_ON_STANDBY_FAILED, r_standby_failed, r_standby_failed, nothing, nothing)
 	ROW(HA_ON_SUSPECT,  r_merge,    r_merge,    answer_abort, nothing)
 	ROW(HA_ON_FENCED,   r_merge,    r_merge,    answer_abort, nothing)
@@ -514,6 +616,8 @@ static const handler receiver[HA_FO_STATES][HA_ON_END] = {
 	ROW(HA_ON_FENCE,    impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_RESUME,   impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_REBUILD,  impossible, impossible, nothing,      nothing)
+	ROW(HA_ON_SHED,     impossible, impossible, nothing,      nothing)
+	ROW(HA_ON_MENDED,   r_mended,   r_mended,   answer_abort, nothing)
 	ROW(HA_ON_DRAINED,  nothing,    r_try,      answer_abort, nothing)
 	ROW(HA_ON_PROVED,   nothing,    r_try,      nothing,      nothing)
 	ROW(HA_ON_DEADLINE, nothing,    expired,    nothing,      nothing)
@@ -530,6 +634,7 @@ static const handler sender[HA_FO_STATES][HA_ON_END] = {
 	[HA_FO_CLOSED][on] = (closed),
 	/*                ACTIVE      SUSPECTED   FENCED      LATCHED       CLOSED */
 	ROW(HA_ON_FAILED,    s_failed,   nothing,    nothing,    nothing,      nothing)
+	ROW(HA_ON_RAIL_FAILED, rail_failed, nothing, nothing,    nothing,      nothing)
 	ROW(HA_ON_STANDBY_FAILED, s_standby_failed, s_standby_failed, s_standby_failed, nothing, nothing)
 	ROW(HA_ON_FENCE,     s_merge,    s_merge,    s_merge,    answer_abort, nothing)
 	ROW(HA_ON_RESUME,    s_resume,   s_resume,   s_resume,   answer_abort, nothing)
@@ -540,6 +645,8 @@ static const handler sender[HA_FO_STATES][HA_ON_END] = {
 	ROW(HA_ON_RESUMED,   impossible, impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_REBUILT,   impossible, impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_REFUSED,   impossible, impossible, impossible, nothing,      nothing)
+	ROW(HA_ON_SHED,      s_shed,     s_shed,     s_shed,     answer_abort, nothing)
+	ROW(HA_ON_MENDED,    impossible, impossible, impossible, nothing,      nothing)
 	ROW(HA_ON_DRAINED,   s_drained,  s_drained,  s_drained,  answer_abort, nothing)
 	ROW(HA_ON_PROVED,    nothing,    nothing,    nothing,    nothing,      nothing)
 	ROW(HA_ON_DEADLINE,  nothing,    expired,    expired,    nothing,      nothing)
@@ -566,8 +673,8 @@ unsigned ha_fsm_statement(const struct ha_comm *comm)
 	const struct ha_failover *fo = comm->failover;
 	unsigned kind = statements[fo->state][comm->is_send];
 
-	if (kind == HA_MSG_RESUME && fo->resumed)
-		return 0; /* it was answered */
+	if (kind == HA_MSG_RESUME && fo->resumed) /* it was answered */
+		return ha_rails_lack(comm) ? HA_MSG_SHED : 0;
 	if (kind == HA_MSG_FENCED && !ha_slots_stopped(comm))
 		return 0; /* it is not so yet */
 	return kind;

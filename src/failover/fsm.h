@@ -9,8 +9,9 @@
 #include "failover/engine.h"
 
 enum ha_on {
-	HA_ON_FAILED,	      /* the active path failed, or is to be left */
-	HA_ON_STANDBY_FAILED, /* a path failed that is not the active one */
+	HA_ON_FAILED,	      /* a path that carries failed, or is to be left */
+	HA_ON_RAIL_FAILED,    /* one failed that carries beside the active one, and can be shed */
+	HA_ON_STANDBY_FAILED, /* a path failed that does not carry */
 	HA_ON_SUSPECT,	      /* messages, by kind */
 	HA_ON_FENCE,
 	HA_ON_FENCED,
@@ -22,6 +23,8 @@ enum ha_on {
 	HA_ON_STATE,
 	HA_ON_ABORT,
 	HA_ON_BYE,
+	HA_ON_SHED,
+	HA_ON_MENDED,
 	HA_ON_DRAINED,	/* a fence was confirmed */
 	HA_ON_PROVED,	/* a path in reserve works */
 	HA_ON_DEADLINE, /* nothing has been left for too long */
@@ -33,7 +36,7 @@ struct ha_fsm_event {
 	enum ha_on on;
 	const struct ha_message *m; /* of the messages */
 	enum ha_reason reason;	    /* of FAILED */
-	uint8_t path;		    /* of STANDBY_FAILED */
+	uint8_t path;		    /* of the three FAILED */
 };
 
 /*

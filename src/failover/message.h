@@ -28,7 +28,9 @@
 	X(PONG, 10)   /* either: yes */                                                            \
 	X(STATE, 11)  /* either: my ports have changed */                                          \
 	X(ABORT, 12)  /* either: I have latched an error */                                        \
-	X(BYE, 13)    /* either: I have closed in good order */
+	X(BYE, 13)    /* either: I have closed in good order */                                    \
+	X(SHED, 14)   /* receiver: paths beside the active one are lost; fence them */             \
+	X(MENDED, 15) /* sender: they are, and what was lost with them is posted again */
 
 enum ha_message_kind {
 #define HA_MESSAGE_ENUM(name, number) HA_MSG_##name = (number),
@@ -63,10 +65,20 @@ struct ha_message {
 	 */
 	uint32_t yielded_gen[HA_MAX_PATHS];
 	struct ha_window window; /* receiver: done; sender: completed */
+	/*
+	 * SHED. Masks by path: of these, what fenced_gen names is lost; of these among them nothing
+	 * arrives here any more, and so the next is final. By path and so by stripe, bit i: of
+	 * message window.base + i, which is not done, this stripe is here.
+	 */
+	uint8_t lost, drained;
+	uint64_t seen[HA_MAX_PATHS];
+	uint32_t mended_gen[HA_MAX_PATHS]; /* MENDED, a watermark per path: up to here it is done */
 	struct ha_wire_endpoint endpoint;
 };
 
 #define HA_MESSAGE_BYTES     88
+#define HA_MESSAGE_SHED	     40 /* bytes that follow in SHED */
+#define HA_MESSAGE_MENDED    (4 * HA_MAX_PATHS)
 #define HA_MESSAGE_MAX_BYTES (HA_MESSAGE_BYTES + HA_ENDPOINT_BYTES)
 
 /* "FENCE"; "unknown" for a number that is none of ours. */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "failover/port_pair.h"
+#include "failover/rails.h"
 #include "failover/repair.h"
 #include "transport/comm.h"
 #include "transport/shared.h"
@@ -148,15 +149,41 @@ bool ha_path_select_awaits_answer(const struct ha_comm *comm)
 }
 
 /*
- * Of two that are there, rather the one that shares no port with the path that failed: what failed
- * may be more than the pair, as when a switch dies silently, and the sessions of the others have
- * not noticed yet. Whoever only goes back has left nothing that failed.
+ * What it costs to go on over path p. Rather over one that shares no port with the path that
+ * failed: what failed may be more than the pair, as when a switch dies silently, and the sessions
+ * of the others have not noticed yet. Whoever only goes back has left nothing that failed.
  */
+static uint32_t cost_after(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_failover *fo = comm->failover;
+	const struct ha_pair pair = ha_pair_of(&fo->slots[p]),
+			     left = ha_pair_of(&fo->slots[comm->active]);
+	uint32_t cost = ha_pair_cost(comm, pair);
+
+	if (cost == HA_PAIR_NEVER || fo->now.reason == HA_REASON_FAILBACK)
+		return cost;
+	return cost + HA_PAIR_SHARED_COST * ha_pair_shared(pair, left);
+}
+
+/*
+ * What carried on all rails of a bundle has to be built again, and a pair that crosses may be there
+ * first: it would carry alone until the next failure.
+ */
+static bool awaits_rail(const struct ha_comm *comm, uint32_t cost)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	if (!(comm->features & HA_FEATURE_RAILS) || !has_patience(comm))
+		return false;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (ha_slot_is_on_its_way(&fo->slots[p]) &&
+		    ha_rails_has(comm, ha_pair_of(&fo->slots[p])) && cost_after(comm, p) < cost)
+			return true;
+	return false;
+}
+
 int ha_path_select_best(const struct ha_comm *comm)
 {
-	const struct ha_pair left = ha_pair_of(&comm->failover->slots[comm->active]);
-	const uint32_t per_port =
-	    comm->failover->now.reason == HA_REASON_FAILBACK ? 0 : HA_PAIR_SHARED_COST;
 	const bool repairs = ha_repair_is_under_way(comm, ha_now_ns());
 	uint32_t best_cost = HA_PAIR_NEVER;
 	int best = -1;
@@ -167,10 +194,9 @@ int ha_path_select_best(const struct ha_comm *comm)
 		if ((!ha_path_select_can_carry(comm, p) && !was_proved_since(comm, p)) ||
 		    (repairs && !ha_repair_is_on_path(comm, p)))
 			continue;
-		cost = ha_pair_cost(comm, ha_pair_of(&comm->failover->slots[p]));
+		cost = cost_after(comm, p);
 		if (cost == HA_PAIR_NEVER)
 			continue;
-		cost += per_port * ha_pair_shared(ha_pair_of(&comm->failover->slots[p]), left);
 		if (is_doubtful(comm, p))
 			cost += DOUBT_COST;
 		if (cost < best_cost) {
@@ -178,7 +204,8 @@ int ha_path_select_best(const struct ha_comm *comm)
 			best = (int)p;
 		}
 	}
-	if (best_cost >= DOUBT_COST && best >= 0 && has_patience(comm))
+	if (best >= 0 &&
+	    ((best_cost >= DOUBT_COST && has_patience(comm)) || awaits_rail(comm, best_cost)))
 		return -1;
 	return best;
 }

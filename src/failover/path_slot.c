@@ -215,6 +215,14 @@ bool ha_is_active(const struct ha_comm *comm, unsigned p)
 	return comm->failover->state == HA_FO_ACTIVE && comm->active == p;
 }
 
+bool ha_carries(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_path *path = comm->paths[p];
+
+	return comm->failover->state == HA_FO_ACTIVE && path && path->carried &&
+	       path->generation > comm->failover->slots[p].want_gen;
+}
+
 /* Out of use, to be closed when there is time. */
 static void retire(struct ha_comm *comm, struct ha_path *path)
 {
@@ -271,14 +279,16 @@ static uint32_t highest(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
+static bool is_stopped(const struct ha_slot *slot)
+{
+	return highest(slot->fenced_gen, slot->yielded_gen) >= slot->want_gen;
+}
+
 bool ha_slots_stopped(const struct ha_comm *comm)
 {
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		const struct ha_slot *slot = &comm->failover->slots[p];
-
-		if (highest(slot->fenced_gen, slot->yielded_gen) < slot->want_gen)
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (!is_stopped(&comm->failover->slots[p]))
 			return false;
-	}
 	return true;
 }
 
@@ -408,12 +418,17 @@ void ha_slots_peer_fenced(struct ha_comm *comm)
 	}
 }
 
+bool ha_slot_waits(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_slot *slot = &comm->failover->slots[p];
+
+	return comm->is_send ? !is_stopped(slot) : !ha_slot_is_final(slot);
+}
+
 bool ha_slots_wait(const struct ha_comm *comm)
 {
-	if (comm->is_send)
-		return !ha_slots_stopped(comm);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (!ha_slot_is_final(&comm->failover->slots[p]))
+		if (ha_slot_waits(comm, p))
 			return true;
 	return false;
 }

@@ -124,6 +124,12 @@ static inline bool ha_slot_is_up(const struct ha_slot *slot)
 	return slot->state >= HA_SLOT_GOOD;
 }
 
+/* Being built, or not proved yet. */
+static inline bool ha_slot_is_on_its_way(const struct ha_slot *slot)
+{
+	return slot->state != HA_SLOT_EMPTY && !ha_slot_is_up(slot);
+}
+
 /* The slot of the path that the handshake connected. */
 void ha_slot_begin(struct ha_slot *slot, uint32_t generation);
 
@@ -148,7 +154,10 @@ bool ha_slots_agreed(const struct ha_comm *comm);
 /* Receiver: whether what has arrived over this path is known for good. */
 bool ha_slot_is_final(const struct ha_slot *slot);
 
-/* Whether fences are waited for by anything but their commands. */
+/* Whether the fence of this one is waited for: a sender has not stopped, or what comes over it at a
+ * receiver is not known for good. */
+bool ha_slot_waits(const struct ha_comm *comm, unsigned p);
+/* The same of any. */
 bool ha_slots_wait(const struct ha_comm *comm);
 
 /*
@@ -176,5 +185,10 @@ uint32_t ha_active_generation(const struct ha_comm *comm);
 
 /* Whether traffic runs on this path index. */
 bool ha_is_active(const struct ha_comm *comm, unsigned p);
+
+/* Whether traffic of this epoch runs, or may have run, on this path index: the active path, and
+ * what carries beside it. Such a path is not given back or replaced before it is lost (rails.h),
+ * or the epoch ends. */
+bool ha_carries(const struct ha_comm *comm, unsigned p);
 
 #endif

@@ -96,6 +96,8 @@ static void fill(struct ha_comm *comm, unsigned kind, struct ha_message *m)
 		m->fenced_gen[p] = comm->is_send ? slot->fenced_gen : slot->want_gen;
 		m->yielded_gen[p] = comm->is_send ? slot->yielded_gen : slot->fenced_gen;
 	}
+	if (kind == HA_MSG_SHED || kind == HA_MSG_MENDED)
+		ha_rails_fill(comm, m);
 }
 
 static void name_path(struct ha_message *m, unsigned path, uint32_t generation)
@@ -336,6 +338,8 @@ static void say_path(struct ha_comm *comm, unsigned kind, unsigned p)
 
 	fill(comm, kind, &m);
 	name_path(&m, p, path ? path->generation : slot->newest_gen);
+	if (kind == HA_MSG_SUSPECT && ha_rails_is_lost(comm, p))
+		m.reason = comm->failover->rails[p].reason;
 	if (kind == HA_MSG_REBUILD || kind == HA_MSG_REBUILT) {
 		if (!ha_path_open_for_use(path))
 			return;
@@ -410,6 +414,10 @@ static void say_all(struct ha_comm *comm, uint32_t say)
 		told = say_statement(comm);
 	if (say & HA_SAY_RESUMED && fo->state == HA_FO_ACTIVE) {
 		say_kind(comm, HA_MSG_RESUMED);
+		told = true;
+	}
+	if (say & HA_SAY_MENDED) {
+		say_kind(comm, HA_MSG_MENDED);
 		told = true;
 	}
 	if (say & HA_SAY_PONG)

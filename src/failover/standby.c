@@ -10,6 +10,7 @@
 #include "failover/path_build.h"
 #include "failover/path_select.h"
 #include "failover/port_pair.h"
+#include "failover/rails.h"
 #include "failover/repair.h"
 #include "failover/shared.h"
 #include "failover/signaling.h"
@@ -219,7 +220,8 @@ static bool best_pair(struct ha_comm *comm, const struct ha_pair *other, uint64_
 	return best_cost != HA_PAIR_NEVER;
 }
 
-/* A slot to build in: one that is empty and fenced, rather the one that had this pair before. */
+/* A slot to build in: one that is empty, fenced and mended, rather the one that had this pair
+ * before. */
 static int free_slot(const struct ha_comm *comm, struct ha_pair pair)
 {
 	const struct ha_failover *fo = comm->failover;
@@ -229,7 +231,7 @@ static int free_slot(const struct ha_comm *comm, struct ha_pair pair)
 		const struct ha_slot *slot = &fo->slots[p];
 
 		if (comm->paths[p] || slot->yielded || slot->state != HA_SLOT_EMPTY ||
-		    slot->fenced_gen < slot->want_gen)
+		    slot->fenced_gen < slot->want_gen || ha_rails_is_lost(comm, p))
 			continue;
 		if (slot->newest_gen != 0 && ha_pair_shared(ha_pair_of(slot), pair) == 2)
 			return (int)p;
@@ -308,8 +310,7 @@ static unsigned faults_of(const struct ha_comm *comm, struct ha_pair pair)
 
 static bool is_on_its_way(const struct ha_comm *comm, unsigned p)
 {
-	return p != comm->active && comm->failover->slots[p].state != HA_SLOT_EMPTY &&
-	       !ha_slot_is_up(&comm->failover->slots[p]);
+	return p != comm->active && ha_slot_is_on_its_way(&comm->failover->slots[p]);
 }
 
 static bool is_building(const struct ha_comm *comm)
@@ -317,6 +318,32 @@ static bool is_building(const struct ha_comm *comm)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (is_on_its_way(comm, p))
 			return true;
+	return false;
+}
+
+/* A rail beside the active one carries as soon as messages are large. Beside a path that is no rail
+ * of the bundle none does: there it is a path in reserve as any other. */
+static bool wants_rail(const struct ha_comm *comm, struct ha_pair pair)
+{
+	const struct ha_pair active = ha_pair_of(&comm->failover->slots[comm->active]);
+
+	return comm->features & HA_FEATURE_RAILS && ha_rails_has(comm, active) &&
+	       ha_rails_has(comm, pair) && ha_pair_shared(pair, active) == 0 &&
+	       ha_pair_cost(comm, pair) < HA_PAIR_DRAINED_COST;
+}
+
+/* Of a bundle: rail i with rail i, where no path is and one may be. */
+static bool missing_rail(struct ha_comm *comm, uint64_t now_ns, struct ha_pair *out)
+{
+	for (uint8_t i = 0; i < ha_comm_rails(comm); i++) {
+		struct ha_pair pair = {i, i};
+
+		if (!wants_rail(comm, pair) || in_use(comm, pair) ||
+		    now_ns < backoff_of(comm, pair)->until_ns)
+			continue;
+		*out = pair;
+		return true;
+	}
 	return false;
 }
 
@@ -331,6 +358,8 @@ static void build_standby(struct ha_comm *comm, uint64_t now_ns)
 	struct ha_pair active = ha_pair_of(&fo->slots[comm->active]), pair;
 	unsigned fewest = UINT_MAX;
 
+	if (missing_rail(comm, now_ns, &pair) && build(comm, pair))
+		return;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		unsigned n = faults_of(comm, ha_pair_of(&fo->slots[p]));
 
@@ -396,7 +425,8 @@ static int surplus_beside(const struct ha_comm *comm, int best, uint64_t now_ns)
 	if (fo->links[comm->active].asked_ns != 0)
 		return -1;
 	for (unsigned p = 0; best >= 0 && p < HA_MAX_PATHS; p++)
-		if (p != comm->active && (int)p != best && ha_slot_is_up(&fo->slots[p]) &&
+		if (!ha_carries(comm, p) && (int)p != best && ha_slot_is_up(&fo->slots[p]) &&
+		    !wants_rail(comm, ha_pair_of(&fo->slots[p])) &&
 		    !(ha_pair_shared(ha_pair_of(&fo->slots[p]), ha_pair_preferred) == 2 &&
 		      ha_failback_wants_preferred(&fo->standby->failback, comm, now_ns)))
 			return (int)p;
@@ -592,6 +622,16 @@ static bool is_wedged(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	return now_ns - slot->msg_ns > comm->rto_ms * HA_NS_PER_MS;
 }
 
+static void wedged(struct ha_comm *comm, unsigned p)
+{
+	static const char why[] = "a message over it does not get there";
+
+	if (ha_carries(comm, p))
+		ha_failover_trigger(comm, comm->paths[p], HA_REASON_SOFT_TIMEOUT, "%s", why);
+	else
+		give_up(comm, p, why);
+}
+
 /* When a message has to be there; 0: none is under way. */
 static uint64_t message_due_ns(const struct ha_comm *comm)
 {
@@ -635,7 +675,7 @@ static void visit_slot(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 		if (slot->up_ns == 0)
 			came_up(comm, p, now_ns);
 		if (is_wedged(comm, p, now_ns))
-			give_up(comm, p, "a message over it does not get there");
+			wedged(comm, p);
 		break;
 	default:
 		break;

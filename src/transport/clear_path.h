@@ -20,7 +20,7 @@ static inline void ha_comm_find_clear_path(struct ha_comm *comm)
 {
 	struct ha_path *path = ha_comm_path(comm);
 
-	comm->clear = ha_comm_may_post(comm) && path->nqps == 1 ? path : NULL;
+	comm->clear = ha_comm_may_post(comm) && path->plain ? path : NULL;
 }
 
 /* A path is being fenced, another one becomes the active one, the epoch ends. */

@@ -21,6 +21,7 @@
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
 #include "transport/shared.h"
+#include "transport/stripe.h"
 
 #include <sched.h>
 #include <stdarg.h>
@@ -69,7 +70,8 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 	comm->test_batch = inst->config.test_max_poll < HA_POLL_BATCH_MAX
 			       ? (uint16_t)inst->config.test_max_poll
 			       : HA_POLL_BATCH_MAX;
-	comm->standby_in = (uint32_t)inst->config.poll_standby_interval;
+	comm->standby_every = (uint32_t)inst->config.poll_standby_interval;
+	comm->standby_in = comm->standby_every;
 	comm->slot_mask = HA_WINDOW - 1;
 	comm->max_recvs = (uint8_t)inst->config.max_recvs;
 	comm->id = ha_random();
@@ -163,6 +165,7 @@ void ha_comm_use_path(struct ha_comm *comm, uint8_t index)
 		comm->recv->cts_sge.lkey = path->ring_lkey;
 		comm->recv->cts_wr.wr.rdma.rkey = path->remote_rkey;
 	}
+	ha_stripe_begin(comm);
 }
 
 ha_result_t ha_comm_start(struct ha_comm *comm)

@@ -97,6 +97,7 @@ struct ha_comm {
 	struct ha_request_pool pool; /* [A] */
 	atomic_bool peer_bye;	     /* the peer closed in good order; set by the control socket */
 	uint32_t standby_in;	     /* [T] polls until paths that are not active are looked at */
+	uint32_t standby_every;	     /* [T] polls from one such look to the next */
 	struct ha_send_side *send;   /* [C] NULL on a receive comm */
 	struct ha_recv_side *recv;   /* [C] NULL on a send comm */
 	_Atomic uint64_t not_ready;  /* calls answered with "not now"; written by A */
@@ -121,6 +122,8 @@ struct ha_comm {
 	atomic_bool queue_events;	 /* some path has an event; progress thread */
 	uint64_t ports;			 /* [C] of ours that it may have paths on: bits */
 	_Atomic uint64_t port_events;	 /* those of them that have changed; progress thread */
+	uint64_t striped_end;		 /* [T] no message from this number on is cut (stripe.h) */
+	struct ha_striped striped;	 /* [T] */
 	struct ha_comm_memory memory;	 /* [T] */
 	struct ha_last_error last_error; /* [T] */
 	uint32_t rto_ms;		 /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */

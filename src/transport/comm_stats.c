@@ -11,6 +11,7 @@
 #include "transport/failover_ops.h"
 #include "transport/gpu_proof.h"
 #include "transport/shared.h"
+#include "transport/stripe.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -199,15 +200,40 @@ static void follow_path(struct ha_comm *comm)
 	count_connection(comm->inst, comm->report.port, 1);
 }
 
+/* What rails carried together since the last time, each for its port. */
+static void count_stripes(struct ha_comm *comm)
+{
+	const struct ha_striped *now = &comm->striped;
+	struct ha_striped *was = &comm->report.striped;
+
+	if (memcmp(now, was, sizeof(*now)) == 0)
+		return;
+	pthread_mutex_lock(&comm->inst->lock);
+	for (unsigned rail = 0; rail < ha_comm_rails(comm); rail++) {
+		const struct ha_port *port = comm->port->bundle->rails[rail];
+		struct ha_port_report *report = &comm->inst->port_reports[port->index];
+		const uint64_t bytes = now->bytes[rail] - was->bytes[rail];
+
+		report->stripes += now->stripes[rail] - was->stripes[rail];
+		report->stripe_bytes += bytes;
+		report->bytes += bytes;
+	}
+	pthread_mutex_unlock(&comm->inst->lock);
+	*was = *now;
+}
+
 /* What was completed since the last time, for the port where it was. */
 static void count_traffic(struct ha_comm *comm)
 {
 	uint64_t messages = comm->count.messages - comm->report.messages;
-	uint64_t bytes = comm->count.bytes - comm->report.bytes;
+	uint64_t whole = comm->count.bytes - comm->striped.complete, bytes;
 	struct ha_port_report *port;
 
+	count_stripes(comm);
 	if (comm->report.port < 0 || messages == 0)
 		return;
+	/* A message whose stripes are through may not be complete yet. */
+	bytes = (int64_t)(whole - comm->report.bytes) > 0 ? whole - comm->report.bytes : 0;
 	comm->report.messages += messages;
 	comm->report.bytes += bytes;
 	port = &comm->inst->port_reports[comm->report.port];
@@ -273,6 +299,19 @@ static void fill_preferred(struct ha_comm *comm, const struct ha_failover_view *
 	comm->report.heartbeats = out->marks & heartbeats;
 }
 
+static void fill_rails(const struct ha_comm *comm, struct nccl_ha_conn_stats *out)
+{
+	uint16_t shares[HA_RAILS_MAX];
+
+	ha_stripe_shares(comm, shares);
+	for (unsigned rail = 0; rail < HA_RAILS_MAX; rail++)
+		out->rails[rail] = (struct nccl_ha_rail_stats){
+		    .share = shares[rail],
+		    .stripes = comm->striped.stripes[rail],
+		    .bytes = comm->striped.bytes[rail],
+		};
+}
+
 static enum nccl_ha_conn_state state_of(const struct ha_failover_view *view, int error)
 {
 	if (error != 0)
@@ -304,6 +343,7 @@ static void write_comm(struct ha_comm *comm)
 #undef COPY
 	fill_failovers(comm, &view, &out);
 	fill_preferred(comm, &view, &out.preferred);
+	fill_rails(comm, &out);
 	out.not_ready = atomic_load_explicit(&comm->not_ready, memory_order_relaxed);
 	ha_stats_conn_write(comm->inst->stats, comm->report.slot, &out);
 }

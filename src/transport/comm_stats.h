@@ -26,6 +26,12 @@ struct ha_counters {
 	NCCL_HA_CONN_COUNTERS(NCCL_HA_STATS_COUNTER)
 };
 
+/* What the rails of our bundle carried together. [T] */
+struct ha_striped {
+	uint64_t stripes[NCCL_HA_MAX_RAILS], bytes[NCCL_HA_MAX_RAILS];
+	uint64_t complete; /* bytes of the messages of which all stripes are through */
+};
+
 /* What a connection remembers of its failovers. [T] */
 struct ha_failover_record {
 	struct ha_hist detection, blackout; /* ns */
@@ -39,13 +45,14 @@ struct ha_comm_report {
 	int slot; /* -1: none */
 	int port; /* where it is counted: the active path's, as last seen */
 	uint32_t qps;
-	uint64_t opened_ns;  /* wall clock */
-	uint32_t heartbeats; /* of its preferred ports' marks, as last known */
-	uint64_t left_ns;    /* wall clock since when those cannot have it; 0: they can */
-	uint64_t written_ns; /* progress thread */
-	uint64_t messages;   /* as counted for ports */
-	uint64_t bytes;	     /* as counted for ports */
-	atomic_bool now;     /* write at the next visit */
+	uint64_t opened_ns;	   /* wall clock */
+	uint32_t heartbeats;	   /* of its preferred ports' marks, as last known */
+	uint64_t left_ns;	   /* wall clock since when those cannot have it; 0: they can */
+	uint64_t written_ns;	   /* progress thread */
+	uint64_t messages;	   /* as counted for ports */
+	uint64_t bytes;		   /* as counted for ports: what did not go in stripes */
+	struct ha_striped striped; /* as counted for ports */
+	atomic_bool now;	   /* write at the next visit */
 	char peer[HA_SOCKADDR_TEXT_MAX];
 };
 

@@ -14,6 +14,7 @@
 #include "transport/post.h"
 #include "transport/recv.h"
 #include "transport/stall.h"
+#include "transport/stripe.h"
 #include "transport/visit.h"
 #include "transport/wc_error.h"
 
@@ -69,6 +70,9 @@ static __attribute__((noinline)) void apply_other(struct ha_comm *comm, struct h
 	switch (ha_wr_kind(id)) {
 	case HA_WR_CTS:
 		ha_qp_left(&path->qps[ha_wr_qp(id)], ha_wr_slot(id));
+		break;
+	case HA_WR_STRIPE:
+		ha_stripe_sent(comm, path, ha_wr_qp(id), ha_wr_slot(id));
 		break;
 	case HA_WR_FLUSH:
 		ha_flush_complete(comm, path, ha_wr_slot(id));
@@ -193,7 +197,9 @@ int ha_comm_poll_standby(struct ha_comm *comm)
 {
 	int total = 0;
 
-	comm->standby_in = (uint32_t)comm->config->poll_standby_interval;
+	if (comm->standby_every == 1)
+		ha_stripe_looked(comm);
+	comm->standby_in = comm->standby_every;
 	for (unsigned i = 0; i < comm->npaths; i++) {
 		struct ha_path *path = comm->paths[i];
 

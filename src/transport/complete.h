@@ -68,6 +68,16 @@ static inline bool ha_send_part(struct ha_path *path, struct ha_send_group *grou
 	return --group->parts_left == 0;
 }
 
+/* The hardware is through with all of a group: it is complete, unless the peer has to count it. */
+static inline void ha_send_acknowledged(struct ha_comm *comm, struct ha_send_group *group)
+{
+	if (__builtin_expect(comm->silent & HA_SILENT_COUNT, 0) &&
+	    __builtin_expect(!ha_e2e_is_counted(comm, group->seq), 0))
+		ha_e2e_acknowledged(comm);
+	else
+		ha_send_group_complete(comm, group);
+}
+
 /* Its last write on that queue pair is acknowledged. */
 static inline void ha_send_complete(struct ha_comm *comm, struct ha_path *path, unsigned qp,
 				    uint32_t slot)
@@ -89,19 +99,15 @@ static inline void ha_send_complete(struct ha_comm *comm, struct ha_path *path, 
 	} else if (!ha_send_part(path, group, qp)) {
 		return;
 	}
-	if (__builtin_expect(comm->silent & HA_SILENT_COUNT, 0) &&
-	    __builtin_expect(!ha_e2e_is_counted(comm, group->seq), 0))
-		ha_e2e_acknowledged(comm);
-	else
-		ha_send_group_complete(comm, group);
+	ha_send_acknowledged(comm, group);
 }
 
 /* ---- receiver ------------------------------------------------------------------------------ */
 
 /* Puts receives back that immediates took. */
 void ha_recv_refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp);
-/* An immediate of no receive that waits for one: a control message, or stale. */
-void ha_recv_unexpected(struct ha_comm *comm, struct ha_path *path, uint32_t imm);
+/* An immediate that is not simply a message's: a control message, a stripe, or stale. */
+void ha_recv_unexpected(struct ha_comm *comm, struct ha_path *path, uint32_t imm, uint32_t bytes);
 /* Bytes of the buffer of n = 1; less than none for a group, whose sizes come in a record. */
 int64_t ha_recv_room(const struct ha_comm *comm, const struct ha_recv_slot *slot);
 /* One of a group, or of a message in several parts: completes its receive if it was the last. More
@@ -137,7 +143,7 @@ static inline void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path,
 	if (__builtin_expect(++qp->rq_used >= HA_RQ_BATCH, 0))
 		ha_recv_refill(comm, path, qp);
 	if (__builtin_expect(!r, 0)) { /* a sender gets no messages */
-		ha_recv_unexpected(comm, path, imm);
+		ha_recv_unexpected(comm, path, imm, bytes);
 		return;
 	}
 	slot = &r->slots[imm & comm->slot_mask]; /* its low bits are those of the number */
@@ -147,7 +153,7 @@ static inline void ha_recv_immediate(struct ha_comm *comm, struct ha_path *path,
 	else if (__builtin_expect(ha_imm_is(imm, slot->expect), 1))
 		ha_recv_part(comm, slot, imm, bytes);
 	else
-		ha_recv_unexpected(comm, path, imm);
+		ha_recv_unexpected(comm, path, imm, bytes);
 }
 
 #endif

@@ -33,6 +33,14 @@ static bool is_acknowledged(const struct ha_send_group *group)
 	return group->state == HA_GROUP_POSTED && group->parts_left == 0;
 }
 
+/* One queue pair does; rails of a bundle do not, one with another. */
+static bool completes_in_order(const struct ha_comm *comm)
+{
+	const struct ha_path *path = ha_comm_clear_path(comm);
+
+	return path && path->split != HA_SPLIT_RAILS;
+}
+
 /* The peer's software has every message before this one. True: that is news. */
 static __attribute__((noinline)) HA_NO_CANARY bool counted(struct ha_comm *comm, uint64_t count)
 {
@@ -51,8 +59,8 @@ static __attribute__((noinline)) HA_NO_CANARY bool counted(struct ha_comm *comm,
 
 		if (is_acknowledged(group))
 			ha_send_group_complete(comm, group);
-		else if (ha_comm_clear_path(comm))
-			break; /* one queue pair completes in order */
+		else if (completes_in_order(comm))
+			break;
 	}
 	return true;
 }

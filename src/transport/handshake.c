@@ -120,7 +120,8 @@ static uint64_t features(const struct ha_comm *comm)
 
 	if (!comm->config->enable_backup || kept_alive == 0)
 		return 0;
-	return kept_alive | (comm->config->completion == HA_COMPLETION_E2E ? HA_FEATURE_E2E : 0);
+	return kept_alive | (comm->config->completion == HA_COMPLETION_E2E ? HA_FEATURE_E2E : 0) |
+	       (ha_comm_rails(comm) > 1 ? HA_FEATURE_RAILS | HA_FEATURE_SHED : 0);
 }
 
 void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl, uint8_t tc,

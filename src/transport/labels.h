@@ -12,6 +12,12 @@
  * "record" says that the payload of this write is a sizes record (see rings.h) and not message
  * data; "parts" how many immediates the message has in all (one per queue pair it is spread
  * over); "kind" is 0 for message data, the other values are kept for control messages.
+ *
+ * Of a stripe: 31      30..28  27..24   23..16  15..12  11..0
+ *              0       2       stripes  epoch   this    seq
+ *
+ * Stripes are bits, by the slots of the paths that carry them: all of the message's, and this one.
+ * Twelve bits of the number are enough, since within an epoch nothing older than a window comes.
  */
 #ifndef HA_TRANSPORT_LABELS_H
 #define HA_TRANSPORT_LABELS_H
@@ -22,6 +28,7 @@
 #define HA_IMM_MAX_PARTS    16
 #define HA_IMM_KIND_DATA    0u
 #define HA_IMM_KIND_CONTROL 1u /* a message is in the mailbox of the path it came on */
+#define HA_IMM_KIND_STRIPE  2u /* one of several stripes of a message, below */
 
 static inline uint32_t ha_imm_pack(uint64_t seq, uint32_t epoch, unsigned parts, bool record)
 {
@@ -46,6 +53,42 @@ static inline uint32_t ha_imm_expected(uint64_t seq, uint32_t epoch, unsigned n)
 static inline bool ha_imm_is(uint32_t imm, uint32_t expected)
 {
 	return expected != HA_IMM_NEVER && ((imm ^ expected) & HA_IMM_IDENTITY) == 0;
+}
+
+static inline uint32_t ha_imm_stripe_pack(uint64_t seq, uint32_t epoch, unsigned mask,
+					  unsigned stripe)
+{
+	return HA_IMM_KIND_STRIPE << 28 | (mask & 0xfu) << 24 | (epoch & 0xffu) << 16 |
+	       (stripe & 0xfu) << 12 | (uint32_t)(seq & 0xfffu);
+}
+
+/* Whether this, of kind STRIPE, is one of the receive that expects `expected`. */
+static inline bool ha_imm_is_stripe_of(uint32_t imm, uint32_t expected)
+{
+	return expected != HA_IMM_NEVER && ((imm ^ expected) & 0x00ff0fffu) == 0;
+}
+
+/* All stripes of the message. */
+static inline unsigned ha_imm_stripe_mask(uint32_t imm)
+{
+	return (imm >> 24) & 0xfu;
+}
+
+/* This one. */
+static inline unsigned ha_imm_stripe(uint32_t imm)
+{
+	return (imm >> 12) & 0xfu;
+}
+
+static inline unsigned ha_imm_stripe_seq(uint32_t imm)
+{
+	return imm & 0xfffu;
+}
+
+/* What a receive expects of which some stripes have come: it remembers which there are. */
+static inline uint32_t ha_imm_expect_stripes(uint32_t expected, unsigned mask)
+{
+	return (expected & ~(0xfu << 24)) | mask << 24;
 }
 
 static inline uint16_t ha_imm_seq(uint32_t imm)
@@ -86,6 +129,7 @@ enum ha_wr_kind {
 	HA_WR_PROBE,	 /* write of nothing that shows that the path works */
 	HA_WR_WATCH,	 /* write of nothing that shows that the queue still works: timeout.c */
 	HA_WR_COUNT,	 /* read of the peer's count: e2e.c */
+	HA_WR_STRIPE,	 /* write of a stripe of a message: ha_wr_stripe_slot */
 	HA_WR_GPU_PROOF, /* read of GPU memory by a path in reserve: gpu_proof.c */
 	HA_WR_LATENCY,	 /* write of nothing that is timed: latency.c */
 	HA_WR_SENTINEL,	 /* posted after the queue was stopped: everything before it is out */
@@ -102,6 +146,17 @@ static inline uint64_t ha_wr_id(unsigned kind, unsigned path, unsigned gen, unsi
 static inline uint64_t ha_wr_make(uint64_t base, enum ha_wr_kind kind, uint32_t slot)
 {
 	return base | (uint64_t)kind << 56 | (slot & 0xffffffu);
+}
+
+/* Of STRIPE: the slot of the send group, and above it which stripe it is, by a path's index. */
+static inline uint32_t ha_wr_stripe_slot(uint32_t slot, unsigned stripe)
+{
+	return stripe << 16 | slot;
+}
+
+static inline unsigned ha_wr_stripe(uint32_t slot)
+{
+	return slot >> 16;
 }
 
 /* Path and generation, as in ha_path.label. */

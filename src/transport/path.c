@@ -19,6 +19,8 @@
 #include "transport/kept_path.h"
 #include "transport/latency.h"
 #include "transport/shared.h"
+#include "transport/split.h"
+#include "transport/stripe.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -357,7 +359,9 @@ static struct ha_path *new_path(struct ha_comm *comm, const struct ha_path_optio
 	path->label = (uint32_t)(ha_wr_id(0, path->index, path->generation, 0, 0) >> 32);
 	path->nqps = options->nqps;
 	path->latency = ha_latency_new(comm, path->nqps);
-	path->split = comm->config->ib_split_data_on_qps && options->nqps > 1;
+	path->split =
+	    comm->config->ib_split_data_on_qps && options->nqps > 1 ? HA_SPLIT_QPS : HA_SPLIT_NOT;
+	path->plain = options->nqps == 1;
 	path->ar_threshold = adaptive_routing_threshold(path);
 	atomic_store(&path->state, HA_PATH_INIT);
 	ha_list_init(&path->command.link);
@@ -565,8 +569,10 @@ void ha_path_set_limits(struct ha_path *path)
 
 	if (path->ar_threshold < most)
 		most = path->ar_threshold;
-	if (path->split && path->nqps * (uint64_t)HA_SPLIT_ALIGN - 1 < most)
+	if (path->split == HA_SPLIT_QPS && path->nqps * (uint64_t)HA_SPLIT_ALIGN - 1 < most)
 		most = path->nqps * (uint64_t)HA_SPLIT_ALIGN - 1;
+	if (path->split == HA_SPLIT_RAILS && HA_STRIPE_FROM - 1 < most)
+		most = HA_STRIPE_FROM - 1;
 	path->single_limit = most;
 }
 

@@ -35,10 +35,6 @@ struct ha_mr;
 /* Every so many clear-to-send writes one asks for a completion, to make room. */
 #define HA_CTS_SIGNAL_INTERVAL 16
 
-/* Pieces of a message that is spread over queue pairs start at multiples of this: NCCL's LL128
- * needs chunks of 128 bytes to land whole. */
-#define HA_SPLIT_ALIGN 128
-
 enum ha_path_state {
 	HA_PATH_INIT,	 /* queue pairs exist, and may be on their way to RTS: `command` */
 	HA_PATH_READY,	 /* can carry data */
@@ -134,6 +130,13 @@ struct ha_gpu_proof_state {
 	const struct ha_mr *mr;
 };
 
+/* What carries a message beside one queue pair of the active path. */
+enum ha_split_over {
+	HA_SPLIT_NOT,
+	HA_SPLIT_QPS,	/* all queue pairs of the path */
+	HA_SPLIT_RAILS, /* other paths, as far as the receiver names them (stripe.h) */
+};
+
 struct ha_latency;
 
 struct ha_path {
@@ -148,7 +151,8 @@ struct ha_path {
 	uint32_t label;	     /* index and generation as they lie in the upper half of a wr_id */
 	atomic_int state;    /* enum ha_path_state; written under T */
 	uint8_t nqps;
-	uint8_t split;		/* spread each message over all queue pairs */
+	uint8_t split;		/* enum ha_split_over: what larger messages are spread over */
+	bool plain;		/* no: each message takes its one queue pair, and no other path */
 	bool carried;		/* traffic of the connection ran over it, or may have. [T] */
 	uint32_t max_inline;	/* bytes a send may carry inline, 0: none */
 	uint32_t element_flags; /* of a write of one element: inline, or not */

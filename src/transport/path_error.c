@@ -26,7 +26,7 @@ void ha_comm_path_failed(struct ha_comm *comm, struct ha_path *path, enum ha_rea
 	if (ha_path_stopped(path))
 		return; /* our own doing, or known */
 	if (atomic_load_explicit(&comm->peer_bye, memory_order_acquire)) {
-		if (path == ha_comm_path(comm))
+		if (path->carried)
 			ha_comm_settle(comm); /* no failure, but nothing comes of it any more */
 		return;
 	}

@@ -35,6 +35,14 @@ void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up)
 		     given_up->code, comm->outstanding);
 }
 
+void ha_comm_message_lost(struct ha_comm *comm, uint64_t seq)
+{
+	ha_comm_fail(comm, HA_ERR_REMOTE,
+		     "message %llu is lost: a device that has failed acknowledged it and did not "
+		     "write it to memory; HA_NCCL_COMPLETION=e2e survives this",
+		     (unsigned long long)seq);
+}
+
 bool ha_comm_peer_can_have(struct ha_comm *comm, const struct ha_window *has)
 {
 	uint64_t end = comm->is_send ? ha_send_posted_end(comm->send) : comm->recv->next_seq;

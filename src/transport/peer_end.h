@@ -21,6 +21,10 @@ void ha_comm_peer_aborted(struct ha_comm *comm, const struct ha_abort *given_up)
  */
 bool ha_comm_peer_can_have(struct ha_comm *comm, const struct ha_window *has);
 
+/* Our hardware acknowledged message `seq`, and nothing that could still bring it to the receiver's
+ * memory is left: latches the connection. */
+void ha_comm_message_lost(struct ha_comm *comm, uint64_t seq);
+
 /* A frame that says one of the last two. False: it says something else. */
 bool ha_peer_end_frame(struct ha_comm *comm, const struct ha_frame_header *header,
 		       const uint8_t *payload);

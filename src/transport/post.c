@@ -9,6 +9,7 @@
 #include "transport/post.h"
 #include "transport/clear_path.h"
 #include "transport/send.h"
+#include "transport/stripe.h"
 
 #include "base/log.h"
 
@@ -323,12 +324,31 @@ static bool post_complex(struct ha_comm *comm, struct ha_path *path, struct ha_s
 	unsigned qp = ha_qp_of(path, group->seq);
 	unsigned parts = 1;
 
-	if (path->split && largest >= (uint64_t)path->nqps * HA_SPLIT_ALIGN)
+	if (path->split == HA_SPLIT_QPS && largest >= (uint64_t)path->nqps * HA_SPLIT_ALIGN)
 		parts = path->nqps;
 	group->parts = group->parts_left = (uint8_t)parts;
 	if (parts > 1 || largest > path->max_message)
 		return post_general(comm, path, group, parts);
 	return ha_qp_room(&path->qps[qp]) > group->n && post_list(comm, path, group, qp);
+}
+
+/* Of one message that other paths may carry parts of. */
+static __attribute__((noinline)) bool post_over_rails(struct ha_comm *comm, struct ha_path *path,
+						      struct ha_send_group *group)
+{
+	const uint64_t size = group->reqs[0]->size;
+
+	switch (ha_stripe_post(comm, group)) {
+	case HA_STRIPING_POSTED:
+		return true;
+	case HA_STRIPING_LATER:
+		return false;
+	case HA_STRIPING_NONE:
+		break;
+	}
+	return size <= path->max_message && size <= path->ar_threshold
+		   ? post_single(comm, path, group)
+		   : post_complex(comm, path, group);
 }
 
 /* False when there is no room now, or the connection failed. */
@@ -341,6 +361,8 @@ static bool post_group(struct ha_comm *comm, struct ha_path *path, struct ha_sen
 			return post_single(comm, path, group);
 		group->parts = group->parts_left = 1;
 		ok = post_empty(comm, path, group);
+	} else if (group->n == 1 && path->split == HA_SPLIT_RAILS) {
+		ok = post_over_rails(comm, path, group);
 	} else {
 		ok = post_complex(comm, path, group);
 	}

@@ -10,6 +10,7 @@
 #include "transport/comm.h"
 #include "transport/path_error.h"
 #include "transport/send.h"
+#include "transport/split.h"
 #include "transport/user_mr.h"
 
 #include <arpa/inet.h>
@@ -17,7 +18,7 @@
 /* The queue pair a message takes when it is not spread. */
 static inline unsigned ha_qp_of(const struct ha_path *path, uint64_t seq)
 {
-	return __builtin_expect(path->nqps == 1, 1) ? 0 : (unsigned)(seq % path->nqps);
+	return ha_qp_in_turn(seq, path->nqps);
 }
 
 /*

@@ -14,6 +14,7 @@
 #include "transport/complete.h"
 #include "transport/failover_ops.h"
 #include "transport/path_error.h"
+#include "transport/stripe.h"
 #include "transport/user_mr.h"
 
 void ha_recv_init(struct ha_comm *comm)
@@ -114,6 +115,8 @@ static bool post_cts(struct ha_comm *comm, struct ha_path *path, const struct ha
 
 	if (ha_qp_room(qp) == 0 || !stamp_row(comm, path, slot, comm->recv_ring->cts[row_index]))
 		return false;
+	if (__builtin_expect(comm->recv->members != 0, 0))
+		ha_stripe_name(comm, slot, comm->recv_ring->cts[row_index]);
 	rc = post_row(comm, comm->recv, path, qp, row_index, slot->n);
 	if (rc == 0)
 		return true;
@@ -252,11 +255,15 @@ void ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm,
 		bad_record(comm, slot);
 }
 
-void ha_recv_unexpected(struct ha_comm *comm, struct ha_path *path, uint32_t imm)
+void ha_recv_unexpected(struct ha_comm *comm, struct ha_path *path, uint32_t imm, uint32_t bytes)
 {
 	if (ha_imm_kind(imm) == HA_IMM_KIND_CONTROL)
 		comm->ops->msg(comm, path);
-	else if (comm->recv) /* a sender gets no messages */
+	else if (!comm->recv)
+		return; /* a sender gets no messages */
+	else if (ha_imm_kind(imm) == HA_IMM_KIND_STRIPE)
+		ha_stripe_came(comm, path, imm, bytes);
+	else
 		comm->count.stale_completions++;
 }
 

@@ -16,6 +16,7 @@
 #include "transport/post.h"
 #include "transport/recv.h"
 #include "transport/send.h"
+#include "transport/stripe.h"
 
 /* ---- sender -------------------------------------------------------------------------------- */
 
@@ -38,6 +39,7 @@ void ha_send_resume(struct ha_comm *comm, const struct ha_window *done, struct h
 
 		if (group->state != HA_GROUP_POSTED && group->state != HA_GROUP_MATCHED)
 			continue; /* complete */
+		ha_stripe_forget(group);
 		if (ha_window_has(done, seq)) {
 			replay->known += group->n;
 			ha_send_group_complete(comm, group);

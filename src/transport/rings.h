@@ -51,17 +51,39 @@ struct ha_cts {
 	uint64_t size; /* capacity of the receive */
 	uint32_t rkey; /* on the active path */
 	int32_t tag;
-	uint8_t n;     /* elements in this row */
-	uint8_t index; /* of this element */
-	uint16_t reserved0;
-	uint32_t reserved1;
+	uint8_t n;	/* elements in this row */
+	uint8_t index;	/* of this element */
+	uint16_t named; /* what may carry stripes of it beside the active path: ha_cts_name */
+	uint32_t key_beside;
 	uint64_t delivered; /* in element 0: every message before this number is at the receiver */
-	uint64_t reserved2;
+	uint32_t keys_beside[2];
 	uint64_t stamp_end;
 };
 
 _Static_assert(sizeof(struct ha_cts) == 64, "one element is one cache line");
 _Static_assert(offsetof(struct ha_cts, stamp_end) == 56, "wire layout");
+
+/*
+ * A path's generation in 4 bits of `named`, which are 0 of a path that is not named. Of two paths
+ * that follow each other in a slot within an epoch there are never so many that they look alike.
+ */
+static inline uint16_t ha_cts_name(unsigned p, uint32_t generation)
+{
+	return (uint16_t)((1 + generation % 15) << 4 * p);
+}
+
+static inline bool ha_cts_names(const struct ha_cts *cts, unsigned p, uint32_t generation)
+{
+	return (cts->named & 0xfu << 4 * p) == ha_cts_name(p, generation);
+}
+
+/* The key on path p, which is not the active one. */
+static inline uint32_t *ha_cts_key_beside(struct ha_cts *cts, unsigned active, unsigned p)
+{
+	const unsigned i = (p - active - 1) % 4;
+
+	return i == 0 ? &cts->key_beside : &cts->keys_beside[i - 1];
+}
 
 struct ha_sizes {
 	alignas(64) uint64_t stamp;

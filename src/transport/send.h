@@ -5,12 +5,15 @@
 #define HA_TRANSPORT_SEND_H
 
 #include "base/result.h"
+#include "transport/balance.h"
 #include "transport/path.h"
 #include "transport/rings.h"
+#include "transport/share.h"
 #include "transport/window.h"
 
 #include <infiniband/verbs.h>
 #include <stdalign.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +29,13 @@ enum ha_group_state {
 	HA_GROUP_POSTED,   /* on the wire */
 };
 
+/* Of a message that is cut: its stripes, by the path that each was first meant for. */
+struct ha_cut {
+	uint32_t sq_mark[HA_MAX_PATHS];
+	uint32_t length[HA_MAX_PATHS];
+	uint64_t offset[HA_MAX_PATHS];
+};
+
 /* The sends that answer one receive of n buffers. [T] */
 struct ha_send_group {
 	alignas(64) uint64_t seq;
@@ -35,9 +45,17 @@ struct ha_send_group {
 	uint8_t parts_left; /* of these, those whose completion is still to come */
 	uint32_t epoch;	    /* whose keys its requests have */
 	uint32_t sq_mark;   /* send queue position after this group; of one part, */
+	uint8_t stripes;    /* those that are not acknowledged: a mask by path (stripe.h) */
+	uint8_t cut_into;   /* all of them */
+	uint8_t moved;	    /* of these, those that the active path carries instead */
+	uint8_t waiting;    /* of these, those that are not posted on it yet */
 	uint64_t largest;   /* of the messages, where there are several */
 	struct ha_request *reqs[HA_GROUP_MAX];
-	uint32_t sq_marks[HA_MAX_QPS]; /* of several, by queue pair */
+	union {
+		uint32_t sq_marks[HA_MAX_QPS]; /* of several parts, by queue pair */
+		struct ha_cut cut;
+	};
+	uint64_t cut_seq; /* the message that this and the masks of stripes are of; 0: none */
 };
 
 /* How a sender waits for the receiver's count (e2e.c). */
@@ -68,6 +86,9 @@ struct ha_send_side {
 	struct ibv_sge sge[HA_GROUP_MAX + 1];
 	struct ha_count_wait count_wait; /* [T] */
 	uint64_t posted_once;		 /* [T] what post_seq was at most before it was set back */
+	struct ha_shares shares;	 /* [T] of the paths that carry; of none before */
+	struct ha_balance balance;	 /* [T] what they were seen to carry */
+	bool moves;			 /* [T] stripes wait for room on the active path */
 	struct ha_send_group groups[HA_WINDOW]; /* [T] by seq mod window */
 };
 

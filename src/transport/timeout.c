@@ -78,6 +78,17 @@ static uint64_t bytes_of(const struct ha_comm *comm, uint64_t seq)
 	return bytes;
 }
 
+/* Where it is: of stripes the active path's may be there already. */
+static struct ha_path *path_of(const struct ha_comm *comm, uint64_t seq)
+{
+	const struct ha_send_group *group = &comm->send->groups[seq & comm->slot_mask];
+	const unsigned elsewhere = group->stripes & ~(group->moved | 1u << comm->active);
+
+	if (elsewhere == 0 || elsewhere != group->stripes)
+		return ha_comm_path(comm);
+	return comm->paths[__builtin_ctz(elsewhere)];
+}
+
 /* Each returns what has not moved for too long, NULL when all is well. */
 static const char *look_at_count(struct ha_comm *comm, const struct ha_path *path, uint64_t step_ns,
 				 uint64_t limit_ns)
@@ -91,15 +102,19 @@ static const char *look_at_count(struct ha_comm *comm, const struct ha_path *pat
 	return NULL;
 }
 
-static const char *look_at_sends(struct ha_comm *comm, uint64_t step_ns, uint64_t limit_ns)
+static const char *look_at_sends(struct ha_comm *comm, struct ha_path **path, uint64_t step_ns,
+				 uint64_t limit_ns)
 {
 	struct ha_stall *stall = &comm->timeout.queue[0];
 	uint64_t seq = oldest_posted(comm);
 
-	if (seq == 0)
+	if (seq == 0) {
 		moves(stall);
-	else if (stands_still(stall, seq, step_ns, limit_ns + bytes_of(comm, seq) * NS_PER_BYTE))
+	} else if (stands_still(stall, seq, step_ns,
+				limit_ns + bytes_of(comm, seq) * NS_PER_BYTE)) {
+		*path = path_of(comm, seq);
 		return "a message";
+	}
 	return NULL;
 }
 
@@ -130,13 +145,15 @@ static const char *look_at_flushes(struct ha_comm *comm, const struct ha_path *p
 	return NULL;
 }
 
-static const char *stuck(struct ha_comm *comm, const struct ha_path *path, uint64_t step_ns,
+/* `where`, the active path, becomes the one that it is on. */
+static const char *stuck(struct ha_comm *comm, struct ha_path **where, uint64_t step_ns,
 			 uint64_t limit_ns)
 {
+	const struct ha_path *path = ha_comm_path(comm);
 	const char *queue, *flush, *message, *count;
 
 	if (comm->is_send) {
-		message = look_at_sends(comm, step_ns, limit_ns);
+		message = look_at_sends(comm, where, step_ns, limit_ns);
 		count = look_at_count(comm, path, step_ns, limit_ns);
 		return message ? message : count;
 	}
@@ -227,11 +244,12 @@ void ha_timeout_look(struct ha_comm *comm, uint64_t now_ns)
 		return; /* what was posted before is the failover's */
 	if (step_ns > 2 * rto_ns / LOOKS)
 		step_ns = 2 * rto_ns / LOOKS; /* nobody looked for longer than that */
-	what = stuck(comm, path, step_ns, rto_ns);
+	what = stuck(comm, &path, step_ns, rto_ns);
 	if (what) { /* it may have completed without anybody noticing */
 		ha_comm_poll(comm, comm->poll_batch);
-		if (ha_path_ready(path))
-			what = stuck(comm, path, 0, rto_ns);
+		(void)ha_comm_poll_standby(comm);
+		if (ha_path_ready(ha_comm_path(comm)))
+			what = stuck(comm, &path, 0, rto_ns);
 	}
 	if (what && ha_path_ready(path))
 		ha_comm_path_failed(comm, path, HA_REASON_SOFT_TIMEOUT, HA_ERR_SYSTEM,

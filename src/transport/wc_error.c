@@ -66,6 +66,7 @@ static const char *what(enum ha_wr_kind kind)
 {
 	switch (kind) {
 	case HA_WR_DATA:
+	case HA_WR_STRIPE:
 		return "a message";
 	case HA_WR_CTS:
 		return "a clear-to-send";
@@ -95,7 +96,7 @@ static uint64_t seq_of(const struct ha_comm *comm, const struct ibv_wc *wc)
 {
 	if (!comm->send)
 		return 0;
-	if (ha_wr_kind(wc->wr_id) == HA_WR_DATA)
+	if (ha_wr_kind(wc->wr_id) == HA_WR_DATA || ha_wr_kind(wc->wr_id) == HA_WR_STRIPE)
 		return comm->send->groups[ha_wr_slot(wc->wr_id) & comm->slot_mask].seq;
 	/* An unsignalled write of the oldest that is not complete: queues fail in order. */
 	return wc->wr_id == 0 ? comm->send->completed.base : 0;
@@ -140,7 +141,7 @@ static bool blames_path(struct ha_comm *comm, const struct ha_path *path, const 
 		if (status->fault == FAULT_KEY && comm->epoch_changing)
 			return true;
 		/* What a standby refuses is a probe, and holds nothing up. */
-		return path != ha_comm_path(comm) ||
+		return !path->carried ||
 		       !follows_request(comm, path, wc, oldest(comm), status->follows);
 	case FAULT_REQUEST:
 		break;

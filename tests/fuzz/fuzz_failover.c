@@ -267,7 +267,7 @@ static void put_endpoint(struct ha_message *m, const struct ha_comm *to, const s
 /* Any message that the decoder lets through. The bits of `lies` say what is not as it is. */
 static struct ha_message hostile(const struct ha_comm *to, const struct ha_comm *from)
 {
-	struct ha_message m = honest(from, (uint8_t)(1 + byte() % (HA_MSG_END - 1)));
+	struct ha_message m = honest(from, (uint8_t)(1 + byte() % HA_MSG_BYE));
 	unsigned lies = (unsigned)number(2);
 
 	m.path = byte() % HA_MAX_PATHS;

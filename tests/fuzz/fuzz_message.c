@@ -32,6 +32,8 @@ const struct fuzz_seed fuzz_seeds[] = {
     {messages[HA_MSG_REBUILT], 1 + HA_MESSAGE_MAX_BYTES},
     {messages[HA_MSG_ABORT], 1 + HA_MESSAGE_BYTES},
     {messages[HA_MSG_BYE], 1 + HA_MESSAGE_BYTES},
+    {messages[HA_MSG_SHED], 1 + HA_MESSAGE_BYTES + HA_MESSAGE_SHED},
+    {messages[HA_MSG_MENDED], 1 + HA_MESSAGE_BYTES + HA_MESSAGE_MENDED},
     {ports, 1 + HA_PORT_OFFERS_MAX_BYTES},
     {NULL, 0},
 };
@@ -48,6 +50,10 @@ __attribute__((constructor)) static void make_seeds(void)
 				       .serial = 4,
 				       .fenced_gen = {1, 1},
 				       .window = {.base = 5, .bits = 2},
+				       .lost = kind == HA_MSG_SHED ? 3 : 0,
+				       .drained = kind == HA_MSG_SHED ? 2 : 0,
+				       .seen = {0, kind == HA_MSG_SHED ? 5 : 0},
+				       .mended_gen = {0, kind == HA_MSG_MENDED ? 1 : 0},
 				       .has_endpoint =
 					   kind == HA_MSG_REBUILD || kind == HA_MSG_REBUILT,
 				       .endpoint = {.path = 1,
@@ -101,6 +107,16 @@ static void as_message(uint8_t *data, size_t size)
 		FUZZ_CHECK(m.port < HA_MAX_OFFERS && m.peer_port < HA_MAX_OFFERS);
 	if (m.kind == HA_MSG_RESUME || m.kind == HA_MSG_SUSPECT)
 		FUZZ_CHECK(m.path < HA_MAX_PATHS && m.generation != 0);
+	if (m.kind == HA_MSG_SHED) {
+		FUZZ_CHECK(m.lost != 0 && m.lost < 1u << HA_MAX_PATHS);
+		FUZZ_CHECK((m.drained & ~m.lost) == 0 && !m.has_endpoint);
+	}
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		FUZZ_CHECK(!(m.lost >> p & 1) || m.fenced_gen[p] != 0);
+		FUZZ_CHECK((m.seen[p] & m.window.bits) == 0);
+		FUZZ_CHECK(m.mended_gen[p] <= m.fenced_gen[p] ||
+			   m.mended_gen[p] <= m.yielded_gen[p]);
+	}
 	if (m.has_endpoint) {
 		FUZZ_CHECK(ha_endpoint_valid(&m.endpoint));
 		FUZZ_CHECK(memchr(m.endpoint.device, '\0', sizeof(m.endpoint.device)) != NULL);

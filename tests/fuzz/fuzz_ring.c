@@ -203,7 +203,7 @@ static void write_mailbox(void)
 	unsigned p = byte() % HA_MAILBOXES;
 	struct ha_mailbox *box =
 	    to->is_send ? &to->send_ring->msg_in[p] : &to->recv_ring->msg_in[p];
-	struct ha_message m = {.kind = (uint8_t)(1 + byte() % (HA_MSG_END - 1)),
+	struct ha_message m = {.kind = (uint8_t)(1 + byte() % HA_MSG_BYE),
 			       .path = byte() % HA_MAX_PATHS,
 			       .generation = byte(),
 			       .epoch = to->failover->epoch + byte() % 3,

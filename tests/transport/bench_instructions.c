@@ -180,7 +180,8 @@ struct bench {
 	int n;
 	size_t size;
 	bool failover, e2e;
-	int window; /* groups in flight; 0: one, and nothing follows before its send is done */
+	int window;  /* groups in flight; 0: one, and nothing follows before its send is done */
+	bool bundle; /* both ports are one device */
 };
 
 #define WINDOW 8 /* as NCCL's steps */
@@ -296,6 +297,8 @@ static void run(const struct bench *bench)
 	pair.config.enable_backup = bench->failover;
 	pair.config.completion = bench->e2e ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
 	pair.fabric.rails = 2;
+	if (bench->bundle)
+		strcpy(pair.config.rails, "sim0+sim1");
 	pair_up(&pair);
 	for (int i = 0; bench->failover && i < 1000; i++) {
 		if (protected(pair.send) && protected(pair.recv))
@@ -333,21 +336,23 @@ static void run(const struct bench *bench)
 int main(int argc, char **argv)
 {
 	static const struct bench benches[] = {
-	    {"n=1 8B", 1, 8, false, false, 1},
-	    {"n=1 8B HA", 1, 8, true, false, 1},
-	    {"n=1 8B HA e2e", 1, 8, true, true, 1},
-	    {"n=1 8B HA e2e last", 1, 8, true, true, 0},
-	    {"n=1 8B HA, 8 in flight", 1, 8, true, false, WINDOW},
-	    {"n=1 8B HA, 8 in flight e2e", 1, 8, true, true, WINDOW},
-	    {"n=1 64KB", 1, 65536, false, false, 1},
-	    {"n=1 64KB HA", 1, 65536, true, false, 1},
-	    {"n=1 64KB HA e2e", 1, 65536, true, true, 1},
-	    {"n=8 8B", 8, 8, false, false, 1},
-	    {"n=8 8B HA", 8, 8, true, false, 1},
-	    {"n=8 8B HA e2e", 8, 8, true, true, 1},
-	    {"n=8 64KB", 8, 65536, false, false, 1},
-	    {"n=8 64KB HA", 8, 65536, true, false, 1},
-	    {"n=8 64KB HA e2e", 8, 65536, true, true, 1},
+	    {"n=1 8B", 1, 8, false, false, 1, false},
+	    {"n=1 8B HA", 1, 8, true, false, 1, false},
+	    {"n=1 8B HA e2e", 1, 8, true, true, 1, false},
+	    {"n=1 8B HA e2e last", 1, 8, true, true, 0, false},
+	    {"n=1 8B HA, 8 in flight", 1, 8, true, false, WINDOW, false},
+	    {"n=1 8B HA, 8 in flight e2e", 1, 8, true, true, WINDOW, false},
+	    {"n=1 64KB", 1, 65536, false, false, 1, false},
+	    {"n=1 64KB HA", 1, 65536, true, false, 1, false},
+	    {"n=1 64KB HA e2e", 1, 65536, true, true, 1, false},
+	    {"n=8 8B", 8, 8, false, false, 1, false},
+	    {"n=8 8B HA", 8, 8, true, false, 1, false},
+	    {"n=8 8B HA e2e", 8, 8, true, true, 1, false},
+	    {"n=8 64KB", 8, 65536, false, false, 1, false},
+	    {"n=8 64KB HA", 8, 65536, true, false, 1, false},
+	    {"n=8 64KB HA e2e", 8, 65536, true, true, 1, false},
+	    {"n=1 8B HA bundle", 1, 8, true, false, 1, true},
+	    {"n=1 64KB HA bundle", 1, 65536, true, false, 1, true},
 	};
 	const char *only = argc > 1 ? argv[1] : NULL;
 

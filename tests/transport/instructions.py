@@ -29,6 +29,8 @@ TOLERANCE = 1.02
 # eight acknowledgements are found at a time, and a count more.
 E2E_MORE = {"n=1 8B HA, 8 in flight e2e": 25}
 E2E_MORE_ELSE = 20
+# What a message on a bundle may cost, in parts of the same message on a port by itself.
+BUNDLE_MOST = 1.10
 CALLS = ("isend", "test_send", "irecv", "test_recv")
 WAITING = {"test_waiting": "test_send"}  # tests that bring nothing are of the same call
 
@@ -137,6 +139,10 @@ def compare_modes(cases, failures):
         if cost - without > limit:
             failures.append(f"{name}: {cost - without:.1f} instructions a message more than without, "
                             f"{limit} are allowed")
+    for name, cost in sums.items():
+        alone = sums.get(name.removesuffix(" bundle"), cost)
+        if cost > BUNDLE_MOST * alone:
+            failures.append(f"{name}: {cost:.1f} instructions a message, {alone:.1f} without a bundle: {BUNDLE_MOST} times are allowed")
 
 
 def judge(compiler, cases, update):

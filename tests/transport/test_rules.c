@@ -612,13 +612,26 @@ static struct ha_message anything(const struct ha_comm *to, const struct ha_comm
 	m.window.bits = roll(4) ? m.window.bits : (uint64_t)roll(1000) << roll(60);
 	if (m.window.base == 0)
 		m.window.base = 1;
-	m.has_endpoint =
-	    path && (m.kind == HA_MSG_REBUILD || m.kind == HA_MSG_REBUILT || roll(8) == 0);
+	m.has_endpoint = path && m.kind != HA_MSG_SHED && m.kind != HA_MSG_MENDED &&
+			 (m.kind == HA_MSG_REBUILD || m.kind == HA_MSG_REBUILT || roll(8) == 0);
 	if (m.has_endpoint)
 		ha_path_endpoint(path, &m.endpoint);
 	m.endpoint.path = m.path;
 	m.endpoint.generation = (uint16_t)m.generation;
 	return m;
+}
+
+/* What SHED names had a generation, and what is done has no stripes; what MENDED names is fenced.
+ * Else it is not let through. */
+static void make_sense(struct ha_message *m)
+{
+	for (unsigned i = 0; i < HA_MAX_PATHS; i++) {
+		m->mended_gen[i] = roll(2) ? m->fenced_gen[i] : 0;
+		m->seen[i] = roll(1000) & ~m->window.bits;
+		m->fenced_gen[i] += m->kind == HA_MSG_SHED && m->fenced_gen[i] == 0;
+	}
+	m->lost = (uint8_t)(1 + roll(15));
+	m->drained = (uint8_t)(m->lost & roll(16));
 }
 
 static bool has_failed(const struct ha_comm *comm)
@@ -713,6 +726,8 @@ static bool any_message_run(uint32_t seed)
 
 			if (roll(8) != 0)
 				make_possible(&pair, &m);
+			if (m.kind == HA_MSG_SHED || m.kind == HA_MSG_MENDED)
+				make_sense(&m);
 			assert_int_equal(
 			    ha_message_decode(bytes, ha_message_encode(&m, bytes), &decoded),
 			    HA_WIRE_OK);

@@ -32,6 +32,17 @@ static struct ha_message sample(unsigned kind, bool endpoint)
 			       .fenced_gen = {1, 2, 6, 0xffffffff},
 			       .window = {.base = 0x1122334455667788, .bits = 0x8000000000000002}};
 
+	if (kind == HA_MSG_SHED) {
+		m.lost = 0xe;
+		m.drained = 0xa;
+		m.seen[1] = 0x5;
+		m.seen[3] = 0x7ffffffffffffffd;
+	}
+	if (kind == HA_MSG_MENDED) {
+		m.yielded_gen[1] = 9;
+		memcpy(m.mended_gen, (uint32_t[HA_MAX_PATHS]){1, 9, 0, 0xffffffff},
+		       sizeof(m.mended_gen));
+	}
 	if (endpoint) {
 		m.endpoint = sample_endpoint();
 		m.endpoint.path = m.path;
@@ -49,6 +60,18 @@ static bool names_a_path(unsigned kind)
 static bool needs_endpoint(unsigned kind)
 {
 	return kind == HA_MSG_REBUILD || kind == HA_MSG_REBUILT;
+}
+
+static bool takes_endpoint(unsigned kind)
+{
+	return kind != HA_MSG_SHED && kind != HA_MSG_MENDED;
+}
+
+static size_t length_of(const struct ha_message *m)
+{
+	if (m->has_endpoint)
+		return HA_MESSAGE_MAX_BYTES;
+	return HA_MESSAGE_BYTES + (m->kind == HA_MSG_SHED ? 40 : m->kind == HA_MSG_MENDED ? 16 : 0);
 }
 
 /* What the decoder makes of a message once it is encoded. */
@@ -69,7 +92,7 @@ static void every_kind_survives_with_all_it_says(void **state)
 		struct ha_message in = sample(kind, needs_endpoint(kind)), out;
 		size_t length = ha_message_encode(&in, bytes);
 
-		assert_int_equal(length, in.has_endpoint ? HA_MESSAGE_MAX_BYTES : HA_MESSAGE_BYTES);
+		assert_int_equal(length, length_of(&in));
 		assert_int_equal(ha_message_decode(bytes, length, &out), HA_WIRE_OK);
 		assert_memory_equal(&in, &out, sizeof(in));
 		assert_string_not_equal(ha_message_name(kind), "unknown");
@@ -95,9 +118,8 @@ static enum ha_wire_result decode_copy(const uint8_t *bytes, size_t length)
 static void every_truncation_is_refused(void **state)
 {
 	(void)state;
-	for (unsigned endpoint = 0; endpoint <= 1; endpoint++) {
-		struct ha_message m =
-		    sample(endpoint ? HA_MSG_REBUILD : HA_MSG_FENCE, endpoint != 0);
+	for (unsigned kind = 1; kind < HA_MSG_END; kind++) {
+		struct ha_message m = sample(kind, needs_endpoint(kind));
 		uint8_t bytes[HA_MESSAGE_MAX_BYTES];
 		size_t length = ha_message_encode(&m, bytes);
 
@@ -110,17 +132,21 @@ static void every_truncation_is_refused(void **state)
 /* A mailbox may be read while the peer's NIC writes it. */
 static void every_flipped_bit_is_noticed(void **state)
 {
-	struct ha_message m = sample(HA_MSG_REBUILT, true);
-	uint8_t bytes[HA_MESSAGE_MAX_BYTES];
-	size_t length = ha_message_encode(&m, bytes);
+	static const unsigned kinds[] = {HA_MSG_REBUILT, HA_MSG_SHED, HA_MSG_MENDED};
 
 	(void)state;
-	for (size_t bit = 0; bit < 8 * length; bit++) {
-		bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-		assert_int_not_equal(decode_copy(bytes, length), HA_WIRE_OK);
-		bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+		struct ha_message m = sample(kinds[k], needs_endpoint(kinds[k]));
+		uint8_t bytes[HA_MESSAGE_MAX_BYTES];
+		size_t length = ha_message_encode(&m, bytes);
+
+		for (size_t bit = 0; bit < 8 * length; bit++) {
+			bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+			assert_int_not_equal(decode_copy(bytes, length), HA_WIRE_OK);
+			bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		}
+		assert_int_equal(decode_copy(bytes, length), HA_WIRE_OK);
 	}
-	assert_int_equal(decode_copy(bytes, length), HA_WIRE_OK);
 }
 
 static void a_newer_message_over_an_older_one_is_noticed_at_every_byte(void **state)
@@ -172,8 +198,9 @@ static void fields_outside_their_range_are_refused(void **state)
 		m.window.base = 0; /* messages count from 1 */
 		assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
 		m = sample(kind, !needs_endpoint(kind));
-		assert_int_equal(refused(&m),
-				 needs_endpoint(kind) ? HA_WIRE_BAD_VALUE : HA_WIRE_OK);
+		assert_int_equal(refused(&m), needs_endpoint(kind) || !takes_endpoint(kind)
+						  ? HA_WIRE_BAD_VALUE
+						  : HA_WIRE_OK);
 		m = sample(kind, needs_endpoint(kind));
 		m.port = HA_MAX_OFFERS;
 		assert_int_equal(refused(&m),
@@ -198,6 +225,44 @@ static void fields_outside_their_range_are_refused(void **state)
 	for (unsigned kind = HA_MSG_END; kind <= 256; kind++) { /* 256 is 0 */
 		struct ha_message m = sample(kind, false);
 
+		assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
+	}
+}
+
+static void what_is_shed_is_of_paths_that_there_were_and_messages_that_are_not_done(void **state)
+{
+	const struct ha_message good = sample(HA_MSG_SHED, false);
+	struct ha_message m = good;
+
+	(void)state;
+	m.lost = m.drained = 0; /* nothing */
+	assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
+	m = good;
+	m.lost |= 1u << HA_MAX_PATHS;
+	assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
+	m = good;
+	m.drained |= 1; /* and not lost */
+	assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
+	m = good;
+	m.fenced_gen[1] = 0; /* it never had a generation */
+	assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		m = good;
+		m.seen[p] |= 0x2; /* of a message that is done */
+		assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
+	}
+}
+
+static void what_is_mended_is_fenced_or_given_up(void **state)
+{
+	(void)state;
+	for (unsigned p = 0; p < 3; p++) {
+		struct ha_message m = sample(HA_MSG_MENDED, false);
+
+		m.mended_gen[p] =
+		    m.fenced_gen[p] > m.yielded_gen[p] ? m.fenced_gen[p] : m.yielded_gen[p];
+		assert_int_equal(refused(&m), HA_WIRE_OK);
+		m.mended_gen[p]++;
 		assert_int_equal(refused(&m), HA_WIRE_BAD_VALUE);
 	}
 }
@@ -269,6 +334,9 @@ int main(void)
 	    cmocka_unit_test(a_newer_message_over_an_older_one_is_noticed_at_every_byte),
 	    cmocka_unit_test(bytes_that_a_newer_peer_appends_are_ignored),
 	    cmocka_unit_test(fields_outside_their_range_are_refused),
+	    cmocka_unit_test(
+		what_is_shed_is_of_paths_that_there_were_and_messages_that_are_not_done),
+	    cmocka_unit_test(what_is_mended_is_fenced_or_given_up),
 	    cmocka_unit_test(lists_of_ports_survive_and_truncated_ones_are_refused),
 	    cmocka_unit_test(more_ports_than_we_take_are_the_peers_last_choice),
 	};

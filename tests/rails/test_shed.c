@@ -1,0 +1,534 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rail is lost that is not the control rail: no epoch, nothing stops on the others, and exactly
+ * what was lost with it is sent again; and it comes back without a fence of any other. Two hosts,
+ * one thread, virtual time.
+ */
+#include "bundled.h"
+
+#include "failover/rails.h"
+#include "progress/command.h"
+#include "transport/stripe.h"
+
+static const enum ha_completion_mode modes[] = {HA_COMPLETION_RC, HA_COMPLETION_E2E};
+
+/* The rail that a path other than the control rail's is on, in these tests. */
+#define LOST_RAIL 1u
+
+/* Each rail carries as much as another. */
+static void carrying(struct pair *pair, uint32_t rails, enum ha_completion_mode mode)
+{
+	static const char *const alike[] = {"1,1", "1,1,1"};
+
+	bundled_init(pair, rails);
+	strcpy(pair->config.rail_share, alike[rails - 2]);
+	pair->config.completion = mode;
+	pair_open(pair);
+	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
+	pair_connect(pair);
+	wait_members(pair, rails);
+	assert_string_equal(nic_of(pair->recv, pair->recv->active), "sim0");
+}
+
+/* What a slow command takes is its NIC's time, not ours. */
+static int set_up(void **state)
+{
+	(void)state;
+	ha_command_took_ns = sv_stepped_waited_ns;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	ha_command_took_ns = NULL;
+	return 0;
+}
+
+static unsigned path_on(const struct ha_comm *comm, const char *nic)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->paths[p] && strcmp(nic_of(comm, p), nic) == 0)
+			return p;
+	fail_msg("no path on %s", nic);
+	return 0;
+}
+
+static bool is_whole(const struct pair *pair)
+{
+	return !ha_rails_lack(pair->send) && !ha_rails_lack(pair->recv);
+}
+
+/* So many generations have been shed and mended, at both ends. */
+static unsigned sheds(const struct pair *pair)
+{
+	unsigned n = 0;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		assert_int_equal(pair->send->failover->rails[p].generation,
+				 pair->recv->failover->rails[p].generation);
+		assert_int_equal(pair->send->failover->rails[p].mended_gen,
+				 pair->send->failover->rails[p].generation);
+		n += pair->send->failover->rails[p].generation != 0;
+	}
+	return n;
+}
+
+static void assert_no_failover(const struct pair *pair)
+{
+	for (int end = 0; end < 2; end++) {
+		const struct ha_comm *comm = end ? pair->recv : pair->send;
+
+		assert_int_equal(ha_comm_error(comm), HA_OK);
+		assert_int_equal(comm->count.failovers, 0);
+		assert_int_equal(comm->failover->epoch, 1);
+		assert_int_equal(ha_comm_epoch(comm), 1);
+		assert_string_equal(nic_of(comm, comm->active), "sim0");
+		assert_int_equal(ha_active_generation(comm), 1);
+	}
+}
+
+static void until_whole(struct pair *pair, unsigned ms)
+{
+	const uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+
+	while (!is_whole(pair) && sv_stepped_now() < until_ns)
+		pair_advance(pair);
+	assert_true(is_whole(pair));
+}
+
+/* The message that was in flight is there, whole, and both know. */
+static void assert_arrived(struct pair *pair, const struct in_flight *t)
+{
+	int got = 0;
+
+	assert_int_equal(pair_finish(pair, t->recv, &got), HA_OK);
+	assert_int_equal(pair_finish(pair, t->send, NULL), HA_OK);
+	assert_int_equal(got, 300000);
+	assert_true(filled(pair->to.bytes, 300000, 5));
+}
+
+/* ---- the loss of one ------------------------------------------------------------------------- */
+
+/* At each of the first 60 events of a message, at either end: what is lost is there again within
+ * 10 ms, most of which is the event's way. */
+static void lose_in_mid_transfer(unsigned steps, uint32_t rails, enum ha_completion_mode mode)
+{
+	struct in_flight t;
+	uint64_t lost_ns;
+	struct pair pair;
+
+	carrying(&pair, rails, mode);
+	t = pair_start(&pair);
+	for (unsigned i = 0; i < steps; i++)
+		sv_stepped_step();
+	lost_ns = sv_stepped_now();
+	sv_stepped_link(steps % 2, LOST_RAIL, false);
+	assert_arrived(&pair, &t);
+	assert_in_range(sv_stepped_now() - lost_ns, 0, 10 * HA_NS_PER_MS);
+	until_whole(&pair, 10);
+	assert_int_equal(sheds(&pair), 1);
+	for (uint32_t i = 0; i < 4; i++)
+		transfer(&pair, 1 + i * 70000, i);
+	assert_no_failover(&pair);
+	assert_int_equal(carrying_now(&pair), rails - 1);
+	pair_close(&pair);
+}
+
+static void a_rail_lost_in_mid_transfer_takes_no_epoch(void **state)
+{
+	(void)state;
+	for (unsigned steps = 0; steps < 60; steps++)
+		lose_in_mid_transfer(steps, 2 + steps / 4 % 2, modes[steps / 2 % 2]);
+}
+
+/* Of a window of large messages, of which the control rail's half may come late. The sender says
+ * what it sends again. */
+static void exactly_what_was_lost_is_sent_again(void **state)
+{
+	enum { MESSAGES = 8 };
+	const size_t size = 200000;
+	unsigned kept = 0;
+
+	(void)state;
+	for (unsigned nth = 1; nth <= 160; nth += 24) {
+		struct ha_request *recv[MESSAGES], *send[MESSAGES];
+		uint64_t before, posted, stale, come = 0, again = 0, bytes;
+		struct pair pair;
+		char rule[80];
+		const char *said;
+		int id;
+
+		carrying(&pair, 2, modes[nth / 24 % 2]);
+		fill(pair.from.bytes, MESSAGES * size, 3);
+		snprintf(rule, sizeof(rule), "link=down host=1 rail=1 dir=rx op=write nth=%u", nth);
+		id = add_rule(rule);
+		if (nth / 24 % 4 >= 2)
+			(void)add_rule("delay=2ms host=0 rail=0 minlen=1000");
+		before = pair.send->paths[0]->qps[0].sq_posted;
+		stale = pair.recv->count.stale_completions;
+		for (int i = 0; i < MESSAGES; i++) {
+			const size_t offset = (size_t)i * size;
+
+			recv[i] = post_recv(&pair, 1, &offset, &size, &i);
+			send[i] = post_send(&pair, offset, size, i);
+		}
+		for (int i = 0; i < MESSAGES; i++) {
+			assert_int_equal(pair_finish(&pair, recv[i], NULL), HA_OK);
+			assert_int_equal(pair_finish(&pair, send[i], NULL), HA_OK);
+		}
+		assert_int_equal(fired(id), 1);
+		assert_memory_equal(pair.to.bytes, pair.from.bytes, MESSAGES * size);
+		until_whole(&pair, 10);
+		said = strstr(captured_log, "the others carry on: ");
+		assert_non_null(said);
+		assert_int_equal(sscanf(said,
+					"the others carry on: %lu stripes of it had come, %lu (%lu "
+					"bytes)",
+					&come, &again, &bytes),
+				 3);
+		kept += come != 0;
+		/* A stripe is half a message, and what is there is not sent again. */
+		assert_int_equal(bytes, again * (size / 2 / 128 * 128));
+		posted = pair.send->paths[0]->qps[0].sq_posted - before;
+		assert_true(posted >= MESSAGES + again);
+		assert_in_range(again, 1, MESSAGES);
+		assert_int_equal(pair.recv->count.stale_completions, stale); /* none came twice */
+		assert_no_failover(&pair);
+		pair_close(&pair);
+	}
+	assert_true(kept >= 2);
+}
+
+static uint64_t later_of(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Messages that only the control rail carries, one every three milliseconds for so long; returns
+ * the longest that one took to arrive, and to be known to have, where that is not counted in order.
+ */
+static uint64_t longest_of_small_ones(struct pair *pair, unsigned ms)
+{
+	const uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
+	uint64_t longest_ns = 0;
+
+	for (uint32_t i = 0; sv_stepped_now() < until_ns; i++) {
+		const size_t offset = 1 << 20, size = 1000;
+		const uint64_t begun_ns = sv_stepped_now();
+		struct ha_request *recv, *send;
+		const int tag = 7;
+
+		recv = post_recv(pair, 1, &offset, &size, &tag);
+		send = post_send(pair, offset, size, tag);
+		assert_int_equal(pair_finish(pair, recv, NULL), HA_OK);
+		longest_ns = later_of(longest_ns, sv_stepped_now() - begun_ns);
+		assert_int_equal(pair_finish(pair, send, NULL), HA_OK);
+		if (pair->config.completion == HA_COMPLETION_RC)
+			longest_ns = later_of(longest_ns, sv_stepped_now() - begun_ns);
+		pair_pass(pair, 3);
+	}
+	return longest_ns;
+}
+
+/* From now on this NIC takes its time with what it is told. */
+static int make_slow(uint32_t host)
+{
+	char rule[80];
+
+	snprintf(rule, sizeof(rule), "wait=5s verb=modify_qp host=%u rail=%u", host, LOST_RAIL);
+	return add_rule(rule);
+}
+
+/* A lost stripe waits for a NIC that does not answer, and then for nobody: messages on the other
+ * rail do not, before, meanwhile and after. */
+static void messages_on_the_others_wait_for_nothing(void **state)
+{
+	(void)state;
+	for (unsigned which = 0; which < 6; which++) {
+		struct in_flight t;
+		struct pair pair;
+		int slow = -1;
+
+		carrying(&pair, 2, modes[which % 2]);
+		if (which >= 2)
+			slow = make_slow(which / 2 % 2);
+		t = pair_start(&pair);
+		for (unsigned i = 0; i < 10; i++)
+			sv_stepped_step();
+		sv_stepped_link(0, LOST_RAIL, false);
+		assert_in_range(longest_of_small_ones(&pair, slow < 0 ? 20 : 120), 1,
+				5 * HA_NS_PER_MS);
+		assert_true(is_whole(&pair));
+		assert_int_equal(sheds(&pair), 1);
+		assert_true(slow < 0 || fired(slow) > 0);
+		assert_arrived(&pair, &t);
+		assert_no_failover(&pair);
+		if (slow >= 0)
+			sv_stepped_fault_remove(slow);
+		pair_pass(&pair, 6000);
+		pair_close(&pair);
+	}
+}
+
+/* What the receiver has of the lost rail it has; what the other one still reads is not given back.
+ */
+static void a_message_that_is_there_is_complete_when_every_rail_has_let_go_of_it(void **state)
+{
+	const size_t offset = 0, size = 300000;
+	struct ha_request *recv, *send;
+	struct pair pair;
+	const int tag = 3;
+	bool done = true;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	fill(pair.from.bytes, size, 8);
+	recv = post_recv(&pair, 1, &offset, &size, &tag);
+	pair_idle(&pair, 1);
+	(void)add_rule("delay=8ms host=1 rail=0");
+	send = post_send(&pair, offset, size, tag);
+	assert_int_equal(pair_finish(&pair, recv, NULL), HA_OK);
+	sv_stepped_link(0, LOST_RAIL, false);
+	for (int i = 0; i < 1000 && pair.send->failover->rails[1].mended_gen == 0; i++)
+		pair_step(&pair);
+	assert_int_equal(pair.send->failover->rails[1].mended_gen, 1);
+	assert_int_equal(ha_test(send, &done, NULL), HA_OK);
+	assert_false(done);
+	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+	assert_no_failover(&pair);
+	pair_close(&pair);
+}
+
+/* ---- more than one --------------------------------------------------------------------------- */
+
+static void two_rails_are_shed_beside_each_other(void **state)
+{
+	(void)state;
+	for (unsigned steps = 0; steps < 40; steps += 3) {
+		struct in_flight t;
+		struct pair pair;
+
+		carrying(&pair, 3, modes[steps % 2]);
+		t = pair_start(&pair);
+		for (unsigned i = 0; i < 10 + steps / 4; i++)
+			sv_stepped_step();
+		sv_stepped_link(steps % 2, 1, false);
+		for (unsigned i = 0; i < steps; i++)
+			pair_step(&pair);
+		sv_stepped_link(steps / 2 % 2, 2, false);
+		assert_arrived(&pair, &t);
+		until_whole(&pair, 20);
+		assert_int_equal(sheds(&pair), 2);
+		transfer(&pair, 300000, 2);
+		assert_no_failover(&pair);
+		pair_close(&pair);
+	}
+}
+
+/* At each of the events of a shed, at either end: that is a failover, to what is left or, of two,
+ * to what comes back. */
+static void the_control_rail_lost_during_a_shed_is_a_failover(void **state)
+{
+	(void)state;
+	for (unsigned steps = 0; steps < 90; steps += 3) {
+		const uint32_t rails = 2 + steps / 2 % 2;
+		struct in_flight t;
+		struct pair pair;
+
+		carrying(&pair, rails, modes[steps / 4 % 2]);
+		t = pair_start(&pair);
+		for (unsigned i = 0; i < 10; i++)
+			sv_stepped_step();
+		sv_stepped_link(steps % 2, LOST_RAIL, false);
+		for (unsigned i = 0; i < steps; i++)
+			pair_step(&pair);
+		sv_stepped_link(steps / 8 % 2, 0, false);
+		pair_idle(&pair, 30);
+		if (rails == 2)
+			sv_stepped_link(steps / 8 % 2, 0, true);
+		assert_arrived(&pair, &t);
+		for (uint32_t i = 0; i < 4; i++)
+			transfer(&pair, 1 + i * 70000, i);
+		assert_int_equal(pair.recv->count.failovers, 1);
+		assert_int_equal(pair.send->count.failovers, 1);
+		assert_true(is_whole(&pair));
+		pair_close(&pair);
+	}
+}
+
+/* Both its NICs keep the command, and nothing else tells that nothing comes any more. */
+static void a_shed_that_takes_too_long_is_a_failover(void **state)
+{
+	struct in_flight t;
+	struct pair pair;
+	int slow[2];
+
+	(void)state;
+	carrying(&pair, 3, HA_COMPLETION_RC);
+	for (uint32_t host = 0; host < 2; host++)
+		slow[host] = make_slow(host);
+	t = pair_start(&pair);
+	for (unsigned i = 0; i < 10; i++)
+		sv_stepped_step();
+	sv_stepped_link(0, LOST_RAIL, false);
+	pair_pass(&pair, 400);
+	assert_int_equal(pair.recv->failover->epoch, 1);
+	assert_false(is_whole(&pair));
+	pair_pass(&pair, 200);
+	assert_int_equal(pair.recv->failover->epoch, 2);
+	assert_true(fired(slow[0]) > 0 && fired(slow[1]) > 0);
+	for (uint32_t host = 0; host < 2; host++)
+		sv_stepped_fault_remove(slow[host]);
+	pair_pass(&pair, 6000); /* the commands are back */
+	assert_arrived(&pair, &t);
+	transfer(&pair, 300000, 2);
+	assert_true(is_whole(&pair));
+	pair_close(&pair);
+}
+
+/* ---- and back ------------------------------------------------------------------------------- */
+
+static void a_rail_that_is_back_carries_again_without_a_fence_of_the_others(void **state)
+{
+	(void)state;
+	for (unsigned mode = 0; mode < 2; mode++) {
+		uint32_t other, fenced;
+		struct pair pair;
+
+		carrying(&pair, 3, modes[mode]);
+		other = pair.recv->paths[path_on(pair.recv, "sim2")]->generation;
+		for (unsigned times = 1; times <= 8; times++) {
+			const unsigned p = path_on(pair.recv, "sim1");
+			struct in_flight t = pair_start(&pair);
+
+			sv_stepped_step();
+			fenced = pair.recv->failover->slots[p].fenced_gen;
+			sv_stepped_link(times % 2, LOST_RAIL, false);
+			assert_arrived(&pair, &t);
+			until_whole(&pair, 10);
+			assert_true(pair.recv->failover->slots[p].fenced_gen > fenced);
+			sv_stepped_link(times % 2, LOST_RAIL, true);
+			wait_members(&pair, 3);
+			transfer(&pair, 300000, times);
+		}
+		assert_no_failover(&pair);
+		assert_int_equal(pair.recv->paths[path_on(pair.recv, "sim2")]->generation, other);
+		pair_close(&pair);
+	}
+}
+
+static bool is_named(const struct ha_comm *recv, uint64_t seq, unsigned p)
+{
+	return recv->recv_ring->cts[seq & recv->slot_mask][0].named >> 4 * p & 0xf;
+}
+
+/* What a row says of a generation is not all of it, and its key is of one NIC. */
+static void a_slot_carries_again_when_no_row_names_what_was_lost_of_it(void **state)
+{
+	enum { MESSAGES = 12 };
+	const size_t size = 300000;
+	struct ha_request *recv[MESSAGES];
+	struct pair pair;
+	unsigned p;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	p = path_on(pair.recv, "sim1");
+	for (int i = 0; i < MESSAGES; i++) {
+		const size_t offset = (size_t)i * size;
+
+		recv[i] = post_recv(&pair, 1, &offset, &size, &i);
+		assert_true(is_named(pair.recv, pair.recv->recv->next_seq - 1, p));
+	}
+	sv_stepped_link(0, LOST_RAIL, false);
+	pair_idle(&pair, 20);
+	assert_true(is_whole(&pair));
+	sv_stepped_link(0, LOST_RAIL, true);
+	pair_pass(&pair, 3000);
+	assert_int_equal(pair.recv->paths[p]->generation, 2);
+	assert_int_equal(pair.recv->failover->slots[p].state, HA_SLOT_GOOD);
+	fill(pair.from.bytes, MESSAGES * size, 8);
+	for (int i = 0; i < MESSAGES; i++) {
+		struct ha_request *send = post_send(&pair, (size_t)i * size, size, i);
+
+		assert_int_equal(carrying_now(&pair), 1);
+		assert_int_equal(pair_finish(&pair, recv[i], NULL), HA_OK);
+		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+		if (i < MESSAGES - 1)
+			pair_idle(&pair, 10);
+	}
+	assert_memory_equal(pair.to.bytes, pair.from.bytes, MESSAGES * size);
+	wait_members(&pair, 2);
+	assert_no_failover(&pair);
+	pair_close(&pair);
+}
+
+/* Its port is there again while the sender's NIC still keeps the fence to itself. */
+static void a_slot_is_not_built_again_before_it_is_mended(void **state)
+{
+	struct in_flight t;
+	struct pair pair;
+	unsigned p;
+	int slow;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	p = path_on(pair.recv, "sim1");
+	slow = make_slow(0);
+	t = pair_start(&pair);
+	for (unsigned i = 0; i < 10; i++)
+		sv_stepped_step();
+	sv_stepped_link(1, LOST_RAIL, false);
+	pair_pass(&pair, 2);
+	sv_stepped_link(1, LOST_RAIL, true);
+	pair_pass(&pair, 15);
+	assert_false(is_whole(&pair));
+	assert_int_equal(pair.recv->failover->slots[p].fenced_gen, 1);
+	assert_int_equal(pair.recv->failover->slots[p].newest_gen, 1);
+	assert_arrived(&pair, &t);
+	until_whole(&pair, 20);
+	assert_int_equal(sheds(&pair), 1);
+	assert_true(fired(slow) > 0);
+	sv_stepped_fault_remove(slow);
+	pair_pass(&pair, 6000);
+	wait_members(&pair, 2);
+	assert_no_failover(&pair);
+	pair_close(&pair);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static void a_rail_goes_through_its_states_in_one_order(void **state)
+{
+	static const enum ha_rail_state next[HA_RAIL_COUNT][HA_RAIL_EVENT_COUNT] = {
+	    [HA_RAIL_WHOLE] = {HA_RAIL_SHEDDING, HA_RAIL_COUNT, HA_RAIL_COUNT, HA_RAIL_WHOLE},
+	    [HA_RAIL_SHEDDING] = {HA_RAIL_COUNT, HA_RAIL_SHED, HA_RAIL_COUNT, HA_RAIL_WHOLE},
+	    [HA_RAIL_SHED] = {HA_RAIL_COUNT, HA_RAIL_COUNT, HA_RAIL_WHOLE, HA_RAIL_WHOLE},
+	};
+
+	(void)state;
+	for (unsigned s = 0; s < HA_RAIL_COUNT; s++)
+		for (unsigned e = 0; e < HA_RAIL_EVENT_COUNT; e++)
+			assert_int_equal(ha_rail_next((enum ha_rail_state)s, (enum ha_rail_event)e),
+					 next[s][e]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_rail_lost_in_mid_transfer_takes_no_epoch),
+	    cmocka_unit_test(exactly_what_was_lost_is_sent_again),
+	    cmocka_unit_test(messages_on_the_others_wait_for_nothing),
+	    cmocka_unit_test(a_message_that_is_there_is_complete_when_every_rail_has_let_go_of_it),
+	    cmocka_unit_test(two_rails_are_shed_beside_each_other),
+	    cmocka_unit_test(the_control_rail_lost_during_a_shed_is_a_failover),
+	    cmocka_unit_test(a_shed_that_takes_too_long_is_a_failover),
+	    cmocka_unit_test(a_rail_that_is_back_carries_again_without_a_fence_of_the_others),
+	    cmocka_unit_test(a_slot_carries_again_when_no_row_names_what_was_lost_of_it),
+	    cmocka_unit_test(a_slot_is_not_built_again_before_it_is_mended),
+	    cmocka_unit_test(a_rail_goes_through_its_states_in_one_order),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

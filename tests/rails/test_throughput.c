@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a stream of large messages gains by a bundle of two rails of some rates and latencies. Two
+ * hosts, one thread, virtual time: the figures are exact.
+ */
+#include "bundled.h"
+
+#include "base/stats_file.h"
+
+#include <unistd.h>
+
+#define SIZE	 (256u << 10)
+#define DEPTH	 6
+#define MESSAGES 120
+
+struct rails {
+	uint32_t rate_mbps[2];
+	uint64_t latency_ns[2];
+};
+
+static void post(struct pair *pair, unsigned slot, struct ha_request **recv,
+		 struct ha_request **send)
+{
+	const size_t offset = (size_t)slot * SIZE, size = SIZE;
+	const int tag = (int)slot;
+
+	memset(pair->to.bytes + offset, CANARY, SIZE);
+	*recv = post_recv(pair, 1, &offset, &size, &tag);
+	*send = post_send(pair, offset, SIZE, tag);
+}
+
+/* Virtual time of messages one behind the other, so many of them under way. */
+static uint64_t stream_ns(struct pair *pair, unsigned messages)
+{
+	struct ha_request *recv[DEPTH], *send[DEPTH];
+	const uint64_t since_ns = sv_stepped_now();
+
+	for (unsigned i = 0; i < messages + DEPTH; i++) {
+		const unsigned slot = i % DEPTH;
+
+		if (i >= DEPTH) {
+			assert_int_equal(pair_finish(pair, recv[slot], NULL), HA_OK);
+			assert_int_equal(pair_finish(pair, send[slot], NULL), HA_OK);
+			assert_memory_equal(pair->to.bytes + (size_t)slot * SIZE,
+					    pair->from.bytes + (size_t)slot * SIZE, SIZE);
+		}
+		if (i < messages)
+			post(pair, slot, &recv[slot], &send[slot]);
+	}
+	return sv_stepped_now() - since_ns;
+}
+
+/* On both rails, or on the first alone; a while after messages came to be large. */
+static void begin(struct pair *pair, const struct rails *rails, bool bundle, const char *share)
+{
+	if (!bundle)
+		*pair->config.rails = '\0';
+	strcpy(pair->config.rail_share, share);
+	memcpy(pair->fabric.rail_rate_mbps, rails->rate_mbps, sizeof(rails->rate_mbps));
+	memcpy(pair->fabric.rail_latency_ns, rails->latency_ns, sizeof(rails->latency_ns));
+	pair_up(pair);
+	fill(pair->from.bytes, (size_t)DEPTH * SIZE, 7);
+	if (bundle)
+		wait_members(pair, 2);
+	(void)stream_ns(pair, 4 * DEPTH);
+}
+
+static uint64_t measure_ns(const struct rails *rails, bool bundle)
+{
+	struct pair pair;
+	uint64_t ns;
+
+	bundled_init(&pair, 2);
+	begin(&pair, rails, bundle, "");
+	ns = stream_ns(&pair, MESSAGES);
+	assert_int_equal(pair.recv->count.failovers, 0);
+	pair_close(&pair);
+	return ns;
+}
+
+/* Thousandths of what the first rail does alone. */
+static unsigned gain(const struct rails *rails)
+{
+	return (unsigned)(measure_ns(rails, false) * 1000 / measure_ns(rails, true));
+}
+
+static void two_equal_rails_carry_twice_as_much(void **state)
+{
+	static const struct rails rails = {{8000, 8000}, {2000, 2000}};
+
+	(void)state;
+	assert_in_range(gain(&rails), 1950, 2050);
+}
+
+/* Both ports announce 10 Gb/s: what they carry has to be seen. */
+static void rails_of_which_one_is_three_times_as_fast_carry_what_both_can(void **state)
+{
+	static const struct rails rails = {{12000, 4000}, {2000, 2000}};
+
+	(void)state;
+	assert_in_range(gain(&rails), 950 * 4 / 3, 1000 * 4 / 3 + 20);
+}
+
+static void it_does_not_matter_which_rail_is_the_faster_one(void **state)
+{
+	static const struct rails rails = {{4000, 12000}, {2000, 2000}};
+
+	(void)state;
+	assert_in_range(gain(&rails), 950 * 4, 1000 * 4 + 60);
+}
+
+static void a_rail_that_is_slow_and_far_costs_nothing(void **state)
+{
+	static const struct rails rails = {{12000, 2040}, {2000, 22000}};
+
+	(void)state;
+	assert_in_range(gain(&rails), 990, 1190);
+}
+
+/* What a rail carries of a stream: out of the sender's port, and into the receiver's. */
+static struct sv_stepped_traffic carried(struct pair *pair, unsigned rail)
+{
+	struct sv_stepped_traffic out[2], in[2];
+
+	sv_stepped_get_traffic(0, rail, &out[0]);
+	sv_stepped_get_traffic(1, rail, &in[0]);
+	(void)stream_ns(pair, MESSAGES);
+	sv_stepped_get_traffic(0, rail, &out[1]);
+	sv_stepped_get_traffic(1, rail, &in[1]);
+	return (struct sv_stepped_traffic){.bytes_out = out[1].bytes_out - out[0].bytes_out,
+					   .immediates = in[1].immediates - in[0].immediates};
+}
+
+static void rails_carry_the_shares_that_were_given_whatever_they_could(void **state)
+{
+	static const struct rails rails = {{8000, 8000}, {2000, 2000}};
+	const uint64_t bytes = (uint64_t)MESSAGES * SIZE;
+	struct sv_stepped_traffic traffic;
+	struct pair pair;
+
+	(void)state;
+	bundled_init(&pair, 2);
+	begin(&pair, &rails, true, "3,1");
+	traffic = carried(&pair, 1);
+	assert_in_range(traffic.bytes_out, bytes / 4, bytes / 4 + bytes / 100);
+	assert_int_equal(traffic.immediates, MESSAGES);
+	pair_close(&pair);
+}
+
+/* Also in the records that people read: each rail's bytes are its own port's. */
+static void each_port_and_connection_says_what_it_carried(void **state)
+{
+	static const struct rails rails = {{8000, 8000}, {2000, 2000}};
+	const char *before = ha_stats_dir;
+	char dir[] = "/tmp/ha-rails-XXXXXX";
+	struct pair pair;
+	uint64_t sum = 0;
+
+	(void)state;
+	ha_stats_dir = mkdtemp(dir);
+	assert_non_null(ha_stats_dir);
+	bundled_init(&pair, 2);
+	pair.config.stats = true;
+	begin(&pair, &rails, true, "3,1");
+	(void)stream_ns(&pair, MESSAGES);
+	pair_idle(&pair, 1000);
+	for (unsigned end = 0; end < 2; end++) {
+		const struct ha_comm *comm = end == 0 ? pair.send : pair.recv;
+		const struct ha_port_report *ports = pair.inst[end]->port_reports;
+
+		for (unsigned rail = 0; rail < 2; rail++)
+			assert_int_equal(ports[rail].stripe_bytes, comm->striped.bytes[rail]);
+		assert_int_equal(ports[1].stripe_bytes, ports[1].bytes);
+		assert_int_equal(ports[0].bytes + ports[1].bytes, comm->count.bytes);
+		assert_int_equal(ports[0].stripes, ports[1].stripes);
+		sum = ports[0].stripe_bytes + ports[1].stripe_bytes;
+		assert_true(sum >= (uint64_t)MESSAGES * SIZE);
+		assert_in_range(ports[1].stripe_bytes, sum / 4 - sum / 100, sum / 4 + sum / 100);
+	}
+	pair_close(&pair);
+	assert_int_equal(rmdir(dir), 0);
+	ha_stats_dir = before;
+}
+
+static void a_rail_without_a_share_carries_no_byte_of_a_message(void **state)
+{
+	static const struct rails rails = {{8000, 8000}, {2000, 2000}};
+	static const char *const shares[] = {"0,1", "1,0"};
+
+	(void)state;
+	for (unsigned without = 0; without < 2; without++) {
+		struct sv_stepped_traffic traffic;
+		struct pair pair;
+
+		bundled_init(&pair, 2);
+		begin(&pair, &rails, true, shares[without]);
+		traffic = carried(&pair, without);
+		assert_int_equal(traffic.immediates, 0);
+		assert_true(traffic.bytes_out < SIZE / 8); /* heartbeats */
+		pair_close(&pair);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(two_equal_rails_carry_twice_as_much),
+	    cmocka_unit_test(rails_of_which_one_is_three_times_as_fast_carry_what_both_can),
+	    cmocka_unit_test(it_does_not_matter_which_rail_is_the_faster_one),
+	    cmocka_unit_test(a_rail_that_is_slow_and_far_costs_nothing),
+	    cmocka_unit_test(rails_carry_the_shares_that_were_given_whatever_they_could),
+	    cmocka_unit_test(each_port_and_connection_says_what_it_carried),
+	    cmocka_unit_test(a_rail_without_a_share_carries_no_byte_of_a_message),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
