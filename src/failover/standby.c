@@ -47,6 +47,9 @@
 /* A better path in reserve has to last for so long before what it replaces is given back. */
 #define SURPLUS_NS (200 * HA_NS_PER_MS)
 
+/* A drained port speaks more against a path than both it may share with the active one. */
+#define DRAINED_FAULTS 3u
+
 struct backoff {
 	uint8_t failures;
 	uint64_t until_ns; /* 0: not backing off */
@@ -126,6 +129,8 @@ void ha_standby_failed(struct ha_comm *comm, unsigned p)
 	if (b->failures < UINT8_MAX)
 		b->failures++;
 	b->until_ns = ha_now_ns() + (ms < max_ms ? ms : max_ms) * HA_NS_PER_MS;
+	/* Where no REBUILD follows, nothing else would tell the sender to give its end back. */
+	comm->failover->say |= HA_SAY_STATE;
 }
 
 void ha_standby_retry(struct ha_comm *comm, unsigned p)
@@ -243,18 +248,47 @@ static int free_slot(const struct ha_comm *comm, struct ha_pair pair)
 	return found;
 }
 
-/* For one that is worth more than a path in reserve that the operator wants left alone. */
-static void make_room(struct ha_comm *comm)
+/* What a path in reserve is worth: drained ports are worst, then those it has in common with the
+ * active one. As best_pair sees it. */
+static unsigned faults_of(const struct ha_comm *comm, struct ha_pair pair)
 {
+	struct ha_pair active = ha_pair_of(&comm->failover->slots[comm->active]);
+
+	return DRAINED_FAULTS * ha_pair_drained(comm, pair) + ha_pair_shared(pair, active);
+}
+
+/* Of a path in reserve. The sender gives its end back when it hears of it. */
+static void give_back(struct ha_comm *comm, unsigned p)
+{
+	HA_INVARIANT(!ha_carries(comm, p));
+	ha_slot_fence(comm, p, comm->failover->slots[p].newest_gen);
+	ha_path_build_unwatch(comm, p);
+	comm->failover->say |= HA_SAY_STATE;
+}
+
+/*
+ * Every slot is taken: the path in reserve that is worth least goes, if it is worth less than this
+ * pair. While traffic stands still each may be the one that answers, and only a drained one goes.
+ */
+static void make_room(struct ha_comm *comm, struct ha_pair pair)
+{
+	unsigned faults = faults_of(comm, pair);
+	int worst = -1;
+
+	if (comm->failover->state != HA_FO_ACTIVE && faults < DRAINED_FAULTS)
+		faults = DRAINED_FAULTS - 1;
+
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_slot *slot = &comm->failover->slots[p];
 
-		if (p == comm->active || !ha_slot_is_up(slot) ||
-		    ha_pair_drained(comm, ha_pair_of(slot)) == 0)
+		if (ha_carries(comm, p) || !ha_slot_is_up(slot) ||
+		    faults_of(comm, ha_pair_of(slot)) <= faults)
 			continue;
-		ha_slot_fence(comm, p, slot->newest_gen);
-		return;
+		faults = faults_of(comm, ha_pair_of(slot));
+		worst = (int)p;
 	}
+	if (worst >= 0)
+		give_back(comm, (unsigned)worst);
 }
 
 static bool build(struct ha_comm *comm, struct ha_pair pair)
@@ -264,8 +298,7 @@ static bool build(struct ha_comm *comm, struct ha_pair pair)
 	const struct ha_slot *slot;
 
 	if (p < 0) {
-		if (ha_pair_drained(comm, pair) == 0)
-			make_room(comm);
+		make_room(comm, pair);
 		return false;
 	}
 	slot = &fo->slots[p];
@@ -297,15 +330,6 @@ static void say_again(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 
 	standby->say_interval_ms[p] = next_ms;
 	standby->say_again_ns[p] = now_ns + next_ms * HA_NS_PER_MS;
-}
-
-/* What a path in reserve is worth: drained ports are worst, then those it has in common with the
- * active one. As best_pair sees it. */
-static unsigned faults_of(const struct ha_comm *comm, struct ha_pair pair)
-{
-	struct ha_pair active = ha_pair_of(&comm->failover->slots[comm->active]);
-
-	return 3 * ha_pair_drained(comm, pair) + ha_pair_shared(pair, active);
 }
 
 static bool is_on_its_way(const struct ha_comm *comm, unsigned p)
@@ -443,7 +467,7 @@ static uint64_t surplus_due_ns(const struct ha_comm *comm, uint64_t now_ns)
 		   : comm->failover->slots[best].up_ns + SURPLUS_NS;
 }
 
-/* The rail that it stood in for is back. The sender gives its end back when it hears of it. */
+/* The rail that it stood in for is back. */
 static void give_back_surplus(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
@@ -454,9 +478,7 @@ static void give_back_surplus(struct ha_comm *comm, uint64_t now_ns)
 	HA_INVARIANT(p != best);
 	HA_TRACE(1, "connection %s: path %d.%u is given back: path %d.%u is in its place",
 		 comm->name, p, fo->slots[p].newest_gen, best, fo->slots[best].newest_gen);
-	ha_slot_fence(comm, (unsigned)p, fo->slots[p].newest_gen);
-	ha_path_build_unwatch(comm, (unsigned)p);
-	fo->say |= HA_SAY_STATE;
+	give_back(comm, (unsigned)p);
 }
 
 /* ---- one thing after the other --------------------------------------------------------------- */

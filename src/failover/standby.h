@@ -35,7 +35,7 @@ void ha_standby_opened(struct ha_comm *comm, unsigned p);
 void ha_standby_connected(struct ha_comm *comm, unsigned p);
 void ha_standby_not_connected(struct ha_comm *comm, unsigned p);
 
-/* A path that was not active failed: its pair is left alone for a while. */
+/* A path that was not active failed: its pair is left alone for a while, and the peer is told. */
 void ha_standby_failed(struct ha_comm *comm, unsigned p);
 
 /* The ports of path p reach each other again: no need to wait. Both ends. */
