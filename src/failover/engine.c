@@ -450,7 +450,7 @@ static bool asks_after_fence(const struct ha_comm *comm)
 	return ha_slots_unconfirmed(comm) && (due_ns == 0 || due_ns > ha_now_ns() + HA_FENCE_NS);
 }
 
-static uint64_t visit_when_due(struct ha_comm *comm)
+static uint64_t visit_if_due(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
 	bool failed = ha_comm_error(comm) != HA_OK && fo->state != HA_FO_LATCHED, urgent, look;
@@ -470,6 +470,14 @@ static uint64_t visit_when_due(struct ha_comm *comm)
 	fo->look = false; /* until something asks for another one */
 	visit(comm, now_ns, look);
 	return fo->due_ns = due_ns(comm, now_ns);
+}
+
+static uint64_t visit_when_due(struct ha_comm *comm)
+{
+	uint64_t due_ns = visit_if_due(comm);
+
+	ha_failover_check(comm);
+	return due_ns;
 }
 
 static void probe_done(struct ha_comm *comm, struct ha_path *path)

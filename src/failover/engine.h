@@ -26,6 +26,7 @@
 
 #include "event/event.h"
 #include "event/reason.h"
+#include "failover/check.h"
 #include "failover/message.h"
 #include "failover/path_slot.h"
 #include "failover/port_offer.h"
@@ -190,6 +191,9 @@ struct ha_failover {
 	struct ha_reconnect_at peer_reconnect_at;
 	struct ha_secrets next_secrets; /* receiver: said for the next time, perhaps not heard */
 	struct ha_reconnect *reconnect; /* reconnect.c; NULL until the socket breaks */
+#ifdef HA_INVARIANTS
+	struct ha_failover_seen seen;
+#endif
 };
 
 /* What the engine does for a connection: transport/failover_ops.h. */

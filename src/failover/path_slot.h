@@ -12,6 +12,7 @@
 #define HA_FAILOVER_PATH_SLOT_H
 
 #include "event/reason.h"
+#include "failover/check.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -110,6 +111,9 @@ struct ha_slot {
 	uint32_t msg_done;
 	/* So much of the connection's memory is registered on the NIC of this generation. */
 	uint32_t memory_serial, memory_gen;
+#ifdef HA_INVARIANTS
+	struct ha_slot_seen seen;
+#endif
 };
 
 /* The table: pure. */

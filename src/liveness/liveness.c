@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "liveness/check.h"
 #include "liveness/session.h"
 #include "progress/command.h"
 
@@ -433,6 +434,7 @@ static void tend_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
 				    ha_container_of(pos, struct ha_session, in_bucket);
 
 				ha_session_visit(s, starved, now_ns);
+				ha_session_check(s);
 				note_due(live, &s->detector, now_ns);
 			}
 		}

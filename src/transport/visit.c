@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/visit.h"
 #include "transport/async_event.h"
+#include "transport/check.h"
 #include "transport/flush.h"
 #include "transport/flush_old.h"
 #include "transport/latency.h"
@@ -176,6 +177,7 @@ enum ha_poll_result ha_comm_visit(struct ha_poller *poller)
 		return poller->asked ? HA_POLL_SOON : HA_POLL_WATCHED;
 	poller->due_ns = 0;
 	found = visit_connection(comm);
+	ha_comm_check(comm);
 	ha_token_release(comm);
 	/* What this visit changed is to be seen soon, also if the connection is idle from now on.
 	 */
