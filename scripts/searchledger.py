@@ -19,29 +19,43 @@ LEDGER = os.path.join(ROOT, "docs", "data", "search.jsonl")
 PAGE = os.path.join(ROOT, "docs", "search.md")
 
 
+def wrong_runs(text):
+    """Each wrong run with its shortest command."""
+    return [{"command": smaller or command, "verdict": last or verdict}
+            for verdict, command, smaller, last in re.findall(
+                r"^WRONG: (.*)\n  (explore .*)\n(?:  first warning: .*\n)?"
+                r"(?:  smaller: (explore .*)\n  which is: (.*)\n)?", text, re.M)]
+
+
+def read_ended(text):
+    """What an explorer said that a run has ended: its wrong runs, and that one. How much it did, nobody knows."""
+    last = re.search(r"^explore: (a run takes for ever|crashed in):?\n  (explore .*)$", text, re.M)
+    if not last:
+        raise ValueError("an explorer did not come to its end, and does not say in which run")
+    return {"processor_s": 0, "walks": 0, "fired": 0, "healed": 0, "slowest_ms": 0, "ended": 1,
+            "wrong": wrong_runs(text) + [{"command": last.group(2), "verdict": last.group(1).removesuffix(" in")}]}
+
+
 def read_output(text):
-    """What one explorer said: its sums, and each wrong run with its shortest command."""
+    """What one explorer said: its sums, and each wrong run."""
     sums = re.search(r"^all +all +(.*)$", text, re.M)
     processor = re.search(r"^processor: ([0-9.]+) s$", text, re.M)
     if not sums or not processor:
-        raise ValueError("an explorer did not come to its end")
+        return read_ended(text)
     runs, fired, _, _, wrong, _, _, unfired = (int(word) for word in sums.group(1).split())
     healed = re.search(r"^healed: (\d+) runs, the slowest in (\d+) ms$", text, re.M)
-    found = [{"command": smaller or command, "verdict": last or verdict}
-             for verdict, command, smaller, last in re.findall(
-                 r"^WRONG: (.*)\n  (explore .*)\n(?:  first warning: .*\n)?"
-                 r"(?:  smaller: (explore .*)\n  which is: (.*)\n)?", text, re.M)]
+    found = wrong_runs(text)
     if len(found) != wrong:
         raise ValueError(f"{wrong} runs were wrong, and {len(found)} have a command")
     return {"processor_s": float(processor.group(1)), "walks": runs + unfired, "fired": fired,
             "healed": int(healed.group(1)) if healed else 0,
-            "slowest_ms": int(healed.group(2)) if healed else 0, "wrong": found}
+            "slowest_ms": int(healed.group(2)) if healed else 0, "ended": 0, "wrong": found}
 
 
 def merge(outputs):
     """The sums of several explorers."""
     return {"processor_s": round(sum(out["processor_s"] for out in outputs), 1),
-            **{name: sum(out[name] for out in outputs) for name in ("walks", "fired", "healed")},
+            **{name: sum(out[name] for out in outputs) for name in ("walks", "fired", "healed", "ended")},
             "slowest_ms": max(out["slowest_ms"] for out in outputs),
             "wrong": [run for out in outputs for run in out["wrong"]]}
 
@@ -50,11 +64,12 @@ def git(*words):
     return subprocess.run(["git", "-C", ROOT, *words], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def searched():
-    """Which code it was: figures add up while the hash of src/ stays the same."""
-    if git("status", "--porcelain", "--", "src"):
+def searched(commit):
+    """Which code it was: figures add up while the hash of src/ stays the same. No commit: what is checked out."""
+    if not commit and git("status", "--porcelain", "--", "src"):
         raise ValueError("src/ is not what was committed: nobody could tell what was searched")
-    return {"commit": git("rev-parse", "--short=10", "HEAD"), "src": git("rev-parse", "--short=10", "HEAD:src")}
+    commit = commit or "HEAD"
+    return {"commit": git("rev-parse", "--short=10", commit), "src": git("rev-parse", "--short=10", f"{commit}:src")}
 
 
 def records(path):
@@ -68,6 +83,12 @@ def hours(seconds):
     return f"{seconds / 3600:.2f}"
 
 
+def explorers(record):
+    """How many there were, and how many of them a run has ended: what those did is in no sum."""
+    ended = record.get("ended", 0)
+    return f"{record['explorers']}" + (f" ({ended} ended by a run)" if ended else "")
+
+
 def section(all_records):
     """The ledger as tables: by what was searched, by search, and each wrong run."""
     by_src = {}
@@ -79,17 +100,21 @@ def section(all_records):
     sums = [[f"`{src}`", hours(sum(r["processor_s"] for r in of)), f"{sum(r['walks'] for r in of):,}",
              f"{sum(r['fired'] for r in of):,}", f"{sum(r['healed'] for r in of):,}",
              sum(len(r["wrong"]) for r in of)] for src, of in by_src.items()]
-    searches = [[r["date"], f"`{r['commit']}`", f"`{r['src']}`", r["seed"], f"`{r['options']}`" if r["options"] else "",
-                 hours(r["processor_s"]), f"{r['walks']:,}", f"{r['fired']:,}", f"{r['slowest_ms']} ms",
-                 len(r["wrong"])] for r in all_records]
-    wrong = [[f"`{run['command']}`", run["verdict"], f"`{r['commit']}`", run.get("became", "open")]
-             for r in all_records for run in r["wrong"]]
+    searches = [[r["date"], f"`{r['commit']}`", f"`{r['src']}`", "not kept" if r["seed"] is None else r["seed"],
+                 f"`{r['options']}`" if r["options"] else "", explorers(r), hours(r["processor_s"]), f"{r['walks']:,}",
+                 f"{r['fired']:,}", f"{r['slowest_ms']} ms" if r["healed"] else "", len(r["wrong"])] for r in all_records]
+    became = {}
+    for r in all_records:
+        for run in r["wrong"]:
+            became.setdefault((run.get("became", "open"), r["commit"]), []).append(run)
+    wrong = [[of, len(runs), f"`{commit}`", runs[0]["verdict"], f"`{runs[0]['command']}`"]
+             for (of, commit), runs in became.items()]
     what = ["processor-hours", "walks", "faults fired", "healed", "wrong"]
     pieces = ["### By what was searched", table(["src/", *what], sums), "### Searches",
-              table(["when", "commit", "src/", "seed", "options", "processor-hours", "walks", "faults fired",
+              table(["when", "commit", "src/", "seed", "options", "explorers", "processor-hours", "walks", "faults fired",
                      "slowest to heal", "wrong"], searches)]
     if wrong:
-        pieces += ["### Wrong runs", table(["command", "verdict", "found at", "what became of it"], wrong)]
+        pieces += ["### Wrong runs", table(["what became of them", "runs", "found at", "such as", "command"], wrong)]
     return "\n\n".join(pieces)
 
 
@@ -98,8 +123,8 @@ def add(args):
     for path in args.outputs:
         with open(path, encoding="utf-8", errors="replace") as file:
             outputs.append(read_output(file.read()))
-    record = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), **searched(),
-              "seed": args.seed, "options": args.options, "explorers": len(outputs), **merge(outputs)}
+    record = {"date": args.date, **searched(args.commit), "seed": args.seed,
+              "options": args.options, "explorers": len(outputs), **merge(outputs)}
     with open(args.ledger, "a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
 
@@ -110,7 +135,9 @@ def main():
     parser.add_argument("--page", default=PAGE)
     commands = parser.add_subparsers(dest="command", required=True)
     adding = commands.add_parser("add", help="a search, from what its explorers said; then the page")
-    adding.add_argument("--seed", type=int, required=True)
+    adding.add_argument("--seed", type=int, help="left out: it is not known any more")
+    adding.add_argument("--commit", help="that was searched, if it is not what is checked out")
+    adding.add_argument("--date", default=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"))
     adding.add_argument("--options", default="")
     adding.add_argument("outputs", nargs="+")
     commands.add_parser("page", help="the page alone")

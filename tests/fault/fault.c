@@ -52,8 +52,17 @@ const struct fault faults[] = {
 	 .rule = "drop host=$host rail=$rail"),
     BOTH("standby", .act = ACT_NOW, .loss = LOSS_BRIEF,
 	 .rule = "link=down host=$host rail=$other at=$now for=30ms"),
-    {"outage", ACT_OUTAGE, LOSS_NOTHING, 0, .rule = "for=80ms"},
-    {"outage-for-good", ACT_OUTAGE, LOSS_ALL, 0, .rule = ""},
+    /* A switch ends, or all of them are off for a while: what hangs on it goes at once. */
+    {"leaf", ACT_NOW, LOSS_RAIL, 0, .first = true,
+     .rule = "link=down host=0 rail=$rail at=$now\nlink=down host=1 rail=$rail at=$now"},
+    {"switches", ACT_EVERYWHERE, LOSS_NOTHING, 0,
+     .rule = "link=down host=0 rail=$rail at=$now for=80ms\n"
+	     "link=down host=1 rail=$rail at=$now for=80ms"},
+    {"outage", ACT_EVERYWHERE, LOSS_NOTHING, 0, .rule = "cut rail=$rail at=$now for=80ms"},
+    {"outage-for-good", ACT_EVERYWHERE, LOSS_ALL, 0, .rule = "cut rail=$rail at=$now"},
+    /* Every NIC of a host, as when what it hangs on in the host is reset. */
+    BOTH("kill-all", .act = ACT_EVERYWHERE, .loss = LOSS_ALL,
+	 .rule = "kill host=$host rail=$rail at=$now"),
 
     /* ---- devices ---- */
     BOTH("kill", .act = ACT_NOW, .loss = LOSS_PORT, .first = true,
@@ -306,27 +315,37 @@ static bool shut_sockets(struct world *world, uint32_t host)
 static bool change_gid(struct world *world, uint32_t host)
 {
 	unsigned rail = world_active_rail(world, host);
-	struct ha_port *port = ha_instance_port(world->inst[host], (int)rail);
+	struct ha_port *port = world_port(world, host, rail);
 	union ibv_gid gid = {
 	    .raw = {[10] = 0xff, [11] = 0xff, 10, 99, (uint8_t)rail, (uint8_t)(host + 1)}};
 	struct ibv_context *ctx = port->nic->now->ctx;
 	union ibv_gid now;
 
+	world->addresses[host][rail].changed = true; /* also of a device that is not there now */
 	sv_stepped_set_gid(host, rail, (uint32_t)port->gid_index, &gid);
 	return ibv_query_gid(ctx, 1, port->gid_index, &now) == 0 &&
 	       !memcmp(now.raw, gid.raw, sizeof(now.raw));
 }
 
-static bool cut_everything(const struct injection *injection, const struct world *world)
+void fault_take_back_addresses(struct world *world)
 {
-	char rule[128];
+	for (uint32_t host = 0; host < WORLD_HOSTS; host++)
+		for (uint32_t rail = 0; rail < world->options.scenario->rails; rail++) {
+			struct world_address *first = &world->addresses[host][rail];
+
+			if (first->changed)
+				sv_stepped_set_gid(host, rail, first->index, &first->gid);
+			first->changed = false;
+		}
+}
+
+static bool act_everywhere(const struct injection *injection, const struct world *world)
+{
+	struct injection each = *injection;
 	bool all = true;
 
-	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++) {
-		snprintf(rule, sizeof(rule), "cut rail=%u at=$now %s", rail,
-			 injection->fault->rule);
-		all &= add_rule(injection, world, rule) >= 0;
-	}
+	for (each.rail = 0; each.rail < world->options.scenario->rails; each.rail++)
+		all &= add_rule(&each, world, injection->fault->rule) >= 0;
 	return all;
 }
 
@@ -405,8 +424,8 @@ static void act(struct injection *injection, struct world *world)
 	case ACT_GID:
 		injection->fired = change_gid(world, fault->host);
 		break;
-	case ACT_OUTAGE:
-		injection->fired = cut_everything(injection, world);
+	case ACT_EVERYWHERE:
+		injection->fired = act_everywhere(injection, world);
 		break;
 	case ACT_ORDER:
 		injection->fired = give_order(injection, world);
@@ -414,6 +433,15 @@ static void act(struct injection *injection, struct world *world)
 	case ACT_RULE:
 		break;
 	}
+}
+
+void fault_disarm(struct injection *injection)
+{
+	if (injection->fired)
+		return;
+	if (injection->rule >= 0)
+		(void)sv_stepped_fault_remove(injection->rule);
+	injection->armed = false;
 }
 
 bool fault_poll(struct injection *injection, struct world *world)

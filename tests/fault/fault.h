@@ -31,15 +31,15 @@ enum fault_loss {
 };
 
 enum fault_act {
-	ACT_RULE,   /* `rule`, with $nth: fires by itself */
-	ACT_NOW,    /* `rule`, with $now: at a step */
-	ACT_DROP,   /* `rule` without $nth, from a step on: fires by what it takes away */
-	ACT_FREEZE, /* the host takes no turns for a while */
-	ACT_SOCKET, /* the bootstrap sockets of the host's connections are shut */
-	ACT_DIE,    /* the host's process is gone: sockets shut, devices dead */
-	ACT_GID,    /* the address in use is replaced by another */
-	ACT_OUTAGE, /* every rail is cut; `rule` says for how long */
-	ACT_ORDER,  /* the operator of the host asks for `rule`: no fault, but as sudden as one */
+	ACT_RULE,	/* `rule`, with $nth: fires by itself */
+	ACT_NOW,	/* `rule`, with $now: at a step */
+	ACT_DROP,	/* `rule` without $nth, from a step on: fires by what it takes away */
+	ACT_FREEZE,	/* the host takes no turns for a while */
+	ACT_SOCKET,	/* the bootstrap sockets of the host's connections are shut */
+	ACT_DIE,	/* the host's process is gone: sockets shut, devices dead */
+	ACT_GID,	/* the address in use is replaced by another */
+	ACT_EVERYWHERE, /* `rule`, with $now: at a step, for each rail */
+	ACT_ORDER, /* the operator of the host asks for `rule`: no fault, but as sudden as one */
 };
 
 struct fault {
@@ -83,6 +83,10 @@ struct injection {
 void fault_arm(struct injection *injection, struct world *world);
 /* Before each step. True when it has fired by now. */
 bool fault_poll(struct injection *injection, struct world *world);
+/* What has not fired does not fire any more. */
+void fault_disarm(struct injection *injection);
+/* Every port has the address again that it had before any was changed. */
+void fault_take_back_addresses(struct world *world);
 
 /* ---- what is left ---------------------------------------------------------------------------- */
 

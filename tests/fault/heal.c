@@ -40,6 +40,15 @@ static struct sv_stepped_objects objects_of(const struct world *world, uint32_t 
 	return sum;
 }
 
+static uint32_t open_connections(const struct world *world)
+{
+	uint32_t n = 0;
+
+	world_each_end (world, end)
+		n += end->traffic.is_send && !end_is_through(end);
+	return n;
+}
+
 /*
  * As many as there were, but for what stays on purpose and cannot grow: memory stays registered on
  * each NIC that a path in reserve was on, since registering takes long; and the heartbeats of a
@@ -48,9 +57,9 @@ static struct sv_stepped_objects objects_of(const struct world *world, uint32_t 
 static bool same_objects(const struct world *world, const struct health *unhurt, char *why,
 			 size_t size)
 {
-	const struct scenario *scenario = world->options.scenario;
-	uint32_t nics = scenario->rails > 2 ? scenario->connections * (scenario->rails - 2) : 0;
-	uint32_t slots = scenario->connections * (HA_MAX_PATHS - 2);
+	uint32_t rails = world->options.scenario->rails, connections = open_connections(world);
+	uint32_t nics = rails > 2 ? connections * (rails - 2) : 0;
+	uint32_t slots = connections * (HA_MAX_PATHS - 2);
 	size_t n = 0;
 
 	for (uint32_t host = 0; host < WORLD_HOSTS; host++) {
@@ -106,7 +115,7 @@ static bool end_is_well(const struct world *world, const struct end *end, char *
 static bool is_well(const struct world *world, char *why, size_t size)
 {
 	world_each_end (world, end)
-		if (!end_is_well(world, end, why, size))
+		if (!end_is_through(end) && !end_is_well(world, end, why, size))
 			return false;
 	return true;
 }
@@ -128,8 +137,9 @@ static bool is_as_it_was(const struct world *world, const struct health *unhurt,
 bool heal_applies(const struct world *world)
 {
 	world_each_end (world, end)
-		if (!end->comm || end->traffic.state != TRAFFIC_DONE || world->dead[end->host] ||
-		    ha_comm_error(end->comm) != HA_OK)
+		if (!end_is_through(end) &&
+		    (!end->comm || end->traffic.state != TRAFFIC_DONE || world->dead[end->host] ||
+		     ha_comm_error(end->comm) != HA_OK))
 			return false;
 	return true;
 }
@@ -143,7 +153,9 @@ static uint64_t play_batch(struct world *world, uint64_t limit_ns)
 
 	world->lazy = 0; /* no application is late, either */
 	world_each_end (world, end)
-		traffic_more(&end->traffic, BATCH_WINDOWS * world->options.scenario->plan.window);
+		if (!end_is_through(end))
+			traffic_more(&end->traffic,
+				     BATCH_WINDOWS * world->options.scenario->plan.window);
 	while (!world_settled(world)) {
 		if (sv_stepped_now() - begun_ns > limit_ns || world->steps - steps > STEPS_MAX)
 			return UINT64_MAX;
@@ -224,9 +236,16 @@ const struct health *heal_unhurt(struct world *world, const struct world_options
 static bool drains(const struct world *world, uint32_t host)
 {
 	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++)
-		if (ha_port_drained(ha_instance_port(world->inst[host], (int)rail)))
+		if (ha_port_drained(world_port(world, host, rail)))
 			return true;
 	return false;
+}
+
+static void revive_devices(struct world *world)
+{
+	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++)
+		for (uint32_t host = 0; host < WORLD_HOSTS; host++)
+			sv_stepped_revive(host, rail);
 }
 
 static void take_back(struct world *world)
@@ -237,11 +256,11 @@ static void take_back(struct world *world)
 		;
 	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++) {
 		sv_stepped_cut(rail, false);
-		for (uint32_t host = 0; host < WORLD_HOSTS; host++) {
-			sv_stepped_revive(host, rail);
+		for (uint32_t host = 0; host < WORLD_HOSTS; host++)
 			sv_stepped_link(host, rail, true);
-		}
 	}
+	revive_devices(world);
+	fault_take_back_addresses(world);
 	for (uint32_t host = 0; host < WORLD_HOSTS; host++) {
 		struct injection order = {.fault = fault_find(orders[host])};
 
@@ -261,6 +280,7 @@ uint64_t heal(struct world *world, const struct health *unhurt, uint64_t within_
 
 	take_back(world);
 	run_until(world, never, UNDER_WAY_NS);
+	revive_devices(world); /* one that was still leaving has left */
 	begun_ns = sv_stepped_now();
 	steps = world->steps;
 	/* What is broken and idle, only traffic meets. */

@@ -50,8 +50,23 @@ static void allow(struct world *world, unsigned groups)
 		end->traffic.allowed = groups;
 }
 
-/* Until faults may come: with the first message, or with the first call. False: it does not get
- * there. */
+static bool step_until(struct running *r, bool (*so)(const struct world *world), const char *what)
+{
+	struct world *world = r->world;
+
+	while (!so(world)) {
+		if (sv_stepped_now() > SET_UP_NS || world->steps > LIMIT_STEPS) {
+			wrong(r->result, "no %s %llu ms after connect, without any fault", what,
+			      (unsigned long long)(SET_UP_NS / HA_NS_PER_MS));
+			return false;
+		}
+		world_step(world);
+	}
+	return true;
+}
+
+/* Until faults may come: with the first message, or with the first call. Ports of a bundle come to
+ * carry with the first large messages. False: it does not get there. */
 static bool set_up(struct running *r)
 {
 	struct world *world = r->world;
@@ -59,14 +74,13 @@ static bool set_up(struct running *r)
 	if (world->options.scenario->from_connect)
 		return true;
 	allow(world, 0);
-	while (!world_protected(world)) {
-		if (sv_stepped_now() > SET_UP_NS || world->steps > LIMIT_STEPS) {
-			wrong(r->result, "no standby path %llu ms after connect, without any fault",
-			      (unsigned long long)(SET_UP_NS / HA_NS_PER_MS));
-			return false;
-		}
-		world_step(world);
-	}
+	if (!step_until(r, world_protected, "standby path"))
+		return false;
+	if (world->options.scenario->bundled != 0)
+		allow(world, world->options.scenario->plan.window);
+	if (!world->options.no_failover &&
+	    !step_until(r, world_carries, "second rail that carries"))
+		return false;
 	allow(world, world->options.scenario->plan.groups);
 	return true;
 }
@@ -227,9 +241,13 @@ static void heal_and_judge(struct running *r, const struct health *unhurt)
 	char why[sizeof(result->wrong)] = "";
 	uint64_t until_ns = sv_stepped_now() + LINGER_NS, took_ns;
 
-	inject(r); /* what has fired since, and what follows it */
-	while (sv_stepped_now() < until_ns)
+	while (sv_stepped_now() < until_ns) {
+		inject(r); /* what has fired since, and what follows it */
 		world_step(r->world);
+	}
+	inject(r);
+	for (unsigned i = 0; i < r->spec->nfaults; i++)
+		fault_disarm(&r->injections[i]);
 	/* Without a path for longer than an outage may last an error is right. */
 	if (result->error != HA_OK || result->wrong[0] != '\0' || !heal_applies(r->world) ||
 	    !damage_leaves_path(&r->damage, r->world))

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The fabric's packets carry 1024 bytes: 2500 are three of them. */
+/* The fabric's packets carry 1024 bytes, 4096 where ports are bundled: 2500 are three of them. */
 #define SIZES(...)                                                                                 \
 	.nsizes = sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t), .sizes = {__VA_ARGS__}
 
@@ -105,6 +105,43 @@ const struct scenario scenarios[] = {
 	.rails = 4,
 	.connections = 1,
 	.plan = {.groups = 8, .window = 4, .group = 1, SIZES(1500, 1, 2500)},
+    },
+    {
+	.name = "bundle",
+	.about = "two ports as one device: large messages over both, small ones between",
+	.rails = 2,
+	.bundled = 2,
+	.connections = 1,
+	.for_walks = true,
+	.plan = {.groups = 16, .window = 4, .group = 1, SIZES(200000, 1500, 140000)},
+    },
+    {
+	.name = "bundle3",
+	.about = "a third port beside a bundle of two",
+	.rails = 3,
+	.bundled = 2,
+	.connections = 1,
+	.for_walks = true,
+	.plan = {.groups = 16, .window = 4, .group = 1, SIZES(200000, 1500, 140000)},
+    },
+    {
+	.name = "three",
+	.about = "three ports per host, a connection in each direction",
+	.rails = 3,
+	.connections = 2,
+	.both_directions = true,
+	.for_walks = true,
+	.plan = {.groups = 8, .window = 4, .group = 1, SIZES(1500, 1, 2500)},
+    },
+    {
+	.name = "in-turn",
+	.about = "three connections that open and close one after another",
+	.rails = 2,
+	.connections = 3,
+	.from_connect = true,
+	.in_turn = true,
+	.for_walks = true,
+	.plan = {.groups = 24, .window = 4, .group = 1, SIZES(1500, 1, 2500)},
     },
     {
 	.name = "stream",

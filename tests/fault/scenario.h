@@ -9,11 +9,14 @@ struct scenario {
 	const char *name;
 	const char *about;
 	unsigned rails;	      /* of each host */
+	unsigned bundled;     /* so many of them are one device; 0: each is one */
 	unsigned connections; /* all between port 0 of either host */
 	bool both_directions; /* every other connection sends from host 1 to host 0 */
 	bool from_connect;    /* faults come from the first call of connect on; else once every
 				 connection is up and protected */
 	bool close_at_once;   /* an end closes as soon as it is through, as NCCL may */
+	bool in_turn;	      /* a connection begins when the one before it is half way through, and
+				 closes when it is through; the last stays */
 	int qps;	      /* per connection */
 	bool split;	      /* every message over all of them */
 	bool for_walks;	      /* too long for every place */

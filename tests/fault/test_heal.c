@@ -72,6 +72,32 @@ static void traffic_goes_back_to_its_preferred_path(void **state)
 	assert_in_range(result.healed_ns, HA_NS_PER_S / 2, 2 * HA_NS_PER_S);
 }
 
+static void a_port_whose_address_changed_and_changed_back_is_preferred_again(void **state)
+{
+	static const char *const tried[] = {"gid-s", "gid-r"};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		struct run_spec spec = spec_of("four", tried[i], 0);
+
+		spec.world.failback = true;
+		play(&spec);
+	}
+}
+
+/* The socket that replaces a broken one says the address as it is then, which is not for good. */
+static void an_address_that_is_given_back_behind_a_new_socket_is_heard_of(void **state)
+{
+	struct run_spec spec = spec_of("window", "gid-s", 30);
+
+	(void)state;
+	spec.world.failback = true;
+	spec.faults[1].fault = fault_find("socket-r");
+	spec.faults[1].at = 44;
+	spec.nfaults = 2;
+	play(&spec);
+}
+
 static void sockets_and_drained_ports_are_there_again(void **state)
 {
 	static const char *const tried[] = {"socket-s", "socket-r", "drain-s", "drain-r"};
@@ -145,6 +171,38 @@ static void a_pair_that_works_again_is_not_held_to_its_failures(void **state)
 	assert_string_equal(wrong, "");
 }
 
+/* All ports of both ends lose their links at once, and get them back at once. */
+static void switches_that_were_all_off_leave_nothing_behind(void **state)
+{
+	static const char *const scenario[] = {"window", "single", "four", "shared"};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(scenario) / sizeof(scenario[0]); i++) {
+		struct run_spec spec = spec_of(scenario[i], "switches", 12);
+
+		play(&spec);
+	}
+}
+
+/*
+ * What fails does so while one connection closes and the next one opens: the first has a path
+ * being built, or ports that are watched, when it goes. Nothing of it may be left.
+ */
+static void connections_that_close_during_faults_leave_nothing_behind(void **state)
+{
+	static const char *const tried[] = {"standby-s", "link-r",	     "flap-s",
+					    "cut-brief", "socket-s",	     "kill-s",
+					    "freeze-r",	 "removed-slowly-s", "standby-removed-r"};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(tried) / sizeof(tried[0]); i++)
+		for (uint64_t at = 40; at <= 240; at += 20) {
+			struct run_spec spec = spec_of("in-turn", tried[i], at);
+
+			play(&spec);
+		}
+}
+
 static int free_world(void **state)
 {
 	(void)state;
@@ -158,7 +216,11 @@ int main(void)
 	    cmocka_unit_test(a_path_in_reserve_is_there_again),
 	    cmocka_unit_test(a_device_that_comes_back_leaves_nothing_behind),
 	    cmocka_unit_test(traffic_goes_back_to_its_preferred_path),
+	    cmocka_unit_test(a_port_whose_address_changed_and_changed_back_is_preferred_again),
+	    cmocka_unit_test(an_address_that_is_given_back_behind_a_new_socket_is_heard_of),
 	    cmocka_unit_test(sockets_and_drained_ports_are_there_again),
+	    cmocka_unit_test(switches_that_were_all_off_leave_nothing_behind),
+	    cmocka_unit_test(connections_that_close_during_faults_leave_nothing_behind),
 	    cmocka_unit_test(a_pair_that_works_again_is_not_held_to_its_failures),
 	};
 

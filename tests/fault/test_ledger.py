@@ -43,6 +43,16 @@ class Ledger(unittest.TestCase):
             {"command": "explore --scenario connect --heal --seed 0 --fault link-s --at 3", "verdict": "not healed"}])
         self.assertEqual((read["walks"], read["fired"], read["processor_s"]), (700, 922, 3.5))
 
+    def test_a_run_that_ends_its_explorer_is_a_wrong_one_and_what_that_explorer_did_is_in_no_sum(self):
+        for how, verdict in (("a run takes for ever:", "a run takes for ever"), ("crashed in", "crashed")):
+            read = searchledger.read_output(f"{SMALLER}\nexplore: {how}\n  explore --scenario stream --seed 3\n")
+            self.assertEqual(read["wrong"][1:],
+                             [{"command": "explore --scenario stream --seed 3", "verdict": verdict}])
+            self.assertEqual((read["walks"], read["processor_s"], read["ended"]), (0, 0, 1))
+            whole = searchledger.merge([read, searchledger.read_output(AS_IT_IS + SUMS.format(1))])
+            self.assertEqual((whole["walks"], whole["ended"], len(whole["wrong"])), (700, 1, 3))
+            self.assertEqual(searchledger.explorers(dict(whole, explorers=2)), "2 (1 ended by a run)")
+
     def test_an_explorer_that_crashed_or_whose_wrong_runs_are_lost_is_no_search(self):
         for said in ("explore: crashed in\n", SMALLER, AS_IT_IS + SUMS.format(2)):
             with self.assertRaises(ValueError):
@@ -50,11 +60,11 @@ class Ledger(unittest.TestCase):
 
     def test_searches_of_the_same_code_add_up(self):
         one = {"date": "2026-01-01", "commit": "c", "src": "s", "seed": 1, "options": "--heal", "processor_s": 1800.0,
-               "walks": 1000, "fired": 10, "healed": 5, "slowest_ms": 7, "wrong": []}
+               "explorers": 2, "walks": 1000, "fired": 10, "healed": 5, "slowest_ms": 7, "wrong": []}
         other = dict(one, wrong=[{"command": "explore", "verdict": "it hangs", "became": "mended"}])
         page = searchledger.section([one, other])
         self.assertIn("| `s` | 1.00 | 2,000 | 20 | 10 | 1 |", page)
-        self.assertIn("| `explore` | it hangs | `c` | mended |", page)
+        self.assertIn("| mended | 1 | `c` | it hangs | `explore` |", page)
 
     def test_the_page_is_what_the_records_say(self):
         with open(searchledger.PAGE, encoding="utf-8") as file:

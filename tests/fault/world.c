@@ -7,6 +7,7 @@
 #include "bootstrap.h"
 #include "failover/engine.h"
 #include "instance/instance.h"
+#include "transport/recv.h"
 
 #include <malloc.h>
 #include <stdarg.h>
@@ -112,11 +113,30 @@ static void configure(struct world *world)
 	config->rc_timeout = scenario->slow_hardware ? 14 : 8;
 	config->rc_retry_cnt = 7;
 	config->lone_timeout_min = config->lone_rto_min_ms = 0;
+	if (scenario->bundled)
+		strcpy(config->rails, "sim0+sim1");
 	if (scenario->qps)
 		config->ib_qps_per_connection = scenario->qps;
 	config->ib_split_data_on_qps = scenario->split;
 	if (world->options.timers)
 		set_timers(config, world->options.timers);
+}
+
+struct ha_port *world_port(const struct world *world, uint32_t host, unsigned rail)
+{
+	return &world->inst[host]->devices->ports[rail];
+}
+
+static void note_addresses(struct world *world, uint32_t host)
+{
+	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++) {
+		const struct ha_port *port = world_port(world, host, rail);
+		struct world_address *first = &world->addresses[host][rail];
+
+		first->index = (uint32_t)port->gid_index;
+		if (ibv_query_gid(port->nic->now->ctx, 1, port->gid_index, &first->gid) != 0)
+			fatal("host %u, rail %u has no address", host, rail);
+	}
 }
 
 static void open_fabric(struct world *world)
@@ -125,7 +145,7 @@ static void open_fabric(struct world *world)
 	    .hosts = WORLD_HOSTS,
 	    .rails = world->options.scenario->rails,
 	    .seed = world->options.seed + 1,
-	    .mtu = IBV_MTU_1024,
+	    .mtu = world->options.scenario->bundled ? IBV_MTU_4096 : IBV_MTU_1024,
 	    .jitter_ns = world->options.seed ? mix(world->options.seed) % 3000 : 0,
 	};
 	struct ha_instance_options options = {.config = &world->config, .no_threads = true};
@@ -144,6 +164,7 @@ static void open_fabric(struct world *world)
 		sv_stepped_set_host(host);
 		if (ha_instance_open(&options, &world->inst[host]) != HA_OK)
 			fatal("cannot open the instance of host %u", host);
+		note_addresses(world, host);
 	}
 }
 
@@ -253,6 +274,27 @@ static bool end_connect(struct world *world, struct connection *connection, stru
 	return true;
 }
 
+/* The connection before it is half way through, or has ended. */
+static bool turn_has_come(const struct world *world, const struct connection *connection)
+{
+	const struct traffic *sent, *received;
+
+	if (!world->options.scenario->in_turn || connection == world->connections)
+		return true;
+	sent = &connection[-1].send.traffic;
+	received = &connection[-1].recv.traffic;
+	return sent->state != TRAFFIC_RUNNING || received->state != TRAFFIC_RUNNING ||
+	       received->reported >= received->wanted / 2;
+}
+
+static bool closes_when_through(const struct world *world, const struct connection *connection)
+{
+	const struct scenario *scenario = world->options.scenario;
+
+	return scenario->close_at_once ||
+	       (scenario->in_turn && connection != &world->connections[world->nconnections - 1]);
+}
+
 static bool end_turn(struct world *world, struct connection *connection, struct end *end)
 {
 	bool moved;
@@ -260,9 +302,9 @@ static bool end_turn(struct world *world, struct connection *connection, struct 
 	if (end->closed || world->dead[end->host] || end->traffic.state == TRAFFIC_FAILED)
 		return false;
 	if (!end->comm)
-		return end_connect(world, connection, end);
+		return turn_has_come(world, connection) && end_connect(world, connection, end);
 	moved = traffic_turn(&end->traffic);
-	if (end->traffic.state == TRAFFIC_DONE && world->options.scenario->close_at_once)
+	if (end->traffic.state == TRAFFIC_DONE && closes_when_through(world, connection))
 		end_close(end);
 	return moved;
 }
@@ -384,6 +426,17 @@ bool world_protected(const struct world *world)
 	return true;
 }
 
+bool world_carries(const struct world *world)
+{
+	const unsigned bundled = world->options.scenario->bundled;
+
+	world_each_end (world, end)
+		if (bundled != 0 && end->comm && !end->traffic.is_send &&
+		    1 + (unsigned)__builtin_popcount(end->comm->recv->members) != bundled)
+			return false;
+	return true;
+}
+
 bool world_settled(const struct world *world)
 {
 	world_each_end (world, end) {
@@ -426,16 +479,16 @@ void world_check(struct world *world)
 
 unsigned world_active_rail(const struct world *world, uint32_t host)
 {
-	const struct connection *connection = &world->connections[0];
-	const struct end *end =
-	    connection->send.host == host ? &connection->send : &connection->recv;
-	const struct ha_path *path = end->comm ? end->comm->paths[end->comm->active] : NULL;
-	const char *name;
+	world_each_end (world, end) {
+		const struct ha_path *path = end->comm ? end->comm->paths[end->comm->active] : NULL;
+		const char *name;
 
-	if (!path)
-		return 0;
-	name = path->nic->name; /* sim0, sim1, … */
-	return (unsigned)(name[strlen(name) - 1] - '0');
+		if (end->host != host || !path)
+			continue;
+		name = path->nic->name; /* sim0, sim1, … */
+		return (unsigned)(name[strlen(name) - 1] - '0');
+	}
+	return 0;
 }
 
 uint64_t world_failovers(const struct world *world)

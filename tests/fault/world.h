@@ -16,6 +16,7 @@
 
 #define WORLD_CONNECTIONS 3
 #define WORLD_HOSTS	  2
+#define WORLD_RAILS	  4
 
 /* Timers of a run, of virtual time: short, so that a run is. */
 #define WORLD_HEARTBEAT_MS 10
@@ -70,6 +71,11 @@ struct world {
 	uint64_t frozen_until_ns[WORLD_HOSTS];
 	uint64_t frozen_turns[WORLD_HOSTS];
 	bool dead[WORLD_HOSTS]; /* its process is gone */
+	struct world_address {
+		bool changed;
+		uint32_t index;
+		union ibv_gid gid; /* that it had at first */
+	} addresses[WORLD_HOSTS][WORLD_RAILS];
 };
 
 void world_open(struct world *world, const struct world_options *options);
@@ -84,6 +90,8 @@ void world_step(struct world *world);
 bool world_connected(const struct world *world);
 /* ... and has a standby path that was proved. */
 bool world_protected(const struct world *world);
+/* ... and large messages go over every port of its bundle; true where there is none. */
+bool world_carries(const struct world *world);
 /* Every end is done or has failed, or is gone, or connects to one that is. */
 bool world_settled(const struct world *world);
 /* Some end has failed: with which code, at least one of them; HA_OK: none. */
@@ -93,7 +101,10 @@ const char *world_violation(const struct world *world);
 /* Memory and, after errors, latched codes. */
 void world_check(struct world *world);
 
-/* The rail of a host's end of the first connection's active path. */
+/* A host's port on this rail, whatever device NCCL has it as. */
+struct ha_port *world_port(const struct world *world, uint32_t host, unsigned rail);
+
+/* The rail of a host's end of the active path of the first connection that has one. */
 unsigned world_active_rail(const struct world *world, uint32_t host);
 
 uint64_t world_failovers(const struct world *world);
@@ -106,6 +117,12 @@ const char *world_first_warning(void);
 
 /* Releases the memory kept between runs. */
 void world_free(struct world *world);
+
+/* Closed with all its traffic through, as its application meant to. */
+static inline bool end_is_through(const struct end *end)
+{
+	return end->closed && end->traffic.state == TRAFFIC_DONE;
+}
 
 /* Calls fn for each end. */
 #define world_each_end(world, end)                                                                 \
