@@ -289,6 +289,7 @@ preset_args() {
 	release) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo" ;;
 	debug) echo "-DCMAKE_BUILD_TYPE=Debug -DHA_INVARIANTS=ON" ;;
 	explore) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_INVARIANTS=ON" ;;
+	coverage) echo "-DCMAKE_BUILD_TYPE=None -DHA_COVERAGE=ON" ;;
 	asan) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_SANITIZE=address,undefined -DHA_INVARIANTS=ON" ;;
 	tsan) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHA_SANITIZE=thread -DHA_INVARIANTS=ON" ;;
 	clang) echo "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER=$(clang_name)" ;;
