@@ -318,7 +318,7 @@ static void the_next_read_has_what_the_agent_wrote(void **state)
 	assert_int_equal(agent.registered, 1);
 	assert_true(agent.conn_id >> 16 == ((uint32_t)getpid() & 0xffff));
 	assert_int_equal(warnings, 0);
-	assert_int_equal(found, 1);
+	EVENTUALLY(found == 1);
 	end();
 	assert_int_equal(agent.deregistered, 1);
 }
@@ -335,11 +335,13 @@ static void an_agent_that_fills_in_no_addresses_is_believed_until_it_does(void *
 	write_hint(5, 302, "10.0.1.1", "10.0.1.9");
 	some_looks();
 	assert_int_not_equal(ha_hint_read(hint), 302);
-	assert_int_equal(warnings, 1);
+	EVENTUALLY(warnings == 1);
 }
 
 static void an_agent_that_is_gone_is_followed_for_so_long_and_no_longer(void **state)
 {
+	uint32_t share;
+
 	(void)state;
 	write_hint(5, 256, "10.0.1.1", "10.0.1.2");
 	start_agent(GOOD);
@@ -348,10 +350,11 @@ static void an_agent_that_is_gone_is_followed_for_so_long_and_no_longer(void **s
 	stop_agent();
 	put32(16 + 16 * 5 + 4, 99); /* it was killed in the middle of a write */
 	put32(16 + 16 * 5, 777);
-	assert_int_equal(ha_hint_read(hint), 256);
+	share = ha_hint_read(hint);
+	assert_true(share == 256 || ha_real_ns() - agent.seen_after_ns >= STALE_MS * HA_NS_PER_MS);
 	EVENTUALLY(ha_hint_read(hint) == HA_HINT_NONE);
 	assert_true(ha_real_ns() - agent.seen_after_ns >= STALE_MS * HA_NS_PER_MS);
-	assert_int_equal(lost, 1);
+	EVENTUALLY(lost == 1);
 	assert_int_equal(warnings, 1);
 	assert_true(warned_of("gone"));
 	some_looks();
@@ -361,7 +364,7 @@ static void an_agent_that_is_gone_is_followed_for_so_long_and_no_longer(void **s
 	write_hint(200, 640, "10.0.1.1", "10.0.1.2");
 	start_agent(GOOD);
 	EVENTUALLY(ha_hint_read(hint) == 640);
-	assert_int_equal(found, 2);
+	EVENTUALLY(found == 2);
 }
 
 /* A restart between two looks. */
@@ -385,7 +388,7 @@ static void a_file_of_another_boot_is_not_read(void **state)
 	begin();
 	some_looks();
 	assert_true(ha_hint_read(hint) == HA_HINT_NONE);
-	assert_int_equal(warnings, 1);
+	EVENTUALLY(warnings == 1);
 	assert_true(warned_of("no agent at"));
 }
 
@@ -397,7 +400,7 @@ static void another_flows_slot_is_not_used_and_asked_for_again(void **state)
 	begin();
 	EVENTUALLY(agent.registered >= 3);
 	assert_true(ha_hint_read(hint) == HA_HINT_NONE);
-	assert_int_equal(warnings, 1);
+	EVENTUALLY(warnings == 1);
 	assert_true(warned_of("another flow"));
 	write_hint(5, 111, "10.0.1.1", "10.0.1.2");
 	EVENTUALLY(ha_hint_read(hint) == 111);
@@ -414,7 +417,7 @@ static void slots_that_there_are_not_are_refused(void **state)
 		begin();
 		EVENTUALLY(agent.registered >= 2);
 		assert_true(ha_hint_read(hint) == HA_HINT_NONE);
-		assert_int_equal(warnings, 1);
+		EVENTUALLY(warnings == 1);
 		end();
 		stop_agent();
 	}
@@ -680,7 +683,7 @@ static void without_an_address_there_is_no_registration(void **state)
 	ha_hints_leave(hints, NULL);
 	some_looks();
 	assert_int_equal(agent.registered, 1);
-	assert_int_equal(warnings, 1);
+	EVENTUALLY(warnings == 1);
 	assert_true(warned_of("IPv4"));
 }
 
