@@ -63,6 +63,8 @@ struct sv_stepped_opts {
 	bool isolated_rails;  /* packets stay on their rail; a GID of another is unreachable */
 	bool late_recvs_stay; /* a receive posted in ERR is flushed when ERR is set again, not
 				 before: as the kernel's soft RoCE does it */
+	bool qpns_again; /* a queue pair gets the lowest number that is free, also one that was just
+			    given back */
 	bool pin; /* a region of memory that is mapped shared keeps its pages, whatever is mapped at
 		     their address later */
 	bool gpu; /* GPU memory can be registered: devices copy it by the libcuda.so.1 that the

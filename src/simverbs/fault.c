@@ -49,6 +49,7 @@ static void install(struct sv_fault_table *table, uint32_t id, const struct sv_f
 		slot->until_ns += table->origin_ns;
 	/* Mixed: or the rules' numbers would be one sequence, each one step further on. */
 	atomic_store_explicit(&slot->rng, mix(seed), memory_order_relaxed);
+	atomic_store_explicit(&slot->its_qpn, SV_ANY, memory_order_relaxed);
 	atomic_store_explicit(&slot->matched, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->fired, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->active, 1, memory_order_release);
@@ -176,12 +177,23 @@ static bool take_firing(struct sv_fault_rule *rule)
 	return true;
 }
 
-/* Everything but the time fits: does it fire? */
-static bool fires(struct sv_fault_rule *rule, uint64_t now_ns)
+/* Of a rule about one queue pair: is it that one, or the first that could be? */
+static bool is_its_qp(struct sv_fault_rule *rule, uint32_t qpn)
+{
+	uint32_t its = SV_ANY;
+
+	return !rule->one_qp || qpn == SV_ANY ||
+	       atomic_compare_exchange_strong_explicit(
+		   &rule->its_qpn, &its, qpn, memory_order_relaxed, memory_order_relaxed) ||
+	       its == qpn;
+}
+
+/* Everything but the time fits: does it fire? qpn is SV_ANY where no queue pair has part in it. */
+static bool fires(struct sv_fault_rule *rule, uint32_t qpn, uint64_t now_ns)
 {
 	uint64_t n;
 
-	if (now_ns < rule->at_ns || now_ns >= rule->until_ns)
+	if (now_ns < rule->at_ns || now_ns >= rule->until_ns || !is_its_qp(rule, qpn))
 		return false;
 	n = atomic_fetch_add_explicit(&rule->matched, 1, memory_order_relaxed) + 1;
 	if (n < rule->nth)
@@ -240,14 +252,17 @@ static bool leg_fits(const struct sv_fault_rule *rule, const struct sv_packet *p
 	return sv_fault_is_of_bond(rule->kind) || fits(rule->leg, sv_leg_of(pkt->sport));
 }
 
+static uint32_t qpn_of(const struct sv_packet *pkt, enum sv_fault_dir dir)
+{
+	return dir == SV_DIR_TX ? pkt->src_qpn : pkt->dst_qpn;
+}
+
 static bool packet_fits(const struct sv_fault_rule *rule, enum sv_fault_dir dir,
 			const struct sv_fault_where *where, const struct sv_packet *pkt)
 {
-	uint32_t qpn = dir == SV_DIR_TX ? pkt->src_qpn : pkt->dst_qpn;
-
 	return place_fits(rule, where) && op_fits(rule, pkt) && part_fits(rule, pkt) &&
-	       fits(rule->qpn, qpn) && leg_fits(rule, pkt) && pkt->payload_len >= rule->min_len &&
-	       pkt->payload_len <= rule->max_len;
+	       fits(rule->qpn, qpn_of(pkt, dir)) && leg_fits(rule, pkt) &&
+	       pkt->payload_len >= rule->min_len && pkt->payload_len <= rule->max_len;
 }
 
 /* -ln of a number in (0, 1]: the library is to need no libm. By halving, and a series for the rest.
@@ -362,7 +377,8 @@ bool sv_fault_packet(struct sv_fault_table *table, enum sv_fault_dir dir,
 	for (uint32_t i = 0; i < n; i++) {
 		struct sv_fault_rule *rule = active_rule(table, i, point);
 
-		if (rule && packet_fits(rule, dir, where, pkt) && fires(rule, now_ns))
+		if (rule && packet_fits(rule, dir, where, pkt) &&
+		    fires(rule, qpn_of(pkt, dir), now_ns))
 			merge(verdict, rule, where);
 	}
 	return verdict->kinds != 0;
@@ -435,7 +451,7 @@ static struct sv_fault_rule *verb_rule(struct sv_fault_table *table, enum sv_fau
 		struct sv_fault_rule *rule = active_rule(table, i, SV_POINT_VERB);
 
 		if (rule && rule->kind == kind && rule->verb == verb && fits(rule->host, host) &&
-		    fits(rule->rail, rail) && fires(rule, now_ns))
+		    fits(rule->rail, rail) && fires(rule, SV_ANY, now_ns))
 			return rule;
 	}
 	return NULL;
@@ -468,7 +484,8 @@ bool sv_fault_late(struct sv_fault_table *table, enum sv_fault_point point,
 	for (uint32_t i = 0; i < n; i++) {
 		struct sv_fault_rule *rule = active_rule(table, i, point);
 
-		if (rule && packet_fits(rule, SV_DIR_RX, where, pkt) && fires(rule, now_ns)) {
+		if (rule && packet_fits(rule, SV_DIR_RX, where, pkt) &&
+		    fires(rule, qpn_of(pkt, SV_DIR_RX), now_ns)) {
 			*late_ns = next_random(rule) % (rule->amount + 1);
 			return true;
 		}
@@ -486,7 +503,7 @@ uint32_t sv_fault_wr(struct sv_fault_table *table, const struct sv_fault_where *
 
 		if (rule && sent == !rule->unsent && place_fits(rule, where) &&
 		    fits(rule->qpn, qpn) && rule->ops & 1u << op && length >= rule->min_len &&
-		    length <= rule->max_len && fires(rule, now_ns))
+		    length <= rule->max_len && fires(rule, qpn, now_ns))
 			return (uint32_t)rule->value;
 	}
 	return 0;
@@ -500,7 +517,7 @@ enum sv_reach sv_fault_memory(struct sv_fault_table *table, const struct sv_faul
 	for (uint32_t i = 0; i < n; i++) {
 		struct sv_fault_rule *rule = active_rule(table, i, SV_POINT_MEMORY);
 
-		if (rule && place_fits(rule, where) && fires(rule, now_ns))
+		if (rule && place_fits(rule, where) && fires(rule, SV_ANY, now_ns))
 			return (enum sv_reach)rule->value;
 	}
 	return SV_REACHED;

@@ -56,7 +56,8 @@
  * Where:  host=H rail=R port=P (the port, a device's first one is 1), peer=H (the other end),
  *	   dir=tx|rx (tx; rx for kill)
  * What:   op=NAME[|NAME…] (send write read readresp atomic atomicack ack nak rnr ud recv any),
- *	   part=first|last|middle, qpn=N (at the port), leg=0|1, minlen=BYTES, maxlen=BYTES
+ *	   part=first|last|middle, qpn=N (at the port), leg=0|1, minlen=BYTES, maxlen=BYTES.
+ *	   qpn=first: the queue pair that the first packet of this kind is of, and no other
  * When:   nth=N (from the N-th match on), every=N (each N-th), prob=P seed=N, at=TIME until=TIME
  *	   (only then), count=N (so often at most; 1 by default with nth= and for actions that last)
  * TIME is a number with ns, us, ms or s, of the fabric's clock.
@@ -196,7 +197,8 @@ struct sv_fault_rule {
 	uint32_t parts;			/* SV_PKT_FIRST, SV_PKT_LAST, SV_PART_MIDDLE; 0: any */
 	uint32_t ack_kinds;		/* enum sv_ack_kind; which ACKs op bit SV_OP_ACK means */
 	uint32_t min_len, max_len;
-	uint32_t leg; /* of the packet, or what a bond= is about; SV_ANY: any */
+	uint32_t leg;	 /* of the packet, or what a bond= is about; SV_ANY: any */
+	uint32_t one_qp; /* qpn=first: `its_qpn` is set by the first match */
 	uint32_t verb;
 	uint32_t unsent; /* wc=: instead of sending */
 	/* when */
@@ -213,6 +215,7 @@ struct sv_fault_rule {
 			     * err=silent */
 	/* how it went: written by whoever matches */
 	_Atomic uint64_t rng;
+	_Atomic uint32_t its_qpn; /* with one_qp; SV_ANY: nothing has matched yet */
 	_Atomic uint64_t matched;
 	_Atomic uint64_t fired;
 	char text[SV_FAULT_TEXT];

@@ -302,6 +302,17 @@ static int key_packet_u32(struct parser *p, const char *key, const char *value, 
 	return key_u32(p, key, value, offset);
 }
 
+/* A number, or the first that comes. */
+static int key_qpn(struct parser *p, const char *key, const char *value, uint32_t offset)
+{
+	if (!value || strcmp(value, "first") != 0)
+		return key_packet_u32(p, key, value, offset);
+	p->has_packet_key = true;
+	p->packet_word = key;
+	p->rule->one_qp = true;
+	return 0;
+}
+
 /* A condition about packets, unless the action is a bond's. */
 static int key_leg(struct parser *p, const char *key, const char *value, uint32_t offset)
 {
@@ -529,7 +540,7 @@ static const struct token {
     {"rail", key_u32, FIELD(rail)},
     {"port", key_port, 0},
     {"peer", key_packet_u32, FIELD(peer)},
-    {"qpn", key_packet_u32, FIELD(qpn)},
+    {"qpn", key_qpn, FIELD(qpn)},
     {"minlen", key_packet_u32, FIELD(min_len)},
     {"maxlen", key_packet_u32, FIELD(max_len)},
     {"leg", key_leg, 0},
@@ -612,6 +623,9 @@ static int complete(struct parser *p)
 		return fail(p, "errno= and verb= go together, and so do wait= and verb=");
 	if (of_verb && check_verb(p))
 		return EINVAL;
+	if (rule->one_qp && (rule->host == SV_ANY || rule->rail == SV_ANY))
+		return fail(p,
+			    "qpn=first needs host= and rail=: each device has numbers of its own");
 	if (rule->jitter_ns && rule->kind != SV_FAULT_DELAY)
 		return fail(p, "jitter= only says something about delay=");
 	if (p->has_dist && !rule->jitter_ns)

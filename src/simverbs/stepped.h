@@ -53,7 +53,7 @@ struct sv_event {
 
 struct sv_stepped_device {
 	struct sv_port *port;
-	uint32_t next_qpn;
+	uint32_t first_qpn, next_qpn;
 	uint32_t open_contexts;
 	uint64_t leaves_ns; /* one that is leaving: when its queue pairs end */
 	uint32_t renamed;   /* how often it came back under another name */

@@ -251,7 +251,7 @@ int sv_stepped_open(const struct sv_stepped_opts *opts)
 	for (uint32_t i = 0; i < n; i++)
 		fab->ports[i].link_up = true;
 	for (uint32_t i = 0; i < fab->num_devices; i++) {
-		fab->devices[i].next_qpn =
+		fab->devices[i].first_qpn = fab->devices[i].next_qpn =
 		    (uint32_t)(fab->opts.seed * 977 + (uint64_t)i * 4099 + 2);
 		fab->devices[i].port = make_port(fab, i);
 		if (!fab->devices[i].port)

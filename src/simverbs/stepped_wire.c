@@ -247,11 +247,14 @@ static int wire_resolve(struct sv_port *port, const struct ibv_ah_attr *attr, ui
 	return unreachable ? ENETUNREACH : ETIMEDOUT;
 }
 
-/* In sequence from a start of its own per device: not used again before 2^24 others. */
+/* In sequence from a start of its own per device: not used again before 2^24 others, unless the
+ * fabric was opened so that the lowest free one is. */
 static int wire_qpn_alloc(struct sv_port *port, uint32_t *qpn)
 {
 	struct sv_stepped_device *dev = sv_port_wire(port);
 
+	if (sv_fabric->opts.qpns_again)
+		dev->next_qpn = dev->first_qpn;
 	do {
 		*qpn = dev->next_qpn++ & SV_QPN_MASK;
 	} while (*qpn < 2 || sv_port_find_qp(port, *qpn));

@@ -136,22 +136,18 @@ static void test_late_packet_is_rejected_in_err(void **state)
 }
 
 /* A QP made anew has another number: nothing of the old one's time reaches it. */
-static void test_late_packet_misses_a_new_qp(void **state)
+/* A write that comes 100 ms late finds other queue pairs at both ends, which begin `psn_step`
+ * further on. Returns whether they have the numbers that the old ones had. */
+static bool meet_late_write(struct world *w, uint32_t psn_step)
 {
-	char err[200];
-	struct world w;
-	uint32_t old_qpn;
+	uint32_t old_qpn = w->b.qp->qp_num;
 
-	(void)state;
-	world_open(&w, &(struct world_opts){.retry_cnt = 1});
-	assert_true(sv_stepped_fault_add("delay=100ms op=write nth=1 count=2", err, sizeof(err)) >=
-		    0);
-	memset(w.a.buf, 0x11, 100);
-	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 1, 0, 100, &w.b, 0), 0);
+	(void)add_rule("delay=100ms op=write nth=1 count=2");
+	memset(w->a.buf, 0x11, 100);
+	assert_int_equal(post(&w->a, IBV_WR_RDMA_WRITE, 1, 0, 100, &w->b, 0), 0);
 	sv_stepped_run(50000000);
-	expect_wc(&w.a, 1, IBV_WC_RETRY_EXC_ERR);
-	old_qpn = w.b.qp->qp_num;
-	for (struct end *e = &w.a; e; e = e == &w.a ? &w.b : NULL) {
+	expect_wc(&w->a, 1, IBV_WC_RETRY_EXC_ERR);
+	for (struct end *e = &w->a; e; e = e == &w->a ? &w->b : NULL) {
 		struct ibv_qp_init_attr init = {.send_cq = e->cq,
 						.recv_cq = e->cq,
 						.cap = {.max_send_wr = 8, .max_recv_wr = 8},
@@ -160,15 +156,48 @@ static void test_late_packet_misses_a_new_qp(void **state)
 		assert_int_equal(ibv_destroy_qp(e->qp), 0);
 		e->qp = ibv_create_qp(e->pd, &init);
 		assert_non_null(e->qp);
+		e->psn += psn_step;
 	}
-	assert_int_not_equal(w.b.qp->qp_num, old_qpn);
-	connect_ends(&w.a, &w.b, NULL);
-	memset(w.b.buf, 0x33, 100);
+	connect_ends(&w->a, &w->b, NULL);
+	memset(w->b.buf, 0x33, 100);
 	settle();
-	assert_int_equal(w.b.buf[0], 0x33);
-	assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, 2, 0, 100, &w.b, 0), 0);
+	return w->b.qp->qp_num == old_qpn;
+}
+
+static void nothing_landed(struct world *w)
+{
+	assert_int_equal(w->b.buf[0], 0x33);
+	assert_int_equal(post(&w->a, IBV_WR_RDMA_WRITE, 2, 0, 100, &w->b, 0), 0);
 	settle();
-	expect_wc(&w.a, 2, IBV_WC_SUCCESS);
+	expect_wc(&w->a, 2, IBV_WC_SUCCESS);
+	assert_int_equal(w->b.buf[0], 0x11);
+}
+
+static void test_late_packet_misses_a_new_qp(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_open(&w, &(struct world_opts){.retry_cnt = 1});
+	assert_false(meet_late_write(&w, 0));
+	nothing_landed(&w);
+	world_close(&w);
+}
+
+/* Where the number was given out again, the packet sequence number alone is between them. */
+static void test_late_packet_misses_a_number_that_came_again(void **state)
+{
+	struct world_opts opts = {.retry_cnt = 1, .fabric = {.qpns_again = true}};
+	struct world w;
+
+	(void)state;
+	world_open(&w, &opts);
+	assert_true(meet_late_write(&w, 1000));
+	nothing_landed(&w);
+	world_close(&w);
+	world_open(&w, &opts);
+	assert_true(meet_late_write(&w, 0));
+	assert_int_equal(w.b.buf[0], 0x11);
 	world_close(&w);
 }
 
@@ -697,6 +726,7 @@ int main(void)
 	    cmocka_unit_test(test_late_packet_carries_old_bytes),
 	    cmocka_unit_test(test_late_packet_is_rejected_in_err),
 	    cmocka_unit_test(test_late_packet_misses_a_new_qp),
+	    cmocka_unit_test(test_late_packet_misses_a_number_that_came_again),
 	    cmocka_unit_test(test_link_down_and_up),
 	    cmocka_unit_test(test_rnr_wait_and_retry),
 	    cmocka_unit_test(test_rnr_retries),

@@ -90,6 +90,10 @@ static const struct {
     {"feign=now", "'feign=now'"},
     {"feign at=1ms rail=0", "host="},
     {"reorder dir=rx", "dir=rx"},
+    {"drop qpn=last", "'qpn=last'"},
+    {"drop qpn=first rail=0", "host="},
+    {"drop qpn=first host=0", "rail="},
+    {"errno=ENOMEM verb=modify_qp host=0 rail=0 qpn=first", "qpn="},
     {"drop port=0", "'port=0'"},
     {"drop port=3", "'port=3'"},
     {"errno=EIO verb=init port=1", "port="},
@@ -213,11 +217,48 @@ static void test_when(void **state)
 	when("delay=1ns op=write maxlen=9", 0, 0);
 	when("delay=1ns op=write minlen=10 maxlen=10", 10, 10);
 	when("delay=1ns qpn=1", 0, 0);
+	when("delay=1ns op=write qpn=first host=0 rail=0", 10, 10); /* all are of one */
+	when("delay=1ns op=write qpn=first host=0 rail=0 nth=3 count=4", 10, 4);
 	when("delay=1ns op=write at=1s", 0, 0);
 	when("delay=1ns op=write until=1ns", 10, 10); /* all are sent at time 0 */
 	when("delay=1ns op=ack until=1ns", 0, 0);
 	when("delay=1us op=write prob=1", 10, 10);
 	when("drop op=read", 0, 0);
+}
+
+/* Of two queue pairs of a device the one that writes first, from then on. */
+static void test_the_first_queue_pair(void **state)
+{
+	struct ibv_qp_init_attr init = {.cap = {.max_send_wr = 8, .max_recv_wr = 8},
+					.qp_type = IBV_QPT_RC};
+	struct end other[2];
+	struct world w;
+	int id;
+
+	(void)state;
+	world_open(&w, &(struct world_opts){.retry_cnt = 1});
+	other[0] = w.a;
+	other[1] = w.b;
+	for (struct end *e = other; e < other + 2; e++) {
+		init.send_cq = init.recv_cq = e->cq;
+		e->qp = ibv_create_qp(e->pd, &init);
+		assert_non_null(e->qp);
+	}
+	connect_ends(&other[0], &other[1], NULL);
+	id = add_rule("drop op=write qpn=first host=0 rail=0");
+	assert_int_equal(post(&other[0], IBV_WR_RDMA_WRITE, 1, 0, 10, &other[1], 0), 0);
+	for (uint64_t i = 2; i < 7; i++)
+		assert_int_equal(post(&w.a, IBV_WR_RDMA_WRITE, i, 0, 10, &w.b, 0), 0);
+	sv_stepped_run(100000); /* far below the retry time */
+	assert_int_equal(fired(id), 1);
+	for (uint64_t i = 2; i < 7; i++)
+		expect_wc(&w.a, i, IBV_WC_SUCCESS);
+	settle();
+	expect_wc(&other[0], 1, IBV_WC_RETRY_EXC_ERR);
+	assert_true(fired(id) > 1); /* it was tried again */
+	assert_int_equal(ibv_destroy_qp(other[0].qp), 0);
+	assert_int_equal(ibv_destroy_qp(other[1].qp), 0);
+	world_close(&w);
 }
 
 static void test_probability(void **state)
@@ -625,6 +666,7 @@ int main(void)
 	    cmocka_unit_test(test_files_comments_and_separators),
 	    cmocka_unit_test(test_table_fills_up),
 	    cmocka_unit_test(test_when),
+	    cmocka_unit_test(test_the_first_queue_pair),
 	    cmocka_unit_test(test_probability),
 	    cmocka_unit_test(test_each_status),
 	    cmocka_unit_test(test_receive_status),
