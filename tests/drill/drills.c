@@ -196,6 +196,19 @@ const struct drill drills[] = {
 	.stall_min_ms = INQUIRY_MIN_MS,
 	.stall_max_ms = 1500,
     },
+    /* An equal way between switches, or a leg of a bond: heartbeats go another one. */
+    {
+	.name = "one-queue-pair-is-dead",
+	.proves = "a way that loses the packets of one queue pair, and no heartbeats, costs its "
+		  "connection a pause and no other one anything",
+	.args = {ON_RAIL_ZERO},
+	.script = "1500 fault drop host=0 rail=0 op=write minlen=1000 qpn=first",
+	.switches_min = 2,
+	.switches_max = 2,
+	.reasons = "error completion|no completion in time",
+	.stall_min_ms = INQUIRY_MIN_MS,
+	.stall_max_ms = 1500,
+    },
     {
 	.name = "crossed",
 	.proves = "A loses NIC 0, B loses NIC 1: they meet from A's NIC 1 to B's NIC 0",
