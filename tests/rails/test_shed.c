@@ -15,19 +15,25 @@ static const enum ha_completion_mode modes[] = {HA_COMPLETION_RC, HA_COMPLETION_
 /* The rail that a path other than the control rail's is on, in these tests. */
 #define LOST_RAIL 1u
 
-/* Each rail carries as much as another. */
-static void carrying(struct pair *pair, uint32_t rails, enum ha_completion_mode mode)
+static void carrying_by(struct pair *pair, uint32_t rails, enum ha_completion_mode mode,
+			const char *share)
 {
-	static const char *const alike[] = {"1,1", "1,1,1"};
-
 	bundled_init(pair, rails);
-	strcpy(pair->config.rail_share, alike[rails - 2]);
+	strcpy(pair->config.rail_share, share);
 	pair->config.completion = mode;
 	pair_open(pair);
 	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
 	pair_connect(pair);
 	wait_members(pair, rails);
 	assert_string_equal(nic_of(pair->recv, pair->recv->active), "sim0");
+}
+
+/* Each rail carries as much as another. */
+static void carrying(struct pair *pair, uint32_t rails, enum ha_completion_mode mode)
+{
+	static const char *const alike[] = {"1,1", "1,1,1"};
+
+	carrying_by(pair, rails, mode, alike[rails - 2]);
 }
 
 /* What a slow command takes is its NIC's time, not ours. */
@@ -418,6 +424,56 @@ static void a_rail_that_is_back_carries_again_without_a_fence_of_the_others(void
 	}
 }
 
+/* What the sender has of large messages on path p: nothing is under way there, and nothing is
+ * learnt. */
+static void assert_forgotten(const struct pair *pair, unsigned p)
+{
+	static const struct ha_rail_load none;
+	uint16_t share[HA_RAILS_MAX];
+
+	assert_false(pair->send->send->shares.slots >> p & 1);
+	assert_memory_equal(&pair->send->send->balance.rails[p], &none, sizeof(none));
+	ha_stripe_shares(pair->send, share);
+	assert_int_equal(share[LOST_RAIL], 0);
+}
+
+/* Of stripes that were under way when it was lost nothing is under way when it is back: then it has
+ * its half again, of messages that are cut by what each rail has to do. */
+static void a_rail_that_is_back_owes_nothing_from_before(void **state)
+{
+	enum { MESSAGES = 8 };
+
+	(void)state;
+	for (unsigned mode = 0; mode < 2; mode++) {
+		uint64_t before[2], carried[2];
+		struct in_flight t;
+		struct pair pair;
+		unsigned p;
+
+		carrying_by(&pair, 2, modes[mode], "");
+		p = path_on(pair.send, "sim1");
+		t = pair_start(&pair);
+		for (unsigned i = 0; i < 4; i++)
+			sv_stepped_step();
+		assert_true(pair.send->send->balance.rails[p].pending != 0);
+		sv_stepped_link(0, LOST_RAIL, false);
+		assert_arrived(&pair, &t);
+		until_whole(&pair, 10);
+		assert_forgotten(&pair, p);
+		sv_stepped_link(0, LOST_RAIL, true);
+		wait_members(&pair, 2);
+		memcpy(before, pair.send->striped.bytes, sizeof(before));
+		for (uint32_t i = 0; i < MESSAGES; i++)
+			transfer(&pair, 300000, i);
+		for (unsigned rail = 0; rail < 2; rail++)
+			carried[rail] = pair.send->striped.bytes[rail] - before[rail];
+		assert_int_equal(carried[0] + carried[1], MESSAGES * 300000);
+		assert_in_range(carried[LOST_RAIL], MESSAGES * 300000 / 4, MESSAGES * 300000);
+		assert_no_failover(&pair);
+		pair_close(&pair);
+	}
+}
+
 static bool is_named(const struct ha_comm *recv, uint64_t seq, unsigned p)
 {
 	return recv->recv_ring->cts[seq & recv->slot_mask][0].named >> 4 * p & 0xf;
@@ -525,6 +581,7 @@ int main(void)
 	    cmocka_unit_test(the_control_rail_lost_during_a_shed_is_a_failover),
 	    cmocka_unit_test(a_shed_that_takes_too_long_is_a_failover),
 	    cmocka_unit_test(a_rail_that_is_back_carries_again_without_a_fence_of_the_others),
+	    cmocka_unit_test(a_rail_that_is_back_owes_nothing_from_before),
 	    cmocka_unit_test(a_slot_carries_again_when_no_row_names_what_was_lost_of_it),
 	    cmocka_unit_test(a_slot_is_not_built_again_before_it_is_mended),
 	    cmocka_unit_test(a_rail_goes_through_its_states_in_one_order),
