@@ -176,6 +176,14 @@ struct nccl_ha_job_stats {
 	X(stripes, "Parts of messages that this port carried beside other rails")                  \
 	X(stripe_bytes, "Payload bytes of these parts")
 
+/* Appended. Of rails that were lost while others of their bundle went on: no switch. */
+#define NCCL_HA_PORT_SHED_COUNTERS(X)                                                              \
+	X(sheds, "Times a connection lost this port and went on over other rails, without a "      \
+		 "switch")                                                                         \
+	X(mends, "Of these, times all was sent again that was lost with it")                       \
+	X(mended_stripes, "Parts of messages that were sent again then, over another rail")        \
+	X(mended_bytes, "Payload bytes of these parts")
+
 struct nccl_ha_port_stats {
 	uint32_t in_use;
 	int32_t
@@ -201,6 +209,7 @@ struct nccl_ha_port_stats {
 	int32_t nccl_device; /* NCCL's number of that device, where rails is not 0 */
 	uint32_t rail;
 	NCCL_HA_PORT_RAIL_COUNTERS(NCCL_HA_STATS_COUNTER)
+	NCCL_HA_PORT_SHED_COUNTERS(NCCL_HA_STATS_COUNTER)
 };
 
 /* ---- connections ---------------------------------------------------------------------------- */
@@ -262,6 +271,12 @@ struct nccl_ha_rail_stats {
 	uint64_t bytes;	  /* their payload */
 };
 
+/* Of the same rail: how often it was lost while others went on, as NCCL_HA_PORT_SHED_COUNTERS say.
+ */
+struct nccl_ha_shed_stats {
+	NCCL_HA_PORT_SHED_COUNTERS(NCCL_HA_STATS_COUNTER)
+};
+
 /*
  * There is no latency of messages here: the data path reads no clock, which costs more than a
  * small message does. nccl-net-perf measures it from outside.
@@ -292,6 +307,7 @@ struct nccl_ha_conn_stats {
 	uint32_t reserved;
 	struct nccl_ha_preferred_stats preferred;
 	struct nccl_ha_rail_stats rails[NCCL_HA_MAX_RAILS];
+	struct nccl_ha_shed_stats sheds[NCCL_HA_MAX_RAILS];
 };
 
 /* ---- configuration -------------------------------------------------------------------------- */

@@ -117,6 +117,20 @@ static void add_switch(struct line *line, const struct ha_event *event)
 	add(line, ") replayed");
 }
 
+static void add_mended(struct line *line, const struct ha_event *event)
+{
+	add_path(line, &event->from);
+	add(line, " is mended");
+	add_reason(line, event);
+	if (event->completed_without_resend + event->replayed_messages == 0)
+		return; /* a receiver's, too */
+	add(line, "; %" PRIu64 " part%s of messages had come over it, %" PRIu64 " part%s (",
+	    event->completed_without_resend, plural(event->completed_without_resend),
+	    event->replayed_messages, plural(event->replayed_messages));
+	add_bytes(line, event->replayed_bytes);
+	add(line, ") sent again over another rail");
+}
+
 const char *ha_event_text(const struct ha_event *event, char *buf, size_t size)
 {
 	struct line line = {.buf = buf, .size = size};
@@ -142,6 +156,14 @@ const char *ha_event_text(const struct ha_event *event, char *buf, size_t size)
 	case HA_EVENT_REBUILD:
 		add_path(&line, &event->to);
 		add(&line, " built");
+		break;
+	case HA_EVENT_SHED:
+		add_path(&line, &event->from);
+		add(&line, " is shed, the other rails carry on");
+		add_reason(&line, event);
+		break;
+	case HA_EVENT_MENDED:
+		add_mended(&line, event);
 		break;
 	default:
 		add(&line, "%s", ha_event_kind_text(event->kind));

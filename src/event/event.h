@@ -21,7 +21,9 @@
 	X(OUTAGE, "outage")	/* no path is left; both ends keep trying */                       \
 	X(RECOVERY, "recovery") /* `to`, a path or port, is healthy again */                       \
 	X(REBUILD, "rebuild")	/* `to` is a new incarnation, as yet unproved */                   \
-	X(LATCH, "latch")	/* the connection has failed for good; `detail` says why */
+	X(LATCH, "latch")	/* the connection has failed for good; `detail` says why */        \
+	X(SHED, "shed")		/* `from`, a rail, is lost, and the others go on: `reason` */      \
+	X(MENDED, "mended")	/* what was lost with `from` is sent again: as for a switch */
 
 enum ha_event_kind {
 #define HA_EVENT_ENUM(name, text) HA_EVENT_##name,
@@ -56,7 +58,8 @@ struct ha_event {
 	uint64_t detection_ns;
 	uint64_t blackout_ns;
 	/* What this end did with the requests that were in flight. A receiver's "replay" is to ask
-	 * for a message again. */
+	 * for a message again. Of MENDED: with parts of messages, which a receiver does nothing
+	 * for. */
 	uint64_t completed_without_resend;
 	uint64_t replayed_messages;
 	uint64_t replayed_bytes;

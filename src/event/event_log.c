@@ -216,7 +216,7 @@ static void put_event(struct json *json, const struct ha_eventlog *log,
 		member_null(json, "epoch");
 	member_ms(json, "detection_ms", event->detection_ns);
 	member_ms(json, "blackout_ms", event->blackout_ns);
-	if (event->kind == HA_EVENT_SWITCH) {
+	if (event->kind == HA_EVENT_SWITCH || event->kind == HA_EVENT_MENDED) {
 		member_number(json, "completed_without_resend", event->completed_without_resend);
 		member_number(json, "replayed_messages", event->replayed_messages);
 		member_number(json, "replayed_bytes", event->replayed_bytes);

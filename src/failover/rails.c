@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/invariant.h"
 #include "base/log.h"
+#include "event/event.h"
 #include "failover/engine.h"
 #include "failover/fsm.h"
 #include "failover/message.h"
@@ -12,6 +13,7 @@
 #include "failover/port_pair.h"
 #include "failover/signaling.h"
 #include "transport/comm.h"
+#include "transport/comm_event.h"
 #include "transport/recv.h"
 #include "transport/replay.h"
 #include "transport/stripe.h"
@@ -187,6 +189,61 @@ bool ha_rails_lack(const struct ha_comm *comm)
 	return false;
 }
 
+/* ---- telling people -------------------------------------------------------------------------- */
+
+/* The rail that a slot is on which carried: it stays so until what was lost is mended. */
+static unsigned rail_number(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_pair pair = ha_pair_of(&comm->failover->slots[p]);
+
+	HA_INVARIANT(pair.port < ha_comm_rails(comm));
+	return pair.port;
+}
+
+static struct nccl_ha_shed_stats *count_of(struct ha_comm *comm, unsigned p)
+{
+	return &comm->striped.sheds[rail_number(comm, p)];
+}
+
+/* The path itself may be gone. */
+static struct ha_event event_of(struct ha_comm *comm, unsigned p, enum ha_event_kind kind)
+{
+	const struct ha_port *port = comm->port->bundle->rails[rail_number(comm, p)];
+	const struct ha_rail *rail = rail_of(comm, p);
+	struct ha_event event = ha_event_init(kind, (enum ha_reason)rail->reason);
+
+	event.again = true; /* a rail may come and go */
+	event.from =
+	    (struct ha_event_path){port->nic->name, port->port_num, (int)p, rail->generation};
+	event.epoch = comm->failover->epoch;
+	return event;
+}
+
+static void tell_shed(struct ha_comm *comm, unsigned p)
+{
+	const struct ha_event event = event_of(comm, p, HA_EVENT_SHED);
+
+	count_of(comm, p)->sheds++;
+	ha_event_report(comm, &event);
+}
+
+/* What this end has sent again: nothing, at a receiver. */
+static void tell_mended(struct ha_comm *comm, unsigned p, const struct ha_replay *replay)
+{
+	struct ha_event event = event_of(comm, p, HA_EVENT_MENDED);
+	struct nccl_ha_shed_stats *count = count_of(comm, p);
+
+	event.completed_without_resend = replay->known;
+	event.replayed_messages = replay->messages;
+	event.replayed_bytes = replay->bytes;
+	count->mends++;
+	count->mended_stripes += replay->messages;
+	count->mended_bytes += replay->bytes;
+	ha_event_report(comm, &event);
+}
+
+/* ---- an end loses one ------------------------------------------------------------------------ */
+
 /* Sender: has the receiver know, and what is fenced here. */
 static void suspect(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 {
@@ -215,6 +272,7 @@ static void lose(struct ha_comm *comm, unsigned p, uint32_t generation, enum ha_
 		ha_stripe_members(comm, comm->recv->members & ~(1u << p));
 	}
 	ha_slot_fence(comm, p, generation);
+	tell_shed(comm, p);
 }
 
 void ha_rails_lost(struct ha_comm *comm, unsigned p, enum ha_reason reason)
@@ -247,13 +305,7 @@ static void mend(struct ha_comm *comm, unsigned p)
 	rail->mended_gen = rail->generation;
 	on(comm, p, HA_RAIL_ON_MENDED);
 	ha_say(comm, HA_SAY_MENDED);
-	HA_INFO_LIMITED(HA_SUBSYS_NET,
-			"connection %s: path %u.%u is shed (%s), and the others carry on: %llu "
-			"stripes of it had come, %llu (%llu bytes) are sent again",
-			comm->name, p, rail->generation,
-			ha_reason_text((enum ha_reason)rail->reason),
-			(unsigned long long)replay.known, (unsigned long long)replay.messages,
-			(unsigned long long)replay.bytes);
+	tell_mended(comm, p, &replay);
 }
 
 /* What the receiver says of path p, which is lost. */
@@ -273,9 +325,10 @@ static void take_statement(struct ha_comm *comm, unsigned p, const struct ha_mes
 static bool is_news(const struct ha_comm *comm, unsigned p, uint32_t generation)
 {
 	const struct ha_rail *rail = &comm->failover->rails[p];
+	const struct ha_slot *slot = &comm->failover->slots[p];
 
 	return rail->state == HA_RAIL_WHOLE && generation > rail->generation &&
-	       generation == comm->failover->slots[p].newest_gen;
+	       generation == slot->newest_gen && ha_rails_has(comm, ha_pair_of(slot));
 }
 
 void ha_rails_hear_shed(struct ha_comm *comm, const struct ha_message *m)
@@ -297,10 +350,15 @@ void ha_rails_hear_shed(struct ha_comm *comm, const struct ha_message *m)
 
 void ha_rails_hear_mended(struct ha_comm *comm, const struct ha_message *m)
 {
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (rail_of(comm, p)->state == HA_RAIL_SHED &&
-		    m->mended_gen[p] >= rail_of(comm, p)->generation)
-			on(comm, p, HA_RAIL_ON_MENDED);
+	static const struct ha_replay nothing;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		if (rail_of(comm, p)->state != HA_RAIL_SHED ||
+		    m->mended_gen[p] < rail_of(comm, p)->generation)
+			continue;
+		on(comm, p, HA_RAIL_ON_MENDED);
+		tell_mended(comm, p, &nothing);
+	}
 }
 
 void ha_rails_fill(const struct ha_comm *comm, struct ha_message *m)

@@ -72,6 +72,9 @@ static void write_port(struct ha_instance *inst, int i)
 	out.departures = report->departures;
 	out.stripes = report->stripes;
 	out.stripe_bytes = report->stripe_bytes;
+#define COPY(name, help) out.name = report->name;
+	NCCL_HA_PORT_SHED_COUNTERS(COPY)
+#undef COPY
 	if (inst->liveness && ha_liveness_port_report(inst->liveness, port, &heartbeats)) {
 		out.heartbeats_sent = heartbeats.pings;
 		out.heartbeats_received = heartbeats.pongs;
@@ -200,7 +203,15 @@ static void follow_path(struct ha_comm *comm)
 	count_connection(comm->inst, comm->report.port, 1);
 }
 
-/* What rails carried together since the last time, each for its port. */
+static void add_sheds(struct ha_port_report *report, const struct nccl_ha_shed_stats *now,
+		      const struct nccl_ha_shed_stats *was)
+{
+#define ADD(name, help) report->name += now->name - was->name;
+	NCCL_HA_PORT_SHED_COUNTERS(ADD)
+#undef ADD
+}
+
+/* What rails carried together since the last time, and lost, each for its port. */
 static void count_stripes(struct ha_comm *comm)
 {
 	const struct ha_striped *now = &comm->striped;
@@ -217,6 +228,7 @@ static void count_stripes(struct ha_comm *comm)
 		report->stripes += now->stripes[rail] - was->stripes[rail];
 		report->stripe_bytes += bytes;
 		report->bytes += bytes;
+		add_sheds(report, &now->sheds[rail], &was->sheds[rail]);
 	}
 	pthread_mutex_unlock(&comm->inst->lock);
 	*was = *now;
@@ -310,6 +322,7 @@ static void fill_rails(const struct ha_comm *comm, struct nccl_ha_conn_stats *ou
 		    .stripes = comm->striped.stripes[rail],
 		    .bytes = comm->striped.bytes[rail],
 		};
+	memcpy(out->sheds, comm->striped.sheds, sizeof(out->sheds));
 }
 
 static enum nccl_ha_conn_state state_of(const struct ha_failover_view *view, int error)

@@ -30,6 +30,7 @@ struct ha_counters {
 struct ha_striped {
 	uint64_t stripes[NCCL_HA_MAX_RAILS], bytes[NCCL_HA_MAX_RAILS];
 	uint64_t complete; /* bytes of the messages of which all stripes are through */
+	struct nccl_ha_shed_stats sheds[NCCL_HA_MAX_RAILS];
 };
 
 /* What a connection remembers of its failovers. [T] */

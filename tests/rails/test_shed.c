@@ -6,9 +6,15 @@
  */
 #include "bundled.h"
 
+#include "base/stats_file.h"
+#include "failover/message.h"
 #include "failover/rails.h"
 #include "progress/command.h"
 #include "transport/stripe.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static const enum ha_completion_mode modes[] = {HA_COMPLETION_RC, HA_COMPLETION_E2E};
 
@@ -159,10 +165,10 @@ static void exactly_what_was_lost_is_sent_again(void **state)
 	(void)state;
 	for (unsigned nth = 1; nth <= 160; nth += 24) {
 		struct ha_request *recv[MESSAGES], *send[MESSAGES];
-		uint64_t before, posted, stale, come = 0, again = 0, bytes;
+		uint64_t before, posted, stale, again;
+		const struct nccl_ha_shed_stats *sheds;
 		struct pair pair;
 		char rule[80];
-		const char *said;
 		int id;
 
 		carrying(&pair, 2, modes[nth / 24 % 2]);
@@ -186,16 +192,12 @@ static void exactly_what_was_lost_is_sent_again(void **state)
 		assert_int_equal(fired(id), 1);
 		assert_memory_equal(pair.to.bytes, pair.from.bytes, MESSAGES * size);
 		until_whole(&pair, 10);
-		said = strstr(captured_log, "the others carry on: ");
-		assert_non_null(said);
-		assert_int_equal(sscanf(said,
-					"the others carry on: %lu stripes of it had come, %lu (%lu "
-					"bytes)",
-					&come, &again, &bytes),
-				 3);
-		kept += come != 0;
+		sheds = &pair.send->striped.sheds[LOST_RAIL];
+		assert_int_equal(sheds->mends, 1);
+		again = sheds->mended_stripes;
+		kept += !logged("; 0 parts of messages had come over it");
 		/* A stripe is half a message, and what is there is not sent again. */
-		assert_int_equal(bytes, again * (size / 2 / 128 * 128));
+		assert_int_equal(sheds->mended_bytes, again * (size / 2 / 128 * 128));
 		posted = pair.send->paths[0]->qps[0].sq_posted - before;
 		assert_true(posted >= MESSAGES + again);
 		assert_in_range(again, 1, MESSAGES);
@@ -304,6 +306,102 @@ static void a_message_that_is_there_is_complete_when_every_rail_has_let_go_of_it
 	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
 	assert_no_failover(&pair);
 	pair_close(&pair);
+}
+
+/* ---- what people are told -------------------------------------------------------------------- */
+
+/* Of so many lines of this kind in the event log, what they say together. */
+struct told {
+	unsigned lines;
+	json_int_t messages, bytes;
+};
+
+static struct told told_of(const char *path, const char *kind)
+{
+	FILE *file = fopen(path, "r");
+	struct told told = {0};
+	char line[16384];
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file)) {
+		json_t *event = json_loads(line, 0, NULL), *from = json_object_get(event, "from");
+
+		assert_non_null(event);
+		if (strcmp(json_string_value(json_object_get(event, "kind")), kind) == 0) {
+			told.lines++;
+			assert_string_equal(json_string_value(json_object_get(from, "port")),
+					    "sim1:1");
+			assert_int_equal(json_integer_value(json_object_get(from, "generation")),
+					 1);
+			assert_non_null(json_string_value(json_object_get(event, "reason")));
+			assert_int_equal(json_integer_value(json_object_get(event, "epoch")), 1);
+			told.messages +=
+			    json_integer_value(json_object_get(event, "replayed_messages"));
+			told.bytes += json_integer_value(json_object_get(event, "replayed_bytes"));
+		}
+		json_decref(event);
+	}
+	fclose(file);
+	return told;
+}
+
+static void assert_counts(const struct pair *pair, unsigned end, uint64_t sheds, uint64_t stripes,
+			  uint64_t bytes)
+{
+	const struct ha_port_report *ports = pair->inst[end]->port_reports;
+	const struct ha_comm *comm = end == 0 ? pair->send : pair->recv;
+
+	assert_int_equal(ports[0].sheds, 0);
+	assert_int_equal(ports[LOST_RAIL].sheds, sheds);
+	assert_int_equal(ports[LOST_RAIL].mends, sheds);
+	assert_int_equal(ports[LOST_RAIL].mended_stripes, stripes);
+	assert_int_equal(ports[LOST_RAIL].mended_bytes, bytes);
+	assert_int_equal(comm->striped.sheds[LOST_RAIL].sheds, sheds);
+	assert_int_equal(comm->striped.sheds[0].sheds, 0);
+	assert_int_equal(comm->count.replayed_bytes, 0); /* of failovers */
+}
+
+/* Of the port that it was, at both ends; and only a sender has sent anything again. */
+static void what_was_shed_and_mended_is_in_log_event_log_and_counts_alike(void **state)
+{
+	const char *before = ha_stats_dir;
+	char dir[] = "/tmp/ha-shed-XXXXXX";
+	struct in_flight t;
+	struct told told;
+	struct pair pair;
+
+	(void)state;
+	ha_stats_dir = mkdtemp(dir);
+	assert_non_null(ha_stats_dir);
+	bundled_init(&pair, 2);
+	pair.config.stats = true;
+	snprintf(pair.config.event_log, sizeof(pair.config.event_log), "%s/events", dir);
+	strcpy(pair.config.rail_share, "1,1");
+	pair_up(&pair);
+	wait_members(&pair, 2);
+	t = pair_start(&pair);
+	for (unsigned i = 0; i < 10; i++)
+		sv_stepped_step();
+	sv_stepped_link(0, LOST_RAIL, false);
+	assert_arrived(&pair, &t);
+	until_whole(&pair, 10);
+	assert_logged("sim1:1 (path 1.1) is shed, the other rails carry on: ");
+	assert_logged("sim1:1 (path 1.1) is mended: ");
+	assert_logged("; 0 parts of messages had come over it, 1 part (149.");
+	pair_idle(&pair, 1000);
+	assert_counts(&pair, 0, 1, 1, 149888);
+	assert_counts(&pair, 1, 1, 0, 0);
+	assert_int_equal(told_of(pair.config.event_log, "shed").lines, 2);
+	told = told_of(pair.config.event_log, "mended");
+	assert_int_equal(told.lines, 2);
+	assert_int_equal(told.messages, 1);
+	assert_int_equal(told.bytes, 149888);
+	assert_int_equal(told_of(pair.config.event_log, "switch").lines, 0);
+	assert_no_failover(&pair);
+	pair_close(&pair);
+	assert_int_equal(unlink(pair.config.event_log), 0);
+	assert_int_equal(rmdir(dir), 0);
+	ha_stats_dir = before;
 }
 
 /* ---- more than one --------------------------------------------------------------------------- */
@@ -553,6 +651,56 @@ static void a_slot_is_not_built_again_before_it_is_mended(void **state)
 	pair_close(&pair);
 }
 
+/* ---- what a peer says ------------------------------------------------------------------------ */
+
+/* Of both ends' bundle one rail alone is left, and a port that is none is in reserve. */
+static unsigned reserve_off_the_bundle(struct pair *pair)
+{
+	bundled_init(pair, 2);
+	pair->fabric.rails = 3;
+	pair_open(pair);
+	pair_connect(pair);
+	wait_members(pair, 2);
+	sv_stepped_link(0, LOST_RAIL, false);
+	sv_stepped_link(1, LOST_RAIL, false);
+	for (int i = 0; i < 100; i++) {
+		pair_idle(pair, 100);
+		for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+			if (pair->send->paths[p] && strcmp(nic_of(pair->send, p), "sim2") == 0 &&
+			    ha_slot_is_up(&pair->send->failover->slots[p]))
+				return p;
+	}
+	fail_msg("nothing is in reserve off the bundle");
+	return 0;
+}
+
+/* Nothing but a rail can be shed: a receiver that says so of another path says nothing. */
+static void what_is_no_rail_cannot_be_shed(void **state)
+{
+	struct ha_message m = {.kind = HA_MSG_SHED, .rto_ms = 1000, .ports_up = 0xffff};
+	struct pair pair;
+	unsigned p;
+
+	(void)state;
+	p = reserve_off_the_bundle(&pair);
+	m.epoch = pair.recv->failover->epoch;
+	m.serial = pair.recv->failover->serial + 1;
+	m.window = pair.recv->recv->done;
+	m.lost = m.drained = (uint8_t)(1u << p);
+	m.fenced_gen[p] = pair.send->failover->slots[p].newest_gen;
+	ha_token_acquire(pair.send);
+	ha_failover_hear(pair.send, &m);
+	ha_token_release(pair.send);
+	assert_false(ha_rails_is_lost(pair.send, p));
+	pair_idle(&pair, 100);
+	assert_int_equal(pair.send->failover->rails[p].generation, 0);
+	for (unsigned rail = 0; rail < 2; rail++)
+		assert_int_equal(pair.send->striped.sheds[rail].sheds, rail == LOST_RAIL);
+	transfer(&pair, 300000, 2);
+	assert_no_failover(&pair);
+	pair_close(&pair);
+}
+
 /* ---- the table ------------------------------------------------------------------------------ */
 
 static void a_rail_goes_through_its_states_in_one_order(void **state)
@@ -577,6 +725,7 @@ int main(void)
 	    cmocka_unit_test(exactly_what_was_lost_is_sent_again),
 	    cmocka_unit_test(messages_on_the_others_wait_for_nothing),
 	    cmocka_unit_test(a_message_that_is_there_is_complete_when_every_rail_has_let_go_of_it),
+	    cmocka_unit_test(what_was_shed_and_mended_is_in_log_event_log_and_counts_alike),
 	    cmocka_unit_test(two_rails_are_shed_beside_each_other),
 	    cmocka_unit_test(the_control_rail_lost_during_a_shed_is_a_failover),
 	    cmocka_unit_test(a_shed_that_takes_too_long_is_a_failover),
@@ -584,6 +733,7 @@ int main(void)
 	    cmocka_unit_test(a_rail_that_is_back_owes_nothing_from_before),
 	    cmocka_unit_test(a_slot_carries_again_when_no_row_names_what_was_lost_of_it),
 	    cmocka_unit_test(a_slot_is_not_built_again_before_it_is_mended),
+	    cmocka_unit_test(what_is_no_rail_cannot_be_shed),
 	    cmocka_unit_test(a_rail_goes_through_its_states_in_one_order),
 	};
 

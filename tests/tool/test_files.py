@@ -17,7 +17,7 @@ import unittest
 from job import SLACK, TOOL, Held, Job, StatisticsFile, document, nccl_ha, text, wait_for
 
 NOBODY = 65534
-LAST_BYTES = 56 + 4 * 24  # the last members of a connection's record: preferred, rails
+LAST_BYTES = 56 + 4 * 24 + 4 * 32  # the last members of a connection's record: preferred, rails, sheds
 GPU_PROVED = slice(-8 - LAST_BYTES, -4 - LAST_BYTES)
 JSON_COMMANDS = ["status", "health"]  # that show what there is, and judge it
 
@@ -218,6 +218,22 @@ class Files(unittest.TestCase):
                 for connection in self.status("-v")["processes"][0]["connections"]:
                     self.assertTrue(connection["protected"])
                     self.assertEqual(connection["proved_with_gpu_memory"], proved != 0)
+
+    def test_rails_that_were_lost_without_a_failover_are_counted_for_their_port(self):
+        counts = [(750, 3_000_000, 0, 0, 0, 0), (250, 1_000_000, 3, 2, 5, 600_000)]
+        names = ("stripes", "stripe_bytes", "sheds", "mends", "mended_stripes", "mended_bytes")
+        file = StatisticsFile(self.source)
+        for rail, values in enumerate(counts):  # the last members of a port's record
+            struct.pack_into("<IiI6Q", file.record("ports", rail), file.tables["ports"][1] - 60, 2, 0, rail, *values)
+        file.write(self.path())
+        with Held(self.path()):
+            self.assertIn("is a bundle of 2 ports: sim0:1 75 % sim1:1 25 %; a rail was lost without a failover 3 times, mended 2\n",
+                          text("status", "--dir", self.dir))  # fmt: skip
+            metrics = text("metrics", "--dir", self.dir)
+            for port, values in zip(self.status()["processes"][0]["ports"], counts):
+                self.assertEqual([port["counters"][name] for name in names], list(values))
+                for name, value in zip(names, values):
+                    self.assertRegex(metrics, rf'(?m)^nccl_ha_port_{name}_total\{{[^}}]*port="{port["port"]}"[^}}]*\}} {value}$')
 
     # ---- many connections ---------------------------------------------------------------------
 

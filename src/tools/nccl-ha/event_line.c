@@ -40,7 +40,8 @@ const char *nh_event_filter_kinds(struct nh_event_filter *filter, const char *na
 		unsigned int bit = kind_bit(names, length);
 
 		if (!bit)
-			return "is none of failure, switch, outage, recovery, rebuild, latch";
+			return "is none of failure, switch, outage, recovery, rebuild, latch, "
+			       "shed, mended";
 		filter->kinds |= bit;
 		names += length + (names[length] == ',');
 	}

@@ -104,6 +104,22 @@ static void print_rail(const struct nh_port *port, uint64_t bytes)
 		printf(" %.0f %%", 100.0 * (double)port->stats.stripe_bytes / (double)bytes);
 }
 
+/* "; a rail was lost without a failover 3 times, mended 2", if one was. */
+static void print_sheds(const struct nh_process *process, const struct nccl_ha_port_stats *first)
+{
+	uint64_t sheds = 0, mends = 0;
+
+	for (unsigned rail = 0; rail < first->rails; rail++) {
+		const struct nh_port *port = nh_rail_of(process, first->nccl_device, rail);
+
+		sheds += port ? port->stats.sheds : 0;
+		mends += port ? port->stats.mends : 0;
+	}
+	if (sheds != 0)
+		printf("; a rail was lost without a failover %" PRIu64 " time%s, mended %" PRIu64,
+		       sheds, sheds == 1 ? "" : "s", mends);
+}
+
 /* Ports that NCCL has as one device, and what each carried of what they carried together. */
 static void print_bundles(const struct nh_process *process)
 {
@@ -122,6 +138,7 @@ static void print_bundles(const struct nh_process *process)
 		}
 		for (unsigned rail = 0; rail < first->rails; rail++)
 			print_rail(nh_rail_of(process, first->nccl_device, rail), bytes);
+		print_sheds(process, first);
 		putchar('\n');
 	}
 }

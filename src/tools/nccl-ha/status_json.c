@@ -65,6 +65,7 @@ static json_t *port_json(const struct nh_port *port)
 	NCCL_HA_PORT_COUNTERS(COUNTER)
 	NCCL_HA_PORT_MORE_COUNTERS(COUNTER)
 	NCCL_HA_PORT_RAIL_COUNTERS(COUNTER)
+	NCCL_HA_PORT_SHED_COUNTERS(COUNTER)
 #undef COUNTER
 	nh_json_set(out, "counters", counters);
 	return out;
@@ -106,15 +107,19 @@ static json_t *rails_json(const struct nccl_ha_conn_stats *conn)
 
 	for (unsigned int rail = 0; rail < NCCL_HA_MAX_RAILS; rail++) {
 		const struct nccl_ha_rail_stats *stats = &conn->rails[rail];
+		const struct nccl_ha_shed_stats *sheds = &conn->sheds[rail];
 		json_t *one;
 
-		if (stats->stripes == 0 && stats->share == 0)
+		if (stats->stripes == 0 && stats->share == 0 && sheds->sheds == 0)
 			continue;
 		one = json_object();
 		nh_json_set_number(one, "rail", rail);
 		nh_json_set(one, "share", json_real(stats->share / 1024.0));
 		nh_json_set_number(one, "stripes", stats->stripes);
 		nh_json_set_number(one, "bytes", stats->bytes);
+#define COUNTER(name, help) nh_json_set_number(one, #name, sheds->name);
+		NCCL_HA_PORT_SHED_COUNTERS(COUNTER)
+#undef COUNTER
 		json_array_append_new(out, one);
 	}
 	return out;

@@ -94,6 +94,26 @@ static void the_other_kinds_name_what_they_are_about(void **state)
 	expect(&event, "mlx5_1:2 built");
 }
 
+static void a_rail_that_is_shed_and_mended_says_what_of_it_was_sent_again(void **state)
+{
+	struct ha_event event = ha_event_init(HA_EVENT_SHED, HA_REASON_PORT_DOWN);
+
+	(void)state;
+	event.from = old_path;
+	expect(&event, "mlx5_0:1 (path 0.1) is shed, the other rails carry on: local port down");
+	event.kind = HA_EVENT_MENDED;
+	expect(&event, "mlx5_0:1 (path 0.1) is mended: local port down");
+	event.replayed_messages = 2;
+	event.replayed_bytes = 300000;
+	expect(&event, "mlx5_0:1 (path 0.1) is mended: local port down; 0 parts of messages had "
+		       "come over it, 2 parts (300.0 kB) sent again over another rail");
+	event.completed_without_resend = 1;
+	event.replayed_messages = 0;
+	event.replayed_bytes = 0;
+	expect(&event, "mlx5_0:1 (path 0.1) is mended: local port down; 1 part of messages had "
+		       "come over it, 0 parts (0 B) sent again over another rail");
+}
+
 static void a_short_buffer_is_never_overrun(void **state)
 {
 	struct ha_event event = a_switch();
@@ -116,6 +136,7 @@ int main(void)
 	    cmocka_unit_test(what_is_unknown_is_left_out),
 	    cmocka_unit_test(sizes_have_units),
 	    cmocka_unit_test(the_other_kinds_name_what_they_are_about),
+	    cmocka_unit_test(a_rail_that_is_shed_and_mended_says_what_of_it_was_sent_again),
 	    cmocka_unit_test(a_short_buffer_is_never_overrun),
 	};
 
