@@ -61,7 +61,7 @@ class Project(unittest.TestCase):
 
     def finished(self, *arguments):
         with self.start(*arguments) as run:
-            text, _ = run.communicate(timeout=100)
+            text, _ = run.communicate(timeout=180)
         return run.returncode, text
 
     def processes(self):
