@@ -26,7 +26,7 @@
 struct ha_mr_range {
 	uintptr_t addr;
 	size_t length;
-	int type;	 /* enum ha_mem_type | HA_MEM_STRICT_ORDER */
+	int type;	 /* enum ha_mem_type | HA_MEM_STRICT_ORDER | HA_MEM_ATOMIC */
 	int fd;		 /* dmabuf, or -1 */
 	uint64_t offset; /* of addr in the dmabuf */
 	/* Which dmabuf that is, whatever the descriptor. Another allocation may have its address.

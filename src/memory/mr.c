@@ -460,7 +460,7 @@ static ha_result_t new_mr(struct ha_device_set *set, const struct ha_nic *nic, v
 	if (!mr)
 		return HA_ERR_SYSTEM;
 	memset(mr, 0, sizeof *mr);
-	mr->host = fd < 0 && (type & ~HA_MEM_STRICT_ORDER) == HA_MEM_HOST;
+	mr->host = fd < 0 && (type & ~(HA_MEM_STRICT_ORDER | HA_MEM_ATOMIC)) == HA_MEM_HOST;
 	mr->addr = (uintptr_t)addr;
 	mr->length = length;
 	mr->type = type;

@@ -46,6 +46,8 @@ enum ha_mem_type { HA_MEM_HOST = 1, HA_MEM_CUDA = 2, HA_MEM_DMABUF = 4 };
  * For memory that a CPU polls while a NIC writes it.
  */
 #define HA_MEM_STRICT_ORDER 0x100
+/* ORed to a type: NICs may add to words of this memory. */
+#define HA_MEM_ATOMIC 0x200
 
 struct ha_mr_use;
 struct ha_poller;
@@ -71,7 +73,7 @@ struct ha_mr {
 	/* Constant. */
 	uintptr_t addr;
 	size_t length;
-	int type; /* enum ha_mem_type | HA_MEM_STRICT_ORDER */
+	int type; /* enum ha_mem_type | HA_MEM_STRICT_ORDER | HA_MEM_ATOMIC */
 	bool dmabuf;
 	/*
 	 * Our own copy of its descriptor, for another NIC or the same one after a reset, since NCCL
@@ -137,11 +139,11 @@ static inline void ha_memory_use_commands(struct ha_device_set *set, struct ha_p
 
 /*
  * Registers [addr, addr+length) on `nic` and returns a handle the caller must give back to
- * ha_mr_deregister. type: enum ha_mem_type, with HA_MEM_STRICT_ORDER or without. fd >= 0: the
- * memory is a dmabuf, whatever the type (NCCL says CUDA); fd stays the caller's. offset: where in
- * the dmabuf addr lies, or, as NCCL's own transport takes it, where the page of addr lies. With
- * HA_NCCL_ENABLE_BACKUP a dmabuf takes a descriptor of ours; where none is left it is registered
- * all the same, on this NIC and no other one. Any thread.
+ * ha_mr_deregister. type: enum ha_mem_type, with HA_MEM_STRICT_ORDER and HA_MEM_ATOMIC or without.
+ * fd >= 0: the memory is a dmabuf, whatever the type (NCCL says CUDA); fd stays the caller's.
+ * offset: where in the dmabuf addr lies, or, as NCCL's own transport takes it, where the page of
+ * addr lies. With HA_NCCL_ENABLE_BACKUP a dmabuf takes a descriptor of ours; where none is left it
+ * is registered all the same, on this NIC and no other one. Any thread.
  */
 ha_result_t ha_mr_register(struct ha_device_set *set, struct ha_nic *nic, void *addr, size_t length,
 			   int type, uint64_t offset, int fd, struct ha_mr **out) HA_MUST_CHECK;

@@ -92,6 +92,8 @@ struct ibv_mr *ha_verbs_reg(struct ha_incarnation *on, struct ibv_pd *pd,
 
 	if (nic->relaxed_ordering && !(range->type & HA_MEM_STRICT_ORDER))
 		access |= IBV_ACCESS_RELAXED_ORDERING;
+	if (range->type & HA_MEM_ATOMIC)
+		access |= IBV_ACCESS_REMOTE_ATOMIC;
 	errno = 0;
 	if (range->fd >= 0)
 		mr = ha_ibv_reg_dmabuf_mr(pd, range->offset, range->length, range->addr, range->fd,

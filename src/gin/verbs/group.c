@@ -1,0 +1,735 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gin/verbs/group.h"
+
+#include "base/log.h"
+#include "gin/verbs/adder.h"
+#include "gin/verbs/receiver.h"
+#include "memory/mr.h"
+#include "transport/comm.h"
+#include "transport/shared.h"
+#include "transport/user_mr.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What takes time is looked at each so many rounds, unless something does not run. */
+#define MEND_EVERY 16
+
+/* What NICs write at this rank beside the application's memory: a block for each peer. */
+struct block {
+	struct ha_gin_record ring[HA_GIN_WINDOW];
+	uint64_t told;
+	uint64_t unused[7]; /* a line of its own */
+};
+
+struct peer {
+	uint8_t handle[HA_HANDLE_MAX]; /* ha_connect keeps its state there */
+	struct ha_gin_out out;
+	struct ha_gin_in in; /* open when it has said who it is */
+	bool is_gone;	     /* a connection to or from it has ended */
+	bool has_run;	     /* both streams had their first epoch */
+	ha_result_t why;
+	struct ha_gin_sender sender;
+	struct ha_gin_receiver receiver;
+};
+
+/* Somebody has connected, and has not said who it is. */
+struct stranger {
+	struct ha_gin_in in;
+	struct stranger *next;
+};
+
+struct ha_gin_group {
+	pthread_mutex_t lock;
+	ha_result_t error;
+	struct ha_instance *inst;
+	struct ha_listen *listen;
+	int dev;
+	uint32_t rank, ranks;
+	uint32_t accepted;
+	struct stranger *strangers;
+	struct block *blocks; /* by rank */
+	struct ha_mr *blocks_mr;
+	struct ha_gin_adder adder;
+	/* By number; some are only known of others yet. */
+	struct ha_gin_memory **memories;
+	struct ha_gin_region *regions; /* what signals may go to */
+	uint32_t known, registered;
+	uint64_t rounds;
+	struct peer peers[];
+};
+
+static ha_result_t latch(struct ha_gin_group *group, ha_result_t result)
+{
+	if (group->error == HA_OK)
+		group->error = result;
+	return group->error;
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static ha_result_t know(struct ha_gin_group *group, uint32_t number)
+{
+	while (group->known <= number) {
+		struct ha_gin_memory *memory =
+		    calloc(1, sizeof(*memory) + group->ranks * sizeof(struct ha_gin_remote));
+		void *memories =
+		    realloc(group->memories, (group->known + 1) * sizeof(*group->memories));
+		void *regions;
+
+		if (memories)
+			group->memories = memories;
+		regions = realloc(group->regions, (group->known + 1) * sizeof(*group->regions));
+		if (regions)
+			group->regions = regions;
+		if (!memory || !memories || !regions) {
+			free(memory);
+			return HA_ERR_SYSTEM;
+		}
+		memory->number = group->known;
+		group->regions[group->known] = (struct ha_gin_region){0};
+		group->memories[group->known++] = memory;
+	}
+	return HA_OK;
+}
+
+/* One that cannot be registered there is of no use over that path, and the next one may be. */
+static ha_result_t say_memory(struct ha_gin_receiver *receiver, const struct ha_gin_memory *memory)
+{
+	struct ha_gin_message message = {
+	    .say = HA_GIN_REGION, .epoch = receiver->epoch, .number = memory->number};
+	struct ibv_mr *mr;
+
+	if (ha_mr_on(memory->mr, receiver->qp.port->nic, &mr) != HA_OK) {
+		receiver->qp.fault = "memory cannot be registered there";
+		return HA_OK;
+	}
+	message.region.base = memory->base;
+	message.region.size = memory->size;
+	message.region.is_signals = memory->is_signals;
+	message.region.rkey = mr->rkey;
+	return ha_gin_out_say(receiver->out, &message);
+}
+
+static ha_result_t say_memories(void *arg, struct ha_gin_receiver *receiver)
+{
+	struct ha_gin_group *group = arg;
+
+	for (uint32_t i = 0; i < group->registered; i++)
+		if (group->memories[i]->mr)
+			HA_TRY(say_memory(receiver, group->memories[i]));
+	return HA_OK;
+}
+
+static const struct ha_gin_region *regions_of(void *arg, size_t *count)
+{
+	const struct ha_gin_group *group = arg;
+
+	*count = group->registered;
+	return group->regions;
+}
+
+/* Without a word: any memory of signals, which is where other data goes, too. */
+static bool find_word(void *arg, const struct ha_gin_word *word, uint64_t *addr, struct ha_mr **mr)
+{
+	const struct ha_gin_group *group = arg;
+
+	for (uint32_t i = 0; i < group->registered; i++) {
+		const struct ha_gin_memory *memory = group->memories[i];
+		const uint64_t count = memory->size / 8;
+
+		if (!memory->words ||
+		    (word && (word < memory->words || word >= memory->words + count)))
+			continue;
+		*addr = memory->base + (word ? (uint64_t)(word - memory->words) * 8 : 0);
+		*mr = memory->mr;
+		return true;
+	}
+	return false;
+}
+
+static ha_result_t can_signal(const struct ha_gin_group *group, const void *data, size_t size)
+{
+	const struct ha_nic *nic = ha_instance_port(group->inst, group->dev)->nic;
+
+	if (nic->attr.atomic_cap == IBV_ATOMIC_NONE) {
+		HA_WARN("GIN: %s has no atomics, by which signals are added", nic->name);
+		return HA_ERR_SYSTEM;
+	}
+	if ((uintptr_t)data % 8 == 0 && size % 8 == 0 && size)
+		return HA_OK;
+	HA_WARN("GIN: %zu bytes at %p cannot be signals: words of 8 bytes, aligned", size, data);
+	return HA_ERR_ARGUMENT;
+}
+
+/* Where a NIC takes over it has to have the memory, and then it is too late to begin. */
+static void register_ahead(const struct ha_gin_group *group, struct ha_mr *mr)
+{
+	struct ha_device_set *set = group->inst->devices;
+
+	if (!group->inst->config.enable_backup)
+		return;
+	for (int n = 0; n < set->nnics; n++)
+		if (!atomic_load(&set->nics[n].fatal))
+			ha_user_mr_ahead(mr, &set->nics[n]);
+}
+
+static ha_result_t register_it(struct ha_gin_group *group, void *data, size_t size, int type,
+			       uint64_t offset, int fd, struct ha_gin_memory *memory)
+{
+	struct ha_nic *nic = ha_instance_port(group->inst, group->dev)->nic;
+
+	if (memory->is_signals) {
+		HA_TRY(can_signal(group, data, size));
+		type |= HA_MEM_STRICT_ORDER | HA_MEM_ATOMIC;
+		memory->words = calloc(size / 8, sizeof(*memory->words));
+		if (!memory->words)
+			return HA_ERR_SYSTEM;
+	}
+	memory->base = (uintptr_t)data;
+	memory->size = size;
+	return ha_mr_register(group->inst->devices, nic, data, size, type, offset, fd, &memory->mr);
+}
+
+static ha_result_t say_to_all(struct ha_gin_group *group, const struct ha_gin_memory *memory)
+{
+	for (uint32_t r = 0; r < group->ranks; r++)
+		if (ha_gin_receiver_has_end(&group->peers[r].receiver))
+			HA_TRY(say_memory(&group->peers[r].receiver, memory));
+	return HA_OK;
+}
+
+static ha_result_t do_register(struct ha_gin_group *group, void *data, size_t size, int type,
+			       uint64_t offset, int fd, bool is_signals, struct ha_gin_memory **out)
+{
+	struct ha_gin_memory *memory;
+	ha_result_t result;
+
+	if (group->registered == HA_GIN_REGIONS) {
+		HA_WARN("GIN: a group registers memory %d times at most", HA_GIN_REGIONS);
+		return HA_ERR_USAGE;
+	}
+	HA_TRY(know(group, group->registered));
+	memory = group->memories[group->registered];
+	memory->is_signals = is_signals;
+	result = register_it(group, data, size, type, offset, fd, memory);
+	if (result != HA_OK) {
+		free(memory->words);
+		memory->words = NULL;
+		return result;
+	}
+	register_ahead(group, memory->mr);
+	group->regions[group->registered++] = (struct ha_gin_region){memory->words, size};
+	*out = memory;
+	return say_to_all(group, memory);
+}
+
+ha_result_t ha_gin_register(struct ha_gin_group *group, void *data, size_t size, int type,
+			    uint64_t offset, int fd, bool is_signals, struct ha_gin_memory **out)
+{
+	ha_result_t result;
+
+	*out = NULL;
+	pthread_mutex_lock(&group->lock);
+	result = group->error;
+	if (result == HA_OK)
+		result = do_register(group, data, size, type, offset, fd, is_signals, out);
+	pthread_mutex_unlock(&group->lock);
+	return result;
+}
+
+bool ha_gin_is_known(struct ha_gin_group *group, const struct ha_gin_memory *memory)
+{
+	bool is_known = true;
+
+	pthread_mutex_lock(&group->lock);
+	for (uint32_t r = 0; r < group->ranks; r++)
+		is_known &= memory->remotes[r].is_known;
+	pthread_mutex_unlock(&group->lock);
+	return is_known;
+}
+
+void ha_gin_deregister(struct ha_gin_group *group, struct ha_gin_memory *memory)
+{
+	pthread_mutex_lock(&group->lock);
+	group->regions[memory->number] = (struct ha_gin_region){0};
+	ha_mr_deregister(memory->mr);
+	memory->mr = NULL;
+	free(memory->words);
+	memory->words = NULL;
+	for (uint32_t r = 0; r < group->ranks; r++)
+		memory->remotes[r].is_known = false;
+	pthread_mutex_unlock(&group->lock);
+}
+
+/* ---- who is who ----------------------------------------------------------------------------- */
+
+static ha_result_t connect_to(struct ha_gin_group *group, struct peer *peer)
+{
+	struct ha_gin_message hello = {.say = HA_GIN_HELLO,
+				       .hello = {.rank = group->rank, .nranks = group->ranks}};
+	struct ha_comm *comm;
+
+	HA_TRY(ha_connect(group->inst, group->dev, HA_TRAFFIC_CLASS_UNDEF, peer->handle, &comm));
+	if (!comm)
+		return HA_OK;
+	HA_TRY(ha_gin_out_open(&peer->out, comm));
+	return ha_gin_out_say(&peer->out, &hello);
+}
+
+static ha_result_t accept_one(struct ha_gin_group *group)
+{
+	struct stranger *stranger;
+	struct ha_comm *comm;
+
+	HA_TRY(ha_accept(group->listen, &comm));
+	if (!comm)
+		return HA_OK;
+	stranger = calloc(1, sizeof(*stranger));
+	if (!stranger) {
+		ha_close_recv(comm);
+		return HA_ERR_SYSTEM;
+	}
+	stranger->next = group->strangers;
+	group->strangers = stranger;
+	group->accepted++;
+	return ha_gin_in_open(&stranger->in, comm);
+}
+
+static ha_result_t is_who(struct ha_gin_group *group, const struct ha_gin_message *hello,
+			  struct peer **out)
+{
+	if (hello->say == HA_GIN_HELLO && hello->hello.nranks == group->ranks &&
+	    hello->hello.rank < group->ranks && !group->peers[hello->hello.rank].in.comm) {
+		*out = &group->peers[hello->hello.rank];
+		return HA_OK;
+	}
+	HA_WARN("GIN: somebody connected as rank %u of %u; this is rank %u of %u, and each rank "
+		"connects once",
+		hello->hello.rank, hello->hello.nranks, group->rank, group->ranks);
+	return HA_ERR_REMOTE;
+}
+
+/* *at: the stranger, or the next one when it is none any more. */
+static ha_result_t ask(struct ha_gin_group *group, struct stranger **at)
+{
+	struct stranger *stranger = *at;
+	struct ha_gin_message hello;
+	struct peer *peer;
+	bool is_heard;
+
+	HA_TRY(ha_gin_in_hear(&stranger->in, &hello, &is_heard));
+	if (!is_heard)
+		return HA_OK;
+	HA_TRY(is_who(group, &hello, &peer));
+	peer->in = stranger->in;
+	ha_gin_receiver_init(&peer->receiver, peer->in.comm);
+	*at = stranger->next;
+	free(stranger);
+	return HA_OK;
+}
+
+static ha_result_t meet(struct ha_gin_group *group)
+{
+	struct stranger **at = &group->strangers;
+
+	if (group->accepted < group->ranks)
+		HA_TRY(accept_one(group));
+	while (*at) {
+		struct stranger *before = *at;
+
+		HA_TRY(ask(group, at));
+		if (*at == before)
+			at = &before->next;
+	}
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		if (!group->peers[r].out.comm)
+			HA_TRY(connect_to(group, &group->peers[r]));
+		if (group->peers[r].out.comm)
+			HA_TRY(ha_gin_out_progress(&group->peers[r].out));
+	}
+	return HA_OK;
+}
+
+/* ---- progress ------------------------------------------------------------------------------- */
+
+static ha_result_t hears_region(struct ha_gin_group *group, uint32_t rank,
+				const struct ha_gin_message *message)
+{
+	if (message->number >= HA_GIN_REGIONS) {
+		HA_WARN("GIN: rank %u has registered memory more than %d times", rank,
+			HA_GIN_REGIONS);
+		return HA_ERR_REMOTE;
+	}
+	HA_TRY(know(group, message->number));
+	ha_gin_remote_is(&group->memories[message->number]->remotes[rank], message);
+	return HA_OK;
+}
+
+static ha_result_t hears(struct ha_gin_group *group, uint32_t rank,
+			 const struct ha_gin_message *message)
+{
+	struct peer *peer = &group->peers[rank];
+
+	switch (message->say) {
+	case HA_GIN_REGION:
+		return hears_region(group, rank, message);
+	case HA_GIN_OFFER:
+	case HA_GIN_READY:
+		ha_gin_sender_hears(&peer->sender, message);
+		return HA_OK;
+	case HA_GIN_ANSWER:
+	case HA_GIN_SUSPECT:
+		return ha_gin_receiver_hears(&peer->receiver, message);
+	default:
+		HA_WARN("GIN: rank %u says %u, which this version does not know: all ranks must "
+			"have the same nccl-ha",
+			rank, message->say);
+		return HA_ERR_REMOTE;
+	}
+}
+
+static ha_result_t talk(struct ha_gin_group *group, uint32_t rank)
+{
+	struct peer *peer = &group->peers[rank];
+	struct ha_gin_message message;
+	bool is_heard = true;
+
+	HA_TRY(ha_gin_out_progress(&peer->out));
+	while (is_heard) {
+		HA_TRY(ha_gin_in_hear(&peer->in, &message, &is_heard));
+		if (is_heard && hears(group, rank, &message) != HA_OK)
+			return latch(group, HA_ERR_REMOTE);
+	}
+	return ha_gin_out_progress(&peer->out);
+}
+
+static bool is_met(const struct peer *peer)
+{
+	return peer->out.comm && peer->in.comm && !peer->is_gone;
+}
+
+static bool runs(const struct peer *peer)
+{
+	return peer->sender.state == HA_GIN_SENDER_RUNS &&
+	       peer->receiver.state == HA_GIN_RECEIVER_RUNS && !peer->sender.qp.fault &&
+	       !peer->receiver.qp.fault;
+}
+
+/* A rank that has ended, or cannot be reached, matters to who wants something of it. */
+static void is_gone(struct ha_gin_group *group, struct peer *peer, ha_result_t why)
+{
+	const struct ha_gin_journal *journal = &peer->sender.journal;
+
+	peer->is_gone = true;
+	peer->why = why;
+	if (group->error == HA_OK &&
+	    (!peer->has_run || ha_gin_completed(journal) != journal->issued))
+		latch(group, why);
+}
+
+static void mend(struct ha_gin_group *group, uint32_t rank)
+{
+	struct peer *peer = &group->peers[rank];
+	ha_result_t result = talk(group, rank);
+
+	if (result != HA_OK) {
+		is_gone(group, peer, result);
+		return;
+	}
+	result = ha_gin_receiver_mends(&peer->receiver);
+	if (result == HA_OK)
+		result = ha_gin_sender_mends(&peer->sender);
+	if (result == HA_OK)
+		result = ha_gin_out_progress(&peer->out);
+	if (result != HA_OK)
+		latch(group, result);
+	peer->has_run |= runs(peer);
+}
+
+static ha_result_t work(struct ha_gin_group *group, uint32_t rank, bool is_time)
+{
+	struct peer *peer = &group->peers[rank];
+
+	if (!is_met(peer))
+		return HA_OK;
+	ha_gin_sender_works(&peer->sender);
+	HA_TRY(ha_gin_receiver_works(&peer->receiver));
+	if (is_time || !runs(peer))
+		mend(group, rank);
+	return HA_OK;
+}
+
+static ha_result_t progress(struct ha_gin_group *group)
+{
+	const bool is_time = group->rounds++ % MEND_EVERY == 0;
+	bool all_are_met = true;
+
+	for (uint32_t r = 0; r < group->ranks; r++)
+		all_are_met &= group->peers[r].out.comm && group->peers[r].in.comm;
+	if (!all_are_met)
+		HA_TRY(meet(group));
+	ha_gin_adder_poll(&group->adder);
+	if (is_time || group->adder.applier.is_orphaned)
+		ha_gin_adder_mend(&group->adder);
+	for (uint32_t r = 0; r < group->ranks; r++)
+		HA_TRY(work(group, r, is_time));
+	return group->error;
+}
+
+ha_result_t ha_gin_group_progress(struct ha_gin_group *group)
+{
+	ha_result_t result;
+
+	pthread_mutex_lock(&group->lock);
+	result = group->error;
+	if (result == HA_OK) {
+		result = progress(group);
+		if (result != HA_OK)
+			latch(group, result);
+	}
+	pthread_mutex_unlock(&group->lock);
+	return result;
+}
+
+bool ha_gin_group_is_connected(struct ha_gin_group *group)
+{
+	bool all_have_run = true;
+
+	pthread_mutex_lock(&group->lock);
+	for (uint32_t r = 0; r < group->ranks; r++)
+		all_have_run &= group->peers[r].has_run;
+	pthread_mutex_unlock(&group->lock);
+	return all_have_run;
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+static ha_result_t refuse(const char *what, uint32_t rank)
+{
+	HA_WARN("GIN: a put to rank %u is refused: %s", rank, what);
+	return HA_ERR_ARGUMENT;
+}
+
+static ha_result_t check_data(const struct ha_gin_group *group, uint32_t rank,
+			      const struct ha_gin_put *put)
+{
+	if (!put->size)
+		return HA_OK;
+	if (!put->from || !put->from->mr || !put->to)
+		return refuse("its memory is not registered", rank);
+	if (put->size > ha_max_message(ha_instance_port(group->inst, group->dev)))
+		return refuse("it is larger than maxP2pBytes of the device's properties", rank);
+	if (!ha_gin_is_inside(put->from_offset, put->size, put->from->size))
+		return refuse("it does not lie in the memory that it is from", rank);
+	if (!put->to->remotes[rank].is_known)
+		return refuse("that rank has not registered the memory that it goes to", rank);
+	if (!ha_gin_is_inside(put->to_offset, put->size, put->to->remotes[rank].size))
+		return refuse("it does not lie in that rank's memory", rank);
+	return HA_OK;
+}
+
+static ha_result_t check_signal(uint32_t rank, const struct ha_gin_put *put)
+{
+	const struct ha_gin_remote *remote;
+
+	if (!put->signals)
+		return HA_OK;
+	remote = &put->signals->remotes[rank];
+	if (!remote->is_known || !remote->is_signals)
+		return refuse("its signal goes to memory that was not registered for signals "
+			      "(NCCL_NET_MR_FLAG_FORCE_SO)",
+			      rank);
+	if (put->signal_offset % 8 || !ha_gin_is_inside(put->signal_offset, 8, remote->size))
+		return refuse("its signal is no word of that rank's memory", rank);
+	return HA_OK;
+}
+
+static ha_result_t do_put(struct ha_gin_group *group, uint32_t rank, const struct ha_gin_put *put,
+			  struct ha_gin_request **out)
+{
+	struct peer *peer;
+
+	if (rank >= group->ranks)
+		return refuse("there is no such rank", rank);
+	HA_TRY(check_data(group, rank, put));
+	HA_TRY(check_signal(rank, put));
+	peer = &group->peers[rank];
+	if (peer->is_gone)
+		return latch(group, peer->why);
+	*out = ha_gin_sender_put(&peer->sender, put);
+	if (!*out) {
+		HA_WARN("GIN: more than %d requests to rank %u were not tested to their end",
+			HA_GIN_WINDOW, rank);
+		return HA_ERR_INTERNAL;
+	}
+	ha_gin_sender_works(&peer->sender);
+	return HA_OK;
+}
+
+ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank, const struct ha_gin_put *put,
+		       struct ha_gin_request **out)
+{
+	ha_result_t result;
+
+	*out = NULL;
+	pthread_mutex_lock(&group->lock);
+	result = group->error;
+	if (result == HA_OK)
+		result = do_put(group, rank, put, out);
+	pthread_mutex_unlock(&group->lock);
+	return result;
+}
+
+ha_result_t ha_gin_test(struct ha_gin_group *group, struct ha_gin_request *request, bool *done)
+{
+	ha_result_t result;
+
+	pthread_mutex_lock(&group->lock);
+	result = group->error;
+	if (!ha_gin_is_complete(request) && result == HA_OK)
+		ha_gin_sender_works(request->sender);
+	*done = ha_gin_is_complete(request);
+	if (*done)
+		request->is_out = false;
+	pthread_mutex_unlock(&group->lock);
+	return *done ? HA_OK : result;
+}
+
+void ha_gin_group_counts(struct ha_gin_group *group, struct ha_gin_counts *out)
+{
+	pthread_mutex_lock(&group->lock);
+	*out = (struct ha_gin_counts){.unproved = group->adder.applier.gave_up,
+				      .loopbacks = group->adder.failed};
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		out->failovers += group->peers[r].sender.failovers;
+		out->replayed += group->peers[r].sender.replayed;
+	}
+	pthread_mutex_unlock(&group->lock);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static void init_peer(struct ha_gin_group *group, uint32_t rank, const void *handle)
+{
+	const struct ha_config *config = &group->inst->config;
+	struct peer *peer = &group->peers[rank];
+	struct block *block = &group->blocks[rank];
+
+	memcpy(peer->handle, handle, HA_HANDLE_MAX);
+	ha_gin_sender_init(&peer->sender, rank, &peer->out, config,
+			   config->completion == HA_COMPLETION_E2E);
+	peer->sender.told = &block->told;
+	peer->sender.told_mr = group->blocks_mr;
+	peer->receiver = (struct ha_gin_receiver){
+	    .rank = rank,
+	    .out = &peer->out,
+	    .adder = &group->adder,
+	    .config = config,
+	    .ring = block->ring,
+	    .ring_mr = group->blocks_mr,
+	    .say_regions = say_memories,
+	    .regions = regions_of,
+	    .arg = group,
+	};
+}
+
+static ha_result_t make(struct ha_gin_group *group, const struct ha_gin_shape *shape)
+{
+	struct ha_device_set *set = group->inst->devices;
+	struct ha_nic *nic = ha_instance_port(group->inst, group->dev)->nic;
+	const size_t bytes = group->ranks * sizeof(*group->blocks);
+
+	HA_TRY(ha_gin_adder_open(&group->adder, set, nic,
+				 group->inst->config.completion == HA_COMPLETION_E2E));
+	group->adder.find = find_word;
+	group->adder.arg = group;
+	group->blocks = calloc(group->ranks, sizeof(*group->blocks));
+	if (!group->blocks)
+		return HA_ERR_SYSTEM;
+	HA_TRY(ha_mr_register(set, nic, group->blocks, bytes, HA_MEM_HOST | HA_MEM_STRICT_ORDER, 0,
+			      -1, &group->blocks_mr));
+	register_ahead(group, group->blocks_mr);
+	for (uint32_t r = 0; r < group->ranks; r++)
+		init_peer(group, r, shape->handles[r]);
+	return HA_OK;
+}
+
+ha_result_t ha_gin_group_open(const struct ha_gin_shape *shape, struct ha_gin_group **out)
+{
+	struct ha_gin_group *group;
+	ha_result_t result;
+
+	*out = NULL;
+	if (!shape->ranks || shape->ranks > HA_GIN_RANKS || shape->rank >= shape->ranks ||
+	    !ha_instance_port(shape->inst, shape->dev)) {
+		HA_WARN("GIN: there is no rank %u of %u, or no device %d", shape->rank,
+			shape->ranks, shape->dev);
+		return HA_ERR_ARGUMENT;
+	}
+	group = calloc(1, sizeof(*group) + shape->ranks * sizeof(struct peer));
+	if (!group)
+		return HA_ERR_SYSTEM;
+	pthread_mutex_init(&group->lock, NULL);
+	group->inst = shape->inst;
+	group->dev = shape->dev;
+	group->rank = shape->rank;
+	group->ranks = shape->ranks;
+	group->listen = shape->listen;
+	result = make(group, shape);
+	if (result != HA_OK)
+		ha_gin_group_close(group);
+	else
+		*out = group;
+	return result;
+}
+
+static bool close_streams(struct ha_gin_group *group)
+{
+	bool are_closed = true;
+
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		are_closed &= ha_gin_sender_close(&group->peers[r].sender);
+		are_closed &= ha_gin_receiver_close(&group->peers[r].receiver);
+	}
+	return ha_gin_adder_close(&group->adder) && are_closed;
+}
+
+static void close_connections(struct ha_gin_group *group)
+{
+	struct stranger *stranger;
+
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		ha_gin_out_close(&group->peers[r].out);
+		ha_gin_in_close(&group->peers[r].in);
+	}
+	while ((stranger = group->strangers) != NULL) {
+		group->strangers = stranger->next;
+		ha_gin_in_close(&stranger->in);
+		free(stranger);
+	}
+}
+
+void ha_gin_group_close(struct ha_gin_group *group)
+{
+	if (!group)
+		return;
+	close_connections(group);
+	if (!close_streams(group)) {
+		HA_WARN("GIN: a device refuses to destroy a queue pair of a group that ends; its "
+			"memory stays until the process ends");
+		return;
+	}
+	for (uint32_t i = 0; i < group->known; i++) {
+		ha_mr_deregister(group->memories[i]->mr);
+		free(group->memories[i]->words);
+		free(group->memories[i]);
+	}
+	free(group->memories);
+	free(group->regions);
+	ha_mr_deregister(group->blocks_mr);
+	free(group->blocks);
+	pthread_mutex_destroy(&group->lock);
+	free(group);
+}

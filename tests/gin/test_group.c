@@ -1,0 +1,765 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two ranks of a group on a stepped fabric with two rails, each an instance of its own as in two
+ * processes: puts and signals from each to each, itself included, and what becomes of them when
+ * something fails at an event of the run. Data and signal words are in the memory of GPUs that are
+ * stand-ins, into which NICs write late.
+ *
+ * A kernel watches the words: whatever a signal tells it of must be there, and is filled anew; a
+ * write that comes later is seen at the end, and so is a sum that is not exact.
+ */
+#include "../transport/harness.h"
+
+#include "base/clock.h"
+#include "fakecuda.h"
+#include "gin/verbs/channel.h"
+#include "gin/verbs/group.h"
+#include "memory/mr.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RANKS	   2u
+#define OPS	   24u
+#define ROOM	   8u /* under way to a rank at a time */
+#define DATA	   3000u
+#define STRIDE	   4096u
+#define WINDOW	   ((size_t)RANKS * OPS * STRIDE)
+#define WORDS	   2u
+#define CONSUMED   0xc0
+#define POISON	   0xde
+#define EACH_ROUND 40
+
+struct rank {
+	struct ha_listen *listen;
+	uint8_t handle[HA_HANDLE_MAX];
+	struct ha_gin_group *group;
+	uint8_t *window, *window_seen; /* of the GPU: as the program has it, as a kernel sees it */
+	uint8_t *source, *source_seen;
+	uint8_t *signals;
+	uint64_t *words; /* as a kernel sees them: WORDS from each rank */
+	struct ha_gin_memory *to, *from, *signal;
+};
+
+/* Operations from one rank to another, as both have them. */
+struct flow {
+	unsigned int begun, complete, told;
+	struct ha_gin_request *requests[OPS];
+};
+
+static struct world {
+	struct pair pair;
+	struct rank ranks[RANKS];
+	struct flow flows[RANKS][RANKS]; /* from, to */
+	ha_result_t error;
+	bool nic_dies; /* what it has acknowledged, and not placed, is lost: counted, or an error */
+	char what[64]; /* fails, and when */
+} w;
+
+static unsigned int seed_of(uint32_t from, uint32_t to, unsigned int k)
+{
+	return from * 1000 + to * 100 + k + 1;
+}
+
+static uint64_t addend_of(unsigned int k)
+{
+	return k % 4 == 3 ? 0 : k + 1; /* each fourth is a put alone */
+}
+
+static unsigned int word_of(unsigned int k)
+{
+	return k % 3 == 2;
+}
+
+/* From a rank: where its k-th put lies in the window of the one that it goes to. */
+static size_t place_of(uint32_t from, unsigned int k)
+{
+	return (size_t)(from * OPS + k) * STRIDE;
+}
+
+/* ---- both ranks ----------------------------------------------------------------------------- */
+
+static void progress(void)
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		ha_result_t result;
+
+		if (!w.ranks[r].group)
+			continue;
+		sv_stepped_set_host(r);
+		result = ha_gin_group_progress(w.ranks[r].group);
+		if (w.error == HA_OK)
+			w.error = result;
+	}
+}
+
+/* Between two events nothing is left that could be done. */
+static void turn(void)
+{
+	for (int i = 0; i < EACH_ROUND; i++)
+		progress();
+	pair_settle(&w.pair);
+}
+
+static void open_rank(uint32_t r)
+{
+	struct rank *rank = &w.ranks[r];
+	const void *handles[RANKS] = {w.ranks[0].handle, w.ranks[1].handle};
+	struct ha_gin_shape shape = {.inst = w.pair.inst[r],
+				     .rank = r,
+				     .ranks = RANKS,
+				     .listen = rank->listen,
+				     .handles = handles};
+
+	sv_stepped_set_host(r);
+	assert_int_equal(ha_gin_group_open(&shape, &rank->group), HA_OK);
+}
+
+static bool are_connected(void)
+{
+	return ha_gin_group_is_connected(w.ranks[0].group) &&
+	       ha_gin_group_is_connected(w.ranks[1].group);
+}
+
+static void connect_ranks(void)
+{
+	const uint64_t give_up_ns = ha_real_ns() + 20 * HA_NS_PER_S;
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		sv_stepped_set_host(r);
+		assert_int_equal(
+		    ha_listen(w.pair.inst[r], 0, w.ranks[r].handle, &w.ranks[r].listen), HA_OK);
+	}
+	open_rank(0);
+	open_rank(1);
+	while (!are_connected() && w.error == HA_OK && ha_real_ns() < give_up_ns) {
+		progress();
+		pair_step(&w.pair);
+	}
+	if (!are_connected())
+		fail_msg("not connected: %d; log:\n%s", w.error, captured_log);
+}
+
+static struct ha_gin_memory *register_one(uint32_t r, uint8_t *at, size_t size, bool is_signals)
+{
+	struct ha_gin_memory *memory;
+
+	sv_stepped_set_host(r);
+	assert_int_equal(
+	    ha_gin_register(w.ranks[r].group, at, size, HA_MEM_CUDA, 0, -1, is_signals, &memory),
+	    HA_OK);
+	return memory;
+}
+
+static bool is_known(const struct rank *rank)
+{
+	return ha_gin_is_known(rank->group, rank->to) && ha_gin_is_known(rank->group, rank->from) &&
+	       ha_gin_is_known(rank->group, rank->signal);
+}
+
+static void register_memory(void)
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		struct rank *rank = &w.ranks[r];
+
+		rank->window = fakecuda_alloc(WINDOW);
+		rank->window_seen = fakecuda_look(rank->window);
+		rank->source = fakecuda_alloc(WINDOW);
+		rank->source_seen = fakecuda_look(rank->source);
+		rank->signals = fakecuda_alloc(RANKS * WORDS * 8);
+		rank->words = (uint64_t *)(void *)fakecuda_look(rank->signals);
+		memset(rank->window_seen, CANARY, WINDOW);
+		memset(rank->words, 0, RANKS * WORDS * 8);
+		for (uint32_t to = 0; to < RANKS; to++)
+			for (unsigned int k = 0; k < OPS; k++)
+				fill(rank->source_seen + place_of(to, k), DATA, seed_of(r, to, k));
+		rank->to = register_one(r, rank->window, WINDOW, false);
+		rank->from = register_one(r, rank->source, WINDOW, false);
+		rank->signal = register_one(r, rank->signals, RANKS * WORDS * 8, true);
+	}
+	for (int i = 0; i < 10000 && !(is_known(&w.ranks[0]) && is_known(&w.ranks[1])); i++) {
+		progress();
+		pair_step(&w.pair);
+	}
+	assert_true(is_known(&w.ranks[0]) && is_known(&w.ranks[1]));
+}
+
+static void setup(bool is_e2e)
+{
+	memset(&w, 0, sizeof(w));
+	pair_init(&w.pair);
+	w.pair.config.enable_backup = true;
+	w.pair.config.heartbeat_ms = 10;
+	w.pair.config.rto_ms = 40;
+	w.pair.config.qp_timeout = w.pair.config.rc_timeout = 8;
+	w.pair.config.outage_ms = w.pair.config.give_up_ms = 2000;
+	w.pair.config.completion = is_e2e ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
+	w.pair.fabric.rails = 2;
+	w.pair.fabric.gpu = true;
+	pair_open(&w.pair);
+	add_rule("gpu=reorder within=20us");
+	connect_ranks();
+	register_memory();
+	/* Paths in reserve are made in the meantime. */
+	for (int ms = 0; ms < 300; ms++) {
+		turn();
+		pair_advance(&w.pair);
+	}
+}
+
+static void teardown(void)
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		struct rank *rank = &w.ranks[r];
+
+		sv_stepped_set_host(r);
+		ha_gin_group_close(rank->group);
+		ha_close_listen(rank->listen);
+		fakecuda_free(rank->window);
+		fakecuda_free(rank->source);
+		fakecuda_free(rank->signals);
+	}
+	pair_close(&w.pair);
+}
+
+static struct ha_gin_counts counts(void)
+{
+	struct ha_gin_counts sum = {0};
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		struct ha_gin_counts one;
+
+		ha_gin_group_counts(w.ranks[r].group, &one);
+		sum.failovers += one.failovers;
+		sum.replayed += one.replayed;
+		sum.unproved += one.unproved;
+		sum.loopbacks += one.loopbacks;
+	}
+	return sum;
+}
+
+/* ---- what the application does -------------------------------------------------------------- */
+
+static void begin(uint32_t from, uint32_t to)
+{
+	struct flow *flow = &w.flows[from][to];
+	struct rank *rank = &w.ranks[from];
+	const unsigned int k = flow->begun;
+	struct ha_gin_put put = {
+	    .from = rank->from,
+	    .to = rank->to,
+	    .from_offset = place_of(to, k),
+	    .to_offset = place_of(from, k),
+	    .size = DATA,
+	};
+
+	if (addend_of(k)) {
+		put.signals = rank->signal;
+		put.signal_offset = 8 * (from * WORDS + word_of(k));
+		put.addend = addend_of(k);
+	}
+	sv_stepped_set_host(from);
+	if (ha_gin_put(rank->group, to, &put, &flow->requests[k]) == HA_OK)
+		flow->begun++;
+}
+
+/* Memory of a request that is complete is the application's again. */
+static void test_oldest(uint32_t from, uint32_t to)
+{
+	struct flow *flow = &w.flows[from][to];
+	bool done = true;
+
+	sv_stepped_set_host(from);
+	while (done && flow->complete < flow->begun) {
+		if (ha_gin_test(w.ranks[from].group, flow->requests[flow->complete], &done) !=
+		    HA_OK)
+			return;
+		if (done)
+			memset(w.ranks[from].source_seen + place_of(to, flow->complete++), POISON,
+			       DATA);
+	}
+}
+
+static const uint8_t *target(uint32_t from, uint32_t to, unsigned int k)
+{
+	return w.ranks[to].window_seen + place_of(from, k);
+}
+
+static void is_told(uint32_t from, uint32_t to, unsigned int upto)
+{
+	struct flow *flow = &w.flows[from][to];
+
+	for (; flow->told <= upto; flow->told++) {
+		if (!filled(target(from, to, flow->told), DATA, seed_of(from, to, flow->told)) &&
+		    !counts().unproved)
+			fail_msg("%s: torn: %u from %u to %u", w.what, flow->told, from, to);
+		memset(w.ranks[to].window_seen + place_of(from, flow->told), CONSUMED, DATA);
+	}
+}
+
+/* Each value of a word is the sum of its signals up to one. */
+static void kernel_looks(uint32_t from, uint32_t to)
+{
+	for (unsigned int word = 0; word < WORDS; word++) {
+		const uint64_t now = w.ranks[to].words[from * WORDS + word];
+		uint64_t sum = 0;
+
+		for (unsigned int k = 0; k < OPS && sum < now; k++) {
+			if (!addend_of(k) || word_of(k) != word)
+				continue;
+			sum += addend_of(k);
+			if (sum == now && k >= w.flows[from][to].told)
+				is_told(from, to, k);
+		}
+		if (sum != now)
+			fail_msg("%s: a word from %u to %u is %u", w.what, from, to,
+				 (unsigned int)now);
+	}
+}
+
+static uint64_t sum_of(unsigned int word)
+{
+	uint64_t sum = 0;
+
+	for (unsigned int k = 0; k < OPS; k++)
+		sum += word_of(k) == word ? addend_of(k) : 0;
+	return sum;
+}
+
+static bool is_finished(uint32_t from, uint32_t to)
+{
+	const uint64_t *words = &w.ranks[to].words[from * WORDS];
+
+	return w.flows[from][to].complete == OPS && words[0] == sum_of(0) && words[1] == sum_of(1);
+}
+
+static bool all_are_finished(void)
+{
+	bool are = true;
+
+	for (uint32_t from = 0; from < RANKS; from++)
+		for (uint32_t to = 0; to < RANKS; to++)
+			are &= is_finished(from, to);
+	return are;
+}
+
+static void application(void)
+{
+	for (uint32_t from = 0; from < RANKS; from++)
+		for (uint32_t to = 0; to < RANKS; to++) {
+			struct flow *flow = &w.flows[from][to];
+
+			test_oldest(from, to);
+			if (flow->begun < OPS && flow->begun - flow->complete < ROOM &&
+			    w.error == HA_OK)
+				begin(from, to);
+			kernel_looks(from, to);
+		}
+}
+
+/* A step of the whole: false when everything has arrived, or a rank has an error. */
+static bool go_on(void)
+{
+	application();
+	turn();
+	pair_advance(&w.pair);
+	return w.error == HA_OK && !all_are_finished();
+}
+
+/* After what is late has come: no byte is wrong, and none was written again. */
+static void everything_is_right(void)
+{
+	pair_pass(&w.pair, 50);
+	application();
+	for (uint32_t from = 0; from < RANKS; from++)
+		for (uint32_t to = 0; to < RANKS; to++)
+			for (unsigned int k = 0; k < OPS; k++) {
+				const uint8_t *at = target(from, to, k);
+
+				if (k >= w.flows[from][to].told) {
+					assert_true(filled(at, DATA, seed_of(from, to, k)) ||
+						    w.nic_dies);
+				} else {
+					for (unsigned int i = 0; i < DATA; i++)
+						if (at[i] != CONSUMED)
+							fail_msg("%s: late: %u from %u to %u",
+								 w.what, k, from, to);
+				}
+				for (unsigned int i = DATA; i < STRIDE; i++)
+					assert_int_equal(at[i], CANARY);
+			}
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+enum fault {
+	NOTHING,
+	PORT_OF_0,
+	PORT_OF_1,
+	CUT,
+	NO_WAY_BACK, /* what 0 sends arrives, and nothing comes back: no acknowledgement */
+	NO_WAY_THERE,
+	NIC_OF_0,
+	NIC_OF_1,
+	FAULTS
+};
+
+static void happens(enum fault fault)
+{
+	switch (fault) {
+	case PORT_OF_0:
+		sv_stepped_link(0, 0, false);
+		return;
+	case PORT_OF_1:
+		sv_stepped_link(1, 0, false);
+		return;
+	case CUT:
+		sv_stepped_cut(0, true);
+		return;
+	case NO_WAY_BACK:
+		sv_stepped_block(1, 0, 0, 0, true);
+		return;
+	case NO_WAY_THERE:
+		sv_stepped_block(0, 0, 1, 0, true);
+		return;
+	case NIC_OF_0:
+		sv_stepped_kill(0, 0);
+		return;
+	case NIC_OF_1:
+		sv_stepped_kill(1, 0);
+		return;
+	case NOTHING:
+	case FAULTS:
+		return;
+	}
+}
+
+/* In all runs of a test. */
+static struct ha_gin_counts seen;
+static unsigned int runs, errors;
+
+/* Fails at that step of the run. False: all had arrived before. */
+static bool run(enum fault fault, unsigned int step)
+{
+	bool has_fired = false;
+	unsigned int i;
+
+	setup(false);
+	w.nic_dies = fault == NIC_OF_0 || fault == NIC_OF_1;
+	snprintf(w.what, sizeof(w.what), "fault %u at step %u", fault, step);
+	for (i = 0; i < 20000 && go_on(); i++)
+		if (i == step) {
+			happens(fault);
+			has_fired = true;
+		}
+	if (w.error == HA_OK) {
+		if (!all_are_finished())
+			fail_msg("%s: not finished", w.what);
+		everything_is_right();
+	} else if (!w.nic_dies) {
+		fail_msg("%s: error %d; log:\n%s", w.what, w.error, captured_log);
+	}
+	assert_true(w.nic_dies || counts().unproved == 0);
+	errors += w.error != HA_OK;
+	seen.failovers += counts().failovers;
+	seen.replayed += counts().replayed;
+	seen.unproved += counts().unproved;
+	seen.loopbacks += counts().loopbacks;
+	runs++;
+	teardown();
+	return has_fired;
+}
+
+static void puts_and_signals_arrive_between_all_ranks(void **state)
+{
+	(void)state;
+	run(NOTHING, 0);
+	assert_int_equal(errors, 0);
+	assert_int_equal(seen.failovers, 0);
+	assert_int_equal(seen.loopbacks, 0);
+}
+
+/* Steps from one failure to the next. */
+static unsigned int stride = 80;
+
+static void whatever_fails_at_whatever_step_each_signal_counts_once(void **state)
+{
+	(void)state;
+	memset(&seen, 0, sizeof(seen));
+	errors = runs = 0;
+	for (enum fault fault = PORT_OF_0; fault < FAULTS; fault++) {
+		unsigned int step = fault; /* another one for each */
+
+		while (run(fault, step))
+			step += stride;
+	}
+	print_message("%u runs: %u failovers, %u replayed, %u loopbacks failed, %u NICs with data "
+		      "not proved, %u errors\n",
+		      runs, (unsigned int)seen.failovers, (unsigned int)seen.replayed,
+		      (unsigned int)seen.loopbacks, (unsigned int)seen.unproved, errors);
+	assert_true(seen.failovers && seen.replayed && seen.loopbacks);
+}
+
+/* A flow of few operations at a time goes from rail to rail, each of which is mended meanwhile. */
+static void from_rail_to_rail_and_back_nothing_is_lost(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	setup(false);
+	snprintf(w.what, sizeof(w.what), "from rail to rail");
+	for (uint32_t cuts = 0; cuts < 6; cuts++) {
+		before = counts().failovers;
+		for (int i = 0; i < 6; i++)
+			application();
+		sv_stepped_cut(cuts % 2, true);
+		sv_stepped_cut(1 - cuts % 2, false);
+		for (int ms = 0; ms < 400; ms++) {
+			kernel_looks(0, 1);
+			turn();
+			pair_advance(&w.pair);
+		}
+		assert_int_equal(w.error, HA_OK);
+		assert_true(counts().failovers > before);
+	}
+	for (int i = 0; i < 20000 && go_on(); i++)
+		;
+	assert_true(all_are_finished());
+	everything_is_right();
+	teardown();
+}
+
+static void end_to_end_requests_wait_for_the_receiver(void **state)
+{
+	(void)state;
+	setup(true);
+	snprintf(w.what, sizeof(w.what), "end to end");
+	for (int i = 0; i < 20000 && go_on(); i++) {
+		if (i == 20)
+			sv_stepped_link(1, 0, false);
+		for (uint32_t from = 0; from < RANKS; from++) /* what is complete is there */
+			for (unsigned int k = 0; k < w.flows[from][1].complete; k++)
+				assert_true(k < w.flows[from][1].told || !addend_of(k));
+	}
+	assert_true(all_are_finished());
+	everything_is_right();
+	assert_true(counts().failovers > 0);
+	teardown();
+}
+
+/* Both ranks, though one has nothing to send. */
+static void without_a_path_there_is_an_error_in_time(void **state)
+{
+	struct ha_gin_put put = {0};
+	struct ha_gin_request *request;
+	uint64_t since_ns;
+	bool done;
+
+	(void)state;
+	setup(false);
+	application();
+	application();
+	sv_stepped_cut(0, true);
+	sv_stepped_cut(1, true);
+	since_ns = sv_stepped_now();
+	put.signals = w.ranks[0].signal;
+	put.addend = 1;
+	sv_stepped_set_host(0);
+	assert_int_equal(ha_gin_put(w.ranks[0].group, 1, &put, &request), HA_OK);
+	while (w.error == HA_OK && sv_stepped_now() - since_ns < 10 * HA_NS_PER_S) {
+		turn();
+		pair_advance(&w.pair);
+	}
+	assert_true(w.error != HA_OK);
+	assert_true(sv_stepped_now() - since_ns < 3 * HA_NS_PER_S);
+	for (int ms = 0; ms < 1000; ms++) {
+		turn();
+		pair_advance(&w.pair);
+	}
+	for (uint32_t r = 0; r < RANKS; r++)
+		assert_int_not_equal(ha_gin_group_progress(w.ranks[r].group), HA_OK);
+	assert_int_not_equal(ha_gin_test(w.ranks[0].group, request, &done), HA_OK);
+	assert_false(done);
+	assert_int_not_equal(ha_gin_put(w.ranks[0].group, 1, &put, &request), HA_OK);
+	assert_null(request);
+	teardown();
+}
+
+static void is_refused(const struct ha_gin_put *put, uint32_t rank, const char *why)
+{
+	struct ha_gin_request *request;
+
+	capture_log();
+	assert_int_equal(ha_gin_put(w.ranks[0].group, rank, put, &request), HA_ERR_ARGUMENT);
+	assert_null(request);
+	if (!strstr(captured_log, why))
+		fail_msg("not said: %s, but: %s", why, captured_log);
+}
+
+static void what_cannot_be_is_refused_and_changes_nothing(void **state)
+{
+	struct rank *rank = &w.ranks[0];
+	struct ha_gin_put good, put;
+
+	(void)state;
+	setup(false);
+	good = (struct ha_gin_put){
+	    .from = rank->from, .to = rank->to, .size = DATA, .signals = rank->signal, .addend = 1};
+	is_refused(&good, RANKS, "no such rank");
+	put = good;
+	put.from = NULL;
+	is_refused(&put, 1, "not registered");
+	put = good;
+	put.from_offset = WINDOW - DATA + 1;
+	is_refused(&put, 1, "memory that it is from");
+	put.from_offset = UINT64_MAX - 100;
+	is_refused(&put, 1, "memory that it is from");
+	put = good;
+	put.to_offset = WINDOW - DATA + 1;
+	is_refused(&put, 1, "that rank's memory");
+	put = good;
+	put.size = SIZE_MAX;
+	is_refused(&put, 1, "maxP2pBytes");
+	put = good;
+	put.signals = rank->to;
+	is_refused(&put, 1, "FORCE_SO");
+	put = good;
+	put.signal_offset = 4;
+	is_refused(&put, 1, "no word");
+	put.signal_offset = RANKS * WORDS * 8;
+	is_refused(&put, 1, "no word");
+	assert_int_equal(w.error, HA_OK);
+	for (int i = 0; i < 20000 && go_on(); i++)
+		;
+	assert_true(all_are_finished());
+	everything_is_right();
+	teardown();
+}
+
+static void signals_alone_and_puts_of_nothing_are_operations(void **state)
+{
+	struct ha_gin_put nothing = {0}, signal = {.signal_offset = 8, .addend = 1ull << 40};
+	struct ha_gin_request *first, *second;
+	bool done = false;
+
+	(void)state;
+	setup(false);
+	signal.signals = w.ranks[0].signal;
+	sv_stepped_set_host(0);
+	assert_int_equal(ha_gin_put(w.ranks[0].group, 1, &nothing, &first), HA_OK);
+	assert_int_equal(ha_gin_put(w.ranks[0].group, 1, &signal, &second), HA_OK);
+	for (int i = 0; i < 1000 && (!done || w.ranks[1].words[1] == 0); i++) {
+		turn();
+		pair_advance(&w.pair);
+		assert_int_equal(ha_gin_test(w.ranks[0].group, second, &done), HA_OK);
+	}
+	assert_true(done);
+	assert_int_equal(ha_gin_test(w.ranks[0].group, first, &done), HA_OK);
+	assert_true(done);
+	assert_true(w.ranks[1].words[1] == 1ull << 40 && w.ranks[1].words[0] == 0);
+	teardown();
+}
+
+/* Requests that nobody tests are kept, and no more are given out than there is room for. */
+static void a_request_is_kept_until_it_was_tested(void **state)
+{
+	struct ha_gin_put nothing = {0};
+	struct ha_gin_request *requests[HA_GIN_WINDOW], *more;
+	bool done;
+
+	(void)state;
+	setup(false);
+	sv_stepped_set_host(0);
+	for (unsigned int i = 0; i < HA_GIN_WINDOW; i++)
+		assert_int_equal(ha_gin_put(w.ranks[0].group, 1, &nothing, &requests[i]), HA_OK);
+	for (int i = 0; i < 200; i++) {
+		turn();
+		pair_advance(&w.pair);
+	}
+	assert_int_equal(ha_gin_put(w.ranks[0].group, 1, &nothing, &more), HA_ERR_INTERNAL);
+	for (unsigned int i = 0; i < HA_GIN_WINDOW; i++) {
+		assert_int_equal(ha_gin_test(w.ranks[0].group, requests[i], &done), HA_OK);
+		assert_true(done);
+	}
+	assert_int_equal(ha_gin_put(w.ranks[0].group, 1, &nothing, &more), HA_OK);
+	teardown();
+}
+
+/* ---- a rank that is none ----------------------------------------------------------------- */
+ */
+
+/* Rank 0 alone, and who connects to it as a rank and says these. */
+static ha_result_t hears(const struct ha_gin_message *messages, unsigned int n)
+{
+	uint8_t handle[HA_HANDLE_MAX];
+	struct ha_comm *comm = NULL;
+	struct ha_gin_out out;
+
+	memset(&w, 0, sizeof(w));
+	pair_init(&w.pair);
+	pair_open(&w.pair);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		sv_stepped_set_host(r);
+		assert_int_equal(
+		    ha_listen(w.pair.inst[r], 0, w.ranks[r].handle, &w.ranks[r].listen), HA_OK);
+	}
+	open_rank(0);
+	memcpy(handle, w.ranks[0].handle, sizeof(handle));
+	while (!comm) {
+		sv_stepped_set_host(1);
+		assert_int_equal(
+		    ha_connect(w.pair.inst[1], 0, HA_TRAFFIC_CLASS_UNDEF, handle, &comm), HA_OK);
+		progress();
+		pair_settle(&w.pair);
+	}
+	assert_int_equal(ha_gin_out_open(&out, comm), HA_OK);
+	for (unsigned int i = 0; i < n; i++)
+		assert_int_equal(ha_gin_out_say(&out, &messages[i]), HA_OK);
+	for (int i = 0; i < 300 && w.error == HA_OK; i++) {
+		assert_int_equal(ha_gin_out_progress(&out), HA_OK);
+		progress();
+		pair_advance(&w.pair);
+	}
+	ha_gin_out_close(&out);
+	ha_gin_group_close(w.ranks[0].group);
+	for (uint32_t r = 0; r < RANKS; r++)
+		ha_close_listen(w.ranks[r].listen);
+	pair_close(&w.pair);
+	return w.error;
+}
+
+static void a_stranger_ends_the_group_and_is_named(void **state)
+{
+	const struct ha_gin_message bad[] = {
+	    {.say = HA_GIN_HELLO, .hello = {.rank = 2, .nranks = RANKS}},
+	    {.say = HA_GIN_HELLO, .hello = {.rank = 1, .nranks = RANKS + 1}},
+	    {.say = HA_GIN_OFFER, .hello = {.rank = 1, .nranks = RANKS}},
+	};
+
+	(void)state;
+	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(hears(&bad[i], 1), HA_ERR_REMOTE);
+		assert_logged("this is rank 0 of 2, and each rank connects once");
+	}
+}
+
+/* An argument: the stride. */
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(puts_and_signals_arrive_between_all_ranks),
+	    cmocka_unit_test(whatever_fails_at_whatever_step_each_signal_counts_once),
+	    cmocka_unit_test(from_rail_to_rail_and_back_nothing_is_lost),
+	    cmocka_unit_test(end_to_end_requests_wait_for_the_receiver),
+	    cmocka_unit_test(without_a_path_there_is_an_error_in_time),
+	    cmocka_unit_test(what_cannot_be_is_refused_and_changes_nothing),
+	    cmocka_unit_test(signals_alone_and_puts_of_nothing_are_operations),
+	    cmocka_unit_test(a_request_is_kept_until_it_was_tested),
+	    cmocka_unit_test(a_stranger_ends_the_group_and_is_named),
+	};
+
+	if (argc > 1)
+		stride = (unsigned int)strtoul(argv[1], NULL, 10);
+	return cmocka_run_group_tests_name("gin_group", tests, NULL, NULL);
+}
