@@ -21,8 +21,8 @@
 #include <string.h>
 
 #define RANKS	   2u
-#define OPS	   24u
-#define ROOM	   8u /* under way to a rank at a time */
+#define OPS	   72u /* more than a receiver has rows for */
+#define ROOM	   8u  /* under way to a rank at a time */
 #define DATA	   3000u
 #define STRIDE	   4096u
 #define WINDOW	   ((size_t)RANKS * OPS * STRIDE)
@@ -30,6 +30,7 @@
 #define CONSUMED   0xc0
 #define POISON	   0xde
 #define EACH_ROUND 40
+#define STEPS	   5000 /* of a run, at most */
 
 struct rank {
 	struct ha_listen *listen;
@@ -447,8 +448,8 @@ static bool run(enum fault fault, unsigned int step)
 
 	setup(false);
 	w.nic_dies = fault == NIC_OF_0 || fault == NIC_OF_1;
-	snprintf(w.what, sizeof(w.what), "fault %u at step %u", fault, step);
-	for (i = 0; i < 20000 && go_on(); i++)
+	snprintf(w.what, sizeof(w.what), "fault %d at step %u", (int)fault, step);
+	for (i = 0; i < STEPS && go_on(); i++)
 		if (i == step) {
 			happens(fault);
 			has_fired = true;
@@ -481,7 +482,7 @@ static void puts_and_signals_arrive_between_all_ranks(void **state)
 }
 
 /* Steps from one failure to the next. */
-static unsigned int stride = 80;
+static unsigned int stride = 500;
 
 static void whatever_fails_at_whatever_step_each_signal_counts_once(void **state)
 {
@@ -509,7 +510,7 @@ static void from_rail_to_rail_and_back_nothing_is_lost(void **state)
 	(void)state;
 	setup(false);
 	snprintf(w.what, sizeof(w.what), "from rail to rail");
-	for (uint32_t cuts = 0; cuts < 6; cuts++) {
+	for (uint32_t cuts = 0; cuts < 10; cuts++) {
 		before = counts().failovers;
 		for (int i = 0; i < 6; i++)
 			application();
@@ -523,7 +524,7 @@ static void from_rail_to_rail_and_back_nothing_is_lost(void **state)
 		assert_int_equal(w.error, HA_OK);
 		assert_true(counts().failovers > before);
 	}
-	for (int i = 0; i < 20000 && go_on(); i++)
+	for (int i = 0; i < STEPS && go_on(); i++)
 		;
 	assert_true(all_are_finished());
 	everything_is_right();
@@ -535,7 +536,7 @@ static void end_to_end_requests_wait_for_the_receiver(void **state)
 	(void)state;
 	setup(true);
 	snprintf(w.what, sizeof(w.what), "end to end");
-	for (int i = 0; i < 20000 && go_on(); i++) {
+	for (int i = 0; i < STEPS && go_on(); i++) {
 		if (i == 20)
 			sv_stepped_link(1, 0, false);
 		for (uint32_t from = 0; from < RANKS; from++) /* what is complete is there */
@@ -630,7 +631,7 @@ static void what_cannot_be_is_refused_and_changes_nothing(void **state)
 	put.signal_offset = RANKS * WORDS * 8;
 	is_refused(&put, 1, "no word");
 	assert_int_equal(w.error, HA_OK);
-	for (int i = 0; i < 20000 && go_on(); i++)
+	for (int i = 0; i < STEPS && go_on(); i++)
 		;
 	assert_true(all_are_finished());
 	everything_is_right();
@@ -687,7 +688,6 @@ static void a_request_is_kept_until_it_was_tested(void **state)
 }
 
 /* ---- a rank that is none ----------------------------------------------------------------- */
- */
 
 /* Rank 0 alone, and who connects to it as a rank and says these. */
 static ha_result_t hears(const struct ha_gin_message *messages, unsigned int n)
