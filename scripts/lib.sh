@@ -102,6 +102,7 @@ ha_packages() {
 		extra|rpm|rpm-build|has rpmbuild|RPMs
 		extra|apt-utils|apt|has apt-ftparchive|an apt repository
 		extra|gpg|gnupg2|has gpg|its signature
+		extra|gpg-agent|gnupg2|has gpg-agent|its signature
 		extra|pkg-config|pkgconf-pkg-config|has pkg-config|the test of what is installed
 		extra|man-db|man-db|has man|the check of manual pages
 		extra|mandoc|mandoc|has mandoc|the check of manual pages

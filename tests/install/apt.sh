@@ -7,6 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/packages.sh"
 need apt-get apt
 need apt-ftparchive apt-utils
 need gpg gpg
+need gpg-agent gpg-agent
 need dpkg-shlibdeps dpkg-dev
 dpkg-query -W -f '${db:Status-Abbrev}' libibverbs1 2>/dev/null | grep -q '^ii' ||
 	skip "libibverbs1 is not installed by a package: dependencies cannot be met"
