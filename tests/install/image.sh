@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The installer's image: the folder that it is built from, and its program, which puts the plugin where jobs find it, with all
 # that may go wrong on the way. Where busybox is installed, with its programs, too. No image is built here: image_build.sh.
+# As root the program is run as nobody, who gets into no folder of root's.
+[ "$(id -u)" -ne 0 ] || export TMPDIR=/tmp
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 can_make_wheels || skip "Python's build, setuptools, wheel or venv is not installed (packages python3-…)"
 context=$WORK/context
