@@ -4,6 +4,7 @@
 
 #include "base/fork_guard.h"
 #include "base/log.h"
+#include "base/mount.h"
 #include "base/text.h"
 #include "nccl_ha/control.h"
 #include "nccl_ha/stats.h"
@@ -366,10 +367,9 @@ static void search_subfolder(const struct search *search, int dir_fd, const char
 }
 
 /* A folder for everybody: users' folders, and files as the first plugins put them there, whose
- * names say whose they are. 0 or an errno value. */
-static int search_parent(const struct search *search, const char *parent)
+ * names say whose they are. 0 or an errno value; errno where there is none. */
+static int search_parent(const struct search *search, const char *parent, DIR *dir)
 {
-	DIR *dir = opendir(parent);
 	struct dirent *entry;
 	unsigned int uid;
 
@@ -386,6 +386,23 @@ static int search_parent(const struct search *search, const char *parent)
 
 #define RUNTIME_DIRS "/run/user"
 
+/* One that is another user's, who may have put a file system of his own there. */
+static DIR *open_runtime_dir(const char *path)
+{
+	int held = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), fd = -1, mount = 0;
+	DIR *dir;
+
+	if (held < 0)
+		return NULL;
+	if (!ha_mount_is_anothers(held, &mount))
+		fd = openat(held, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	close(held);
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir && fd >= 0)
+		close(fd);
+	return dir;
+}
+
 /* The second best places: this user's, or everybody's. */
 static void search_runtime_dirs(const struct search *search)
 {
@@ -398,12 +415,12 @@ static void search_runtime_dirs(const struct search *search)
 
 		snprintf(path, sizeof path, RUNTIME_DIRS "/%s", entry->d_name);
 		if (entry->d_name[0] != '.' && (!own || strcmp(path, own) != 0))
-			(void)search_parent(search, path);
+			(void)search_parent(search, path, open_runtime_dir(path));
 	}
 	if (dir)
 		closedir(dir);
 	if (own)
-		(void)search_parent(search, own);
+		(void)search_parent(search, own, opendir(own));
 }
 
 static int for_each(unsigned int uid,
@@ -411,7 +428,7 @@ static int for_each(unsigned int uid,
 		    void *arg)
 {
 	const struct search search = {uid, each, arg};
-	int err = search_parent(&search, ha_stats_dir);
+	int err = search_parent(&search, ha_stats_dir, opendir(ha_stats_dir));
 
 	if (!strcmp(ha_stats_dir, NCCL_HA_STATS_DIR))
 		search_runtime_dirs(&search);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/nccl-ha/foreign.h"
 
+#include "base/mount.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
 #include <linux/magic.h>
-#include <linux/openat2.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -105,10 +105,14 @@ static void take_back(const struct rights *own)
 
 #define HOLD (O_PATH | O_NOFOLLOW | O_CLOEXEC)
 
-/* Step by step, for kernels before 5.6. The path is straight. */
-static int hold_by_steps(const char *path)
+/*
+ * Gets hold of what has that straight name, without opening it. -1 with errno: ELOOP or ENOTDIR for
+ * a link on the way, EREMOTE where it would go on to a file system that some user serves. Step by
+ * step, as what is asked for the next name is what has been looked at.
+ */
+static int hold(const char *path)
 {
-	int at = open("/", HOLD | O_DIRECTORY);
+	int at = open("/", HOLD | O_DIRECTORY), mount = 0;
 
 	while (at >= 0 && *path) {
 		size_t n = strcspn(++path, "/");
@@ -126,26 +130,21 @@ static int hold_by_steps(const char *path)
 		next = openat(at, name, HOLD | (*path ? O_DIRECTORY : 0));
 		close(at);
 		at = next;
+		if (at >= 0 && ha_mount_is_anothers(at, &mount)) {
+			close(at);
+			errno = EREMOTE;
+			return -1;
+		}
 	}
 	return at;
-}
-
-/* Gets hold of what has that name, without opening it. -1 with errno. */
-static int hold(const char *path)
-{
-	struct open_how how = {.flags = HOLD,
-			       .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-	long fd = syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
-
-	if (fd < 0 && (errno == ENOSYS || errno == EPERM)) /* an old kernel, or a filter's answer */
-		return hold_by_steps(path);
-	return (int)fd;
 }
 
 static const char *why_not_held(void)
 {
 	if (errno == ELOOP || errno == ENOTDIR)
 		return "there is a link, or no folder, in its name; not opened";
+	if (errno == EREMOTE)
+		return "a user serves its file system (FUSE), which need not answer; not opened";
 	return strerror(errno);
 }
 

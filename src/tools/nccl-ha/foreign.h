@@ -12,8 +12,9 @@
  * Opens a regular file for reading as `owner` would, and never waits for it. Root takes on that
  * user's rights for the time of the call; anybody else opens what he has named himself only. No
  * link is followed on the way; a name that is not absolute and straight, or in /dev, /proc or /sys,
- * is refused, and what is no file is not opened at all. Nobody else in the process may open files
- * meanwhile. A descriptor, or -1 with what is wrong in *why.
+ * is refused, a file system that another user serves is not asked, and what is no file is not
+ * opened at all. Nobody else in the process may open files meanwhile. A descriptor, or -1 with what
+ * is wrong in *why.
  */
 int nh_foreign_open(const char *path, uid_t owner, const char **why);
 

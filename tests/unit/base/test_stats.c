@@ -3,6 +3,7 @@
  * Statistics in shared memory: what is written is what another process reads, whatever dies or
  * is broken meanwhile, and nothing is left behind.
  */
+#include "../../silent_mount.h"
 #include "../captured_log.h"
 #include "../cmocka_all.h"
 
@@ -380,6 +381,40 @@ static void listing_tells_the_living_from_the_dead(void **state)
 	assert_int_equal(ha_stats_files_remove_stale(), 2);
 	assert_false(exists(alive));
 	assert_false(exists(dead));
+}
+
+#define SOMEBODY 65533
+
+/* In users' folders of either kind. */
+static bool all_are_visited(void *arg)
+{
+	ha_stats_dir = arg;
+	if (mount("none", "/run", "tmpfs", 0, NULL) != 0 || mkdir("/run/user", 0755) != 0 ||
+	    mkdir("/run/user/65533", 0755) != 0 || !mount_in_silence("/run/user/65533", SOMEBODY))
+		return false;
+	return ha_stats_files_visit(HA_STATS_ALL_USERS, note, NULL) == 0;
+}
+
+/* Root looks everywhere, and waits for nobody's file system. */
+static void a_file_system_that_a_user_serves_is_not_asked(void **state)
+{
+	char folder[64];
+	int outcome;
+
+	(void)state;
+	snprintf(folder, sizeof folder, "%s/nccl-ha-%u", own_dir, SOMEBODY);
+	assert_int_equal(mkdir(folder, 0755), 0);
+	outcome = beside_silence(folder, SOMEBODY, all_are_visited, NCCL_HA_STATS_DIR);
+	if (outcome == SILENT_OK) {
+		visited[0] = '\0';
+		outcome = beside_silence(folder, SOMEBODY, all_are_visited, own_dir);
+	}
+	assert_int_equal(rmdir(folder), 0);
+	if (outcome == SILENT_CANNOT) {
+		print_message("no FUSE can be mounted here: not tried\n");
+		skip();
+	}
+	assert_int_equal(outcome, SILENT_OK);
 }
 
 /* A name that is taken by a living process is left to it: PIDs are equal in two containers. */
@@ -894,6 +929,7 @@ int main(void)
 	    cmocka_unit_test(a_forked_child_has_a_file_of_its_own),
 	    cmocka_unit_test(a_normal_exit_leaves_no_file),
 	    cmocka_unit_test(listing_tells_the_living_from_the_dead),
+	    cmocka_unit_test(a_file_system_that_a_user_serves_is_not_asked),
 	    cmocka_unit_test(a_taken_name_is_left_alone),
 	    cmocka_unit_test(names_that_a_stranger_has_taken_are_not_needed),
 	    cmocka_unit_test(a_strangers_thing_in_place_of_the_folder_is_told_and_not_used),
