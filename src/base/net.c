@@ -258,6 +258,61 @@ int ha_net_list(struct ha_netif *all, int max)
 	return n;
 }
 
+/* Of IPv4: the beginning of the address, and how many bits of it. */
+static const struct {
+	uint32_t address;
+	unsigned bits;
+} not_global[] = {
+    {0x00000000, 8},					 /* this host */
+    {0x0a000000, 8},					 /* private, RFC 1918 */
+    {0x64400000, 10},					 /* carriers', RFC 6598 */
+    {0x7f000000, 8},					 /* loopback */
+    {0xa9fe0000, 16},					 /* a link's own */
+    {0xac100000, 12},					 /* private */
+    {0xc0000000, 24},					 /* protocols' own */
+    {0xc0000200, 24},					 /* for documentation, like two below */
+    {0xc0a80000, 16},					 /* private */
+    {0xc6120000, 15},					 /* for benchmarks */
+    {0xc6336400, 24}, {0xcb007100, 24}, {0xe0000000, 3}, /* multicast, and what is not used */
+};
+
+bool ha_sockaddr_is_global(const union ha_sockaddr *addr)
+{
+	static const uint8_t documentation[] = {0x20, 0x01, 0x0d, 0xb8};
+	const uint8_t *v6 = addr->in6.sin6_addr.s6_addr;
+	uint32_t address;
+
+	if (addr->sa.sa_family == AF_INET6) /* 2000::/3 is all that is given out */
+		return (v6[0] & 0xe0) == 0x20 &&
+		       memcmp(v6, documentation, sizeof(documentation)) != 0;
+	if (addr->sa.sa_family != AF_INET)
+		return false;
+	address = ntohl(addr->in.sin_addr.s_addr);
+	for (size_t i = 0; i < sizeof(not_global) / sizeof(not_global[0]); i++)
+		if ((address ^ not_global[i].address) >> (32 - not_global[i].bits) == 0)
+			return false;
+	return true;
+}
+
+static bool has_key(const struct ha_config *config)
+{
+	return config->auth != HA_AUTH_OFF &&
+	       (config->job_key_file[0] != '\0' || config->job_key_fd >= 0);
+}
+
+static void warn_where_anybody_comes(const struct ha_config *config, const struct ha_netif *netif)
+{
+	char text[HA_SOCKADDR_TEXT_MAX];
+
+	if (config->socket_ifname[0] || has_key(config) || !ha_sockaddr_is_global(&netif->addr))
+		return;
+	HA_WARN("connection set-up goes over %s, %s, which hosts outside of the cluster may reach: "
+		"name "
+		"an interface that they do not in NCCL_SOCKET_IFNAME, or this one if a firewall "
+		"keeps them out; or give the job a key, HA_NCCL_JOB_KEY_FILE",
+		netif->name, ha_sockaddr_text(&netif->addr, text, sizeof text));
+}
+
 ha_result_t ha_net_choose(const struct ha_config *config, const struct ha_netif *all, int n,
 			  struct ha_netif *out)
 {
@@ -275,5 +330,6 @@ ha_result_t ha_net_choose(const struct ha_config *config, const struct ha_netif 
 	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "connection set-up over %s, %s%s", out->name,
 		ha_sockaddr_text(&out->addr, text, sizeof text),
 		out->fabric ? ", which goes over a NIC of the fabric and fails with it" : "");
+	warn_where_anybody_comes(config, out);
 	return HA_OK;
 }

@@ -42,6 +42,10 @@ socklen_t ha_sockaddr_len(const union ha_sockaddr *addr);
 /* Whether both are addresses of one host, whatever the ports. Unknown ones (AF_UNSPEC) are not. */
 bool ha_sockaddr_same_host(const union ha_sockaddr *a, const union ha_sockaddr *b);
 
+/* Whether hosts anywhere may be able to send to it: not one that is kept for private networks,
+ * carriers, links or a host itself. */
+bool ha_sockaddr_is_global(const union ha_sockaddr *addr);
+
 /*
  * For an address that another host told: where it is a link's own, the scope is a number of this
  * host's interface, over which the link is reached; else there is none.
@@ -62,7 +66,8 @@ int ha_net_list(struct ha_netif *all, int max);
 
 /*
  * The interface for connection set-up, of n: of NCCL_SOCKET_FAMILY, filtered by NCCL_SOCKET_IFNAME
- * as NCCL does. HA_ERR_SYSTEM with a WARN when none fits.
+ * as NCCL does. HA_ERR_SYSTEM with a WARN when none fits. A WARN, too, where nobody has chosen it,
+ * the whole Internet may reach it, and the job has no key: NCCL listens there as well.
  *
  * Where that is not set NCCL would take one of InfiniBand first. These sockets are what is left
  * when the fabric fails, so here one comes first that does not go over it and leads out of this

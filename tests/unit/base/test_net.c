@@ -188,6 +188,54 @@ static void this_machine_has_an_interface(void **state)
 		    logged("NCCL_SOCKET_IFNAME==no-such-thing"));
 }
 
+/* How many lines warn where this is the only interface. */
+static int warnings_with(struct ha_config config, const char *address)
+{
+	struct ha_netif got;
+
+	captured_warnings = nall = 0;
+	given("eth0", address);
+	config.socket_family = AF_UNSPEC;
+	assert_int_equal(ha_net_choose(&config, all, nall, &got), HA_OK);
+	return captured_warnings;
+}
+
+static void
+an_address_that_the_world_may_reach_is_warned_about_unless_somebody_chose_it(void **state)
+{
+	static const char *const global[] = {
+	    "9.255.255.255", "11.0.0.1",	"100.63.0.1",	   "100.128.0.1",
+	    "126.1.1.1",     "128.0.0.1",	"169.253.0.1",	   "172.15.255.255",
+	    "172.32.0.1",    "192.0.1.1",	"192.0.3.1",	   "192.167.0.1",
+	    "192.169.0.1",   "223.255.255.255", "2001:4860::8888", "2a00::1"};
+	static const char *const others[] = {
+	    "10.0.0.1",	   "100.64.0.1", "100.127.255.255", "127.0.0.1",
+	    "169.254.1.1", "172.16.0.1", "172.31.255.1",    "192.0.2.2",
+	    "192.168.1.1", "198.19.1.1", "198.51.100.1",    "203.0.113.9",
+	    "2001:db8::1", "fd00::1",	 "fe80::1",	    "fc00::1"};
+	const struct ha_config none = {.auth = HA_AUTH_IF_KEY, .job_key_fd = -1};
+	struct ha_config chosen = none, key = none, off;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(global) / sizeof(global[0]); i++) {
+		assert_int_equal(warnings_with(none, global[i]), 1);
+		assert_true(logged(global[i]));
+	}
+	assert_true(logged("NCCL_SOCKET_IFNAME") && logged("HA_NCCL_JOB_KEY_FILE"));
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		assert_int_equal(warnings_with(none, others[i]), 0);
+	strcpy(chosen.socket_ifname, "eth");
+	assert_int_equal(warnings_with(chosen, global[0]), 0);
+	strcpy(key.job_key_file, "/job/key");
+	assert_int_equal(warnings_with(key, global[0]), 0);
+	off = key;
+	off.auth = HA_AUTH_OFF;
+	assert_int_equal(warnings_with(off, global[0]), 1);
+	key = none;
+	key.job_key_fd = 3;
+	assert_int_equal(warnings_with(key, global[0]), 0);
+}
+
 static void addresses_print_as_people_write_them(void **state)
 {
 	char text[HA_SOCKADDR_TEXT_MAX];
@@ -257,6 +305,9 @@ int main(void)
 	    cmocka_unit_test_setup(an_address_that_leads_somewhere_comes_before_a_links_own, setup),
 	    cmocka_unit_test_setup(a_links_own_address_is_reached_over_an_interface_of_ours, setup),
 	    cmocka_unit_test_setup(this_machine_has_an_interface, setup),
+	    cmocka_unit_test_setup(
+		an_address_that_the_world_may_reach_is_warned_about_unless_somebody_chose_it,
+		setup),
 	    cmocka_unit_test_setup(addresses_print_as_people_write_them, setup),
 	};
 
