@@ -57,6 +57,25 @@ bool ha_sockaddr_same_host(const union ha_sockaddr *a, const union ha_sockaddr *
 	       a->in6.sin6_scope_id == b->in6.sin6_scope_id;
 }
 
+/*
+ * What is left of the connections of who listened there before must not keep its successor from a
+ * port: both have to agree to that. Where any port will do that is said behind, as it could be one
+ * that somebody is about to listen at.
+ */
+static int bind_to(int fd, const union ha_sockaddr *wanted)
+{
+	const bool is_v6 = wanted->sa.sa_family == AF_INET6;
+	const bool is_named = (is_v6 ? wanted->in6.sin6_port : wanted->in.sin_port) != 0;
+	const int on = 1;
+
+	if (is_named)
+		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(fd, &wanted->sa, ha_sockaddr_len(wanted)) != 0)
+		return -1;
+	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	return 0;
+}
+
 int ha_net_listen(const union ha_sockaddr *wanted, int backlog, union ha_sockaddr *bound)
 {
 	socklen_t len = sizeof(*bound);
@@ -64,7 +83,7 @@ int ha_net_listen(const union ha_sockaddr *wanted, int backlog, union ha_sockadd
 
 	if (fd < 0)
 		return -1;
-	if (bind(fd, &wanted->sa, ha_sockaddr_len(wanted)) != 0 || listen(fd, backlog) != 0 ||
+	if (bind_to(fd, wanted) != 0 || listen(fd, backlog) != 0 ||
 	    getsockname(fd, &bound->sa, &len) != 0) {
 		int error = errno;
 
