@@ -90,6 +90,11 @@ static void connect_edges(struct ha_edge *a, struct ha_edge *b)
 	assert_int_equal(ha_edge_connect(b, &of_a), HA_OK);
 }
 
+unsigned int group_lanes(const struct group *group, uint32_t epoch)
+{
+	return epoch > 0 && group->has_one_lane_later ? 1 : group->shape.lanes;
+}
+
 bool group_trees(struct group *group, unsigned int i, uint32_t epoch)
 {
 	const struct ha_tree_shape shape = tree_shape(group, group->shape.hosts, epoch);
@@ -97,7 +102,7 @@ bool group_trees(struct group *group, unsigned int i, uint32_t epoch)
 
 	group->epochs = epoch + 1;
 	assert_true(group->epochs <= GROUP_EPOCHS);
-	for (unsigned int lane = 0; lane < group->shape.lanes; lane++)
+	for (unsigned int lane = 0; lane < group_lanes(group, epoch); lane++)
 		if (ha_tree_open(&shape, port, &group->tree[i][lane]) != HA_OK)
 			return false;
 	return true;
@@ -116,8 +121,8 @@ void group_join(struct group *group, unsigned int i, uint32_t epoch, unsigned in
 {
 	struct ha_member *member = group->host[host].member;
 
-	assert_int_equal(ha_member_join(member), HA_OK);
-	for (unsigned int lane = 0; lane < group->shape.lanes; lane++)
+	assert_int_equal(ha_member_join(member, group_lanes(group, epoch)), HA_OK);
+	for (unsigned int lane = 0; lane < group_lanes(group, epoch); lane++)
 		connect_edges(ha_member_edge(member, lane),
 			      ha_tree_edge(group->tree[i][lane], place_of(group, epoch, host)));
 }
@@ -151,7 +156,7 @@ void group_two_levels(struct group *group)
 		for (unsigned int k = 0; k < half; k++) {
 			struct ha_member *member = group->host[half * i + k].member;
 
-			assert_int_equal(ha_member_join(member), HA_OK);
+			assert_int_equal(ha_member_join(member, group->shape.lanes), HA_OK);
 			connect_edges(ha_member_edge(member, 0),
 				      ha_tree_edge(group->tree[1 + i][0], k));
 		}

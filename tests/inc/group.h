@@ -65,9 +65,10 @@ struct group {
 	unsigned int ops;
 	struct group_op op[GROUP_OPS];
 	uint64_t seed;
-	bool is_direct;	  /* what is in place has no shadow */
-	uint64_t late_ns; /* the last host asks for nothing before */
-	bool is_asking;	  /* operations go to the members as soon as they take them */
+	bool is_direct;		 /* what is in place has no shadow */
+	uint64_t late_ns;	 /* the last host asks for nothing before */
+	bool has_one_lane_later; /* trees of epochs after the first one */
+	bool is_asking;		 /* operations go to the members as soon as they take them */
 };
 
 /* Fabric, devices and members; no edges. */
@@ -83,6 +84,9 @@ static inline unsigned int group_switch(const struct group *group, unsigned int 
 
 /* The host that is a switch's child in this place: another order in each epoch. */
 unsigned int group_child(const struct group *group, uint32_t epoch, unsigned int place);
+
+/* How many lanes plans of an epoch have. */
+unsigned int group_lanes(const struct group *group, uint32_t epoch);
 
 /* A switch has a tree for each lane, of all members. False: its device refuses. */
 bool group_trees(struct group *group, unsigned int i, uint32_t epoch);

@@ -43,8 +43,9 @@ static struct {
 	unsigned int kills;
 	bool is_quiet;	 /* frames all come */
 	bool has_levels; /* the first tree */
-	int losses;	 /* a rule */
-	int kill_rule;	 /* kills switch 0; 0: none */
+	bool has_one_lane_later;
+	int losses;    /* a rule */
+	int kill_rule; /* kills switch 0; 0: none */
 } plan;
 
 /* In all runs. */
@@ -200,6 +201,7 @@ static void open_run(const struct group_shape *shape, uint64_t seed)
 	memset(letters, 0, sizeof(letters));
 	chance = seed;
 	group_open(&g, shape);
+	g.has_one_lane_later = plan.has_one_lane_later;
 	plan.losses = add_rule(LOSSES);
 	if (plan.has_levels)
 		group_two_levels(&g);
@@ -368,6 +370,7 @@ static void a_switch_dies_before_any_event(void **state)
 		for (uint64_t at = 1; at < events; at++) {
 			memset(&plan, 0, sizeof(plan));
 			plan.kill_at[0] = at;
+			plan.has_one_lane_later = true;
 			open_run(&shape, at);
 			add_small(variant);
 			run_well();

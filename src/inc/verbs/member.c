@@ -34,6 +34,7 @@ struct ha_member {
 	struct ha_port *port;
 	struct ha_ledger ledger;
 	struct ha_resume resume; /* of this epoch; none yet: nothing is taken */
+	unsigned int lanes;	 /* of the trees that it has joined; none yet: of its shape */
 	bool is_held;
 	bool is_cut;
 	struct ha_incarnation *on;
@@ -292,7 +293,7 @@ static void write_header(const struct ha_member *member, const struct op *op, ui
 static uint64_t next_unit(const struct ha_member *member, struct lane *lane)
 {
 	while (lane->next < member->ledger.issued && fate_of(member, lane->next) == SKIPPED)
-		lane->next += member->shape.lanes;
+		lane->next += member->lanes;
 	return lane->next;
 }
 
@@ -311,7 +312,7 @@ static bool may_send(const struct ha_member *member, struct lane *lane)
 	/* HOLD_LASTS: what is not computed yet is not begun. */
 	if (fate_of(member, unit) == CONTRIBUTED && member->is_held)
 		return false;
-	return ha_ledger_next(&member->ledger, index, member->shape.lanes, &next) && next == unit;
+	return ha_ledger_next(&member->ledger, index, member->lanes, &next) && next == unit;
 }
 
 static void send(struct ha_member *member, struct lane *lane)
@@ -333,7 +334,7 @@ static void send(struct ha_member *member, struct lane *lane)
 	lane->send[lane->posted % (2 * window(member))] =
 	    (struct message){unit, piece.bytes, fate != GIVEN};
 	lane->posted++;
-	lane->next += member->shape.lanes;
+	lane->next += member->lanes;
 	if (!ha_edge_recv(&lane->edge, place_for(member, op, is_wanted, &piece)) ||
 	    !ha_edge_send(&lane->edge, pieces, n))
 		member->is_cut = true;
@@ -381,7 +382,7 @@ bool ha_member_progress(struct ha_member *member)
 
 	if (member->ledger.state != HA_LEDGER_RUNS)
 		return false;
-	for (unsigned int i = 0; i < member->shape.lanes; i++) {
+	for (unsigned int i = 0; i < member->lanes; i++) {
 		struct lane *lane = &member->lane[i];
 
 		moved |= poll(member, lane);
@@ -389,7 +390,7 @@ bool ha_member_progress(struct ha_member *member)
 		ha_ledger_retire(&member->ledger, ha_edge_word(&lane->edge));
 	}
 	moved |= complete(member);
-	for (unsigned int i = 0; i < member->shape.lanes; i++) {
+	for (unsigned int i = 0; i < member->lanes; i++) {
 		struct lane *lane = &member->lane[i];
 
 		while (!member->is_cut && may_send(member, lane)) {
@@ -399,6 +400,11 @@ bool ha_member_progress(struct ha_member *member)
 		ha_edge_say(&lane->edge, ha_ledger_word(&member->ledger));
 	}
 	return moved;
+}
+
+void ha_member_cut(struct ha_member *member)
+{
+	member->is_cut = true;
 }
 
 bool ha_member_is_cut(const struct ha_member *member)
@@ -415,7 +421,7 @@ const struct ha_ledger *ha_member_ledger(const struct ha_member *member)
 
 static ha_result_t close_edges(struct ha_member *member)
 {
-	for (unsigned int i = 0; i < member->shape.lanes; i++)
+	for (unsigned int i = 0; i < member->lanes; i++)
 		HA_TRY(ha_edge_close(&member->lane[i].edge));
 	return HA_OK;
 }
@@ -424,7 +430,7 @@ bool ha_member_fence(struct ha_member *member, uint32_t epoch)
 {
 	/* TREE_FENCE: what it has is final when it is said. */
 	if (epoch > member->ledger.epoch && member->ledger.state == HA_LEDGER_RUNS) {
-		for (unsigned int i = 0; i < member->shape.lanes; i++) {
+		for (unsigned int i = 0; i < member->lanes; i++) {
 			ha_edge_fence(&member->lane[i].edge);
 			poll(member, &member->lane[i]);
 		}
@@ -434,30 +440,32 @@ bool ha_member_fence(struct ha_member *member, uint32_t epoch)
 	return ha_ledger_fence(&member->ledger, epoch);
 }
 
-ha_result_t ha_member_join(struct ha_member *member)
+/* The first unit of each lane from there on. */
+static void begin_at(struct ha_member *member, uint64_t unit)
+{
+	for (unsigned int i = 0; i < member->lanes; i++, unit++) {
+		struct lane *lane = &member->lane[ha_cut_lane(unit, member->lanes)];
+
+		lane->next = unit;
+		lane->posted = lane->sent = lane->came = 0;
+	}
+}
+
+ha_result_t ha_member_join(struct ha_member *member, unsigned int lanes)
 {
 	const struct ha_edge_depth depth = {.sends = 2 * window(member), .recvs = window(member)};
 
-	for (unsigned int i = 0; i < member->shape.lanes; i++)
-		HA_TRY(ha_edge_open(&member->lane[i].edge, member->port, &depth));
+	member->lanes = lanes;
 	member->is_cut = false;
+	for (unsigned int i = 0; i < lanes; i++)
+		HA_TRY(ha_edge_open(&member->lane[i].edge, member->port, &depth));
+	begin_at(member, 0);
 	return HA_OK;
 }
 
 struct ha_edge *ha_member_edge(struct ha_member *member, unsigned int lane)
 {
 	return &member->lane[lane].edge;
-}
-
-/* The first unit of each lane from there on. */
-static void begin_at(struct ha_member *member, uint64_t unit)
-{
-	for (unsigned int i = 0; i < member->shape.lanes; i++, unit++) {
-		struct lane *lane = &member->lane[ha_cut_lane(unit, member->shape.lanes)];
-
-		lane->next = unit;
-		lane->posted = lane->sent = lane->came = 0;
-	}
 }
 
 enum ha_ledger_verdict ha_member_resume(struct ha_member *member, const struct ha_resume *resume)
@@ -468,7 +476,7 @@ enum ha_ledger_verdict ha_member_resume(struct ha_member *member, const struct h
 		return verdict;
 	member->resume = *resume;
 	member->is_held = false;
-	for (unsigned int i = 0; i < member->shape.lanes; i++)
+	for (unsigned int i = 0; i < member->lanes; i++)
 		member->is_cut |= !member->lane[i].edge.on; /* it could not be joined */
 	begin_at(member, resume->retired);
 	return verdict;
@@ -508,6 +516,7 @@ ha_result_t ha_member_open(const struct ha_member_shape *shape, struct ha_port *
 	if (!member)
 		return HA_ERR_SYSTEM;
 	member->shape = *shape;
+	member->lanes = shape->lanes;
 	member->port = port;
 	member->first_op = member->next_op = 1;
 	ha_ledger_init(&member->ledger, &shape->ledger);

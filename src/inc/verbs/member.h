@@ -24,7 +24,7 @@
 
 struct ha_member_shape {
 	struct ha_ledger_shape ledger;
-	unsigned int lanes;  /* 1 to HA_MEMBER_LANES */
+	unsigned int lanes;  /* at most, 1 to HA_MEMBER_LANES */
 	uint32_t unit_bytes; /* a multiple of HA_CUT_ALIGN */
 	uint64_t group;
 };
@@ -47,9 +47,9 @@ struct ha_member;
 ha_result_t ha_member_open(const struct ha_member_shape *shape, struct ha_port *port,
 			   struct ha_member **out) HA_MUST_CHECK;
 
-/* Opens its edges, which are to be connected then; before the first operation, and after a fence.
- */
-ha_result_t ha_member_join(struct ha_member *member) HA_MUST_CHECK;
+/* Opens an edge for each lane, which are to be connected then; before the first operation, and
+ * after a fence, when there may be other lanes than before. lanes: from 1 to those of its shape. */
+ha_result_t ha_member_join(struct ha_member *member, unsigned int lanes) HA_MUST_CHECK;
 struct ha_edge *ha_member_edge(struct ha_member *member, unsigned int lane);
 
 /* *number: by which to ask for it, from 1. False: not now, there are too many. */
@@ -61,7 +61,9 @@ bool ha_member_is_done(const struct ha_member *member, uint64_t number);
 /* Moves everything that can be moved. True: something was. */
 bool ha_member_progress(struct ha_member *member);
 
-/* An edge has failed, or brought what cannot be: a reason to suspect its tree. */
+/* The caller knows that a tree is gone, or it could not be joined; until it joins others. */
+void ha_member_cut(struct ha_member *member);
+/* That, or an edge has failed, or brought what cannot be: a reason to suspect its tree. */
 bool ha_member_is_cut(const struct ha_member *member);
 const struct ha_ledger *ha_member_ledger(const struct ha_member *member);
 
