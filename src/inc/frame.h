@@ -45,6 +45,7 @@ enum ha_inc_abort {
 	HA_INC_ABORT_LOST,	  /* `member` lacks `unit`, which another one calls retired */
 	HA_INC_ABORT_DEAD,	  /* `member` is */
 	HA_INC_ABORT_OUTAGE,	  /* `member` has not been reached for the time limit */
+	HA_INC_ABORT_NO_TREE,	  /* no tree is left that a RESUME has not named */
 	HA_INC_ABORT_REASONS
 };
 

@@ -80,6 +80,10 @@ static void give_up(struct ha_leader *leader, enum ha_inc_abort why,
 
 static void resume(struct ha_leader *leader, const struct ha_resume *decided)
 {
+	if (leader->plans && leader->plan + 1 == leader->plans) {
+		give_up(leader, HA_INC_ABORT_NO_TREE, &(struct ha_decision_fault){0});
+		return;
+	}
 	leader->state = HA_LEADER_QUIET;
 	leader->answer = frame_of(leader, HA_INC_RESUME);
 	leader->answer.resume = *decided;

@@ -47,7 +47,9 @@ typedef void ha_leader_say(void *arg, uint16_t member, const struct ha_inc_frame
 struct ha_leader {
 	enum ha_leader_state state;
 	uint64_t group;
-	uint32_t plan; /* the last one that a RESUME named */
+	uint32_t plan;	/* the last one that a RESUME named */
+	uint32_t plans; /* how many there are, with the first one, 0; set before the first frame. 0:
+			   any number */
 	struct ha_decision decision;
 	struct ha_decision holding; /* the same of HELD; its epoch is HOLD's round */
 	uint64_t *asked;

@@ -262,6 +262,24 @@ static void what_cannot_go_on_everybody_is_told(void **state)
 	assert_int_equal(after(1000 * MS), 0);
 }
 
+/* Plan 0 and one more; a decision without a plan to go on by is the end. */
+static void without_another_plan_it_gives_up(void **state)
+{
+	(void)state;
+	leader.plans = 2;
+	suspect(0, 0);
+	for (uint16_t m = 0; m < MEMBERS; m++)
+		fenced(m, 1, 0, 0);
+	assert_true(last[1].kind == HA_INC_RESUME && last[1].plan == 1);
+	suspect(0, 1);
+	for (uint16_t m = 0; m < MEMBERS; m++)
+		fenced(m, 2, 0, 0);
+	assert_int_equal(leader.state, HA_LEADER_OVER);
+	for (unsigned int m = 0; m < MEMBERS; m++)
+		assert_true(last[m].kind == HA_INC_ABORT &&
+			    last[m].abort.why == HA_INC_ABORT_NO_TREE);
+}
+
 static void a_member_that_is_dead_ends_the_group(void **state)
 {
 	(void)state;
@@ -300,6 +318,7 @@ int main(void)
 	    LEADER_TEST(who_has_not_asked_is_waited_for),
 	    LEADER_TEST(a_tree_that_owes_what_all_have_asked_for_is_given_up),
 	    LEADER_TEST(what_cannot_go_on_everybody_is_told),
+	    LEADER_TEST(without_another_plan_it_gives_up),
 	    LEADER_TEST(a_member_that_is_dead_ends_the_group),
 	    LEADER_TEST(what_others_say_counts_for_nothing),
 	};
