@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a host and the controller of all-reduces in the network say to each other, over a stream.
+ * What a host and the controller of all-reduces in the network say to each other, over a stream; so
+ * do a child and its switch, and a member and its leader: who dials speaks as the host.
  *
  * Each begins with a hello: magic, version, a nonce. The session's key is made of the site's key
  * and both nonces, so who has not the site's key can neither say nor check anything, and what was
@@ -35,11 +36,20 @@ enum ha_ctrl_kind {
 	HA_CTRL_ASK = 1, /* for a plan of a group that the host is in */
 	HA_CTRL_LEAVE,	 /* the group is over; no text */
 	HA_CTRL_STATUS,	 /* what is there? no text */
+	HA_CTRL_SERVE,	/* a program that adds at a switch has come: which one, and where it listens
+			 */
+	HA_CTRL_JOIN,	/* a child to its switch (inc/join.h); its secret is the group's key */
+	HA_CTRL_MEMBER, /* a member to its leader: its number; its secret is the group's key */
+	HA_CTRL_FRAME,	/* a member and its leader, both ways: inc/frame.h */
 	/* Of the controller. */
 	HA_CTRL_PLAN = 16, /* to all members of a group; its secret is the group's key */
 	HA_CTRL_NONE,	   /* to all members of a group: there is no plan */
 	HA_CTRL_REPORT,	   /* answers STATUS */
 	HA_CTRL_REFUSED,   /* to one host; the connection ends */
+	HA_CTRL_PART,	/* to a member or a switch: its part of a plan (inc/part.h), and the key */
+	HA_CTRL_OVER,	/* to a switch: a group is over; its number */
+	HA_CTRL_JOINED, /* of a switch: its end of the edge (inc/join.h) */
+	HA_CTRL_GO,	/* of a leader: all members are there; no text */
 };
 
 enum ha_ctrl_side { HA_CTRL_HOST, HA_CTRL_CONTROLLER };

@@ -19,6 +19,7 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "inc/join.h"
 
 #include <infiniband/verbs.h>
 #include <stdatomic.h>
@@ -26,16 +27,6 @@
 #include <stdint.h>
 
 #define HA_EDGE_SGES 2 /* of a send */
-
-/* What the other end has to know. */
-struct ha_edge_address {
-	uint32_t qpn, psn;
-	uint8_t gid[16];
-	uint16_t lid;
-	uint8_t mtu; /* enum ibv_mtu */
-	uint32_t word_rkey;
-	uint64_t word;
-};
 
 struct ha_edge_depth {
 	uint32_t sends, recvs; /* that are posted at a time */
