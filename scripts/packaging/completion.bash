@@ -6,4 +6,4 @@ _nccl_ha_complete() {
 	words=$("${help[@]}" --help 2>/dev/null | grep -oE '^  [a-z][a-z-]+|--[a-z][a-z_-]+=?')
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$2")
 }
-complete -o default -F _nccl_ha_complete nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-net-perf nccl-net-check simverbs
+complete -o default -F _nccl_ha_complete nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-perf nccl-net-check simverbs

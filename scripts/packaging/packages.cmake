@@ -90,10 +90,10 @@ function(bill_of_materials package component)
     install(FILES ${file} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${package} COMPONENT ${component})
   endif()
 endfunction()
-bill_of_materials(nccl-ha tools nccl-net-ha nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-net-check nccl-net-perf)
+bill_of_materials(nccl-ha tools nccl-net-ha nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-check nccl-net-perf)
 bill_of_materials(nccl-ha-simverbs simverbs simverbs simverbs-tool)
 # The wheel has both: wheel/make.py.
-bill_of_materials(nccl-ha-wheel "" nccl-net-ha nccl-ha-alone nccl-ha-agent nccl-ha-ctrld nccl-net-check nccl-net-perf simverbs simverbs-tool)
+bill_of_materials(nccl-ha-wheel "" nccl-net-ha nccl-ha-alone nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-check nccl-net-perf simverbs simverbs-tool)
 
 # ---- scripts that need no source tree -----------------------------------------------------------
 
@@ -108,6 +108,7 @@ install(FILES ${ACCEPTLIB} DESTINATION ${SCRIPT_DIR}/acceptlib COMPONENT tools)
 # ---- units of systemd: for who enables them -----------------------------------------------------
 
 install(FILES ${PACKAGING}/nccl-ha-metrics.service ${PACKAGING}/nccl-ha-ctrld.service
+  ${PACKAGING}/nccl-ha-switchd.service
   DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/nccl-ha COMPONENT tools)
 
 # ---- for what watches hosts ---------------------------------------------------------------------
@@ -120,7 +121,7 @@ install(FILES ${MONITORING}/node-problem-detector.json ${MONITORING}/nccl_ha.nhc
 
 # ---- completion in bash -------------------------------------------------------------------------
 
-foreach(program nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-net-perf nccl-net-check)
+foreach(program nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-perf nccl-net-check)
   install(FILES ${PACKAGING}/completion.bash RENAME ${program}
     DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/bash-completion/completions COMPONENT tools)
 endforeach()

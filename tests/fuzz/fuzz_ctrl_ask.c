@@ -40,7 +40,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	FUZZ_CHECK(nc_is_name(ask.group) && (!*ask.label || nc_is_name(ask.label)));
 	FUZZ_CHECK(ask.rank < ask.ranks && ask.ranks <= NC_PORTS &&
 		   nc_is_port(&topology, ask.port));
-	FUZZ_CHECK(ask.window_bytes >= 64 && ask.window_bytes <= 32ull << 20);
+	FUZZ_CHECK(ask.unit_bytes >= 64 && ask.unit_bytes <= 1u << 20 && ask.window >= 1 &&
+		   ask.window <= 32);
 	FUZZ_CHECK(ask.n_gone <= NC_GONE_MAX);
 	for (unsigned i = 0; i < ask.n_gone; i++)
 		FUZZ_CHECK(ask.gone[i] < nc_vertices(&topology));

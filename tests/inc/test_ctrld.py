@@ -20,7 +20,7 @@ SLACK = int(os.environ["SLACK"])
 ENDED = int(os.environ.get("CTRLD_ENDED", "20"))
 PATIENCE = 30 * SLACK
 MAGIC, VERSION = 0x4341484E, 1
-ASK, LEAVE, STATUS, PLAN, NONE, REPORT, REFUSED = 1, 2, 3, 16, 17, 18, 19
+ASK, LEAVE, STATUS, SERVE, JOIN, PLAN, NONE, REPORT, REFUSED, PART, OVER, GO = 1, 2, 3, 4, 5, 16, 17, 18, 19, 20, 21, 23
 
 CLOS = """version: 1
 switches: [{name: l0}, {name: l1}, {name: s0}, {name: s1}]
@@ -82,28 +82,35 @@ class Host:
         said = struct.pack("<BBQ", speaker, 0, count) + head + hashlib.sha256(text).digest()
         return hmac.digest(self.key, said, "sha256")[:16]
 
-    def frame(self, kind, text=b""):
-        head = struct.pack("<IB3x32x", len(text), kind)
+    def masked(self, speaker, count, secret):
+        pad = hmac.digest(self.key, b"nccl-ha mask\0" + struct.pack("<BQ", speaker, count), "sha256")
+        return bytes(one ^ other for one, other in zip(secret, pad))
+
+    def frame(self, kind, text=b"", secret=None):
+        head = struct.pack("<IB3x32s", len(text), kind, self.masked(0, self.said, secret) if secret else bytes(32))
         data = head + self.code(0, self.said, head, text) + text
         self.said += 1
         return data
 
-    def say(self, kind, text=b""):
-        self.sock.sendall(self.frame(kind, text))
+    def say(self, kind, text=b"", secret=None):
+        self.sock.sendall(self.frame(kind, text, secret))
 
     def ask(self, group, rank, ranks, port, **more):
         self.say(ASK, json.dumps({"group": group, "rank": rank, "ranks": ranks, "port": port, **more}).encode())
         return self
 
     def hear(self):
+        kind, text, secret = self.hear_bytes()
+        return kind, text.decode(), secret
+
+    def hear_bytes(self):
         """Kind, text and secret of the next frame, which is the controller's."""
         head = self.exactly(56)
         length, kind, masked, code = struct.unpack("<IB3x32s16s", head)
         text = self.exactly(length)
         assert hmac.compare_digest(code, self.code(1, self.heard, head[:40], text)), "this is not the controller's"
-        pad = hmac.digest(self.key, b"nccl-ha mask\0" + struct.pack("<BQ", 1, self.heard), "sha256")
         self.heard += 1
-        return kind, text.decode(), bytes(one ^ other for one, other in zip(masked, pad))
+        return kind, text, self.masked(1, self.heard - 1, masked)
 
     def hear_no_more(self):
         try:
@@ -137,7 +144,8 @@ class Controller(unittest.TestCase):
             self.ctrld.wait()
             self.ctrld.stdout.close()
 
-    def start(self, topology=CLOS, verdict_ms=60000 * SLACK, lease_ms=60000 * SLACK, errors="errors"):
+    def start(self, topology=CLOS, verdict_ms=60000 * SLACK, lease_ms=60000 * SLACK, errors="errors", serve=True):
+        """serve: a program is there for each switch."""
         self.errors = os.path.join(self.top, errors)
         with open(self.errors, "wb") as file:
             self.ctrld = subprocess.Popen(
@@ -146,6 +154,15 @@ class Controller(unittest.TestCase):
                 stdout=subprocess.PIPE, stderr=file, text=True)
         line = self.ctrld.stdout.readline()
         self.address = ("127.0.0.1", int(re.fullmatch(r"nccl-ha-ctrld: listening at 127\.0\.0\.1:(\d+)\n", line).group(1)))
+        names = re.findall(r"\{name: (\w+)", topology.split("hosts:")[0]) if serve else []
+        self.switches = {name: self.serve(name, 7000 + number) for number, name in enumerate(names)}
+        for switch in self.switches.values():
+            self.assertEqual(switch.hear()[0], GO)
+
+    def serve(self, name, port):
+        host = self.host()
+        host.say(SERVE, json.dumps({"switch": name, "listen": f"127.0.0.1:{port}"}).encode())
+        return host
 
     def host(self, key=None, **more):
         host = Host(self.address, key or self.key, **more)
@@ -286,6 +303,60 @@ class Controller(unittest.TestCase):
         self.assertEqual([one["state"] for one in self.status()["groups"]], ["held"])
         self.expect_refused(self.host().ask("g", 0, 4, "a"), "there already")
 
+    # ---- switches
+
+    def part(self, host):
+        """The group's number, how many trees, and of each place: tree, node, children, parent, place, parent's port."""
+        kind, text, key = host.hear_bytes()
+        self.assertEqual(kind, PART)
+        magic, n, group, unit, window, members, lanes, spares = struct.unpack_from("<IIQIHHBB", text)
+        self.assertEqual((magic, unit, window, len(text)), (0x5041484E, 65536, 16, 64 + 32 * n))
+        places = [struct.unpack_from("<BBHHHHHHH", text, 64 + 32 * i) for i in range(n)]
+        return group, members, (lanes, spares), [(p[0], p[2], p[3], p[4], p[5], p[8]) for p in places], key
+
+    def test_members_and_switches_hear_their_parts_with_one_key(self):
+        self.start()
+        hosts = self.group("g")
+        key = hosts[0].hear()[2]
+        group, members, trees, places, part_key = self.part(hosts[0])
+        self.assertEqual((members, trees, part_key), (4, (2, 1), key))
+        self.assertEqual(places, [(0, 0, 0, 4, 0, 7000), (1, 0, 0, 4, 0, 7000), (2, 0, 0, 6, 0, 7002)])  # a is below l0, and in the spare below s0
+        self.assertEqual(self.part(self.switches["l0"]), (group, 4, (2, 1), [(0, 4, 3, 65535, 0, 0), (1, 4, 2, 5, 0, 7001)], key))
+        self.assertEqual(self.part(self.switches["l1"]), (group, 4, (2, 1), [(0, 5, 2, 4, 2, 7000), (1, 5, 3, 65535, 0, 0)], key))
+        self.assertEqual(self.part(self.switches["s0"]), (group, 4, (2, 1), [(2, 6, 4, 65535, 0, 0)], key))
+        hosts[0].say(LEAVE)
+        for name in ("l0", "l1", "s0"):
+            self.assertEqual(self.switches[name].hear_bytes()[:2], (OVER, struct.pack("<Q", group)))
+
+    def test_a_switch_that_comes_late_hears_of_what_is_held(self):
+        self.start(STAR)
+        hosts = self.group("g", "ab")
+        self.assertEqual({host.hear()[0] for host in hosts}, {PLAN})
+        first = self.part(self.switches["s"])
+        self.hosts.remove(self.switches["s"])
+        self.switches["s"].close()
+        self.assertTrue(wait_for(lambda: not self.status()["switches"][0]["served"]))
+        again = self.serve("s", 7001)
+        self.assertEqual(again.hear()[0], GO)
+        self.assertEqual(self.part(again), first)
+
+    def test_only_switches_that_a_program_serves_add(self):
+        self.start(serve=False)
+        self.expect_none(self.group("g"), "no switch of the fabric adds, .*that a program serves")
+        self.assertEqual(self.serve("s1", 7000).hear()[0], GO)
+        plan = json.loads(self.group("h")[0].hear()[1])
+        self.assertEqual([node["switch"] for node in plan["nodes"]], ["s1"])
+
+    def test_who_cannot_serve_a_switch_is_told_why(self):
+        self.start(CLOS.replace("{name: s1}", "{name: s1, aggregate: false}"), serve=False)
+        self.assertEqual(self.serve("l0", 7000).hear()[0], GO)
+        for name, said in (("l0", "another program serves l0"), ("a", "a/n is no switch that adds"), ("s1", "s1 is no switch that adds"), ("x", "no x")):
+            self.expect_refused(self.serve(name, 7000), said)
+        for text, said in ((b"{}", "no service"), (b"x", "no service"), (b'{"switch": "l1", "listen": "here:1"}', "in numbers"), (b'{"switch": "l1", "listen": "1"}', "in numbers")):
+            host = self.host()
+            host.say(SERVE, text)
+            self.expect_refused(host, said)
+
     # ---- strangers
 
     def test_another_key_is_refused_with_one_line(self):
@@ -383,7 +454,7 @@ class Controller(unittest.TestCase):
                 host.say(STATUS)
         except OSError:
             pass
-        self.assertTrue(wait_for(lambda: self.status()["connections"] == 1))
+        self.assertTrue(wait_for(lambda: self.status()["connections"] == 1 + len(self.switches)))
 
     # ---- the program
 

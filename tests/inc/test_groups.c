@@ -18,27 +18,59 @@ static const char fabric[] =
 /* What each member heard last. */
 struct heard {
 	struct nc_member member;
-	unsigned plans, nones;
+	unsigned plans, nones, parts;
 	char text[1024];
 	uint8_t key[HA_CTRL_SECRET_BYTES];
 };
+
+/* What the program of the switch hears. */
+static struct {
+	struct nc_serving serving;
+	unsigned gos, parts, overs;
+} the_switch;
 
 static struct nc_topology topology;
 static struct nc_groups groups;
 static struct heard hosts[8];
 static char why[256];
 
-static void answer(void *arg, struct nc_member *member, struct nc_text *text, const uint8_t *key)
+static void answer(void *arg, struct nc_member *member, enum ha_ctrl_kind kind,
+		   struct nc_text *text, const uint8_t *key)
 {
 	struct heard *h = ha_container_of(member, struct heard, member);
 
 	(void)arg;
 	assert_true(text->users >= 1);
+	assert_int_equal(kind == HA_CTRL_NONE, key == NULL);
+	if (kind == HA_CTRL_PART) {
+		h->parts++;
+		assert_memory_equal(h->key, key, sizeof(h->key));
+		return;
+	}
 	snprintf(h->text, sizeof(h->text), "%.*s", (int)text->length, text->bytes);
 	h->plans += key != NULL;
 	h->nones += key == NULL;
 	if (key)
 		memcpy(h->key, key, sizeof(h->key));
+}
+
+static void instruct(void *arg, struct nc_serving *serving, enum ha_ctrl_kind kind,
+		     struct nc_text *text, const uint8_t *key)
+{
+	(void)arg;
+	assert_true(serving == &the_switch.serving && text->users >= 1);
+	assert_int_equal(kind == HA_CTRL_PART, key != NULL);
+	the_switch.gos += kind == HA_CTRL_GO;
+	the_switch.parts += kind == HA_CTRL_PART;
+	the_switch.overs += kind == HA_CTRL_OVER;
+}
+
+static bool serve(void)
+{
+	const union ha_sockaddr at = {.in = {.sin_family = AF_INET, .sin_port = htons(1)}};
+
+	return nc_groups_serve(&groups, &the_switch.serving, topology.n_ports, &at, why,
+			       sizeof(why));
 }
 
 static int setup(void **state)
@@ -49,8 +81,10 @@ static int setup(void **state)
 	memset(hosts, 0, sizeof(hosts));
 	if (!nc_topology_read(&topology, fabric, strlen(fabric), &fault))
 		return -1;
-	groups = (struct nc_groups){.verdict_ns = 10 * S, .lease_ns = 2 * S, .answer = answer};
-	return nc_groups_begin(&groups, &topology) ? 0 : -1;
+	memset(&the_switch, 0, sizeof(the_switch));
+	groups = (struct nc_groups){
+	    .verdict_ns = 10 * S, .lease_ns = 2 * S, .answer = answer, .instruct = instruct};
+	return nc_groups_begin(&groups, &topology) && serve() ? 0 : -1;
 }
 
 static int teardown(void **state)
@@ -63,7 +97,8 @@ static int teardown(void **state)
 
 static bool ask(struct heard *host, const char *group, unsigned rank, unsigned ranks, uint64_t at)
 {
-	struct nc_ask what = {.rank = rank, .ranks = ranks, .port = rank, .window_bytes = 1 << 20};
+	struct nc_ask what = {
+	    .rank = rank, .ranks = ranks, .port = rank, .unit_bytes = 1 << 16, .window = 16};
 
 	snprintf(what.group, sizeof(what.group), "%s", group);
 	return nc_groups_ask(&groups, &host->member, &what, at, why, sizeof(why));
@@ -86,6 +121,7 @@ static void the_last_member_brings_the_plan_to_all(void **state)
 	assert_true(ask(&hosts[1], "g", 1, 3, 3));
 	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(hosts[i].plans, 1);
+		assert_int_equal(hosts[i].parts, 1);
 		assert_string_equal(hosts[i].text, hosts[0].text);
 		assert_memory_equal(hosts[i].key, hosts[0].key, sizeof(hosts[0].key));
 	}
@@ -150,6 +186,30 @@ static void a_lease_ends_unless_member_0_is_back_in_time(void **state)
 	assert_int_equal(groups.use.switches[0].groups, 0);
 	assert_int_equal(groups.use.switches[0].bytes, 0);
 	assert_null(hosts[2].member.group); /* who is still there is in no group */
+	assert_int_equal(the_switch.parts, 1);
+	assert_int_equal(the_switch.overs, 1);
+}
+
+/* One program at a time; without one the switch is in no plan, and what it was in stays. */
+static void a_switch_is_in_plans_as_long_as_a_program_serves_it(void **state)
+{
+	struct nc_serving other = {0};
+	const union ha_sockaddr at = {.in = {.sin_family = AF_INET, .sin_port = htons(2)}};
+
+	(void)state;
+	make(hosts, "g", 1);
+	assert_false(nc_groups_serve(&groups, &other, topology.n_ports, &at, why, sizeof(why)));
+	assert_string_equal(why, "another program serves s");
+	nc_groups_unserve(&groups, &other);
+	nc_groups_unserve(&groups, &the_switch.serving);
+	for (unsigned rank = 0; rank < 3; rank++)
+		assert_true(ask(&hosts[3 + rank], "h", rank, 3, 2));
+	assert_int_equal(hosts[3].nones, 1);
+	assert_non_null(strstr(hosts[3].text, "that a program serves"));
+	assert_int_equal(groups.use.switches[0].groups, 1);
+	assert_true(serve());
+	assert_int_equal(the_switch.gos, 2);
+	assert_int_equal(the_switch.parts, 2); /* of g once more */
 }
 
 static void only_member_0_says_that_a_group_is_over(void **state)
@@ -210,6 +270,7 @@ int main(void)
 	    TEST(the_time_limit_is_counted_from_the_first_member),
 	    TEST(a_verdict_without_a_plan_is_forgotten_in_the_end),
 	    TEST(a_lease_ends_unless_member_0_is_back_in_time),
+	    TEST(a_switch_is_in_plans_as_long_as_a_program_serves_it),
 	    TEST(only_member_0_says_that_a_group_is_over),
 	    TEST(a_rank_is_taken_once),
 	    TEST(verdicts_for_who_comes_late_make_room_for_groups),

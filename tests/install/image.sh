@@ -9,7 +9,7 @@ can_make_wheels || skip "Python's build, setuptools, wheel or venv is not instal
 context=$WORK/context
 "$SOURCE/scripts/packaging/image/context.sh" "$BUILD" "$context" >"$WORK/log" 2>&1 || fail "context.sh: $(tail -n 20 "$WORK/log")"
 expect_files "$context" Dockerfile nccl-ha-install nccl-ha/{VERSION,SHA256SUMS,LICENSE,copyright,nccl-ha-wheel.spdx.json} \
-	nccl-ha/libnccl-net-ha.so nccl-ha/lib*/libnccl-net-ha.so nccl-ha/bin/{nccl-ha,nccl-ha-agent,nccl-ha-ctrld,nccl-net-check,nccl-net-perf}
+	nccl-ha/libnccl-net-ha.so nccl-ha/lib*/libnccl-net-ha.so nccl-ha/bin/{nccl-ha,nccl-ha-agent,nccl-ha-ctrld,nccl-ha-switchd,nccl-net-check,nccl-net-perf}
 expect_no_paths "$context"
 
 # another VERSION_PART: an image of another build.

@@ -180,12 +180,12 @@ def the_pods_key_is_copied_from_the_secrets_links_to_a_file_that_the_plugin_take
         need(got == key, "the copy is another key")
 
 
-def a_unit_has_one_right_and_systemd_calls_it_well_protected(name_of_unit, program):
+def a_unit_has_one_right_and_systemd_calls_it_well_protected(name_of_unit, program, private_devices="yes"):
     text = read("scripts", "packaging", name_of_unit)
     settings = re.findall(r"^(\w+)=(.*)$", text, re.M)
     for name, value in (("DynamicUser", "yes"), ("AmbientCapabilities", "CAP_DAC_READ_SEARCH"),
                         ("CapabilityBoundingSet", "CAP_DAC_READ_SEARCH"), ("NoNewPrivileges", "yes"),
-                        ("ProtectSystem", "strict"), ("PrivateDevices", "yes"), ("IPAddressDeny", "any")):
+                        ("ProtectSystem", "strict"), ("PrivateDevices", private_devices), ("DevicePolicy", "closed"), ("IPAddressDeny", "any")):
         need([v for n, v in settings if n == name] == [value], f"{name} is not {value}")
     if not shutil.which("systemd-analyze"):
         print("systemd-analyze is not installed: the unit is read only")
@@ -212,4 +212,5 @@ the_installers_image_ends_as_nobody_and_runs_nothing_to_be_built()
 the_pods_key_is_copied_from_the_secrets_links_to_a_file_that_the_plugin_takes()
 a_unit_has_one_right_and_systemd_calls_it_well_protected("nccl-ha-metrics.service", "nccl-ha")
 a_unit_has_one_right_and_systemd_calls_it_well_protected("nccl-ha-ctrld.service", "nccl-ha-ctrld")
+a_unit_has_one_right_and_systemd_calls_it_well_protected("nccl-ha-switchd.service", "nccl-ha-switchd", private_devices="no")
 print("images, Pods and units have what they need")

@@ -117,7 +117,7 @@ expect_version() {
 # one, on a fabric of the installed library.
 expect_works() {
 	local bin=$1 lib=$2 tool version loaded
-	for tool in nccl-net-check nccl-net-perf simverbs nccl-ha nccl-ha-agent nccl-ha-ctrld; do
+	for tool in nccl-net-check nccl-net-perf simverbs nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd; do
 		version=$("$bin/$tool" --version) || fail "$tool --version"
 		expect_version "${version##* }"
 	done

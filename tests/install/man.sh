@@ -31,7 +31,7 @@ for page in "$SOURCE"/docs/man/*.1; do
 	echo "$name: $n options"
 done
 
-for name in nccl-ha-agent nccl-ha-ctrld nccl-net-perf nccl-net-check simverbs; do
+for name in nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-perf nccl-net-check simverbs; do
 	[ -s "$WORK/$name.1.txt" ] || fail "no page of $name"
 done
 echo "${#pages[@]} pages"

@@ -14,10 +14,10 @@ expected_files() { # LIB
 	printf '%s\n' "usr/$1/libnccl-net-ha.so" "usr/$1/nccl-ha/simverbs/libibverbs.so.1" "usr/$1/pkgconfig/nccl-ha.pc" \
 		usr/include/simverbs/simverbs.h \
 		'usr/share/doc/nccl-ha*/*' 'usr/share/bash-completion/completions/*' \
-		'usr/share/nccl-ha/scripts/*' usr/share/nccl-ha/nccl-ha-metrics.service usr/share/nccl-ha/nccl-ha-ctrld.service 'usr/share/nccl-ha/monitoring/*'
+		'usr/share/nccl-ha/scripts/*' usr/share/nccl-ha/nccl-ha-metrics.service usr/share/nccl-ha/nccl-ha-ctrld.service usr/share/nccl-ha/nccl-ha-switchd.service 'usr/share/nccl-ha/monitoring/*'
 	! command -v dpkg-shlibdeps >/dev/null || echo usr/share/lintian/overrides/nccl-ha
 	(cd "$SOURCE" && printf 'usr/%s\n' include/nccl_ha/*.h)
-	for tool in nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-net-check nccl-net-perf simverbs; do
+	for tool in nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-check nccl-net-perf simverbs; do
 		echo "usr/bin/$tool"
 	done
 	for page in "$SOURCE"/docs/man/*.[17]; do

@@ -56,7 +56,7 @@ plugin=$(python -m nccl_ha) || fail "python -m nccl_ha"
 package=$(dirname "$(dirname "$plugin")")
 while [ ! -d "$package/bin" ]; do package=$(dirname "$package"); done
 expect_works "$package/bin" "$(dirname "$plugin")"
-for tool in nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-net-check nccl-net-perf simverbs; do
+for tool in nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-check nccl-net-perf simverbs; do
 	[ "$(command -v $tool)" = "$WORK/venv/bin/$tool" ] || fail "$tool is $(command -v $tool)"
 	[ "$($tool --version)" = "$("$package/bin/$tool" --version)" ] || fail "$tool: $($tool --version)"
 done

@@ -10,7 +10,7 @@ try:
 except ImportError:  # before setuptools 70
     from wheel.bdist_wheel import bdist_wheel
 
-TOOLS = ["nccl-ha", "nccl-ha-agent", "nccl-ha-ctrld", "nccl-net-check", "nccl-net-perf", "simverbs"]
+TOOLS = ["nccl-ha", "nccl-ha-agent", "nccl-ha-ctrld", "nccl-ha-switchd", "nccl-net-check", "nccl-net-perf", "simverbs"]
 
 
 class Programs(Distribution):

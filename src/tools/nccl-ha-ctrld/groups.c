@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/nccl-ha-ctrld/groups.h"
 
+#include "base/bytes.h"
 #include "base/clock.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "tools/nccl-ha-ctrld/plan_json.h"
 
@@ -71,6 +73,8 @@ struct nc_group {
 	struct nc_ask leader;	    /* once member 0 has asked */
 	uint64_t deadline_ns;	    /* 0: none */
 	struct nc_plan plan;	    /* HELD, ORPHANED */
+	struct nc_parts parts;	    /* of it */
+	uint64_t number;	    /* by which switches know it */
 	uint8_t key[HA_CTRL_SECRET_BYTES];
 	struct nc_text *verdict; /* HELD, ORPHANED, REFUSED */
 };
@@ -113,7 +117,13 @@ bool nc_groups_begin(struct nc_groups *groups, const struct nc_topology *topolog
 	groups->topology = topology;
 	groups->n = 0;
 	ha_list_init(&groups->all);
-	return nc_use_begin(&groups->use, topology);
+	groups->serving = calloc(topology->n_switches + 1, sizeof(struct nc_serving *));
+	groups->at = calloc(topology->n_switches + 1, sizeof(*groups->at));
+	if (!nc_use_begin(&groups->use, topology) || !groups->serving || !groups->at)
+		return false;
+	for (unsigned i = 0; i < topology->n_switches; i++)
+		groups->use.switches[i].is_idle = true;
+	return true;
 }
 
 static struct nc_group *group_at(struct ha_list *pos)
@@ -131,14 +141,96 @@ static struct nc_group *find(const struct nc_groups *groups, const char *name)
 	return NULL;
 }
 
+/* ---- what switches hear ---------------------------------------------------------------------- */
+
+static void instruct(struct nc_groups *groups, struct nc_serving *serving, enum ha_ctrl_kind kind,
+		     const void *bytes, size_t length, const uint8_t *key)
+{
+	struct nc_text *text = nc_text_new(bytes, length);
+
+	if (text)
+		groups->instruct(groups->arg, serving, kind, text, key);
+	nc_text_release(text);
+}
+
+/* Nothing where the switch is not in the group's plan. Without memory it does not hear of it, and
+ * children that come are not let in. */
+static void install(struct nc_groups *groups, const struct nc_group *group,
+		    struct nc_serving *serving)
+{
+	size_t length;
+	uint8_t *part = nc_part_of_switch(&group->parts, serving->vertex, &length);
+
+	if (part)
+		instruct(groups, serving, HA_CTRL_PART, part, length, group->key);
+	free(part);
+}
+
+static void install_everywhere(struct nc_groups *groups, const struct nc_group *group)
+{
+	for (unsigned i = 0; i < groups->topology->n_switches; i++)
+		if (groups->serving[i])
+			install(groups, group, groups->serving[i]);
+}
+
+static void remove_everywhere(struct nc_groups *groups, const struct nc_group *group)
+{
+	uint8_t number[8];
+	struct ha_writer w = {number};
+
+	ha_put_uint(&w, group->number, sizeof(number));
+	for (unsigned i = 0; i < groups->topology->n_switches; i++)
+		if (groups->serving[i])
+			instruct(groups, groups->serving[i], HA_CTRL_OVER, number, sizeof(number),
+				 NULL);
+}
+
+bool nc_groups_serve(struct nc_groups *groups, struct nc_serving *serving, unsigned vertex,
+		     const union ha_sockaddr *at, char *why, size_t size)
+{
+	const unsigned i = vertex - groups->topology->n_ports;
+	struct ha_list *pos;
+
+	if (groups->serving[i]) {
+		snprintf(why, size, "another program serves %s",
+			 nc_vertex_name(groups->topology, vertex));
+		return false;
+	}
+	*serving = (struct nc_serving){true, vertex};
+	groups->serving[i] = serving;
+	groups->use.switches[i].is_idle = false;
+	groups->at[i] = *at;
+	instruct(groups, serving, HA_CTRL_GO, "", 0, NULL);
+	ha_list_for_each (pos, &groups->all)
+		if (group_at(pos)->plan.n_members > 0)
+			install(groups, group_at(pos), serving);
+	return true;
+}
+
+void nc_groups_unserve(struct nc_groups *groups, struct nc_serving *serving)
+{
+	const unsigned i = serving->vertex - groups->topology->n_ports;
+
+	if (serving->is_on) {
+		groups->serving[i] = NULL;
+		groups->use.switches[i].is_idle = true;
+	}
+	*serving = (struct nc_serving){0};
+}
+
+/* ---- the end of one -------------------------------------------------------------------------- */
+
 /* It is in no state any more. */
 static void free_group(struct nc_groups *groups, struct nc_group *group)
 {
 	for (unsigned i = 0; i < group->ranks; i++)
 		if (group->members[i])
 			*group->members[i] = (struct nc_member){0};
-	if (group->plan.n_members > 0)
+	if (group->plan.n_members > 0) {
+		remove_everywhere(groups, group);
+		nc_parts_end(&group->parts);
 		nc_unplace(&groups->use, &group->plan);
+	}
 	ha_list_remove(&group->link);
 	groups->n--;
 	nc_text_release(group->verdict);
@@ -152,13 +244,31 @@ void nc_groups_end(struct nc_groups *groups)
 {
 	while (!ha_list_empty(&groups->all))
 		free_group(groups, group_at(groups->all.next));
+	free(groups->serving);
+	free(groups->at);
 	nc_use_end(&groups->use);
+}
+
+static void tell_part(struct nc_groups *groups, struct nc_group *group, unsigned rank)
+{
+	size_t length;
+	uint8_t *part = nc_part_of_member(&group->parts, rank, &length);
+	struct nc_text *text = part ? nc_text_new((const char *)part, length) : NULL;
+
+	if (text)
+		groups->answer(groups->arg, group->members[rank], HA_CTRL_PART, text, group->key);
+	nc_text_release(text);
+	free(part);
 }
 
 static void tell(struct nc_groups *groups, struct nc_group *group, unsigned rank)
 {
-	groups->answer(groups->arg, group->members[rank], group->verdict,
-		       group->plan.n_members > 0 ? group->key : NULL);
+	const bool is_plan = group->plan.n_members > 0;
+
+	groups->answer(groups->arg, group->members[rank], is_plan ? HA_CTRL_PLAN : HA_CTRL_NONE,
+		       group->verdict, is_plan ? group->key : NULL);
+	if (is_plan)
+		tell_part(groups, group, rank);
 }
 
 static void enter(struct nc_groups *groups, struct nc_group *group, enum state state,
@@ -253,7 +363,7 @@ static bool place(struct nc_groups *groups, struct nc_group *group, char *why, s
 				     group->ranks,
 				     (unsigned)groups->topology->trees_per_group,
 				     (unsigned)groups->topology->spare_trees,
-				     group->leader.window_bytes,
+				     (uint64_t)group->leader.unit_bytes * group->leader.window,
 				     gone};
 
 	if (gone)
@@ -275,6 +385,18 @@ static struct nc_text *plan_text(const struct nc_groups *groups, const struct nc
 	return nc_text_of(json);
 }
 
+static bool make_parts(struct nc_groups *groups, struct nc_group *group)
+{
+	group->parts.whole = (struct ha_part){.group = group->number,
+					      .unit_bytes = group->leader.unit_bytes,
+					      .window = (uint16_t)group->leader.window,
+					      .members = (uint16_t)group->ranks,
+					      .lanes = (uint8_t)group->plan.n_lanes,
+					      .spares = (uint8_t)group->plan.n_spares,
+					      .leader = group->leader.listen};
+	return nc_parts_begin(&group->parts, groups->topology, &group->plan, groups->at);
+}
+
 static void judge(struct nc_groups *groups, struct nc_group *group, uint64_t now_ns)
 {
 	char why[256];
@@ -284,8 +406,11 @@ static void judge(struct nc_groups *groups, struct nc_group *group, uint64_t now
 		refuse(groups, group, UNPLANNED, now_ns, "%s", why);
 		return;
 	}
-	group->verdict = plan_text(groups, group);
+	group->number = ha_random();
+	if (make_parts(groups, group))
+		group->verdict = plan_text(groups, group);
 	if (!group->verdict) {
+		nc_parts_end(&group->parts);
 		nc_unplace(&groups->use, &group->plan);
 		refuse(groups, group, UNPLANNED, now_ns,
 		       "the plan of %u members is longer than %d bytes, or there is no memory",
@@ -294,6 +419,7 @@ static void judge(struct nc_groups *groups, struct nc_group *group, uint64_t now
 	}
 	ha_ctrl_nonce(group->key);
 	groups->plans++;
+	install_everywhere(groups, group);
 	happens(groups, group, PLANNED, now_ns);
 }
 
@@ -377,7 +503,7 @@ static bool come_late(struct nc_groups *groups, struct nc_group *group, struct n
 		return false;
 	}
 	if (group->plan.n_members == 0) {
-		groups->answer(groups->arg, member, group->verdict, NULL);
+		groups->answer(groups->arg, member, HA_CTRL_NONE, group->verdict, NULL);
 		return true;
 	}
 	join(group, member, ask);

@@ -7,13 +7,16 @@
  * a reason why there is none. A verdict that there is no plan is kept for a while for members that
  * come late. A plan is a lease that member 0 holds with its connection: when that is gone and not
  * back in time, what the group had is given back.
+ *
+ * Behind a plan each member hears its part of it, and before that each switch that is in it. A
+ * switch is in plans as long as a program serves it.
  */
 #ifndef NC_GROUPS_H
 #define NC_GROUPS_H
 
 #include "base/list.h"
 #include "inc/ctrl_wire.h"
-#include "tools/nccl-ha-ctrld/place.h"
+#include "tools/nccl-ha-ctrld/part_of.h"
 
 #include <jansson.h>
 
@@ -44,13 +47,20 @@ struct nc_member {
 	unsigned rank;
 };
 
+/* Of a connection: the switch whose program it is. All zero: of none. */
+struct nc_serving {
+	bool is_on;
+	unsigned vertex;
+};
+
 struct nc_ask {
 	char group[NC_GROUP_NAME];
 	char label[NC_NAME_MAX]; /* of whose quota it is; empty: of none */
 	unsigned rank, ranks;
 	unsigned port; /* vertex */
 	/* Of member 0's alone. */
-	uint64_t window_bytes;
+	uint32_t unit_bytes, window;
+	union ha_sockaddr listen;	    /* where it waits for the others; AF_UNSPEC: nowhere */
 	unsigned gone[NC_GONE_MAX], n_gone; /* vertices */
 };
 
@@ -61,9 +71,16 @@ struct nc_groups {
 	unsigned n;
 	uint64_t verdict_ns, lease_ns; /* time limits */
 	uint64_t plans, refusals;      /* verdicts so far */
-	/* Says a verdict. key: the group's, or NULL: there is no plan. */
-	void (*answer)(void *arg, struct nc_member *member, struct nc_text *text,
-		       const uint8_t *key);
+	struct nc_serving **serving;   /* by switch; NULL: no program serves it */
+	union ha_sockaddr *at;	       /* by switch: where that listens */
+	/* Says a verdict: a plan and then a part of it, with the group's key, or that there is
+	 * none.
+	 */
+	void (*answer)(void *arg, struct nc_member *member, enum ha_ctrl_kind kind,
+		       struct nc_text *text, const uint8_t *key);
+	/* Says a part of a plan, with the group's key, or that a group is over. */
+	void (*instruct)(void *arg, struct nc_serving *serving, enum ha_ctrl_kind kind,
+			 struct nc_text *text, const uint8_t *key);
 	void *arg;
 };
 
@@ -82,6 +99,15 @@ bool nc_groups_ask(struct nc_groups *groups, struct nc_member *member, const str
 void nc_groups_lost(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns);
 /* The member says that the group is over. */
 void nc_groups_leave(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns);
+
+/*
+ * A program serves a switch from now on, and listens there. It hears of all groups that have the
+ * switch. False: `why` says why not.
+ */
+bool nc_groups_serve(struct nc_groups *groups, struct nc_serving *serving, unsigned vertex,
+		     const union ha_sockaddr *at, char *why, size_t size) HA_MUST_CHECK;
+/* Its connection is gone; of none: nothing. */
+void nc_groups_unserve(struct nc_groups *groups, struct nc_serving *serving);
 
 /* What time limits say. Returns when to look again, 0: nothing to look for. */
 uint64_t nc_groups_tick(struct nc_groups *groups, uint64_t now_ns);

@@ -94,6 +94,13 @@ static void end(struct placing *p)
 
 /* ---- where a tree may begin ----------------------------------------------------------------- */
 
+/* Whether a program is there that adds. */
+static bool is_adding(const struct placing *p, unsigned vertex)
+{
+	return nc_switch_at(p->t, vertex)->aggregates &&
+	       !p->use->switches[vertex - p->t->n_ports].is_idle;
+}
+
 static bool has_room(const struct placing *p, unsigned vertex)
 {
 	const struct nc_switch *at = nc_switch_at(p->t, vertex);
@@ -151,7 +158,8 @@ static int by_distance(const void *a, const void *b)
 static bool no_root(struct placing *p, unsigned adding, unsigned full, const struct reach *best)
 {
 	if (adding == 0)
-		return NO(p, "no switch of the fabric adds, of those that have not failed");
+		return NO(p, "no switch of the fabric adds, of those that have not failed and "
+			     "that a program serves (nccl-ha-switchd)");
 	if (best->missed > 0)
 		return NO(
 		    p, "no switch that adds reaches all members: %s reaches %u of %u, and not %s",
@@ -174,7 +182,7 @@ static bool find_roots(struct placing *p)
 		return NO(p, "out of memory");
 	memset(p->costs, 0, p->t->n_links * sizeof(*p->costs)); /* links alone count */
 	for (unsigned v = p->t->n_ports; v < nc_vertices(p->t); v++) {
-		if (!nc_switch_at(p->t, v)->aggregates || (p->wish->gone && p->wish->gone[v]))
+		if (!is_adding(p, v) || (p->wish->gone && p->wish->gone[v]))
 			continue;
 		adding++;
 		reaches[p->n_roots] = reach_of(p, v);
@@ -212,8 +220,8 @@ static uint32_t share_of(unsigned lanes)
 static void look_at_sites(struct placing *p)
 {
 	for (unsigned v = p->t->n_ports; v < nc_vertices(p->t); v++)
-		p->adds[v] = nc_switch_at(p->t, v)->aggregates && has_room(p, v) &&
-			     !(is_spare(p) && p->sites[v].trees > 0);
+		p->adds[v] =
+		    is_adding(p, v) && has_room(p, v) && !(is_spare(p) && p->sites[v].trees > 0);
 	for (unsigned l = 0; l < p->t->n_links; l++)
 		p->costs[l] = nc_use_cost(p->use, l, share_of(p->wish->lanes));
 }

@@ -51,10 +51,11 @@ static json_t *switches(const struct nc_groups *groups)
 
 		if (t->switches[i].aggregates)
 			json_array_append_new(
-			    list, json_pack("{s:s, s:i, s:i, s:I, s:I}", "switch",
-					    t->switches[i].name, "groups", (int)use->groups,
-					    "groups_most", (int)t->switches[i].capacity.groups,
-					    "bytes", (json_int_t)use->bytes, "bytes_most",
+			    list, json_pack("{s:s, s:b, s:i, s:i, s:I, s:I}", "switch",
+					    t->switches[i].name, "served", !use->is_idle, "groups",
+					    (int)use->groups, "groups_most",
+					    (int)t->switches[i].capacity.groups, "bytes",
+					    (json_int_t)use->bytes, "bytes_most",
 					    (json_int_t)t->switches[i].capacity.memory_mb << 20));
 	}
 	return list;

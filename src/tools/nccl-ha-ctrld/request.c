@@ -4,6 +4,7 @@
 #include "base/text.h"
 
 #include <jansson.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@
 
 /* As it is said; texts are the document's. */
 struct said {
-	const char *group, *port, *label;
+	const char *group, *port, *label, *listen;
 	int rank, ranks, unit, window;
 	json_t *gone;
 };
@@ -55,6 +56,26 @@ static bool read_gone(const struct nc_topology *t, const json_t *list, struct nc
 	return true;
 }
 
+/* ADDRESS:PORT, in numbers: nothing is looked up for who asks. */
+static bool read_address(const char *text, union ha_sockaddr *at, char *why, size_t size)
+{
+	const struct addrinfo numbers = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+					 .ai_socktype = SOCK_STREAM};
+	const char *colon = strrchr(text, ':');
+	const bool in_brackets = colon && *text == '[' && colon[-1] == ']';
+	char host[64];
+	struct addrinfo *list = NULL;
+	const size_t n = colon ? (size_t)(colon - text) - 2 * in_brackets : 0;
+
+	memset(at, 0, sizeof(*at));
+	snprintf(host, sizeof(host), "%.*s", (int)n, text + in_brackets);
+	if (n == 0 || n >= sizeof(host) || getaddrinfo(host, colon + 1, &numbers, &list) != 0)
+		return WRONG("listen is ADDRESS:PORT, in numbers");
+	memcpy(at, list->ai_addr, list->ai_addrlen);
+	freeaddrinfo(list);
+	return true;
+}
+
 static bool check(const struct said *s, char *why, size_t size)
 {
 	if (!nc_is_name(s->group) || (*s->label && !nc_is_name(s->label)))
@@ -76,10 +97,10 @@ static bool take(const struct nc_topology *t, json_t *json, struct nc_ask *ask, 
 	struct said s = {.label = "", .unit = UNIT_DEFAULT, .window = WINDOW_DEFAULT};
 	json_error_t error;
 
-	if (json_unpack_ex(json, &error, 0, "{s:s, s:s, s:i, s:i, s?:s, s?:i, s?:i, s?:o !}",
+	if (json_unpack_ex(json, &error, 0, "{s:s, s:s, s:i, s:i, s?:s, s?:i, s?:i, s?:o, s?:s !}",
 			   "group", &s.group, "port", &s.port, "rank", &s.rank, "ranks", &s.ranks,
-			   "label", &s.label, "unit", &s.unit, "window", &s.window, "gone",
-			   &s.gone) != 0)
+			   "label", &s.label, "unit", &s.unit, "window", &s.window, "gone", &s.gone,
+			   "listen", &s.listen) != 0)
 		return WRONG("this is no request: %s", error.text);
 	if (!check(&s, why, size) || !find(t, s.port, true, &ask->port, why, size))
 		return false;
@@ -87,8 +108,34 @@ static bool take(const struct nc_topology *t, json_t *json, struct nc_ask *ask, 
 	ha_copy_text(ask->label, sizeof(ask->label), s.label);
 	ask->rank = (unsigned)s.rank;
 	ask->ranks = (unsigned)s.ranks;
-	ask->window_bytes = (uint64_t)s.unit * (uint64_t)s.window;
+	ask->unit_bytes = (uint32_t)s.unit;
+	ask->window = (uint32_t)s.window;
+	if (s.listen && !read_address(s.listen, &ask->listen, why, size))
+		return false;
 	return read_gone(t, s.gone, ask, why, size);
+}
+
+bool nc_service_read(const struct nc_topology *topology, const char *text, size_t length,
+		     unsigned *vertex, union ha_sockaddr *at, char *why, size_t size)
+{
+	json_error_t error;
+	json_t *json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+	const char *name, *listen;
+	bool good;
+
+	if (json_unpack_ex(json, &error, 0, "{s:s, s:s !}", "switch", &name, "listen", &listen) !=
+	    0)
+		good = WRONG("this is no service: %s", error.text);
+	else
+		good = find(topology, name, false, vertex, why, size) &&
+		       read_address(listen, at, why, size);
+	if (good && (nc_is_port(topology, *vertex) || !nc_switch_at(topology, *vertex)->aggregates))
+		good = WRONG("%s is no switch that adds: see the topology",
+			     nc_vertex_name(topology, *vertex));
+	json_decref(json);
+	if (!good)
+		ha_make_printable(why);
+	return good;
 }
 
 bool nc_request_read(const struct nc_topology *topology, const char *text, size_t length,

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a host asks for, from the text of its frame: docs/inc.md has its keys. */
+/* What a host or a switch says, from the text of its frame: docs/inc.md has its keys. */
 #ifndef NC_REQUEST_H
 #define NC_REQUEST_H
 
 #include "tools/nccl-ha-ctrld/groups.h"
 
-/* False: `why` says what is wrong with it. */
+/* What a host asks for. False: `why` says what is wrong with it. */
 bool nc_request_read(const struct nc_topology *topology, const char *text, size_t length,
 		     struct nc_ask *ask, char *why, size_t size) HA_MUST_CHECK;
+
+/* What a program that adds at a switch says: which one, and where it listens. False: as above. */
+bool nc_service_read(const struct nc_topology *topology, const char *text, size_t length,
+		     unsigned *vertex, union ha_sockaddr *at, char *why, size_t size) HA_MUST_CHECK;
 
 #endif

@@ -65,6 +65,7 @@ static void show_out(struct server *s, struct nc_session *session)
 {
 	stand_up(s, session);
 	nc_groups_lost(&s->groups, &session->member, s->now_ns);
+	nc_groups_unserve(&s->groups, &session->serving);
 	ha_list_remove(&session->link);
 	s->counts.connections--;
 	nc_session_free(session);
@@ -191,10 +192,25 @@ static void ask(struct server *s, struct nc_session *session, const char *text, 
 	struct nc_ask what;
 	char why[512];
 
-	if (session->member.group)
+	if (session->member.group || session->serving.is_on)
 		refuse(s, session, "it is in a group already");
 	else if (!nc_request_read(s->groups.topology, text, length, &what, why, sizeof(why)) ||
 		 !nc_groups_ask(&s->groups, &session->member, &what, s->now_ns, why, sizeof(why)))
+		refuse(s, session, why);
+}
+
+static void serve(struct server *s, struct nc_session *session, const char *text, uint32_t length)
+{
+	union ha_sockaddr at;
+	unsigned vertex;
+	char why[512];
+
+	session->unsent_most = NC_UNSENT_SWITCH;
+	if (session->member.group || session->serving.is_on)
+		refuse(s, session, "it is in a group, or serves a switch, already");
+	else if (!nc_service_read(s->groups.topology, text, length, &vertex, &at, why,
+				  sizeof(why)) ||
+		 !nc_groups_serve(&s->groups, &session->serving, vertex, &at, why, sizeof(why)))
 		refuse(s, session, why);
 }
 
@@ -226,6 +242,9 @@ static void hears(void *arg, struct nc_session *session, enum ha_ctrl_kind kind,
 	case HA_CTRL_STATUS:
 		report(s, session);
 		return;
+	case HA_CTRL_SERVE:
+		serve(s, session, text, length);
+		return;
 	default:
 		refuse(s, session, "a host does not say this");
 	}
@@ -250,10 +269,11 @@ static void hear(struct server *s, struct nc_session *session)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* Who is in a group may be silent for as long as he likes. */
+/* Who is in a group, or serves a switch, may be silent for as long as he likes. */
 static bool is_timed(const struct nc_session *session)
 {
-	return session->phase != NC_KNOWN || !session->member.group || session->n_unsent > 0;
+	return session->phase != NC_KNOWN || session->n_unsent > 0 ||
+	       (!session->member.group && !session->serving.is_on);
 }
 
 /* Returns whether somebody is timed. */
@@ -326,11 +346,21 @@ static bool take_event(struct server *s)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void answer(void *arg, struct nc_member *member, struct nc_text *text, const uint8_t *key)
+static void answer(void *arg, struct nc_member *member, enum ha_ctrl_kind kind,
+		   struct nc_text *text, const uint8_t *key)
 {
 	struct nc_session *session = ha_container_of(member, struct nc_session, member);
 
-	nc_session_say(session, key ? HA_CTRL_PLAN : HA_CTRL_NONE, text, key);
+	nc_session_say(session, kind, text, key);
+	settle(arg, session);
+}
+
+static void instruct(void *arg, struct nc_serving *serving, enum ha_ctrl_kind kind,
+		     struct nc_text *text, const uint8_t *key)
+{
+	struct nc_session *session = ha_container_of(serving, struct nc_session, serving);
+
+	nc_session_say(session, kind, text, key);
 	settle(arg, session);
 }
 
@@ -413,7 +443,8 @@ int nc_serve(const struct nc_settings *settings, const struct nc_topology *topol
 			   .signals = -1,
 			   .groups = {.verdict_ns = settings->verdict_ms * HA_NS_PER_MS,
 				      .lease_ns = settings->lease_ms * HA_NS_PER_MS,
-				      .answer = answer}};
+				      .answer = answer,
+				      .instruct = instruct}};
 	int status = 1;
 
 	s.groups.arg = &s;

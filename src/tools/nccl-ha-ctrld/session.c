@@ -21,6 +21,7 @@ struct nc_session *nc_session_new(int fd, const union ha_sockaddr *from, uint64_
 	s->fd = fd;
 	s->from = *from;
 	s->since_ns = now_ns;
+	s->unsent_most = NC_UNSENT_MAX;
 	ha_ctrl_nonce(s->nonce);
 	ha_ctrl_hello_encode(s->nonce, hello);
 	/* It fits: nothing was said on this socket before. */
@@ -33,6 +34,7 @@ void nc_session_free(struct nc_session *session)
 	close(session->fd);
 	for (unsigned i = 0; i < session->n_unsent; i++)
 		nc_text_release(session->unsent[i].text);
+	free(session->unsent);
 	free(session->in);
 	ha_ctrl_session_end(&session->keys);
 	free(session);
@@ -78,15 +80,33 @@ void nc_session_write(struct nc_session *session)
 		(void)shutdown(session->fd, SHUT_WR);
 }
 
+static bool has_room(struct nc_session *session)
+{
+	const unsigned room = session->unsent_room ? 2 * session->unsent_room : 2;
+	struct nc_unsent *more;
+
+	if (session->n_unsent < session->unsent_room)
+		return true;
+	if (session->n_unsent >= session->unsent_most)
+		return false;
+	more = realloc(session->unsent, room * sizeof(*more));
+	if (!more)
+		return false;
+	session->unsent = more;
+	session->unsent_room = room;
+	return true;
+}
+
 void nc_session_say(struct nc_session *session, enum ha_ctrl_kind kind, struct nc_text *text,
 		    const uint8_t *secret)
 {
-	struct nc_unsent *u = &session->unsent[session->n_unsent];
+	struct nc_unsent *u;
 
-	if (session->n_unsent == NC_UNSENT_MAX) { /* asks on and does not read */
+	if (!has_room(session)) { /* asks on and does not read */
 		session->over = true;
 		return;
 	}
+	u = &session->unsent[session->n_unsent];
 	text->users++;
 	*u = (struct nc_unsent){.text = text};
 	ha_ctrl_say(&session->keys, kind, secret, text->length, text->digest, u->head);

@@ -10,7 +10,8 @@
 #include "base/seats.h"
 #include "tools/nccl-ha-ctrld/groups.h"
 
-#define NC_UNSENT_MAX 4 /* frames */
+#define NC_UNSENT_MAX	 4		 /* frames */
+#define NC_UNSENT_SWITCH (2 * NC_GROUPS) /* the same of one that serves a switch */
 
 enum nc_session_phase {
 	NC_GREETING, /* its hello is to come */
@@ -29,6 +30,7 @@ struct nc_session {
 	struct ha_list link;
 	struct ha_seat seat; /* until it is known */
 	struct nc_member member;
+	struct nc_serving serving;
 	enum nc_session_phase phase;
 	bool over;    /* to be closed */
 	bool watched; /* the server is told when more can be sent */
@@ -39,8 +41,8 @@ struct nc_session {
 	struct ha_ctrl_session keys;
 	uint8_t *in; /* NULL: nothing of a frame has come */
 	size_t got;
-	struct nc_unsent unsent[NC_UNSENT_MAX];
-	unsigned n_unsent;
+	struct nc_unsent *unsent;
+	unsigned n_unsent, unsent_room, unsent_most;
 };
 
 /* A frame that is genuine. text is not terminated. */

@@ -12,5 +12,5 @@ def plugin():
 
 
 def tool(name):
-    """Absolute path of a program: nccl-ha, nccl-ha-agent, nccl-ha-ctrld, nccl-net-check, nccl-net-perf or simverbs."""
+    """Absolute path of a program: nccl-ha, nccl-ha-agent, nccl-ha-ctrld, nccl-ha-switchd, nccl-net-check, nccl-net-perf or simverbs."""
     return os.path.join(_HERE, "bin", name)

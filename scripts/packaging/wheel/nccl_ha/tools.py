@@ -22,6 +22,10 @@ def nccl_ha_ctrld():
     _become("nccl-ha-ctrld")
 
 
+def nccl_ha_switchd():
+    _become("nccl-ha-switchd")
+
+
 def nccl_net_check():
     _become("nccl-net-check")
 

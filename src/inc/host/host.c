@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inc/host/host.h"
+
+#include "base/clock.h"
+#include "inc/host/joining.h"
+#include "inc/leader.h"
+#include "inc/net/star.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define PUMP_NS	  (50 * HA_NS_PER_US)  /* between two looks at sockets */
+#define LINGER_NS (500 * HA_NS_PER_MS) /* for a verdict to be read by all */
+#define LETTERS	  64
+
+/* Between member 0 and the leader, which are one process. */
+struct letter {
+	bool is_to_leader;
+	struct ha_inc_frame frame;
+};
+
+struct ha_host {
+	struct ha_host_wish wish;
+	struct ha_ask_answer answer;
+	struct ha_star *star;
+	struct ha_member *member;
+	struct ha_follower follower;
+	struct ha_leader *leader; /* NULL: another member */
+	struct ha_leader_room room;
+	struct ha_joining joining;
+	bool is_leaving, has_left;
+	uint32_t epochs;
+	uint64_t pump_ns;
+	unsigned int n_letters;
+	struct letter letters[LETTERS];
+};
+
+/* ---- frames --------------------------------------------------------------------------------- */
+
+/* One that finds no room is lost; it is said again. */
+static void post(struct ha_host *host, bool is_to_leader, const struct ha_inc_frame *frame)
+{
+	if (host->n_letters < LETTERS)
+		host->letters[host->n_letters++] = (struct letter){is_to_leader, *frame};
+}
+
+static void say_to_member(void *arg, uint16_t member, const struct ha_inc_frame *frame)
+{
+	struct ha_host *host = arg;
+
+	if (member == 0)
+		post(host, false, frame);
+	else
+		ha_star_say(host->star, member, frame);
+}
+
+static void say_to_leader(void *arg, const struct ha_inc_frame *frame)
+{
+	struct ha_host *host = arg;
+
+	if (host->leader)
+		post(host, true, frame);
+	else
+		ha_star_say(host->star, 0, frame);
+}
+
+static void hear(struct ha_host *host, bool is_to_leader, uint16_t from,
+		 const struct ha_inc_frame *frame, uint64_t now_ns)
+{
+	if (is_to_leader)
+		ha_leader_hear(host->leader, from, frame, now_ns);
+	else
+		ha_follower_hear(&host->follower, frame, now_ns);
+}
+
+static void deliver(struct ha_host *host, uint64_t now_ns)
+{
+	while (host->n_letters > 0) {
+		const struct letter first = host->letters[0];
+
+		host->n_letters--;
+		memmove(host->letters, host->letters + 1, host->n_letters * sizeof(first));
+		hear(host, first.is_to_leader, 0, &first.frame, now_ns);
+	}
+}
+
+/* ---- who is gone ---------------------------------------------------------------------------- */
+
+/* A connection that ends before its member has left is the end of its process. */
+static void is_gone(struct ha_host *host, uint16_t member, uint64_t now_ns)
+{
+	const struct ha_inc_frame end = {.kind = HA_INC_ABORT,
+					 .group = host->answer.part.group,
+					 .abort = {.why = HA_INC_ABORT_DEAD}};
+
+	if (host->leader) {
+		if (!host->leader->decision.said[member].leaves)
+			ha_leader_give_up(host->leader, HA_INC_ABORT_DEAD, member);
+		return;
+	}
+	if (host->follower.state == HA_FOLLOWER_LEFT)
+		host->has_left = true;
+	else
+		ha_follower_hear(&host->follower, &end, now_ns);
+}
+
+/* ---- progress ------------------------------------------------------------------------------- */
+
+static void join(void *arg, uint32_t plan, uint32_t epoch)
+{
+	struct ha_host *host = arg;
+
+	host->epochs++;
+	ha_joining_join(&host->joining, host->member, plan, epoch);
+}
+
+static void look_at_star(struct ha_host *host, uint64_t now_ns)
+{
+	struct ha_inc_frame frame;
+	enum ha_star_event event;
+	uint16_t member = 0;
+
+	while ((event = ha_star_next(host->star, now_ns, &member, &frame)) != HA_STAR_NOTHING) {
+		if (event == HA_STAR_FRAME)
+			hear(host, host->leader != NULL, member, &frame, now_ns);
+		else if (event == HA_STAR_GONE)
+			is_gone(host, member, now_ns);
+	}
+}
+
+static void look_whether_left(struct ha_host *host, uint64_t now_ns)
+{
+	if (host->is_leaving)
+		(void)ha_follower_leave(&host->follower, now_ns);
+	if (!host->leader || host->follower.state != HA_FOLLOWER_LEFT || host->has_left ||
+	    !ha_leader_may_leave(host->leader))
+		return;
+	host->has_left = true;
+	ha_talk_say(&host->answer.talk, HA_CTRL_LEAVE, NULL, "", 0);
+}
+
+static void pump(struct ha_host *host, uint64_t now_ns)
+{
+	look_at_star(host, now_ns);
+	ha_joining_look(&host->joining, host->member);
+	(void)ha_talk_next(&host->answer.talk); /* whose end changes nothing */
+	ha_follower_tick(&host->follower, now_ns);
+	if (host->leader)
+		ha_leader_tick(host->leader, now_ns);
+	deliver(host, now_ns);
+	if (host->follower.state == HA_FOLLOWER_FENCED)
+		ha_joining_leave(&host->joining);
+	look_whether_left(host, now_ns);
+}
+
+bool ha_host_progress(struct ha_host *host)
+{
+	const bool moved = ha_member_progress(host->member);
+	const uint64_t now_ns = ha_now_ns();
+
+	if (now_ns < host->pump_ns)
+		return moved;
+	pump(host, now_ns);
+	host->pump_ns = ha_now_ns() + PUMP_NS;
+	return moved;
+}
+
+bool ha_host_all_reduce(struct ha_host *host, const struct ha_all_reduce *ask, uint64_t *number)
+{
+	return ha_member_all_reduce(host->member, ask, number);
+}
+
+bool ha_host_is_done(const struct ha_host *host, uint64_t number)
+{
+	return ha_member_is_done(host->member, number);
+}
+
+void ha_host_leave(struct ha_host *host)
+{
+	host->is_leaving = true;
+}
+
+/* ---- what has become of it ------------------------------------------------------------------ */
+
+enum ha_host_state ha_host_state(const struct ha_host *host)
+{
+	if (host->follower.state == HA_FOLLOWER_OVER)
+		return HA_HOST_OVER;
+	if (host->has_left)
+		return HA_HOST_LEFT;
+	return host->is_leaving ? HA_HOST_LEAVING : HA_HOST_RUNS;
+}
+
+static const char *text_of(enum ha_inc_abort why)
+{
+	switch (why) {
+	case HA_INC_ABORT_DAMAGED:
+		return "a result that was half there has overwritten its only contribution";
+	case HA_INC_ABORT_LOST:
+		return "a member lacks what another one calls retired";
+	case HA_INC_ABORT_DEAD:
+		return "a member's process has ended";
+	case HA_INC_ABORT_OUTAGE:
+		return "a member cannot be reached";
+	case HA_INC_ABORT_NO_TREE:
+		return "no tree is left, and all-reduces do not go on without switches yet";
+	case HA_INC_ABORT_REASONS:
+		break;
+	}
+	return "the leader speaks of another group's units";
+}
+
+void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY])
+{
+	const struct ha_inc_frame *verdict = &host->follower.verdict;
+	const bool is_said = verdict->kind == HA_INC_ABORT;
+	const struct ha_decision_fault none = {0};
+	const struct ha_decision_fault *about = is_said ? &verdict->abort.about : &none;
+
+	*why = '\0';
+	if (host->follower.state != HA_FOLLOWER_OVER)
+		return;
+	snprintf(why, HA_HOST_WHY, "%s (member %u, unit %llu)%s%s",
+		 text_of(is_said ? verdict->abort.why : HA_INC_ABORT_REASONS), about->member,
+		 (unsigned long long)about->unit, *host->joining.why ? "; last of all " : "",
+		 host->joining.why);
+}
+
+uint32_t ha_host_epochs(const struct ha_host *host)
+{
+	return host->epochs;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static bool wait_for_all(struct ha_host *host, uint64_t until_ns, char *why, size_t size)
+{
+	const struct timespec pause = {.tv_nsec = 200000};
+	struct ha_inc_frame frame;
+	uint16_t member = 0;
+
+	while (ha_real_ns() < until_ns) {
+		switch (ha_star_next(host->star, ha_real_ns(), &member, &frame)) {
+		case HA_STAR_READY:
+			return true;
+		case HA_STAR_GONE:
+			snprintf(why, size, "member %u, before all were there: %s", member,
+				 ha_star_why(host->star, member));
+			return false;
+		case HA_STAR_NOTHING:
+		case HA_STAR_FRAME:
+			nanosleep(&pause, NULL);
+		}
+	}
+	snprintf(why, size, "member %u has not come to member 0 in time",
+		 host->leader ? ha_star_missing(host->star) : host->wish.ask.rank);
+	return false;
+}
+
+static ha_result_t make_leader(struct ha_host *host)
+{
+	const uint16_t members = host->answer.part.members;
+	struct ha_leader_room *room = &host->room;
+
+	if (host->wish.ask.rank > 0)
+		return HA_OK;
+	host->leader = calloc(1, sizeof(*host->leader));
+	room->said = calloc(members, sizeof(*room->said));
+	room->held = calloc(members, sizeof(*room->held));
+	room->asked = calloc(members, sizeof(*room->asked));
+	if (!host->leader || !room->said || !room->held || !room->asked)
+		return HA_ERR_SYSTEM;
+	ha_leader_init(host->leader, host->answer.part.group, members, room, say_to_member, host);
+	host->leader->plans = ha_joining_plans(&host->answer.part);
+	return HA_OK;
+}
+
+static ha_result_t make_member(struct ha_host *host)
+{
+	const struct ha_part *part = &host->answer.part;
+	const uint16_t number = (uint16_t)host->wish.ask.rank;
+	const struct ha_member_shape shape = {
+	    .ledger = {number, part->window, host->wish.copies},
+	    .lanes = part->lanes,
+	    .unit_bytes = part->unit_bytes,
+	    .group = part->group,
+	};
+	const struct ha_follower_calls calls = {say_to_leader, join, host};
+
+	HA_TRY(make_leader(host));
+	HA_TRY(ha_member_open(&shape, host->wish.port, &host->member));
+	ha_follower_init(&host->follower, host->member, number, part->group, host->wish.late_ns,
+			 &calls);
+	host->joining = (struct ha_joining){.part = part,
+					    .key = host->answer.key,
+					    .site = host->wish.ask.site,
+					    .member = number,
+					    .limit_ns = host->wish.join_ns};
+	return HA_OK;
+}
+
+static ha_result_t make_star(struct ha_host *host)
+{
+	const struct ha_part *part = &host->answer.part;
+	const struct ha_star_shape shape = {.group = part->group,
+					    .members = part->members,
+					    .number = (uint16_t)host->wish.ask.rank,
+					    .key = host->answer.key,
+					    .site = host->wish.ask.site,
+					    .leader = &part->leader,
+					    .listener = host->answer.listener};
+
+	host->answer.listener = -1; /* the star's now */
+	host->star = ha_star_open(&shape);
+	return host->star ? HA_OK : HA_ERR_SYSTEM;
+}
+
+static ha_result_t open_all(struct ha_host *host, char *why, size_t size)
+{
+	const uint64_t until_ns = ha_real_ns() + host->wish.connect_ns;
+
+	HA_TRY(ha_ask(&host->wish.ask, until_ns, &host->answer, why, size));
+	snprintf(why, size, "the device gives no memory for this member, or there is none");
+	HA_TRY(make_member(host));
+	HA_TRY(make_star(host));
+	if (!wait_for_all(host, until_ns, why, size))
+		return HA_ERR_SYSTEM;
+	if (!host->leader) /* its lease is member 0's to hold */
+		ha_talk_end(&host->answer.talk);
+	ha_joining_join(&host->joining, host->member, 0, 0);
+	return HA_OK;
+}
+
+ha_result_t ha_host_open(const struct ha_host_wish *wish, struct ha_host **out, char *why,
+			 size_t size)
+{
+	struct ha_host *host = calloc(1, sizeof(*host));
+	ha_result_t result;
+
+	*out = NULL;
+	if (!host) {
+		snprintf(why, size, "out of memory");
+		return HA_ERR_SYSTEM;
+	}
+	host->wish = *wish;
+	host->answer.listener = host->answer.talk.fd = -1;
+	result = open_all(host, why, size);
+	if (result == HA_OK)
+		*out = host;
+	else if (ha_host_close(host) != HA_OK)
+		snprintf(why, size, "the device does not let go of a member that could not join");
+	return result;
+}
+
+/* A verdict that a member has not read is lost if this process ends before. */
+static void linger(struct ha_host *host)
+{
+	const uint64_t until_ns = ha_real_ns() + LINGER_NS;
+	const struct timespec pause = {.tv_nsec = 200000};
+	struct ha_inc_frame frame;
+	uint16_t member;
+
+	while (ha_real_ns() < until_ns && ha_star_is_anybody_there(host->star)) {
+		if (ha_star_next(host->star, ha_real_ns(), &member, &frame) == HA_STAR_NOTHING)
+			nanosleep(&pause, NULL);
+	}
+}
+
+ha_result_t ha_host_close(struct ha_host *host)
+{
+	if (!host)
+		return HA_OK;
+	HA_TRY(ha_member_close(host->member));
+	host->member = NULL;
+	if (host->leader && host->leader->state == HA_LEADER_OVER)
+		linger(host);
+	ha_joining_leave(&host->joining);
+	ha_star_close(host->star);
+	ha_ask_end(&host->answer);
+	free(host->leader);
+	free(host->room.said);
+	free(host->room.held);
+	free(host->room.asked);
+	free(host);
+	return HA_OK;
+}

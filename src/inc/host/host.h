@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A member of a group with all its sockets: it gets its part of a plan from the controller, meets
+ * the others at member 0, joins its switches, and lives through the death of switches as
+ * docs/inc-protocol.md has it. When no tree is left the group ends with an error, the same at all
+ * members: there is no ring yet.
+ *
+ *	RUNS -> LEAVING -> LEFT
+ *	   `-------`-----> OVER, with a reason
+ *
+ * It moves when its user calls, and never else. Joining switches waits for them. One thread.
+ */
+#ifndef HA_INC_HOST_HOST_H
+#define HA_INC_HOST_HOST_H
+
+#include "inc/net/ask.h"
+#include "inc/verbs/follower.h"
+
+#define HA_HOST_WHY 512
+
+enum ha_host_state { HA_HOST_RUNS, HA_HOST_LEAVING, HA_HOST_LEFT, HA_HOST_OVER };
+
+struct ha_host_wish {
+	struct ha_ask ask; /* names and site: in use until ha_host_close */
+	struct ha_port *port;
+	unsigned int copies; /* operations of one unit that are done before all have the result */
+	uint64_t connect_ns; /* until all members have to be there */
+	uint64_t join_ns;    /* for the switches of a plan to answer */
+	uint64_t late_ns;    /* nothing gets on for so long: a reason to suspect the tree */
+};
+
+struct ha_host;
+
+/* Waits for all members. HA_ERR_SYSTEM: `why` says why not, and *out is NULL. */
+ha_result_t ha_host_open(const struct ha_host_wish *wish, struct ha_host **out, char *why,
+			 size_t size) HA_MUST_CHECK;
+
+/* As ha_member_all_reduce and ha_member_is_done. */
+bool ha_host_all_reduce(struct ha_host *host, const struct ha_all_reduce *ask, uint64_t *number);
+bool ha_host_is_done(const struct ha_host *host, uint64_t number);
+
+/* Moves everything that can be moved. True: something was. */
+bool ha_host_progress(struct ha_host *host);
+
+/* Everything is done, and no more is asked for; from then on, ha_host_progress() until it has left:
+ * then all have. */
+void ha_host_leave(struct ha_host *host);
+
+enum ha_host_state ha_host_state(const struct ha_host *host);
+/* OVER: why, with what was the matter with the last tree. Else empty. */
+void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY]);
+/* Epochs so far: how often the group went on through other trees. */
+uint32_t ha_host_epochs(const struct ha_host *host);
+
+/* In any state; who has not left is dead to the others. HA_ERR_SYSTEM: the device does not let go;
+ * to be called again. NULL is fine. */
+ha_result_t ha_host_close(struct ha_host *host) HA_MUST_CHECK;
+
+#endif

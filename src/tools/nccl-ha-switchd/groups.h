@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a switch does for groups: the controller installs its part of each group's plan, children
+ * come with the group's key and join the trees in it, and what they send is added.
+ *
+ * A tree is made when its first child comes, for one epoch, and ends when all children have gone, a
+ * child comes for a later epoch, its parent is gone, something is wrong on it, or its group has
+ * been over for NS_OVER_NS. Nothing of it is kept. When it ends, its children hear it by the end of
+ * their connections.
+ *
+ * A child may come before the controller's word does: it waits for that, until the server has
+ * enough of it. One thread.
+ */
+#ifndef NS_GROUPS_H
+#define NS_GROUPS_H
+
+#include "base/list.h"
+#include "base/seats.h"
+#include "inc/join.h"
+#include "inc/part.h"
+#include "inc/verbs/tree.h"
+#include "tools/nccl-ha-switchd/line.h"
+
+#define NS_UP_NS   5000000000ull /* for a parent to answer */
+#define NS_OVER_NS 5000000000ull /* for children to go whose group is over */
+#define NS_FORGOTTEN_NS                                                                            \
+	60000000000ull /* for a group that the controller does not know any more                   \
+			*/
+
+struct ns_tree;
+
+/* Who has dialled, from its first byte on. */
+struct ns_child {
+	struct ns_line line; /* first: lines are children */
+	struct ha_list link; /* the server's */
+	struct ha_seat seat; /* until it has joined */
+	bool is_seated;
+	uint64_t since_ns;
+	bool has_asked; /* `join` and `secret` are what it said */
+	struct ha_join join;
+	uint8_t secret[HA_CTRL_SECRET_BYTES];
+	struct ns_tree *tree; /* that it has joined; NULL: none */
+};
+
+struct ns_groups {
+	struct ha_list all;
+	struct ha_list ended; /* trees whose device has not let go of them yet */
+	struct ha_port *port;
+	const struct ha_job_key *site;
+	int epoll;
+	unsigned n_trees;
+	uint64_t trees_made, trees_failed;
+};
+
+void ns_groups_begin(struct ns_groups *groups, struct ha_port *port, const struct ha_job_key *site,
+		     int epoll);
+/* False: the device does not let go of something, which is left as it is. */
+bool ns_groups_end(struct ns_groups *groups);
+
+/* The controller's word. Of a part that cannot be read nothing is done: false. */
+bool ns_groups_install(struct ns_groups *groups, const struct ha_talk_frame *frame) HA_MUST_CHECK;
+void ns_groups_remove(struct ns_groups *groups, const struct ha_talk_frame *frame, uint64_t now_ns);
+/* The controller is gone, and may not know any of them when it comes back. */
+void ns_groups_doubt(struct ns_groups *groups, uint64_t now_ns);
+
+enum ns_admission {
+	NS_JOINED,
+	NS_WAITS,   /* the group is not known yet */
+	NS_REFUSED, /* `why` */
+};
+/* A child that has asked. */
+enum ns_admission ns_groups_admit(struct ns_groups *groups, struct ns_child *child, uint64_t now_ns,
+				  const char **why);
+/* The connection of a child is gone: it leaves its tree, if it has one. */
+void ns_groups_leave(struct ns_groups *groups, struct ns_child *child);
+
+/* Adds. True: something has moved. */
+bool ns_groups_progress(struct ns_groups *groups);
+/* What time limits say, and what could not be ended before. */
+void ns_groups_tick(struct ns_groups *groups, uint64_t now_ns);
+
+#endif

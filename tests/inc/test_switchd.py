@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All-reduces of processes through nccl-ha-ctrld and nccl-ha-switchd on a simverbs fabric: every byte is compared by each member
+(member_main.c), and switches are killed in the middle."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+from test_ctrld import JOIN, PART, PLAN, REFUSED, Host
+
+BUILD = os.environ["BUILD"]
+SLACK = int(os.environ["SLACK"])
+OPS = int(os.environ.get("SWITCHD_OPS", "12"))
+BIN = os.path.join(BUILD, "bin")
+SIMVERBS, CTRLD, SWITCHD, MEMBER = (os.path.join(BIN, name) for name in ("simverbs", "nccl-ha-ctrld", "nccl-ha-switchd", "inc-member"))
+PATIENCE = 60 * SLACK
+ALL_AT_4 = dict.fromkeys(range(3), 4)
+
+CLOS = """version: 1
+switches: [{name: l0}, {name: l1}, {name: s0}]
+hosts: [{name: a, ports: [{nic: n}]}, {name: b, ports: [{nic: n}]}, {name: c, ports: [{nic: n}]}, {name: d, ports: [{nic: n}]}]
+links:
+- {a: a, b: l0, gbps: 100}
+- {a: b, b: l0, gbps: 100}
+- {a: c, b: l1, gbps: 100}
+- {a: d, b: l1, gbps: 100}
+- {a: l0, b: s0, gbps: 400}
+- {a: l1, b: s0, gbps: 400}
+"""
+STAR = """version: 1
+switches: [{name: s, capacity: {max_fan_in: 2}}]
+hosts: [{name: a, ports: [{nic: n}]}, {name: b, ports: [{nic: n}]}, {name: c, ports: [{nic: n}]}]
+links: [{a: a, b: s, gbps: 1}, {a: b, b: s, gbps: 1}, {a: c, b: s, gbps: 1}]
+"""
+
+
+def wait_for(condition):
+    until = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+    return condition()
+
+
+class Fabric(unittest.TestCase):
+    """Hosts come first, then switches, in the topology's order."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.fabric = f"inc-switchd-{os.getpid()}"
+        subprocess.run([SIMVERBS, "up", cls.fabric, "--hosts", "4", "--aggregators", "3", "--rails", "1"], check=True, timeout=PATIENCE)
+        cls.addClassCleanup(subprocess.run, [SIMVERBS, "down", cls.fabric], check=False, timeout=PATIENCE)
+
+    def setUp(self):
+        self.top = tempfile.mkdtemp(prefix="nccl-ha-switchd.")
+        self.addCleanup(shutil.rmtree, self.top)
+        self.processes = []
+        self.addCleanup(self.stop)
+        self.key_file = self.write("key", os.urandom(32), 0o400)
+        self.switches = {}
+
+    def write(self, name, data, mode=0o644):
+        path = os.path.join(self.top, name)
+        with open(path, "wb") as file:
+            file.write(data if isinstance(data, bytes) else data.encode())
+        os.chmod(path, mode)
+        return path
+
+    def stop(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream:
+                    stream.close()
+
+    def begin(self, name, *words, on=None):
+        """A program; on: as which host of the fabric."""
+        command = [*([SIMVERBS, "run", self.fabric, str(on), "--"] if on is not None else []), *words]
+        with open(os.path.join(self.top, name + ".err"), "ab") as file:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True)
+        self.processes.append(process)
+        return process
+
+    def errors(self, name):
+        with open(os.path.join(self.top, name + ".err"), encoding="utf-8") as file:
+            return file.read()
+
+    # ---- who is there
+
+    def start_controller(self, topology, at="127.0.0.1:0"):
+        self.ctrld = self.begin("ctrld", CTRLD, "--topology", self.write("net.yaml", topology), "--key-file", self.key_file, "--listen", at,
+                                "--lease-ms", str(2000 * SLACK))
+        self.address = re.fullmatch(r"nccl-ha-ctrld: listening at (\S+)\n", self.ctrld.stdout.readline()).group(1)
+
+    def switch(self, name, host, *words):
+        return self.begin(name, SWITCHD, "--switch", name, "--connect", self.address, "--key-file", self.key_file, *words, on=host)
+
+    def serve(self, *names):
+        for host, name in enumerate(names, 4):
+            self.switches[name] = self.switch(name, host)
+        for name in names:
+            self.assertRegex(self.switches[name].stdout.readline(), f"^nccl-ha-switchd: {name} adds at .*, and listens at 127.0.0.1:", self.errors(name))
+
+    def members(self, ports, *words, group="g", holds=None):
+        """holds: by rank, the operation before which it waits for go()."""
+        return [self.begin(f"member{rank}", MEMBER, "--connect", self.address, "--key-file", self.key_file, "--group", group, "--port", port,
+                           "--rank", str(rank), "--ranks", str(len(ports)), "--hold", str((holds or {}).get(rank, 0)), *words, on=rank)
+                for rank, port in enumerate(ports)]  # fmt: skip
+
+    def go(self, *members):
+        for member in members:
+            member.stdin.write("go\n")
+            member.stdin.flush()
+
+    def status(self):
+        done = subprocess.run([CTRLD, "status", "--connect", self.address, "--key-file", self.key_file], stdout=subprocess.PIPE, check=True, timeout=PATIENCE)
+        return json.loads(done.stdout)
+
+    def descriptors(self, process):
+        return len(os.listdir(f"/proc/{process.pid}/fd"))
+
+    # ---- what becomes of members
+
+    def read_until(self, member, line):
+        for said in member.stdout:
+            if said == line:
+                return
+        self.fail(f"it ended before {line!r}: {self.errors('member0')}")
+
+    def read_all_until(self, members, line):
+        for member in members:
+            self.read_until(member, line)
+
+    def results(self, members):
+        """Their last lines, whatever became of them; none has seen a wrong byte."""
+        said = []
+        for rank, member in enumerate(members):
+            lines = member.stdout.read().splitlines()
+            self.assertIn(member.wait(PATIENCE), (0, 1), self.errors(f"member{rank}"))
+            said.append(json.loads(lines[-1]))
+        return said
+
+    def expect_right(self, members, ops, epochs):
+        results = self.results(members)
+        told = [self.errors(f"member{rank}") for rank in range(len(members))]
+        self.assertEqual([(one["status"], one["done"]) for one in results], [(0, ops)] * len(members), (results, told))
+        self.assertEqual({one["epochs"] for one in results}, {epochs})
+
+    def expect_one_error(self, members, pattern):
+        results = self.results(members)
+        self.assertEqual([one["status"] for one in results], [1] * len(members), results)
+        for one in results:
+            self.assertRegex(one["why"], pattern)
+
+    def expect_free(self):
+        self.assertTrue(wait_for(lambda: self.status()["groups"] == []), self.status())
+
+
+class Sums(Fabric):
+    def test_four_processes_get_the_exact_sum_through_two_levels_of_switches(self):
+        self.start_controller(CLOS)
+        self.serve("l0", "l1", "s0")
+        before = {name: self.descriptors(switch) for name, switch in self.switches.items()}
+        for group, ops in (("g", OPS), ("h", 2)):
+            self.expect_right(self.members("abcd", "--ops", str(ops), "--bytes", "300000", group=group), ops, 0)
+        self.expect_free()
+        for name, switch in self.switches.items():
+            self.assertTrue(wait_for(lambda s=switch, n=name: self.descriptors(s) == before[n]), name)  # nothing is left of a group
+            switch.send_signal(signal.SIGTERM)
+            self.assertEqual(switch.wait(PATIENCE), 0)
+            self.assertEqual(self.errors(name), "")
+
+    def test_a_switch_killed_in_the_middle_costs_no_element(self):
+        self.start_controller(CLOS)
+        self.serve("l0", "l1", "s0")
+        middle = OPS // 3
+        members = self.members("abcd", "--ops", str(OPS), "--bytes", "300000", holds={3: middle})
+        self.read_all_until(members, f"done {middle - 1}\n")  # three go on, and switches have what they contribute
+        self.switches["l0"].kill()  # is in both lanes
+        self.go(members[3])
+        self.expect_right(members, OPS, 1)
+        self.expect_free()
+
+    def test_a_switch_that_stops_is_given_up_and_changes_nothing_when_it_goes_on(self):
+        self.start_controller(CLOS)
+        self.serve("l0", "l1", "s0")
+        first, second, before = OPS // 3, 2 * OPS // 3, self.descriptors(self.switches["l1"])
+        members = self.members("abcd", "--ops", str(OPS), "--bytes", "100000", "--late-ms", "500", holds={3: first, 2: second})
+        self.read_all_until(members, f"done {first - 1}\n")
+        self.switches["l1"].send_signal(signal.SIGSTOP)
+        self.go(members[3])
+        self.read_all_until(members, f"done {second - 1}\n")
+        self.switches["l1"].send_signal(signal.SIGCONT)  # with all that it was told before
+        self.assertTrue(wait_for(lambda: self.descriptors(self.switches["l1"]) == before))  # it has noticed that all have gone
+        self.go(members[2])
+        results = self.results(members)
+        self.assertEqual([(one["status"], one["done"]) for one in results], [(0, OPS)] * 4, results)
+        self.assertGreaterEqual(results[0]["epochs"], 1)
+
+    def test_without_a_tree_left_all_members_end_with_one_error(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        members = self.members("abc", "--ops", "8", "--bytes", "100000", holds=ALL_AT_4)
+        self.read_all_until(members, "done 3\n")
+        self.switches["s"].kill()
+        self.go(*members)
+        self.expect_one_error(members, "^no tree is left, and all-reduces do not go on without switches yet")
+
+    def test_a_member_that_dies_ends_the_group_for_all(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        members = self.members("abc", "--ops", "8", "--bytes", "100000", holds=ALL_AT_4)
+        self.read_all_until(members, "done 3\n")
+        members[1].kill()
+        self.expect_one_error([members[0], members[2]], r"^a member's process has ended \(member 1,")
+        self.expect_free()
+
+
+class Strangers(Fabric):
+    def test_the_controller_may_end_and_come_back_under_a_group(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        members = self.members("abc", "--ops", "8", "--bytes", "100000", holds=ALL_AT_4)
+        self.read_all_until(members, "done 3\n")
+        self.ctrld.kill()
+        self.ctrld.wait()
+        self.assertTrue(wait_for(lambda: "trees go on, and it is dialled again" in self.errors("s")))
+        self.start_controller(STAR, at=self.address)
+        self.assertIn("s adds at", self.switches["s"].stdout.readline())
+        self.go(*members)
+        self.expect_right(members, 8, 0)
+        self.expect_right(self.members("abc", "--ops", "2", group="h"), 2, 0)
+
+    def join(self, at, key, group, secret, epoch=0, node=2, place=0, tree=0):
+        """Why the switch refuses it, by an end of an edge that nobody has."""
+        host = Host(at, key)
+        edge = struct.pack("<II16sHBBIQ", 5, 6, bytes(16), 0, 3, 0, 7, 8)
+        host.say(JOIN, struct.pack("<QIHHB7x", group, epoch, node, place, tree) + edge, secret)
+        try:
+            kind, text, _ = host.hear()
+            self.assertEqual(kind, REFUSED)
+            self.assertTrue(host.hear_no_more())
+        finally:
+            host.close()
+        return text
+
+    def test_strangers_join_no_tree_and_are_shown_out(self):
+        self.start_controller(STAR)
+        with open(self.key_file, "rb") as file:
+            site = file.read()
+        process = self.switch("s", 4)
+        listen = re.search(r"listens at (\S+):(\d+)", process.stdout.readline())
+        at = (listen.group(1), int(listen.group(2)))
+        silent = socket.create_connection(at, timeout=PATIENCE)
+        unknown = Host(at, site)  # of a group that nobody knows: waits for the controller's word as long
+        unknown.say(JOIN, struct.pack("<QIHHB7x", 1, 0, 2, 0, 0) + struct.pack("<II16sHBBIQ", 5, 6, bytes(16), 0, 3, 0, 7, 8), bytes(32))
+        controller = self.address.split(":")
+        hosts = [Host((controller[0], int(controller[1])), site).ask("g", rank, 2, port) for rank, port in enumerate("ab")]
+        self.assertEqual({host.hear()[0] for host in hosts}, {PLAN})
+        kind, text, key = hosts[0].hear_bytes()
+        self.assertEqual(kind, PART)
+        group = struct.unpack_from("<Q", text, 8)[0]
+        self.assertEqual(self.join(at, site, group, bytes(32)), "it has not the group's key")
+        self.assertEqual(self.join(at, site, group, key, node=3), "this switch has no such place in the group's plan")
+        self.assertEqual(self.join(at, site, group, key, place=2), "this switch has no such place in the group's plan")
+        self.assertEqual(self.join(at, site, group, key, tree=2), "this switch has no such place in the group's plan")
+        self.assertEqual(self.join(at, site, group, key, tree=1, epoch=5), "the edge cannot be connected")
+        self.assertEqual(self.join(at, site, group, key, tree=1, epoch=4), "that epoch is over")
+        for text in (b"GET / HTTP/1.1\r\nHost: switch\r\n\r\n....", os.urandom(40)):
+            with socket.create_connection(at, timeout=PATIENCE) as sock:
+                sock.sendall(text)
+                while sock.recv(4096):
+                    pass
+        stranger = Host(at, os.urandom(32))
+        stranger.say(JOIN, bytes(64), key)
+        self.assertTrue(stranger.hear_no_more())
+        self.assertEqual(unknown.hear()[:2], (REFUSED, "the controller has told this switch of no such group"))
+        silent.recv(40)
+        self.assertEqual(silent.recv(1), b"")
+        self.assertRegex(self.errors("s"), "nccl-ha-switchd: refused a child: ")
+        self.assertNotIn(key.hex(), self.errors("s"))
+        for one in (silent, unknown, stranger, *hosts):
+            one.close()
+
+    def test_without_a_switch_there_is_one_verdict(self):
+        self.start_controller(STAR)
+        self.expect_one_error(self.members("abc"), "^no plan: .*that a program serves")
+
+    def test_another_key_is_told_so(self):
+        self.start_controller(STAR)
+        self.key_file = self.write("other", os.urandom(32), 0o400)
+        switch = self.switch("s", 4)
+        self.assertEqual(switch.wait(PATIENCE), 1)
+        self.assertRegex(self.errors("s"), r"^nccl-ha-switchd: controller at 127.0.0.1:\d+: it has another key: both need the site's key file\n$")
+        self.expect_one_error(self.members("a", "--connect-ms", "5000"), "^controller: it has another key")
+
+    def run_switchd(self, *words):
+        """To its end, as the fifth host."""
+        return subprocess.run([SIMVERBS, "run", self.fabric, "4", "--", SWITCHD, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+    def test_a_wrong_call_is_told_what_is_wrong(self):
+        self.start_controller(STAR)
+        right = {"--switch": "s", "--connect": self.address, "--key-file": self.key_file}
+        for wrong, status, said in (({"--switch": None}, 2, "say --switch, --connect and --key-file"), ({"--switch": "a b"}, 2, "is no name"),
+                                    ({"--switch": "q"}, 1, "refused: the topology has no q"), ({"--switch": "a"}, 1, "refused: a/n is no switch that adds"),
+                                    ({"--device": "mlx5_9"}, 1, "no RDMA device has a port mlx5_9; there is "), ({"--listen": "0.0.0.0:0"}, 1, "name one of this machine's"),
+                                    ({"--listen": "192.0.2.1:0"}, 1, "cannot listen at 192.0.2.1:0"), ({"--connect": "nowhere"}, 1, "'nowhere' is not HOST:PORT"),
+                                    ({"--key-file": "/nonexistent"}, 1, "no job key from --key-file=/nonexistent")):
+            words = [f"{name}={value}" for name, value in {**right, **wrong}.items() if value]
+            done = self.run_switchd(*words)
+            self.assertEqual((done.returncode, done.stdout), (status, ""), (words, done.stderr))
+            self.assertIn(said, done.stderr)
+
+    def test_check_says_whether_it_could_serve(self):
+        self.start_controller(STAR)
+        words = ("--check", "--connect", self.address, "--key-file", self.key_file, "--switch")
+        done = self.run_switchd(*words, "s")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"^s can be served at \S+:1\n$")
+        done = self.run_switchd(*words, "q")
+        self.assertEqual((done.returncode, "its topology has no switch q that adds" in done.stderr), (1, True), done.stderr)
+        self.serve("s")
+        done = self.run_switchd(*words, "s")
+        self.assertEqual((done.returncode, "another program serves s" in done.stderr), (1, True), done.stderr)
+        self.ctrld.kill()
+        self.ctrld.wait()
+        done = self.run_switchd(*words, "s")
+        self.assertEqual((done.returncode, "nobody answers: Connection refused" in done.stderr), (1, True), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
