@@ -61,6 +61,7 @@ struct ha_config {
 	/* Switches. */
 	bool disable;	    /* HA_NCCL_DISABLE */
 	bool enable_backup; /* HA_NCCL_ENABLE_BACKUP */
+	bool gin;	    /* HA_NCCL_GIN */
 
 	/* Who may take part: job_key.h. */
 	enum ha_auth_mode auth;

@@ -53,6 +53,8 @@ const struct ha_config_var ha_config_vars[] = {
 	 .help = "1 makes the plugin's init fail, so that NCCL uses its next network: the kill switch."},
 	{"HA_NCCL_ENABLE_BACKUP", .group = HA_GROUP_SWITCH, BOOL(enable_backup, 1),
 	 .help = "0 builds no standby paths: connections have their primary path only."},
+	{"HA_NCCL_GIN", .group = HA_GROUP_SWITCH, BOOL(gin, 0),
+	 .help = "1 offers NCCL 2.28.7 to 2.29.3 puts and signals from kernels (GIN, by NCCL's proxy) through this plugin; 0 leaves them to NCCL. The same on all ranks."},
 
 	/* ---- who may take part ---- */
 	{"HA_NCCL_AUTH", .group = HA_GROUP_SECURITY, CHOICE(auth, auth_modes, HA_AUTH_IF_KEY),

@@ -149,18 +149,14 @@ static bool find_word(void *arg, const struct ha_gin_word *word, uint64_t *addr,
 	return false;
 }
 
-static ha_result_t can_signal(const struct ha_gin_group *group, const void *data, size_t size)
+static ha_result_t can_signal(const struct ha_gin_group *group)
 {
 	const struct ha_nic *nic = ha_instance_port(group->inst, group->dev)->nic;
 
-	if (nic->attr.atomic_cap == IBV_ATOMIC_NONE) {
-		HA_WARN("GIN: %s has no atomics, by which signals are added", nic->name);
-		return HA_ERR_SYSTEM;
-	}
-	if ((uintptr_t)data % 8 == 0 && size % 8 == 0 && size)
+	if (nic->attr.atomic_cap != IBV_ATOMIC_NONE)
 		return HA_OK;
-	HA_WARN("GIN: %zu bytes at %p cannot be signals: words of 8 bytes, aligned", size, data);
-	return HA_ERR_ARGUMENT;
+	HA_WARN("GIN: %s has no atomics, by which signals are added", nic->name);
+	return HA_ERR_SYSTEM;
 }
 
 /* Where a NIC takes over it has to have the memory, and then it is too late to begin. */
@@ -176,13 +172,17 @@ static void register_ahead(const struct ha_gin_group *group, struct ha_mr *mr)
 }
 
 static ha_result_t register_it(struct ha_gin_group *group, void *data, size_t size, int type,
-			       uint64_t offset, int fd, struct ha_gin_memory *memory)
+			       uint64_t offset, int fd, bool is_strict,
+			       struct ha_gin_memory *memory)
 {
 	struct ha_nic *nic = ha_instance_port(group->inst, group->dev)->nic;
 
+	if (is_strict)
+		type |= HA_MEM_STRICT_ORDER;
+	memory->is_signals = is_strict && (uintptr_t)data % 8 == 0 && size >= 8;
 	if (memory->is_signals) {
-		HA_TRY(can_signal(group, data, size));
-		type |= HA_MEM_STRICT_ORDER | HA_MEM_ATOMIC;
+		HA_TRY(can_signal(group));
+		type |= HA_MEM_ATOMIC;
 		memory->words = calloc(size / 8, sizeof(*memory->words));
 		if (!memory->words)
 			return HA_ERR_SYSTEM;
@@ -201,7 +201,7 @@ static ha_result_t say_to_all(struct ha_gin_group *group, const struct ha_gin_me
 }
 
 static ha_result_t do_register(struct ha_gin_group *group, void *data, size_t size, int type,
-			       uint64_t offset, int fd, bool is_signals, struct ha_gin_memory **out)
+			       uint64_t offset, int fd, bool is_strict, struct ha_gin_memory **out)
 {
 	struct ha_gin_memory *memory;
 	ha_result_t result;
@@ -212,8 +212,7 @@ static ha_result_t do_register(struct ha_gin_group *group, void *data, size_t si
 	}
 	HA_TRY(know(group, group->registered));
 	memory = group->memories[group->registered];
-	memory->is_signals = is_signals;
-	result = register_it(group, data, size, type, offset, fd, memory);
+	result = register_it(group, data, size, type, offset, fd, is_strict, memory);
 	if (result != HA_OK) {
 		free(memory->words);
 		memory->words = NULL;
@@ -226,7 +225,7 @@ static ha_result_t do_register(struct ha_gin_group *group, void *data, size_t si
 }
 
 ha_result_t ha_gin_register(struct ha_gin_group *group, void *data, size_t size, int type,
-			    uint64_t offset, int fd, bool is_signals, struct ha_gin_memory **out)
+			    uint64_t offset, int fd, bool is_strict, struct ha_gin_memory **out)
 {
 	ha_result_t result;
 
@@ -234,7 +233,7 @@ ha_result_t ha_gin_register(struct ha_gin_group *group, void *data, size_t size,
 	pthread_mutex_lock(&group->lock);
 	result = group->error;
 	if (result == HA_OK)
-		result = do_register(group, data, size, type, offset, fd, is_signals, out);
+		result = do_register(group, data, size, type, offset, fd, is_strict, out);
 	pthread_mutex_unlock(&group->lock);
 	return result;
 }
@@ -407,7 +406,7 @@ static ha_result_t talk(struct ha_gin_group *group, uint32_t rank)
 
 static bool is_met(const struct peer *peer)
 {
-	return peer->out.comm && peer->in.comm && !peer->is_gone;
+	return peer->out.comm && peer->in.comm;
 }
 
 static bool runs(const struct peer *peer)
@@ -417,7 +416,8 @@ static bool runs(const struct peer *peer)
 	       !peer->receiver.qp.fault;
 }
 
-/* A rank that has ended, or cannot be reached, matters to who wants something of it. */
+/* A rank that has ended, or cannot be reached, matters to who wants something of it. What it had
+ * written by then still counts. */
 static void is_gone(struct ha_gin_group *group, struct peer *peer, ha_result_t why)
 {
 	const struct ha_gin_journal *journal = &peer->sender.journal;
@@ -456,7 +456,7 @@ static ha_result_t work(struct ha_gin_group *group, uint32_t rank, bool is_time)
 		return HA_OK;
 	ha_gin_sender_works(&peer->sender);
 	HA_TRY(ha_gin_receiver_works(&peer->receiver));
-	if (is_time || !runs(peer))
+	if (!peer->is_gone && (is_time || !runs(peer)))
 		mend(group, rank);
 	return HA_OK;
 }

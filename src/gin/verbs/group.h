@@ -46,11 +46,12 @@ ha_result_t ha_gin_group_progress(struct ha_gin_group *group) HA_MUST_CHECK;
 
 /*
  * Memory under the next number, which all ranks register in the same order; sizes may differ.
- * type, offset, fd: as in ha_mr_register(). is_signals: words of 8 bytes that signals go to, 0 at
- * first; a NIC adds to them. Of use when ha_gin_is_known(): until then, progress.
+ * type, offset, fd: as in ha_mr_register(). is_strict: writes become visible in order, and its
+ * words of 8 bytes, 0 at first, may be signals, if it is aligned to them. Of use when
+ * ha_gin_is_known(): until then, progress.
  */
 ha_result_t ha_gin_register(struct ha_gin_group *group, void *data, size_t size, int type,
-			    uint64_t offset, int fd, bool is_signals,
+			    uint64_t offset, int fd, bool is_strict,
 			    struct ha_gin_memory **out) HA_MUST_CHECK;
 /* Every rank has said where its memory of that number lies. */
 bool ha_gin_is_known(struct ha_gin_group *group, const struct ha_gin_memory *memory);

@@ -130,7 +130,9 @@ static void poll(struct ha_gin_sender *sender)
 {
 	struct ibv_wc wc;
 
-	while (ha_gin_qp_poll(&sender->qp, &wc))
+	/* Where nothing is under way there is nothing to come. */
+	while ((sender->journal.acknowledged != sender->journal.posted || sender->qp.is_fencing) &&
+	       ha_gin_qp_poll(&sender->qp, &wc))
 		if (ha_gin_wr_what(wc.wr_id) == HA_GIN_WR_OPERATION)
 			(void)ha_gin_acknowledge(&sender->journal, sender->epoch,
 						 ha_gin_wr_low(wc.wr_id));
@@ -166,12 +168,28 @@ static ha_result_t suspect(struct ha_gin_sender *sender, uint32_t epoch)
 	return ha_gin_out_say(sender->out, &message);
 }
 
+static void say_where(const struct ha_gin_sender *sender)
+{
+	const struct ha_gin_journal *journal = &sender->journal;
+
+	if (sender->failovers)
+		HA_INFO_LIMITED(
+		    HA_SUBSYS_NET,
+		    "GIN: to rank %u: goes on over %s:%d, in epoch %u, after %llu ms; "
+		    "%llu operations under way, which are written again",
+		    sender->rank, sender->qp.port->nic->name, sender->qp.port->port_num,
+		    sender->epoch,
+		    (unsigned long long)((ha_now_ns() - sender->trouble_ns) / HA_NS_PER_MS),
+		    (unsigned long long)(journal->issued - journal->posted));
+}
+
 void ha_gin_sender_hears(struct ha_gin_sender *sender, const struct ha_gin_message *message)
 {
 	if (message->say == HA_GIN_READY) {
 		if (sender->state != HA_GIN_SENDER_ANSWERED || message->epoch != sender->epoch)
 			return;
 		sender->state = HA_GIN_SENDER_RUNS;
+		say_where(sender);
 		sender->trouble_ns = 0;
 		sender->moved_ns = ha_now_ns();
 		return;

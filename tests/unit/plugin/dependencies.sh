@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# dependencies.sh PLUGIN VERSION...: the plugin loads wherever NCCL's own IB transport does, which asks
-# for symbols of version IBVERBS_1.1, and shows NCCL's process its vtables of these versions and nothing else.
+# dependencies.sh PLUGIN TABLE...: the plugin loads wherever NCCL's own IB transport does, which asks
+# for symbols of version IBVERBS_1.1, and shows NCCL's process these tables (NetPlugin_v8, GinPlugin_v11, ...) and nothing else.
 set -u
 plugin=$1
 shift
@@ -35,7 +35,7 @@ done
 # Exports.
 exported=$(readelf --dyn-syms -W "$plugin" |
 	awk '$7 != "UND" && $5 != "LOCAL" && $8 != "" && $1 ~ /^[0-9]+:$/ { print $8 }' | sort)
-expected=$(printf 'ncclNetPlugin_v%s\n' "$@" | sort)
+expected=$(printf 'nccl%s\n' "$@" | sort)
 [ "$exported" = "$expected" ] || complain "exported: ${exported//$'\n'/ }; expected: ${expected//$'\n'/ }"
 
 # NCCL unloads plugins while our thread may be running.
