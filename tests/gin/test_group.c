@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two ranks of a group on a stepped fabric with two rails, each an instance of its own as in two
- * processes: puts and signals from each to each, itself included, and what becomes of them when
- * something fails at an event of the run. Data and signal words are in the memory of GPUs that are
- * stand-ins, into which NICs write late.
+ * processes, and four of which each two have one: puts and signals from each to each, itself
+ * included, and what becomes of them when something fails at an event of the run. Data and signal
+ * words are in the memory of GPUs that are stand-ins, into which NICs write late.
  *
  * A kernel watches the words: whatever a signal tells it of must be there, and is filled anew; a
  * write that comes later is seen at the end, and so is a sum that is not exact.
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS	   2u
+#define RANKS	   4u  /* at most */
 #define OPS	   72u /* more than a receiver has rows for */
 #define ROOM	   8u  /* under way to a rank at a time */
 #define DATA	   3000u
@@ -50,6 +50,7 @@ struct flow {
 };
 
 static struct world {
+	uint32_t n; /* ranks, on two hosts in turn */
 	struct pair pair;
 	struct rank ranks[RANKS];
 	struct flow flows[RANKS][RANKS]; /* from, to */
@@ -83,12 +84,12 @@ static size_t place_of(uint32_t from, unsigned int k)
 
 static void progress(void)
 {
-	for (uint32_t r = 0; r < RANKS; r++) {
+	for (uint32_t r = 0; r < w.n; r++) {
 		ha_result_t result;
 
 		if (!w.ranks[r].group)
 			continue;
-		sv_stepped_set_host(r);
+		sv_stepped_set_host(r % 2);
 		result = ha_gin_group_progress(w.ranks[r].group);
 		if (w.error == HA_OK)
 			w.error = result;
@@ -106,34 +107,39 @@ static void turn(void)
 static void open_rank(uint32_t r)
 {
 	struct rank *rank = &w.ranks[r];
-	const void *handles[RANKS] = {w.ranks[0].handle, w.ranks[1].handle};
-	struct ha_gin_shape shape = {.inst = w.pair.inst[r],
+	const void *handles[RANKS];
+	struct ha_gin_shape shape = {.inst = w.pair.inst[r % 2],
 				     .rank = r,
-				     .ranks = RANKS,
+				     .ranks = w.n,
 				     .listen = rank->listen,
 				     .handles = handles};
 
-	sv_stepped_set_host(r);
+	for (uint32_t i = 0; i < w.n; i++)
+		handles[i] = w.ranks[i].handle;
+	sv_stepped_set_host(r % 2);
 	assert_int_equal(ha_gin_group_open(&shape, &rank->group), HA_OK);
 }
 
 static bool are_connected(void)
 {
-	return ha_gin_group_is_connected(w.ranks[0].group) &&
-	       ha_gin_group_is_connected(w.ranks[1].group);
+	bool are = true;
+
+	for (uint32_t r = 0; r < w.n; r++)
+		are &= ha_gin_group_is_connected(w.ranks[r].group);
+	return are;
 }
 
 static void connect_ranks(void)
 {
 	const uint64_t give_up_ns = ha_real_ns() + 20 * HA_NS_PER_S;
 
-	for (uint32_t r = 0; r < RANKS; r++) {
-		sv_stepped_set_host(r);
+	for (uint32_t r = 0; r < w.n; r++) {
+		sv_stepped_set_host(r % 2);
 		assert_int_equal(
-		    ha_listen(w.pair.inst[r], 0, w.ranks[r].handle, &w.ranks[r].listen), HA_OK);
+		    ha_listen(w.pair.inst[r % 2], 0, w.ranks[r].handle, &w.ranks[r].listen), HA_OK);
 	}
-	open_rank(0);
-	open_rank(1);
+	for (uint32_t r = 0; r < w.n; r++)
+		open_rank(r);
 	while (!are_connected() && w.error == HA_OK && ha_real_ns() < give_up_ns) {
 		progress();
 		pair_step(&w.pair);
@@ -146,22 +152,30 @@ static struct ha_gin_memory *register_one(uint32_t r, uint8_t *at, size_t size, 
 {
 	struct ha_gin_memory *memory;
 
-	sv_stepped_set_host(r);
+	sv_stepped_set_host(r % 2);
 	assert_int_equal(
 	    ha_gin_register(w.ranks[r].group, at, size, HA_MEM_CUDA, 0, -1, is_signals, &memory),
 	    HA_OK);
 	return memory;
 }
 
-static bool is_known(const struct rank *rank)
+static bool all_are_known(void)
 {
-	return ha_gin_is_known(rank->group, rank->to) && ha_gin_is_known(rank->group, rank->from) &&
-	       ha_gin_is_known(rank->group, rank->signal);
+	bool are = true;
+
+	for (uint32_t r = 0; r < w.n; r++) {
+		const struct rank *rank = &w.ranks[r];
+
+		are &= ha_gin_is_known(rank->group, rank->to) &&
+		       ha_gin_is_known(rank->group, rank->from) &&
+		       ha_gin_is_known(rank->group, rank->signal);
+	}
+	return are;
 }
 
 static void register_memory(void)
 {
-	for (uint32_t r = 0; r < RANKS; r++) {
+	for (uint32_t r = 0; r < w.n; r++) {
 		struct rank *rank = &w.ranks[r];
 
 		rank->window = fakecuda_alloc(WINDOW);
@@ -172,25 +186,26 @@ static void register_memory(void)
 		rank->words = (uint64_t *)(void *)fakecuda_look(rank->signals);
 		memset(rank->window_seen, CANARY, WINDOW);
 		memset(rank->words, 0, RANKS * WORDS * 8);
-		for (uint32_t to = 0; to < RANKS; to++)
+		for (uint32_t to = 0; to < w.n; to++)
 			for (unsigned int k = 0; k < OPS; k++)
 				fill(rank->source_seen + place_of(to, k), DATA, seed_of(r, to, k));
 		rank->to = register_one(r, rank->window, WINDOW, false);
 		rank->from = register_one(r, rank->source, WINDOW, false);
 		rank->signal = register_one(r, rank->signals, RANKS * WORDS * 8, true);
 	}
-	for (int i = 0; i < 10000 && !(is_known(&w.ranks[0]) && is_known(&w.ranks[1])); i++) {
+	for (int i = 0; i < 10000 && !all_are_known(); i++) {
 		progress();
 		pair_step(&w.pair);
 	}
-	assert_true(is_known(&w.ranks[0]) && is_known(&w.ranks[1]));
+	assert_true(all_are_known());
 }
 
-static void setup(bool is_e2e)
+static void setup_ranks(uint32_t n, bool is_e2e)
 {
 	uint64_t until_ns;
 
 	memset(&w, 0, sizeof(w));
+	w.n = n;
 	pair_init(&w.pair);
 	w.pair.config.enable_backup = true;
 	w.pair.config.heartbeat_ms = 10;
@@ -212,12 +227,17 @@ static void setup(bool is_e2e)
 	}
 }
 
+static void setup(bool is_e2e)
+{
+	setup_ranks(2, is_e2e);
+}
+
 static void teardown(void)
 {
-	for (uint32_t r = 0; r < RANKS; r++) {
+	for (uint32_t r = 0; r < w.n; r++) {
 		struct rank *rank = &w.ranks[r];
 
-		sv_stepped_set_host(r);
+		sv_stepped_set_host(r % 2);
 		ha_gin_group_close(rank->group);
 		ha_close_listen(rank->listen);
 		fakecuda_free(rank->window);
@@ -231,7 +251,7 @@ static struct ha_gin_counts counts(void)
 {
 	struct ha_gin_counts sum = {0};
 
-	for (uint32_t r = 0; r < RANKS; r++) {
+	for (uint32_t r = 0; r < w.n; r++) {
 		struct ha_gin_counts one;
 
 		ha_gin_group_counts(w.ranks[r].group, &one);
@@ -263,7 +283,7 @@ static void begin(uint32_t from, uint32_t to)
 		put.signal_offset = 8 * (from * WORDS + word_of(k));
 		put.addend = addend_of(k);
 	}
-	sv_stepped_set_host(from);
+	sv_stepped_set_host(from % 2);
 	if (ha_gin_put(rank->group, to, &put, &flow->requests[k]) == HA_OK)
 		flow->begun++;
 }
@@ -274,7 +294,7 @@ static void test_oldest(uint32_t from, uint32_t to)
 	struct flow *flow = &w.flows[from][to];
 	bool done = true;
 
-	sv_stepped_set_host(from);
+	sv_stepped_set_host(from % 2);
 	while (done && flow->complete < flow->begun) {
 		if (ha_gin_test(w.ranks[from].group, flow->requests[flow->complete], &done) !=
 		    HA_OK)
@@ -345,16 +365,16 @@ static bool all_are_finished(void)
 {
 	bool are = true;
 
-	for (uint32_t from = 0; from < RANKS; from++)
-		for (uint32_t to = 0; to < RANKS; to++)
+	for (uint32_t from = 0; from < w.n; from++)
+		for (uint32_t to = 0; to < w.n; to++)
 			are &= is_finished(from, to);
 	return are;
 }
 
 static void application(void)
 {
-	for (uint32_t from = 0; from < RANKS; from++)
-		for (uint32_t to = 0; to < RANKS; to++) {
+	for (uint32_t from = 0; from < w.n; from++)
+		for (uint32_t to = 0; to < w.n; to++) {
 			struct flow *flow = &w.flows[from][to];
 
 			test_oldest(from, to);
@@ -379,8 +399,8 @@ static void everything_is_right(void)
 {
 	pair_pass(&w.pair, 50);
 	application();
-	for (uint32_t from = 0; from < RANKS; from++)
-		for (uint32_t to = 0; to < RANKS; to++)
+	for (uint32_t from = 0; from < w.n; from++)
+		for (uint32_t to = 0; to < w.n; to++)
 			for (unsigned int k = 0; k < OPS; k++) {
 				const uint8_t *at = target(from, to, k);
 
@@ -487,6 +507,23 @@ static void puts_and_signals_arrive_between_all_ranks(void **state)
 	assert_int_equal(seen.loopbacks, 0);
 }
 
+static void four_ranks_on_two_hosts_outlive_a_port(void **state)
+{
+	(void)state;
+	setup_ranks(4, false);
+	snprintf(w.what, sizeof(w.what), "four ranks");
+	for (unsigned int i = 0; i < 8 * STEPS && go_on(); i++)
+		if (i == 100)
+			sv_stepped_link(1, 0, false);
+	if (!all_are_finished())
+		fail_msg("not finished: error %d, %u failovers; log:\n%s", w.error,
+			 (unsigned int)counts().failovers, captured_log);
+	everything_is_right();
+	/* Each stream has an end at that port, but for those within the other host. */
+	assert_int_equal(counts().failovers, 12);
+	teardown();
+}
+
 /* Steps from one failure to the next. */
 static unsigned int stride = 700;
 
@@ -547,7 +584,7 @@ static void end_to_end_requests_wait_for_the_receiver(void **state)
 	for (int i = 0; i < STEPS && go_on(); i++) {
 		if (i == 20)
 			sv_stepped_link(1, 0, false);
-		for (uint32_t from = 0; from < RANKS; from++) /* what is complete is there */
+		for (uint32_t from = 0; from < w.n; from++) /* what is complete is there */
 			for (unsigned int k = 0; k < w.flows[from][1].complete; k++)
 				assert_true(k < w.flows[from][1].told || !addend_of(k));
 	}
@@ -586,7 +623,7 @@ static void without_a_path_there_is_an_error_in_time(void **state)
 		turn();
 		pair_advance(&w.pair);
 	}
-	for (uint32_t r = 0; r < RANKS; r++)
+	for (uint32_t r = 0; r < w.n; r++)
 		assert_int_not_equal(ha_gin_group_progress(w.ranks[r].group), HA_OK);
 	assert_int_not_equal(ha_gin_test(w.ranks[0].group, request, &done), HA_OK);
 	assert_false(done);
@@ -615,7 +652,7 @@ static void what_cannot_be_is_refused_and_changes_nothing(void **state)
 	setup(false);
 	good = (struct ha_gin_put){
 	    .from = rank->from, .to = rank->to, .size = DATA, .signals = rank->signal, .addend = 1};
-	is_refused(&good, RANKS, "no such rank");
+	is_refused(&good, w.n, "no such rank");
 	put = good;
 	put.from = NULL;
 	is_refused(&put, 1, "not registered");
@@ -749,12 +786,13 @@ static ha_result_t hears(const struct ha_gin_message *messages, unsigned int n)
 	struct ha_gin_out out;
 
 	memset(&w, 0, sizeof(w));
+	w.n = 2;
 	pair_init(&w.pair);
 	pair_open(&w.pair);
-	for (uint32_t r = 0; r < RANKS; r++) {
-		sv_stepped_set_host(r);
+	for (uint32_t r = 0; r < w.n; r++) {
+		sv_stepped_set_host(r % 2);
 		assert_int_equal(
-		    ha_listen(w.pair.inst[r], 0, w.ranks[r].handle, &w.ranks[r].listen), HA_OK);
+		    ha_listen(w.pair.inst[r % 2], 0, w.ranks[r].handle, &w.ranks[r].listen), HA_OK);
 	}
 	open_rank(0);
 	memcpy(handle, w.ranks[0].handle, sizeof(handle));
@@ -775,7 +813,7 @@ static ha_result_t hears(const struct ha_gin_message *messages, unsigned int n)
 	}
 	ha_gin_out_close(&out);
 	ha_gin_group_close(w.ranks[0].group);
-	for (uint32_t r = 0; r < RANKS; r++)
+	for (uint32_t r = 0; r < w.n; r++)
 		ha_close_listen(w.ranks[r].listen);
 	pair_close(&w.pair);
 	return w.error;
@@ -784,9 +822,9 @@ static ha_result_t hears(const struct ha_gin_message *messages, unsigned int n)
 static void a_stranger_ends_the_group_and_is_named(void **state)
 {
 	const struct ha_gin_message bad[] = {
-	    {.say = HA_GIN_HELLO, .hello = {.rank = 2, .nranks = RANKS}},
-	    {.say = HA_GIN_HELLO, .hello = {.rank = 1, .nranks = RANKS + 1}},
-	    {.say = HA_GIN_OFFER, .hello = {.rank = 1, .nranks = RANKS}},
+	    {.say = HA_GIN_HELLO, .hello = {.rank = 2, .nranks = 2}},
+	    {.say = HA_GIN_HELLO, .hello = {.rank = 1, .nranks = 3}},
+	    {.say = HA_GIN_OFFER, .hello = {.rank = 1, .nranks = 2}},
 	};
 
 	(void)state;
@@ -802,6 +840,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(puts_and_signals_arrive_between_all_ranks),
 	    cmocka_unit_test(whatever_fails_at_whatever_step_each_signal_counts_once),
+	    cmocka_unit_test(four_ranks_on_two_hosts_outlive_a_port),
 	    cmocka_unit_test(from_rail_to_rail_and_back_nothing_is_lost),
 	    cmocka_unit_test(end_to_end_requests_wait_for_the_receiver),
 	    cmocka_unit_test(without_a_path_there_is_an_error_in_time),
