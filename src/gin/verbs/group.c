@@ -9,7 +9,8 @@
 #include "transport/shared.h"
 #include "transport/user_mr.h"
 
-#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,7 @@ struct stranger {
 };
 
 struct ha_gin_group {
-	pthread_mutex_t lock;
+	_Atomic uint32_t token; /* 1: taken, as a connection's */
 	ha_result_t error;
 	struct ha_instance *inst;
 	struct ha_listen *listen;
@@ -57,8 +58,21 @@ struct ha_gin_group {
 	struct ha_gin_region *regions; /* what signals may go to */
 	uint32_t known, registered;
 	uint64_t rounds;
+	uint64_t largest; /* put, in bytes */
 	struct peer peers[];
 };
+
+/* One thread drives a group, and another one seldom registers memory beside it. */
+static void lock(struct ha_gin_group *group)
+{
+	while (atomic_exchange_explicit(&group->token, 1, memory_order_acquire) != 0)
+		sched_yield();
+}
+
+static void unlock(struct ha_gin_group *group)
+{
+	atomic_store_explicit(&group->token, 0, memory_order_release);
+}
 
 static ha_result_t latch(struct ha_gin_group *group, ha_result_t result)
 {
@@ -230,11 +244,11 @@ ha_result_t ha_gin_register(struct ha_gin_group *group, void *data, size_t size,
 	ha_result_t result;
 
 	*out = NULL;
-	pthread_mutex_lock(&group->lock);
+	lock(group);
 	result = group->error;
 	if (result == HA_OK)
 		result = do_register(group, data, size, type, offset, fd, is_strict, out);
-	pthread_mutex_unlock(&group->lock);
+	unlock(group);
 	return result;
 }
 
@@ -242,16 +256,16 @@ bool ha_gin_is_known(struct ha_gin_group *group, const struct ha_gin_memory *mem
 {
 	bool is_known = true;
 
-	pthread_mutex_lock(&group->lock);
+	lock(group);
 	for (uint32_t r = 0; r < group->ranks; r++)
 		is_known &= memory->remotes[r].is_known;
-	pthread_mutex_unlock(&group->lock);
+	unlock(group);
 	return is_known;
 }
 
 void ha_gin_deregister(struct ha_gin_group *group, struct ha_gin_memory *memory)
 {
-	pthread_mutex_lock(&group->lock);
+	lock(group);
 	group->regions[memory->number] = (struct ha_gin_region){0};
 	ha_mr_deregister(memory->mr);
 	memory->mr = NULL;
@@ -259,7 +273,7 @@ void ha_gin_deregister(struct ha_gin_group *group, struct ha_gin_memory *memory)
 	memory->words = NULL;
 	for (uint32_t r = 0; r < group->ranks; r++)
 		memory->remotes[r].is_known = false;
-	pthread_mutex_unlock(&group->lock);
+	unlock(group);
 }
 
 /* ---- who is who ----------------------------------------------------------------------------- */
@@ -482,14 +496,14 @@ ha_result_t ha_gin_group_progress(struct ha_gin_group *group)
 {
 	ha_result_t result;
 
-	pthread_mutex_lock(&group->lock);
+	lock(group);
 	result = group->error;
 	if (result == HA_OK) {
 		result = progress(group);
 		if (result != HA_OK)
 			latch(group, result);
 	}
-	pthread_mutex_unlock(&group->lock);
+	unlock(group);
 	return result;
 }
 
@@ -497,10 +511,10 @@ bool ha_gin_group_is_connected(struct ha_gin_group *group)
 {
 	bool all_have_run = true;
 
-	pthread_mutex_lock(&group->lock);
+	lock(group);
 	for (uint32_t r = 0; r < group->ranks; r++)
 		all_have_run &= group->peers[r].has_run;
-	pthread_mutex_unlock(&group->lock);
+	unlock(group);
 	return all_have_run;
 }
 
@@ -519,7 +533,7 @@ static ha_result_t check_data(const struct ha_gin_group *group, uint32_t rank,
 		return HA_OK;
 	if (!put->from || !put->from->mr || !put->to)
 		return refuse("its memory is not registered", rank);
-	if (put->size > ha_max_message(ha_instance_port(group->inst, group->dev)))
+	if (put->size > group->largest)
 		return refuse("it is larger than maxP2pBytes of the device's properties", rank);
 	if (!ha_gin_is_inside(put->from_offset, put->size, put->from->size))
 		return refuse("it does not lie in the memory that it is from", rank);
@@ -564,7 +578,7 @@ static ha_result_t do_put(struct ha_gin_group *group, uint32_t rank, const struc
 			HA_GIN_WINDOW, rank);
 		return HA_ERR_INTERNAL;
 	}
-	ha_gin_sender_works(&peer->sender);
+	ha_gin_sender_posts(&peer->sender);
 	return HA_OK;
 }
 
@@ -574,11 +588,11 @@ ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank, const struct h
 	ha_result_t result;
 
 	*out = NULL;
-	pthread_mutex_lock(&group->lock);
+	lock(group);
 	result = group->error;
 	if (result == HA_OK)
 		result = do_put(group, rank, put, out);
-	pthread_mutex_unlock(&group->lock);
+	unlock(group);
 	return result;
 }
 
@@ -586,27 +600,27 @@ ha_result_t ha_gin_test(struct ha_gin_group *group, struct ha_gin_request *reque
 {
 	ha_result_t result;
 
-	pthread_mutex_lock(&group->lock);
+	lock(group);
 	result = group->error;
 	if (!ha_gin_is_complete(request) && result == HA_OK)
 		ha_gin_sender_works(request->sender);
 	*done = ha_gin_is_complete(request);
 	if (*done)
 		request->is_out = false;
-	pthread_mutex_unlock(&group->lock);
+	unlock(group);
 	return *done ? HA_OK : result;
 }
 
 void ha_gin_group_counts(struct ha_gin_group *group, struct ha_gin_counts *out)
 {
-	pthread_mutex_lock(&group->lock);
+	lock(group);
 	*out = (struct ha_gin_counts){.unproved = group->adder.applier.gave_up,
 				      .loopbacks = group->adder.failed};
 	for (uint32_t r = 0; r < group->ranks; r++) {
 		out->failovers += group->peers[r].sender.failovers;
 		out->replayed += group->peers[r].sender.replayed;
 	}
-	pthread_mutex_unlock(&group->lock);
+	unlock(group);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -671,12 +685,12 @@ ha_result_t ha_gin_group_open(const struct ha_gin_shape *shape, struct ha_gin_gr
 	group = calloc(1, sizeof(*group) + shape->ranks * sizeof(struct peer));
 	if (!group)
 		return HA_ERR_SYSTEM;
-	pthread_mutex_init(&group->lock, NULL);
 	group->inst = shape->inst;
 	group->dev = shape->dev;
 	group->rank = shape->rank;
 	group->ranks = shape->ranks;
 	group->listen = shape->listen;
+	group->largest = ha_max_message(ha_instance_port(shape->inst, shape->dev));
 	result = make(group, shape);
 	if (result != HA_OK)
 		ha_gin_group_close(group);
@@ -730,6 +744,5 @@ void ha_gin_group_close(struct ha_gin_group *group)
 	free(group->regions);
 	ha_mr_deregister(group->blocks_mr);
 	free(group->blocks);
-	pthread_mutex_destroy(&group->lock);
 	free(group);
 }

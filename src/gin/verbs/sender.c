@@ -140,6 +140,12 @@ static void poll(struct ha_gin_sender *sender)
 		(void)ha_gin_hear_applied(&sender->journal, sender->epoch, *sender->told);
 }
 
+void ha_gin_sender_posts(struct ha_gin_sender *sender)
+{
+	if (sender->state == HA_GIN_SENDER_RUNS && !sender->qp.fault)
+		post(sender);
+}
+
 void ha_gin_sender_works(struct ha_gin_sender *sender)
 {
 	if (sender->state != HA_GIN_SENDER_RUNS)

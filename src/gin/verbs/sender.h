@@ -83,7 +83,9 @@ static inline bool ha_gin_is_complete(const struct ha_gin_request *request)
 /* What its receiver says: OFFER and READY. */
 void ha_gin_sender_hears(struct ha_gin_sender *sender, const struct ha_gin_message *message);
 
-/* Takes what has completed, and posts what can be posted. */
+/* Posts what can be posted. */
+void ha_gin_sender_posts(struct ha_gin_sender *sender);
+/* Takes what has completed, too. */
 void ha_gin_sender_works(struct ha_gin_sender *sender);
 /* What takes time: fences, and other epochs. An error is the end of the stream, and was said. */
 ha_result_t ha_gin_sender_mends(struct ha_gin_sender *sender) HA_MUST_CHECK;
