@@ -55,7 +55,7 @@ static void need(bool ok, const char *what)
 	exit(1);
 }
 
-/* ---- what callgrind collects: the calls below these ------------------------------------------ */
+/* ---- what callgrind collects: the calls below these -------------------------------------- */
 
 struct ha_gin_request *counted_iput(struct ha_gin_group *group, const struct ha_gin_put *put);
 void counted_test(struct ha_gin_group *group, struct ha_gin_request *request);
@@ -83,8 +83,7 @@ NOT_INLINE void case_ends(void)
 	__asm__ volatile("" ::: "memory");
 }
 
-/* ---- the group --------------------------------------------------------------------------------
- */
+/* ---- the group ------------------------------------------------------------ */
 
 static struct pair pair;
 static struct ha_listen *listener;

@@ -247,6 +247,7 @@ static void exchange(struct rank *r, int test_fd)
 	while (!is_finished(r)) {
 		NEED(now_s() - since < LIMIT_S);
 		NEED(r->gin->ginProgress(r->coll) == ncclSuccess);
+		usleep(10); /* others are to run, too */
 		for (uint32_t i = 0; i < RANKS; i++) {
 			if (r->begun[i] < OPS && r->begun[i] - r->done[i] < ROOM)
 				begin(r, i);

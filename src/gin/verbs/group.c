@@ -42,7 +42,8 @@ struct stranger {
 };
 
 struct ha_gin_group {
-	_Atomic uint32_t token; /* 1: taken, as a connection's */
+	_Atomic uint32_t token;	  /* 1: taken, as a connection's */
+	_Atomic uint32_t waiting; /* for it, and first */
 	ha_result_t error;
 	struct ha_instance *inst;
 	struct ha_listen *listen;
@@ -62,11 +63,22 @@ struct ha_gin_group {
 	struct peer peers[];
 };
 
-/* One thread drives a group, and another one seldom registers memory beside it. */
+/*
+ * One thread drives a group, again and again, and has the token nearly always; another one seldom
+ * registers memory beside it, and would not get it by chance. So who drives makes way.
+ */
+static bool try_lock(struct ha_gin_group *group)
+{
+	return atomic_load_explicit(&group->waiting, memory_order_relaxed) == 0 &&
+	       atomic_exchange_explicit(&group->token, 1, memory_order_acquire) == 0;
+}
+
 static void lock(struct ha_gin_group *group)
 {
+	atomic_fetch_add_explicit(&group->waiting, 1, memory_order_relaxed);
 	while (atomic_exchange_explicit(&group->token, 1, memory_order_acquire) != 0)
 		sched_yield();
+	atomic_fetch_sub_explicit(&group->waiting, 1, memory_order_relaxed);
 }
 
 static void unlock(struct ha_gin_group *group)
@@ -496,7 +508,10 @@ ha_result_t ha_gin_group_progress(struct ha_gin_group *group)
 {
 	ha_result_t result;
 
-	lock(group);
+	if (!try_lock(group)) {
+		sched_yield();
+		return HA_OK;
+	}
 	result = group->error;
 	if (result == HA_OK) {
 		result = progress(group);

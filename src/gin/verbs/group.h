@@ -41,7 +41,7 @@ ha_result_t ha_gin_group_open(const struct ha_gin_shape *shape,
 /* Every stream has had its first epoch. */
 bool ha_gin_group_is_connected(struct ha_gin_group *group);
 
-/* Moves everything that can be moved. */
+/* Moves everything that can be moved; nothing where another thread is at it. */
 ha_result_t ha_gin_group_progress(struct ha_gin_group *group) HA_MUST_CHECK;
 
 /*
