@@ -182,7 +182,7 @@ static void say_where(const struct ha_gin_sender *sender)
 		HA_INFO_LIMITED(
 		    HA_SUBSYS_NET,
 		    "GIN: to rank %u: goes on over %s:%d, in epoch %u, after %llu ms; "
-		    "%llu operations under way, which are written again",
+		    "%llu operations are to be written",
 		    sender->rank, sender->qp.port->nic->name, sender->qp.port->port_num,
 		    sender->epoch,
 		    (unsigned long long)((ha_now_ns() - sender->trouble_ns) / HA_NS_PER_MS),
