@@ -22,6 +22,8 @@ OPS = int(os.environ.get("SWITCHD_OPS", "12"))
 BIN = os.path.join(BUILD, "bin")
 SIMVERBS, CTRLD, SWITCHD, MEMBER = (os.path.join(BIN, name) for name in ("simverbs", "nccl-ha-ctrld", "nccl-ha-switchd", "inc-member"))
 PATIENCE = 60 * SLACK
+# On a machine with much else to do a process that is not given a processor for a second is not taken for dead.
+ENVIRONMENT = {**os.environ, "NCCL_IB_TIMEOUT": "20"}
 ALL_AT_4 = dict.fromkeys(range(3), 4)
 
 CLOS = """version: 1
@@ -86,7 +88,7 @@ class Fabric(unittest.TestCase):
         """A program; on: as which host of the fabric."""
         command = [*([SIMVERBS, "run", self.fabric, str(on), "--"] if on is not None else []), *words]
         with open(os.path.join(self.top, name + ".err"), "ab") as file:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True)
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True, env=ENVIRONMENT)
         self.processes.append(process)
         return process
 
@@ -113,7 +115,8 @@ class Fabric(unittest.TestCase):
     def members(self, ports, *words, group="g", holds=None):
         """holds: by rank, the operation before which it waits for go()."""
         return [self.begin(f"member{rank}", MEMBER, "--connect", self.address, "--key-file", self.key_file, "--group", group, "--port", port,
-                           "--rank", str(rank), "--ranks", str(len(ports)), "--hold", str((holds or {}).get(rank, 0)), *words, on=rank)
+                           "--rank", str(rank), "--ranks", str(len(ports)), "--hold", str((holds or {}).get(rank, 0)),
+                           "--late-ms", str(30000 * SLACK), *words, on=rank)
                 for rank, port in enumerate(ports)]  # fmt: skip
 
     def go(self, *members):
