@@ -32,7 +32,7 @@ struct server {
 	struct ha_net_reserve reserve;
 	int epoll, signals;
 	bool is_listening, ends;
-	uint64_t now_ns, moved_ns, looked_ns, ticked_ns, nap_ns;
+	uint64_t now_ns, moved_ns, looked_ns, ticked_ns;
 	uint64_t refused, refusal_said_ns;
 };
 
@@ -239,14 +239,15 @@ static void nap(struct server *s)
 {
 	struct pollfd p = {.fd = s->epoll, .events = POLLIN};
 	const uint64_t tick_ns = s->ticked_ns + TICK_NS;
+	const uint64_t idle_ns = (s->now_ns - s->moved_ns) / NS_NAP_PART;
+	const uint64_t most_ns = idle_ns < NS_NAP_MOST_NS ? idle_ns : NS_NAP_MOST_NS;
 	uint64_t nap_ns = tick_ns > s->now_ns ? tick_ns - s->now_ns : 0;
 	struct timespec limit;
 
-	if (s->groups.n_trees > 0 && s->nap_ns < nap_ns)
-		nap_ns = s->nap_ns;
+	if (s->groups.n_trees > 0 && most_ns < nap_ns)
+		nap_ns = most_ns;
 	limit = (struct timespec){.tv_nsec = (long)nap_ns};
 	(void)ppoll(&p, 1, &limit, NULL);
-	s->nap_ns = 2 * s->nap_ns < NS_NAP_MOST_NS ? 2 * s->nap_ns : NS_NAP_MOST_NS;
 }
 
 static void turn(struct server *s)
@@ -254,10 +255,8 @@ static void turn(struct server *s)
 	const bool moved = ns_groups_progress(&s->groups);
 
 	s->now_ns = ha_real_ns();
-	if (moved) {
+	if (moved)
 		s->moved_ns = s->now_ns;
-		s->nap_ns = NS_NAP_NS;
-	}
 	if (!moved || s->now_ns - s->looked_ns >= LOOK_NS) {
 		s->looked_ns = s->now_ns;
 		while (take_event(s))
@@ -321,7 +320,7 @@ int ns_serve(const struct ns_settings *settings)
 	static struct server s;
 	bool good;
 
-	s = (struct server){.settings = settings, .epoll = -1, .signals = -1, .nap_ns = NS_NAP_NS};
+	s = (struct server){.settings = settings, .epoll = -1, .signals = -1};
 	the_server = &s;
 	ha_list_init(&s.children);
 	ha_seats_init(&s.seats);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A switch as it runs: one thread, which adds, and between that looks at its sockets: the
- * controller's, those of children, those to switches above it. Without work it waits longer and
- * longer, up to NS_NAP_MOST_NS while there are trees, and without trees until somebody comes.
+ * controller's, those of children, those to switches above it. Without work it naps, the longer the
+ * longer there is none, up to NS_NAP_MOST_NS while there are trees, and without trees until
+ * somebody comes.
  */
 #ifndef NS_SERVER_H
 #define NS_SERVER_H
@@ -11,8 +12,8 @@
 #include <stdint.h>
 
 #define NS_SPIN_NS     1000000ull /* without work, before the first nap */
-#define NS_NAP_NS      50000ull
-#define NS_NAP_MOST_NS 200000ull
+#define NS_NAP_PART    16	  /* of the time without work so far: how long a nap is */
+#define NS_NAP_MOST_NS 1000000ull
 #define NS_SILENCE_MS                                                                              \
 	5000 /* for a stranger to say what it wants, and for its group to be known                 \
 	      */
