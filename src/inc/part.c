@@ -25,13 +25,23 @@ static void put_address(struct ha_writer *w, const union ha_sockaddr *at)
 	ha_put_zeros(w, 12);
 }
 
+static bool is_zero(const uint8_t *at, size_t length)
+{
+	while (length > 0 && at[length - 1] == 0)
+		length--;
+	return length == 0;
+}
+
 static bool get_address(struct ha_reader *r, union ha_sockaddr *at)
 {
 	const uint16_t family = ha_get16(r), port = ha_get16(r);
+	const size_t used = family == 6 ? 16 : family == 4 ? 4 : 0;
 	struct ha_reader bytes = *r;
 
 	memset(at, 0, sizeof(*at));
 	r->at += 16;
+	if (!is_zero(bytes.at + used, 16 - used))
+		return false;
 	if (family == 6) {
 		at->in6.sin6_family = AF_INET6;
 		at->in6.sin6_port = htons(port);
@@ -119,6 +129,7 @@ static bool get_head(struct ha_reader *r, struct ha_part *part)
 	part->lanes = ha_get8(r);
 	part->spares = ha_get8(r);
 	is_part = magic == MAGIC && ha_get16(r) == 0 && get_address(r, &part->leader);
+	is_part &= is_zero(r->at + 4, HA_PART_HEAD_BYTES - AT_CHECKSUM - 4);
 	r->at += HA_PART_HEAD_BYTES - AT_CHECKSUM;
 	is_part &= part->n <= HA_PART_PLACES && part->members >= 1 && part->lanes >= 1;
 	is_part &= part->lanes + part->spares <= HA_PLAN_LANES;
