@@ -504,7 +504,7 @@ class Controller(unittest.TestCase):
         self.ctrld.send_signal(signal.SIGTERM)
         self.assertEqual(self.ctrld.wait(PATIENCE), 0)
         done = self.run_ctrld("status", "--connect", at, "--key-file", self.key_file)
-        self.assertEqual((done.returncode, "no controller answers" in done.stderr), (1, True))
+        self.assertEqual((done.returncode, "nobody answers" in done.stderr), (1, True))
 
 
 if __name__ == "__main__":
