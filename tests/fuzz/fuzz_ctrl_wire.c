@@ -24,14 +24,19 @@ const struct fuzz_seed fuzz_seeds[] = {
     {NULL, 0},
 };
 
-/* Both ends of a session, as they are at its beginning. */
+/* Both ends of a session, as they are at its beginning. Of one that there has not been: a fuzzer
+ * remembers what it has seen compared, and that a frame of another input is one of this session
+ * would be right. */
 static void begin(struct ha_ctrl_session *host, struct ha_ctrl_session *controller)
 {
-	static const uint8_t nonce[HA_CTRL_NONCE_BYTES] = {1}, other[HA_CTRL_NONCE_BYTES] = {2};
+	static uint8_t nonce[HA_CTRL_NONCE_BYTES], other[HA_CTRL_NONCE_BYTES];
 	static struct ha_job_key *key;
+	static uint64_t sessions;
 
 	if (!key)
 		key = made_key(3);
+	sessions++;
+	memcpy(nonce, &sessions, sizeof(sessions));
 	FUZZ_CHECK(ha_ctrl_session_begin(host, key, HA_CTRL_HOST, nonce, other) &&
 		   ha_ctrl_session_begin(controller, key, HA_CTRL_CONTROLLER, nonce, other));
 }
