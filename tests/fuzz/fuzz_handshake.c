@@ -33,6 +33,9 @@
 #define SECRET_AT   HA_FRAME_HEADER /* first field of a hello */
 #define MAX_SAID    4096
 #define CHECK_EVERY 1000
+/* From one input to the next. What a plugin keeps for a while after a close would else be kept for
+ * ever. */
+#define PAUSE_NS (50 * HA_NS_PER_MS)
 
 enum { TO_LISTENER, TO_CONNECTOR, TO_LANE, ROLES };
 
@@ -466,6 +469,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		to_lane(said, size, step);
 		break;
 	}
+	sv_stepped_run(sv_stepped_now() + PAUSE_NS);
 	if (runs++ % CHECK_EVERY == 0) {
 		int fd, now;
 
