@@ -86,6 +86,8 @@ class Host:
         """Also after its interface was down: that takes its IPv6 addresses away."""
         name = f"rail{rail}"
         self.ip("addr", "replace", f"10.99.{rail}.{self.number}/24", "dev", name)
+        # Else its own address of the link is to be had only seconds later, as another GID.
+        subprocess.run([*self.inside, "sh", "-c", f"echo 0 >/proc/sys/net/ipv6/conf/{name}/accept_dad"], check=True)
         self.ip("link", "set", name, "up")
         self.ip("addr", "replace", f"fd00:99:{rail}::{self.number}/64", "dev", name, "nodad")
 
@@ -118,12 +120,15 @@ class Pair:
 
     def __init__(self):
         self.other = subprocess.Popen(["unshare", "-n", "sleep", "infinity"], preexec_fn=die_with_parent)
+        self.links = []
         self.wait_for_namespace()
         for rail in RAILS:
             name, mtu = f"rail{rail}", str(MTU[rail])
             ip("link", "add", name, "mtu", mtu, "type", "veth", "peer", "name", name, "mtu", mtu, "netns",
                str(self.other.pid))  # fmt: skip
+            self.links.append(name)
         ip("link", "add", "sockets", "type", "veth", "peer", "name", "sockets", "netns", str(self.other.pid))
+        self.links.append("sockets")
         self.hosts = [Host("a", None), Host("b", self.other.pid)]
         for host in self.hosts:
             host.set_up()
@@ -142,5 +147,8 @@ class Pair:
             time.sleep(0.01)
 
     def close(self):
+        """The links first: those of a namespace that ends go some time after it."""
+        for name in self.links:
+            ip("link", "del", name)
         self.other.kill()
         self.other.wait()
