@@ -2,28 +2,6 @@
 /* Reading a histogram. */
 #include "base/hist.h"
 
-static uint64_t relaxed(const uint64_t *word)
-{
-	return __atomic_load_n(word, __ATOMIC_RELAXED);
-}
-
-void ha_hist_snapshot(const struct ha_hist *hist, struct ha_hist *out)
-{
-	for (int i = 0; i < HA_HIST_BUCKETS; i++)
-		out->count[i] = relaxed(&hist->count[i]);
-	out->sum = relaxed(&hist->sum);
-	out->max = relaxed(&hist->max);
-}
-
-void ha_hist_merge(struct ha_hist *into, const struct ha_hist *from)
-{
-	for (int i = 0; i < HA_HIST_BUCKETS; i++)
-		into->count[i] += from->count[i];
-	into->sum += from->sum;
-	if (from->max > into->max)
-		into->max = from->max;
-}
-
 uint64_t ha_hist_samples(const struct ha_hist *hist)
 {
 	uint64_t samples = 0;

@@ -36,11 +36,6 @@ static inline void ha_hist_add(struct ha_hist *hist, uint64_t value)
 		__atomic_store_n(&hist->max, value, __ATOMIC_RELAXED);
 }
 
-/* A copy to look at, taken while another thread may be adding. */
-void ha_hist_snapshot(const struct ha_hist *hist, struct ha_hist *out);
-/* Adds the samples of `from`, a snapshot, to `into`. */
-void ha_hist_merge(struct ha_hist *into, const struct ha_hist *from);
-
 uint64_t ha_hist_samples(const struct ha_hist *hist);
 uint64_t ha_hist_mean(const struct ha_hist *hist); /* 0 without samples */
 

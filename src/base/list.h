@@ -32,11 +32,6 @@ static inline void ha_list_insert_between(struct ha_list *node, struct ha_list *
 	next->prev = node;
 }
 
-static inline void ha_list_push_front(struct ha_list *list, struct ha_list *node)
-{
-	ha_list_insert_between(node, list, list->next);
-}
-
 static inline void ha_list_push_back(struct ha_list *list, struct ha_list *node)
 {
 	ha_list_insert_between(node, list->prev, list);

@@ -19,17 +19,11 @@ atomic_int ha_log_debug_level;
 
 static _Atomic(ha_log_sink_t) current_sink;
 static atomic_uint sinks_so_far;
-static atomic_int stderr_level = HA_LOG_WARN;
 
 void ha_log_set_sink(ha_log_sink_t sink)
 {
 	atomic_store(&current_sink, sink);
 	atomic_fetch_add(&sinks_so_far, 1);
-}
-
-void ha_log_set_stderr_level(enum ha_log_level level)
-{
-	atomic_store(&stderr_level, (int)level);
 }
 
 void ha_log_set_debug(int level)
@@ -39,15 +33,9 @@ void ha_log_set_debug(int level)
 
 static void write_to_stderr(enum ha_log_level level, const char *text)
 {
-	static const char *const names[] = {
-	    [HA_LOG_WARN] = "WARN ",
-	    [HA_LOG_INFO] = "INFO ",
-	    [HA_LOG_TRACE] = "TRACE ",
-	};
-
 	/* One call, so that lines of several threads and processes do not mix. */
-	if ((int)level <= atomic_load(&stderr_level))
-		fprintf(stderr, "%s%s\n", names[level], text);
+	if (level == HA_LOG_WARN)
+		fprintf(stderr, "WARN %s\n", text);
 }
 
 /* ---- lines that are left to the writer ------------------------------------------------------- */

@@ -24,11 +24,9 @@ enum ha_log_subsys { HA_SUBSYS_INIT = 0x1, HA_SUBSYS_NET = 0x10, HA_SUBSYS_ENV =
 typedef void (*ha_log_sink_t)(enum ha_log_level level, unsigned long subsys, const char *file,
 			      int line, const char *text);
 
-/* NULL restores stderr. Any thread; the last call wins. */
+/* NULL restores stderr, which shows warnings alone; a sink filters for itself. Any thread; the last
+ * call wins. */
 void ha_log_set_sink(ha_log_sink_t sink);
-
-/* Most detailed level that stderr shows; HA_LOG_WARN until set. A sink filters for itself. */
-void ha_log_set_stderr_level(enum ha_log_level level);
 
 /*
  * Whether lines of this thread are left to the writer (writer.h), so that it never waits for the

@@ -170,16 +170,6 @@ static inline enum ha_wr_kind ha_wr_kind(uint64_t wr_id)
 	return (enum ha_wr_kind)(wr_id >> 56);
 }
 
-static inline unsigned ha_wr_path(uint64_t wr_id)
-{
-	return (unsigned)(wr_id >> 48) & 0xffu;
-}
-
-static inline unsigned ha_wr_gen(uint64_t wr_id)
-{
-	return (unsigned)(wr_id >> 32) & 0xffffu;
-}
-
 static inline unsigned ha_wr_qp(uint64_t wr_id)
 {
 	return (unsigned)(wr_id >> 24) & 0xffu;

@@ -69,21 +69,6 @@ static void extreme_values_neither_overflow_nor_exceed_the_maximum(void **state)
 	assert_int_equal(ha_hist_samples(&h), 2);
 }
 
-static void merging_adds_samples_and_keeps_the_larger_maximum(void **state)
-{
-	struct ha_hist a = {0}, b = {0}, snapshot;
-
-	(void)state;
-	ha_hist_add(&a, 10);
-	ha_hist_add(&b, 1000);
-	ha_hist_add(&b, 20);
-	ha_hist_snapshot(&b, &snapshot);
-	ha_hist_merge(&a, &snapshot);
-	assert_int_equal(ha_hist_samples(&a), 3);
-	assert_int_equal(a.sum, 1030);
-	assert_int_equal(a.max, 1000);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -92,7 +77,6 @@ int main(void)
 	    cmocka_unit_test(quantiles_are_right_within_their_bucket),
 	    cmocka_unit_test(one_outlier_shows_at_the_top_only),
 	    cmocka_unit_test(extreme_values_neither_overflow_nor_exceed_the_maximum),
-	    cmocka_unit_test(merging_adds_samples_and_keeps_the_larger_maximum),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,9 +32,9 @@ static void items_keep_their_order(void **state)
 	ha_list_init(&list);
 	assert_true(ha_list_empty(&list));
 	assert_null(ha_list_pop_front(&list));
+	ha_list_push_back(&list, &a.node);
 	ha_list_push_back(&list, &b.node);
 	ha_list_push_back(&list, &c.node);
-	ha_list_push_front(&list, &a.node);
 	assert_int_equal(digits(&list), 123);
 	ha_list_remove(&b.node);
 	ha_list_remove(&b.node); /* harmless */
