@@ -34,6 +34,7 @@
 #include "transport/stall.h"
 #include "transport/timeout.h"
 #include "transport/transport.h"
+#include "transport/user_mr.h"
 #include "transport/wc_error.h"
 #include "transport/window.h"
 #include "transport/wire.h"
@@ -55,13 +56,6 @@ struct ha_send_side;
 #define HA_RTO_MAX_MS 5000
 
 /* ---- the connection ------------------------------------------------------------------------ */
-
-/* What was registered through a connection. Under its token. */
-struct ha_comm_memory {
-	struct ha_list handles; /* struct ha_mr.in_owner */
-	uint32_t serial;	/* counts them; 0: there was none */
-	bool has_dmabufs;
-};
 
 /* What comes without a completion; the first two are end-to-end completion (e2e.h). */
 enum ha_silent {

@@ -3,6 +3,7 @@
 #ifndef HA_TRANSPORT_USER_MR_H
 #define HA_TRANSPORT_USER_MR_H
 
+#include "base/list.h"
 #include "memory/mr.h"
 
 #include <stdbool.h>
@@ -10,6 +11,13 @@
 
 struct ha_comm;
 struct ha_path;
+
+/* What was registered through a connection. Under its token. */
+struct ha_comm_memory {
+	struct ha_list handles; /* struct ha_mr.in_owner */
+	uint32_t serial;	/* counts them; 0: there was none */
+	bool has_dmabufs;
+};
 
 /*
  * Slow path of the one below. What is not registered is sent for, with all else that is under way,
