@@ -367,8 +367,7 @@ static void the_ports_of_a_device_have_links_of_their_own(void **state)
 	both_end_well(&pair);
 }
 
-/* --- partitions, and subnets behind a router ----------------------------------------------------
- */
+/* --- partitions, and subnets behind a router -------------------------------------------------- */
 
 struct infiniband_case {
 	struct end_options opt[2];

@@ -19,8 +19,7 @@ static enum ha_plan_fault make(unsigned int members, unsigned int switches, cons
 	return ha_plan_make(&plan, members, switches, 1, lanes, &where);
 }
 
-/* ---- trees
- * ---------------------------------------------------------------------------------------- */
+/* ---- trees ---------------------------------------------------------------------------------- */
 
 static void expect_children(uint16_t node, const uint16_t *children, unsigned int n)
 {
@@ -142,8 +141,7 @@ static void a_switch_has_thirty_two_children(void **state)
 	assert_int_equal(where.node, 33);
 }
 
-/* ---- units
- * ---------------------------------------------------------------------------------------- */
+/* ---- units ---------------------------------------------------------------------------------- */
 
 static const struct ha_cut cuts[] = {
     {0, 0, 64},
