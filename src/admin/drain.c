@@ -234,8 +234,8 @@ static void mark(struct ha_instance *inst, struct task *task)
 }
 
 /* Under the instance's lock. Whether there was one to be told of. */
-static bool obey_each(struct ha_instance *inst, const struct task *task,
-		      void (*tell)(void *arg, const struct ha_admin_result *result), void *arg)
+static bool execute_each(struct ha_instance *inst, const struct task *task,
+			 void (*tell)(void *arg, const struct ha_admin_result *result), void *arg)
 {
 	struct ha_list *pos;
 	bool any = false;
@@ -269,7 +269,7 @@ bool ha_admin_execute(struct ha_instance *inst, const struct ha_admin_request *r
 	}
 	mark(inst, &task);
 	pthread_mutex_lock(&inst->lock);
-	any = obey_each(inst, &task, tell, arg);
+	any = execute_each(inst, &task, tell, arg);
 	pthread_mutex_unlock(&inst->lock);
 	return any || request->target != HA_ADMIN_CONNECTION;
 }

@@ -451,7 +451,7 @@ static void remove_if_stale(void *arg, int dir_fd, const struct ha_stats_found *
  * removed that, as an older plugin would. A process makes its socket after its file, and removes it
  * before.
  */
-static bool is_orphan(int dir_fd, const char *socket)
+static bool is_stale(int dir_fd, const char *socket)
 {
 	size_t length = strlen(socket), suffix = strlen(NCCL_HA_CONTROL_SUFFIX);
 	char name[sizeof((struct dirent *)0)->d_name];
@@ -475,7 +475,7 @@ static void remove_orphans(const char *folder)
 	if (!dir)
 		return;
 	while ((entry = readdir(dir)))
-		if (is_orphan(dirfd(dir), entry->d_name))
+		if (is_stale(dirfd(dir), entry->d_name))
 			unlinkat(dirfd(dir), entry->d_name, 0);
 	closedir(dir);
 }

@@ -231,7 +231,7 @@ static bool busy(const struct ha_comm *comm)
 }
 
 /* Whether the heartbeats of a path that is in use tell something new. */
-static bool mood_changed(const struct ha_failover *fo, unsigned p)
+static bool suspicion_changed(const struct ha_failover *fo, unsigned p)
 {
 	const struct ha_session *session = fo->links[p].live.session;
 	bool suspected;
@@ -246,7 +246,7 @@ static bool sessions_spoke(const struct ha_failover *fo)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (fo->links[p].down || fo->links[p].up || fo->links[p].doomed ||
-		    mood_changed(fo, p))
+		    suspicion_changed(fo, p))
 			return true;
 	return false;
 }
@@ -307,7 +307,7 @@ static void look_at_sessions(struct ha_comm *comm)
 			ha_slot_on(comm, p, HA_SLOT_ON_EXPIRED);
 		else if (up)
 			ha_slot_on(comm, p, HA_SLOT_ON_ANSWERED);
-		else if (mood_changed(fo, p))
+		else if (suspicion_changed(fo, p))
 			ha_slot_on(comm, p,
 				   fo->slots[p].state == HA_SLOT_SUSPECTED ? HA_SLOT_ON_ANSWERED
 									   : HA_SLOT_ON_MISSED);

@@ -418,13 +418,13 @@ bool ha_reconnect_server_open(struct ha_instance *inst, union ha_sockaddr *addr)
 {
 	bool open;
 
-	pthread_mutex_lock(&inst->failover_shared->door_lock);
+	pthread_mutex_lock(&inst->failover_shared->server_lock);
 	if (!inst->failover_shared->reconnect_server)
 		inst->failover_shared->reconnect_server = server_new(inst);
 	open = inst->failover_shared->reconnect_server != NULL;
 	if (open)
 		*addr = inst->failover_shared->reconnect_server->addr;
-	pthread_mutex_unlock(&inst->failover_shared->door_lock);
+	pthread_mutex_unlock(&inst->failover_shared->server_lock);
 	return open;
 }
 

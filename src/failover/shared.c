@@ -10,7 +10,7 @@ struct ha_failover_shared *ha_failover_shared_new(void)
 	struct ha_failover_shared *shared = calloc(1, sizeof(*shared));
 
 	if (shared)
-		pthread_mutex_init(&shared->door_lock, NULL);
+		pthread_mutex_init(&shared->server_lock, NULL);
 	return shared;
 }
 
@@ -19,6 +19,6 @@ void ha_failover_shared_free(struct ha_instance *inst, struct ha_failover_shared
 	if (!shared)
 		return;
 	ha_reconnect_server_close(inst);
-	pthread_mutex_destroy(&shared->door_lock);
+	pthread_mutex_destroy(&shared->server_lock);
 	free(shared);
 }

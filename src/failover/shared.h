@@ -14,7 +14,7 @@ struct ha_failover_shared {
 	struct ha_hold_off hold_off;
 
 	/* Made with the first connection that has failover. */
-	pthread_mutex_t door_lock; /* held while it is made; never by the progress thread */
+	pthread_mutex_t server_lock; /* held while it is made; never by the progress thread */
 	struct ha_reconnect_server *reconnect_server;
 };
 

@@ -167,7 +167,7 @@ static void forget_unreachable(struct ha_comm *comm)
 }
 
 /* Something says that these ports work now: no reason to wait with what they are part of. */
-static void forgive(struct ha_comm *comm)
+static void reset_backoffs(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
 
@@ -714,7 +714,7 @@ bool ha_standby_visit(struct ha_comm *comm, uint64_t now_ns)
 	fo->standby->proved = false;
 	if (fo->peer_ports.count == 0)
 		return false; /* PORTS has not come yet */
-	forgive(comm);
+	reset_backoffs(comm);
 	expire(comm, now_ns);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		visit_slot(comm, p, now_ns);

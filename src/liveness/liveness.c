@@ -124,16 +124,16 @@ static void run_close(struct ha_command *command)
 	ha_ud_qp_close(port->fresh);
 }
 
-static void bury_port(struct ha_command *command)
+static void free_port(struct ha_command *command)
 {
 	free(ha_container_of(command, struct ha_live_port, command));
 }
 
 /* Who wanted it ended meanwhile. */
-static void bury_opened(struct ha_command *command)
+static void free_opened(struct ha_command *command)
 {
 	run_close(command);
-	bury_port(command);
+	free_port(command);
 }
 
 static void send_command(struct ha_live_port *port, enum ha_command_kind kind,
@@ -161,7 +161,7 @@ static bool begin_close(struct ha_live_port *port)
 		return false;
 	if (port->restarting && !ha_command_disown(commands, &port->restart))
 		port->restarting = false; /* it goes first */
-	send_command(port, HA_COMMAND_CLEAN, run_close, bury_port);
+	send_command(port, HA_COMMAND_CLEAN, run_close, free_port);
 	return true;
 }
 
@@ -205,7 +205,7 @@ static struct ha_live_port *begin_open(struct ha_liveness *live, struct ha_port 
 		ha_list_init(&port->buckets[b]);
 	port->state = HA_LIVE_PORT_OPENING;
 	live->asked[of->index] = port;
-	send_command(port, HA_COMMAND_DEVICE, run_open, bury_opened);
+	send_command(port, HA_COMMAND_DEVICE, run_open, free_opened);
 	return port;
 }
 
@@ -330,7 +330,7 @@ void ha_liveness_reopen(struct ha_liveness *live, struct ha_port *of)
 	} else if (!port->reopening && !ha_command_busy(&port->command)) {
 		take_port(live, port);
 		port->reopening = true;
-		send_command(port, HA_COMMAND_DEVICE, run_reopen, bury_opened);
+		send_command(port, HA_COMMAND_DEVICE, run_reopen, free_opened);
 	}
 	pthread_mutex_unlock(&live->lock);
 }
@@ -404,7 +404,7 @@ static bool opened(struct ha_liveness *live, struct ha_live_port *port)
 /* ---- the visit ------------------------------------------------------------------------------ */
 
 /* A ping is due: others that are nearly due go along. */
-static void begin_beat(struct ha_liveness *live, uint64_t now_ns)
+static void begin_batch(struct ha_liveness *live, uint64_t now_ns)
 {
 	live->batch.on = now_ns >= live->batch.due_ns;
 	live->batch.pinged = 0;
@@ -421,10 +421,10 @@ static void note_due(struct ha_liveness *live, const struct ha_detector *detecto
 		live->batch.due_ns = detector->next_ping_ns;
 }
 
-static void tend_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
+static void visit_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
 {
 	live->due_ns = UINT64_MAX;
-	begin_beat(live, now_ns);
+	begin_batch(live, now_ns);
 	for (int p = 0; p < live->nports; p++)
 		for (int b = 0; b < HA_LIVE_BUCKETS; b++) {
 			struct ha_list *pos;
@@ -484,7 +484,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	now_ns = ha_now_ns();
 	/* With a query under way we may have been woken because it is answered. */
 	if (starved || died || live->queries != 0 || now_ns >= live->due_ns)
-		tend_all(live, starved, now_ns);
+		visit_all(live, starved, now_ns);
 	if (live->due_ns == UINT64_MAX) { /* nothing to do: this may be the last visit for long */
 		poller->due_ns = 0;
 		live->visited_ns = 0;

@@ -99,7 +99,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 	free_all(over);
 	for (path = gone; path; path = next) {
 		next = path->next_retired;
-		ha_path_bury(path);
+		ha_path_free_in_background(path);
 	}
 	return HA_POLL_ASLEEP;
 }

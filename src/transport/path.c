@@ -140,7 +140,7 @@ static void free_or_keep(struct ha_path *path)
 }
 
 /* A path that was left, when its command is through: a thread of the commands. */
-static void bury(struct ha_command *command)
+static void free_left(struct ha_command *command)
 {
 	struct ha_path *path = ha_container_of(command, struct ha_path, command);
 
@@ -365,7 +365,7 @@ static struct ha_path *new_path(struct ha_comm *comm, const struct ha_path_optio
 	path->ar_threshold = adaptive_routing_threshold(path);
 	atomic_store(&path->state, HA_PATH_INIT);
 	ha_list_init(&path->command.link);
-	path->command.abandoned = bury;
+	path->command.abandoned = free_left;
 	return path;
 }
 
@@ -702,7 +702,7 @@ static void start_closing(struct ha_path *path)
 	ha_path_command(path, close_path, HA_COMMAND_CLEAN);
 }
 
-void ha_path_bury(struct ha_path *path)
+void ha_path_free_in_background(struct ha_path *path)
 {
 	path->command.run = close_path;
 	path->command.kind = HA_COMMAND_CLEAN;

@@ -387,7 +387,7 @@ void ha_path_destroy_flush(struct ha_path *path);
 void ha_path_close(struct ha_path *path);
 
 /* Once more, in the background, for one that nobody else knows: it is freed, or kept. Takes it. */
-void ha_path_bury(struct ha_path *path);
+void ha_path_free_in_background(struct ha_path *path);
 
 /*
  * The same without waiting, for a path that is fenced and that nobody else knows any more. True:

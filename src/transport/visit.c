@@ -26,7 +26,7 @@
 #define BYE_GRACE_NS (200 * HA_NS_PER_MS)
 
 /* Every so often an idle connection is visited in full: its statistics, the paths in reserve. */
-#define GLANCES_PER_VISIT 16
+#define QUICK_CHECKS_PER_VISIT 16
 
 static bool bye_overdue(const struct ha_comm *comm)
 {
@@ -124,7 +124,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 	}
 	if (ha_comm_has_failover(comm)) {
 		ha_comm_poll_standby(comm);
-		/* Mail and probes come over the active path, too, when nobody polls it for
+		/* Messages and probes come over the active path, too, when nobody polls it for
 		 * requests.
 		 */
 		if ((comm->epoch_changing || comm->outstanding == 0) &&
@@ -151,12 +151,12 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
  * connections nothing of this is in a cache, and each line that is looked at costs more than what
  * is done with it; everything else that may happen calls the poller. False: there is more to do.
  */
-static bool glance(struct ha_comm *comm)
+static bool quick_check(struct ha_comm *comm)
 {
 	bool quiet = false;
 
 	if (comm->poller.asked || ha_comm_error(comm) != HA_OK ||
-	    (comm->poller.quiet_visits + 1) % GLANCES_PER_VISIT == 0 || !ha_token_try(comm))
+	    (comm->poller.quiet_visits + 1) % QUICK_CHECKS_PER_VISIT == 0 || !ha_token_try(comm))
 		return false;
 	if (comm->outstanding == 0 && !comm->epoch_changing && ha_path_ready(ha_comm_path(comm)))
 		quiet = ha_comm_poll_path(comm, ha_comm_path(comm), comm->poll_batch) == 0;
@@ -170,7 +170,7 @@ enum ha_poll_result ha_comm_visit(struct ha_poller *poller)
 	enum ha_poll_result found;
 	uint64_t report_ns;
 
-	if (glance(comm))
+	if (quick_check(comm))
 		return HA_POLL_IDLE;
 	/* The application has it all the time while it polls, and never for long. */
 	if (!ha_token_try(comm))

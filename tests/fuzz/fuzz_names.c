@@ -82,7 +82,7 @@ static void make_folder_of_names(void)
 	FUZZ_CHECK(bind(fd, (const struct sockaddr *)&addr, sizeof(addr)) == 0);
 	close(fd);
 	atexit(remove_folder);
-	FUZZ_CHECK(is_orphan(folder_fd, socket_name));
+	FUZZ_CHECK(is_stale(folder_fd, socket_name));
 }
 
 /* As readdir gives them. */
@@ -90,7 +90,7 @@ static void as_orphan(const char *name)
 {
 	if (strchr(name, '/') || strlen(name) > 255)
 		return;
-	FUZZ_CHECK(!is_orphan(folder_fd, name) || strcmp(name, socket_name) == 0);
+	FUZZ_CHECK(!is_stale(folder_fd, name) || strcmp(name, socket_name) == 0);
 }
 
 /* ---- event logs ------------------------------------------------------------------------------ */
