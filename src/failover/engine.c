@@ -22,6 +22,7 @@
 #include "transport/comm_event.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
+#include "transport/fence.h"
 #include "transport/path_msg.h"
 #include "transport/peer_end.h"
 #include "transport/shared.h"

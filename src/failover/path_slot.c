@@ -9,6 +9,7 @@
 #include "failover/preregister.h"
 #include "failover/standby.h"
 #include "transport/comm.h"
+#include "transport/fence.h"
 #include "transport/flush_old.h"
 #include "transport/shared.h"
 

@@ -21,6 +21,7 @@
  */
 #include "transport/comm.h"
 #include "transport/complete.h"
+#include "transport/fence.h"
 #include "transport/flush_old.h"
 #include "transport/peer_end.h"
 

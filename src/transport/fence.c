@@ -20,6 +20,7 @@
  * receives when the state is set, and does not look at what is posted afterwards. It stays the
  * last: no message takes it, as there are more receives before it than notices under way.
  */
+#include "transport/fence.h"
 #include "base/invariant.h"
 #include "transport/async_event.h"
 #include "transport/clear_path.h"

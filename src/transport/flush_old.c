@@ -14,6 +14,7 @@
 #include "transport/flush_old.h"
 #include "transport/comm.h"
 #include "transport/complete.h"
+#include "transport/fence.h"
 #include "transport/flush.h"
 #include "transport/recv.h"
 

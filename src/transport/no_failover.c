@@ -6,6 +6,7 @@
 #include "transport/comm.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
+#include "transport/fence.h"
 #include "transport/path.h"
 #include "transport/peer_end.h"
 

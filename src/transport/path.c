@@ -3,6 +3,7 @@
 #include "transport/path.h"
 #include "base/invariant.h"
 #include "transport/ece.h"
+#include "transport/fence.h"
 
 #include "base/log.h"
 #include "base/random.h"

@@ -46,12 +46,6 @@ enum ha_path_state {
 /* A queue pair whose flush takes longer than this is destroyed instead: microseconds are usual. */
 #define HA_FENCE_NS (20 * HA_NS_PER_MS)
 
-enum ha_fence {
-	HA_FENCE_PENDING, /* ask again; perhaps for ever, where the NIC does not answer */
-	HA_FENCE_DONE,	  /* the path is HA_PATH_FENCED */
-	HA_FENCE_FAILED,  /* neither drained nor destroyed: its memory must not be reused */
-};
-
 /* Counters are [T] (see comm.h), the rest constant while the path is ready. */
 struct ha_qp {
 	alignas(64) struct ibv_qp *qp;
@@ -306,19 +300,6 @@ static inline bool ha_path_away(const struct ha_path *path)
 	return ha_command_busy(&path->command);
 }
 
-/*
- * Nothing is posted on it from now on; its fence is begun by whoever decides what becomes of the
- * connection. NULL and a second call are fine. Under the token.
- */
-void ha_path_stop(struct ha_path *path);
-
-/*
- * Begins a fence: a command of the NIC moves the queue pairs to ERR, where they take no more
- * packets, and posts a last work request, the sentinel, on each of their queues. Never waits. Any
- * path state; NULL and a second call are fine. Under the token.
- */
-void ha_path_fence(struct ha_path *path);
-
 /* [T] Whether a fence that was begun is known to be complete, by what has completed so far. */
 static inline bool ha_path_drained(const struct ha_path *path)
 {
@@ -355,22 +336,6 @@ static inline bool ha_path_unconfirmed(const struct ha_path *path)
 	return atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCING &&
 	       !ha_path_away(path) && path->indestructible;
 }
-
-/*
- * How far the fence is: applies what has completed, successes included, and looks whether all
- * sentinels are back. A verb that failed is tried again. If they don't come within HA_FENCE_NS, has
- * the queue pairs destroyed, since a destroyed queue pair touches no memory. A destroy that answers
- * EIO is no fence by itself: see ha_incarnation_took_along. Never waits. Under the token; not from
- * the middle of a batch of completions.
- */
-enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_t now_ns);
-
-/* Destroys its queue pairs, as far as that goes: those that are gone are NULL then. A command
- * thread, or who has the path to himself. */
-enum ha_destruction ha_path_destroy_queues(struct ha_path *path);
-
-/* The same of its flush queue pair alone, of a path that is fenced. */
-void ha_path_destroy_flush(struct ha_path *path);
 
 /*
  * Frees everything. Destroying a queue pair may take the kernel a minute, while packets of it are

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/peer_end.h"
+#include "transport/fence.h"
 #include "transport/recv.h"
 #include "transport/send.h"
 

@@ -2,6 +2,7 @@
 /* regMr and deregMr: may run while another thread drives the same connection. */
 #include "transport/comm.h"
 #include "transport/failover_ops.h"
+#include "transport/fence.h"
 #include "transport/flush_old.h"
 #include "transport/recv.h"
 

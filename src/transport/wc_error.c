@@ -2,6 +2,7 @@
 /* Completions that report an error: whose fault it is, the path's or the request's. */
 #include "transport/wc_error.h"
 #include "transport/comm.h"
+#include "transport/fence.h"
 #include "transport/path_error.h"
 #include "transport/peer_end.h"
 #include "transport/recv.h"

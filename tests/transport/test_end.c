@@ -11,6 +11,7 @@
 #include "memory/mr.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
+#include "transport/fence.h"
 
 #include <fcntl.h>
 

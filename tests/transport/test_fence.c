@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "memory/mr.h"
 #include "transport/complete.h"
+#include "transport/fence.h"
 
 #include <dlfcn.h>
 #include <errno.h>

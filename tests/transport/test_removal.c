@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "transport/complete.h"
+#include "transport/fence.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "memory/mr.h"
 #include "transport/complete.h"
+#include "transport/fence.h"
 #include "transport/flush.h"
 #include "transport/recv.h"
 #include "transport/replay.h"

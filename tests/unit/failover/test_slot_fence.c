@@ -10,6 +10,7 @@
 
 #include "failover/preregister.h"
 #include "failover/standby.h"
+#include "transport/fence.h"
 
 #include <stdio.h>
 
