@@ -55,6 +55,7 @@ static struct world {
 	struct rank ranks[RANKS];
 	struct flow flows[RANKS][RANKS]; /* from, to */
 	ha_result_t error;
+	bool is_paused; /* nothing is begun */
 	bool nic_dies; /* what it has acknowledged, and not placed, is lost: counted, or an error */
 	char what[64]; /* fails, and when */
 } w;
@@ -379,7 +380,7 @@ static void application(void)
 
 			test_oldest(from, to);
 			if (flow->begun < OPS && flow->begun - flow->complete < ROOM &&
-			    w.error == HA_OK)
+			    w.error == HA_OK && !w.is_paused)
 				begin(from, to);
 			kernel_looks(from, to);
 		}
@@ -507,6 +508,54 @@ static void puts_and_signals_arrive_between_all_ranks(void **state)
 	assert_int_equal(seen.loopbacks, 0);
 }
 
+#define QPNS 4096u
+
+/* The n-th connected queue pair of a device takes posts and does nothing any more. False: it has
+ * not as many. */
+static bool wedge(uint32_t host, unsigned int n)
+{
+	for (uint32_t qpn = 1; qpn < QPNS; qpn++) {
+		if (sv_stepped_leg_of(host, 0, qpn) < 0 || n-- > 0)
+			continue;
+		assert_true(sv_stepped_wedge(host, 0, qpn, false));
+		return true;
+	}
+	return false;
+}
+
+/* A stream's, a loopback, or a connection's. */
+static void whichever_queue_pair_says_nothing_each_signal_counts_once(void **state)
+{
+	unsigned int wedged = 0, host;
+	bool has_fired;
+
+	(void)state;
+	memset(&seen, 0, sizeof(seen));
+	for (host = 0; host < 2; host++)
+		for (unsigned int n = 0, more = 1; more; n++) {
+			setup(false);
+			has_fired = false;
+			snprintf(w.what, sizeof(w.what), "queue pair %u of host %u", n, host);
+			for (unsigned int i = 0; i < 2 * STEPS && go_on(); i++) {
+				w.is_paused = i >= 100 && i < 400;
+				if (i ==
+				    399) /* nothing is under way that the other end would miss */
+					has_fired = wedge(host, n);
+			}
+			if (w.error != HA_OK || !all_are_finished())
+				fail_msg("%s: error %d; log:\n%s", w.what, w.error, captured_log);
+			everything_is_right();
+			seen.failovers += counts().failovers;
+			seen.loopbacks += counts().loopbacks;
+			wedged += has_fired;
+			more = has_fired;
+			teardown();
+		}
+	print_message("%u wedged: %u failovers, %u loopbacks\n", wedged,
+		      (unsigned int)seen.failovers, (unsigned int)seen.loopbacks);
+	assert_true(wedged > 4 && seen.failovers && seen.loopbacks);
+}
+
 static void four_ranks_on_two_hosts_outlive_a_port(void **state)
 {
 	(void)state;
@@ -525,7 +574,7 @@ static void four_ranks_on_two_hosts_outlive_a_port(void **state)
 }
 
 /* Steps from one failure to the next. */
-static unsigned int stride = 700;
+static unsigned int stride = 1500;
 
 static void whatever_fails_at_whatever_step_each_signal_counts_once(void **state)
 {
@@ -840,6 +889,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(puts_and_signals_arrive_between_all_ranks),
 	    cmocka_unit_test(whatever_fails_at_whatever_step_each_signal_counts_once),
+	    cmocka_unit_test(whichever_queue_pair_says_nothing_each_signal_counts_once),
 	    cmocka_unit_test(four_ranks_on_two_hosts_outlive_a_port),
 	    cmocka_unit_test(from_rail_to_rail_and_back_nothing_is_lost),
 	    cmocka_unit_test(end_to_end_requests_wait_for_the_receiver),

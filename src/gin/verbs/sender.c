@@ -13,6 +13,8 @@
  */
 #define PATIENCE_NS (200 * HA_NS_PER_MS)
 
+#define SLOW_NS_PER_BYTE 16
+
 /* Data and record of each operation. */
 static const struct ha_gin_depth depth = {.sends = 2 * HA_GIN_WINDOW,
 					  .max_inline = sizeof(struct ha_gin_record)};
@@ -285,6 +287,17 @@ static ha_result_t take_offer(struct ha_gin_sender *sender)
 	return ha_gin_out_say(sender->out, &answer);
 }
 
+/* HA_NCCL_RTO_MS, and what all that is posted takes on a link that is slow, or shared by many. */
+static uint64_t patience_ns(const struct ha_gin_sender *sender)
+{
+	const struct ha_gin_journal *journal = &sender->journal;
+	uint64_t bytes = 0;
+
+	for (uint64_t k = journal->acknowledged; k != journal->posted; k++)
+		bytes += sender->puts[k % HA_GIN_WINDOW].size;
+	return (unsigned int)sender->config->rto_ms * HA_NS_PER_MS + bytes * SLOW_NS_PER_BYTE;
+}
+
 /* A queue pair that says nothing at all: a wedged NIC takes posts and completes none. */
 static void look_for_silence(struct ha_gin_sender *sender)
 {
@@ -295,8 +308,7 @@ static void look_for_silence(struct ha_gin_sender *sender)
 		sender->seen = journal->acknowledged;
 		sender->moved_ns = now_ns;
 	}
-	if (now_ns - sender->moved_ns > (unsigned int)sender->config->rto_ms * HA_NS_PER_MS &&
-	    !sender->qp.fault)
+	if (now_ns - sender->moved_ns > patience_ns(sender) && !sender->qp.fault)
 		sender->qp.fault = "no completion for as long as HA_NCCL_RTO_MS";
 }
 
