@@ -12,7 +12,7 @@ libdir=$(sed -n 's/^CMAKE_INSTALL_LIBDIR:[A-Z]*=//p' "$BUILD/CMakeCache.txt")
 
 install_to "$WORK/first"
 expect_no_paths "$WORK/first"
-expect_hardened "$WORK/first" 8
+expect_hardened "$WORK/first" 9
 
 # Who looks at programs sees what each of them lacks.
 cat >"$WORK/plain.c" <<'PLAIN'

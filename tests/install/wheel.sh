@@ -15,7 +15,7 @@ name=$(basename "${wheel[@]}")
 # What is in it needs no newer C library than its name says, and of libraries the host's RDMA alone.
 "$python" -m zipfile -e "${wheel[@]}" "$WORK/look"
 expect_no_paths "$WORK/look"
-expect_hardened "$WORK/look" 8
+expect_hardened "$WORK/look" 9
 elf=0
 while read -r file; do
 	[ "$(head -c 4 "$WORK/look/$file" | tr -d '\0')" = $'\x7fELF' ] || continue
@@ -24,11 +24,11 @@ while read -r file; do
 	[ "$(printf '%s\nGLIBC_2.34\n' "$newest" | sort -V | tail -n 1)" = GLIBC_2.34 ] || fail "$file needs $newest"
 	needed=$(objdump -p "$WORK/look/$file" | sed -n 's/^ *NEEDED *//p' | grep -vE '^(libc\.so\.6|libm\.so\.6|ld-linux.*)$')
 	case $file in
-	*/libnccl-net-ha.so) [ "$needed" = libibverbs.so.1 ] || fail "the plugin needs $needed" ;;
+	*/libnccl-net-ha.so | */nccl-ha-switchd) [ "$needed" = libibverbs.so.1 ] || fail "$file needs $needed" ;;
 	*) [ -z "$needed" ] || fail "$file needs $needed" ;;
 	esac
 done < <(files_below "$WORK/look")
-[ "$elf" -eq 8 ] || fail "$elf programs and libraries"
+[ "$elf" -eq 9 ] || fail "$elf programs and libraries"
 [ -s "$WORK/look/nccl_ha/nccl-ha-wheel.spdx.json" ] || fail "nothing says what it is made of"
 
 # One that would be too new for its name is not made: its C library knows something that 2.34 does not.

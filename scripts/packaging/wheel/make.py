@@ -16,8 +16,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 GLIBC = (2, 34)  # of the platform's name: the oldest that everything in the wheel runs with
 PLATFORM = "manylinux_%d_%d_%s" % (*GLIBC, platform.machine())
-# What a host has: its C library, and of the host's RDMA only what the plugin is for.
+# What a host has: its C library, and of the host's RDMA only what the plugin and a switch are for.
 LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
+OF_RDMA = {"libnccl-net-ha.so", "nccl-ha-switchd"}
 LOADER = re.compile(r"ld-linux[-\w.]*\.so\.\d")
 
 
@@ -32,8 +33,8 @@ def objections(path):
         if tuple(map(int, version.split("."))) > GLIBC:
             yield f"{name} is of glibc {version}"
     for needed in re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic):
-        of_plugin = needed == "libibverbs.so.1" and os.path.basename(path) == "libnccl-net-ha.so"
-        if needed not in LIBRARIES and not LOADER.match(needed) and not of_plugin:
+        of_rdma = needed == "libibverbs.so.1" and os.path.basename(path) in OF_RDMA
+        if needed not in LIBRARIES and not LOADER.match(needed) and not of_rdma:
             yield f"it needs {needed}"
     if re.search(r"\((RPATH|RUNPATH)\)", dynamic):
         yield "it has a run path"
