@@ -402,7 +402,7 @@ static void a_file_system_that_a_user_serves_is_not_asked(void **state)
 	int outcome;
 
 	(void)state;
-	snprintf(folder, sizeof folder, "%s/nccl-ha-%u", own_dir, SOMEBODY);
+	snprintf(folder, sizeof folder, "%s/nccl-ha-%u", own_dir, (unsigned int)SOMEBODY);
 	assert_int_equal(mkdir(folder, 0755), 0);
 	outcome = beside_silence(folder, SOMEBODY, all_are_visited, NCCL_HA_STATS_DIR);
 	if (outcome == SILENT_OK) {
