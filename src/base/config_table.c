@@ -113,7 +113,7 @@ const struct ha_config_var ha_config_vars[] = {
 
 	/* ---- several ports as one device ---- */
 	{"HA_NCCL_RAILS", .group = HA_GROUP_RAILS, STRING(rails), .default_text = "none",
-	 .help = "Ports that NCCL gets as one device, rail 0 first: NAME[:PORT]+NAME[:PORT], 2 to 4 of them; further bundles after commas. It needs HA_NCCL_ENABLE_BACKUP=1."},
+	 .help = "Ports that NCCL gets as one device, rail 0 first: NAME[:PORT]+NAME[:PORT], 2 to 4 of them; further bundles after commas. nccl: NCCL fuses ports as NCCL_NET_MERGE_LEVEL and NCCL_NET_FORCE_MERGE say. It needs HA_NCCL_ENABLE_BACKUP=1."},
 	{"MPIB_HCA_SOUT", .group = HA_GROUP_RAILS, STRING(mpib_hca_sout), .default_text = "none",
 	 .alias = "HA_NCCL_RAILS", .help = "Rail 0 of a bundle of two ports."},
 	{"MPIB_HCA_SUP", .group = HA_GROUP_RAILS, STRING(mpib_hca_sup), .default_text = "none",

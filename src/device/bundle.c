@@ -16,6 +16,9 @@
 
 #define SHARE_MOST 1024
 
+/* In the place of a list: NCCL has it made. */
+#define BY_NCCL "nccl"
+
 /* Why what was asked for cannot be had; text[0] == 0: it can. */
 struct refusal {
 	char text[192];
@@ -120,9 +123,24 @@ static void add_rail(struct ha_bundle *bundle, struct ha_port *port)
 	bundle->ptr_support = first ? ptr_support : bundle->ptr_support & ptr_support;
 	bundle->rail_id = first ? port->rail_id : common_id(bundle->rail_id, port->rail_id);
 	bundle->plane_id = first ? port->plane_id : common_id(bundle->plane_id, port->plane_id);
-	port->bundle = bundle;
-	port->rail = bundle->nrails;
 	bundle->rails[bundle->nrails++] = port;
+}
+
+/* From now on that is where they are. */
+static void enter(struct ha_bundle *bundle)
+{
+	for (int rail = 0; rail < bundle->nrails; rail++) {
+		bundle->rails[rail]->rail = rail;
+		atomic_store(&bundle->rails[rail]->bundle, bundle);
+	}
+}
+
+static bool has(const struct ha_bundle *bundle, const struct ha_port *port)
+{
+	for (int rail = 0; rail < bundle->nrails; rail++)
+		if (bundle->rails[rail] == port)
+			return true;
+	return false;
 }
 
 /* Whether a packet may get from one rail to another, and the bundle lacks this one. */
@@ -131,7 +149,7 @@ static bool may_join(const struct ha_bundle *bundle, const struct ha_port *port,
 {
 	const struct ha_port *first = bundle->rails[0];
 
-	if (port->bundle)
+	if (has(bundle, port))
 		return refuse(refusal, "%s:%d is named twice", port->nic->name, port->port_num);
 	if (bundle->nrails == HA_RAILS_MAX)
 		return refuse(refusal, "a bundle has %d to %d ports", HA_RAILS_MIN, HA_RAILS_MAX);
@@ -156,6 +174,9 @@ static bool add_bundle(struct ha_device_set *set, char *names, struct refusal *r
 
 		if (!port || !may_join(bundle, port, refusal))
 			return false;
+		if (port->bundle)
+			return refuse(refusal, "%s:%d is named twice", port->nic->name,
+				      port->port_num);
 		append_name(bundle, port);
 		add_rail(bundle, port);
 		any_up |= port->was_up;
@@ -164,6 +185,7 @@ static bool add_bundle(struct ha_device_set *set, char *names, struct refusal *r
 		return refuse(refusal, "a bundle has %d to %d ports", HA_RAILS_MIN, HA_RAILS_MAX);
 	if (!any_up)
 		return refuse(refusal, "no port of %s is up", bundle->name);
+	enter(bundle);
 	return true;
 }
 
@@ -171,10 +193,10 @@ static bool add_bundles(struct ha_device_set *set, char *list, struct refusal *r
 {
 	char *names;
 
-	if (strcmp(list, "nccl") == 0)
-		return refuse(refusal, "that NCCL fuses ports is not offered in this version");
 	if (!set->config->enable_backup)
 		return refuse(refusal, "it needs HA_NCCL_ENABLE_BACKUP=1");
+	if (strcmp(list, BY_NCCL) == 0)
+		return true; /* later */
 	while (next_part(&list, ",", &names))
 		if (!add_bundle(set, names, refusal))
 			return false;
@@ -222,10 +244,18 @@ static bool fit_all(const struct ha_device_set *set, int n, struct refusal *refu
 			return refuse(refusal, "it has %d shares, and %s has %d rails", n,
 				      bundle->name, bundle->nrails);
 	}
-	return any || refuse(refusal, "there is no bundle");
+	return any || ha_bundles_by_nccl(set) || refuse(refusal, "there is no bundle");
 }
 
-static void give_shares(struct ha_device_set *set)
+static void give_share(struct ha_bundle *bundle, int n, const uint16_t share[HA_RAILS_MAX])
+{
+	bundle->shares_given = bundle->nrails == n;
+	if (bundle->shares_given)
+		memcpy(bundle->share, share, HA_RAILS_MAX * sizeof(*share));
+}
+
+/* To those that there are, or to this one, which NCCL has made. */
+static void give_shares(struct ha_device_set *set, struct ha_bundle *fused)
 {
 	char list[HA_CONFIG_STRING_MAX], value[SHOWN_MAX];
 	uint16_t share[HA_RAILS_MAX] = {0};
@@ -236,19 +266,21 @@ static void give_shares(struct ha_device_set *set)
 	if (!*list)
 		return;
 	n = parse_shares(list, share, &refusal);
-	if (n == 0 || !fit_all(set, n, &refusal)) {
+	if (n == 0 && fused)
+		return; /* it was told of when there were none */
+	if (fused && n != 0 && n != fused->nrails)
+		(void)refuse(&refusal, "it has %d shares, and %s has %d rails", n, fused->name,
+			     fused->nrails);
+	if (n == 0 || *refusal.text || (!fused && !fit_all(set, n, &refusal))) {
 		HA_WARN("HA_NCCL_RAIL_SHARE=%s cannot be used: %s; senders learn what rails carry",
 			ha_printable(set->config->rail_share, SIZE_MAX, value, sizeof(value)),
 			refusal.text);
 		return;
 	}
-	for (int i = 0; i < set->nbundles; i++) {
-		struct ha_bundle *bundle = &set->bundles[i];
-
-		bundle->shares_given = bundle->nrails == n;
-		if (bundle->shares_given)
-			memcpy(bundle->share, share, sizeof(share));
-	}
+	for (int i = 0; i < set->nbundles && !fused; i++)
+		give_share(&set->bundles[i], n, share);
+	if (fused)
+		give_share(fused, n, share);
 }
 
 /* ---- the set's ------------------------------------------------------------------------------ */
@@ -259,6 +291,7 @@ static void add_port_by_itself(struct ha_device_set *set, struct ha_port *port)
 
 	ha_copy_text(bundle->name, sizeof(bundle->name), port->nic->name);
 	add_rail(bundle, port);
+	enter(bundle);
 }
 
 static void forget_bundles(struct ha_device_set *set)
@@ -291,10 +324,108 @@ void ha_bundles_make(struct ha_device_set *set)
 	for (int i = 0; i < set->nports; i++)
 		if (!set->ports[i].bundle)
 			add_port_by_itself(set, &set->ports[i]);
-	give_shares(set);
+	give_shares(set, NULL);
+}
+
+/* ---- those that NCCL asks for ---------------------------------------------------------------- */
+
+bool ha_bundles_by_nccl(const struct ha_device_set *set)
+{
+	return strcmp(set->config->rails, BY_NCCL) == 0 && set->config->enable_backup;
+}
+
+/* Devices are ports by themselves, in the order of ports, before any is fused. */
+static bool add_device(struct ha_device_set *set, struct ha_bundle *bundle, int dev,
+		       struct refusal *refusal)
+{
+	const struct ha_bundle *alone = ha_bundle_of_device(set, dev);
+	const struct ha_port *first = bundle->rails[0];
+	struct ha_port *port;
+
+	if (!alone)
+		return refuse(refusal, "there is no device %d", dev);
+	if (alone->nrails > 1)
+		return refuse(refusal, "device %d is a bundle itself", dev);
+	port = alone->rails[0];
+	if (!may_join(bundle, port, refusal))
+		return false;
+	if (port->bundle != alone)
+		return refuse(refusal, "%s:%d is in another bundle", port->nic->name,
+			      port->port_num);
+	if (alone->in_use)
+		return refuse(refusal, "%s:%d is in use by itself", port->nic->name,
+			      port->port_num);
+	if (first && first->nic->numa_node != port->nic->numa_node)
+		return refuse(refusal, "%s and %s are NICs of different NUMA nodes",
+			      first->nic->name, port->nic->name);
+	append_name(bundle, port);
+	add_rail(bundle, port);
+	return true;
+}
+
+static bool is_of(const struct ha_device_set *set, const struct ha_bundle *bundle, const int *devs,
+		  int n)
+{
+	if (bundle->nrails != n || n < HA_RAILS_MIN)
+		return false;
+	for (int i = 0; i < n; i++) {
+		const struct ha_bundle *alone = ha_bundle_of_device(set, devs[i]);
+
+		if (!alone || alone->nrails != 1 || alone->rails[0] != bundle->rails[i])
+			return false;
+	}
+	return true;
+}
+
+/* A bundle of these, which nobody sees yet. */
+static bool make(struct ha_device_set *set, struct ha_bundle *bundle, const int *devs, int n,
+		 struct refusal *refusal)
+{
+	if (!ha_bundles_by_nccl(set))
+		return refuse(refusal, "HA_NCCL_RAILS is not " BY_NCCL);
+	if (n < HA_RAILS_MIN || n > HA_RAILS_MAX)
+		return refuse(refusal, "a bundle has %d to %d ports", HA_RAILS_MIN, HA_RAILS_MAX);
+	for (int i = 0; i < n; i++)
+		if (!add_device(set, bundle, devs[i], refusal))
+			return false;
+	return true;
+}
+
+ha_result_t ha_bundle_fuse(struct ha_device_set *set, const int *devs, int n, int *dev)
+{
+	const int made = set->nbundles;
+	struct ha_bundle *bundle = &set->bundles[made];
+	struct refusal refusal = {""};
+
+	for (*dev = 0; *dev < made; ++*dev)
+		if (is_of(set, &set->bundles[*dev], devs, n))
+			return HA_OK;
+	memset(bundle, 0, sizeof(*bundle));
+	if (!make(set, bundle, devs, n, &refusal)) {
+		HA_WARN("NCCL asks for %d of our devices as one, and cannot have them: %s", n,
+			refusal.text);
+		return HA_ERR_ARGUMENT;
+	}
+	give_shares(set, bundle);
+	enter(bundle);
+	atomic_store(&set->nbundles, made + 1);
+	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
+		"NCCL's device %d is a bundle that it asked for: %s", made, bundle->name);
+	return HA_OK;
+}
+
+struct ha_port *ha_bundle_use(struct ha_device_set *set, int dev)
+{
+	const struct ha_bundle *asked = ha_bundle_of_device(set, dev), *used;
+
+	if (!asked)
+		return NULL;
+	used = asked->rails[0]->bundle;
+	set->bundles[used - set->bundles].in_use = true;
+	return used->rails[0];
 }
 
 const struct ha_bundle *ha_bundle_of_device(const struct ha_device_set *set, int dev)
 {
-	return dev >= 0 && dev < set->nbundles ? &set->bundles[dev] : NULL;
+	return dev >= 0 && dev < atomic_load(&set->nbundles) ? &set->bundles[dev] : NULL;
 }

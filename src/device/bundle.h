@@ -7,6 +7,8 @@
 #ifndef HA_DEVICE_BUNDLE_H
 #define HA_DEVICE_BUNDLE_H
 
+#include "base/result.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,7 +21,6 @@
 struct ha_device_set;
 struct ha_port;
 
-/* Constant after discovery. */
 struct ha_bundle {
 	int nrails;
 	struct ha_port *rails[HA_RAILS_MAX]; /* nrails of them, rail 0 first */
@@ -30,6 +31,7 @@ struct ha_bundle {
 	int ptr_support;	      /* what all their NICs can (enum ha_ptr_support) */
 	bool shares_given;	      /* else each sender learns them */
 	uint16_t share[HA_RAILS_MAX]; /* of large messages, by rail: only the ratio matters */
+	bool in_use; /* something began on it. Under the owner's lock; the rest is constant */
 };
 
 /*
@@ -40,6 +42,26 @@ struct ha_bundle {
  * not all bundles (HA_NCCL_RAIL_SHARE) are one WARN, and none are given.
  */
 void ha_bundles_make(struct ha_device_set *set);
+
+/* Whether NCCL may have ports fused (HA_NCCL_RAILS=nccl). Any thread. */
+bool ha_bundles_by_nccl(const struct ha_device_set *set);
+
+/*
+ * NCCL wants n of its devices, each a port by itself, as one: *dev is its number, which is the same
+ * when it wants the same again in this order. The devices stay, and what begins on one of them from
+ * now on is on the bundle. What cannot be had is one WARN and HA_ERR_ARGUMENT, and nothing has
+ * changed: fewer than HA_RAILS_MIN devices or more than HA_RAILS_MAX, no such device or twice the
+ * same, one that is a bundle, in another one or in use; ports that a packet cannot get between, or
+ * of different NUMA nodes, of which NCCL makes no device. Under the owner's lock.
+ */
+ha_result_t ha_bundle_fuse(struct ha_device_set *set, const int *devs, int n,
+			   int *dev) HA_MUST_CHECK;
+
+/*
+ * Where something begins on NCCL's device; NULL: there is none. It can be fused no longer. Under
+ * the owner's lock.
+ */
+struct ha_port *ha_bundle_use(struct ha_device_set *set, int dev);
 
 /* By NCCL's number; NULL: there is no such device. Any thread. */
 const struct ha_bundle *ha_bundle_of_device(const struct ha_device_set *set, int dev);

@@ -74,14 +74,17 @@ struct ha_port {
 	bool was_up; /* when the set was built */
 	struct ha_nic *nic;
 	const struct ha_config *config; /* the set's */
-	const struct ha_bundle *bundle; /* that it is in; NULL: NCCL was not told of it */
-	int rail;			/* its place there */
 	uint8_t port_num;
 	uint8_t link_layer;    /* IBV_LINK_LAYER_* */
 	uint16_t pkey;	       /* whose partition its traffic is in */
 	bool adaptive_routing; /* NCCL_IB_ADAPTIVE_ROUTING, or by link layer */
 	int max_comms;
 	int16_t rail_id, plane_id; /* for NCCL; -1: unknown (rail_id.h) */
+
+	/* The one that it is in; NULL: NCCL was not told of it. NCCL may have it fused with others
+	 * (bundle.h), before a connection begins on it. */
+	const struct ha_bundle *_Atomic bundle;
+	int rail; /* its place there: look at `bundle` first */
 
 	/* Constant if it was up; of another one it is known when it comes up. 0: unknown. */
 	atomic_int speed_mbps;
@@ -119,12 +122,15 @@ struct ha_device_set {
 	int nnics;
 	int nports;	/* those that were up: the first ones */
 	int nports_all; /* with those that were not */
-	int nbundles;	/* what NCCL is told of: its device numbers */
 	struct ha_nic nics[HA_MAX_NICS];
 	struct ha_port ports[HA_MAX_PORTS];
-	struct ha_bundle bundles[HA_MAX_PORTS];
 	uint16_t pkey;			 /* of NCCL_IB_PKEY, on the port that said so */
 	const struct ha_port *pkey_from; /* NULL: there is no port */
+
+	/* What NCCL is told of, by its numbers: those of discovery, then what it had fused. Each is
+	 * constant once it is counted. */
+	atomic_int nbundles;
+	struct ha_bundle bundles[HA_MAX_PORTS + HA_MAX_PORTS / HA_RAILS_MIN];
 
 	/* Set by the owner before anyone reads events. */
 	void (*on_event)(void *arg, const struct ibv_async_event *event, struct ha_nic *nic);

@@ -288,6 +288,16 @@ struct ha_device_set *ha_instance_devices(struct ha_instance *inst)
 	return inst->devices;
 }
 
+ha_result_t ha_instance_fuse(struct ha_instance *inst, const int *devs, int n, int *dev)
+{
+	ha_result_t result;
+
+	pthread_mutex_lock(&inst->lock);
+	result = ha_bundle_fuse(inst->devices, devs, n, dev);
+	pthread_mutex_unlock(&inst->lock);
+	return result;
+}
+
 int ha_instance_progress(struct ha_instance *inst)
 {
 	return ha_progress_round(inst->progress);

@@ -26,6 +26,9 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options,
  */
 void ha_instance_close(struct ha_instance *inst);
 struct ha_device_set *ha_instance_devices(struct ha_instance *inst);
+/* NCCL wants these devices as one (device/bundle.h); *dev is its number. Any thread. */
+ha_result_t ha_instance_fuse(struct ha_instance *inst, const int *devs, int n,
+			     int *dev) HA_MUST_CHECK;
 /*
  * Around a fork. A child has neither the thread nor the descriptors: every call on a connection of
  * its parent's ends with HA_ERR_USAGE there, and nothing else may be called.

@@ -208,3 +208,10 @@ struct ha_instance *ha_plugin_instance(void)
 {
 	return atomic_load_explicit(&plugin.instance, memory_order_acquire);
 }
+
+bool ha_plugin_fuses(void)
+{
+	struct ha_instance *instance = ha_plugin_instance();
+
+	return instance && ha_bundles_by_nccl(ha_instance_devices(instance));
+}

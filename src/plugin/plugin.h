@@ -36,6 +36,10 @@ struct ha_instance *ha_plugin_instance(void);
  */
 bool ha_plugin_is_foreign(const char *call);
 
+/* Whether NCCL is to fuse ports (HA_NCCL_RAILS=nccl), and so a table to offer makeVDevice. After
+ * init. */
+bool ha_plugin_fuses(void);
+
 /* ---- properties.c: getProperties ------------------------------------------------------------- */
 
 ncclResult_t ha_plugin_properties_v8(int dev, ncclNetProperties_v8_t *props);
@@ -78,6 +82,11 @@ ncclResult_t ha_plugin_isend_v10(void *send_comm, void *data, size_t size, int t
 				 void *phandle, void **request);
 ncclResult_t ha_plugin_irecv_v10(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
 				 void **mhandles, void **phandles, void **request);
+
+/* ---- fuse.c: v9 and later -------------------------------------------------------------------- */
+
+ncclResult_t ha_plugin_make_vdevice_v9(int *dev, ncclNetVDeviceProps_v9_t *props); /* to v11 */
+ncclResult_t ha_plugin_make_vdevice_v12(int *dev, ncclNetVDeviceProps_v12_t *props);
 
 /* ---- context.c: v11 and later, with a context per communicator ------------------------------- */
 

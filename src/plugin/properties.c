@@ -38,7 +38,7 @@ static size_t max_message(const struct ha_bundle *bundle)
 	return max;
 }
 
-/* Of its ports among all. Nobody looks them up in a plugin that has no makeVDevice. */
+/* Of its ports among all: NCCL looks them up where it has fused them, and those are its devices. */
 static ncclNetVDeviceProps_v12_t positions_of(const struct ha_bundle *bundle)
 {
 	ncclNetVDeviceProps_v12_t out = {.ndevs = bundle->nrails};

@@ -3,11 +3,7 @@
  */
 #include "plugin/plugin.h"
 
-static ncclResult_t init(ncclDebugLogger_t logger, ncclProfilerCallback_t profiler)
-{
-	(void)profiler;
-	return ha_plugin_init(logger, false);
-}
+static ncclResult_t init(ncclDebugLogger_t logger, ncclProfilerCallback_t profiler);
 
 static ncclResult_t connect_v10(int dev, ncclNetCommConfig_v10_t *config, void *handle,
 				void **send_comm, ncclNetDeviceHandle_v10_t **send_dev_comm)
@@ -16,7 +12,8 @@ static ncclResult_t connect_v10(int dev, ncclNetCommConfig_v10_t *config, void *
 				 handle, send_comm, send_dev_comm);
 }
 
-HA_EXPORT const ncclNet_v10_t ncclNetPlugin_v10 = {
+/* NCCL copies what is in it after init. */
+HA_EXPORT ncclNet_v10_t ncclNetPlugin_v10 = {
     .name = HA_PLUGIN_NAME,
     .init = init,
     .devices = ha_plugin_devices,
@@ -35,3 +32,12 @@ HA_EXPORT const ncclNet_v10_t ncclNetPlugin_v10 = {
     .closeRecv = ha_plugin_close_recv,
     .closeListen = ha_plugin_close_listen,
 };
+
+static ncclResult_t init(ncclDebugLogger_t logger, ncclProfilerCallback_t profiler)
+{
+	ncclResult_t result = ha_plugin_init(logger, false);
+
+	(void)profiler;
+	ncclNetPlugin_v10.makeVDevice = ha_plugin_fuses() ? ha_plugin_make_vdevice_v9 : NULL;
+	return result;
+}

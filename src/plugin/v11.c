@@ -2,9 +2,13 @@
 /* API version 11: a context per communicator, and an end to it. 2.28.3 and later. */
 #include "plugin/plugin.h"
 
-HA_EXPORT const ncclNet_v11_t ncclNetPlugin_v11 = {
+static ncclResult_t init(void **context, uint64_t comm_id, ncclNetCommConfig_v11_t *config,
+			 ncclDebugLogger_t logger, ncclProfilerCallback_t profiler);
+
+/* NCCL copies what is in it after init. */
+HA_EXPORT ncclNet_v11_t ncclNetPlugin_v11 = {
     .name = HA_PLUGIN_NAME,
-    .init = ha_plugin_init_v11,
+    .init = init,
     .devices = ha_plugin_devices,
     .getProperties = ha_plugin_properties_v11,
     .listen = ha_plugin_listen_v11,
@@ -23,3 +27,12 @@ HA_EXPORT const ncclNet_v11_t ncclNetPlugin_v11 = {
     .finalize = ha_plugin_finalize_v11,
     .setNetAttr = ha_plugin_set_net_attr_v11,
 };
+
+static ncclResult_t init(void **context, uint64_t comm_id, ncclNetCommConfig_v11_t *config,
+			 ncclDebugLogger_t logger, ncclProfilerCallback_t profiler)
+{
+	ncclResult_t result = ha_plugin_init_v11(context, comm_id, config, logger, profiler);
+
+	ncclNetPlugin_v11.makeVDevice = ha_plugin_fuses() ? ha_plugin_make_vdevice_v9 : NULL;
+	return result;
+}

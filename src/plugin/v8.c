@@ -2,7 +2,19 @@
 /* API version 8: sizes are int, no hint on receives that need no completion. 2.20.3 and later. */
 #include "plugin/plugin.h"
 
+#include "base/log.h"
 #include "transport/rings.h"
+
+static ncclResult_t init(ncclDebugLogger_t logger)
+{
+	ncclResult_t result = ha_plugin_init_v8(logger);
+
+	if (ha_plugin_fuses())
+		HA_WARN(
+		    "HA_NCCL_RAILS=nccl cannot be used: version 8 of NCCL's interface, which this "
+		    "NCCL loads, has no makeVDevice; name the ports of a bundle instead");
+	return result;
+}
 
 static ncclResult_t isend(void *send_comm, void *data, int size, int tag, void *mhandle,
 			  void **request)
@@ -32,7 +44,7 @@ static ncclResult_t irecv(void *recv_comm, int n, void **data, int *sizes, int *
 
 HA_EXPORT const ncclNet_v8_t ncclNetPlugin_v8 = {
     .name = HA_PLUGIN_NAME,
-    .init = ha_plugin_init_v8,
+    .init = init,
     .devices = ha_plugin_devices,
     .getProperties = ha_plugin_properties_v8,
     .listen = ha_plugin_listen,

@@ -2,10 +2,12 @@
 /* API version 9: sizes are size_t, properties of virtual devices. 2.24.3 and later. */
 #include "plugin/plugin.h"
 
-/* No makeVDevice: every port is reported as it is, and what stands by is no business of NCCL's. */
-HA_EXPORT const ncclNet_v9_t ncclNetPlugin_v9 = {
+static ncclResult_t init(ncclDebugLogger_t logger);
+
+/* NCCL copies what is in it after init. */
+HA_EXPORT ncclNet_v9_t ncclNetPlugin_v9 = {
     .name = HA_PLUGIN_NAME,
-    .init = ha_plugin_init_v8,
+    .init = init,
     .devices = ha_plugin_devices,
     .getProperties = ha_plugin_properties_v9,
     .listen = ha_plugin_listen,
@@ -22,3 +24,11 @@ HA_EXPORT const ncclNet_v9_t ncclNetPlugin_v9 = {
     .closeRecv = ha_plugin_close_recv,
     .closeListen = ha_plugin_close_listen,
 };
+
+static ncclResult_t init(ncclDebugLogger_t logger)
+{
+	ncclResult_t result = ha_plugin_init_v8(logger);
+
+	ncclNetPlugin_v9.makeVDevice = ha_plugin_fuses() ? ha_plugin_make_vdevice_v9 : NULL;
+	return result;
+}

@@ -90,12 +90,15 @@ static inline void ha_instance_refused(struct ha_instance *inst, enum ha_refused
 	ha_stats_refused(inst->stats, what);
 }
 
-/* Where a connection of NCCL's device begins; NULL: there is no such device. */
+/* Where a connection of NCCL's device begins; NULL: there is no such device. Any thread. */
 static inline struct ha_port *ha_instance_port(struct ha_instance *inst, int dev)
 {
-	const struct ha_bundle *bundle = ha_bundle_of_device(inst->devices, dev);
+	struct ha_port *port;
 
-	return bundle ? bundle->rails[0] : NULL;
+	pthread_mutex_lock(&inst->lock);
+	port = ha_bundle_use(inst->devices, dev);
+	pthread_mutex_unlock(&inst->lock);
+	return port;
 }
 
 #endif

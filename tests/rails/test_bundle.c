@@ -272,10 +272,107 @@ static void what_cannot_be_had_is_one_warning_and_no_bundle(void **state)
 		       "mlx5_0+mlx5_1:");
 	EXPECT_REFUSED("HA_NCCL_RAILS=mlx5_0+mlx5_1:999", "is not NAME", "HA_NCCL_RAILS",
 		       "mlx5_0+mlx5_1:999");
-	EXPECT_REFUSED("HA_NCCL_RAILS=nccl", "not offered in this version", "HA_NCCL_RAILS",
-		       "nccl");
+	EXPECT_REFUSED("HA_NCCL_RAILS=nccl", "HA_NCCL_ENABLE_BACKUP=1", "HA_NCCL_RAILS", "nccl",
+		       "HA_NCCL_ENABLE_BACKUP", "0");
 	EXPECT_REFUSED("HA_NCCL_RAILS=mlx5_0+mlx5_1", "HA_NCCL_ENABLE_BACKUP=1", "HA_NCCL_RAILS",
 		       "mlx5_0+mlx5_1", "HA_NCCL_ENABLE_BACKUP", "0");
+}
+
+/* ---- what NCCL asks for ---------------------------------------------------------------------- */
+
+/* makeVDevice of these; -1: it cannot be had, which is one warning. */
+static int fuse(struct ha_device_set *set, int n, const int *devs)
+{
+	const int before = set->nbundles, warned = captured_warnings;
+	int dev = -2;
+
+	if (ha_bundle_fuse(set, devs, n, &dev) == HA_OK)
+		return dev;
+	assert_int_equal(set->nbundles, before);
+	assert_int_equal(captured_warnings, warned + 1);
+	assert_true(logged("NCCL asks for"));
+	return -1;
+}
+
+#define FUSE(set, ...)                                                                             \
+	fuse((set), (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)),                       \
+	     (const int[]){__VA_ARGS__})
+
+static void what_NCCL_asks_for_is_a_device_behind_those_that_there_are(void **state)
+{
+	struct ha_device_set *set = DISCOVER("HA_NCCL_RAILS", "nccl", "HA_NCCL_RAIL_SHARE", "3,1");
+
+	(void)state;
+	assert_true(ha_bundles_by_nccl(set));
+	assert_string_equal(devices_of(set), BY_THEMSELVES);
+	assert_int_equal(FUSE(set, 3, 1), 4);
+	assert_int_equal(FUSE(set, 0, 2), 5);
+	assert_string_equal(devices_of(set), BY_THEMSELVES " mlx5_3+mlx5_1 mlx5_0+mlx5_2");
+	assert_int_equal(FUSE(set, 3, 1), 4); /* again */
+	assert_int_equal(set->nbundles, 6);
+	assert_int_equal(set->bundles[4].speed_mbps, 800000);
+	assert_true(set->bundles[4].shares_given);
+	assert_int_equal(set->bundles[4].share[0], 3);
+	assert_ptr_equal(set->ports[3].bundle, &set->bundles[4]);
+	assert_int_equal(set->ports[3].rail, 0);
+	assert_int_equal(set->ports[1].rail, 1);
+	/* Whatever of it is asked for, a connection is on the bundle, and begins on its rail 0. */
+	assert_ptr_equal(ha_bundle_use(set, 4), &set->ports[3]);
+	assert_ptr_equal(ha_bundle_use(set, 1), &set->ports[3]);
+	assert_ptr_equal(ha_bundle_use(set, 2), &set->ports[0]);
+	assert_null(ha_bundle_use(set, 6));
+	assert_int_equal(captured_warnings, 0);
+	ha_device_set_close(set);
+}
+
+static void what_NCCL_cannot_have_as_one_device_stays_as_it_is(void **state)
+{
+	struct ha_device_set *set;
+
+	(void)state;
+	fake_devices[3].ports[1].attr.link_layer = IBV_LINK_LAYER_INFINIBAND;
+	fake_device_add("mlx5_4");
+	set = DISCOVER("HA_NCCL_RAILS", "nccl", "HA_NCCL_RAIL_SHARE", "3,1,1");
+	assert_int_equal(FUSE(set, 0), -1);
+	assert_true(logged("2 to 4 ports"));
+	assert_int_equal(FUSE(set, 0, 1, 2, 3, 4), -1);
+	assert_int_equal(FUSE(set, 0, 5), -1);
+	assert_true(logged("there is no device 5"));
+	assert_int_equal(FUSE(set, -1, 0), -1);
+	assert_true(logged("there is no device -1"));
+	assert_int_equal(FUSE(set, 1, 1), -1);
+	assert_true(logged("mlx5_1:1 is named twice"));
+	assert_int_equal(FUSE(set, 0, 3), -1);
+	assert_true(logged("ports of different link layers"));
+	assert_non_null(ha_bundle_use(set, 2));
+	assert_int_equal(FUSE(set, 0, 2), -1);
+	assert_true(logged("mlx5_2:1 is in use by itself"));
+	assert_int_equal(captured_warnings, 7);
+	assert_int_equal(FUSE(set, 0, 1), 5);
+	assert_true(logged("it has 3 shares, and mlx5_0+mlx5_1 has 2 rails"));
+	assert_false(set->bundles[5].shares_given);
+	assert_int_equal(FUSE(set, 1, 4), -1);
+	assert_true(logged("mlx5_1:1 is in another bundle"));
+	assert_int_equal(FUSE(set, 5, 4), -1);
+	assert_true(logged("device 5 is a bundle itself"));
+	ha_device_set_close(set);
+	set = DISCOVER("HA_NCCL_RAILS", "mlx5_0+mlx5_1");
+	assert_int_equal(FUSE(set, 1, 2), -1);
+	assert_true(logged("HA_NCCL_RAILS is not nccl"));
+	ha_device_set_close(set);
+}
+
+/* It would make of them what it then cannot place. */
+static void NICs_of_different_NUMA_nodes_are_no_device_of_NCCLs(void **state)
+{
+	struct ha_device_set *set = DISCOVER("HA_NCCL_RAILS", "nccl");
+
+	(void)state;
+	set->nics[1].numa_node = 1;
+	assert_int_equal(FUSE(set, 0, 1), -1);
+	assert_true(logged("mlx5_0 and mlx5_1 are NICs of different NUMA nodes"));
+	assert_int_equal(FUSE(set, 0, 2), 4);
+	ha_device_set_close(set);
 }
 
 static void a_bundle_has_four_rails_at_most(void **state)
@@ -366,6 +463,9 @@ int main(void)
 	    T(the_aliases_make_a_bundle_of_two),
 	    T(of_alias_and_name_that_differ_the_name_wins_with_one_warning),
 	    T(what_cannot_be_had_is_one_warning_and_no_bundle),
+	    T(what_NCCL_asks_for_is_a_device_behind_those_that_there_are),
+	    T(what_NCCL_cannot_have_as_one_device_stays_as_it_is),
+	    T(NICs_of_different_NUMA_nodes_are_no_device_of_NCCLs),
 	    T(a_bundle_has_four_rails_at_most),
 	    T(ports_of_different_link_layers_are_no_bundle),
 	    T(ports_that_are_all_down_are_no_bundle),

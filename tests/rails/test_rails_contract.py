@@ -5,7 +5,7 @@ import os
 import subprocess
 import unittest
 
-CHECK, SIMVERBS, PLUGIN, PROPERTIES = (os.environ[name] for name in ("CHECK", "SIMVERBS", "PLUGIN", "PROPERTIES"))
+CHECK, SIMVERBS, PLUGIN, PROPERTIES, FUSED = (os.environ[name] for name in ("CHECK", "SIMVERBS", "PLUGIN", "PROPERTIES", "FUSED"))
 # One connection or more on each device, their data, and what is said of them.
 RULES = ("devices-stable", "properties", "properties-sysfs", "every-device", "data", "fifo", "iflush", "mr-use", "close-after-send")
 
@@ -16,8 +16,8 @@ class Bundle(unittest.TestCase):
         subprocess.run([SIMVERBS, "up", self.fabric, "--hosts", "1", "--rails", "3"], check=True, stdout=subprocess.DEVNULL)
         self.addCleanup(subprocess.run, [SIMVERBS, "down", self.fabric], check=True)
 
-    def on_fabric(self, *command):
-        environment = dict(os.environ, NCCL_SOCKET_IFNAME="lo", HA_NCCL_RAILS="sim0+sim1")
+    def on_fabric(self, *command, rails="sim0+sim1"):
+        environment = dict(os.environ, NCCL_SOCKET_IFNAME="lo", HA_NCCL_RAILS=rails)
         return subprocess.run([SIMVERBS, "run", "--sysfs", self.fabric, "0", "--", *command], env=environment, check=False, timeout=100,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
 
@@ -25,6 +25,11 @@ class Bundle(unittest.TestCase):
         said = self.on_fabric(PROPERTIES, PLUGIN)
         self.assertEqual(said.returncode, 0, said.stdout)
         self.assertIn("5 test(s)", said.stdout)
+
+    def test_each_version_makes_a_device_of_two_ports_when_nccl_asks(self):
+        said = self.on_fabric(FUSED, PLUGIN, rails="nccl")
+        self.assertEqual(said.returncode, 0, said.stdout)
+        self.assertIn("4 test(s)", said.stdout)
 
     def test_a_bundle_keeps_the_contract(self):
         for api in ("v8", "v12"):

@@ -6,6 +6,7 @@
 #include "bundled.h"
 
 #include "../transport/gpu.h"
+#include "instance/instance.h"
 #include "transport/complete.h"
 #include "transport/stripe.h"
 
@@ -56,6 +57,37 @@ static void large_messages_are_cut_over_all_rails(void **state)
 			assert_int_equal(pair.recv->count.failovers, 0);
 			pair_close(&pair);
 		}
+}
+
+/* NCCL's device behind the two ports; at the peer's end a connection is asked for on one of its
+ * parts. */
+static void what_NCCL_has_fused_carries_as_any_bundle(void **state)
+{
+	static const int parts[] = {0, 1};
+	struct pair pair;
+
+	(void)state;
+	bundled_init(&pair, 2);
+	strcpy(pair.config.rails, "nccl");
+	pair_open(&pair);
+	for (int end = 0; end < 2; end++) {
+		int dev = -1;
+
+		assert_int_equal(ha_instance_fuse(pair.inst[end], parts, 2, &dev), HA_OK);
+		assert_int_equal(dev, 2);
+	}
+	pair.connect_dev = 2;
+	pair.listen_dev = 1;
+	pair_connect(&pair);
+	wait_members(&pair, 2);
+	assert_int_equal(paths_of(&pair, 1 << 20, 1), 2);
+	sv_stepped_link(0, 0, false);
+	pair_idle(&pair, 5);
+	assert_int_equal(paths_of(&pair, 300000, 2), 1);
+	sv_stepped_link(0, 0, true);
+	wait_members(&pair, 2);
+	assert_int_equal(paths_of(&pair, 300000, 3), 2);
+	pair_close(&pair);
 }
 
 /* A visit after each: one message is no reason to stop, nor are some that are a little smaller. */
@@ -507,6 +539,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(large_messages_are_cut_over_all_rails),
+	    cmocka_unit_test(what_NCCL_has_fused_carries_as_any_bundle),
 	    cmocka_unit_test(what_is_cut_goes_on_being_cut_while_messages_are_large_in_the_mean),
 	    cmocka_unit_test(messages_that_come_to_be_large_late_are_cut_soon),
 	    cmocka_unit_test(a_message_is_there_when_its_last_stripe_is),
