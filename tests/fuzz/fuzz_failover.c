@@ -11,6 +11,9 @@
  *  - a buffer that a request has released is left alone, unless the peer lied about what it has;
  *  - and at the end nobody waits for the other: both go on or both have given up.
  *
+ * With HA_FUZZ_RAILS (fuzz_rails) both ends have a bundle, and messages are cut over its rails:
+ * SHED and MENDED are said, too, of any path, with any statement of what has come.
+ *
  * Input: byte 0 the configuration (enum of bits), then operations: a byte each, and what it takes.
  */
 #include "../transport/harness.h"
@@ -20,13 +23,21 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "failover/message.h"
+#include "failover/rails.h"
 #include "transport/peer_end.h"
 #include "transport/recv.h"
 #include "transport/send.h"
+#include "transport/stripe.h"
 
 #include <string.h>
 
-enum { END_TO_END = 1, ONE_RAIL = 2 };
+#ifdef HA_FUZZ_RAILS
+#define ON_RAILS true
+#else
+#define ON_RAILS false
+#endif
+
+enum { END_TO_END = 1, ONE_RAIL = 2, THREE_RAILS = 2 /* of a bundle */ };
 
 enum operation {
 	STEP,
@@ -42,9 +53,9 @@ enum operation {
 };
 
 #define MESSAGES 12
-#define PART	 ((size_t)32768) /* of memory for each buffer */
-#define USED	 0x5a		 /* what the application does with a buffer it has back */
-#define MEMORIES 16		 /* of what an end had done, for messages that come late */
+#define PART	 ((size_t)(ON_RAILS ? 307200 : 32768)) /* of memory for each buffer */
+#define USED	 0x5a /* what the application does with a buffer it has back */
+#define MEMORIES 16   /* of what an end had done, for messages that come late */
 #define MAX_OPS	 200
 
 /* ---- the input ----------------------------------------------------------------------------- */
@@ -69,6 +80,7 @@ static struct {
 	struct pair pair;
 	bool end_to_end, lied, said_goodbye;
 	struct message messages[MESSAGES];
+	uint64_t first; /* number of the first of them */
 	int asked, offered;
 	struct ha_window had[2][MEMORIES]; /* done at the sender, at the receiver */
 	unsigned remembered;
@@ -76,9 +88,10 @@ static struct {
 
 static size_t size_of(int m)
 {
-	static const size_t sizes[] = {9000, 1, 64, 30000, 8192, 5};
+	static const size_t sizes[2][6] = {{9000, 1, 64, 30000, 8192, 5},
+					   {140000, 300000, 64, 131072, 200001, 5}};
 
-	return sizes[(unsigned)m % (sizeof(sizes) / sizeof(sizes[0]))];
+	return sizes[ON_RAILS][(unsigned)m % 6];
 }
 
 static uint8_t *place(struct memory *memory, int m)
@@ -88,7 +101,7 @@ static uint8_t *place(struct memory *memory, int m)
 
 static uint64_t seq_of(int m)
 {
-	return (uint64_t)m + 1;
+	return run.first + (uint64_t)m;
 }
 
 static void ask(void)
@@ -221,6 +234,32 @@ static void note_claims(const struct ha_comm *to, const struct ha_window *w)
 	}
 }
 
+/* What SHED says has come, and has not; and what it says is over, and is not: then a stripe that is
+ * sent again may come over both paths. */
+static void note_stripes(const struct ha_comm *to, const struct ha_message *m)
+{
+	const struct ha_comm *recv = run.pair.recv;
+
+	if (!to->is_send || m->kind != HA_MSG_SHED)
+		return;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		if (!(m->drained >> p & 1))
+			continue;
+		run.lied |= recv->failover->slots[p].fenced_gen < m->fenced_gen[p];
+		for (int i = 0; i < run.offered; i++) {
+			const uint64_t above = seq_of(i) - m->window.base;
+			const uint64_t truly = seq_of(i) - recv->recv->done.base;
+
+			if (above >= 64 || !(m->seen[p] >> above & 1) ||
+			    ha_window_has(&recv->recv->done, seq_of(i)) ||
+			    (truly < 64 && ha_stripe_seen(recv, p) >> truly & 1))
+				continue;
+			run.messages[i].claimed = true;
+			run.lied = true;
+		}
+	}
+}
+
 /* As if the other end said it now, with all that it knows. */
 static struct ha_message honest(const struct ha_comm *from, uint8_t kind)
 {
@@ -237,6 +276,8 @@ static struct ha_message honest(const struct ha_comm *from, uint8_t kind)
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		m.fenced_gen[p] = fo->slots[p].fenced_gen;
+	if (kind == HA_MSG_SHED || kind == HA_MSG_MENDED)
+		ha_rails_fill(from, &m);
 	return m;
 }
 
@@ -264,10 +305,38 @@ static void put_endpoint(struct ha_message *m, const struct ha_comm *to, const s
 		m->endpoint.ring_length = near((uint32_t)m->endpoint.ring_length);
 }
 
+/* Of the path that it names, or of those that are lost; most of it as the decoder wants it. */
+static void put_rails(struct ha_message *m, const struct ha_comm *from, unsigned lies)
+{
+	const unsigned p = m->path;
+
+	if (m->kind == HA_MSG_MENDED) {
+		if (lies & 1)
+			m->mended_gen[p] = near(from->failover->slots[p].newest_gen);
+		if (lies & 2)
+			m->fenced_gen[p] = m->mended_gen[p];
+		return;
+	}
+	if (lies & 1 || m->lost == 0) {
+		m->lost |= (uint8_t)(1u << p);
+		m->fenced_gen[p] = m->generation;
+	}
+	if (lies & 2)
+		m->lost = byte() % 16;
+	if (lies & 4)
+		m->drained = byte() & m->lost;
+	if (lies & 8)
+		for (unsigned i = 0; i < HA_MAX_PATHS; i++)
+			m->seen[i] = number(2);
+	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
+		m->seen[i] &= ~m->window.bits;
+}
+
 /* Any message that the decoder lets through. The bits of `lies` say what is not as it is. */
 static struct ha_message hostile(const struct ha_comm *to, const struct ha_comm *from)
 {
-	struct ha_message m = honest(from, (uint8_t)(1 + byte() % HA_MSG_BYE));
+	const unsigned kinds = ON_RAILS ? HA_MSG_END - 1 : HA_MSG_BYE;
+	struct ha_message m = honest(from, (uint8_t)(1 + byte() % kinds));
 	unsigned lies = (unsigned)number(2);
 
 	m.path = byte() % HA_MAX_PATHS;
@@ -296,6 +365,10 @@ static struct ha_message hostile(const struct ha_comm *to, const struct ha_comm 
 		m.reason = byte();
 	if (lies & 1024)
 		m.code = (uint16_t)number(2);
+	if (ON_RAILS && (m.kind == HA_MSG_SHED || m.kind == HA_MSG_MENDED)) {
+		put_rails(&m, from, lies >> 12);
+		return m;
+	}
 	m.port = byte() % HA_MAX_OFFERS;
 	m.peer_port = byte() % HA_MAX_OFFERS;
 	if (m.kind == HA_MSG_REBUILD || m.kind == HA_MSG_REBUILT || (lies & 2048))
@@ -311,6 +384,7 @@ static void hear(struct ha_comm *to, const struct ha_comm *from)
 	if (ha_message_decode(bytes, ha_message_encode(&m, bytes), &decoded) != HA_WIRE_OK)
 		return;
 	note_claims(to, &decoded.window);
+	note_stripes(to, &decoded);
 	run.said_goodbye |= decoded.kind == HA_MSG_BYE;
 	ha_token_acquire(to);
 	ha_failover_hear(to, &decoded);
@@ -334,12 +408,15 @@ static void say_goodbye(struct ha_comm *to, const struct ha_comm *from)
 
 /* ---- what happens ---------------------------------------------------------------------------- */
 
-static void alarm_at(struct ha_comm *comm)
+/* Of the active path; or on rails, any. */
+static void alarm_at(struct ha_comm *comm, unsigned p)
 {
-	if (!ha_comm_path(comm))
+	struct ha_path *path = comm->paths[ON_RAILS ? p % HA_MAX_PATHS : comm->active];
+
+	if (!path)
 		return;
 	ha_token_acquire(comm);
-	ha_failover_trigger(comm, ha_comm_path(comm), HA_REASON_OPERATOR, "a fuzzer");
+	ha_failover_trigger(comm, path, HA_REASON_OPERATOR, "a fuzzer");
 	ha_failover_take_failures(comm);
 	ha_token_release(comm);
 }
@@ -370,7 +447,8 @@ static void operate(void)
 		hear(recv, send);
 		break;
 	case ALARM:
-		alarm_at(byte() & 1 ? send : recv);
+		with = byte();
+		alarm_at(with & 1 ? send : recv, with >> 1);
 		break;
 	case LINK:
 		with = byte();
@@ -389,6 +467,28 @@ static void operate(void)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
+/* Each rail carries as much as another. */
+static void bundle(unsigned rails)
+{
+	run.pair.fabric.rails = rails;
+	strcpy(run.pair.config.rails, rails == 3 ? "sim0+sim1+sim2" : "sim0+sim1");
+	strcpy(run.pair.config.rail_share, rails == 3 ? "1,1,1" : "1,1");
+}
+
+/* Until large messages are cut over all rails. */
+static void wait_for_rails(void)
+{
+	const struct ha_comm *recv = run.pair.recv;
+
+	for (int i = 0;
+	     i < 2000 && 1 + __builtin_popcount(recv->recv->members) < (int)run.pair.fabric.rails;
+	     i++) {
+		pair_idle(&run.pair, 5);
+		transfer(&run.pair, 300000, 1);
+	}
+	FUZZ_CHECK(1 + __builtin_popcount(recv->recv->members) == (int)run.pair.fabric.rails);
+}
+
 static void begin(uint8_t how)
 {
 	memset(&run, 0, sizeof(run));
@@ -396,8 +496,14 @@ static void begin(uint8_t how)
 	run.end_to_end = how & END_TO_END;
 	run.pair.config.enable_backup = true;
 	run.pair.config.completion = run.end_to_end ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
-	run.pair.fabric.rails = how & ONE_RAIL ? 1 : 2;
+	if (ON_RAILS)
+		bundle(how & THREE_RAILS ? 3 : 2);
+	else
+		run.pair.fabric.rails = how & ONE_RAIL ? 1 : 2;
 	pair_up(&run.pair);
+	if (ON_RAILS)
+		wait_for_rails();
+	run.first = run.pair.recv->recv->next_seq;
 	for (int m = 0; m < MESSAGES; m++) {
 		memset(place(&run.pair.to, m), CANARY, PART);
 		fill(place(&run.pair.from, m), size_of(m), (uint32_t)m);
@@ -496,12 +602,64 @@ static const uint8_t one_rail[] = {
     ONE_RAIL, MESSAGE, ALARM, 0, STEPS(20), HEAR_RECEIVER, HA_MSG_FENCED - 1,
     HONEST,   0,       0,     0, MESSAGE,   IDLE,	   40};
 
+#ifdef HA_FUZZ_RAILS
+/* A rail fails in mid-transfer; the other end's; twice. */
+static const uint8_t rail_lost[] = {0, MESSAGE,	  MESSAGE, ASK,	 STEPS(8), OFFER,   STEPS(3), ALARM,
+				    2, STEPS(20), MESSAGE, IDLE, 63,	   MESSAGE, MESSAGE,  ALARM,
+				    3, STEPS(20), MESSAGE};
+static const uint8_t rail_cut[] = {END_TO_END, MESSAGE, ASK,  STEPS(8), OFFER, STEPS(3), LINK,
+				   2,	       IDLE,	20,   MESSAGE,	LINK,  6,	 IDLE,
+				   63,	       MESSAGE, LINK, 3,	IDLE,  20,	 MESSAGE};
+/* SHED of the second path to the sender, with nothing drained, then drained, then with all seen. */
+static const uint8_t shed[] = {
+    0,	  ASK, STEPS(8), OFFER,	    STEPS(3),	 HEAR_SENDER,	  HA_MSG_SHED - 1,
+    0x10, 0,   1,	 STEPS(20), HEAR_SENDER, HA_MSG_SHED - 1, 0x50,
+    0,	  1,   2,	 STEPS(20), MESSAGE};
+static const uint8_t all_seen[] = {
+    THREE_RAILS, MESSAGE, ASK, STEPS(8), OFFER,	    STEPS(3), HEAR_SENDER, HA_MSG_SHED - 1,
+    0xd0,	 0,	  1,   2,	 0,	    0,	      0xff,	   0xff,
+    0,		 0,	  0,   0,	 STEPS(20), MESSAGE,  IDLE,	   63};
+/* MENDED of what is not lost, and of what is and not mended. */
+static const uint8_t mended[] = {0,
+				 ASK,
+				 STEPS(8),
+				 OFFER,
+				 STEPS(3),
+				 ALARM,
+				 2,
+				 HEAR_RECEIVER,
+				 HA_MSG_MENDED - 1,
+				 0x30,
+				 0,
+				 1,
+				 0,
+				 STEPS(20),
+				 HEAR_RECEIVER,
+				 HA_MSG_MENDED - 1,
+				 0x30,
+				 0,
+				 1,
+				 0,
+				 STEPS(20),
+				 MESSAGE,
+				 IDLE,
+				 63};
+/* The control rail fails while another one is shed. */
+static const uint8_t both[] = {END_TO_END, MESSAGE, ASK,      STEPS(8), OFFER, STEPS(3),
+			       ALARM,	   2,	    STEPS(4), ALARM,	0,     STEPS(20),
+			       MESSAGE,	   IDLE,    63,	      MESSAGE};
+#endif
+
 #define SEED(name)                                                                                 \
 	{                                                                                          \
 		(name), sizeof(name)                                                               \
 	}
 
 const struct fuzz_seed fuzz_seeds[] = {
-    SEED(traffic), SEED(alarms),  SEED(links),	  SEED(fence), SEED(suspect), SEED(bye),
-    SEED(told),	   SEED(rebuild), SEED(one_rail), SEED(ahead), {NULL, 0},
+    SEED(traffic),   SEED(alarms),   SEED(links),    SEED(fence),    SEED(suspect), SEED(bye),
+    SEED(told),	     SEED(rebuild),  SEED(one_rail), SEED(ahead),
+#ifdef HA_FUZZ_RAILS
+    SEED(rail_lost), SEED(rail_cut), SEED(shed),     SEED(all_seen), SEED(mended),  SEED(both),
+#endif
+    {NULL, 0},
 };

@@ -674,23 +674,97 @@ static unsigned reserve_off_the_bundle(struct pair *pair)
 	return 0;
 }
 
+/* As the other end would say it now. */
+static struct ha_message said_by(const struct ha_comm *from, uint8_t kind)
+{
+	struct ha_message m = {
+	    .kind = kind,
+	    .rto_ms = 1000,
+	    .ports_up = 0xffff,
+	    .epoch = from->failover->epoch,
+	    .serial = from->failover->serial + 1,
+	    .window = from->is_send ? from->send->completed : from->recv->done,
+	};
+
+	return m;
+}
+
+static void hear(struct ha_comm *comm, const struct ha_message *m)
+{
+	ha_token_acquire(comm);
+	ha_failover_hear(comm, m);
+	ha_token_release(comm);
+}
+
+/* It takes what is mended: its loss is a failover, and never a shed. */
+static void the_control_rail_cannot_be_shed(void **state)
+{
+	struct ha_message m;
+	struct pair pair;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	m = said_by(pair.recv, HA_MSG_SHED);
+	m.lost = m.drained = (uint8_t)(1u << pair.send->active);
+	m.fenced_gen[pair.send->active] = 1;
+	hear(pair.send, &m);
+	assert_false(ha_rails_lack(pair.send));
+	assert_int_equal(pair.send->striped.sheds[0].sheds, 0);
+	pair_idle(&pair, 100);
+	transfer(&pair, 300000, 2);
+	assert_int_equal(pair.recv->failover->rails[pair.recv->active].generation, 0);
+	pair_close(&pair);
+}
+
+/* The NIC here has not said yet that nothing comes any more: what a sender says of its end frees
+ * nothing. */
+static void mended_means_nothing_before_the_own_fence(void **state)
+{
+	struct ha_message m;
+	struct in_flight t;
+	struct pair pair;
+	unsigned p;
+	int slow;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	p = path_on(pair.recv, "sim1");
+	slow = make_slow(1);
+	t = pair_start(&pair);
+	for (unsigned i = 0; i < 10; i++)
+		sv_stepped_step();
+	sv_stepped_link(1, LOST_RAIL, false);
+	for (int i = 0; i < 1000 && !ha_rails_is_lost(pair.recv, p); i++)
+		pair_step(&pair);
+	assert_int_equal(pair.recv->failover->rails[p].state, HA_RAIL_SHEDDING);
+	m = said_by(pair.send, HA_MSG_MENDED);
+	m.fenced_gen[p] = m.mended_gen[p] = 1;
+	hear(pair.recv, &m);
+	assert_true(ha_rails_is_lost(pair.recv, p));
+	assert_int_equal(pair.recv->striped.sheds[LOST_RAIL].mends, 0);
+	assert_int_equal(pair.recv->failover->slots[p].newest_gen, 1);
+	assert_arrived(&pair, &t);
+	until_whole(&pair, 100);
+	assert_int_equal(sheds(&pair), 1);
+	assert_true(fired(slow) > 0);
+	sv_stepped_fault_remove(slow);
+	pair_pass(&pair, 6000);
+	pair_close(&pair);
+}
+
 /* Nothing but a rail can be shed: a receiver that says so of another path says nothing. */
 static void what_is_no_rail_cannot_be_shed(void **state)
 {
-	struct ha_message m = {.kind = HA_MSG_SHED, .rto_ms = 1000, .ports_up = 0xffff};
+	struct ha_message m;
 	struct pair pair;
 	unsigned p;
 
 	(void)state;
 	p = reserve_off_the_bundle(&pair);
-	m.epoch = pair.recv->failover->epoch;
-	m.serial = pair.recv->failover->serial + 1;
-	m.window = pair.recv->recv->done;
+	m = said_by(pair.recv, HA_MSG_SHED);
 	m.lost = m.drained = (uint8_t)(1u << p);
 	m.fenced_gen[p] = pair.send->failover->slots[p].newest_gen;
-	ha_token_acquire(pair.send);
-	ha_failover_hear(pair.send, &m);
-	ha_token_release(pair.send);
+	hear(pair.send, &m);
 	assert_false(ha_rails_is_lost(pair.send, p));
 	pair_idle(&pair, 100);
 	assert_int_equal(pair.send->failover->rails[p].generation, 0);
@@ -734,6 +808,8 @@ int main(void)
 	    cmocka_unit_test(a_slot_carries_again_when_no_row_names_what_was_lost_of_it),
 	    cmocka_unit_test(a_slot_is_not_built_again_before_it_is_mended),
 	    cmocka_unit_test(what_is_no_rail_cannot_be_shed),
+	    cmocka_unit_test(the_control_rail_cannot_be_shed),
+	    cmocka_unit_test(mended_means_nothing_before_the_own_fence),
 	    cmocka_unit_test(a_rail_goes_through_its_states_in_one_order),
 	};
 
