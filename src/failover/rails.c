@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/invariant.h"
 #include "base/log.h"
+#include "base/usdt.h"
 #include "event/event.h"
 #include "failover/engine.h"
 #include "failover/fsm.h"
@@ -223,6 +224,8 @@ static void tell_shed(struct ha_comm *comm, unsigned p)
 {
 	const struct ha_event event = event_of(comm, p, HA_EVENT_SHED);
 
+	HA_USDT5(rail_shed, ha_comm_number(comm), (int)comm->is_send, ha_reason_text(event.reason),
+		 p, event.from.generation);
 	count_of(comm, p)->sheds++;
 	ha_event_report(comm, &event);
 }
@@ -233,6 +236,8 @@ static void tell_mended(struct ha_comm *comm, unsigned p, const struct ha_replay
 	struct ha_event event = event_of(comm, p, HA_EVENT_MENDED);
 	struct nccl_ha_shed_stats *count = count_of(comm, p);
 
+	HA_USDT6(rail_mended, ha_comm_number(comm), (int)comm->is_send, p, event.from.generation,
+		 replay->messages, replay->bytes);
 	event.completed_without_resend = replay->known;
 	event.replayed_messages = replay->messages;
 	event.replayed_bytes = replay->bytes;
