@@ -54,17 +54,25 @@ static void count(struct ha_comm *comm, const struct ha_event *event)
 	atomic_store_explicit(&comm->report.now, true, memory_order_relaxed);
 }
 
+/* A peer's reason may be of a newer version, or anything: those have a limit together. */
+static struct ha_log_limit *limit_of(const struct ha_event *event)
+{
+	static struct ha_log_limit limits[HA_EVENT_COUNT][HA_REASON_COUNT + 1];
+	const unsigned reason = event->reason;
+
+	return &limits[event->kind][reason < HA_REASON_COUNT ? reason : HA_REASON_COUNT];
+}
+
 static void write_line(const struct ha_comm *comm, const struct ha_event *event)
 {
-	static struct ha_log_limit limits[HA_EVENT_COUNT][HA_REASON_COUNT];
 	char text[768];
 
 	ha_event_text(event, text, sizeof(text));
 	if (event->kind == HA_EVENT_SWITCH || event->kind == HA_EVENT_OUTAGE)
 		HA_WARN("connection %s: %s", comm->name, text);
 	else if (event->again)
-		HA_INFO_LIMITED_BY(&limits[event->kind][event->reason], HA_SUBSYS_NET,
-				   "connection %s: %s", comm->name, text);
+		HA_INFO_LIMITED_BY(limit_of(event), HA_SUBSYS_NET, "connection %s: %s", comm->name,
+				   text);
 	else if (event->kind != HA_EVENT_LATCH)
 		HA_INFO(HA_SUBSYS_NET, "connection %s: %s", comm->name, text);
 }

@@ -752,6 +752,29 @@ static void mended_means_nothing_before_the_own_fence(void **state)
 	pair_close(&pair);
 }
 
+/* What a receiver says is why; a number that no version of ours has is no place in memory. */
+static void a_reason_that_is_unknown_is_said_to_be(void **state)
+{
+	struct ha_message m;
+	struct pair pair;
+	unsigned p;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	p = path_on(pair.send, "sim1");
+	m = said_by(pair.recv, HA_MSG_SHED);
+	m.lost = (uint8_t)(1u << p);
+	m.fenced_gen[p] = 1;
+	m.reason = 255;
+	hear(pair.send, &m);
+	assert_true(ha_rails_is_lost(pair.send, p));
+	assert_logged("sim1:1 (path 1.1) is shed, the other rails carry on: unknown");
+	until_whole(&pair, 100);
+	transfer(&pair, 300000, 2);
+	assert_no_failover(&pair);
+	pair_close(&pair);
+}
+
 /* Nothing but a rail can be shed: a receiver that says so of another path says nothing. */
 static void what_is_no_rail_cannot_be_shed(void **state)
 {
@@ -808,6 +831,7 @@ int main(void)
 	    cmocka_unit_test(a_slot_carries_again_when_no_row_names_what_was_lost_of_it),
 	    cmocka_unit_test(a_slot_is_not_built_again_before_it_is_mended),
 	    cmocka_unit_test(what_is_no_rail_cannot_be_shed),
+	    cmocka_unit_test(a_reason_that_is_unknown_is_said_to_be),
 	    cmocka_unit_test(the_control_rail_cannot_be_shed),
 	    cmocka_unit_test(mended_means_nothing_before_the_own_fence),
 	    cmocka_unit_test(a_rail_goes_through_its_states_in_one_order),
