@@ -619,6 +619,9 @@ static const uint8_t all_seen[] = {
     THREE_RAILS, MESSAGE, ASK, STEPS(8), OFFER,	    STEPS(3), HEAR_SENDER, HA_MSG_SHED - 1,
     0xd0,	 0,	  1,   2,	 0,	    0,	      0xff,	   0xff,
     0,		 0,	  0,   0,	 STEPS(20), MESSAGE,  IDLE,	   63};
+/* For a reason that is none. */
+static const uint8_t no_reason[] = {0, MESSAGE, HEAR_SENDER, HA_MSG_SHED - 1, 0x12, 0,
+				    1, 200,	STEPS(20),   MESSAGE,	      IDLE, 63};
 /* MENDED of what is not lost, and of what is and not mended. */
 static const uint8_t mended[] = {0,
 				 ASK,
@@ -656,10 +659,11 @@ static const uint8_t both[] = {END_TO_END, MESSAGE, ASK,      STEPS(8), OFFER, S
 	}
 
 const struct fuzz_seed fuzz_seeds[] = {
-    SEED(traffic),   SEED(alarms),   SEED(links),    SEED(fence),    SEED(suspect), SEED(bye),
-    SEED(told),	     SEED(rebuild),  SEED(one_rail), SEED(ahead),
+    SEED(traffic),   SEED(alarms),   SEED(links),   SEED(fence),    SEED(suspect),
+    SEED(bye),	     SEED(told),     SEED(rebuild), SEED(one_rail), SEED(ahead),
 #ifdef HA_FUZZ_RAILS
-    SEED(rail_lost), SEED(rail_cut), SEED(shed),     SEED(all_seen), SEED(mended),  SEED(both),
+    SEED(rail_lost), SEED(rail_cut), SEED(shed),    SEED(all_seen), SEED(no_reason),
+    SEED(mended),    SEED(both),
 #endif
     {NULL, 0},
 };
