@@ -622,6 +622,10 @@ static const uint8_t all_seen[] = {
 /* For a reason that is none. */
 static const uint8_t no_reason[] = {0, MESSAGE, HEAR_SENDER, HA_MSG_SHED - 1, 0x12, 0,
 				    1, 200,	STEPS(20),   MESSAGE,	      IDLE, 63};
+/* An order to fence more of what is lost than there was. */
+static const uint8_t beyond[] = {
+    0, ASK, STEPS(8), OFFER, STEPS(3),	ALARM,	 3,    HEAR_SENDER, HA_MSG_STATE - 1, 0, 8, 1,
+    0, 2,   0,	      0,     STEPS(20), MESSAGE, IDLE, 63};
 /* MENDED of what is not lost, and of what is and not mended. */
 static const uint8_t mended[] = {0,
 				 ASK,
@@ -663,7 +667,7 @@ const struct fuzz_seed fuzz_seeds[] = {
     SEED(bye),	     SEED(told),     SEED(rebuild), SEED(one_rail), SEED(ahead),
 #ifdef HA_FUZZ_RAILS
     SEED(rail_lost), SEED(rail_cut), SEED(shed),    SEED(all_seen), SEED(no_reason),
-    SEED(mended),    SEED(both),
+    SEED(beyond),    SEED(mended),   SEED(both),
 #endif
     {NULL, 0},
 };
