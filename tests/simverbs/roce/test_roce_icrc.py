@@ -20,6 +20,8 @@ KERNEL = os.path.join(HERE, "kernel-6.1.pcap")
 BUILD = os.environ["BUILD"]
 LIMIT_S = 20 * int(os.environ["SLACK"])
 ETH_P_ALL = 3
+SO_RCVBUFFORCE = 33
+ROOM_BYTES = 16 << 20  # for all of a program's packets, where this gets no processor before it has ended
 FRAME_BYTES = 65536
 PCAP_FILE, PCAP_FRAME = struct.Struct("<IHHiIII"), struct.Struct("<IIII")
 # Program, its options for both ends, GID index (1: IPv4, 2: IPv6) and how many packets of RoCE must be seen.
@@ -56,6 +58,10 @@ class Listener:
     def __init__(self, interface):
         self.frames, self.over = [], threading.Event()
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        try:
+            self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, ROOM_BYTES)
+        except PermissionError:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM_BYTES)
         self.socket.bind((interface, ETH_P_ALL))
         self.socket.settimeout(0.1)
         self.thread = threading.Thread(target=self.listen)
