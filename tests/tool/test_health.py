@@ -15,8 +15,8 @@ import unittest
 from job import LIMIT_S, TOOL, Held, Job, StatisticsFile, document, nccl_ha, text, wait_for
 
 GOOD, DEGRADED, NO_JOB, UNPROTECTED, STOPPED = 0, 1, 3, 4, 5
-PREFERRED = struct.Struct("<IiQ40s")  # the last member but one of a connection's record
-RAILS_BYTES = 4 * 24
+PREFERRED = struct.Struct("<IiQ40s")  # in a connection's record before what it says of each of 4 rails
+RAILS_BYTES = 4 * (24 + 32)
 AT_PREFERRED = slice(-PREFERRED.size - RAILS_BYTES, -RAILS_BYTES)
 PORT_STATE = 8 + 8 + 64 + 8  # in a port's record
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
