@@ -824,9 +824,9 @@ static void a_frozen_peer_is_waited_for_without_filling_its_socket(void **state)
 		transfer(&pair, 3000, 1);
 		t = pair_start(&pair);
 		assert_int_equal(unread(host ? pair.recv : pair.send), 0);
-		freeze(&pair, host, 60000);
+		freeze(&pair, host, 90000);
 		said = unread(host ? pair.recv : pair.send);
-		assert_in_range(said, host == 0 ? 1 : 0, 16 * 1024 - 1);
+		assert_in_range(said, host == 0 ? 1 : 0, 12 * 1024 - 1);
 		assert_int_equal(ha_comm_error(pair.send), HA_OK);
 		assert_int_equal(ha_comm_error(pair.recv), HA_OK);
 		assert_int_equal(pair_finish(&pair, t.recv, NULL), HA_OK);
