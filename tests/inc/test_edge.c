@@ -2,6 +2,8 @@
 /* Both ends of one edge on a stepped fabric. */
 #include "../unit/cmocka_all.h"
 
+#include "../stepped_rules.h"
+
 #include "base/config.h"
 #include "inc/verbs/edge.h"
 #include "memory/mr.h"
@@ -101,24 +103,6 @@ static int closed(void **state)
 	close_end(&a);
 	close_end(&b);
 	return sv_stepped_close();
-}
-
-static int add_rule(const char *text)
-{
-	char error[200] = "";
-	const int id = sv_stepped_fault_add(text, error, sizeof(error));
-
-	if (id < 0)
-		fail_msg("%s: %s", text, error);
-	return id;
-}
-
-static uint64_t fired(int id)
-{
-	uint64_t matched, times = 0;
-
-	assert_true(sv_stepped_fault_stats(id, &matched, &times));
-	return times;
 }
 
 static struct ibv_sge piece(const struct end *end, size_t offset, uint32_t length)

@@ -8,6 +8,7 @@
 #include "group.h"
 
 #include "../seeded_random.h"
+#include "../stepped_rules.h"
 
 #include "inc/leader.h"
 #include "inc/verbs/follower.h"
@@ -174,24 +175,6 @@ static void kill_switch(void)
 }
 
 /* ---- a run ---------------------------------------------------------------------------------- */
-
-static int add_rule(const char *text)
-{
-	char error[200] = "";
-	const int id = sv_stepped_fault_add(text, error, sizeof(error));
-
-	if (id < 0)
-		fail_msg("%s: %s", text, error);
-	return id;
-}
-
-static uint64_t fired(int id)
-{
-	uint64_t matched, times;
-
-	assert_true(sv_stepped_fault_stats(id, &matched, &times));
-	return times;
-}
 
 /* So that some hosts have a result when the switch dies, and others never get it. */
 #define LOSSES "drop op=send prob=0.2"

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../stepped_rules.h"
 #include "verb_calls.h"
 
 #define BUF_SIZE (128u * 1024)
@@ -107,11 +108,6 @@ void expect_no_wc(struct end *e);
 /* An async event that must be there, acknowledged at once. */
 void expect_event(struct ibv_context *ctx, enum ibv_event_type type);
 void expect_no_event(struct ibv_context *ctx);
-
-/* A fault rule, which must be one: its id. How often it has matched, and fired. */
-int add_rule(const char *text);
-uint64_t matched(int id);
-uint64_t fired(int id);
 
 /* For calls of verbs with objects of the end. */
 struct verb_target target_of(const struct end *e);

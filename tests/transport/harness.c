@@ -137,24 +137,6 @@ void pair_up(struct pair *pair)
 	pair_connect(pair);
 }
 
-int add_rule(const char *text)
-{
-	char err[400] = "";
-	int id = sv_stepped_fault_add(text, err, sizeof(err));
-
-	if (id < 0)
-		fail_msg("%s: %s", text, err);
-	return id;
-}
-
-uint64_t fired(int id)
-{
-	uint64_t matched, n;
-
-	assert_true(sv_stepped_fault_stats(id, &matched, &n));
-	return n;
-}
-
 /* What they say to each other on sockets takes no time: the next event may be far away. */
 static bool progress(struct pair *pair, uint32_t host)
 {

@@ -8,6 +8,7 @@
 
 #include "../unit/cmocka_all.h"
 
+#include "../stepped_rules.h"
 #include "../unit/captured_log.h"
 #include "base/config.h"
 #include "simverbs/simverbs.h"
@@ -65,10 +66,6 @@ void pair_disconnect(struct pair *pair);
 void pair_close(struct pair *pair);
 /* All three. */
 void pair_up(struct pair *pair);
-
-/* A fault rule of the fabric, which must be one: its id. And how often it has fired. */
-int add_rule(const char *text);
-uint64_t fired(int id);
 
 /* Both instances go on until neither has anything to do now. False: neither had. */
 bool pair_settle(struct pair *pair);
