@@ -33,7 +33,7 @@ __attribute__((format(printf, 2, 3))) static void fail(struct ha_talk *talk, con
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-static void watch_life(int fd)
+void ha_talk_watch_life(int fd)
 {
 	const int on = 1, idle_s = 2, interval_s = 1, probes = 3, unacknowledged_ms = 5000;
 
@@ -88,7 +88,7 @@ void ha_talk_dial(struct ha_talk *talk, const union ha_sockaddr *to, const struc
 		fail(talk, "no socket: %s", strerror(errno));
 		return;
 	}
-	watch_life(talk->fd);
+	ha_talk_watch_life(talk->fd);
 	if (connect(talk->fd, &to->sa, ha_sockaddr_len(to)) == 0)
 		greet(talk);
 	else if (errno != EINPROGRESS)
@@ -99,7 +99,7 @@ void ha_talk_take(struct ha_talk *talk, int fd, const struct ha_job_key *site, u
 {
 	begin(talk, HA_CTRL_CONTROLLER, site, most);
 	talk->fd = fd;
-	watch_life(fd);
+	ha_talk_watch_life(fd);
 	greet(talk);
 }
 

@@ -57,6 +57,9 @@ void ha_talk_dial(struct ha_talk *talk, const union ha_sockaddr *to, const struc
 /* Of somebody who has dialled us; takes the descriptor, which does not block. */
 void ha_talk_take(struct ha_talk *talk, int fd, const struct ha_job_key *site, uint32_t most);
 void ha_talk_end(struct ha_talk *talk);
+/* Of a TCP socket: its peer counts as gone 5 s after its host said its last, also where that says
+ * nothing. */
+void ha_talk_watch_life(int fd);
 
 enum ha_talk_event ha_talk_next(struct ha_talk *talk);
 /* The next event; NOTHING: there was none until then. */

@@ -5,6 +5,7 @@
 #include "base/net_accept.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "inc/net/talk.h"
 #include "tools/common/address.h"
 #include "tools/nccl-ha-ctrld/key.h"
 #include "tools/nccl-ha-ctrld/report.h"
@@ -12,7 +13,6 @@
 #include "tools/nccl-ha-ctrld/session.h"
 
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,20 +99,6 @@ static void settle(struct server *s, struct nc_session *session)
 	s->some_over |= session->over;
 }
 
-/* Also when its host is gone and says nothing: within 5 s. */
-static void watch_life(int fd)
-{
-	const int on = 1, idle_s = 2, interval_s = 1, probes = 3, unacknowledged_ms = 5000;
-
-	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
-	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-	(void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms,
-			 sizeof(unacknowledged_ms));
-	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-}
-
 static void seat(struct server *s, struct nc_session *session)
 {
 	if (s->seats.taken == HA_SEATS) {
@@ -153,7 +139,7 @@ static void let_in(struct server *s)
 		close(fd);
 		return;
 	}
-	watch_life(fd);
+	ha_talk_watch_life(fd);
 	session = nc_session_new(fd, &from, s->now_ns);
 	if (!session)
 		return;
