@@ -2,11 +2,11 @@
 /* nccl-ha-agent: says how much of each flow goes over which rail. */
 #include "base/agent_frame.h"
 #include "base/version.h"
+#include "tools/common/ends.h"
 #include "tools/nccl-ha-agent/server.h"
 #include "tools/nccl-ha-agent/set.h"
 
 #include <argp.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,14 +101,10 @@ static int set(const struct arguments *a)
 static int serve(struct arguments *a)
 {
 	char err[256];
-	sigset_t signals;
 
 	if (a->file && !na_rules_read(&a->settings.file, a->file, err, sizeof(err)))
 		return wrong("", err);
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
+	ends_hold();
 	return na_serve(&a->settings);
 }
 

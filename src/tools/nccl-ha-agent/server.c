@@ -3,17 +3,16 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "tools/common/ends.h"
 #include "tools/nccl-ha-agent/hint_table.h"
 #include "tools/nccl-ha-agent/measured.h"
 #include "tools/nccl-ha-agent/registry.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -333,13 +332,9 @@ static int listen_at(const char *path)
 
 static bool begin(struct server *s, const char *path)
 {
-	sigset_t signals;
 
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
 	s->epoll = epoll_create1(EPOLL_CLOEXEC);
-	s->signals = signalfd(-1, &signals, SFD_CLOEXEC);
+	s->signals = ends_open();
 	s->listener = listen_at(path);
 	if (s->listener >= 0)
 		listen_on(s, true);

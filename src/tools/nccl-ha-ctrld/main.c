@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl-ha-ctrld: says which switches add for which group. */
 #include "base/version.h"
+#include "tools/common/ends.h"
 #include "tools/nccl-ha-ctrld/ask.h"
 #include "tools/nccl-ha-ctrld/check.h"
 #include "tools/nccl-ha-ctrld/server.h"
 
 #include <argp.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,13 +130,9 @@ static int check(const struct arguments *a)
 static int serve(const struct arguments *a)
 {
 	struct nc_topology topology;
-	sigset_t signals;
 	int status = EXIT_USAGE;
 
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
+	ends_hold();
 	if (nc_topology_load(&topology, a->topology)) {
 		status = nc_serve(&a->settings, &topology);
 		nc_topology_free(&topology);

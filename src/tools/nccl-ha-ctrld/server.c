@@ -7,19 +7,18 @@
 #include "base/text.h"
 #include "inc/net/talk.h"
 #include "tools/common/address.h"
+#include "tools/common/ends.h"
 #include "tools/nccl-ha-ctrld/key.h"
 #include "tools/nccl-ha-ctrld/report.h"
 #include "tools/nccl-ha-ctrld/request.h"
 #include "tools/nccl-ha-ctrld/session.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -376,13 +375,9 @@ static bool open_listener(struct server *s)
 static bool watch_signals(struct server *s)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &s->signals};
-	sigset_t signals;
 
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
 	s->epoll = epoll_create1(EPOLL_CLOEXEC);
-	s->signals = signalfd(-1, &signals, SFD_CLOEXEC);
+	s->signals = ends_open();
 	if (s->epoll >= 0 && epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->signals, &event) == 0)
 		return true;
 	fprintf(stderr, "nccl-ha-ctrld: no descriptors: %s\n", strerror(errno));

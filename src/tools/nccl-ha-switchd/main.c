@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl-ha-switchd: adds at a switch, for all-reduces in the network. */
 #include "base/version.h"
+#include "tools/common/ends.h"
 #include "tools/nccl-ha-switchd/server.h"
 
 #include <argp.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,7 +82,6 @@ int main(int argc, char **argv)
 {
 	static struct arguments a;
 	static char version[64];
-	sigset_t signals;
 
 	snprintf(version, sizeof(version), "nccl-ha-switchd %s", ha_version);
 	argp_program_version = version;
@@ -90,9 +89,6 @@ int main(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
 	if (a.check)
 		return ns_check(&a.settings);
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
+	ends_hold();
 	return ns_serve(&a.settings);
 }

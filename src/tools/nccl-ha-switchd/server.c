@@ -3,16 +3,15 @@
 
 #include "base/clock.h"
 #include "base/net_accept.h"
+#include "tools/common/ends.h"
 #include "tools/nccl-ha-switchd/controller.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define TICK_NS	      (20 * HA_NS_PER_MS)
@@ -271,13 +270,9 @@ static void turn(struct server *s)
 static bool watch_signals(struct server *s)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &s->signals};
-	sigset_t signals;
 
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
 	s->epoll = epoll_create1(EPOLL_CLOEXEC);
-	s->signals = signalfd(-1, &signals, SFD_CLOEXEC);
+	s->signals = ends_open();
 	return (s->epoll >= 0 && s->signals >= 0 &&
 		epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->signals, &event) == 0) ||
 	       ns_wrong("no descriptors: %s", strerror(errno));
