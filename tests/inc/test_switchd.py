@@ -5,19 +5,16 @@
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import struct
 import subprocess
-import tempfile
-import time
 import unittest
 
-from test_ctrld import JOIN, PART, PLAN, REFUSED, Host
+import conversation
+from conversation import JOIN, PART, PLAN, REFUSED, SLACK, Folder, Host
 
 BUILD = os.environ["BUILD"]
-SLACK = int(os.environ["SLACK"])
 OPS = int(os.environ.get("SWITCHD_OPS", "12"))
 BIN = os.path.join(BUILD, "bin")
 SIMVERBS, CTRLD, SWITCHD, MEMBER = (os.path.join(BIN, name) for name in ("simverbs", "nccl-ha-ctrld", "nccl-ha-switchd", "inc-member"))
@@ -45,13 +42,10 @@ links: [{a: a, b: s, gbps: 1}, {a: b, b: s, gbps: 1}, {a: c, b: s, gbps: 1}]
 
 
 def wait_for(condition):
-    until = time.monotonic() + PATIENCE
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.01)
-    return condition()
+    return conversation.wait_for(condition, PATIENCE)
 
 
-class Fabric(unittest.TestCase):
+class Fabric(Folder):
     """Hosts come first, then switches, in the topology's order."""
 
     @classmethod
@@ -61,19 +55,11 @@ class Fabric(unittest.TestCase):
         cls.addClassCleanup(subprocess.run, [SIMVERBS, "down", cls.fabric], check=False, timeout=PATIENCE)
 
     def setUp(self):
-        self.top = tempfile.mkdtemp(prefix="nccl-ha-switchd.")
-        self.addCleanup(shutil.rmtree, self.top)
+        super().setUp()
         self.processes = []
         self.addCleanup(self.stop)
         self.key_file = self.write("key", os.urandom(32), 0o400)
         self.switches = {}
-
-    def write(self, name, data, mode=0o644):
-        path = os.path.join(self.top, name)
-        with open(path, "wb") as file:
-            file.write(data if isinstance(data, bytes) else data.encode())
-        os.chmod(path, mode)
-        return path
 
     def stop(self):
         for process in self.processes:
