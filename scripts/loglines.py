@@ -37,7 +37,7 @@ OPEN = {
     ("src/transport/no_failover.c", "connection %s: %s"): [
         "src/transport/async_event.c", "src/transport/path_error.c", "src/transport/path_msg.c", "src/transport/timeout.c",
         "src/transport/wc_error.c"],
-    ("src/failover/engine.c", "connection %s: %s: %s"): ["src/event/reason.h"],
+    ("src/failover/notes.c", "connection %s: %s: %s"): ["src/event/reason.h"],
     ("src/admin/server.c", "%s"): ["src/admin/server.c"],
     ("src/device/events.c", "%s:%d: %s"): [NAMES],
     ("src/device/events.c", "%s: %s"): [NAMES],

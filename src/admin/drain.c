@@ -3,6 +3,7 @@
 
 #include "failover/engine.h"
 #include "failover/fsm.h"
+#include "failover/notes.h"
 #include "failover/path_select.h"
 #include "failover/port_pair.h"
 #include "failover/standby.h"

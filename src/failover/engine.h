@@ -6,7 +6,11 @@
  * sender does what it is told. docs/protocol.md explains the protocol, tests/model checks it; names
  * are the same in all three.
  *
- *   engine.c      what happens to a connection, and its visits
+ *   engine.c      a connection's life, its socket, and what it says of itself
+ *   notes.c       what happens is noted, and taken in the next visit
+ *   visit.c       the visits
+ *   hear.c        what the peer says
+ *   port_exchange.c  what both ends say of their ports
  *   fsm.c         the state machine: two tables, one per end
  *   path_slot.c   the state machine of a path: one table
  *   signaling.c   what an end says, over which channels, and again until it is answered
@@ -204,40 +208,10 @@ bool ha_failover_is_moving(const struct ha_comm *comm);
 /* Whether nothing is a failure any more: given up, or closed by the peer. [T] */
 bool ha_failover_is_over(const struct ha_comm *comm);
 
-/* ---- between the files of failover/ ---- */
-
-/*
- * A path cannot be used any more, or should not be. Stops posting on it and notes why; never waits.
- * Says nothing about requests: they stay pending.
- * A trigger for a path that is being fenced or was replaced is ignored. Any thread.
- */
-void ha_failover_trigger(struct ha_comm *comm, struct ha_path *path, enum ha_reason reason,
-			 const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
-
-/*
- * Failures that were noted become steps of the machine: first in a visit, so that the reason is
- * what was noted and not what follows from it. Progress thread.
- */
-void ha_failover_take_failures(struct ha_comm *comm);
-
-/* A message, from any channel. Progress thread. */
-void ha_failover_hear(struct ha_comm *comm, const struct ha_message *m);
-
 /*
  * Another socket has come in its place: takes it over, and says everything that may have been lost
  * with the one before. False: the connection is being closed. Progress thread.
  */
 bool ha_failover_reconnected(struct ha_comm *comm, struct ha_frame_sock *sock) HA_MUST_CHECK;
-
-/* Traffic flows here, and other connections of the process are moving: what can wait does. */
-bool ha_failover_holds_off(const struct ha_comm *comm, uint64_t now_ns);
-
-/* Receiver: a path was proved, or none can be at the moment. */
-void ha_failover_try_resume(struct ha_comm *comm);
-
-/* Has the active path left although it works, at the next visit. */
-void ha_failover_leave(struct ha_comm *comm, enum ha_reason reason);
-
-const char *ha_failover_state_name(unsigned state);
 
 #endif

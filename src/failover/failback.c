@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "failover/engine.h"
+#include "failover/notes.h"
 #include "failover/path_select.h"
 #include "failover/port_pair.h"
 #include "transport/comm.h"

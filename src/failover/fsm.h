@@ -45,6 +45,11 @@ struct ha_fsm_event {
  */
 void ha_fsm_step(struct ha_comm *comm, const struct ha_fsm_event *o);
 
+/* Receiver: a path was proved, or none can be at the moment. */
+void ha_failover_try_resume(struct ha_comm *comm);
+
+const char *ha_failover_state_name(unsigned state);
+
 /* Whether the peer can know of such epochs and generations. */
 bool ha_fsm_can_be(const struct ha_comm *comm, const struct ha_message *m);
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/usdt.h"
 #include "failover/engine.h"
+#include "failover/notes.h"
 #include "failover/preregister.h"
 #include "failover/standby.h"
 #include "transport/comm.h"

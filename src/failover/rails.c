@@ -9,6 +9,7 @@
 #include "failover/engine.h"
 #include "failover/fsm.h"
 #include "failover/message.h"
+#include "failover/notes.h"
 #include "failover/path_select.h"
 #include "failover/path_slot.h"
 #include "failover/port_pair.h"

@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "failover/engine.h"
 #include "failover/fsm.h"
+#include "failover/hear.h"
+#include "failover/notes.h"
 #include "failover/peer_life.h"
 #include "failover/port_pair.h"
 #include "failover/standby.h"

@@ -7,6 +7,7 @@
 #include "device/rank.h"
 #include "failover/engine.h"
 #include "failover/failback.h"
+#include "failover/notes.h"
 #include "failover/path_build.h"
 #include "failover/path_select.h"
 #include "failover/port_pair.h"

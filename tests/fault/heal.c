@@ -4,6 +4,7 @@
 #include "../descriptors.h"
 #include "base/clock.h"
 #include "failover/engine.h"
+#include "failover/fsm.h"
 #include "failover/path_select.h"
 #include "failover/port_pair.h"
 #include "fault.h"

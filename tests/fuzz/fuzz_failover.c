@@ -22,7 +22,9 @@
 
 #include "base/clock.h"
 #include "failover/engine.h"
+#include "failover/hear.h"
 #include "failover/message.h"
+#include "failover/notes.h"
 #include "failover/rails.h"
 #include "transport/peer_end.h"
 #include "transport/recv.h"

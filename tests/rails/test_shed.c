@@ -7,6 +7,7 @@
 #include "bundled.h"
 
 #include "base/stats_file.h"
+#include "failover/hear.h"
 #include "failover/message.h"
 #include "failover/rails.h"
 #include "progress/command.h"

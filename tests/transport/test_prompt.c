@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "failover/engine.h"
+#include "failover/notes.h"
 
 /* Between two turns: what a wake-up or the way over a socket may take. */
 #define TURN_NS (10 * HA_NS_PER_US)

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "failover/engine.h"
+#include "failover/fsm.h"
 #include "transport/complete.h"
 #include "transport/fence.h"
 

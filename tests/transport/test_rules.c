@@ -11,7 +11,10 @@
 
 #include "base/clock.h"
 #include "failover/engine.h"
+#include "failover/fsm.h"
+#include "failover/hear.h"
 #include "failover/message.h"
+#include "failover/notes.h"
 #include "failover/signaling.h"
 #include "transport/recv.h"
 #include "transport/rings.h"

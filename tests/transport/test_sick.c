@@ -12,6 +12,8 @@
 
 #include "base/clock.h"
 #include "failover/engine.h"
+#include "failover/fsm.h"
+#include "failover/notes.h"
 #include "failover/path_select.h"
 #include "memory/mr.h"
 #include "transport/failover_ops.h"

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "failover/failback.h"
+#include "failover/notes.h"
 
 #define MS HA_NS_PER_MS
 #define S  HA_NS_PER_S

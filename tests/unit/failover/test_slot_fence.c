@@ -8,6 +8,7 @@
 
 #include "fake_comm.h"
 
+#include "failover/notes.h"
 #include "failover/preregister.h"
 #include "failover/standby.h"
 #include "transport/fence.h"
