@@ -17,6 +17,7 @@
 #include "base/stats.h"
 #include "base/usdt.h"
 #include "memory/mr.h"
+#include "memory/pages.h"
 #include "transport/comm_event.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
@@ -28,17 +29,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* ---- life ---------------------------------------------------------------------------------- */
-
-static void *map_ring(size_t length)
-{
-	/* Pages of its own: registered memory is not copied into children of fork. */
-	void *ring = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	return ring == MAP_FAILED ? NULL : ring;
-}
 
 static void *zalloc_aligned(size_t size)
 {
@@ -78,7 +70,7 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 	comm->rto_ms = (uint32_t)inst->config.rto_ms;
 	comm->report.slot = -1;
 	comm->ring_length = is_send ? sizeof(struct ha_send_ring) : sizeof(struct ha_recv_ring);
-	comm->ring = map_ring(comm->ring_length);
+	comm->ring = ha_pages_new(comm->ring_length);
 	if (!comm->ring || ha_request_pool_init(&comm->pool, comm, nrequests) != 0)
 		goto no_memory;
 	if (is_send) {
@@ -143,8 +135,7 @@ void ha_comm_put(struct ha_comm *comm)
 	/* Whoever is last sees what all others did before they let go. */
 	if (atomic_fetch_sub_explicit(&comm->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	if (comm->ring)
-		munmap(comm->ring, comm->ring_length);
+	ha_pages_free(comm->ring, comm->ring_length);
 	free(comm);
 }
 

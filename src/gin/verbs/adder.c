@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "memory/mr.h"
+#include "memory/pages.h"
 
 #include <stdlib.h>
 
@@ -11,10 +12,14 @@
 
 static const struct ha_gin_depth depth = {.sends = HA_GIN_TASKS};
 
+static size_t bytes_of_landing(const struct ha_device_set *set)
+{
+	return (size_t)set->nnics * HA_GIN_TASKS * sizeof(uint64_t);
+}
+
 ha_result_t ha_gin_adder_open(struct ha_gin_adder *adder, struct ha_device_set *set,
 			      struct ha_nic *nic, bool is_e2e)
 {
-	const size_t words = (size_t)set->nnics * HA_GIN_TASKS;
 	ha_result_t result;
 
 	*adder = (struct ha_gin_adder){.set = set};
@@ -23,10 +28,10 @@ ha_result_t ha_gin_adder_open(struct ha_gin_adder *adder, struct ha_device_set *
 		ha_gin_loopback_failed(&adder->applier, (unsigned int)n);
 		ha_gin_loopback_fenced(&adder->applier, (unsigned int)n);
 	}
-	adder->landing = calloc(words, sizeof(*adder->landing));
+	adder->landing = ha_pages_new(bytes_of_landing(set));
 	if (!adder->landing)
 		return HA_ERR_SYSTEM;
-	result = ha_mr_register(set, nic, adder->landing, words * sizeof(*adder->landing),
+	result = ha_mr_register(set, nic, adder->landing, bytes_of_landing(set),
 				HA_MEM_HOST | HA_MEM_STRICT_ORDER, 0, -1, &adder->landing_mr);
 	if (result != HA_OK)
 		(void)ha_gin_adder_close(adder);
@@ -288,7 +293,8 @@ bool ha_gin_adder_close(struct ha_gin_adder *adder)
 		adder->nics[n] = NULL;
 	}
 	ha_mr_deregister(adder->landing_mr);
-	free(adder->landing);
+	if (adder->landing)
+		ha_pages_free(adder->landing, bytes_of_landing(adder->set));
 	*adder = (struct ha_gin_adder){0};
 	return true;
 }

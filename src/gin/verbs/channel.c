@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "memory/mr.h"
+#include "memory/pages.h"
 #include "transport/comm.h"
 #include "transport/shared.h"
 
@@ -19,7 +20,7 @@ static ha_result_t make_memory(struct ha_comm *comm, size_t messages, void **mem
 {
 	const size_t bytes = messages * sizeof(struct ha_gin_message);
 
-	*memory = calloc(messages, sizeof(struct ha_gin_message));
+	*memory = ha_pages_new(bytes);
 	if (!*memory)
 		return HA_ERR_SYSTEM;
 	return ha_mr_register(comm->inst->devices, comm->primary, *memory, bytes, HA_MEM_HOST, 0,
@@ -100,7 +101,7 @@ void ha_gin_out_close(struct ha_gin_out *out)
 	if (out->comm)
 		ha_close_send(out->comm);
 	ha_mr_deregister(out->mr);
-	free(out->posted);
+	ha_pages_free(out->posted, sizeof(*out->posted));
 	free(out->queue);
 	*out = (struct ha_gin_out){0};
 }
@@ -169,7 +170,7 @@ void ha_gin_in_close(struct ha_gin_in *in)
 	if (in->comm)
 		ha_close_recv(in->comm);
 	ha_mr_deregister(in->mr);
-	free(in->buffers);
+	ha_pages_free(in->buffers, HA_GIN_HEARD * sizeof(*in->buffers));
 	*in = (struct ha_gin_in){0};
 }
 

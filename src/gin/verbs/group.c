@@ -5,6 +5,7 @@
 #include "gin/verbs/adder.h"
 #include "gin/verbs/receiver.h"
 #include "memory/mr.h"
+#include "memory/pages.h"
 #include "transport/comm.h"
 #include "transport/shared.h"
 #include "transport/user_mr.h"
@@ -664,17 +665,22 @@ static void init_peer(struct ha_gin_group *group, uint32_t rank, const void *han
 	};
 }
 
+static size_t bytes_of_blocks(const struct ha_gin_group *group)
+{
+	return group->ranks * sizeof(*group->blocks);
+}
+
 static ha_result_t make(struct ha_gin_group *group, const struct ha_gin_shape *shape)
 {
 	struct ha_device_set *set = group->inst->devices;
 	struct ha_nic *nic = ha_instance_port(group->inst, group->dev)->nic;
-	const size_t bytes = group->ranks * sizeof(*group->blocks);
+	const size_t bytes = bytes_of_blocks(group);
 
 	HA_TRY(ha_gin_adder_open(&group->adder, set, nic,
 				 group->inst->config.completion == HA_COMPLETION_E2E));
 	group->adder.find = find_word;
 	group->adder.arg = group;
-	group->blocks = calloc(group->ranks, sizeof(*group->blocks));
+	group->blocks = ha_pages_new(bytes);
 	if (!group->blocks)
 		return HA_ERR_SYSTEM;
 	HA_TRY(ha_mr_register(set, nic, group->blocks, bytes, HA_MEM_HOST | HA_MEM_STRICT_ORDER, 0,
@@ -758,6 +764,6 @@ void ha_gin_group_close(struct ha_gin_group *group)
 	free(group->memories);
 	free(group->regions);
 	ha_mr_deregister(group->blocks_mr);
-	free(group->blocks);
+	ha_pages_free(group->blocks, bytes_of_blocks(group));
 	free(group);
 }
