@@ -10,6 +10,7 @@ import shutil
 import signal
 import statistics
 import subprocess
+import tempfile
 import time
 
 START = time.monotonic()
@@ -42,11 +43,18 @@ TRANSPORTS = {
     "ib": Transport(
         # NCCL reads RoCE versions and PCI paths from /sys/class/infiniband, where the fabric is not:
         # so the GID is named, and ports are not fused (without PCI paths all of them look like one
-        # card to NCCL, which then loses the ports it fused).
+        # card to NCCL, which then loses the ports it fused). 2.28.7 to 2.28.9 ask for GIN first and crash on devices
+        # that cannot be driven from a GPU, unless told to take the other kind.
         "NCCL IB",
         "IB",
         True,
-        {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "IB", "NCCL_IB_GID_INDEX": "3", "NCCL_NET_MERGE_LEVEL": "LOC"},
+        {
+            "NCCL_NET_PLUGIN": "none",
+            "NCCL_NET": "IB",
+            "NCCL_IB_GID_INDEX": "3",
+            "NCCL_NET_MERGE_LEVEL": "LOC",
+            "NCCL_GIN_TYPE": "2",
+        },
     ),
     # Two that show what a choice of ours costs: the same library, told otherwise.
     "haoff": Transport(
@@ -77,7 +85,7 @@ COMMON_ENV = {
     "NCCL_MNNVL_ENABLE": "0",
     "NCCL_NET_GDR_LEVEL": "LOC",  # as on a fabric made without --gpu: all stage through the host
     "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_TESTS_DEVICE": "0",  # the only GPU that the rank sees
+    "NCCL_TESTS_DEVICE": "0",  # the only GPU that the rank sees, shared or not
 }
 DEFAULT_ENV = {"NCCL_NVLS_ENABLE": "0"}  # no rank has a second GPU; kept if the caller set it
 
@@ -164,14 +172,15 @@ def parse_perf(output):
     }
 
 
-def check_gpus(output, ranks):
-    """Each rank must have had its own GPU: nccl-tests lists them with their PCI address."""
+def check_gpus(output, gpus):
+    """Each rank must have had the GPU it was given: nccl-tests lists them with their PCI address."""
     found = re.findall(r"^#\s+Rank\s+(\d+) .*?\[([0-9a-f:.]+)\] (.*)$", output, re.MULTILINE | re.IGNORECASE)
-    if len(found) != ranks:
-        raise BenchError(f"{len(found)} ranks listed, {ranks} expected: was nccl-tests built with MPI=1?")
-    if len({bus for _, bus, _ in found}) != ranks:
-        raise BenchError("two ranks shared one GPU: " + ", ".join(f"rank {r} {bus}" for r, bus, _ in found))
-    return found[0][2].strip()
+    if len(found) != len(gpus):
+        raise BenchError(f"{len(found)} ranks listed, {len(gpus)} expected: was nccl-tests built with MPI=1?")
+    if len({bus for _, bus, _ in found}) < len(set(gpus)):
+        raise BenchError("ranks shared one GPU: " + ", ".join(f"rank {r} {bus}" for r, bus, _ in found))
+    name = f"{len(set(gpus))} x {found[0][2].strip()}"
+    return f"{len(gpus)} ranks on {name}, with MPS" if shared(gpus) else name
 
 
 def check_log(transport, logs):
@@ -231,6 +240,7 @@ def rank_script(bench, transport, logs, extra_env=None, cores=()):
 
 
 MARK = "HA_GPU_RUN"  # in the environment of everything that a run starts
+RANKS_MAX = 64
 GONE_S = 10  # for processes that were killed to be gone, on a machine with much else to do
 
 
@@ -312,21 +322,70 @@ def tell_tales(logs):
 
 
 def find_gpus(ranks, on_trust):
-    """The GPUs to use, one a rank; on_trust: as many as ranks, whatever is there."""
-    if ranks and on_trust:
-        return [str(i) for i in range(ranks)]
+    """The GPU of each rank: one of its own, or where there are fewer, in turn. on_trust: as many as ranks are there."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible:
         gpus = visible.split(",")
+    elif ranks and on_trust:
+        gpus = [str(i) for i in range(ranks)]
     else:
         if not shutil.which("nvidia-smi"):
             raise BenchError("no nvidia-smi here: this script needs NVIDIA GPUs")
         listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
         gpus = [str(i) for i, _ in enumerate(re.findall(r"^GPU \d+", listing, re.MULTILINE))]
-    wanted = ranks or len(gpus)
-    if wanted < 2 or wanted > len(gpus):
-        raise BenchError(f"{len(gpus)} GPUs here and {wanted} ranks wanted: it takes 2 or more, one GPU each")
-    return gpus[:wanted]
+    if not gpus:
+        raise BenchError("nvidia-smi lists no GPU")
+    wanted = ranks or max(2, len(gpus))
+    if not 2 <= wanted <= RANKS_MAX:
+        raise BenchError(f"{wanted} ranks wanted: it takes 2 to {RANKS_MAX}")
+    return [gpus[r % len(gpus)] for r in range(wanted)]
+
+
+def shared(gpus):
+    """Whether several of these ranks have one GPU."""
+    return len(set(gpus)) < len(gpus)
+
+
+class Mps:
+    """Processes that share a GPU take turns on it, by time slices, unless CUDA's Multi-Process Service is between them.
+    Ours: in a folder of its own, which every process that is started meanwhile knows from its environment."""
+
+    CONTROL = "nvidia-cuda-mps-control"
+    FOLDERS = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
+
+    def __init__(self, gpus):
+        self.needed = shared(gpus)
+        if self.needed and not shutil.which(self.CONTROL):
+            raise BenchError(f"{len(gpus)} ranks on {len(set(gpus))} GPUs, and {self.CONTROL} is not there: install it (it comes "
+                             "with the driver), or take as many ranks as there are GPUs")
+
+    def __enter__(self):
+        if self.needed:
+            self.folder = tempfile.mkdtemp(prefix="nccl-ha-mps.")
+            self.before = {name: os.environ.get(name) for name in self.FOLDERS}
+            os.environ.update(dict.fromkeys(self.FOLDERS, self.folder))
+            self.control("-d")
+        return self
+
+    def control(self, *arguments, said=""):
+        done = subprocess.run([self.CONTROL, *arguments], input=said, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              timeout=60, check=False)  # fmt: skip
+        if done.returncode != 0 and arguments:
+            self.__exit__()
+            raise BenchError(f"{self.CONTROL} {' '.join(arguments)}: status {done.returncode} {done.stderr.strip()}")
+
+    def __exit__(self, *_reason):
+        if not self.needed:
+            return
+        self.needed = False
+        try:
+            self.control(said="quit\n")
+        finally:
+            for name, value in self.before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def share_cores(ranks):

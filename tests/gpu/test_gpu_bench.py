@@ -14,10 +14,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(HERE, "..", "..", "scripts", "gpu-bench")
 
 SIMVERBS = """#!/usr/bin/env bash
-echo "$* id=${NCCL_HOSTID:-} gpu=${CUDA_VISIBLE_DEVICES:-}" >>"$FAKE_JOURNAL"
+echo "$* id=${NCCL_HOSTID:-} gpu=${CUDA_VISIBLE_DEVICES:-} mps=${CUDA_MPS_PIPE_DIRECTORY:-}" >>"$FAKE_JOURNAL"
 [ "$1" = run ] || exit 0
 shift 4
 exec "$@"
+"""
+
+MPS = """#!/usr/bin/env bash
+if [ "${{1:-}}" = -d ]; then said=begin; else read -r said; fi
+echo "mps $said $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_LOG_DIRECTORY" >>"$FAKE_JOURNAL"
+exit {status}
 """
 
 
@@ -44,9 +50,10 @@ class GpuBench(unittest.TestCase):
             shutil.copy(os.path.join(HERE, "fake_perf.py"), os.path.join(self.dir, "tests", "build", name))
         self.build = build
 
-    def bench(self, *arguments, fault=""):
+    def bench(self, *arguments, fault="", env=None):
+        changed = env or {}
         env = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "OMPI_", "CUDA_"))}
-        env.update(NCCL_TESTS_HOME=os.path.join(self.dir, "tests"), FAKE_JOURNAL=self.journal, FAULT=fault)
+        env.update(NCCL_TESTS_HOME=os.path.join(self.dir, "tests"), FAKE_JOURNAL=self.journal, FAULT=fault, **changed)
         command = [SCRIPT, "--dry-run", "--ranks", "2", "--mpirun", self.mpirun, "--build", self.build]
         command += ["--out", self.out, "--no-warm-up-run", "--bands", "8:1K:5x3,2K:64K:4x1", *arguments]
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
@@ -65,6 +72,48 @@ class GpuBench(unittest.TestCase):
     def text(self, name):
         with open(os.path.join(self.out, name), encoding="utf-8") as file:
             return file.read()
+
+    def with_one_gpu(self, mps=True, status=0):
+        """Arguments for bench() with one GPU to be seen, and MPS's control program, which notes what it is told."""
+        programs = os.path.join(self.dir, "programs")
+        if mps:
+            write(os.path.join(programs, "nvidia-cuda-mps-control"), MPS.format(status=status))
+        return {"CUDA_VISIBLE_DEVICES": "0", "PATH": programs + ":" + os.environ["PATH"]}
+
+    def journal_of(self, word):
+        with open(self.journal, encoding="utf-8") as file:
+            return [line.split() for line in file if line.startswith(word)]
+
+    def test_ranks_share_one_gpu_with_mps(self):
+        """One daemon around all runs, in a folder of its own, and gone afterwards, also after a run that failed."""
+        for fault, status in ("shared", 0), ("shared,wrong", 1):
+            with self.subTest(fault=fault):
+                done = self.bench("--rounds", "1", "--ops", "allreduce", "--only", "plugin,ib", "--ranks", "4", fault=fault,
+                                  env=self.with_one_gpu())
+                self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+                begun, ended = self.journal_of("mps")
+                self.assertEqual((begun[1], ended[1]), ("begin", "quit"))
+                self.assertEqual(begun[2:], ended[2:])
+                self.assertFalse(os.path.exists(begun[2]), "its folder was left")
+                ranks = self.journal_of("run ")
+                self.assertEqual({line[-2] for line in ranks}, {"gpu=0"})
+                self.assertEqual({line[-1] for line in ranks}, {"mps=" + begun[2]})
+                self.assertEqual(len({line[-3] for line in ranks}), 4, "each is a host of its own")
+                if status == 0:
+                    self.assertEqual(self.results()["gpu"], "4 ranks on 1 x NVIDIA Fake, with MPS")
+                    self.assertIn("4 ranks on 1 x NVIDIA Fake, with MPS", self.text("results.md"))
+            os.unlink(self.journal)
+            shutil.rmtree(self.out)
+
+    def test_without_mps_it_says_what_is_missing(self):
+        done = self.bench("--rounds", "1", env={**self.with_one_gpu(mps=False), "PATH": "/usr/bin:/bin"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("2 ranks on 1 GPUs, and nvidia-cuda-mps-control is not there", done.stderr)
+
+    def test_mps_that_does_not_start_is_an_error(self):
+        done = self.bench("--rounds", "1", env=self.with_one_gpu(status=7))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nvidia-cuda-mps-control -d: status 7", done.stderr)
 
     def test_measures_every_transport_in_turn(self):
         done = self.bench("--rounds", "3", "--every", "e2e:2,socket:3", "--only", "plugin,v8,ib,haoff,e2e,socket")
@@ -160,8 +209,8 @@ class GpuBench(unittest.TestCase):
         self.assertRegex(journal[0], r"^up \w+ --hosts 2 --rails 2 --rate 25 ")
         self.assertRegex(journal[-1], r"^down ")
         runs = sorted(line for line in journal if line.startswith("run "))
-        self.assertRegex(runs[0], r"^run \w+ 0 -- .*id=simulated-host-0 gpu=0$")
-        self.assertRegex(runs[1], r"^run \w+ 1 -- .*id=simulated-host-1 gpu=1$")
+        self.assertRegex(runs[0], r"^run \w+ 0 -- .*id=simulated-host-0 gpu=0 mps=$")
+        self.assertRegex(runs[1], r"^run \w+ 1 -- .*id=simulated-host-1 gpu=1 mps=$")
 
     def test_sockets_need_no_fabric(self):
         done = self.bench("--rounds", "1", "--ops", "sendrecv", "--only", "socket", "--every", "")
@@ -190,7 +239,7 @@ class GpuBench(unittest.TestCase):
         self.refused("silent", "of the plugin itself")
 
     def test_two_ranks_on_one_gpu_fail(self):
-        self.refused("shared", "two ranks shared one GPU")
+        self.refused("shared", "ranks shared one GPU")
 
     def test_a_failing_program_fails(self):
         self.refused("status", "ended with status 3")
