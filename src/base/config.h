@@ -33,6 +33,13 @@ enum ha_completion_mode {
 	HA_COMPLETION_E2E, /* when the receiver's software has seen the message, too */
 };
 
+/* HA_NCCL_USE_PROGRESS_THREAD: who takes completions beside NCCL's own calls. */
+enum ha_polls {
+	HA_POLLS_NONE, /* nobody */
+	HA_POLLS_IDLE, /* the background thread, where they do not come */
+	HA_POLLS_ALL,  /* a thread that does nothing else, in their place */
+};
+
 /* HA_NCCL_AUTH: whether peers prove that they have the job's key. */
 enum ha_auth_mode {
 	HA_AUTH_OFF,
@@ -78,7 +85,8 @@ struct ha_config {
 	enum ha_completion_mode completion;
 
 	/* Progress. */
-	bool use_progress_thread;
+	int use_progress_thread; /* enum ha_polls */
+	int progress_cpu;	 /* -1: any */
 	int poll_batch;
 	int idle_spin_threshold;
 	int poll_standby_interval;

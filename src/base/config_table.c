@@ -87,8 +87,11 @@ const struct ha_config_var ha_config_vars[] = {
 	 .help = "When a send completes: on the hardware's acknowledgement (rc) or when the receiver's software has the message as well (e2e)."},
 
 	/* ---- progress ---- */
-	{"HA_NCCL_USE_PROGRESS_THREAD", .group = HA_GROUP_PROGRESS, BOOL(use_progress_thread, 1),
-	 .help = "0 leaves completions to NCCL's own calls; the background thread then only watches for failures."},
+	{"HA_NCCL_USE_PROGRESS_THREAD", .group = HA_GROUP_PROGRESS, INT(use_progress_thread, HA_POLLS_IDLE, HA_POLLS_NONE, HA_POLLS_ALL),
+	 .help = "Who takes completions: NCCL's own calls, and the background thread where they do not (1), they alone (0), or a thread that polls all the time and needs a processor of its own (2)."},
+	{"HA_NCCL_PROGRESS_CPU", .group = HA_GROUP_PROGRESS, INT(progress_cpu, -1, 0, 1023),
+	 .default_text = "any",
+	 .help = "The processor that the polling thread of HA_NCCL_USE_PROGRESS_THREAD=2 stays on."},
 	{"HA_NCCL_POLL_BATCH", .group = HA_GROUP_PROGRESS, INT(poll_batch, 32, 1, 256),
 	 .help = "Completions the progress thread takes from a queue at a time."},
 	{"HA_NCCL_IDLE_SPIN_THRESHOLD", .group = HA_GROUP_PROGRESS,

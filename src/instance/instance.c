@@ -22,6 +22,7 @@
 #include "progress/command.h"
 #include "transport/clear_path.h"
 #include "transport/comm.h"
+#include "transport/poll_thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +150,17 @@ static void heartbeat_refused(void *arg)
 	ha_instance_refused(arg, HA_refused_heartbeats);
 }
 
+/* The thread that polls for NCCL, where it was asked for. */
+static ha_result_t start_polling(struct ha_instance *inst)
+{
+	const struct ha_poll_options options = {.thread = inst->threads,
+						.cpu = inst->config.progress_cpu};
+
+	if (inst->config.use_progress_thread != HA_POLLS_ALL)
+		return HA_OK;
+	return ha_poll_thread_start(&options, &inst->poll_thread);
+}
+
 ha_result_t ha_instance_open(const struct ha_instance_options *options, struct ha_instance **out)
 {
 	struct ha_instance *inst = calloc(1, sizeof(*inst));
@@ -196,6 +208,9 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	}
 	if (result == HA_OK) {
 		ha_memory_use_commands(inst->devices, inst->progress);
+		result = start_polling(inst);
+	}
+	if (result == HA_OK) {
 		ha_kept_paths_start(inst);
 		inst->failover_shared = ha_failover_shared_new();
 		if (!inst->failover_shared)
@@ -267,6 +282,7 @@ void ha_instance_close(struct ha_instance *inst)
 	ha_connect_abandon_all(inst);
 	ha_net_reserve_close(&inst->reserve);
 	ha_liveness_free(inst->liveness);
+	ha_poll_thread_stop(inst->poll_thread);
 	ha_progress_halt(inst->progress);
 	if (!ha_list_empty(&inst->comms))
 		HA_WARN("the plugin is shut down with open connections");

@@ -53,6 +53,7 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 	ha_list_init(&comm->in_instance);
 	ha_list_init(&comm->memory.handles);
 	ha_list_init(&comm->poller.link);
+	ha_list_init(&comm->polled.link);
 	atomic_store(&comm->refs, 1);
 	comm->inst = inst;
 	comm->config = &inst->config;
@@ -175,6 +176,7 @@ ha_result_t ha_comm_start(struct ha_comm *comm)
 	/* What became of ports before it was listed, nobody has told it. */
 	atomic_store_explicit(&comm->port_events, comm->ports, memory_order_release);
 	ha_progress_call(inst->progress, &comm->poller);
+	ha_poll_thread_add(inst->poll_thread, comm);
 	return HA_OK;
 }
 
@@ -182,6 +184,7 @@ void ha_comm_stop(struct ha_comm *comm)
 {
 	struct ha_instance *inst = comm->inst;
 
+	ha_poll_thread_remove(inst->poll_thread, comm);
 	ha_ctrl_sock_stop(comm->ctrl_sock);
 	ha_progress_remove(inst->progress, &comm->poller);
 	pthread_mutex_lock(&inst->lock);
@@ -192,7 +195,7 @@ void ha_comm_stop(struct ha_comm *comm)
 
 void ha_token_acquire(struct ha_comm *comm)
 {
-	while (!ha_token_try(comm))
+	while (!ha_token_try(comm) && !ha_token_ask(comm))
 		sched_yield();
 }
 

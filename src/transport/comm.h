@@ -29,6 +29,7 @@
 #include "transport/comm_stats.h"
 #include "transport/life.h"
 #include "transport/path.h"
+#include "transport/poll_thread.h"
 #include "transport/request.h"
 #include "transport/rings.h"
 #include "transport/stall.h"
@@ -134,6 +135,7 @@ struct ha_comm {
 	alignas(64) struct ha_poller poller;
 	uint32_t seen_polls;	    /* progress thread: value of polls at its last visit */
 	bool abort_said;	    /* progress thread: the peer knows of our error */
+	struct ha_polled polled;    /* poll_thread.h */
 	struct ha_list in_instance; /* under the instance's lock */
 
 	struct ha_auth auth; /* [C] of a job that has a key */

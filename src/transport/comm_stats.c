@@ -389,7 +389,7 @@ uint64_t ha_comm_stats_publish(struct ha_comm *comm)
 	if (now_ns - comm->report.written_ns < INTERVAL_NS &&
 	    !atomic_load_explicit(&comm->report.now, memory_order_relaxed))
 		return comm->report.written_ns + INTERVAL_NS;
-	if (!ha_token_try(comm))
+	if (!ha_token_try(comm) && !ha_token_ask(comm))
 		return now_ns + INTERVAL_NS;
 	atomic_store_explicit(&comm->report.now, false, memory_order_relaxed);
 	comm->report.written_ns = now_ns;

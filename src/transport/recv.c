@@ -399,7 +399,7 @@ irecv_group(struct ha_comm *comm, int n, void *const *data, const size_t *sizes,
 	if (__builtin_expect(atomic_load_explicit(&comm->peer_bye, memory_order_relaxed), 0))
 		return ha_comm_fail(comm, HA_ERR_REMOTE,
 				    "a receive on a connection that the peer has closed");
-	if (!ha_token_try(comm)) {
+	if (!ha_token_try(comm) && !ha_token_ask(comm)) {
 		ha_comm_not_ready(comm);
 		return HA_OK;
 	}

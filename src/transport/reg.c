@@ -44,6 +44,7 @@ static void own(struct ha_comm *comm, struct ha_mr *mr)
 	mr->owner = comm;
 	ha_list_push_back(&comm->memory.handles, &mr->in_owner);
 	comm->memory.has_dmabufs |= mr->dmabuf;
+	comm->polled.flushes |= !comm->is_send && !ha_mr_is_host(mr);
 	comm->memory.serial++;
 	ha_token_release(comm);
 	if (ha_comm_has_failover(comm))

@@ -167,7 +167,7 @@ static __attribute__((noinline)) ha_result_t isend_any(struct ha_comm *comm, voi
 		return not_started(comm);
 	if (!mr && size != 0)
 		return HA_ERR_ARGUMENT;
-	if (!ha_token_try(comm)) {
+	if (!ha_token_try(comm) && !ha_token_ask(comm)) {
 		ha_comm_not_ready(comm);
 		return HA_OK;
 	}

@@ -48,6 +48,7 @@ struct ha_instance {
 	bool threads;		 /* constant: time goes on by itself */
 	struct ha_device_set *devices;
 	struct ha_progress *progress;
+	struct ha_poll_thread *poll_thread; /* NULL: NCCL's own calls poll */
 	struct ha_liveness *liveness;
 	const struct ha_failover_ops *failover;	    /* constant: what keeps connections alive */
 	struct ha_failover_shared *failover_shared; /* constant: theirs */

@@ -59,7 +59,7 @@ static enum ha_poll_result poll_for_application(struct ha_comm *comm)
 
 	if (comm->outstanding == 0)
 		return HA_POLL_IDLE;
-	if (!comm->config->use_progress_thread)
+	if (comm->config->use_progress_thread == HA_POLLS_NONE)
 		return HA_POLL_IDLE;
 	if (comm->polls != comm->seen_polls) {
 		comm->seen_polls = comm->polls; /* the application does it */
@@ -173,7 +173,7 @@ enum ha_poll_result ha_comm_visit(struct ha_poller *poller)
 	if (quick_check(comm))
 		return HA_POLL_IDLE;
 	/* The application has it all the time while it polls, and never for long. */
-	if (!ha_token_try(comm))
+	if (!ha_token_try(comm) && !ha_token_ask(comm))
 		return poller->asked ? HA_POLL_SOON : HA_POLL_WATCHED;
 	poller->due_ns = 0;
 	found = visit_connection(comm);

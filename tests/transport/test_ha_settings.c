@@ -347,7 +347,7 @@ static void failures_are_noticed_whoever_completes_requests(void **state)
 
 	(void)state;
 	begin(&pair);
-	pair.config.use_progress_thread = false;
+	pair.config.use_progress_thread = HA_POLLS_NONE;
 	up(&pair);
 	sv_stepped_link(0, 0, false);
 	ms_until(&pair, has_switched, 2000);

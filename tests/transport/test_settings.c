@@ -59,7 +59,7 @@ static void without_it_completions_wait_for_test(void **state)
 
 	(void)state;
 	pair_init(&pair);
-	pair.config.use_progress_thread = false;
+	pair.config.use_progress_thread = HA_POLLS_NONE;
 	pair_up(&pair);
 	leave_alone(&pair, &recv, &send);
 	assert_int_equal(state_of(recv), HA_REQ_ACTIVE);

@@ -180,7 +180,7 @@ bool ha_gin_path_now(struct ha_comm *comm, struct ha_port **port, struct ha_gin_
 {
 	bool is_there;
 
-	if (!ha_token_try(comm))
+	if (!ha_token_try(comm) && !ha_token_ask(comm))
 		return false;
 	is_there = ha_comm_may_post(comm);
 	if (is_there) {

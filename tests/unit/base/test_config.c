@@ -47,7 +47,8 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(c.max_retries, -1);
 	assert_false(c.enable_failback);
 	assert_int_equal(c.debug, 0);
-	assert_true(c.use_progress_thread);
+	assert_int_equal(c.use_progress_thread, HA_POLLS_IDLE);
+	assert_int_equal(c.progress_cpu, -1);
 	assert_int_equal(c.poll_batch, 32);
 	assert_int_equal(c.idle_spin_threshold, 1000);
 	assert_int_equal(c.poll_standby_interval, 100);
