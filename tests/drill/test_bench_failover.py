@@ -42,6 +42,7 @@ class Report(unittest.TestCase):
             self.assertGreaterEqual(figures["n"], events, mark)
             self.assertTrue(0 < figures["p50"] <= figures["p95"] <= figures["p99"] <= figures["max"], figures)
         self.assertRegex(report["commit"], r"^([0-9a-f]{7,}(\.dirty)?|unknown)$")
+        self.assertEqual(report["profile"], os.environ.get("SIMVERBS_PROFILE", "exact"))
         self.assertEqual(report["machine"]["processors"], os.sysconf("SC_NPROCESSORS_ONLN"))
 
     def test_an_event_that_did_not_take_place_is_refused(self):

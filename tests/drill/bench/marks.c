@@ -123,7 +123,10 @@ static const char *commit(void)
 bool bench_write_marks(const char *path, const struct bench_result *results, int n,
 		       const struct bench_settings *settings)
 {
-	json_t *root = json_pack("{s:s, s:s, s:b, s:o}", "version", ha_version, "commit", commit(),
+	const char *profile =
+	    getenv("SIMVERBS_PROFILE"); /* which `simverbs up` has refused or taken */
+	json_t *root = json_pack("{s:s, s:s, s:s, s:b, s:o}", "version", ha_version, "commit",
+				 commit(), "profile", profile && *profile ? profile : "exact",
 				 "quick", (int)settings->quick, "machine", machine(settings->load));
 	bool ok = root != NULL;
 
