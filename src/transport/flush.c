@@ -15,6 +15,7 @@
  */
 #include "transport/flush.h"
 #include "transport/comm.h"
+#include "transport/flush_beside.h"
 #include "transport/flush_old.h"
 #include "transport/gpu_proof.h"
 #include "transport/path_error.h"
@@ -214,17 +215,30 @@ static __attribute__((cold, noinline)) void cannot_post(struct ha_comm *comm)
 			     "arrived cannot be flushed");
 }
 
-/* While NICs are kept that were left. False: nothing is to be posted on the active path now. */
+/* Through all NICs but the active path's. False: a queue has no room. */
+static bool begin_to_spread(struct ha_comm *comm, struct ha_request *req)
+{
+	const bool fresh = req->posted == HA_FLUSH_NEW;
+
+	req->waits = HA_FLUSH_WANT_ACTIVE;
+	if (!ha_flush_beside_post(comm, req))
+		return false;
+	req->posted = HA_FLUSH_SPREAD;
+	ha_flush_old_post(comm, req);
+	if (fresh)
+		begin(comm);
+	return true;
+}
+
+/* While the active path's NIC is not the only one. False: nothing is to be posted on that path now.
+ */
 static __attribute__((cold, noinline)) bool spread(struct ha_comm *comm, struct ha_request *req)
 {
-	bool fresh = req->posted == HA_FLUSH_NEW;
-
-	if (req->posted != HA_FLUSH_SPREAD) {
-		ha_flush_old_post(comm, req);
-		if (fresh)
-			begin(comm);
-	}
+	if (req->posted != HA_FLUSH_SPREAD && !begin_to_spread(comm, req))
+		return false;
 	ha_flush_old_go_on(comm);
+	if (req->waits & HA_FLUSH_WANT_OLD && !ha_flush_beside_unsettled(comm))
+		ha_flush_old_post_rest(comm, req);
 	return req->posted == HA_FLUSH_SPREAD && req->waits & HA_FLUSH_WANT_ACTIVE;
 }
 
@@ -238,7 +252,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 		cannot_post(comm);
 		return;
 	}
-	if (__builtin_expect(comm->recv->old || req->posted == HA_FLUSH_SPREAD, 0) &&
+	if (__builtin_expect(comm->recv->flush_through != 0 || req->posted == HA_FLUSH_SPREAD, 0) &&
 	    !spread(comm, req))
 		return;
 	if (!ha_flush_has_qp(comm, path) || path->flush.posted - path->flush.done == HA_FLUSH_DEPTH)
@@ -261,8 +275,8 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req)
 }
 
 /* Of a request that does not wait for one read alone. */
-static __attribute__((cold, noinline)) bool
-is_last_read(struct ha_comm *comm, const struct ha_path *path, struct ha_request *req)
+static __attribute__((cold, noinline)) bool is_last_read(struct ha_comm *comm, struct ha_path *path,
+							 struct ha_request *req)
 {
 	if (req->posted == HA_FLUSH_SPREAD)
 		return ha_flush_old_read(comm, path, req) == 0;

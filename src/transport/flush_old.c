@@ -16,6 +16,7 @@
 #include "transport/complete.h"
 #include "transport/fence.h"
 #include "transport/flush.h"
+#include "transport/flush_beside.h"
 #include "transport/recv.h"
 
 #include "base/clock.h"
@@ -110,18 +111,19 @@ static const struct ha_mr *unreported(const struct ha_comm *comm, uint64_t seq)
 
 /* ---- the end of one -------------------------------------------------------------------------- */
 
-/* What its requests wait for of it is the active path's to do. */
-static void hand_over(struct ha_comm *comm, unsigned place)
+/* A read that a request waited for is the active path's to do. */
+static void read_active_instead(struct ha_request *req, unsigned bit)
 {
-	for (unsigned i = 0; i < comm->recv->flush_pool.count; i++) {
-		struct ha_request *req = request(comm, i);
+	req->waits &= (uint16_t)~bit;
+	if (!(req->waits & HA_FLUSH_WAIT_ACTIVE))
+		req->waits |= HA_FLUSH_WANT_ACTIVE;
+}
 
-		if (req->posted != HA_FLUSH_SPREAD || !(req->waits & 1u << place))
-			continue;
-		req->waits &= (uint8_t) ~(1u << place);
-		if (!(req->waits & HA_FLUSH_WAIT_ACTIVE))
-			req->waits |= HA_FLUSH_WANT_ACTIVE;
-	}
+static void hand_over(struct ha_comm *comm, unsigned bit)
+{
+	for (unsigned i = 0; i < comm->recv->flush_pool.count; i++)
+		if (request(comm, i)->posted == HA_FLUSH_SPREAD && request(comm, i)->waits & bit)
+			read_active_instead(request(comm, i), bit);
 }
 
 static void destroy_qp(struct ha_command *command)
@@ -135,7 +137,7 @@ static void let_go(struct ha_comm *comm, unsigned place)
 
 	if (nic->state == OLD_ENDING)
 		return;
-	hand_over(comm, place);
+	hand_over(comm, 1u << place);
 	nic->state = OLD_ENDING;
 	nic->moved_ns = 0;
 }
@@ -163,24 +165,44 @@ static struct old_nic *find_room(struct ha_comm *comm)
 
 	if (!r->old)
 		r->old = calloc(1, sizeof(*r->old));
+	if (r->old)
+		r->flush_through |= HA_FLUSH_THROUGH_OLD;
 	for (unsigned i = 0; r->old && i < MAX_OLD; i++)
 		if (r->old->nics[i].state == OLD_FREE)
 			return &r->old->nics[i];
 	return NULL;
 }
 
-/* The reads that are under way through it are its own from now on. */
-static void take_over_reads(struct ha_comm *comm, unsigned place)
+/* What requests wait for that is read through this path: bits. */
+static unsigned reads_of(const struct ha_comm *comm, const struct ha_path *path)
 {
+	const unsigned beside = (unsigned)HA_FLUSH_WAIT_BESIDE << path->index;
+
+	return path == ha_comm_path(comm) ? beside | HA_FLUSH_WAIT_ACTIVE : beside;
+}
+
+/* Those that wait for one read alone wait for several, if need be. */
+static void spread_posted(struct ha_comm *comm)
+{
+	for (unsigned i = 0; i < comm->recv->flush_pool.count; i++)
+		if (request(comm, i)->posted == HA_FLUSH_POSTED) {
+			request(comm, i)->posted = HA_FLUSH_SPREAD;
+			request(comm, i)->waits = HA_FLUSH_WAIT_ACTIVE;
+		}
+}
+
+/* The reads that are under way through it are its own from now on. */
+static void take_over_reads(struct ha_comm *comm, const struct ha_path *path, unsigned place)
+{
+	const unsigned reads = reads_of(comm, path);
+
+	if (path == ha_comm_path(comm))
+		spread_posted(comm);
 	for (unsigned i = 0; i < comm->recv->flush_pool.count; i++) {
 		struct ha_request *req = request(comm, i);
 
-		if (req->posted == HA_FLUSH_POSTED) {
-			req->posted = HA_FLUSH_SPREAD;
-			req->waits = HA_FLUSH_WAIT_ACTIVE;
-		}
-		if (req->posted == HA_FLUSH_SPREAD && req->waits & HA_FLUSH_WAIT_ACTIVE)
-			req->waits ^= (uint8_t)(HA_FLUSH_WAIT_ACTIVE | 1u << place);
+		if (req->posted == HA_FLUSH_SPREAD && req->waits & reads)
+			req->waits = (uint16_t)((req->waits & ~reads) | 1u << place);
 	}
 }
 
@@ -234,15 +256,25 @@ static void no_room(struct ha_comm *comm, const struct ha_path *path)
 			     path->nic->name, MAX_OLD);
 }
 
+static bool may_keep(const struct ha_comm *comm, const struct ha_path *path)
+{
+	return !comm->recv->old_ends && path->flush.qp && !ha_path_device_died(path) &&
+	       ha_comm_error(comm) == HA_OK && atomic_load(&path->state) < HA_PATH_FENCING &&
+	       !ha_path_away(path) && !atomic_load(&comm->peer_bye);
+}
+
 void ha_flush_old_keep(struct ha_comm *comm, struct ha_path *path)
 {
 	struct old_nic *nic;
+	bool beside;
 
-	if (!comm->recv || comm->recv->old_ends || path->flush.kept || !path->flush.qp ||
-	    path != ha_comm_path(comm) || ha_path_device_died(path) ||
-	    ha_comm_error(comm) != HA_OK || atomic_load(&path->state) >= HA_PATH_FENCING ||
-	    ha_path_away(path) || atomic_load(&comm->peer_bye))
+	if (!comm->recv || path->flush.kept)
 		return;
+	beside = ha_flush_beside_leave(comm, path);
+	if ((!beside && path != ha_comm_path(comm)) || !may_keep(comm, path)) {
+		hand_over(comm, (unsigned)HA_FLUSH_WAIT_BESIDE << path->index);
+		return;
+	}
 	replace_older(comm, path);
 	nic = find_room(comm);
 	if (!nic) {
@@ -255,7 +287,7 @@ void ha_flush_old_keep(struct ha_comm *comm, struct ha_path *path)
 				.end_seq = UINT64_MAX,
 				.moved_ns = ha_now_ns()};
 	path->flush.kept = true;
-	take_over_reads(comm, (unsigned)(nic - comm->recv->old->nics));
+	take_over_reads(comm, path, (unsigned)(nic - comm->recv->old->nics));
 	leave_room(comm->recv->old);
 }
 
@@ -267,19 +299,21 @@ static bool is_covered(const struct ha_comm *comm, const struct ha_path *path)
 	return active && active != path && active->on == path->on;
 }
 
+/* Traffic goes on without it. */
+static void begin_to_keep(const struct ha_comm *comm, struct old_nic *nic)
+{
+	nic->state = OLD_KEPT;
+	nic->end_seq = comm->recv->next_seq;
+	nic->until_ns = ha_now_ns() + HA_FLUSH_LATE_NS;
+}
+
 void ha_flush_old_resume(struct ha_comm *comm)
 {
 	struct ha_flush_old *old = comm->recv->old;
 
-	for (unsigned i = 0; old && i < MAX_OLD; i++) {
-		struct old_nic *nic = &old->nics[i];
-
-		if (nic->state == OLD_LEFT) {
-			nic->state = OLD_KEPT;
-			nic->end_seq = comm->recv->next_seq;
-			nic->until_ns = ha_now_ns() + HA_FLUSH_LATE_NS;
-		}
-	}
+	for (unsigned i = 0; old && i < MAX_OLD; i++)
+		if (old->nics[i].state == OLD_LEFT)
+			begin_to_keep(comm, &old->nics[i]);
 	for (unsigned i = 0; i < comm->recv->flush_pool.count; i++)
 		if (request(comm, i)->posted == HA_FLUSH_SPREAD &&
 		    request(comm, i)->waits & HA_FLUSH_WAIT_ACTIVE)
@@ -345,35 +379,53 @@ static void begin_to_push(struct ha_comm *comm, struct old_nic *nic)
 		nic->push_seq = nic->end_seq;
 }
 
+bool ha_flush_old_is_left(const struct ha_comm *comm)
+{
+	const struct ha_flush_old *old = comm->recv->old;
+
+	for (unsigned i = 0; old && i < MAX_OLD; i++)
+		if (old->nics[i].state == OLD_LEFT)
+			return true;
+	return false;
+}
+
 void ha_flush_old_post(struct ha_comm *comm, struct ha_request *req)
 {
 	struct ha_flush_old *old = comm->recv->old;
 
-	req->posted = HA_FLUSH_SPREAD;
-	req->waits = HA_FLUSH_WANT_ACTIVE;
-	for (unsigned i = 0; i < MAX_OLD; i++) {
+	for (unsigned i = 0; old && i < MAX_OLD; i++) {
 		struct old_nic *nic = &old->nics[i];
 
-		if ((nic->state != OLD_KEPT && nic->state != OLD_PUSHING) ||
+		if ((nic->state != OLD_KEPT && nic->state != OLD_PUSHING) || req->waits & 1u << i ||
 		    is_covered(comm, nic->path))
 			continue;
 		if (!is_reading(nic->path))
 			nic->moved_ns = ha_now_ns();
 		if (read_through(comm, nic->path, req))
-			req->waits |= (uint8_t)(1u << i);
+			req->waits |= (uint16_t)(1u << i);
 		else
 			let_go(comm, i);
 	}
 }
 
-uint8_t ha_flush_old_read(struct ha_comm *comm, const struct ha_path *path, struct ha_request *req)
+void ha_flush_old_post_rest(struct ha_comm *comm, struct ha_request *req)
+{
+	req->waits &= (uint16_t)~HA_FLUSH_WANT_OLD;
+	ha_flush_old_post(comm, req);
+	if (req->waits == 0) /* some read has to complete it */
+		req->waits = HA_FLUSH_WANT_ACTIVE;
+}
+
+uint16_t ha_flush_old_read(struct ha_comm *comm, struct ha_path *path, struct ha_request *req)
 {
 	int place = place_of(comm, path);
 
 	if (place >= 0)
-		req->waits &= (uint8_t) ~(1u << place);
+		req->waits &= (uint16_t) ~(1u << place);
 	else if (path == ha_comm_path(comm))
-		req->waits &= (uint8_t)~HA_FLUSH_WAIT_ACTIVE;
+		req->waits &= (uint16_t)~HA_FLUSH_WAIT_ACTIVE;
+	else if (ha_flush_beside_read(comm, path))
+		req->waits &= (uint16_t) ~((unsigned)HA_FLUSH_WAIT_BESIDE << path->index);
 	return req->waits;
 }
 
@@ -420,6 +472,10 @@ static void step(struct ha_comm *comm, unsigned place, uint64_t now_ns)
 		let_go(comm, place);
 		return;
 	}
+	/* A failover's are kept when it is over; one beside the active path as soon as it can be.
+	 */
+	if (nic->state == OLD_LEFT && !comm->epoch_changing && may_read(path))
+		begin_to_keep(comm, nic);
 	if (nic->state == OLD_KEPT && now_ns >= nic->until_ns && !is_waited_for(comm, place))
 		begin_to_push(comm, nic);
 	if (nic->state == OLD_PUSHING)
@@ -517,4 +573,5 @@ void ha_flush_old_free(struct ha_comm *comm)
 		return;
 	free(comm->recv->old);
 	comm->recv->old = NULL;
+	comm->recv->flush_through &= (uint8_t)~HA_FLUSH_THROUGH_OLD;
 }

@@ -20,11 +20,13 @@
 struct ha_comm;
 struct ha_request;
 
-/* What a flush waits for (ha_request.waits) while old NICs are kept: bits, those below are the
- * reads through them by their place. */
+/* What a flush through several NICs waits for (ha_request.waits): bits, those below are the reads
+ * through old NICs by their place. */
 enum ha_flush_wait {
 	HA_FLUSH_WAIT_ACTIVE = 1 << 6, /* for its read through the active path's NIC */
 	HA_FLUSH_WANT_ACTIVE = 1 << 7, /* for that to be posted */
+	HA_FLUSH_WAIT_BESIDE = 1 << 8, /* shifted by a path's index: for that beside it */
+	HA_FLUSH_WANT_OLD = 1 << 12,   /* for a path that is lost to be kept, to read through it */
 };
 
 /* A path that has been left is about to be fenced: its flush queue pair is kept if there may be
@@ -35,12 +37,19 @@ void ha_flush_old_keep(struct ha_comm *comm, struct ha_path *path);
  * ones. */
 void ha_flush_old_resume(struct ha_comm *comm);
 
-/* Posts a flush through each old NIC; the read through the active one is to follow. */
+/* Whether one is that nothing can be read through yet. */
+bool ha_flush_old_is_left(const struct ha_comm *comm);
+
+/* Posts a flush through each old NIC that it does not wait for already; the read through the active
+ * one is to follow. */
 void ha_flush_old_post(struct ha_comm *comm, struct ha_request *req);
+
+/* The same for one that waited until they are kept; what is left to wait for may be wanted only. */
+void ha_flush_old_post_rest(struct ha_comm *comm, struct ha_request *req);
 
 /* A read through a path has come back, of a request that waits for more than one; bits that are
  * left. */
-uint8_t ha_flush_old_read(struct ha_comm *comm, const struct ha_path *path, struct ha_request *req);
+uint16_t ha_flush_old_read(struct ha_comm *comm, struct ha_path *path, struct ha_request *req);
 
 /* A read through an old NIC has failed. */
 void ha_flush_old_failed(struct ha_comm *comm, struct ha_path *path);

@@ -26,6 +26,11 @@ struct ha_mr *ha_gpu_memory(const struct ha_comm *comm)
 	return NULL;
 }
 
+bool ha_gpu_proof_reaches(const struct ha_path *path, const struct ha_mr *mr)
+{
+	return ha_mr_is_host(mr) || path->gpu_proof.state == HA_GPU_PROOF_GOOD;
+}
+
 static uintptr_t landing(const struct ha_comm *comm)
 {
 	return comm->is_send ? (uintptr_t)&comm->send_ring->read_landing

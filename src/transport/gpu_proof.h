@@ -26,6 +26,10 @@ enum ha_gpu_proof {
 	HA_GPU_PROOF_FAILED,
 };
 
+/* Whether a path beside the active one can carry what is in this memory, or is to be: memory of the
+ * host, or it was proved. */
+bool ha_gpu_proof_reaches(const struct ha_path *path, const struct ha_mr *mr);
+
 /* Some memory of a GPU that was registered through the connection; NULL: there is none. */
 struct ha_mr *ha_gpu_memory(const struct ha_comm *comm);
 

@@ -110,7 +110,13 @@ struct ha_flush_qp {
 	bool kept;	 /* it outlives the fence of its path (flush_old.c) */
 	/* Makes it; before the path is fenced and closed, whose commands have the same key. */
 	struct ha_command command;
-	uint32_t serial;     /* of the connection's memory when there was none of a GPU in it */
+	uint32_t serial; /* of the connection's memory when there was none of a GPU in it */
+	/* Of a path that carries beside the active one (flush_beside.c): stripes that came into
+	 * GPU memory, how many of them a read has seen to, and how many when the read at this
+	 * position was posted, the last that is to say so. */
+	uint32_t came, seen_to, mark_came, mark_posted;
+	bool marked;
+	bool named;	     /* for stripes into GPU memory: parts of some may have come */
 	uint64_t since_ns;   /* when the command was sent */
 	struct ibv_qp *made; /* its own while it is busy, as what follows */
 	const char *verb;    /* that failed, with error; NULL: none */

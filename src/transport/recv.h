@@ -51,8 +51,9 @@ struct ha_recv_side {
 	struct ha_request_pool flush_pool;     /* [A] those of iflush */
 	struct ha_flush_old *old;	       /* [T] NICs that were left; NULL: none is kept */
 	bool old_ends;			       /* [T] none is kept any more */
-	uint64_t seen_messages, seen_bytes;    /* [T] by who decides on members */
-	bool large;			       /* [T] what those were */
+	uint8_t flush_through; /* [T] NICs beside the active path's: a mask (flush_beside.h) */
+	uint64_t seen_messages, seen_bytes; /* [T] by who decides on members */
+	bool large;			    /* [T] what those were */
 	uint8_t members; /* [T] paths that its rows name beside the active one (stripe.h): a mask */
 };
 

@@ -30,7 +30,7 @@ enum ha_flush_state {
 	HA_FLUSH_NEW,	 /* never posted */
 	HA_FLUSH_POSTED, /* with the hardware */
 	HA_FLUSH_AGAIN,	 /* lost with its path, to be posted on the next */
-	HA_FLUSH_SPREAD, /* through several NICs: see flush_old.h */
+	HA_FLUSH_SPREAD, /* through several NICs: see flush_old.h, flush_beside.h */
 };
 
 struct ha_request {
@@ -40,7 +40,7 @@ struct ha_request {
 	uint8_t index;			  /* of a send in its group */
 	uint8_t posted;			  /* [T] flushes: enum ha_flush_state; NEW otherwise */
 	uint16_t id;			  /* constant: position in the pool */
-	uint8_t waits;			  /* [T] flushes that are SPREAD: enum ha_flush_wait */
+	uint16_t waits;			  /* [T] flushes that are SPREAD: enum ha_flush_wait */
 	/* Sends: everything needed to post, and to post again on another path. */
 	uintptr_t addr;
 	size_t size;

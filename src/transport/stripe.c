@@ -6,6 +6,8 @@
 #include "memory/mr.h"
 #include "transport/clear_path.h"
 #include "transport/complete.h"
+#include "transport/flush_beside.h"
+#include "transport/gpu_proof.h"
 #include "transport/peer_end.h"
 #include "transport/post.h"
 #include "transport/recv.h"
@@ -74,20 +76,21 @@ void ha_stripe_name(struct ha_comm *comm, const struct ha_recv_slot *slot, struc
 	const struct ha_mr *mr = slot->mrs[0];
 
 	row->named = 0;
-	/* What comes into GPU memory is flushed through the active path's NIC alone. */
-	if (slot->n != 1 || row->size < HA_STRIPE_FROM || !ha_mr_is_host(mr))
+	if (slot->n != 1 || row->size < HA_STRIPE_FROM)
 		return;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		const struct ha_path *path = comm->paths[p];
+		struct ha_path *path = comm->paths[p];
 		uint64_t keys;
 
-		if (!(comm->recv->members >> p & 1) || !ha_path_ready(path))
+		if (!(comm->recv->members >> p & 1) || !ha_path_ready(path) ||
+		    !ha_gpu_proof_reaches(path, mr))
 			continue;
 		keys = ha_mr_keys(mr, path->nic_index);
 		if (keys == 0)
 			continue;
 		*ha_cts_key_beside(row, comm->active, p) = ha_mr_rkey(keys);
 		row->named |= ha_cts_name(p, path->generation);
+		ha_flush_beside_named(path, mr);
 	}
 	if (row->named != 0)
 		look_at_all(comm, slot->seq);
@@ -117,7 +120,7 @@ static bool may_bring(const struct ha_comm *comm, const struct ha_path *path, un
 	       (stripe & (stripe - 1)) == 0;
 }
 
-void ha_stripe_came(struct ha_comm *comm, const struct ha_path *path, uint32_t imm, uint32_t bytes)
+void ha_stripe_came(struct ha_comm *comm, struct ha_path *path, uint32_t imm, uint32_t bytes)
 {
 	struct ha_recv_slot *slot = &comm->recv->slots[imm & comm->slot_mask];
 	const unsigned mask = ha_imm_stripe_mask(imm), stripe = ha_imm_stripe(imm);
@@ -141,6 +144,8 @@ void ha_stripe_came(struct ha_comm *comm, const struct ha_path *path, uint32_t i
 	slot->parts_seen |= (uint8_t)stripe;
 	slot->bytes -= bytes;
 	count(comm, path, bytes);
+	if (path->index != comm->active && !ha_mr_is_host(slot->mrs[0]))
+		ha_flush_beside_came(comm, path);
 	room = ha_recv_room(comm, slot);
 	if (slot->bytes < 0)
 		cannot_be(comm, imm, "is longer than the buffer");
@@ -179,6 +184,7 @@ static unsigned usable(const struct ha_comm *comm, const struct ha_send_group *g
 
 		if (p != comm->active && ha_path_ready(path) &&
 		    ha_cts_names(row, p, path->generation) &&
+		    ha_gpu_proof_reaches(path, group->reqs[0]->mr) &&
 		    ha_mr_keys(group->reqs[0]->mr, path->nic_index) != 0)
 			mask |= 1u << p;
 	}
@@ -479,7 +485,7 @@ void ha_stripe_looked(struct ha_comm *comm)
 
 	if (comm->is_send && comm->send->moves)
 		post_all_moved(comm);
-	if (oldest >= comm->striped_end)
+	if (oldest >= comm->striped_end && !ha_flush_beside_reads(comm))
 		comm->standby_every = (uint32_t)comm->config->poll_standby_interval;
 }
 

@@ -54,7 +54,7 @@ void ha_stripe_name(struct ha_comm *comm, const struct ha_recv_slot *slot, struc
 
 /* A stripe of `bytes` came over `path`. One that nobody waits for is counted as stale; one that
  * cannot be latches the connection. */
-void ha_stripe_came(struct ha_comm *comm, const struct ha_path *path, uint32_t imm, uint32_t bytes);
+void ha_stripe_came(struct ha_comm *comm, struct ha_path *path, uint32_t imm, uint32_t bytes);
 
 /* Of which messages the stripe of path p has come: bit i is message done.base + i, and those that
  * are done count for nothing. */

@@ -133,15 +133,22 @@ static const char *look_at_queues(struct ha_comm *comm, const struct ha_path *pa
 	return NULL;
 }
 
-static const char *look_at_flushes(struct ha_comm *comm, const struct ha_path *path,
-				   uint64_t step_ns, uint64_t limit_ns)
+/* Those beside the active path read, too, what came over them. */
+static const char *look_at_flushes(struct ha_comm *comm, struct ha_path **where, uint64_t step_ns,
+				   uint64_t limit_ns)
 {
-	struct ha_stall *stall = &comm->timeout.flush;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		struct ha_stall *stall = &comm->timeout.flush[p];
+		struct ha_path *path = comm->paths[p];
 
-	if (path->flush.posted == path->flush.done)
-		moves(stall);
-	else if (stands_still(stall, (uint64_t)path->flush.done + 1, step_ns, limit_ns))
-		return "a flush";
+		if (!ha_path_ready(path) || path->flush.posted == path->flush.done ||
+		    !((1u << comm->active | comm->recv->members) >> p & 1)) {
+			moves(stall);
+		} else if (stands_still(stall, (uint64_t)path->flush.done + 1, step_ns, limit_ns)) {
+			*where = path;
+			return "a flush";
+		}
+	}
 	return NULL;
 }
 
@@ -158,7 +165,7 @@ static const char *stuck(struct ha_comm *comm, struct ha_path **where, uint64_t 
 		return message ? message : count;
 	}
 	queue = look_at_queues(comm, path, step_ns, limit_ns);
-	flush = look_at_flushes(comm, path, step_ns, limit_ns);
+	flush = queue ? NULL : look_at_flushes(comm, where, step_ns, limit_ns);
 	return queue ? queue : flush;
 }
 

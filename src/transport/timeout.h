@@ -22,7 +22,7 @@ struct ha_timeout {
 	uint64_t watch_ns; /* when a receiver may watch its queues again */
 	uint32_t generation;
 	uint8_t path;
-	struct ha_stall flush;
+	struct ha_stall flush[HA_MAX_PATHS];
 	struct ha_stall count;		   /* e2e: of a read of the peer's count */
 	struct ha_stall queue[HA_MAX_QPS]; /* a sender has one for all its messages */
 };

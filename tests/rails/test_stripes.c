@@ -395,40 +395,6 @@ a_stripe_that_cannot_be_posted_is_sent_on_another_rail_or_in_the_next_epoch(void
 		}
 }
 
-/* A flush goes through one NIC, and orders nothing of another one's. */
-static void what_goes_into_gpu_memory_is_not_cut(void **state)
-{
-	const size_t size = 1 << 20;
-	struct ha_request *recv, *send = NULL;
-	uint32_t before;
-	struct pair pair;
-	struct gpu to, from;
-	int got;
-
-	(void)state;
-	bundled_init(&pair, 2);
-	pair.fabric.gpu = true;
-	pair_up(&pair);
-	wait_members(&pair, 2);
-	gpu_open(&from, pair.send, size, GPU_BY_POINTER);
-	gpu_open(&to, pair.recv, size, GPU_BY_POINTER);
-	fill(from.bytes, size, 9);
-	before = posted(&pair, standby_of(pair.send));
-	recv = gpu_recv(pair.recv, &to, 0, size);
-	for (int i = 0; i < 1000 && !send; i++) {
-		send = gpu_try_send(pair.send, &from, 0, size);
-		pair_step(&pair);
-	}
-	assert_int_equal(pair_finish(&pair, recv, &got), HA_OK);
-	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
-	assert_int_equal(got, size);
-	assert_true(filled(to.bytes, size, 9));
-	assert_int_equal(posted(&pair, standby_of(pair.send)), before);
-	gpu_close(&to, pair.recv);
-	gpu_close(&from, pair.send);
-	pair_close(&pair);
-}
-
 static void rails_that_are_back_carry_again(void **state)
 {
 	struct pair pair;
@@ -549,7 +515,6 @@ int main(void)
 	    cmocka_unit_test(what_was_cut_may_come_again_with_a_record),
 	    cmocka_unit_test(
 		a_stripe_that_cannot_be_posted_is_sent_on_another_rail_or_in_the_next_epoch),
-	    cmocka_unit_test(what_goes_into_gpu_memory_is_not_cut),
 	    cmocka_unit_test(rails_that_are_back_carry_again),
 	    cmocka_unit_test(a_notice_that_comes_twice_counts_once),
 	    cmocka_unit_test(a_stripe_of_another_epoch_is_none_of_this_one),

@@ -5,7 +5,7 @@
  * devices' writes to GPUs are late (gpu=reorder), as PCIe may have them: a receive says that they
  * were sent, and not that they are there.
  */
-#include "gpu.h"
+#include "gpu_run.h"
 
 #include "base/clock.h"
 #include "fakecuda.h"
@@ -13,10 +13,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-#define LATE_MS 1000
-#define LATE	"gpu=reorder within=1s host=1"
-#define USED	0x5a /* what the application does with a buffer it has back */
 
 static void up(struct pair *pair, uint32_t rails)
 {
@@ -27,23 +23,6 @@ static void up(struct pair *pair, uint32_t rails)
 	pair_up(pair);
 	if (rails > 1)
 		pair_wait_standby(pair);
-}
-
-static bool all_are(const uint8_t *bytes, size_t size, uint8_t value)
-{
-	for (size_t i = 0; i < size; i++)
-		if (bytes[i] != value)
-			return false;
-	return true;
-}
-
-static size_t missing(const uint8_t *bytes, size_t size)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < size; i++)
-		n += bytes[i] == CANARY;
-	return n;
 }
 
 static struct ha_request *send_from(struct pair *pair, const struct gpu *gpu, size_t offset,
@@ -103,9 +82,9 @@ static void messages_go_from_gpu_to_gpu_registered_either_way(void **state)
 			exchange(&pair, &from, &to, 100, sizes[s]);
 			flush(&pair, &to, 100, sizes[s]);
 			assert_true(filled(to.bytes + 100, sizes[s], (uint32_t)s));
-			assert_true(all_are(to.bytes, 100, CANARY));
+			assert_true(gpu_all_are(to.bytes, 100, CANARY));
 			assert_true(
-			    all_are(to.bytes + 100 + sizes[s], SIZE - 100 - sizes[s], CANARY));
+			    gpu_all_are(to.bytes + 100 + sizes[s], SIZE - 100 - sizes[s], CANARY));
 		}
 		gpu_close(&from, pair.send);
 		gpu_close(&to, pair.recv);
@@ -126,12 +105,12 @@ static void a_receive_is_in_the_gpu_when_it_was_flushed_and_not_before(void **st
 	up(&pair, 1);
 	gpu_open(&from, pair.send, SIZE, GPU_BY_POINTER);
 	gpu_open(&to, pair.recv, SIZE, GPU_BY_POINTER);
-	rule = add_rule(LATE);
+	rule = add_rule(GPU_LATE);
 	for (uint32_t i = 0; i < 10; i++) {
 		fill(from.bytes, SIZE, i);
 		memset(to.bytes, CANARY, SIZE);
 		exchange(&pair, &from, &to, 0, SIZE);
-		assert_true(missing(to.bytes, SIZE) > SIZE / 2);
+		assert_true(gpu_missing(to.bytes, SIZE) > SIZE / 2);
 		flush(&pair, &to, 0, SIZE);
 		assert_true(filled(to.bytes, SIZE, i));
 	}
@@ -164,27 +143,10 @@ static void gpu_memory_that_the_driver_refuses_is_an_error_that_says_where(void 
 
 /* ---- with failures --------------------------------------------------------------------------- */
 
-/* Four receives ahead, each buffer flushed, looked at, and written over at once. */
-#define MESSAGES 8
-#define AHEAD	 4
-#define PART	 ((size_t)60000)
-
-struct run {
-	struct pair pair;
-	struct gpu from, to;
-	struct ha_request *recv[MESSAGES], *send[MESSAGES], *flush[MESSAGES];
-	bool received[MESSAGES], released[MESSAGES], used[MESSAGES];
-	int asked, sent, taken;
-	ha_result_t result; /* of a run that may end with an error */
-};
-
-static uint32_t seed_of(int m)
-{
-	return (uint32_t)m + 77;
-}
+#define PART ((size_t)60000)
 
 /* A rule of faults, if any, that is there before any memory of a GPU is: its id. */
-static int run_up_with(struct run *r, const char *rule)
+static int run_up_with(struct gpu_run *r, const char *rule)
 {
 	int id = -1;
 
@@ -192,129 +154,13 @@ static int run_up_with(struct run *r, const char *rule)
 	up(&r->pair, 2);
 	if (rule)
 		id = add_rule(rule);
-	gpu_open(&r->from, r->pair.send, MESSAGES * PART, GPU_BY_POINTER);
-	gpu_open(&r->to, r->pair.recv, MESSAGES * PART, GPU_BY_DMABUF);
-	pair_idle(&r->pair, 100); /* registered in reserve, too, and proved */
-	for (int m = 0; m < MESSAGES; m++)
-		fill(r->from.bytes + (size_t)m * PART, PART, seed_of(m));
+	gpu_run_begin(r, PART);
 	return id;
 }
 
-static void run_up(struct run *r)
+static void run_up(struct gpu_run *r)
 {
 	(void)run_up_with(r, NULL);
-}
-
-static void run_down(struct run *r)
-{
-	gpu_close(&r->from, r->pair.send);
-	gpu_close(&r->to, r->pair.recv);
-	pair_close(&r->pair);
-	assert_int_equal(fakecuda_streams(), 0);
-}
-
-/* Whether a request is done, or has failed as a run may. */
-static bool is_over(struct run *r, struct ha_request *req)
-{
-	bool done = false;
-	ha_result_t result = ha_test(req, &done, NULL);
-
-	if (result != HA_OK)
-		r->result = result;
-	return done;
-}
-
-static void use(struct run *r, int m)
-{
-	uint8_t *bytes = r->to.bytes + (size_t)m * PART;
-
-	if (!filled(bytes, PART, seed_of(m)))
-		fail_msg("message %d was flushed and is not there: %zu bytes are missing; log:\n%s",
-			 m, missing(bytes, PART), captured_log);
-	memset(bytes, USED, PART);
-	r->used[m] = true;
-	r->taken++;
-}
-
-/* A round of the receiver's application. */
-static void receive_more(struct run *r)
-{
-	while (r->asked < MESSAGES && r->asked < r->taken + AHEAD) {
-		r->recv[r->asked] = gpu_recv(r->pair.recv, &r->to, (size_t)r->asked * PART, PART);
-		r->asked++;
-	}
-	for (int m = 0; m < r->asked && r->result == HA_OK; m++) {
-		if (!r->received[m] && is_over(r, r->recv[m])) {
-			r->received[m] = true;
-			if (ha_comm_error(r->pair.recv) != HA_OK)
-				return;
-			r->flush[m] = gpu_flush(r->pair.recv, &r->to, (size_t)m * PART, PART);
-			if (!r->flush[m])
-				use(r, m);
-		}
-		if (r->flush[m] && !r->used[m] && is_over(r, r->flush[m]))
-			use(r, m);
-	}
-}
-
-/* And of the sender's. */
-static void send_more(struct run *r)
-{
-	if (r->sent < MESSAGES) {
-		r->send[r->sent] =
-		    gpu_try_send(r->pair.send, &r->from, (size_t)r->sent * PART, PART);
-		r->sent += r->send[r->sent] != NULL;
-	}
-	for (int m = 0; m < r->sent && r->result == HA_OK; m++)
-		if (!r->released[m] && is_over(r, r->send[m])) {
-			r->released[m] = true;
-			memset(r->from.bytes + (size_t)m * PART, USED, PART);
-		}
-}
-
-static bool is_through(const struct run *r)
-{
-	for (int m = 0; m < MESSAGES; m++)
-		if (!r->used[m] || !r->released[m])
-			return false;
-	return true;
-}
-
-static bool goes_on(const struct run *r)
-{
-	return r->result == HA_OK && ha_comm_error(r->pair.recv) == HA_OK &&
-	       ha_comm_error(r->pair.send) == HA_OK && !is_through(r);
-}
-
-/* `break_it` is done before so many events. False: the run was over before that. */
-static bool run_with(struct run *r, unsigned events, void (*break_it)(void))
-{
-	unsigned at = 0;
-	bool broken = false;
-
-	for (int quiet = 0; quiet < 5000 && goes_on(r);) {
-		if (at++ == events) {
-			break_it();
-			broken = true;
-		}
-		receive_more(r);
-		if (goes_on(r))
-			send_more(r);
-		quiet = pair_step(&r->pair) ? 0 : quiet + 1;
-	}
-	return broken;
-}
-
-/* All that was late has come by then, and to no buffer that is used again. */
-static void nothing_comes_later(struct run *r)
-{
-	if (!is_through(r))
-		fail_msg("%d of %d messages came; log:\n%s", r->taken, MESSAGES, captured_log);
-	pair_pass(&r->pair, LATE_MS + 10);
-	for (int m = 0; m < MESSAGES; m++)
-		if (!all_are(r->to.bytes + (size_t)m * PART, PART, USED))
-			fail_msg("message %d was written again after its flush; log:\n%s", m,
-				 captured_log);
 }
 
 static void link_of_the_receiver_down(void)
@@ -359,16 +205,16 @@ static unsigned everywhere(void (*break_it)(void), bool late, unsigned apart)
 	bool broken = true;
 
 	for (unsigned events = 5; broken; events += apart) {
-		struct run r;
+		struct gpu_run r;
 
 		run_up(&r);
 		if (late)
-			add_rule(LATE);
-		broken = run_with(&r, events, break_it);
+			add_rule(GPU_LATE);
+		broken = gpu_run_with(&r, events, break_it);
 		assert_int_equal(r.result, HA_OK);
-		nothing_comes_later(&r);
+		gpu_run_nothing_comes_later(&r);
 		places += broken;
-		run_down(&r);
+		gpu_run_end(&r);
 	}
 	return places;
 }
@@ -409,23 +255,23 @@ static void a_device_that_acknowledges_and_does_not_write_is_never_silent(void *
 	(void)state;
 	for (unsigned nth = 1; nth <= 100; nth += 9) {
 		char text[80];
-		struct run r;
+		struct gpu_run r;
 		int rule;
 
 		run_up(&r);
 		snprintf(text, sizeof(text), "kill=unplaced op=write host=1 rail=0 nth=%u", nth);
 		rule = add_rule(text);
-		run_with(&r, ~0u, NULL);
+		gpu_run_with(&r, ~0u, NULL);
 		assert_int_equal(fired(rule), 1);
-		if (is_through(&r)) {
-			nothing_comes_later(&r);
+		if (gpu_run_is_through(&r)) {
+			gpu_run_nothing_comes_later(&r);
 			survived++;
 		} else {
 			assert_true(ha_comm_error(r.pair.recv) != HA_OK ||
 				    ha_comm_error(r.pair.send) != HA_OK);
 			errors++;
 		}
-		run_down(&r);
+		gpu_run_end(&r);
 	}
 	assert_true(errors + survived == 12);
 }
@@ -437,17 +283,17 @@ static void a_copy_that_fails_costs_a_path_and_no_data(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
-		struct run r;
+		struct gpu_run r;
 
 		run_up(&r);
 		fakecuda_reset();
 		fakecuda_fail(entries[i], 20, 1, CUDA_ERROR_LAUNCH_FAILED);
-		run_with(&r, ~0u, NULL);
+		gpu_run_with(&r, ~0u, NULL);
 		assert_int_equal(fakecuda_failed(entries[i]), 1);
-		nothing_comes_later(&r);
+		gpu_run_nothing_comes_later(&r);
 		assert_true(r.pair.send->count.failovers > 0);
 		fakecuda_reset();
-		run_down(&r);
+		gpu_run_end(&r);
 	}
 }
 
@@ -463,15 +309,15 @@ static void a_flush_whose_queue_pair_cannot_be_made_costs_a_path_and_no_data(voi
 
 	(void)state;
 	for (unsigned i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
-		struct run r;
+		struct gpu_run r;
 		int rule = run_up_with(&r, rules[i]);
 
-		run_with(&r, ~0u, NULL);
+		gpu_run_with(&r, ~0u, NULL);
 		assert_int_equal(fired(rule), 1);
-		nothing_comes_later(&r);
+		gpu_run_nothing_comes_later(&r);
 		assert_logged("(flush) failed on sim0:1");
 		assert_int_equal(r.pair.recv->count.failovers, 1);
-		run_down(&r);
+		gpu_run_end(&r);
 	}
 }
 
