@@ -159,9 +159,13 @@ static enum ha_admin_outcome go_back(struct ha_comm *comm, const struct task *ta
 {
 	bool concerned = !task->port || comm->port == task->port;
 
-	if (!ha_comm_has_failover(comm) || !concerned)
+	if (!ha_comm_has_failover(comm))
 		return is_home(comm) ? HA_OUTCOME_HOME : HA_OUTCOME_AWAY;
-	ha_say(comm, HA_SAY_STATE);
+	/* The peer may have had paths to a port that is not this connection's own, or rails. */
+	if (concerned || task->undrained != 0)
+		ha_say(comm, HA_SAY_STATE);
+	if (!concerned)
+		return is_home(comm) ? HA_OUTCOME_HOME : HA_OUTCOME_AWAY;
 	if (!ha_failover_is_moving(comm) && is_home(comm))
 		return HA_OUTCOME_HOME;
 	if (!comm->is_send)

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rails that are cut without a word, drained by their operator, lost together, shortly after each
+ * other, and in turns. Two hosts, one thread, virtual time. An argument: so many turns.
+ */
+#include "bundled.h"
+
+#include "admin/drain.h"
+#include "failover/rails.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SIZE ((size_t)300000)
+
+static const enum ha_completion_mode modes[] = {HA_COMPLETION_RC, HA_COMPLETION_E2E};
+
+static unsigned turns = 24;
+
+/* isolated: a rail reaches the same one of the peer's alone. */
+static void carrying_on(struct pair *pair, uint32_t rails, enum ha_completion_mode mode,
+			bool isolated)
+{
+	static const char *const alike[] = {"1,1", "1,1,1"};
+
+	bundled_init(pair, rails);
+	pair->fabric.isolated_rails = isolated;
+	strcpy(pair->config.rail_share, alike[rails - 2]);
+	pair->config.completion = mode;
+	pair_open(pair);
+	pair_connect(pair);
+	wait_members(pair, rails);
+}
+
+static void carrying(struct pair *pair, uint32_t rails, enum ha_completion_mode mode)
+{
+	carrying_on(pair, rails, mode, false);
+}
+
+static void assert_no_failover(const struct pair *pair)
+{
+	assert_int_equal(pair->recv->count.failovers, 0);
+	assert_int_equal(pair->send->count.failovers, 0);
+	assert_int_equal(pair->recv->failover->epoch, 1);
+}
+
+static void assert_arrived(struct pair *pair, const struct in_flight *t)
+{
+	int got = 0;
+
+	assert_int_equal(finish_within_a_second(pair, t->recv, &got), HA_OK);
+	assert_int_equal(finish_within_a_second(pair, t->send, NULL), HA_OK);
+	assert_int_equal(got, SIZE);
+	assert_true(filled(pair->to.bytes, SIZE, 5));
+}
+
+static uint32_t posted_on(const struct pair *pair, unsigned p)
+{
+	return pair->send->paths[p]->qps[0].sq_posted;
+}
+
+/* One message, which is there within 5 ms. */
+static void quick(struct pair *pair, size_t size, uint32_t seed)
+{
+	const uint64_t begun_ns = sv_stepped_now();
+	const size_t offset = 1 << 20;
+	struct ha_request *recv, *send;
+	const int tag = 9;
+
+	fill(pair->from.bytes + offset, size, seed);
+	recv = post_recv(pair, 1, &offset, &size, &tag);
+	send = post_send(pair, offset, size, tag);
+	assert_int_equal(finish_within_a_second(pair, recv, NULL), HA_OK);
+	assert_in_range(sv_stepped_now() - begun_ns, 1, 5 * HA_NS_PER_MS);
+	assert_true(filled(pair->to.bytes + offset, size, seed));
+	assert_int_equal(finish_within_a_second(pair, send, NULL), HA_OK);
+}
+
+/* ---- silence --------------------------------------------------------------------------------- */
+
+/*
+ * New messages leave it after one and a half intervals of heartbeats and 12 ms, wherever in an
+ * interval the cut was; what was lost is there again after three and 50 ms. Only that waits.
+ */
+static void a_rail_that_is_cut_without_a_word_costs_what_was_on_it(void **state)
+{
+	(void)state;
+	for (unsigned at_ms = 0; at_ms < 200; at_ms += 33) {
+		uint64_t cut_ns, interval_ns;
+		struct in_flight t;
+		struct pair pair;
+		uint32_t before;
+		unsigned p;
+
+		carrying(&pair, 2, HA_COMPLETION_RC);
+		pair_idle(&pair, 1000 + at_ms); /* heartbeats are up */
+		wait_members(&pair, 2);
+		interval_ns = (unsigned)pair.config.heartbeat_ms * HA_NS_PER_MS;
+		p = standby_of(pair.send);
+		before = posted_on(&pair, p);
+		t = pair_start(&pair);
+		assert_int_equal(posted_on(&pair, p), before + 1);
+		cut_ns = sv_stepped_now();
+		sv_stepped_cut(1, true);
+		for (unsigned i = 0; i < 3; i++) {
+			quick(&pair, 1000, 1); /* over the control rail */
+			pair_pass(&pair, (unsigned)pair.config.heartbeat_ms / 2 + 4);
+		}
+		before = posted_on(&pair, p);
+		for (uint32_t i = 0; i < 4; i++)
+			quick(&pair, SIZE, i);
+		assert_int_equal(posted_on(&pair, p), before);
+		assert_arrived(&pair, &t);
+		assert_in_range(sv_stepped_now() - cut_ns, interval_ns / 2,
+				3 * interval_ns + 50 * HA_NS_PER_MS);
+		assert_no_failover(&pair);
+		pair_close(&pair);
+	}
+}
+
+/* ---- a drain --------------------------------------------------------------------------------- */
+
+static void note(void *arg, const struct ha_admin_result *result)
+{
+	(void)result;
+	++*(int *)arg;
+}
+
+static void drain(struct pair *pair, int host, const char *order)
+{
+	struct ha_admin_request request;
+	const char *why = "";
+	int told = 0;
+
+	assert_true(ha_admin_request_parse(order, strlen(order), &request, &why));
+	assert_true(ha_admin_execute(pair->inst[host], &request, note, &told));
+	assert_int_equal(told, 1);
+}
+
+/* At either end, under load. */
+static void a_rail_that_is_drained_leaves_and_nothing_waits_or_comes_again(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 8; i++) {
+		const int host = (int)i % 2;
+		struct in_flight t;
+		struct pair pair;
+		uint32_t before;
+		unsigned p;
+
+		carrying(&pair, 2, modes[i / 2 % 2]);
+		p = standby_of(pair.send);
+		t = pair_start(&pair);
+		for (unsigned step = 0; step < 7 * i; step++)
+			sv_stepped_step();
+		drain(&pair, host, "nccl-ha 1 failover port sim1:1");
+		for (uint32_t m = 0; m < 20; m++)
+			quick(&pair, SIZE, m);
+		assert_arrived(&pair, &t);
+		before = posted_on(&pair, p);
+		for (uint32_t m = 0; m < 4; m++)
+			quick(&pair, SIZE, m);
+		assert_int_equal(posted_on(&pair, p), before);
+		assert_int_equal(carrying_now(&pair), 1);
+		assert_no_failover(&pair);
+		for (unsigned rail = 0; rail < 2; rail++)
+			assert_int_equal(pair.send->striped.sheds[rail].sheds, 0);
+		drain(&pair, host, "nccl-ha 1 failback port sim1:1");
+		wait_members(&pair, 2);
+		pair_close(&pair);
+	}
+}
+
+/* ---- more than one --------------------------------------------------------------------------- */
+
+/* Together, and so many microseconds after each other; whichever is first. */
+static void both_rails_lost_within_a_millisecond_cost_no_byte(void **state)
+{
+	static const unsigned apart_us[] = {0, 1, 10, 50, 200, 500, 1000};
+
+	(void)state;
+	for (unsigned i = 0; i < 28; i++) {
+		const unsigned first = i / 2 % 2;
+		struct in_flight t;
+		uint64_t lost_ns;
+		struct pair pair;
+
+		carrying(&pair, 2, modes[i / 4 % 2]);
+		t = pair_start(&pair);
+		for (unsigned step = 0; step < i; step++)
+			sv_stepped_step();
+		lost_ns = sv_stepped_now();
+		sv_stepped_link(i % 2, first, false);
+		while (sv_stepped_now() < lost_ns + apart_us[i / 4] * 1000ull && pair_step(&pair))
+			;
+		sv_stepped_link(i / 8 % 2, 1 - first, false);
+		pair_idle(&pair, 40);
+		sv_stepped_link(i % 2, first, true);
+		sv_stepped_link(i / 8 % 2, 1 - first, true);
+		assert_arrived(&pair, &t);
+		for (uint32_t m = 0; m < 4; m++)
+			transfer(&pair, 1 + m * 70000, m);
+		pair_close(&pair);
+	}
+}
+
+/* Each of them twice: as the control rail, and as the other one, which it is by then. */
+static void rails_lost_in_turns_cost_no_byte(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	carrying_on(&pair, 2, HA_COMPLETION_E2E, true);
+	for (unsigned turn = 0; turn < turns; turn++) {
+		struct in_flight t = pair_start(&pair);
+
+		for (unsigned step = 0; step < turn % 50; step++)
+			sv_stepped_step();
+		sv_stepped_link(turn / 4 % 2, turn / 2 % 2, false);
+		assert_arrived(&pair, &t);
+		sv_stepped_link(turn / 4 % 2, turn / 2 % 2, true);
+		wait_members(&pair, 2);
+	}
+	assert_int_equal(ha_comm_error(pair.send), HA_OK);
+	assert_true(pair.recv->count.failovers > 0);
+	assert_true(pair.recv->striped.sheds[0].sheds + pair.recv->striped.sheds[1].sheds > 0);
+	pair_close(&pair);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_rail_that_is_cut_without_a_word_costs_what_was_on_it),
+	    cmocka_unit_test(a_rail_that_is_drained_leaves_and_nothing_waits_or_comes_again),
+	    cmocka_unit_test(both_rails_lost_within_a_millisecond_cost_no_byte),
+	    cmocka_unit_test(rails_lost_in_turns_cost_no_byte),
+	};
+	const struct CMUnitTest at_length[] = {cmocka_unit_test(rails_lost_in_turns_cost_no_byte)};
+
+	if (argc < 2)
+		return cmocka_run_group_tests(tests, NULL, NULL);
+	turns = (unsigned)strtoul(argv[1], NULL, 10);
+	return cmocka_run_group_tests(at_length, NULL, NULL);
+}
