@@ -172,6 +172,7 @@ struct sv_swqe {
 struct sv_rd_resource {
 	uint8_t op;
 	bool first; /* the response's first packet is yet to be sent */
+	bool again; /* it was answered before, and perhaps that answer has come */
 	uint32_t psn;
 	uint32_t npkts; /* left to send */
 	uint32_t length;

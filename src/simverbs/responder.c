@@ -245,11 +245,22 @@ static bool rd_full(const struct sv_qp *qp)
 	return qp->rd_head - qp->rd_tail >= qp->attr.max_dest_rd_atomic;
 }
 
+/*
+ * Room for a new fetch. One that asks for it while as many as it may have wait for an answer has
+ * the first answer to the oldest of them, if that is a repeated one. False: it asks too much.
+ */
+static bool rd_room(struct sv_qp *qp)
+{
+	if (rd_full(qp) && rd_slot(qp, qp->rd_tail)->again)
+		qp->rd_tail++;
+	return !rd_full(qp);
+}
+
 static void receive_read(struct sv_qp *qp, const struct sv_packet *pkt)
 {
 	uint32_t length = pkt->reth.length;
 
-	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) || rd_full(qp) ||
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) || !rd_room(qp) ||
 	    length > SV_MAX_MSG_SIZE) {
 		refuse(qp, SV_NAK_INV_REQ);
 		return;
@@ -299,7 +310,7 @@ static void receive_atomic(struct sv_qp *qp, const struct sv_packet *pkt)
 	const struct sv_mr *mr;
 	uint64_t old;
 
-	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || rd_full(qp) ||
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || !rd_room(qp) ||
 	    pkt->reth.addr % 8) {
 		refuse(qp, SV_NAK_INV_REQ);
 		return;
@@ -332,11 +343,21 @@ static void repeat_atomic(struct sv_qp *qp, const struct sv_packet *pkt)
 		    &qp->atomics[(qp->num_atomics - i) % SV_MAX_RD_ATOMIC];
 
 		if (done->op == pkt->op && done->psn == pkt->psn) {
-			if (!rd_full(qp))
-				queue_response(qp, pkt)->result = done->result;
+			if (!rd_full(qp)) {
+				struct sv_rd_resource *rd = queue_response(qp, pkt);
+
+				rd->result = done->result;
+				rd->again = true;
+			}
 			return;
 		}
 	}
+}
+
+/* Is something of this answer, this PSN's part or what follows it, still to be sent? */
+static bool ends_after(const struct sv_rd_resource *rd, uint32_t psn)
+{
+	return sv_psn_diff(sv_psn_add(rd->psn, rd->npkts), psn) > 0;
 }
 
 /*
@@ -351,13 +372,12 @@ static void receive_duplicate(struct sv_qp *qp, const struct sv_packet *pkt)
 		owe_ack(qp);
 		return;
 	}
-	while (qp->rd_head != qp->rd_tail &&
-	       sv_psn_diff(rd_slot(qp, qp->rd_head - 1)->psn, pkt->psn) >= 0)
+	while (qp->rd_head != qp->rd_tail && ends_after(rd_slot(qp, qp->rd_head - 1), pkt->psn))
 		qp->rd_head--;
 	if (pkt->op != SV_OP_READ_REQ)
 		repeat_atomic(qp, pkt);
 	else if (!rd_full(qp))
-		queue_response(qp, pkt);
+		queue_response(qp, pkt)->again = true;
 }
 
 /* ---------------------------------------------------------------- sends and writes */

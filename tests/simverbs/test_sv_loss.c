@@ -340,6 +340,46 @@ static void a_retry_that_waits_for_room_is_not_counted(void **state)
 	assert_int_equal(sv_stepped_close(), 0);
 }
 
+#define MS 1000000u
+
+/*
+ * Host 0 asks for as much as host 2 answers at a time, has no answer in time and asks again. Then
+ * the first answers come, and it asks for more, while the second ones still wait: a flood from host
+ * 1 takes all the room on their way.
+ */
+static void answers_that_nobody_waits_for_are_no_reason_to_refuse(void **state)
+{
+	static const struct world_opts narrow = {
+	    .fabric = {.hosts = 3, .inbox_packets = 4}, .rd_atomic = 2, .dest_rd_atomic = 2};
+	static const struct world_opts lasting = {.mtu = IBV_MTU_256, .timeout = 20};
+	struct pair asks, floods;
+	int late;
+
+	(void)state;
+	assert_int_equal(sv_stepped_open(&narrow.fabric), 0);
+	pair_open(&asks, 0, 2, &narrow);
+	pair_open(&floods, 1, 0, &lasting);
+	late = add_rule("delay=4300us op=readresp count=2");
+	for (uint32_t i = 0; i < 6; i++)
+		assert_int_equal(
+		    post(&asks.from, IBV_WR_RDMA_READ, i, i * 64, 64, &asks.to, i * 64), 0);
+	fill(asks.to.buf, 6 * 64, 7);
+	sv_stepped_run(sv_stepped_now() + 4190000); /* the retry is due at 4.194 ms */
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(post(&floods.from, IBV_WR_RDMA_WRITE, i, 0, 65536, &floods.to, 0),
+				 0);
+	settle();
+	for (uint64_t i = 0; i < 6; i++)
+		expect_wc(&asks.from, i, IBV_WC_SUCCESS);
+	assert_memory_equal(asks.from.buf, asks.to.buf, 6 * 64);
+	for (uint64_t i = 0; i < 4; i++)
+		expect_wc(&floods.from, i, IBV_WC_SUCCESS);
+	assert_int_equal(fired(late), 2);
+	pair_close(&asks);
+	pair_close(&floods);
+	assert_int_equal(sv_stepped_close(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -353,6 +393,7 @@ int main(void)
 	    cmocka_unit_test(test_noise),
 	    cmocka_unit_test(test_replay_from_seed),
 	    cmocka_unit_test(a_retry_that_waits_for_room_is_not_counted),
+	    cmocka_unit_test(answers_that_nobody_waits_for_are_no_reason_to_refuse),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
