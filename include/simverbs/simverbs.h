@@ -38,8 +38,9 @@ struct sv_stepped_opts {
 	uint32_t rate_mbps; /* 400000 */
 	enum ibv_mtu mtu;   /* IBV_MTU_4096 */
 	uint32_t window_packets; /* 128: in flight per QP */
-	uint32_t burst_bytes;	 /* 0: every packet by itself; else up to this much of a message
-				    travels    together, as in live mode (65536 at most) */
+	bool window_adapts; /* each loss halves what a QP may have in flight, as on the RoCE wire */
+	uint32_t burst_bytes;	/* 0: every packet by itself; else up to this much of a message
+				   travels    together, as in live mode (65536 at most) */
 	uint32_t inbox_packets; /* 0: no limit; else a port with so many on their way to it takes no
 				   more, and senders wait */
 	bool infiniband;	/* LIDs instead of RoCE */

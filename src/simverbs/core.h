@@ -243,6 +243,8 @@ struct sv_qp {
 	    send_psn;	  /* PSN of the next packet to transmit (behind next_psn on a retransmit) */
 	uint32_t una_psn; /* oldest unacknowledged */
 	uint32_t unrequested; /* packets sent since the last one that asked for an ack */
+	uint32_t window;      /* packets in flight since a loss; 0: as many as the port says */
+	uint32_t window_acks; /* since it last grew */
 	uint32_t rd_outstanding;
 	uint8_t retries_left;
 	uint8_t timeouts; /* since the last progress */

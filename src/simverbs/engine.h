@@ -356,6 +356,7 @@ struct sv_port_config {
 	struct sv_limits limits;
 	uint32_t burst_bytes;	/* payload of one descriptor at most; 0: one MTU packet each */
 	uint32_t window_bursts; /* descriptors in flight per QP before the sender waits for acks */
+	bool window_adapts;	/* fewer of them after a loss, as nobody else tells of congestion */
 	uint64_t seed;		/* for what hardware picks at random */
 	int num_comp_vectors;
 	uint32_t ece_vendor, ece_options; /* what a QP may agree on with its peer; 0: no ECE */

@@ -130,6 +130,7 @@ void sv_qp_reset(struct sv_qp *qp)
 	qp->wedged = qp->wedged_hard = qp->breaking = qp->err_unsaid = false;
 	qp->fatal = qp->nak_sent = qp->comm_est = qp->rd_gap = false;
 	qp->sq_head = qp->sq_tail = qp->sq_next = qp->next_pkt = 0;
+	qp->window = qp->window_acks = 0;
 	qp->build_head = 0;
 	qp->num_atomics = 0;
 	sv_ece_reset(qp);

@@ -14,6 +14,8 @@
 
 /* Packets a QP may have in flight when the wire sets no other limit. */
 #define DEFAULT_WINDOW 1024u
+/* How often a sender with much to send asks for one. */
+#define ACKS_PER_WINDOW 4u
 /* PSNs in flight must stay below half the number space. */
 #define MAX_PSNS_IN_FLIGHT (1 << 23)
 
@@ -29,11 +31,37 @@ static uint32_t burst_packets(const struct sv_qp *qp)
 	return n ? n : 1;
 }
 
-static uint32_t window_packets(const struct sv_qp *qp)
+static uint32_t full_window(const struct sv_qp *qp)
 {
 	uint32_t bursts = qp->port->cfg.window_bursts;
 
 	return bursts ? bursts * burst_packets(qp) : DEFAULT_WINDOW;
+}
+
+static uint32_t window_packets(const struct sv_qp *qp)
+{
+	return qp->window ? qp->window : full_window(qp);
+}
+
+/* Something was lost: perhaps there is no room for so much on the way, or at the receiver. */
+static void shrink_window(struct sv_qp *qp)
+{
+	uint32_t half = window_packets(qp) / 2;
+
+	if (!qp->port->cfg.window_adapts)
+		return;
+	qp->window = half ? half : 1;
+	qp->window_acks = 0;
+}
+
+/* With each window that arrives, of which there are so many acks, by one. */
+static void grow_window(struct sv_qp *qp)
+{
+	if (++qp->window_acks < ACKS_PER_WINDOW)
+		return;
+	qp->window_acks = 0;
+	if (++qp->window >= full_window(qp))
+		qp->window = 0;
 }
 
 /* ---------------------------------------------------------------- completions */
@@ -145,7 +173,7 @@ static int build_data(struct sv_qp *qp, struct sv_swqe *wqe, struct sv_packet *p
 		}
 		if (wqe->flags & IBV_SEND_SOLICITED)
 			pkt->flags |= SV_PKT_SOLICITED;
-	} else if (qp->unrequested >= window / 4) {
+	} else if (qp->unrequested >= window / ACKS_PER_WINDOW) {
 		pkt->flags |= SV_PKT_ACKREQ;
 	}
 	if (!pkt->payload_len)
@@ -315,6 +343,7 @@ static bool retry(struct sv_qp *qp)
 		return false;
 	}
 	qp->retries_left--;
+	shrink_window(qp);
 	go_back(qp);
 	return true;
 }
@@ -332,6 +361,7 @@ static bool retry_after_timeout(struct sv_qp *qp)
 	if (verdict == SV_RETRY_SPEND)
 		qp->retries_left--;
 	qp->timeouts++; /* at most 31 for free, and 7 more */
+	shrink_window(qp);
 	go_back(qp);
 	return true;
 }
@@ -381,6 +411,8 @@ static void made_progress(struct sv_qp *qp)
 	qp->timeouts = 0;
 	qp->rnr_left = qp->attr.rnr_retry;
 	qp->rd_gap = false;
+	if (qp->window)
+		grow_window(qp);
 	/* Acknowledged beyond where a retransmission had got to: no need for that part. */
 	if (sv_psn_diff(qp->una_psn, qp->send_psn) > 0)
 		go_back(qp);

@@ -144,6 +144,7 @@ static struct sv_port *make_port(struct sv_stepped *fab, uint32_t index)
 	    .rate_mbps = o->rail_rate_mbps[index % o->rails],
 	    .mtu = o->mtu,
 	    .window_bursts = o->window_packets,
+	    .window_adapts = o->window_adapts,
 	    .burst_bytes = o->burst_bytes,
 	    .seed = o->seed,
 	    .num_comp_vectors = 4,

@@ -96,9 +96,10 @@ static bool swallow(struct sv_roce_wire *w)
 	return true;
 }
 
-static void receive_nothing(struct sv_roce_wire *w)
+static void receive_nothing(struct sv_roce_wire *w, bool everywhere)
 {
 	(void)w;
+	(void)everywhere;
 }
 
 static const struct sv_roce_io no_sockets = {

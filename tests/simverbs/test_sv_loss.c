@@ -380,6 +380,52 @@ static void answers_that_nobody_waits_for_are_no_reason_to_refuse(void **state)
 	assert_int_equal(sv_stepped_close(), 0);
 }
 
+static uint64_t sent(void)
+{
+	struct sv_stepped_stats stats;
+
+	sv_stepped_get_stats(&stats);
+	return stats.sent;
+}
+
+/* Packets that leave before any is acknowledged. */
+static uint64_t post_much(struct world *w, uint64_t id)
+{
+	uint64_t before = sent();
+
+	assert_int_equal(post(&w->a, IBV_WR_RDMA_WRITE, id, 0, 65536, &w->b, 0), 0);
+	return sent() - before;
+}
+
+/* Each loss leaves half, one packet at least; with what arrives it grows, and is whole in the end.
+ */
+static void after_a_loss_less_is_under_way(void **state)
+{
+	static const uint32_t again[] = {16, 8, 4, 2, 1, 1};
+	struct world *w = *state;
+	uint64_t at_ns = sv_stepped_now() + 2 * MS, id = 0, first = 0;
+
+	add_rule("drop host=0 op=write");
+	assert_int_equal(post_much(w, id), 32);
+	sv_stepped_run(at_ns);
+	for (uint32_t i = 0; i < sizeof(again) / sizeof(*again); i++) {
+		uint64_t before = sent();
+
+		sv_stepped_run(at_ns += 4194304);
+		assert_int_equal(sent() - before, again[i]);
+	}
+	assert_int_equal(sv_stepped_fault_remove(-1), 0);
+	for (; first < 32 && id < 20; id++) {
+		settle();
+		expect_wc(&w->a, id, IBV_WC_SUCCESS);
+		first = post_much(w, id + 1);
+		assert_in_range(first, 2, id ? 32 : 31);
+	}
+	assert_int_equal(first, 32);
+	settle();
+	expect_wc(&w->a, id, IBV_WC_SUCCESS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -394,6 +440,9 @@ int main(void)
 	    cmocka_unit_test(test_replay_from_seed),
 	    cmocka_unit_test(a_retry_that_waits_for_room_is_not_counted),
 	    cmocka_unit_test(answers_that_nobody_waits_for_are_no_reason_to_refuse),
+	    WORLD_TEST(after_a_loss_less_is_under_way,
+		       .fabric = {.window_packets = 32, .window_adapts = true}, .mtu = IBV_MTU_256,
+		       .timeout = 10 /* 4.194 ms */, .retry_cnt = 7),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

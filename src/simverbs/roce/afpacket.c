@@ -339,10 +339,11 @@ static void step(struct packet_socket *s)
 	atomic_store_explicit(&s->next, (next + 1) % RING_FRAMES, memory_order_relaxed);
 }
 
-static void packet_receive(struct sv_roce_wire *w)
+static void packet_receive(struct sv_roce_wire *w, bool everywhere)
 {
 	struct packet_socket *s = w->io_state;
 
+	(void)everywhere; /* there is one place */
 	for (uint32_t i = 0; i < BUDGET && has_frame(s); i++) {
 		const struct tpacket2_hdr *h = next_frame(s);
 

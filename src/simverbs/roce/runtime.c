@@ -233,6 +233,7 @@ static void fill_config(uint32_t rail, const struct sv_roce_interface_state *sta
 	sv_limits_default(&cfg->limits);
 	packets = SV_ROCE_WINDOW_BYTES / (128u << cfg->mtu);
 	cfg->window_bursts = packets;
+	cfg->window_adapts = true;
 }
 
 /* ---------------------------------------------------------------- statistics */

@@ -34,7 +34,9 @@ static void work(struct sv_roce_wire *w, bool naps)
 		if (sv_roce_interface_news(&w->itf))
 			sv_roce_link_sync(w);
 	}
-	if (!naps)
+	if (sv_port_next_deadline(w->port) <= now_ns)
+		sv_roce_catch_up(w);
+	else if (!naps)
 		sv_roce_progress(w);
 	until = sv_roce_link_run(w, now_ns);
 	until = earlier(until, sv_port_run_timers(w->port, now_ns));

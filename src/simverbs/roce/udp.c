@@ -291,10 +291,10 @@ static void receive_from(struct sv_roce_wire *w, uint32_t index)
 		deliver(w, index, &s->in[i]);
 }
 
-static void udp_receive(struct sv_roce_wire *w)
+static void udp_receive(struct sv_roce_wire *w, bool everywhere)
 {
 	struct udp_sockets *s = w->io_state;
-	bool all = s->rounds++ % LOOK_AT_ALL == 0;
+	bool all = s->rounds++ % LOOK_AT_ALL == 0 || everywhere;
 
 	for (uint32_t i = 0; i < SV_MAX_GIDS; i++)
 		if (s->fds[i] >= 0 && (all || i == s->hot))

@@ -12,6 +12,8 @@
 #include <time.h>
 
 #define YIELD_POLLS 64u
+/* Of catching up: what a large socket buffer holds, and an end where there is a flood. */
+#define MAX_ROUNDS 512u
 /* Of an acknowledgement: any number of messages may be under way. */
 #define CREDITS_UNLIMITED 0x1fu
 
@@ -257,9 +259,9 @@ static int roce_copy_payload(struct sv_port *port, const struct sv_packet *pkt, 
 	return -EFAULT;
 }
 
-static void receive_all(struct sv_roce_wire *w)
+static void receive_all(struct sv_roce_wire *w, bool everywhere)
 {
-	w->io->receive(w);
+	w->io->receive(w, everywhere);
 	sv_port_flush(w->port);
 	if (w->hold.held)
 		sv_hold_run(&w->hold, sv_roce_now_ns());
@@ -275,9 +277,23 @@ static void kick(struct sv_roce_wire *w)
 
 void sv_roce_progress(struct sv_roce_wire *w)
 {
-	receive_all(w);
+	receive_all(w, false);
 	sv_roce_flush(w);
 	kick(w);
+}
+
+void sv_roce_catch_up(struct sv_roce_wire *w)
+{
+	uint64_t seen;
+
+	for (uint32_t round = 0; round < MAX_ROUNDS; round++) {
+		seen = w->counters[SV_ROCE_rx_datagrams];
+		receive_all(w, true);
+		sv_roce_flush(w);
+		kick(w);
+		if (seen == w->counters[SV_ROCE_rx_datagrams])
+			return;
+	}
 }
 
 /*
@@ -291,7 +307,7 @@ static void roce_progress(struct sv_port *port)
 
 	if (w->num_out)
 		sv_roce_flush(w);
-	receive_all(w);
+	receive_all(w, false);
 	kick(w);
 }
 

@@ -68,8 +68,9 @@ struct sv_roce_io {
 	/* Sends w->out[first_out] to w->out[num_out - 1] and counts first_out up. False: no room
 	 * for all of them now. */
 	bool (*flush)(struct sv_roce_wire *w);
-	/* Calls sv_roce_receive() for what is there, within limits. */
-	void (*receive)(struct sv_roce_wire *w);
+	/* Calls sv_roce_receive() for what is there, within limits. `everywhere`: also where
+	 * nothing has come of late. */
+	void (*receive)(struct sv_roce_wire *w, bool everywhere);
 	/* Unlocked: may receive() find something? NULL: only it knows. */
 	bool (*pending)(const struct sv_roce_wire *w);
 	/* What to wait for: at most SV_MAX_GIDS, whose number is returned. */
@@ -162,6 +163,8 @@ bool sv_roce_sent(struct sv_roce_wire *w, int sent);
 void sv_roce_receive(struct sv_roce_wire *w, const struct sv_roce_in *in);
 /* Everything there is to do now: arrivals, held packets, kicks, what is to be sent. */
 void sv_roce_progress(struct sv_roce_wire *w);
+/* The same until nothing more is there: what has come counts before a retry does. */
+void sv_roce_catch_up(struct sv_roce_wire *w);
 /* Sends what was collected. */
 void sv_roce_flush(struct sv_roce_wire *w);
 uint64_t sv_roce_now_ns(void);

@@ -43,6 +43,11 @@ class OverTheWire(WireCase):
             self.kill_all()
             self.processes.clear()
 
+    def test_hundreds_of_queue_pairs_send_to_one_receiver(self):
+        """32 MiB might be under way, which no socket has room for."""
+        self.run_program("ib_write_bw", "-q 256 -s 4096 -n 64 -F", 1, 0)
+        self.check_wire()
+
     # ---- the interface ----
 
     def test_what_becomes_of_the_interface_is_told_by_events(self):
