@@ -20,6 +20,7 @@
 #include "transport/comm.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
+#include "transport/path_close.h"
 #include "transport/path_msg.h"
 #include "transport/shared.h"
 

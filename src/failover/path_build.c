@@ -10,6 +10,8 @@
 #include "failover/standby.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
+#include "transport/path_connect.h"
+#include "transport/path_open.h"
 #include "transport/shared.h"
 
 #include <string.h>

@@ -12,6 +12,7 @@
 #include "transport/comm.h"
 #include "transport/fence.h"
 #include "transport/flush_old.h"
+#include "transport/path_close.h"
 #include "transport/shared.h"
 
 /* ---- the table ------------------------------------------------------------------------------ */

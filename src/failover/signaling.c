@@ -15,6 +15,7 @@
 #include "transport/complete.h"
 #include "transport/ctrl_sock.h"
 #include "transport/e2e.h"
+#include "transport/path_connect.h"
 #include "transport/path_msg.h"
 #include "transport/recv.h"
 #include "transport/send.h"

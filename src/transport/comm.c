@@ -21,6 +21,7 @@
 #include "transport/comm_event.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
+#include "transport/path_close.h"
 #include "transport/shared.h"
 #include "transport/stripe.h"
 

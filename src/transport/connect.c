@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "transport/path_connect.h"
 #include "transport/shared.h"
 
 #include <errno.h>

@@ -18,6 +18,7 @@
 #include "transport/flush_beside.h"
 #include "transport/flush_old.h"
 #include "transport/gpu_proof.h"
+#include "transport/path_connect.h"
 #include "transport/path_error.h"
 #include "transport/recv.h"
 #include "transport/user_mr.h"

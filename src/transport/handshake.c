@@ -7,6 +7,8 @@
 #include "device/route.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
+#include "transport/path_connect.h"
+#include "transport/path_open.h"
 #include "transport/shared.h"
 
 #include <stdio.h>

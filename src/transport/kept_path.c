@@ -5,6 +5,7 @@
 #include "device/incarnation.h"
 #include "transport/comm.h"
 #include "transport/path.h"
+#include "transport/path_close.h"
 #include "transport/shared.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A path: one local port, one remote port, and the RC queue pairs between them.
+ * A path: one local port, one remote port, and the RC queue pairs between them. Making, connecting
+ * and closing them: path_open.h, path_connect.h, path_close.h; fencing: fence.h.
  *
  * A path is named by its index in the connection and a generation that counts its rebuilds. What
  * was posted on it and what state it is in is kept here, so that a connection can lose one path
@@ -248,54 +249,12 @@ static inline bool ha_path_open_for_use(const struct ha_path *path)
 	return path && !ha_path_stopped(path);
 }
 
-struct ha_path_options {
-	struct ha_port *port;
-	uint8_t index;
-	uint32_t generation;
-	uint8_t nqps;
-};
-
-/* Queue pairs in INIT with full receive queues, completion queue, ring registration. */
-ha_result_t ha_path_open(struct ha_comm *comm, const struct ha_path_options *options,
-			 struct ha_path **out) HA_MUST_CHECK;
-
-/*
- * The same without waiting, by a command of the NIC: until it is back (ha_path_away) the path is
- * nobody else's; then `outcome` says what came of it. NULL: no memory.
- */
-struct ha_path *ha_path_start_opening(struct ha_comm *comm, const struct ha_path_options *options);
-
-/*
- * Where the address that the peer was told lies in the port's table now: entries move while a path
- * is made. -1: it is gone, and what the peer sends would not come here. Any thread.
- */
-int ha_path_sgid_index(const struct ha_path *path);
-/* How the path reaches this end, of which gid, lid, sl and traffic_class count. Any thread. */
-void ha_path_address(const struct ha_path *path, const struct ha_wire_endpoint *remote,
-		     struct ibv_ah_attr *out);
-
-/* What the peer has to know about our end. */
-void ha_path_endpoint(const struct ha_path *path, struct ha_wire_endpoint *out);
-
-/*
- * To RTS against the peer's end. sl and traffic class must be in `remote`. Waits in the kernel if
- * the peer's address has to be resolved.
- */
-ha_result_t ha_path_connect(struct ha_path *path,
-			    const struct ha_wire_endpoint *remote) HA_MUST_CHECK;
-
-/*
- * The same without waiting, under the token: ha_path_connecting says when it is over, and the
- * progress thread comes by then.
- */
-void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoint *remote);
-
-/* True: not over yet. Otherwise *result is what came of it, and the path READY if HA_OK. [T] */
-bool ha_path_connecting(struct ha_path *path, ha_result_t *result);
-
 /* Sends the path's command to its NIC: the queue pairs are the command's until it is back. [T] */
 void ha_path_command(struct ha_path *path, void (*run)(struct ha_command *command),
 		     enum ha_command_kind kind);
+
+/* Of its NIC. */
+struct ha_commands *ha_path_commands(const struct ha_path *path);
 
 /* Waits for the path's command as long as it gets on (ha_command_wait). True: it is back. */
 bool ha_path_wait(struct ha_path *path, uint64_t limit_ns);
@@ -343,38 +302,13 @@ static inline bool ha_path_unconfirmed(const struct ha_path *path)
 	       !ha_path_away(path) && path->indestructible;
 }
 
-/*
- * Frees everything. Destroying a queue pair may take the kernel a minute, while packets of it are
- * held up; a command does it, and this waits for ha_command_patience_ns. What is not gone by then
- * is left to the command: queue pairs, completion queue, the ring's registration, the reference to
- * the PD, and through the reference to the connection the ring's memory itself. That is all that
- * such queue pairs can still write to or read. Memory of the application they do not touch any
- * more: a fence was confirmed, or none of its requests was under way (fence.c, close.c). Of an
- * `exposed` path neither is known, and there is no other way to keep the device off that memory
- * than to wait for as long as it takes, also where the device refuses to destroy a queue pair, with
- * a warning each minute. What cannot be destroyed of another path stays until the device is closed,
- * with all that it may touch. NULL is fine.
- */
-void ha_path_close(struct ha_path *path);
-
-/* Once more, in the background, for one that nobody else knows: it is freed, or kept. Takes it. */
-void ha_path_free_in_background(struct ha_path *path);
-
-/*
- * The same without waiting, for a path that is fenced and that nobody else knows any more. True:
- * ask again when its command is back, and not before destroy_ns where it was in vain. False: it is
- * freed. Under the token.
- */
-bool ha_path_closing(struct ha_path *path);
+/* Says that a verb failed with the errno `rc`, and how that is an error of the connection. */
+ha_result_t ha_path_verb_error(const struct ha_path *path, const char *verb, int rc);
 
 /* Works single_limit out from the other limits; after one of them was changed. */
 void ha_path_set_limits(struct ha_path *path);
 
 /* Fills the receive queue of one queue pair with `n` work requests, a batch at most. errno. */
 int ha_qp_refill(struct ha_qp *qp, uint32_t n);
-
-/* Service level and traffic class: the site's setting, else the communicator's, else 0. */
-uint8_t ha_path_sl(const struct ha_config *config, int traffic_class);
-uint8_t ha_path_tc(const struct ha_config *config, int traffic_class);
 
 #endif

@@ -26,6 +26,7 @@
 #include "failover/message.h"
 #include "failover/notes.h"
 #include "failover/rails.h"
+#include "transport/path_connect.h"
 #include "transport/peer_end.h"
 #include "transport/recv.h"
 #include "transport/send.h"

@@ -16,6 +16,7 @@
 #include "failover/message.h"
 #include "failover/notes.h"
 #include "failover/signaling.h"
+#include "transport/path_connect.h"
 #include "transport/recv.h"
 #include "transport/rings.h"
 #include "transport/send.h"

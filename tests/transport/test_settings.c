@@ -7,6 +7,7 @@
 #include "base/stats_file.h"
 #include "base/stats_reader.h"
 #include "base/text.h"
+#include "transport/path_connect.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,6 +7,9 @@
 #include "harness.h"
 #include "instance/instance.h"
 #include "peer.h"
+#include "transport/path_close.h"
+#include "transport/path_connect.h"
+#include "transport/path_open.h"
 
 #include "base/clock.h"
 #include "device/rank.h"

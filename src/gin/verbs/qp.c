@@ -6,6 +6,7 @@
 #include "device/address.h"
 #include "memory/mr.h"
 #include "transport/path.h"
+#include "transport/path_connect.h"
 #include "transport/transport.h"
 
 #include <string.h>

@@ -12,6 +12,7 @@
 #include "failover/preregister.h"
 #include "failover/standby.h"
 #include "transport/fence.h"
+#include "transport/path_close.h"
 
 #include <stdio.h>
 

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of a path: what it is made of is destroyed, or kept where the device refuses. */
+#include "transport/path_close.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/async_event.h"
+#include "transport/comm.h"
+#include "transport/fence.h"
+#include "transport/kept_path.h"
+#include "transport/latency.h"
+#include "transport/shared.h"
+
+#include <string.h>
+#include <time.h>
+
+/* What cannot be destroyed outlives the path. */
+static void forget_all(struct ha_path *path)
+{
+	ha_events_forget_qp(path->flush.qp);
+	for (unsigned i = 0; i < path->nqps; i++)
+		ha_events_forget_qp(path->qps[i].qp);
+	ha_events_forget_cq(path->cq);
+}
+
+static void end_registration(struct ha_path *path)
+{
+	int rc = path->ring_mr ? ibv_dereg_mr(path->ring_mr) : 0;
+
+	if (rc != 0)
+		HA_TRACE(1, "ibv_dereg_mr failed on %s: %s", path->nic->name, strerror(rc));
+	else
+		path->ring_mr = NULL;
+}
+
+/* The path's objects. Whoever calls it has them to himself. Not `destroyed`: a queue pair lives
+ * that may write where it must not. */
+static void destroy_objects(struct ha_path *path)
+{
+	enum ha_destruction queues;
+	int rc;
+
+	if (path->destroyed)
+		return;
+	if (!path->flush.qp) {
+		path->flush.qp = path->flush.made; /* which nobody came to use */
+		path->flush.made = NULL;
+	}
+	queues = ha_path_destroy_queues(path);
+	/* Without it there is no ring to write to, whatever has become of the queue pairs. */
+	end_registration(path);
+	path->destruction = (uint8_t)queues;
+	if (queues != HA_DESTRUCTION_DONE && atomic_load(&path->state) != HA_PATH_FENCED)
+		return;
+	path->destroyed = true;
+	rc = path->cq ? ibv_destroy_cq(path->cq) : 0;
+	if (rc == 0)
+		path->cq = NULL;
+	else
+		HA_TRACE(1, "ibv_destroy_cq failed on %s: %s", path->nic->name, strerror(rc));
+	forget_all(path);
+	if (!path->on)
+		return;
+	ha_incarnation_hold(path->on);
+	ha_nic_pd_put(path->on);
+}
+
+/* It was destroyed, as the driver says. It is put aside before the incarnation is let go: who
+ * closes that finds it. */
+static void free_path(struct ha_path *path)
+{
+	struct ha_incarnation *on = path->on;
+
+	ha_latency_report(path);
+	ha_path_keep(path);
+	if (on)
+		ha_incarnation_let_go(on);
+}
+
+/* A queue pair lives that cannot be destroyed: it keeps the ring that it may still write to, and
+ * all that it is made of, as long as the device is open. */
+static void keep(struct ha_path *path)
+{
+	if (path->destruction == HA_DESTRUCTION_UNREACHABLE)
+		HA_INFO(HA_SUBSYS_NET,
+			"connection %s: %s is being taken away: what is left there is given back "
+			"when the device is closed",
+			path->comm->name, path->nic->name);
+	else
+		HA_WARN("connection %s: the queue pairs on %s:%d cannot be destroyed: they and the "
+			"memory they may still use stay until the device is closed",
+			path->comm->name, path->nic->name, path->port->port_num);
+	forget_all(path);
+	ha_path_keep(path);
+}
+
+static void free_or_keep(struct ha_path *path)
+{
+	if (path->destroyed)
+		free_path(path);
+	else
+		keep(path);
+}
+
+/* A path that was left, when its command is through: a thread of the commands. */
+void ha_path_free_left(struct ha_command *command)
+{
+	struct ha_path *path = ha_container_of(command, struct ha_path, command);
+
+	destroy_objects(path);
+	free_or_keep(path);
+}
+
+/* ---- without waiting ----------------------------------------------------------------------- */
+
+/* A thread of the commands. */
+static void close_path(struct ha_command *command)
+{
+	destroy_objects(ha_container_of(command, struct ha_path, command));
+}
+
+static void start_closing(struct ha_path *path)
+{
+	ha_path_command(path, close_path, HA_COMMAND_CLEAN);
+}
+
+void ha_path_free_in_background(struct ha_path *path)
+{
+	path->command.run = close_path;
+	path->command.kind = HA_COMMAND_CLEAN;
+	path->command.owner = &path->comm->inst->kept.poller; /* the connection has none any more */
+	path->command.key = (uintptr_t)path;
+	ha_command_send(ha_path_commands(path), &path->command);
+	ha_command_leave(ha_path_commands(path), &path->command);
+}
+
+bool ha_path_closing(struct ha_path *path)
+{
+	if (ha_path_away(path))
+		return true;
+	if (path->destroyed) {
+		free_path(path);
+		return false;
+	}
+	if (ha_now_ns() < path->destroy_ns)
+		return true;
+	path->destroy_ns = ha_now_ns() + HA_FENCE_NS; /* a device that leaves refuses it for long */
+	start_closing(path);
+	return true;
+}
+
+/* ---- and waiting --------------------------------------------------------------------------- */
+
+/* A queue pair that could not be destroyed is tried again so often. */
+#define AGAIN_NS HA_NS_PER_MS
+
+static void pause_ns(uint64_t ns)
+{
+	struct timespec time = {.tv_nsec = (long)ns};
+
+	nanosleep(&time, NULL);
+}
+
+/* Whether it becomes other by waiting, and somebody needs that. The end of a device that is being
+ * taken away takes too long to wait for it where only the ring is at stake. */
+static bool may_wait(const struct ha_path *path, uint64_t since_ns, uint64_t limit_ns)
+{
+	if (path->destruction == HA_DESTRUCTION_UNREACHABLE && !path->exposed)
+		return false;
+	return path->comm->inst->threads && ha_real_ns() - since_ns < limit_ns;
+}
+
+/* False: it takes too long. */
+static bool closes_within(struct ha_path *path, uint64_t limit_ns)
+{
+	uint64_t since_ns = ha_real_ns();
+	bool tried = false;
+
+	while (ha_command_wait(ha_path_commands(path), &path->command, limit_ns)) {
+		if (path->destroyed)
+			return true;
+		if (tried && !may_wait(path, since_ns, limit_ns))
+			return false;
+		if (tried)
+			pause_ns(AGAIN_NS);
+		tried = true;
+		start_closing(path);
+	}
+	return false;
+}
+
+static void leave(struct ha_path *path)
+{
+	if (!path->comm->left_path)
+		HA_INFO(HA_SUBSYS_NET,
+			"connection %s: destroying queue pairs on %s:%d takes long and is left to "
+			"the background",
+			path->comm->name, path->nic->name, path->port->port_num);
+	path->comm->left_path = true;
+	ha_command_leave(ha_path_commands(path), &path->command);
+}
+
+/* Says so now and then, for as long as it takes. */
+#define STUCK_TOLD_NS (60 * HA_NS_PER_S)
+
+static void wait_for_exposed(struct ha_path *path)
+{
+	uint64_t limit_ns = path->comm->inst->threads ? STUCK_TOLD_NS : UINT64_MAX;
+
+	do {
+		HA_WARN(
+		    "connection %s: the queue pairs on %s:%d neither drain nor can be destroyed "
+		    "soon; closing waits, since the device may still use the memory of "
+		    "requests in flight",
+		    path->comm->name, path->nic->name, path->port->port_num);
+	} while (!closes_within(path, limit_ns) && path->comm->inst->threads);
+}
+
+void ha_path_close(struct ha_path *path)
+{
+	if (!path)
+		return;
+	ha_command_recall(ha_path_commands(path), &path->command); /* it need not be connected */
+	if (closes_within(path, ha_command_patience_ns)) {
+		free_path(path);
+		return;
+	}
+	if (!path->exposed) {
+		leave(path);
+		return;
+	}
+	wait_for_exposed(path);
+	free_or_keep(path);
+}
