@@ -6,6 +6,7 @@
 #include "failover/port_pair.h"
 #include "failover/rails.h"
 #include "failover/repair.h"
+#include "liveness/session_report.h"
 #include "transport/comm.h"
 #include "transport/shared.h"
 

@@ -4,6 +4,7 @@
 #include "failover/engine.h"
 #include "failover/port_pair.h"
 #include "liveness/liveness.h"
+#include "liveness/session_report.h"
 #include "transport/comm.h"
 #include "transport/failover_ops.h"
 

@@ -8,6 +8,7 @@
 #include "failover/port_pair.h"
 #include "failover/shared.h"
 #include "liveness/liveness.h"
+#include "liveness/session_report.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
 #include "transport/replay.h"

@@ -16,6 +16,7 @@
 #include "failover/standby_memory.h"
 #include "failover/switchover.h"
 #include "failover/witness.h"
+#include "liveness/session_report.h"
 #include "transport/comm.h"
 #include "transport/path_msg.h"
 #include "transport/shared.h"

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "failover/engine.h"
+#include "liveness/session_report.h"
 #include "transport/comm.h"
 
 /*

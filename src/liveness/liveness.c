@@ -7,6 +7,9 @@
 #include "base/random.h"
 #include "liveness/check.h"
 #include "liveness/session.h"
+#include "liveness/session_label.h"
+#include "liveness/session_recv.h"
+#include "liveness/session_report.h"
 #include "progress/command.h"
 
 #include <errno.h>

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One liveness session, and the local port it runs on; what sessions share is in liveness.c. Only
- * for these two files. Everything is under the lock of the ha_liveness but for a session's `state`.
+ * for that and the files of a session: its address handle, its flow label, what it sends and what
+ * comes, its peer over other ports, its report (session_*.c). Everything is under the lock of the
+ * ha_liveness but for a session's `state`.
  */
 #ifndef HA_LIVENESS_SESSION_H
 #define HA_LIVENESS_SESSION_H
@@ -143,6 +145,12 @@ static inline uint64_t ha_live_process(uint64_t id)
 	return id >> HA_LIVE_PORT_BITS;
 }
 
+/* Its commands are stuck: it is given no new ones. */
+static inline bool ha_session_is_sick(const struct ha_session *session)
+{
+	return atomic_load(&session->port->port->nic->sick);
+}
+
 /* The session with a remote endpoint, or NULL. */
 struct ha_session *ha_session_find(struct ha_live_port *port, uint64_t id);
 
@@ -157,13 +165,10 @@ void ha_session_renew(struct ha_session *session);
 /* The same endpoint may have got another address. */
 void ha_session_follow(struct ha_session *session, const struct ha_live_endpoint *remote);
 
-/* A probe came back over its ports. */
-void ha_session_note_life(struct ha_session *session, uint64_t now_ns);
+/* Its detector may have changed: counts that, and tells the links. */
+void ha_session_update(struct ha_session *session, uint64_t now_ns);
 
 /* Judges, and pings if it is time. starved: our thread did not run for more than an interval. */
 void ha_session_visit(struct ha_session *session, bool starved, uint64_t now_ns);
-
-/* A datagram that came to the port. */
-void ha_session_received(void *live_port, const struct ha_datagram *datagram);
 
 #endif

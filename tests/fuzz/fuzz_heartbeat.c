@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "liveness/packet.h"
 #include "liveness/session.h"
+#include "liveness/session_recv.h"
 
 #define SUM_AT (HA_HEARTBEAT_BYTES - 4)
 

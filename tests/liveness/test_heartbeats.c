@@ -10,6 +10,7 @@
 #include "device/queue_depth.h"
 #include "liveness/packet.h"
 #include "liveness/session.h"
+#include "liveness/session_recv.h"
 #include "memory/mr.h"
 
 static void round_trips_are_measured(void **state)

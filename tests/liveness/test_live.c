@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "liveness/liveness.h"
+#include "liveness/session_report.h"
 #include "memory/mr.h"
 #include "progress/command.h"
 

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "liveness/liveness.h"
+#include "liveness/session_report.h"
 #include "simverbs/simverbs.h"
 
 #include <string.h>

@@ -15,6 +15,7 @@
 #include "failover/signaling.h"
 #include "liveness/packet.h"
 #include "liveness/session.h"
+#include "liveness/session_recv.h"
 #include "transport/ctrl_sock.h"
 #include "transport/handshake.h"
 #include "transport/recv.h"

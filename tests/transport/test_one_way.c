@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "liveness/liveness.h"
+#include "liveness/session_report.h"
 
 #include <string.h>
 

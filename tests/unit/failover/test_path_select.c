@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "failover/path_select.h"
+#include "liveness/session_report.h"
 
 #define MS HA_NS_PER_MS
 
