@@ -51,6 +51,7 @@ struct ha_stats {
 	struct nccl_ha_job_stats job;
 	/* The records' sequence numbers as they are in the file; odd: a thread is writing it. */
 	uint64_t job_seq, port_seq[MAX_PORTS], conn_seq[MAX_CONNS], config_seq[HA_CONFIG_MAX_VARS];
+	uint64_t conn_digest[MAX_CONNS]; /* of what is in the records; 0: not known */
 	bool port_taken[MAX_PORTS];
 	bool conn_taken[MAX_CONNS];
 };
@@ -66,12 +67,13 @@ struct record {
 	struct ha_stats *stats;
 	uint64_t *seq;
 	size_t offset, size; /* of what follows the number, bytes */
+	uint64_t *digest;    /* of what is in it; NULL: it is written always */
 };
 
 static struct record job_record(struct ha_stats *stats)
 {
 	return (struct record){stats, &stats->job_seq, offsetof(struct layout, job.stats),
-			       sizeof stats->job};
+			       sizeof stats->job, NULL};
 }
 
 static struct record port_record(struct ha_stats *stats, int slot)
@@ -79,7 +81,7 @@ static struct record port_record(struct ha_stats *stats, int slot)
 	return (struct record){stats, &stats->port_seq[slot],
 			       offsetof(struct layout, ports[0].stats) +
 				   (size_t)slot * sizeof(struct nccl_ha_port_record),
-			       sizeof(struct nccl_ha_port_stats)};
+			       sizeof(struct nccl_ha_port_stats), NULL};
 }
 
 static struct record conn_record(struct ha_stats *stats, int slot)
@@ -87,7 +89,7 @@ static struct record conn_record(struct ha_stats *stats, int slot)
 	return (struct record){stats, &stats->conn_seq[slot],
 			       offsetof(struct layout, conns[0].stats) +
 				   (size_t)slot * sizeof(struct nccl_ha_conn_record),
-			       sizeof(struct nccl_ha_conn_stats)};
+			       sizeof(struct nccl_ha_conn_stats), &stats->conn_digest[slot]};
 }
 
 static struct record config_record(struct ha_stats *stats, size_t slot)
@@ -95,43 +97,63 @@ static struct record config_record(struct ha_stats *stats, size_t slot)
 	return (struct record){stats, &stats->config_seq[slot],
 			       offsetof(struct layout, config[0].stats) +
 				   slot * sizeof(struct nccl_ha_config_record),
-			       sizeof(struct nccl_ha_config_stats)};
+			       sizeof(struct nccl_ha_config_stats), NULL};
 }
 
-/* A reader sees the number before and after what it stands for: each system call is whole before
- * the next one begins. */
-static void write_seq(const struct record *record, uint64_t seq)
+static bool write_seq(const struct record *record, uint64_t seq)
 {
-	ha_stats_file_write(&record->stats->file, record->offset - sizeof seq, &seq, sizeof seq);
+	return ha_stats_file_write(&record->stats->file, record->offset - sizeof seq, &seq,
+				   sizeof seq);
 }
 
-/* False: another thread is writing it. Pair with end_write. */
-static bool begin_write(const struct record *record)
+/*
+ * By the one that has begun. A reader sees the number before and after what it stands for: each
+ * system call is whole before the next one begins. False: not possible now.
+ */
+static bool put(const struct record *record, const void *from)
 {
-	if (!ha_seqlock_try_begin(record->seq))
+	const struct ha_stats_file *file = &record->stats->file;
+	uint64_t seq = __atomic_load_n(record->seq, __ATOMIC_RELAXED);
+
+	if (!ha_stats_file_may_write(file) || !write_seq(record, seq))
 		return false;
-	write_seq(record, __atomic_load_n(record->seq, __ATOMIC_RELAXED));
-	return true;
+	return ha_stats_file_write(file, record->offset, from, record->size) &
+	       write_seq(record, seq + 1);
 }
 
-static void end_write(const struct record *record)
+/* Never 0. Two that differ have the same once in 2^64: then one stays until the next change. */
+static uint64_t digest_of(const void *from, size_t size)
 {
-	write_seq(record, __atomic_load_n(record->seq, __ATOMIC_RELAXED) + 1);
-	ha_seqlock_end(record->seq);
+	const uint64_t *words = from;
+	uint64_t digest = size;
+
+	for (size_t i = 0; i < size / sizeof *words; i++) {
+		digest = (digest ^ words[i]) * 0x9e3779b97f4a7c15u;
+		digest ^= digest >> 29;
+	}
+	return digest | 1;
 }
 
-static void put(const struct record *record, const void *from)
+/* What is there already costs no system call: hundreds of connections are idle most of the time. */
+static void put_if_new(const struct record *record, const void *from)
 {
-	ha_stats_file_write(&record->stats->file, record->offset, from, record->size);
+	uint64_t digest = record->digest ? digest_of(from, record->size) : 0;
+
+	if (digest != 0 && digest == *record->digest)
+		return;
+	if (record->digest)
+		*record->digest = 0;
+	if (put(record, from) && record->digest)
+		*record->digest = digest;
 }
 
 /* Unless another thread is at it: then its values, of the same moment, stand. */
 static void write_record(struct record record, const void *from)
 {
-	if (!begin_write(&record))
+	if (!ha_seqlock_try_begin(record.seq))
 		return;
-	put(&record, from);
-	end_write(&record);
+	put_if_new(&record, from);
+	ha_seqlock_end(record.seq);
 }
 
 /* With the lock held: nobody else writes the job record. */
@@ -160,15 +182,15 @@ static bool clear_record(struct record record, void *last, const void *zeros)
 	bool had = false;
 	int tries = 0;
 
-	while (!begin_write(&record)) {
+	while (!ha_seqlock_try_begin(record.seq)) {
 		if (++tries == 1000)
 			return false;
 		sched_yield();
 	}
 	if (last)
 		had = ha_stats_file_read(&record.stats->file, record.offset, last, record.size);
-	put(&record, zeros);
-	end_write(&record);
+	put_if_new(&record, zeros);
+	ha_seqlock_end(record.seq);
 	return had;
 }
 

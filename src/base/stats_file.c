@@ -201,17 +201,17 @@ int ha_stats_file_create(struct ha_stats_file *file, size_t size)
 	return err;
 }
 
-/*
- * By a system call, for a store into the mapping of a file that somebody has cut is a SIGBUS. The
- * limit may have come down since, and says the signal also where nothing grows.
- */
-bool ha_stats_file_write(const struct ha_stats_file *file, size_t offset, const void *from,
-			 size_t size)
+bool ha_stats_file_may_write(const struct ha_stats_file *file)
 {
 	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < file->size)
-		return false;
+	return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= file->size;
+}
+
+/* By a system call, for a store into the mapping of a file that somebody has cut is a SIGBUS. */
+bool ha_stats_file_write(const struct ha_stats_file *file, size_t offset, const void *from,
+			 size_t size)
+{
 	return pwrite(file->fd, from, size, (off_t)offset) == (ssize_t)size;
 }
 

@@ -32,6 +32,11 @@ struct ha_stats_file {
  * in the way is a WARN.
  */
 int ha_stats_file_create(struct ha_stats_file *file, size_t size);
+/*
+ * Whether the process's limit still allows it; asked shortly before writes, since it may have come
+ * down, and beyond it they are answered with a signal, also where nothing grows. Any thread.
+ */
+bool ha_stats_file_may_write(const struct ha_stats_file *file);
 /* False: not possible now. Whatever others do to the file, nothing worse happens. Any thread. */
 bool ha_stats_file_write(const struct ha_stats_file *file, size_t offset, const void *from,
 			 size_t size);

@@ -590,6 +590,65 @@ static void in_a_folder_its_owner_says_whose_a_file_is(void **state)
 	rmdir(folder);
 }
 
+/* ---- what it costs --------------------------------------------------------------------------- */
+
+static unsigned system_calls; /* that a record needs, of this test's thread */
+
+int __real_getrlimit(__rlimit_resource_t resource, struct rlimit *limit);
+int __wrap_getrlimit(__rlimit_resource_t resource, struct rlimit *limit);
+ssize_t __real_pwrite(int fd, const void *from, size_t size, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *from, size_t size, off_t offset);
+
+int __wrap_getrlimit(__rlimit_resource_t resource, struct rlimit *limit)
+{
+	system_calls++;
+	return __real_getrlimit(resource, limit);
+}
+
+static bool writes_fail;
+
+ssize_t __wrap_pwrite(int fd, const void *from, size_t size, off_t offset)
+{
+	system_calls++;
+	return writes_fail ? -1 : __real_pwrite(fd, from, size, offset);
+}
+
+static unsigned calls_to_write(struct ha_stats *stats, int slot,
+			       const struct nccl_ha_conn_stats *conn)
+{
+	system_calls = 0;
+	ha_stats_conn_write(stats, slot, conn);
+	return system_calls;
+}
+
+/* A connection moves in less than a millisecond, and a thousand of them are idle. */
+static void a_record_costs_four_system_calls_and_none_if_nothing_changed(void **state)
+{
+	struct nccl_ha_conn_stats conn = {.in_use = 1, .messages = 5}, read;
+	struct ha_stats *stats = ha_stats_open(&on);
+	int slot = ha_stats_conn_add(stats);
+	struct ha_stats_reader reader;
+
+	(void)state;
+	assert_int_equal(calls_to_write(stats, slot, &conn), 4);
+	assert_int_equal(calls_to_write(stats, slot, &conn), 0);
+	for (size_t i = 0; i < sizeof conn / sizeof(uint64_t); i++) { /* each word counts */
+		((uint64_t *)&conn)[i] ^= (uint64_t)1 << (i * 5 % 64);
+		assert_int_equal(calls_to_write(stats, slot, &conn), 4);
+	}
+	conn = (struct nccl_ha_conn_stats){.in_use = 1, .messages = 7};
+	writes_fail = true;
+	ha_stats_conn_write(stats, slot, &conn);
+	writes_fail = false;
+	assert_int_equal(calls_to_write(stats, slot, &conn), 4); /* it is not there yet */
+	assert_int_equal(ha_stats_reader_open(&reader, ha_stats_path(stats)), 0);
+	assert_true(ha_stats_read_conn(&reader, (unsigned)slot, &read));
+	assert_int_equal(read.messages, 7);
+	ha_stats_reader_close(&reader);
+	ha_stats_conn_remove(stats, slot);
+	ha_stats_close(stats);
+}
+
 /* ---- what may befall the file --------------------------------------------------------------- */
 
 static void cutting_the_file_does_no_harm_to_who_writes_it(void **state)
@@ -935,6 +994,7 @@ int main(void)
 	    cmocka_unit_test(a_strangers_thing_in_place_of_the_folder_is_told_and_not_used),
 	    cmocka_unit_test(a_folder_that_is_open_to_others_is_closed),
 	    cmocka_unit_test(in_a_folder_its_owner_says_whose_a_file_is),
+	    cmocka_unit_test(a_record_costs_four_system_calls_and_none_if_nothing_changed),
 	    cmocka_unit_test(cutting_the_file_does_no_harm_to_who_writes_it),
 	    cmocka_unit_test(a_limit_on_the_size_of_files_is_a_line_and_no_signal),
 	    cmocka_unit_test(a_full_or_read_only_file_system_is_a_line),
