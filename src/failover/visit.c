@@ -146,7 +146,9 @@ static void look_at_ports(struct ha_comm *comm)
 static void count_outage(struct ha_comm *comm, uint64_t now_ns)
 {
 	struct ha_failover *fo = comm->failover;
-	uint64_t tick_ns = now_ns - fo->tick_ns;
+	/* The last visit may be long ago; what was before the failure is none of it. */
+	uint64_t since_ns = fo->tick_ns > fo->now.trigger_ns ? fo->tick_ns : fo->now.trigger_ns;
+	uint64_t tick_ns = now_ns > since_ns ? now_ns - since_ns : 0;
 
 	fo->tick_ns = now_ns;
 	if (fo->state == HA_FO_ACTIVE || fo->state == HA_FO_CLOSED || fo->state == HA_FO_LATCHED) {
@@ -212,7 +214,7 @@ static void visit(struct ha_comm *comm, uint64_t now_ns, bool look)
 	ha_signaling_send(comm, now_ns);
 	/* Not while traffic is about to go on, but in an outage there are more and more of them. */
 	if ((fo->state == HA_FO_ACTIVE && now_ns >= wait_ns(comm, now_ns)) ||
-	    fo->state >= HA_FO_LATCHED || fo->outage_ns > MAX_TICK_NS)
+	    fo->state >= HA_FO_LATCHED || fo->outage_ns > HA_HOLD_OFF_MAX_MS * HA_NS_PER_MS)
 		ha_slots_tidy(comm);
 }
 
