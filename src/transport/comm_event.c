@@ -39,9 +39,13 @@ static void count_switch(struct ha_comm *comm, const struct ha_event *event)
 static void count(struct ha_comm *comm, const struct ha_event *event)
 {
 	switch (event->kind) {
+	case HA_EVENT_FAILURE:
 	case HA_EVENT_SWITCH:
-		count_switch(comm, event);
-		break;
+		if (event->kind == HA_EVENT_SWITCH)
+			count_switch(comm, event);
+		ha_comm_stats_hold(comm);
+		atomic_store(&comm->report.moved, true);
+		return;
 	case HA_EVENT_OUTAGE:
 		comm->count.outages++;
 		break;

@@ -21,6 +21,9 @@ _Static_assert(NCCL_HA_MAX_RAILS == HA_RAILS_MAX, "a record for each");
 
 #define INTERVAL_NS (250 * HA_NS_PER_MS)
 
+/* In which hundreds of connections have moved, if they can. */
+#define HELD_NS (100 * HA_NS_PER_MS)
+
 static void fill_histogram(const struct ha_hist *hist, struct nccl_ha_histogram *out)
 {
 	memcpy(out, hist, sizeof(*out)); /* the same layout, as base/stats.c asserts */
@@ -164,16 +167,25 @@ void ha_port_stats_publish(struct ha_instance *inst, const struct ha_nic *nic)
 	pthread_mutex_unlock(&inst->lock);
 }
 
-/* Heartbeats come and go without an event. Progress thread. */
-static void refresh_ports(struct ha_instance *inst, uint64_t now_ns)
+/*
+ * Heartbeats come and go without an event. Returns when it is to be called again, for one of those
+ * whose connections have moved since; 0: by none. Progress thread.
+ */
+static uint64_t refresh_ports(struct ha_instance *inst, uint64_t now_ns)
 {
-	if (now_ns - inst->ports_written_ns < INTERVAL_NS)
-		return;
-	inst->ports_written_ns = now_ns;
+	uint64_t due_ns = inst->ports_written_ns + INTERVAL_NS;
+	bool moved;
+
 	pthread_mutex_lock(&inst->lock);
-	for (int i = 0; i < inst->devices->nports_all; i++)
+	moved = inst->ports_moved;
+	inst->ports_moved = false;
+	for (int i = 0; now_ns >= due_ns && i < inst->devices->nports_all; i++)
 		write_port(inst, i);
 	pthread_mutex_unlock(&inst->lock);
+	if (now_ns < due_ns)
+		return moved ? due_ns : 0;
+	inst->ports_written_ns = now_ns;
+	return 0;
 }
 
 static void count_connection(struct ha_instance *inst, int port, int change)
@@ -194,13 +206,17 @@ static void follow_path(struct ha_comm *comm)
 		return;
 	comm->report.port = path->port->index;
 	comm->report.qps = path->nqps;
-	if (before >= 0) {
-		pthread_mutex_lock(&comm->inst->lock);
-		comm->inst->port_reports[before].departures++;
-		pthread_mutex_unlock(&comm->inst->lock);
-		count_connection(comm->inst, before, -1);
+	if (before < 0) {
+		count_connection(comm->inst, comm->report.port, 1);
+		return;
 	}
-	count_connection(comm->inst, comm->report.port, 1);
+	/* Their records once for all that move. */
+	pthread_mutex_lock(&comm->inst->lock);
+	comm->inst->port_reports[before].departures++;
+	comm->inst->port_reports[before].connections_open--;
+	comm->inst->port_reports[comm->report.port].connections_open++;
+	comm->inst->ports_moved = true;
+	pthread_mutex_unlock(&comm->inst->lock);
 }
 
 static void add_sheds(struct ha_port_report *report, const struct nccl_ha_shed_stats *now,
@@ -379,24 +395,46 @@ void ha_comm_stats_open(struct ha_comm *comm)
 	write_comm(comm);
 }
 
+void ha_comm_stats_hold(struct ha_comm *comm)
+{
+	uint64_t now_ns = ha_now_ns(), held_ns = atomic_load(&comm->report.held_ns);
+
+	/* One that moves again and again is seen all the same. */
+	if (held_ns == 0 || now_ns >= held_ns + INTERVAL_NS)
+		atomic_store(&comm->report.held_ns, now_ns + HELD_NS);
+}
+
+/* When the record is to be written next. */
+static uint64_t publish_ns(struct ha_comm *comm)
+{
+	uint64_t held_ns = atomic_load(&comm->report.held_ns), due_ns;
+
+	if (atomic_load_explicit(&comm->report.now, memory_order_relaxed))
+		return 0;
+	due_ns = comm->report.written_ns + INTERVAL_NS;
+	if (atomic_load(&comm->report.moved) || due_ns < held_ns)
+		due_ns = held_ns;
+	return due_ns;
+}
+
 uint64_t ha_comm_stats_publish(struct ha_comm *comm)
 {
-	uint64_t now_ns;
+	uint64_t now_ns, due_ns;
 
 	if (comm->report.slot < 0)
 		return 0;
 	now_ns = ha_now_ns();
-	if (now_ns - comm->report.written_ns < INTERVAL_NS &&
-	    !atomic_load_explicit(&comm->report.now, memory_order_relaxed))
-		return comm->report.written_ns + INTERVAL_NS;
+	due_ns = publish_ns(comm);
+	if (now_ns < due_ns)
+		return due_ns;
 	if (!ha_token_try(comm) && !ha_token_ask(comm))
 		return now_ns + INTERVAL_NS;
 	atomic_store_explicit(&comm->report.now, false, memory_order_relaxed);
+	atomic_store(&comm->report.moved, false);
 	comm->report.written_ns = now_ns;
 	write_comm(comm);
 	ha_token_release(comm);
-	refresh_ports(comm->inst, now_ns);
-	return 0;
+	return refresh_ports(comm->inst, now_ns);
 }
 
 void ha_comm_stats_close(struct ha_comm *comm)

@@ -3,7 +3,8 @@
  * Statistics: from the counters of ports and connections to the shared memory that nccl-ha reads.
  *
  * The data path counts in the connection's own memory under the token; the progress thread copies
- * a few times a second, and right away when a connection fails.
+ * a few times a second, and right away when a connection fails for good. Of one that moves to
+ * another path it copies when traffic flows again: a record takes as long as a message of failover.
  */
 #ifndef HA_TRANSPORT_COMM_STATS_H
 #define HA_TRANSPORT_COMM_STATS_H
@@ -54,11 +55,16 @@ struct ha_comm_report {
 	uint64_t bytes;		   /* as counted for ports: what did not go in stripes */
 	struct ha_striped striped; /* as counted for ports */
 	atomic_bool now;	   /* write at the next visit */
+	atomic_bool moved;	   /* write when held_ns is past */
+	_Atomic uint64_t held_ns;  /* not before that, but for `now`: it moves, or others do */
 	char peer[HA_SOCKADDR_TEXT_MAX];
 };
 
 /* A connection's record, from ha_comm_start to ha_comm_stop. */
 void ha_comm_stats_open(struct ha_comm *comm);
+/* It moves to another path, or has moved: its record is not written before traffic flows again, but
+ * for a while at most. Any thread. */
+void ha_comm_stats_hold(struct ha_comm *comm);
 /*
  * Progress thread, after each visit: publishes when it is time or `comm->report.now` is set.
  * Returns when it will be time, 0: it is done.

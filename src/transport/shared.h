@@ -61,6 +61,7 @@ struct ha_instance {
 	struct ha_eventlog *events;	      /* NULL: none */
 	struct ha_admin_server *admin_server; /* NULL: none */
 	uint64_t ports_written_ns;	      /* progress thread: when the ports' records were */
+	bool ports_moved; /* connections have come and gone since they were looked at; under lock */
 	struct ha_port_report port_reports[HA_MAX_PORTS];
 
 	struct ha_job_key *job_key; /* constant: whose codes are believed; NULL: there are none */

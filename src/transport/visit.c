@@ -178,6 +178,8 @@ enum ha_poll_result ha_comm_visit(struct ha_poller *poller)
 	poller->due_ns = 0;
 	found = visit_connection(comm);
 	ha_comm_check(comm);
+	if (comm->epoch_changing)
+		ha_comm_stats_hold(comm);
 	ha_token_release(comm);
 	/* What this visit changed is to be seen soon, also if the connection is idle from now on.
 	 */

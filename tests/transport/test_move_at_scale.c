@@ -9,6 +9,7 @@
 #include "instance/instance.h"
 
 #include "base/clock.h"
+#include "base/stats.h"
 #include "failover/engine.h"
 #include "failover/standby_memory.h"
 #include "memory/mr.h"
@@ -27,17 +28,54 @@
 #define MODIFY_NS (200 * HA_NS_PER_US)
 /* What a repair in place is waited for. */
 #define REPAIR_NS (20 * HA_NS_PER_MS)
+/* So long records wait for connections that move. */
+#define HELD_NS (100 * HA_NS_PER_MS)
 /* From a connection's later fence to RESUMED: a drain, RESUME, RESUMED. */
 #define AFTER_FENCE_NS (8 * TURN_NS)
 
 static unsigned connections = 512;
+
+/* ---- records -------------------------------------------------------------------------------- */
+
+/* There is no file: those that would be written since commands take time. */
+static unsigned conns_written, ports_written;
+
+int __wrap_ha_stats_conn_add(struct ha_stats *stats);
+void __wrap_ha_stats_conn_write(struct ha_stats *stats, int slot,
+				const struct nccl_ha_conn_stats *conn);
+void __wrap_ha_stats_port_write(struct ha_stats *stats, int slot,
+				const struct nccl_ha_port_stats *port);
+
+int __wrap_ha_stats_conn_add(struct ha_stats *stats)
+{
+	(void)stats;
+	return 0;
+}
+
+void __wrap_ha_stats_conn_write(struct ha_stats *stats, int slot,
+				const struct nccl_ha_conn_stats *conn)
+{
+	(void)stats;
+	(void)slot;
+	(void)conn;
+	conns_written++;
+}
+
+void __wrap_ha_stats_port_write(struct ha_stats *stats, int slot,
+				const struct nccl_ha_port_stats *port)
+{
+	(void)stats;
+	(void)slot;
+	(void)port;
+	ports_written++;
+}
 
 /* ---- NICs ----------------------------------------------------------------------------------- */
 
 /* Each does one command after the other. */
 static struct nic {
 	uint64_t busy_until_ns;
-	unsigned modified, made; /* calls since commands take time */
+	unsigned modified, destroyed, made; /* calls since commands take time */
 } nics[HOSTS][RAILS];
 
 static struct nic *in_use; /* by the command that was run last */
@@ -50,6 +88,8 @@ static void count_verb(const struct sv_wait_info *info, void *arg)
 	in_use = nic;
 	if (!strcmp(info->verb, "modify_qp"))
 		nic->modified++;
+	else if (!strcmp(info->verb, "destroy_qp"))
+		nic->destroyed++;
 	else
 		nic->made++;
 }
@@ -68,6 +108,7 @@ static uint64_t took_ns(void)
 
 static void commands_take_time(void)
 {
+	conns_written = ports_written = 0;
 	memset(nics, 0, sizeof(nics));
 	(void)add_rule("wait=200us verb=modify_qp");
 	(void)add_rule("wait=1ms verb=create_qp");
@@ -217,6 +258,17 @@ static struct times move(struct world *w)
 	return times;
 }
 
+/* A connection waits for each system call of it, its own and others'. */
+static void records_are_written_afterwards(struct world *w, const struct times *times)
+{
+	assert_true(times->last_ns > HELD_NS || conns_written == 0);
+	assert_in_range(ports_written, 0, 2 * RAILS); /* of the host that had the event */
+	for (unsigned ms = 0; ms < 2 * HELD_NS / HA_NS_PER_MS; ms++)
+		pass(w);
+	assert_in_range(conns_written, HOSTS * connections, 3 * HOSTS * connections);
+	assert_in_range(ports_written, 1, 6 * HOSTS * RAILS);
+}
+
 static void a_port_goes_down(uint32_t host)
 {
 	struct times times;
@@ -233,6 +285,7 @@ static void a_port_goes_down(uint32_t host)
 		assert_int_equal(nics[h][1].modified, 0);
 		assert_int_equal(nics[h][0].made + nics[h][1].made, 0);
 	}
+	records_are_written_afterwards(&w, &times);
 	down(&w);
 }
 
@@ -241,6 +294,32 @@ static void hundreds_move_as_fast_as_their_nics_fence(void **state)
 	(void)state;
 	for (uint32_t host = 0; host < HOSTS; host++)
 		a_port_goes_down(host);
+}
+
+/*
+ * However long they were idle before: that was no outage, in which what is left would be destroyed
+ * at once. So few that no sender does without its NIC's word.
+ */
+static void what_is_left_is_destroyed_when_all_have_moved(void **state)
+{
+	const unsigned all = connections;
+	struct world w;
+
+	(void)state;
+	connections = 32;
+	up(&w);
+	turns(&w, 500);
+	commands_take_time();
+	(void)add_rule("wait=200us verb=destroy_qp");
+	sv_stepped_link(0, 0, false);
+	(void)move(&w);
+	for (uint32_t h = 0; h < HOSTS; h++)
+		assert_int_equal(nics[h][0].destroyed, 0);
+	turns(&w, 400);
+	for (uint32_t h = 0; h < HOSTS; h++)
+		assert_int_equal(nics[h][0].destroyed, connections);
+	down(&w);
+	connections = all;
 }
 
 /* Of every receiver: known to the NIC of its path in reserve, and read there once. */
@@ -329,6 +408,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(hundreds_move_as_fast_as_their_nics_fence),
+	    cmocka_unit_test(what_is_left_is_destroyed_when_all_have_moved),
 	    cmocka_unit_test(gpu_memory_is_ready_where_the_standby_is),
 	    cmocka_unit_test(a_fence_waits_for_no_queue_pair_that_is_made),
 	};
