@@ -399,7 +399,8 @@ void ha_command_send(struct ha_commands *commands, struct ha_command *command)
 							    : &commands->waiting,
 			  &command->link);
 	alone = commands->threads && !have_thread(commands);
-	unlock_and_wake(commands, takes_idle(commands));
+	/* Who is on his way takes it, or sends the next one on before he begins with another. */
+	unlock_and_wake(commands, commands->nwoken == 0 && takes_idle(commands));
 	if (alone) /* no thread to be had: better late than never */
 		(void)ha_commands_round(commands);
 }

@@ -20,6 +20,7 @@ static atomic_uint wakeups; /* of threads that waited for commands */
 /* What they take as soon as they are woken. */
 static _Atomic(pthread_mutex_t *) lock_of_wait;
 static atomic_uint signals, signals_in_vain; /* the latter of one who holds it still */
+static _Thread_local unsigned signals_of_thread;
 
 int __real_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
 int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
@@ -42,6 +43,7 @@ int __wrap_pthread_cond_signal(pthread_cond_t *cond)
 	pthread_mutex_t *lock = atomic_load(&lock_of_wait);
 
 	atomic_fetch_add(&signals, 1);
+	signals_of_thread++;
 	if (lock && pthread_mutex_trylock(lock) == 0)
 		pthread_mutex_unlock(lock);
 	else
@@ -164,6 +166,39 @@ static void a_command_wakes_one_thread_of_all_that_are_idle(void **state)
 		run_together(commands, slows, 1);
 	print_message("wake-ups of 100 commands: %u\n", atomic_load(&wakeups));
 	assert_in_range(atomic_load(&wakeups), 1, 110);
+	ha_progress_stop(progress);
+}
+
+/*
+ * Fences of many connections are sent together, and each takes microseconds: who has been woken for
+ * the first does them all, and one more has been woken in case he is kept waiting.
+ */
+static void commands_that_are_sent_together_wake_few(void **state)
+{
+	enum { ROUNDS = 50 };
+	struct ha_progress *progress = start(true);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
+	struct slow slows[THREADS];
+	unsigned from_here = 0;
+
+	(void)state;
+	run_together(commands, slows, THREADS);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		nap(); /* all have nothing to do */
+		nap();
+		for (unsigned i = 0; i < THREADS; i++) {
+			prepare(&slows[i], i);
+			atomic_store(&slows[i].go, true);
+		}
+		signals_of_thread = 0;
+		for (unsigned i = 0; i < THREADS; i++)
+			ha_command_send(commands, &slows[i].command);
+		from_here += signals_of_thread;
+		for (unsigned i = 0; i < THREADS; i++)
+			assert_true(comes_back(&slows[i].command));
+	}
+	print_message("%u wake-ups for %u commands\n", from_here, ROUNDS * THREADS);
+	assert_in_range(from_here, 1, ROUNDS * THREADS / 2);
 	ha_progress_stop(progress);
 }
 
@@ -499,6 +534,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(one_that_waits_holds_up_its_own_key_only),
 	    cmocka_unit_test(a_command_wakes_one_thread_of_all_that_are_idle),
+	    cmocka_unit_test(commands_that_are_sent_together_wake_few),
 	    cmocka_unit_test(who_is_woken_finds_the_lock_free),
 	    cmocka_unit_test(one_that_is_back_lets_two_go_on),
 	    cmocka_unit_test(the_owner_is_visited_when_it_is_done),
