@@ -165,11 +165,14 @@ static bool leaves_by(const struct nlmsghdr *header, uint32_t ifindex)
 	size_t left = header->nlmsg_len - NLMSG_LENGTH(sizeof(struct rtmsg));
 	uint32_t oif;
 
-	for (; RTA_OK(attr, left); attr = RTA_NEXT(attr, left)) {
-		if (attr->rta_type != RTA_OIF || RTA_PAYLOAD(attr) < sizeof(oif))
-			continue;
-		memcpy(&oif, RTA_DATA(attr), sizeof(oif));
-		return oif == ifindex;
+	while (RTA_OK(attr, left)) {
+		if (attr->rta_type == RTA_OIF && RTA_PAYLOAD(attr) >= sizeof(oif)) {
+			memcpy(&oif, RTA_DATA(attr), sizeof(oif));
+			return oif == ifindex;
+		}
+		if (RTA_ALIGN(attr->rta_len) > left) /* the last one, which nothing fills up */
+			break;
+		attr = RTA_NEXT(attr, left);
 	}
 	return true;
 }

@@ -76,9 +76,13 @@ static const struct rtattr *find(const void *first, size_t bytes, uint16_t type)
 {
 	const struct rtattr *attr = first;
 
-	for (; RTA_OK(attr, bytes); attr = RTA_NEXT(attr, bytes))
+	while (RTA_OK(attr, bytes)) {
 		if (attr->rta_type == type)
 			return attr;
+		if (RTA_ALIGN(attr->rta_len) > bytes) /* the last one, which nothing fills up */
+			break;
+		attr = RTA_NEXT(attr, bytes);
+	}
 	return NULL;
 }
 
