@@ -114,13 +114,18 @@ struct bench_scenario {
 	int quick;	     /* repetitions of it with --quick */
 };
 
+/* What the plugin counted of all connections of a host, or of both. */
+struct bench_alarms {
+	uint64_t switches, suspicions, outages;
+};
+
 struct bench_result {
 	const struct bench_scenario *scenario;
 	double *samples_ms; /* sorted */
 	size_t n;
-	int repetitions;   /* that were done, each one proved */
-	int same_port;	   /* BENCH_QP_ERROR: of these, that went on over the same port */
-	uint64_t switches; /* BENCH_HEALTHY: what the plugin counted, of any sign of alarm */
+	int repetitions;	    /* that were done, each one proved */
+	int same_port;		    /* BENCH_QP_ERROR: of these, that went on over the same port */
+	struct bench_alarms alarms; /* BENCH_HEALTHY */
 	uint64_t messages;
 	double seconds;
 	double stolen_ms; /* of them, of all processors: bench_stolen_ns */

@@ -197,8 +197,17 @@ static void stop_burners(const pid_t *pids, int n)
 		waitpid(pids[i], NULL, 0);
 }
 
+static void add_alarms(struct bench_alarms *to, const struct bench_alarms *now,
+		       const struct bench_alarms *before)
+{
+	to->switches += now->switches - before->switches;
+	to->suspicions += now->suspicions - before->suspicions;
+	to->outages += now->outages - before->outages;
+}
+
 static bool stay_quiet(struct director *d)
 {
+	const struct bench_alarms *alarms = &d->result->alarms;
 	uint64_t until = np_now_ns() + (uint64_t)(d->settings->seconds * 1e9);
 	pid_t pids[MAX_BURNERS];
 	struct bench_standing at[2], before[2];
@@ -216,14 +225,16 @@ static bool stay_quiet(struct director *d)
 	    !bench_read_standing(&d->pair, 1, &at[1]))
 		return false;
 	for (int h = 0; h < 2; h++)
-		d->result->switches += at[h].alarms - before[h].alarms;
+		add_alarms(&d->result->alarms, &at[h].alarms, &before[h].alarms);
 	d->result->messages = at[1].messages - before[1].messages;
 	d->result->repetitions = 1;
 	if (!d->result->messages)
 		return bench_fail(&d->pair, "no message was completed");
-	return !d->result->switches ||
-	       bench_fail(&d->pair, "%llu switches or suspicions where nothing was wrong",
-			  (unsigned long long)d->result->switches);
+	return !(alarms->switches + alarms->suspicions + alarms->outages) ||
+	       bench_fail(
+		   &d->pair, "%llu switches, %llu suspicions, %llu outages where nothing was wrong",
+		   (unsigned long long)alarms->switches, (unsigned long long)alarms->suspicions,
+		   (unsigned long long)alarms->outages);
 }
 
 /* ---- a scenario ------------------------------------------------------------------------------ */

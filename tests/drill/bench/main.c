@@ -229,7 +229,7 @@ static void print_row(const struct bench_result *r, double slack)
 	if (s->kind == BENCH_HEALTHY)
 		printf("%-20s %6s %7s %9s %9s %9s %9s  %-13s %s: %llu switches in %llu messages",
 		       s->name, "-", "-", "-", "-", "-", "-", "0 switches",
-		       r->passed ? "ok" : "MISSED", (unsigned long long)r->switches,
+		       r->passed ? "ok" : "MISSED", (unsigned long long)r->alarms.switches,
 		       (unsigned long long)r->messages);
 	else
 		printf("%-20s %6d %7zu %9.2f %9.2f %9.2f %9.2f  %-13s %s", s->name, r->repetitions,
@@ -260,7 +260,10 @@ static json_t *result_object(const struct bench_result *r, double slack)
 		      "passed", (int)r->passed, "why", r->why, "goal_of", s->goal_of, "limit_ms",
 		      bench_limit_ms(s, slack));
 	if (s->kind == BENCH_HEALTHY) {
-		json_object_set_new(o, "switches", json_integer((json_int_t)r->switches));
+		json_object_set_new(o, "switches", json_integer((json_int_t)r->alarms.switches));
+		json_object_set_new(o, "suspicions",
+				    json_integer((json_int_t)r->alarms.suspicions));
+		json_object_set_new(o, "outages", json_integer((json_int_t)r->alarms.outages));
 	} else {
 		static const struct {
 			const char *name;

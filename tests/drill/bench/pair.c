@@ -173,7 +173,9 @@ static void add_conn(const struct nccl_ha_conn_stats *c, struct bench_standing *
 	to->epoch[to->conns] = c->epoch;
 	to->device[to->conns] = c->device;
 	to->conns++;
-	to->alarms += c->failovers + c->suspects + c->outages;
+	to->alarms.switches += c->failovers;
+	to->alarms.suspicions += c->suspects;
+	to->alarms.outages += c->outages;
 	to->messages += c->messages;
 	if (c->device >= 0 && c->device < BENCH_MAX_RAILS)
 		to->on_rail[c->device]++;

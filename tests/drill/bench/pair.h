@@ -41,7 +41,7 @@ struct bench_standing {
 	int conns;
 	int protected_ones; /* have a healthy path that shares no port with the active one */
 	int on_rail[BENCH_MAX_RAILS];
-	uint64_t alarms; /* switches, suspicions, outages */
+	struct bench_alarms alarms;
 	uint64_t messages;
 	uint64_t heartbeats; /* that were sent, on all ports */
 	/* Of each connection, in an order that stays. */
