@@ -199,7 +199,8 @@ class Controller(Folder):
             host.close()
             self.hosts.remove(host)
         self.assertTrue(wait_for(lambda: self.status()["refusals"] == len(half)))
-        self.assertTrue(wait_for(lambda: self.descriptors() == before))
+        # Not equal: when they were counted, one that asked for the status may not have been closed yet.
+        self.assertTrue(wait_for(lambda: self.descriptors() <= before))
 
     def test_member_0_may_come_back_and_others_need_not_stay(self):
         self.start()

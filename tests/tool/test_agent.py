@@ -125,7 +125,7 @@ class Agent(unittest.TestCase):
         print("half of the answers within %.3f ms, 99 %% within %.3f ms" % (sorted(times)[len(times) // 2] * 1e3, p99 * 1e3))
         self.assertLess(p99, 0.005 * SLACK / 4)
         self.assertEqual(self.entries(), {})
-        self.assertTrue(wait_for(lambda: self.descriptors() == before))
+        self.assertTrue(wait_for(lambda: self.descriptors() <= before))
 
     def test_what_dies_gives_back_what_it_had(self):
         self.start()
@@ -146,7 +146,7 @@ class Agent(unittest.TestCase):
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
             self.assertTrue(wait_for(lambda: self.entries() == {}))
-        self.assertTrue(wait_for(lambda: self.descriptors() == before))
+        self.assertTrue(wait_for(lambda: self.descriptors() <= before))
 
     def test_slots_are_shared_run_out_and_are_used_again(self):
         self.start()
