@@ -114,11 +114,12 @@ static bool put(const struct record *record, const void *from)
 {
 	const struct ha_stats_file *file = &record->stats->file;
 	uint64_t seq = __atomic_load_n(record->seq, __ATOMIC_RELAXED);
+	bool whole;
 
 	if (!ha_stats_file_may_write(file) || !write_seq(record, seq))
 		return false;
-	return ha_stats_file_write(file, record->offset, from, record->size) &
-	       write_seq(record, seq + 1);
+	whole = ha_stats_file_write(file, record->offset, from, record->size);
+	return write_seq(record, seq + 1) && whole; /* the number also after what failed */
 }
 
 /* Never 0. Two that differ have the same once in 2^64: then one stays until the next change. */
