@@ -148,10 +148,10 @@ enum ha_route ha_route_ask(const struct ha_port_addr *own, const uint8_t remote_
 
 static enum ha_route of_error(int error)
 {
-	switch (-error) {
-	case ENETUNREACH:
-	case EHOSTUNREACH:
-	case EACCES: /* an administrator's route says so */
+	switch (error) {
+	case -ENETUNREACH:
+	case -EHOSTUNREACH:
+	case -EACCES: /* an administrator's route says so */
 		return HA_ROUTE_NONE;
 	default: /* a kernel that does not know the question, an address that is gone */
 		return HA_ROUTE_UNKNOWN;
