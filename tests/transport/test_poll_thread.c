@@ -132,6 +132,19 @@ static void what_comes_is_completed_in_the_order_it_was_sent_in(void **state)
 	pair_close(&pair);
 }
 
+/* Both receives get what is sent now. */
+static void finish_both(struct pair *pair, struct ha_request *first, struct ha_request *second)
+{
+	for (int i = 0; i < 2; i++) {
+		struct ha_request *send = post_send(pair, 0, SIZE, 1);
+
+		assert_int_equal(pair_finish(pair, send, NULL), HA_OK);
+	}
+	assert_int_equal(pair_finish(pair, first, NULL), HA_OK);
+	assert_int_equal(pair_finish(pair, second, NULL), HA_OK);
+	pair_close(pair);
+}
+
 static void who_asks_for_a_connection_that_is_kept_has_it(void **state)
 {
 	struct ha_request *first, *second;
@@ -148,14 +161,7 @@ static void who_asks_for_a_connection_that_is_kept_has_it(void **state)
 	/* Who asked has had it: it is kept again at once. */
 	assert_true(rounds(&pair));
 	assert_true(is_taken(pair.recv));
-	for (int i = 0; i < 2; i++) {
-		struct ha_request *send = post_send(&pair, 0, SIZE, 1);
-
-		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
-	}
-	assert_int_equal(pair_finish(&pair, first, NULL), HA_OK);
-	assert_int_equal(pair_finish(&pair, second, NULL), HA_OK);
-	pair_close(&pair);
+	finish_both(&pair, first, second);
 }
 
 /* A thread that has it is another one than the one that asks, and polls all the time. */
@@ -193,14 +199,7 @@ static void who_asks_a_thread_that_runs_has_it(void **state)
 	assert_false(is_taken(pair.recv));
 	pair.inst[1]->poll_thread = rounds_by_hand;
 	ha_poll_thread_add(rounds_by_hand, pair.recv);
-	for (int i = 0; i < 2; i++) {
-		struct ha_request *send = post_send(&pair, 0, SIZE, 1);
-
-		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
-	}
-	assert_int_equal(pair_finish(&pair, first, NULL), HA_OK);
-	assert_int_equal(pair_finish(&pair, second, NULL), HA_OK);
-	pair_close(&pair);
+	finish_both(&pair, first, second);
 }
 
 static void a_connection_without_anything_under_way_is_let_go_of(void **state)
