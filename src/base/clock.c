@@ -24,6 +24,14 @@ uint64_t ha_now_ns(void)
 	return __builtin_expect(now_ns != NULL, 0) ? now_ns() : ha_real_ns();
 }
 
+void ha_real_sleep_ns(uint64_t ns)
+{
+	struct timespec time = {.tv_sec = (time_t)(ns / HA_NS_PER_S),
+				.tv_nsec = (long)(ns % HA_NS_PER_S)};
+
+	nanosleep(&time, NULL);
+}
+
 uint64_t ha_wall_clock_ns(void)
 {
 	struct timespec now;

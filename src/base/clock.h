@@ -16,6 +16,9 @@ uint64_t ha_now_ns(void);
  * takes real time also where a test's clock stands still. Any thread. */
 uint64_t ha_real_ns(void);
 
+/* The calling thread sleeps for so long in real time, or less where a signal ends it. */
+void ha_real_sleep_ns(uint64_t ns);
+
 /* Nanoseconds of CLOCK_REALTIME, for people: never for intervals. Any thread. */
 uint64_t ha_wall_clock_ns(void);
 

@@ -12,7 +12,6 @@
 #include "transport/shared.h"
 
 #include <string.h>
-#include <time.h>
 
 /* What cannot be destroyed outlives the path. */
 static void forget_all(struct ha_path *path)
@@ -154,13 +153,6 @@ bool ha_path_closing(struct ha_path *path)
 /* A queue pair that could not be destroyed is tried again so often. */
 #define AGAIN_NS HA_NS_PER_MS
 
-static void pause_ns(uint64_t ns)
-{
-	struct timespec time = {.tv_nsec = (long)ns};
-
-	nanosleep(&time, NULL);
-}
-
 /* Whether it becomes other by waiting, and somebody needs that. The end of a device that is being
  * taken away takes too long to wait for it where only the ring is at stake. */
 static bool may_wait(const struct ha_path *path, uint64_t since_ns, uint64_t limit_ns)
@@ -182,7 +174,7 @@ static bool closes_within(struct ha_path *path, uint64_t limit_ns)
 		if (tried && !may_wait(path, since_ns, limit_ns))
 			return false;
 		if (tried)
-			pause_ns(AGAIN_NS);
+			ha_real_sleep_ns(AGAIN_NS);
 		tried = true;
 		start_closing(path);
 	}

@@ -13,7 +13,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /*
  * So long an asker tries, and so long the thread leaves a connection alone that was asked for: an
@@ -180,13 +179,6 @@ bool ha_token_ask(struct ha_comm *comm)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static void nap(uint64_t ns)
-{
-	struct timespec time = {.tv_nsec = (long)ns};
-
-	nanosleep(&time, NULL);
-}
-
 static void *thread_main(void *arg)
 {
 	struct ha_poll_thread *thread = arg;
@@ -197,7 +189,7 @@ static void *thread_main(void *arg)
 			busy_ns = ha_real_ns();
 			sleep_ns = SLEEP_MIN_NS;
 		} else if (ha_real_ns() - busy_ns > SPIN_NS) {
-			nap(sleep_ns);
+			ha_real_sleep_ns(sleep_ns);
 			sleep_ns = 2 * sleep_ns < SLEEP_MAX_NS ? 2 * sleep_ns : SLEEP_MAX_NS;
 		}
 		while (atomic_load_explicit(&thread->waiting, memory_order_relaxed) != 0)
