@@ -207,7 +207,8 @@ void ha_async_log_flush(void)
 	pthread_mutex_lock(&writer.lock);
 	until_ns = patience_ends_ns();
 	goal = writer.taken;
-	hasten();
+	if (writer.done < goal) /* else the haste would last until the next burst */
+		hasten();
 	while (writer.done < goal && wait_until(until_ns))
 		;
 	pthread_mutex_unlock(&writer.lock);

@@ -89,6 +89,25 @@ static void expect_in_order(unsigned first, unsigned n)
 		fail_msg("line %u is missing, or too early", i);
 }
 
+/* The next lock that this thread takes is had only when what the gate holds up is written. */
+static _Thread_local bool comes_late;
+
+int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+	unsigned before = atomic_load(&lines);
+
+	if (comes_late) {
+		comes_late = false;
+		pthread_mutex_unlock(&gate);
+		while (atomic_load(&lines) == before)
+			usleep(100);
+		usleep(10000); /* the writer has nothing to do any more, by now */
+	}
+	return __real_pthread_mutex_lock(mutex);
+}
+
 static void without_a_writer_they_are_written_at_once(void **state)
 {
 	(void)state;
@@ -163,6 +182,21 @@ static void a_burst_is_over_before_it_is_written(void **state)
 	}
 	assert_true(later >= 4);
 	expect_in_order(0, 40);
+}
+
+static void a_flush_that_comes_too_late_hastens_no_later_burst(void **state)
+{
+	(void)state;
+	ha_async_log_open();
+	pthread_mutex_lock(&gate);
+	ha_log_defer(true);
+	HA_INFO(HA_SUBSYS_NET, "line %u", 0u);
+	ha_log_defer(false);
+	comes_late = true;
+	ha_async_log_flush();
+	assert_false(comes_late);
+	assert_true(burst_ns(1) >= HA_ASYNC_LOG_LAG_MS * HA_NS_PER_MS);
+	ha_async_log_close();
 }
 
 /* The best of some, on a busy machine. */
@@ -373,6 +407,7 @@ int main(void)
 	    cmocka_unit_test_setup(another_thread_writes_them_in_order, begin),
 	    cmocka_unit_test_setup(a_line_that_is_not_left_to_it_comes_after_those_that_are, begin),
 	    cmocka_unit_test_setup(a_burst_is_over_before_it_is_written, begin),
+	    cmocka_unit_test_setup(a_flush_that_comes_too_late_hastens_no_later_burst, begin),
 	    cmocka_unit_test_setup(who_waits_for_a_line_does_not_wait_for_more_of_them, begin),
 	    cmocka_unit_test_setup(closing_writes_what_is_there, begin),
 	    cmocka_unit_test_setup(the_last_of_several_users_ends_it, begin),
