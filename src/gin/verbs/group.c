@@ -55,10 +55,10 @@ struct ha_gin_group {
 	struct block *blocks; /* by rank */
 	struct ha_mr *blocks_mr;
 	struct ha_gin_adder adder;
-	/* By number; some are only known of others yet. */
-	struct ha_gin_memory **memories;
-	struct ha_gin_region *regions; /* what signals may go to */
-	uint32_t known, registered;
+	struct ha_gin_memory *
+	    *memories;		       /* by number; NULL: no rank has said so far that it has it */
+	struct ha_gin_region *regions; /* likewise; what signals may go to */
+	uint32_t room, registered;
 	uint64_t rounds;
 	uint64_t largest; /* put, in bytes */
 	struct peer peers[];
@@ -96,28 +96,43 @@ static ha_result_t latch(struct ha_gin_group *group, ha_result_t result)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+/* For memory of that number; in steps that double, since another rank may name any. */
+static ha_result_t make_room(struct ha_gin_group *group, uint32_t number)
+{
+	uint32_t room = group->room > 0 ? group->room : 16;
+	void *memories, *regions;
+
+	if (number < group->room)
+		return HA_OK;
+	while (room <= number)
+		room *= 2;
+	memories = realloc(group->memories, room * sizeof(*group->memories));
+	if (memories)
+		group->memories = memories;
+	regions = realloc(group->regions, room * sizeof(*group->regions));
+	if (regions)
+		group->regions = regions;
+	if (!memories || !regions)
+		return HA_ERR_SYSTEM;
+	memset(group->memories + group->room, 0, (room - group->room) * sizeof(*group->memories));
+	memset(group->regions + group->room, 0, (room - group->room) * sizeof(*group->regions));
+	group->room = room;
+	return HA_OK;
+}
+
+/* Some rank has memory of that number. */
 static ha_result_t know(struct ha_gin_group *group, uint32_t number)
 {
-	while (group->known <= number) {
-		struct ha_gin_memory *memory =
-		    calloc(1, sizeof(*memory) + group->ranks * sizeof(struct ha_gin_remote));
-		void *memories =
-		    realloc(group->memories, (group->known + 1) * sizeof(*group->memories));
-		void *regions;
+	struct ha_gin_memory *memory;
 
-		if (memories)
-			group->memories = memories;
-		regions = realloc(group->regions, (group->known + 1) * sizeof(*group->regions));
-		if (regions)
-			group->regions = regions;
-		if (!memory || !memories || !regions) {
-			free(memory);
-			return HA_ERR_SYSTEM;
-		}
-		memory->number = group->known;
-		group->regions[group->known] = (struct ha_gin_region){0};
-		group->memories[group->known++] = memory;
-	}
+	HA_TRY(make_room(group, number));
+	if (group->memories[number])
+		return HA_OK;
+	memory = calloc(1, sizeof(*memory) + group->ranks * sizeof(struct ha_gin_remote));
+	if (!memory)
+		return HA_ERR_SYSTEM;
+	memory->number = number;
+	group->memories[number] = memory;
 	return HA_OK;
 }
 
@@ -756,7 +771,9 @@ void ha_gin_group_close(struct ha_gin_group *group)
 			"memory stays until the process ends");
 		return;
 	}
-	for (uint32_t i = 0; i < group->known; i++) {
+	for (uint32_t i = 0; i < group->room; i++) {
+		if (!group->memories[i])
+			continue;
 		ha_mr_deregister(group->memories[i]->mr);
 		free(group->memories[i]->words);
 		free(group->memories[i]);
