@@ -189,12 +189,6 @@ int ha_config_warn_unknown(char *const *environ_list);
 /* One INFO line for each variable that the environment set; WARN where that has no effect yet. */
 void ha_config_log(const struct ha_config *config);
 
-/*
- * One WARN where a variable of ours has connections give up before NCCL's own transport would; it
- * names the variables and the times of both. Returns whether there was one.
- */
-bool ha_config_warn_impatient(const struct ha_config *config);
-
 /* ---- the table, for tools and tests -------------------------------------------------------- */
 
 enum ha_config_type {
@@ -252,30 +246,5 @@ const char *ha_config_value_text(const struct ha_config *config, const struct ha
 const char *ha_config_expectation(const struct ha_config_var *var, char *buf, size_t size);
 /* The default, in words where it is no value. Returns buf or a text of its own. */
 const char *ha_config_default_text(const struct ha_config_var *var, char *buf, size_t size);
-
-/* ---- NCCL's variables that have no effect here (config_foreign.c) --------------------------- */
-
-struct ha_config_foreign {
-	const char *name;    /* with * at its end: all that begin so */
-	const char *as_here; /* the value that asks for what is so here anyway; NULL: none does */
-	const char *why;     /* what is so instead */
-};
-
-extern const struct ha_config_foreign ha_config_foreign[];
-extern const size_t ha_config_nforeign;
-
-/*
- * One INFO for each of them in environ (NULL-terminated, "NAME=value") that asks for something
- * else than what is so here. Returns how many there were.
- */
-int ha_config_note_foreign(char *const *environ_list);
-
-/* ---- the table as documentation (config_doc.c) ---------------------------------------------- */
-
-const char *ha_config_group_title(enum ha_config_group group);
-/* The whole of docs/configuration.md. */
-void ha_config_write_markdown(FILE *out);
-/* The whole of docs/man/nccl-ha-config.7. */
-void ha_config_write_man(FILE *out);
 
 #endif

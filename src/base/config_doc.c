@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of variables as documentation. `ninja update-docs` writes it to docs. */
+#include "base/config_doc.h"
+
 #include "base/config.h"
+#include "base/config_foreign.h"
 
 #include <string.h>
 

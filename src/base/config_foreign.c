@@ -3,8 +3,9 @@
  * What NCCL's own IB transport (2.30.7) reads from the environment and this plugin does not act
  * on. A site that sets such a variable for all its jobs is told, once, that it has no effect here.
  */
-#include "base/config.h"
+#include "base/config_foreign.h"
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/text.h"
 

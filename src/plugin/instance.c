@@ -4,6 +4,8 @@
 #include "plugin/plugin.h"
 
 #include "base/config.h"
+#include "base/config_foreign.h"
+#include "base/config_timeout.h"
 #include "base/fork_guard.h"
 #include "base/log.h"
 #include "base/version.h"

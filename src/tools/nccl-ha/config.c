@@ -5,6 +5,8 @@
  */
 #include "base/config.h"
 
+#include "base/config_doc.h"
+#include "base/config_timeout.h"
 #include "base/log.h"
 #include "tools/nccl-ha/snapshot.h"
 #include "tools/nccl-ha/table.h"

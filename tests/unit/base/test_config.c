@@ -5,6 +5,9 @@
  */
 #include "../captured_log.h"
 #include "../cmocka_all.h"
+#include "base/config_doc.h"
+#include "base/config_foreign.h"
+#include "base/config_timeout.h"
 
 #include "base/config.h"
 

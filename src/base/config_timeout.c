@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether the variables have a connection give up before NCCL's own transport would. */
-#include "base/config.h"
+#include "base/config_timeout.h"
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/nccl_window.h"
 
