@@ -64,7 +64,7 @@ struct ha_nic {
 	 */
 	atomic_bool sick;
 
-	/* When it was last told that the device refused one; 0: never. transport/path.c's. */
+	/* When it was last told that the device refused one; 0: never. transport/path_open.c's. */
 	_Atomic uint64_t refused_ns[HA_RESOURCES];
 };
 
@@ -175,13 +175,6 @@ static inline uint64_t ha_port_bit(const struct ha_port *port)
 	return 1ull << port->index;
 }
 
-/* Those of a NIC. */
-uint64_t ha_ports_of_nic(const struct ha_device_set *set, const struct ha_nic *nic);
-
-/* The port that an event names; NULL: none of ours. */
-struct ha_port *ha_port_of_event(struct ha_device_set *set, const struct ha_nic *nic,
-				 const struct ibv_async_event *event);
-
 /* Whether it can carry traffic now, as far as this host knows. Any thread. */
 static inline bool ha_port_usable(const struct ha_port *port)
 {
@@ -210,15 +203,6 @@ ha_result_t ha_port_refresh(struct ha_port *port) HA_MUST_CHECK;
 
 /* The driver says so. */
 void ha_port_is_down(struct ha_port *port);
-
-/*
- * Async events: the contexts' async fds are non-blocking. The progress thread polls
- * nic->now->ctx->async_fd and calls ha_nic_read_events, which updates state words, marks
- * ports whose ha_port_refresh is due, calls set->on_event (may be NULL) and acknowledges each event
- * before it returns, so that destroying a QP or CQ never waits for us. Returns the number of events
- * read. Once nic->fatal is set its descriptor may be readable for ever: leave it out of the poll.
- */
-int ha_nic_read_events(struct ha_device_set *set, struct ha_nic *nic);
 
 /* What ptrSupport consists of; NCCL's values. */
 enum ha_ptr_support { HA_PTR_HOST = 1, HA_PTR_CUDA = 2, HA_PTR_DMABUF = 4 };

@@ -3,9 +3,10 @@
  * Asynchronous events of a device: state words first, then the owner's callback, then the
  * acknowledgement, without which destroying the QP or CQ an event names would wait for ever.
  */
-#include "device/device.h"
+#include "device/events.h"
 
 #include "base/log.h"
+#include "device/device.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An instance: configuration, devices, progress thread; async events go to the connections. */
+/* An instance: configuration, devices, progress thread; which NICs are of no use for a while. */
 #include "instance/instance.h"
 #include "instance/nic_watch.h"
 #include "instance/port_watch.h"
@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "base/stats.h"
 #include "base/text.h"
+#include "device/events.h"
 #include "device/netdev.h"
 #include "event/event_log.h"
 #include "failover/engine.h"
@@ -26,21 +27,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
-/* ---- async events --------------------------------------------------------------------------- */
-
-/* Progress thread, before the event is acknowledged: its queue pair still exists. */
-static void on_event(void *arg, const struct ibv_async_event *event, struct ha_nic *nic)
-{
-	struct ha_instance *inst = arg;
-
-	pthread_mutex_lock(&inst->lock);
-	ha_port_stats_event(inst, nic, event);
-	ha_comms_event(inst, nic, event);
-	pthread_mutex_unlock(&inst->lock);
-}
+/* ---- commands that do not come back --------------------------------------------------------- */
 
 /* Progress thread. Its ports are of no use while its commands do not come back: what runs over them
  * leaves, and nothing new is asked of it. */
@@ -61,60 +50,7 @@ static void nic_stuck(void *arg, unsigned queue, bool stuck)
 	pthread_mutex_unlock(&inst->lock);
 }
 
-static void nic_ready(struct ha_watch *watch, uint32_t events)
-{
-	struct ha_nic_watch *w = ha_container_of(watch, struct ha_nic_watch, watch);
-	int read = ha_nic_read_events(w->inst->devices, w->nic);
-
-	if (read > 0) {
-		ha_port_watches_look(w->inst, w->nic);
-		ha_port_stats_publish(w->inst, w->nic);
-	}
-	if (ha_incarnation_is_dead(w->nic->now)) {
-		ha_liveness_look(w->inst->liveness);
-		ha_reopen_look(w->inst);
-	}
-
-	/* A dead device's descriptor may stay readable for ever. (The NIC may be fatal with one
-	 * that lives: while it is made ready.) */
-	if (ha_incarnation_is_dead(w->nic->now) || (read == 0 && (events & (EPOLLHUP | EPOLLERR))))
-		ha_progress_unwatch_self(w->inst->progress, watch);
-}
-
 /* ---- life ---------------------------------------------------------------------------------- */
-
-static bool watch_nic(struct ha_nic_watch *w)
-{
-	w->watch.fd = w->nic->now->ctx->async_fd;
-	w->watch.ready = nic_ready;
-	if (ha_progress_watch(w->inst->progress, &w->watch) == HA_OK)
-		return true;
-	w->watch.fd = -1;
-	return false;
-}
-
-bool ha_nic_watch_again(struct ha_instance *inst, const struct ha_nic *nic)
-{
-	struct ha_nic_watch *w = &inst->nic_watches[nic->index];
-
-	ha_progress_unwatch_self(inst->progress, &w->watch);
-	return watch_nic(w);
-}
-
-static ha_result_t watch_nics(struct ha_instance *inst)
-{
-	inst->devices->on_event = on_event;
-	inst->devices->on_event_arg = inst;
-	for (int i = 0; i < inst->devices->nnics; i++) {
-		struct ha_nic_watch *w = &inst->nic_watches[i];
-
-		w->inst = inst;
-		w->nic = &inst->devices->nics[i];
-		if (!watch_nic(w))
-			return HA_ERR_SYSTEM;
-	}
-	return HA_OK;
-}
 
 static void name_host(struct ha_instance *inst)
 {
@@ -239,7 +175,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	if (result == HA_OK)
 		result = ha_reopen_open(inst);
 	if (result == HA_OK) {
-		result = watch_nics(inst);
+		result = ha_nic_watches_open(inst);
 	}
 	if (result != HA_OK) {
 		ha_instance_close(inst);
@@ -271,8 +207,7 @@ void ha_instance_close(struct ha_instance *inst)
 	if (!inst)
 		return;
 	if (inst->progress)
-		for (int i = 0; i < HA_MAX_NICS; i++)
-			ha_progress_unwatch(inst->progress, &inst->nic_watches[i].watch);
+		ha_nic_watches_close(inst);
 	ha_reopen_close(inst);
 	ha_kept_paths_stop(inst);
 	ha_port_watches_close(inst);

@@ -2,6 +2,7 @@
 #include "instance/reopen.h"
 
 #include "base/log.h"
+#include "device/events.h"
 #include "device/reopen.h"
 #include "instance/nic_watch.h"
 #include "instance/port_watch.h"

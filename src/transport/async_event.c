@@ -2,6 +2,7 @@
 /* Asynchronous events, from the device to the connections they concern. */
 #include "transport/async_event.h"
 
+#include "device/events.h"
 #include "transport/comm.h"
 #include "transport/failover_ops.h"
 #include "transport/path_error.h"

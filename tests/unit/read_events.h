@@ -5,6 +5,7 @@
 #define HA_TESTS_READ_EVENTS_H
 
 #include "device/device.h"
+#include "device/events.h"
 
 static inline int read_events(struct ha_device_set *set, struct ha_nic *nic)
 {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/net_accept.h"
+#include "device/events.h"
 #include "tools/common/ends.h"
 #include "tools/nccl-ha-switchd/controller.h"
 
