@@ -20,6 +20,7 @@
 #include "failover/shared.h"
 #include "liveness/liveness.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 #include "progress/command.h"
 #include "transport/clear_path.h"
 #include "transport/comm.h"

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "device/newer_verbs.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 
 #include <errno.h>
 #include <fcntl.h>

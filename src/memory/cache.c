@@ -3,6 +3,7 @@
 #include "memory/cache.h"
 
 #include "base/clock.h"
+#include "memory/verbs_mr.h"
 
 #include <pthread.h>
 #include <stdbool.h>

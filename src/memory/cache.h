@@ -75,9 +75,4 @@ struct ha_mr_entry *ha_mr_cache_release(struct ha_mr_cache *cache,
 
 int ha_mr_cache_entries(struct ha_mr_cache *cache);
 
-/* The verbs call behind it, with a log line that says what to do when it fails. */
-struct ibv_mr *ha_verbs_reg(struct ha_incarnation *on, struct ibv_pd *pd,
-			    const struct ha_mr_range *range);
-void ha_verbs_dereg(const struct ha_incarnation *on, struct ibv_mr *mr);
-
 #endif

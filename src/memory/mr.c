@@ -6,6 +6,8 @@
 #include "base/fork_guard.h"
 #include "base/log.h"
 #include "memory/cache.h"
+#include "memory/pd.h"
+#include "memory/verbs_mr.h"
 #include "progress/command.h"
 #include "progress/progress.h"
 

@@ -113,20 +113,6 @@ _Static_assert(HA_MAX_NICS <= 32, "bits of ha_mr.wanted");
 /* ---- protection domains --------------------------------------------------------------------- */
 
 /*
- * The present incarnation of a NIC, held, with its shared PD, which is created on first use with
- * its registration cache. Every path and every registration on the NIC holds it. Pair with _put.
- * Any thread.
- */
-ha_result_t ha_nic_pd_get(struct ha_nic *nic, struct ha_incarnation **out) HA_MUST_CHECK;
-void ha_nic_pd_put(struct ha_incarnation *incarnation);
-
-/*
- * Ends every PD and every registration that was never given back (a job that aborts leaves some),
- * before ha_device_set_close. QPs and CQs must be gone; handles left over must not be used after.
- */
-void ha_memory_close(struct ha_device_set *set);
-
-/*
  * From now on memory is registered on further NICs, and deregistered, by threads of this one's
  * commands. Without it whoever needs that does it himself, and waits.
  */
@@ -240,8 +226,5 @@ static inline bool ha_mr_is_host(const struct ha_mr *mr)
 {
 	return mr->host;
 }
-
-/* Registrations the NIC's verbs hold right now, for statistics and leak tests. */
-int ha_nic_mr_count(struct ha_nic *nic);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The protection domain that all connections of a NIC share, and the life of its cache. */
-#include "memory/mr.h"
+#include "memory/pd.h"
 
 #include "base/log.h"
 #include "memory/cache.h"
+#include "memory/mr.h"
 
 #include <errno.h>
 #include <string.h>

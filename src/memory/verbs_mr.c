@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verbs calls that register memory, and what to say when they fail. */
-#include "memory/cache.h"
+#include "memory/verbs_mr.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "device/newer_verbs.h"
+#include "memory/cache.h"
 #include "memory/mr.h"
 
 #include <errno.h>

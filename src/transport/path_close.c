@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "memory/pd.h"
 #include "transport/async_event.h"
 #include "transport/comm.h"
 #include "transport/fence.h"

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "device/newer_verbs.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 #include "transport/comm.h"
 #include "transport/ece.h"
 #include "transport/latency.h"

@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "device/sysfs.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -6,6 +6,7 @@
 #include "../unit/captured_log.h"
 #include "../unit/cmocka_all.h"
 #include "../unit/read_events.h"
+#include "memory/pd.h"
 
 #include "device/device.h"
 #include "memory/mr.h"

@@ -3,6 +3,7 @@
 
 #include "../reduce/oracle.h"
 #include "../reduce/samples.h"
+#include "memory/pd.h"
 
 #include "memory/mr.h"
 

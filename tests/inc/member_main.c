@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "inc/host/host.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 
 #include <argp.h>
 #include <arpa/inet.h>

@@ -7,6 +7,7 @@
 #include "base/config.h"
 #include "inc/verbs/edge.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 #include "simverbs/simverbs.h"
 
 #include <stdlib.h>

@@ -12,6 +12,7 @@
 #include "liveness/session.h"
 #include "liveness/session_recv.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 
 static void round_trips_are_measured(void **state)
 {

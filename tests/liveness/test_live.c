@@ -11,6 +11,7 @@
 #include "liveness/liveness.h"
 #include "liveness/session_report.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 #include "progress/command.h"
 
 #include <errno.h>

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/net.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 #include "simverbs/simverbs.h"
 #include "transport/async_event.h"
 #include "transport/comm.h"

@@ -10,6 +10,7 @@
 #include "failover/engine.h"
 #include "liveness/liveness.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 #include "progress/command.h"
 
 #include <dirent.h>

@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "device/address.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 #include "transport/path.h"
 #include "transport/path_connect.h"
 #include "transport/transport.h"

@@ -4,6 +4,7 @@
 #include "inc/cut.h"
 #include "inc/header.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 #include "inc/verbs/tree.h"
 
 #include "memory/mr.h"
+#include "memory/pd.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,7 @@
 
 #include "base/random.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 #include "tools/common/address.h"
 #include "tools/nccl-ha-switchd/port.h"
 

@@ -7,6 +7,7 @@
 #include "../captured_log.h"
 #include "../cmocka_all.h"
 #include "../fake_verbs.h"
+#include "memory/pd.h"
 
 #include "memory/mr.h"
 
