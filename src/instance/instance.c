@@ -24,6 +24,7 @@
 #include "progress/command.h"
 #include "transport/clear_path.h"
 #include "transport/comm.h"
+#include "transport/connect.h"
 #include "transport/poll_thread.h"
 
 #include <stdlib.h>

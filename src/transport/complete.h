@@ -104,16 +104,6 @@ static inline void ha_send_complete(struct ha_comm *comm, struct ha_path *path, 
 
 /* ---- receiver ------------------------------------------------------------------------------ */
 
-/* Puts receives back that immediates took. */
-void ha_recv_refill(struct ha_comm *comm, struct ha_path *path, struct ha_qp *qp);
-/* An immediate that is not simply a message's: a control message, a stripe, or stale. */
-void ha_recv_unexpected(struct ha_comm *comm, struct ha_path *path, uint32_t imm, uint32_t bytes);
-/* Bytes of the buffer of n = 1; less than none for a group, whose sizes come in a record. */
-int64_t ha_recv_room(const struct ha_comm *comm, const struct ha_recv_slot *slot);
-/* One of a group, or of a message in several parts: completes its receive if it was the last. More
- * bytes than there is room for latch the connection. */
-void ha_recv_part(struct ha_comm *comm, struct ha_recv_slot *slot, uint32_t imm, uint32_t bytes);
-
 /* All n messages of a receive are there, `bytes` together. */
 static inline void ha_recv_complete(struct ha_comm *comm, struct ha_recv_side *r,
 				    struct ha_recv_slot *slot, unsigned n, uint64_t bytes)

@@ -6,12 +6,13 @@
  * the attempt itself is on the instance's list, so that a connect which is never finished is
  * freed with the instance at the latest.
  */
-#include "transport/handshake.h"
+#include "transport/connect.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "transport/handshake.h"
 #include "transport/path_connect.h"
 #include "transport/shared.h"
 

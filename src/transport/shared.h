@@ -82,9 +82,6 @@ struct ha_instance {
 	struct ha_kept_paths kept; /* of connections that are gone */
 };
 
-/* Drops every connect under way. From ha_instance_close. */
-void ha_connect_abandon_all(struct ha_instance *inst);
-
 /* Counts something that somebody else said in a peer's name. Any thread. */
 static inline void ha_instance_refused(struct ha_instance *inst, enum ha_refused what)
 {

@@ -2,6 +2,7 @@
 #include "fault.h"
 
 #include "admin/drain.h"
+#include "transport/connect.h"
 #include "transport/ctrl_sock.h"
 
 #include <stdio.h>

@@ -18,6 +18,7 @@
 #include "instance/instance.h"
 #include "simverbs/simverbs.h"
 #include "transport/comm.h"
+#include "transport/connect.h"
 #include "transport/shared.h"
 #include "transport/transport.h"
 #include "transport/wire.h"

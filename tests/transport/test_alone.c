@@ -17,6 +17,7 @@
 #include "transport/async_event.h"
 #include "transport/comm.h"
 #include "transport/comm_stats.h"
+#include "transport/connect.h"
 #include "transport/failover_ops.h"
 #include "transport/shared.h"
 
