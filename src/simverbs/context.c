@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opened devices: life, attributes, GIDs and P_Keys, and the tables of operations. */
 #include "core.h"
+#include "fault_names.h"
 
 #include <arpa/inet.h>
 #include <endian.h>

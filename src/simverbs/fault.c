@@ -2,6 +2,8 @@
 /* Fault rules: the table, matching and counting. The language is in fault_parse.c. */
 #include "fault.h"
 
+#include "fault_parse.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -231,15 +231,6 @@ struct sv_fault_table {
 
 void sv_fault_table_init(struct sv_fault_table *table, uint64_t seed);
 
-/* "5us", "20ms", "1.5s": nanoseconds. False: no such time. */
-bool sv_time_parse(const char *text, uint64_t *ns);
-
-/*
- * Parses one rule into *rule. 0, or EINVAL with a message in err that names the offending token and
- * what would be accepted.
- */
-int sv_fault_parse(const char *text, struct sv_fault_rule *rule, char *err, size_t err_size);
-
 /*
  * Parses and adds: one rule a line, '#' begins a comment, empty lines are skipped. "@path" reads a
  * file. All lines or none. Returns the id of the first rule added (≥ 0), or -errno and a message.
@@ -324,15 +315,5 @@ bool sv_fault_late(struct sv_fault_table *table, enum sv_fault_point point,
 enum sv_reach { SV_REACHED, SV_REACH_ERROR, SV_REACH_SILENT };
 enum sv_reach sv_fault_memory(struct sv_fault_table *table, const struct sv_fault_where *where,
 			      uint64_t now_ns);
-
-/* Values of names in rules; -1: unknown. */
-int sv_wc_by_name(const char *name);
-int sv_event_by_name(const char *name);
-int sv_verb_by_name(const char *name);
-/* A command to the kernel, and not the data path, which never leaves the process. */
-bool sv_verb_is_command(enum sv_verb verb);
-/* modify_qp to this state; SV_VERB_NONE for one that nobody can ask for. */
-enum sv_verb sv_verb_to_state(enum ibv_qp_state state);
-const char *sv_verb_name(enum sv_verb verb);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names that fault rules use for completion statuses, events and verbs. */
+#include "fault_names.h"
+
 #include "fault.h"
 
 #include <string.h>

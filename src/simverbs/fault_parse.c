@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The language of fault rules (described in fault.h). An error message names the offending token.
  */
+#include "fault_parse.h"
+
 #include "fault.h"
+#include "fault_names.h"
 
 #include <errno.h>
 #include <stdarg.h>

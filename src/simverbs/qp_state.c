@@ -5,6 +5,7 @@
  * EINVAL, as the kernel answers for hardware.
  */
 #include "core.h"
+#include "fault_names.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
  * Verbs that a fault rule makes wait (wait=), on a virtual clock. No lock is held here: other
  * threads use their devices and step the fabric meanwhile.
  */
+#include "fault_names.h"
 #include "stepped.h"
 
 /* What verbs of this thread have waited, on the fabric with this number. */

@@ -4,6 +4,7 @@
  * and rules that were taken can be matched against packets and removed.
  */
 #include "fuzz.h"
+#include "simverbs/fault_names.h"
 
 #include "simverbs/fault.h"
 

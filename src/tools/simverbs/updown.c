@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simverbs up, simverbs down. */
+#include "simverbs/fault_parse.h"
 #include "tools/simverbs/tool.h"
 
 #include "simverbs/live/sysfs.h"
