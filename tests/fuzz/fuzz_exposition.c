@@ -12,7 +12,7 @@
 #include "nccl_ha/stats.h"
 #include "tools/nccl-ha/exposition.h"
 #include "tools/nccl-ha/snapshot.h"
-#include "tools/nccl-ha/status.h"
+#include "tools/nccl-ha/status_json.h"
 
 #include <ctype.h>
 #include <fcntl.h>

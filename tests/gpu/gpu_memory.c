@@ -12,6 +12,7 @@
  */
 #include "cuda.h"
 #include "pair.h"
+#include "tools/common/netcalls.h"
 #include "tools/common/netplugin.h"
 
 #include <errno.h>

@@ -22,6 +22,7 @@
 #include "../made_key.h"
 #include "tools/common/clock.h"
 #include "tools/nccl-net-perf/bootstrap.h"
+#include "tools/nccl-net-perf/bootstrap_root.h"
 #include "tools/nccl-net-perf/bootstrap_wire.h"
 
 #define TOKEN 0x1234567890abcdefull

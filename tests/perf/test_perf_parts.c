@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "tools/common/clock.h"
+#include "tools/nccl-net-perf/memory.h"
 #include "tools/nccl-net-perf/pattern.h"
 #include "tools/nccl-net-perf/rank.h"
 #include "tools/nccl-net-perf/recorder.h"

@@ -14,6 +14,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "tools/common/logger.h"
 #include "tools/common/netplugin.h"
 
 struct logger {

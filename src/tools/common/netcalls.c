@@ -7,6 +7,8 @@
  */
 #include <string.h>
 
+#include "tools/common/logger.h"
+#include "tools/common/netcalls.h"
 #include "tools/common/netplugin_impl.h"
 
 /* Members with the same signature in every version. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/nccl-ha-switchd/check.h"
 #include "base/clock.h"
 #include "inc/net/talk.h"
 #include "tools/nccl-ha-switchd/equipment.h"

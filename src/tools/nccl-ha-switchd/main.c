@@ -2,6 +2,7 @@
 /* nccl-ha-switchd: adds at a switch, for all-reduces in the network. */
 #include "base/version.h"
 #include "tools/common/ends.h"
+#include "tools/nccl-ha-switchd/check.h"
 #include "tools/nccl-ha-switchd/server.h"
 
 #include <argp.h>

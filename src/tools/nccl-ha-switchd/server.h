@@ -27,10 +27,8 @@ struct ns_settings {
 	    *listen; /* ADDRESS:PORT; NULL: at the address from which it reaches the controller */
 };
 
-/* Until SIGINT or SIGTERM, which are to be blocked. Both return an exit status, having said on
+/* Until SIGINT or SIGTERM, which are to be blocked. Returns an exit status, having said on
  * stderr what is wrong. */
 int ns_serve(const struct ns_settings *settings);
-/* Says whether it could serve: key, device, and a controller that knows the switch. */
-int ns_check(const struct ns_settings *settings);
 
 #endif

@@ -7,6 +7,7 @@
 #include "tools/nccl-ha/move.h"
 
 #include "tools/common/clock.h"
+#include "tools/nccl-ha/move_report.h"
 #include "tools/nccl-ha/text.h"
 #include "tools/nccl-ha/tool.h"
 

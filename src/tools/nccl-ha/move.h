@@ -42,10 +42,4 @@ struct nh_move {
 	size_t nprocesses;
 };
 
-/* Whether everything is where it should be. */
-bool nh_move_worked(const struct nh_move *move);
-
-void nh_move_print(const struct nh_move *move, bool verbose);
-json_t *nh_move_json(const struct nh_move *move);
-
 #endif

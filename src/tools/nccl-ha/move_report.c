@@ -2,6 +2,7 @@
 /* What came of a failover or failback, for people and for programs. */
 #include "tools/nccl-ha/move.h"
 
+#include "tools/nccl-ha/move_report.h"
 #include "tools/nccl-ha/table.h"
 #include "tools/nccl-ha/text.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl-ha status: what runs here, and whether it is protected. */
-#include "tools/nccl-ha/status.h"
+#include "tools/nccl-ha/status_json.h"
 
 #include "base/text.h"
 #include "tools/nccl-ha/table.h"

@@ -3,7 +3,7 @@
  * The JSON document of nccl-ha status: docs/operations.md and nccl-ha(1) name its members. Members
  * are added to it; what is there keeps its name and meaning as long as "format" stays 1.
  */
-#include "tools/nccl-ha/status.h"
+#include "tools/nccl-ha/status_json.h"
 
 #include "tools/nccl-ha/text.h"
 #include "tools/nccl-ha/view.h"

@@ -11,6 +11,7 @@
 #ifndef CHECK_H
 #define CHECK_H
 
+#include "tools/common/netcalls.h"
 #include "tools/common/netplugin.h"
 
 #include <stdatomic.h>

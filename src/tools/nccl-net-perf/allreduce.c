@@ -9,7 +9,9 @@
  */
 #include <stdlib.h>
 
+#include "tools/nccl-net-perf/allreduce.h"
 #include "tools/nccl-net-perf/flow.h"
+#include "tools/nccl-net-perf/memory.h"
 #include "tools/nccl-net-perf/pattern.h"
 
 /* Flows come in pairs by channel: 2c sends, 2c + 1 receives. */

@@ -16,18 +16,6 @@ struct ha_job_key;
 struct np_bootstrap; /* a rank's end; used by one thread */
 struct np_root;	     /* the middle; a thread of its own */
 
-/*
- * Serves `nranks` ranks that know the token and have the job's key (NULL: which have none).
- * `bind_to` is HOST:PORT, or NULL for an ephemeral port on loopback; `address` (NP_ADDRESS_LEN
- * bytes) gets what ranks connect to. It ends when all ranks have closed. The first who has the
- * token and not the key gets a line on stderr that names his host. NULL with a reason in err.
- */
-struct np_root *np_root_start(const char *bind_to, int nranks, uint64_t token,
-			      const struct ha_job_key *key, char *address, char *err,
-			      size_t err_len);
-/* Ends it at once and frees it. NULL is fine. */
-void np_root_stop(struct np_root *root);
-
 /* Meets the root, retrying for timeout_s: it may come up later. One that has another key, or none,
  * is tried once. The key outlives the result. */
 struct np_bootstrap *np_bootstrap_connect(const char *address, int rank, int nranks, uint64_t token,

@@ -6,6 +6,7 @@
  * one frame of each. A rank that leaves in the middle of a gather ends it for everybody, and the
  * root says who it was. Anything that does not start with the right hello is closed and forgotten.
  */
+#include "tools/nccl-net-perf/bootstrap_root.h"
 #include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/bootstrap_wire.h"
 

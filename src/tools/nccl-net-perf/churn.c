@@ -6,6 +6,9 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "tools/common/netcalls.h"
+#include "tools/nccl-net-perf/churn.h"
+#include "tools/nccl-net-perf/memory.h"
 #include "tools/nccl-net-perf/rank.h"
 
 static bool failed(struct np_churn *churn, const struct np_link *link, const char *call,

@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "tools/nccl-net-perf/direct.h"
 #include "tools/nccl-net-perf/flow.h"
 #include "tools/nccl-net-perf/pattern.h"
 

@@ -8,7 +8,13 @@
 #include <string.h>
 
 #include "tools/common/clock.h"
+#include "tools/common/netcalls.h"
+#include "tools/nccl-net-perf/allreduce.h"
 #include "tools/nccl-net-perf/canary.h"
+#include "tools/nccl-net-perf/direct.h"
+#include "tools/nccl-net-perf/grouped.h"
+#include "tools/nccl-net-perf/links.h"
+#include "tools/nccl-net-perf/memory.h"
 
 /* ---- plans --------------------------------------------------------------------------------- */
 

@@ -100,11 +100,4 @@ void np_plan_return(struct np_plan *plan, enum np_buffer_kind kind, const void *
 struct np_flow *np_plan_add_flow(struct np_plan *plan, bool send, int peer, int channel,
 				 uint32_t steps, uint32_t window);
 
-/* The operations; each sets flows and callbacks of a plan whose other fields are set. */
-bool np_plan_allreduce(struct np_plan *plan);
-bool np_plan_direct(struct np_plan *plan); /* sendrecv, alltoall, pingpong */
-bool np_plan_grouped(struct np_plan *plan);
-size_t np_grouped_out_bytes(const struct np_options *o, int max_recvs, size_t size);
-size_t np_allreduce_slot_bytes(const struct np_options *o);
-
 #endif

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 
 #include "tools/nccl-net-perf/flow.h"
+#include "tools/nccl-net-perf/grouped.h"
+#include "tools/nccl-net-perf/memory.h"
 #include "tools/nccl-net-perf/pattern.h"
 
 #define SLACK	   32 /* room of a receive beyond what is sent */

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/version.h"
+#include "tools/nccl-net-perf/json.h"
+#include "tools/nccl-net-perf/memory.h"
 #include "tools/nccl-net-perf/report.h"
 #include "tools/nccl-net-perf/resources.h"
 

@@ -22,6 +22,7 @@
 #include "tools/common/fabric.h"
 #include "tools/common/process.h"
 #include "tools/nccl-net-perf/bootstrap.h"
+#include "tools/nccl-net-perf/bootstrap_root.h"
 #include "tools/nccl-net-perf/faults.h"
 #include "tools/nccl-net-perf/key.h"
 

@@ -8,10 +8,4 @@
 /* Starts all ranks, waits for them, and returns the exit status of the run. */
 enum np_exit np_launch(const struct np_options *o, int argc, char **argv);
 
-/* Finds rank and number of ranks in the environment of mpirun or srun, if that is where we are. */
-void np_detect_launcher(struct np_options *o);
-
-/* Is the rank that the options name. */
-enum np_exit np_join(const struct np_options *o, int argc, char **argv);
-
 #endif

@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/netcalls.h"
 #include "tools/nccl-net-perf/bootstrap.h"
+#include "tools/nccl-net-perf/links.h"
+#include "tools/nccl-net-perf/memory.h"
 #include "tools/nccl-net-perf/rank.h"
 
 /* A job of the service thread and whether it went well. */

@@ -5,6 +5,7 @@
  * Started plainly it is the launcher of its ranks (launch.c); with --rank, or under mpirun or srun,
  * it is one rank (join.c, then rank.c).
  */
+#include "tools/nccl-net-perf/join.h"
 #include "tools/nccl-net-perf/launch.h"
 
 int main(int argc, char **argv)

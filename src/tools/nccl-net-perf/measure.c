@@ -15,6 +15,8 @@
 #include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/canary.h"
 #include "tools/nccl-net-perf/flow.h"
+#include "tools/nccl-net-perf/memory.h"
+#include "tools/nccl-net-perf/rank.h"
 
 /* ---- iterations ----------------------------------------------------------------------------- */
 

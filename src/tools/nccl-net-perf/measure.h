@@ -21,8 +21,4 @@ bool np_measure_all(struct np_run *run);
 /* From here on SIGUSR1 ends --seconds, if it comes to rank 0. */
 void np_measure_heed_signal(void);
 
-/* np_bootstrap_gather with the error in rk->error. */
-bool np_gather(struct np_rank *rk, const void *mine, void *all, size_t len);
-bool np_barrier(struct np_rank *rk);
-
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "tools/nccl-net-perf/memory.h"
 #include "tools/nccl-net-perf/rank.h"
 
 #define CANARY	       4096u

@@ -10,6 +10,7 @@
 
 #include "base/stats_reader.h"
 #include "tools/common/clock.h"
+#include "tools/common/logger.h"
 #include "tools/common/netplugin.h"
 
 static struct {

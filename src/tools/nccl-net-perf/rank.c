@@ -8,10 +8,15 @@
 #include <unistd.h>
 
 #include "tools/common/clock.h"
+#include "tools/common/logger.h"
 #include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/canary.h"
+#include "tools/nccl-net-perf/churn.h"
 #include "tools/nccl-net-perf/flow.h"
+#include "tools/nccl-net-perf/json.h"
+#include "tools/nccl-net-perf/links.h"
 #include "tools/nccl-net-perf/measure.h"
+#include "tools/nccl-net-perf/memory.h"
 #include "tools/nccl-net-perf/observe.h"
 #include "tools/nccl-net-perf/resources.h"
 

@@ -37,12 +37,6 @@ struct np_buffer {
 	size_t map_len;
 };
 
-/* False with errno. A buffer of 0 bytes is fine. */
-bool np_buffer_alloc(struct np_buffer *b, size_t len);
-void np_buffer_free(struct np_buffer *b);
-/* How many canary bytes around the data were overwritten. */
-uint64_t np_buffer_overrun(const struct np_buffer *b);
-
 /* ---- connections -------------------------------------------------------------------------- */
 
 /* One direction of a connection to a peer. NCCL's handle memory lives as long as the attempt. */
@@ -78,10 +72,6 @@ struct np_error {
 	char text[600];
 };
 
-/* Always false, for `return np_error_set(...)`. A later error does not replace an earlier one. */
-bool np_error_set(struct np_error *e, enum np_exit status, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* ---- the rank ------------------------------------------------------------------------------ */
 
 struct np_rank {
@@ -102,33 +92,11 @@ struct np_rank {
 	struct np_error error;
 };
 
-/* The connection in one direction with a peer; NULL when the operations do not need it. */
-struct np_link *np_find_link(struct np_side *side, bool send, int peer, int channel);
-
 /* Runs a whole rank; returns the exit status. The bootstrap is the caller's. */
 enum np_exit np_rank_run(const struct np_options *o, struct np_bootstrap *bootstrap);
 
-/* ---- links.c: everything the service thread does --------------------------------------------- */
-
-/* Loads and initialises the plugin and reads its devices. */
-bool np_side_open(struct np_rank *rk, struct np_side *side, const char *plugin);
-/* Connects to all peers that the operations need and registers the buffers. */
-bool np_side_connect(struct np_rank *rk, struct np_side *side);
-/* Deregisters and closes every connection; true when no call failed. */
-bool np_side_disconnect(struct np_rank *rk, struct np_side *side);
-/* Finalizes and unloads. */
-bool np_side_close(struct np_rank *rk, struct np_side *side);
-
-/* Registers and deregisters memory on the connections until told to stop, on the service thread. */
-struct np_churn {
-	struct np_rank *rk;
-	struct np_side *side;
-	_Atomic bool stop;
-	/* The service thread's until np_churn_stop returns. */
-	uint64_t rounds;
-	struct np_error error;
-};
-void np_churn_start(struct np_churn *churn, struct np_rank *rk, struct np_side *side);
-bool np_churn_stop(struct np_churn *churn);
+/* np_bootstrap_gather with the error in rk->error. */
+bool np_gather(struct np_rank *rk, const void *mine, void *all, size_t len);
+bool np_barrier(struct np_rank *rk);
 
 #endif

@@ -75,7 +75,4 @@ void np_report_free(struct np_report *rp);
 /* On a terminal: how far the current row is; fraction < 0 takes the bar away. */
 void np_report_bar(struct np_report *rp, const struct np_plan *plan, double fraction);
 
-/* Writes --json; false with the reason in rk->error. */
-bool np_report_write_json(const struct np_report *rp, struct np_error *error);
-
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors, threads and resident size from /proc. */
 #include "tools/nccl-net-perf/resources.h"
+#include "tools/nccl-net-perf/links.h"
+#include "tools/nccl-net-perf/memory.h"
 
 #include <dirent.h>
 #include <stdio.h>

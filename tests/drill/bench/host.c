@@ -6,6 +6,8 @@
 #include "bench.h"
 
 #include "tools/common/clock.h"
+#include "tools/common/logger.h"
+#include "tools/common/netcalls.h"
 #include "tools/common/netplugin.h"
 
 #include <sched.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl-ha status as a JSON document. */
-#ifndef NH_STATUS_H
-#define NH_STATUS_H
+#ifndef NH_STATUS_JSON_H
+#define NH_STATUS_JSON_H
 
 #include "tools/nccl-ha/snapshot.h"
 
