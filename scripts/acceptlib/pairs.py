@@ -7,9 +7,9 @@ from .report import FAIL, PASS, WARN
 PAIRS_MAX = 64  # with more only those of equal number are tried, unless all are wanted
 
 # A pair that does not work must say so soon: within about a second. One that ought to work is tried again, with
-# more patience.
+# a longer time-out.
 ALONE = {"HA_NCCL_ENABLE_BACKUP": "0", "NCCL_IB_TIMEOUT": "16", "NCCL_IB_RETRY_CNT": "3"}
-PATIENT = {**ALONE, "NCCL_IB_TIMEOUT": "18"}
+LONGER_TIMEOUT = {**ALONE, "NCCL_IB_TIMEOUT": "18"}
 
 
 # ---- pairs ----------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def try_pairs(nodes, wanted, quick):
     for number, (x, y) in enumerate(wanted):
         found = try_pair(nodes, f"pair-{number}", x, y, ALONE, quick)
         if not found["reached"] and found["same_rail"]:
-            found = try_pair(nodes, f"pair-{number}-again", x, y, PATIENT, quick)
+            found = try_pair(nodes, f"pair-{number}-again", x, y, LONGER_TIMEOUT, quick)
         yield found
 
 

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-uint64_t ha_async_log_patience_ms = HA_ASYNC_LOG_PATIENCE_MS;
+uint64_t ha_async_log_timeout_ms = HA_ASYNC_LOG_TIMEOUT_MS;
 
 static struct {
 	pthread_once_t once;
@@ -160,11 +160,11 @@ static bool wait_until(uint64_t until_ns)
 
 /* With the lock. What has been written for longer than that already is not waited for again,
  * however many ask. */
-static uint64_t patience_ends_ns(void)
+static uint64_t deadline_ns(void)
 {
 	uint64_t from_ns = writer.writing_ns != 0 ? writer.writing_ns : ha_real_ns();
 
-	return from_ns + ha_async_log_patience_ms * HA_NS_PER_MS;
+	return from_ns + ha_async_log_timeout_ms * HA_NS_PER_MS;
 }
 
 /* With the lock. A thread that is not asleep looks for it by itself. */
@@ -205,7 +205,7 @@ void ha_async_log_flush(void)
 	if (is_writer || atomic_load(&writer.pending) == 0)
 		return;
 	pthread_mutex_lock(&writer.lock);
-	until_ns = patience_ends_ns();
+	until_ns = deadline_ns();
 	goal = writer.taken;
 	if (writer.done < goal) /* else the haste would last until the next burst */
 		hasten();
@@ -241,7 +241,7 @@ void ha_async_log_close(void)
 		writer.running = false;
 		pthread_cond_broadcast(&writer.came);
 	}
-	until_ns = patience_ends_ns();
+	until_ns = deadline_ns();
 	while (last && writer.ended < generation && wait_until(until_ns))
 		;
 	ended = writer.ended >= generation;

@@ -26,8 +26,8 @@
 
 /* Longest wait of ha_async_log_flush; of a file that is well it takes far less. A variable for
  * tests that count on it: on a busy machine the thread may not run for as long. */
-#define HA_ASYNC_LOG_PATIENCE_MS 100
-extern uint64_t ha_async_log_patience_ms;
+#define HA_ASYNC_LOG_TIMEOUT_MS 100
+extern uint64_t ha_async_log_timeout_ms;
 
 /* The first member of something from malloc. */
 struct ha_note {
@@ -54,7 +54,7 @@ bool ha_async_log_take(struct ha_note *note);
 
 /*
  * Has everything that was taken before written at once, and waits for it, at most
- * ha_async_log_patience_ms. Not at all when there is nothing, when what is being written has taken
+ * ha_async_log_timeout_ms. Not at all when there is nothing, when what is being written has taken
  * as long already, or on the writer's own thread. Any thread.
  */
 void ha_async_log_flush(void);

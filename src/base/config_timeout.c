@@ -57,7 +57,7 @@ static void ask_lone_path(const struct ha_config *config, struct asked *asked)
 	}
 }
 
-bool ha_config_warn_impatient(const struct ha_config *config)
+bool ha_config_warn_short_timeouts(const struct ha_config *config)
 {
 	struct asked asked = {.limit_ms = 0};
 

@@ -11,6 +11,6 @@ struct ha_config;
  * One WARN where a variable of ours has connections give up before NCCL's own transport would; it
  * names the variables and the times of both. Returns whether there was one.
  */
-bool ha_config_warn_impatient(const struct ha_config *config);
+bool ha_config_warn_short_timeouts(const struct ha_config *config);
 
 #endif

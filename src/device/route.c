@@ -14,7 +14,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define PATIENCE_US  500000
+#define TIMEOUT_US   500000
 #define ANSWER_BYTES 4096
 #define IPV4_OFFSET  12 /* of the address in a GID */
 #define SEQ	     1u
@@ -106,12 +106,12 @@ static struct question question_of(const struct address *from, const struct addr
 
 static enum ha_route ask(int fd, const struct question *q, uint32_t ifindex)
 {
-	const struct timeval patience = {.tv_usec = PATIENCE_US};
+	const struct timeval timeout = {.tv_usec = TIMEOUT_US};
 	struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
 	_Alignas(struct nlmsghdr) uint8_t answer[ANSWER_BYTES];
 	ssize_t n;
 
-	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) != 0 ||
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) != 0 ||
 	    sendto(fd, q, q->header.nlmsg_len, 0, (const struct sockaddr *)&kernel,
 		   sizeof(kernel)) < 0)
 		return HA_ROUTE_UNKNOWN;

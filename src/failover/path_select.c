@@ -11,8 +11,8 @@
 #include "transport/shared.h"
 
 /* A path in reserve that is in doubt itself comes last, and after this long at the earliest. */
-#define DOUBT_COST  1000000u
-#define PATIENCE_NS (30 * HA_NS_PER_MS)
+#define DOUBT_COST 1000000u
+#define HOLDOFF_NS (30 * HA_NS_PER_MS)
 
 /* An answer to a heartbeat takes less, unless there will be none. */
 #define ANSWER_NS (5 * HA_NS_PER_MS)
@@ -77,11 +77,11 @@ static bool is_doubtful(const struct ha_comm *comm, unsigned p)
 
 /* Building another one takes a few milliseconds, finding out that this one is dead half a second.
  */
-static bool has_patience(const struct ha_comm *comm)
+static bool holds_off(const struct ha_comm *comm)
 {
 	uint64_t agreed_ns = comm->failover->path_select.agreed_ns;
 
-	return agreed_ns == 0 || ha_now_ns() - agreed_ns < PATIENCE_NS;
+	return agreed_ns == 0 || ha_now_ns() - agreed_ns < HOLDOFF_NS;
 }
 
 /*
@@ -174,7 +174,7 @@ static bool awaits_rail(const struct ha_comm *comm, uint32_t cost)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	if (!(comm->features & HA_FEATURE_RAILS) || !has_patience(comm))
+	if (!(comm->features & HA_FEATURE_RAILS) || !holds_off(comm))
 		return false;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (ha_slot_is_on_its_way(&fo->slots[p]) &&
@@ -206,7 +206,7 @@ int ha_path_select_best(const struct ha_comm *comm)
 		}
 	}
 	if (best >= 0 &&
-	    ((best_cost >= DOUBT_COST && has_patience(comm)) || awaits_rail(comm, best_cost)))
+	    ((best_cost >= DOUBT_COST && holds_off(comm)) || awaits_rail(comm, best_cost)))
 		return -1;
 	return best;
 }

@@ -22,7 +22,7 @@ bool ha_path_select_is_silent(const struct ha_comm *comm, unsigned p);
  */
 void ha_path_select_begin(struct ha_comm *comm, enum ha_reason reason);
 
-/* A path could be taken now: from here on patience counts. Again is fine. */
+/* A path could be taken now: from here on the hold-off time counts. Again is fine. */
 void ha_path_select_agreed(struct ha_comm *comm);
 
 /* Path p was proved and nothing says that it is dead. */

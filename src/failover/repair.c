@@ -20,14 +20,14 @@
  */
 static const struct rule {
 	uint8_t times; /* so often in a window; 0: what is left for this is not repaired */
-	uint16_t window_ms, patience_ms;
+	uint16_t window_ms, timeout_ms;
 } rules[HA_REASON_COUNT] = {
-    [HA_REASON_QP_FATAL] = {.times = HA_REPAIR_MOST, .window_ms = 10000, .patience_ms = 20},
-    [HA_REASON_CQ_ERROR] = {.times = HA_REPAIR_MOST, .window_ms = 10000, .patience_ms = 20},
-    [HA_REASON_COMPLETION] = {.times = HA_REPAIR_MOST, .window_ms = 10000, .patience_ms = 20},
+    [HA_REASON_QP_FATAL] = {.times = HA_REPAIR_MOST, .window_ms = 10000, .timeout_ms = 20},
+    [HA_REASON_CQ_ERROR] = {.times = HA_REPAIR_MOST, .window_ms = 10000, .timeout_ms = 20},
+    [HA_REASON_COMPLETION] = {.times = HA_REPAIR_MOST, .window_ms = 10000, .timeout_ms = 20},
     [HA_REASON_POST] = {.times = 1, /* it is rather memory than a queue pair */
 			.window_ms = 10000,
-			.patience_ms = 20},
+			.timeout_ms = 20},
 };
 
 static unsigned times_since(const struct ha_repair *repair, uint64_t since_ns)
@@ -85,7 +85,7 @@ void ha_repair_begin(struct ha_comm *comm, enum ha_reason reason)
 	repair->received = received(comm);
 	repair->begun_ns[repair->next] = now_ns;
 	repair->next = (uint8_t)((repair->next + 1) % HA_REPAIR_MOST);
-	repair->until_ns = now_ns + rule->patience_ms * HA_NS_PER_MS;
+	repair->until_ns = now_ns + rule->timeout_ms * HA_NS_PER_MS;
 	ha_liveness_ask(comm->inst->liveness, &comm->failover->links[comm->active].live);
 }
 

@@ -507,7 +507,7 @@ static void build_in_place(struct ha_comm *comm)
 }
 
 /* While traffic stands still: what it waits for. True: there is a path to go on with, as an answer
- * came or patience is over. */
+ * came or the hold-off time is over. */
 static bool build_next(struct ha_comm *comm, uint64_t now_ns)
 {
 	bool found = ha_path_select_best(comm) >= 0;

@@ -80,12 +80,12 @@ static void ask_stalled(struct ha_comm *comm)
 /* It is polled for the answer, which comes soon or not in time. */
 static bool awaits_answer(const struct ha_comm *comm, uint64_t now_ns)
 {
-	uint64_t patience_ns = (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS;
+	uint64_t timeout_ns = (unsigned)comm->config->heartbeat_ms * HA_NS_PER_MS;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_slot_link *link = &comm->failover->links[p];
 
-		if (link->asked_ns != 0 && now_ns < link->asked_ns + patience_ns)
+		if (link->asked_ns != 0 && now_ns < link->asked_ns + timeout_ns)
 			return true;
 	}
 	return false;

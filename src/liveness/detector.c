@@ -17,10 +17,10 @@
  */
 #define LATE_SLACK_NS (2 * HA_NS_PER_MS)
 
-/* Pings in each part of an inquiry's patience; and the patience is never less than so many round
- * trips, so that a way that has become ten times as slow is not silent. */
-#define PINGS_A_PART	5
-#define PATIENCE_FACTOR 16
+/* Pings in each part of an inquiry's time-out, which is never less than so many round trips, so
+ * that a way that has become ten times as slow is not silent. */
+#define PINGS_A_PART	    5
+#define TIMEOUT_ROUND_TRIPS 16
 
 /* A round trip this far above the baseline, and above half the interval, is slow; three are a
  * reason for suspicion. */
@@ -66,12 +66,12 @@ static uint64_t long_silence_ns(const struct ha_detector *detector)
 
 static uint64_t part_ns(const struct ha_detector *detector)
 {
-	uint64_t slow_ns = detector->baseline_ns * PATIENCE_FACTOR / HA_DETECTOR_INQUIRY_PARTS;
+	uint64_t slow_ns = detector->baseline_ns * TIMEOUT_ROUND_TRIPS / HA_DETECTOR_INQUIRY_PARTS;
 
 	return slow_ns > detector->stall_ns ? slow_ns : detector->stall_ns;
 }
 
-static uint64_t patience_ns(const struct ha_detector *detector)
+static uint64_t inquiry_timeout_ns(const struct ha_detector *detector)
 {
 	return HA_DETECTOR_INQUIRY_PARTS * part_ns(detector);
 }
@@ -84,7 +84,7 @@ static uint64_t burst_ns(const struct ha_detector *detector)
 }
 
 /*
- * Between the questions of two rounds, and from an inquiry to the first one. All fit its patience,
+ * Between the questions of two rounds, and from an inquiry to the first one. All fit its time-out,
  * although the ping that begins one may be late by the time between two.
  */
 static uint64_t round_ns(const struct ha_detector *detector)
@@ -190,7 +190,7 @@ static uint64_t pause_ns(struct ha_detector *detector, uint64_t now_ns)
 {
 	if (!ha_detector_inquires(detector))
 		return in_a_hurry(detector, now_ns) ? quick_ns(detector) : steady_ns(detector);
-	return since(now_ns, detector->inquiry.begun_ns) < 2 * patience_ns(detector)
+	return since(now_ns, detector->inquiry.begun_ns) < 2 * inquiry_timeout_ns(detector)
 		   ? burst_ns(detector)
 		   : quick_ns(detector);
 }
@@ -316,7 +316,7 @@ void ha_detector_inquire(struct ha_detector *detector, uint64_t now_ns)
 	bool answers = detector->state == HA_SESSION_UP || detector->state == HA_SESSION_SUSPECTED;
 
 	if (detector->stall_ns == 0 || !answers || ha_detector_inquires(detector) ||
-	    was_heard_now(detector, now_ns) || patience_ns(detector) >= silence_ns(detector))
+	    was_heard_now(detector, now_ns) || inquiry_timeout_ns(detector) >= silence_ns(detector))
 		return;
 	begin_inquiry(detector, now_ns);
 	detector->inquiry.begun_ns = now_ns;

@@ -32,8 +32,8 @@ enum ha_session_state {
 /*
  * An inquiry: traffic between these ports stands still, and that must not wait for three intervals.
  * Pings go out in quick succession. So many that no answer comes to make the session DOWN when the
- * patience is over, if the same peer took a question over other ports in so many rounds meanwhile
- * and answered it. The patience has so many parts.
+ * time-out is over, if the same peer took a question over other ports in so many rounds meanwhile
+ * and answered it. The time-out has so many parts.
  */
 #define HA_DETECTOR_INQUIRY_PINGS  12
 #define HA_DETECTOR_INQUIRY_ROUNDS 3
@@ -55,7 +55,7 @@ struct ha_inquiry {
 
 struct ha_detector {
 	uint64_t interval_ns;
-	uint64_t stall_ns; /* a part of an inquiry's patience at least; 0: there are no inquiries */
+	uint64_t stall_ns; /* a part of an inquiry's time-out at least; 0: there are no inquiries */
 	enum ha_session_state state;
 	uint64_t sent, answered; /* newest ping; newest ping that was answered, or given up */
 	uint64_t noticed_ns;	 /* alive_ns of the silence that somebody took notice of */

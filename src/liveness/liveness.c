@@ -172,7 +172,7 @@ static void end_close(struct ha_live_port *port)
 {
 	struct ha_commands *commands = commands_of(port);
 
-	ha_command_wait(commands, &port->command, ha_command_patience_ns);
+	ha_command_wait(commands, &port->command, ha_command_timeout_ns);
 	ha_command_leave(commands, &port->command);
 }
 
@@ -392,7 +392,7 @@ static bool opened(struct ha_liveness *live, struct ha_live_port *port)
 	bool tell;
 
 	if (ha_command_busy(&port->command) && !atomic_load(&port->port->nic->sick))
-		(void)ha_command_wait(commands_of(port), &port->command, ha_command_patience_ns);
+		(void)ha_command_wait(commands_of(port), &port->command, ha_command_timeout_ns);
 	pthread_mutex_lock(&live->lock);
 	take_port(live, port);
 	state = port->state;

@@ -96,7 +96,7 @@ struct ha_live_link {
 
 /*
  * Hangs itself on the progress thread. config->heartbeat_ms is the interval, config->stall_ms a
- * part of the patience of inquiries. Both arguments must outlive it. NULL: out of memory.
+ * part of the time-out of inquiries. Both arguments must outlive it. NULL: out of memory.
  */
 struct ha_liveness *ha_liveness_new(struct ha_progress *progress, const struct ha_config *config);
 /*
@@ -124,7 +124,7 @@ void ha_liveness_look(struct ha_liveness *live);
 
 /*
  * Our end of heartbeats on a local port, made on first use: by a command of its NIC, for which this
- * waits for ha_command_patience_ns at most. Not on the progress thread, unless it was true before.
+ * waits for ha_command_timeout_ns at most. Not on the progress thread, unless it was true before.
  * False, with one log line per port, when the device has no unreliable datagrams or no resources:
  * such a port has no sessions. False as well while the device takes its time.
  */

@@ -195,7 +195,7 @@ static void give_up(struct ha_mr *mr, struct ha_mr_use *use, bool wait)
 	}
 	ha_command_send(commands, &entry->end);
 	if (wait)
-		(void)ha_command_wait(commands, &entry->end, ha_command_patience_ns);
+		(void)ha_command_wait(commands, &entry->end, ha_command_timeout_ns);
 	ha_command_leave(commands, &entry->end);
 }
 

@@ -174,7 +174,7 @@ enum ha_mr_request ha_mr_request(struct ha_mr *mr, struct ha_nic *nic,
 
 /*
  * Always succeeds; a verbs failure is logged. Any thread that may wait. A device that does not
- * answer within ha_command_patience_ns is not waited for: a command thread of its own NIC ends the
+ * answer within ha_command_timeout_ns is not waited for: a command thread of its own NIC ends the
  * registration in its turn, and until then the device has the pages locked and may read and write
  * them, if anything still tells it to. They are the old ones even where the address is mapped anew.
  */

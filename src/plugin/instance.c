@@ -157,7 +157,7 @@ static ncclResult_t open_instance(void)
 	}
 	ha_config_warn_unknown(environ);
 	ha_config_log(&config);
-	ha_config_warn_impatient(&config);
+	ha_config_warn_short_timeouts(&config);
 	ha_config_note_foreign(environ);
 	options.config = &config;
 	result = ha_instance_open(&options, &instance);

@@ -14,7 +14,7 @@
 /* Of these, so many may wait for addresses that do not answer. */
 #define MAX_RESOLVING 4
 
-uint64_t ha_command_patience_ns = HA_COMMAND_PATIENCE_NS;
+uint64_t ha_command_timeout_ns = HA_COMMAND_TIMEOUT_NS;
 uint64_t ha_command_sick_ns = HA_COMMAND_SICK_NS;
 uint64_t (*ha_command_took_ns)(void);
 
@@ -579,12 +579,12 @@ struct ha_commands *ha_commands_new(struct ha_progress *progress, bool threads)
 /* With the lock. False: it takes too long. */
 static bool settle(struct ha_commands *commands)
 {
-	uint64_t until_ns = ha_real_ns() + ha_command_patience_ns, back = commands->back;
+	uint64_t until_ns = ha_real_ns() + ha_command_timeout_ns, back = commands->back;
 
 	while (commands->nrunning > 0 || !none_waits(commands)) {
 		if (back != commands->back) { /* they get on */
 			back = commands->back;
-			until_ns = ha_real_ns() + ha_command_patience_ns;
+			until_ns = ha_real_ns() + ha_command_timeout_ns;
 		}
 		if (ha_real_ns() >= until_ns)
 			return false;

@@ -39,8 +39,8 @@ struct ha_progress;
 
 /* How long who ends waits for a command before he leaves it. A device that is well takes far less.
  * A variable for tests that count on it: on a busy machine a thread may not run for as long. */
-#define HA_COMMAND_PATIENCE_NS (200 * HA_NS_PER_MS)
-extern uint64_t ha_command_patience_ns;
+#define HA_COMMAND_TIMEOUT_NS (200 * HA_NS_PER_MS)
+extern uint64_t ha_command_timeout_ns;
 
 /* A variable for tests as well. */
 #define HA_COMMAND_SICK_NS HA_NS_PER_S
@@ -128,7 +128,7 @@ struct ha_commands *ha_commands_new(struct ha_progress *progress, bool threads);
 /*
  * The end, for commands that all were left or are back: frees them, and calls then(arg) when the
  * last one is through. Waits for that as long as they get on: when none has come back for
- * ha_command_patience_ns, returns, and the last of the threads does it. True: it is done. NULL for
+ * ha_command_timeout_ns, returns, and the last of the threads does it. True: it is done. NULL for
  * `commands` is fine.
  */
 bool ha_commands_end(struct ha_commands *commands, void (*then)(void *arg), void *arg);

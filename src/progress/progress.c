@@ -35,7 +35,7 @@ static const unsigned tick_ms[] = {
 /*
  * For each further lot of pollers that have found the same, all of them wait for another tick: what
  * the thread costs grows no more with their number then. It does again from where the wait would
- * be so long that peers get impatient: ten ticks, 200 ms for one that is idle.
+ * be so long that peers took it for silence: ten ticks, 200 ms for one that is idle.
  */
 #define POLLERS_PER_TICK 64
 #define MOST_TICKS	 10

@@ -252,7 +252,7 @@ static uint64_t arrive(struct sv_stepped *fab, struct sv_flight *f, uint64_t the
 
 /*
  * Whatever is at the top of the heap comes next: events of packets that were delivered early (a
- * reordered one's patience) are void, and a packet that finds its destination's link busy queues
+ * reordered one's time-out) are void, and a packet that finds its destination's link busy queues
  * there. It does so when its time has come or somebody looks at what comes next.
  */
 static void settle_top(struct sv_stepped *fab)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* A reordered packet that nothing overtakes goes on by itself after this. */
-#define REORDER_PATIENCE_NS 50000u
+#define REORDER_TIMEOUT_NS 50000u
 
 uint64_t sv_stepped_random(struct sv_stepped *fab)
 {
@@ -164,7 +164,7 @@ static void schedule(struct sv_stepped *fab, struct sv_flight *f, const struct s
 		fab->ports[f->pkt.dst_port].inbound++;
 		f->next = src->held;
 		src->held = f;
-		sv_flight_push(fab, f, at_ns + REORDER_PATIENCE_NS);
+		sv_flight_push(fab, f, at_ns + REORDER_TIMEOUT_NS);
 	} else {
 		sv_flight_push(fab, f, at_ns);
 	}

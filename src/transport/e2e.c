@@ -145,9 +145,9 @@ static bool post_read(struct ha_comm *comm, struct ha_path *path)
 }
 
 /* How long to wait for a count that rides: no longer, where they have not come for some time. */
-static uint32_t patience_ns(const struct ha_count_wait *wait)
+static uint32_t first_interval_ns(const struct ha_count_wait *wait)
 {
-	return wait->in_vain % TRY_AGAIN == 0 ? HA_COUNT_PATIENCE_NS : HA_COUNT_ASK_MIN_NS;
+	return wait->in_vain % TRY_AGAIN == 0 ? HA_COUNT_ASK_FIRST_NS : HA_COUNT_ASK_MIN_NS;
 }
 
 static void ask(struct ha_comm *comm)
@@ -164,7 +164,7 @@ static void ask(struct ha_comm *comm)
 		return;
 	now_ns = ha_now_ns();
 	if (wait->interval_ns == 0) {
-		wait->interval_ns = patience_ns(wait);
+		wait->interval_ns = first_interval_ns(wait);
 		wait->ask_ns = now_ns + wait->interval_ns;
 	} else if (now_ns >= wait->ask_ns && post_read(comm, path)) {
 		if (wait->interval_ns < HA_COUNT_ASK_MAX_NS)

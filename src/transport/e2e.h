@@ -12,9 +12,9 @@
 struct ha_path;
 
 /* A sender that waits asks for the count after this, and then at intervals that double. */
-#define HA_COUNT_PATIENCE_NS 8000u
-#define HA_COUNT_ASK_MIN_NS  2000u
-#define HA_COUNT_ASK_MAX_NS  64000u
+#define HA_COUNT_ASK_FIRST_NS 8000u
+#define HA_COUNT_ASK_MIN_NS   2000u
+#define HA_COUNT_ASK_MAX_NS   64000u
 
 /* Receiver, after completions: what it has, where the sender can read it. */
 static inline void ha_e2e_note(const struct ha_comm *comm)

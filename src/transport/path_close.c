@@ -214,7 +214,7 @@ void ha_path_close(struct ha_path *path)
 	if (!path)
 		return;
 	ha_command_recall(ha_path_commands(path), &path->command); /* it need not be connected */
-	if (closes_within(path, ha_command_patience_ns)) {
+	if (closes_within(path, ha_command_timeout_ns)) {
 		free_path(path);
 		return;
 	}

@@ -10,7 +10,7 @@ struct ha_path;
 
 /*
  * Frees everything. Destroying a queue pair may take the kernel a minute, while packets of it are
- * held up; a command does it, and this waits for ha_command_patience_ns. What is not gone by then
+ * held up; a command does it, and this waits for ha_command_timeout_ns. What is not gone by then
  * is left to the command: queue pairs, completion queue, the ring's registration, the reference to
  * the PD, and through the reference to the connection the ring's memory itself. That is all that
  * such queue pairs can still write to or read. Memory of the application they do not touch any

@@ -142,7 +142,7 @@ static int to_rtr(const struct ha_path *path, const struct ha_qp *qp, uint32_t q
 				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
-/* Where nothing keeps the connection alive the queue pair is as patient as NCCL's own. */
+/* Where nothing keeps the connection alive the queue pair's time-out is NCCL's own. */
 static int timeout_of(const struct ha_comm *comm)
 {
 	const struct ha_config *config = comm->config;

@@ -22,10 +22,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MIB	   ((size_t)1 << 20)
-#define CHUNK	   (4 * MIB)
-#define SKIPPED	   77
-#define PATIENCE_S 60.0
+#define MIB	  ((size_t)1 << 20)
+#define CHUNK	  (4 * MIB)
+#define SKIPPED	  77
+#define TIMEOUT_S 60.0
 
 static const int everything = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -117,7 +117,7 @@ static void move_all(struct end *end, const struct memory *m, const struct ibv_m
 		struct ibv_wc wc;
 
 		NEED(!ibv_post_send(end->qp, &wr, &bad));
-		NEED(end_wait(end, &wc, PATIENCE_S) == IBV_WC_SUCCESS);
+		NEED(end_wait(end, &wc, TIMEOUT_S) == IBV_WC_SUCCESS);
 	}
 }
 
@@ -244,7 +244,7 @@ static void net_register(struct net *net, void *comm, const struct plan *plan)
 
 static void net_wait(const struct net *net, void *request, int *size)
 {
-	double until = now_s() + PATIENCE_S;
+	double until = now_s() + TIMEOUT_S;
 	int done = 0;
 
 	while (!done && now_s() < until)
@@ -338,7 +338,7 @@ static int receives(int peer_fd, int test_fd, void *arg)
 
 static bool both_end_well(struct pair *pair)
 {
-	int first = pair_join(pair, 0, (int)PATIENCE_S), second = pair_join(pair, 1, 5);
+	int first = pair_join(pair, 0, (int)TIMEOUT_S), second = pair_join(pair, 1, 5);
 
 	return first == 0 && second == 0;
 }

@@ -13,12 +13,12 @@ import time
 import unittest
 
 SLACK = int(os.environ["SLACK"])
-PATIENCE = 30 * SLACK
+TIMEOUT_S = 30 * SLACK
 MAGIC, VERSION = 0x4341484E, 1
 ASK, LEAVE, STATUS, SERVE, JOIN, PLAN, NONE, REPORT, REFUSED, PART, OVER, GO = 1, 2, 3, 4, 5, 16, 17, 18, 19, 20, 21, 23
 
 
-def wait_for(condition, limit_s=PATIENCE):
+def wait_for(condition, limit_s=TIMEOUT_S):
     until = time.monotonic() + limit_s
     while not condition() and time.monotonic() < until:
         time.sleep(0.01)
@@ -29,7 +29,7 @@ class Host:
     """One connection to a controller or a switch."""
 
     def __init__(self, address, key, version=VERSION):
-        self.sock = socket.create_connection(address, timeout=PATIENCE)
+        self.sock = socket.create_connection(address, timeout=TIMEOUT_S)
         self.said = self.heard = 0
         hello = self.exactly(40)
         magic, theirs, nonce = struct.unpack("<II32s", hello)

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import unittest
 
-from conversation import ASK, GO, LEAVE, NONE, OVER, PART, PATIENCE, PLAN, REFUSED, REPORT, SERVE, SLACK, STATUS, Folder, Host, wait_for
+from conversation import ASK, GO, LEAVE, NONE, OVER, PART, PLAN, REFUSED, REPORT, SERVE, SLACK, STATUS, TIMEOUT_S, Folder, Host, wait_for
 
 CTRLD = os.path.join(os.environ["BUILD"], "bin", "nccl-ha-ctrld")
 ENDED = int(os.environ.get("CTRLD_ENDED", "20"))
@@ -318,7 +318,7 @@ class Controller(Folder):
     def test_another_version_is_told_so(self):
         self.start()
         self.expect_refused(self.host(version=2), "the controller speaks version 1, and this is 2")
-        with socket.create_connection(self.address, timeout=PATIENCE) as sock:
+        with socket.create_connection(self.address, timeout=TIMEOUT_S) as sock:
             sock.sendall(b"GET / HTTP/1.1\r\nHost: controller\r\n\r\n....")
             data = b""
             while chunk := sock.recv(4096):
@@ -348,7 +348,7 @@ class Controller(Folder):
         self.start()
         held = self.group("g", "ac")
         self.assertEqual({host.hear()[0] for host in held}, {PLAN})
-        crowd = [socket.create_connection(self.address, timeout=PATIENCE) for _ in range(600)]
+        crowd = [socket.create_connection(self.address, timeout=TIMEOUT_S) for _ in range(600)]
         self.assertEqual({host.hear()[0] for host in self.group("h")}, {PLAN})
         for sock in crowd:
             while sock.recv(4096):
@@ -372,7 +372,7 @@ class Controller(Folder):
     # ---- the program
 
     def run_ctrld(self, *words):
-        return subprocess.run([CTRLD, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
+        return subprocess.run([CTRLD, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
     def test_check_prints_the_plan_or_the_place_of_the_mistake(self):
         good, bad = self.write("good.yaml", CLOS), self.write("bad.yaml", CLOS.replace("b: s1, gbps: 400", "b: s2, gbps: 400"))
@@ -415,7 +415,7 @@ class Controller(Folder):
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("has another key", done.stderr)
         self.ctrld.send_signal(signal.SIGTERM)
-        self.assertEqual(self.ctrld.wait(PATIENCE), 0)
+        self.assertEqual(self.ctrld.wait(TIMEOUT_S), 0)
         done = self.run_ctrld("status", "--connect", at, "--key-file", self.key_file)
         self.assertEqual((done.returncode, "nobody answers" in done.stderr), (1, True))
 

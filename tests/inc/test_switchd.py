@@ -18,7 +18,7 @@ BUILD = os.environ["BUILD"]
 OPS = int(os.environ.get("SWITCHD_OPS", "12"))
 BIN = os.path.join(BUILD, "bin")
 SIMVERBS, CTRLD, SWITCHD, MEMBER = (os.path.join(BIN, name) for name in ("simverbs", "nccl-ha-ctrld", "nccl-ha-switchd", "inc-member"))
-PATIENCE = 60 * SLACK
+TIMEOUT_S = 60 * SLACK
 # On a machine with much else to do a process that is not given a processor for a second is not taken for dead.
 ENVIRONMENT = {**os.environ, "NCCL_IB_TIMEOUT": "20"}
 ALL_AT_4 = dict.fromkeys(range(3), 4)
@@ -42,7 +42,7 @@ links: [{a: a, b: s, gbps: 1}, {a: b, b: s, gbps: 1}, {a: c, b: s, gbps: 1}]
 
 
 def wait_for(condition):
-    return conversation.wait_for(condition, PATIENCE)
+    return conversation.wait_for(condition, TIMEOUT_S)
 
 
 class Fabric(Folder):
@@ -51,8 +51,8 @@ class Fabric(Folder):
     @classmethod
     def setUpClass(cls):
         cls.fabric = f"inc-switchd-{os.getpid()}"
-        subprocess.run([SIMVERBS, "up", cls.fabric, "--hosts", "4", "--aggregators", "3", "--rails", "1"], check=True, timeout=PATIENCE)
-        cls.addClassCleanup(subprocess.run, [SIMVERBS, "down", cls.fabric], check=False, timeout=PATIENCE)
+        subprocess.run([SIMVERBS, "up", cls.fabric, "--hosts", "4", "--aggregators", "3", "--rails", "1"], check=True, timeout=TIMEOUT_S)
+        cls.addClassCleanup(subprocess.run, [SIMVERBS, "down", cls.fabric], check=False, timeout=TIMEOUT_S)
 
     def setUp(self):
         super().setUp()
@@ -111,7 +111,7 @@ class Fabric(Folder):
             member.stdin.flush()
 
     def status(self):
-        done = subprocess.run([CTRLD, "status", "--connect", self.address, "--key-file", self.key_file], stdout=subprocess.PIPE, check=True, timeout=PATIENCE)
+        done = subprocess.run([CTRLD, "status", "--connect", self.address, "--key-file", self.key_file], stdout=subprocess.PIPE, check=True, timeout=TIMEOUT_S)
         return json.loads(done.stdout)
 
     def descriptors(self, process):
@@ -134,7 +134,7 @@ class Fabric(Folder):
         said = []
         for rank, member in enumerate(members):
             lines = member.stdout.read().splitlines()
-            self.assertIn(member.wait(PATIENCE), (0, 1), self.errors(f"member{rank}"))
+            self.assertIn(member.wait(TIMEOUT_S), (0, 1), self.errors(f"member{rank}"))
             said.append(json.loads(lines[-1]))
         return said
 
@@ -165,7 +165,7 @@ class Sums(Fabric):
         for name, switch in self.switches.items():
             self.assertTrue(wait_for(lambda s=switch, n=name: self.descriptors(s) == before[n]), name)  # nothing is left of a group
             switch.send_signal(signal.SIGTERM)
-            self.assertEqual(switch.wait(PATIENCE), 0)
+            self.assertEqual(switch.wait(TIMEOUT_S), 0)
             self.assertEqual(self.errors(name), "")
 
     def test_a_switch_killed_in_the_middle_costs_no_element(self):
@@ -249,7 +249,7 @@ class Strangers(Fabric):
         process = self.switch("s", 4)
         listen = re.search(r"listens at (\S+):(\d+)", process.stdout.readline())
         at = (listen.group(1), int(listen.group(2)))
-        silent = socket.create_connection(at, timeout=PATIENCE)
+        silent = socket.create_connection(at, timeout=TIMEOUT_S)
         unknown = Host(at, site)  # of a group that nobody knows: waits for the controller's word as long
         unknown.say(JOIN, struct.pack("<QIHHB7x", 1, 0, 2, 0, 0) + struct.pack("<II16sHBBIQ", 5, 6, bytes(16), 0, 3, 0, 7, 8), bytes(32))
         controller = self.address.split(":")
@@ -265,7 +265,7 @@ class Strangers(Fabric):
         self.assertEqual(self.join(at, site, group, key, tree=1, epoch=5), "the edge cannot be connected")
         self.assertEqual(self.join(at, site, group, key, tree=1, epoch=4), "that epoch is over")
         for text in (b"GET / HTTP/1.1\r\nHost: switch\r\n\r\n....", os.urandom(40)):
-            with socket.create_connection(at, timeout=PATIENCE) as sock:
+            with socket.create_connection(at, timeout=TIMEOUT_S) as sock:
                 sock.sendall(text)
                 while sock.recv(4096):
                     pass
@@ -288,13 +288,13 @@ class Strangers(Fabric):
         self.start_controller(STAR)
         self.key_file = self.write("other", os.urandom(32), 0o400)
         switch = self.switch("s", 4)
-        self.assertEqual(switch.wait(PATIENCE), 1)
+        self.assertEqual(switch.wait(TIMEOUT_S), 1)
         self.assertRegex(self.errors("s"), r"^nccl-ha-switchd: controller at 127.0.0.1:\d+: it has another key: both need the site's key file\n$")
         self.expect_one_error(self.members("a", "--connect-ms", "5000"), "^controller: it has another key")
 
     def run_switchd(self, *words):
         """To its end, as the fifth host."""
-        return subprocess.run([SIMVERBS, "run", self.fabric, "4", "--", SWITCHD, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
+        return subprocess.run([SIMVERBS, "run", self.fabric, "4", "--", SWITCHD, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
     def test_a_wrong_call_is_told_what_is_wrong(self):
         self.start_controller(STAR)

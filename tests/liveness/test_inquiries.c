@@ -10,7 +10,7 @@
 
 #define STALL_MS 10
 /* Four stalls, and the ping after that. */
-#define PATIENCE_MS (4 * STALL_MS + 5)
+#define TIMEOUT_MS (4 * STALL_MS + 5)
 
 /* A processor is away for up to this long, again and again. */
 static const unsigned away_ms[] = {200, 60, 20};
@@ -73,12 +73,12 @@ static void a_cut_is_found_wherever_between_two_heartbeats(void **state)
 			run_ms(STALL_MS);
 			since_ns = sv_stepped_now();
 			inquire(o);
-			run_ms(PATIENCE_MS);
+			run_ms(TIMEOUT_MS);
 			for (int i = 0; i < 2; i++) {
 				assert_int_equal(o[i].downs, 1);
 				assert_in_range(o[i].down_ns - since_ns,
 						4 * STALL_MS * HA_NS_PER_MS,
-						PATIENCE_MS * HA_NS_PER_MS);
+						TIMEOUT_MS * HA_NS_PER_MS);
 				assert_int_equal(state_of(&other[i]), HA_SESSION_UP);
 				assert_int_equal(other[i].downs, 0);
 			}
@@ -104,7 +104,7 @@ static void all_links_of_a_session_are_told(void **state)
 		attach(0, 0, 0, &many[i]);
 	sv_stepped_cut(0, true);
 	ha_liveness_inquire(ends[0].live, &many[7].link);
-	run_ms(PATIENCE_MS);
+	run_ms(TIMEOUT_MS);
 	for (int i = 0; i < LINKS; i++) {
 		assert_int_equal(many[i].downs, 1);
 		detach(0, &many[i]);

@@ -69,7 +69,7 @@ static void host_open(struct host *h, int peer_fd, int interval_ms)
 		uint64_t began_ns = ha_now_ns();
 
 		(void)ha_liveness_endpoint(h->live, &h->set->ports[rail], &h->own[rail]);
-		NEED(ha_now_ns() - began_ns < ha_command_patience_ns + SLACK_MS * HA_NS_PER_MS);
+		NEED(ha_now_ns() - began_ns < ha_command_timeout_ns + SLACK_MS * HA_NS_PER_MS);
 	}
 	NEED(write(peer_fd, h->own, sizeof h->own) == sizeof h->own);
 	NEED(read(peer_fd, h->peer, sizeof h->peer) == sizeof h->peer);
@@ -94,7 +94,7 @@ static void host_close(struct host *h)
 
 	ha_liveness_free(h->live);
 	(void)ha_progress_end(h->progress, close_devices, h);
-	NEED(ha_now_ns() - began_ns < HA_NS_PER_S + ha_command_patience_ns);
+	NEED(ha_now_ns() - began_ns < HA_NS_PER_S + ha_command_timeout_ns);
 }
 
 static void watch_rail(struct host *h, int rail, struct watcher *w)

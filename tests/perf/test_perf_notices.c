@@ -21,8 +21,8 @@
 /* PERF_TOOL, BAD_PLUGIN, HA_PLUGIN and REF_PLUGIN are paths, from CMake. */
 
 /* What is not to hang may wait for a processor; what is, hangs beside the others that do. */
-#define PATIENCE_S "20"
-#define HANG_S	   "5"
+#define TIMEOUT_S "20"
+#define HANG_S	  "5"
 
 /* The tool with a plugin that misbehaves as `mode` says; "" for not at all. */
 static void start_bad(const char *mode, const char *const *more, const char *timeout_s,
@@ -135,7 +135,7 @@ static void check_range(const char *first, const char *last)
 		struct child child;
 		struct outcome o;
 
-		start_bad(notices[i].mode, notices[i].args, PATIENCE_S, &child);
+		start_bad(notices[i].mode, notices[i].args, TIMEOUT_S, &child);
 		run_wait(&child, &o);
 		check_notice(&notices[i], &o);
 	}
@@ -151,7 +151,7 @@ static void a_plugin_that_does_nothing_wrong_passes(void **state)
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		struct child child;
 
-		start_bad("", all[i], PATIENCE_S, &child);
+		start_bad("", all[i], TIMEOUT_S, &child);
 		run_wait(&child, &o);
 		if (o.status != 0 || !strstr(o.text, "# wrong elements: 0"))
 			run_fail(&o, "exit status %d", o.status);

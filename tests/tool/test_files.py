@@ -269,8 +269,8 @@ class Files(unittest.TestCase):
 
     def test_this_environment_is_checked(self):
         good = {v["name"]: v for v in document("config", env={"HA_NCCL_RTO_MS": "77"})["variables"]}
-        patience = document("config", env={"NCCL_IB_TIMEOUT": "22"})
-        self.assertEqual((patience["give_up_ms"], patience["nccl_window_ms"]), (274878, 274878))
+        timeouts = document("config", env={"NCCL_IB_TIMEOUT": "22"})
+        self.assertEqual((timeouts["give_up_ms"], timeouts["nccl_window_ms"]), (274878, 274878))
         self.assertIn("keeps trying for 60000 ms; NCCL's own transport may bear 4295 ms", text("config", env={"NCCL_IB_TIMEOUT": "16"}))
         done = nccl_ha("config", env={"HA_NCCL_OUTAGE_MS": "5000"})
         self.assertEqual(done.returncode, 1)

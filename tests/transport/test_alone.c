@@ -37,9 +37,9 @@
 #define AT	 4096 /* where a message lies in a buffer, with canaries before and behind it */
 
 /* How far the clock jumps when nothing moves, and how long a test waits of its time. */
-#define QUIET_NS    HA_NS_PER_MS
-#define PATIENCE_NS (200 * HA_NS_PER_S)
-#define CONNECT_NS  (20 * HA_NS_PER_S) /* of real time: the sockets are real */
+#define QUIET_NS   HA_NS_PER_MS
+#define TIMEOUT_NS (200 * HA_NS_PER_S)
+#define CONNECT_NS (20 * HA_NS_PER_S) /* of real time: the sockets are real */
 
 enum { SENDER, RECEIVER, HOSTS };
 
@@ -280,7 +280,7 @@ static void start(struct connection *c, size_t size, uint32_t seed)
 	assert_int_equal(ha_irecv(c->recv, 1, &to, &capacity, &tag, &c->to_mr, &c->receiving),
 			 HA_OK);
 	assert_non_null(c->receiving);
-	for (uint64_t give_up_ns = sv_stepped_now() + PATIENCE_NS;
+	for (uint64_t give_up_ns = sv_stepped_now() + TIMEOUT_NS;
 	     !c->sending && sv_stepped_now() < give_up_ns; step())
 		assert_int_equal(
 		    ha_isend(c->send, c->from + AT, size, tag, c->from_mr, &c->sending), HA_OK);
@@ -291,7 +291,7 @@ static void start(struct connection *c, size_t size, uint32_t seed)
 /* Until a request is done, or the connection it belongs to has failed. */
 static ha_result_t finish(struct ha_request **request, int *size)
 {
-	uint64_t give_up_ns = sv_stepped_now() + PATIENCE_NS;
+	uint64_t give_up_ns = sv_stepped_now() + TIMEOUT_NS;
 
 	while (sv_stepped_now() < give_up_ns) {
 		bool done;

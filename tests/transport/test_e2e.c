@@ -239,11 +239,11 @@ static void a_sender_that_waits_asks_within_microseconds(void **state)
 		assert_int_equal(pair_finish(&pair, recv, NULL), HA_OK);
 		assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
 	}
-	/* First there is patience, and where it is in vain, one time in eight. */
+	/* First it waits long, and where that is in vain, one time in eight. */
 	for (int i = 0; i < 2 * 8; i++)
 		if (i % 8 == 0)
-			assert_in_range(after_ns[i], HA_COUNT_PATIENCE_NS,
-					HA_COUNT_PATIENCE_NS + 8 * HA_NS_PER_US);
+			assert_in_range(after_ns[i], HA_COUNT_ASK_FIRST_NS,
+					HA_COUNT_ASK_FIRST_NS + 8 * HA_NS_PER_US);
 		else
 			assert_in_range(after_ns[i], HA_COUNT_ASK_MIN_NS,
 					HA_COUNT_ASK_MIN_NS + 8 * HA_NS_PER_US);

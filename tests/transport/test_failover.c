@@ -300,7 +300,7 @@ static void a_cut_rail_under_a_path_across_the_rails_is_one_failover(void **stat
 }
 
 /* Two rails, and a soft timeout that notices before a heartbeat is overdue. */
-static void impatient(struct pair *pair, int listen_dev)
+static void with_a_short_timeout(struct pair *pair, int listen_dev)
 {
 	pair_init(pair);
 	pair->config.enable_backup = true;
@@ -345,7 +345,7 @@ static void the_choice_after_a_cut_does_not_depend_on_when_heartbeats_are_due(vo
 		for (uint32_t rail = 0; rail < 2; rail++) {
 			struct pair pair;
 
-			impatient(&pair, 1);
+			with_a_short_timeout(&pair, 1);
 			pair_idle(&pair, phase_ms);
 			sv_stepped_cut(rail, true);
 			transfer_slowly(&pair, 20000, 2);
@@ -363,7 +363,7 @@ static void a_path_in_reserve_that_works_is_taken_whenever_the_other_falls_silen
 	for (unsigned phase_ms = 0; phase_ms < 220; phase_ms += 20) {
 		struct pair pair;
 
-		impatient(&pair, 0);
+		with_a_short_timeout(&pair, 0);
 		pair_idle(&pair, phase_ms);
 		sv_stepped_cut(0, true);
 		transfer_slowly(&pair, 20000, 2);

@@ -21,7 +21,7 @@
 #define TICK_NS HA_NS_PER_MS
 
 /* What is waited for a repair that does not come, and a turn of a tick. */
-#define PATIENCE_NS (20 * HA_NS_PER_MS)
+#define REPAIR_TIMEOUT_NS (20 * HA_NS_PER_MS)
 
 static void turn(struct pair *pair)
 {
@@ -371,7 +371,8 @@ static void a_repair_that_takes_too_long_goes_to_the_standby(void **state)
 		took_ns = time_to_go_on(&pair, 2);
 		assert_true(fired(id) > 0);
 		assert_on_rail(&pair, 1);
-		assert_true(took_ns >= PATIENCE_NS && took_ns < PATIENCE_NS + 2 * TICK_NS);
+		assert_true(took_ns >= REPAIR_TIMEOUT_NS &&
+			    took_ns < REPAIR_TIMEOUT_NS + 2 * TICK_NS);
 		transfer(&pair, 5000, 2);
 		assert_int_equal(sv_stepped_fault_remove(id), 0);
 		turns(&pair, 500); /* what was made too late harms nobody */

@@ -182,7 +182,7 @@ static void with_the_defaults_an_outage_ends_in_an_error_later_than_with_nccls_o
 
 /* ---- a site's NCCL_IB_TIMEOUT --------------------------------------------------------------- */
 
-static const char *const patient_site[] = {"NCCL_IB_TIMEOUT", "22", NULL};
+static const char *const long_timeout_site[] = {"NCCL_IB_TIMEOUT", "22", NULL};
 
 /* NCCL would wait for 137 s, a ConnectX for 235 s; here there is another way. */
 static void where_there_is_a_standby_the_soft_timeout_does_not_wait_for_the_sites(void **state)
@@ -194,7 +194,7 @@ static void where_there_is_a_standby_the_soft_timeout_does_not_wait_for_the_site
 	unsigned ms = 0;
 
 	(void)state;
-	open_site(&pair, 2, patient_site);
+	open_site(&pair, 2, long_timeout_site);
 	assert_int_equal(pair.config.rc_timeout, 22);
 	warm_up(&pair);
 	fill(pair.from.bytes, size, 7);
@@ -220,7 +220,7 @@ static void where_there_is_none_the_connection_waits_as_long_as_nccls_own_would(
 		struct stream stream;
 		struct pair pair;
 
-		open_site(&pair, rails, patient_site);
+		open_site(&pair, rails, long_timeout_site);
 		warm_up(&pair);
 		begin(&pair, &stream);
 		cut_all(&pair, true);

@@ -11,7 +11,7 @@
 
 /* An offer for a path that the connection is not on, at this end, is asked for anew after so long.
  */
-#define PATIENCE_NS (200 * HA_NS_PER_MS)
+#define OFFER_TIMEOUT_NS (200 * HA_NS_PER_MS)
 
 #define SLOW_NS_PER_BYTE 16
 
@@ -271,7 +271,7 @@ static ha_result_t take_offer(struct ha_gin_sender *sender)
 	if (!ha_gin_path_now(sender->out->comm, &port, &name) ||
 	    name.slot != offer->offer.path.slot ||
 	    name.generation != offer->offer.path.generation) {
-		if (ha_now_ns() - sender->offer_ns < PATIENCE_NS)
+		if (ha_now_ns() - sender->offer_ns < OFFER_TIMEOUT_NS)
 			return HA_OK;
 		sender->has_offer = false;
 		return suspect(sender, offer->epoch);
@@ -288,7 +288,7 @@ static ha_result_t take_offer(struct ha_gin_sender *sender)
 }
 
 /* HA_NCCL_RTO_MS, and what all that is posted takes on a link that is slow, or shared by many. */
-static uint64_t patience_ns(const struct ha_gin_sender *sender)
+static uint64_t completion_timeout_ns(const struct ha_gin_sender *sender)
 {
 	const struct ha_gin_journal *journal = &sender->journal;
 	uint64_t bytes = 0;
@@ -308,7 +308,7 @@ static void look_for_silence(struct ha_gin_sender *sender)
 		sender->seen = journal->acknowledged;
 		sender->moved_ns = now_ns;
 	}
-	if (now_ns - sender->moved_ns > patience_ns(sender) && !sender->qp.fault)
+	if (now_ns - sender->moved_ns > completion_timeout_ns(sender) && !sender->qp.fault)
 		sender->qp.fault = "no completion for as long as HA_NCCL_RTO_MS";
 }
 

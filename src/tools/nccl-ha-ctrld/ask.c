@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PATIENCE_NS (10 * HA_NS_PER_S)
+#define TIMEOUT_NS (10 * HA_NS_PER_S)
 
 static bool wrong(const char *address, const char *why)
 {
@@ -40,7 +40,7 @@ static bool print(const struct ha_talk_frame *heard)
 
 static bool converse(const char *address, struct ha_talk *talk)
 {
-	const uint64_t until_ns = ha_real_ns() + PATIENCE_NS;
+	const uint64_t until_ns = ha_real_ns() + TIMEOUT_NS;
 
 	for (;;) {
 		switch (ha_talk_await(talk, until_ns)) {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PATIENCE_NS (10 * HA_NS_PER_S)
+#define TIMEOUT_NS (10 * HA_NS_PER_S)
 
 /* What the controller has of the switch; NULL: nothing. */
 static json_t *find_switch(json_t *report, const char *name)
@@ -53,7 +53,7 @@ static bool judge(const struct ns_settings *settings, const struct ns_equipment 
 static bool converse(const struct ns_settings *settings, const struct ns_equipment *e,
 		     struct ha_talk *talk)
 {
-	const uint64_t until_ns = ha_real_ns() + PATIENCE_NS;
+	const uint64_t until_ns = ha_real_ns() + TIMEOUT_NS;
 
 	for (;;) {
 		switch (ha_talk_await(talk, until_ns)) {

@@ -182,7 +182,7 @@ static int show_environment(const struct arguments *a)
 	ha_log_set_sink(warn);
 	ha_config_load(&config, NULL);
 	ha_config_warn_unknown(environ);
-	ha_config_warn_impatient(&config);
+	ha_config_warn_short_timeouts(&config);
 	for (size_t i = 0; i < ha_config_nvars; i++) {
 		const struct ha_config_var *var = &ha_config_vars[i];
 

@@ -20,9 +20,9 @@
 
 /* A file that is never at rest may be meant to take time, and so may many of them: how long each is
  * waited for, and all files of a user; and how many of those are read. */
-#define FILE_PATIENCE_NS (40 * NS_PER_MS)
-#define USER_PATIENCE_NS (200 * NS_PER_MS)
-#define USER_FILES	 64
+#define FILE_BUDGET_NS (40 * NS_PER_MS)
+#define USER_BUDGET_NS (200 * NS_PER_MS)
+#define USER_FILES     64
 
 #define NS_PER_MS 1000000ull
 
@@ -100,25 +100,25 @@ static bool copy_once(struct nh_process *p, struct ha_stats_reader *reader, bool
 	return ha_stats_read_job(reader, &after) && reader->torn == 0 && of_one_moment(p, &after);
 }
 
-/* Takes the time it waits from *patience_ns. False when there is no job record to be had. */
-static bool copy_all(struct nh_process *p, struct ha_stats_reader *reader, uint64_t *patience_ns)
+/* Takes the time it waits from *budget_ns. False when there is no job record to be had. */
+static bool copy_all(struct nh_process *p, struct ha_stats_reader *reader, uint64_t *budget_ns)
 {
 	uint64_t began_ns = clock_ns(CLOCK_MONOTONIC), taken_ns = 0;
-	uint64_t most_ns = *patience_ns < FILE_PATIENCE_NS ? *patience_ns : FILE_PATIENCE_NS;
+	uint64_t most_ns = *budget_ns < FILE_BUDGET_NS ? *budget_ns : FILE_BUDGET_NS;
 	bool has_job = false;
 
 	while (!copy_once(p, reader, &has_job) && p->live && taken_ns < most_ns) {
 		usleep(PAUSE_US); /* who writes may be waiting for a processor */
 		taken_ns = clock_ns(CLOCK_MONOTONIC) - began_ns;
 	}
-	*patience_ns -= taken_ns < *patience_ns ? taken_ns : *patience_ns;
+	*budget_ns -= taken_ns < *budget_ns ? taken_ns : *budget_ns;
 	return has_job;
 }
 
 struct reading {
 	struct nh_process *p;
 	int fd, err;
-	uint64_t *patience_ns;
+	uint64_t *budget_ns;
 	struct ha_stats_reader reader;
 };
 
@@ -129,14 +129,14 @@ static void read_mapped(void *arg)
 	r->err = ha_stats_reader_open_fd(&r->reader, r->fd);
 	if (!r->err && !allocate(r->p, &r->reader))
 		r->err = ENOMEM;
-	else if (!r->err && !copy_all(r->p, &r->reader, r->patience_ns))
+	else if (!r->err && !copy_all(r->p, &r->reader, r->budget_ns))
 		r->err = EPROTO;
 }
 
 /* 0, or an errno value as ha_stats_reader_open_fd gives. The version that was found. */
-static int read_file(struct nh_process *p, int fd, uint64_t *patience_ns, uint32_t *version)
+static int read_file(struct nh_process *p, int fd, uint64_t *budget_ns, uint32_t *version)
 {
-	struct reading r = {.p = p, .fd = fd, .patience_ns = patience_ns};
+	struct reading r = {.p = p, .fd = fd, .budget_ns = budget_ns};
 
 	if (!np_unless_cut(read_mapped, &r))
 		r.err = EPROTO;
@@ -153,7 +153,7 @@ static int read_file(struct nh_process *p, int fd, uint64_t *patience_ns, uint32
 struct user {
 	unsigned int uid, files;
 	bool told; /* that there are too many */
-	uint64_t patience_ns;
+	uint64_t budget_ns;
 };
 
 struct looking {
@@ -178,7 +178,7 @@ static struct user *find_user(struct looking *looking, unsigned int uid)
 		return NULL;
 	looking->users = grown;
 	grown += looking->nusers++;
-	*grown = (struct user){.uid = uid, .files = USER_FILES, .patience_ns = USER_PATIENCE_NS};
+	*grown = (struct user){.uid = uid, .files = USER_FILES, .budget_ns = USER_BUDGET_NS};
 	return grown;
 }
 
@@ -248,7 +248,7 @@ static void visit(void *arg, const struct ha_stats_found *found)
 	p = &grown[snapshot->nprocesses];
 	memset(p, 0, sizeof(*p));
 	p->live = found->live;
-	err = read_file(p, found->fd, &user->patience_ns, &version);
+	err = read_file(p, found->fd, &user->budget_ns, &version);
 	if (err) {
 		if (!found->live || err != EPROTO || !is_starting(found->fd))
 			complain(looking, found->path, err, version);

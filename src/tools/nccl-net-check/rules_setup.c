@@ -78,7 +78,7 @@ void rule_handle_state(struct check *t)
 	}
 }
 
-/* Calls connect until it says no; a comm out of garbage is the defect, and so is patience. */
+/* Calls connect until it says no; a comm out of garbage is the defect, and so is waiting. */
 static void offer_garbage(struct check *t, const char *bytes, const char *what)
 {
 	struct link_handle handle = {0};

@@ -139,7 +139,7 @@ static bool read_meeting_file(const char *path, double timeout_s, char *address)
 /* ---- joining -------------------------------------------------------------------------------- */
 
 /* Time for all ranks to appear and, in the end, for the slowest to be given up by its watchdog. */
-static double patience_s(const struct np_options *o)
+static double join_timeout_s(const struct np_options *o)
 {
 	return 2 * o->timeout_s + 10;
 }
@@ -167,7 +167,7 @@ static bool find_root(const struct np_options *o, const struct ha_job_key *key,
 		snprintf(err, err_len, "cannot write %s: %s", file, strerror(errno));
 		return false;
 	}
-	if (o->root || read_meeting_file(file, patience_s(o), address))
+	if (o->root || read_meeting_file(file, join_timeout_s(o), address))
 		return true;
 	snprintf(err, err_len, "rank 0 did not appear: %s was not written", file);
 	return false;
@@ -233,7 +233,7 @@ enum np_exit np_join(const struct np_options *o, int argc, char **argv)
 	if (enter_fabric(o, argc, argv, err, sizeof(err)) && load_key(&key, err, sizeof(err)) &&
 	    find_root(o, key, &root, address, file, sizeof(file), err, sizeof(err)))
 		bootstrap = np_bootstrap_connect(address, o->rank, o->nranks, token_of_launcher(),
-						 key, patience_s(o), err, sizeof(err));
+						 key, join_timeout_s(o), err, sizeof(err));
 	if (bootstrap)
 		status = np_rank_run(o, bootstrap);
 	else

@@ -12,13 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEPTH	   2
-#define BYTES	   4096
-#define BATCH	   16	  /* connections whose set-up is looked at together */
-#define SETTLE_S   1	  /* before idleness is measured: the last statistics, the last probes */
-#define WINDOW_S   1.0	  /* of idleness, looked at by itself */
-#define PATIENCE_S 20	  /* for a quiet second */
-#define QUIET_US   100000 /* between being protected and a fault */
+#define DEPTH	  2
+#define BYTES	  4096
+#define BATCH	  16	 /* connections whose set-up is looked at together */
+#define SETTLE_S  1	 /* before idleness is measured: the last statistics, the last probes */
+#define WINDOW_S  1.0	 /* of idleness, looked at by itself */
+#define TIMEOUT_S 20	 /* for a quiet second */
+#define QUIET_US  100000 /* between being protected and a fault */
 
 /* What the hosts took at some moment. */
 struct reading {
@@ -142,7 +142,7 @@ static bool watched_enough(const struct scale_point *p, const struct scale_setti
 	if (seconds < settings->idle_s)
 		return false;
 	return settings->quiet_percent <= 0 || p->idle_least <= settings->quiet_percent ||
-	       seconds >= PATIENCE_S;
+	       seconds >= TIMEOUT_S;
 }
 
 /* Window by window, from `before` on; the last reading is left in `after`. */

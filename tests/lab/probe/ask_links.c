@@ -13,7 +13,7 @@
 
 #define EVENT_MS 200u
 
-/* One whose patience lasts longer than the silence: nothing is lost and nothing is done twice. */
+/* One whose time-outs last longer than the silence: nothing is lost and nothing is done twice. */
 static void post_patiently(struct pair *pair)
 {
 	fill(pair);

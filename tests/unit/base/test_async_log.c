@@ -18,7 +18,7 @@
 #define LINES 200
 
 /* Where a flush is not to be given up: the thread may get no processor for a while. */
-#define PATIENT_MS 20000
+#define LONG_TIMEOUT_MS 20000
 
 /* A log that can be stopped; says who wrote last. */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -49,14 +49,14 @@ static int begin(void **state)
 	written[0] = '\0';
 	atomic_store(&lines, 0);
 	ha_log_set_sink(sink);
-	ha_async_log_patience_ms = PATIENT_MS;
+	ha_async_log_timeout_ms = LONG_TIMEOUT_MS;
 	return 0;
 }
 
-static int begin_impatiently(void **state)
+static int begin_with_the_default_timeout(void **state)
 {
 	begin(state);
-	ha_async_log_patience_ms = HA_ASYNC_LOG_PATIENCE_MS;
+	ha_async_log_timeout_ms = HA_ASYNC_LOG_TIMEOUT_MS;
 	return 0;
 }
 
@@ -280,7 +280,7 @@ static void a_log_that_hangs_is_waited_for_by_nobody(void **state)
 	before = atomic_load(&lines);
 	pthread_mutex_unlock(&gate);
 	assert_true(left_ns < 10 * HA_NS_PER_S);
-	assert_true(flushed_ns < 25 * HA_ASYNC_LOG_PATIENCE_MS * HA_NS_PER_MS);
+	assert_true(flushed_ns < 25 * HA_ASYNC_LOG_TIMEOUT_MS * HA_NS_PER_MS);
 	assert_int_equal(before, 0);
 	/* What was kept, and then a word about the rest. */
 	for (int i = 0; i < 1000 && !has_written("are missing here"); i++)
@@ -314,7 +314,7 @@ static void closing_leaves_a_log_that_hangs(void **state)
 		usleep(10000);
 	expect_in_order(0, 10);
 	/* And it can be used again. */
-	ha_async_log_patience_ms = PATIENT_MS;
+	ha_async_log_timeout_ms = LONG_TIMEOUT_MS;
 	ha_async_log_open();
 	ha_log_defer(true);
 	HA_INFO(HA_SUBSYS_NET, "line %u", 10u);
@@ -411,8 +411,9 @@ int main(void)
 	    cmocka_unit_test_setup(who_waits_for_a_line_does_not_wait_for_more_of_them, begin),
 	    cmocka_unit_test_setup(closing_writes_what_is_there, begin),
 	    cmocka_unit_test_setup(the_last_of_several_users_ends_it, begin),
-	    cmocka_unit_test_setup(a_log_that_hangs_is_waited_for_by_nobody, begin_impatiently),
-	    cmocka_unit_test_setup(closing_leaves_a_log_that_hangs, begin_impatiently),
+	    cmocka_unit_test_setup(a_log_that_hangs_is_waited_for_by_nobody,
+				   begin_with_the_default_timeout),
+	    cmocka_unit_test_setup(closing_leaves_a_log_that_hangs, begin_with_the_default_timeout),
 	    cmocka_unit_test_setup(a_tests_clock_is_not_what_it_waits_by, begin),
 	    cmocka_unit_test_setup(lines_of_several_threads_are_all_there, begin),
 	    cmocka_unit_test_setup(a_forked_child_writes_by_itself, begin),

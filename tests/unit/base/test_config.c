@@ -250,7 +250,7 @@ static void who_asks_for_less_than_nccls_own_gets_it_and_one_warning(void **stat
 	(void)state;
 	LOAD(c, "HA_NCCL_OUTAGE_MS", "10000");
 	assert_int_equal(c.give_up_ms, 10000);
-	assert_true(ha_config_warn_impatient(&c));
+	assert_true(ha_config_warn_short_timeouts(&c));
 	assert_int_equal(captured_warnings, 1);
 	assert_true(logged("HA_NCCL_OUTAGE_MS=10000: "));
 	assert_true(logged("fails after 10000 ms"));
@@ -258,19 +258,19 @@ static void who_asks_for_less_than_nccls_own_gets_it_and_one_warning(void **stat
 
 	LOAD(c, "HA_NCCL_MAX_RETRIES", "3", "HA_NCCL_RTO_MS", "500", "NCCL_IB_TIMEOUT", "22");
 	assert_int_equal(c.give_up_ms, 1500);
-	assert_true(ha_config_warn_impatient(&c));
+	assert_true(ha_config_warn_short_timeouts(&c));
 	assert_int_equal(captured_warnings, 1);
 	assert_true(logged("HA_NCCL_MAX_RETRIES=3 times HA_NCCL_RTO_MS=500: "));
 	assert_true(logged("274878 ms with NCCL_IB_TIMEOUT=22"));
 
 	LOAD(c, "HA_NCCL_OUTAGE_MS", "10000", "NCCL_IB_TIMEOUT", "16");
-	assert_false(ha_config_warn_impatient(&c)); /* 4.3 s there */
+	assert_false(ha_config_warn_short_timeouts(&c)); /* 4.3 s there */
 	LOAD(c, "HA_NCCL_OUTAGE_MS", "68720");
-	assert_false(ha_config_warn_impatient(&c));
+	assert_false(ha_config_warn_short_timeouts(&c));
 	LOAD(c, "HA_NCCL_RTO_MS", "100", "HA_NCCL_QP_TIMEOUT", "8");
-	assert_false(ha_config_warn_impatient(&c));
+	assert_false(ha_config_warn_short_timeouts(&c));
 	LOAD(c, "NCCL_IB_TIMEOUT", "10");
-	assert_false(ha_config_warn_impatient(&c));
+	assert_false(ha_config_warn_short_timeouts(&c));
 	assert_int_equal(captured_warnings, 0);
 }
 
@@ -288,18 +288,18 @@ static void without_failover_a_path_is_as_patient_as_nccls_own(void **state)
 	assert_int_equal(c.lone_rto_min_ms, 4295);
 	LOAD(c, "HA_NCCL_ENABLE_BACKUP", "0", "HA_NCCL_QP_TIMEOUT", "15");
 	assert_int_equal(c.lone_timeout_min, 0);
-	assert_true(ha_config_warn_impatient(&c));
+	assert_true(ha_config_warn_short_timeouts(&c));
 	assert_true(logged("HA_NCCL_QP_TIMEOUT=15 without failover: "));
 	LOAD(c, "HA_NCCL_ENABLE_BACKUP", "0", "HA_NCCL_RTO_MS", "2000");
 	assert_int_equal(c.lone_rto_min_ms, 0);
-	assert_true(ha_config_warn_impatient(&c));
+	assert_true(ha_config_warn_short_timeouts(&c));
 	assert_true(logged("HA_NCCL_RTO_MS=2000 without failover: "));
 	LOAD(c, "HA_NCCL_ENABLE_BACKUP", "0", "HA_NCCL_FORCE_IB_TIMEOUT", "14", "NCCL_IB_TIMEOUT",
 	     "20");
-	assert_true(ha_config_warn_impatient(&c));
+	assert_true(ha_config_warn_short_timeouts(&c));
 	assert_true(logged("HA_NCCL_FORCE_IB_TIMEOUT=14 without failover: "));
 	LOAD(c, "HA_NCCL_ENABLE_BACKUP", "0", "NCCL_IB_TIMEOUT", "14");
-	assert_false(ha_config_warn_impatient(&c));
+	assert_false(ha_config_warn_short_timeouts(&c));
 }
 
 static void outage_deadline_is_the_product_where_that_is_set(void **state)

@@ -15,7 +15,7 @@
 #define MS HA_NS_PER_MS
 
 #define HEARTBEAT_MS 100
-#define PATIENCE_NS  (30 * MS)
+#define HOLDOFF_NS   (30 * MS)
 #define ANSWER_NS    (5 * MS)
 
 /* When the active path is left. */
@@ -125,11 +125,11 @@ static int best(void)
 }
 
 /* It is taken, but not before nothing better can be expected any more. */
-static void assert_only_after_patience(int path)
+static void assert_only_after_the_holdoff(int path)
 {
-	clock_ns = LEFT_NS + PATIENCE_NS - 1;
+	clock_ns = LEFT_NS + HOLDOFF_NS - 1;
 	assert_int_equal(best(), -1);
-	clock_ns = LEFT_NS + PATIENCE_NS;
+	clock_ns = LEFT_NS + HOLDOFF_NS;
 	assert_int_equal(best(), path);
 	clock_ns = LEFT_NS;
 }
@@ -218,7 +218,7 @@ static void a_path_that_cannot_be_is_not_taken_whatever_else_it_costs(void **sta
 	set_heartbeats(1, HA_SESSION_SUSPECTED);
 	fake_set_link(0, false);
 	leave(HA_REASON_PORT_DOWN);
-	clock_ns = LEFT_NS + PATIENCE_NS;
+	clock_ns = LEFT_NS + HOLDOFF_NS;
 	assert_int_equal(best(), -1);
 	fake_open_path(2, 3, 3); /* the dearest that can be */
 	set_heartbeats(2, HA_SESSION_SUSPECTED);
@@ -244,11 +244,11 @@ static void a_drained_port_is_taken_last(void **state)
 	set_heartbeats(2, HA_SESSION_SUSPECTED);
 	fake_set_drained(1, true);
 	leave(HA_REASON_PORT_DOWN);
-	assert_only_after_patience(2);
+	assert_only_after_the_holdoff(2);
 	fake_set_peer_drained(0, true); /* one each */
-	assert_only_after_patience(1);
+	assert_only_after_the_holdoff(1);
 	fake_set_peer_drained(1, true);
-	assert_only_after_patience(2);
+	assert_only_after_the_holdoff(2);
 }
 
 /* ---- doubt ----------------------------------------------------------------------------------- */
@@ -266,32 +266,32 @@ static void a_path_whose_heartbeats_are_overdue_comes_after_all_others(void **st
 	assert_int_equal(best(), 1);
 }
 
-static void a_path_in_doubt_is_taken_when_patience_ends(void **state)
+static void a_path_in_doubt_is_taken_when_the_holdoff_ends(void **state)
 {
 	(void)state;
 	fake_open_path(1, 1, 1);
 	set_heartbeats(1, HA_SESSION_SUSPECTED);
 	leave(HA_REASON_PORT_DOWN);
-	assert_only_after_patience(1);
-	/* Patience has one beginning. */
-	clock_ns = LEFT_NS + PATIENCE_NS - 1;
+	assert_only_after_the_holdoff(1);
+	/* The hold-off time has one beginning. */
+	clock_ns = LEFT_NS + HOLDOFF_NS - 1;
 	ha_path_select_agreed(&fake.comm);
-	clock_ns = LEFT_NS + PATIENCE_NS;
+	clock_ns = LEFT_NS + HOLDOFF_NS;
 	assert_int_equal(best(), 1);
 }
 
-static void patience_begins_when_a_path_could_be_taken(void **state)
+static void the_holdoff_begins_when_a_path_could_be_taken(void **state)
 {
 	(void)state;
 	fake_open_path(1, 1, 1);
 	set_heartbeats(1, HA_SESSION_SUSPECTED);
 	leave(HA_REASON_PORT_DOWN);
 	ha_path_select_begin(&fake.comm, HA_REASON_PORT_DOWN); /* once more, and not agreed yet */
-	clock_ns = LEFT_NS + 100 * PATIENCE_NS;
+	clock_ns = LEFT_NS + 100 * HOLDOFF_NS;
 	assert_int_equal(best(), -1);
 	ha_path_select_agreed(&fake.comm);
 	assert_int_equal(best(), -1);
-	clock_ns += PATIENCE_NS;
+	clock_ns += HOLDOFF_NS;
 	assert_int_equal(best(), 1);
 }
 
@@ -306,14 +306,14 @@ static void a_silent_path_cannot_carry_unless_it_was_proved_since(void **state)
 	leave(HA_REASON_PORT_DOWN);
 	assert_true(ha_path_select_is_silent(&fake.comm, 1));
 	assert_false(ha_path_select_can_carry(&fake.comm, 1));
-	clock_ns = LEFT_NS + PATIENCE_NS;
+	clock_ns = LEFT_NS + HOLDOFF_NS;
 	slot->proved_ns = heartbeats[1].down_ns;
 	assert_int_equal(best(), -1);
 	slot->proved_ns++;
 	assert_int_equal(best(), 1);
-	assert_only_after_patience(1); /* it is worth a try, not more */
+	assert_only_after_the_holdoff(1); /* it is worth a try, not more */
 	slot->state = HA_SLOT_PROBING;
-	clock_ns = LEFT_NS + PATIENCE_NS;
+	clock_ns = LEFT_NS + HOLDOFF_NS;
 	assert_int_equal(best(), -1);
 }
 
@@ -349,7 +349,7 @@ static void after_a_failure_that_nobody_reported_a_path_has_to_prove_that_it_wor
 		on_one_subnet(state);
 		open_unproved();
 		leave(silence[i]);
-		assert_only_after_patience(1);
+		assert_only_after_the_holdoff(1);
 		heartbeats[1].asked_ns = LEFT_NS; /* a heartbeat that was sent after it */
 		assert_int_equal(best(), 1);
 		heartbeats[1].asked_ns--;
@@ -575,8 +575,8 @@ int main(void)
 	    TEST(whoever_goes_back_has_left_nothing_that_failed),
 	    TEST(a_drained_port_is_taken_last),
 	    TEST(a_path_whose_heartbeats_are_overdue_comes_after_all_others),
-	    TEST(a_path_in_doubt_is_taken_when_patience_ends),
-	    TEST(patience_begins_when_a_path_could_be_taken),
+	    TEST(a_path_in_doubt_is_taken_when_the_holdoff_ends),
+	    TEST(the_holdoff_begins_when_a_path_could_be_taken),
 	    TEST(a_silent_path_cannot_carry_unless_it_was_proved_since),
 	    TEST(a_path_is_silent_when_its_heartbeats_were_given_up),
 	    TEST(after_a_failure_that_nobody_reported_a_path_has_to_prove_that_it_works),

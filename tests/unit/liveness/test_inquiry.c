@@ -13,7 +13,7 @@
 #define MS	 HA_NS_PER_MS
 #define INTERVAL (200 * MS)
 #define PART	 (10 * MS)
-#define PATIENCE (4 * PART)
+#define TIMEOUT	 (4 * PART)
 /* A ping each fifth of a part, and a judgement with each. */
 #define STEP (PART / 5)
 
@@ -131,7 +131,7 @@ static void assert_goes_down_after(uint64_t at_least_ns, uint64_t at_most_ns)
 
 /* ---- a cut ----------------------------------------------------------------------------------- */
 
-static void a_cut_is_known_after_the_patience(void **state)
+static void a_cut_is_known_after_the_timeout(void **state)
 {
 	(void)state;
 	for (uint64_t phase_ms = 0; phase_ms < 200; phase_ms += 13) {
@@ -144,7 +144,7 @@ static void a_cut_is_known_after_the_patience(void **state)
 		pings = way.pings;
 		since_ns = now_ns;
 		inquire();
-		assert_goes_down_after(PATIENCE, PATIENCE + 2 * STEP);
+		assert_goes_down_after(TIMEOUT, TIMEOUT + 2 * STEP);
 		assert_in_range(way.pings - pings, HA_DETECTOR_INQUIRY_PINGS, 22);
 		/* What others answered since then they answered after the failure. */
 		assert_int_equal(way.detector.failed_before_ns, since_ns);
@@ -172,7 +172,7 @@ static void a_way_that_was_given_up_comes_back_with_three_answers(void **state)
 	wait_for_quiet(0);
 	way.cut = true;
 	inquire();
-	assert_goes_down_after(PATIENCE, PATIENCE + 2 * STEP);
+	assert_goes_down_after(TIMEOUT, TIMEOUT + 2 * STEP);
 	assert_false(ha_detector_inquires(&way.detector));
 	inquire(); /* means nothing while it is DOWN */
 	assert_false(ha_detector_inquires(&way.detector));
@@ -231,7 +231,7 @@ static void one_answer_of_many_is_enough(void **state)
 	pings = way.pings;
 	way.cut = true;
 	inquire();
-	run_us((PATIENCE - STEP) / 1000 - 100);
+	run_us((TIMEOUT - STEP) / 1000 - 100);
 	assert_true(way.pings - pings > HA_DETECTOR_INQUIRY_PINGS);
 	way.cut = false;
 	run_ms(1000);
@@ -260,7 +260,7 @@ static void a_way_that_is_ten_times_as_slow_is_not_silent(void **state)
 }
 
 /* Where three intervals are not longer there is nothing to gain. */
-static void a_patience_of_three_intervals_is_none(void **state)
+static void a_timeout_of_three_intervals_is_none(void **state)
 {
 	(void)state;
 	bring_up(20 * HA_NS_PER_US, INTERVAL * 3 / 4);
@@ -292,7 +292,7 @@ static void a_peer_that_answers_nowhere_is_not_given_up(void **state)
 		if (ms == 0 || ms == 599)
 			assert_int_equal(ha_detector_inquires(&way.detector), ms == 0);
 	}
-	/* Two patiences in quick succession, then like one that is suspected. */
+	/* Two time-outs in quick succession, then like one that is suspected. */
 	assert_in_range(way.pings - pings, 40, 40 + 80);
 	peer_runs = true;
 	run_ms(100);
@@ -373,7 +373,7 @@ static void traffic_begins_it_anew(void **state)
 	ha_detector_traffic(&way.detector, false, now_ns);
 	run_ms(10);
 	ha_detector_traffic(&way.detector, true, now_ns);
-	assert_goes_down_after(PATIENCE - STEP, PATIENCE + 2 * STEP);
+	assert_goes_down_after(TIMEOUT - STEP, TIMEOUT + 2 * STEP);
 }
 
 /* Half way, where the peer is there to answer: time to ask the queue pairs. */
@@ -395,7 +395,7 @@ static void doom_is_told_once_half_way(void **state)
 			if (!ha_detector_take_doom(&way.detector))
 				continue;
 			told++;
-			assert_in_range(now_ns - since_ns, PATIENCE / 2, PATIENCE / 2 + STEP);
+			assert_in_range(now_ns - since_ns, TIMEOUT / 2, TIMEOUT / 2 + STEP);
 		}
 		assert_int_equal(told, !silent);
 	}
@@ -432,7 +432,7 @@ static void a_new_way_testifies_as_soon_as_it_answers(void **state)
 	inquire();
 	run_ms(PART / MS);
 	open_way(&other, 20 * HA_NS_PER_US, PART);
-	assert_goes_down_after(PATIENCE - PART - STEP, PATIENCE - PART + 2 * STEP);
+	assert_goes_down_after(TIMEOUT - PART - STEP, TIMEOUT - PART + 2 * STEP);
 }
 
 static void our_own_sleep_ends_it(void **state)
@@ -452,14 +452,14 @@ static void our_own_sleep_ends_it(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_cut_is_known_after_the_patience),
+	    cmocka_unit_test(a_cut_is_known_after_the_timeout),
 	    cmocka_unit_test(without_inquiries_it_takes_three_intervals),
 	    cmocka_unit_test(a_way_that_was_given_up_comes_back_with_three_answers),
 	    cmocka_unit_test(an_answer_ends_it_and_costs_one_ping),
 	    cmocka_unit_test(who_was_just_heard_is_not_asked),
 	    cmocka_unit_test(one_answer_of_many_is_enough),
 	    cmocka_unit_test(a_way_that_is_ten_times_as_slow_is_not_silent),
-	    cmocka_unit_test(a_patience_of_three_intervals_is_none),
+	    cmocka_unit_test(a_timeout_of_three_intervals_is_none),
 	    cmocka_unit_test(a_peer_that_answers_nowhere_is_not_given_up),
 	    cmocka_unit_test(a_peer_that_stops_between_two_ports_is_not_given_up),
 	    cmocka_unit_test(answers_of_one_moment_are_one_round),

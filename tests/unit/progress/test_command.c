@@ -12,7 +12,7 @@
 #include <time.h>
 
 /* Where the end is not to be given up: a thread may get no processor for a while. */
-#define PATIENT_NS (20 * HA_NS_PER_S)
+#define LONG_TIMEOUT_NS (20 * HA_NS_PER_S)
 
 /* Of no progress: calls leave it alone. */
 static struct ha_poller nobody;
@@ -344,7 +344,7 @@ static void *let_go_later(void *arg)
 	return NULL;
 }
 
-static void waiting_ends_with_the_command_or_with_patience(void **state)
+static void waiting_ends_with_the_command_or_the_timeout(void **state)
 {
 	struct ha_progress *progress = start(true);
 	struct ha_commands *commands = ha_progress_commands(progress, 0);
@@ -455,9 +455,9 @@ static void the_end_does_not_wait_for_one_that_is_stuck(void **state)
 	ha_command_send(commands, &waiting.command);
 	ha_command_leave(commands, &running.command);
 	ha_command_leave(commands, &waiting.command);
-	ha_command_patience_ns = HA_COMMAND_PATIENCE_NS;
+	ha_command_timeout_ns = HA_COMMAND_TIMEOUT_NS;
 	assert_false(ha_progress_end(progress, note_end, &ended));
-	ha_command_patience_ns = PATIENT_NS;
+	ha_command_timeout_ns = LONG_TIMEOUT_NS;
 	assert_false(atomic_load(&ended));
 	assert_int_equal(atomic_load(&orphans), 0);
 	atomic_store(&running.go, true);
@@ -556,7 +556,7 @@ int main(void)
 	    cmocka_unit_test(one_that_is_back_lets_two_go_on),
 	    cmocka_unit_test(the_owner_is_visited_when_it_is_done),
 	    cmocka_unit_test(one_that_no_thread_has_is_taken_back),
-	    cmocka_unit_test(waiting_ends_with_the_command_or_with_patience),
+	    cmocka_unit_test(waiting_ends_with_the_command_or_the_timeout),
 	    cmocka_unit_test(one_that_was_disowned_while_it_ran_frees_itself),
 	    cmocka_unit_test(those_that_are_left_run_in_their_turn_and_free_themselves),
 	    cmocka_unit_test(the_end_does_not_wait_for_one_that_is_stuck),
@@ -564,6 +564,6 @@ int main(void)
 	    cmocka_unit_test(a_fence_goes_before_all_that_waits),
 	};
 
-	ha_command_patience_ns = PATIENT_NS;
+	ha_command_timeout_ns = LONG_TIMEOUT_NS;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
