@@ -13,7 +13,7 @@ uint64_t ha_async_log_timeout_ms = HA_ASYNC_LOG_TIMEOUT_MS;
 static struct {
 	pthread_once_t once;
 	pthread_mutex_t lock; /* protects the rest; never held while something is written */
-	pthread_cond_t came;  /* the first note of a burst, haste, or a new generation */
+	pthread_cond_t came;  /* the first note of a burst, a flush, or a new generation */
 	pthread_cond_t wrote;
 	struct ha_list notes;
 	size_t bytes;	      /* of those */
@@ -21,7 +21,7 @@ static struct {
 	uint64_t dropped;     /* and not yet told of ... */
 	uint64_t gap;	      /* ... behind so many that were taken */
 	uint64_t writing_ns;  /* since when; 0: nothing is being written */
-	bool haste;	      /* somebody waits: what is there is written at once */
+	bool flush_requested; /* somebody waits: what is there is written at once */
 	unsigned users;
 	/* A thread ends when it is not of this generation any more, and nothing is left to write.
 	 */
@@ -44,7 +44,7 @@ static void init_empty(void)
 	writer.done = writer.taken;
 	writer.dropped = 0;
 	writer.writing_ns = 0;
-	writer.haste = false;
+	writer.flush_requested = false;
 	writer.users = 0;
 	writer.running = false;
 	writer.generation++;
@@ -107,11 +107,11 @@ static bool await_burst(unsigned generation)
 	uint64_t until_ns;
 
 	if (ha_list_empty(&writer.notes))
-		writer.haste = false;
+		writer.flush_requested = false;
 	while (ha_list_empty(&writer.notes) && writer.generation == generation)
 		pthread_cond_wait(&writer.came, &writer.lock);
 	until_ns = ha_real_ns() + HA_ASYNC_LOG_LAG_MS * HA_NS_PER_MS;
-	while (!writer.haste && writer.generation == generation &&
+	while (!writer.flush_requested && writer.generation == generation &&
 	       ha_cond_wait_until(&writer.came, &writer.lock, until_ns))
 		;
 	return !ha_list_empty(&writer.notes);
@@ -144,9 +144,9 @@ static bool have_thread(void)
 }
 
 /* With the lock. */
-static void hasten(void)
+static void request_flush(void)
 {
-	writer.haste = true;
+	writer.flush_requested = true;
 	pthread_cond_broadcast(&writer.came);
 }
 
@@ -176,8 +176,8 @@ static void leave(struct ha_note *note)
 	writer.bytes += note->size;
 	writer.taken++;
 	atomic_fetch_add(&writer.pending, 1);
-	if (writer.bytes > HA_ASYNC_LOG_BYTES_MAX / 2 && !writer.haste)
-		hasten();
+	if (writer.bytes > HA_ASYNC_LOG_BYTES_MAX / 2 && !writer.flush_requested)
+		request_flush();
 }
 
 bool ha_async_log_take(struct ha_note *note)
@@ -207,8 +207,8 @@ void ha_async_log_flush(void)
 	pthread_mutex_lock(&writer.lock);
 	until_ns = deadline_ns();
 	goal = writer.taken;
-	if (writer.done < goal) /* else the haste would last until the next burst */
-		hasten();
+	if (writer.done < goal) /* else the request would last until the next burst */
+		request_flush();
 	while (writer.done < goal && wait_until(until_ns))
 		;
 	pthread_mutex_unlock(&writer.lock);

@@ -141,7 +141,7 @@ static uint64_t notice_ns(const struct ha_detector *detector)
 }
 
 /* In doubt, or on the way up. */
-static bool in_a_hurry(const struct ha_detector *detector, uint64_t now_ns)
+static bool pings_quickly(const struct ha_detector *detector, uint64_t now_ns)
 {
 	switch (detector->state) {
 	case HA_SESSION_UP:
@@ -176,7 +176,7 @@ uint64_t ha_detector_due_ns(const struct ha_detector *detector)
 bool ha_detector_is_steady(const struct ha_detector *detector, uint64_t now_ns)
 {
 	return detector->next_ping_ns != UINT64_MAX && !ha_detector_inquires(detector) &&
-	       !in_a_hurry(detector, now_ns);
+	       !pings_quickly(detector, now_ns);
 }
 
 bool ha_detector_may_join(const struct ha_detector *detector, uint64_t now_ns)
@@ -189,7 +189,7 @@ bool ha_detector_may_join(const struct ha_detector *detector, uint64_t now_ns)
 static uint64_t pause_ns(struct ha_detector *detector, uint64_t now_ns)
 {
 	if (!ha_detector_inquires(detector))
-		return in_a_hurry(detector, now_ns) ? quick_ns(detector) : steady_ns(detector);
+		return pings_quickly(detector, now_ns) ? quick_ns(detector) : steady_ns(detector);
 	return since(now_ns, detector->inquiry.begun_ns) < 2 * inquiry_timeout_ns(detector)
 		   ? burst_ns(detector)
 		   : quick_ns(detector);
@@ -278,7 +278,7 @@ bool ha_detector_pong(struct ha_detector *detector, uint64_t seq, uint64_t now_n
 	if (seq >= detector->inquiry.first_seq)
 		end_inquiry(detector, now_ns);
 	/* Who is on the way up does not wait for the next slow ping. */
-	if (in_a_hurry(detector, now_ns)) {
+	if (pings_quickly(detector, now_ns)) {
 		uint64_t quick =
 		    detector->sent_ns[detector->sent % HA_DETECTOR_PINGS] + quick_ns(detector);
 
@@ -382,7 +382,7 @@ static bool is_cut(const struct ha_detector *detector, uint64_t now_ns)
 
 /* ---- what else is heard --------------------------------------------------------------------- */
 
-void ha_detector_hurry(struct ha_detector *detector, uint64_t now_ns)
+void ha_detector_ping_sooner(struct ha_detector *detector, uint64_t now_ns)
 {
 	uint64_t last = detector->sent_ns[detector->sent % HA_DETECTOR_PINGS];
 	bool stopped = detector->next_ping_ns == UINT64_MAX;

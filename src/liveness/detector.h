@@ -146,7 +146,7 @@ void ha_detector_note_rounds(struct ha_detector *detector, unsigned rounds);
 
 /* The peer pings us, or a path over these ports is up again. If we have nearly given up, it is time
  * to look again. */
-void ha_detector_hurry(struct ha_detector *detector, uint64_t now_ns);
+void ha_detector_ping_sooner(struct ha_detector *detector, uint64_t now_ns);
 
 /* Whether it matters if there was traffic: ha_detector_traffic wants to know. */
 bool ha_detector_wants_traffic(const struct ha_detector *detector);

@@ -547,7 +547,7 @@ bool ha_liveness_attach(struct ha_liveness *live, struct ha_port *port,
 		s = ha_session_find(own, remote->id);
 		if (s) {
 			ha_session_follow(s, remote);
-			ha_detector_hurry(&s->detector, ha_now_ns());
+			ha_detector_ping_sooner(&s->detector, ha_now_ns());
 		} else {
 			s = ha_session_new(own, remote, sl, traffic_class);
 		}

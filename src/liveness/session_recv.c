@@ -89,7 +89,7 @@ static void pinged(struct ha_session *s, uint64_t seq, uint64_t now_ns)
 	s->port->count.answered++;
 	ha_session_note_ping(s, now_ns);
 	ha_session_say(s, HA_HEARTBEAT_PONG, seq, now_ns);
-	ha_detector_hurry(&s->detector, now_ns);
+	ha_detector_ping_sooner(&s->detector, now_ns);
 }
 
 void ha_session_received(void *live_port, const struct ha_datagram *datagram)

@@ -41,7 +41,7 @@ static const unsigned tick_ms[] = {
 #define MOST_TICKS	 10
 
 /* What takes longer than this was not over soon, and may be waited for asleep. */
-#define HURRY_NS HA_NS_PER_MS
+#define SOON_SPIN_NS HA_NS_PER_MS
 
 #define EVENT_BATCH 32
 
@@ -147,7 +147,7 @@ static bool wants_no_sleep(const struct ha_progress *progress, const struct ha_p
 	case HA_POLL_WORKED:
 		return poller->empty_visits < progress->options.idle_spin_threshold;
 	case HA_POLL_SOON:
-		return now_ns < poller->hurry_until_ns;
+		return now_ns < poller->spin_until_ns;
 	default:
 		return false;
 	}
@@ -176,7 +176,7 @@ static void visit(struct ha_progress *progress, struct ha_poller *poller, uint64
 	poller->quiet_visits = poller->asked ? 0 : poller->quiet_visits + 1;
 	poller->asked = found == HA_POLL_SOON;
 	if (found == HA_POLL_SOON && poller->found != HA_POLL_SOON)
-		poller->hurry_until_ns = now_ns + HURRY_NS;
+		poller->spin_until_ns = now_ns + SOON_SPIN_NS;
 	HA_INVARIANT(found < HA_POLL_RESULTS && poller->found < HA_POLL_RESULTS);
 	HA_INVARIANT(poller->added);
 	HA_INVARIANT(progress->found[poller->found] > 0);

@@ -51,7 +51,7 @@ struct ha_poller {
 	 * 0: at its tick. For the visit to set.
 	 */
 	uint64_t due_ns;
-	uint64_t hurry_until_ns;   /* the thread's: after SOON it is visited without sleeping */
+	uint64_t spin_until_ns;	   /* the thread's: after SOON it is visited without sleeping */
 	enum ha_poll_result found; /* the thread's */
 	int empty_visits;	   /* the thread's: in a row */
 	/* For the visit to see: it was called or is due. Stays until it finds anything but SOON. */

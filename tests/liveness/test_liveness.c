@@ -348,7 +348,7 @@ static void no_more_than_have_room_ping_together(void **state)
 		attach_to(0, 0, &nobody, &many[i]);
 		run_us(100);
 	}
-	run_ms(50 * INTERVAL_MS); /* not in a hurry any more */
+	run_ms(50 * INTERVAL_MS); /* no quick pings any more */
 	errors = port_report(0, 0).send_errors;
 	before = pings_of(0);
 	times = watch_pings(50, &most);

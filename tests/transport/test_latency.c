@@ -89,7 +89,7 @@ static void expect_times(const struct ha_comm *comm, unsigned qp, uint64_t least
 			 uint64_t round_trip_ns)
 {
 	const struct ha_hist *ns = times(comm, qp);
-	/* The thread hurries for a millisecond, and then looks once in a millisecond. */
+	/* The thread spins for a millisecond, and then looks once in a millisecond. */
 	const uint64_t late_ns =
 	    round_trip_ns < HA_NS_PER_MS ? 3 * TURN_NS : HA_NS_PER_MS + 3 * TURN_NS;
 

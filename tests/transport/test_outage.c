@@ -304,7 +304,7 @@ static int reconnect_server(const struct pair *pair)
 }
 
 /* What a kernel takes 15 s to find out it finds out in 0.3 s here: these are of real time. */
-static void in_a_hurry(int fd)
+static void shorten_user_timeout(int fd)
 {
 	const int ms = 300;
 
@@ -316,8 +316,8 @@ static void cut_everything(struct pair *pair)
 {
 	const struct ha_failover *send = pair->send->failover, *recv = pair->recv->failover;
 
-	in_a_hurry(pair->send->ctrl_sock->frames.fd);
-	in_a_hurry(pair->recv->ctrl_sock->frames.fd);
+	shorten_user_timeout(pair->send->ctrl_sock->frames.fd);
+	shorten_user_timeout(pair->recv->ctrl_sock->frames.fd);
 	deafen(reconnect_server(pair), true);
 	deafen(pair->send->ctrl_sock->frames.fd, true);
 	deafen(pair->recv->ctrl_sock->frames.fd, true);
@@ -383,7 +383,7 @@ static void without_failover_the_bootstrap_socket_decides_nothing(void **state)
 	open_site(&pair, 1, no_failover);
 	warm_up(&pair);
 	begin(&pair, &stream);
-	in_a_hurry(pair.send->ctrl_sock->frames.fd);
+	shorten_user_timeout(pair.send->ctrl_sock->frames.fd);
 	deafen(pair.send->ctrl_sock->frames.fd, true);
 	deafen(pair.recv->ctrl_sock->frames.fd, true);
 	ha_ctrl_sock_abort(pair.send->ctrl_sock, &(struct ha_abort){.code = HA_ERR_SYSTEM});

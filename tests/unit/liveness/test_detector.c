@@ -265,7 +265,7 @@ static void a_stopped_pulse_stays_down(void **state)
 	assert_int_equal(d.detector.state, HA_SESSION_DOWN);
 	assert_int_equal(ha_detector_due_ns(&d.detector), UINT64_MAX);
 	assert_false(ha_detector_pong(&d.detector, d.detector.sent, d.now_ns, &ignored));
-	ha_detector_hurry(&d.detector, d.now_ns + d.interval_ns * 10);
+	ha_detector_ping_sooner(&d.detector, d.now_ns + d.interval_ns * 10);
 	assert_int_equal(ha_detector_due_ns(&d.detector), UINT64_MAX);
 	begin(&d, 10);
 	ha_detector_stop(&d.detector);
