@@ -21,7 +21,7 @@
  * Being late by this much is what threads are now and then, whatever the interval. DOWN takes three
  * pings without an answer, and whoever is late does not ping.
  */
-#define STARVED_MIN_NS (5 * HA_NS_PER_MS)
+#define DELAYED_MIN_NS (5 * HA_NS_PER_MS)
 
 static struct ha_commands *commands_of(const struct ha_live_port *port)
 {
@@ -424,7 +424,7 @@ static void note_due(struct ha_liveness *live, const struct ha_detector *detecto
 		live->batch.due_ns = detector->next_ping_ns;
 }
 
-static void visit_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
+static void visit_all(struct ha_liveness *live, bool delayed, uint64_t now_ns)
 {
 	live->due_ns = UINT64_MAX;
 	begin_batch(live, now_ns);
@@ -436,7 +436,7 @@ static void visit_all(struct ha_liveness *live, bool starved, uint64_t now_ns)
 				struct ha_session *s =
 				    ha_container_of(pos, struct ha_session, in_bucket);
 
-				ha_session_visit(s, starved, now_ns);
+				ha_session_visit(s, delayed, now_ns);
 				ha_session_check(s);
 				note_due(live, &s->detector, now_ns);
 			}
@@ -461,33 +461,33 @@ static bool receive_all(struct ha_liveness *live)
 
 /*
  * Visits come at half the interval at least, so that one that comes after more than an interval
- * says that the thread did not get to run.
+ * says that the thread did not get to run: a scheduling delay.
  */
-static bool was_starved(struct ha_liveness *live, uint64_t now_ns)
+static bool was_delayed(struct ha_liveness *live, uint64_t now_ns)
 {
-	uint64_t most_ns = live->interval_ns > STARVED_MIN_NS ? live->interval_ns : STARVED_MIN_NS;
-	bool starved = live->visited_ns != 0 && now_ns - live->visited_ns > most_ns;
+	uint64_t most_ns = live->interval_ns > DELAYED_MIN_NS ? live->interval_ns : DELAYED_MIN_NS;
+	bool delayed = live->visited_ns != 0 && now_ns - live->visited_ns > most_ns;
 
 	live->visited_ns = now_ns;
-	live->starved += starved;
-	return starved;
+	live->delayed += delayed;
+	return delayed;
 }
 
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_liveness *live = ha_container_of(poller, struct ha_liveness, poller);
 	uint64_t now_ns = ha_now_ns();
-	bool starved, died;
+	bool delayed, died;
 
 	pthread_mutex_lock(&live->lock);
-	starved = was_starved(live, now_ns);
+	delayed = was_delayed(live, now_ns);
 	take_opened(live);
 	/* First what has come: it may be what we would miss. */
 	died = receive_all(live);
 	now_ns = ha_now_ns();
 	/* With a query under way we may have been woken because it is answered. */
-	if (starved || died || live->queries != 0 || now_ns >= live->due_ns)
-		visit_all(live, starved, now_ns);
+	if (delayed || died || live->queries != 0 || now_ns >= live->due_ns)
+		visit_all(live, delayed, now_ns);
 	if (live->due_ns == UINT64_MAX) { /* nothing to do: this may be the last visit for long */
 		poller->due_ns = 0;
 		live->visited_ns = 0;
@@ -646,14 +646,14 @@ bool ha_liveness_port_report(struct ha_liveness *live, const struct ha_port *por
 	return own != NULL;
 }
 
-uint64_t ha_liveness_starved(struct ha_liveness *live)
+uint64_t ha_liveness_delayed(struct ha_liveness *live)
 {
-	uint64_t starved;
+	uint64_t delayed;
 
 	pthread_mutex_lock(&live->lock);
-	starved = live->starved;
+	delayed = live->delayed;
 	pthread_mutex_unlock(&live->lock);
-	return starved;
+	return delayed;
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

@@ -192,7 +192,7 @@ struct ha_live_port_report {
 bool ha_liveness_port_report(struct ha_liveness *live, const struct ha_port *port,
 			     struct ha_live_port_report *out);
 
-/* Times our thread was late by more than an interval, so that silence proved nothing. */
-uint64_t ha_liveness_starved(struct ha_liveness *live);
+/* Scheduling delays of our thread that were longer than an interval: silence proved nothing. */
+uint64_t ha_liveness_delayed(struct ha_liveness *live);
 
 #endif

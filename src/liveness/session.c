@@ -179,7 +179,7 @@ static bool any_traffic(struct ha_session *s)
 	return any;
 }
 
-void ha_session_visit(struct ha_session *s, bool starved, uint64_t now_ns)
+void ha_session_visit(struct ha_session *s, bool delayed, uint64_t now_ns)
 {
 	struct ha_detector *detector = &s->detector;
 	uint64_t lost = detector->lost;
@@ -191,7 +191,7 @@ void ha_session_visit(struct ha_session *s, bool starved, uint64_t now_ns)
 		ha_session_update(s, now_ns);
 		return;
 	}
-	if (starved)
+	if (delayed)
 		ha_detector_restart(detector, now_ns);
 	suspected = ha_detector_wants_traffic(detector);
 	if (suspected)

@@ -45,7 +45,7 @@ struct ha_liveness {
 	uint64_t visited_ns;			  /* last visit; 0: none yet */
 	uint64_t due_ns;			  /* before that no session wants anything */
 	struct ha_ping_batch batch;
-	uint64_t starved;
+	uint64_t delayed; /* visits, by a scheduling delay */
 	unsigned queries; /* sessions that wait for an address */
 	/* By index of the port: those that were ever asked for, open or not. */
 	struct ha_live_port *asked[HA_MAX_PORTS];
@@ -168,7 +168,7 @@ void ha_session_follow(struct ha_session *session, const struct ha_live_endpoint
 /* Its detector may have changed: counts that, and tells the links. */
 void ha_session_update(struct ha_session *session, uint64_t now_ns);
 
-/* Judges, and pings if it is time. starved: our thread did not run for more than an interval. */
-void ha_session_visit(struct ha_session *session, bool starved, uint64_t now_ns);
+/* Judges, and pings if it is time. delayed: our thread did not run for more than an interval. */
+void ha_session_visit(struct ha_session *session, bool delayed, uint64_t now_ns);
 
 #endif

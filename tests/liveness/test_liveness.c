@@ -432,7 +432,7 @@ static void our_own_sleep_proves_nothing(void **state)
 	woke = sv_stepped_now();
 	run_us(27 * INTERVAL_MS * 100);
 	assert_int_equal(o[0].downs, 0);
-	assert_int_equal(ha_liveness_starved(ends[0].live), 1);
+	assert_int_equal(ha_liveness_delayed(ends[0].live), 1);
 	run_us(4 * INTERVAL_MS * 100);
 	assert_went_down_in_time(&o[0], woke);
 	sv_stepped_cut(0, false);
@@ -444,7 +444,7 @@ static void our_own_sleep_proves_nothing(void **state)
 	run_ms(20 * INTERVAL_MS);
 	assert_int_equal(o[0].downs, 1);
 	assert_int_equal(state_of(&o[0]), HA_SESSION_UP);
-	assert_int_equal(ha_liveness_starved(ends[0].live), 2);
+	assert_int_equal(ha_liveness_delayed(ends[0].live), 2);
 	for (int i = 0; i < 2; i++)
 		detach(i, &o[i]);
 	done();
