@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/test --resume, in a project of four tests that compiles nothing: what has passed before the run was cut off
-is not run again and counts, what has failed is, and only in the very tree that passed."""
+"""scripts/test --resume, in a project of five tests that compiles nothing: what has passed before the run was cut off
+is not run again and counts, what has failed is, and only in the very tree that passed. --full goes on where the gate
+ended."""
 
 import os
 import signal
@@ -11,23 +12,25 @@ import unittest
 from project import Project
 
 # A test leaves a line in `ran`. One fails until there is `mended`, one waits for `go`. In turn, for they lock each other.
-FOUR = """
+# The last one is of the full tier alone.
+FIVE = """
 cmake_minimum_required(VERSION 3.16)
-project(four NONE)
+project(five NONE)
 enable_testing()
-function(one name cost)
+function(one name cost labels)
   add_test(NAME ${name} COMMAND sh -c "echo ${name} >>$FOLDER/ran; ${ARGN}")
-  set_tests_properties(${name} PROPERTIES LABELS script COST ${cost} RESOURCE_LOCK all TIMEOUT 60)
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" COST ${cost} RESOURCE_LOCK all TIMEOUT 60)
 endfunction()
-one(passes 40 "true")
-one(fails 30 "test -e $FOLDER/mended")
-one(waits 20 "until test -e $FOLDER/go; do sleep 0.1; done")
-one(comes_late 10 "true")
+one(passes 40 script "true")
+one(fails 30 script "test -e $FOLDER/mended")
+one(waits 20 script "until test -e $FOLDER/go; do sleep 0.1; done")
+one(comes_late 10 script "true")
+one(at_length 5 "script;full" "true")
 """
 
 
 class Resume(Project):
-    PROJECT = FOUR
+    PROJECT = FIVE
     PRESETS = ("release",)
 
     def setUp(self):
@@ -83,7 +86,7 @@ class Resume(Project):
         self.assertRegex(text, r"release +4 +0 +0 ")
         self.assertEqual((status, text.splitlines()[-1]), (0, "4 passed, 0 failed"), text)
         # Another tree has not passed, nor has one that nobody can name.
-        self.write("CMakeLists.txt", FOUR + "# other\n")
+        self.write("CMakeLists.txt", FIVE + "# other\n")
         status, text = self.finished("--resume")
         self.assertEqual(status, 1)
         self.assertIn("the working tree is not a clean checkout", text)
@@ -92,6 +95,24 @@ class Resume(Project):
         self.assertEqual(status, 1)
         self.assertRegex(text, r"the earlier run was of tree [0-9a-f]{40}, this is [0-9a-f]{40}")
         self.assertFalse(os.path.exists(os.path.join(self.folder, "ran")), text)
+
+    def test_the_full_tier_runs_what_the_gate_has_not_shown_in_that_tree(self):
+        self.touch("go")
+        status, text = self.finished()
+        self.assertEqual((status, text.splitlines()[-1]), (1, "3 passed, 1 failed"), text)
+        self.assertEqual(self.ran(), ["passes", "fails", "waits", "comes_late"])
+        self.touch("mended")
+        status, text = self.finished("--full", "--resume")
+        self.assertEqual(self.ran(), ["fails", "at_length"], text)
+        self.assertEqual((status, text.splitlines()[-1]), (0, "5 passed, 0 failed"), text)
+        # Without --resume it runs all; the gate of another tree shows nothing.
+        status, text = self.finished("--full")
+        self.assertEqual((status, len(self.ran())), (0, 5), text)
+        self.write("CMakeLists.txt", FIVE + "# other\n")
+        self.commit()
+        os.remove(os.path.join(self.tree, "build", "results-full"))
+        status, text = self.finished("--full", "--resume")
+        self.assertEqual((status, len(self.ran())), (0, 5), text)
 
 
 if __name__ == "__main__":
