@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of scripts/: each says from any folder how it is called, for which nothing is installed, built or written."""
+"""The programs of scripts/: docs/CONTRIBUTING.md names each, and no other, and each says from any folder how it is called,
+for which nothing is installed, built or written."""
 
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -18,7 +20,17 @@ def programs():
     return sorted(entry.name for entry in os.scandir(SCRIPTS) if entry.is_file() and "." not in entry.name)
 
 
+def named(page):
+    """The programs in the rows for scripts/ of a page's table."""
+    rows = re.findall(r"^\| `scripts/`, [^|]*\|([^|]*)\|", page, re.M)
+    return sorted(re.findall(r"`([^`]+)`", " ".join(rows)))
+
+
 class Programs(unittest.TestCase):
+    def test_contributing_names_each(self):
+        with open(os.path.join(ROOT, "docs", "CONTRIBUTING.md"), encoding="utf-8") as file:
+            self.assertEqual(named(file.read()), programs())
+
     def test_each_can_be_executed(self):
         for name in programs():
             self.assertTrue(os.access(os.path.join(SCRIPTS, name), os.X_OK), f"scripts/{name}")
