@@ -306,9 +306,12 @@ bool pair_has_standby(const struct pair *pair)
 	return has_standby(pair->send) && has_standby(pair->recv);
 }
 
+/* What failed again and again is built anew after 5 s at most, and then it has to come up. */
+#define STANDBY_MS 8000
+
 void pair_wait_standby(struct pair *pair)
 {
-	for (int i = 0; i < 1000 && !pair_has_standby(pair); i++)
+	for (int ms = 0; ms < STANDBY_MS && !pair_has_standby(pair); ms += 5)
 		pair_idle(pair, 5);
 	assert_true(pair_has_standby(pair));
 }
