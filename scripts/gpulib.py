@@ -109,6 +109,10 @@ class BenchError(Exception):
     """A run that does not count, with what to look at."""
 
 
+class NoEnd(BenchError):
+    """It took longer than it was given."""
+
+
 # ---- sizes ---------------------------------------------------------------------------------------
 
 
@@ -300,7 +304,7 @@ def run_bounded(command, seconds, log):
     try:
         return process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
-        raise BenchError(f"no end within {seconds:.0f} s") from None
+        raise NoEnd(f"no end within {seconds:.0f} s") from None
     finally:
         end(process)
 

@@ -258,6 +258,17 @@ class GpuBench(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("time limit: stopping after", done.stdout)
 
+    def test_a_run_that_the_time_limit_cuts_off_ends_the_rounds_and_is_no_error(self):
+        done = self.bench("--rounds", "9", "--time-limit", "8", "--ops", "allreduce", "--only", "plugin", "--bands", "8:1K:5x1",
+                          fault="slow later")  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("time limit: stopping after 4 of 9 rounds", done.stdout)
+        self.assertEqual({run["round"] for run in self.results()["runs"]}, {1, 2, 3, 4})
+
+    def test_a_run_that_takes_longer_than_a_run_may_is_an_error_whatever_the_time_limit(self):
+        self.refused("slow later", "round 5: no end within 2 s", "--run-limit", "2", "--rounds", "9", "--only", "plugin",
+                     "--bands", "8:1K:5x1")  # fmt: skip
+
     def test_what_is_missing_is_named(self):
         os.remove(os.path.join(self.build, "libnccl-net-ha-v8.so"))
         done = self.bench("--only", "plugin,v8")
