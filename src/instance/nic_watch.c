@@ -10,17 +10,6 @@
 
 #include <sys/epoll.h>
 
-/* Progress thread, before the event is acknowledged: its queue pair still exists. */
-static void on_event(void *arg, const struct ibv_async_event *event, struct ha_nic *nic)
-{
-	struct ha_instance *inst = arg;
-
-	pthread_mutex_lock(&inst->lock);
-	ha_port_stats_event(inst, nic, event);
-	ha_comms_event(inst, nic, event);
-	pthread_mutex_unlock(&inst->lock);
-}
-
 static void nic_ready(struct ha_watch *watch, uint32_t events)
 {
 	struct ha_nic_watch *w = ha_container_of(watch, struct ha_nic_watch, watch);
@@ -61,7 +50,7 @@ bool ha_nic_watch_again(struct ha_instance *inst, const struct ha_nic *nic)
 
 ha_result_t ha_nic_watches_open(struct ha_instance *inst)
 {
-	inst->devices->on_event = on_event;
+	inst->devices->on_event = ha_instance_event;
 	inst->devices->on_event_arg = inst;
 	for (int i = 0; i < inst->devices->nnics; i++) {
 		struct ha_nic_watch *w = &inst->nic_watches[i];

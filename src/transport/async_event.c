@@ -4,6 +4,7 @@
 
 #include "device/events.h"
 #include "transport/comm.h"
+#include "transport/comm_stats.h"
 #include "transport/failover_ops.h"
 #include "transport/path_error.h"
 #include "transport/shared.h"
@@ -156,9 +157,9 @@ void ha_comms_ports_changed(struct ha_instance *inst, uint64_t ports)
 	}
 }
 
-/* Progress thread, under the instance's lock, before the event is acknowledged. */
-void ha_comms_event(struct ha_instance *inst, const struct ha_nic *nic,
-		    const struct ibv_async_event *event)
+/* Under the instance's lock, before the event is acknowledged. */
+static void leave_at_comms(struct ha_instance *inst, const struct ha_nic *nic,
+			   const struct ibv_async_event *event)
 {
 	const struct ha_port *port;
 
@@ -199,4 +200,14 @@ void ha_comms_event(struct ha_instance *inst, const struct ha_nic *nic,
 	default: /* nothing that a path depends on */
 		return;
 	}
+}
+
+void ha_instance_event(void *instance, const struct ibv_async_event *event, struct ha_nic *nic)
+{
+	struct ha_instance *inst = instance;
+
+	pthread_mutex_lock(&inst->lock);
+	ha_port_stats_event(inst, nic, event);
+	leave_at_comms(inst, nic, event);
+	pthread_mutex_unlock(&inst->lock);
 }

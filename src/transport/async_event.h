@@ -14,9 +14,12 @@ struct ha_comm;
 struct ha_instance;
 struct ha_nic;
 
-/* Before the event is acknowledged, under the instance's lock. Progress thread. */
-void ha_comms_event(struct ha_instance *inst, const struct ha_nic *nic,
-		    const struct ibv_async_event *event);
+/*
+ * What a device set of an instance calls for each event (on_event): takes note of it at the ports'
+ * statistics and at the connections that it may concern, under the instance's lock, which must not
+ * be held. Before the event is acknowledged, so its queue pair still exists. Progress thread.
+ */
+void ha_instance_event(void *instance, const struct ibv_async_event *event, struct ha_nic *nic);
 
 /* No event names its path any more: for what stays when the path goes. Any thread; NULL is fine. */
 void ha_events_forget_qp(struct ibv_qp *qp);

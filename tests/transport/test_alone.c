@@ -67,16 +67,6 @@ static char *no_environment(const char *name)
 	return NULL;
 }
 
-static void on_event(void *arg, const struct ibv_async_event *event, struct ha_nic *nic)
-{
-	struct ha_instance *inst = arg;
-
-	pthread_mutex_lock(&inst->lock);
-	ha_port_stats_event(inst, nic, event);
-	ha_comms_event(inst, nic, event);
-	pthread_mutex_unlock(&inst->lock);
-}
-
 static void nic_ready(struct ha_watch *watch, uint32_t events)
 {
 	struct ha_nic_watch *w = ha_container_of(watch, struct ha_nic_watch, watch);
@@ -88,7 +78,7 @@ static void nic_ready(struct ha_watch *watch, uint32_t events)
 
 static void watch_nics(struct ha_instance *inst)
 {
-	inst->devices->on_event = on_event;
+	inst->devices->on_event = ha_instance_event;
 	inst->devices->on_event_arg = inst;
 	for (int i = 0; i < inst->devices->nnics; i++) {
 		struct ha_nic_watch *w = &inst->nic_watches[i];
