@@ -67,10 +67,22 @@ void np_observe_take(struct np_observed *to)
 #define COPY_TRIES    50
 #define COPY_PAUSE_US 1000
 
+/* Whether a file is this process's. What is being written there comes a moment later. */
+static bool is_own(struct ha_stats_reader *reader)
+{
+	struct nccl_ha_job_stats job;
+
+	for (int tries = 0; tries < COPY_TRIES; tries++) {
+		if (ha_stats_read_job(reader, &job))
+			return job.pid == (uint32_t)getpid();
+		usleep(COPY_PAUSE_US);
+	}
+	return false;
+}
+
 /* This process's file; a suffix tells it from that of an equal PID in another container. */
 static bool open_own_file(struct ha_stats_reader *reader)
 {
-	struct nccl_ha_job_stats job;
 	char path[80], suffix[4] = "";
 
 	for (int i = 0; i < 10; i++) {
@@ -81,7 +93,7 @@ static bool open_own_file(struct ha_stats_reader *reader)
 			 (unsigned)getuid(), (int)getpid(), suffix);
 		if (ha_stats_reader_open(reader, path) != 0)
 			continue;
-		if (ha_stats_read_job(reader, &job) && job.pid == (uint32_t)getpid())
+		if (is_own(reader))
 			return true;
 		ha_stats_reader_close(reader);
 	}
