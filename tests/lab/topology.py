@@ -239,7 +239,9 @@ class Lab:
             guest.ready()
         for name, guest in zip(HOSTS, self.machines):
             self.hosts[name] = Host(name, guest)
+            # No address is anybody else's: it can be used at once, and not after a second or two.
             guest.run(f"""set -e
+                for dad in /proc/sys/net/ipv6/conf/*/accept_dad; do echo 0 >"$dad"; done
                 ip -batch - <<'END'\n{os.linesep.join(link_lines(guest, name, NETWORKS))}\nEND
                 {add_devices([name])}""")
 
