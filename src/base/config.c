@@ -73,27 +73,6 @@ static bool parse_string(const char *text, char *out)
 	return true;
 }
 
-static bool parse_cidr(const char *text, struct ha_cidr *out)
-{
-	struct ha_cidr range = {.family = strchr(text, ':') ? AF_INET6 : AF_INET};
-	char address[INET6_ADDRSTRLEN];
-	const char *slash = strchr(text, '/');
-	size_t length = slash ? (size_t)(slash - text) : strnlen(text, sizeof address);
-	int bits = range.family == AF_INET ? 32 : 128;
-
-	if (length >= sizeof address)
-		return false;
-	memcpy(address, text, length);
-	address[length] = '\0';
-	if (inet_pton(range.family, address, range.addr) != 1)
-		return false;
-	range.prefix_len = bits;
-	if (slash && !parse_int(slash + 1, 0, bits, &range.prefix_len))
-		return false;
-	*out = range;
-	return true;
-}
-
 static bool parse(struct ha_config *config, const struct ha_config_var *var, const char *text)
 {
 	int value;
@@ -111,7 +90,7 @@ static bool parse(struct ha_config *config, const struct ha_config_var *var, con
 	case HA_TYPE_STRING:
 		return parse_string(text, field(config, var));
 	case HA_TYPE_CIDR:
-		return parse_cidr(text, field(config, var));
+		return ha_cidr_parse(text, field(config, var));
 	}
 	return false; /* not reached: every type returns above */
 }

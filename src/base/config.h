@@ -12,6 +12,8 @@
 #ifndef HA_BASE_CONFIG_H
 #define HA_BASE_CONFIG_H
 
+#include "base/cidr.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -55,13 +57,6 @@ enum ha_nccl_debug {
 	HA_NCCL_DEBUG_INFO,
 	HA_NCCL_DEBUG_ABORT,
 	HA_NCCL_DEBUG_TRACE,
-};
-
-/* An address range in prefix notation. family is AF_UNSPEC when there is none. */
-struct ha_cidr {
-	int family;	  /* AF_INET or AF_INET6 */
-	uint8_t addr[16]; /* network order; 4 bytes used for AF_INET */
-	int prefix_len;
 };
 
 struct ha_config {

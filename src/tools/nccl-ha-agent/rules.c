@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/nccl-ha-agent/rules.h"
 
+#include "base/cidr.h"
 #include "nccl_ha/mpib_agent.h"
 
 #include <arpa/inet.h>
@@ -72,18 +73,12 @@ bool na_parse_share(const char *text, uint32_t *share)
 
 bool na_parse_cidr(const char *text, uint32_t *ip, uint32_t *mask)
 {
-	const char *slash = strchr(text, '/');
-	size_t length = slash ? (size_t)(slash - text) : strlen(text);
-	unsigned long bits = 32;
-	char address[INET_ADDRSTRLEN];
+	struct ha_cidr range;
 
-	if (length >= sizeof(address) || (slash && !parse_number(slash + 1, 32, &bits)))
+	if (!ha_cidr_parse(text, &range) || range.family != AF_INET)
 		return false;
-	memcpy(address, text, length);
-	address[length] = '\0';
-	if (inet_pton(AF_INET, address, ip) != 1)
-		return false;
-	*mask = htonl(bits ? UINT32_MAX << (32 - bits) : 0);
+	memcpy(ip, range.addr, sizeof(*ip));
+	*mask = htonl(range.prefix_len ? UINT32_MAX << (32 - range.prefix_len) : 0);
 	*ip &= *mask;
 	return true;
 }
