@@ -10,8 +10,8 @@
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
 #include "transport/gpu_proof.h"
+#include "transport/rail_share.h"
 #include "transport/shared.h"
-#include "transport/stripe.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -331,7 +331,7 @@ static void fill_rails(const struct ha_comm *comm, struct nccl_ha_conn_stats *ou
 {
 	uint16_t shares[HA_RAILS_MAX];
 
-	ha_stripe_shares(comm, shares);
+	ha_rail_shares_now(comm, shares);
 	for (unsigned rail = 0; rail < HA_RAILS_MAX; rail++)
 		out->rails[rail] = (struct nccl_ha_rail_stats){
 		    .share = shares[rail],

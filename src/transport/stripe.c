@@ -10,6 +10,7 @@
 #include "transport/gpu_proof.h"
 #include "transport/peer_end.h"
 #include "transport/post.h"
+#include "transport/rail_share.h"
 #include "transport/recv.h"
 #include "transport/replay.h"
 
@@ -25,20 +26,10 @@ static void look_at_all(struct ha_comm *comm, uint64_t seq)
 	comm->standby_in = 1;
 }
 
-static unsigned rail_of(const struct ha_comm *comm, const struct ha_path *path)
-{
-	const struct ha_bundle *bundle = comm->port->bundle;
-	unsigned rail = 0;
-
-	while (rail + 1 < (unsigned)bundle->nrails && bundle->rails[rail] != path->port)
-		rail++;
-	return rail;
-}
-
 /* One stripe more. */
 static void count(struct ha_comm *comm, const struct ha_path *path, uint64_t bytes)
 {
-	const unsigned rail = rail_of(comm, path);
+	const unsigned rail = ha_rail_of(comm, path);
 
 	comm->striped.stripes[rail]++;
 	comm->striped.bytes[rail] += bytes;
@@ -191,44 +182,6 @@ static unsigned usable(const struct ha_comm *comm, const struct ha_send_group *g
 	return mask;
 }
 
-/* Takes these paths, in the order of rails, for those that carry. */
-static void take(struct ha_comm *comm, unsigned mask)
-{
-	const struct ha_bundle *bundle = comm->port->bundle;
-	struct ha_send_side *s = comm->send;
-	uint8_t slots[HA_MAX_PATHS];
-	uint16_t weights[HA_MAX_PATHS];
-	unsigned n = 0;
-
-	if ((mask & ~(unsigned)s->shares.slots) == 0)
-		return;
-	for (unsigned rail = 0; rail < HA_RAILS_MAX; rail++)
-		for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-			const struct ha_path *path = comm->paths[p];
-			int speed_mbps;
-
-			if (!(mask >> p & 1) || rail_of(comm, path) != rail || n == HA_MAX_PATHS)
-				continue;
-			speed_mbps = atomic_load(&path->port->speed_mbps);
-			ha_balance_begin(&s->balance, p, speed_mbps > 0 ? (uint32_t)speed_mbps : 1);
-			slots[n] = (uint8_t)p;
-			weights[n++] = bundle->share[rail];
-		}
-	ha_shares_make(&s->shares, n, slots, weights);
-}
-
-/* How a message is cut among them. */
-static unsigned split(struct ha_comm *comm, unsigned mask, uint64_t bytes, uint64_t now_ns,
-		      struct ha_piece pieces[HA_MAX_PATHS])
-{
-	struct ha_send_side *s = comm->send;
-
-	take(comm, mask);
-	if (!comm->port->bundle->shares_given)
-		s->shares.of_mask[mask - 1] = ha_balance_shares(&s->balance, mask, bytes, now_ns);
-	return ha_split(bytes, &s->shares, mask, comm->active, 0, pieces);
-}
-
 static struct ha_qp *qp_of(struct ha_path *path, const struct ha_send_group *group)
 {
 	return &path->qps[ha_qp_of(path, group->seq)];
@@ -311,7 +264,8 @@ enum ha_striping ha_stripe_post(struct ha_comm *comm, struct ha_send_group *grou
 		return HA_STRIPING_NONE;
 	mask |= 1u << comm->active;
 	now_ns = ha_now_ns();
-	n = split(comm, mask, req->size, now_ns, pieces);
+	n = ha_split(req->size, ha_rail_shares(comm, mask, req->size, now_ns), mask, comm->active,
+		     0, pieces);
 	striping = can_post(comm, group, pieces, n);
 	if (striping != HA_STRIPING_POSTED)
 		return striping;
@@ -353,22 +307,6 @@ void ha_stripe_sent(struct ha_comm *comm, struct ha_path *path, unsigned qp, uin
 			   ha_now_ns());
 	count(comm, path, group->cut.length[stripe]);
 	settle(comm, group, stripe);
-}
-
-void ha_stripe_shares(const struct ha_comm *comm, uint16_t share[HA_RAILS_MAX])
-{
-	const struct ha_shares *shares = comm->is_send ? &comm->send->shares : NULL;
-	uint64_t word;
-
-	memset(share, 0, HA_RAILS_MAX * sizeof(*share));
-	if (!shares || shares->slots == 0)
-		return;
-	word = comm->port->bundle->shares_given
-		   ? shares->of_mask[shares->slots - 1]
-		   : ha_balance_by_rates(&comm->send->balance, shares->slots);
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (shares->slots >> p & 1 && comm->paths[p]) /* one that is lost may be gone */
-			share[rail_of(comm, comm->paths[p])] = (uint16_t)ha_share_of(word, p);
 }
 
 void ha_stripe_forget(struct ha_send_group *group)
@@ -470,9 +408,7 @@ bool ha_stripe_mend(struct ha_comm *comm, unsigned p, const struct ha_window *do
 			comm->send->moves = true;
 		}
 	}
-	/* Another path may come to its slot, and nothing is under way there. */
-	comm->send->shares.slots &= (uint8_t) ~(1u << p);
-	comm->send->balance.rails[p] = (struct ha_rail_load){0};
+	ha_rail_shares_lost(comm, p);
 	post_all_moved(comm);
 	return true;
 }
@@ -501,8 +437,7 @@ void ha_stripe_begin(struct ha_comm *comm)
 		name_none(comm);
 		return;
 	}
-	memset(&comm->send->shares, 0, sizeof(comm->send->shares));
-	memset(&comm->send->balance, 0, sizeof(comm->send->balance));
+	ha_rail_shares_begin(comm);
 	comm->send->moves = false;
 	path->split = HA_SPLIT_RAILS;
 	ha_path_set_limits(path);

@@ -72,10 +72,6 @@ enum ha_striping {
 /* A group of one message of at least HA_STRIPE_FROM bytes, in the epoch of its keys. */
 enum ha_striping ha_stripe_post(struct ha_comm *comm, struct ha_send_group *group);
 
-/* What part of a large message each rail of our bundle has, of 1024: all 0 where none was cut in
- * this epoch, and at a receiver. */
-void ha_stripe_shares(const struct ha_comm *comm, uint16_t share[HA_RAILS_MAX]);
-
 /* A stripe is acknowledged that went over `path`; `slot` is that of its work request. */
 void ha_stripe_sent(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t slot);
 

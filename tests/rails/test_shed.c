@@ -11,6 +11,7 @@
 #include "failover/message.h"
 #include "failover/rails.h"
 #include "progress/command.h"
+#include "transport/rail_share.h"
 #include "transport/stripe.h"
 
 #include <jansson.h>
@@ -532,7 +533,7 @@ static void assert_forgotten(const struct pair *pair, unsigned p)
 
 	assert_false(pair->send->send->shares.slots >> p & 1);
 	assert_memory_equal(&pair->send->send->balance.rails[p], &none, sizeof(none));
-	ha_stripe_shares(pair->send, share);
+	ha_rail_shares_now(pair->send, share);
 	assert_int_equal(share[LOST_RAIL], 0);
 }
 

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/rail_share.h"
+
+#include "transport/comm.h"
+#include "transport/send.h"
+
+#include <string.h>
+
+unsigned ha_rail_of(const struct ha_comm *comm, const struct ha_path *path)
+{
+	const struct ha_bundle *bundle = comm->port->bundle;
+	unsigned rail = 0;
+
+	while (rail + 1 < (unsigned)bundle->nrails && bundle->rails[rail] != path->port)
+		rail++;
+	return rail;
+}
+
+/* Takes these paths, in the order of rails, for those that carry. */
+static void take(struct ha_comm *comm, unsigned mask)
+{
+	const struct ha_bundle *bundle = comm->port->bundle;
+	struct ha_send_side *s = comm->send;
+	uint8_t slots[HA_MAX_PATHS];
+	uint16_t weights[HA_MAX_PATHS];
+	unsigned n = 0;
+
+	if ((mask & ~(unsigned)s->shares.slots) == 0)
+		return;
+	for (unsigned rail = 0; rail < HA_RAILS_MAX; rail++)
+		for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+			const struct ha_path *path = comm->paths[p];
+			int speed_mbps;
+
+			if (!(mask >> p & 1) || ha_rail_of(comm, path) != rail || n == HA_MAX_PATHS)
+				continue;
+			speed_mbps = atomic_load(&path->port->speed_mbps);
+			ha_balance_begin(&s->balance, p, speed_mbps > 0 ? (uint32_t)speed_mbps : 1);
+			slots[n] = (uint8_t)p;
+			weights[n++] = bundle->share[rail];
+		}
+	ha_shares_make(&s->shares, n, slots, weights);
+}
+
+const struct ha_shares *ha_rail_shares(struct ha_comm *comm, unsigned mask, uint64_t bytes,
+				       uint64_t now_ns)
+{
+	struct ha_send_side *s = comm->send;
+
+	take(comm, mask);
+	if (!comm->port->bundle->shares_given)
+		s->shares.of_mask[mask - 1] = ha_balance_shares(&s->balance, mask, bytes, now_ns);
+	return &s->shares;
+}
+
+void ha_rail_shares_now(const struct ha_comm *comm, uint16_t share[HA_RAILS_MAX])
+{
+	const struct ha_shares *shares = comm->is_send ? &comm->send->shares : NULL;
+	uint64_t word;
+
+	memset(share, 0, HA_RAILS_MAX * sizeof(*share));
+	if (!shares || shares->slots == 0)
+		return;
+	word = comm->port->bundle->shares_given
+		   ? shares->of_mask[shares->slots - 1]
+		   : ha_balance_by_rates(&comm->send->balance, shares->slots);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (shares->slots >> p & 1 && comm->paths[p]) /* one that is lost may be gone */
+			share[ha_rail_of(comm, comm->paths[p])] = (uint16_t)ha_share_of(word, p);
+}
+
+void ha_rail_shares_lost(struct ha_comm *comm, unsigned p)
+{
+	comm->send->shares.slots &= (uint8_t) ~(1u << p);
+	comm->send->balance.rails[p] = (struct ha_rail_load){0};
+}
+
+void ha_rail_shares_begin(struct ha_comm *comm)
+{
+	memset(&comm->send->shares, 0, sizeof(comm->send->shares));
+	memset(&comm->send->balance, 0, sizeof(comm->send->balance));
+}

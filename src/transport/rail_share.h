@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What part of a large message each rail of a sender's bundle is to carry: what was given
+ * (HA_NCCL_RAIL_SHARE), or what they were seen to carry (balance.h). All of it under the token.
+ */
+#ifndef HA_TRANSPORT_RAIL_SHARE_H
+#define HA_TRANSPORT_RAIL_SHARE_H
+
+#include "device/bundle.h"
+#include "transport/share.h"
+
+#include <stdint.h>
+
+struct ha_comm;
+struct ha_path;
+
+/* Which rail of our bundle a path is on. */
+unsigned ha_rail_of(const struct ha_comm *comm, const struct ha_path *path);
+
+/* The shares of a message of so many bytes that is to be cut now among these slots: a mask, of
+ * paths that are ready and on rails of their own. */
+const struct ha_shares *ha_rail_shares(struct ha_comm *comm, unsigned mask, uint64_t bytes,
+				       uint64_t now_ns);
+
+/* What part each rail of our bundle has, of 1024: all 0 where nothing was cut in this epoch, and at
+ * a receiver. */
+void ha_rail_shares_now(const struct ha_comm *comm, uint16_t share[HA_RAILS_MAX]);
+
+/* The path at slot p is lost: another one may come there, and nothing is under way. */
+void ha_rail_shares_lost(struct ha_comm *comm, unsigned p);
+
+/* Another epoch begins: nothing carries. */
+void ha_rail_shares_begin(struct ha_comm *comm);
+
+#endif
