@@ -2,50 +2,17 @@
 /*
  * The plugin's client and nccl-ha-agent, each as it is, with the times that users get.
  */
-#include "../unit/cmocka_all.h"
-#include "../unit/eventually.h"
+#include "agent_process.h"
 
 #include "base/clock.h"
 #include "hints/hints.h"
-#include "tools/nccl-ha-agent/set.h"
 
-#include <arpa/inet.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static char dir[64];
-static pid_t agent;
 static struct ha_hints *hints;
 static struct ha_hint *hint;
 
-static void start_agent(void)
-{
-	agent = fork();
-	assert_true(agent >= 0);
-	if (agent == 0) {
-		execl(AGENT, AGENT, "--dir", dir, "--policy", "manual", NULL);
-		_exit(127);
-	}
-}
-
-static void kill_agent(void)
-{
-	int status;
-
-	if (agent <= 0)
-		return;
-	kill(agent, SIGKILL);
-	waitpid(agent, &status, 0);
-	agent = 0;
-}
-
 static void set(uint32_t share)
 {
-	EVENTUALLY(na_set(dir, inet_addr("10.0.1.1"), inet_addr("10.0.1.2"), share) == 0);
+	set_share("10.0.1.1", "10.0.1.2", share);
 }
 
 static int setup(void **state)
@@ -55,12 +22,11 @@ static int setup(void **state)
 				     inet_addr("172.16.0.1"), inet_addr("172.16.0.2")};
 
 	(void)state;
-	snprintf(dir, sizeof(dir), "%s", "/tmp/ha-agent-XXXXXX");
-	if (!mkdtemp(dir) || chmod(dir, 0755) != 0)
+	if (!make_agent_dir())
 		return -1;
 	start_agent();
 	set(256);
-	settings.dir = dir;
+	settings.dir = agent_dir;
 	hints = ha_hints_begin(&settings);
 	hint = ha_hints_join(hints, &flow);
 	return hint ? 0 : -1;
@@ -68,17 +34,11 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	char path[96];
-
 	(void)state;
 	ha_hints_leave(hints, hint);
 	ha_hints_end(hints);
 	kill_agent();
-	snprintf(path, sizeof(path), "%s/agent.sock", dir);
-	unlink(path);
-	snprintf(path, sizeof(path), "%s/hints", dir);
-	unlink(path);
-	return rmdir(dir);
+	return remove_agent_dir();
 }
 
 static void a_share_that_is_set_is_read_next(void **state)
