@@ -42,6 +42,13 @@ enum ha_polls {
 	HA_POLLS_ALL,  /* a thread that does nothing else, in their place */
 };
 
+/* HA_NCCL_RAIL_MODE: what part of a large message each rail of a bundle gets. */
+enum ha_rail_mode {
+	HA_RAIL_MODE_ADAPTIVE, /* HA_NCCL_RAIL_SHARE; without it what senders learn */
+	HA_RAIL_MODE_STATIC,   /* HA_NCCL_RAIL_SHARE; without it by the speeds of the ports */
+	HA_RAIL_MODE_AGENT,    /* what an agent of the host says; without it by islands */
+};
+
 /* HA_NCCL_AUTH: whether peers prove that they have the job's key. */
 enum ha_auth_mode {
 	HA_AUTH_OFF,
@@ -98,7 +105,11 @@ struct ha_config {
 					   */
 	bool rails_by_alias;		  /* the latter */
 	char mpib_hca_sout[HA_CONFIG_STRING_MAX], mpib_hca_sup[HA_CONFIG_STRING_MAX];
+	int rail_mode; /* enum ha_rail_mode */
 	char rail_share[HA_CONFIG_STRING_MAX];
+	char island[HA_CONFIG_STRING_MAX];    /* device/island.h; empty: by default */
+	char agent_dir[HA_CONFIG_STRING_MAX]; /* empty: MPIB_AGENT_DIR */
+	int agent_stale_ms;
 
 	/* Resource budget. */
 	int expected_channels;

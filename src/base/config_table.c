@@ -21,6 +21,13 @@ static const struct ha_config_choice auth_modes[] = {
     {NULL, 0},
 };
 
+static const struct ha_config_choice rail_modes[] = {
+    {"adaptive", HA_RAIL_MODE_ADAPTIVE},
+    {"static", HA_RAIL_MODE_STATIC},
+    {"agent", HA_RAIL_MODE_AGENT},
+    {NULL, 0},
+};
+
 static const struct ha_config_choice address_families[] = {
     {"AF_INET", AF_INET},
     {"AF_INET6", AF_INET6},
@@ -121,9 +128,18 @@ const struct ha_config_var ha_config_vars[] = {
 	 .alias = "HA_NCCL_RAILS", .help = "Rail 0 of a bundle of two ports."},
 	{"MPIB_HCA_SUP", .group = HA_GROUP_RAILS, STRING(mpib_hca_sup), .default_text = "none",
 	 .alias = "HA_NCCL_RAILS", .help = "Rail 1 of it."},
+	{"HA_NCCL_RAIL_MODE", .group = HA_GROUP_RAILS,
+	 CHOICE(rail_mode, rail_modes, HA_RAIL_MODE_ADAPTIVE),
+	 .help = "Who says what part of a large message each rail gets: adaptive, each sender, by what rails carry; static, the speeds of the ports; either way HA_NCCL_RAIL_SHARE where it is set. agent: an agent of this host (docs/rails-agent.md), and islands while there is none."},
 	{"HA_NCCL_RAIL_SHARE", .group = HA_GROUP_RAILS, STRING(rail_share),
 	 .default_text = "what each carries",
-	 .help = "Shares of large messages by rail, for all bundles, such as 3,1: numbers from 0 to 1024, of which only the ratio matters. Not set: senders learn them from what rails carry."},
+	 .help = "Shares of large messages by rail, for all bundles, such as 3,1: numbers from 0 to 1024, of which only the ratio matters. Not set: as HA_NCCL_RAIL_MODE says."},
+	{"HA_NCCL_ISLAND", .group = HA_GROUP_RAILS, STRING(island), .default_text = "24",
+	 .help = "Whose second rails reach each other, by the addresses of the first: so many bits of IPv4 are alike, or RANGE=NAME[,RANGE=NAME...], or @FILE of lines RANGE NAME. For HA_NCCL_RAIL_MODE=agent."},
+	{"HA_NCCL_AGENT_DIR", .group = HA_GROUP_RAILS, STRING(agent_dir), .default_text = "/tmp/mpib",
+	 .help = "Where the agent has its file of hints and its socket. For HA_NCCL_RAIL_MODE=agent."},
+	{"HA_NCCL_AGENT_STALE_MS", .group = HA_GROUP_RAILS, INT(agent_stale_ms, 3000, 500, 3600000),
+	 .help = "So long after an agent was last there its hints are followed."},
 
 	/* ---- resource budget ---- */
 	{"HA_NCCL_EXPECTED_CHANNELS", .group = HA_GROUP_BUDGET, INT(expected_channels, 16, 1, 1024),

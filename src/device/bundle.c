@@ -16,6 +16,8 @@
 
 #define SHARE_MOST 1024
 
+#define RAILS_OF_AGENT 2
+
 /* In the place of a list: NCCL has it made. */
 #define BY_NCCL "nccl"
 
@@ -254,8 +256,8 @@ static void give_share(struct ha_bundle *bundle, int n, const uint16_t share[HA_
 		memcpy(bundle->share, share, HA_RAILS_MAX * sizeof(*share));
 }
 
-/* To those that there are, or to this one, which NCCL has made. */
-static void give_shares(struct ha_device_set *set, struct ha_bundle *fused)
+/* What was set, to those that there are, or to this one, which NCCL has made. */
+static void give_what_was_set(struct ha_device_set *set, struct ha_bundle *fused)
 {
 	char list[HA_CONFIG_STRING_MAX], value[SHOWN_MAX];
 	uint16_t share[HA_RAILS_MAX] = {0};
@@ -263,8 +265,6 @@ static void give_shares(struct ha_device_set *set, struct ha_bundle *fused)
 	int n;
 
 	ha_copy_text(list, sizeof(list), set->config->rail_share);
-	if (!*list)
-		return;
 	n = parse_shares(list, share, &refusal);
 	if (n == 0 && fused)
 		return; /* it was told of when there were none */
@@ -281,6 +281,57 @@ static void give_shares(struct ha_device_set *set, struct ha_bundle *fused)
 		give_share(&set->bundles[i], n, share);
 	if (fused)
 		give_share(fused, n, share);
+}
+
+/* A port of which no speed is known counts as the slowest. */
+static void give_by_speed(struct ha_bundle *bundle)
+{
+	int speed[HA_RAILS_MAX], most = 1;
+
+	for (int rail = 0; rail < bundle->nrails; rail++) {
+		speed[rail] = atomic_load(&bundle->rails[rail]->speed_mbps);
+		most = speed[rail] > most ? speed[rail] : most;
+	}
+	for (int rail = 0; rail < bundle->nrails; rail++) {
+		const int share = (int)((int64_t)speed[rail] * SHARE_MOST / most);
+
+		bundle->share[rail] = (uint16_t)(share > 1 ? share : 1);
+	}
+	bundle->shares_given = true;
+}
+
+static void follow_agent(struct ha_bundle *bundle)
+{
+	bundle->by_agent = bundle->nrails == RAILS_OF_AGENT;
+	if (!bundle->by_agent)
+		HA_WARN("HA_NCCL_RAIL_MODE=agent does not hold for %s: it has %d rails, and an "
+			"agent speaks of %d; senders learn what rails carry",
+			bundle->name, bundle->nrails, RAILS_OF_AGENT);
+}
+
+static void give_by_mode(const struct ha_device_set *set, struct ha_bundle *bundle)
+{
+	if (bundle->nrails < HA_RAILS_MIN)
+		return;
+	if (set->config->rail_mode == HA_RAIL_MODE_AGENT)
+		follow_agent(bundle);
+	else if (set->config->rail_mode == HA_RAIL_MODE_STATIC)
+		give_by_speed(bundle);
+}
+
+/* To those that there are, or to this one, which NCCL has made. */
+static void give_shares(struct ha_device_set *set, struct ha_bundle *fused)
+{
+	if (*set->config->rail_share && set->config->rail_mode != HA_RAIL_MODE_AGENT) {
+		give_what_was_set(set, fused);
+		return;
+	}
+	if (*set->config->rail_share && !fused)
+		HA_WARN("HA_NCCL_RAIL_SHARE has no effect with HA_NCCL_RAIL_MODE=agent");
+	for (int i = 0; i < set->nbundles && !fused; i++)
+		give_by_mode(set, &set->bundles[i]);
+	if (fused)
+		give_by_mode(set, fused);
 }
 
 /* ---- the set's ------------------------------------------------------------------------------ */

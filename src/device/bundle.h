@@ -27,9 +27,11 @@ struct ha_bundle {
 	char name[HA_BUNDLE_NAME_MAX];	     /* for NCCL: no other bundle of several has it */
 	int speed_mbps;			     /* the sum of the rails that were up */
 	int max_comms;			     /* the least of the rails' */
-	int16_t rail_id, plane_id;    /* of the fabric (rail_id.h): what all rails have in common */
-	int ptr_support;	      /* what all their NICs can (enum ha_ptr_support) */
-	bool shares_given;	      /* else each sender learns them */
+	int16_t rail_id, plane_id; /* of the fabric (rail_id.h): what all rails have in common */
+	int ptr_support;	   /* what all their NICs can (enum ha_ptr_support) */
+	/* Who says what part of large messages each rail gets: what was given, an agent of this
+	 * host, of two rails, or each sender. */
+	bool shares_given, by_agent;
 	uint16_t share[HA_RAILS_MAX]; /* of large messages, by rail: only the ratio matters */
 	bool in_use; /* something began on it. Under the owner's lock; the rest is constant */
 };
@@ -39,7 +41,8 @@ struct ha_bundle {
  * asks for (HA_NCCL_RAILS or its aliases), then each other port that was up by itself. What was
  * asked for and cannot be had is one WARN, and then there are no bundles of several at all: a
  * peer's device numbers are more likely to agree with all of them than with some. Shares that fit
- * not all bundles (HA_NCCL_RAIL_SHARE) are one WARN, and none are given.
+ * not all bundles (HA_NCCL_RAIL_SHARE) are one WARN, and none are given. A bundle of more than two
+ * rails is one WARN where an agent is to say them.
  */
 void ha_bundles_make(struct ha_device_set *set);
 

@@ -165,6 +165,12 @@ const char *ha_event_text(const struct ha_event *event, char *buf, size_t size)
 	case HA_EVENT_MENDED:
 		add_mended(&line, event);
 		break;
+	case HA_EVENT_AGENT_FOUND:
+		add(&line, "there is an agent for rails: %s", event->detail);
+		break;
+	case HA_EVENT_AGENT_LOST:
+		add(&line, "the agent for rails is gone: %s", event->detail);
+		break;
 	default:
 		add(&line, "%s", ha_event_kind_text(event->kind));
 		add_reason(&line, event);

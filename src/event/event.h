@@ -23,7 +23,9 @@
 	X(REBUILD, "rebuild")	/* `to` is a new incarnation, as yet unproved */                   \
 	X(LATCH, "latch")	/* the connection has failed for good; `detail` says why */        \
 	X(SHED, "shed")		/* `from`, a rail, is lost, and the others go on: `reason` */      \
-	X(MENDED, "mended")	/* what was lost with `from` is sent again: as for a switch */
+	X(MENDED, "mended")	/* what was lost with `from` is sent again: as for a switch */     \
+	X(AGENT_FOUND, "agent-found") /* of this host, for rails, in the directory `detail` */     \
+	X(AGENT_LOST, "agent-lost")   /* it has been gone for too long: its hints count no more */
 
 enum ha_event_kind {
 #define HA_EVENT_ENUM(name, text) HA_EVENT_##name,

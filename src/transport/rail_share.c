@@ -2,7 +2,9 @@
 #include "transport/rail_share.h"
 
 #include "transport/comm.h"
+#include "transport/rail_agent.h"
 #include "transport/send.h"
+#include "transport/shared.h"
 
 #include <string.h>
 
@@ -42,13 +44,33 @@ static void take(struct ha_comm *comm, unsigned mask)
 	ha_shares_make(&s->shares, n, slots, weights);
 }
 
+static bool goes_by_agent(const struct ha_comm *comm)
+{
+	return comm->port->bundle->by_agent && comm->inst->rail_agent;
+}
+
+/* Where one rail alone is there it has all, whatever the agent says. */
+static void ask_agent(struct ha_comm *comm)
+{
+	struct ha_shares *shares = &comm->send->shares;
+	const struct ha_path *first, *second;
+
+	if (shares->rails != 2)
+		return;
+	first = comm->paths[shares->slot_of_rail[0]];
+	second = comm->paths[shares->slot_of_rail[1]];
+	ha_shares_hint(shares, ha_rail_agent_second(comm, first, second));
+}
+
 const struct ha_shares *ha_rail_shares(struct ha_comm *comm, unsigned mask, uint64_t bytes,
 				       uint64_t now_ns)
 {
 	struct ha_send_side *s = comm->send;
 
 	take(comm, mask);
-	if (!comm->port->bundle->shares_given)
+	if (goes_by_agent(comm))
+		ask_agent(comm);
+	else if (!comm->port->bundle->shares_given)
 		s->shares.of_mask[mask - 1] = ha_balance_shares(&s->balance, mask, bytes, now_ns);
 	return &s->shares;
 }
@@ -61,7 +83,7 @@ void ha_rail_shares_now(const struct ha_comm *comm, uint16_t share[HA_RAILS_MAX]
 	memset(share, 0, HA_RAILS_MAX * sizeof(*share));
 	if (!shares || shares->slots == 0)
 		return;
-	word = comm->port->bundle->shares_given
+	word = comm->port->bundle->shares_given || goes_by_agent(comm)
 		   ? shares->of_mask[shares->slots - 1]
 		   : ha_balance_by_rates(&comm->send->balance, shares->slots);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)

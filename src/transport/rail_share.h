@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What part of a large message each rail of a sender's bundle is to carry: what was given
- * (HA_NCCL_RAIL_SHARE), or what they were seen to carry (balance.h). All of it under the token.
+ * (HA_NCCL_RAIL_SHARE), what an agent says (rail_agent.h), or what they were seen to carry
+ * (balance.h). All of it under the token.
  */
 #ifndef HA_TRANSPORT_RAIL_SHARE_H
 #define HA_TRANSPORT_RAIL_SHARE_H

@@ -25,6 +25,7 @@ struct ha_failover_ops;
 struct ha_failover_shared;
 struct ha_liveness;
 struct ha_port_watches;
+struct ha_rail_agent;
 struct ha_reopens;
 struct ha_stats;
 
@@ -50,6 +51,7 @@ struct ha_instance {
 	struct ha_progress *progress;
 	struct ha_poll_thread *poll_thread; /* NULL: NCCL's own calls poll */
 	struct ha_liveness *liveness;
+	struct ha_rail_agent *rail_agent;	    /* constant; NULL: none is asked */
 	const struct ha_failover_ops *failover;	    /* constant: what keeps connections alive */
 	struct ha_failover_shared *failover_shared; /* constant: theirs */
 	struct ha_unreachable unreachable;

@@ -298,6 +298,55 @@ static int fuse(struct ha_device_set *set, int n, const int *devs)
 	fuse((set), (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)),                       \
 	     (const int[]){__VA_ARGS__})
 
+#define MODE(rails, mode, share)                                                                   \
+	DISCOVER("HA_NCCL_RAILS", rails, "HA_NCCL_RAIL_MODE", mode, "HA_NCCL_RAIL_SHARE", share)
+
+static void static_shares_are_by_speed_unless_they_are_given(void **state)
+{
+	struct ha_device_set *set;
+
+	(void)state;
+	fake_devices[1].ports[1].attr.active_speed = 32; /* a quarter of mlx5_0's */
+	set = MODE("mlx5_0+mlx5_1", "static", "");
+	assert_true(set->bundles[0].shares_given);
+	assert_int_equal(set->bundles[0].share[0], 1024);
+	assert_in_range(set->bundles[0].share[1], 1, 1023);
+	assert_int_equal(set->bundles[0].share[1], 1024 * atomic_load(&set->ports[1].speed_mbps) /
+						       atomic_load(&set->ports[0].speed_mbps));
+	assert_false(ha_bundle_of_device(set, 1)->shares_given); /* a port by itself */
+	ha_device_set_close(set);
+	set = MODE("mlx5_0+mlx5_1", "static", "3,1");
+	assert_int_equal(set->bundles[0].share[0], 3);
+	assert_int_equal(captured_warnings, 0);
+	ha_device_set_close(set);
+}
+
+static void an_agent_speaks_of_two_rails_and_nobody_else_of_these(void **state)
+{
+	struct ha_device_set *set = MODE("mlx5_0+mlx5_1", "agent", "");
+
+	(void)state;
+	assert_true(set->bundles[0].by_agent);
+	assert_false(set->bundles[0].shares_given);
+	assert_false(ha_bundle_of_device(set, 1)->by_agent); /* a port by itself */
+	assert_int_equal(captured_warnings, 0);
+	ha_device_set_close(set);
+	set = MODE("mlx5_0+mlx5_1+mlx5_2", "agent", "");
+	assert_false(set->bundles[0].by_agent);
+	assert_true(logged("mlx5_0+mlx5_1+mlx5_2: it has 3 rails, and an agent speaks of 2"));
+	assert_int_equal(captured_warnings, 1);
+	ha_device_set_close(set);
+	set = MODE("mlx5_0+mlx5_1", "agent", "3,1");
+	assert_true(set->bundles[0].by_agent);
+	assert_false(set->bundles[0].shares_given);
+	assert_true(logged("HA_NCCL_RAIL_SHARE has no effect with HA_NCCL_RAIL_MODE=agent"));
+	ha_device_set_close(set);
+	set = MODE("nccl", "agent", "");
+	assert_int_equal(FUSE(set, 0, 1), 4);
+	assert_true(set->bundles[4].by_agent);
+	ha_device_set_close(set);
+}
+
 static void what_NCCL_asks_for_is_a_device_behind_those_that_there_are(void **state)
 {
 	struct ha_device_set *set = DISCOVER("HA_NCCL_RAILS", "nccl", "HA_NCCL_RAIL_SHARE", "3,1");
@@ -463,6 +512,8 @@ int main(void)
 	    T(the_aliases_make_a_bundle_of_two),
 	    T(of_alias_and_name_that_differ_the_name_wins_with_one_warning),
 	    T(what_cannot_be_had_is_one_warning_and_no_bundle),
+	    T(static_shares_are_by_speed_unless_they_are_given),
+	    T(an_agent_speaks_of_two_rails_and_nobody_else_of_these),
 	    T(what_NCCL_asks_for_is_a_device_behind_those_that_there_are),
 	    T(what_NCCL_cannot_have_as_one_device_stays_as_it_is),
 	    T(NICs_of_different_NUMA_nodes_are_no_device_of_NCCLs),

@@ -31,7 +31,9 @@ enum { KEY_SINCE = 0x2000, KEY_REASON };
 static const struct argp_option options[] = {
     {"follow", 'f', NULL, 0, "Wait for more, until interrupted", 0},
     {"kind", 'k', "KIND[,KIND...]", 0,
-     "Only failure, switch, outage, recovery, rebuild, latch, shed or mended", 0},
+     "Only failure, switch, outage, recovery, rebuild, latch, shed, mended, agent-found or "
+     "agent-lost",
+     0},
     {"connection", 'c', "TEXT", 0,
      "Only of connections whose number begins so, or whose name contains it", 0},
     {"reason", KEY_REASON, "TEXT", 0, "Only if the reason contains this", 0},

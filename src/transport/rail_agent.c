@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/rail_agent.h"
+
+#include "base/log.h"
+#include "device/gid.h"
+#include "device/island.h"
+#include "hints/hints.h"
+#include "transport/comm.h"
+#include "transport/comm_event.h"
+#include "transport/send.h"
+#include "transport/shared.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ha_rail_agent {
+	struct ha_islands *islands; /* NULL: no memory for them: all hosts are one */
+	struct ha_hints *hints;	    /* NULL: none are to be had */
+};
+
+/* ---- of the instance ------------------------------------------------------------------------- */
+
+static const char *dir_of(const struct ha_instance *inst)
+{
+	return *inst->config.agent_dir ? inst->config.agent_dir : MPIB_AGENT_DIR;
+}
+
+/* The client's thread. */
+static void agent_changed(void *arg, bool found)
+{
+	struct ha_instance *inst = arg;
+	struct ha_event event =
+	    ha_event_init(found ? HA_EVENT_AGENT_FOUND : HA_EVENT_AGENT_LOST, HA_REASON_NONE);
+
+	event.detail = dir_of(inst);
+	if (found)
+		HA_INFO(HA_SUBSYS_NET, "the agent at %s says what rails carry", event.detail);
+	ha_event_report_port(inst, &event);
+}
+
+static bool goes_by_agent(const struct ha_instance *inst)
+{
+	const struct ha_device_set *set = inst->devices;
+
+	if (inst->config.rail_mode != HA_RAIL_MODE_AGENT)
+		return false;
+	for (int i = 0; i < set->nbundles; i++)
+		if (set->bundles[i].by_agent)
+			return true;
+	return ha_bundles_by_nccl(set);
+}
+
+void ha_rail_agent_open(struct ha_instance *inst)
+{
+	struct ha_hints_settings settings = HA_HINTS_DEFAULTS;
+	struct ha_rail_agent *agent;
+
+	if (!goes_by_agent(inst))
+		return;
+	agent = calloc(1, sizeof(*agent));
+	if (!agent) {
+		HA_WARN("out of memory for the hints of an agent: messages go over rails by "
+			"their speed");
+		return;
+	}
+	settings.dir = dir_of(inst);
+	settings.stale_ms = (unsigned)inst->config.agent_stale_ms;
+	settings.agent_changed = agent_changed;
+	settings.arg = inst;
+	agent->islands = ha_islands_load(inst->config.island);
+	agent->hints = ha_hints_begin(&settings);
+	inst->rail_agent = agent;
+}
+
+void ha_rail_agent_close(struct ha_instance *inst)
+{
+	struct ha_rail_agent *agent = inst->rail_agent;
+
+	if (!agent)
+		return;
+	if (agent->hints)
+		ha_hints_end(agent->hints);
+	ha_islands_free(agent->islands);
+	free(agent);
+	inst->rail_agent = NULL;
+}
+
+/* ---- of a connection ------------------------------------------------------------------------- */
+
+/* As it lies in memory; 0: it is none of IPv4. */
+static uint32_t ipv4(const union ibv_gid *gid)
+{
+	uint32_t ip = 0;
+
+	if (ha_gid_is_ipv4(gid))
+		memcpy(&ip, gid->raw + 12, sizeof(ip));
+	return ip;
+}
+
+static union ibv_gid remote_gid(const struct ha_path *path)
+{
+	union ibv_gid gid;
+
+	memcpy(gid.raw, path->remote.gid, sizeof(gid.raw));
+	return gid;
+}
+
+static void begin(struct ha_comm *comm, const struct ha_path *first, const struct ha_path *second)
+{
+	const union ibv_gid far_first = remote_gid(first), far_second = remote_gid(second);
+	const struct ha_agent_flow addresses = {
+	    .sout_src_ip = ipv4(&first->addr.gid),
+	    .sout_dst_ip = ipv4(&far_first),
+	    .sup_src_ip = ipv4(&second->addr.gid),
+	    .sup_dst_ip = ipv4(&far_second),
+	};
+	const struct ha_rail_agent *agent = comm->inst->rail_agent;
+	struct ha_rail_flow *flow = &comm->send->flow;
+
+	flow->begun = true;
+	flow->same_island =
+	    !agent->islands || ha_islands_same(agent->islands, &first->addr.gid, &far_first);
+	flow->hint = agent->hints ? ha_hints_join(agent->hints, &addresses) : NULL;
+}
+
+unsigned ha_rail_agent_second(struct ha_comm *comm, const struct ha_path *first,
+			      const struct ha_path *second)
+{
+	struct ha_rail_flow *flow = &comm->send->flow;
+	uint32_t share;
+
+	if (!flow->begun)
+		begin(comm, first, second);
+	share = flow->hint ? ha_hint_read(flow->hint) : HA_HINT_NONE;
+	if (share != HA_HINT_NONE)
+		return share;
+	return flow->same_island ? MPIB_HINT_ALL : 0;
+}
+
+void ha_rail_agent_leave(struct ha_comm *comm)
+{
+	const struct ha_rail_agent *agent = comm->inst->rail_agent;
+
+	if (!comm->is_send || !comm->send->flow.hint)
+		return;
+	ha_hints_leave(agent->hints, comm->send->flow.hint);
+	comm->send->flow.hint = NULL;
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * HA_NCCL_RAIL_MODE=agent: what a sender makes of an agent, which is nccl-ha-agent as it is. The
+ * fabric is stepped, the agent lives in real time.
+ */
+#include "../tool/agent_process.h"
+#include "bundled.h"
+
+#include "device/bundle.h"
+#include "nccl_ha/mpib_agent.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+
+#define SIZE  (256u << 10)
+#define LIMIT 20 /* s */
+
+#define SENDER	 "10.0.0.1" /* first rails */
+#define RECEIVER "10.0.0.2"
+
+/* The client of the agent logs from a thread of its own. */
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void sink(enum ha_log_level level, unsigned long subsys, const char *file, int line,
+		 const char *text)
+{
+	pthread_mutex_lock(&log_lock);
+	capture_sink(level, subsys, file, line, text);
+	pthread_mutex_unlock(&log_lock);
+}
+
+static bool has_logged(const char *text)
+{
+	bool has;
+
+	pthread_mutex_lock(&log_lock);
+	has = logged(text);
+	pthread_mutex_unlock(&log_lock);
+	return has;
+}
+
+static struct pair pair;
+
+static int setup(void **state)
+{
+	(void)state;
+	if (!make_agent_dir())
+		return -1;
+	bundled_init(&pair, 2);
+	ha_log_set_sink(sink);
+	pair.config.rail_mode = HA_RAIL_MODE_AGENT;
+	pair.config.agent_stale_ms = 500;
+	strcpy(pair.config.agent_dir, agent_dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	kill_agent();
+	ha_log_set_sink(capture_sink);
+	return remove_agent_dir();
+}
+
+/* Bytes of the next message over the second rail, all of which has come right. */
+static uint64_t over_second(void)
+{
+	const uint64_t before[2] = {pair.send->striped.bytes[0], pair.send->striped.bytes[1]};
+	uint64_t moved[2];
+
+	transfer(&pair, SIZE, 3);
+	pair_settle(&pair);
+	for (int rail = 0; rail < 2; rail++)
+		moved[rail] = pair.send->striped.bytes[rail] - before[rail];
+	assert_int_equal(moved[0] + moved[1], SIZE);
+	return moved[1];
+}
+
+static void up(void)
+{
+	pair_up(&pair);
+	wait_members(&pair, 2);
+}
+
+/* What a part of 1024 of a message is. */
+static uint64_t part(uint32_t share)
+{
+	return SIZE / 1024 * share / 128 * 128;
+}
+
+static void set(uint32_t share)
+{
+	set_share(SENDER, RECEIVER, share);
+}
+
+/* Until the agent is followed, which says something of its own. */
+static void follow_agent(uint32_t share)
+{
+	const uint64_t until_ns = ha_real_ns() + LIMIT * HA_NS_PER_S;
+
+	start_agent();
+	set(share);
+	while (over_second() != part(share)) {
+		assert_true(ha_real_ns() < until_ns);
+		usleep(1000);
+	}
+}
+
+static void without_an_agent_a_message_in_an_island_goes_over_the_second_rail(void **state)
+{
+	(void)state;
+	up();
+	assert_int_equal(over_second(), SIZE);
+	EVENTUALLY(has_logged("no agent at"));
+	pair_close(&pair);
+}
+
+static void without_an_agent_a_message_to_another_island_goes_over_the_first_rail(void **state)
+{
+	(void)state;
+	strcpy(pair.config.island, "10.0.0.1/32=a,10.0.0.2/32=b");
+	up();
+	assert_int_equal(over_second(), 0);
+	pair_close(&pair);
+}
+
+static void the_very_next_message_has_the_share_that_was_said(void **state)
+{
+	static const uint32_t shares[] = {0, 1, 256, 512, 768, 1023, 1024, 300};
+
+	(void)state;
+	up();
+	follow_agent(640);
+	for (size_t i = 0; i < sizeof(shares) / sizeof(*shares); i++) {
+		set(shares[i]);
+		assert_int_equal(over_second(), part(shares[i]));
+	}
+	assert_false(has_logged("islands"));
+	pair_close(&pair);
+}
+
+/* The agent knows nothing of health: what it says holds for rails that there are. */
+static void a_rail_that_is_lost_carries_nothing_whatever_the_agent_says(void **state)
+{
+	(void)state;
+	up();
+	follow_agent(1024);
+	sv_stepped_link(0, 1, false);
+	pair_idle(&pair, 200);
+	for (int i = 0; i < 3; i++)
+		transfer(&pair, SIZE, 5);
+	sv_stepped_link(0, 1, true);
+	wait_members(&pair, 2);
+	assert_int_equal(over_second(), SIZE);
+	assert_int_equal(pair.send->count.failovers, 0);
+	pair_close(&pair);
+}
+
+/* What a writer that dies between its two steps leaves. */
+static void leave_half_written(void)
+{
+	char path[96];
+	uint32_t seq;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/hints", agent_dir);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, &seq, sizeof(seq), 16 + 4), sizeof(seq));
+	assert_int_equal(seq & 1, 0);
+	seq++;
+	assert_int_equal(pwrite(fd, &seq, sizeof(seq), 16 + 4), sizeof(seq));
+	close(fd);
+}
+
+static void
+an_agent_that_dies_in_a_write_is_followed_for_a_while_and_again_when_it_is_back(void **state)
+{
+	const uint64_t second = part(256);
+	uint64_t since_ns, bytes;
+
+	(void)state;
+	up();
+	follow_agent(256);
+	kill_agent();
+	leave_half_written();
+	since_ns = ha_real_ns();
+	while ((bytes = over_second()) != SIZE) { /* as islands have it */
+		assert_int_equal(bytes, second);
+		assert_true(ha_real_ns() - since_ns < LIMIT * HA_NS_PER_S);
+		usleep(1000);
+	}
+	assert_true(has_logged("has been gone for 500 ms"));
+	follow_agent(700);
+	assert_int_equal(pair.send->count.failovers, 0);
+	pair_close(&pair);
+}
+
+static void found_and_lost_are_events(void **state)
+{
+	char path[96], text[4096];
+	ssize_t n;
+	int fd;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/events", agent_dir);
+	strcpy(pair.config.event_log, path);
+	up();
+	follow_agent(256);
+	kill_agent();
+	EVENTUALLY(has_logged("has been gone for 500 ms"));
+	pair_close(&pair);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	n = read(fd, text, sizeof(text) - 1);
+	assert_true(n > 0);
+	text[n] = '\0';
+	close(fd);
+	unlink(path);
+	assert_non_null(strstr(text, "\"kind\":\"agent-found\""));
+	assert_non_null(strstr(text, "\"kind\":\"agent-lost\""));
+	assert_non_null(strstr(text, agent_dir));
+}
+
+/* Its entry is free for others. */
+static void the_agent_is_told_when_a_connection_ends(void **state)
+{
+	struct mpib_hint_entry entry;
+	char path[96];
+	int fd;
+
+	(void)state;
+	up();
+	follow_agent(256);
+	snprintf(path, sizeof(path), "%s/hints", agent_dir);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, &entry, sizeof(entry), 16), sizeof(entry));
+	assert_int_equal(entry.src_ip, inet_addr(SENDER));
+	assert_int_equal(entry.dst_ip, inet_addr(RECEIVER));
+	pair_close(&pair);
+	assert_int_equal(pread(fd, &entry, sizeof(entry), 16), sizeof(entry));
+	assert_int_equal(entry.src_ip, 0);
+	close(fd);
+}
+
+static void a_directory_that_others_may_write_is_not_believed(void **state)
+{
+	(void)state;
+	start_agent();
+	set(256);
+	assert_int_equal(chmod(agent_dir, 0777), 0);
+	up();
+	assert_int_equal(over_second(), SIZE);
+	EVENTUALLY(has_logged("the hints of the agent at"));
+	assert_int_equal(over_second(), SIZE);
+	assert_int_equal(chmod(agent_dir, 0755), 0);
+	pair_close(&pair);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    T(without_an_agent_a_message_in_an_island_goes_over_the_second_rail),
+	    T(without_an_agent_a_message_to_another_island_goes_over_the_first_rail),
+	    T(the_very_next_message_has_the_share_that_was_said),
+	    T(a_rail_that_is_lost_carries_nothing_whatever_the_agent_says),
+	    T(an_agent_that_dies_in_a_write_is_followed_for_a_while_and_again_when_it_is_back),
+	    T(found_and_lost_are_events),
+	    T(the_agent_is_told_when_a_connection_ends),
+	    T(a_directory_that_others_may_write_is_not_believed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
