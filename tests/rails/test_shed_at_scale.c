@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rail that hundreds of connections use beside their control rail goes down in the middle of a
+ * message of each: none fails over, and each has sent again what was lost. On a virtual clock, in
+ * turns of the background threads. The argument is how many connections there are.
+ */
+#include "bundled.h"
+
+#include "base/clock.h"
+#include "failover/rails.h"
+#include "instance/instance.h"
+#include "progress/command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SIZE	  (128u << 10) /* the least that is cut */
+#define HOSTS	  2
+#define RAILS	  2
+#define TURN_NS	  (10 * HA_NS_PER_US)
+#define LIMIT_NS  (50 * HA_NS_PER_MS)
+#define LOST	  1 /* rail */
+#define MODIFY_NS (200 * HA_NS_PER_US)
+
+static unsigned connections = 128;
+
+struct connection {
+	struct pair pair; /* of its own: the ends and their memory */
+	struct ha_request *recv, *send;
+};
+
+struct world {
+	struct pair pair; /* fabric and instances */
+	struct connection *conns;
+};
+
+static void turn(struct world *w)
+{
+	for (uint32_t host = 0; host < HOSTS; host++) {
+		sv_stepped_set_host(host);
+		(void)ha_progress_turn(w->pair.inst[host]->progress);
+	}
+	sv_stepped_run(sv_stepped_now() + TURN_NS);
+}
+
+/* ---- NICs ------------------------------------------------------------------------------------ */
+
+/* Each does one command after the other. */
+static uint64_t busy_until_ns[HOSTS][RAILS];
+static uint64_t *in_use; /* by the command that was run last */
+
+static void note_nic(const struct sv_wait_info *info, void *arg)
+{
+	(void)arg;
+	in_use = &busy_until_ns[info->host][info->rail];
+}
+
+static uint64_t took_ns(void)
+{
+	const uint64_t ns = sv_stepped_waited_ns(), now_ns = sv_stepped_now();
+
+	if (ns == 0)
+		return 0;
+	if (*in_use < now_ns)
+		*in_use = now_ns;
+	*in_use += ns;
+	return *in_use - now_ns;
+}
+
+static void commands_take_time(void)
+{
+	memset(busy_until_ns, 0, sizeof(busy_until_ns));
+	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
+	(void)add_rule("wait=200us verb=modify_qp");
+	sv_stepped_on_wait(note_nic, NULL);
+	ha_command_took_ns = took_ns;
+}
+
+/* ---- all carry over both rails --------------------------------------------------------------- */
+
+static void begin_message(struct connection *c)
+{
+	const size_t offset = 0, size = SIZE;
+	const int tag = 1;
+
+	memset(c->pair.to.bytes, CANARY, SIZE);
+	c->recv = post_recv(&c->pair, 1, &offset, &size, &tag);
+	c->send = post_send(&c->pair, 0, SIZE, tag);
+}
+
+static bool is_done(struct ha_request **req)
+{
+	bool done = false;
+
+	if (*req)
+		assert_int_equal(ha_test(*req, &done, NULL), HA_OK);
+	if (done)
+		*req = NULL;
+	return *req == NULL;
+}
+
+/* How many have all of their message, at both ends. */
+static unsigned finished(struct world *w)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < connections; i++) {
+		struct connection *c = &w->conns[i];
+		const bool sent = is_done(&c->send), received = is_done(&c->recv);
+
+		n += sent && received;
+	}
+	return n;
+}
+
+static void begin_messages(struct world *w)
+{
+	for (unsigned i = 0; i < connections; i++)
+		begin_message(&w->conns[i]);
+}
+
+static void finish_messages(struct world *w)
+{
+	const uint64_t until_ns = sv_stepped_now() + HA_NS_PER_S;
+
+	while (finished(w) < connections) {
+		assert_true(sv_stepped_now() < until_ns);
+		turn(w);
+	}
+	for (unsigned i = 0; i < connections; i++)
+		assert_memory_equal(w->conns[i].pair.to.bytes, w->conns[i].pair.from.bytes, SIZE);
+}
+
+static unsigned carry_over_both(const struct world *w)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < connections; i++)
+		n += carrying_now(&w->conns[i].pair) == RAILS;
+	return n;
+}
+
+static void up(struct world *w)
+{
+	bundled_init(&w->pair, RAILS);
+	strcpy(w->pair.config.rail_share, "1,1");
+	pair_open(&w->pair);
+	w->conns = calloc(connections, sizeof(*w->conns));
+	assert_non_null(w->conns);
+	for (unsigned i = 0; i < connections; i++) {
+		w->conns[i].pair = w->pair;
+		pair_connect(&w->conns[i].pair);
+		fill(w->conns[i].pair.from.bytes, SIZE, i);
+	}
+	for (unsigned i = 0; i < 200 && carry_over_both(w) < connections; i++) {
+		begin_messages(w);
+		finish_messages(w);
+		sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+		pair_settle(&w->pair);
+	}
+	assert_int_equal(carry_over_both(w), connections);
+}
+
+static void down(struct world *w)
+{
+	for (unsigned i = 0; i < connections; i++)
+		pair_disconnect(&w->conns[i].pair);
+	ha_command_took_ns = NULL;
+	pair_close(&w->pair);
+	free(w->conns);
+}
+
+/* ---- a rail goes ----------------------------------------------------------------------------- */
+
+static bool is_mended(const struct connection *c)
+{
+	const struct pair *pair = &c->pair;
+
+	return pair->send->striped.sheds[LOST].mends == 1 &&
+	       pair->recv->striped.sheds[LOST].mends == 1 && !ha_rails_lack(pair->send) &&
+	       !ha_rails_lack(pair->recv);
+}
+
+static unsigned mended(const struct world *w)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < connections; i++)
+		n += is_mended(&w->conns[i]);
+	return n;
+}
+
+/* From now until all are mended. */
+static uint64_t mend_ns(struct world *w)
+{
+	const uint64_t since_ns = sv_stepped_now();
+
+	while (mended(w) < connections) {
+		if (sv_stepped_now() - since_ns > HA_NS_PER_S)
+			fail_msg("%u of %u are mended", mended(w), connections);
+		turn(w);
+	}
+	return sv_stepped_now() - since_ns;
+}
+
+/* Returns what it took until all were mended. */
+static uint64_t a_rail_goes_down_at(uint32_t host, bool commands)
+{
+	uint64_t again = 0, ns;
+	struct world w;
+
+	up(&w);
+	if (commands)
+		commands_take_time();
+	begin_messages(&w);
+	sv_stepped_link(host, LOST, false);
+	ns = mend_ns(&w);
+	finish_messages(&w);
+	for (unsigned i = 0; i < connections; i++) {
+		const struct pair *pair = &w.conns[i].pair;
+
+		assert_int_equal(pair->send->count.failovers + pair->recv->count.failovers, 0);
+		assert_int_equal(pair->send->striped.sheds[LOST].sheds, 1);
+		again += pair->send->striped.sheds[LOST].mended_stripes;
+	}
+	print_message("%u: mended after %.2f ms, %llu parts of messages sent again\n", connections,
+		      (double)ns / 1e6, (unsigned long long)again);
+	assert_in_range(again, 1, connections);
+	down(&w);
+	return ns;
+}
+
+static void hundreds_shed_a_rail_and_none_fails_over(void **state)
+{
+	(void)state;
+	for (uint32_t host = 0; host < HOSTS; host++)
+		assert_true(a_rail_goes_down_at(host, false) <= LIMIT_NS);
+}
+
+/* Each has its own fence to wait for, which its NIC comes to in turn. */
+static void hundreds_shed_a_rail_as_fast_as_its_nics_fence(void **state)
+{
+	(void)state;
+	assert_true(a_rail_goes_down_at(1, true) <= connections * MODIFY_NS + HA_NS_PER_MS);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(hundreds_shed_a_rail_and_none_fails_over),
+	    cmocka_unit_test(hundreds_shed_a_rail_as_fast_as_its_nics_fence),
+	};
+
+	if (argc > 1)
+		connections = (unsigned)strtoul(argv[1], NULL, 10);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
