@@ -123,6 +123,31 @@ static void begin(struct ha_comm *comm, const struct ha_path *first, const struc
 	flow->hint = agent->hints ? ha_hints_join(agent->hints, &addresses) : NULL;
 }
 
+/* That carries, or could; NULL: none. */
+static const struct ha_path *path_on(const struct ha_comm *comm, unsigned rail)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_path *path = comm->paths[p];
+
+		if (path && ha_path_ready(path) && path->port == comm->port->bundle->rails[rail])
+			return path;
+	}
+	return NULL;
+}
+
+void ha_rail_agent_visit(struct ha_comm *comm)
+{
+	const struct ha_path *first, *second;
+
+	if (!comm->is_send || !comm->inst->rail_agent || !comm->port->bundle->by_agent ||
+	    comm->send->flow.begun || !(comm->features & HA_FEATURE_RAILS))
+		return;
+	first = path_on(comm, 0);
+	second = path_on(comm, 1);
+	if (first && second)
+		begin(comm, first, second);
+}
+
 unsigned ha_rail_agent_second(struct ha_comm *comm, const struct ha_path *first,
 			      const struct ha_path *second)
 {

@@ -31,10 +31,13 @@ void ha_rail_agent_open(struct ha_instance *inst);
  * each. */
 void ha_rail_agent_close(struct ha_instance *inst);
 
+/* In a visit: the agent is told of a connection as soon as it has both rails. Under the token. */
+void ha_rail_agent_visit(struct ha_comm *comm);
+
 /*
  * What part of its next message the second rail of a sender's bundle carries, of 1024. The two
- * paths are those of rail 0 and rail 1; the first time they are what the agent is told. Never
- * waits. Under the token.
+ * paths are those of rail 0 and rail 1; if the agent does not know of the connection it is told
+ * now. Never waits. Under the token.
  */
 unsigned ha_rail_agent_second(struct ha_comm *comm, const struct ha_path *first,
 			      const struct ha_path *second);

@@ -15,6 +15,7 @@
 #include "transport/failover_ops.h"
 #include "transport/peer_end.h"
 #include "transport/post.h"
+#include "transport/rail_agent.h"
 #include "transport/recv.h"
 #include "transport/shared.h"
 #include "transport/stall.h"
@@ -133,6 +134,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 		ha_comm_note_life(comm);
 	}
 	comm->poller.due_ns = comm->ops->visit(comm);
+	ha_rail_agent_visit(comm);
 	if (comm->recv && ha_comm_has_failover(comm))
 		look_after_flushes(comm);
 	/* Memory that was being registered is, whoever completes requests. */
