@@ -265,6 +265,34 @@ static void derive_rails(struct ha_config *config)
 	}
 }
 
+/* A variable and its alias both say something, and not the same. */
+static void warn_differ(const char *name, const char *alias)
+{
+	HA_WARN("%s and %s differ: %s is used", name, alias, name);
+}
+
+/* What the aliases of the others come to, where there is no other name. */
+static void derive_rail_mode(struct ha_config *config)
+{
+	char island[16], dir[HA_CONFIG_STRING_MAX + sizeof("/tmp/mpib/")];
+
+	if (!is_set(config, "HA_NCCL_RAIL_MODE") &&
+	    (config->mpib_mode >= 0 || config->rails_by_alias))
+		config->rail_mode = or_default(config->mpib_mode, HA_RAIL_MODE_ISLAND);
+	else if (config->mpib_mode >= 0 && config->mpib_mode != config->rail_mode)
+		warn_differ("HA_NCCL_RAIL_MODE", "MPIB_MODE");
+	snprintf(island, sizeof(island), "%d", config->mpib_island_prefix_len);
+	if (config->mpib_island_prefix_len >= 0 && !*config->island)
+		ha_copy_text(config->island, sizeof(config->island), island);
+	else if (config->mpib_island_prefix_len >= 0 && strcmp(config->island, island) != 0)
+		warn_differ("HA_NCCL_ISLAND", "MPIB_ISLAND_PREFIX_LEN");
+	snprintf(dir, sizeof(dir), "/tmp/mpib/%s", config->mpib_agent_tag);
+	if (*config->mpib_agent_tag && !*config->agent_dir)
+		ha_copy_text(config->agent_dir, sizeof(config->agent_dir), dir);
+	else if (*config->mpib_agent_tag && strcmp(config->agent_dir, dir) != 0)
+		warn_differ("HA_NCCL_AGENT_DIR", "MPIB_AGENT_TAG");
+}
+
 void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn)
 {
 	if (!getenv_fn)
@@ -278,6 +306,7 @@ void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn)
 	}
 	derive(config);
 	derive_rails(config);
+	derive_rail_mode(config);
 }
 
 /* ---- looking at it -------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@
 #include <stdio.h>
 
 #define HA_CONFIG_STRING_MAX 1024 /* with the terminating zero */
-#define HA_CONFIG_MAX_VARS   64
+#define HA_CONFIG_MAX_VARS   72
 
 /* Where the value of a variable came from. */
 enum ha_config_origin {
@@ -47,6 +47,7 @@ enum ha_rail_mode {
 	HA_RAIL_MODE_ADAPTIVE, /* HA_NCCL_RAIL_SHARE; without it what senders learn */
 	HA_RAIL_MODE_STATIC,   /* HA_NCCL_RAIL_SHARE; without it by the speeds of the ports */
 	HA_RAIL_MODE_AGENT,    /* what an agent of the host says; without it by islands */
+	HA_RAIL_MODE_ISLAND,   /* all over one rail: the last in an island, the first beyond */
 };
 
 /* HA_NCCL_AUTH: whether peers prove that they have the job's key. */
@@ -105,6 +106,8 @@ struct ha_config {
 					   */
 	bool rails_by_alias;		  /* the latter */
 	char mpib_hca_sout[HA_CONFIG_STRING_MAX], mpib_hca_sup[HA_CONFIG_STRING_MAX];
+	int mpib_mode, mpib_island_prefix_len; /* -1: not set */
+	char mpib_agent_tag[HA_CONFIG_STRING_MAX];
 	int rail_mode; /* enum ha_rail_mode */
 	char rail_share[HA_CONFIG_STRING_MAX];
 	char island[HA_CONFIG_STRING_MAX];    /* device/island.h; empty: by default */

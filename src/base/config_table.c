@@ -25,6 +25,13 @@ static const struct ha_config_choice rail_modes[] = {
     {"adaptive", HA_RAIL_MODE_ADAPTIVE},
     {"static", HA_RAIL_MODE_STATIC},
     {"agent", HA_RAIL_MODE_AGENT},
+    {"island", HA_RAIL_MODE_ISLAND},
+    {NULL, 0},
+};
+
+static const struct ha_config_choice mpib_modes[] = {
+    {"0", HA_RAIL_MODE_ISLAND},
+    {"1", HA_RAIL_MODE_AGENT},
     {NULL, 0},
 };
 
@@ -130,14 +137,22 @@ const struct ha_config_var ha_config_vars[] = {
 	 .alias = "HA_NCCL_RAILS", .help = "Rail 1 of it."},
 	{"HA_NCCL_RAIL_MODE", .group = HA_GROUP_RAILS,
 	 CHOICE(rail_mode, rail_modes, HA_RAIL_MODE_ADAPTIVE),
-	 .help = "Who says what part of a large message each rail gets: adaptive, each sender, by what rails carry; static, the speeds of the ports; either way HA_NCCL_RAIL_SHARE where it is set. agent: an agent of this host (docs/rails-agent.md), and islands while there is none."},
+	 .help = "Who says what part of a large message each rail gets: adaptive, each sender, by what rails carry; static, the speeds of the ports; either way HA_NCCL_RAIL_SHARE where it is set. agent: an agent of this host (docs/rails-agent.md), and islands while there is none. island: everything over one rail, the last one within an island and the first one beyond."},
+	{"MPIB_MODE", .group = HA_GROUP_RAILS, CHOICE(mpib_mode, mpib_modes, -1),
+	 .default_text = "0 with MPIB_HCA_SOUT",
+	 .alias = "HA_NCCL_RAIL_MODE", .help = "0 is island, 1 is agent."},
 	{"HA_NCCL_RAIL_SHARE", .group = HA_GROUP_RAILS, STRING(rail_share),
 	 .default_text = "what each carries",
 	 .help = "Shares of large messages by rail, for all bundles, such as 3,1: numbers from 0 to 1024, of which only the ratio matters. Not set: as HA_NCCL_RAIL_MODE says."},
 	{"HA_NCCL_ISLAND", .group = HA_GROUP_RAILS, STRING(island), .default_text = "24",
-	 .help = "Whose second rails reach each other, by the addresses of the first: so many bits of IPv4 are alike, or RANGE=NAME[,RANGE=NAME...], or @FILE of lines RANGE NAME. For HA_NCCL_RAIL_MODE=agent."},
+	 .help = "Whose second rails reach each other, by the addresses of the first: so many bits of IPv4 are alike, or RANGE=NAME[,RANGE=NAME...], or @FILE of lines RANGE NAME. For HA_NCCL_RAIL_MODE=island and agent."},
+	{"MPIB_ISLAND_PREFIX_LEN", .group = HA_GROUP_RAILS, INT(mpib_island_prefix_len, -1, 1, 32),
+	 .default_text = "not set",
+	 .alias = "HA_NCCL_ISLAND", .help = "So many bits of IPv4 are alike."},
 	{"HA_NCCL_AGENT_DIR", .group = HA_GROUP_RAILS, STRING(agent_dir), .default_text = "/tmp/mpib",
 	 .help = "Where the agent has its file of hints and its socket. For HA_NCCL_RAIL_MODE=agent."},
+	{"MPIB_AGENT_TAG", .group = HA_GROUP_RAILS, STRING(mpib_agent_tag), .default_text = "none",
+	 .alias = "HA_NCCL_AGENT_DIR", .help = "TAG is the directory /tmp/mpib/TAG."},
 	{"HA_NCCL_AGENT_STALE_MS", .group = HA_GROUP_RAILS, INT(agent_stale_ms, 3000, 500, 3600000),
 	 .help = "So long after an agent was last there its hints are followed."},
 

@@ -315,6 +315,8 @@ static void give_by_mode(const struct ha_device_set *set, struct ha_bundle *bund
 		return;
 	if (set->config->rail_mode == HA_RAIL_MODE_AGENT)
 		follow_agent(bundle);
+	else if (set->config->rail_mode == HA_RAIL_MODE_ISLAND)
+		bundle->by_island = true;
 	else if (set->config->rail_mode == HA_RAIL_MODE_STATIC)
 		give_by_speed(bundle);
 }
@@ -322,12 +324,16 @@ static void give_by_mode(const struct ha_device_set *set, struct ha_bundle *bund
 /* To those that there are, or to this one, which NCCL has made. */
 static void give_shares(struct ha_device_set *set, struct ha_bundle *fused)
 {
-	if (*set->config->rail_share && set->config->rail_mode != HA_RAIL_MODE_AGENT) {
+	const int mode = set->config->rail_mode;
+	const bool has_effect = mode != HA_RAIL_MODE_AGENT && mode != HA_RAIL_MODE_ISLAND;
+
+	if (*set->config->rail_share && has_effect) {
 		give_what_was_set(set, fused);
 		return;
 	}
 	if (*set->config->rail_share && !fused)
-		HA_WARN("HA_NCCL_RAIL_SHARE has no effect with HA_NCCL_RAIL_MODE=agent");
+		HA_WARN("HA_NCCL_RAIL_SHARE has no effect with HA_NCCL_RAIL_MODE=%s",
+			mode == HA_RAIL_MODE_AGENT ? "agent" : "island");
 	for (int i = 0; i < set->nbundles && !fused; i++)
 		give_by_mode(set, &set->bundles[i]);
 	if (fused)

@@ -32,6 +32,7 @@ struct ha_bundle {
 	/* Who says what part of large messages each rail gets: what was given, an agent of this
 	 * host, of two rails, or each sender. */
 	bool shares_given, by_agent;
+	bool by_island;		      /* each connection uses one rail (HA_NCCL_RAIL_MODE=island) */
 	uint16_t share[HA_RAILS_MAX]; /* of large messages, by rail: only the ratio matters */
 	bool in_use; /* something began on it. Under the owner's lock; the rest is constant */
 };

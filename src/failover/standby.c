@@ -19,6 +19,7 @@
 #include "transport/comm.h"
 #include "transport/comm_event.h"
 #include "transport/path_msg.h"
+#include "transport/rail_island.h"
 #include "transport/shared.h"
 
 #include <limits.h>
@@ -74,11 +75,13 @@ static void rank_ports(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
 	const struct ha_port *begun_on = comm->paths[0]->port;
+	const struct ha_rail_choice choice = {comm->port, comm->rail_alone};
 	uint8_t n;
 
 	n = (uint8_t)ha_standby_rank(comm->inst->devices, comm->port,
 				     comm->is_send ? comm->id : comm->peer_id, fo->offers,
 				     HA_MAX_OFFERS);
+	n = (uint8_t)ha_rail_island_keep(&choice, fo->offers, n);
 	for (fo->noffers = n; n-- > 0;)
 		if (fo->offers[n] == begun_on)
 			break;

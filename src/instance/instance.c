@@ -27,6 +27,7 @@
 #include "transport/connect.h"
 #include "transport/poll_thread.h"
 #include "transport/rail_agent.h"
+#include "transport/rail_island.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -151,6 +152,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	}
 	if (result == HA_OK) {
 		ha_kept_paths_start(inst);
+		ha_rail_islands_open(inst);
 		ha_rail_agent_open(inst);
 		inst->failover_shared = ha_failover_shared_new();
 		if (!inst->failover_shared)
@@ -226,6 +228,7 @@ void ha_instance_close(struct ha_instance *inst)
 	if (!ha_list_empty(&inst->comms))
 		HA_WARN("the plugin is shut down with open connections");
 	ha_rail_agent_close(inst);
+	ha_rail_islands_close(inst);
 	if (inst->stats)
 		ha_port_stats_close(inst);
 	ha_stats_close(inst->stats);

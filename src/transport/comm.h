@@ -99,9 +99,10 @@ struct ha_comm {
 	struct ha_counters count;    /* [T] */
 
 	/* Rarely used from here on. */
-	atomic_uint refs;	  /* ha_comm_hold */
-	bool left_path;		  /* closing: some path was left to its command, which was logged */
-	uint16_t poll_batch;	  /* [C] */
+	atomic_uint refs;    /* ha_comm_hold */
+	bool left_path;	     /* closing: some path was left to its command, which was logged */
+	bool rail_alone;     /* [C] no other rail of its bundle: they do not reach the peer's */
+	uint16_t poll_batch; /* [C] */
 	struct ha_instance *inst; /* [C] */
 	struct ha_port *port;	  /* [C] NCCL's device: preferred, and usually where it begins */
 	struct ha_nic *primary;	  /* [C] where the application's memory is registered first */
@@ -154,10 +155,12 @@ static inline void ha_token_release(struct ha_comm *comm)
 	atomic_store_explicit(&comm->token, 0, memory_order_release);
 }
 
-/* Ports of the device that NCCL asked for: 1, or as many as are in a bundle. */
+/* Ports that may carry at once: 1, or as many as are in NCCL's bundle. */
 static inline unsigned ha_comm_rails(const struct ha_comm *comm)
 {
-	return (unsigned)comm->port->bundle->nrails;
+	const struct ha_bundle *bundle = comm->port->bundle;
+
+	return bundle->by_island ? 1 : (unsigned)bundle->nrails;
 }
 
 /* A call could not start now. [A] */

@@ -56,6 +56,7 @@ struct ha_attempt {
 	/* The rest belongs to the thread that calls connect with this handle. */
 	struct ha_instance *inst;
 	struct ha_port *port;
+	struct ha_rail_choice choice; /* of its bundle */
 	int traffic_class;
 	struct ha_handle handle;
 	enum stage stage;
@@ -142,7 +143,8 @@ static struct ha_attempt *attempt_new(struct ha_instance *inst, struct ha_port *
 	attempt->id = ha_random();
 	attempt->called_ns = attempt->began_ns = ha_now_ns();
 	attempt->inst = inst;
-	attempt->port = port;
+	attempt->choice = ha_rail_island_choose(inst, port, handle->gid);
+	attempt->port = attempt->choice.port;
 	attempt->traffic_class = traffic_class;
 	attempt->handle = *handle;
 	ha_net_reach_over(&attempt->handle.addr, inst->bootstrap_ifindex);
@@ -230,7 +232,7 @@ static enum ha_step unreachable(struct ha_attempt *attempt)
 static enum ha_step open_end(struct ha_attempt *attempt)
 {
 	const struct ha_config *config = &attempt->inst->config;
-	const struct ha_first_path first = {.wanted = attempt->port,
+	const struct ha_first_path first = {.wanted = attempt->choice,
 					    .nqps = (uint8_t)config->ib_qps_per_connection,
 					    .unreached = attempt->unreached,
 					    .n_unreached = attempt->n_unreached};

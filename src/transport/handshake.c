@@ -50,7 +50,7 @@ static const char *why_not(const struct ha_first_path *first, struct ha_port *wa
 
 static void say_where(const struct ha_first_path *first, const struct ha_port *port)
 {
-	struct ha_port *wanted = first->wanted;
+	struct ha_port *wanted = first->wanted.port;
 
 	if (port == wanted)
 		return;
@@ -81,13 +81,14 @@ static ha_result_t open_on_one_of(struct ha_comm *comm, const struct ha_first_pa
 /* If no port is of use now, it is one that may be later, and the connection waits for that. */
 static ha_result_t open_first_path(struct ha_comm *comm, const struct ha_first_path *first)
 {
-	struct ha_port *ports[HA_MAX_PORTS] = {first->wanted};
+	struct ha_port *ports[HA_MAX_PORTS] = {first->wanted.port};
 	ha_result_t result, later;
 	int n = 1;
 
 	if (comm->config->enable_backup)
-		n = ha_standby_rank(comm->inst->devices, first->wanted, comm->id, ports,
-				    HA_MAX_PORTS);
+		n = ha_rail_island_keep(&first->wanted, ports,
+					ha_standby_rank(comm->inst->devices, first->wanted.port,
+							comm->id, ports, HA_MAX_PORTS));
 	result = open_on_one_of(comm, first, ports, n, true);
 	if (result == HA_OK)
 		return HA_OK;
@@ -109,7 +110,8 @@ ha_result_t ha_handshake_open(struct ha_instance *inst, bool is_send,
 		return result;
 	}
 	comm->npaths = 1;
-	comm->port = first->wanted;
+	comm->port = first->wanted.port;
+	comm->rail_alone = first->wanted.alone;
 	comm->primary = comm->paths[0]->nic;
 	*out = comm;
 	return HA_OK;
@@ -143,6 +145,7 @@ void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl,
 	if (comm->config->enable_backup)
 		comm->inst->failover->reconnect_at(comm->inst, comm->is_send, &out->reconnect_at);
 	ha_path_endpoint(comm->paths[0], &out->endpoint);
+	out->rail = (uint8_t)comm->port->rail;
 	out->endpoint.sl = sl;
 	out->endpoint.traffic_class = tc;
 }

@@ -15,6 +15,7 @@
 
 #include "transport/comm.h"
 #include "transport/frame_sock.h"
+#include "transport/rail_island.h"
 
 /* How long either end waits for a peer that has connected: its thread may be busy. */
 #define HA_HANDSHAKE_PEER_MS 120000
@@ -29,7 +30,7 @@ enum ha_step {
 
 /* Where the first path may begin. */
 struct ha_first_path {
-	struct ha_port *wanted; /* by NCCL */
+	struct ha_rail_choice wanted; /* by NCCL */
 	uint8_t nqps;
 	const struct ha_wire_endpoint *peer; /* NULL: not known yet */
 	struct ha_port *const *unreached;    /* ports that do not reach the peer, so many of them */

@@ -59,6 +59,17 @@ struct ha_listen {
 
 /* ---- listen -------------------------------------------------------------------------------- */
 
+/* For a connector that goes by islands. */
+static void say_rail(struct ha_port *port, struct ha_handle *handle)
+{
+	struct ha_port_addr addr;
+
+	if (port->bundle->nrails < HA_RAILS_MIN)
+		return;
+	ha_port_addr(port->bundle->rails[0], &addr);
+	memcpy(handle->gid, addr.gid.raw, sizeof(handle->gid));
+}
+
 ha_result_t ha_listen(struct ha_instance *inst, int dev, void *handle_bytes, struct ha_listen **out)
 {
 	struct ha_port *port = ha_instance_port(inst, dev);
@@ -93,6 +104,7 @@ ha_result_t ha_listen(struct ha_instance *inst, int dev, void *handle_bytes, str
 	}
 	ha_fork_closes(listen->fd);
 	listen->secrets = handle.secrets = ha_secrets_new();
+	say_rail(port, &handle);
 	ha_handle_encode(&handle, handle_bytes);
 	*out = listen;
 	return HA_OK;
@@ -256,7 +268,9 @@ static enum ha_step greet(struct ha_listen *listen, struct half_open *half,
 			  const struct ha_hello *remote, const uint8_t *asked)
 {
 	const struct ha_first_path first = {
-	    .wanted = listen->port, .nqps = remote->endpoint.nqps, .peer = &remote->endpoint};
+	    .wanted = ha_rail_island_follow(listen->inst, listen->port, remote),
+	    .nqps = remote->endpoint.nqps,
+	    .peer = &remote->endpoint};
 	uint8_t payload[HA_HELLO_BYTES];
 	struct ha_agreement agreed;
 	struct ha_hello local;

@@ -14,8 +14,7 @@
 #include <string.h>
 
 struct ha_rail_agent {
-	struct ha_islands *islands; /* NULL: no memory for them: all hosts are one */
-	struct ha_hints *hints;	    /* NULL: none are to be had */
+	struct ha_hints *hints; /* NULL: none are to be had */
 };
 
 /* ---- of the instance ------------------------------------------------------------------------- */
@@ -67,7 +66,6 @@ void ha_rail_agent_open(struct ha_instance *inst)
 	settings.stale_ms = (unsigned)inst->config.agent_stale_ms;
 	settings.agent_changed = agent_changed;
 	settings.arg = inst;
-	agent->islands = ha_islands_load(inst->config.island);
 	agent->hints = ha_hints_begin(&settings);
 	inst->rail_agent = agent;
 }
@@ -80,7 +78,6 @@ void ha_rail_agent_close(struct ha_instance *inst)
 		return;
 	if (agent->hints)
 		ha_hints_end(agent->hints);
-	ha_islands_free(agent->islands);
 	free(agent);
 	inst->rail_agent = NULL;
 }
@@ -115,11 +112,11 @@ static void begin(struct ha_comm *comm, const struct ha_path *first, const struc
 	    .sup_dst_ip = ipv4(&far_second),
 	};
 	const struct ha_rail_agent *agent = comm->inst->rail_agent;
+	const struct ha_islands *islands = comm->inst->islands;
 	struct ha_rail_flow *flow = &comm->send->flow;
 
 	flow->begun = true;
-	flow->same_island =
-	    !agent->islands || ha_islands_same(agent->islands, &first->addr.gid, &far_first);
+	flow->same_island = !islands || ha_islands_same(islands, &first->addr.gid, &far_first);
 	flow->hint = agent->hints ? ha_hints_join(agent->hints, &addresses) : NULL;
 }
 

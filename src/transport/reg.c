@@ -70,7 +70,7 @@ static void register_on_rails(const struct ha_comm *comm, struct ha_mr *mr)
 {
 	const struct ha_bundle *bundle = comm->port->bundle;
 
-	for (int i = 1; i < bundle->nrails; i++)
+	for (unsigned i = 1; i < ha_comm_rails(comm); i++)
 		if (!atomic_load(&bundle->rails[i]->nic->fatal))
 			ha_user_mr_ahead(mr, bundle->rails[i]->nic);
 }

@@ -95,7 +95,7 @@ void ha_handle_encode(const struct ha_handle *in, uint8_t out[HA_HANDLE_BYTES])
 	ha_put_uint(&w, in->secrets.ask, 8);
 	ha_put_address(&w, &in->addr);
 	ha_put_uint(&w, in->secrets.answer, 8);
-	ha_put_zeros(&w, 16);
+	ha_put_bytes(&w, in->gid, sizeof(in->gid));
 	ha_put_uint(&w, ha_checksum(out, HANDLE_SUMMED), 4);
 	ha_put_zeros(&w, HA_HANDLE_BYTES - (size_t)(w.at - out));
 }
@@ -113,7 +113,7 @@ enum ha_wire_result ha_handle_decode(const uint8_t in[HA_HANDLE_BYTES], struct h
 	out->secrets.ask = ha_get64(&r);
 	valid = ha_get_address(&r, &out->addr);
 	out->secrets.answer = ha_get64(&r);
-	r.at += 16;
+	ha_get_bytes(&r, out->gid, sizeof(out->gid));
 	if (ha_get32(&r) != ha_checksum(in, HANDLE_SUMMED))
 		return HA_WIRE_CHECKSUM;
 	return valid && ha_secrets_known(&out->secrets) ? HA_WIRE_OK : HA_WIRE_BAD_VALUE;
@@ -279,6 +279,7 @@ void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES])
 	put_reconnect_at(&w, &in->reconnect_at.addr);
 	ha_put_text(&w, in->host, sizeof(in->host));
 	ha_put_endpoint(&w, &in->endpoint);
+	ha_put_uint(&w, in->rail, 1);
 	ha_put_zeros(&w, HA_HELLO_NONCE_OFFS - (size_t)(w.at - out));
 	ha_put_bytes(&w, in->nonce, sizeof(in->nonce));
 	ha_put_uint(&w, in->reconnect_at.secrets.ask, 8);
@@ -304,6 +305,7 @@ enum ha_wire_result ha_hello_decode(const uint8_t *in, size_t len, struct ha_hel
 	get_reconnect_at(&r, &out->reconnect_at.addr);
 	ha_get_text(&r, out->host, sizeof(out->host));
 	ha_get_endpoint(&r, &out->endpoint);
+	out->rail = ha_get8(&r);
 	r.at = in + HA_HELLO_NONCE_OFFS;
 	ha_get_bytes(&r, out->nonce, sizeof(out->nonce));
 	out->reconnect_at.secrets.ask = ha_get64(&r);

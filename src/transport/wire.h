@@ -58,6 +58,7 @@ struct ha_handle {
 	uint16_t flags;
 	struct ha_secrets secrets;
 	union ha_sockaddr addr; /* AF_INET or AF_INET6 */
+	uint8_t gid[16];	/* of rail 0 of a bundle; zero: none */
 };
 
 void ha_handle_encode(const struct ha_handle *in, uint8_t out[HA_HANDLE_BYTES]);
@@ -156,11 +157,12 @@ struct ha_hello {
 	uint8_t nonce[HA_NONCE_BYTES];
 	struct ha_reconnect_at reconnect_at;
 	struct ha_wire_endpoint endpoint;
+	uint8_t rail; /* of its bundle, that this end would have the connection on */
 };
 
 #define HA_ENDPOINT_BYTES 224
 _Static_assert(HA_ENDPOINT_BYTES == 96 + HA_WIRE_MAX_QPS * 8, "queue pairs are what comes last");
-#define HA_HELLO_NONCE_OFFS 320 /* from 296 on is room for rails and one-sided connections */
+#define HA_HELLO_NONCE_OFFS 320 /* from 297 on is room for rails and one-sided connections */
 #define HA_HELLO_AGAIN_OFFS 336 /* the secrets of a socket that is dialled again */
 #define HA_HELLO_CODE_OFFS  352 /* auth.h; zero without a key */
 #define HA_HELLO_BYTES	    384

@@ -97,6 +97,28 @@ static void check_ranges(const struct ha_config *config)
 		   config->ib_addr_range.prefix_len <= 128);
 }
 
+static bool is_set(const struct ha_config *config, const char *name)
+{
+	return ha_config_origin(config, name) == HA_ORIGIN_ENVIRONMENT;
+}
+
+/* One for each alias of another variable that says something else than that does. */
+static int other_alias_warnings(const struct ha_config *config)
+{
+	char island[16], dir[2 * HA_CONFIG_STRING_MAX];
+	int n = 0;
+
+	snprintf(island, sizeof island, "%d", config->mpib_island_prefix_len);
+	snprintf(dir, sizeof dir, "/tmp/mpib/%s", config->mpib_agent_tag);
+	n += is_set(config, "MPIB_MODE") && is_set(config, "HA_NCCL_RAIL_MODE") &&
+	     config->mpib_mode != config->rail_mode;
+	n += is_set(config, "MPIB_ISLAND_PREFIX_LEN") && is_set(config, "HA_NCCL_ISLAND") &&
+	     strcmp(config->island, island) != 0;
+	n += is_set(config, "MPIB_AGENT_TAG") && is_set(config, "HA_NCCL_AGENT_DIR") &&
+	     strcmp(config->agent_dir, dir) != 0;
+	return n;
+}
+
 /* One for the aliases of HA_NCCL_RAILS where they cannot be used, or say something else. */
 static int alias_warnings(const struct ha_config *config)
 {
@@ -137,13 +159,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check_ranges(&config);
 	for (size_t i = 0; i < ha_config_nvars; i++)
 		invalid += config.origin[i] == HA_ORIGIN_INVALID;
-	FUZZ_CHECK(warnings == invalid + alias_warnings(&config));
+	FUZZ_CHECK(warnings == invalid + alias_warnings(&config) + other_alias_warnings(&config));
 
 	/* What was accepted, printed, is accepted again and means the same. */
 	printed = &config;
 	warnings = 0;
 	ha_config_load(&again, getenv_of_printed);
-	FUZZ_CHECK(warnings == alias_warnings(&config));
+	FUZZ_CHECK(warnings == alias_warnings(&config) + other_alias_warnings(&config));
 	FUZZ_CHECK(memcmp(&config, &again, offsetof(struct ha_config, origin)) == 0);
 
 	ha_config_log(&config);

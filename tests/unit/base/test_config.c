@@ -445,6 +445,50 @@ static void documentation_is_up_to_date(void **state)
 	is_up_to_date(HA_SOURCE_DIR "/docs/man/nccl-ha-config.7", ha_config_write_man);
 }
 
+#define MPIB "MPIB_HCA_SOUT", "mlx5_0", "MPIB_HCA_SUP", "mlx5_1"
+
+/* Who sets the other names means what these say. */
+static void rails_by_the_other_names_go_by_islands_unless_their_mode_is_1(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, "HA_NCCL_RAILS", "mlx5_0+mlx5_1");
+	assert_int_equal(c.rail_mode, HA_RAIL_MODE_ADAPTIVE);
+	LOAD(c, MPIB);
+	assert_int_equal(c.rail_mode, HA_RAIL_MODE_ISLAND);
+	LOAD(c, MPIB, "MPIB_MODE", "1", "MPIB_ISLAND_PREFIX_LEN", "20", "MPIB_AGENT_TAG", "job7");
+	assert_int_equal(c.rail_mode, HA_RAIL_MODE_AGENT);
+	assert_string_equal(c.island, "20");
+	assert_string_equal(c.agent_dir, "/tmp/mpib/job7");
+	LOAD(c, "HA_NCCL_RAILS", "mlx5_0+mlx5_1", "MPIB_MODE", "0");
+	assert_int_equal(c.rail_mode, HA_RAIL_MODE_ISLAND);
+	LOAD(c, MPIB, "HA_NCCL_RAIL_MODE", "adaptive");
+	assert_int_equal(c.rail_mode, HA_RAIL_MODE_ADAPTIVE);
+	assert_int_equal(captured_warnings, 0);
+}
+
+static void of_a_rail_variable_and_its_alias_the_former_wins_with_one_warning(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, MPIB, "HA_NCCL_RAIL_MODE", "agent", "MPIB_MODE", "0");
+	assert_int_equal(c.rail_mode, HA_RAIL_MODE_AGENT);
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("HA_NCCL_RAIL_MODE and MPIB_MODE differ: HA_NCCL_RAIL_MODE is used"));
+	LOAD(c, MPIB, "HA_NCCL_ISLAND", "16", "MPIB_ISLAND_PREFIX_LEN", "20");
+	assert_string_equal(c.island, "16");
+	assert_int_equal(captured_warnings, 1);
+	LOAD(c, MPIB, "HA_NCCL_AGENT_DIR", "/run/agent", "MPIB_AGENT_TAG", "job7");
+	assert_string_equal(c.agent_dir, "/run/agent");
+	assert_int_equal(captured_warnings, 1);
+	LOAD(c, MPIB, "MPIB_MODE", "2", "MPIB_ISLAND_PREFIX_LEN", "33");
+	assert_int_equal(c.rail_mode, HA_RAIL_MODE_ISLAND);
+	assert_string_equal(c.island, "");
+	assert_int_equal(captured_warnings, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -459,6 +503,8 @@ int main(void)
 	    cmocka_unit_test(who_asks_for_less_than_nccls_own_gets_it_and_one_warning),
 	    cmocka_unit_test(without_failover_a_path_is_as_patient_as_nccls_own),
 	    cmocka_unit_test(outage_deadline_is_the_product_where_that_is_set),
+	    cmocka_unit_test(rails_by_the_other_names_go_by_islands_unless_their_mode_is_1),
+	    cmocka_unit_test(of_a_rail_variable_and_its_alias_the_former_wins_with_one_warning),
 	    cmocka_unit_test(a_misspelt_variable_is_named_with_the_right_one),
 	    cmocka_unit_test(
 		nccls_variables_without_effect_are_told_once_where_they_ask_for_something),

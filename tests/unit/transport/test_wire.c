@@ -18,7 +18,8 @@ static struct ha_handle sample_handle(const char *ip, int family)
 {
 	struct ha_handle h = {.version = 1,
 			      .flags = HA_HANDLE_DUAL_PATH,
-			      .secrets = {0x1122334455667788, 0x99aabbccddeeff00}};
+			      .secrets = {0x1122334455667788, 0x99aabbccddeeff00},
+			      .gid = {0xfd, 1, 2, [15] = 16}};
 
 	if (family == AF_INET6) {
 		h.addr.in6.sin6_family = AF_INET6;
@@ -46,6 +47,7 @@ static struct ha_hello sample_hello(void)
 	    .max_recvs = 8,
 	    .window = HA_WINDOW,
 	    .endpoint = sample_endpoint(),
+	    .rail = 3,
 	};
 
 	return h;
@@ -69,6 +71,7 @@ static void handles_survive_the_trip(void **state)
 		assert_int_equal(out.flags, in.flags);
 		assert_memory_equal(&out.secrets, &in.secrets, sizeof(in.secrets));
 		assert_memory_equal(&out.addr, &in.addr, ha_sockaddr_len(&in.addr));
+		assert_memory_equal(out.gid, in.gid, sizeof(in.gid));
 	}
 }
 
@@ -79,7 +82,7 @@ static void a_handle_with_any_flipped_bit_is_refused(void **state)
 
 	(void)state;
 	ha_handle_encode(&in, bytes);
-	for (int bit = 0; bit < 44 * 8; bit++) {
+	for (int bit = 0; bit < 64 * 8; bit++) {
 		bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 		assert_int_not_equal(ha_handle_decode(bytes, &out), HA_WIRE_OK);
 		bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
