@@ -111,6 +111,13 @@ def wait_listening(lab, name, port):
             raise LabError(f"nobody listens on port {port} of host {name}")
 
 
+def counted(lab, name):
+    """What a host has counted: where a packet was lost that nobody sends again."""
+    script = """grep -H . /sys/class/infiniband/*/ports/1/hw_counters/* 2>/dev/null | grep -v ':0$' | sed 's|.*infiniband/||'
+        grep '^Udp:' /proc/net/snmp; ip neigh; tc -s qdisc | grep -E 'qdisc|dropped'"""
+    return f"{name} counted: {' | '.join(lab.host(name).run(script, check=False).out.splitlines())}"
+
+
 def run_program(program, options, server, ends, port):
     """Complaints."""
     client = "b" if server == "a" else "a"
@@ -125,7 +132,7 @@ def run_program(program, options, server, ends, port):
                 wrong.append(f"status {process.status}: {said_by(process)[-600:]}")
         except LabError as error:
             process.kill()
-            wrong.append(f"{error}: {said_by(process)[-600:]}")
+            wrong += [f"{error}: {said_by(process)[-600:]}", *(counted(ends.lab, name) for name in "ab")]
     return wrong
 
 
