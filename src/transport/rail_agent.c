@@ -96,7 +96,7 @@ static uint32_t ipv4(const union ibv_gid *gid)
 
 static union ibv_gid remote_gid(const struct ha_path *path)
 {
-	union ibv_gid gid;
+	union ibv_gid gid = {.raw = {0}};
 
 	memcpy(gid.raw, path->remote.gid, sizeof(gid.raw));
 	return gid;

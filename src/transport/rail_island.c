@@ -41,7 +41,7 @@ static enum where where(const struct ha_instance *inst, struct ha_port *first,
 			const uint8_t far_gid[16])
 {
 	struct ha_port_addr addr;
-	union ibv_gid far;
+	union ibv_gid far = {.raw = {0}};
 
 	ha_port_addr(first, &addr);
 	memcpy(far.raw, far_gid, sizeof(far.raw));

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "tools/common/clock.h"
+#include "tools/nccl-net-perf/launch.h"
 #include "tools/nccl-net-perf/memory.h"
 #include "tools/nccl-net-perf/pattern.h"
 #include "tools/nccl-net-perf/rank.h"
@@ -264,6 +265,28 @@ static void sizes_are_numbers_with_a_binary_suffix(void **state)
 	}
 }
 
+static void a_run_ends_as_the_rank_did_that_the_others_errors_come_of(void **state)
+{
+	const uint64_t at_once = 0, soon = NP_NS_PER_S / 10, late = NP_NS_PER_S;
+
+	(void)state;
+	assert_int_equal(np_launch_status(NP_EXIT_OK, NP_EXIT_OK, at_once), NP_EXIT_OK);
+	assert_int_equal(np_launch_status(NP_EXIT_OK, NP_EXIT_ERROR, at_once), NP_EXIT_ERROR);
+	assert_int_equal(np_launch_status(NP_EXIT_ERROR, NP_EXIT_OK, soon), NP_EXIT_ERROR);
+	/* Seen in whichever order. */
+	assert_int_equal(np_launch_status(NP_EXIT_TIMEOUT, NP_EXIT_ERROR, soon), NP_EXIT_TIMEOUT);
+	assert_int_equal(np_launch_status(NP_EXIT_ERROR, NP_EXIT_TIMEOUT, soon), NP_EXIT_TIMEOUT);
+	/* It waited for the one that had failed. */
+	assert_int_equal(np_launch_status(NP_EXIT_ERROR, NP_EXIT_TIMEOUT, late), NP_EXIT_ERROR);
+	for (enum np_exit first = NP_EXIT_ERROR; first <= NP_EXIT_TIMEOUT; first++) {
+		assert_int_equal(np_launch_status(first, NP_EXIT_LATE, late), NP_EXIT_LATE);
+		assert_int_equal(np_launch_status(first, NP_EXIT_WRONG, late), NP_EXIT_WRONG);
+		assert_int_equal(np_launch_status(NP_EXIT_WRONG, first, soon), NP_EXIT_WRONG);
+	}
+	assert_int_equal(np_launch_status(NP_EXIT_LATE, NP_EXIT_WRONG, soon), NP_EXIT_WRONG);
+	assert_int_equal(np_launch_status(NP_EXIT_WRONG, NP_EXIT_LATE, soon), NP_EXIT_WRONG);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -276,6 +299,7 @@ int main(void)
 	    cmocka_unit_test(quantiles_are_within_one_bucket_of_the_exact_ones),
 	    cmocka_unit_test(every_bucket_holds_its_own_lower_bound),
 	    cmocka_unit_test(only_gaps_over_the_threshold_are_stalls),
+	    cmocka_unit_test(a_run_ends_as_the_rank_did_that_the_others_errors_come_of),
 	    cmocka_unit_test(sizes_are_numbers_with_a_binary_suffix),
 	};
 

@@ -32,6 +32,11 @@
  */
 #define GRACE_NS       (2 * NP_NS_PER_S)
 #define WRONG_GRACE_NS (20 * NP_NS_PER_S)
+/*
+ * What comes of a rank that gave up may be seen so much before its own end: its sockets are closed
+ * while its memory is still given back. Less than any --timeout that is of use.
+ */
+#define CAUSE_NS (NP_NS_PER_S / 2)
 
 struct launcher {
 	const struct np_options *o;
@@ -116,6 +121,15 @@ static bool spoilt(enum np_exit status)
 	return status == NP_EXIT_WRONG || status == NP_EXIT_LATE;
 }
 
+enum np_exit np_launch_status(enum np_exit so_far, enum np_exit ended, uint64_t later_ns)
+{
+	if (so_far == NP_EXIT_OK || (spoilt(ended) && so_far != NP_EXIT_WRONG))
+		return ended;
+	if (so_far == NP_EXIT_ERROR && ended == NP_EXIT_TIMEOUT && later_ns < CAUSE_NS)
+		return ended;
+	return so_far;
+}
+
 static void reap(struct launcher *l)
 {
 	for (int r = 0; r < l->o->nranks; r++) {
@@ -127,13 +141,9 @@ static void reap(struct launcher *l)
 		l->pids[r] = 0;
 		l->running--;
 		status = judge(r, raw, l->ends_them);
-		if (status != NP_EXIT_OK && !l->failed_ns) {
-			l->status = status;
+		if (status != NP_EXIT_OK && !l->failed_ns)
 			l->failed_ns = np_now_ns();
-		}
-		/* The others' errors may be what came of it, and faster. */
-		if (spoilt(status) && l->status != NP_EXIT_WRONG)
-			l->status = status;
+		l->status = np_launch_status(l->status, status, np_now_ns() - l->failed_ns);
 	}
 }
 
