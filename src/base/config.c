@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/nccl_window.h"
 #include "base/text.h"
+#include "nccl_ha/mpib_agent.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -274,7 +275,7 @@ static void warn_differ(const char *name, const char *alias)
 /* What the aliases of the others come to, where there is no other name. */
 static void derive_rail_mode(struct ha_config *config)
 {
-	char island[16], dir[HA_CONFIG_STRING_MAX + sizeof("/tmp/mpib/")];
+	char island[16], dir[HA_CONFIG_STRING_MAX + sizeof(MPIB_AGENT_DIR "/")];
 
 	if (!is_set(config, "HA_NCCL_RAIL_MODE") &&
 	    (config->mpib_mode >= 0 || config->rails_by_alias))
@@ -286,7 +287,7 @@ static void derive_rail_mode(struct ha_config *config)
 		ha_copy_text(config->island, sizeof(config->island), island);
 	else if (config->mpib_island_prefix_len >= 0 && strcmp(config->island, island) != 0)
 		warn_differ("HA_NCCL_ISLAND", "MPIB_ISLAND_PREFIX_LEN");
-	snprintf(dir, sizeof(dir), "/tmp/mpib/%s", config->mpib_agent_tag);
+	snprintf(dir, sizeof(dir), MPIB_AGENT_DIR "/%s", config->mpib_agent_tag);
 	if (*config->mpib_agent_tag && !*config->agent_dir)
 		ha_copy_text(config->agent_dir, sizeof(config->agent_dir), dir);
 	else if (*config->mpib_agent_tag && strcmp(config->agent_dir, dir) != 0)

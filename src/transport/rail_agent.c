@@ -10,12 +10,7 @@
 #include "transport/send.h"
 #include "transport/shared.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-struct ha_rail_agent {
-	struct ha_hints *hints; /* NULL: none are to be had */
-};
 
 /* ---- of the instance ------------------------------------------------------------------------- */
 
@@ -52,34 +47,21 @@ static bool goes_by_agent(const struct ha_instance *inst)
 void ha_rail_agent_open(struct ha_instance *inst)
 {
 	struct ha_hints_settings settings = HA_HINTS_DEFAULTS;
-	struct ha_rail_agent *agent;
 
 	if (!goes_by_agent(inst))
 		return;
-	agent = calloc(1, sizeof(*agent));
-	if (!agent) {
-		HA_WARN("out of memory for the hints of an agent: messages go over rails by "
-			"their speed");
-		return;
-	}
 	settings.dir = dir_of(inst);
 	settings.stale_ms = (unsigned)inst->config.agent_stale_ms;
 	settings.agent_changed = agent_changed;
 	settings.arg = inst;
-	agent->hints = ha_hints_begin(&settings);
-	inst->rail_agent = agent;
+	inst->hints = ha_hints_begin(&settings);
 }
 
 void ha_rail_agent_close(struct ha_instance *inst)
 {
-	struct ha_rail_agent *agent = inst->rail_agent;
-
-	if (!agent)
-		return;
-	if (agent->hints)
-		ha_hints_end(agent->hints);
-	free(agent);
-	inst->rail_agent = NULL;
+	if (inst->hints)
+		ha_hints_end(inst->hints);
+	inst->hints = NULL;
 }
 
 /* ---- of a connection ------------------------------------------------------------------------- */
@@ -111,13 +93,13 @@ static void begin(struct ha_comm *comm, const struct ha_path *first, const struc
 	    .sup_src_ip = ipv4(&second->addr.gid),
 	    .sup_dst_ip = ipv4(&far_second),
 	};
-	const struct ha_rail_agent *agent = comm->inst->rail_agent;
+	struct ha_hints *hints = comm->inst->hints;
 	const struct ha_islands *islands = comm->inst->islands;
 	struct ha_rail_flow *flow = &comm->send->flow;
 
 	flow->begun = true;
 	flow->same_island = !islands || ha_islands_same(islands, &first->addr.gid, &far_first);
-	flow->hint = agent->hints ? ha_hints_join(agent->hints, &addresses) : NULL;
+	flow->hint = hints ? ha_hints_join(hints, &addresses) : NULL;
 }
 
 /* That carries, or could; NULL: none. */
@@ -136,8 +118,8 @@ void ha_rail_agent_visit(struct ha_comm *comm)
 {
 	const struct ha_path *first, *second;
 
-	if (!comm->is_send || !comm->inst->rail_agent || !comm->port->bundle->by_agent ||
-	    comm->send->flow.begun || !(comm->features & HA_FEATURE_RAILS))
+	if (!comm->is_send || !comm->port->bundle->by_agent || comm->send->flow.begun ||
+	    !(comm->features & HA_FEATURE_RAILS))
 		return;
 	first = path_on(comm, 0);
 	second = path_on(comm, 1);
@@ -161,10 +143,8 @@ unsigned ha_rail_agent_second(struct ha_comm *comm, const struct ha_path *first,
 
 void ha_rail_agent_leave(struct ha_comm *comm)
 {
-	const struct ha_rail_agent *agent = comm->inst->rail_agent;
-
 	if (!comm->is_send || !comm->send->flow.hint)
 		return;
-	ha_hints_leave(agent->hints, comm->send->flow.hint);
+	ha_hints_leave(comm->inst->hints, comm->send->flow.hint);
 	comm->send->flow.hint = NULL;
 }

@@ -4,7 +4,6 @@
 #include "transport/comm.h"
 #include "transport/rail_agent.h"
 #include "transport/send.h"
-#include "transport/shared.h"
 
 #include <string.h>
 
@@ -44,11 +43,6 @@ static void take(struct ha_comm *comm, unsigned mask)
 	ha_shares_make(&s->shares, n, slots, weights);
 }
 
-static bool goes_by_agent(const struct ha_comm *comm)
-{
-	return comm->port->bundle->by_agent && comm->inst->rail_agent;
-}
-
 /* Where one rail alone is there it has all, whatever the agent says. */
 static void ask_agent(struct ha_comm *comm)
 {
@@ -68,7 +62,7 @@ const struct ha_shares *ha_rail_shares(struct ha_comm *comm, unsigned mask, uint
 	struct ha_send_side *s = comm->send;
 
 	take(comm, mask);
-	if (goes_by_agent(comm))
+	if (comm->port->bundle->by_agent)
 		ask_agent(comm);
 	else if (!comm->port->bundle->shares_given)
 		s->shares.of_mask[mask - 1] = ha_balance_shares(&s->balance, mask, bytes, now_ns);
@@ -83,7 +77,7 @@ void ha_rail_shares_now(const struct ha_comm *comm, uint16_t share[HA_RAILS_MAX]
 	memset(share, 0, HA_RAILS_MAX * sizeof(*share));
 	if (!shares || shares->slots == 0)
 		return;
-	word = comm->port->bundle->shares_given || goes_by_agent(comm)
+	word = comm->port->bundle->shares_given || comm->port->bundle->by_agent
 		   ? shares->of_mask[shares->slots - 1]
 		   : ha_balance_by_rates(&comm->send->balance, shares->slots);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)

@@ -23,10 +23,10 @@ struct ha_admin_server;
 struct ha_eventlog;
 struct ha_failover_ops;
 struct ha_failover_shared;
+struct ha_hints;
 struct ha_islands;
 struct ha_liveness;
 struct ha_port_watches;
-struct ha_rail_agent;
 struct ha_reopens;
 struct ha_stats;
 
@@ -53,7 +53,7 @@ struct ha_instance {
 	struct ha_poll_thread *poll_thread; /* NULL: NCCL's own calls poll */
 	struct ha_liveness *liveness;
 	struct ha_islands *islands;		    /* constant; NULL: none are gone by */
-	struct ha_rail_agent *rail_agent;	    /* constant; NULL: none is asked */
+	struct ha_hints *hints;			    /* constant; NULL: no agent is asked */
 	const struct ha_failover_ops *failover;	    /* constant: what keeps connections alive */
 	struct ha_failover_shared *failover_shared; /* constant: theirs */
 	struct ha_unreachable unreachable;
