@@ -4,6 +4,7 @@
  * message of each: none fails over, and each has sent again what was lost. On a virtual clock, in
  * turns of the background threads. The argument is how many connections there are.
  */
+#include "../transport/at_scale.h"
 #include "bundled.h"
 
 #include "base/clock.h"
@@ -36,11 +37,7 @@ struct world {
 
 static void turn(struct world *w)
 {
-	for (uint32_t host = 0; host < HOSTS; host++) {
-		sv_stepped_set_host(host);
-		(void)ha_progress_turn(w->pair.inst[host]->progress);
-	}
-	sv_stepped_run(sv_stepped_now() + TURN_NS);
+	pair_turn(&w->pair, TURN_NS);
 }
 
 /* ---- NICs ------------------------------------------------------------------------------------ */
@@ -57,14 +54,7 @@ static void note_nic(const struct sv_wait_info *info, void *arg)
 
 static uint64_t took_ns(void)
 {
-	const uint64_t ns = sv_stepped_waited_ns(), now_ns = sv_stepped_now();
-
-	if (ns == 0)
-		return 0;
-	if (*in_use < now_ns)
-		*in_use = now_ns;
-	*in_use += ns;
-	return *in_use - now_ns;
+	return nic_took_ns(in_use);
 }
 
 static void commands_take_time(void)

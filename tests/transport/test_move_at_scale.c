@@ -5,6 +5,7 @@
  * nothing before the last one has moved. On a virtual clock, in turns of the background threads.
  * The argument is how many connections there are.
  */
+#include "at_scale.h"
 #include "harness.h"
 #include "instance/instance.h"
 
@@ -78,7 +79,7 @@ static struct nic {
 	unsigned modified, destroyed, made; /* calls since commands take time */
 } nics[HOSTS][RAILS];
 
-static struct nic *in_use; /* by the command that was run last */
+static struct nic *in_use = &nics[0][0]; /* by the command that was run last */
 
 static void count_verb(const struct sv_wait_info *info, void *arg)
 {
@@ -96,14 +97,7 @@ static void count_verb(const struct sv_wait_info *info, void *arg)
 
 static uint64_t took_ns(void)
 {
-	uint64_t ns = sv_stepped_waited_ns(), now_ns = sv_stepped_now();
-
-	if (ns == 0)
-		return 0;
-	if (in_use->busy_until_ns < now_ns)
-		in_use->busy_until_ns = now_ns;
-	in_use->busy_until_ns += ns;
-	return in_use->busy_until_ns - now_ns;
+	return nic_took_ns(&in_use->busy_until_ns);
 }
 
 static void commands_take_time(void)
@@ -132,11 +126,7 @@ struct world {
 
 static void turn(struct world *w)
 {
-	for (uint32_t host = 0; host < HOSTS; host++) {
-		sv_stepped_set_host(host);
-		(void)ha_progress_turn(w->pair.inst[host]->progress);
-	}
-	sv_stepped_run(sv_stepped_now() + TURN_NS);
+	pair_turn(&w->pair, TURN_NS);
 }
 
 static void turns(struct world *w, unsigned ms)
