@@ -103,6 +103,9 @@ class Resume(Project):
         self.assertEqual(self.ran(), ["passes", "fails", "waits", "comes_late"])
         status, text = self.finished("--full", "--resume", "-R", "^at_length$")
         self.assertEqual(self.ran(), ["at_length"], text)
+        # Whatever is left out by name: ctest counts without those.
+        status, text = self.finished("--full", "--resume", "-E", "^passes$")
+        self.assertEqual(self.ran(), ["fails"], text)
         self.touch("mended")
         status, text = self.finished("--full", "--resume")
         self.assertEqual(self.ran(), ["fails"], text)
