@@ -110,6 +110,7 @@ struct ha_config {
 	char mpib_agent_tag[HA_CONFIG_STRING_MAX];
 	int rail_mode; /* enum ha_rail_mode */
 	char rail_share[HA_CONFIG_STRING_MAX];
+	int stripe_min;			      /* bytes that are worth a stripe of their own */
 	char island[HA_CONFIG_STRING_MAX];    /* device/island.h; empty: by default */
 	char agent_dir[HA_CONFIG_STRING_MAX]; /* empty: MPIB_AGENT_DIR */
 	int agent_stale_ms;

@@ -144,6 +144,8 @@ const struct ha_config_var ha_config_vars[] = {
 	{"HA_NCCL_RAIL_SHARE", .group = HA_GROUP_RAILS, STRING(rail_share),
 	 .default_text = "what each carries",
 	 .help = "Shares of large messages by rail, for all bundles, such as 3,1: numbers from 0 to 1024, of which only the ratio matters. Not set: as HA_NCCL_RAIL_MODE says."},
+	{"HA_NCCL_STRIPE_MIN", .group = HA_GROUP_RAILS, INT(stripe_min, 65536, 16384, 1048576),
+	 .help = "So many bytes are worth a stripe of their own: messages of twice as many are cut over the rails, from a quarter of them on they go over one rail each, in turns, and smaller ones all over one rail. With HA_NCCL_RAIL_MODE=agent what the agent says holds for every size, but between islands for more than so many bytes."},
 	{"HA_NCCL_ISLAND", .group = HA_GROUP_RAILS, STRING(island), .default_text = "24",
 	 .help = "Whose second rails reach each other, by the addresses of the first: so many bits of IPv4 are alike, or RANGE=NAME[,RANGE=NAME...], or @FILE of lines RANGE NAME. For HA_NCCL_RAIL_MODE=island and agent."},
 	{"MPIB_ISLAND_PREFIX_LEN", .group = HA_GROUP_RAILS, INT(mpib_island_prefix_len, -1, 1, 32),

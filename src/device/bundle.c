@@ -129,8 +129,9 @@ static void add_rail(struct ha_bundle *bundle, struct ha_port *port)
 }
 
 /* From now on that is where they are. */
-static void enter(struct ha_bundle *bundle)
+static void enter(const struct ha_device_set *set, struct ha_bundle *bundle)
 {
+	bundle->stripe_min = (uint32_t)set->config->stripe_min;
 	for (int rail = 0; rail < bundle->nrails; rail++) {
 		bundle->rails[rail]->rail = rail;
 		atomic_store(&bundle->rails[rail]->bundle, bundle);
@@ -187,7 +188,7 @@ static bool add_bundle(struct ha_device_set *set, char *names, struct refusal *r
 		return refuse(refusal, "a bundle has %d to %d ports", HA_RAILS_MIN, HA_RAILS_MAX);
 	if (!any_up)
 		return refuse(refusal, "no port of %s is up", bundle->name);
-	enter(bundle);
+	enter(set, bundle);
 	return true;
 }
 
@@ -348,7 +349,7 @@ static void add_port_by_itself(struct ha_device_set *set, struct ha_port *port)
 
 	ha_copy_text(bundle->name, sizeof(bundle->name), port->nic->name);
 	add_rail(bundle, port);
-	enter(bundle);
+	enter(set, bundle);
 }
 
 static void forget_bundles(struct ha_device_set *set)
@@ -464,7 +465,7 @@ ha_result_t ha_bundle_fuse(struct ha_device_set *set, const int *devs, int n, in
 		return HA_ERR_ARGUMENT;
 	}
 	give_shares(set, bundle);
-	enter(bundle);
+	enter(set, bundle);
 	atomic_store(&set->nbundles, made + 1);
 	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
 		"NCCL's device %d is a bundle that it asked for: %s", made, bundle->name);

@@ -33,6 +33,7 @@ struct ha_bundle {
 	 * host, of two rails, or each sender. */
 	bool shares_given, by_agent;
 	bool by_island;		      /* each connection uses one rail (HA_NCCL_RAIL_MODE=island) */
+	uint32_t stripe_min;	      /* HA_NCCL_STRIPE_MIN, bytes */
 	uint16_t share[HA_RAILS_MAX]; /* of large messages, by rail: only the ratio matters */
 	bool in_use; /* something began on it. Under the owner's lock; the rest is constant */
 };

@@ -74,19 +74,20 @@ static bool is_apart(const struct ha_comm *comm, unsigned p, unsigned others)
 bool ha_rails_judge(struct ha_comm *comm)
 {
 	struct ha_recv_side *r = comm->recv;
-	uint64_t messages, bytes;
+	uint64_t from, messages, bytes;
 	bool was;
 
 	if (!r || !(comm->features & HA_FEATURE_RAILS))
 		return false;
+	from = ha_stripe_from(comm->port->bundle);
 	messages = comm->count.messages - r->seen_messages;
 	bytes = comm->count.bytes - r->seen_bytes;
-	if (messages < JUDGED && bytes < (uint64_t)JUDGED * HA_STRIPE_FROM)
+	if (messages < JUDGED && bytes < JUDGED * 8 * from)
 		return false;
 	r->seen_messages = comm->count.messages;
 	r->seen_bytes = comm->count.bytes;
 	was = r->large;
-	r->large = bytes / messages >= (was ? HA_STRIPE_FROM / 4 : HA_STRIPE_FROM / 2);
+	r->large = bytes / messages >= (was ? from : 2 * from);
 	return r->large != was;
 }
 

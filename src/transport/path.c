@@ -46,8 +46,8 @@ void ha_path_set_limits(struct ha_path *path)
 		most = path->ar_threshold;
 	if (path->split == HA_SPLIT_QPS && path->nqps * (uint64_t)HA_SPLIT_ALIGN - 1 < most)
 		most = path->nqps * (uint64_t)HA_SPLIT_ALIGN - 1;
-	if (path->split == HA_SPLIT_RAILS && HA_STRIPE_FROM - 1 < most)
-		most = HA_STRIPE_FROM - 1;
+	if (path->split == HA_SPLIT_RAILS && path->stripe_from - 1 < most)
+		most = path->stripe_from - 1;
 	path->single_limit = most;
 }
 

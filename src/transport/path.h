@@ -164,6 +164,7 @@ struct ha_path {
 	uint32_t ring_lkey;
 	uint32_t remote_rkey;	   /* of the peer's ring */
 	uint64_t max_message;	   /* larger writes are cut */
+	uint64_t stripe_from;	   /* larger ones may go over other paths, where split is RAILS */
 	uint64_t ar_threshold;	   /* above this, data and immediate go apart; UINT64_MAX: never */
 	struct ha_incarnation *on; /* of its NIC, held: what its objects are made on */
 	struct ibv_mr *ring_mr;

@@ -128,13 +128,15 @@ void ha_rail_agent_visit(struct ha_comm *comm)
 }
 
 unsigned ha_rail_agent_second(struct ha_comm *comm, const struct ha_path *first,
-			      const struct ha_path *second)
+			      const struct ha_path *second, uint64_t bytes)
 {
 	struct ha_rail_flow *flow = &comm->send->flow;
 	uint32_t share;
 
 	if (!flow->begun)
 		begin(comm, first, second);
+	if (!flow->same_island && bytes <= comm->port->bundle->stripe_min)
+		return 0;
 	share = flow->hint ? ha_hint_read(flow->hint) : HA_HINT_NONE;
 	if (share != HA_HINT_NONE)
 		return share;

@@ -8,6 +8,7 @@
 #define HA_TRANSPORT_RAIL_AGENT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ha_comm;
 struct ha_hint;
@@ -35,12 +36,13 @@ void ha_rail_agent_close(struct ha_instance *inst);
 void ha_rail_agent_visit(struct ha_comm *comm);
 
 /*
- * What part of its next message the second rail of a sender's bundle carries, of 1024. The two
- * paths are those of rail 0 and rail 1; if the agent does not know of the connection it is told
- * now. Never waits. Under the token.
+ * What part of its next message, of so many bytes, the second rail of a sender's bundle carries, of
+ * 1024. The two paths are those of rail 0 and rail 1; if the agent does not know of the connection
+ * it is told now. Between islands, what is not worth a stripe goes over the first rail whatever the
+ * agent says. Never waits. Under the token.
  */
 unsigned ha_rail_agent_second(struct ha_comm *comm, const struct ha_path *first,
-			      const struct ha_path *second);
+			      const struct ha_path *second, uint64_t bytes);
 
 /* A connection ends: the agent is told. Under the token. */
 void ha_rail_agent_leave(struct ha_comm *comm);

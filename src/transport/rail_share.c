@@ -44,7 +44,7 @@ static void take(struct ha_comm *comm, unsigned mask)
 }
 
 /* Where one rail alone is there it has all, whatever the agent says. */
-static void ask_agent(struct ha_comm *comm)
+static void ask_agent(struct ha_comm *comm, uint64_t bytes)
 {
 	struct ha_shares *shares = &comm->send->shares;
 	const struct ha_path *first, *second;
@@ -53,20 +53,34 @@ static void ask_agent(struct ha_comm *comm)
 		return;
 	first = comm->paths[shares->slot_of_rail[0]];
 	second = comm->paths[shares->slot_of_rail[1]];
-	ha_shares_hint(shares, ha_rail_agent_second(comm, first, second));
+	ha_shares_hint(shares, ha_rail_agent_second(comm, first, second, bytes));
 }
 
-const struct ha_shares *ha_rail_shares(struct ha_comm *comm, unsigned mask, uint64_t bytes,
-				       uint64_t now_ns)
+static const struct ha_shares *shares_of(struct ha_comm *comm, unsigned mask, uint64_t bytes,
+					 uint64_t now_ns)
 {
 	struct ha_send_side *s = comm->send;
 
 	take(comm, mask);
 	if (comm->port->bundle->by_agent)
-		ask_agent(comm);
+		ask_agent(comm, bytes);
 	else if (!comm->port->bundle->shares_given)
 		s->shares.of_mask[mask - 1] = ha_balance_shares(&s->balance, mask, bytes, now_ns);
 	return &s->shares;
+}
+
+unsigned ha_rail_pieces(struct ha_comm *comm, unsigned mask, uint64_t bytes, uint64_t now_ns,
+			struct ha_piece out[HA_MAX_PATHS])
+{
+	const struct ha_shares *shares = shares_of(comm, mask, bytes, now_ns);
+	const struct ha_bundle *bundle = comm->port->bundle;
+	unsigned slot;
+
+	if (bundle->by_agent || ha_way_of(bytes, bundle->stripe_min) == HA_WAY_SPLIT)
+		return ha_split(bytes, shares, mask, comm->active, 0, out);
+	slot = ha_turns_next(&comm->send->turns, shares->of_mask[mask - 1], bytes);
+	out[0] = (struct ha_piece){.slot = (uint8_t)slot, .length = bytes};
+	return 1;
 }
 
 void ha_rail_shares_now(const struct ha_comm *comm, uint16_t share[HA_RAILS_MAX])
@@ -89,10 +103,12 @@ void ha_rail_shares_lost(struct ha_comm *comm, unsigned p)
 {
 	comm->send->shares.slots &= (uint8_t) ~(1u << p);
 	comm->send->balance.rails[p] = (struct ha_rail_load){0};
+	memset(&comm->send->turns, 0, sizeof(comm->send->turns));
 }
 
 void ha_rail_shares_begin(struct ha_comm *comm)
 {
 	memset(&comm->send->shares, 0, sizeof(comm->send->shares));
 	memset(&comm->send->balance, 0, sizeof(comm->send->balance));
+	memset(&comm->send->turns, 0, sizeof(comm->send->turns));
 }

@@ -8,7 +8,7 @@
 #define HA_TRANSPORT_RAIL_SHARE_H
 
 #include "device/bundle.h"
-#include "transport/share.h"
+#include "transport/split.h"
 
 #include <stdint.h>
 
@@ -18,10 +18,13 @@ struct ha_path;
 /* Which rail of our bundle a path is on. */
 unsigned ha_rail_of(const struct ha_comm *comm, const struct ha_path *path);
 
-/* The shares of a message of so many bytes that is to be cut now among these slots: a mask, of
- * paths that are ready and on rails of their own. */
-const struct ha_shares *ha_rail_shares(struct ha_comm *comm, unsigned mask, uint64_t bytes,
-				       uint64_t now_ns);
+/*
+ * The pieces of a message of so many bytes that is to be posted now on these slots: a mask, of
+ * paths that are ready and on rails of their own. One that is too small to be cut is one piece, for
+ * the slot whose turn it is. Returns how many; at least one.
+ */
+unsigned ha_rail_pieces(struct ha_comm *comm, unsigned mask, uint64_t bytes, uint64_t now_ns,
+			struct ha_piece out[HA_MAX_PATHS]);
 
 /* What part each rail of our bundle has, of 1024: all 0 where nothing was cut in this epoch, and at
  * a receiver. */

@@ -67,7 +67,7 @@ void ha_stripe_name(struct ha_comm *comm, const struct ha_recv_slot *slot, struc
 	const struct ha_mr *mr = slot->mrs[0];
 
 	row->named = 0;
-	if (slot->n != 1 || row->size < HA_STRIPE_FROM)
+	if (slot->n != 1 || row->size < ha_stripe_from(comm->port->bundle))
 		return;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		struct ha_path *path = comm->paths[p];
@@ -182,6 +182,35 @@ static unsigned usable(const struct ha_comm *comm, const struct ha_send_group *g
 	return mask;
 }
 
+/* Smaller messages than that go over the active path, and nobody looks what their rows name. */
+static void look_from(struct ha_comm *comm, uint64_t bytes)
+{
+	struct ha_path *path = ha_comm_path(comm);
+
+	if (path->stripe_from == bytes)
+		return;
+	path->stripe_from = bytes;
+	ha_path_set_limits(path);
+}
+
+/* While rows name no path; those that do are found by messages that are cut, and by visits. */
+static uint64_t while_none_is_named(const struct ha_comm *comm)
+{
+	return 2 * (uint64_t)comm->port->bundle->stripe_min;
+}
+
+void ha_stripe_visit(struct ha_comm *comm)
+{
+	const struct ha_cts *row;
+
+	if (!comm->is_send || !(comm->features & HA_FEATURE_RAILS) || !ha_comm_may_post(comm))
+		return;
+	/* Of whatever message it is now: the next one looks at its own. */
+	row = comm->send_ring->cts[(comm->send->post_seq - 1) & comm->slot_mask];
+	if (row->named != 0)
+		look_from(comm, ha_stripe_from(comm->port->bundle));
+}
+
 static struct ha_qp *qp_of(struct ha_path *path, const struct ha_send_group *group)
 {
 	return &path->qps[ha_qp_of(path, group->seq)];
@@ -256,19 +285,24 @@ enum ha_striping ha_stripe_post(struct ha_comm *comm, struct ha_send_group *grou
 {
 	const struct ha_request *req = group->reqs[0];
 	unsigned mask = usable(comm, group), n;
+	const struct ha_turns turns = comm->send->turns;
 	struct ha_piece pieces[HA_MAX_PATHS];
 	enum ha_striping striping;
 	uint64_t now_ns;
 
+	if (mask == 0)
+		look_from(comm, while_none_is_named(comm));
 	if (mask == 0 || ha_mr_keys(req->mr, ha_comm_path(comm)->nic_index) == 0)
 		return HA_STRIPING_NONE;
+	look_from(comm, ha_stripe_from(comm->port->bundle));
 	mask |= 1u << comm->active;
 	now_ns = ha_now_ns();
-	n = ha_split(req->size, ha_rail_shares(comm, mask, req->size, now_ns), mask, comm->active,
-		     0, pieces);
+	n = ha_rail_pieces(comm, mask, req->size, now_ns, pieces);
 	striping = can_post(comm, group, pieces, n);
-	if (striping != HA_STRIPING_POSTED)
+	if (striping != HA_STRIPING_POSTED) {
+		comm->send->turns = turns; /* it will be asked again whose turn it is */
 		return striping;
+	}
 	cut(group, pieces, n);
 	look_at_all(comm, group->seq);
 	/* Also when a path fails now: what was posted of it must not be posted twice. What was not
@@ -440,5 +474,6 @@ void ha_stripe_begin(struct ha_comm *comm)
 	ha_rail_shares_begin(comm);
 	comm->send->moves = false;
 	path->split = HA_SPLIT_RAILS;
-	ha_path_set_limits(path);
+	path->stripe_from = 0; /* not known */
+	look_from(comm, while_none_is_named(comm));
 }

@@ -39,10 +39,14 @@ struct ha_send_group;
 struct ha_window;
 
 /*
- * Messages of at least so many bytes are cut: below, the slower rail costs more than it brings.
- * Both ends go by the same number: a row of a smaller buffer names nothing, whatever its field has.
+ * Messages of at least so many bytes may go over paths beside the active one: for smaller ones the
+ * receiver names none and the sender does not look. The two may have other numbers, then the larger
+ * one counts.
  */
-#define HA_STRIPE_FROM (2 * HA_STRIPE_MIN_UNKNOWN)
+static inline uint64_t ha_stripe_from(const struct ha_bundle *bundle)
+{
+	return bundle->by_agent ? 1 : bundle->stripe_min / 4;
+}
 
 /* ---- receiver ------------------------------------------------------------------------------ */
 
@@ -63,14 +67,20 @@ uint64_t ha_stripe_seen(const struct ha_comm *comm, unsigned p);
 /* ---- sender -------------------------------------------------------------------------------- */
 
 enum ha_striping {
-	HA_STRIPING_NONE,   /* it is not cut: nothing was done */
+	HA_STRIPING_NONE,   /* the active path has to take it: nothing was done */
 	HA_STRIPING_LATER,  /* a queue has no room: nothing was done */
 	HA_STRIPING_POSTED, /* as far as paths took it: what one did not is sent when it is mended
 			     */
 };
 
-/* A group of one message of at least HA_STRIPE_FROM bytes, in the epoch of its keys. */
+/* A group of one message of at least ha_stripe_from() bytes, in the epoch of its keys. */
 enum ha_striping ha_stripe_post(struct ha_comm *comm, struct ha_send_group *group);
+
+/*
+ * In a visit: messages that are not cut go over other paths, too, from when a row has named some
+ * on. Until then they are posted as on any other connection, at its cost.
+ */
+void ha_stripe_visit(struct ha_comm *comm);
 
 /* A stripe is acknowledged that went over `path`; `slot` is that of its work request. */
 void ha_stripe_sent(struct ha_comm *comm, struct ha_path *path, unsigned qp, uint32_t slot);

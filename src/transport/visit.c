@@ -19,6 +19,7 @@
 #include "transport/recv.h"
 #include "transport/shared.h"
 #include "transport/stall.h"
+#include "transport/stripe.h"
 
 /*
  * How long the hardware may take to report what the peer, which closed in good order, says is
@@ -135,6 +136,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 	}
 	comm->poller.due_ns = comm->ops->visit(comm);
 	ha_rail_agent_visit(comm);
+	ha_stripe_visit(comm);
 	if (comm->recv && ha_comm_has_failover(comm))
 		look_after_flushes(comm);
 	/* Memory that was being registered is, whoever completes requests. */

@@ -63,17 +63,22 @@ static int teardown(void **state)
 }
 
 /* Bytes of the next message over the second rail, all of which has come right. */
-static uint64_t over_second(void)
+static uint64_t of_size_over_second(size_t size)
 {
 	const uint64_t before[2] = {pair.send->striped.bytes[0], pair.send->striped.bytes[1]};
 	uint64_t moved[2];
 
-	transfer(&pair, SIZE, 3);
+	transfer(&pair, size, 3);
 	pair_settle(&pair);
 	for (int rail = 0; rail < 2; rail++)
 		moved[rail] = pair.send->striped.bytes[rail] - before[rail];
-	assert_int_equal(moved[0] + moved[1], SIZE);
+	assert_int_equal(moved[0] + moved[1], size);
 	return moved[1];
+}
+
+static uint64_t over_second(void)
+{
+	return of_size_over_second(SIZE);
 }
 
 static void up(void)
@@ -140,8 +145,7 @@ static uint32_t entry_is_of(void)
 	return entry.src_ip;
 }
 
-/* Small ones go over one rail. */
-static void the_agent_knows_a_connection_before_its_first_large_message(void **state)
+static void the_agent_knows_a_connection_before_both_rails_carry(void **state)
 {
 	const uint64_t until_ns = ha_real_ns() + LIMIT * HA_NS_PER_S;
 
@@ -174,6 +178,38 @@ static void the_very_next_message_has_the_share_that_was_said(void **state)
 		set(shares[i]);
 		assert_int_equal(over_second(), part(shares[i]));
 	}
+	pair_close(&pair);
+}
+
+static void small_messages_have_the_share_that_was_said(void **state)
+{
+	static const struct {
+		size_t size;
+		uint32_t share, second;
+	} cases[] = {
+	    {8, 1024, 8},      {8, 1023, 0},	    {1000, 768, 640},
+	    {4096, 512, 2048}, {65536, 256, 16384}, {100000, 1024, 100000},
+	};
+
+	(void)state;
+	up();
+	follow_agent(640);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		set(cases[i].share);
+		assert_int_equal(of_size_over_second(cases[i].size), cases[i].second);
+	}
+	pair_close(&pair);
+}
+
+static void between_islands_small_messages_go_over_the_first_rail_whatever_is_said(void **state)
+{
+	(void)state;
+	strcpy(pair.config.island, "10.0.0.1/32=a,10.0.0.2/32=b");
+	up();
+	follow_agent(1024);
+	assert_int_equal(of_size_over_second(8), 0);
+	assert_int_equal(of_size_over_second(65536), 0);
+	assert_int_equal(of_size_over_second(65537), 65537);
 	pair_close(&pair);
 }
 
@@ -292,8 +328,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    T(without_an_agent_a_message_in_an_island_goes_over_the_second_rail),
 	    T(without_an_agent_a_message_to_another_island_goes_over_the_first_rail),
-	    T(the_agent_knows_a_connection_before_its_first_large_message),
+	    T(the_agent_knows_a_connection_before_both_rails_carry),
 	    T(the_very_next_message_has_the_share_that_was_said),
+	    T(small_messages_have_the_share_that_was_said),
+	    T(between_islands_small_messages_go_over_the_first_rail_whatever_is_said),
 	    T(a_rail_that_is_lost_carries_nothing_whatever_the_agent_says),
 	    T(an_agent_that_dies_in_a_write_is_followed_for_a_while_and_again_when_it_is_back),
 	    T(found_and_lost_are_events),

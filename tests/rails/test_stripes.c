@@ -10,12 +10,17 @@
 #include "transport/complete.h"
 #include "transport/stripe.h"
 
+/* By default: what is cut, and what is worth not looking beside the active path at all. */
+#define CUT_FROM (128u << 10)
+#define IN_TURN	 (16u << 10)
+
 static void carrying(struct pair *pair, uint32_t rails, enum ha_completion_mode mode)
 {
 	bundled_init(pair, rails);
 	pair->config.completion = mode;
 	pair_up(pair);
 	wait_members(pair, rails);
+	transfer(pair, CUT_FROM, 0); /* whose row names them */
 }
 
 /* Work requests that the sender has posted on path p. */
@@ -40,10 +45,22 @@ static unsigned paths_of(struct pair *pair, size_t size, uint32_t seed)
 	return n;
 }
 
+/* How many stripes are counted of one message that may go over any rail. */
+static uint64_t stripes_of(struct pair *pair, size_t size, uint32_t seed)
+{
+	uint64_t n = 0;
+
+	for (unsigned rail = 0; rail < HA_RAILS_MAX; rail++)
+		n -= pair->recv->striped.stripes[rail];
+	transfer(pair, size, seed);
+	for (unsigned rail = 0; rail < HA_RAILS_MAX; rail++)
+		n += pair->recv->striped.stripes[rail];
+	return n;
+}
+
 static void large_messages_are_cut_over_all_rails(void **state)
 {
-	static const size_t cut[] = {HA_STRIPE_FROM, HA_STRIPE_FROM + 1, HA_STRIPE_FROM + 4095,
-				     1000003, 1 << 20};
+	static const size_t cut[] = {CUT_FROM, CUT_FROM + 1, CUT_FROM + 4095, 1000003, 1 << 20};
 	struct pair pair;
 
 	(void)state;
@@ -52,11 +69,104 @@ static void large_messages_are_cut_over_all_rails(void **state)
 			carrying(&pair, rails, mode ? HA_COMPLETION_E2E : HA_COMPLETION_RC);
 			for (uint32_t i = 0; i < sizeof(cut) / sizeof(cut[0]); i++)
 				assert_int_equal(paths_of(&pair, cut[i], i), rails);
-			assert_int_equal(paths_of(&pair, HA_STRIPE_FROM - 1, 7), 1);
+			assert_int_equal(stripes_of(&pair, CUT_FROM - 1, 7), 1);
 			assert_int_equal(paths_of(&pair, 0, 8), 1);
 			assert_int_equal(pair.recv->count.failovers, 0);
 			pair_close(&pair);
 		}
+}
+
+static void messages_between_go_over_one_rail_each_in_turns(void **state)
+{
+	static const size_t sizes[] = {IN_TURN, 40000, CUT_FROM - 1};
+	struct pair pair;
+
+	(void)state;
+	for (uint32_t rails = 2; rails <= 4; rails++)
+		for (unsigned mode = 0; mode < 2; mode++) {
+			carrying(&pair, rails, mode ? HA_COMPLETION_E2E : HA_COMPLETION_RC);
+			for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+				uint64_t before[HA_RAILS_MAX], messages[HA_RAILS_MAX];
+
+				memcpy(before, pair.recv->striped.stripes, sizeof(before));
+				for (uint32_t m = 0; m < 12 * rails; m++)
+					assert_int_equal(stripes_of(&pair, sizes[i], m), 1);
+				for (unsigned rail = 0; rail < rails; rail++) {
+					messages[rail] =
+					    pair.recv->striped.stripes[rail] - before[rail];
+					assert_in_range(messages[rail], 9, 15);
+				}
+			}
+			pair_close(&pair);
+		}
+}
+
+/* Also where none is ever large enough to be cut: a visit sees what rows name. */
+static void messages_that_are_never_cut_come_to_go_over_all_rails(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	bundled(&pair, 2);
+	pair_wait_standby(&pair);
+	for (unsigned i = 0; i < 20; i++) {
+		transfer(&pair, CUT_FROM / 2, i);
+		pair_idle(&pair, 1);
+	}
+	assert_int_equal(carrying_now(&pair), 2);
+	for (unsigned i = 0; i < 20; i++)
+		assert_int_equal(stripes_of(&pair, CUT_FROM / 2, i), 1);
+	pair_close(&pair);
+}
+
+static void small_messages_all_go_over_the_active_path(void **state)
+{
+	struct pair pair;
+	uint32_t before;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	before = posted(&pair, standby_of(pair.send));
+	for (uint32_t m = 0; m < 20; m++)
+		assert_int_equal(stripes_of(&pair, IN_TURN - 1, m), 0);
+	assert_int_equal(posted(&pair, standby_of(pair.send)), before);
+	pair_close(&pair);
+}
+
+/* Ends of other sizes agree without a word: what one names the other does not need to use. */
+static void the_size_that_is_worth_a_stripe_is_set(void **state)
+{
+	static const struct {
+		int stripe_min[2];
+		size_t cut_from;
+		unsigned below; /* stripes of what is smaller by a byte */
+	} cases[] = {
+	    {{16384, 16384}, 32768, 1},
+	    {{1 << 20, 1 << 20}, 2 << 20, 1},
+	    /* The receiver names paths in rows of 256 KiB, which is a buffer of 100 bytes more. */
+	    {{16384, 1 << 20}, 262144 - 100, 0},
+	    {{1 << 20, 16384}, 2 << 20, 1},
+	};
+	struct pair pair;
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		bundled_init(&pair, 2);
+		pair_open(&pair);
+		for (int end = 0; end < 2; end++)
+			pair.inst[end]->devices->bundles[0].stripe_min =
+			    (uint32_t)cases[i].stripe_min[end];
+		pair_connect(&pair);
+		for (unsigned m = 0; m < 200 && carrying_now(&pair) < 2; m++) {
+			transfer(&pair, 2 << 20, m);
+			pair_idle(&pair, 5);
+		}
+		assert_int_equal(carrying_now(&pair), 2);
+		transfer(&pair, 2 << 20, 1);
+		assert_int_equal(stripes_of(&pair, cases[i].cut_from - 1, i), cases[i].below);
+		assert_int_equal(stripes_of(&pair, cases[i].cut_from, i), 2);
+		pair_close(&pair);
+	}
 }
 
 /* NCCL's device behind the two ports; at the peer's end a connection is asked for on one of its
@@ -93,7 +203,7 @@ static void what_NCCL_has_fused_carries_as_any_bundle(void **state)
 /* A visit after each: one message is no reason to stop, nor are some that are a little smaller. */
 static void what_is_cut_goes_on_being_cut_while_messages_are_large_in_the_mean(void **state)
 {
-	static const size_t sizes[] = {300000, 300000, 8, 300000, 70000, 60000, 60000};
+	static const size_t sizes[] = {300000, 300000, 8, 300000, 17000, 8000, 8000};
 	struct pair pair;
 
 	(void)state;
@@ -104,7 +214,7 @@ static void what_is_cut_goes_on_being_cut_while_messages_are_large_in_the_mean(v
 		assert_int_equal(carrying_now(&pair), 2);
 	}
 	for (unsigned i = 0; i < 40; i++) {
-		transfer(&pair, 55000, i);
+		transfer(&pair, 20000, i);
 		pair_idle(&pair, 5);
 		assert_int_equal(carrying_now(&pair), 2);
 	}
@@ -114,7 +224,7 @@ static void what_is_cut_goes_on_being_cut_while_messages_are_large_in_the_mean(v
 	}
 	assert_int_equal(carrying_now(&pair), 1);
 	for (unsigned i = 0; i < 40; i++) {
-		transfer(&pair, 55000, i);
+		transfer(&pair, 20000, i);
 		pair_idle(&pair, 5);
 		assert_int_equal(carrying_now(&pair), 1);
 	}
@@ -505,6 +615,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(large_messages_are_cut_over_all_rails),
+	    cmocka_unit_test(messages_between_go_over_one_rail_each_in_turns),
+	    cmocka_unit_test(messages_that_are_never_cut_come_to_go_over_all_rails),
+	    cmocka_unit_test(small_messages_all_go_over_the_active_path),
+	    cmocka_unit_test(the_size_that_is_worth_a_stripe_is_set),
 	    cmocka_unit_test(what_NCCL_has_fused_carries_as_any_bundle),
 	    cmocka_unit_test(what_is_cut_goes_on_being_cut_while_messages_are_large_in_the_mean),
 	    cmocka_unit_test(messages_that_come_to_be_large_late_are_cut_soon),
