@@ -35,32 +35,15 @@ struct ha_piece {
 unsigned ha_split(uint64_t bytes, const struct ha_shares *shares, unsigned usable, unsigned lead,
 		  uint64_t whole_below, struct ha_piece out[HA_MAX_PATHS]);
 
-/*
- * Gives pieces of less than `least` bytes to the largest one; returns how many are left, at least
- * one. They lie one behind the other again, and are cut as ha_split does.
- */
-unsigned ha_split_merge(struct ha_piece *pieces, unsigned n, uint64_t least);
-
 /* ---- small messages -------------------------------------------------------------------------- */
 
-/* What a message of a size is worth: HA_STRIPE_MIN_* are bytes. */
-#define HA_STRIPE_MIN_LEAST   (16u << 10)
-#define HA_STRIPE_MIN_MOST    (1u << 20)
-#define HA_STRIPE_MIN_UNKNOWN (64u << 10) /* until round trips were measured */
-
 enum ha_way {
-	HA_WAY_LEAD,  /* on the lead: the others would only add latency */
+	HA_WAY_LEAD,  /* on the lead: another would only add latency */
 	HA_WAY_WHOLE, /* on one rail, in turns */
 	HA_WAY_SPLIT,
 };
 
-/*
- * From which size on cutting a message gains more than the slower rail's way costs: what the
- * fastest one sends in the time by which their round trips differ, between LEAST and MOST.
- */
-uint64_t ha_stripe_min(uint32_t fastest_mbps, uint64_t rtt_difference_ns);
-
-/* How a message goes for which that is stripe_min. */
+/* How a message goes; stripe_min: so many bytes are worth a stripe (HA_NCCL_STRIPE_MIN). */
 static inline enum ha_way ha_way_of(uint64_t bytes, uint64_t stripe_min)
 {
 	if (bytes < stripe_min / 4)

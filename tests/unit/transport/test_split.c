@@ -242,40 +242,9 @@ static void what_is_small_goes_whole_on_the_lead(void **state)
 	assert_int_equal(pieces[0].slot, 1);
 }
 
-static void small_pieces_are_given_to_the_largest(void **state)
-{
-	uint64_t random = 88172645463325252ull;
-	struct ha_piece pieces[HA_MAX_PATHS];
-	unsigned merged = 0;
-
-	(void)state;
-	for (int i = 0; i < 200000; i++) {
-		const uint64_t size = 1 + next_random(&random) % (4 * MIB);
-		const uint64_t least = next_random(&random) % (size + 1);
-		uint16_t weight[HA_MAX_PATHS];
-		struct ha_shares shares;
-		unsigned n, left;
-
-		for (unsigned rail = 0; rail < HA_MAX_PATHS; rail++)
-			weight[rail] = (uint16_t)(1 + next_random(&random) % 1000);
-		ha_shares_make(&shares, 4, in_order, weight);
-		n = ha_split(size, &shares, 0xf, 0, 0, pieces);
-		left = ha_split_merge(pieces, n, least);
-		check_pieces(pieces, left, size);
-		merged += left < n;
-		for (unsigned p = 0; p < left && left > 1; p++)
-			assert_true(pieces[p].length >= least);
-	}
-	assert_true(merged > 10000);
-}
-
-static void the_threshold_is_what_the_fast_rail_sends_meanwhile(void **state)
+static void how_a_message_goes_follows_from_its_size(void **state)
 {
 	(void)state;
-	assert_true(ha_stripe_min(400000, 10000) == 500000); /* 50 bytes a ns, for 10 us */
-	assert_true(ha_stripe_min(400000, 0) == HA_STRIPE_MIN_LEAST);
-	assert_true(ha_stripe_min(400000, 1000000) == HA_STRIPE_MIN_MOST);
-	assert_true(ha_stripe_min(UINT32_MAX, UINT64_MAX) == HA_STRIPE_MIN_MOST);
 	assert_int_equal(ha_way_of(16383, 65536), HA_WAY_LEAD);
 	assert_int_equal(ha_way_of(16384, 65536), HA_WAY_WHOLE);
 	assert_int_equal(ha_way_of(131071, 65536), HA_WAY_WHOLE);
@@ -347,8 +316,7 @@ int main(void)
 	    cmocka_unit_test(health_beats_every_hint),
 	    cmocka_unit_test(without_a_usable_slot_nothing_can_be_posted_now),
 	    cmocka_unit_test(what_is_small_goes_whole_on_the_lead),
-	    cmocka_unit_test(small_pieces_are_given_to_the_largest),
-	    cmocka_unit_test(the_threshold_is_what_the_fast_rail_sends_meanwhile),
+	    cmocka_unit_test(how_a_message_goes_follows_from_its_size),
 	    cmocka_unit_test(turns_follow_the_shares_and_come_in_no_bursts),
 	    cmocka_unit_test(turns_count_bytes_not_messages),
 	    cmocka_unit_test(queue_pairs_take_turns_on_each_rail),
