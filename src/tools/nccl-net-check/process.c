@@ -177,6 +177,28 @@ static int listeners_in(const char *table, const unsigned long *inodes, int inod
 	return n;
 }
 
+uint64_t process_queued_ns(void)
+{
+	unsigned long long longest = 0, queued;
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *e;
+	char path[300];
+	FILE *f;
+
+	while (d && (e = readdir(d))) {
+		snprintf(path, sizeof(path), "/proc/self/task/%s/schedstat", e->d_name);
+		f = e->d_name[0] == '.' ? NULL : fopen(path, "re");
+		if (!f)
+			continue;
+		if (fscanf(f, "%*u %llu", &queued) == 1 && queued > longest)
+			longest = queued;
+		fclose(f);
+	}
+	if (d)
+		closedir(d);
+	return longest;
+}
+
 int process_tcp_listeners(struct sockaddr_storage *addrs, int max)
 {
 	static unsigned long inodes[MAX_SOCKETS];

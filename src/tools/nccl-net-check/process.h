@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 int process_threads(void);
 int process_fds(void);
@@ -17,6 +18,9 @@ size_t process_heap(void);
 int process_map_count(void);
 /* Is this file mapped? */
 bool process_maps(const char *path);
+/* For how long a thread of this process was ready and had no processor, the longest; 0 where the
+ * kernel does not say. */
+uint64_t process_queued_ns(void);
 /* Addresses of the TCP sockets this process listens on; returns how many (at most max). */
 int process_tcp_listeners(struct sockaddr_storage *addrs, int max);
 
