@@ -11,7 +11,8 @@ PIDS=()
 cleanup() {
 	local pid
 	for pid in "${PIDS[@]}"; do
-		kill -9 "$pid" 2>/dev/null
+		# What timeout has started is in a group of its own, and would outlive it.
+		kill -9 -- "-$pid" 2>/dev/null || kill -9 "$pid" 2>/dev/null
 	done
 	wait 2>/dev/null
 	"$SIMVERBS" down "$FABRIC" 2>/dev/null
