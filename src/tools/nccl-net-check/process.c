@@ -177,22 +177,32 @@ static int listeners_in(const char *table, const unsigned long *inodes, int inod
 	return n;
 }
 
+uint64_t thread_queued_ns(pid_t tid)
+{
+	unsigned long long queued = 0;
+	char path[64];
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)tid);
+	in = fopen(path, "re");
+	if (!in)
+		return 0;
+	if (fscanf(in, "%*u %llu", &queued) != 1)
+		queued = 0;
+	fclose(in);
+	return queued;
+}
+
 uint64_t process_queued_ns(void)
 {
-	unsigned long long longest = 0, queued;
 	DIR *d = opendir("/proc/self/task");
+	uint64_t longest = 0;
 	struct dirent *e;
-	char path[300];
-	FILE *f;
 
 	while (d && (e = readdir(d))) {
-		snprintf(path, sizeof(path), "/proc/self/task/%s/schedstat", e->d_name);
-		f = e->d_name[0] == '.' ? NULL : fopen(path, "re");
-		if (!f)
-			continue;
-		if (fscanf(f, "%*u %llu", &queued) == 1 && queued > longest)
-			longest = queued;
-		fclose(f);
+		const uint64_t queued = thread_queued_ns((pid_t)strtol(e->d_name, NULL, 10));
+
+		longest = queued > longest ? queued : longest;
 	}
 	if (d)
 		closedir(d);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 int process_threads(void);
 int process_fds(void);
@@ -18,6 +19,9 @@ size_t process_heap(void);
 int process_map_count(void);
 /* Is this file mapped? */
 bool process_maps(const char *path);
+/* For how long a thread, of whatever process, was ready and had no processor; 0 where the kernel
+ * does not say. */
+uint64_t thread_queued_ns(pid_t tid);
 /* For how long a thread of this process was ready and had no processor, the longest; 0 where the
  * kernel does not say. */
 uint64_t process_queued_ns(void);

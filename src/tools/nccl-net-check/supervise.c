@@ -5,6 +5,7 @@
  */
 #include "supervise.h"
 #include "place.h"
+#include "process.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -149,24 +150,6 @@ static void judge_timeout(const struct rule *rule, const struct check_report *re
 
 /* ---- time that counts ------------------------------------------------------------------------ */
 
-/* For how long the thread that runs the rule was ready and had no processor; 0 where the kernel
- * does not say. */
-static uint64_t queued_ns(pid_t pid)
-{
-	unsigned long long queued = 0;
-	char path[64];
-	FILE *in;
-
-	snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);
-	in = fopen(path, "re");
-	if (!in)
-		return 0;
-	if (fscanf(in, "%*u %llu", &queued) != 1)
-		queued = 0;
-	fclose(in);
-	return queued;
-}
-
 /* Of a rule's time limit, how many times that may not count: what hangs in a loop waits for a
  * processor, too. */
 #define NOT_COUNTED_MAX 3
@@ -178,7 +161,7 @@ static uint64_t longest_queued_ns(struct ranks *ranks)
 	uint64_t longest = 0;
 
 	for (int r = 0; r < ranks->count; r++) {
-		uint64_t so_far = ranks->pid[r] > 0 ? queued_ns(ranks->pid[r]) : 0;
+		uint64_t so_far = ranks->pid[r] > 0 ? thread_queued_ns(ranks->pid[r]) : 0;
 
 		if (so_far > ranks->queued_ns[r])
 			ranks->queued_ns[r] = so_far;
