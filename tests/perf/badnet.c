@@ -169,6 +169,17 @@ static void leak_thread(void)
 		pthread_detach(thread);
 }
 
+/* As many threads as a device may have for its commands, all of them needed in a late cycle only.
+ */
+static void late_pool(void)
+{
+	static int nconnects;
+
+	if (++nconnects == 10)
+		for (int i = 0; i < 8; i++)
+			leak_thread();
+}
+
 static ncclResult_t bad_connect(int dev, void *handle, void **comm, ncclNetDeviceHandle_v8_t **d)
 {
 	if (is("connect-never")) {
@@ -181,6 +192,8 @@ static ncclResult_t bad_connect(int dev, void *handle, void **comm, ncclNetDevic
 		(void)!dup(0);
 	if (is("leak-thread"))
 		leak_thread();
+	if (is("late-pool"))
+		late_pool();
 	return base->connect(dev, handle, comm, d);
 }
 

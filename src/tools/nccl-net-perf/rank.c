@@ -267,7 +267,7 @@ static bool run_all(struct np_run *run)
 		if (cycle != cycles - 1 && !close_sides(rk))
 			return false;
 	}
-	if (cycles > 1 && !np_resources_check(&early, cycles, rk->rank, &rk->error))
+	if (cycles > 1 && !np_resources_check(&early, cycles, rk))
 		return false;
 	return finish_report(run);
 }

@@ -22,10 +22,10 @@
 #endif
 
 /*
- * A plugin may have a pool of threads, started as they are needed: the last of a few may be needed
- * late. A leak of a thread per cycle exceeds it within ten cycles.
+ * A plugin may have a pool of threads for each device, started as they are needed: in one cycle all
+ * of them, in another one few. A leak of a thread per cycle exceeds that in time.
  */
-#define POOL_OF_THREADS 4
+#define THREADS_PER_DEVICE 8
 
 static long count_entries(const char *path)
 {
@@ -75,24 +75,32 @@ bool np_setup_connect(struct np_rank *rk, struct np_side *side, struct np_setup 
 	return ok;
 }
 
-bool np_resources_check(const struct np_resources *early, int cycles, int rank,
-			struct np_error *error)
+static long threads_of_pools(const struct np_rank *rk)
+{
+	long n = 0;
+
+	for (int i = 0; i < rk->nsides; i++)
+		n += (long)rk->sides[i].ndev * THREADS_PER_DEVICE;
+	return n;
+}
+
+bool np_resources_check(const struct np_resources *early, int cycles, struct np_rank *rk)
 {
 	struct np_resources now;
 
 	np_resources_read(&now);
 	printf("# rank %d after %d cycles: descriptors %ld -> %ld, threads %ld -> %ld, resident "
 	       "%ld -> %ld KiB\n",
-	       rank, cycles, early->fds, now.fds, early->threads, now.threads, early->rss_kib,
+	       rk->rank, cycles, early->fds, now.fds, early->threads, now.threads, early->rss_kib,
 	       now.rss_kib);
 	fflush(stdout);
-	if (now.fds > early->fds || now.threads > early->threads + POOL_OF_THREADS)
-		return np_error_set(error, NP_EXIT_ERROR,
+	if (now.fds > early->fds || now.threads > early->threads + threads_of_pools(rk))
+		return np_error_set(&rk->error, NP_EXIT_ERROR,
 				    "%ld descriptors and %ld threads more than after the first "
 				    "tenth of %d cycles: something is not closed",
 				    now.fds - early->fds, now.threads - early->threads, cycles);
 	if (now.rss_kib > early->rss_kib + RSS_NOISE_KIB)
-		return np_error_set(error, NP_EXIT_ERROR,
+		return np_error_set(&rk->error, NP_EXIT_ERROR,
 				    "resident size grew by %ld KiB over %d cycles",
 				    now.rss_kib - early->rss_kib, cycles);
 	return true;

@@ -25,9 +25,8 @@ bool np_setup_connect(struct np_rank *rk, struct np_side *side, struct np_setup 
 
 /*
  * Compares with now, prints one line, and fails when there are more descriptors, more threads than
- * a pool may still have started, or the resident size grew by more than noise.
+ * the devices' pools may have, or the resident size grew by more than noise.
  */
-bool np_resources_check(const struct np_resources *early, int cycles, int rank,
-			struct np_error *error);
+bool np_resources_check(const struct np_resources *early, int cycles, struct np_rank *rk);
 
 #endif
