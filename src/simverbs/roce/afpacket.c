@@ -6,10 +6,12 @@
  * switches spread them.
  *
  * The kernel sees the packets, too: UDP sockets at the addresses, which take nothing, keep it from
- * answering that nobody is there.
+ * answering that nobody is there. By these a packet leaves whose Ethernet address is not known: the
+ * kernel keeps it while it looks for that.
  */
 #include "simverbs/roce/frame.h"
 #include "simverbs/roce/neighbours.h"
+#include "simverbs/roce/socket.h"
 #include "simverbs/roce/wire.h"
 
 #include <errno.h>
@@ -26,10 +28,8 @@
 #define BLOCK_FRAMES	  8u
 #define RING_FRAMES	  1024u
 #define BUDGET		  64u /* packets a round */
-#define DISCARD_PORT	  9u
 #define SEND_BUFFER_BYTES (4 << 20)
-/* How soon a neighbour that the kernel did not know is asked for again: sooner than packets that
- * were lost meanwhile are given up. */
+/* How soon the kernel is asked again for a neighbour that it did not know. */
 #define ASK_AGAIN_NS 5000000u
 /* And how long one is believed. */
 #define BELIEVE_NS 1000000000u
@@ -43,7 +43,8 @@ struct way {
 
 struct packet_socket {
 	int fd;
-	int guards[SV_MAX_GIDS]; /* UDP sockets at our addresses; -1: none */
+	int guards[SV_MAX_GIDS];      /* UDP sockets at our addresses; -1: none */
+	uint16_t sports[SV_MAX_GIDS]; /* theirs */
 	uint8_t *ring;
 	_Atomic uint32_t next; /* changed under the port lock, read without */
 	struct way *ways;      /* by peer */
@@ -84,6 +85,22 @@ static int filter(int fd, struct sock_filter *code, size_t bytes)
 
 /* ---------------------------------------------------------------- open, close */
 
+/* At our port, or at any if that is taken: whoever has it guards the address for us, too. */
+static bool bind_guard(int fd, const struct sv_roce_socket_address *own, uint16_t *sport)
+{
+	struct sv_roce_socket_address at = *own;
+
+	if (bind(fd, &at.sa, at.bytes)) {
+		if (errno != EADDRINUSE)
+			return false;
+		*sv_roce_socket_port(&at) = 0;
+		if (bind(fd, &at.sa, at.bytes) || getsockname(fd, &at.sa, &at.bytes))
+			return false;
+	}
+	*sport = ntohs(*sv_roce_socket_port(&at));
+	return true;
+}
+
 static bool packet_address_changed(struct sv_roce_wire *w, uint32_t index)
 {
 	struct packet_socket *s = w->io_state;
@@ -96,12 +113,10 @@ static bool packet_address_changed(struct sv_roce_wire *w, uint32_t index)
 	if (sv_roce_no_gid(&w->link.gids[index]))
 		return true;
 	sv_roce_socket_address(&w->link.gids[index], w->itf.index, &own);
-	fd = socket(own.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = sv_roce_socket(own.sa.sa_family, w->itf.index);
 	if (fd < 0)
 		return false;
-	/* A port that is taken is guarded already: whoever has it hears what is for us, too. */
-	if (filter(fd, nothing, sizeof(nothing)) ||
-	    (bind(fd, &own.sa, own.bytes) && errno != EADDRINUSE)) {
+	if (filter(fd, nothing, sizeof(nothing)) || !bind_guard(fd, &own, &s->sports[index])) {
 		close(fd);
 		return false;
 	}
@@ -180,20 +195,6 @@ static int packet_open(struct sv_roce_wire *w)
 
 /* ---------------------------------------------------------------- ways */
 
-/* Has the kernel look for it: a datagram of no bytes to a port where nobody is. */
-static void prod(const struct sv_roce_wire *w, const struct sv_roce_peer *peer)
-{
-	const struct packet_socket *s = w->io_state;
-	struct sv_roce_socket_address to = peer->to;
-
-	if (to.sa.sa_family == AF_INET)
-		to.v4.sin_port = htons(DISCARD_PORT);
-	else
-		to.v6.sin6_port = htons(DISCARD_PORT);
-	if (s->guards[peer->gid_index] >= 0)
-		(void)sendto(s->guards[peer->gid_index], NULL, 0, MSG_DONTWAIT, &to.sa, to.bytes);
-}
-
 /* Room for all peers; false: no memory. */
 static bool grow_ways(struct packet_socket *s, uint32_t num)
 {
@@ -230,8 +231,6 @@ static const uint8_t *mac_of(struct sv_roce_wire *w, const struct sv_roce_peer *
 	err = sv_roce_neighbour(w->itf.index, &peer->remote, way->mac);
 	way->known = !err;
 	way->ask_ns = now_ns + (err ? ASK_AGAIN_NS : BELIEVE_NS);
-	if (err)
-		prod(w, peer);
 	return err ? NULL : way->mac;
 }
 
@@ -249,7 +248,21 @@ static size_t put_front(const struct sv_roce_wire *w, uint8_t *front, const stru
 				   out->length);
 }
 
-/* Those from the first on whose way is known; what has none is lost. */
+/* The kernel is to find its way, and has it meanwhile. What it does not take is lost. */
+static void send_by_kernel(struct sv_roce_wire *w, struct sv_roce_out *out)
+{
+	const struct packet_socket *s = w->io_state;
+	const struct sv_roce_peer *peer = out->peer;
+	ssize_t sent;
+
+	out->sport = s->sports[peer->gid_index];
+	sv_roce_seal(out);
+	sent = sendto(s->guards[peer->gid_index], out->bytes, out->length, MSG_DONTWAIT,
+		      &peer->to.sa, peer->to.bytes);
+	sv_roce_count(w, sent < 0 ? SV_ROCE_tx_refused : SV_ROCE_tx_datagrams);
+}
+
+/* Those from the first on whose way is known. */
 static uint32_t prepare(struct sv_roce_wire *w)
 {
 	struct packet_socket *s = w->io_state;
@@ -262,7 +275,7 @@ static uint32_t prepare(struct sv_roce_wire *w)
 		if (!mac) {
 			if (n)
 				break;
-			sv_roce_count(w, SV_ROCE_tx_refused);
+			send_by_kernel(w, out);
 			w->first_out++;
 			continue;
 		}

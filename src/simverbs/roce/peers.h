@@ -24,6 +24,12 @@ struct sv_roce_socket_address {
 void sv_roce_socket_address(const union ibv_gid *gid, unsigned ifindex,
 			    struct sv_roce_socket_address *to);
 
+/* Where its port is, in network order. */
+static inline in_port_t *sv_roce_socket_port(struct sv_roce_socket_address *address)
+{
+	return address->sa.sa_family == AF_INET ? &address->v4.sin_port : &address->v6.sin6_port;
+}
+
 struct sv_roce_peer {
 	union ibv_gid local, remote;
 	uint32_t index;	    /* its number */

@@ -2,15 +2,14 @@
 /*
  * Datagrams by UDP sockets, one for each address of the interface: nothing that needs privileges.
  *
- * The ICRC covers IPv4's identification, which the kernel chooses. It chooses 0 for a packet that
- * may not be fragmented and comes from a socket that is not connected. What a received packet had
- * stays unknown (sv_icrc_fits_some_id).
+ * The ICRC covers IPv4's identification, which the kernel chooses: 0 for what is sent (socket.h).
+ * What a received packet had stays unknown (sv_icrc_fits_some_id).
  */
 #include "simverbs/roce/bytes.h"
+#include "simverbs/roce/socket.h"
 #include "simverbs/roce/wire.h"
 
 #include <errno.h>
-#include <netinet/udp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -43,32 +42,15 @@ struct udp_sockets {
 
 /* ---------------------------------------------------------------- sockets */
 
-static void set(int fd, int level, int option, int value)
+/* As large as may be had. */
+static void set_buffers(int fd)
 {
-	/* What a kernel does not know makes it slower, or is the default. */
-	(void)setsockopt(fd, level, option, &value, sizeof(value));
-}
+	const int in = RECEIVE_BUFFER_BYTES, out = SEND_BUFFER_BYTES;
 
-static void set_options(const struct sv_roce_wire *w, int fd, bool v4)
-{
-	int index = (int)htonl(w->itf.index); /* as IP_UNICAST_IF wants it */
-
-	set(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER_BYTES);
-	set(fd, SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES);
-	set(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES);
-	set(fd, SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER_BYTES);
-	if (v4) {
-		set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
-		set(fd, IPPROTO_IP, IP_UNICAST_IF, index);
-		set(fd, SOL_SOCKET, SO_NO_CHECK, 1); /* the ICRC is better */
-	} else {
-		set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-		set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-		set(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1);
-		set(fd, IPPROTO_IPV6, IPV6_UNICAST_IF, index);
-		/* The kernel's soft RoCE sends none. */
-		set(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
-	}
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &in, sizeof(in));
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &in, sizeof(in));
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &out, sizeof(out));
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &out, sizeof(out));
 }
 
 /* A descriptor or -errno. */
@@ -78,10 +60,10 @@ static int open_socket(const struct sv_roce_wire *w, uint32_t index)
 	int fd;
 
 	sv_roce_socket_address(&w->link.gids[index], w->itf.index, &own);
-	fd = socket(own.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = sv_roce_socket(own.sa.sa_family, w->itf.index);
 	if (fd < 0)
-		return -errno;
-	set_options(w, fd, own.sa.sa_family == AF_INET);
+		return fd;
+	set_buffers(fd);
 	if (bind(fd, &own.sa, own.bytes)) {
 		int err = errno;
 

@@ -79,22 +79,29 @@ static uint32_t put_payload(uint8_t *at, const struct sv_packet *pkt, const stru
 	return (uint32_t)(at - begin) + pad;
 }
 
-static void write_datagram(struct sv_roce_out *out, const struct sv_packet *pkt,
-			   const struct sv_frag *frags, uint32_t nfrags)
+void sv_roce_seal(struct sv_roce_out *out)
 {
 	const struct sv_roce_flow flow = {
 	    .src = out->peer->local, .dst = out->peer->remote, .sport = out->sport};
+	uint32_t length = out->length - SV_ICRC_BYTES;
+	uint32_t icrc = htole32(sv_icrc(&flow, out->bytes, length));
+
+	memcpy(out->bytes + length, &icrc, sizeof(icrc));
+}
+
+static void write_datagram(struct sv_roce_out *out, const struct sv_packet *pkt,
+			   const struct sv_frag *frags, uint32_t nfrags)
+{
 	struct sv_packet said = *pkt;
-	uint32_t length, icrc;
+	uint32_t length;
 
 	said.flags |= SV_PKT_MIGRATED;
 	if ((said.syndrome & SV_AETH_KIND_MASK) == SV_AETH_ACK)
 		said.syndrome |= CREDITS_UNLIMITED;
 	length = sv_roce_encode(&said, out->bytes);
 	length += put_payload(out->bytes + length, pkt, frags, nfrags);
-	icrc = htole32(sv_icrc(&flow, out->bytes, length));
-	memcpy(out->bytes + length, &icrc, sizeof(icrc));
 	out->length = length + SV_ICRC_BYTES;
+	sv_roce_seal(out);
 }
 
 /* There is room: roce_send() has seen to that. */

@@ -8,6 +8,7 @@
  *	thread.c     the engine thread
  *	udp.c	     datagrams by UDP sockets: no privileges needed
  *	afpacket.c   the same as frames by a packet socket; neighbours.c
+ *	socket.c     UDP sockets, of both
  *	packet.c     a packet's bytes; icrc.c its check sum; frame.c what stands before it
  *	interface.c  network interfaces
  *	peers.c	     pairs of addresses
@@ -152,6 +153,9 @@ static inline void sv_roce_count(struct sv_roce_wire *w, enum sv_roce_counter co
 {
 	w->counters[counter]++;
 }
+
+/* Writes the ICRC of a datagram, for its addresses and source port. */
+void sv_roce_seal(struct sv_roce_out *out);
 
 /* After a system call that was to send the packets from the first on: how many it took, or -1 and
  * errno. False: there is no room now. What it refuses is lost, as on a cable. */

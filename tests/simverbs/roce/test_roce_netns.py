@@ -48,6 +48,17 @@ class OverTheWire(WireCase):
         self.run_program("ib_write_bw", "-q 256 -s 4096 -n 64 -F", 1, 0)
         self.check_wire()
 
+    def test_the_first_datagram_to_a_neighbour_that_is_not_known_arrives(self):
+        """Nobody sends a datagram again."""
+        for number in (1, 2):  # IPv4, IPv6
+            for host in self.pair.hosts:
+                host.ip("neigh", "flush", "dev", "rail0")
+            with self.subTest(gid=number):
+                self.run_program("ibv_ud_pingpong", "-s 1000 -n 20 -c", number, 0)
+                self.check_wire()
+            self.kill_all()
+            self.processes.clear()
+
     # ---- the interface ----
 
     def test_what_becomes_of_the_interface_is_told_by_events(self):
