@@ -5,7 +5,6 @@ What breaks here must not spoil what follows: before each drill the lab is whole
 protected, or both are made anew.
 """
 
-import re
 import time
 from collections import Counter
 from operator import itemgetter
@@ -206,7 +205,7 @@ class Conductor:
     def act_netem(self, host, rail, what):
         rail = self.rail_of(rail)
         if what is None:
-            self.netem.setdefault((host, rail), Counter()).update(self.netem_packets(host, rail))
+            self.netem.setdefault((host, rail), Counter()).update(self.lab.host(host).netem_packets(rail))
         return {host: self.lab.host(host).netem(rail, what)}
 
     def act_address(self, host, rail):
@@ -308,14 +307,6 @@ class Conductor:
         packets = self.witnesses["packets"].stop()
         self.do_healthy()
         return {"packets": packets, "late": late}
-
-    # ---- what netem says ----
-
-    def netem_packets(self, host, rail):
-        """Packets that netem has let through, and thrown away."""
-        text = self.lab.host(host).run(["tc", "-s", "qdisc", "show", "dev", interface(host, rail)]).out
-        found = re.search(r"netem.*?Sent \d+ bytes (\d+) pkt.*?dropped (\d+)", text, re.DOTALL)
-        return dict(zip(("netem_passed", "netem_dropped"), map(int, found.groups()))) if found else {}
 
 
 def run_drills(lab, build, plugin, left, say):

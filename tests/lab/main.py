@@ -18,6 +18,7 @@ import machine
 import probe_between
 import probe_kernel
 import roce
+import roce_speed
 import shell
 import standstill
 import table
@@ -35,7 +36,7 @@ def arguments(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/lab",
         usage="%(prog)s [one|two] [OPTION...] [DRILL...]\n       %(prog)s [one|two] shell [-- COMMAND...]\n"
-        "       %(prog)s [one|two] probe\n       %(prog)s two roce\n       %(prog)s [one|two] acceptance [-- OPTION...]\n       %(prog)s image",
+        "       %(prog)s [one|two] probe\n       %(prog)s two roce\n       %(prog)s one roce-speed\n       %(prog)s [one|two] acceptance [-- OPTION...]\n       %(prog)s image",
         description="Drills with the kernel's own RDMA stack, in virtual machines; docs/testing.md.",
     )
     parser.add_argument("--build", default=os.path.join(TREE, "build"), help="the build folder (build)")
@@ -58,10 +59,12 @@ def arguments(argv):
     options.command = command
     if command is not None and options.words not in (["shell"], ["acceptance"]):
         parser.error('only "shell" takes a command, and "acceptance" options')
-    if options.words not in (["shell"], ["image"], ["probe"], ["roce"], ["acceptance"]):
+    if options.words not in (["shell"], ["image"], ["probe"], ["roce"], ["roce-speed"], ["acceptance"]):
         choose(parser, options)
     elif options.words == ["roce"] and options.lab != "two":
         parser.error("roce runs in lab two")
+    elif options.words == ["roce-speed"] and options.lab != "one":
+        parser.error("roce-speed runs in lab one")
     return options
 
 
@@ -183,6 +186,9 @@ def main(argv):
         if options.words == ["roce"]:
             with boot(options.lab, options) as lab:
                 return 0 if roce.check(lab, options.build, options.plugin, options.short) else 1
+        if options.words == ["roce-speed"]:
+            with boot(options.lab, options) as lab:
+                return 0 if roce_speed.check(lab, options.build) else 1
         if options.words == ["acceptance"]:
             with boot(options.lab, options) as lab:
                 return 0 if acceptance.check(lab, TREE, options.build, options.command or ()) else 1

@@ -40,13 +40,14 @@ class Fault:
     strike: object  # (lab) -> None
     moves: bool
     short: str = None  # the mode of the short form; None: not in it
+    loses: str = ""  # hosts whose first rail has to have lost packets by it
 
 
 FAULTS = [
     Fault("link-down-simverbs", lambda lab: lab.host("b").link(0, "down"), True, "packet"),
     Fault("link-down-kernel", lambda lab: lab.host("a").link(0, "down"), True),
-    Fault("silent", lambda lab: lab.host("a").netem(0, "loss 100%"), True, "udp"),
-    Fault("loss", lambda lab: [lab.host(name).netem(0, "loss 1%") for name in "ab"], False),
+    Fault("silent", lambda lab: lab.host("a").netem(0, "loss 100%"), True, "udp", "a"),
+    Fault("loss", lambda lab: [lab.host(name).netem(0, "loss 1%") for name in "ab"], False, loses="ab"),
 ]
 
 
@@ -81,8 +82,15 @@ class Ends:
             "SIMVERBS_ROCE_STATS": f"/run/lab/{os.path.basename(self.stats_path)}",
         }
 
+    def inside(self, _name):
+        """Words before a command that runs where the host's programs do."""
+        return []
+
+    def address(self, name):
+        return self.lab.host(name).socket_address
+
     def start(self, name, argv, env=None):
-        return self.lab.host(name).start(argv, {**self.env(name), **(env or {})})
+        return self.lab.host(name).start([*self.inside(name), *argv], {**self.env(name), **(env or {})})
 
     def stats(self):
         """Summed over all devices that host b has had open."""
@@ -103,10 +111,10 @@ def said_by(process):
     return text
 
 
-def wait_listening(lab, name, port):
-    script = f"grep -qi ':{port:04X} 0' /proc/net/tcp /proc/net/tcp6"
+def wait_listening(ends, name, port):
+    asks = [*ends.inside(name), "grep", "-qi", f":{port:04X} 0", "/proc/net/tcp", "/proc/net/tcp6"]
     until = time.monotonic() + LIMIT_S
-    while lab.host(name).run(script, check=False).status != 0:
+    while ends.lab.host(name).run(asks, check=False).status != 0:
         if time.monotonic() > until:
             raise LabError(f"nobody listens on port {port} of host {name}")
 
@@ -118,13 +126,13 @@ def counted(lab, name):
     return f"{name} counted: {' | '.join(lab.host(name).run(script, check=False).out.splitlines())}"
 
 
-def run_program(program, options, server, ends, port):
-    """Complaints."""
+def converse(program, options, server, ends, port):
+    """Complaints, and what the client said."""
     client = "b" if server == "a" else "a"
     words = [*options.split(), "-p", str(port)]
     listening = ends.start(server, [program, "-d", ends.device(server), *words])
-    wait_listening(ends.lab, server, port)
-    asking = ends.start(client, [program, "-d", ends.device(client), *words, ends.lab.host(server).socket_address])
+    wait_listening(ends, server, port)
+    asking = ends.start(client, [program, "-d", ends.device(client), *words, ends.address(server)])
     wrong = []
     for process in (asking, listening):
         try:
@@ -133,7 +141,12 @@ def run_program(program, options, server, ends, port):
         except LabError as error:
             process.kill()
             wrong += [f"{error}: {said_by(process)[-600:]}", *(counted(ends.lab, name) for name in "ab")]
-    return wrong
+    return wrong, said_by(asking)
+
+
+def run_program(program, options, server, ends, port):
+    """Complaints."""
+    return converse(program, options, server, ends, port)[0]
 
 
 def run_fault(fault, ends, port):
@@ -195,8 +208,10 @@ def strike(ends, fault, processes):
                 wrong.append(f"{name}: status {process.status}: {said_by(process)[-600:]}")
         except LabError as error:
             wrong.append(f"{name}: {error}")
-    if not fault.moves and events(ends, fault, "switch"):
-        wrong.append("the traffic moved")
+    moved = events(ends, fault, "switch")
+    if not fault.moves and moved:
+        wrong.append(f"the traffic moved: {[event['reason'] for event in moved]}")
+    wrong += [f"host {name} lost nothing" for name in fault.loses if not ends.lab.host(name).netem_packets(0).get("netem_dropped")]
     return wrong
 
 

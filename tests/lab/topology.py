@@ -67,6 +67,12 @@ class Host:
             self.guest.run(["tc", "qdisc", "replace", "dev", name, "root", "netem", *rules.split()])
         return before, self.guest.call("clock")["now_ns"]
 
+    def netem_packets(self, rail):
+        """Packets that netem has let through, and thrown away."""
+        text = self.run(["tc", "-s", "qdisc", "show", "dev", interface(self.name, rail)]).out
+        found = re.search(r"netem.*?Sent \d+ bytes (\d+) pkt.*?dropped (\d+)", text, re.DOTALL)
+        return dict(zip(("netem_passed", "netem_dropped"), map(int, found.groups()))) if found else {}
+
     def start(self, argv, env=None, **options):
         return self.guest.start_process(argv, env, **options)
 
