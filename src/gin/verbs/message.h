@@ -31,7 +31,6 @@ enum ha_gin_say {
 	HA_GIN_ANSWER,
 	HA_GIN_READY,
 	HA_GIN_SUSPECT,
-	HA_GIN_ENDED, /* the speaker's group has ended with an error */
 };
 
 /* A path of the connection from the sender to the receiver, by what both ends call it. */
