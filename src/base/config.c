@@ -19,7 +19,11 @@
 #include <string.h>
 #include <strings.h>
 
-#define SHOWN_MAX 68 /* bytes of a bad value that a log line repeats, at most */
+#define RAIL_QPS_MAX 16
+/* Of a bundle by MPIB_HCA_SOUT and MPIB_HCA_SUP. */
+#define MPIB_SOUT_QPS 2
+#define MPIB_SUP_QPS  4
+#define SHOWN_MAX     68 /* bytes of a bad value that a log line repeats, at most */
 
 /* What people expect to survive, whatever NCCL does: a switch that is loaded anew, a new route. */
 #define GIVE_UP_MIN_MS 60000
@@ -294,6 +298,67 @@ static void derive_rail_mode(struct ha_config *config)
 		warn_differ("HA_NCCL_AGENT_DIR", "MPIB_AGENT_TAG");
 }
 
+/* "2,4", rail 0's first. */
+static bool parse_rail_qps(const char *text, uint8_t nqps[HA_CONFIG_RAILS])
+{
+	for (int rail = 0; rail < HA_CONFIG_RAILS; rail++) {
+		char *end;
+		const long number = strtol(text, &end, 10);
+
+		if (*text < '0' || *text > '9' || number < 1 || number > RAIL_QPS_MAX)
+			return false;
+		nqps[rail] = (uint8_t)number;
+		if (*end == '\0')
+			return true;
+		if (*end != ',')
+			return false;
+		text = end + 1;
+	}
+	return false;
+}
+
+/*
+ * What the aliases of HA_NCCL_RAIL_QPS come to, as it would be set; false: nothing. A bundle by the
+ * other names has as many queue pairs as where these names come from, unless NCCL is told.
+ */
+static bool rail_qps_of_aliases(const struct ha_config *config, char out[SHOWN_MAX])
+{
+	const bool theirs = config->rails_by_alias && !is_set(config, "NCCL_IB_QPS_PER_CONNECTION");
+	const int nccls = config->ib_qps_per_connection;
+
+	if (!theirs && config->mpib_sout_qp < 0 && config->mpib_sup_qp < 0)
+		return false;
+	snprintf(out, SHOWN_MAX, "%d,%d",
+		 or_default(config->mpib_sout_qp, theirs ? MPIB_SOUT_QPS : nccls),
+		 or_default(config->mpib_sup_qp, theirs ? MPIB_SUP_QPS : nccls));
+	return true;
+}
+
+static void derive_rail_qps(struct ha_config *config)
+{
+	uint8_t nqps[HA_CONFIG_RAILS] = {0};
+	char by_alias[SHOWN_MAX], safe[SHOWN_MAX];
+
+	if (rail_qps_of_aliases(config, by_alias)) {
+		if (!*config->rail_qps)
+			ha_copy_text(config->rail_qps, sizeof(config->rail_qps), by_alias);
+		else if ((config->mpib_sout_qp >= 0 || config->mpib_sup_qp >= 0) &&
+			 strcmp(config->rail_qps, by_alias) != 0)
+			warn_differ("HA_NCCL_RAIL_QPS", "MPIB_SOUT_QP or MPIB_SUP_QP");
+	}
+	if (!*config->rail_qps)
+		return;
+	ha_printable(config->rail_qps, SIZE_MAX, safe, sizeof(safe));
+	if (!parse_rail_qps(config->rail_qps, nqps))
+		HA_WARN("HA_NCCL_RAIL_QPS=%s cannot be used: it is not 1 to %d numbers from 1 to "
+			"%d; NCCL_IB_QPS_PER_CONNECTION is used",
+			safe, HA_CONFIG_RAILS, RAIL_QPS_MAX);
+	else if (!*config->rails)
+		HA_WARN("HA_NCCL_RAIL_QPS=%s has no effect without HA_NCCL_RAILS", safe);
+	else
+		memcpy(config->nqps_of_rail, nqps, sizeof(nqps));
+}
+
 void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn)
 {
 	if (!getenv_fn)
@@ -308,6 +373,17 @@ void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn)
 	derive(config);
 	derive_rails(config);
 	derive_rail_mode(config);
+	derive_rail_qps(config);
+}
+
+int ha_config_most_qps(const struct ha_config *config)
+{
+	int most = config->ib_qps_per_connection;
+
+	for (int rail = 0; rail < HA_CONFIG_RAILS; rail++)
+		if (config->nqps_of_rail[rail] > most)
+			most = config->nqps_of_rail[rail];
+	return most;
 }
 
 /* ---- looking at it -------------------------------------------------------------------------- */

@@ -20,7 +20,8 @@
 #include <stdio.h>
 
 #define HA_CONFIG_STRING_MAX 1024 /* with the terminating zero */
-#define HA_CONFIG_MAX_VARS   72
+#define HA_CONFIG_MAX_VARS   80
+#define HA_CONFIG_RAILS	     4 /* of a bundle, at most (device/bundle.h) */
 
 /* Where the value of a variable came from. */
 enum ha_config_origin {
@@ -107,9 +108,12 @@ struct ha_config {
 	bool rails_by_alias;		  /* the latter */
 	char mpib_hca_sout[HA_CONFIG_STRING_MAX], mpib_hca_sup[HA_CONFIG_STRING_MAX];
 	int mpib_mode, mpib_island_prefix_len; /* -1: not set */
+	int mpib_sout_qp, mpib_sup_qp;	       /* -1: not set */
 	char mpib_agent_tag[HA_CONFIG_STRING_MAX];
 	int rail_mode; /* enum ha_rail_mode */
 	char rail_share[HA_CONFIG_STRING_MAX];
+	char rail_qps[HA_CONFIG_STRING_MAX];  /* HA_NCCL_RAIL_QPS, or what its aliases come to; see
+						 nqps_of_rail */
 	int stripe_min;			      /* bytes that are worth a stripe of their own */
 	char island[HA_CONFIG_STRING_MAX];    /* device/island.h; empty: by default */
 	char agent_dir[HA_CONFIG_STRING_MAX]; /* empty: MPIB_AGENT_DIR */
@@ -155,6 +159,11 @@ struct ha_config {
 	/*
 	 * Worked out from the above.
 	 *
+	 * Queue pairs of a path on each rail of a bundle; 0: ib_qps_per_connection.
+	 */
+	uint8_t nqps_of_rail[HA_CONFIG_RAILS];
+
+	/*
 	 * What a queue pair gets: HA_NCCL_FORCE_IB_TIMEOUT, else NCCL_IB_TIMEOUT, else
 	 * HA_NCCL_QP_TIMEOUT; and NCCL_IB_RETRY_CNT, else HA_NCCL_QP_RETRY_CNT. A site that sets
 	 * NCCL's variables for all jobs keeps them; HA_NCCL_FORCE_IB_TIMEOUT overrules the site.
@@ -188,6 +197,9 @@ typedef char *(*ha_getenv_fn)(const char *name);
 
 /* Fills *config. NULL reads the process's environment. Logs bad values; cannot fail. */
 void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn);
+
+/* Queue pairs that a path may have, at most. */
+int ha_config_most_qps(const struct ha_config *config);
 
 /*
  * One WARN for each HA_NCCL_* or MPIB_* name in environ (NULL-terminated, "NAME=value") that no

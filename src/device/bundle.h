@@ -7,13 +7,14 @@
 #ifndef HA_DEVICE_BUNDLE_H
 #define HA_DEVICE_BUNDLE_H
 
+#include "base/config.h"
 #include "base/result.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #define HA_RAILS_MIN 2 /* of a bundle that somebody asked for */
-#define HA_RAILS_MAX 4
+#define HA_RAILS_MAX HA_CONFIG_RAILS
 
 /* As long as the names of all its rails may be, with ":255" and "+" after each. */
 #define HA_BUNDLE_NAME_MAX (HA_RAILS_MAX * (64 + 5))

@@ -282,7 +282,7 @@ static void log_port(const struct ha_config *config, const struct ha_port *port)
 static const char *unusable(const struct ha_device_set *set, const struct ha_nic *nic,
 			    const struct ibv_port_attr *attr)
 {
-	unsigned nqps = (unsigned)set->config->ib_qps_per_connection;
+	unsigned nqps = (unsigned)ha_config_most_qps(set->config);
 	struct ha_queue_depth depth = ha_queue_depth(&nic->attr, nqps, HA_SEND_SQ_DEPTH);
 
 	if (attr->link_layer != IBV_LINK_LAYER_INFINIBAND &&

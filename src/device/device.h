@@ -116,6 +116,17 @@ struct ha_port {
 	atomic_bool drained;
 };
 
+/* Queue pairs that a path on it has, unless the peer says otherwise. */
+static inline uint8_t ha_port_nqps(const struct ha_port *port)
+{
+	const struct ha_bundle *bundle = port->bundle;
+	uint8_t nqps = 0;
+
+	if (bundle && bundle->nrails >= HA_RAILS_MIN)
+		nqps = port->config->nqps_of_rail[port->rail];
+	return nqps ? nqps : (uint8_t)port->config->ib_qps_per_connection;
+}
+
 struct ha_device_set {
 	/* Constant after discovery. */
 	const struct ha_config *config; /* the caller's; outlives the set */

@@ -81,7 +81,7 @@ static int64_t at_least_0(int64_t number)
 void ha_budget(const struct ha_config *config, const struct ibv_device_attr *attr, bool flushes,
 	       struct ha_budget *out)
 {
-	int64_t qps = config->ib_qps_per_connection, wrs = config->wr_per_conn;
+	int64_t qps = ha_config_most_qps(config), wrs = config->wr_per_conn;
 	int64_t heartbeats = HEARTBEATS_OF_PORT * attr->phys_port_cnt;
 	int64_t heartbeat_cqs = HEARTBEAT_CQS_OF_PORT * attr->phys_port_cnt;
 	int64_t available[HA_RESOURCES] = {

@@ -49,6 +49,7 @@ static ha_result_t open_failover(struct ha_comm *comm, const struct ha_hello *lo
 	fo->sl = local->endpoint.sl;
 	fo->traffic_class = local->endpoint.traffic_class;
 	fo->nqps = local->endpoint.nqps;
+	memcpy(fo->rail_nqps, (comm->is_send ? local : remote)->rail_nqps, sizeof(fo->rail_nqps));
 	fo->reconnect_at = local->reconnect_at;
 	fo->peer_reconnect_at = remote->reconnect_at;
 	fo->peer_window.base = 1;

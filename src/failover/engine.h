@@ -141,13 +141,14 @@ struct ha_failover {
 	uint8_t socket_end;		/* enum ha_sock_end: of the one that broke */
 	uint8_t leave; /* enum ha_reason: noted, why the active path is to be left */
 	bool outage_told;
-	uint8_t sl, traffic_class; /* [C] of every path of this connection */
-	uint8_t nqps;		   /* [C] of every path */
-	uint32_t epoch;		   /* the protocol's; comm->epoch follows when traffic resumes */
-	uint32_t say;		   /* enum ha_say */
-	uint32_t repeat;	   /* enum ha_say: what was said before */
-	bool spare_socket;	   /* while that is said: not into the socket */
-	uint32_t unheard_bytes;	   /* said over the socket since the peer was heard */
+	uint8_t sl, traffic_class;	  /* [C] of every path of this connection */
+	uint8_t nqps;			  /* [C] of a path, unless its rail has another number */
+	uint8_t rail_nqps[HA_WIRE_RAILS]; /* [C] as the sender wants them; 0: nqps */
+	uint32_t epoch;		/* the protocol's; comm->epoch follows when traffic resumes */
+	uint32_t say;		/* enum ha_say */
+	uint32_t repeat;	/* enum ha_say: what was said before */
+	bool spare_socket;	/* while that is said: not into the socket */
+	uint32_t unheard_bytes; /* said over the socket since the peer was heard */
 	uint32_t serial, peer_serial;
 	uint32_t socket_serial, path_serial; /* of the peer's newest over the socket, over a path */
 	uint64_t path_serial_ns;	     /* when that was heard */

@@ -107,15 +107,13 @@ void ha_path_build_watch(struct ha_comm *comm, unsigned p)
 
 /* ---- one end of a path ----------------------------------------------------------------------- */
 
-bool ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
-			unsigned peer_port)
+bool ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, uint8_t nqps,
+			unsigned port, unsigned peer_port)
 {
 	struct ha_failover *fo = comm->failover;
 	struct ha_slot *slot = &fo->slots[p];
-	struct ha_path_options options = {.port = fo->offers[port],
-					  .index = (uint8_t)p,
-					  .generation = generation,
-					  .nqps = fo->nqps};
+	struct ha_path_options options = {
+	    .port = fo->offers[port], .index = (uint8_t)p, .generation = generation, .nqps = nqps};
 
 	HA_INVARIANT(slot->state == HA_SLOT_EMPTY);
 	HA_INVARIANT(!slot->opening && !slot->yielded && !comm->paths[p]);
@@ -246,7 +244,8 @@ static void make(struct ha_comm *comm, const struct ha_message *m)
 	struct ha_slot *slot = &comm->failover->slots[m->path];
 
 	if (m->port < comm->failover->noffers && ha_offer_usable(comm, m->port) &&
-	    ha_path_build_open(comm, m->path, m->generation, m->port, m->peer_port)) {
+	    ha_path_build_open(comm, m->path, m->generation, m->endpoint.nqps, m->port,
+			       m->peer_port)) {
 		slot->opening->remote = m->endpoint; /* until it is there */
 		return;
 	}

@@ -14,12 +14,12 @@
 struct ha_comm;
 
 /*
- * Begins to make our end of path p in a new generation, over our port `port` and the peer's
- * `peer_port` (as in both PORTS). The slot has no path, and everything older is fenced. False: no
- * memory.
+ * Begins to make our end of path p in a new generation, with nqps queue pairs, over our port `port`
+ * and the peer's `peer_port` (as in both PORTS). The slot has no path, and everything older is
+ * fenced. False: no memory.
  */
-bool ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, unsigned port,
-			unsigned peer_port) HA_MUST_CHECK;
+bool ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, uint8_t nqps,
+			unsigned port, unsigned peer_port) HA_MUST_CHECK;
 
 /* Begins to connect it to the peer's end, in the background. */
 ha_result_t ha_path_build_connect(struct ha_comm *comm, unsigned p,

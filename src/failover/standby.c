@@ -295,6 +295,14 @@ static void make_room(struct ha_comm *comm, struct ha_pair pair)
 		give_back(comm, (unsigned)worst);
 }
 
+static uint8_t nqps_on(const struct ha_comm *comm, const struct ha_port *port)
+{
+	const struct ha_failover *fo = comm->failover;
+	uint8_t nqps = port->bundle == comm->port->bundle ? fo->rail_nqps[port->rail] : 0;
+
+	return nqps ? nqps : fo->nqps;
+}
+
 static bool build(struct ha_comm *comm, struct ha_pair pair)
 {
 	struct ha_failover *fo = comm->failover;
@@ -306,7 +314,8 @@ static bool build(struct ha_comm *comm, struct ha_pair pair)
 		return false;
 	}
 	slot = &fo->slots[p];
-	if (ha_path_build_open(comm, (unsigned)p, slot->newest_gen + 1, pair.port, pair.peer_port))
+	if (ha_path_build_open(comm, (unsigned)p, slot->newest_gen + 1,
+			       nqps_on(comm, fo->offers[pair.port]), pair.port, pair.peer_port))
 		return true;
 	ha_standby_failed(comm, (unsigned)p);
 	return false;

@@ -231,9 +231,7 @@ static enum ha_step unreachable(struct ha_attempt *attempt)
  */
 static enum ha_step open_end(struct ha_attempt *attempt)
 {
-	const struct ha_config *config = &attempt->inst->config;
 	const struct ha_first_path first = {.wanted = attempt->choice,
-					    .nqps = (uint8_t)config->ib_qps_per_connection,
 					    .unreached = attempt->unreached,
 					    .n_unreached = attempt->n_unreached};
 	ha_result_t result;

@@ -62,13 +62,14 @@ static void say_where(const struct ha_first_path *first, const struct ha_port *p
 static ha_result_t open_on_one_of(struct ha_comm *comm, const struct ha_first_path *first,
 				  struct ha_port *const ports[], int n, bool inviting)
 {
-	struct ha_path_options options = {.generation = 1, .nqps = first->nqps};
+	struct ha_path_options options = {.generation = 1};
 	ha_result_t result = HA_ERR_REMOTE;
 
 	for (int i = 0; i < n; i++) {
 		if (is_inviting(ports[i]) != inviting || !may_begin_on(first, ports[i]))
 			continue;
 		options.port = ports[i];
+		options.nqps = first->nqps ? first->nqps : ha_port_nqps(ports[i]);
 		result = ha_path_open(comm, &options, &comm->paths[0]);
 		if (result == HA_OK) {
 			say_where(first, ports[i]);
@@ -128,6 +129,18 @@ static uint64_t features(const struct ha_comm *comm)
 	       (ha_comm_rails(comm) > 1 ? HA_FEATURE_RAILS | HA_FEATURE_SHED : 0);
 }
 
+_Static_assert(HA_WIRE_RAILS == HA_RAILS_MAX, "each rail of a bundle has its place");
+
+/* What paths on its rails shall have, for the listener. */
+static void say_rail_nqps(const struct ha_comm *comm, struct ha_hello *out)
+{
+	const struct ha_bundle *bundle = comm->port->bundle;
+
+	if (ha_comm_rails(comm) > 1)
+		for (int rail = 0; rail < bundle->nrails; rail++)
+			out->rail_nqps[rail] = ha_port_nqps(bundle->rails[rail]);
+}
+
 void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl, uint8_t tc,
 			struct ha_hello *out)
 {
@@ -146,6 +159,8 @@ void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl,
 		comm->inst->failover->reconnect_at(comm->inst, comm->is_send, &out->reconnect_at);
 	ha_path_endpoint(comm->paths[0], &out->endpoint);
 	out->rail = (uint8_t)comm->port->rail;
+	if (comm->is_send)
+		say_rail_nqps(comm, out);
 	out->endpoint.sl = sl;
 	out->endpoint.traffic_class = tc;
 }

@@ -30,8 +30,8 @@ enum ha_step {
 
 /* Where the first path may begin. */
 struct ha_first_path {
-	struct ha_rail_choice wanted; /* by NCCL */
-	uint8_t nqps;
+	struct ha_rail_choice wanted;	     /* by NCCL */
+	uint8_t nqps;			     /* 0: as its port has them */
 	const struct ha_wire_endpoint *peer; /* NULL: not known yet */
 	struct ha_port *const *unreached;    /* ports that do not reach the peer, so many of them */
 	unsigned n_unreached;

@@ -38,7 +38,7 @@ static uint64_t max_write(const struct ha_port *port)
 size_t ha_max_message(const struct ha_port *port)
 {
 	/* A group of the largest messages has to fit in the send queue. */
-	unsigned nqps = (unsigned)port->config->ib_qps_per_connection;
+	unsigned nqps = (unsigned)ha_config_most_qps(port->config);
 	uint32_t depth = ha_queue_depth(&port->nic->attr, nqps, HA_SEND_SQ_DEPTH).send;
 	uint64_t writes = depth > HA_GROUP_MAX ? (depth - 1) / HA_GROUP_MAX : 1;
 	uint64_t most = writes * max_write(port);

@@ -280,6 +280,7 @@ void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES])
 	ha_put_text(&w, in->host, sizeof(in->host));
 	ha_put_endpoint(&w, &in->endpoint);
 	ha_put_uint(&w, in->rail, 1);
+	ha_put_bytes(&w, in->rail_nqps, sizeof(in->rail_nqps));
 	ha_put_zeros(&w, HA_HELLO_NONCE_OFFS - (size_t)(w.at - out));
 	ha_put_bytes(&w, in->nonce, sizeof(in->nonce));
 	ha_put_uint(&w, in->reconnect_at.secrets.ask, 8);
@@ -306,6 +307,7 @@ enum ha_wire_result ha_hello_decode(const uint8_t *in, size_t len, struct ha_hel
 	ha_get_text(&r, out->host, sizeof(out->host));
 	ha_get_endpoint(&r, &out->endpoint);
 	out->rail = ha_get8(&r);
+	ha_get_bytes(&r, out->rail_nqps, sizeof(out->rail_nqps));
 	r.at = in + HA_HELLO_NONCE_OFFS;
 	ha_get_bytes(&r, out->nonce, sizeof(out->nonce));
 	out->reconnect_at.secrets.ask = ha_get64(&r);
@@ -317,6 +319,9 @@ enum ha_wire_result ha_hello_decode(const uint8_t *in, size_t len, struct ha_hel
 	if (out->max_recvs < 1 || out->window < HA_MAX_OUTSTANDING ||
 	    (out->window & (out->window - 1)) != 0)
 		return HA_WIRE_BAD_VALUE;
+	for (int rail = 0; rail < HA_WIRE_RAILS; rail++)
+		if (out->rail_nqps[rail] > HA_WIRE_MAX_QPS)
+			return HA_WIRE_BAD_VALUE;
 	if (!ha_endpoint_valid(&out->endpoint))
 		return HA_WIRE_BAD_VALUE;
 	return HA_WIRE_OK;

@@ -24,6 +24,7 @@
 #define HA_WIRE_MIN_VERSION 2 /* the oldest we still understand */
 
 #define HA_WIRE_MAX_QPS HA_IMM_MAX_PARTS
+#define HA_WIRE_RAILS	4 /* of a bundle, at most */
 
 /* Paths of a connection: an index is a slot that both ends agree on. */
 #define HA_MAX_PATHS 4
@@ -158,11 +159,13 @@ struct ha_hello {
 	struct ha_reconnect_at reconnect_at;
 	struct ha_wire_endpoint endpoint;
 	uint8_t rail; /* of its bundle, that this end would have the connection on */
+	/* Connector: queue pairs of a path on each of its rails; 0: as the first path has. */
+	uint8_t rail_nqps[HA_WIRE_RAILS];
 };
 
 #define HA_ENDPOINT_BYTES 224
 _Static_assert(HA_ENDPOINT_BYTES == 96 + HA_WIRE_MAX_QPS * 8, "queue pairs are what comes last");
-#define HA_HELLO_NONCE_OFFS 320 /* from 297 on is room for rails and one-sided connections */
+#define HA_HELLO_NONCE_OFFS 320 /* from 301 on is room for one-sided connections */
 #define HA_HELLO_AGAIN_OFFS 336 /* the secrets of a socket that is dialled again */
 #define HA_HELLO_CODE_OFFS  352 /* auth.h; zero without a key */
 #define HA_HELLO_BYTES	    384

@@ -116,6 +116,16 @@ const struct scenario scenarios[] = {
 	.plan = {.groups = 16, .window = 4, .group = 1, SIZES(200000, 1500, 140000)},
     },
     {
+	.name = "bundle-qps",
+	.about = "two ports as one device, with two queue pairs on one and three on the other",
+	.rails = 2,
+	.bundled = 2,
+	.rail_qps = {2, 3},
+	.connections = 1,
+	.for_walks = true,
+	.plan = {.groups = 16, .window = 4, .group = 1, SIZES(200000, 1500, 140000)},
+    },
+    {
 	.name = "bundle3",
 	.about = "a third port beside a bundle of two",
 	.rails = 3,

@@ -18,6 +18,7 @@ struct scenario {
 	bool in_turn;	      /* a connection begins when the one before it is half way through, and
 				 closes when it is through; the last stays */
 	int qps;	      /* per connection */
+	uint8_t rail_qps[2];  /* of a bundle's rails */
 	bool split;	      /* every message over all of them */
 	bool for_walks;	      /* too long for every place */
 	bool slow_hardware;   /* retries take long: heartbeats and soft timeouts see the failure */

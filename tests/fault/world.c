@@ -115,6 +115,7 @@ static void configure(struct world *world)
 	config->lone_timeout_min = config->lone_rto_min_ms = 0;
 	if (scenario->bundled)
 		strcpy(config->rails, "sim0+sim1");
+	memcpy(config->nqps_of_rail, scenario->rail_qps, sizeof(scenario->rail_qps));
 	if (scenario->qps)
 		config->ib_qps_per_connection = scenario->qps;
 	config->ib_split_data_on_qps = scenario->split;

@@ -93,6 +93,9 @@ static void check_ranges(const struct ha_config *config)
 	FUZZ_CHECK(config->rc_timeout >= 0 && config->rc_timeout <= 31);
 	FUZZ_CHECK(config->rc_retry_cnt >= 0 && config->rc_retry_cnt <= 7);
 	FUZZ_CHECK(config->give_up_ms > 0);
+	for (int rail = 0; rail < HA_CONFIG_RAILS; rail++)
+		FUZZ_CHECK(config->nqps_of_rail[rail] <= 16);
+	FUZZ_CHECK(ha_config_most_qps(config) >= 1 && ha_config_most_qps(config) <= 16);
 	FUZZ_CHECK(config->ib_addr_range.prefix_len >= 0 &&
 		   config->ib_addr_range.prefix_len <= 128);
 }
@@ -116,6 +119,28 @@ static int other_alias_warnings(const struct ha_config *config)
 	     strcmp(config->island, island) != 0;
 	n += is_set(config, "MPIB_AGENT_TAG") && is_set(config, "HA_NCCL_AGENT_DIR") &&
 	     strcmp(config->agent_dir, dir) != 0;
+	return n;
+}
+
+/* One where it says something else than its aliases, and one where it is of no use. */
+static int rail_qps_warnings(const struct ha_config *config)
+{
+	const bool theirs = config->rails_by_alias && !is_set(config, "NCCL_IB_QPS_PER_CONNECTION");
+	const int nccls = config->ib_qps_per_connection;
+	const int sout = config->mpib_sout_qp, sup = config->mpib_sup_qp;
+	char aliases[32];
+	int n = 0;
+
+	snprintf(aliases, sizeof aliases, "%d,%d",
+		 sout > 0 ? sout
+		 : theirs ? 2
+			  : nccls,
+		 sup > 0  ? sup
+		 : theirs ? 4
+			  : nccls);
+	n += is_set(config, "HA_NCCL_RAIL_QPS") && (sout > 0 || sup > 0) &&
+	     strcmp(config->rail_qps, aliases) != 0;
+	n += *config->rail_qps && config->nqps_of_rail[0] == 0;
 	return n;
 }
 
@@ -159,13 +184,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check_ranges(&config);
 	for (size_t i = 0; i < ha_config_nvars; i++)
 		invalid += config.origin[i] == HA_ORIGIN_INVALID;
-	FUZZ_CHECK(warnings == invalid + alias_warnings(&config) + other_alias_warnings(&config));
+	FUZZ_CHECK(warnings == invalid + alias_warnings(&config) + other_alias_warnings(&config) +
+				   rail_qps_warnings(&config));
 
 	/* What was accepted, printed, is accepted again and means the same. */
 	printed = &config;
 	warnings = 0;
 	ha_config_load(&again, getenv_of_printed);
-	FUZZ_CHECK(warnings == alias_warnings(&config) + other_alias_warnings(&config));
+	FUZZ_CHECK(warnings == alias_warnings(&config) + other_alias_warnings(&config) +
+				   rail_qps_warnings(&config));
 	FUZZ_CHECK(memcmp(&config, &again, offsetof(struct ha_config, origin)) == 0);
 
 	ha_config_log(&config);

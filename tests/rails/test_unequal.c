@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two ends whose bundles differ: in how many rails they have, in their order, or in that one end
- * has none. What both have carries, each byte arrives once, and what is lost costs what it costs
- * anybody. Two hosts, one thread, virtual time.
+ * Two ends whose bundles differ: in how many rails they have, in their order, in that one end has
+ * none, or in the queue pairs that each rail is to have. What both have carries, each byte arrives
+ * once, and what is lost costs what it costs anybody. Two hosts, one thread, virtual time.
  */
 #include "bundled.h"
 
@@ -119,11 +119,91 @@ static void whatever_is_lost_of_either_each_byte_arrives_once(void **state)
 	}
 }
 
+/* A bundle of two rails at each end, of which the sender asks for some queue pairs and the receiver
+ * for others; 0: as without. */
+static void connect_qps(struct pair *pair, const uint8_t send[2], const uint8_t recv[2])
+{
+	bundled_init(pair, 2);
+	pair_open(pair);
+	memcpy(pair->inst[0]->config.nqps_of_rail, send, 2);
+	memcpy(pair->inst[1]->config.nqps_of_rail, recv, 2);
+	pair_connect(pair);
+	wait_members(pair, 2);
+}
+
+/* The sender's path on a rail. */
+static const struct ha_path *path_on(const struct ha_comm *comm, unsigned rail)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->paths[p] && comm->paths[p]->port->rail == (int)rail)
+			return comm->paths[p];
+	fail_msg("no path on rail %u", rail);
+	return NULL;
+}
+
+/* With 2 queue pairs on one rail and 3 on the other, of 6 messages each carries as many. */
+static void queue_pairs_of_each_rail_take_messages_in_turn(void **state)
+{
+	static const uint8_t nqps[2] = {2, 3};
+	uint32_t before[2][3];
+	struct pair pair;
+
+	(void)state;
+	connect_qps(&pair, nqps, nqps);
+	for (unsigned rail = 0; rail < 2; rail++)
+		for (unsigned i = 0; i < nqps[rail]; i++)
+			before[rail][i] = path_on(pair.send, rail)->qps[i].sq_posted;
+	for (uint32_t i = 0; i < 6; i++)
+		transfer(&pair, 300000, i);
+	for (unsigned rail = 0; rail < 2; rail++)
+		for (unsigned i = 0; i < nqps[rail]; i++)
+			assert_int_equal(path_on(pair.send, rail)->qps[i].sq_posted -
+					     before[rail][i],
+					 6 / nqps[rail]);
+	pair_close(&pair);
+}
+
+/* As the sender wants it, also for the paths that are built later, whatever the receiver would. */
+static void the_sender_says_how_many_queue_pairs_each_rail_has(void **state)
+{
+	static const struct {
+		uint8_t send[2], recv[2], have[2];
+	} cases[] = {
+	    {{2, 3}, {0, 0}, {2, 3}},
+	    {{0, 0}, {4, 4}, {1, 1}},
+	    {{1, 16}, {16, 1}, {1, 16}},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct pair pair;
+
+		connect_qps(&pair, cases[i].send, cases[i].recv);
+		for (unsigned round = 0; round < 3; round++) {
+			for (unsigned rail = 0; rail < 2; rail++) {
+				assert_int_equal(path_on(pair.send, rail)->nqps,
+						 cases[i].have[rail]);
+				assert_int_equal(path_on(pair.recv, rail)->nqps,
+						 cases[i].have[rail]);
+			}
+			sv_stepped_link(0, round % 2, false); /* each rail anew */
+			pair_idle(&pair, 300);
+			transfer(&pair, 300000, round);
+			sv_stepped_link(0, round % 2, true);
+			pair_idle(&pair, 3000);
+			wait_members(&pair, 2);
+		}
+		pair_close(&pair);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_both_ends_have_carries),
 	    cmocka_unit_test(whatever_is_lost_of_either_each_byte_arrives_once),
+	    cmocka_unit_test(queue_pairs_of_each_rail_take_messages_in_turn),
+	    cmocka_unit_test(the_sender_says_how_many_queue_pairs_each_rail_has),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

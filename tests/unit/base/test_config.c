@@ -489,6 +489,61 @@ static void of_a_rail_variable_and_its_alias_the_former_wins_with_one_warning(vo
 	assert_int_equal(captured_warnings, 2);
 }
 
+static void expect_rail_qps(const struct ha_config *c, int rail0, int rail1, int rail2)
+{
+	assert_int_equal(c->nqps_of_rail[0], rail0);
+	assert_int_equal(c->nqps_of_rail[1], rail1);
+	assert_int_equal(c->nqps_of_rail[2], rail2);
+}
+
+static void queue_pairs_by_rail_are_given_by_either_name(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, "HA_NCCL_RAILS", "a+b");
+	expect_rail_qps(&c, 0, 0, 0);
+	assert_int_equal(ha_config_most_qps(&c), 1);
+	LOAD(c, "HA_NCCL_RAILS", "a+b", "HA_NCCL_RAIL_QPS", "2,16");
+	expect_rail_qps(&c, 2, 16, 0);
+	assert_int_equal(ha_config_most_qps(&c), 16);
+	LOAD(c, MPIB);
+	expect_rail_qps(&c, 2, 4, 0); /* as where the names come from */
+	LOAD(c, MPIB, "MPIB_SOUT_QP", "1", "MPIB_SUP_QP", "3");
+	expect_rail_qps(&c, 1, 3, 0);
+	LOAD(c, MPIB, "HA_NCCL_RAIL_QPS", "5,6");
+	expect_rail_qps(&c, 5, 6, 0);
+	LOAD(c, "HA_NCCL_RAILS", "a+b", "MPIB_SUP_QP", "3");
+	expect_rail_qps(&c, 1, 3, 0);
+	LOAD(c, MPIB, "NCCL_IB_QPS_PER_CONNECTION", "8");
+	expect_rail_qps(&c, 0, 0, 0);
+	LOAD(c, MPIB, "MPIB_SUP_QP", "4", "NCCL_IB_QPS_PER_CONNECTION", "8");
+	expect_rail_qps(&c, 8, 4, 0);
+	assert_int_equal(ha_config_most_qps(&c), 8);
+	assert_int_equal(captured_warnings, 0);
+}
+
+static void queue_pairs_by_rail_that_cannot_be_are_one_warning_and_none(void **state)
+{
+	static const char *const bad[] = {"0",	 "17",	"2,",  ",2",	    "2,x",
+					  "2;4", "-1,", "2 4", "1,1,1,1,1", "99999999999999999999"};
+	struct ha_config c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		LOAD(c, "HA_NCCL_RAILS", "a+b", "HA_NCCL_RAIL_QPS", bad[i]);
+		expect_rail_qps(&c, 0, 0, 0);
+		assert_int_equal(captured_warnings, 1);
+		assert_true(logged("1 to 4 numbers from 1 to 16"));
+	}
+	LOAD(c, "HA_NCCL_RAIL_QPS", "2,4");
+	expect_rail_qps(&c, 0, 0, 0);
+	assert_true(logged("has no effect without HA_NCCL_RAILS"));
+	LOAD(c, MPIB, "HA_NCCL_RAIL_QPS", "2,4", "MPIB_SUP_QP", "3");
+	expect_rail_qps(&c, 2, 4, 0);
+	assert_int_equal(captured_warnings, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -505,6 +560,8 @@ int main(void)
 	    cmocka_unit_test(outage_deadline_is_the_product_where_that_is_set),
 	    cmocka_unit_test(rails_by_the_other_names_go_by_islands_unless_their_mode_is_1),
 	    cmocka_unit_test(of_a_rail_variable_and_its_alias_the_former_wins_with_one_warning),
+	    cmocka_unit_test(queue_pairs_by_rail_are_given_by_either_name),
+	    cmocka_unit_test(queue_pairs_by_rail_that_cannot_be_are_one_warning_and_none),
 	    cmocka_unit_test(a_misspelt_variable_is_named_with_the_right_one),
 	    cmocka_unit_test(
 		nccls_variables_without_effect_are_told_once_where_they_ask_for_something),

@@ -48,6 +48,7 @@ static struct ha_hello sample_hello(void)
 	    .window = HA_WINDOW,
 	    .endpoint = sample_endpoint(),
 	    .rail = 3,
+	    .rail_nqps = {2, 4, 0, HA_WIRE_MAX_QPS},
 	};
 
 	return h;
@@ -237,6 +238,7 @@ static void hello_fields_out_of_range_are_refused(void **state)
 	REFUSED(in.window = 48);
 	REFUSED(in.endpoint.nqps = 0);
 	REFUSED(in.endpoint.nqps = HA_WIRE_MAX_QPS + 1);
+	REFUSED(in.rail_nqps[HA_WIRE_RAILS - 1] = HA_WIRE_MAX_QPS + 1);
 	REFUSED(in.endpoint.mtu = 0);
 	REFUSED(in.endpoint.mtu = 6);
 	REFUSED(in.endpoint.link_layer = 0);
