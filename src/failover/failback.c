@@ -52,6 +52,18 @@ static bool preferred_is_possible(const struct ha_comm *comm)
 	return ha_pair_cost(comm, ha_pair_preferred) < HA_PAIR_DRAINED_COST;
 }
 
+/* Of two bundles: over a pair that crosses rails one path carries all, where all rails might. */
+static bool is_crossed(const struct ha_comm *comm)
+{
+	return comm->features & HA_FEATURE_RAILS &&
+	       ha_pair_crosses_rails(comm, pair_at(comm, comm->active));
+}
+
+static bool wants_back(const struct ha_comm *comm)
+{
+	return comm->config->enable_failback || is_crossed(comm);
+}
+
 static bool leaves_drained(const struct ha_comm *comm, unsigned p)
 {
 	return ha_pair_drained(comm, pair_at(comm, p)) <
@@ -70,13 +82,13 @@ static uint64_t ready_ns(const struct ha_failback *back, const struct ha_comm *c
 	if (back->return_until_ns != 0 &&
 	    (is_preferred(pair_at(comm, p)) || !preferred_is_possible(comm)))
 		return up_ns;
-	return comm->config->enable_failback ? up_ns + back->hold_ms * HA_NS_PER_MS : 0;
+	return wants_back(comm) ? up_ns + back->hold_ms * HA_NS_PER_MS : 0;
 }
 
 bool ha_failback_wants_preferred(const struct ha_failback *back, const struct ha_comm *comm,
 				 uint64_t now_ns)
 {
-	return (comm->config->enable_failback || now_ns < back->return_until_ns) &&
+	return (wants_back(comm) || now_ns < back->return_until_ns) &&
 	       !is_preferred(pair_at(comm, comm->active)) && preferred_is_possible(comm);
 }
 

@@ -2,8 +2,8 @@
 /*
  * Leaving a path that works for a better one, at the receiver:
  *
- *  - back to the preferred path when it has been healthy for a while (HA_NCCL_ENABLE_FAILBACK), or
- * at once when the operator asks for it;
+ *  - back to the preferred path when it has been healthy for a while (HA_NCCL_ENABLE_FAILBACK, and
+ * from a path between rails of different numbers), or at once when the operator asks for it;
  *  - away from a drained port, at once when it is drained, and after that while when the
  *    connection had to go back there for want of anything else.
  *

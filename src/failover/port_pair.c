@@ -12,8 +12,7 @@
  */
 #define CROSSED_RAILS 50u
 
-/* Both are rails, of different numbers. */
-static bool crosses_rails(const struct ha_comm *comm, struct ha_pair pair)
+bool ha_pair_crosses_rails(const struct ha_comm *comm, struct ha_pair pair)
 {
 	return pair.port != pair.peer_port && pair.port < ha_comm_rails(comm) &&
 	       pair.peer_port < comm->failover->peer_ports.rails;
@@ -39,7 +38,7 @@ uint32_t ha_pair_cost(const struct ha_comm *comm, struct ha_pair pair)
 	if (!ha_offer_usable(comm, pair.port) || !(fo->peer_ports_up & 1u << pair.peer_port))
 		return HA_PAIR_NEVER;
 	cost += ha_pair_drained(comm, pair) * HA_PAIR_DRAINED_COST;
-	cost += crosses_rails(comm, pair) ? CROSSED_RAILS : 0;
+	cost += ha_pair_crosses_rails(comm, pair) ? CROSSED_RAILS : 0;
 	ha_port_addr(fo->offers[pair.port], &addr);
 	memcpy(gid.raw, remote->gid, sizeof(gid.raw));
 	switch (ha_fabric_between(&addr, remote->link_layer, &gid)) {

@@ -45,6 +45,9 @@ bool ha_offer_usable(const struct ha_comm *comm, unsigned offer);
  */
 uint32_t ha_pair_cost(const struct ha_comm *comm, struct ha_pair pair);
 
+/* Whether both are rails of their ends' bundles, of different numbers. */
+bool ha_pair_crosses_rails(const struct ha_comm *comm, struct ha_pair pair);
+
 /* Of the two ports, how many an operator wants left alone. */
 unsigned ha_pair_drained(const struct ha_comm *comm, struct ha_pair pair);
 

@@ -63,7 +63,7 @@ static void ask_path(struct ha_comm *comm, unsigned p)
 	(void)ha_path_probe(comm, comm->paths[p]); /* one that is under way will do */
 }
 
-/* At once, by its heartbeats and over its own queue pair. */
+/* At once, each path that carries: by its heartbeats and over its own queue pair. */
 static void ask_stalled(struct ha_comm *comm)
 {
 	struct ha_failover *fo = comm->failover;
@@ -73,8 +73,11 @@ static void ask_stalled(struct ha_comm *comm)
 	fo->stalled = false;
 	if (fo->state != HA_FO_ACTIVE)
 		return;
-	ask_path(comm, comm->active);
-	ha_liveness_inquire(comm->inst->liveness, &fo->links[comm->active].live);
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (ha_carries(comm, p)) {
+			ask_path(comm, p);
+			ha_liveness_inquire(comm->inst->liveness, &fo->links[p].live);
+		}
 }
 
 /* It is polled for the answer, which comes soon or not in time. */

@@ -105,6 +105,9 @@ static bool end_is_well(const struct world *world, const struct end *end, char *
 	else if (world->options.failback && !end->traffic.is_send &&
 		 ha_pair_shared(ha_pair_of(&fo->slots[end->comm->active]), ha_pair_preferred) != 2)
 		snprintf(why, size, "%s is not on its preferred path", who);
+	else if (!end->traffic.is_send &&
+		 ha_pair_crosses_rails(end->comm, ha_pair_of(&fo->slots[end->comm->active])))
+		snprintf(why, size, "%s is on a pair that crosses rails", who);
 	else if (!end->traffic.is_send && world->options.scenario->rails > 1 &&
 		 !ha_path_select_has_standby(end->comm))
 		snprintf(why, size, "%s has no path in reserve that shares no port", who);

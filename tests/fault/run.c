@@ -217,7 +217,8 @@ static void judge(struct running *r)
 /*
  * Whatever waits longer after each failure has not waited longer than it has been wrong, or its
  * shortest time, which for a device that died is a second (HA_REOPEN_MIN_NS); what is left of that
- * device is given back a second later. Failback begins with a second, too.
+ * device is given back a second later. Failback begins with a second, too, and so does a bundle
+ * that leaves a pair which crosses its rails.
  */
 static uint64_t heal_within_ns(const struct running *r)
 {
@@ -232,7 +233,7 @@ static uint64_t heal_within_ns(const struct running *r)
 		refused |= r->injections[i].armed && fault->loss == LOSS_MEMORY;
 	}
 	return HEAL_NS + since_ns + (died ? 2 * HA_NS_PER_S : 0) + (refused ? REFUSED_NS : 0) +
-	       (r->spec->world.failback ? HA_NS_PER_S : 0);
+	       (r->spec->world.failback || r->spec->world.scenario->bundled ? HA_NS_PER_S : 0);
 }
 
 static void heal_and_judge(struct running *r, const struct health *unhurt)

@@ -118,6 +118,49 @@ static void a_rail_that_is_cut_without_a_word_costs_what_was_on_it(void **state)
 	}
 }
 
+/* Where time goes on also while nothing happens. */
+static void assert_arrives(struct pair *pair, const struct in_flight *t)
+{
+	const uint64_t until_ns = sv_stepped_now() + HA_NS_PER_S;
+	bool received = false, sent = false;
+	int got = 0;
+
+	while (!received || !sent) {
+		assert_true(sv_stepped_now() < until_ns);
+		if (!received)
+			assert_int_equal(ha_test(t->recv, &received, &got), HA_OK);
+		if (!sent)
+			assert_int_equal(ha_test(t->send, &sent, NULL), HA_OK);
+		pair_advance(pair);
+	}
+	assert_int_equal(got, SIZE);
+	assert_true(filled(pair->to.bytes, SIZE, 5));
+}
+
+/* As for a connection of one path: whoever waits for what was on it asks at once, at either end. */
+static void a_rail_that_is_cut_under_traffic_is_noticed_in_60_ms(void **state)
+{
+	(void)state;
+	for (unsigned at_ms = 0; at_ms < 200; at_ms += 33)
+		for (unsigned mode = 0; mode < 2; mode++) {
+			struct in_flight t;
+			struct pair pair;
+			uint64_t cut_ns;
+
+			carrying(&pair, 2, modes[mode]);
+			pair_idle(&pair, 1000 + at_ms);
+			wait_members(&pair, 2);
+			t = pair_start(&pair);
+			cut_ns = sv_stepped_now();
+			sv_stepped_cut(1, true);
+			assert_arrives(&pair, &t);
+			assert_in_range(sv_stepped_now() - cut_ns, 30 * HA_NS_PER_MS,
+					60 * HA_NS_PER_MS);
+			assert_no_failover(&pair);
+			pair_close(&pair);
+		}
+}
+
 /* ---- a drain --------------------------------------------------------------------------------- */
 
 static void note(void *arg, const struct ha_admin_result *result)
@@ -205,13 +248,12 @@ static void both_rails_lost_within_a_millisecond_cost_no_byte(void **state)
 }
 
 /* Each of them twice: as the control rail, and as the other one, which it is by then. */
-static void rails_lost_in_turns_cost_no_byte(void **state)
+static void lose_in_turns(bool isolated, unsigned times)
 {
 	struct pair pair;
 
-	(void)state;
-	carrying_on(&pair, 2, HA_COMPLETION_E2E, true);
-	for (unsigned turn = 0; turn < turns; turn++) {
+	carrying_on(&pair, 2, HA_COMPLETION_E2E, isolated);
+	for (unsigned turn = 0; turn < times; turn++) {
 		struct in_flight t = pair_start(&pair);
 
 		for (unsigned step = 0; step < turn % 50; step++)
@@ -227,13 +269,28 @@ static void rails_lost_in_turns_cost_no_byte(void **state)
 	pair_close(&pair);
 }
 
+static void rails_lost_in_turns_cost_no_byte(void **state)
+{
+	(void)state;
+	lose_in_turns(true, turns);
+}
+
+/* What is lost of both ends leaves a pair that crosses, over which one path carries alone. */
+static void rails_of_one_subnet_carry_together_again_whatever_was_lost_in_turns(void **state)
+{
+	(void)state;
+	lose_in_turns(false, 24);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_rail_that_is_cut_without_a_word_costs_what_was_on_it),
+	    cmocka_unit_test(a_rail_that_is_cut_under_traffic_is_noticed_in_60_ms),
 	    cmocka_unit_test(a_rail_that_is_drained_leaves_and_nothing_waits_or_comes_again),
 	    cmocka_unit_test(both_rails_lost_within_a_millisecond_cost_no_byte),
 	    cmocka_unit_test(rails_lost_in_turns_cost_no_byte),
+	    cmocka_unit_test(rails_of_one_subnet_carry_together_again_whatever_was_lost_in_turns),
 	};
 	const struct CMUnitTest at_length[] = {cmocka_unit_test(rails_lost_in_turns_cost_no_byte)};
 
