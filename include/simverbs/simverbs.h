@@ -57,6 +57,9 @@ struct sv_stepped_opts {
 	 */
 	uint32_t rail_rate_mbps[SV_STEPPED_RAILS];
 	uint64_t rail_latency_ns[SV_STEPPED_RAILS];
+	/* What a host sends by another rail than the first keeps that one for so many thousandths
+	 * of the time that it would take there: two NICs behind one bus. */
+	uint32_t rail_drag_milli;
 	uint32_t aggregators; /* so many hosts more, behind the others, whose devices have one link
 				 for each port of the fabric: switches that are hosts */
 	const char *islands;  /* "0-3,4-7": hosts whose second rail reaches only each other, and

@@ -123,6 +123,18 @@ static struct sv_link *link_in(const struct sv_links *links, const struct sv_pac
 	return sv_links_of(links, pkt->dst_port, pkt->src_port);
 }
 
+/* As if both were behind one bus. */
+static void drag(const struct sv_links *links, const struct sv_packet *pkt, uint64_t from_ns)
+{
+	const struct sv_link_plan *plan = links->plan;
+	const uint32_t rail = pkt->src_port % plan->devices % plan->rails;
+	struct sv_link *first = sv_links_of(links, pkt->src_port - rail, pkt->dst_port);
+
+	if (rail != 0)
+		(void)take(links, &first->way[SV_OUT], from_ns,
+			   transmission_ns(first, bytes_of(pkt)) * plan->drag_milli / 1000);
+}
+
 struct sv_passage sv_links_leave(const struct sv_links *links, const struct sv_packet *pkt,
 				 uint64_t from_ns, uint32_t slow_milli)
 {
@@ -137,6 +149,8 @@ struct sv_passage sv_links_leave(const struct sv_links *links, const struct sv_p
 		out_ns = out_ns * slow_milli / 1000;
 	start_ns = take(links, &from->way[SV_OUT], from_ns, out_ns);
 	count(links, &from->way[SV_OUT], pkt);
+	if (links->plan->drag_milli)
+		drag(links, pkt, start_ns);
 	p.left_ns = start_ns + out_ns;
 	p.there_ns =
 	    start_ns + (out_ns > in_ns ? out_ns : in_ns) + latency_ns(from, to ? to : from);

@@ -33,6 +33,9 @@ struct sv_link_plan {
 	uint32_t plain_devices; /* those from here on are aggregators': a link for each peer */
 	uint32_t rate_mbps[SV_MAX_RAILS];
 	uint64_t latency_ns[SV_MAX_RAILS]; /* from a port of the rail to another one */
+	/* What leaves by another rail than the first one keeps the host's first one for so many
+	 * thousandths of the time that it would take there. */
+	uint32_t drag_milli;
 };
 
 enum sv_direction { SV_OUT, SV_IN };

@@ -64,6 +64,7 @@ static bool make_links(struct sv_stepped *fab)
 	    .rails = o->rails,
 	    .ports = o->ports,
 	    .plain_devices = (o->hosts - o->aggregators) * o->rails,
+	    .drag_milli = o->rail_drag_milli,
 	};
 	memcpy(fab->plan.rate_mbps, o->rail_rate_mbps, sizeof(fab->plan.rate_mbps));
 	memcpy(fab->plan.latency_ns, o->rail_latency_ns, sizeof(fab->plan.latency_ns));

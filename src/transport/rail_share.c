@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/rail_share.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "transport/comm.h"
 #include "transport/rail_agent.h"
 #include "transport/send.h"
@@ -56,23 +58,32 @@ static void ask_agent(struct ha_comm *comm, uint64_t bytes)
 	ha_shares_hint(shares, ha_rail_agent_second(comm, first, second, bytes));
 }
 
-static const struct ha_shares *shares_of(struct ha_comm *comm, unsigned mask, uint64_t bytes,
+/* Whether senders learn what rails carry. */
+static bool learns(const struct ha_bundle *bundle)
+{
+	return !bundle->by_agent && !bundle->shares_given;
+}
+
+/* *mask: the paths that could carry it, then those that are to. */
+static const struct ha_shares *shares_of(struct ha_comm *comm, unsigned *mask, uint64_t bytes,
 					 uint64_t now_ns)
 {
 	struct ha_send_side *s = comm->send;
 
-	take(comm, mask);
+	take(comm, *mask);
 	if (comm->port->bundle->by_agent)
 		ask_agent(comm, bytes);
-	else if (!comm->port->bundle->shares_given)
-		s->shares.of_mask[mask - 1] = ha_balance_shares(&s->balance, mask, bytes, now_ns);
+	if (!learns(comm->port->bundle))
+		return &s->shares;
+	*mask = ha_parking_leaves(&s->parking, *mask);
+	s->shares.of_mask[*mask - 1] = ha_balance_shares(&s->balance, *mask, bytes, now_ns);
 	return &s->shares;
 }
 
 unsigned ha_rail_pieces(struct ha_comm *comm, unsigned mask, uint64_t bytes, uint64_t now_ns,
 			struct ha_piece out[HA_MAX_PATHS])
 {
-	const struct ha_shares *shares = shares_of(comm, mask, bytes, now_ns);
+	const struct ha_shares *shares = shares_of(comm, &mask, bytes, now_ns);
 	const struct ha_bundle *bundle = comm->port->bundle;
 	unsigned slot;
 
@@ -83,6 +94,45 @@ unsigned ha_rail_pieces(struct ha_comm *comm, unsigned mask, uint64_t bytes, uin
 	return 1;
 }
 
+static bool all_idle(const struct ha_balance *balance)
+{
+	uint64_t pending = 0;
+
+	for (unsigned slot = 0; slot < HA_MAX_PATHS; slot++)
+		pending += balance->rails[slot].pending;
+	return pending == 0;
+}
+
+void ha_rail_posted(struct ha_comm *comm, unsigned p, uint32_t bytes, uint64_t now_ns)
+{
+	struct ha_send_side *s = comm->send;
+
+	if (all_idle(&s->balance))
+		ha_parking_goes_on(&s->parking, now_ns);
+	ha_balance_posted(&s->balance, p, bytes, now_ns);
+}
+
+static void say_parked(const struct ha_comm *comm, const struct ha_parking *parking)
+{
+	const struct ha_port *port = comm->paths[parking->slot]->port;
+
+	HA_INFO(HA_SUBSYS_NET,
+		"connection %s: more gets through without %s:%d, which carries no large messages "
+		"for %u s",
+		comm->name, port->nic->name, port->port_num, parking->parked_ms / 1000);
+}
+
+void ha_rail_carried(struct ha_comm *comm, unsigned p, uint32_t bytes)
+{
+	struct ha_send_side *s = comm->send;
+	const uint64_t now_ns = ha_now_ns();
+
+	ha_balance_carried(&s->balance, p, bytes, now_ns);
+	if (learns(comm->port->bundle) &&
+	    ha_parking_carried(&s->parking, &s->balance, s->shares.slots, bytes, now_ns))
+		say_parked(comm, &s->parking);
+}
+
 void ha_rail_shares_now(const struct ha_comm *comm, uint16_t share[HA_RAILS_MAX])
 {
 	const struct ha_shares *shares = comm->is_send ? &comm->send->shares : NULL;
@@ -91,9 +141,10 @@ void ha_rail_shares_now(const struct ha_comm *comm, uint16_t share[HA_RAILS_MAX]
 	memset(share, 0, HA_RAILS_MAX * sizeof(*share));
 	if (!shares || shares->slots == 0)
 		return;
-	word = comm->port->bundle->shares_given || comm->port->bundle->by_agent
-		   ? shares->of_mask[shares->slots - 1]
-		   : ha_balance_by_rates(&comm->send->balance, shares->slots);
+	word = learns(comm->port->bundle)
+		   ? ha_balance_by_rates(&comm->send->balance,
+					 ha_parking_leaves(&comm->send->parking, shares->slots))
+		   : shares->of_mask[shares->slots - 1];
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		if (shares->slots >> p & 1 && comm->paths[p]) /* one that is lost may be gone */
 			share[ha_rail_of(comm, comm->paths[p])] = (uint16_t)ha_share_of(word, p);
@@ -103,6 +154,7 @@ void ha_rail_shares_lost(struct ha_comm *comm, unsigned p)
 {
 	comm->send->shares.slots &= (uint8_t) ~(1u << p);
 	comm->send->balance.rails[p] = (struct ha_rail_load){0};
+	ha_parking_lost(&comm->send->parking, p);
 	memset(&comm->send->turns, 0, sizeof(comm->send->turns));
 }
 
@@ -110,5 +162,6 @@ void ha_rail_shares_begin(struct ha_comm *comm)
 {
 	memset(&comm->send->shares, 0, sizeof(comm->send->shares));
 	memset(&comm->send->balance, 0, sizeof(comm->send->balance));
+	memset(&comm->send->parking, 0, sizeof(comm->send->parking));
 	memset(&comm->send->turns, 0, sizeof(comm->send->turns));
 }

@@ -2,7 +2,7 @@
 /*
  * What part of a large message each rail of a sender's bundle is to carry: what was given
  * (HA_NCCL_RAIL_SHARE), what an agent says (rail_agent.h), or what they were seen to carry
- * (balance.h). All of it under the token.
+ * (balance.h), and to cost the others (parking.h). All of it under the token.
  */
 #ifndef HA_TRANSPORT_RAIL_SHARE_H
 #define HA_TRANSPORT_RAIL_SHARE_H
@@ -25,6 +25,10 @@ unsigned ha_rail_of(const struct ha_comm *comm, const struct ha_path *path);
  */
 unsigned ha_rail_pieces(struct ha_comm *comm, unsigned mask, uint64_t bytes, uint64_t now_ns,
 			struct ha_piece out[HA_MAX_PATHS]);
+
+/* A piece sets out on that slot, at the time of the pieces; it is through. */
+void ha_rail_posted(struct ha_comm *comm, unsigned p, uint32_t bytes, uint64_t now_ns);
+void ha_rail_carried(struct ha_comm *comm, unsigned p, uint32_t bytes);
 
 /* What part each rail of our bundle has, of 1024: all 0 where nothing was cut in this epoch, and at
  * a receiver. */

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "transport/balance.h"
+#include "transport/parking.h"
 #include "transport/path.h"
 #include "transport/rail_agent.h"
 #include "transport/rings.h"
@@ -89,6 +90,7 @@ struct ha_send_side {
 	uint64_t posted_once;		 /* [T] what post_seq was at most before it was set back */
 	struct ha_shares shares;	 /* [T] of the paths that carry; of none before */
 	struct ha_balance balance;	 /* [T] what they were seen to carry */
+	struct ha_parking parking;	 /* [T] whether one of them is left out */
 	struct ha_turns turns;		 /* [T] of messages that are not cut */
 	struct ha_rail_flow flow;	 /* [T] what an agent says of them */
 	bool moves;			 /* [T] stripes wait for room on the active path */

@@ -255,7 +255,7 @@ static bool post_stripe(struct ha_comm *comm, struct ha_send_group *group, unsig
 	if (!ha_post(comm, path, qp, wr, 1))
 		return false;
 	cut->sq_mark[stripe] = qp->sq_posted;
-	ha_balance_posted(&comm->send->balance, path->index, cut->length[stripe], now_ns);
+	ha_rail_posted(comm, path->index, cut->length[stripe], now_ns);
 	return true;
 }
 
@@ -337,8 +337,7 @@ void ha_stripe_sent(struct ha_comm *comm, struct ha_path *path, unsigned qp, uin
 		return;
 	}
 	path->qps[qp].sq_done = group->cut.sq_mark[stripe];
-	ha_balance_carried(&comm->send->balance, path->index, group->cut.length[stripe],
-			   ha_now_ns());
+	ha_rail_carried(comm, path->index, group->cut.length[stripe]);
 	count(comm, path, group->cut.length[stripe]);
 	settle(comm, group, stripe);
 }

@@ -134,6 +134,60 @@ static void a_rail_that_is_slow_and_far_costs_nothing(void **state)
 	assert_in_range(gain(&rails), 990, 1190);
 }
 
+/* Each byte on the second rail costs the first one the time of two. */
+static void a_rail_that_slows_the_other_one_down_is_left_out(void **state)
+{
+	static const struct rails rails = {{12000, 6000}, {2000, 2000}};
+	uint64_t alone_ns, since_ns, ns;
+	struct pair pair;
+
+	(void)state;
+	alone_ns = measure_ns(&rails, SIZE, false);
+	bundled_init(&pair, 2);
+	pair.fabric.rail_drag_milli = 2000;
+	begin(&pair, &rails, true, "");
+	ns = stream_ns(&pair, SIZE, MESSAGES);
+	assert_true(alone_ns * 1000 / ns < 900); /* it does slow it down */
+	since_ns = sv_stepped_now();
+	while (pair.send->send->parking.state != HA_PARKING_PARKED) {
+		(void)stream_ns(&pair, SIZE, MESSAGES / 4);
+		assert_true(sv_stepped_now() - since_ns < 2 * HA_NS_PER_S);
+	}
+	(void)stream_ns(&pair, SIZE, MESSAGES / 4);
+	assert_true(alone_ns * 1000 / stream_ns(&pair, SIZE, MESSAGES) >= 990);
+	/* And is tried again, in vain. */
+	for (int i = 0; i < 30; i++) {
+		pair_idle(&pair, 100);
+		(void)stream_ns(&pair, SIZE, MESSAGES / 4);
+	}
+	for (int i = 0; i < 10; i++)
+		(void)stream_ns(&pair, SIZE, MESSAGES);
+	assert_int_equal(pair.send->send->parking.state, HA_PARKING_PARKED);
+	assert_true(pair.send->send->parking.parked_ms > 2000);
+	assert_int_equal(pair.recv->count.failovers, 0);
+	pair_close(&pair);
+}
+
+/* Of two that gain each has nothing for 75 ms of a minute: neither is parked, and that is all it
+ * costs. */
+static void rails_that_gain_stay_whatever_is_tried(void **state)
+{
+	static const struct rails rails = {{8000, 8000}, {2000, 2000}};
+	uint64_t alone_ns;
+	struct pair pair;
+
+	(void)state;
+	alone_ns = measure_ns(&rails, SIZE, false);
+	bundled_init(&pair, 2);
+	begin(&pair, &rails, true, "");
+	for (int i = 0; i < 10; i++)
+		(void)stream_ns(&pair, SIZE, MESSAGES);
+	assert_int_equal(pair.send->send->parking.state, HA_PARKING_REST);
+	assert_true(pair.send->send->parking.due_ns > sv_stepped_now() + 50 * HA_NS_PER_S);
+	assert_in_range(alone_ns * 1000 / stream_ns(&pair, SIZE, MESSAGES), 1950, 2050);
+	pair_close(&pair);
+}
+
 /* What a rail carries of a stream: out of the sender's port, and into the receiver's. */
 static struct sv_stepped_traffic carried(struct pair *pair, unsigned rail)
 {
@@ -226,6 +280,8 @@ int main(void)
 	    cmocka_unit_test(rails_of_which_one_is_three_times_as_fast_carry_what_both_can),
 	    cmocka_unit_test(it_does_not_matter_which_rail_is_the_faster_one),
 	    cmocka_unit_test(a_rail_that_is_slow_and_far_costs_nothing),
+	    cmocka_unit_test(a_rail_that_slows_the_other_one_down_is_left_out),
+	    cmocka_unit_test(rails_that_gain_stay_whatever_is_tried),
 	    cmocka_unit_test(rails_carry_the_shares_that_were_given_whatever_they_could),
 	    cmocka_unit_test(each_port_and_connection_says_what_it_carried),
 	    cmocka_unit_test(a_rail_without_a_share_carries_no_byte_of_a_message),

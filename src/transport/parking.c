@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/parking.h"
+
+#include "base/clock.h"
+#include "base/invariant.h"
+#include "transport/share.h"
+
+/* What is measured: so long, and so many stripes at least. Half of either before it does not count:
+ * what was under way has to end, and shares to be found. */
+#define MEASURED_NS	 (50 * HA_NS_PER_MS)
+#define MEASURED_STRIPES 16
+
+/* By so much it has to be better without a rail. */
+#define BETTER 1.03
+
+#define TRY_AGAIN_NS   (60 * HA_NS_PER_S)
+#define PARKED_MIN_MS  2000
+#define PARKED_MOST_MS 300000
+
+static void measure(struct ha_parking *parking, enum ha_parking_state state)
+{
+	parking->state = (uint8_t)state;
+	parking->settled = false;
+	parking->stripes = 0;
+	parking->bytes = parking->busy_ns = 0;
+}
+
+/* Whether it was measured for long enough. */
+static bool measured(struct ha_parking *parking)
+{
+	const unsigned part = parking->settled ? 1 : 2;
+
+	if (parking->stripes < MEASURED_STRIPES / part || parking->busy_ns < MEASURED_NS / part)
+		return false;
+	if (parking->settled)
+		return true;
+	measure(parking, (enum ha_parking_state)parking->state);
+	parking->settled = true;
+	return false;
+}
+
+static double rate(const struct ha_parking *parking)
+{
+	return (double)parking->bytes / (double)parking->busy_ns;
+}
+
+/* The one that would carry least, with nothing under way. */
+static unsigned weakest(const struct ha_balance *balance, unsigned slots)
+{
+	const uint64_t word = ha_balance_by_rates(balance, slots);
+	unsigned found = (unsigned)__builtin_ctz(slots);
+
+	for (unsigned slot = found; slot < HA_MAX_PATHS; slot++)
+		if (slots >> slot & 1 && ha_share_of(word, slot) < ha_share_of(word, found))
+			found = slot;
+	return found;
+}
+
+static void park(struct ha_parking *parking, uint64_t now_ns)
+{
+	const uint32_t longer_ms = 2 * parking->parked_ms;
+
+	if (parking->parked_ms == 0)
+		parking->parked_ms = PARKED_MIN_MS;
+	else
+		parking->parked_ms = longer_ms < PARKED_MOST_MS ? longer_ms : PARKED_MOST_MS;
+	parking->state = HA_PARKING_PARKED;
+	parking->due_ns = now_ns + parking->parked_ms * HA_NS_PER_MS;
+}
+
+/* The next one of those that were not tried; when all were, they rest. */
+static void try_without(struct ha_parking *parking, const struct ha_balance *balance,
+			unsigned slots, uint64_t now_ns)
+{
+	slots &= ~(unsigned)parking->tried;
+	if (slots == 0) {
+		parking->state = HA_PARKING_REST;
+		parking->parked_ms = 0;
+		parking->due_ns = now_ns + TRY_AGAIN_NS;
+		return;
+	}
+	parking->slot = (uint8_t)weakest(balance, slots);
+	parking->tried |= (uint8_t)(1u << parking->slot);
+	measure(parking, HA_PARKING_ALONE);
+}
+
+void ha_parking_goes_on(struct ha_parking *parking, uint64_t now_ns)
+{
+	parking->since_ns = now_ns;
+}
+
+bool ha_parking_carried(struct ha_parking *parking, const struct ha_balance *balance,
+			unsigned slots, uint32_t bytes, uint64_t now_ns)
+{
+	parking->bytes += bytes;
+	parking->stripes++;
+	parking->busy_ns += now_ns - parking->since_ns;
+	parking->since_ns = now_ns;
+	switch ((enum ha_parking_state)parking->state) {
+	case HA_PARKING_REST:
+	case HA_PARKING_PARKED:
+		if (now_ns >= parking->due_ns && (slots & (slots - 1)) != 0)
+			measure(parking, HA_PARKING_TOGETHER);
+		return false;
+	case HA_PARKING_TOGETHER:
+		if (!measured(parking))
+			return false;
+		parking->together = rate(parking);
+		parking->tried = 0;
+		try_without(parking, balance, slots, now_ns);
+		return false;
+	case HA_PARKING_ALONE:
+		if (!measured(parking))
+			return false;
+		if (rate(parking) >= BETTER * parking->together) {
+			park(parking, now_ns);
+			return true;
+		}
+		try_without(parking, balance, slots, now_ns);
+		return false;
+	}
+	HA_INVARIANT(false);
+	return false;
+}
+
+/* With the rail that comes there it is due again; a rail that is parked is no better for the loss
+ * of another one. */
+void ha_parking_lost(struct ha_parking *parking, unsigned slot)
+{
+	if (parking->state != HA_PARKING_PARKED || parking->slot == slot)
+		*parking = (struct ha_parking){.since_ns = parking->since_ns};
+}

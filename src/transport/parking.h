@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether a rail should be left out because it slows the others down by more than it carries
+ * itself: two NICs behind one PCIe bridge do that, or a switch that pauses its senders. That all
+ * rails end together (balance.h) does not show it, and the one that is slowed down may look like
+ * the slow one. So it is tried: for a while one rail has nothing, then the next, and if more bytes
+ * are through without it, it is parked. Then it is tried again, after longer and longer. Nothing
+ * here knows a connection.
+ *
+ *	REST --(due)--> TOGETHER --(measured)--> ALONE --(all were tried)--> REST
+ *			   ^			  | ^
+ *			   |			  | +--(no better: the next one)
+ *			   +--(due)-- PARKED <----+ (better)
+ *
+ * Time counts only while something is under way: how much a program sends is no matter.
+ */
+#ifndef HA_TRANSPORT_PARKING_H
+#define HA_TRANSPORT_PARKING_H
+
+#include "transport/balance.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ha_parking_state {
+	HA_PARKING_REST,
+	HA_PARKING_TOGETHER, /* what all of them carry is measured */
+	HA_PARKING_ALONE,    /* what they carry without one is */
+	HA_PARKING_PARKED,
+};
+
+/* Of one sender. All zero: nothing was tried, and it is due. [T] */
+struct ha_parking {
+	uint8_t state; /* enum ha_parking_state: parking.c writes it */
+	uint8_t slot;  /* ALONE, PARKED: that is left out */
+	uint8_t tried; /* mask of slots, without which it was no better */
+	bool settled;  /* of what is measured the beginning is over, which does not count */
+	uint32_t stripes;
+	uint64_t bytes, busy_ns; /* of what is measured */
+	uint64_t since_ns;	 /* until when busy_ns counts */
+	double together;	 /* bytes a nanosecond */
+	uint64_t due_ns;	 /* REST, PARKED */
+	uint32_t parked_ms;	 /* last time */
+};
+
+/* The slots of a mask that are to carry: not one that is left out, unless there is no other. */
+static inline unsigned ha_parking_leaves(const struct ha_parking *parking, unsigned slots)
+{
+	unsigned left = slots;
+
+	if (parking->state == HA_PARKING_ALONE || parking->state == HA_PARKING_PARKED)
+		left &= ~(1u << parking->slot);
+	return left ? left : slots;
+}
+
+/* A stripe sets out, where nothing was under way. */
+void ha_parking_goes_on(struct ha_parking *parking, uint64_t now_ns);
+
+/*
+ * A stripe is through, and the balance knows. slots: those that could carry. True: a rail is
+ * parked from now on, for parked_ms.
+ */
+bool ha_parking_carried(struct ha_parking *parking, const struct ha_balance *balance,
+			unsigned slots, uint32_t bytes, uint64_t now_ns);
+
+/* That slot has another path from now on, or none. */
+void ha_parking_lost(struct ha_parking *parking, unsigned slot);
+
+#endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which rail is left out, when, and for how long: of two rails that carry so much together, and
+ * so much when one of them has nothing. A stripe each millisecond, in virtual time.
+ */
+#include "../cmocka_all.h"
+
+#include "base/clock.h"
+#include "transport/parking.h"
+
+#include <string.h>
+
+#define BOTH 3u
+
+struct world {
+	struct ha_parking parking;
+	struct ha_balance balance;
+	uint64_t now_ns;
+	uint32_t together, alone; /* bytes a millisecond */
+	uint32_t without_first;	  /* without the rail that announces more; 0: alone */
+	unsigned parked;	  /* how often */
+	uint64_t without_ms;	  /* how long one had nothing */
+};
+
+/* The second rail announces half of the first one's speed. */
+static void begin(struct world *w, uint32_t together, uint32_t alone)
+{
+	memset(w, 0, sizeof(*w));
+	w->now_ns = 1000 * HA_NS_PER_S;
+	w->together = together;
+	w->alone = alone;
+	ha_balance_begin(&w->balance, 0, 20000);
+	ha_balance_begin(&w->balance, 1, 10000);
+	ha_parking_goes_on(&w->parking, w->now_ns);
+}
+
+static void go_on(struct world *w, uint64_t ms)
+{
+	for (uint64_t i = 0; i < ms; i++) {
+		const unsigned carry = ha_parking_leaves(&w->parking, BOTH);
+		const bool both = carry == BOTH;
+		uint32_t bytes = both ? w->together : w->alone;
+
+		if (carry == 2 && w->without_first)
+			bytes = w->without_first;
+		w->now_ns += HA_NS_PER_MS;
+		w->without_ms += !both;
+		w->parked += ha_parking_carried(&w->parking, &w->balance, BOTH, bytes, w->now_ns);
+	}
+}
+
+static void a_rail_without_which_more_gets_through_is_parked_longer_and_longer(void **state)
+{
+	uint32_t due_ms = 2000;
+	struct world w;
+
+	(void)state;
+	begin(&w, 1000, 2000);
+	for (unsigned n = 1; n <= 12; n++) {
+		while (w.parked < n)
+			go_on(&w, 1);
+		assert_int_equal(w.parking.parked_ms, due_ms);
+		assert_int_equal(ha_parking_leaves(&w.parking, BOTH), 1); /* the weaker one */
+		go_on(&w, due_ms - 1);
+		assert_int_equal(w.parked, n);
+		assert_int_equal(ha_parking_leaves(&w.parking, BOTH), 1);
+		go_on(&w, 2);
+		assert_int_equal(ha_parking_leaves(&w.parking, BOTH), BOTH);
+		due_ms = due_ms < 150000 ? 2 * due_ms : 300000;
+	}
+	assert_int_equal(due_ms, 300000);
+}
+
+static void it_is_parked_within_two_seconds(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, 1000, 1031);
+	go_on(&w, 200);
+	assert_int_equal(w.parked, 1);
+}
+
+/* Where one slows the other down, that is the one that looks slow. */
+static void it_is_found_although_it_looks_like_the_better_one(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, 1000, 500);
+	w.without_first = 2000;
+	go_on(&w, 300);
+	assert_int_equal(w.parked, 1);
+	assert_int_equal(ha_parking_leaves(&w.parking, BOTH), 2);
+}
+
+static void rails_that_help_have_nothing_for_75_ms_each_a_minute(void **state)
+{
+	static const uint32_t alone[] = {0, 500, 999, 1000, 1029};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(alone) / sizeof(alone[0]); i++) {
+		struct world w;
+
+		begin(&w, 1000, alone[i]);
+		go_on(&w, 10 * 60000 + 400);
+		assert_int_equal(w.parked, 0);
+		/* The first one, and one for each minute since the last. */
+		assert_in_range(w.without_ms, 9 * 150, 10 * 152 + 20);
+	}
+}
+
+/* What slowed the other one down is over. */
+static void one_that_helps_again_is_tried_as_if_it_had_always(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, 1000, 2000);
+	go_on(&w, 1000);
+	assert_int_equal(w.parked, 1);
+	w.together = 3000;
+	go_on(&w, 2000);
+	assert_int_equal(ha_parking_leaves(&w.parking, BOTH), BOTH);
+	w.together = 1000;
+	go_on(&w, 60200);
+	assert_int_equal(w.parked, 2);
+	assert_int_equal(w.parking.parked_ms, 2000);
+}
+
+/* A program that sends now and then carries as much as it sends, with one rail or with both. */
+static void time_in_which_nothing_is_under_way_does_not_count(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, 1000, 2000);
+	while (w.parked == 0 && w.now_ns < 2000 * HA_NS_PER_S) {
+		w.now_ns += 50 * HA_NS_PER_MS;
+		ha_parking_goes_on(&w.parking, w.now_ns);
+		go_on(&w, 1);
+	}
+	assert_int_equal(w.parked, 1);
+	begin(&w, 1000, 500);
+	for (int i = 0; i < 1000; i++) {
+		/* Pauses are longer with both. */
+		w.now_ns += (ha_parking_leaves(&w.parking, BOTH) == BOTH ? 500 : 5) * HA_NS_PER_MS;
+		ha_parking_goes_on(&w.parking, w.now_ns);
+		go_on(&w, 1);
+	}
+	assert_int_equal(w.parked, 0);
+	assert_true(w.without_ms > 0);
+}
+
+static void a_rail_that_is_lost_or_alone_is_never_left_out(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, 1000, 2000);
+	while (w.parking.state != HA_PARKING_ALONE)
+		go_on(&w, 1);
+	assert_int_equal(ha_parking_leaves(&w.parking, 2), 2); /* the other one is lost */
+	ha_parking_lost(&w.parking, 0);
+	assert_int_equal(ha_parking_leaves(&w.parking, BOTH), BOTH);
+	while (w.parked == 0)
+		go_on(&w, 1);
+	assert_int_equal(ha_parking_leaves(&w.parking, 2), 2);
+	ha_parking_lost(&w.parking, 0); /* it is no better for that */
+	assert_int_equal(ha_parking_leaves(&w.parking, BOTH), 1);
+	ha_parking_lost(&w.parking, 1); /* another path comes there */
+	assert_int_equal(ha_parking_leaves(&w.parking, BOTH), BOTH);
+}
+
+static void a_rail_that_joins_is_tried_soon(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, 1000, 500);
+	go_on(&w, 1000);
+	assert_int_equal(w.parked, 0);
+	ha_parking_lost(&w.parking, 1);
+	w.together = 400;
+	go_on(&w, 200);
+	assert_int_equal(w.parked, 1);
+}
+
+static void one_rail_is_not_compared_with_none(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, 1000, 0);
+	for (int i = 0; i < 1000; i++) {
+		w.now_ns += HA_NS_PER_MS;
+		assert_false(ha_parking_carried(&w.parking, &w.balance, 2, 1000, w.now_ns));
+		assert_int_equal(w.parking.state, HA_PARKING_REST);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_rail_without_which_more_gets_through_is_parked_longer_and_longer),
+	    cmocka_unit_test(it_is_parked_within_two_seconds),
+	    cmocka_unit_test(it_is_found_although_it_looks_like_the_better_one),
+	    cmocka_unit_test(rails_that_help_have_nothing_for_75_ms_each_a_minute),
+	    cmocka_unit_test(one_that_helps_again_is_tried_as_if_it_had_always),
+	    cmocka_unit_test(time_in_which_nothing_is_under_way_does_not_count),
+	    cmocka_unit_test(a_rail_that_is_lost_or_alone_is_never_left_out),
+	    cmocka_unit_test(a_rail_that_joins_is_tried_soon),
+	    cmocka_unit_test(one_rail_is_not_compared_with_none),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
