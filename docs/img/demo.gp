@@ -3,13 +3,14 @@
 # run with it; by itself it draws the one whose data lies in demo/.
 if (!exists("data")) data = 'demo'
 if (!exists("picture")) picture = 'demo.svg'
+if (!exists("size")) size = 4
 if (picture[strlen(picture)-2:] eq 'png') {
 	set terminal pngcairo size 1100,420 font 'sans,11'
 } else {
 	set terminal svg size 1100,420 font 'sans,11' background 'white'
 }
 set output picture
-set title 'Ring all-reduce of 4 MiB between 2 hosts over 2 rails, every element checked'
+set title sprintf('Ring all-reduce of %d MiB between 2 hosts over 2 rails, every element checked', size)
 set xlabel 'seconds'
 set ylabel 'GB/s received, both ranks, checking included'
 set grid

@@ -33,9 +33,10 @@ enum drill_fate {
 struct drill {
 	const char *name;
 	const char *proves;
-	int rails;			  /* of 2 hosts; 0 means 2 */
-	const char *env[DRILL_MAX_ARGS];  /* NAME=VALUE */
-	const char *args[DRILL_MAX_ARGS]; /* of nccl-net-perf, after the usual ones */
+	int rails;			    /* of 2 hosts; 0 means 2 */
+	const char *fabric[DRILL_MAX_ARGS]; /* of `simverbs up`, after the usual ones */
+	const char *env[DRILL_MAX_ARGS];    /* NAME=VALUE */
+	const char *args[DRILL_MAX_ARGS];   /* of nccl-net-perf, after the usual ones */
 	const char *script;
 	bool random; /* of its faults a few may come to nothing */
 	int tail_ms; /* traffic goes on for this long after the last step; 0 means 1500 */
@@ -44,6 +45,7 @@ struct drill {
 	/* DRILL_SURVIVES */
 	int switches_min;    /* in the event log, over all connections and both ends */
 	int switches_max;    /* -1: any number */
+	int sheds_min;	     /* as switches_min: rails of a bundle that are lost and mended */
 	const char *reasons; /* one of them must be among the switches: "a|b"; NULL: any will do */
 	double stall_min_ms; /* the longest time in which a rank completed nothing */
 	double stall_max_ms; /* for this limit a slow machine gets slack */
@@ -91,7 +93,7 @@ void drill_complain(struct drill_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* For the table. */
 double drill_longest_stall_ms(const struct drill_run *run);
-int drill_switches(const struct drill_run *run);
+int drill_events(const struct drill_run *run, const char *kind);
 uint64_t drill_sum(const struct drill_run *run, const char *member);
 /* "local port down, told by the peer"; "-" for none. Returns buf. */
 const char *drill_reasons(const struct drill_run *run, char *buf, size_t len);

@@ -70,17 +70,17 @@ double drill_longest_stall_ms(const struct drill_run *run)
 	return longest;
 }
 
-int drill_switches(const struct drill_run *run)
+int drill_events(const struct drill_run *run, const char *kind)
 {
 	const json_t *event;
-	int switches = 0;
+	int n = 0;
 	size_t i;
 
 	json_array_foreach(run->events, i, event)
 	{
-		switches += text_is(event, "kind", "switch");
+		n += text_is(event, "kind", kind);
 	}
-	return switches;
+	return n;
 }
 
 uint64_t drill_sum(const struct drill_run *run, const char *member)
@@ -229,7 +229,7 @@ static void judge_stalls(struct drill_run *run)
 static void judge_switches(struct drill_run *run)
 {
 	const struct drill *d = run->drill;
-	int switches = drill_switches(run);
+	int switches = drill_events(run, "switch");
 	const json_t *counters = json_object_get(run->report, "counters");
 	double counted = number(json_object_get(counters, "connections"), "failovers");
 	char reasons[300];
@@ -246,6 +246,17 @@ static void judge_switches(struct drill_run *run)
 	drill_reasons(run, reasons, sizeof(reasons));
 	if (d->reasons && !contains_one_of(reasons, d->reasons))
 		drill_complain(run, "the reasons are '%s', and none of '%s'", reasons, d->reasons);
+}
+
+static void judge_sheds(struct drill_run *run)
+{
+	int sheds = drill_events(run, "shed"), mended = drill_events(run, "mended");
+
+	if (sheds < run->drill->sheds_min)
+		drill_complain(run, "%d sheds in the event log, at least %d are due", sheds,
+			       run->drill->sheds_min);
+	if (run->drill->sheds_min && mended != sheds)
+		drill_complain(run, "%d sheds in the event log, and %d are mended", sheds, mended);
 }
 
 /* Heartbeats go over every rail: a rail that carries traffic has far more than they. */
@@ -373,6 +384,7 @@ void drill_judge(struct drill_run *run)
 	judge_data(run);
 	judge_stalls(run);
 	judge_switches(run);
+	judge_sheds(run);
 	judge_rails(run);
 }
 

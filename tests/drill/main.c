@@ -143,7 +143,7 @@ static void print_row(const struct drill_run *run)
 		snprintf(wrong, sizeof(wrong), "%lld",
 			 (long long)json_integer_value(json_object_get(run->report, "wrong")));
 	printf("%-28s %-8s %8d %11.1f %10llu %9llu %6s  %s\n", run->drill->name,
-	       run->ncomplaints ? "FAILED" : "passed", drill_switches(run),
+	       run->ncomplaints ? "FAILED" : "passed", drill_events(run, "switch"),
 	       drill_longest_stall_ms(run), (unsigned long long)drill_sum(run, "replayed_messages"),
 	       (unsigned long long)drill_sum(run, "completed_without_resend"), wrong,
 	       drill_reasons(run, reasons, sizeof(reasons)));

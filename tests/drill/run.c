@@ -360,6 +360,7 @@ void drill_run(struct drill_run *run)
 	char err[300];
 
 	wanted.rails = run->drill->rails ? run->drill->rails : 2;
+	wanted.up = run->drill->fabric;
 	run->events = json_array();
 	snprintf(l.work, sizeof(l.work), "%.40s/ha-drill.XXXXXX", tmp ? tmp : "/tmp");
 	if (!drill_script_parse(&run->script, run->drill->script, err, sizeof(err))) {

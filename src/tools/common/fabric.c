@@ -11,6 +11,7 @@
 #include "tools/common/process.h"
 
 #define TOOL_TIMEOUT_S 60
+#define MAX_WORDS      24
 
 /* The tool beside this program, else the one on PATH. */
 static void find_tool(struct np_fabric *f)
@@ -25,14 +26,14 @@ static void find_tool(struct np_fabric *f)
 		snprintf(f->tool, sizeof(f->tool), "simverbs");
 }
 
-/* `simverbs VERB NAME [A [B [C [D]]]]`; what it printed, or NULL. */
+/* `simverbs VERB NAME WORD…`; what it printed, or NULL. */
 static char *tool(const struct np_fabric *f, const char *verb, const char *const *more, char *err,
 		  size_t err_len)
 {
-	const char *argv[10] = {f->tool, verb, f->name};
+	const char *argv[MAX_WORDS + 4] = {f->tool, verb, f->name};
 	int n = 3;
 
-	while (more && *more && n < 9)
+	while (more && *more && n < MAX_WORDS + 3)
 		argv[n++] = *more++;
 	return np_run_tool(argv, TOOL_TIMEOUT_S, err, err_len);
 }
@@ -73,15 +74,20 @@ static bool bring_up(struct np_fabric *f, const struct np_fabric_options *o, cha
 		     size_t err_len)
 {
 	char hosts[16], rails[16];
-	const char *const size[] = {
-	    "--hosts", hosts, "--rails", rails, o->dmabuf ? "--dmabuf" : NULL, NULL};
+	const char *words[MAX_WORDS + 1] = {"--hosts", hosts, "--rails", rails};
 	char *text;
+	int n = 4;
+
+	if (o->dmabuf)
+		words[n++] = "--dmabuf";
+	for (const char *const *word = o->up; word && *word && n < MAX_WORDS; word++)
+		words[n++] = *word;
 
 	snprintf(f->name, sizeof(f->name), "%s-%d", o->prefix, (int)getpid());
 	snprintf(hosts, sizeof(hosts), "%d", o->hosts);
 	snprintf(rails, sizeof(rails), "%d", o->rails);
 	f->hosts = o->hosts;
-	text = tool(f, "up", size, err, err_len);
+	text = tool(f, "up", words, err, err_len);
 	free(text);
 	if (!text) {
 		f->name[0] = '\0';

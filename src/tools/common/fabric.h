@@ -20,6 +20,7 @@ struct np_fabric_options {
 	const char *existing; /* join this one; NULL: bring one up if hosts > 0 */
 	int hosts, rails;
 	bool dmabuf;		   /* one brought up here supports ibv_reg_dmabuf_mr */
+	const char *const *up;	   /* further words of `simverbs up`, then NULL; NULL: none */
 	const char *const *faults; /* rules to add to one brought up here */
 	int nfaults;
 };
