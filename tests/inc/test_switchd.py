@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import subprocess
+import time
 import unittest
 
 import conversation
@@ -19,6 +20,7 @@ OPS = int(os.environ.get("SWITCHD_OPS", "12"))
 BIN = os.path.join(BUILD, "bin")
 SIMVERBS, CTRLD, SWITCHD, MEMBER = (os.path.join(BIN, name) for name in ("simverbs", "nccl-ha-ctrld", "nccl-ha-switchd", "inc-member"))
 TIMEOUT_S = 60 * SLACK
+IDLE_S = 4
 # On a machine with much else to do a process that is not given a processor for a second is not taken for dead.
 ENVIRONMENT = {**os.environ, "NCCL_IB_TIMEOUT": "20"}
 ALL_AT_4 = dict.fromkeys(range(3), 4)
@@ -39,6 +41,15 @@ switches: [{name: s, capacity: {max_fan_in: 2}}]
 hosts: [{name: a, ports: [{nic: n}]}, {name: b, ports: [{nic: n}]}, {name: c, ports: [{nic: n}]}]
 links: [{a: a, b: s, gbps: 1}, {a: b, b: s, gbps: 1}, {a: c, b: s, gbps: 1}]
 """
+
+
+def processor_s(process):
+    """Its processor time so far, to the microsecond, of all its threads."""
+    total_ns = 0
+    for thread in os.listdir(f"/proc/{process.pid}/task"):
+        with open(f"/proc/{process.pid}/task/{thread}/schedstat", encoding="ascii") as file:
+            total_ns += int(file.read().split()[0])
+    return total_ns / 1e9
 
 
 def wait_for(condition):
@@ -167,6 +178,20 @@ class Sums(Fabric):
             switch.send_signal(signal.SIGTERM)
             self.assertEqual(switch.wait(TIMEOUT_S), 0)
             self.assertEqual(self.errors(name), "")
+
+    def test_an_idle_switch_takes_less_than_3_percent_of_a_processor(self):
+        """Of a tree whose members are there and have nothing to add."""
+        self.start_controller(CLOS)
+        self.serve("l0", "l1", "s0")
+        members = self.members("abcd", "--ops", "2", "--bytes", "1000", holds=dict.fromkeys(range(4), 1))
+        self.read_all_until(members, "done 0\n")
+        time.sleep(IDLE_S / 4)  # naps become longer
+        before = {name: processor_s(switch) for name, switch in self.switches.items()}
+        time.sleep(IDLE_S)
+        shares = {name: (processor_s(switch) - before[name]) / IDLE_S for name, switch in self.switches.items()}
+        self.go(*members)
+        self.expect_right(members, 2, 0)
+        self.assertLess(max(shares.values()), 0.03 * SLACK, shares)
 
     def test_a_switch_killed_in_the_middle_costs_no_element(self):
         self.start_controller(CLOS)
