@@ -127,8 +127,9 @@ static int receiver(int peer_fd, int test_fd, void *arg)
 	return 0;
 }
 
-/* Of this process: those that lead somewhere but to the fabric's own files. */
-static unsigned descriptors(void)
+/* Of this process: those that lead somewhere but to the fabric's own files. say: each, where it
+ * leads. */
+static unsigned descriptors_said(bool say)
 {
 	DIR *dir = opendir("/proc/self/fd");
 	const struct dirent *entry;
@@ -143,9 +144,31 @@ static unsigned descriptors(void)
 			continue;
 		target[length] = '\0';
 		n += strstr(target, "simverbs") == NULL;
+		if (say)
+			fprintf(stderr, "descriptor %s: %s\n", entry->d_name, target);
 	}
 	closedir(dir);
 	return n;
+}
+
+static unsigned descriptors(void)
+{
+	return descriptors_said(false);
+}
+
+/* A path is built in the background: what is open for a moment meanwhile, a question to the kernel
+ * about a route, stays open in who is forked then. */
+static void wait_until_quiet(void)
+{
+	unsigned before = 0;
+
+	for (int ms = 0, same_ms = 0; same_ms < 200 && ms < 10000; ms++) {
+		const unsigned now = descriptors();
+
+		same_ms = now == before ? same_ms + 1 : 0;
+		before = now;
+		usleep(1000);
+	}
 }
 
 /* Whether it is as it should be; it says nothing by itself. */
@@ -186,8 +209,10 @@ static void work(struct host *h, unsigned before)
 
 	atomic_store(&shared->worker, (int)getpid());
 	wrong = wrong_in_worker(h, before);
-	if (wrong)
+	if (wrong) {
 		fprintf(stderr, "worker: %s; it was told: %s\n", wrong, shared->log);
+		(void)descriptors_said(true);
+	}
 	atomic_store(&shared->worker_is, wrong ? 'w' : 'o');
 	sleep(30);
 	_exit(0);
@@ -209,6 +234,7 @@ static int sender(int peer_fd, int test_fd, void *arg)
 		     ncclSuccess);
 	get_memory(&h);
 	NEED(descriptors() > before + 4);
+	wait_until_quiet();
 	if (forks && fork() == 0)
 		work(&h, before);
 	for (int ms = 0; forks && atomic_load(&shared->worker_is) == 0 && ms < 10000; ms++)
