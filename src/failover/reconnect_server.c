@@ -63,8 +63,8 @@ static void leave(struct client *client)
 static void go_without(struct client *client)
 {
 	client->server->strangers++;
+	leave(client); /* before: closed, its number is anybody's */
 	ha_frame_sock_close(&client->sock);
-	leave(client);
 }
 
 static void turn_away(struct client *client, const char *why)

@@ -583,9 +583,13 @@ ha_result_t ha_progress_watch(struct ha_progress *progress, struct ha_watch *wat
 
 void ha_progress_unwatch_self(struct ha_progress *progress, struct ha_watch *watch)
 {
+	int rc;
+
 	if (watch->fd < 0)
 		return;
-	epoll_ctl(progress->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+	rc = epoll_ctl(progress->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+	HA_INVARIANT(rc == 0); /* it is open still: else its number may be another one's by now */
+	(void)rc;
 	watch->fd = -1;
 }
 
