@@ -107,15 +107,19 @@ void ha_rail_posted(struct ha_comm *comm, unsigned p, uint32_t bytes, uint64_t n
 {
 	struct ha_send_side *s = comm->send;
 
-	if (all_idle(&s->balance))
+	if (learns(comm->port->bundle) && all_idle(&s->balance))
 		ha_parking_goes_on(&s->parking, now_ns);
 	ha_balance_posted(&s->balance, p, bytes, now_ns);
 }
 
 static void say_parked(const struct ha_comm *comm, const struct ha_parking *parking)
 {
-	const struct ha_port *port = comm->paths[parking->slot]->port;
+	const struct ha_path *path = comm->paths[parking->slot];
+	const struct ha_port *port;
 
+	if (!path) /* it was lost meanwhile, and may be gone */
+		return;
+	port = path->port;
 	HA_INFO(HA_SUBSYS_NET,
 		"connection %s: more gets through without %s:%d, which carries no large messages "
 		"for %u s",
