@@ -270,25 +270,30 @@ static void give_back(struct ha_comm *comm, unsigned p)
 	comm->failover->say |= HA_SAY_STATE;
 }
 
+/* While traffic stands still each may be the one that answers, and drained ports alone count: what
+ * it has in common with the path that failed does not matter to best_pair then, either. */
+static unsigned faults_where_taken(const struct ha_comm *comm, struct ha_pair pair)
+{
+	return comm->failover->state == HA_FO_ACTIVE ? faults_of(comm, pair)
+						     : DRAINED_FAULTS * ha_pair_drained(comm, pair);
+}
+
 /*
  * Every slot is taken: the path in reserve that is worth least goes, if it is worth less than this
- * pair. While traffic stands still each may be the one that answers, and only a drained one goes.
+ * pair. By the order in which pairs are chosen, or what went would be built next, and go again.
  */
 static void make_room(struct ha_comm *comm, struct ha_pair pair)
 {
-	unsigned faults = faults_of(comm, pair);
+	unsigned faults = faults_where_taken(comm, pair);
 	int worst = -1;
-
-	if (comm->failover->state != HA_FO_ACTIVE && faults < DRAINED_FAULTS)
-		faults = DRAINED_FAULTS - 1;
 
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_slot *slot = &comm->failover->slots[p];
 
 		if (ha_carries(comm, p) || !ha_slot_is_up(slot) ||
-		    faults_of(comm, ha_pair_of(slot)) <= faults)
+		    faults_where_taken(comm, ha_pair_of(slot)) <= faults)
 			continue;
-		faults = faults_of(comm, ha_pair_of(slot));
+		faults = faults_where_taken(comm, ha_pair_of(slot));
 		worst = (int)p;
 	}
 	if (worst >= 0)

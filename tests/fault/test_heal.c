@@ -203,6 +203,30 @@ static void connections_that_close_during_faults_leave_nothing_behind(void **sta
 		}
 }
 
+/*
+ * Every slot is taken, both ports of the path that carried are in doubt, and one of them is
+ * drained: pairs of ports are chosen by one order and make room for each other by the same one, or
+ * a path would be built, given back and built again, thousands of times.
+ */
+static void a_path_that_made_room_is_not_built_again_at_once(void **state)
+{
+	static const struct {
+		const char *fault;
+		uint64_t at;
+	} all[] = {{"drain-forced-s", 112}, {"freeze-s", 40}, {"cut", 143}, {"one-way-r", 35}};
+	struct run_spec spec = spec_of("bundle3", all[0].fault, all[0].at);
+
+	(void)state;
+	spec.world.e2e = true;
+	spec.world.seed = 1019431106;
+	for (spec.nfaults = 1; spec.nfaults < sizeof(all) / sizeof(all[0]); spec.nfaults++) {
+		spec.faults[spec.nfaults].fault = fault_find(all[spec.nfaults].fault);
+		spec.faults[spec.nfaults].at = all[spec.nfaults].at;
+	}
+	play(&spec);
+	assert_in_range(world.steps, 1, 6000);
+}
+
 static int free_world(void **state)
 {
 	(void)state;
@@ -222,6 +246,7 @@ int main(void)
 	    cmocka_unit_test(switches_that_were_all_off_leave_nothing_behind),
 	    cmocka_unit_test(connections_that_close_during_faults_leave_nothing_behind),
 	    cmocka_unit_test(a_pair_that_works_again_is_not_held_to_its_failures),
+	    cmocka_unit_test(a_path_that_made_room_is_not_built_again_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, free_world);
