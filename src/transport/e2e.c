@@ -23,9 +23,6 @@
 
 #include "base/clock.h"
 
-/* Every so many counts that had to be asked for, it is seen whether one comes by itself again. */
-#define TRY_AGAIN 8
-
 /* ---- what is counted ------------------------------------------------------------------------ */
 
 static bool is_acknowledged(const struct ha_send_group *group)
@@ -147,7 +144,9 @@ static bool post_read(struct ha_comm *comm, struct ha_path *path)
 /* How long to wait for a count that rides: no longer, where they have not come for some time. */
 static uint32_t first_interval_ns(const struct ha_count_wait *wait)
 {
-	return wait->in_vain % TRY_AGAIN == 0 ? HA_COUNT_ASK_FIRST_NS : HA_COUNT_ASK_MIN_NS;
+	return wait->in_vain < HA_COUNT_IN_VAIN || wait->in_vain % HA_COUNT_TRY_AGAIN == 0
+		   ? HA_COUNT_ASK_FIRST_NS
+		   : HA_COUNT_ASK_MIN_NS;
 }
 
 static void ask(struct ha_comm *comm)

@@ -11,10 +11,21 @@
 
 struct ha_path;
 
-/* A sender that waits asks for the count after this, and then at intervals that double. */
-#define HA_COUNT_ASK_FIRST_NS 8000u
-#define HA_COUNT_ASK_MIN_NS   2000u
+/*
+ * A sender that waits asks for the count after this, and then at intervals that double. Where
+ * counts ride, a read gains nothing and costs the NIC some work, so they have the time that an
+ * application takes from one collective to the next.
+ */
+#define HA_COUNT_ASK_FIRST_NS 64000u
 #define HA_COUNT_ASK_MAX_NS   64000u
+
+/*
+ * So many waits in a row that ended by asking say that none rides: then it is asked this soon, and
+ * once in so many it is seen whether one comes by itself again. A pause says nothing.
+ */
+#define HA_COUNT_IN_VAIN    4
+#define HA_COUNT_ASK_MIN_NS 2000u
+#define HA_COUNT_TRY_AGAIN  64
 
 /* Receiver, after completions: what it has, where the sender can read it. */
 static inline void ha_e2e_note(const struct ha_comm *comm)

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "plugin/plugin.h"
+#include "transport/e2e.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,7 +247,7 @@ static void complete_last(const struct flight *f, unsigned number)
 {
 	for (int i = 0; i < 2; i++) {
 		counted_test_waiting(f->send[number % WINDOW][0]);
-		sv_stepped_run(sv_stepped_now() + 10 * HA_NS_PER_US);
+		sv_stepped_run(sv_stepped_now() + HA_COUNT_ASK_FIRST_NS + 2 * HA_NS_PER_US);
 	}
 	complete(f, number);
 }
