@@ -15,6 +15,17 @@
 
 #include <unistd.h>
 
+/* False as well of one that died a moment ago, and showed it when it refused memory: its event was
+ * not read yet. */
+static bool lives(struct ha_nic *nic)
+{
+	struct ha_incarnation *on = ha_nic_hold(nic);
+	const bool answers = !ha_incarnation_is_dead(on) && !atomic_load(&on->mute);
+
+	ha_incarnation_let_go(on);
+	return answers && !atomic_load(&nic->fatal);
+}
+
 /*
  * The primary's device as long as it lives: that is where most traffic goes. After its death any
  * other one will do, since the rest follows when a path needs it. NULL: none lives.
@@ -23,10 +34,10 @@ static struct ha_nic *nic_for(const struct ha_comm *comm)
 {
 	struct ha_device_set *set = comm->inst->devices;
 
-	if (!atomic_load(&comm->primary->fatal))
+	if (lives(comm->primary))
 		return comm->primary;
 	for (int i = 0; i < set->nnics; i++)
-		if (!atomic_load(&set->nics[i].fatal))
+		if (lives(&set->nics[i]))
 			return &set->nics[i];
 	return NULL;
 }
@@ -75,23 +86,34 @@ static void register_on_rails(const struct ha_comm *comm, struct ha_mr *mr)
 			ha_user_mr_ahead(mr, bundle->rails[i]->nic);
 }
 
+static ha_result_t register_later(const struct ha_comm *comm, void *data, size_t size, int type,
+				  uint64_t offset, int fd, struct ha_mr **out)
+{
+	HA_TRY(ha_mr_register_later(comm->inst->devices, comm->primary, data, size, type, offset,
+				    fd, out));
+	HA_INFO(HA_SUBSYS_NET,
+		"connection %s: no NIC works, %s included: %zu bytes at %p are registered "
+		"when one is back",
+		comm->name, comm->primary->name, size, data);
+	return HA_OK;
+}
+
 ha_result_t ha_reg_mr(struct ha_comm *comm, void *data, size_t size, int type, uint64_t offset,
 		      int fd, struct ha_mr **out)
 {
-	struct ha_device_set *set = comm->inst->devices;
-	struct ha_nic *nic = nic_for(comm);
+	const bool outlives = outlives_its_nics(comm);
+	struct ha_nic *nic;
+	ha_result_t result;
 
 	*out = NULL;
-	if (nic || !outlives_its_nics(comm)) {
-		HA_TRY(ha_mr_register(set, nic ? nic : comm->primary, data, size, type, offset, fd,
-				      out));
-	} else {
-		HA_TRY(ha_mr_register_later(set, comm->primary, data, size, type, offset, fd, out));
-		HA_INFO(HA_SUBSYS_NET,
-			"connection %s: no NIC works, %s included: %zu bytes at %p are registered "
-			"when one is back",
-			comm->name, comm->primary->name, size, data);
-	}
+	do { /* each one that dies while it is asked is asked once */
+		nic = nic_for(comm);
+		result = !nic && outlives
+			     ? register_later(comm, data, size, type, offset, fd, out)
+			     : ha_mr_register(comm->inst->devices, nic ? nic : comm->primary, data,
+					      size, type, offset, fd, out);
+	} while (result != HA_OK && nic && outlives && !lives(nic));
+	HA_TRY(result);
 	own(comm, *out);
 	register_on_rails(comm, *out);
 	return HA_OK;
