@@ -36,8 +36,8 @@ inline r_speaks(message)
 {
 	m_kind = message;
 	m_epoch = r_epoch;
-	m_path = r_path;
-	m_gen = r_gen;
+	m_path = (message == RESUME -> r_path : 0);
+	m_gen = (message == RESUME -> r_gen : 0);
 	m_set = r_done & ~r_issued;
 	for (j : 0 .. PATHS - 1) {
 		m_fenced_gen[j] = S_UNDERSTANDS(j, R_SAYS_FENCED(j))
@@ -70,6 +70,7 @@ inline s_hears(message)
 {
 	printf("channel: %e{epoch %d, %d.%d} reaches the sender\n", message, r_epoch, r_path, r_gen);
 	r_speaks(message);
+	SAYS(RECEIVER);
 	s_merge()
 }
 
@@ -115,6 +116,7 @@ inline s_speaks()
 inline r_hears()
 {
 	s_speaks();
+	SAYS(SENDER);
 	printf("channel: %e{epoch %d, completed %d} reaches the receiver\n", m_kind, s_epoch,
 	       s_completed);
 	r_merge()
@@ -126,8 +128,14 @@ inline r_hears()
 inline r_rebuilt(p)
 {
 	printf("channel: REBUILD{%d.%d} answered\n", p, NEWEST(r_qp[p]));
+	BEFORE(RECEIVER);
 	r_healthy[p] = NEWEST(r_qp[p]);
+	DOES(RECEIVER, UP);
 	s_speaks();
+	m_kind = ANSWER;
+	m_path = p;
+	m_gen = r_healthy[p];
+	SAYS(SENDER);
 	if
 	:: m_fenced_gen[p] < r_healthy[p] - 1 -> m_fenced_gen[p] = r_healthy[p] - 1
 	:: else -> skip
@@ -213,6 +221,7 @@ inline late_sr_arrives()
 /* BYE{done}: everything is fenced at the receiver, for good, and it has this. */
 inline s_hears_bye()
 {
+	PEER_CLOSED(SENDER);
 	printf("channel: BYE{done %d} reaches the sender\n", r_done);
 	for (j : 0 .. PATHS - 1) {
 		s_fence_upto(j, GENS)
@@ -233,6 +242,7 @@ inline s_hears_bye()
 /* BYE{completed}: everything is fenced at the sender, for good, and NCCL was told this. */
 inline r_hears_bye()
 {
+	PEER_CLOSED(RECEIVER);
 	printf("channel: BYE{completed %d} reaches the receiver\n", s_completed);
 	m_kind = BYE;
 	m_epoch = 0;
@@ -282,12 +292,14 @@ end:	do
 	:: d_step {
 		LANE && R_HEARD && r_state == LATCHED && !FINAL(s_state) ->
 		printf("channel: ABORT reaches the sender, latches\n");
+		GAVE_UP(RECEIVER);
 		s_end(LATCHED);
 		reset()
 	}
 	:: d_step {
 		LANE && S_HEARD && s_state == LATCHED && !FINAL(r_state) ->
 		printf("channel: ABORT reaches the receiver, latches\n");
+		GAVE_UP(SENDER);
 		r_end(LATCHED);
 		reset()
 	}

@@ -140,7 +140,7 @@
 mtype = { ACTIVE, SUSPECTED, FENCED, FENCING, LATCHED, CLOSED };
 
 /* Control messages; FENCED is also one. */
-mtype = { SUSPECT, FENCE, RESUME, RESUMED, REBUILD, ABORT, BYE };
+mtype = { SUSPECT, FENCE, RESUME, RESUMED, REBUILD, ANSWER, STATE, ABORT, BYE };
 
 /* What must never happen. */
 mtype = { late_write, wrong_buffer, lost_message, early_release, stale_key, false_loss,
@@ -269,6 +269,43 @@ SCRATCH byte m_yielded_gen[PATHS];
 #define M_LEFT(p) MAX(m_fenced_gen[p], m_yielded_gen[p]) /* what the sender has given up for good */
 #else
 #define M_LEFT(p) m_fenced_gen[p]
+#endif
+
+/* ---- the table of steps --------------------------------------------------------------------- */
+
+/* TABLE: each step of an end, and each message, must be a row of steps.h, which is also what the code's traces are held
+ * to. DOES and HEARS stand behind a step and look at what has become of the end since BEFORE. */
+#ifdef TABLE
+c_decl {
+\#define MODEL_PATHS PATHS
+#ifdef SICK
+\#define MODEL_SICK
+#endif
+\#include "steps.h"
+}
+#define NUMBER(name) hidden byte model_##name = name;
+NUMBER(ACTIVE) NUMBER(SUSPECTED) NUMBER(FENCED) NUMBER(FENCING) NUMBER(LATCHED)
+NUMBER(SUSPECT) NUMBER(FENCE) NUMBER(RESUME) NUMBER(RESUMED) NUMBER(REBUILD) NUMBER(ANSWER) NUMBER(STATE) NUMBER(BYE)
+c_code {
+\#include "steps_model.h"
+}
+#define BEFORE(end)   c_code { model_before(STEP_##end); }
+#define DOES(end, on) c_code { model_does(STEP_##end, STEP_ON_##on); }
+#define HEARS(end)    c_code { model_hears(STEP_##end); }
+#define THROUGH(end)  c_code { model_through(STEP_##end); }
+#define SAYS(end)     c_code { model_says(STEP_##end); }
+#define PEER_CLOSED(end) c_code { model_peer_closed(STEP_##end); }
+#define GOODBYE(end)  c_code { model_goodbye(STEP_##end); }
+#define GAVE_UP(end)  c_code { model_gave_up(STEP_##end); }
+#else
+#define BEFORE(end)   skip
+#define DOES(end, on) skip
+#define HEARS(end)    skip
+#define THROUGH(end)  skip
+#define SAYS(end)     skip
+#define PEER_CLOSED(end) skip
+#define GOODBYE(end)  skip
+#define GAVE_UP(end)  skip
 #endif
 
 /* ---- properties --------------------------------------------------------------------------- */

@@ -125,19 +125,28 @@ inline r_new_epoch()
 	r_says()
 }
 
+inline r_times_out()
+{
+	BEFORE(RECEIVER);
+	r_new_epoch();
+	DOES(RECEIVER, FAILED)
+}
+
 /* A trigger at the receiver about the newest generation of path p. A standby that fails while
  * nothing was resumed on it needs no new epoch. */
 inline r_trigger(p)
 {
+	BEFORE(RECEIVER);
 	if
-	:: r_state == ACTIVE && r_path == p -> r_new_epoch()
+	:: r_state == ACTIVE && r_path == p -> r_new_epoch(); DOES(RECEIVER, FAILED)
 	:: else ->
 		printf("receiver: standby %d.%d failed, fences it\n", p, NEWEST(r_qp[p]));
 		if
 		:: r_healthy[p] != NEWEST(r_qp[p]) -> r_leaves_behind(REBUILD, p, NEWEST(r_qp[p]))
 		:: else -> skip
 		fi;
-		r_fence_upto(p, NEWEST(r_qp[p]))
+		r_fence_upto(p, NEWEST(r_qp[p]));
+		DOES(RECEIVER, STANDBY_FAILED)
 	fi
 }
 
@@ -159,6 +168,8 @@ inline r_ends_path(p)
 
 inline r_end(final_state)
 {
+	BEFORE(RECEIVER);
+	GOODBYE(RECEIVER);
 	r_state = final_state;
 	r_path = 0;
 	r_gen = 0;
@@ -182,6 +193,10 @@ inline r_end(final_state)
 	late_sr.path = 0;
 	late_sr.gen = 0;
 	late_sr.set = 0;
+	if
+	:: r_state == LATCHED -> DOES(RECEIVER, GIVES_UP)
+	:: else -> skip
+	fi;
 	r_says()
 }
 
@@ -203,6 +218,7 @@ inline r_check_loss()
 /* What SUSPECT, FENCED or RESUMED in m_* tells the receiver. Merged, never dropped as seen. */
 inline r_merge()
 {
+	BEFORE(RECEIVER);
 	for (j : 0 .. PATHS - 1) {
 		if
 		:: m_fenced_gen[j] > r_peer_fenced[j] -> r_peer_fenced[j] = m_fenced_gen[j]
@@ -220,7 +236,8 @@ inline r_merge()
 	if
 	:: r_state == ACTIVE &&
 	   (M_LEFT(r_path) >= r_gen || (m_gen && m_kind == SUSPECT && m_path == r_path && m_gen == r_gen)) ->
-		r_new_epoch()
+		r_new_epoch();
+		HEARS(RECEIVER)
 	:: else -> skip
 	fi;
 	for (j : 0 .. PATHS - 1) {
@@ -237,6 +254,8 @@ inline r_merge()
 #endif
 	:: else -> skip
 	fi;
+	HEARS(RECEIVER);
+	THROUGH(RECEIVER);
 	r_told_completed = r_told_completed | m_set;
 	r_check_loss()
 }
@@ -285,6 +304,7 @@ inline old_packets_are_gone(p)
 /* RESUME on a path proved healthy; the CTS entries follow at once. */
 inline r_resume(p)
 {
+	BEFORE(RECEIVER);
 	r_leaves_behind(FENCE, 0, 0);
 #if defined(NIC_LIES) && !defined(MUT_LIES_LIFETIME)
 	for (j : 0 .. PATHS - 1) {
@@ -297,6 +317,7 @@ inline r_resume(p)
 #endif
 	r_path = p;
 	r_gen = r_healthy[p];
+	DOES(RECEIVER, RESUMES);
 	r_says();
 	printf("receiver: says RESUME{epoch %d, %d.%d, done %d}\n", r_epoch, p, r_gen, r_done)
 }
@@ -360,8 +381,10 @@ inline r_issue()
 inline r_confirms(p)
 {
 	printf("receiver: path %d is fenced up to %d\n", p, r_order[p]);
+	BEFORE(RECEIVER);
 	r_confirm(p);
 	r_drained();
+	DOES(RECEIVER, CONFIRMED);
 	r_check_loss()
 }
 #define R_CONFIRMS(p)                                                                              \
@@ -384,7 +407,9 @@ inline r_confirms(p)
  * completions has found it. */
 inline r_settles(p)
 {
+	BEFORE(RECEIVER);
 	r_settled_gen[p] = r_order[p];
+	DOES(RECEIVER, WITHOUT);
 	printf("receiver: path %d is settled up to %d\n", p, r_order[p]);
 #ifndef MUT_YIELD_LIFETIME
 	if
@@ -423,7 +448,9 @@ inline r_settles(p)
 #define R_REBUILDS(p)                                                                              \
 	:: d_step {                                                                                \
 		!FINAL(r_state) && r_qp[p] == 0 && !(dead & BIT(p)) && r_fenced_gen[p] < GENS ->   \
+		BEFORE(RECEIVER);                                                                  \
 		r_qp[p] = GEN(r_fenced_gen[p] + 1);                                                \
+		DOES(RECEIVER, BUILDS);                                                            \
 		printf("receiver: says REBUILD{%d.%d}\n", p, r_fenced_gen[p] + 1)                  \
 	}
 
@@ -466,7 +493,7 @@ end:	do
 
 #ifndef MUT_RECEIVER_TIMEOUT
 	/* Receives are incomplete, and the signalled write kept outstanding does not complete. */
-	LATE_EITHER(r_state == ACTIVE && r_done != ALL && !FLOWS(r_path, r_gen), r_new_epoch())
+	LATE_EITHER(r_state == ACTIVE && r_done != ALL && !FLOWS(r_path, r_gen), r_times_out())
 #endif
 #ifdef STEPWISE
 	EACH_PATH(R_CONFIRMS)

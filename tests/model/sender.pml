@@ -220,20 +220,25 @@ inline s_fence_upto(p, g)
  * watermark alone is the news. Either way it says SUSPECT. */
 inline s_trigger(p)
 {
+	BEFORE(SENDER);
 	if
 	:: s_state == ACTIVE && s_path == p ->
 		printf("sender: fences %d.%d, says SUSPECT\n", p, s_gen);
 		s_leaves_behind();
 		s_fence_upto(p, s_gen);
-		s_stop(SUSPECTED)
+		s_stop(SUSPECTED);
+		DOES(SENDER, FAILED)
 	:: else ->
 		printf("sender: fences %d.%d, says SUSPECT\n", p, NEWEST(s_qp[p]));
-		s_fence_upto(p, NEWEST(s_qp[p]))
+		s_fence_upto(p, NEWEST(s_qp[p]));
+		DOES(SENDER, STANDBY_FAILED)
 	fi
 }
 
 inline s_end(final_state)
 {
+	BEFORE(SENDER);
+	GOODBYE(SENDER);
 	s_state = final_state;
 	s_path = 0;
 	s_gen = 0;
@@ -266,6 +271,10 @@ inline s_end(final_state)
 		; s_ring_count[j] = 0
 #endif
 	};
+	if
+	:: s_state == LATCHED -> DOES(SENDER, GIVES_UP)
+	:: else -> skip
+	fi;
 	s_says()
 }
 
@@ -301,6 +310,7 @@ inline s_let_go()
 /* What a FENCE or RESUME in m_* tells the sender. Merged, in any order, any number of times. */
 inline s_merge()
 {
+	BEFORE(SENDER);
 	if
 	:: m_epoch > s_epoch || (m_kind == RESUME && m_epoch == s_epoch && s_state == FENCED) ->
 		s_leaves_behind()
@@ -327,6 +337,7 @@ inline s_merge()
 		printf("sender: says FENCED{epoch %d}\n", s_epoch)
 	:: else -> skip
 	fi;
+	HEARS(SENDER);
 #if !defined(MUT_RECONCILE) && !defined(MUT_REPLAY)
 #ifdef MUT_SELF_CONTAINED
 	if
@@ -347,21 +358,29 @@ inline s_merge()
 		s_path = m_path;
 		s_gen = m_gen;
 		s_says();
-		printf("sender: active on %d.%d, says RESUMED{epoch %d}\n", m_path, m_gen, s_epoch)
+		printf("sender: active on %d.%d, says RESUMED{epoch %d}\n", m_path, m_gen, s_epoch);
+		DOES(SENDER, RESUMES)
 	:: else -> skip
-	fi
+	fi;
+	THROUGH(SENDER)
 }
 
 /* REBUILD{p.g}: fence every older generation of that path, then bring up the new one. */
 inline s_rebuild(p, g)
 {
+	BEFORE(SENDER);
+	m_kind = REBUILD;
+	m_path = p;
+	m_gen = g;
 #ifndef MUT_REBUILD_FENCE
 	s_fence_upto(p, g - 1);
 #endif
+	HEARS(SENDER);
 	if
 	:: s_fenced_gen[p] == s_order[p] ->
 		s_qp[p] = s_qp[p] | GEN(g);
-		printf("sender: path %d fenced up to %d, %d.%d is up\n", p, s_fenced_gen[p], p, g)
+		printf("sender: path %d fenced up to %d, %d.%d is up\n", p, s_fenced_gen[p], p, g);
+		DOES(SENDER, UP)
 	:: else -> skip /* REBUILD is said again */
 	fi
 }
@@ -416,7 +435,9 @@ inline s_post(m)
 /* The drain is over, or the QPs are destroyed. */
 inline s_confirms(p)
 {
+	BEFORE(SENDER);
 	s_confirm(p);
+	DOES(SENDER, CONFIRMED);
 	printf("sender: path %d is fenced up to %d\n", p, s_order[p]);
 	if
 	:: s_state != ACTIVE && s_gen && s_path == p && s_fenced_gen[p] >= s_gen ->
@@ -433,7 +454,9 @@ inline s_confirms(p)
 /* The fence does not come to an end. What has completed is complete; nothing more will be. */
 inline s_yields(p)
 {
+	BEFORE(SENDER);
 	s_yielded_gen[p] = s_order[p];
+	DOES(SENDER, WITHOUT);
 	printf("sender: yields path %d up to %d\n", p, s_order[p]);
 #ifndef MUT_YIELD_COMPLETIONS
 	if
