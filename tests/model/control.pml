@@ -30,7 +30,12 @@
 	(r_state == ACTIVE && r_epoch > 1 && !r_resumed &&                                         \
 	 (r_epoch > s_epoch ||                                                                     \
 	  (r_epoch == s_epoch && s_state == FENCED && (s_qp[r_path] & GEN(r_gen)) &&               \
-	   r_gen > s_order[r_path] && (s_gen == 0 || S_YIELDED))))
+	   r_gen > s_order[r_path] && (s_gen == 0 || S_YIELDED)) ||                                 \
+	  (r_epoch == s_epoch && s_state == ACTIVE && ANY_PATH(R_FENCED_MORE))))
+
+/* STATE says what was given up of the paths in reserve, to a sender that knows of no new epoch. */
+#define R_GAVE_BACK(p) (R_FENCED_MORE(p) && s_path != (p))
+#define STATE_IS_NEWS  (!FINAL(r_state) && s_state == ACTIVE && ANY_PATH(R_GAVE_BACK))
 
 inline r_speaks(message)
 {
@@ -63,8 +68,17 @@ inline r_speaks(message)
 #define REBUILD_ARRIVES(p)                                                                         \
 	:: d_step {                                                                                \
 		LANE && R_UP(p) && r_healthy[p] != NEWEST(r_qp[p]) &&                              \
-		REBUILD_REACHES(p, NEWEST(r_qp[p])) -> s_rebuild(p, NEWEST(r_qp[p])); reset()      \
+		REBUILD_REACHES(p, NEWEST(r_qp[p])) -> s_hears_rebuild(p); reset()                 \
 	}
+
+inline s_hears_rebuild(p)
+{
+	r_speaks(REBUILD);
+	m_path = p;
+	m_gen = NEWEST(r_qp[p]);
+	SAYS(RECEIVER);
+	s_rebuild(p, NEWEST(r_qp[p]))
+}
 
 inline s_hears(message)
 {
@@ -74,12 +88,29 @@ inline s_hears(message)
 	s_merge()
 }
 
+inline s_hears_state()
+{
+	printf("channel: STATE{epoch %d} reaches the sender\n", r_epoch);
+	r_speaks(STATE);
+	SAYS(RECEIVER);
+	BEFORE(SENDER);
+	for (j : 0 .. PATHS - 1) {
+		if
+		:: j != s_path -> s_fence_upto(j, m_fenced_gen[j])
+		:: else -> skip /* that one is left by FENCE alone */
+		fi
+	};
+	HEARS(SENDER);
+	THROUGH(SENDER)
+}
+
 /* ---- sender to receiver ------------------------------------------------------------------- */
 
-#define S_FENCED_MORE(p) (S_SAYS_FENCED(p) > r_peer_fenced[p])
+/* An order follows from what the sender has given up, and may not yet have: STATE gives none. */
+#define S_FENCED_MORE(p) (S_SAYS_FENCED(p) > r_peer_fenced[p] || S_SAYS_FENCED(p) > r_order[p])
 
 #ifdef SICK
-#define S_YIELDED_MORE(p) (s_yielded_gen[p] > R_PEER_LEFT(p))
+#define S_YIELDED_MORE(p) (s_yielded_gen[p] > R_PEER_LEFT(p) || s_yielded_gen[p] > r_order[p])
 #define S_LEFT_MORE(p)	  (S_FENCED_MORE(p) || S_YIELDED_MORE(p))
 #else
 #define S_LEFT_MORE(p) S_FENCED_MORE(p)
@@ -121,6 +152,44 @@ inline r_hears()
 	       s_completed);
 	r_merge()
 }
+
+/* STATE, of a fence that was confirmed late: the receiver takes it for agreed and orders nothing. */
+#define S_STATE_MORE(p) (S_SAYS_FENCED(p) > r_peer_fenced[p])
+inline r_hears_state()
+{
+	s_speaks();
+	m_kind = STATE;
+	m_path = 0;
+	m_gen = 0;
+	SAYS(SENDER);
+	printf("channel: STATE{epoch %d, completed %d} reaches the receiver\n", s_epoch, s_completed);
+	BEFORE(RECEIVER);
+	r_learns();
+	HEARS(RECEIVER);
+	THROUGH(RECEIVER);
+	r_told_completed = r_told_completed | m_set;
+	r_check_loss()
+}
+
+/* SUSPECT of a path that is not in use: its fence is ordered, and not confirmed. */
+#if defined(STEPWISE) || defined(SICK)
+#define S_NAMES(p) (s_order[p] > r_order[p] && !(s_state == SUSPECTED && s_gen && s_path == (p)))
+inline r_hears_suspect(p)
+{
+	s_speaks();
+	m_kind = SUSPECT;
+	m_path = p;
+	m_gen = s_order[p];
+	SAYS(SENDER);
+	printf("channel: SUSPECT{%d.%d} reaches the receiver\n", p, m_gen);
+	r_merge()
+}
+#define NAMED(p)                                                                                   \
+	LATE_PACKETS(LANE && S_HEARD && !FINAL(s_state) && !FINAL(r_state) && S_NAMES(p),           \
+		     r_hears_suspect(p))
+#else
+#define NAMED(p)
+#endif
 
 /* The answer to REBUILD{p.g} says that older generations of p are fenced. Like everything the
  * sender says it carries all its watermarks and `completed`: it can be the message that makes the
@@ -271,10 +340,20 @@ end:	do
 	LATE_EITHER(LANE && R_HEARD && !FINAL(s_state) && FENCE_IS_NEWS, s_hears(FENCE))
 	LATE_EITHER(LANE && R_HEARD && !FINAL(s_state) && RESUME_IS_NEWS, s_hears(RESUME))
 	EACH_PATH(REBUILD_ARRIVES)
+	:: d_step {
+		LANE && R_HEARD && !FINAL(s_state) && STATE_IS_NEWS -> s_hears_state();
+		reset()
+	}
 
 	LATE_EITHER(LANE && S_HEARD && !FINAL(s_state) && !FINAL(r_state) && SENDER_HAS_NEWS,
 		   r_hears())
 	EACH_PATH(REBUILT)
+	EACH_PATH(NAMED)
+	:: d_step {
+		LANE && S_HEARD && !FINAL(s_state) && !FINAL(r_state) && ANY_PATH(S_STATE_MORE) ->
+		r_hears_state();
+		reset()
+	}
 
 	LATE_EITHER(late_rs.kind != 0, late_rs_arrives())
 	LATE_EITHER(late_sr.kind != 0, late_sr_arrives())

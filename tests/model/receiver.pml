@@ -215,10 +215,9 @@ inline r_check_loss()
 	fi
 }
 
-/* What SUSPECT, FENCED or RESUMED in m_* tells the receiver. Merged, never dropped as seen. */
-inline r_merge()
+/* What m_* says of the sender's fences. Merged, never dropped as seen. */
+inline r_learns()
 {
-	BEFORE(RECEIVER);
 	for (j : 0 .. PATHS - 1) {
 		if
 		:: m_fenced_gen[j] > r_peer_fenced[j] -> r_peer_fenced[j] = m_fenced_gen[j]
@@ -232,10 +231,17 @@ inline r_merge()
 		fi;
 		r_forget_settled(j)
 #endif
-	};
+	}
+}
+
+/* What SUSPECT, FENCED or RESUMED in m_* tells the receiver. */
+inline r_merge()
+{
+	BEFORE(RECEIVER);
+	r_learns();
 	if
 	:: r_state == ACTIVE &&
-	   (M_LEFT(r_path) >= r_gen || (m_gen && m_kind == SUSPECT && m_path == r_path && m_gen == r_gen)) ->
+	   (M_LEFT(r_path) >= r_gen || (m_kind == SUSPECT && m_path == r_path && m_gen >= r_gen)) ->
 		r_new_epoch();
 		HEARS(RECEIVER)
 	:: else -> skip
@@ -246,6 +252,10 @@ inline r_merge()
 		; r_fence_upto(j, m_yielded_gen[j])
 #endif
 	};
+	if
+	:: m_kind == SUSPECT -> r_fence_upto(m_path, m_gen)
+	:: else -> skip
+	fi;
 	if
 #ifdef MUT_RESUMED_EPOCH
 	:: m_kind == RESUMED && r_state == ACTIVE -> r_resumed = true
