@@ -33,7 +33,7 @@ def read_ended(text):
     if not last:
         raise ValueError("an explorer did not come to its end, and does not say in which run")
     return {"processor_s": 0, "walks": 0, "fired": 0, "healed": 0, "slowest_ms": 0, "ended": 1,
-            "wrong": wrong_runs(text) + [{"command": last.group(2), "verdict": last.group(1).removesuffix(" in")}]}
+            "traces": 0, "trace_steps": 0, "unjudged": 0, "wrong": wrong_runs(text) + [{"command": last.group(2), "verdict": last.group(1).removesuffix(" in")}]}
 
 
 def read_output(text):
@@ -44,18 +44,21 @@ def read_output(text):
         return read_ended(text)
     runs, fired, _, _, wrong, _, _, unfired = (int(word) for word in sums.group(1).split())
     healed = re.search(r"^healed: (\d+) runs, the slowest in (\d+) ms$", text, re.M)
+    traces = re.search(r"^traces: (\d+) accepted, with (\d+) steps; (\d+) not judged$", text, re.M)
+    accepted, steps, unjudged = (int(word) for word in traces.groups()) if traces else (0, 0, 0)
     found = wrong_runs(text)
     if len(found) != wrong:
         raise ValueError(f"{wrong} runs were wrong, and {len(found)} have a command")
     return {"processor_s": float(processor.group(1)), "walks": runs + unfired, "fired": fired,
             "healed": int(healed.group(1)) if healed else 0,
-            "slowest_ms": int(healed.group(2)) if healed else 0, "ended": 0, "wrong": found}
+            "slowest_ms": int(healed.group(2)) if healed else 0, "ended": 0,
+            "traces": accepted, "trace_steps": steps, "unjudged": unjudged, "wrong": found}
 
 
 def merge(outputs):
     """The sums of several explorers."""
     return {"processor_s": round(sum(out["processor_s"] for out in outputs), 1),
-            **{name: sum(out[name] for out in outputs) for name in ("walks", "fired", "healed", "ended")},
+            **{name: sum(out[name] for out in outputs) for name in ("walks", "fired", "healed", "ended", "traces", "trace_steps", "unjudged")},
             "slowest_ms": max(out["slowest_ms"] for out in outputs),
             "wrong": [run for out in outputs for run in out["wrong"]]}
 
@@ -89,6 +92,11 @@ def explorers(record):
     return f"{record['explorers']}" + (f" ({ended} ended by a run)" if ended else "")
 
 
+def traces_of(record):
+    """How many connections did what the model allows. The searches of before traces have none."""
+    return f"{record['traces']:,} of {record['trace_steps']:,} steps" if record.get("traces") else ""
+
+
 def section(all_records):
     """The ledger as tables: by what was searched, by search, and each wrong run."""
     by_src = {}
@@ -99,20 +107,21 @@ def section(all_records):
 
     sums = [[f"`{src}`", hours(sum(r["processor_s"] for r in of)), f"{sum(r['walks'] for r in of):,}",
              f"{sum(r['fired'] for r in of):,}", f"{sum(r['healed'] for r in of):,}",
+             f"{sum(r.get('traces', 0) for r in of):,}",
              sum(len(r["wrong"]) for r in of)] for src, of in by_src.items()]
     searches = [[r["date"], f"`{r['commit']}`", f"`{r['src']}`", "not kept" if r["seed"] is None else r["seed"],
                  f"`{r['options']}`" if r["options"] else "", explorers(r), hours(r["processor_s"]), f"{r['walks']:,}",
-                 f"{r['fired']:,}", f"{r['slowest_ms']} ms" if r["healed"] else "", len(r["wrong"])] for r in all_records]
+                 f"{r['fired']:,}", f"{r['slowest_ms']} ms" if r["healed"] else "", traces_of(r), len(r["wrong"])] for r in all_records]
     became = {}
     for r in all_records:
         for run in r["wrong"]:
             became.setdefault((run.get("became", "open"), r["commit"]), []).append(run)
     wrong = [[of, len(runs), f"`{commit}`", runs[0]["verdict"], f"`{runs[0]['command']}`"]
              for (of, commit), runs in became.items()]
-    what = ["processor-hours", "walks", "faults fired", "healed", "wrong"]
+    what = ["processor-hours", "walks", "faults fired", "healed", "traces accepted", "wrong"]
     pieces = ["### By what was searched", table(["src/", *what], sums), "### Searches",
               table(["when", "commit", "src/", "seed", "options", "explorers", "processor-hours", "walks", "faults fired",
-                     "slowest to heal", "wrong"], searches)]
+                     "slowest to heal", "traces accepted", "wrong"], searches)]
     if wrong:
         pieces += ["### Wrong runs", table(["what became of them", "runs", "found at", "such as", "command"], wrong)]
     return "\n\n".join(pieces)

@@ -252,13 +252,13 @@ static int replay(struct campaign *campaign, struct run_spec *spec)
 					     .trace = campaign->trace};
 	campaign_run(campaign, spec, &result);
 	printf("%s; %u of %u faults fired, %llu steps after the last, error %d, %llu failovers, "
-	       "%llu replays, digest %016llx\n",
+	       "%llu replays, %u traces accepted, digest %016llx\n",
 	       result.end == RUN_DELIVERED ? "right"
 	       : result.end == RUN_ERROR   ? "a clean error"
 					   : "WRONG",
 	       result.fired, spec->nfaults, (unsigned long long)result.steps, result.error,
 	       (unsigned long long)result.failovers, (unsigned long long)result.replays,
-	       (unsigned long long)result.digest);
+	       result.traces, (unsigned long long)result.digest);
 	return result.end == RUN_WRONG;
 }
 
@@ -340,6 +340,9 @@ int main(int argc, char **argv)
 			printf("healed: %llu runs, the slowest in %llu ms\n",
 			       (unsigned long long)total.healed,
 			       (unsigned long long)(total.longest_ns / HA_NS_PER_MS));
+		printf("traces: %llu accepted, with %llu steps; %llu not judged\n",
+		       (unsigned long long)total.traces, (unsigned long long)total.trace_steps,
+		       (unsigned long long)total.unjudged);
 		printf("processor: %.1f s\n", (double)clock() / CLOCKS_PER_SEC);
 		status = campaign.wrong > 0 || total.fired < args.at_least;
 		if (total.fired < args.at_least)

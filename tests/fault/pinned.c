@@ -38,7 +38,7 @@ struct sum {
 	unsigned met;	   /* had the cause */
 	unsigned expected; /* had it, and were judged as the pin says */
 	unsigned other;	   /* were wrong, and not as the pin says */
-	char example[1024], other_example[1024], other_verdict[512];
+	char example[1024], other_example[1024], other_verdict[1024];
 };
 
 /* ---- reading ------------------------------------------------------------------------------- */

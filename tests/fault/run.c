@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run.h"
 #include "heal.h"
+#include "trace_check.h"
 
 #include "base/clock.h"
 
@@ -273,6 +274,27 @@ static void set_strictness(struct running *r)
 		end->traffic.strict = strict;
 }
 
+/* What each connection did is what the model does. */
+static void judge_traces(struct run_result *result)
+{
+	struct trace_verdict verdict;
+
+	trace_stop();
+	for (unsigned i = 0; i < trace_count(); i++) {
+		const struct trace *trace = trace_of(i);
+
+		if (trace->unjudged || trace->cut) {
+			result->unjudged++;
+			continue;
+		}
+		trace_check(trace, &verdict);
+		result->traces += verdict.accepted;
+		result->trace_steps += verdict.steps;
+		if (!verdict.accepted)
+			wrong(result, "%s", verdict.why);
+	}
+}
+
 void run(struct world *world, const struct run_spec *spec, struct run_result *result)
 {
 	struct running r = {.world = world, .spec = spec, .result = result};
@@ -289,6 +311,7 @@ void run(struct world *world, const struct run_spec *spec, struct run_result *re
 	for (unsigned i = 0; i < spec->nfaults; i++)
 		r.injections[i] = (struct injection){
 		    .fault = spec->faults[i].fault, .at = spec->faults[i].at, .rule = -1};
+	trace_begin(spec->world.trace);
 	world_open(world, &spec->world);
 	set_strictness(&r);
 	if (set_up(&r)) {
@@ -301,6 +324,7 @@ void run(struct world *world, const struct run_spec *spec, struct run_result *re
 	result->replays = world_replays(world);
 	result->digest = world->digest;
 	world_close(world, result->wrong, sizeof(result->wrong));
+	judge_traces(result);
 	result->end = result->wrong[0] != '\0' ? RUN_WRONG
 		      : result->error != HA_OK ? RUN_ERROR
 					       : RUN_DELIVERED;

@@ -35,7 +35,10 @@ struct run_result {
 	bool healed;	    /* there was something to heal, and it did */
 	uint64_t healed_ns; /* how long that took */
 	uint64_t digest;    /* of the whole run */
-	char wrong[512];
+	unsigned traces;    /* of connections, accepted: the model allows all that they did */
+	unsigned unjudged;  /* traces that it has no rules for */
+	uint64_t trace_steps;
+	char wrong[1024];
 };
 
 void run(struct world *world, const struct run_spec *spec, struct run_result *result);

@@ -42,6 +42,9 @@ void tally_add(struct tally *tally, const struct run_spec *spec, const struct ru
 		       (unsigned)(fault - faults));
 	cell->wrong += result->end == RUN_WRONG;
 	cell->fired += result->fired;
+	cell->traces += result->traces;
+	cell->unjudged += result->unjudged;
+	cell->trace_steps += result->trace_steps;
 	if (result->fired < spec->nfaults) {
 		cell->unfired++;
 		return;
@@ -67,6 +70,9 @@ static void add(struct tally_cell *sum, const struct tally_cell *cell)
 	sum->failovers += cell->failovers;
 	sum->replays += cell->replays;
 	sum->healed += cell->healed;
+	sum->traces += cell->traces;
+	sum->unjudged += cell->unjudged;
+	sum->trace_steps += cell->trace_steps;
 	if (cell->longest_ns > sum->longest_ns)
 		sum->longest_ns = cell->longest_ns;
 }

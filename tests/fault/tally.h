@@ -14,6 +14,9 @@ struct tally_cell {
 	uint64_t delivered, errors, wrong;
 	uint64_t failovers, replays;
 	uint64_t healed, longest_ns; /* runs that did, and what the slowest took */
+	/* Of connections: the model allows what they did; it has no rules for what they did. */
+	uint64_t traces, unjudged;
+	uint64_t trace_steps; /* that were judged */
 };
 
 struct tally; /* a table of cells */

@@ -35,6 +35,7 @@ class Ledger(unittest.TestCase):
         read = searchledger.read_output(said)
         self.assertEqual((read["walks"], read["wrong"]), (40, []))
         self.assertTrue(read["fired"] > 0 and read["healed"] > 0 and read["slowest_ms"] > 0)
+        self.assertTrue(read["traces"] >= 40 and read["trace_steps"] > read["traces"])
 
     def test_the_shortest_command_of_a_wrong_run_is_kept(self):
         read = searchledger.read_output(SMALLER + AS_IT_IS + SUMS.format(2))
@@ -58,12 +59,20 @@ class Ledger(unittest.TestCase):
             with self.assertRaises(ValueError):
                 searchledger.read_output(said)
 
+    def test_traces_are_counted_where_there_were_any(self):
+        said = "traces: 70 accepted, with 900 steps; 3 not judged\n"
+        read = searchledger.merge([searchledger.read_output(said + SUMS.format(0)),
+                                   searchledger.read_output(SUMS.format(0))])
+        self.assertEqual((read["traces"], read["trace_steps"], read["unjudged"]), (70, 900, 3))
+        self.assertEqual(searchledger.traces_of(read), "70 of 900 steps")
+        self.assertEqual(searchledger.traces_of({"walks": 1}), "")
+
     def test_searches_of_the_same_code_add_up(self):
         one = {"date": "2026-01-01", "commit": "c", "src": "s", "seed": 1, "options": "--heal", "processor_s": 1800.0,
                "explorers": 2, "walks": 1000, "fired": 10, "healed": 5, "slowest_ms": 7, "wrong": []}
         other = dict(one, wrong=[{"command": "explore", "verdict": "it hangs", "became": "mended"}])
         page = searchledger.section([one, other])
-        self.assertIn("| `s` | 1.00 | 2,000 | 20 | 10 | 1 |", page)
+        self.assertIn("| `s` | 1.00 | 2,000 | 20 | 10 | 0 | 1 |", page)
         self.assertIn("| mended | 1 | `c` | it hangs | `explore` |", page)
 
     def test_the_page_is_what_the_records_say(self):
