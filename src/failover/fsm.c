@@ -567,6 +567,7 @@ static void give_up(struct ha_comm *comm, const struct ha_fsm_event *o)
 	(void)o;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		ha_slot_fence(comm, p, comm->failover->slots[p].newest_gen);
+	comm->failover->say = comm->failover->repeat = 0; /* what it was about to say */
 	enter(comm, HA_FO_LATCHED);
 	ha_say(comm, HA_SAY_ABORT);
 }
