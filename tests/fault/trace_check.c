@@ -115,9 +115,12 @@ static bool is_heard(unsigned on)
 
 /* Its own occasions that come up while it takes in a message: it goes on, or what the answer was
  * about fails. */
-static bool may_be_within(unsigned on)
+static bool may_be_within(const struct checking *c, const struct trace_event *hearing)
 {
-	return on == STEP_ON_RESUMES || on == STEP_ON_STANDBY_FAILED;
+	if (c->event->on == STEP_ON_STANDBY_FAILED)
+		return hearing->m.kind == STEP_ON_ANSWER;
+	return c->event->on == STEP_ON_RESUMES &&
+	       (c->event->end == STEP_RECEIVER || hearing->m.kind == STEP_ON_RESUME);
 }
 
 static const char *against_occasion(const struct checking *c)
@@ -129,7 +132,7 @@ static const char *against_occasion(const struct checking *c)
 		return "the peer has given up, and so does it";
 	if (is_heard(on) && (!hearing || hearing->m.kind != on))
 		return "it has heard no such message";
-	if (!is_heard(on) && hearing && !may_be_within(on))
+	if (!is_heard(on) && hearing && !may_be_within(c, hearing))
 		return "it is not through with what it hears";
 	return NULL;
 }
@@ -224,18 +227,31 @@ static bool may_be_said_when_over(unsigned kind)
 	       kind != STEP_ON_SAYS_FENCED && kind != STEP_ON_SUSPECT && kind != STEP_ON_REBUILD;
 }
 
+/* The model's sender says that it has made a path as long as that is there; ours says so of one
+ * that it has not given up. */
+static bool answers_wrongly(const struct trace_event *event, const struct step_view *v)
+{
+	const struct step_message *m = &event->m;
+
+	return m->kind == STEP_ON_ANSWER && !event->refuses && v->slots[m->path].up != m->gen;
+}
+
 static void says(struct checking *c)
 {
 	struct end_state *end = &c->ends[c->event->end];
 	const struct step_message *m = &c->event->m;
 	const char *why = NULL;
 
-	if (c->event->serial <= end->serial)
+	if (end->hearing)
+		why = "it is not through with what it hears";
+	else if (c->event->serial <= end->serial)
 		why = "it has said more before";
 	else if (step_is_over(end->view.state))
 		why = may_be_said_when_over(m->kind) ? NULL : "it is over";
 	else if (m->kind == STEP_ON_PING || m->kind == STEP_ON_PONG)
 		why = step_against_claims(c->event->end, &end->view, m);
+	else if (answers_wrongly(c->event, &end->view))
+		why = "it has no such path";
 	else
 		(void)step_find_say(c->event->end, &end->view, m, &why);
 	if (why)

@@ -20,9 +20,22 @@
 #include "failover/visit.h"
 #include "transport/comm.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #define ENDS_MAX (2 * TRACE_MAX)
+
+/* All that a view is made of, as it lies in memory: most looks find that nothing has changed. */
+#define MARKS_BYTES (offsetof(struct ha_slot, lone_fence_ns) - offsetof(struct ha_slot, newest_gen))
+
+struct glance {
+	uint8_t state, active;
+	bool resumed;
+	uint32_t epoch;
+	uint8_t slot_states[STEP_PATHS];
+	const struct ha_path *paths[STEP_PATHS];
+	uint8_t marks[STEP_PATHS][MARKS_BYTES];
+};
 
 /* An end whose steps are noted. */
 struct watched {
@@ -31,6 +44,7 @@ struct watched {
 	unsigned on;  /* enum step_on: what is going on; NOTHING: between steps */
 	bool aborted; /* it has heard ABORT and gives up next, with what that said */
 	struct step_view seen;
+	struct glance glance;
 };
 
 static struct watched ends[ENDS_MAX];
@@ -94,6 +108,35 @@ static void look_at(const struct ha_comm *comm, struct step_view *out)
 	step_normal(end_of(comm), out);
 }
 
+static bool is_as_before(const struct watched *w)
+{
+	const struct ha_failover *fo = w->comm->failover;
+	const struct glance *g = &w->glance;
+
+	for (unsigned p = 0; p < STEP_PATHS; p++)
+		if (fo->slots[p].state != g->slot_states[p] || w->comm->paths[p] != g->paths[p] ||
+		    memcmp(&fo->slots[p].newest_gen, g->marks[p], MARKS_BYTES) != 0)
+			return false;
+	return fo->state == g->state && fo->epoch == g->epoch && fo->resumed == g->resumed &&
+	       w->comm->active == g->active;
+}
+
+static void take_glance(struct watched *w)
+{
+	const struct ha_failover *fo = w->comm->failover;
+	struct glance *g = &w->glance;
+
+	for (unsigned p = 0; p < STEP_PATHS; p++) {
+		g->slot_states[p] = fo->slots[p].state;
+		g->paths[p] = w->comm->paths[p];
+		memcpy(g->marks[p], &fo->slots[p].newest_gen, MARKS_BYTES);
+	}
+	g->state = fo->state;
+	g->epoch = fo->epoch;
+	g->resumed = fo->resumed;
+	g->active = w->comm->active;
+}
+
 static struct step_message message_of(const struct ha_comm *comm, const struct ha_message *m,
 				      bool said)
 {
@@ -140,8 +183,9 @@ static void look(struct watched *w, unsigned on)
 	struct trace_event *event;
 	struct step_view is;
 
-	if (!w || step_is_over(w->seen.state))
+	if (!w || step_is_over(w->seen.state) || is_as_before(w))
 		return;
+	take_glance(w);
 	look_at(w->comm, &is);
 	if (step_same(&is, &w->seen) || (w->aborted && !step_is_over(is.state)))
 		return;
