@@ -346,6 +346,10 @@ static const struct {
     {"single", {"link-s"}, {7}, false},
     {"slow", {"wedge-s"}, {7}, false},
     {"close", {"link-s"}, {4}, true},
+    {"one", {"wc-LOC_RDD_VIOL_ERR-r"}, {1}, true},
+    {"both", {"wc-WR_FLUSH_ERR-unsent-r", "wc-GENERAL_ERR-r"}, {1, 1}, true},
+    {"split", {"wc-REM_INV_REQ_ERR-s", "wc-LOC_QP_OP_ERR-s"}, {0, 0}, false},
+    {"groups", {"wc-REM_INV_RD_REQ_ERR-r", "wc-RNR_RETRY_EXC_ERR-unsent-s"}, {5, 1}, true},
 };
 
 static void play(unsigned i)
@@ -365,6 +369,13 @@ static void play(unsigned i)
 		fail_msg("%s", result.wrong);
 	assert_true(result.traces > 0);
 	assert_int_equal(result.unjudged, 0);
+}
+
+static void what_runs_do_is_what_the_model_does(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < sizeof(runs) / sizeof(runs[0]); i++)
+		play(i);
 }
 
 static void a_trace_that_is_altered_in_one_event_is_refused(void **state)
@@ -411,6 +422,7 @@ static int free_world(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(what_runs_do_is_what_the_model_does),
 	    cmocka_unit_test(a_trace_that_is_altered_in_one_event_is_refused),
 	    cmocka_unit_test(what_a_bundle_does_is_not_judged_and_is_counted),
 	};
