@@ -52,8 +52,7 @@ static const struct trace *origin;
 static struct trace_event events[EVENTS_MAX + 1];
 static struct trace copy;
 
-/* ---- what is allowed all the same ---------------------------------------------------------------
- */
+/* ---- what is allowed all the same ----------------------------------------------------------- */
 
 static bool is_message(const struct trace_event *event)
 {
@@ -201,8 +200,7 @@ static bool still_legal(enum kind kind, unsigned i)
 	       step_is_over(was->is.state);
 }
 
-/* ---- altering -----------------------------------------------------------------------------------
- */
+/* ---- altering ------------------------------------------------------------------------------- */
 
 static void restore(void)
 {
@@ -328,8 +326,7 @@ static void alter_all(const struct trace *trace)
 	}
 }
 
-/* ---- runs ---------------------------------------------------------------------------------------
- */
+/* ---- runs ----------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *scenario, *faults[3];

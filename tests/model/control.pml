@@ -107,7 +107,11 @@ inline s_hears_state()
 /* ---- sender to receiver ------------------------------------------------------------------- */
 
 /* An order follows from what the sender has given up, and may not yet have: STATE gives none. */
+#ifdef MUT_STATE_NEWS
+#define S_FENCED_MORE(p) (S_SAYS_FENCED(p) > r_peer_fenced[p])
+#else
 #define S_FENCED_MORE(p) (S_SAYS_FENCED(p) > r_peer_fenced[p] || S_SAYS_FENCED(p) > r_order[p])
+#endif
 
 #ifdef SICK
 #define S_YIELDED_MORE(p) (s_yielded_gen[p] > R_PEER_LEFT(p) || s_yielded_gen[p] > r_order[p])
