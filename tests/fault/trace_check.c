@@ -219,12 +219,13 @@ static void is_through(struct checking *c)
 	end->hearing = NULL;
 }
 
-/* Of an end that is over nothing is asked but that it does not speak as one that goes on. It may
- * give up when the peer has closed, and then it says so. */
-static bool may_be_said_when_over(unsigned kind)
+/* One that has given up says nothing that goes on. What is said to a peer that has closed nobody
+ * hears: the model's end goes on with that until it has closed, too. */
+static bool may_be_said_when_over(const struct step_view *v, unsigned kind)
 {
-	return kind != STEP_ON_FENCE && kind != STEP_ON_RESUME && kind != STEP_ON_RESUMED &&
-	       kind != STEP_ON_SAYS_FENCED && kind != STEP_ON_SUSPECT && kind != STEP_ON_REBUILD;
+	return v->state == STEP_IN_CLOSED ||
+	       (kind != STEP_ON_FENCE && kind != STEP_ON_RESUME && kind != STEP_ON_RESUMED &&
+		kind != STEP_ON_SAYS_FENCED && kind != STEP_ON_SUSPECT && kind != STEP_ON_REBUILD);
 }
 
 /* The model's sender says that it has made a path as long as that is there; ours says so of one
@@ -247,7 +248,7 @@ static void says(struct checking *c)
 	else if (c->event->serial <= end->serial)
 		why = "it has said more before";
 	else if (step_is_over(end->view.state))
-		why = may_be_said_when_over(m->kind) ? NULL : "it is over";
+		why = may_be_said_when_over(&end->view, m->kind) ? NULL : "it is over";
 	else if (m->kind == STEP_ON_PING || m->kind == STEP_ON_PONG)
 		why = step_against_claims(c->event->end, &end->view, m);
 	else if (answers_wrongly(c->event, &end->view))
