@@ -239,11 +239,16 @@ static void leave(struct watched *w, unsigned before)
 static void watch(struct ha_comm *comm)
 {
 	struct trace *trace = trace_find(ha_comm_number(comm));
-	struct watched *w = find(NULL);
+	struct watched *w = find(comm); /* of a world that a test has left behind */
 	struct trace_event *event;
 
-	if (!trace)
+	if (!w)
+		w = find(NULL);
+	if (!trace) {
+		if (w)
+			w->comm = NULL;
 		return;
+	}
 	if (!w) {
 		if (nends == ENDS_MAX)
 			return;
