@@ -200,6 +200,13 @@ inline r_end(final_state)
 	r_says()
 }
 
+/* The sender has given up the path in use, and has said so. */
+#ifdef SICK
+#define R_KNOWS_LEFT (r_state == ACTIVE && MAX(r_peer_fenced[r_path], r_peer_yielded[r_path]) >= r_gen)
+#else
+#define R_KNOWS_LEFT (r_state == ACTIVE && r_peer_fenced[r_path] >= r_gen)
+#endif
+
 /* Completed by the sender, fenced here and still not there: the NIC acknowledged it and died. */
 inline r_check_loss()
 {
@@ -211,6 +218,9 @@ inline r_check_loss()
 		r_end(LATCHED)
 #endif
 	:: r_state == FENCING && r_gen -> skip /* done is not final yet */
+#ifndef MUT_STATE_COMPLETED
+	:: R_KNOWS_LEFT -> skip /* by STATE: what came with it nobody needs to say again */
+#endif
 	:: else -> r_told_completed = 0
 	fi
 }
