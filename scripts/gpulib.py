@@ -215,18 +215,37 @@ def check_log(transport, logs):
     return proof
 
 
+class Nccl:
+    """An NCCL that ranks take instead of the system's: what --nccl names, a folder as a build of NCCL leaves it."""
+
+    def __init__(self, folder):
+        places = [os.path.join(os.path.abspath(folder), *below) for below in (("lib",), ("build", "lib"), ())]
+        self.libraries = next((place for place in places if os.path.exists(os.path.join(place, "libnccl.so.2"))), None)
+        if not self.libraries:
+            raise BenchError(f"--nccl {folder}: neither {places[0]}, {places[1]} nor the folder itself has libnccl.so.2")
+        self.file = os.path.realpath(os.path.join(self.libraries, "libnccl.so.2"))
+        named = re.search(r"libnccl\.so\.(\d+\.\d+\.\d+)$", self.file)
+        self.version = named[1] if named else None
+
+    def check(self, said):
+        """NCCL's log must name this version: a program may have the path of another one built in."""
+        if self.version and not re.fullmatch(re.escape(self.version) + r"(\D.*)?", said or ""):
+            raise BenchError(f"NCCL {said} was loaded, not {self.version} of {self.libraries}")
+
+
 def rank_script(bench, transport, logs, extra_env=None, cores=()):
-    """The shell program that every rank starts as. cores: a list for taskset per rank."""
+    """The shell program that every rank starts as. cores: a list for taskset per rank. bench.nccl: None, or which NCCL."""
+    found_in = [bench.build] + ([bench.nccl.libraries] if bench.nccl else [])
     env = {**COMMON_ENV, **transport.env, **(extra_env or {})}
     lines = ["#!/usr/bin/env bash", "set -eu"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
     lines += [f': "${{{name}:={value}}}"; export {name}' for name, value in DEFAULT_ENV.items()]
     lines += [
-        "rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${SLURM_PROCID:?no MPI rank in the environment}}}}",
+        "rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${SLURM_PROCID:-${RANK:?no rank in the environment}}}}}",
         f"gpus=({' '.join(shlex.quote(gpu) for gpu in bench.gpus)})",
         "export CUDA_VISIBLE_DEVICES=${gpus[rank]} NCCL_HOSTID=simulated-host-$rank",
         f"export NCCL_DEBUG_FILE={shlex.quote(logs)}/rank-$rank.log",
-        f"export LD_LIBRARY_PATH={shlex.quote(bench.build)}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
+        f"export LD_LIBRARY_PATH={shlex.quote(':'.join(found_in))}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
     ]
     if cores:
         lines += [
@@ -246,6 +265,10 @@ def rank_script(bench, transport, logs, extra_env=None, cores=()):
 MARK = "HA_GPU_RUN"  # in the environment of everything that a run starts
 RANKS_MAX = 64
 GONE_S = 10  # for processes that were killed to be gone, on a machine with much else to do
+
+
+def add_nccl_option(add):
+    add("--nccl", metavar="DIR", help="the NCCL that ranks load: a folder with lib/libnccl.so.2, as NCCL_HOME (the system's)")
 
 
 def start(command, log):

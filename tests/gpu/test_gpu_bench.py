@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(HERE, "..", "..", "scripts", "gpu-bench")
 
 SIMVERBS = """#!/usr/bin/env bash
-echo "$* id=${NCCL_HOSTID:-} gpu=${CUDA_VISIBLE_DEVICES:-} mps=${CUDA_MPS_PIPE_DIRECTORY:-}" >>"$FAKE_JOURNAL"
+echo "$* libraries=${LD_LIBRARY_PATH:-} id=${NCCL_HOSTID:-} gpu=${CUDA_VISIBLE_DEVICES:-} mps=${CUDA_MPS_PIPE_DIRECTORY:-}" >>"$FAKE_JOURNAL"
 [ "$1" = run ] || exit 0
 shift 4
 exec "$@"
@@ -114,6 +114,29 @@ class GpuBench(unittest.TestCase):
         done = self.bench("--rounds", "1", env=self.with_one_gpu(status=7))
         self.assertEqual(done.returncode, 1)
         self.assertIn("nvidia-cuda-mps-control -d: status 7", done.stderr)
+
+    def another_nccl(self, version):
+        folder = os.path.join(self.dir, "nccl-" + version)
+        write(os.path.join(folder, "lib", "libnccl.so." + version), "")
+        os.symlink("libnccl.so." + version, os.path.join(folder, "lib", "libnccl.so.2"))
+        return folder
+
+    def test_another_nccl_is_what_ranks_load_and_what_the_log_says(self):
+        folder = self.another_nccl("2.28.3")
+        done = self.bench("--rounds", "1", "--ops", "allreduce", "--nccl", folder)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        libraries = {word for line in self.journal_of("run ") for word in line if word.startswith("libraries=")}
+        self.assertEqual({word.split(":")[1] for word in libraries}, {os.path.join(folder, "lib")})
+        self.assertTrue(all(word.startswith(f"libraries={self.build}:") for word in libraries), libraries)
+        self.assertEqual(self.results()["nccl"], "2.28.3+cuda13.0")
+
+    def test_another_nccl_that_was_not_loaded_is_no_measurement(self):
+        self.refused("", "NCCL 2.28.3+cuda13.0 was loaded, not 2.30.7 of ", "--nccl", self.another_nccl("2.30.7"))
+
+    def test_a_folder_without_nccl_is_refused(self):
+        done = self.bench("--nccl", self.dir)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"--nccl {self.dir}: neither {self.dir}/lib, ", done.stderr)
 
     def test_measures_every_transport_in_turn(self):
         done = self.bench("--rounds", "3", "--every", "e2e:2,socket:3", "--only", "plugin,v8,ib,haoff,e2e,socket")

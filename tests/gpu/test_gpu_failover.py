@@ -165,6 +165,9 @@ class Drill(unittest.TestCase):
         self.assertEqual(self.left_over(), [])
 
     def test_what_is_missing_is_named(self):
+        done = self.drill("--nccl", self.dir)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("has libnccl.so.2", done.stderr)
         os.remove(os.path.join(self.dir, "tests", "build", "all_reduce_perf"))
         done = self.drill()
         self.assertEqual(done.returncode, 1)
