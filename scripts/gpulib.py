@@ -56,7 +56,7 @@ TRANSPORTS = {
             "NCCL_GIN_TYPE": "2",
         },
     ),
-    # Two that show what a choice of ours costs: the same library, told otherwise.
+    # Those that show what a choice of ours costs: the same library, told otherwise.
     "haoff": Transport(
         "nccl-ha, HA off",
         "HA",
@@ -70,6 +70,14 @@ TRANSPORTS = {
         "HA",
         True,
         {"NCCL_NET_PLUGIN": "ha", "NCCL_NET": "HA", "HA_NCCL_COMPLETION": "e2e"},
+        "libnccl-net-ha.so",
+        r"\d+",
+    ),
+    "timed": Transport(
+        "nccl-ha, timed",
+        "HA",
+        True,
+        {"NCCL_NET_PLUGIN": "ha", "NCCL_NET": "HA", "HA_NCCL_LATENCY_MS": "100"},
         "libnccl-net-ha.so",
         r"\d+",
     ),

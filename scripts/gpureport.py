@@ -30,6 +30,7 @@ GOALS = (
     Goal("plugin", "ib", "at least as fast as NCCL's IB transport", (1.0, None), 0.97),
     Goal("plugin", "haoff", "high availability costs nothing", (0.99, 1.01), None),
     Goal("plugin", "e2e", "what end-to-end completion costs", None, None),
+    Goal("plugin", "timed", "timing queue pairs costs 1 % at most", (0.99, 1.01), None),
     Goal("plugin", "v8", "the same code with API v8: what noise does", None, None),
     Goal("ib", "socket", "the fabric is faster than sockets, from 64 KiB", (1.0, None), 1.0, 64 << 10),
 )
