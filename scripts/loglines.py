@@ -21,6 +21,7 @@ TABLE = "docs/operations.md"
 # What is logged, and at which argument the format is. ha_comm_fail latches an error of a connection.
 CALLS = {
     "HA_WARN": ("WARN", 0, ""),
+    "HA_ATTN": ("ATTN", 1, ""),
     "HA_INFO": ("INFO", 1, ""),
     "HA_INFO_LIMITED": ("INFO", 1, ""),
     "HA_INFO_LIMITED_BY": ("INFO", 2, ""),

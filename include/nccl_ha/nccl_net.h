@@ -43,6 +43,8 @@ typedef enum {
 	NCCL_LOG_INFO = 3,
 	NCCL_LOG_ABORT = 4,
 	NCCL_LOG_TRACE = 5,
+	NCCL_LOG_ATTN =
+	    6, /* since 2.32: shown between WARN and INFO. An older NCCL shows it never */
 } ncclDebugLogLevel;
 
 /* Subsystem bits that NCCL_DEBUG_SUBSYS filters by; `flags` of the logger. */

@@ -2,8 +2,9 @@
 /*
  * Log lines, into NCCL's logger when there is one and to stderr until then.
  *
- * WARN is what an operator must see; INFO is set-up and state changes; TRACE is gated by
- * HA_NCCL_DEBUG. Nothing is logged per message. Every line starts with "NET/HA : ".
+ * WARN is what an operator must see; ATTN is what he would want to see as well and nothing is wrong
+ * with; INFO is set-up and state changes; TRACE is gated by HA_NCCL_DEBUG. Nothing is logged per
+ * message. Every line starts with "NET/HA : ".
  *
  * What is tried again for as long as an outage lasts, for each of hundreds of connections, is told
  * by HA_INFO_LIMITED. A WARN is never limited, nor what ends a connection or a path that it uses.
@@ -15,9 +16,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum ha_log_level { HA_LOG_WARN, HA_LOG_INFO, HA_LOG_TRACE };
+enum ha_log_level { HA_LOG_WARN, HA_LOG_ATTN, HA_LOG_INFO, HA_LOG_TRACE };
 
-/* Subsystem of an INFO line; plugin/ maps it to NCCL's bits. */
+/* Subsystem of an INFO line, and of an ATTN line where that is one; plugin/ maps it to NCCL's bits.
+ */
 enum ha_log_subsys { HA_SUBSYS_INIT = 0x1, HA_SUBSYS_NET = 0x10, HA_SUBSYS_ENV = 0x80 };
 
 /* Receives a complete line without newline. Any thread. */
@@ -62,6 +64,7 @@ void ha_log_write_limited(struct ha_log_limit *limit, unsigned long subsys, cons
     __attribute__((format(printf, 5, 6), cold));
 
 #define HA_WARN(...)	     ha_log_write(HA_LOG_WARN, 0, __FILE__, __LINE__, __VA_ARGS__)
+#define HA_ATTN(subsys, ...) ha_log_write(HA_LOG_ATTN, (subsys), __FILE__, __LINE__, __VA_ARGS__)
 #define HA_INFO(subsys, ...) ha_log_write(HA_LOG_INFO, (subsys), __FILE__, __LINE__, __VA_ARGS__)
 #define HA_INFO_LIMITED_BY(limit, subsys, ...)                                                     \
 	ha_log_write_limited((limit), (subsys), __FILE__, __LINE__, __VA_ARGS__)

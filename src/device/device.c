@@ -499,7 +499,7 @@ static void discover(struct discovery *found)
 
 	list = ibv_get_device_list(&n);
 	if (!list) {
-		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "no RDMA devices: %s", strerror(errno));
+		HA_ATTN(HA_SUBSYS_INIT | HA_SUBSYS_NET, "no RDMA devices: %s", strerror(errno));
 		return;
 	}
 	note_missing_verbs();
@@ -524,7 +524,7 @@ static void discover(struct discovery *found)
 	ha_rail_ids_choose(set, &found->filter);
 	ha_bundles_make(set);
 	if (set->nports == 0)
-		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
+		HA_ATTN(HA_SUBSYS_INIT | HA_SUBSYS_NET,
 			"no usable RDMA port among %d devices%s%.200s", n,
 			set->config->ib_hca[0] ? " with NCCL_IB_HCA=" : "", set->config->ib_hca);
 }
@@ -549,7 +549,7 @@ ha_result_t ha_device_set_open(const struct ha_config *config, struct ha_device_
 	ha_list_init(&set->mrs);
 	*out = set;
 	if (config->ib_disable) {
-		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "NCCL_IB_DISABLE=1: no device is used");
+		HA_ATTN(HA_SUBSYS_INIT | HA_SUBSYS_NET, "NCCL_IB_DISABLE=1: no device is used");
 		free(found);
 		return HA_OK;
 	}

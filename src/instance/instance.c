@@ -48,7 +48,7 @@ static void nic_stuck(void *arg, unsigned queue, bool stuck)
 			"used until they do",
 			nic->name, (unsigned long long)(ha_command_sick_ns / HA_NS_PER_MS));
 	else
-		HA_INFO(HA_SUBSYS_NET, "%s: commands to the device come back again", nic->name);
+		HA_ATTN(HA_SUBSYS_NET, "%s: commands to the device come back again", nic->name);
 	pthread_mutex_lock(&inst->lock);
 	ha_comms_ports_changed(inst, ha_ports_of_nic(inst->devices, nic));
 	pthread_mutex_unlock(&inst->lock);

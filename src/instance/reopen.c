@@ -141,7 +141,7 @@ static void tell_failure(struct nic_reopen *r)
 
 static void tell_back(const struct nic_reopen *r)
 {
-	HA_INFO(
+	HA_ATTN(
 	    HA_SUBSYS_NET,
 	    "%s: the device is back, as %s, %llu s after it failed: it is open again, and those of "
 	    "its ports that are up are used again",

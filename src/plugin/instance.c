@@ -40,7 +40,10 @@ static struct {
 
 /* ---- log ----------------------------------------------------------------------------------- */
 
+#define FIRST_WITH_ATTN 23200 /* NCCL 2.32.0 */
+
 static _Atomic(ncclDebugLogger_t) nccl_logger;
+static atomic_bool nccl_has_attn;
 
 /* NCCL filters by level and subsystem itself. */
 static void to_nccl(enum ha_log_level level, unsigned long subsys, const char *file, int line,
@@ -50,6 +53,8 @@ static void to_nccl(enum ha_log_level level, unsigned long subsys, const char *f
 
 	if (level == HA_LOG_WARN)
 		logger(NCCL_LOG_WARN, (unsigned long)NCCL_ALL, file, line, "%s", text);
+	else if (level == HA_LOG_ATTN && atomic_load(&nccl_has_attn))
+		logger(NCCL_LOG_ATTN, (unsigned long)NCCL_ALL, file, line, "%s", text);
 	else /* trace lines were asked for by HA_NCCL_DEBUG: NCCL's own TRACE is rarely built in */
 		logger(NCCL_LOG_INFO, subsys, file, line, "%s", text);
 }
@@ -58,6 +63,7 @@ static void use_logger(ncclDebugLogger_t logger)
 {
 	if (!logger)
 		return;
+	atomic_store(&nccl_has_attn, ha_plugin_nccl_version(logger) >= FIRST_WITH_ATTN);
 	atomic_store(&nccl_logger, logger);
 	ha_log_set_sink(to_nccl);
 }
@@ -84,7 +90,7 @@ static void announce(struct ha_instance *instance)
 			break;
 		used += (size_t)n;
 	}
-	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET, "nccl-ha %s: %d device(s):%s", ha_version,
+	HA_ATTN(HA_SUBSYS_INIT | HA_SUBSYS_NET, "nccl-ha %s: %d device(s):%s", ha_version,
 		set->nbundles, list);
 }
 
@@ -151,7 +157,7 @@ static ncclResult_t open_instance(void)
 	ha_config_load(&config, NULL);
 	ha_log_set_debug(config.debug);
 	if (config.disable) {
-		HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
+		HA_ATTN(HA_SUBSYS_INIT | HA_SUBSYS_NET,
 			"nccl-ha %s is switched off by HA_NCCL_DISABLE", ha_version);
 		return ncclSystemError;
 	}

@@ -36,6 +36,9 @@ struct ha_instance *ha_plugin_instance(void);
  */
 bool ha_plugin_is_foreign(const char *call);
 
+/* NCCL's own number of its release, as 23007 of 2.30.7; 0: unknown. nccl_version.c */
+int ha_plugin_nccl_version(ncclDebugLogger_t logger);
+
 /* Whether NCCL is to fuse ports (HA_NCCL_RAILS=nccl), and so a table to offer makeVDevice. After
  * init. */
 bool ha_plugin_fuses(void);
