@@ -15,6 +15,8 @@ OTHERS = [entry for entry in os.environ.get("HA_OTHER_PLUGINS", "").split(":") i
 # Without these no job gets through its first collective.
 NEEDED = {"vtable", "init", "every-device", "two-threads", "request-written", "data", "sizes", "size-zero", "sizes-null", "fifo", "iflush",
           "mr-use", "close-after-send"}
+# Of these, what a plugin may be made so that there is nothing to look at: one that takes each isend at once never has to refuse one.
+NOT_OF_ALL = {"request-written"}
 
 
 class Others(unittest.TestCase):
@@ -35,8 +37,9 @@ class Others(unittest.TestCase):
                 said = self.on_fabric(entry, CHECK, "--api", "newest", "--quick", "--json", answers.name)
                 print(said.stdout)
                 self.assertIn(said.returncode, (0, 1), said.stdout)
-                kept = {rule["rule"] for rule in json.load(answers)["results"] if rule["outcome"] == "PASS"}
-                self.assertEqual(NEEDED - kept, set())
+                found = {rule["rule"]: rule["outcome"] for rule in json.load(answers)["results"]}
+                lacking = {rule for rule in NEEDED if found.get(rule) != "PASS"}
+                self.assertEqual(lacking - {rule for rule in NOT_OF_ALL if found.get(rule) == "SKIP"}, set())
 
     def test_data_gets_through_between_two_ranks(self):
         for entry in OTHERS:
