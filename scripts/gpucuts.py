@@ -8,7 +8,7 @@ import time
 
 from gpulib import START, BenchError, simverbs
 
-HOSTS, RAILS = 2, 2
+RAILS = 2
 SAMPLE_S = 0.02
 TRAFFIC_WINDOW_S = 0.3  # traffic is what moved within this long
 FLAPS, FLAP_S = 5, 0.1
@@ -34,12 +34,12 @@ class Cut:
 
 
 class Fabric:
-    """A fabric of two hosts and the payload bytes that each of its devices has received, sampled by a
+    """A fabric of two rails and the payload bytes that each of its devices has received, sampled by a
     thread. A connection may run between devices of different rails: only devices say what it uses."""
 
-    def __init__(self, tool, name):
-        self.tool, self.name = tool, name
-        simverbs(tool, "up", name, "--hosts", str(HOSTS), "--rails", str(RAILS))
+    def __init__(self, tool, name, hosts=2):
+        self.tool, self.name, self.hosts = tool, name, hosts
+        simverbs(tool, "up", name, "--hosts", str(hosts), "--rails", str(RAILS))
         self.samples = []  # (seconds, bytes of host 0 rail 0, of host 0 rail 1, of host 1 rail 0, …)
         self.error = None
         self.stopping = threading.Event()
@@ -51,7 +51,7 @@ class Fabric:
 
     def look(self):
         status = json.loads(simverbs(self.tool, "status", self.name, "--json"))
-        moved = [0] * (HOSTS * RAILS)
+        moved = [0] * (self.hosts * RAILS)
         for device in status["devices"]:
             counters = device["counters"]
             moved[device["host"] * RAILS + device["rail"]] = (
@@ -72,7 +72,7 @@ class Fabric:
         if self.error:
             raise BenchError(f"the fabric cannot be watched: {self.error}")
         if not self.samples:
-            return (0,) * (HOSTS * RAILS)
+            return (0,) * (self.hosts * RAILS)
         now, latest = self.samples[-1]
         for when, moved in reversed(self.samples):
             if when < now - TRAFFIC_WINDOW_S:
@@ -171,7 +171,7 @@ class Cutter:
             if not self.wait(process, time.monotonic() + self.options.gap):
                 return
             number = len(self.cuts) + len(run["cuts"]) + 1
-            host = int(kind[-1]) if kind[-1].isdigit() else number // len(KINDS) % HOSTS
+            host = int(kind[-1]) if kind[-1].isdigit() else number // len(KINDS) % self.watched.hosts
             rail = self.wait_for_traffic(process, kind, host, deadline)
             if rail is None:
                 return

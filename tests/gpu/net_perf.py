@@ -38,7 +38,7 @@ if rank != 0:
     sys.exit(0)
 
 print("# Using devices")
-for r in range(2):
+for r in range(int(env["FAKE_RANKS"])):
     print(f"#  Rank {r:2d} Group  0 Pid   4242 on       fake device  0 [0000:{r:02x}:00] NVIDIA Fake")
 print("#       size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong")
 with open(report, encoding="utf-8") as file:

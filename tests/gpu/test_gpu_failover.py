@@ -149,6 +149,18 @@ class Drill(unittest.TestCase):
             self.assertIn("| link 0 |", file.read())
         self.assertEqual(self.left_over(), [])
 
+    def test_more_ranks_are_more_hosts_and_each_one_counts(self):
+        done = self.drill("--ranks", "4", "--cuts", "2", "--hold", "1", "--gap", "1", "--run-seconds", "8", "--ib-kinds", "")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        results = self.results()
+        self.assertEqual((results["ranks"], results["failures"]), (4, []))
+        self.assertGreaterEqual(results["cuts_that_hit"], 2)
+        self.assertEqual(self.warnings(), sum(stall["switches"] for stall in results["stalls"]), done.stdout)
+        self.assertTrue(os.path.exists(os.path.join(self.out, "plugin-1", "rank-3.log")))
+        with open(os.path.join(self.out, "timeline.dat"), encoding="utf-8") as file:
+            self.assertEqual({len(line.split()) for line in file if not line.startswith("#")}, {1 + 4 * 2})
+        self.assertEqual(self.left_over(), [])
+
     def test_a_run_that_fails_fails_the_whole_and_is_reported(self):
         done = self.drill(
             "--cuts", "3", "--hold", "4", "--gap", "0.5", "--run-seconds", "6", "--ib-kinds", "",
@@ -165,6 +177,7 @@ class Drill(unittest.TestCase):
         self.assertEqual(self.left_over(), [])
 
     def test_what_is_missing_is_named(self):
+        self.assertIn("--ranks must be 2 to 8", self.drill("--ranks", "9").stderr)
         done = self.drill("--nccl", self.dir)
         self.assertEqual(done.returncode, 1)
         self.assertIn("has libnccl.so.2", done.stderr)
