@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """recipes.py BUILD SOURCE: the recipes for Spack and EasyBuild say what the build says. They are read with stand-ins for the
-words of both; neither program is needed, and neither builds anything."""
+words of both; neither program is needed, and neither builds anything. What real ones made of them: docs/operations.md."""
 import os
 import re
 import subprocess
