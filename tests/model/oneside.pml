@@ -18,6 +18,8 @@
  *   ANY_NIC      any NIC that lives may apply, not the one that the data came by first of all
  *   RETURNS      how often a dead NIC comes back
  *   E2E          requests complete when applied, and what is not proved placed is an error
+ *   EXCHANGE     how both ends come to the next epoch, by what they say to each other, each in its own
+ *                time; else it begins in one step once both are fenced
  */
 
 #ifndef FAULTS
@@ -53,9 +55,12 @@
 #define UP	 0
 #define DRAINING 1 /* its fence is ordered: nothing is posted any more */
 #define FENCED	 2 /* ... and confirmed */
+/* With EXCHANGE also: */
+#define OFFERED	 3 /* the receiver's: a queue pair of the next epoch is there, connected to nothing */
+#define ANSWERED 3 /* the sender's: likewise, connected; it does not know yet that the receiver's is */
 
 mtype = { late_write, torn, duplicate, disorder, lost_signal, overwritten, early_release, early_complete,
-	  false_loss, false_latch, stuck };
+	  false_loss, false_latch, false_alarm, early_post, apart, stuck };
 
 /* ---- what the program asks for: chosen first */
 byte signals; /* operations that carry a signal */
@@ -89,6 +94,25 @@ bool l_fenced[2];
 byte sh_done;	  /* what the receiver said it has, + 1 */
 bool latched;
 
+#ifdef EXCHANGE
+/* ---- what they say to each other: in order, and nothing is lost */
+#define OFFER	1 /* epoch, and the verdict: what is counted, and was applied when its end was fenced */
+#define READY	2
+#define ANSWER	3
+#define SUSPECT 4
+chan to_sender = [4] of { byte, byte, byte, byte };
+chan to_receiver = [4] of { byte, byte };
+byte r_epoch;	/* of the receiver's end; `epoch` is the sender's */
+byte r_ran;	/* the last one that its end was connected in */
+byte v_applied; /* of the verdict */
+byte o_epoch;	/* the offer that the sender has heard and not taken, 0: none */
+byte o_counted;
+byte o_applied;
+#define R_EPOCH r_epoch
+#else
+#define R_EPOCH epoch
+#endif
+
 /* ---- the fabric */
 byte nic[EPOCHS];  /* the receiver's NIC that an epoch's path ends at */
 byte broken;	   /* epochs whose path passes nothing new */
@@ -121,10 +145,14 @@ byte returns = RETURNS;
 #endif
 SCRATCH byte k;
 SCRATCH byte x;
+#ifdef EXCHANGE
+SCRATCH byte m_kind;
+SCRATCH byte m_applied;
+#endif
 
 #include "properties.pml"
 
-#define HERE	  nic[epoch]
+#define HERE	  nic[R_EPOCH]
 #define ALIVE(n)  (!(dead & BIT(n)))
 #define NIC_OF(k) ((r_via & BIT(k)) -> 1 : 0)
 #ifdef E2E
@@ -307,13 +335,13 @@ inline resolve(n, k)
 
 /* ---- failover */
 
-#ifdef MUT_S_FENCE
-#define S_READY (s_st != UP)
+#if defined(MUT_S_FENCE) || defined(MUT_ANSWER_UNFENCED)
+#define S_READY (s_st == DRAINING || s_st == FENCED)
 #else
 #define S_READY (s_st == FENCED)
 #endif
-#ifdef MUT_VERDICT_EARLY
-#define R_STATES (r_st != UP)
+#if defined(MUT_VERDICT_EARLY) || defined(MUT_OFFER_UNFENCED)
+#define R_STATES (r_st == DRAINING || r_st == FENCED)
 #else
 #define R_STATES (r_st == FENCED)
 #endif
@@ -328,34 +356,58 @@ inline complete_to(n)
 	s_completed = n
 }
 
-inline resume()
+/* The sender's side of a new epoch, of which the receiver has counted that many. */
+inline look_for_loss(counted)
 {
-	x = sh_done - 1;
-	sh_done = 0;
 	if
-	:: s_completed > x ->
+	:: s_completed > counted ->
 		must(unplaced, false_loss);
 		reach(finds_loss);
 #ifndef MUT_LOSS_CHECK
 		latched = true
 #endif
 	:: else -> skip
+	fi
+}
+
+inline write_again_from(counted)
+{
+	reach_if(s_next > counted, replays);
+	s_qp = s_qp | BIT(epoch);
+	count_net = 0;
+#if !defined(E2E) || defined(MUT_COUNTED_COMPLETES)
+	if
+	:: s_completed < counted -> reach(settles); complete_to(counted)
+	:: else -> skip
 	fi;
+#endif
+#ifdef MUT_REPLAY_ALL
+	counted = (counted -> counted - 1 : 0);
+#endif
+	s_next = counted;
+	n_to[epoch] = counted;
+	n_at[epoch] = counted;
+	n_cq[epoch] = counted
+}
+
+#ifndef EXCHANGE
+inline resume()
+{
+	x = sh_done - 1;
+	sh_done = 0;
+	look_for_loss(x);
 	if
 	:: !latched && dead == 3 -> reach(no_path); latched = true
 	:: else -> skip
 	fi;
 	if
 	:: !latched ->
-		reach_if(s_next > x, replays);
 		nic[epoch + 1] = (ALIVE(1 - HERE) -> 1 - HERE : HERE);
 		reach_if(nic[epoch + 1] == HERE, same_nic);
 		epoch = epoch + 1;
 		s_st = UP;
 		r_st = UP;
-		s_qp = s_qp | BIT(epoch);
 		r_qp = r_qp | BIT(epoch);
-		count_net = 0;
 #ifdef MUT_RESUME_CREDIT
 		skip;
 #else
@@ -366,45 +418,177 @@ inline resume()
 #endif
 		r_told = s_credit;
 #endif
-#if !defined(E2E) || defined(MUT_COUNTED_COMPLETES)
-		if
-		:: s_completed < x -> reach(settles); complete_to(x)
-		:: else -> skip
-		fi;
-#endif
-#ifdef MUT_REPLAY_ALL
-		x = (x -> x - 1 : 0);
-#endif
-		s_next = x;
-		n_to[epoch] = x;
-		n_at[epoch] = x;
-		n_cq[epoch] = x
+		write_again_from(x)
 	:: else -> skip
 	fi;
 	x = 0
 }
+#endif
 
 /* What arrived of this epoch is polled, as far as there is a NIC that says so; nothing more arrives. */
 inline drain()
 {
 	do
-	:: ALIVE(HERE) && n_cq[epoch] < n_at[epoch] -> poll(epoch)
+	:: ALIVE(HERE) && n_cq[R_EPOCH] < n_at[R_EPOCH] -> poll(R_EPOCH)
 	:: else -> break
 	od;
+#ifdef EXCHANGE
+	/* What was only offered had nothing come over it. */
+	if
+	:: r_qp & BIT(R_EPOCH) -> v_applied = r_applied; r_left = r_left | BIT(HERE)
+	:: else -> reach(offered_in_vain)
+	fi;
+#else
+	r_left = r_left | BIT(HERE);
+#endif
 #ifndef MUT_R_FENCE
 	/* An operation is two writes: of one that is under way the data comes without the notice. */
 	if
-	:: ALIVE(HERE) && n_at[epoch] < n_to[epoch] ->
+	:: ALIVE(HERE) && n_at[R_EPOCH] < n_to[R_EPOCH] ->
 		reach(half_comes);
-		buffer[HERE] = buffer[HERE] | BIT(n_at[epoch])
+		buffer[HERE] = buffer[HERE] | BIT(n_at[R_EPOCH])
 	:: else -> skip
 	fi;
-	n_to[epoch] = n_at[epoch];
-	r_qp = r_qp & ~BIT(epoch);
+	n_to[R_EPOCH] = n_at[R_EPOCH];
+	r_qp = r_qp & ~BIT(R_EPOCH);
 #endif
-	r_left = r_left | BIT(HERE);
 	r_st = FENCED
 }
+
+#ifdef EXCHANGE
+/* ---- how both come to the next epoch: the receiver numbers it and chooses its path */
+
+#define HAS_END (r_st == UP || r_st == OFFERED)
+
+inline make_offer()
+{
+	nic[r_epoch + 1] = (ALIVE(1 - HERE) -> 1 - HERE : HERE);
+	reach_if(nic[r_epoch + 1] == HERE, same_nic);
+	r_epoch = r_epoch + 1;
+	n_to[r_epoch] = r_done;
+	n_at[r_epoch] = r_done;
+	n_cq[r_epoch] = r_done;
+	r_st = OFFERED;
+	to_sender!OFFER, r_epoch, r_done, v_applied
+}
+
+inline take_offer()
+{
+	x = o_counted;
+	look_for_loss(x);
+	if
+	:: !latched ->
+		epoch = o_epoch;
+		s_st = ANSWERED;
+#ifndef MUT_RESUME_CREDIT
+		s_credit = o_applied;
+#endif
+		write_again_from(x);
+		to_receiver!ANSWER, epoch
+	:: else -> skip
+	fi;
+	forget_offer();
+	x = 0
+}
+
+inline forget_offer()
+{
+	o_epoch = 0;
+	o_counted = 0;
+	o_applied = 0
+}
+
+inline hear_offer()
+{
+#ifdef MUT_OFFER_LAST
+	if
+	:: o_epoch == 0 -> o_epoch = k; o_counted = x; o_applied = m_applied
+	:: else -> skip
+	fi;
+#else
+	reach_if(o_epoch, offer_replaced);
+	o_epoch = k;
+	o_counted = x;
+	o_applied = m_applied;
+#endif
+#ifndef MUT_OFFER_FENCES
+	if
+	:: s_st == UP || s_st == ANSWERED ->
+		reach_if(s_st == ANSWERED, answered_in_vain);
+		s_st = DRAINING
+	:: else -> skip
+	fi
+#endif
+}
+
+inline sender_hears()
+{
+	to_sender?m_kind, k, x, m_applied;
+	if
+	:: m_kind == OFFER -> hear_offer()
+	:: m_kind == READY && s_st == ANSWERED && k == epoch -> s_st = UP
+	:: else -> skip
+	fi;
+	m_kind = 0;
+	m_applied = 0;
+	k = 0;
+	x = 0
+}
+
+inline is_answered(answer)
+{
+	/* Connected to that end: of an older epoch there is none any more. */
+	r_qp = (answer == r_epoch -> r_qp | BIT(r_epoch) : r_qp);
+	r_ran = r_epoch;
+	r_st = UP;
+#ifndef MUT_RESUME_CREDIT
+	r_told = v_applied;
+#endif
+	to_sender!READY, r_epoch, 0, 0
+}
+
+#ifdef MUT_ANSWER_LATE
+#define ANSWER_COUNTS true
+#else
+#define ANSWER_COUNTS (k == r_epoch)
+#endif
+#ifdef MUT_SUSPECT_LATE
+#define SUSPECT_COUNTS true
+#else
+#define SUSPECT_COUNTS (k == r_epoch)
+#endif
+
+inline receiver_hears()
+{
+	to_receiver?m_kind, k;
+	if
+	:: m_kind == ANSWER && r_st == OFFERED && ANSWER_COUNTS -> is_answered(k)
+	:: m_kind == SUSPECT && HAS_END && SUSPECT_COUNTS -> r_st = DRAINING
+	:: else -> reach(says_too_late)
+	fi;
+	m_kind = 0;
+	k = 0
+}
+
+inline sender_fails()
+{
+	s_st = DRAINING;
+#ifndef MUT_SUSPECT
+	to_receiver!SUSPECT, epoch
+#endif
+}
+
+#ifdef MUT_WAIT_READY
+#define MAY_POST (s_st == UP || s_st == ANSWERED)
+#else
+#define MAY_POST (s_st == UP)
+#endif
+/* A path fails while it is offered, too. */
+#define MAY_BREAK (HAS_END && !(broken & BIT(r_epoch)))
+#else
+#define MAY_POST (s_st == UP)
+#define MAY_BREAK (s_st == UP && r_st == UP && !(broken & BIT(epoch)))
+#endif
 
 #define FINISHED (latched || (s_completed == OPS && r_applied == OPS))
 
@@ -529,8 +713,8 @@ inline drain()
 		dead = dead | BIT(n);                                                              \
 		if                                                                                 \
 		:: HERE == n ->                                                                    \
-			broken = broken | BIT(epoch);                                              \
-			unplaced = unplaced | (BELOW(n_at[epoch]) & ~BELOW(n_cq[epoch]))           \
+			broken = broken | BIT(R_EPOCH);                                            \
+			unplaced = unplaced | (BELOW(n_at[R_EPOCH]) & ~BELOW(n_cq[R_EPOCH]))       \
 		:: else -> skip                                                                    \
 		fi                                                                                 \
 	}
@@ -557,8 +741,11 @@ init {
 end_finished:
 	do
 	:: d_step {
-		!latched && s_st == UP && s_next < OPS && HAS_CREDIT ->
+		!latched && MAY_POST && s_next < OPS && HAS_CREDIT ->
 		must(s_next >= s_completed, early_release);
+#ifdef EXCHANGE
+		must(r_ran >= epoch, early_post);
+#endif
 		if
 		:: !(broken & BIT(epoch)) -> n_to[epoch] = n_to[epoch] + 1
 		:: else -> skip
@@ -571,7 +758,7 @@ end_finished:
 		!latched && r_st == UP && r_told < TELLS && count_net == 0 ->
 		r_told = TELLS;
 		if
-		:: broken & BIT(epoch) -> reach(loses_count)
+		:: broken & BIT(R_EPOCH) -> reach(loses_count)
 		:: else -> count_net = TELLS + 1
 		fi
 	}
@@ -606,17 +793,54 @@ end_finished:
 		value[0] = 0
 	}
 	:: d_step { /* the path breaks: what is under way arrives, or not */
-		faults && !FINISHED && s_st == UP && r_st == UP && !(broken & BIT(epoch)) ->
+		faults && !FINISHED && MAY_BREAK ->
 		faults--;
-		broken = broken | BIT(epoch)
+		broken = broken | BIT(R_EPOCH)
 	}
 	:: d_step {
-		faults && !FINISHED && s_st == UP && r_st == UP && !(broken & BIT(epoch)) ->
+		faults && !FINISHED && MAY_BREAK ->
 		faults--;
-		n_to[epoch] = n_at[epoch];
+		n_to[R_EPOCH] = n_at[R_EPOCH];
 		count_net = 0;
-		broken = broken | BIT(epoch)
+		broken = broken | BIT(R_EPOCH)
 	}
+	:: d_step { s_st == DRAINING -> s_st = FENCED; s_qp = s_qp & ~BIT(epoch) }
+	:: d_step { r_st == DRAINING -> drain() }
+#ifdef EXCHANGE
+	:: d_step { /* a false alarm at the sender; its connection goes elsewhere than the offer says */
+		faults && !FINISHED && s_st == UP && !(broken & BIT(epoch)) && epoch == r_epoch ->
+		reach(false_alarm);
+		faults--;
+		sender_fails()
+	}
+	:: d_step { /* ... and at the receiver: its connection is elsewhere */
+		faults && !FINISHED && MAY_BREAK ->
+		faults--;
+		r_st = DRAINING
+	}
+	:: d_step { s_st == UP && (broken & BIT(epoch)) -> sender_fails() }
+	:: d_step { HAS_END && (broken & BIT(r_epoch)) -> r_st = DRAINING }
+	:: d_step { !latched && R_STATES && dead != 3 && r_epoch + 1 < EPOCHS -> make_offer() }
+	:: d_step { /* an epoch has ended that no fault has ended */
+		!latched && R_STATES && r_epoch + 1 == EPOCHS ->
+		must(false, false_alarm);
+		latched = true
+	}
+	:: d_step { !latched && r_st == FENCED && dead == 3 -> reach(no_path); latched = true }
+	:: d_step { !latched && S_READY && o_epoch -> take_offer() }
+	:: d_step { /* there is no such path at the sender */
+		!latched && s_st == FENCED && o_epoch &&
+		((broken & BIT(o_epoch)) || (faults && !FINISHED && o_epoch == r_epoch)) ->
+		reach(refuses);
+		faults = ((broken & BIT(o_epoch)) -> faults : faults - 1);
+#ifndef MUT_REFUSAL
+		to_receiver!SUSPECT, o_epoch;
+#endif
+		forget_offer()
+	}
+	:: d_step { nempty(to_sender) -> sender_hears() }
+	:: d_step { nempty(to_receiver) -> receiver_hears() }
+#else
 	:: d_step { /* a false alarm, or an operator */
 		faults && !FINISHED && s_st == UP && r_st == UP && !(broken & BIT(epoch)) ->
 		reach(false_alarm);
@@ -625,10 +849,9 @@ end_finished:
 	}
 	:: d_step { s_st == UP && ((broken & BIT(epoch)) || r_st != UP) -> s_st = DRAINING }
 	:: d_step { r_st == UP && ((broken & BIT(epoch)) || s_st != UP) -> r_st = DRAINING }
-	:: d_step { s_st == DRAINING -> s_st = FENCED; s_qp = s_qp & ~BIT(epoch) }
-	:: d_step { r_st == DRAINING -> drain() }
 	:: d_step { !latched && R_STATES && sh_done == 0 -> sh_done = r_done + 1 }
 	:: d_step { !latched && S_READY && R_STATES && sh_done -> resume() }
+#endif
 	:: d_step { /* nothing can be done for a signal any more */
 		!latched && dead == 3 && r_applied < OPS -> reach(no_nic); latched = true
 	}
@@ -636,6 +859,9 @@ end_finished:
 		if
 		:: !FINISHED -> if :: IGNORED(stuck) -> skip :: else -> printf("VIOLATED stuck\n"); assert(false) fi
 		:: FINISHED && !latched ->
+#ifdef EXCHANGE
+			must(s_st == UP && r_st == UP && epoch == r_epoch, apart);
+#endif
 			must(value[0] + consumed[0] == SUM(ON_WORD(0)) &&
 			     value[1] + consumed[1] == SUM(ON_WORD(1)), lost_signal)
 		:: FINISHED && latched -> skip
