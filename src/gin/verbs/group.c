@@ -18,15 +18,17 @@
 /* What takes time is looked at each so many rounds, unless something does not run. */
 #define MEND_EVERY 16
 
-/* What NICs write at this rank beside the application's memory: a block for each peer. */
+/* What a peer writes at this rank beside the application's memory. Its key is given to nobody else:
+ * what a rank says it is that signals, no other one can change. */
 struct block {
 	struct ha_gin_record ring[HA_GIN_WINDOW];
 	uint64_t told;
-	uint64_t unused[7]; /* a line of its own */
 };
 
 struct peer {
 	uint8_t handle[HA_HANDLE_MAX]; /* ha_connect keeps its state there */
+	struct block *block;	       /* on pages of its own */
+	struct ha_mr *block_mr;
 	struct ha_gin_out out;
 	struct ha_gin_in in; /* open when it has said who it is */
 	bool is_gone;	     /* a connection to or from it has ended */
@@ -52,8 +54,6 @@ struct ha_gin_group {
 	uint32_t rank, ranks;
 	uint32_t accepted;
 	struct stranger *strangers;
-	struct block *blocks; /* by rank */
-	struct ha_mr *blocks_mr;
 	struct ha_gin_adder adder;
 	struct ha_gin_memory *
 	    *memories;		       /* by number; NULL: no rank has said so far that it has it */
@@ -660,49 +660,49 @@ static void init_peer(struct ha_gin_group *group, uint32_t rank, const void *han
 {
 	const struct ha_config *config = &group->inst->config;
 	struct peer *peer = &group->peers[rank];
-	struct block *block = &group->blocks[rank];
 
 	memcpy(peer->handle, handle, HA_HANDLE_MAX);
 	ha_gin_sender_init(&peer->sender, rank, &peer->out, config,
 			   config->completion == HA_COMPLETION_E2E);
-	peer->sender.told = &block->told;
-	peer->sender.told_mr = group->blocks_mr;
+	peer->sender.told = &peer->block->told;
+	peer->sender.told_mr = peer->block_mr;
 	peer->receiver = (struct ha_gin_receiver){
 	    .rank = rank,
 	    .out = &peer->out,
 	    .adder = &group->adder,
 	    .config = config,
-	    .ring = block->ring,
-	    .ring_mr = group->blocks_mr,
+	    .ring = peer->block->ring,
+	    .ring_mr = peer->block_mr,
 	    .say_regions = say_memories,
 	    .regions = regions_of,
 	    .arg = group,
 	};
 }
 
-static size_t bytes_of_blocks(const struct ha_gin_group *group)
+static ha_result_t make_block(struct ha_gin_group *group, struct ha_nic *nic, struct peer *peer)
 {
-	return group->ranks * sizeof(*group->blocks);
+	peer->block = ha_pages_new(sizeof(*peer->block));
+	if (!peer->block)
+		return HA_ERR_SYSTEM;
+	HA_TRY(ha_mr_register(group->inst->devices, nic, peer->block, sizeof(*peer->block),
+			      HA_MEM_HOST | HA_MEM_STRICT_ORDER, 0, -1, &peer->block_mr));
+	register_ahead(group, peer->block_mr);
+	return HA_OK;
 }
 
 static ha_result_t make(struct ha_gin_group *group, const struct ha_gin_shape *shape)
 {
 	struct ha_device_set *set = group->inst->devices;
 	struct ha_nic *nic = ha_instance_port(group->inst, group->dev)->nic;
-	const size_t bytes = bytes_of_blocks(group);
 
 	HA_TRY(ha_gin_adder_open(&group->adder, set, nic,
 				 group->inst->config.completion == HA_COMPLETION_E2E));
 	group->adder.find = find_word;
 	group->adder.arg = group;
-	group->blocks = ha_pages_new(bytes);
-	if (!group->blocks)
-		return HA_ERR_SYSTEM;
-	HA_TRY(ha_mr_register(set, nic, group->blocks, bytes, HA_MEM_HOST | HA_MEM_STRICT_ORDER, 0,
-			      -1, &group->blocks_mr));
-	register_ahead(group, group->blocks_mr);
-	for (uint32_t r = 0; r < group->ranks; r++)
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		HA_TRY(make_block(group, nic, &group->peers[r]));
 		init_peer(group, r, shape->handles[r]);
+	}
 	return HA_OK;
 }
 
@@ -780,7 +780,9 @@ void ha_gin_group_close(struct ha_gin_group *group)
 	}
 	free(group->memories);
 	free(group->regions);
-	ha_mr_deregister(group->blocks_mr);
-	ha_pages_free(group->blocks, bytes_of_blocks(group));
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		ha_mr_deregister(group->peers[r].block_mr);
+		ha_pages_free(group->peers[r].block, sizeof(struct block));
+	}
 	free(group);
 }
