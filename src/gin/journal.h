@@ -41,20 +41,55 @@ static inline uint64_t ha_gin_completed(const struct ha_gin_journal *journal)
 	return journal->is_e2e ? journal->applied : journal->acknowledged;
 }
 
+/* ---- what each operation passes, inline ----------------------------------------------------- */
+
 /* One operation more is asked for; its number. False: HA_GIN_WINDOW of them are not complete. */
-bool ha_gin_issue(struct ha_gin_journal *journal, uint64_t *number);
+static inline bool ha_gin_issue(struct ha_gin_journal *journal, uint64_t *number)
+{
+	if (journal->issued - ha_gin_completed(journal) == HA_GIN_WINDOW)
+		return false;
+	*number = journal->issued++;
+	return true;
+}
 
 /* The operation that is to be posted now, which counts as posted whatever becomes of it. False:
  * there is none, or the receiver has no room, or the path is being fenced. */
-bool ha_gin_post(struct ha_gin_journal *journal, uint64_t *number);
+static inline bool ha_gin_post(struct ha_gin_journal *journal, uint64_t *number)
+{
+	if (journal->end != HA_GIN_UP || journal->posted == journal->issued)
+		return false;
+	if (journal->posted >= journal->applied + journal->room)
+		return false;
+	*number = journal->posted++;
+	return true;
+}
 
 /* The hardware says that this operation, and so all before it, has arrived. False: it is of another
- * epoch, or comes after the fence was confirmed, and counts for nothing. */
-bool ha_gin_acknowledge(struct ha_gin_journal *journal, uint32_t epoch, uint64_t number);
+ * epoch, or comes after the fence was confirmed, and counts for nothing. A path that drains still
+ * says what was done before. */
+static inline bool ha_gin_acknowledge(struct ha_gin_journal *journal, uint32_t epoch,
+				      uint64_t number)
+{
+	if (epoch != journal->epoch || journal->end == HA_GIN_FENCED || number >= journal->posted)
+		return false;
+	if (number >= journal->acknowledged)
+		journal->acknowledged = number + 1;
+	return true;
+}
 
 /* The receiver says how many operations it has applied. False: of another epoch, or impossible, or
  * the path is being fenced: its verdict will say it. */
-bool ha_gin_hear_applied(struct ha_gin_journal *journal, uint32_t epoch, uint64_t applied);
+static inline bool ha_gin_hear_applied(struct ha_gin_journal *journal, uint32_t epoch,
+				       uint64_t applied)
+{
+	if (epoch != journal->epoch || journal->end != HA_GIN_UP || applied > journal->posted)
+		return false;
+	if (applied > journal->applied)
+		journal->applied = applied;
+	return true;
+}
+
+/* ---- failover ------------------------------------------------------------------------------- */
 
 /* Our end's fence is ordered; is confirmed. */
 void ha_gin_journal_fence(struct ha_gin_journal *journal);

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-MOST = {"put": 600, "put and signal": 700}
+MOST = {"put": 330, "put and signal": 350}
 ROUNDS = 64
 
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gin/verbs/group.h"
 
+#include "base/hot.h"
 #include "base/log.h"
 #include "gin/verbs/adder.h"
 #include "gin/verbs/receiver.h"
@@ -31,9 +32,8 @@ struct peer {
 	struct ha_mr *block_mr;
 	struct ha_gin_out out;
 	struct ha_gin_in in; /* open when it has said who it is */
-	bool is_gone;	     /* a connection to or from it has ended */
 	bool has_run;	     /* both streams had their first epoch */
-	ha_result_t why;
+	ha_result_t why;     /* a connection to or from it has ended */
 	struct ha_gin_sender sender;
 	struct ha_gin_receiver receiver;
 };
@@ -74,12 +74,18 @@ static bool try_lock(struct ha_gin_group *group)
 	       atomic_exchange_explicit(&group->token, 1, memory_order_acquire) == 0;
 }
 
-static void lock(struct ha_gin_group *group)
+static void __attribute__((cold, noinline)) wait_for_lock(struct ha_gin_group *group)
 {
 	atomic_fetch_add_explicit(&group->waiting, 1, memory_order_relaxed);
 	while (atomic_exchange_explicit(&group->token, 1, memory_order_acquire) != 0)
 		sched_yield();
 	atomic_fetch_sub_explicit(&group->waiting, 1, memory_order_relaxed);
+}
+
+static inline void lock(struct ha_gin_group *group)
+{
+	if (atomic_exchange_explicit(&group->token, 1, memory_order_acquire) != 0)
+		wait_for_lock(group);
 }
 
 static void unlock(struct ha_gin_group *group)
@@ -464,7 +470,7 @@ static void is_gone(struct ha_gin_group *group, struct peer *peer, ha_result_t w
 {
 	const struct ha_gin_journal *journal = &peer->sender.journal;
 
-	peer->is_gone = true;
+	peer->sender.is_gone = true;
 	peer->why = why;
 	if (group->error == HA_OK &&
 	    (!peer->has_run || ha_gin_completed(journal) != journal->issued))
@@ -498,7 +504,7 @@ static ha_result_t work(struct ha_gin_group *group, uint32_t rank, bool is_time)
 		return HA_OK;
 	ha_gin_sender_works(&peer->sender);
 	HA_TRY(ha_gin_receiver_works(&peer->receiver));
-	if (!peer->is_gone && (is_time || !runs(peer)))
+	if (!peer->sender.is_gone && (is_time || !runs(peer)))
 		mend(group, rank);
 	return HA_OK;
 }
@@ -551,70 +557,88 @@ bool ha_gin_group_is_connected(struct ha_gin_group *group)
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
-static ha_result_t refuse(const char *what, uint32_t rank)
+static ha_result_t __attribute__((cold, noinline)) refuse(const char *what, uint32_t rank)
 {
 	HA_WARN("GIN: a put to rank %u is refused: %s", rank, what);
 	return HA_ERR_ARGUMENT;
 }
 
-static ha_result_t check_data(const struct ha_gin_group *group, uint32_t rank,
-			      const struct ha_gin_put *put)
+static ha_result_t take_data(const struct ha_gin_group *group, uint32_t rank,
+			     const struct ha_gin_put *put, uint64_t size,
+			     struct ha_gin_request *request)
 {
-	if (!put->size)
-		return HA_OK;
-	if (!put->from || !put->from->mr || !put->to)
+	const struct ha_gin_memory *from = put->from;
+	const struct ha_gin_remote *to;
+
+	if (!from || !from->mr || !put->to)
 		return refuse("its memory is not registered", rank);
-	if (put->size > group->largest)
+	if (size > group->largest)
 		return refuse("it is larger than maxP2pBytes of the device's properties", rank);
-	if (!ha_gin_is_inside(put->from_offset, put->size, put->from->size))
+	if (!ha_gin_is_inside(put->from_offset, size, from->size))
 		return refuse("it does not lie in the memory that it is from", rank);
-	if (!put->to->remotes[rank].is_known)
+	to = &put->to->remotes[rank];
+	if (!to->is_known)
 		return refuse("that rank has not registered the memory that it goes to", rank);
-	if (!ha_gin_is_inside(put->to_offset, put->size, put->to->remotes[rank].size))
+	if (!ha_gin_is_inside(put->to_offset, size, to->size))
 		return refuse("it does not lie in that rank's memory", rank);
+	request->from_mr = from->mr;
+	request->from = from->base + put->from_offset;
+	request->to = to;
+	request->to_offset = put->to_offset;
 	return HA_OK;
 }
 
-static ha_result_t check_signal(uint32_t rank, const struct ha_gin_put *put)
+static ha_result_t take_signal(uint32_t rank, const struct ha_gin_put *put,
+			       struct ha_gin_request *request)
 {
-	const struct ha_gin_remote *remote;
+	const struct ha_gin_remote *remote = &put->signals->remotes[rank];
 
-	if (!put->signals)
-		return HA_OK;
-	remote = &put->signals->remotes[rank];
 	if (!remote->is_known || !remote->is_signals)
 		return refuse("its signal goes to memory that was not registered for signals "
 			      "(NCCL_NET_MR_FLAG_FORCE_SO)",
 			      rank);
 	if (put->signal_offset % 8 || !ha_gin_is_inside(put->signal_offset, 8, remote->size))
 		return refuse("its signal is no word of that rank's memory", rank);
+	request->region = (uint16_t)put->signals->number;
+	request->signal_offset = put->signal_offset;
+	request->addend = put->addend;
 	return HA_OK;
+}
+
+static ha_result_t __attribute__((cold, noinline)) refuse_more(uint32_t rank)
+{
+	HA_WARN("GIN: more than %d requests to rank %u were not tested to their end", HA_GIN_WINDOW,
+		rank);
+	return HA_ERR_INTERNAL;
 }
 
 static ha_result_t do_put(struct ha_gin_group *group, uint32_t rank, const struct ha_gin_put *put,
 			  struct ha_gin_request **out)
 {
-	struct peer *peer;
+	const uint64_t size = put->size;
+	struct ha_gin_request *request;
 
 	if (rank >= group->ranks)
 		return refuse("there is no such rank", rank);
-	HA_TRY(check_data(group, rank, put));
-	HA_TRY(check_signal(rank, put));
-	peer = &group->peers[rank];
-	if (peer->is_gone)
-		return latch(group, peer->why);
-	*out = ha_gin_sender_put(&peer->sender, put);
-	if (!*out) {
-		HA_WARN("GIN: more than %d requests to rank %u were not tested to their end",
-			HA_GIN_WINDOW, rank);
-		return HA_ERR_INTERNAL;
-	}
-	ha_gin_sender_posts(&peer->sender);
+	request = ha_gin_sender_next(&group->peers[rank].sender);
+	if (!request)
+		return refuse_more(rank);
+	request->to = NULL;
+	request->size = (uint32_t)size;
+	request->has_signal = put->signals != NULL;
+	if (size)
+		HA_TRY(take_data(group, rank, put, size, request));
+	if (put->signals)
+		HA_TRY(take_signal(rank, put, request));
+	if (request->sender->is_gone)
+		return latch(group, group->peers[rank].why);
+	ha_gin_sender_begin(request->sender, request);
+	*out = request;
 	return HA_OK;
 }
 
-ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank, const struct ha_gin_put *put,
-		       struct ha_gin_request **out)
+HA_NO_CANARY ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank,
+				    const struct ha_gin_put *put, struct ha_gin_request **out)
 {
 	ha_result_t result;
 
@@ -630,16 +654,19 @@ ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank, const struct h
 ha_result_t ha_gin_test(struct ha_gin_group *group, struct ha_gin_request *request, bool *done)
 {
 	ha_result_t result;
+	bool is_done;
 
 	lock(group);
 	result = group->error;
-	if (!ha_gin_is_complete(request) && result == HA_OK)
+	is_done = ha_gin_is_complete(request);
+	if (!is_done && result == HA_OK) {
 		ha_gin_sender_works(request->sender);
-	*done = ha_gin_is_complete(request);
-	if (*done)
-		request->is_out = false;
+		is_done = ha_gin_is_complete(request);
+	}
+	request->is_out = !is_done;
 	unlock(group);
-	return *done ? HA_OK : result;
+	*done = is_done;
+	return is_done ? HA_OK : result;
 }
 
 void ha_gin_group_counts(struct ha_gin_group *group, struct ha_gin_counts *out)

@@ -58,6 +58,15 @@ bool ha_gin_is_known(struct ha_gin_group *group, const struct ha_gin_memory *mem
 /* Nothing from or to it may be under way at any rank. */
 void ha_gin_deregister(struct ha_gin_group *group, struct ha_gin_memory *memory);
 
+/* A put, a signal, or both. */
+struct ha_gin_put {
+	const struct ha_gin_memory *from, *to; /* not looked at where size is 0 */
+	uint64_t from_offset, to_offset, size; /* bytes */
+	const struct ha_gin_memory *signals;   /* NULL: no signal */
+	uint64_t signal_offset;		       /* bytes, a multiple of 8 */
+	uint64_t addend;		       /* not 0 */
+};
+
 /*
  * Begins an operation to a rank, this one included. Always a request, or an error: ARGUMENT, and
  * nothing else has happened, for what does not lie in the memory, INTERNAL for more than

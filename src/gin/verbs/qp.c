@@ -150,13 +150,9 @@ ha_result_t ha_gin_qp_connect(struct ha_gin_qp *qp, const struct ha_gin_address 
 
 /* ---- work requests -------------------------------------------------------------------------- */
 
-bool ha_gin_qp_send(struct ha_gin_qp *qp, struct ibv_send_wr *wr)
+bool ha_gin_qp_refused(struct ha_gin_qp *qp, const char *verb)
 {
-	struct ibv_send_wr *bad;
-
-	if (qp->fault || qp->is_fencing || ibv_post_send(qp->qp, wr, &bad) != 0)
-		return fail(qp, "ibv_post_send") == HA_OK;
-	return true;
+	return fail(qp, verb) == HA_OK;
 }
 
 bool ha_gin_qp_recv(struct ha_gin_qp *qp)
@@ -168,16 +164,16 @@ bool ha_gin_qp_recv(struct ha_gin_qp *qp)
 	return true;
 }
 
-bool ha_gin_qp_poll(struct ha_gin_qp *qp, struct ibv_wc *wc)
+bool ha_gin_qp_poll_past(struct ha_gin_qp *qp, struct ibv_wc *wc)
 {
-	while (qp->cq && ibv_poll_cq(qp->cq, 1, wc) > 0) {
+	do {
 		if (ha_gin_wr_what(wc->wr_id) == HA_GIN_WR_SENTINEL)
 			qp->sentinels--;
 		else if (wc->status == IBV_WC_SUCCESS)
 			return true;
 		else if (!qp->is_fencing)
 			fail(qp, ibv_wc_status_str(wc->status));
-	}
+	} while (ibv_poll_cq(qp->cq, 1, wc) > 0);
 	return false;
 }
 

@@ -62,12 +62,12 @@ void ha_gin_qp_address(const struct ha_gin_qp *qp, struct ha_gin_address *out);
 ha_result_t ha_gin_qp_connect(struct ha_gin_qp *qp,
 			      const struct ha_gin_address *remote) HA_MUST_CHECK;
 
-/* False: it has failed. */
-bool ha_gin_qp_send(struct ha_gin_qp *qp, struct ibv_send_wr *wr);
+/* False: it has failed. A list is posted to its end, or the queue pair has failed. */
+static inline bool ha_gin_qp_send(struct ha_gin_qp *qp, struct ibv_send_wr *wr);
 bool ha_gin_qp_recv(struct ha_gin_qp *qp);
 
 /* The next success, also of a queue pair that is being fenced. False: there is none now. */
-bool ha_gin_qp_poll(struct ha_gin_qp *qp, struct ibv_wc *wc);
+static inline bool ha_gin_qp_poll(struct ha_gin_qp *qp, struct ibv_wc *wc);
 
 /* Begins a fence: it takes and sends no more packets. A second call is fine, as for a closed one.
  */
@@ -82,6 +82,10 @@ bool ha_gin_qp_is_fenced(struct ha_gin_qp *qp);
  * closed again. A closed one is fine. */
 bool ha_gin_qp_close(struct ha_gin_qp *qp);
 
+/* Slow paths of sending and polling: what failed, and completions that are none of the owner's. */
+bool ha_gin_qp_refused(struct ha_gin_qp *qp, const char *verb) __attribute__((cold, noinline));
+bool ha_gin_qp_poll_past(struct ha_gin_qp *qp, struct ibv_wc *wc) __attribute__((cold, noinline));
+
 static inline uint64_t ha_gin_wr_id(enum ha_gin_wr what, uint64_t low)
 {
 	return (uint64_t)what << HA_GIN_WR_SHIFT | low;
@@ -95,6 +99,26 @@ static inline enum ha_gin_wr ha_gin_wr_what(uint64_t wr_id)
 static inline uint64_t ha_gin_wr_low(uint64_t wr_id)
 {
 	return wr_id & (((uint64_t)1 << HA_GIN_WR_SHIFT) - 1);
+}
+
+static inline bool ha_gin_qp_send(struct ha_gin_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	if (__builtin_expect(qp->fault || qp->is_fencing || ibv_post_send(qp->qp, wr, &bad) != 0,
+			     0))
+		return ha_gin_qp_refused(qp, "ibv_post_send");
+	return true;
+}
+
+static inline bool ha_gin_qp_poll(struct ha_gin_qp *qp, struct ibv_wc *wc)
+{
+	if (!qp->cq || ibv_poll_cq(qp->cq, 1, wc) <= 0)
+		return false;
+	if (__builtin_expect(
+		wc->status == IBV_WC_SUCCESS && ha_gin_wr_what(wc->wr_id) != HA_GIN_WR_SENTINEL, 1))
+		return true;
+	return ha_gin_qp_poll_past(qp, wc);
 }
 
 #endif

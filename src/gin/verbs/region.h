@@ -23,8 +23,8 @@ struct ha_gin_remote {
 	bool is_known, is_signals;
 	uint64_t base, size;
 	struct ha_gin_key {
-		bool is_known;
-		uint32_t epoch, rkey;
+		uint32_t before; /* the epoch after its own; 0: it is not known */
+		uint32_t rkey;
 	} keys[2]; /* by the epoch's lowest bit */
 };
 
@@ -37,13 +37,13 @@ struct ha_gin_memory {
 	struct ha_gin_remote remotes[]; /* by rank */
 };
 
-static inline bool ha_gin_rkey(const struct ha_gin_memory *memory, uint32_t rank, uint32_t epoch,
-			       uint32_t *rkey)
+/* Of an epoch. False: it is not known. */
+static inline bool ha_gin_rkey(const struct ha_gin_remote *remote, uint32_t epoch, uint32_t *rkey)
 {
-	const struct ha_gin_key *key = &memory->remotes[rank].keys[epoch & 1];
+	const struct ha_gin_key *key = &remote->keys[epoch & 1];
 
 	*rkey = key->rkey;
-	return key->is_known && key->epoch == epoch;
+	return key->before == epoch + 1;
 }
 
 /* What a rank has said of its own. */
@@ -55,7 +55,7 @@ static inline void ha_gin_remote_is(struct ha_gin_remote *remote,
 	remote->base = message->region.base;
 	remote->size = message->region.size;
 	remote->keys[message->epoch & 1] =
-	    (struct ha_gin_key){true, message->epoch, message->region.rkey};
+	    (struct ha_gin_key){message->epoch + 1, message->region.rkey};
 }
 
 /* Whether [offset, offset + size) lies in that many bytes. */

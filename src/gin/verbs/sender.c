@@ -2,6 +2,7 @@
 #include "gin/verbs/sender.h"
 
 #include "base/clock.h"
+#include "base/hot.h"
 #include "base/log.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
@@ -24,131 +25,182 @@ void ha_gin_sender_init(struct ha_gin_sender *sender, uint32_t rank, struct ha_g
 {
 	*sender = (struct ha_gin_sender){
 	    .rank = rank, .out = out, .config = config, .trouble_ns = ha_now_ns()};
+	for (unsigned int i = 0; i < HA_GIN_WINDOW; i++)
+		sender->requests[i].sender = sender;
+	sender->next = sender->requests;
 	ha_gin_journal_init(&sender->journal, HA_GIN_WINDOW, is_e2e);
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
-struct ha_gin_request *ha_gin_sender_put(struct ha_gin_sender *sender, const struct ha_gin_put *put)
+/* What of the work requests stays as it is until the next epoch. */
+static void prepare(struct ha_gin_sender *sender)
 {
-	struct ha_gin_request *request = &sender->requests[sender->journal.issued % HA_GIN_WINDOW];
-	uint64_t number;
+	struct ha_gin_posting *posting = &sender->posting;
 
-	if (request->is_out || !ha_gin_issue(&sender->journal, &number))
-		return NULL;
-	sender->puts[number % HA_GIN_WINDOW] = *put;
-	*request = (struct ha_gin_request){sender, number, true};
-	return request;
+	*posting = (struct ha_gin_posting){
+	    .put = {.sg_list = &posting->data_sge,
+		    .num_sge = 1,
+		    .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		    .send_flags = IBV_SEND_SIGNALED},
+	    .data = {.next = &posting->record,
+		     .sg_list = &posting->data_sge,
+		     .num_sge = 1,
+		     .opcode = IBV_WR_RDMA_WRITE},
+	    .record = {.sg_list = &posting->record_sge,
+		       .num_sge = 1,
+		       .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		       .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE},
+	    .record_sge = {(uintptr_t)&posting->row, sizeof(posting->row), 0},
+	    .row = {.epoch = sender->epoch},
+	    .imm = ha_imm_pack(0, sender->epoch, 1, false),
+	    .nic_index = (unsigned int)sender->qp.port->nic->index,
+	};
+	posting->record.wr.rdma.rkey = sender->ring_rkey;
 }
 
-/* Keys of what is written from and to; a registration here may have to be made first, and waits. */
-static bool find_keys(const struct ha_gin_sender *sender, const struct ha_gin_put *put,
-		      uint32_t *lkey, uint32_t *rkey)
+/* Of what is written from; a registration may have to be made first, and waits. 0: there is none.
+ */
+static uint32_t __attribute__((cold, noinline)) find_lkey(struct ha_mr *from, struct ha_nic *nic)
 {
-	struct ha_nic *nic = sender->qp.port->nic;
 	struct ibv_mr *mr;
 
-	*lkey = *rkey = 0;
-	if (!put->size)
-		return true;
-	if (!ha_gin_rkey(put->to, sender->rank, sender->epoch, rkey))
+	return ha_mr_on(from, nic, &mr) == HA_OK ? mr->lkey : 0;
+}
+
+/* Where data goes from and to. False: its keys are not known. */
+static inline bool fill_data(struct ha_gin_sender *sender, const struct ha_gin_request *request,
+			     struct ibv_send_wr *wr)
+{
+	const struct ha_gin_remote *to = request->to;
+	struct ibv_sge *sge = &sender->posting.data_sge;
+	uint32_t lkey = ha_mr_lkey(ha_mr_keys(request->from_mr, sender->posting.nic_index));
+	uint32_t rkey;
+
+	if (__builtin_expect(lkey == 0, 0) &&
+	    !(lkey = find_lkey(request->from_mr, sender->qp.port->nic)))
 		return false;
-	if (ha_mr_on(put->from->mr, nic, &mr) != HA_OK)
+	if (__builtin_expect(!ha_gin_rkey(to, sender->epoch, &rkey), 0))
 		return false;
-	*lkey = mr->lkey;
+	wr->wr.rdma.remote_addr = to->base + request->to_offset;
+	wr->wr.rdma.rkey = rkey;
+	sge->addr = request->from;
+	sge->length = request->size;
+	sge->lkey = lkey;
 	return true;
 }
 
-static bool post_record(struct ha_gin_sender *sender, const struct ha_gin_put *put, uint64_t number)
+static inline void fill_record(struct ha_gin_sender *sender, const struct ha_gin_request *request,
+			       uint64_t number)
 {
-	struct ha_gin_record record = {
-	    .number = number,
-	    .epoch = sender->epoch,
-	    .region = (uint16_t)put->signals->number,
-	    .offset = put->signal_offset,
-	    .addend = put->addend,
-	};
-	struct ibv_sge sge = {(uintptr_t)&record, sizeof(record), 0};
-	struct ibv_send_wr wr = {
-	    .wr_id = ha_gin_wr_id(HA_GIN_WR_OPERATION, number),
-	    .sg_list = &sge,
-	    .num_sge = 1,
-	    .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-	    .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE,
-	    .imm_data = htonl(ha_imm_pack(number, sender->epoch, 1, true)),
-	};
+	struct ha_gin_posting *posting = &sender->posting;
 
-	wr.wr.rdma.remote_addr = sender->ring + number % HA_GIN_WINDOW * sizeof(record);
+	posting->row.number = number;
+	posting->row.region = request->region;
+	posting->row.offset = request->signal_offset;
+	posting->row.addend = request->addend;
+	posting->record.wr.rdma.remote_addr =
+	    sender->ring + number % HA_GIN_WINDOW * sizeof(posting->row);
+}
+
+/* Nothing at all has to go somewhere for its notice. */
+static bool __attribute__((cold, noinline))
+post_nothing(struct ha_gin_sender *sender, const struct ibv_send_wr *noticed)
+{
+	struct ibv_send_wr wr = *noticed;
+
+	wr.num_sge = 0;
+	wr.wr.rdma.remote_addr = sender->ring;
 	wr.wr.rdma.rkey = sender->ring_rkey;
 	return ha_gin_qp_send(&sender->qp, &wr);
 }
 
-/* Data: with the notice, where there is no record that has it. Of no bytes it goes nowhere. */
-static bool post_data(struct ha_gin_sender *sender, const struct ha_gin_put *put, uint64_t number,
-		      uint32_t lkey, uint32_t rkey)
-{
-	struct ibv_sge sge = {put->size ? put->from->base + put->from_offset : 0,
-			      (uint32_t)put->size, lkey};
-	struct ibv_send_wr wr = {
-	    .wr_id = ha_gin_wr_id(HA_GIN_WR_OPERATION, number),
-	    .sg_list = &sge,
-	    .num_sge = put->size != 0,
-	    .opcode = put->signals ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM,
-	    .send_flags = put->signals ? 0 : IBV_SEND_SIGNALED,
-	    .imm_data = htonl(ha_imm_pack(number, sender->epoch, 1, false)),
-	};
-
-	wr.wr.rdma.remote_addr =
-	    put->size ? put->to->remotes[sender->rank].base + put->to_offset : sender->ring;
-	wr.wr.rdma.rkey = put->size ? rkey : sender->ring_rkey;
-	return ha_gin_qp_send(&sender->qp, &wr);
-}
-
 /* The queue has room for what the receiver has room for, unless acknowledgements are late. */
-static bool has_room(const struct ha_gin_journal *journal)
+static inline bool has_room(const struct ha_gin_journal *journal)
 {
 	return journal->posted - journal->acknowledged < HA_GIN_WINDOW;
 }
 
-static void post(struct ha_gin_sender *sender)
+/* The next operation: data with the notice, or data and a record that has it, in one list. False:
+ * not now. */
+static inline __attribute__((always_inline)) bool post_next(struct ha_gin_sender *sender,
+							    const struct ha_gin_request *request)
 {
-	struct ha_gin_journal *journal = &sender->journal;
+	struct ha_gin_posting *posting = &sender->posting;
+	const bool has_signal = request->has_signal;
+	struct ibv_send_wr *noticed = has_signal ? &posting->record : &posting->put;
+	struct ibv_send_wr *first = noticed;
 	uint64_t number;
 
-	while (journal->posted != journal->issued && has_room(journal)) {
-		const struct ha_gin_put *put = &sender->puts[journal->posted % HA_GIN_WINDOW];
-		uint32_t lkey, rkey;
-
-		if (!find_keys(sender, put, &lkey, &rkey) || !ha_gin_post(journal, &number))
-			return;
-		if ((put->size || !put->signals) && !post_data(sender, put, number, lkey, rkey))
-			return;
-		if (put->signals && !post_record(sender, put, number))
-			return;
+	if (request->to) {
+		first = has_signal ? &posting->data : noticed;
+		if (!fill_data(sender, request, first))
+			return false;
 	}
+	if (!ha_gin_post(&sender->journal, &number))
+		return false;
+	noticed->wr_id = ha_gin_wr_id(HA_GIN_WR_OPERATION, number);
+	noticed->imm_data = htonl(posting->imm | ha_imm_pack(number, 0, 1, has_signal));
+	if (has_signal)
+		fill_record(sender, request, number);
+	else if (!request->to)
+		return post_nothing(sender, noticed);
+	return ha_gin_qp_send(&sender->qp, first);
 }
 
-static void poll(struct ha_gin_sender *sender)
+static void __attribute__((noinline)) post_all(struct ha_gin_sender *sender)
 {
+	const struct ha_gin_journal *journal = &sender->journal;
+
+	while (journal->posted != journal->issued && has_room(journal))
+		if (!post_next(sender, &sender->requests[journal->posted % HA_GIN_WINDOW]))
+			return;
+}
+
+static inline void post(struct ha_gin_sender *sender)
+{
+	if (sender->journal.posted != sender->journal.issued)
+		post_all(sender);
+}
+
+/* Nearly always all before it is posted, and it can be. */
+HA_NO_CANARY void ha_gin_sender_begin(struct ha_gin_sender *sender, struct ha_gin_request *request)
+{
+	struct ha_gin_journal *journal = &sender->journal;
+
+	if (!ha_gin_issue(journal, &request->number))
+		return;
+	request->is_out = true;
+	sender->next = &sender->requests[journal->issued % HA_GIN_WINDOW];
+	if (sender->state != HA_GIN_SENDER_RUNS)
+		return;
+	if (journal->posted != request->number)
+		post_all(sender);
+	else if (has_room(journal))
+		(void)post_next(sender, request);
+}
+
+/* What the receiver says costs a look at memory that it writes: only where it matters. */
+static inline bool has_to_hear(const struct ha_gin_journal *journal)
+{
+	return journal->is_e2e || journal->posted - journal->applied >= HA_GIN_WINDOW / 2;
+}
+
+static inline void poll(struct ha_gin_sender *sender)
+{
+	struct ha_gin_journal *journal = &sender->journal;
 	struct ibv_wc wc;
 
 	/* Where nothing is under way there is nothing to come. */
-	while ((sender->journal.acknowledged != sender->journal.posted || sender->qp.is_fencing) &&
+	while ((journal->acknowledged != journal->posted || sender->qp.is_fencing) &&
 	       ha_gin_qp_poll(&sender->qp, &wc))
 		if (ha_gin_wr_what(wc.wr_id) == HA_GIN_WR_OPERATION)
-			(void)ha_gin_acknowledge(&sender->journal, sender->epoch,
-						 ha_gin_wr_low(wc.wr_id));
-	if (sender->told)
-		(void)ha_gin_hear_applied(&sender->journal, sender->epoch, *sender->told);
+			(void)ha_gin_acknowledge(journal, sender->epoch, ha_gin_wr_low(wc.wr_id));
+	if (sender->told && has_to_hear(journal))
+		(void)ha_gin_hear_applied(journal, sender->epoch, *sender->told);
 }
 
-void ha_gin_sender_posts(struct ha_gin_sender *sender)
-{
-	if (sender->state == HA_GIN_SENDER_RUNS && !sender->qp.fault)
-		post(sender);
-}
-
-void ha_gin_sender_works(struct ha_gin_sender *sender)
+HA_NO_CANARY void ha_gin_sender_works(struct ha_gin_sender *sender)
 {
 	if (sender->state != HA_GIN_SENDER_RUNS)
 		return;
@@ -283,6 +335,7 @@ static ha_result_t take_offer(struct ha_gin_sender *sender)
 	sender->epoch = offer->epoch;
 	sender->ring = offer->offer.ring;
 	sender->ring_rkey = offer->offer.ring_rkey;
+	prepare(sender);
 	sender->state = HA_GIN_SENDER_ANSWERED;
 	return ha_gin_out_say(sender->out, &answer);
 }
@@ -294,7 +347,7 @@ static uint64_t completion_timeout_ns(const struct ha_gin_sender *sender)
 	uint64_t bytes = 0;
 
 	for (uint64_t k = journal->acknowledged; k != journal->posted; k++)
-		bytes += sender->puts[k % HA_GIN_WINDOW].size;
+		bytes += sender->requests[k % HA_GIN_WINDOW].size;
 	return (unsigned int)sender->config->rto_ms * HA_NS_PER_MS + bytes * SLOW_NS_PER_BYTE;
 }
 

@@ -20,6 +20,8 @@
 #include "gin/verbs/channel.h"
 #include "gin/verbs/region.h"
 
+#include <stdalign.h>
+
 enum ha_gin_sender_state {
 	HA_GIN_SENDER_FENCED, /* also before the first epoch */
 	HA_GIN_SENDER_ANSWERED,
@@ -27,24 +29,35 @@ enum ha_gin_sender_state {
 	HA_GIN_SENDER_FENCING,
 };
 
-/* A put, a signal, or both. */
-struct ha_gin_put {
-	const struct ha_gin_memory *from, *to; /* not looked at where size is 0 */
-	uint64_t from_offset, to_offset, size; /* bytes */
-	const struct ha_gin_memory *signals;   /* NULL: no signal */
-	uint64_t signal_offset;		       /* bytes, a multiple of 8 */
-	uint64_t addend;		       /* not 0 */
-};
-
-/* What a request of the application is. */
+/* A request of the application, with what is to be written again until it is complete. */
 struct ha_gin_request {
-	struct ha_gin_sender *sender;
+	alignas(64) struct ha_gin_sender *sender; /* constant */
 	uint64_t number;
 	bool is_out; /* not tested to its end yet */
+	bool has_signal;
+	uint16_t region; /* of the signal */
+	uint32_t size;	 /* bytes */
+	struct ha_mr *from_mr;
+	const struct ha_gin_remote *to; /* NULL: there is no data */
+	uint64_t from, to_offset;	/* an address; bytes */
+	uint64_t signal_offset, addend;
+};
+
+/* Work requests of an operation, as far as they are the same for all of an epoch. */
+struct ha_gin_posting {
+	struct ibv_send_wr put;	   /* data, with the notice */
+	struct ibv_send_wr data;   /* of a signal, before its record */
+	struct ibv_send_wr record; /* with the notice */
+	struct ibv_sge data_sge;
+	struct ibv_sge record_sge;
+	struct ha_gin_record row;
+	uint32_t imm; /* of number 0, without a record */
+	unsigned int nic_index;
 };
 
 struct ha_gin_sender {
 	enum ha_gin_sender_state state;
+	bool is_gone; /* its owner knows why, and begins nothing any more */
 	struct ha_gin_journal journal;
 	struct ha_gin_qp qp;
 	uint32_t epoch; /* of the queue pair */
@@ -56,6 +69,7 @@ struct ha_gin_sender {
 	struct ha_mr *told_mr;
 	uint64_t ring; /* the receiver's records */
 	uint32_t ring_rkey;
+	struct ha_gin_posting posting;
 	bool has_offer;
 	struct ha_gin_message offer;
 	uint64_t offer_ns;
@@ -63,17 +77,24 @@ struct ha_gin_sender {
 	uint64_t moved_ns;   /* when an acknowledgement came last, or something was due again */
 	uint64_t seen;	     /* acknowledged by then */
 	uint64_t failovers, replayed;
-	struct ha_gin_put puts[HA_GIN_WINDOW];
-	struct ha_gin_request requests[HA_GIN_WINDOW];
+	struct ha_gin_request *next;		       /* of these: of the next number */
+	struct ha_gin_request requests[HA_GIN_WINDOW]; /* by number modulo HA_GIN_WINDOW */
 };
 
 void ha_gin_sender_init(struct ha_gin_sender *sender, uint32_t rank, struct ha_gin_out *out,
 			const struct ha_config *config, bool is_e2e);
 
-/* Begins an operation, all of whose members were checked: a request. NULL: HA_GIN_WINDOW of them
- * were not tested to their end. */
-struct ha_gin_request *ha_gin_sender_put(struct ha_gin_sender *sender,
-					 const struct ha_gin_put *put);
+/* The request that comes next, to be filled: all but sender, number and is_out. NULL: HA_GIN_WINDOW
+ * of them were not tested to their end. Nothing has happened yet. */
+static inline struct ha_gin_request *ha_gin_sender_next(struct ha_gin_sender *sender)
+{
+	struct ha_gin_request *request = sender->next;
+
+	return request->is_out ? NULL : request;
+}
+
+/* Begins it, and posts what can be posted. */
+void ha_gin_sender_begin(struct ha_gin_sender *sender, struct ha_gin_request *request);
 
 static inline bool ha_gin_is_complete(const struct ha_gin_request *request)
 {
@@ -83,9 +104,7 @@ static inline bool ha_gin_is_complete(const struct ha_gin_request *request)
 /* What its receiver says: OFFER and READY. */
 void ha_gin_sender_hears(struct ha_gin_sender *sender, const struct ha_gin_message *message);
 
-/* Posts what can be posted. */
-void ha_gin_sender_posts(struct ha_gin_sender *sender);
-/* Takes what has completed, too. */
+/* Takes what has completed, and posts what can be posted. */
 void ha_gin_sender_works(struct ha_gin_sender *sender);
 /* What takes time: fences, and other epochs. An error is the end of the stream, and was said. */
 ha_result_t ha_gin_sender_mends(struct ha_gin_sender *sender) HA_MUST_CHECK;
