@@ -49,14 +49,19 @@ static bool is_unproved(const struct ha_gin_nic *nic, uint64_t when)
 	return nic->proved < nic->last && nic->proved < when;
 }
 
+void ha_gin_unproved(struct ha_gin_applier *applier)
+{
+	applier->gave_up++;
+	if (applier->is_e2e)
+		applier->over = HA_GIN_UNPROVED;
+}
+
 static void give_up(struct ha_gin_applier *applier, struct ha_gin_nic *nic)
 {
 	if (nic->proved >= nic->last)
 		return;
-	applier->gave_up++;
 	nic->proved = nic->last;
-	if (applier->is_e2e)
-		applier->over = HA_GIN_UNPROVED;
+	ha_gin_unproved(applier);
 }
 
 /* Whether a signal that came at `when` may be added through another NIC than this one. */

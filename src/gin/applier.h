@@ -98,6 +98,9 @@ void ha_gin_loopback_failed(struct ha_gin_applier *applier, unsigned int nic);
 void ha_gin_loopback_fenced(struct ha_gin_applier *applier, unsigned int nic);
 /* Then: there is another one. False: the old one is not fenced. */
 bool ha_gin_loopback_made(struct ha_gin_applier *applier, unsigned int nic);
+/* Something else that a NIC has written is not proved to be in memory: counted, and end to end the
+ * applier's end. */
+void ha_gin_unproved(struct ha_gin_applier *applier);
 /* The NIC, its loopback included, is dead: what it was about to write is written or never will be.
  * Another loopback is of another incarnation. */
 void ha_gin_nic_died(struct ha_gin_applier *applier, unsigned int nic);

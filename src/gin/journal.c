@@ -3,7 +3,7 @@
 
 void ha_gin_journal_init(struct ha_gin_journal *journal, unsigned int room, bool is_e2e)
 {
-	*journal = (struct ha_gin_journal){.room = room, .is_e2e = is_e2e};
+	*journal = (struct ha_gin_journal){.room = room, .slots = HA_GIN_WINDOW, .is_e2e = is_e2e};
 }
 
 void ha_gin_journal_fence(struct ha_gin_journal *journal)

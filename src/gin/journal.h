@@ -26,13 +26,14 @@ struct ha_gin_journal {
 	bool is_e2e; /* requests complete when applied, not when acknowledged */
 	uint32_t epoch;
 	unsigned int room;     /* rows of the receiver, 1 to HA_GIN_WINDOW */
+	unsigned int slots;    /* operations that are not complete, at most */
 	uint64_t issued;       /* operations that were asked for */
 	uint64_t posted;       /* ... of them written in this epoch, or settled before it */
 	uint64_t acknowledged; /* ... by hardware, or by a verdict */
 	uint64_t applied;      /* ... as far as the receiver has said */
 };
 
-/* Epoch 0, up; room as the receiver has it. */
+/* Epoch 0, up; room as the receiver has it; HA_GIN_WINDOW slots. */
 void ha_gin_journal_init(struct ha_gin_journal *journal, unsigned int room, bool is_e2e);
 
 /* All requests below are complete: their memory is the program's again. */
@@ -43,10 +44,11 @@ static inline uint64_t ha_gin_completed(const struct ha_gin_journal *journal)
 
 /* ---- what each operation passes, inline ----------------------------------------------------- */
 
-/* One operation more is asked for; its number. False: HA_GIN_WINDOW of them are not complete. */
+/* One operation more is asked for; its number. False: as many as there are slots are not complete.
+ */
 static inline bool ha_gin_issue(struct ha_gin_journal *journal, uint64_t *number)
 {
-	if (journal->issued - ha_gin_completed(journal) == HA_GIN_WINDOW)
+	if (journal->issued - ha_gin_completed(journal) == journal->slots)
 		return false;
 	*number = journal->issued++;
 	return true;

@@ -892,6 +892,175 @@ static void a_stranger_ends_the_group_and_is_named(void **state)
 	}
 }
 
+/* ---- reads ---------------------------------------------------------------------------------- */
+
+#define READS	    48u
+#define FLUSH_EVERY 6u
+
+/* What a rank has of the other one. */
+static struct reading {
+	unsigned int begun, back; /* reads and flushes */
+	unsigned int sure;	  /* reads that a flush has proved */
+	struct ha_gin_request *requests[READS];
+} readings[2];
+
+static bool is_flush(unsigned int k)
+{
+	return k % FLUSH_EVERY == FLUSH_EVERY - 1;
+}
+
+static void read_next(uint32_t r)
+{
+	struct reading *reading = &readings[r];
+	struct rank *rank = &w.ranks[r];
+	const unsigned int k = reading->begun;
+	const struct ha_gin_get get = {.from = rank->from,
+				       .to = rank->to,
+				       .from_offset = place_of(r, k),
+				       .to_offset = place_of(1 - r, k),
+				       .size = DATA};
+	ha_result_t result;
+
+	sv_stepped_set_host(r);
+	result = is_flush(k) ? ha_gin_flush(rank->group, 1 - r, &reading->requests[k])
+			     : ha_gin_get(rank->group, 1 - r, &get, &reading->requests[k]);
+	reading->begun += result == HA_OK;
+}
+
+/* What a flush has pushed a kernel sees. */
+static void look_at_reads(uint32_t r)
+{
+	struct reading *reading = &readings[r];
+
+	for (; reading->sure < reading->back; reading->sure++) {
+		const unsigned int k = reading->sure;
+
+		if (is_flush(k) || counts().unproved)
+			continue;
+		if (!filled(w.ranks[r].window_seen + place_of(1 - r, k), DATA,
+			    seed_of(1 - r, r, k)))
+			fail_msg("%s: read %u of rank %u is not there", w.what, k, r);
+	}
+}
+
+static void test_reads(uint32_t r)
+{
+	struct reading *reading = &readings[r];
+	bool done = true;
+
+	sv_stepped_set_host(r);
+	while (done && reading->back < reading->begun) {
+		if (ha_gin_test(w.ranks[r].group, reading->requests[reading->back], &done) != HA_OK)
+			return;
+		if (done && is_flush(reading->back++))
+			look_at_reads(r);
+	}
+}
+
+static bool have_read(void)
+{
+	for (uint32_t r = 0; r < 2; r++) {
+		if (readings[r].begun < READS && readings[r].begun - readings[r].back < ROOM &&
+		    w.error == HA_OK)
+			read_next(r);
+		test_reads(r);
+	}
+	turn();
+	pair_advance(&w.pair);
+	return readings[0].back == READS && readings[1].back == READS;
+}
+
+static void run_reads(enum fault fault, unsigned int step)
+{
+	bool have = false;
+
+	setup(false);
+	memset(readings, 0, sizeof(readings));
+	snprintf(w.what, sizeof(w.what), "reads, fault %d at step %u", (int)fault, step);
+	for (unsigned int i = 0; i < STEPS && !have && w.error == HA_OK; i++) {
+		have = have_read();
+		if (i == step)
+			happens(fault);
+	}
+	if (!have)
+		fail_msg("%s: %u and %u of %u, error %d; log:\n%s", w.what, readings[0].back,
+			 readings[1].back, READS, w.error, captured_log);
+	assert_true(fault == NIC_OF_0 || fault == NIC_OF_1 || counts().unproved == 0);
+	seen.failovers += counts().failovers;
+	seen.unproved += counts().unproved;
+	runs++;
+	teardown();
+}
+
+/* In the memory of GPUs, into which NICs write late. */
+static void whatever_fails_reads_bring_what_is_there_and_flushes_prove_it(void **state)
+{
+	(void)state;
+	memset(&seen, 0, sizeof(seen));
+	runs = 0;
+	for (enum fault fault = NOTHING; fault < FAULTS; fault++)
+		for (unsigned int step = fault; step < 150; step += fault ? 1 + stride / 30 : 150)
+			run_reads(fault, step);
+	print_message("%u runs of reads: %u failovers, %u NICs with data not proved\n", runs,
+		      (unsigned int)seen.failovers, (unsigned int)seen.unproved);
+	assert_true(seen.failovers > 0);
+}
+
+static void what_cannot_be_read_is_refused(void **state)
+{
+	struct ha_gin_request *request;
+	struct ha_gin_get get;
+	struct rank *rank = &w.ranks[0];
+
+	(void)state;
+	setup(false);
+	sv_stepped_set_host(0);
+	get = (struct ha_gin_get){.from = rank->from, .to = rank->to, .size = DATA};
+	assert_int_equal(ha_gin_get(rank->group, 2, &get, &request), HA_ERR_ARGUMENT);
+	get.from_offset = WINDOW - DATA + 1;
+	assert_int_equal(ha_gin_get(rank->group, 1, &get, &request), HA_ERR_ARGUMENT);
+	get = (struct ha_gin_get){
+	    .from = rank->from, .to = rank->to, .to_offset = WINDOW - DATA + 1, .size = DATA};
+	assert_int_equal(ha_gin_get(rank->group, 1, &get, &request), HA_ERR_ARGUMENT);
+	assert_null(request);
+	assert_int_equal(ha_gin_flush(rank->group, 2, &request), HA_ERR_ARGUMENT);
+	teardown();
+}
+
+/* As many as NCCL may have under way from several contexts at once. */
+static void a_wider_group_has_room_for_more_contexts(void **state)
+{
+	static struct ha_gin_request *requests[2 * HA_GIN_WINDOW + 1];
+	struct ha_gin_put put;
+	struct rank *rank = &w.ranks[0];
+	unsigned int i;
+	bool done = false;
+
+	(void)state;
+	setup(false);
+	sv_stepped_set_host(0);
+	assert_int_equal(ha_gin_group_widen(rank->group, 0), HA_ERR_ARGUMENT);
+	assert_int_equal(ha_gin_group_widen(rank->group, HA_GIN_CONTEXTS + 1), HA_ERR_ARGUMENT);
+	assert_int_equal(ha_gin_group_widen(rank->group, 2), HA_OK);
+	put = (struct ha_gin_put){.signals = rank->signal, .addend = 1};
+	for (i = 0; i < 2 * HA_GIN_WINDOW; i++)
+		assert_int_equal(ha_gin_put(rank->group, 1, &put, &requests[i]), HA_OK);
+	assert_int_equal(ha_gin_put(rank->group, 1, &put, &requests[i]), HA_ERR_INTERNAL);
+	assert_int_equal(ha_gin_group_widen(rank->group, 3), HA_ERR_USAGE);
+	for (i = 0; i < STEPS && !done; i++) {
+		turn();
+		pair_advance(&w.pair);
+		assert_int_equal(ha_gin_test(rank->group, requests[2 * HA_GIN_WINDOW - 1], &done),
+				 HA_OK);
+	}
+	for (i = 0; i < STEPS && w.ranks[1].words[0] != 2 * HA_GIN_WINDOW; i++) {
+		turn();
+		pair_advance(&w.pair);
+	}
+	assert_int_equal(w.ranks[1].words[0], 2 * HA_GIN_WINDOW);
+	teardown();
+}
+
 /* An argument: the stride. */
 int main(int argc, char **argv)
 {
@@ -908,6 +1077,9 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(a_request_is_kept_until_it_was_tested),
 	    cmocka_unit_test(what_a_rank_has_put_counts_when_it_has_ended),
 	    cmocka_unit_test(a_stranger_ends_the_group_and_is_named),
+	    cmocka_unit_test(whatever_fails_reads_bring_what_is_there_and_flushes_prove_it),
+	    cmocka_unit_test(what_cannot_be_read_is_refused),
+	    cmocka_unit_test(a_wider_group_has_room_for_more_contexts),
 	};
 
 	if (argc > 1)

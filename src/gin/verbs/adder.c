@@ -108,6 +108,7 @@ static void is_fenced(struct ha_gin_adder *adder, unsigned int n)
 		errand->is_out = false;
 	}
 	loopback->out = 0;
+	loopback->pushing = loopback->pushed;
 	loopback->state = HA_GIN_LOOPBACK_NONE;
 	loopback->again_ns = 0;
 	ha_gin_loopback_fenced(&adder->applier, n);
@@ -178,6 +179,54 @@ static void begin(struct ha_gin_adder *adder, struct ha_gin_inbox *inbox,
 		fails(adder, task->nic);
 }
 
+static void go_on_pushing(struct ha_gin_adder *adder, unsigned int n)
+{
+	const struct ha_gin_task push = {.what = HA_GIN_FLUSH, .nic = n};
+	struct ha_gin_loopback *loopback = adder->nics[n];
+
+	while (loopback->pushing != loopback->pushes && loopback->out < HA_GIN_TASKS &&
+	       loopback->state == HA_GIN_LOOPBACK_WORKS) {
+		loopback->pushing++;
+		begin(adder, NULL, &push);
+	}
+}
+
+/* What a dead NIC has written may not be in memory. */
+static void give_up_pushes(struct ha_gin_adder *adder, unsigned int n)
+{
+	struct ha_gin_loopback *loopback = adder->nics[n];
+
+	if (loopback->pushed == loopback->pushes)
+		return;
+	ha_gin_unproved(&adder->applier);
+	loopback->pushed = loopback->pushing = loopback->pushes;
+}
+
+uint32_t ha_gin_adder_life(const struct ha_gin_adder *adder, unsigned int nic)
+{
+	return adder->nics[nic] ? adder->nics[nic]->deaths : 0;
+}
+
+bool ha_gin_adder_push(struct ha_gin_adder *adder, unsigned int nic, uint32_t life,
+		       struct ha_gin_push *push)
+{
+	struct ha_gin_loopback *loopback = adder->nics[nic];
+
+	if (!loopback)
+		return false;
+	*push = (struct ha_gin_push){nic, loopback->pushes++};
+	if (loopback->deaths != life || adder->applier.dead >> nic & 1)
+		give_up_pushes(adder, nic);
+	else
+		go_on_pushing(adder, nic);
+	return true;
+}
+
+bool ha_gin_adder_has_pushed(const struct ha_gin_adder *adder, const struct ha_gin_push *push)
+{
+	return push->number < adder->nics[push->nic]->pushed;
+}
+
 void ha_gin_adder_serve(struct ha_gin_adder *adder, struct ha_gin_inbox *inbox)
 {
 	struct ha_gin_task task;
@@ -199,6 +248,10 @@ static void is_back(struct ha_gin_adder *adder, unsigned int n, uint64_t slot)
 	errand->is_out = false;
 	loopback->out--;
 	loopback->since_ns = ha_now_ns();
+	if (!errand->inbox) {
+		loopback->pushed += loopback->pushed != loopback->pushing;
+		return;
+	}
 	switch (errand->task.what) {
 	case HA_GIN_ADD:
 		(void)ha_gin_added(errand->inbox, errand->task.number, value);
@@ -257,6 +310,7 @@ static void mend(struct ha_gin_adder *adder, unsigned int n)
 	}
 	if (loopback->state == HA_GIN_LOOPBACK_NONE && loopback->is_wanted)
 		(void)make(adder, loopback);
+	go_on_pushing(adder, n);
 }
 
 /* Also one whose loopback failed a moment ago, before the death was known. */
@@ -271,6 +325,8 @@ static void look_for_death(struct ha_gin_adder *adder, unsigned int n)
 	if (adder->applier.dead >> n & 1 || !is_dead(adder->nics[n]))
 		return;
 	fails(adder, n);
+	adder->nics[n]->deaths++;
+	give_up_pushes(adder, n);
 	ha_gin_nic_died(&adder->applier, n);
 }
 

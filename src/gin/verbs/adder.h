@@ -21,7 +21,7 @@ struct ha_mr;
 /* What a loopback is asked for. */
 struct ha_gin_errand {
 	struct ha_gin_task task;
-	struct ha_gin_inbox *inbox;
+	struct ha_gin_inbox *inbox; /* NULL: a push */
 	bool is_out;
 };
 
@@ -39,6 +39,9 @@ struct ha_gin_loopback {
 	unsigned int out;
 	uint64_t since_ns; /* nothing has come back since, though something is out */
 	uint64_t again_ns; /* it is not made again before */
+	/* Pushes: asked for; on their way; and come back, or given up. */
+	uint64_t pushes, pushing, pushed;
+	uint32_t deaths;
 	struct ha_gin_errand errands[HA_GIN_TASKS];
 };
 
@@ -67,6 +70,22 @@ void ha_gin_adder_serve(struct ha_gin_adder *adder, struct ha_gin_inbox *inbox);
 void ha_gin_adder_poll(struct ha_gin_adder *adder);
 /* What takes time: loopbacks that have failed, and NICs that have died. */
 void ha_gin_adder_mend(struct ha_gin_adder *adder);
+
+/* A read through a NIC, which pushes what the NIC has written before into memory. */
+struct ha_gin_push {
+	unsigned int nic;
+	uint64_t number; /* of those through that NIC */
+};
+
+/* Asks for one of what the NIC wrote in that life. Where it has died since, or dies, it is given
+ * up, which the applier counts as what is unproved. False: no memory, or nothing was ever wanted
+ * there. */
+bool ha_gin_adder_push(struct ha_gin_adder *adder, unsigned int nic, uint32_t life,
+		       struct ha_gin_push *push);
+/* How often the NIC has died. */
+uint32_t ha_gin_adder_life(const struct ha_gin_adder *adder, unsigned int nic);
+/* It has come back, or was given up. */
+bool ha_gin_adder_has_pushed(const struct ha_gin_adder *adder, const struct ha_gin_push *push);
 
 /* False: a device does not let go: to be closed again. One that is not open is fine. */
 bool ha_gin_adder_close(struct ha_gin_adder *adder);

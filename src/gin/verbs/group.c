@@ -4,6 +4,7 @@
 #include "base/hot.h"
 #include "base/log.h"
 #include "gin/verbs/adder.h"
+#include "gin/verbs/reader.h"
 #include "gin/verbs/receiver.h"
 #include "memory/mr.h"
 #include "memory/pages.h"
@@ -473,7 +474,8 @@ static void is_gone(struct ha_gin_group *group, struct peer *peer, ha_result_t w
 	peer->sender.is_gone = true;
 	peer->why = why;
 	if (group->error == HA_OK &&
-	    (!peer->has_run || ha_gin_completed(journal) != journal->issued))
+	    (!peer->has_run || ha_gin_completed(journal) != journal->issued ||
+	     peer->sender.reads.done != peer->sender.reads.issued))
 		latch(group, why);
 }
 
@@ -651,6 +653,95 @@ HA_NO_CANARY ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank,
 	return result;
 }
 
+static ha_result_t check_get(const struct ha_gin_group *group, uint32_t rank,
+			     const struct ha_gin_get *get)
+{
+	const struct ha_gin_remote *remote;
+
+	if (rank >= group->ranks)
+		return refuse("there is no such rank", rank);
+	if (!get->from || !get->to || !get->to->mr)
+		return refuse("its memory is not registered", rank);
+	if (get->size > group->largest)
+		return refuse("it is larger than maxP2pBytes of the device's properties", rank);
+	remote = &get->from->remotes[rank];
+	if (!remote->is_known || !ha_gin_is_inside(get->from_offset, get->size, remote->size))
+		return refuse("what it is to read does not lie in that rank's memory", rank);
+	if (!ha_gin_is_inside(get->to_offset, get->size, get->to->size))
+		return refuse("it does not lie in the memory that it goes to", rank);
+	return HA_OK;
+}
+
+static ha_result_t do_read(struct ha_gin_group *group, uint32_t rank, const struct ha_gin_get *get,
+			   struct ha_gin_request **out)
+{
+	struct peer *peer = &group->peers[rank];
+	struct ha_gin_request *request = ha_gin_reader_next(&peer->sender);
+
+	if (!request)
+		return refuse_more(rank);
+	if (peer->sender.is_gone)
+		return latch(group, peer->why);
+	request->to = get ? &get->from->remotes[rank] : NULL;
+	request->size = get ? (uint32_t)get->size : 0;
+	if (get) {
+		request->from_mr = get->to->mr;
+		request->from = get->to->base + get->to_offset;
+		request->to_offset = get->from_offset;
+	}
+	ha_gin_reader_begin(&peer->sender, request);
+	*out = request;
+	return HA_OK;
+}
+
+ha_result_t ha_gin_get(struct ha_gin_group *group, uint32_t rank, const struct ha_gin_get *get,
+		       struct ha_gin_request **out)
+{
+	ha_result_t result;
+
+	*out = NULL;
+	lock(group);
+	result = group->error;
+	if (result == HA_OK)
+		result = check_get(group, rank, get);
+	if (result == HA_OK)
+		result = do_read(group, rank, get, out);
+	unlock(group);
+	return result;
+}
+
+ha_result_t ha_gin_flush(struct ha_gin_group *group, uint32_t rank, struct ha_gin_request **out)
+{
+	ha_result_t result;
+
+	*out = NULL;
+	lock(group);
+	result = group->error;
+	if (result == HA_OK && rank >= group->ranks)
+		result = refuse("there is no such rank", rank);
+	if (result == HA_OK)
+		result = do_read(group, rank, NULL, out);
+	unlock(group);
+	return result;
+}
+
+ha_result_t ha_gin_group_widen(struct ha_gin_group *group, unsigned int contexts)
+{
+	unsigned int slots = HA_GIN_WINDOW;
+	ha_result_t result;
+
+	while (slots < contexts * HA_GIN_WINDOW)
+		slots *= 2;
+	lock(group);
+	result = group->error;
+	if (contexts < 1 || contexts > HA_GIN_CONTEXTS)
+		result = HA_ERR_ARGUMENT;
+	for (uint32_t r = 0; result == HA_OK && r < group->ranks; r++)
+		result = ha_gin_sender_widen(&group->peers[r].sender, slots);
+	unlock(group);
+	return result;
+}
+
 ha_result_t ha_gin_test(struct ha_gin_group *group, struct ha_gin_request *request, bool *done)
 {
 	ha_result_t result;
@@ -683,14 +774,14 @@ void ha_gin_group_counts(struct ha_gin_group *group, struct ha_gin_counts *out)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-static void init_peer(struct ha_gin_group *group, uint32_t rank, const void *handle)
+static ha_result_t init_peer(struct ha_gin_group *group, uint32_t rank, const void *handle)
 {
 	const struct ha_config *config = &group->inst->config;
 	struct peer *peer = &group->peers[rank];
 
 	memcpy(peer->handle, handle, HA_HANDLE_MAX);
-	ha_gin_sender_init(&peer->sender, rank, &peer->out, config,
-			   config->completion == HA_COMPLETION_E2E);
+	HA_TRY(ha_gin_sender_init(&peer->sender, rank, &peer->out, &group->adder, config,
+				  config->completion == HA_COMPLETION_E2E));
 	peer->sender.told = &peer->block->told;
 	peer->sender.told_mr = peer->block_mr;
 	peer->receiver = (struct ha_gin_receiver){
@@ -704,6 +795,7 @@ static void init_peer(struct ha_gin_group *group, uint32_t rank, const void *han
 	    .regions = regions_of,
 	    .arg = group,
 	};
+	return HA_OK;
 }
 
 static ha_result_t make_block(struct ha_gin_group *group, struct ha_nic *nic, struct peer *peer)
@@ -728,7 +820,7 @@ static ha_result_t make(struct ha_gin_group *group, const struct ha_gin_shape *s
 	group->adder.arg = group;
 	for (uint32_t r = 0; r < group->ranks; r++) {
 		HA_TRY(make_block(group, nic, &group->peers[r]));
-		init_peer(group, r, shape->handles[r]);
+		HA_TRY(init_peer(group, r, shape->handles[r]));
 	}
 	return HA_OK;
 }

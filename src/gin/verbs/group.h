@@ -74,6 +74,26 @@ struct ha_gin_put {
  */
 ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank, const struct ha_gin_put *put,
 		       struct ha_gin_request **out) HA_MUST_CHECK;
+/* Out of a rank's memory into this one's. */
+struct ha_gin_get {
+	const struct ha_gin_memory *from, *to;
+	uint64_t from_offset, to_offset, size; /* bytes */
+};
+
+/* Begins a read of a rank's memory, this one's included; as ha_gin_put(). It may be read twice. */
+ha_result_t ha_gin_get(struct ha_gin_group *group, uint32_t rank, const struct ha_gin_get *get,
+		       struct ha_gin_request **out) HA_MUST_CHECK;
+/* Begins a flush: when it is done, what reads of that rank have brought before is in memory, also
+ * in a GPU's; what a NIC that died has brought is counted, and end to end an error. */
+ha_result_t ha_gin_flush(struct ha_gin_group *group, uint32_t rank,
+			 struct ha_gin_request **out) HA_MUST_CHECK;
+
+#define HA_GIN_CONTEXTS 64 /* at most */
+
+/* Room for the requests of so many contexts, HA_GIN_WINDOW each; they share streams. Before the
+ * first request: USAGE. */
+ha_result_t ha_gin_group_widen(struct ha_gin_group *group, unsigned int contexts) HA_MUST_CHECK;
+
 /* *done: its memory is the caller's again, and the request is not to be used any more. */
 ha_result_t ha_gin_test(struct ha_gin_group *group, struct ha_gin_request *request,
 			bool *done) HA_MUST_CHECK;

@@ -33,6 +33,7 @@ struct ha_gin_depth {
 /* What a work request is, in the upper byte of its wr_id; below it what its owner likes. */
 enum ha_gin_wr {
 	HA_GIN_WR_OPERATION, /* the last write of an operation: its number */
+	HA_GIN_WR_READ,	     /* its number among reads */
 	HA_GIN_WR_TELL,
 	HA_GIN_WR_RECV,
 	HA_GIN_WR_TASK, /* of a loopback */

@@ -4,11 +4,13 @@
 #include "base/clock.h"
 #include "base/hot.h"
 #include "base/log.h"
+#include "gin/verbs/reader.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
 #include "transport/labels.h"
 
 #include <arpa/inet.h>
+#include <stdlib.h>
 
 /* An offer for a path that the connection is not on, at this end, is asked for anew after so long.
  */
@@ -16,19 +18,51 @@
 
 #define SLOW_NS_PER_BYTE 16
 
-/* Data and record of each operation. */
-static const struct ha_gin_depth depth = {.sends = 2 * HA_GIN_WINDOW,
+/* Data and record of each operation, and reads. */
+static const struct ha_gin_depth depth = {.sends = 3 * HA_GIN_WINDOW,
 					  .max_inline = sizeof(struct ha_gin_record)};
 
-void ha_gin_sender_init(struct ha_gin_sender *sender, uint32_t rank, struct ha_gin_out *out,
-			const struct ha_config *config, bool is_e2e)
+ha_result_t ha_gin_sender_init(struct ha_gin_sender *sender, uint32_t rank, struct ha_gin_out *out,
+			       struct ha_gin_adder *adder, const struct ha_config *config,
+			       bool is_e2e)
 {
 	*sender = (struct ha_gin_sender){
-	    .rank = rank, .out = out, .config = config, .trouble_ns = ha_now_ns()};
-	for (unsigned int i = 0; i < HA_GIN_WINDOW; i++)
-		sender->requests[i].sender = sender;
-	sender->next = sender->requests;
+	    .rank = rank, .out = out, .adder = adder, .config = config, .trouble_ns = ha_now_ns()};
 	ha_gin_journal_init(&sender->journal, HA_GIN_WINDOW, is_e2e);
+	return ha_gin_sender_widen(sender, HA_GIN_WINDOW);
+}
+
+static struct ha_gin_request *new_requests(struct ha_gin_sender *sender, unsigned int slots,
+					   const uint64_t *completed)
+{
+	struct ha_gin_request *requests =
+	    aligned_alloc(alignof(struct ha_gin_request), slots * sizeof(*requests));
+
+	for (unsigned int i = 0; requests && i < slots; i++)
+		requests[i] = (struct ha_gin_request){.sender = sender, .completed = completed};
+	return requests;
+}
+
+static void free_requests(struct ha_gin_sender *sender)
+{
+	free(sender->requests);
+	free(sender->reads.requests);
+	sender->requests = sender->reads.requests = NULL;
+}
+
+ha_result_t ha_gin_sender_widen(struct ha_gin_sender *sender, unsigned int slots)
+{
+	struct ha_gin_journal *journal = &sender->journal;
+
+	if (journal->issued || sender->reads.issued)
+		return HA_ERR_USAGE;
+	free_requests(sender);
+	sender->requests = new_requests(
+	    sender, slots, journal->is_e2e ? &journal->applied : &journal->acknowledged);
+	sender->reads.requests = new_requests(sender, slots, &sender->reads.done);
+	sender->next = sender->requests;
+	sender->reads.slots = journal->slots = slots;
+	return sender->requests && sender->reads.requests ? HA_OK : HA_ERR_SYSTEM;
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
@@ -153,7 +187,7 @@ static void __attribute__((noinline)) post_all(struct ha_gin_sender *sender)
 	const struct ha_gin_journal *journal = &sender->journal;
 
 	while (journal->posted != journal->issued && has_room(journal))
-		if (!post_next(sender, &sender->requests[journal->posted % HA_GIN_WINDOW]))
+		if (!post_next(sender, &sender->requests[journal->posted & (journal->slots - 1)]))
 			return;
 }
 
@@ -171,7 +205,7 @@ HA_NO_CANARY void ha_gin_sender_begin(struct ha_gin_sender *sender, struct ha_gi
 	if (!ha_gin_issue(journal, &request->number))
 		return;
 	request->is_out = true;
-	sender->next = &sender->requests[journal->issued % HA_GIN_WINDOW];
+	sender->next = &sender->requests[journal->issued & (journal->slots - 1)];
 	if (sender->state != HA_GIN_SENDER_RUNS)
 		return;
 	if (journal->posted != request->number)
@@ -186,7 +220,20 @@ static inline bool has_to_hear(const struct ha_gin_journal *journal)
 	return journal->is_e2e || journal->posted - journal->applied >= HA_GIN_WINDOW / 2;
 }
 
-static inline void poll(struct ha_gin_sender *sender)
+static inline void takes(struct ha_gin_sender *sender, uint64_t wr_id)
+{
+	if (ha_gin_wr_what(wr_id) == HA_GIN_WR_OPERATION)
+		(void)ha_gin_acknowledge(&sender->journal, sender->epoch, ha_gin_wr_low(wr_id));
+	else if (ha_gin_wr_what(wr_id) == HA_GIN_WR_READ)
+		ha_gin_reader_hears(sender, ha_gin_wr_low(wr_id));
+}
+
+void ha_gin_sender_takes(struct ha_gin_sender *sender, uint64_t wr_id)
+{
+	takes(sender, wr_id);
+}
+
+static inline __attribute__((always_inline)) void poll(struct ha_gin_sender *sender)
 {
 	struct ha_gin_journal *journal = &sender->journal;
 	struct ibv_wc wc;
@@ -194,9 +241,8 @@ static inline void poll(struct ha_gin_sender *sender)
 	/* Where nothing is under way there is nothing to come. */
 	while ((journal->acknowledged != journal->posted || sender->qp.is_fencing) &&
 	       ha_gin_qp_poll(&sender->qp, &wc))
-		if (ha_gin_wr_what(wc.wr_id) == HA_GIN_WR_OPERATION)
-			(void)ha_gin_acknowledge(journal, sender->epoch, ha_gin_wr_low(wc.wr_id));
-	if (sender->told && has_to_hear(journal))
+		takes(sender, wc.wr_id);
+	if (has_to_hear(journal))
 		(void)ha_gin_hear_applied(journal, sender->epoch, *sender->told);
 }
 
@@ -207,6 +253,8 @@ HA_NO_CANARY void ha_gin_sender_works(struct ha_gin_sender *sender)
 	poll(sender);
 	if (!sender->qp.fault)
 		post(sender);
+	if (__builtin_expect(sender->reads.done != sender->reads.issued, 0))
+		ha_gin_reader_works(sender);
 }
 
 /* ---- epochs --------------------------------------------------------------------------------- */
@@ -305,6 +353,7 @@ static bool make_end(struct ha_gin_sender *sender, struct ha_port *port,
 		(void)ha_gin_qp_close(&sender->qp);
 		return false;
 	}
+	(void)ha_gin_adder_has(sender->adder, port); /* what is read may have to be pushed */
 	*answer = (struct ha_gin_message){.say = HA_GIN_ANSWER, .epoch = offer->epoch};
 	ha_gin_qp_address(&sender->qp, &answer->answer.address);
 	answer->answer.told = (uintptr_t)sender->told;
@@ -347,7 +396,8 @@ static uint64_t completion_timeout_ns(const struct ha_gin_sender *sender)
 	uint64_t bytes = 0;
 
 	for (uint64_t k = journal->acknowledged; k != journal->posted; k++)
-		bytes += sender->requests[k % HA_GIN_WINDOW].size;
+		bytes += sender->requests[k & (journal->slots - 1)].size;
+	bytes += ha_gin_reader_bytes(sender);
 	return (unsigned int)sender->config->rto_ms * HA_NS_PER_MS + bytes * SLOW_NS_PER_BYTE;
 }
 
@@ -355,10 +405,10 @@ static uint64_t completion_timeout_ns(const struct ha_gin_sender *sender)
 static void look_for_silence(struct ha_gin_sender *sender)
 {
 	const struct ha_gin_journal *journal = &sender->journal;
-	const uint64_t now_ns = ha_now_ns();
+	const uint64_t now_ns = ha_now_ns(), came = journal->acknowledged + sender->reads.done;
 
-	if (journal->acknowledged != sender->seen || journal->acknowledged == journal->posted) {
-		sender->seen = journal->acknowledged;
+	if (came != sender->seen || came == journal->posted + sender->reads.posted) {
+		sender->seen = came;
 		sender->moved_ns = now_ns;
 	}
 	if (now_ns - sender->moved_ns > completion_timeout_ns(sender) && !sender->qp.fault)
@@ -380,6 +430,7 @@ static void end_fence(struct ha_gin_sender *sender)
 	if (!ha_gin_qp_is_fenced(&sender->qp) || !ha_gin_qp_close(&sender->qp))
 		return;
 	ha_gin_journal_fenced(&sender->journal);
+	ha_gin_reader_again(sender);
 	sender->state = HA_GIN_SENDER_FENCED;
 }
 
@@ -409,5 +460,8 @@ ha_result_t ha_gin_sender_mends(struct ha_gin_sender *sender)
 
 bool ha_gin_sender_close(struct ha_gin_sender *sender)
 {
-	return ha_gin_qp_close(&sender->qp);
+	if (!ha_gin_qp_close(&sender->qp))
+		return false;
+	free_requests(sender);
+	return true;
 }

@@ -17,6 +17,7 @@
 
 #include "gin/journal.h"
 #include "gin/record.h"
+#include "gin/verbs/adder.h"
 #include "gin/verbs/channel.h"
 #include "gin/verbs/region.h"
 
@@ -29,9 +30,10 @@ enum ha_gin_sender_state {
 	HA_GIN_SENDER_FENCING,
 };
 
-/* A request of the application, with what is to be written again until it is complete. */
+/* A request of the application, with what is to be written, or read, again until it is complete. */
 struct ha_gin_request {
 	alignas(64) struct ha_gin_sender *sender; /* constant */
+	const uint64_t *completed;		  /* constant: all below that number are */
 	uint64_t number;
 	bool is_out; /* not tested to its end yet */
 	bool has_signal;
@@ -41,6 +43,18 @@ struct ha_gin_request {
 	const struct ha_gin_remote *to; /* NULL: there is no data */
 	uint64_t from, to_offset;	/* an address; bytes */
 	uint64_t signal_offset, addend;
+};
+
+/* Of reader.h. */
+struct ha_gin_reads {
+	uint64_t issued, posted, done;
+	uint64_t slots; /* a power of 2 */
+	struct ha_gin_request *requests;
+	/* NICs that something came by since the last flush, and in which life of theirs. */
+	uint32_t came_by;
+	uint32_t lives[HA_MAX_NICS];
+	bool is_pushing;
+	struct ha_gin_push push;
 };
 
 /* Work requests of an operation, as far as they are the same for all of an epoch. */
@@ -75,17 +89,23 @@ struct ha_gin_sender {
 	uint64_t offer_ns;
 	uint64_t trouble_ns; /* since when it does not run; 0: it does */
 	uint64_t moved_ns;   /* when an acknowledgement came last, or something was due again */
-	uint64_t seen;	     /* acknowledged by then */
+	uint64_t seen;	     /* acknowledged, or read, by then */
 	uint64_t failovers, replayed;
-	struct ha_gin_request *next;		       /* of these: of the next number */
-	struct ha_gin_request requests[HA_GIN_WINDOW]; /* by number modulo HA_GIN_WINDOW */
+	struct ha_gin_adder *adder;
+	struct ha_gin_reads reads;
+	struct ha_gin_request *next;	 /* of these: of the next number */
+	struct ha_gin_request *requests; /* by number modulo the journal's slots; owned */
 };
 
-void ha_gin_sender_init(struct ha_gin_sender *sender, uint32_t rank, struct ha_gin_out *out,
-			const struct ha_config *config, bool is_e2e);
+/* On failure it is to be closed. */
+ha_result_t ha_gin_sender_init(struct ha_gin_sender *sender, uint32_t rank, struct ha_gin_out *out,
+			       struct ha_gin_adder *adder, const struct ha_config *config,
+			       bool is_e2e) HA_MUST_CHECK;
+/* Room for so many requests of each kind, a power of 2. USAGE: some have begun. */
+ha_result_t ha_gin_sender_widen(struct ha_gin_sender *sender, unsigned int slots) HA_MUST_CHECK;
 
-/* The request that comes next, to be filled: all but sender, number and is_out. NULL: HA_GIN_WINDOW
- * of them were not tested to their end. Nothing has happened yet. */
+/* The request that comes next, to be filled: all but sender, completed, number and is_out. NULL: as
+ * many as there are slots were not tested to their end. Nothing has happened yet. */
 static inline struct ha_gin_request *ha_gin_sender_next(struct ha_gin_sender *sender)
 {
 	struct ha_gin_request *request = sender->next;
@@ -98,8 +118,11 @@ void ha_gin_sender_begin(struct ha_gin_sender *sender, struct ha_gin_request *re
 
 static inline bool ha_gin_is_complete(const struct ha_gin_request *request)
 {
-	return request->number < ha_gin_completed(&request->sender->journal);
+	return request->number < *request->completed;
 }
+
+/* A success of its queue pair's, whoever polled. */
+void ha_gin_sender_takes(struct ha_gin_sender *sender, uint64_t wr_id);
 
 /* What its receiver says: OFFER and READY. */
 void ha_gin_sender_hears(struct ha_gin_sender *sender, const struct ha_gin_message *message);
