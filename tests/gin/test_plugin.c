@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The GIN table of the plugin as NCCL's proxy drives it: two processes on a live fabric load the
- * library, look the table up, and put into each other's memory and their own, with a signal behind
- * each put, while a port dies. Every byte is compared when its signal has come, is overwritten
- * then, and looked at again at the end, when each signal has to have counted once.
+ * The tables for puts and signals of the plugin, of each version, as NCCL's proxy drives them: two
+ * processes on a live fabric load the library, look the table up, and put into each other's memory
+ * and their own, with a signal behind each put, while a port dies. Every byte is compared when its
+ * signal has come, is overwritten then, and looked at again at the end, when each signal has to
+ * have counted once.
  */
 #include "../unit/cmocka_all.h"
+#include "gin_api.h"
 #include "pair.h"
-
-#include "nccl_ha/nccl_gin.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -30,6 +30,8 @@
 #define WINDOW	 (RANKS * OPS * STRIDE)
 #define CONSUMED 0xc0
 #define LIMIT_S	 60
+
+static enum gin_api api;
 
 /* Streams of this process that have gone on elsewhere; any thread may log. */
 static atomic_uint moved;
@@ -66,15 +68,14 @@ struct rank {
 static const ncclGin_v11_t *load(void)
 {
 	void *library = dlopen(HA_PLUGIN, RTLD_NOW | RTLD_LOCAL);
-	const ncclGin_v11_t *gin;
+	const void *table;
 
 	if (!library)
 		fprintf(stderr, "%s\n", dlerror());
 	NEED(library);
-	gin = dlsym(library, "ncclGinPlugin_v11");
-	NEED(gin && gin->name && !gin->createContext && !gin->destroyContext &&
-	     !gin->queryLastError);
-	return gin;
+	table = dlsym(library, gin_api_symbols[api]);
+	NEED(table);
+	return gin_api_load(api, table);
 }
 
 /* As NCCL's proxy thread does, which all that wait here would be. */
@@ -278,11 +279,48 @@ static void nothing_comes_late(const struct rank *r)
 	}
 }
 
+static void wait_for(const struct rank *r, void *request)
+{
+	const double since = now_s();
+	int done = 0;
+
+	while (!done) {
+		NEED(now_s() - since < LIMIT_S);
+		NEED(r->gin->ginProgress(r->coll) == ncclSuccess);
+		NEED(r->gin->test(r->coll, request, &done) == ncclSuccess);
+	}
+}
+
+/* Where the version has them: what the other rank has in its window, and what cannot be. */
+static void reads(const struct rank *r)
+{
+	const uint32_t peer = 1 - r->me;
+	void *request;
+
+	if (!gin_api_iget())
+		return;
+	for (unsigned int k = 0; k < 8; k++) {
+		const size_t at = (size_t)(place(r->to, r->me, k) - r->to);
+
+		NEED(gin_api_iget()(at, r->to_mr, DATA, at, r->from_mr, peer, &request) ==
+		     ncclSuccess);
+		wait_for(r, request);
+		NEED(gin_api_iflush()(r->from_mr, peer, &request) == ncclSuccess);
+		wait_for(r, request);
+		for (size_t i = 0; i < DATA; i++)
+			NEED(end_sees(r->from + at + i) == CONSUMED);
+	}
+	NEED(gin_api_iget()(WINDOW, r->to_mr, 1, 0, r->from_mr, peer, &request) ==
+	     ncclInvalidArgument);
+	NEED(!request);
+}
+
 /* A rank that ends while another one still waits for it must go on until that is through. */
 static void close_rank(struct rank *r, int peer_fd)
 {
 	char byte = 0;
 
+	reads(r);
 	NEED(write(peer_fd, "e", 1) == 1);
 	while (recv(peer_fd, &byte, 1, MSG_DONTWAIT) != 1)
 		NEED(r->gin->ginProgress(r->coll) == ncclSuccess);
@@ -340,11 +378,18 @@ static void a_port_dies_during_puts_and_each_signal_counts_once(void **state)
 	fabric_down();
 }
 
-int main(void)
+/* An argument: which of the tables, by its symbol. */
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_port_dies_during_puts_and_each_signal_counts_once),
 	};
 
+	while (argc > 1 && api < GIN_APIS && strcmp(argv[1], gin_api_symbols[api]))
+		api++;
+	if (api == GIN_APIS) {
+		fprintf(stderr, "%s: no such table\n", argv[1]);
+		return 2;
+	}
 	return cmocka_run_group_tests_name("gin_plugin", tests, NULL, NULL);
 }

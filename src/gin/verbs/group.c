@@ -760,6 +760,16 @@ ha_result_t ha_gin_test(struct ha_gin_group *group, struct ha_gin_request *reque
 	return is_done ? HA_OK : result;
 }
 
+ha_result_t ha_gin_group_error(struct ha_gin_group *group)
+{
+	ha_result_t error;
+
+	lock(group);
+	error = group->error;
+	unlock(group);
+	return error;
+}
+
 void ha_gin_group_counts(struct ha_gin_group *group, struct ha_gin_counts *out)
 {
 	lock(group);

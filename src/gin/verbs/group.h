@@ -98,6 +98,9 @@ ha_result_t ha_gin_group_widen(struct ha_gin_group *group, unsigned int contexts
 ha_result_t ha_gin_test(struct ha_gin_group *group, struct ha_gin_request *request,
 			bool *done) HA_MUST_CHECK;
 
+/* The latched one, or OK. */
+ha_result_t ha_gin_group_error(struct ha_gin_group *group);
+
 /* What has happened so far. */
 struct ha_gin_counts {
 	uint64_t failovers; /* epochs of this rank's senders after the first */

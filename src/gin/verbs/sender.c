@@ -54,6 +54,8 @@ ha_result_t ha_gin_sender_widen(struct ha_gin_sender *sender, unsigned int slots
 {
 	struct ha_gin_journal *journal = &sender->journal;
 
+	if (sender->requests && slots <= journal->slots)
+		return HA_OK;
 	if (journal->issued || sender->reads.issued)
 		return HA_ERR_USAGE;
 	free_requests(sender);

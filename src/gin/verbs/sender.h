@@ -101,7 +101,7 @@ struct ha_gin_sender {
 ha_result_t ha_gin_sender_init(struct ha_gin_sender *sender, uint32_t rank, struct ha_gin_out *out,
 			       struct ha_gin_adder *adder, const struct ha_config *config,
 			       bool is_e2e) HA_MUST_CHECK;
-/* Room for so many requests of each kind, a power of 2. USAGE: some have begun. */
+/* Room for at least so many requests of each kind, a power of 2. USAGE: some have begun. */
 ha_result_t ha_gin_sender_widen(struct ha_gin_sender *sender, unsigned int slots) HA_MUST_CHECK;
 
 /* The request that comes next, to be filled: all but sender, completed, number and is_out. NULL: as

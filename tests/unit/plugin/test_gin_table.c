@@ -81,9 +81,60 @@ static void every_entry_is_where_NCCL_calls_it(void **state)
 	assert_memory_equal((const char *)&table + sizeof(table.name), order, sizeof(order));
 }
 
+/* In the order that NCCL's headers of 2.29.7, 2.30.4 and 2.30.7 have them in. */
+#define AT(type, entry)                                                                            \
+	{                                                                                          \
+#entry, offsetof(type, entry)                                                      \
+	}
+#define FIRST(type)                                                                                \
+	AT(type, name), AT(type, init), AT(type, devices), AT(type, getProperties),                \
+	    AT(type, listen), AT(type, connect), AT(type, createContext), AT(type, regMrSym),      \
+	    AT(type, regMrSymDmaBuf), AT(type, deregMrSym), AT(type, destroyContext),              \
+	    AT(type, closeColl), AT(type, closeListen), AT(type, iput), AT(type, iputSignal)
+
+struct place {
+	const char *entry;
+	size_t offset;
+};
+
+static void are_in_order(const struct place *places, size_t count, size_t size)
+{
+	assert_int_equal(size, count * sizeof(void *));
+	for (size_t i = 0; i < count; i++)
+		if (places[i].offset != i * sizeof(void *))
+			fail_msg("%s is at %zu", places[i].entry, places[i].offset);
+}
+
+static void newer_tables_have_their_entries_where_NCCL_calls_them(void **state)
+{
+	static const struct place v12[] = {
+	    FIRST(ncclGin_v12_t), AT(ncclGin_v12_t, test), AT(ncclGin_v12_t, ginProgress),
+	    AT(ncclGin_v12_t, queryLastError), AT(ncclGin_v12_t, finalize)};
+	static const struct place v13[] = {
+	    FIRST(ncclGin_v13_t),	    AT(ncclGin_v13_t, iget),
+	    AT(ncclGin_v13_t, iflush),	    AT(ncclGin_v13_t, test),
+	    AT(ncclGin_v13_t, ginProgress), AT(ncclGin_v13_t, queryLastError),
+	    AT(ncclGin_v13_t, finalize)};
+	static const struct place v14[] = {
+	    FIRST(ncclRma_v14_t),	    AT(ncclRma_v14_t, iget),
+	    AT(ncclRma_v14_t, iflush),	    AT(ncclRma_v14_t, test),
+	    AT(ncclRma_v14_t, rmaProgress), AT(ncclRma_v14_t, queryLastError),
+	    AT(ncclRma_v14_t, finalize)};
+
+	(void)state;
+	are_in_order(v12, sizeof(v12) / sizeof(v12[0]), sizeof(ncclGin_v12_t));
+	are_in_order(v13, sizeof(v13) / sizeof(v13[0]), sizeof(ncclGin_v13_t));
+	are_in_order(v14, sizeof(v14) / sizeof(v14[0]), sizeof(ncclRma_v14_t));
+	assert_int_equal(sizeof(ncclGinConfig_v13_t), 5 * sizeof(int));
+	assert_int_equal(offsetof(ncclGinConfig_v13_t, nContexts), 2 * sizeof(int));
+	assert_int_equal(sizeof(ncclRmaConfig_v14_t), 3 * sizeof(int));
+	assert_int_equal(offsetof(ncclRmaConfig_v14_t, nContexts), 0);
+}
+
 static void numbers_are_those_that_NCCL_says(void **state)
 {
 	(void)state;
+	assert_int_equal(NCCL_NET_MR_FLAG_SIGNAL_NEVER_RESET, 2);
 	assert_int_equal(NCCL_NET_DEVICE_GIN_PROXY, 2);
 	assert_int_equal(NCCL_NET_MR_FLAG_FORCE_SO, 1);
 	assert_int_equal(NCCL_NET_SIGNAL_OP_INC, 1);
@@ -94,6 +145,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_entry_is_where_NCCL_calls_it),
+	    cmocka_unit_test(newer_tables_have_their_entries_where_NCCL_calls_them),
 	    cmocka_unit_test(numbers_are_those_that_NCCL_says),
 	};
 
