@@ -192,6 +192,22 @@ bool ha_gin_may_read(const struct ha_gin_applier *applier, unsigned int *nic)
 	return true;
 }
 
+enum ha_gin_do ha_gin_begin_set(struct ha_gin_applier *applier, uint64_t when, unsigned int *nic)
+{
+	enum ha_gin_do first;
+
+	if (applier->over != HA_GIN_WORKS || !applier->is_orphaned || !applier->works)
+		return HA_GIN_WAIT;
+	first = leave(applier, *nic = applier->adder, when);
+	if (first != HA_GIN_ADD)
+		return first;
+	if (applier->over != HA_GIN_WORKS)
+		return HA_GIN_WAIT;
+	*nic = lowest(applier->works);
+	ha_gin_owes_flush(applier, *nic); /* its own write is on its way, too */
+	return HA_GIN_SET;
+}
+
 /* A kernel may have set the word to zero before or after. */
 enum ha_gin_outcome ha_gin_judge(struct ha_gin_applier *applier, const struct ha_gin_word *word,
 				 uint64_t addend, uint64_t now)

@@ -24,8 +24,9 @@
 /* A signal word of the receiver's memory; one for the whole process, however many streams add to
  * it. */
 struct ha_gin_word {
-	uint64_t value; /* after the last add; a kernel may have set it to zero since */
-	bool is_open;	/* an add of it is under way */
+	uint64_t value;	  /* after the last add; a kernel may have set it to zero since, */
+	bool never_reset; /* ... but for one of which that was promised: constant */
+	bool is_open;	  /* an add of it is under way */
 };
 
 /* Why signals are not applied any more. */
@@ -40,6 +41,7 @@ enum ha_gin_do {
 	HA_GIN_FLUSH, /* read through this NIC's loopback */
 	HA_GIN_ADD,   /* to the word, through this NIC's loopback */
 	HA_GIN_READ,  /* the word through this NIC, to learn whether an add was done */
+	HA_GIN_SET,   /* the word through this NIC to what it is after the add, done or not */
 };
 
 struct ha_gin_applier {
@@ -108,6 +110,14 @@ void ha_gin_nic_died(struct ha_gin_applier *applier, unsigned int nic);
 /* Whether an add that a failed loopback left open can be looked into, and through which NIC. False:
  * it is not fenced, or there is no other. */
 bool ha_gin_may_read(const struct ha_gin_applier *applier, unsigned int *nic);
+
+/*
+ * What comes next for an add that a failed loopback left open, of a word that is never set to zero,
+ * of a signal that came at `when`: WAIT, also where its loopback has not failed; FLUSH of the NIC
+ * that was to do it, for nothing says that it has; or SET, through which NIC. It may be done again.
+ * FLUSH and SET are under way as soon as they are returned. Its end is ha_gin_end_add()'s.
+ */
+enum ha_gin_do ha_gin_begin_set(struct ha_gin_applier *applier, uint64_t when, unsigned int *nic);
 
 enum ha_gin_outcome { HA_GIN_DONE, HA_GIN_NOT_DONE, HA_GIN_UNKNOWN };
 

@@ -61,18 +61,38 @@ static void take_turns_alone(struct ha_gin_inbox *inbox)
 	}
 }
 
-/* The first operation that is not applied, if its add's loopback failed: a READ of its word. */
-static bool must_read(struct ha_gin_inbox *inbox, struct ha_gin_task *task)
+/* Whether it was done need not be known. */
+static void must_set(const struct ha_gin_inbox *inbox, const struct ha_gin_row *row,
+		     struct ha_gin_task *task)
+{
+	task->what = ha_gin_begin_set(inbox->applier, row->when, &task->nic);
+	task->addend = row->word->value + row->addend;
+}
+
+static void must_read(const struct ha_gin_inbox *inbox, struct ha_gin_task *task)
+{
+	if (ha_gin_may_read(inbox->applier, &task->nic))
+		task->what = HA_GIN_READ;
+}
+
+/* The first operation that is not applied, if its add's loopback failed: a READ or SET of its word,
+ * or a FLUSH before. */
+static bool must_resolve(struct ha_gin_inbox *inbox, struct ha_gin_task *task)
 {
 	struct ha_gin_row *row = turned_row(inbox, inbox->applied, HA_GIN_ROW_OPEN);
 
-	if (!row || !ha_gin_may_read(inbox->applier, &task->nic))
+	if (!row)
 		return false;
-	row->state = HA_GIN_ROW_READING;
-	task->what = HA_GIN_READ;
-	task->number = inbox->applied;
-	task->word = row->word;
-	return true;
+	if (row->word->never_reset)
+		must_set(inbox, row, task);
+	else
+		must_read(inbox, task);
+	if (task->what == HA_GIN_READ || task->what == HA_GIN_SET) {
+		row->state = HA_GIN_ROW_READING;
+		task->number = inbox->applied;
+		task->word = row->word;
+	}
+	return task->what != HA_GIN_WAIT;
 }
 
 struct ha_gin_task ha_gin_next(struct ha_gin_inbox *inbox)
@@ -80,8 +100,9 @@ struct ha_gin_task ha_gin_next(struct ha_gin_inbox *inbox)
 	struct ha_gin_task task = {.what = HA_GIN_WAIT};
 	struct ha_gin_row *row;
 
-	if (must_read(inbox, &task))
+	if (must_resolve(inbox, &task))
 		return task;
+	task = (struct ha_gin_task){.what = HA_GIN_WAIT};
 	take_turns_alone(inbox);
 	if (inbox->turned == inbox->counted)
 		return task;
@@ -137,6 +158,17 @@ bool ha_gin_was_read(struct ha_gin_inbox *inbox, uint64_t number, uint64_t value
 	case HA_GIN_UNKNOWN:
 		break;
 	}
+	return true;
+}
+
+bool ha_gin_was_set(struct ha_gin_inbox *inbox, uint64_t number)
+{
+	struct ha_gin_row *row = turned_row(inbox, number, HA_GIN_ROW_READING);
+
+	if (!row)
+		return false;
+	ha_gin_end_add(inbox->applier, row->word, row->when, row->word->value + row->addend);
+	mark_applied(inbox, row);
 	return true;
 }
 

@@ -23,7 +23,8 @@ struct ha_gin_row {
 	enum ha_gin_row_state {
 		HA_GIN_ROW_COUNTED,
 		HA_GIN_ROW_OPEN,    /* its add is under way */
-		HA_GIN_ROW_READING, /* its add's loopback failed, and its word is being read */
+		HA_GIN_ROW_READING, /* its add's loopback failed, and its word is being read, or set
+				     */
 		HA_GIN_ROW_APPLIED,
 	} state;
 	unsigned int via; /* the NIC that it came through, */
@@ -60,9 +61,9 @@ enum ha_gin_arrival ha_gin_count(struct ha_gin_inbox *inbox, uint32_t epoch, uin
 struct ha_gin_task {
 	enum ha_gin_do what;
 	unsigned int nic;
-	uint64_t number; /* of ADD and READ */
+	uint64_t number; /* of ADD, READ and SET */
 	struct ha_gin_word *word;
-	uint64_t addend; /* of ADD */
+	uint64_t addend; /* of ADD; of SET the value */
 };
 
 /* What is to be done, which is under way as soon as it is returned; to be asked until it is WAIT,
@@ -70,10 +71,11 @@ struct ha_gin_task {
  */
 struct ha_gin_task ha_gin_next(struct ha_gin_inbox *inbox);
 
-/* An ADD's completion has come, with the value before it; a READ's, with the value. FLUSH is
- * ha_gin_flushed(). What fails is said by ha_gin_loopback_failed(), a READ also here. */
+/* An ADD's completion has come, with the value before it; a READ's, with the value; a SET's. FLUSH
+ * is ha_gin_flushed(). What fails is said by ha_gin_loopback_failed(), READ and SET also here. */
 bool ha_gin_added(struct ha_gin_inbox *inbox, uint64_t number, uint64_t before);
 bool ha_gin_was_read(struct ha_gin_inbox *inbox, uint64_t number, uint64_t value);
+bool ha_gin_was_set(struct ha_gin_inbox *inbox, uint64_t number);
 bool ha_gin_read_failed(struct ha_gin_inbox *inbox, uint64_t number);
 
 /* What is to be written to the sender now. False: it knows, or the path is being fenced. */

@@ -195,13 +195,17 @@ ncclResult_t ha_plugin_gin_register_dmabuf(void *coll_comm, void *data, size_t s
 {
 	struct ha_instance *instance = instance_for("regMrSym");
 	struct ha_gin_memory *memory = NULL;
+	unsigned int how = 0;
 	ha_result_t result;
 
 	*mhandle = *gin_handle = NULL;
 	if (!instance)
 		return ncclInvalidUsage;
-	result = ha_gin_register(coll_comm, data, size, type, offset, fd,
-				 (flags & NCCL_NET_MR_FLAG_FORCE_SO) != 0, &memory);
+	if (flags & NCCL_NET_MR_FLAG_FORCE_SO)
+		how |= HA_GIN_STRICT;
+	if (flags & NCCL_NET_MR_FLAG_SIGNAL_NEVER_RESET)
+		how |= HA_GIN_NEVER_RESET;
+	result = ha_gin_register(coll_comm, data, size, type, offset, fd, how, &memory);
 	if (result == HA_OK)
 		result = wait_for_all(instance, coll_comm, ha_gin_is_known, memory, "regMrSym");
 	if (result == HA_OK)

@@ -103,7 +103,8 @@ static void is_fenced(struct ha_gin_adder *adder, unsigned int n)
 	for (unsigned int i = 0; i < HA_GIN_TASKS; i++) {
 		struct ha_gin_errand *errand = &loopback->errands[i];
 
-		if (errand->is_out && errand->task.what == HA_GIN_READ)
+		if (errand->is_out &&
+		    (errand->task.what == HA_GIN_READ || errand->task.what == HA_GIN_SET))
 			(void)ha_gin_read_failed(errand->inbox, errand->task.number);
 		errand->is_out = false;
 	}
@@ -162,6 +163,10 @@ static bool post(struct ha_gin_adder *adder, unsigned int n, const struct ha_gin
 	} else {
 		wr.wr.rdma.remote_addr = addr;
 		wr.wr.rdma.rkey = mr->rkey;
+	}
+	if (errand->task.what == HA_GIN_SET) {
+		wr.opcode = IBV_WR_RDMA_WRITE;
+		adder->landing[n * HA_GIN_TASKS + slot] = errand->task.addend;
 	}
 	return ha_gin_qp_send(&loopback->qp, &wr);
 }
@@ -258,6 +263,10 @@ static void is_back(struct ha_gin_adder *adder, unsigned int n, uint64_t slot)
 		return;
 	case HA_GIN_READ:
 		(void)ha_gin_was_read(errand->inbox, errand->task.number, value);
+		return;
+	case HA_GIN_SET:
+		adder->written++;
+		(void)ha_gin_was_set(errand->inbox, errand->task.number);
 		return;
 	case HA_GIN_FLUSH:
 		(void)ha_gin_flushed(&adder->applier, n);

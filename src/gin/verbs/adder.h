@@ -55,6 +55,7 @@ struct ha_gin_adder {
 	struct ha_mr *landing_mr;
 	struct ha_gin_loopback *nics[HA_MAX_NICS]; /* NULL: none was ever wanted */
 	uint64_t failed;			   /* loopbacks that did */
+	uint64_t written;			   /* words, after that */
 };
 
 /* On failure it is closed. */

@@ -221,20 +221,22 @@ static void register_ahead(const struct ha_gin_group *group, struct ha_mr *mr)
 }
 
 static ha_result_t register_it(struct ha_gin_group *group, void *data, size_t size, int type,
-			       uint64_t offset, int fd, bool is_strict,
+			       uint64_t offset, int fd, unsigned int how,
 			       struct ha_gin_memory *memory)
 {
 	struct ha_nic *nic = ha_instance_port(group->inst, group->dev)->nic;
 
-	if (is_strict)
+	if (how & HA_GIN_STRICT)
 		type |= HA_MEM_STRICT_ORDER;
-	memory->is_signals = is_strict && (uintptr_t)data % 8 == 0 && size >= 8;
+	memory->is_signals = (how & HA_GIN_STRICT) && (uintptr_t)data % 8 == 0 && size >= 8;
 	if (memory->is_signals) {
 		HA_TRY(can_signal(group));
 		type |= HA_MEM_ATOMIC;
 		memory->words = calloc(size / 8, sizeof(*memory->words));
 		if (!memory->words)
 			return HA_ERR_SYSTEM;
+		for (size_t i = 0; i < size / 8; i++)
+			memory->words[i].never_reset = (how & HA_GIN_NEVER_RESET) != 0;
 	}
 	memory->base = (uintptr_t)data;
 	memory->size = size;
@@ -250,7 +252,8 @@ static ha_result_t say_to_all(struct ha_gin_group *group, const struct ha_gin_me
 }
 
 static ha_result_t do_register(struct ha_gin_group *group, void *data, size_t size, int type,
-			       uint64_t offset, int fd, bool is_strict, struct ha_gin_memory **out)
+			       uint64_t offset, int fd, unsigned int how,
+			       struct ha_gin_memory **out)
 {
 	struct ha_gin_memory *memory;
 	ha_result_t result;
@@ -261,7 +264,7 @@ static ha_result_t do_register(struct ha_gin_group *group, void *data, size_t si
 	}
 	HA_TRY(know(group, group->registered));
 	memory = group->memories[group->registered];
-	result = register_it(group, data, size, type, offset, fd, is_strict, memory);
+	result = register_it(group, data, size, type, offset, fd, how, memory);
 	if (result != HA_OK) {
 		free(memory->words);
 		memory->words = NULL;
@@ -274,7 +277,7 @@ static ha_result_t do_register(struct ha_gin_group *group, void *data, size_t si
 }
 
 ha_result_t ha_gin_register(struct ha_gin_group *group, void *data, size_t size, int type,
-			    uint64_t offset, int fd, bool is_strict, struct ha_gin_memory **out)
+			    uint64_t offset, int fd, unsigned int how, struct ha_gin_memory **out)
 {
 	ha_result_t result;
 
@@ -282,7 +285,7 @@ ha_result_t ha_gin_register(struct ha_gin_group *group, void *data, size_t size,
 	lock(group);
 	result = group->error;
 	if (result == HA_OK)
-		result = do_register(group, data, size, type, offset, fd, is_strict, out);
+		result = do_register(group, data, size, type, offset, fd, how, out);
 	unlock(group);
 	return result;
 }
@@ -774,7 +777,8 @@ void ha_gin_group_counts(struct ha_gin_group *group, struct ha_gin_counts *out)
 {
 	lock(group);
 	*out = (struct ha_gin_counts){.unproved = group->adder.applier.gave_up,
-				      .loopbacks = group->adder.failed};
+				      .loopbacks = group->adder.failed,
+				      .written = group->adder.written};
 	for (uint32_t r = 0; r < group->ranks; r++) {
 		out->failovers += group->peers[r].sender.failovers;
 		out->replayed += group->peers[r].sender.replayed;

@@ -46,12 +46,15 @@ ha_result_t ha_gin_group_progress(struct ha_gin_group *group) HA_MUST_CHECK;
 
 /*
  * Memory under the next number, which all ranks register in the same order; sizes may differ.
- * type, offset, fd: as in ha_mr_register(). is_strict: writes become visible in order, and its
- * words of 8 bytes, 0 at first, may be signals, if it is aligned to them. Of use when
- * ha_gin_is_known(): until then, progress.
+ * type, offset, fd: as in ha_mr_register(). how: HA_GIN_STRICT, writes become visible in order, and
+ * its words of 8 bytes, 0 at first, may be signals, if it is aligned to them; beside it
+ * HA_GIN_NEVER_RESET, nobody else ever writes to them. Of use when ha_gin_is_known(): until then,
+ * progress.
  */
+#define HA_GIN_STRICT	   1u
+#define HA_GIN_NEVER_RESET 2u
 ha_result_t ha_gin_register(struct ha_gin_group *group, void *data, size_t size, int type,
-			    uint64_t offset, int fd, bool is_strict,
+			    uint64_t offset, int fd, unsigned int how,
 			    struct ha_gin_memory **out) HA_MUST_CHECK;
 /* Every rank has said where its memory of that number lies. */
 bool ha_gin_is_known(struct ha_gin_group *group, const struct ha_gin_memory *memory);
@@ -107,6 +110,7 @@ struct ha_gin_counts {
 	uint64_t replayed;  /* operations that were written again */
 	uint64_t unproved;  /* NICs that died with what is not proved to be in memory */
 	uint64_t loopbacks; /* that failed */
+	uint64_t written;   /* words of memory that is never reset, which were written after that */
 };
 void ha_gin_group_counts(struct ha_gin_group *group, struct ha_gin_counts *out);
 
