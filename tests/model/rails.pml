@@ -6,9 +6,14 @@
  * stops that path only: both ends fence its generation, the receiver states what it has of it (SHED),
  * the sender posts the rest on what is left and says so (MENDED), and the path is built again. Losing
  * the last one is the failover that failover.pml models, and is one step here: all is fenced, all is
- * replayed. With CONTROL, which is what the plugin does, the path that rows go out on is named in each of
- * them, takes what is mended, and its loss is that failover, too, whatever is left; without, rows move
- * to what is left. docs/rails-protocol.md says why that is sound, and what is not modelled.
+ * replayed.
+ *
+ * Rows go out on one path, the lead. With CONTROL it is named in each of them, takes what is mended, and
+ * its loss is that failover, too, whatever is left. With TURN it is so until it is lost: then the other one
+ * takes its turn, at the sender when it mends, and at the receiver when that is heard, and each row is
+ * written again. That is what the plugin does, and CONTROL with a peer that knows no turns. Without either,
+ * rows move at once to what is left. docs/rails-protocol.md says why that is sound, and what is not
+ * modelled.
  *
  * MUT_<RULE> removes one rule; rails-mutants names the property that must then fail.
  */
@@ -55,6 +60,11 @@ byte s_ring_key[WINDOW * 2]; /* and the generations named */
 byte s_out[2 * GENS];	   /* stripes whose memory the hardware may still read */
 byte s_qp;		   /* queue pairs that are up, by path.generation */
 bool latched;		   /* the sender found a message lost, and said so */
+#ifdef TURN
+byte s_lead;
+byte s_ring_of[WINDOW]; /* the lead that a row came on: its keys lie as that has it */
+byte s_key_of[MSGS];
+#endif
 
 /* ---- the receiver */
 byte r_gen[2] = 1;
@@ -94,13 +104,19 @@ hidden byte x;
 #define USES(p, at) ((at) > (p)*GENS && (at) <= ((p) + 1) * GENS) /* at: path.generation + 1 */
 /* Whether traffic goes on: the control rail is there. What is mended goes there. */
 #ifdef CONTROL
-#define S_GOES_ON      (s_st[r_lead] == UP)
-#define R_GOES_ON      (r_st[r_lead] == UP)
+#define S_GOES_ON(p)   (s_st[r_lead] == UP)
+#define R_GOES_ON(p)   (r_st[r_lead] == UP)
 #define TAKES_MENDED(p) ((p) == r_lead)
 #define NAMES_LEAD(set) ((set) & BIT(r_lead))
+#elif defined(TURN)
+/* Of either of two: the other one is there. */
+#define S_GOES_ON(p)   (s_st[1 - (p)] == UP)
+#define R_GOES_ON(p)   (r_st[1 - (p)] == UP)
+#define TAKES_MENDED(p) ((p) == s_lead)
+#define NAMES_LEAD(set) ((set) & BIT(r_lead))
 #else
-#define S_GOES_ON      true
-#define R_GOES_ON      true
+#define S_GOES_ON(p)   true
+#define R_GOES_ON(p)   true
 #define TAKES_MENDED(p) true
 #define NAMES_LEAD(set) true
 #endif
@@ -112,7 +128,7 @@ hidden byte x;
 #endif
 #define ROW_LANDED(m) (!(row_net[r_row_at[m] - 1] & BIT(m)) && !(broken & BIT(r_row_at[m] - 1)))
 #define LEAD_AT	      (PG(r_lead, r_gen[r_lead]) + 1)
-#ifdef MUT_ROW_ORDER
+#if defined(MUT_ROW_ORDER) || defined(TURN) /* in the order of one path, or what that was is fenced */
 #define ROW_IS_FREE(m) true
 #else
 #define ROW_IS_FREE(m)                                                                             \
@@ -129,7 +145,7 @@ hidden byte x;
 #endif
 /* A row is written again when its last copy went out on what the sender has fenced, or names nothing
  * that is left. */
-#ifdef MUT_ROW_AGAIN
+#if defined(MUT_ROW_AGAIN) || defined(TURN) /* which writes them again when it turns */
 #define OUTDATED(m) false
 #else
 #define OUTDATED(m)                                                                                \
@@ -157,6 +173,9 @@ inline row_lands(p, g, m)
 {
 	row_net[PG(p, g)] = row_net[PG(p, g)] & ~BIT(m);
 	s_ring[SLOT(m)] = (m) + 1;
+#ifdef TURN
+	s_ring_of[SLOT(m)] = p;
+#endif
 	s_ring_key[SLOT(m) * 2] = row_key[ROW(p, g, m) * 2];
 	s_ring_key[SLOT(m) * 2 + 1] = row_key[ROW(p, g, m) * 2 + 1];
 	row_key[ROW(p, g, m) * 2] = 0;
@@ -170,19 +189,29 @@ inline row_lands(p, g, m)
 #else
 #define NAMES(k, p) ((k) == s_gen[p])
 #endif
-#ifdef MUT_NOT_NOW
+#ifdef TURN
+/* The lead's own key is the one that has no generation beside it: what a row is of says which. */
+#define S_MAY_POST (s_st[s_lead] == UP)
+#define KEYED(k0, k1, p) \
+	((p) == s_lead -> ((p) == 0 -> (k0) : (k1)) != 0 : NAMES(((p) == 0 -> (k0) : (k1)), p))
+#elif defined(MUT_NOT_NOW)
+#define S_MAY_POST true
 #define KEYED(k0, k1, p) (NAMES((p) == 0 -> (k0) : (k1), p) || \
 	!((s_st[0] == UP && NAMES(k0, 0)) || (s_st[1] == UP && NAMES(k1, 1))))
 #else
+#define S_MAY_POST true
 #define KEYED(k0, k1, p) (NAMES(((p) == 0 -> (k0) : (k1)), p))
 #endif
-#define MAY(m, p) (s_st[p] == UP && KEYED(s_key[KEY(m, 0)], s_key[KEY(m, 1)], p))
+#define MAY(m, p) (S_MAY_POST && s_st[p] == UP && KEYED(s_key[KEY(m, 0)], s_key[KEY(m, 1)], p))
 #define RING_MAY(m, p)                                                                             \
-	(s_st[p] == UP && KEYED(s_ring_key[SLOT(m) * 2], s_ring_key[SLOT(m) * 2 + 1], p))
+	(S_MAY_POST && s_st[p] == UP && KEYED(s_ring_key[SLOT(m) * 2], s_ring_key[SLOT(m) * 2 + 1], p))
 
 inline post(m, set, p)
 {
 	must(s_key[KEY(m, p)] == s_gen[p], wrong_key);
+#ifdef TURN
+	must(s_key_of[m] == s_lead, wrong_key);
+#endif
 	reach_if(s_gen[p] > 1, posts_on_rebuilt);
 	s_on[p] = s_on[p] | (set);
 	s_on[1 - (p)] = s_on[1 - (p)] & ~(set);
@@ -194,6 +223,9 @@ inline post(m, set, p)
 
 inline take_keys(m)
 {
+#ifdef TURN
+	s_key_of[m] = s_ring_of[SLOT(m)];
+#endif
 	s_key[KEY(m, 0)] = s_ring_key[SLOT(m) * 2];
 	s_key[KEY(m, 1)] = s_ring_key[SLOT(m) * 2 + 1]
 }
@@ -252,6 +284,38 @@ inline mend_one(m, b, p)
 	fi
 }
 
+#ifdef TURN
+/* The other path is the lead: no row of before counts, and no key that was taken from one. */
+inline s_turns(p)
+{
+	reach(turns);
+	s_lead = 1 - (p);
+#ifndef MUT_TURN_ROWS
+	for (i : 0 .. WINDOW - 1) {
+		s_ring[i] = 0
+	};
+#endif
+#ifndef MUT_TURN_KEYS
+	for (i : 0 .. MSGS * 2 - 1) {
+		s_key[i] = 0
+	};
+	for (i : 0 .. MSGS - 1) {
+		s_key_of[i] = 0
+	};
+#endif
+	i = 0
+}
+
+inline r_turns(p)
+{
+	reach(turned);
+	r_lead = 1 - (p);
+#ifndef MUT_TURN_AGAIN
+	r_issued = r_issued & r_done
+#endif
+}
+#endif
+
 inline mend(p)
 {
 #ifdef MUT_LOSS_GLOBAL
@@ -266,6 +330,12 @@ inline mend(p)
 	mend_one(1, 0, p);
 	mend_one(1, 1, p);
 	s_mended[p] = s_gen[p];
+#ifdef TURN
+	if
+	:: s_lead == p -> s_turns(p)
+	:: else -> skip
+	fi;
+#endif
 	complete_if_acked(0);
 	complete_if_acked(1)
 }
@@ -408,7 +478,16 @@ inline epoch(p)
 	s_mended[0] = s_gen[0];
 	s_mended[1] = s_gen[1];
 	if
-	:: !latched -> raise(p); r_lead = p
+	:: !latched ->
+		raise(p);
+		r_lead = p;
+#ifdef TURN
+		s_lead = p;
+		for (i : 0 .. WINDOW - 1) {
+			s_ring[i] = 0
+		};
+		i = 0
+#endif
 	:: else -> skip
 	fi;
 	complete_if_acked(0);
@@ -526,6 +605,9 @@ inline epoch(p)
 #endif
 #ifdef MUT_REBUILD_BEFORE_MENDED
 #define MAY_REBUILD(p) (s_st[p] == FENCED && r_st[p] == FENCED)
+#elif defined(TURN)
+#define MAY_REBUILD(p) (r_lead != p && s_mended[p] == r_gen[p] && s_st[p] == FENCED && \
+	r_st[p] == FENCED)
 #else
 #define MAY_REBUILD(p) (s_mended[p] == r_gen[p] && s_st[p] == FENCED && r_st[p] == FENCED)
 #endif
@@ -533,6 +615,24 @@ inline epoch(p)
 #define LEAD_IS_LOST(p) /* each end ends the other path with it */                                 \
 	:: d_step { r_lead == p && r_st[p] != UP && r_st[1 - p] == UP -> r_st[1 - p] = DRAINING }  \
 	:: d_step { r_lead == p && s_st[p] != UP && s_st[1 - p] == UP -> s_st[1 - p] = DRAINING }
+#elif defined(TURN)
+#ifdef MUT_TURN_ALONE /* rows go out on the other one before the sender has turned */
+#define R_HEARS_TURN(p) (r_st[p] != UP)
+#else
+#define R_HEARS_TURN(p) (s_mended[p] == r_gen[p] && r_st[p] == FENCED)
+#endif
+#ifdef GIVE_UP /* whenever an end will not wait for that */
+#define GIVES_UP(p)                                                                                \
+	:: d_step { r_lead == p && r_st[p] != UP && r_st[1 - p] == UP -> r_st[1 - p] = DRAINING }  \
+	:: d_step { s_lead == p && s_st[p] != UP && s_st[1 - p] == UP -> s_st[1 - p] = DRAINING }
+#else
+#define GIVES_UP(p)
+#endif
+#define LEAD_IS_LOST(p)                                                                            \
+	:: d_step {                                                                                \
+		!latched && r_lead == p && R_HEARS_TURN(p) && r_st[1 - p] == UP -> r_turns(p)      \
+	}                                                                                          \
+	GIVES_UP(p)
 #else
 #define LEAD_IS_LOST(p)                                                                            \
 	:: d_step { r_lead == p && r_st[p] != UP && r_st[1 - p] == UP -> r_lead = 1 - p }
@@ -562,7 +662,7 @@ inline epoch(p)
 	:: d_step { s_st[p] == DRAINING -> s_st[p] = FENCED; shut(p, s_gen[p], false) }            \
 	:: d_step { r_st[p] == DRAINING -> r_st[p] = FENCED; drain(p, r_gen[p]) }                  \
 	:: d_step { /* SHED is said */                                                             \
-		STATES(p) && sh_gen[p] < r_gen[p] && STILL_SAID(p) && R_GOES_ON ->                 \
+		STATES(p) && sh_gen[p] < r_gen[p] && STILL_SAID(p) && R_GOES_ON(p) ->                 \
 		reach(sheds);                                                                      \
 		sh_gen[0] = (STATES(0) -> r_gen[0] : sh_gen[0]);                                   \
 		sh_gen[1] = (STATES(1) -> r_gen[1] : sh_gen[1]);                                   \
@@ -570,7 +670,7 @@ inline epoch(p)
 		sh_seen = r_seen                                                                   \
 	}                                                                                          \
 	:: d_step {                                                                                \
-		!latched && NEWS(p) && S_GOES_ON ->                                                \
+		!latched && NEWS(p) && S_GOES_ON(p) ->                                                \
 		mend(p);                                                                           \
 		if                                                                                 \
 		:: s_wait && s_st[0] != UP && s_st[1] != UP -> reach(waits)                        \
