@@ -65,7 +65,7 @@ static void describe(const struct ha_comm *comm, struct ha_admin_result *v)
 	v->id = ha_comm_number(comm);
 	v->is_send = comm->is_send;
 	v->path = comm->active;
-	v->epoch = ha_comm_epoch(comm);
+	v->epoch = ha_comm_traffic_epoch(comm);
 	v->home = is_home(comm);
 	if (!path)
 		return;

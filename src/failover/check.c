@@ -120,7 +120,7 @@ static void check_rail(const struct ha_comm *comm, const struct ha_slot *slot, u
 		return;
 	HA_INVARIANT(comm->features & HA_FEATURE_SHED);
 	HA_INVARIANT(comm->failover->state == HA_FO_ACTIVE || is_ending(comm));
-	HA_INVARIANT(p != comm->active);
+	HA_INVARIANT(p != comm->active || comm->failover->turn.pending);
 	/* A receiver may order a sender to fence more than there was: its own affair. */
 	HA_INVARIANT(comm->is_send ? rail->generation <= slot->newest_gen
 				   : rail->generation == slot->newest_gen);
@@ -186,7 +186,10 @@ static void check_active(const struct ha_comm *comm)
 	const struct ha_slot *slot = &fo->slots[comm->active];
 	const struct ha_path *path = ha_comm_path(comm);
 
-	HA_INVARIANT(ha_comm_epoch(comm) == fo->epoch);
+	HA_INVARIANT(ha_comm_traffic_epoch(comm) == fo->epoch);
+	HA_INVARIANT(!fo->turn.pending || ha_rails_is_lost(comm, comm->active));
+	if (fo->turn.pending)
+		return;
 	HA_INVARIANT(path);
 	HA_INVARIANT(path->generation > slot->want_gen);
 	HA_INVARIANT(ha_slot_is_up(slot) || slot->state == HA_SLOT_PROBING);
@@ -203,7 +206,9 @@ static void check_state(const struct ha_comm *comm)
 	HA_INVARIANT(!comm->is_send || fo->state != HA_FO_FENCING);
 	HA_INVARIANT(comm->is_send || fo->state != HA_FO_SUSPECTED);
 	HA_INVARIANT(comm->is_send || fo->state != HA_FO_FENCED);
-	HA_INVARIANT(fo->epoch >= ha_comm_epoch(comm));
+	HA_INVARIANT(fo->epoch >= ha_comm_traffic_epoch(comm));
+	HA_INVARIANT(!fo->turn.pending || comm->features & HA_FEATURE_TURN);
+	HA_INVARIANT(!fo->turn.pending || fo->state == HA_FO_ACTIVE);
 	HA_INVARIANT(fo->epoch < UINT32_MAX / 2);
 	if (fo->state == HA_FO_ACTIVE && !is_ending(comm))
 		check_active(comm);
@@ -214,10 +219,10 @@ static void check_state(const struct ha_comm *comm)
 	}
 	HA_INVARIANT(fo->state != HA_FO_LATCHED || ha_comm_error(comm) != HA_OK);
 	HA_INVARIANT(fo->state != HA_FO_LATCHED || comm->epoch_changing);
-	HA_INVARIANT(fo->state != HA_FO_FENCING || fo->epoch > ha_comm_epoch(comm));
+	HA_INVARIANT(fo->state != HA_FO_FENCING || fo->epoch > ha_comm_traffic_epoch(comm));
 	HA_INVARIANT(fo->state != HA_FO_FENCING || !fo->resumed);
-	HA_INVARIANT(fo->state != HA_FO_FENCED || fo->epoch > ha_comm_epoch(comm));
-	HA_INVARIANT(fo->state != HA_FO_SUSPECTED || fo->epoch == ha_comm_epoch(comm));
+	HA_INVARIANT(fo->state != HA_FO_FENCED || fo->epoch > ha_comm_traffic_epoch(comm));
+	HA_INVARIANT(fo->state != HA_FO_SUSPECTED || fo->epoch == ha_comm_traffic_epoch(comm));
 	HA_INVARIANT(fo->state != HA_FO_SUSPECTED || fo->suspect_gen != 0);
 	HA_INVARIANT(fo->suspect_path < HA_MAX_PATHS);
 	HA_INVARIANT(fo->suspect_gen <= fo->slots[fo->suspect_path].want_gen);
@@ -262,7 +267,7 @@ static void check_windows(struct ha_comm *comm)
 	HA_INVARIANT_GROWS(fo->seen.done, own->base);
 	HA_INVARIANT_GROWS(fo->seen.peer_done, fo->peer_window.base);
 	HA_INVARIANT_GROWS(fo->seen.epoch, fo->epoch);
-	HA_INVARIANT_GROWS(fo->seen.traffic_epoch, ha_comm_epoch(comm));
+	HA_INVARIANT_GROWS(fo->seen.traffic_epoch, ha_comm_traffic_epoch(comm));
 	HA_INVARIANT_GROWS(fo->seen.reconnected, fo->reconnected);
 }
 

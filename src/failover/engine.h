@@ -73,7 +73,8 @@ enum ha_say {
 	HA_SAY_REBUILD = 1 << 8,  /* and the next three: receiver, a bit per path */
 	HA_SAY_REBUILT = 1 << 12, /* and the next three: sender, a bit per path */
 	HA_SAY_REFUSED = 1 << 16,
-	HA_SAY_SUSPECT = 1 << 20, /* and the next three: sender, of a path beside the active one */
+	HA_SAY_SUSPECT =
+	    1 << 20, /* and the next three: sender, of a path that is not the only one */
 };
 
 static inline uint32_t ha_say_of(enum ha_say what, unsigned path)
@@ -182,6 +183,7 @@ struct ha_failover {
 	struct ha_slot slots[HA_MAX_PATHS];
 	struct ha_slot_link links[HA_MAX_PATHS];
 	struct ha_rail rails[HA_MAX_PATHS];
+	struct ha_rail_turn turn;
 	uint64_t
 	    rails_join_end; /* receiver: a path may carry when all before is done; 0: none waits */
 	struct ha_port_offers peer_ports;

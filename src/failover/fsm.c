@@ -166,14 +166,23 @@ static void rail_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
 	rail_lost(comm, o->path, o->reason);
 }
 
+/* A sender that has stopped all that carries in this epoch waits for another one. */
+static bool has_stopped(const struct ha_comm *comm, const struct ha_message *m)
+{
+	return m->kind == HA_MSG_SUSPECT && m->port == HA_SUSPECT_ALL &&
+	       m->epoch == comm->failover->epoch;
+}
+
 /* Which path that carries the peer has given up, or suspects, so that an epoch ends: rather the one
  * that it names. -1: none. */
 static int left_by_peer(const struct ha_comm *comm, const struct ha_message *m)
 {
 	int left = -1;
 
+	if (has_stopped(comm, m) && comm->failover->turn.pending)
+		return comm->active;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		if (!ha_carries(comm, p) || ha_rails_may_shed(comm, p))
+		if (!ha_carries(comm, p) || (ha_rails_may_shed(comm, p) && !has_stopped(comm, m)))
 			continue;
 		if (m->kind == HA_MSG_SUSPECT && m->path == p &&
 		    m->generation >= comm->paths[p]->generation)
@@ -207,7 +216,8 @@ static void leave(struct ha_comm *comm, unsigned p)
 {
 	if (p == comm->active)
 		return;
-	ha_slot_fence(comm, comm->active, ha_active_generation(comm));
+	if (ha_carries(comm, comm->active)) /* not lost itself, and its place not taken yet */
+		ha_slot_fence(comm, comm->active, ha_active_generation(comm));
 	comm->active = (uint8_t)p;
 }
 
@@ -227,7 +237,7 @@ static void new_epoch(struct ha_comm *comm, unsigned p, enum ha_reason reason)
 	struct ha_failover *fo = comm->failover;
 
 	HA_INVARIANT(!comm->is_send && fo->state == HA_FO_ACTIVE);
-	HA_INVARIANT(fo->epoch == ha_comm_epoch(comm));
+	HA_INVARIANT(fo->epoch == ha_comm_traffic_epoch(comm));
 	leave(comm, p);
 	ha_switchover_begin(comm, reason);
 	ha_standby_left(comm);
@@ -280,11 +290,12 @@ static void take_path(struct ha_comm *comm, uint8_t p)
 {
 	const struct ha_failover *fo = comm->failover;
 
-	HA_INVARIANT(fo->epoch > ha_comm_epoch(comm));
+	HA_INVARIANT(fo->epoch > ha_comm_traffic_epoch(comm));
 	HA_INVARIANT(ha_path_ready(comm->paths[p]));
 	HA_INVARIANT(comm->paths[p]->generation > fo->slots[p].want_gen);
 	HA_INVARIANT(!comm->paths[p]->carried ||
 		     comm->paths[p]->generation == fo->slots[p].newest_gen);
+	atomic_store_explicit(&comm->turn, 0, memory_order_relaxed);
 	atomic_store_explicit(&comm->epoch, fo->epoch, memory_order_relaxed);
 	ha_comm_use_path(comm, p);
 	HA_USDT5(failover_resume, ha_comm_number(comm), (int)comm->is_send, fo->epoch, (int)p,
@@ -338,6 +349,9 @@ static void r_merge(struct ha_comm *comm, const struct ha_fsm_event *o)
 		new_epoch(comm, (unsigned)left,
 			  m->reason ? (enum ha_reason)m->reason : HA_REASON_PEER);
 	lose_as_peer(comm, m);
+	left = left_by_peer(comm, m);
+	if (left >= 0) /* two at once, of which one was the other's turn */
+		new_epoch(comm, (unsigned)left, HA_REASON_PEER);
 	fence_as_peer(comm, m);
 	if (m->kind == HA_MSG_SUSPECT && m->generation > comm->failover->slots[m->path].want_gen) {
 		ha_standby_failed(comm, m->path);
@@ -388,6 +402,8 @@ static void s_failed(struct ha_comm *comm, const struct ha_fsm_event *o)
 	ha_switchover_begin(comm, o->reason);
 	fo->suspect_path = comm->active;
 	fo->suspect_gen = ha_active_generation(comm);
+	if (fo->suspect_gen == 0) /* it is gone, as its place was to be taken */
+		fo->suspect_gen = fo->slots[comm->active].want_gen;
 	comm->count.suspects++;
 	fence_what_carries(comm);
 	enter(comm, HA_FO_SUSPECTED);
@@ -449,6 +465,11 @@ static void s_merge(struct ha_comm *comm, const struct ha_fsm_event *o)
 						      .reason = HA_REASON_PEER,
 						      .path = (uint8_t)left});
 	lose_as_peer(comm, m);
+	left = left_by_peer(comm, m);
+	if (left >= 0)
+		s_failed(comm, &(struct ha_fsm_event){.on = HA_ON_FAILED,
+						      .reason = HA_REASON_PEER,
+						      .path = (uint8_t)left});
 	fence_as_peer(comm, m);
 	ha_say(comm, HA_SAY_STATEMENT); /* the answer, also to one that was heard before */
 }

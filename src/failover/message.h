@@ -40,10 +40,11 @@ enum ha_message_kind {
 };
 
 struct ha_message {
-	uint8_t kind;	   /* enum ha_message_kind */
-	uint8_t reason;	   /* enum ha_reason, for the log */
-	uint8_t path;	   /* SUSPECT, RESUME, REBUILD, REBUILT, REFUSED: path.generation */
-	uint8_t port;	   /* REBUILD: which of its own ports the sender is to use */
+	uint8_t kind;	/* enum ha_message_kind */
+	uint8_t reason; /* enum ha_reason, for the log */
+	uint8_t path;	/* SUSPECT, RESUME, REBUILD, REBUILT, REFUSED: path.generation */
+	uint8_t port;	/* REBUILD: which of its own ports the sender is to use */
+	/* SUSPECT, in its place: 1: not the path alone, all that carries has stopped */
 	uint8_t peer_port; /* REBUILD: which of its own ports the receiver uses */
 	bool has_endpoint; /* REBUILD, REBUILT */
 	uint16_t code;	   /* ABORT: ha_result_t */
@@ -75,6 +76,8 @@ struct ha_message {
 	uint32_t mended_gen[HA_MAX_PATHS]; /* MENDED, a watermark per path: up to here it is done */
 	struct ha_wire_endpoint endpoint;
 };
+
+#define HA_SUSPECT_ALL 1
 
 #define HA_MESSAGE_BYTES     88
 #define HA_MESSAGE_SHED	     40 /* bytes that follow in SHED */

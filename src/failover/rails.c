@@ -16,9 +16,11 @@
 #include "failover/signaling.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
+#include "transport/gpu_proof.h"
 #include "transport/recv.h"
 #include "transport/replay.h"
 #include "transport/stripe.h"
+#include "transport/turn.h"
 
 /* ---- who carries ----------------------------------------------------------------------------- */
 
@@ -104,7 +106,7 @@ static void choose(struct ha_comm *comm)
 	const unsigned active = 1u << comm->active;
 	unsigned mask = 0;
 
-	if (!(comm->features & HA_FEATURE_RAILS) || !fo->resumed)
+	if (!(comm->features & HA_FEATURE_RAILS) || !fo->resumed || fo->turn.pending)
 		return;
 	fo->rails_join_end = 0;
 	(void)ha_rails_judge(comm);
@@ -172,11 +174,6 @@ static void on(struct ha_comm *comm, unsigned p, enum ha_rail_event event)
 	ha_say(comm, HA_SAY_STATEMENT);
 }
 
-bool ha_rails_may_shed(const struct ha_comm *comm, unsigned p)
-{
-	return comm->features & HA_FEATURE_SHED && p != comm->active;
-}
-
 bool ha_rails_is_lost(const struct ha_comm *comm, unsigned p)
 {
 	return comm->failover->rails[p].state != HA_RAIL_WHOLE;
@@ -190,6 +187,87 @@ bool ha_rails_lack(const struct ha_comm *comm)
 		if (ha_rails_is_lost(comm, p))
 			return true;
 	return false;
+}
+
+/* ---- whose turn it is ------------------------------------------------------------------------ */
+
+/* One that carries or did, and is well: where the active one is in doubt no row names another. At a
+ * sender any rail: the receiver knows. */
+static bool may_take_place(const struct ha_comm *comm, unsigned q)
+{
+	const struct ha_slot *slot = &comm->failover->slots[q];
+
+	if (q == comm->active)
+		return false;
+	if (!comm->is_send)
+		return ha_carries(comm, q) && may_carry(comm, q);
+	return ha_path_ready(comm->paths[q]) && ha_slot_is_up(slot) &&
+	       ha_rails_has(comm, ha_pair_of(slot));
+}
+
+/* The path that would take the active one's place, rather of a rail that comes first; -1: none. */
+static int next_in_turn(const struct ha_comm *comm)
+{
+	const struct ha_slot *slots = comm->failover->slots;
+	int next = -1;
+
+	for (unsigned q = 0; q < HA_MAX_PATHS; q++)
+		if (may_take_place(comm, q) && (next < 0 || slots[q].port < slots[next].port))
+			next = (int)q;
+	return next;
+}
+
+/* What came in GPU memory is flushed through the active path's NIC, so there it is a failover. */
+static bool may_turn(const struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	return comm->features & HA_FEATURE_TURN && fo->state == HA_FO_ACTIVE &&
+	       (comm->is_send || (fo->resumed && !ha_gpu_memory(comm))) && !ha_rails_lack(comm) &&
+	       ha_rails_has(comm, ha_pair_of(&fo->slots[comm->active])) && next_in_turn(comm) >= 0;
+}
+
+bool ha_rails_may_shed(const struct ha_comm *comm, unsigned p)
+{
+	if (!(comm->features & HA_FEATURE_SHED) || comm->failover->turn.pending)
+		return false;
+	return p != comm->active || may_turn(comm);
+}
+
+/* Before anything is fenced. */
+static void begin_turn(struct ha_comm *comm)
+{
+	struct ha_rail_turn *turn = &comm->failover->turn;
+	const int next = next_in_turn(comm);
+
+	*turn = (struct ha_rail_turn){.pending = true};
+	if (comm->is_send)
+		return;
+	HA_INVARIANT(next >= 0);
+	turn->to = (uint8_t)next;
+	turn->to_gen = comm->paths[next]->generation;
+}
+
+/* Still the one that was named. */
+static bool can_turn(const struct ha_comm *comm)
+{
+	const struct ha_rail_turn *turn = &comm->failover->turn;
+	const struct ha_path *path = comm->paths[turn->to];
+
+	return turn->to != comm->active && ha_path_ready(path) &&
+	       path->generation == turn->to_gen &&
+	       ha_rails_has(comm, ha_pair_of(&comm->failover->slots[turn->to]));
+}
+
+/*
+ * Of a fence that is known. Where a NIC does not confirm its own, nothing turns: notices are the
+ * same after a turn, and rows of before could come after it.
+ */
+static bool is_enough(const struct ha_comm *comm, unsigned p)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	return p != comm->active || fo->slots[p].fenced_gen >= fo->rails[p].generation;
 }
 
 /* ---- telling people -------------------------------------------------------------------------- */
@@ -267,6 +345,8 @@ static void lose(struct ha_comm *comm, unsigned p, uint32_t generation, enum ha_
 	const uint64_t now_ns = ha_now_ns();
 
 	HA_INVARIANT(generation > rail->generation);
+	if (p == comm->active)
+		begin_turn(comm);
 	rail->generation = generation;
 	rail->reason = (uint8_t)reason;
 	rail->lost_ns = now_ns;
@@ -290,11 +370,26 @@ void ha_rails_lost(struct ha_comm *comm, unsigned p, enum ha_reason reason)
 
 void ha_rails_end(struct ha_comm *comm)
 {
+	comm->failover->turn.pending = false;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
 		on(comm, p, HA_RAIL_ON_EPOCH);
 }
 
 /* ---- mending --------------------------------------------------------------------------------- */
+
+/* False: what was lost cannot be posted again in this epoch. */
+static bool post_again(struct ha_comm *comm, unsigned p, struct ha_replay *replay)
+{
+	struct ha_rail_turn *turn = &comm->failover->turn;
+	const struct ha_rail *rail = rail_of(comm, p);
+
+	if (p != comm->active)
+		return ha_stripe_mend(comm, p, &rail->done, rail->seen, replay);
+	if (!can_turn(comm) || !ha_send_turn(comm, turn->to, &rail->done, turn->seen, replay))
+		return false;
+	turn->pending = false;
+	return true;
+}
 
 /* Sender, of a path that is fenced here: when it is known what has come over it. */
 static void mend(struct ha_comm *comm, unsigned p)
@@ -304,8 +399,8 @@ static void mend(struct ha_comm *comm, unsigned p)
 
 	if (rail->state != HA_RAIL_SHED || !rail->stated)
 		return;
-	if (!ha_stripe_mend(comm, p, &rail->done, rail->seen, &replay)) {
-		if (ha_comm_error(comm) == HA_OK) /* the control rail cannot take it */
+	if (!post_again(comm, p, &replay)) {
+		if (ha_comm_error(comm) == HA_OK) /* no other rail can take it */
 			ha_failover_leave(comm, (enum ha_reason)rail->reason);
 		return;
 	}
@@ -313,6 +408,17 @@ static void mend(struct ha_comm *comm, unsigned p)
 	on(comm, p, HA_RAIL_ON_MENDED);
 	ha_say(comm, HA_SAY_MENDED);
 	tell_mended(comm, p, &replay);
+}
+
+/* Which path is to take the control rail's place, and what has come of what that carried. */
+static void take_turn(struct ha_rail_turn *turn, const struct ha_message *m)
+{
+	if (m->path < HA_MAX_PATHS) {
+		turn->to = m->path;
+		turn->to_gen = m->generation;
+	}
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		turn->seen[p] = m->seen[p];
 }
 
 /* What the receiver says of path p, which is lost. */
@@ -325,6 +431,8 @@ static void take_statement(struct ha_comm *comm, unsigned p, const struct ha_mes
 	rail->stated = true;
 	rail->done = m->window;
 	rail->seen = m->seen[p];
+	if (p == comm->active)
+		take_turn(&comm->failover->turn, m);
 	mend(comm, p);
 }
 
@@ -335,7 +443,8 @@ static bool is_news(const struct ha_comm *comm, unsigned p, uint32_t generation)
 	const struct ha_slot *slot = &comm->failover->slots[p];
 
 	return rail->state == HA_RAIL_WHOLE && generation > rail->generation &&
-	       generation == slot->newest_gen && ha_rails_has(comm, ha_pair_of(slot));
+	       generation == slot->newest_gen && ha_rails_has(comm, ha_pair_of(slot)) &&
+	       ha_rails_may_shed(comm, p);
 }
 
 void ha_rails_hear_shed(struct ha_comm *comm, const struct ha_message *m)
@@ -343,7 +452,7 @@ void ha_rails_hear_shed(struct ha_comm *comm, const struct ha_message *m)
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_rail *rail = rail_of(comm, p);
 
-		if (!(m->lost >> p & 1) || p == comm->active)
+		if (!(m->lost >> p & 1))
 			continue;
 		if (m->fenced_gen[p] <= rail->mended_gen) /* it has not heard */
 			ha_say(comm, HA_SAY_MENDED);
@@ -355,6 +464,13 @@ void ha_rails_hear_shed(struct ha_comm *comm, const struct ha_message *m)
 	}
 }
 
+/* The sender has turned. */
+static void turn_too(struct ha_comm *comm)
+{
+	ha_recv_turn(comm, comm->failover->turn.to);
+	comm->failover->turn.pending = false;
+}
+
 void ha_rails_hear_mended(struct ha_comm *comm, const struct ha_message *m)
 {
 	static const struct ha_replay nothing;
@@ -363,13 +479,43 @@ void ha_rails_hear_mended(struct ha_comm *comm, const struct ha_message *m)
 		if (rail_of(comm, p)->state != HA_RAIL_SHED ||
 		    m->mended_gen[p] < rail_of(comm, p)->generation)
 			continue;
+		if (p == comm->active && !can_turn(comm)) {
+			ha_failover_leave(comm, (enum ha_reason)rail_of(comm, p)->reason);
+			continue;
+		}
+		if (p == comm->active)
+			turn_too(comm);
 		on(comm, p, HA_RAIL_ON_MENDED);
 		tell_mended(comm, p, &nothing);
 	}
 }
 
+/* Which path takes the control rail's place. */
+static void name_turn(const struct ha_comm *comm, struct ha_message *m)
+{
+	const struct ha_rail_turn *turn = &comm->failover->turn;
+
+	if (comm->is_send || !turn->pending)
+		return;
+	m->path = turn->to;
+	m->generation = turn->to_gen;
+}
+
+/* Path p is lost and fenced: which of its stripes have come, and of those that it carried for
+ * others.
+ */
+static void fill_seen(const struct ha_comm *comm, struct ha_message *m, unsigned p)
+{
+	m->seen[p] = ha_stripe_seen(comm, p);
+	if (p != comm->active)
+		return;
+	for (unsigned q = 0; q < HA_MAX_PATHS; q++)
+		m->seen[q] = ha_stripe_seen(comm, q);
+}
+
 void ha_rails_fill(const struct ha_comm *comm, struct ha_message *m)
 {
+	name_turn(comm, m);
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
 		const struct ha_rail *rail = &comm->failover->rails[p];
 
@@ -381,7 +527,7 @@ void ha_rails_fill(const struct ha_comm *comm, struct ha_message *m)
 		if (rail->state != HA_RAIL_SHED)
 			continue;
 		m->drained |= (uint8_t)(1u << p);
-		m->seen[p] = ha_stripe_seen(comm, p);
+		fill_seen(comm, m, p);
 	}
 }
 
@@ -392,6 +538,10 @@ static void visit_lost(struct ha_comm *comm, unsigned p, uint64_t now_ns)
 	struct ha_rail *rail = rail_of(comm, p);
 
 	if (rail->state == HA_RAIL_SHEDDING && !ha_slot_waits(comm, p)) {
+		if (!is_enough(comm, p)) {
+			ha_failover_leave(comm, (enum ha_reason)rail->reason);
+			return;
+		}
 		on(comm, p, HA_RAIL_ON_FENCED);
 		if (comm->is_send && !rail->stated)
 			suspect(comm, p, now_ns); /* now with the fence */

@@ -7,9 +7,14 @@
  * the others. Both ends fence that path alone; when its own fence is known the receiver says which
  * of its stripes have come (SHED), and the sender, when its own is, posts the rest again on the
  * control rail and says so (MENDED). Then the slot may be built again, and its path carries as soon
- * as no row from before names it. The loss of the control rail, or a shed that takes too long, is a
- * failover, which ends all that carries, what is being shed included. docs/rails-protocol.md has
- * the model.
+ * as no row from before names it.
+ *
+ * The loss of the control rail itself is the same (HA_FEATURE_TURN), and another one's turn: the
+ * receiver says in SHED which takes its place, the sender goes over to that when it mends, and the
+ * receiver when it hears MENDED (transport/turn.h). Until then nothing new begins. That goes as
+ * long as nothing else is lost, and both NICs confirm their fence of it. Else, and where a shed
+ * takes too long, it is a failover, which ends all that carries, what is being shed included.
+ * docs/rails-protocol.md has the model.
  *
  * What of that an end is at is a state per path, in one table; this file is its only writer. Under
  * the token, in the connection's visits.
@@ -20,6 +25,7 @@
 #include "event/reason.h"
 #include "failover/port_pair.h"
 #include "transport/window.h"
+#include "transport/wire.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,6 +78,14 @@ struct ha_rail {
 	uint32_t mended_gen; /* up to here all is posted again: what MENDED says */
 };
 
+/* The control rail is lost, and another one takes its place. */
+struct ha_rail_turn {
+	bool pending;		     /* it is not mended */
+	uint8_t to;		     /* the path that takes it: the receiver's choice, */
+	uint32_t to_gen;	     /* and which one of it; 0: the sender was not told yet */
+	uint64_t seen[HA_MAX_PATHS]; /* sender: what SHED said beside ha_rail.done, by stripe */
+};
+
 /* Whether a pair is rail i with rail i of the two bundles: only such paths carry. [T] */
 bool ha_rails_has(const struct ha_comm *comm, struct ha_pair pair);
 
@@ -83,7 +97,8 @@ bool ha_rails_judge(struct ha_comm *comm);
 /* The table: pure. HA_RAIL_COUNT: no such thing happens in this state. */
 enum ha_rail_state ha_rail_next(enum ha_rail_state state, enum ha_rail_event event);
 
-/* Whether the loss of path p, which carries, is no failover. */
+/* Whether the loss of path p, which carries, is no failover. Not while the control rail's place is
+ * taken: one thing after the other. */
 bool ha_rails_may_shed(const struct ha_comm *comm, unsigned p);
 
 /* Path p, of which that is so, is lost: fences it and has the peer told. */

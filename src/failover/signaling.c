@@ -324,8 +324,10 @@ static bool say_statement(struct ha_comm *comm)
 	if (kind == 0)
 		return false;
 	fill(comm, kind, &m);
-	if (kind == HA_MSG_SUSPECT)
+	if (kind == HA_MSG_SUSPECT) {
 		name_path(&m, fo->suspect_path, fo->suspect_gen);
+		m.port = HA_SUSPECT_ALL;
+	}
 	if (kind == HA_MSG_RESUME)
 		name_path(&m, comm->active, ha_comm_path(comm)->generation);
 	deliver(comm, &m);

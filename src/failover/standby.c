@@ -738,7 +738,7 @@ bool ha_standby_visit(struct ha_comm *comm, uint64_t now_ns)
 		visit_slot(comm, p, now_ns);
 	if (fo->state == HA_FO_FENCING)
 		proved |= build_next(comm, now_ns);
-	if (fo->state == HA_FO_ACTIVE && fo->resumed) {
+	if (fo->state == HA_FO_ACTIVE && fo->resumed && !fo->turn.pending) {
 		if (now_ns >= ha_hold_off_until_ns(&comm->inst->failover_shared->hold_off, now_ns))
 			build_in_reserve(comm, now_ns);
 		ha_failback_visit(&fo->standby->failback, comm, now_ns);

@@ -141,9 +141,9 @@ static unsigned check_group(const struct ha_comm *comm, const struct ha_send_gro
 	HA_INVARIANT(group->seq == seq);
 	HA_INVARIANT(group->n >= 1 && group->n <= HA_GROUP_MAX);
 	HA_INVARIANT(group->n <= comm->max_recvs);
-	HA_INVARIANT(group->epoch <= ha_comm_epoch(comm));
+	HA_INVARIANT(group->epoch <= ha_comm_epoch(comm) || comm->features & HA_FEATURE_TURN);
 	HA_INVARIANT(group->state != HA_GROUP_POSTED || seq < ha_send_posted_end(s));
-	HA_INVARIANT(group->state != HA_GROUP_MATCHED || seq >= s->post_seq);
+	HA_INVARIANT(group->state != HA_GROUP_MATCHED || seq >= s->post_seq || s->moves);
 	if (group->state == HA_GROUP_POSTED) {
 		HA_INVARIANT(group->parts >= 1 && group->parts <= HA_MAX_QPS);
 		HA_INVARIANT(group->parts_left <= group->parts);

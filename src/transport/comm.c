@@ -141,7 +141,7 @@ void ha_comm_put(struct ha_comm *comm)
 	free(comm);
 }
 
-void ha_comm_use_path(struct ha_comm *comm, uint8_t index)
+void ha_comm_take_path(struct ha_comm *comm, uint8_t index)
 {
 	struct ha_path *path = comm->paths[index];
 
@@ -158,6 +158,11 @@ void ha_comm_use_path(struct ha_comm *comm, uint8_t index)
 		comm->recv->cts_sge.lkey = path->ring_lkey;
 		comm->recv->cts_wr.wr.rdma.rkey = path->remote_rkey;
 	}
+}
+
+void ha_comm_use_path(struct ha_comm *comm, uint8_t index)
+{
+	ha_comm_take_path(comm, index);
 	ha_stripe_begin(comm);
 }
 
@@ -206,7 +211,7 @@ static void report_latch(struct ha_comm *comm, const char *why)
 {
 	struct ha_event event = ha_event_init(HA_EVENT_LATCH, HA_REASON_NONE);
 
-	event.epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+	event.epoch = ha_comm_traffic_epoch(comm);
 	event.detail = why;
 	ha_event_report(comm, &event);
 }

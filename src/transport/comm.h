@@ -106,20 +106,21 @@ struct ha_comm {
 	struct ha_instance *inst; /* [C] */
 	struct ha_port *port;	  /* [C] NCCL's device: preferred, and usually where it begins */
 	struct ha_nic *primary;	  /* [C] where the application's memory is registered first */
-	const struct ha_config *config;	 /* [C] */
-	size_t ring_length;		 /* [C] */
-	uint64_t id, peer_id;		 /* [C] for logs */
-	uint64_t features;		 /* [C] agreed */
-	char name[192];			 /* [C] "send 1f… host:pid/dev:port -> …", for logs */
-	char peer_host[32];		 /* [C] as it says, for logs; empty: it did not */
-	uint32_t peer_pid;		 /* [C] likewise, on its host */
-	struct ha_ctrl_sock *ctrl_sock;	 /* [C] the bootstrap socket, our control channel */
-	_Atomic uint64_t port_errors;	 /* of the paths' ports; progress thread */
-	atomic_bool queue_events;	 /* some path has an event; progress thread */
-	uint64_t ports;			 /* [C] of ours that it may have paths on: bits */
-	_Atomic uint64_t port_events;	 /* those of them that have changed; progress thread */
-	uint64_t striped_end;		 /* [T] no message from this number on is cut (stripe.h) */
-	struct ha_striped striped;	 /* [T] */
+	const struct ha_config *config; /* [C] */
+	size_t ring_length;		/* [C] */
+	uint64_t id, peer_id;		/* [C] for logs */
+	uint64_t features;		/* [C] agreed */
+	char name[192];			/* [C] "send 1f… host:pid/dev:port -> …", for logs */
+	char peer_host[32];		/* [C] as it says, for logs; empty: it did not */
+	uint32_t peer_pid;		/* [C] likewise, on its host */
+	struct ha_ctrl_sock *ctrl_sock; /* [C] the bootstrap socket, our control channel */
+	_Atomic uint64_t port_errors;	/* of the paths' ports; progress thread */
+	atomic_bool queue_events;	/* some path has an event; progress thread */
+	uint64_t ports;			/* [C] of ours that it may have paths on: bits */
+	_Atomic uint64_t port_events;	/* those of them that have changed; progress thread */
+	_Atomic uint32_t turn;	   /* control rails that this epoch had before: written under T */
+	uint64_t striped_end;	   /* [T] no message from this number on is cut (stripe.h) */
+	struct ha_striped striped; /* [T] */
 	struct ha_comm_memory memory;	 /* [T] */
 	struct ha_last_error last_error; /* [T] */
 	uint32_t rto_ms;		 /* [T] soft timeout in use; HA_NCCL_RTO_MS at first */
@@ -206,9 +207,24 @@ static inline struct ha_path *ha_comm_path(const struct ha_comm *comm)
 	return comm->paths[comm->active];
 }
 
+/* What rows and their messages are stamped with. */
 static inline uint32_t ha_comm_epoch(const struct ha_comm *comm)
 {
 	return atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+}
+
+/* The same word of an epoch and a turn in it (turn.h), of which an immediate has the epoch alone.
+ */
+static inline uint32_t ha_epoch_word(uint32_t epoch, uint32_t turn)
+{
+	return epoch + (turn << 8);
+}
+
+/* The epoch that traffic is in, as the failover counts them. [T] */
+static inline uint32_t ha_comm_traffic_epoch(const struct ha_comm *comm)
+{
+	return ha_comm_epoch(comm) -
+	       ha_epoch_word(0, atomic_load_explicit(&comm->turn, memory_order_relaxed));
 }
 
 /*
@@ -244,6 +260,8 @@ static inline bool ha_comm_has_failover(const struct ha_comm *comm)
 /* ---- paths --------------------------------------------------------------------------------- */
 
 /* Makes a path the active one: keys and addresses of its ring go into the templates. */
+void ha_comm_take_path(struct ha_comm *comm, uint8_t index);
+/* The same, and nothing carries beside it: of an epoch that begins. */
 void ha_comm_use_path(struct ha_comm *comm, uint8_t index);
 
 /* Which end of the connection this is. */

@@ -290,7 +290,7 @@ static void fill_failovers(const struct ha_comm *comm, const struct ha_failover_
 {
 	const struct ha_failover_record *record = &comm->failovers;
 
-	out->epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+	out->epoch = ha_comm_traffic_epoch(comm);
 	out->active_path = comm->active;
 	for (unsigned i = 0; i < HA_MAX_PATHS; i++)
 		fill_path(comm->paths[i], view->health[i], &out->paths[i]);

@@ -126,7 +126,7 @@ static uint64_t features(const struct ha_comm *comm)
 	if (!comm->config->enable_backup || kept_alive == 0)
 		return 0;
 	return kept_alive | (comm->config->completion == HA_COMPLETION_E2E ? HA_FEATURE_E2E : 0) |
-	       (ha_comm_rails(comm) > 1 ? HA_FEATURE_RAILS | HA_FEATURE_SHED : 0);
+	       (ha_comm_rails(comm) > 1 ? HA_FEATURE_RAILS | HA_FEATURE_SHED | HA_FEATURE_TURN : 0);
 }
 
 _Static_assert(HA_WIRE_RAILS == HA_RAILS_MAX, "each rail of a bundle has its place");

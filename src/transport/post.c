@@ -381,14 +381,12 @@ static enum ha_renewal disagree(struct ha_comm *comm, const struct ha_send_group
 	return HA_RENEWAL_LATER;
 }
 
-enum ha_renewal ha_send_renew(struct ha_comm *comm, struct ha_send_group *group)
+enum ha_renewal ha_send_take_row(struct ha_comm *comm, struct ha_send_group *group)
 {
 	uint32_t epoch = atomic_load_explicit(&comm->epoch, memory_order_relaxed);
 	const struct ha_cts *row = comm->send_ring->cts[group->seq & comm->slot_mask];
 	uint64_t stamp = ha_stamp(group->seq, epoch);
 
-	if (group->state != HA_GROUP_MATCHED)
-		return HA_RENEWAL_SKIP; /* complete: it lies between others that are not */
 	/* All of them: each element has a key of its own. */
 	for (unsigned i = 0; i < group->n; i++)
 		if (!ha_cts_arrived(&row[i], stamp))
@@ -406,6 +404,20 @@ enum ha_renewal ha_send_renew(struct ha_comm *comm, struct ha_send_group *group)
 	}
 	group->epoch = epoch;
 	return HA_RENEWAL_DONE;
+}
+
+enum ha_renewal ha_send_renew(struct ha_comm *comm, struct ha_send_group *group)
+{
+	/* Complete, or of parts that other rails have: it lies between others that are not. */
+	if (group->state != HA_GROUP_MATCHED)
+		return HA_RENEWAL_SKIP;
+	return ha_send_take_row(comm, group);
+}
+
+bool ha_send_post_again(struct ha_comm *comm, struct ha_send_group *group)
+{
+	return ha_comm_may_post(comm) && ha_send_renew(comm, group) == HA_RENEWAL_DONE &&
+	       post_group(comm, ha_comm_path(comm), group);
 }
 
 void ha_send_pump(struct ha_comm *comm)

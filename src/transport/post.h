@@ -76,6 +76,9 @@ bool ha_post_nothing(struct ha_comm *comm, struct ha_path *path, unsigned qp, en
 
 /* Set-up of the work-request templates. */
 void ha_send_init(struct ha_comm *comm);
+/* Posts a group with the keys of a new row, in its turn or not: one that was posted before. False:
+ * later, or the path failed. [T] */
+bool ha_send_post_again(struct ha_comm *comm, struct ha_send_group *group);
 /* Posts what was held back, in order, as far as queues have room. [T] */
 void ha_send_pump(struct ha_comm *comm);
 
@@ -85,7 +88,9 @@ enum ha_renewal {
 	HA_RENEWAL_LATER, /* its rows are not there yet, or the connection failed */
 };
 
-/* For a group of an older epoch: takes the new keys. */
+/* For a group of an older epoch, or turn: takes the new keys. */
 enum ha_renewal ha_send_renew(struct ha_comm *comm, struct ha_send_group *group);
+/* The same of one that is posted already, and is to be posted in part again. */
+enum ha_renewal ha_send_take_row(struct ha_comm *comm, struct ha_send_group *group);
 
 #endif

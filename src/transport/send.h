@@ -93,7 +93,7 @@ struct ha_send_side {
 	struct ha_parking parking;	 /* [T] whether one of them is left out */
 	struct ha_turns turns;		 /* [T] of messages that are not cut */
 	struct ha_rail_flow flow;	 /* [T] what an agent says of them */
-	bool moves;			 /* [T] stripes wait for room on the active path */
+	bool moves; /* [T] stripes, or messages, are to be posted again on the active path */
 	struct ha_send_group groups[HA_WINDOW]; /* [T] by seq mod window */
 };
 

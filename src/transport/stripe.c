@@ -350,8 +350,7 @@ void ha_stripe_forget(struct ha_send_group *group)
 
 /* ---- sender: what a path had carried that is lost ------------------------------------------- */
 
-/* The oldest message of which it is not known here, or at the receiver, that it has it. */
-static uint64_t oldest_open(const struct ha_comm *comm, const struct ha_window *done)
+uint64_t ha_stripe_oldest_open(const struct ha_comm *comm, const struct ha_window *done)
 {
 	const struct ha_send_side *s = comm->send;
 	const uint64_t window = comm->slot_mask + 1u;
@@ -362,12 +361,18 @@ static uint64_t oldest_open(const struct ha_comm *comm, const struct ha_window *
 	return oldest;
 }
 
+bool ha_stripe_is_cut(const struct ha_send_group *group, uint64_t seq)
+{
+	return group->cut_seq == seq;
+}
+
 /* Whether path p carried a stripe of message `seq`. NULL: it did not. */
 static struct ha_send_group *carried_by(const struct ha_comm *comm, uint64_t seq, unsigned p)
 {
 	struct ha_send_group *group = &comm->send->groups[seq & comm->slot_mask];
 
-	return group->cut_seq == seq && (group->cut_into & ~group->moved) >> p & 1 ? group : NULL;
+	return ha_stripe_is_cut(group, seq) && (group->cut_into & ~group->moved) >> p & 1 ? group
+											  : NULL;
 }
 
 static void move(struct ha_send_group *group, unsigned stripe)
@@ -382,7 +387,14 @@ static void move(struct ha_send_group *group, unsigned stripe)
 	group->waiting |= bit;
 }
 
-/* False: there is no room now, or the path failed. */
+/* Its keys are those of the active path; else it waits for a row that names them. */
+static bool has_row(struct ha_comm *comm, struct ha_send_group *group)
+{
+	return group->epoch == ha_comm_epoch(comm) ||
+	       ha_send_take_row(comm, group) == HA_RENEWAL_DONE;
+}
+
+/* False: there is no room or no row now, or the path failed. */
 static bool post_moved(struct ha_comm *comm, struct ha_send_group *group)
 {
 	struct ha_path *path = ha_comm_path(comm);
@@ -391,6 +403,7 @@ static bool post_moved(struct ha_comm *comm, struct ha_send_group *group)
 		const unsigned stripe = (unsigned)__builtin_ctz(group->waiting);
 
 		if (!ha_comm_may_post(comm) || ha_qp_room(qp_of(path, group)) == 0 ||
+		    !has_row(comm, group) ||
 		    !post_stripe(comm, group, stripe, path, group->reqs[0]->remote_rkey,
 				 ha_now_ns()))
 			return false;
@@ -399,19 +412,68 @@ static bool post_moved(struct ha_comm *comm, struct ha_send_group *group)
 	return true;
 }
 
+/* What of message `seq` is to be posted again. False: not now. */
+static bool post_rest(struct ha_comm *comm, struct ha_send_group *group, uint64_t seq)
+{
+	switch (group->state) {
+	case HA_GROUP_MATCHED: /* all of it: see turn.h */
+		return ha_send_post_again(comm, group);
+	case HA_GROUP_POSTED:
+		return !ha_stripe_is_cut(group, seq) || post_moved(comm, group);
+	default:
+		return true;
+	}
+}
+
 /* In the order of their messages, as far as there is room. */
 static void post_all_moved(struct ha_comm *comm)
 {
 	struct ha_send_side *s = comm->send;
 
-	for (uint64_t seq = s->completed.base; seq < s->post_seq; seq++) {
-		struct ha_send_group *group = &s->groups[seq & comm->slot_mask];
-
-		if (group->state == HA_GROUP_POSTED && group->cut_seq == seq &&
-		    !post_moved(comm, group))
+	for (uint64_t seq = s->completed.base; seq < s->post_seq; seq++)
+		if (!post_rest(comm, &s->groups[seq & comm->slot_mask], seq))
 			return;
-	}
 	s->moves = false;
+}
+
+/* A stripe of which `came` says whether the receiver has it: it is settled, or is moved to path
+ * `to`. */
+static bool mend_one(struct ha_comm *comm, struct ha_send_group *group, unsigned stripe, bool came,
+		     const struct ha_path *to, struct ha_replay *replay)
+{
+	const uint64_t seq = group->cut_seq;
+
+	if (came) {
+		replay->known++;
+		if (group->stripes >> stripe & 1)
+			settle(comm, group, stripe);
+		return true;
+	}
+	if (ha_window_has(&comm->send->completed, seq)) {
+		ha_comm_message_lost(comm, seq);
+		return false;
+	}
+	if (!fits(to, group->cut.length[stripe]))
+		return false;
+	replay->messages++;
+	replay->bytes += group->cut.length[stripe];
+	move(group, stripe);
+	comm->send->moves = true;
+	return true;
+}
+
+/* Of a stripe, by what the receiver said. */
+static bool has_come(const struct ha_window *done, uint64_t seen, uint64_t seq)
+{
+	const uint64_t above = seq - done->base;
+
+	return ha_window_has(done, seq) || (above < 64 && seen >> above & 1);
+}
+
+/* Nobody waits for it any more, at either end. */
+static bool is_over(const struct ha_comm *comm, const struct ha_window *done, uint64_t seq)
+{
+	return ha_window_has(done, seq) && ha_window_has(&comm->send->completed, seq);
 }
 
 bool ha_stripe_mend(struct ha_comm *comm, unsigned p, const struct ha_window *done, uint64_t seen,
@@ -419,30 +481,33 @@ bool ha_stripe_mend(struct ha_comm *comm, unsigned p, const struct ha_window *do
 {
 	const struct ha_send_side *s = comm->send;
 
-	for (uint64_t seq = oldest_open(comm, done); seq < s->post_seq; seq++) {
+	for (uint64_t seq = ha_stripe_oldest_open(comm, done); seq < s->post_seq; seq++) {
 		struct ha_send_group *group = carried_by(comm, seq, p);
-		const uint64_t above = seq - done->base;
 
-		if (!group || (ha_window_has(done, seq) && ha_window_has(&s->completed, seq)))
-			continue;
-		if (ha_window_has(done, seq) || (above < 64 && seen >> above & 1)) {
-			replay->known++;
-			if (group->stripes >> p & 1)
-				settle(comm, group, p);
-		} else if (ha_window_has(&s->completed, seq)) {
-			ha_comm_message_lost(comm, seq);
+		if (group && !is_over(comm, done, seq) &&
+		    !mend_one(comm, group, p, has_come(done, seen, seq), ha_comm_path(comm),
+			      replay))
 			return false;
-		} else if (!fits(ha_comm_path(comm), group->cut.length[p])) {
-			return false;
-		} else {
-			replay->messages++;
-			replay->bytes += group->cut.length[p];
-			move(group, p);
-			comm->send->moves = true;
-		}
 	}
 	ha_rail_shares_lost(comm, p);
 	post_all_moved(comm);
+	return true;
+}
+
+bool ha_stripe_mend_active(struct ha_comm *comm, struct ha_send_group *group, unsigned to,
+			   const struct ha_window *done, const uint64_t seen[HA_MAX_PATHS],
+			   struct ha_replay *replay)
+{
+	const uint64_t seq = group->cut_seq;
+	const unsigned carried = group->moved | (group->cut_into & 1u << comm->active);
+
+	if (is_over(comm, done, seq))
+		return true;
+	for (unsigned stripe = 0; stripe < HA_MAX_PATHS; stripe++)
+		if (carried >> stripe & 1 &&
+		    !mend_one(comm, group, stripe, has_come(done, seen[stripe], seq),
+			      comm->paths[to], replay))
+			return false;
 	return true;
 }
 
@@ -458,10 +523,26 @@ void ha_stripe_looked(struct ha_comm *comm)
 		comm->standby_every = (uint32_t)comm->config->poll_standby_interval;
 }
 
-void ha_stripe_begin(struct ha_comm *comm)
+/* Messages on the active path may be cut; not before a row is seen to name another one. */
+static void cut_on_active(struct ha_comm *comm)
 {
 	struct ha_path *path = ha_comm_path(comm);
 
+	path->split = HA_SPLIT_RAILS;
+	path->stripe_from = 0; /* not known */
+	look_from(comm, while_none_is_named(comm));
+}
+
+void ha_stripe_turn(struct ha_comm *comm, unsigned p)
+{
+	ha_rail_shares_lost(comm, p);
+	cut_on_active(comm);
+	if (comm->send->moves)
+		look_at_all(comm, comm->send->match_seq);
+}
+
+void ha_stripe_begin(struct ha_comm *comm)
+{
 	comm->standby_every = (uint32_t)comm->config->poll_standby_interval;
 	if (!(comm->features & HA_FEATURE_RAILS))
 		return;
@@ -472,7 +553,5 @@ void ha_stripe_begin(struct ha_comm *comm)
 	}
 	ha_rail_shares_begin(comm);
 	comm->send->moves = false;
-	path->split = HA_SPLIT_RAILS;
-	path->stripe_from = 0; /* not known */
-	look_from(comm, while_none_is_named(comm));
+	cut_on_active(comm);
 }

@@ -94,6 +94,22 @@ void ha_stripe_sent(struct ha_comm *comm, struct ha_path *path, unsigned qp, uin
 bool ha_stripe_mend(struct ha_comm *comm, unsigned p, const struct ha_window *done, uint64_t seen,
 		    struct ha_replay *replay) HA_MUST_CHECK;
 
+/* Whether message `seq` was cut. */
+bool ha_stripe_is_cut(const struct ha_send_group *group, uint64_t seq);
+
+/*
+ * The same of one message that was cut, whose active path is the one that was lost: of its own
+ * stripe, and of those that it carried for others. What has not come waits for a row of the path
+ * that takes its place (turn.h), `to`. seen[p]: of the stripe of path p.
+ */
+bool ha_stripe_mend_active(struct ha_comm *comm, struct ha_send_group *group, unsigned to,
+			   const struct ha_window *done, const uint64_t seen[HA_MAX_PATHS],
+			   struct ha_replay *replay) HA_MUST_CHECK;
+
+/* The path that is active now has taken the place of path p, and what waits is posted as rows come.
+ */
+void ha_stripe_turn(struct ha_comm *comm, unsigned p);
+
 /* What was cut is sent as it is matched, in another epoch. */
 void ha_stripe_forget(struct ha_send_group *group);
 
@@ -101,6 +117,9 @@ void ha_stripe_forget(struct ha_send_group *group);
 
 /* Paths beside the active one were looked at: less often, once no message is cut. */
 void ha_stripe_looked(struct ha_comm *comm);
+
+/* The oldest message of which it is not known here, or at the receiver, that it has it. */
+uint64_t ha_stripe_oldest_open(const struct ha_comm *comm, const struct ha_window *done);
 
 /* Another epoch begins, on the path that is active now: nothing is beside it. */
 void ha_stripe_begin(struct ha_comm *comm);

@@ -34,6 +34,7 @@
 #define HA_FEATURE_E2E	    0x2ull  /* the receiver reports what its software has */
 #define HA_FEATURE_RAILS    0x4ull  /* rows name paths, messages are cut among them: stripe.h */
 #define HA_FEATURE_SHED	    0x40ull /* one of these paths is lost without an epoch: rails.h */
+#define HA_FEATURE_TURN	    0x80ull /* neither does the control rail's loss take one: turn.h */
 #define HA_FEATURE_AUTH	    0x20ull /* what is said carries codes by the job's key: auth.h */
 
 enum ha_wire_result {

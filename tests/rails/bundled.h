@@ -55,6 +55,13 @@ static inline void wait_members(struct pair *pair, unsigned rails)
 	assert_int_equal(carrying_now(pair), rails);
 }
 
+/* As with a peer of an older version: the loss of the control rail is a failover. */
+static inline void without_turns(struct pair *pair)
+{
+	pair->send->features &= ~HA_FEATURE_TURN;
+	pair->recv->features &= ~HA_FEATURE_TURN;
+}
+
 /* Also where heartbeats go on and nothing else does. */
 static inline ha_result_t finish_within_a_second(struct pair *pair, struct ha_request *req,
 						 int *sizes)

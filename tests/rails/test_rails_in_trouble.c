@@ -248,11 +248,13 @@ static void both_rails_lost_within_a_millisecond_cost_no_byte(void **state)
 }
 
 /* Each of them twice: as the control rail, and as the other one, which it is by then. */
-static void lose_in_turns(bool isolated, unsigned times)
+static void lose_in_turns(bool isolated, unsigned times, bool turns_taken)
 {
 	struct pair pair;
 
 	carrying_on(&pair, 2, HA_COMPLETION_E2E, isolated);
+	if (!turns_taken)
+		without_turns(&pair);
 	for (unsigned turn = 0; turn < times; turn++) {
 		struct in_flight t = pair_start(&pair);
 
@@ -264,7 +266,10 @@ static void lose_in_turns(bool isolated, unsigned times)
 		wait_members(&pair, 2);
 	}
 	assert_int_equal(ha_comm_error(pair.send), HA_OK);
-	assert_true(pair.recv->count.failovers > 0);
+	if (turns_taken)
+		assert_no_failover(&pair);
+	else
+		assert_true(pair.recv->count.failovers > 0);
 	assert_true(pair.recv->striped.sheds[0].sheds + pair.recv->striped.sheds[1].sheds > 0);
 	pair_close(&pair);
 }
@@ -272,14 +277,21 @@ static void lose_in_turns(bool isolated, unsigned times)
 static void rails_lost_in_turns_cost_no_byte(void **state)
 {
 	(void)state;
-	lose_in_turns(true, turns);
+	lose_in_turns(true, turns, false);
+}
+
+/* The same, in the first epoch: each time another one is the control rail. */
+static void rails_lost_in_turns_take_turns(void **state)
+{
+	(void)state;
+	lose_in_turns(true, turns, true);
 }
 
 /* What is lost of both ends leaves a pair that crosses, over which one path carries alone. */
 static void rails_of_one_subnet_carry_together_again_whatever_was_lost_in_turns(void **state)
 {
 	(void)state;
-	lose_in_turns(false, 24);
+	lose_in_turns(false, 24, false);
 }
 
 int main(int argc, char **argv)
@@ -290,9 +302,13 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(a_rail_that_is_drained_leaves_and_nothing_waits_or_comes_again),
 	    cmocka_unit_test(both_rails_lost_within_a_millisecond_cost_no_byte),
 	    cmocka_unit_test(rails_lost_in_turns_cost_no_byte),
+	    cmocka_unit_test(rails_lost_in_turns_take_turns),
 	    cmocka_unit_test(rails_of_one_subnet_carry_together_again_whatever_was_lost_in_turns),
 	};
-	const struct CMUnitTest at_length[] = {cmocka_unit_test(rails_lost_in_turns_cost_no_byte)};
+	const struct CMUnitTest at_length[] = {
+	    cmocka_unit_test(rails_lost_in_turns_cost_no_byte),
+	    cmocka_unit_test(rails_lost_in_turns_take_turns),
+	};
 
 	if (argc < 2)
 		return cmocka_run_group_tests(tests, NULL, NULL);

@@ -433,7 +433,8 @@ static void two_rails_are_shed_beside_each_other(void **state)
 }
 
 /* At each of the events of a shed, at either end: that is a failover, to what is left or, of two,
- * to what comes back. */
+ * to what comes back. When it is over, and another rail is left, it is none where ends take turns
+ * (test_turn.c). */
 static void the_control_rail_lost_during_a_shed_is_a_failover(void **state)
 {
 	(void)state;
@@ -443,6 +444,7 @@ static void the_control_rail_lost_during_a_shed_is_a_failover(void **state)
 		struct pair pair;
 
 		carrying(&pair, rails, modes[steps / 4 % 2]);
+		without_turns(&pair);
 		t = pair_start(&pair);
 		for (unsigned i = 0; i < 10; i++)
 			sv_stepped_step();
@@ -698,7 +700,7 @@ static void hear(struct ha_comm *comm, const struct ha_message *m)
 	ha_token_release(comm);
 }
 
-/* It takes what is mended: its loss is a failover, and never a shed. */
+/* It takes what is mended: its loss is a failover, and never a shed, where ends take no turns. */
 static void the_control_rail_cannot_be_shed(void **state)
 {
 	struct ha_message m;
@@ -706,6 +708,7 @@ static void the_control_rail_cannot_be_shed(void **state)
 
 	(void)state;
 	carrying(&pair, 2, HA_COMPLETION_RC);
+	without_turns(&pair);
 	m = said_by(pair.recv, HA_MSG_SHED);
 	m.lost = m.drained = (uint8_t)(1u << pair.send->active);
 	m.fenced_gen[pair.send->active] = 1;

@@ -359,8 +359,15 @@ static bool is_lost(const struct pair *pair)
 	       ha_comm_error(pair->recv) == HA_ERR_REMOTE;
 }
 
+static void assert_no_epoch(const struct pair *pair, unsigned rail, const char *rule, unsigned nth)
+{
+	if (pair->recv->failover->epoch != 1 || pair->send->failover->epoch != 1 ||
+	    pair->send->failover->rails[rail].mended_gen == 0)
+		fail_msg("%s, nth %u: a failover, or nothing", rule, nth);
+}
+
 static void a_loss(const char *fault, unsigned host, unsigned rail, unsigned nth,
-		   enum ha_completion_mode mode)
+		   enum ha_completion_mode mode, bool turns)
 {
 	const bool unplaced = strcmp(fault, "kill=unplaced") == 0;
 	struct in_flight t;
@@ -369,6 +376,8 @@ static void a_loss(const char *fault, unsigned host, unsigned rail, unsigned nth
 	int id, got = 0;
 
 	carrying(&pair, 2, mode);
+	if (!turns)
+		without_turns(&pair);
 	snprintf(rule, sizeof(rule), "%s host=%u rail=%u %s nth=%u", fault, host, rail,
 		 host == 0 ? "op=write minlen=1000" : "dir=rx op=write minlen=1000", nth);
 	id = add_rule(rule);
@@ -388,13 +397,10 @@ static void a_loss(const char *fault, unsigned host, unsigned rail, unsigned nth
 	assert_int_equal(ha_comm_error(pair.send), HA_OK);
 	assert_int_equal(ha_comm_error(pair.recv), HA_OK);
 	/* The control rail is rail 0. */
-	if (rail == 0 || !(pair.recv->features & HA_FEATURE_SHED)) {
-		if (pair.recv->count.failovers == 0 || pair.send->count.failovers == 0)
-			fail_msg("%s, nth %u: no failover", rule, nth);
-	} else if (pair.recv->failover->epoch != 1 || pair.send->failover->epoch != 1 ||
-		   pair.send->failover->rails[1].mended_gen == 0) {
-		fail_msg("%s, nth %u: a failover, or nothing", rule, nth);
-	}
+	if (rail != 0 || turns)
+		assert_no_epoch(&pair, rail, rule, nth);
+	else if (pair.recv->count.failovers == 0 || pair.send->count.failovers == 0)
+		fail_msg("%s, nth %u: no failover", rule, nth);
 	pair_close(&pair);
 }
 
@@ -410,10 +416,12 @@ static void whatever_is_lost_of_either_rail_each_byte_arrives_once(void **state)
 	(void)state;
 	for (size_t f = 0; f < sizeof(faults) / sizeof(faults[0]); f++)
 		for (unsigned i = 0; i < sizeof(nths) / sizeof(nths[0]); i++)
-			for (unsigned which = 0; which < 8; which++)
+			for (unsigned which = 0; which < 16; which++)
 				if (faults[f].hosts >> (which & 1) & 1)
 					a_loss(faults[f].fault, which & 1, which >> 1 & 1, nths[i],
-					       which >> 2 ? HA_COMPLETION_E2E : HA_COMPLETION_RC);
+					       which >> 2 & 1 ? HA_COMPLETION_E2E
+							      : HA_COMPLETION_RC,
+					       which >> 3);
 }
 
 /* The rail goes with this packet of a message that comes again on the other one alone: too large to
@@ -475,13 +483,15 @@ a_stripe_that_cannot_be_posted_is_sent_on_another_rail_or_in_the_next_epoch(void
 
 	(void)state;
 	for (unsigned rail = 0; rail < 3; rail++)
-		for (unsigned mode = 0; mode < 2; mode++) {
+		for (unsigned mode = 0; mode < 4; mode++) {
 			struct ha_request *recv, *send;
 			struct pair pair;
 			char rule[80];
 			int id, got;
 
-			carrying(&pair, 3, mode ? HA_COMPLETION_E2E : HA_COMPLETION_RC);
+			carrying(&pair, 3, mode % 2 ? HA_COMPLETION_E2E : HA_COMPLETION_RC);
+			if (mode < 2)
+				without_turns(&pair);
 			snprintf(rule, sizeof(rule),
 				 "errno=ENOMEM verb=post_send host=0 rail=%u nth=1", rail);
 			fill(pair.from.bytes, size, 4);
@@ -500,7 +510,7 @@ a_stripe_that_cannot_be_posted_is_sent_on_another_rail_or_in_the_next_epoch(void
 			assert_int_equal(got, size);
 			assert_true(filled(pair.to.bytes, size, 4));
 			transfer(&pair, 300000, 2);
-			assert_int_equal(pair.recv->count.failovers, rail == 0);
+			assert_int_equal(pair.recv->count.failovers, rail == 0 && mode < 2);
 			pair_close(&pair);
 		}
 }
