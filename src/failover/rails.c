@@ -16,7 +16,6 @@
 #include "failover/signaling.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
-#include "transport/gpu_proof.h"
 #include "transport/recv.h"
 #include "transport/replay.h"
 #include "transport/stripe.h"
@@ -217,13 +216,12 @@ static int next_in_turn(const struct ha_comm *comm)
 	return next;
 }
 
-/* What came in GPU memory is flushed through the active path's NIC, so there it is a failover. */
 static bool may_turn(const struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;
 
 	return comm->features & HA_FEATURE_TURN && fo->state == HA_FO_ACTIVE &&
-	       (comm->is_send || (fo->resumed && !ha_gpu_memory(comm))) && !ha_rails_lack(comm) &&
+	       (comm->is_send || fo->resumed) && !ha_rails_lack(comm) &&
 	       ha_rails_has(comm, ha_pair_of(&fo->slots[comm->active])) && next_in_turn(comm) >= 0;
 }
 

@@ -315,11 +315,10 @@ static int buffer_to_flush(int n, const int *sizes, struct ha_mr *const *mrs)
 	return -1;
 }
 
-void ha_flush_resume(struct ha_comm *comm)
+static void post_lost(struct ha_comm *comm)
 {
 	struct ha_request_pool *pool = &comm->recv->flush_pool;
 
-	ha_flush_old_resume(comm);
 	for (unsigned i = 0; i < pool->count; i++) {
 		struct ha_request *req = &pool->all[i];
 
@@ -330,6 +329,19 @@ void ha_flush_resume(struct ha_comm *comm)
 			continue;
 		ha_flush_post(comm, req);
 	}
+}
+
+void ha_flush_resume(struct ha_comm *comm)
+{
+	ha_flush_old_resume(comm);
+	post_lost(comm);
+}
+
+void ha_flush_turn(struct ha_comm *comm)
+{
+	ha_flush_old_resume(comm);
+	ha_flush_beside_is_active(comm);
+	post_lost(comm);
 }
 
 ha_result_t ha_iflush(struct ha_comm *comm, int n, void *const *data, const int *sizes,

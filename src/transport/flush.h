@@ -31,5 +31,7 @@ void ha_flush_post(struct ha_comm *comm, struct ha_request *req);
 
 /* In a new epoch: issues the flushes again that were lost with their path. Receiver. */
 void ha_flush_resume(struct ha_comm *comm);
+/* The same in an epoch, of what was lost with the path that was active before (turn.h). */
+void ha_flush_turn(struct ha_comm *comm);
 
 #endif

@@ -118,6 +118,23 @@ bool ha_flush_beside_unsettled(const struct ha_comm *comm)
 	return ha_flush_old_is_left(comm);
 }
 
+void ha_flush_beside_is_active(struct ha_comm *comm)
+{
+	struct ha_request_pool *pool = &comm->recv->flush_pool;
+	const unsigned wait = (unsigned)HA_FLUSH_WAIT_BESIDE << comm->active;
+	struct ha_flush_qp *flush = &ha_comm_path(comm)->flush;
+
+	comm->recv->flush_through &= (uint8_t) ~(1u << comm->active);
+	flush->marked = false;
+	for (unsigned i = 0; i < pool->count; i++) {
+		struct ha_request *req = &pool->all[i];
+
+		if (req->posted == HA_FLUSH_SPREAD && req->waits & wait)
+			req->waits = (uint16_t)((req->waits & ~(wait | HA_FLUSH_WANT_ACTIVE)) |
+						HA_FLUSH_WAIT_ACTIVE);
+	}
+}
+
 bool ha_flush_beside_leave(struct ha_comm *comm, const struct ha_path *path)
 {
 	if (comm->paths[path->index] != path)

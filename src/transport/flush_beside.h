@@ -45,6 +45,10 @@ bool ha_flush_beside_unsettled(const struct ha_comm *comm);
 /* Whether reads are under way, for which those paths have to be looked at. */
 bool ha_flush_beside_reads(const struct ha_comm *comm);
 
+/* The path that is active now was one of them: what is read through it is read through the active
+ * one. After ha_flush_old_resume. */
+void ha_flush_beside_is_active(struct ha_comm *comm);
+
 /* A path is about to be fenced, and is none of them from here on. Whether something is to be
  * flushed through it: also parts of stripes that never came, and whose bytes come over another
  * path. */

@@ -3,6 +3,7 @@
 
 #include "base/invariant.h"
 #include "transport/complete.h"
+#include "transport/flush.h"
 #include "transport/peer_end.h"
 #include "transport/post.h"
 #include "transport/recv.h"
@@ -114,4 +115,5 @@ void ha_recv_turn(struct ha_comm *comm, unsigned to)
 	/* What has come in part stays so: its other parts are on their way over other rails. */
 	r->cts_seq = r->done.base;
 	ha_recv_pump(comm);
+	ha_flush_turn(comm);
 }

@@ -144,6 +144,7 @@ static void run_up(struct gpu_run *r)
 }
 
 static unsigned broken_host, broken_rail;
+static bool no_turns;
 
 static void link_down(void)
 {
@@ -173,13 +174,15 @@ static unsigned everywhere(unsigned host, unsigned rail, void (*break_it)(void),
 		struct gpu_run r;
 
 		run_up(&r);
+		if (no_turns)
+			without_turns(&r.pair);
 		if (late)
 			(void)add_rule(GPU_LATE);
 		broken = gpu_run_with(&r, events, break_it);
 		assert_int_equal(r.result, HA_OK);
 		gpu_run_nothing_comes_later(&r);
-		if (break_it == link_down && rail == 1)
-			assert_int_equal(r.pair.recv->count.failovers, 0);
+		if (break_it == link_down)
+			assert_int_equal(r.pair.recv->count.failovers, broken && no_turns);
 		places += broken;
 		gpu_run_end(&r);
 	}
@@ -191,8 +194,25 @@ static void what_was_flushed_is_there_and_stays_wherever_a_rail_is_lost(void **s
 	(void)state;
 	assert_true(everywhere(1, 1, link_down, true, 41) >= 10);
 	assert_true(everywhere(0, 1, link_down, true, 83) >= 5);
-	assert_true(everywhere(1, 0, link_down, true, 89) >= 5);
 	assert_true(everywhere(0, 1, cut, true, 149) >= 3);
+}
+
+/* Its NIC is read through a while yet, and the one that takes its place as the active path's. */
+static void what_was_flushed_is_there_and_stays_wherever_the_control_rail_is_lost(void **state)
+{
+	(void)state;
+	assert_true(everywhere(1, 0, link_down, true, 17) >= 10);
+	assert_true(everywhere(0, 0, link_down, true, 43) >= 5);
+	assert_true(everywhere(0, 0, cut, true, 149) >= 3);
+}
+
+/* And with ends that take no turns. */
+static void what_was_flushed_is_there_and_stays_after_a_failover_of_rails(void **state)
+{
+	(void)state;
+	no_turns = true;
+	assert_true(everywhere(1, 0, link_down, true, 89) >= 5);
+	no_turns = false;
 }
 
 /* What a dead device had not written yet is lost: so its writes are prompt here. */
@@ -201,6 +221,8 @@ static void what_was_flushed_is_there_and_stays_when_a_rails_device_goes(void **
 	(void)state;
 	assert_true(everywhere(1, 1, kill_device, false, 97) >= 5);
 	assert_true(everywhere(0, 1, kill_device, true, 97) >= 5);
+	assert_true(everywhere(1, 0, kill_device, false, 61) >= 5);
+	assert_true(everywhere(0, 0, kill_device, true, 97) >= 5);
 }
 
 int main(void)
@@ -209,6 +231,8 @@ int main(void)
 	    cmocka_unit_test(a_flush_reads_through_each_nic_that_brought_bytes_and_no_other),
 	    cmocka_unit_test(what_a_nic_was_not_proved_to_reach_goes_over_the_others),
 	    cmocka_unit_test(what_was_flushed_is_there_and_stays_wherever_a_rail_is_lost),
+	    cmocka_unit_test(what_was_flushed_is_there_and_stays_wherever_the_control_rail_is_lost),
+	    cmocka_unit_test(what_was_flushed_is_there_and_stays_after_a_failover_of_rails),
 	    cmocka_unit_test(what_was_flushed_is_there_and_stays_when_a_rails_device_goes),
 	};
 
