@@ -237,8 +237,8 @@ static void note_claims(const struct ha_comm *to, const struct ha_window *w)
 	}
 }
 
-/* What SHED says has come, and has not; and what it says is over, and is not: then a stripe that is
- * sent again may come over both paths. */
+/* What SHED says has come, and has not; and what it says is over, and is not: then a stripe, or a
+ * message, that is sent again may come over both paths. */
 static void note_stripes(const struct ha_comm *to, const struct ha_message *m)
 {
 	const struct ha_comm *recv = run.pair.recv;
@@ -246,9 +246,12 @@ static void note_stripes(const struct ha_comm *to, const struct ha_message *m)
 	if (!to->is_send || m->kind != HA_MSG_SHED)
 		return;
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		if (!(m->drained >> p & 1))
+		const bool drained = m->drained >> p & 1;
+
+		/* Of the control rail it says what of any stripe has come. */
+		if (!drained && !(m->drained >> to->active & 1))
 			continue;
-		run.lied |= recv->failover->slots[p].fenced_gen < m->fenced_gen[p];
+		run.lied |= drained && recv->failover->slots[p].fenced_gen < m->fenced_gen[p];
 		for (int i = 0; i < run.offered; i++) {
 			const uint64_t above = seq_of(i) - m->window.base;
 			const uint64_t truly = seq_of(i) - recv->recv->done.base;

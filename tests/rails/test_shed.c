@@ -406,6 +406,55 @@ static void what_was_shed_and_mended_is_in_log_event_log_and_counts_alike(void *
 	ha_stats_dir = before;
 }
 
+/* More got through without it: the next stripe that the other one carries says so. */
+static void about_to_be_parked(struct pair *pair, unsigned p)
+{
+	struct ha_parking *parking = &pair->send->send->parking;
+
+	parking->state = HA_PARKING_ALONE;
+	parking->slot = (uint8_t)p;
+	parking->settled = true;
+	parking->stripes = 1000;
+	parking->bytes = 1ull << 30;
+	parking->busy_ns = HA_NS_PER_S;
+	parking->together = 1e-3;
+}
+
+/* It is lost, its path is gone and not mended yet, and so nobody can name it. */
+static void a_rail_that_is_lost_when_it_is_parked_is_not_named(void **state)
+{
+	struct in_flight t;
+	struct pair pair;
+	unsigned p;
+
+	(void)state;
+	carrying_by(&pair, 2, HA_COMPLETION_RC, "");
+	p = path_on(pair.send, "sim1");
+	(void)add_rule("wait=15ms verb=modify_qp host=1 rail=1");
+	(void)add_rule("delay=8ms host=0 rail=0 minlen=1000");
+	t = pair_start(&pair);
+	for (unsigned i = 0; i < 10; i++)
+		sv_stepped_step();
+	sv_stepped_link(0, LOST_RAIL, false);
+	for (int i = 0; i < 1000 && pair.send->paths[p]; i++)
+		pair_step(&pair);
+	assert_null(pair.send->paths[p]);
+	assert_false(is_whole(&pair));
+	about_to_be_parked(&pair, p);
+	for (int i = 0; i < 1000 && pair.send->send->parking.state == HA_PARKING_ALONE; i++)
+		pair_step(&pair);
+	assert_int_equal(pair.send->send->parking.state, HA_PARKING_PARKED);
+	assert_null(pair.send->paths[p]);
+	assert_false(logged("more gets through without"));
+	assert_arrived(&pair, &t);
+	until_whole(&pair, 100);
+	assert_int_equal(pair.send->send->parking.state,
+			 HA_PARKING_REST); /* of whatever comes there */
+	transfer(&pair, 300000, 2);
+	assert_no_failover(&pair);
+	pair_close(&pair);
+}
+
 /* ---- more than one --------------------------------------------------------------------------- */
 
 static void two_rails_are_shed_beside_each_other(void **state)
@@ -828,6 +877,7 @@ int main(void)
 	    cmocka_unit_test(messages_on_the_others_wait_for_nothing),
 	    cmocka_unit_test(a_message_that_is_there_is_complete_when_every_rail_has_let_go_of_it),
 	    cmocka_unit_test(what_was_shed_and_mended_is_in_log_event_log_and_counts_alike),
+	    cmocka_unit_test(a_rail_that_is_lost_when_it_is_parked_is_not_named),
 	    cmocka_unit_test(two_rails_are_shed_beside_each_other),
 	    cmocka_unit_test(the_control_rail_lost_during_a_shed_is_a_failover),
 	    cmocka_unit_test(a_shed_that_takes_too_long_is_a_failover),

@@ -4,6 +4,7 @@
  * epoch. Two hosts, one thread, virtual time.
  */
 #include "bundled.h"
+#include "burst.h"
 
 #include "failover/hear.h"
 #include "failover/message.h"
@@ -120,102 +121,6 @@ static void the_control_rail_lost_in_mid_transfer_takes_no_epoch(void **state)
 }
 
 /* ---- whatever is under way ------------------------------------------------------------------- */
-
-/* Receives of one buffer and of three, messages of nothing, in one piece, in turns and cut. */
-enum { RECEIVES = 7, SENDS = 9, LARGE = 300000 };
-
-static const struct {
-	unsigned receive;
-	size_t size;
-} sends[SENDS] = {{0, 1000},  {0, 0},	  {0, 70000}, {1, LARGE}, {2, 0},
-		  {3, 40000}, {4, LARGE}, {5, 8},     {6, LARGE}};
-
-struct burst {
-	struct ha_request *recv[RECEIVES], *send[SENDS];
-	unsigned sent;
-	bool received[RECEIVES], complete[SENDS];
-};
-
-static size_t place_of(unsigned send)
-{
-	size_t offset = 0;
-
-	for (unsigned i = 0; i < send; i++)
-		offset += sends[i].size + 4096;
-	return offset;
-}
-
-static struct burst begin(struct pair *pair)
-{
-	struct burst burst = {.sent = 0};
-
-	for (unsigned r = 0, i = 0; r < RECEIVES; r++) {
-		size_t offset[SENDS], size[SENDS];
-		int tag[SENDS], n = 0;
-
-		for (; i < SENDS && sends[i].receive == r; i++, n++) {
-			offset[n] = place_of(i);
-			size[n] = sends[i].size;
-			tag[n] = (int)i;
-			fill(pair->from.bytes + offset[n], size[n], 3 * i);
-		}
-		burst.recv[r] = post_recv(pair, n, offset, size, tag);
-	}
-	return burst;
-}
-
-/* Each end does what it can now. False: all is done. */
-static bool go_on(struct pair *pair, struct burst *burst)
-{
-	unsigned open = 0;
-
-	while (burst->sent < SENDS) {
-		const unsigned i = burst->sent;
-
-		burst->send[i] = try_send(pair, place_of(i), sends[i].size, (int)i);
-		if (!burst->send[i])
-			break;
-		burst->sent++;
-	}
-	for (unsigned r = 0; r < RECEIVES; r++) {
-		if (!burst->received[r])
-			assert_int_equal(ha_test(burst->recv[r], &burst->received[r], NULL), HA_OK);
-		open += !burst->received[r];
-	}
-	for (unsigned i = 0; i < burst->sent; i++) {
-		if (!burst->complete[i])
-			assert_int_equal(ha_test(burst->send[i], &burst->complete[i], NULL), HA_OK);
-		open += !burst->complete[i];
-	}
-	return open != 0 || burst->sent < SENDS;
-}
-
-static void assert_all_there(const struct pair *pair)
-{
-	for (unsigned i = 0; i < SENDS; i++)
-		assert_true(filled(pair->to.bytes + place_of(i), sends[i].size, 3 * i));
-}
-
-/* Until all is there; ends a second later at the latest. Returns how long that took. */
-static uint64_t finish(struct pair *pair, struct burst *burst)
-{
-	const uint64_t begun_ns = sv_stepped_now();
-
-	while (go_on(pair, burst)) {
-		assert_in_range(sv_stepped_now() - begun_ns, 0, HA_NS_PER_S);
-		pair_advance(pair);
-	}
-	assert_all_there(pair);
-	return sv_stepped_now() - begun_ns;
-}
-
-static void step(struct pair *pair, struct burst *burst, unsigned steps)
-{
-	for (unsigned i = 0; i < steps; i++) {
-		(void)go_on(pair, burst);
-		sv_stepped_step();
-	}
-}
 
 /* At each event of all that, and wherever it is noticed. */
 static void whatever_is_under_way_arrives_once(void **state)
