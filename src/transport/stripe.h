@@ -12,10 +12,10 @@
  *
  * When a path beside the active one is lost, and fenced at both ends, the receiver says which of
  * its stripes have come, and the rest is sent again on the active path: the same bytes, and the
- * same stripe of the same message. Who decides on that is failover/rails.h. The loss of the active
- * path is a failover: every path that was named may have carried, and ends with the epoch at both
- * ends; then what is not done is sent again, whole. So nothing of a stripe outlives its epoch, and
- * what was seen of a message does not, either.
+ * same stripe of the same message. Who decides on that is failover/rails.h. When the active path is
+ * lost another one takes its place (turn.h), or it is a failover: every path that was named may
+ * have carried, and ends with the epoch at both ends; then what is not done is sent again, whole.
+ * So nothing of a stripe outlives its epoch, and what was seen of a message does not, either.
  *
  * All of it under the token.
  */

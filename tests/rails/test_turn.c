@@ -407,6 +407,42 @@ static void each_has_its_turn(void **state)
 	}
 }
 
+/* Whoever has all it wanted closes, in the middle of a turn or not, and the other end learns from
+ * that what it has. */
+static void an_end_that_closes_meanwhile_has_said_what_it_has(void **state)
+{
+	(void)state;
+	for (unsigned steps = 0; steps < 90; steps++) {
+		const bool receiver_first = steps % 2;
+		struct ha_request *first, *second;
+		struct in_flight t;
+		struct pair pair;
+
+		carrying(&pair, 2, modes[steps / 2 % 2]);
+		t = pair_start(&pair);
+		first = receiver_first ? t.recv : t.send;
+		second = receiver_first ? t.send : t.recv;
+		for (unsigned i = 0; i < steps; i++)
+			sv_stepped_step();
+		sv_stepped_link(steps / 4 % 2, 0, false);
+		assert_int_equal(finish_within_a_second(&pair, first, NULL), HA_OK);
+		if (receiver_first) {
+			ha_dereg_mr(pair.recv, pair.to.mr);
+			pair.to.mr = NULL;
+			ha_close_recv(pair.recv);
+			pair.recv = NULL;
+		} else {
+			ha_dereg_mr(pair.send, pair.from.mr);
+			pair.from.mr = NULL;
+			ha_close_send(pair.send);
+			pair.send = NULL;
+		}
+		assert_int_equal(finish_within_a_second(&pair, second, NULL), HA_OK);
+		assert_true(filled(pair.to.bytes, 300000, 5));
+		pair_close(&pair);
+	}
+}
+
 /* ---- what a turn is not ---------------------------------------------------------------------- */
 
 /* A NIC that does not say that its path is fenced, at either end: nothing else is proof enough of
@@ -713,6 +749,7 @@ int main(void)
 	    cmocka_unit_test(two_lost_at_once_cost_no_byte),
 	    cmocka_unit_test(of_two_that_are_lost_together_one_has_no_turn),
 	    cmocka_unit_test(each_has_its_turn),
+	    cmocka_unit_test(an_end_that_closes_meanwhile_has_said_what_it_has),
 	    cmocka_unit_test(a_fence_that_is_not_confirmed_is_a_failover),
 	    cmocka_unit_test(ends_that_know_no_turns_fail_over),
 	    cmocka_unit_test(with_no_other_rail_that_carries_it_is_a_failover),
