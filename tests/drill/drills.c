@@ -392,6 +392,19 @@ const struct drill drills[] = {
 	.stall_max_ms = 300,
     },
     {
+	.name = "control-rail",
+	.proves =
+	    "the rail of a bundle that everything else goes over is cut, and then the port of the "
+	    "one that took its place is down: no connection fails over",
+	.fabric = {"--rail-rate", "2,2", "--pace"},
+	.env = {"HA_NCCL_RAILS=sim0+sim1"},
+	.args = {"--op", "allreduce", "--sizes", "16M", "-C", "2"},
+	.script = "2500 cut 0\n5500 cut 0 --heal\n8500 link 0 1 down\n11500 link 0 1 up",
+	.tail_ms = 2500,
+	.sheds_min = 16, /* four connections at both ends, twice */
+	.stall_max_ms = 300,
+    },
+    {
 	.name = "drain",
 	.proves =
 	    "a port that was drained can be pulled: nothing runs over it, and nothing fails over",
