@@ -238,7 +238,7 @@ static void begin_turn(struct ha_comm *comm)
 	struct ha_rail_turn *turn = &comm->failover->turn;
 	const int next = next_in_turn(comm);
 
-	*turn = (struct ha_rail_turn){.pending = true};
+	*turn = (struct ha_rail_turn){.pending = true, .from = ha_event_path(ha_comm_path(comm))};
 	if (comm->is_send)
 		return;
 	HA_INVARIANT(next >= 0);

@@ -22,6 +22,7 @@
 #ifndef HA_FAILOVER_RAILS_H
 #define HA_FAILOVER_RAILS_H
 
+#include "event/event.h"
 #include "event/reason.h"
 #include "failover/port_pair.h"
 #include "transport/window.h"
@@ -81,6 +82,7 @@ struct ha_rail {
 /* The control rail is lost, and another one takes its place. */
 struct ha_rail_turn {
 	bool pending;		     /* it is not mended */
+	struct ha_event_path from;   /* it, which may be gone */
 	uint8_t to;		     /* the path that takes it: the receiver's choice, */
 	uint32_t to_gen;	     /* and which one of it; 0: the sender was not told yet */
 	uint64_t seen[HA_MAX_PATHS]; /* sender: what SHED said beside ha_rail.done, by stripe */

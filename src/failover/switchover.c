@@ -37,7 +37,8 @@ void ha_switchover_begin(struct ha_comm *comm, enum ha_reason reason)
 		return;
 	now->pending = true;
 	now->reason = (uint8_t)reason;
-	now->from = ha_event_path(ha_comm_path(comm));
+	now->from = comm->failover->turn.pending ? comm->failover->turn.from
+						 : ha_event_path(ha_comm_path(comm));
 	now->trigger_ns = ha_now_ns();
 	ha_hold_off_moving(&comm->inst->failover_shared->hold_off, now->trigger_ns);
 	now->alive_ns = last_life_ns(comm);

@@ -464,6 +464,8 @@ static void a_fence_that_is_not_confirmed_is_a_failover(void **state)
 		sv_stepped_link(0, 0, false);
 		assert_in_range(finish(&pair, &burst), 0, 200 * HA_NS_PER_MS);
 		assert_true(fired(slow) > 0);
+		assert_logged("failover from sim0:1 (path 0.1) to ");
+		assert_false(logged("failover from no path"));
 		assert_int_equal(pair.recv->count.failovers, 1);
 		assert_int_equal(pair.recv->turn, 0);
 		assert_int_equal(pair.send->turn, 0);
