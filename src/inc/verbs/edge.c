@@ -252,7 +252,7 @@ static int write_word(struct ha_edge *edge, uint64_t word)
 
 void ha_edge_say(struct ha_edge *edge, uint64_t word)
 {
-	if (word <= edge->said || edge->is_saying || edge->fault || edge->is_fenced)
+	if (!edge->qp || word <= edge->said || edge->is_saying || edge->fault || edge->is_fenced)
 		return;
 	if (write_word(edge, word) != 0) {
 		fail(edge, "ibv_post_send");

@@ -78,7 +78,8 @@ bool ha_edge_recv(struct ha_edge *edge, struct ibv_sge piece);
 /* The next thing that has happened. `bytes`: of what came. */
 enum ha_edge_event ha_edge_poll(struct ha_edge *edge, uint32_t *bytes);
 
-/* Tells the other end, now or as soon as it has been told the number before. */
+/* Tells the other end, now or as soon as it has been told the number before. A closed edge has none
+ * to tell. */
 void ha_edge_say(struct ha_edge *edge, uint64_t word);
 /* The other end's; 0 at first, and of a closed edge. */
 uint64_t ha_edge_word(const struct ha_edge *edge);
