@@ -163,6 +163,32 @@ static bool get_abort(struct ha_reader *r, uint16_t members, struct ha_inc_frame
 	       frame->abort.about.member < members;
 }
 
+static void put_link(struct ha_writer *w, const struct ha_inc_frame *frame)
+{
+	const struct ha_inc_link *link = &frame->link;
+
+	ha_put_uint(w, link->to, 2);
+	ha_put_uint(w, link->state, 1);
+	ha_put_zeros(w, 5);
+	ha_edge_address_encode(&link->child, w->at);
+	ha_edge_address_encode(&link->parent, w->at + HA_EDGE_ADDRESS_BYTES);
+}
+
+static bool get_link(struct ha_reader *r, uint16_t members, struct ha_inc_frame *frame)
+{
+	struct ha_inc_link *link = &frame->link;
+	uint8_t state;
+
+	link->to = ha_get16(r);
+	state = ha_get8(r);
+	link->state = (enum ha_inc_linking)state;
+	return !ha_get_uint(r, 5) && link->to < members && link->to != frame->member &&
+	       state < HA_INC_LINK_STATES &&
+	       ha_edge_address_decode(r->at, HA_EDGE_ADDRESS_BYTES, &link->child) &&
+	       ha_edge_address_decode(r->at + HA_EDGE_ADDRESS_BYTES, HA_EDGE_ADDRESS_BYTES,
+				      &link->parent);
+}
+
 /* ---- kinds ---------------------------------------------------------------------------------- */
 
 static const struct kind {
@@ -182,6 +208,7 @@ static const struct kind {
     [HA_INC_ABORT] = {16, true, false, put_abort, get_abort},
     [HA_INC_ASK] = {8, true, false, put_unit, get_unit},
     [HA_INC_ASKED] = {8, false, false, put_unit, get_unit},
+    [HA_INC_LINK] = {8 + 2 * HA_EDGE_ADDRESS_BYTES, false, true, put_link, get_link},
 };
 
 static bool is_kind(enum ha_inc_frame_kind kind)

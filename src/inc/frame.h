@@ -15,11 +15,13 @@
  *          HOLD: on (1), zero (3), round (4)
  *          SUSPECT: cut (1), zero (7), unit (8). ASK, ASKED: unit (8)
  *          ABORT: why (1), zero (5), member it is about (2), unit it is about (8)
+ *          LINK: to which member (2), how far it is (1), zero (5), ends of two edges (40 each)
  */
 #ifndef HA_INC_FRAME_H
 #define HA_INC_FRAME_H
 
 #include "inc/decision.h"
+#include "inc/join.h"
 
 #include <stddef.h>
 
@@ -37,6 +39,7 @@ enum ha_inc_frame_kind {
 	HA_INC_ABORT,	    /* the leader: it gives up */
 	HA_INC_ASK,	    /* the leader: have you asked for `unit`? */
 	HA_INC_ASKED,	    /* a member: for all below `unit` */
+	HA_INC_LINK,	    /* a member to another one: my ends of the edges between us */
 	HA_INC_FRAME_KINDS
 };
 
@@ -44,9 +47,24 @@ enum ha_inc_abort {
 	HA_INC_ABORT_DAMAGED = 1, /* `unit` has no result and may have lost a contribution */
 	HA_INC_ABORT_LOST,	  /* `member` lacks `unit`, which another one calls retired */
 	HA_INC_ABORT_DEAD,	  /* `member` is */
-	HA_INC_ABORT_OUTAGE,	  /* `member` has not been reached for the time limit */
+	HA_INC_ABORT_OUTAGE,	  /* nothing has got on for the time limit, one way or the other */
 	HA_INC_ABORT_NO_TREE,	  /* no tree is left that a RESUME has not named */
 	HA_INC_ABORT_REASONS
+};
+
+enum ha_inc_linking {
+	HA_INC_LINK_ALONE, /* the other one's ends have not come */
+	HA_INC_LINK_HAS,   /* they are connected to */
+	HA_INC_LINK_KNOWS, /* and the other one has said that it is, too */
+	HA_INC_LINK_STATES
+};
+
+/* What a member says to another one, through the leader, when they are to add for each other. */
+struct ha_inc_link {
+	uint16_t to;
+	enum ha_inc_linking state;
+	struct ha_edge_address child;  /* by which it contributes to the other one */
+	struct ha_edge_address parent; /* by which the other one contributes to it */
 };
 
 struct ha_inc_frame {
@@ -66,7 +84,8 @@ struct ha_inc_frame {
 		struct {
 			enum ha_inc_abort why;
 			struct ha_decision_fault about;
-		} abort; /* of ABORT */
+		} abort;		 /* of ABORT */
+		struct ha_inc_link link; /* of LINK */
 	};
 };
 

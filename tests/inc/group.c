@@ -32,7 +32,7 @@ static void open_host(struct group *group, unsigned int i)
 	const struct group_shape *shape = &group->shape;
 	const struct ha_member_shape member = {
 	    .ledger = {(uint16_t)i, shape->window, shape->copies},
-	    .lanes = shape->lanes,
+	    .lanes = shape->lanes > shape->hosts ? shape->lanes : shape->hosts,
 	    .unit_bytes = shape->unit_bytes,
 	    .group = GROUP_ID,
 	};
@@ -65,6 +65,8 @@ void group_open(struct group *group, const struct group_shape *shape)
 
 unsigned int group_child(const struct group *group, uint32_t epoch, unsigned int place)
 {
+	if (group->mesh_epochs >> epoch & 1)
+		return place;
 	/* Neighbours that are added first in one epoch are not in the next one. */
 	const unsigned int hosts = group->shape.hosts, stride = epoch % 2 && hosts % 3 ? 3 : 1;
 
@@ -122,7 +124,8 @@ void group_join(struct group *group, unsigned int i, uint32_t epoch, unsigned in
 {
 	struct ha_member *member = group->host[host].member;
 
-	assert_int_equal(ha_member_join(member, group_lanes(group, epoch)), HA_OK);
+	assert_int_equal(ha_member_join(member, group_lanes(group, epoch), group->shape.window),
+			 HA_OK);
 	for (unsigned int lane = 0; lane < group_lanes(group, epoch); lane++)
 		connect_edges(ha_member_edge(member, lane),
 			      ha_tree_edge(group->tree[i][lane], place_of(group, epoch, host)));
@@ -157,7 +160,8 @@ void group_two_levels(struct group *group)
 		for (unsigned int k = 0; k < half; k++) {
 			struct ha_member *member = group->host[half * i + k].member;
 
-			assert_int_equal(ha_member_join(member, group->shape.lanes), HA_OK);
+			assert_int_equal(
+			    ha_member_join(member, group->shape.lanes, group->shape.window), HA_OK);
 			connect_edges(ha_member_edge(member, 0),
 				      ha_tree_edge(group->tree[1 + i][0], k));
 		}
@@ -320,6 +324,7 @@ static bool act(struct group *group, unsigned int h)
 			break;
 	}
 	moved |= ha_member_progress(host->member);
+	moved |= ha_mesh_progress(&group->mesh[h]);
 	while (host->done < host->asked &&
 	       ha_member_is_done(host->member, host->number[host->done])) {
 		hand_back(group, &group->op[host->done], h);
@@ -393,8 +398,10 @@ static void free_op(struct group *group, unsigned int n)
 
 void group_close(struct group *group)
 {
-	for (unsigned int h = 0; h < group->shape.hosts; h++)
+	for (unsigned int h = 0; h < group->shape.hosts; h++) {
 		assert_int_equal(ha_member_close(group->host[h].member), HA_OK);
+		assert_int_equal(ha_mesh_close(&group->mesh[h]), HA_OK);
+	}
 	for (unsigned int i = 0; i < GROUP_SWITCHES; i++)
 		for (unsigned int lane = 0; lane < GROUP_LANES; lane++)
 			assert_int_equal(ha_tree_close(group->tree[i][lane]), HA_OK);

@@ -15,6 +15,7 @@
 #include "base/config.h"
 #include "inc/cut.h"
 #include "inc/verbs/member.h"
+#include "inc/verbs/mesh.h"
 #include "inc/verbs/tree.h"
 #include "simverbs/simverbs.h"
 
@@ -25,7 +26,7 @@
 #define GROUP_SWITCHES 5
 #define GROUP_LANES    2
 #define GROUP_OPS      512
-#define GROUP_EPOCHS   8
+#define GROUP_EPOCHS   32
 #define GROUP_ID       0x600d
 
 struct group_shape {
@@ -60,6 +61,8 @@ struct group {
 	struct ha_device_set *set[GROUP_HOSTS + GROUP_SWITCHES];
 	struct group_host host[GROUP_HOSTS];
 	struct ha_tree *tree[GROUP_SWITCHES][GROUP_LANES];
+	struct ha_mesh mesh[GROUP_HOSTS]; /* those that a test has made */
+	uint32_t mesh_epochs;		  /* bitmap: in which hosts add themselves */
 	bool is_dead[GROUP_SWITCHES];
 	unsigned int epochs; /* whose orders a result may have */
 	unsigned int ops;
@@ -82,7 +85,8 @@ static inline unsigned int group_switch(const struct group *group, unsigned int 
 	return group->shape.hosts + i;
 }
 
-/* The host that is a switch's child in this place: another order in each epoch. */
+/* The host that is a switch's child in this place: another order in each epoch, and of hosts that
+ * add themselves theirs. */
 unsigned int group_child(const struct group *group, uint32_t epoch, unsigned int place);
 
 /* How many lanes plans of an epoch have. */

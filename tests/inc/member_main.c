@@ -290,8 +290,10 @@ static int run(void)
 
 static void tell(int status, const char *why)
 {
-	printf("{\"rank\": %u, \"status\": %d, \"done\": %u, \"epochs\": %u, \"why\": \"%s\"}\n",
-	       a.wish.ask.rank, status, done, host ? ha_host_epochs(host) : 0, why);
+	printf("{\"rank\": %u, \"status\": %d, \"done\": %u, \"epochs\": %u, \"alone\": %s, "
+	       "\"why\": \"%s\"}\n",
+	       a.wish.ask.rank, status, done, host ? ha_host_epochs(host) : 0,
+	       host && ha_host_is_without_switches(host) ? "true" : "false", why);
 	(void)fflush(stdout);
 }
 
@@ -319,16 +321,36 @@ static int work(struct ha_device_set *set)
 	return status;
 }
 
-enum { OPT_RANK = 0x100, OPT_RANKS, OPT_OPS, OPT_BYTES, OPT_UNIT, OPT_WINDOW, OPT_HOLD, OPT_LATE };
+enum {
+	OPT_RANK = 0x100,
+	OPT_RANKS,
+	OPT_OPS,
+	OPT_BYTES,
+	OPT_UNIT,
+	OPT_WINDOW,
+	OPT_HOLD,
+	OPT_LATE,
+	OPT_OUTAGE,
+	OPT_SWITCHES
+};
 
 static const struct argp_option options[] = {
-    {"connect", 'a', "IPV4:PORT", 0, "", 0}, {"key-file", 'k', "FILE", 0, "", 0},
-    {"group", 'g', "NAME", 0, "", 0},	     {"port", 'p', "NAME", 0, "", 0},
-    {"rank", OPT_RANK, "N", 0, "", 0},	     {"ranks", OPT_RANKS, "N", 0, "", 0},
-    {"ops", OPT_OPS, "N", 0, "", 0},	     {"bytes", OPT_BYTES, "N", 0, "", 0},
-    {"unit", OPT_UNIT, "N", 0, "", 0},	     {"window", OPT_WINDOW, "N", 0, "", 0},
-    {"hold", OPT_HOLD, "N", 0, "", 0},	     {"late-ms", OPT_LATE, "N", 0, "", 0},
-    {"connect-ms", 'c', "N", 0, "", 0},	     {0},
+    {"connect", 'a', "IPV4:PORT", 0, "", 0},
+    {"key-file", 'k', "FILE", 0, "", 0},
+    {"group", 'g', "NAME", 0, "", 0},
+    {"port", 'p', "NAME", 0, "", 0},
+    {"rank", OPT_RANK, "N", 0, "", 0},
+    {"ranks", OPT_RANKS, "N", 0, "", 0},
+    {"ops", OPT_OPS, "N", 0, "", 0},
+    {"bytes", OPT_BYTES, "N", 0, "", 0},
+    {"unit", OPT_UNIT, "N", 0, "", 0},
+    {"window", OPT_WINDOW, "N", 0, "", 0},
+    {"hold", OPT_HOLD, "N", 0, "", 0},
+    {"late-ms", OPT_LATE, "N", 0, "", 0},
+    {"connect-ms", 'c', "N", 0, "", 0},
+    {"outage-ms", OPT_OUTAGE, "N", 0, "", 0},
+    {"needs-switches", OPT_SWITCHES, 0, 0, "", 0},
+    {0},
 };
 
 static void read_address(const char *text, struct argp_state *state)
@@ -388,6 +410,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_LATE:
 		a.wish.late_ns = number * HA_NS_PER_MS;
+		return 0;
+	case OPT_OUTAGE:
+		a.wish.outage_ns = number * HA_NS_PER_MS;
+		return 0;
+	case OPT_SWITCHES:
+		a.wish.needs_switches = true;
 		return 0;
 	case ARGP_KEY_END:
 		if (!a.wish.ask.controller || !a.key_file || !a.wish.ask.group || !a.wish.ask.port)

@@ -58,6 +58,17 @@ static struct ha_inc_frame sample(enum ha_inc_frame_kind kind)
 	case HA_INC_ASK:
 		frame.unit = 0x9192939495969798;
 		break;
+	case HA_INC_LINK:
+		frame.member = 3;
+		frame.link = (struct ha_inc_link){
+		    .to = 7,
+		    .state = HA_INC_LINK_KNOWS,
+		    .child =
+			{0xa1a2a3, 0xa4a5a6, {0xa7}, 0xa8a9, 5, 0xaaabacad, 0xaeafb0b1b2b3b4b5},
+		    .parent =
+			{0xb6b7b8, 0xb9babb, {0xbc}, 0xbdbe, 1, 0xbfc0c1c2, 0xc3c4c5c6c7c8c9ca},
+		};
+		break;
 	case HA_INC_FENCE:
 	case HA_INC_FRAME_KINDS:
 		break;
@@ -164,7 +175,7 @@ static void a_frame_of_another_length_or_with_a_wrong_bit_is_refused(void **stat
 /* Well made, and of what nobody in this group can mean. */
 static void what_cannot_be_meant_is_refused(void **state)
 {
-	struct ha_inc_frame cases[25];
+	struct ha_inc_frame cases[29];
 	unsigned int n = 0;
 
 	(void)state;
@@ -200,6 +211,12 @@ static void what_cannot_be_meant_is_refused(void **state)
 	cases[n++].abort.about.member = MEMBERS;
 	cases[n] = sample(HA_INC_ABORT);
 	cases[n++].abort.why = HA_INC_ABORT_REASONS;
+	cases[n] = sample(HA_INC_LINK);
+	cases[n++].epoch = 0; /* which begins with switches */
+	cases[n] = sample(HA_INC_LINK);
+	cases[n++].link.to = MEMBERS;
+	cases[n] = sample(HA_INC_LINK);
+	cases[n++].link.to = 3; /* itself */
 	assert_int_equal(n, sizeof(cases) / sizeof(cases[0]));
 	for (unsigned int i = 0; i < n; i++) {
 		uint8_t bytes[HA_INC_FRAME_MAX];
@@ -225,6 +242,8 @@ static void what_is_of_a_later_version_is_refused(void **state)
 	    {HA_INC_HOLD, 27, 1},    {HA_INC_HELD, 60, 1},
 	    {HA_INC_HELD, 63, 1},    {HA_INC_ABORT, 24, 0},
 	    {HA_INC_ABORT, 25, 1},   {HA_INC_ABORT, 29, 1},
+	    {HA_INC_LINK, 26, 3},    {HA_INC_LINK, 27, 1},
+	    {HA_INC_LINK, 31, 1},    {HA_INC_LINK, 59, 1}, /* an end that is none */
 	};
 
 	(void)state;

@@ -220,14 +220,40 @@ class Sums(Fabric):
         self.assertEqual([(one["status"], one["done"]) for one in results], [(0, OPS)] * 4, results)
         self.assertGreaterEqual(results[0]["epochs"], 1)
 
-    def test_without_a_tree_left_all_members_end_with_one_error(self):
+    def test_without_a_tree_left_members_add_for_each_other(self):
+        """Their only switch is killed while two of three wait for it."""
         self.start_controller(STAR)
         self.serve("s")
-        members = self.members("abc", "--ops", "8", "--bytes", "100000", holds=ALL_AT_4)
+        middle = OPS // 3
+        members = self.members("abc", "--ops", str(OPS), "--bytes", "1000000", holds={2: middle})
+        self.read_all_until(members, f"done {middle - 1}\n")
+        self.switches["s"].kill()
+        self.go(members[2])
+        results = self.results(members)
+        self.assertEqual([(one["status"], one["done"], one["alone"]) for one in results], [(0, OPS, True)] * 3, results)
+        self.expect_free()
+
+    def test_members_that_need_switches_end_with_one_error_when_no_tree_is_left(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        members = self.members("abc", "--ops", "8", "--bytes", "100000", "--needs-switches", holds=ALL_AT_4)
         self.read_all_until(members, "done 3\n")
         self.switches["s"].kill()
         self.go(*members)
-        self.expect_one_error(members, "^no tree is left, and all-reduces do not go on without switches yet")
+        self.expect_one_error(members, "^no tree is left, and members do not add for each other")
+
+    def test_a_host_that_nothing_reaches_any_more_ends_the_group_in_time(self):
+        """Its port is down: whatever the group tries carries nothing, and only its sockets are there."""
+        self.start_controller(STAR)
+        self.serve("s")
+        members = self.members("abc", "--ops", "8", "--bytes", "100000", "--outage-ms", "3000", "--late-ms", "300", holds=ALL_AT_4)
+        self.read_all_until(members, "done 3\n")
+        subprocess.run([SIMVERBS, "link", self.fabric, "1", "0", "down"], check=True, timeout=TIMEOUT_S)
+        self.addCleanup(subprocess.run, [SIMVERBS, "link", self.fabric, "1", "0", "up"], check=True, timeout=TIMEOUT_S)
+        begun = time.monotonic()
+        self.go(*members)
+        self.expect_one_error(members, "^nothing has got through for the time limit, one way or the other")
+        self.assertLess(time.monotonic() - begun, 3 + 3 * SLACK)
 
     def test_a_member_that_dies_ends_the_group_for_all(self):
         self.start_controller(STAR)

@@ -5,6 +5,8 @@
 #include "inc/host/joining.h"
 #include "inc/leader.h"
 #include "inc/net/star.h"
+#include "inc/outage.h"
+#include "inc/verbs/mesh.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +30,9 @@ struct ha_host {
 	struct ha_follower follower;
 	struct ha_leader *leader; /* NULL: another member */
 	struct ha_leader_room room;
+	struct ha_outage outage;
 	struct ha_joining joining;
+	struct ha_mesh mesh;
 	bool is_leaving, has_left;
 	uint32_t epochs;
 	uint64_t pump_ns;
@@ -65,10 +69,30 @@ static void say_to_leader(void *arg, const struct ha_inc_frame *frame)
 		ha_star_say(host->star, 0, frame);
 }
 
+/* To another member, through member 0. */
+static void say_link(void *arg, const struct ha_inc_frame *frame)
+{
+	struct ha_host *host = arg;
+
+	ha_star_say(host->star, host->leader ? frame->link.to : 0, frame);
+}
+
+static void hear_link(struct ha_host *host, uint16_t from, const struct ha_inc_frame *frame)
+{
+	if (frame->group != host->answer.part.group || (host->leader && from != frame->member))
+		return;
+	if (frame->link.to == host->follower.number)
+		ha_mesh_hear(&host->mesh, frame);
+	else if (host->leader)
+		ha_star_say(host->star, frame->link.to, frame);
+}
+
 static void hear(struct ha_host *host, bool is_to_leader, uint16_t from,
 		 const struct ha_inc_frame *frame, uint64_t now_ns)
 {
-	if (is_to_leader)
+	if (frame->kind == HA_INC_LINK)
+		hear_link(host, from, frame);
+	else if (is_to_leader)
 		ha_leader_hear(host->leader, from, frame, now_ns);
 	else
 		ha_follower_hear(&host->follower, frame, now_ns);
@@ -112,7 +136,17 @@ static void join(void *arg, uint32_t plan, uint32_t epoch)
 	struct ha_host *host = arg;
 
 	host->epochs++;
-	ha_joining_join(&host->joining, host->member, plan, epoch);
+	if (plan < ha_joining_plans(&host->answer.part))
+		ha_joining_join(&host->joining, host->member, plan, epoch);
+	else
+		ha_mesh_join(&host->mesh, epoch, ha_now_ns());
+}
+
+static void fence(void *arg)
+{
+	struct ha_host *host = arg;
+
+	ha_mesh_fence(&host->mesh);
 }
 
 static void look_at_star(struct ha_host *host, uint64_t now_ns)
@@ -140,23 +174,41 @@ static void look_whether_left(struct ha_host *host, uint64_t now_ns)
 	ha_talk_say(&host->answer.talk, HA_CTRL_LEAVE, NULL, "", 0);
 }
 
+/* What is not needed any more, while others are waited for. */
+static void let_go(struct ha_host *host)
+{
+	ha_joining_leave(&host->joining);
+	if (ha_mesh_close(&host->mesh) != HA_OK)
+		return; /* again when it is joined anew, or the host is closed */
+}
+
+static void lead(struct ha_host *host, uint64_t now_ns)
+{
+	ha_leader_tick(host->leader, now_ns);
+	if (ha_outage_is(&host->outage, ha_member_ledger(host->member), host->wish.outage_ns,
+			 now_ns) &&
+	    host->leader->state == HA_LEADER_QUIET)
+		ha_leader_give_up(host->leader, HA_INC_ABORT_OUTAGE, 0);
+}
+
 static void pump(struct ha_host *host, uint64_t now_ns)
 {
 	look_at_star(host, now_ns);
 	ha_joining_look(&host->joining, host->member);
 	(void)ha_talk_next(&host->answer.talk); /* whose end changes nothing */
 	ha_follower_tick(&host->follower, now_ns);
+	ha_mesh_tick(&host->mesh, now_ns);
 	if (host->leader)
-		ha_leader_tick(host->leader, now_ns);
+		lead(host, now_ns);
 	deliver(host, now_ns);
 	if (host->follower.state == HA_FOLLOWER_FENCED)
-		ha_joining_leave(&host->joining);
+		let_go(host);
 	look_whether_left(host, now_ns);
 }
 
 bool ha_host_progress(struct ha_host *host)
 {
-	const bool moved = ha_member_progress(host->member);
+	const bool moved = ha_member_progress(host->member) | ha_mesh_progress(&host->mesh);
 	const uint64_t now_ns = ha_now_ns();
 
 	if (now_ns < host->pump_ns)
@@ -202,9 +254,9 @@ static const char *text_of(enum ha_inc_abort why)
 	case HA_INC_ABORT_DEAD:
 		return "a member's process has ended";
 	case HA_INC_ABORT_OUTAGE:
-		return "a member cannot be reached";
+		return "nothing has got through for the time limit, one way or the other";
 	case HA_INC_ABORT_NO_TREE:
-		return "no tree is left, and all-reduces do not go on without switches yet";
+		return "no tree is left, and members do not add for each other";
 	case HA_INC_ABORT_REASONS:
 		break;
 	}
@@ -217,14 +269,19 @@ void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY])
 	const bool is_said = verdict->kind == HA_INC_ABORT;
 	const struct ha_decision_fault none = {0};
 	const struct ha_decision_fault *about = is_said ? &verdict->abort.about : &none;
+	const char *last = host->mesh.why ? host->mesh.why : host->joining.why;
 
 	*why = '\0';
 	if (host->follower.state != HA_FOLLOWER_OVER)
 		return;
 	snprintf(why, HA_HOST_WHY, "%s (member %u, unit %llu)%s%s",
 		 text_of(is_said ? verdict->abort.why : HA_INC_ABORT_REASONS), about->member,
-		 (unsigned long long)about->unit, *host->joining.why ? "; last of all " : "",
-		 host->joining.why);
+		 (unsigned long long)about->unit, *last ? "; last of all " : "", last);
+}
+
+bool ha_host_is_without_switches(const struct ha_host *host)
+{
+	return host->mesh.state == HA_MESH_LINKED;
 }
 
 uint32_t ha_host_epochs(const struct ha_host *host)
@@ -272,8 +329,17 @@ static ha_result_t make_leader(struct ha_host *host)
 	if (!host->leader || !room->said || !room->held || !room->asked)
 		return HA_ERR_SYSTEM;
 	ha_leader_init(host->leader, host->answer.part.group, members, room, say_to_member, host);
-	host->leader->plans = ha_joining_plans(&host->answer.part);
+	if (host->wish.needs_switches || members > HA_MESH_MEMBERS)
+		host->leader->plans = ha_joining_plans(&host->answer.part);
 	return HA_OK;
+}
+
+/* Of a plan, or one for each member that adds. */
+static unsigned int lanes_of(const struct ha_part *part)
+{
+	const bool may_add = part->members <= HA_MESH_MEMBERS;
+
+	return may_add && part->members > part->lanes ? part->members : part->lanes;
 }
 
 static ha_result_t make_member(struct ha_host *host)
@@ -282,11 +348,19 @@ static ha_result_t make_member(struct ha_host *host)
 	const uint16_t number = (uint16_t)host->wish.ask.rank;
 	const struct ha_member_shape shape = {
 	    .ledger = {number, part->window, host->wish.copies},
-	    .lanes = part->lanes,
+	    .lanes = lanes_of(part),
 	    .unit_bytes = part->unit_bytes,
 	    .group = part->group,
 	};
-	const struct ha_follower_calls calls = {say_to_leader, join, host};
+	const struct ha_mesh_shape mesh = {
+	    .number = number,
+	    .members = part->members,
+	    .group = part->group,
+	    .window = part->window,
+	    .unit_bytes = part->unit_bytes,
+	    .limit_ns = host->wish.join_ns,
+	};
+	const struct ha_follower_calls calls = {say_to_leader, join, fence, host};
 
 	HA_TRY(make_leader(host));
 	HA_TRY(ha_member_open(&shape, host->wish.port, &host->member));
@@ -297,6 +371,7 @@ static ha_result_t make_member(struct ha_host *host)
 					    .site = host->wish.ask.site,
 					    .member = number,
 					    .limit_ns = host->wish.join_ns};
+	ha_mesh_init(&host->mesh, &mesh, host->wish.port, host->member, say_link, host);
 	return HA_OK;
 }
 
@@ -373,6 +448,7 @@ ha_result_t ha_host_close(struct ha_host *host)
 		return HA_OK;
 	HA_TRY(ha_member_close(host->member));
 	host->member = NULL;
+	HA_TRY(ha_mesh_close(&host->mesh));
 	if (host->leader && host->leader->state == HA_LEADER_OVER)
 		linger(host);
 	ha_joining_leave(&host->joining);

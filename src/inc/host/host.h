@@ -2,8 +2,8 @@
 /*
  * A member of a group with all its sockets: it gets its part of a plan from the controller, meets
  * the others at member 0, joins its switches, and lives through the death of switches as
- * docs/inc-protocol.md has it. When no tree is left the group ends with an error, the same at all
- * members: there is no ring yet.
+ * docs/inc-protocol.md has it. When no tree is left members add for each other, if they may; else
+ * the group ends with an error, the same at all members.
  *
  *	RUNS -> LEAVING -> LEFT
  *	   `-------`-----> OVER, with a reason
@@ -27,6 +27,8 @@ struct ha_host_wish {
 	uint64_t connect_ns; /* until all members have to be there */
 	uint64_t join_ns;    /* for the switches of a plan to answer */
 	uint64_t late_ns;    /* nothing gets on for so long: a reason to suspect the tree */
+	uint64_t outage_ns;  /* and for so long, whatever is tried: an error; 0: never */
+	bool needs_switches; /* members do not add for each other; member 0's says so for all */
 };
 
 struct ha_host;
@@ -49,8 +51,10 @@ void ha_host_leave(struct ha_host *host);
 enum ha_host_state ha_host_state(const struct ha_host *host);
 /* OVER: why, with what was the matter with the last tree. Else empty. */
 void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY]);
-/* Epochs so far: how often the group went on through other trees. */
+/* Epochs so far: how often the group went on by another way. */
 uint32_t ha_host_epochs(const struct ha_host *host);
+/* Members add for each other, as no tree is left. */
+bool ha_host_is_without_switches(const struct ha_host *host);
 
 /* In any state; who has not left is dead to the others. HA_ERR_SYSTEM: the device does not let go;
  * to be called again. NULL is fine. */

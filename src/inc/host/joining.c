@@ -103,7 +103,7 @@ void ha_joining_join(struct ha_joining *joining, struct ha_member *member, uint3
 {
 	const unsigned int lanes = lanes_of(joining->part, plan);
 	const uint64_t until_ns = ha_real_ns() + joining->limit_ns;
-	bool is_joined = ha_member_join(member, lanes) == HA_OK;
+	bool is_joined = ha_member_join(member, lanes, joining->part->window) == HA_OK;
 
 	ha_joining_leave(joining);
 	if (is_joined)

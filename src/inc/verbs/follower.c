@@ -76,6 +76,7 @@ static void fence(struct ha_follower *follower, const struct ha_inc_frame *frame
 		return;
 	follower->epoch = frame->epoch;
 	follower->round = 0;
+	follower->calls.fence(follower->calls.arg);
 	enter(follower, HA_FOLLOWER_FENCING, now_ns);
 	try_to_fence(follower, now_ns);
 }

@@ -38,6 +38,8 @@ struct ha_follower_calls {
 	/* Joins the member to the trees of a plan and connects its edges. A member that has none
 	 * afterwards is cut. */
 	void (*join)(void *arg, uint32_t plan, uint32_t epoch);
+	/* The member's edges are about to be destroyed. */
+	void (*fence)(void *arg);
 	void *arg;
 };
 

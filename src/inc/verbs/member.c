@@ -36,6 +36,8 @@ struct ha_member {
 	struct ha_ledger ledger;
 	struct ha_resume resume; /* of this epoch; none yet: nothing is taken */
 	unsigned int lanes;	 /* of the trees that it has joined; none yet: of its shape */
+	unsigned int buffers;	 /* units that the other end of a lane has room for */
+	bool is_waiting;	 /* for its edges */
 	bool is_held;
 	bool is_cut;
 	struct ha_incarnation *on;
@@ -44,7 +46,7 @@ struct ha_member {
 	uint64_t copied[HA_DECISION_UNITS]; /* by copy: its unit + 1; 0: none */
 	uint64_t first_op, next_op;	    /* numbers: those in between are in op[] */
 	struct op op[HA_MEMBER_OPS];
-	struct lane lane[HA_MEMBER_LANES];
+	struct lane lane[]; /* as many as its shape has */
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -305,7 +307,7 @@ static bool may_send(const struct ha_member *member, struct lane *lane)
 	uint64_t next;
 
 	/* Each unit that goes up brings one result down, and the parent has so many buffers. */
-	if (unit >= member->ledger.issued || lane->posted - lane->came >= window(member) ||
+	if (unit >= member->ledger.issued || lane->posted - lane->came >= member->buffers ||
 	    !ha_edge_has_room(&lane->edge))
 		return false;
 	if (fate_of(member, unit) == GIVEN)
@@ -383,6 +385,8 @@ bool ha_member_progress(struct ha_member *member)
 
 	if (member->ledger.state != HA_LEDGER_RUNS)
 		return false;
+	if (member->is_waiting) /* RESUME may have said that all of an operation is retired */
+		return complete(member);
 	for (unsigned int i = 0; i < member->lanes; i++) {
 		struct lane *lane = &member->lane[i];
 
@@ -452,12 +456,14 @@ static void begin_at(struct ha_member *member, uint64_t unit)
 	}
 }
 
-ha_result_t ha_member_join(struct ha_member *member, unsigned int lanes)
+ha_result_t ha_member_join(struct ha_member *member, unsigned int lanes, unsigned int window)
 {
-	const struct ha_edge_depth depth = {.sends = 2 * window(member), .recvs = window(member)};
+	const struct ha_edge_depth depth = {.sends = 2 * window, .recvs = window};
 
 	member->lanes = lanes;
+	member->buffers = window;
 	member->is_cut = false;
+	member->is_waiting = false;
 	for (unsigned int i = 0; i < lanes; i++)
 		HA_TRY(ha_edge_open(&member->lane[i].edge, member->port, &depth));
 	begin_at(member, 0);
@@ -467,6 +473,11 @@ ha_result_t ha_member_join(struct ha_member *member, unsigned int lanes)
 struct ha_edge *ha_member_edge(struct ha_member *member, unsigned int lane)
 {
 	return &member->lane[lane].edge;
+}
+
+void ha_member_wait(struct ha_member *member, bool is_on)
+{
+	member->is_waiting = is_on;
 }
 
 enum ha_ledger_verdict ha_member_resume(struct ha_member *member, const struct ha_resume *resume)
@@ -511,7 +522,8 @@ static ha_result_t make_memory(struct ha_member *member)
 ha_result_t ha_member_open(const struct ha_member_shape *shape, struct ha_port *port,
 			   struct ha_member **out)
 {
-	struct ha_member *member = calloc(1, sizeof(*member));
+	struct ha_member *member =
+	    calloc(1, sizeof(*member) + shape->lanes * sizeof(member->lane[0]));
 
 	*out = NULL;
 	if (!member)

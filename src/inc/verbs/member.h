@@ -19,8 +19,8 @@
 #include "inc/verbs/edge.h"
 #include "reduce/reduce.h"
 
-#define HA_MEMBER_LANES 8
-#define HA_MEMBER_OPS	64 /* asked for and not done with */
+#define HA_MEMBER_LANES HA_FOLD_SOURCES /* trees, or members that add for each other */
+#define HA_MEMBER_OPS	64		/* asked for and not done with */
 
 struct ha_member_shape {
 	struct ha_ledger_shape ledger;
@@ -48,9 +48,13 @@ ha_result_t ha_member_open(const struct ha_member_shape *shape, struct ha_port *
 			   struct ha_member **out) HA_MUST_CHECK;
 
 /* Opens an edge for each lane, which are to be connected then; before the first operation, and
- * after a fence, when there may be other lanes than before. lanes: from 1 to those of its shape. */
-ha_result_t ha_member_join(struct ha_member *member, unsigned int lanes) HA_MUST_CHECK;
+ * after a fence, when there may be other lanes than before. lanes: from 1 to those of its shape.
+ * window: units that the other end of a lane has buffers for, at most the ledger's. */
+ha_result_t ha_member_join(struct ha_member *member, unsigned int lanes,
+			   unsigned int window) HA_MUST_CHECK;
 struct ha_edge *ha_member_edge(struct ha_member *member, unsigned int lane);
+/* The edges are not all connected yet: nothing goes over them until they are. */
+void ha_member_wait(struct ha_member *member, bool is_on);
 
 /* *number: by which to ask for it, from 1. False: not now, there are too many. */
 bool ha_member_all_reduce(struct ha_member *member, const struct ha_all_reduce *ask,
