@@ -15,7 +15,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PARTS = (
-    "admin", "base", "device", "event", "failover", "gin/verbs", "hints", "instance", "liveness", "memory", "plugin", "progress", "transport")
+    "admin", "base", "device", "event", "failover", "gin/verbs", "hints", "inc/coll", "instance", "liveness", "memory", "plugin", "progress", "transport")
 TABLE = "docs/operations.md"
 
 # What is logged, and at which argument the format is. ha_comm_fail latches an error of a connection.

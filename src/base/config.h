@@ -20,7 +20,7 @@
 #include <stdio.h>
 
 #define HA_CONFIG_STRING_MAX 1024 /* with the terminating zero */
-#define HA_CONFIG_MAX_VARS   80
+#define HA_CONFIG_MAX_VARS   96
 #define HA_CONFIG_RAILS	     4 /* of a bundle, at most (device/bundle.h) */
 
 /* Where the value of a variable came from. */
@@ -68,11 +68,15 @@ enum ha_nccl_debug {
 	HA_NCCL_DEBUG_TRACE,
 };
 
+/* How a group of all-reduces in the network goes on when no switch is left. */
+enum ha_inc_fallback { HA_INC_FALLBACK_NONE, HA_INC_FALLBACK_HOSTS };
+
 struct ha_config {
 	/* Switches. */
 	bool disable;	    /* HA_NCCL_DISABLE */
 	bool enable_backup; /* HA_NCCL_ENABLE_BACKUP */
 	bool gin;	    /* HA_NCCL_GIN */
+	bool inc;	    /* HA_NCCL_INC */
 
 	/* Who may take part: job_key.h. */
 	enum ha_auth_mode auth;
@@ -123,6 +127,17 @@ struct ha_config {
 	int expected_channels;
 	int wr_per_conn;
 	int max_recvs;
+
+	/* All-reduces in the network: inc/coll. */
+	char inc_controller[HA_CONFIG_STRING_MAX]; /* empty: none */
+	char inc_key_file[HA_CONFIG_STRING_MAX];   /* empty: none */
+	char inc_host[HA_CONFIG_STRING_MAX];	   /* empty: the host's own name */
+	char inc_label[HA_CONFIG_STRING_MAX];	   /* empty: none */
+	int inc_min_ranks;
+	int inc_unit; /* bytes */
+	int inc_window, inc_copies;
+	int inc_connect_ms, inc_join_ms, inc_rto_ms;
+	enum ha_inc_fallback inc_fallback;
 
 	/* Diagnostics. */
 	int debug; /* HA_NCCL_DEBUG: 0 … 3 */
@@ -234,6 +249,7 @@ enum ha_config_group {
 	HA_GROUP_PROGRESS,
 	HA_GROUP_QP,
 	HA_GROUP_RAILS,
+	HA_GROUP_INC,
 	HA_GROUP_BUDGET,
 	HA_GROUP_DIAGNOSTICS,
 	HA_GROUP_NCCL,

@@ -14,6 +14,7 @@ static const char *const group_titles[HA_GROUP_COUNT] = {
     [HA_GROUP_PROGRESS] = "Progress",
     [HA_GROUP_QP] = "Queue pairs",
     [HA_GROUP_RAILS] = "Several ports as one device",
+    [HA_GROUP_INC] = "All-reduces in the network",
     [HA_GROUP_BUDGET] = "Resource budget",
     [HA_GROUP_DIAGNOSTICS] = "Diagnostics",
     [HA_GROUP_NCCL] = "NCCL's own variables",

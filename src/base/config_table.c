@@ -51,6 +51,12 @@ static const struct ha_config_choice debug_levels[] = {
     {NULL, 0},
 };
 
+static const struct ha_config_choice inc_fallbacks[] = {
+    {"hosts", HA_INC_FALLBACK_HOSTS},
+    {"none", HA_INC_FALLBACK_NONE},
+    {NULL, 0},
+};
+
 #define FIELD(f)     .offset = offsetof(struct ha_config, f)
 #define BOOL(f, def) .type = HA_TYPE_BOOL, FIELD(f), .default_value = (def), .min = 0, .max = 1
 #define INT(f, def, lo, hi)                                                                        \
@@ -69,6 +75,9 @@ const struct ha_config_var ha_config_vars[] = {
 	 .help = "0 builds no standby paths: connections have their primary path only."},
 	{"HA_NCCL_GIN", .group = HA_GROUP_SWITCH, BOOL(gin, 0),
 	 .help = "1 offers NCCL 2.28.7 to 2.29.3 puts and signals from kernels (GIN, by NCCL's proxy) through this plugin; 0 leaves them to NCCL. The same on all ranks."},
+
+	{"HA_NCCL_INC", .group = HA_GROUP_SWITCH, BOOL(inc, 0),
+	 .help = "1 offers NCCL all-reduces that switches add up, as its collNet, which it uses with NCCL_COLLNET_ENABLE=1; 0 offers none. The same on all ranks."},
 
 	/* ---- who may take part ---- */
 	{"HA_NCCL_AUTH", .group = HA_GROUP_SECURITY, CHOICE(auth, auth_modes, HA_AUTH_IF_KEY),
@@ -164,6 +173,34 @@ const struct ha_config_var ha_config_vars[] = {
 	 .alias = "HA_NCCL_AGENT_DIR", .help = "TAG is the directory /tmp/mpib/TAG."},
 	{"HA_NCCL_AGENT_STALE_MS", .group = HA_GROUP_RAILS, INT(agent_stale_ms, 3000, 500, 3600000),
 	 .help = "So long after an agent was last there its hints are followed."},
+
+	/* ---- all-reduces in the network ---- */
+	{"HA_NCCL_INC_CONTROLLER", .group = HA_GROUP_INC, STRING(inc_controller), .default_text = "none",
+	 .help = "Where nccl-ha-ctrld listens, HOST:PORT. Without it every group is refused, and NCCL uses its own all-reduces."},
+	{"HA_NCCL_INC_KEY_FILE", .group = HA_GROUP_INC, STRING(inc_key_file), .default_text = "none",
+	 .help = "File with the site's key, 32 raw bytes, as HA_NCCL_JOB_KEY_FILE: the one that the controller and the switches have."},
+	{"HA_NCCL_INC_HOST", .group = HA_GROUP_INC, STRING(inc_host),
+	 .default_text = "the host's name up to its first dot",
+	 .help = "This host's name in the controller's topology; its NICs are those that verbs name."},
+	{"HA_NCCL_INC_LABEL", .group = HA_GROUP_INC, STRING(inc_label), .default_text = "none",
+	 .help = "Label of the job, where the topology has quotas."},
+	{"HA_NCCL_INC_MIN_RANKS", .group = HA_GROUP_INC, INT(inc_min_ranks, 3, 1, 4096),
+	 .help = "Groups of fewer ranks are refused: two gain nothing."},
+	{"HA_NCCL_INC_FALLBACK", .group = HA_GROUP_INC,
+	 CHOICE(inc_fallback, inc_fallbacks, HA_INC_FALLBACK_HOSTS),
+	 .help = "When no switch is left hosts add for each other (hosts; groups of up to 32 ranks), or all-reduces end with an error (none). Rank 0's holds for all."},
+	{"HA_NCCL_INC_CONNECT_MS", .group = HA_GROUP_INC, INT(inc_connect_ms, 10000, 1000, 600000),
+	 .help = "Until all ranks of a group have to be there and have heard of its plan; else all are refused."},
+	{"HA_NCCL_INC_JOIN_MS", .group = HA_GROUP_INC, INT(inc_join_ms, 2000, 10, 600000),
+	 .help = "Until the switches of a plan, or the other hosts, have to have answered; else the next plan is tried."},
+	{"HA_NCCL_INC_RTO_MS", .group = HA_GROUP_INC, INT(inc_rto_ms, 1000, 10, 600000),
+	 .help = "A switch that gives no result for so long, although all ranks wait for it, is given up."},
+	{"HA_NCCL_INC_UNIT", .group = HA_GROUP_INC, INT(inc_unit, 65536, 64, 1048576),
+	 .help = "Bytes that switches add at a time, rounded down to a multiple of 64. Rank 0's holds for all."},
+	{"HA_NCCL_INC_WINDOW", .group = HA_GROUP_INC, INT(inc_window, 16, 1, 32),
+	 .help = "Units that are under way at a time. Rank 0's holds for all."},
+	{"HA_NCCL_INC_COPIES", .group = HA_GROUP_INC, INT(inc_copies, 16, 0, 64),
+	 .help = "All-reduces of one unit at most that are complete before all ranks have the result: so many are kept for those that lack it."},
 
 	/* ---- resource budget ---- */
 	{"HA_NCCL_EXPECTED_CHANNELS", .group = HA_GROUP_BUDGET, INT(expected_channels, 16, 1, 1024),

@@ -34,6 +34,7 @@ struct ha_host {
 	struct ha_joining joining;
 	struct ha_mesh mesh;
 	bool is_leaving, has_left;
+	bool is_stopped; /* OVER: the edges are destroyed */
 	uint32_t epochs;
 	uint64_t pump_ns;
 	unsigned int n_letters;
@@ -191,6 +192,15 @@ static void lead(struct ha_host *host, uint64_t now_ns)
 		ha_leader_give_up(host->leader, HA_INC_ABORT_OUTAGE, 0);
 }
 
+/* DEADLINE, ABORT: who has heard it touches nothing any more. */
+static void look_whether_over(struct ha_host *host)
+{
+	if (host->follower.state != HA_FOLLOWER_OVER || host->is_stopped)
+		return;
+	ha_mesh_fence(&host->mesh);
+	host->is_stopped = ha_member_stop(host->member);
+}
+
 static void pump(struct ha_host *host, uint64_t now_ns)
 {
 	look_at_star(host, now_ns);
@@ -204,11 +214,19 @@ static void pump(struct ha_host *host, uint64_t now_ns)
 	if (host->follower.state == HA_FOLLOWER_FENCED)
 		let_go(host);
 	look_whether_left(host, now_ns);
+	look_whether_over(host);
+}
+
+bool ha_host_poll(struct ha_host *host)
+{
+	const bool moved = ha_member_progress(host->member);
+
+	return ha_mesh_progress(&host->mesh) || moved;
 }
 
 bool ha_host_progress(struct ha_host *host)
 {
-	const bool moved = ha_member_progress(host->member) | ha_mesh_progress(&host->mesh);
+	const bool moved = ha_host_poll(host);
 	const uint64_t now_ns = ha_now_ns();
 
 	if (now_ns < host->pump_ns)
@@ -237,11 +255,20 @@ void ha_host_leave(struct ha_host *host)
 
 enum ha_host_state ha_host_state(const struct ha_host *host)
 {
-	if (host->follower.state == HA_FOLLOWER_OVER)
+	if (host->is_stopped)
 		return HA_HOST_OVER;
 	if (host->has_left)
 		return HA_HOST_LEFT;
 	return host->is_leaving ? HA_HOST_LEAVING : HA_HOST_RUNS;
+}
+
+ha_result_t ha_host_result(const struct ha_host *host)
+{
+	const struct ha_inc_frame *verdict = &host->follower.verdict;
+
+	if (verdict->kind != HA_INC_ABORT || verdict->abort.why == HA_INC_ABORT_LOST)
+		return HA_ERR_INTERNAL;
+	return verdict->abort.why == HA_INC_ABORT_DAMAGED ? HA_ERR_SYSTEM : HA_ERR_REMOTE;
 }
 
 static const char *text_of(enum ha_inc_abort why)
@@ -269,7 +296,7 @@ void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY])
 	const bool is_said = verdict->kind == HA_INC_ABORT;
 	const struct ha_decision_fault none = {0};
 	const struct ha_decision_fault *about = is_said ? &verdict->abort.about : &none;
-	const char *last = host->mesh.why ? host->mesh.why : host->joining.why;
+	const char *last = ha_host_last_loss(host);
 
 	*why = '\0';
 	if (host->follower.state != HA_FOLLOWER_OVER)
@@ -277,6 +304,21 @@ void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY])
 	snprintf(why, HA_HOST_WHY, "%s (member %u, unit %llu)%s%s",
 		 text_of(is_said ? verdict->abort.why : HA_INC_ABORT_REASONS), about->member,
 		 (unsigned long long)about->unit, *last ? "; last of all " : "", last);
+}
+
+const char *ha_host_last_loss(const struct ha_host *host)
+{
+	return host->mesh.why ? host->mesh.why : host->joining.why;
+}
+
+const struct ha_part *ha_host_part(const struct ha_host *host)
+{
+	return &host->answer.part;
+}
+
+bool ha_host_has_said_so(const struct ha_host *host)
+{
+	return host->follower.state == HA_FOLLOWER_LEFT;
 }
 
 bool ha_host_is_without_switches(const struct ha_host *host)
@@ -393,9 +435,12 @@ static ha_result_t make_star(struct ha_host *host)
 
 static ha_result_t open_all(struct ha_host *host, char *why, size_t size)
 {
-	const uint64_t until_ns = ha_real_ns() + host->wish.connect_ns;
+	const uint64_t half_ns = host->wish.connect_ns / 2, fifth_ns = host->wish.connect_ns / 5;
+	uint64_t until_ns;
 
-	HA_TRY(ha_ask(&host->wish.ask, until_ns, &host->answer, why, size));
+	HA_TRY(ha_ask(&host->wish.ask, ha_real_ns() + half_ns, &host->answer, why, size));
+	/* Nobody gives up before the leader does: it might have said that all are there. */
+	until_ns = ha_real_ns() + (host->wish.ask.rank == 0 ? 2 * fifth_ns : half_ns);
 	snprintf(why, size, "the device gives no memory for this member, or there is none");
 	HA_TRY(make_member(host));
 	HA_TRY(make_star(host));

@@ -24,7 +24,7 @@ struct ha_host_wish {
 	struct ha_ask ask; /* names and site: in use until ha_host_close */
 	struct ha_port *port;
 	unsigned int copies; /* operations of one unit that are done before all have the result */
-	uint64_t connect_ns; /* until all members have to be there */
+	uint64_t connect_ns; /* until all members have to be there, and know it */
 	uint64_t join_ns;    /* for the switches of a plan to answer */
 	uint64_t late_ns;    /* nothing gets on for so long: a reason to suspect the tree */
 	uint64_t outage_ns;  /* and for so long, whatever is tried: an error; 0: never */
@@ -33,7 +33,11 @@ struct ha_host_wish {
 
 struct ha_host;
 
-/* Waits for all members. HA_ERR_SYSTEM: `why` says why not, and *out is NULL. */
+/*
+ * Waits for all members, and ends the same way at all of them: of the limit the first half is for
+ * the controller's verdict, which all hear at once; of the other one member 0, which says when all
+ * are there, takes less than the others. HA_ERR_SYSTEM: `why` says why not, and *out is NULL.
+ */
 ha_result_t ha_host_open(const struct ha_host_wish *wish, struct ha_host **out, char *why,
 			 size_t size) HA_MUST_CHECK;
 
@@ -41,20 +45,32 @@ ha_result_t ha_host_open(const struct ha_host_wish *wish, struct ha_host **out, 
 bool ha_host_all_reduce(struct ha_host *host, const struct ha_all_reduce *ask, uint64_t *number);
 bool ha_host_is_done(const struct ha_host *host, uint64_t number);
 
-/* Moves everything that can be moved. True: something was. */
+/* Moves everything that can be moved. True: something was. Waits for switches where a plan is to be
+ * joined. */
 bool ha_host_progress(struct ha_host *host);
+/* Of that what waits for nobody: data. */
+bool ha_host_poll(struct ha_host *host);
 
 /* Everything is done, and no more is asked for; from then on, ha_host_progress() until it has left:
  * then all have. */
 void ha_host_leave(struct ha_host *host);
 
+/* OVER: nothing touches any operation's memory any more. */
 enum ha_host_state ha_host_state(const struct ha_host *host);
+/* What an operation ends with that was not done when it was OVER. */
+ha_result_t ha_host_result(const struct ha_host *host);
 /* OVER: why, with what was the matter with the last tree. Else empty. */
 void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY]);
 /* Epochs so far: how often the group went on by another way. */
 uint32_t ha_host_epochs(const struct ha_host *host);
 /* Members add for each other, as no tree is left. */
 bool ha_host_is_without_switches(const struct ha_host *host);
+/* It has said that it leaves: all members have everything that it had asked for. */
+bool ha_host_has_said_so(const struct ha_host *host);
+/* The last reason why a tree was given up, as far as this member knows. Empty: none. */
+const char *ha_host_last_loss(const struct ha_host *host);
+/* Its part of the plan. */
+const struct ha_part *ha_host_part(const struct ha_host *host);
 
 /* In any state; who has not left is dead to the others. HA_ERR_SYSTEM: the device does not let go;
  * to be called again. NULL is fine. */

@@ -504,6 +504,12 @@ bool ha_member_leave(struct ha_member *member)
 	return ha_ledger_leave(&member->ledger);
 }
 
+bool ha_member_stop(struct ha_member *member)
+{
+	member->is_cut = true;
+	return close_edges(member) == HA_OK;
+}
+
 /* ---- life ----------------------------------------------------------------------------------- */
 
 static ha_result_t make_memory(struct ha_member *member)

@@ -84,6 +84,10 @@ void ha_member_hold(struct ha_member *member, bool is_on);
 /* LEAVE. False: something is not retired or not done. */
 bool ha_member_leave(struct ha_member *member);
 
+/* The group is over: destroys the edges, so that no operation's memory is touched any more. False:
+ * a device refuses; to be called again. */
+bool ha_member_stop(struct ha_member *member);
+
 /* HA_ERR_SYSTEM: the device does not let go of it; to be called again. NULL is fine. */
 ha_result_t ha_member_close(struct ha_member *member) HA_MUST_CHECK;
 

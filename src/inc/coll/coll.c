@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "inc/coll/coll.h"
+
+#include "base/clock.h"
+#include "base/fork_guard.h"
+#include "base/job_key.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "inc/coll/names.h"
+#include "inc/cut.h"
+#include "inc/net/resolve.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NAP_MIN_NS (20 * HA_NS_PER_US)
+#define NAP_MAX_NS HA_NS_PER_MS
+#define LEAVE_NS   HA_NS_PER_S	     /* for the others to leave, too */
+#define LET_GO_NS  (2 * HA_NS_PER_S) /* for a device that refuses to destroy */
+#define WHY	   HA_HOST_WHY
+
+struct ha_coll_request {
+	struct ha_coll *coll; /* NULL: free */
+	uint64_t number;
+	size_t bytes;
+};
+
+struct ha_coll {
+	/* Constant while the thread runs. */
+	struct ha_device_set *set;
+	struct ha_port *port;
+	struct ha_job_key *site;
+	union ha_sockaddr controller;
+	char group[HA_COLL_GROUP_NAME], name[HA_COLL_PORT_NAME];
+	unsigned int rank, ranks;
+	uint64_t outage_ns;
+	pthread_t thread;
+
+	atomic_bool is_ending;
+	_Atomic uint64_t polled_ns; /* when NCCL moved it last */
+
+	pthread_mutex_t lock; /* protects the rest */
+	struct ha_host *host;
+	bool is_over_told;
+	uint32_t epochs_told;
+	unsigned int open; /* requests that are not free */
+	struct ha_coll_request request[HA_MEMBER_OPS];
+};
+
+/* ---- what people are told ------------------------------------------------------------------- */
+
+static void tell_how_it_begins(const struct ha_coll *coll)
+{
+	const struct ha_part *part = ha_host_part(coll->host);
+
+	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
+		"INC group %s: rank %u of %u at %s, %u lanes, %u spare trees, units of %u bytes",
+		coll->group, coll->rank, coll->ranks, coll->name, part->lanes, part->spares,
+		part->unit_bytes);
+}
+
+static void tell_of_epochs(struct ha_coll *coll)
+{
+	const uint32_t epochs = ha_host_epochs(coll->host);
+	const char *loss = ha_host_last_loss(coll->host);
+
+	if (epochs == coll->epochs_told || ha_host_state(coll->host) == HA_HOST_OVER)
+		return;
+	coll->epochs_told = epochs;
+	HA_WARN("INC group %s, rank %u: goes on by another way, for the %u. time, as %s",
+		coll->group, coll->rank, epochs, *loss ? loss : "other ranks lost theirs");
+}
+
+/* A group that has ended and that nothing more is asked of is of no interest. */
+static void tell_of_the_end(struct ha_coll *coll, bool is_asked)
+{
+	char why[HA_HOST_WHY];
+
+	if (coll->is_over_told || !is_asked || ha_host_state(coll->host) != HA_HOST_OVER)
+		return;
+	coll->is_over_told = true;
+	ha_host_why(coll->host, why);
+	HA_WARN("INC group %s, rank %u: its all-reduces have ended: %s", coll->group, coll->rank,
+		why);
+}
+
+/* ---- progress ------------------------------------------------------------------------------- */
+
+/* With the lock. May wait for switches of another plan. */
+static bool move(struct ha_coll *coll)
+{
+	const bool moved = ha_host_progress(coll->host);
+
+	tell_of_epochs(coll);
+	tell_of_the_end(coll, coll->open > 0);
+	return moved;
+}
+
+/* Without work a sixteenth of the time that there has been none, and where NCCL moves the data the
+ * longest: what is left then is the sockets. */
+static uint64_t nap(const struct ha_coll *coll, uint64_t moved_ns, uint64_t now_ns)
+{
+	const uint64_t idle_ns = now_ns - moved_ns;
+
+	if (now_ns < atomic_load(&coll->polled_ns) + NAP_MAX_NS || idle_ns > 16 * NAP_MAX_NS)
+		return NAP_MAX_NS;
+	return idle_ns / 16 > NAP_MIN_NS ? idle_ns / 16 : NAP_MIN_NS;
+}
+
+static void *run(void *arg)
+{
+	struct ha_coll *coll = arg;
+	uint64_t moved_ns = 0;
+
+	while (!atomic_load(&coll->is_ending)) {
+		if (pthread_mutex_trylock(&coll->lock) == 0) {
+			if (move(coll))
+				moved_ns = ha_real_ns();
+			pthread_mutex_unlock(&coll->lock);
+		}
+		ha_real_sleep_ns(nap(coll, moved_ns, ha_real_ns()));
+	}
+	return NULL;
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static bool refuse(char *why, const char *reason)
+{
+	snprintf(why, WHY, "%s", reason);
+	return false;
+}
+
+/* What can be known before anybody is asked. */
+static bool is_possible(const struct ha_coll_wish *wish, char *why)
+{
+	const struct ha_config *config = wish->config;
+
+	if (wish->ranks < (unsigned int)config->inc_min_ranks) {
+		snprintf(why, WHY, "HA_NCCL_INC_MIN_RANKS is %d", config->inc_min_ranks);
+		return false;
+	}
+	if (!*config->inc_controller || !*config->inc_key_file)
+		return refuse(why, "HA_NCCL_INC_CONTROLLER and HA_NCCL_INC_KEY_FILE are needed");
+	if (wish->port->bundle && wish->port->bundle->ptr_support & HA_MEM_CUDA)
+		return refuse(why, "this NIC reaches GPU memory, and only host memory can be added "
+				   "up yet");
+	return true;
+}
+
+static bool prepare(struct ha_coll *coll, const struct ha_coll_wish *wish, char *why)
+{
+	const struct ha_config *config = wish->config;
+
+	if (!ha_coll_group_name(wish->handles[0], coll->group))
+		return refuse(why, "rank 0 has another version of the plugin");
+	ha_coll_port_name(config, wish->port, coll->name);
+	if (!ha_resolve(config->inc_controller, &coll->controller, why, WHY))
+		return false;
+	return ha_job_key_load_file("HA_NCCL_INC_KEY_FILE", config->inc_key_file, &coll->site) ==
+		   HA_OK ||
+	       refuse(why, "the site's key cannot be read");
+}
+
+static bool open_host(struct ha_coll *coll, const struct ha_coll_wish *wish, char *why)
+{
+	const struct ha_config *config = wish->config;
+	const struct ha_host_wish host = {
+	    .ask = {.controller = &coll->controller,
+		    .site = coll->site,
+		    .group = coll->group,
+		    .port = coll->name,
+		    .label = *config->inc_label ? config->inc_label : NULL,
+		    .rank = wish->rank,
+		    .ranks = wish->ranks,
+		    .unit_bytes = (uint32_t)config->inc_unit & ~(uint32_t)(HA_CUT_ALIGN - 1),
+		    .window = (unsigned int)config->inc_window},
+	    .port = wish->port,
+	    .copies = (unsigned int)config->inc_copies,
+	    .connect_ns = (unsigned int)config->inc_connect_ms * HA_NS_PER_MS,
+	    .join_ns = (unsigned int)config->inc_join_ms * HA_NS_PER_MS,
+	    .late_ns = (unsigned int)config->inc_rto_ms * HA_NS_PER_MS,
+	    .outage_ns = coll->outage_ns,
+	    .needs_switches = config->inc_fallback == HA_INC_FALLBACK_NONE,
+	};
+
+	return ha_host_open(&host, &coll->host, why, WHY) == HA_OK;
+}
+
+static void free_coll(struct ha_coll *coll)
+{
+	ha_job_key_free(coll->site);
+	pthread_mutex_destroy(&coll->lock);
+	free(coll);
+}
+
+/* As far as it goes; the thread is the last thing that can fail, and ends the group for all. */
+static bool open_all(struct ha_coll *coll, const struct ha_coll_wish *wish, char *why)
+{
+	if (!is_possible(wish, why) || !prepare(coll, wish, why) || !open_host(coll, wish, why))
+		return false;
+	if (ha_thread_start(&coll->thread, "nccl-ha-inc", run, coll) == 0)
+		return true;
+	while (ha_host_close(coll->host) != HA_OK)
+		ha_real_sleep_ns(NAP_MAX_NS);
+	return refuse(why, "no thread can be started");
+}
+
+ha_result_t ha_coll_open(const struct ha_coll_wish *wish, struct ha_coll **out)
+{
+	struct ha_coll *coll = calloc(1, sizeof(*coll));
+	char why[WHY] = "";
+
+	*out = NULL;
+	if (!coll)
+		return HA_ERR_SYSTEM;
+	pthread_mutex_init(&coll->lock, NULL);
+	coll->set = wish->set;
+	coll->port = wish->port;
+	coll->rank = wish->rank;
+	coll->ranks = wish->ranks;
+	coll->outage_ns = (unsigned int)wish->config->give_up_ms * HA_NS_PER_MS;
+	if (!open_all(coll, wish, why)) {
+		HA_WARN("INC: a group of %u ranks is refused, so NCCL adds up itself: %s",
+			wish->ranks, why);
+		free_coll(coll);
+		return HA_ERR_SYSTEM;
+	}
+	tell_how_it_begins(coll);
+	*out = coll;
+	return HA_OK;
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+ha_result_t ha_coll_register(struct ha_coll *coll, void *data, size_t size, int type,
+			     struct ha_mr **out)
+{
+	*out = NULL;
+	if (type != HA_MEM_HOST) {
+		HA_WARN("INC group %s: memory that is not a host's cannot be added up",
+			coll->group);
+		return HA_ERR_ARGUMENT;
+	}
+	return ha_mr_register(coll->set, coll->port->nic, data, size, type, 0, -1, out);
+}
+
+/* Its key on the group's NIC; false: there is none any more. */
+static bool key_of(const struct ha_coll *coll, struct ha_mr *mr, uint32_t *lkey)
+{
+	struct ibv_mr *on_nic;
+
+	if (!mr || ha_mr_on(mr, coll->port->nic, &on_nic) != HA_OK)
+		return false;
+	*lkey = on_nic->lkey;
+	return true;
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+static struct ha_coll_request *free_request(struct ha_coll *coll)
+{
+	for (unsigned int i = 0; i < HA_MEMBER_OPS; i++)
+		if (!coll->request[i].coll)
+			return &coll->request[i];
+	return NULL;
+}
+
+/* With the lock. */
+static void begin(struct ha_coll *coll, const struct ha_all_reduce *reduce, size_t bytes,
+		  struct ha_coll_request **out)
+{
+	struct ha_coll_request *request = free_request(coll);
+
+	if (!request || !ha_host_all_reduce(coll->host, reduce, &request->number))
+		return;
+	request->coll = coll;
+	request->bytes = bytes;
+	coll->open++;
+	*out = request;
+	ha_host_poll(coll->host);
+}
+
+ha_result_t ha_coll_all_reduce(struct ha_coll *coll, const struct ha_coll_all_reduce *ask,
+			       struct ha_coll_request **request)
+{
+	const struct ha_reduction *reduction = ha_reduction_of(ask->type, ask->op);
+	struct ha_all_reduce reduce = {.type = ask->type,
+				       .op = ask->op,
+				       .count = ask->count,
+				       .send = ask->send,
+				       .recv = ask->recv};
+	ha_result_t result = HA_OK;
+
+	*request = NULL;
+	if (!reduction || !key_of(coll, ask->send_mr, &reduce.send_lkey) ||
+	    !key_of(coll, ask->recv_mr, &reduce.recv_lkey))
+		return HA_ERR_ARGUMENT;
+	atomic_store(&coll->polled_ns, ha_real_ns());
+	if (pthread_mutex_trylock(&coll->lock) != 0)
+		return HA_OK;
+	tell_of_the_end(coll, true);
+	if (ha_host_state(coll->host) == HA_HOST_OVER)
+		result = ha_host_result(coll->host);
+	else
+		begin(coll, &reduce, ask->count * ha_reduce_bytes(reduction, HA_REDUCE_WIRE),
+		      request);
+	pthread_mutex_unlock(&coll->lock);
+	return result;
+}
+
+static void end(struct ha_coll_request *request)
+{
+	request->coll->open--;
+	request->coll = NULL;
+}
+
+ha_result_t ha_coll_test(struct ha_coll_request *request, bool *done, size_t *bytes)
+{
+	struct ha_coll *coll = request->coll;
+	ha_result_t result = HA_OK;
+
+	*done = false;
+	atomic_store(&coll->polled_ns, ha_real_ns());
+	if (pthread_mutex_trylock(&coll->lock) != 0)
+		return HA_OK;
+	ha_host_poll(coll->host);
+	*done = ha_host_is_done(coll->host, request->number);
+	tell_of_the_end(coll, !*done);
+	*bytes = request->bytes;
+	if (!*done && ha_host_state(coll->host) == HA_HOST_OVER)
+		result = ha_host_result(coll->host);
+	if (*done || result != HA_OK)
+		end(request);
+	pthread_mutex_unlock(&coll->lock);
+	return result;
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+/* Until something is so, or it is over; false: not within the time. */
+static bool wait_until(struct ha_coll *coll, bool (*is_so)(const struct ha_host *host),
+		       uint64_t limit_ns)
+{
+	const uint64_t until_ns = ha_real_ns() + limit_ns;
+
+	while (!is_so(coll->host) && ha_host_state(coll->host) != HA_HOST_OVER) {
+		if (ha_real_ns() >= until_ns)
+			return false;
+		if (!move(coll))
+			ha_real_sleep_ns(NAP_MIN_NS);
+	}
+	return true;
+}
+
+static bool has_left(const struct ha_host *host)
+{
+	return ha_host_state(host) == HA_HOST_LEFT;
+}
+
+/* The thread has ended. */
+static void leave(struct ha_coll *coll)
+{
+	if (coll->open > 0)
+		return;
+	ha_host_leave(coll->host);
+	if (!wait_until(coll, ha_host_has_said_so, coll->outage_ns))
+		HA_WARN("INC group %s, rank %u: is closed while other ranks lack what this one has "
+			"asked for, as they have not come for it in time",
+			coll->group, coll->rank);
+	else
+		(void)wait_until(coll, has_left, LEAVE_NS);
+}
+
+void ha_coll_close(struct ha_coll *coll)
+{
+	uint64_t until_ns;
+
+	if (!coll)
+		return;
+	atomic_store(&coll->is_ending, true);
+	pthread_join(coll->thread, NULL);
+	pthread_mutex_lock(&coll->lock);
+	leave(coll);
+	until_ns = ha_real_ns() + LET_GO_NS;
+	while (ha_host_close(coll->host) != HA_OK) {
+		if (ha_real_ns() < until_ns) {
+			ha_real_sleep_ns(NAP_MAX_NS);
+			continue;
+		}
+		HA_WARN("INC group %s, rank %u: the device does not destroy its queue pairs; their "
+			"memory is left to it",
+			coll->group, coll->rank);
+		break;
+	}
+	pthread_mutex_unlock(&coll->lock);
+	free_coll(coll);
+}

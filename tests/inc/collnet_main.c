@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank of a job as NCCL's proxy threads drive a collNet: it loads the plugin, takes the table of
+ * one version, and has all-reduces of every type and operation under way, some in place. Whoever
+ * started the ranks carries their handles: a rank says its own ("handle HEX") and reads those of
+ * all.
+ *
+ * Every byte is compared, where the order of addition does not matter; of others the last line has
+ * a digest, which has to be the same at all ranks. Memory is the application's as soon as an
+ * operation is done, so it is written over then, and looked at once more in the end.
+ *
+ * "done N" is said behind each operation, and with --hold=N it waits for a line before operation N.
+ */
+#include "../reduce/oracle.h"
+#include "../seeded_random.h"
+
+#include "base/clock.h"
+#include "nccl_ha/nccl_coll.h"
+
+#include <argp.h>
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define POISON	0xee
+#define SLOTS	8
+#define MARGIN	64
+#define RANKS	32
+#define TYPES	10
+#define OPS	4
+#define SIZE_AT 8 /* of what an element is at most */
+
+enum { ENDED_WELL, FAILED, WRONG_CALL, WRONG_BYTES, REFUSED };
+
+static struct {
+	const char *plugin;
+	unsigned api, rank, ranks, ops, hold, limit_s;
+	size_t bytes;
+	bool is_timed; /* nothing is compared; one type */
+	unsigned slots;
+} a = {.api = 12, .ranks = 1, .ops = 40, .limit_s = 120, .bytes = 1 << 18, .slots = SLOTS};
+
+/* The entries that are used, whatever the version. */
+static struct {
+	ncclResult_t (*init)(void **ctx);
+	ncclResult_t (*listen)(void *ctx, int dev, void *handle, void **listener);
+	ncclResult_t (*all_reduce)(void *coll, void *send, void *recv, size_t count,
+				   ncclDataType_t type, ncclRedOp_t op, void *send_mr,
+				   void *recv_mr, void **request);
+	const ncclCollNet_v12_t *v12;
+	const ncclCollNet_v8_t *v8;
+	const ncclCollNet_v9_t *v9;
+	const ncclCollNet_v10_t *v10;
+	const ncclCollNet_v11_t *v11;
+} net;
+
+struct slot {
+	uint8_t *send, *recv;
+	void *send_mr, *recv_mr;
+	void *request; /* NULL: free, or to be asked for */
+	bool is_used;
+	unsigned op;
+};
+
+static struct slot slots[SLOTS];
+static void *context, *coll;
+static unsigned asked, done;
+static uint64_t digest, begun_ns;
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static void say(ncclDebugLogLevel level, unsigned long flags, const char *file, int line,
+		const char *fmt, ...)
+{
+	va_list args;
+
+	(void)flags, (void)file, (void)line;
+	if (level > NCCL_LOG_INFO)
+		return;
+	va_start(args, fmt);
+	(void)fprintf(stderr, "%s ", level == NCCL_LOG_WARN ? "WARN" : "INFO");
+	(void)vfprintf(stderr, fmt, args);
+	(void)fputc('\n', stderr);
+	va_end(args);
+}
+
+/* What differs between versions: init, listen, the count. Everything else is in the same place. */
+#define OLD(n)                                                                                     \
+	static ncclResult_t init_v##n(void **ctx)                                                  \
+	{                                                                                          \
+		*ctx = NULL;                                                                       \
+		return net.v##n->init(say);                                                        \
+	}                                                                                          \
+	static ncclResult_t listen_v##n(void *ctx, int dev, void *handle, void **listener)         \
+	{                                                                                          \
+		(void)ctx;                                                                         \
+		return net.v##n->listen(dev, handle, listener);                                    \
+	}
+#define NEW(n)                                                                                     \
+	static ncclResult_t init_v##n(void **ctx)                                                  \
+	{                                                                                          \
+		return net.v##n->init(ctx, 1, say);                                                \
+	}                                                                                          \
+	static ncclResult_t listen_v##n(void *ctx, int dev, void *handle, void **listener)         \
+	{                                                                                          \
+		return net.v##n->listen(ctx, dev, handle, listener);                               \
+	}
+OLD(8)
+OLD(9)
+OLD(10)
+NEW(11)
+NEW(12)
+
+static ncclResult_t narrow(void *comm, void *send, void *recv, size_t count, ncclDataType_t type,
+			   ncclRedOp_t op, void *send_mr, void *recv_mr, void **request)
+{
+	return net.v8->iallreduce(comm, send, recv, (int)count, type, op, send_mr, recv_mr,
+				  request);
+}
+
+static bool load(void)
+{
+	void *library = dlopen(a.plugin, RTLD_NOW | RTLD_LOCAL);
+	char symbol[40];
+	const void *table;
+
+	snprintf(symbol, sizeof(symbol), "ncclCollNetPlugin_v%u", a.api);
+	table = library ? dlsym(library, symbol) : NULL;
+	if (!table) {
+		fprintf(stderr, "%s\n", dlerror());
+		return false;
+	}
+	net.v8 = table;
+	net.v9 = table;
+	net.v10 = table;
+	net.v11 = table;
+	net.v12 = table;
+	net.all_reduce = a.api == 8 ? narrow : net.v12->iallreduce;
+	switch (a.api) {
+	case 8:
+		net.init = init_v8;
+		net.listen = listen_v8;
+		return true;
+	case 9:
+		net.init = init_v9;
+		net.listen = listen_v9;
+		return true;
+	case 10:
+		net.init = init_v10;
+		net.listen = listen_v10;
+		return true;
+	case 11:
+		net.init = init_v11;
+		net.listen = listen_v11;
+		return true;
+	default:
+		net.init = init_v12;
+		net.listen = listen_v12;
+		return true;
+	}
+}
+
+/* ---- what goes in --------------------------------------------------------------------------- */
+
+static unsigned type_of(unsigned op)
+{
+	return a.is_timed ? (unsigned)ncclFloat32 : op % TYPES;
+}
+
+static unsigned operation_of(unsigned op)
+{
+	return a.is_timed ? (unsigned)ncclSum : op / TYPES % OPS;
+}
+
+static size_t size_of(unsigned op)
+{
+	return oracle_bytes(type_of(op), operation_of(op), HA_REDUCE_WIRE);
+}
+
+static bool is_in_place(unsigned op)
+{
+	return !a.is_timed && op % 3 == 2;
+}
+
+static size_t count_of(unsigned op)
+{
+	const size_t most = a.bytes / size_of(op);
+
+	if (a.is_timed)
+		return most;
+	return op % 11 == 4 ? 1 : (op % 13 == 5 ? 0 : most - op % 7 % most);
+}
+
+/* Sums and products of any bits: not compared with anything but other ranks' results. */
+static bool is_wild(unsigned op)
+{
+	return op % 5 == 1;
+}
+
+static bool is_float(unsigned type)
+{
+	return type == ncclFloat16 || type >= ncclFloat32;
+}
+
+/* A small number whose sums and products are exact in every order. */
+static double exact(unsigned operation, uint64_t random)
+{
+	static const double factors[] = {1, -1, 2, 0.5};
+
+	return operation == ncclProd ? factors[random % 4] : (double)(random % 9) - 4;
+}
+
+static uint16_t to_fp16(float number)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &number, sizeof(bits));
+	if (number == 0)
+		return 0;
+	return (uint16_t)((bits >> 16 & 0x8000) | (((bits >> 23 & 0xff) - 127 + 15) << 10) |
+			  (bits >> 13 & 0x3ff));
+}
+
+static void put_exact(unsigned type, double number, uint8_t *at)
+{
+	const float single = (float)number;
+	const uint16_t half = to_fp16(single);
+
+	switch (type) {
+	case ncclFloat64:
+		memcpy(at, &number, sizeof(number));
+		break;
+	case ncclFloat32:
+		memcpy(at, &single, sizeof(single));
+		break;
+	case ncclFloat16:
+		memcpy(at, &half, sizeof(half));
+		break;
+	default: /* bf16: the upper half, little-endian */
+		memcpy(at, (const uint8_t *)&single + 2, 2);
+	}
+}
+
+static void contribute(unsigned op, unsigned rank, uint8_t *at)
+{
+	const unsigned type = type_of(op), operation = operation_of(op);
+	const size_t size = size_of(op), n = count_of(op);
+	const bool is_exact = is_float(type) && operation <= ncclProd && !is_wild(op);
+
+	for (size_t i = 0; i < n; i++, at += size) {
+		const uint64_t random = mix(mix((uint64_t)op << 32 | rank) + i);
+
+		if (is_exact)
+			put_exact(type, exact(operation, random >> 7), at);
+		else
+			memcpy(at, &random, size);
+	}
+}
+
+/* ---- what comes out ------------------------------------------------------------------------- */
+
+static void add_to_digest(const uint8_t *at, size_t bytes)
+{
+	uint64_t sum = bytes;
+
+	for (size_t i = 0; i < bytes; i++)
+		sum = (sum ^ at[i]) * 0x100000001b3ull;
+	digest ^= mix(sum); /* in whatever order operations are done */
+}
+
+static bool is_right(const struct slot *slot, const uint8_t *result)
+{
+	const size_t n = count_of(slot->op), bytes = n * size_of(slot->op);
+	uint8_t *all = malloc((a.ranks + 1) * (bytes + 1));
+	const void *src[RANKS];
+	bool is_equal;
+
+	if (!all)
+		return false;
+	for (unsigned rank = 0; rank < a.ranks; rank++) {
+		src[rank] = all + rank * bytes;
+		contribute(slot->op, rank, all + rank * bytes);
+	}
+	oracle_reduce(type_of(slot->op), operation_of(slot->op), HA_REDUCE_WIRE, HA_REDUCE_WIRE,
+		      all + a.ranks * bytes, src, a.ranks, n);
+	is_equal = memcmp(all + a.ranks * bytes, result, bytes) == 0;
+	free(all);
+	if (!is_equal)
+		fprintf(stderr, "operation %u: type %u, operation %u of %zu is wrong\n", slot->op,
+			type_of(slot->op), operation_of(slot->op), n);
+	return is_equal;
+}
+
+static bool finish(struct slot *slot)
+{
+	const uint8_t *result = is_in_place(slot->op) ? slot->send : slot->recv;
+	const bool is_ordered =
+	    is_wild(slot->op) && is_float(type_of(slot->op)) && operation_of(slot->op) <= ncclProd;
+
+	if (!a.is_timed) {
+		add_to_digest(result, count_of(slot->op) * size_of(slot->op));
+		if (!is_ordered && !is_right(slot, result))
+			return false;
+		memset(slot->send, POISON, a.bytes);
+		memset(slot->recv, POISON, a.bytes);
+	}
+	slot->is_used = false;
+	if (!a.is_timed)
+		printf("done %u\n", done);
+	done++;
+	(void)fflush(stdout);
+	return true;
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+static ncclResult_t ask(struct slot *slot)
+{
+	const bool in_place = is_in_place(slot->op);
+
+	return net.all_reduce(coll, slot->send, in_place ? slot->send : slot->recv,
+			      count_of(slot->op), (ncclDataType_t)type_of(slot->op),
+			      (ncclRedOp_t)operation_of(slot->op), slot->send_mr,
+			      in_place ? slot->send_mr : slot->recv_mr, &slot->request);
+}
+
+static bool is_told(void)
+{
+	struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+
+	return poll(&p, 1, 0) == 1;
+}
+
+static void take_next(struct slot *slot)
+{
+	slot->op = asked;
+	slot->is_used = true;
+	if (!a.is_timed)
+		contribute(slot->op, a.rank, slot->send);
+}
+
+/* The next operation is asked for when the one before was taken: NCCL keeps their order. */
+static ncclResult_t act(bool *is_wrong)
+{
+	if (a.hold && asked == a.hold && done == asked && is_told())
+		a.hold = 0;
+	for (unsigned i = 0; i < a.slots; i++) {
+		struct slot *slot = &slots[i];
+		ncclResult_t result = ncclSuccess;
+		int is_done = 0, size = -1;
+
+		if (slot->request)
+			result = net.v12->test(slot->request, &is_done, &size);
+		if (result != ncclSuccess)
+			return result;
+		if (is_done) {
+			slot->request = NULL;
+			*is_wrong |=
+			    size != (int)(count_of(slot->op) * size_of(slot->op)) || !finish(slot);
+		}
+		if (!slot->is_used && asked < a.ops && !(a.hold && asked == a.hold)) {
+			take_next(slot);
+			asked++;
+		}
+	}
+	for (unsigned op = done; op < asked; op++) {
+		for (unsigned i = 0; i < a.slots; i++) {
+			struct slot *slot = &slots[i];
+			ncclResult_t result;
+
+			if (!slot->is_used || slot->request || slot->op != op)
+				continue;
+			result = ask(slot);
+			if (result != ncclSuccess || !slot->request)
+				return result;
+		}
+	}
+	return ncclSuccess;
+}
+
+static int run(void)
+{
+	const uint64_t until_ns = ha_real_ns() + a.limit_s * HA_NS_PER_S;
+	bool is_wrong = false;
+
+	begun_ns = ha_real_ns();
+	while (done < a.ops && !is_wrong) {
+		if (act(&is_wrong) != ncclSuccess)
+			return FAILED;
+		if (ha_real_ns() > until_ns) {
+			fprintf(stderr, "%u of %u operations done, and the time is over\n", done,
+				a.ops);
+			return FAILED;
+		}
+		sched_yield();
+	}
+	return is_wrong ? WRONG_BYTES : ENDED_WELL;
+}
+
+/* ---- set-up --------------------------------------------------------------------------------- */
+
+static bool make_slots(void)
+{
+	const size_t all = a.bytes + 2 * MARGIN;
+
+	for (unsigned i = 0; i < a.slots; i++) {
+		uint8_t *send = malloc(all), *recv = malloc(all);
+
+		if (!send || !recv)
+			return false;
+		memset(send, POISON, all);
+		memset(recv, POISON, all);
+		slots[i].send = send + MARGIN;
+		slots[i].recv = recv + MARGIN;
+		if (net.v12->regMr(coll, send, all, NCCL_PTR_HOST, &slots[i].send_mr) !=
+			ncclSuccess ||
+		    net.v12->regMr(coll, recv, all, NCCL_PTR_HOST, &slots[i].recv_mr) !=
+			ncclSuccess)
+			return false;
+	}
+	return true;
+}
+
+static bool is_poison(const uint8_t *at)
+{
+	for (size_t i = 0; i < a.bytes + 2 * MARGIN; i++)
+		if (at[i] != POISON)
+			return false;
+	return true;
+}
+
+static bool free_slots(void)
+{
+	bool good = true;
+
+	for (unsigned i = 0; i < a.slots && slots[i].send; i++) {
+		struct slot *slot = &slots[i];
+
+		good &= slot->is_used || a.is_timed ||
+			(is_poison(slot->send - MARGIN) && is_poison(slot->recv - MARGIN));
+		good &= net.v12->deregMr(coll, slot->send_mr) == ncclSuccess;
+		good &= net.v12->deregMr(coll, slot->recv_mr) == ncclSuccess;
+	}
+	return good;
+}
+
+static void free_memory(void)
+{
+	for (unsigned i = 0; i < a.slots && slots[i].send; i++) {
+		free(slots[i].send - MARGIN);
+		free(slots[i].recv - MARGIN);
+	}
+}
+
+static bool read_handles(uint8_t handles[RANKS][NCCL_NET_HANDLE_MAXSIZE])
+{
+	static char line[RANKS * (2 * NCCL_NET_HANDLE_MAXSIZE + 1) + 2];
+	const char *at = line;
+
+	if (!fgets(line, sizeof(line), stdin))
+		return false;
+	for (unsigned rank = 0; rank < a.ranks; rank++, at++)
+		for (unsigned i = 0; i < NCCL_NET_HANDLE_MAXSIZE; i++, at += 2)
+			if (sscanf(at, "%2hhx", &handles[rank][i]) != 1)
+				return false;
+	return true;
+}
+
+static bool exchange(const uint8_t *own, uint8_t handles[RANKS][NCCL_NET_HANDLE_MAXSIZE])
+{
+	printf("handle ");
+	for (unsigned i = 0; i < NCCL_NET_HANDLE_MAXSIZE; i++)
+		printf("%02x", own[i]);
+	printf("\n");
+	(void)fflush(stdout);
+	return read_handles(handles);
+}
+
+static int connect_all(void)
+{
+	static uint8_t handles[RANKS][NCCL_NET_HANDLE_MAXSIZE];
+	uint8_t own[NCCL_NET_HANDLE_MAXSIZE];
+	void *pointers[RANKS], *listener;
+	int devices = -1;
+
+	if (net.init(&context) != ncclSuccess || net.v12->devices(&devices) != ncclSuccess)
+		return FAILED;
+	printf("devices %d\n", devices);
+	if (devices == 0)
+		return REFUSED;
+	if (net.listen(context, 0, own, &listener) != ncclSuccess || !exchange(own, handles))
+		return FAILED;
+	for (unsigned rank = 0; rank < a.ranks; rank++)
+		pointers[rank] = handles[rank];
+	if (net.v12->connect(pointers, (int)a.ranks, (int)a.rank, listener, &coll) != ncclSuccess)
+		return coll ? FAILED : REFUSED;
+	return net.v12->closeListen(listener) == ncclSuccess ? ENDED_WELL : FAILED;
+}
+
+static int work(void)
+{
+	int status = connect_all();
+
+	if (status == ENDED_WELL)
+		status = make_slots() ? run() : FAILED;
+	printf("{\"rank\": %u, \"status\": %d, \"done\": %u, \"digest\": %" PRIu64
+	       ", \"ns\": %" PRIu64 "}\n",
+	       a.rank, status, done, digest, begun_ns ? ha_real_ns() - begun_ns : 0);
+	(void)fflush(stdout);
+	if (coll && (!free_slots() || net.v12->closeColl(coll) != ncclSuccess))
+		status = WRONG_BYTES;
+	free_memory();
+	if (a.api >= 11 && net.v12->finalize(context) != ncclSuccess)
+		status = FAILED;
+	return status;
+}
+
+/* ---- the program ---------------------------------------------------------------------------- */
+
+enum { OPT_API = 0x100, OPT_RANK, OPT_RANKS, OPT_OPS, OPT_BYTES, OPT_HOLD, OPT_TIMED, OPT_SLOTS };
+
+static const struct argp_option options[] = {
+    {"plugin", 'p', "FILE", 0, "", 0},	     {"api", OPT_API, "N", 0, "", 0},
+    {"rank", OPT_RANK, "N", 0, "", 0},	     {"ranks", OPT_RANKS, "N", 0, "", 0},
+    {"ops", OPT_OPS, "N", 0, "", 0},	     {"bytes", OPT_BYTES, "N", 0, "", 0},
+    {"hold", OPT_HOLD, "N", 0, "", 0},	     {"timed", OPT_TIMED, 0, 0, "", 0},
+    {"under-way", OPT_SLOTS, "N", 0, "", 0}, {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	const unsigned number = arg ? (unsigned)strtoul(arg, NULL, 10) : 0;
+
+	switch (key) {
+	case 'p':
+		a.plugin = arg;
+		return 0;
+	case OPT_API:
+		a.api = number;
+		return 0;
+	case OPT_RANK:
+		a.rank = number;
+		return 0;
+	case OPT_RANKS:
+		a.ranks = number;
+		return 0;
+	case OPT_OPS:
+		a.ops = number;
+		return 0;
+	case OPT_BYTES:
+		a.bytes = number;
+		return 0;
+	case OPT_HOLD:
+		a.hold = number;
+		return 0;
+	case OPT_TIMED:
+		a.is_timed = true;
+		return 0;
+	case OPT_SLOTS:
+		a.slots = number;
+		return 0;
+	case ARGP_KEY_END:
+		if (!a.plugin || a.ranks > RANKS || a.rank >= a.ranks || a.slots > SLOTS ||
+		    a.slots == 0 || a.bytes < SIZE_AT)
+			argp_error(state, "say --plugin, --rank and --ranks");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp argp = {options, parse, NULL, "", NULL, NULL, NULL};
+
+int main(int argc, char **argv)
+{
+	argp_err_exit_status = WRONG_CALL;
+	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	return load() ? work() : FAILED;
+}

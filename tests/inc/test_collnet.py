@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin's collNet, driven by processes as NCCL drives it (collnet_main.c), over nccl-ha-ctrld and nccl-ha-switchd on a simverbs
+fabric: every type and operation, every version of the table, switches that are killed in the middle, and ranks that cannot connect."""
+
+import os
+import time
+import unittest
+
+import test_switchd
+from test_switchd import BUILD, OPS, SLACK, TIMEOUT_S
+
+RANK = os.path.join(BUILD, "bin", "inc-collnet")
+PLUGIN = os.path.join(BUILD, "libnccl-net-ha.so")
+PLUGIN_V8 = os.path.join(BUILD, "libnccl-net-ha-v8.so")
+ALL = 40  # every type with every operation
+REFUSED = 4
+# The NIC is what simverbs calls it.
+STAR = test_switchd.STAR.replace("nic: n", "nic: sim0").replace("max_fan_in: 2", "max_fan_in: 8")
+CLOS = test_switchd.CLOS.replace("nic: n", "nic: sim0")
+VARIABLES = {"HA_NCCL_INC": "1", "HA_NCCL_INC_MIN_RANKS": "2", "NCCL_SOCKET_IFNAME": "lo", "HA_NCCL_INC_CONNECT_MS": str(10000 * SLACK),
+             "HA_NCCL_INC_RTO_MS": str(30000 * SLACK)}  # fmt: skip
+
+
+class Ranks(test_switchd.Fabric):
+    def rank(self, number, hosts, *words, plugin=PLUGIN, **variables):
+        settings = {**VARIABLES, "HA_NCCL_INC_CONTROLLER": self.address, "HA_NCCL_INC_KEY_FILE": self.key_file, "HA_NCCL_INC_HOST": hosts[number], **variables}
+        command = [test_switchd.SIMVERBS, "run", self.fabric, str(number), "--", RANK, "--plugin", plugin, "--rank", str(number), "--ranks", str(len(hosts)), *words]
+        return self.begin(f"rank{number}", "env", *[f"{name}={value}" for name, value in settings.items()], *command)
+
+    def job(self, hosts, *words, holds=None, others=None, plugin=PLUGIN, **variables):
+        """Ranks that have all handles. others: variables of one rank, by its number."""
+        ranks = [self.rank(number, hosts, *words, "--hold", str((holds or {}).get(number, 0)), plugin=plugin, **variables, **(others or {}).get(number, {}))
+                 for number in range(len(hosts))]  # fmt: skip
+        self.carry_handles(ranks)
+        return ranks
+
+    def carry_handles(self, ranks):
+        handles = []
+        for rank in ranks:
+            self.assertEqual(rank.stdout.readline(), "devices 1\n", self.errors("rank0"))
+            handles.append(rank.stdout.readline().split()[1])
+        for rank in ranks:
+            rank.stdin.write(" ".join(handles) + "\n")
+            rank.stdin.flush()
+
+    def results(self, members):
+        said = []
+        for number, rank in enumerate(members):
+            lines = rank.stdout.read().splitlines()
+            status = rank.wait(TIMEOUT_S)
+            said.append({**test_switchd.json.loads(lines[-1]), "exit": status, "said": self.errors(f"rank{number}")})
+        return said
+
+    def expect_all_right(self, ranks, ops):
+        results = self.results(ranks)
+        self.assertEqual([(one["exit"], one["done"]) for one in results], [(0, ops)] * len(ranks), results)
+        self.assertEqual(len({one["digest"] for one in results}), 1, results)
+        return results
+
+
+class Sums(Ranks):
+    def test_every_type_and_operation_through_every_version_of_the_table(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        for api in range(8, 13):
+            ranks = self.job("abc", "--ops", str(ALL), "--bytes", "30000", "--api", str(api))
+            results = self.expect_all_right(ranks, ALL)
+            self.assertIn("INFO NET/HA : INC group nccl-", results[0]["said"])
+            self.assertNotIn("WARN", results[0]["said"])
+            self.expect_free()
+
+    def test_the_plugin_with_the_oldest_tables_alone(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        self.expect_all_right(self.job("ab", "--ops", "8", "--api", "8", plugin=PLUGIN_V8), 8)
+
+    def test_large_ones_through_two_levels_of_switches(self):
+        self.start_controller(CLOS)
+        self.serve("l0", "l1", "s0")
+        self.expect_all_right(self.job("abcd", "--ops", str(ALL), "--bytes", "1000000"), ALL)
+
+    def test_small_windows_and_units(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        for settings in ({"HA_NCCL_INC_UNIT": "100"}, {"HA_NCCL_INC_WINDOW": "1"}, {"HA_NCCL_INC_COPIES": "0"}):
+            self.expect_all_right(self.job("abc", "--ops", "40", "--bytes", "5000", **settings), 40)
+
+
+class Deaths(Ranks):
+    def lose(self, topology, names, hosts, victim, pattern, **settings):
+        """A switch is killed while all ranks but the last one wait for it."""
+        self.start_controller(topology)
+        self.serve(*names)
+        middle = max(OPS // 3, 1)
+        last = len(hosts) - 1
+        ranks = self.job(hosts, "--ops", str(OPS), "--bytes", "300000", holds={last: middle}, **settings)
+        for rank in ranks:
+            self.read_until(rank, f"done {middle - 1}\n")
+        self.switches[victim].kill()
+        self.go(ranks[last])
+        for one in self.expect_all_right(ranks, OPS):
+            self.assertRegex(one["said"], pattern)
+        self.expect_free()
+
+    def test_a_switch_killed_in_the_middle_costs_no_element(self):
+        self.lose(CLOS, ("l0", "l1", "s0"), "abcd", "l0", "WARN NET/HA : INC group nccl-[0-9a-f]+, rank [0-3]: goes on by another way, for the 1. time, as (a switch is gone|other ranks lost)")
+
+    def test_the_only_switch_killed_in_the_middle_costs_no_element(self):
+        self.lose(STAR, ("s",), "abc", "s", "goes on by another way")
+
+    def test_without_a_fallback_all_ranks_end_with_one_error(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        ranks = self.job("abc", "--ops", "12", holds=test_switchd.ALL_AT_4, HA_NCCL_INC_FALLBACK="none")
+        self.read_all_until(ranks, "done 3\n")
+        self.switches["s"].kill()
+        self.go(*ranks)
+        for one in self.results(ranks):
+            self.assertEqual((one["exit"], one["done"]), (1, 4), one)
+            self.assertIn("its all-reduces have ended: no tree is left, and members do not add for each other", one["said"])
+
+    def test_a_rank_that_dies_is_named_to_all_others(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        ranks = self.job("abc", "--ops", "12", holds=test_switchd.ALL_AT_4)
+        self.read_all_until(ranks, "done 3\n")
+        ranks[1].kill()
+        begun = time.monotonic()
+        self.go(ranks[0], ranks[2])
+        for one in self.results([ranks[0], ranks[2]]):
+            self.assertEqual((one["exit"], one["done"]), (1, 4), one)
+        for name in ("rank0", "rank2"):
+            self.assertIn("its all-reduces have ended: a member's process has ended (member 1,", self.errors(name))
+        self.assertLess(time.monotonic() - begun, 2 * SLACK)
+
+
+class Refusals(Ranks):
+    """One verdict for all ranks, in time, and a reason."""
+
+    def expect_refused(self, ranks, pattern, limit_s=None):
+        begun = time.monotonic()
+        results = self.results(ranks)
+        self.assertEqual([one["exit"] for one in results], [REFUSED] * len(ranks), results)
+        self.assertLess(time.monotonic() - begun, (11 if limit_s is None else limit_s) * SLACK)
+        self.assertRegex(" ".join(one["said"] for one in results), pattern)
+        for one in results:
+            self.assertRegex(one["said"], "WARN NET/HA : INC: a group of [0-9]+ ranks is refused, so NCCL adds up itself: ")
+
+    def test_off_means_no_devices(self):
+        self.address = self.key_file = ""
+        for plugin, api in ((PLUGIN, 12), (PLUGIN, 11), (PLUGIN, 10), (PLUGIN, 8), (PLUGIN_V8, 8)):
+            rank = self.rank(0, "a", "--api", str(api), plugin=plugin, HA_NCCL_INC="0")
+            self.assertEqual(rank.stdout.readline(), "devices 0\n")
+            self.assertEqual(rank.wait(TIMEOUT_S), REFUSED)
+
+    def test_without_controller_key_switch_or_plan(self):
+        self.start_controller(STAR)
+        self.expect_refused(self.job("abc"), "no plan: .*that a program serves", 2)
+        self.expect_refused(self.job("abc", HA_NCCL_INC_CONTROLLER=""), "HA_NCCL_INC_CONTROLLER and HA_NCCL_INC_KEY_FILE are needed", 2)
+        self.expect_refused(self.job("abc", HA_NCCL_INC_CONTROLLER="nowhere"), "'nowhere' is not HOST:PORT", 2)
+        self.expect_refused(self.job("abc", HA_NCCL_INC_KEY_FILE="/nonexistent"), "no job key from HA_NCCL_INC_KEY_FILE=/nonexistent", 2)
+        self.expect_refused(self.job("abc", HA_NCCL_INC_MIN_RANKS="4"), "HA_NCCL_INC_MIN_RANKS is 4", 2)
+        self.expect_refused(self.job("abc", HA_NCCL_INC_HOST="zz"), "the topology has no zz/sim0", 2)
+        self.ctrld.kill()
+        self.ctrld.wait()
+        self.expect_refused(self.job("abc"), "controller: nobody answers", 2)
+
+    def test_one_rank_that_cannot_is_enough(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        other = self.write("other", os.urandom(32), 0o400)
+        for number in range(3):
+            for wrong in ({"HA_NCCL_INC_KEY_FILE": other}, {"HA_NCCL_INC_CONTROLLER": ""}, {"HA_NCCL_INC_HOST": "zz"}):
+                self.expect_refused(self.job("abc", others={number: wrong}, HA_NCCL_INC_CONNECT_MS=str(2000 * SLACK)), "no plan|no verdict|controller: ", 3)
+
+    def test_a_rank_that_dies_while_it_connects(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        for number in range(3):
+            ranks = [self.rank(one, "abc", HA_NCCL_INC_CONNECT_MS=str(3000 * SLACK)) for one in range(3)]
+            self.carry_handles(ranks)
+            ranks[number].kill()
+            statuses = {rank.wait(TIMEOUT_S) for rank in ranks if rank is not ranks[number]}
+            self.assertEqual(len(statuses), 1, [self.errors(f"rank{one}") for one in range(3)])
+        self.assertTrue(test_switchd.wait_for(lambda: {group["state"] for group in self.status()["groups"]} <= {"refused"}), self.status())
+
+
+if __name__ == "__main__":
+    unittest.main()
