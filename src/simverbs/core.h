@@ -309,6 +309,7 @@ struct sv_pace {
 	uint64_t no_room_ns;	       /* since when the wire has had no room for QPs in tx_wait */
 	uint64_t passed;	       /* packets with payload that links were given */
 	uint64_t left_ns[SV_MAX_PHYS]; /* when the last of them will have left the port … */
+	uint64_t *left_to_ns;	       /* … of an aggregator, to a destination port … */
 	uint64_t *there_ns;	       /* … and got through the link of a destination port */
 };
 

@@ -33,9 +33,24 @@ int sv_pace_init(struct sv_port *port)
 	atomic_init(&pace->resume_ns, SV_NEVER);
 	if (!links)
 		return 0;
+	/* Two of each. */
 	pace->there_ns =
-	    calloc((size_t)links->plan->devices * links->plan->ports, sizeof(*pace->there_ns));
-	return pace->there_ns ? 0 : ENOMEM;
+	    calloc(2 * (size_t)links->plan->devices * links->plan->ports, sizeof(*pace->there_ns));
+	if (!pace->there_ns)
+		return ENOMEM;
+	pace->left_to_ns = pace->there_ns + (size_t)links->plan->devices * links->plan->ports;
+	return 0;
+}
+
+/* An aggregator has a link for each destination. */
+static uint64_t *left_ns(struct sv_port *port, const struct sv_packet *pkt)
+{
+	const struct sv_link_plan *plan = port->cfg.links->plan;
+
+	if (sv_links_is_aggregator(plan, pkt->src_port) &&
+	    pkt->dst_port < plan->devices * plan->ports)
+		return &port->pace.left_to_ns[pkt->dst_port];
+	return &port->pace.left_ns[pkt->src_port / port->cfg.devices];
 }
 
 static uint64_t *there_ns(struct sv_port *port, const struct sv_packet *pkt)
@@ -49,7 +64,7 @@ static uint64_t *there_ns(struct sv_port *port, const struct sv_packet *pkt)
 /* Until when the links that this packet takes have something of this process to carry. */
 static uint64_t busy_until_ns(struct sv_port *port, const struct sv_packet *pkt)
 {
-	uint64_t busy_ns = port->pace.left_ns[pkt->src_port / port->cfg.devices];
+	uint64_t busy_ns = *left_ns(port, pkt);
 	const uint64_t *there = there_ns(port, pkt);
 
 	if (there && *there > busy_ns)
@@ -105,7 +120,7 @@ uint64_t sv_port_pass(struct sv_port *port, const struct sv_packet *pkt)
 	p.there_ns = sv_links_arrive(port->cfg.links, pkt, p.there_ns);
 	if (pkt->payload_len) {
 		pace->passed++;
-		pace->left_ns[pkt->src_port / port->cfg.devices] = p.left_ns;
+		*left_ns(port, pkt) = p.left_ns;
 		there = there_ns(port, pkt);
 		if (there)
 			*there = p.there_ns -

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -33,6 +35,7 @@ struct flow {
 	int sink_host, sender_host;
 	int rail;
 	enum what what;
+	bool to_two; /* the sender writes to the next host, too */
 };
 
 static void become(int host)
@@ -74,6 +77,54 @@ static void post_chunk(struct end *end, const struct flow *flow, unsigned n)
 		NEED(!end_post_write(end, offset, CHUNK, n));
 }
 
+struct stream {
+	struct end end;
+	unsigned posted, done;
+	uint64_t bytes; /* while it measured */
+};
+
+static void keep_going(struct stream *stream, const struct flow *flow, double start)
+{
+	double now = now_s();
+	struct ibv_wc wc;
+
+	while (now < start + WARM_S + MEASURE_S && stream->posted - stream->done < DEPTH)
+		post_chunk(&stream->end, flow, stream->posted++);
+	if (ibv_poll_cq(stream->end.cq, 1, &wc) != 1)
+		return;
+	NEED(wc.status == IBV_WC_SUCCESS);
+	stream->done++;
+	now = now_s();
+	if (now >= start + WARM_S && now < start + WARM_S + MEASURE_S)
+		stream->bytes += CHUNK;
+}
+
+static int send_to_both(int first_fd, int second_fd, int test_fd, const struct flow *flow)
+{
+	struct end_options opt = options_of(flow);
+	struct stream streams[2] = {0};
+	double start;
+	char go;
+
+	become(flow->sender_host);
+	end_open(&streams[0].end, first_fd, &opt);
+	end_open(&streams[1].end, second_fd, &opt);
+	NEED(write(test_fd, "r", 1) == 1 && read(test_fd, &go, 1) == 1);
+	start = now_s();
+	while (now_s() < start + WARM_S + MEASURE_S || streams[0].done < streams[0].posted ||
+	       streams[1].done < streams[1].posted) {
+		keep_going(&streams[0], flow, start);
+		keep_going(&streams[1], flow, start);
+	}
+	streams[0].bytes += streams[1].bytes;
+	NEED(write(test_fd, &streams[0].bytes, sizeof(uint64_t)) == sizeof(uint64_t));
+	meet(first_fd);
+	meet(second_fd);
+	end_close(&streams[0].end);
+	end_close(&streams[1].end);
+	return 0;
+}
+
 /* As much as it can from the test's word on; tells how many bytes were done while it measured. */
 static int sender(int peer_fd, int test_fd, void *arg)
 {
@@ -109,6 +160,27 @@ static int sender(int peer_fd, int test_fd, void *arg)
 	return 0;
 }
 
+/* One process that writes to two hosts at once, and tells what both got together. The second host's
+ * process is its own child. */
+static int sender_to_two(int peer_fd, int test_fd, void *arg)
+{
+	const struct flow *flow = arg;
+	struct flow other = *flow;
+	int fds[2], sent, ended;
+	pid_t child;
+
+	NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+	child = fork();
+	NEED(child >= 0);
+	if (child == 0) {
+		other.sink_host = flow->sink_host + 1;
+		_exit(sink(fds[1], -1, &other));
+	}
+	sent = send_to_both(peer_fd, fds[0], test_fd, flow);
+	NEED(waitpid(child, &ended, 0) == child && ended == 0);
+	return sent;
+}
+
 #define MAX_FLOWS 4
 
 /* Runs them beside each other; what each had of the rate's payload. */
@@ -119,7 +191,7 @@ static void run_flows(struct flow *flows, int n, double gbps[MAX_FLOWS])
 	int i;
 
 	for (i = 0; i < n; i++)
-		pair_start(&pairs[i], sink, sender, &flows[i]);
+		pair_start(&pairs[i], sink, flows[i].to_two ? sender_to_two : sender, &flows[i]);
 	for (i = 0; i < n; i++)
 		assert_int_equal(pair_wait_byte(&pairs[i], 1), 'r');
 	for (i = 0; i < n; i++)
@@ -213,6 +285,19 @@ static void two_processes_share_a_port(void **state)
 	(void)state;
 	fabric_up("--hosts 3 --rate 2 --pace");
 	expect_shares("one of two", flows, 2, RATE_GBPS, RATE_GBPS / 2, 0.05);
+	nothing_was_lost();
+	fabric_down();
+}
+
+/* One process of the box sends to all at once: what goes to one waits for nothing that goes to
+ * another. */
+static void out_of_an_aggregator_each_has_all_of_it(void **state)
+{
+	struct flow flow = {.sink_host = 0, .sender_host = 2, .to_two = true};
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 1 --aggregators 1 --rate 1 --pace");
+	expect_shares("out of the aggregator", &flow, 1, 2.0, 2.0, 0.05);
 	nothing_was_lost();
 	fabric_down();
 }
@@ -438,6 +523,7 @@ int main(void)
 	    cmocka_unit_test(two_processes_share_a_port),
 	    cmocka_unit_test(four_hosts_into_one_have_a_quarter_each),
 	    cmocka_unit_test(into_an_aggregator_each_has_all_of_it),
+	    cmocka_unit_test(out_of_an_aggregator_each_has_all_of_it),
 	    cmocka_unit_test(single_packets_get_the_rate),
 	    cmocka_unit_test(a_rail_takes_as_long_as_asked),
 	    cmocka_unit_test(the_second_rail_ends_at_its_island),
