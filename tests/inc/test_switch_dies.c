@@ -156,6 +156,21 @@ static void a_host_that_is_late_is_waited_for(void **state)
 	group_close(&g);
 }
 
+/* The clock did not begin with the group. */
+static void who_asks_before_he_is_looked_at_is_not_late(void **state)
+{
+	const struct group_shape shape = small();
+
+	(void)state;
+	memset(&plan, 0, sizeof(plan));
+	open_run(&shape, 9);
+	add_small(false);
+	sv_stepped_run(5 * LATE_NS);
+	run_well();
+	assert_int_equal(leader.decision.epoch, 0);
+	group_close(&g);
+}
+
 /* FENCED means that nothing can be written any more: a device that does not destroy a queue pair
  * holds everybody up until it does. */
 static void nobody_goes_on_before_the_last_edge_is_destroyed(void **state)
@@ -249,6 +264,7 @@ int main(void)
 	    cmocka_unit_test(eight_hosts_lose_their_switch_in_the_middle),
 	    cmocka_unit_test(a_switch_that_hangs_is_given_up),
 	    cmocka_unit_test(a_host_that_is_late_is_waited_for),
+	    cmocka_unit_test(who_asks_before_he_is_looked_at_is_not_late),
 	    cmocka_unit_test(nobody_goes_on_before_the_last_edge_is_destroyed),
 	    cmocka_unit_test(a_hold_lets_nothing_be_damaged),
 	    cmocka_unit_test(a_death_ends_what_has_no_shadow_the_same_way_everywhere),

@@ -16,8 +16,9 @@
 
 #define NAP_MIN_NS (20 * HA_NS_PER_US)
 #define NAP_MAX_NS HA_NS_PER_MS
-#define LEAVE_NS   HA_NS_PER_S	     /* for the others to leave, too */
-#define LET_GO_NS  (2 * HA_NS_PER_S) /* for a device that refuses to destroy */
+#define POLLED_NS  (5 * HA_NS_PER_MS) /* for so long NCCL counts as being there */
+#define LEAVE_NS   (5 * HA_NS_PER_S)  /* for the others to leave, too */
+#define LET_GO_NS  (2 * HA_NS_PER_S)  /* for a device that refuses to destroy */
 #define WHY	   HA_HOST_WHY
 
 struct ha_coll_request {
@@ -39,6 +40,7 @@ struct ha_coll {
 
 	atomic_bool is_ending;
 	_Atomic uint64_t polled_ns; /* when NCCL moved it last */
+	atomic_bool is_to_join;	    /* and it cannot go on without the thread */
 
 	pthread_mutex_t lock; /* protects the rest */
 	struct ha_host *host;
@@ -92,20 +94,35 @@ static bool move(struct ha_coll *coll)
 {
 	const bool moved = ha_host_progress(coll->host);
 
+	atomic_store(&coll->is_to_join, false);
 	tell_of_epochs(coll);
 	tell_of_the_end(coll, coll->open > 0);
 	return moved;
 }
 
-/* Without work a sixteenth of the time that there has been none, and where NCCL moves the data the
- * longest: what is left then is the sockets. */
-static uint64_t nap(const struct ha_coll *coll, uint64_t moved_ns, uint64_t now_ns)
+/* The same for whoever may not wait. */
+static void poll(struct ha_coll *coll)
 {
-	const uint64_t idle_ns = now_ns - moved_ns;
+	ha_host_poll(coll->host);
+	atomic_store(&coll->is_to_join, ha_host_is_to_join(coll->host));
+}
 
-	if (now_ns < atomic_load(&coll->polled_ns) + NAP_MAX_NS || idle_ns > 16 * NAP_MAX_NS)
+/* Where NCCL moves everything a thread that held the lock, and no processor, would be in its way.
+ */
+static bool is_needed(const struct ha_coll *coll)
+{
+	return ha_real_ns() > atomic_load(&coll->polled_ns) + POLLED_NS ||
+	       atomic_load(&coll->is_to_join);
+}
+
+/* Without work a sixteenth of the time that there has been none. */
+static uint64_t nap(uint64_t moved_ns, uint64_t now_ns)
+{
+	const uint64_t nap_ns = (now_ns - moved_ns) / 16;
+
+	if (nap_ns > NAP_MAX_NS)
 		return NAP_MAX_NS;
-	return idle_ns / 16 > NAP_MIN_NS ? idle_ns / 16 : NAP_MIN_NS;
+	return nap_ns > NAP_MIN_NS ? nap_ns : NAP_MIN_NS;
 }
 
 static void *run(void *arg)
@@ -114,12 +131,12 @@ static void *run(void *arg)
 	uint64_t moved_ns = 0;
 
 	while (!atomic_load(&coll->is_ending)) {
-		if (pthread_mutex_trylock(&coll->lock) == 0) {
+		if (is_needed(coll) && pthread_mutex_trylock(&coll->lock) == 0) {
 			if (move(coll))
 				moved_ns = ha_real_ns();
 			pthread_mutex_unlock(&coll->lock);
 		}
-		ha_real_sleep_ns(nap(coll, moved_ns, ha_real_ns()));
+		ha_real_sleep_ns(nap(moved_ns, ha_real_ns()));
 	}
 	return NULL;
 }
@@ -279,7 +296,7 @@ static void begin(struct ha_coll *coll, const struct ha_all_reduce *reduce, size
 	request->bytes = bytes;
 	coll->open++;
 	*out = request;
-	ha_host_poll(coll->host);
+	poll(coll);
 }
 
 ha_result_t ha_coll_all_reduce(struct ha_coll *coll, const struct ha_coll_all_reduce *ask,
@@ -325,7 +342,7 @@ ha_result_t ha_coll_test(struct ha_coll_request *request, bool *done, size_t *by
 	atomic_store(&coll->polled_ns, ha_real_ns());
 	if (pthread_mutex_trylock(&coll->lock) != 0)
 		return HA_OK;
-	ha_host_poll(coll->host);
+	poll(coll);
 	*done = ha_host_is_done(coll->host, request->number);
 	tell_of_the_end(coll, !*done);
 	*bytes = request->bytes;

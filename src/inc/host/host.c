@@ -33,6 +33,7 @@ struct ha_host {
 	struct ha_outage outage;
 	struct ha_joining joining;
 	struct ha_mesh mesh;
+	bool may_wait; /* in this call */
 	bool is_leaving, has_left;
 	bool is_stopped; /* OVER: the edges are destroyed */
 	uint32_t epochs;
@@ -99,9 +100,20 @@ static void hear(struct ha_host *host, bool is_to_leader, uint16_t from,
 		ha_follower_hear(&host->follower, frame, now_ns);
 }
 
+bool ha_host_is_to_join(const struct ha_host *host)
+{
+	return host->follower.state == HA_FOLLOWER_FENCED;
+}
+
+/* The next frame may be RESUME, upon which switches are waited for. */
+static bool may_hear(const struct ha_host *host)
+{
+	return host->may_wait || !ha_host_is_to_join(host);
+}
+
 static void deliver(struct ha_host *host, uint64_t now_ns)
 {
-	while (host->n_letters > 0) {
+	while (host->n_letters > 0 && may_hear(host)) {
 		const struct letter first = host->letters[0];
 
 		host->n_letters--;
@@ -156,7 +168,8 @@ static void look_at_star(struct ha_host *host, uint64_t now_ns)
 	enum ha_star_event event;
 	uint16_t member = 0;
 
-	while ((event = ha_star_next(host->star, now_ns, &member, &frame)) != HA_STAR_NOTHING) {
+	while (may_hear(host) &&
+	       (event = ha_star_next(host->star, now_ns, &member, &frame)) != HA_STAR_NOTHING) {
 		if (event == HA_STAR_FRAME)
 			hear(host, host->leader != NULL, member, &frame, now_ns);
 		else if (event == HA_STAR_GONE)
@@ -217,23 +230,29 @@ static void pump(struct ha_host *host, uint64_t now_ns)
 	look_whether_over(host);
 }
 
-bool ha_host_poll(struct ha_host *host)
+static bool progress(struct ha_host *host, bool may_wait)
 {
-	const bool moved = ha_member_progress(host->member);
-
-	return ha_mesh_progress(&host->mesh) || moved;
-}
-
-bool ha_host_progress(struct ha_host *host)
-{
-	const bool moved = ha_host_poll(host);
+	const bool of_member = ha_member_progress(host->member);
+	const bool moved = ha_mesh_progress(&host->mesh) || of_member;
 	const uint64_t now_ns = ha_now_ns();
+
+	host->may_wait = may_wait;
 
 	if (now_ns < host->pump_ns)
 		return moved;
 	pump(host, now_ns);
 	host->pump_ns = ha_now_ns() + PUMP_NS;
 	return moved;
+}
+
+bool ha_host_progress(struct ha_host *host)
+{
+	return progress(host, true);
+}
+
+bool ha_host_poll(struct ha_host *host)
+{
+	return progress(host, false);
 }
 
 bool ha_host_all_reduce(struct ha_host *host, const struct ha_all_reduce *ask, uint64_t *number)
@@ -308,7 +327,11 @@ void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY])
 
 const char *ha_host_last_loss(const struct ha_host *host)
 {
-	return host->mesh.why ? host->mesh.why : host->joining.why;
+	const char *of_edge = ha_member_why(host->member);
+
+	if (host->mesh.why)
+		return host->mesh.why;
+	return *host->joining.why || !of_edge ? host->joining.why : of_edge;
 }
 
 const struct ha_part *ha_host_part(const struct ha_host *host)

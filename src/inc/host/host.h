@@ -48,8 +48,10 @@ bool ha_host_is_done(const struct ha_host *host, uint64_t number);
 /* Moves everything that can be moved. True: something was. Waits for switches where a plan is to be
  * joined. */
 bool ha_host_progress(struct ha_host *host);
-/* Of that what waits for nobody: data. */
+/* The same, and waits for nobody: what comes next where another plan is to be joined is left to
+ * ha_host_progress(), which is wanted then. */
 bool ha_host_poll(struct ha_host *host);
+bool ha_host_is_to_join(const struct ha_host *host);
 
 /* Everything is done, and no more is asked for; from then on, ha_host_progress() until it has left:
  * then all have. */

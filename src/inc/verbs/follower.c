@@ -186,7 +186,7 @@ static bool is_late(struct ha_follower *follower, uint64_t now_ns)
 	const struct ha_ledger *ledger = ha_member_ledger(follower->member);
 	const uint64_t steps = ha_ledger_word(ledger) + ledger->retired + ledger->first;
 
-	if (steps != follower->steps || !is_waiting(ledger)) {
+	if (steps != follower->steps || !is_waiting(ledger) || !follower->since_ns) {
 		follower->steps = steps;
 		follower->since_ns = now_ns;
 	}

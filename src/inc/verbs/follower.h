@@ -54,7 +54,8 @@ struct ha_follower {
 	uint32_t plan;	/* of the last RESUME */
 	uint32_t round; /* of the HOLD that it obeys; 0: none */
 	uint64_t again_ns, pause_ns;
-	uint64_t steps, since_ns;    /* of the ledger, and when they were fewer */
+	uint64_t steps, since_ns;    /* of the ledger, and when they were fewer; 0: it has not
+					been looked at */
 	struct ha_inc_frame verdict; /* OVER: ABORT */
 };
 

@@ -40,6 +40,7 @@ struct ha_member {
 	bool is_waiting;	 /* for its edges */
 	bool is_held;
 	bool is_cut;
+	const char *why; /* of the last cut that an edge was the reason of */
 	struct ha_incarnation *on;
 	struct ibv_mr *mr;		    /* of all memory that follows */
 	char *memory;			    /* shadow, copies, sink, headers by lane */
@@ -345,13 +346,20 @@ static void send(struct ha_member *member, struct lane *lane)
 
 /* ---- what happens --------------------------------------------------------------------------- */
 
+static void cut(struct ha_member *member, const char *why)
+{
+	member->is_cut = true;
+	member->why = why;
+}
+
 static void came(struct ha_member *member, struct lane *lane, uint32_t bytes)
 {
 	const struct message *message = &lane->recv[lane->came++ % window(member)];
 
-	if (bytes != message->bytes ||
-	    (message->counts && !ha_ledger_has(&member->ledger, message->unit)))
-		member->is_cut = true;
+	if (bytes != message->bytes)
+		cut(member, "a result has another length than its unit");
+	else if (message->counts && !ha_ledger_has(&member->ledger, message->unit))
+		cut(member, "a result has come that cannot be");
 }
 
 static void sent(struct ha_member *member, struct lane *lane)
@@ -359,7 +367,7 @@ static void sent(struct ha_member *member, struct lane *lane)
 	const struct message *message = &lane->send[lane->sent++ % (2 * window(member))];
 
 	if (message->counts && !ha_ledger_sent(&member->ledger, message->unit))
-		member->is_cut = true;
+		cut(member, "a send has ended that was none");
 }
 
 static bool poll(struct ha_member *member, struct lane *lane)
@@ -375,7 +383,8 @@ static bool poll(struct ha_member *member, struct lane *lane)
 			sent(member, lane);
 		moved = true;
 	}
-	member->is_cut |= lane->edge.fault != NULL;
+	if (lane->edge.fault)
+		cut(member, lane->edge.fault);
 	return moved;
 }
 
@@ -410,6 +419,11 @@ bool ha_member_progress(struct ha_member *member)
 void ha_member_cut(struct ha_member *member)
 {
 	member->is_cut = true;
+}
+
+const char *ha_member_why(const struct ha_member *member)
+{
+	return member->why;
 }
 
 bool ha_member_is_cut(const struct ha_member *member)

@@ -69,6 +69,8 @@ bool ha_member_progress(struct ha_member *member);
 void ha_member_cut(struct ha_member *member);
 /* That, or an edge has failed, or brought what cannot be: a reason to suspect its tree. */
 bool ha_member_is_cut(const struct ha_member *member);
+/* The last reason why it was cut by what came over an edge, or by the edge; NULL: it never was. */
+const char *ha_member_why(const struct ha_member *member);
 const struct ha_ledger *ha_member_ledger(const struct ha_member *member);
 
 /*
