@@ -42,6 +42,7 @@ enum { ENDED_WELL, FAILED, WRONG_CALL, WRONG_BYTES, REFUSED };
 static struct {
 	const char *plugin;
 	unsigned api, rank, ranks, ops, hold, limit_s;
+	unsigned warm; /* so many operations do not count into the time */
 	size_t bytes;
 	bool is_timed; /* nothing is compared; one type */
 	unsigned slots;
@@ -314,7 +315,8 @@ static bool finish(struct slot *slot)
 	slot->is_used = false;
 	if (!a.is_timed)
 		printf("done %u\n", done);
-	done++;
+	if (++done == a.warm)
+		begun_ns = ha_real_ns();
 	(void)fflush(stdout);
 	return true;
 }
@@ -524,14 +526,30 @@ static int work(void)
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
-enum { OPT_API = 0x100, OPT_RANK, OPT_RANKS, OPT_OPS, OPT_BYTES, OPT_HOLD, OPT_TIMED, OPT_SLOTS };
+enum {
+	OPT_API = 0x100,
+	OPT_RANK,
+	OPT_RANKS,
+	OPT_OPS,
+	OPT_BYTES,
+	OPT_HOLD,
+	OPT_TIMED,
+	OPT_SLOTS,
+	OPT_WARM
+};
 
 static const struct argp_option options[] = {
-    {"plugin", 'p', "FILE", 0, "", 0},	     {"api", OPT_API, "N", 0, "", 0},
-    {"rank", OPT_RANK, "N", 0, "", 0},	     {"ranks", OPT_RANKS, "N", 0, "", 0},
-    {"ops", OPT_OPS, "N", 0, "", 0},	     {"bytes", OPT_BYTES, "N", 0, "", 0},
-    {"hold", OPT_HOLD, "N", 0, "", 0},	     {"timed", OPT_TIMED, 0, 0, "", 0},
-    {"under-way", OPT_SLOTS, "N", 0, "", 0}, {0},
+    {"plugin", 'p', "FILE", 0, "", 0},
+    {"api", OPT_API, "N", 0, "", 0},
+    {"rank", OPT_RANK, "N", 0, "", 0},
+    {"ranks", OPT_RANKS, "N", 0, "", 0},
+    {"ops", OPT_OPS, "N", 0, "", 0},
+    {"bytes", OPT_BYTES, "N", 0, "", 0},
+    {"hold", OPT_HOLD, "N", 0, "", 0},
+    {"timed", OPT_TIMED, 0, 0, "", 0},
+    {"under-way", OPT_SLOTS, "N", 0, "", 0},
+    {"warm", OPT_WARM, "N", 0, "", 0},
+    {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -562,6 +580,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_TIMED:
 		a.is_timed = true;
+		return 0;
+	case OPT_WARM:
+		a.warm = number;
 		return 0;
 	case OPT_SLOTS:
 		a.slots = number;

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/inc-bench: that switches bring in virtual time what they promise, which is exact; and what it refuses."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.environ["BUILD"]
+SCRIPT = os.path.join(HERE, "..", "..", "scripts", "inc-bench")
+STEPPED = os.path.join(BUILD, "bin", "inc-bench-stepped")
+MiB = 1 << 20
+
+
+def stepped(*words):
+    done = subprocess.run([STEPPED, *map(str, words)], capture_output=True, text=True, timeout=120, check=True)
+    return json.loads(done.stdout)
+
+
+class Gains(unittest.TestCase):
+    def gain(self, hosts, way, size=16 * MiB):
+        return stepped(hosts, size, 1, "ring")["ns"] / stepped(hosts, size, 1, way)["ns"]
+
+    def test_switches_are_as_much_faster_than_rings_as_they_can_be(self):
+        """The bounds are 2 (N - 1) / N."""
+        self.assertGreaterEqual(self.gain(8, "switch"), 1.70)
+        self.assertGreaterEqual(self.gain(16, "switch"), 1.80)
+        self.assertGreaterEqual(self.gain(16, "levels"), 1.75)
+        self.assertGreaterEqual(self.gain(2, "switch"), 0.97)
+
+    def test_hosts_that_add_for_each_other_are_not_much_slower_than_a_ring(self):
+        self.assertGreaterEqual(self.gain(8, "hosts"), 0.85)
+
+    def test_each_host_sends_its_data_once(self):
+        one = stepped(8, 8 * MiB, 1, "switch")
+        self.assertLessEqual(max(one["out"], one["in"]), 1.02 * 8 * MiB)
+        self.assertGreaterEqual(min(one["out"], one["in"]), 8 * MiB)
+
+    def test_few_bytes_take_two_steps(self):
+        for hosts in (8, 16):
+            ring, switch = stepped(hosts, 8, 10, "ring")["ns"], stepped(hosts, 8, 10, "switch")["ns"]
+            self.assertLessEqual(switch / ring, 0.20)
+
+    def test_a_run_is_a_function_of_its_arguments(self):
+        self.assertEqual(stepped(4, 100000, 2, "switch"), stepped(4, 100000, 2, "switch"))
+
+
+class Refusals(unittest.TestCase):
+    def run_script(self, *words):
+        return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, timeout=60, check=False)
+
+    def test_wrong_calls_are_told_what_is_wrong(self):
+        for words, said in ((["--rounds", "-1"], "must be positive"), (["--rate", "0"], "must be positive"), (["--build", "/nonexistent"], "missing in /nonexistent/bin")):
+            done = self.run_script(*words)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn(said, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
