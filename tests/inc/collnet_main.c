@@ -19,6 +19,7 @@
 
 #include <argp.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
@@ -42,11 +43,18 @@ enum { ENDED_WELL, FAILED, WRONG_CALL, WRONG_BYTES, REFUSED };
 static struct {
 	const char *plugin;
 	unsigned api, rank, ranks, ops, hold, limit_s;
-	unsigned warm; /* so many operations do not count into the time */
+	unsigned cycles; /* of init, connect, operations, close */
+	unsigned warm;	 /* so many operations do not count into the time */
 	size_t bytes;
 	bool is_timed; /* nothing is compared; one type */
 	unsigned slots;
-} a = {.api = 12, .ranks = 1, .ops = 40, .limit_s = 120, .bytes = 1 << 18, .slots = SLOTS};
+} a = {.api = 12,
+       .ranks = 1,
+       .ops = 40,
+       .limit_s = 120,
+       .bytes = 1 << 18,
+       .slots = SLOTS,
+       .cycles = 1};
 
 /* The entries that are used, whatever the version. */
 static struct {
@@ -524,6 +532,37 @@ static int work(void)
 	return status;
 }
 
+static unsigned descriptors(void)
+{
+	unsigned n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) != -1;
+	return n;
+}
+
+/* Again from the beginning; nothing of one time is there in the next one. */
+static int work_again_and_again(void)
+{
+	int status = ENDED_WELL;
+	unsigned before = 0;
+
+	for (unsigned i = 0; i < a.cycles && status == ENDED_WELL; i++) {
+		memset(slots, 0, sizeof(slots));
+		coll = NULL;
+		asked = done = 0;
+		status = work();
+		if (i == 0)
+			before = descriptors();
+	}
+	if (status == ENDED_WELL && descriptors() != before) {
+		fprintf(stderr, "%u descriptors, and %u after the first time\n", descriptors(),
+			before);
+		status = FAILED;
+	}
+	return status;
+}
+
 /* ---- the program ---------------------------------------------------------------------------- */
 
 enum {
@@ -535,21 +574,17 @@ enum {
 	OPT_HOLD,
 	OPT_TIMED,
 	OPT_SLOTS,
-	OPT_WARM
+	OPT_WARM,
+	OPT_CYCLES
 };
 
 static const struct argp_option options[] = {
-    {"plugin", 'p', "FILE", 0, "", 0},
-    {"api", OPT_API, "N", 0, "", 0},
-    {"rank", OPT_RANK, "N", 0, "", 0},
-    {"ranks", OPT_RANKS, "N", 0, "", 0},
-    {"ops", OPT_OPS, "N", 0, "", 0},
-    {"bytes", OPT_BYTES, "N", 0, "", 0},
-    {"hold", OPT_HOLD, "N", 0, "", 0},
-    {"timed", OPT_TIMED, 0, 0, "", 0},
-    {"under-way", OPT_SLOTS, "N", 0, "", 0},
-    {"warm", OPT_WARM, "N", 0, "", 0},
-    {0},
+    {"plugin", 'p', "FILE", 0, "", 0},	     {"api", OPT_API, "N", 0, "", 0},
+    {"rank", OPT_RANK, "N", 0, "", 0},	     {"ranks", OPT_RANKS, "N", 0, "", 0},
+    {"ops", OPT_OPS, "N", 0, "", 0},	     {"bytes", OPT_BYTES, "N", 0, "", 0},
+    {"hold", OPT_HOLD, "N", 0, "", 0},	     {"timed", OPT_TIMED, 0, 0, "", 0},
+    {"under-way", OPT_SLOTS, "N", 0, "", 0}, {"warm", OPT_WARM, "N", 0, "", 0},
+    {"cycles", OPT_CYCLES, "N", 0, "", 0},   {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -581,6 +616,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_TIMED:
 		a.is_timed = true;
 		return 0;
+	case OPT_CYCLES:
+		a.cycles = number;
+		return 0;
 	case OPT_WARM:
 		a.warm = number;
 		return 0;
@@ -603,5 +641,5 @@ int main(int argc, char **argv)
 {
 	argp_err_exit_status = WRONG_CALL;
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
-	return load() ? work() : FAILED;
+	return load() ? work_again_and_again() : FAILED;
 }

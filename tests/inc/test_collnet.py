@@ -3,6 +3,7 @@
 fabric: every type and operation, every version of the table, switches that are killed in the middle, and ranks that cannot connect."""
 
 import os
+import random
 import time
 import unittest
 
@@ -14,6 +15,8 @@ PLUGIN = os.path.join(BUILD, "libnccl-net-ha.so")
 PLUGIN_V8 = os.path.join(BUILD, "libnccl-net-ha-v8.so")
 ALL = 40  # every type with every operation
 REFUSED = 4
+KILLS = int(os.environ.get("COLLNET_KILLS", "4"))
+CYCLES = int(os.environ.get("COLLNET_CYCLES", "10"))
 # The NIC is what simverbs calls it.
 STAR = test_switchd.STAR.replace("nic: n", "nic: sim0").replace("max_fan_in: 2", "max_fan_in: 8")
 CLOS = test_switchd.CLOS.replace("nic: n", "nic: sim0")
@@ -37,7 +40,7 @@ class Ranks(test_switchd.Fabric):
     def carry_handles(self, ranks):
         handles = []
         for rank in ranks:
-            self.assertEqual(rank.stdout.readline(), "devices 1\n", self.errors("rank0"))
+            self.read_until(rank, "devices 1\n")
             handles.append(rank.stdout.readline().split()[1])
         for rank in ranks:
             rank.stdin.write(" ".join(handles) + "\n")
@@ -79,6 +82,29 @@ class Sums(Ranks):
         self.serve("l0", "l1", "s0")
         self.expect_all_right(self.job("abcd", "--ops", str(ALL), "--bytes", "1000000"), ALL)
 
+    def test_again_and_again(self):
+        """NCCL makes communicators and destroys them: nothing is left, at the ranks, the switch and the controller."""
+        self.start_controller(STAR)
+        self.serve("s")
+        before = self.descriptors(self.switches["s"])
+        ranks = self.job("abc", "--ops", "5", "--bytes", "3000", "--cycles", str(CYCLES))
+        for _ in range(CYCLES - 1):
+            self.carry_handles(ranks)
+        self.expect_all_right(ranks, 5)
+        self.expect_free()
+        self.assertTrue(test_switchd.wait_for(lambda: self.descriptors(self.switches["s"]) == before))
+
+    def test_the_controller_may_end_under_a_job(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        ranks = self.job("abc", "--ops", "12", holds=test_switchd.ALL_AT_4)
+        self.read_all_until(ranks, "done 3\n")
+        self.ctrld.kill()
+        self.ctrld.wait()
+        self.go(*ranks)
+        for one in self.expect_all_right(ranks, 12):
+            self.assertNotIn("WARN", one["said"])
+
     def test_small_windows_and_units(self):
         self.start_controller(STAR)
         self.serve("s")
@@ -107,6 +133,28 @@ class Deaths(Ranks):
 
     def test_the_only_switch_killed_in_the_middle_costs_no_element(self):
         self.lose(STAR, ("s",), "abc", "s", "goes on by another way")
+
+    def test_a_switch_killed_at_random_moments_costs_no_element(self):
+        """Its only one, or one of three, under a job that is connecting, adding or leaving."""
+        random.seed(KILLS)
+        moved = 0
+        for number in range(KILLS):
+            topology, names, hosts = ((STAR, ("s",), "abc"), (CLOS, ("l0", "l1", "s0"), "abcd"))[number % 2]
+            self.start_controller(topology)
+            self.serve(*names)
+            ranks = self.job(hosts, "--ops", "60", "--bytes", "200000")
+            time.sleep(random.uniform(0, 0.3) * SLACK)
+            self.switches[random.choice(names)].kill()
+            results = self.results(ranks)
+            self.assertIn({one["exit"] for one in results}, ({0}, {REFUSED}), results)
+            self.assertEqual(len({one["digest"] for one in results}), 1, results)
+            moved += "goes on by another way" in results[0]["said"]
+            self.stop()
+            self.processes.clear()
+            for name in os.listdir(self.top):
+                if name.endswith(".err"):
+                    os.unlink(os.path.join(self.top, name))
+        print(f"{moved} of {KILLS} went on by another way")
 
     def test_without_a_fallback_all_ranks_end_with_one_error(self):
         self.start_controller(STAR)
