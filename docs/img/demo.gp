@@ -10,7 +10,8 @@ if (picture[strlen(picture)-2:] eq 'png') {
 	set terminal svg size 1100,420 font 'sans,11' background 'white'
 }
 set output picture
-set title sprintf('Ring all-reduce of %d MiB between 2 hosts over 2 rails, every element checked', size)
+if (!exists("what")) what = sprintf('Ring all-reduce of %d MiB between 2 hosts over 2 rails, every element checked', size)
+set title what
 set xlabel 'seconds'
 set ylabel 'GB/s received, both ranks, checking included'
 set grid
