@@ -13,7 +13,8 @@ set output picture
 if (!exists("what")) what = sprintf('Ring all-reduce of %d MiB between 2 hosts over 2 rails, every element checked', size)
 set title what
 set xlabel 'seconds'
-set ylabel 'GB/s received, both ranks, checking included'
+if (!exists("ranks")) ranks = 'both'
+set ylabel 'GB/s received, '.ranks.' ranks, checking included'
 set grid
 set yrange [0:*]
 load data.'/faults.gp'
