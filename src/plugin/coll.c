@@ -28,21 +28,35 @@ struct listener {
 	int dev;
 };
 
-/* Of a communicator: whether it has taken a reference to the plugin's instance. */
-static char with_inc, without_inc;
+/* Of a communicator that has taken a reference to the plugin's instance. */
+static char with_inc;
 
 /* ---- set-up --------------------------------------------------------------------------------- */
+
+ncclResult_t ha_plugin_coll_devices(int *ndev)
+{
+	struct ha_instance *instance = ha_plugin_instance();
+
+	*ndev = 0;
+	if (!instance || !instance->config.inc)
+		return ncclSuccess;
+	return ha_plugin_devices(ndev);
+}
 
 /* Whether there is a collNet; the reference that this takes stays if so. */
 static ncclResult_t init(ncclDebugLogger_t logger, bool *has_inc)
 {
 	ncclResult_t result = ha_plugin_init(logger, true);
+	int ndev = 0;
 
 	*has_inc = false;
 	if (result != ncclSuccess)
 		return result;
-	*has_inc = ha_plugin_instance()->config.inc;
-	return *has_inc ? ncclSuccess : ha_plugin_finalize();
+	result = ha_plugin_coll_devices(&ndev);
+	*has_inc = result == ncclSuccess && ndev > 0;
+	if (!*has_inc)
+		(void)ha_plugin_finalize();
+	return result;
 }
 
 ncclResult_t ha_plugin_coll_init_v8(ncclDebugLogger_t logger)
@@ -58,7 +72,9 @@ ncclResult_t ha_plugin_coll_init_v11(void **context, uint64_t comm_id, ncclDebug
 	ncclResult_t result = init(logger, &has_inc);
 
 	(void)comm_id;
-	*context = has_inc ? &with_inc : &without_inc;
+	/* Without devices NCCL 2.28.3 forgets the table and finalizes what has a context all the
+	 * same, through NULL; later ones do not finalize. */
+	*context = has_inc ? &with_inc : NULL;
 	return result;
 }
 
@@ -78,16 +94,6 @@ static struct ha_instance *instance_for(const char *call)
 		return instance;
 	HA_WARN("%s of collNet without init, or without HA_NCCL_INC=1", call);
 	return NULL;
-}
-
-ncclResult_t ha_plugin_coll_devices(int *ndev)
-{
-	struct ha_instance *instance = ha_plugin_instance();
-
-	*ndev = 0;
-	if (!instance || !instance->config.inc)
-		return ncclSuccess;
-	return ha_plugin_devices(ndev);
 }
 
 ncclResult_t ha_plugin_coll_listen(int dev, void *handle, void **listen_comm)

@@ -503,8 +503,10 @@ static int connect_all(void)
 	if (net.init(&context) != ncclSuccess || net.v12->devices(&devices) != ncclSuccess)
 		return FAILED;
 	printf("devices %d\n", devices);
+	/* NCCL 2.28.3 finalizes what has a context, through a table that it has forgotten by then.
+	 */
 	if (devices == 0)
-		return REFUSED;
+		return context ? FAILED : REFUSED;
 	if (net.listen(context, 0, own, &listener) != ncclSuccess || !exchange(own, handles))
 		return FAILED;
 	for (unsigned rank = 0; rank < a.ranks; rank++)
@@ -527,7 +529,7 @@ static int work(void)
 	if (coll && (!free_slots() || net.v12->closeColl(coll) != ncclSuccess))
 		status = WRONG_BYTES;
 	free_memory();
-	if (a.api >= 11 && net.v12->finalize(context) != ncclSuccess)
+	if (context && net.v12->finalize(context) != ncclSuccess)
 		status = FAILED;
 	return status;
 }
