@@ -129,7 +129,8 @@ inline r_times_out()
 {
 	BEFORE(RECEIVER);
 	r_new_epoch();
-	DOES(RECEIVER, FAILED)
+	DOES(RECEIVER, FAILED);
+	r_check_loss()
 }
 
 /* A trigger at the receiver about the newest generation of path p. A standby that fails while
@@ -138,7 +139,7 @@ inline r_trigger(p)
 {
 	BEFORE(RECEIVER);
 	if
-	:: r_state == ACTIVE && r_path == p -> r_new_epoch(); DOES(RECEIVER, FAILED)
+	:: r_state == ACTIVE && r_path == p -> r_new_epoch(); DOES(RECEIVER, FAILED); r_check_loss()
 	:: else ->
 		printf("receiver: standby %d.%d failed, fences it\n", p, NEWEST(r_qp[p]));
 		if
