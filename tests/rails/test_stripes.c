@@ -426,7 +426,7 @@ static void whatever_is_lost_of_either_rail_each_byte_arrives_once(void **state)
 
 /* The rail goes with this packet of a message that comes again on the other one alone: too large to
  * be routed as it is, so in one piece, with its size in a record. */
-static void comes_again_with_a_record(unsigned rail, unsigned nth, const char *slow)
+static void comes_again_with_a_record(unsigned rail, unsigned nth, const char *slow, bool turns)
 {
 	struct in_flight t;
 	struct pair pair;
@@ -437,6 +437,8 @@ static void comes_again_with_a_record(unsigned rail, unsigned nth, const char *s
 	pair.config.ib_adaptive_routing = 1;
 	pair.config.ib_ar_threshold = 200000;
 	pair_up(&pair);
+	if (!turns)
+		without_turns(&pair);
 	wait_members(&pair, 2);
 	if (slow) {
 		snprintf(rule, sizeof(rule), slow, rail);
@@ -458,10 +460,14 @@ static void comes_again_with_a_record(unsigned rail, unsigned nth, const char *s
 static void what_was_cut_may_come_again_with_a_record(void **state)
 {
 	(void)state;
-	for (unsigned rail = 0; rail < 2; rail++) {
+	for (unsigned which = 0; which < 4; which++) {
+		const unsigned rail = which & 1;
+		const bool turns = which >> 1;
+
 		for (unsigned nth = 1; nth <= 36; nth += 5)
-			comes_again_with_a_record(rail, nth, NULL);
-		comes_again_with_a_record(rail, 36, "delay=300us host=0 rail=%u minlen=1000");
+			comes_again_with_a_record(rail, nth, NULL, turns);
+		comes_again_with_a_record(rail, 36, "delay=300us host=0 rail=%u minlen=1000",
+					  turns);
 	}
 }
 
@@ -482,8 +488,8 @@ a_stripe_that_cannot_be_posted_is_sent_on_another_rail_or_in_the_next_epoch(void
 	const int tag = 1;
 
 	(void)state;
-	for (unsigned rail = 0; rail < 3; rail++)
-		for (unsigned mode = 0; mode < 4; mode++) {
+	for (unsigned mode = 0; mode < 4; mode++)
+		for (unsigned rail = 0; rail < 3; rail++) {
 			struct ha_request *recv, *send;
 			struct pair pair;
 			char rule[80];
