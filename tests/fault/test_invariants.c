@@ -141,7 +141,7 @@ static const struct spoilt {
     {"queue", more_posted_than_the_queue_holds, "<= qp->sq_depth"},
     {"clear path", clear_path_that_is_not_active, "comm->clear == ha_comm_path(comm)"},
     {"state", state_of_the_other_end, "fo->state != HA_FO_FENCING"},
-    {"epoch", traffic_ahead_of_the_protocol, "ha_comm_epoch(comm)"},
+    {"epoch", traffic_ahead_of_the_protocol, "ha_comm_traffic_epoch(comm)"},
     {"fenced", fenced_before_it_was_to_be, "slot->fenced_gen <= slot->want_gen"},
     {"watermark", watermark_that_goes_back, "seen->newest_gen"},
     {"retired", path_that_is_used_and_retired, "path"},
