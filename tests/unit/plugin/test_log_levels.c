@@ -50,9 +50,9 @@ static void assert_said(const char *text, int level, unsigned long flags)
 
 static const char *line_of(ncclDebugLogger_t logger)
 {
+	static unsigned long flags;
+	static int level;
 	void *context = NULL;
-	unsigned long flags;
-	int level;
 
 	assert_int_not_equal(net->init(&context, 1, NULL, logger, NULL), ncclSuccess);
 	return what_was_said(&level, &flags);
