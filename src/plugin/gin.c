@@ -309,6 +309,37 @@ ncclResult_t ha_plugin_gin_iput_signal(struct ha_gin_group *group, uint32_t rank
 	return ha_plugin_gin_iput(group, rank, put, request);
 }
 
+HA_NO_CANARY ncclResult_t ha_plugin_gin_context_iput(void *ctx, int context, uint64_t from_offset,
+						     void *from, size_t size, uint64_t to_offset,
+						     void *to, uint32_t rank, void **request)
+{
+	const struct ha_gin_put put = {.from = from,
+				       .to = to,
+				       .from_offset = from_offset,
+				       .to_offset = to_offset,
+				       .size = size};
+
+	return ha_plugin_gin_iput(ha_plugin_gin_group_of(ctx, context), rank, &put, request);
+}
+
+HA_NO_CANARY ncclResult_t ha_plugin_gin_context_iput_signal(
+    void *ctx, int context, uint64_t from_offset, void *from, size_t size, uint64_t to_offset,
+    void *to, uint32_t rank, uint64_t signal_offset, void *signals, uint64_t value, uint32_t op,
+    void **request)
+{
+	struct ha_gin_put put = {.from = from,
+				 .to = to,
+				 .from_offset = from_offset,
+				 .to_offset = to_offset,
+				 .size = size,
+				 .signals = signals,
+				 .signal_offset = signal_offset,
+				 .addend = value};
+
+	return ha_plugin_gin_iput_signal(ha_plugin_gin_group_of(ctx, context), rank, &put, op,
+					 request);
+}
+
 ncclResult_t ha_plugin_gin_iget(void *ctx, int context, uint64_t from_offset, void *from,
 				size_t size, uint64_t to_offset, void *to, uint32_t rank,
 				void **request)

@@ -59,6 +59,14 @@ ncclResult_t ha_plugin_gin_iput_signal(struct ha_gin_group *group, uint32_t rank
 				       struct ha_gin_put *put, uint32_t op, void **request);
 
 /* With a context: */
+ncclResult_t ha_plugin_gin_context_iput(void *ctx, int context, uint64_t from_offset, void *from,
+					size_t size, uint64_t to_offset, void *to, uint32_t rank,
+					void **request);
+ncclResult_t ha_plugin_gin_context_iput_signal(void *ctx, int context, uint64_t from_offset,
+					       void *from, size_t size, uint64_t to_offset,
+					       void *to, uint32_t rank, uint64_t signal_offset,
+					       void *signals, uint64_t value, uint32_t op,
+					       void **request);
 ncclResult_t ha_plugin_gin_iget(void *ctx, int context, uint64_t from_offset, void *from,
 				size_t size, uint64_t to_offset, void *to, uint32_t rank,
 				void **request);

@@ -11,37 +11,6 @@ static ncclResult_t create_context(void *coll_comm, ncclGinConfig_v13_t *config,
 	return ha_plugin_gin_new_context(coll_comm, config->nContexts, ctx);
 }
 
-HA_NO_CANARY static ncclResult_t iput(void *ctx, int context, uint64_t from_offset, void *from,
-				      size_t size, uint64_t to_offset, void *to, uint32_t rank,
-				      void **request)
-{
-	const struct ha_gin_put put = {.from = from,
-				       .to = to,
-				       .from_offset = from_offset,
-				       .to_offset = to_offset,
-				       .size = size};
-
-	return ha_plugin_gin_iput(ha_plugin_gin_group_of(ctx, context), rank, &put, request);
-}
-
-HA_NO_CANARY static ncclResult_t iput_signal(void *ctx, int context, uint64_t from_offset,
-					     void *from, size_t size, uint64_t to_offset, void *to,
-					     uint32_t rank, uint64_t signal_offset, void *signals,
-					     uint64_t value, uint32_t op, void **request)
-{
-	struct ha_gin_put put = {.from = from,
-				 .to = to,
-				 .from_offset = from_offset,
-				 .to_offset = to_offset,
-				 .size = size,
-				 .signals = signals,
-				 .signal_offset = signal_offset,
-				 .addend = value};
-
-	return ha_plugin_gin_iput_signal(ha_plugin_gin_group_of(ctx, context), rank, &put, op,
-					 request);
-}
-
 HA_EXPORT const ncclGin_v13_t ncclGinPlugin_v13 = {
     .name = HA_PLUGIN_NAME,
     .init = ha_plugin_gin_init,
@@ -56,8 +25,8 @@ HA_EXPORT const ncclGin_v13_t ncclGinPlugin_v13 = {
     .destroyContext = ha_plugin_gin_destroy_context,
     .closeColl = ha_plugin_gin_close_coll,
     .closeListen = ha_plugin_gin_close_listen,
-    .iput = iput,
-    .iputSignal = iput_signal,
+    .iput = ha_plugin_gin_context_iput,
+    .iputSignal = ha_plugin_gin_context_iput_signal,
     .iget = ha_plugin_gin_iget,
     .iflush = ha_plugin_gin_iflush,
     .test = ha_plugin_gin_test,

@@ -26,37 +26,16 @@ static ncclResult_t register_dmabuf(void *coll_comm, void *data, size_t size, in
 }
 
 /* Each signal is behind all that was put before it: strong. */
-HA_NO_CANARY static ncclResult_t iput(void *ctx, int context, uint64_t from_offset, void *from,
-				      size_t size, uint64_t to_offset, void *to, uint32_t rank,
-				      void **request)
-{
-	const struct ha_gin_put put = {.from = from,
-				       .to = to,
-				       .from_offset = from_offset,
-				       .to_offset = to_offset,
-				       .size = size};
-
-	return ha_plugin_gin_iput(ha_plugin_gin_group_of(ctx, context), rank, &put, request);
-}
-
 HA_NO_CANARY static ncclResult_t iput_signal(void *ctx, int context, uint64_t from_offset,
 					     void *from, size_t size, uint64_t to_offset, void *to,
 					     uint32_t rank, uint64_t signal_offset, void *signals,
 					     uint64_t value, uint32_t op, bool is_strong,
 					     void **request)
 {
-	struct ha_gin_put put = {.from = from,
-				 .to = to,
-				 .from_offset = from_offset,
-				 .to_offset = to_offset,
-				 .size = size,
-				 .signals = signals,
-				 .signal_offset = signal_offset,
-				 .addend = value};
-
 	(void)is_strong;
-	return ha_plugin_gin_iput_signal(ha_plugin_gin_group_of(ctx, context), rank, &put, op,
-					 request);
+	return ha_plugin_gin_context_iput_signal(ctx, context, from_offset, from, size, to_offset,
+						 to, rank, signal_offset, signals, value, op,
+						 request);
 }
 
 HA_EXPORT const ncclRma_v14_t ncclRmaPlugin_v14 = {
@@ -73,7 +52,7 @@ HA_EXPORT const ncclRma_v14_t ncclRmaPlugin_v14 = {
     .destroyContext = ha_plugin_gin_destroy_context,
     .closeColl = ha_plugin_gin_close_coll,
     .closeListen = ha_plugin_gin_close_listen,
-    .iput = iput,
+    .iput = ha_plugin_gin_context_iput,
     .iputSignal = iput_signal,
     .iget = ha_plugin_gin_iget,
     .iflush = ha_plugin_gin_iflush,
