@@ -4,13 +4,10 @@
  * what was lost with it is sent again; and it comes back without a fence of any other. Two hosts,
  * one thread, virtual time.
  */
-#include "bundled.h"
+#include "losing.h"
 
 #include "base/stats_file.h"
-#include "failover/hear.h"
 #include "failover/message.h"
-#include "failover/rails.h"
-#include "progress/command.h"
 #include "transport/rail_share.h"
 #include "transport/stripe.h"
 
@@ -18,46 +15,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const enum ha_completion_mode modes[] = {HA_COMPLETION_RC, HA_COMPLETION_E2E};
-
 /* The rail that a path other than the control rail's is on, in these tests. */
 #define LOST_RAIL 1u
-
-static void carrying_by(struct pair *pair, uint32_t rails, enum ha_completion_mode mode,
-			const char *share)
-{
-	bundled_init(pair, rails);
-	strcpy(pair->config.rail_share, share);
-	pair->config.completion = mode;
-	pair_open(pair);
-	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
-	pair_connect(pair);
-	wait_members(pair, rails);
-	assert_string_equal(nic_of(pair->recv, pair->recv->active), "sim0");
-}
-
-/* Each rail carries as much as another. */
-static void carrying(struct pair *pair, uint32_t rails, enum ha_completion_mode mode)
-{
-	static const char *const alike[] = {"1,1", "1,1,1"};
-
-	carrying_by(pair, rails, mode, alike[rails - 2]);
-}
-
-/* What a slow command takes is its NIC's time, not ours. */
-static int set_up(void **state)
-{
-	(void)state;
-	ha_command_took_ns = sv_stepped_waited_ns;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	ha_command_took_ns = NULL;
-	return 0;
-}
 
 static unsigned path_on(const struct ha_comm *comm, const char *nic)
 {
@@ -66,11 +25,6 @@ static unsigned path_on(const struct ha_comm *comm, const char *nic)
 			return p;
 	fail_msg("no path on %s", nic);
 	return 0;
-}
-
-static bool is_whole(const struct pair *pair)
-{
-	return !ha_rails_lack(pair->send) && !ha_rails_lack(pair->recv);
 }
 
 /* So many generations have been shed and mended, at both ends. */
@@ -100,15 +54,6 @@ static void assert_no_failover(const struct pair *pair)
 		assert_string_equal(nic_of(comm, comm->active), "sim0");
 		assert_int_equal(ha_active_generation(comm), 1);
 	}
-}
-
-static void until_whole(struct pair *pair, unsigned ms)
-{
-	const uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
-
-	while (!is_whole(pair) && sv_stepped_now() < until_ns)
-		pair_advance(pair);
-	assert_true(is_whole(pair));
 }
 
 /* The message that was in flight is there, whole, and both know. */
@@ -740,13 +685,6 @@ static struct ha_message said_by(const struct ha_comm *from, uint8_t kind)
 	};
 
 	return m;
-}
-
-static void hear(struct ha_comm *comm, const struct ha_message *m)
-{
-	ha_token_acquire(comm);
-	ha_failover_hear(comm, m);
-	ha_token_release(comm);
 }
 
 /* It takes what is mended: its loss is a failover, and never a shed, where ends take no turns. */

@@ -3,63 +3,15 @@
  * The control rail of a bundle is lost while another one carries: that takes its place, in the same
  * epoch. Two hosts, one thread, virtual time.
  */
-#include "bundled.h"
 #include "burst.h"
+#include "losing.h"
 
-#include "failover/hear.h"
 #include "failover/message.h"
-#include "failover/rails.h"
 #include "instance/instance.h"
-#include "progress/command.h"
 #include "transport/complete.h"
 #include "transport/stripe.h"
 
 #include <stdlib.h>
-
-static const enum ha_completion_mode modes[] = {HA_COMPLETION_RC, HA_COMPLETION_E2E};
-
-static void carrying(struct pair *pair, uint32_t rails, enum ha_completion_mode mode)
-{
-	static const char *const alike[] = {"1,1", "1,1,1"};
-
-	bundled_init(pair, rails);
-	strcpy(pair->config.rail_share, alike[rails - 2]);
-	pair->config.completion = mode;
-	pair_open(pair);
-	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
-	pair_connect(pair);
-	wait_members(pair, rails);
-	assert_string_equal(nic_of(pair->recv, pair->recv->active), "sim0");
-}
-
-/* What a slow command takes is its NIC's time, not ours. */
-static int set_up(void **state)
-{
-	(void)state;
-	ha_command_took_ns = sv_stepped_waited_ns;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	ha_command_took_ns = NULL;
-	return 0;
-}
-
-static bool is_whole(const struct pair *pair)
-{
-	return !ha_rails_lack(pair->send) && !ha_rails_lack(pair->recv);
-}
-
-static void until_whole(struct pair *pair, unsigned ms)
-{
-	const uint64_t until_ns = sv_stepped_now() + ms * HA_NS_PER_MS;
-
-	while (!is_whole(pair) && sv_stepped_now() < until_ns)
-		pair_advance(pair);
-	assert_true(is_whole(pair));
-}
 
 /* Both are on this rail, in the first epoch, after so many turns. */
 static void assert_turned(const struct pair *pair, uint32_t turns, const char *nic)
@@ -534,13 +486,6 @@ static struct ha_message shed_of(const struct pair *pair, unsigned to, uint32_t 
 
 	m.fenced_gen[0] = 1;
 	return m;
-}
-
-static void hear(struct ha_comm *comm, const struct ha_message *m)
-{
-	ha_token_acquire(comm);
-	ha_failover_hear(comm, m);
-	ha_token_release(comm);
 }
 
 /* A receiver that names what cannot be gets a failover, not a path that is not there. */
