@@ -3,35 +3,24 @@
 """scripts/gpu-failover without GPUs. NCCL is replaced by nccl-net-perf; the plugin, the fabric and
 the cuts are real. BUILD in the environment is the build folder."""
 
-import importlib.machinery
-import importlib.util
 import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
+from loading import SCRIPTS, load_script
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-SCRIPTS = os.path.join(HERE, "..", "..", "scripts")
 SCRIPT = os.path.join(SCRIPTS, "gpu-failover")
 BUILD = os.environ["BUILD"]
 
 
-def load_script():
-    sys.path.insert(0, SCRIPTS)
-    sys.dont_write_bytecode = True
-    loader = importlib.machinery.SourceFileLoader("gpu_failover", SCRIPT)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_failover", loader))
-    loader.exec_module(module)
-    return module
-
-
 class Parts(unittest.TestCase):
     def setUp(self):
-        self.script = load_script()
+        self.script = load_script("gpu-failover")
         self.fabric = self.script.Fabric.__new__(self.script.Fabric)
         self.fabric.error = None
 

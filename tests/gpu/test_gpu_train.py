@@ -3,8 +3,6 @@
 """scripts/gpu-train without GPUs: PyTorch is a stand-in, NCCL is nccl-net-perf; the plugin, the fabric, the cuts and the comparison
 are real. BUILD in the environment is the build folder."""
 
-import importlib.machinery
-import importlib.util
 import json
 import os
 import shutil
@@ -13,24 +11,16 @@ import sys
 import tempfile
 import unittest
 
+from loading import SCRIPTS, load_script
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-SCRIPTS = os.path.join(HERE, "..", "..", "scripts")
 SCRIPT = os.path.join(SCRIPTS, "gpu-train")
 BUILD = os.environ["BUILD"]
 
 
-def load_script():
-    sys.path.insert(0, SCRIPTS)
-    sys.dont_write_bytecode = True
-    loader = importlib.machinery.SourceFileLoader("gpu_train", SCRIPT)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_train", loader))
-    loader.exec_module(module)
-    return module
-
-
 class Comparison(unittest.TestCase):
     def setUp(self):
-        self.script = load_script()
+        self.script = load_script("gpu-train")
         self.dir = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.dir)
 
