@@ -79,6 +79,9 @@ ha_packages() {
 		wheel|python3-setuptools|python3-setuptools|packager_module setuptools|making wheels
 		wheel|python3-wheel|python3-wheel|packager_module wheel|making wheels
 		wheel|python3-venv|python3|packager_module ensurepip|the test of the wheel
+		apt|apt-utils|apt|has apt-ftparchive|an apt repository
+		apt|gpg|gnupg2|has gpg|its signature
+		apt|gpg-agent|gnupg2|has gpg-agent|its signature
 		test|python3|python3|has python3|the test of scripts/gpu-bench
 		test|spin|spin|has spin|the model of the failover protocol
 		test|patch|patch|has patch|the code without one of its rules
@@ -195,6 +198,14 @@ apt_install() {
 	apt_get update && apt_get install -y --no-install-recommends "$@"
 }
 
+# apt_does_not_know LOG: says what to do where apt has never heard of a package.
+apt_does_not_know() {
+	grep -qE 'Unable to locate package|has no installation candidate' "$1" || return 0
+	echo "apt does not know all of these packages. On Ubuntu many are in the component \"universe\": as root,"
+	echo "    add-apt-repository universe      # or add the word to the lines of /etc/apt/sources.list"
+	echo "and run this again."
+}
+
 # Whether packages may be installed: HA_INSTALL is yes, no, or ask, which without a terminal is no. Where it is not set a
 # terminal is asked, and without one they are installed, as continuous integration needs it.
 may_install() {
@@ -262,8 +273,12 @@ need_packages() {
 	if ! step "installing $((${#required[@]} + ${#extras[@]})) packages" "$HA_APT_LOG" \
 		apt_install "${required[@]}" "${extras[@]}"; then
 		if [ ${#required[@]} -gt 0 ] && [ ${#extras[@]} -gt 0 ]; then
-			step "installing the required ones alone" "$HA_APT_LOG" apt_install "${required[@]}" || return 1
+			step "installing the required ones alone" "$HA_APT_LOG" apt_install "${required[@]}" || {
+				apt_does_not_know "$HA_APT_LOG"
+				return 1
+			}
 		elif [ ${#required[@]} -gt 0 ]; then
+			apt_does_not_know "$HA_APT_LOG"
 			return 1
 		fi
 		for deb in "${extras[@]}"; do

@@ -72,6 +72,13 @@ class Installs(unittest.TestCase):
                 self.assertIn("apt-get install -y --no-install-recommends some-package", said)
         self.assertIn("HA_INSTALL is yes, no or ask, not 'maybe'", self.run_it("maybe"))
 
+    def test_what_apt_does_not_know_is_explained(self):
+        with open(os.path.join(self.dir.name, "apt-get"), "w", encoding="ascii") as file:
+            file.write('#!/bin/sh\ncase "$*" in *some-package*) echo "E: Unable to locate package some-package"; exit 100 ;; esac\n')
+        said = self.run_it("yes")
+        self.assertIn("MISSING", said)
+        self.assertIn("add-apt-repository universe", said)
+
     def test_at_a_terminal_it_asks(self):
         for how, answer, asks, installs in (
             (None, "n", True, False), ("ask", "", True, False), (None, "y", True, True), ("yes", "n", False, True), ("no", "y", False, False),
