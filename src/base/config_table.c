@@ -107,7 +107,7 @@ const struct ha_config_var ha_config_vars[] = {
 	 .help = "1 returns a connection to its primary path once that is healthy again."},
 	{"HA_NCCL_COMPLETION", .group = HA_GROUP_RECOVERY,
 	 CHOICE(completion, completion_modes, HA_COMPLETION_RC),
-	 .help = "When a send completes: on the hardware's acknowledgement (rc) or when the receiver's software has the message as well (e2e)."},
+	 .help = "When a send completes: on the hardware's acknowledgement (rc) or when the receiver's software has the message as well, or a copy of it is kept until then (e2e)."},
 
 	/* ---- progress ---- */
 	{"HA_NCCL_USE_PROGRESS_THREAD", .group = HA_GROUP_PROGRESS, INT(use_progress_thread, HA_POLLS_IDLE, HA_POLLS_NONE, HA_POLLS_ALL),

@@ -123,7 +123,8 @@ static void check_request(const struct ha_comm *comm, const struct ha_request *r
 	HA_INVARIANT(req->kind == kind);
 	HA_INVARIANT(req->id < comm->pool.count);
 	HA_INVARIANT(atomic_load_explicit(&req->state, memory_order_relaxed) == HA_REQ_ACTIVE);
-	HA_INVARIANT(req == &comm->pool.all[req->id]);
+	HA_INVARIANT(req == &comm->pool.all[req->id] ||
+		     (comm->send && ha_is_retained(comm->send->retained, req)));
 }
 
 /* ---- sender --------------------------------------------------------------------------------- */

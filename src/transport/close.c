@@ -37,6 +37,9 @@
 /* Flushing a queue takes a device microseconds; one that has not by now is dead. */
 #define DRAIN_NS (20 * HA_NS_PER_MS)
 
+/* A failover takes less, as a rule; and NCCL closes one connection after the other. */
+#define COUNT_NS (2 * HA_NS_PER_S)
+
 static int poll_all(struct ha_comm *comm)
 {
 	return ha_comm_poll(comm, comm->poll_batch) + ha_comm_poll_standby(comm);
@@ -83,12 +86,39 @@ static void drain(struct ha_comm *comm)
 	HA_INFO(HA_SUBSYS_NET, "connection %s closes with %u requests in flight", comm->name, left);
 }
 
+/*
+ * The application's sends are done, and the peer may still have to be sent the copies of some: it
+ * says in time that it has them, unless it is frozen, or no path works.
+ */
+static void await_count(struct ha_comm *comm)
+{
+	const uint64_t until_ns = ha_real_ns() + COUNT_NS;
+	unsigned left;
+
+	do {
+		ha_token_acquire(comm);
+		if (ha_comm_error(comm) == HA_OK)
+			ha_comm_poll(comm, comm->poll_batch);
+		left = ha_retained_left(comm);
+		ha_token_release(comm);
+		if (left == 0 || ha_comm_error(comm) != HA_OK || !comm->inst->threads ||
+		    atomic_load_explicit(&comm->peer_bye, memory_order_acquire))
+			return;
+		sched_yield();
+	} while (ha_real_ns() < until_ns);
+	HA_WARN("connection %s is closed, and the peer has not said yet that it has the last %u "
+		"messages: should its NIC have lost one, it gets an error",
+		comm->name, left);
+}
+
 static void close_comm(struct ha_comm *comm)
 {
 	bool failed;
 
 	if (!comm)
 		return;
+	if (comm->send && comm->send->retained)
+		await_count(comm);
 	ha_comm_stop(comm);
 	ha_token_acquire(comm);
 	failed = ha_comm_error(comm) != HA_OK;

@@ -115,6 +115,7 @@ void ha_comm_free(struct ha_comm *comm)
 	for (unsigned i = 0; i < comm->npaths; i++)
 		ha_path_close(comm->paths[i]);
 	comm->ops->free(comm);
+	ha_retain_close(comm);
 	ha_ctrl_sock_free(comm->ctrl_sock);
 	ha_request_pool_free(&comm->pool);
 	if (comm->recv)

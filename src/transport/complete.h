@@ -73,7 +73,7 @@ static inline void ha_send_acknowledged(struct ha_comm *comm, struct ha_send_gro
 {
 	if (__builtin_expect(comm->silent & HA_SILENT_COUNT, 0) &&
 	    __builtin_expect(!ha_e2e_is_counted(comm, group->seq), 0))
-		ha_e2e_acknowledged(comm);
+		ha_e2e_acknowledged(comm, group);
 	else
 		ha_send_group_complete(comm, group);
 }

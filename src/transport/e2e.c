@@ -2,7 +2,7 @@
 /*
  * End-to-end completion (HA_NCCL_COMPLETION=e2e): a send is complete when the receiver's software
  * has the message, not when its hardware has acknowledged it. A device that dies between the two
- * then loses nothing: the sender still has the data.
+ * then loses nothing: the sender still has the data, the application's or a copy (retain.h).
  *
  * The receiver counts how many messages it has, in order. Each clear-to-send carries the count, so
  * that while receives are asked for it costs neither end a write. Nobody tells it otherwise: a
@@ -106,9 +106,11 @@ static bool look_at_rows(struct ha_comm *comm)
 	return true;
 }
 
-HA_NO_CANARY void ha_e2e_acknowledged(struct ha_comm *comm)
+HA_NO_CANARY void ha_e2e_acknowledged(struct ha_comm *comm, struct ha_send_group *group)
 {
 	(void)look_at_rows(comm);
+	if (is_acknowledged(group))
+		ha_retain(comm, group);
 }
 
 /* ---- counts that are asked for -------------------------------------------------------------- */

@@ -50,7 +50,7 @@ static inline bool ha_e2e_is_counted(const struct ha_comm *comm, uint64_t seq)
 }
 
 /* Sender: the hardware is through with a group of which that is not so. Looks at all rows. */
-void ha_e2e_acknowledged(struct ha_comm *comm);
+void ha_e2e_acknowledged(struct ha_comm *comm, struct ha_send_group *group);
 
 /* Sender: the peer has every message before this one, as it says in a message or a read found. */
 void ha_e2e_heard(struct ha_comm *comm, uint64_t count);

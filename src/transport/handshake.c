@@ -9,6 +9,7 @@
 #include "transport/failover_ops.h"
 #include "transport/path_connect.h"
 #include "transport/path_open.h"
+#include "transport/retain.h"
 #include "transport/shared.h"
 
 #include <stdio.h>
@@ -335,6 +336,8 @@ ha_result_t ha_handshake_publish(struct ha_comm *comm, struct ha_frame_sock *soc
 		ha_comm_stop(comm);
 		return HA_ERR_SYSTEM;
 	}
+	if (comm->silent & HA_SILENT_COUNT)
+		ha_retain_open(comm);
 	HA_INFO(HA_SUBSYS_NET,
 		"connection %s is up: %u queue pair(s), MTU %u, inline %u, id %016llx", comm->name,
 		nqps, mtu, inlined, (unsigned long long)comm->id);

@@ -119,6 +119,14 @@ ha_result_t ha_reg_mr(struct ha_comm *comm, void *data, size_t size, int type, u
 	return HA_OK;
 }
 
+ha_result_t ha_reg_later(struct ha_comm *comm, void *data, size_t size, struct ha_mr **out)
+{
+	HA_TRY(ha_mr_register_later(comm->inst->devices, comm->primary, data, size, HA_MEM_HOST, 0,
+				    -1, out));
+	own(comm, *out);
+	return HA_OK;
+}
+
 /* A registration outlives the connection it was made through, so this may be one that is closed. */
 static bool is_open(struct ha_instance *inst, const struct ha_comm *comm)
 {

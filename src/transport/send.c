@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "transport/clear_path.h"
 #include "transport/complete.h"
+#include "transport/e2e.h"
 #include "transport/path_error.h"
 #include "transport/post.h"
 
@@ -126,8 +127,12 @@ static ha_result_t start(struct ha_comm *comm, const struct ha_cts *row, uint64_
 
 	if (n - 1 >= HA_GROUP_MAX)
 		return bad_row(comm, &row[0], seq);
-	if (!begun && group->state != HA_GROUP_FREE)
-		return HA_OK; /* a whole window back, still on the wire */
+	if (!begun && group->state != HA_GROUP_FREE) {
+		/* A whole window back: still on the wire, or nobody waits for its count. */
+		ha_e2e_look(comm);
+		if (group->state != HA_GROUP_FREE)
+			return HA_OK;
+	}
 	index = search(s, row, stamp, n, tag);
 	if (index == n)
 		return HA_OK;

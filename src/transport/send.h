@@ -9,6 +9,7 @@
 #include "transport/parking.h"
 #include "transport/path.h"
 #include "transport/rail_agent.h"
+#include "transport/retain.h"
 #include "transport/rings.h"
 #include "transport/share.h"
 #include "transport/window.h"
@@ -94,6 +95,7 @@ struct ha_send_side {
 	struct ha_turns turns;		 /* [T] of messages that are not cut */
 	struct ha_rail_flow flow;	 /* [T] what an agent says of them */
 	bool moves; /* [T] stripes, or messages, are to be posted again on the active path */
+	struct ha_retained *retained; /* [T] e2e: copies that may be sent again; NULL: none */
 	struct ha_send_group groups[HA_WINDOW]; /* [T] by seq mod window */
 };
 

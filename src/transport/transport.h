@@ -46,6 +46,12 @@ ha_result_t ha_accept(struct ha_listen *listen, struct ha_comm **out) HA_MUST_CH
 ha_result_t ha_reg_mr(struct ha_comm *comm, void *data, size_t size, int type, uint64_t offset,
 		      int fd, struct ha_mr **out) HA_MUST_CHECK;
 void ha_dereg_mr(struct ha_comm *comm, struct ha_mr *mr);
+/*
+ * Memory of the plugin's own that is posted as the application's is: registered on each NIC when it
+ * is needed there, without waiting for any. ha_mr_deregister ends it.
+ */
+ha_result_t ha_reg_later(struct ha_comm *comm, void *data, size_t size,
+			 struct ha_mr **out) HA_MUST_CHECK;
 
 /* HA_OK with *out == NULL: cannot start now, call again. *out is always written. */
 ha_result_t ha_isend(struct ha_comm *comm, void *data, size_t size, int tag, struct ha_mr *mr,

@@ -32,7 +32,6 @@ E2E_MORE_ELSE = 20
 # What a message on a bundle may cost, in parts of the same message on a port by itself.
 BUNDLE_MOST = 1.10
 CALLS = ("isend", "test_send", "irecv", "test_recv")
-WAITING = {"test_waiting": "test_send"}  # tests that bring nothing are of the same call
 
 # NCCL 2.30.7's IB transport, counted in the same way: one message of 8 bytes.
 NCCL = {
@@ -63,7 +62,7 @@ def collected(path):
                 callee_line = False
                 if inside and inside.startswith("counted_"):
                     call = inside[len("counted_"):]
-                    sums[WAITING.get(call, call)] += int(line.split()[1])
+                    sums[call] += int(line.split()[1])
     return sums
 
 
