@@ -436,6 +436,18 @@ bool ha_slots_wait(const struct ha_comm *comm)
 	return false;
 }
 
+bool ha_slots_fencing(const struct ha_comm *comm)
+{
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
+		const struct ha_path *yielded = comm->failover->slots[p].yielded;
+
+		if ((comm->paths[p] && ha_path_fencing(comm->paths[p])) ||
+		    (yielded && ha_path_fencing(yielded)))
+			return true;
+	}
+	return false;
+}
+
 const struct ha_path *ha_slots_unconfirmed(const struct ha_comm *comm)
 {
 	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {

@@ -176,7 +176,11 @@ void ha_slots_peer_goes_on(struct ha_comm *comm);
 /* The same of what the receiver says that its hardware has fenced. */
 void ha_slots_peer_fenced(struct ha_comm *comm);
 
-/* One whose fence its NIC refuses to confirm, and that is asked after now and then; NULL: none. */
+/* Whether a fence has to be asked after: what has drained, or is to be destroyed, nobody says. The
+ * connection may have gone on without it. */
+bool ha_slots_fencing(const struct ha_comm *comm);
+
+/* One whose fence its NIC refuses to confirm; NULL: none. */
 const struct ha_path *ha_slots_unconfirmed(const struct ha_comm *comm);
 
 /* Has paths closed that are out of use, in the background. */

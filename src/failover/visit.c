@@ -242,6 +242,14 @@ static bool busy(const struct ha_comm *comm)
 	}
 }
 
+/* When a fence is asked after that traffic goes on without: not while other connections move. */
+static uint64_t fence_due_ns(const struct ha_comm *comm, uint64_t now_ns)
+{
+	const uint64_t soon_ns = now_ns + HA_FENCE_NS, waits_ns = wait_ns(comm, now_ns);
+
+	return soon_ns > waits_ns ? soon_ns : waits_ns;
+}
+
 /* When to be visited again; 0: when something happens. */
 static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
 {
@@ -256,17 +264,18 @@ static uint64_t due_ns(const struct ha_comm *comm, uint64_t now_ns)
 		due = ha_earlier_ns(due, ha_standby_due_ns(comm));
 	if (fo->state == HA_FO_ACTIVE)
 		due = ha_earlier_ns(due, ha_standby_memory_due_ns(comm));
-	if (ha_slots_unconfirmed(comm))
-		due = ha_earlier_ns(due, now_ns + HA_FENCE_NS);
+	if (ha_slots_fencing(comm))
+		due = ha_earlier_ns(due, fence_due_ns(comm, now_ns));
 	return now_ns < waits_ns && (due == 0 || due > waits_ns) ? waits_ns : due;
 }
 
 /* The command of a fence may have come back to a connection that waits for nothing else. */
-static bool asks_after_fence(const struct ha_comm *comm)
+static void ask_after_fence(struct ha_comm *comm)
 {
-	uint64_t due_ns = comm->failover->due_ns;
+	struct ha_failover *fo = comm->failover;
 
-	return ha_slots_unconfirmed(comm) && (due_ns == 0 || due_ns > ha_now_ns() + HA_FENCE_NS);
+	if (ha_slots_fencing(comm))
+		fo->due_ns = ha_earlier_ns(fo->due_ns, fence_due_ns(comm, ha_now_ns()));
 }
 
 static uint64_t visit_if_due(struct ha_comm *comm)
@@ -277,7 +286,9 @@ static uint64_t visit_if_due(struct ha_comm *comm)
 
 	urgent = failed || busy(comm) || fo->look || sessions_spoke(fo) ||
 		 ha_path_build_due(comm) || ha_standby_memory_is_missing(comm) ||
-		 asks_after_fence(comm) || ha_rails_judge(comm) || ha_rails_may_join(comm);
+		 ha_rails_judge(comm) || ha_rails_may_join(comm);
+	if (!urgent)
+		ask_after_fence(comm);
 	if (!urgent && tidy_ns == 0 && fo->due_ns == 0)
 		return fo->due_ns;
 	now_ns = ha_now_ns();

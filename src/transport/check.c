@@ -72,7 +72,10 @@ void ha_path_check(const struct ha_comm *comm, const struct ha_path *path, unsig
 	HA_INVARIANT(state != HA_PATH_READY || path->max_message > 0);
 	HA_INVARIANT(state != HA_PATH_READY || path->single_limit <= path->max_message);
 	HA_INVARIANT(state != HA_PATH_READY || path->remote.nqps == path->nqps);
-	HA_INVARIANT(state == HA_PATH_READY || state >= HA_PATH_STOPPED || !path->carried);
+	/* The first visit leaves a first one that could not be connected, but not for a peer that
+	 * has closed before. */
+	HA_INVARIANT(state == HA_PATH_READY || state >= HA_PATH_STOPPED || !path->carried ||
+		     atomic_load(&comm->peer_bye));
 	HA_INVARIANT(state != HA_PATH_INIT || path->msgs_out == 0);
 	HA_INVARIANT(state != HA_PATH_INIT || !path->probe_busy);
 	HA_INVARIANT(state != HA_PATH_INIT || !path->count_busy);

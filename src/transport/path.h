@@ -295,12 +295,18 @@ static inline void ha_path_unheard(struct ha_path *path)
 	path->unheard = true;
 }
 
+/* [T] Whether its fence is not confirmed, and no command says more by itself. */
+static inline bool ha_path_fencing(const struct ha_path *path)
+{
+	return atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCING &&
+	       !ha_path_away(path);
+}
+
 /* [T] Whether its NIC has had its chance to confirm the fence and did not: it refuses, or the
  * device is being taken away. */
 static inline bool ha_path_unconfirmed(const struct ha_path *path)
 {
-	return atomic_load_explicit(&path->state, memory_order_relaxed) == HA_PATH_FENCING &&
-	       !ha_path_away(path) && path->indestructible;
+	return ha_path_fencing(path) && path->indestructible;
 }
 
 /* Says that a verb failed with the errno `rc`, and how that is an error of the connection. */

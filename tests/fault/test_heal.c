@@ -227,6 +227,24 @@ static void a_path_that_made_room_is_not_built_again_at_once(void **state)
 	assert_in_range(world.steps, 1, 6000);
 }
 
+/*
+ * A queue pair that never drains: 20 ms after the peer's fence the connection waits for nothing any
+ * more, and then it is still to be destroyed.
+ */
+static void a_fence_that_traffic_went_on_without_comes_to_its_end(void **state)
+{
+	struct run_spec spec = spec_of("three", "one-way-r", 66);
+
+	(void)state;
+	spec.world.e2e = true;
+	spec.faults[1].fault = fault_find("event-PORT_ERR-r");
+	spec.faults[1].at = 20;
+	spec.faults[2].fault = fault_find("wedge-hard-s");
+	spec.faults[2].at = 11;
+	spec.nfaults = 3;
+	play(&spec);
+}
+
 static int free_world(void **state)
 {
 	(void)state;
@@ -247,6 +265,7 @@ int main(void)
 	    cmocka_unit_test(connections_that_close_during_faults_leave_nothing_behind),
 	    cmocka_unit_test(a_pair_that_works_again_is_not_held_to_its_failures),
 	    cmocka_unit_test(a_path_that_made_room_is_not_built_again_at_once),
+	    cmocka_unit_test(a_fence_that_traffic_went_on_without_comes_to_its_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, free_world);

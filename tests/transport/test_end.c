@@ -171,6 +171,33 @@ static void what_bye_counts_is_complete_when_the_fence_is_confirmed(void **state
 	pair_close(&pair);
 }
 
+/* Its first path could not be connected, and it has not looked at its ports yet: it is not left any
+ * more, and nothing that was posted is waited for. */
+static void a_peer_that_closes_before_the_first_path_is_left_ends_what_waits(void **state)
+{
+	const size_t offset = 0, size = 100;
+	const int tag = 1;
+	struct ha_request *recv;
+	struct pair pair;
+
+	(void)state;
+	pair_init(&pair);
+	pair.config.enable_backup = true;
+	pair_open(&pair);
+	add_rule("errno=ENETUNREACH verb=rtr host=1");
+	pair_connect(&pair);
+	assert_logged("ibv_modify_qp to RTR failed on sim0:1: Network is unreachable");
+	assert_false(ha_path_ready(pair.recv->paths[0]));
+	recv = post_recv(&pair, 1, &offset, &size, &tag);
+	close_end(&pair, 0);
+	pair_idle(&pair, 400);
+	assert_int_equal(atomic_load(&pair.recv->peer_bye), true);
+	assert_int_equal(pair.recv->count.failovers, 0);
+	assert_logged("the peer closed the connection with 1 requests outstanding here");
+	pair_assert_latched(&pair, pair.recv, recv, HA_ERR_REMOTE);
+	pair_close(&pair);
+}
+
 /* A flush reads our own memory through our own device. */
 static void a_flush_goes_on_when_the_peer_has_closed(void **state)
 {
@@ -327,6 +354,7 @@ int main(void)
 	    cmocka_unit_test(data_that_arrived_before_the_peer_died_is_delivered),
 	    cmocka_unit_test(a_sender_whose_last_ack_is_lost_learns_from_bye),
 	    cmocka_unit_test(what_bye_counts_is_complete_when_the_fence_is_confirmed),
+	    cmocka_unit_test(a_peer_that_closes_before_the_first_path_is_left_ends_what_waits),
 	    cmocka_unit_test(a_flush_goes_on_when_the_peer_has_closed),
 	    cmocka_unit_test(an_undelivered_send_to_a_peer_that_closed_is_an_error),
 	    cmocka_unit_test(an_orderly_end_is_silent_from_either_side),

@@ -405,6 +405,30 @@ static void one_that_is_not_settled_itself_ends_the_connection(void **state)
 	assert_marks(slot, 3, 3, 2);
 }
 
+/* Also when traffic has gone on by the peer's fence, and when no verb has failed: it may drain, or
+ * have to be destroyed. */
+static void a_fence_is_asked_after_until_it_is_confirmed(void **state)
+{
+	struct ha_slot *slot = open_generation(P, 3);
+	struct ha_path *path = &fake.paths[P];
+
+	(void)state;
+	assert_false(ha_slots_fencing(&fake.comm));
+	ha_slot_fence(&fake.comm, P, 3);
+	slot->settled_gen = 3;
+	assert_false(ha_slots_wait(&fake.comm));
+	assert_true(ha_slots_fencing(&fake.comm));
+	atomic_store(&path->command.state, HA_COMMAND_RUNNING); /* which says when it is back */
+	assert_false(ha_slots_fencing(&fake.comm));
+	atomic_store(&path->command.state, HA_COMMAND_DONE);
+	assert_true(ha_slots_fencing(&fake.comm));
+	fake.comm.paths[P] = NULL;
+	slot->yielded = path;
+	assert_true(ha_slots_fencing(&fake.comm));
+	atomic_store(&path->state, HA_PATH_FENCED);
+	assert_false(ha_slots_fencing(&fake.comm));
+}
+
 /* ---- what is left of it ---------------------------------------------------------------------- */
 
 static void retire(unsigned p)
@@ -581,6 +605,7 @@ int main(void)
 	    TEST(one_that_never_carried_anything_ends_nothing),
 	    TEST(one_that_traffic_went_on_without_ends_nothing),
 	    TEST(one_that_is_not_settled_itself_ends_the_connection),
+	    TEST(a_fence_is_asked_after_until_it_is_confirmed),
 	    TEST(a_fenced_path_is_kept_until_it_is_closed),
 	    TEST(several_are_closed_at_one_time),
 	    TEST(there_is_something_to_close_while_one_is_not_with_its_command),
