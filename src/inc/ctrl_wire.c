@@ -130,9 +130,10 @@ bool ha_ctrl_hear(struct ha_ctrl_session *session, const uint8_t head[HA_CTRL_HE
 	const enum ha_ctrl_side speaker =
 	    session->side == HA_CTRL_HOST ? HA_CTRL_CONTROLLER : HA_CTRL_HOST;
 	uint8_t digest[HA_SHA256_BYTES];
-	const struct ha_statement said = statement(speaker, session->heard, head, digest);
+	struct ha_statement said;
 
 	ha_sha256(text, length, digest);
+	said = statement(speaker, session->heard, head, digest);
 	if (!ha_statement_is_genuine(&session->key, &said, head + BEFORE_CODE))
 		return false;
 	if (secret)
