@@ -34,10 +34,10 @@ def outside(count):
     """How many of the ordered values may be left out at each end so that the rest still holds the
     median with CONFIDENCE. By the binomial distribution: nothing is assumed about the noise. With fewer
     than 6 values not even all of them do; then it is 0, and the interval is the range."""
-    skip, missed = 0, 0.5**count  # the chance that the median lies below all that is kept
+    skip, missed = 0, 1  # of 2^count equally likely cases: those in which the median lies below all that is kept
     while True:
-        missed += math.comb(count, skip + 1) * 0.5**count
-        if 2 * missed > 1 - CONFIDENCE:
+        missed += math.comb(count, skip + 1)
+        if 2 * missed / 2**count > 1 - CONFIDENCE:
             return skip
         skip += 1
 

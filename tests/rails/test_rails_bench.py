@@ -93,6 +93,21 @@ class Doubles(unittest.TestCase):
         self.assertEqual(report["small_latency"]["p50"], 1.04)
         self.assertFalse(report["small_latency"]["met"])
         self.assertRegex(text, r"small_latency +1\.040 +<= 1\.030 +missed")
+        self.assertEqual(report["small_latency"]["cases"][0]["n"], 10)  # of five pairs of processes
+
+    def test_so_many_blocks_as_are_asked_for_can_be_had(self):
+        """Of the program that is measured with, and the estimate is made of all of them."""
+        several = rows([1, 2] * 150, [2, 4] * 150)
+        for arguments in ((), ("--quick",)):
+            report, _ = self.measured(several, "--only", "small_latency", *arguments)
+            self.assertEqual(report["small_latency"]["cases"][0]["n"], 5 * 300)
+        with open(self.path("calls"), encoding="utf-8") as file:
+            asked = {word for line in file for word, before in zip(line.split()[1:], line.split()) if before == "--rounds"}
+        self.assertEqual(asked, {"310", "70"})
+        program = os.path.join(os.environ["BUILD"], "bin", "nccl-net-perf")
+        for rounds in asked:
+            subprocess.run([program, "--rounds", rounds, "--usage"], check=True, stdout=subprocess.DEVNULL, timeout=20)
+        self.assertNotEqual(self.bench(several, "--rounds", "1002").returncode, 0)
 
     def test_all_measures_are_in_the_report_with_what_they_were_compared_with(self):
         report, _ = self.measured(rows([1], [2]), "--quick", "--rounds", "1")

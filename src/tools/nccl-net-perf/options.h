@@ -24,7 +24,7 @@ enum np_type { NP_INT8, NP_INT32, NP_FLOAT, NP_TYPE_COUNT };
 #define NP_MAX_SIDES  2
 #define NP_MAX_DEPTH  32 /* the contract's limit of outstanding requests */
 #define NP_MAX_RANKS  1024
-#define NP_MAX_ROUNDS 101
+#define NP_MAX_ROUNDS 1001
 
 /* Written by np_parse_options and by the launcher's detection; read-only afterwards. */
 struct np_options {
