@@ -96,8 +96,13 @@ byte faults = FAULTS;
 byte imm_mask[MSGS]; /* the mask in the notice of what is mended */
 #endif
 
-hidden byte i;
-hidden byte x;
+#ifdef SHORTEST /* which goes by breadth, where spin allows no hidden variables */
+#define SCRATCH
+#else
+#define SCRATCH hidden
+#endif
+SCRATCH byte i;
+SCRATCH byte x;
 
 #include "properties.pml"
 
