@@ -12,6 +12,7 @@
 #include "instance/instance.h"
 #include "progress/command.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,6 +25,7 @@
 #define MODIFY_NS (200 * HA_NS_PER_US)
 
 static unsigned connections = 128;
+static bool at_length;
 
 struct connection {
 	struct pair pair; /* of its own: the ends and their memory */
@@ -130,10 +132,8 @@ static unsigned carry_over_both(const struct world *w)
 	return n;
 }
 
-static void up(struct world *w)
+static void connect_all(struct world *w)
 {
-	bundled_init(&w->pair, RAILS);
-	strcpy(w->pair.config.rail_share, "1,1");
 	pair_open(&w->pair);
 	w->conns = calloc(connections, sizeof(*w->conns));
 	assert_non_null(w->conns);
@@ -142,6 +142,13 @@ static void up(struct world *w)
 		pair_connect(&w->conns[i].pair);
 		fill(w->conns[i].pair.from.bytes, SIZE, i);
 	}
+}
+
+static void up(struct world *w)
+{
+	bundled_init(&w->pair, RAILS);
+	strcpy(w->pair.config.rail_share, "1,1");
+	connect_all(w);
 	for (unsigned i = 0; i < 200 && carry_over_both(w) < connections; i++) {
 		begin_messages(w);
 		finish_messages(w);
@@ -234,14 +241,77 @@ static void hundreds_shed_a_rail_as_fast_as_its_nics_fence(void **state)
 	assert_true(a_rail_goes_down_at(1, true) <= connections * MODIFY_NS + HA_NS_PER_MS);
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static size_t heap_bytes(void)
+{
+	const struct mallinfo2 info = mallinfo2();
+
+	return info.uordblks + info.hblkhd;
+}
+
+/* What closing them gives back: of the plugin, and of its queue pairs, which lie there, too. */
+static size_t bytes_of_all(struct world *w)
+{
+	size_t bytes = heap_bytes();
+
+	for (unsigned i = 0; i < connections; i++)
+		pair_disconnect(&w->conns[i].pair);
+	bytes -= heap_bytes();
+	pair_close(&w->pair);
+	free(w->conns);
+	return bytes;
+}
+
+/* Of one path, where each has had a message. */
+static size_t bytes_over_one(bool reserve)
+{
+	struct world w;
+
+	bundled_init(&w.pair, RAILS);
+	*w.pair.config.rails = '\0';
+	w.pair.config.enable_backup = reserve;
+	connect_all(&w);
+	begin_messages(&w);
+	finish_messages(&w);
+	for (unsigned i = 0; reserve && i < connections; i++)
+		pair_wait_standby(&w.conns[i].pair);
+	return bytes_of_all(&w);
+}
+
+/* At most twice that of a connection of one path, and at most a tenth more than with one in
+ * reserve; however many there are. */
+static void two_rails_take_the_memory_of_two_paths(void **state)
+{
+	const unsigned all = connections;
+	size_t one, reserve, both;
+	struct world w;
+
+	(void)state;
+	connections = at_length ? all : 16;
+	one = bytes_over_one(false);
+	reserve = bytes_over_one(true);
+	up(&w);
+	both = bytes_of_all(&w);
+	print_message("%u: KiB each: one path %.1f, one in reserve %.1f, two rails %.1f\n",
+		      connections, (double)one / 1024 / connections,
+		      (double)reserve / 1024 / connections, (double)both / 1024 / connections);
+	assert_true(one > 0);
+	assert_in_range(both, 0, 2 * one);
+	assert_in_range(both, 0, reserve + reserve / 10);
+	connections = all;
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(hundreds_shed_a_rail_and_none_fails_over),
 	    cmocka_unit_test(hundreds_shed_a_rail_as_fast_as_its_nics_fence),
+	    cmocka_unit_test(two_rails_take_the_memory_of_two_paths),
 	};
 
 	if (argc > 1)
 		connections = (unsigned)strtoul(argv[1], NULL, 10);
+	at_length = argc > 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
