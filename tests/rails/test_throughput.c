@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a stream of large messages gains by a bundle of two rails of some rates and latencies. Two
- * hosts, one thread, virtual time: the figures are exact.
+ * hosts, one thread, virtual time: the figures are exact. An argument: so many messages that a rail
+ * without a share has nothing of, and no other test.
  */
 #include "bundled.h"
 
 #include "base/stats_file.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #define SIZE	 (256u << 10) /* at most, of a message */
 #define DEPTH	 6
 #define MESSAGES 120
+
+static unsigned without_share = MESSAGES;
 
 struct rails {
 	uint32_t rate_mbps[2];
@@ -189,13 +193,13 @@ static void rails_that_gain_stay_whatever_is_tried(void **state)
 }
 
 /* What a rail carries of a stream: out of the sender's port, and into the receiver's. */
-static struct sv_stepped_traffic carried(struct pair *pair, unsigned rail)
+static struct sv_stepped_traffic carried(struct pair *pair, unsigned rail, unsigned messages)
 {
 	struct sv_stepped_traffic out[2], in[2];
 
 	sv_stepped_get_traffic(0, rail, &out[0]);
 	sv_stepped_get_traffic(1, rail, &in[0]);
-	(void)stream_ns(pair, SIZE, MESSAGES);
+	(void)stream_ns(pair, SIZE, messages);
 	sv_stepped_get_traffic(0, rail, &out[1]);
 	sv_stepped_get_traffic(1, rail, &in[1]);
 	return (struct sv_stepped_traffic){.bytes_out = out[1].bytes_out - out[0].bytes_out,
@@ -212,7 +216,7 @@ static void rails_carry_the_shares_that_were_given_whatever_they_could(void **st
 	(void)state;
 	bundled_init(&pair, 2);
 	begin(&pair, &rails, true, "3,1");
-	traffic = carried(&pair, 1);
+	traffic = carried(&pair, 1, MESSAGES);
 	assert_in_range(traffic.bytes_out, bytes / 4, bytes / 4 + bytes / 100);
 	assert_int_equal(traffic.immediates, MESSAGES);
 	pair_close(&pair);
@@ -253,6 +257,19 @@ static void each_port_and_connection_says_what_it_carried(void **state)
 	ha_stats_dir = before;
 }
 
+/* Work requests that an end's queue pairs on a rail were given to send. */
+static uint32_t given_to(const struct ha_comm *comm, unsigned rail)
+{
+	uint32_t n = 0;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->paths[p] && comm->paths[p]->port->rail == (int)rail)
+			for (unsigned i = 0; i < comm->paths[p]->nqps; i++)
+				n += comm->paths[p]->qps[i].sq_posted;
+	return n;
+}
+
+/* The control rail has clear-to-sends of both; the other one nothing at all. */
 static void a_rail_without_a_share_carries_no_byte_of_a_message(void **state)
 {
 	static const struct rails rails = {{8000, 8000}, {2000, 2000}};
@@ -261,19 +278,83 @@ static void a_rail_without_a_share_carries_no_byte_of_a_message(void **state)
 	(void)state;
 	for (unsigned without = 0; without < 2; without++) {
 		struct sv_stepped_traffic traffic;
+		uint32_t sender, receiver;
 		struct pair pair;
 
 		bundled_init(&pair, 2);
 		begin(&pair, &rails, true, shares[without]);
-		traffic = carried(&pair, without);
-		assert_int_equal(traffic.immediates, 0);
-		assert_true(traffic.bytes_out < SIZE / 8); /* heartbeats */
+		sender = given_to(pair.send, without);
+		receiver = given_to(pair.recv, without);
+		traffic = carried(&pair, without, without_share);
+		assert_int_equal(traffic.immediates, 0); /* so no receive of it, either */
+		assert_int_equal(given_to(pair.send, without), sender);
+		if (without == 1)
+			assert_int_equal(given_to(pair.recv, without), receiver);
 		pair_close(&pair);
 	}
 }
 
-int main(void)
+/* ---- one that is lost, and back -------------------------------------------------------------- */
+
+static void stream_until_lost(struct pair *pair, unsigned rail)
 {
+	char rule[80];
+	int id;
+
+	snprintf(rule, sizeof(rule), "link=down host=1 rail=%u dir=rx op=write nth=700", rail);
+	id = add_rule(rule);
+	(void)stream_ns(pair, SIZE, MESSAGES);
+	assert_int_equal(fired(id), 1);
+}
+
+/* Until it carries 95 % of its half of a stream: at most a second. What it takes to be trusted
+ * again is in that. */
+static void back_within_a_second(struct pair *pair, unsigned rail)
+{
+	const uint64_t up_ns = sv_stepped_now(), bytes = (uint64_t)MESSAGES * SIZE;
+
+	sv_stepped_link(1, rail, true);
+	while (carried(pair, rail, MESSAGES).bytes_out < bytes / 2 / 100 * 95)
+		assert_in_range(sv_stepped_now() - up_ns, 0, HA_NS_PER_S);
+	print_message("rail %u carries its part %.0f ms after it was back\n", rail,
+		      (double)(sv_stepped_now() - up_ns) / HA_NS_PER_MS);
+}
+
+/* Either of two: meanwhile the other one carries what it can, and nothing is sent again or fenced
+ * for one that comes back. */
+static void a_rail_that_is_lost_takes_its_part_and_has_it_again(void **state)
+{
+	static const struct rails rails = {{8000, 8000}, {2000, 2000}};
+	const uint64_t alone_ns = measure_ns(&rails, SIZE, false);
+
+	(void)state;
+	for (unsigned rail = 0; rail < 2; rail++) {
+		const struct nccl_ha_shed_stats *sheds;
+		struct pair pair;
+		uint64_t again;
+
+		bundled_init(&pair, 2);
+		begin(&pair, &rails, true, "");
+		stream_until_lost(&pair, rail);
+		assert_int_equal(carrying_now(&pair), 1);
+		assert_true(alone_ns * 1000 / stream_ns(&pair, SIZE, MESSAGES) >= 950);
+		sheds = pair.send->striped.sheds;
+		assert_int_equal(sheds[rail].mends, 1);
+		again = sheds[rail].mended_bytes;
+		back_within_a_second(&pair, rail);
+		assert_in_range(alone_ns * 1000 / stream_ns(&pair, SIZE, MESSAGES), 1950, 2050);
+		assert_int_equal(sheds[rail].mended_bytes, again);
+		assert_int_equal(sheds[0].sheds + sheds[1].sheds, 1);
+		assert_int_equal(pair.recv->count.failovers, 0);
+		pair_close(&pair);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest at_length[] = {
+	    cmocka_unit_test(a_rail_without_a_share_carries_no_byte_of_a_message),
+	};
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(two_equal_rails_carry_twice_as_much),
 	    cmocka_unit_test(messages_that_are_not_cut_gain_as_much),
@@ -285,7 +366,12 @@ int main(void)
 	    cmocka_unit_test(rails_carry_the_shares_that_were_given_whatever_they_could),
 	    cmocka_unit_test(each_port_and_connection_says_what_it_carried),
 	    cmocka_unit_test(a_rail_without_a_share_carries_no_byte_of_a_message),
+	    cmocka_unit_test(a_rail_that_is_lost_takes_its_part_and_has_it_again),
 	};
 
+	if (argc > 1) {
+		without_share = (unsigned)strtoul(argv[1], NULL, 10);
+		return cmocka_run_group_tests(at_length, NULL, NULL);
+	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
