@@ -350,7 +350,9 @@ inline mend(p)
 #else
 #define S_DRAINED(p) (s_st[p] == FENCED)
 #endif
-#ifdef MUT_STATEMENT_ONCE
+#ifdef MUT_MEND_EARLY
+#define NEWS(p) (s_mended[p] < s_gen[p] && S_DRAINED(p))
+#elif defined(MUT_STATEMENT_ONCE)
 #define NEWS(p) (sh_gen[p] && s_st[p] == FENCED && s_mended[p] < s_gen[p])
 #else
 #define NEWS(p) (sh_gen[p] == s_gen[p] && s_mended[p] < s_gen[p] && S_DRAINED(p))

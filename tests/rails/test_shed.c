@@ -744,6 +744,49 @@ static void mended_means_nothing_before_the_own_fence(void **state)
 	pair_close(&pair);
 }
 
+/* A statement that comes again, when the same slot has lost another path: it is final of the first
+ * one only. */
+static void what_was_said_of_an_earlier_loss_says_nothing_of_this_one(void **state)
+{
+	struct ha_message m;
+	struct in_flight t;
+	struct pair pair;
+	unsigned p;
+	int slow;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	p = path_on(pair.send, "sim1");
+	sv_stepped_link(1, LOST_RAIL, false);
+	pair_idle(&pair, 20);
+	until_whole(&pair, 10);
+	m = said_by(pair.recv, HA_MSG_SHED);
+	m.lost = m.drained = (uint8_t)(1u << p);
+	m.fenced_gen[p] = 1;
+	sv_stepped_link(1, LOST_RAIL, true);
+	wait_members(&pair, 2);
+	assert_int_equal(pair.send->paths[p]->generation, 2);
+	slow = make_slow(1);
+	t = pair_start(&pair);
+	for (unsigned i = 0; i < 10; i++)
+		sv_stepped_step();
+	sv_stepped_link(1, LOST_RAIL, false);
+	for (int i = 0; i < 1000 && pair.send->failover->rails[p].state != HA_RAIL_SHED; i++)
+		pair_step(&pair);
+	assert_int_equal(pair.send->failover->rails[p].state, HA_RAIL_SHED);
+	assert_int_equal(pair.recv->failover->rails[p].state, HA_RAIL_SHEDDING);
+	m.serial = pair.recv->failover->serial + 1;
+	hear(pair.send, &m);
+	assert_int_equal(pair.send->failover->rails[p].mended_gen, 1);
+	assert_arrived(&pair, &t);
+	until_whole(&pair, 100);
+	assert_int_equal(pair.send->failover->rails[p].mended_gen, 2);
+	assert_no_failover(&pair);
+	sv_stepped_fault_remove(slow);
+	pair_pass(&pair, 6000);
+	pair_close(&pair);
+}
+
 /* What a receiver says is why; a number that no version of ours has is no place in memory. */
 static void a_reason_that_is_unknown_is_said_to_be(void **state)
 {
@@ -825,6 +868,7 @@ int main(void)
 	    cmocka_unit_test(a_slot_is_not_built_again_before_it_is_mended),
 	    cmocka_unit_test(what_is_no_rail_cannot_be_shed),
 	    cmocka_unit_test(a_reason_that_is_unknown_is_said_to_be),
+	    cmocka_unit_test(what_was_said_of_an_earlier_loss_says_nothing_of_this_one),
 	    cmocka_unit_test(the_control_rail_cannot_be_shed),
 	    cmocka_unit_test(mended_means_nothing_before_the_own_fence),
 	    cmocka_unit_test(a_rail_goes_through_its_states_in_one_order),
