@@ -156,6 +156,7 @@ static void a_rail_that_is_cut_under_traffic_is_noticed_in_60_ms(void **state)
 			assert_arrives(&pair, &t);
 			assert_in_range(sv_stepped_now() - cut_ns, 30 * HA_NS_PER_MS,
 					60 * HA_NS_PER_MS);
+			assert_int_equal(carrying_now(&pair), 1); /* nor has it what is new */
 			assert_no_failover(&pair);
 			pair_close(&pair);
 		}

@@ -94,6 +94,20 @@ static unsigned gain(const struct rails *rails)
 	return gain_of(rails, SIZE);
 }
 
+/* What a rail carries of a stream: out of the sender's port, and into the receiver's. */
+static struct sv_stepped_traffic carried(struct pair *pair, unsigned rail, unsigned messages)
+{
+	struct sv_stepped_traffic out[2], in[2];
+
+	sv_stepped_get_traffic(0, rail, &out[0]);
+	sv_stepped_get_traffic(1, rail, &in[0]);
+	(void)stream_ns(pair, SIZE, messages);
+	sv_stepped_get_traffic(0, rail, &out[1]);
+	sv_stepped_get_traffic(1, rail, &in[1]);
+	return (struct sv_stepped_traffic){.bytes_out = out[1].bytes_out - out[0].bytes_out,
+					   .immediates = in[1].immediates - in[0].immediates};
+}
+
 static void two_equal_rails_carry_twice_as_much(void **state)
 {
 	static const struct rails rails = {{8000, 8000}, {2000, 2000}};
@@ -120,6 +134,21 @@ static void rails_of_which_one_is_three_times_as_fast_carry_what_both_can(void *
 
 	(void)state;
 	assert_in_range(gain(&rails), 950 * 4 / 3, 1000 * 4 / 3 + 20);
+}
+
+/* In less than a second after it began, by 3 % of a message. */
+static void shares_of_rails_are_what_they_can_carry(void **state)
+{
+	static const struct rails rails = {{12000, 4000}, {2000, 2000}};
+	const uint64_t bytes = (uint64_t)MESSAGES * SIZE;
+	struct pair pair;
+
+	(void)state;
+	bundled_init(&pair, 2);
+	begin(&pair, &rails, true, "");
+	assert_true(sv_stepped_now() < HA_NS_PER_S); /* the clock began with the fabric */
+	assert_in_range(carried(&pair, 1, MESSAGES).bytes_out, bytes / 100 * 22, bytes / 100 * 28);
+	pair_close(&pair);
 }
 
 static void it_does_not_matter_which_rail_is_the_faster_one(void **state)
@@ -190,20 +219,6 @@ static void rails_that_gain_stay_whatever_is_tried(void **state)
 	assert_true(pair.send->send->parking.due_ns > sv_stepped_now() + 50 * HA_NS_PER_S);
 	assert_in_range(alone_ns * 1000 / stream_ns(&pair, SIZE, MESSAGES), 1950, 2050);
 	pair_close(&pair);
-}
-
-/* What a rail carries of a stream: out of the sender's port, and into the receiver's. */
-static struct sv_stepped_traffic carried(struct pair *pair, unsigned rail, unsigned messages)
-{
-	struct sv_stepped_traffic out[2], in[2];
-
-	sv_stepped_get_traffic(0, rail, &out[0]);
-	sv_stepped_get_traffic(1, rail, &in[0]);
-	(void)stream_ns(pair, SIZE, messages);
-	sv_stepped_get_traffic(0, rail, &out[1]);
-	sv_stepped_get_traffic(1, rail, &in[1]);
-	return (struct sv_stepped_traffic){.bytes_out = out[1].bytes_out - out[0].bytes_out,
-					   .immediates = in[1].immediates - in[0].immediates};
 }
 
 static void rails_carry_the_shares_that_were_given_whatever_they_could(void **state)
@@ -359,6 +374,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(two_equal_rails_carry_twice_as_much),
 	    cmocka_unit_test(messages_that_are_not_cut_gain_as_much),
 	    cmocka_unit_test(rails_of_which_one_is_three_times_as_fast_carry_what_both_can),
+	    cmocka_unit_test(shares_of_rails_are_what_they_can_carry),
 	    cmocka_unit_test(it_does_not_matter_which_rail_is_the_faster_one),
 	    cmocka_unit_test(a_rail_that_is_slow_and_far_costs_nothing),
 	    cmocka_unit_test(a_rail_that_slows_the_other_one_down_is_left_out),
