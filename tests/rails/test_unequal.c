@@ -119,6 +119,47 @@ static void whatever_is_lost_of_either_each_byte_arrives_once(void **state)
 	}
 }
 
+/* Each end has another idea of which rails are to carry. */
+static void ends_of_other_modes_lose_no_byte(void **state)
+{
+	static const int of_rails[] = {HA_RAIL_MODE_ADAPTIVE, HA_RAIL_MODE_STATIC,
+				       HA_RAIL_MODE_ISLAND};
+
+	(void)state;
+	for (unsigned i = 0; i < 9; i++) {
+		struct pair pair;
+
+		if (i % 3 == i / 3)
+			continue;
+		bundled_init(&pair, 2);
+		pair.config.completion = modes[i % 2];
+		pair_open(&pair);
+		pair.inst[0]->config.rail_mode = of_rails[i % 3];
+		pair.inst[1]->config.rail_mode = of_rails[i / 3];
+		pair_connect(&pair);
+		for (unsigned which = 0; which < 4; which++) {
+			struct in_flight t;
+			int got = 0;
+
+			go_on(&pair);
+			t = pair_start(&pair);
+			for (unsigned steps = 0; steps < 3 + 2 * which; steps++)
+				sv_stepped_step();
+			sv_stepped_link(which % 2, which / 2, false);
+			assert_int_equal(finish_within_a_second(&pair, t.recv, &got), HA_OK);
+			assert_int_equal(finish_within_a_second(&pair, t.send, NULL), HA_OK);
+			assert_int_equal(got, 300000);
+			assert_true(filled(pair.to.bytes, 300000, 5));
+			transfer(&pair, 200000, which);
+			sv_stepped_link(which % 2, which / 2, true);
+			pair_idle(&pair, 3000);
+		}
+		assert_int_equal(ha_comm_error(pair.send), HA_OK);
+		assert_int_equal(ha_comm_error(pair.recv), HA_OK);
+		pair_close(&pair);
+	}
+}
+
 /* A bundle of two rails at each end, of which the sender asks for some queue pairs and the receiver
  * for others; 0: as without. */
 static void connect_qps(struct pair *pair, const uint8_t send[2], const uint8_t recv[2])
@@ -202,6 +243,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_both_ends_have_carries),
 	    cmocka_unit_test(whatever_is_lost_of_either_each_byte_arrives_once),
+	    cmocka_unit_test(ends_of_other_modes_lose_no_byte),
 	    cmocka_unit_test(queue_pairs_of_each_rail_take_messages_in_turn),
 	    cmocka_unit_test(the_sender_says_how_many_queue_pairs_each_rail_has),
 	};
