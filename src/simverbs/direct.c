@@ -64,7 +64,8 @@ void sv_direct_look(struct sv_direct_sq *sq, uint64_t now_ns)
 		return;
 	}
 	upto = recorded(sq);
-	if (upto == sq->upto)
+	/* It may have been of this doorbell when an earlier one was looked at. */
+	if (upto == sq->upto && (int16_t)((word32(bytes, 0) >> 8) + 1 - upto) > 0)
 		sq->mistakes->without_record++;
 	sq->upto = upto;
 	sq->silent_ns = 0;

@@ -5,8 +5,8 @@
  */
 #include "../unit/cmocka_all.h"
 
-#include "ibgda/cqe.h"
-#include "ibgda/wqe.h"
+#include "nccl_ha/ibgda_cqe.h"
+#include "nccl_ha/ibgda_wqe.h"
 #include "simverbs/direct.h"
 
 #include <string.h>
@@ -179,6 +179,22 @@ static void a_missing_record_is_found_out(void **state)
 	assert_int_equal(w.mistakes.without_record, 1);
 }
 
+/* The next request's record is there when this one's doorbell is seen; its own doorbell says
+ * nothing new. */
+static void a_record_may_run_ahead_of_its_doorbell(void **state)
+{
+	(void)state;
+	ha_wqe_nop(block(), w.next, QPN);
+	publishes();
+	ha_wqe_nop(block(), w.next, QPN);
+	w.record = ha_wqe_record(++w.next);
+	assert_int_equal(takes().index, 0);
+	rings();
+	assert_int_equal(takes().index, 1);
+	finds_none(1);
+	no_mistakes();
+}
+
 static void a_missing_doorbell_is_found_out(void **state)
 {
 	(void)state;
@@ -255,6 +271,7 @@ int main(void)
 	    cmocka_unit_test_setup(nothing_is_taken_beyond_the_record, setup),
 	    cmocka_unit_test_setup(a_missing_barrier_is_found_out, setup),
 	    cmocka_unit_test_setup(a_missing_record_is_found_out, setup),
+	    cmocka_unit_test_setup(a_record_may_run_ahead_of_its_doorbell, setup),
 	    cmocka_unit_test_setup(a_missing_doorbell_is_found_out, setup),
 	    cmocka_unit_test_setup(a_missing_owner_check_is_found_out, setup),
 	    cmocka_unit_test_setup(what_is_none_is_an_error_of_its_own, setup),

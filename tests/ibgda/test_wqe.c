@@ -2,8 +2,8 @@
 /* Work requests and completions, byte for byte as rdma-core's helpers and structures have them. */
 #include "../unit/cmocka_all.h"
 
-#include "ibgda/cqe.h"
-#include "ibgda/wqe.h"
+#include "nccl_ha/ibgda_cqe.h"
+#include "nccl_ha/ibgda_wqe.h"
 
 #include <string.h>
 

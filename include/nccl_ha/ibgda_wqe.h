@@ -9,10 +9,12 @@
  *   32  data      bytes, key, address of what is sent or filled; or inline: bytes | 1 << 31, then
  * these; of a fetch-and-add: the addend, and the data behind it
  *
- * C and C++, also for a compiler of GPU code: no header of a system's is needed but stdint.h.
+ * C and C++, also for a compiler of GPU code.
  */
 #ifndef HA_IBGDA_WQE_H
 #define HA_IBGDA_WQE_H
+
+#include "nccl_ha/ibgda_memory.h"
 
 #include <stdint.h>
 
@@ -39,28 +41,28 @@ struct ha_wqe_data {
 	uint32_t size; /* bytes */
 };
 
-static inline uint32_t ha_wqe_be32(uint32_t value)
+HA_DEV uint32_t ha_wqe_be32(uint32_t value)
 {
-	return __builtin_bswap32(value);
+	return ha_dev_swap32(value);
 }
 
 /* Two words of 4 bytes, in the order of memory. */
-static inline uint64_t ha_wqe_pair(uint32_t first, uint32_t second)
+HA_DEV uint64_t ha_wqe_pair(uint32_t first, uint32_t second)
 {
 	return (uint64_t)ha_wqe_be32(first) | (uint64_t)ha_wqe_be32(second) << 32;
 }
 
 /* The first 8 bytes, which are the doorbell's, too. sixteenths: the request's size in 16 bytes. */
-static inline uint64_t ha_wqe_head(uint32_t index, enum ha_wqe_opcode opcode, uint32_t qpn,
-				   uint32_t sixteenths)
+HA_DEV uint64_t ha_wqe_head(uint32_t index, enum ha_wqe_opcode opcode, uint32_t qpn,
+			    uint32_t sixteenths)
 {
 	return ha_wqe_pair((index & 0xffffu) << 8 | (uint32_t)opcode, qpn << 8 | sixteenths);
 }
 
 /* Each has a completion. `imm` as the other end's program sees its bytes; others than a
  * WRITE_IMM carry it along for who reads the queue. */
-static inline void ha_wqe_control(struct ha_wqe *wqe, uint32_t index, enum ha_wqe_opcode opcode,
-				  uint32_t qpn, uint32_t sixteenths, uint32_t imm)
+HA_DEV void ha_wqe_control(struct ha_wqe *wqe, uint32_t index, enum ha_wqe_opcode opcode,
+			   uint32_t qpn, uint32_t sixteenths, uint32_t imm)
 {
 	const uint32_t completion = 2u << 2;
 
@@ -68,31 +70,31 @@ static inline void ha_wqe_control(struct ha_wqe *wqe, uint32_t index, enum ha_wq
 	wqe->words[1] = (uint64_t)ha_wqe_be32(completion) | (uint64_t)imm << 32;
 }
 
-static inline void ha_wqe_remote(struct ha_wqe *wqe, uint64_t addr, uint32_t rkey)
+HA_DEV void ha_wqe_remote(struct ha_wqe *wqe, uint64_t addr, uint32_t rkey)
 {
-	wqe->words[2] = __builtin_bswap64(addr);
+	wqe->words[2] = ha_dev_swap64(addr);
 	wqe->words[3] = ha_wqe_pair(rkey, 0);
 }
 
-static inline void ha_wqe_nop(struct ha_wqe *wqe, uint32_t index, uint32_t qpn)
+HA_DEV void ha_wqe_nop(struct ha_wqe *wqe, uint32_t index, uint32_t qpn)
 {
 	ha_wqe_control(wqe, index, HA_WQE_NOP, qpn, 1, 0);
 }
 
 /* WRITE, WRITE_IMM or READ. */
-static inline void ha_wqe_transfer(struct ha_wqe *wqe, uint32_t index, enum ha_wqe_opcode opcode,
-				   uint32_t qpn, const struct ha_wqe_data *data, uint32_t imm)
+HA_DEV void ha_wqe_transfer(struct ha_wqe *wqe, uint32_t index, enum ha_wqe_opcode opcode,
+			    uint32_t qpn, const struct ha_wqe_data *data, uint32_t imm)
 {
 	ha_wqe_control(wqe, index, opcode, qpn, 3, imm);
 	ha_wqe_remote(wqe, data->remote_addr, data->rkey);
 	wqe->words[4] = ha_wqe_pair(data->size, data->lkey);
-	wqe->words[5] = __builtin_bswap64(data->addr);
+	wqe->words[5] = ha_dev_swap64(data->addr);
 }
 
 /* WRITE or WRITE_IMM of 8 bytes that the request carries itself. */
-static inline void ha_wqe_write_value(struct ha_wqe *wqe, uint32_t index, enum ha_wqe_opcode opcode,
-				      uint32_t qpn, uint64_t remote_addr, uint32_t rkey,
-				      uint64_t value, uint32_t imm)
+HA_DEV void ha_wqe_write_value(struct ha_wqe *wqe, uint32_t index, enum ha_wqe_opcode opcode,
+			       uint32_t qpn, uint64_t remote_addr, uint32_t rkey, uint64_t value,
+			       uint32_t imm)
 {
 	ha_wqe_control(wqe, index, opcode, qpn, 3, imm);
 	ha_wqe_remote(wqe, remote_addr, rkey);
@@ -102,19 +104,19 @@ static inline void ha_wqe_write_value(struct ha_wqe *wqe, uint32_t index, enum h
 }
 
 /* The word at the other end is increased; what it was comes to data->addr, 8 bytes. */
-static inline void ha_wqe_fetch_add(struct ha_wqe *wqe, uint32_t index, uint32_t qpn,
-				    const struct ha_wqe_data *data, uint64_t addend)
+HA_DEV void ha_wqe_fetch_add(struct ha_wqe *wqe, uint32_t index, uint32_t qpn,
+			     const struct ha_wqe_data *data, uint64_t addend)
 {
 	ha_wqe_control(wqe, index, HA_WQE_FETCH_ADD, qpn, 4, 0);
 	ha_wqe_remote(wqe, data->remote_addr, data->rkey);
-	wqe->words[4] = __builtin_bswap64(addend);
+	wqe->words[4] = ha_dev_swap64(addend);
 	wqe->words[5] = 0;
 	wqe->words[6] = ha_wqe_pair(8, data->lkey);
-	wqe->words[7] = __builtin_bswap64(data->addr);
+	wqe->words[7] = ha_dev_swap64(data->addr);
 }
 
 /* What the doorbell record says when all up to, and without, that index is there. */
-static inline uint32_t ha_wqe_record(uint32_t index)
+HA_DEV uint32_t ha_wqe_record(uint32_t index)
 {
 	return ha_wqe_be32(index & 0xffffu);
 }

@@ -6,6 +6,8 @@
 #ifndef HA_IBGDA_CQE_H
 #define HA_IBGDA_CQE_H
 
+#include "nccl_ha/ibgda_memory.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -40,11 +42,10 @@ struct ha_cqe {
  * The completion that a queue of 2^log entries has at `number`, counted from its beginning. The
  * last byte is read first, with acquire: what it says is true of the others then.
  */
-static inline struct ha_cqe ha_cqe_read(const volatile uint8_t *queue, uint32_t log,
-					uint64_t number)
+HA_DEV struct ha_cqe ha_cqe_read(const volatile uint8_t *queue, uint32_t log, uint64_t number)
 {
 	const volatile uint8_t *entry = queue + (number & (((uint64_t)1 << log) - 1)) * HA_CQE_SIZE;
-	const uint8_t last = __atomic_load_n(&entry[63], __ATOMIC_ACQUIRE);
+	const uint8_t last = ha_dev_load8(&entry[63]);
 	const uint8_t opcode = last >> 4, lap = (uint8_t)(number >> log & 1);
 	struct ha_cqe cqe = {HA_CQE_NOT_YET, 0, 0};
 

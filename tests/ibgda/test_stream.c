@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The code for GPUs (nccl_ha/ibgda.cuh) and the host's steps (ibgda/switchover.h), one step of one
+ * of them at a time: faults at each event, threads that sleep between any two of their stores.
+ *
+ *     stepped_ibgda_stream [SEEDS]    so many schedules, with every fault at every event of each
+ */
+#include "../unit/cmocka_all.h"
+
+#include "stream_world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static unsigned long every_event_of; /* schedules; 0: some events of some */
+
+static struct world_plan schedule(uint64_t seed)
+{
+	return (struct world_plan){.seed = seed,
+				   .threads = 2 + (unsigned int)(seed % 3),
+				   .posts = 3,
+				   .log = 1 + (uint32_t)(seed % 3)};
+}
+
+static void is_right(const struct world_plan *plan, const struct world_result *result)
+{
+	if (result->wrong)
+		fail_msg("seed %llu, faults %d at %u and %d at %u, held at %s: %s, at event %u, "
+			 "generation %u",
+			 (unsigned long long)plan->seed, plan->faults[0].fault, plan->faults[0].at,
+			 plan->faults[1].fault, plan->faults[1].at,
+			 plan->held_at ? plan->held_at : "no step", result->wrong, result->events,
+			 result->generations);
+}
+
+static void without_faults_every_byte_and_signal_is_right(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 100; seed++) {
+		const struct world_plan plan = schedule(seed);
+		const struct world_result result = world_run(&plan);
+
+		is_right(&plan, &result);
+		assert_int_equal(result.generations, 0);
+		assert_false(result.given_up);
+	}
+}
+
+/* A fault at this event, and another one, of another kind, soon after it. */
+static struct world_result run_with_faults(uint64_t seed, enum world_fault fault, unsigned int at)
+{
+	struct world_plan plan = schedule(seed);
+	struct world_result result;
+
+	plan.faults[0].fault = fault;
+	plan.faults[0].at = at;
+	plan.faults[1].fault = (enum world_fault)(1 + at % (WORLD_FAULTS - 1));
+	plan.faults[1].at = at + 10 + at % 200;
+	result = world_run(&plan);
+	is_right(&plan, &result);
+	return result;
+}
+
+static void with_two_faults_at_any_event_every_byte_and_signal_is_right(void **state)
+{
+	const unsigned long seeds = every_event_of ? every_event_of : 30;
+	const unsigned int stride = every_event_of ? 1 : 37;
+	unsigned long runs = 0, fired = 0, given_up = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= seeds; seed++) {
+		const struct world_plan plan = schedule(seed);
+		const unsigned int events = world_run(&plan).events;
+
+		for (unsigned int fault = 1; fault < WORLD_FAULTS; fault++)
+			for (unsigned int at = (unsigned int)seed % stride; at < events;
+			     at += stride) {
+				const struct world_result result = run_with_faults(seed, fault, at);
+
+				runs++;
+				fired += result.fired;
+				given_up += result.given_up;
+			}
+	}
+	printf("%lu runs, %lu faults fired, %lu streams given up with cause\n", runs, fired,
+	       given_up);
+	assert_true(fired >= (every_event_of ? 2500 * seeds : 2000));
+	assert_true(given_up > 0 && given_up < runs / 4);
+}
+
+/* It sleeps for three generations, at each of its steps in turn, and nothing that it holds is used
+ * again. */
+static void a_thread_that_sleeps_between_any_two_stores_harms_nobody(void **state)
+{
+	const unsigned int seeds = every_event_of ? 400 : 20;
+
+	(void)state;
+	for (unsigned int step = 0; world_step(step); step++) {
+		unsigned int held = 0;
+
+		for (uint64_t seed = 1; seed <= seeds; seed++) {
+			struct world_plan plan = schedule(seed);
+			struct world_result result;
+
+			plan.held_at = world_step(step);
+			plan.held_for = 3;
+			result = world_run(&plan);
+			is_right(&plan, &result);
+			held += result.held;
+			assert_true(!result.held || result.generations >= 3);
+			/* While it sleeps each generation keeps one; when it is awake none is kept.
+			 */
+			assert_true(result.left_most <= 3 + 3);
+			assert_int_equal(result.left, 0);
+		}
+		assert_true(held > seeds / 2);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(without_faults_every_byte_and_signal_is_right),
+	    cmocka_unit_test(with_two_faults_at_any_event_every_byte_and_signal_is_right),
+	    cmocka_unit_test(a_thread_that_sleeps_between_any_two_stores_harms_nobody),
+	};
+
+	if (argc > 1)
+		every_event_of = strtoul(argv[1], NULL, 10);
+	return cmocka_run_group_tests_name("ibgda_stream", tests, NULL, NULL);
+}
