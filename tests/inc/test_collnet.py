@@ -11,11 +11,13 @@ import test_switchd
 from test_switchd import BUILD, OPS, SLACK, TIMEOUT_S
 
 RANK = os.path.join(BUILD, "bin", "inc-collnet")
+CHECK = os.path.join(BUILD, "bin", "nccl-net-check")
 PLUGIN = os.path.join(BUILD, "libnccl-net-ha.so")
 PLUGIN_V8 = os.path.join(BUILD, "libnccl-net-ha-v8.so")
 ALL = 40  # every type with every operation
 REFUSED = 4
 KILLS = int(os.environ.get("COLLNET_KILLS", "4"))
+APIS = range(8, 13) if "COLLNET_KILLS" in os.environ else (12, 8)
 CYCLES = int(os.environ.get("COLLNET_CYCLES", "10"))
 # The NIC is what simverbs calls it.
 STAR = test_switchd.STAR.replace("nic: n", "nic: sim0").replace("max_fan_in: 2", "max_fan_in: 8")
@@ -110,6 +112,21 @@ class Sums(Ranks):
         self.serve("s")
         for settings in ({"HA_NCCL_INC_UNIT": "100"}, {"HA_NCCL_INC_WINDOW": "1"}, {"HA_NCCL_INC_COPIES": "0"}):
             self.expect_all_right(self.job("abc", "--ops", "40", "--bytes", "5000", **settings), 40)
+
+
+class Contract(Ranks):
+    def test_every_rule_of_the_contract_is_kept(self):
+        """By the oldest and the newest table; tests/contract/test_coll.py shows that each rule finds who breaks it."""
+        self.start_controller(STAR)
+        self.serve("s")
+        settings = {**VARIABLES, "HA_NCCL_INC_CONTROLLER": self.address, "HA_NCCL_INC_KEY_FILE": self.key_file, "HA_NCCL_INC_CONNECT_MS": str(1500 * SLACK)}
+        for api in APIS:
+            command = [CHECK, "--plugin", PLUGIN, "--collnet", "--fabric", self.fabric, "--api", f"v{api}", "--each", "HA_NCCL_INC_HOST=a,b"]
+            checked = self.begin("check", "env", *[f"{name}={value}" for name, value in settings.items()], *command)
+            said = checked.stdout.read()
+            self.assertEqual(checked.wait(TIMEOUT_S), 0, said + self.errors("check"))
+            self.assertRegex(said, r"\n(38|39|40) passed, 0 failed, 0 skipped\n")
+        self.assertTrue(test_switchd.wait_for(lambda: {group["state"] for group in self.status()["groups"]} <= {"refused"}), self.status())
 
 
 class Deaths(Ranks):

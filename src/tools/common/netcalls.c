@@ -10,6 +10,7 @@
 #include "tools/common/logger.h"
 #include "tools/common/netcalls.h"
 #include "tools/common/netplugin_impl.h"
+#include "tools/common/netproperties.h"
 
 /* Members with the same signature in every version. */
 #define FORWARD(p, member, ...)                                                                    \
@@ -27,9 +28,6 @@
 			return (p)->table.v12->member(__VA_ARGS__);                                \
 		}                                                                                  \
 	} while (0)
-
-/* What NCCL takes for the largest message of a plugin that cannot say. */
-#define V8_MAX_MESSAGE_BYTES (1024ull * 1024 * 1024)
 
 /* ---- life of the plugin ------------------------------------------------------------------ */
 
@@ -70,81 +68,27 @@ ncclResult_t np_devices(struct np_plugin *p, int *ndev)
 	FORWARD(p, devices, ndev);
 }
 
-/* The members that every version has. */
-#define COPY_COMMON(to, from)                                                                      \
-	do {                                                                                       \
-		(to)->name = (from).name;                                                          \
-		(to)->pciPath = (from).pciPath;                                                    \
-		(to)->guid = (from).guid;                                                          \
-		(to)->ptrSupport = (from).ptrSupport;                                              \
-		(to)->regIsGlobal = (from).regIsGlobal;                                            \
-		(to)->speed = (from).speed;                                                        \
-		(to)->port = (from).port;                                                          \
-		(to)->latency = (from).latency;                                                    \
-		(to)->maxComms = (from).maxComms;                                                  \
-		(to)->maxRecvs = (from).maxRecvs;                                                  \
-		(to)->netDeviceType = (from).netDeviceType;                                        \
-		(to)->netDeviceVersion = (from).netDeviceVersion;                                  \
-	} while (0)
-
-/* The members that came with v9. ndevs is copied as it is, right or wrong. */
-#define COPY_SINCE_V9(to, from)                                                                    \
-	do {                                                                                       \
-		(to)->forceFlush = (from).forceFlush;                                              \
-		(to)->vProps.ndevs = (from).vProps.ndevs;                                          \
-		memcpy((to)->vProps.devs, (from).vProps.devs, sizeof((from).vProps.devs));         \
-		(to)->maxP2pBytes = (from).maxP2pBytes;                                            \
-		(to)->maxCollBytes = (from).maxCollBytes;                                          \
-	} while (0)
-
-static void neutral_properties(int dev, ncclNetProperties_v12_t *props)
-{
-	memset(props, 0, sizeof(*props));
-	props->vProps.ndevs = 1;
-	props->vProps.devs[0] = dev;
-	props->maxP2pBytes = V8_MAX_MESSAGE_BYTES;
-	props->maxCollBytes = V8_MAX_MESSAGE_BYTES;
-	props->maxMultiRequestSize = 1;
-	props->railId = NCCL_NET_ID_UNDEF;
-	props->planeId = NCCL_NET_ID_UNDEF;
-}
-
 ncclResult_t np_get_properties(struct np_plugin *p, int dev, ncclNetProperties_v12_t *props)
 {
-	union {
-		ncclNetProperties_v8_t v8;
-		ncclNetProperties_v9_t v9;
-		ncclNetProperties_v10_t v10;
-		ncclNetProperties_v11_t v11;
-	} old;
-	ncclResult_t result;
+	union np_properties_entry entry = {0};
 
-	memset(&old, 0, sizeof(old));
-	neutral_properties(dev, props);
 	switch (p->api) {
 	case 8:
-		result = p->table.v8->getProperties(dev, &old.v8);
-		COPY_COMMON(props, old.v8);
-		return result;
+		entry.v8 = p->table.v8->getProperties;
+		break;
 	case 9:
-		result = p->table.v9->getProperties(dev, &old.v9);
-		COPY_COMMON(props, old.v9);
-		COPY_SINCE_V9(props, old.v9);
-		return result;
+		entry.v9 = p->table.v9->getProperties;
+		break;
 	case 10:
-		result = p->table.v10->getProperties(dev, &old.v10);
-		COPY_COMMON(props, old.v10);
-		COPY_SINCE_V9(props, old.v10);
-		return result;
+		entry.v10 = p->table.v10->getProperties;
+		break;
 	case 11:
-		result = p->table.v11->getProperties(dev, &old.v11);
-		COPY_COMMON(props, old.v11);
-		COPY_SINCE_V9(props, old.v11);
-		props->maxMultiRequestSize = old.v11.maxMultiRequestSize;
-		return result;
+		entry.v11 = p->table.v11->getProperties;
+		break;
 	default:
-		return p->table.v12->getProperties(dev, props);
+		entry.v12 = p->table.v12->getProperties;
 	}
+	return np_properties_through(p->api, entry, dev, props);
 }
 
 ncclResult_t np_set_net_attr(struct np_plugin *p, struct np_ctx *ctx, ncclNetAttr_v12_t *attr)

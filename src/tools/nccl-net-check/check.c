@@ -110,10 +110,20 @@ void check_load(struct check *t)
 	char err[1024];
 
 	check_enter(t, "dlopen");
-	t->plugin = np_open(t->opt->plugin, t->api, err, sizeof(err));
+	t->plugin = np_open(t->opt->plugin, t->is_coll ? 0 : t->api, err, sizeof(err));
 	check_leave(t, ncclSuccess);
-	if (!t->plugin)
+	if (!t->plugin ||
+	    (t->is_coll && !np_coll_find(t->plugin, t->api, &t->coll, err, sizeof(err))))
 		check_fail(t, "%s", err);
+}
+
+static void init_coll(struct check *t)
+{
+	MUST_COLL(t, init, &t->coll_ctx, 0x636865636bull);
+	MUST_COLL(t, devices, &t->coll_ndev);
+	if (t->coll_ndev < 1)
+		check_fail(t, "devices of the collNet reports %d devices: is it switched on?",
+			   t->coll_ndev);
 }
 
 void check_init(struct check *t)
@@ -125,6 +135,8 @@ void check_init(struct check *t)
 	if (t->opt->dev >= t->ndev)
 		check_skip(t, "there is no device %d, devices reports %d", t->opt->dev, t->ndev);
 	MUST(t, get_properties, t->opt->dev, &t->props);
+	if (t->is_coll)
+		init_coll(t);
 }
 
 /* ---- the other rank ----------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #ifndef CHECK_H
 #define CHECK_H
 
+#include "tools/common/collcalls.h"
 #include "tools/common/netcalls.h"
 #include "tools/common/netplugin.h"
 
@@ -28,6 +29,14 @@
 
 enum check_outcome { CHECK_NONE, CHECK_PASS, CHECK_FAIL, CHECK_SKIP };
 
+#define CHECK_MAX_EACH 16
+
+/* An environment variable of each rank's own. */
+struct check_each {
+	char name[64];
+	char value[CHECK_RANKS][128];
+};
+
 /* What the command line asks of the rules. */
 struct check_options {
 	const char *plugin;
@@ -37,6 +46,8 @@ struct check_options {
 	bool quick;	    /* leave out what moves gigabytes */
 	int time_scale;	    /* all limits times this: sanitizers, slow machines */
 	const char *fabric; /* simverbs fabric, or NULL */
+	struct check_each each[CHECK_MAX_EACH];
+	int neach;
 	struct {
 		int host;
 		char sysfs[512];
@@ -64,19 +75,24 @@ struct check {
 	struct check_report *report;
 	int rank;    /* CHECK_SENDER or CHECK_RECEIVER; 0 in a local rule */
 	int peer_fd; /* stream socket to the other rank, -1 in a local rule */
-	int api;     /* the version under test */
+	int api;     /* the version under test: of the net's table, or of the collNet's */
 	struct np_plugin *plugin;
 	struct np_ctx ctx;
 	int ndev;
 	ncclNetProperties_v12_t props; /* of opt->dev; not set for RULE_RAW */
+	bool is_coll;		       /* a rule of the collNet; only then what follows is set */
+	struct np_coll coll;
+	void *coll_ctx;
+	int coll_ndev;
 };
 
 enum rule_kind { RULE_LOCAL, RULE_PAIR };
 
-#define RULE_RAW    0x1 /* the rule loads and inits the plugin itself */
-#define RULE_SLOW   0x2 /* moves gigabytes: left out by --quick */
-#define RULE_GATE   0x8 /* without it no other rule can be tried */
-#define RULE_CYCLES 0x4 /* takes as long as --cycles says */
+#define RULE_RAW    0x1	 /* the rule loads and inits the plugin itself */
+#define RULE_SLOW   0x2	 /* moves gigabytes: left out by --quick */
+#define RULE_GATE   0x8	 /* without it no other rule can be tried */
+#define RULE_CYCLES 0x4	 /* takes as long as --cycles says */
+#define RULE_COLL   0x10 /* about the collNet; the net has its newest version beside it */
 
 struct rule {
 	const char *name;
@@ -89,8 +105,13 @@ struct rule {
 	void (*run)(struct check *t);
 };
 
-extern const struct rule check_rules[];
-extern const size_t check_rule_count;
+/* What is checked together; rules run in this order. */
+struct rule_set {
+	const struct rule *rules;
+	size_t count;
+};
+
+extern const struct rule_set check_net_rules, check_coll_rules;
 
 /* ---- verdicts ----------------------------------------------------------------------------- */
 
@@ -122,7 +143,13 @@ void check_success(struct check *t, const char *call, ncclResult_t result);
 /* The same where anything but success breaks the rule. */
 #define MUST(t, fn, ...) check_success((t), #fn, CALL(t, fn, ##__VA_ARGS__))
 
-/* Loads and inits: what the supervisor does before a rule that is not RULE_RAW. */
+/* The same of the collNet: COLL(t, iallreduce, comm, ...). */
+#define COLL(t, fn, ...)                                                                           \
+	(check_enter((t), #fn), check_leave((t), np_coll_##fn(&(t)->coll, ##__VA_ARGS__)))
+#define MUST_COLL(t, fn, ...) check_success((t), #fn, COLL(t, fn, ##__VA_ARGS__))
+
+/* Loads and inits, the net and then, for its rules, the collNet: what the supervisor does before a
+ * rule that is not RULE_RAW. */
 void check_load(struct check *t);
 void check_init(struct check *t);
 

@@ -35,6 +35,7 @@ struct arguments {
 	struct check_options opt;
 	int api; /* 0: every version the plugin exports; -1: the newest */
 	const char *json;
+	const struct rule_set *set;
 	const char *rules[MAX_NAMES];
 	int rule_count;
 	bool list, markdown;
@@ -53,6 +54,8 @@ enum {
 	KEY_SCALE,
 	KEY_LIMIT,
 	KEY_FAULT,
+	KEY_COLLNET,
+	KEY_EACH,
 	KEY_SIMVERBS,
 	KEY_FABRIC
 };
@@ -60,6 +63,9 @@ enum {
 static const struct argp_option options[] = {
     {"plugin", 'p', "NAME|PATH", 0, "the plugin: NAME for libnccl-net-NAME.so, or a path", 0},
     {"api", KEY_API, "vN|newest|all", 0, "API version (default: all that it exports)", 0},
+    {"collnet", KEY_COLLNET, NULL, 0, "the rules of the plugin's collNet, instead of its net's", 0},
+    {"each", KEY_EACH, "NAME=VALUE,VALUE", 0,
+     "an environment variable that has another value in each of the two processes of a rule", 0},
     {"rule", KEY_RULE, "NAME", 0, "only this rule; may be given several times", 0},
     {"list", KEY_LIST, NULL, 0, "list the rules and exit", 0},
     {"json", KEY_JSON, "FILE", 0, "also write the results as JSON", 0},
@@ -86,12 +92,33 @@ static int number(const char *text, const char *what, int least, struct argp_sta
 	return (int)value;
 }
 
-static const struct rule *find_rule(const char *name)
+static bool has_rule(const struct rule_set *set, const char *name)
 {
-	for (size_t i = 0; i < check_rule_count; i++)
-		if (strcmp(check_rules[i].name, name) == 0)
-			return &check_rules[i];
-	return NULL;
+	for (size_t i = 0; i < set->count; i++)
+		if (strcmp(set->rules[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* All options are known. */
+static void check_rule_names(const struct arguments *a, struct argp_state *state)
+{
+	for (int i = 0; i < a->rule_count; i++)
+		if (!has_rule(a->set, a->rules[i]))
+			argp_error(state, "--rule: no rule '%s'; --list names them", a->rules[i]);
+}
+
+/* "NAME=VALUE,VALUE" */
+static void parse_each(struct check_options *opt, const char *text, struct argp_state *state)
+{
+	struct check_each *each = &opt->each[opt->neach];
+
+	if (opt->neach == CHECK_MAX_EACH)
+		argp_error(state, "--each: too many");
+	if (sscanf(text, "%63[^=]=%127[^,],%127[^,]", each->name, each->value[0], each->value[1]) !=
+	    1 + CHECK_RANKS)
+		argp_error(state, "--each: '%s' is not NAME=VALUE,VALUE", text);
+	opt->neach++;
 }
 
 static int parse_api(const char *text, struct argp_state *state)
@@ -117,11 +144,15 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		a->api = parse_api(arg, state);
 		break;
 	case KEY_RULE:
-		if (!find_rule(arg))
-			argp_error(state, "--rule: no rule '%s'; --list names them", arg);
 		if (a->rule_count == MAX_NAMES)
 			argp_error(state, "--rule: too many");
 		a->rules[a->rule_count++] = arg;
+		break;
+	case KEY_COLLNET:
+		a->set = &check_coll_rules;
+		break;
+	case KEY_EACH:
+		parse_each(&a->opt, arg, state);
 		break;
 	case KEY_LIST:
 		a->list = true;
@@ -172,6 +203,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!a->opt.plugin && !a->list && !a->markdown)
 			argp_error(state, "which plugin? --plugin NAME or a path");
+		check_rule_names(a, state);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -188,7 +220,7 @@ struct identity {
 };
 
 /* Loads the plugin in a process of its own, so that this one stays untouched by it. */
-static bool identify(const char *plugin, struct identity *id)
+static bool identify(const char *plugin, bool is_coll, struct identity *id)
 {
 	int wire[2];
 
@@ -203,7 +235,7 @@ static bool identify(const char *plugin, struct identity *id)
 			fprintf(stderr, "nccl-net-check: %s\n", err);
 			_exit(EXIT_USAGE);
 		}
-		id->versions = np_versions(p);
+		id->versions = is_coll ? np_coll_versions(p) : np_versions(p);
 		snprintf(id->name, sizeof(id->name), "%s", np_name(p));
 		snprintf(id->path, sizeof(id->path), "%s", np_path(p));
 		_exit(write(wire[1], id, sizeof(*id)) == (ssize_t)sizeof(*id) ? 0 : EXIT_USAGE);
@@ -240,8 +272,8 @@ static size_t run_version(const struct arguments *a, int api, struct check_resul
 	const struct rule *closed = NULL; /* the gate that did not open */
 	size_t count = 0;
 
-	for (size_t i = 0; i < check_rule_count; i++) {
-		const struct rule *rule = &check_rules[i];
+	for (size_t i = 0; i < a->set->count; i++) {
+		const struct rule *rule = &a->set->rules[i];
 		struct check_result *result = &results[count];
 		if (!wanted(a, rule) || !rule_applies(rule, api))
 			continue;
@@ -260,20 +292,21 @@ static size_t run_version(const struct arguments *a, int api, struct check_resul
 /* The fabric is in place, if one is asked for. */
 static int run(struct arguments *a)
 {
+	const bool is_coll = a->set == &check_coll_rules;
 	struct identity id = {0};
 	char versions[64];
 	size_t count = 0;
 
 	if (!place_prepare(&a->opt))
 		return EXIT_USAGE;
-	if (!identify(a->opt.plugin, &id)) {
+	if (!identify(a->opt.plugin, is_coll, &id)) {
 		fprintf(stderr, "nccl-net-check: '%s' cannot be checked\n", a->opt.plugin);
 		return EXIT_USAGE;
 	}
-	printf("%s: \"%s\", versions %s\n", id.path, id.name,
+	printf("%s: \"%s\", %sversions %s\n", id.path, id.name, is_coll ? "collNet " : "",
 	       np_versions_text(id.versions, versions, sizeof(versions)));
 	struct check_result *results =
-	    calloc(check_rule_count * (NP_API_NEWEST - NP_API_OLDEST + 1), sizeof(*results));
+	    calloc(a->set->count * (NP_API_NEWEST - NP_API_OLDEST + 1), sizeof(*results));
 	if (!results)
 		return EXIT_USAGE;
 	for (int api = NP_API_NEWEST; api >= NP_API_OLDEST; api--) {
@@ -302,13 +335,14 @@ int main(int argc, char **argv)
 	    .parser = parse_option,
 	    .args_doc = "[PLUGIN]",
 	    .doc = "Checks an NCCL network plugin against the contract that NCCL relies on."};
-	struct arguments a = {.opt = {.cycles = 200, .time_scale = DEFAULT_TIME_SCALE}};
+	struct arguments a = {.set = &check_net_rules,
+			      .opt = {.cycles = 200, .time_scale = DEFAULT_TIME_SCALE}};
 
 	argp_program_version_hook = print_version;
 	argp_err_exit_status = EXIT_USAGE;
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
 	if (a.list)
-		report_list();
+		report_list(a.set);
 	else if (a.markdown)
 		report_markdown(stdout);
 	else if (place_is_right(&a.place))

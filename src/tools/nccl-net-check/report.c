@@ -45,10 +45,10 @@ int report_summary(const struct check_result *results, size_t count)
 	return of[CHECK_FAIL];
 }
 
-void report_list(void)
+void report_list(const struct rule_set *set)
 {
-	for (size_t i = 0; i < check_rule_count; i++) {
-		const struct rule *r = &check_rules[i];
+	for (size_t i = 0; i < set->count; i++) {
+		const struct rule *r = &set->rules[i];
 		printf("%-20s %s", r->name, r->meaning);
 		if (r->since > NP_API_OLDEST)
 			printf(" (v%d and later)", r->since);
@@ -85,6 +85,21 @@ bool report_json(const char *path, const char *plugin, const char *name,
 
 /* ---- Markdown ----------------------------------------------------------------------------- */
 
+static void table_of(FILE *out, const struct rule_set *set)
+{
+	fputs("| rule | API | run in | the contract | what NCCL does otherwise |\n"
+	      "|---|---|---|---|---|\n",
+	      out);
+	for (size_t i = 0; i < set->count; i++) {
+		const struct rule *r = &set->rules[i];
+		char versions[16] = "all";
+		if (r->since > NP_API_OLDEST)
+			snprintf(versions, sizeof(versions), "v%d+", r->since);
+		fprintf(out, "| `%s` | %s | %s | %s | %s |\n", r->name, versions,
+			r->kind == RULE_PAIR ? "two" : "one", r->meaning, r->otherwise);
+	}
+}
+
 void report_markdown(FILE *out)
 {
 	fputs("# The NCCL net plugin contract\n\n"
@@ -93,16 +108,14 @@ void report_markdown(FILE *out)
 	      "page is printed\nby `nccl-net-check --markdown` from the table that drives it.\n\n"
 	      "How a rule is run: *one* process that holds both ends of its connections, or *two* "
 	      "processes,\na sender and a receiver. Each rule has its own processes and a time "
-	      "limit, so that a crash or\na hang is a finding like any other.\n\n"
-	      "| rule | API | run in | the contract | what NCCL does otherwise |\n"
-	      "|---|---|---|---|---|\n",
+	      "limit, so that a crash or\na hang is a finding like any other.\n\n",
 	      out);
-	for (size_t i = 0; i < check_rule_count; i++) {
-		const struct rule *r = &check_rules[i];
-		char versions[16] = "all";
-		if (r->since > NP_API_OLDEST)
-			snprintf(versions, sizeof(versions), "v%d+", r->since);
-		fprintf(out, "| `%s` | %s | %s | %s | %s |\n", r->name, versions,
-			r->kind == RULE_PAIR ? "two" : "one", r->meaning, r->otherwise);
-	}
+	table_of(out, &check_net_rules);
+	fputs(
+	    "\n## The collNet\n\n"
+	    "What NCCL relies on in a plugin's collNet (all-reduces that the network does itself), "
+	    "as\n`nccl-net-check --collnet` checks it. The two processes are ranks of one "
+	    "group.\n\n",
+	    out);
+	table_of(out, &check_coll_rules);
 }

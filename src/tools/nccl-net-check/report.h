@@ -16,7 +16,7 @@ int report_summary(const struct check_result *results, size_t count);
 /* false with a message on stderr when the file cannot be written. */
 bool report_json(const char *path, const char *plugin, const char *name,
 		 const struct check_result *results, size_t count);
-void report_list(void);
+void report_list(const struct rule_set *set);
 /* docs/contract.md */
 void report_markdown(FILE *out);
 

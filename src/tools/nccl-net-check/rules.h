@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One function per rule; what each means is said in table.c. */
+/* One function per rule; what each means is said in table.c and coll_table.c. */
 #ifndef CHECK_RULES_H
 #define CHECK_RULES_H
 
@@ -76,5 +76,51 @@ void rule_error_latched(struct check *t);
 
 /* rules_leaks.c */
 void rule_leaks(struct check *t);
+
+/* rules_coll_setup.c */
+void rule_coll_vtable(struct check *t);
+void rule_coll_init(struct check *t);
+void rule_coll_init_again(struct check *t);
+void rule_coll_contexts(struct check *t);
+void rule_coll_reload(struct check *t);
+void rule_coll_devices(struct check *t);
+void rule_coll_devices_stable(struct check *t);
+void rule_coll_properties(struct check *t);
+void rule_coll_max_bytes(struct check *t);
+void rule_coll_handle_size(struct check *t);
+void rule_coll_listen_close(struct check *t);
+void rule_coll_connect_waits(struct check *t);
+void rule_coll_verdict(struct check *t);
+void rule_coll_connect_death(struct check *t);
+void rule_coll_connect_leaks(struct check *t);
+void rule_coll_support(struct check *t);
+
+/* rules_coll_data.c */
+void rule_coll_types(struct check *t);
+void rule_coll_data(struct check *t);
+void rule_coll_bounds(struct check *t);
+void rule_coll_counts(struct check *t);
+void rule_coll_in_place(struct check *t);
+void rule_coll_send_kept(struct check *t);
+void rule_coll_done(struct check *t);
+void rule_coll_stale(struct check *t);
+void rule_coll_wrap(struct check *t);
+void rule_coll_request_written(struct check *t);
+void rule_coll_outstanding(struct check *t);
+void rule_coll_order(struct check *t);
+void rule_coll_size_null(struct check *t);
+void rule_coll_iallreduce_returns(struct check *t);
+void rule_coll_test_returns(struct check *t);
+void rule_coll_iflush(struct check *t);
+void rule_coll_flushes(struct check *t);
+void rule_coll_mr(struct check *t);
+
+/* rules_coll_end.c */
+void rule_coll_two_groups(struct check *t);
+void rule_coll_beside_net(struct check *t);
+void rule_coll_death(struct check *t);
+void rule_coll_end_after_error(struct check *t);
+void rule_coll_close_in_flight(struct check *t);
+void rule_coll_leaks(struct check *t);
 
 #endif

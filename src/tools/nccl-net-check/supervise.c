@@ -43,6 +43,8 @@ static _Noreturn void be_rank(const struct rule *rule, struct check *t)
 	setrlimit(RLIMIT_CORE, &no_core);
 	if (t->opt->fabric)
 		place_rank(t->opt, t->rank);
+	for (int i = 0; i < t->opt->neach; i++)
+		setenv(t->opt->each[i].name, t->opt->each[i].value[t->rank], 1);
 	if (!(rule->flags & RULE_RAW)) {
 		check_load(t);
 		check_init(t);
@@ -225,7 +227,8 @@ void check_run_rule(const struct rule *rule, int api, const struct check_options
 		    struct check_result *result)
 {
 	uint64_t start = check_now_ns();
-	struct check t = {.opt = opt, .api = api, .peer_fd = -1};
+	struct check t = {
+	    .opt = opt, .api = api, .peer_fd = -1, .is_coll = rule->flags & RULE_COLL};
 	struct ranks ranks = {.count = 0};
 	int limit_s = (rule->limit_s ? rule->limit_s : DEFAULT_LIMIT_S) * opt->time_scale;
 	if (rule->flags & RULE_CYCLES)

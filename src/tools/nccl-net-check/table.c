@@ -5,7 +5,7 @@
  */
 #include "rules.h"
 
-const struct rule check_rules[] = {
+static const struct rule rules[] = {
     {
 	.name = "vtable",
 	.meaning = "The table has a name and init, and once init has succeeded every member that "
@@ -399,4 +399,4 @@ const struct rule check_rules[] = {
     },
 };
 
-const size_t check_rule_count = sizeof(check_rules) / sizeof(check_rules[0]);
+const struct rule_set check_net_rules = {rules, sizeof(rules) / sizeof(rules[0])};
