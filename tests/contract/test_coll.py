@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nccl-net-check --collnet: a collNet that keeps every rule is found to, and one that breaks a rule is found by that rule."""
+"""nccl-net-check --collnet: a collNet that keeps every rule is found to, and one that breaks a rule is found by that rule; and
+nccl-net-perf --via collnet."""
 
 import concurrent.futures
 import os
@@ -7,7 +8,7 @@ import re
 import subprocess
 import unittest
 
-CHECK, PLUGIN, NONE = (os.environ[name] for name in ("CHECK", "PLUGIN", "NONE"))
+CHECK, PERF, PLUGIN, NONE = (os.environ[name] for name in ("CHECK", "PERF", "PLUGIN", "NONE"))
 AT_LENGTH = "CONTRACT_COLL_ALL" in os.environ
 # How a variant can break it without an end; what such a rule is given.
 LIMIT_S = {"coll-connect-death": 2, "coll-death": 1, "coll-two-groups": 1}
@@ -15,6 +16,11 @@ LIMIT_S = {"coll-connect-death": 2, "coll-death": 1, "coll-two-groups": 1}
 
 def check(*words, plugin=PLUGIN, breaks=""):
     return subprocess.run([CHECK, "--plugin", plugin, "--collnet", *words], env={**os.environ, "REF_COLL_BREAK": breaks},
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300)  # fmt: skip
+
+
+def perf(*words, plugin=PLUGIN, breaks=""):
+    return subprocess.run([PERF, "--plugin", plugin, "--via", "collnet", "--ranks", "3", *words], env={**os.environ, "REF_COLL_BREAK": breaks},
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300)  # fmt: skip
 
 
@@ -39,6 +45,29 @@ class Rules(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(done.returncode, 1, done.stdout)
                 self.assertRegex(done.stdout, rf"(?m)^FAIL  v12 +{name} ")
+
+    def test_perf_drives_a_collnet_and_compares_every_byte(self):
+        """nccl-net-perf, of the one that keeps the rules and of some that do not."""
+        for breaks, status, pattern in (
+            ("", 0, "wrong elements: 0 in 10 checked of 10 rows"),
+            ("coll-data", 1, "wrong elements: [1-9]"),
+            ("coll-vtable", 3, "the collNet lacks test after init"),
+            ("coll-init", 3, "init of the collNet of plugin .* returned ncclInternalError"),
+            ("coll-connect-waits", 3, "connect of the collNet of plugin .* returned ncclInternalError"),
+            ("coll-counts", 3, "allreduce of 0 B by the collNet: iallreduce, piece 0 of 1, returned ncclInvalidArgument"),
+        ):
+            done = perf("--peer-via", "ring", "-n", "2", "-w", "1", "--rounds", "1", "--flush", "--chunk", "1000", "--sizes", "0,1,4096,65536,100001", breaks=breaks)
+            self.assertEqual(done.returncode, status, done.stdout)
+            self.assertRegex(done.stdout, pattern)
+        for words, pattern in (
+            (("--op", "all"), "a collNet has all-reduces only"),
+            (("--canary",), "leave them out with --via collnet"),
+            (("--via", "x"), "'x' is none of ring, collnet"),
+        ):
+            done = perf(*words)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(pattern, done.stdout)
+        self.assertIn("it exports none of ncclCollNetPlugin_v8", perf(plugin=NONE).stdout)
 
     def test_what_cannot_be_checked_is_not_a_pass(self):
         for plugin, words, pattern in (

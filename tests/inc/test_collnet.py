@@ -11,7 +11,7 @@ import test_switchd
 from test_switchd import BUILD, OPS, SLACK, TIMEOUT_S
 
 RANK = os.path.join(BUILD, "bin", "inc-collnet")
-CHECK = os.path.join(BUILD, "bin", "nccl-net-check")
+CHECK, PERF = (os.path.join(BUILD, "bin", name) for name in ("nccl-net-check", "nccl-net-perf"))
 PLUGIN = os.path.join(BUILD, "libnccl-net-ha.so")
 PLUGIN_V8 = os.path.join(BUILD, "libnccl-net-ha-v8.so")
 ALL = 40  # every type with every operation
@@ -127,6 +127,40 @@ class Contract(Ranks):
             self.assertEqual(checked.wait(TIMEOUT_S), 0, said + self.errors("check"))
             self.assertRegex(said, r"\n(38|39|40) passed, 0 failed, 0 skipped\n")
         self.assertTrue(test_switchd.wait_for(lambda: {group["state"] for group in self.status()["groups"]} <= {"refused"}), self.status())
+
+
+class Perf(Ranks):
+    def begin_perf(self, *words):
+        settings = {**VARIABLES, "HA_NCCL_INC_CONTROLLER": self.address, "HA_NCCL_INC_KEY_FILE": self.key_file, "NCCL_DEBUG": "WARN"}
+        return self.begin("perf", "env", *[f"{name}={value}" for name, value in settings.items()], PERF, "--fabric", self.fabric, "--ranks", "4",
+                          "--via", "collnet", "--env", "HA_NCCL_INC_HOST=h{rank}", *words)  # fmt: skip
+
+    def topology(self):
+        topology = CLOS
+        for number, name in enumerate("abcd"):
+            topology = topology.replace(f"{{name: {name},", f"{{name: h{number},").replace(f"{{a: {name},", f"{{a: h{number},")
+        return topology
+
+    def test_it_measures_beside_the_ring_and_the_switch_may_die(self):
+        self.start_controller(self.topology())
+        self.serve("l0", "l1", "s0")
+        measured = self.begin_perf("--peer-via", "ring", "--sizes", "8,100000", "-n", "4", "--rounds", "3", "-w", "1")
+        said = measured.stdout.read()
+        self.assertEqual(measured.wait(TIMEOUT_S), 0, said + self.errors("perf"))
+        self.assertRegex(said, r'"HA", collNet API v12, HA_NCCL_INC_HOST=h\{rank\}')
+        self.assertIn("# wrong elements: 0 in 4 checked of 4 rows", said)
+        self.assertRegex(said, "A  [0-9.]+ \\(")
+        self.assertNotIn("is refused", self.errors("perf"))
+        measured = self.begin_perf("--sizes", "100000", "--seconds", str(1 * SLACK))
+        for line in measured.stdout:
+            if "(GB/s)" in line:
+                break
+        time.sleep(0.3 * SLACK)
+        self.switches["l0"].kill()
+        said = measured.stdout.read()
+        self.assertEqual(measured.wait(TIMEOUT_S), 0, said + self.errors("perf"))
+        self.assertRegex(said, "# wrong elements: 0 in [0-9]+ checked of 1 rows")
+        self.assertIn("goes on by another way", self.errors("perf"))
 
 
 class Deaths(Ranks):

@@ -142,18 +142,21 @@ static void completed(struct np_plan *plan, struct np_flow *flow, uint32_t step,
 
 static void fill(struct np_plan *plan)
 {
-	const struct allreduce *ar = plan->state;
-
-	np_summand_fill(plan->rk->buffers[NP_BUF_IN].data, ar->count, plan->type, plan->rk->rank,
-			plan->iteration);
+	np_summand_fill(plan->rk->buffers[NP_BUF_IN].data, plan->size / np_type_sizes[plan->type],
+			plan->type, plan->rk->rank, plan->iteration);
 }
 
 static uint64_t check(struct np_plan *plan)
 {
-	const struct allreduce *ar = plan->state;
+	return np_sum_check(plan->rk->buffers[NP_BUF_OUT].data,
+			    plan->size / np_type_sizes[plan->type], plan->type, plan->rk->nranks,
+			    plan->iteration);
+}
 
-	return np_sum_check(plan->rk->buffers[NP_BUF_OUT].data, ar->count, plan->type,
-			    plan->rk->nranks, plan->iteration);
+void np_allreduce_data(struct np_plan *plan)
+{
+	plan->fill = fill;
+	plan->check = check;
 }
 
 bool np_plan_allreduce(struct np_plan *plan)
@@ -188,7 +191,6 @@ bool np_plan_allreduce(struct np_plan *plan)
 	}
 	plan->describe = describe;
 	plan->completed = completed;
-	plan->fill = fill;
-	plan->check = check;
+	np_allreduce_data(plan);
 	return true;
 }

@@ -10,6 +10,8 @@ struct np_options;
 struct np_plan;
 
 bool np_plan_allreduce(struct np_plan *plan);
+/* Its data alone: fill and check. */
+void np_allreduce_data(struct np_plan *plan);
 size_t np_allreduce_slot_bytes(const struct np_options *o);
 
 #endif

@@ -11,6 +11,7 @@
 #include "tools/common/netcalls.h"
 #include "tools/nccl-net-perf/allreduce.h"
 #include "tools/nccl-net-perf/canary.h"
+#include "tools/nccl-net-perf/collnet.h"
 #include "tools/nccl-net-perf/direct.h"
 #include "tools/nccl-net-perf/grouped.h"
 #include "tools/nccl-net-perf/links.h"
@@ -56,7 +57,9 @@ struct np_plan *np_plan_new(struct np_rank *rk, struct np_side *side, enum np_op
 	plan->op = op;
 	plan->size = size;
 	plan->type = size % np_type_sizes[rk->o->type] ? NP_INT8 : rk->o->type;
-	if (op == NP_ALLREDUCE)
+	if (side->via == NP_COLLNET)
+		ok = np_plan_collnet(plan);
+	else if (op == NP_ALLREDUCE)
 		ok = np_plan_allreduce(plan);
 	else if (op == NP_GROUPED)
 		ok = np_plan_grouped(plan);
@@ -336,6 +339,8 @@ bool np_plan_run(struct np_plan *plan)
 	plan->runs++;
 	np_recorder_start(&plan->rk->recorder, np_now_ns());
 	np_worker_progress(w);
+	if (plan->run)
+		return plan->run(plan);
 	do {
 		enum outcome result = NOTHING;
 

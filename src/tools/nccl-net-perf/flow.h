@@ -60,6 +60,8 @@ struct np_plan {
 	int nflows;
 	void *state; /* the operation's own */
 
+	/* Runs an iteration in place of flows; NULL: there are flows. False with rk->error set. */
+	bool (*run)(struct np_plan *plan);
 	/* Describes a step; false: not yet (another step has to complete first). */
 	bool (*describe)(struct np_plan *plan, struct np_flow *flow, uint32_t step,
 			 struct np_message *msg);

@@ -46,9 +46,9 @@ static json_t *plugin_object(const struct np_side *side, const struct np_setting
 						p->speed, "max_comms", p->maxComms, "max_recvs",
 						p->maxRecvs, "reg_is_global", p->regIsGlobal));
 	}
-	return json_pack("{s:s, s:s, s:i, s:o, s:o}", "name", np_name(side->net), "path",
-			 np_path(side->net), "api", np_api(side->net), "env", settings_array(env),
-			 "devices", devices);
+	return json_pack("{s:s, s:s, s:i, s:s, s:o, s:o}", "name", np_name(side->net), "path",
+			 np_path(side->net), "api", np_api(side->net), "via",
+			 np_via_names[side->via], "env", settings_array(env), "devices", devices);
 }
 
 static json_t *options_object(const struct np_options *o)

@@ -14,33 +14,11 @@
 
 #include "tools/common/netcalls.h"
 #include "tools/nccl-net-perf/bootstrap.h"
+#include "tools/nccl-net-perf/collnet.h"
+#include "tools/nccl-net-perf/job.h"
 #include "tools/nccl-net-perf/links.h"
 #include "tools/nccl-net-perf/memory.h"
 #include "tools/nccl-net-perf/rank.h"
-
-/* A job of the service thread and whether it went well. */
-struct job {
-	struct np_rank *rk;
-	struct np_side *side;
-	const char *plugin;
-	bool ok;
-};
-
-static bool run_job(struct np_rank *rk, struct np_side *side, const char *plugin,
-		    void (*fn)(void *), const char *what)
-{
-	struct job job = {.rk = rk, .side = side, .plugin = plugin};
-	const struct np_settings *env = &rk->o->env[side - rk->sides];
-	struct np_hidden hidden;
-
-	if (!np_settings_apply(env, &hidden))
-		return np_error_set(&rk->error, NP_EXIT_ERROR, "out of memory");
-	np_worker_post(&rk->service, fn, &job, what);
-	while (!np_worker_wait(&rk->service, 1000))
-		;
-	np_settings_restore(env, &hidden);
-	return job.ok;
-}
 
 static bool call_failed(struct np_rank *rk, const struct np_side *side, const char *call,
 			ncclResult_t result)
@@ -109,7 +87,7 @@ static void choose_group(const struct np_rank *rk, struct np_side *side)
  * A plugin that the other side has loaded already is loaded as a copy: the two must not share the
  * variables they were initialised with.
  */
-static struct np_plugin *open_plugin(struct job *job, char *err, size_t err_len)
+static struct np_plugin *open_plugin(struct np_job *job, char *err, size_t err_len)
 {
 	struct np_plugin *net = np_open(job->plugin, job->rk->o->api, err, err_len), *copy;
 
@@ -139,7 +117,7 @@ static bool has_members(struct np_rank *rk, const struct np_side *side, enum np_
 
 static void open_job(void *arg)
 {
-	struct job *job = arg;
+	struct np_job *job = arg;
 	struct np_rank *rk = job->rk;
 	struct np_side *side = job->side;
 	char err[900];
@@ -162,19 +140,22 @@ static void open_job(void *arg)
 	job->ok = has_members(rk, side, NP_AFTER_INIT) && read_devices(rk, side);
 	if (job->ok)
 		choose_group(rk, side);
+	if (job->ok && side->via == NP_COLLNET)
+		job->ok = np_group_init(rk, side);
 }
 
 bool np_side_open(struct np_rank *rk, struct np_side *side, const char *plugin)
 {
-	return run_job(rk, side, plugin, open_job, "loading the plugin");
+	return np_run_job(rk, side, plugin, open_job, "loading the plugin");
 }
 
 static void close_job(void *arg)
 {
-	struct job *job = arg;
+	struct np_job *job = arg;
 	struct np_side *side = job->side;
 	ncclResult_t result = ncclSuccess;
 
+	np_group_finalize(job->rk, side);
 	if (side->initialised)
 		result = NP_CALL(&job->rk->service, np_finalize, side->net, &side->ctx);
 	job->ok = result == ncclSuccess || call_failed(job->rk, side, "finalize", result);
@@ -187,7 +168,7 @@ static void close_job(void *arg)
 
 bool np_side_close(struct np_rank *rk, struct np_side *side)
 {
-	return run_job(rk, side, NULL, close_job, "unloading the plugin");
+	return np_run_job(rk, side, NULL, close_job, "unloading the plugin");
 }
 
 /* ---- which connections --------------------------------------------------------------------- */
@@ -254,7 +235,7 @@ static bool list_links(struct np_rank *rk, struct np_side *side)
 
 static void listen_job(void *arg)
 {
-	struct job *job = arg;
+	struct np_job *job = arg;
 	struct np_side *side = job->side;
 
 	for (int i = 0; i < side->nlinks; i++) {
@@ -367,7 +348,7 @@ static int by_pair(const void *a, const void *b, void *rank)
 
 static void connect_job(void *arg)
 {
-	struct job *job = arg;
+	struct np_job *job = arg;
 	struct np_side *side = job->side;
 
 	if (job->rk->o->parallel_connect) {
@@ -437,7 +418,7 @@ static bool register_buffer(struct np_rank *rk, struct np_side *side, struct np_
 
 static void register_job(void *arg)
 {
-	struct job *job = arg;
+	struct np_job *job = arg;
 
 	for (int i = 0; i < job->side->nlinks; i++)
 		for (int kind = 0; kind < NP_BUF_COUNT; kind++)
@@ -450,10 +431,12 @@ static void register_job(void *arg)
 
 bool np_side_connect(struct np_rank *rk, struct np_side *side)
 {
-	return list_links(rk, side) && run_job(rk, side, NULL, listen_job, "listen") &&
+	if (side->via == NP_COLLNET)
+		return np_group_connect(rk, side);
+	return list_links(rk, side) && np_run_job(rk, side, NULL, listen_job, "listen") &&
 	       exchange_handles(rk, side) &&
-	       run_job(rk, side, NULL, connect_job, "connection set-up") &&
-	       run_job(rk, side, NULL, register_job, "memory registration");
+	       np_run_job(rk, side, NULL, connect_job, "connection set-up") &&
+	       np_run_job(rk, side, NULL, register_job, "memory registration");
 }
 
 /* ---- taking down ---------------------------------------------------------------------------- */
@@ -487,7 +470,7 @@ static void close_link(struct np_rank *rk, struct np_side *side, struct np_link 
 
 static void disconnect_job(void *arg)
 {
-	struct job *job = arg;
+	struct np_job *job = arg;
 	enum np_exit before = job->rk->error.status;
 
 	for (int i = 0; i < job->side->nlinks; i++)
@@ -497,7 +480,9 @@ static void disconnect_job(void *arg)
 
 bool np_side_disconnect(struct np_rank *rk, struct np_side *side)
 {
-	bool ok = run_job(rk, side, NULL, disconnect_job, "closing");
+	if (side->via == NP_COLLNET)
+		return np_group_disconnect(rk, side);
+	bool ok = np_run_job(rk, side, NULL, disconnect_job, "closing");
 
 	free(side->links);
 	side->links = NULL;

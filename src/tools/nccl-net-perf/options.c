@@ -20,6 +20,8 @@ const char *const np_op_names[NP_OP_COUNT] = {
     [NP_GROUPED] = "grouped",	  [NP_PINGPONG] = "pingpong",
 };
 
+const char *const np_via_names[NP_VIA_COUNT] = {[NP_RING] = "ring", [NP_COLLNET] = "collnet"};
+
 const char *const np_type_names[NP_TYPE_COUNT] = {
     [NP_INT8] = "int8",
     [NP_INT32] = "int32",
@@ -39,6 +41,8 @@ enum {
 	KEY_PEER_PLUGIN,
 	KEY_ENV,
 	KEY_PEER_ENV,
+	KEY_VIA,
+	KEY_PEER_VIA,
 	KEY_API,
 	KEY_RANKS,
 	KEY_OP,
@@ -72,9 +76,13 @@ static const struct argp_option option_table[] = {
     {"plugin", KEY_PLUGIN, "NAME|PATH", 0, "Plugin: NAME is libnccl-net-NAME.so (default: ha)", 0},
     {"peer-plugin", KEY_PEER_PLUGIN, "NAME|PATH", 0, "Alternate with this plugin and print ratios",
      0},
-    {"env", KEY_ENV, "NAME=VALUE", 0, "A variable for this plugin alone (repeatable)", 0},
+    {"env", KEY_ENV, "NAME=VALUE", 0,
+     "A variable for this plugin alone (repeatable); {rank} in it is the rank", 0},
     {"peer-env", KEY_PEER_ENV, "NAME=VALUE", 0,
      "One for the plugin to compare with, which is the same one unless named (repeatable)", 0},
+    {"via", KEY_VIA, "ring|collnet", 0,
+     "All-reduces over connections, as a ring (default), or by the plugin's collNet", 0},
+    {"peer-via", KEY_PEER_VIA, "ring|collnet", 0, "Alternate with the same plugin used so", 0},
     {"api", KEY_API, "v8..v12", 0, "Plugin API version (default: newest it exports)", 0},
     {"op", KEY_OP, "OP[,OP...]", 0,
      "allreduce, sendrecv, alltoall, grouped, pingpong or all (default: allreduce)", 0},
@@ -145,6 +153,7 @@ struct parse_state {
 	size_t min, max;
 	size_t factor;
 	const char *sizes;
+	bool has_peer_via;
 };
 
 /* ---- values ------------------------------------------------------------------------------ */
@@ -257,6 +266,15 @@ static void parse_ops(struct np_options *o, const char *text, struct argp_state 
 		argp_error(state, "--op needs an operation");
 }
 
+static enum np_via via_value(const char *flag, const char *text, struct argp_state *state)
+{
+	int via = name_index(text, np_via_names, NP_VIA_COUNT);
+
+	if (via < 0)
+		argp_error(state, "%s: '%s' is none of ring, collnet", flag, text);
+	return (enum np_via)via;
+}
+
 static void parse_simverbs(struct np_options *o, const char *text, struct argp_state *state)
 {
 	char tail;
@@ -340,6 +358,13 @@ static bool parse_target_option(int key, char *arg, struct parse_state *s, struc
 		return true;
 	case KEY_PEER_ENV:
 		add_setting(&o->env[1], "--peer-env", arg, state);
+		return true;
+	case KEY_VIA:
+		o->via[0] = via_value("--via", arg, state);
+		return true;
+	case KEY_PEER_VIA:
+		o->via[1] = via_value("--peer-via", arg, state);
+		s->has_peer_via = true;
 		return true;
 	case KEY_API:
 		o->api = np_parse_api(arg);
@@ -489,6 +514,14 @@ static void check_combination(const struct np_options *o, struct argp_state *sta
 	if (o->plugin[1] && (o->seconds > 0 || !o->iterations))
 		argp_error(state, "--peer-plugin measures blocks of -n iterations: leave out "
 				  "--seconds and give -n");
+	if (o->via[0] == NP_COLLNET || o->via[1] == NP_COLLNET) {
+		if (o->nops != 1 || o->ops[0] != NP_ALLREDUCE)
+			argp_error(state, "a collNet has all-reduces only: --op allreduce");
+		if (o->canary || o->churn)
+			argp_error(state,
+				   "--canary and --reg-churn are for connections: leave them "
+				   "out with --via collnet");
+	}
 	if (o->nfaults && !o->hosts)
 		argp_error(state, "--fault needs --simverbs: rules go to a fabric of our own "
 				  "(for another fabric use 'simverbs fault')");
@@ -507,7 +540,7 @@ static error_t parse_one(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_END:
 		list_sizes(s, state);
-		if (s->o->env[1].count && !s->o->plugin[1])
+		if ((s->o->env[1].count || s->has_peer_via) && !s->o->plugin[1])
 			s->o->plugin[1] = s->o->plugin[0];
 		check_combination(s->o, state);
 		return 0;

@@ -19,6 +19,8 @@ enum np_exit {
 };
 
 enum np_op { NP_ALLREDUCE, NP_SENDRECV, NP_ALLTOALL, NP_GROUPED, NP_PINGPONG, NP_OP_COUNT };
+/* What an all-reduce goes through. */
+enum np_via { NP_RING, NP_COLLNET, NP_VIA_COUNT };
 enum np_type { NP_INT8, NP_INT32, NP_FLOAT, NP_TYPE_COUNT };
 
 #define NP_MAX_SIDES  2
@@ -31,7 +33,8 @@ struct np_options {
 	/* what is driven */
 	const char *plugin[NP_MAX_SIDES];     /* [1]: the plugin to compare with, or NULL */
 	struct np_settings env[NP_MAX_SIDES]; /* of each */
-	int api;			      /* 0: newest */
+	enum np_via via[NP_MAX_SIDES];
+	int api; /* 0: newest */
 	enum np_op ops[NP_OP_COUNT];
 	int nops;
 	size_t *sizes;
@@ -78,6 +81,7 @@ struct np_options {
 };
 
 extern const char *const np_op_names[NP_OP_COUNT];
+extern const char *const np_via_names[NP_VIA_COUNT];
 extern const char *const np_type_names[NP_TYPE_COUNT];
 extern const size_t np_type_sizes[NP_TYPE_COUNT];
 

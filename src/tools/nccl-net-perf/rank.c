@@ -301,6 +301,8 @@ enum np_exit np_rank_run(const struct np_options *o, struct np_bootstrap *bootst
 	rk->nranks = o->nranks;
 	rk->bootstrap = bootstrap;
 	rk->nsides = o->plugin[1] ? 2 : 1;
+	for (int s = 0; s < rk->nsides; s++)
+		rk->sides[s].via = o->via[s];
 	rk->recorder.origin_ns = np_now_ns();
 	rk->recorder.stall_threshold_ns = (uint64_t)(o->stall_ms * 1e6);
 	rk->recorder.bucket_ns = (uint64_t)(o->timeline_ms * 1e6);

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tools/common/collcalls.h"
 #include "tools/common/netplugin.h"
 #include "tools/nccl-net-perf/options.h"
 #include "tools/nccl-net-perf/recorder.h"
@@ -52,6 +53,19 @@ struct np_link {
 	bool registered[NP_BUF_COUNT];
 };
 
+/* A group of all ranks in the plugin's collNet. */
+struct np_group {
+	struct np_coll coll;
+	bool initialised;
+	void *ctx;
+	void *listen; /* until connected */
+	void *comm;
+	uint8_t handle[NCCL_NET_HANDLE_MAXSIZE];
+	uint8_t *handles; /* of all ranks, while it connects */
+	void *mr[NP_BUF_COUNT];
+	bool registered[NP_BUF_COUNT];
+};
+
 /* A plugin and the connections made with it. */
 struct np_side {
 	struct np_plugin *net;
@@ -62,6 +76,8 @@ struct np_side {
 	int max_recvs;			/* the smallest of the devices in use, at most --group */
 	struct np_link *links;		/* nlinks: to every peer in use, each channel, both ways */
 	int nlinks;
+	enum np_via via;
+	struct np_group group; /* in place of links, via the collNet */
 };
 
 /* ---- errors ------------------------------------------------------------------------------- */

@@ -76,9 +76,10 @@ void np_report_header(struct np_report *rp)
 	for (int s = 0; s < rk->nsides; s++) {
 		const struct np_side *side = &rk->sides[s];
 
-		printf("# plugin %s%s: \"%s\", API v%d", np_path(side->net),
+		printf("# plugin %s%s: \"%s\", %sAPI v%d", np_path(side->net),
 		       rk->nsides > 1 ? (s ? " (B)" : " (A)") : "", np_name(side->net),
-		       np_api(side->net));
+		       side->via == NP_COLLNET ? "collNet " : "",
+		       side->via == NP_COLLNET ? side->group.coll.api : np_api(side->net));
 		for (int i = 0; i < o->env[s].count; i++)
 			printf(", %s", o->env[s].pairs[i]);
 		printf("\n");

@@ -2,6 +2,7 @@
 /* Setting a side's environment variables and putting back what was there. */
 #include "tools/nccl-net-perf/settings.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,19 +22,34 @@ bool np_settings_add(struct np_settings *s, const char *pair)
 	return true;
 }
 
-static bool apply_one(const char *pair, char **hidden)
+/* To be freed; NULL: no memory. */
+static char *value_for(const char *pair, int rank)
 {
-	char *name = name_of(pair), *old;
+	static const char mark[] = "{rank}";
+	const char *value = strchr(pair, '=') + 1, *at = strstr(value, mark);
+	char *out;
+
+	if (!at)
+		return strdup(value);
+	if (asprintf(&out, "%.*s%d%s", (int)(at - value), value, rank, at + sizeof(mark) - 1) < 0)
+		return NULL;
+	return out;
+}
+
+static bool apply_one(const char *pair, int rank, char **hidden)
+{
+	char *name = name_of(pair), *value = value_for(pair, rank), *old;
 	bool ok = false;
 
-	if (!name)
-		return false;
-	old = getenv(name);
-	*hidden = old ? strdup(old) : NULL;
-	if (!old || *hidden)
-		ok = setenv(name, strchr(pair, '=') + 1, 1) == 0;
+	*hidden = NULL;
+	if (name && value) {
+		old = getenv(name);
+		*hidden = old ? strdup(old) : NULL;
+		ok = (!old || *hidden) && setenv(name, value, 1) == 0;
+	}
 	if (!ok)
 		free(*hidden);
+	free(value);
 	free(name);
 	return ok;
 }
@@ -57,10 +73,10 @@ static void restore(const struct np_settings *s, struct np_hidden *hidden, int c
 		restore_one(s->pairs[count], hidden->values[count]);
 }
 
-bool np_settings_apply(const struct np_settings *s, struct np_hidden *hidden)
+bool np_settings_apply(const struct np_settings *s, int rank, struct np_hidden *hidden)
 {
 	for (int i = 0; i < s->count; i++)
-		if (!apply_one(s->pairs[i], &hidden->values[i])) {
+		if (!apply_one(s->pairs[i], rank, &hidden->values[i])) {
 			restore(s, hidden, i);
 			return false;
 		}

@@ -25,8 +25,9 @@ struct np_hidden {
 
 /* False when it is no NAME=VALUE, or one too many. */
 bool np_settings_add(struct np_settings *s, const char *pair);
-/* False when memory is out; nothing is changed then. */
-bool np_settings_apply(const struct np_settings *s, struct np_hidden *hidden);
+/* In a value {rank} stands for the rank's number. False when memory is out; nothing is changed
+ * then. */
+bool np_settings_apply(const struct np_settings *s, int rank, struct np_hidden *hidden);
 void np_settings_restore(const struct np_settings *s, struct np_hidden *hidden);
 
 #endif
