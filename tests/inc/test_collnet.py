@@ -4,6 +4,7 @@ fabric: every type and operation, every version of the table, switches that are 
 
 import os
 import random
+import subprocess
 import time
 import unittest
 
@@ -11,7 +12,7 @@ import test_switchd
 from test_switchd import BUILD, OPS, SLACK, TIMEOUT_S
 
 RANK = os.path.join(BUILD, "bin", "inc-collnet")
-CHECK, PERF = (os.path.join(BUILD, "bin", name) for name in ("nccl-net-check", "nccl-net-perf"))
+CHECK, PERF, NCCL_HA = (os.path.join(BUILD, "bin", name) for name in ("nccl-net-check", "nccl-net-perf", "nccl-ha"))
 PLUGIN = os.path.join(BUILD, "libnccl-net-ha.so")
 PLUGIN_V8 = os.path.join(BUILD, "libnccl-net-ha-v8.so")
 ALL = 40  # every type with every operation
@@ -96,13 +97,28 @@ class Sums(Ranks):
         self.expect_free()
         self.assertTrue(test_switchd.wait_for(lambda: self.descriptors(self.switches["s"]) == before))
 
-    def test_the_controller_may_end_under_a_job(self):
+    def expect_inc(self, status, pattern, *words, **variables):
+        """What `nccl-ha inc` says of the controller."""
+        settings = {"HA_NCCL_INC_CONTROLLER": self.address, "HA_NCCL_INC_KEY_FILE": self.key_file, **variables}
+        done = subprocess.run([NCCL_HA, "inc", *words], env={**os.environ, **settings}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=TIMEOUT_S)
+        self.assertEqual(done.returncode, status, done.stdout)
+        self.assertRegex(done.stdout, pattern)
+
+    def test_the_controller_shows_what_it_has_and_may_end_under_a_job(self):
         self.start_controller(STAR)
+        self.expect_inc(1, r"(?m)1 switches, 0 served; 0 groups; 0 plans and 0 refusals since it began\n.*\ns +NO +0 +64 +0 +512$")
         self.serve("s")
         ranks = self.job("abc", "--ops", "12", holds=test_switchd.ALL_AT_4)
         self.read_all_until(ranks, "done 3\n")
+        self.expect_inc(0, r"(?m)1 switches, 1 served; 1 groups; 1 plans and 0 refusals since it began\n.*\ns +yes +1 +64 +[1-9][0-9]* +512\n"
+                           r".*\nnccl-[0-9a-f]+ +held +3 +[1-3] +- +s s +-$")  # fmt: skip
+        self.expect_inc(0, '"groups_most":64', "--json")
+        self.expect_inc(2, "which controller", HA_NCCL_INC_CONTROLLER="")
+        self.expect_inc(1, "nccl-ha inc: 'nowhere' is not HOST:PORT", "--connect", "nowhere")
+        self.expect_inc(1, "no job key from --key-file=/nonexistent", "--key-file", "/nonexistent")
         self.ctrld.kill()
         self.ctrld.wait()
+        self.expect_inc(1, "nccl-ha inc: 127.0.0.1:[0-9]+: ")
         self.go(*ranks)
         for one in self.expect_all_right(ranks, 12):
             self.assertNotIn("WARN", one["said"])

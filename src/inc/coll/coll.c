@@ -159,7 +159,8 @@ static bool is_possible(const struct ha_coll_wish *wish, char *why)
 		return false;
 	}
 	if (!*config->inc_controller || !*config->inc_key_file)
-		return refuse(why, "HA_NCCL_INC_CONTROLLER and HA_NCCL_INC_KEY_FILE are needed");
+		return refuse(why, "HA_NCCL_INC_CONTROLLER and HA_NCCL_INC_KEY_FILE are needed: "
+				   "where nccl-ha-ctrld listens, and the site's key");
 	if (wish->port->bundle && wish->port->bundle->ptr_support & HA_MEM_CUDA)
 		return refuse(why, "this NIC reaches GPU memory, and only host memory can be added "
 				   "up yet");

@@ -2,7 +2,7 @@
 /* nccl-ha-ctrld: says which switches add for which group. */
 #include "base/version.h"
 #include "tools/common/ends.h"
-#include "tools/nccl-ha-ctrld/ask.h"
+#include "tools/controller/ask.h"
 #include "tools/nccl-ha-ctrld/check.h"
 #include "tools/nccl-ha-ctrld/server.h"
 
@@ -140,6 +140,21 @@ static int serve(const struct arguments *a)
 	return status;
 }
 
+static int ask(const struct arguments *a)
+{
+	char why[400];
+	char *text =
+	    nc_ask_status(a->connect, "--key-file", a->settings.key_file, why, sizeof(why));
+	int status = 1;
+
+	if (text)
+		status = puts(text) >= 0 && fflush(stdout) == 0 ? 0 : 1;
+	else
+		fprintf(stderr, "nccl-ha-ctrld: %s\n", why);
+	free(text);
+	return status;
+}
+
 int main(int argc, char **argv)
 {
 	static struct arguments a = {.settings = {.verdict_ms = VERDICT_MS, .lease_ms = LEASE_MS}};
@@ -153,5 +168,5 @@ int main(int argc, char **argv)
 		return check(&a);
 	if (a.topology)
 		return serve(&a);
-	return nc_ask_status(a.connect, a.settings.key_file);
+	return ask(&a);
 }

@@ -20,6 +20,7 @@ static const struct {
     {"failback", nh_cmd_failback, "ends that, and brings connections back"},
     {"config", nh_cmd_config, "the variables, and what they come to"},
     {"metrics", nh_cmd_metrics, "for Prometheus"},
+    {"inc", nh_cmd_inc, "all-reduces in the network: switches, groups and their trees"},
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))

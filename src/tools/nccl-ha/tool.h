@@ -29,5 +29,6 @@ int nh_cmd_config(int argc, char **argv);
 int nh_cmd_metrics(int argc, char **argv);
 int nh_cmd_failover(int argc, char **argv);
 int nh_cmd_failback(int argc, char **argv);
+int nh_cmd_inc(int argc, char **argv);
 
 #endif
