@@ -50,6 +50,7 @@ enum ha_ctrl_kind {
 	HA_CTRL_OVER,	/* to a switch: a group is over; its number */
 	HA_CTRL_JOINED, /* of a switch: its end of the edge (inc/join.h) */
 	HA_CTRL_GO,	/* of a leader: all members are there; no text */
+	HA_CTRL_DRAIN,	/* of a switch to its children: it is about to end; no text */
 };
 
 enum ha_ctrl_side { HA_CTRL_HOST, HA_CTRL_CONTROLLER };

@@ -209,6 +209,7 @@ static const struct kind {
     [HA_INC_ASK] = {8, true, false, put_unit, get_unit},
     [HA_INC_ASKED] = {8, false, false, put_unit, get_unit},
     [HA_INC_LINK] = {8 + 2 * HA_EDGE_ADDRESS_BYTES, false, true, put_link, get_link},
+    [HA_INC_DRAIN] = {0, false, false, NULL, NULL},
 };
 
 static bool is_kind(enum ha_inc_frame_kind kind)

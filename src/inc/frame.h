@@ -40,6 +40,7 @@ enum ha_inc_frame_kind {
 	HA_INC_ASK,	    /* the leader: have you asked for `unit`? */
 	HA_INC_ASKED,	    /* a member: for all below `unit` */
 	HA_INC_LINK,	    /* a member to another one: my ends of the edges between us */
+	HA_INC_DRAIN,	    /* a member: the tree works, and somebody wants it to be left */
 	HA_INC_FRAME_KINDS
 };
 

@@ -78,9 +78,14 @@ static void give_up(struct ha_leader *leader, enum ha_inc_abort why,
 	answer_all(leader);
 }
 
+static bool has_another_plan(const struct ha_leader *leader)
+{
+	return !leader->plans || leader->plan + 1 < leader->plans;
+}
+
 static void resume(struct ha_leader *leader, const struct ha_resume *decided)
 {
-	if (leader->plans && leader->plan + 1 == leader->plans) {
+	if (!has_another_plan(leader)) {
 		give_up(leader, HA_INC_ABORT_NO_TREE, &(struct ha_decision_fault){0});
 		return;
 	}
@@ -199,6 +204,15 @@ static void held(struct ha_leader *leader, uint16_t member, const struct ha_inc_
 	look_whether_all_hold(leader, now_ns);
 }
 
+/* Nobody needs that epoch: it is not begun where it would be the end (LAST_WAY). */
+static void drain(struct ha_leader *leader, uint16_t member, const struct ha_inc_frame *frame,
+		  uint64_t now_ns)
+{
+	(void)member;
+	if (frame->epoch == leader->decision.epoch && has_another_plan(leader))
+		(void)ha_leader_hold(leader, now_ns);
+}
+
 /* It has not heard that HOLD was taken back. */
 static void held_for_nothing(struct ha_leader *leader, uint16_t member,
 			     const struct ha_inc_frame *frame, uint64_t now_ns)
@@ -236,6 +250,7 @@ static handler *const table[HA_LEADER_STATES][HA_INC_FRAME_KINDS] = {
 			 [HA_INC_ASKED] = asked,
 			 [HA_INC_FENCED] = fenced_again,
 			 [HA_INC_HELD] = held_for_nothing,
+			 [HA_INC_DRAIN] = drain,
 			 [HA_INC_LEAVE] = left},
     [HA_LEADER_HOLDING] = {[HA_INC_SUSPECT] = suspect,
 			   [HA_INC_ASKED] = asked,

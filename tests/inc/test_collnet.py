@@ -4,6 +4,7 @@ fabric: every type and operation, every version of the table, switches that are 
 
 import os
 import random
+import signal
 import subprocess
 import time
 import unittest
@@ -197,6 +198,32 @@ class Deaths(Ranks):
 
     def test_a_switch_killed_in_the_middle_costs_no_element(self):
         self.lose(CLOS, ("l0", "l1", "s0"), "abcd", "l0", "WARN NET/HA : INC group nccl-[0-9a-f]+, rank [0-3]: goes on by another way, for the 1. time, as (a switch is gone|other ranks lost)")
+
+    def drain(self, topology, names, hosts, victim):
+        """Of a job that goes on all the while, a switch is ended by a signal. What it says, and what ranks say."""
+        self.start_controller(topology)
+        self.serve(*names)
+        ranks = self.job(hosts, "--ops", str(4 * ALL), "--bytes", "100000")
+        self.read_all_until(ranks, "done 9\n")
+        begun = time.monotonic()
+        self.switches[victim].send_signal(signal.SIGTERM)
+        self.assertEqual(self.switches[victim].wait(TIMEOUT_S), 0)
+        self.assertLess(time.monotonic() - begun, 2 * SLACK)  # its limit: it was left before
+        results = self.expect_all_right(ranks, 4 * ALL)
+        for name in names:
+            self.assertEqual(self.errors(name), "")
+        self.expect_free()
+        return results
+
+    def test_a_switch_that_is_ended_is_left_before_it_goes(self):
+        """It has hosts below it in one lane, and a switch in the other one."""
+        self.expect_left(self.drain(CLOS, ("l0", "l1", "s0"), "abcd", "l0"))
+
+    def expect_left(self, results):
+        for one in results:
+            self.assertRegex(one["said"], "goes on by another way, for the 1. time, as (a switch is about to end|other ranks lost theirs)")
+            self.assertNotIn("a switch is gone", one["said"])
+            self.assertNotIn("for the 2. time", one["said"])
 
     def test_the_only_switch_killed_in_the_middle_costs_no_element(self):
         self.lose(STAR, ("s",), "abc", "s", "goes on by another way")

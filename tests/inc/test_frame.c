@@ -69,6 +69,9 @@ static struct ha_inc_frame sample(enum ha_inc_frame_kind kind)
 			{0xb6b7b8, 0xb9babb, {0xbc}, 0xbdbe, 1, 0xbfc0c1c2, 0xc3c4c5c6c7c8c9ca},
 		};
 		break;
+	case HA_INC_DRAIN:
+		frame.member = 3;
+		break;
 	case HA_INC_FENCE:
 	case HA_INC_FRAME_KINDS:
 		break;
@@ -175,7 +178,7 @@ static void a_frame_of_another_length_or_with_a_wrong_bit_is_refused(void **stat
 /* Well made, and of what nobody in this group can mean. */
 static void what_cannot_be_meant_is_refused(void **state)
 {
-	struct ha_inc_frame cases[29];
+	struct ha_inc_frame cases[30];
 	unsigned int n = 0;
 
 	(void)state;

@@ -185,6 +185,32 @@ static void a_hold_is_through_when_what_all_have_sent_is_everywhere(void **state
 }
 
 /* Between two HOLDs of an epoch its member went on. */
+static unsigned int drains(uint16_t member, uint32_t epoch)
+{
+	return hear(member, &(struct ha_inc_frame){.kind = HA_INC_DRAIN, .epoch = epoch}, 0);
+}
+
+static void who_wants_the_tree_to_be_left_gets_a_hold_where_there_is_another_way(void **state)
+{
+	(void)state;
+	leader.plans = 2;
+	assert_int_equal(drains(1, 1), 0); /* of no tree that is in use */
+	assert_int_equal(drains(1, 0), MEMBERS);
+	for (unsigned int m = 0; m < MEMBERS; m++)
+		assert_true(last[m].kind == HA_INC_HOLD && last[m].is_on);
+	assert_int_equal(drains(2, 0), 0); /* it is on */
+	for (uint16_t m = 0; m < MEMBERS; m++)
+		(void)holds(m, 1, 0, 0);
+	assert_int_equal(leader.state, HA_LEADER_FENCING);
+	assert_int_equal(drains(2, 0), 0);
+	for (uint16_t m = 0; m < MEMBERS; m++)
+		(void)fenced(m, 1, 0, 0);
+	assert_true(leader.state == HA_LEADER_QUIET && leader.plan == 1);
+	/* The last way is not given up for it. */
+	assert_int_equal(drains(1, 1), 0);
+	assert_int_equal(leader.state, HA_LEADER_QUIET);
+}
+
 static void an_answer_to_an_earlier_hold_counts_for_nothing(void **state)
 {
 	(void)state;
@@ -313,6 +339,7 @@ int main(void)
 	    LEADER_TEST(a_decision_is_said_again_to_whoever_asks_and_no_plan_comes_twice),
 	    LEADER_TEST(who_has_left_is_not_asked),
 	    LEADER_TEST(a_hold_is_through_when_what_all_have_sent_is_everywhere),
+	    LEADER_TEST(who_wants_the_tree_to_be_left_gets_a_hold_where_there_is_another_way),
 	    LEADER_TEST(an_answer_to_an_earlier_hold_counts_for_nothing),
 	    LEADER_TEST(a_suspicion_ends_a_hold),
 	    LEADER_TEST(who_has_not_asked_is_waited_for),

@@ -218,6 +218,8 @@ static void pump(struct ha_host *host, uint64_t now_ns)
 {
 	look_at_star(host, now_ns);
 	ha_joining_look(&host->joining, host->member);
+	if (host->joining.is_drained)
+		ha_follower_drain(&host->follower, now_ns);
 	(void)ha_talk_next(&host->answer.talk); /* whose end changes nothing */
 	ha_follower_tick(&host->follower, now_ns);
 	ha_mesh_tick(&host->mesh, now_ns);

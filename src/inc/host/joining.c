@@ -84,6 +84,7 @@ void ha_joining_leave(struct ha_joining *joining)
 	for (unsigned int i = 0; i < joining->n; i++)
 		ha_talk_end(&joining->talk[i]);
 	joining->n = 0;
+	joining->is_drained = false;
 }
 
 /* All at once: a switch may wait for what another one has yet to hear. */
@@ -121,13 +122,21 @@ void ha_joining_join(struct ha_joining *joining, struct ha_member *member, uint3
 		ha_member_cut(member);
 }
 
+static void look_whether_drained(struct ha_joining *joining, enum ha_ctrl_kind kind)
+{
+	if (kind != HA_CTRL_DRAIN || joining->is_drained)
+		return;
+	joining->is_drained = true;
+	snprintf(joining->why, sizeof(joining->why), "a switch is about to end");
+}
+
 void ha_joining_look(struct ha_joining *joining, struct ha_member *member)
 {
 	for (unsigned int i = 0; i < joining->n; i++) {
 		enum ha_talk_event event;
 
 		while ((event = ha_talk_next(&joining->talk[i])) == HA_TALK_HEARD)
-			; /* it has nothing to say any more */
+			look_whether_drained(joining, joining->talk[i].heard.kind);
 		if (event != HA_TALK_ENDED)
 			continue;
 		snprintf(joining->why, sizeof(joining->why), "a switch is gone: %s",

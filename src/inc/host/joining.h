@@ -23,6 +23,7 @@ struct ha_joining {
 	uint64_t limit_ns; /* for all edges of a plan */
 	unsigned int n;
 	struct ha_talk talk[HA_PLAN_LANES]; /* with the switches that it is joined to */
+	bool is_drained;	    /* a switch of the trees has said that it is about to end */
 	char why[HA_TALK_WHY + 64]; /* the last reason why a tree was not joined, or is gone */
 };
 
@@ -39,7 +40,7 @@ void ha_joining_join(struct ha_joining *joining, struct ha_member *member, uint3
 /* The edges are destroyed: the switches may know. */
 void ha_joining_leave(struct ha_joining *joining);
 
-/* Cuts the member whose switch is gone. */
+/* Cuts the member whose switch is gone, and hears one that is about to be. */
 void ha_joining_look(struct ha_joining *joining, struct ha_member *member);
 
 #endif

@@ -29,6 +29,8 @@ static enum ha_inc_frame_kind kind_of(const struct ha_follower *follower)
 {
 	if (follower->state == HA_FOLLOWER_RUNS && follower->round)
 		return HA_INC_HELD;
+	if (follower->state == HA_FOLLOWER_RUNS && follower->is_to_drain)
+		return HA_INC_DRAIN;
 	return says[follower->state];
 }
 
@@ -49,7 +51,7 @@ static void say_now(struct ha_follower *follower, uint64_t now_ns)
 	if (frame.kind == HA_INC_SUSPECT) {
 		frame.is_cut = ha_member_is_cut(follower->member);
 		frame.unit = ha_member_ledger(follower->member)->first;
-	} else {
+	} else if (frame.kind != HA_INC_DRAIN) {
 		ha_ledger_say(ha_member_ledger(follower->member), &frame.said);
 	}
 	follower->calls.say(follower->calls.arg, &frame);
@@ -76,6 +78,7 @@ static void fence(struct ha_follower *follower, const struct ha_inc_frame *frame
 		return;
 	follower->epoch = frame->epoch;
 	follower->round = 0;
+	follower->is_to_drain = false;
 	follower->calls.fence(follower->calls.arg);
 	enter(follower, HA_FOLLOWER_FENCING, now_ns);
 	try_to_fence(follower, now_ns);
@@ -206,6 +209,15 @@ void ha_follower_tick(struct ha_follower *follower, uint64_t now_ns)
 		try_to_fence(follower, now_ns);
 	else if (now_ns >= follower->again_ns)
 		say_now(follower, now_ns);
+}
+
+void ha_follower_drain(struct ha_follower *follower, uint64_t now_ns)
+{
+	/* In other states that tree is being left already, and the next one need not be. */
+	if (follower->is_to_drain || follower->state != HA_FOLLOWER_RUNS)
+		return;
+	follower->is_to_drain = true;
+	enter(follower, HA_FOLLOWER_RUNS, now_ns);
 }
 
 bool ha_follower_leave(struct ha_follower *follower, uint64_t now_ns)

@@ -50,9 +50,10 @@ struct ha_follower {
 	uint64_t group;
 	uint64_t late_ns; /* nothing gets on for so long: a reason to suspect; 0: never */
 	struct ha_follower_calls calls;
-	uint32_t epoch; /* of the last FENCE */
-	uint32_t plan;	/* of the last RESUME */
-	uint32_t round; /* of the HOLD that it obeys; 0: none */
+	uint32_t epoch;	  /* of the last FENCE */
+	uint32_t plan;	  /* of the last RESUME */
+	uint32_t round;	  /* of the HOLD that it obeys; 0: none */
+	bool is_to_drain; /* its tree is to be left, which it says until there is another one */
 	uint64_t again_ns, pause_ns;
 	uint64_t steps, since_ns;    /* of the ledger, and when they were fewer; 0: it has not
 					been looked at */
@@ -68,6 +69,9 @@ void ha_follower_hear(struct ha_follower *follower, const struct ha_inc_frame *f
 
 /* Looks whether the member gets on, and says again what is due. */
 void ha_follower_tick(struct ha_follower *follower, uint64_t now_ns);
+
+/* DRAIN: the tree works, and a switch of it is about to end. */
+void ha_follower_drain(struct ha_follower *follower, uint64_t now_ns);
 
 /* LEAVE. False: something is not retired or not done, or the member does not run. */
 bool ha_follower_leave(struct ha_follower *follower, uint64_t now_ns);

@@ -149,8 +149,17 @@ static void dial(struct ns_controller *c, uint64_t now_ns)
 	look(&c->line, now_ns);
 }
 
+void ns_controller_leave(struct ns_controller *c)
+{
+	ha_talk_end(&c->line.talk);
+	c->is_leaving = true;
+	c->is_served = false;
+}
+
 void ns_controller_tick(struct ns_controller *c, uint64_t now_ns)
 {
+	if (c->is_leaving)
+		return;
 	if (c->due_ns && now_ns >= c->due_ns)
 		dial(c, now_ns);
 	else if (!c->due_ns && !c->is_served && now_ns - c->dialled_ns > NS_ANSWER_NS)

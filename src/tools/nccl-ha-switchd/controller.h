@@ -24,6 +24,7 @@ struct ns_controller {
 	union ha_sockaddr bound; /* where it listens */
 	bool is_served;		 /* the controller has taken the switch */
 	bool was_served, is_hopeless;
+	bool is_leaving;		       /* it is dialled no more */
 	uint64_t dialled_ns, due_ns, pause_ns; /* due: of the next dialling; 0: it is under way */
 	char said[HA_TALK_WHY];		       /* the last reason that was told */
 	bool has_news;			       /* groups have been installed */
@@ -32,6 +33,10 @@ struct ns_controller {
 void ns_controller_begin(struct ns_controller *c, const struct ns_settings *settings,
 			 const struct ns_equipment *equipment, struct ns_groups *groups);
 void ns_controller_end(struct ns_controller *c);
+
+/* The switch is about to end: nobody gets a plan with it any more, and the children that it has
+ * stay. */
+void ns_controller_leave(struct ns_controller *c);
 
 /* Dials when it is time to. */
 void ns_controller_tick(struct ns_controller *c, uint64_t now_ns);

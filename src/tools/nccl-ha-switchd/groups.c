@@ -30,6 +30,7 @@ struct ns_tree {
 	struct ns_child *child[HA_PLAN_CHILDREN];
 	unsigned here;
 	bool some_left;
+	bool is_drained; /* this switch, or one above, is about to end */
 };
 
 static struct group *group_at(struct ha_list *pos)
@@ -169,6 +170,14 @@ void ns_groups_doubt(struct ns_groups *groups, uint64_t now_ns)
 			group_at(pos)->doubted_ns = now_ns;
 }
 
+/* ---- an end that is announced ---------------------------------------------------------------- */
+
+static void ask_to_leave(struct ns_tree *tree, struct ns_child *child)
+{
+	(void)ha_talk_say(&child->line.talk, HA_CTRL_DRAIN, NULL, "", 0);
+	ns_line_watch(&child->line, tree->groups->epoll);
+}
+
 /* ---- the way up ----------------------------------------------------------------------------- */
 
 static void say_up(struct ns_tree *tree)
@@ -207,6 +216,17 @@ static void fail(struct ns_tree *tree, const char *what, const char *why)
 	end_tree(tree);
 }
 
+/* Whoever is in it is asked to leave, and who is a switch asks its own children. */
+static void drain_tree(struct ns_tree *tree)
+{
+	if (tree->is_drained)
+		return;
+	tree->is_drained = true;
+	for (unsigned i = 0; i < HA_PLAN_CHILDREN; i++)
+		if (tree->child[i])
+			ask_to_leave(tree, tree->child[i]);
+}
+
 static void look_up(struct ns_line *line, uint64_t now_ns)
 {
 	struct ns_tree *tree = (struct ns_tree *)line;
@@ -219,6 +239,8 @@ static void look_up(struct ns_line *line, uint64_t now_ns)
 		} else if (event == HA_TALK_ENDED) {
 			fail(tree, "the switch above: ", line->talk.why);
 			return;
+		} else if (tree->is_up && line->talk.heard.kind == HA_CTRL_DRAIN) {
+			drain_tree(tree);
 		} else if (!connect_up(tree)) {
 			fail(tree, "the switch above answers with what is no end of an edge", "");
 			return;
@@ -327,6 +349,9 @@ enum ns_admission ns_groups_admit(struct ns_groups *groups, struct ns_child *chi
 
 	if (!group || group->over_ns)
 		return NS_WAITS;
+	*why = "this switch is about to end";
+	if (groups->is_draining)
+		return NS_REFUSED;
 	*why = "it has not the group's key";
 	if (!ha_same_secret(child->secret, group->key, sizeof(group->key)))
 		return NS_REFUSED;
@@ -341,6 +366,8 @@ enum ns_admission ns_groups_admit(struct ns_groups *groups, struct ns_child *chi
 	child->tree = tree;
 	tree->child[child->join.place] = child;
 	tree->here++;
+	if (tree->is_drained)
+		ask_to_leave(tree, child);
 	return NS_JOINED;
 }
 
@@ -356,6 +383,16 @@ void ns_groups_leave(struct ns_groups *groups, struct ns_child *child)
 	tree->some_left = true;
 	if (--tree->here == 0)
 		end_tree(tree);
+}
+
+void ns_groups_drain(struct ns_groups *groups)
+{
+	struct ha_list *g, *t;
+
+	groups->is_draining = true;
+	ha_list_for_each (g, &groups->all)
+		ha_list_for_each (t, &group_at(g)->trees)
+			drain_tree(tree_at(t));
 }
 
 /* ---- adding --------------------------------------------------------------------------------- */

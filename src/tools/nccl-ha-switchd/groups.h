@@ -49,6 +49,7 @@ struct ns_groups {
 	const struct ha_job_key *site;
 	int epoll;
 	unsigned n_trees;
+	bool is_draining; /* nobody joins any more */
 	uint64_t trees_made, trees_failed;
 };
 
@@ -73,6 +74,9 @@ enum ns_admission ns_groups_admit(struct ns_groups *groups, struct ns_child *chi
 				  const char **why);
 /* The connection of a child is gone: it leaves its tree, if it has one. */
 void ns_groups_leave(struct ns_groups *groups, struct ns_child *child);
+
+/* The switch is about to end: whoever is in a tree is asked to leave it, and nobody joins. */
+void ns_groups_drain(struct ns_groups *groups);
 
 /* Adds. True: something has moved. */
 bool ns_groups_progress(struct ns_groups *groups);

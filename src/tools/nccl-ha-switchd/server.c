@@ -13,12 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define TICK_NS	      (20 * HA_NS_PER_MS)
 #define LOOK_NS	      (100 * HA_NS_PER_US) /* between two looks at sockets, while there is work */
 #define CHILDREN_MAX  8192
-#define FAREWELL_MS   2000 /* for a device to let go of what the last trees had */
+#define DRAIN_NS      (2 * HA_NS_PER_S) /* for groups to go on without this switch */
+#define FAREWELL_MS   2000		/* for a device to let go of what the last trees had */
 #define REFUSAL_EVERY HA_NS_PER_S
 
 struct server {
@@ -32,6 +34,7 @@ struct server {
 	struct ha_net_reserve reserve;
 	int epoll, signals;
 	bool is_listening, ends;
+	uint64_t drained_ns; /* when the end was announced; 0: it was not */
 	uint64_t now_ns, moved_ns, looked_ns, ticked_ns;
 	uint64_t refused, refusal_said_ns;
 };
@@ -216,6 +219,20 @@ static void tick(struct server *s)
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
+/* The first one lets groups go first; another one ends it at once. */
+static void heed_signal(struct server *s)
+{
+	struct signalfd_siginfo info;
+
+	(void)!read(s->signals, &info, sizeof(info));
+	s->ends = s->drained_ns || s->groups.n_trees == 0;
+	if (s->ends)
+		return;
+	s->drained_ns = s->now_ns;
+	ns_controller_leave(&s->controller);
+	ns_groups_drain(&s->groups);
+}
+
 /* One at a time: what it does may end what others are of. */
 static bool take_event(struct server *s)
 {
@@ -224,7 +241,7 @@ static bool take_event(struct server *s)
 	if (epoll_wait(s->epoll, &event, 1, 0) != 1)
 		return false;
 	if (event.data.ptr == &s->signals)
-		s->ends = true;
+		heed_signal(s);
 	else if (event.data.ptr == &s->controller.listener)
 		let_in(s);
 	else
@@ -264,6 +281,8 @@ static void turn(struct server *s)
 	}
 	if (s->now_ns - s->ticked_ns >= TICK_NS)
 		tick(s);
+	if (s->drained_ns && (s->groups.n_trees == 0 || s->now_ns - s->drained_ns >= DRAIN_NS))
+		s->ends = true;
 	if (!moved && (s->groups.n_trees == 0 || s->now_ns - s->moved_ns > NS_SPIN_NS))
 		nap(s);
 }
