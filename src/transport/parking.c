@@ -112,10 +112,20 @@ bool ha_parking_carried(struct ha_parking *parking, const struct ha_balance *bal
 	case HA_PARKING_ALONE:
 		if (!measured(parking))
 			return false;
-		if (rate(parking) >= BETTER * parking->together) {
+		parking->alone = rate(parking);
+		if (parking->alone >= BETTER * parking->together)
+			measure(parking, HA_PARKING_AGAIN);
+		else
+			try_without(parking, balance, slots, now_ns);
+		return false;
+	case HA_PARKING_AGAIN:
+		if (!measured(parking))
+			return false;
+		if (parking->alone >= BETTER * rate(parking)) {
 			park(parking, now_ns);
 			return true;
 		}
+		parking->together = rate(parking);
 		try_without(parking, balance, slots, now_ns);
 		return false;
 	}

@@ -4,13 +4,17 @@
  * itself: two NICs behind one PCIe bridge do that, or a switch that pauses its senders. That all
  * rails end together (balance.h) does not show it, and the one that is slowed down may look like
  * the slow one. So it is tried: for a while one rail has nothing, then the next, and if more bytes
- * are through without it, it is parked. Then it is tried again, after longer and longer. Nothing
- * here knows a connection.
+ * are through without it than before and after, it is parked: a processor that somebody else has
+ * makes one of these slow, too. Then it is tried again, after longer and longer. Nothing here
+ * knows a connection.
  *
  *	REST --(due)--> TOGETHER --(measured)--> ALONE --(all were tried)--> REST
- *			   ^			  | ^
- *			   |			  | +--(no better: the next one)
- *			   +--(due)-- PARKED <----+ (better)
+ *			   ^			 | ^ ^
+ *			   |		(better) | | +--(no better: the next one)
+ *			   |			 v |
+ *			   |		      AGAIN (no better than this: the next one)
+ *			   |			 |
+ *			   +--(due)-- PARKED <---+ (better)
  *
  * Time counts only while something is under way: how much a program sends is no matter.
  */
@@ -26,19 +30,20 @@ enum ha_parking_state {
 	HA_PARKING_REST,
 	HA_PARKING_TOGETHER, /* what all of them carry is measured */
 	HA_PARKING_ALONE,    /* what they carry without one is */
+	HA_PARKING_AGAIN,    /* what all of them carry is, after that was more */
 	HA_PARKING_PARKED,
 };
 
 /* Of one sender. All zero: nothing was tried, and it is due. [T] */
 struct ha_parking {
 	uint8_t state; /* enum ha_parking_state: parking.c writes it */
-	uint8_t slot;  /* ALONE, PARKED: that is left out */
+	uint8_t slot;  /* ALONE, PARKED: that is left out; AGAIN: that was */
 	uint8_t tried; /* mask of slots, without which it was no better */
 	bool settled;  /* of what is measured the beginning is over, which does not count */
 	uint32_t stripes;
 	uint64_t bytes, busy_ns; /* of what is measured */
 	uint64_t since_ns;	 /* until when busy_ns counts */
-	double together;	 /* bytes a nanosecond */
+	double together, alone;	 /* bytes a nanosecond */
 	uint64_t due_ns;	 /* REST, PARKED */
 	uint32_t parked_ms;	 /* last time */
 };

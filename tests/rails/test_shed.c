@@ -291,13 +291,13 @@ static void about_to_be_parked(struct pair *pair, unsigned p)
 {
 	struct ha_parking *parking = &pair->send->send->parking;
 
-	parking->state = HA_PARKING_ALONE;
+	parking->state = HA_PARKING_AGAIN;
 	parking->slot = (uint8_t)p;
 	parking->settled = true;
 	parking->stripes = 1000;
 	parking->bytes = 1ull << 30;
 	parking->busy_ns = HA_NS_PER_S;
-	parking->together = 1e-3;
+	parking->alone = 1e6;
 }
 
 /* It is lost, its path is gone and not mended yet, and so nobody can name it. */
@@ -321,7 +321,7 @@ static void a_rail_that_is_lost_when_it_is_parked_is_not_named(void **state)
 	assert_null(pair.send->paths[p]);
 	assert_false(is_whole(&pair));
 	about_to_be_parked(&pair, p);
-	for (int i = 0; i < 1000 && pair.send->send->parking.state == HA_PARKING_ALONE; i++)
+	for (int i = 0; i < 1000 && pair.send->send->parking.state == HA_PARKING_AGAIN; i++)
 		pair_step(&pair);
 	assert_int_equal(pair.send->send->parking.state, HA_PARKING_PARKED);
 	assert_null(pair.send->paths[p]);

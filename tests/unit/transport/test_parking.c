@@ -77,8 +77,27 @@ static void it_is_parked_within_two_seconds(void **state)
 
 	(void)state;
 	begin(&w, 1000, 1031);
-	go_on(&w, 200);
+	go_on(&w, 300);
 	assert_int_equal(w.parked, 1);
+}
+
+/* All together were slow, because of something else; with both times slow there is no telling. */
+static void one_bad_moment_parks_no_rail(void **state)
+{
+	(void)state;
+	for (unsigned moments = 1; moments <= 2; moments++) {
+		struct world w;
+
+		begin(&w, 900, 1000);
+		while (w.parking.state != HA_PARKING_ALONE)
+			go_on(&w, 1);
+		if (moments == 1)
+			w.together = 2000;
+		go_on(&w, 1000);
+		assert_int_equal(w.parked, moments == 2);
+		assert_int_equal(w.parking.state,
+				 moments == 2 ? HA_PARKING_PARKED : HA_PARKING_REST);
+	}
 }
 
 /* Where one slows the other down, that is the one that looks slow. */
@@ -89,7 +108,7 @@ static void it_is_found_although_it_looks_like_the_better_one(void **state)
 	(void)state;
 	begin(&w, 1000, 500);
 	w.without_first = 2000;
-	go_on(&w, 300);
+	go_on(&w, 400);
 	assert_int_equal(w.parked, 1);
 	assert_int_equal(ha_parking_leaves(&w.parking, BOTH), 2);
 }
@@ -182,7 +201,7 @@ static void a_rail_that_joins_is_tried_soon(void **state)
 	assert_int_equal(w.parked, 0);
 	ha_parking_lost(&w.parking, 1);
 	w.together = 400;
-	go_on(&w, 200);
+	go_on(&w, 300);
 	assert_int_equal(w.parked, 1);
 }
 
@@ -204,6 +223,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_rail_without_which_more_gets_through_is_parked_longer_and_longer),
 	    cmocka_unit_test(it_is_parked_within_two_seconds),
+	    cmocka_unit_test(one_bad_moment_parks_no_rail),
 	    cmocka_unit_test(it_is_found_although_it_looks_like_the_better_one),
 	    cmocka_unit_test(rails_that_help_have_nothing_for_75_ms_each_a_minute),
 	    cmocka_unit_test(one_that_helps_again_is_tried_as_if_it_had_always),
