@@ -203,6 +203,7 @@ struct ha_path {
 	bool indestructible;	  /* destroying a queue pair failed, which was logged */
 	atomic_uchar destruction; /* enum ha_destruction; looked at while its command writes it */
 	uint64_t destroy_ns;	  /* not tried again before; 0: not known yet */
+	uint8_t close_tries;	  /* of closing it, as far as the pause grows (path_close.c) */
 	bool unheard;		  /* nothing of it is taken any more: ha_path_unheard */
 	bool settled; /* the peer's fence covers the application's memory (path_slot.c) */
 	bool exposed; /* at the end: the application's memory is not safe from it yet */

@@ -33,31 +33,49 @@ static void end_registration(struct ha_path *path)
 		path->ring_mr = NULL;
 }
 
+static void end_queue(struct ha_path *path)
+{
+	int rc = path->cq ? ibv_destroy_cq(path->cq) : 0;
+
+	if (rc != 0)
+		HA_TRACE(1, "ibv_destroy_cq failed on %s: %s", path->nic->name, strerror(rc));
+	else
+		path->cq = NULL;
+}
+
+/* No queue pair lives that may write where it must not. */
+static bool is_harmless(const struct ha_path *path)
+{
+	return path->destruction == HA_DESTRUCTION_DONE ||
+	       atomic_load(&path->state) == HA_PATH_FENCED;
+}
+
+/* What a device refuses that is well it may give the next time; of a dead one nothing comes. */
+static bool is_worth_another_try(const struct ha_path *path)
+{
+	return (path->destruction != HA_DESTRUCTION_DONE || path->ring_mr || path->cq) &&
+	       path->on && !ha_incarnation_is_dead(path->on);
+}
+
 /* The path's objects. Whoever calls it has them to himself. Not `destroyed`: a queue pair lives
- * that may write where it must not. */
+ * that may write where it must not, or something is to be tried again. */
 static void destroy_objects(struct ha_path *path)
 {
-	enum ha_destruction queues;
-	int rc;
-
 	if (path->destroyed)
 		return;
 	if (!path->flush.qp) {
 		path->flush.qp = path->flush.made; /* which nobody came to use */
 		path->flush.made = NULL;
 	}
-	queues = ha_path_destroy_queues(path);
+	path->destruction = (uint8_t)ha_path_destroy_queues(path);
 	/* Without it there is no ring to write to, whatever has become of the queue pairs. */
 	end_registration(path);
-	path->destruction = (uint8_t)queues;
-	if (queues != HA_DESTRUCTION_DONE && atomic_load(&path->state) != HA_PATH_FENCED)
+	if (!is_harmless(path))
+		return;
+	end_queue(path);
+	if (is_worth_another_try(path))
 		return;
 	path->destroyed = true;
-	rc = path->cq ? ibv_destroy_cq(path->cq) : 0;
-	if (rc == 0)
-		path->cq = NULL;
-	else
-		HA_TRACE(1, "ibv_destroy_cq failed on %s: %s", path->nic->name, strerror(rc));
 	forget_all(path);
 	if (!path->on)
 		return;
@@ -78,10 +96,15 @@ static void free_path(struct ha_path *path)
 }
 
 /* A queue pair lives that cannot be destroyed: it keeps the ring that it may still write to, and
- * all that it is made of, as long as the device is open. */
+ * all that it is made of, as long as the device is open. So does what else is refused. */
 static void keep(struct ha_path *path)
 {
-	if (path->destruction == HA_DESTRUCTION_UNREACHABLE)
+	if (is_harmless(path))
+		HA_INFO(HA_SUBSYS_NET,
+			"connection %s: %s refuses to give back what a path was made of: it stays "
+			"until the device is closed",
+			path->comm->name, path->nic->name);
+	else if (path->destruction == HA_DESTRUCTION_UNREACHABLE)
 		HA_INFO(HA_SUBSYS_NET,
 			"connection %s: %s is being taken away: what is left there is given back "
 			"when the device is closed",
@@ -113,6 +136,9 @@ void ha_path_free_left(struct ha_command *command)
 
 /* ---- without waiting ----------------------------------------------------------------------- */
 
+/* By then the pause before the next try has grown to more than a second. */
+#define CLOSE_TRIES_MAX 6
+
 /* A thread of the commands. */
 static void close_path(struct ha_command *command)
 {
@@ -134,6 +160,15 @@ void ha_path_free_in_background(struct ha_path *path)
 	ha_command_leave(ha_path_commands(path), &path->command);
 }
 
+/* A device that leaves refuses it for long; what one refuses that is well harms nobody. */
+static uint64_t pause_ns(struct ha_path *path)
+{
+	if (!is_harmless(path))
+		return HA_FENCE_NS;
+	return HA_FENCE_NS << (path->close_tries < CLOSE_TRIES_MAX ? path->close_tries++
+								   : CLOSE_TRIES_MAX);
+}
+
 bool ha_path_closing(struct ha_path *path)
 {
 	if (ha_path_away(path))
@@ -144,7 +179,7 @@ bool ha_path_closing(struct ha_path *path)
 	}
 	if (ha_now_ns() < path->destroy_ns)
 		return true;
-	path->destroy_ns = ha_now_ns() + HA_FENCE_NS; /* a device that leaves refuses it for long */
+	path->destroy_ns = ha_now_ns() + pause_ns(path);
 	start_closing(path);
 	return true;
 }
@@ -158,7 +193,8 @@ bool ha_path_closing(struct ha_path *path)
  * taken away takes too long to wait for it where only the ring is at stake. */
 static bool may_wait(const struct ha_path *path, uint64_t since_ns, uint64_t limit_ns)
 {
-	if (path->destruction == HA_DESTRUCTION_UNREACHABLE && !path->exposed)
+	if (is_harmless(path) ||
+	    (path->destruction == HA_DESTRUCTION_UNREACHABLE && !path->exposed))
 		return false;
 	return path->comm->inst->threads && ha_real_ns() - since_ns < limit_ns;
 }
@@ -206,7 +242,7 @@ static void wait_for_exposed(struct ha_path *path)
 		    "soon; closing waits, since the device may still use the memory of "
 		    "requests in flight",
 		    path->comm->name, path->nic->name, path->port->port_num);
-	} while (!closes_within(path, limit_ns) && path->comm->inst->threads);
+	} while (!closes_within(path, limit_ns) && !is_harmless(path) && path->comm->inst->threads);
 }
 
 void ha_path_close(struct ha_path *path)

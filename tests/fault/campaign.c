@@ -183,6 +183,11 @@ static bool fits(const struct campaign *campaign, const struct fault *fault,
 	return !campaign->no_failover || !starts(fault->name, "wedge");
 }
 
+static bool is_wanted(const struct campaign *campaign, unsigned fault)
+{
+	return campaign->fault ? campaign->fault == &faults[fault] : fault < nfaults;
+}
+
 static bool in_part(const struct campaign *campaign, unsigned fault)
 {
 	/* By twos: a fault at one end and the same at the other are neighbours. */
@@ -196,8 +201,8 @@ static void single_scenario(struct campaign *campaign, const struct scenario *sc
 	uint64_t steps = steps_after(campaign, &spec, &result);
 
 	spec.nfaults = 1;
-	for (unsigned f = 0; f < nfaults && !campaign_over(campaign); f++) {
-		if ((campaign->fault && campaign->fault != &faults[f]) || !in_part(campaign, f) ||
+	for (unsigned f = 0; f < nfaults_named && !campaign_over(campaign); f++) {
+		if (!is_wanted(campaign, f) || !in_part(campaign, f) ||
 		    !fits(campaign, &faults[f], scenario))
 			continue;
 		spec.faults[0].fault = &faults[f];
@@ -224,9 +229,8 @@ static void double_after(struct campaign *campaign, struct run_spec *spec)
 	if (result.fired == 0)
 		return;
 	spec->nfaults = 2;
-	for (unsigned f = 0; f < nfaults && !campaign_over(campaign); f++) {
-		if ((campaign->fault && campaign->fault != &faults[f]) ||
-		    !fits(campaign, &faults[f], spec->world.scenario))
+	for (unsigned f = 0; f < nfaults_named && !campaign_over(campaign); f++) {
+		if (!is_wanted(campaign, f) || !fits(campaign, &faults[f], spec->world.scenario))
 			continue;
 		spec->faults[1].fault = &faults[f];
 		at_every_place(campaign, spec, steps);

@@ -211,7 +211,7 @@ static void list(void)
 {
 	for (unsigned i = 0; i < nscenarios; i++)
 		printf("scenario %-9s %s\n", scenarios[i].name, scenarios[i].about);
-	for (unsigned i = 0; i < nfaults; i++)
+	for (unsigned i = 0; i < nfaults_named; i++)
 		printf("fault    %s\n", faults[i].name);
 }
 

@@ -37,6 +37,10 @@
 	BOTH("errno-" VERB_NAME, .loss = LOSS_VERB,                                                \
 	     .rule = "errno=ENOMEM verb=" VERB_NAME " host=$host nth=$nth")
 
+#define REFUSED(VERB_NAME)                                                                         \
+	BOTH("errno-" VERB_NAME, .loss = LOSS_NOTHING,                                             \
+	     .rule = "errno=EBUSY verb=" VERB_NAME " host=$host nth=$nth")
+
 const struct fault faults[] = {
     /* ---- links, switch, directions ---- */
     BOTH("link", .act = ACT_NOW, .loss = LOSS_PORT, .first = true,
@@ -193,13 +197,21 @@ const struct fault faults[] = {
     RECEIVE_STATUS("REM_INV_REQ_ERR", LOSS_RECEIVED),
     RECEIVE_STATUS("LOC_LEN_ERR", LOSS_BUG),
     RECEIVE_STATUS("LOC_PROT_ERR", LOSS_BUG),
+
+    /* ---- what is given back, which is something only after another fault ---- */
+    REFUSED("destroy_qp"),
+    REFUSED("destroy_cq"),
+    REFUSED("dereg_mr"),
 };
 
-const unsigned nfaults = sizeof(faults) / sizeof(faults[0]);
+#define NAMED_ONLY 6
+
+const unsigned nfaults_named = sizeof(faults) / sizeof(faults[0]);
+const unsigned nfaults = sizeof(faults) / sizeof(faults[0]) - NAMED_ONLY;
 
 const struct fault *fault_find(const char *name)
 {
-	for (unsigned i = 0; i < nfaults; i++)
+	for (unsigned i = 0; i < nfaults_named; i++)
 		if (!strcmp(faults[i].name, name))
 			return &faults[i];
 	return NULL;

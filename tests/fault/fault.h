@@ -56,7 +56,8 @@ struct fault {
 };
 
 extern const struct fault faults[];
-extern const unsigned nfaults;
+extern const unsigned nfaults;	     /* that campaigns have */
+extern const unsigned nfaults_named; /* and behind them those that a run has only by name */
 
 const struct fault *fault_find(const char *name);
 

@@ -12,7 +12,7 @@ struct tally *tally_new(void)
 	struct tally *tally = malloc(sizeof(*tally));
 
 	if (tally)
-		tally->cells = calloc(nscenarios * nfaults, sizeof(*tally->cells));
+		tally->cells = calloc(nscenarios * nfaults_named, sizeof(*tally->cells));
 	if (!tally || !tally->cells)
 		abort();
 	return tally;
@@ -26,7 +26,7 @@ void tally_free(struct tally *tally)
 
 static struct tally_cell *cell_of(const struct tally *tally, unsigned scenario, unsigned fault)
 {
-	return &tally->cells[scenario * nfaults + fault];
+	return &tally->cells[scenario * nfaults_named + fault];
 }
 
 /* A run with several faults counts for the one that came last. */
@@ -94,7 +94,7 @@ struct tally_cell tally_total(const struct tally *tally)
 	struct tally_cell sum = {0};
 
 	for (unsigned s = 0; s < nscenarios; s++)
-		for (unsigned f = 0; f < nfaults; f++)
+		for (unsigned f = 0; f < nfaults_named; f++)
 			add(&sum, cell_of(tally, s, f));
 	return sum;
 }
@@ -108,7 +108,7 @@ void tally_print(const struct tally *tally, bool all, FILE *out)
 	for (unsigned s = 0; s < nscenarios; s++) {
 		struct tally_cell sum = {0};
 
-		for (unsigned f = 0; f < nfaults; f++) {
+		for (unsigned f = 0; f < nfaults_named; f++) {
 			if (all)
 				print_cell(out, scenarios[s].name, faults[f].name,
 					   cell_of(tally, s, f));
@@ -116,7 +116,7 @@ void tally_print(const struct tally *tally, bool all, FILE *out)
 		}
 		print_cell(out, scenarios[s].name, "all", &sum);
 	}
-	for (unsigned f = 0; f < nfaults; f++) {
+	for (unsigned f = 0; f < nfaults_named; f++) {
 		struct tally_cell sum = {0};
 
 		for (unsigned s = 0; s < nscenarios; s++)

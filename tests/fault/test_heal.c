@@ -245,6 +245,23 @@ static void a_fence_that_traffic_went_on_without_comes_to_its_end(void **state)
 	play(&spec);
 }
 
+/* By a device that is well: a queue pair, a completion queue, the registration of a ring. */
+static void what_is_not_given_back_at_once_is_asked_for_again(void **state)
+{
+	static const char *const tried[] = {"errno-destroy_qp-s", "errno-destroy_qp-r",
+					    "errno-destroy_cq-s", "errno-destroy_cq-r",
+					    "errno-dereg_mr-s",	  "errno-dereg_mr-r"};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		struct run_spec spec = spec_of("one", "event-PORT_ERR-s", 3);
+
+		spec.faults[1].fault = fault_find(tried[i]);
+		spec.nfaults = 2;
+		play(&spec);
+	}
+}
+
 static int free_world(void **state)
 {
 	(void)state;
@@ -266,6 +283,7 @@ int main(void)
 	    cmocka_unit_test(a_pair_that_works_again_is_not_held_to_its_failures),
 	    cmocka_unit_test(a_path_that_made_room_is_not_built_again_at_once),
 	    cmocka_unit_test(a_fence_that_traffic_went_on_without_comes_to_its_end),
+	    cmocka_unit_test(what_is_not_given_back_at_once_is_asked_for_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, free_world);
