@@ -89,6 +89,12 @@ HA_DEV struct ha_ibgda_queue *ha_ibgda_queue_of(const struct ha_ibgda_stream *st
 	return &stream->queues[ha_ibgda_gate_queue(gate)];
 }
 
+/* Numbers below are in the queue that the gate names, if they have been published anywhere. */
+HA_DEV uint64_t ha_ibgda_taken(const struct ha_ibgda_stream *stream, uint64_t gate)
+{
+	return ha_dev_load_relaxed(&ha_ibgda_queue_of(stream, gate)->taken);
+}
+
 /* ---- completion ------------------------------------------------------------------------------ */
 
 HA_DEV void ha_ibgda_raise_alarm(const struct ha_ibgda_stream *stream, uint64_t number)
@@ -103,12 +109,13 @@ HA_DEV enum ha_cqe_kind ha_ibgda_poll(const struct ha_ibgda_stream *stream, uint
 {
 	const struct ha_ibgda_queue *queue = ha_ibgda_queue_of(stream, gate);
 
+	const uint64_t base = ha_dev_load_relaxed(&queue->base); /* which may be used again meanwhile */
 	struct ha_cqe cqe;
 
-	if (number < queue->base)
+	if (number < base)
 		return HA_CQE_NOT_YET; /* it was settled, and `cons` says so soon */
-	cqe = ha_cqe_read(queue->completions, stream->log, number - queue->base);
-	return cqe.index == (uint16_t)(number - queue->base) ? cqe.kind : HA_CQE_NOT_YET;
+	cqe = ha_cqe_read(queue->completions, stream->log, number - base);
+	return cqe.index == (uint16_t)(number - base) ? cqe.kind : HA_CQE_NOT_YET;
 }
 
 /* The request of that number, and all before it, are complete: their source may be written. */
@@ -279,7 +286,7 @@ HA_DEV enum ha_ibgda_result ha_ibgda_post(struct ha_ibgda_stream *stream,
 			return HA_IBGDA_OVER;
 		HA_DEV_STEP("opened");
 		/* Sent back here, and the host had it already: it is in this queue. */
-		if (post->first + post->count <= ha_ibgda_queue_of(stream, gate)->taken)
+		if (post->first + post->count <= ha_ibgda_taken(stream, gate))
 			return HA_IBGDA_OK;
 		if (ha_ibgda_submit(stream, post, gate))
 			return HA_IBGDA_OK;

@@ -39,22 +39,23 @@ struct ha_cqe {
 };
 
 /*
- * The completion that a queue of 2^log entries has at `number`, counted from its beginning. The
- * last byte is read first, with acquire: what it says is true of the others then.
+ * The completion that a queue of 2^log entries has at `number`, counted from its beginning. Index
+ * and owner are one word, read at once, so they are of one completion; what it says is true of the
+ * rest then.
  */
 HA_DEV struct ha_cqe ha_cqe_read(const volatile uint8_t *queue, uint32_t log, uint64_t number)
 {
 	const volatile uint8_t *entry = queue + (number & (((uint64_t)1 << log) - 1)) * HA_CQE_SIZE;
-	const uint8_t last = ha_dev_load8(&entry[63]);
-	const uint8_t opcode = last >> 4, lap = (uint8_t)(number >> log & 1);
+	const uint32_t word = ha_dev_swap32(ha_dev_load32(&entry[60]));
+	const uint8_t opcode = (uint8_t)(word >> 4 & 0xf), lap = (uint8_t)(number >> log & 1);
 	struct ha_cqe cqe = {HA_CQE_NOT_YET, 0, 0};
 
-	if (opcode == 0xf || (last & 1) != lap)
+	if (opcode == 0xf || (word & 1) != lap)
 		return cqe;
-	cqe.index = (uint16_t)(entry[60] << 8 | entry[61]);
+	cqe.index = (uint16_t)(word >> 16);
 	cqe.kind = opcode == 0x0 ? HA_CQE_DONE : opcode == 0xd ? HA_CQE_FAILED : HA_CQE_OTHER;
 	if (cqe.kind == HA_CQE_FAILED)
-		cqe.syndrome = entry[55];
+		cqe.syndrome = ha_dev_load8(&entry[55]);
 	return cqe;
 }
 

@@ -208,9 +208,11 @@ static void set_words(struct ha_ibgda_host *host, uint32_t next, uint64_t base, 
 {
 	struct ha_ibgda_queue *queue = queue_of(host, next);
 
-	queue->base = base;
-	queue->ready = queue->prod = queue->taken = ready;
-	queue->lock = 0;
+	ha_dev_store(&queue->base, base);
+	ha_dev_store(&queue->ready, ready);
+	ha_dev_store(&queue->prod, ready);
+	ha_dev_store(&queue->taken, ready);
+	ha_dev_store(&queue->lock, 0);
 	host->use[next] = HA_IBGDA_IN_USE;
 	host->next = next;
 }

@@ -64,7 +64,9 @@ struct ha_ibgda_host {
 /* queues[0] is made and nobody has posted; its words are zero. */
 void ha_ibgda_host_init(struct ha_ibgda_host *host, struct ha_ibgda_stream *stream);
 
-/* A queue that may be made anew for the next generation; HA_IBGDA_QUEUES: none is. */
+/* A queue that may be made anew for the next generation; HA_IBGDA_QUEUES: none is, as threads sleep
+ * that hold them. Then a stream that fails has to be given up: none is set free before the gate is
+ * open again. */
 uint32_t ha_ibgda_free_queue(const struct ha_ibgda_host *host);
 
 /* RUNS, PLANNED -> FAILED_OVER. */

@@ -185,13 +185,11 @@ void sv_direct_complete(struct sv_direct_cq *cq, uint32_t qpn, uint16_t index, u
 	const uint8_t lap = (uint8_t)(cq->written >> cq->log & 1);
 
 	look_for_overrun(cq);
-	entry[55] = syndrome;
-	entry[57] = (uint8_t)(qpn >> 16);
-	entry[58] = (uint8_t)(qpn >> 8);
-	entry[59] = (uint8_t)qpn;
-	entry[60] = (uint8_t)(index >> 8);
-	entry[61] = (uint8_t)index;
-	__atomic_store_n(&entry[63], (uint8_t)((syndrome ? OP_FAILED : OP_DONE) | lap),
+	__atomic_store_n(&entry[55], syndrome, __ATOMIC_RELAXED);
+	__atomic_store_n((volatile uint32_t *)(uintptr_t)&entry[56], htobe32(qpn),
+			 __ATOMIC_RELAXED);
+	__atomic_store_n((volatile uint32_t *)(uintptr_t)&entry[60],
+			 htobe32((uint32_t)index << 16 | (syndrome ? OP_FAILED : OP_DONE) | lap),
 			 __ATOMIC_RELEASE);
 	cq->written++;
 }

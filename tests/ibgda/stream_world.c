@@ -448,7 +448,7 @@ static void next_generation(void)
 	struct device *device = &w.devices[w.host.queue];
 
 	if (queue == HA_IBGDA_QUEUES) {
-		ha_ibgda_retire(&w.host);
+		must(false, "no queue is free");
 		return;
 	}
 	if (w.host.state == HA_IBGDA_PLANNED) {
