@@ -430,6 +430,8 @@ static int wait_for_both(const struct np_fabric *fabric, const pid_t *pids)
 		}
 		usleep(1000);
 	}
+	if (options.cut)
+		fprintf(stderr, "nccl-gin-perf: a port went down %u times\n", (turn + 1) / 2);
 	return worst;
 }
 
@@ -465,7 +467,7 @@ static const char usage[] =
     "  --what WHAT      put (until it is complete), signal (half of there and back), rate\n"
     "  --size BYTES     8; up to 1048576\n"
     "  -n N             2000 operations\n"
-    "  --cut            ports go down and come back meanwhile\n"
+    "  --cut            ports go down and come back meanwhile; says how often\n"
     "  --json FILE      in place of standard output\n"
     "HA_NCCL_GIN=1 is set. Status 0: every byte was right and every signal counted once.\n";
 

@@ -39,6 +39,7 @@ class GinBench(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr[-2000:])
         self.assertGreater(json.loads(run.stdout.splitlines()[-1])["per_s"], 0)
         self.assertIn("goes on over", run.stdout + run.stderr)
+        self.assertRegex(run.stderr, r"a port went down [1-9]\d* times")
 
     def test_a_round_trip_of_each_table(self):
         for table in ("ncclGinPlugin_v12", "ncclGinPlugin_v13", "ncclRmaPlugin_v14"):
