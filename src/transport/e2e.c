@@ -56,8 +56,8 @@ static __attribute__((noinline)) HA_NO_CANARY bool counted(struct ha_comm *comm,
 
 		if (is_acknowledged(group))
 			ha_send_group_complete(comm, group);
-		else if (completes_in_order(comm))
-			break;
+		else if (group->state != HA_GROUP_FREE && completes_in_order(comm))
+			break; /* FREE: it was counted when it was acknowledged */
 	}
 	return true;
 }

@@ -293,6 +293,51 @@ static void a_sender_that_only_sends_is_not_held_up_by_what_was_counted(void **s
 	pair_close(&pair);
 }
 
+static struct ha_request *send_one(struct pair *pair)
+{
+	struct ha_request *send = try_send(pair, 0, 64, tag);
+
+	assert_non_null(send);
+	sv_stepped_run_idle(1000);
+	return send;
+}
+
+/*
+ * One was not counted when it was acknowledged, the next one was, and then a count comes for both and the
+ * one after them at once: what was complete before does not end the look.
+ */
+static void what_is_counted_is_complete_whatever_was_complete_before(void **state)
+{
+	struct ha_request *recv, *send, *early;
+	struct pair pair;
+
+	(void)state;
+	begin(&pair, 1);
+	recv = ask_for(&pair, 0, 64);
+	for (int i = 0; i < 4; i++) {
+		send = send_one(&pair);
+		if (i == 2) /* before the receiver looks */
+			assert_true(is_done_now(send));
+		assert_true(is_done_now(recv));
+		recv = ask_for(&pair, 0, 64);
+		if (i != 2)
+			assert_true(is_done_now(send));
+	}
+	assert_int_equal(ha_retained_left(pair.send), 1);
+	early = ask_for(&pair, 0, 64); /* does not count what is sent now; the one after it does */
+	send = send_one(&pair);
+	assert_true(is_done_now(recv));
+	recv = ask_for(&pair, 0, 64);
+	assert_true(is_done_now(send));
+	assert_int_equal(ha_retained_left(pair.send), 0);
+	assert_int_equal(pair.send->outstanding, 0);
+	send = send_one(&pair);
+	assert_true(is_done_now(early));
+	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+	(void)recv;
+	pair_close(&pair);
+}
+
 /* ---- what is sent again --------------------------------------------------------------------- */
 
 /*
@@ -409,6 +454,7 @@ int main(void)
 	    cmocka_unit_test(with_rc_nothing_is_kept),
 	    cmocka_unit_test(what_there_is_no_room_for_waits),
 	    cmocka_unit_test(a_sender_that_only_sends_is_not_held_up_by_what_was_counted),
+	    cmocka_unit_test(what_is_counted_is_complete_whatever_was_complete_before),
 	    cmocka_unit_test(what_a_nic_took_with_it_is_sent_again_from_the_copy),
 	    cmocka_unit_test(a_close_waits_until_the_peer_has_what_was_done),
 	    cmocka_unit_test(a_close_does_not_wait_for_ever),
