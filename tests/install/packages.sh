@@ -16,7 +16,7 @@ expected_files() { # LIB
 		'usr/share/doc/nccl-ha*/*' 'usr/share/bash-completion/completions/*' \
 		'usr/share/nccl-ha/scripts/*' usr/share/nccl-ha/nccl-ha-metrics.service usr/share/nccl-ha/nccl-ha-ctrld.service usr/share/nccl-ha/nccl-ha-switchd.service 'usr/share/nccl-ha/monitoring/*'
 	! command -v dpkg-shlibdeps >/dev/null || echo usr/share/lintian/overrides/nccl-ha
-	(cd "$SOURCE" && printf 'usr/%s\n' include/nccl_ha/*.h)
+	(cd "$SOURCE" && printf 'usr/%s\n' include/nccl_ha/*)
 	for tool in nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-check nccl-net-perf simverbs; do
 		echo "usr/bin/$tool"
 	done
