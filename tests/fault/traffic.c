@@ -3,6 +3,8 @@
 #include "../seeded_random.h"
 
 #include "memory/mr.h"
+#include "transport/comm.h"
+#include "transport/send.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -282,7 +284,18 @@ static bool receive_turn(struct traffic *traffic)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* A send was called done: its bytes must be at the receiver. */
+/* The sender has a copy, and sends that again if it is lost. */
+static bool is_retained(const struct traffic *traffic, unsigned group)
+{
+	const struct ha_send_side *s = traffic->comm->send;
+	const uint64_t seq = group + 1u;
+	const struct ha_send_group *sent = &s->groups[seq & traffic->comm->slot_mask];
+
+	return sent->seq == seq && sent->state != HA_GROUP_FREE &&
+	       ha_is_retained(s->retained, sent->reqs[0]);
+}
+
+/* A send was called done: its bytes must be at the receiver, or be kept. */
 static void check_delivered(struct traffic *traffic, unsigned group, unsigned index)
 {
 	const struct traffic *peer = traffic->peer;
@@ -290,7 +303,7 @@ static void check_delivered(struct traffic *traffic, unsigned group, unsigned in
 	const uint8_t *buffer = buffer_of(peer, group, index);
 	const struct traffic_op *op = &peer->ops[group % peer->plan->window][0];
 
-	if (!traffic->strict || peer->seen[group])
+	if (!traffic->strict || peer->seen[group] || is_retained(traffic, group))
 		return;
 	if (!op->req || op->group != group ||
 	    first_wrong(buffer, size, message_key(peer, group, index)) < size)
