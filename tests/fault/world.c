@@ -298,7 +298,8 @@ static bool closes_when_through(const struct world *world, const struct connecti
 	       (scenario->in_turn && connection != &world->connections[world->nconnections - 1]);
 }
 
-/* What a close waits for, and how long. The world goes on meanwhile, which it does not within a call. */
+/* What a close waits for, and how long. The world goes on meanwhile, which it does not within a
+ * call. */
 #define COUNT_NS (2 * HA_NS_PER_S)
 
 static bool waits_for_count(struct end *end)

@@ -30,7 +30,8 @@ struct end {
 	bool closed;
 	uint64_t refused_by_step;    /* its memory, in the step before this one; 0: it was not */
 	uint64_t failovers, replays; /* as they were when it was closed */
-	uint64_t through_ns;	     /* since when it waits for a count before it is closed; 0: it does not */
+	uint64_t
+	    through_ns; /* since when it waits for a count before it is closed; 0: it does not */
 };
 
 struct connection {

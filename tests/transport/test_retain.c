@@ -303,8 +303,8 @@ static struct ha_request *send_one(struct pair *pair)
 }
 
 /*
- * One was not counted when it was acknowledged, the next one was, and then a count comes for both and the
- * one after them at once: what was complete before does not end the look.
+ * One was not counted when it was acknowledged, the next one was, and then a count comes for both
+ * and the one after them at once: what was complete before does not end the look.
  */
 static void what_is_counted_is_complete_whatever_was_complete_before(void **state)
 {
