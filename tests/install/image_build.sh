@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The installer's image, built by buildah without root and without a range of users of one's own, on a base made here; what is in
 # it, as whom it ends, and that it installs from within its container.
+# As root it is built by nobody, who gets into no folder of root's.
+[ "$(id -u)" -ne 0 ] || export TMPDIR=/tmp
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 can_make_wheels || skip "Python's build, setuptools, wheel or venv is not installed (packages python3-…)"
 need buildah buildah
