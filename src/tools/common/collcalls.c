@@ -96,10 +96,7 @@ int np_coll_missing(const struct np_coll *coll, enum np_moment moment, char *buf
 	{                                                                                          \
 #m, offsetof(ncclCollNet_v8_t, m)                                                  \
 	}
-	static const struct {
-		const char *name;
-		size_t offset;
-	} required[] = {
+	static const struct np_member required[] = {
 	    MEMBER(name),      MEMBER(init),	    MEMBER(devices), MEMBER(getProperties),
 	    MEMBER(listen),    MEMBER(connect),	    MEMBER(regMr),   MEMBER(reduceSupport),
 	    MEMBER(deregMr),   MEMBER(iallreduce),  MEMBER(iflush),  MEMBER(test),
@@ -108,23 +105,8 @@ int np_coll_missing(const struct np_coll *coll, enum np_moment moment, char *buf
 #undef MEMBER
 	const size_t count =
 	    moment == NP_BEFORE_INIT ? BEFORE_INIT : sizeof(required) / sizeof(required[0]);
-	size_t used = 0;
-	int missing = 0;
 
-	if (len)
-		buf[0] = '\0';
-	for (size_t i = 0; i < count; i++) {
-		void *member;
-
-		memcpy(&member, (const char *)coll->table.any + required[i].offset, sizeof(member));
-		if (member)
-			continue;
-		missing++;
-		if (used < len)
-			used += (size_t)snprintf(buf + used, len - used, "%s%s", used ? ", " : "",
-						 required[i].name);
-	}
-	return missing;
+	return np_null_members(coll->table.any, required, count, buf, len);
 }
 
 /* ---- life and devices ----------------------------------------------------------------------- */

@@ -314,6 +314,28 @@ const char *np_result_name(ncclResult_t result)
 	return names[result];
 }
 
+int np_null_members(const void *table, const struct np_member *members, size_t count, char *buf,
+		    size_t len)
+{
+	size_t used = 0;
+	int missing = 0;
+
+	if (len)
+		buf[0] = '\0';
+	for (size_t i = 0; i < count; i++) {
+		void *member;
+
+		memcpy(&member, (const char *)table + members[i].offset, sizeof(member));
+		if (member)
+			continue;
+		missing++;
+		if (used < len)
+			used += (size_t)snprintf(buf + used, len - used, "%s%s", used ? ", " : "",
+						 members[i].name);
+	}
+	return missing;
+}
+
 int np_missing_members(const struct np_plugin *p, enum np_moment moment, char *buf, size_t len)
 {
 	/*
@@ -325,35 +347,17 @@ int np_missing_members(const struct np_plugin *p, enum np_moment moment, char *b
 	{                                                                                          \
 #m, offsetof(ncclNet_v8_t, m)                                                      \
 	}
-	static const struct {
-		const char *name;
-		size_t offset;
-	} required[] = {
+	static const struct np_member required[] = {
 	    MEMBER(name),    MEMBER(init),	MEMBER(devices),   MEMBER(getProperties),
 	    MEMBER(listen),  MEMBER(connect),	MEMBER(accept),	   MEMBER(regMr),
 	    MEMBER(deregMr), MEMBER(isend),	MEMBER(irecv),	   MEMBER(iflush),
 	    MEMBER(test),    MEMBER(closeSend), MEMBER(closeRecv), MEMBER(closeListen),
 	};
 #undef MEMBER
-	size_t used = 0, count = sizeof(required) / sizeof(required[0]);
-	int missing = 0;
+	const size_t count =
+	    moment == NP_BEFORE_INIT ? BEFORE_INIT : sizeof(required) / sizeof(required[0]);
 
-	if (len)
-		buf[0] = '\0';
-	if (moment == NP_BEFORE_INIT)
-		count = BEFORE_INIT;
-	for (size_t i = 0; i < count; i++) {
-		void *member;
-
-		memcpy(&member, (const char *)p->table.any + required[i].offset, sizeof(member));
-		if (member)
-			continue;
-		missing++;
-		if (used < len)
-			used += (size_t)snprintf(buf + used, len - used, "%s%s", used ? ", " : "",
-						 required[i].name);
-	}
-	return missing;
+	return np_null_members(p->table.any, required, count, buf, len);
 }
 
 #define SAME_PLACE(v, m)                                                                           \

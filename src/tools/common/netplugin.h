@@ -69,6 +69,15 @@ int np_parse_api(const char *text);
 /* "ncclSystemError" …; never NULL. */
 const char *np_result_name(ncclResult_t result);
 
+/* A member of a table, that is a pointer. */
+struct np_member {
+	const char *name;
+	size_t offset;
+};
+/* The names of those that are NULL in this table, comma separated, into buf; returns how many. */
+int np_null_members(const void *table, const struct np_member *members, size_t count, char *buf,
+		    size_t len);
+
 /*
  * The names of members that NCCL uses without looking and that are NULL, comma separated, into buf;
  * returns how many. Before init succeeds it needs a name and init: a plugin may fill in the rest
