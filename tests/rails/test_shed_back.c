@@ -136,6 +136,19 @@ static void a_slot_carries_again_when_no_row_names_what_was_lost_of_it(void **st
 	pair_close(&pair);
 }
 
+/* A message is under way when the receiver's port goes down; that host's NIC is slow with its fence. */
+static struct in_flight lose_beside_a_slow_nic(struct pair *pair, uint32_t host, int *slow)
+{
+	struct in_flight t;
+
+	*slow = make_slow(host);
+	t = pair_start(pair);
+	for (unsigned i = 0; i < 10; i++)
+		sv_stepped_step();
+	sv_stepped_link(1, LOST_RAIL, false);
+	return t;
+}
+
 /* Its port is there again while the sender's NIC still keeps the fence to itself. */
 static void a_slot_is_not_built_again_before_it_is_mended(void **state)
 {
@@ -147,11 +160,7 @@ static void a_slot_is_not_built_again_before_it_is_mended(void **state)
 	(void)state;
 	carrying(&pair, 2, HA_COMPLETION_RC);
 	p = path_on(pair.recv, "sim1");
-	slow = make_slow(0);
-	t = pair_start(&pair);
-	for (unsigned i = 0; i < 10; i++)
-		sv_stepped_step();
-	sv_stepped_link(1, LOST_RAIL, false);
+	t = lose_beside_a_slow_nic(&pair, 0, &slow);
 	pair_pass(&pair, 2);
 	sv_stepped_link(1, LOST_RAIL, true);
 	pair_pass(&pair, 15);
@@ -241,11 +250,7 @@ static void mended_means_nothing_before_the_own_fence(void **state)
 	(void)state;
 	carrying(&pair, 2, HA_COMPLETION_RC);
 	p = path_on(pair.recv, "sim1");
-	slow = make_slow(1);
-	t = pair_start(&pair);
-	for (unsigned i = 0; i < 10; i++)
-		sv_stepped_step();
-	sv_stepped_link(1, LOST_RAIL, false);
+	t = lose_beside_a_slow_nic(&pair, 1, &slow);
 	for (int i = 0; i < 1000 && !ha_rails_is_lost(pair.recv, p); i++)
 		pair_step(&pair);
 	assert_int_equal(pair.recv->failover->rails[p].state, HA_RAIL_SHEDDING);
@@ -286,11 +291,7 @@ static void what_was_said_of_an_earlier_loss_says_nothing_of_this_one(void **sta
 	sv_stepped_link(1, LOST_RAIL, true);
 	wait_members(&pair, 2);
 	assert_int_equal(pair.send->paths[p]->generation, 2);
-	slow = make_slow(1);
-	t = pair_start(&pair);
-	for (unsigned i = 0; i < 10; i++)
-		sv_stepped_step();
-	sv_stepped_link(1, LOST_RAIL, false);
+	t = lose_beside_a_slow_nic(&pair, 1, &slow);
 	for (int i = 0; i < 1000 && pair.send->failover->rails[p].state != HA_RAIL_SHED; i++)
 		pair_step(&pair);
 	assert_int_equal(pair.send->failover->rails[p].state, HA_RAIL_SHED);

@@ -87,6 +87,24 @@ static void what_both_ends_have_carries(void **state)
 		}
 }
 
+/* Port `which` of the four goes down under a message, and is there again three seconds later. */
+static void a_port_is_lost_under_a_message(struct pair *pair, unsigned which)
+{
+	struct in_flight t = pair_start(pair);
+	int got = 0;
+
+	for (unsigned steps = 0; steps < 3 + 2 * which; steps++)
+		sv_stepped_step();
+	sv_stepped_link(which % 2, which / 2, false);
+	assert_int_equal(finish_within_a_second(pair, t.recv, &got), HA_OK);
+	assert_int_equal(finish_within_a_second(pair, t.send, NULL), HA_OK);
+	assert_int_equal(got, 300000);
+	assert_true(filled(pair->to.bytes, 300000, 5));
+	transfer(pair, 200000, which);
+	sv_stepped_link(which % 2, which / 2, true);
+	pair_idle(pair, 3000);
+}
+
 /* Of either host, each port in turn, with a message under way, and back again. */
 static void whatever_is_lost_of_either_each_byte_arrives_once(void **state)
 {
@@ -97,19 +115,7 @@ static void whatever_is_lost_of_either_each_byte_arrives_once(void **state)
 		connect_ends(&pair, &unequal[i], modes[i % 2]);
 		go_on(&pair);
 		for (unsigned which = 0; which < 8; which++) {
-			struct in_flight t = pair_start(&pair);
-			int got = 0;
-
-			for (unsigned steps = 0; steps < 3 + 2 * which; steps++)
-				sv_stepped_step();
-			sv_stepped_link(which % 2, which / 2, false);
-			assert_int_equal(finish_within_a_second(&pair, t.recv, &got), HA_OK);
-			assert_int_equal(finish_within_a_second(&pair, t.send, NULL), HA_OK);
-			assert_int_equal(got, 300000);
-			assert_true(filled(pair.to.bytes, 300000, 5));
-			transfer(&pair, 200000, which);
-			sv_stepped_link(which % 2, which / 2, true);
-			pair_idle(&pair, 3000);
+			a_port_is_lost_under_a_message(&pair, which);
 			transfer(&pair, 200000, which + 8);
 		}
 		go_on(&pair);
@@ -138,21 +144,8 @@ static void ends_of_other_modes_lose_no_byte(void **state)
 		pair.inst[1]->config.rail_mode = of_rails[i / 3];
 		pair_connect(&pair);
 		for (unsigned which = 0; which < 4; which++) {
-			struct in_flight t;
-			int got = 0;
-
 			go_on(&pair);
-			t = pair_start(&pair);
-			for (unsigned steps = 0; steps < 3 + 2 * which; steps++)
-				sv_stepped_step();
-			sv_stepped_link(which % 2, which / 2, false);
-			assert_int_equal(finish_within_a_second(&pair, t.recv, &got), HA_OK);
-			assert_int_equal(finish_within_a_second(&pair, t.send, NULL), HA_OK);
-			assert_int_equal(got, 300000);
-			assert_true(filled(pair.to.bytes, 300000, 5));
-			transfer(&pair, 200000, which);
-			sv_stepped_link(which % 2, which / 2, true);
-			pair_idle(&pair, 3000);
+			a_port_is_lost_under_a_message(&pair, which);
 		}
 		assert_int_equal(ha_comm_error(pair.send), HA_OK);
 		assert_int_equal(ha_comm_error(pair.recv), HA_OK);
