@@ -37,9 +37,6 @@
 /* Flushing a queue takes a device microseconds; one that has not by now is dead. */
 #define DRAIN_NS (20 * HA_NS_PER_MS)
 
-/* A failover takes less, as a rule; and NCCL closes one connection after the other. */
-#define COUNT_NS (2 * HA_NS_PER_S)
-
 static int poll_all(struct ha_comm *comm)
 {
 	return ha_comm_poll(comm, comm->poll_batch) + ha_comm_poll_standby(comm);
@@ -92,17 +89,13 @@ static void drain(struct ha_comm *comm)
  */
 static void await_count(struct ha_comm *comm)
 {
-	const uint64_t until_ns = ha_real_ns() + COUNT_NS;
+	const uint64_t until_ns = ha_real_ns() + HA_RETAIN_CLOSE_NS;
 	unsigned left;
 
 	do {
-		ha_token_acquire(comm);
-		if (ha_comm_error(comm) == HA_OK)
-			ha_comm_poll(comm, comm->poll_batch);
-		left = ha_retained_left(comm);
-		ha_token_release(comm);
-		if (left == 0 || ha_comm_error(comm) != HA_OK || !comm->inst->threads ||
-		    atomic_load_explicit(&comm->peer_bye, memory_order_acquire))
+		left = ha_retain_awaited(comm);
+		/* Where there are no threads no time passes within a call. */
+		if (left == 0 || !comm->inst->threads)
 			return;
 		sched_yield();
 	} while (ha_real_ns() < until_ns);
@@ -117,8 +110,7 @@ static void close_comm(struct ha_comm *comm)
 
 	if (!comm)
 		return;
-	if (comm->send && comm->send->retained)
-		await_count(comm);
+	await_count(comm);
 	ha_comm_stop(comm);
 	ha_token_acquire(comm);
 	failed = ha_comm_error(comm) != HA_OK;

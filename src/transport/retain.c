@@ -5,6 +5,7 @@
 #include "memory/mr.h"
 #include "memory/pages.h"
 #include "transport/comm.h"
+#include "transport/complete.h"
 #include "transport/send.h"
 #include "transport/transport.h"
 
@@ -70,6 +71,23 @@ unsigned ha_retained_left(const struct ha_comm *comm)
 
 	for (uint64_t copy = kept ? kept->first : 0; kept && copy != kept->next; copy++)
 		left += is_needed(kept, copy);
+	return left;
+}
+
+unsigned ha_retain_awaited(struct ha_comm *comm)
+{
+	unsigned left;
+
+	if (!comm->send || !comm->send->retained)
+		return 0;
+	ha_token_acquire(comm);
+	if (ha_comm_error(comm) == HA_OK)
+		ha_comm_poll(comm, comm->poll_batch);
+	left = ha_retained_left(comm);
+	ha_token_release(comm);
+	if (ha_comm_error(comm) != HA_OK ||
+	    atomic_load_explicit(&comm->peer_bye, memory_order_acquire))
+		return 0;
 	return left;
 }
 

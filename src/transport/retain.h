@@ -12,6 +12,7 @@
 #ifndef HA_TRANSPORT_RETAIN_H
 #define HA_TRANSPORT_RETAIN_H
 
+#include "base/clock.h"
 #include "transport/request.h"
 
 #include <stdbool.h>
@@ -58,5 +59,13 @@ static inline bool ha_is_retained(const struct ha_retained *kept, const struct h
 
 /* Copies that the peer has not counted yet, as far as is known. */
 unsigned ha_retained_left(const struct ha_comm *comm);
+
+/*
+ * One look of a close: how many copies it has to wait for. 0: none may be needed any more, or
+ * nobody counts. It waits for so long at most: a failover takes less, as a rule, and NCCL closes
+ * one connection after the other. Takes the token.
+ */
+#define HA_RETAIN_CLOSE_NS (2 * HA_NS_PER_S)
+unsigned ha_retain_awaited(struct ha_comm *comm);
 
 #endif

@@ -7,7 +7,6 @@
 #include "bootstrap.h"
 #include "failover/engine.h"
 #include "instance/instance.h"
-#include "transport/complete.h"
 #include "transport/recv.h"
 #include "transport/retain.h"
 
@@ -298,23 +297,14 @@ static bool closes_when_through(const struct world *world, const struct connecti
 	       (scenario->in_turn && connection != &world->connections[world->nconnections - 1]);
 }
 
-/* What a close waits for, and how long. The world goes on meanwhile, which it does not within a
- * call. */
-#define COUNT_NS (2 * HA_NS_PER_S)
-
+/* As a close waits. The world goes on meanwhile, which it does not within a call. */
 static bool waits_for_count(struct end *end)
 {
-	if (!end->traffic.is_send || ha_comm_error(end->comm) != HA_OK ||
-	    atomic_load(&end->comm->peer_bye))
-		return false;
-	ha_token_acquire(end->comm);
-	ha_comm_poll(end->comm, end->comm->poll_batch);
-	ha_token_release(end->comm);
-	if (ha_retained_left(end->comm) == 0)
+	if (ha_retain_awaited(end->comm) == 0)
 		return false;
 	if (end->through_ns == 0)
 		end->through_ns = ha_now_ns();
-	return ha_now_ns() < end->through_ns + COUNT_NS;
+	return ha_now_ns() < end->through_ns + HA_RETAIN_CLOSE_NS;
 }
 
 static bool end_turn(struct world *world, struct connection *connection, struct end *end)
