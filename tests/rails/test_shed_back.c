@@ -136,7 +136,7 @@ static void a_slot_carries_again_when_no_row_names_what_was_lost_of_it(void **st
 	pair_close(&pair);
 }
 
-/* A message is under way when the receiver's port goes down; that host's NIC is slow with its fence. */
+/* A message is under way when the receiver's port goes down; the NIC of `host` is slow to fence. */
 static struct in_flight lose_beside_a_slow_nic(struct pair *pair, uint32_t host, int *slow)
 {
 	struct in_flight t;
