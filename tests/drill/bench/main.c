@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ha-failover-bench: the scenarios, the table and the JSON report. */
 #include "bench.h"
+#include "program.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #define KIB	   1024
@@ -279,38 +275,7 @@ static json_t *result_object(const struct bench_result *r, double slack)
 	return o;
 }
 
-static bool write_json(const char *path, json_t *results)
-{
-	struct utsname system;
-	json_t *root;
-	bool ok;
-
-	uname(&system);
-	root = json_pack("{s:s, s:s, s:i, s:s, s:O}", "program", "ha-failover-bench", "version",
-			 HA_VERSION, "processors", (int)sysconf(_SC_NPROCESSORS_ONLN), "kernel",
-			 system.release, "scenarios", results);
-	errno = 0;
-	ok = root && json_dump_file(root, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) == 0;
-	if (!ok)
-		fprintf(stderr, "ha-failover-bench: cannot write %s: %s\n", path, strerror(errno));
-	json_decref(root);
-	return ok;
-}
-
 /* ---- main ------------------------------------------------------------------------------------ */
-
-static int be_host(const struct arguments *a)
-{
-	struct bench_shared *shared =
-	    mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, a->shared_fd, 0);
-
-	if (shared == MAP_FAILED) {
-		fprintf(stderr, "ha-failover-bench: --be-host is for its own use\n");
-		return 2;
-	}
-	signal(SIGINT, SIG_IGN); /* the director ends us in good order */
-	return bench_host(shared, a->host);
-}
 
 static bool run_all(const struct arguments *a)
 {
@@ -335,19 +300,13 @@ static bool run_all(const struct arguments *a)
 		n++;
 	}
 	if (a->json)
-		ok = write_json(a->json, objects) && ok;
+		ok = bench_write_report("ha-failover-bench", a->json, "scenarios", objects) && ok;
 	if (a->marks)
 		ok = bench_write_marks(a->marks, results, n, &a->settings) && ok;
 	while (n > 0)
 		free(results[--n].samples_ms);
 	json_decref(objects);
 	return ok;
-}
-
-static void interrupt(int signal)
-{
-	(void)signal;
-	bench_interrupted = 1;
 }
 
 int main(int argc, char **argv)
@@ -359,27 +318,19 @@ int main(int argc, char **argv)
 	    .doc = "Breaks a simulated fabric again and again and measures how long connections "
 		   "take to move. Exit status 0: all goals were reached.",
 	};
-	struct sigaction act = {.sa_handler = interrupt};
 	struct arguments a = {.settings = {.seconds = 60, .slack = 1}, .host = -1, .shared_fd = -1};
-	struct rlimit files;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
 	if (getloadavg(&a.settings.load, 1) != 1)
 		a.settings.load = -1; /* nobody says */
-	/* A connection has a socket at each end. */
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-		files.rlim_cur = files.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &files);
-	}
+	bench_raise_files();
 	if (a.host >= 0)
-		return be_host(&a);
+		return bench_be_host("ha-failover-bench", a.shared_fd, a.host);
 	if (a.list) {
 		for (size_t i = 0; i < NSCENARIOS; i++)
 			printf("%-20s %s\n", scenarios[i].name, scenarios[i].what);
 		return 0;
 	}
-	sigaction(SIGINT, &act, NULL);
-	sigaction(SIGTERM, &act, NULL);
-	sigaction(SIGHUP, &act, NULL);
+	bench_catch_signals();
 	return run_all(&a) ? 0 : 1;
 }

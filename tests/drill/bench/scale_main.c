@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ha-scale-bench: the curves as a table and as JSON, and whether they grow as they may. */
 #include "pair.h"
+#include "program.h"
 #include "scale.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #define MAX_POINTS 16
@@ -192,24 +188,6 @@ static json_t *point_object(const struct scale_point *p)
 	    "failover_ms", moves, "failover_cpu_us", p->failover_cpu_us, "why", p->why);
 }
 
-static bool write_json(const char *path, json_t *points)
-{
-	struct utsname system;
-	json_t *root;
-	bool ok;
-
-	uname(&system);
-	root = json_pack("{s:s, s:s, s:i, s:s, s:O}", "program", "ha-scale-bench", "version",
-			 HA_VERSION, "processors", (int)sysconf(_SC_NPROCESSORS_ONLN), "kernel",
-			 system.release, "points", points);
-	errno = 0;
-	ok = root && json_dump_file(root, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) == 0;
-	if (!ok)
-		fprintf(stderr, "ha-scale-bench: cannot write %s: %s\n", path, strerror(errno));
-	json_decref(root);
-	return ok;
-}
-
 /* ---- what may grow --------------------------------------------------------------------------- */
 
 static bool within(const struct scale_point *p, const char *what, double is, double limit)
@@ -283,19 +261,6 @@ static bool check_all(const struct scale_point *points, int n)
 
 /* ---- main ------------------------------------------------------------------------------------ */
 
-static int be_host(const struct arguments *a)
-{
-	struct bench_shared *shared =
-	    mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, a->shared_fd, 0);
-
-	if (shared == MAP_FAILED) {
-		fprintf(stderr, "ha-scale-bench: --be-host is for its own use\n");
-		return 2;
-	}
-	signal(SIGINT, SIG_IGN); /* the director ends us in good order */
-	return bench_host(shared, a->host);
-}
-
 static bool run_all(const struct arguments *a)
 {
 	struct scale_point points[2 * MAX_POINTS];
@@ -317,17 +282,11 @@ static bool run_all(const struct arguments *a)
 	if (a->check)
 		ok = check_all(points, n) && ok;
 	if (a->json)
-		ok = write_json(a->json, list) && ok;
+		ok = bench_write_report("ha-scale-bench", a->json, "points", list) && ok;
 	json_decref(list);
 	for (int i = 0; i < n; i++)
 		free(points[i].failover_ms);
 	return ok && !bench_interrupted;
-}
-
-static void interrupt(int signal)
-{
-	(void)signal;
-	bench_interrupted = 1;
 }
 
 int main(int argc, char **argv)
@@ -340,25 +299,17 @@ int main(int argc, char **argv)
 		   "connection takes: time, memory, descriptors, processor time when idle, and how "
 		   "long all of them take to move when a port fails.",
 	};
-	struct sigaction act = {.sa_handler = interrupt};
 	struct arguments a = {.settings = {.rails = 2, .peers = 1, .idle_s = 5, .faults = 5},
 			      .conns = {64, 256, 1024},
 			      .nconns = 3,
 			      .with = {true, true},
 			      .host = -1,
 			      .shared_fd = -1};
-	struct rlimit files;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
-	/* A connection has a socket at each end. */
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-		files.rlim_cur = files.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &files);
-	}
+	bench_raise_files();
 	if (a.host >= 0)
-		return be_host(&a);
-	sigaction(SIGINT, &act, NULL);
-	sigaction(SIGTERM, &act, NULL);
-	sigaction(SIGHUP, &act, NULL);
+		return bench_be_host("ha-scale-bench", a.shared_fd, a.host);
+	bench_catch_signals();
 	return run_all(&a) ? 0 : 1;
 }
