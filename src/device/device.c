@@ -437,7 +437,7 @@ static void describe_nic(const struct ha_config *config, struct ha_nic *nic)
 	nic->numa_node = ha_sysfs_numa_node(path);
 	nic->peermem = ha_sysfs_peermem(path);
 	ha_sysfs_pci_path(path, nic->pci_path, sizeof nic->pci_path);
-	ha_probe(config, nic->now->ctx, nic->name, &abilities);
+	ha_probe(config, nic->now, nic->name, &abilities);
 	nic->relaxed_ordering = abilities.relaxed_ordering;
 	nic->dmabuf = abilities.dmabuf;
 }

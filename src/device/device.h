@@ -64,6 +64,10 @@ struct ha_nic {
 	 */
 	atomic_bool sick;
 
+	/* Who asks again for what it refuses to take back (give_back.h); NULL: nobody before it is
+	 * closed. The owner's. */
+	struct ha_asker *_Atomic asker;
+
 	/* When it was last told that the device refused one; 0: never. transport/path_open.c's. */
 	_Atomic uint64_t refused_ns[HA_RESOURCES];
 };

@@ -66,6 +66,7 @@ ha_result_t ha_incarnation_open(struct ha_nic *nic, struct ibv_device *device,
 	ha_fork_closes(incarnation->ctx->async_fd);
 	ha_fork_closes(incarnation->ctx->cmd_fd);
 	pthread_mutex_init(&incarnation->pd_lock, NULL);
+	ha_refusals_init(&incarnation->refusals);
 	*out = incarnation;
 	return HA_OK;
 }
@@ -78,8 +79,10 @@ void ha_incarnation_close(struct ha_incarnation *incarnation)
 		HA_WARN("%s: its protection domain is still in use at close", name);
 	ha_fork_forgets(incarnation->ctx->async_fd);
 	ha_fork_forgets(incarnation->ctx->cmd_fd);
+	ha_give_back_last(incarnation);
 	if (ibv_close_device(incarnation->ctx) != 0)
 		HA_WARN("%s: closing failed: %s", name, strerror(errno));
+	ha_refusals_end(&incarnation->refusals);
 	pthread_mutex_destroy(&incarnation->pd_lock);
 	free(incarnation);
 }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "device/give_back.h"
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -41,6 +42,9 @@ struct ha_incarnation {
 	struct ibv_pd *pd;
 	int pd_users;
 	struct ha_mr_cache *mr_cache; /* lives as long as the PD */
+
+	/* What the device refused to take back: give_back.c's. */
+	struct ha_refusals refusals;
 
 	/* Who holds it: under the NIC's lock, as the next one. */
 	unsigned users;

@@ -5,8 +5,9 @@
 
 #include "base/config.h"
 
-#include <infiniband/verbs.h>
 #include <stdbool.h>
+
+struct ha_incarnation;
 
 struct ha_abilities {
 	bool relaxed_ordering; /* registrations may ask for it */
@@ -14,7 +15,7 @@ struct ha_abilities {
 };
 
 /* Registers a page or two on a PD of its own. name: for log lines. */
-void ha_probe(const struct ha_config *config, struct ibv_context *ctx, const char *name,
+void ha_probe(const struct ha_config *config, struct ha_incarnation *on, const char *name,
 	      struct ha_abilities *out);
 
 #endif

@@ -45,14 +45,14 @@ static struct ibv_device *find(const struct ha_nic *nic, struct ibv_device **lis
 /* ---- opening it ----------------------------------------------------------------------------- */
 
 /* A driver may list a device that it is still bringing up. */
-static bool makes_objects(const struct ha_incarnation *incarnation, struct ha_verb_failure *why)
+static bool makes_objects(struct ha_incarnation *incarnation, struct ha_verb_failure *why)
 {
 	struct ibv_pd *pd;
 
 	errno = 0;
 	pd = ibv_alloc_pd(incarnation->ctx);
 	if (pd) {
-		ibv_dealloc_pd(pd);
+		ha_give_back(incarnation, HA_OBJECT_PD, pd, NULL, NULL);
 		return true;
 	}
 	*why = (struct ha_verb_failure){.verb = "ibv_alloc_pd", .error = errno ? errno : EIO};

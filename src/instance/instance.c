@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An instance: configuration, devices, progress thread; which NICs are of no use for a while. */
 #include "instance/instance.h"
+#include "instance/ask_again.h"
 #include "instance/nic_watch.h"
 #include "instance/port_watch.h"
 #include "instance/reopen.h"
@@ -179,6 +180,8 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 			ha_liveness_on_doubt(inst->liveness, ha_port_watches_doubt, inst);
 	}
 	if (result == HA_OK)
+		result = ha_ask_again_open(inst);
+	if (result == HA_OK)
 		result = ha_reopen_open(inst);
 	if (result == HA_OK) {
 		result = ha_nic_watches_open(inst);
@@ -201,6 +204,7 @@ static void close_devices(void *arg)
 	if (inst->devices)
 		ha_memory_close(inst->devices);
 	ha_device_set_close(inst->devices);
+	ha_ask_again_free(inst);
 	ha_kept_paths_free(inst, NULL);
 	ha_unreachable_destroy(&inst->unreachable);
 	pthread_mutex_destroy(&inst->lock);
@@ -215,6 +219,7 @@ void ha_instance_close(struct ha_instance *inst)
 	if (inst->progress)
 		ha_nic_watches_close(inst);
 	ha_reopen_close(inst);
+	ha_ask_again_close(inst);
 	ha_kept_paths_stop(inst);
 	ha_port_watches_close(inst);
 	ha_admin_server_close(inst);

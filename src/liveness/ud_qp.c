@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fork_guard.h"
 #include "base/log.h"
+#include "device/give_back.h"
 #include "device/newer_verbs.h"
 #include "memory/mr.h"
 #include "memory/pd.h"
@@ -254,25 +255,25 @@ struct ha_ud_qp *ha_ud_qp_hold(struct ha_ud_qp *d)
 	return d;
 }
 
-void ha_ud_qp_close(struct ha_ud_qp *d)
+/* A queue pair that the device keeps may write to the memory until its registration has ended. */
+static void give_back(struct ha_ud_qp *d)
 {
-	bool left = false;
-
-	if (!d || atomic_fetch_sub_explicit(&d->users, 1, memory_order_acq_rel) != 1)
-		return;
-	left |= d->qp && ibv_destroy_qp(d->qp) != 0;
-	left |= d->recv_cq && ibv_destroy_cq(d->recv_cq) != 0;
-	left |= d->send_cq && ibv_destroy_cq(d->send_cq) != 0;
+	ha_give_back(d->on, HA_OBJECT_QP, d->qp, NULL, NULL);
+	ha_give_back(d->on, HA_OBJECT_CQ, d->recv_cq, NULL, NULL);
+	ha_give_back(d->on, HA_OBJECT_CQ, d->send_cq, NULL, NULL);
 	if (d->channel)
 		ha_fork_forgets(d->channel->fd);
-	left |= d->channel && ibv_destroy_comp_channel(d->channel) != 0;
-	left |= d->mr && ibv_dereg_mr(d->mr) != 0;
-	if (left)
-		HA_TRACE(1, "%s:%d: not all of the heartbeats' queues could be destroyed",
-			 d->port->nic->name, d->port->port_num);
+	ha_give_back(d->on, HA_OBJECT_CHANNEL, d->channel, NULL, NULL);
+	ha_give_back(d->on, HA_OBJECT_MR, d->mr, free, d->memory);
 	if (d->on)
 		ha_nic_pd_put(d->on);
-	free(d->memory);
+}
+
+void ha_ud_qp_close(struct ha_ud_qp *d)
+{
+	if (!d || atomic_fetch_sub_explicit(&d->users, 1, memory_order_acq_rel) != 1)
+		return;
+	give_back(d);
 	free(d);
 }
 
@@ -310,8 +311,7 @@ struct ibv_ah *ha_ud_qp_address(const struct ha_ud_qp *d, const struct ha_remote
 
 void ha_ud_qp_address_free(const struct ha_ud_qp *d, struct ibv_ah *ah)
 {
-	if (ah && ibv_destroy_ah(ah) != 0)
-		HA_TRACE(1, "%s:%d: ibv_destroy_ah failed", d->port->nic->name, d->port->port_num);
+	ha_give_back(d->on, HA_OBJECT_AH, ah, NULL, NULL);
 }
 
 /* What was sent: its slots are free again. */

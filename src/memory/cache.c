@@ -3,6 +3,7 @@
 #include "memory/cache.h"
 
 #include "base/clock.h"
+#include "device/give_back.h"
 #include "memory/verbs_mr.h"
 
 #include <pthread.h>
@@ -50,7 +51,7 @@ int ha_mr_cache_free(struct ha_mr_cache *cache)
 	int left = cache->nentries;
 
 	for (int i = 0; i < left; i++) {
-		ha_verbs_dereg(cache->on, cache->entries[i]->mr);
+		ha_give_back(cache->on, HA_OBJECT_MR, cache->entries[i]->mr, NULL, NULL);
 		free_entry(cache->entries[i]);
 	}
 	pthread_cond_destroy(&cache->registered);

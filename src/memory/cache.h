@@ -68,7 +68,7 @@ ha_result_t ha_mr_cache_get(struct ha_mr_cache *cache, const struct ha_mr_range 
 			    struct ha_mr_use **out) HA_MUST_CHECK;
 /*
  * Frees the share. Never waits. Not NULL: nobody uses this entry any more and nobody will find it,
- * so the caller has to end the registration (ha_verbs_dereg) and to free it.
+ * so the caller has to end the registration (ha_give_back) and to free it.
  */
 struct ha_mr_entry *ha_mr_cache_release(struct ha_mr_cache *cache,
 					struct ha_mr_use *use) HA_MUST_CHECK;

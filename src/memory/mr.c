@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fork_guard.h"
 #include "base/log.h"
+#include "device/give_back.h"
 #include "memory/cache.h"
 #include "memory/pd.h"
 #include "memory/verbs_mr.h"
@@ -159,7 +160,7 @@ static void end_registration(struct ha_command *command)
 {
 	struct ha_mr_entry *entry = ha_container_of(command, struct ha_mr_entry, end);
 
-	ha_verbs_dereg(entry->on, entry->mr);
+	ha_give_back(entry->on, HA_OBJECT_MR, entry->mr, NULL, NULL);
 }
 
 static void registration_ended(struct ha_command *command)

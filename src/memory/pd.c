@@ -3,6 +3,7 @@
 #include "memory/pd.h"
 
 #include "base/log.h"
+#include "device/give_back.h"
 #include "memory/cache.h"
 #include "memory/mr.h"
 
@@ -21,7 +22,7 @@ static ha_result_t create(struct ha_incarnation *on)
 	}
 	on->mr_cache = ha_mr_cache_new(on, pd);
 	if (!on->mr_cache) {
-		ibv_dealloc_pd(pd);
+		ha_give_back(on, HA_OBJECT_PD, pd, NULL, NULL);
 		return HA_ERR_SYSTEM;
 	}
 	on->pd = pd;
@@ -32,14 +33,12 @@ static ha_result_t create(struct ha_incarnation *on)
 static void destroy(struct ha_incarnation *on)
 {
 	int left = ha_mr_cache_free(on->mr_cache);
-	int err = ibv_dealloc_pd(on->pd);
 
+	/* What it is still used by was refused before it, and goes before it. */
+	ha_give_back(on, HA_OBJECT_PD, on->pd, NULL, NULL);
 	if (left)
 		HA_INFO(HA_SUBSYS_NET, "%s: ended %d registrations that were not given back",
 			on->nic->name, left);
-	if (err && !ha_incarnation_is_dead(on))
-		HA_WARN("%s: cannot free the protection domain: %s (a queue pair still uses it)",
-			on->nic->name, strerror(err));
 	on->mr_cache = NULL;
 	on->pd = NULL;
 	on->pd_users = 0;

@@ -107,16 +107,3 @@ struct ibv_mr *ha_verbs_reg(struct ha_incarnation *on, struct ibv_pd *pd,
 	}
 	return mr;
 }
-
-void ha_verbs_dereg(const struct ha_incarnation *on, struct ibv_mr *mr)
-{
-	void *addr = mr->addr;
-	size_t length = mr->length;
-	int err = ibv_dereg_mr(mr);
-
-	/* A dead device refuses everything; one line said so when it died. */
-	if (err && !ha_incarnation_is_dead(on))
-		HA_WARN("%s: cannot end the registration of %zu bytes at %p: %s; the memory stays "
-			"locked until the process ends",
-			on->nic->name, length, addr, strerror(err));
-}

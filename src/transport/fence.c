@@ -115,6 +115,12 @@ static void stop_queues(struct ha_command *command)
 		post_send_sentinel(path, flush->qp, &flush->stopped, wr_id);
 }
 
+/*
+ * What a device that is well refuses is asked for again at once, as traffic may wait for it: so
+ * often, with pauses from 1 ms on that double, 31 ms together.
+ */
+#define REFUSALS_MAX 6
+
 static void say_once(struct ha_path *path, int rc)
 {
 	bool taken_away = rc == EIO || rc == ENODEV;
@@ -138,9 +144,16 @@ static enum ha_destruction destroy(struct ha_path *path, struct ibv_qp **qp)
 	int rc = *qp ? ibv_destroy_qp(*qp) : 0;
 
 	if (rc != 0 && !ha_incarnation_took_along(path->on, rc, ha_now_ns())) {
-		say_once(path, rc);
-		return rc == EIO || rc == ENODEV ? HA_DESTRUCTION_UNREACHABLE
-						 : HA_DESTRUCTION_FAILED;
+		bool taken_away = rc == EIO || rc == ENODEV;
+
+		if (taken_away || path->refusals + 1 >= REFUSALS_MAX)
+			say_once(path, rc);
+		else
+			HA_INFO_LIMITED(HA_SUBSYS_NET,
+					"%s:%d: ibv_destroy_qp is refused: %s; the device is asked "
+					"again",
+					path->nic->name, path->port->port_num, strerror(rc));
+		return taken_away ? HA_DESTRUCTION_UNREACHABLE : HA_DESTRUCTION_FAILED;
 	}
 	if (rc != 0) /* the kernel's is gone, and the library's stays */
 		ha_events_forget_qp(*qp);
@@ -160,6 +173,8 @@ enum ha_destruction ha_path_destroy_queues(struct ha_path *path)
 
 	for (unsigned i = 0; i < path->nqps; i++)
 		destruction = both(destruction, destroy(path, &path->qps[i].qp));
+	if (destruction == HA_DESTRUCTION_FAILED && path->refusals < REFUSALS_MAX)
+		path->refusals++;
 	return destruction;
 }
 
@@ -233,10 +248,19 @@ static void stop_again(struct ha_path *path, uint64_t now_ns)
 	ha_path_command(path, stop_queues, HA_COMMAND_FENCE);
 }
 
+/* What is refused for a moment. */
+static bool may_be_granted(const struct ha_path *path)
+{
+	return path->destruction == HA_DESTRUCTION_FAILED && path->refusals < REFUSALS_MAX;
+}
+
 static bool is_too_soon(struct ha_path *path, uint64_t now_ns)
 {
+	uint64_t pause_ns =
+	    may_be_granted(path) ? HA_NS_PER_MS << (path->refusals - 1) : HA_FENCE_NS;
+
 	if (path->destroy_ns == 0)
-		path->destroy_ns = now_ns + HA_FENCE_NS;
+		path->destroy_ns = now_ns + pause_ns;
 	if (now_ns < path->destroy_ns && !ha_incarnation_took_along(path->on, EIO, now_ns))
 		return true;
 	path->destroy_ns = 0;
@@ -249,15 +273,16 @@ static enum ha_fence destroy_instead(struct ha_comm *comm, struct ha_path *path,
 
 	switch (destruction) {
 	case HA_DESTRUCTION_FAILED:
-		if (path->carried && !path->unheard) {		 /* an error, for who decides */
+		if (path->carried && !path->unheard && !may_be_granted(path)) {
 			path->destruction = HA_DESTRUCTION_NONE; /* it may be asked again */
-			return HA_FENCE_FAILED;
+			return HA_FENCE_FAILED;			 /* an error, for who decides */
 		}
 		/* fall through */
 	case HA_DESTRUCTION_UNREACHABLE:
 		if (is_too_soon(path, now_ns))
-			return destruction == HA_DESTRUCTION_FAILED ? HA_FENCE_FAILED
-								    : HA_FENCE_PENDING;
+			return destruction == HA_DESTRUCTION_FAILED && !may_be_granted(path)
+				   ? HA_FENCE_FAILED
+				   : HA_FENCE_PENDING;
 		path->destruction = HA_DESTRUCTION_NONE;
 		/* fall through */
 	case HA_DESTRUCTION_NONE:

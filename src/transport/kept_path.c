@@ -56,25 +56,32 @@ static struct ha_path **where_now(struct ha_kept_paths *kept, struct ha_path *pa
 	return now_ns < path->kept_since_ns + HA_LEAVING_NS ? &kept->recent : over;
 }
 
-/* Its device was leaving, and answered nothing. */
-static bool is_unreachable(const struct ha_path *path)
+/* When it is to be looked at again, and not before; 0: when its device is closed. A device that was
+ * leaving, and answered nothing, has left some time; one that is well may grant what it refused. */
+static uint64_t when_to_look(const struct ha_path *path, uint64_t now_ns)
 {
-	return !path->destroyed && path->destruction == HA_DESTRUCTION_UNREACHABLE && path->on;
+	if (path->destroyed || !path->on)
+		return 0;
+	if (path->destruction == HA_DESTRUCTION_UNREACHABLE)
+		return ha_incarnation_took_along(path->on, EIO, now_ns) ? now_ns
+									: now_ns + HA_LEAVING_NS;
+	return path->destroy_ns;
 }
 
-/* With the lock. Takes those out whose device has left by now, and with it all that they had. */
-static struct ha_path *take_gone(struct ha_kept_paths *kept, uint64_t now_ns, bool *left)
+/* With the lock. Takes those out that may go by now. */
+static struct ha_path *take_gone(struct ha_kept_paths *kept, uint64_t now_ns, uint64_t *next_ns)
 {
 	struct ha_path *path = kept->first, *next, *gone = NULL;
 
 	kept->first = NULL;
 	for (; path; path = next) {
-		bool unreachable = is_unreachable(path);
-		bool over = unreachable && ha_incarnation_took_along(path->on, EIO, now_ns);
+		uint64_t look_ns = when_to_look(path, now_ns);
+		bool over = look_ns != 0 && look_ns <= now_ns;
 
 		next = path->next_retired;
 		push(over ? &gone : &kept->first, path);
-		*left = *left || (unreachable && !over);
+		if (!over)
+			*next_ns = ha_earlier_ns(*next_ns, look_ns);
 	}
 	return gone;
 }
@@ -84,8 +91,7 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_kept_paths *kept = ha_container_of(poller, struct ha_kept_paths, poller);
 	struct ha_path *path, *next, *gone, *over = NULL;
-	uint64_t now_ns = ha_now_ns();
-	bool leaving = false;
+	uint64_t now_ns = ha_now_ns(), next_ns = 0;
 
 	pthread_mutex_lock(&kept->lock);
 	path = kept->recent;
@@ -94,8 +100,10 @@ static enum ha_poll_result visit(struct ha_poller *poller)
 		next = path->next_retired;
 		push(where_now(kept, path, now_ns, &over), path);
 	}
-	gone = take_gone(kept, now_ns, &leaving);
-	poller->due_ns = kept->recent || leaving ? now_ns + HA_LEAVING_NS : 0;
+	gone = take_gone(kept, now_ns, &next_ns);
+	if (kept->recent)
+		next_ns = ha_earlier_ns(next_ns, now_ns + HA_LEAVING_NS);
+	poller->due_ns = next_ns;
 	pthread_mutex_unlock(&kept->lock);
 	free_all(over);
 	for (path = gone; path; path = next) {

@@ -10,7 +10,7 @@
  *
  * A device that is being taken away answers EIO to whoever would destroy. When it has left, all
  * that it had is gone, and the path is closed then: else its old incarnation would stay open for
- * ever.
+ * ever. A device that is well and refuses is asked again each second.
  */
 #ifndef HA_TRANSPORT_KEPT_PATH_H
 #define HA_TRANSPORT_KEPT_PATH_H

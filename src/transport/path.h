@@ -183,6 +183,7 @@ struct ha_path {
 	/* Opening, connecting, fencing or closing. While it is busy, the queue pairs are its. */
 	struct ha_command command;
 	bool destroyed;	     /* by the command: only the structure is left */
+	bool kept;	     /* put aside with queue pairs that live, which was said */
 	ha_result_t outcome; /* of opening and connecting */
 
 	/* On their way (path_msg.c). [T] */
@@ -203,7 +204,7 @@ struct ha_path {
 	bool indestructible;	  /* destroying a queue pair failed, which was logged */
 	atomic_uchar destruction; /* enum ha_destruction; looked at while its command writes it */
 	uint64_t destroy_ns;	  /* not tried again before; 0: not known yet */
-	uint8_t close_tries;	  /* of closing it, as far as the pause grows (path_close.c) */
+	uint8_t refusals;	  /* to destroy a queue pair, by a device that is well */
 	bool unheard;		  /* nothing of it is taken any more: ha_path_unheard */
 	bool settled; /* the peer's fence covers the application's memory (path_slot.c) */
 	bool exposed; /* at the end: the application's memory is not safe from it yet */

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "device/give_back.h"
 #include "memory/pd.h"
 #include "transport/async_event.h"
 #include "transport/comm.h"
@@ -12,7 +13,6 @@
 #include "transport/latency.h"
 #include "transport/shared.h"
 
-#include <string.h>
 
 /* What cannot be destroyed outlives the path. */
 static void forget_all(struct ha_path *path)
@@ -23,24 +23,47 @@ static void forget_all(struct ha_path *path)
 	ha_events_forget_cq(path->cq);
 }
 
-static void end_registration(struct ha_path *path)
+static void let_ring_go(void *comm)
 {
-	int rc = path->ring_mr ? ibv_dereg_mr(path->ring_mr) : 0;
-
-	if (rc != 0)
-		HA_TRACE(1, "ibv_dereg_mr failed on %s: %s", path->nic->name, strerror(rc));
-	else
-		path->ring_mr = NULL;
+	ha_comm_put(comm);
 }
 
-static void end_queue(struct ha_path *path)
+/* The ring is the connection's: it stays as long as the device may write to it. */
+static void end_registration(struct ha_path *path)
 {
-	int rc = path->cq ? ibv_destroy_cq(path->cq) : 0;
+	struct ibv_mr *mr = path->ring_mr;
 
-	if (rc != 0)
-		HA_TRACE(1, "ibv_destroy_cq failed on %s: %s", path->nic->name, strerror(rc));
-	else
-		path->cq = NULL;
+	path->ring_mr = NULL;
+	if (mr)
+		ha_give_back(path->on, HA_OBJECT_MR, mr, let_ring_go, ha_comm_hold(path->comm));
+}
+
+static void give_back_qp(struct ha_path *path, struct ibv_qp **qp)
+{
+	struct ibv_qp *given = *qp;
+
+	*qp = NULL;
+	ha_give_back(path->on, HA_OBJECT_QP, given, NULL, NULL);
+}
+
+/* Of queue pairs that have stopped: who is refused them asks again, and nobody waits for that. */
+static void give_back_queues(struct ha_path *path)
+{
+	give_back_qp(path, &path->flush.qp);
+	for (unsigned i = 0; i < path->nqps; i++)
+		give_back_qp(path, &path->qps[i].qp);
+	path->destruction = HA_DESTRUCTION_DONE;
+}
+
+/* Those that may still write are not out of sight before they are destroyed. */
+static void end_queues(struct ha_path *path)
+{
+	if (atomic_load(&path->state) != HA_PATH_FENCED) {
+		path->destruction = (uint8_t)ha_path_destroy_queues(path);
+		return;
+	}
+	forget_all(path);
+	give_back_queues(path);
 }
 
 /* No queue pair lives that may write where it must not. */
@@ -50,15 +73,8 @@ static bool is_harmless(const struct ha_path *path)
 	       atomic_load(&path->state) == HA_PATH_FENCED;
 }
 
-/* What a device refuses that is well it may give the next time; of a dead one nothing comes. */
-static bool is_worth_another_try(const struct ha_path *path)
-{
-	return (path->destruction != HA_DESTRUCTION_DONE || path->ring_mr || path->cq) &&
-	       path->on && !ha_incarnation_is_dead(path->on);
-}
-
 /* The path's objects. Whoever calls it has them to himself. Not `destroyed`: a queue pair lives
- * that may write where it must not, or something is to be tried again. */
+ * that may write where it must not. */
 static void destroy_objects(struct ha_path *path)
 {
 	if (path->destroyed)
@@ -67,16 +83,15 @@ static void destroy_objects(struct ha_path *path)
 		path->flush.qp = path->flush.made; /* which nobody came to use */
 		path->flush.made = NULL;
 	}
-	path->destruction = (uint8_t)ha_path_destroy_queues(path);
+	end_queues(path);
 	/* Without it there is no ring to write to, whatever has become of the queue pairs. */
 	end_registration(path);
 	if (!is_harmless(path))
 		return;
-	end_queue(path);
-	if (is_worth_another_try(path))
-		return;
+	ha_events_forget_cq(path->cq);
+	ha_give_back(path->on, HA_OBJECT_CQ, path->cq, NULL, NULL);
+	path->cq = NULL;
 	path->destroyed = true;
-	forget_all(path);
 	if (!path->on)
 		return;
 	ha_incarnation_hold(path->on);
@@ -95,15 +110,15 @@ static void free_path(struct ha_path *path)
 		ha_incarnation_let_go(on);
 }
 
+/* What a device that is well refuses is asked for again so often while nobody waits for it. */
+#define KEPT_AGAIN_NS HA_NS_PER_S
+
 /* A queue pair lives that cannot be destroyed: it keeps the ring that it may still write to, and
- * all that it is made of, as long as the device is open. So does what else is refused. */
+ * all that it is made of, as long as the device is open. */
 static void keep(struct ha_path *path)
 {
-	if (is_harmless(path))
-		HA_INFO(HA_SUBSYS_NET,
-			"connection %s: %s refuses to give back what a path was made of: it stays "
-			"until the device is closed",
-			path->comm->name, path->nic->name);
+	if (path->kept)
+		; /* as before, and was said then */
 	else if (path->destruction == HA_DESTRUCTION_UNREACHABLE)
 		HA_INFO(HA_SUBSYS_NET,
 			"connection %s: %s is being taken away: what is left there is given back "
@@ -113,6 +128,8 @@ static void keep(struct ha_path *path)
 		HA_WARN("connection %s: the queue pairs on %s:%d cannot be destroyed: they and the "
 			"memory they may still use stay until the device is closed",
 			path->comm->name, path->nic->name, path->port->port_num);
+	path->kept = true;
+	path->destroy_ns = ha_now_ns() + KEPT_AGAIN_NS;
 	forget_all(path);
 	ha_path_keep(path);
 }
@@ -136,9 +153,6 @@ void ha_path_free_left(struct ha_command *command)
 
 /* ---- without waiting ----------------------------------------------------------------------- */
 
-/* By then the pause before the next try has grown to more than a second. */
-#define CLOSE_TRIES_MAX 6
-
 /* A thread of the commands. */
 static void close_path(struct ha_command *command)
 {
@@ -160,15 +174,6 @@ void ha_path_free_in_background(struct ha_path *path)
 	ha_command_leave(ha_path_commands(path), &path->command);
 }
 
-/* A device that leaves refuses it for long; what one refuses that is well harms nobody. */
-static uint64_t pause_ns(struct ha_path *path)
-{
-	if (!is_harmless(path))
-		return HA_FENCE_NS;
-	return HA_FENCE_NS << (path->close_tries < CLOSE_TRIES_MAX ? path->close_tries++
-								   : CLOSE_TRIES_MAX);
-}
-
 bool ha_path_closing(struct ha_path *path)
 {
 	if (ha_path_away(path))
@@ -179,7 +184,7 @@ bool ha_path_closing(struct ha_path *path)
 	}
 	if (ha_now_ns() < path->destroy_ns)
 		return true;
-	path->destroy_ns = ha_now_ns() + pause_ns(path);
+	path->destroy_ns = ha_now_ns() + HA_FENCE_NS;
 	start_closing(path);
 	return true;
 }

@@ -27,6 +27,7 @@ struct ha_hints;
 struct ha_islands;
 struct ha_liveness;
 struct ha_port_watches;
+struct ha_ask_again;
 struct ha_reopens;
 struct ha_stats;
 
@@ -60,6 +61,7 @@ struct ha_instance {
 	struct ha_nic_watch nic_watches[HA_MAX_NICS];
 	struct ha_port_watches *port_watches;
 	struct ha_reopens *reopens;	      /* of NICs whose device died */
+	struct ha_ask_again *ask_again;	      /* for what NICs refused to take back */
 	char host[32];			      /* for the peer's log */
 	struct ha_stats *stats;		      /* NULL: none */
 	struct ha_eventlog *events;	      /* NULL: none */

@@ -7,10 +7,12 @@
 
 #include "../made_key.h"
 #include "../unit/captured_log.h"
+#include "device/give_back.h"
 #include "device/queue_depth.h"
 #include "liveness/packet.h"
 #include "liveness/session.h"
 #include "liveness/session_recv.h"
+#include "liveness/ud_qp.h"
 #include "memory/mr.h"
 #include "memory/pd.h"
 
@@ -543,10 +545,81 @@ static void without_resources_there_is_no_session_and_one_warning(void **state)
 	done();
 }
 
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+#define QKEY 0x11u
+
+static int refuse(const char *verb)
+{
+	char rule[64], why[256];
+
+	snprintf(rule, sizeof(rule), "errno=EBUSY verb=%s host=0 rail=0", verb);
+	return sv_stepped_fault_add(rule, why, sizeof(why));
+}
+
+/* One that comes for a queue pair that its owner has closed. */
+static void send_late(struct ha_ud_qp *from, uint32_t qpn)
+{
+	struct ha_remote_addr to = {.lid = 0};
+	struct ha_port_addr address;
+	struct ibv_ah *ah;
+
+	ha_port_addr(port_of(0, 0), &address);
+	memcpy(to.gid, address.gid.raw, sizeof(to.gid));
+	ah = ha_ud_qp_address(from, &to);
+	assert_non_null(ah);
+	assert_int_equal(ha_ud_qp_send(from, ah, qpn, QKEY, "late", 5), 0);
+	sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
+	ha_ud_qp_address_free(from, ah);
+}
+
+/* What the allocator gives next is what was freed last. */
+static void memory_of_queues_that_the_device_keeps_is_nobody_elses(void **state)
+{
+	const char *const verbs[] = {"destroy_qp", "destroy_cq", "dereg_mr"};
+	struct sv_stepped_objects before, now;
+	const size_t size = 19 * 4096; /* nearly as much as it has */
+	struct ha_ud_qp *closed, *peer;
+	struct ha_incarnation *on;
+	uint8_t *next;
+	uint32_t qpn;
+	int rules[3];
+
+	(void)state;
+	fabric(&(struct sv_stepped_opts){0});
+	on = port_of(0, 0)->nic->now;
+	sv_stepped_get_objects(0, 0, &before);
+	assert_int_equal(ha_ud_qp_open(port_of(0, 0), QKEY, &closed), HA_OK);
+	assert_int_equal(ha_ud_qp_open(port_of(1, 0), QKEY, &peer), HA_OK);
+	qpn = ha_ud_qp_qpn(closed);
+	for (int i = 0; i < 3; i++)
+		rules[i] = refuse(verbs[i]);
+	ha_ud_qp_close(closed);
+	next = malloc(size);
+	assert_non_null(next);
+	memset(next, 0xa5, size);
+	send_late(peer, qpn);
+	for (size_t i = 0; i < size; i++)
+		assert_int_equal(next[i], 0xa5);
+	free(next);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(sv_stepped_fault_remove(rules[i]), 0);
+	sv_stepped_run(sv_stepped_now() + HA_GIVE_BACK_NS);
+	ha_give_back_again(on);
+	sv_stepped_run(sv_stepped_now() + 2 * HA_GIVE_BACK_NS);
+	ha_give_back_again(on); /* what depended on another one */
+	sv_stepped_get_objects(0, 0, &now);
+	assert_memory_equal(&now, &before, sizeof(now));
+	ha_ud_qp_close(peer);
+	done();
+}
+
 int main(void)
 {
 #define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 	const struct CMUnitTest tests[] = {
+	    TEST(memory_of_queues_that_the_device_keeps_is_nobody_elses),
 	    TEST(round_trips_are_measured),
 	    TEST(a_round_trip_far_off_its_baseline_is_suspicious),
 	    TEST(duplicated_and_reordered_heartbeats_are_counted_once),

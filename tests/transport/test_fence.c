@@ -258,6 +258,40 @@ static void a_queue_pair_that_does_not_flush_is_destroyed_in_time(void **state)
 	}
 }
 
+/* All that time it is neither claimed nor given up. */
+static void refused_for(struct ha_comm *comm, uint64_t ns)
+{
+	uint64_t until_ns = sv_stepped_now() + ns;
+
+	for (; sv_stepped_now() < until_ns; sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS))
+		assert_int_equal(fence_is(comm), HA_FENCE_PENDING);
+}
+
+/* A NIC that refuses for a moment is asked again, and the connection goes on. */
+static void a_queue_pair_that_is_refused_for_a_moment_is_destroyed_then(void **state)
+{
+	struct ha_request *recv, *send;
+	struct pair pair;
+
+	(void)state;
+	pair_init(&pair);
+	pair_up(&pair);
+	start(&pair, &recv, &send);
+	sv_stepped_step();
+	assert_true(sv_stepped_wedge(0, 0, pair.send->paths[0]->qps[0].qp->qp_num, true));
+	assert_int_equal(fence(pair.send), HA_FENCE_PENDING);
+	sv_stepped_run(sv_stepped_now() + HA_FENCE_NS);
+	destroy_fails_with = EBUSY;
+	refused_for(pair.send, 5 * HA_NS_PER_MS);
+	assert_int_equal(queue_pairs(pair.send), 1);
+	destroy_fails_with = 0;
+	sv_stepped_run(sv_stepped_now() + 4 * HA_NS_PER_MS);
+	assert_int_equal(fence_is(pair.send), HA_FENCE_DONE);
+	assert_int_equal(queue_pairs(pair.send), 0);
+	assert_int_equal(captured_warnings, 0);
+	pair_close(&pair);
+}
+
 /* Then nothing is known, and nothing is claimed; it is said once however often it is asked. */
 static void neither_drained_nor_destroyed_is_no_fence(void **state)
 {
@@ -273,6 +307,9 @@ static void neither_drained_nor_destroyed_is_no_fence(void **state)
 	assert_int_equal(fence(pair.send), HA_FENCE_PENDING);
 	sv_stepped_run(sv_stepped_now() + HA_FENCE_NS);
 	destroy_fails_with = EBUSY;
+	refused_for(pair.send, 31 * HA_NS_PER_MS);
+	assert_int_equal(captured_warnings, 0);
+	sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(fence_is(pair.send), HA_FENCE_FAILED);
 	destroy_fails_with = 0;
@@ -394,6 +431,7 @@ int main(void)
 	    cmocka_unit_test(nothing_arrives_after_a_fence_and_nothing_is_forgotten),
 	    cmocka_unit_test(a_wedged_queue_pair_is_drained),
 	    cmocka_unit_test(a_queue_pair_that_does_not_flush_is_destroyed_in_time),
+	    cmocka_unit_test(a_queue_pair_that_is_refused_for_a_moment_is_destroyed_then),
 	    cmocka_unit_test(neither_drained_nor_destroyed_is_no_fence),
 	    cmocka_unit_test(a_dead_device_is_fenced_by_destroying),
 	    cmocka_unit_test(verbs_that_fail_while_fencing_lead_to_destroying),

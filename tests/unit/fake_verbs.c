@@ -366,11 +366,11 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	int error = of(mr->context)->dereg_error;
-
+	if (of(mr->context)->dereg_error)
+		return of(mr->context)->dereg_error;
 	pthread_mutex_lock(&reg_lock);
 	of(mr->context)->deregs++;
 	pthread_mutex_unlock(&reg_lock);
 	free(mr);
-	return error;
+	return 0;
 }

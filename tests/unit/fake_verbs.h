@@ -39,7 +39,7 @@ struct fake_device {
 	int open_errno;		   /* not 0: opening fails */
 	int dmabuf_errno;	   /* of a registration with a bad descriptor */
 	int reg_errno;		   /* not 0: registering memory fails */
-	int dereg_error;	   /* not 0: what ending a registration returns */
+	int dereg_error;	   /* not 0: what ending a registration returns, and does not */
 
 	/* What happened. */
 	int opens, closes, pds;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "device/address.h"
+#include "device/give_back.h"
 #include "memory/mr.h"
 #include "memory/pd.h"
 #include "transport/path.h"
@@ -231,15 +232,13 @@ bool ha_gin_qp_is_fenced(struct ha_gin_qp *qp)
 	return ha_now_ns() - qp->fencing_ns >= HA_FENCE_NS && destroy(qp);
 }
 
-/* A device that keeps the completion queue has died: it is its incarnation's then. */
 bool ha_gin_qp_close(struct ha_gin_qp *qp)
 {
 	if (!qp->on)
 		return true;
 	if (!destroy(qp))
 		return false;
-	if (qp->cq)
-		(void)ibv_destroy_cq(qp->cq);
+	ha_give_back(qp->on, HA_OBJECT_CQ, qp->cq, NULL, NULL);
 	qp->cq = NULL;
 	ha_nic_pd_put(qp->on);
 	qp->on = NULL;

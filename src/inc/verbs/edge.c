@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/random.h"
 #include "device/address.h"
+#include "device/give_back.h"
 #include "memory/mr.h"
 #include "memory/pd.h"
 
@@ -288,13 +289,10 @@ ha_result_t ha_edge_close(struct ha_edge *edge)
 	if (edge->qp && ibv_destroy_qp(edge->qp) != 0)
 		return HA_ERR_SYSTEM;
 	edge->qp = NULL;
-	if (edge->cq && ibv_destroy_cq(edge->cq) != 0)
-		return HA_ERR_SYSTEM;
+	ha_give_back(edge->on, HA_OBJECT_CQ, edge->cq, NULL, NULL);
 	edge->cq = NULL;
-	if (edge->word_mr && ibv_dereg_mr(edge->word_mr) != 0)
-		return HA_ERR_SYSTEM;
+	ha_give_back(edge->on, HA_OBJECT_MR, edge->word_mr, free, edge->words);
 	edge->word_mr = NULL;
-	free(edge->words);
 	edge->words = NULL;
 	ha_nic_pd_put(edge->on);
 	edge->on = NULL;

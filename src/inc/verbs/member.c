@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inc/verbs/member.h"
 
+#include "device/give_back.h"
 #include "inc/cut.h"
 #include "inc/header.h"
 #include "memory/mr.h"
@@ -566,12 +567,9 @@ ha_result_t ha_member_close(struct ha_member *member)
 	if (!member)
 		return HA_OK;
 	HA_TRY(close_edges(member));
-	if (member->mr && ibv_dereg_mr(member->mr) != 0)
-		return HA_ERR_SYSTEM;
-	member->mr = NULL;
+	ha_give_back(member->on, HA_OBJECT_MR, member->mr, free, member->memory);
 	if (member->on)
 		ha_nic_pd_put(member->on);
-	free(member->memory);
 	free(member);
 	return HA_OK;
 }

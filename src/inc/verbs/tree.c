@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inc/verbs/tree.h"
 
+#include "device/give_back.h"
 #include "memory/mr.h"
 #include "memory/pd.h"
 
@@ -348,11 +349,9 @@ ha_result_t ha_tree_close(struct ha_tree *tree)
 		return HA_OK;
 	for (unsigned int i = 0; i < HA_UNIT_TARGETS; i++)
 		HA_TRY(ha_edge_close(&tree->edge[i]));
-	if (tree->mr && ibv_dereg_mr(tree->mr) != 0)
-		return HA_ERR_SYSTEM;
+	ha_give_back(tree->on, HA_OBJECT_MR, tree->mr, free, tree->memory);
 	if (tree->on)
 		ha_nic_pd_put(tree->on);
-	free(tree->memory);
 	free(tree->header);
 	free(tree);
 	return HA_OK;
