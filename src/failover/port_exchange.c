@@ -129,7 +129,7 @@ void ha_port_exchange_say(struct ha_comm *comm)
 			comm->name);
 }
 
-/* What is not open by now is told when a port changes the next time. */
+/* What is not open by now is told when it is (ha_liveness_came_late). */
 void ha_port_exchange_open(struct ha_comm *comm)
 {
 	const struct ha_failover *fo = comm->failover;

@@ -163,7 +163,7 @@ static bool begin_heartbeats(struct ha_instance *inst, struct port_watch *w, uin
 	if (w->begin_ns == 0) {
 		if (ha_liveness_refused(inst->liveness, w->port))
 			begin_later(w, now_ns);
-		return false;
+		return ha_liveness_came_late(inst->liveness, w->port);
 	}
 	if (now_ns < w->begin_ns)
 		return false;

@@ -230,6 +230,8 @@ static void take_port(struct ha_liveness *live, struct ha_live_port *port)
 	}
 	port->state = HA_LIVE_PORT_OPEN;
 	live->ports[live->nports++] = port;
+	if (port->slow_told && live->doubt) /* there are connections that did not wait for it */
+		live->doubt(live->doubt_arg, port->port);
 }
 
 /* ---- a device that is open again ------------------------------------------------------------ */
@@ -350,6 +352,20 @@ bool ha_liveness_refused(struct ha_liveness *live, const struct ha_port *of)
 	return refused;
 }
 
+bool ha_liveness_came_late(struct ha_liveness *live, const struct ha_port *of)
+{
+	struct ha_live_port *port;
+	bool late;
+
+	pthread_mutex_lock(&live->lock);
+	port = live->asked[of->index];
+	late = port && port->state == HA_LIVE_PORT_OPEN && port->slow_told;
+	if (late)
+		port->slow_told = false;
+	pthread_mutex_unlock(&live->lock);
+	return late;
+}
+
 bool ha_liveness_reopening(struct ha_liveness *live, const struct ha_port *of)
 {
 	const struct ha_live_port *port;
@@ -380,8 +396,8 @@ static struct ha_live_port *asked_for(struct ha_liveness *live, struct ha_port *
 static void tell_slow(const struct ha_live_port *port)
 {
 	HA_INFO(HA_SUBSYS_NET,
-		"%s:%d: the queue pair of heartbeats takes long: connections that are made "
-		"meanwhile have none on this port",
+		"%s:%d: the queue pair of heartbeats takes long: connections have none on this "
+		"port until it is there",
 		port->port->nic->name, port->port->port_num);
 }
 

@@ -109,7 +109,8 @@ void ha_liveness_trust(struct ha_liveness *live, const struct ha_job_key *key,
 
 /*
  * Whom to tell that answers to heartbeats over a port are missing: who can ask its device whether
- * it is still up; or that our end of them could not be made. Called under the lock of the sessions,
+ * it is still up; or that our end of them could not be made, or is there later than somebody could
+ * wait for. Called under the lock of the sessions,
  * so it calls nothing here. Before the first endpoint.
  */
 void ha_liveness_on_doubt(struct ha_liveness *live, void (*doubt)(void *arg, struct ha_port *port),
@@ -144,6 +145,8 @@ void ha_liveness_reopen(struct ha_liveness *live, struct ha_port *port);
 bool ha_liveness_reopening(struct ha_liveness *live, const struct ha_port *port);
 /* Our end was asked for and could not be made: ha_liveness_reopen tries it once more. */
 bool ha_liveness_refused(struct ha_liveness *live, const struct ha_port *port);
+/* It is there, and some connection did not wait for it. True once. */
+bool ha_liveness_came_late(struct ha_liveness *live, const struct ha_port *port);
 
 /*
  * Hangs a link on the session with a remote endpoint, which is made if this is its first. False:
