@@ -17,4 +17,8 @@
 /* Begins a run, and the sequence that getrandom will give. */
 void bootstrap_seed(uint64_t seed);
 
+/* A stranger dials every listener there is: sockets of his that are connected, at most `room`,
+ * which are the caller's. How many. */
+unsigned bootstrap_visit(int *fds, unsigned room);
+
 #endif

@@ -10,6 +10,7 @@
 
 #define RUN_SECONDS	60 /* of real time: more is an endless loop */
 #define WALK_FAULTS_MAX 6
+#define CLOCKS_APART	4 /* one walk in so many */
 #define FIRST_PLACES	3 /* of the first of two faults */
 
 char campaign_current[1024];
@@ -29,10 +30,23 @@ bool campaign_over(const struct campaign *campaign)
 		now_s() - campaign->began > campaign->seconds);
 }
 
-/* Leaves out of a wrong run what it does not need: faults, then chance. False: nothing. */
-static bool shrink(struct campaign *campaign, const struct run_spec *wrong, struct run_spec *out)
+/* Takes the smaller run if it is wrong, too. */
+static bool is_wrong_too(struct campaign *campaign, const struct run_spec *smaller,
+			 struct run_spec *out)
 {
 	struct run_result result;
+
+	run(&campaign->world, smaller, &result);
+	if (result.end != RUN_WRONG)
+		return false;
+	*out = *smaller;
+	return true;
+}
+
+/* Leaves out of a wrong run what it does not need: faults, then chance, then clocks that are apart.
+ * False: nothing. */
+static bool shrink(struct campaign *campaign, const struct run_spec *wrong, struct run_spec *out)
+{
 	bool smaller = false;
 
 	*out = *wrong;
@@ -42,21 +56,19 @@ static bool shrink(struct campaign *campaign, const struct run_spec *wrong, stru
 		without.nfaults--;
 		for (unsigned k = i; k < without.nfaults; k++)
 			without.faults[k] = without.faults[k + 1];
-		run(&campaign->world, &without, &result);
-		if (result.end != RUN_WRONG)
-			continue;
-		*out = without;
-		smaller = true;
+		smaller |= is_wrong_too(campaign, &without, out);
 	}
 	if (out->world.seed != 0) {
 		struct run_spec without = *out;
 
 		without.world.seed = 0;
-		run(&campaign->world, &without, &result);
-		if (result.end == RUN_WRONG) {
-			*out = without;
-			smaller = true;
-		}
+		smaller |= is_wrong_too(campaign, &without, out);
+	}
+	if (out->world.apart) {
+		struct run_spec without = *out;
+
+		without.world.apart = false;
+		smaller |= is_wrong_too(campaign, &without, out);
 	}
 	return smaller;
 }
@@ -92,6 +104,25 @@ void campaign_try(struct campaign *campaign, const struct run_spec *spec, struct
 	campaign_current[0] = '\0'; /* a crash from now on is not this run's */
 }
 
+static void note_world(struct campaign_worlds *worlds, const struct run_spec *spec,
+		       const struct run_result *result)
+{
+	bool begun_anew = false, strangers = false, waits = false;
+
+	for (unsigned i = 0; i < result->fired; i++) {
+		const struct fault *fault = spec->faults[i].fault;
+
+		begun_anew |= fault->act == ACT_RESTART;
+		strangers |= fault->act == ACT_STRANGER;
+		waits |= fault->lasts_ns != 0;
+	}
+	worlds->rings += spec->world.scenario->hosts > 2;
+	worlds->apart += spec->world.apart;
+	worlds->begun_anew += begun_anew;
+	worlds->strangers += strangers;
+	worlds->waits += waits;
+}
+
 void campaign_run(struct campaign *campaign, const struct run_spec *spec, struct run_result *result)
 {
 	run_command(spec, campaign_current, sizeof(campaign_current));
@@ -110,6 +141,7 @@ void campaign_run(struct campaign *campaign, const struct run_spec *spec, struct
 	}
 	alarm(0);
 	tally_add(campaign->tally, spec, result);
+	note_world(&campaign->worlds, spec, result);
 	if (result->end == RUN_WRONG)
 		report_wrong(campaign, spec, result);
 	campaign_current[0] = '\0';
@@ -129,6 +161,7 @@ static struct run_spec spec_of(const struct campaign *campaign, const struct sce
 					   .no_failover = campaign->no_failover,
 					   .failback = campaign->failback,
 					   .unordered = campaign->unordered,
+					   .apart = campaign->apart,
 					   .seed = campaign->seed,
 					   .trace = campaign->trace},
 				 .heal = campaign->heal};
@@ -273,15 +306,23 @@ static uint64_t draw(uint64_t *chance, uint64_t below)
 	return *chance % below;
 }
 
+/* One of the first `many`. */
 static const struct fault *draw_fault(const struct campaign *campaign,
-				      const struct scenario *scenario, bool first, uint64_t *chance)
+				      const struct scenario *scenario, unsigned many, bool first,
+				      uint64_t *chance)
 {
 	const struct fault *fault;
 
 	do
-		fault = &faults[draw(chance, nfaults)];
+		fault = &faults[draw(chance, many)];
 	while (!fits(campaign, fault, scenario) || (first && !fault->first));
 	return fault;
+}
+
+/* What has nothing to meet but behind another one, and ends a walk where it meets nothing. */
+static unsigned drawn_at(const struct run_spec *spec, unsigned place)
+{
+	return place > 0 && place == spec->nfaults - 1 ? nfaults_named : nfaults_walked;
 }
 
 /*
@@ -323,11 +364,13 @@ static void walk(struct campaign *campaign, uint64_t number)
 	spec.world.seed = 1 + draw(&chance, 1u << 30);
 	spec.nfaults = 1 + (unsigned)draw(&chance, WALK_FAULTS_MAX);
 	for (unsigned i = 0; i < spec.nfaults; i++) {
-		spec.faults[i].fault = draw_fault(campaign, spec.world.scenario, false, &chance);
+		spec.faults[i].fault =
+		    draw_fault(campaign, spec.world.scenario, drawn_at(&spec, i), false, &chance);
 		spec.faults[i].at = draw(&chance, fault_at_step(spec.faults[i].fault) ? 150 : 12);
 	}
 	while (!is_promised(&spec))
 		spec.nfaults--;
+	spec.world.apart |= draw(&chance, CLOCKS_APART) == 0;
 	campaign_run(campaign, &spec, &result);
 }
 
@@ -345,7 +388,8 @@ static void pair(struct campaign *campaign, uint64_t number)
 
 	spec.nfaults = 2;
 	for (unsigned i = 0; i < 2; i++) {
-		spec.faults[i].fault = draw_fault(campaign, spec.world.scenario, i == 0, &chance);
+		spec.faults[i].fault =
+		    draw_fault(campaign, spec.world.scenario, nfaults, i == 0, &chance);
 		spec.faults[i].at = draw(&chance, fault_at_step(spec.faults[i].fault) ? 40 : 6);
 	}
 	while (!is_promised(&spec))

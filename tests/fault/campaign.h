@@ -5,6 +5,11 @@
 
 #include "tally.h"
 
+/* Runs in which each of these was. */
+struct campaign_worlds {
+	uint64_t rings, apart, begun_anew, strangers, waits;
+};
+
 struct campaign {
 	/* What to run. NULL and 0: everything. */
 	const struct scenario *scenario;
@@ -12,6 +17,7 @@ struct campaign {
 	const char *skip; /* faults whose names begin so; NULL: none */
 	bool rc, e2e;
 	bool no_failover;
+	bool apart;
 	bool unordered;
 	bool failback, heal;
 	uint64_t seed;
@@ -25,6 +31,7 @@ struct campaign {
 
 	struct world world;
 	struct tally *tally;
+	struct campaign_worlds worlds;
 	uint64_t wrong;
 	double began;
 };

@@ -28,6 +28,7 @@ enum {
 	OPT_STRIDE,
 	OPT_NO_FAILOVER,
 	OPT_UNORDERED,
+	OPT_APART,
 	OPT_FAILBACK,
 	OPT_HEAL,
 	OPT_CHECK_REPLAY,
@@ -62,6 +63,7 @@ static const struct argp_option options[] = {
     {"minutes", OPT_MINUTES, "T", 0, "stop after this time", 1},
     {"no-failover", OPT_NO_FAILOVER, NULL, 0, "HA_NCCL_ENABLE_BACKUP=0", 1},
     {"unordered", OPT_UNORDERED, NULL, 0, "devices place plain WRITEs in any order", 1},
+    {"apart", OPT_APART, NULL, 0, "the hosts' clocks are apart, and some go faster", 1},
     {"failback", OPT_FAILBACK, NULL, 0, "HA_NCCL_ENABLE_FAILBACK=1", 1},
     {"heal", OPT_HEAL, NULL, 0, "then nothing fails any more, and everything has to come back", 1},
     {"check-replay", OPT_CHECK_REPLAY, NULL, 0, "do every run twice and compare the events", 1},
@@ -177,6 +179,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_UNORDERED:
 		campaign->unordered = true;
 		break;
+	case OPT_APART:
+		campaign->apart = true;
+		break;
 	case OPT_FAILBACK:
 		campaign->failback = true;
 		break;
@@ -248,6 +253,7 @@ static int replay(struct campaign *campaign, struct run_spec *spec)
 					     .no_failover = campaign->no_failover,
 					     .failback = campaign->failback,
 					     .unordered = campaign->unordered,
+					     .apart = campaign->apart,
 					     .seed = campaign->seed,
 					     .trace = campaign->trace};
 	campaign_run(campaign, spec, &result);
@@ -343,6 +349,13 @@ int main(int argc, char **argv)
 		printf("traces: %llu accepted, with %llu steps; %llu not judged\n",
 		       (unsigned long long)total.traces, (unsigned long long)total.trace_steps,
 		       (unsigned long long)total.unjudged);
+		printf("worlds: %llu with three hosts, %llu with clocks apart, %llu with a process "
+		       "that begins anew, %llu with strangers, %llu with commands that wait\n",
+		       (unsigned long long)campaign.worlds.rings,
+		       (unsigned long long)campaign.worlds.apart,
+		       (unsigned long long)campaign.worlds.begun_anew,
+		       (unsigned long long)campaign.worlds.strangers,
+		       (unsigned long long)campaign.worlds.waits);
 		printf("processor: %.1f s\n", (double)clock() / CLOCKS_PER_SEC);
 		status = campaign.wrong > 0 || total.fired < args.at_least;
 		if (total.fired < args.at_least)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
+#include "../seeded_random.h"
+#include "bootstrap.h"
 
 #include "admin/drain.h"
-#include "transport/connect.h"
 #include "transport/ctrl_sock.h"
 
 #include <stdio.h>
@@ -36,6 +37,14 @@
 #define VERB(VERB_NAME)                                                                            \
 	BOTH("errno-" VERB_NAME, .loss = LOSS_VERB,                                                \
 	     .rule = "errno=ENOMEM verb=" VERB_NAME " host=$host nth=$nth")
+
+/* Longer than a soft timeout. And longer than a command takes of a NIC that is well. */
+#define SLOW_NS 60000000ull
+#define SICK_NS 1200000000ull
+
+#define SLOW(VERB_NAME)                                                                            \
+	BOTH("slow-" VERB_NAME, .loss = LOSS_VERB, .lasts_ns = SLOW_NS,                            \
+	     .rule = "wait=60ms verb=" VERB_NAME " host=$host nth=$nth count=1")
 
 #define REFUSED(VERB_NAME)                                                                         \
 	BOTH("errno-" VERB_NAME, .loss = LOSS_NOTHING,                                             \
@@ -198,16 +207,39 @@ const struct fault faults[] = {
     RECEIVE_STATUS("LOC_LEN_ERR", LOSS_BUG),
     RECEIVE_STATUS("LOC_PROT_ERR", LOSS_BUG),
 
+    /* ---- of more worlds: only walks draw them ---- */
+    BOTH("restart", .act = ACT_RESTART, .loss = LOSS_PROCESS),
+    {"stranger-silent", ACT_STRANGER, LOSS_NOTHING, 0, .rule = ""},
+    {"stranger-web", ACT_STRANGER, LOSS_NOTHING, 0,
+     .rule = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {"stranger-garbage", ACT_STRANGER, LOSS_NOTHING, 0, .rule = "*"},
+    {"stranger-gone", ACT_STRANGER, LOSS_NOTHING, 0, .rule = NULL},
+    SLOW("rtr"),
+    SLOW("err"),
+    SLOW("modify_qp"),
+    SLOW("create_qp"),
+    SLOW("create_cq"),
+    SLOW("create_ah"),
+    SLOW("reg_mr"),
+    SLOW("query_port"),
+    BOTH("sick", .loss = LOSS_VERB, .lasts_ns = SICK_NS,
+	 .rule = "wait=1200ms verb=modify_qp host=$host nth=$nth"),
+
     /* ---- what is given back, which is something only after another fault ---- */
     REFUSED("destroy_qp"),
     REFUSED("destroy_cq"),
     REFUSED("dereg_mr"),
+    REFUSED("destroy_ah"),
+    SLOW("destroy_qp"),
+    SLOW("dereg_mr"),
 };
 
-#define NAMED_ONLY 6
+#define BEHIND_OTHERS 12 /* of those the last */
+#define WALKED	      24 /* and before them */
 
 const unsigned nfaults_named = sizeof(faults) / sizeof(faults[0]);
-const unsigned nfaults = sizeof(faults) / sizeof(faults[0]) - NAMED_ONLY;
+const unsigned nfaults_walked = sizeof(faults) / sizeof(faults[0]) - BEHIND_OTHERS;
+const unsigned nfaults = sizeof(faults) / sizeof(faults[0]) - BEHIND_OTHERS - WALKED;
 
 const struct fault *fault_find(const char *name)
 {
@@ -319,7 +351,7 @@ static bool shut_sockets(struct world *world, uint32_t host)
 	bool any = false;
 
 	world_each_end (world, end)
-		if (end->host == host && end->comm && end->comm->ctrl_sock &&
+		if (end->host == host && !end->gone && end->comm && end->comm->ctrl_sock &&
 		    end->comm->ctrl_sock->frames.fd >= 0)
 			any |= shutdown(end->comm->ctrl_sock->frames.fd, SHUT_RDWR) == 0;
 	return any;
@@ -342,7 +374,7 @@ static bool change_gid(struct world *world, uint32_t host)
 
 void fault_take_back_addresses(struct world *world)
 {
-	for (uint32_t host = 0; host < WORLD_HOSTS; host++)
+	for (uint32_t host = 0; host < world->hosts; host++)
 		for (uint32_t rail = 0; rail < world->options.scenario->rails; rail++) {
 			struct world_address *first = &world->addresses[host][rail];
 
@@ -364,20 +396,33 @@ static bool act_everywhere(const struct injection *injection, const struct world
 
 static bool kill_process(struct world *world, uint32_t host)
 {
-	world->dead[host] = true;
+	if (world->dead[host])
+		return false;
 	shut_sockets(world, host);
-	ha_connect_abandon_all(world->inst[host]);
-	for (unsigned i = 0; i < world->nconnections; i++) {
-		struct connection *connection = &world->connections[i];
-
-		if (connection->recv.host != host)
-			continue;
-		ha_close_listen(connection->listen);
-		connection->listen = NULL;
-	}
-	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++)
-		sv_stepped_kill(host, rail);
+	world_kill_process(world, host);
 	return true;
+}
+
+/* False: nobody listens, or there are too many of them already. NULL: he has gone again. */
+static bool send_a_stranger(struct world *world, const char *says)
+{
+	int *fds = world->strangers + world->nstrangers;
+	unsigned n = bootstrap_visit(fds, WORLD_STRANGERS - world->nstrangers);
+	uint64_t garbage[64];
+
+	for (unsigned i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++)
+		garbage[i] = mix(world->options.seed + i);
+	for (unsigned i = 0; i < n && says; i++) {
+		bool any = says[0] == '*';
+		ssize_t said = send(fds[i], any ? (const char *)garbage : says,
+				    any ? sizeof(garbage) : strlen(says), MSG_NOSIGNAL);
+
+		(void)said; /* whoever refuses to listen is right */
+	}
+	world->nstrangers += n;
+	if (!says)
+		world_see_strangers_off(world);
+	return n > 0;
 }
 
 static void tell_nobody(void *arg, const struct ha_admin_result *verdict)
@@ -398,6 +443,7 @@ static bool give_order(const struct injection *injection, const struct world *wo
 			text, why);
 		exit(2);
 	}
+	world_act_as(injection->fault->host);
 	return ha_admin_execute(world->inst[injection->fault->host], &order, tell_nobody, NULL);
 }
 
@@ -433,6 +479,13 @@ static void act(struct injection *injection, struct world *world)
 		break;
 	case ACT_DIE:
 		injection->fired = kill_process(world, fault->host);
+		break;
+	case ACT_RESTART:
+		injection->fired =
+		    world_begin_anew(world, fault->host) && kill_process(world, fault->host);
+		break;
+	case ACT_STRANGER:
+		injection->fired = send_a_stranger(world, fault->rule);
 		break;
 	case ACT_GID:
 		injection->fired = change_gid(world, fault->host);
@@ -526,8 +579,7 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 	case LOSS_BUG:
 		damage->bug = true;
 		break;
-	case LOSS_PROCESS:
-		damage->process = true;
+	case LOSS_PROCESS: /* its ends say so */
 		break;
 	case LOSS_MEMORY:
 		damage->at_set_up |= !world_connected(world);
@@ -543,12 +595,23 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 	}
 }
 
-bool damage_leaves_path(const struct damage *damage, const struct world *world)
+static bool leaves_port(const struct damage *damage, const struct world *world, uint32_t host)
 {
 	uint32_t all = (1u << world->options.scenario->rails) - 1;
 
-	for (uint32_t host = 0; host < WORLD_HOSTS; host++)
-		if ((damage->lost_ports[host] & all) == all)
+	return (damage->lost_ports[host] & all) != all;
+}
+
+bool damage_leaves_path_between(const struct damage *damage, const struct world *world, uint32_t a,
+				uint32_t b)
+{
+	return leaves_port(damage, world, a) && leaves_port(damage, world, b);
+}
+
+bool damage_leaves_path(const struct damage *damage, const struct world *world)
+{
+	for (uint32_t host = 0; host < world->hosts; host++)
+		if (!leaves_port(damage, world, host))
 			return false;
 	return true;
 }

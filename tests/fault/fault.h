@@ -39,6 +39,8 @@ enum fault_act {
 	ACT_DIE,	/* the host's process is gone: sockets shut, devices dead */
 	ACT_GID,	/* the address in use is replaced by another */
 	ACT_EVERYWHERE, /* `rule`, with $now: at a step, for each rail */
+	ACT_RESTART,	/* as ACT_DIE, and another process of the host begins, with a connection */
+	ACT_STRANGER,	/* somebody dials every listener, and says what is in `rule` */
 	ACT_ORDER, /* the operator of the host asks for `rule`: no fault, but as sudden as one */
 };
 
@@ -51,13 +53,15 @@ struct fault {
 			   * $connection: the number of the first */
 	const char
 	    *then; /* more rules, when the first has fired: $now, or $soon, a millisecond later */
-	bool frequent; /* fits so often that most places are alike: every 16th will do */
-	bool first;    /* one of those that a second fault is put after */
+	uint64_t lasts_ns; /* what it has begun, however soon it is taken back */
+	bool frequent;	   /* fits so often that most places are alike: every 16th will do */
+	bool first;	   /* one of those that a second fault is put after */
 };
 
 extern const struct fault faults[];
-extern const unsigned nfaults;	     /* that campaigns have */
-extern const unsigned nfaults_named; /* and behind them those that a run has only by name */
+extern const unsigned nfaults;	      /* that every campaign has, */
+extern const unsigned nfaults_walked; /* behind them those that only walks draw, */
+extern const unsigned nfaults_named;  /* and those that have nothing to meet but behind another */
 
 const struct fault *fault_find(const char *name);
 
@@ -95,7 +99,7 @@ struct damage {
 	uint32_t lost_ports[WORLD_HOSTS]; /* bit per rail */
 	bool acknowledged; /* what was acknowledged may not be with the receiver's software */
 	bool unplaced;	   /* ... or not even in its memory */
-	bool bug, process, memory;
+	bool bug, memory;
 	unsigned requests; /* statuses that may come to be the request's fault */
 	unsigned refusals; /* those that three paths must give */
 	bool at_set_up;	   /* an object was refused before there was a connection */
@@ -103,7 +107,9 @@ struct damage {
 
 void damage_add(struct damage *damage, const struct injection *injection,
 		const struct world *world);
-/* Whether the two ends can still reach each other. */
+/* Whether two hosts can still reach each other; all of them. */
+bool damage_leaves_path_between(const struct damage *damage, const struct world *world, uint32_t a,
+				uint32_t b);
 bool damage_leaves_path(const struct damage *damage, const struct world *world);
 
 #endif

@@ -76,7 +76,7 @@ static bool same_objects(const struct world *world, const struct health *unhurt,
 	uint32_t slots = connections * HA_MAX_PATHS;
 	size_t n = 0;
 
-	for (uint32_t host = 0; host < WORLD_HOSTS; host++) {
+	for (uint32_t host = 0; host < world->hosts; host++) {
 		struct sv_stepped_objects now = objects_of(world, host);
 		const struct sv_stepped_objects *was = &unhurt->objects[host];
 		const struct {
@@ -132,9 +132,11 @@ static bool end_is_well(const struct world *world, const struct end *end, char *
 
 static bool is_well(const struct world *world, char *why, size_t size)
 {
-	world_each_end (world, end)
+	world_each_end (world, end) {
+		world_act_as(end->host);
 		if (!end_is_through(end) && !end_is_well(world, end, why, size))
 			return false;
+	}
 	return true;
 }
 
@@ -155,9 +157,8 @@ static bool is_as_it_was(const struct world *world, const struct health *unhurt,
 bool heal_applies(const struct world *world)
 {
 	world_each_end (world, end)
-		if (!end_is_through(end) &&
-		    (!end->comm || end->traffic.state != TRAFFIC_DONE || world->dead[end->host] ||
-		     ha_comm_error(end->comm) != HA_OK))
+		if (!end_is_through(end) && (!end->comm || end->traffic.state != TRAFFIC_DONE ||
+					     end->gone || ha_comm_error(end->comm) != HA_OK))
 			return false;
 	return true;
 }
@@ -210,7 +211,7 @@ static void measure(struct world *world, struct health *out, char *wrong, size_t
 		return;
 	}
 	out->batch_ns = play_batch(world, HEAL_NS);
-	for (uint32_t host = 0; host < WORLD_HOSTS; host++)
+	for (uint32_t host = 0; host < world->hosts; host++)
 		out->objects[host] = objects_of(world, host);
 	out->descriptors = open_descriptors();
 }
@@ -236,7 +237,7 @@ const struct health *heal_unhurt(struct world *world, const struct world_options
 		return NULL;
 	}
 	calm.seed = 0;
-	calm.trace = calm.failback = false;
+	calm.trace = calm.failback = calm.apart = false;
 	k = &known[nknown];
 	*k =
 	    (struct known){.scenario = calm.scenario, .e2e = calm.e2e, .unordered = calm.unordered};
@@ -262,24 +263,25 @@ static bool drains(const struct world *world, uint32_t host)
 static void revive_devices(struct world *world)
 {
 	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++)
-		for (uint32_t host = 0; host < WORLD_HOSTS; host++)
+		for (uint32_t host = 0; host < world->hosts; host++)
 			sv_stepped_revive(host, rail);
 }
 
 static void take_back(struct world *world)
 {
-	static const char *const orders[WORLD_HOSTS] = {"undrain-s", "undrain-r"};
+	static const char *const orders[] = {"undrain-s", "undrain-r"};
 
 	for (int id = world->standing_rules; sv_stepped_fault_remove(id) == 0; id++)
 		;
 	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++) {
 		sv_stepped_cut(rail, false);
-		for (uint32_t host = 0; host < WORLD_HOSTS; host++)
+		for (uint32_t host = 0; host < world->hosts; host++)
 			sv_stepped_link(host, rail, true);
 	}
 	revive_devices(world);
+	world_see_strangers_off(world);
 	fault_take_back_addresses(world);
-	for (uint32_t host = 0; host < WORLD_HOSTS; host++) {
+	for (uint32_t host = 0; host < sizeof(orders) / sizeof(orders[0]); host++) {
 		struct injection order = {.fault = fault_find(orders[host])};
 
 		world->frozen_until_ns[host] = 0;

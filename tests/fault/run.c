@@ -160,16 +160,16 @@ static void play(struct running *r)
 
 /* ---- verdict --------------------------------------------------------------------------------- */
 
-/* Why an error is right; NULL: it is not. */
-static const char *excuse(const struct running *r)
+/* Why an error of this end is right; NULL: it is not. */
+static const char *excuse(const struct running *r, const struct end *end)
 {
 	const struct damage *damage = &r->damage;
 
-	if (damage->process)
+	if (end_lost_a_process(end))
 		return "the peer is gone";
 	if (damage->bug)
 		return "a status that only a bug gives";
-	if (!damage_leaves_path(damage, r->world))
+	if (!damage_leaves_path_between(damage, r->world, end->host, end_peer(end)->host))
 		return "no path is left";
 	if (damage->acknowledged && !r->spec->world.e2e)
 		return "acknowledged and not delivered";
@@ -192,22 +192,30 @@ static bool internal_is_right(const struct running *r)
 	return r->damage.bug || r->damage.refusals > (r->spec->world.no_failover ? 0 : 2);
 }
 
-static void judge(struct running *r)
+static void judge_error(struct running *r, const struct end *end)
 {
 	struct run_result *result = r->result;
+	const ha_result_t error = end->traffic.error;
+	const char *why = excuse(r, end);
+
+	if (!why)
+		wrong(result, "error %d although a path is left", error);
+	else if (error == HA_ERR_INTERNAL && !internal_is_right(r))
+		wrong(result, "an internal error (where one is right: %s)", why);
+	else if (error == HA_ERR_ARGUMENT || error == HA_ERR_USAGE)
+		wrong(result, "error %d: nobody used anything wrongly", error);
+}
+
+static void judge(struct running *r)
+{
 	const char *seen = world_violation(r->world);
 
-	result->error = world_error(r->world);
+	r->result->error = world_error(r->world);
 	if (seen)
-		wrong(result, "%s", seen);
-	if (result->error == HA_OK)
-		return;
-	if (!excuse(r))
-		wrong(result, "error %d although a path is left", result->error);
-	else if (result->error == HA_ERR_INTERNAL && !internal_is_right(r))
-		wrong(result, "an internal error (where one is right: %s)", excuse(r));
-	else if (result->error == HA_ERR_ARGUMENT || result->error == HA_ERR_USAGE)
-		wrong(result, "error %d: nobody used anything wrongly", result->error);
+		wrong(r->result, "%s", seen);
+	world_each_end (r->world, end)
+		if (end->traffic.state == TRAFFIC_FAILED)
+			judge_error(r, end);
 }
 
 /* ---- the second half ------------------------------------------------------------------------- */
@@ -224,6 +232,7 @@ static void judge(struct running *r)
 static uint64_t heal_within_ns(const struct running *r)
 {
 	uint64_t since_ns = r->first_ns != 0 ? sv_stepped_now() - r->first_ns : 0;
+	uint64_t lasts_ns = 0;
 	bool died = false, refused = false;
 
 	/* Also one whose effect nobody has met yet. */
@@ -232,8 +241,11 @@ static uint64_t heal_within_ns(const struct running *r)
 
 		died |= r->injections[i].armed && fault_ends_device(fault);
 		refused |= r->injections[i].armed && fault->loss == LOSS_MEMORY;
+		if (r->injections[i].armed && fault->lasts_ns > lasts_ns)
+			lasts_ns = fault->lasts_ns;
 	}
-	return HEAL_NS + since_ns + (died ? 2 * HA_NS_PER_S : 0) + (refused ? REFUSED_NS : 0) +
+	return HEAL_NS + since_ns + lasts_ns + (died ? 2 * HA_NS_PER_S : 0) +
+	       (refused ? REFUSED_NS : 0) +
 	       (r->spec->world.failback || r->spec->world.scenario->bundled ? HA_NS_PER_S : 0);
 }
 
@@ -333,10 +345,11 @@ void run(struct world *world, const struct run_spec *spec, struct run_result *re
 const char *run_command(const struct run_spec *spec, char *out, size_t size)
 {
 	size_t n = (size_t)snprintf(
-	    out, size, "explore --scenario %s%s%s%s%s%s --seed %llu", spec->world.scenario->name,
+	    out, size, "explore --scenario %s%s%s%s%s%s%s --seed %llu", spec->world.scenario->name,
 	    spec->world.e2e ? " --e2e" : "", spec->world.no_failover ? " --no-failover" : "",
 	    spec->world.unordered ? " --unordered" : "", spec->world.failback ? " --failback" : "",
-	    spec->heal ? " --heal" : "", (unsigned long long)spec->world.seed);
+	    spec->world.apart ? " --apart" : "", spec->heal ? " --heal" : "",
+	    (unsigned long long)spec->world.seed);
 
 	for (unsigned i = 0; i < spec->nfaults && n < size; i++)
 		n += (size_t)snprintf(out + n, size - n, " --fault %s --at %llu",

@@ -154,6 +154,15 @@ const struct scenario scenarios[] = {
 	.plan = {.groups = 24, .window = 4, .group = 1, SIZES(1500, 1, 2500)},
     },
     {
+	.name = "ring",
+	.about = "three hosts, each sends to the next one",
+	.hosts = 3,
+	.rails = 2,
+	.connections = 3,
+	.for_walks = true,
+	.plan = {.groups = 8, .window = 4, .group = 1, SIZES(1500, 1, 2500)},
+    },
+    {
 	.name = "stream",
 	.about = "a long stream, for several faults in a row",
 	.rails = 2,

@@ -8,6 +8,7 @@
 struct scenario {
 	const char *name;
 	const char *about;
+	unsigned hosts;	      /* a ring of so many; 0: two */
 	unsigned rails;	      /* of each host */
 	unsigned bundled;     /* so many of them are one device; 0: each is one */
 	unsigned connections; /* all between port 0 of either host */

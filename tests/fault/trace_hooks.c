@@ -18,6 +18,7 @@
 #include "failover/signaling.h"
 #include "failover/standby.h"
 #include "failover/visit.h"
+#include "simverbs/simverbs.h"
 #include "transport/comm.h"
 
 #include <stddef.h>
@@ -174,7 +175,7 @@ static struct trace_event *note(struct watched *w, enum trace_what what)
 	struct trace_event *event = trace_note(w->trace, what, end_of(w->comm));
 
 	if (event)
-		event->ns = ha_now_ns();
+		event->ns = sv_stepped_now(); /* also where the hosts' clocks are apart */
 	return event;
 }
 

@@ -7,14 +7,19 @@
 #include "bootstrap.h"
 #include "failover/engine.h"
 #include "instance/instance.h"
+#include "progress/command.h"
+#include "transport/connect.h"
 #include "transport/recv.h"
 #include "transport/retain.h"
 
+#include <errno.h>
 #include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define TICK_NS	     HA_NS_PER_MS /* the progress thread looks in at least this often */
 #define IDLE_TICKS   16		  /* so many without anything: from then on a few at a time */
@@ -76,6 +81,33 @@ static void fatal(const char *fmt, ...)
 	va_end(args);
 	fprintf(stderr, "; log:\n%s", world_log());
 	exit(2);
+}
+
+/* ---- clocks ---------------------------------------------------------------------------------- */
+
+/* How far a host's clock is ahead, and what it gains, in parts per million: no two that are alike.
+ */
+static const struct {
+	int64_t ahead_s, gains_ppm;
+} clocks[WORLD_HOSTS] = {{0, -150}, {4620, 200}, {1234567, 40}};
+
+static bool apart;
+static uint32_t acting;
+
+static uint64_t clock_of_host(void)
+{
+	int64_t now_ns = (int64_t)sv_stepped_now();
+
+	if (!apart)
+		return (uint64_t)now_ns;
+	return (uint64_t)(now_ns + clocks[acting].ahead_s * (int64_t)HA_NS_PER_S +
+			  now_ns / 1000000 * clocks[acting].gains_ppm);
+}
+
+void world_act_as(uint32_t host)
+{
+	sv_stepped_set_host(host);
+	acting = host;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -141,16 +173,24 @@ static void note_addresses(struct world *world, uint32_t host)
 	}
 }
 
+static void open_instance(struct world *world, uint32_t host)
+{
+	struct ha_instance_options options = {.config = &world->config, .no_threads = true};
+
+	world_act_as(host);
+	if (ha_instance_open(&options, &world->inst[host]) != HA_OK)
+		fatal("cannot open the instance of host %u", host);
+}
+
 static void open_fabric(struct world *world)
 {
 	struct sv_stepped_opts opts = {
-	    .hosts = WORLD_HOSTS,
+	    .hosts = world->hosts,
 	    .rails = world->options.scenario->rails,
 	    .seed = world->options.seed + 1,
 	    .mtu = world->options.scenario->bundled ? IBV_MTU_4096 : IBV_MTU_1024,
 	    .jitter_ns = world->options.seed ? mix(world->options.seed) % 3000 : 0,
 	};
-	struct ha_instance_options options = {.config = &world->config, .no_threads = true};
 	char refusal[256];
 
 	sv_stepped_destroy(); /* what a test that failed left behind */
@@ -161,29 +201,42 @@ static void open_fabric(struct world *world)
 			fatal("%s", refusal);
 		world->standing_rules++;
 	}
-	ha_clock_set_source(sv_stepped_now);
-	for (uint32_t host = 0; host < WORLD_HOSTS; host++) {
-		sv_stepped_set_host(host);
-		if (ha_instance_open(&options, &world->inst[host]) != HA_OK)
-			fatal("cannot open the instance of host %u", host);
+	/* A command that waits is back so much later, and a call that does returns so. */
+	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
+	ha_command_took_ns = sv_stepped_waited_ns;
+	apart = world->options.apart;
+	ha_clock_set_source(clock_of_host);
+	for (uint32_t host = 0; host < world->hosts; host++) {
+		open_instance(world, host);
 		note_addresses(world, host);
 	}
 }
 
-static void open_connection(struct world *world, unsigned index)
+/* Of two hosts the first sends, or every other connection goes back; more are a ring. */
+static uint32_t sender_of(const struct world *world, unsigned index)
+{
+	if (world->hosts > 2)
+		return index % world->hosts;
+	return world->options.scenario->both_directions ? index % 2 : 0;
+}
+
+static void open_connection(struct world *world, unsigned index, uint32_t from)
 {
 	const struct scenario *scenario = world->options.scenario;
 	struct connection *connection = &world->connections[index];
-	uint32_t from = scenario->both_directions ? index % 2 : 0;
 	uint64_t key = mix(world->options.seed * 64 + index);
 
 	connection->send.host = from;
-	connection->recv.host = 1 - from;
+	connection->recv.host = (from + 1) % world->hosts;
+	connection->send.gone = world->dead[connection->send.host];
+	connection->recv.gone = world->dead[connection->recv.host];
 	traffic_init(&connection->send.traffic, &scenario->plan, true, key);
 	traffic_init(&connection->recv.traffic, &scenario->plan, false, key);
 	connection->send.traffic.peer = &connection->recv.traffic;
 	connection->recv.traffic.peer = &connection->send.traffic;
-	if (ha_listen(world->inst[1 - from], 0, connection->handle, &connection->listen) != HA_OK)
+	world_act_as(connection->recv.host);
+	if (ha_listen(world->inst[connection->recv.host], 0, connection->handle,
+		      &connection->listen) != HA_OK)
 		fatal("cannot listen");
 }
 
@@ -217,6 +270,7 @@ void world_open(struct world *world, const struct world_options *options)
 	world->chance = mix(options->seed);
 	world->lazy = options->seed ? (unsigned)(world->chance % 6) : 0;
 	world->nconnections = options->scenario->connections;
+	world->hosts = options->scenario->hosts ? options->scenario->hosts : 2;
 	bootstrap_seed(options->seed);
 	log_length = 0;
 	first_warning[0] = '\0';
@@ -226,7 +280,75 @@ void world_open(struct world *world, const struct world_options *options)
 	configure(world);
 	open_fabric(world);
 	for (unsigned i = 0; i < world->nconnections; i++)
-		open_connection(world, i);
+		open_connection(world, i, sender_of(world, i));
+}
+
+/* ---- processes that go and come -------------------------------------------------------------- */
+
+/* Until one that is started again is there. */
+#define BEGINS_ANEW_NS (20 * HA_NS_PER_MS)
+
+void world_kill_process(struct world *world, uint32_t host)
+{
+	world_act_as(host);
+	world->dead[host] = true;
+	world_each_end (world, end)
+		end->gone |= end->host == host;
+	ha_connect_abandon_all(world->inst[host]);
+	for (unsigned i = 0; i < world->nconnections; i++) {
+		struct connection *connection = &world->connections[i];
+
+		if (!connection->recv.gone)
+			continue;
+		ha_close_listen(connection->listen);
+		connection->listen = NULL;
+	}
+	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++)
+		sv_stepped_kill(host, rail);
+}
+
+bool world_begin_anew(struct world *world, uint32_t host)
+{
+	if (world->before[host] || world->nconnections == WORLD_CONNECTIONS)
+		return false;
+	world->begins_ns[host] = sv_stepped_now() + BEGINS_ANEW_NS;
+	return true;
+}
+
+/* The devices are as they were, and know nothing of the process before. */
+static void begin_anew(struct world *world, uint32_t host)
+{
+	bool strict = world->connections[0].send.traffic.strict;
+	struct connection *connection = &world->connections[world->nconnections];
+
+	world->begins_ns[host] = 0;
+	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++)
+		sv_stepped_revive(host, rail);
+	world->before[host] = world->inst[host];
+	open_instance(world, host);
+	world->dead[host] = false;
+	open_connection(world, world->nconnections, 0);
+	connection->send.traffic.strict = connection->recv.traffic.strict = strict;
+	world->nconnections++;
+}
+
+static void begin_those_due(struct world *world)
+{
+	for (uint32_t host = 0; host < world->hosts; host++)
+		if (world->begins_ns[host] != 0 && sv_stepped_now() >= world->begins_ns[host])
+			begin_anew(world, host);
+}
+
+void world_see_strangers_off(struct world *world)
+{
+	while (world->nstrangers > 0) {
+		int fd = world->strangers[--world->nstrangers];
+		char said;
+		ssize_t n = recv(fd, &said, 1, MSG_DONTWAIT);
+
+		world->turned_away += n == 0 || (n < 0 && errno != EAGAIN);
+		close(fd);
+	}
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */
@@ -281,7 +403,8 @@ static bool turn_has_come(const struct world *world, const struct connection *co
 {
 	const struct traffic *sent, *received;
 
-	if (!world->options.scenario->in_turn || connection == world->connections)
+	if (!world->options.scenario->in_turn || connection == world->connections ||
+	    connection >= world->connections + world->options.scenario->connections)
 		return true;
 	sent = &connection[-1].send.traffic;
 	received = &connection[-1].recv.traffic;
@@ -311,7 +434,7 @@ static bool end_turn(struct world *world, struct connection *connection, struct 
 {
 	bool moved;
 
-	if (end->closed || world->dead[end->host] || end->traffic.state == TRAFFIC_FAILED)
+	if (end->closed || end->gone || end->traffic.state == TRAFFIC_FAILED)
 		return false;
 	if (!end->comm)
 		return turn_has_come(world, connection) && end_connect(world, connection, end);
@@ -331,23 +454,38 @@ static bool misses_turn(struct world *world)
 	return world->chance % 8 < world->lazy;
 }
 
+/* False: it is in a call that waits. */
+static bool application_turn(struct world *world, uint32_t host)
+{
+	bool moved = false;
+
+	if (sv_stepped_now() < world->blocked_until_ns[host])
+		return false;
+	for (unsigned i = 0; i < world->nconnections; i++) {
+		struct connection *c = &world->connections[i];
+
+		if (c->send.host == host)
+			moved |= end_turn(world, c, &c->send);
+		if (c->recv.host == host)
+			moved |= end_turn(world, c, &c->recv);
+	}
+	world->blocked_until_ns[host] = sv_stepped_now() + sv_stepped_waited_ns();
+	return moved;
+}
+
 static bool host_turn(struct world *world, uint32_t host)
 {
 	bool moved = false;
 
 	if (world->dead[host])
 		return false;
-	sv_stepped_set_host(host); /* whose devices are looked for */
+	world_act_as(host);
 	if (sv_stepped_now() < world->frozen_until_ns[host]) {
 		world->frozen_turns[host]++;
 		return false;
 	}
 	if (!misses_turn(world))
-		for (unsigned i = 0; i < world->nconnections; i++) {
-			struct connection *c = &world->connections[i];
-
-			moved |= end_turn(world, c, c->send.host == host ? &c->send : &c->recv);
-		}
+		moved = application_turn(world, host);
 	else
 		moved = true; /* it has still to look */
 	return (ha_instance_progress(world->inst[host]) > 0) | moved;
@@ -389,8 +527,9 @@ void world_step(struct world *world)
 	struct sv_event_info event;
 	bool moved = false;
 
-	for (uint32_t k = 0; k < WORLD_HOSTS; k++)
-		moved |= host_turn(world, (uint32_t)(k + world->options.seed) % WORLD_HOSTS);
+	begin_those_due(world);
+	for (uint32_t k = 0; k < world->hosts; k++)
+		moved |= host_turn(world, (uint32_t)((k + world->options.seed) % world->hosts));
 	tick_ns = world->idle_ticks > IDLE_TICKS ? IDLE_TICK_NS : TICK_NS;
 	if (sv_stepped_peek(&event) && event.time_ns <= now_ns + tick_ns) {
 		note_event(world, &event);
@@ -452,12 +591,15 @@ bool world_carries(const struct world *world)
 
 bool world_settled(const struct world *world)
 {
+	for (uint32_t host = 0; host < world->hosts; host++)
+		if (world->begins_ns[host] != 0)
+			return false;
 	world_each_end (world, end) {
 		bool peer_gone =
-		    world->dead[1 - end->host] ||
+		    end_peer(end)->gone ||
 		    (end->traffic.peer->state == TRAFFIC_FAILED && !end->traffic.peer->comm);
 
-		if (end->traffic.state != TRAFFIC_RUNNING || world->dead[end->host])
+		if (end->traffic.state != TRAFFIC_RUNNING || end->gone)
 			continue;
 		if (end->comm || !peer_gone)
 			return false;
@@ -484,6 +626,7 @@ const char *world_violation(const struct world *world)
 void world_check(struct world *world)
 {
 	world_each_end (world, end) {
+		world_act_as(end->host);
 		traffic_check_memory(&end->traffic);
 		if (end->traffic.state == TRAFFIC_FAILED && end->comm)
 			traffic_check_latched(&end->traffic);
@@ -526,13 +669,20 @@ uint64_t world_replays(const struct world *world)
 
 void world_close(struct world *world, char *violation, size_t size)
 {
-	world_each_end (world, end)
+	world_see_strangers_off(world);
+	world_each_end (world, end) {
+		world_act_as(end->host);
 		end_close(end);
+	}
 	for (unsigned i = 0; i < world->nconnections; i++)
 		ha_close_listen(world->connections[i].listen);
-	for (uint32_t host = 0; host < WORLD_HOSTS; host++)
+	for (uint32_t host = 0; host < world->hosts; host++) {
+		world_act_as(host);
+		ha_instance_close(world->before[host]);
 		ha_instance_close(world->inst[host]);
+	}
 	ha_clock_set_source(NULL);
+	ha_command_took_ns = NULL;
 	if (violation[0] == '\0' && world_violation(world))
 		snprintf(violation, size, "%s", world_violation(world));
 	if (violation[0] == '\0' && sv_stepped_open_contexts() != 0)

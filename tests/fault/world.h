@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two hosts on a stepped fabric with everything that runs on them: instances, connections and
+ * Hosts on a stepped fabric with everything that runs on them: instances, connections and
  * their applications, in one thread. A step is a turn of each host and at most one event of the
  * fabric, so a run is a function of scenario, seed and faults.
  */
@@ -14,9 +14,11 @@
 #include "transport/comm.h"
 #include "transport/shared.h"
 
-#define WORLD_CONNECTIONS 3
-#define WORLD_HOSTS	  2
+#define WORLD_CONNECTIONS 4 /* with one for a process that begins anew */
+#define WORLD_HOSTS	  3 /* at most; faults are at the first two */
 #define WORLD_RAILS	  4
+
+#define WORLD_STRANGERS 16
 
 /* Timers of a run, of virtual time: short, so that a run is. */
 #define WORLD_HEARTBEAT_MS 10
@@ -27,6 +29,7 @@ struct end {
 	struct traffic traffic;
 	struct ha_comm *comm;
 	uint32_t host;
+	bool gone; /* its process */
 	bool closed;
 	uint64_t refused_by_step;    /* its memory, in the step before this one; 0: it was not */
 	uint64_t failovers, replays; /* as they were when it was closed */
@@ -52,6 +55,7 @@ struct world_options {
 	bool no_failover; /* HA_NCCL_ENABLE_BACKUP=0 */
 	bool failback;	  /* HA_NCCL_ENABLE_FAILBACK=1 */
 	bool unordered;	  /* devices place plain WRITEs in any order */
+	bool apart;	  /* the hosts' clocks are: hours, and some go faster */
 	uint64_t seed;	  /* 0: both hosts take every turn; else some turns are missed */
 	bool trace;	  /* events and log to stderr */
 	const struct world_timers *timers; /* NULL: those of a short run */
@@ -60,7 +64,9 @@ struct world_options {
 struct world {
 	struct world_options options;
 	struct ha_config config;
+	uint32_t hosts;
 	struct ha_instance *inst[WORLD_HOSTS];
+	struct ha_instance *before[WORLD_HOSTS]; /* of a process that is gone and began anew */
 	struct connection connections[WORLD_CONNECTIONS];
 	unsigned nconnections;
 	int standing_rules; /* of the fabric: those that are no faults */
@@ -72,7 +78,12 @@ struct world {
 	/* What faults did. */
 	uint64_t frozen_until_ns[WORLD_HOSTS];
 	uint64_t frozen_turns[WORLD_HOSTS];
-	bool dead[WORLD_HOSTS]; /* its process is gone */
+	uint64_t blocked_until_ns[WORLD_HOSTS]; /* the application, in a call */
+	bool dead[WORLD_HOSTS];			/* its process is gone */
+	uint64_t begins_ns[WORLD_HOSTS];	/* when another one begins; 0: none does */
+	int strangers[WORLD_STRANGERS];		/* sockets of theirs */
+	unsigned nstrangers;
+	unsigned turned_away; /* of them: their sockets were closed while they were there */
 	struct world_address {
 		bool changed;
 		uint32_t index;
@@ -87,6 +98,18 @@ void world_close(struct world *world, char *violation, size_t size);
 
 /* One step. Time goes on by a millisecond at most. */
 void world_step(struct world *world);
+
+/* What follows is done on this host: by its clock, with its devices. */
+void world_act_as(uint32_t host);
+
+/* The process of a host is gone, with its sockets; its devices have let go of it. */
+void world_kill_process(struct world *world, uint32_t host);
+/* After that: another one begins a little later, and has a connection of its own. False: there was
+ * one already. */
+bool world_begin_anew(struct world *world, uint32_t host);
+
+/* Strangers leave. */
+void world_see_strangers_off(struct world *world);
 
 /* Every connection is up at both ends (or has failed). */
 bool world_connected(const struct world *world);
@@ -119,6 +142,17 @@ const char *world_first_warning(void);
 
 /* Releases the memory kept between runs. */
 void world_free(struct world *world);
+
+static inline struct end *end_peer(const struct end *end)
+{
+	return (struct end *)((char *)end->traffic.peer - offsetof(struct end, traffic));
+}
+
+/* One of its connection's two processes is gone. */
+static inline bool end_lost_a_process(const struct end *end)
+{
+	return end->gone || end_peer(end)->gone;
+}
 
 /* Closed with all its traffic through, as its application meant to. */
 static inline bool end_is_through(const struct end *end)

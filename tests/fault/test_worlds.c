@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worlds that walks draw: each is there, does what it is meant to do, and is survived.
+ */
+#include "fault.h"
+#include "heal.h"
+#include "run.h"
+
+#include "../unit/cmocka_all.h"
+#include "base/clock.h"
+
+#include <string.h>
+
+static struct world world;
+
+static struct run_spec spec_of(const char *scenario, const char *fault, uint64_t at)
+{
+	struct run_spec spec = {.world = {.scenario = scenario_find(scenario)}};
+
+	assert_non_null(spec.world.scenario);
+	if (!fault)
+		return spec;
+	spec.nfaults = 1;
+	spec.faults[0].fault = fault_find(fault);
+	spec.faults[0].at = at;
+	assert_non_null(spec.faults[0].fault);
+	return spec;
+}
+
+static struct run_result play(const struct run_spec *spec)
+{
+	struct run_result result;
+
+	run(&world, spec, &result);
+	if (result.wrong[0] != '\0')
+		fail_msg("%s", result.wrong);
+	assert_int_equal(result.fired, spec->nfaults);
+	return result;
+}
+
+static uint64_t failovers_of(unsigned connection)
+{
+	return world.connections[connection].send.failovers;
+}
+
+/* What happens between two of them is nothing to the connection between the two others. */
+static void three_hosts_are_a_ring_of_which_each_connection_has_its_own_fate(void **state)
+{
+	struct run_spec spec = spec_of("ring", "cut", 20), link = spec_of("ring", "link-s", 20);
+
+	(void)state;
+	spec.heal = link.heal = true;
+	assert_true(play(&spec).healed);
+	assert_int_equal(world.hosts, 3);
+	for (unsigned i = 0; i < 3; i++) {
+		const struct connection *c = &world.connections[i];
+
+		assert_int_equal(c->send.host, i);
+		assert_int_equal(c->recv.host, (i + 1) % 3);
+		assert_int_not_equal(failovers_of(i), 0);
+	}
+	assert_true(play(&link).healed); /* of host 0: from it and to it */
+	assert_int_not_equal(failovers_of(0), 0);
+	assert_int_equal(failovers_of(1), 0);
+	assert_int_not_equal(failovers_of(2), 0);
+}
+
+/* Nothing of the one before is taken for its own, by itself or by the peer. */
+static void a_process_that_begins_anew_has_a_connection_that_delivers(void **state)
+{
+	static const char *const tried[] = {"restart-s", "restart-r"};
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++)
+		for (uint64_t at = 0; at < 120; at += 40) {
+			struct run_spec spec = spec_of("window", tried[i], at);
+			const struct connection *before, *anew;
+
+			assert_int_equal(play(&spec).end, RUN_ERROR);
+			assert_int_equal(world.nconnections, 2);
+			before = &world.connections[0];
+			anew = &world.connections[1];
+			assert_true(i == 0 ? before->send.gone : before->recv.gone);
+			assert_int_equal((i == 0 ? &before->recv : &before->send)->traffic.state,
+					 TRAFFIC_FAILED);
+			assert_int_equal(anew->send.traffic.state, TRAFFIC_DONE);
+			assert_int_equal(anew->recv.traffic.state, TRAFFIC_DONE);
+			assert_int_equal(anew->recv.traffic.reported, anew->recv.traffic.wanted);
+		}
+}
+
+/* The socket broke, so that somebody listens for the peer, and is dialled by others. */
+static void strangers_are_turned_away_and_cost_nothing(void **state)
+{
+	static const char *const tried[] = {"stranger-web", "stranger-garbage", "stranger-silent",
+					    "stranger-gone"};
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		struct run_spec spec = spec_of("stream", "socket-r", 10);
+
+		spec.heal = true; /* with every descriptor as before */
+		spec.nfaults = 2;
+		spec.faults[1].fault = fault_find(tried[i]);
+		spec.faults[1].at = 2;
+		assert_true(play(&spec).healed);
+		assert_int_equal(world.turned_away != 0, i < 2);
+	}
+}
+
+static void commands_that_take_long_make_a_nic_sick_for_as_long(void **state)
+{
+	struct run_spec spec = spec_of("connect", "sick-r", 4);
+
+	(void)state;
+	spec.heal = true;
+	assert_true(play(&spec).healed);
+	assert_non_null(strstr(world_log(), "commands to the device do not come back"));
+	assert_non_null(strstr(world_log(), "commands to the device come back again"));
+}
+
+/* The visits of a connection that was made meanwhile would not see to it. */
+static void heartbeats_whose_queue_pair_is_made_slowly_begin_when_it_is_there(void **state)
+{
+	static const char *const tried[] = {"slow-create_qp-s", "slow-create_qp-r", "slow-rtr-r",
+					    "slow-create_cq-s"};
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++)
+		for (uint64_t at = 1; at < 3; at++) {
+			struct run_spec spec = spec_of("connect", tried[i], at);
+
+			spec.heal = true;
+			assert_true(play(&spec).healed);
+		}
+}
+
+static void an_application_that_is_in_a_call_takes_no_turns(void **state)
+{
+	const struct run_spec spec = spec_of("one", NULL, 0);
+	char why[256] = "";
+
+	(void)state;
+	world_open(&world, &spec.world);
+	world.blocked_until_ns[0] = sv_stepped_now() + 5 * HA_NS_PER_MS;
+	while (!world_connected(&world))
+		world_step(&world);
+	assert_true(sv_stepped_now() >= 5 * HA_NS_PER_MS);
+	world_close(&world, why, sizeof(why));
+	assert_string_equal(why, "");
+}
+
+static uint64_t now_of(uint32_t host)
+{
+	world_act_as(host);
+	return ha_now_ns();
+}
+
+static void clocks_that_are_apart_are_nobodys_business(void **state)
+{
+	static const char *const tried[] = {"link-s",	"wedge-r", "socket-s",
+					    "freeze-r", "drain-s", "kill-s"};
+	struct run_spec spec = spec_of("ring", NULL, 0);
+	char why[256] = "";
+
+	(void)state;
+	spec.world.apart = true;
+	world_open(&world, &spec.world);
+	assert_true(now_of(1) - now_of(0) > 3600 * HA_NS_PER_S);
+	assert_true(now_of(2) - now_of(1) > 3600 * HA_NS_PER_S);
+	world_close(&world, why, sizeof(why));
+	assert_string_equal(why, "");
+	for (unsigned i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		struct run_spec one = spec_of("window", tried[i], 7);
+
+		one.world.apart = one.heal = true;
+		assert_true(play(&one).healed);
+	}
+}
+
+static int free_world(void **state)
+{
+	(void)state;
+	world_free(&world);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(three_hosts_are_a_ring_of_which_each_connection_has_its_own_fate),
+	    cmocka_unit_test(a_process_that_begins_anew_has_a_connection_that_delivers),
+	    cmocka_unit_test(strangers_are_turned_away_and_cost_nothing),
+	    cmocka_unit_test(commands_that_take_long_make_a_nic_sick_for_as_long),
+	    cmocka_unit_test(heartbeats_whose_queue_pair_is_made_slowly_begin_when_it_is_there),
+	    cmocka_unit_test(an_application_that_is_in_a_call_takes_no_turns),
+	    cmocka_unit_test(clocks_that_are_apart_are_nobodys_business),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, free_world);
+}
