@@ -222,8 +222,9 @@ const struct fault faults[] = {
     SLOW("create_ah"),
     SLOW("reg_mr"),
     SLOW("query_port"),
-    BOTH("sick", .loss = LOSS_VERB, .lasts_ns = SICK_NS,
-	 .rule = "wait=1200ms verb=modify_qp host=$host nth=$nth"),
+    /* Longer than an outage may last. */
+    BOTH("sick", .loss = LOSS_PORT, .lasts_ns = SICK_NS,
+	 .rule = "wait=1200ms verb=modify_qp host=$host rail=$rail nth=$nth"),
 
     /* ---- what is given back, which is something only after another fault ---- */
     REFUSED("destroy_qp"),

@@ -315,15 +315,17 @@ bool world_begin_anew(struct world *world, uint32_t host)
 	return true;
 }
 
-/* The devices are as they were, and know nothing of the process before. */
+/* The devices are as they were at first, and know nothing of the process before. */
 static void begin_anew(struct world *world, uint32_t host)
 {
 	bool strict = world->connections[0].send.traffic.strict;
 	struct connection *connection = &world->connections[world->nconnections];
 
 	world->begins_ns[host] = 0;
-	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++)
+	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++) {
 		sv_stepped_revive(host, rail);
+		sv_stepped_link(host, rail, true);
+	}
 	world->before[host] = world->inst[host];
 	open_instance(world, host);
 	world->dead[host] = false;
