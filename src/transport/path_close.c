@@ -13,7 +13,6 @@
 #include "transport/latency.h"
 #include "transport/shared.h"
 
-
 /* What cannot be destroyed outlives the path. */
 static void forget_all(struct ha_path *path)
 {

@@ -52,11 +52,11 @@ static bool make(struct ha_gin_adder *adder, struct ha_gin_loopback *loopback)
 		return false;
 	ha_gin_qp_address(&loopback->qp, &self);
 	if (ha_gin_qp_connect(&loopback->qp, &self) != HA_OK) {
-		(void)ha_gin_qp_close(&loopback->qp);
+		ha_gin_qp_discard(&loopback->qp);
 		return false;
 	}
 	if (!ha_gin_loopback_made(&adder->applier, n)) {
-		(void)ha_gin_qp_close(&loopback->qp);
+		ha_gin_qp_discard(&loopback->qp);
 		return false;
 	}
 	loopback->state = HA_GIN_LOOPBACK_WORKS;

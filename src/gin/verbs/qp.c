@@ -79,8 +79,8 @@ ha_result_t ha_gin_qp_open(struct ha_gin_qp *qp, struct ha_port *port,
 	if (result != HA_OK)
 		return fail(qp, "ibv_alloc_pd");
 	result = make(qp, depth);
-	if (result != HA_OK && !ha_gin_qp_close(qp))
-		fail(qp, "ibv_destroy_qp");
+	if (result != HA_OK)
+		ha_gin_qp_discard(qp);
 	return result;
 }
 
@@ -221,22 +221,41 @@ static bool destroy(struct ha_gin_qp *qp)
 	return true;
 }
 
+static bool is_drained(const struct ha_gin_qp *qp)
+{
+	return qp->is_fencing && !qp->is_undrainable && qp->sentinels == 0;
+}
+
 bool ha_gin_qp_is_fenced(struct ha_gin_qp *qp)
 {
 	if (!qp->qp)
 		return true;
 	if (!qp->is_fencing)
 		return false;
-	if (!qp->is_undrainable && qp->sentinels == 0)
+	if (is_drained(qp))
 		return true;
 	return ha_now_ns() - qp->fencing_ns >= HA_FENCE_NS && destroy(qp);
+}
+
+static void give_back(struct ha_gin_qp *qp)
+{
+	ha_give_back(qp->on, HA_OBJECT_QP, qp->qp, NULL, NULL);
+	qp->qp = NULL;
+}
+
+void ha_gin_qp_discard(struct ha_gin_qp *qp)
+{
+	give_back(qp);
+	(void)ha_gin_qp_close(qp); /* what is left of it is not refused */
 }
 
 bool ha_gin_qp_close(struct ha_gin_qp *qp)
 {
 	if (!qp->on)
 		return true;
-	if (!destroy(qp))
+	if (is_drained(qp))
+		give_back(qp);
+	else if (!destroy(qp))
 		return false;
 	ha_give_back(qp->on, HA_OBJECT_CQ, qp->cq, NULL, NULL);
 	qp->cq = NULL;

@@ -79,8 +79,12 @@ void ha_gin_qp_fence(struct ha_gin_qp *qp);
  */
 bool ha_gin_qp_is_fenced(struct ha_gin_qp *qp);
 
-/* Destroys everything, fenced or not. False: the device refuses to destroy the queue pair: to be
- * closed again. A closed one is fine. */
+/* The same of one that nobody has been told of: whatever is refused is asked for again without its
+ * owner (device/give_back.h). */
+void ha_gin_qp_discard(struct ha_gin_qp *qp);
+
+/* Destroys everything, fenced or not. False: the device refuses to destroy the queue pair, which is
+ * not known to have stopped: to be closed again. A closed one is fine. */
 bool ha_gin_qp_close(struct ha_gin_qp *qp);
 
 /* Slow paths of sending and polling: what failed, and completions that are none of the owner's. */

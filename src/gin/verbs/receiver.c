@@ -158,7 +158,7 @@ static bool make_end(struct ha_gin_receiver *receiver, struct ha_port *port,
 		return false;
 	for (unsigned int i = 0; i < HA_GIN_WINDOW; i++)
 		if (!ha_gin_qp_recv(&receiver->qp)) {
-			(void)ha_gin_qp_close(&receiver->qp);
+			ha_gin_qp_discard(&receiver->qp);
 			return false;
 		}
 	ha_gin_qp_address(&receiver->qp, &offer->offer.address);

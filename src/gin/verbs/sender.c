@@ -352,7 +352,7 @@ static bool make_end(struct ha_gin_sender *sender, struct ha_port *port,
 	    ha_gin_qp_open(&sender->qp, port, &depth) != HA_OK)
 		return false;
 	if (ha_gin_qp_connect(&sender->qp, &offer->offer.address) != HA_OK) {
-		(void)ha_gin_qp_close(&sender->qp);
+		ha_gin_qp_discard(&sender->qp);
 		return false;
 	}
 	(void)ha_gin_adder_has(sender->adder, port); /* what is read may have to be pushed */
