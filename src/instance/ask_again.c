@@ -119,7 +119,6 @@ static void init(struct ha_ask_again *all, struct nic_asking *n, struct ha_nic *
 	n->command.owner = &all->poller;
 	n->command.run = run;
 	n->command.abandoned = leave;
-	atomic_store(&nic->asker, &all->asker);
 }
 
 ha_result_t ha_ask_again_open(struct ha_instance *inst)
@@ -133,9 +132,12 @@ ha_result_t ha_ask_again_open(struct ha_instance *inst)
 	ha_list_init(&all->poller.link);
 	all->poller.visit = visit;
 	inst->ask_again = all;
-	ha_progress_add(inst->progress, &all->poller);
 	for (int i = 0; i < inst->devices->nnics; i++)
 		init(all, &all->nics[i], &inst->devices->nics[i]);
+	/* It is visited from here on, and whoever finds it as a NIC's calls it. */
+	ha_progress_add(inst->progress, &all->poller);
+	for (int i = 0; i < inst->devices->nnics; i++)
+		atomic_store(&inst->devices->nics[i].asker, &all->asker);
 	ha_progress_call(inst->progress, &all->poller); /* what was refused before */
 	return HA_OK;
 }
