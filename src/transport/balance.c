@@ -65,6 +65,15 @@ void ha_balance_carried(struct ha_balance *balance, unsigned slot, uint32_t byte
 	rail->busy_ns = (rail->busy_ns + 1) / 2;
 }
 
+uint64_t ha_balance_pending(const struct ha_balance *balance)
+{
+	uint64_t pending = 0;
+
+	for (unsigned slot = 0; slot < HA_MAX_PATHS; slot++)
+		pending += balance->rails[slot].pending;
+	return pending;
+}
+
 /* ---- a message ------------------------------------------------------------------------------- */
 
 /* The rails in the mask, and what they have to do. */

@@ -47,6 +47,9 @@ uint64_t ha_balance_shares(struct ha_balance *balance, unsigned slots, uint64_t 
 /* The parts of a message when nothing is under way: by rates alone. */
 uint64_t ha_balance_by_rates(const struct ha_balance *balance, unsigned slots);
 
+/* Bytes under way, on all of them. */
+uint64_t ha_balance_pending(const struct ha_balance *balance);
+
 /* A stripe sets out on that slot, at the time of the shares; it is through. */
 void ha_balance_posted(struct ha_balance *balance, unsigned slot, uint32_t bytes, uint64_t now_ns);
 void ha_balance_carried(struct ha_balance *balance, unsigned slot, uint32_t bytes, uint64_t now_ns);

@@ -5,43 +5,64 @@
 #include "base/invariant.h"
 #include "transport/share.h"
 
-/* What is measured: so long, and so many stripes at least. Half of either before it does not count:
- * what was under way has to end, and shares to be found. */
+/* What is measured: so long, and so many stripes at least. */
 #define MEASURED_NS	 (50 * HA_NS_PER_MS)
-#define MEASURED_STRIPES 16
+#define MEASURED_STRIPES 8
 
-/* By so much it has to be better without a rail. */
-#define BETTER 1.03
+/* Before it counts what was under way has to end, and shares to be found. */
+#define SETTLED_NS (25 * HA_NS_PER_MS)
 
+/* By so much it has to be better without a rail. Where it is not even this, half of what is
+ * measured is enough to tell. */
+#define BETTER	 1.03
+#define HOPELESS 0.75
+
+/* At the earliest; and a hundred times as long as a rail had nothing, which with slow messages is
+ * more. */
 #define TRY_AGAIN_NS   (60 * HA_NS_PER_S)
+#define TRY_AGAIN_COST 100
+
 #define PARKED_MIN_MS  2000
 #define PARKED_MOST_MS 300000
 
-static void measure(struct ha_parking *parking, enum ha_parking_state state)
+static void measure(struct ha_parking *parking, enum ha_parking_state state, uint64_t under_way)
 {
+	if (parking->state == HA_PARKING_ALONE)
+		parking->without_ns += parking->busy_ns;
 	parking->state = (uint8_t)state;
 	parking->settled = false;
+	parking->under_way = under_way;
 	parking->stripes = 0;
 	parking->bytes = parking->busy_ns = 0;
-}
-
-/* Whether it was measured for long enough. */
-static bool measured(struct ha_parking *parking)
-{
-	const unsigned part = parking->settled ? 1 : 2;
-
-	if (parking->stripes < MEASURED_STRIPES / part || parking->busy_ns < MEASURED_NS / part)
-		return false;
-	if (parking->settled)
-		return true;
-	measure(parking, (enum ha_parking_state)parking->state);
-	parking->settled = true;
-	return false;
 }
 
 static double rate(const struct ha_parking *parking)
 {
 	return (double)parking->bytes / (double)parking->busy_ns;
+}
+
+static bool settles(const struct ha_parking *parking)
+{
+	return parking->busy_ns >= SETTLED_NS && parking->bytes >= parking->under_way;
+}
+
+static bool is_hopeless(const struct ha_parking *parking)
+{
+	return parking->state == HA_PARKING_ALONE && parking->stripes >= MEASURED_STRIPES / 2 &&
+	       parking->busy_ns >= MEASURED_NS / 2 && rate(parking) < HOPELESS * parking->together;
+}
+
+/* Whether it was measured for long enough. */
+static bool measured(struct ha_parking *parking)
+{
+	if (parking->settled)
+		return is_hopeless(parking) ||
+		       (parking->stripes >= MEASURED_STRIPES && parking->busy_ns >= MEASURED_NS);
+	if (settles(parking)) {
+		measure(parking, (enum ha_parking_state)parking->state, 0);
+		parking->settled = true;
+	}
+	return false;
 }
 
 /* The one that would carry least, with nothing under way. */
@@ -68,20 +89,26 @@ static void park(struct ha_parking *parking, uint64_t now_ns)
 	parking->due_ns = now_ns + parking->parked_ms * HA_NS_PER_MS;
 }
 
+static void rest(struct ha_parking *parking, uint64_t now_ns)
+{
+	const uint64_t cost_ns = TRY_AGAIN_COST * parking->without_ns;
+
+	parking->parked_ms = 0;
+	parking->due_ns = now_ns + (cost_ns > TRY_AGAIN_NS ? cost_ns : TRY_AGAIN_NS);
+}
+
 /* The next one of those that were not tried; when all were, they rest. */
 static void try_without(struct ha_parking *parking, const struct ha_balance *balance,
 			unsigned slots, uint64_t now_ns)
 {
 	slots &= ~(unsigned)parking->tried;
+	measure(parking, slots ? HA_PARKING_ALONE : HA_PARKING_REST, ha_balance_pending(balance));
 	if (slots == 0) {
-		parking->state = HA_PARKING_REST;
-		parking->parked_ms = 0;
-		parking->due_ns = now_ns + TRY_AGAIN_NS;
+		rest(parking, now_ns);
 		return;
 	}
 	parking->slot = (uint8_t)weakest(balance, slots);
 	parking->tried |= (uint8_t)(1u << parking->slot);
-	measure(parking, HA_PARKING_ALONE);
 }
 
 void ha_parking_goes_on(struct ha_parking *parking, uint64_t now_ns)
@@ -99,8 +126,10 @@ bool ha_parking_carried(struct ha_parking *parking, const struct ha_balance *bal
 	switch ((enum ha_parking_state)parking->state) {
 	case HA_PARKING_REST:
 	case HA_PARKING_PARKED:
-		if (now_ns >= parking->due_ns && (slots & (slots - 1)) != 0)
-			measure(parking, HA_PARKING_TOGETHER);
+		if (now_ns >= parking->due_ns && (slots & (slots - 1)) != 0) {
+			measure(parking, HA_PARKING_TOGETHER, ha_balance_pending(balance));
+			parking->without_ns = 0;
+		}
 		return false;
 	case HA_PARKING_TOGETHER:
 		if (!measured(parking))
@@ -114,7 +143,7 @@ bool ha_parking_carried(struct ha_parking *parking, const struct ha_balance *bal
 			return false;
 		parking->alone = rate(parking);
 		if (parking->alone >= BETTER * parking->together)
-			measure(parking, HA_PARKING_AGAIN);
+			measure(parking, HA_PARKING_AGAIN, ha_balance_pending(balance));
 		else
 			try_without(parking, balance, slots, now_ns);
 		return false;

@@ -42,6 +42,8 @@ struct ha_parking {
 	bool settled;  /* of what is measured the beginning is over, which does not count */
 	uint32_t stripes;
 	uint64_t bytes, busy_ns; /* of what is measured */
+	uint64_t under_way;	 /* bytes that were when it began */
+	uint64_t without_ns;	 /* in which one was left out, of this try of all */
 	uint64_t since_ns;	 /* until when busy_ns counts */
 	double together, alone;	 /* bytes a nanosecond */
 	uint64_t due_ns;	 /* REST, PARKED */

@@ -94,20 +94,11 @@ unsigned ha_rail_pieces(struct ha_comm *comm, unsigned mask, uint64_t bytes, uin
 	return 1;
 }
 
-static bool all_idle(const struct ha_balance *balance)
-{
-	uint64_t pending = 0;
-
-	for (unsigned slot = 0; slot < HA_MAX_PATHS; slot++)
-		pending += balance->rails[slot].pending;
-	return pending == 0;
-}
-
 void ha_rail_posted(struct ha_comm *comm, unsigned p, uint32_t bytes, uint64_t now_ns)
 {
 	struct ha_send_side *s = comm->send;
 
-	if (learns(comm->port->bundle) && all_idle(&s->balance))
+	if (learns(comm->port->bundle) && ha_balance_pending(&s->balance) == 0)
 		ha_parking_goes_on(&s->parking, now_ns);
 	ha_balance_posted(&s->balance, p, bytes, now_ns);
 }

@@ -18,8 +18,11 @@ struct world {
 	uint64_t now_ns;
 	uint32_t together, alone; /* bytes a millisecond */
 	uint32_t without_first;	  /* without the rail that announces more; 0: alone */
-	unsigned parked;	  /* how often */
-	uint64_t without_ms;	  /* how long one had nothing */
+	uint32_t stripe_ms;	  /* what one takes */
+	uint32_t late;		  /* stripes under way when one is left out: they come as before */
+	uint32_t late_left;
+	unsigned parked;     /* how often */
+	uint64_t without_ms; /* how long one had nothing */
 };
 
 /* The second rail announces half of the first one's speed. */
@@ -29,22 +32,34 @@ static void begin(struct world *w, uint32_t together, uint32_t alone)
 	w->now_ns = 1000 * HA_NS_PER_S;
 	w->together = together;
 	w->alone = alone;
+	w->stripe_ms = 1;
 	ha_balance_begin(&w->balance, 0, 20000);
 	ha_balance_begin(&w->balance, 1, 10000);
 	ha_parking_goes_on(&w->parking, w->now_ns);
 }
 
-static void go_on(struct world *w, uint64_t ms)
+/* Of the next stripe, of those that carry. */
+static uint32_t bytes_of(struct world *w, unsigned carry)
 {
-	for (uint64_t i = 0; i < ms; i++) {
-		const unsigned carry = ha_parking_leaves(&w->parking, BOTH);
-		const bool both = carry == BOTH;
-		uint32_t bytes = both ? w->together : w->alone;
+	if (carry == BOTH) {
+		w->late_left = w->late;
+		return w->together;
+	}
+	if (w->late_left > 0) {
+		w->late_left--;
+		return w->together;
+	}
+	return carry == 2 && w->without_first ? w->without_first : w->alone;
+}
 
-		if (carry == 2 && w->without_first)
-			bytes = w->without_first;
-		w->now_ns += HA_NS_PER_MS;
-		w->without_ms += !both;
+static void go_on(struct world *w, uint64_t stripes)
+{
+	for (uint64_t i = 0; i < stripes; i++) {
+		const unsigned carry = ha_parking_leaves(&w->parking, BOTH);
+		const uint32_t bytes = bytes_of(w, carry);
+
+		w->now_ns += w->stripe_ms * HA_NS_PER_MS;
+		w->without_ms += carry == BOTH ? 0 : w->stripe_ms;
 		w->parked += ha_parking_carried(&w->parking, &w->balance, BOTH, bytes, w->now_ns);
 	}
 }
@@ -115,18 +130,60 @@ static void it_is_found_although_it_looks_like_the_better_one(void **state)
 
 static void rails_that_help_have_nothing_for_75_ms_each_a_minute(void **state)
 {
-	static const uint32_t alone[] = {0, 500, 999, 1000, 1029};
+	/* Where it is clear that they do, for 50. */
+	static const struct {
+		uint32_t alone, ms;
+	} cases[] = {{0, 50}, {500, 50}, {749, 50}, {750, 75}, {999, 75}, {1000, 75}, {1029, 75}};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(alone) / sizeof(alone[0]); i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const uint32_t both_ms = 2 * cases[i].ms;
 		struct world w;
 
-		begin(&w, 1000, alone[i]);
+		begin(&w, 1000, cases[i].alone);
 		go_on(&w, 10 * 60000 + 400);
 		assert_int_equal(w.parked, 0);
 		/* The first one, and one for each minute since the last. */
-		assert_in_range(w.without_ms, 9 * 150, 10 * 152 + 20);
+		assert_in_range(w.without_ms, 9 * both_ms, 10 * (both_ms + 2) + 20);
 	}
+}
+
+/* However long a message takes: a few of them, and a hundredth of the time from then on. */
+static void of_slow_messages_few_go_without_a_rail(void **state)
+{
+	(void)state;
+	for (uint32_t ms = 10; ms <= 1000; ms *= 10) {
+		struct world w;
+		uint64_t first_ms;
+
+		begin(&w, 1000, 500);
+		w.stripe_ms = ms;
+		while (w.parking.state != HA_PARKING_REST || w.without_ms == 0)
+			go_on(&w, 1);
+		first_ms = w.without_ms;
+		assert_in_range(first_ms / ms, 2, 2 * 7);
+		go_on(&w, 1000 * first_ms / ms);
+		assert_in_range(w.without_ms, first_ms, 1 + first_ms * 11);
+		assert_int_equal(w.parked, 0);
+	}
+}
+
+/* A queue of messages is still of before when a rail is left out. */
+static void what_was_under_way_does_not_count(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, 1000, 2000);
+	w.stripe_ms = 10;
+	w.late = 40;
+	ha_balance_posted(&w.balance, 0, 40 * 1000, w.now_ns);
+	while (w.parking.state != HA_PARKING_REST || w.without_ms == 0) {
+		go_on(&w, 1);
+		if (w.parked)
+			return;
+	}
+	fail_msg("it was not parked");
 }
 
 /* What slowed the other one down is over. */
@@ -226,6 +283,8 @@ int main(void)
 	    cmocka_unit_test(one_bad_moment_parks_no_rail),
 	    cmocka_unit_test(it_is_found_although_it_looks_like_the_better_one),
 	    cmocka_unit_test(rails_that_help_have_nothing_for_75_ms_each_a_minute),
+	    cmocka_unit_test(of_slow_messages_few_go_without_a_rail),
+	    cmocka_unit_test(what_was_under_way_does_not_count),
 	    cmocka_unit_test(one_that_helps_again_is_tried_as_if_it_had_always),
 	    cmocka_unit_test(time_in_which_nothing_is_under_way_does_not_count),
 	    cmocka_unit_test(a_rail_that_is_lost_or_alone_is_never_left_out),
