@@ -12,9 +12,10 @@
 /* Before it counts what was under way has to end, and shares to be found. */
 #define SETTLED_NS (25 * HA_NS_PER_MS)
 
-/* By so much it has to be better without a rail. Where it is not even this, half of what is
- * measured is enough to tell. */
+/* By so much it has to be better without a rail, so often. Where it is not even this, half of what
+ * is measured is enough to tell. */
 #define BETTER	 1.03
+#define OFTEN	 2
 #define HOPELESS 0.75
 
 /* At the earliest; and a hundred times as long as a rail had nothing, which with slow messages is
@@ -65,14 +66,24 @@ static bool measured(struct ha_parking *parking)
 	return false;
 }
 
-/* The one that would carry least, with nothing under way. */
+/* In eighths of all. */
+static unsigned roughly(uint64_t word, unsigned slot)
+{
+	return (ha_share_of(word, slot) * 8 + HA_SHARE_ALL / 2) / HA_SHARE_ALL;
+}
+
+/*
+ * The one that would carry least, with nothing under way; of those that are about alike the same
+ * one in all connections: they begin together, and where each leaves out another one what it
+ * measures is how the others have spread.
+ */
 static unsigned weakest(const struct ha_balance *balance, unsigned slots)
 {
 	const uint64_t word = ha_balance_by_rates(balance, slots);
 	unsigned found = (unsigned)__builtin_ctz(slots);
 
 	for (unsigned slot = found; slot < HA_MAX_PATHS; slot++)
-		if (slots >> slot & 1 && ha_share_of(word, slot) < ha_share_of(word, found))
+		if (slots >> slot & 1 && roughly(word, slot) < roughly(word, found))
 			found = slot;
 	return found;
 }
@@ -109,6 +120,7 @@ static void try_without(struct ha_parking *parking, const struct ha_balance *bal
 	}
 	parking->slot = (uint8_t)weakest(balance, slots);
 	parking->tried |= (uint8_t)(1u << parking->slot);
+	parking->better = 0;
 }
 
 void ha_parking_goes_on(struct ha_parking *parking, uint64_t now_ns)
@@ -150,12 +162,16 @@ bool ha_parking_carried(struct ha_parking *parking, const struct ha_balance *bal
 	case HA_PARKING_AGAIN:
 		if (!measured(parking))
 			return false;
-		if (parking->alone >= BETTER * rate(parking)) {
+		parking->together = rate(parking);
+		if (parking->alone < BETTER * parking->together) {
+			try_without(parking, balance, slots, now_ns);
+			return false;
+		}
+		if (++parking->better == OFTEN) {
 			park(parking, now_ns);
 			return true;
 		}
-		parking->together = rate(parking);
-		try_without(parking, balance, slots, now_ns);
+		measure(parking, HA_PARKING_ALONE, ha_balance_pending(balance));
 		return false;
 	}
 	HA_INVARIANT(false);

@@ -4,17 +4,17 @@
  * itself: two NICs behind one PCIe bridge do that, or a switch that pauses its senders. That all
  * rails end together (balance.h) does not show it, and the one that is slowed down may look like
  * the slow one. So it is tried: for a while one rail has nothing, then the next, and if more bytes
- * are through without it than before and after, it is parked: a processor that somebody else has
- * makes one of these slow, too. Then it is tried again, after longer and longer. Nothing here
- * knows a connection.
+ * are through without it than before and after, twice, it is parked: a processor that somebody else
+ * has, or what other connections do, makes one of these slow or fast, too. Then it is tried again,
+ * after longer and longer. Nothing here knows a connection.
  *
  *	REST --(due)--> TOGETHER --(measured)--> ALONE --(all were tried)--> REST
  *			   ^			 | ^ ^
  *			   |		(better) | | +--(no better: the next one)
  *			   |			 v |
- *			   |		      AGAIN (no better than this: the next one)
- *			   |			 |
- *			   +--(due)-- PARKED <---+ (better)
+ *			   |		      AGAIN (no better than this: the next one;
+ *			   |			 |	  better once: the same one)
+ *			   +--(due)-- PARKED <---+ (better, twice)
  *
  * Time counts only while something is under way: how much a program sends is no matter.
  */
@@ -36,10 +36,11 @@ enum ha_parking_state {
 
 /* Of one sender. All zero: nothing was tried, and it is due. [T] */
 struct ha_parking {
-	uint8_t state; /* enum ha_parking_state: parking.c writes it */
-	uint8_t slot;  /* ALONE, PARKED: that is left out; AGAIN: that was */
-	uint8_t tried; /* mask of slots, without which it was no better */
-	bool settled;  /* of what is measured the beginning is over, which does not count */
+	uint8_t state;	/* enum ha_parking_state: parking.c writes it */
+	uint8_t slot;	/* ALONE, PARKED: that is left out; AGAIN: that was */
+	uint8_t tried;	/* mask of slots, without which it was no better */
+	uint8_t better; /* how often, without this one */
+	bool settled;	/* of what is measured the beginning is over, which does not count */
 	uint32_t stripes;
 	uint64_t bytes, busy_ns; /* of what is measured */
 	uint64_t under_way;	 /* bytes that were when it began */

@@ -286,13 +286,14 @@ static void what_was_shed_and_mended_is_in_log_event_log_and_counts_alike(void *
 	ha_stats_dir = before;
 }
 
-/* More got through without it: the next stripe that the other one carries says so. */
+/* More got through without it, for the second time: the next stripe that the other one carries says so. */
 static void about_to_be_parked(struct pair *pair, unsigned p)
 {
 	struct ha_parking *parking = &pair->send->send->parking;
 
 	parking->state = HA_PARKING_AGAIN;
 	parking->slot = (uint8_t)p;
+	parking->better = 1;
 	parking->settled = true;
 	parking->stripes = 1000;
 	parking->bytes = 1ull << 30;

@@ -193,7 +193,7 @@ static void a_rail_that_slows_the_other_one_down_is_left_out(void **state)
 		pair_idle(&pair, 100);
 		(void)stream_ns(&pair, SIZE, MESSAGES / 4);
 	}
-	for (int i = 0; i < 10; i++)
+	for (int i = 0; i < 16; i++)
 		(void)stream_ns(&pair, SIZE, MESSAGES);
 	assert_int_equal(pair.send->send->parking.state, HA_PARKING_PARKED);
 	assert_true(pair.send->send->parking.parked_ms > 2000);
