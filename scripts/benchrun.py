@@ -39,25 +39,25 @@ class Processes:
             process.wait()
 
 
-def output_of(command, env=None):
-    """What a command printed; it may take RUN_LIMIT_S."""
+def output_of(command, env=None, limit_s=RUN_LIMIT_S):
+    """What a command printed; it may take so long."""
     with Processes() as processes:
         process = processes.start(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **(env or {})}
         )
         try:
-            text, _ = process.communicate(timeout=RUN_LIMIT_S)
+            text, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            raise Failed(f"{' '.join(command)}: no end within {RUN_LIMIT_S} s") from None
+            raise Failed(f"{' '.join(command)}: no end within {limit_s} s") from None
     if process.returncode != 0:
         raise Failed(f"{' '.join(command)} ended with status {process.returncode}:\n{text[-2000:]}")
     return text
 
 
-def both_sides(command, folder, what):
+def both_sides(command, folder, what, limit_s=RUN_LIMIT_S):
     """Microseconds of each block of nccl-net-perf's two plugins, whose blocks alternate."""
     report = os.path.join(folder, "perf.json")
-    output_of([*command, "--json", report], {"HA_NCCL_STATS": "0"})
+    output_of([*command, "--json", report], {"HA_NCCL_STATS": "0"}, limit_s)
     with open(report, encoding="utf-8") as file:
         rows = json.load(file)["rows"]
     if [row["plugin"] for row in rows] != [0, 1] or any(row["wrong"] or not row["checked"] for row in rows):

@@ -109,6 +109,19 @@ class Doubles(unittest.TestCase):
             subprocess.run([program, "--rounds", rounds, "--usage"], check=True, stdout=subprocess.DEVNULL, timeout=20)
         self.assertNotEqual(self.bench(several, "--rounds", "1002").returncode, 0)
 
+    def test_what_is_measured_begins_when_every_connection_has_tried_each_rail(self):
+        self.measured(rows([1], [2]), "--only", "equal_rails,over_equal_split")
+        with open(self.path("calls"), encoding="utf-8") as file:
+            calls = [line.split() for line in file if "--op sendrecv" in line]
+        self.assertEqual(len(calls), 6)
+        for call in calls:
+            said = dict(zip(call, call[1:]))
+            block, connections, size = (int(said[name]) for name in ("--sizes", "--channels", "--chunk"))
+            messages = int(said["-w"]) * block // (connections * size)
+            self.assertGreaterEqual(messages, 30, said)
+            self.assertGreaterEqual(int(said["-w"]) * block, 768 << 20, said)
+            self.assertEqual(int(said["--rounds"]), 31 * (32 << 20) // block, said)  # as long, whatever a block is
+
     def test_all_measures_are_in_the_report_with_what_they_were_compared_with(self):
         report, _ = self.measured(rows([1], [2]), "--quick", "--rounds", "1")
         for name in MEASURES:
