@@ -175,18 +175,10 @@ const char *ha_config_default_text(const struct ha_config_var *var, char *buf, s
 static enum ha_config_origin load_var(struct ha_config *config, const struct ha_config_var *var,
 				      const char *text)
 {
-	char value[SHOWN_MAX], expected[160], fallback[64];
-
 	/* Empty means not set, as scripts that export a variable unconditionally intend. */
 	if (!text || !*text)
 		return HA_ORIGIN_DEFAULT;
-	if (parse(config, var, text))
-		return HA_ORIGIN_ENVIRONMENT;
-	HA_WARN("%s=%s cannot be used: expected %s; using the default, %s", var->name,
-		ha_printable(text, SIZE_MAX, value, sizeof value),
-		ha_config_expectation(var, expected, sizeof expected),
-		ha_config_default_text(var, fallback, sizeof fallback));
-	return HA_ORIGIN_INVALID;
+	return parse(config, var, text) ? HA_ORIGIN_ENVIRONMENT : HA_ORIGIN_INVALID;
 }
 
 static bool is_set(const struct ha_config *config, const char *name)
@@ -271,9 +263,15 @@ static void derive_rails(struct ha_config *config)
 }
 
 /* A variable and its alias both say something, and not the same. */
-static void warn_differ(const char *name, const char *alias)
+static void warn_differ(const struct ha_config *config, const char *name, const char *alias)
 {
-	HA_WARN("%s and %s differ: %s is used", name, alias, name);
+	char text[HA_CONFIG_STRING_MAX], ours[SHOWN_MAX], theirs[SHOWN_MAX];
+
+	ha_config_value_text(config, ha_config_find(name), text, sizeof(text));
+	ha_printable(text, SIZE_MAX, ours, sizeof(ours));
+	ha_config_value_text(config, ha_config_find(alias), text, sizeof(text));
+	ha_printable(text, SIZE_MAX, theirs, sizeof(theirs));
+	HA_WARN("%s=%s and %s=%s differ: %s is used", name, ours, alias, theirs, name);
 }
 
 /* What the aliases of the others come to, where there is no other name. */
@@ -285,17 +283,17 @@ static void derive_rail_mode(struct ha_config *config)
 	    (config->mpib_mode >= 0 || config->rails_by_alias))
 		config->rail_mode = or_default(config->mpib_mode, HA_RAIL_MODE_ISLAND);
 	else if (config->mpib_mode >= 0 && config->mpib_mode != config->rail_mode)
-		warn_differ("HA_NCCL_RAIL_MODE", "MPIB_MODE");
+		warn_differ(config, "HA_NCCL_RAIL_MODE", "MPIB_MODE");
 	snprintf(island, sizeof(island), "%d", config->mpib_island_prefix_len);
 	if (config->mpib_island_prefix_len >= 0 && !*config->island)
 		ha_copy_text(config->island, sizeof(config->island), island);
 	else if (config->mpib_island_prefix_len >= 0 && strcmp(config->island, island) != 0)
-		warn_differ("HA_NCCL_ISLAND", "MPIB_ISLAND_PREFIX_LEN");
+		warn_differ(config, "HA_NCCL_ISLAND", "MPIB_ISLAND_PREFIX_LEN");
 	snprintf(dir, sizeof(dir), MPIB_AGENT_DIR "/%s", config->mpib_agent_tag);
 	if (*config->mpib_agent_tag && !*config->agent_dir)
 		ha_copy_text(config->agent_dir, sizeof(config->agent_dir), dir);
 	else if (*config->mpib_agent_tag && strcmp(config->agent_dir, dir) != 0)
-		warn_differ("HA_NCCL_AGENT_DIR", "MPIB_AGENT_TAG");
+		warn_differ(config, "HA_NCCL_AGENT_DIR", "MPIB_AGENT_TAG");
 }
 
 /* "2,4", rail 0's first. */
@@ -344,7 +342,10 @@ static void derive_rail_qps(struct ha_config *config)
 			ha_copy_text(config->rail_qps, sizeof(config->rail_qps), by_alias);
 		else if ((config->mpib_sout_qp >= 0 || config->mpib_sup_qp >= 0) &&
 			 strcmp(config->rail_qps, by_alias) != 0)
-			warn_differ("HA_NCCL_RAIL_QPS", "MPIB_SOUT_QP or MPIB_SUP_QP");
+			HA_WARN("HA_NCCL_RAIL_QPS=%s and MPIB_SOUT_QP,MPIB_SUP_QP=%s differ: "
+				"HA_NCCL_RAIL_QPS is used",
+				ha_printable(config->rail_qps, SIZE_MAX, safe, sizeof(safe)),
+				by_alias);
 	}
 	if (!*config->rail_qps)
 		return;
@@ -357,6 +358,42 @@ static void derive_rail_qps(struct ha_config *config)
 		HA_WARN("HA_NCCL_RAIL_QPS=%s has no effect without HA_NCCL_RAILS", safe);
 	else
 		memcpy(config->nqps_of_rail, nqps, sizeof(nqps));
+}
+
+/* What is used where a value cannot be, for people: what another variable for the same thing says,
+ * or the default. */
+static const char *text_in_place(const struct ha_config *config, const struct ha_config_var *var,
+				 char *buf, size_t size)
+{
+	const struct ha_config_var *said = var->alias ? ha_config_find(var->alias) : var;
+	char text[HA_CONFIG_STRING_MAX], safe[SHOWN_MAX], number[64];
+	const char *usual = ha_config_default_text(said, number, sizeof(number));
+
+	ha_config_value_text(config, said, text, sizeof(text));
+	ha_printable(*text ? text : usual, SIZE_MAX, safe, sizeof(safe));
+	if (var->alias)
+		snprintf(buf, size, "%s=%s", said->name, safe);
+	else if (said->group == HA_GROUP_RAILS && *text && strcmp(text, usual) != 0)
+		snprintf(buf, size, "%s", safe);
+	else
+		snprintf(buf, size, "the default, %s", usual);
+	return buf;
+}
+
+/* When it is known what the others come to. */
+static void warn_invalid(const struct ha_config *config, ha_getenv_fn getenv_fn)
+{
+	char value[SHOWN_MAX], expected[160], used[160];
+
+	for (size_t i = 0; i < ha_config_nvars; i++) {
+		const struct ha_config_var *var = &ha_config_vars[i];
+
+		if (config->origin[i] == HA_ORIGIN_INVALID)
+			HA_WARN("%s=%s cannot be used: expected %s; using %s", var->name,
+				ha_printable(getenv_fn(var->name), SIZE_MAX, value, sizeof value),
+				ha_config_expectation(var, expected, sizeof expected),
+				text_in_place(config, var, used, sizeof used));
+	}
 }
 
 void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn)
@@ -374,6 +411,7 @@ void ha_config_load(struct ha_config *config, ha_getenv_fn getenv_fn)
 	derive_rails(config);
 	derive_rail_mode(config);
 	derive_rail_qps(config);
+	warn_invalid(config, getenv_fn);
 }
 
 int ha_config_most_qps(const struct ha_config *config)

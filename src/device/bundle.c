@@ -327,13 +327,15 @@ static void give_shares(struct ha_device_set *set, struct ha_bundle *fused)
 {
 	const int mode = set->config->rail_mode;
 	const bool has_effect = mode != HA_RAIL_MODE_AGENT && mode != HA_RAIL_MODE_ISLAND;
+	char safe[SHOWN_MAX];
 
 	if (*set->config->rail_share && has_effect) {
 		give_what_was_set(set, fused);
 		return;
 	}
 	if (*set->config->rail_share && !fused)
-		HA_WARN("HA_NCCL_RAIL_SHARE has no effect with HA_NCCL_RAIL_MODE=%s",
+		HA_WARN("HA_NCCL_RAIL_SHARE=%s has no effect with HA_NCCL_RAIL_MODE=%s",
+			ha_printable(set->config->rail_share, SIZE_MAX, safe, sizeof(safe)),
 			mode == HA_RAIL_MODE_AGENT ? "agent" : "island");
 	for (int i = 0; i < set->nbundles && !fused; i++)
 		give_by_mode(set, &set->bundles[i]);

@@ -132,6 +132,13 @@ static uint64_t features(const struct ha_comm *comm)
 
 _Static_assert(HA_WIRE_RAILS == HA_RAILS_MAX, "each rail of a bundle has its place");
 
+/* Of a port by itself there is none. */
+static uint8_t rail_mode(const struct ha_comm *comm)
+{
+	return comm->port->bundle->nrails >= HA_RAILS_MIN ? (uint8_t)(comm->config->rail_mode + 1)
+							  : 0;
+}
+
 /* What paths on its rails shall have, for the listener. */
 static void say_rail_nqps(const struct ha_comm *comm, struct ha_hello *out)
 {
@@ -160,6 +167,7 @@ void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl,
 		comm->inst->failover->reconnect_at(comm->inst, comm->is_send, &out->reconnect_at);
 	ha_path_endpoint(comm->paths[0], &out->endpoint);
 	out->rail = (uint8_t)comm->port->rail;
+	out->rail_mode = rail_mode(comm);
 	if (comm->is_send)
 		say_rail_nqps(comm, out);
 	out->endpoint.sl = sl;
@@ -239,12 +247,53 @@ static void name_connection(struct ha_comm *comm, const struct ha_hello *local,
 static void warn_downgrade(const struct ha_comm *comm, const struct ha_hello *local,
 			   const struct ha_hello *remote, const struct ha_agreement *agreed)
 {
-	if (agreed->downgraded)
-		HA_WARN("connection %s: the peer speaks protocol version %u with features 0x%llx, "
-			"we %u with 0x%llx: going on with version %u, features 0x%llx",
-			comm->name, remote->version, (unsigned long long)remote->features,
-			local->version, (unsigned long long)local->features, agreed->version,
-			(unsigned long long)agreed->features);
+	HA_WARN("connection %s: the peer speaks protocol version %u with features 0x%llx, we %u "
+		"with 0x%llx: going on with version %u, features 0x%llx",
+		comm->name, remote->version, (unsigned long long)remote->features, local->version,
+		(unsigned long long)local->features, agreed->version,
+		(unsigned long long)agreed->features);
+}
+
+static bool by_other_modes(const struct ha_hello *local, const struct ha_hello *remote)
+{
+	return local->rail_mode != 0 && remote->rail_mode != 0 &&
+	       local->rail_mode != remote->rail_mode;
+}
+
+static const char *mode_text(const struct ha_hello *hello)
+{
+	const struct ha_config_var *var = ha_config_find("HA_NCCL_RAIL_MODE");
+
+	for (const struct ha_config_choice *c = var->choices; c->name; c++)
+		if (c->value + 1 == hello->rail_mode)
+			return c->name;
+	return "one that is not known here";
+}
+
+static void warn_other_mode(const struct ha_comm *comm, const struct ha_hello *local,
+			    const struct ha_hello *remote)
+{
+	HA_WARN("connection %s: HA_NCCL_RAIL_MODE is %s at the peer and %s here: each end goes by "
+		"its own, and those rails carry that both would have; set it alike on all hosts",
+		comm->name, mode_text(remote), mode_text(local));
+}
+
+/* What bundles of other modes have that is not the same: the modes say it. */
+static bool differ_by_mode(const struct ha_hello *local, const struct ha_hello *remote)
+{
+	const uint64_t rails = HA_FEATURE_RAILS | HA_FEATURE_SHED | HA_FEATURE_TURN;
+
+	return by_other_modes(local, remote) && local->version == remote->version &&
+	       ((local->features ^ remote->features) & ~rails) == 0;
+}
+
+static void warn_differences(const struct ha_comm *comm, const struct ha_hello *local,
+			     const struct ha_hello *remote, const struct ha_agreement *agreed)
+{
+	if (by_other_modes(local, remote))
+		warn_other_mode(comm, local, remote);
+	if (agreed->downgraded && !differ_by_mode(local, remote))
+		warn_downgrade(comm, local, remote, agreed);
 }
 
 static bool same_fabric(const struct ha_comm *comm, const struct ha_hello *local,
@@ -297,7 +346,7 @@ ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *loc
 	}
 	if (!ring_fits(comm, remote, &agreed))
 		return HA_ERR_INTERNAL;
-	warn_downgrade(comm, local, remote, &agreed);
+	warn_differences(comm, local, remote, &agreed);
 	comm->slot_mask = agreed.window - 1u;
 	comm->features = agreed.features;
 	if (ha_comm_has_failover(comm))

@@ -339,7 +339,7 @@ static void an_agent_speaks_of_two_rails_and_nobody_else_of_these(void **state)
 	set = MODE("mlx5_0+mlx5_1", "agent", "3,1");
 	assert_true(set->bundles[0].by_agent);
 	assert_false(set->bundles[0].shares_given);
-	assert_true(logged("HA_NCCL_RAIL_SHARE has no effect with HA_NCCL_RAIL_MODE=agent"));
+	assert_true(logged("HA_NCCL_RAIL_SHARE=3,1 has no effect with HA_NCCL_RAIL_MODE=agent"));
 	ha_device_set_close(set);
 	set = MODE("nccl", "agent", "");
 	assert_int_equal(FUSE(set, 0, 1), 4);

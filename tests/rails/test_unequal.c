@@ -125,26 +125,49 @@ static void whatever_is_lost_of_either_each_byte_arrives_once(void **state)
 	}
 }
 
-/* Each end has another idea of which rails are to carry. */
+static void connect_modes(struct pair *pair, int send, int recv, enum ha_completion_mode mode)
+{
+	static struct ha_config peer;
+
+	bundled_init(pair, 2);
+	pair->config.completion = mode;
+	peer = pair->config;
+	peer.rail_mode = recv;
+	pair->config.rail_mode = send;
+	pair->peer_config = &peer;
+	pair_open(pair);
+	pair_connect(pair);
+}
+
+/* Each end has another idea of which rails are to carry: those do that both would have, and each
+ * end says once what the two are set to. */
 static void ends_of_other_modes_lose_no_byte(void **state)
 {
-	static const int of_rails[] = {HA_RAIL_MODE_ADAPTIVE, HA_RAIL_MODE_STATIC,
-				       HA_RAIL_MODE_ISLAND};
+	static const struct {
+		int mode;
+		const char *name;
+	} of_rails[] = {{HA_RAIL_MODE_ADAPTIVE, "adaptive"},
+			{HA_RAIL_MODE_STATIC, "static"},
+			{HA_RAIL_MODE_ISLAND, "island"}};
 
 	(void)state;
 	for (unsigned i = 0; i < 9; i++) {
+		const unsigned send = i % 3, recv = i / 3;
+		const bool alone = send == 2 || recv == 2;
 		struct pair pair;
+		char text[96];
 
-		if (i % 3 == i / 3)
-			continue;
-		bundled_init(&pair, 2);
-		pair.config.completion = modes[i % 2];
-		pair_open(&pair);
-		pair.inst[0]->config.rail_mode = of_rails[i % 3];
-		pair.inst[1]->config.rail_mode = of_rails[i / 3];
-		pair_connect(&pair);
+		connect_modes(&pair, of_rails[send].mode, of_rails[recv].mode, modes[i % 2]);
+		assert_int_equal(captured_warnings, send == recv ? 0 : 2);
+		for (unsigned end = 0; end < 2; end++) {
+			snprintf(
+			    text, sizeof(text), "HA_NCCL_RAIL_MODE is %s at the peer and %s here",
+			    of_rails[end ? send : recv].name, of_rails[end ? recv : send].name);
+			assert_int_equal(logged(text), send != recv);
+		}
 		for (unsigned which = 0; which < 4; which++) {
 			go_on(&pair);
+			assert_int_equal(carrying_now(&pair), alone ? 1 : 2);
 			a_port_is_lost_under_a_message(&pair, which);
 		}
 		assert_int_equal(ha_comm_error(pair.send), HA_OK);

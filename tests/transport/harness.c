@@ -61,6 +61,8 @@ void pair_open(struct pair *pair)
 	ha_clock_set_source(sv_stepped_now);
 	for (uint32_t host = 0; host < 2; host++) {
 		sv_stepped_set_host(host);
+		if (host == 1 && pair->peer_config)
+			options.config = pair->peer_config;
 		assert_int_equal(ha_instance_open(&options, &pair->inst[host]), HA_OK);
 		assert_true(ha_instance_devices(pair->inst[host])->nports > 0);
 	}

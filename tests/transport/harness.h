@@ -37,6 +37,8 @@ struct memory {
 
 struct pair {
 	struct ha_config config; /* both instances'; change it before pair_open */
+	const struct ha_config
+	    *peer_config; /* the receiver's instance has this one; NULL: it has not */
 	struct sv_stepped_opts fabric;
 	struct ha_instance *inst[2]; /* 0 sends, 1 receives */
 	struct ha_listen *listen;

@@ -476,17 +476,60 @@ static void of_a_rail_variable_and_its_alias_the_former_wins_with_one_warning(vo
 	LOAD(c, MPIB, "HA_NCCL_RAIL_MODE", "agent", "MPIB_MODE", "0");
 	assert_int_equal(c.rail_mode, HA_RAIL_MODE_AGENT);
 	assert_int_equal(captured_warnings, 1);
-	assert_true(logged("HA_NCCL_RAIL_MODE and MPIB_MODE differ: HA_NCCL_RAIL_MODE is used"));
+	assert_true(
+	    logged("HA_NCCL_RAIL_MODE=agent and MPIB_MODE=0 differ: HA_NCCL_RAIL_MODE is used"));
 	LOAD(c, MPIB, "HA_NCCL_ISLAND", "16", "MPIB_ISLAND_PREFIX_LEN", "20");
 	assert_string_equal(c.island, "16");
 	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("HA_NCCL_ISLAND=16 and MPIB_ISLAND_PREFIX_LEN=20 differ"));
 	LOAD(c, MPIB, "HA_NCCL_AGENT_DIR", "/run/agent", "MPIB_AGENT_TAG", "job7");
 	assert_string_equal(c.agent_dir, "/run/agent");
 	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("HA_NCCL_AGENT_DIR=/run/agent and MPIB_AGENT_TAG=job7 differ"));
 	LOAD(c, MPIB, "MPIB_MODE", "2", "MPIB_ISLAND_PREFIX_LEN", "33");
 	assert_int_equal(c.rail_mode, HA_RAIL_MODE_ISLAND);
 	assert_string_equal(c.island, "");
 	assert_int_equal(captured_warnings, 2);
+}
+
+/* What is used is said, which is what another variable says. */
+static void a_bad_mode_of_rails_is_one_warning_with_what_is_used(void **state)
+{
+	struct ha_config c;
+
+	(void)state;
+	LOAD(c, "HA_NCCL_RAILS", "a+b", "HA_NCCL_RAIL_MODE", "fast");
+	assert_int_equal(c.rail_mode, HA_RAIL_MODE_ADAPTIVE);
+	assert_int_equal(captured_warnings, 1);
+	assert_true(
+	    logged("HA_NCCL_RAIL_MODE=fast cannot be used: expected adaptive, static, agent, "
+		   "island; using the default, adaptive"));
+	LOAD(c, MPIB, "HA_NCCL_RAIL_MODE", "fast");
+	assert_int_equal(c.rail_mode, HA_RAIL_MODE_ISLAND);
+	assert_int_equal(captured_warnings, 1);
+	assert_true(
+	    logged("HA_NCCL_RAIL_MODE=fast cannot be used: expected adaptive, static, agent, "
+		   "island; using island"));
+	LOAD(c, MPIB, "HA_NCCL_RAIL_MODE", "fast", "MPIB_MODE", "1");
+	assert_int_equal(c.rail_mode, HA_RAIL_MODE_AGENT);
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("island; using agent"));
+	LOAD(c, MPIB, "MPIB_MODE", "2");
+	assert_int_equal(captured_warnings, 1);
+	assert_true(
+	    logged("MPIB_MODE=2 cannot be used: expected 0, 1; using HA_NCCL_RAIL_MODE=island"));
+	LOAD(c, "HA_NCCL_RAILS", "a+b", "MPIB_MODE", "2");
+	assert_int_equal(c.rail_mode, HA_RAIL_MODE_ADAPTIVE);
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("using HA_NCCL_RAIL_MODE=adaptive"));
+	LOAD(c, MPIB, "MPIB_ISLAND_PREFIX_LEN", "33");
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("MPIB_ISLAND_PREFIX_LEN=33 cannot be used: expected 1 to 32; using "
+			   "HA_NCCL_ISLAND=24"));
+	LOAD(c, MPIB, "MPIB_SUP_QP", "17");
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("MPIB_SUP_QP=17 cannot be used: expected 1 to 16; using "
+			   "HA_NCCL_RAIL_QPS=2,4"));
 }
 
 static void expect_rail_qps(const struct ha_config *c, int rail0, int rail1, int rail2)
@@ -560,6 +603,7 @@ int main(void)
 	    cmocka_unit_test(outage_deadline_is_the_product_where_that_is_set),
 	    cmocka_unit_test(rails_by_the_other_names_go_by_islands_unless_their_mode_is_1),
 	    cmocka_unit_test(of_a_rail_variable_and_its_alias_the_former_wins_with_one_warning),
+	    cmocka_unit_test(a_bad_mode_of_rails_is_one_warning_with_what_is_used),
 	    cmocka_unit_test(queue_pairs_by_rail_are_given_by_either_name),
 	    cmocka_unit_test(queue_pairs_by_rail_that_cannot_be_are_one_warning_and_none),
 	    cmocka_unit_test(a_misspelt_variable_is_named_with_the_right_one),
