@@ -16,7 +16,7 @@
  * is measured is enough to tell. */
 #define BETTER	 1.03
 #define OFTEN	 2
-#define HOPELESS 0.75
+#define HOPELESS 0.85
 
 /* At the earliest; and a hundred times as long as a rail had nothing, which with slow messages is
  * more. */

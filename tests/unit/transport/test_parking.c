@@ -180,7 +180,7 @@ static void rails_that_help_have_nothing_for_75_ms_each_a_minute(void **state)
 	/* Where it is clear that they do, for 50. */
 	static const struct {
 		uint32_t alone, ms;
-	} cases[] = {{0, 50}, {500, 50}, {749, 50}, {750, 75}, {999, 75}, {1000, 75}, {1029, 75}};
+	} cases[] = {{0, 50}, {500, 50}, {849, 50}, {850, 75}, {999, 75}, {1000, 75}, {1029, 75}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
