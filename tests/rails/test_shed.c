@@ -286,7 +286,8 @@ static void what_was_shed_and_mended_is_in_log_event_log_and_counts_alike(void *
 	ha_stats_dir = before;
 }
 
-/* More got through without it, for the second time: the next stripe that the other one carries says so. */
+/* More got through without it, for the second time: the next stripe that the other one carries says
+ * so. */
 static void about_to_be_parked(struct pair *pair, unsigned p)
 {
 	struct ha_parking *parking = &pair->send->send->parking;
