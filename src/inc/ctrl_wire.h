@@ -23,7 +23,7 @@
 #include "base/job_key.h"
 #include "base/statement.h"
 
-#define HA_CTRL_VERSION	     1
+#define HA_CTRL_VERSION	     2
 #define HA_CTRL_NONCE_BYTES  32
 #define HA_CTRL_HELLO_BYTES  40
 #define HA_CTRL_HEAD_BYTES   56
@@ -46,11 +46,12 @@ enum ha_ctrl_kind {
 	HA_CTRL_NONE,	   /* to all members of a group: there is no plan */
 	HA_CTRL_REPORT,	   /* answers STATUS */
 	HA_CTRL_REFUSED,   /* to one host; the connection ends */
-	HA_CTRL_PART,	/* to a member or a switch: its part of a plan (inc/part.h), and the key */
-	HA_CTRL_OVER,	/* to a switch: a group is over; its number */
-	HA_CTRL_JOINED, /* of a switch: its end of the edge (inc/join.h) */
-	HA_CTRL_GO,	/* of a leader: all members are there; no text */
-	HA_CTRL_DRAIN,	/* of a switch to its children: it is about to end; no text */
+	HA_CTRL_PART,	 /* to a member or a switch: its part of a plan (inc/part.h), and the key */
+	HA_CTRL_OVER,	 /* to a switch: a group is over; its number */
+	HA_CTRL_JOINED,	 /* of a switch: its end of the edge (inc/join.h) */
+	HA_CTRL_GO,	 /* of a leader: all members are there; no text */
+	HA_CTRL_DRAIN,	 /* of a switch to its children: it is about to end; no text */
+	HA_CTRL_DISPUTE, /* the same: members do not ask for the same (inc/dispute.h) */
 };
 
 enum ha_ctrl_side { HA_CTRL_HOST, HA_CTRL_CONTROLLER };

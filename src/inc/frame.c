@@ -149,17 +149,29 @@ static void put_abort(struct ha_writer *w, const struct ha_inc_frame *frame)
 	ha_put_zeros(w, 5);
 	ha_put_uint(w, frame->abort.about.member, 2);
 	ha_put_uint(w, frame->abort.about.unit, 8);
+	ha_dispute_encode(&frame->abort.dispute, w->at);
+}
+
+static bool is_zero_up_to(const uint8_t *at, size_t size)
+{
+	while (size > 0 && !at[size - 1])
+		size--;
+	return size == 0;
 }
 
 static bool get_abort(struct ha_reader *r, uint16_t members, struct ha_inc_frame *frame)
 {
 	const uint8_t why = ha_get8(r);
 	const bool is_zero = !ha_get_uint(r, 5);
+	bool is_right;
 
 	frame->abort.why = (enum ha_inc_abort)why;
 	frame->abort.about.member = ha_get16(r);
 	frame->abort.about.unit = ha_get64(r);
-	return is_zero && why >= HA_INC_ABORT_DAMAGED && why < HA_INC_ABORT_REASONS &&
+	is_right = why == HA_INC_ABORT_DISPUTE
+		       ? ha_dispute_decode(r->at, HA_DISPUTE_BYTES, members, &frame->abort.dispute)
+		       : is_zero_up_to(r->at, HA_DISPUTE_BYTES);
+	return is_right && is_zero && why >= HA_INC_ABORT_DAMAGED && why < HA_INC_ABORT_REASONS &&
 	       frame->abort.about.member < members;
 }
 
@@ -189,6 +201,16 @@ static bool get_link(struct ha_reader *r, uint16_t members, struct ha_inc_frame 
 				      &link->parent);
 }
 
+static void put_dispute(struct ha_writer *w, const struct ha_inc_frame *frame)
+{
+	ha_dispute_encode(&frame->dispute, w->at);
+}
+
+static bool get_dispute(struct ha_reader *r, uint16_t members, struct ha_inc_frame *frame)
+{
+	return ha_dispute_decode(r->at, HA_DISPUTE_BYTES, members, &frame->dispute);
+}
+
 /* ---- kinds ---------------------------------------------------------------------------------- */
 
 static const struct kind {
@@ -205,11 +227,12 @@ static const struct kind {
     [HA_INC_HOLD] = {8, true, false, put_hold, get_hold},
     [HA_INC_HELD] = {40, false, false, put_held, get_held},
     [HA_INC_LEAVE] = {8, false, false, put_leave, get_leave},
-    [HA_INC_ABORT] = {16, true, false, put_abort, get_abort},
+    [HA_INC_ABORT] = {16 + HA_DISPUTE_BYTES, true, false, put_abort, get_abort},
     [HA_INC_ASK] = {8, true, false, put_unit, get_unit},
     [HA_INC_ASKED] = {8, false, false, put_unit, get_unit},
     [HA_INC_LINK] = {8 + 2 * HA_EDGE_ADDRESS_BYTES, false, true, put_link, get_link},
     [HA_INC_DRAIN] = {0, false, false, NULL, NULL},
+    [HA_INC_DISPUTE] = {HA_DISPUTE_BYTES, false, false, put_dispute, get_dispute},
 };
 
 static bool is_kind(enum ha_inc_frame_kind kind)

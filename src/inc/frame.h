@@ -14,13 +14,16 @@
  *          RESUME: retired, taken, lacked (8 each), plan (4), zero (4), owner (2 of each unit)
  *          HOLD: on (1), zero (3), round (4)
  *          SUSPECT: cut (1), zero (7), unit (8). ASK, ASKED: unit (8)
- *          ABORT: why (1), zero (5), member it is about (2), unit it is about (8)
+ *          ABORT: why (1), zero (5), member it is about (2), unit it is about (8), of a dispute
+ *          which one (dispute.h; else zeros)
+ *          DISPUTE: which one
  *          LINK: to which member (2), how far it is (1), zero (5), ends of two edges (40 each)
  */
 #ifndef HA_INC_FRAME_H
 #define HA_INC_FRAME_H
 
 #include "inc/decision.h"
+#include "inc/dispute.h"
 #include "inc/join.h"
 
 #include <stddef.h>
@@ -41,6 +44,7 @@ enum ha_inc_frame_kind {
 	HA_INC_ASKED,	    /* a member: for all below `unit` */
 	HA_INC_LINK,	    /* a member to another one: my ends of the edges between us */
 	HA_INC_DRAIN,	    /* a member: the tree works, and somebody wants it to be left */
+	HA_INC_DISPUTE,	    /* a member: two of us do not ask for the same operation */
 	HA_INC_FRAME_KINDS
 };
 
@@ -50,6 +54,7 @@ enum ha_inc_abort {
 	HA_INC_ABORT_DEAD,	  /* `member` is */
 	HA_INC_ABORT_OUTAGE,	  /* nothing has got on for the time limit, one way or the other */
 	HA_INC_ABORT_NO_TREE,	  /* no tree is left that a RESUME has not named */
+	HA_INC_ABORT_DISPUTE,	  /* two members do not ask for the same operation */
 	HA_INC_ABORT_REASONS
 };
 
@@ -85,8 +90,10 @@ struct ha_inc_frame {
 		struct {
 			enum ha_inc_abort why;
 			struct ha_decision_fault about;
-		} abort;		 /* of ABORT */
-		struct ha_inc_link link; /* of LINK */
+			struct ha_dispute dispute;
+		} abort;		   /* of ABORT */
+		struct ha_dispute dispute; /* of DISPUTE */
+		struct ha_inc_link link;   /* of LINK */
 	};
 };
 

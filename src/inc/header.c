@@ -34,7 +34,9 @@ void ha_inc_header_encode(const struct ha_inc_header *header, uint8_t out[HA_INC
 	ha_put_uint(&w, header->unit_bytes, 4);
 	ha_put_uint(&w, header->epoch, 4);
 	ha_put_uint(&w, header->group, 8);
-	ha_put_zeros(&w, HA_INC_HEADER_BYTES - 48);
+	ha_put_uint(&w, header->member, 2);
+	ha_put_zeros(&w, 6);
+	ha_put_uint(&w, header->op_bytes, 8);
 	ha_put_uint(&sum, checksum_of(out), 4);
 }
 
@@ -45,8 +47,8 @@ static bool is_sound(const struct ha_inc_header *header)
 
 	return header->kind == HA_INC_ALL_REDUCE && reduction && header->number > 0 &&
 	       header->bytes % ha_reduce_bytes(reduction, HA_REDUCE_WIRE) == 0 &&
-	       header->bytes <= header->unit_bytes && header->unit_bytes > 0 &&
-	       header->unit_bytes % HA_CUT_ALIGN == 0 &&
+	       header->bytes <= header->unit_bytes && header->bytes <= header->op_bytes &&
+	       header->unit_bytes > 0 && header->unit_bytes % HA_CUT_ALIGN == 0 &&
 	       header->unit_bytes <= HA_INC_MAX_UNIT_BYTES &&
 	       (!header->is_empty || (header->type == HA_REDUCE_UINT8 &&
 				      header->op == HA_REDUCE_MAX && !header->is_wide));
@@ -55,7 +57,8 @@ static bool is_sound(const struct ha_inc_header *header)
 bool ha_inc_header_decode(const uint8_t *data, size_t size, struct ha_inc_header *header)
 {
 	struct ha_reader r = {data};
-	uint32_t magic, zero, sum;
+	uint32_t magic, sum;
+	uint16_t zero;
 	uint8_t kind, flags;
 
 	if (size < HA_INC_HEADER_BYTES)
@@ -71,13 +74,15 @@ bool ha_inc_header_decode(const uint8_t *data, size_t size, struct ha_inc_header
 	header->unit_bytes = ha_get32(&r);
 	header->epoch = ha_get32(&r);
 	header->group = ha_get64(&r);
-	zero = ha_get32(&r);
+	header->member = ha_get16(&r);
+	zero = ha_get16(&r);
 	sum = ha_get32(&r);
+	header->op_bytes = ha_get64(&r);
 	header->kind = (enum ha_inc_kind)kind;
 	header->is_empty = flags & EMPTY;
 	header->is_wide = flags & WIDE;
-	return magic == MAGIC && sum == checksum_of(data) && !zero && !ha_get64(&r) &&
-	       !(flags & ~(EMPTY | WIDE)) && is_sound(header);
+	return magic == MAGIC && sum == checksum_of(data) && !zero && !(flags & ~(EMPTY | WIDE)) &&
+	       is_sound(header);
 }
 
 size_t ha_inc_header_payload(const struct ha_inc_header *header)
@@ -92,9 +97,19 @@ size_t ha_inc_header_payload(const struct ha_inc_header *header)
 }
 
 /* The form may differ: hosts send elements, and switches partial results. */
-bool ha_inc_header_agrees(const struct ha_inc_header *a, const struct ha_inc_header *b)
+enum ha_dispute_about ha_inc_header_dispute(const struct ha_inc_header *a,
+					    const struct ha_inc_header *b)
 {
-	return a->kind == b->kind && a->type == b->type && a->op == b->op &&
-	       a->number == b->number && a->unit == b->unit && a->bytes == b->bytes &&
-	       a->unit_bytes == b->unit_bytes && a->epoch == b->epoch && a->group == b->group;
+	if (a->number != b->number)
+		return HA_DISPUTE_NUMBER;
+	if (a->type != b->type)
+		return HA_DISPUTE_TYPE;
+	if (a->kind != b->kind || a->op != b->op)
+		return HA_DISPUTE_OP;
+	if (a->op_bytes != b->op_bytes)
+		return HA_DISPUTE_BYTES_OF;
+	if (a->unit != b->unit || a->bytes != b->bytes || a->unit_bytes != b->unit_bytes ||
+	    a->epoch != b->epoch || a->group != b->group)
+		return HA_DISPUTE_UNIT;
+	return HA_DISPUTE_NONE;
 }

@@ -13,15 +13,13 @@
  *   24  8  bytes of the unit, as the application has them
  *   32  4  bytes of the largest unit       36  4  epoch
  *   40  8  group
- *   48  4  zero                            52  4  checksum of the rest
- *   56  8  zero
+ *   48  2  member     50  2  zero            52  4  checksum of the rest
+ *   56  8  bytes of the operation, as the application has them
  */
 #ifndef HA_INC_HEADER_H
 #define HA_INC_HEADER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "inc/dispute.h"
 
 #define HA_INC_HEADER_BYTES   64
 #define HA_INC_MAX_UNIT_BYTES (1u << 24)
@@ -42,6 +40,8 @@ struct ha_inc_header {
 	uint32_t unit_bytes;
 	uint32_t epoch;
 	uint64_t group;
+	uint64_t op_bytes; /* of the whole operation */
+	uint16_t member;   /* that contributes; of partial results the first one's */
 };
 
 void ha_inc_header_encode(const struct ha_inc_header *header, uint8_t out[HA_INC_HEADER_BYTES]);
@@ -52,7 +52,9 @@ bool ha_inc_header_decode(const uint8_t *data, size_t size, struct ha_inc_header
 /* How many bytes follow a header that could be decoded. */
 size_t ha_inc_header_payload(const struct ha_inc_header *header);
 
-/* Whether both are of one unit of one operation: what all children of a switch have to agree on. */
-bool ha_inc_header_agrees(const struct ha_inc_header *a, const struct ha_inc_header *b);
+/* In what two children of a switch differ that have to contribute to one unit of one operation; of
+ * several the first that somebody who looks for the reason would want to know. */
+enum ha_dispute_about ha_inc_header_dispute(const struct ha_inc_header *a,
+					    const struct ha_inc_header *b);
 
 #endif

@@ -68,14 +68,29 @@ static void answer_all(struct ha_leader *leader)
 /* ---- deciding ------------------------------------------------------------------------------- */
 
 /* ABORT: nobody is left to wait for a verdict. */
-static void give_up(struct ha_leader *leader, enum ha_inc_abort why,
-		    const struct ha_decision_fault *about)
+static void give_up_with(struct ha_leader *leader, enum ha_inc_abort why,
+			 const struct ha_decision_fault *about, const struct ha_dispute *dispute)
 {
 	leader->state = HA_LEADER_OVER;
 	leader->answer = frame_of(leader, HA_INC_ABORT);
 	leader->answer.abort.why = why;
 	leader->answer.abort.about = *about;
+	leader->answer.abort.dispute = *dispute;
 	answer_all(leader);
+}
+
+static void give_up(struct ha_leader *leader, enum ha_inc_abort why,
+		    const struct ha_decision_fault *about)
+{
+	give_up_with(leader, why, about, &(struct ha_dispute){0});
+}
+
+/* No other tree helps. */
+static void end_dispute(struct ha_leader *leader, const struct ha_dispute *dispute)
+{
+	const struct ha_decision_fault about = {dispute->other, dispute->unit};
+
+	give_up_with(leader, HA_INC_ABORT_DISPUTE, &about, dispute);
 }
 
 static bool has_another_plan(const struct ha_leader *leader)
@@ -154,13 +169,31 @@ static bool ask(struct ha_leader *leader, uint64_t unit)
 	return is_missing;
 }
 
+/* LEFT_BEFORE: who has left never asks for the unit, so that it is not to be waited for. */
+static bool has_left_before(const struct ha_leader *leader, uint64_t unit, uint16_t *member)
+{
+	const struct ha_decision *decision = &leader->decision;
+
+	for (*member = 0; *member < decision->members; ++*member)
+		if (decision->said[*member].leaves && decision->said[*member].retired <= unit)
+			return true;
+	return false;
+}
+
 /* FROZEN: a member that is late is no reason. When it has asked, whoever still waits says so once
  * more. */
 static void suspect(struct ha_leader *leader, uint16_t member, const struct ha_inc_frame *frame,
 		    uint64_t now_ns)
 {
+	uint16_t other;
+
 	if (frame->epoch != leader->decision.epoch) /* of a tree that is not in use any more */
 		return;
+	if (!frame->is_cut && has_left_before(leader, frame->unit, &other)) {
+		end_dispute(leader,
+			    &(struct ha_dispute){HA_DISPUTE_LEFT, member, other, 0, frame->unit});
+		return;
+	}
 	if (!frame->is_cut) {
 		has_asked(leader, member, frame->unit + 1);
 		if (ask(leader, frame->unit))
@@ -237,6 +270,14 @@ static void left(struct ha_leader *leader, uint16_t member, const struct ha_inc_
 		look_whether_all_hold(leader, now_ns);
 }
 
+/* In whatever epoch: what was asked for stays so. */
+static void dispute(struct ha_leader *leader, uint16_t member, const struct ha_inc_frame *frame,
+		    uint64_t now_ns)
+{
+	(void)member, (void)now_ns;
+	end_dispute(leader, &frame->dispute);
+}
+
 static void is_over(struct ha_leader *leader, uint16_t member, const struct ha_inc_frame *frame,
 		    uint64_t now_ns)
 {
@@ -251,15 +292,20 @@ static handler *const table[HA_LEADER_STATES][HA_INC_FRAME_KINDS] = {
 			 [HA_INC_FENCED] = fenced_again,
 			 [HA_INC_HELD] = held_for_nothing,
 			 [HA_INC_DRAIN] = drain,
+			 [HA_INC_DISPUTE] = dispute,
 			 [HA_INC_LEAVE] = left},
     [HA_LEADER_HOLDING] = {[HA_INC_SUSPECT] = suspect,
 			   [HA_INC_ASKED] = asked,
 			   [HA_INC_FENCED] = fenced_again,
 			   [HA_INC_HELD] = held,
+			   [HA_INC_DISPUTE] = dispute,
 			   [HA_INC_LEAVE] = left},
-    [HA_LEADER_FENCING] = {[HA_INC_FENCED] = fenced, [HA_INC_LEAVE] = left},
-    [HA_LEADER_OVER] =
-	{[HA_INC_SUSPECT] = is_over, [HA_INC_FENCED] = is_over, [HA_INC_HELD] = is_over},
+    [HA_LEADER_FENCING] =
+	{[HA_INC_FENCED] = fenced, [HA_INC_DISPUTE] = dispute, [HA_INC_LEAVE] = left},
+    [HA_LEADER_OVER] = {[HA_INC_SUSPECT] = is_over,
+			[HA_INC_FENCED] = is_over,
+			[HA_INC_HELD] = is_over,
+			[HA_INC_DISPUTE] = is_over},
 };
 
 void ha_leader_hear(struct ha_leader *leader, uint16_t member, const struct ha_inc_frame *frame,

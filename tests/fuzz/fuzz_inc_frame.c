@@ -14,13 +14,16 @@
 #define SUM_AT	12
 
 static uint8_t fence[1 + HA_INC_FRAME_MAX], fenced[1 + HA_INC_FRAME_MAX],
-    resume[1 + HA_INC_FRAME_MAX], abort_frame[1 + HA_INC_FRAME_MAX];
+    resume[1 + HA_INC_FRAME_MAX], abort_frame[1 + HA_INC_FRAME_MAX], dispute[1 + HA_INC_FRAME_MAX],
+    dispute_ends[1 + HA_INC_FRAME_MAX];
 
 const struct fuzz_seed fuzz_seeds[] = {
     {fence, 1 + HA_INC_FRAME_HEAD},
     {fenced, 1 + HA_INC_FRAME_HEAD + 32},
     {resume, sizeof(resume)},
-    {abort_frame, 1 + HA_INC_FRAME_HEAD + 16},
+    {abort_frame, 1 + HA_INC_FRAME_HEAD + 16 + HA_DISPUTE_BYTES},
+    {dispute, 1 + HA_INC_FRAME_HEAD + HA_DISPUTE_BYTES},
+    {dispute_ends, 1 + HA_INC_FRAME_HEAD + 16 + HA_DISPUTE_BYTES},
     {NULL, 0},
 };
 
@@ -41,10 +44,18 @@ __attribute__((constructor)) static void make_seeds(void)
 						 .epoch = 1,
 						 .plan = 2,
 						 .resume = {1, 5, 3, 2, {0, 4}}});
-	make_seed(abort_frame,
+	make_seed(abort_frame, &(struct ha_inc_frame){
+				   .kind = HA_INC_ABORT,
+				   .epoch = 1,
+				   .abort = {.why = HA_INC_ABORT_DAMAGED, .about = {.unit = 9}}});
+	make_seed(dispute, &(struct ha_inc_frame){.kind = HA_INC_DISPUTE,
+						  .member = 2,
+						  .dispute = {HA_DISPUTE_TYPE, 2, 5, 7, 9}});
+	make_seed(dispute_ends,
 		  &(struct ha_inc_frame){.kind = HA_INC_ABORT,
-					 .epoch = 1,
-					 .abort = {HA_INC_ABORT_DAMAGED, {.unit = 9}}});
+					 .abort = {.why = HA_INC_ABORT_DISPUTE,
+						   .about = {5, 9},
+						   .dispute = {HA_DISPUTE_LEFT, 2, 5, 0, 9}}});
 }
 
 static void check_resume(const struct ha_resume *decided)
@@ -64,6 +75,8 @@ static void as_it_is(uint8_t *data, size_t size)
 	FUZZ_CHECK(frame.member < MEMBERS && size == ha_inc_frame_bytes(frame.kind));
 	if (frame.kind == HA_INC_RESUME)
 		check_resume(&frame.resume);
+	if (frame.kind == HA_INC_DISPUTE)
+		FUZZ_CHECK(frame.dispute.member < MEMBERS && frame.dispute.other < MEMBERS);
 	FUZZ_CHECK(ha_inc_frame_encode(&frame, bytes) == size);
 	FUZZ_CHECK(memcmp(bytes, data, size) == 0);
 }

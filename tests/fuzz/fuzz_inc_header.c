@@ -29,7 +29,9 @@ __attribute__((constructor)) static void make_seeds(void)
 				       .type = HA_REDUCE_BF16,
 				       .number = 1,
 				       .bytes = 65536,
-				       .unit_bytes = 65536};
+				       .unit_bytes = 65536,
+				       .op_bytes = 1 << 20,
+				       .member = 3};
 
 	whole[0] = last[0] = empty[0] = 1;
 	ha_inc_header_encode(&header, whole + 1);
@@ -49,14 +51,16 @@ static void as_it_is(uint8_t *data, size_t size)
 	if (!ha_inc_header_decode(data, size, &header))
 		return;
 	FUZZ_CHECK(size >= HA_INC_HEADER_BYTES && ha_reduction_of(header.type, header.op));
-	FUZZ_CHECK(header.bytes <= header.unit_bytes && header.unit_bytes <= HA_INC_MAX_UNIT_BYTES);
+	FUZZ_CHECK(header.bytes <= header.unit_bytes &&
+		   header.unit_bytes <= HA_INC_MAX_UNIT_BYTES && header.bytes <= header.op_bytes);
 	FUZZ_CHECK(ha_inc_header_payload(&header) <=
 		   (size_t)HA_REDUCE_MAX_WIDENING * header.unit_bytes);
 	ha_inc_header_encode(&header, bytes);
 	FUZZ_CHECK(memcmp(bytes, data, sizeof(bytes)) == 0);
 	FUZZ_CHECK(ha_inc_header_decode(bytes, sizeof(bytes), &again));
-	FUZZ_CHECK(ha_inc_header_agrees(&header, &again) && header.is_wide == again.is_wide &&
-		   header.is_empty == again.is_empty);
+	FUZZ_CHECK(ha_inc_header_dispute(&header, &again) == HA_DISPUTE_NONE &&
+		   header.is_wide == again.is_wide && header.is_empty == again.is_empty &&
+		   header.member == again.member);
 }
 
 /* Without it, one mutant in four billion would get past the sum. */

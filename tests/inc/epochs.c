@@ -245,11 +245,38 @@ bool all_have_left(void)
 	return ha_leader_may_leave(&leader);
 }
 
+/* As nccl-ha-switchd does, and a host that adds. */
+static void tell_of_dispute(const struct ha_dispute *dispute, unsigned int from, unsigned int to)
+{
+	if (dispute->about == HA_DISPUTE_NONE)
+		return;
+	for (unsigned int h = from; h < to; h++)
+		ha_follower_dispute(&follower[h], dispute, sv_stepped_now());
+}
+
+static void look_for_disputes(void)
+{
+	const unsigned int hosts = g.shape.hosts;
+
+	for (unsigned int h = 0; h < hosts; h++)
+		tell_of_dispute(&g.mesh[h].dispute, h, h + 1);
+	for (unsigned int i = 0; i < GROUP_SWITCHES; i++) {
+		const bool is_leaf = plan.has_levels && i > 0 && i < 3;
+		const unsigned int from = is_leaf ? (i - 1) * hosts / 2 : 0;
+
+		for (unsigned int lane = 0; lane < GROUP_LANES; lane++)
+			if (g.tree[i][lane] && !g.is_dead[i])
+				tell_of_dispute(ha_tree_dispute(g.tree[i][lane]), from,
+						is_leaf ? from + hosts / 2 : hosts);
+	}
+}
+
 static void tick(void)
 {
+	look_for_disputes();
 	ha_leader_tick(&leader, sv_stepped_now());
 	for (unsigned int h = 0; h < g.shape.hosts; h++) {
-		if (g.host[h].done == g.ops)
+		if (g.host[h].done == group_asks(&g, h))
 			ha_follower_leave(&follower[h], sv_stepped_now());
 		ha_follower_tick(&follower[h], sv_stepped_now());
 		ha_mesh_tick(&g.mesh[h], sv_stepped_now());

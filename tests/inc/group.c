@@ -223,11 +223,16 @@ struct group_op *group_add(struct group *group, unsigned int type, unsigned int 
 	return op;
 }
 
+unsigned int group_asks(const struct group *group, unsigned int host)
+{
+	return group->ops - group->fewer[host];
+}
+
 static void ask(struct group *group, unsigned int h)
 {
 	struct group_host *host = &group->host[h];
 	struct group_op *op = &group->op[host->asked];
-	const struct ha_all_reduce all_reduce = {
+	struct ha_all_reduce all_reduce = {
 	    .type = (enum ha_reduce_type)op->type,
 	    .op = (enum ha_reduce_op)op->op,
 	    .count = op->count,
@@ -238,6 +243,8 @@ static void ask(struct group *group, unsigned int h)
 	    .is_direct = group->is_direct,
 	};
 
+	if (group->twist.does && group->twist.host == h && group->twist.op == host->asked)
+		group->twist.does(&all_reduce);
 	if (ha_member_all_reduce(host->member, &all_reduce, &host->number[host->asked]))
 		host->asked++;
 }
@@ -316,7 +323,7 @@ static bool act(struct group *group, unsigned int h)
 	struct group_host *host = &group->host[h];
 	bool moved = false;
 
-	while (group->is_asking && !is_late(group, h) && host->asked < group->ops) {
+	while (group->is_asking && !is_late(group, h) && host->asked < group_asks(group, h)) {
 		const unsigned int before = host->asked;
 
 		ask(group, h);
@@ -337,7 +344,7 @@ static bool act(struct group *group, unsigned int h)
 bool group_is_done(const struct group *group)
 {
 	for (unsigned int h = 0; h < group->shape.hosts; h++)
-		if (group->host[h].done < group->ops)
+		if (group->host[h].done < group_asks(group, h))
 			return false;
 	return true;
 }

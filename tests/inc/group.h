@@ -72,6 +72,11 @@ struct group {
 	uint64_t late_ns;	 /* the last host asks for nothing before */
 	bool has_one_lane_later; /* trees of epochs after the first one */
 	bool is_asking;		 /* operations go to the members as soon as they take them */
+	struct {
+		unsigned int host, op;
+		void (*does)(struct ha_all_reduce *ask); /* NULL: there is none */
+	} twist;			 /* that host asks for something else as that operation */
+	unsigned int fewer[GROUP_HOSTS]; /* operations that a host asks for less than there are */
 };
 
 /* Fabric, devices and members; no edges. */
@@ -113,5 +118,7 @@ bool group_step(struct group *group);
 /* Until every host is done with every operation. */
 void group_run(struct group *group);
 bool group_is_done(const struct group *group);
+/* So many it asks for. */
+unsigned int group_asks(const struct group *group, unsigned int host);
 
 #endif

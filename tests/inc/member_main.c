@@ -5,7 +5,8 @@
  * more in the end. The last line says what has become of it, as JSON.
  *
  * "done N" is said behind each operation, and with --hold=N it waits for a line before operation N:
- * so whoever looks on can end a switch in the middle.
+ * so whoever looks on can end a switch in the middle. With --differ=N operation N is another one
+ * here.
  */
 #include "../seeded_random.h"
 
@@ -33,7 +34,7 @@ struct arguments {
 	const char *key_file;
 	union ha_sockaddr controller;
 	struct ha_host_wish wish;
-	unsigned ops, hold;
+	unsigned ops, hold, differ;
 	size_t bytes;
 	unsigned limit_s;
 };
@@ -198,7 +199,7 @@ static void ask(struct slot *slot)
 	const bool in_place = is_in_place(asked);
 	const struct ha_all_reduce reduce = {
 	    .type = kind_of(asked)->type,
-	    .op = HA_REDUCE_SUM,
+	    .op = asked && asked == a.differ ? HA_REDUCE_MAX : HA_REDUCE_SUM,
 	    .count = count_of(asked),
 	    .send = slot->send,
 	    .recv = in_place ? slot->send : slot->recv,
@@ -331,7 +332,8 @@ enum {
 	OPT_HOLD,
 	OPT_LATE,
 	OPT_OUTAGE,
-	OPT_SWITCHES
+	OPT_SWITCHES,
+	OPT_DIFFER
 };
 
 static const struct argp_option options[] = {
@@ -350,6 +352,7 @@ static const struct argp_option options[] = {
     {"connect-ms", 'c', "N", 0, "", 0},
     {"outage-ms", OPT_OUTAGE, "N", 0, "", 0},
     {"needs-switches", OPT_SWITCHES, 0, 0, "", 0},
+    {"differ", OPT_DIFFER, "N", 0, "", 0},
     {0},
 };
 
@@ -416,6 +419,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_SWITCHES:
 		a.wish.needs_switches = true;
+		return 0;
+	case OPT_DIFFER:
+		a.differ = number;
 		return 0;
 	case ARGP_KEY_END:
 		if (!a.wish.ask.controller || !a.key_file || !a.wish.ask.group || !a.wish.ask.port)

@@ -72,6 +72,11 @@ static struct ha_inc_frame sample(enum ha_inc_frame_kind kind)
 	case HA_INC_DRAIN:
 		frame.member = 3;
 		break;
+	case HA_INC_DISPUTE:
+		frame.member = 3;
+		frame.dispute = (struct ha_dispute){HA_DISPUTE_LEFT, 6, 2, 0x8182838485868788,
+						    0x7172737475767778};
+		break;
 	case HA_INC_FENCE:
 	case HA_INC_FRAME_KINDS:
 		break;
@@ -178,7 +183,7 @@ static void a_frame_of_another_length_or_with_a_wrong_bit_is_refused(void **stat
 /* Well made, and of what nobody in this group can mean. */
 static void what_cannot_be_meant_is_refused(void **state)
 {
-	struct ha_inc_frame cases[30];
+	struct ha_inc_frame cases[37];
 	unsigned int n = 0;
 
 	(void)state;
@@ -214,6 +219,18 @@ static void what_cannot_be_meant_is_refused(void **state)
 	cases[n++].abort.about.member = MEMBERS;
 	cases[n] = sample(HA_INC_ABORT);
 	cases[n++].abort.why = HA_INC_ABORT_REASONS;
+	cases[n] = sample(HA_INC_ABORT);
+	cases[n++].abort.why = HA_INC_ABORT_DISPUTE; /* and between whom? */
+	cases[n] = sample(HA_INC_ABORT);
+	cases[n++].abort.dispute.unit = 1; /* and that is not what it is about */
+	cases[n] = sample(HA_INC_DISPUTE);
+	cases[n++].dispute.member = MEMBERS;
+	cases[n] = sample(HA_INC_DISPUTE);
+	cases[n++].dispute.other = MEMBERS;
+	cases[n] = sample(HA_INC_DISPUTE);
+	cases[n++].dispute.other = 6; /* itself */
+	cases[n] = sample(HA_INC_DISPUTE);
+	cases[n++].dispute.about = HA_DISPUTE_KINDS;
 	cases[n] = sample(HA_INC_LINK);
 	cases[n++].epoch = 0; /* which begins with switches */
 	cases[n] = sample(HA_INC_LINK);
@@ -247,6 +264,8 @@ static void what_is_of_a_later_version_is_refused(void **state)
 	    {HA_INC_ABORT, 25, 1},   {HA_INC_ABORT, 29, 1},
 	    {HA_INC_LINK, 26, 3},    {HA_INC_LINK, 27, 1},
 	    {HA_INC_LINK, 31, 1},    {HA_INC_LINK, 59, 1}, /* an end that is none */
+	    {HA_INC_DISPUTE, 24, 0}, {HA_INC_DISPUTE, 25, 1},
+	    {HA_INC_DISPUTE, 27, 1},
 	};
 
 	(void)state;

@@ -20,6 +20,8 @@ static const struct ha_inc_header sample = {
     .unit_bytes = 0x10000,
     .epoch = 0x31323334,
     .group = 0x4142434445464748,
+    .op_bytes = 0x6162636465666768,
+    .member = 0x5152,
 };
 
 /* A member that has nothing to say, of bytes that another one has. */
@@ -31,6 +33,7 @@ static const struct ha_inc_header nothing = {
     .number = 1,
     .bytes = 77,
     .unit_bytes = 128,
+    .op_bytes = 77,
 };
 
 static void a_header_is_these_bytes(void **state)
@@ -39,17 +42,19 @@ static void a_header_is_these_bytes(void **state)
 	    'N',  'H',	'A',  'O',  1,	  7,	2,    2,    8,	  7,	6,    5,    4,
 	    3,	  2,	1,    0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27,
 	    0,	  0,	0,    0,    0,	  0,	0,    0,    1,	  0,	0x34, 0x33, 0x32,
-	    0x31, 0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41, 0,	0,    0,    0,
+	    0x31, 0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41, 0x52, 0x51, 0,    0,
 	};
-	uint8_t bytes[HA_INC_HEADER_BYTES], zeros[8] = {0};
+	static const uint8_t of_the_whole[8] = {0x68, 0x67, 0x66, 0x65, 0x64, 0x63, 0x62, 0x61};
+	uint8_t bytes[HA_INC_HEADER_BYTES];
 	struct ha_inc_header again;
 
 	(void)state;
 	ha_inc_header_encode(&sample, bytes);
 	assert_memory_equal(bytes, wanted, sizeof(wanted));
-	assert_memory_equal(bytes + 56, zeros, 8);
+	assert_memory_equal(bytes + 56, of_the_whole, 8);
 	assert_true(ha_inc_header_decode(bytes, sizeof(bytes), &again));
-	assert_true(ha_inc_header_agrees(&again, &sample));
+	assert_int_equal(ha_inc_header_dispute(&again, &sample), HA_DISPUTE_NONE);
+	assert_int_equal(again.member, sample.member);
 	assert_true(again.is_wide && !again.is_empty);
 }
 
@@ -73,11 +78,11 @@ static void a_bit_that_is_wrong_is_noticed(void **state)
 /* Well made, and of something that no switch can do. */
 static void what_cannot_be_acted_on_is_refused(void **state)
 {
-	struct ha_inc_header cases[12], out;
+	struct ha_inc_header cases[13], out;
 	uint8_t bytes[HA_INC_HEADER_BYTES];
 
 	(void)state;
-	for (size_t i = 0; i < 12; i++)
+	for (size_t i = 0; i < 13; i++)
 		cases[i] = sample;
 	cases[0].kind = (enum ha_inc_kind)2;
 	cases[1].type = HA_REDUCE_TYPES;
@@ -92,7 +97,8 @@ static void what_cannot_be_acted_on_is_refused(void **state)
 	cases[10] = nothing;
 	cases[10].is_wide = true;
 	cases[11].kind = (enum ha_inc_kind)0;
-	for (size_t i = 0; i < 12; i++) {
+	cases[12].op_bytes = cases[12].bytes - 4;
+	for (size_t i = 0; i < 13; i++) {
 		ha_inc_header_encode(&cases[i], bytes);
 		assert_false(ha_inc_header_decode(bytes, sizeof(bytes), &out));
 	}
@@ -101,11 +107,11 @@ static void what_cannot_be_acted_on_is_refused(void **state)
 /* Flags that this version does not know, and what has to be zero, with a right checksum. */
 static void what_is_of_a_later_version_is_refused(void **state)
 {
-	static const unsigned int places[] = {7, 48, 51, 56, 63};
+	static const unsigned int places[] = {7, 50, 51};
 	struct ha_inc_header out;
 
 	(void)state;
-	for (size_t i = 0; i < 5; i++) {
+	for (size_t i = 0; i < 3; i++) {
 		uint8_t bytes[HA_INC_HEADER_BYTES];
 		struct ha_writer sum = {bytes + 52};
 
@@ -141,30 +147,37 @@ static void nothing_can_be_said_of_bytes(void **state)
 	assert_true(ha_inc_header_decode(bytes, sizeof(bytes), &out));
 	assert_true(out.is_empty);
 	owner.is_empty = false;
-	assert_true(ha_inc_header_agrees(&owner, &out));
+	assert_int_equal(ha_inc_header_dispute(&owner, &out), HA_DISPUTE_NONE);
 	assert_int_equal(ha_inc_header_payload(&owner), 77);
 }
 
 static void whoever_differs_in_anything_but_the_form_disagrees(void **state)
 {
-	struct ha_inc_header other[8];
+	static const enum ha_dispute_about about[] = {
+	    HA_DISPUTE_TYPE,	 HA_DISPUTE_OP,	  HA_DISPUTE_NUMBER,
+	    HA_DISPUTE_BYTES_OF, HA_DISPUTE_UNIT, HA_DISPUTE_UNIT,
+	    HA_DISPUTE_UNIT,	 HA_DISPUTE_UNIT, HA_DISPUTE_UNIT,
+	};
+	struct ha_inc_header other[9];
 
 	(void)state;
-	for (size_t i = 0; i < 8; i++)
+	for (size_t i = 0; i < 9; i++)
 		other[i] = sample;
 	other[0].type = HA_REDUCE_INT32;
 	other[1].op = HA_REDUCE_MIN;
 	other[2].number++;
-	other[3].unit++;
-	other[4].bytes -= 4;
-	other[5].unit_bytes *= 2;
-	other[6].epoch++;
-	other[7].group++;
-	for (size_t i = 0; i < 8; i++)
-		assert_false(ha_inc_header_agrees(&sample, &other[i]));
+	other[3].op_bytes += 4;
+	other[4].unit++;
+	other[5].bytes -= 4;
+	other[6].unit_bytes *= 2;
+	other[7].epoch++;
+	other[8].group++;
+	for (size_t i = 0; i < 9; i++)
+		assert_int_equal(ha_inc_header_dispute(&sample, &other[i]), about[i]);
 	other[0] = sample;
 	other[0].is_wide = false;
-	assert_true(ha_inc_header_agrees(&sample, &other[0]));
+	other[0].member++;
+	assert_int_equal(ha_inc_header_dispute(&sample, &other[0]), HA_DISPUTE_NONE);
 }
 
 int main(void)

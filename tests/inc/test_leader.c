@@ -91,12 +91,44 @@ static unsigned int holds(uint16_t member, uint32_t round, uint64_t have, uint64
 	return hear(member, &frame, 0);
 }
 
-static unsigned int leaves(uint16_t member)
+static unsigned int leaves_with(uint16_t member, uint64_t retired)
 {
 	const struct ha_inc_frame frame = {.kind = HA_INC_LEAVE,
-					   .said = {.leaves = true, .retired = 2}};
+					   .said = {.leaves = true, .retired = retired}};
 
 	return hear(member, &frame, 0);
+}
+
+static unsigned int leaves(uint16_t member)
+{
+	return leaves_with(member, 2);
+}
+
+static const struct ha_dispute a_dispute = {HA_DISPUTE_TYPE, 0, 2, 7, 9};
+
+static unsigned int disputes(uint16_t member, uint32_t epoch)
+{
+	const struct ha_inc_frame frame = {
+	    .kind = HA_INC_DISPUTE, .epoch = epoch, .dispute = a_dispute};
+
+	return hear(member, &frame, 0);
+}
+
+static void assert_ended_by(const struct ha_dispute *wanted)
+{
+	assert_int_equal(leader.state, HA_LEADER_OVER);
+	for (unsigned int m = 0; m < MEMBERS; m++) {
+		const struct ha_dispute *told_of = &last[m].abort.dispute;
+
+		if (leader.decision.said[m].leaves)
+			continue;
+		assert_true(last[m].kind == HA_INC_ABORT &&
+			    last[m].abort.why == HA_INC_ABORT_DISPUTE);
+		assert_true(told_of->about == wanted->about && told_of->member == wanted->member &&
+			    told_of->other == wanted->other &&
+			    told_of->operation == wanted->operation &&
+			    told_of->unit == wanted->unit);
+	}
 }
 
 static void a_suspicion_fences_everybody_until_all_have_answered(void **state)
@@ -262,10 +294,43 @@ static void a_tree_that_owes_what_all_have_asked_for_is_given_up(void **state)
 	(void)state;
 	assert_int_equal(waits(0, 5), 2);
 	asks(1, 6);
-	leaves(2); /* who has left asks for nothing, and has all */
+	leaves_with(2, 6); /* who has left asks for nothing, and has all */
 	assert_int_equal(waits(0, 5), 2);
 	assert_int_equal(leader.state, HA_LEADER_FENCING);
 	assert_int_equal(last[0].kind, HA_INC_FENCE);
+}
+
+/* Of whatever epoch it is, and though who disputes says no FENCED any more. */
+static void a_dispute_is_the_end_in_every_state(void **state)
+{
+	(void)state;
+	assert_int_equal(disputes(1, 0), MEMBERS);
+	assert_ended_by(&a_dispute);
+	assert_int_equal(disputes(2, 0), 1); /* it has not heard so */
+	assert_ended_by(&a_dispute);
+
+	(void)begin(NULL);
+	ha_leader_hold(&leader, 0);
+	disputes(1, 0);
+	assert_ended_by(&a_dispute);
+
+	(void)begin(NULL);
+	suspect(0, 0);
+	fenced(0, 1, 0, 0);
+	fenced(1, 1, 0, 0);
+	assert_int_equal(disputes(2, 0), MEMBERS);
+	assert_ended_by(&a_dispute);
+}
+
+/* Nobody who has left asks for anything more: it is not waited for. */
+static void whoever_waits_for_a_member_that_has_left_is_in_dispute_with_it(void **state)
+{
+	(void)state;
+	leaves_with(2, 5);
+	assert_int_equal(waits(0, 4), 1); /* of what it had everywhere; member 1 is asked */
+	assert_int_equal(leader.state, HA_LEADER_QUIET);
+	assert_int_equal(waits(0, 5), MEMBERS - 1);
+	assert_ended_by(&(struct ha_dispute){HA_DISPUTE_LEFT, 0, 2, 0, 5});
 }
 
 /* ABORT: to all at once, and to whoever says something later. */
@@ -344,6 +409,8 @@ int main(void)
 	    LEADER_TEST(a_suspicion_ends_a_hold),
 	    LEADER_TEST(who_has_not_asked_is_waited_for),
 	    LEADER_TEST(a_tree_that_owes_what_all_have_asked_for_is_given_up),
+	    LEADER_TEST(a_dispute_is_the_end_in_every_state),
+	    LEADER_TEST(whoever_waits_for_a_member_that_has_left_is_in_dispute_with_it),
 	    LEADER_TEST(what_cannot_go_on_everybody_is_told),
 	    LEADER_TEST(without_another_plan_it_gives_up),
 	    LEADER_TEST(a_member_that_is_dead_ends_the_group),

@@ -109,11 +109,11 @@ class Fabric(Folder):
         for name in names:
             self.assertRegex(self.switches[name].stdout.readline(), f"^nccl-ha-switchd: {name} adds at .*, and listens at 127.0.0.1:", self.errors(name))
 
-    def members(self, ports, *words, group="g", holds=None):
-        """holds: by rank, the operation before which it waits for go()."""
+    def members(self, ports, *words, group="g", holds=None, of=None):
+        """holds: by rank, the operation before which it waits for go(); of: by rank, words of its own."""
         return [self.begin(f"member{rank}", MEMBER, "--connect", self.address, "--key-file", self.key_file, "--group", group, "--port", port,
                            "--rank", str(rank), "--ranks", str(len(ports)), "--hold", str((holds or {}).get(rank, 0)),
-                           "--late-ms", str(30000 * SLACK), *words, on=rank)
+                           "--late-ms", str(30000 * SLACK), *words, *(of or {}).get(rank, ()), on=rank)
                 for rank, port in enumerate(ports)]  # fmt: skip
 
     def go(self, *members):
@@ -254,6 +254,34 @@ class Sums(Fabric):
         self.go(*members)
         self.expect_one_error(members, "^nothing has got through for the time limit, one way or the other")
         self.assertLess(time.monotonic() - begun, 3 + 3 * SLACK)
+
+    def expect_dispute(self, members, rank, operation):
+        """Soon, and at all: rank and another one differ in that operation, which members count from 1."""
+        begun = time.monotonic()
+        self.expect_one_error(members, r"^members do not ask for the same operations in the same order: "
+                              fr"members (?=\d and {rank}|{rank} and \d)\d and \d differ in operation {operation}, unit \d+, in what it does; "
+                              fr"that is operation {operation} here$")  # fmt: skip
+        self.assertLess(time.monotonic() - begun, 2 * SLACK)
+        self.expect_free()
+
+    def test_members_that_ask_for_different_operations_all_end_and_are_named(self):
+        """Below one of two switches, which the other one's members hear through a third."""
+        self.start_controller(CLOS)
+        self.serve("l0", "l1", "s0")
+        members = self.members("abcd", "--ops", "8", "--bytes", "100000", holds=dict.fromkeys(range(4), 4), of={3: ("--differ", "4")})
+        self.read_all_until(members, "done 3\n")
+        self.go(*members)
+        self.expect_dispute(members, 3, 5)
+        self.assertRegex("".join(self.errors(name) for name in self.switches), "members do not ask for the same: members . and . differ in operation 5, ")
+
+    def test_members_that_add_for_each_other_notice_that_they_disagree(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        members = self.members("abc", "--ops", "8", "--bytes", "100000", "--late-ms", "500", holds=ALL_AT_4, of={1: ("--differ", "4")})
+        self.read_all_until(members, "done 3\n")
+        self.switches["s"].kill()
+        self.go(*members)
+        self.expect_dispute(members, 1, 5)
 
     def test_a_member_that_dies_ends_the_group_for_all(self):
         self.start_controller(STAR)

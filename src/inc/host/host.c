@@ -214,12 +214,21 @@ static void look_whether_over(struct ha_host *host)
 	host->is_stopped = ha_member_stop(host->member);
 }
 
+static void look_for_disputes(struct ha_host *host, uint64_t now_ns)
+{
+	if (host->joining.dispute.about != HA_DISPUTE_NONE)
+		ha_follower_dispute(&host->follower, &host->joining.dispute, now_ns);
+	if (host->mesh.dispute.about != HA_DISPUTE_NONE)
+		ha_follower_dispute(&host->follower, &host->mesh.dispute, now_ns);
+}
+
 static void pump(struct ha_host *host, uint64_t now_ns)
 {
 	look_at_star(host, now_ns);
 	ha_joining_look(&host->joining, host->member);
 	if (host->joining.is_drained)
 		ha_follower_drain(&host->follower, now_ns);
+	look_for_disputes(host, now_ns);
 	(void)ha_talk_next(&host->answer.talk); /* whose end changes nothing */
 	ha_follower_tick(&host->follower, now_ns);
 	ha_mesh_tick(&host->mesh, now_ns);
@@ -289,6 +298,8 @@ ha_result_t ha_host_result(const struct ha_host *host)
 
 	if (verdict->kind != HA_INC_ABORT || verdict->abort.why == HA_INC_ABORT_LOST)
 		return HA_ERR_INTERNAL;
+	if (verdict->abort.why == HA_INC_ABORT_DISPUTE)
+		return HA_ERR_USAGE;
 	return verdict->abort.why == HA_INC_ABORT_DAMAGED ? HA_ERR_SYSTEM : HA_ERR_REMOTE;
 }
 
@@ -305,10 +316,26 @@ static const char *text_of(enum ha_inc_abort why)
 		return "nothing has got through for the time limit, one way or the other";
 	case HA_INC_ABORT_NO_TREE:
 		return "no tree is left, and members do not add for each other";
+	case HA_INC_ABORT_DISPUTE:
+		return "members do not ask for the same operations in the same order";
 	case HA_INC_ABORT_REASONS:
 		break;
 	}
 	return "the leader speaks of another group's units";
+}
+
+/* Which operation it is here is this member's to know, where that has asked for the unit. */
+static void tell_of_dispute(const struct ha_host *host, const struct ha_dispute *dispute,
+			    char why[HA_HOST_WHY])
+{
+	const uint64_t here = ha_member_operation_of(host->member, dispute->unit);
+	char text[HA_HOST_WHY / 2], own[64] = "";
+
+	ha_dispute_text(dispute, text, sizeof(text));
+	if (here)
+		snprintf(own, sizeof(own), "; that is operation %llu here",
+			 (unsigned long long)here);
+	snprintf(why, HA_HOST_WHY, "%s: %s%s", text_of(HA_INC_ABORT_DISPUTE), text, own);
 }
 
 void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY])
@@ -322,6 +349,10 @@ void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY])
 	*why = '\0';
 	if (host->follower.state != HA_FOLLOWER_OVER)
 		return;
+	if (is_said && verdict->abort.why == HA_INC_ABORT_DISPUTE) {
+		tell_of_dispute(host, &verdict->abort.dispute, why);
+		return;
+	}
 	snprintf(why, HA_HOST_WHY, "%s (member %u, unit %llu)%s%s",
 		 text_of(is_said ? verdict->abort.why : HA_INC_ABORT_REASONS), about->member,
 		 (unsigned long long)about->unit, *last ? "; last of all " : "", last);

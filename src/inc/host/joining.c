@@ -122,9 +122,14 @@ void ha_joining_join(struct ha_joining *joining, struct ha_member *member, uint3
 		ha_member_cut(member);
 }
 
-static void look_whether_drained(struct ha_joining *joining, enum ha_ctrl_kind kind)
+static void hear(struct ha_joining *joining, const struct ha_talk_frame *heard)
 {
-	if (kind != HA_CTRL_DRAIN || joining->is_drained)
+	struct ha_dispute dispute;
+
+	if (heard->kind == HA_CTRL_DISPUTE &&
+	    ha_dispute_decode(heard->text, heard->length, joining->part->members, &dispute))
+		joining->dispute = dispute;
+	if (heard->kind != HA_CTRL_DRAIN || joining->is_drained)
 		return;
 	joining->is_drained = true;
 	snprintf(joining->why, sizeof(joining->why), "a switch is about to end");
@@ -136,7 +141,7 @@ void ha_joining_look(struct ha_joining *joining, struct ha_member *member)
 		enum ha_talk_event event;
 
 		while ((event = ha_talk_next(&joining->talk[i])) == HA_TALK_HEARD)
-			look_whether_drained(joining, joining->talk[i].heard.kind);
+			hear(joining, &joining->talk[i].heard);
 		if (event != HA_TALK_ENDED)
 			continue;
 		snprintf(joining->why, sizeof(joining->why), "a switch is gone: %s",

@@ -11,6 +11,7 @@
 #ifndef HA_INC_HOST_JOINING_H
 #define HA_INC_HOST_JOINING_H
 
+#include "inc/dispute.h"
 #include "inc/net/talk.h"
 #include "inc/part.h"
 #include "inc/verbs/member.h"
@@ -24,6 +25,7 @@ struct ha_joining {
 	unsigned int n;
 	struct ha_talk talk[HA_PLAN_LANES]; /* with the switches that it is joined to */
 	bool is_drained;	    /* a switch of the trees has said that it is about to end */
+	struct ha_dispute dispute;  /* that a switch has noticed, if any */
 	char why[HA_TALK_WHY + 64]; /* the last reason why a tree was not joined, or is gone */
 };
 

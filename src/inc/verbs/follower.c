@@ -22,6 +22,7 @@ void ha_follower_init(struct ha_follower *follower, struct ha_member *member, ui
 static const enum ha_inc_frame_kind says[HA_FOLLOWER_STATES] = {
     [HA_FOLLOWER_SUSPECTS] = HA_INC_SUSPECT,
     [HA_FOLLOWER_FENCED] = HA_INC_FENCED,
+    [HA_FOLLOWER_DISPUTES] = HA_INC_DISPUTE,
     [HA_FOLLOWER_LEFT] = HA_INC_LEAVE,
 };
 
@@ -51,6 +52,8 @@ static void say_now(struct ha_follower *follower, uint64_t now_ns)
 	if (frame.kind == HA_INC_SUSPECT) {
 		frame.is_cut = ha_member_is_cut(follower->member);
 		frame.unit = ha_member_ledger(follower->member)->first;
+	} else if (frame.kind == HA_INC_DISPUTE) {
+		frame.dispute = follower->dispute;
 	} else if (frame.kind != HA_INC_DRAIN) {
 		ha_ledger_say(ha_member_ledger(follower->member), &frame.said);
 	}
@@ -163,6 +166,7 @@ static handler *const table[HA_FOLLOWER_STATES][HA_INC_FRAME_KINDS] = {
     [HA_FOLLOWER_FENCING] = {[HA_INC_FENCE] = fence, [HA_INC_ABORT] = give_up},
     [HA_FOLLOWER_FENCED] =
 	{[HA_INC_FENCE] = fence_again, [HA_INC_RESUME] = resume, [HA_INC_ABORT] = give_up},
+    [HA_FOLLOWER_DISPUTES] = {[HA_INC_ABORT] = give_up},
     [HA_FOLLOWER_LEFT] =
 	{[HA_INC_FENCE] = has_left, [HA_INC_HOLD] = has_left, [HA_INC_ASK] = has_left},
 };
@@ -218,6 +222,15 @@ void ha_follower_drain(struct ha_follower *follower, uint64_t now_ns)
 		return;
 	follower->is_to_drain = true;
 	enter(follower, HA_FOLLOWER_RUNS, now_ns);
+}
+
+void ha_follower_dispute(struct ha_follower *follower, const struct ha_dispute *dispute,
+			 uint64_t now_ns)
+{
+	if (follower->state >= HA_FOLLOWER_DISPUTES)
+		return;
+	follower->dispute = *dispute;
+	enter(follower, HA_FOLLOWER_DISPUTES, now_ns);
 }
 
 bool ha_follower_leave(struct ha_follower *follower, uint64_t now_ns)

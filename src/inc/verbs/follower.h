@@ -9,7 +9,8 @@
  *     |     it gets on     |
  *     `------------------- FENCE ---------^                        `--- FENCE, of another epoch:
  *                                                                       FENCING
- *   ABORT leads from everywhere to OVER, and LEAVE from RUNS to LEFT.
+ *   ABORT leads from everywhere to OVER, and LEAVE from RUNS to LEFT. Who hears of a dispute is in
+ *   DISPUTES from then on, until ABORT: no other tree helps.
  *
  * What a frame does in which state is one table (follower.c), whose functions alone change the
  * state. What it has to say is said again until it is answered.
@@ -27,6 +28,7 @@ enum ha_follower_state {
 	HA_FOLLOWER_SUSPECTS,
 	HA_FOLLOWER_FENCING, /* some edge is not destroyed yet */
 	HA_FOLLOWER_FENCED,
+	HA_FOLLOWER_DISPUTES,
 	HA_FOLLOWER_LEFT,
 	HA_FOLLOWER_OVER, /* the group has ended with an error */
 	HA_FOLLOWER_STATES
@@ -55,6 +57,7 @@ struct ha_follower {
 	uint32_t round;	  /* of the HOLD that it obeys; 0: none */
 	bool is_to_drain; /* its tree is to be left, which it says until there is another one */
 	uint64_t again_ns, pause_ns;
+	struct ha_dispute dispute;   /* DISPUTES */
 	uint64_t steps, since_ns;    /* of the ledger, and when they were fewer; 0: it has not
 					been looked at */
 	struct ha_inc_frame verdict; /* OVER: ABORT */
@@ -72,6 +75,10 @@ void ha_follower_tick(struct ha_follower *follower, uint64_t now_ns);
 
 /* DRAIN: the tree works, and a switch of it is about to end. */
 void ha_follower_drain(struct ha_follower *follower, uint64_t now_ns);
+
+/* Whoever adds has noticed it. */
+void ha_follower_dispute(struct ha_follower *follower, const struct ha_dispute *dispute,
+			 uint64_t now_ns);
 
 /* LEAVE. False: something is not retired or not done, or the member does not run. */
 bool ha_follower_leave(struct ha_follower *follower, uint64_t now_ns);

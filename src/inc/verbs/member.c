@@ -126,6 +126,17 @@ static struct op *op_of(struct ha_member *member, uint64_t unit)
 	return op_at(member, number);
 }
 
+uint64_t ha_member_operation_of(const struct ha_member *member, uint64_t unit)
+{
+	for (uint64_t n = member->first_op; n < member->next_op; n++) {
+		const struct op *op = &member->op[n % HA_MEMBER_OPS];
+
+		if (unit >= op->cut.first && unit < end_of(op))
+			return n;
+	}
+	return 0;
+}
+
 static enum ha_ledger_place place_of(const struct ha_all_reduce *ask)
 {
 	if (ask->send != ask->recv)
@@ -290,6 +301,8 @@ static void write_header(const struct ha_member *member, const struct op *op, ui
 		.unit_bytes = member->shape.unit_bytes,
 		.epoch = member->ledger.epoch,
 		.group = member->shape.group,
+		.op_bytes = op->cut.bytes,
+		.member = member->shape.ledger.member,
 	    },
 	    out);
 }

@@ -62,6 +62,9 @@ bool ha_member_all_reduce(struct ha_member *member, const struct ha_all_reduce *
 /* The memory is the caller's again. */
 bool ha_member_is_done(const struct ha_member *member, uint64_t number);
 
+/* Which operation a unit is of; 0: of none that is open. */
+uint64_t ha_member_operation_of(const struct ha_member *member, uint64_t unit);
+
 /* Moves everything that can be moved. True: something was. */
 bool ha_member_progress(struct ha_member *member);
 

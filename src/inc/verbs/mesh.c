@@ -159,9 +159,19 @@ bool ha_mesh_progress(struct ha_mesh *mesh)
 	if (mesh->state != HA_MESH_LINKING && mesh->state != HA_MESH_LINKED)
 		return false;
 	moved = ha_tree_progress(mesh->tree);
-	if (ha_tree_fault(mesh->tree, &child) != HA_TREE_SOUND)
-		fail(mesh, "an edge between members has failed, or they ask for different "
-			   "operations");
+	switch (ha_tree_fault(mesh->tree, &child)) {
+	case HA_TREE_SOUND:
+		break;
+	case HA_TREE_DISAGREES:
+		mesh->dispute = *ha_tree_dispute(mesh->tree);
+		fail(mesh, "members ask for different operations");
+		break;
+	case HA_TREE_EDGE:
+	case HA_TREE_HEADER:
+	case HA_TREE_LANE:
+		fail(mesh, "an edge between members has failed");
+		break;
+	}
 	return moved;
 }
 

@@ -48,7 +48,8 @@ struct ha_mesh {
 	struct ha_tree *tree; /* in which this member adds; NULL: none */
 	enum ha_inc_linking linking[HA_MESH_MEMBERS];
 	uint64_t again_ns, pause_ns, until_ns;
-	const char *why; /* FAILED */
+	const char *why;	   /* FAILED */
+	struct ha_dispute dispute; /* FAILED: if that is why */
 };
 
 /* Closed. */

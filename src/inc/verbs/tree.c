@@ -21,6 +21,7 @@ struct ha_tree {
 	uint64_t rooms;		      /* places for results that the parent's edge was given */
 	enum ha_tree_fault fault;
 	unsigned int fault_child;
+	struct ha_dispute dispute;
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -171,9 +172,15 @@ static bool is_ours(const struct ha_tree *tree, const struct ha_inc_header *head
  * behind all that have begun. */
 static bool agrees(struct ha_tree *tree, uint64_t index, const struct ha_inc_header *header)
 {
-	if (index < tree->begun)
-		return ha_inc_header_agrees(header_of(tree, index), header);
-	*header_of(tree, index) = *header;
+	struct ha_inc_header *first = header_of(tree, index);
+
+	if (index < tree->begun) {
+		tree->dispute =
+		    (struct ha_dispute){ha_inc_header_dispute(first, header), first->member,
+					header->member, first->number, first->unit};
+		return tree->dispute.about == HA_DISPUTE_NONE;
+	}
+	*first = *header;
 	tree->begun++;
 	return true;
 }
@@ -339,6 +346,11 @@ enum ha_tree_fault ha_tree_fault(const struct ha_tree *tree, unsigned int *child
 {
 	*child = tree->fault_child;
 	return tree->fault;
+}
+
+const struct ha_dispute *ha_tree_dispute(const struct ha_tree *tree)
+{
+	return &tree->dispute;
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */

@@ -46,6 +46,8 @@ struct ha_edge *ha_tree_edge(struct ha_tree *tree, unsigned int target);
 bool ha_tree_progress(struct ha_tree *tree);
 
 enum ha_tree_fault ha_tree_fault(const struct ha_tree *tree, unsigned int *child);
+/* Of DISAGREES: which members do, and in what. */
+const struct ha_dispute *ha_tree_dispute(const struct ha_tree *tree);
 
 /* HA_ERR_SYSTEM: the device does not let go of it; to be called again. NULL is fine. */
 ha_result_t ha_tree_close(struct ha_tree *tree) HA_MUST_CHECK;

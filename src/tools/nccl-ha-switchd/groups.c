@@ -216,6 +216,15 @@ static void fail(struct ns_tree *tree, const char *what, const char *why)
 	end_tree(tree);
 }
 
+/* No other tree would help, so who is below is to know more than that this one ends. */
+static void pass_dispute(const struct ns_tree *tree, const uint8_t bytes[HA_DISPUTE_BYTES])
+{
+	for (unsigned i = 0; i < HA_PLAN_CHILDREN; i++)
+		if (tree->child[i])
+			(void)ha_talk_say(&tree->child[i]->line.talk, HA_CTRL_DISPUTE, NULL, bytes,
+					  HA_DISPUTE_BYTES);
+}
+
 /* Whoever is in it is asked to leave, and who is a switch asks its own children. */
 static void drain_tree(struct ns_tree *tree)
 {
@@ -241,6 +250,9 @@ static void look_up(struct ns_line *line, uint64_t now_ns)
 			return;
 		} else if (tree->is_up && line->talk.heard.kind == HA_CTRL_DRAIN) {
 			drain_tree(tree);
+		} else if (tree->is_up && line->talk.heard.kind == HA_CTRL_DISPUTE &&
+			   line->talk.heard.length == HA_DISPUTE_BYTES) {
+			pass_dispute(tree, line->talk.heard.text); /* its end comes next */
 		} else if (!connect_up(tree)) {
 			fail(tree, "the switch above answers with what is no end of an edge", "");
 			return;
@@ -401,9 +413,20 @@ static const char *const faults[] = {
     [HA_TREE_SOUND] = "nothing",
     [HA_TREE_EDGE] = "an edge has failed",
     [HA_TREE_HEADER] = "a child sent what is no unit of this tree",
-    [HA_TREE_DISAGREES] = "a child asks for another operation than the first one",
+    [HA_TREE_DISAGREES] = "members do not ask for the same: ",
     [HA_TREE_LANE] = "the order of what came cannot be",
 };
+
+static void end_dispute(struct ns_tree *tree, const struct ha_dispute *dispute)
+{
+	uint8_t bytes[HA_DISPUTE_BYTES];
+	char text[160];
+
+	ha_dispute_encode(dispute, bytes);
+	pass_dispute(tree, bytes);
+	ha_dispute_text(dispute, text, sizeof(text));
+	fail(tree, faults[HA_TREE_DISAGREES], text);
+}
 
 static void look_at_fault(struct ns_tree *tree)
 {
@@ -413,6 +436,10 @@ static void look_at_fault(struct ns_tree *tree)
 
 	if (fault == HA_TREE_SOUND)
 		return;
+	if (fault == HA_TREE_DISAGREES) {
+		end_dispute(tree, ha_tree_dispute(tree->tree));
+		return;
+	}
 	if (child == HA_UNIT_UP)
 		snprintf(which, sizeof(which), ", above");
 	else
