@@ -95,7 +95,23 @@ struct nccl_ha_stats_header {
 	X(refused_heartbeats,                                                                      \
 	  "Heartbeats that were altered, without the key's code, or of somebody unknown")
 
+/* Of groups of ranks whose all-reduces switches add up (HA_NCCL_INC=1). Appended. */
+#define NCCL_HA_INC_COUNTERS(X)                                                                    \
+	X(groups, "Groups whose all-reduces are added in the network now")                         \
+	X(groups_alone, "Of these, groups whose hosts add, as no switch is left, now")             \
+	X(groups_joined, "Groups that this process came to be in")                                 \
+	X(groups_refused, "Groups that were refused, so that NCCL adds up itself")                 \
+	X(groups_failed, "Groups that ended with an error")                                        \
+	X(all_reduces, "All-reduces done")                                                         \
+	X(bytes, "Bytes of their results")                                                         \
+	X(epochs, "Times that a group went on by another way")
+
 #define NCCL_HA_STATS_COUNTER(name, help) uint64_t name;
+
+struct nccl_ha_inc_stats {
+	NCCL_HA_INC_COUNTERS(NCCL_HA_STATS_COUNTER)
+	struct nccl_ha_histogram pause; /* from a way's end until another one was joined */
+};
 
 /* Of a connection. */
 #define NCCL_HA_CONN_COUNTERS(X)                                                                   \
@@ -149,6 +165,7 @@ struct nccl_ha_job_stats {
 	uint64_t closings;
 	struct nccl_ha_closed_stats closed;
 	NCCL_HA_JOB_REFUSED_COUNTERS(NCCL_HA_STATS_COUNTER)
+	struct nccl_ha_inc_stats inc; /* of all groups that the process ever was in */
 };
 
 /* ---- ports ---------------------------------------------------------------------------------- */

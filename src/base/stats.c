@@ -317,6 +317,19 @@ void ha_stats_refused(struct ha_stats *stats, enum ha_refused what)
 	pthread_mutex_unlock(&lock);
 }
 
+void ha_stats_inc_add(struct ha_stats *stats, const struct nccl_ha_inc_stats *more)
+{
+	if (!stats)
+		return;
+	pthread_mutex_lock(&lock);
+#define ADD(name, help) stats->job.inc.name += more->name;
+	NCCL_HA_INC_COUNTERS(ADD)
+#undef ADD
+	add_histogram(&stats->job.inc.pause, &more->pause);
+	write_job(stats);
+	pthread_mutex_unlock(&lock);
+}
+
 void ha_stats_event_log(struct ha_stats *stats, const char *path)
 {
 	if (!stats || strlen(path) >= sizeof stats->job.event_log)

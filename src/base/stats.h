@@ -45,6 +45,9 @@ enum ha_refused {
 };
 void ha_stats_refused(struct ha_stats *stats, enum ha_refused what);
 
+/* Adds to what the process's groups have counted; of what is "now" also less than nothing. */
+void ha_stats_inc_add(struct ha_stats *stats, const struct nccl_ha_inc_stats *more);
+
 /* Says where the event log is; the absolute path. */
 void ha_stats_event_log(struct ha_stats *stats, const char *path);
 

@@ -41,6 +41,7 @@ enum ha_ctrl_kind {
 	HA_CTRL_JOIN,	/* a child to its switch (inc/join.h); its secret is the group's key */
 	HA_CTRL_MEMBER, /* a member to its leader: its number; its secret is the group's key */
 	HA_CTRL_FRAME,	/* a member and its leader, both ways: inc/frame.h */
+	HA_CTRL_COUNTS, /* a switch's program: what it has counted (inc/switch_counts.h) */
 	/* Of the controller. */
 	HA_CTRL_PLAN = 16, /* to all members of a group; its secret is the group's key */
 	HA_CTRL_NONE,	   /* to all members of a group: there is no plan */

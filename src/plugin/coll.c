@@ -129,6 +129,7 @@ static ncclResult_t connect_all(struct ha_instance *instance, const struct liste
 	struct ha_device_set *set = ha_instance_devices(instance);
 	const struct ha_coll_wish wish = {
 	    .config = &instance->config,
+	    .stats = instance->stats,
 	    .set = set,
 	    .port = ha_bundle_of_device(set, listener->dev)->rails[0],
 	    .handles = (const void *const *)handles,

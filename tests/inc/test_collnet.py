@@ -4,6 +4,7 @@ fabric: every type and operation, every version of the table, switches that are 
 
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -12,6 +13,7 @@ import unittest
 import test_switchd
 from test_switchd import BUILD, OPS, SLACK, TIMEOUT_S
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RANK = os.path.join(BUILD, "bin", "inc-collnet")
 CHECK, PERF, NCCL_HA = (os.path.join(BUILD, "bin", name) for name in ("nccl-net-check", "nccl-net-perf", "nccl-ha"))
 PLUGIN = os.path.join(BUILD, "libnccl-net-ha.so")
@@ -123,6 +125,46 @@ class Sums(Ranks):
         self.go(*ranks)
         for one in self.expect_all_right(ranks, 12):
             self.assertNotIn("WARN", one["said"])
+
+    def said_by(self, *words):
+        settings = {"HA_NCCL_INC_CONTROLLER": self.address, "HA_NCCL_INC_KEY_FILE": self.key_file}
+        return subprocess.run([NCCL_HA, *words], env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S).stdout
+
+    def metrics(self, *words):
+        """{metric{labels}: value} of one command, of the processes with our label."""
+        said = [line.rsplit(" ", 1) for line in self.said_by(*words).splitlines() if line.startswith("nccl_ha_inc_")]
+        return {re.sub(r"\{job_id=.*\}", "", name): float(value) for name, value in said if "job_id" not in name or f'job_id="{self.fabric}",rank="0"' in name}
+
+    def test_metrics_show_what_becomes_of_a_group(self):
+        """At the controller, at the switch and at rank 0, before the switch dies and after; the ranks wait in the middle."""
+        self.start_controller(STAR)
+        self.serve("s")
+        self.expect_inc(2, "--json or --metrics, not both", "--json", "--metrics")
+        ranks = self.job("abc", "--ops", "12", "--bytes", "6400", holds=test_switchd.ALL_AT_4, others={n: {"RANK": str(n)} for n in range(3)}, SLURM_JOB_ID=self.fabric)
+        self.read_all_until(ranks, "done 3\n")
+        wanted = {'nccl_ha_inc_controller_groups{state="held"}': 1, "nccl_ha_inc_controller_plans_total": 1, 'nccl_ha_inc_switch_served{switch="s"}': 1,
+                  'nccl_ha_inc_switch_groups{switch="s"}': 1, 'nccl_ha_inc_switch_groups_limit{switch="s"}': 64, 'nccl_ha_inc_switch_trees{switch="s"}': 2,
+                  'nccl_ha_inc_switch_trees_made_total{switch="s"}': 2, 'nccl_ha_inc_switch_units_total{switch="s"}': 4}  # fmt: skip
+        self.assertTrue(test_switchd.wait_for(lambda: wanted.items() <= self.metrics("inc", "--metrics").items()), self.metrics("inc", "--metrics"))
+        of_switch = self.metrics("inc", "--metrics")
+        page = self.write("page", self.said_by("inc", "--metrics").encode(), 0o600)
+        checked = subprocess.run([os.path.join(ROOT, "scripts", "check-dashboard"), "--switches", page], stdout=subprocess.PIPE, text=True, check=False, timeout=TIMEOUT_S)
+        self.assertEqual(checked.returncode, 0, checked.stdout)
+        wanted = {"nccl_ha_inc_groups": 1, "nccl_ha_inc_groups_alone": 0, "nccl_ha_inc_groups_joined_total": 1, "nccl_ha_inc_all_reduces_total": 4,
+                  "nccl_ha_inc_epochs_total": 0, "nccl_ha_inc_pause_seconds_count": 0}  # fmt: skip
+        self.assertTrue(test_switchd.wait_for(lambda: wanted.items() <= self.metrics("metrics").items()), self.metrics("metrics"))
+        added = self.metrics("metrics")["nccl_ha_inc_bytes_total"]
+        self.assertEqual(of_switch['nccl_ha_inc_switch_unit_bytes_total{switch="s"}'], added)
+        self.switches["s"].kill()
+        self.assertTrue(test_switchd.wait_for(lambda: self.metrics("metrics").get("nccl_ha_inc_groups_alone") == 1), self.metrics("metrics"))
+        after = self.metrics("metrics")
+        self.assertEqual((after["nccl_ha_inc_all_reduces_total"], after["nccl_ha_inc_groups_failed_total"]), (4, 0))
+        self.assertGreaterEqual(after["nccl_ha_inc_epochs_total"], 1)
+        self.assertGreaterEqual(after["nccl_ha_inc_pause_seconds_count"], 1)
+        self.assertGreater(after["nccl_ha_inc_pause_seconds_sum"], 0)
+        self.assertEqual(self.metrics("inc", "--metrics")['nccl_ha_inc_switch_served{switch="s"}'], 0)
+        self.go(*ranks)
+        self.expect_all_right(ranks, 12)
 
     def test_small_windows_and_units(self):
         self.start_controller(STAR)

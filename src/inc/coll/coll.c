@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fork_guard.h"
+#include "base/hist.h"
 #include "base/job_key.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -13,12 +14,14 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NAP_MIN_NS (20 * HA_NS_PER_US)
 #define NAP_MAX_NS HA_NS_PER_MS
-#define POLLED_NS  (5 * HA_NS_PER_MS) /* for so long NCCL counts as being there */
-#define LEAVE_NS   (5 * HA_NS_PER_S)  /* for the others to leave, too */
-#define LET_GO_NS  (2 * HA_NS_PER_S)  /* for a device that refuses to destroy */
+#define PUBLISH_NS (100 * HA_NS_PER_MS) /* between two times that counts are published */
+#define POLLED_NS  (5 * HA_NS_PER_MS)	/* for so long NCCL counts as being there */
+#define LEAVE_NS   (5 * HA_NS_PER_S)	/* for the others to leave, too */
+#define LET_GO_NS  (2 * HA_NS_PER_S)	/* for a device that refuses to destroy */
 #define WHY	   HA_HOST_WHY
 
 struct ha_coll_request {
@@ -29,6 +32,7 @@ struct ha_coll_request {
 
 struct ha_coll {
 	/* Constant while the thread runs. */
+	struct ha_stats *stats;
 	struct ha_device_set *set;
 	struct ha_port *port;
 	struct ha_job_key *site;
@@ -46,6 +50,9 @@ struct ha_coll {
 	struct ha_host *host;
 	bool is_over_told;
 	uint32_t epochs_told;
+	bool is_alone;			  /* as was counted last */
+	struct nccl_ha_inc_stats counted; /* since it was published; its pauses: */
+	struct ha_hist pauses;
 	unsigned int open; /* requests that are not free */
 	struct ha_coll_request request[HA_MEMBER_OPS];
 };
@@ -62,6 +69,13 @@ static void tell_how_it_begins(const struct ha_coll *coll)
 		part->unit_bytes);
 }
 
+/* As many as there were since somebody looked: the last one's time stands for all. */
+static void count_epochs(struct ha_coll *coll, uint32_t epochs)
+{
+	coll->counted.epochs += epochs;
+	ha_hist_add(&coll->pauses, ha_host_pause_ns(coll->host));
+}
+
 static void tell_of_epochs(struct ha_coll *coll)
 {
 	const uint32_t epochs = ha_host_epochs(coll->host);
@@ -69,6 +83,7 @@ static void tell_of_epochs(struct ha_coll *coll)
 
 	if (epochs == coll->epochs_told || ha_host_state(coll->host) == HA_HOST_OVER)
 		return;
+	count_epochs(coll, epochs - coll->epochs_told);
 	coll->epochs_told = epochs;
 	HA_WARN("INC group %s, rank %u: goes on by another way, for the %u. time, as %s",
 		coll->group, coll->rank, epochs, *loss ? loss : "other ranks lost theirs");
@@ -82,6 +97,7 @@ static void tell_of_the_end(struct ha_coll *coll, bool is_asked)
 	if (coll->is_over_told || !is_asked || ha_host_state(coll->host) != HA_HOST_OVER)
 		return;
 	coll->is_over_told = true;
+	coll->counted.groups_failed++;
 	ha_host_why(coll->host, why);
 	HA_WARN("INC group %s, rank %u: its all-reduces have ended: %s", coll->group, coll->rank,
 		why);
@@ -107,6 +123,22 @@ static void poll(struct ha_coll *coll)
 	atomic_store(&coll->is_to_join, ha_host_is_to_join(coll->host));
 }
 
+/* With the lock. What is "now" grows less by wrapping. */
+static void publish(struct ha_coll *coll)
+{
+	static const struct nccl_ha_inc_stats nothing;
+	const bool is_alone = ha_host_is_without_switches(coll->host);
+
+	coll->counted.groups_alone += (uint64_t)is_alone - (uint64_t)coll->is_alone;
+	coll->is_alone = is_alone;
+	memcpy(&coll->counted.pause, &coll->pauses, sizeof(coll->pauses));
+	if (memcmp(&coll->counted, &nothing, sizeof(nothing)) == 0)
+		return;
+	ha_stats_inc_add(coll->stats, &coll->counted);
+	coll->counted = (struct nccl_ha_inc_stats){0};
+	coll->pauses = (struct ha_hist){0};
+}
+
 /* Where NCCL moves everything a thread that held the lock, and no processor, would be in its way.
  */
 static bool is_needed(const struct ha_coll *coll)
@@ -128,12 +160,19 @@ static uint64_t nap(uint64_t moved_ns, uint64_t now_ns)
 static void *run(void *arg)
 {
 	struct ha_coll *coll = arg;
-	uint64_t moved_ns = 0;
+	uint64_t moved_ns = 0, published_ns = 0;
 
 	while (!atomic_load(&coll->is_ending)) {
-		if (is_needed(coll) && pthread_mutex_trylock(&coll->lock) == 0) {
-			if (move(coll))
+		const bool is_to_move = is_needed(coll);
+		const bool is_to_publish = ha_real_ns() - published_ns >= PUBLISH_NS;
+
+		if ((is_to_move || is_to_publish) && pthread_mutex_trylock(&coll->lock) == 0) {
+			if (is_to_move && move(coll))
 				moved_ns = ha_real_ns();
+			if (is_to_publish) {
+				publish(coll);
+				published_ns = ha_real_ns();
+			}
 			pthread_mutex_unlock(&coll->lock);
 		}
 		ha_real_sleep_ns(nap(moved_ns, ha_real_ns()));
@@ -234,17 +273,20 @@ ha_result_t ha_coll_open(const struct ha_coll_wish *wish, struct ha_coll **out)
 	if (!coll)
 		return HA_ERR_SYSTEM;
 	pthread_mutex_init(&coll->lock, NULL);
+	coll->stats = wish->stats;
 	coll->set = wish->set;
 	coll->port = wish->port;
 	coll->rank = wish->rank;
 	coll->ranks = wish->ranks;
 	coll->outage_ns = (unsigned int)wish->config->give_up_ms * HA_NS_PER_MS;
 	if (!open_all(coll, wish, why)) {
+		ha_stats_inc_add(wish->stats, &(struct nccl_ha_inc_stats){.groups_refused = 1});
 		HA_WARN("INC: a group of %u ranks is refused, so NCCL adds up itself: %s",
 			wish->ranks, why);
 		free_coll(coll);
 		return HA_ERR_SYSTEM;
 	}
+	ha_stats_inc_add(coll->stats, &(struct nccl_ha_inc_stats){.groups = 1, .groups_joined = 1});
 	tell_how_it_begins(coll);
 	*out = coll;
 	return HA_OK;
@@ -345,6 +387,8 @@ ha_result_t ha_coll_test(struct ha_coll_request *request, bool *done, size_t *by
 		return HA_OK;
 	poll(coll);
 	*done = ha_host_is_done(coll->host, request->number);
+	coll->counted.all_reduces += *done;
+	coll->counted.bytes += *done ? request->bytes : 0;
 	tell_of_the_end(coll, !*done);
 	*bytes = request->bytes;
 	if (!*done && ha_host_state(coll->host) == HA_HOST_OVER)
@@ -401,6 +445,10 @@ void ha_coll_close(struct ha_coll *coll)
 	pthread_join(coll->thread, NULL);
 	pthread_mutex_lock(&coll->lock);
 	leave(coll);
+	publish(coll);
+	ha_stats_inc_add(coll->stats,
+			 &(struct nccl_ha_inc_stats){.groups = (uint64_t)-1,
+						     .groups_alone = -(uint64_t)coll->is_alone});
 	until_ns = ha_real_ns() + LET_GO_NS;
 	while (ha_host_close(coll->host) != HA_OK) {
 		if (ha_real_ns() < until_ns) {

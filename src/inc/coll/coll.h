@@ -12,6 +12,7 @@
 #define HA_INC_COLL_COLL_H
 
 #include "base/config.h"
+#include "base/stats.h"
 #include "device/device.h"
 #include "inc/host/host.h"
 #include "memory/mr.h"
@@ -24,6 +25,7 @@ struct ha_coll_request;
 
 struct ha_coll_wish {
 	const struct ha_config *config;
+	struct ha_stats *stats; /* NULL: none */
 	struct ha_device_set *set;
 	struct ha_port *port;
 	const void *const *handles; /* of all ranks, ha_coll_handle_make's; read here only */

@@ -37,6 +37,7 @@ struct ha_host {
 	bool is_leaving, has_left;
 	bool is_stopped; /* OVER: the edges are destroyed */
 	uint32_t epochs;
+	uint64_t fenced_ns, pause_ns;
 	uint64_t pump_ns;
 	unsigned int n_letters;
 	struct letter letters[LETTERS];
@@ -153,12 +154,14 @@ static void join(void *arg, uint32_t plan, uint32_t epoch)
 		ha_joining_join(&host->joining, host->member, plan, epoch);
 	else
 		ha_mesh_join(&host->mesh, epoch, ha_now_ns());
+	host->pause_ns = ha_now_ns() - host->fenced_ns;
 }
 
 static void fence(void *arg)
 {
 	struct ha_host *host = arg;
 
+	host->fenced_ns = ha_now_ns();
 	ha_mesh_fence(&host->mesh);
 }
 
@@ -385,6 +388,11 @@ bool ha_host_is_without_switches(const struct ha_host *host)
 uint32_t ha_host_epochs(const struct ha_host *host)
 {
 	return host->epochs;
+}
+
+uint64_t ha_host_pause_ns(const struct ha_host *host)
+{
+	return host->pause_ns;
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

@@ -65,6 +65,8 @@ ha_result_t ha_host_result(const struct ha_host *host);
 void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY]);
 /* Epochs so far: how often the group went on by another way. */
 uint32_t ha_host_epochs(const struct ha_host *host);
+/* The last of them: from the fence until the other way was joined. */
+uint64_t ha_host_pause_ns(const struct ha_host *host);
 /* Members add for each other, as no tree is left. */
 bool ha_host_is_without_switches(const struct ha_host *host);
 /* It has said that it leaves: all members have everything that it had asked for. */

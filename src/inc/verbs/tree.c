@@ -17,6 +17,7 @@ struct ha_tree {
 	char *memory;	   /* the lane's, then landing buffers by child, then headers that go up */
 	struct ha_inc_header *header; /* of the open units, by index */
 	uint64_t begun;		      /* of units below it some child has contributed */
+	uint64_t bytes;		      /* of units that are reduced */
 	uint64_t freed;		      /* landing buffers of units below it are posted again */
 	uint64_t rooms;		      /* places for results that the parent's edge was given */
 	enum ha_tree_fault fault;
@@ -242,9 +243,11 @@ static bool poll(struct ha_tree *tree, unsigned int target)
 /* Landing buffers of what is reduced take the unit a window later. */
 static void free_landing(struct ha_tree *tree)
 {
-	for (; tree->freed < tree->lane.reduced; tree->freed++)
+	for (; tree->freed < tree->lane.reduced; tree->freed++) {
+		tree->bytes += header_of(tree, tree->freed)->bytes;
 		for (unsigned int i = 0; i < tree->shape.lane.children; i++)
 			land_next(tree, i, tree->freed + tree->shape.lane.window);
+	}
 }
 
 /* Before the partial result goes up, so that the result finds its place. */
@@ -340,6 +343,11 @@ bool ha_tree_progress(struct ha_tree *tree)
 		moved |= send_to(tree, i);
 	pass_words(tree);
 	return moved;
+}
+
+struct ha_tree_work ha_tree_work(const struct ha_tree *tree)
+{
+	return (struct ha_tree_work){tree->freed, tree->bytes};
 }
 
 enum ha_tree_fault ha_tree_fault(const struct ha_tree *tree, unsigned int *child)

@@ -42,6 +42,12 @@ ha_result_t ha_tree_open(const struct ha_tree_shape *shape, struct ha_port *port
 /* To a child, by its place; HA_UNIT_UP: to the parent. */
 struct ha_edge *ha_tree_edge(struct ha_tree *tree, unsigned int target);
 
+/* What it has added up so far. */
+struct ha_tree_work {
+	uint64_t units, bytes; /* a unit's once, however many children contribute to it */
+};
+struct ha_tree_work ha_tree_work(const struct ha_tree *tree);
+
 /* Moves everything that can be moved. True: something was. */
 bool ha_tree_progress(struct ha_tree *tree);
 

@@ -119,7 +119,9 @@ bool nc_groups_begin(struct nc_groups *groups, const struct nc_topology *topolog
 	ha_list_init(&groups->all);
 	groups->serving = calloc(topology->n_switches + 1, sizeof(struct nc_serving *));
 	groups->at = calloc(topology->n_switches + 1, sizeof(*groups->at));
-	if (!nc_use_begin(&groups->use, topology) || !groups->serving || !groups->at)
+	groups->counted = calloc(topology->n_switches + 1, sizeof(*groups->counted));
+	if (!nc_use_begin(&groups->use, topology) || !groups->serving || !groups->at ||
+	    !groups->counted)
 		return false;
 	for (unsigned i = 0; i < topology->n_switches; i++)
 		groups->use.switches[i].is_idle = true;
@@ -207,12 +209,25 @@ bool nc_groups_serve(struct nc_groups *groups, struct nc_serving *serving, unsig
 	return true;
 }
 
+bool nc_groups_count(struct nc_groups *groups, const struct nc_serving *serving, const void *text,
+		     size_t length)
+{
+	struct nc_counted *counted;
+
+	if (!serving->is_on)
+		return false;
+	counted = &groups->counted[serving->vertex - groups->topology->n_ports];
+	counted->is_said = ha_switch_counts_decode(text, length, &counted->counts);
+	return counted->is_said;
+}
+
 void nc_groups_unserve(struct nc_groups *groups, struct nc_serving *serving)
 {
 	const unsigned i = serving->vertex - groups->topology->n_ports;
 
 	if (serving->is_on) {
 		groups->serving[i] = NULL;
+		groups->counted[i].is_said = false;
 		groups->use.switches[i].is_idle = true;
 	}
 	*serving = (struct nc_serving){0};
@@ -246,6 +261,7 @@ void nc_groups_end(struct nc_groups *groups)
 		free_group(groups, group_at(groups->all.next));
 	free(groups->serving);
 	free(groups->at);
+	free(groups->counted);
 	nc_use_end(&groups->use);
 }
 

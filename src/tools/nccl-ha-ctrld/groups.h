@@ -16,6 +16,7 @@
 
 #include "base/list.h"
 #include "inc/ctrl_wire.h"
+#include "inc/switch_counts.h"
 #include "tools/nccl-ha-ctrld/part_of.h"
 
 #include <jansson.h>
@@ -53,6 +54,11 @@ struct nc_serving {
 	unsigned vertex;
 };
 
+struct nc_counted {
+	bool is_said; /* by the program that serves it now */
+	struct ha_switch_counts counts;
+};
+
 struct nc_ask {
 	char group[NC_GROUP_NAME];
 	char label[NC_NAME_MAX]; /* of whose quota it is; empty: of none */
@@ -73,6 +79,7 @@ struct nc_groups {
 	uint64_t plans, refusals;      /* verdicts so far */
 	struct nc_serving **serving;   /* by switch; NULL: no program serves it */
 	union ha_sockaddr *at;	       /* by switch: where that listens */
+	struct nc_counted *counted;    /* by switch: what that says of itself */
 	/* Says a verdict: a plan and then a part of it, with the group's key, or that there is
 	 * none.
 	 */
@@ -106,6 +113,9 @@ void nc_groups_leave(struct nc_groups *groups, struct nc_member *member, uint64_
  */
 bool nc_groups_serve(struct nc_groups *groups, struct nc_serving *serving, unsigned vertex,
 		     const union ha_sockaddr *at, char *why, size_t size) HA_MUST_CHECK;
+/* What it has counted. False: it is of none, or of another version. */
+bool nc_groups_count(struct nc_groups *groups, const struct nc_serving *serving, const void *text,
+		     size_t length) HA_MUST_CHECK;
 /* Its connection is gone; of none: nothing. */
 void nc_groups_unserve(struct nc_groups *groups, struct nc_serving *serving);
 

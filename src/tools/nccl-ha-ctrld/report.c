@@ -40,6 +40,17 @@ static void list_group(void *arg, const struct nc_group_view *group)
 	json_array_append_new(l->groups, json);
 }
 
+/* Nothing of a switch whose program has said nothing yet. */
+static void add_counts(json_t *json, const struct nc_counted *counted)
+{
+	if (!counted->is_said)
+		return;
+#define ADD(name, help)                                                                            \
+	json_object_set_new(json, #name, json_integer((json_int_t)counted->counts.name));
+	HA_SWITCH_COUNTERS(ADD)
+#undef ADD
+}
+
 /* Those that add. */
 static json_t *switches(const struct nc_groups *groups)
 {
@@ -49,14 +60,17 @@ static json_t *switches(const struct nc_groups *groups)
 	for (unsigned i = 0; i < t->n_switches; i++) {
 		const struct nc_switch_use *use = &groups->use.switches[i];
 
-		if (t->switches[i].aggregates)
-			json_array_append_new(
-			    list, json_pack("{s:s, s:b, s:i, s:i, s:I, s:I}", "switch",
-					    t->switches[i].name, "served", !use->is_idle, "groups",
-					    (int)use->groups, "groups_most",
-					    (int)t->switches[i].capacity.groups, "bytes",
-					    (json_int_t)use->bytes, "bytes_most",
-					    (json_int_t)t->switches[i].capacity.memory_mb << 20));
+		json_t *json;
+
+		if (!t->switches[i].aggregates)
+			continue;
+		json =
+		    json_pack("{s:s, s:b, s:i, s:i, s:I, s:I}", "switch", t->switches[i].name,
+			      "served", !use->is_idle, "groups", (int)use->groups, "groups_most",
+			      (int)t->switches[i].capacity.groups, "bytes", (json_int_t)use->bytes,
+			      "bytes_most", (json_int_t)t->switches[i].capacity.memory_mb << 20);
+		add_counts(json, &groups->counted[i]);
+		json_array_append_new(list, json);
 	}
 	return list;
 }

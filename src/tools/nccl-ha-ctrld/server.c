@@ -230,6 +230,10 @@ static void hears(void *arg, struct nc_session *session, enum ha_ctrl_kind kind,
 	case HA_CTRL_SERVE:
 		serve(s, session, text, length);
 		return;
+	case HA_CTRL_COUNTS:
+		if (!nc_groups_count(&s->groups, &session->serving, text, length))
+			refuse(s, session, "these are no counts of a switch");
+		return;
 	default:
 		refuse(s, session, "a host does not say this");
 	}

@@ -156,6 +156,17 @@ void ns_controller_leave(struct ns_controller *c)
 	c->is_served = false;
 }
 
+void ns_controller_count(struct ns_controller *c, const struct ha_switch_counts *counts)
+{
+	uint8_t text[HA_SWITCH_COUNTS_BYTES];
+
+	if (!c->is_served)
+		return;
+	ha_switch_counts_encode(counts, text);
+	(void)ha_talk_say(&c->line.talk, HA_CTRL_COUNTS, NULL, text, sizeof(text));
+	ns_line_watch(&c->line, c->groups->epoll);
+}
+
 void ns_controller_tick(struct ns_controller *c, uint64_t now_ns)
 {
 	if (c->is_leaving)

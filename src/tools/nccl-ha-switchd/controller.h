@@ -41,4 +41,7 @@ void ns_controller_leave(struct ns_controller *c);
 /* Dials when it is time to. */
 void ns_controller_tick(struct ns_controller *c, uint64_t now_ns);
 
+/* Says what the switch has counted, to a controller that has taken it. */
+void ns_controller_count(struct ns_controller *c, const struct ha_switch_counts *counts);
+
 #endif

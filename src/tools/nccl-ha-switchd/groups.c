@@ -65,6 +65,14 @@ static bool free_tree(struct ns_tree *tree)
 	return true;
 }
 
+static void add_work(struct ha_switch_counts *counts, const struct ns_tree *tree)
+{
+	const struct ha_tree_work work = ha_tree_work(tree->tree);
+
+	counts->units += work.units;
+	counts->unit_bytes += work.bytes;
+}
+
 /* Its children are told by the end of their connections, which the server closes. */
 static void end_tree(struct ns_tree *tree)
 {
@@ -75,6 +83,7 @@ static void end_tree(struct ns_tree *tree)
 		ha_talk_end(&tree->child[i]->line.talk);
 	}
 	ha_talk_end(&tree->up.talk);
+	add_work(&tree->groups->counts, tree);
 	tree->group = NULL;
 	tree->groups->n_trees--;
 	ha_list_remove(&tree->link);
@@ -212,7 +221,7 @@ static void fail(struct ns_tree *tree, const char *what, const char *why)
 			"nccl-ha-switchd: tree %u of group %016llx, epoch %u, has ended: %s%s\n",
 			tree->place->tree, (unsigned long long)tree->group->part.group, tree->epoch,
 			what, why);
-	tree->groups->trees_failed += !tree->some_left;
+	tree->groups->counts.trees_failed += !tree->some_left;
 	end_tree(tree);
 }
 
@@ -310,7 +319,7 @@ static struct ns_tree *make_tree(struct ns_groups *groups, struct group *group,
 		return NULL;
 	}
 	groups->n_trees++;
-	groups->trees_made++;
+	groups->counts.trees_made++;
 	dial_up(tree);
 	return tree;
 }
@@ -459,6 +468,17 @@ static bool progress_of(struct group *group)
 		look_at_fault(tree_at(pos));
 	}
 	return moved;
+}
+
+void ns_groups_count(const struct ns_groups *groups, struct ha_switch_counts *counts)
+{
+	struct ha_list *g, *t;
+
+	*counts = groups->counts;
+	counts->trees = groups->n_trees;
+	ha_list_for_each (g, &groups->all)
+		ha_list_for_each (t, &group_at(g)->trees)
+			add_work(counts, tree_at(t));
 }
 
 bool ns_groups_progress(struct ns_groups *groups)

@@ -18,6 +18,7 @@
 #include "base/seats.h"
 #include "inc/join.h"
 #include "inc/part.h"
+#include "inc/switch_counts.h"
 #include "inc/verbs/tree.h"
 #include "tools/nccl-ha-switchd/line.h"
 
@@ -49,8 +50,8 @@ struct ns_groups {
 	const struct ha_job_key *site;
 	int epoll;
 	unsigned n_trees;
-	bool is_draining; /* nobody joins any more */
-	uint64_t trees_made, trees_failed;
+	bool is_draining;		/* nobody joins any more */
+	struct ha_switch_counts counts; /* of trees that have ended also what they added */
 };
 
 void ns_groups_begin(struct ns_groups *groups, struct ha_port *port, const struct ha_job_key *site,
@@ -77,6 +78,9 @@ void ns_groups_leave(struct ns_groups *groups, struct ns_child *child);
 
 /* The switch is about to end: whoever is in a tree is asked to leave it, and nobody joins. */
 void ns_groups_drain(struct ns_groups *groups);
+
+/* What has been counted so far; `refused` is not this one's to know. */
+void ns_groups_count(const struct ns_groups *groups, struct ha_switch_counts *counts);
 
 /* Adds. True: something has moved. */
 bool ns_groups_progress(struct ns_groups *groups);

@@ -22,6 +22,7 @@
 #define DRAIN_NS      (2 * HA_NS_PER_S) /* for groups to go on without this switch */
 #define FAREWELL_MS   2000		/* for a device to let go of what the last trees had */
 #define REFUSAL_EVERY HA_NS_PER_S
+#define COUNT_EVERY   HA_NS_PER_S /* that the controller hears what has been counted */
 
 struct server {
 	const struct ns_settings *settings;
@@ -37,6 +38,7 @@ struct server {
 	uint64_t drained_ns; /* when the end was announced; 0: it was not */
 	uint64_t now_ns, moved_ns, looked_ns, ticked_ns;
 	uint64_t refused, refusal_said_ns;
+	uint64_t counted_ns;
 };
 
 /* The only one: what epoll reports are lines, and a child's does not say whose it is. */
@@ -197,6 +199,18 @@ static void look_at_strangers(struct server *s)
 	s->controller.has_news = false;
 }
 
+static void count(struct server *s)
+{
+	struct ha_switch_counts counts;
+
+	if (s->now_ns - s->counted_ns < COUNT_EVERY)
+		return;
+	s->counted_ns = s->now_ns;
+	ns_groups_count(&s->groups, &counts);
+	counts.refused = s->refused;
+	ns_controller_count(&s->controller, &counts);
+}
+
 static void tick(struct server *s)
 {
 	const struct ha_nic *nic = s->equipment.port->nic;
@@ -204,6 +218,7 @@ static void tick(struct server *s)
 	s->ticked_ns = s->now_ns;
 	ns_controller_tick(&s->controller, s->now_ns);
 	ns_groups_tick(&s->groups, s->now_ns);
+	count(s);
 	look_at_strangers(s);
 	show_out_over(s);
 	if (!atomic_load(&nic->fatal))

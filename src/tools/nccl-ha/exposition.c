@@ -89,6 +89,12 @@ static const struct counter job_counters[] = {
 #undef ROW
 };
 
+static const struct counter inc_counters[] = {
+#define ROW(n, h) {#n, h, offsetof(struct nccl_ha_job_stats, inc.n), 0},
+    NCCL_HA_INC_COUNTERS(ROW)
+#undef ROW
+};
+
 static const struct counter port_counters[] = {
 #define ROW(n, h) {#n, h, offsetof(struct nccl_ha_port_stats, n), 0},
     NCCL_HA_PORT_COUNTERS(ROW) NCCL_HA_PORT_MORE_COUNTERS(ROW) NCCL_HA_PORT_RAIL_COUNTERS(ROW)
@@ -189,6 +195,34 @@ static void write_jobs(const struct page *page)
 			sample(page, name, page->labels[i],
 			       value_at(&process_of(page, i)->job, job_counters[c].offset));
 	}
+}
+
+/* ---- all-reduces in the network ------------------------------------------------------------- */
+
+/* Of processes that have asked for it: most have not. */
+static bool has_inc(const struct nccl_ha_job_stats *job)
+{
+	return job->inc.groups_joined || job->inc.groups_refused;
+}
+
+static void write_inc(const struct page *page)
+{
+	const size_t n = page->snapshot->nprocesses;
+	char name[96];
+
+	for (size_t c = 0; c < LENGTH(inc_counters); c++) {
+		counter_family(page, "inc", &inc_counters[c], name);
+		for (size_t i = 0; i < n; i++)
+			if (has_inc(&process_of(page, i)->job))
+				sample(page, name, page->labels[i],
+				       value_at(&process_of(page, i)->job, inc_counters[c].offset));
+	}
+	family(page, "nccl_ha_inc_pause_seconds", "histogram",
+	       "From a way's end until another one was joined");
+	for (size_t i = 0; i < n; i++)
+		if (has_inc(&process_of(page, i)->job))
+			histogram_samples(page, "nccl_ha_inc_pause_seconds", page->labels[i],
+					  &process_of(page, i)->job.inc.pause);
 }
 
 /* ---- ports ---------------------------------------------------------------------------------- */
@@ -482,6 +516,7 @@ char *nh_exposition(const struct nh_snapshot *snapshot, bool connections, size_t
 		write_jobs(&page);
 		write_ports(&page);
 		write_connections(&page);
+		write_inc(&page);
 		if (connections)
 			write_each_connection(&page);
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl-ha inc: what the controller of all-reduces in the network has: its switches and groups. */
 #include "tools/controller/ask.h"
+#include "tools/nccl-ha/inc_metrics.h"
 #include "tools/nccl-ha/table.h"
 #include "tools/nccl-ha/text.h"
 #include "tools/nccl-ha/tool.h"
@@ -13,13 +14,14 @@
 struct arguments {
 	const char *connect, *key_file;
 	const char *key_name; /* where key_file is from */
-	bool json;
+	bool json, metrics;
 };
 
 static const struct argp_option options[] = {
     {"connect", 'a', "HOST:PORT", 0, "The controller (default: HA_NCCL_INC_CONTROLLER)", 0},
     {"key-file", 'k', "FILE", 0, "The site's key (default: HA_NCCL_INC_KEY_FILE)", 0},
     {"json", 'j', NULL, 0, "What it says, as it says it", 0},
+    {"metrics", 'm', NULL, 0, "For Prometheus, in its text format", 0},
     {0},
 };
 
@@ -45,10 +47,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'j':
 		a->json = true;
 		return 0;
+	case 'm':
+		a->metrics = true;
+		return 0;
 	case ARGP_KEY_ARG:
 		argp_error(state, "unexpected argument '%s'", arg);
 		return 0;
 	case ARGP_KEY_END:
+		if (a->json && a->metrics)
+			argp_error(state, "--json or --metrics, not both");
 		if (!a->connect || !a->key_file)
 			argp_error(
 			    state,
@@ -174,6 +181,8 @@ static int show(const struct arguments *a, const char *text)
 	if (!json_is_object(said)) {
 		fprintf(stderr, "nccl-ha inc: %s: what it says is no JSON object\n", a->connect);
 		status = NH_EXIT_FAILED;
+	} else if (a->metrics) {
+		status = nh_inc_metrics(said, stdout) ? NH_EXIT_OK : NH_EXIT_FAILED;
 	} else {
 		print_text(a->connect, said);
 		if (unserved(json_object_get(said, "switches")) > 0)

@@ -225,6 +225,16 @@ static json_t *connections_json(const struct nh_process *process, bool each)
 	return out;
 }
 
+static json_t *inc_json(const struct nccl_ha_inc_stats *inc)
+{
+	json_t *out = json_object();
+
+#define COUNTER(name, help) nh_json_set_number(out, #name, inc->name);
+	NCCL_HA_INC_COUNTERS(COUNTER)
+#undef COUNTER
+	return out;
+}
+
 static json_t *process_json(const struct nh_process *process, uint64_t now_ns, bool each)
 {
 	const struct nccl_ha_job_stats *job = &process->job;
@@ -253,6 +263,8 @@ static json_t *process_json(const struct nh_process *process, uint64_t now_ns, b
 	NCCL_HA_JOB_REFUSED_COUNTERS(COUNTER)
 #undef COUNTER
 	nh_json_set(out, "counters", counters);
+	if (job->inc.groups_joined || job->inc.groups_refused)
+		nh_json_set(out, "inc", inc_json(&job->inc));
 	for (size_t i = 0; i < process->nports; i++)
 		json_array_append_new(ports, port_json(&process->ports[i]));
 	nh_json_set(out, "ports", ports);

@@ -112,6 +112,7 @@ static void turned_off_there_is_nothing_and_every_call_is_harmless(void **state)
 	ha_stats_conn_remove(stats, -1);
 	ha_stats_port_remove(stats, -1);
 	ha_stats_conn_failed(stats);
+	ha_stats_inc_add(stats, &(struct nccl_ha_inc_stats){.groups = 1});
 	ha_stats_close(stats);
 	assert_string_equal(ha_stats_path(stats), "");
 }
@@ -190,6 +191,30 @@ static void closed_connections_count_on_in_the_job(void **state)
 	assert_int_equal(job.closed.blackout.count[20], 2);
 	assert_int_equal(job.closed.blackout.sum_ns, 1200000);
 	assert_int_equal(job.closed.blackout.max_ns, 600000);
+	ha_stats_reader_close(&reader);
+	ha_stats_close(stats);
+}
+
+/* By groups that begin, count and end. */
+static void groups_of_all_reduces_are_added_up(void **state)
+{
+	struct ha_stats *stats = ha_stats_open(&on);
+	struct nccl_ha_inc_stats more = {.groups = 1, .groups_joined = 1};
+	struct ha_stats_reader reader;
+	struct nccl_ha_job_stats job;
+
+	(void)state;
+	ha_stats_inc_add(stats, &more);
+	ha_stats_inc_add(stats, &more);
+	more = (struct nccl_ha_inc_stats){.groups = (uint64_t)-1, .all_reduces = 7, .epochs = 2};
+	more.pause.count[20] = 1;
+	more.pause.sum_ns = more.pause.max_ns = 600000;
+	ha_stats_inc_add(stats, &more);
+	assert_int_equal(ha_stats_reader_open(&reader, ha_stats_path(stats)), 0);
+	assert_true(ha_stats_read_job(&reader, &job));
+	assert_true(job.inc.groups == 1 && job.inc.groups_joined == 2);
+	assert_true(job.inc.all_reduces == 7 && job.inc.epochs == 2);
+	assert_true(job.inc.pause.count[20] == 1 && job.inc.pause.sum_ns == 600000);
 	ha_stats_reader_close(&reader);
 	ha_stats_close(stats);
 }
@@ -981,6 +1006,7 @@ int main(void)
 	    cmocka_unit_test(turned_off_there_is_nothing_and_every_call_is_harmless),
 	    cmocka_unit_test(what_is_written_is_read),
 	    cmocka_unit_test(closed_connections_count_on_in_the_job),
+	    cmocka_unit_test(groups_of_all_reduces_are_added_up),
 	    cmocka_unit_test(the_configuration_and_the_event_log_are_published),
 	    cmocka_unit_test(an_older_file_is_read_and_what_it_lacks_is_zero),
 	    cmocka_unit_test(slots_are_reused_and_a_shortage_is_counted),
