@@ -136,7 +136,7 @@ struct ha_config {
 	int inc_min_ranks;
 	int inc_unit; /* bytes */
 	int inc_window, inc_copies;
-	int inc_connect_ms, inc_join_ms, inc_rto_ms;
+	int inc_connect_ms, inc_join_ms, inc_rto_ms, inc_failback_ms;
 	enum ha_inc_fallback inc_fallback;
 
 	/* Diagnostics. */

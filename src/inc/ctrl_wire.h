@@ -42,6 +42,7 @@ enum ha_ctrl_kind {
 	HA_CTRL_MEMBER, /* a member to its leader: its number; its secret is the group's key */
 	HA_CTRL_FRAME,	/* a member and its leader, both ways: inc/frame.h */
 	HA_CTRL_COUNTS, /* a switch's program: what it has counted (inc/switch_counts.h) */
+	HA_CTRL_IS_BACK, /* member 0: has each switch of the lanes a program? no text */
 	/* Of the controller. */
 	HA_CTRL_PLAN = 16, /* to all members of a group; its secret is the group's key */
 	HA_CTRL_NONE,	   /* to all members of a group: there is no plan */
@@ -53,6 +54,7 @@ enum ha_ctrl_kind {
 	HA_CTRL_GO,	 /* of a leader: all members are there; no text */
 	HA_CTRL_DRAIN,	 /* of a switch to its children: it is about to end; no text */
 	HA_CTRL_DISPUTE, /* the same: members do not ask for the same (inc/dispute.h) */
+	HA_CTRL_BACK,	 /* answers IS_BACK, if it is so; no text */
 };
 
 enum ha_ctrl_side { HA_CTRL_HOST, HA_CTRL_CONTROLLER };

@@ -99,7 +99,7 @@ static void put_resume(struct ha_writer *w, const struct ha_inc_frame *frame)
 	ha_put_uint(w, frame->resume.taken, 8);
 	ha_put_uint(w, frame->resume.lacked, 8);
 	ha_put_uint(w, frame->plan, 4);
-	ha_put_zeros(w, 4);
+	ha_put_uint(w, frame->way, 4);
 	for (unsigned int i = 0; i < HA_DECISION_UNITS; i++)
 		ha_put_uint(w, frame->resume.owner[i], 2);
 }
@@ -115,8 +115,8 @@ static bool get_resume(struct ha_reader *r, uint16_t members, struct ha_inc_fram
 	resume->taken = ha_get64(r);
 	resume->lacked = ha_get64(r);
 	frame->plan = ha_get32(r);
-	is_right = !ha_get32(r) && frame->plan && is_unit(resume->retired) &&
-		   !(resume->lacked & ~resume->taken);
+	frame->way = ha_get32(r);
+	is_right = frame->plan && is_unit(resume->retired) && !(resume->lacked & ~resume->taken);
 	for (unsigned int i = 0; i < HA_DECISION_UNITS; i++) {
 		resume->owner[i] = ha_get16(r);
 		is_right &=

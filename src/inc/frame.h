@@ -11,7 +11,7 @@
  *   16  8  group
  *   24     FENCED: retired, have, sent, direct (8 each). LEAVE: retired (8)
  *          HELD: as FENCED, then the round (4), zero (4)
- *          RESUME: retired, taken, lacked (8 each), plan (4), zero (4), owner (2 of each unit)
+ *          RESUME: retired, taken, lacked (8 each), plan (4), way (4), owner (2 of each unit)
  *          HOLD: on (1), zero (3), round (4)
  *          SUSPECT: cut (1), zero (7), unit (8). ASK, ASKED: unit (8)
  *          ABORT: why (1), zero (5), member it is about (2), unit it is about (8), of a dispute
@@ -79,6 +79,7 @@ struct ha_inc_frame {
 	uint32_t epoch;	 /* of FENCE, FENCED and RESUME at least 1 */
 	uint64_t group;
 	uint32_t plan;	/* of RESUME: from 1 */
+	uint32_t way;	/* of RESUME: by which trees; 0: those that the group began with */
 	bool is_on;	/* of HOLD */
 	bool is_cut;	/* of SUSPECT */
 	uint64_t unit;	/* of SUSPECT, ASK and ASKED */

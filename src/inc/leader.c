@@ -9,7 +9,8 @@ typedef void handler(struct ha_leader *leader, uint16_t member, const struct ha_
 void ha_leader_init(struct ha_leader *leader, uint64_t group, uint16_t members,
 		    const struct ha_leader_room *room, ha_leader_say *say, void *arg)
 {
-	*leader = (struct ha_leader){.group = group, .asked = room->asked, .say = say, .arg = arg};
+	*leader = (struct ha_leader){
+	    .group = group, .next = 1, .asked = room->asked, .say = say, .arg = arg};
 	memset(room->asked, 0, members * sizeof(*room->asked));
 	ha_decision_init(&leader->decision, members, room->said);
 	ha_decision_init(&leader->holding, members, room->held);
@@ -93,20 +94,32 @@ static void end_dispute(struct ha_leader *leader, const struct ha_dispute *dispu
 	give_up_with(leader, HA_INC_ABORT_DISPUTE, &about, dispute);
 }
 
-static bool has_another_plan(const struct ha_leader *leader)
+static bool has_another_way(const struct ha_leader *leader)
 {
-	return !leader->plans || leader->plan + 1 < leader->plans;
+	return leader->goes_back || !leader->ways || leader->next < leader->ways;
+}
+
+/* GO_BACK: to where it was, if it was elsewhere; that has carried what the first way did not. */
+static void take_way(struct ha_leader *leader)
+{
+	const uint32_t was = leader->way;
+
+	leader->way = leader->goes_back ? 0 : leader->next;
+	leader->next = leader->goes_back && was > 0 ? was : leader->way + 1;
+	leader->goes_back = false;
 }
 
 static void resume(struct ha_leader *leader, const struct ha_resume *decided)
 {
-	if (!has_another_plan(leader)) {
+	if (!has_another_way(leader)) {
 		give_up(leader, HA_INC_ABORT_NO_TREE, &(struct ha_decision_fault){0});
 		return;
 	}
 	leader->state = HA_LEADER_QUIET;
 	leader->answer = frame_of(leader, HA_INC_RESUME);
 	leader->answer.resume = *decided;
+	take_way(leader);
+	leader->answer.way = leader->way;
 	leader->answer.plan = ++leader->plan; /* NEW_PLAN: never named again */
 	answer_all(leader);
 }
@@ -242,7 +255,7 @@ static void drain(struct ha_leader *leader, uint16_t member, const struct ha_inc
 		  uint64_t now_ns)
 {
 	(void)member;
-	if (frame->epoch == leader->decision.epoch && has_another_plan(leader))
+	if (frame->epoch == leader->decision.epoch && has_another_way(leader))
 		(void)ha_leader_hold(leader, now_ns);
 }
 
@@ -337,12 +350,27 @@ bool ha_leader_hold(struct ha_leader *leader, uint64_t now_ns)
 	return true;
 }
 
+bool ha_leader_go_back(struct ha_leader *leader, uint64_t now_ns)
+{
+	if (leader->way == 0 || !ha_leader_hold(leader, now_ns))
+		return false;
+	leader->goes_back = true;
+	return true;
+}
+
+void ha_leader_settle(struct ha_leader *leader)
+{
+	if (leader->way == 0)
+		leader->next = 1;
+}
+
 bool ha_leader_hold_off(struct ha_leader *leader)
 {
 	struct ha_inc_frame off = frame_of(leader, HA_INC_HOLD);
 
 	if (leader->state != HA_LEADER_HOLDING)
 		return false;
+	leader->goes_back = false;
 	leader->state = HA_LEADER_QUIET;
 	off.round = leader->holding.epoch;
 	for (uint16_t m = 0; m < leader->decision.members; m++)

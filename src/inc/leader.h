@@ -47,9 +47,12 @@ typedef void ha_leader_say(void *arg, uint16_t member, const struct ha_inc_frame
 struct ha_leader {
 	enum ha_leader_state state;
 	uint64_t group;
-	uint32_t plan;	/* the last one that a RESUME named */
-	uint32_t plans; /* how many there are, with the first one, 0; set before the first frame. 0:
-			   any number */
+	uint32_t plan;	/* the last one that a RESUME named: its number alone is new each time */
+	uint32_t ways;	/* by which trees plans go: how many there are, with the first one, 0; set
+			   before the first frame. 0: any number */
+	uint32_t way;	/* of the plan in use */
+	uint32_t next;	/* when that fails */
+	bool goes_back; /* by the first one next, whatever fails meanwhile */
 	struct ha_decision decision;
 	struct ha_decision holding; /* the same of HELD; its epoch is HOLD's round */
 	uint64_t *asked;
@@ -71,6 +74,10 @@ void ha_leader_tick(struct ha_leader *leader, uint64_t now_ns);
 
 /* An epoch that nobody needs, for another plan: it begins when nothing is open. False: not now. */
 bool ha_leader_hold(struct ha_leader *leader, uint64_t now_ns);
+/* The same, to go by the first way again; when it fails the group is where it was before. */
+bool ha_leader_go_back(struct ha_leader *leader, uint64_t now_ns);
+/* It has not failed for long: when it does all ways are tried, from the second one on. */
+void ha_leader_settle(struct ha_leader *leader);
 /* HOLD does not get through, or is not wanted any more. False: it is not on. */
 bool ha_leader_hold_off(struct ha_leader *leader);
 

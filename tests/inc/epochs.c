@@ -29,7 +29,8 @@ static struct ha_fenced said[GROUP_HOSTS], held[GROUP_HOSTS];
 static uint64_t asked[GROUP_HOSTS];
 static struct letter letters[FRAMES];
 static uint64_t chance;
-static uint32_t counted; /* plans */
+static uint32_t counted;		    /* plans */
+static uint32_t tree_epoch[GROUP_SWITCHES]; /* of their trees */
 
 void tell(void)
 {
@@ -128,39 +129,51 @@ static uint64_t deliver_due(void)
 	return next_ns;
 }
 
-/* ---- plans ---------------------------------------------------------------------------------- */
+/* ---- ways ----------------------------------------------------------------------------------- */
 
-static bool hosts_add(uint32_t number)
+static bool hosts_add(uint32_t way)
 {
-	return plan.hosts_add_from && number >= plan.hosts_add_from;
+	return plan.hosts_add_from && way >= plan.hosts_add_from;
 }
 
-/* Plan n is a star around a switch of its own; the first one may have two more below that. */
-static unsigned int switch_of_plan(uint32_t number)
+/* Way n is a star around a switch of its own; the first one may have two more below that. */
+static unsigned int switch_of_way(uint32_t way)
 {
-	const unsigned int i = number && plan.has_levels ? number + 2 : number;
+	const unsigned int i = way && plan.has_levels ? way + 2 : way;
 
 	assert_true(i < g.shape.switches);
 	return i;
 }
 
-static void join(void *arg, uint32_t number, uint32_t epoch)
+/* A switch that has a tree of an earlier epoch ends that one. */
+static void make_trees(unsigned int i, uint32_t epoch)
+{
+	if (g.tree[i][0] && tree_epoch[i] == epoch)
+		return;
+	for (unsigned int lane = 0; lane < GROUP_LANES; lane++) {
+		assert_int_equal(ha_tree_close(g.tree[i][lane]), HA_OK);
+		g.tree[i][lane] = NULL;
+	}
+	assert_true(group_trees(&g, i, epoch));
+	tree_epoch[i] = epoch;
+}
+
+static void join(void *arg, uint32_t way, uint32_t epoch)
 {
 	const struct ha_follower *who = arg;
 	unsigned int i;
 
-	if (hosts_add(number)) {
+	if (hosts_add(way)) {
 		g.mesh_epochs |= 1u << epoch;
 		g.epochs = epoch + 1;
 		assert_true(g.epochs <= GROUP_EPOCHS);
 		ha_mesh_join(&g.mesh[who->number], epoch, sv_stepped_now());
 		return;
 	}
-	i = switch_of_plan(number);
+	i = switch_of_way(way);
 	if (g.is_dead[i])
 		return;
-	if (!g.tree[i][0])
-		assert_true(group_trees(&g, i, epoch));
+	make_trees(i, epoch);
 	group_join(&g, i, epoch, who->number);
 }
 
@@ -174,7 +187,7 @@ static void fence(void *arg)
 /* As its process would: nothing of it moves any more. */
 static void kill_switch(void)
 {
-	const unsigned int i = switch_of_plan(leader.plan);
+	const unsigned int i = switch_of_way(leader.way);
 
 	g.is_dead[i] = true;
 	sv_stepped_kill(group_switch(&g, i), 0);
@@ -190,6 +203,7 @@ void open_run(const struct group_shape *shape, uint64_t seed)
 	memset(letters, 0, sizeof(letters));
 	chance = seed;
 	counted = 0;
+	memset(tree_epoch, 0, sizeof(tree_epoch));
 	group_open(&g, shape);
 	g.has_one_lane_later = plan.has_one_lane_later;
 	plan.losses = add_rule(LOSSES);
@@ -286,8 +300,8 @@ static void tick(void)
 static bool is_time_to_kill(void)
 {
 	return plan.kills < 2 && plan.kill_at[plan.kills] &&
-	       sv_stepped_index() >= plan.kill_at[plan.kills] && !hosts_add(leader.plan) &&
-	       !g.is_dead[switch_of_plan(leader.plan)];
+	       sv_stepped_index() >= plan.kill_at[plan.kills] && !hosts_add(leader.way) &&
+	       !g.is_dead[switch_of_way(leader.way)];
 }
 
 /* To the fabric's next event, or to the next frame or tick if that is sooner. */

@@ -26,7 +26,7 @@ struct epochs_plan {
 	bool is_quiet;	 /* frames all come */
 	bool has_levels; /* the first tree */
 	bool has_one_lane_later;
-	uint32_t hosts_add_from; /* this plan on; 0: never */
+	uint32_t hosts_add_from; /* this way on; 0: never */
 	int losses;		 /* a rule */
 	int kill_rule;		 /* kills switch 0; 0: none */
 };

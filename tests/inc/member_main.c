@@ -5,8 +5,9 @@
  * more in the end. The last line says what has become of it, as JSON.
  *
  * "done N" is said behind each operation, and with --hold=N it waits for a line before operation N:
- * so whoever looks on can end a switch in the middle. With --differ=N operation N is another one
- * here.
+ * so whoever looks on can end a switch in the middle; with --every=N before each Nth. When the
+ * group leaves its plan's lanes it says "away", and when it is back "home". With --differ=N
+ * operation N is another one here.
  */
 #include "../seeded_random.h"
 
@@ -34,7 +35,7 @@ struct arguments {
 	const char *key_file;
 	union ha_sockaddr controller;
 	struct ha_host_wish wish;
-	unsigned ops, hold, differ;
+	unsigned ops, hold, every, differ;
 	size_t bytes;
 	unsigned limit_s;
 };
@@ -227,19 +228,36 @@ static bool finish(struct slot *slot)
 	return true;
 }
 
-/* It goes on meanwhile: others may need what it has to say. */
+/* A line has come, which it takes. It goes on meanwhile: others may need what it has to say. */
 static bool is_told(void)
 {
 	struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+	char byte = 0;
 
-	return poll(&p, 1, 0) == 1;
+	while (byte != '\n' && poll(&p, 1, byte ? -1 : 0) == 1)
+		if (read(STDIN_FILENO, &byte, 1) != 1)
+			return true; /* nobody will say anything any more */
+	return byte == '\n';
+}
+
+static void tell_where_it_is(void)
+{
+	static bool was_away;
+	const bool is_away = ha_host_is_away(host);
+
+	if (is_away == was_away)
+		return;
+	was_away = is_away;
+	printf("%s\n", is_away ? "away" : "home");
+	(void)fflush(stdout);
 }
 
 /* Operations are done in any order, and asked for in theirs. */
 static bool act(bool *moved)
 {
 	if (a.hold && asked == a.hold && done == asked && is_told())
-		a.hold = 0;
+		a.hold = a.every ? asked + a.every : 0;
+	tell_where_it_is();
 	for (unsigned i = 0; i < SLOTS; i++) {
 		struct slot *slot = &slots[i];
 
@@ -333,7 +351,10 @@ enum {
 	OPT_LATE,
 	OPT_OUTAGE,
 	OPT_SWITCHES,
-	OPT_DIFFER
+	OPT_DIFFER,
+	OPT_EVERY,
+	OPT_LIMIT,
+	OPT_FAILBACK
 };
 
 static const struct argp_option options[] = {
@@ -353,6 +374,9 @@ static const struct argp_option options[] = {
     {"outage-ms", OPT_OUTAGE, "N", 0, "", 0},
     {"needs-switches", OPT_SWITCHES, 0, 0, "", 0},
     {"differ", OPT_DIFFER, "N", 0, "", 0},
+    {"limit-s", OPT_LIMIT, "N", 0, "", 0},
+    {"every", OPT_EVERY, "N", 0, "", 0},
+    {"failback-ms", OPT_FAILBACK, "N", 0, "", 0},
     {0},
 };
 
@@ -419,6 +443,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_SWITCHES:
 		a.wish.needs_switches = true;
+		return 0;
+	case OPT_LIMIT:
+		a.limit_s = number;
+		return 0;
+	case OPT_EVERY:
+		a.hold = a.every = number;
+		return 0;
+	case OPT_FAILBACK:
+		a.wish.failback_ns = number * HA_NS_PER_MS;
 		return 0;
 	case OPT_DIFFER:
 		a.differ = number;

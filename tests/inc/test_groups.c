@@ -65,12 +65,17 @@ static void instruct(void *arg, struct nc_serving *serving, enum ha_ctrl_kind ki
 	the_switch.overs += kind == HA_CTRL_OVER;
 }
 
-static bool serve(void)
+static bool serve_at(uint16_t port)
 {
-	const union ha_sockaddr at = {.in = {.sin_family = AF_INET, .sin_port = htons(1)}};
+	const union ha_sockaddr at = {.in = {.sin_family = AF_INET, .sin_port = htons(port)}};
 
 	return nc_groups_serve(&groups, &the_switch.serving, topology.n_ports, &at, why,
 			       sizeof(why));
+}
+
+static bool serve(void)
+{
+	return serve_at(1);
 }
 
 static int setup(void **state)
@@ -229,6 +234,42 @@ static void only_member_0_says_that_a_group_is_over(void **state)
 	assert_non_null(strstr(hosts[4].text, "member 0 has left"));
 }
 
+/* Members know where it was when they got their plan, and nothing newer. */
+static void lanes_are_there_while_each_switch_is_served_where_it_was(void **state)
+{
+	(void)state;
+	assert_false(nc_groups_are_lanes_there(&groups, &hosts[0].member)); /* of no group */
+	assert_true(ask(&hosts[0], "g", 0, 3, 1));
+	assert_false(nc_groups_are_lanes_there(&groups, &hosts[0].member)); /* of no plan */
+	assert_true(ask(&hosts[1], "g", 1, 3, 1));
+	assert_true(ask(&hosts[2], "g", 2, 3, 1));
+	assert_true(nc_groups_are_lanes_there(&groups, &hosts[0].member));
+	assert_false(nc_groups_are_lanes_there(&groups, &hosts[1].member));
+	nc_groups_unserve(&groups, &the_switch.serving);
+	assert_false(nc_groups_are_lanes_there(&groups, &hosts[0].member));
+	assert_true(serve_at(2));
+	assert_false(nc_groups_are_lanes_there(&groups, &hosts[0].member));
+	nc_groups_unserve(&groups, &the_switch.serving);
+	assert_true(serve());
+	assert_true(nc_groups_are_lanes_there(&groups, &hosts[0].member));
+}
+
+static void what_a_switch_has_counted_is_its_programs(void **state)
+{
+	const struct ha_switch_counts counts = {.trees = 1, .units = 5, .refused = 7};
+	uint8_t text[HA_SWITCH_COUNTS_BYTES];
+
+	(void)state;
+	ha_switch_counts_encode(&counts, text);
+	assert_false(nc_groups_count(&groups, &(struct nc_serving){0}, text, sizeof(text)));
+	assert_false(nc_groups_count(&groups, &the_switch.serving, text, sizeof(text) - 8));
+	assert_true(nc_groups_count(&groups, &the_switch.serving, text, sizeof(text)));
+	assert_true(groups.counted[0].is_said);
+	assert_memory_equal(&groups.counted[0].counts, &counts, sizeof(counts));
+	nc_groups_unserve(&groups, &the_switch.serving);
+	assert_false(groups.counted[0].is_said);
+}
+
 static void a_rank_is_taken_once(void **state)
 {
 	(void)state;
@@ -272,6 +313,8 @@ int main(void)
 	    TEST(a_lease_ends_unless_member_0_is_back_in_time),
 	    TEST(a_switch_is_in_plans_as_long_as_a_program_serves_it),
 	    TEST(only_member_0_says_that_a_group_is_over),
+	    TEST(lanes_are_there_while_each_switch_is_served_where_it_was),
+	    TEST(what_a_switch_has_counted_is_its_programs),
 	    TEST(a_rank_is_taken_once),
 	    TEST(verdicts_for_who_comes_late_make_room_for_groups),
 	};

@@ -225,7 +225,7 @@ static unsigned int drains(uint16_t member, uint32_t epoch)
 static void who_wants_the_tree_to_be_left_gets_a_hold_where_there_is_another_way(void **state)
 {
 	(void)state;
-	leader.plans = 2;
+	leader.ways = 2;
 	assert_int_equal(drains(1, 1), 0); /* of no tree that is in use */
 	assert_int_equal(drains(1, 0), MEMBERS);
 	for (unsigned int m = 0; m < MEMBERS; m++)
@@ -353,11 +353,78 @@ static void what_cannot_go_on_everybody_is_told(void **state)
 	assert_int_equal(after(1000 * MS), 0);
 }
 
-/* Plan 0 and one more; a decision without a plan to go on by is the end. */
-static void without_another_plan_it_gives_up(void **state)
+static void all_have_fenced(void)
+{
+	const uint32_t epoch = leader.decision.epoch;
+
+	for (uint16_t m = 0; m < MEMBERS; m++)
+		fenced(m, epoch, 0, 0);
+}
+
+static void assert_resumed(uint32_t plan, uint32_t way)
+{
+	assert_int_equal(leader.state, HA_LEADER_QUIET);
+	for (unsigned int m = 0; m < MEMBERS; m++)
+		assert_true(last[m].kind == HA_INC_RESUME && last[m].plan == plan &&
+			    last[m].way == way);
+}
+
+/* All hold, and have all that they have sent. */
+static void go_back(void)
+{
+	assert_true(ha_leader_go_back(&leader, 0));
+	assert_true(last[1].kind == HA_INC_HOLD && last[1].is_on);
+	for (uint16_t m = 0; m < MEMBERS; m++)
+		holds(m, leader.holding.epoch, 0, 0);
+	assert_int_equal(leader.state, HA_LEADER_FENCING);
+	all_have_fenced();
+}
+
+/* By a plan whose number is new. */
+static void a_group_goes_back_to_its_first_way_and_when_that_fails_to_where_it_was(void **state)
 {
 	(void)state;
-	leader.plans = 2;
+	leader.ways = 4;
+	assert_false(ha_leader_go_back(&leader, 0)); /* it is there */
+	for (uint32_t epoch = 0; epoch < 3; epoch++) {
+		suspect(0, epoch);
+		all_have_fenced();
+		assert_resumed(epoch + 1, epoch + 1);
+	}
+	go_back();
+	assert_resumed(4, 0);
+	suspect(0, 4);
+	all_have_fenced();
+	assert_resumed(5, 3);
+	go_back();
+	assert_resumed(6, 0);
+	ha_leader_settle(&leader); /* it has carried something for long */
+	suspect(0, 6);
+	all_have_fenced();
+	assert_resumed(7, 1);
+}
+
+/* Whatever fails while all hold; and a HOLD that is taken back leads nowhere. */
+static void a_way_back_that_is_under_way_is_taken(void **state)
+{
+	(void)state;
+	leader.ways = 2;
+	suspect(0, 0);
+	all_have_fenced();
+	assert_true(ha_leader_go_back(&leader, 0));
+	assert_true(ha_leader_hold_off(&leader));
+	assert_false(leader.goes_back);
+	assert_true(ha_leader_go_back(&leader, 0));
+	suspect(1, 1); /* of the last way: it would have been the end */
+	all_have_fenced();
+	assert_resumed(2, 0);
+}
+
+/* Way 0 and one more; a decision without a plan to go on by is the end. */
+static void without_another_way_it_gives_up(void **state)
+{
+	(void)state;
+	leader.ways = 2;
 	suspect(0, 0);
 	for (uint16_t m = 0; m < MEMBERS; m++)
 		fenced(m, 1, 0, 0);
@@ -412,7 +479,9 @@ int main(void)
 	    LEADER_TEST(a_dispute_is_the_end_in_every_state),
 	    LEADER_TEST(whoever_waits_for_a_member_that_has_left_is_in_dispute_with_it),
 	    LEADER_TEST(what_cannot_go_on_everybody_is_told),
-	    LEADER_TEST(without_another_plan_it_gives_up),
+	    LEADER_TEST(a_group_goes_back_to_its_first_way_and_when_that_fails_to_where_it_was),
+	    LEADER_TEST(a_way_back_that_is_under_way_is_taken),
+	    LEADER_TEST(without_another_way_it_gives_up),
 	    LEADER_TEST(a_member_that_is_dead_ends_the_group),
 	    LEADER_TEST(what_others_say_counts_for_nothing),
 	};

@@ -255,6 +255,60 @@ static void a_death_ends_what_has_no_shadow_the_same_way_everywhere(void **state
 	assert_true(damaged && survived && damaged + survived == runs);
 }
 
+static unsigned int moments; /* to come, of a group that is elsewhere */
+
+static bool is_the_moment(void)
+{
+	return leader.way > 0 && leader.state == HA_LEADER_QUIET && moments-- == 0;
+}
+
+/* By a false alarm; or as it is asked to, in place and without a shadow, so that an epoch in the
+ * middle of a result would be the end. */
+static void leave_the_first_switch(bool is_asked, unsigned int i)
+{
+	g.is_direct = is_asked;
+	for (unsigned int op = 0; op < 12; op++)
+		group_add(&g, HA_REDUCE_FP32, HA_REDUCE_SUM, 40, is_asked);
+	for (unsigned int step = 0; step < 5; step++)
+		group_step(&g);
+	if (is_asked)
+		assert_true(ha_leader_hold(&leader, sv_stepped_now()));
+	else
+		ha_member_cut(g.host[i % 3].member);
+}
+
+/* At each moment after it has left. The first switch still has its tree of the first epoch. */
+static void a_group_goes_back_to_a_switch_that_it_has_left(void **state)
+{
+	struct group_shape shape = small();
+	unsigned int runs = 0;
+	bool is_over = false;
+
+	(void)state;
+	memset(&seen, 0, sizeof(seen));
+	for (unsigned int at = 0; !is_over; at += 5) {
+		uint32_t before;
+
+		memset(&plan, 0, sizeof(plan));
+		open_run(&shape, 1 + at);
+		leave_the_first_switch(at % 2, at);
+		moments = at;
+		run_until(is_the_moment);
+		before = leader.decision.epoch;
+		is_over = group_is_done(&g);
+		assert_true(ha_leader_go_back(&leader, sv_stepped_now()));
+		run_well();
+		assert_int_equal(leader.decision.epoch, before + 1);
+		assert_int_equal(leader.way, 0);
+		assert_int_equal(leader.plan, before + 1);
+		runs++;
+		group_close(&g);
+	}
+	print_message("%u moments; ", runs);
+	tell();
+	assert_true(runs > 50 && seen.lost_frames && seen.lost_packets);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -267,6 +321,7 @@ int main(void)
 	    cmocka_unit_test(who_asks_before_he_is_looked_at_is_not_late),
 	    cmocka_unit_test(nobody_goes_on_before_the_last_edge_is_destroyed),
 	    cmocka_unit_test(a_hold_lets_nothing_be_damaged),
+	    cmocka_unit_test(a_group_goes_back_to_a_switch_that_it_has_left),
 	    cmocka_unit_test(a_death_ends_what_has_no_shadow_the_same_way_everywhere),
 	};
 

@@ -19,6 +19,7 @@ BUILD = os.environ["BUILD"]
 OPS = int(os.environ.get("SWITCHD_OPS", "12"))
 BIN = os.path.join(BUILD, "bin")
 SIMVERBS, CTRLD, SWITCHD, MEMBER = (os.path.join(BIN, name) for name in ("simverbs", "nccl-ha-ctrld", "nccl-ha-switchd", "inc-member"))
+RETURNS = int(os.environ.get("SWITCHD_RETURNS", "3"))
 TIMEOUT_S = 60 * SLACK
 IDLE_S = 4
 # On a machine with much else to do a process that is not given a processor for a second is not taken for dead.
@@ -232,6 +233,45 @@ class Sums(Fabric):
         results = self.results(members)
         self.assertEqual([(one["status"], one["done"], one["alone"]) for one in results], [(0, OPS, True)] * 3, results)
         self.expect_free()
+
+    def resident_kb(self, process):
+        """Without what the fabric's file has of it."""
+        with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+            return int(re.search(r"RssAnon:\s+(\d+) kB", file.read()).group(1))
+
+    def lose_and_get_back(self, members, listen):
+        """All wait, and their only switch is killed; then they add for each other; then it is there again."""
+        self.switches["s"].kill()
+        self.switches["s"].wait()  # a controller that has not noticed yet refuses the next one
+        self.read_all_until(members, "away\n")
+        self.go(*members)
+        self.switches["s"] = self.switch("s", 4, "--listen", listen)
+        self.read_all_until(members, "home\n")
+        self.go(*members)
+
+    def test_a_switch_that_comes_back_is_used_again(self):
+        """Each time one batch of operations by hosts, perhaps in part already by the switch, and one by the switch."""
+        self.start_controller(STAR)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            listen = f"127.0.0.1:{free.getsockname()[1]}"
+        self.switches["s"] = self.switch("s", 4, "--listen", listen)
+        self.assertIn("s adds at", self.switches["s"].stdout.readline())
+        ops = 4 * (2 * RETURNS + 1)
+        members = self.members("abc", "--ops", str(ops), "--bytes", "50000", "--every", "4", "--failback-ms", "10", "--late-ms", "2000",
+                               "--limit-s", str(TIMEOUT_S * (1 + RETURNS // 50)))
+        resident = []
+        for number in range(RETURNS):
+            self.read_all_until(members, f"done {8 * number + 3}\n")
+            resident.append([self.resident_kb(member) for member in (*members, self.ctrld)])
+            self.lose_and_get_back(members, listen)
+        results = self.results(members)
+        self.assertEqual([(one["status"], one["done"], one["alone"]) for one in results], [(0, ops, False)] * 3, results)
+        self.assertGreaterEqual(results[0]["epochs"], 2 * RETURNS)
+        self.expect_free()
+        if RETURNS >= 1000:  # nothing that each return would leave; a page more or less is chance
+            since = max(RETURNS // 10, 50)
+            print(f"private memory of three members and the controller: {resident[since]} kB, {resident[-1]} kB")
+            self.assertLess(max(b - a for a, b in zip(resident[since], resident[-1])) * 1024, 128 * (RETURNS - since))
 
     def test_members_that_need_switches_end_with_one_error_when_no_tree_is_left(self):
         self.start_controller(STAR)

@@ -85,6 +85,11 @@ static void tell_of_epochs(struct ha_coll *coll)
 		return;
 	count_epochs(coll, epochs - coll->epochs_told);
 	coll->epochs_told = epochs;
+	if (!ha_host_is_away(coll->host)) {
+		HA_ATTN(HA_SUBSYS_NET, "INC group %s, rank %u: goes by its plan's switches again",
+			coll->group, coll->rank);
+		return;
+	}
 	HA_WARN("INC group %s, rank %u: goes on by another way, for the %u. time, as %s",
 		coll->group, coll->rank, epochs, *loss ? loss : "other ranks lost theirs");
 }
@@ -239,6 +244,7 @@ static bool open_host(struct ha_coll *coll, const struct ha_coll_wish *wish, cha
 	    .join_ns = (unsigned int)config->inc_join_ms * HA_NS_PER_MS,
 	    .late_ns = (unsigned int)config->inc_rto_ms * HA_NS_PER_MS,
 	    .outage_ns = coll->outage_ns,
+	    .failback_ns = (unsigned int)config->inc_failback_ms * HA_NS_PER_MS,
 	    .needs_switches = config->inc_fallback == HA_INC_FALLBACK_NONE,
 	};
 

@@ -2,6 +2,7 @@
 #include "inc/host/host.h"
 
 #include "base/clock.h"
+#include "inc/failback.h"
 #include "inc/host/joining.h"
 #include "inc/leader.h"
 #include "inc/net/star.h"
@@ -36,7 +37,8 @@ struct ha_host {
 	bool may_wait; /* in this call */
 	bool is_leaving, has_left;
 	bool is_stopped; /* OVER: the edges are destroyed */
-	uint32_t epochs;
+	uint32_t epochs, way;
+	struct ha_failback failback; /* of the leader */
 	uint64_t fenced_ns, pause_ns;
 	uint64_t pump_ns;
 	unsigned int n_letters;
@@ -145,15 +147,18 @@ static void is_gone(struct ha_host *host, uint16_t member, uint64_t now_ns)
 
 /* ---- progress ------------------------------------------------------------------------------- */
 
-static void join(void *arg, uint32_t plan, uint32_t epoch)
+static void join(void *arg, uint32_t way, uint32_t epoch)
 {
 	struct ha_host *host = arg;
 
 	host->epochs++;
-	if (plan < ha_joining_plans(&host->answer.part))
-		ha_joining_join(&host->joining, host->member, plan, epoch);
-	else
+	host->way = way;
+	if (way < ha_joining_ways(&host->answer.part)) {
+		ha_joining_join(&host->joining, host->member, way, epoch);
+		host->mesh.why = NULL;
+	} else {
 		ha_mesh_join(&host->mesh, epoch, ha_now_ns());
+	}
 	host->pause_ns = ha_now_ns() - host->fenced_ns;
 }
 
@@ -199,9 +204,33 @@ static void let_go(struct ha_host *host)
 		return; /* again when it is joined anew, or the host is closed */
 }
 
+/* Its end changes nothing. */
+static void look_at_controller(struct ha_host *host, uint64_t now_ns)
+{
+	while (ha_talk_next(&host->answer.talk) == HA_TALK_HEARD)
+		if (host->leader && host->answer.talk.heard.kind == HA_CTRL_BACK)
+			(void)ha_leader_go_back(host->leader, now_ns);
+}
+
+/* The controller does not answer as long as some switch of the lanes has no program. */
+static void look_whether_back(struct ha_host *host, uint64_t now_ns)
+{
+	switch (ha_failback_look(&host->failback, host->leader->way > 0, now_ns)) {
+	case HA_FAILBACK_WAITS:
+		break;
+	case HA_FAILBACK_ASKS:
+		(void)ha_talk_say(&host->answer.talk, HA_CTRL_IS_BACK, NULL, "", 0);
+		break;
+	case HA_FAILBACK_SETTLES:
+		ha_leader_settle(host->leader);
+		break;
+	}
+}
+
 static void lead(struct ha_host *host, uint64_t now_ns)
 {
 	ha_leader_tick(host->leader, now_ns);
+	look_whether_back(host, now_ns);
 	if (ha_outage_is(&host->outage, ha_member_ledger(host->member), host->wish.outage_ns,
 			 now_ns) &&
 	    host->leader->state == HA_LEADER_QUIET)
@@ -232,7 +261,7 @@ static void pump(struct ha_host *host, uint64_t now_ns)
 	if (host->joining.is_drained)
 		ha_follower_drain(&host->follower, now_ns);
 	look_for_disputes(host, now_ns);
-	(void)ha_talk_next(&host->answer.talk); /* whose end changes nothing */
+	look_at_controller(host, now_ns);
 	ha_follower_tick(&host->follower, now_ns);
 	ha_mesh_tick(&host->mesh, now_ns);
 	if (host->leader)
@@ -380,6 +409,11 @@ bool ha_host_has_said_so(const struct ha_host *host)
 	return host->follower.state == HA_FOLLOWER_LEFT;
 }
 
+bool ha_host_is_away(const struct ha_host *host)
+{
+	return host->way > 0;
+}
+
 bool ha_host_is_without_switches(const struct ha_host *host)
 {
 	return host->mesh.state == HA_MESH_LINKED;
@@ -436,7 +470,7 @@ static ha_result_t make_leader(struct ha_host *host)
 		return HA_ERR_SYSTEM;
 	ha_leader_init(host->leader, host->answer.part.group, members, room, say_to_member, host);
 	if (host->wish.needs_switches || members > HA_MESH_MEMBERS)
-		host->leader->plans = ha_joining_plans(&host->answer.part);
+		host->leader->ways = ha_joining_ways(&host->answer.part);
 	return HA_OK;
 }
 
@@ -528,6 +562,7 @@ ha_result_t ha_host_open(const struct ha_host_wish *wish, struct ha_host **out, 
 		return HA_ERR_SYSTEM;
 	}
 	host->wish = *wish;
+	host->failback = ha_failback_after(wish->failback_ns);
 	host->answer.listener = host->answer.talk.fd = -1;
 	result = open_all(host, why, size);
 	if (result == HA_OK)

@@ -23,12 +23,14 @@ enum ha_host_state { HA_HOST_RUNS, HA_HOST_LEAVING, HA_HOST_LEFT, HA_HOST_OVER }
 struct ha_host_wish {
 	struct ha_ask ask; /* names and site: in use until ha_host_close */
 	struct ha_port *port;
-	unsigned int copies; /* operations of one unit that are done before all have the result */
-	uint64_t connect_ns; /* until all members have to be there, and know it */
-	uint64_t join_ns;    /* for the switches of a plan to answer */
-	uint64_t late_ns;    /* nothing gets on for so long: a reason to suspect the tree */
-	uint64_t outage_ns;  /* and for so long, whatever is tried: an error; 0: never */
-	bool needs_switches; /* members do not add for each other; member 0's says so for all */
+	unsigned int copies;  /* operations of one unit that are done before all have the result */
+	uint64_t connect_ns;  /* until all members have to be there, and know it */
+	uint64_t join_ns;     /* for the switches of a plan to answer */
+	uint64_t late_ns;     /* nothing gets on for so long: a reason to suspect the tree */
+	uint64_t outage_ns;   /* and for so long, whatever is tried: an error; 0: never */
+	uint64_t failback_ns; /* away from the plan's lanes: until it is tried to go back to them,
+				 the first time; 0: never; member 0's holds for all */
+	bool needs_switches;  /* members do not add for each other; member 0's says so for all */
 };
 
 struct ha_host;
@@ -67,6 +69,8 @@ void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY]);
 uint32_t ha_host_epochs(const struct ha_host *host);
 /* The last of them: from the fence until the other way was joined. */
 uint64_t ha_host_pause_ns(const struct ha_host *host);
+/* It goes by another way than the lanes of its plan. */
+bool ha_host_is_away(const struct ha_host *host);
 /* Members add for each other, as no tree is left. */
 bool ha_host_is_without_switches(const struct ha_host *host);
 /* It has said that it leaves: all members have everything that it had asked for. */

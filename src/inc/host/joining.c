@@ -8,18 +8,18 @@
 
 #define TEXT_MOST 1024
 
-/* ---- plans ---------------------------------------------------------------------------------- */
+/* ---- ways ----------------------------------------------------------------------------------- */
 
-static unsigned int lanes_of(const struct ha_part *part, uint32_t plan)
+static unsigned int lanes_of(const struct ha_part *part, uint32_t way)
 {
-	return plan == 0 ? part->lanes : 1;
+	return way == 0 ? part->lanes : 1;
 }
 
-static unsigned int tree_of(const struct ha_part *part, uint32_t plan, unsigned int lane)
+static unsigned int tree_of(const struct ha_part *part, uint32_t way, unsigned int lane)
 {
-	if (plan == 0)
+	if (way == 0)
 		return lane;
-	return (part->lanes + plan - 1) % ((unsigned int)part->lanes + part->spares);
+	return (part->lanes + way - 1) % ((unsigned int)part->lanes + part->spares);
 }
 
 /* ---- one edge ------------------------------------------------------------------------------- */
@@ -88,31 +88,31 @@ void ha_joining_leave(struct ha_joining *joining)
 }
 
 /* All at once: a switch may wait for what another one has yet to hear. */
-static void dial(struct ha_joining *joining, uint32_t plan, unsigned int lanes)
+static void dial(struct ha_joining *joining, uint32_t way, unsigned int lanes)
 {
 	for (unsigned int i = 0; i < lanes; i++) {
 		const struct ha_part_place *place =
-		    ha_part_find(joining->part, tree_of(joining->part, plan, i), joining->member);
+		    ha_part_find(joining->part, tree_of(joining->part, way, i), joining->member);
 
 		ha_talk_dial(&joining->talk[i], &place->at, joining->site, TEXT_MOST);
 	}
 	joining->n = lanes;
 }
 
-void ha_joining_join(struct ha_joining *joining, struct ha_member *member, uint32_t plan,
+void ha_joining_join(struct ha_joining *joining, struct ha_member *member, uint32_t way,
 		     uint32_t epoch)
 {
-	const unsigned int lanes = lanes_of(joining->part, plan);
+	const unsigned int lanes = lanes_of(joining->part, way);
 	const uint64_t until_ns = ha_real_ns() + joining->limit_ns;
 	bool is_joined = ha_member_join(member, lanes, joining->part->window) == HA_OK;
 
 	ha_joining_leave(joining);
 	if (is_joined)
-		dial(joining, plan, lanes);
+		dial(joining, way, lanes);
 	else
 		snprintf(joining->why, sizeof(joining->why), "the device gives no queue pair");
 	for (unsigned int i = 0; i < lanes && is_joined; i++) {
-		const unsigned int tree = tree_of(joining->part, plan, i);
+		const unsigned int tree = tree_of(joining->part, way, i);
 
 		is_joined = connect_edge(joining, &joining->talk[i], ha_member_edge(member, i),
 					 ha_part_find(joining->part, tree, joining->member), epoch,

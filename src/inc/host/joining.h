@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member's edges to the switches of a plan: which trees a plan has, and connecting to them.
+ * A member's edges to the switches of its plan: which ways there are by that, and connecting.
  *
- * Plan 0 is all lanes. Plan n, from 1, is a single tree, over which every unit goes: the spares,
+ * Way 0 is all lanes. Way n, from 1, is a single tree, over which every unit goes: the spares,
  * and then each lane by itself, as a switch that failed may be in one lane alone. The connection
  * over which an edge was made stays, so that the end of the switch's process is noticed at once.
  *
@@ -21,7 +21,7 @@ struct ha_joining {
 	const uint8_t *key; /* the group's */
 	const struct ha_job_key *site;
 	uint16_t member;
-	uint64_t limit_ns; /* for all edges of a plan */
+	uint64_t limit_ns; /* for all edges of a way */
 	unsigned int n;
 	struct ha_talk talk[HA_PLAN_LANES]; /* with the switches that it is joined to */
 	bool is_drained;	    /* a switch of the trees has said that it is about to end */
@@ -29,15 +29,15 @@ struct ha_joining {
 	char why[HA_TALK_WHY + 64]; /* the last reason why a tree was not joined, or is gone */
 };
 
-/* How many plans a part has, with plan 0. */
-static inline uint32_t ha_joining_plans(const struct ha_part *part)
+/* How many ways a part has, with way 0. */
+static inline uint32_t ha_joining_ways(const struct ha_part *part)
 {
 	return 1u + part->lanes + part->spares;
 }
 
-/* Leaves the trees before, and joins those of a plan. A member whom that fails is cut. Waits for
+/* Leaves the trees before, and joins those of a way. A member whom that fails is cut. Waits for
  * switches up to the limit. */
-void ha_joining_join(struct ha_joining *joining, struct ha_member *member, uint32_t plan,
+void ha_joining_join(struct ha_joining *joining, struct ha_member *member, uint32_t way,
 		     uint32_t epoch);
 /* The edges are destroyed: the switches may know. */
 void ha_joining_leave(struct ha_joining *joining);

@@ -117,7 +117,7 @@ static void resume(struct ha_follower *follower, const struct ha_inc_frame *fram
 	if (frame->epoch != follower->epoch || frame->plan <= follower->plan)
 		return;
 	follower->plan = frame->plan;
-	follower->calls.join(follower->calls.arg, frame->plan, frame->epoch);
+	follower->calls.join(follower->calls.arg, frame->way, frame->epoch);
 	if (ha_member_resume(follower->member, &frame->resume) == HA_LEDGER_FINE)
 		go_on(follower, now_ns);
 	else

@@ -37,9 +37,9 @@ enum ha_follower_state {
 struct ha_follower_calls {
 	/* Sends a frame to the leader; it may get lost. */
 	void (*say)(void *arg, const struct ha_inc_frame *frame);
-	/* Joins the member to the trees of a plan and connects its edges. A member that has none
+	/* Joins the member to the trees of a way and connects its edges. A member that has none
 	 * afterwards is cut. */
-	void (*join)(void *arg, uint32_t plan, uint32_t epoch);
+	void (*join)(void *arg, uint32_t way, uint32_t epoch);
 	/* The member's edges are about to be destroyed. */
 	void (*fence)(void *arg);
 	void *arg;

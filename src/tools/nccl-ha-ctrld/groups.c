@@ -570,6 +570,30 @@ void nc_groups_lost(struct nc_groups *groups, struct nc_member *member, uint64_t
 	       "member %u has gone before all %u were there", rank, group->ranks);
 }
 
+static bool is_same_place(const union ha_sockaddr *a, const union ha_sockaddr *b)
+{
+	char as[HA_SOCKADDR_TEXT_MAX], bs[HA_SOCKADDR_TEXT_MAX];
+
+	return !strcmp(ha_sockaddr_text(a, as, sizeof(as)), ha_sockaddr_text(b, bs, sizeof(bs)));
+}
+
+/* Members know only where its programs listened when they got the plan. */
+bool nc_groups_are_lanes_there(const struct nc_groups *groups, const struct nc_member *member)
+{
+	const struct nc_group *group = member->group;
+
+	if (!group || member->rank != 0 || group->state != HELD)
+		return false;
+	for (unsigned n = 0; n < group->plan.n_nodes; n++) {
+		const unsigned i = group->plan.nodes[n].vertex - groups->topology->n_ports;
+
+		if (nc_parts_is_in_lanes(&group->parts, n) &&
+		    (!groups->serving[i] || !is_same_place(&groups->at[i], &group->parts.at[n])))
+			return false;
+	}
+	return true;
+}
+
 void nc_groups_leave(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns)
 {
 	if (member->group && member->rank == 0)

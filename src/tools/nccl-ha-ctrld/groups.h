@@ -104,6 +104,8 @@ bool nc_groups_ask(struct nc_groups *groups, struct nc_member *member, const str
 
 /* The connection of a member is gone. */
 void nc_groups_lost(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns);
+/* Whether each switch of the group's lanes is served, where it was: of member 0, of a plan. */
+bool nc_groups_are_lanes_there(const struct nc_groups *groups, const struct nc_member *member);
 /* The member says that the group is over. */
 void nc_groups_leave(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns);
 

@@ -73,6 +73,14 @@ static bool is_in(const struct ha_plan_tree *tree, unsigned node)
 	return tree->node[node].parent != HA_PLAN_NONE || tree->node[node].children > 0;
 }
 
+bool nc_parts_is_in_lanes(const struct nc_parts *parts, unsigned node)
+{
+	for (unsigned i = 0; i < parts->plan->n_lanes; i++)
+		if (is_in(&parts->trees.tree[i], parts->plan->n_members + node))
+			return true;
+	return false;
+}
+
 static uint8_t *encoded(struct ha_part *part, size_t *length)
 {
 	uint8_t *bytes = NULL;

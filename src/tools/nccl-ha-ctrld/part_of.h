@@ -18,6 +18,9 @@ struct nc_parts {
  * nc_parts_end is to be called. */
 bool nc_parts_begin(struct nc_parts *parts, const struct nc_topology *topology,
 		    const struct nc_plan *plan, const union ha_sockaddr *at) HA_MUST_CHECK;
+/* Whether a node, by its number among the plan's, is in one of the lanes. */
+bool nc_parts_is_in_lanes(const struct nc_parts *parts, unsigned node);
+
 void nc_parts_end(struct nc_parts *parts);
 
 /* Of a member. *length: of what is returned, which is the caller's to free. NULL: no memory. */

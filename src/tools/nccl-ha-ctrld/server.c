@@ -210,6 +210,19 @@ static void report(struct server *s, struct nc_session *session)
 	nc_text_release(text);
 }
 
+/* Who is not answered asks again. */
+static void say_whether_back(struct server *s, struct nc_session *session)
+{
+	struct nc_text *text;
+
+	if (!nc_groups_are_lanes_there(&s->groups, &session->member))
+		return;
+	text = nc_text_new("", 0);
+	if (text)
+		nc_session_say(session, HA_CTRL_BACK, text, NULL);
+	nc_text_release(text);
+}
+
 static void hears(void *arg, struct nc_session *session, enum ha_ctrl_kind kind, const char *text,
 		  uint32_t length)
 {
@@ -229,6 +242,9 @@ static void hears(void *arg, struct nc_session *session, enum ha_ctrl_kind kind,
 		return;
 	case HA_CTRL_SERVE:
 		serve(s, session, text, length);
+		return;
+	case HA_CTRL_IS_BACK:
+		say_whether_back(s, session);
 		return;
 	case HA_CTRL_COUNTS:
 		if (!nc_groups_count(&s->groups, &session->serving, text, length))
