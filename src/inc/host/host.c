@@ -411,7 +411,7 @@ bool ha_host_has_said_so(const struct ha_host *host)
 
 bool ha_host_is_away(const struct ha_host *host)
 {
-	return host->way > 0;
+	return host->way > 0 || ha_member_is_cut(host->member);
 }
 
 bool ha_host_is_without_switches(const struct ha_host *host)

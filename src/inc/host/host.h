@@ -69,7 +69,7 @@ void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY]);
 uint32_t ha_host_epochs(const struct ha_host *host);
 /* The last of them: from the fence until the other way was joined. */
 uint64_t ha_host_pause_ns(const struct ha_host *host);
-/* It goes by another way than the lanes of its plan. */
+/* It goes by another way than the lanes of its plan, or by none: a try to go back may fail. */
 bool ha_host_is_away(const struct ha_host *host);
 /* Members add for each other, as no tree is left. */
 bool ha_host_is_without_switches(const struct ha_host *host);
