@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opened devices: life, attributes, GIDs and P_Keys, and the tables of operations. */
 #include "core.h"
+#include "direct_qp.h"
 #include "fault_names.h"
 
 #include <arpa/inet.h>
@@ -221,6 +222,7 @@ void sv_free_context(struct sv_context *ctx)
 	dev->put_port(dev, port);
 	/* Not before: a process takes the device for closed when its descriptor is. */
 	sv_events_free(&ctx->events);
+	sv_doorbells_free(ctx);
 	pthread_mutex_destroy(&ctx->vctx.context.mutex);
 	free(ctx);
 	sv_device_put(dev);

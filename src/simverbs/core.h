@@ -12,6 +12,8 @@
 #include "list.h"
 #include "profile.h"
 
+#include <simverbs/mlx5.h>
+
 #include <stdatomic.h>
 
 #define SV_NEVER UINT64_MAX
@@ -41,7 +43,8 @@ struct sv_context {
 	bool ended;	     /* nothing moves any more, and DEVICE_FATAL has been raised */
 	struct sv_event_queue events;
 	struct sv_list pds, mrs, cqs, qps, srqs, ahs, channels;
-	struct verbs_context vctx; /* last: ends with the ibv_context */
+	struct sv_doorbell *doorbells; /* that no queue pair has any more (direct_qp.c) */
+	struct verbs_context vctx;     /* last: ends with the ibv_context */
 };
 
 struct sv_pd {
@@ -49,6 +52,11 @@ struct sv_pd {
 	struct sv_list link;
 	struct sv_pd *root; /* itself, or the PD below a parent domain */
 	uint32_t refs;
+	/* Of a parent domain: where queues that the program drives lie; NULL: wherever. */
+	void *(*alloc)(struct ibv_pd *pd, void *pd_context, size_t size, size_t alignment,
+		       uint64_t resource_type);
+	void (*free)(struct ibv_pd *pd, void *pd_context, void *ptr, uint64_t resource_type);
+	void *pd_context;
 };
 
 struct sv_td {
@@ -105,8 +113,10 @@ struct sv_cq {
 	uint32_t refs; /* QPs and SRQs */
 	bool overrun;
 	bool ignore_overrun;
-	bool wants_time;  /* fill in sv_cqe.time_ns */
-	uint64_t wall_ns; /* wall-clock time when the fabric's clock was at 0 */
+	bool wants_time;	       /* fill in sv_cqe.time_ns */
+	struct sv_direct_ring *direct; /* the program's own: mask is 0 then, so it is always full */
+	struct sv_pd *pd;	       /* parent domain that it was made with; NULL */
+	uint64_t wall_ns;	       /* wall-clock time when the fabric's clock was at 0 */
 	/* Extended polling: held from start_poll to end_poll, protects `polled`. */
 	pthread_mutex_t poll_lock;
 	struct sv_cqe polled;
@@ -264,10 +274,11 @@ struct sv_qp {
 	bool nak_sent; /* no further NAK until the expected packet comes */
 	bool comm_est;
 	bool owes_ack;
-	struct sv_late *late;  /* WRITEs that are not in memory yet (place.c) */
-	uint32_t ack_point;    /* the last ack said that everything before this was taken */
-	uint8_t owed_syndrome; /* of the ack */
-	uint8_t cur_op;	       /* message in progress: SV_OP_SEND, SV_OP_WRITE; SV_OP_COUNT: none */
+	struct sv_direct_qp *direct; /* the program drives the send queue */
+	struct sv_late *late;	     /* WRITEs that are not in memory yet (place.c) */
+	uint32_t ack_point;	     /* the last ack said that everything before this was taken */
+	uint8_t owed_syndrome;	     /* of the ack */
+	uint8_t cur_op; /* message in progress: SV_OP_SEND, SV_OP_WRITE; SV_OP_COUNT: none */
 	uint32_t rkey;
 	uint64_t write_addr;
 	uint32_t write_left;
@@ -332,6 +343,8 @@ struct sv_port {
 
 	struct sv_list contexts;
 	struct sv_list tx_wait, ack_wait;
+	struct sv_list directs; /* sv_direct_qp.link */
+	struct sv_direct_mistakes mistakes, named;
 	struct sv_pace pace;
 
 	struct sv_qp **qp_hash;
@@ -571,6 +584,8 @@ void sv_qp_wedge(struct sv_qp *qp, bool hard);
 void sv_qp_break(struct sv_qp *qp, bool silent);
 /* True: it is in ERR now. */
 bool sv_qp_check_broken(struct sv_qp *qp);
+/* Send queue, of so many WRs with so many SGEs and inline bytes; 0 or errno. */
+int sv_qp_make_sends(struct sv_qp *qp, uint32_t size, uint32_t max_sge, uint32_t max_inline);
 void sv_free_qp(struct sv_qp *qp);
 int sv_route_from_ah_attr(struct sv_port *port, const struct ibv_ah_attr *attr,
 			  struct sv_ah_route *route);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Completion queues and completion channels. */
 #include "core.h"
+#include "direct_qp.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -199,6 +200,8 @@ struct ibv_cq_ex *sv_create_cq_ex(struct ibv_context *context, struct ibv_cq_ini
 		return NULL;
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS)
 		cq->ignore_overrun = attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD)
+		sv_direct_cq_of(cq, sv_pd(attr->parent_domain));
 	sv_cq_ex_init(cq, attr->wc_flags);
 	return &cq->ex;
 }
@@ -215,6 +218,7 @@ void sv_free_cq(struct sv_cq *cq)
 		cq->ex.channel->refcnt--;
 	port->num_cqs--;
 	sv_port_objects_changed(port);
+	sv_direct_cq_free(cq);
 	sv_port_unlock(port);
 	free(cq->ring);
 	pthread_mutex_destroy(&cq->poll_lock);
@@ -260,7 +264,7 @@ int sv_resize_cq(struct ibv_cq *ibv, int cqe)
 
 	if (err)
 		return err;
-	if (cqe <= 0 || (uint32_t)cqe > port->cfg.limits.max_cqe)
+	if (cqe <= 0 || (uint32_t)cqe > port->cfg.limits.max_cqe || cq->direct)
 		return EINVAL;
 	while (size < (uint32_t)cqe + 1)
 		size *= 2;
@@ -295,6 +299,25 @@ static bool tells(const struct sv_cq *cq, const struct sv_cqe *cqe)
 	return cq->arm == SV_CQ_ARMED || (cq->arm == SV_CQ_ARMED_SOLICITED && cqe->solicited);
 }
 
+/* A queue that looks full: whether this completion goes into it all the same. */
+static bool has_room(struct sv_cq *cq, const struct ibv_wc *wc, struct sv_qp *qp)
+{
+	if (cq->direct) {
+		sv_direct_cq_push(cq, wc, qp);
+		return false;
+	}
+	if (cq->ignore_overrun) {
+		atomic_fetch_add_explicit(&cq->head, 1, memory_order_relaxed);
+		return true;
+	}
+	qp->port->stats.cq_overruns++;
+	if (!cq->overrun)
+		sv_raise_cq(cq, IBV_EVENT_CQ_ERR);
+	cq->overrun = true;
+	qp->fatal = true;
+	return false;
+}
+
 void sv_cq_push(struct sv_cq *cq, const struct ibv_wc *wc, bool solicited, struct sv_qp *qp)
 {
 	struct sv_port *port = qp->port;
@@ -305,16 +328,8 @@ void sv_cq_push(struct sv_cq *cq, const struct ibv_wc *wc, bool solicited, struc
 	/* A device that dies placed or unplaced acknowledges but its completions are lost. */
 	if (port->dying || qp->abandoned)
 		return;
-	if (tail - head >= cq->mask && !cq->ignore_overrun) {
-		port->stats.cq_overruns++;
-		if (!cq->overrun)
-			sv_raise_cq(cq, IBV_EVENT_CQ_ERR);
-		cq->overrun = true;
-		qp->fatal = true;
+	if (tail - head >= cq->mask && !has_room(cq, wc, qp))
 		return;
-	}
-	if (tail - head >= cq->mask)
-		atomic_store_explicit(&cq->head, head + 1, memory_order_relaxed);
 	cqe = &cq->ring[tail & cq->mask];
 	cqe->wc = *wc;
 	cqe->wc.qp_num = qp->ibv.qp_num;

@@ -39,8 +39,8 @@ static void look_for_silence(struct sv_direct_sq *sq, uint64_t now_ns)
 		return;
 	}
 	if (!sq->silent_ns)
-		sq->silent_ns = now_ns;
-	if (now_ns - sq->silent_ns < SV_DIRECT_LATE_NS)
+		sq->silent_ns = now_ns ? now_ns : 1;
+	if (now_ns < sq->silent_ns + SV_DIRECT_LATE_NS)
 		return;
 	sq->mistakes->without_doorbell++;
 	sq->silent_ns = now_ns; /* counted again as long as it lasts */
@@ -132,6 +132,9 @@ static bool read_block(const struct sv_direct_sq *sq, const uint8_t *block,
 	work->opcode = (enum sv_direct_opcode)(word32(block, 0) & 0xff);
 	memcpy(&work->imm, block + 12, sizeof(work->imm));
 	if (second >> 8 != sq->qpn || !read_rest(block, work))
+		return false;
+	/* No bytes are 2^31 of them to the device. */
+	if (work->opcode != SV_DIRECT_NOP && !work->size)
 		return false;
 	return sixteenths_of(work) == (second & 0x3f) && sixteenths_of(work) != 0;
 }

@@ -11,21 +11,11 @@
 #ifndef SV_DIRECT_H
 #define SV_DIRECT_H
 
+#include <simverbs/mlx5.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #define SV_DIRECT_BLOCK 64u
-
-/* What a program gets wrong, counted. */
-struct sv_direct_mistakes {
-	uint64_t
-	    stale; /* a work request was not there, or of an earlier lap: a barrier is missing */
-	uint64_t malformed; /* one of another queue pair, or that cannot be */
-	uint64_t
-	    without_doorbell; /* the record went on, and no doorbell came for SV_DIRECT_LATE_NS */
-	uint64_t without_record; /* a doorbell, and the record had not gone on */
-	uint64_t overrun;	 /* a completion fell on one that was not taken */
-};
 
 #define SV_DIRECT_LATE_NS 10000000u
 

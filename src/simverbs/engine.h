@@ -468,6 +468,10 @@ uint64_t sv_port_run_timers(struct sv_port *port, uint64_t now_ns);
 bool sv_port_run_timer(struct sv_port *port, uint64_t now_ns);
 uint64_t sv_port_next_deadline(struct sv_port *port);
 
+/* Locked. Looks at the doorbells of queue pairs that the program drives (direct_qp.c), and goes on
+ * with them. False: there are none. */
+bool sv_port_look_direct(struct sv_port *port);
+
 /* Link state as the port sees it, and as ibv_query_port() says it. Nobody is told. */
 void sv_port_set_state(struct sv_port *port, uint32_t phys, enum ibv_port_state state);
 /* Raises PORT_ACTIVE or PORT_ERR on every context if the link is not as they were last told. */

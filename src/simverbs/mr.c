@@ -76,6 +76,12 @@ struct ibv_pd *sv_alloc_parent_domain(struct ibv_context *context,
 	if (pd) {
 		sv_port_lock(sv_ctx_port(context));
 		sv_pd(pd)->root = sv_pd(attr->pd)->root;
+		if (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) {
+			sv_pd(pd)->alloc = attr->alloc;
+			sv_pd(pd)->free = attr->free;
+		}
+		if (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)
+			sv_pd(pd)->pd_context = attr->pd_context;
 		sv_pd(pd)->root->refs++;
 		sv_port_unlock(sv_ctx_port(context));
 	}

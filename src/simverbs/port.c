@@ -37,6 +37,7 @@ struct sv_port *sv_port_create(const struct sv_port_config *cfg, const struct sv
 	sv_list_init(&port->contexts);
 	sv_list_init(&port->tx_wait);
 	sv_list_init(&port->ack_wait);
+	sv_list_init(&port->directs);
 	if (sv_pace_init(port)) {
 		sv_port_destroy(port);
 		return NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Queue pairs: creation, destruction, flushing. Their states are in qp_state.c. */
 #include "core.h"
+#include "direct_qp.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -136,6 +137,7 @@ void sv_qp_reset(struct sv_qp *qp)
 	sv_ece_reset(qp);
 	qp->rq.head = qp->rq.tail = 0;
 	qp->recv_taken = false;
+	sv_direct_qp_reset(qp);
 	sv_cq_drop_qp(sv_cq(qp->ibv.send_cq), qp->ibv.qp_num);
 	sv_cq_drop_qp(sv_cq(qp->ibv.recv_cq), qp->ibv.qp_num);
 }
@@ -160,6 +162,32 @@ static int check_init(const struct sv_port *port, const struct ibv_qp_init_attr 
 	return 0;
 }
 
+static void free_sends(struct sv_qp *qp)
+{
+	free(qp->sq);
+	free(qp->sq_sges);
+	free(qp->sq_inline);
+	qp->sq_inline = NULL;
+}
+
+int sv_qp_make_sends(struct sv_qp *qp, uint32_t size, uint32_t max_sge, uint32_t max_inline)
+{
+	free_sends(qp);
+	qp->sq_size = size;
+	qp->sq = calloc(size, sizeof(*qp->sq));
+	qp->sq_sges = calloc((size_t)size * max_sge, sizeof(*qp->sq_sges));
+	if (max_inline)
+		qp->sq_inline = calloc(size, max_inline);
+	if (!qp->sq || !qp->sq_sges || (max_inline && !qp->sq_inline))
+		return ENOMEM;
+	for (uint32_t i = 0; i < size; i++) {
+		qp->sq[i].sge = &qp->sq_sges[(size_t)i * max_sge];
+		if (qp->sq_inline)
+			qp->sq[i].inline_data = &qp->sq_inline[(size_t)i * max_inline];
+	}
+	return 0;
+}
+
 static int alloc_queues(struct sv_qp *qp, const struct ibv_qp_cap *want)
 {
 	struct ibv_qp_cap *cap = &qp->cap;
@@ -167,21 +195,12 @@ static int alloc_queues(struct sv_qp *qp, const struct ibv_qp_cap *want)
 
 	*cap = *want;
 	/* A queue nobody asked for gets one slot, so that there is always a ring. */
-	qp->sq_size = sv_queue_size(want->max_send_wr ? want->max_send_wr : 1);
-	cap->max_send_wr = want->max_send_wr ? qp->sq_size : 0;
 	if (!cap->max_send_sge)
 		cap->max_send_sge = 1;
-	qp->sq = calloc(qp->sq_size, sizeof(*qp->sq));
-	qp->sq_sges = calloc((size_t)qp->sq_size * cap->max_send_sge, sizeof(*qp->sq_sges));
-	if (cap->max_inline_data)
-		qp->sq_inline = calloc(qp->sq_size, cap->max_inline_data);
-	if (!qp->sq || !qp->sq_sges || (cap->max_inline_data && !qp->sq_inline))
+	if (sv_qp_make_sends(qp, sv_queue_size(want->max_send_wr ? want->max_send_wr : 1),
+			     cap->max_send_sge, cap->max_inline_data))
 		return ENOMEM;
-	for (uint32_t i = 0; i < qp->sq_size; i++) {
-		qp->sq[i].sge = &qp->sq_sges[(size_t)i * cap->max_send_sge];
-		if (qp->sq_inline)
-			qp->sq[i].inline_data = &qp->sq_inline[(size_t)i * cap->max_inline_data];
-	}
+	cap->max_send_wr = want->max_send_wr ? qp->sq_size : 0;
 	if (qp->srq) {
 		cap->max_recv_wr = cap->max_recv_sge = 0;
 		recv_sges = qp->srq->rq.max_sge;
@@ -197,9 +216,7 @@ static int alloc_queues(struct sv_qp *qp, const struct ibv_qp_cap *want)
 
 static void free_queues(struct sv_qp *qp)
 {
-	free(qp->sq);
-	free(qp->sq_sges);
-	free(qp->sq_inline);
+	free_sends(qp);
 	free(qp->cur_recv_sges);
 	sv_rq_free(&qp->rq);
 }
@@ -351,6 +368,7 @@ void sv_free_qp(struct sv_qp *qp)
 	sv_port_lock(port);
 	if (qp->hashed || qp->dead)
 		sv_port_remove_qp(port, qp);
+	sv_direct_qp_free(qp);
 	port->ops->qpn_free(port, qp->ibv.qp_num);
 	sv_events_withdraw(sv_ctx(qp->ibv.context), qp);
 	sv_cq_drop_qp(sv_cq(qp->ibv.send_cq), qp->ibv.qp_num);

@@ -311,6 +311,13 @@ static void run_faults(struct sv_stepped *fab)
 	sv_for_actions(&v, sv_stepped_act);
 }
 
+/* Doorbells that programs have rung since. */
+static void look_at_doorbells(struct sv_stepped *fab)
+{
+	for (uint32_t i = 0; i < fab->num_devices; i++)
+		sv_port_look_direct(fab->devices[i].port);
+}
+
 static bool step(struct sv_stepped *fab)
 {
 	struct sv_stepped_device *timer;
@@ -318,6 +325,7 @@ static bool step(struct sv_stepped *fab)
 	enum sv_event_kind kind;
 	uint64_t time_ns = 0;
 
+	look_at_doorbells(fab);
 	kind = next_event(fab, &time_ns, &timer);
 	if (kind == SV_EVENT_NONE)
 		return false;
@@ -357,6 +365,7 @@ bool sv_stepped_step_until(struct sv_stepped *fab, uint64_t until_ns)
 	struct sv_stepped_device *timer;
 	uint64_t time_ns = 0;
 
+	look_at_doorbells(fab);
 	if (next_event(fab, &time_ns, &timer) == SV_EVENT_NONE || time_ns > until_ns)
 		return false;
 	return step(fab);

@@ -29,6 +29,8 @@
 
 #define NAP_NS 200000u
 
+#define DIRECT_NS 50000u /* a doorbell in memory wakes nobody: it is looked at so often */
+
 #define POLLED_PAUSES 64 /* some microseconds */
 #define SPIN_LEAVE_NS 1000u
 
@@ -75,6 +77,8 @@ static void work(struct sv_wire *w)
 
 	sv_port_lock(w->port);
 	sv_wire_progress(w->port);
+	if (sv_port_look_direct(w->port))
+		until = earlier(until, now_ns + DIRECT_NS);
 	until = earlier(until, sv_control_run(w, now_ns));
 	until = earlier(until, sv_control_tell(w, now_ns));
 	until = earlier(until, sv_port_run_timers(w->port, now_ns));
@@ -100,6 +104,7 @@ static void deliver_now(struct sv_wire *w)
 	if (!sv_port_trylock(w->port))
 		return;
 	sv_wire_progress(w->port);
+	sv_port_look_direct(w->port);
 	sv_port_unlock(w->port);
 }
 
