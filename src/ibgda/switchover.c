@@ -102,6 +102,18 @@ static uint64_t acknowledged(const struct ha_ibgda_host *host)
 	return number;
 }
 
+enum ha_ibgda_front ha_ibgda_look_at_front(const struct ha_ibgda_host *host)
+{
+	const struct ha_ibgda_queue *queue = in_use(host);
+	const uint64_t number = acknowledged(host), index = number - queue->base;
+	const struct ha_cqe cqe = ha_cqe_read(queue->completions, host->stream->log, index);
+
+	if (cqe.kind == HA_CQE_FAILED && cqe.index == (uint16_t)index)
+		return HA_IBGDA_FRONT_FAILED;
+	return number > queue->base || number >= ha_dev_load(&queue->ready) ? HA_IBGDA_MOVES
+									    : HA_IBGDA_WAITS;
+}
+
 /* Whatever was executed was published before, so it is below `ready` as it is read now. */
 void ha_ibgda_fenced(struct ha_ibgda_host *host)
 {

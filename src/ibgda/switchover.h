@@ -65,9 +65,18 @@ struct ha_ibgda_host {
 void ha_ibgda_host_init(struct ha_ibgda_host *host, struct ha_ibgda_stream *stream);
 
 /* A queue that may be made anew for the next generation; HA_IBGDA_QUEUES: none is, as threads sleep
- * that hold them. Then a stream that fails has to be given up: none is set free before the gate is
- * open again. */
+ * that hold them. Then the gate has to stay open: none is set free while it is closed. */
 uint32_t ha_ibgda_free_queue(const struct ha_ibgda_host *host);
+
+/* What the oldest request says that is not known to be complete. Threads look at their own: this is
+ * for those that nobody waits for. */
+enum ha_ibgda_front {
+	HA_IBGDA_WAITS, /* nothing of this queue has been completed yet */
+	HA_IBGDA_MOVES, /* something has, or there is nothing to complete */
+	HA_IBGDA_FRONT_FAILED,
+};
+/* RUNS, PLANNED. Changes nothing. */
+enum ha_ibgda_front ha_ibgda_look_at_front(const struct ha_ibgda_host *host);
 
 /* RUNS, PLANNED -> FAILED_OVER. */
 void ha_ibgda_fail(struct ha_ibgda_host *host);

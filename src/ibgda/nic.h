@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One port of a stream's end. Its caller opens it, and registers memory on it. */
+#ifndef HA_IBGDA_NIC_H
+#define HA_IBGDA_NIC_H
+
+#include "device/device.h"
+#include "nccl_ha/ibgda_stream.h"
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ha_ibgda_nic {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ha_port_addr own;
+	uint8_t port_num, timeout, retry_cnt; /* as ibv_modify_qp has them */
+	uint32_t keys[HA_IBGDA_REGIONS];      /* of the program's memory: lkeys of who sends, rkeys
+						 of who receives */
+};
+
+/* Takes the events that there are, of a context whose descriptor does not block: whether one says
+ * that the port, or the device, is gone. Who destroys queue pairs has to call it: their events are
+ * to be taken, too. */
+bool ha_ibgda_nic_has_failed(const struct ha_ibgda_nic *nic);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ibgda/receiver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE 4096u
+#define FLUSH_NS                                                                                   \
+	20000000u /* a NIC that does not read its own memory in that time cannot be asked */
+
+static void fail(struct ha_ibgda_receiver *receiver, const char *why)
+{
+	if (!receiver->fault)
+		receiver->fault = why;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static bool open_nic(struct ha_ibgda_receiver *receiver, unsigned int nic)
+{
+	struct ha_ibgda_pair *loop = &receiver->loops[nic];
+	struct ha_ibgda_address own;
+
+	receiver->mrs[nic] =
+	    ibv_reg_mr(receiver->nics[nic].pd, receiver->cells, PAGE,
+		       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	if (!receiver->mrs[nic] || !ha_ibgda_pair_open(loop, &receiver->nics[nic], 1))
+		return false;
+	ha_ibgda_pair_address(loop, &own);
+	return ha_ibgda_pair_connect(loop, &own);
+}
+
+bool ha_ibgda_receiver_open(struct ha_ibgda_receiver *receiver, const struct ha_ibgda_nic *nics,
+			    unsigned int num_nics, struct ha_ibgda_channel channel)
+{
+	*receiver = (struct ha_ibgda_receiver){.nics = nics, .num_nics = num_nics};
+	receiver->channel = channel;
+	receiver->cells = aligned_alloc(PAGE, PAGE);
+	if (!receiver->cells)
+		return false;
+	memset(receiver->cells, 0, PAGE);
+	for (unsigned int nic = 0; nic < num_nics; nic++)
+		if (!open_nic(receiver, nic)) {
+			fail(receiver, "a NIC cannot be used");
+			ha_ibgda_receiver_close(receiver);
+			return false;
+		}
+	return true;
+}
+
+uint64_t ha_ibgda_receiver_signal(const struct ha_ibgda_receiver *receiver, uint32_t id)
+{
+	return __atomic_load_n(&receiver->cells[id], __ATOMIC_ACQUIRE);
+}
+
+void ha_ibgda_receiver_close(struct ha_ibgda_receiver *receiver)
+{
+	for (unsigned int n = 0; n < HA_IBGDA_OPENED_MOST; n++)
+		(void)ha_ibgda_pair_close(&receiver->pairs[n].pair);
+	for (unsigned int nic = 0; nic < receiver->num_nics; nic++) {
+		(void)ha_ibgda_pair_close(&receiver->loops[nic]);
+		if (receiver->mrs[nic])
+			(void)ibv_dereg_mr(receiver->mrs[nic]);
+		receiver->mrs[nic] = NULL;
+	}
+	free(receiver->cells);
+	receiver->cells = NULL;
+}
+
+/* ---- what it says ---------------------------------------------------------------------------- */
+
+static void say(struct ha_ibgda_receiver *receiver, struct ha_ibgda_message *message)
+{
+	message->version = HA_IBGDA_VERSION;
+	if (!receiver->channel.send(receiver->channel.context, message))
+		fail(receiver, "the other end cannot be told anything");
+}
+
+void ha_ibgda_receiver_suspect(struct ha_ibgda_receiver *receiver, uint32_t nic)
+{
+	struct ha_ibgda_message message = {.kind = HA_IBGDA_SUSPECT, .nic = nic};
+
+	say(receiver, &message);
+}
+
+/* ---- queue pairs ----------------------------------------------------------------------------- */
+
+/* The place of a number; HA_IBGDA_OPENED_MOST: it has none. */
+static unsigned int place_of(const struct ha_ibgda_receiver *receiver, uint32_t number)
+{
+	unsigned int n = 0;
+
+	while (n < HA_IBGDA_OPENED_MOST && receiver->pairs[n].number != number)
+		n++;
+	return n;
+}
+
+static bool make(struct ha_ibgda_receiver *receiver, unsigned int place,
+		 const struct ha_ibgda_message *asked)
+{
+	struct ha_ibgda_pair *pair = &receiver->pairs[place].pair;
+
+	if (!ha_ibgda_pair_open(pair, &receiver->nics[asked->nic], 1))
+		return false;
+	if (ha_ibgda_pair_connect(pair, &asked->address))
+		return true;
+	(void)ha_ibgda_pair_close(pair);
+	return false;
+}
+
+static void opens(struct ha_ibgda_receiver *receiver, const struct ha_ibgda_message *asked)
+{
+	const unsigned int place = place_of(receiver, 0);
+	struct ha_ibgda_message answer = {
+	    .kind = HA_IBGDA_REFUSED, .pair = asked->pair, .nic = asked->nic};
+
+	if (place < HA_IBGDA_OPENED_MOST && make(receiver, place, asked)) {
+		receiver->pairs[place].number = asked->pair;
+		receiver->pairs[place].nic = asked->nic;
+		answer.kind = HA_IBGDA_OPENED;
+		ha_ibgda_pair_address(&receiver->pairs[place].pair, &answer.address);
+		answer.cells_addr = (uint64_t)(uintptr_t)receiver->cells;
+		answer.cells_key = receiver->mrs[asked->nic]->rkey;
+		memcpy(answer.keys, receiver->nics[asked->nic].keys, sizeof(answer.keys));
+	}
+	say(receiver, &answer);
+}
+
+/* ---- the end of one -------------------------------------------------------------------------- */
+
+static void tell(struct ha_ibgda_receiver *receiver, uint32_t number, bool is_flushed)
+{
+	struct ha_ibgda_message answer = {
+	    .kind = HA_IBGDA_VERDICT, .pair = number, .is_flushed = is_flushed};
+
+	for (uint32_t id = 0; id < HA_IBGDA_IDS; id++)
+		answer.cells[id] = ha_ibgda_receiver_signal(receiver, id);
+	receiver->flushing = 0;
+	say(receiver, &answer);
+}
+
+static bool post_flush(struct ha_ibgda_receiver *receiver, uint32_t nic)
+{
+	struct ha_ibgda_pair *loop = &receiver->loops[nic];
+	struct ibv_sge to = {.addr = (uint64_t)(uintptr_t)&receiver->cells[HA_IBGDA_IDS],
+			     .length = sizeof(uint64_t),
+			     .lkey = receiver->mrs[nic]->lkey};
+	struct ibv_send_wr wr = {.sg_list = &to,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_READ,
+				 .send_flags = IBV_SEND_SIGNALED,
+				 .wr.rdma = {.remote_addr = (uint64_t)(uintptr_t)receiver->cells,
+					     .rkey = receiver->mrs[nic]->rkey}},
+			   *bad;
+
+	return loop->qp && ibv_post_send(loop->qp, &wr, &bad) == 0;
+}
+
+/* Nothing of it arrives any more; and then what its NIC holds is placed, before the cells are read.
+ */
+static void close_pair(struct ha_ibgda_receiver *receiver, uint64_t now_ns)
+{
+	const unsigned int place = place_of(receiver, receiver->closing);
+	const uint32_t number = receiver->closing;
+
+	if (place < HA_IBGDA_OPENED_MOST && !ha_ibgda_pair_close(&receiver->pairs[place].pair))
+		return; /* again */
+	receiver->closing = 0;
+	if (place == HA_IBGDA_OPENED_MOST)
+		return; /* it was never made */
+	receiver->pairs[place].number = 0;
+	receiver->flushing = number;
+	receiver->flushing_nic = receiver->pairs[place].nic;
+	receiver->flushing_ns = now_ns;
+	if (!post_flush(receiver, receiver->flushing_nic))
+		tell(receiver, number, false);
+}
+
+static void look_at_flush(struct ha_ibgda_receiver *receiver, uint64_t now_ns)
+{
+	struct ha_ibgda_pair *loop = &receiver->loops[receiver->flushing_nic];
+	struct ibv_wc wc;
+	const int polled = ibv_poll_cq(loop->sends, 1, &wc);
+
+	if (polled == 0 && now_ns - receiver->flushing_ns < FLUSH_NS)
+		return;
+	if (polled == 1 && wc.status == IBV_WC_SUCCESS) {
+		tell(receiver, receiver->flushing, true);
+		return;
+	}
+	(void)ha_ibgda_pair_close(loop);
+	tell(receiver, receiver->flushing, false);
+}
+
+/* ---- what it hears --------------------------------------------------------------------------- */
+
+static bool is_sense(const struct ha_ibgda_receiver *receiver,
+		     const struct ha_ibgda_message *message)
+{
+	return message->version == HA_IBGDA_VERSION && message->pair != 0 &&
+	       ((message->kind == HA_IBGDA_OPEN && message->nic < receiver->num_nics) ||
+		(message->kind == HA_IBGDA_CLOSE && !receiver->closing && !receiver->flushing));
+}
+
+void ha_ibgda_receiver_step(struct ha_ibgda_receiver *receiver, uint64_t now_ns)
+{
+	struct ha_ibgda_message message;
+	int heard = 0;
+
+	if (receiver->fault)
+		return;
+	if (receiver->closing)
+		close_pair(receiver, now_ns);
+	if (receiver->flushing)
+		look_at_flush(receiver, now_ns);
+	/* One thing after the other: a CLOSE waits until the one before it is answered. */
+	if (!receiver->closing && !receiver->flushing)
+		heard = receiver->channel.receive(receiver->channel.context, &message);
+	if (heard < 0)
+		fail(receiver, "the other end is gone");
+	if (heard <= 0)
+		return;
+	if (!is_sense(receiver, &message)) {
+		fail(receiver, "the other end says what makes no sense");
+		return;
+	}
+	if (message.kind == HA_IBGDA_OPEN)
+		opens(receiver, &message);
+	else
+		receiver->closing = message.pair;
+}

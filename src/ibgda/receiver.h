@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of a stream where puts and signals arrive: it has the cells, makes queue pairs when the
+ * other end asks, and says what has come when one of them is to end. One thread; programs read the
+ * cells.
+ */
+#ifndef HA_IBGDA_RECEIVER_H
+#define HA_IBGDA_RECEIVER_H
+
+#include "ibgda/message.h"
+#include "ibgda/nic.h"
+#include "ibgda/pair.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HA_IBGDA_NICS	     4u /* of an end, at most */
+#define HA_IBGDA_OPENED_MOST 4u /* queue pairs of a stream at a time: in use, next, and leaving */
+
+struct ha_ibgda_receiver {
+	const struct ha_ibgda_nic *nics;
+	unsigned int num_nics;
+	struct ha_ibgda_channel channel;
+	uint64_t *cells; /* a page; the word behind them is where a flush reads to */
+	struct ibv_mr *mrs[HA_IBGDA_NICS];
+	/* Connected with itself: a read through it pushes what its NIC has into memory. It is older
+	 * than all that it flushes; one that has failed is never made again, for that reason. */
+	struct ha_ibgda_pair loops[HA_IBGDA_NICS];
+	struct {
+		struct ha_ibgda_pair pair;
+		uint32_t number, nic; /* 0: there is none */
+	} pairs[HA_IBGDA_OPENED_MOST];
+	uint32_t closing, flushing; /* number of a pair; 0: none */
+	uint64_t flushing_ns;	    /* since then */
+	uint32_t flushing_nic;
+	const char *fault; /* why it is over; NULL: it is not */
+};
+
+/* NICs have the memory that puts go to in their keys. False: `fault` says why, and it is closed. */
+bool ha_ibgda_receiver_open(struct ha_ibgda_receiver *receiver, const struct ha_ibgda_nic *nics,
+			    unsigned int num_nics, struct ha_ibgda_channel channel);
+/* Hears and does what there is; waits for nothing but verbs. */
+void ha_ibgda_receiver_step(struct ha_ibgda_receiver *receiver, uint64_t now_ns);
+/* The value of a signal. Any thread. */
+uint64_t ha_ibgda_receiver_signal(const struct ha_ibgda_receiver *receiver, uint32_t id);
+/* One of its NICs is gone: the other end is told. */
+void ha_ibgda_receiver_suspect(struct ha_ibgda_receiver *receiver, uint32_t nic);
+void ha_ibgda_receiver_close(struct ha_ibgda_receiver *receiver);
+
+#endif

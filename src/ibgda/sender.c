@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ibgda/sender.h"
+
+#include <string.h>
+
+#define BAD_NS 20000000u /* a NIC that could not be used is not tried again before */
+
+static struct ha_ibgda_slot *current(struct ha_ibgda_sender *sender)
+{
+	return &sender->slots[sender->host.queue];
+}
+
+static struct ha_ibgda_slot *next(struct ha_ibgda_sender *sender)
+{
+	return &sender->slots[sender->next_slot];
+}
+
+void ha_ibgda_sender_abort(struct ha_ibgda_sender *sender, const char *why)
+{
+	if (sender->phase == HA_IBGDA_ENDED)
+		return;
+	sender->fault = why;
+	sender->phase = HA_IBGDA_ENDED;
+	ha_ibgda_give_up(&sender->host);
+}
+
+static void say(struct ha_ibgda_sender *sender, struct ha_ibgda_message *message)
+{
+	message->version = HA_IBGDA_VERSION;
+	if (!sender->channel.send(sender->channel.context, message))
+		ha_ibgda_sender_abort(sender, "the other end cannot be told anything");
+}
+
+static void ask_to_close(struct ha_ibgda_sender *sender, uint32_t number)
+{
+	struct ha_ibgda_message message = {.kind = HA_IBGDA_CLOSE, .pair = number};
+
+	say(sender, &message);
+}
+
+void ha_ibgda_sender_open(struct ha_ibgda_sender *sender, const struct ha_ibgda_nic *nics,
+			  unsigned int num_nics, struct ha_ibgda_channel channel,
+			  const struct ha_ibgda_settings *settings)
+{
+	memset(sender, 0, sizeof(*sender));
+	sender->settings = *settings;
+	sender->nics = nics;
+	sender->num_nics = num_nics;
+	sender->channel = channel;
+	sender->wanted = UINT32_MAX;
+	sender->stream = (struct ha_ibgda_stream){.queues = sender->queues,
+						  .alarm = &sender->alarm,
+						  .log = settings->log,
+						  .gate = ha_ibgda_gate(0, 0, HA_IBGDA_CLOSED)};
+	sender->host.stream = &sender->stream;
+}
+
+/* ---- the next queue pair --------------------------------------------------------------- */
+
+static bool is_usable(const struct ha_ibgda_sender *sender, uint32_t nic, uint64_t now_ns)
+{
+	return nic < sender->num_nics && now_ns >= sender->bad_ns[nic];
+}
+
+/* Not the one in use, if there is another one; num_nics: none can be used now. */
+static uint32_t choose_nic(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	const uint32_t used = current(sender)->nic;
+
+	if (is_usable(sender, sender->wanted, now_ns) && sender->wanted != used)
+		return sender->wanted;
+	for (uint32_t n = 1; n <= sender->num_nics; n++) {
+		const uint32_t nic =
+		    sender->phase == HA_IBGDA_STARTING ? n - 1 : (used + n) % sender->num_nics;
+
+		if (is_usable(sender, nic, now_ns))
+			return nic;
+	}
+	return sender->num_nics;
+}
+
+static void ask_for_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	const uint32_t queue = ha_ibgda_free_queue(&sender->host);
+	const uint32_t nic = choose_nic(sender, now_ns);
+	struct ha_ibgda_message message = {.kind = HA_IBGDA_OPEN, .nic = nic};
+	struct ha_ibgda_slot *slot;
+
+	if (queue == HA_IBGDA_QUEUES || nic == sender->num_nics)
+		return;
+	slot = &sender->slots[queue];
+	if (!ha_ibgda_pair_open_driven(&slot->pair, &sender->nics[nic], &slot->arena,
+				       sender->settings.log, &sender->queues[queue])) {
+		sender->bad_ns[nic] = now_ns + BAD_NS;
+		return;
+	}
+	slot->nic = nic;
+	slot->number = message.pair = ++sender->numbers;
+	ha_ibgda_pair_address(&slot->pair, &message.address);
+	sender->next_slot = queue;
+	sender->next = HA_IBGDA_NEXT_ASKED;
+	say(sender, &message);
+}
+
+/* Its NIC has failed, or another one is wanted. */
+static void drop_next(struct ha_ibgda_sender *sender)
+{
+	if (sender->next == HA_IBGDA_NO_NEXT || !ha_ibgda_pair_close(&next(sender)->pair))
+		return;
+	sender->next = HA_IBGDA_NO_NEXT;
+	ask_to_close(sender, next(sender)->number);
+}
+
+static void connect_next(struct ha_ibgda_sender *sender, const struct ha_ibgda_message *opened,
+			 uint64_t now_ns)
+{
+	struct ha_ibgda_queue *queue = &sender->queues[sender->next_slot];
+	struct ha_ibgda_slot *slot = next(sender);
+
+	if (!ha_ibgda_pair_connect(&slot->pair, &opened->address)) {
+		sender->bad_ns[slot->nic] = now_ns + BAD_NS;
+		drop_next(sender);
+		return;
+	}
+	queue->cells_addr = opened->cells_addr;
+	queue->cells_key = opened->cells_key;
+	for (unsigned int region = 0; region < HA_IBGDA_REGIONS; region++)
+		queue->keys[region] = (struct ha_ibgda_keys){sender->nics[slot->nic].keys[region],
+							     opened->keys[region]};
+	sender->next = HA_IBGDA_NEXT_READY;
+}
+
+static void watch_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	if (sender->next != HA_IBGDA_NO_NEXT && sender->wanted < sender->num_nics &&
+	    sender->wanted != current(sender)->nic && sender->wanted != next(sender)->nic &&
+	    is_usable(sender, sender->wanted, now_ns) && sender->phase == HA_IBGDA_RUNNING)
+		drop_next(sender);
+	if (sender->next == HA_IBGDA_NO_NEXT)
+		ask_for_next(sender, now_ns);
+}
+
+/* ---- what it hears --------------------------------------------------------------------------- */
+
+static void hear_verdict(struct ha_ibgda_sender *sender, const struct ha_ibgda_message *message)
+{
+	if (sender->phase != HA_IBGDA_CLOSING || message->pair != current(sender)->number)
+		return; /* of one that was dropped */
+	sender->has_verdict = true;
+	sender->verdict.is_flushed = message->is_flushed;
+	memcpy(sender->verdict.cells, message->cells, sizeof(sender->verdict.cells));
+}
+
+static void hear_of_next(struct ha_ibgda_sender *sender, const struct ha_ibgda_message *message,
+			 uint64_t now_ns)
+{
+	if (sender->next != HA_IBGDA_NEXT_ASKED || message->pair != next(sender)->number)
+		return;
+	if (message->kind == HA_IBGDA_OPENED) {
+		connect_next(sender, message, now_ns);
+		return;
+	}
+	sender->bad_ns[next(sender)->nic] = now_ns + BAD_NS;
+	if (ha_ibgda_pair_close(&next(sender)->pair))
+		sender->next = HA_IBGDA_NO_NEXT;
+}
+
+static void hear(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	struct ha_ibgda_message message;
+	const int heard = sender->channel.receive(sender->channel.context, &message);
+
+	if (heard < 0)
+		ha_ibgda_sender_abort(sender, "the other end is gone");
+	if (heard <= 0)
+		return;
+	if (message.version != HA_IBGDA_VERSION)
+		ha_ibgda_sender_abort(sender, "the other end says what makes no sense");
+	else if (message.kind == HA_IBGDA_VERDICT)
+		hear_verdict(sender, &message);
+	else if (message.kind == HA_IBGDA_OPENED || message.kind == HA_IBGDA_REFUSED)
+		hear_of_next(sender, &message, now_ns);
+	else if (message.kind == HA_IBGDA_SUSPECT && message.nic < sender->num_nics)
+		ha_ibgda_sender_suspect(sender, message.nic);
+	else
+		ha_ibgda_sender_abort(sender, "the other end says what makes no sense");
+}
+
+/* ---- phases ---------------------------------------------------------------------------------- */
+
+void ha_ibgda_sender_suspect(struct ha_ibgda_sender *sender, uint32_t nic)
+{
+	__atomic_fetch_or(&sender->suspected, 1u << nic, __ATOMIC_RELEASE);
+}
+
+void ha_ibgda_sender_move(struct ha_ibgda_sender *sender, uint32_t nic)
+{
+	sender->wanted = nic;
+}
+
+/* NICs that were said to have failed since: whether the one in use is among them. */
+static bool take_suspicions(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	const uint32_t suspected = __atomic_exchange_n(&sender->suspected, 0, __ATOMIC_ACQUIRE);
+
+	for (uint32_t nic = 0; nic < sender->num_nics; nic++)
+		if (suspected >> nic & 1)
+			sender->bad_ns[nic] = now_ns + BAD_NS;
+	if (sender->next != HA_IBGDA_NO_NEXT && suspected >> next(sender)->nic & 1)
+		drop_next(sender);
+	return suspected >> current(sender)->nic & 1;
+}
+
+static void begin_to_close(struct ha_ibgda_sender *sender)
+{
+	sender->phase = HA_IBGDA_CLOSING;
+	sender->is_closed = sender->has_verdict = false;
+	ask_to_close(sender, current(sender)->number);
+}
+
+static void fail_over(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	ha_ibgda_fail(&sender->host);
+	sender->failovers++;
+	sender->is_planned = sender->must_leave = false;
+	sender->bad_ns[current(sender)->nic] = now_ns + BAD_NS;
+	if (!sender->outage_since_ns)
+		sender->outage_since_ns = now_ns;
+	begin_to_close(sender);
+}
+
+static void starting(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	watch_next(sender, now_ns);
+	if (sender->next != HA_IBGDA_NEXT_READY)
+		return;
+	sender->next = HA_IBGDA_NO_NEXT;
+	ha_ibgda_host_init(&sender->host, &sender->stream);
+	sender->outage_since_ns = 0;
+	sender->phase = HA_IBGDA_RUNNING;
+}
+
+static bool has_failed(struct ha_ibgda_sender *sender)
+{
+	const enum ha_ibgda_front front = ha_ibgda_look_at_front(&sender->host);
+
+	if (front == HA_IBGDA_MOVES)
+		sender->outage_since_ns = 0;
+	return front == HA_IBGDA_FRONT_FAILED || ha_dev_load(&sender->alarm);
+}
+
+static void running(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	(void)ha_ibgda_retire(&sender->host);
+	sender->must_leave |= take_suspicions(sender, now_ns) || has_failed(sender);
+	/* Queues become free only while the gate is open: without one it would be closed for ever.
+	 */
+	if (sender->must_leave && ha_ibgda_free_queue(&sender->host) < HA_IBGDA_QUEUES) {
+		fail_over(sender, now_ns);
+		return;
+	}
+	watch_next(sender, now_ns);
+	if (sender->wanted >= sender->num_nics || sender->wanted == current(sender)->nic ||
+	    sender->next != HA_IBGDA_NEXT_READY || next(sender)->nic != sender->wanted)
+		return;
+	ha_ibgda_plan(&sender->host);
+	sender->is_planned = true;
+	sender->phase = HA_IBGDA_DRAINING;
+}
+
+static void draining(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	if (take_suspicions(sender, now_ns) || has_failed(sender))
+		fail_over(sender, now_ns);
+	else if (ha_ibgda_is_drained(&sender->host))
+		begin_to_close(sender);
+}
+
+/* Nothing is executed any more at either end: whether the stream can go on. */
+static bool judge(struct ha_ibgda_sender *sender)
+{
+	ha_ibgda_fenced(&sender->host);
+	switch (ha_ibgda_judge(&sender->host, &sender->verdict)) {
+	case HA_IBGDA_LOST:
+		ha_ibgda_sender_abort(sender, "a signal was acknowledged and is lost");
+		return false;
+	case HA_IBGDA_UNKNOWN:
+		ha_ibgda_sender_abort(sender, "nobody can tell whether all signals have come");
+		return false;
+	case HA_IBGDA_UNPROVED:
+		sender->unproved++;
+		if (sender->settings.accepts_unproved)
+			return true;
+		ha_ibgda_sender_abort(sender, "puts were acknowledged by a NIC that has died, and "
+					      "may not be in memory");
+		return false;
+	case HA_IBGDA_FINE:
+		break;
+	}
+	return true;
+}
+
+static void closing(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	(void)take_suspicions(sender, now_ns);
+	watch_next(sender, now_ns);
+	if (!sender->is_closed)
+		sender->is_closed = ha_ibgda_pair_close(&current(sender)->pair);
+	if (!sender->is_closed || !sender->has_verdict)
+		return;
+	if (sender->is_planned && !sender->verdict.is_flushed) {
+		/* What came before the last signal that is in its cell is proved, the rest is not.
+		 */
+		ha_ibgda_fail(&sender->host);
+		sender->is_planned = false;
+	}
+	if (sender->is_planned || judge(sender))
+		sender->phase = HA_IBGDA_OPENING;
+}
+
+static void opening(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	(void)take_suspicions(sender, now_ns);
+	watch_next(sender, now_ns);
+	if (sender->next != HA_IBGDA_NEXT_READY)
+		return;
+	sender->next = HA_IBGDA_NO_NEXT;
+	if (sender->is_planned) {
+		ha_ibgda_prepare_planned(&sender->host, sender->next_slot);
+		sender->moves++;
+	} else {
+		ha_ibgda_prepare(&sender->host, sender->next_slot, &sender->verdict);
+		ha_ibgda_start(&sender->host);
+	}
+	ha_ibgda_open(&sender->host);
+	sender->phase = HA_IBGDA_RUNNING;
+}
+
+static void over(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	(void)sender;
+	(void)now_ns;
+}
+
+void ha_ibgda_sender_step(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	static void (*const steps[])(struct ha_ibgda_sender *, uint64_t) = {
+	    [HA_IBGDA_STARTING] = starting, [HA_IBGDA_RUNNING] = running,
+	    [HA_IBGDA_DRAINING] = draining, [HA_IBGDA_CLOSING] = closing,
+	    [HA_IBGDA_OPENING] = opening,   [HA_IBGDA_ENDED] = over};
+
+	if (sender->phase == HA_IBGDA_STARTING && !sender->outage_since_ns)
+		sender->outage_since_ns = now_ns;
+	if (sender->outage_since_ns &&
+	    now_ns > sender->outage_since_ns + sender->settings.outage_ns)
+		ha_ibgda_sender_abort(sender, "there was no path for too long");
+	if (sender->phase != HA_IBGDA_ENDED)
+		hear(sender, now_ns);
+	steps[sender->phase](sender, now_ns);
+}
+
+void ha_ibgda_sender_close(struct ha_ibgda_sender *sender)
+{
+	for (unsigned int n = 0; n < HA_IBGDA_QUEUES; n++) {
+		(void)ha_ibgda_pair_close(&sender->slots[n].pair);
+		ha_ibgda_arena_free(&sender->slots[n].arena);
+	}
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of a stream where threads of a GPU put: the host's thread that watches over its queue
+ * pairs. It has the next one connected before it is needed; when the one in use fails it closes the
+ * gate, destroys it, has the other end destroy its own and say what has come, writes again what has
+ * not, and opens the gate there (docs/ibgda.md). One thread, but where said otherwise.
+ */
+#ifndef HA_IBGDA_SENDER_H
+#define HA_IBGDA_SENDER_H
+
+#include "ibgda/message.h"
+#include "ibgda/nic.h"
+#include "ibgda/pair.h"
+#include "ibgda/switchover.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ha_ibgda_phase {
+	HA_IBGDA_STARTING,
+	HA_IBGDA_RUNNING,
+	HA_IBGDA_DRAINING, /* a planned switch */
+	HA_IBGDA_CLOSING,  /* both ends' queue pairs are to end, and the other one to say what came
+			    */
+	HA_IBGDA_OPENING,  /* the next one is to be there */
+	HA_IBGDA_ENDED,
+};
+
+enum ha_ibgda_next {
+	HA_IBGDA_NO_NEXT,
+	HA_IBGDA_NEXT_ASKED, /* the other end makes its own */
+	HA_IBGDA_NEXT_READY,
+};
+
+struct ha_ibgda_settings {
+	uint32_t log;	       /* queues of 2^log requests */
+	uint64_t outage_ns;    /* without a path: then the stream is over */
+	bool accepts_unproved; /* what a dead NIC acknowledged and nobody can ask for: counted; else
+				  the stream is over */
+};
+
+struct ha_ibgda_slot {
+	struct ha_ibgda_pair pair;
+	struct ha_ibgda_arena arena;
+	uint32_t number, nic;
+};
+
+struct ha_ibgda_sender {
+	struct ha_ibgda_stream stream; /* what threads use */
+	struct ha_ibgda_queue queues[HA_IBGDA_QUEUES];
+	uint64_t alarm;
+	struct ha_ibgda_settings settings;
+	const struct ha_ibgda_nic *nics;
+	unsigned int num_nics;
+	struct ha_ibgda_channel channel;
+	enum ha_ibgda_phase phase;
+	struct ha_ibgda_host host;
+	struct ha_ibgda_slot slots[HA_IBGDA_QUEUES];
+	enum ha_ibgda_next next;
+	uint32_t next_slot, numbers; /* pairs that were ever asked for */
+	uint32_t wanted;	     /* NIC that an operator wants; >= num_nics: any */
+	uint64_t bad_ns[4];	     /* NICs are not asked until then */
+	uint32_t suspected;	     /* NICs, a bit of each; any thread sets them */
+	bool must_leave;	     /* the one in use has failed */
+	bool is_planned, is_closed, has_verdict;
+	struct ha_ibgda_verdict verdict;
+	uint64_t outage_since_ns; /* 0: all is well */
+	unsigned long failovers, moves, unproved;
+	const char *fault; /* why it is over */
+};
+
+/* NICs have the memory that is sent in their keys. Threads may post at once, and wait. */
+void ha_ibgda_sender_open(struct ha_ibgda_sender *sender, const struct ha_ibgda_nic *nics,
+			  unsigned int num_nics, struct ha_ibgda_channel channel,
+			  const struct ha_ibgda_settings *settings);
+/* Looks at everything once; waits for nothing but verbs. */
+void ha_ibgda_sender_step(struct ha_ibgda_sender *sender, uint64_t now_ns);
+/* A NIC, or what is behind it, has failed: an event says so. Any thread. */
+void ha_ibgda_sender_suspect(struct ha_ibgda_sender *sender, uint32_t nic);
+/* The stream is to go over that NIC, as soon as it can. */
+void ha_ibgda_sender_move(struct ha_ibgda_sender *sender, uint32_t nic);
+/* Every thread returns. */
+void ha_ibgda_sender_abort(struct ha_ibgda_sender *sender, const char *why);
+/* All threads have left. */
+void ha_ibgda_sender_close(struct ha_ibgda_sender *sender);
+
+#endif

@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A stream over queue pairs of a stepped fabric: threads run the code for GPUs (nccl_ha/ibgda.cuh),
+ * the hosts of both ends watch over it (ibgda/sender.h, ibgda/receiver.h), and the fabric moves the
+ * bytes; all of them one step at a time in one thread, in an order that a seed makes. Something
+ * fails at each of its events in turn.
+ *
+ *     stepped_ibgda_fabric [STRIDE]    at one event in so many
+ */
+#include "../unit/cmocka_all.h"
+
+static void yield(const char *where);
+#define HA_DEV_STEP(where) yield(where)
+#define HA_DEV_PAUSE()	   yield("pause")
+
+#include "ends.h"
+
+#include "../descriptors.h"
+#include "nccl_ha/ibgda.cuh"
+
+#include <simverbs/mlx5.h>
+#include <simverbs/simverbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define THREADS	    3u
+#define POSTS	    6u /* of each */
+#define WORDS	    (THREADS * POSTS)
+#define IDS	    2u
+#define LOG	    3u
+#define STACK	    (256u * 1024)
+#define EVENTS_MOST 400000u
+#define REFILLED    0xfefefefefefefefeull
+#define MS	    1000000u
+#define OUTAGE_MS   3000u
+
+enum fault {
+	NOTHING,
+	SENDERS_LINK,
+	RECEIVERS_LINK,
+	RAIL_CUT, /* in silence */
+	SENDER_DIES,
+	RECEIVER_DIES,
+	RECEIVER_PLACED,   /* what it acknowledges last is in memory, */
+	RECEIVER_UNPLACED, /* ... or is not */
+	FALSE_ALARM,
+	MOVE,
+	FAULTS,
+	ALL_RECEIVERS_LINKS, /* no path is left */
+};
+
+struct plan {
+	uint64_t seed;
+	enum fault fault;
+	unsigned int at; /* event */
+	bool comes_back; /* what is cut heals */
+	/* Until that event, once it has written its first request: thread 0 sleeps, and false
+	 * alarms come. */
+	unsigned int sleeps_until;
+};
+
+struct result {
+	unsigned int events, generations;
+	bool has_fired;
+	const char *over, *wrong;
+};
+
+static struct {
+	const struct plan *plan;
+	struct result result;
+	uint64_t random, event;
+	ucontext_t scheduler, threads[THREADS];
+	bool has_ended[THREADS], sleeps;
+	unsigned int current;
+	struct stream_end a, b;
+	struct pipe_end pipe[2];
+	struct ha_ibgda_sender sender;
+	struct ha_ibgda_receiver receiver;
+	uint64_t sources[WORDS], targets[WORDS];
+	/* Of each post. */
+	struct ha_ibgda_work posts[WORDS];
+	bool is_posted[WORDS], is_told[WORDS];
+	unsigned int posted;
+	uint64_t sums[IDS], seen[IDS];
+	uint64_t cut_ns, ended_ns;
+} w;
+
+static char stacks[THREADS][STACK];
+
+static void must(bool condition, const char *what)
+{
+	if (!condition && !w.result.wrong)
+		w.result.wrong = what;
+}
+
+static unsigned int some(unsigned int below)
+{
+	w.random = w.random * 6364136223846793005u + 1442695040888963407u;
+	return (unsigned int)(w.random >> 33) % below;
+}
+
+/* ---- threads of the GPU ---------------------------------------------------------------------- */
+
+static void yield(const char *where)
+{
+	if (w.current == 0 && !strcmp(where, "turn") && w.result.events < w.plan->sleeps_until)
+		w.sleeps = true;
+	swapcontext(&w.threads[w.current], &w.scheduler);
+}
+
+static void thread_runs(void)
+{
+	for (unsigned int n = 0; n < POSTS; n++) {
+		const unsigned int word = w.posted++;
+		struct ha_ibgda_work *post = &w.posts[word];
+		enum ha_ibgda_result result;
+
+		post->put = (struct ha_ibgda_put){(uintptr_t)&w.sources[word],
+						  (uintptr_t)&w.targets[word], 1, 1, 8};
+		if (some(3)) {
+			post->signal = (struct ha_ibgda_signal){some(IDS), 1 + some(3)};
+			w.sums[post->signal.id] += post->signal.addend;
+		}
+		w.sources[word] = 0x1000 + word;
+		result = ha_ibgda_post(&w.sender.stream, post);
+		if (result == HA_IBGDA_OK)
+			w.is_posted[word] = true;
+		if (result == HA_IBGDA_OK && (n + 1 == POSTS || some(2)))
+			result = ha_ibgda_quiet(&w.sender.stream, post->first + post->count - 1);
+		if (result != HA_IBGDA_OK) {
+			must(w.sender.phase == HA_IBGDA_ENDED, "a thread was sent away");
+			break;
+		}
+	}
+	w.has_ended[w.current] = true;
+	swapcontext(&w.threads[w.current], &w.scheduler);
+}
+
+static void thread_begins(unsigned int number)
+{
+	ucontext_t *context = &w.threads[number];
+
+	getcontext(context);
+	context->uc_stack.ss_sp = stacks[number];
+	context->uc_stack.ss_size = STACK;
+	context->uc_link = NULL;
+	makecontext(context, thread_runs, 0);
+}
+
+/* ---- the receiver's program ------------------------------------------------------------------ */
+
+/* Who sees a signal has all that was put before it, and may use the memory again. */
+static void told(const struct ha_ibgda_work *signal)
+{
+	for (unsigned int word = 0; word < WORDS; word++) {
+		if (!w.is_posted[word] || w.is_told[word] ||
+		    w.posts[word].first >= signal->first + signal->count)
+			continue;
+		must(w.targets[word] == 0x1000 + word || w.sender.unproved,
+		     "a signal is there, and a put before it is not");
+		w.is_told[word] = true;
+		w.targets[word] = REFILLED;
+	}
+}
+
+static void look_at_signals(void)
+{
+	for (unsigned int id = 0; id < IDS; id++) {
+		const uint64_t value = ha_ibgda_receiver_signal(&w.receiver, id);
+
+		must(value >= w.seen[id], "a signal goes back");
+		w.seen[id] = value;
+	}
+	for (unsigned int word = 0; word < WORDS; word++)
+		if (w.is_posted[word] && w.posts[word].signal.addend && !w.is_told[word] &&
+		    w.seen[w.posts[word].signal.id] >= w.posts[word].number && w.posts[word].number)
+			told(&w.posts[word]);
+}
+
+/* ---- a run ----------------------------------------------------------------------------- */
+
+static struct ibv_context *open_rail(uint32_t host, uint32_t rail)
+{
+	struct ibv_context *context;
+	struct ibv_device **devices;
+
+	sv_stepped_set_host(host);
+	devices = ibv_get_device_list(NULL);
+	context = ibv_open_device(devices[rail]);
+	ibv_free_device_list(devices);
+	return context;
+}
+
+static void begin(const struct plan *plan)
+{
+	const struct sv_stepped_opts fabric = {.rails = END_NICS, .seed = plan->seed};
+	const struct ha_ibgda_settings settings = {
+	    .log = LOG, .outage_ns = (uint64_t)OUTAGE_MS * MS, .accepts_unproved = plan->seed % 2};
+
+	memset(&w, 0, sizeof(w));
+	w.plan = plan;
+	w.random = plan->seed;
+	assert_int_equal(sv_stepped_open(&fabric), 0);
+	stream_end_make(&w.a, (struct ibv_context *[]){open_rail(0, 0), open_rail(0, 1)}, w.sources,
+			sizeof(w.sources), 8, 2);
+	stream_end_make(&w.b, (struct ibv_context *[]){open_rail(1, 0), open_rail(1, 1)}, w.targets,
+			sizeof(w.targets), 8, 2);
+	pipe_make(w.pipe);
+	assert_true(
+	    ha_ibgda_receiver_open(&w.receiver, w.b.nics, END_NICS, pipe_channel(&w.pipe[1])));
+	ha_ibgda_sender_open(&w.sender, w.a.nics, END_NICS, pipe_channel(&w.pipe[0]), &settings);
+	for (unsigned int n = 0; n < THREADS; n++)
+		thread_begins(n);
+}
+
+static void mistakes(void)
+{
+	for (unsigned int n = 0; n < END_NICS; n++) {
+		struct sv_direct_mistakes m;
+
+		sv_direct_mistakes(w.a.nics[n].context, &m);
+		must(m.stale + m.malformed + m.without_record + m.overrun == 0,
+		     "a device found a mistake");
+	}
+}
+
+static void end(void)
+{
+	mistakes();
+	ha_ibgda_sender_close(&w.sender);
+	ha_ibgda_receiver_close(&w.receiver);
+	stream_end_give(&w.a);
+	stream_end_give(&w.b);
+	pipe_give(w.pipe);
+	assert_int_equal(sv_stepped_close(), 0);
+}
+
+static void breaks(enum fault fault)
+{
+	const uint32_t rail = w.sender.slots[w.sender.host.queue].nic;
+
+	w.result.has_fired = true;
+	switch (fault) {
+	case SENDERS_LINK:
+		sv_stepped_link(0, rail, false);
+		return;
+	case RECEIVERS_LINK:
+		sv_stepped_link(1, rail, false);
+		return;
+	case RAIL_CUT:
+		sv_stepped_cut(rail, true);
+		return;
+	case SENDER_DIES:
+		sv_stepped_kill(0, rail);
+		return;
+	case RECEIVER_DIES:
+		sv_stepped_kill(1, rail);
+		return;
+	case RECEIVER_PLACED:
+	case RECEIVER_UNPLACED: {
+		char rule[96];
+
+		snprintf(rule, sizeof(rule), "kill=%s host=1 rail=%u dir=rx op=write nth=1",
+			 fault == RECEIVER_PLACED ? "placed" : "unplaced", rail);
+		assert_true(sv_stepped_fault_add(rule, NULL, 0) >= 0);
+		return;
+	}
+	case FALSE_ALARM:
+		ha_ibgda_sender_suspect(&w.sender, rail);
+		return;
+	case MOVE:
+		ha_ibgda_sender_move(&w.sender, 1 - rail);
+		return;
+	case ALL_RECEIVERS_LINKS:
+		sv_stepped_link(1, 0, false);
+		sv_stepped_link(1, 1, false);
+		w.cut_ns = sv_stepped_now();
+		return;
+	case NOTHING:
+	case FAULTS:
+		break;
+	}
+	w.result.has_fired = false;
+}
+
+static void heals(void)
+{
+	for (uint32_t rail = 0; rail < END_NICS; rail++) {
+		sv_stepped_link(0, rail, true);
+		sv_stepped_link(1, rail, true);
+		sv_stepped_cut(rail, false);
+	}
+}
+
+static void watch_nics(void)
+{
+	for (unsigned int n = 0; n < END_NICS; n++) {
+		if (ha_ibgda_nic_has_failed(&w.a.nics[n]))
+			ha_ibgda_sender_suspect(&w.sender, n);
+		if (ha_ibgda_nic_has_failed(&w.b.nics[n]))
+			ha_ibgda_receiver_suspect(&w.receiver, n);
+	}
+}
+
+/* Time goes on when nothing moves, too. */
+static void fabric_steps(void)
+{
+	if (!sv_stepped_step())
+		sv_stepped_run(sv_stepped_now() + 50000);
+}
+
+static void event(void)
+{
+	const unsigned int actor = some(8);
+
+	if (w.plan->fault != NOTHING && w.result.events == w.plan->at)
+		breaks(w.plan->fault);
+	if (w.plan->comes_back && w.result.events == w.plan->at + 300)
+		heals();
+	w.result.events++;
+	if (w.sleeps && w.result.events >= w.plan->sleeps_until)
+		w.sleeps = false;
+	if (w.sleeps && w.result.events % 64 == 0)
+		breaks(FALSE_ALARM);
+	if (actor < THREADS) {
+		w.current = actor;
+		if (!w.has_ended[actor] && (actor || !w.sleeps))
+			swapcontext(&w.scheduler, &w.threads[actor]);
+	} else if (actor == THREADS) {
+		watch_nics();
+		ha_ibgda_sender_step(&w.sender, sv_stepped_now());
+	} else if (actor == THREADS + 1) {
+		ha_ibgda_receiver_step(&w.receiver, sv_stepped_now());
+	} else {
+		fabric_steps();
+	}
+	look_at_signals();
+}
+
+static bool all_have_ended(void)
+{
+	for (unsigned int n = 0; n < THREADS; n++)
+		if (!w.has_ended[n])
+			return false;
+	return true;
+}
+
+static void check_end(void)
+{
+	for (unsigned int word = 0; word < WORDS; word++)
+		must(w.targets[word] == (w.is_told[word] ? REFILLED : 0x1000 + word) ||
+			 w.sender.unproved,
+		     "a put is not there, or came late");
+	for (unsigned int id = 0; id < IDS; id++)
+		must(ha_ibgda_receiver_signal(&w.receiver, id) == w.sums[id], "a sum is wrong");
+}
+
+static struct result run(const struct plan *plan)
+{
+	begin(plan);
+	while (!all_have_ended() && w.result.events < EVENTS_MOST && !w.result.wrong)
+		event();
+	must(w.result.events < EVENTS_MOST, "somebody waits for ever");
+	w.ended_ns = sv_stepped_now();
+	for (unsigned int n = 0; n < 64; n++)
+		fabric_steps();
+	if (!w.sender.fault)
+		check_end();
+	w.result.generations = w.sender.host.generation;
+	w.result.over = w.sender.fault;
+	end();
+	if (w.result.wrong)
+		fail_msg("seed %llu, fault %d at %u: %s, at event %u, generation %u, phase %d",
+			 (unsigned long long)plan->seed, plan->fault, plan->at, w.result.wrong,
+			 w.result.events, w.result.generations, w.sender.phase);
+	return w.result;
+}
+
+static unsigned int stride = 97;
+
+/* Each generation since then keeps a queue. When none is left the stream stays where it is, with
+ * its gate open, until the thread is awake: only then can a queue become free. */
+static void
+a_thread_that_sleeps_through_more_failures_than_there_are_queues_is_waited_for(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 8; seed++) {
+		const struct result result =
+		    run(&(struct plan){.seed = seed, .sleeps_until = 20000});
+
+		assert_null(result.over);
+		assert_true(result.generations >= HA_IBGDA_QUEUES - 1);
+	}
+}
+
+static void without_faults_every_byte_and_signal_is_right(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 10; seed++) {
+		const struct result result = run(&(struct plan){.seed = seed});
+
+		assert_int_equal(result.generations, 0);
+		assert_null(result.over);
+	}
+}
+
+static void whatever_fails_at_whatever_event_every_byte_and_signal_is_right(void **state)
+{
+	unsigned long runs = 0, fired = 0, moved = 0, over = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 4; seed++) {
+		const unsigned int events = run(&(struct plan){.seed = seed}).events;
+
+		for (unsigned int fault = 1; fault < FAULTS; fault++)
+			for (unsigned int at = (unsigned int)seed % stride; at < events;
+			     at += stride) {
+				const struct plan plan = {seed, (enum fault)fault, at, at % 2, 0};
+				const struct result result = run(&plan);
+
+				runs++;
+				fired += result.has_fired;
+				moved += result.generations > 0;
+				over += result.over != NULL;
+				/* A NIC whose memory is lost is the one thing that may end it. */
+				assert_true(!result.over || fault >= RECEIVER_DIES);
+			}
+	}
+	printf("%lu runs, %lu faults, %lu moved, %lu over\n", runs, fired, moved, over);
+	assert_true(moved > runs / 2 && over < runs / 4);
+}
+
+static void without_any_path_every_thread_returns_when_it_has_lasted_too_long(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 4; seed++) {
+		const struct result result =
+		    run(&(struct plan){.seed = seed, .fault = ALL_RECEIVERS_LINKS, .at = 400});
+
+		assert_string_equal(result.over, "there was no path for too long");
+		assert_in_range(w.ended_ns - w.cut_ns, (uint64_t)OUTAGE_MS * MS,
+				(uint64_t)OUTAGE_MS * MS * 11 / 10);
+	}
+}
+
+/* Per stream: its queues, a completion for each request, and two records; and nothing is left. */
+static void ends_that_come_and_go_leave_nothing(void **state)
+{
+	const size_t depth = 1u << LOG;
+	const int descriptors = open_descriptors();
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= (stride > 1 ? 100 : 1000); seed++) {
+		const struct plan plan = {.seed = seed};
+
+		begin(&plan);
+		while (w.sender.next != HA_IBGDA_NEXT_READY || w.sender.phase != HA_IBGDA_RUNNING) {
+			ha_ibgda_sender_step(&w.sender, sv_stepped_now());
+			ha_ibgda_receiver_step(&w.receiver, sv_stepped_now());
+		}
+		for (unsigned int slot = 0; slot < HA_IBGDA_QUEUES; slot++) {
+			size_t bytes = 0;
+
+			for (unsigned int part = 0; part < 4; part++)
+				bytes += w.sender.slots[slot].arena.parts[part].size;
+			assert_true(bytes <= (slot < 2 ? depth * 128 + 128 : 0));
+		}
+		end();
+	}
+	assert_int_equal(open_descriptors(), descriptors);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(without_faults_every_byte_and_signal_is_right),
+	    cmocka_unit_test(
+		a_thread_that_sleeps_through_more_failures_than_there_are_queues_is_waited_for),
+	    cmocka_unit_test(without_any_path_every_thread_returns_when_it_has_lasted_too_long),
+	    cmocka_unit_test(ends_that_come_and_go_leave_nothing),
+	    cmocka_unit_test(whatever_fails_at_whatever_event_every_byte_and_signal_is_right),
+	};
+
+	if (argc > 1)
+		stride = (unsigned int)strtoul(argv[1], NULL, 10);
+	return cmocka_run_group_tests_name("ibgda_fabric", tests, NULL, NULL);
+}
