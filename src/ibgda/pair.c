@@ -147,7 +147,9 @@ static bool make_driven(struct ha_ibgda_pair *pair, uint32_t log, struct ha_ibgd
 	    cq.size != HA_CQE_SIZE)
 		return fail(pair, "the device makes queues of another size");
 	out->requests = queue.sends.buf;
-	out->completions = cq.buf;
+	/* A thread that waits may still look there; in the same arena it is where it was. */
+	if (out->completions != cq.buf)
+		out->completions = cq.buf;
 	out->record = &queue.records[1];
 	out->doorbell = queue.bf.reg;
 	out->qpn = pair->qp->qp_num;

@@ -164,8 +164,11 @@ enum sv_direct_taken sv_direct_take(struct sv_direct_sq *sq, struct sv_direct_wo
 
 void sv_direct_cq_clear(struct sv_direct_cq *cq)
 {
+	/* Whoever still looks at them sees each word as a whole. */
 	for (uint32_t i = 0; i < 1u << cq->log; i++)
-		cq->entries[i * SV_DIRECT_BLOCK + 63] = INVALID;
+		__atomic_store_n(
+		    (volatile uint32_t *)(uintptr_t)&cq->entries[i * SV_DIRECT_BLOCK + 60],
+		    htobe32(INVALID), __ATOMIC_RELEASE);
 	cq->written = 0;
 }
 

@@ -53,7 +53,8 @@ static bool take_memory(struct memory *memory, struct sv_pd *pd, size_t size, si
 		memory->at = pd->alloc(&pd->ibv, pd->pd_context, size, alignment, type);
 		memory->from = pd;
 		if (memory->at != DEFAULT) {
-			if (memory->at)
+			/* Completions are cleared by themselves, as programs may look at them. */
+			if (memory->at && type != RES_CQ)
 				memset(memory->at, 0, size);
 			return memory->at;
 		}

@@ -42,6 +42,7 @@ enum fault {
 	RECEIVERS_LINK,
 	RAIL_CUT, /* in silence */
 	SENDER_DIES,
+	OTHER_DIES, /* the receiver's, and there is a false alarm for the one in use */
 	RECEIVER_DIES,
 	RECEIVER_PLACED,   /* what it acknowledges last is in memory, */
 	RECEIVER_UNPLACED, /* ... or is not */
@@ -59,6 +60,7 @@ struct plan {
 	/* Until that event, once it has written its first request: thread 0 sleeps, and false
 	 * alarms come. */
 	unsigned int sleeps_until;
+	bool nobody_waits; /* for what was posted, but for room */
 };
 
 struct result {
@@ -127,7 +129,7 @@ static void thread_runs(void)
 		result = ha_ibgda_post(&w.sender.stream, post);
 		if (result == HA_IBGDA_OK)
 			w.is_posted[word] = true;
-		if (result == HA_IBGDA_OK && (n + 1 == POSTS || some(2)))
+		if (result == HA_IBGDA_OK && !w.plan->nobody_waits && (n + 1 == POSTS || some(2)))
 			result = ha_ibgda_quiet(&w.sender.stream, post->first + post->count - 1);
 		if (result != HA_IBGDA_OK) {
 			must(w.sender.phase == HA_IBGDA_ENDED, "a thread was sent away");
@@ -270,6 +272,11 @@ static void breaks(enum fault fault)
 	case FALSE_ALARM:
 		ha_ibgda_sender_suspect(&w.sender, rail);
 		return;
+	case OTHER_DIES:
+		sv_stepped_kill(1, 1 - rail);
+		ha_ibgda_sender_suspect(&w.sender, rail);
+		ha_ibgda_sender_suspect(&w.sender, 1 - rail);
+		return;
 	case MOVE:
 		ha_ibgda_sender_move(&w.sender, 1 - rail);
 		return;
@@ -344,6 +351,9 @@ static bool all_have_ended(void)
 	for (unsigned int n = 0; n < THREADS; n++)
 		if (!w.has_ended[n])
 			return false;
+	for (unsigned int id = 0; w.plan->nobody_waits && id < IDS; id++)
+		if (w.seen[id] != w.sums[id])
+			return false;
 	return true;
 }
 
@@ -417,7 +427,8 @@ static void whatever_fails_at_whatever_event_every_byte_and_signal_is_right(void
 		for (unsigned int fault = 1; fault < FAULTS; fault++)
 			for (unsigned int at = (unsigned int)seed % stride; at < events;
 			     at += stride) {
-				const struct plan plan = {seed, (enum fault)fault, at, at % 2, 0};
+				const struct plan plan = {seed, (enum fault)fault, at, at % 2, 0,
+							  false};
 				const struct result result = run(&plan);
 
 				runs++;
@@ -430,6 +441,18 @@ static void whatever_fails_at_whatever_event_every_byte_and_signal_is_right(void
 	}
 	printf("%lu runs, %lu faults, %lu moved, %lu over\n", runs, fired, moved, over);
 	assert_true(moved > runs / 2 && over < runs / 4);
+}
+
+static void what_nobody_waits_for_arrives_all_the_same(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 6; seed++)
+		for (unsigned int at = 200; at < 1000; at += 100) {
+			const struct plan plan = {
+			    .seed = seed, .fault = RAIL_CUT, .at = at, .nobody_waits = true};
+
+			assert_null(run(&plan).over);
+		}
 }
 
 static void without_any_path_every_thread_returns_when_it_has_lasted_too_long(void **state)
@@ -478,6 +501,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(without_faults_every_byte_and_signal_is_right),
 	    cmocka_unit_test(
 		a_thread_that_sleeps_through_more_failures_than_there_are_queues_is_waited_for),
+	    cmocka_unit_test(what_nobody_waits_for_arrives_all_the_same),
 	    cmocka_unit_test(without_any_path_every_thread_returns_when_it_has_lasted_too_long),
 	    cmocka_unit_test(ends_that_come_and_go_leave_nothing),
 	    cmocka_unit_test(whatever_fails_at_whatever_event_every_byte_and_signal_is_right),

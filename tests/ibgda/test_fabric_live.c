@@ -39,6 +39,8 @@ static struct {
 	struct ha_ibgda_receiver receiver;
 	uint64_t sources[THREADS_MOST], targets[THREADS_MOST], signals;
 	unsigned int running, stops, hosts_stop;
+	uint64_t shown; /* of the sender, by its thread: generation << 8 | NIC << 1 | there is a
+			   next one */
 	/* Of the failover under way. */
 	uint64_t down_ns, generation_then;
 	uint64_t pauses_ns[CUTS_MOST];
@@ -80,6 +82,17 @@ static void measure(uint64_t *given_then)
 	w.down_ns = 0;
 }
 
+static void show(void)
+{
+	const struct ha_ibgda_sender *sender = &w.sender;
+
+	__atomic_store_n(&w.shown,
+			 (uint64_t)sender->host.generation << 8 |
+			     sender->slots[sender->host.queue].nic << 1 |
+			     (sender->next == HA_IBGDA_NEXT_READY),
+			 __ATOMIC_RELEASE);
+}
+
 static void *sending_host(void *unused)
 {
 	uint64_t given_then = 0;
@@ -96,6 +109,7 @@ static void *sending_host(void *unused)
 			ha_ibgda_sender_suspect(&w.sender, n);
 		}
 		ha_ibgda_sender_step(&w.sender, now_ns());
+		show();
 		measure(&given_then);
 		sched_yield();
 	}
@@ -139,9 +153,9 @@ static void *posts(void *argument)
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
-static uint32_t rail_in_use(void)
+static uint64_t shown(void)
 {
-	return __atomic_load_n(&w.sender.slots[w.sender.host.queue].nic, __ATOMIC_RELAXED);
+	return __atomic_load_n(&w.shown, __ATOMIC_ACQUIRE);
 }
 
 static bool wait_for(bool (*is_so)(uint64_t), uint64_t value, const char *what)
@@ -153,20 +167,20 @@ static bool wait_for(bool (*is_so)(uint64_t), uint64_t value, const char *what)
 			return true;
 		usleep(200);
 	}
-	print_error("%s: phase %d, generation %u, given %llu\n", what, w.sender.phase,
-		    w.sender.host.generation, (unsigned long long)given());
+	print_error("%s: generation %llu, given %llu\n", what, (unsigned long long)(shown() >> 8),
+		    (unsigned long long)given());
 	return false;
 }
 
 static bool has_generation(uint64_t generation)
 {
-	return __atomic_load_n(&w.sender.host.generation, __ATOMIC_RELAXED) >= generation;
+	return shown() >> 8 >= generation;
 }
 
 static bool has_next(uint64_t unused)
 {
 	(void)unused;
-	return __atomic_load_n(&w.sender.next, __ATOMIC_RELAXED) == HA_IBGDA_NEXT_READY;
+	return shown() & 1;
 }
 
 static bool has_given(uint64_t sum)
@@ -177,12 +191,14 @@ static bool has_given(uint64_t sum)
 /* Each end's port and the switch, in turn; until the stream has gone on elsewhere. */
 static bool cut(unsigned int number)
 {
-	const uint32_t rail = rail_in_use();
-	const uint64_t generation = w.sender.host.generation;
+	uint64_t generation;
+	uint32_t rail;
 	bool moved;
 
 	if (!wait_for(has_next, 0, "there is no next queue pair"))
 		return false;
+	generation = shown() >> 8;
+	rail = (uint32_t)shown() >> 1 & 0x7f;
 	if (number % 3 == 2)
 		fabric_tool("cut %s %u", fabric_name(), rail);
 	else
