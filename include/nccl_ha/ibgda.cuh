@@ -86,7 +86,7 @@ HA_DEV uint64_t ha_ibgda_open_gate(const struct ha_ibgda_stream *stream)
 
 HA_DEV struct ha_ibgda_queue *ha_ibgda_queue_of(const struct ha_ibgda_stream *stream, uint64_t gate)
 {
-	return &stream->queues[ha_ibgda_gate_queue(gate)];
+	return (struct ha_ibgda_queue *)((char *)stream->queues + ha_ibgda_gate_offset(gate));
 }
 
 /* Numbers below are in the queue that the gate names, if they have been published anywhere. */
@@ -273,22 +273,32 @@ HA_DEV bool ha_ibgda_submit(struct ha_ibgda_stream *stream, struct ha_ibgda_work
 	return ha_ibgda_is_same(stream, gate);
 }
 
+/* False: there is none any more. */
+HA_DEV bool ha_ibgda_find_gate(const struct ha_ibgda_stream *stream, uint64_t *gate)
+{
+	*gate = ha_ibgda_look(stream);
+	if (*gate & (HA_IBGDA_CLOSED | HA_IBGDA_DEAD))
+		*gate = ha_ibgda_open_gate(stream);
+	return !(*gate & HA_IBGDA_DEAD);
+}
+
 /* Posts it and returns; post->first + post->count - 1 is what ha_ibgda_quiet() is asked for. */
 HA_DEV enum ha_ibgda_result ha_ibgda_post(struct ha_ibgda_stream *stream,
 					  struct ha_ibgda_work *post)
 {
-	if (ha_ibgda_reserve(stream, post) != HA_IBGDA_OK)
+	uint64_t gate;
+
+	if (ha_ibgda_reserve(stream, post) != HA_IBGDA_OK || !ha_ibgda_find_gate(stream, &gate))
 		return HA_IBGDA_OVER;
 	for (;;) {
-		const uint64_t gate = ha_ibgda_open_gate(stream);
-
-		if (gate & HA_IBGDA_DEAD)
-			return HA_IBGDA_OVER;
 		HA_DEV_STEP("opened");
-		/* Sent back here, and the host had it already: it is in this queue. */
-		if (post->first + post->count <= ha_ibgda_taken(stream, gate))
-			return HA_IBGDA_OK;
 		if (ha_ibgda_submit(stream, post, gate))
+			return HA_IBGDA_OK;
+		if (!ha_ibgda_find_gate(stream, &gate))
+			return HA_IBGDA_OVER;
+		/* Sent back here, and the host had it already: it is in this queue. Before it is published
+		 * anywhere nobody can have it. */
+		if (post->first + post->count <= ha_ibgda_taken(stream, gate))
 			return HA_IBGDA_OK;
 	}
 }

@@ -15,6 +15,8 @@
 #define HA_IBGDA_IDS	 64u /* signals of a stream */
 #define HA_IBGDA_NEVER	 UINT64_MAX
 
+#define HA_IBGDA_QUEUE_SIZE 256u /* bytes that a queue's words take */
+
 /* Keys of a region of memory at both ends, for the path of one queue. */
 struct ha_ibgda_keys {
 	uint32_t local, remote;
@@ -37,6 +39,7 @@ struct ha_ibgda_queue {
 	uint32_t cells_key;  /* of the peer's cells for this stream, */
 	uint64_t cells_addr; /* 8 bytes for each id */
 	struct ha_ibgda_keys keys[HA_IBGDA_REGIONS];
+	uint8_t unused[HA_IBGDA_QUEUE_SIZE - 152]; /* so that the gate has its offset */
 };
 
 /* generation << 32 | queue << 8 | flags */
@@ -48,14 +51,10 @@ HA_DEV uint64_t ha_ibgda_gate(uint32_t generation, uint32_t queue, uint32_t flag
 	return (uint64_t)generation << 32 | (uint64_t)queue << 8 | flags;
 }
 
-HA_DEV uint32_t ha_ibgda_gate_queue(uint64_t gate)
+/* Of the queue, in bytes. */
+HA_DEV uint32_t ha_ibgda_gate_offset(uint64_t gate)
 {
-	return (uint32_t)gate >> 8;
-}
-
-HA_DEV uint32_t ha_ibgda_gate_generation(uint64_t gate)
-{
-	return (uint32_t)(gate >> 32);
+	return (uint32_t)gate & ~(HA_IBGDA_QUEUE_SIZE - 1);
 }
 
 struct ha_ibgda_stream {

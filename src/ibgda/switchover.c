@@ -3,6 +3,10 @@
 
 #include "nccl_ha/ibgda_cqe.h"
 
+#include <assert.h>
+
+static_assert(sizeof(struct ha_ibgda_queue) == HA_IBGDA_QUEUE_SIZE, "the gate's offsets");
+
 static struct ha_ibgda_queue *queue_of(const struct ha_ibgda_host *host, uint32_t queue)
 {
 	return &host->stream->queues[queue];
