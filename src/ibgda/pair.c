@@ -150,7 +150,7 @@ static bool make_driven(struct ha_ibgda_pair *pair, uint32_t log, struct ha_ibgd
 	/* A thread that waits may still look there; in the same arena it is where it was. */
 	if (out->completions != cq.buf)
 		out->completions = cq.buf;
-	out->record = &queue.records[1];
+	out->record = queue.records + 1;
 	out->doorbell = queue.bf.reg;
 	out->qpn = pair->qp->qp_num;
 	return to_init(pair);
