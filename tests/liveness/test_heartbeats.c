@@ -545,8 +545,7 @@ static void without_resources_there_is_no_session_and_one_warning(void **state)
 	done();
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end ---------------------------------------------------------------------------- */
 
 #define QKEY 0x11u
 
