@@ -203,7 +203,7 @@ const struct fault faults[] = {
     RECEIVE_STATUS("LOC_QP_OP_ERR", LOSS_RECEIVED),
     RECEIVE_STATUS("WR_FLUSH_ERR", LOSS_RECEIVED),
     RECEIVE_STATUS("GENERAL_ERR", LOSS_RECEIVED),
-    RECEIVE_STATUS("REM_INV_REQ_ERR", LOSS_RECEIVED),
+    RECEIVE_STATUS("REM_INV_REQ_ERR", LOSS_REFUSED_RECEIVE),
     RECEIVE_STATUS("LOC_LEN_ERR", LOSS_BUG),
     RECEIVE_STATUS("LOC_PROT_ERR", LOSS_BUG),
 
@@ -573,6 +573,9 @@ void damage_add(struct damage *damage, const struct injection *injection, const 
 	case LOSS_REFUSED:
 		damage->refusals++;
 		break;
+	case LOSS_REFUSED_RECEIVE:
+		damage->refusals++;
+		/* fall through */
 	case LOSS_RECEIVED: /* a queue that is not polled in a drain has lost what it held */
 		damage->at_set_up |= !world_connected(world);
 		damage->acknowledged |= receives;

@@ -24,10 +24,11 @@ enum fault_loss {
 	LOSS_UNHEARD,	 /* the port, and what was acknowledged may not be known to the receiver */
 	LOSS_RAIL,	 /* the rail, for good */
 	LOSS_RECEIVED,	 /* brief, and what was acknowledged may not be known to the receiver */
-	LOSS_DEVICE,	 /* the port, and what was acknowledged may not be placed */
-	LOSS_BUG,	 /* what only a bug can cause: an error is right, data may still come */
-	LOSS_PROCESS,	 /* of a host */
-	LOSS_ALL,	 /* every path, for good */
+	LOSS_REFUSED_RECEIVE, /* likewise; a bug when three paths in a row say so */
+	LOSS_DEVICE,	      /* the port, and what was acknowledged may not be placed */
+	LOSS_BUG,     /* what only a bug can cause: an error is right, data may still come */
+	LOSS_PROCESS, /* of a host */
+	LOSS_ALL,     /* every path, for good */
 };
 
 enum fault_act {
