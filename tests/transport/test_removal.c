@@ -374,24 +374,35 @@ static void a_standby_whose_device_is_taken_away_costs_protection_alone(void **s
 	}
 }
 
-/* A standby that does not drain, and that the device refuses to destroy. */
+/* What comes to wedge the queue pair of a standby at this host, and to refuse to destroy it. */
+static int refuse_standby(const struct pair *pair, uint32_t host)
+{
+	const struct ha_comm *comm = host ? pair->recv : pair->send;
+	char rule[80];
+
+	assert_true(sv_stepped_wedge(host, 1, comm->paths[1]->qps[0].qp->qp_num, true));
+	snprintf(rule, sizeof(rule), "errno=EBUSY verb=destroy_qp host=%u rail=1", host);
+	return add_rule(rule);
+}
+
+/* A standby that does not drain, and that the device refuses to destroy: the sender's, the
+ * receiver's, or both, so that neither end's fence will do for the other's. */
 static void a_standby_that_cannot_be_destroyed_fails_nothing(void **state)
 {
 	(void)state;
-	for (uint32_t host = 0; host < 2; host++) {
-		struct ha_comm *comm;
+	for (uint32_t hosts = 1; hosts <= 3; hosts++) {
+		const uint32_t host = hosts == 2;
+		int busy[2] = {-1, -1};
 		struct pair pair;
-		char rule[80];
-		int busy;
 
 		two_rails(&pair);
-		comm = host ? pair.recv : pair.send;
-		assert_true(sv_stepped_wedge(host, 1, comm->paths[1]->qps[0].qp->qp_num, true));
-		snprintf(rule, sizeof(rule), "errno=EBUSY verb=destroy_qp host=%u rail=1", host);
-		busy = add_rule(rule);
+		for (uint32_t h = 0; h < 2; h++)
+			if (hosts >> h & 1)
+				busy[h] = refuse_standby(&pair, h);
 		sv_stepped_link(host, 1, false);
 		pair_idle(&pair, 500);
-		assert_true(fired(busy) > 0);
+		for (uint32_t h = 0; h < 2; h++)
+			assert_true(busy[h] < 0 || fired(busy[h]) > 0);
 		for (uint32_t i = 0; i < 5; i++)
 			transfer(&pair, 50000, i);
 		assert_int_equal(pair.recv->failover->epoch, 1);
