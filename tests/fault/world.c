@@ -307,9 +307,20 @@ void world_kill_process(struct world *world, uint32_t host)
 		sv_stepped_kill(host, rail);
 }
 
+/* Connections that there are, or will be when those begin that are to. */
+static unsigned connections_to_be(const struct world *world)
+{
+	unsigned n = world->nconnections;
+
+	for (uint32_t host = 0; host < world->hosts; host++)
+		n += world->begins_ns[host] != 0;
+	return n;
+}
+
 bool world_begin_anew(struct world *world, uint32_t host)
 {
-	if (world->before[host] || world->nconnections == WORLD_CONNECTIONS)
+	if (world->before[host] || world->begins_ns[host] != 0 ||
+	    connections_to_be(world) == WORLD_CONNECTIONS)
 		return false;
 	world->begins_ns[host] = sv_stepped_now() + BEGINS_ANEW_NS;
 	return true;
