@@ -89,6 +89,22 @@ static void a_process_that_begins_anew_has_a_connection_that_delivers(void **sta
 		}
 }
 
+/* There is room for one more connection: the second process stays dead. */
+static void of_two_processes_that_begin_anew_at_once_one_has_a_connection(void **state)
+{
+	struct run_spec spec = spec_of("in-turn", "restart-s", 30);
+	struct run_result result;
+
+	(void)state;
+	spec.faults[1].fault = fault_find("restart-r");
+	spec.faults[1].at = 1;
+	spec.nfaults = 2;
+	run(&world, &spec, &result);
+	assert_string_equal(result.wrong, "");
+	assert_int_equal(result.fired, 1);
+	assert_int_equal(world.nconnections, WORLD_CONNECTIONS);
+}
+
 /* The socket broke, so that somebody listens for the peer, and is dialled by others. */
 static void strangers_are_turned_away_and_cost_nothing(void **state)
 {
@@ -190,6 +206,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(three_hosts_are_a_ring_of_which_each_connection_has_its_own_fate),
 	    cmocka_unit_test(a_process_that_begins_anew_has_a_connection_that_delivers),
+	    cmocka_unit_test(of_two_processes_that_begin_anew_at_once_one_has_a_connection),
 	    cmocka_unit_test(strangers_are_turned_away_and_cost_nothing),
 	    cmocka_unit_test(commands_that_take_long_make_a_nic_sick_for_as_long),
 	    cmocka_unit_test(heartbeats_whose_queue_pair_is_made_slowly_begin_when_it_is_there),
