@@ -267,6 +267,20 @@ static void refused_for(struct ha_comm *comm, uint64_t ns)
 		assert_int_equal(fence_is(comm), HA_FENCE_PENDING);
 }
 
+/* A sender's queue pair that does not drain, and is refused from now on when it is destroyed. */
+static void fence_that_is_refused(struct pair *pair, struct ha_request **recv,
+				  struct ha_request **send)
+{
+	pair_init(pair);
+	pair_up(pair);
+	start(pair, recv, send);
+	sv_stepped_step();
+	assert_true(sv_stepped_wedge(0, 0, pair->send->paths[0]->qps[0].qp->qp_num, true));
+	assert_int_equal(fence(pair->send), HA_FENCE_PENDING);
+	sv_stepped_run(sv_stepped_now() + HA_FENCE_NS);
+	destroy_fails_with = EBUSY;
+}
+
 /* A NIC that refuses for a moment is asked again, and the connection goes on. */
 static void a_queue_pair_that_is_refused_for_a_moment_is_destroyed_then(void **state)
 {
@@ -274,14 +288,7 @@ static void a_queue_pair_that_is_refused_for_a_moment_is_destroyed_then(void **s
 	struct pair pair;
 
 	(void)state;
-	pair_init(&pair);
-	pair_up(&pair);
-	start(&pair, &recv, &send);
-	sv_stepped_step();
-	assert_true(sv_stepped_wedge(0, 0, pair.send->paths[0]->qps[0].qp->qp_num, true));
-	assert_int_equal(fence(pair.send), HA_FENCE_PENDING);
-	sv_stepped_run(sv_stepped_now() + HA_FENCE_NS);
-	destroy_fails_with = EBUSY;
+	fence_that_is_refused(&pair, &recv, &send);
 	refused_for(pair.send, 5 * HA_NS_PER_MS);
 	assert_int_equal(queue_pairs(pair.send), 1);
 	destroy_fails_with = 0;
@@ -299,14 +306,7 @@ static void neither_drained_nor_destroyed_is_no_fence(void **state)
 	struct pair pair;
 
 	(void)state;
-	pair_init(&pair);
-	pair_up(&pair);
-	start(&pair, &recv, &send);
-	sv_stepped_step();
-	assert_true(sv_stepped_wedge(0, 0, pair.send->paths[0]->qps[0].qp->qp_num, true));
-	assert_int_equal(fence(pair.send), HA_FENCE_PENDING);
-	sv_stepped_run(sv_stepped_now() + HA_FENCE_NS);
-	destroy_fails_with = EBUSY;
+	fence_that_is_refused(&pair, &recv, &send);
 	refused_for(pair.send, 31 * HA_NS_PER_MS);
 	assert_int_equal(captured_warnings, 0);
 	sv_stepped_run(sv_stepped_now() + HA_NS_PER_MS);
