@@ -315,12 +315,27 @@ static void take_reopened(struct ha_liveness *live, struct ha_live_port *port)
 	}
 }
 
+/* With the lock. What a command that is still out brings may be of the device that died: then once
+ * more. */
+static void begin_reopen(struct ha_liveness *live, struct ha_live_port *port)
+{
+	if (!port->reopen_due || port->reopening || ha_command_busy(&port->command))
+		return;
+	take_port(live, port);
+	port->reopen_due = false;
+	if (port->state == HA_LIVE_PORT_OPEN && !ha_ud_qp_device_died(port->ud_qp))
+		return;
+	port->reopening = true;
+	send_command(port, HA_COMMAND_DEVICE, run_reopen, free_opened);
+}
+
 static void take_opened(struct ha_liveness *live)
 {
 	for (int p = 0; p < HA_MAX_PORTS; p++)
 		if (live->asked[p]) {
 			take_port(live, live->asked[p]);
 			take_reopened(live, live->asked[p]);
+			begin_reopen(live, live->asked[p]);
 		}
 }
 
@@ -330,12 +345,11 @@ void ha_liveness_reopen(struct ha_liveness *live, struct ha_port *of)
 
 	pthread_mutex_lock(&live->lock);
 	port = live->asked[of->index];
-	if (!port) {
+	if (port) {
+		port->reopen_due = true;
+		begin_reopen(live, port);
+	} else {
 		(void)begin_open(live, of);
-	} else if (!port->reopening && !ha_command_busy(&port->command)) {
-		take_port(live, port);
-		port->reopening = true;
-		send_command(port, HA_COMMAND_DEVICE, run_reopen, free_opened);
 	}
 	pthread_mutex_unlock(&live->lock);
 }
@@ -373,7 +387,7 @@ bool ha_liveness_reopening(struct ha_liveness *live, const struct ha_port *of)
 
 	pthread_mutex_lock(&live->lock);
 	port = live->asked[of->index];
-	busy = port && (port->reopening || port->state == HA_LIVE_PORT_OPENING);
+	busy = port && (port->reopening || port->reopen_due || port->state == HA_LIVE_PORT_OPENING);
 	pthread_mutex_unlock(&live->lock);
 	return busy;
 }

@@ -125,6 +125,7 @@ struct ha_live_port {
 	int restart_rc;		   /* what came of it */
 	bool dead;		   /* the device failed, and is not open again */
 	bool reopening;		   /* its command makes `fresh` */
+	bool reopen_due;	   /* the device is open again, and `command` was still out */
 	struct ha_ud_qp *fresh;	   /* to take the place of ud_qp, whose device died */
 	bool slow_told;		   /* that opening it takes long */
 	struct ha_list buckets[HA_LIVE_BUCKETS];

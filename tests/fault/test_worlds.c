@@ -151,6 +151,23 @@ static void heartbeats_whose_queue_pair_is_made_slowly_begin_when_it_is_there(vo
 		}
 }
 
+/* What is made then is made on a device that is gone. */
+static void
+heartbeats_of_a_device_that_dies_while_they_are_made_begin_on_the_one_after_it(void **state)
+{
+	(void)state;
+	for (uint64_t at = 2; at < 5; at++) {
+		struct run_spec spec = spec_of("connect", "sick-s", at);
+
+		spec.faults[spec.nfaults].fault = fault_find("kill-packet-s");
+		spec.faults[spec.nfaults++].at = 2;
+		spec.heal = true;
+		assert_true(play(&spec).healed);
+		assert_non_null(strstr(world_log(), "the queue pair of heartbeats takes long"));
+		assert_non_null(strstr(world_log(), "the device is back"));
+	}
+}
+
 static void an_application_that_is_in_a_call_takes_no_turns(void **state)
 {
 	const struct run_spec spec = spec_of("one", NULL, 0);
@@ -210,6 +227,8 @@ int main(void)
 	    cmocka_unit_test(strangers_are_turned_away_and_cost_nothing),
 	    cmocka_unit_test(commands_that_take_long_make_a_nic_sick_for_as_long),
 	    cmocka_unit_test(heartbeats_whose_queue_pair_is_made_slowly_begin_when_it_is_there),
+	    cmocka_unit_test(
+		heartbeats_of_a_device_that_dies_while_they_are_made_begin_on_the_one_after_it),
 	    cmocka_unit_test(an_application_that_is_in_a_call_takes_no_turns),
 	    cmocka_unit_test(clocks_that_are_apart_are_nobodys_business),
 	};
