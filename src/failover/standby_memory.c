@@ -17,6 +17,8 @@
 #define PAUSE_NS     (10 * HA_NS_PER_MS)
 #define PAUSE_MAX_NS HA_NS_PER_S
 #define FORGIVEN_MAX 7 /* then the pause does not grow any more */
+/* Where no NIC is left at all it is an error after so many of these pauses: 150 ms. */
+#define LAST_TRIES 4
 
 /* ---- NICs that refuse ----------------------------------------------------------------------- */
 
@@ -50,7 +52,7 @@ bool ha_standby_memory_refused(struct ha_comm *comm, const struct ha_nic *nic)
 		if (ha_path_ready(comm->paths[p]) && comm->paths[p]->nic == nic)
 			ha_failover_trigger(comm, comm->paths[p], HA_REASON_MEMORY,
 					    "%s cannot take the connection's memory", nic->name);
-	return some_nic_is_left(fo);
+	return some_nic_is_left(fo) || fo->forgiven < LAST_TRIES;
 }
 
 void ha_standby_memory_renewed(struct ha_comm *comm, const struct ha_nic *nic)

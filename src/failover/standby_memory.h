@@ -33,7 +33,7 @@ uint64_t ha_standby_memory_due_ns(const struct ha_comm *comm);
 
 /*
  * A NIC refused memory of the connection: leaves the paths over it. False: none is left that could
- * take it.
+ * take it, and it has been asked again for long enough.
  */
 bool ha_standby_memory_refused(struct ha_comm *comm, const struct ha_nic *nic);
 

@@ -211,6 +211,28 @@ static void a_connection_whose_memory_no_nic_takes_ends_with_an_error(void **sta
 	pair_close(&pair);
 }
 
+static void a_refusal_of_the_last_nic_that_is_left_is_no_error_at_once(void **state)
+{
+	struct in_flight message;
+	struct pair pair;
+	struct gpu gpu;
+	int rule;
+
+	(void)state;
+	rails(&pair, 2);
+	rule = add_rule("errno=ENOMEM verb=reg_dmabuf_mr host=1 rail=1 nth=1");
+	gpu_open(&gpu, pair.recv, 300000, GPU_BY_DMABUF);
+	sv_stepped_kill(1, 0);
+	message = start_into(&pair, &gpu);
+	assert_int_equal(pair_finish(&pair, message.recv, NULL), HA_OK);
+	assert_int_equal(pair_finish(&pair, message.send, NULL), HA_OK);
+	assert_int_equal(fired(rule), 1);
+	assert_true(filled(gpu.bytes, gpu.size, 5));
+	assert_string_equal(active_device(pair.recv), "sim1");
+	gpu_close(&gpu, pair.recv);
+	pair_close(&pair);
+}
+
 /* What is left is asked again, when nothing else works. */
 static void a_nic_that_refused_is_the_last_resort(void **state)
 {
@@ -351,6 +373,7 @@ int main(void)
 	    cmocka_unit_test(a_refusal_ahead_of_need_is_a_warning_and_another_nic_stands_by),
 	    cmocka_unit_test(a_refusal_at_a_switch_is_a_failure_of_that_path),
 	    cmocka_unit_test(a_connection_whose_memory_no_nic_takes_ends_with_an_error),
+	    cmocka_unit_test(a_refusal_of_the_last_nic_that_is_left_is_no_error_at_once),
 	    cmocka_unit_test(a_nic_that_refused_is_the_last_resort),
 	    cmocka_unit_test(a_standby_that_cannot_reach_the_gpu_is_found_before_it_is_needed),
 	    cmocka_unit_test(without_gpu_memory_nothing_is_proved_with_it),
