@@ -22,8 +22,13 @@
 #define PINGS_A_PART	    5
 #define TIMEOUT_ROUND_TRIPS 16
 
-/* A round trip this far above the baseline, and above half the interval, is slow; three are a
- * reason for suspicion. */
+/* A heartbeat that has no answer after so many of an inquiry's pauses begins one; and what was
+ * asked elsewhere so long after a ping of this way, and answered, was answered while this way is
+ * silent. */
+#define OVERDUE_PINGS 2
+
+/* A round trip this far above the baseline, and above half the interval, is slow; three, of pings
+ * half an interval apart, are a reason for suspicion. */
 #define SLOW_FACTOR 8
 #define SLOW_ROW    3
 
@@ -92,9 +97,29 @@ static uint64_t round_ns(const struct ha_detector *detector)
 	return part_ns(detector) * (PINGS_A_PART - 1) / PINGS_A_PART;
 }
 
+static uint64_t overdue_ns(const struct ha_detector *detector)
+{
+	return OVERDUE_PINGS * burst_ns(detector);
+}
+
 static uint64_t waiting(const struct ha_detector *detector)
 {
 	return detector->sent - detector->answered;
+}
+
+static bool may_inquire(const struct ha_detector *detector)
+{
+	return detector->stall_ns != 0 && !ha_detector_inquires(detector) &&
+	       inquiry_timeout_ns(detector) < silence_ns(detector);
+}
+
+/* When a heartbeat that waits for its answer begins an inquiry: the oldest, and that once. */
+static uint64_t overdue_at_ns(const struct ha_detector *detector)
+{
+	return waiting(detector) != 0 && detector->overdue <= detector->answered &&
+		       may_inquire(detector)
+		   ? detector->waiting_ns + overdue_ns(detector)
+		   : UINT64_MAX;
 }
 
 /* Pings of the inquiry without an answer. */
@@ -162,10 +187,12 @@ uint64_t ha_detector_due_ns(const struct ha_detector *detector)
 {
 	uint64_t due = detector->next_ping_ns, judge = due;
 
-	if (detector->state == HA_SESSION_UP)
+	if (detector->state == HA_SESSION_UP) {
 		judge = detector->heard_ns + late_ns(detector);
-	else if (detector->state == HA_SESSION_SUSPECTED && !detector->held &&
-		 waiting(detector) >= HA_DETECTOR_ROW)
+		if (overdue_at_ns(detector) < judge)
+			judge = overdue_at_ns(detector);
+	} else if (detector->state == HA_SESSION_SUSPECTED && !detector->held &&
+		   waiting(detector) >= HA_DETECTOR_ROW)
 		judge = detector->alive_ns + silence_ns(detector);
 	else if (detector->state == HA_SESSION_SUSPECTED && detector->held)
 		judge = detector->alive_ns + long_silence_ns(detector) -
@@ -211,13 +238,22 @@ void ha_detector_ping_sent(struct ha_detector *detector, uint64_t seq, uint64_t 
 		detector->sent_ns[seq % HA_DETECTOR_PINGS] = now_ns;
 }
 
-static void note_round_trip(struct ha_detector *detector, uint64_t round_trip_ns)
+/* Pings in quick succession that are answered together are slow once. */
+static void note_slow(struct ha_detector *detector, uint64_t sent_ns)
+{
+	if (detector->slow_row != 0 && sent_ns < detector->slow_ns + detector->interval_ns / 2)
+		return;
+	detector->slow_ns = sent_ns;
+	detector->slow_row++;
+}
+
+static void note_round_trip(struct ha_detector *detector, uint64_t round_trip_ns, uint64_t now_ns)
 {
 	if (detector->baseline_ns == 0)
 		detector->baseline_ns = round_trip_ns;
 	if (round_trip_ns > detector->interval_ns / 2 &&
 	    round_trip_ns > SLOW_FACTOR * detector->baseline_ns) {
-		detector->slow_row++;
+		note_slow(detector, now_ns - round_trip_ns);
 		/* What is far off becomes the baseline only if it lasts for hundreds. */
 		detector->baseline_ns += detector->baseline_ns / 64 + 1;
 	} else {
@@ -273,7 +309,7 @@ bool ha_detector_pong(struct ha_detector *detector, uint64_t seq, uint64_t now_n
 	    .heard_ns = now_ns,
 	};
 	*round_trip_ns = now_ns - detector->sent_ns[seq % HA_DETECTOR_PINGS];
-	note_round_trip(detector, *round_trip_ns);
+	note_round_trip(detector, *round_trip_ns, now_ns);
 	note_round(detector, detector->answers[0]);
 	if (seq >= detector->inquiry.first_seq)
 		end_inquiry(detector, now_ns);
@@ -303,26 +339,38 @@ static bool was_heard_now(const struct ha_detector *detector, uint64_t now_ns)
 	       since(now_ns, detector->answers[0].sent_ns) < detector->stall_ns / 2;
 }
 
+/* Its first ping is the next one, and silence counts from here. */
 static void begin_inquiry(struct ha_detector *detector, uint64_t now_ns)
 {
-	detector->inquiry.first_seq = detector->sent + 1;
-	detector->inquiry.since_ns = now_ns;
-	detector->inquiry.rounds = 0;
-	detector->inquiry.noticed = false;
+	detector->inquiry = (struct ha_inquiry){.first_seq = detector->sent + 1,
+						.since_ns = now_ns,
+						.begun_ns = detector->inquiry.begun_ns};
+}
+
+static void ask_at_once(struct ha_detector *detector, uint64_t now_ns)
+{
+	detector->inquiry.begun_ns = now_ns;
+	/* Of what completed before it, nothing is known. */
+	detector->sampled_ns = 0;
+	detector->next_ping_ns = now_ns;
 }
 
 void ha_detector_inquire(struct ha_detector *detector, uint64_t now_ns)
 {
 	bool answers = detector->state == HA_SESSION_UP || detector->state == HA_SESSION_SUSPECTED;
 
-	if (detector->stall_ns == 0 || !answers || ha_detector_inquires(detector) ||
-	    was_heard_now(detector, now_ns) || inquiry_timeout_ns(detector) >= silence_ns(detector))
+	if (!answers || !may_inquire(detector) || was_heard_now(detector, now_ns))
 		return;
 	begin_inquiry(detector, now_ns);
-	detector->inquiry.begun_ns = now_ns;
-	/* Of what completed before it, nothing is known. */
-	detector->sampled_ns = 0;
-	detector->next_ping_ns = now_ns;
+	ask_at_once(detector, now_ns);
+}
+
+/* The heartbeat that has no answer is its first ping. */
+static void inquire_by_heartbeat(struct ha_detector *detector, uint64_t now_ns)
+{
+	begin_inquiry(detector, detector->waiting_ns);
+	detector->overdue = detector->inquiry.first_seq = detector->answered + 1;
+	ask_at_once(detector, now_ns);
 }
 
 bool ha_detector_wants_help(const struct ha_detector *detector)
@@ -341,7 +389,8 @@ void ha_detector_help(struct ha_detector *detector, uint64_t now_ns)
 	uint64_t next_ns =
 	    detector->sent_ns[detector->sent % HA_DETECTOR_PINGS] + burst_ns(detector);
 
-	if (detector->state == HA_SESSION_DOWN)
+	/* Two that inquire would press each other for as long as nobody answers. */
+	if (detector->state == HA_SESSION_DOWN || ha_detector_inquires(detector))
 		return;
 	if (next_ns < now_ns)
 		next_ns = now_ns;
@@ -349,7 +398,8 @@ void ha_detector_help(struct ha_detector *detector, uint64_t now_ns)
 		detector->next_ping_ns = next_ns;
 }
 
-unsigned ha_detector_rounds(const struct ha_detector *other, const struct ha_detector *detector)
+/* That the peer answered over other ports since: as many as count at most. */
+static unsigned rounds_of(const struct ha_detector *other, const struct ha_detector *detector)
 {
 	unsigned n = 0;
 
@@ -359,10 +409,24 @@ unsigned ha_detector_rounds(const struct ha_detector *other, const struct ha_det
 	return n;
 }
 
-void ha_detector_note_rounds(struct ha_detector *detector, unsigned rounds)
+static bool overtakes(const struct ha_detector *other, const struct ha_detector *detector,
+		      uint64_t now_ns)
 {
+	const struct ha_detector_answer *newest = &other->answers[0];
+
+	return newest->sent_ns >= detector->inquiry.since_ns + overdue_ns(detector) &&
+	       since(now_ns, newest->heard_ns) >= burst_ns(detector) / 2;
+}
+
+void ha_detector_note_other(struct ha_detector *detector, const struct ha_detector *other,
+			    uint64_t now_ns)
+{
+	const unsigned rounds = rounds_of(other, detector);
+
 	if (rounds > detector->inquiry.rounds)
 		detector->inquiry.rounds = rounds;
+	if (overtakes(other, detector, now_ns))
+		detector->inquiry.overtaken = true;
 }
 
 /* For so many parts nothing came back, where another way the peer answered. */
@@ -424,6 +488,7 @@ void ha_detector_restart(struct ha_detector *detector, uint64_t now_ns)
 	end_inquiry(detector, now_ns);
 	detector->heard_ns = detector->alive_ns = now_ns;
 	detector->next_ping_ns = now_ns;
+	detector->overdue = detector->sent;
 	detector->held = false;
 }
 
@@ -566,8 +631,10 @@ enum ha_session_state ha_detector_judge(struct ha_detector *detector, bool witne
 	case HA_SESSION_UP:
 		if (is_cut(detector, now_ns))
 			give_up(detector, now_ns);
-		else if (late || slow)
+		else if (late || slow || detector->inquiry.overtaken)
 			suspect(detector, now_ns);
+		else if (now_ns >= overdue_at_ns(detector))
+			inquire_by_heartbeat(detector, now_ns);
 		break;
 	case HA_SESSION_SUSPECTED:
 		if (is_cut(detector, now_ns) ||

@@ -30,10 +30,10 @@ enum ha_session_state {
 #define HA_DETECTOR_LONG_MIN_NS	 (2 * HA_NS_PER_S)
 
 /*
- * An inquiry: traffic between these ports stands still, and that must not wait for three intervals.
- * Pings go out in quick succession. So many that no answer comes to make the session DOWN when the
- * time-out is over, if the same peer took a question over other ports in so many rounds meanwhile
- * and answered it. The time-out has so many parts.
+ * An inquiry: traffic between these ports stands still, or a heartbeat has no answer, and that must
+ * not wait for three intervals. Pings go out in quick succession. So many that no answer comes to
+ * make the session DOWN when the time-out is over, if the same peer took a question over other
+ * ports in so many rounds meanwhile and answered it. The time-out has so many parts.
  */
 #define HA_DETECTOR_INQUIRY_PINGS  12
 #define HA_DETECTOR_INQUIRY_ROUNDS 3
@@ -51,6 +51,7 @@ struct ha_inquiry {
 	uint64_t begun_ns;
 	unsigned rounds; /* that the peer answered over other ports since */
 	bool noticed;	 /* it was found doomed, which is said once */
+	bool overtaken;	 /* the peer answered over other ports what was asked there later */
 };
 
 struct ha_detector {
@@ -60,6 +61,7 @@ struct ha_detector {
 	uint64_t sent, answered; /* newest ping; newest ping that was answered, or given up */
 	uint64_t noticed_ns;	 /* alive_ns of the silence that somebody took notice of */
 	bool doomed;		 /* found since that was asked last */
+	uint64_t overdue;	 /* no ping up to this one begins an inquiry by itself any more */
 	uint64_t suspected;	 /* newest ping when it was last suspected */
 	uint64_t in_row;	 /* pings up to `answered` that were answered without a gap */
 	uint64_t lost;		 /* pings that were not answered although later ones were */
@@ -78,6 +80,7 @@ struct ha_detector {
 	uint64_t sampled_ns;  /* when traffic was last asked for; 0: not since it is suspected */
 	uint64_t baseline_ns; /* smoothed round trip; 0: none yet */
 	uint32_t slow_row;    /* answers in a row that came far too late */
+	uint64_t slow_ns;     /* when the ping of the newest was sent */
 	uint32_t random;
 };
 
@@ -138,11 +141,13 @@ void ha_detector_help(struct ha_detector *detector, uint64_t now_ns);
  * over those either: they may have failed with it, or the peer does not get to answer. */
 bool ha_detector_lacks_witness(const struct ha_detector *detector, uint64_t now_ns);
 
-/* Rounds that `other`, a detector of the same peer over other ports, has answered since the inquiry
- * of `detector` began: as many as count at most. */
-unsigned ha_detector_rounds(const struct ha_detector *other, const struct ha_detector *detector);
-/* The most that any other did. */
-void ha_detector_note_rounds(struct ha_detector *detector, unsigned rounds);
+/*
+ * What `other`, a detector of the same peer over other ports, says of the inquiry of `detector`: in
+ * how many rounds the peer answered there since it began, and whether an answer has been here for
+ * some time to what was asked there well after its first ping. That is a reason for suspicion.
+ */
+void ha_detector_note_other(struct ha_detector *detector, const struct ha_detector *other,
+			    uint64_t now_ns);
 
 /* The peer pings us, or a path over these ports is up again. If we have nearly given up, it is time
  * to look again. */

@@ -30,7 +30,9 @@
  * no answer for four parts of time and the peer took a question elsewhere and answered it three
  * times meanwhile, each asked after the answer before: its thread, which takes all ports in turn,
  * came by here in between. Any answer, and any probe that comes back over these ports, ends the
- * inquiry; traffic that completes there begins it anew.
+ * inquiry; traffic that completes there begins it anew. A heartbeat that has no answer soon begins
+ * one, too, and an UP session is SUSPECTED as soon as the peer has answered elsewhere what was
+ * asked there well after the first ping.
  *
  * An *endpoint* is the queue pair of a port in one process. Its id is random and is told to the
  * peer over the connection's bootstrap socket, so that a heartbeat always says from whom it comes

@@ -197,7 +197,7 @@ void ha_session_visit(struct ha_session *s, bool delayed, uint64_t now_ns)
 	if (suspected)
 		ha_detector_traffic(detector, any_traffic(s), now_ns);
 	if (ha_detector_inquires(detector))
-		ha_session_count_rounds(s, now_ns);
+		ha_session_hear_others(s, now_ns);
 	ha_detector_judge(detector,
 			  ha_detector_wants_witness(detector, now_ns) &&
 			      ha_session_has_witness(s, now_ns),

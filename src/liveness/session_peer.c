@@ -44,16 +44,15 @@ bool ha_session_has_witness(struct ha_session *s, uint64_t now_ns)
 	return any_other(s, witnesses, now_ns);
 }
 
-static bool note_rounds(struct ha_session *s, struct ha_session *other, uint64_t now_ns)
+static bool note_other(struct ha_session *s, struct ha_session *other, uint64_t now_ns)
 {
-	(void)now_ns;
-	ha_detector_note_rounds(&s->detector, ha_detector_rounds(&other->detector, &s->detector));
+	ha_detector_note_other(&s->detector, &other->detector, now_ns);
 	return false;
 }
 
-void ha_session_count_rounds(struct ha_session *s, uint64_t now_ns)
+void ha_session_hear_others(struct ha_session *s, uint64_t now_ns)
 {
-	(void)any_other(s, note_rounds, now_ns);
+	(void)any_other(s, note_other, now_ns);
 }
 
 static bool help(struct ha_session *s, struct ha_session *other, uint64_t now_ns)

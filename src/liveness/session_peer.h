@@ -12,8 +12,8 @@ struct ha_session;
 /* Has the peer answered over other ports while it did not over these? */
 bool ha_session_has_witness(struct ha_session *session, uint64_t now_ns);
 
-/* Counts how often the peer took a question over other ports during the session's inquiry. */
-void ha_session_count_rounds(struct ha_session *session, uint64_t now_ns);
+/* What the peer answered over other ports during the session's inquiry counts for it. */
+void ha_session_hear_others(struct ha_session *session, uint64_t now_ns);
 
 /* Has the peer asked over its other ports as well. */
 void ha_session_ask_others(struct ha_session *session, uint64_t now_ns);

@@ -15,6 +15,9 @@
 
 static const enum ha_completion_mode modes[] = {HA_COMPLETION_RC, HA_COMPLETION_E2E};
 
+/* A cut is known so long after it, also where nothing is under way: an interval of heartbeats. */
+#define KNOWN_NS (210 * HA_NS_PER_MS)
+
 static unsigned turns = 24;
 
 /* isolated: a rail reaches the same one of the peer's alone. */
@@ -82,8 +85,8 @@ static void quick(struct pair *pair, size_t size, uint32_t seed)
 /* ---- silence --------------------------------------------------------------------------------- */
 
 /*
- * New messages leave it after one and a half intervals of heartbeats and 12 ms, wherever in an
- * interval the cut was; what was lost is there again after three and 50 ms. Only that waits.
+ * New messages leave it after an interval of heartbeats and 10 ms, wherever in an interval the cut
+ * was; what was lost is there again after three and 50 ms. Only that waits.
  */
 static void a_rail_that_is_cut_without_a_word_costs_what_was_on_it(void **state)
 {
@@ -105,7 +108,7 @@ static void a_rail_that_is_cut_without_a_word_costs_what_was_on_it(void **state)
 		assert_int_equal(posted_on(&pair, p), before + 1);
 		cut_ns = sv_stepped_now();
 		sv_stepped_cut(1, true);
-		for (unsigned i = 0; i < 3; i++) {
+		for (unsigned i = 0; i < 2; i++) {
 			quick(&pair, 1000, 1); /* over the control rail */
 			pair_pass(&pair, (unsigned)pair.config.heartbeat_ms / 2 + 4);
 		}
@@ -191,35 +194,60 @@ static uint64_t last_stripe_ns(struct pair *pair, unsigned begin_ms)
 
 /*
  * Under traffic the first message that goes there is the last one, and is there again after 60 ms.
- * So nothing new goes there after an interval of heartbeats, but where nothing went in it: the
- * first one after a pause may, for half an interval and 2 ms longer, and that one waits for no
- * longer, either.
+ * Where nothing went there before, the first one after a pause may; none does after an interval of
+ * heartbeats and 10 ms.
  */
 static void no_message_after_the_first_one_goes_over_a_rail_that_was_cut(void **state)
 {
-	uint64_t most_ns = 0;
-
 	(void)state;
-	for (unsigned begin_ms = 0; begin_ms <= 320; begin_ms += 40)
+	for (unsigned begin_ms = 0; begin_ms <= 240; begin_ms += 40)
 		for (unsigned at_ms = 0; at_ms < 200; at_ms += 66) {
-			uint64_t interval_ns, last_ns;
 			struct pair pair;
 
 			carrying(&pair, 2, modes[begin_ms / 40 % 2]);
 			pair_idle(&pair, 1000 + at_ms);
 			wait_members(&pair, 2);
-			interval_ns = (unsigned)pair.config.heartbeat_ms * HA_NS_PER_MS;
-			last_ns = last_stripe_ns(&pair, begin_ms);
-			if (begin_ms * HA_NS_PER_MS <= interval_ns)
-				assert_in_range(last_ns, 0, interval_ns + 10 * HA_NS_PER_MS);
-			else
-				assert_in_range(last_ns, 0,
-						interval_ns * 3 / 2 + 12 * HA_NS_PER_MS);
-			most_ns = last_ns > most_ns ? last_ns : most_ns;
+			assert_in_range(last_stripe_ns(&pair, begin_ms), 0, KNOWN_NS);
 			assert_no_failover(&pair);
 			pair_close(&pair);
 		}
-	print_message("the last one went %.0f ms after the cut\n", (double)most_ns / HA_NS_PER_MS);
+}
+
+/* At each moment of an interval, and the rail is back before the next. */
+static void a_rail_that_is_cut_while_nothing_is_under_way_is_known_after_an_interval(void **state)
+{
+	uint64_t most_ns = 0;
+	struct pair pair;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	for (unsigned at_us = 0; at_us < 200000; at_us += 4300) {
+		struct in_flight t;
+		uint64_t cut_ns;
+		uint32_t before;
+		unsigned p;
+
+		wait_members(&pair, 2);
+		pair_pass(&pair, 400);
+		sv_stepped_run(sv_stepped_now() + at_us * HA_NS_PER_US);
+		p = standby_of(pair.send);
+		before = posted_on(&pair, p);
+		cut_ns = sv_stepped_now();
+		sv_stepped_cut(1, true);
+		while (carrying_now(&pair) == 2) {
+			assert_in_range(sv_stepped_now() - cut_ns, 0, KNOWN_NS);
+			pair_advance(&pair);
+		}
+		if (sv_stepped_now() - cut_ns > most_ns)
+			most_ns = sv_stepped_now() - cut_ns;
+		t = pair_start(&pair);
+		assert_int_equal(posted_on(&pair, p), before);
+		assert_arrives(&pair, &t);
+		sv_stepped_cut(1, false);
+	}
+	assert_no_failover(&pair);
+	pair_close(&pair);
+	print_message("known %.1f ms after the cut at most\n", (double)most_ns / HA_NS_PER_MS);
 }
 
 /* ---- a drain --------------------------------------------------------------------------------- */
@@ -361,6 +389,8 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(a_rail_that_is_cut_without_a_word_costs_what_was_on_it),
 	    cmocka_unit_test(a_rail_that_is_cut_under_traffic_is_noticed_in_60_ms),
 	    cmocka_unit_test(no_message_after_the_first_one_goes_over_a_rail_that_was_cut),
+	    cmocka_unit_test(
+		a_rail_that_is_cut_while_nothing_is_under_way_is_known_after_an_interval),
 	    cmocka_unit_test(a_rail_that_is_drained_leaves_and_nothing_waits_or_comes_again),
 	    cmocka_unit_test(both_rails_lost_within_a_millisecond_cost_no_byte),
 	    cmocka_unit_test(rails_lost_in_turns_cost_no_byte),

@@ -128,10 +128,14 @@ static void without_backup_there_is_one_path_and_its_error(void **state)
 
 /* ---- HA_NCCL_HEARTBEAT_MS -------------------------------------------------------------------- */
 
-/* Nothing is in flight, so nothing but heartbeats can notice. */
-static void a_silent_cut_is_noticed_within_three_heartbeats(void **state)
+/*
+ * Nothing is in flight, so nothing but heartbeats can notice: the next one, and what it asks then
+ * in 50 ms, or where that takes as long the third one.
+ */
+static void a_silent_cut_is_noticed_by_heartbeats(void **state)
 {
-	static const int intervals_ms[] = {200, 50, 10};
+	static const int intervals_ms[] = {200, 50, 10}, least_ms[] = {40, 40, 20},
+			 most_ms[] = {250, 100, 40};
 
 	(void)state;
 	for (size_t i = 0; i < 3; i++) {
@@ -143,7 +147,7 @@ static void a_silent_cut_is_noticed_within_three_heartbeats(void **state)
 		up(&pair);
 		sv_stepped_cut(0, true);
 		took = ms_until(&pair, has_switched, 5000);
-		assert_in_range(took, 2 * intervals_ms[i], 3 * intervals_ms[i] + 10);
+		assert_in_range(took, least_ms[i], most_ms[i]);
 		assert_logged("heartbeats lost");
 		transfer(&pair, 5000, 2);
 		pair_close(&pair);
@@ -361,7 +365,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(with_backup_a_dead_port_is_survived),
 	    cmocka_unit_test(without_backup_there_is_one_path_and_its_error),
-	    cmocka_unit_test(a_silent_cut_is_noticed_within_three_heartbeats),
+	    cmocka_unit_test(a_silent_cut_is_noticed_by_heartbeats),
 	    cmocka_unit_test(a_wedged_queue_is_noticed_after_the_soft_timeout),
 	    cmocka_unit_test(an_outage_ends_in_an_error_at_its_deadline),
 	    cmocka_unit_test(an_outage_shorter_than_allowed_is_survived),

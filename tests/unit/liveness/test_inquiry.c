@@ -68,8 +68,7 @@ static void visit(struct way *w, struct way *helper)
 {
 	hear(w);
 	if (ha_detector_inquires(&w->detector))
-		ha_detector_note_rounds(&w->detector,
-					ha_detector_rounds(&helper->detector, &w->detector));
+		ha_detector_note_other(&w->detector, &helper->detector, now_ns);
 	ha_detector_judge(&w->detector, false, now_ns);
 	ping(w);
 	if (ha_detector_wants_help(&w->detector))
@@ -120,11 +119,10 @@ static void assert_goes_down_after(uint64_t at_least_ns, uint64_t at_most_ns)
 {
 	uint64_t since_ns = now_ns;
 
-	while (way.detector.state == HA_SESSION_UP) {
+	while (way.detector.state != HA_SESSION_DOWN) {
 		assert_true(now_ns - since_ns <= at_most_ns);
 		run_us(10);
 	}
-	assert_int_equal(way.detector.state, HA_SESSION_DOWN);
 	assert_true(now_ns - since_ns >= at_least_ns);
 	assert_int_equal(other.detector.state, HA_SESSION_UP);
 }
@@ -149,6 +147,54 @@ static void a_cut_is_known_after_the_timeout(void **state)
 		/* What others answered since then they answered after the failure. */
 		assert_int_equal(way.detector.failed_before_ns, since_ns);
 	}
+}
+
+/* Nobody asks: the next heartbeat does, wherever between two the cut was. */
+static void a_heartbeat_that_has_no_answer_begins_one(void **state)
+{
+	(void)state;
+	for (uint64_t phase_ms = 0; phase_ms < 200; phase_ms += 13) {
+		uint64_t since_ns;
+
+		bring_up(20 * HA_NS_PER_US, PART);
+		wait_for_quiet(phase_ms);
+		way.cut = true;
+		since_ns = now_ns;
+		while (way.detector.state == HA_SESSION_UP)
+			run_us(10);
+		assert_int_equal(way.detector.state, HA_SESSION_SUSPECTED);
+		assert_in_range(now_ns - since_ns, 3 * STEP, INTERVAL + 10 * MS);
+		assert_goes_down_after(TIMEOUT - 5 * STEP, TIMEOUT);
+		assert_true(now_ns - since_ns <= INTERVAL + TIMEOUT + 2 * STEP);
+	}
+}
+
+/* What a probe has shown to be a matter of datagrams alone is not asked again at once. */
+static void a_silence_begins_one_by_itself_once(void **state)
+{
+	uint64_t pings;
+
+	(void)state;
+	bring_up(20 * HA_NS_PER_US, PART);
+	wait_for_quiet(50);
+	way.cut = true;
+	while (!ha_detector_inquires(&way.detector))
+		run_us(10);
+	run_us(100);
+	ha_detector_note_life(&way.detector, now_ns);
+	pings = way.pings;
+	run_ms(90);
+	assert_false(ha_detector_inquires(&way.detector));
+	assert_int_equal(way.pings, pings);
+	inquire();
+	assert_true(ha_detector_inquires(&way.detector));
+	way.cut = false;
+	run_ms(500);
+	assert_int_equal(way.detector.state, HA_SESSION_UP);
+	way.cut = true;
+	while (!ha_detector_inquires(&way.detector))
+		run_us(10);
+	assert_int_equal(way.detector.state, HA_SESSION_UP);
 }
 
 static void without_inquiries_it_takes_three_intervals(void **state)
@@ -299,6 +345,41 @@ static void a_peer_that_answers_nowhere_is_not_given_up(void **state)
 	assert_int_equal(way.detector.state, HA_SESSION_UP);
 }
 
+/* Nor is it suspected before it would be without any. */
+static void a_peer_that_answers_nowhere_is_suspected_as_late_as_ever(void **state)
+{
+	(void)state;
+	bring_up(20 * HA_NS_PER_US, PART);
+	wait_for_quiet(50);
+	peer_runs = false;
+	while (way.detector.state == HA_SESSION_UP)
+		run_us(10);
+	assert_in_range(now_ns - way.detector.heard_ns, INTERVAL * 3 / 2,
+			INTERVAL * 3 / 2 + 3 * MS);
+}
+
+/* Answers to pings in quick succession that come together are late once. */
+static void a_peer_that_was_away_once_is_not_slow(void **state)
+{
+	uint64_t ignored;
+
+	(void)state;
+	bring_up(20 * HA_NS_PER_US, PART);
+	wait_for_quiet(50);
+	peer_runs = false;
+	run_ms(280);
+	assert_int_equal(way.detector.state, HA_SESSION_UP);
+	for (uint64_t seq = way.detector.answered + 1; seq <= way.detector.sent; seq++) {
+		(void)ha_detector_pong(&way.detector, seq, now_ns, &ignored);
+		assert_int_equal(ha_detector_judge(&way.detector, false, now_ns), HA_SESSION_UP);
+	}
+	peer_runs = true;
+	for (int ms = 0; ms < 400; ms++) {
+		run_ms(1);
+		assert_int_equal(way.detector.state, HA_SESSION_UP);
+	}
+}
+
 /*
  * Its thread takes one port after the other: between the answers over two of them it may lose the
  * processor, as long as hogs like. It came by here only when it came by there again.
@@ -444,15 +525,30 @@ static void our_own_sleep_ends_it(void **state)
 	inquire();
 	run_ms(30);
 	ha_detector_restart(&way.detector, now_ns);
-	assert_false(ha_detector_inquires(&way.detector));
-	run_ms(100);
-	assert_int_equal(way.detector.state, HA_SESSION_UP);
+	/* And what was asked before that begins no other. */
+	for (int ms = 0; ms < 100; ms++) {
+		assert_false(ha_detector_inquires(&way.detector));
+		run_ms(1);
+	}
+	assert_int_not_equal(way.detector.state, HA_SESSION_DOWN);
+	/* Nor where it had not got to one. */
+	bring_up(20 * HA_NS_PER_US, PART);
+	way.cut = true;
+	while (way.detector.sent == way.detector.answered)
+		run_us(10);
+	ha_detector_restart(&way.detector, now_ns);
+	for (int ms = 0; ms < 100; ms++) {
+		assert_false(ha_detector_inquires(&way.detector));
+		run_ms(1);
+	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_cut_is_known_after_the_timeout),
+	    cmocka_unit_test(a_heartbeat_that_has_no_answer_begins_one),
+	    cmocka_unit_test(a_silence_begins_one_by_itself_once),
 	    cmocka_unit_test(without_inquiries_it_takes_three_intervals),
 	    cmocka_unit_test(a_way_that_was_given_up_comes_back_with_three_answers),
 	    cmocka_unit_test(an_answer_ends_it_and_costs_one_ping),
@@ -461,6 +557,8 @@ int main(void)
 	    cmocka_unit_test(a_way_that_is_ten_times_as_slow_is_not_silent),
 	    cmocka_unit_test(a_timeout_of_three_intervals_is_none),
 	    cmocka_unit_test(a_peer_that_answers_nowhere_is_not_given_up),
+	    cmocka_unit_test(a_peer_that_answers_nowhere_is_suspected_as_late_as_ever),
+	    cmocka_unit_test(a_peer_that_was_away_once_is_not_slow),
 	    cmocka_unit_test(a_peer_that_stops_between_two_ports_is_not_given_up),
 	    cmocka_unit_test(answers_of_one_moment_are_one_round),
 	    cmocka_unit_test(a_probe_that_comes_back_ends_it),
