@@ -14,6 +14,9 @@
 /* Of these, so many may wait for addresses that do not answer. */
 #define MAX_RESOLVING 4
 
+/* Fences that are waited for, others, and the rest. */
+#define QUEUES 3
+
 uint64_t ha_command_timeout_ns = HA_COMMAND_TIMEOUT_NS;
 uint64_t ha_command_sick_ns = HA_COMMAND_SICK_NS;
 uint64_t (*ha_command_took_ns)(void);
@@ -39,7 +42,7 @@ struct ha_commands {
 	pthread_mutex_t lock;
 	pthread_cond_t sent; /* or told to stop, or another one may run */
 	pthread_cond_t came_back;
-	struct ha_list urgent, waiting; /* the former of kind FENCE */
+	struct ha_list waiting[QUEUES]; /* what is in the first of them goes first */
 	struct run runs[MAX_THREADS];	/* by thread */
 	uint64_t begun, back;		/* how many were run without threads; how many came back */
 	pthread_t thread[MAX_THREADS];
@@ -91,14 +94,34 @@ static struct ha_command *first_of(const struct ha_commands *commands, const str
 /* The first that may run now, or NULL. */
 static struct ha_command *next_command(const struct ha_commands *commands)
 {
-	struct ha_command *command = first_of(commands, &commands->urgent);
+	struct ha_command *command = NULL;
 
-	return command ? command : first_of(commands, &commands->waiting);
+	for (unsigned q = 0; q < QUEUES && !command; q++)
+		command = first_of(commands, &commands->waiting[q]);
+	return command;
+}
+
+static struct ha_list *queue_of(struct ha_commands *commands, uint8_t kind)
+{
+	switch ((enum ha_command_kind)kind) {
+	case HA_COMMAND_FENCE:
+		return &commands->waiting[0];
+	case HA_COMMAND_QUIET_FENCE:
+		return &commands->waiting[1];
+	case HA_COMMAND_DEVICE:
+	case HA_COMMAND_RESOLVE:
+	case HA_COMMAND_CLEAN:
+		break;
+	}
+	return &commands->waiting[QUEUES - 1];
 }
 
 static bool none_waits(const struct ha_commands *commands)
 {
-	return ha_list_empty(&commands->urgent) && ha_list_empty(&commands->waiting);
+	for (unsigned q = 0; q < QUEUES; q++)
+		if (!ha_list_empty(&commands->waiting[q]))
+			return false;
+	return true;
 }
 
 /* With the lock. Its owner may take it away as soon as it is done, but waits for the lock to go. */
@@ -395,9 +418,7 @@ void ha_command_send(struct ha_commands *commands, struct ha_command *command)
 	pthread_mutex_lock(&commands->lock);
 	atomic_store(&command->state, HA_COMMAND_WAITING);
 	atomic_fetch_add_explicit(&commands->nout, 1, memory_order_relaxed);
-	ha_list_push_back(command->kind == HA_COMMAND_FENCE ? &commands->urgent
-							    : &commands->waiting,
-			  &command->link);
+	ha_list_push_back(queue_of(commands, command->kind), &command->link);
 	alone = commands->threads && !have_thread(commands);
 	/* Who is on his way takes it, or sends the next one on before he begins with another. */
 	unlock_and_wake(commands, commands->nwoken == 0 && takes_idle(commands));
@@ -533,8 +554,7 @@ static uint64_t longest_ns(const struct ha_commands *commands, uint64_t now_ns)
 	for (unsigned i = 0; i < MAX_THREADS; i++) {
 		const struct run *run = &commands->runs[i];
 
-		if (run->busy &&
-		    (run->kind == HA_COMMAND_DEVICE || run->kind == HA_COMMAND_FENCE) &&
+		if (run->busy && run->kind != HA_COMMAND_RESOLVE && run->kind != HA_COMMAND_CLEAN &&
 		    now_ns - run->since_ns > longest)
 			longest = now_ns - run->since_ns;
 	}
@@ -571,8 +591,8 @@ struct ha_commands *ha_commands_new(struct ha_progress *progress, bool threads)
 	pthread_mutex_init(&commands->lock, NULL);
 	ha_cond_init(&commands->sent);
 	ha_cond_init(&commands->came_back);
-	ha_list_init(&commands->urgent);
-	ha_list_init(&commands->waiting);
+	for (unsigned q = 0; q < QUEUES; q++)
+		ha_list_init(&commands->waiting[q]);
 	return commands;
 }
 

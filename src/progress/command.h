@@ -17,7 +17,8 @@
  * all that it uses, and frees that when it is done.
  *
  * What traffic waits for goes first: commands of a fence overtake all that wait, as a NIC does one
- * at a time, and making a queue pair takes it as long as five fences.
+ * at a time, and making a queue pair takes it as long as five fences. So do they those of fences of
+ * connections that have nothing under way.
  *
  * A command that a healthy NIC is through with in milliseconds, and that takes longer than
  * HA_COMMAND_SICK_NS, makes the NIC sick until it is back.
@@ -61,8 +62,10 @@ enum ha_command_state {
 };
 
 enum ha_command_kind {
-	HA_COMMAND_DEVICE,  /* milliseconds, on a healthy NIC */
-	HA_COMMAND_FENCE,   /* likewise, and traffic waits for it: before all others */
+	HA_COMMAND_DEVICE, /* milliseconds, on a healthy NIC */
+	HA_COMMAND_FENCE,  /* likewise, and traffic waits for it: before all others */
+	/* Likewise, and traffic will when there is some: before all but those. */
+	HA_COMMAND_QUIET_FENCE,
 	HA_COMMAND_RESOLVE, /* an address: seconds, where nobody answers */
 	HA_COMMAND_CLEAN,   /* destroys what nobody uses: as long as it likes */
 };

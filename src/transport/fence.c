@@ -191,6 +191,13 @@ static void destroy_queues(struct ha_command *command)
 	path->destruction = (uint8_t)ha_path_destroy_queues(path);
 }
 
+/* Whether somebody waits for it, as far as it is known. */
+static enum ha_command_kind fence_kind(const struct ha_path *path)
+{
+	return path->carried && path->comm->outstanding != 0 ? HA_COMMAND_FENCE
+							     : HA_COMMAND_QUIET_FENCE;
+}
+
 /* ---- beginning ----------------------------------------------------------------------------- */
 
 void ha_path_stop(struct ha_path *path)
@@ -222,7 +229,7 @@ void ha_path_fence(struct ha_path *path)
 	}
 	atomic_store(&path->state, HA_PATH_FENCING);
 	path->fencing_since_ns = ha_now_ns();
-	ha_path_command(path, stop_queues, HA_COMMAND_FENCE);
+	ha_path_command(path, stop_queues, fence_kind(path));
 }
 
 /* ---- confirmation -------------------------------------------------------------------------- */
@@ -245,7 +252,7 @@ static void stop_again(struct ha_path *path, uint64_t now_ns)
 	if (!atomic_load(&path->undrainable) || now_ns < path->stop_ns)
 		return;
 	path->stop_ns = now_ns + HA_NS_PER_MS;
-	ha_path_command(path, stop_queues, HA_COMMAND_FENCE);
+	ha_path_command(path, stop_queues, fence_kind(path));
 }
 
 /* What is refused for a moment. */
@@ -286,7 +293,7 @@ static enum ha_fence destroy_instead(struct ha_comm *comm, struct ha_path *path,
 		path->destruction = HA_DESTRUCTION_NONE;
 		/* fall through */
 	case HA_DESTRUCTION_NONE:
-		ha_path_command(path, destroy_queues, HA_COMMAND_FENCE);
+		ha_path_command(path, destroy_queues, fence_kind(path));
 		return HA_FENCE_PENDING;
 	case HA_DESTRUCTION_DONE:
 		break;

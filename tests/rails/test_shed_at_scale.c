@@ -105,10 +105,16 @@ static unsigned finished(struct world *w)
 	return n;
 }
 
+/* Of each so many connections the last one. */
+static void begin_messages_of(struct world *w, unsigned each)
+{
+	for (unsigned i = each - 1; i < connections; i += each)
+		begin_message(&w->conns[i]);
+}
+
 static void begin_messages(struct world *w)
 {
-	for (unsigned i = 0; i < connections; i++)
-		begin_message(&w->conns[i]);
+	begin_messages_of(w, 1);
 }
 
 static void finish_messages(struct world *w)
@@ -262,6 +268,31 @@ static void hundreds_shed_a_rail_as_fast_as_its_nics_fence(void **state)
 	assert_true(a_rail_goes_down_at(1, true) <= connections * MODIFY_NS + HA_NS_PER_MS);
 }
 
+/* Those that have nothing to send again let those that have go first, wherever they stand. */
+static void what_is_under_way_waits_for_no_fence_of_nothing(void **state)
+{
+	const unsigned each = 8;
+	uint64_t since_ns;
+	struct world w;
+
+	(void)state;
+	up(&w);
+	commands_take_time();
+	begin_messages_of(&w, each);
+	since_ns = sv_stepped_now();
+	sv_stepped_link(1, LOST, false);
+	finish_messages(&w);
+	print_message("%u of %u: there after %.2f ms\n", connections / each, connections,
+		      (double)(sv_stepped_now() - since_ns) / 1e6);
+	assert_in_range(sv_stepped_now() - since_ns, 1,
+			connections / each * MODIFY_NS + HA_NS_PER_MS);
+	while (mended(&w) < connections) {
+		assert_true(sv_stepped_now() - since_ns <= connections * MODIFY_NS + HA_NS_PER_MS);
+		turn(&w);
+	}
+	down(&w);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static size_t heap_bytes(void)
@@ -328,6 +359,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(hundreds_shed_a_rail_and_none_fails_over),
 	    cmocka_unit_test(hundreds_shed_a_rail_as_fast_as_its_nics_fence),
+	    cmocka_unit_test(what_is_under_way_waits_for_no_fence_of_nothing),
 	    cmocka_unit_test(two_rails_take_the_memory_of_two_paths),
 	};
 
