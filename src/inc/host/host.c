@@ -8,6 +8,7 @@
 #include "inc/net/star.h"
 #include "inc/outage.h"
 #include "inc/verbs/mesh.h"
+#include "inc/verdict.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -335,39 +336,19 @@ ha_result_t ha_host_result(const struct ha_host *host)
 	return verdict->abort.why == HA_INC_ABORT_DAMAGED ? HA_ERR_SYSTEM : HA_ERR_REMOTE;
 }
 
-static const char *text_of(enum ha_inc_abort why)
-{
-	switch (why) {
-	case HA_INC_ABORT_DAMAGED:
-		return "a result that was half there has overwritten its only contribution";
-	case HA_INC_ABORT_LOST:
-		return "a member lacks what another one calls retired";
-	case HA_INC_ABORT_DEAD:
-		return "a member's process has ended";
-	case HA_INC_ABORT_OUTAGE:
-		return "nothing has got through for the time limit, one way or the other";
-	case HA_INC_ABORT_NO_TREE:
-		return "no tree is left, and members do not add for each other";
-	case HA_INC_ABORT_DISPUTE:
-		return "members do not ask for the same operations in the same order";
-	case HA_INC_ABORT_REASONS:
-		break;
-	}
-	return "the leader speaks of another group's units";
-}
-
 /* Which operation it is here is this member's to know, where that has asked for the unit. */
 static void tell_of_dispute(const struct ha_host *host, const struct ha_dispute *dispute,
 			    char why[HA_HOST_WHY])
 {
 	const uint64_t here = ha_member_operation_of(host->member, dispute->unit);
-	char text[HA_HOST_WHY / 2], own[64] = "";
+	char verdict[HA_HOST_WHY / 4], text[HA_HOST_WHY / 2], own[64] = "";
 
+	ha_verdict_text(HA_INC_ABORT_DISPUTE, host->answer.part.members, verdict, sizeof(verdict));
 	ha_dispute_text(dispute, text, sizeof(text));
 	if (here)
 		snprintf(own, sizeof(own), "; that is operation %llu here",
 			 (unsigned long long)here);
-	snprintf(why, HA_HOST_WHY, "%s: %s%s", text_of(HA_INC_ABORT_DISPUTE), text, own);
+	snprintf(why, HA_HOST_WHY, "%s: %s%s", verdict, text, own);
 }
 
 void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY])
@@ -377,6 +358,7 @@ void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY])
 	const struct ha_decision_fault none = {0};
 	const struct ha_decision_fault *about = is_said ? &verdict->abort.about : &none;
 	const char *last = ha_host_last_loss(host);
+	char text[HA_HOST_WHY * 3 / 8];
 
 	*why = '\0';
 	if (host->follower.state != HA_FOLLOWER_OVER)
@@ -385,8 +367,9 @@ void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY])
 		tell_of_dispute(host, &verdict->abort.dispute, why);
 		return;
 	}
-	snprintf(why, HA_HOST_WHY, "%s (member %u, unit %llu)%s%s",
-		 text_of(is_said ? verdict->abort.why : HA_INC_ABORT_REASONS), about->member,
+	ha_verdict_text(is_said ? verdict->abort.why : HA_INC_ABORT_REASONS,
+			host->answer.part.members, text, sizeof(text));
+	snprintf(why, HA_HOST_WHY, "%s (member %u, unit %llu)%s%s", text, about->member,
 		 (unsigned long long)about->unit, *last ? "; last of all " : "", last);
 }
 
