@@ -43,6 +43,15 @@ class Gains(unittest.TestCase):
             ring, switch = stepped(hosts, 8, 10, "ring")["ns"], stepped(hosts, 8, 10, "switch")["ns"]
             self.assertLessEqual(switch / ring, 0.20)
 
+    def test_what_lets_a_switch_die_costs_next_to_nothing(self):
+        """Words and copies, against a switch that has neither: nothing but data comes down."""
+        for size, most, repeat in ((16 * MiB, 1 / 0.98, 1), (8, 1.05, 10)):
+            safe, unsafe = stepped(8, size, repeat, "switch"), stepped(8, size, repeat, "unsafe")
+            print(f"{size} bytes: {safe['ns'] / unsafe['ns']:.4f} times as long")
+            self.assertEqual(unsafe["in"], size)
+            self.assertGreater(safe["in"], size)
+            self.assertLessEqual(safe["ns"] / unsafe["ns"], most)
+
     def test_a_run_is_a_function_of_its_arguments(self):
         self.assertEqual(stepped(4, 100000, 2, "switch"), stepped(4, 100000, 2, "switch"))
 
