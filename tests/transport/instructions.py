@@ -17,10 +17,11 @@ figures count.
 import argparse
 import json
 import os
-import re
-import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import callgrind  # pylint: disable=wrong-import-position
 
 BASELINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "instructions.json")
 TOLERANCE = 1.02
@@ -42,27 +43,10 @@ NCCL = {
 
 def collected(path):
     """Instructions below each counted_ function in one callgrind file."""
-    names, sums, inside, callee_line = {}, dict.fromkeys(CALLS, 0), None, False
-    reference = re.compile(r"^(?:c?fn)=\((\d+)\)(?: (.*))?$")
-    with open(path, encoding="ascii", errors="replace") as lines:
-        for line in lines:
-            line = line.rstrip("\n")
-            match = reference.match(line)
-            if match:
-                number, name = match.groups()
-                if name:
-                    names[number] = re.sub(r"'\d+$", "", name)
-                if line.startswith("fn="):
-                    inside = names[number]
-                continue
-            if line.startswith("calls="):
-                callee_line = True
-                continue
-            if callee_line:  # "position inclusive-cost"
-                callee_line = False
-                if inside and inside.startswith("counted_"):
-                    call = inside[len("counted_"):]
-                    sums[call] += int(line.split()[1])
+    sums = dict.fromkeys(CALLS, 0)
+    for function, is_call, numbers in callgrind.costs(path):
+        if is_call and function.startswith("counted_"):
+            sums[function[len("counted_"):]] += numbers[0]
     return sums
 
 
@@ -70,17 +54,9 @@ def measure(program, only):
     """The compiler, and a list of the program's cases, each with its counts per message."""
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "callgrind")
-        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
-                   "--collect-atstart=no", "--compress-pos=no", "--dump-after=case_ends",
-                   "--toggle-collect=counted_*", "--toggle-collect=provider_*", program]
-        try:
-            run = subprocess.run(command + ([only] if only else []), text=True, check=False,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        except FileNotFoundError:
-            sys.exit("valgrind is missing (package valgrind)")
-        if run.returncode != 0:
-            sys.exit(f"{program} failed under valgrind:\n{run.stderr}")
-        about, *cases = [json.loads(line) for line in run.stdout.splitlines()]
+        said = callgrind.run(program, out, "--collect-atstart=no", "--dump-after=case_ends", "--toggle-collect=counted_*",
+                             "--toggle-collect=provider_*", arguments=[only] if only else [])
+        about, *cases = [json.loads(line) for line in said.splitlines()]
         for number, case in enumerate(cases):
             # Two dumps a case: what came before it, and the case itself.
             counts, messages = collected(f"{out}.{2 * number + 2}"), case.pop("messages")
