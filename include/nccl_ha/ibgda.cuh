@@ -57,8 +57,17 @@ HA_DEV uint64_t ha_ibgda_look(const struct ha_ibgda_stream *stream)
 #if HA_IBGDA_BACKUP
 	return ha_dev_load(&stream->gate);
 #else
-	(void)stream;
-	return 0;
+	return stream->gate;
+#endif
+}
+
+/* ... after everything that this thread has stored. */
+HA_DEV uint64_t ha_ibgda_look_in_order(const struct ha_ibgda_stream *stream)
+{
+#if HA_IBGDA_BACKUP
+	return ha_dev_load_in_order(&stream->gate);
+#else
+	return stream->gate;
 #endif
 }
 
@@ -72,27 +81,32 @@ HA_DEV bool ha_ibgda_is_same(const struct ha_ibgda_stream *stream, uint64_t gate
 #endif
 }
 
-/* Waits while it is closed. */
-HA_DEV uint64_t ha_ibgda_open_gate(const struct ha_ibgda_stream *stream)
+HA_DEV bool ha_ibgda_is_open(uint64_t gate)
 {
-	uint64_t gate = ha_ibgda_look(stream);
+#if HA_IBGDA_BACKUP
+	return !(gate & (HA_IBGDA_CLOSED | HA_IBGDA_DEAD));
+#else
+	(void)gate;
+	return true;
+#endif
+}
+
+/* Of an open gate. */
+HA_DEV struct ha_ibgda_queue *ha_ibgda_queue_of(uint64_t gate)
+{
+	return (struct ha_ibgda_queue *)(uintptr_t)gate;
+}
+
+/* Waits while it is closed. One that is not open then will not be any more. */
+HA_DEV uint64_t ha_ibgda_find_gate(const struct ha_ibgda_stream *stream)
+{
+	uint64_t gate = ha_ibgda_look_in_order(stream);
 
 	while (gate & HA_IBGDA_CLOSED) {
 		ha_dev_pause();
-		gate = ha_ibgda_look(stream);
+		gate = ha_ibgda_look_in_order(stream);
 	}
 	return gate;
-}
-
-HA_DEV struct ha_ibgda_queue *ha_ibgda_queue_of(const struct ha_ibgda_stream *stream, uint64_t gate)
-{
-	return (struct ha_ibgda_queue *)((char *)stream->queues + ha_ibgda_gate_offset(gate));
-}
-
-/* Numbers below are in the queue that the gate names, if they have been published anywhere. */
-HA_DEV uint64_t ha_ibgda_taken(const struct ha_ibgda_stream *stream, uint64_t gate)
-{
-	return ha_dev_load_relaxed(&ha_ibgda_queue_of(stream, gate)->taken);
 }
 
 /* ---- completion ------------------------------------------------------------------------------ */
@@ -102,91 +116,98 @@ HA_DEV void ha_ibgda_raise_alarm(const struct ha_ibgda_stream *stream, uint64_t 
 	(void)ha_dev_swap_if(stream->alarm, 0, number + 1); /* the first one counts */
 }
 
-/* What the queue that the gate names says of a request. Who waits for room may wait for one that is laps
- * ahead of the device, so whose turn an entry is does not suffice: the index has to be the request's. */
-HA_DEV enum ha_cqe_kind ha_ibgda_poll(const struct ha_ibgda_stream *stream, uint64_t gate,
-				      uint64_t number)
+/* Whether a queue that threads wait at has been made anew since. */
+HA_DEV bool ha_ibgda_is_anew(const struct ha_ibgda_queue *queue, uint64_t base)
 {
-	const struct ha_ibgda_queue *queue = ha_ibgda_queue_of(stream, gate);
+#if HA_IBGDA_BACKUP
+	return ha_dev_load_relaxed(&queue->base) != base;
+#else
+	(void)queue, (void)base;
+	return false;
+#endif
+}
 
-	const uint64_t base = ha_dev_load_relaxed(&queue->base); /* which may be used again meanwhile */
+/* What a queue says of a request. Who waits for room may wait for one that is laps ahead of the device, so whose turn
+ * an entry is does not suffice: the index has to be the request's. Nothing keeps the queue from being used again
+ * meanwhile: its base is another one then, and what was read may be of any request. */
+HA_DEV enum ha_cqe_kind ha_ibgda_poll(const struct ha_ibgda_stream *stream,
+				      const struct ha_ibgda_queue *queue, uint64_t number)
+{
+	const uint64_t base = ha_dev_load_relaxed(&queue->base);
 	struct ha_cqe cqe;
 
 	if (number < base)
-		return HA_CQE_NOT_YET; /* it was settled, and `cons` says so soon */
+		return HA_CQE_DONE; /* settled before this generation began */
+	HA_DEV_STEP("entry");
 	cqe = ha_cqe_read(queue->completions, stream->log, number - base);
-	return cqe.index == (uint16_t)(number - base) ? cqe.kind : HA_CQE_NOT_YET;
+	HA_DEV_STEP("poll");
+	if (cqe.index != (uint16_t)(number - base) || ha_ibgda_is_anew(queue, base))
+		return HA_CQE_NOT_YET;
+	return cqe.kind;
 }
 
 /* The request of that number, and all before it, are complete: their source may be written. */
 HA_DEV enum ha_ibgda_result ha_ibgda_quiet(struct ha_ibgda_stream *stream, uint64_t number)
 {
-	for (;;) {
-		const uint64_t gate = ha_ibgda_open_gate(stream);
+	for (;; ha_dev_pause()) {
+		const uint64_t gate = ha_ibgda_look(stream);
 		enum ha_cqe_kind kind;
 
 		if (ha_dev_load(&stream->cons) > number)
 			return HA_IBGDA_OK;
-		if (gate & HA_IBGDA_DEAD)
-			return HA_IBGDA_OVER;
-		kind = ha_ibgda_poll(stream, gate, number);
-		HA_DEV_STEP("poll");
-		/* The completion is of this generation if the gate still names it: look after it was read. */
-		if (!ha_ibgda_is_same(stream, gate))
+		if (!ha_ibgda_is_open(gate)) {
+			if (gate & HA_IBGDA_DEAD)
+				return HA_IBGDA_OVER;
 			continue;
+		}
+		kind = ha_ibgda_poll(stream, ha_ibgda_queue_of(gate), number);
 		if (kind == HA_CQE_DONE) {
 			ha_dev_raise(&stream->cons, number + 1);
 			return HA_IBGDA_OK;
 		}
-		if (kind == HA_CQE_FAILED)
+		/* Of a generation that has ended it tells nobody anything. */
+		if (kind == HA_CQE_FAILED && ha_ibgda_is_same(stream, gate))
 			ha_ibgda_raise_alarm(stream, number);
-		ha_dev_pause();
 	}
 }
 
 /* ---- posting --------------------------------------------------------------------------------- */
 
-/* There is room for it in any queue when what had its places is complete. */
-HA_DEV enum ha_ibgda_result ha_ibgda_reserve(struct ha_ibgda_stream *stream,
-					     struct ha_ibgda_work *post)
+HA_DEV uint64_t ha_ibgda_end(const struct ha_ibgda_work *post)
 {
-	const uint64_t depth = 1ull << stream->log;
-	uint64_t end;
-
-	post->count = (post->put.size ? 1u : 0u) + (post->signal.addend ? 1u : 0u);
-	post->number = 0;
-	post->first = ha_dev_add(&stream->resv, post->count);
-	end = post->first + post->count;
-	ha_dev_fence(); /* the gate is loaded after the reservation */
-	HA_DEV_STEP("reserve");
-	if (end <= ha_dev_load(&stream->cons) + depth)
-		return HA_IBGDA_OK;
-	return ha_ibgda_quiet(stream, end - depth - 1);
+	return post->first + post->count;
 }
 
+/* There is room for requests below in any queue when what had their places is complete. */
+HA_DEV bool ha_ibgda_has_room(const struct ha_ibgda_stream *stream, uint64_t end)
+{
+	return end <= ha_dev_load(&stream->cons) + (1ull << stream->log);
+}
+
+/* Each word is made when it is stored, so that few registers are in use at a time. */
 HA_DEV void ha_ibgda_write_put(const struct ha_ibgda_stream *stream,
 			       const struct ha_ibgda_queue *queue, const struct ha_ibgda_work *post)
 {
 	const struct ha_ibgda_put *put = &post->put;
-	const struct ha_wqe_data data = {put->local, put->remote,
-					 queue->keys[put->local_region].local,
-					 queue->keys[put->remote_region].remote, put->size};
+	struct ha_wqe *wqe = ha_ibgda_request(stream, queue, post->first);
 
-	ha_wqe_transfer(ha_ibgda_request(stream, queue, post->first),
-			(uint32_t)(post->first - queue->base), HA_WQE_WRITE, queue->qpn, &data,
-			ha_ibgda_note_put(put->local_region, put->remote_region));
+	ha_wqe_control(wqe, (uint32_t)(post->first - queue->base), HA_WQE_WRITE, queue->qpn, 3,
+		       ha_ibgda_note_put(put->local_region, put->remote_region));
+	ha_wqe_remote(wqe, put->remote, queue->keys[put->remote_region].remote);
+	ha_wqe_local(wqe, put->local, queue->keys[put->local_region].local, put->size);
 }
 
 HA_DEV void ha_ibgda_write_signal(const struct ha_ibgda_stream *stream,
 				  const struct ha_ibgda_queue *queue,
 				  const struct ha_ibgda_work *post)
 {
-	const uint64_t last = post->first + post->count - 1;
+	const uint64_t last = ha_ibgda_end(post) - 1;
+	struct ha_wqe *wqe = ha_ibgda_request(stream, queue, last);
 
-	ha_wqe_write_value(ha_ibgda_request(stream, queue, last), (uint32_t)(last - queue->base),
-			   HA_WQE_WRITE, queue->qpn, queue->cells_addr + 8ull * post->signal.id,
-			   queue->cells_key, post->number,
-			   ha_ibgda_note_signal(post->signal.id, post->signal.addend));
+	ha_wqe_control(wqe, (uint32_t)(last - queue->base), HA_WQE_WRITE, queue->qpn, 3,
+		       ha_ibgda_note_signal(post->signal.id, post->signal.addend));
+	ha_wqe_remote(wqe, queue->cells_addr + 8ull * post->signal.id, queue->cells_key);
+	ha_wqe_value(wqe, post->number);
 }
 
 /* Only who has the turn comes here, so numbers of an id grow as requests do. */
@@ -250,8 +271,8 @@ HA_DEV void ha_ibgda_ring(const struct ha_ibgda_stream *stream, struct ha_ibgda_
 HA_DEV bool ha_ibgda_submit(struct ha_ibgda_stream *stream, struct ha_ibgda_work *post,
 			    uint64_t gate)
 {
-	struct ha_ibgda_queue *queue = ha_ibgda_queue_of(stream, gate);
-	const uint64_t end = post->first + post->count;
+	struct ha_ibgda_queue *queue = ha_ibgda_queue_of(gate);
+	const uint64_t end = ha_ibgda_end(post);
 
 	HA_DEV_STEP("write");
 	if (post->put.size)
@@ -273,34 +294,50 @@ HA_DEV bool ha_ibgda_submit(struct ha_ibgda_stream *stream, struct ha_ibgda_work
 	return ha_ibgda_is_same(stream, gate);
 }
 
-/* False: there is none any more. */
-HA_DEV bool ha_ibgda_find_gate(const struct ha_ibgda_stream *stream, uint64_t *gate)
+/* Sent back by a gate that has moved: whether the host had it already, and has written it into the queue in use.
+ * Before it is published anywhere nobody can have it. */
+HA_DEV bool ha_ibgda_was_taken(const struct ha_ibgda_work *post, uint64_t gate)
 {
-	*gate = ha_ibgda_look(stream);
-	if (*gate & (HA_IBGDA_CLOSED | HA_IBGDA_DEAD))
-		*gate = ha_ibgda_open_gate(stream);
-	return !(*gate & HA_IBGDA_DEAD);
+	return ha_ibgda_end(post) <= ha_dev_load_relaxed(&ha_ibgda_queue_of(gate)->taken);
+}
+
+/* There was no room, the gate was closed, or it has moved meanwhile. */
+HA_DEV_SLOW enum ha_ibgda_result ha_ibgda_post_slowly(struct ha_ibgda_stream *stream,
+						      struct ha_ibgda_work *post)
+{
+	const uint64_t depth = 1ull << stream->log, end = ha_ibgda_end(post);
+
+	if (!ha_ibgda_has_room(stream, end) &&
+	    ha_ibgda_quiet(stream, end - depth - 1) != HA_IBGDA_OK)
+		return HA_IBGDA_OVER;
+	for (;;) {
+		const uint64_t gate = ha_ibgda_find_gate(stream);
+
+		if (!ha_ibgda_is_open(gate))
+			return HA_IBGDA_OVER;
+		HA_DEV_STEP("opened");
+		if (ha_ibgda_was_taken(post, gate) || ha_ibgda_submit(stream, post, gate))
+			return HA_IBGDA_OK;
+	}
 }
 
 /* Posts it and returns; post->first + post->count - 1 is what ha_ibgda_quiet() is asked for. */
 HA_DEV enum ha_ibgda_result ha_ibgda_post(struct ha_ibgda_stream *stream,
 					  struct ha_ibgda_work *post)
 {
-	uint64_t gate;
+	uint64_t gate, end;
 
-	if (ha_ibgda_reserve(stream, post) != HA_IBGDA_OK || !ha_ibgda_find_gate(stream, &gate))
-		return HA_IBGDA_OVER;
-	for (;;) {
-		HA_DEV_STEP("opened");
-		if (ha_ibgda_submit(stream, post, gate))
-			return HA_IBGDA_OK;
-		if (!ha_ibgda_find_gate(stream, &gate))
-			return HA_IBGDA_OVER;
-		/* Sent back here, and the host had it already: it is in this queue. Before it is published
-		 * anywhere nobody can have it. */
-		if (post->first + post->count <= ha_ibgda_taken(stream, gate))
-			return HA_IBGDA_OK;
-	}
+	post->count = (post->put.size ? 1u : 0u) + (post->signal.addend ? 1u : 0u);
+	post->number = 0;
+	post->first = ha_dev_add(&stream->resv, post->count);
+	end = ha_ibgda_end(post);
+	HA_DEV_STEP("reserve");
+	gate = ha_ibgda_look_in_order(stream); /* after the reservation */
+	HA_DEV_STEP("opened");
+	if (ha_ibgda_has_room(stream, end) && ha_ibgda_is_open(gate) &&
+	    ha_ibgda_submit(stream, post, gate))
+		return HA_IBGDA_OK;
+	return ha_ibgda_post_slowly(stream, post);
 }
 
 #endif

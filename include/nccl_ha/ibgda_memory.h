@@ -11,10 +11,17 @@
 
 #include <stdint.h>
 
+/* HA_DEV_SLOW: what a thread comes to when something has failed, or there is no room. Of the host
+ * it is a function of its own, so that the way there takes no registers of who passes by. A GPU has
+ * enough; a call would put what is posted into memory. */
 #ifdef __CUDACC__
 #define HA_DEV static __host__ __device__ __forceinline__
+#ifndef HA_DEV_SLOW
+#define HA_DEV_SLOW HA_DEV
+#endif
 #else
-#define HA_DEV static inline
+#define HA_DEV	    static inline __attribute__((always_inline))
+#define HA_DEV_SLOW static __attribute__((noinline, cold, unused))
 #endif
 
 HA_DEV uint32_t ha_dev_swap32(uint32_t value)
@@ -52,6 +59,13 @@ HA_DEV uint64_t ha_dev_load(const uint64_t *from)
 
 	asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
 	return value;
+}
+
+/* After all that this thread has added, or stored before a fence. */
+HA_DEV uint64_t ha_dev_load_in_order(const uint64_t *from)
+{
+	asm volatile("fence.sc.sys;" ::: "memory");
+	return ha_dev_load(from);
 }
 
 /* Nothing comes after it that is not ordered by something else. */
@@ -134,6 +148,11 @@ HA_DEV uint64_t ha_dev_load(const uint64_t *from)
 	return __atomic_load_n(from, __ATOMIC_ACQUIRE);
 }
 
+HA_DEV uint64_t ha_dev_load_in_order(const uint64_t *from)
+{
+	return __atomic_load_n(from, __ATOMIC_SEQ_CST);
+}
+
 HA_DEV uint64_t ha_dev_load_relaxed(const uint64_t *from)
 {
 	return __atomic_load_n(from, __ATOMIC_RELAXED);
@@ -156,7 +175,7 @@ HA_DEV void ha_dev_store_doorbell(volatile uint64_t *to, uint64_t value)
 
 HA_DEV uint64_t ha_dev_add(uint64_t *word, uint64_t addend)
 {
-	return __atomic_fetch_add(word, addend, __ATOMIC_ACQ_REL);
+	return __atomic_fetch_add(word, addend, __ATOMIC_SEQ_CST);
 }
 
 HA_DEV uint64_t ha_dev_swap_if(uint64_t *word, uint64_t expected, uint64_t wanted)

@@ -15,8 +15,6 @@
 #define HA_IBGDA_IDS	 64u /* signals of a stream */
 #define HA_IBGDA_NEVER	 UINT64_MAX
 
-#define HA_IBGDA_QUEUE_SIZE 256u /* bytes that a queue's words take */
-
 /* Keys of a region of memory at both ends, for the path of one queue. */
 struct ha_ibgda_keys {
 	uint32_t local, remote;
@@ -39,27 +37,21 @@ struct ha_ibgda_queue {
 	uint32_t cells_key;  /* of the peer's cells for this stream, */
 	uint64_t cells_addr; /* 8 bytes for each id */
 	struct ha_ibgda_keys keys[HA_IBGDA_REGIONS];
-	uint8_t unused[HA_IBGDA_QUEUE_SIZE - 152]; /* so that the gate has its offset */
 };
 
-/* generation << 32 | queue << 8 | flags */
+/* The gate is the address of the queue in use, and flags: an open one is the address as it is. It
+ * does not count generations, as no queue is used again while a thread depends on its own. */
 #define HA_IBGDA_CLOSED 1u /* no generation is open: soon another one is */
 #define HA_IBGDA_DEAD	2u /* none will be */
 
-HA_DEV uint64_t ha_ibgda_gate(uint32_t generation, uint32_t queue, uint32_t flags)
+HA_DEV uint64_t ha_ibgda_gate(const struct ha_ibgda_queue *queue, uint32_t flags)
 {
-	return (uint64_t)generation << 32 | (uint64_t)queue << 8 | flags;
-}
-
-/* Of the queue, in bytes. */
-HA_DEV uint32_t ha_ibgda_gate_offset(uint64_t gate)
-{
-	return (uint32_t)gate & ~(HA_IBGDA_QUEUE_SIZE - 1);
+	return (uint64_t)(uintptr_t)queue | flags;
 }
 
 struct ha_ibgda_stream {
 	uint64_t cons;		       /* L below are complete */
-	uint64_t gate;		       /* beside cons: they are looked at together */
+	uint64_t gate;		       /* which queue is in use */
 	uint64_t resv;		       /* L below are somebody's */
 	uint64_t sums[HA_IBGDA_IDS];   /* value of the last signal of each id */
 	struct ha_ibgda_queue *queues; /* any number, of which the gate names one */

@@ -76,6 +76,20 @@ HA_DEV void ha_wqe_remote(struct ha_wqe *wqe, uint64_t addr, uint32_t rkey)
 	wqe->words[3] = ha_wqe_pair(rkey, 0);
 }
 
+HA_DEV void ha_wqe_local(struct ha_wqe *wqe, uint64_t addr, uint32_t lkey, uint32_t size)
+{
+	wqe->words[4] = ha_wqe_pair(size, lkey);
+	wqe->words[5] = ha_dev_swap64(addr);
+}
+
+/* 8 bytes that the request carries itself: length, then the value as it lies in memory, four bytes
+ * further on than words do. */
+HA_DEV void ha_wqe_value(struct ha_wqe *wqe, uint64_t value)
+{
+	wqe->words[4] = (uint64_t)ha_wqe_be32(8u | 1u << 31) | value << 32;
+	wqe->words[5] = value >> 32;
+}
+
 HA_DEV void ha_wqe_nop(struct ha_wqe *wqe, uint32_t index, uint32_t qpn)
 {
 	ha_wqe_control(wqe, index, HA_WQE_NOP, qpn, 1, 0);
@@ -87,8 +101,7 @@ HA_DEV void ha_wqe_transfer(struct ha_wqe *wqe, uint32_t index, enum ha_wqe_opco
 {
 	ha_wqe_control(wqe, index, opcode, qpn, 3, imm);
 	ha_wqe_remote(wqe, data->remote_addr, data->rkey);
-	wqe->words[4] = ha_wqe_pair(data->size, data->lkey);
-	wqe->words[5] = ha_dev_swap64(data->addr);
+	ha_wqe_local(wqe, data->addr, data->lkey, data->size);
 }
 
 /* WRITE or WRITE_IMM of 8 bytes that the request carries itself. */
@@ -98,9 +111,7 @@ HA_DEV void ha_wqe_write_value(struct ha_wqe *wqe, uint32_t index, enum ha_wqe_o
 {
 	ha_wqe_control(wqe, index, opcode, qpn, 3, imm);
 	ha_wqe_remote(wqe, remote_addr, rkey);
-	/* Length, then the value as it lies in memory, four bytes further on than words do. */
-	wqe->words[4] = (uint64_t)ha_wqe_be32(8u | 1u << 31) | value << 32;
-	wqe->words[5] = value >> 32;
+	ha_wqe_value(wqe, value);
 }
 
 /* The word at the other end is increased; what it was comes to data->addr, 8 bytes. */

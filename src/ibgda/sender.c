@@ -48,10 +48,11 @@ void ha_ibgda_sender_open(struct ha_ibgda_sender *sender, const struct ha_ibgda_
 	sender->num_nics = num_nics;
 	sender->channel = channel;
 	sender->wanted = UINT32_MAX;
-	sender->stream = (struct ha_ibgda_stream){.queues = sender->queues,
-						  .alarm = &sender->alarm,
-						  .log = settings->log,
-						  .gate = ha_ibgda_gate(0, 0, HA_IBGDA_CLOSED)};
+	sender->stream =
+	    (struct ha_ibgda_stream){.queues = sender->queues,
+				     .alarm = &sender->alarm,
+				     .log = settings->log,
+				     .gate = ha_ibgda_gate(sender->queues, HA_IBGDA_CLOSED)};
 	sender->host.stream = &sender->stream;
 }
 

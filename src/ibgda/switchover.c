@@ -3,10 +3,6 @@
 
 #include "nccl_ha/ibgda_cqe.h"
 
-#include <assert.h>
-
-static_assert(sizeof(struct ha_ibgda_queue) == HA_IBGDA_QUEUE_SIZE, "the gate's offsets");
-
 static struct ha_ibgda_queue *queue_of(const struct ha_ibgda_host *host, uint32_t queue)
 {
 	return &host->stream->queues[queue];
@@ -15,6 +11,11 @@ static struct ha_ibgda_queue *queue_of(const struct ha_ibgda_host *host, uint32_
 static struct ha_ibgda_queue *in_use(const struct ha_ibgda_host *host)
 {
 	return queue_of(host, host->queue);
+}
+
+static void set_gate(const struct ha_ibgda_host *host, uint32_t flags)
+{
+	ha_dev_store(&host->stream->gate, ha_ibgda_gate(in_use(host), flags));
 }
 
 static uint64_t depth(const struct ha_ibgda_host *host)
@@ -65,7 +66,7 @@ void ha_ibgda_host_init(struct ha_ibgda_host *host, struct ha_ibgda_stream *stre
 {
 	*host = (struct ha_ibgda_host){.stream = stream};
 	host->use[0] = HA_IBGDA_IN_USE;
-	ha_dev_store(&stream->gate, ha_ibgda_gate(0, 0, 0));
+	set_gate(host, 0);
 }
 
 uint32_t ha_ibgda_free_queue(const struct ha_ibgda_host *host)
@@ -80,8 +81,7 @@ uint32_t ha_ibgda_free_queue(const struct ha_ibgda_host *host)
 /* A thread that publishes sees it, or what it has published is seen behind it. */
 static void close_gate(struct ha_ibgda_host *host)
 {
-	ha_dev_store(&host->stream->gate,
-		     ha_ibgda_gate(host->generation, host->queue, HA_IBGDA_CLOSED));
+	set_gate(host, HA_IBGDA_CLOSED);
 	ha_dev_fence();
 }
 
@@ -298,18 +298,16 @@ void ha_ibgda_open(struct ha_ibgda_host *host)
 {
 	if (host->use[host->queue] == HA_IBGDA_IN_USE)
 		host->use[host->queue] = HA_IBGDA_LEFT;
-	ha_dev_store(&host->stream->cons, host->acked);
 	host->queue = host->next;
 	host->generation++;
 	ha_dev_store(host->stream->alarm, 0);
-	ha_dev_store(&host->stream->gate, ha_ibgda_gate(host->generation, host->queue, 0));
+	set_gate(host, 0);
 	host->state = HA_IBGDA_RUNS;
 }
 
 void ha_ibgda_give_up(struct ha_ibgda_host *host)
 {
-	ha_dev_store(&host->stream->gate,
-		     ha_ibgda_gate(host->generation + 1, host->queue, HA_IBGDA_DEAD));
+	set_gate(host, HA_IBGDA_DEAD);
 	host->state = HA_IBGDA_GIVEN_UP;
 }
 

@@ -49,6 +49,7 @@ static void complete(uint64_t number)
 
 int main(void)
 {
+	stream.gate = ha_ibgda_gate(&queue, 0);
 	for (unsigned int n = 0; n < POSTS; n++) {
 		struct ha_ibgda_work post = {.put = {1, 2, 1, 2, 8}};
 

@@ -69,9 +69,9 @@ static struct world {
 
 static char stacks[WORLD_THREADS][STACK];
 
-static const char *const steps[] = {"reserve", "opened",    "write",  "turn",	"number",
-				    "publish", "published", "ring",   "locked", "prod",
-				    "record",  "doorbell",  "unlock", "gate",	"poll"};
+static const char *const steps[] = {"reserve",	 "opened", "write",  "turn", "number", "publish",
+				    "published", "ring",   "locked", "prod", "record", "doorbell",
+				    "unlock",	 "gate",   "entry",  "poll"};
 
 const char *world_step(unsigned int number)
 {
@@ -132,13 +132,21 @@ static struct ha_ibgda_work some_post(void)
 	return post;
 }
 
+/* At the NIC of a queue that carries it: the one in use, and the next one as soon as that is rung.
+ */
+static bool has_arrived(uint64_t number)
+{
+	const struct device *device = &w.devices[w.host.queue], *next = &w.devices[w.host.next];
+
+	return device->base + device->arrived > number ||
+	       (w.host.state == HA_IBGDA_STARTED && next->base + next->arrived > number);
+}
+
 /* What is complete has come to the other end, and nothing reads its source any more. */
 static void check_quiet(uint64_t upto)
 {
-	const struct device *device = &w.devices[w.host.queue];
-
 	for (uint64_t number = 0; number <= upto && number < OPS_MOST; number++)
-		must(w.has[number] || w.excused[number] || device->base + device->arrived > number,
+		must(w.has[number] || w.excused[number] || has_arrived(number),
 		     "quiet, and it has not arrived");
 }
 
@@ -176,11 +184,19 @@ static void thread_begins(unsigned int number)
 	makecontext(&thread->context, thread_runs, 0);
 }
 
+static bool wakes(const struct thread *thread)
+{
+	const bool is_made = w.host.state == HA_IBGDA_PREPARED || w.host.state == HA_IBGDA_STARTED;
+
+	return w.host.generation >= thread->wake ||
+	       (w.plan->wakes_early && is_made && w.host.generation + 1 == thread->wake);
+}
+
 static void thread_step(unsigned int number)
 {
 	struct thread *thread = &w.threads[number];
 
-	if (thread->is_held && w.host.generation >= thread->wake)
+	if (thread->is_held && wakes(thread))
 		thread->is_held = false;
 	if (thread->is_held) {
 		w.is_ordered = w.host.state == HA_IBGDA_RUNS; /* generations come */
@@ -476,10 +492,14 @@ static void host_watches(const struct device *device)
 	}
 }
 
+/* It takes its time while the gate is closed: threads that have passed it publish, ring, and are
+ * executed. */
 static void host_step(void)
 {
 	struct device *device = &w.devices[w.host.queue];
 
+	if (w.host.state != HA_IBGDA_RUNS && some(8) != 0)
+		return;
 	switch (w.host.state) {
 	case HA_IBGDA_RUNS:
 		host_watches(device);

@@ -36,6 +36,7 @@ struct world_plan {
 	 * generations, which false alarms begin. */
 	const char *held_at;
 	unsigned int held_for;
+	bool wakes_early; /* while the last of them is made */
 };
 
 struct world_result {

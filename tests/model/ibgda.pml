@@ -55,7 +55,9 @@ mtype = { late_write, torn, duplicate, wrong_sum, lost, early_complete, early_re
 
 /* ---- a thread */
 #define IDLE	0
-#define GATE	1 /* it has a number, and wants a generation */
+#define GATE	1 /* it has a number, and wants a generation, */
+#define ROOM	9 /* and room there */
+#define WAIT	14
 #define WRITE	2
 #define TURN	3
 #define PUBLISH 4
@@ -70,17 +72,14 @@ mtype = { late_write, torn, duplicate, wrong_sum, lost, early_complete, early_re
 #define RESERVE 15 /* a mutant's */
 byte t_at[2];
 byte t_l[2];
-byte t_g[2]; /* generation, */
-byte t_d[2]; /* and its descriptor */
+byte t_d[2]; /* descriptor of its generation */
 byte t_v[2]; /* number of its signal; 0: not taken */
-bool t_ok[2];
 
 /* ---- the stream, in the GPU's memory */
 byte resv;
 byte cons;
 byte sum; /* the last number that was taken */
-byte gate_g;
-byte gate_d;
+byte gate_d; /* which may be an earlier generation's, too, when that is used again */
 bool closed;
 bool latched;
 
@@ -156,12 +155,12 @@ byte remains[GENS];
 #include "properties.pml"
 
 #define OPEN	    (!closed && !latched)
-#define SAME(t)	    (gate_g == t_g[t] && !closed && !latched)
+#define SAME(t)	    (gate_d == t_d[t] && !closed && !latched)
 #define FINISHED    (latched || (left == 0 && t_at[0] == IDLE && t_at[1] == IDLE))
 #define IS(set, d)  ((set)&BIT(d))
 #define IS_HERE(d)  (gate_d == (d) && h_at != BUILT && h_at != RUNG)
-/* It has arrived at the NIC in use. */
-#define HAS_ARRIVED(l)  (arrived[gate_d] >= 2 * (l) + 2)
+/* It has arrived at the NIC in use, or at that of the next generation, which may be rung before the gate opens. */
+#define HAS_ARRIVED(l)  (arrived[gate_d] >= 2 * (l) + 2 || (h_at == RUNG && arrived[h_d] >= 2 * (l) + 2))
 
 /* ---- threads */
 
@@ -175,7 +174,6 @@ inline reserve(t)
 
 inline load_gate(t)
 {
-	t_g[t] = gate_g;
 	t_d[t] = gate_d
 }
 
@@ -207,10 +205,8 @@ inline finish(t)
 	must(((data | excused) & BIT(t_l[t])) || told > t_l[t] || HAS_ARRIVED(t_l[t]), early_complete);
 	done = done | BIT(t_l[t]);
 	t_at[t] = IDLE;
-	t_ok[t] = false;
 	t_l[t] = 0;
 	t_v[t] = 0;
-	t_g[t] = 0;
 	t_d[t] = 0
 }
 #ifdef MUT_QUEUE_RESET
@@ -262,11 +258,11 @@ inline go_on(t)
 
 #define THREAD(t)                                                                                  \
 	BEGIN(t)                                                                                   \
-	:: d_step {                                                                                \
-		t_at[t] == GATE && OPEN && t_l[t] < cons + DEPTH ->                                \
-		load_gate(t);                                                                      \
-		t_at[t] = WRITE                                                                    \
+	:: d_step { t_at[t] == GATE && OPEN -> load_gate(t); t_at[t] = ROOM }                      \
+	:: d_step { /* the gate may have moved meanwhile, and room come by that */                 \
+		t_at[t] == ROOM -> t_at[t] = (t_l[t] < cons + DEPTH -> WRITE : WAIT)               \
 	}                                                                                          \
+	:: d_step { t_at[t] == WAIT && OPEN && t_l[t] < cons + DEPTH -> load_gate(t); t_at[t] = WRITE } \
 	:: d_step { t_at[t] == WRITE -> write(t); t_at[t] = TURN }                                 \
 	:: d_step {                                                                                \
 		t_at[t] == TURN && ready[t_d[t]] == t_l[t] ->                                      \
@@ -287,22 +283,14 @@ inline go_on(t)
 	:: d_step { t_at[t] == SETS -> prod[t_d[t]] = t_l[t] + 1; t_at[t] = BELL }                   \
 	:: d_step { t_at[t] == BELL -> ring(t_d[t], t_l[t] + 1); lock[t_d[t]] = 0; t_at[t] = AFTER_RING } \
 	:: d_step { t_at[t] == CHECK -> t_at[t] = (SAME(t) -> POLL : AGAIN) }                      \
-	:: d_step { t_at[t] == AGAIN && OPEN && gate_g != t_g[t] -> go_on(t) }                     \
-	:: d_step { t_at[t] == POLL && COMPLETION(t_d[t], t_l[t]) -> t_ok[t] = true; t_at[t] = POLLED } \
-	:: d_step { t_at[t] == POLL && cons > t_l[t] -> t_at[t] = POLLED }                         \
-	:: d_step { t_at[t] == POLL && gate_g != t_g[t] && OPEN -> reach(polls_elsewhere); load_gate(t) } \
-	:: d_step { t_at[t] == POLLED && cons > t_l[t] -> finish(t) }                              \
+	:: d_step { t_at[t] == AGAIN && OPEN -> go_on(t) }                                         \
+	:: d_step { t_at[t] == POLL && COMPLETION(t_d[t], t_l[t]) -> t_at[t] = POLLED }            \
+	:: d_step { t_at[t] == POLL && cons > t_l[t] -> finish(t) }                                \
+	:: d_step { t_at[t] == POLL && gate_d != t_d[t] && OPEN -> reach(polls_elsewhere); load_gate(t) } \
 	:: d_step {                                                                                \
-		t_at[t] == POLLED && cons <= t_l[t] && t_ok[t] && gate_g == t_g[t] ->              \
-		cons = t_l[t] + 1;                                                                 \
+		t_at[t] == POLLED ->                                                               \
+		cons = (cons > t_l[t] -> cons : t_l[t] + 1);                                       \
 		finish(t)                                                                          \
-	}                                                                                          \
-	:: d_step {                                                                                \
-		t_at[t] == POLLED && cons <= t_l[t] && gate_g != t_g[t] && OPEN ->                 \
-		reach(discards_completion);                                                        \
-		t_ok[t] = false;                                                                   \
-		load_gate(t);                                                                      \
-		t_at[t] = POLL                                                                     \
 	}
 
 /* ---- the NIC */
@@ -563,7 +551,9 @@ inline build()
 /* What is left of a generation is what late threads may look at. */
 inline open()
 {
+#ifdef MUT_CONS_BACK
 	cons = h_a;
+#endif
 	retire[gate_d] = (retire[gate_d] == SILENT -> SILENT : LEFT);
 	x = gate_d;
 #ifdef MUT_QUEUE_RESET
@@ -576,7 +566,6 @@ inline open()
 #endif
 #endif
 #endif
-	gate_g = gate_g + 1;
 	gate_d = h_d;
 	closed = false;
 	alarm = false;
