@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-#define BAD_NS 20000000u /* a NIC that could not be used is not tried again before */
+#define BAD_NS	  20000000u /* a NIC that could not be used is not tried again before */
+#define HOLD_MOST 64u	    /* times return_ns */
 
 static struct ha_ibgda_slot *current(struct ha_ibgda_sender *sender)
 {
@@ -63,12 +64,19 @@ static bool is_usable(const struct ha_ibgda_sender *sender, uint32_t nic, uint64
 	return nic < sender->num_nics && now_ns >= sender->bad_ns[nic];
 }
 
+/* It is to go to another NIC than the one in use, and may. */
+static bool is_due(const struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	return is_usable(sender, sender->wanted, now_ns) && now_ns >= sender->due_ns &&
+	       sender->wanted != sender->slots[sender->host.queue].nic;
+}
+
 /* Not the one in use, if there is another one; num_nics: none can be used now. */
 static uint32_t choose_nic(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	const uint32_t used = current(sender)->nic;
 
-	if (is_usable(sender, sender->wanted, now_ns) && sender->wanted != used)
+	if (is_due(sender, now_ns))
 		return sender->wanted;
 	for (uint32_t n = 1; n <= sender->num_nics; n++) {
 		const uint32_t nic =
@@ -133,9 +141,8 @@ static void connect_next(struct ha_ibgda_sender *sender, const struct ha_ibgda_m
 
 static void watch_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
-	if (sender->next != HA_IBGDA_NO_NEXT && sender->wanted < sender->num_nics &&
-	    sender->wanted != current(sender)->nic && sender->wanted != next(sender)->nic &&
-	    is_usable(sender, sender->wanted, now_ns) && sender->phase == HA_IBGDA_RUNNING)
+	if (sender->next != HA_IBGDA_NO_NEXT && sender->wanted != next(sender)->nic &&
+	    is_due(sender, now_ns) && sender->phase == HA_IBGDA_RUNNING)
 		drop_next(sender);
 	if (sender->next == HA_IBGDA_NO_NEXT)
 		ask_for_next(sender, now_ns);
@@ -197,6 +204,26 @@ void ha_ibgda_sender_suspect(struct ha_ibgda_sender *sender, uint32_t nic)
 void ha_ibgda_sender_move(struct ha_ibgda_sender *sender, uint32_t nic)
 {
 	sender->wanted = nic;
+	sender->due_ns = 0;
+}
+
+/* The NIC to go back to is not well: it has to be from now on. */
+static void put_off(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	sender->due_ns = now_ns + sender->hold_ns;
+}
+
+/* It has failed in use. Nothing but use proves a NIC's path: so one that failed as soon as it was
+ * trusted again has to be well for twice as long. */
+static void put_off_longer(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	const uint64_t longest = HOLD_MOST * sender->settings.return_ns;
+
+	if (now_ns - sender->since_ns > 2 * sender->hold_ns)
+		sender->hold_ns = sender->settings.return_ns;
+	else if (sender->moves > 0)
+		sender->hold_ns = 2 * sender->hold_ns < longest ? 2 * sender->hold_ns : longest;
+	put_off(sender, now_ns);
 }
 
 /* NICs that were said to have failed since: whether the one in use is among them. */
@@ -207,6 +234,8 @@ static bool take_suspicions(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	for (uint32_t nic = 0; nic < sender->num_nics; nic++)
 		if (suspected >> nic & 1)
 			sender->bad_ns[nic] = now_ns + BAD_NS;
+	if (sender->wanted < sender->num_nics && suspected >> sender->wanted & 1)
+		put_off(sender, now_ns);
 	if (sender->next != HA_IBGDA_NO_NEXT && suspected >> next(sender)->nic & 1)
 		drop_next(sender);
 	return suspected >> current(sender)->nic & 1;
@@ -225,6 +254,8 @@ static void fail_over(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	sender->failovers++;
 	sender->is_planned = sender->must_leave = false;
 	sender->bad_ns[current(sender)->nic] = now_ns + BAD_NS;
+	if (current(sender)->nic == sender->wanted)
+		put_off_longer(sender, now_ns);
 	if (!sender->outage_since_ns)
 		sender->outage_since_ns = now_ns;
 	begin_to_close(sender);
@@ -238,7 +269,11 @@ static void starting(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	sender->next = HA_IBGDA_NO_NEXT;
 	ha_ibgda_host_init(&sender->host, &sender->stream);
 	sender->outage_since_ns = 0;
+	sender->since_ns = now_ns;
 	sender->phase = HA_IBGDA_RUNNING;
+	sender->hold_ns = sender->settings.return_ns;
+	if (sender->hold_ns && sender->wanted >= sender->num_nics)
+		sender->wanted = current(sender)->nic;
 }
 
 static bool has_failed(struct ha_ibgda_sender *sender)
@@ -261,8 +296,8 @@ static void running(struct ha_ibgda_sender *sender, uint64_t now_ns)
 		return;
 	}
 	watch_next(sender, now_ns);
-	if (sender->wanted >= sender->num_nics || sender->wanted == current(sender)->nic ||
-	    sender->next != HA_IBGDA_NEXT_READY || next(sender)->nic != sender->wanted)
+	if (!is_due(sender, now_ns) || sender->next != HA_IBGDA_NEXT_READY ||
+	    next(sender)->nic != sender->wanted)
 		return;
 	ha_ibgda_plan(&sender->host);
 	sender->is_planned = true;
@@ -334,6 +369,7 @@ static void opening(struct ha_ibgda_sender *sender, uint64_t now_ns)
 		ha_ibgda_start(&sender->host);
 	}
 	ha_ibgda_open(&sender->host);
+	sender->since_ns = now_ns;
 	sender->phase = HA_IBGDA_RUNNING;
 }
 

@@ -37,6 +37,8 @@ struct ha_ibgda_settings {
 	uint64_t outage_ns;    /* without a path: then the stream is over */
 	bool accepts_unproved; /* what a dead NIC acknowledged and nobody can ask for: counted; else
 				  the stream is over */
+	uint64_t return_ns;    /* the NIC that it began on has to be well for so long before it goes
+				  back there by itself; 0: it stays where it is */
 };
 
 struct ha_ibgda_slot {
@@ -58,10 +60,14 @@ struct ha_ibgda_sender {
 	struct ha_ibgda_slot slots[HA_IBGDA_QUEUES];
 	enum ha_ibgda_next next;
 	uint32_t next_slot, numbers; /* pairs that were ever asked for */
-	uint32_t wanted;	     /* NIC that an operator wants; >= num_nics: any */
-	uint64_t bad_ns[4];	     /* NICs are not asked until then */
-	uint32_t suspected;	     /* NICs, a bit of each; any thread sets them */
-	bool must_leave;	     /* the one in use has failed */
+	uint32_t wanted; /* NIC that an operator wants, or that it goes back to; >= num_nics: any */
+	uint64_t due_ns; /* it does not go there before */
+	uint64_t
+	    hold_ns; /* that the NIC is to be well for; doubled each time that this was too short */
+	uint64_t since_ns;  /* the gate is open where it is */
+	uint64_t bad_ns[4]; /* NICs are not asked until then */
+	uint32_t suspected; /* NICs, a bit of each; any thread sets them */
+	bool must_leave;    /* the one in use has failed */
 	bool is_planned, is_closed, has_verdict;
 	struct ha_ibgda_verdict verdict;
 	uint64_t outage_since_ns; /* 0: all is well */

@@ -61,6 +61,7 @@ struct plan {
 	 * alarms come. */
 	unsigned int sleeps_until;
 	bool nobody_waits; /* for what was posted, but for room */
+	unsigned int return_ms;
 };
 
 struct result {
@@ -198,8 +199,10 @@ static struct ibv_context *open_rail(uint32_t host, uint32_t rail)
 static void begin(const struct plan *plan)
 {
 	const struct sv_stepped_opts fabric = {.rails = END_NICS, .seed = plan->seed};
-	const struct ha_ibgda_settings settings = {
-	    .log = LOG, .outage_ns = (uint64_t)OUTAGE_MS * MS, .accepts_unproved = plan->seed % 2};
+	const struct ha_ibgda_settings settings = {.log = LOG,
+						   .outage_ns = (uint64_t)OUTAGE_MS * MS,
+						   .accepts_unproved = plan->seed % 2,
+						   .return_ns = (uint64_t)plan->return_ms * MS};
 
 	memset(&w, 0, sizeof(w));
 	w.plan = plan;
@@ -427,8 +430,8 @@ static void whatever_fails_at_whatever_event_every_byte_and_signal_is_right(void
 		for (unsigned int fault = 1; fault < FAULTS; fault++)
 			for (unsigned int at = (unsigned int)seed % stride; at < events;
 			     at += stride) {
-				const struct plan plan = {seed, (enum fault)fault, at, at % 2, 0,
-							  false};
+				const struct plan plan = {
+				    seed, (enum fault)fault, at, at % 2, 0, false, 0};
 				const struct result result = run(&plan);
 
 				runs++;
@@ -468,6 +471,92 @@ static void without_any_path_every_thread_returns_when_it_has_lasted_too_long(vo
 	}
 }
 
+static uint32_t nic_in_use(void)
+{
+	return w.sender.slots[w.sender.host.queue].nic;
+}
+
+/* Everything goes on for so long; or until the stream is in its next generation. */
+static void goes_on(unsigned int ms, uint32_t generation)
+{
+	const uint64_t until = sv_stepped_now() + (uint64_t)ms * MS;
+
+	while (sv_stepped_now() < until && w.sender.host.generation < generation && !w.result.wrong)
+		event();
+	assert_null(w.result.wrong);
+}
+
+static void begins_on_its_nic(const struct plan *plan)
+{
+	begin(plan);
+	goes_on(1, UINT32_MAX);
+	assert_int_equal(w.sender.phase, HA_IBGDA_RUNNING);
+	assert_int_equal(nic_in_use(), 0);
+}
+
+static void ends_well(void)
+{
+	goes_on(20, UINT32_MAX);
+	assert_true(all_have_ended());
+	check_end();
+	assert_null(w.result.wrong);
+	end();
+}
+
+static void a_stream_goes_back_to_its_nic_when_that_has_been_well_for_long_enough(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 4; seed++) {
+		const struct plan plan = {.seed = seed, .return_ms = 100};
+
+		begins_on_its_nic(&plan);
+		breaks(seed % 2 ? RECEIVERS_LINK : RAIL_CUT);
+		if (seed % 2 == 0)
+			breaks(FALSE_ALARM);
+		goes_on(1000, 1);
+		assert_int_equal(nic_in_use(), 1);
+		heals();
+		goes_on(90, UINT32_MAX);
+		assert_int_equal(nic_in_use(), 1);
+		goes_on(30, UINT32_MAX);
+		assert_int_equal(nic_in_use(), 0);
+		assert_int_equal(w.sender.failovers, 1);
+		assert_int_equal(w.sender.moves, 1);
+		ends_well();
+	}
+}
+
+/* An event of the NIC that is not in use: it is not well, and the time begins anew. */
+static void a_nic_that_is_suspected_meanwhile_has_to_be_well_from_then_on(void **state)
+{
+	const struct plan plan = {.seed = 1, .return_ms = 100};
+
+	(void)state;
+	begins_on_its_nic(&plan);
+	breaks(FALSE_ALARM);
+	goes_on(1000, 1);
+	goes_on(60, UINT32_MAX);
+	ha_ibgda_sender_suspect(&w.sender, 0);
+	goes_on(80, UINT32_MAX);
+	assert_int_equal(nic_in_use(), 1);
+	goes_on(40, UINT32_MAX);
+	assert_int_equal(nic_in_use(), 0);
+	ends_well();
+}
+
+static void a_nic_that_fails_as_soon_as_it_is_trusted_is_trusted_ever_more_seldom(void **state)
+{
+	const struct plan plan = {.seed = 1, .return_ms = 25};
+
+	(void)state;
+	begins_on_its_nic(&plan);
+	for (uint64_t until = sv_stepped_now() + 800ull * MS; sv_stepped_now() < until; event())
+		if (nic_in_use() == 0 && w.sender.phase == HA_IBGDA_RUNNING)
+			breaks(FALSE_ALARM);
+	assert_in_range(w.sender.moves, 4, 6); /* after 25, 50, 100, 200 and 400 ms */
+	ends_well();
+}
+
 /* Per stream: its queues, a completion for each request, and two records; and nothing is left. */
 static void ends_that_come_and_go_leave_nothing(void **state)
 {
@@ -503,6 +592,9 @@ int main(int argc, char **argv)
 		a_thread_that_sleeps_through_more_failures_than_there_are_queues_is_waited_for),
 	    cmocka_unit_test(what_nobody_waits_for_arrives_all_the_same),
 	    cmocka_unit_test(without_any_path_every_thread_returns_when_it_has_lasted_too_long),
+	    cmocka_unit_test(a_stream_goes_back_to_its_nic_when_that_has_been_well_for_long_enough),
+	    cmocka_unit_test(a_nic_that_is_suspected_meanwhile_has_to_be_well_from_then_on),
+	    cmocka_unit_test(a_nic_that_fails_as_soon_as_it_is_trusted_is_trusted_ever_more_seldom),
 	    cmocka_unit_test(ends_that_come_and_go_leave_nothing),
 	    cmocka_unit_test(whatever_fails_at_whatever_event_every_byte_and_signal_is_right),
 	};
