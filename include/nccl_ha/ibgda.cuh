@@ -153,13 +153,12 @@ HA_DEV enum ha_ibgda_result ha_ibgda_quiet(struct ha_ibgda_stream *stream, uint6
 		const uint64_t gate = ha_ibgda_look(stream);
 		enum ha_cqe_kind kind;
 
+		if (gate & HA_IBGDA_CLOSED)
+			continue; /* whether what was acknowledged has come is looked for */
 		if (ha_dev_load(&stream->cons) > number)
 			return HA_IBGDA_OK;
-		if (!ha_ibgda_is_open(gate)) {
-			if (gate & HA_IBGDA_DEAD)
-				return HA_IBGDA_OVER;
-			continue;
-		}
+		if (!ha_ibgda_is_open(gate))
+			return HA_IBGDA_OVER;
 		kind = ha_ibgda_poll(stream, ha_ibgda_queue_of(gate), number);
 		if (kind == HA_CQE_DONE) {
 			ha_dev_raise(&stream->cons, number + 1);

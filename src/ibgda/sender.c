@@ -282,6 +282,8 @@ static bool has_failed(struct ha_ibgda_sender *sender)
 
 	if (front == HA_IBGDA_MOVES)
 		sender->outage_since_ns = 0;
+	if (front == HA_IBGDA_FRONT_REFUSED)
+		ha_ibgda_sender_abort(sender, "a put names memory that is not registered");
 	return front == HA_IBGDA_FRONT_FAILED || ha_dev_load(&sender->alarm);
 }
 
@@ -289,6 +291,8 @@ static void running(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	(void)ha_ibgda_retire(&sender->host);
 	sender->must_leave |= take_suspicions(sender, now_ns) || has_failed(sender);
+	if (sender->phase == HA_IBGDA_ENDED)
+		return;
 	/* Queues become free only while the gate is open: without one it would be closed for ever.
 	 */
 	if (sender->must_leave && ha_ibgda_free_queue(&sender->host) < HA_IBGDA_QUEUES) {
@@ -306,7 +310,11 @@ static void running(struct ha_ibgda_sender *sender, uint64_t now_ns)
 
 static void draining(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
-	if (take_suspicions(sender, now_ns) || has_failed(sender))
+	const bool must_leave = take_suspicions(sender, now_ns) || has_failed(sender);
+
+	if (sender->phase == HA_IBGDA_ENDED)
+		return;
+	if (must_leave)
 		fail_over(sender, now_ns);
 	else if (ha_ibgda_is_drained(&sender->host))
 		begin_to_close(sender);

@@ -106,6 +106,12 @@ static uint64_t acknowledged(const struct ha_ibgda_host *host)
 	return number;
 }
 
+static bool is_refusal(uint8_t syndrome)
+{
+	return syndrome == HA_CQE_LOCAL_PROTECTION || syndrome == HA_CQE_REMOTE_ACCESS ||
+	       syndrome == HA_CQE_REMOTE_INVALID;
+}
+
 enum ha_ibgda_front ha_ibgda_look_at_front(const struct ha_ibgda_host *host)
 {
 	const struct ha_ibgda_queue *queue = in_use(host);
@@ -113,7 +119,7 @@ enum ha_ibgda_front ha_ibgda_look_at_front(const struct ha_ibgda_host *host)
 	const struct ha_cqe cqe = ha_cqe_read(queue->completions, host->stream->log, index);
 
 	if (cqe.kind == HA_CQE_FAILED && cqe.index == (uint16_t)index)
-		return HA_IBGDA_FRONT_FAILED;
+		return is_refusal(cqe.syndrome) ? HA_IBGDA_FRONT_REFUSED : HA_IBGDA_FRONT_FAILED;
 	return number > queue->base || number >= ha_dev_load(&queue->ready) ? HA_IBGDA_MOVES
 									    : HA_IBGDA_WAITS;
 }

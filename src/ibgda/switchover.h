@@ -74,6 +74,7 @@ enum ha_ibgda_front {
 	HA_IBGDA_WAITS, /* nothing of this queue has been completed yet */
 	HA_IBGDA_MOVES, /* something has, or there is nothing to complete */
 	HA_IBGDA_FRONT_FAILED,
+	HA_IBGDA_FRONT_REFUSED, /* it names memory that is not registered: no path carries it */
 };
 /* RUNS, PLANNED. Changes nothing. */
 enum ha_ibgda_front ha_ibgda_look_at_front(const struct ha_ibgda_host *host);

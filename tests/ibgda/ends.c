@@ -47,11 +47,18 @@ void stream_end_make(struct stream_end *end, struct ibv_context *const *contexts
 	}
 }
 
+void stream_end_forget(struct stream_end *end, unsigned int nic)
+{
+	if (end->mrs[nic])
+		assert_int_equal(ibv_dereg_mr(end->mrs[nic]), 0);
+	end->mrs[nic] = NULL;
+}
+
 void stream_end_give(struct stream_end *end)
 {
 	for (unsigned int n = 0; n < END_NICS; n++) {
 		(void)ha_ibgda_nic_has_failed(&end->nics[n]);
-		assert_int_equal(ibv_dereg_mr(end->mrs[n]), 0);
+		stream_end_forget(end, n);
 		assert_int_equal(ibv_dealloc_pd(end->nics[n].pd), 0);
 		assert_int_equal(ibv_close_device(end->nics[n].context), 0);
 	}

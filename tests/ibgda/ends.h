@@ -18,6 +18,8 @@ struct stream_end {
 void stream_end_make(struct stream_end *end, struct ibv_context *const *contexts, void *memory,
 		     size_t size, uint8_t timeout, uint8_t retry_cnt);
 void stream_end_give(struct stream_end *end);
+/* Its memory is not registered with that NIC any more. */
+void stream_end_forget(struct stream_end *end, unsigned int nic);
 
 /* The two ends of one, over a pair of sockets. */
 struct pipe_end {
