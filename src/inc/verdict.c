@@ -7,8 +7,7 @@
 
 static const char *const texts[] = {
     [0] = "the leader speaks of another group's units",
-    [HA_INC_ABORT_DAMAGED] =
-	"a result that was half there has overwritten its only contribution",
+    [HA_INC_ABORT_DAMAGED] = "a result that was half there has overwritten its only contribution",
     [HA_INC_ABORT_LOST] = "a member lacks what another one calls retired",
     [HA_INC_ABORT_DEAD] = "a member's process has ended",
     [HA_INC_ABORT_OUTAGE] = "nothing has got through for the time limit, one way or the other",
