@@ -105,10 +105,14 @@ static void deliver(struct letter *letter)
 	assert_true(
 	    ha_inc_frame_decode(letter->bytes, letter->size, (uint16_t)g.shape.hosts, &frame));
 	letter->due_ns = 0;
+	if (g.is_gone[letter->is_to_leader ? 0 : letter->member])
+		return;
 	if (frame.kind == HA_INC_LINK && letter->is_to_leader && frame.link.to != 0)
 		post(false, frame.link.to, &frame);
-	else if (frame.kind == HA_INC_LINK)
+	else if (frame.kind == HA_INC_LINK && !g.is_gone[frame.link.to])
 		ha_mesh_hear(&g.mesh[frame.link.to], &frame);
+	else if (frame.kind == HA_INC_LINK)
+		return;
 	else if (letter->is_to_leader)
 		ha_leader_hear(&leader, letter->member, &frame, sv_stepped_now());
 	else
@@ -184,8 +188,15 @@ static void fence(void *arg)
 	ha_mesh_fence(&g.mesh[who->number]);
 }
 
-/* As its process would: nothing of it moves any more. */
-static void kill_switch(void)
+bool switch_in_use(unsigned int *i)
+{
+	if (hosts_add(leader.way))
+		return false;
+	*i = switch_of_way(leader.way);
+	return !g.is_dead[*i];
+}
+
+void kill_switch(void)
 {
 	const unsigned int i = switch_of_way(leader.way);
 
@@ -254,9 +265,9 @@ static void count_epoch(void)
 bool all_have_left(void)
 {
 	for (unsigned int h = 0; h < g.shape.hosts; h++)
-		if (follower[h].state != HA_FOLLOWER_LEFT)
+		if (!g.is_gone[h] && follower[h].state != HA_FOLLOWER_LEFT)
 			return false;
-	return ha_leader_may_leave(&leader);
+	return g.is_gone[0] || ha_leader_may_leave(&leader);
 }
 
 /* As nccl-ha-switchd does, and a host that adds. */
@@ -288,8 +299,11 @@ static void look_for_disputes(void)
 static void tick(void)
 {
 	look_for_disputes();
-	ha_leader_tick(&leader, sv_stepped_now());
+	if (!g.is_gone[0])
+		ha_leader_tick(&leader, sv_stepped_now());
 	for (unsigned int h = 0; h < g.shape.hosts; h++) {
+		if (g.is_gone[h])
+			continue;
 		if (g.host[h].done == group_asks(&g, h))
 			ha_follower_leave(&follower[h], sv_stepped_now());
 		ha_follower_tick(&follower[h], sv_stepped_now());
@@ -324,14 +338,37 @@ static void pass_time(uint64_t until_ns)
 bool all_are_over(void)
 {
 	for (unsigned int h = 0; h < g.shape.hosts; h++)
-		if (follower[h].state != HA_FOLLOWER_OVER)
+		if (!g.is_gone[h] && follower[h].state != HA_FOLLOWER_OVER)
 			return false;
 	return true;
 }
 
+/* Each by itself: those that had left before somebody died hear of no error any more. */
+static bool all_are_through(void)
+{
+	for (unsigned int h = 0; h < g.shape.hosts; h++)
+		if (!g.is_gone[h] && follower[h].state < HA_FOLLOWER_LEFT)
+			return false;
+	return g.is_gone[0] || leader.state == HA_LEADER_OVER;
+}
+
 static bool is_ended(void)
 {
-	return all_have_left() || all_are_over();
+	return all_have_left() || all_are_over() || all_are_through();
+}
+
+/* As inc/host/host.c does when the star says so. */
+void lose_host(unsigned int host)
+{
+	const struct ha_inc_frame end = {
+	    .kind = HA_INC_ABORT, .group = GROUP_ID, .abort = {.why = HA_INC_ABORT_DEAD}};
+
+	group_lose_host(&g, host);
+	if (host > 0 && !said[host].leaves)
+		ha_leader_give_up(&leader, HA_INC_ABORT_DEAD, (uint16_t)host);
+	for (unsigned int h = 1; host == 0 && h < g.shape.hosts; h++)
+		if (follower[h].state != HA_FOLLOWER_LEFT)
+			ha_follower_hear(&follower[h], &end, sv_stepped_now());
 }
 
 static void step(uint64_t *next_tick_ns)

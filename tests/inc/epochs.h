@@ -48,12 +48,19 @@ void add_small(bool in_place);
 
 /* The first plan is a star around the first switch, or two levels. */
 void open_run(const struct group_shape *shape, uint64_t seed);
-/* Until all have left, or the group has ended with an error. */
+/* Until all that are there have left, or the group has ended with an error. */
 void run(void);
 void run_until(bool (*condition)(void)); /* or the same */
 void run_well(void);			 /* all have left, with every operation done */
 bool all_have_left(void);
 bool all_are_over(void);
+
+/* The switch that is in use, or none: hosts add. False: none. */
+bool switch_in_use(unsigned int *i);
+/* As its process would: nothing of it moves any more. */
+void kill_switch(void);
+/* A host's process ends, and all sockets to it. */
+void lose_host(unsigned int host);
 
 /* How many events a run of small operations has in which nothing goes wrong. */
 uint64_t events_of_peace(const struct group_shape *shape, bool in_place);

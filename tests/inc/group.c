@@ -3,6 +3,7 @@
 
 #include "../reduce/oracle.h"
 #include "../reduce/samples.h"
+#include "../seeded_random.h"
 #include "memory/pd.h"
 
 #include "memory/mr.h"
@@ -318,11 +319,20 @@ static bool is_late(const struct group *group, unsigned int h)
 	return h + 1 == group->shape.hosts && sv_stepped_now() < group->late_ns;
 }
 
+void group_lose_host(struct group *group, unsigned int h)
+{
+	group->is_gone[h] = true;
+	ha_mesh_fence(&group->mesh[h]);
+	assert_true(ha_member_stop(group->host[h].member));
+}
+
 static bool act(struct group *group, unsigned int h)
 {
 	struct group_host *host = &group->host[h];
 	bool moved = false;
 
+	if (group->is_gone[h])
+		return false;
 	while (group->is_asking && !is_late(group, h) && host->asked < group_asks(group, h)) {
 		const unsigned int before = host->asked;
 
@@ -344,7 +354,7 @@ static bool act(struct group *group, unsigned int h)
 bool group_is_done(const struct group *group)
 {
 	for (unsigned int h = 0; h < group->shape.hosts; h++)
-		if (group->host[h].done < group_asks(group, h))
+		if (!group->is_gone[h] && group->host[h].done < group_asks(group, h))
 			return false;
 	return true;
 }
@@ -355,8 +365,11 @@ void group_act(struct group *group)
 
 	do {
 		moved = false;
+		if (group->turns)
+			group->turns = mix(group->turns);
 		for (unsigned int h = 0; h < group->shape.hosts; h++)
-			moved |= act(group, h);
+			moved |=
+			    act(group, (unsigned int)((h + group->turns) % group->shape.hosts));
 		for (unsigned int i = 0; i < GROUP_SWITCHES; i++)
 			for (unsigned int lane = 0; lane < GROUP_LANES; lane++)
 				if (group->tree[i][lane] && !group->is_dead[i])

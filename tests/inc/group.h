@@ -64,13 +64,15 @@ struct group {
 	struct ha_mesh mesh[GROUP_HOSTS]; /* those that a test has made */
 	uint32_t mesh_epochs;		  /* bitmap: in which hosts add themselves */
 	bool is_dead[GROUP_SWITCHES];
-	unsigned int epochs; /* whose orders a result may have */
+	bool is_gone[GROUP_HOSTS]; /* its process has ended */
+	unsigned int epochs;	   /* whose orders a result may have */
 	unsigned int ops;
 	struct group_op op[GROUP_OPS];
 	uint64_t seed;
 	bool is_direct;		 /* what is in place has no shadow */
 	uint64_t late_ns;	 /* the last host asks for nothing before */
 	bool has_one_lane_later; /* trees of epochs after the first one */
+	uint64_t turns;		 /* by which hosts take their turn; 0: in their order */
 	bool is_asking;		 /* operations go to the members as soon as they take them */
 	struct {
 		unsigned int host, op;
@@ -93,6 +95,9 @@ static inline unsigned int group_switch(const struct group *group, unsigned int 
 /* The host that is a switch's child in this place: another order in each epoch, and of hosts that
  * add themselves theirs. */
 unsigned int group_child(const struct group *group, uint32_t epoch, unsigned int place);
+
+/* Its process ends: what it had is destroyed, as the kernel does it. */
+void group_lose_host(struct group *group, unsigned int host);
 
 /* How many lanes plans of an epoch have. */
 unsigned int group_lanes(const struct group *group, uint32_t epoch);
