@@ -11,8 +11,8 @@ static const char *const texts[] = {
     [HA_INC_ABORT_LOST] = "a member lacks what another one calls retired",
     [HA_INC_ABORT_DEAD] = "a member's process has ended",
     [HA_INC_ABORT_OUTAGE] = "nothing has got through for the time limit, one way or the other",
-    [HA_INC_ABORT_NO_TREE] = "no tree is left, and members do not add for each other, as member 0 "
-			     "has HA_NCCL_INC_FALLBACK=none",
+    [HA_INC_ABORT_NO_TREE] = ("no tree is left, and members do not add for each other, as member 0 "
+			      "has HA_NCCL_INC_FALLBACK=none"),
     [HA_INC_ABORT_DISPUTE] = "members do not ask for the same operations in the same order",
 };
 
@@ -23,7 +23,7 @@ void ha_verdict_text(enum ha_inc_abort why, unsigned int members, char *text, si
 	if (why == HA_INC_ABORT_NO_TREE && members > HA_UNIT_CHILDREN)
 		snprintf(text, size,
 			 "no tree is left, and %u members are too many to add for each other, "
-			 "which %u can: give the topology more switches, and spare_trees in its "
+			 "which %d can: give the topology more switches, and spare_trees in its "
 			 "defaults",
 			 members, HA_UNIT_CHILDREN);
 	else
