@@ -358,17 +358,23 @@ static bool is_ended(void)
 }
 
 /* As inc/host/host.c does when the star says so. */
-void lose_host(unsigned int host)
+static void lose_leader(void)
 {
 	const struct ha_inc_frame end = {
 	    .kind = HA_INC_ABORT, .group = GROUP_ID, .abort = {.why = HA_INC_ABORT_DEAD}};
 
-	group_lose_host(&g, host);
-	if (host > 0 && !said[host].leaves)
-		ha_leader_give_up(&leader, HA_INC_ABORT_DEAD, (uint16_t)host);
-	for (unsigned int h = 1; host == 0 && h < g.shape.hosts; h++)
+	for (unsigned int h = 1; h < g.shape.hosts; h++)
 		if (follower[h].state != HA_FOLLOWER_LEFT)
 			ha_follower_hear(&follower[h], &end, sv_stepped_now());
+}
+
+void lose_host(unsigned int host)
+{
+	group_lose_host(&g, host);
+	if (host == 0)
+		lose_leader();
+	else if (!said[host].leaves)
+		ha_leader_give_up(&leader, HA_INC_ABORT_DEAD, (uint16_t)host);
 }
 
 static void step(uint64_t *next_tick_ns)
