@@ -12,7 +12,9 @@ static void check_inquiry(const struct ha_detector *d)
 	HA_INVARIANT(inquiry->first_seq <= d->sent + 1);
 	HA_INVARIANT(inquiry->first_seq == 0 || d->stall_ns != 0);
 	HA_INVARIANT(inquiry->first_seq == 0 || inquiry->begun_ns != 0);
-	HA_INVARIANT(inquiry->first_seq == 0 || inquiry->since_ns >= inquiry->begun_ns);
+	/* Where a heartbeat has begun it, silence counts from that. */
+	HA_INVARIANT(inquiry->first_seq == 0 || inquiry->since_ns >= inquiry->begun_ns ||
+		     inquiry->first_seq == d->overdue);
 }
 
 static void check_detector(const struct ha_detector *d)
