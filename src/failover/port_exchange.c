@@ -15,6 +15,16 @@
 
 #include <string.h>
 
+/* Paths over ports whose heartbeats could not begin before. */
+static void watch_those_without(struct ha_comm *comm)
+{
+	const struct ha_failover *fo = comm->failover;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->paths[p] && !fo->links[p].live.session)
+			ha_path_build_watch(comm, p);
+}
+
 /* ---- the peer's ---------------------------------------------------------------------------- */
 
 /* Which of its ports the peer began on: its preferred one, unless that was down. */
@@ -71,8 +81,7 @@ static void hear_ports(struct ha_comm *comm, const struct ha_port_offers *ports)
 			fo->peer_ports_up |= (uint16_t)(1u << i);
 	find_first_pair(comm);
 	fo->look = true;
-	if (comm->paths[0])
-		ha_path_build_watch(comm, 0);
+	watch_those_without(comm);
 }
 
 void ha_port_exchange_heard(struct ha_comm *comm, const uint8_t *payload, uint32_t length)
@@ -127,6 +136,7 @@ void ha_port_exchange_say(struct ha_comm *comm)
 	if (!ha_ctrl_sock_send(comm->ctrl_sock, HA_FRAME_PORTS, payload, (uint32_t)length))
 		HA_WARN("connection %s: the peer cannot be told of our ports: no standby path",
 			comm->name);
+	watch_those_without(comm);
 }
 
 /* What is not open by now is told when it is (ha_liveness_came_late). */
@@ -137,16 +147,6 @@ void ha_port_exchange_open(struct ha_comm *comm)
 
 	for (unsigned i = 0; i < fo->noffers; i++)
 		(void)ha_liveness_endpoint(comm->inst->liveness, fo->offers[i], &live);
-}
-
-/* Paths over ports whose heartbeats could not begin before. */
-static void watch_those_without(struct ha_comm *comm)
-{
-	const struct ha_failover *fo = comm->failover;
-
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
-		if (comm->paths[p] && !fo->links[p].live.session)
-			ha_path_build_watch(comm, p);
 }
 
 /* The peer does not know whom to answer: our end is another one since a device came back. */
@@ -188,8 +188,6 @@ void ha_port_exchange_changed(struct ha_comm *comm, uint64_t ports)
 		}
 	if (ha_signaling_ports_up(comm) != fo->ports_said)
 		fo->say |= HA_SAY_STATE;
-	if (!fo->socket_broken && offers_changed(comm)) {
+	if (!fo->socket_broken && offers_changed(comm))
 		ha_port_exchange_say(comm);
-		watch_those_without(comm);
-	}
 }
