@@ -235,12 +235,15 @@ ha_result_t ha_mr_register_on(struct ha_mr *mr, struct ha_nic *nic, struct ibv_m
 	return HA_ERR_SYSTEM;
 }
 
-/* What is to be given up; NULL: nothing. */
+/* What is to be given up; NULL: nothing. And what the dead device refused is no word of the next
+ * one. */
 static struct ha_mr_use *take_dead(struct ha_mr *mr, const struct ha_nic *nic)
 {
 	struct ha_mr_use *use = NULL;
 
 	pthread_mutex_lock(&mr->lock);
+	if (mr->slot[nic->index] == HA_MR_REFUSED)
+		set_slot(mr, nic->index, HA_MR_EMPTY);
 	if (mr->slot[nic->index] == HA_MR_FILLED && is_of_the_past(mr->use[nic->index])) {
 		use = mr->use[nic->index];
 		mr->use[nic->index] = NULL;

@@ -12,6 +12,7 @@
 #include "memory/mr.h"
 #include "memory/pd.h"
 #include "progress/command.h"
+#include "transport/user_mr.h"
 
 #include <dirent.h>
 #include <malloc.h>
@@ -490,6 +491,40 @@ static void what_is_new_is_made_on_the_device_that_came_back(void **state)
 	pair_close(&pair);
 }
 
+/* For a second a refusal is news, and after a second a device that died is open again. */
+static void what_a_dead_device_refused_the_one_after_it_is_asked_for(void **state)
+{
+	const size_t size = 1 << 20;
+	char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)state;
+	for (unsigned late_ms = 0; late_ms <= 900; late_ms += 100) {
+		struct ha_mr *mr;
+		struct pair pair;
+
+		two_rails(&pair);
+		traffic(&pair, 3);
+		assert_int_equal(rail_of(pair.send), 0);
+		assert_int_equal(ha_reg_mr(pair.send, memory, size, HA_MEM_HOST, 0, -1, &mr),
+				 HA_OK);
+		sv_stepped_kill(0, 1);
+		pair_idle(&pair, late_ms);
+		assert_int_equal(ha_comm_register_all(pair.send, &pair.inst[0]->devices->nics[1]),
+				 HA_MR_PENDING);
+		pair_idle(&pair, 10);
+		assert_logged("cannot register 1048576 bytes");
+		sv_stepped_revive(0, 1);
+		pair_idle(&pair, 1500);
+		assert_false(is_fatal(&pair, 0, 1));
+		assert_true(pair_has_standby(&pair));
+		assert_true(ha_mr_keys(mr, 1) != 0);
+		assert_false(logged("cannot take the connection's memory"));
+		ha_dereg_mr(pair.send, mr);
+		pair_close(&pair);
+	}
+	munmap(memory, size);
+}
+
 /* What a handle stands for is registered by then, and messages wait for it. */
 static void memory_registered_while_no_nic_works_is_used_when_one_is_back(void **state)
 {
@@ -656,6 +691,7 @@ int main(void)
 	    cmocka_unit_test(a_device_that_comes_back_under_another_name_is_the_same),
 	    cmocka_unit_test(heartbeats_go_over_a_device_that_came_back),
 	    cmocka_unit_test(what_is_new_is_made_on_the_device_that_came_back),
+	    cmocka_unit_test(what_a_dead_device_refused_the_one_after_it_is_asked_for),
 	    cmocka_unit_test(a_connection_made_meanwhile_is_protected_when_it_is_back),
 	    cmocka_unit_test(a_port_that_comes_up_after_its_device_protects),
 	    cmocka_unit_test(a_device_that_does_not_stay_is_looked_for_less_often),
