@@ -141,6 +141,13 @@ class OneJob(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("sim0:1  400 Gb/s  active, SILENT", done.stdout.decode())
         self.assertRegex(done.stdout.decode(), "heartbeats lost|error completion|told by the peer")
+
+        def departures():
+            return sum(samples(text("metrics", "--job", self.job.id), "nccl_ha_port_departures_total").values())
+
+        # The records of ports are written a moment after those of the connections that leave them.
+        left_before = sum(samples(before, "nccl_ha_port_departures_total").values())
+        wait_for("all that left in the records of ports", lambda: departures() >= left_before + 4)
         after = text("metrics", "--job", self.job.id)
         self.assertEqual(set(samples(after, "nccl_ha_port_silent").values()), {0.0, 1.0})
 
