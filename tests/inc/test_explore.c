@@ -172,6 +172,15 @@ struct tally {
 	uint64_t acted;
 };
 
+static void run_to_the_end(struct tally *tally)
+{
+	run();
+	if (ends_well())
+		tally->well++;
+	else
+		tally->error++;
+}
+
 static void one_fault(const struct fault *fault, unsigned int variant, uint64_t at,
 		      struct tally *tally)
 {
@@ -181,11 +190,7 @@ static void one_fault(const struct fault *fault, unsigned int variant, uint64_t 
 	due = at;
 	run_until(is_due);
 	fault->happens((unsigned int)at % HOSTS);
-	run();
-	if (ends_well())
-		tally->well++;
-	else
-		tally->error++;
+	run_to_the_end(tally);
 	tally->epochs += leader.decision.epoch > 0;
 	tally->acted += fault->is_of_packets && fired(packet_rule);
 	if (fault->is_of_packets)
@@ -242,11 +247,7 @@ static void walk(uint64_t seed, struct tally *tally)
 		    !(g.is_gone[0] | g.is_gone[1] | g.is_gone[2]))
 			faults[chance % KINDS].happens((unsigned int)(chance / 16 % HOSTS));
 	}
-	run();
-	if (ends_well())
-		tally->well++;
-	else
-		tally->error++;
+	run_to_the_end(tally);
 	tally->epochs += leader.decision.epoch > 1;
 	group_close(&g);
 }

@@ -80,17 +80,6 @@ static void begin_message(struct connection *c)
 	c->send = post_send(&c->pair, 0, SIZE, tag);
 }
 
-static bool is_done(struct ha_request **req)
-{
-	bool done = false;
-
-	if (*req)
-		assert_int_equal(ha_test(*req, &done, NULL), HA_OK);
-	if (done)
-		*req = NULL;
-	return *req == NULL;
-}
-
 /* How many have all of their message, at both ends. */
 static unsigned finished(struct world *w)
 {
@@ -98,7 +87,7 @@ static unsigned finished(struct world *w)
 
 	for (unsigned i = 0; i < connections; i++) {
 		struct connection *c = &w->conns[i];
-		const bool sent = is_done(&c->send), received = is_done(&c->recv);
+		const bool sent = pair_is_done(&c->send), received = pair_is_done(&c->recv);
 
 		n += sent && received;
 	}

@@ -24,22 +24,11 @@ static struct pair world; /* fabric and instances */
 
 /* ---- a stream of each ------------------------------------------------------------------------ */
 
-static bool is_done(struct ha_request **req)
-{
-	bool done = false;
-
-	if (*req)
-		assert_int_equal(ha_test(*req, &done, NULL), HA_OK);
-	if (done)
-		*req = NULL;
-	return *req == NULL;
-}
-
 /* One message at a time. */
 static void go_on(struct connection *c)
 {
 	const size_t offset = 0, size = SIZE;
-	const bool sent = is_done(&c->send), received = is_done(&c->recv);
+	const bool sent = pair_is_done(&c->send), received = pair_is_done(&c->recv);
 	const int tag = 1;
 
 	if (!sent || !received)
@@ -95,7 +84,7 @@ static void down(void)
 	const uint64_t until_ns = sv_stepped_now() + HA_NS_PER_S;
 
 	for (unsigned i = 0; i < CONNECTIONS; i++)
-		while (!is_done(&conns[i].recv) || !is_done(&conns[i].send)) {
+		while (!pair_is_done(&conns[i].recv) || !pair_is_done(&conns[i].send)) {
 			assert_true(sv_stepped_now() < until_ns);
 			pair_turn(&world, TURN_NS);
 		}

@@ -211,6 +211,17 @@ ha_result_t pair_finish(struct pair *pair, struct ha_request *req, int *sizes)
 	return HA_ERR_INTERNAL;
 }
 
+bool pair_is_done(struct ha_request **req)
+{
+	bool done = false;
+
+	if (*req)
+		assert_int_equal(ha_test(*req, &done, NULL), HA_OK);
+	if (done)
+		*req = NULL;
+	return *req == NULL;
+}
+
 struct ha_request *post_recv(struct pair *pair, int n, const size_t *offset, const size_t *size,
 			     const int *tag)
 {

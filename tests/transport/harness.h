@@ -83,6 +83,8 @@ void pair_pass(struct pair *pair, unsigned ms);
 /* Tests `req`, stepping in between, until it is done or the result is not HA_OK. Fails the test
  * when nothing moves any more. */
 ha_result_t pair_finish(struct pair *pair, struct ha_request *req, int *sizes);
+/* Whether a request that must not fail is over, or there is none; then it is NULL. */
+bool pair_is_done(struct ha_request **req);
 
 /* A receive of n buffers, posted now. Buffer i lies at offset[i] of the receiver's memory. */
 struct ha_request *post_recv(struct pair *pair, int n, const size_t *offset, const size_t *size,

@@ -191,6 +191,15 @@ static struct in_flight start_into(struct pair *pair, const struct gpu *gpu)
 	return t;
 }
 
+static void finish_over_sim1(struct pair *pair, const struct in_flight *message,
+			     const struct gpu *gpu)
+{
+	assert_int_equal(pair_finish(pair, message->recv, NULL), HA_OK);
+	assert_int_equal(pair_finish(pair, message->send, NULL), HA_OK);
+	assert_true(filled(gpu->bytes, gpu->size, 5));
+	assert_string_equal(active_device(pair->recv), "sim1");
+}
+
 static void a_connection_whose_memory_no_nic_takes_ends_with_an_error(void **state)
 {
 	struct in_flight message;
@@ -224,11 +233,8 @@ static void a_refusal_of_the_last_nic_that_is_left_is_no_error_at_once(void **st
 	gpu_open(&gpu, pair.recv, 300000, GPU_BY_DMABUF);
 	sv_stepped_kill(1, 0);
 	message = start_into(&pair, &gpu);
-	assert_int_equal(pair_finish(&pair, message.recv, NULL), HA_OK);
-	assert_int_equal(pair_finish(&pair, message.send, NULL), HA_OK);
+	finish_over_sim1(&pair, &message, &gpu);
 	assert_int_equal(fired(rule), 1);
-	assert_true(filled(gpu.bytes, gpu.size, 5));
-	assert_string_equal(active_device(pair.recv), "sim1");
 	gpu_close(&gpu, pair.recv);
 	pair_close(&pair);
 }
@@ -250,10 +256,7 @@ static void a_nic_that_refused_is_the_last_resort(void **state)
 	pair_idle(&pair, 500);
 	assert_true(fired(rule) > 0);
 	sv_stepped_fault_remove(rule);
-	assert_int_equal(pair_finish(&pair, message.recv, NULL), HA_OK);
-	assert_int_equal(pair_finish(&pair, message.send, NULL), HA_OK);
-	assert_true(filled(gpu.bytes, gpu.size, 5));
-	assert_string_equal(active_device(pair.recv), "sim1");
+	finish_over_sim1(&pair, &message, &gpu);
 	gpu_close(&gpu, pair.recv);
 	pair_close(&pair);
 }
