@@ -107,12 +107,11 @@ static void works(struct device *device)
 	}
 }
 
-/* Some of what is rung is executed and nobody learns of it; the rest is not. All comes back with an
- * error. */
-static void cut(struct device *device)
+/* The first of what is rung is executed and nobody learns of it; the rest is not. All comes back
+ * with an error. */
+static void cut(struct device *device, unsigned int executed)
 {
 	struct sv_direct_work work;
-	unsigned int executed = some(8);
 
 	sv_direct_look(&device->sq, 1);
 	while (sv_direct_take(&device->sq, &work) == SV_DIRECT_WORK) {
@@ -127,9 +126,11 @@ static void fails_over(void)
 	struct ha_ibgda_verdict verdict = {.is_flushed = true};
 	const uint32_t next = ha_ibgda_free_queue(&w.host);
 
-	cut(&w.devices[w.host.queue]);
+	cut(&w.devices[w.host.queue], some(8));
 	ha_ibgda_fail(&w.host);
-	cut(&w.devices[w.host.queue]); /* what was rung since: an ERR queue pair gives it back */
+	/* What was rung since: a queue pair in ERR executes none of it, as it executed none before.
+	 */
+	cut(&w.devices[w.host.queue], 0);
 	ha_ibgda_fenced(&w.host);
 	memcpy(verdict.cells, w.cells, sizeof(w.cells));
 	w.wrong += ha_ibgda_judge(&w.host, &verdict) != HA_IBGDA_FINE;
