@@ -13,6 +13,9 @@
 
 #include "base/hot.h"
 #include "gin/verbs/group.h"
+#include "gin/verbs/group_memory.h"
+#include "gin/verbs/group_peers.h"
+#include "gin/verbs/group_post.h"
 
 #include "nccl_ha/nccl_gin.h"
 

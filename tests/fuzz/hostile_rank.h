@@ -10,6 +10,9 @@
 
 #include "gin/verbs/channel.h"
 #include "gin/verbs/group.h"
+#include "gin/verbs/group_memory.h"
+#include "gin/verbs/group_peers.h"
+#include "gin/verbs/group_post.h"
 
 #include <stdbool.h>
 #include <stdint.h>

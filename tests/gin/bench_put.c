@@ -8,6 +8,9 @@
 
 #include "base/clock.h"
 #include "gin/verbs/group.h"
+#include "gin/verbs/group_memory.h"
+#include "gin/verbs/group_peers.h"
+#include "gin/verbs/group_post.h"
 #include "memory/mr.h"
 
 #include <stdio.h>

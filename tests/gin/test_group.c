@@ -14,6 +14,9 @@
 #include "fakecuda.h"
 #include "gin/verbs/channel.h"
 #include "gin/verbs/group.h"
+#include "gin/verbs/group_memory.h"
+#include "gin/verbs/group_peers.h"
+#include "gin/verbs/group_post.h"
 #include "memory/mr.h"
 
 #include <stdio.h>

@@ -6,6 +6,9 @@
 #include "../transport/harness.h"
 
 #include "gin/verbs/group.h"
+#include "gin/verbs/group_memory.h"
+#include "gin/verbs/group_peers.h"
+#include "gin/verbs/group_post.h"
 #include "memory/mr.h"
 
 #include <stdlib.h>
