@@ -168,9 +168,9 @@ static void join(void *arg, uint32_t way, uint32_t epoch)
 	unsigned int i;
 
 	if (hosts_add(way)) {
-		g.mesh_epochs |= 1u << epoch;
+		assert_true(epoch < GROUP_EPOCHS);
+		g.hosts_add_in[epoch] = true;
 		g.epochs = epoch + 1;
-		assert_true(g.epochs <= GROUP_EPOCHS);
 		ha_mesh_join(&g.mesh[who->number], epoch, sv_stepped_now());
 		return;
 	}
@@ -377,7 +377,7 @@ void lose_host(unsigned int host)
 		ha_leader_give_up(&leader, HA_INC_ABORT_DEAD, (uint16_t)host);
 }
 
-static void step(uint64_t *next_tick_ns)
+static void step(uint64_t *next_tick_ns, uint64_t limit_ns)
 {
 	uint64_t next_ns;
 
@@ -392,16 +392,17 @@ static void step(uint64_t *next_tick_ns)
 		count_epoch();
 	}
 	pass_time(next_ns < *next_tick_ns ? next_ns : *next_tick_ns);
-	if (sv_stepped_now() > LIMIT_NS)
+	if (sv_stepped_now() > limit_ns)
 		fail_msg("the group does not come to its end");
 }
 
 void run_until(bool (*condition)(void))
 {
+	const uint64_t limit_ns = sv_stepped_now() + LIMIT_NS;
 	uint64_t next_tick_ns = 0;
 
 	while (!is_ended() && !condition())
-		step(&next_tick_ns);
+		step(&next_tick_ns, limit_ns);
 }
 
 void run(void)

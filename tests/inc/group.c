@@ -66,12 +66,21 @@ void group_open(struct group *group, const struct group_shape *shape)
 
 unsigned int group_child(const struct group *group, uint32_t epoch, unsigned int place)
 {
-	if (group->mesh_epochs >> epoch & 1)
+	if (group->hosts_add_in[epoch])
 		return place;
 	/* Neighbours that are added first in one epoch are not in the next one. */
 	const unsigned int hosts = group->shape.hosts, stride = epoch % 2 && hosts % 3 ? 3 : 1;
 
 	return (place * stride + epoch / 2) % hosts;
+}
+
+unsigned int group_epochs_of_hosts(const struct group *group)
+{
+	unsigned int epochs = 0;
+
+	for (unsigned int epoch = 0; epoch < group->epochs; epoch++)
+		epochs += group->hosts_add_in[epoch];
+	return epochs;
 }
 
 static struct ha_tree_shape tree_shape(const struct group *group, unsigned int children,
@@ -319,6 +328,13 @@ static bool is_late(const struct group *group, unsigned int h)
 	return h + 1 == group->shape.hosts && sv_stepped_now() < group->late_ns;
 }
 
+static unsigned int may_ask(const struct group *group, unsigned int h)
+{
+	const unsigned int asks = group_asks(group, h);
+
+	return group->most && group->most < asks ? group->most : asks;
+}
+
 void group_lose_host(struct group *group, unsigned int h)
 {
 	group->is_gone[h] = true;
@@ -333,7 +349,7 @@ static bool act(struct group *group, unsigned int h)
 
 	if (group->is_gone[h])
 		return false;
-	while (group->is_asking && !is_late(group, h) && host->asked < group_asks(group, h)) {
+	while (group->is_asking && !is_late(group, h) && host->asked < may_ask(group, h)) {
 		const unsigned int before = host->asked;
 
 		ask(group, h);

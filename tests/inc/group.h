@@ -26,7 +26,7 @@
 #define GROUP_SWITCHES 5
 #define GROUP_LANES    2
 #define GROUP_OPS      512
-#define GROUP_EPOCHS   32
+#define GROUP_EPOCHS   512
 #define GROUP_ID       0x600d
 
 struct group_shape {
@@ -62,7 +62,7 @@ struct group {
 	struct group_host host[GROUP_HOSTS];
 	struct ha_tree *tree[GROUP_SWITCHES][GROUP_LANES];
 	struct ha_mesh mesh[GROUP_HOSTS]; /* those that a test has made */
-	uint32_t mesh_epochs;		  /* bitmap: in which hosts add themselves */
+	bool hosts_add_in[GROUP_EPOCHS];
 	bool is_dead[GROUP_SWITCHES];
 	bool is_gone[GROUP_HOSTS]; /* its process has ended */
 	unsigned int epochs;	   /* whose orders a result may have */
@@ -79,6 +79,7 @@ struct group {
 		void (*does)(struct ha_all_reduce *ask); /* NULL: there is none */
 	} twist;			 /* that host asks for something else as that operation */
 	unsigned int fewer[GROUP_HOSTS]; /* operations that a host asks for less than there are */
+	unsigned int most;		 /* are asked for until a test has it grow; 0: all */
 };
 
 /* Fabric, devices and members; no edges. */
@@ -98,6 +99,9 @@ unsigned int group_child(const struct group *group, uint32_t epoch, unsigned int
 
 /* Its process ends: what it had is destroyed, as the kernel does it. */
 void group_lose_host(struct group *group, unsigned int host);
+
+/* In how many epochs hosts have added for each other. */
+unsigned int group_epochs_of_hosts(const struct group *group);
 
 /* How many lanes plans of an epoch have. */
 unsigned int group_lanes(const struct group *group, uint32_t epoch);

@@ -6,8 +6,8 @@
  *
  * "done N" is said behind each operation, and with --hold=N it waits for a line before operation N:
  * so whoever looks on can end a switch in the middle; with --every=N before each Nth. When the
- * group leaves its plan's lanes it says "away", and when it is back "home". With --differ=N
- * operation N is another one here.
+ * group leaves its plan's lanes it says "away", and when it is back "home", after "uses N": bytes
+ * that are allocated. With --differ=N operation N is another one here.
  */
 #include "../seeded_random.h"
 
@@ -18,6 +18,7 @@
 
 #include <argp.h>
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,6 +241,14 @@ static bool is_told(void)
 	return byte == '\n';
 }
 
+/* Of all arenas, whatever the kernel and the allocator keep beside it. */
+static size_t allocated(void)
+{
+	const struct mallinfo2 now = mallinfo2();
+
+	return now.uordblks + now.hblkhd;
+}
+
 static void tell_where_it_is(void)
 {
 	static bool was_away;
@@ -248,6 +257,8 @@ static void tell_where_it_is(void)
 	if (is_away == was_away)
 		return;
 	was_away = is_away;
+	if (!is_away)
+		printf("uses %zu\n", allocated());
 	printf("%s\n", is_away ? "away" : "home");
 	(void)fflush(stdout);
 }
