@@ -104,7 +104,9 @@ struct nccl_ha_stats_header {
 	X(groups_failed, "Groups that ended with an error")                                        \
 	X(all_reduces, "All-reduces done")                                                         \
 	X(bytes, "Bytes of their results")                                                         \
-	X(epochs, "Times that a group went on by another way")
+	X(epochs, "Times that a group went on by another way")                                     \
+	X(units_taken, "Units that were open then and that some rank had, and the others got")     \
+	X(units_again, "Units that were under way then from here and were computed again")
 
 #define NCCL_HA_STATS_COUNTER(name, help) uint64_t name;
 

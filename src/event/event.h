@@ -25,7 +25,12 @@
 	X(SHED, "shed")		/* `from`, a rail, is lost, and the others go on: `reason` */      \
 	X(MENDED, "mended")	/* what was lost with `from` is sent again: as for a switch */     \
 	X(AGENT_FOUND, "agent-found") /* of this host, for rails, in the directory `detail` */     \
-	X(AGENT_LOST, "agent-lost")   /* it has been gone for too long: its hints count no more */
+	X(AGENT_LOST, "agent-lost")   /* it has been gone for too long: its hints count no more */ \
+	X(INC_CONNECT, "inc-connect") /* a group whose all-reduces switches add up has begun */    \
+	X(INC_REFUSED,                                                                             \
+	  "inc-refused")	  /* such a group was refused, for all of its ranks: `detail` */   \
+	X(INC_EPOCH, "inc-epoch") /* it goes on by another way, as `detail` says */                \
+	X(INC_ABORT, "inc-abort") /* it has ended with an error, as `detail` says */
 
 enum ha_event_kind {
 #define HA_EVENT_ENUM(name, text) HA_EVENT_##name,
@@ -61,13 +66,14 @@ struct ha_event {
 	uint64_t blackout_ns;
 	/* What this end did with the requests that were in flight. A receiver's "replay" is to ask
 	 * for a message again. Of MENDED: with parts of messages, which a receiver does nothing
-	 * for. */
+	 * for. Of INC_EPOCH: with units that others had, and that were computed again. */
 	uint64_t completed_without_resend;
 	uint64_t replayed_messages;
 	uint64_t replayed_bytes;
 
-	/* Whose it is; ha_event_report fills it in. name NULL: a port, no connection. */
-	uint64_t conn_id; /* the same at both ends */
+	/* Whose it is; ha_event_report fills it in. name NULL: a port, no connection. Of INC: the
+	 * group. */
+	uint64_t conn_id; /* the same at both ends, or all ranks */
 	const char *conn_name;
 };
 

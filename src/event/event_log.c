@@ -196,6 +196,23 @@ static void put_who(struct json *json, const struct ha_eventlog *log, const stru
 	member_string(json, "name", event->conn_name);
 }
 
+static void put_requests(struct json *json, const struct ha_event *event)
+{
+	const bool has_bytes = event->kind == HA_EVENT_SWITCH || event->kind == HA_EVENT_MENDED;
+
+	if (has_bytes || event->kind == HA_EVENT_INC_EPOCH) {
+		member_number(json, "completed_without_resend", event->completed_without_resend);
+		member_number(json, "replayed_messages", event->replayed_messages);
+	} else {
+		member_null(json, "completed_without_resend");
+		member_null(json, "replayed_messages");
+	}
+	if (has_bytes)
+		member_number(json, "replayed_bytes", event->replayed_bytes);
+	else
+		member_null(json, "replayed_bytes");
+}
+
 /* Every object has every member, so that a reader needs no cases: null where there is nothing. */
 static void put_event(struct json *json, const struct ha_eventlog *log,
 		      const struct ha_event *event)
@@ -216,15 +233,7 @@ static void put_event(struct json *json, const struct ha_eventlog *log,
 		member_null(json, "epoch");
 	member_ms(json, "detection_ms", event->detection_ns);
 	member_ms(json, "blackout_ms", event->blackout_ns);
-	if (event->kind == HA_EVENT_SWITCH || event->kind == HA_EVENT_MENDED) {
-		member_number(json, "completed_without_resend", event->completed_without_resend);
-		member_number(json, "replayed_messages", event->replayed_messages);
-		member_number(json, "replayed_bytes", event->replayed_bytes);
-	} else {
-		member_null(json, "completed_without_resend");
-		member_null(json, "replayed_messages");
-		member_null(json, "replayed_bytes");
-	}
+	put_requests(json, event);
 	put(json, "}\n");
 }
 

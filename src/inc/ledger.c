@@ -295,6 +295,14 @@ static bool is_possible(const struct ha_ledger *ledger, const struct ha_resume *
 	       !(resume->lacked & ~resume->taken);
 }
 
+static void count_fates(struct ha_ledger *ledger, const struct ha_resume *resume)
+{
+	const uint64_t sent = without(ledger->sent, resume->retired - ledger->first);
+
+	ledger->units_taken += (unsigned int)__builtin_popcountll(resume->taken);
+	ledger->units_again += (unsigned int)__builtin_popcountll(sent & ~resume->taken);
+}
+
 enum ha_ledger_verdict ha_ledger_resume(struct ha_ledger *ledger, const struct ha_resume *resume)
 {
 	/* RESUME_EPOCH: the tree of another one is gone. */
@@ -302,6 +310,7 @@ enum ha_ledger_verdict ha_ledger_resume(struct ha_ledger *ledger, const struct h
 		return HA_LEDGER_STALE;
 	if (!is_possible(ledger, resume))
 		return HA_LEDGER_IMPOSSIBLE;
+	count_fates(ledger, resume);
 	ledger->retired = resume->retired;
 	advance(ledger);
 	/* RESUME_FREES: copies stay, as the next epoch may ask for them. */

@@ -70,6 +70,9 @@ struct ha_ledger {
 	uint64_t taken;		   /* by RESUME: somebody has it, so it is not contributed */
 	uint64_t own;		   /* of those: this member is to send it */
 	uint64_t shadowed, direct; /* as ha_ledger_post() said */
+	/* Of all epochs: units that were open at a fence and that somebody had; and that this
+	 * member had sent, and nobody had. */
+	uint64_t units_taken, units_again;
 };
 
 /* Runs in epoch 0; unit 0 is the first. */

@@ -130,6 +130,7 @@ static ncclResult_t connect_all(struct ha_instance *instance, const struct liste
 	const struct ha_coll_wish wish = {
 	    .config = &instance->config,
 	    .stats = instance->stats,
+	    .events = instance->events,
 	    .set = set,
 	    .port = ha_bundle_of_device(set, listener->dev)->rails[0],
 	    .handles = (const void *const *)handles,

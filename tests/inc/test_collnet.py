@@ -67,6 +67,17 @@ class Ranks(test_switchd.Fabric):
         return results
 
 
+    def events_of(self, ranks):
+        """By rank: what is in its event log, as `nccl-ha events` has it; the log is named by event_log()."""
+        said = subprocess.run([NCCL_HA, "events", "--json", os.path.join(self.top, "events.*")], stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S).stdout
+        events = [test_switchd.json.loads(line) for line in said.splitlines()]
+        return [[event for event in events if event["rank"] == rank] for rank in range(len(ranks))]
+
+    def event_log(self, ranks):
+        """Variables of all ranks, and those of each."""
+        return {"HA_NCCL_EVENT_LOG": os.path.join(self.top, "events.%p")}, {rank: {"RANK": str(rank)} for rank in range(len(ranks))}
+
+
 class Sums(Ranks):
     def test_every_type_and_operation_through_every_version_of_the_table(self):
         self.start_controller(STAR)
@@ -151,7 +162,8 @@ class Sums(Ranks):
         checked = subprocess.run([os.path.join(ROOT, "scripts", "check-dashboard"), "--switches", page], stdout=subprocess.PIPE, text=True, check=False, timeout=TIMEOUT_S)
         self.assertEqual(checked.returncode, 0, checked.stdout)
         wanted = {"nccl_ha_inc_groups": 1, "nccl_ha_inc_groups_alone": 0, "nccl_ha_inc_groups_joined_total": 1, "nccl_ha_inc_all_reduces_total": 4,
-                  "nccl_ha_inc_epochs_total": 0, "nccl_ha_inc_pause_seconds_count": 0}  # fmt: skip
+                  "nccl_ha_inc_epochs_total": 0, "nccl_ha_inc_units_taken_total": 0, "nccl_ha_inc_units_again_total": 0,
+                  "nccl_ha_inc_pause_seconds_count": 0}  # fmt: skip
         self.assertTrue(test_switchd.wait_for(lambda: wanted.items() <= self.metrics("metrics").items()), self.metrics("metrics"))
         added = self.metrics("metrics")["nccl_ha_inc_bytes_total"]
         self.assertEqual(of_switch['nccl_ha_inc_switch_unit_bytes_total{switch="s"}'], added)
@@ -229,7 +241,8 @@ class Deaths(Ranks):
         self.serve(*names)
         middle = max(OPS // 3, 1)
         last = len(hosts) - 1
-        ranks = self.job(hosts, "--ops", str(OPS), "--bytes", "300000", holds={last: middle}, **settings)
+        log, others = self.event_log(hosts)
+        ranks = self.job(hosts, "--ops", str(OPS), "--bytes", "300000", holds={last: middle}, others=others, **settings, **log)
         for rank in ranks:
             self.read_until(rank, f"done {middle - 1}\n")
         self.switches[victim].kill()
@@ -237,6 +250,19 @@ class Deaths(Ranks):
         for one in self.expect_all_right(ranks, OPS):
             self.assertRegex(one["said"], pattern)
         self.expect_free()
+        self.expect_another_way(self.events_of(ranks))
+
+    def expect_another_way(self, logs):
+        """Of the same group at each rank, each way that was tried; units were under way, which have been computed again, or some rank had."""
+        for log in logs:
+            self.assertEqual([event["kind"] for event in log], ["inc-connect", *["inc-epoch"] * (len(log) - 1)], log)
+            self.assertEqual([event["epoch"] for event in log], sorted({event["epoch"] for event in log}), log)
+            for event in log[1:]:
+                self.assertRegex(event["detail"], "a switch is gone|other ranks lost theirs|nobody answers")
+                self.assertGreater(event["blackout_ms"], 0)
+        self.assertEqual({log[-1]["epoch"] for log in logs}, {logs[0][-1]["epoch"]}, logs)
+        self.assertEqual(len({(event["connection"], event["name"]) for log in logs for event in log}), 1, logs)
+        self.assertGreater(sum(event["completed_without_resend"] + event["replayed_messages"] for log in logs for event in log[1:]), 0, logs)
 
     def test_a_switch_killed_in_the_middle_costs_no_element(self):
         self.lose(CLOS, ("l0", "l1", "s0"), "abcd", "l0", "WARN NET/HA : INC group nccl-[0-9a-f]+, rank [0-3]: goes on by another way, for the 1. time, as (a switch is gone|other ranks lost)")
@@ -295,13 +321,17 @@ class Deaths(Ranks):
     def test_without_a_fallback_all_ranks_end_with_one_error(self):
         self.start_controller(STAR)
         self.serve("s")
-        ranks = self.job("abc", "--ops", "12", holds=test_switchd.ALL_AT_4, HA_NCCL_INC_FALLBACK="none")
+        log, others = self.event_log("abc")
+        ranks = self.job("abc", "--ops", "12", holds=test_switchd.ALL_AT_4, others=others, HA_NCCL_INC_FALLBACK="none", **log)
         self.read_all_until(ranks, "done 3\n")
         self.switches["s"].kill()
         self.go(*ranks)
         for one in self.results(ranks):
             self.assertEqual((one["exit"], one["done"]), (1, 4), one)
             self.assertIn("its all-reduces have ended: no tree is left, and members do not add for each other", one["said"])
+        for log in self.events_of(ranks):
+            self.assertEqual([event["kind"] for event in (log[0], log[-1])], ["inc-connect", "inc-abort"], log)
+            self.assertRegex(log[-1]["detail"], "^no tree is left")
 
     def test_a_rank_that_dies_is_named_to_all_others(self):
         self.start_controller(STAR)
@@ -339,7 +369,11 @@ class Refusals(Ranks):
 
     def test_without_controller_key_switch_or_plan(self):
         self.start_controller(STAR)
-        self.expect_refused(self.job("abc"), "no plan: .*that a program serves", 2)
+        log, others = self.event_log("abc")
+        self.expect_refused(self.job("abc", others=others, **log), "no plan: .*that a program serves", 2)
+        for events in self.events_of("abc"):
+            self.assertEqual([event["kind"] for event in events], ["inc-refused"], events)
+            self.assertRegex(events[0]["detail"], "no plan: .*that a program serves")
         self.expect_refused(self.job("abc", HA_NCCL_INC_CONTROLLER=""), "HA_NCCL_INC_CONTROLLER and HA_NCCL_INC_KEY_FILE are needed", 2)
         self.expect_refused(self.job("abc", HA_NCCL_INC_CONTROLLER="nowhere"), "'nowhere' is not HOST:PORT", 2)
         self.expect_refused(self.job("abc", HA_NCCL_INC_KEY_FILE="/nonexistent"), "no job key from HA_NCCL_INC_KEY_FILE=/nonexistent", 2)

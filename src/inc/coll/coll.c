@@ -33,6 +33,7 @@ struct ha_coll_request {
 struct ha_coll {
 	/* Constant while the thread runs. */
 	struct ha_stats *stats;
+	struct ha_eventlog *events;
 	struct ha_device_set *set;
 	struct ha_port *port;
 	struct ha_job_key *site;
@@ -50,6 +51,7 @@ struct ha_coll {
 	struct ha_host *host;
 	bool is_over_told;
 	uint32_t epochs_told;
+	struct ha_host_fates fates_told;
 	bool is_alone;			  /* as was counted last */
 	struct nccl_ha_inc_stats counted; /* since it was published; its pauses: */
 	struct ha_hist pauses;
@@ -59,6 +61,27 @@ struct ha_coll {
 
 /* ---- what people are told ------------------------------------------------------------------- */
 
+static struct ha_event event_of(const struct ha_coll *coll, enum ha_event_kind kind,
+				const char *detail)
+{
+	struct ha_event event = ha_event_init(kind, HA_REASON_NONE);
+
+	event.detail = detail;
+	event.conn_name = *coll->group ? coll->group : NULL;
+	if (coll->host) {
+		event.conn_id = ha_host_part(coll->host)->group;
+		event.epoch = ha_host_epochs(coll->host);
+	}
+	return event;
+}
+
+static void log_event(const struct ha_coll *coll, enum ha_event_kind kind, const char *detail)
+{
+	const struct ha_event event = event_of(coll, kind, detail);
+
+	ha_eventlog_write(coll->events, &event);
+}
+
 static void tell_how_it_begins(const struct ha_coll *coll)
 {
 	const struct ha_part *part = ha_host_part(coll->host);
@@ -67,31 +90,46 @@ static void tell_how_it_begins(const struct ha_coll *coll)
 		"INC group %s: rank %u of %u at %s, %u lanes, %u spare trees, units of %u bytes",
 		coll->group, coll->rank, coll->ranks, coll->name, part->lanes, part->spares,
 		part->unit_bytes);
+	log_event(coll, HA_EVENT_INC_CONNECT, NULL);
 }
 
 /* As many as there were since somebody looked: the last one's time stands for all. */
-static void count_epochs(struct ha_coll *coll, uint32_t epochs)
+static void count_epochs(struct ha_coll *coll, uint32_t epochs, const char *why)
 {
+	const struct ha_host_fates fates = ha_host_fates(coll->host);
+	struct ha_event event = event_of(coll, HA_EVENT_INC_EPOCH, why);
+
+	event.blackout_ns = ha_host_pause_ns(coll->host);
+	event.completed_without_resend = fates.taken - coll->fates_told.taken;
+	event.replayed_messages = fates.again - coll->fates_told.again;
+	coll->fates_told = fates;
 	coll->counted.epochs += epochs;
-	ha_hist_add(&coll->pauses, ha_host_pause_ns(coll->host));
+	coll->counted.units_taken += event.completed_without_resend;
+	coll->counted.units_again += event.replayed_messages;
+	ha_hist_add(&coll->pauses, event.blackout_ns);
+	ha_eventlog_write(coll->events, &event);
 }
 
 static void tell_of_epochs(struct ha_coll *coll)
 {
 	const uint32_t epochs = ha_host_epochs(coll->host);
 	const char *loss = ha_host_last_loss(coll->host);
+	const bool is_away = ha_host_is_away(coll->host);
 
 	if (epochs == coll->epochs_told || ha_host_state(coll->host) == HA_HOST_OVER)
 		return;
-	count_epochs(coll, epochs - coll->epochs_told);
+	if (!*loss)
+		loss = "other ranks lost theirs";
+	count_epochs(coll, epochs - coll->epochs_told,
+		     is_away ? loss : "its plan's switches are back");
 	coll->epochs_told = epochs;
-	if (!ha_host_is_away(coll->host)) {
+	if (!is_away) {
 		HA_ATTN(HA_SUBSYS_NET, "INC group %s, rank %u: goes by its plan's switches again",
 			coll->group, coll->rank);
 		return;
 	}
 	HA_WARN("INC group %s, rank %u: goes on by another way, for the %u. time, as %s",
-		coll->group, coll->rank, epochs, *loss ? loss : "other ranks lost theirs");
+		coll->group, coll->rank, epochs, loss);
 }
 
 /* A group that has ended and that nothing more is asked of is of no interest. */
@@ -104,6 +142,7 @@ static void tell_of_the_end(struct ha_coll *coll, bool is_asked)
 	coll->is_over_told = true;
 	coll->counted.groups_failed++;
 	ha_host_why(coll->host, why);
+	log_event(coll, HA_EVENT_INC_ABORT, why);
 	HA_WARN("INC group %s, rank %u: its all-reduces have ended: %s", coll->group, coll->rank,
 		why);
 }
@@ -280,6 +319,7 @@ ha_result_t ha_coll_open(const struct ha_coll_wish *wish, struct ha_coll **out)
 		return HA_ERR_SYSTEM;
 	pthread_mutex_init(&coll->lock, NULL);
 	coll->stats = wish->stats;
+	coll->events = wish->events;
 	coll->set = wish->set;
 	coll->port = wish->port;
 	coll->rank = wish->rank;
@@ -287,6 +327,7 @@ ha_result_t ha_coll_open(const struct ha_coll_wish *wish, struct ha_coll **out)
 	coll->outage_ns = (unsigned int)wish->config->give_up_ms * HA_NS_PER_MS;
 	if (!open_all(coll, wish, why)) {
 		ha_stats_inc_add(wish->stats, &(struct nccl_ha_inc_stats){.groups_refused = 1});
+		log_event(coll, HA_EVENT_INC_REFUSED, why);
 		HA_WARN("INC: a group of %u ranks is refused, so NCCL adds up itself: %s",
 			wish->ranks, why);
 		free_coll(coll);

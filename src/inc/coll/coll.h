@@ -6,7 +6,7 @@
  * Any thread, the ones that NCCL calls from at once; nobody waits for the lock where a message's
  * time counts: who does not get it is told "not now" or "not yet", as its holder moves everything.
  * Every failure while it is opened is told in one WARN, and so is each switch that is lost, and the
- * end of a group with an error.
+ * end of a group with an error; each is an event, too.
  */
 #ifndef HA_INC_COLL_COLL_H
 #define HA_INC_COLL_COLL_H
@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "base/stats.h"
 #include "device/device.h"
+#include "event/event_log.h"
 #include "inc/host/host.h"
 #include "memory/mr.h"
 
@@ -25,7 +26,8 @@ struct ha_coll_request;
 
 struct ha_coll_wish {
 	const struct ha_config *config;
-	struct ha_stats *stats; /* NULL: none */
+	struct ha_stats *stats;	    /* NULL: none */
+	struct ha_eventlog *events; /* NULL: none */
 	struct ha_device_set *set;
 	struct ha_port *port;
 	const void *const *handles; /* of all ranks, ha_coll_handle_make's; read here only */

@@ -407,6 +407,13 @@ uint32_t ha_host_epochs(const struct ha_host *host)
 	return host->epochs;
 }
 
+struct ha_host_fates ha_host_fates(const struct ha_host *host)
+{
+	const struct ha_ledger *ledger = ha_member_ledger(host->member);
+
+	return (struct ha_host_fates){ledger->units_taken, ledger->units_again};
+}
+
 uint64_t ha_host_pause_ns(const struct ha_host *host)
 {
 	return host->pause_ns;

@@ -67,6 +67,11 @@ ha_result_t ha_host_result(const struct ha_host *host);
 void ha_host_why(const struct ha_host *host, char why[HA_HOST_WHY]);
 /* Epochs so far: how often the group went on by another way. */
 uint32_t ha_host_epochs(const struct ha_host *host);
+/* Units that were open then: that some member had, and that this one had sent and nobody had. */
+struct ha_host_fates {
+	uint64_t taken, again;
+};
+struct ha_host_fates ha_host_fates(const struct ha_host *host);
 /* The last of them: from the fence until the other way was joined. */
 uint64_t ha_host_pause_ns(const struct ha_host *host);
 /* It goes by another way than the lanes of its plan, or by none: a try to go back may fail. */

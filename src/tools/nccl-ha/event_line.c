@@ -41,7 +41,8 @@ const char *nh_event_filter_kinds(struct nh_event_filter *filter, const char *na
 
 		if (!bit)
 			return "is none of failure, switch, outage, recovery, rebuild, latch, "
-			       "shed, mended, agent-found, agent-lost";
+			       "shed, mended, agent-found, agent-lost, inc-connect, "
+			       "inc-refused, inc-epoch, inc-abort";
 		filter->kinds |= bit;
 		names += length + (names[length] == ',');
 	}

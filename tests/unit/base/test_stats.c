@@ -206,14 +206,15 @@ static void groups_of_all_reduces_are_added_up(void **state)
 	(void)state;
 	ha_stats_inc_add(stats, &more);
 	ha_stats_inc_add(stats, &more);
-	more = (struct nccl_ha_inc_stats){.groups = (uint64_t)-1, .all_reduces = 7, .epochs = 2};
+	more = (struct nccl_ha_inc_stats){
+	    .groups = (uint64_t)-1, .all_reduces = 7, .epochs = 2, .units_again = 3};
 	more.pause.count[20] = 1;
 	more.pause.sum_ns = more.pause.max_ns = 600000;
 	ha_stats_inc_add(stats, &more);
 	assert_int_equal(ha_stats_reader_open(&reader, ha_stats_path(stats)), 0);
 	assert_true(ha_stats_read_job(&reader, &job));
 	assert_true(job.inc.groups == 1 && job.inc.groups_joined == 2);
-	assert_true(job.inc.all_reduces == 7 && job.inc.epochs == 2);
+	assert_true(job.inc.all_reduces == 7 && job.inc.epochs == 2 && job.inc.units_again == 3);
 	assert_true(job.inc.pause.count[20] == 1 && job.inc.pause.sum_ns == 600000);
 	ha_stats_reader_close(&reader);
 	ha_stats_close(stats);
