@@ -122,6 +122,38 @@ static void eight_hosts_lose_their_switch_in_the_middle(void **state)
 	assert_true(seen.taken && seen.lacked && seen.again);
 }
 
+/* The other lane's edge of that host, and the switch, carry on. */
+static void a_link_of_one_lane_that_is_lost_costs_no_element(void **state)
+{
+	struct group_shape shape = small();
+	unsigned int lost = 0;
+
+	(void)state;
+	shape.lanes = 2;
+	memset(&seen, 0, sizeof(seen));
+	for (unsigned int nth = 1; nth <= 20; nth++) {
+		char rule[100];
+		int broken;
+
+		memset(&plan, 0, sizeof(plan));
+		open_run(&shape, nth);
+		snprintf(rule, sizeof(rule), "wc=RETRY_EXC_ERR sent=%u host=%u op=send nth=%u",
+			 nth % 2, nth % 3, (nth + 2) / 3);
+		broken = add_rule(rule);
+		add_small(nth % 2);
+		run_well();
+		if (fired(broken)) {
+			lost++;
+			assert_true(leader.decision.epoch >= 1);
+			assert_true(sv_stepped_now() < LATE_NS); /* it said so itself */
+		}
+		group_close(&g);
+	}
+	print_message("%u links lost; ", lost);
+	tell();
+	assert_true(lost >= 10 && seen.taken && seen.again);
+}
+
 /* Its device answers, and its process does nothing: nobody's edge is cut. */
 static void a_switch_that_hangs_is_given_up(void **state)
 {
@@ -316,6 +348,7 @@ int main(void)
 	    cmocka_unit_test(the_root_of_two_levels_dies_before_any_event),
 	    cmocka_unit_test(the_next_switch_dies_too),
 	    cmocka_unit_test(eight_hosts_lose_their_switch_in_the_middle),
+	    cmocka_unit_test(a_link_of_one_lane_that_is_lost_costs_no_element),
 	    cmocka_unit_test(a_switch_that_hangs_is_given_up),
 	    cmocka_unit_test(a_host_that_is_late_is_waited_for),
 	    cmocka_unit_test(who_asks_before_he_is_looked_at_is_not_late),

@@ -40,8 +40,9 @@
 #define WEDGE  8  /* the switch does nothing, and its heartbeats go on */
 #define DEATH  16 /* a member's process dies */
 #define STAR   32 /* no frame passes between a member and the leader any more */
+#define LINK   64 /* of two lanes: a member's edge of one passes nothing, those of the other do */
 #ifndef KINDS
-#define KINDS 63 /* faults that may happen */
+#define KINDS 127 /* faults that may happen */
 #endif
 /* IN_PLACE: results land over contributions. Host memory sends from a shadow, with DIRECT there is none. */
 #ifdef DIRECT
@@ -57,7 +58,8 @@
 #if LANES == 1
 #define BEFORE(u) (BIT(u) - 1)
 #else
-#define BEFORE(u) ((u) == 2 -> 1 : 0)
+#define BEFORE(u)      ((u) == 2 -> 1 : 0)
+#define OF_LANE(lane) (lane == 0 -> ALL & 5 : 2) /* its units */
 #endif
 #define NEXT(m) (((m) + 1) % N)
 #define PREV(m) (((m) + N - 1) % N)
@@ -113,6 +115,9 @@ byte left_to_do = VOLUNTARY;
 byte arr[N];  /* units that have arrived from this member */
 byte root;    /* units that the root knows every member to have */
 byte cut;     /* members whose edge passes nothing */
+#if LANES > 1
+byte link[N]; /* units whose edge passes nothing here, as that lane's link is lost */
+#endif
 bool wedged;
 byte tag[U];  /* epoch in which the result was computed that some member has; others differ in their bits */
 
@@ -166,6 +171,19 @@ SCRATCH byte x;
 #define LEADS	     UP(0)
 #define HEARD(m)     (!IN(star_cut, m)) /* frames between it and the leader */
 #define PASSES(m)    (RUNS(m) && !IN(cut, m) && !wedged)
+#if LANES == 1
+#define LOST(m)	       0
+#define LOST_LINKS     false
+#define ANY_LANE(m)    true
+#define A_LANE_IS_FINE true
+#else
+#define LOST(m)	   link[m]
+#define LOST_LINKS (SOME(link) != 0)
+/* Words go over all lanes, and any of them retires what all have. */
+#define ANY_LANE(m)    (link[m] != ALL)
+#define A_LANE_IS_FINE (SOME(link) != ALL)
+#endif
+#define CARRIES(m, u) (PASSES(m) && !IN(LOST(m), u))
 #define OVER(m)	     (!UP(m))
 #define FINISHED     ALL_OF(OVER)
 
@@ -279,7 +297,7 @@ inline arrive(m, u)
 }
 
 #define LANDS(m, u)                                                                                \
-	(PASSES(m) && issued[m] > (u) && !IN(have[m], u) && COMES(m, u) && (BEFORE(u) & ~have[m]) == 0)
+	(CARRIES(m, u) && issued[m] > (u) && !IN(have[m], u) && COMES(m, u) && (BEFORE(u) & ~have[m]) == 0)
 
 #ifdef MUT_NEW_PLAN
 #define TAG(m, u) (IN(again, u) -> net_tag[u] : tag[u])
@@ -327,7 +345,8 @@ inline land(m, u)
 #define WORDS_TRAVEL true
 #endif
 #define RETIRES(u)                                                                                 \
-	(!IN(root, u) && EVERYONE_HAS(u) && cut == 0 && !wedged && decided && ALL_OF(IS_IN) &&     \
+	(!IN(root, u) && EVERYONE_HAS(u) && cut == 0 && A_LANE_IS_FINE && !wedged && decided &&    \
+	 ALL_OF(IS_IN) &&                                                                          \
 	 WORDS_TRAVEL && (BEFORE(u) & ~root) == 0)
 
 /* ---- the end */
@@ -374,8 +393,16 @@ inline give_up(m, why)
 #else
 #define SETTLED(m) (ret[m] & done[m])
 #endif
+#ifdef MUT_LINK_CUTS
+#define LINK_OF(m) 0
+#define SOME_LINK  false
+#else
+#define LINK_OF(m) LOST(m)
+#define SOME_LINK  LOST_LINKS
+#endif
 #define NOTICES(m)                                                                                 \
-	((IN(cut, m) && SETTLED(m) != ALL) || (cut && WAITS(m)) || (wedged && WAITS(m) && ISSUED_TOO(m)))
+	(((IN(cut, m) || LINK_OF(m)) && SETTLED(m) != ALL) || ((cut || SOME_LINK) && WAITS(m)) ||  \
+	 (wedged && WAITS(m) && ISSUED_TOO(m)))
 #ifdef MUT_SUSPECT_AGAIN
 #define MAY_SAY(m) (!IN(lost, m))
 #else
@@ -548,6 +575,12 @@ inline decide(by_ring)
 		i = 0;
 		root = retired;
 		cut = MEMBERS & ~alive;
+#if LANES > 1
+		for (i : 0 .. N - 1) {
+			link[i] = 0
+		};
+		i = 0;
+#endif
 		wedged = false;
 		voluntary = false
 	fi;
@@ -648,11 +681,11 @@ inline resume(m)
 		SENDABLE(m, u) && WINDOW(m, u) && BITMAP(m, u) -> send(m, u)                       \
 	}                                                                                          \
 	:: d_step {                                                                                \
-		PASSES(m) && IN(sent[m] & ~arr[m], u) && (NEEDS(m) & ~arr[m] & BEFORE(u)) == 0 ->  \
+		CARRIES(m, u) && IN(sent[m] & ~arr[m], u) && (NEEDS(m) & ~arr[m] & BEFORE(u)) == 0 ->  \
 		arrive(m, u)                                                                       \
 	}                                                                                          \
 	:: d_step { /* by hardware, whatever the switch's software does */                           \
-		RUNS(m) && !IN(cut, m) && IN(sent[m] & arr[m] & ~ack[m], u) ->                     \
+		RUNS(m) && !IN(cut, m) && IN(sent[m] & arr[m] & ~ack[m] & ~LOST(m), u) ->                     \
 		ack[m] = ack[m] | BIT(u)                                                           \
 	}                                                                                          \
 	TOUCH(m, u)                                                                                \
@@ -660,7 +693,7 @@ inline resume(m)
 	GHOST(m, u)                                                                                \
 	UNPLACED(m, u)                                                                             \
 	:: d_step {                                                                                \
-		PASSES(m) && IN(root & ~ret[m], u) ->                                              \
+		PASSES(m) && ANY_LANE(m) && IN(root & ~ret[m], u) ->                                              \
 		ret[m] = ret[m] | BIT(u);                                                          \
 		reach(retires);                                                                    \
 		reach_if(ring, retires_by_ring)                                                    \
@@ -701,6 +734,17 @@ inline resume(m)
 #define LOSE(m)
 #endif
 
+#if LANES > 1
+#define LOSE_LINK(m, lane)                                                                         \
+	:: d_step {                                                                                \
+		FAULT(LINK) && RUNS(m) && !IN(cut, m) && !wedged && link[m] == 0 ->                \
+		faults--;                                                                          \
+		reach(loses_link);                                                                 \
+		link[m] = OF_LANE(lane)                                                            \
+	}
+#else
+#define LOSE_LINK(m, lane)
+#endif
 #ifdef MUT_RESUME_EPOCH
 #define IS_SAID true
 #else
@@ -749,6 +793,8 @@ inline resume(m)
 		reach(cuts_edge);                                                                  \
 		cut = cut | BIT(m)                                                                 \
 	}                                                                                          \
+	LOSE_LINK(m, 0)                                                                            \
+	LOSE_LINK(m, 1)                                                                            \
 	:: d_step {                                                                                \
 		FAULT(DEATH) && UP(m) ->                                                           \
 		faults--;                                                                          \
