@@ -29,6 +29,7 @@
 #include "transport/poll_thread.h"
 #include "transport/rail_agent.h"
 #include "transport/rail_island.h"
+#include "transport/shared_parking.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +125,7 @@ ha_result_t ha_instance_open(const struct ha_instance_options *options, struct h
 	ha_list_init(&inst->comms);
 	ha_list_init(&inst->attempts);
 	ha_kept_paths_init(&inst->kept);
+	ha_shared_parkings_init(&inst->parkings);
 	for (int i = 0; i < HA_MAX_NICS; i++)
 		inst->nic_watches[i].watch.fd = -1;
 	if (options->config)
@@ -207,6 +209,7 @@ static void close_devices(void *arg)
 	ha_ask_again_free(inst);
 	ha_kept_paths_free(inst, NULL);
 	ha_unreachable_destroy(&inst->unreachable);
+	ha_shared_parkings_destroy(&inst->parkings);
 	pthread_mutex_destroy(&inst->lock);
 	ha_job_key_free(inst->job_key);
 	free(inst);

@@ -25,6 +25,7 @@
 #include "transport/flush_old.h"
 #include "transport/peer_end.h"
 #include "transport/rail_agent.h"
+#include "transport/rail_share.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -123,6 +124,7 @@ static void close_comm(struct ha_comm *comm)
 		comm->ops->goodbye(comm);
 	ha_flush_old_expose(comm);
 	ha_rail_agent_leave(comm);
+	ha_rail_shares_leave(comm);
 	HA_INFO(HA_SUBSYS_NET,
 		"connection %s is closed: %llu messages, %llu bytes, %llu completions found in the "
 		"background, %llu stale",

@@ -185,3 +185,20 @@ void ha_parking_lost(struct ha_parking *parking, unsigned slot)
 	if (parking->state != HA_PARKING_PARKED || parking->slot == slot)
 		*parking = (struct ha_parking){.since_ns = parking->since_ns};
 }
+
+void ha_parking_stop(struct ha_parking *parking)
+{
+	if (parking->state == HA_PARKING_REST || parking->state == HA_PARKING_PARKED)
+		return;
+	*parking = (struct ha_parking){.parked_ms = parking->parked_ms};
+}
+
+struct ha_parking ha_parking_from(bool parked, unsigned slot, uint64_t due_ns, uint32_t parked_ms)
+{
+	return (struct ha_parking){
+	    .state = parked ? HA_PARKING_PARKED : HA_PARKING_REST,
+	    .slot = (uint8_t)slot,
+	    .due_ns = due_ns,
+	    .parked_ms = parked_ms,
+	};
+}

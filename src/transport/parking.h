@@ -51,14 +51,12 @@ struct ha_parking {
 	uint32_t parked_ms;	 /* last time */
 };
 
-/* The slots of a mask that are to carry: not one that is left out, unless there is no other. */
-static inline unsigned ha_parking_leaves(const struct ha_parking *parking, unsigned slots)
+/* The slot that is left out; HA_MAX_PATHS: none is. */
+static inline unsigned ha_parking_left_out(const struct ha_parking *parking)
 {
-	unsigned left = slots;
+	const bool is = parking->state == HA_PARKING_ALONE || parking->state == HA_PARKING_PARKED;
 
-	if (parking->state == HA_PARKING_ALONE || parking->state == HA_PARKING_PARKED)
-		left &= ~(1u << parking->slot);
-	return left ? left : slots;
+	return is ? parking->slot : HA_MAX_PATHS;
 }
 
 /* A stripe sets out, where nothing was under way. */
@@ -73,5 +71,11 @@ bool ha_parking_carried(struct ha_parking *parking, const struct ha_balance *bal
 
 /* That slot has another path from now on, or none. */
 void ha_parking_lost(struct ha_parking *parking, unsigned slot);
+
+/* What is being tried is not measured to its end: it is due again. */
+void ha_parking_stop(struct ha_parking *parking);
+
+/* Goes on from what another sender had when it stopped: the slot was parked, or none was. */
+struct ha_parking ha_parking_from(bool parked, unsigned slot, uint64_t due_ns, uint32_t parked_ms);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * What part of a large message each rail of a sender's bundle is to carry: what was given
  * (HA_NCCL_RAIL_SHARE), what an agent says (rail_agent.h), or what they were seen to carry
- * (balance.h), and to cost the others (parking.h). All of it under the token.
+ * (balance.h), and to cost the others (shared_parking.h). All of it under the token.
  */
 #ifndef HA_TRANSPORT_RAIL_SHARE_H
 #define HA_TRANSPORT_RAIL_SHARE_H
@@ -39,5 +39,11 @@ void ha_rail_shares_lost(struct ha_comm *comm, unsigned p);
 
 /* Another epoch begins: nothing carries. */
 void ha_rail_shares_begin(struct ha_comm *comm);
+
+/* In a visit: another sender may have to decide for all. */
+void ha_rail_shares_visit(struct ha_comm *comm);
+
+/* A connection ends. */
+void ha_rail_shares_leave(struct ha_comm *comm);
 
 #endif

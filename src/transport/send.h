@@ -6,12 +6,12 @@
 
 #include "base/result.h"
 #include "transport/balance.h"
-#include "transport/parking.h"
 #include "transport/path.h"
 #include "transport/rail_agent.h"
 #include "transport/retain.h"
 #include "transport/rings.h"
 #include "transport/share.h"
+#include "transport/shared_parking.h"
 #include "transport/window.h"
 
 #include <infiniband/verbs.h>
@@ -87,13 +87,13 @@ struct ha_send_side {
 	alignas(64) struct ibv_send_wr single;	 /* n = 1: data and immediate in one */
 	struct ibv_send_wr wr[HA_GROUP_MAX + 1]; /* the last one carries record and immediate */
 	struct ibv_sge sge[HA_GROUP_MAX + 1];
-	struct ha_count_wait count_wait; /* [T] */
-	uint64_t posted_once;		 /* [T] what post_seq was at most before it was set back */
-	struct ha_shares shares;	 /* [T] of the paths that carry; of none before */
-	struct ha_balance balance;	 /* [T] what they were seen to carry */
-	struct ha_parking parking;	 /* [T] whether one of them is left out */
-	struct ha_turns turns;		 /* [T] of messages that are not cut */
-	struct ha_rail_flow flow;	 /* [T] what an agent says of them */
+	struct ha_count_wait count_wait;  /* [T] */
+	uint64_t posted_once;		  /* [T] what post_seq was at most before it was set back */
+	struct ha_shares shares;	  /* [T] of the paths that carry; of none before */
+	struct ha_balance balance;	  /* [T] what they were seen to carry */
+	struct ha_parking_sender parking; /* [T] whether one of them is left out */
+	struct ha_turns turns;		  /* [T] of messages that are not cut */
+	struct ha_rail_flow flow;	  /* [T] what an agent says of them */
 	bool moves; /* [T] stripes, or messages, are to be posted again on the active path */
 	struct ha_retained *retained; /* [T] e2e: copies that may be sent again; NULL: none */
 	struct ha_send_group groups[HA_WINDOW]; /* [T] by seq mod window */

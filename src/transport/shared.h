@@ -14,6 +14,7 @@
 #include "progress/progress.h"
 #include "transport/comm_stats.h"
 #include "transport/kept_path.h"
+#include "transport/shared_parking.h"
 #include "transport/transport.h"
 
 #include <pthread.h>
@@ -85,7 +86,8 @@ struct ha_instance {
 	struct ha_list comms;	 /* established connections */
 	struct ha_list attempts; /* connects under way */
 
-	struct ha_kept_paths kept; /* of connections that are gone */
+	struct ha_kept_paths kept;	    /* of connections that are gone */
+	struct ha_shared_parkings parkings; /* of connections on bundles */
 };
 
 /* Counts something that somebody else said in a peer's name. Any thread. */

@@ -16,6 +16,7 @@
 #include "transport/peer_end.h"
 #include "transport/post.h"
 #include "transport/rail_agent.h"
+#include "transport/rail_share.h"
 #include "transport/recv.h"
 #include "transport/shared.h"
 #include "transport/stall.h"
@@ -136,6 +137,7 @@ static enum ha_poll_result visit_connection(struct ha_comm *comm)
 	}
 	comm->poller.due_ns = comm->ops->visit(comm);
 	ha_rail_agent_visit(comm);
+	ha_rail_shares_visit(comm);
 	ha_stripe_visit(comm);
 	if (comm->recv && ha_comm_has_failover(comm))
 		look_after_flushes(comm);

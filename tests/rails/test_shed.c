@@ -290,7 +290,7 @@ static void what_was_shed_and_mended_is_in_log_event_log_and_counts_alike(void *
  * so. */
 static void about_to_be_parked(struct pair *pair, unsigned p)
 {
-	struct ha_parking *parking = &pair->send->send->parking;
+	struct ha_parking *parking = &pair->send->send->parking.trial;
 
 	parking->state = HA_PARKING_AGAIN;
 	parking->slot = (uint8_t)p;
@@ -312,6 +312,7 @@ static void a_rail_that_is_lost_when_it_is_parked_is_not_named(void **state)
 	(void)state;
 	carrying_by(&pair, 2, HA_COMPLETION_RC, "");
 	p = path_on(pair.send, "sim1");
+	transfer(&pair, 300000, 1); /* from when it carries stripes on it leads */
 	(void)add_rule("wait=15ms verb=modify_qp host=1 rail=1");
 	(void)add_rule("delay=8ms host=0 rail=0 minlen=1000");
 	t = pair_start(&pair);
@@ -323,14 +324,14 @@ static void a_rail_that_is_lost_when_it_is_parked_is_not_named(void **state)
 	assert_null(pair.send->paths[p]);
 	assert_false(is_whole(&pair));
 	about_to_be_parked(&pair, p);
-	for (int i = 0; i < 1000 && pair.send->send->parking.state == HA_PARKING_AGAIN; i++)
+	for (int i = 0; i < 1000 && pair.send->send->parking.trial.state == HA_PARKING_AGAIN; i++)
 		pair_step(&pair);
-	assert_int_equal(pair.send->send->parking.state, HA_PARKING_PARKED);
+	assert_int_equal(pair.send->send->parking.trial.state, HA_PARKING_PARKED);
 	assert_null(pair.send->paths[p]);
 	assert_false(logged("more gets through without"));
 	assert_arrived(&pair, &t);
 	until_whole(&pair, 100);
-	assert_int_equal(pair.send->send->parking.state,
+	assert_int_equal(pair.send->send->parking.trial.state,
 			 HA_PARKING_REST); /* of whatever comes there */
 	transfer(&pair, 300000, 2);
 	assert_no_failover(&pair);

@@ -182,7 +182,7 @@ static void a_rail_that_slows_the_other_one_down_is_left_out(void **state)
 	ns = stream_ns(&pair, SIZE, MESSAGES);
 	assert_true(alone_ns * 1000 / ns < 900); /* it does slow it down */
 	since_ns = sv_stepped_now();
-	while (pair.send->send->parking.state != HA_PARKING_PARKED) {
+	while (pair.send->send->parking.trial.state != HA_PARKING_PARKED) {
 		(void)stream_ns(&pair, SIZE, MESSAGES / 4);
 		assert_true(sv_stepped_now() - since_ns < 2 * HA_NS_PER_S);
 	}
@@ -195,8 +195,8 @@ static void a_rail_that_slows_the_other_one_down_is_left_out(void **state)
 	}
 	for (int i = 0; i < 16; i++)
 		(void)stream_ns(&pair, SIZE, MESSAGES);
-	assert_int_equal(pair.send->send->parking.state, HA_PARKING_PARKED);
-	assert_true(pair.send->send->parking.parked_ms > 2000);
+	assert_int_equal(pair.send->send->parking.trial.state, HA_PARKING_PARKED);
+	assert_true(pair.send->send->parking.trial.parked_ms > 2000);
 	assert_int_equal(pair.recv->count.failovers, 0);
 	pair_close(&pair);
 }
@@ -215,8 +215,8 @@ static void rails_that_gain_stay_whatever_is_tried(void **state)
 	begin(&pair, &rails, true, "");
 	for (int i = 0; i < 10; i++)
 		(void)stream_ns(&pair, SIZE, MESSAGES);
-	assert_int_equal(pair.send->send->parking.state, HA_PARKING_REST);
-	assert_true(pair.send->send->parking.due_ns > sv_stepped_now() + 50 * HA_NS_PER_S);
+	assert_int_equal(pair.send->send->parking.trial.state, HA_PARKING_REST);
+	assert_true(pair.send->send->parking.trial.due_ns > sv_stepped_now() + 50 * HA_NS_PER_S);
 	assert_in_range(alone_ns * 1000 / stream_ns(&pair, SIZE, MESSAGES), 1950, 2050);
 	pair_close(&pair);
 }
