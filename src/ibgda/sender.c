@@ -11,6 +11,11 @@ static struct ha_ibgda_slot *current(struct ha_ibgda_sender *sender)
 	return &sender->slots[sender->host.queue];
 }
 
+uint32_t ha_ibgda_sender_nic(const struct ha_ibgda_sender *sender)
+{
+	return sender->slots[sender->host.queue].nic;
+}
+
 static struct ha_ibgda_slot *next(struct ha_ibgda_sender *sender)
 {
 	return &sender->slots[sender->next_slot];
@@ -48,7 +53,7 @@ void ha_ibgda_sender_open(struct ha_ibgda_sender *sender, const struct ha_ibgda_
 	sender->nics = nics;
 	sender->num_nics = num_nics;
 	sender->channel = channel;
-	sender->wanted = UINT32_MAX;
+	sender->wanted = sender->proved = UINT32_MAX;
 	sender->stream =
 	    (struct ha_ibgda_stream){.queues = sender->queues,
 				     .alarm = &sender->alarm,
@@ -64,11 +69,17 @@ static bool is_usable(const struct ha_ibgda_sender *sender, uint32_t nic, uint64
 	return nic < sender->num_nics && now_ns >= sender->bad_ns[nic];
 }
 
-/* It is to go to another NIC than the one in use, and may. */
-static bool is_due(const struct ha_ibgda_sender *sender, uint64_t now_ns)
+/* It is to go to another NIC than the one in use, and no event speaks against it. */
+static bool is_time(const struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	return is_usable(sender, sender->wanted, now_ns) && now_ns >= sender->due_ns &&
-	       sender->wanted != sender->slots[sender->host.queue].nic;
+	       sender->wanted != ha_ibgda_sender_nic(sender);
+}
+
+/* ... and may: what was sent there has come through. */
+static bool is_due(const struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	return sender->proved == sender->wanted && is_time(sender, now_ns);
 }
 
 /* Not the one in use, if there is another one; num_nics: none can be used now. */
@@ -148,6 +159,58 @@ static void watch_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
 		ask_for_next(sender, now_ns);
 }
 
+/* ---- whether the NIC that it is to go to is well ------------------------------------------- */
+
+/* The NIC to go to is not well: it has to be from now on. */
+static void put_off(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	sender->proved = UINT32_MAX;
+	sender->due_ns = now_ns + (sender->hold_ns ? sender->hold_ns : BAD_NS);
+}
+
+static void begin_probe(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	struct ha_ibgda_probe *probe = &sender->probe;
+	struct ha_ibgda_message message = {.kind = HA_IBGDA_OPEN, .nic = sender->wanted};
+
+	sender->probes++;
+	probe->nic = sender->wanted;
+	probe->number = message.pair = ++sender->numbers;
+	ha_ibgda_probe_begin(probe, &sender->nics[probe->nic], now_ns);
+	if (probe->state != HA_IBGDA_PROBE_ASKED)
+		return;
+	ha_ibgda_pair_address(&probe->pair, &message.address);
+	say(sender, &message);
+}
+
+static void end_probe(struct ha_ibgda_sender *sender)
+{
+	if (sender->probe.state != HA_IBGDA_NO_PROBE && ha_ibgda_probe_end(&sender->probe))
+		ask_to_close(sender, sender->probe.number);
+}
+
+static void watch_probe(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	struct ha_ibgda_probe *probe = &sender->probe;
+
+	if (!is_time(sender, now_ns) || probe->nic != sender->wanted) {
+		end_probe(sender); /* it is asked for no more */
+		probe->nic = sender->wanted;
+	} else if (probe->state == HA_IBGDA_NO_PROBE) {
+		if (!is_due(sender, now_ns))
+			begin_probe(sender, now_ns);
+	} else {
+		ha_ibgda_probe_look(probe, now_ns);
+		if (probe->state == HA_IBGDA_PROBE_CAME)
+			sender->proved = probe->nic;
+		else if (probe->state == HA_IBGDA_PROBE_FAILED)
+			put_off(sender, now_ns);
+		else
+			return;
+		end_probe(sender);
+	}
+}
+
 /* ---- what it hears --------------------------------------------------------------------------- */
 
 static void hear_verdict(struct ha_ibgda_sender *sender, const struct ha_ibgda_message *message)
@@ -162,6 +225,10 @@ static void hear_verdict(struct ha_ibgda_sender *sender, const struct ha_ibgda_m
 static void hear_of_next(struct ha_ibgda_sender *sender, const struct ha_ibgda_message *message,
 			 uint64_t now_ns)
 {
+	if (sender->probe.state != HA_IBGDA_NO_PROBE && message->pair == sender->probe.number) {
+		ha_ibgda_probe_hear(&sender->probe, message);
+		return;
+	}
 	if (sender->next != HA_IBGDA_NEXT_ASKED || message->pair != next(sender)->number)
 		return;
 	if (message->kind == HA_IBGDA_OPENED) {
@@ -204,17 +271,12 @@ void ha_ibgda_sender_suspect(struct ha_ibgda_sender *sender, uint32_t nic)
 void ha_ibgda_sender_move(struct ha_ibgda_sender *sender, uint32_t nic)
 {
 	sender->wanted = nic;
+	sender->proved = UINT32_MAX;
 	sender->due_ns = 0;
 }
 
-/* The NIC to go back to is not well: it has to be from now on. */
-static void put_off(struct ha_ibgda_sender *sender, uint64_t now_ns)
-{
-	sender->due_ns = now_ns + sender->hold_ns;
-}
-
-/* It has failed in use. Nothing but use proves a NIC's path: so one that failed as soon as it was
- * trusted again has to be well for twice as long. */
+/* It has failed in use. One that failed as soon as it was trusted again has to be well for twice as
+ * long: that a probe comes through does not say that all does. */
 static void put_off_longer(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	const uint64_t longest = HOLD_MOST * sender->settings.return_ns;
@@ -259,6 +321,7 @@ static void fail_over(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	if (!sender->outage_since_ns)
 		sender->outage_since_ns = now_ns;
 	begin_to_close(sender);
+	end_probe(sender); /* threads wait for what was asked before */
 }
 
 static void starting(struct ha_ibgda_sender *sender, uint64_t now_ns)
@@ -299,6 +362,7 @@ static void running(struct ha_ibgda_sender *sender, uint64_t now_ns)
 		fail_over(sender, now_ns);
 		return;
 	}
+	watch_probe(sender, now_ns);
 	watch_next(sender, now_ns);
 	if (!is_due(sender, now_ns) || sender->next != HA_IBGDA_NEXT_READY ||
 	    next(sender)->nic != sender->wanted)
@@ -406,6 +470,7 @@ void ha_ibgda_sender_step(struct ha_ibgda_sender *sender, uint64_t now_ns)
 
 void ha_ibgda_sender_close(struct ha_ibgda_sender *sender)
 {
+	(void)ha_ibgda_pair_close(&sender->probe.pair);
 	for (unsigned int n = 0; n < HA_IBGDA_QUEUES; n++) {
 		(void)ha_ibgda_pair_close(&sender->slots[n].pair);
 		ha_ibgda_arena_free(&sender->slots[n].arena);

@@ -11,6 +11,7 @@
 #include "ibgda/message.h"
 #include "ibgda/nic.h"
 #include "ibgda/pair.h"
+#include "ibgda/probe.h"
 #include "ibgda/switchover.h"
 
 #include <stdbool.h>
@@ -61,7 +62,9 @@ struct ha_ibgda_sender {
 	enum ha_ibgda_next next;
 	uint32_t next_slot, numbers; /* pairs that were ever asked for */
 	uint32_t wanted; /* NIC that an operator wants, or that it goes back to; >= num_nics: any */
-	uint64_t due_ns; /* it does not go there before */
+	uint64_t due_ns; /* it does not go there before, */
+	uint32_t proved; /* and only if this is that NIC: a probe has come through */
+	struct ha_ibgda_probe probe;
 	uint64_t
 	    hold_ns; /* that the NIC is to be well for; doubled each time that this was too short */
 	uint64_t since_ns;  /* the gate is open where it is */
@@ -71,7 +74,7 @@ struct ha_ibgda_sender {
 	bool is_planned, is_closed, has_verdict;
 	struct ha_ibgda_verdict verdict;
 	uint64_t outage_since_ns; /* 0: all is well */
-	unsigned long failovers, moves, unproved;
+	unsigned long failovers, moves, probes, unproved;
 	const char *fault; /* why it is over */
 };
 
@@ -83,8 +86,10 @@ void ha_ibgda_sender_open(struct ha_ibgda_sender *sender, const struct ha_ibgda_
 void ha_ibgda_sender_step(struct ha_ibgda_sender *sender, uint64_t now_ns);
 /* A NIC, or what is behind it, has failed: an event says so. Any thread. */
 void ha_ibgda_sender_suspect(struct ha_ibgda_sender *sender, uint32_t nic);
-/* The stream is to go over that NIC, as soon as it can. */
+/* The stream is to go over that NIC, as soon as a probe has come through there. */
 void ha_ibgda_sender_move(struct ha_ibgda_sender *sender, uint32_t nic);
+/* The one in use. */
+uint32_t ha_ibgda_sender_nic(const struct ha_ibgda_sender *sender);
 /* Every thread returns. */
 void ha_ibgda_sender_abort(struct ha_ibgda_sender *sender, const char *why);
 /* All threads have left. */

@@ -632,6 +632,52 @@ static void a_nic_that_fails_as_soon_as_it_is_trusted_is_trusted_ever_more_seldo
 	ends_well();
 }
 
+/* No event tells of it. To go there and see would make threads wait, over and over. */
+static void a_nic_that_is_cut_in_silence_is_gone_back_to_when_a_probe_comes_through(void **state)
+{
+	const struct plan plan = {.seed = 1, .return_ms = 100};
+
+	(void)state;
+	begins_on_its_nic(&plan);
+	for (unsigned int times = 1; times <= 2; times++) {
+		breaks(RAIL_CUT);
+		breaks(FALSE_ALARM);
+		goes_on(1000, 2 * times - 1);
+		assert_int_equal(nic_in_use(), 1);
+		w.sender.hold_ns =
+		    (uint64_t)plan.return_ms * MS; /* not what the time before was worth */
+		w.sender.due_ns = sv_stepped_now() + w.sender.hold_ns;
+		goes_on(450, UINT32_MAX);
+		assert_int_equal(nic_in_use(), 1);
+		assert_int_equal(w.sender.host.generation, 2 * times - 1);
+		assert_in_range(w.sender.probes, 4 * times - 2, 5 * times);
+		heals();
+		goes_on(150, UINT32_MAX);
+		assert_int_equal(nic_in_use(), 0);
+		assert_int_equal(w.sender.failovers, times);
+		assert_int_equal(w.sender.moves, times);
+	}
+	ends_well();
+}
+
+static void an_order_to_go_where_nothing_comes_through_is_done_when_something_does(void **state)
+{
+	const struct plan plan = {.seed = 2};
+
+	(void)state;
+	begins_on_its_nic(&plan);
+	sv_stepped_cut(1, true);
+	ha_ibgda_sender_move(&w.sender, 1);
+	goes_on(200, UINT32_MAX);
+	assert_int_equal(w.sender.host.generation, 0);
+	heals();
+	goes_on(100, UINT32_MAX);
+	assert_int_equal(nic_in_use(), 1);
+	assert_int_equal(w.sender.failovers, 0);
+	assert_true(w.sender.probes > 1);
+	ends_well();
+}
+
 /* The program's mistake: no path carries such a put, so the stream does not try one after the
  * other. */
 static void memory_that_unfinished_puts_name_is_deregistered_and_the_stream_says_so(void **state)
@@ -686,6 +732,10 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(a_stream_goes_back_to_its_nic_when_that_has_been_well_for_long_enough),
 	    cmocka_unit_test(a_nic_that_is_suspected_meanwhile_has_to_be_well_from_then_on),
 	    cmocka_unit_test(a_nic_that_fails_as_soon_as_it_is_trusted_is_trusted_ever_more_seldom),
+	    cmocka_unit_test(
+		a_nic_that_is_cut_in_silence_is_gone_back_to_when_a_probe_comes_through),
+	    cmocka_unit_test(
+		an_order_to_go_where_nothing_comes_through_is_done_when_something_does),
 	    cmocka_unit_test(
 		memory_that_unfinished_puts_name_is_deregistered_and_the_stream_says_so),
 	    cmocka_unit_test(ends_that_come_and_go_leave_nothing),
