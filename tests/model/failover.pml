@@ -277,18 +277,11 @@ SCRATCH byte m_yielded_gen[PATHS];
  * to. DOES and HEARS stand behind a step and look at what has become of the end since BEFORE. */
 #ifdef TABLE
 c_decl {
-\#define MODEL_PATHS PATHS
-#ifdef SICK
-\#define MODEL_SICK
-#endif
-\#include "steps.h"
+\#include "steps_model.h"
 }
 #define NUMBER(name) hidden byte model_##name = name;
 NUMBER(ACTIVE) NUMBER(SUSPECTED) NUMBER(FENCED) NUMBER(FENCING) NUMBER(LATCHED)
 NUMBER(SUSPECT) NUMBER(FENCE) NUMBER(RESUME) NUMBER(RESUMED) NUMBER(REBUILD) NUMBER(ANSWER) NUMBER(STATE) NUMBER(BYE)
-c_code {
-\#include "steps_model.h"
-}
 #define BEFORE(end)   c_code { model_before(STEP_##end); }
 #define DOES(end, on) c_code { model_does(STEP_##end, STEP_ON_##on); }
 #define HEARS(end)    c_code { model_hears(STEP_##end); }

@@ -14,8 +14,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
+#ifndef STEP_PATHS /* the model has fewer */
 #define STEP_PATHS 4
+#endif
 
 enum step_end { STEP_SENDER, STEP_RECEIVER };
 
@@ -25,6 +28,7 @@ enum step_state {
 #define STEP_ENUM(name) STEP_IN_##name,
 	STEP_STATES(STEP_ENUM)
 #undef STEP_ENUM
+	    STEP_IN_END
 };
 
 /* What brings a step about: something of the end's own, or a message, by kind. Only said: ABORT,
@@ -519,12 +523,29 @@ static inline bool step_is_about(const struct step *s, const struct step_row *ro
 	       row->after == s->is.state;
 }
 
+/* The first row about end, occasion and states, so that a search does not go over all of them at
+ * each step; STEP_ROW_COUNT: there is none. */
+static inline unsigned step_first(const struct step *s)
+{
+	static uint8_t first[2][STEP_ON_END][STEP_IN_END][STEP_IN_END];
+	static bool known;
+
+	if (!known) {
+		memset(first, STEP_ROW_COUNT, sizeof(first));
+		for (unsigned i = STEP_ROW_COUNT; i-- > 0;)
+			first[step_rows[i].end][step_rows[i].on][step_rows[i].before]
+			     [step_rows[i].after] = (uint8_t)i;
+		known = true;
+	}
+	return first[s->end][s->on][s->was.state][s->is.state];
+}
+
 /* The row that a step is; -1: none, and *why names the column that forbids it, or says that there
  * is no row. */
 static inline int step_find(const struct step *s, const char **why)
 {
 	*why = "no such row";
-	for (unsigned i = 0; i < STEP_ROW_COUNT; i++) {
+	for (unsigned i = step_first(s); i < STEP_ROW_COUNT; i++) {
 		if (!step_is_about(s, &step_rows[i]))
 			continue;
 		*why = step_against(s, &step_rows[i]);
