@@ -166,6 +166,11 @@ what_is_here() {
 	done < <(ha_packages)
 }
 
+# look_here: $HA_HERE is what_is_here. Once in a run, since that takes a second.
+look_here() {
+	[ -n "${HA_HERE:-}" ] || HA_HERE=$(what_is_here)
+}
+
 as_root() {
 	if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
 }
@@ -348,17 +353,17 @@ configure_preset() {
 # Ninja itself sees changes of CMakeLists.txt; but CMake looks for headers and programs only when it configures,
 # so a package that came or went since then is a reason, too. The log is DIR/build.log.
 build_preset() {
-	local preset=$1 dir here targets=()
+	local preset=$1 dir targets=()
 	shift
 	[ $# -eq 0 ] || targets=(--target "$@")
 	dir=$(preset_dir "$preset")
-	here=$(what_is_here)
+	look_here
 	if [ ! -f "$dir/build.ninja" ] || [ "$HA_ROOT/CMakePresets.json" -nt "$dir/build.ninja" ] ||
 		! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$HA_ROOT" "$dir/CMakeCache.txt" 2>/dev/null ||
-		[ "$here" != "$(cat "$dir/what-was-here" 2>/dev/null)" ]; then
+		[ "$HA_HERE" != "$(cat "$dir/what-was-here" 2>/dev/null)" ]; then
 		step "$preset: configure" "$dir/configure.log" configure_preset "$preset" || return
 		touch "$dir/build.ninja"
-		echo "$here" >"$dir/what-was-here"
+		echo "$HA_HERE" >"$dir/what-was-here"
 	fi
 	step "$preset: build" "$dir/build.log" cmake --build "$dir" -j "$HA_JOBS" "${targets[@]}"
 }
