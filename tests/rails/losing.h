@@ -11,10 +11,10 @@
 
 static const enum ha_completion_mode modes[] = {HA_COMPLETION_RC, HA_COMPLETION_E2E};
 
-static inline void carrying_by(struct pair *pair, uint32_t rails, enum ha_completion_mode mode,
+/* On a fabric that may have been changed since bundled_init. */
+static inline void carrying_on(struct pair *pair, uint32_t rails, enum ha_completion_mode mode,
 			       const char *share)
 {
-	bundled_init(pair, rails);
 	strcpy(pair->config.rail_share, share);
 	pair->config.completion = mode;
 	pair_open(pair);
@@ -22,6 +22,13 @@ static inline void carrying_by(struct pair *pair, uint32_t rails, enum ha_comple
 	pair_connect(pair);
 	wait_members(pair, rails);
 	assert_string_equal(nic_of(pair->recv, pair->recv->active), "sim0");
+}
+
+static inline void carrying_by(struct pair *pair, uint32_t rails, enum ha_completion_mode mode,
+			       const char *share)
+{
+	bundled_init(pair, rails);
+	carrying_on(pair, rails, mode, share);
 }
 
 /* Each rail carries as much as another. */

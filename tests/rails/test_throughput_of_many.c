@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What eight connections over the same two rails gain together. Two hosts, one thread, virtual
- * time: the figures are exact.
+ * What connections over the same two rails gain together, one or eight of them. Two hosts, one
+ * thread, virtual time: the figures are exact. With an argument: the largest messages of eight.
  */
 #include "../transport/at_scale.h"
 #include "bundled.h"
@@ -9,60 +9,102 @@
 #include "instance/instance.h"
 
 #define CONNECTIONS 8
+#define DEPTH	    2 /* at most, messages of one under way */
 #define SIZE	    (1u << 20)
 #define BLOCK_NS    (60 * HA_NS_PER_MS)
 #define TURN_NS	    (10 * HA_NS_PER_US)
 
+struct message {
+	struct ha_request *recv, *send;
+	bool begun;
+};
+
 struct connection {
 	struct pair pair; /* of its own: the ends and their memory */
-	struct ha_request *recv, *send;
+	struct message messages[DEPTH];
 	uint64_t bytes;
 	bool pauses, gone; /* it begins no message; it is closed */
 };
 
+/* What a test has under way. */
+struct load {
+	unsigned connections, depth;
+	size_t size; /* of a message */
+};
+
+static const struct load eight = {.connections = CONNECTIONS, .depth = 1, .size = SIZE};
+
 static struct connection conns[CONNECTIONS];
-static struct pair world;  /* fabric and instances */
-static size_t size = SIZE; /* of a message */
+static struct pair world; /* fabric and instances */
+static struct load load;
 
 /* ---- a stream of each ------------------------------------------------------------------------ */
 
-/* One message at a time. */
-static void go_on(struct connection *c)
+static bool is_over(struct message *m)
 {
-	const size_t offset = 0;
-	const bool sent = pair_is_done(&c->send), received = pair_is_done(&c->recv);
-	const int tag = 1;
+	const bool sent = pair_is_done(&m->send), received = pair_is_done(&m->recv);
 
-	if (!sent || !received || c->pauses)
+	return sent && received;
+}
+
+static void go_on(struct connection *c, unsigned slot)
+{
+	const size_t offset = slot * load.size;
+	struct message *m = &c->messages[slot];
+	const int tag = (int)slot;
+
+	if (!is_over(m) || c->pauses)
 		return;
-	if (c->bytes != 0)
-		assert_memory_equal(c->pair.to.bytes, c->pair.from.bytes, size);
-	c->bytes += size;
-	memset(c->pair.to.bytes, CANARY, size);
-	c->recv = post_recv(&c->pair, 1, &offset, &size, &tag);
-	c->send = post_send(&c->pair, 0, size, tag);
+	if (m->begun) {
+		assert_memory_equal(c->pair.to.bytes + offset, c->pair.from.bytes + offset,
+				    load.size);
+		c->bytes += load.size;
+	}
+	m->begun = true;
+	memset(c->pair.to.bytes + offset, CANARY, load.size);
+	m->recv = post_recv(&c->pair, 1, &offset, &load.size, &tag);
+	m->send = post_send(&c->pair, offset, load.size, tag);
 }
 
 static void turn(void)
 {
-	for (unsigned i = 0; i < CONNECTIONS; i++)
-		go_on(&conns[i]);
+	for (unsigned i = 0; i < load.connections; i++)
+		for (unsigned slot = 0; slot < load.depth; slot++)
+			go_on(&conns[i], slot);
 	pair_turn(&world, TURN_NS);
+}
+
+/* Of all that is over. */
+static uint64_t bytes_of_all(void)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < load.connections; i++)
+		bytes += conns[i].bytes;
+	return bytes;
 }
 
 /* Bytes of all in a block of time. */
 static uint64_t block(void)
 {
-	const uint64_t until_ns = sv_stepped_now() + BLOCK_NS;
-	uint64_t bytes = 0;
+	const uint64_t until_ns = sv_stepped_now() + BLOCK_NS, before = bytes_of_all();
 
-	for (unsigned i = 0; i < CONNECTIONS; i++)
-		bytes -= conns[i].bytes;
 	while (sv_stepped_now() < until_ns)
 		turn();
-	for (unsigned i = 0; i < CONNECTIONS; i++)
-		bytes += conns[i].bytes;
-	return bytes;
+	return bytes_of_all() - before;
+}
+
+/* What so many messages take, from the end of one on. */
+static uint64_t messages_ns(unsigned messages)
+{
+	uint64_t bytes = bytes_of_all(), since_ns;
+
+	while (bytes_of_all() == bytes)
+		turn();
+	since_ns = sv_stepped_now();
+	for (bytes = bytes_of_all() + messages * load.size; bytes_of_all() < bytes;)
+		turn();
+	return sv_stepped_now() - since_ns;
 }
 
 /* ---- who decides whether a rail is left out -------------------------------------------------- */
@@ -78,7 +120,7 @@ static struct connection *leader(void)
 {
 	struct connection *found = NULL;
 
-	for (unsigned i = 0; i < CONNECTIONS; i++)
+	for (unsigned i = 0; i < load.connections; i++)
 		if (!conns[i].gone && leads(&conns[i])) {
 			assert_null(found);
 			found = &conns[i];
@@ -89,18 +131,20 @@ static struct connection *leader(void)
 
 /* ---- the world ------------------------------------------------------------------------------- */
 
-static void up(bool bundle, const uint32_t rate_mbps[2], uint32_t drag_milli)
+static void up(const struct load *of, bool bundle, const uint32_t rate_mbps[2], uint32_t drag_milli)
 {
+	load = *of;
 	bundled_init(&world, 2);
+	world.memory = (load.depth * load.size + MEM_SIZE - 1) / MEM_SIZE * MEM_SIZE;
 	world.fabric.rail_drag_milli = drag_milli;
 	if (!bundle)
 		*world.config.rails = '\0';
 	memcpy(world.fabric.rail_rate_mbps, rate_mbps, 2 * sizeof(*rate_mbps));
 	pair_open(&world);
-	for (unsigned i = 0; i < CONNECTIONS; i++) {
+	for (unsigned i = 0; i < load.connections; i++) {
 		conns[i] = (struct connection){.pair = world};
 		pair_connect(&conns[i].pair);
-		fill(conns[i].pair.from.bytes, SIZE, i);
+		fill(conns[i].pair.from.bytes, load.depth * load.size, i);
 	}
 }
 
@@ -108,10 +152,11 @@ static void until_over(struct connection *c)
 {
 	const uint64_t until_ns = sv_stepped_now() + HA_NS_PER_S;
 
-	while (!pair_is_done(&c->recv) || !pair_is_done(&c->send)) {
-		assert_true(sv_stepped_now() < until_ns);
-		pair_turn(&world, TURN_NS);
-	}
+	for (unsigned slot = 0; slot < load.depth; slot++)
+		while (!is_over(&c->messages[slot])) {
+			assert_true(sv_stepped_now() < until_ns);
+			pair_turn(&world, TURN_NS);
+		}
 }
 
 static void end(struct connection *c)
@@ -123,7 +168,7 @@ static void end(struct connection *c)
 
 static void down(void)
 {
-	for (unsigned i = 0; i < CONNECTIONS; i++)
+	for (unsigned i = 0; i < load.connections; i++)
 		if (!conns[i].gone)
 			end(&conns[i]);
 	pair_close(&world);
@@ -134,7 +179,7 @@ static uint64_t alone(const uint32_t rate_mbps[2])
 {
 	uint64_t bytes;
 
-	up(false, rate_mbps, 0);
+	up(&eight, false, rate_mbps, 0);
 	(void)block();
 	bytes = block() + block();
 	down();
@@ -147,7 +192,7 @@ static unsigned gain(const uint32_t rate_mbps[2])
 	const uint64_t one = alone(rate_mbps);
 	uint64_t both;
 
-	up(true, rate_mbps, 0);
+	up(&eight, true, rate_mbps, 0);
 	for (unsigned i = 0; i < 6; i++)
 		(void)block();
 	both = block() + block();
@@ -157,20 +202,88 @@ static unsigned gain(const uint32_t rate_mbps[2])
 	return (unsigned)(both * 1000 / one);
 }
 
+static const uint32_t equal_mbps[2] = {8000, 8000}, unequal_mbps[2] = {12000, 4000};
+
 static void eight_connections_gain_as_much_on_two_equal_rails(void **state)
 {
-	static const uint32_t rate_mbps[2] = {8000, 8000};
-
 	(void)state;
-	assert_in_range(gain(rate_mbps), 1950, 2050);
+	assert_in_range(gain(equal_mbps), 1950, 2050);
 }
 
 static void eight_connections_gain_as_much_where_one_rail_is_three_times_as_fast(void **state)
 {
-	static const uint32_t rate_mbps[2] = {12000, 4000};
+	(void)state;
+	assert_in_range(gain(unequal_mbps), 950 * 4 / 3, 1000 * 4 / 3 + 40);
+}
+
+/* ---- larger messages, or one connection ------------------------------------------------------ */
+
+/* Every rail was tried, and all of them carry. */
+static bool is_settled(void)
+{
+	for (unsigned i = 0; i < load.connections; i++)
+		if (leads(&conns[i])) {
+			const struct ha_parking *trial = &conns[i].pair.send->send->parking.trial;
+
+			return trial->state == HA_PARKING_REST && trial->due_ns != 0;
+		}
+	return false;
+}
+
+/* What so many messages of each take on two rails; on the first alone, at its rate. */
+static uint64_t steady_ns(const struct load *of, bool bundle, const uint32_t rate_mbps[2],
+			  unsigned messages)
+{
+	uint64_t ns;
+
+	up(of, bundle, rate_mbps, 0);
+	(void)messages_ns(2 * of->connections);
+	while (bundle && !is_settled())
+		turn();
+	(void)messages_ns(2 * of->connections);
+	ns = messages_ns(messages * of->connections);
+	down();
+	return ns;
+}
+
+/* Thousandths of what the first rail does alone. */
+static unsigned steady_gain(const struct load *of, const uint32_t rate_mbps[2], unsigned messages)
+{
+	const uint64_t one_ns = steady_ns(of, false, rate_mbps, messages);
+	const uint64_t both_ns = steady_ns(of, true, rate_mbps, messages);
+
+	print_message("%.3f times as much\n", (double)one_ns / (double)both_ns);
+	return (unsigned)(one_ns * 1000 / both_ns);
+}
+
+static void gains_as_much(const struct load *of, unsigned messages)
+{
+	assert_in_range(steady_gain(of, equal_mbps, messages), 1950, 2050);
+	assert_in_range(steady_gain(of, unequal_mbps, messages), 950 * 4 / 3, 1000 * 4 / 3 + 40);
+}
+
+static void one_connection_gains_as_much_of_messages_of_1_MiB(void **state)
+{
+	static const struct load one = {.connections = 1, .depth = 2, .size = SIZE};
 
 	(void)state;
-	assert_in_range(gain(rate_mbps), 950 * 4 / 3, 1000 * 4 / 3 + 40);
+	gains_as_much(&one, 40);
+}
+
+static void one_connection_gains_as_much_of_messages_of_8_MiB(void **state)
+{
+	static const struct load one = {.connections = 1, .depth = 2, .size = 8 * SIZE};
+
+	(void)state;
+	gains_as_much(&one, 16);
+}
+
+static void eight_connections_gain_as_much_of_messages_of_8_MiB(void **state)
+{
+	static const struct load large = {.connections = CONNECTIONS, .depth = 1, .size = 8 * SIZE};
+
+	(void)state;
+	gains_as_much(&large, 8);
 }
 
 /* ---- a rail that costs the other one more than it carries ------------------------------------ */
@@ -198,7 +311,7 @@ static void eight_connections_leave_out_a_rail_that_slows_the_other_one_down(voi
 	uint64_t both, since_ns;
 
 	(void)state;
-	up(true, dragged_mbps, 2000);
+	up(&eight, true, dragged_mbps, 2000);
 	since_ns = sv_stepped_now();
 	(void)block();
 	assert_in_range((block() + block()) * 1000 / one, 0, 900); /* it does slow it down */
@@ -219,11 +332,11 @@ static void eight_connections_leave_out_a_rail_that_slows_the_other_one_down(voi
  * better, it is parked for twice as long. */
 static void next_one_goes_on(void (*ends)(struct connection *c))
 {
+	static const struct load small = {.connections = CONNECTIONS, .depth = 1, .size = SIZE / 4};
 	static const uint32_t rate_mbps[2] = {3000, 1500};
 	const struct connection *first;
 
-	size = SIZE / 4;
-	up(true, rate_mbps, 2000);
+	up(&small, true, rate_mbps, 2000);
 	until_parked(0, 2);
 	first = leader();
 	ends(&conns[first - conns]);
@@ -231,7 +344,6 @@ static void next_one_goes_on(void (*ends)(struct connection *c))
 	until_parked(2000, 2);
 	assert_ptr_not_equal(leader(), first);
 	down();
-	size = SIZE;
 }
 
 static void pause(struct connection *c)
@@ -267,9 +379,14 @@ static void the_decision_outlives_an_error_of_the_connection_that_took_it(void *
 	next_one_goes_on(break_off);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	const struct CMUnitTest at_length[] = {
+	    cmocka_unit_test(eight_connections_gain_as_much_of_messages_of_8_MiB),
+	};
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(one_connection_gains_as_much_of_messages_of_1_MiB),
+	    cmocka_unit_test(one_connection_gains_as_much_of_messages_of_8_MiB),
 	    cmocka_unit_test(eight_connections_gain_as_much_on_two_equal_rails),
 	    cmocka_unit_test(eight_connections_gain_as_much_where_one_rail_is_three_times_as_fast),
 	    cmocka_unit_test(eight_connections_leave_out_a_rail_that_slows_the_other_one_down),
@@ -278,5 +395,8 @@ int main(void)
 	    cmocka_unit_test(the_decision_outlives_an_error_of_the_connection_that_took_it),
 	};
 
+	(void)argv;
+	if (argc > 1)
+		return cmocka_run_group_tests(at_length, NULL, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,18 +35,20 @@ void pair_defaults(struct pair *pair, const char *log)
 	pair->fabric.seed = 1;
 }
 
-/* A file of canaries. Mapping it costs a test only the pages that it touches. */
-static int canaries(void)
+/* A file of so many canaries at least. Mapping it costs a test only the pages that it touches. */
+static int canaries(size_t length)
 {
 	static uint8_t bytes[MEM_SIZE];
+	static size_t written;
 	static int fd = -1;
 
-	if (fd >= 0)
-		return fd;
-	fd = memfd_create("canaries", MFD_CLOEXEC);
-	assert_true(fd >= 0);
-	memset(bytes, CANARY, MEM_SIZE);
-	assert_int_equal(write(fd, bytes, MEM_SIZE), MEM_SIZE);
+	if (fd < 0) {
+		fd = memfd_create("canaries", MFD_CLOEXEC);
+		assert_true(fd >= 0);
+		memset(bytes, CANARY, MEM_SIZE);
+	}
+	for (; written < length; written += MEM_SIZE)
+		assert_int_equal(write(fd, bytes, MEM_SIZE), MEM_SIZE);
 	return fd;
 }
 
@@ -56,7 +58,7 @@ void pair_open(struct pair *pair)
 
 	if (sv_stepped_open_contexts() != 0)
 		sv_stepped_destroy(); /* what a test that failed half way left */
-	(void)canaries();	      /* before a test counts descriptors */
+	(void)canaries(MEM_SIZE);     /* before a test counts descriptors */
 	assert_int_equal(sv_stepped_open(&pair->fabric), 0);
 	ha_clock_set_source(sv_stepped_now);
 	for (uint32_t host = 0; host < 2; host++) {
@@ -68,12 +70,14 @@ void pair_open(struct pair *pair)
 	}
 }
 
-static void memory_open(struct memory *memory, struct ha_comm *comm)
+static void memory_open(struct memory *memory, size_t length, struct ha_comm *comm)
 {
-	memory->bytes = mmap(NULL, MEM_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE, canaries(), 0);
+	memory->length = length != 0 ? length : MEM_SIZE;
+	memory->bytes = mmap(NULL, memory->length, PROT_READ | PROT_WRITE, MAP_PRIVATE,
+			     canaries(memory->length), 0);
 	assert_ptr_not_equal(memory->bytes, MAP_FAILED);
-	assert_int_equal(ha_reg_mr(comm, memory->bytes, MEM_SIZE, HA_MEM_HOST, 0, -1, &memory->mr),
-			 HA_OK);
+	assert_int_equal(
+	    ha_reg_mr(comm, memory->bytes, memory->length, HA_MEM_HOST, 0, -1, &memory->mr), HA_OK);
 }
 
 void pair_connect(struct pair *pair)
@@ -98,9 +102,9 @@ void pair_connect(struct pair *pair)
 	ha_close_listen(pair->listen);
 	pair->listen = NULL;
 	if (!pair->from.bytes)
-		memory_open(&pair->from, pair->send);
+		memory_open(&pair->from, pair->memory, pair->send);
 	if (!pair->to.bytes)
-		memory_open(&pair->to, pair->recv);
+		memory_open(&pair->to, pair->memory, pair->recv);
 }
 
 static void memory_close(struct memory *memory, struct ha_comm *comm)
@@ -108,7 +112,7 @@ static void memory_close(struct memory *memory, struct ha_comm *comm)
 	if (!memory->bytes)
 		return;
 	ha_dereg_mr(comm, memory->mr);
-	munmap(memory->bytes, MEM_SIZE);
+	munmap(memory->bytes, memory->length);
 	memory->bytes = NULL;
 }
 

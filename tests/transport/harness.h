@@ -32,6 +32,7 @@
 /* One end's buffers: a block that everything is sent from or received into. */
 struct memory {
 	uint8_t *bytes;
+	size_t length;
 	struct ha_mr *mr;
 };
 
@@ -40,6 +41,7 @@ struct pair {
 	const struct ha_config
 	    *peer_config; /* the receiver's instance has this one; NULL: it has not */
 	struct sv_stepped_opts fabric;
+	size_t memory;		     /* of each end, a multiple of MEM_SIZE; 0: that much */
 	struct ha_instance *inst[2]; /* 0 sends, 1 receives */
 	struct ha_listen *listen;
 	int listen_dev, connect_dev; /* the primary ports of the receiver and of the sender */
