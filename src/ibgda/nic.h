@@ -15,8 +15,8 @@ struct ha_ibgda_nic {
 	struct ibv_pd *pd;
 	struct ha_port_addr own;
 	uint8_t port_num, timeout, retry_cnt; /* as ibv_modify_qp has them */
-	uint32_t keys[HA_IBGDA_REGIONS];      /* of the program's memory: lkeys of who sends, rkeys
-						 of who receives */
+	/* Of the program's memory. */
+	uint32_t lkeys[HA_IBGDA_REGIONS], rkeys[HA_IBGDA_REGIONS];
 };
 
 /* Takes the events that there are, of a context whose descriptor does not block: whether one says

@@ -6,7 +6,6 @@
 #include "ibgda/provider.h"
 #include "nccl_ha/ibgda_cqe.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define PSN_MASK      0xffffffu
@@ -34,10 +33,11 @@ static void *take(struct ibv_pd *pd, void *context, size_t size, size_t alignmen
 	(void)pd;
 	if (arena->parts[part].at && arena->parts[part].size >= size)
 		return arena->parts[part].at;
-	if (arena->parts[part].at ||
-	    posix_memalign(&arena->parts[part].at, alignment < PAGE ? PAGE : alignment, size) != 0)
+	if (arena->parts[part].at)
 		return NULL; /* a device makes all queues of one size alike */
-	arena->parts[part].size = size;
+	arena->parts[part].at =
+	    ha_ibgda_allocate(arena->memory, alignment < PAGE ? PAGE : alignment, size);
+	arena->parts[part].size = arena->parts[part].at ? size : 0;
 	return arena->parts[part].at;
 }
 
@@ -52,7 +52,7 @@ static void keep(struct ibv_pd *pd, void *context, void *at, uint64_t type)
 void ha_ibgda_arena_free(struct ha_ibgda_arena *arena)
 {
 	for (unsigned int part = 0; part < 4; part++)
-		free(arena->parts[part].at);
+		ha_ibgda_release(arena->memory, arena->parts[part].at);
 	*arena = (struct ha_ibgda_arena){0};
 }
 
@@ -132,7 +132,8 @@ static bool look_at_queues(struct ha_ibgda_pair *pair, struct ha_dv_qp *queue, s
 /* Of a device that makes several blocks of each request that is asked for, as a ConnectX does. */
 #define BLOCKS 4u
 
-static bool make_driven(struct ha_ibgda_pair *pair, uint32_t log, struct ha_ibgda_queue *out)
+static bool make_driven(struct ha_ibgda_pair *pair, const struct ha_ibgda_arena *arena,
+			uint32_t log, struct ha_ibgda_queue *out)
 {
 	const uint32_t count = 1u << log;
 	struct ha_dv_qp queue;
@@ -146,6 +147,8 @@ static bool make_driven(struct ha_ibgda_pair *pair, uint32_t log, struct ha_ibgd
 	if (queue.sends.count != count || queue.sends.stride != HA_WQE_BLOCK || cq.count != count ||
 	    cq.size != HA_CQE_SIZE)
 		return fail(pair, "the device makes queues of another size");
+	if (!ha_ibgda_has_doorbell(arena->memory, queue.bf.reg, sizeof(uint64_t)))
+		return fail(pair, "the program cannot have the doorbell");
 	out->requests = queue.sends.buf;
 	/* A thread that waits may still look there; in the same arena it is where it was. */
 	if (out->completions != cq.buf)
@@ -180,7 +183,7 @@ bool ha_ibgda_pair_open_driven(struct ha_ibgda_pair *pair, const struct ha_ibgda
 	pair->domain = domain_of(nic->pd, arena);
 	if (!pair->domain)
 		return end(pair, fail(pair, "ibv_alloc_parent_domain"));
-	return end(pair, make_driven(pair, log, queue));
+	return end(pair, make_driven(pair, arena, log, queue));
 }
 
 bool ha_ibgda_pair_open(struct ha_ibgda_pair *pair, const struct ha_ibgda_nic *nic, uint32_t sends)

@@ -10,6 +10,7 @@
 #ifndef HA_IBGDA_PAIR_H
 #define HA_IBGDA_PAIR_H
 
+#include "ibgda/allocate.h"
 #include "ibgda/message.h"
 #include "ibgda/nic.h"
 
@@ -18,6 +19,7 @@
 
 /* Where the queues of one slot lie, generation after generation. */
 struct ha_ibgda_arena {
+	const struct ha_ibgda_memory *memory; /* that it is taken from */
 	struct {
 		void *at;
 		size_t size;

@@ -8,7 +8,7 @@
 #define FLUSH_NS                                                                                   \
 	20000000u /* a NIC that does not read its own memory in that time cannot be asked */
 
-static void fail(struct ha_ibgda_receiver *receiver, const char *why)
+void ha_ibgda_receiver_abort(struct ha_ibgda_receiver *receiver, const char *why)
 {
 	if (!receiver->fault)
 		receiver->fault = why;
@@ -41,7 +41,7 @@ bool ha_ibgda_receiver_open(struct ha_ibgda_receiver *receiver, const struct ha_
 	memset(receiver->cells, 0, PAGE);
 	for (unsigned int nic = 0; nic < num_nics; nic++)
 		if (!open_nic(receiver, nic)) {
-			fail(receiver, "a NIC cannot be used");
+			ha_ibgda_receiver_abort(receiver, "a NIC cannot be used");
 			ha_ibgda_receiver_close(receiver);
 			return false;
 		}
@@ -73,7 +73,7 @@ static void say(struct ha_ibgda_receiver *receiver, struct ha_ibgda_message *mes
 {
 	message->version = HA_IBGDA_VERSION;
 	if (!receiver->channel.send(receiver->channel.context, message))
-		fail(receiver, "the other end cannot be told anything");
+		ha_ibgda_receiver_abort(receiver, "the other end cannot be told anything");
 }
 
 void ha_ibgda_receiver_suspect(struct ha_ibgda_receiver *receiver, uint32_t nic)
@@ -121,7 +121,7 @@ static void opens(struct ha_ibgda_receiver *receiver, const struct ha_ibgda_mess
 		ha_ibgda_pair_address(&receiver->pairs[place].pair, &answer.address);
 		answer.cells_addr = (uint64_t)(uintptr_t)receiver->cells;
 		answer.cells_key = receiver->mrs[asked->nic]->rkey;
-		memcpy(answer.keys, receiver->nics[asked->nic].keys, sizeof(answer.keys));
+		memcpy(answer.keys, receiver->nics[asked->nic].rkeys, sizeof(answer.keys));
 	}
 	say(receiver, &answer);
 }
@@ -217,11 +217,11 @@ void ha_ibgda_receiver_step(struct ha_ibgda_receiver *receiver, uint64_t now_ns)
 	if (!receiver->closing && !receiver->flushing)
 		heard = receiver->channel.receive(receiver->channel.context, &message);
 	if (heard < 0)
-		fail(receiver, "the other end is gone");
+		ha_ibgda_receiver_abort(receiver, "the other end is gone");
 	if (heard <= 0)
 		return;
 	if (!is_sense(receiver, &message)) {
-		fail(receiver, "the other end says what makes no sense");
+		ha_ibgda_receiver_abort(receiver, "the other end says what makes no sense");
 		return;
 	}
 	if (message.kind == HA_IBGDA_OPEN)

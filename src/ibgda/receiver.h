@@ -45,6 +45,8 @@ void ha_ibgda_receiver_step(struct ha_ibgda_receiver *receiver, uint64_t now_ns)
 uint64_t ha_ibgda_receiver_signal(const struct ha_ibgda_receiver *receiver, uint32_t id);
 /* One of its NICs is gone: the other end is told. */
 void ha_ibgda_receiver_suspect(struct ha_ibgda_receiver *receiver, uint32_t nic);
+/* It answers nothing any more. */
+void ha_ibgda_receiver_abort(struct ha_ibgda_receiver *receiver, const char *why);
 void ha_ibgda_receiver_close(struct ha_ibgda_receiver *receiver);
 
 #endif

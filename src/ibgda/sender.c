@@ -109,6 +109,7 @@ static void ask_for_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	if (queue == HA_IBGDA_QUEUES || nic == sender->num_nics)
 		return;
 	slot = &sender->slots[queue];
+	slot->arena.memory = sender->settings.memory;
 	if (!ha_ibgda_pair_open_driven(&slot->pair, &sender->nics[nic], &slot->arena,
 				       sender->settings.log, &sender->queues[queue])) {
 		sender->bad_ns[nic] = now_ns + BAD_NS;
@@ -145,7 +146,7 @@ static void connect_next(struct ha_ibgda_sender *sender, const struct ha_ibgda_m
 	queue->cells_addr = opened->cells_addr;
 	queue->cells_key = opened->cells_key;
 	for (unsigned int region = 0; region < HA_IBGDA_REGIONS; region++)
-		queue->keys[region] = (struct ha_ibgda_keys){sender->nics[slot->nic].keys[region],
+		queue->keys[region] = (struct ha_ibgda_keys){sender->nics[slot->nic].lkeys[region],
 							     opened->keys[region]};
 	sender->next = HA_IBGDA_NEXT_READY;
 }

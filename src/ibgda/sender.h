@@ -40,6 +40,7 @@ struct ha_ibgda_settings {
 				  the stream is over */
 	uint64_t return_ns;    /* the NIC that it began on has to be well for so long before it goes
 				  back there by itself; 0: it stays where it is */
+	const struct ha_ibgda_memory *memory; /* for queues; NULL: the C library's */
 };
 
 struct ha_ibgda_slot {

@@ -42,8 +42,8 @@ void stream_end_make(struct stream_end *end, struct ibv_context *const *contexts
 		end->mrs[n] = ibv_reg_mr(nic->pd, memory, size,
 					 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 		assert_non_null(end->mrs[n]);
-		nic->keys[1] = end->mrs[n]->lkey; /* which is the rkey as well, on simverbs */
-		assert_int_equal(end->mrs[n]->lkey, end->mrs[n]->rkey);
+		nic->lkeys[1] = end->mrs[n]->lkey;
+		nic->rkeys[1] = end->mrs[n]->rkey;
 	}
 }
 

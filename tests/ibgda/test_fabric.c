@@ -227,7 +227,8 @@ static void register_passing(unsigned int end, struct ha_ibgda_nic *nics)
 		    ibv_reg_mr(nics[n].pd, w.passing[end], 4096,
 			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 		assert_non_null(w.passing_mrs[end][n]);
-		nics[n].keys[2] = w.passing_mrs[end][n]->rkey;
+		nics[n].lkeys[2] = w.passing_mrs[end][n]->lkey;
+		nics[n].rkeys[2] = w.passing_mrs[end][n]->rkey;
 	}
 }
 

@@ -12,7 +12,7 @@ libdir=$(sed -n 's/^CMAKE_INSTALL_LIBDIR:[A-Z]*=//p' "$BUILD/CMakeCache.txt")
 
 install_to "$WORK/first"
 expect_no_paths "$WORK/first"
-expect_hardened "$WORK/first" 9
+expect_hardened "$WORK/first" 10
 
 # Who looks at programs sees what each of them lacks.
 cat >"$WORK/plain.c" <<'PLAIN'
@@ -54,6 +54,31 @@ if command -v pkg-config >/dev/null; then
 	# shellcheck disable=SC2046
 	cc -o "$WORK/use" "$WORK/use.c" $(pkg-config --cflags nccl-ha) || fail "the headers do not compile"
 	"$WORK/use" || fail "a program with the headers"
+	# And to a library that somebody else's program links: puts with signals between two hosts, while a port goes down.
+	# shellcheck disable=SC2046
+	cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -o "$WORK/puts" "$WORK/moved/share/doc/nccl-ha-dev/examples/ibgda.c" \
+		$(pkg-config --cflags --libs nccl-ha-ibgda) -Wl,-rpath-link,"$BUILD/simverbs" || fail "the example of nccl_ha/ibgda.h"
+	needs=$(readelf -d "$WORK/puts" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -v '^libc.so') || true
+	[ "$needs" = libnccl-ha-ibgda.so.0 ] || fail "the example needs $needs"
+	declared=$(grep -oE '\bha_ibgda_[a-z_]+\(' "$WORK/moved/include/nccl_ha/ibgda.h" | tr -d '(' | sort -u)
+	exported=$(nm -D --defined-only "$WORK/moved/$libdir/libnccl-ha-ibgda.so.0" | sed -n 's/.* T \(.*\)@@NCCL_HA_IBGDA_0/\1/p' | sort)
+	[ "$declared" = "$exported" ] || fail "declared: $declared; exported: $exported"
+	fabric=puts$$
+	on_host() { # HOST ARGUMENT...
+		LD_LIBRARY_PATH=$WORK/moved/$libdir:$BUILD/simverbs/mlx5 "$WORK/moved/bin/simverbs" run "$fabric" "$1" -- "$WORK/puts" "${@:2}"
+	}
+	"$WORK/moved/bin/simverbs" up "$fabric" --hosts 2 --rails 2 >/dev/null || fail "simverbs up"
+	on_host 1 receive $((20000 + $$ % 10000)) >"$WORK/received" 2>&1 &
+	receiver=$!
+	on_host 0 put 127.0.0.1 $((20000 + $$ % 10000)) 3000 500 >"$WORK/put" 2>&1 &
+	sender=$!
+	for _ in {1..200}; do grep -q putting "$WORK/put" && break || sleep 0.1; done
+	"$WORK/moved/bin/simverbs" link "$fabric" 0 0 down
+	wait $sender || { "$WORK/moved/bin/simverbs" down "$fabric"; fail "the example: $(cat "$WORK/put")"; }
+	wait $receiver || { "$WORK/moved/bin/simverbs" down "$fabric"; fail "the example: $(cat "$WORK/received")"; }
+	"$WORK/moved/bin/simverbs" down "$fabric"
+	grep -qE '^put 3000, [1-9][0-9]* failovers$' "$WORK/put" || fail "the example: $(cat "$WORK/put")"
+	grep -qx 'received 3000, 0 wrong: the other end is gone' "$WORK/received" || fail "the example: $(cat "$WORK/received")"
 else
 	mv "$WORK/first" "$WORK/moved"
 	echo "pkg-config is not installed: nccl-ha.pc is not looked at"

@@ -9,8 +9,8 @@ import sys
 
 BUILD = sys.argv[1]
 PARTS = {
-    "nccl-ha": ["libnccl-net-ha.so", "bin/nccl-ha", "bin/nccl-ha-agent", "bin/nccl-ha-ctrld", "bin/nccl-ha-switchd",
-                "bin/nccl-net-check", "bin/nccl-net-perf"],
+    "nccl-ha": ["libnccl-net-ha.so", "libnccl-ha-ibgda.so.0", "bin/nccl-ha", "bin/nccl-ha-agent", "bin/nccl-ha-ctrld", 
+                "bin/nccl-ha-switchd", "bin/nccl-net-check", "bin/nccl-net-perf"],
     "nccl-ha-simverbs": ["simverbs/libibverbs.so.1", "bin/simverbs"],
 }
 # Libraries that may be linked into a program, and how their functions' names begin.
