@@ -93,14 +93,14 @@ static struct ha_tree_shape tree_shape(const struct group *group, unsigned int c
 	};
 }
 
-static void connect_edges(struct ha_edge *a, struct ha_edge *b)
+/* False: a port is down, so that there is no way to the other one. */
+static bool connect_edges(struct ha_edge *a, struct ha_edge *b)
 {
 	struct ha_edge_address of_a, of_b;
 
 	ha_edge_address(a, &of_a);
 	ha_edge_address(b, &of_b);
-	assert_int_equal(ha_edge_connect(a, &of_b), HA_OK);
-	assert_int_equal(ha_edge_connect(b, &of_a), HA_OK);
+	return ha_edge_connect(a, &of_b) == HA_OK && ha_edge_connect(b, &of_a) == HA_OK;
 }
 
 unsigned int group_lanes(const struct group *group, uint32_t epoch)
@@ -137,8 +137,10 @@ void group_join(struct group *group, unsigned int i, uint32_t epoch, unsigned in
 	assert_int_equal(ha_member_join(member, group_lanes(group, epoch), group->shape.window),
 			 HA_OK);
 	for (unsigned int lane = 0; lane < group_lanes(group, epoch); lane++)
-		connect_edges(ha_member_edge(member, lane),
-			      ha_tree_edge(group->tree[i][lane], place_of(group, epoch, host)));
+		if (!connect_edges(
+			ha_member_edge(member, lane),
+			ha_tree_edge(group->tree[i][lane], place_of(group, epoch, host))))
+			ha_member_cut(member); /* as inc/host/joining.c does */
 }
 
 void group_star(struct group *group, unsigned int i, uint32_t epoch)
@@ -165,15 +167,15 @@ void group_two_levels(struct group *group)
 	open_tree(group, 0, &root);
 	for (unsigned int i = 0; i < 2; i++) {
 		open_tree(group, 1 + i, &leaf);
-		connect_edges(ha_tree_edge(group->tree[1 + i][0], HA_UNIT_UP),
-			      ha_tree_edge(group->tree[0][0], i));
+		assert_true(connect_edges(ha_tree_edge(group->tree[1 + i][0], HA_UNIT_UP),
+					  ha_tree_edge(group->tree[0][0], i)));
 		for (unsigned int k = 0; k < half; k++) {
 			struct ha_member *member = group->host[half * i + k].member;
 
 			assert_int_equal(
 			    ha_member_join(member, group->shape.lanes, group->shape.window), HA_OK);
-			connect_edges(ha_member_edge(member, 0),
-				      ha_tree_edge(group->tree[1 + i][0], k));
+			assert_true(connect_edges(ha_member_edge(member, 0),
+						  ha_tree_edge(group->tree[1 + i][0], k)));
 		}
 	}
 }
