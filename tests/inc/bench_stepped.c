@@ -4,13 +4,13 @@
  *for each other, and on a ring. The ring is the leanest there can be: queue pairs alone, messages
  *of 512 KiB of which eight are under way, additions that take no time; so a real one is not faster.
  *
- *	inc-bench-stepped HOSTS BYTES REPEAT switch|levels|hosts|ring|unsafe
+ *	inc-bench-stepped HOSTS BYTES REPEAT switch|levels|hosts|ring|unsafe [RULE...]
  *
  * "unsafe" is a switch without what lets it die: nobody says what it has, and a request is complete
  * as soon as its own result is there, without a copy.
  *
- * One line of JSON: nanoseconds of virtual time for each all-reduce, one after the other, and how
- *many bytes the busiest host's link carried out and in for each.
+ * Rules are faults of all links. One line of JSON: nanoseconds of virtual time for each all-reduce,
+ *one after the other, and how many bytes the busiest host's link carried out and in for each.
  */
 #include "base/config.h"
 #include "inc/verbs/member.h"
@@ -432,37 +432,60 @@ static const struct way {
 	    {"ring", 1, ring, ring_all_reduce},
 	    {"unsafe", 1, unsafe, all_reduce}};
 
-static void measure(const struct way *way, unsigned int repeat)
+static void add_rules(char *const *rules)
+{
+	char error[200];
+
+	for (; *rules; rules++)
+		if (sv_stepped_fault_add(*rules, error, sizeof(error)) < 0)
+			fail(error);
+}
+
+/* How often the rule has acted that has acted least. */
+static uint64_t rules_acted(char *const *rules)
+{
+	uint64_t least = *rules ? UINT64_MAX : 0, matched, acted;
+
+	for (int id = 0; rules[id]; id++) {
+		check(sv_stepped_fault_stats(id, &matched, &acted), "no such rule");
+		least = acted < least ? acted : least;
+	}
+	return least;
+}
+
+static void measure(const struct way *way, unsigned int repeat, char *const *rules)
 {
 	uint64_t begun_ns, out, in;
 
 	n_switches = way->switches;
 	open_fabric();
 	way->open();
+	add_rules(rules);
 	begun_ns = sv_stepped_now();
 	for (unsigned int i = 0; i < repeat; i++)
 		way->run();
 	carried(&out, &in);
 	expect_sums();
 	printf("{\"way\": \"%s\", \"hosts\": %u, \"bytes\": %zu, \"ns\": %.0f, \"out\": %.0f, "
-	       "\"in\": %.0f}\n",
+	       "\"in\": %.0f, \"faults\": %llu}\n",
 	       way->name, n_hosts, bytes, (double)(sv_stepped_now() - begun_ns) / repeat,
-	       (double)out / repeat, (double)in / repeat);
+	       (double)out / repeat, (double)in / repeat, (unsigned long long)rules_acted(rules));
 }
 
 int main(int argc, char **argv)
 {
-	const unsigned int repeat = argc == 5 ? (unsigned int)strtoul(argv[3], NULL, 10) : 0;
+	const unsigned int repeat = argc >= 5 ? (unsigned int)strtoul(argv[3], NULL, 10) : 0;
 
-	n_hosts = argc == 5 ? (unsigned int)strtoul(argv[1], NULL, 10) : 0;
-	bytes = argc == 5 ? strtoul(argv[2], NULL, 10) : 0;
+	n_hosts = argc >= 5 ? (unsigned int)strtoul(argv[1], NULL, 10) : 0;
+	bytes = argc >= 5 ? strtoul(argv[2], NULL, 10) : 0;
 	for (unsigned int i = 0; i < sizeof(ways) / sizeof(ways[0]) && n_hosts > 1; i++)
 		if (n_hosts <= HOSTS && bytes > 0 && repeat > 0 &&
 		    strcmp(argv[4], ways[i].name) == 0) {
-			measure(&ways[i], repeat);
+			measure(&ways[i], repeat, argv + 5);
 			return 0;
 		}
 	fprintf(stderr,
-		"usage: inc-bench-stepped HOSTS BYTES REPEAT switch|levels|hosts|ring|unsafe\n");
+		"usage: inc-bench-stepped HOSTS BYTES REPEAT switch|levels|hosts|ring|unsafe "
+		"[RULE...]\n");
 	return 2;
 }

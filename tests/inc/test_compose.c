@@ -532,17 +532,41 @@ static void every_reduction_in_place_is_the_oracles(void **state)
 		run_every_reduction(group_sizes[i], 1 + i % 2, true);
 }
 
-static void a_long_vector_is_the_oracles(void **state)
+static void run_long(unsigned int type, unsigned int op, unsigned int members, unsigned int levels,
+		     bool in_place)
 {
 	uint8_t digest[HA_SHA256_BYTES];
 
-	(void)state;
-	make_plan(5, 2);
+	make_plan(members, levels);
 	make_switches();
-	add_op(HA_REDUCE_FP32, HA_REDUCE_SUM, (1 << 20) + 3);
+	w.in_place = in_place;
+	add_op(type, op, (1 << 20) + 3);
 	run(20);
 	compare(20, digest);
 	clear();
+}
+
+static void a_long_vector_is_the_oracles(void **state)
+{
+	(void)state;
+	run_long(HA_REDUCE_FP32, HA_REDUCE_SUM, 5, 2, false);
+}
+
+/* Of each type with each operation two or three of the sizes, levels and places that there are. */
+static void long_vectors_are_the_oracles(void **state)
+{
+	unsigned int n = 0, runs = 0;
+
+	(void)state;
+	for (unsigned int type = 0; type < HA_REDUCE_TYPES; type++)
+		for (unsigned int op = 0; op < HA_REDUCE_OPS; op++)
+			for (unsigned int i = 0; i < 5 * 2 * 2; i++, n++)
+				if (n % 7 == 0) {
+					run_long(type, op, group_sizes[i / 4], 1 + i % 2,
+						 i / 2 % 2);
+					runs++;
+				}
+	print_message("%u of %u\n", runs, n);
 }
 
 /* What no order but one gives, and little of it, so that every order has its chance. */
@@ -575,5 +599,11 @@ int main(void)
 	    cmocka_unit_test(a_thousand_orders_have_one_digest),
 	};
 
+	const struct CMUnitTest at_length[] = {
+	    cmocka_unit_test(long_vectors_are_the_oracles),
+	};
+
+	if (getenv("INC_COMPOSE_LONG"))
+		return cmocka_run_group_tests(at_length, NULL, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  * unit must be one order's, at all hosts the same one, and nothing may touch memory that was handed
  * back (epochs.h, group.h).
  */
+#include "../seeded_random.h"
 #include "../stepped_rules.h"
 
 #include "epochs.h"
@@ -120,6 +121,81 @@ static void eight_hosts_lose_their_switch_in_the_middle(void **state)
 		group_close(&g);
 	}
 	assert_true(seen.taken && seen.lacked && seen.again);
+}
+
+static uint64_t kill_at;
+static unsigned int done_before;
+
+static bool is_time_to_die(void)
+{
+	return sv_stepped_index() >= kill_at;
+}
+
+static unsigned int results(void)
+{
+	unsigned int done = 0;
+
+	for (unsigned int h = 0; h < g.shape.hosts; h++)
+		done += g.host[h].done;
+	return done;
+}
+
+static bool is_there_one_more(void)
+{
+	return results() > done_before;
+}
+
+/* Its process ends: its sockets break at once, and with them all members' edges. */
+static uint64_t kill_and_time_the_next_result(uint64_t at)
+{
+	uint64_t from_ns;
+
+	kill_at = at;
+	run_until(is_time_to_die);
+	kill_switch();
+	for (unsigned int h = 0; h < g.shape.hosts; h++)
+		ha_member_cut(g.host[h].member);
+	from_ns = sv_stepped_now();
+	done_before = results();
+	run_until(is_there_one_more);
+	return is_there_one_more() ? sv_stepped_now() - from_ns : 0;
+}
+
+/* By turns there is a spare switch, and there is none. Nothing else is wrong. */
+static void a_hundred_kills_at_random_moments_under_eight_hosts(void **state)
+{
+	const struct group_shape shape = {.hosts = 8,
+					  .switches = 2,
+					  .lanes = 1,
+					  .window = 4,
+					  .copies = 2,
+					  .unit_bytes = 1024,
+					  .fabric = {.jitter_ns = 5000}};
+	uint64_t longest_ns[2] = {0};
+
+	(void)state;
+	memset(&seen, 0, sizeof(seen));
+	for (unsigned int n = 0; n < 100; n++) {
+		uint64_t ns;
+
+		memset(&plan, 0, sizeof(plan));
+		plan.hosts_add_from = 1 + n % 2;
+		plan.is_quiet = true;
+		open_run(&shape, 1 + n);
+		assert_int_equal(sv_stepped_fault_remove(plan.losses), 0);
+		for (unsigned int op = 0; op < 12; op++)
+			group_add(&g, op % HA_REDUCE_TYPES, HA_REDUCE_SUM, 500, op % 2);
+		ns = kill_and_time_the_next_result(1 + mix(n) % 600);
+		longest_ns[n % 2] = ns > longest_ns[n % 2] ? ns : longest_ns[n % 2];
+		run_well();
+		group_close(&g);
+	}
+	print_message("next result after %llu us at most by a spare switch, %llu us by hosts; ",
+		      (unsigned long long)longest_ns[1] / 1000,
+		      (unsigned long long)longest_ns[0] / 1000);
+	tell();
+	assert_true(longest_ns[1] <= 600000000 && longest_ns[0] <= 1000000000);
+	assert_true(seen.taken && seen.again);
 }
 
 /* The other lane's edge of that host, and the switch, carry on. */
@@ -348,6 +424,7 @@ int main(void)
 	    cmocka_unit_test(the_root_of_two_levels_dies_before_any_event),
 	    cmocka_unit_test(the_next_switch_dies_too),
 	    cmocka_unit_test(eight_hosts_lose_their_switch_in_the_middle),
+	    cmocka_unit_test(a_hundred_kills_at_random_moments_under_eight_hosts),
 	    cmocka_unit_test(a_link_of_one_lane_that_is_lost_costs_no_element),
 	    cmocka_unit_test(a_switch_that_hangs_is_given_up),
 	    cmocka_unit_test(a_host_that_is_late_is_waited_for),
