@@ -203,6 +203,16 @@ struct nccl_ha_job_stats {
 	X(mended_stripes, "Parts of messages that were sent again then, over another rail")        \
 	X(mended_bytes, "Payload bytes of these parts")
 
+/* Appended. Of the port's device: what it does not take back, though it was asked for 2.5 seconds;
+ * queue pairs that may still write, as soon as closing could not wait for them any longer. */
+#define NCCL_HA_PORT_LEAK_COUNTERS(X)                                                              \
+	X(leaked_queue_pairs, "Queue pairs that the device refuses to take back, now")             \
+	X(leaked_registrations,                                                                    \
+	  "Registrations that the device refuses to take back, with the memory they pin, now")     \
+	X(leaked_objects,                                                                          \
+	  "Other objects that the device refuses to take back: completion queues and their "       \
+	  "channels, address handles, protection domains, now")
+
 struct nccl_ha_port_stats {
 	uint32_t in_use;
 	int32_t
@@ -229,6 +239,7 @@ struct nccl_ha_port_stats {
 	uint32_t rail;
 	NCCL_HA_PORT_RAIL_COUNTERS(NCCL_HA_STATS_COUNTER)
 	NCCL_HA_PORT_SHED_COUNTERS(NCCL_HA_STATS_COUNTER)
+	NCCL_HA_PORT_LEAK_COUNTERS(NCCL_HA_STATS_COUNTER)
 };
 
 /* ---- connections ---------------------------------------------------------------------------- */

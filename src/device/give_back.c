@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,15 +56,16 @@ static int dealloc_pd(void *object)
 }
 
 static const struct {
-	const char *name, *verb;
+	const char *name, *names, *verb;
 	int (*call)(void *object);
 } kinds[HA_OBJECT_KINDS] = {
-    [HA_OBJECT_QP] = {"a queue pair", "ibv_destroy_qp", destroy_qp},
-    [HA_OBJECT_CQ] = {"a completion queue", "ibv_destroy_cq", destroy_cq},
-    [HA_OBJECT_CHANNEL] = {"a completion channel", "ibv_destroy_comp_channel", destroy_channel},
-    [HA_OBJECT_AH] = {"an address handle", "ibv_destroy_ah", destroy_ah},
-    [HA_OBJECT_MR] = {"a registration", "ibv_dereg_mr", dereg_mr},
-    [HA_OBJECT_PD] = {"a protection domain", "ibv_dealloc_pd", dealloc_pd},
+    [HA_OBJECT_QP] = {"a queue pair", "queue pairs", "ibv_destroy_qp", destroy_qp},
+    [HA_OBJECT_CQ] = {"a completion queue", "completion queues", "ibv_destroy_cq", destroy_cq},
+    [HA_OBJECT_CHANNEL] = {"a completion channel", "completion channels",
+			   "ibv_destroy_comp_channel", destroy_channel},
+    [HA_OBJECT_AH] = {"an address handle", "address handles", "ibv_destroy_ah", destroy_ah},
+    [HA_OBJECT_MR] = {"a registration", "registrations", "ibv_dereg_mr", dereg_mr},
+    [HA_OBJECT_PD] = {"a protection domain", "protection domains", "ibv_dealloc_pd", dealloc_pd},
 };
 
 /* ---- one object ------------------------------------------------------------------------------ */
@@ -83,13 +85,60 @@ static void end(struct refused *refused)
 	free(refused);
 }
 
+/* Whoever asks tells of it. */
+static void call_asker(const struct ha_incarnation *on)
+{
+	struct ha_asker *asker = atomic_load(&on->nic->asker);
+
+	if (asker)
+		asker->refused(asker);
+}
+
+void ha_leaks_add(struct ha_incarnation *on, enum ha_object_kind kind, int more)
+{
+	atomic_fetch_add(&on->refusals.leaks[kind], (unsigned)more);
+	call_asker(on);
+}
+
+struct ha_leaks ha_nic_leaks(struct ha_nic *nic)
+{
+	struct ha_leaks leaks = {0};
+
+	pthread_mutex_lock(&nic->lock);
+	for (struct ha_incarnation *on = nic->now; on; on = on->older)
+		for (unsigned kind = 0; kind < HA_OBJECT_KINDS && !ha_incarnation_is_dead(on);
+		     kind++)
+			leaks.of[kind] += atomic_load(&on->refusals.leaks[kind]);
+	pthread_mutex_unlock(&nic->lock);
+	return leaks;
+}
+
+const char *ha_leaks_text(const struct ha_leaks *leaks, char *buf, size_t size)
+{
+	size_t length = 0;
+
+	snprintf(buf, size, "nothing");
+	for (unsigned kind = 0; kind < HA_OBJECT_KINDS && length < size; kind++) {
+		const unsigned n = leaks->of[kind];
+
+		if (n == 1)
+			length += (size_t)snprintf(buf + length, size - length, "%s%s",
+						   length ? ", " : "", kinds[kind].name);
+		else if (n > 1)
+			length += (size_t)snprintf(buf + length, size - length, "%s%u %s",
+						   length ? ", " : "", n, kinds[kind].names);
+	}
+	return buf;
+}
+
 /* A dead device refuses everything; one line said so when it died. */
 static void count_leak(struct ha_incarnation *on, struct refused *refused, int rc)
 {
 	if (refused->leaked || refused->tries < HA_GIVE_BACK_TRIES || ha_incarnation_is_dead(on))
 		return;
 	refused->leaked = true;
-	if (atomic_fetch_add(&on->refusals.leaks, 1) == 0)
+	ha_leaks_add(on, refused->kind, 1);
+	if (!atomic_exchange(&on->refusals.told, true))
 		HA_WARN("%s: the device does not take back %s: %s failed again and again: %s; what "
 			"it refuses is kept with its memory, and asked for until the device is "
 			"closed",
@@ -121,7 +170,7 @@ static void ask_again(struct ha_incarnation *on, struct refused *refused)
 		return;
 	}
 	if (refused->leaked)
-		atomic_fetch_sub(&on->refusals.leaks, 1);
+		ha_leaks_add(on, refused->kind, -1);
 	end(refused);
 }
 
@@ -131,13 +180,14 @@ void ha_refusals_init(struct ha_refusals *refusals)
 {
 	pthread_mutex_init(&refusals->lock, NULL);
 	ha_list_init(&refusals->objects);
-	atomic_init(&refusals->leaks, 0);
+	for (unsigned kind = 0; kind < HA_OBJECT_KINDS; kind++)
+		atomic_init(&refusals->leaks[kind], 0);
+	atomic_init(&refusals->told, false);
 }
 
 void ha_give_back(struct ha_incarnation *on, enum ha_object_kind kind, void *object,
 		  void (*then)(void *arg), void *arg)
 {
-	struct ha_asker *asker;
 	struct refused *refused;
 	int rc = object ? ask(on, kind, object) : 0;
 
@@ -153,9 +203,7 @@ void ha_give_back(struct ha_incarnation *on, enum ha_object_kind kind, void *obj
 		return;
 	*refused = (struct refused){.kind = kind, .object = object, .then = then, .arg = arg};
 	put_off(on, refused, rc);
-	asker = atomic_load(&on->nic->asker);
-	if (asker)
-		asker->refused(asker);
+	call_asker(on);
 }
 
 /* With the lock. */

@@ -6,7 +6,7 @@
  * still use the memory that it was made with. So the object is kept with the incarnation that it
  * was made on, and its memory with it, and the device is asked again after HA_GIVE_BACK_NS, then
  * ever more seldom, once a minute in the end. What was refused for seconds is a leak: it is
- * counted, and one line of the NIC says so.
+ * counted, one line of the NIC says so, and its ports' statistics and an event.
  *
  * With the incarnation all of it ends: a context that is closed has no objects any more.
  */
@@ -18,9 +18,11 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct ha_incarnation;
+struct ha_nic;
 
 /* Asks again for what a NIC refused, and is told when there is something to ask for. Any thread. */
 struct ha_asker {
@@ -45,8 +47,9 @@ enum ha_object_kind {
 /* What a device has refused: its incarnation's. */
 struct ha_refusals {
 	pthread_mutex_t lock;
-	struct ha_list objects; /* but those that somebody is asking for */
-	atomic_uint leaks;	/* of them */
+	struct ha_list objects;		    /* but those that somebody is asking for */
+	atomic_uint leaks[HA_OBJECT_KINDS]; /* of them, and of what others ask for */
+	atomic_bool told;
 };
 
 void ha_refusals_init(struct ha_refusals *refusals);
@@ -60,6 +63,21 @@ void ha_refusals_init(struct ha_refusals *refusals);
  */
 void ha_give_back(struct ha_incarnation *on, enum ha_object_kind kind, void *object,
 		  void (*then)(void *arg), void *arg);
+
+/*
+ * So many more, or with less than nothing fewer, of what somebody else asks for are leaks: queue
+ * pairs that may still write where they must not. Whoever holds the incarnation. Any thread.
+ */
+void ha_leaks_add(struct ha_incarnation *on, enum ha_object_kind kind, int more);
+
+/* What the NIC refuses to take back for good, of all its incarnations that live. Any thread. */
+struct ha_leaks {
+	unsigned of[HA_OBJECT_KINDS];
+};
+struct ha_leaks ha_nic_leaks(struct ha_nic *nic);
+
+/* "2 queue pairs, a registration"; "nothing". Returns buf. */
+const char *ha_leaks_text(const struct ha_leaks *leaks, char *buf, size_t size);
 
 /* When some object has to be asked for again; 0: there is none. Any thread, never waits long. */
 uint64_t ha_give_back_due(struct ha_incarnation *on);

@@ -171,6 +171,10 @@ const char *ha_event_text(const struct ha_event *event, char *buf, size_t size)
 	case HA_EVENT_AGENT_LOST:
 		add(&line, "the agent for rails is gone: %s", event->detail);
 		break;
+	case HA_EVENT_LEAK:
+		add_path(&line, &event->from);
+		add(&line, ": the device refuses to take back: %s", event->detail);
+		break;
 	default:
 		add(&line, "%s", ha_event_kind_text(event->kind));
 		add_reason(&line, event);

@@ -26,6 +26,7 @@
 	X(MENDED, "mended")	/* what was lost with `from` is sent again: as for a switch */     \
 	X(AGENT_FOUND, "agent-found") /* of this host, for rails, in the directory `detail` */     \
 	X(AGENT_LOST, "agent-lost")   /* it has been gone for too long: its hints count no more */ \
+	X(LEAK, "leak") /* the device of `from` refuses to take back `detail`; nothing any more */ \
 	X(INC_CONNECT, "inc-connect") /* a group whose all-reduces switches add up has begun */    \
 	X(INC_REFUSED,                                                                             \
 	  "inc-refused")	  /* such a group was refused, for all of its ranks: `detail` */   \

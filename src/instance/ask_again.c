@@ -5,15 +5,18 @@
 #include "device/give_back.h"
 #include "progress/command.h"
 #include "progress/progress.h"
+#include "transport/comm_stats.h"
 #include "transport/shared.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct nic_asking {
 	struct ha_ask_again *all;
 	struct ha_nic *nic;
 	struct ha_command command;
 	struct ha_incarnation *on; /* held by the command; NULL: there is none */
+	struct ha_leaks told;	   /* as statistics and events have it */
 };
 
 struct ha_ask_again {
@@ -96,13 +99,25 @@ static uint64_t ask(struct nic_asking *n, uint64_t now_ns)
 	return 0;
 }
 
+static void tell(struct nic_asking *n)
+{
+	struct ha_leaks leaks = ha_nic_leaks(n->nic);
+
+	if (!memcmp(&leaks, &n->told, sizeof(leaks)))
+		return;
+	n->told = leaks;
+	ha_port_stats_leak(n->all->inst, n->nic, &leaks);
+}
+
 static enum ha_poll_result visit(struct ha_poller *poller)
 {
 	struct ha_ask_again *all = ha_container_of(poller, struct ha_ask_again, poller);
 	uint64_t now_ns = ha_now_ns(), due_ns = 0;
 
-	for (int i = 0; i < all->inst->devices->nnics; i++)
+	for (int i = 0; i < all->inst->devices->nnics; i++) {
+		tell(&all->nics[i]);
 		due_ns = ha_earlier_ns(due_ns, ask(&all->nics[i], now_ns));
+	}
 	poller->due_ns = due_ns;
 	return HA_POLL_ASLEEP;
 }
@@ -140,6 +155,11 @@ ha_result_t ha_ask_again_open(struct ha_instance *inst)
 		atomic_store(&inst->devices->nics[i].asker, &all->asker);
 	ha_progress_call(inst->progress, &all->poller); /* what was refused before */
 	return HA_OK;
+}
+
+void ha_ask_again_look(struct ha_instance *inst)
+{
+	ha_progress_call(inst->progress, &inst->ask_again->poller);
 }
 
 void ha_ask_again_close(struct ha_instance *inst)

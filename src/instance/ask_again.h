@@ -10,6 +10,9 @@ struct ha_instance;
 /* HA_ERR_SYSTEM: no memory. When there are devices and the progress thread. */
 ha_result_t ha_ask_again_open(struct ha_instance *inst) HA_MUST_CHECK;
 
+/* A device has died, and all that it refused with it. Progress thread. */
+void ha_ask_again_look(struct ha_instance *inst);
+
 /* Nobody asks from here on; a command may still be under way. Before the progress thread ends. */
 void ha_ask_again_close(struct ha_instance *inst);
 

@@ -2,6 +2,7 @@
 #include "instance/nic_watch.h"
 
 #include "device/events.h"
+#include "instance/ask_again.h"
 #include "instance/port_watch.h"
 #include "instance/reopen.h"
 #include "liveness/liveness.h"
@@ -22,6 +23,7 @@ static void nic_ready(struct ha_watch *watch, uint32_t events)
 	if (ha_incarnation_is_dead(w->nic->now)) {
 		ha_liveness_look(w->inst->liveness);
 		ha_reopen_look(w->inst);
+		ha_ask_again_look(w->inst);
 	}
 
 	/* A dead device's descriptor may stay readable for ever. (The NIC may be fatal with one

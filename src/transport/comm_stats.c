@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/stats.h"
 #include "base/text.h"
+#include "device/give_back.h"
 #include "liveness/liveness.h"
 #include "transport/comm.h"
 #include "transport/comm_event.h"
@@ -40,6 +41,7 @@ static void write_port(struct ha_instance *inst, int i)
 	struct ha_live_port_report heartbeats;
 	struct ha_port_addr addr;
 	size_t path_length = strlen(port->nic->pci_path);
+	struct ha_leaks leaks = ha_nic_leaks(port->nic);
 
 	ha_port_addr(port, &addr);
 	out.in_use = 1;
@@ -78,6 +80,11 @@ static void write_port(struct ha_instance *inst, int i)
 #define COPY(name, help) out.name = report->name;
 	NCCL_HA_PORT_SHED_COUNTERS(COPY)
 #undef COPY
+	out.leaked_queue_pairs = leaks.of[HA_OBJECT_QP];
+	out.leaked_registrations = leaks.of[HA_OBJECT_MR];
+	for (unsigned kind = 0; kind < HA_OBJECT_KINDS; kind++)
+		if (kind != HA_OBJECT_QP && kind != HA_OBJECT_MR)
+			out.leaked_objects += leaks.of[kind];
 	if (inst->liveness && ha_liveness_port_report(inst->liveness, port, &heartbeats)) {
 		out.heartbeats_sent = heartbeats.pings;
 		out.heartbeats_received = heartbeats.pongs;
@@ -156,6 +163,20 @@ void ha_port_stats_reopened(struct ha_instance *inst, const struct ha_nic *nic)
 		inst->port_reports[i].port_recoveries++;
 		report_port(inst, port, HA_EVENT_RECOVERY, HA_REASON_REOPENED);
 	}
+}
+
+void ha_port_stats_leak(struct ha_instance *inst, struct ha_nic *nic, const struct ha_leaks *leaks)
+{
+	struct ha_event event = ha_event_init(HA_EVENT_LEAK, HA_REASON_NONE);
+	char text[160];
+
+	event.from = (struct ha_event_path){nic->name, 0, -1, 0};
+	for (int i = inst->devices->nports_all; i-- > 0;)
+		if (inst->devices->ports[i].nic == nic)
+			event.from.port_num = inst->devices->ports[i].port_num;
+	event.detail = ha_leaks_text(leaks, text, sizeof(text));
+	ha_event_report_port(inst, &event);
+	ha_port_stats_publish(inst, nic);
 }
 
 void ha_port_stats_publish(struct ha_instance *inst, const struct ha_nic *nic)

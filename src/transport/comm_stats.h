@@ -84,4 +84,8 @@ void ha_port_stats_reopened(struct ha_instance *inst, const struct ha_nic *nic);
 
 void ha_port_stats_publish(struct ha_instance *inst, const struct ha_nic *nic);
 
+/* What the NIC refuses to take back has changed: an event, and its ports' records. */
+struct ha_leaks;
+void ha_port_stats_leak(struct ha_instance *inst, struct ha_nic *nic, const struct ha_leaks *leaks);
+
 #endif

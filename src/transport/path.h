@@ -184,6 +184,7 @@ struct ha_path {
 	struct ha_command command;
 	bool destroyed;	     /* by the command: only the structure is left */
 	bool kept;	     /* put aside with queue pairs that live, which was said */
+	unsigned leaks;	     /* of those: counted for the device */
 	ha_result_t outcome; /* of opening and connecting */
 
 	/* On their way (path_msg.c). [T] */

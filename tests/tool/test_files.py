@@ -222,9 +222,10 @@ class Files(unittest.TestCase):
     def test_rails_that_were_lost_without_a_failover_are_counted_for_their_port(self):
         counts = [(750, 3_000_000, 0, 0, 0, 0), (250, 1_000_000, 3, 2, 5, 600_000)]
         names = ("stripes", "stripe_bytes", "sheds", "mends", "mended_stripes", "mended_bytes")
+        leaks = 3 * 8  # the last members of a port's record
         file = StatisticsFile(self.source)
-        for rail, values in enumerate(counts):  # the last members of a port's record
-            struct.pack_into("<IiI6Q", file.record("ports", rail), file.tables["ports"][1] - 60, 2, 0, rail, *values)
+        for rail, values in enumerate(counts):
+            struct.pack_into("<IiI6Q", file.record("ports", rail), file.tables["ports"][1] - leaks - 60, 2, 0, rail, *values)
         file.write(self.path())
         with Held(self.path()):
             self.assertIn("is a bundle of 2 ports: sim0:1 75 % sim1:1 25 %; a rail was lost without a failover 3 times, mended 2\n",
@@ -234,6 +235,18 @@ class Files(unittest.TestCase):
                 self.assertEqual([port["counters"][name] for name in names], list(values))
                 for name, value in zip(names, values):
                     self.assertRegex(metrics, rf'(?m)^nccl_ha_port_{name}_total\{{[^}}]*port="{port["port"]}"[^}}]*\}} {value}$')
+
+    def test_what_devices_do_not_take_back_is_in_the_metrics_as_it_is_now(self):
+        names, values = ("leaked_queue_pairs", "leaked_registrations", "leaked_objects"), (5, 2, 1)
+        file = StatisticsFile(self.source)
+        struct.pack_into("<3Q", file.record("ports", 1), file.tables["ports"][1] - 3 * 8, *values)
+        file.write(self.path())
+        with Held(self.path()):
+            metrics = text("metrics", "--dir", self.dir)
+            for port, expected in zip(self.status()["processes"][0]["ports"], ((0, 0, 0), values)):
+                self.assertEqual([port["counters"][name] for name in names], list(expected))
+                for name, value in zip(names, expected):
+                    self.assertRegex(metrics, rf'(?m)^nccl_ha_port_{name}\{{[^}}]*port="{port["port"]}"[^}}]*\}} {value}$')
 
     # ---- many connections ---------------------------------------------------------------------
 

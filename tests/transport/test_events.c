@@ -471,6 +471,46 @@ static void an_outage_is_a_state_of_the_connection(void **state)
 	unobserve(&o);
 }
 
+/* A registration that the device refuses to end is a leak when it has done so for seconds, and no
+ * other one is: until it is taken back, by this device or with it. */
+static void what_a_device_does_not_take_back_is_seen(void **state)
+{
+	struct observed o;
+	struct ha_mr *mr;
+	json_t *event;
+	char *memory;
+	int refused;
+
+	(void)state;
+	observe(&o);
+	memory = calloc(1, 4096);
+	assert_non_null(memory);
+	assert_int_equal(ha_reg_mr(o.pair.send, memory, 4096, HA_MEM_HOST, 0, -1, &mr), HA_OK);
+	refused = add_rule("errno=EBUSY verb=dereg_mr host=0");
+	ha_dereg_mr(o.pair.send, mr);
+	pair_idle(&o.pair, 1000);
+	assert_true(fired(refused) > 1);
+	assert_int_equal(port_stats(&o, 0).leaked_registrations, 0);
+	assert_int_equal(find_events(&o, OF_A_PORT, "leak", "", &event), 0);
+	pair_idle(&o.pair, 4000);
+	assert_int_equal(port_stats(&o, 0).leaked_registrations, 1);
+	assert_int_equal(port_stats(&o, 0).leaked_queue_pairs, 0);
+	assert_int_equal(port_stats(&o, 0).leaked_objects, 0);
+	assert_int_equal(find_events(&o, OF_A_PORT, "leak", "", &event), 1);
+	assert_string_equal(
+	    json_string_value(json_object_get(json_object_get(event, "from"), "port")), "sim0:1");
+	assert_string_equal(json_string_value(json_object_get(event, "detail")), "a registration");
+	json_decref(event);
+	sv_stepped_fault_remove(-1);
+	pair_idle(&o.pair, 20000);
+	assert_int_equal(port_stats(&o, 0).leaked_registrations, 0);
+	assert_int_equal(find_events(&o, OF_A_PORT, "leak", "", &event), 2);
+	assert_string_equal(json_string_value(json_object_get(event, "detail")), "nothing");
+	json_decref(event);
+	unobserve(&o);
+	free(memory);
+}
+
 static void the_paths_of_a_connection_can_be_read(void **state)
 {
 	struct nccl_ha_conn_stats conn;
@@ -530,6 +570,7 @@ int main(void)
 	    cmocka_unit_test(a_latched_error_is_in_the_event_log_with_its_text),
 	    cmocka_unit_test(a_switch_is_told_three_times_and_the_same),
 	    cmocka_unit_test(the_other_kinds_are_counted_and_only_an_outage_warns),
+	    cmocka_unit_test(what_a_device_does_not_take_back_is_seen),
 	    cmocka_unit_test(the_paths_of_a_connection_can_be_read),
 	    cmocka_unit_test(heartbeats_are_in_the_statistics_of_their_port),
 	    cmocka_unit_test(a_failover_can_be_followed_from_outside),

@@ -41,7 +41,7 @@ const char *nh_event_filter_kinds(struct nh_event_filter *filter, const char *na
 
 		if (!bit)
 			return "is none of failure, switch, outage, recovery, rebuild, latch, "
-			       "shed, mended, agent-found, agent-lost, inc-connect, "
+			       "shed, mended, agent-found, agent-lost, leak, inc-connect, "
 			       "inc-refused, inc-epoch, inc-abort";
 		filter->kinds |= bit;
 		names += length + (names[length] == ',');

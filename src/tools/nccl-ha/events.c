@@ -32,7 +32,7 @@ static const struct argp_option options[] = {
     {"follow", 'f', NULL, 0, "Wait for more, until interrupted", 0},
     {"kind", 'k', "KIND[,KIND...]", 0,
      "Only failure, switch, outage, recovery, rebuild, latch, shed, mended, agent-found, "
-     "agent-lost, inc-connect, inc-refused, inc-epoch or inc-abort",
+     "agent-lost, leak, inc-connect, inc-refused, inc-epoch or inc-abort",
      0},
     {"connection", 'c', "TEXT", 0,
      "Only of connections whose number begins so, or whose name contains it", 0},

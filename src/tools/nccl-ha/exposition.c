@@ -98,7 +98,7 @@ static const struct counter inc_counters[] = {
 static const struct counter port_counters[] = {
 #define ROW(n, h) {#n, h, offsetof(struct nccl_ha_port_stats, n), 0},
     NCCL_HA_PORT_COUNTERS(ROW) NCCL_HA_PORT_MORE_COUNTERS(ROW) NCCL_HA_PORT_RAIL_COUNTERS(ROW)
-	NCCL_HA_PORT_SHED_COUNTERS(ROW)
+	NCCL_HA_PORT_SHED_COUNTERS(ROW) NCCL_HA_PORT_LEAK_COUNTERS(ROW)
 #undef ROW
 };
 

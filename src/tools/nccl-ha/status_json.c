@@ -66,6 +66,7 @@ static json_t *port_json(const struct nh_port *port)
 	NCCL_HA_PORT_MORE_COUNTERS(COUNTER)
 	NCCL_HA_PORT_RAIL_COUNTERS(COUNTER)
 	NCCL_HA_PORT_SHED_COUNTERS(COUNTER)
+	NCCL_HA_PORT_LEAK_COUNTERS(COUNTER)
 #undef COUNTER
 	nh_json_set(out, "counters", counters);
 	return out;

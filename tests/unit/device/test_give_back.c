@@ -142,23 +142,28 @@ static void ask(unsigned times)
 	}
 }
 
+static unsigned leaked_registrations(void)
+{
+	return ha_nic_leaks(on->nic).of[HA_OBJECT_MR];
+}
+
 static void what_stays_refused_is_a_leak_of_which_one_line_tells(void **state)
 {
 	(void)state;
 	refuse(EAGAIN);
 	ha_give_back(on, HA_OBJECT_MR, registered(), is_gone, NULL);
 	ask(HA_GIVE_BACK_TRIES - 2);
-	assert_int_equal(atomic_load(&on->refusals.leaks), 0);
+	assert_int_equal(leaked_registrations(), 0);
 	assert_int_equal(captured_warnings, 0);
 	ask(1);
-	assert_int_equal(atomic_load(&on->refusals.leaks), 1);
+	assert_int_equal(leaked_registrations(), 1);
 	assert_int_equal(captured_warnings, 1);
 	assert_true(logged("mlx5_0: the device does not take back a registration"));
 	assert_in_range(now_ns, 3 * HA_NS_PER_S, 4 * HA_NS_PER_S);
 	/* However long, and however many. */
 	ha_give_back(on, HA_OBJECT_MR, registered(), is_gone, NULL);
 	ask(40);
-	assert_int_equal(atomic_load(&on->refusals.leaks), 2);
+	assert_int_equal(leaked_registrations(), 2);
 	assert_int_equal(captured_warnings, 1);
 	assert_in_range(ha_give_back_due(on), now_ns, now_ns + HA_GIVE_BACK_MAX_NS);
 	assert_int_equal(gone, 0);
@@ -166,7 +171,22 @@ static void what_stays_refused_is_a_leak_of_which_one_line_tells(void **state)
 	refuse(0);
 	ask(2);
 	assert_int_equal(gone, 2);
-	assert_int_equal(atomic_load(&on->refusals.leaks), 0);
+	assert_int_equal(leaked_registrations(), 0);
+	done();
+}
+
+static void leaks_are_said_in_words(void **state)
+{
+	const struct ha_leaks none = {{0}};
+	const struct ha_leaks some = {
+	    {[HA_OBJECT_QP] = 2, [HA_OBJECT_AH] = 1, [HA_OBJECT_MR] = 12}};
+	char text[80], little[16];
+
+	(void)state;
+	assert_string_equal(ha_leaks_text(&none, text, sizeof(text)), "nothing");
+	assert_string_equal(ha_leaks_text(&some, text, sizeof(text)),
+			    "2 queue pairs, an address handle, 12 registrations");
+	assert_string_equal(ha_leaks_text(&some, little, sizeof(little)), "2 queue pairs, ");
 	done();
 }
 
@@ -199,7 +219,7 @@ static void of_a_dead_device_nothing_is_said_and_what_left_with_it_is_gone(void 
 	ha_give_back(on, HA_OBJECT_MR, registered(), is_gone, NULL);
 	ask(HA_GIVE_BACK_TRIES + 1);
 	assert_int_equal(captured_warnings, 0);
-	assert_int_equal(atomic_load(&on->refusals.leaks), 0);
+	assert_int_equal(leaked_registrations(), 0);
 	ha_device_set_close(set);
 	free_librarys();
 	assert_int_equal(gone, 2);
@@ -214,6 +234,7 @@ int main(void)
 		teardown),
 	    cmocka_unit_test_setup_teardown(what_stays_refused_is_a_leak_of_which_one_line_tells,
 					    setup, teardown),
+	    cmocka_unit_test_setup_teardown(leaks_are_said_in_words, setup, teardown),
 	    cmocka_unit_test_setup_teardown(
 		closing_asks_once_more_tells_what_is_left_and_ends_its_memory, setup, teardown),
 	    cmocka_unit_test_setup_teardown(
