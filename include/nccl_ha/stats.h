@@ -203,8 +203,7 @@ struct nccl_ha_job_stats {
 	X(mended_stripes, "Parts of messages that were sent again then, over another rail")        \
 	X(mended_bytes, "Payload bytes of these parts")
 
-/* Appended. Of the port's device: what it does not take back, though it was asked for 2.5 seconds;
- * queue pairs that may still write, as soon as closing could not wait for them any longer. */
+/* Appended. Of the port's device: what it does not take back, though it was asked for seconds. */
 #define NCCL_HA_PORT_LEAK_COUNTERS(X)                                                              \
 	X(leaked_queue_pairs, "Queue pairs that the device refuses to take back, now")             \
 	X(leaked_registrations,                                                                    \

@@ -28,6 +28,7 @@
 #include "transport/complete.h"
 
 #include "base/log.h"
+#include "device/give_back.h"
 
 #include <errno.h>
 #include <string.h>
@@ -167,6 +168,34 @@ static enum ha_destruction both(enum ha_destruction a, enum ha_destruction b)
 	return a < b ? a : b;
 }
 
+/* As long as give_back.c asks until it calls something a leak. */
+#define LEAK_NS (2500 * HA_NS_PER_MS)
+
+static unsigned live_queues(const struct ha_path *path)
+{
+	unsigned live = path->flush.qp != NULL;
+
+	for (unsigned i = 0; i < path->nqps; i++)
+		live += path->qps[i].qp != NULL;
+	return live;
+}
+
+void ha_path_count_leaks(struct ha_path *path, enum ha_destruction destruction)
+{
+	unsigned leaks = 0;
+
+	if (destruction != HA_DESTRUCTION_FAILED)
+		path->refused_since_ns = 0;
+	else if (path->refused_since_ns == 0)
+		path->refused_since_ns = ha_now_ns();
+	else if (ha_now_ns() - path->refused_since_ns >= LEAK_NS)
+		leaks = live_queues(path);
+	if (!path->on || leaks == path->leaks)
+		return;
+	ha_leaks_add(path->on, HA_OBJECT_QP, (int)leaks - (int)path->leaks);
+	path->leaks = leaks;
+}
+
 enum ha_destruction ha_path_destroy_queues(struct ha_path *path)
 {
 	enum ha_destruction destruction = destroy(path, &path->flush.qp);
@@ -175,6 +204,7 @@ enum ha_destruction ha_path_destroy_queues(struct ha_path *path)
 		destruction = both(destruction, destroy(path, &path->qps[i].qp));
 	if (destruction == HA_DESTRUCTION_FAILED && path->refusals < REFUSALS_MAX)
 		path->refusals++;
+	ha_path_count_leaks(path, destruction);
 	return destruction;
 }
 

@@ -41,6 +41,10 @@ enum ha_fence ha_path_fenced(struct ha_comm *comm, struct ha_path *path, uint64_
  * thread, or who has the path to himself. */
 enum ha_destruction ha_path_destroy_queues(struct ha_path *path);
 
+/* What a device that is well has refused for seconds is a leak until it is otherwise. By whoever
+ * has asked for its queue pairs. */
+void ha_path_count_leaks(struct ha_path *path, enum ha_destruction destruction);
+
 /* The same of its flush queue pair alone, of a path that is fenced. */
 void ha_path_destroy_flush(struct ha_path *path);
 

@@ -182,10 +182,11 @@ struct ha_path {
 
 	/* Opening, connecting, fencing or closing. While it is busy, the queue pairs are its. */
 	struct ha_command command;
-	bool destroyed;	     /* by the command: only the structure is left */
-	bool kept;	     /* put aside with queue pairs that live, which was said */
-	unsigned leaks;	     /* of those: counted for the device */
-	ha_result_t outcome; /* of opening and connecting */
+	unsigned leaks;		   /* queue pairs that are counted as such for the device */
+	uint64_t refused_since_ns; /* that they are destroyed; 0: they are not */
+	bool destroyed;		   /* by the command: only the structure is left */
+	bool kept;		   /* put aside with queue pairs that live, which was said */
+	ha_result_t outcome;	   /* of opening and connecting */
 
 	/* On their way (path_msg.c). [T] */
 	uint8_t msgs_out;

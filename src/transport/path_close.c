@@ -52,6 +52,7 @@ static void give_back_queues(struct ha_path *path)
 	for (unsigned i = 0; i < path->nqps; i++)
 		give_back_qp(path, &path->qps[i].qp);
 	path->destruction = HA_DESTRUCTION_DONE;
+	ha_path_count_leaks(path, HA_DESTRUCTION_DONE); /* who asks now counts himself */
 }
 
 /* Those that may still write are not out of sight before they are destroyed. */
@@ -97,31 +98,12 @@ static void destroy_objects(struct ha_path *path)
 	ha_nic_pd_put(path->on);
 }
 
-static unsigned live_queues(const struct ha_path *path)
-{
-	unsigned live = path->flush.qp != NULL;
-
-	for (unsigned i = 0; i < path->nqps; i++)
-		live += path->qps[i].qp != NULL;
-	return live;
-}
-
-/* What is kept of it is a leak as long as it lives, if its device is well. */
-static void count_leaks(struct ha_path *path, unsigned live)
-{
-	if (!path->on || live == path->leaks)
-		return;
-	ha_leaks_add(path->on, HA_OBJECT_QP, (int)live - (int)path->leaks);
-	path->leaks = live;
-}
-
 /* It was destroyed, as the driver says. It is put aside before the incarnation is let go: who
  * closes that finds it. */
 static void free_path(struct ha_path *path)
 {
 	struct ha_incarnation *on = path->on;
 
-	count_leaks(path, 0);
 	ha_latency_report(path);
 	ha_path_keep(path);
 	if (on)
@@ -147,8 +129,6 @@ static void keep(struct ha_path *path)
 			"memory they may still use stay until the device is closed",
 			path->comm->name, path->nic->name, path->port->port_num);
 	path->kept = true;
-	if (path->destruction != HA_DESTRUCTION_UNREACHABLE)
-		count_leaks(path, live_queues(path));
 	path->destroy_ns = ha_now_ns() + KEPT_AGAIN_NS;
 	forget_all(path);
 	ha_path_keep(path);

@@ -511,6 +511,34 @@ static void what_a_device_does_not_take_back_is_seen(void **state)
 	free(memory);
 }
 
+/* Of a queue pair that may still write its path is the owner, not who asks again for other objects.
+ */
+static void a_queue_pair_that_cannot_be_destroyed_is_seen(void **state)
+{
+	struct observed o;
+	json_t *event;
+	int refused;
+
+	(void)state;
+	observe_with(&o, 2, true, false);
+	pair_wait_standby(&o.pair);
+	assert_true(sv_stepped_wedge(0, 1, o.pair.send->paths[1]->qps[0].qp->qp_num, true));
+	refused = add_rule("errno=EBUSY verb=destroy_qp host=0 rail=1");
+	sv_stepped_link(0, 1, false);
+	pair_idle(&o.pair, 6000);
+	assert_true(fired(refused) > 2);
+	assert_int_equal(port_stats(&o, 1).leaked_queue_pairs, 1);
+	assert_int_equal(port_stats(&o, 0).leaked_queue_pairs, 0);
+	assert_int_equal(find_events(&o, OF_A_PORT, "leak", "", &event), 1);
+	assert_string_equal(json_string_value(json_object_get(event, "detail")), "a queue pair");
+	json_decref(event);
+	sv_stepped_link(0, 1, true);
+	sv_stepped_fault_remove(-1);
+	pair_idle(&o.pair, 5000);
+	assert_int_equal(port_stats(&o, 1).leaked_queue_pairs, 0);
+	unobserve(&o);
+}
+
 static void the_paths_of_a_connection_can_be_read(void **state)
 {
 	struct nccl_ha_conn_stats conn;
@@ -571,6 +599,7 @@ int main(void)
 	    cmocka_unit_test(a_switch_is_told_three_times_and_the_same),
 	    cmocka_unit_test(the_other_kinds_are_counted_and_only_an_outage_warns),
 	    cmocka_unit_test(what_a_device_does_not_take_back_is_seen),
+	    cmocka_unit_test(a_queue_pair_that_cannot_be_destroyed_is_seen),
 	    cmocka_unit_test(the_paths_of_a_connection_can_be_read),
 	    cmocka_unit_test(heartbeats_are_in_the_statistics_of_their_port),
 	    cmocka_unit_test(a_failover_can_be_followed_from_outside),
