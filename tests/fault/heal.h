@@ -25,12 +25,21 @@ struct health {
 const struct health *heal_unhurt(struct world *world, const struct world_options *options,
 				 char *wrong, size_t size);
 
-/* Whether there is something to heal: every connection is up at both ends, with all that was
- * asked of it delivered. */
+/* The same where a process begins anew: all that is left then is its own connection. (In a ring
+ * others are left, too: there the health is that of the whole ring.) */
+const struct health *heal_unhurt_anew(struct world *world, const struct world_options *options,
+				      char *wrong, size_t size);
+
+/* Whether there is something to heal: every connection between processes that live is up at both
+ * ends, with all that was asked of it delivered. */
 bool heal_applies(const struct world *world);
 
+/* A process began anew, and has a connection. */
+bool heal_began_anew(const struct world *world);
+
 /*
- * Takes back what was done to the fabric and what operators asked for, waits until the world is as
+ * Closes connections to processes that are gone, takes back what was done to the fabric and what
+ * operators asked for, waits until the world is as
  * `unhurt` says, at most for `within_ns`, and asks for some more traffic. Returns how long it took
  * to heal. What is not as it was is said in `wrong`, which stays empty otherwise.
  */

@@ -249,7 +249,41 @@ static uint64_t heal_within_ns(const struct running *r)
 	       (r->spec->world.failback || r->spec->world.scenario->bundled ? HA_NS_PER_S : 0);
 }
 
-static void heal_and_judge(struct running *r, const struct health *unhurt)
+/* What is connected to a process that is gone is over, and all else goes on. */
+static bool only_the_dead_failed(const struct world *world)
+{
+	world_each_end (world, end)
+		if (end->traffic.state == TRAFFIC_FAILED && !end_lost_a_process(end))
+			return false;
+	return true;
+}
+
+/* How a world like this one has to be in the end: as it was, or with what a process that began anew
+ * has. */
+struct goal {
+	const struct health *as_before, *anew;
+};
+
+static bool may_begin_anew(const struct run_spec *spec)
+{
+	for (unsigned i = 0; i < spec->nfaults; i++)
+		if (spec->faults[i].fault->act == ACT_RESTART)
+			return true;
+	return false;
+}
+
+/* No world may be open. False: one without faults is not well. */
+static bool set_goal(struct world *world, const struct run_spec *spec, struct goal *goal,
+		     struct run_result *result)
+{
+	goal->as_before = heal_unhurt(world, &spec->world, result->wrong, sizeof(result->wrong));
+	if (goal->as_before && may_begin_anew(spec))
+		goal->anew =
+		    heal_unhurt_anew(world, &spec->world, result->wrong, sizeof(result->wrong));
+	return result->wrong[0] == '\0';
+}
+
+static void heal_and_judge(struct running *r, const struct goal *goal)
 {
 	struct run_result *result = r->result;
 	char why[sizeof(result->wrong)] = "";
@@ -263,10 +297,11 @@ static void heal_and_judge(struct running *r, const struct health *unhurt)
 	for (unsigned i = 0; i < r->spec->nfaults; i++)
 		fault_disarm(&r->injections[i]);
 	/* Without a path for longer than an outage may last an error is right. */
-	if (result->error != HA_OK || result->wrong[0] != '\0' || !heal_applies(r->world) ||
-	    !damage_leaves_path(&r->damage, r->world))
+	if (!only_the_dead_failed(r->world) || result->wrong[0] != '\0' ||
+	    !heal_applies(r->world) || !damage_leaves_path(&r->damage, r->world))
 		return;
-	took_ns = heal(r->world, unhurt, heal_within_ns(r), why, sizeof(why));
+	took_ns = heal(r->world, heal_began_anew(r->world) ? goal->anew : goal->as_before,
+		       heal_within_ns(r), why, sizeof(why));
 	if (why[0] != '\0') {
 		wrong(result, "%s", why);
 		return;
@@ -310,15 +345,14 @@ static void judge_traces(struct run_result *result)
 void run(struct world *world, const struct run_spec *spec, struct run_result *result)
 {
 	struct running r = {.world = world, .spec = spec, .result = result};
-	const struct health *unhurt = NULL;
+	const bool heals =
+	    spec->heal && !spec->world.scenario->close_at_once && !spec->world.no_failover;
+	struct goal goal = {0};
 
 	memset(result, 0, sizeof(*result));
-	if (spec->heal && !spec->world.scenario->close_at_once && !spec->world.no_failover) {
-		unhurt = heal_unhurt(world, &spec->world, result->wrong, sizeof(result->wrong));
-		if (!unhurt) {
-			result->end = RUN_WRONG;
-			return;
-		}
+	if (heals && !set_goal(world, spec, &goal, result)) {
+		result->end = RUN_WRONG;
+		return;
 	}
 	for (unsigned i = 0; i < spec->nfaults; i++)
 		r.injections[i] = (struct injection){
@@ -329,8 +363,8 @@ void run(struct world *world, const struct run_spec *spec, struct run_result *re
 	if (set_up(&r)) {
 		play(&r);
 		judge(&r);
-		if (unhurt)
-			heal_and_judge(&r, unhurt);
+		if (heals)
+			heal_and_judge(&r, &goal);
 	}
 	result->failovers = world_failovers(world);
 	result->replays = world_replays(world);

@@ -89,6 +89,28 @@ static void a_process_that_begins_anew_has_a_connection_that_delivers(void **sta
 		}
 }
 
+/* The new process has all that a world has which never knew another one, its peer no more than
+ * that, and both the paths that they are to have. In the middle of a connect the peer gives up
+ * first, which takes it 20 seconds. */
+static void where_a_process_begins_anew_everything_heals(void **state)
+{
+	static const struct {
+		const char *scenario, *restart;
+		uint64_t at;
+	} tried[] = {{"window", "restart-s", 40},  {"window", "restart-r", 40},
+		     {"connect", "restart-r", 1},  {"in-turn", "restart-s", 30},
+		     {"bundle", "restart-r", 200}, {"ring", "restart-s", 30}};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		struct run_spec spec = spec_of(tried[i].scenario, tried[i].restart, tried[i].at);
+
+		spec.heal = true;
+		assert_true(play(&spec).healed);
+		assert_true(heal_began_anew(&world));
+	}
+}
+
 /* There is room for one more connection: the second process stays dead. */
 static void of_two_processes_that_begin_anew_at_once_one_has_a_connection(void **state)
 {
@@ -223,6 +245,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(three_hosts_are_a_ring_of_which_each_connection_has_its_own_fate),
 	    cmocka_unit_test(a_process_that_begins_anew_has_a_connection_that_delivers),
+	    cmocka_unit_test(where_a_process_begins_anew_everything_heals),
 	    cmocka_unit_test(of_two_processes_that_begin_anew_at_once_one_has_a_connection),
 	    cmocka_unit_test(strangers_are_turned_away_and_cost_nothing),
 	    cmocka_unit_test(commands_that_take_long_make_a_nic_sick_for_as_long),

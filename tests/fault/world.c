@@ -352,6 +352,45 @@ static void begin_those_due(struct world *world)
 			begin_anew(world, host);
 }
 
+static void end_close(struct end *end);
+static bool turn_has_come(const struct world *world, const struct connection *connection);
+
+bool world_has_given_up_the_dead(const struct world *world)
+{
+	for (unsigned i = 0; i < world->nconnections; i++) {
+		const struct end *send = &world->connections[i].send;
+
+		if (send->traffic.state == TRAFFIC_RUNNING && !send->comm && !send->gone &&
+		    end_lost_a_process(send) && turn_has_come(world, &world->connections[i]))
+			return false;
+	}
+	return true;
+}
+
+void world_bury_the_dead(struct world *world)
+{
+	world_each_end (world, end) {
+		if (!end_lost_a_process(end))
+			continue;
+		world_act_as(end->host);
+		end_close(end);
+	}
+	for (unsigned i = 0; i < world->nconnections; i++) {
+		struct connection *connection = &world->connections[i];
+
+		if (!end_lost_a_process(&connection->recv) || !connection->listen)
+			continue;
+		world_act_as(connection->recv.host);
+		ha_close_listen(connection->listen);
+		connection->listen = NULL;
+	}
+	for (uint32_t host = 0; host < world->hosts; host++) {
+		world_act_as(host);
+		ha_instance_close(world->before[host]);
+		world->before[host] = NULL;
+	}
+}
+
 void world_see_strangers_off(struct world *world)
 {
 	while (world->nstrangers > 0) {

@@ -108,6 +108,14 @@ void world_kill_process(struct world *world, uint32_t host);
  * one already. */
 bool world_begin_anew(struct world *world, uint32_t host);
 
+/* Nobody is within a connect to one of them any more: it has failed, since it cannot be taken back.
+ */
+bool world_has_given_up_the_dead(const struct world *world);
+
+/* What processes that are gone have left behind in this one is closed, and applications close their
+ * connections to them. */
+void world_bury_the_dead(struct world *world);
+
 /* Strangers leave. */
 void world_see_strangers_off(struct world *world);
 
@@ -158,6 +166,12 @@ static inline bool end_lost_a_process(const struct end *end)
 static inline bool end_is_through(const struct end *end)
 {
 	return end->closed && end->traffic.state == TRAFFIC_DONE;
+}
+
+/* ... or lost to a process that is gone, and closed for that. */
+static inline bool end_is_over(const struct end *end)
+{
+	return end_is_through(end) || (end->closed && end_lost_a_process(end));
 }
 
 /* Calls fn for each end. */
