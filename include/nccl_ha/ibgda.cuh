@@ -209,6 +209,20 @@ HA_DEV void ha_ibgda_write_signal(const struct ha_ibgda_stream *stream,
 	ha_wqe_value(wqe, post->number);
 }
 
+/* Of the peer's cells, 8 bytes to put.local: its answer comes from behind all that was written there before. */
+HA_DEV void ha_ibgda_write_read(const struct ha_ibgda_stream *stream,
+				const struct ha_ibgda_queue *queue,
+				const struct ha_ibgda_work *post)
+{
+	const struct ha_ibgda_put *put = &post->put;
+	struct ha_wqe *wqe = ha_ibgda_request(stream, queue, post->first);
+
+	ha_wqe_control(wqe, (uint32_t)(post->first - queue->base), HA_WQE_READ, queue->qpn, 3,
+		       ha_ibgda_note_put(put->local_region, 0));
+	ha_wqe_remote(wqe, queue->cells_addr, queue->cells_key);
+	ha_wqe_local(wqe, put->local, queue->keys[put->local_region].local, put->size);
+}
+
 /* Only who has the turn comes here, so numbers of an id grow as requests do. */
 HA_DEV void ha_ibgda_take_number(struct ha_ibgda_stream *stream, struct ha_ibgda_work *post)
 {
@@ -268,13 +282,15 @@ HA_DEV void ha_ibgda_ring(const struct ha_ibgda_stream *stream, struct ha_ibgda_
 
 /* Into one generation's queue. Whether it is published there, and that generation was open after that. */
 HA_DEV bool ha_ibgda_submit(struct ha_ibgda_stream *stream, struct ha_ibgda_work *post,
-			    uint64_t gate)
+			    uint64_t gate, bool is_read)
 {
 	struct ha_ibgda_queue *queue = ha_ibgda_queue_of(gate);
 	const uint64_t end = ha_ibgda_end(post);
 
 	HA_DEV_STEP("write");
-	if (post->put.size)
+	if (is_read)
+		ha_ibgda_write_read(stream, queue, post);
+	else if (post->put.size)
 		ha_ibgda_write_put(stream, queue, post);
 	HA_DEV_STEP("turn");
 	if (!ha_ibgda_wait_turn(stream, queue, gate, post->first))
@@ -302,7 +318,8 @@ HA_DEV bool ha_ibgda_was_taken(const struct ha_ibgda_work *post, uint64_t gate)
 
 /* There was no room, the gate was closed, or it has moved meanwhile. */
 HA_DEV_SLOW enum ha_ibgda_result ha_ibgda_post_slowly(struct ha_ibgda_stream *stream,
-						      struct ha_ibgda_work *post)
+						      struct ha_ibgda_work *post,
+						      bool is_read)
 {
 	const uint64_t depth = 1ull << stream->log, end = ha_ibgda_end(post);
 
@@ -315,18 +332,17 @@ HA_DEV_SLOW enum ha_ibgda_result ha_ibgda_post_slowly(struct ha_ibgda_stream *st
 		if (!ha_ibgda_is_open(gate))
 			return HA_IBGDA_OVER;
 		HA_DEV_STEP("opened");
-		if (ha_ibgda_was_taken(post, gate) || ha_ibgda_submit(stream, post, gate))
+		if (ha_ibgda_was_taken(post, gate) ||
+		    ha_ibgda_submit(stream, post, gate, is_read))
 			return HA_IBGDA_OK;
 	}
 }
 
-/* Posts it and returns; post->first + post->count - 1 is what ha_ibgda_quiet() is asked for. */
-HA_DEV enum ha_ibgda_result ha_ibgda_post(struct ha_ibgda_stream *stream,
-					  struct ha_ibgda_work *post)
+HA_DEV enum ha_ibgda_result ha_ibgda_post_as(struct ha_ibgda_stream *stream,
+					     struct ha_ibgda_work *post, bool is_read)
 {
 	uint64_t gate, end;
 
-	post->count = (post->put.size ? 1u : 0u) + (post->signal.addend ? 1u : 0u);
 	post->number = 0;
 	post->first = ha_dev_add(&stream->resv, post->count);
 	end = ha_ibgda_end(post);
@@ -334,9 +350,37 @@ HA_DEV enum ha_ibgda_result ha_ibgda_post(struct ha_ibgda_stream *stream,
 	gate = ha_ibgda_look_in_order(stream); /* after the reservation */
 	HA_DEV_STEP("opened");
 	if (ha_ibgda_has_room(stream, end) && ha_ibgda_is_open(gate) &&
-	    ha_ibgda_submit(stream, post, gate))
+	    ha_ibgda_submit(stream, post, gate, is_read))
 		return HA_IBGDA_OK;
-	return ha_ibgda_post_slowly(stream, post);
+	return ha_ibgda_post_slowly(stream, post, is_read);
+}
+
+/* Posts it and returns; post->first + post->count - 1 is what ha_ibgda_quiet() is asked for. */
+HA_DEV enum ha_ibgda_result ha_ibgda_post(struct ha_ibgda_stream *stream,
+					  struct ha_ibgda_work *post)
+{
+	post->count = (post->put.size ? 1u : 0u) + (post->signal.addend ? 1u : 0u);
+	return ha_ibgda_post_as(stream, post, false);
+}
+
+/* All that was posted before is in the peer's memory, whatever becomes of its NIC: a round trip more than quiet. 8 bytes
+ * at `local`, of a region of this end, are the read's. Where the host accepts what a dead NIC cannot prove
+ * (accepts_unproved), what it has counted there is not proved by this either. */
+HA_DEV enum ha_ibgda_result ha_ibgda_quiet_placed(struct ha_ibgda_stream *stream, uint64_t local,
+						  uint32_t region)
+{
+	struct ha_ibgda_work post;
+
+	post.put.local = local;
+	post.put.remote = 0;
+	post.put.local_region = region;
+	post.put.remote_region = 0;
+	post.put.size = 8;
+	post.signal.id = post.signal.addend = 0;
+	post.count = 1;
+	if (ha_ibgda_post_as(stream, &post, true) != HA_IBGDA_OK)
+		return HA_IBGDA_OVER;
+	return ha_ibgda_quiet(stream, post.first);
 }
 
 #endif

@@ -30,9 +30,20 @@ static uint32_t note(const struct ha_wqe *request)
 	return (uint32_t)(request->words[1] >> 32);
 }
 
+static uint32_t opcode(const struct ha_wqe *request)
+{
+	return (uint32_t)(request->words[0] >> 24 & 0xff);
+}
+
 static bool is_nop(const struct ha_wqe *request)
 {
-	return (request->words[0] >> 24 & 0xff) == HA_WQE_NOP;
+	return opcode(request) == HA_WQE_NOP;
+}
+
+/* Behind puts, so that they are in memory when it is answered. */
+static bool is_read(const struct ha_wqe *request)
+{
+	return opcode(request) == HA_WQE_READ;
 }
 
 static bool is_signal(const struct ha_wqe *request)
@@ -202,7 +213,7 @@ static bool has_unproved(const struct ha_ibgda_host *host, const struct ha_ibgda
 	for (uint64_t number = host->acked; number > journal_begins(host); number--) {
 		const struct ha_wqe *last = request(host, number - 1);
 
-		if (is_nop(last) ||
+		if (is_nop(last) || is_read(last) ||
 		    (is_signal(last) && value_of(last) <= verdict->cells[id_of(last)]))
 			return false;
 		if (!is_signal(last))
@@ -252,6 +263,11 @@ static void copy(const struct ha_ibgda_host *host, uint64_t number)
 	    .lkey = queue->keys[note(from) >> 8 & (HA_IBGDA_REGIONS - 1)].local,
 	    .rkey = queue->keys[note(from) & (HA_IBGDA_REGIONS - 1)].remote,
 	    .size = ha_dev_swap32((uint32_t)from->words[4])};
+	const struct ha_wqe_data of_cells = {.addr = data.addr,
+					     .remote_addr = queue->cells_addr,
+					     .lkey = data.lkey,
+					     .rkey = queue->cells_key,
+					     .size = data.size};
 
 	if (is_signal(from))
 		ha_wqe_write_value(to, index, HA_WQE_WRITE, queue->qpn,
@@ -259,6 +275,8 @@ static void copy(const struct ha_ibgda_host *host, uint64_t number)
 				   value_of(from), note(from));
 	else if (is_nop(from))
 		ha_wqe_nop(to, index, queue->qpn);
+	else if (is_read(from))
+		ha_wqe_transfer(to, index, HA_WQE_READ, queue->qpn, &of_cells, note(from));
 	else
 		ha_wqe_transfer(to, index, HA_WQE_WRITE, queue->qpn, &data, note(from));
 }

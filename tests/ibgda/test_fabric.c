@@ -65,6 +65,7 @@ struct plan {
 	unsigned int sleeps_until;
 	bool nobody_waits; /* for what was posted, but for room */
 	unsigned int return_ms;
+	bool places_last; /* each thread waits until what it put last is in memory */
 };
 
 struct result {
@@ -84,7 +85,7 @@ static struct {
 	struct pipe_end pipe[2];
 	struct ha_ibgda_sender sender;
 	struct ha_ibgda_receiver receiver;
-	uint64_t sources[WORDS], targets[WORDS];
+	uint64_t sources[WORDS + THREADS], targets[WORDS]; /* those behind are where reads go */
 	/* Of each post. */
 	struct ha_ibgda_work posts[WORDS];
 	bool is_posted[WORDS], is_told[WORDS];
@@ -98,6 +99,7 @@ static struct {
 } w;
 
 static char stacks[THREADS][STACK];
+static unsigned long placed;
 static unsigned long given; /* runs whose memory was given back while the stream moved */
 
 static void must(bool condition, const char *what)
@@ -132,6 +134,22 @@ static void put_of_passing_memory(void)
 		w.is_quiet = true;
 }
 
+/* Then it is there, or the peer's program has used it since. */
+static enum ha_ibgda_result wait_until_placed(unsigned int word)
+{
+	const uint64_t scratch = (uintptr_t)&w.sources[WORDS + w.current];
+	const enum ha_ibgda_result result = ha_ibgda_quiet_placed(&w.sender.stream, scratch, 1);
+
+	must(result != HA_IBGDA_OK || w.sender.unproved ||
+		 w.targets[word] == (w.is_told[word] ? REFILLED : 0x1000 + word),
+	     "what is said to be placed is not there");
+	must(result != HA_IBGDA_OK ||
+		 w.sender.stream.cons > w.posts[word].first + w.posts[word].count,
+	     "nobody has waited for the read");
+	placed += result == HA_IBGDA_OK;
+	return result;
+}
+
 static void thread_runs(void)
 {
 	if (w.current == 0)
@@ -152,7 +170,10 @@ static void thread_runs(void)
 		if (result == HA_IBGDA_OK)
 			w.is_posted[word] = true;
 		if (result == HA_IBGDA_OK && !w.plan->nobody_waits && (n + 1 == POSTS || some(2)))
-			result = ha_ibgda_quiet(&w.sender.stream, post->first + post->count - 1);
+			result =
+			    some(2) || (w.plan->places_last && n + 1 == POSTS)
+				? wait_until_placed(word)
+				: ha_ibgda_quiet(&w.sender.stream, post->first + post->count - 1);
 		if (result != HA_IBGDA_OK) {
 			must(w.sender.phase == HA_IBGDA_ENDED, "a thread was sent away");
 			break;
@@ -506,7 +527,7 @@ static void whatever_fails_at_whatever_event_every_byte_and_signal_is_right(void
 			for (unsigned int at = (unsigned int)seed % stride; at < events;
 			     at += stride) {
 				const struct plan plan = {
-				    seed, (enum fault)fault, at, at % 2, 0, false, 0};
+				    seed, (enum fault)fault, at, at % 2, 0, false, 0, false};
 				const struct result result = run(&plan);
 
 				runs++;
@@ -519,6 +540,7 @@ static void whatever_fails_at_whatever_event_every_byte_and_signal_is_right(void
 	}
 	printf("%lu runs, %lu faults, %lu moved, %lu over, memory given back meanwhile in %lu\n",
 	       runs, fired, moved, over, given - before);
+	printf("%lu times all was placed\n", placed);
 	assert_true(moved > runs / 2 && over < runs / 4 && given - before > moved / 4);
 }
 
@@ -679,6 +701,23 @@ static void an_order_to_go_where_nothing_comes_through_is_done_when_something_do
 	ends_well();
 }
 
+/* It was acknowledged, and the NIC that it came by cannot be asked any more. */
+static void what_a_thread_has_seen_placed_is_proved_when_the_nic_dies(void **state)
+{
+	const struct plan plan = {.seed = 2, .places_last = true};
+
+	(void)state;
+	begin(&plan);
+	while (!all_have_ended() && !w.result.wrong)
+		event();
+	breaks(RECEIVER_DIES);
+	goes_on(1000, 1);
+	assert_null(w.sender.fault);
+	assert_int_equal(w.sender.host.generation, 1);
+	assert_int_equal(w.sender.unproved, 0);
+	ends_well();
+}
+
 /* The program's mistake: no path carries such a put, so the stream does not try one after the
  * other. */
 static void memory_that_unfinished_puts_name_is_deregistered_and_the_stream_says_so(void **state)
@@ -737,6 +776,7 @@ int main(int argc, char **argv)
 		a_nic_that_is_cut_in_silence_is_gone_back_to_when_a_probe_comes_through),
 	    cmocka_unit_test(
 		an_order_to_go_where_nothing_comes_through_is_done_when_something_does),
+	    cmocka_unit_test(what_a_thread_has_seen_placed_is_proved_when_the_nic_dies),
 	    cmocka_unit_test(
 		memory_that_unfinished_puts_name_is_deregistered_and_the_stream_says_so),
 	    cmocka_unit_test(ends_that_come_and_go_leave_nothing),
