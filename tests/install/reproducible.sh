@@ -49,7 +49,7 @@ for package in "${names[@]}"; do
 	cmp "$package" "$WORK/second/$(basename "$package")" || fail "$(basename "$package") differs"
 done
 
-# They carry the time that they are given, and nothing is for the builder alone, whatever the mask.
+# They carry the time that they are given, and nothing is for the builder alone, whatever the mask. (A link has none.)
 (umask 077 && export SOURCE_DATE_EPOCH=1234567890 && make_packages "$first" "$WORK/then") || exit 1
 for package in "$WORK"/then/*; do
 	! cmp -s "$package" "$WORK/first/$(basename "$package")" || fail "$(basename "$package") does not carry SOURCE_DATE_EPOCH"
@@ -59,7 +59,7 @@ for package in "$WORK"/then/*; do
 	*.whl) "$(packager_python)" -c "import stat, sys, zipfile
 for entry in zipfile.ZipFile(sys.argv[1]).infolist(): print(stat.filemode(stat.S_IFREG | entry.external_attr >> 16), entry.filename)" "$package" ;;
 	esac >"$WORK/list" 2>/dev/null || fail "$package cannot be listed"
-	! grep -vE '^(d.{6}r.x|-.{6}r..)' "$WORK/list" || fail "$(basename "$package") has files or folders that not all can read"
+	! grep -vE '^(l|d.{6}r.x|-.{6}r..)' "$WORK/list" || fail "$(basename "$package") has files or folders that not all can read"
 done
 [ $wheels -eq 0 ] || kinds+=(WHEEL)
 echo "the same: ${kinds[*]}"
