@@ -160,10 +160,14 @@ class Prometheus(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (0, b""))
 
     def test_promtool_accepts_the_alerts(self):
-        done = subprocess.run([PROGRAMS["promtool"], "check", "rules", os.path.join(ROOT, "docs", "grafana", "alerts.yml")],
+        alerts = os.path.join(ROOT, "docs", "grafana", "alerts.yml")
+        with open(alerts, encoding="utf-8") as file:
+            written = sum(line.lstrip().startswith("- alert:") for line in file)
+        done = subprocess.run([PROGRAMS["promtool"], "check", "rules", alerts],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False)  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertIn(b"7 rules found", done.stdout)
+        self.assertGreater(written, 0)
+        self.assertIn(f"{written} rules found".encode(), done.stdout)
 
     def test_node_exporter_passes_the_health_of_ports_on(self):
         folder = os.path.join(self.dir, "textfiles")
