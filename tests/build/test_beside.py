@@ -54,5 +54,33 @@ class Beside(Project):
         self.assertEqual(list(self.processes()), [])
 
 
+LINT = """#!/bin/sh
+test "$1" = cppcheck && test "$HA_AHEAD" || exit 0
+touch "$FOLDER/looking"
+sleep 100
+"""
+
+
+class LintBeside(Project):
+    PROJECT = """
+cmake_minimum_required(VERSION 3.16)
+project(lint NONE)
+enable_testing()
+add_test(NAME beside COMMAND sh -c "until test -e $FOLDER/looking; do sleep 0.1; done")
+"""
+    PRESETS = ("release", "lint")
+
+    def setUp(self):
+        super().setUp()
+        self.write("scripts/lint", LINT)
+        os.chmod(os.path.join(self.tree, "scripts", "lint"), 0o755)
+        self.commit()
+
+    def test_a_check_that_is_not_through_in_time_is_looked_at_again_and_has_not_failed(self):
+        status, text = self.finished()
+        self.assertEqual((status, text.splitlines()[-1]), (0, "13 passed, 0 failed"), text)
+        self.assertIn("beside the tests: lint", text)
+
+
 if __name__ == "__main__":
     unittest.main()
