@@ -220,6 +220,13 @@ static uint32_t sender_of(const struct world *world, unsigned index)
 	return world->options.scenario->both_directions ? index % 2 : 0;
 }
 
+static void close_listen(struct connection *connection)
+{
+	ha_close_listen(connection->listen);
+	connection->listen = NULL;
+}
+
+/* A process that is gone listens no more, though its handle is still about. */
 static void open_connection(struct world *world, unsigned index, uint32_t from)
 {
 	const struct scenario *scenario = world->options.scenario;
@@ -238,6 +245,8 @@ static void open_connection(struct world *world, unsigned index, uint32_t from)
 	if (ha_listen(world->inst[connection->recv.host], 0, connection->handle,
 		      &connection->listen) != HA_OK)
 		fatal("cannot listen");
+	if (connection->recv.gone)
+		close_listen(connection);
 }
 
 void world_open(struct world *world, const struct world_options *options)
@@ -298,10 +307,8 @@ void world_kill_process(struct world *world, uint32_t host)
 	for (unsigned i = 0; i < world->nconnections; i++) {
 		struct connection *connection = &world->connections[i];
 
-		if (!connection->recv.gone)
-			continue;
-		ha_close_listen(connection->listen);
-		connection->listen = NULL;
+		if (connection->recv.gone)
+			close_listen(connection);
 	}
 	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++)
 		sv_stepped_kill(host, rail);
@@ -381,8 +388,7 @@ void world_bury_the_dead(struct world *world)
 		if (!end_lost_a_process(&connection->recv) || !connection->listen)
 			continue;
 		world_act_as(connection->recv.host);
-		ha_close_listen(connection->listen);
-		connection->listen = NULL;
+		close_listen(connection);
 	}
 	for (uint32_t host = 0; host < world->hosts; host++) {
 		world_act_as(host);
@@ -439,10 +445,8 @@ static bool end_connect(struct world *world, struct connection *connection, stru
 	}
 	if (!end->comm)
 		return false;
-	if (!traffic->is_send) {
-		ha_close_listen(connection->listen);
-		connection->listen = NULL;
-	}
+	if (!traffic->is_send)
+		close_listen(connection);
 	if (traffic_start(traffic, end->comm) != HA_OK) {
 		end->refused_by_step = world->steps + 1;
 		end_close(end); /* as NCCL would, so that the peer learns of it */
