@@ -43,7 +43,8 @@ struct ha_ibgda_message {
 
 struct ha_ibgda_channel {
 	void *context;
-	/* False: it is broken for ever. */
+	/* False: the other end does not read what it is told. That it is gone receive() says,
+	 * whatever is told in between. */
 	bool (*send)(void *context, const struct ha_ibgda_message *message);
 	/* 1: one came; 0: none; -1: it is broken for ever. */
 	int (*receive)(void *context, struct ha_ibgda_message *message);

@@ -73,7 +73,7 @@ static void say(struct ha_ibgda_receiver *receiver, struct ha_ibgda_message *mes
 {
 	message->version = HA_IBGDA_VERSION;
 	if (!receiver->channel.send(receiver->channel.context, message))
-		ha_ibgda_receiver_abort(receiver, "the other end cannot be told anything");
+		ha_ibgda_receiver_abort(receiver, "the other end does not read what it is told");
 }
 
 void ha_ibgda_receiver_suspect(struct ha_ibgda_receiver *receiver, uint32_t nic)

@@ -34,7 +34,7 @@ static void say(struct ha_ibgda_sender *sender, struct ha_ibgda_message *message
 {
 	message->version = HA_IBGDA_VERSION;
 	if (!sender->channel.send(sender->channel.context, message))
-		ha_ibgda_sender_abort(sender, "the other end cannot be told anything");
+		ha_ibgda_sender_abort(sender, "the other end does not read what it is told");
 }
 
 static void ask_to_close(struct ha_ibgda_sender *sender, uint32_t number)

@@ -44,14 +44,14 @@ static bool sends(void *context, const struct ha_ibgda_message *message)
 	struct ha_ibgda_socket *socket = context;
 
 	push(socket);
-	if (socket->waiting + HA_IBGDA_FRAME > sizeof(socket->out))
-		socket->is_broken = true;
 	if (socket->is_broken)
+		return true;
+	if (socket->waiting + HA_IBGDA_FRAME > sizeof(socket->out))
 		return false;
 	ha_ibgda_wire_encode(message, socket->out + socket->waiting);
 	socket->waiting += HA_IBGDA_FRAME;
 	push(socket);
-	return !socket->is_broken;
+	return true;
 }
 
 static int receives(void *context, struct ha_ibgda_message *message)
