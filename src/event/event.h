@@ -40,6 +40,10 @@ enum ha_event_kind {
 	    HA_EVENT_COUNT
 };
 
+/* All of them, a blank before each. */
+#define HA_EVENT_BLANK_AND_TEXT(name, text) " " text
+#define HA_EVENT_NAMES			    HA_EVENTS(HA_EVENT_BLANK_AND_TEXT)
+
 /* A path, or with index -1 a port that no path is meant by. nic NULL: none. */
 struct ha_event_path {
 	const char *nic;

@@ -16,6 +16,7 @@ import unittest
 
 from job import SLACK, TOOL, Held, Job, StatisticsFile, document, nccl_ha, text, wait_for
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 NOBODY = 65534
 LAST_BYTES = 56 + 4 * 24 + 4 * 32  # the last members of a connection's record: preferred, rails, sheds
 GPU_PROVED = slice(-8 - LAST_BYTES, -4 - LAST_BYTES)
@@ -360,6 +361,21 @@ class Events(unittest.TestCase):
         self.assertEqual(kinds("--since", "36500d"), ["failure", "switch", "latch"])
         self.assertEqual(kinds("--rank", "3"), ["latch"])
         self.assertEqual(kinds("--reason", "error"), ["latch"])
+
+    def test_every_kind_that_is_taken_is_in_the_manual_and_in_the_table(self):
+        refused = nccl_ha("events", "--kind", "party")
+        self.assertEqual(refused.returncode, 2)
+        kinds = re.search(rb"is none of these: (.*)", refused.stderr).group(1).decode().split()
+        self.assertIn("inc-abort", kinds)
+        for name in kinds:
+            nccl_ha("events", "--kind", name, self.file("one", line(kind=name))).check_returncode()
+        with open(os.path.join(ROOT, "docs/man/nccl-ha.1"), encoding="utf-8") as page:
+            only = re.search(r"Only these: ([^.]*)\.", page.read()).group(1).replace("\\", "")
+        self.assertEqual(re.split(r",\s", only), kinds)
+        with open(os.path.join(ROOT, "docs/operations.md"), encoding="utf-8") as page:
+            row = next(each for each in page if each.startswith("| `kind` |"))
+        for name in kinds:
+            self.assertIn("`" + name + "`", row)
 
     def test_what_is_no_event_is_told_and_passed_over(self):
         path = self.file("log", "not json\n", line(), '{"kind": "switch"}\n', "x" * 100000 + "\n", line(), '{"half')

@@ -40,9 +40,7 @@ const char *nh_event_filter_kinds(struct nh_event_filter *filter, const char *na
 		unsigned int bit = kind_bit(names, length);
 
 		if (!bit)
-			return "is none of failure, switch, outage, recovery, rebuild, latch, "
-			       "shed, mended, agent-found, agent-lost, leak, inc-connect, "
-			       "inc-refused, inc-epoch, inc-abort";
+			return "is none of these:" HA_EVENT_NAMES;
 		filter->kinds |= bit;
 		names += length + (names[length] == ',');
 	}

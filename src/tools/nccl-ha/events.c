@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl-ha events: what happened, from event logs; and what happens. */
 #include "base/text.h"
+#include "event/event.h"
 #include "tools/common/clock.h"
 #include "tools/nccl-ha/event_line.h"
 #include "tools/nccl-ha/logs.h"
@@ -30,10 +31,7 @@ enum { KEY_SINCE = 0x2000, KEY_REASON };
 
 static const struct argp_option options[] = {
     {"follow", 'f', NULL, 0, "Wait for more, until interrupted", 0},
-    {"kind", 'k', "KIND[,KIND...]", 0,
-     "Only failure, switch, outage, recovery, rebuild, latch, shed, mended, agent-found, "
-     "agent-lost, leak, inc-connect, inc-refused, inc-epoch or inc-abort",
-     0},
+    {"kind", 'k', "KIND[,KIND...]", 0, "Only of these kinds:" HA_EVENT_NAMES, 0},
     {"connection", 'c', "TEXT", 0,
      "Only of connections whose number begins so, or whose name contains it", 0},
     {"reason", KEY_REASON, "TEXT", 0, "Only if the reason contains this", 0},
