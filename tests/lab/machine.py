@@ -387,6 +387,11 @@ class Machine:
             if "return" in message:
                 return message["return"]
 
+    def halt(self):
+        """As if its power was cut."""
+        self.qemu.kill()
+        self.qemu.wait()
+
     def freeze(self):
         self.qmp("stop")
 

@@ -13,6 +13,7 @@ import acceptance
 import conduct
 import drills
 import image
+import inc
 import judge
 import machine
 import probe_between
@@ -35,8 +36,8 @@ def arguments(argv):
     argv, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, None)
     parser = argparse.ArgumentParser(
         prog="scripts/lab",
-        usage="%(prog)s [one|two] [OPTION...] [DRILL...]\n       %(prog)s [one|two] shell [-- COMMAND...]\n"
-        "       %(prog)s [one|two] probe\n       %(prog)s two roce\n       %(prog)s one roce-speed\n       %(prog)s [one|two] acceptance [-- OPTION...]\n       %(prog)s image",
+        usage="%(prog)s [one|two] [OPTION...] [DRILL...]\n       %(prog)s [one|two|three] shell [-- COMMAND...]\n"
+        "       %(prog)s [one|two] probe\n       %(prog)s two roce\n       %(prog)s three inc\n       %(prog)s one roce-speed\n       %(prog)s [one|two] acceptance [-- OPTION...]\n       %(prog)s image",
         description="Drills with the kernel's own RDMA stack, in virtual machines; docs/testing.md.",
     )
     parser.add_argument("--build", default=os.path.join(TREE, "build"), help="the build folder (build)")
@@ -54,13 +55,17 @@ def arguments(argv):
     if os.path.commonpath((options.plugin, options.build)) != options.build:
         parser.error(f"--plugin: {options.plugin} is not below {options.build}, which is what a guest sees")
     options.lab = "one"
-    if options.words[:1] and options.words[0] in ("one", "two"):
+    if options.words[:1] and options.words[0] in ("one", "two", "three"):
         options.lab = options.words.pop(0)
     options.command = command
     if command is not None and options.words not in (["shell"], ["acceptance"]):
         parser.error('only "shell" takes a command, and "acceptance" options')
-    if options.words not in (["shell"], ["image"], ["probe"], ["roce"], ["roce-speed"], ["acceptance"]):
+    if options.lab == "three" and options.words not in (["inc"], ["shell"]):
+        parser.error("lab three has inc and shell")
+    if options.words not in (["shell"], ["image"], ["probe"], ["roce"], ["roce-speed"], ["acceptance"], ["inc"]):
         choose(parser, options)
+    elif options.words == ["inc"] and options.lab != "three":
+        parser.error("inc runs in lab three")
     elif options.words == ["roce"] and options.lab != "two":
         parser.error("roce runs in lab two")
     elif options.words == ["roce-speed"] and options.lab != "one":
@@ -186,6 +191,9 @@ def main(argv):
         if options.words == ["roce"]:
             with boot(options.lab, options) as lab:
                 return 0 if roce.check(lab, options.build, options.plugin, options.short) else 1
+        if options.words == ["inc"]:
+            with boot("three", options) as lab:
+                return 0 if inc.check(lab, options.build, options.plugin) else 1
         if options.words == ["roce-speed"]:
             with boot(options.lab, options) as lab:
                 return 0 if roce_speed.check(lab, options.build) else 1

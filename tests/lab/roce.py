@@ -51,15 +51,15 @@ FAULTS = [
 ]
 
 
-def unload(lab):
-    """Host b is left without RDMA."""
-    lines = [f"rdma link delete {interface('b', rail)}" for rail in RAILS]
+def unload(lab, name="b", rails=RAILS):
+    """A host is left without RDMA. rails: those on which it has a device."""
+    lines = [f"rdma link delete {interface(name, rail)}" for rail in rails]
     lines += [f"busybox rmmod {module} 2>/dev/null" for module in MODULES]
     # Modules that others still need go in a later round.
-    lab.host("b").run("\n".join(lines + lines[len(RAILS) :] + ["true"]))
-    left = lab.host("b").run("cat /proc/modules").out
+    lab.host(name).run("\n".join(lines + lines[len(rails) :] + ["true"]))
+    left = lab.host(name).run("cat /proc/modules").out
     if any(line.split()[0] in MODULES for line in left.splitlines()):
-        raise LabError(f"host b still has RDMA modules: {left}")
+        raise LabError(f"host {name} still has RDMA modules: {left}")
 
 
 class Ends:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two networks of the lab, and what can be done to them.
+"""The networks of the labs, and what can be done to them.
 
-    one   one guest that is both hosts: two pairs of veth, an rxe device on each end
-    two   a guest per host: two rails between them, and a third network for sockets
+    one     one guest that is both hosts: two pairs of veth, an rxe device on each end
+    two     a guest per host: two rails between them, and a third network for sockets
+    three   a guest per host and one, 's', that is a switch that adds: one network joins all, and has their sockets, too
 
-In both, host 'a' has the RDMA devices and interfaces a0 and a1, host 'b' has b0 and b1, and rail N joins
+In the first two, host 'a' has the RDMA devices and interfaces a0 and a1, host 'b' has b0 and b1, and rail N joins
 aN and bN. In `one` everything is in the initial network namespace, because rxe knows no other: processes
 choose their devices by name, and a link that goes down takes the carrier of its other end along."""
 
@@ -18,6 +19,7 @@ import machine
 RAILS = (0, 1)
 NETWORKS = (0, 1, 2)  # the rails and, in lab `two`, the one for sockets
 HOSTS = ("a", "b")
+GUESTS = (*HOSTS, "s")
 DRIVER = "/sys/bus/virtio/drivers/virtio_net"
 MTU = 4200  # of an interface, for a path MTU of 4096
 DEFAULT_LIMIT_S = machine.CALL_LIMIT_S
@@ -32,24 +34,25 @@ def peer_of(host):
 
 
 def mac(host, rail):
-    return f"52:54:00:00:{rail:02x}:{HOSTS.index(host) + 1:02x}"
+    return f"52:54:00:00:{rail:02x}:{GUESTS.index(host) + 1:02x}"
 
 
 def first_address(host, rail):
-    return f"10.77.{rail}.{HOSTS.index(host) + 1}"
+    return f"10.77.{rail}.{GUESTS.index(host) + 1}"
 
 
 class Host:
     """One host of a lab: what its links, devices and processes can be made to do."""
 
-    def __init__(self, name, guest):
+    def __init__(self, name, guest, sockets=2):
+        """sockets: the network for bootstrap sockets of a host that has a guest of its own."""
         self.name, self.guest = name, guest
         self.addresses = {rail: first_address(name, rail) for rail in RAILS}
         self.scratch = "/run"  # a folder in the guest's memory
         self.impaired = set()  # rails with netem
-        # For bootstrap sockets: never on a rail.
-        self.socket_interface = "lo" if guest.name not in HOSTS else interface(name, 2)
-        self.socket_address = "127.0.0.1" if guest.name not in HOSTS else first_address(name, 2)
+        own = guest.name in GUESTS
+        self.socket_interface = interface(name, sockets) if own else "lo"
+        self.socket_address = first_address(name, sockets) if own else "127.0.0.1"
 
     def link(self, rail, state):
         """'down' or 'up'. Returns the guest's clock just before and just after."""
@@ -128,7 +131,7 @@ class Lab:
         self.about = {"image": image, "folder": self.folder, "tree": tree, "kvm": kvm,
                       "guest": os.path.join(build, "tests", "lab", "lab-guest")}  # fmt: skip
         try:
-            {"one": self.start_one, "two": self.start_two}[name]()
+            {"one": self.start_one, "two": self.start_two, "three": self.start_three}[name]()
         except BaseException:
             self.close()
             raise
@@ -230,26 +233,48 @@ class Lab:
 
     def start_two(self):
         ends = {host: [] for host in HOSTS}  # a socket per network
-        for network in NETWORKS:
+        for _ in NETWORKS:
             for host, end in zip(HOSTS, cable(self.cables)):
                 ends[host].append(end)
+        networks = {host: {network: wire(end, f"net{network}") for network, end in zip(NETWORKS, ends[host])} for host in HOSTS}
+        self.start_guests(networks, ends)
+        for name, guest in zip(HOSTS, self.machines):
+            self.hosts[name] = Host(name, guest)
+            self.name_cards(self.hosts[name], NETWORKS, add_devices([name]))
+
+    def start_guests(self, networks, ends):
+        """networks: QEMU's words for each of a guest's, by its number. ends: the sockets in them."""
         try:
-            for host in HOSTS:
-                guest = machine.Machine(host, memory_mb=384, devices=cards(host, ends[host]), **self.about)
+            for name, own in networks.items():
+                guest = machine.Machine(name, memory_mb=384, devices=cards(name, own), **self.about)
                 self.machines.append(guest)
-                guest.start(inherit=ends[host])
+                guest.start(inherit=ends[name])
         finally:
-            for end in ends["a"] + ends["b"]:
+            for end in sum(ends.values(), []):
                 end.close()
         for guest in self.machines:
             guest.ready()
-        for name, guest in zip(HOSTS, self.machines):
-            self.hosts[name] = Host(name, guest)
-            # No address is anybody else's: it can be used at once, and not after a second or two.
-            guest.run(f"""set -e
-                for dad in /proc/sys/net/ipv6/conf/*/accept_dad; do echo 0 >"$dad"; done
-                ip -batch - <<'END'\n{os.linesep.join(link_lines(guest, name, NETWORKS))}\nEND
-                {add_devices([name])}""")
+
+    def name_cards(self, host, networks, then):
+        # No address is anybody else's: it can be used at once, and not after a second or two.
+        host.guest.run(f"""set -e
+            for dad in /proc/sys/net/ipv6/conf/*/accept_dad; do echo 0 >"$dad"; done
+            ip -batch - <<'END'\n{os.linesep.join(link_lines(host.guest, host.name, networks))}\nEND
+            {then}""")
+
+    # ---- two hosts and a switch ----
+
+    def start_three(self):
+        """Host a's QEMU is the hub that joins them: it goes on whatever becomes of the others."""
+        ends = {name: [] for name in GUESTS}
+        for name in GUESTS[1:]:
+            for guest, end in zip(("a", name), cable("unix")):
+                ends[guest].append(end)
+        networks = {name: {0: wire(ends[name][0], "net0")} for name in GUESTS[1:]}
+        self.start_guests({"a": {0: hub(ends["a"], "net0")}, **networks}, ends)
+        for name, guest in zip(GUESTS, self.machines):
+            self.hosts[name] = Host(name, guest, sockets=0)
+            self.name_cards(self.hosts[name], [0], add_devices([name] if name in HOSTS else [], [0]))
 
     # ---- faults that QEMU makes ----
 
@@ -257,15 +282,19 @@ class Lab:
         """'off' pulls the cable of one end's card, 'on' puts it back. Lab `two` only."""
         self.own_guest(host).set_link(card(rail), {"on": True, "off": False}[state])
 
+    def halt(self, host):
+        """Its machine is without power from now on. Not in lab `one`."""
+        self.own_guest(host).halt()
+
     def freeze(self, host):
-        """Stops its guest's processors. Lab `two` only."""
+        """Stops its guest's processors. Not in lab `one`."""
         self.own_guest(host).freeze()
 
     def thaw(self, host):
         self.own_guest(host).thaw()
 
     def own_guest(self, host):
-        if self.name != "two":
+        if self.name == "one":
             raise machine.LabError(f"host {host} of lab {self.name} has no machine of its own")
         return self.hosts[host].guest
 
@@ -340,14 +369,27 @@ def card(network):
     return f"card{network}"
 
 
-def cards(host, ends):
-    """QEMU's words for a card per network, each in a slot of its own."""
-    words = []
+def wire(end, name):
+    """QEMU's words for what is at the other end of a socket."""
     # QEMU before 7.2 (Ubuntu 22.04 has 6.2) takes such a socket under another name.
     socket_of = "dgram,local.type=fd,local.str=%d" if machine.has_netdev("dgram") else "socket,fd=%d"
-    for network, end in zip(NETWORKS, ends):
+    return ["-netdev", f"{socket_of % end.fileno()},id={name}"]
+
+
+def hub(ends, name):
+    """QEMU's words for a network that joins a card and these sockets."""
+    words = ["-netdev", f"hubport,hubid=0,id={name}"]
+    for number, end in enumerate(ends):
+        words += [*wire(end, f"wire{number}"), "-netdev", f"hubport,hubid=0,id=port{number},netdev=wire{number}"]
+    return words
+
+
+def cards(host, networks):
+    """QEMU's words for a card in each network, each in a slot of its own. networks: words for each, by its number."""
+    words = []
+    for network, joins in networks.items():
         words += [
-            "-netdev", f"{socket_of % end.fileno()},id=net{network}",
+            *joins,
             "-device", f"pcie-root-port,id=slot{network},chassis={network + 1},slot={network + 1}",
             "-device", f"virtio-net-pci,id={card(network)},bus=slot{network},netdev=net{network},romfile=,"
                        f"speed=100000,duplex=full,mac={mac(host, network)}",
