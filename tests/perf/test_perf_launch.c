@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -199,6 +200,37 @@ static void a_pause_is_kept_and_counts_in_no_figure(void **state)
 	json_decref(report);
 	run(nonsense, NULL, &o);
 	expect(&o, NP_EXIT_USAGE, "--pause: '0' is not a number above 0, up to 1000");
+}
+
+/* Of all children that ended, and of theirs. */
+static double cpu_seconds(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_CHILDREN, &usage);
+	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+static void a_rank_that_naps_leaves_the_processor_to_others(void **state)
+{
+	const char *const argv[] = {PERF(REF_PLUGIN), "--sizes", "1K", "-n", "20", "-c", "0",
+				    "--nap",	      "50000",	 NULL};
+	const char *const nonsense[] = {PERF(REF_PLUGIN), "--nap", "1s", NULL};
+	const double before = cpu_seconds();
+	struct outcome o;
+
+	(void)state;
+	run(argv, NULL, &o);
+	expect(&o, NP_EXIT_OK, NULL);
+	if (o.seconds < 1.0)
+		run_fail(&o, "it took %.3f s, and the other rank is waited for 20 times",
+			 o.seconds);
+	if (cpu_seconds() - before > o.seconds / 2)
+		run_fail(&o, "%.3f s of processor time in %.3f s", cpu_seconds() - before,
+			 o.seconds);
+	run(nonsense, NULL, &o);
+	expect(&o, NP_EXIT_USAGE, "--nap: '1s' is not a number from 0 to 100000");
 }
 
 /* ---- ranks started by others ----------------------------------------------------------------- */
@@ -437,6 +469,7 @@ int main(void)
 	    cmocka_unit_test(a_fault_that_never_fires_is_a_failure),
 	    cmocka_unit_test(a_verb_that_waits_delays_the_run),
 	    cmocka_unit_test(a_pause_is_kept_and_counts_in_no_figure),
+	    cmocka_unit_test(a_rank_that_naps_leaves_the_processor_to_others),
 	    cmocka_unit_test(ranks_started_by_a_launcher_find_each_other),
 	    cmocka_unit_test(ranks_started_by_hand_meet_at_the_root),
 	    cmocka_unit_test(a_signal_to_rank_0_ends_a_timed_run_in_good_order),

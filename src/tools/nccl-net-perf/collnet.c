@@ -8,7 +8,6 @@
 #include "tools/nccl-net-perf/job.h"
 #include "tools/nccl-net-perf/memory.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 /* NCCL has no more under way in a group: eight steps for each of eight groups of channels. */
@@ -335,7 +334,7 @@ static bool run(struct np_plan *plan)
 			    np_op_names[plan->op], plan->size, (unsigned long long)plan->runs,
 			    plan->rk->o->timeout_s, c->done, c->pieces, c->posted - c->done);
 		else
-			sched_yield(); /* as NCCL's proxy does when nothing moved */
+			np_worker_rest(plan->rk->o->nap_us);
 	}
 	return true;
 }

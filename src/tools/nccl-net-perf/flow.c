@@ -2,7 +2,6 @@
 /* Posting, testing and completing the steps of a plan. */
 #include "tools/nccl-net-perf/flow.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -364,7 +363,7 @@ bool np_plan_run(struct np_plan *plan)
 		} else if (finished < plan->nflows) {
 			if (plan->rk->canary)
 				np_canary_watch(plan->rk->canary);
-			sched_yield(); /* as NCCL's proxy does when nothing moved */
+			np_worker_rest(plan->rk->o->nap_us);
 		}
 	} while (finished < plan->nflows);
 	return true;

@@ -54,12 +54,12 @@ static json_t *plugin_object(const struct np_side *side, const struct np_setting
 static json_t *options_object(const struct np_options *o)
 {
 	return json_pack(
-	    "{s:i, s:I, s:i, s:i, s:i, s:i, s:f, s:i, s:b, s:b, s:f, s:f, s:b, s:f, s:f}",
+	    "{s:i, s:I, s:i, s:i, s:i, s:i, s:f, s:i, s:b, s:b, s:f, s:f, s:b, s:f, s:f, s:i}",
 	    "channels", o->channels, "chunk", (json_int_t)o->chunk, "depth", o->depth, "iterations",
 	    o->iterations, "warmup", o->warmup, "checks", o->checks, "seconds", o->seconds,
 	    "cycles", o->cycles, "flush", (int)o->flush, "reg_churn", (int)o->churn, "timeout_s",
 	    o->timeout_s, "stall_ms", o->stall_ms, "canary", (int)o->canary, "linger_ms",
-	    o->canary ? o->linger_ms : 0.0, "pause_ms", o->pause_ms);
+	    o->canary ? o->linger_ms : 0.0, "pause_ms", o->pause_ms, "nap_us", o->nap_us);
 }
 
 static json_t *latency_object(const struct np_histogram *h)

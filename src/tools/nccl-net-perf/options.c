@@ -59,6 +59,7 @@ enum {
 	KEY_CANARY,
 	KEY_LINGER,
 	KEY_PAUSE,
+	KEY_NAP,
 	KEY_TIMEOUT,
 	KEY_STALL,
 	KEY_TIMELINE,
@@ -123,6 +124,10 @@ static const struct argp_option option_table[] = {
      "Watch receive memory that waits for nothing: late or doubled writes are failures", 0},
     {"pause", KEY_PAUSE, "MS", 0,
      "Leave the plugin alone so long after each iteration, as a job that computes does", 0},
+    {"nap", KEY_NAP, "US", 0,
+     "Sleep so long where nothing has moved, on processors that others want (default: 0, which "
+     "only yields, as NCCL does)",
+     0},
     {"linger", KEY_LINGER, "MS", 0, "With --canary: watch so long before closing (default: 100)",
      0},
 
@@ -454,6 +459,9 @@ static bool parse_shape_option(int key, char *arg, struct parse_state *s, struct
 		return true;
 	case KEY_PAUSE:
 		o->pause_ms = seconds_value("--pause", arg, 1000, state);
+		return true;
+	case KEY_NAP:
+		o->nap_us = int_value("--nap", arg, 0, NP_MAX_NAP_US, state);
 		return true;
 	default:
 		return false;

@@ -24,6 +24,7 @@ enum np_via { NP_RING, NP_COLLNET, NP_VIA_COUNT };
 enum np_type { NP_INT8, NP_INT32, NP_FLOAT, NP_TYPE_COUNT };
 
 #define NP_MAX_SIDES  2
+#define NP_MAX_NAP_US 100000
 #define NP_MAX_DEPTH  32 /* the contract's limit of outstanding requests */
 #define NP_MAX_RANKS  1024
 #define NP_MAX_ROUNDS 1001
@@ -60,6 +61,7 @@ struct np_options {
 	bool canary;	  /* watch memory that waits for nothing */
 	double linger_ms; /* ... and so long at the end, without traffic */
 	double pause_ms;  /* after each iteration */
+	int nap_us;	  /* where nothing moved; 0: the processor is yielded */
 	bool churn;	  /* register and deregister while traffic runs */
 
 	/* limits and reports */

@@ -3,6 +3,7 @@
 #include "tools/nccl-net-perf/worker.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +111,16 @@ bool np_worker_wait(struct np_worker *w, int wait_ms)
 	idle = !w->job;
 	pthread_mutex_unlock(&w->lock);
 	return idle;
+}
+
+void np_worker_rest(int nap_us)
+{
+	const struct timespec nap = {.tv_nsec = nap_us * 1000L};
+
+	if (nap_us > 0)
+		nanosleep(&nap, NULL);
+	else
+		sched_yield();
 }
 
 /* ---- the watchdog -------------------------------------------------------------------------- */

@@ -59,6 +59,9 @@ static inline void np_worker_progress(struct np_worker *w)
 	atomic_fetch_add_explicit(&w->progress, 1, memory_order_relaxed);
 }
 
+/* Nothing moved: the processor is yielded, as NCCL's proxy does, or left for nap_us. */
+void np_worker_rest(int nap_us);
+
 static inline bool np_worker_expired(struct np_worker *w)
 {
 	return atomic_load_explicit(&w->expired, memory_order_relaxed);
