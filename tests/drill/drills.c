@@ -33,7 +33,7 @@
 	{                                                                                          \
 		.name = what, .proves = why, .args = {traffic}, .switches_min = (count),           \
 		.script = "1000+1000x" times " fault " rule, .switches_max = -1, .tail_ms = 1500,  \
-		.stall_max_ms = (stall_ms),                                                        \
+		.stall_max_ms = (stall_ms), .fabric = {"--rate", "4", "--pace"},                   \
 	}
 /* A few times, and as often as in the study that the fault is of. */
 #define CELLS(what, why, traffic, rule, stall_ms)                                                  \

@@ -20,8 +20,16 @@
 
 #define HOSTS 2
 
+/*
+ * Links take as long for a message as a link does: one is always under way, whenever a fault falls,
+ * and the processors are left to others for the most part. As fast as memory they would be idle
+ * between, and two processors busy.
+ */
+static const char *const usual_links[] = {"--rate", "0.2", "--pace", NULL};
+
 /* How long a run may take beyond its script; a stuck rank is found by nccl-net-perf before that. */
 #define STUCK_S	   "45"
+#define NAP_US	   "500" /* of a rank in which nothing moved: less than a message takes on a link */
 #define GRACE_NS   (70 * NP_NS_PER_S)
 #define TRAFFIC_NS (40 * NP_NS_PER_S)
 #define LATE_S	   30	      /* steps may come late by that, where everything takes long */
@@ -100,7 +108,7 @@ static bool start_perf(struct live *l, double seconds)
 	for (const char *const *usual =
 		 (const char *const[]){"--fabric", l->fabric.name, "--json", l->json, "--seconds",
 				       duration, "--timeout", STUCK_S, "--stall-ms", "20",
-				       "--timeline-ms", "20", NULL};
+				       "--timeline-ms", "20", "--nap", NAP_US, NULL};
 	     *usual; usual++)
 		argv[n++] = *usual;
 	for (int i = 0; d->args[i]; i++)
@@ -360,7 +368,7 @@ void drill_run(struct drill_run *run)
 	char err[300];
 
 	wanted.rails = run->drill->rails ? run->drill->rails : 2;
-	wanted.up = run->drill->fabric;
+	wanted.up = run->drill->fabric[0] ? run->drill->fabric : usual_links;
 	run->events = json_array();
 	snprintf(l.work, sizeof(l.work), "%.40s/ha-drill.XXXXXX", tmp ? tmp : "/tmp");
 	if (!drill_script_parse(&run->script, run->drill->script, err, sizeof(err))) {
