@@ -30,7 +30,7 @@ with open(env["NCCL_DEBUG_FILE"], "w", encoding="utf-8") as log:
     log.flush()
     command = [env["NET_PERF"], "--op", "allreduce", "-b", str(options.b), "-e", str(options.e)]
     command += ["-f", str(options.f), "-n", str(options.n), "-w", str(options.w), "-c", str(options.c)]
-    command += ["--channels", "2", "--pause", "2", "--timeout", "30", "--json", report]
+    command += ["--channels", "2", "--pause", "2", "--nap", "200", "--timeout", "30", "--json", report]
     status = subprocess.run(command, env=env, stdout=log, stderr=log, check=False).returncode
 if status != 0:
     sys.exit(status)

@@ -62,7 +62,7 @@ class Job:
         self.id = f"test-{os.getpid()}-{Job.count}"
         self.output = output or tempfile.TemporaryFile()
         command = [os.path.join(BIN, "nccl-net-perf"), "--plugin", "ha", "--simverbs", "2x2", "--ranks", "2",
-                   "--timeout", "40", "--pause", "2", *words]  # fmt: skip
+                   "--timeout", "40", "--pause", "2", "--nap", "200", *words]  # fmt: skip
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.STDOUT,
                                         env={**os.environ, "SLURM_JOB_ID": self.id, **(env or {})})  # fmt: skip
         self.fabric = f"perf-{self.process.pid}"

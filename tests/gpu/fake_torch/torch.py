@@ -135,7 +135,7 @@ class Job:
         env = {**os.environ, "PMIX_NAMESPACE": space, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
         env["OMPI_COMM_WORLD_RANK"] = str(rank)
         command = [env["NET_PERF"], "--op", "allreduce", "-b", "256K", "-e", "256K", "--seconds", env["FAKE_TRAFFIC_S"], "-w", "5"]
-        command += ["--channels", "2", "--pause", "2", "--timeout", "30"]
+        command += ["--channels", "2", "--pause", "2", "--nap", "200", "--timeout", "30"]
         self.traffic = subprocess.Popen(command, env=env, stdout=self.log, stderr=self.log)  # pylint: disable=consider-using-with
 
     def broadcast(self, word, root):
