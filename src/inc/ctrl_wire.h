@@ -23,7 +23,7 @@
 #include "base/job_key.h"
 #include "base/statement.h"
 
-#define HA_CTRL_VERSION	     2
+#define HA_CTRL_VERSION	     3
 #define HA_CTRL_NONCE_BYTES  32
 #define HA_CTRL_HELLO_BYTES  40
 #define HA_CTRL_HEAD_BYTES   56
@@ -43,6 +43,8 @@ enum ha_ctrl_kind {
 	HA_CTRL_FRAME,	/* a member and its leader, both ways: inc/frame.h */
 	HA_CTRL_COUNTS, /* a switch's program: what it has counted (inc/switch_counts.h) */
 	HA_CTRL_IS_BACK, /* member 0: has each switch of the lanes a program? no text */
+	HA_CTRL_WAY,	 /* member 0: by which way its group goes: epoch and way, 4 bytes each */
+	HA_CTRL_CHANGE,	 /* an operator: a switch is to be drained, or is not; REPORT answers */
 	/* Of the controller. */
 	HA_CTRL_PLAN = 16, /* to all members of a group; its secret is the group's key */
 	HA_CTRL_NONE,	   /* to all members of a group: there is no plan */
@@ -52,7 +54,8 @@ enum ha_ctrl_kind {
 	HA_CTRL_OVER,	 /* to a switch: a group is over; its number */
 	HA_CTRL_JOINED,	 /* of a switch: its end of the edge (inc/join.h) */
 	HA_CTRL_GO,	 /* of a leader: all members are there; no text */
-	HA_CTRL_DRAIN,	 /* of a switch to its children: it is about to end; no text */
+	HA_CTRL_DRAIN,	 /* of a switch to its children: it is about to end; of the controller to
+			    a switch: nobody is to add there, until it hears GO; no text */
 	HA_CTRL_DISPUTE, /* the same: members do not ask for the same (inc/dispute.h) */
 	HA_CTRL_BACK,	 /* answers IS_BACK, if it is so; no text */
 };

@@ -10,9 +10,10 @@ import struct
 import subprocess
 import unittest
 
-from conversation import ASK, GO, LEAVE, NONE, OVER, PART, PLAN, REFUSED, REPORT, SERVE, SLACK, STATUS, TIMEOUT_S, Folder, Host, wait_for
+from conversation import (ASK, CHANGE, DRAIN, GO, LEAVE, NONE, OVER, PART, PLAN, REFUSED, REPORT, SERVE, SLACK, STATUS, TIMEOUT_S, WAY, Folder, Host,
+                          wait_for)  # fmt: skip
 
-CTRLD = os.path.join(os.environ["BUILD"], "bin", "nccl-ha-ctrld")
+CTRLD, TOOL = (os.path.join(os.environ["BUILD"], "bin", name) for name in ("nccl-ha-ctrld", "nccl-ha"))
 ENDED = int(os.environ.get("CTRLD_ENDED", "20"))
 
 CLOS = """version: 1
@@ -317,7 +318,7 @@ class Controller(Folder):
 
     def test_another_version_is_told_so(self):
         self.start()
-        self.expect_refused(self.host(version=1), "the controller speaks version 2, and this is 1")
+        self.expect_refused(self.host(version=1), "the controller speaks version 3, and this is 1")
         with socket.create_connection(self.address, timeout=TIMEOUT_S) as sock:
             sock.sendall(b"GET / HTTP/1.1\r\nHost: controller\r\n\r\n....")
             data = b""
@@ -368,6 +369,82 @@ class Controller(Folder):
         except OSError:
             pass
         self.assertTrue(wait_for(lambda: self.status()["connections"] == 1 + len(self.switches)))
+
+    # ---- nccl-ha inc
+
+    def run_inc(self, *words, **more):
+        at = "127.0.0.1:%d" % self.address[1]
+        return subprocess.run([TOOL, "inc", *words, "--connect", at, "--key-file", more.get("key_file", self.key_file)],
+                              capture_output=True, text=True, timeout=TIMEOUT_S, check=False)  # fmt: skip
+
+    def test_groups_are_told_with_members_way_epoch_and_lease(self):
+        self.start()
+        hosts = self.group("g")
+        for host in hosts:
+            self.assertEqual((host.hear_bytes()[0], host.hear_bytes()[0]), (PLAN, PART))
+        hosts[0].say(WAY, struct.pack("<II", 3, 1))
+        self.host().ask("half", 1, 2, "b")
+        self.assertTrue(wait_for(lambda: [one.get("epoch") for one in self.status()["groups"]] == [3, None]))
+        done = self.run_inc("groups", "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        g, half = json.loads(done.stdout)
+        self.assertEqual((g["members"], g["epoch"], g["way"], g["lanes"], g["spares"]), (["a/n", "b/n", "c/n", "d/n"], 3, 1, ["l0", "l1"], ["s0"]))
+        self.assertNotIn("left_ms", g)
+        self.assertEqual(half["members"], [None, "b/n"])
+        self.assertLessEqual(half["left_ms"], 60000 * SLACK)
+        done = self.run_inc("groups")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"(?m)^g +held +4 +held +3 +spare s0 +l0 l1 +s0$")
+        self.assertRegex(done.stdout, r"(?m)^half +gathering +2 +[0-9.]+ s left +0 +- +- +-$")
+        self.assertIn("g: a/n b/n c/n d/n\nhalf: (has not asked) b/n\n", done.stdout)
+        for way, said in ((0, "lanes"), (2, "lane l0"), (3, "lane l1"), (4, "members")):
+            hosts[0].say(WAY, struct.pack("<II", 4 + way, way))
+            self.assertTrue(wait_for(lambda w=way: self.status()["groups"][0]["epoch"] == 4 + w))
+            self.assertRegex(self.run_inc("groups").stdout, rf"(?m)^g +held +4 +held +{4 + way} +{said} +l0 l1 +s0$")
+        hosts[0].close()
+        self.assertTrue(wait_for(lambda: "left_ms" in self.status()["groups"][0]))
+        self.assertRegex(self.run_inc("groups").stdout, r"(?m)^g +orphaned +4 +[0-9.]+ s left ")
+
+    def test_a_switch_is_drained_and_used_again(self):
+        self.start()
+        done = self.run_inc("drain", "l0")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, "^l0 is drained: nobody joins any more")
+        self.assertEqual(self.switches["l0"].hear()[0], DRAIN)
+        plan = json.loads(self.group("g")[0].hear()[1])
+        self.assertNotIn("l0", [node["switch"] for node in plan["nodes"]])
+        self.assertRegex(self.run_inc().stdout, r"(?m)^l0 +drained ")
+        done = self.run_inc("undrain", "l0")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(self.switches["l0"].hear()[0], GO)
+        plan = json.loads(self.group("h")[0].hear()[1])
+        self.assertIn("l0", [node["switch"] for node in plan["nodes"]])
+        self.assertRegex(self.run_inc().stdout, r"(?m)^l0 +yes ")
+
+    def test_what_cannot_be_drained_is_told_why(self):
+        self.start()
+        for words, said in ((("drain", "l7"), "the topology has no l7"), (("undrain", "a"), "a/n is no switch that adds: see the topology"),
+                            (("drain", "l 0"), "this is no name of a switch")):
+            done = self.run_inc(*words)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), words)
+            self.assertRegex(done.stderr, f"^nccl-ha inc {words[0]}: .*{said}")
+        for words, said in ((("drain",), "drain which switch"), (("groups", "x"), "unexpected argument 'x'"), (("drain", "l0", "l1"), "unexpected argument 'l1'"),
+                            (("empty",), "unexpected argument 'empty'"), (("groups", "--metrics"), "--metrics goes with no command"),
+                            (("undrain", "l0", "--wait", "1"), "--wait is of drain"), (("drain", "l0", "--wait", "0"), "--wait")):  # fmt: skip
+            done = self.run_inc(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+            self.assertIn(said, done.stderr)
+        done = self.run_inc("drain", "l0", key_file=self.write("other", os.urandom(32), 0o400))
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("has another key", done.stderr)
+        self.assertFalse(any(one["drained"] for one in self.status()["switches"]))
+        for text in (b"{}", b'{"switch":"l0"}', b'{"switch":"l0","drained":1}', b'{"switch":"l0","drained":true,"more":1}', b"["):
+            host = self.host()
+            host.say(CHANGE, text)
+            self.expect_refused(host, "this is no change")
+        stranger = self.host()
+        stranger.say(WAY, bytes(8))
+        self.expect_refused(stranger, "no way of a group")
 
     # ---- the program
 

@@ -26,7 +26,8 @@ struct heard {
 /* What the program of the switch hears. */
 static struct {
 	struct nc_serving serving;
-	unsigned gos, parts, overs;
+	unsigned gos, drains, parts, overs;
+	bool is_drained; /* it says so as it comes */
 } the_switch;
 
 static struct nc_topology topology;
@@ -61,16 +62,19 @@ static void instruct(void *arg, struct nc_serving *serving, enum ha_ctrl_kind ki
 	assert_true(serving == &the_switch.serving && text->users >= 1);
 	assert_int_equal(kind == HA_CTRL_PART, key != NULL);
 	the_switch.gos += kind == HA_CTRL_GO;
+	the_switch.drains += kind == HA_CTRL_DRAIN;
 	the_switch.parts += kind == HA_CTRL_PART;
 	the_switch.overs += kind == HA_CTRL_OVER;
 }
 
 static bool serve_at(uint16_t port)
 {
-	const union ha_sockaddr at = {.in = {.sin_family = AF_INET, .sin_port = htons(port)}};
+	const struct nc_service service = {
+	    .vertex = topology.n_ports,
+	    .at = {.in = {.sin_family = AF_INET, .sin_port = htons(port)}},
+	    .is_drained = the_switch.is_drained};
 
-	return nc_groups_serve(&groups, &the_switch.serving, topology.n_ports, &at, why,
-			       sizeof(why));
+	return nc_groups_serve(&groups, &the_switch.serving, &service, why, sizeof(why));
 }
 
 static bool serve(void)
@@ -199,11 +203,13 @@ static void a_lease_ends_unless_member_0_is_back_in_time(void **state)
 static void a_switch_is_in_plans_as_long_as_a_program_serves_it(void **state)
 {
 	struct nc_serving other = {0};
-	const union ha_sockaddr at = {.in = {.sin_family = AF_INET, .sin_port = htons(2)}};
+	const struct nc_service service = {
+	    .vertex = topology.n_ports,
+	    .at = {.in = {.sin_family = AF_INET, .sin_port = htons(2)}}};
 
 	(void)state;
 	make(hosts, "g", 1);
-	assert_false(nc_groups_serve(&groups, &other, topology.n_ports, &at, why, sizeof(why)));
+	assert_false(nc_groups_serve(&groups, &other, &service, why, sizeof(why)));
 	assert_string_equal(why, "another program serves s");
 	nc_groups_unserve(&groups, &other);
 	nc_groups_unserve(&groups, &the_switch.serving);
@@ -252,6 +258,72 @@ static void lanes_are_there_while_each_switch_is_served_where_it_was(void **stat
 	nc_groups_unserve(&groups, &the_switch.serving);
 	assert_true(serve());
 	assert_true(nc_groups_are_lanes_there(&groups, &hosts[0].member));
+}
+
+/* Its groups are told by the switch, and go back when it is over. */
+static void a_switch_that_is_drained_is_in_no_new_plan_and_nobody_goes_back_to_it(void **state)
+{
+	(void)state;
+	make(hosts, "g", 1);
+	nc_groups_drain(&groups, topology.n_ports, true);
+	assert_int_equal(the_switch.drains, 1);
+	assert_false(nc_groups_are_lanes_there(&groups, &hosts[0].member));
+	for (unsigned rank = 0; rank < 3; rank++)
+		assert_true(ask(&hosts[3 + rank], "h", rank, 3, 2));
+	assert_int_equal(hosts[3].nones, 1);
+	nc_groups_drain(&groups, topology.n_ports, false);
+	assert_int_equal(the_switch.gos, 2);
+	assert_int_equal(the_switch.drains, 1);
+	assert_true(nc_groups_are_lanes_there(&groups, &hosts[0].member));
+}
+
+/* The controller's word counts, once it has one; before that the program's does. */
+static void a_drain_outlives_the_switchs_program_and_the_controller(void **state)
+{
+	(void)state;
+	nc_groups_drain(&groups, topology.n_ports, true);
+	nc_groups_unserve(&groups, &the_switch.serving);
+	assert_true(serve());
+	assert_int_equal(the_switch.drains, 2);
+	nc_groups_unserve(&groups, &the_switch.serving);
+	nc_groups_drain(&groups, topology.n_ports, false); /* while nobody is there */
+	the_switch.is_drained = true;
+	assert_true(serve());
+	assert_int_equal(the_switch.drains, 2);
+	assert_false(groups.use.switches[0].is_idle);
+	nc_groups_end(&groups);
+	memset(&the_switch.serving, 0, sizeof(the_switch.serving));
+	assert_true(nc_groups_begin(&groups, &topology) && serve());
+	assert_int_equal(the_switch.drains, 3);
+	assert_true(groups.use.switches[0].is_idle);
+}
+
+static struct nc_group_view seen;
+
+static void see(void *arg, const struct nc_group_view *group)
+{
+	(void)arg;
+	seen = *group;
+}
+
+static void member_0_says_by_which_way_its_group_goes(void **state)
+{
+	const uint8_t said[8] = {5, 0, 0, 0, 2, 0, 0, 0};
+
+	(void)state;
+	assert_false(nc_groups_way(&groups, &hosts[0].member, said, sizeof(said)));
+	make(hosts, "g", 1);
+	assert_false(nc_groups_way(&groups, &hosts[1].member, said, sizeof(said)));
+	assert_false(nc_groups_way(&groups, &hosts[0].member, said, sizeof(said) - 1));
+	assert_true(nc_groups_way(&groups, &hosts[0].member, said, sizeof(said)));
+	nc_groups_each(&groups, see, NULL);
+	assert_int_equal(seen.epoch, 5);
+	assert_int_equal(seen.way, 2);
+	assert_int_equal(seen.ports[2], 2);
+	assert_int_equal(seen.deadline_ns, 0);
+	nc_groups_lost(&groups, &hosts[0].member, 3 * S);
+	nc_groups_each(&groups, see, NULL);
+	assert_int_equal(seen.deadline_ns, 5 * S);
 }
 
 static void what_a_switch_has_counted_is_its_programs(void **state)
@@ -314,6 +386,9 @@ int main(void)
 	    TEST(a_switch_is_in_plans_as_long_as_a_program_serves_it),
 	    TEST(only_member_0_says_that_a_group_is_over),
 	    TEST(lanes_are_there_while_each_switch_is_served_where_it_was),
+	    TEST(a_switch_that_is_drained_is_in_no_new_plan_and_nobody_goes_back_to_it),
+	    TEST(a_drain_outlives_the_switchs_program_and_the_controller),
+	    TEST(member_0_says_by_which_way_its_group_goes),
 	    TEST(what_a_switch_has_counted_is_its_programs),
 	    TEST(a_rank_is_taken_once),
 	    TEST(verdicts_for_who_comes_late_make_room_for_groups),

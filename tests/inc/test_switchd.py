@@ -20,7 +20,7 @@ from conversation import JOIN, PART, PLAN, REFUSED, SLACK, Folder, Host
 BUILD = os.environ["BUILD"]
 OPS = int(os.environ.get("SWITCHD_OPS", "12"))
 BIN = os.path.join(BUILD, "bin")
-SIMVERBS, CTRLD, SWITCHD, MEMBER = (os.path.join(BIN, name) for name in ("simverbs", "nccl-ha-ctrld", "nccl-ha-switchd", "inc-member"))
+SIMVERBS, CTRLD, SWITCHD, MEMBER, TOOL = (os.path.join(BIN, name) for name in ("simverbs", "nccl-ha-ctrld", "nccl-ha-switchd", "inc-member", "nccl-ha"))
 KILLED = int(os.environ.get("SWITCHD_KILLED", "4"))
 RETURNS = int(os.environ.get("SWITCHD_RETURNS", "3"))
 TIMEOUT_S = 60 * SLACK
@@ -130,6 +130,10 @@ class Fabric(Folder):
     def status(self):
         done = subprocess.run([CTRLD, "status", "--connect", self.address, "--key-file", self.key_file], stdout=subprocess.PIPE, check=True, timeout=TIMEOUT_S)
         return json.loads(done.stdout)
+
+    def inc(self, *words):
+        return subprocess.run([TOOL, "inc", *words, "--connect", self.address, "--key-file", self.key_file], capture_output=True, text=True, check=False,
+                              timeout=TIMEOUT_S)  # fmt: skip
 
     def descriptors(self, process):
         return len(os.listdir(f"/proc/{process.pid}/fd"))
@@ -295,6 +299,27 @@ class Sums(Fabric):
         self.expect_free()
         if RETURNS >= 1000:
             self.expect_no_growth(uses[RETURNS // 3 :], resident[RETURNS // 3 :])
+
+    def test_a_switch_is_drained_under_a_group_which_comes_back_when_that_is_over(self):
+        self.start_controller(CLOS)
+        self.serve("l0", "l1", "s0")
+        ops = 12
+        members = self.members("abcd", "--ops", str(ops), "--bytes", "50000", "--every", "4", "--failback-ms", "10")
+        self.read_all_until(members, "done 3\n")
+        done = self.inc("drain", "l0", "--wait", str(TIMEOUT_S))  # is in both lanes
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "l0 is drained, and adds nothing any more\n", ""))
+        self.read_all_until(members, "away\n")
+        group = json.loads(self.inc("groups", "--json").stdout)[0]
+        self.assertEqual((group["group"], group["way"], group["spares"]), ("g", 1, ["s0"]))
+        self.assertEqual(self.inc("undrain", "l0").returncode, 0)
+        self.go(*members)
+        for member in members:
+            self.last_before(member, "home\n")
+        self.assertTrue(wait_for(lambda: json.loads(self.inc("groups", "--json").stdout)[0]["way"] == 0))
+        self.go(*members)
+        results = self.results(members)
+        self.assertEqual([(one["status"], one["done"], one["alone"]) for one in results], [(0, ops, False)] * 4, results)
+        self.expect_free()
 
     def expect_no_growth(self, uses, resident):
         """What is allocated at least, as at other times hosts still have what they added with: what each return left would be 32 bytes.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inc/host/host.h"
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "inc/failback.h"
 #include "inc/host/joining.h"
@@ -148,12 +149,25 @@ static void is_gone(struct ha_host *host, uint16_t member, uint64_t now_ns)
 
 /* ---- progress ------------------------------------------------------------------------------- */
 
+/* For who looks at the controller; its end changes nothing. */
+static void tell_way(struct ha_host *host)
+{
+	uint8_t text[8];
+	struct ha_writer w = {text};
+
+	ha_put_uint(&w, host->follower.epoch, 4);
+	ha_put_uint(&w, host->way, 4);
+	if (host->leader && host->answer.talk.phase == HA_TALK_OPEN)
+		(void)ha_talk_say(&host->answer.talk, HA_CTRL_WAY, NULL, text, sizeof(text));
+}
+
 static void join(void *arg, uint32_t way, uint32_t epoch)
 {
 	struct ha_host *host = arg;
 
 	host->epochs++;
 	host->way = way;
+	tell_way(host);
 	if (way < ha_joining_ways(&host->answer.part)) {
 		ha_joining_join(&host->joining, host->member, way, epoch);
 		host->mesh.why = NULL;

@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a controller, nccl-ha-ctrld, says of itself: its switches and groups. */
+/* A controller, nccl-ha-ctrld, is asked what it has, its switches and groups, or to change it. */
 #ifndef NC_ASK_H
 #define NC_ASK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
+/* HOST:PORT; and the file with the site's key, of which key_name says in messages where its name is
+ * from. */
+struct nc_controller {
+	const char *address, *key_name, *key_file;
+};
+
 /*
- * The JSON that the controller at HOST:PORT answers with, within 10 s; the caller's to free. NULL:
- * it cannot be had, and `why` says why. key_file has the site's key; key_name says in messages
- * where the file's name is from. A key that cannot be read is also told by a line on stderr.
+ * The JSON that the controller answers with, within 10 s; the caller's to free. NULL: it cannot be
+ * had, and `why` says why. A key that cannot be read is also told by a line on stderr.
  */
-char *nc_ask_status(const char *address, const char *key_name, const char *key_file, char *why,
-		    size_t why_len);
+char *nc_ask_status(const struct nc_controller *controller, char *why, size_t why_len);
+/* The same, after a switch of that name is drained, or is not drained any more. */
+char *nc_ask_drain(const struct nc_controller *controller, const char *name, bool is_drained,
+		   char *why, size_t why_len);
 
 #endif

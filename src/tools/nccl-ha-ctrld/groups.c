@@ -74,6 +74,7 @@ struct nc_group {
 	uint64_t deadline_ns;	    /* 0: none */
 	struct nc_plan plan;	    /* HELD, ORPHANED */
 	struct nc_parts parts;	    /* of it */
+	uint32_t epoch, way;	    /* as member 0 said last */
 	uint64_t number;	    /* by which switches know it */
 	uint8_t key[HA_CTRL_SECRET_BYTES];
 	struct nc_text *verdict; /* HELD, ORPHANED, REFUSED */
@@ -120,8 +121,9 @@ bool nc_groups_begin(struct nc_groups *groups, const struct nc_topology *topolog
 	groups->serving = calloc(topology->n_switches + 1, sizeof(struct nc_serving *));
 	groups->at = calloc(topology->n_switches + 1, sizeof(*groups->at));
 	groups->counted = calloc(topology->n_switches + 1, sizeof(*groups->counted));
+	groups->drains = calloc(topology->n_switches + 1, sizeof(*groups->drains));
 	if (!nc_use_begin(&groups->use, topology) || !groups->serving || !groups->at ||
-	    !groups->counted)
+	    !groups->counted || !groups->drains)
 		return false;
 	for (unsigned i = 0; i < topology->n_switches; i++)
 		groups->use.switches[i].is_idle = true;
@@ -187,10 +189,23 @@ static void remove_everywhere(struct nc_groups *groups, const struct nc_group *g
 				 NULL);
 }
 
-bool nc_groups_serve(struct nc_groups *groups, struct nc_serving *serving, unsigned vertex,
-		     const union ha_sockaddr *at, char *why, size_t size)
+/* Nothing is added where nobody is to add it. */
+static void set_idle(struct nc_groups *groups, unsigned i)
 {
-	const unsigned i = vertex - groups->topology->n_ports;
+	groups->use.switches[i].is_idle = !groups->serving[i] || groups->drains[i].is_on;
+}
+
+static void tell_whether_drained(struct nc_groups *groups, unsigned i)
+{
+	instruct(groups, groups->serving[i], groups->drains[i].is_on ? HA_CTRL_DRAIN : HA_CTRL_GO,
+		 "", 0, NULL);
+}
+
+bool nc_groups_serve(struct nc_groups *groups, struct nc_serving *serving,
+		     const struct nc_service *service, char *why, size_t size)
+{
+	const unsigned vertex = service->vertex, i = vertex - groups->topology->n_ports;
+	struct nc_drain *drain = &groups->drains[i];
 	struct ha_list *pos;
 
 	if (groups->serving[i]) {
@@ -200,9 +215,12 @@ bool nc_groups_serve(struct nc_groups *groups, struct nc_serving *serving, unsig
 	}
 	*serving = (struct nc_serving){true, vertex};
 	groups->serving[i] = serving;
-	groups->use.switches[i].is_idle = false;
-	groups->at[i] = *at;
+	groups->at[i] = service->at;
+	*drain = (struct nc_drain){drain->is_settled ? drain->is_on : service->is_drained, true};
+	set_idle(groups, i);
 	instruct(groups, serving, HA_CTRL_GO, "", 0, NULL);
+	if (drain->is_on)
+		tell_whether_drained(groups, i);
 	ha_list_for_each (pos, &groups->all)
 		if (group_at(pos)->plan.n_members > 0)
 			install(groups, group_at(pos), serving);
@@ -228,9 +246,22 @@ void nc_groups_unserve(struct nc_groups *groups, struct nc_serving *serving)
 	if (serving->is_on) {
 		groups->serving[i] = NULL;
 		groups->counted[i].is_said = false;
-		groups->use.switches[i].is_idle = true;
+		set_idle(groups, i);
 	}
 	*serving = (struct nc_serving){0};
+}
+
+/* What its program has counted before may be of who has joined since. */
+void nc_groups_drain(struct nc_groups *groups, unsigned vertex, bool is_on)
+{
+	const unsigned i = vertex - groups->topology->n_ports;
+
+	groups->drains[i] = (struct nc_drain){is_on, true};
+	set_idle(groups, i);
+	if (!groups->serving[i])
+		return;
+	groups->counted[i].is_said = false;
+	tell_whether_drained(groups, i);
 }
 
 /* ---- the end of one -------------------------------------------------------------------------- */
@@ -262,6 +293,7 @@ void nc_groups_end(struct nc_groups *groups)
 	free(groups->serving);
 	free(groups->at);
 	free(groups->counted);
+	free(groups->drains);
 	nc_use_end(&groups->use);
 }
 
@@ -588,9 +620,24 @@ bool nc_groups_are_lanes_there(const struct nc_groups *groups, const struct nc_m
 		const unsigned i = group->plan.nodes[n].vertex - groups->topology->n_ports;
 
 		if (nc_parts_is_in_lanes(&group->parts, n) &&
-		    (!groups->serving[i] || !is_same_place(&groups->at[i], &group->parts.at[n])))
+		    (groups->use.switches[i].is_idle ||
+		     !is_same_place(&groups->at[i], &group->parts.at[n])))
 			return false;
 	}
+	return true;
+}
+
+bool nc_groups_way(struct nc_groups *groups, const struct nc_member *member, const void *text,
+		   size_t length)
+{
+	struct nc_group *group = member->group;
+	struct ha_reader r = {text};
+
+	(void)groups;
+	if (!group || member->rank != 0 || group->plan.n_members == 0 || length != 8)
+		return false;
+	group->epoch = ha_get32(&r);
+	group->way = ha_get32(&r);
 	return true;
 }
 
@@ -637,9 +684,17 @@ void nc_groups_each(const struct nc_groups *groups,
 
 	ha_list_for_each (pos, &groups->all) {
 		const struct nc_group *group = group_at(pos);
-		const struct nc_group_view view = {
-		    group->name,  group->label, state_names[group->state],
-		    group->ranks, group->here,	group->plan.n_members > 0 ? &group->plan : NULL};
+		const struct nc_group_view view = {.name = group->name,
+						   .label = group->label,
+						   .state = state_names[group->state],
+						   .ranks = group->ranks,
+						   .here = group->here,
+						   .ports = group->ports,
+						   .plan = group->plan.n_members > 0 ? &group->plan
+										     : NULL,
+						   .epoch = group->epoch,
+						   .way = group->way,
+						   .deadline_ns = group->deadline_ns};
 
 		see(arg, &view);
 	}

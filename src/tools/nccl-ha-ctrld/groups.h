@@ -48,6 +48,19 @@ struct nc_member {
 	unsigned rank;
 };
 
+/* Of a switch. Once the controller has been told, or has told a program, its own word counts. */
+struct nc_drain {
+	bool is_on;
+	bool is_settled;
+};
+
+/* What a switch's program says of itself as it comes. */
+struct nc_service {
+	unsigned vertex;
+	union ha_sockaddr at; /* where it listens */
+	bool is_drained;
+};
+
 /* Of a connection: the switch whose program it is. All zero: of none. */
 struct nc_serving {
 	bool is_on;
@@ -80,12 +93,14 @@ struct nc_groups {
 	struct nc_serving **serving;   /* by switch; NULL: no program serves it */
 	union ha_sockaddr *at;	       /* by switch: where that listens */
 	struct nc_counted *counted;    /* by switch: what that says of itself */
+	struct nc_drain *drains;       /* by switch */
 	/* Says a verdict: a plan and then a part of it, with the group's key, or that there is
 	 * none.
 	 */
 	void (*answer)(void *arg, struct nc_member *member, enum ha_ctrl_kind kind,
 		       struct nc_text *text, const uint8_t *key);
-	/* Says a part of a plan, with the group's key, or that a group is over. */
+	/* Says a part of a plan, with the group's key, that a group is over, or whether the switch
+	 * is drained. */
 	void (*instruct)(void *arg, struct nc_serving *serving, enum ha_ctrl_kind kind,
 			 struct nc_text *text, const uint8_t *key);
 	void *arg;
@@ -106,6 +121,9 @@ bool nc_groups_ask(struct nc_groups *groups, struct nc_member *member, const str
 void nc_groups_lost(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns);
 /* Whether each switch of the group's lanes is served, where it was: of member 0, of a plan. */
 bool nc_groups_are_lanes_there(const struct nc_groups *groups, const struct nc_member *member);
+/* Member 0 says by which way its group goes. False: it cannot be. */
+bool nc_groups_way(struct nc_groups *groups, const struct nc_member *member, const void *text,
+		   size_t length) HA_MUST_CHECK;
 /* The member says that the group is over. */
 void nc_groups_leave(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns);
 
@@ -113,13 +131,19 @@ void nc_groups_leave(struct nc_groups *groups, struct nc_member *member, uint64_
  * A program serves a switch from now on, and listens there. It hears of all groups that have the
  * switch. False: `why` says why not.
  */
-bool nc_groups_serve(struct nc_groups *groups, struct nc_serving *serving, unsigned vertex,
-		     const union ha_sockaddr *at, char *why, size_t size) HA_MUST_CHECK;
+bool nc_groups_serve(struct nc_groups *groups, struct nc_serving *serving,
+		     const struct nc_service *service, char *why, size_t size) HA_MUST_CHECK;
 /* What it has counted. False: it is of none, or of another version. */
 bool nc_groups_count(struct nc_groups *groups, const struct nc_serving *serving, const void *text,
 		     size_t length) HA_MUST_CHECK;
 /* Its connection is gone; of none: nothing. */
 void nc_groups_unserve(struct nc_groups *groups, struct nc_serving *serving);
+
+/*
+ * A switch is to be drained: it is in no new plan as one that adds, groups that have another way
+ * take that, and none goes back to it. Or that is over.
+ */
+void nc_groups_drain(struct nc_groups *groups, unsigned vertex, bool is_on);
 
 /* What time limits say. Returns when to look again, 0: nothing to look for. */
 uint64_t nc_groups_tick(struct nc_groups *groups, uint64_t now_ns);
@@ -128,7 +152,10 @@ uint64_t nc_groups_tick(struct nc_groups *groups, uint64_t now_ns);
 struct nc_group_view {
 	const char *name, *label, *state;
 	unsigned ranks, here;
+	const unsigned *ports;	    /* by rank: vertex; NC_NO_VERTEX: has not asked */
 	const struct nc_plan *plan; /* NULL: none */
+	uint32_t epoch, way;	    /* that it goes by, as member 0 said last */
+	uint64_t deadline_ns;	    /* of its state; 0: none */
 };
 void nc_groups_each(const struct nc_groups *groups,
 		    void (*see)(void *arg, const struct nc_group_view *group), void *arg);

@@ -142,9 +142,9 @@ static int serve(const struct arguments *a)
 
 static int ask(const struct arguments *a)
 {
+	const struct nc_controller controller = {a->connect, "--key-file", a->settings.key_file};
 	char why[400];
-	char *text =
-	    nc_ask_status(a->connect, "--key-file", a->settings.key_file, why, sizeof(why));
+	char *text = nc_ask_status(&controller, why, sizeof(why));
 	int status = 1;
 
 	if (text)

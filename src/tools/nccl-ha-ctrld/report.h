@@ -10,7 +10,9 @@ struct nc_counts {
 	uint64_t refused, silent, crowded_out; /* connections so far */
 };
 
-/* NULL: no memory, or longer than a frame may be. */
-struct nc_text *nc_report(const struct nc_groups *groups, const struct nc_counts *counts);
+/* Without the members of groups where it would be longer than a frame may be. NULL: it still is,
+ * or there is no memory. */
+struct nc_text *nc_report(const struct nc_groups *groups, const struct nc_counts *counts,
+			  uint64_t now_ns);
 
 #endif

@@ -115,23 +115,52 @@ static bool take(const struct nc_topology *t, json_t *json, struct nc_ask *ask, 
 	return read_gone(t, s.gone, ask, why, size);
 }
 
+static bool find_adding(const struct nc_topology *t, const char *name, unsigned *vertex, char *why,
+			size_t size)
+{
+	if (!find(t, name, false, vertex, why, size))
+		return false;
+	return (!nc_is_port(t, *vertex) && nc_switch_at(t, *vertex)->aggregates) ||
+	       WRONG("%s is no switch that adds: see the topology", nc_vertex_name(t, *vertex));
+}
+
 bool nc_service_read(const struct nc_topology *topology, const char *text, size_t length,
-		     unsigned *vertex, union ha_sockaddr *at, char *why, size_t size)
+		     struct nc_service *service, char *why, size_t size)
 {
 	json_error_t error;
 	json_t *json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
 	const char *name, *listen;
+	int is_drained = 0;
 	bool good;
 
-	if (json_unpack_ex(json, &error, 0, "{s:s, s:s !}", "switch", &name, "listen", &listen) !=
-	    0)
+	if (json_unpack_ex(json, &error, 0, "{s:s, s:s, s?:b !}", "switch", &name, "listen",
+			   &listen, "drained", &is_drained) != 0)
 		good = WRONG("this is no service: %s", error.text);
 	else
-		good = find(topology, name, false, vertex, why, size) &&
-		       read_address(listen, at, why, size);
-	if (good && (nc_is_port(topology, *vertex) || !nc_switch_at(topology, *vertex)->aggregates))
-		good = WRONG("%s is no switch that adds: see the topology",
-			     nc_vertex_name(topology, *vertex));
+		good = find_adding(topology, name, &service->vertex, why, size) &&
+		       read_address(listen, &service->at, why, size);
+	service->is_drained = is_drained;
+	json_decref(json);
+	if (!good)
+		ha_make_printable(why);
+	return good;
+}
+
+bool nc_change_read(const struct nc_topology *topology, const char *text, size_t length,
+		    unsigned *vertex, bool *is_drained, char *why, size_t size)
+{
+	json_error_t error;
+	json_t *json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+	const char *name;
+	int is_on = 0;
+	bool good;
+
+	if (json_unpack_ex(json, &error, 0, "{s:s, s:b !}", "switch", &name, "drained", &is_on) !=
+	    0)
+		good = WRONG("this is no change: %s", error.text);
+	else
+		good = find_adding(topology, name, vertex, why, size);
+	*is_drained = is_on;
 	json_decref(json);
 	if (!good)
 		ha_make_printable(why);

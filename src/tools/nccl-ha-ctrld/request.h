@@ -9,8 +9,13 @@
 bool nc_request_read(const struct nc_topology *topology, const char *text, size_t length,
 		     struct nc_ask *ask, char *why, size_t size) HA_MUST_CHECK;
 
-/* What a program that adds at a switch says: which one, and where it listens. False: as above. */
+/* What a program that adds at a switch says: which one, where it listens, and perhaps that it was
+ * drained. False: as above. */
 bool nc_service_read(const struct nc_topology *topology, const char *text, size_t length,
-		     unsigned *vertex, union ha_sockaddr *at, char *why, size_t size) HA_MUST_CHECK;
+		     struct nc_service *service, char *why, size_t size) HA_MUST_CHECK;
+
+/* Which switch an operator wants to be drained, or not to be. False: as above. */
+bool nc_change_read(const struct nc_topology *topology, const char *text, size_t length,
+		    unsigned *vertex, bool *is_drained, char *why, size_t size) HA_MUST_CHECK;
 
 #endif

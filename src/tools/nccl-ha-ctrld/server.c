@@ -186,28 +186,44 @@ static void ask(struct server *s, struct nc_session *session, const char *text, 
 
 static void serve(struct server *s, struct nc_session *session, const char *text, uint32_t length)
 {
-	union ha_sockaddr at;
-	unsigned vertex;
+	struct nc_service service;
 	char why[512];
 
 	session->unsent_most = NC_UNSENT_SWITCH;
 	if (session->member.group || session->serving.is_on)
 		refuse(s, session, "it is in a group, or serves a switch, already");
-	else if (!nc_service_read(s->groups.topology, text, length, &vertex, &at, why,
-				  sizeof(why)) ||
-		 !nc_groups_serve(&s->groups, &session->serving, vertex, &at, why, sizeof(why)))
+	else if (!nc_service_read(s->groups.topology, text, length, &service, why, sizeof(why)) ||
+		 !nc_groups_serve(&s->groups, &session->serving, &service, why, sizeof(why)))
 		refuse(s, session, why);
 }
 
 static void report(struct server *s, struct nc_session *session)
 {
-	struct nc_text *text = nc_report(&s->groups, &s->counts);
+	struct nc_text *text = nc_report(&s->groups, &s->counts, s->now_ns);
 
 	if (text)
 		nc_session_say(session, HA_CTRL_REPORT, text, NULL);
 	else
 		refuse(s, session, "the report is too long, or there is no memory");
 	nc_text_release(text);
+}
+
+static void change(struct server *s, struct nc_session *session, const char *text, uint32_t length)
+{
+	char why[512];
+	unsigned vertex;
+	bool is_drained;
+
+	if (!nc_change_read(s->groups.topology, text, length, &vertex, &is_drained, why,
+			    sizeof(why))) {
+		refuse(s, session, why);
+		return;
+	}
+	nc_groups_drain(&s->groups, vertex, is_drained);
+	printf("nccl-ha-ctrld: %s is %s\n", nc_vertex_name(s->groups.topology, vertex),
+	       is_drained ? "drained" : "not drained any more");
+	(void)fflush(stdout);
+	report(s, session);
 }
 
 /* Who is not answered asks again. */
@@ -245,6 +261,13 @@ static void hears(void *arg, struct nc_session *session, enum ha_ctrl_kind kind,
 		return;
 	case HA_CTRL_IS_BACK:
 		say_whether_back(s, session);
+		return;
+	case HA_CTRL_WAY:
+		if (!nc_groups_way(&s->groups, &session->member, text, length))
+			refuse(s, session, "this is no way of a group of which it is member 0");
+		return;
+	case HA_CTRL_CHANGE:
+		change(s, session, text, length);
 		return;
 	case HA_CTRL_COUNTS:
 		if (!nc_groups_count(&s->groups, &session->serving, text, length))

@@ -12,7 +12,7 @@
 struct nc_switch_use {
 	uint64_t bytes;
 	int32_t groups;
-	bool is_idle; /* no program serves it: it forwards only */
+	bool is_idle; /* no program serves it, or it is drained: it forwards only */
 };
 
 struct nc_use {

@@ -66,8 +66,9 @@ static void introduce(struct ns_controller *c)
 		c->is_hopeless = true;
 		return;
 	}
-	n = snprintf(text, sizeof(text), "{\"switch\":\"%s\",\"listen\":\"%s\"}", c->settings->name,
-		     ha_sockaddr_text(&c->bound, at, sizeof(at)));
+	n = snprintf(text, sizeof(text), "{\"switch\":\"%s\",\"listen\":\"%s\"%s}",
+		     c->settings->name, ha_sockaddr_text(&c->bound, at, sizeof(at)),
+		     c->groups->is_draining ? ",\"drained\":true" : "");
 	ha_talk_say(&c->line.talk, HA_CTRL_SERVE, NULL, text, (size_t)n);
 }
 
@@ -91,7 +92,13 @@ static void hear(struct ns_controller *c, uint64_t now_ns)
 	const struct ha_talk_frame *heard = &c->line.talk.heard;
 
 	if (heard->kind == HA_CTRL_GO) {
+		ns_groups_undrain(c->groups);
 		be_served(c);
+	} else if (heard->kind == HA_CTRL_DRAIN) {
+		ns_groups_drain(c->groups);
+		printf("nccl-ha-switchd: %s is drained: whoever can leaves it, and nobody joins\n",
+		       c->settings->name);
+		(void)fflush(stdout);
 	} else if (heard->kind == HA_CTRL_OVER) {
 		ns_groups_remove(c->groups, heard, now_ns);
 	} else if (heard->kind == HA_CTRL_PART) {

@@ -370,7 +370,7 @@ enum ns_admission ns_groups_admit(struct ns_groups *groups, struct ns_child *chi
 
 	if (!group || group->over_ns)
 		return NS_WAITS;
-	*why = "this switch is about to end";
+	*why = "this switch is drained, or about to end";
 	if (groups->is_draining)
 		return NS_REFUSED;
 	*why = "it has not the group's key";
@@ -406,14 +406,30 @@ void ns_groups_leave(struct ns_groups *groups, struct ns_child *child)
 		end_tree(tree);
 }
 
-void ns_groups_drain(struct ns_groups *groups)
+static void each_tree(struct ns_groups *groups, void (*act)(struct ns_tree *tree))
 {
 	struct ha_list *g, *t;
 
-	groups->is_draining = true;
 	ha_list_for_each (g, &groups->all)
 		ha_list_for_each (t, &group_at(g)->trees)
-			drain_tree(tree_at(t));
+			act(tree_at(t));
+}
+
+void ns_groups_drain(struct ns_groups *groups)
+{
+	groups->is_draining = true;
+	each_tree(groups, drain_tree);
+}
+
+static void undrain_tree(struct ns_tree *tree)
+{
+	tree->is_drained = false;
+}
+
+void ns_groups_undrain(struct ns_groups *groups)
+{
+	groups->is_draining = false;
+	each_tree(groups, undrain_tree);
 }
 
 /* ---- adding --------------------------------------------------------------------------------- */

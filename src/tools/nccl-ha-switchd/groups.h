@@ -50,7 +50,7 @@ struct ns_groups {
 	const struct ha_job_key *site;
 	int epoll;
 	unsigned n_trees;
-	bool is_draining;		/* nobody joins any more */
+	bool is_draining;		/* nobody joins, or nobody yet */
 	struct ha_switch_counts counts; /* of trees that have ended also what they added */
 };
 
@@ -76,8 +76,9 @@ enum ns_admission ns_groups_admit(struct ns_groups *groups, struct ns_child *chi
 /* The connection of a child is gone: it leaves its tree, if it has one. */
 void ns_groups_leave(struct ns_groups *groups, struct ns_child *child);
 
-/* The switch is about to end: whoever is in a tree is asked to leave it, and nobody joins. */
+/* Whoever is in a tree is asked to leave it, and nobody joins; until it is taken back. */
 void ns_groups_drain(struct ns_groups *groups);
+void ns_groups_undrain(struct ns_groups *groups);
 
 /* What has been counted so far; `refused` is not this one's to know. */
 void ns_groups_count(const struct ns_groups *groups, struct ha_switch_counts *counts);

@@ -1,19 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl-ha inc: what the controller of all-reduces in the network has: its switches and groups. */
+/*
+ * nccl-ha inc: what the controller of all-reduces in the network has, its switches and groups; and
+ * taking a switch out of use, and back.
+ */
+#include "tools/common/clock.h"
 #include "tools/controller/ask.h"
 #include "tools/nccl-ha/inc_metrics.h"
-#include "tools/nccl-ha/table.h"
-#include "tools/nccl-ha/text.h"
+#include "tools/nccl-ha/inc_show.h"
+#include "tools/nccl-ha/select.h"
 #include "tools/nccl-ha/tool.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define LOOK_NS	 (200 * 1000 * 1000)
+#define WAIT_MAX 3600
+
+enum what { SHOW, GROUPS, DRAIN, UNDRAIN, WHATS };
+
+static const char *const what_names[WHATS] = {
+    [SHOW] = "", [GROUPS] = "groups", [DRAIN] = "drain", [UNDRAIN] = "undrain"};
 
 struct arguments {
-	const char *connect, *key_file;
-	const char *key_name; /* where key_file is from */
+	struct nc_controller controller;
+	enum what what;
+	const char *name; /* of a switch */
+	long wait_s;
 	bool json, metrics;
 };
 
@@ -22,6 +37,8 @@ static const struct argp_option options[] = {
     {"key-file", 'k', "FILE", 0, "The site's key (default: HA_NCCL_INC_KEY_FILE)", 0},
     {"json", 'j', NULL, 0, "What it says, as it says it", 0},
     {"metrics", 'm', NULL, 0, "For Prometheus, in its text format", 0},
+    {"wait", 'w', "S", 0,
+     "Of drain: wait up to S seconds until the switch's program has nothing to add any more", 0},
     {0},
 };
 
@@ -32,17 +49,50 @@ static const char *of_environment(const char *name)
 	return value && *value ? value : NULL;
 }
 
+static void take_word(struct arguments *a, const char *word, struct argp_state *state)
+{
+	const bool names_switch = a->what == DRAIN || a->what == UNDRAIN;
+
+	if (names_switch && !a->name) {
+		a->name = word;
+		return;
+	}
+	for (enum what what = GROUPS; what < WHATS && a->what == SHOW; what++)
+		if (!strcmp(word, what_names[what])) {
+			a->what = what;
+			return;
+		}
+	argp_error(state, "unexpected argument '%s'", word);
+}
+
+static void check_arguments(const struct arguments *a, struct argp_state *state)
+{
+	if (a->json && a->metrics)
+		argp_error(state, "--json or --metrics, not both");
+	if (a->metrics && a->what != SHOW)
+		argp_error(state, "--metrics goes with no command");
+	if (a->wait_s && a->what != DRAIN)
+		argp_error(state, "--wait is of drain");
+	if ((a->what == DRAIN || a->what == UNDRAIN) && !a->name)
+		argp_error(state, "%s which switch? `nccl-ha inc` has their names",
+			   what_names[a->what]);
+	if (!a->controller.address || !a->controller.key_file)
+		argp_error(state,
+			   "which controller? Say --connect HOST:PORT and --key-file FILE, or "
+			   "set HA_NCCL_INC_CONTROLLER and HA_NCCL_INC_KEY_FILE");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct arguments *a = state->input;
 
 	switch (key) {
 	case 'a':
-		a->connect = arg;
+		a->controller.address = arg;
 		return 0;
 	case 'k':
-		a->key_file = arg;
-		a->key_name = "--key-file";
+		a->controller.key_file = arg;
+		a->controller.key_name = "--key-file";
 		return 0;
 	case 'j':
 		a->json = true;
@@ -50,144 +100,159 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'm':
 		a->metrics = true;
 		return 0;
+	case 'w':
+		a->wait_s = nh_number(state, "--wait", arg, 1, WAIT_MAX);
+		return 0;
 	case ARGP_KEY_ARG:
-		argp_error(state, "unexpected argument '%s'", arg);
+		take_word(a, arg, state);
 		return 0;
 	case ARGP_KEY_END:
-		if (a->json && a->metrics)
-			argp_error(state, "--json or --metrics, not both");
-		if (!a->connect || !a->key_file)
-			argp_error(
-			    state,
-			    "which controller? Say --connect HOST:PORT and --key-file FILE, or "
-			    "set HA_NCCL_INC_CONTROLLER and HA_NCCL_INC_KEY_FILE");
+		check_arguments(a, state);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-/* ---- what it says --------------------------------------------------------------------------- */
-
-static const char *text_of(const json_t *object, const char *name)
-{
-	const char *text = json_string_value(json_object_get(object, name));
-
-	return text && *text ? text : "-";
-}
-
-static long long number_of(const json_t *object, const char *name)
-{
-	return (long long)json_integer_value(json_object_get(object, name));
-}
-
-static void print_switches(const json_t *list)
-{
-	static const char *const heads[] = {"switch",	 ">served", ">groups", ">of",
-					    ">MiB used", ">of",	    NULL};
-	struct nh_table *table = nh_table_new(heads);
-	const json_t *one;
-	size_t i;
-
-	if (!table)
-		return;
-	json_array_foreach(list, i, one)
-	{
-		nh_table_add(table, "%s", text_of(one, "switch"));
-		nh_table_add(table, "%s",
-			     json_is_true(json_object_get(one, "served")) ? "yes" : "NO");
-		nh_table_add(table, "%lld", number_of(one, "groups"));
-		nh_table_add(table, "%lld", number_of(one, "groups_most"));
-		nh_table_add(table, "%lld", (number_of(one, "bytes") + (1 << 20) - 1) >> 20);
-		nh_table_add(table, "%lld", number_of(one, "bytes_most") >> 20);
-	}
-	nh_table_print(table, 0, stdout);
-	nh_table_free(table);
-}
-
-/* The roots of a group's trees: "s0 s1", or "-". */
-static void add_roots(struct nh_table *table, const json_t *group, const char *name)
-{
-	const json_t *list = json_object_get(group, name), *root;
-	char text[256] = "-";
-	size_t i, used = 0;
-
-	json_array_foreach(list, i, root)
-	{
-		int n = snprintf(text + used, sizeof(text) - used, "%s%s", used ? " " : "",
-				 json_string_value(root) ? json_string_value(root) : "?");
-
-		used += n > 0 ? (size_t)n : 0;
-		if (used >= sizeof(text))
-			break;
-	}
-	nh_table_add(table, "%s", text);
-}
-
-static void print_groups(const json_t *list)
-{
-	static const char *const heads[] = {"group", "state", ">ranks", ">connected",
-					    "label", "lanes", "spares", NULL};
-	struct nh_table *table = nh_table_new(heads);
-	const json_t *one;
-	size_t i;
-
-	if (!table)
-		return;
-	json_array_foreach(list, i, one)
-	{
-		nh_table_add(table, "%s", text_of(one, "group"));
-		nh_table_add(table, "%s", text_of(one, "state"));
-		nh_table_add(table, "%lld", number_of(one, "ranks"));
-		nh_table_add(table, "%lld", number_of(one, "connected"));
-		nh_table_add(table, "%s", text_of(one, "label"));
-		add_roots(table, one, "lanes");
-		add_roots(table, one, "spares");
-	}
-	nh_table_print(table, 0, stdout);
-	nh_table_free(table);
-}
-
-static size_t unserved(const json_t *switches)
-{
-	const json_t *one;
-	size_t i, n = 0;
-
-	json_array_foreach(switches, i, one) n += !json_is_true(json_object_get(one, "served"));
-	return n;
-}
-
-static void print_text(const char *address, const json_t *said)
-{
-	const json_t *switches = json_object_get(said, "switches"),
-		     *groups = json_object_get(said, "groups");
-
-	printf("controller %s: %zu switches, %zu served; %zu groups; %lld plans and %lld refusals "
-	       "since "
-	       "it began\n",
-	       address, json_array_size(switches), json_array_size(switches) - unserved(switches),
-	       json_array_size(groups), number_of(said, "plans"), number_of(said, "refusals"));
-	print_switches(switches);
-	print_groups(groups);
-}
-
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static int show(const struct arguments *a, const char *text)
+static int complain(const struct arguments *a, const char *why)
+{
+	fprintf(stderr, "nccl-ha inc%s%s: %s\n", a->what == SHOW ? "" : " ", what_names[a->what],
+		why);
+	return NH_EXIT_FAILED;
+}
+
+static json_t *document(const struct arguments *a, const char *text)
 {
 	json_t *said = json_loads(text, 0, NULL);
-	int status = NH_EXIT_OK;
 
-	if (!json_is_object(said)) {
-		fprintf(stderr, "nccl-ha inc: %s: what it says is no JSON object\n", a->connect);
-		status = NH_EXIT_FAILED;
-	} else if (a->metrics) {
-		status = nh_inc_metrics(said, stdout) ? NH_EXIT_OK : NH_EXIT_FAILED;
-	} else {
-		print_text(a->connect, said);
-		if (unserved(json_object_get(said, "switches")) > 0)
-			status = NH_EXIT_ATTENTION;
+	if (json_is_object(said))
+		return said;
+	json_decref(said);
+	(void)complain(a, "what the controller says is no JSON object");
+	return NULL;
+}
+
+static int show(const struct arguments *a, const json_t *said)
+{
+	if (a->metrics)
+		return nh_inc_metrics(said, stdout) ? NH_EXIT_OK : NH_EXIT_FAILED;
+	nh_inc_print(a->controller.address, said);
+	return nh_inc_unserved(json_object_get(said, "switches")) > 0 ? NH_EXIT_ATTENTION
+								      : NH_EXIT_OK;
+}
+
+static bool print_json(const json_t *json)
+{
+	return json_dumpf(json, stdout, JSON_COMPACT) == 0 && putchar('\n') >= 0;
+}
+
+static int show_groups(const struct arguments *a, const json_t *said)
+{
+	const json_t *groups = json_object_get(said, "groups");
+
+	if (a->json)
+		return print_json(groups) ? NH_EXIT_OK : NH_EXIT_FAILED;
+	nh_inc_print_groups(groups);
+	return NH_EXIT_OK;
+}
+
+static const json_t *switch_of(const json_t *said, const char *name)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach(json_object_get(said, "switches"), i, one)
+	{
+		const char *said_name = json_string_value(json_object_get(one, "switch"));
+
+		if (said_name && !strcmp(said_name, name))
+			return one;
 	}
+	return NULL;
+}
+
+/* Trees at which its program adds; -1: it has not said so yet. */
+static long long trees_of(const json_t *one)
+{
+	const json_t *trees;
+
+	if (!json_is_true(json_object_get(one, "served")))
+		return 0;
+	trees = json_object_get(one, "trees");
+	return trees ? (long long)json_integer_value(trees) : -1;
+}
+
+static int tell_drained(const struct arguments *a, const json_t *one)
+{
+	const long long trees = trees_of(one);
+	const bool is_through = a->what == UNDRAIN || !a->wait_s || trees == 0;
+
+	if (a->json)
+		return print_json(one) && is_through ? NH_EXIT_OK : NH_EXIT_ATTENTION;
+	if (a->what == UNDRAIN)
+		printf("%s is not drained any more: groups may add there, and those that left it "
+		       "for a while go back\n",
+		       a->name);
+	else if (trees == 0)
+		printf("%s is drained, and adds nothing any more\n", a->name);
+	else if (trees < 0)
+		printf("%s is drained: nobody joins any more, and groups with another way take "
+		       "that\n",
+		       a->name);
+	else
+		printf("%s is drained, and %lld trees of groups are there still\n", a->name, trees);
+	return is_through ? NH_EXIT_OK : NH_EXIT_ATTENTION;
+}
+
+static json_t *ask_again(const struct arguments *a)
+{
+	const struct timespec pause = {.tv_nsec = LOOK_NS};
+	char why[400];
+	char *text;
+	json_t *said = NULL;
+
+	nanosleep(&pause, NULL);
+	text = nc_ask_status(&a->controller, why, sizeof(why));
+	if (text)
+		said = document(a, text);
+	else
+		(void)complain(a, why);
+	free(text);
+	return said;
+}
+
+/* said is a reference that it takes. */
+static int wait_until_drained(const struct arguments *a, json_t *said)
+{
+	const uint64_t until_ns = np_now_ns() + (uint64_t)a->wait_s * 1000000000u;
+	int status;
+
+	while (said && trees_of(switch_of(said, a->name)) != 0 && np_now_ns() < until_ns) {
+		json_decref(said);
+		said = ask_again(a);
+	}
+	if (!said)
+		return NH_EXIT_FAILED;
+	status = tell_drained(a, switch_of(said, a->name));
+	json_decref(said);
+	return status;
+}
+
+static int act(const struct arguments *a, const char *text)
+{
+	json_t *said;
+	int status;
+
+	if (a->what == SHOW && a->json)
+		return puts(text) >= 0 ? NH_EXIT_OK : NH_EXIT_FAILED;
+	said = document(a, text);
+	if (!said)
+		return NH_EXIT_FAILED;
+	if (a->what == DRAIN || a->what == UNDRAIN)
+		return wait_until_drained(a, said);
+	status = a->what == GROUPS ? show_groups(a, said) : show(a, said);
 	json_decref(said);
 	return status;
 }
@@ -197,22 +262,25 @@ int nh_cmd_inc(int argc, char **argv)
 	static const struct argp argp = {
 	    .options = options,
 	    .parser = parse,
+	    .args_doc = "\ngroups\ndrain SWITCH\nundrain SWITCH",
 	    .doc = "Shows what the controller of all-reduces in the network has: which switches "
-		   "programs serve, what groups use, and which switches add for which group."};
-	struct arguments a = {.connect = of_environment("HA_NCCL_INC_CONTROLLER"),
-			      .key_file = of_environment("HA_NCCL_INC_KEY_FILE"),
-			      .key_name = "HA_NCCL_INC_KEY_FILE"};
+		   "programs serve, what groups use, and which switches add for which group.\v"
+		   "  groups   its groups: members, trees, epoch, by which way they go, lease\n"
+		   "  drain    nobody adds at this switch any more: groups take another way\n"
+		   "  undrain  the switch is to be used again"};
+	struct arguments a = {.controller = {.address = of_environment("HA_NCCL_INC_CONTROLLER"),
+					     .key_name = "HA_NCCL_INC_KEY_FILE",
+					     .key_file = of_environment("HA_NCCL_INC_KEY_FILE")}};
 	char why[400];
-	int status = NH_EXIT_FAILED;
+	char *text;
+	int status;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
-	char *text = nc_ask_status(a.connect, a.key_name, a.key_file, why, sizeof(why));
-	if (!text)
-		fprintf(stderr, "nccl-ha inc: %s\n", why);
-	else if (a.json)
-		status = puts(text) >= 0 ? NH_EXIT_OK : NH_EXIT_FAILED;
+	if (a.what == DRAIN || a.what == UNDRAIN)
+		text = nc_ask_drain(&a.controller, a.name, a.what == DRAIN, why, sizeof(why));
 	else
-		status = show(&a, text);
+		text = nc_ask_status(&a.controller, why, sizeof(why));
+	status = text ? act(&a, text) : complain(&a, why);
 	free(text);
 	return status;
 }
