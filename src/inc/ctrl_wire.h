@@ -44,6 +44,8 @@ enum ha_ctrl_kind {
 	HA_CTRL_COUNTS, /* a switch's program: what it has counted (inc/switch_counts.h) */
 	HA_CTRL_IS_BACK, /* member 0: has each switch of the lanes a program? no text */
 	HA_CTRL_WAY,	 /* member 0: by which way its group goes: epoch and way, 4 bytes each */
+	HA_CTRL_KNOW,	 /* member 0, to a controller that may have been started again: its receipt,
+			    and its group's key */
 	HA_CTRL_CHANGE,	 /* an operator: a switch is to be drained, or is not; REPORT answers */
 	/* Of the controller. */
 	HA_CTRL_PLAN = 16, /* to all members of a group; its secret is the group's key */
@@ -58,6 +60,7 @@ enum ha_ctrl_kind {
 			    a switch: nobody is to add there, until it hears GO; no text */
 	HA_CTRL_DISPUTE, /* the same: members do not ask for the same (inc/dispute.h) */
 	HA_CTRL_BACK,	 /* answers IS_BACK, if it is so; no text */
+	HA_CTRL_RECEIPT, /* to member 0: of its plan, to be kept for KNOW; between PLAN and PART */
 };
 
 enum ha_ctrl_side { HA_CTRL_HOST, HA_CTRL_CONTROLLER };

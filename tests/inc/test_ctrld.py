@@ -10,8 +10,8 @@ import struct
 import subprocess
 import unittest
 
-from conversation import (ASK, CHANGE, DRAIN, GO, LEAVE, NONE, OVER, PART, PLAN, REFUSED, REPORT, SERVE, SLACK, STATUS, TIMEOUT_S, WAY, Folder, Host,
-                          wait_for)  # fmt: skip
+from conversation import (ASK, CHANGE, DRAIN, GO, IS_BACK, KNOW, LEAVE, NONE, OVER, PART, PLAN, RECEIPT, REFUSED, REPORT, SERVE, SLACK, STATUS, TIMEOUT_S, WAY,
+                          Folder, Host, wait_for)  # fmt: skip
 
 CTRLD, TOOL = (os.path.join(os.environ["BUILD"], "bin", name) for name in ("nccl-ha-ctrld", "nccl-ha"))
 ENDED = int(os.environ.get("CTRLD_ENDED", "20"))
@@ -217,6 +217,40 @@ class Controller(Folder):
         self.assertEqual([one["state"] for one in self.status()["groups"]], ["held"])
         self.expect_refused(self.host().ask("g", 0, 4, "a"), "there already")
 
+    def know(self, receipt, key):
+        """Of a member 0 that dials again; who has proved nothing yet may not say as much."""
+        host = self.host()
+        host.say(IS_BACK)
+        host.say(KNOW, receipt.encode(), key)
+        return host
+
+    def test_a_controller_that_is_started_again_is_told_of_its_groups(self):
+        self.start()
+        hosts = self.group("g", listen="127.0.0.1:9")
+        plan = hosts[0].hear()
+        _, receipt, key = hosts[0].hear()
+        before = self.status()
+        self.stop()
+        self.start(errors="errors2", serve=False)
+        self.assertEqual(self.status()["groups"], [])
+        leader = self.know(receipt, key)
+        self.assertEqual(leader.hear(), plan)
+        self.assertEqual(leader.hear(), (RECEIPT, receipt, key))
+        after = self.status()
+        self.assertEqual([(one["groups"], one["bytes"]) for one in after["switches"]], [(one["groups"], one["bytes"]) for one in before["switches"]])
+        self.assertEqual([(one["group"], one["state"], one["members"]) for one in after["groups"]], [("g", "held", ["a/n", "b/n", "c/n", "d/n"])])
+        self.assertEqual(self.part(leader)[1:3], (4, (2, 1)))
+        switch = self.serve("s0", 7009)  # comes after the group, and listens elsewhere now
+        self.assertEqual(switch.hear()[0], GO)
+        self.assertEqual(self.part(switch)[3:], ([(2, 6, 4, 65535, 0, 0)], key))
+        self.expect_refused(self.know(receipt, key), "another group has that name by now")  # its member 0 is there
+        self.expect_refused(self.know(receipt.replace('"a/n"', '"z/n"'), key), "no group of this topology")
+        brief = self.host()
+        brief.sock.sendall(brief.frame(KNOW, bytes(20000), key))
+        self.expect_refused(brief, "its text is too long")
+        leader.say(LEAVE)
+        self.assertTrue(wait_for(self.is_free))
+
     # ---- switches
 
     def part(self, host):
@@ -232,6 +266,7 @@ class Controller(Folder):
         self.start()
         hosts = self.group("g")
         key = hosts[0].hear()[2]
+        self.assertEqual(hosts[0].hear()[::2], (RECEIPT, key))
         group, members, trees, places, part_key = self.part(hosts[0])
         self.assertEqual((members, trees, part_key), (4, (2, 1), key))
         self.assertEqual(places, [(0, 0, 0, 4, 0, 7000), (1, 0, 0, 4, 0, 7000), (2, 0, 0, 6, 0, 7002)])  # a is below l0, and in the spare below s0
@@ -381,7 +416,7 @@ class Controller(Folder):
         self.start()
         hosts = self.group("g")
         for host in hosts:
-            self.assertEqual((host.hear_bytes()[0], host.hear_bytes()[0]), (PLAN, PART))
+            self.assertEqual(host.hear()[0], PLAN)
         hosts[0].say(WAY, struct.pack("<II", 3, 1))
         self.host().ask("half", 1, 2, "b")
         self.assertTrue(wait_for(lambda: [one.get("epoch") for one in self.status()["groups"]] == [3, None]))

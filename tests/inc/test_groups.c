@@ -19,6 +19,8 @@ static const char fabric[] =
 struct heard {
 	struct nc_member member;
 	unsigned plans, nones, parts;
+	char receipt[2048];
+	size_t receipt_bytes;
 	char text[1024];
 	uint8_t key[HA_CTRL_SECRET_BYTES];
 };
@@ -43,6 +45,13 @@ static void answer(void *arg, struct nc_member *member, enum ha_ctrl_kind kind,
 	(void)arg;
 	assert_true(text->users >= 1);
 	assert_int_equal(kind == HA_CTRL_NONE, key == NULL);
+	if (kind == HA_CTRL_RECEIPT) {
+		assert_int_equal(member->rank, 0);
+		assert_in_range(text->length, 1, sizeof(h->receipt));
+		memcpy(h->receipt, text->bytes, text->length);
+		h->receipt_bytes = text->length;
+		return;
+	}
 	if (kind == HA_CTRL_PART) {
 		h->parts++;
 		assert_memory_equal(h->key, key, sizeof(h->key));
@@ -298,6 +307,83 @@ static void a_drain_outlives_the_switchs_program_and_the_controller(void **state
 	assert_true(groups.use.switches[0].is_idle);
 }
 
+/* Another controller, which knows nothing, of the same topology. */
+static void start_again(void)
+{
+	nc_groups_end(&groups);
+	memset(&the_switch, 0, sizeof(the_switch));
+	assert_true(nc_groups_begin(&groups, &topology));
+}
+
+static bool know(struct heard *host, const struct heard *as, size_t length)
+{
+	return nc_groups_know(&groups, &host->member, as->receipt, length, as->key, 5, why,
+			      sizeof(why));
+}
+
+static void
+a_controller_that_was_started_again_knows_groups_by_what_their_member_0_has(void **state)
+{
+	uint64_t bytes;
+
+	(void)state;
+	make(hosts, "g", 1);
+	bytes = groups.use.switches[0].bytes;
+	start_again();
+	assert_true(know(&hosts[4], &hosts[0], hosts[0].receipt_bytes));
+	assert_int_equal(groups.use.switches[0].bytes, bytes);
+	assert_int_equal(groups.use.switches[0].groups, 1);
+	assert_int_equal(groups.use.loads[0], NC_WHOLE);
+	assert_string_equal(hosts[4].text, hosts[0].text);
+	assert_memory_equal(hosts[4].key, hosts[0].key, sizeof(hosts[0].key));
+	assert_int_equal(hosts[4].receipt_bytes, hosts[0].receipt_bytes);
+	assert_memory_equal(hosts[4].receipt, hosts[0].receipt, hosts[0].receipt_bytes);
+	assert_true(serve()); /* after the group */
+	assert_int_equal(the_switch.parts, 1);
+	assert_true(nc_groups_are_lanes_there(&groups, &hosts[4].member));
+	/* It counts as any other one: for who asks, and when member 0 goes. */
+	assert_true(ask(&hosts[5], "g", 1, 3, 6));
+	assert_int_equal(hosts[5].plans, 1);
+	nc_groups_lost(&groups, &hosts[4].member, 7);
+	assert_true(know(&hosts[6], &hosts[0], hosts[0].receipt_bytes));
+	assert_int_equal(nc_groups_tick(&groups, 300 * S), 0);
+	nc_groups_leave(&groups, &hosts[6].member, 300 * S);
+	assert_int_equal(groups.n, 0);
+	assert_int_equal(groups.use.switches[0].bytes, 0);
+	assert_int_equal(groups.use.loads[0], 0);
+}
+
+/* Each piece of a receipt, and each one in which a number or a name is another one. */
+static void a_receipt_that_is_none_changes_nothing(void **state)
+{
+	struct heard altered;
+	unsigned known;
+
+	(void)state;
+	make(hosts, "g", 1);
+	start_again();
+	for (size_t n = 0; n < hosts[0].receipt_bytes; n++) {
+		if (n % 16 == 0)
+			assert_false(know(&hosts[4], &hosts[0], n));
+		altered = hosts[0];
+		altered.receipt[n] ^= 1;
+		if (know(&hosts[4], &altered, altered.receipt_bytes))
+			nc_groups_leave(&groups, &hosts[4].member, 6);
+		assert_int_equal(groups.n, 0);
+		assert_int_equal(groups.use.switches[0].groups, 0);
+		assert_int_equal(groups.use.switches[0].bytes, 0);
+		assert_int_equal(groups.use.loads[0], 0);
+	}
+	known = hosts[4].plans;
+	assert_true(serve());
+	for (unsigned rank = 0; rank < 3; rank++)
+		assert_true(ask(&hosts[4 + rank], "g", rank, 3, 7));
+	nc_groups_lost(&groups, &hosts[4].member, 8); /* of another group of that name */
+	assert_int_equal(hosts[4].plans, hosts[5].plans + known);
+	assert_false(know(&hosts[7], &hosts[0], hosts[0].receipt_bytes));
+	assert_non_null(strstr(why, "another group has that name"));
+}
+
 static struct nc_group_view seen;
 
 static void see(void *arg, const struct nc_group_view *group)
@@ -389,6 +475,8 @@ int main(void)
 	    TEST(a_switch_that_is_drained_is_in_no_new_plan_and_nobody_goes_back_to_it),
 	    TEST(a_drain_outlives_the_switchs_program_and_the_controller),
 	    TEST(member_0_says_by_which_way_its_group_goes),
+	    TEST(a_controller_that_was_started_again_knows_groups_by_what_their_member_0_has),
+	    TEST(a_receipt_that_is_none_changes_nothing),
 	    TEST(what_a_switch_has_counted_is_its_programs),
 	    TEST(a_rank_is_taken_once),
 	    TEST(verdicts_for_who_comes_late_make_room_for_groups),

@@ -483,17 +483,38 @@ class Roce(Fabric):
 
 class Strangers(Fabric):
     def test_the_controller_may_end_and_come_back_under_a_group(self):
+        """Nobody waits for it, and it knows the group again, so that a lost switch is gone back to."""
         self.start_controller(STAR)
-        self.serve("s")
-        members = self.members("abc", "--ops", "8", "--bytes", "100000", holds=ALL_AT_4)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            listen = f"127.0.0.1:{free.getsockname()[1]}"
+        self.switches["s"] = self.switch("s", 4, "--listen", listen)
+        self.assertIn("s adds at", self.switches["s"].stdout.readline())
+        members = self.members("abc", "--ops", "16", "--bytes", "100000", "--every", "4", "--failback-ms", "10")
         self.read_all_until(members, "done 3\n")
+        before = self.status()
         self.ctrld.kill()
         self.ctrld.wait()
         self.assertTrue(wait_for(lambda: "trees go on, and it is dialled again" in self.errors("s")))
+        self.go(*members)
+        self.read_all_until(members, "done 7\n")
+        begun = time.monotonic()
         self.start_controller(STAR, at=self.address)
         self.assertIn("s adds at", self.switches["s"].stdout.readline())
+        self.assertTrue(wait_for(lambda: [one["state"] for one in self.status()["groups"]] == ["held"]))
+        print(f"a controller that was started again has its switch and its group after {time.monotonic() - begun:.2f} s")
+        self.assertEqual(self.status()["groups"][0]["epoch"], 0)
+        self.assertEqual(self.status()["switches"][0]["bytes"], before["switches"][0]["bytes"])
+        self.switches["s"].kill()
+        self.switches["s"].wait()
+        self.read_all_until(members, "away\n")
+        self.switches["s"] = self.switch("s", 4, "--listen", listen)
         self.go(*members)
-        self.expect_right(members, 8, 0)
+        for member in members:
+            self.last_before(member, "home\n")
+        self.go(*members)
+        results = self.results(members)
+        self.assertEqual([(one["status"], one["done"], one["alone"]) for one in results], [(0, 16, False)] * 3, results)
+        self.expect_free()
         self.expect_right(self.members("abc", "--ops", "2", group="h"), 2, 0)
 
     def join(self, at, key, group, secret, epoch=0, node=2, place=0, tree=0):

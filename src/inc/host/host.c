@@ -6,6 +6,7 @@
 #include "inc/failback.h"
 #include "inc/host/joining.h"
 #include "inc/leader.h"
+#include "inc/net/lease.h"
 #include "inc/net/star.h"
 #include "inc/outage.h"
 #include "inc/verbs/mesh.h"
@@ -28,6 +29,7 @@ struct letter {
 struct ha_host {
 	struct ha_host_wish wish;
 	struct ha_ask_answer answer;
+	struct ha_lease lease; /* of the leader */
 	struct ha_star *star;
 	struct ha_member *member;
 	struct ha_follower follower;
@@ -222,9 +224,14 @@ static void let_go(struct ha_host *host)
 /* Its end changes nothing. */
 static void look_at_controller(struct ha_host *host, uint64_t now_ns)
 {
-	while (ha_talk_next(&host->answer.talk) == HA_TALK_HEARD)
-		if (host->leader && host->answer.talk.heard.kind == HA_CTRL_BACK)
+	enum ha_lease_event event;
+
+	while ((event = ha_lease_next(&host->lease, now_ns)) != HA_LEASE_NOTHING) {
+		if (event == HA_LEASE_AGAIN)
+			tell_way(host);
+		else if (host->answer.talk.heard.kind == HA_CTRL_BACK)
 			(void)ha_leader_go_back(host->leader, now_ns);
+	}
 }
 
 /* The controller does not answer as long as some switch of the lanes has no program. */
@@ -244,6 +251,7 @@ static void look_whether_back(struct ha_host *host, uint64_t now_ns)
 
 static void lead(struct ha_host *host, uint64_t now_ns)
 {
+	look_at_controller(host, now_ns);
 	ha_leader_tick(host->leader, now_ns);
 	look_whether_back(host, now_ns);
 	if (ha_outage_is(&host->outage, ha_member_ledger(host->member), host->wish.outage_ns,
@@ -276,7 +284,6 @@ static void pump(struct ha_host *host, uint64_t now_ns)
 	if (host->joining.is_drained)
 		ha_follower_drain(&host->follower, now_ns);
 	look_for_disputes(host, now_ns);
-	look_at_controller(host, now_ns);
 	ha_follower_tick(&host->follower, now_ns);
 	ha_mesh_tick(&host->mesh, now_ns);
 	if (host->leader)
@@ -550,6 +557,7 @@ static ha_result_t open_all(struct ha_host *host, char *why, size_t size)
 		return HA_ERR_SYSTEM;
 	if (!host->leader) /* its lease is member 0's to hold */
 		ha_talk_end(&host->answer.talk);
+	ha_lease_begin(&host->lease, &host->wish.ask, &host->answer);
 	ha_joining_join(&host->joining, host->member, 0, 0);
 	return HA_OK;
 }

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -100,6 +101,18 @@ static ha_result_t no_plan(const struct ha_talk_frame *heard, char *why, size_t 
 	return HA_ERR_SYSTEM;
 }
 
+/* Without memory for it there is none. */
+static void keep_receipt(struct ha_ask_answer *answer)
+{
+	const struct ha_talk_frame *heard = &answer->talk.heard;
+
+	free(answer->receipt);
+	answer->receipt = malloc(heard->length + 1);
+	answer->receipt_bytes = heard->length;
+	if (answer->receipt)
+		memcpy(answer->receipt, heard->text, heard->length);
+}
+
 static ha_result_t converse(const struct ha_ask *ask, uint64_t until_ns,
 			    struct ha_ask_answer *answer, char *why, size_t size)
 {
@@ -117,6 +130,8 @@ static ha_result_t converse(const struct ha_ask *ask, uint64_t until_ns,
 		}
 		if (answer->talk.heard.kind == HA_CTRL_NONE)
 			return no_plan(&answer->talk.heard, why, size);
+		if (answer->talk.heard.kind == HA_CTRL_RECEIPT)
+			keep_receipt(answer);
 		if (answer->talk.heard.kind == HA_CTRL_PART)
 			return take_part(ask, answer, why, size);
 	}
@@ -144,6 +159,8 @@ void ha_ask_end(struct ha_ask_answer *answer)
 {
 	ha_talk_end(&answer->talk);
 	ha_part_free(&answer->part);
+	free(answer->receipt);
+	answer->receipt = NULL;
 	if (answer->listener >= 0)
 		close(answer->listener);
 	answer->listener = -1;

@@ -27,6 +27,9 @@ struct ha_ask_answer {
 	int listener;	     /* of member 0; others: -1 */
 	struct ha_part part; /* ha_part_free */
 	uint8_t key[HA_CTRL_SECRET_BYTES]; /* the group's */
+	uint8_t
+	    *receipt; /* of member 0: for a controller that does not know the group; NULL: none */
+	size_t receipt_bytes;
 };
 
 /* Waits for the verdict. HA_ERR_SYSTEM: there is no plan for this member; `why` says why, and

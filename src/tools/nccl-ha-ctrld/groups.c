@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "tools/nccl-ha-ctrld/plan_json.h"
+#include "tools/nccl-ha-ctrld/receipt.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -309,12 +310,28 @@ static void tell_part(struct nc_groups *groups, struct nc_group *group, unsigned
 	free(part);
 }
 
+/* Without one the group is not known to the next controller. */
+static void tell_receipt(struct nc_groups *groups, struct nc_group *group)
+{
+	const struct nc_receipt receipt = {.leader = group->leader,
+					   .number = group->number,
+					   .ports = group->ports,
+					   .plan = group->plan};
+	struct nc_text *text = nc_receipt_write(groups->topology, &receipt, group->parts.at);
+
+	if (text)
+		groups->answer(groups->arg, group->members[0], HA_CTRL_RECEIPT, text, group->key);
+	nc_text_release(text);
+}
+
 static void tell(struct nc_groups *groups, struct nc_group *group, unsigned rank)
 {
 	const bool is_plan = group->plan.n_members > 0;
 
 	groups->answer(groups->arg, group->members[rank], is_plan ? HA_CTRL_PLAN : HA_CTRL_NONE,
 		       group->verdict, is_plan ? group->key : NULL);
+	if (is_plan && rank == 0)
+		tell_receipt(groups, group);
 	if (is_plan)
 		tell_part(groups, group, rank);
 }
@@ -433,7 +450,9 @@ static struct nc_text *plan_text(const struct nc_groups *groups, const struct nc
 	return nc_text_of(json);
 }
 
-static bool make_parts(struct nc_groups *groups, struct nc_group *group)
+/* at: by switch, where its program listens. */
+static bool make_parts(struct nc_groups *groups, struct nc_group *group,
+		       const union ha_sockaddr *at)
 {
 	group->parts.whole = (struct ha_part){.group = group->number,
 					      .unit_bytes = group->leader.unit_bytes,
@@ -442,7 +461,7 @@ static bool make_parts(struct nc_groups *groups, struct nc_group *group)
 					      .lanes = (uint8_t)group->plan.n_lanes,
 					      .spares = (uint8_t)group->plan.n_spares,
 					      .leader = group->leader.listen};
-	return nc_parts_begin(&group->parts, groups->topology, &group->plan, groups->at);
+	return nc_parts_begin(&group->parts, groups->topology, &group->plan, at);
 }
 
 static void judge(struct nc_groups *groups, struct nc_group *group, uint64_t now_ns)
@@ -455,7 +474,7 @@ static void judge(struct nc_groups *groups, struct nc_group *group, uint64_t now
 		return;
 	}
 	group->number = ha_random();
-	if (make_parts(groups, group))
+	if (make_parts(groups, group, groups->at))
 		group->verdict = plan_text(groups, group);
 	if (!group->verdict) {
 		nc_parts_end(&group->parts);
@@ -584,6 +603,76 @@ bool nc_groups_ask(struct nc_groups *groups, struct nc_member *member, const str
 		return true;
 	}
 	return come_late(groups, group, member, ask, now_ns, why, size);
+}
+
+/* ---- who was here before this controller ------------------------------------------------------
+ */
+
+/* False: there is no memory, or the trees are none. The group has the plan either way. */
+static bool remember(struct nc_groups *groups, struct nc_group *group, struct nc_receipt *receipt,
+		     const uint8_t *key)
+{
+	free(group->ports);
+	group->ports = receipt->ports;
+	group->plan = receipt->plan;
+	group->leader = receipt->leader;
+	group->number = receipt->number;
+	memcpy(group->key, key, sizeof(group->key));
+	receipt->ports = NULL;
+	receipt->plan = (struct nc_plan){0};
+	nc_replace(&groups->use, &group->plan);
+	if (make_parts(groups, group, receipt->at))
+		group->verdict = plan_text(groups, group);
+	return group->verdict != NULL;
+}
+
+static bool begin_again(struct nc_groups *groups, struct nc_member *member,
+			struct nc_receipt *receipt, const uint8_t *key, uint64_t now_ns)
+{
+	const struct nc_ask leader = receipt->leader;
+	struct nc_group *group = new_group(groups, &leader, now_ns);
+
+	if (!group)
+		return false;
+	if (!remember(groups, group, receipt, key)) {
+		free_group(groups, group);
+		return false;
+	}
+	join(group, member, &leader);
+	install_everywhere(groups, group);
+	happens(groups, group, PLANNED, now_ns);
+	return true;
+}
+
+/* One that this controller knows: its connection alone was lost. */
+static bool come_back(struct nc_groups *groups, struct nc_group *group, struct nc_member *member,
+		      const struct nc_receipt *receipt, uint64_t now_ns)
+{
+	if (group->plan.n_members == 0 || group->number != receipt->number || group->members[0])
+		return false;
+	join(group, member, &group->leader);
+	happens(groups, group, LEADER_BACK, now_ns);
+	return true;
+}
+
+bool nc_groups_know(struct nc_groups *groups, struct nc_member *member, const char *text,
+		    size_t length, const uint8_t *key, uint64_t now_ns, char *why, size_t size)
+{
+	struct nc_receipt receipt;
+	struct nc_group *group;
+	bool good = nc_receipt_read(groups->topology, text, length, &receipt, why, size);
+
+	if (good) {
+		group = find(groups, receipt.leader.group);
+		good = group ? come_back(groups, group, member, &receipt, now_ns)
+			     : begin_again(groups, member, &receipt, key, now_ns);
+		if (!good)
+			snprintf(why, size, "%s",
+				 group ? "another group has that name by now"
+				       : "its trees are none, or there is no room for it");
+	}
+	nc_receipt_end(&receipt);
+	return good;
 }
 
 /* ---- who goes -------------------------------------------------------------------------------- */

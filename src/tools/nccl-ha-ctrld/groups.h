@@ -117,6 +117,14 @@ void nc_groups_end(struct nc_groups *groups);
 bool nc_groups_ask(struct nc_groups *groups, struct nc_member *member, const struct nc_ask *ask,
 		   uint64_t now_ns, char *why, size_t size) HA_MUST_CHECK;
 
+/*
+ * Member 0 of a group that a controller before this one knew: what it got with its plan. Admission
+ * is not asked again. False: `why` says why not.
+ */
+bool nc_groups_know(struct nc_groups *groups, struct nc_member *member, const char *text,
+		    size_t length, const uint8_t *key, uint64_t now_ns, char *why,
+		    size_t size) HA_MUST_CHECK;
+
 /* The connection of a member is gone. */
 void nc_groups_lost(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns);
 /* Whether each switch of the group's lanes is served, where it was: of member 0, of a plan. */

@@ -533,7 +533,7 @@ static bool write_plan(struct placing *p, struct nc_plan *plan)
 
 /* ---- what is used ---------------------------------------------------------------------------- */
 
-static void plan_end(struct nc_plan *plan)
+void nc_plan_end(struct nc_plan *plan)
 {
 	for (unsigned i = 0; i < HA_PLAN_LANES; i++) {
 		free(plan->trees[i].parents);
@@ -578,12 +578,17 @@ bool nc_place(struct nc_use *use, const struct nc_wish *wish, struct nc_plan *pl
 	if (good)
 		change_use(use, plan, 1);
 	else
-		plan_end(plan);
+		nc_plan_end(plan);
 	return good;
+}
+
+void nc_replace(struct nc_use *use, const struct nc_plan *plan)
+{
+	change_use(use, plan, 1);
 }
 
 void nc_unplace(struct nc_use *use, struct nc_plan *plan)
 {
 	change_use(use, plan, -1);
-	plan_end(plan);
+	nc_plan_end(plan);
 }

@@ -65,6 +65,10 @@ struct nc_plan {
 bool nc_place(struct nc_use *use, const struct nc_wish *wish, struct nc_plan *plan, char *why,
 	      size_t size) HA_MUST_CHECK;
 
+/* A plan that was made before: `use` has it from now on, whatever else there is. */
+void nc_replace(struct nc_use *use, const struct nc_plan *plan);
+/* One that `use` has not. */
+void nc_plan_end(struct nc_plan *plan);
 /* What `use` has of it is given back. */
 void nc_unplace(struct nc_use *use, struct nc_plan *plan);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/nccl-ha-ctrld/plan_json.h"
 
-static json_t *members_json(const struct nc_topology *t, const struct nc_plan *plan,
-			    const unsigned *members)
+json_t *nc_members_json(const struct nc_topology *t, const struct nc_plan *plan,
+			const unsigned *members)
 {
 	json_t *list = json_array();
 
@@ -22,7 +22,7 @@ static json_t *nodes_json(const struct nc_topology *t, const struct nc_plan *pla
 	return list;
 }
 
-static json_t *parents_json(const struct nc_plan *plan, const struct nc_tree *tree)
+json_t *nc_parents_json(const struct nc_plan *plan, const struct nc_tree *tree)
 {
 	json_t *list = json_array();
 
@@ -55,7 +55,7 @@ static json_t *trees_json(const struct nc_topology *t, const struct nc_plan *pla
 		json_array_append_new(
 		    list, json_pack("{s:s, s:i, s:i, s:o}", "root", nc_vertex_name(t, root->vertex),
 				    "depth", (int)tree->depth, "streams", (int)most_streams(tree),
-				    "parents", parents_json(plan, tree)));
+				    "parents", nc_parents_json(plan, tree)));
 	}
 	return list;
 }
@@ -63,8 +63,8 @@ static json_t *trees_json(const struct nc_topology *t, const struct nc_plan *pla
 json_t *nc_plan_json(const struct nc_topology *topology, const struct nc_plan *plan,
 		     const unsigned *members)
 {
-	return json_pack("{s:o, s:o, s:o, s:o}", "members", members_json(topology, plan, members),
-			 "nodes", nodes_json(topology, plan), "lanes",
-			 trees_json(topology, plan, 0, plan->n_lanes), "spares",
-			 trees_json(topology, plan, plan->n_lanes, plan->n_spares));
+	return json_pack(
+	    "{s:o, s:o, s:o, s:o}", "members", nc_members_json(topology, plan, members), "nodes",
+	    nodes_json(topology, plan), "lanes", trees_json(topology, plan, 0, plan->n_lanes),
+	    "spares", trees_json(topology, plan, plan->n_lanes, plan->n_spares));
 }

@@ -11,4 +11,9 @@
 json_t *nc_plan_json(const struct nc_topology *topology, const struct nc_plan *plan,
 		     const unsigned *members) HA_MUST_CHECK;
 
+/* Parts of it: names by rank; numbers by node, null for none. */
+json_t *nc_members_json(const struct nc_topology *topology, const struct nc_plan *plan,
+			const unsigned *members);
+json_t *nc_parents_json(const struct nc_plan *plan, const struct nc_tree *tree);
+
 #endif

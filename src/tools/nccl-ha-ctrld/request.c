@@ -56,8 +56,7 @@ static bool read_gone(const struct nc_topology *t, const json_t *list, struct nc
 	return true;
 }
 
-/* ADDRESS:PORT, in numbers: nothing is looked up for who asks. */
-static bool read_address(const char *text, union ha_sockaddr *at, char *why, size_t size)
+bool nc_address_read(const char *text, union ha_sockaddr *at, char *why, size_t size)
 {
 	const struct addrinfo numbers = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
 					 .ai_socktype = SOCK_STREAM};
@@ -76,6 +75,12 @@ static bool read_address(const char *text, union ha_sockaddr *at, char *why, siz
 	return true;
 }
 
+bool nc_is_unit(int unit_bytes, int window)
+{
+	return unit_bytes >= 64 && unit_bytes <= UNIT_MOST && unit_bytes % 64 == 0 && window >= 1 &&
+	       window <= WINDOW_MOST;
+}
+
 static bool check(const struct said *s, char *why, size_t size)
 {
 	if (!nc_is_name(s->group) || (*s->label && !nc_is_name(s->label)))
@@ -84,8 +89,7 @@ static bool check(const struct said *s, char *why, size_t size)
 	if (s->ranks < 1 || s->ranks > NC_PORTS || s->rank < 0 || s->rank >= s->ranks)
 		return WRONG("rank %d of %d cannot be: a group has at most %d", s->rank, s->ranks,
 			     NC_PORTS);
-	if (s->unit < 64 || s->unit > UNIT_MOST || s->unit % 64 != 0 || s->window < 1 ||
-	    s->window > WINDOW_MOST)
+	if (!nc_is_unit(s->unit, s->window))
 		return WRONG("a unit has 64 to %d bytes, a multiple of 64, and a window 1 to %d",
 			     UNIT_MOST, WINDOW_MOST);
 	return true;
@@ -110,7 +114,7 @@ static bool take(const struct nc_topology *t, json_t *json, struct nc_ask *ask, 
 	ask->ranks = (unsigned)s.ranks;
 	ask->unit_bytes = (uint32_t)s.unit;
 	ask->window = (uint32_t)s.window;
-	if (s.listen && !read_address(s.listen, &ask->listen, why, size))
+	if (s.listen && !nc_address_read(s.listen, &ask->listen, why, size))
 		return false;
 	return read_gone(t, s.gone, ask, why, size);
 }
@@ -138,7 +142,7 @@ bool nc_service_read(const struct nc_topology *topology, const char *text, size_
 		good = WRONG("this is no service: %s", error.text);
 	else
 		good = find_adding(topology, name, &service->vertex, why, size) &&
-		       read_address(listen, &service->at, why, size);
+		       nc_address_read(listen, &service->at, why, size);
 	service->is_drained = is_drained;
 	json_decref(json);
 	if (!good)

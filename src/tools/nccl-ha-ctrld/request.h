@@ -18,4 +18,9 @@ bool nc_service_read(const struct nc_topology *topology, const char *text, size_
 bool nc_change_read(const struct nc_topology *topology, const char *text, size_t length,
 		    unsigned *vertex, bool *is_drained, char *why, size_t size) HA_MUST_CHECK;
 
+/* ADDRESS:PORT, in numbers: nothing is looked up for who asks. False: as above. */
+bool nc_address_read(const char *text, union ha_sockaddr *at, char *why, size_t size) HA_MUST_CHECK;
+/* Whether a unit may have as many bytes, and a window as many units. */
+bool nc_is_unit(int unit_bytes, int window);
+
 #endif

@@ -184,6 +184,18 @@ static void ask(struct server *s, struct nc_session *session, const char *text, 
 		refuse(s, session, why);
 }
 
+static void know(struct server *s, struct nc_session *session, const char *text, uint32_t length,
+		 const uint8_t *secret)
+{
+	char why[512];
+
+	if (session->member.group || session->serving.is_on)
+		refuse(s, session, "it is in a group, or serves a switch, already");
+	else if (!nc_groups_know(&s->groups, &session->member, text, length, secret, s->now_ns, why,
+				 sizeof(why)))
+		refuse(s, session, why);
+}
+
 static void serve(struct server *s, struct nc_session *session, const char *text, uint32_t length)
 {
 	struct nc_service service;
@@ -240,7 +252,7 @@ static void say_whether_back(struct server *s, struct nc_session *session)
 }
 
 static void hears(void *arg, struct nc_session *session, enum ha_ctrl_kind kind, const char *text,
-		  uint32_t length)
+		  uint32_t length, const uint8_t *secret)
 {
 	struct server *s = arg;
 
@@ -265,6 +277,9 @@ static void hears(void *arg, struct nc_session *session, enum ha_ctrl_kind kind,
 	case HA_CTRL_WAY:
 		if (!nc_groups_way(&s->groups, &session->member, text, length))
 			refuse(s, session, "this is no way of a group of which it is member 0");
+		return;
+	case HA_CTRL_KNOW:
+		know(s, session, text, length, secret);
 		return;
 	case HA_CTRL_CHANGE:
 		change(s, session, text, length);

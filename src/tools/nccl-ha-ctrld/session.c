@@ -7,8 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define IN_MAX (HA_CTRL_HEAD_BYTES + HA_CTRL_ASK_MAX)
-
 struct nc_session *nc_session_new(int fd, const union ha_sockaddr *from, uint64_t now_ns)
 {
 	struct nc_session *s = calloc(1, sizeof(*s));
@@ -150,6 +148,23 @@ static enum nc_refusal greet(struct nc_session *s, const struct ha_job_key *site
 	return NC_BAD_VERSION;
 }
 
+/* Who has proved nothing yet is brief. */
+static uint32_t most(const struct nc_session *s)
+{
+	return s->phase == NC_KNOWN ? HA_CTRL_TEXT_MAX : HA_CTRL_ASK_MAX;
+}
+
+/* Room for a head, and then for the text that it is of. */
+static bool make_room(struct nc_session *s, uint32_t length)
+{
+	uint8_t *more = s->in;
+
+	if (s->got == 0 || s->got == HA_CTRL_HEAD_BYTES)
+		more = realloc(s->in, HA_CTRL_HEAD_BYTES + length);
+	s->in = more ? more : s->in;
+	return more != NULL;
+}
+
 /* Bytes that are to be there before anything can be said of them. */
 static size_t wanted(const struct nc_session *s, uint32_t length)
 {
@@ -164,23 +179,25 @@ static enum nc_refusal take(struct nc_session *s, const struct ha_job_key *site,
 {
 	enum ha_ctrl_kind kind;
 	bool first = s->phase == NC_STRANGER;
+	uint8_t secret[HA_CTRL_SECRET_BYTES];
 
 	if (s->phase == NC_GREETING)
 		return greet(s, site, now_ns);
-	if (!ha_ctrl_head_decode(s->in, HA_CTRL_ASK_MAX, &kind, length)) {
+	if (!ha_ctrl_head_decode(s->in, most(s), &kind, length)) {
 		nc_session_refuse(s, now_ns, "this is no frame, or its text is too long");
 		return first ? NC_BAD_KEY : NC_BAD_REQUEST;
 	}
 	if (s->got < HA_CTRL_HEAD_BYTES + *length)
 		return NC_NOT_REFUSED;
-	if (!ha_ctrl_hear(&s->keys, s->in, s->in + HA_CTRL_HEAD_BYTES, *length, NULL)) {
+	if (!ha_ctrl_hear(&s->keys, s->in, s->in + HA_CTRL_HEAD_BYTES, *length, secret)) {
 		nc_session_refuse(s, now_ns,
 				  "the controller has another key: both need the site's key file");
 		return NC_BAD_KEY;
 	}
 	s->phase = NC_KNOWN;
 	s->got = 0;
-	hears(arg, s, kind, (const char *)s->in + HA_CTRL_HEAD_BYTES, *length);
+	hears(arg, s, kind, (const char *)s->in + HA_CTRL_HEAD_BYTES, *length, secret);
+	explicit_bzero(secret, sizeof(secret));
 	*length = 0;
 	return NC_NOT_REFUSED;
 }
@@ -208,14 +225,12 @@ enum nc_refusal nc_session_read(struct nc_session *session, const struct ha_job_
 		drain(s);
 		return NC_NOT_REFUSED;
 	}
-	if (!s->in)
-		s->in = malloc(IN_MAX);
-	if (!s->in) {
+	if (s->phase != NC_GREETING && s->got >= HA_CTRL_HEAD_BYTES)
+		(void)!ha_ctrl_head_decode(s->in, most(s), &kind, &length);
+	if (!make_room(s, length)) {
 		s->over = true;
 		return NC_NOT_REFUSED;
 	}
-	if (s->phase != NC_GREETING && s->got >= HA_CTRL_HEAD_BYTES)
-		(void)!ha_ctrl_head_decode(s->in, HA_CTRL_ASK_MAX, &kind, &length);
 	n = recv(s->fd, s->in + s->got, wanted(s, length) - s->got, MSG_DONTWAIT);
 	s->over |= n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 	if (n > 0) {

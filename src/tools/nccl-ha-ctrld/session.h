@@ -45,9 +45,9 @@ struct nc_session {
 	unsigned n_unsent, unsent_room, unsent_most;
 };
 
-/* A frame that is genuine. text is not terminated. */
+/* A frame that is genuine. text is not terminated; the secret is gone afterwards. */
 typedef void (*nc_session_hears)(void *arg, struct nc_session *session, enum ha_ctrl_kind kind,
-				 const char *text, uint32_t length);
+				 const char *text, uint32_t length, const uint8_t *secret);
 
 /* Why a session is refused. */
 enum nc_refusal { NC_NOT_REFUSED, NC_BAD_VERSION, NC_BAD_KEY, NC_BAD_REQUEST };

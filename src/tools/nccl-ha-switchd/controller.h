@@ -12,7 +12,7 @@
 #include "tools/nccl-ha-switchd/groups.h"
 
 #define NS_REDIAL_NS	  500000000ull
-#define NS_REDIAL_MOST_NS 5000000000ull
+#define NS_REDIAL_MOST_NS 1000000000ull
 #define NS_ANSWER_NS	  10000000000ull /* for an answer, when it has been dialled */
 
 struct ns_controller {
