@@ -107,22 +107,35 @@ void ha_path_build_watch(struct ha_comm *comm, unsigned p)
 
 /* ---- one end of a path ----------------------------------------------------------------------- */
 
-bool ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, uint8_t nqps,
-			unsigned port, unsigned peer_port)
+/* The peer's end, and what our side of it is told of a connection's packets. */
+static struct ha_wire_endpoint seen_from_here(const struct ha_comm *comm,
+					      const struct ha_wire_endpoint *remote)
+{
+	struct ha_wire_endpoint endpoint = *remote;
+
+	endpoint.sl = comm->failover->sl;
+	endpoint.traffic_class = comm->failover->traffic_class;
+	return endpoint;
+}
+
+bool ha_path_build_open(struct ha_comm *comm, unsigned p, const struct ha_path_plan *plan)
 {
 	struct ha_failover *fo = comm->failover;
 	struct ha_slot *slot = &fo->slots[p];
-	struct ha_path_options options = {
-	    .port = fo->offers[port], .index = (uint8_t)p, .generation = generation, .nqps = nqps};
+	struct ha_path_options options = {.port = fo->offers[plan->port],
+					  .index = (uint8_t)p,
+					  .generation = plan->generation,
+					  .nqps = plan->nqps,
+					  .remote = plan->remote};
 
 	HA_INVARIANT(slot->state == HA_SLOT_EMPTY);
 	HA_INVARIANT(!slot->opening && !slot->yielded && !comm->paths[p]);
-	HA_INVARIANT(generation > slot->want_gen && generation >= slot->newest_gen);
+	HA_INVARIANT(plan->generation > slot->want_gen && plan->generation >= slot->newest_gen);
 	HA_INVARIANT(comm->is_send || slot->fenced_gen >= slot->want_gen);
-	HA_INVARIANT(port < fo->noffers);
-	slot->newest_gen = generation;
-	slot->port = (uint8_t)port;
-	slot->peer_port = (uint8_t)peer_port;
+	HA_INVARIANT(plan->port < fo->noffers);
+	slot->newest_gen = plan->generation;
+	slot->port = plan->port;
+	slot->peer_port = plan->peer_port;
 	ha_path_build_unwatch(comm, p);
 	slot->opening = ha_path_start_opening(comm, &options);
 	if (!slot->opening)
@@ -135,15 +148,13 @@ ha_result_t ha_path_build_connect(struct ha_comm *comm, unsigned p,
 				  const struct ha_wire_endpoint *remote)
 {
 	struct ha_path *path = comm->paths[p];
-	struct ha_wire_endpoint endpoint = *remote;
+	struct ha_wire_endpoint endpoint = seen_from_here(comm, remote);
 
-	if (remote->nqps != path->nqps || remote->link_layer != path->addr.link_layer) {
+	if (!ha_path_fits(path, remote)) {
 		HA_WARN("connection %s: the peer's end of path %u.%u does not fit ours", comm->name,
 			p, path->generation);
 		return HA_ERR_INTERNAL;
 	}
-	endpoint.sl = comm->failover->sl;
-	endpoint.traffic_class = comm->failover->traffic_class;
 	ha_slot_on(comm, p, HA_SLOT_ON_CONNECTS);
 	ha_path_start_connecting(path, &endpoint);
 	return HA_OK;
@@ -186,6 +197,8 @@ static void opened(struct ha_comm *comm, unsigned p)
 	comm->paths[p] = path;
 	if (!comm->is_send)
 		ha_standby_opened(comm, p);
+	else if (path->connects) /* by the same command, which is back */
+		ha_slot_on(comm, p, HA_SLOT_ON_CONNECTS);
 	else if (ha_path_build_connect(comm, p, &path->remote) != HA_OK)
 		not_connected(comm, p);
 }
@@ -241,15 +254,17 @@ static void refuse(struct ha_comm *comm, unsigned p)
 
 static void make(struct ha_comm *comm, const struct ha_message *m)
 {
-	struct ha_slot *slot = &comm->failover->slots[m->path];
+	const struct ha_wire_endpoint remote = seen_from_here(comm, &m->endpoint);
+	const struct ha_path_plan plan = {.generation = m->generation,
+					  .nqps = m->endpoint.nqps,
+					  .port = m->port,
+					  .peer_port = m->peer_port,
+					  .remote = &remote};
 
 	if (m->port < comm->failover->noffers && ha_offer_usable(comm, m->port) &&
-	    ha_path_build_open(comm, m->path, m->generation, m->endpoint.nqps, m->port,
-			       m->peer_port)) {
-		slot->opening->remote = m->endpoint; /* until it is there */
+	    ha_path_build_open(comm, m->path, &plan))
 		return;
-	}
-	slot->newest_gen = m->generation;
+	comm->failover->slots[m->path].newest_gen = m->generation;
 	refuse(comm, m->path);
 }
 

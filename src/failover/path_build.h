@@ -13,13 +13,22 @@
 
 struct ha_comm;
 
+/* One end of a path: a new generation, with nqps queue pairs, over our port `port` and the peer's
+ * `peer_port` (as in both PORTS). */
+struct ha_path_plan {
+	uint32_t generation;
+	uint8_t nqps;
+	uint8_t port, peer_port;
+	const struct ha_wire_endpoint
+	    *remote; /* the peer's, which it is connected to; NULL: later */
+};
+
 /*
- * Begins to make our end of path p in a new generation, with nqps queue pairs, over our port `port`
- * and the peer's `peer_port` (as in both PORTS). The slot has no path, and everything older is
- * fenced. False: no memory.
+ * Begins to make our end of path p, in the background. The slot has no path, and everything older
+ * is fenced. False: no memory.
  */
-bool ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, uint8_t nqps,
-			unsigned port, unsigned peer_port) HA_MUST_CHECK;
+bool ha_path_build_open(struct ha_comm *comm, unsigned p,
+			const struct ha_path_plan *plan) HA_MUST_CHECK;
 
 /* Begins to connect it to the peer's end, in the background. */
 ha_result_t ha_path_build_connect(struct ha_comm *comm, unsigned p,

@@ -312,15 +312,15 @@ static bool build(struct ha_comm *comm, struct ha_pair pair)
 {
 	struct ha_failover *fo = comm->failover;
 	int p = free_slot(comm, pair);
-	const struct ha_slot *slot;
+	struct ha_path_plan plan = {.port = pair.port, .peer_port = pair.peer_port};
 
 	if (p < 0) {
 		make_room(comm, pair);
 		return false;
 	}
-	slot = &fo->slots[p];
-	if (ha_path_build_open(comm, (unsigned)p, slot->newest_gen + 1,
-			       nqps_on(comm, fo->offers[pair.port]), pair.port, pair.peer_port))
+	plan.generation = fo->slots[p].newest_gen + 1;
+	plan.nqps = nqps_on(comm, fo->offers[pair.port]);
+	if (ha_path_build_open(comm, (unsigned)p, &plan))
 		return true;
 	ha_standby_failed(comm, (unsigned)p);
 	return false;

@@ -124,13 +124,46 @@ static bool none_waits(const struct ha_commands *commands)
 	return true;
 }
 
-/* With the lock. Its owner may take it away as soon as it is done, but waits for the lock to go. */
+/* With the lock. */
+static void enqueue(struct ha_commands *commands, struct ha_command *command)
+{
+	atomic_store(&command->state, HA_COMMAND_WAITING);
+	atomic_fetch_add_explicit(&commands->nout, 1, memory_order_relaxed);
+	ha_list_push_back(queue_of(commands, command->kind), &command->link);
+}
+
+void ha_command_go_on(struct ha_command *command, void (*run)(struct ha_command *command),
+		      enum ha_command_kind kind, uint64_t key)
+{
+	command->then.run = run;
+	command->then.kind = (uint8_t)kind;
+	command->then.key = key;
+}
+
+/* It has run. True: it has more to do, for which `run`, `kind` and `key` are set. */
+static bool goes_on(struct ha_command *command)
+{
+	if (!command->then.run)
+		return false;
+	command->run = command->then.run;
+	command->kind = command->then.kind;
+	command->key = command->then.key;
+	command->then.run = NULL;
+	return true;
+}
+
+/* With the lock, of one that has run. Its owner may take it away as soon as it is done, but waits
+ * for the lock to go. */
 static void give_back(struct ha_commands *commands, struct ha_command *command)
 {
 	struct ha_poller *owner = command->owner;
 
 	HA_INVARIANT(atomic_load(&command->state) == HA_COMMAND_RUNNING);
 	HA_INVARIANT(!command->left);
+	if (goes_on(command)) {
+		enqueue(commands, command); /* this thread is free for it in a moment */
+		return;
+	}
 	atomic_store_explicit(&command->state, HA_COMMAND_DONE, memory_order_release);
 	ha_progress_call(commands->progress, owner);
 }
@@ -411,14 +444,14 @@ void ha_command_send(struct ha_commands *commands, struct ha_command *command)
 
 	command->left = false;
 	if (!commands) { /* no memory for a queue: better late than never */
-		command->run(command);
+		do {
+			command->run(command);
+		} while (goes_on(command));
 		atomic_store_explicit(&command->state, HA_COMMAND_DONE, memory_order_release);
 		return;
 	}
 	pthread_mutex_lock(&commands->lock);
-	atomic_store(&command->state, HA_COMMAND_WAITING);
-	atomic_fetch_add_explicit(&commands->nout, 1, memory_order_relaxed);
-	ha_list_push_back(queue_of(commands, command->kind), &command->link);
+	enqueue(commands, command);
 	alone = commands->threads && !have_thread(commands);
 	/* Who is on his way takes it, or sends the next one on before he begins with another. */
 	unlock_and_wake(commands, commands->nwoken == 0 && takes_idle(commands));

@@ -79,6 +79,12 @@ struct ha_command {
 	struct ha_poller *owner; /* called when it is done; outlives the command */
 	/* Without any lock. */
 	void (*run)(struct ha_command *command);
+	/* What it does next, as ha_command_go_on has said; NULL: it is done. */
+	struct {
+		void (*run)(struct ha_command *command);
+		uint8_t kind;
+		uint64_t key;
+	} then;
 	/* For a command that was left, when it has run: frees it and what it used. Without any
 	 * lock. */
 	void (*abandoned)(struct ha_command *command);
@@ -100,6 +106,11 @@ static inline bool ha_command_done(const struct ha_command *command)
 /* Any thread; never waits. run, kind, key and owner are set; it is not busy. Where there was no
  * memory for the commands (NULL, as for the functions below) it runs here. */
 void ha_command_send(struct ha_commands *commands, struct ha_command *command);
+
+/* From its `run`, as the last thing: it is sent once more, with this, before it goes back to its
+ * owner, who is not asked. */
+void ha_command_go_on(struct ha_command *command, void (*run)(struct ha_command *command),
+		      enum ha_command_kind kind, uint64_t key);
 
 /* Takes it back if no thread has it yet. Never waits. */
 void ha_command_recall(struct ha_commands *commands, struct ha_command *command);

@@ -186,6 +186,7 @@ struct ha_path {
 	uint64_t refused_since_ns; /* that they are destroyed; 0: they are not */
 	bool destroyed;		   /* by the command: only the structure is left */
 	bool kept;		   /* put aside with queue pairs that live, which was said */
+	bool connects;		   /* the command that makes it also connects it, to `remote` */
 	ha_result_t outcome;	   /* of opening and connecting */
 
 	/* On their way (path_msg.c). [T] */

@@ -258,6 +258,26 @@ static void connect_path(struct ha_command *command)
 		ha_unreachable_note(unreachable, &key, began_ns, ha_now_ns());
 }
 
+/* No two at once ask for one address. */
+static uint64_t address_key(const struct ha_path *path)
+{
+	return ha_unreachable_hash(
+	    &(struct ha_unreachable_key){.port = path->port, .gid = path->remote.gid});
+}
+
+bool ha_path_fits(const struct ha_path *path, const struct ha_wire_endpoint *remote)
+{
+	return remote->nqps == path->nqps && remote->link_layer == path->addr.link_layer;
+}
+
+void ha_path_go_on_connecting(struct ha_path *path)
+{
+	const struct ha_wire_endpoint remote = path->remote;
+
+	set_remote(path, &remote);
+	ha_command_go_on(&path->command, connect_path, HA_COMMAND_RESOLVE, address_key(path));
+}
+
 void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoint *remote)
 {
 	HA_INVARIANT(atomic_load(&path->state) == HA_PATH_INIT);
@@ -266,8 +286,7 @@ void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoin
 	path->command.run = connect_path;
 	path->command.kind = HA_COMMAND_RESOLVE;
 	path->command.owner = &path->comm->poller;
-	path->command.key = ha_unreachable_hash(
-	    &(struct ha_unreachable_key){.port = path->port, .gid = path->remote.gid});
+	path->command.key = address_key(path);
 	ha_command_send(ha_path_commands(path), &path->command);
 }
 

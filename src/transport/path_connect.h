@@ -38,6 +38,13 @@ ha_result_t ha_path_connect(struct ha_path *path,
  */
 void ha_path_start_connecting(struct ha_path *path, const struct ha_wire_endpoint *remote);
 
+/* Whether it is an end for this one. */
+bool ha_path_fits(const struct ha_path *path, const struct ha_wire_endpoint *remote);
+
+/* The same from the command that has made the path, which goes on with it: against `remote` of the
+ * path. */
+void ha_path_go_on_connecting(struct ha_path *path);
+
 /* True: not over yet. Otherwise *result is what came of it, and the path READY if HA_OK. [T] */
 bool ha_path_connecting(struct ha_path *path, ha_result_t *result);
 

@@ -12,6 +12,7 @@
 #include "transport/ece.h"
 #include "transport/latency.h"
 #include "transport/path_close.h"
+#include "transport/path_connect.h"
 #include "transport/rings.h"
 
 #include <errno.h>
@@ -220,6 +221,10 @@ static struct ha_path *new_path(struct ha_comm *comm, const struct ha_path_optio
 	    comm->config->ib_split_data_on_qps && options->nqps > 1 ? HA_SPLIT_QPS : HA_SPLIT_NOT;
 	path->plain = options->nqps == 1;
 	path->ar_threshold = adaptive_routing_threshold(path);
+	if (options->remote) {
+		path->remote = *options->remote;
+		path->connects = true;
+	}
 	atomic_store(&path->state, HA_PATH_INIT);
 	ha_list_init(&path->command.link);
 	path->command.abandoned = ha_path_free_left;
@@ -265,6 +270,10 @@ static void open_path(struct ha_command *command)
 	struct ha_path *path = ha_container_of(command, struct ha_path, command);
 
 	path->outcome = make(path);
+	path->connects &= path->outcome == HA_OK && ha_path_fits(path, &path->remote) &&
+			  atomic_load(&path->state) == HA_PATH_INIT;
+	if (path->connects)
+		ha_path_go_on_connecting(path);
 }
 
 struct ha_path *ha_path_start_opening(struct ha_comm *comm, const struct ha_path_options *options)

@@ -10,12 +10,16 @@
 struct ha_comm;
 struct ha_path;
 struct ha_port;
+struct ha_wire_endpoint;
 
 struct ha_path_options {
 	struct ha_port *port;
 	uint8_t index;
 	uint32_t generation;
 	uint8_t nqps;
+	/* The peer's end, if it is known, with sl and traffic class: what is opened by a command is
+	 * connected to it by the same. NULL: not. */
+	const struct ha_wire_endpoint *remote;
 };
 
 /* Queue pairs in INIT with full receive queues, completion queue, ring registration. */

@@ -414,16 +414,13 @@ void __wrap_ha_path_build_visit(struct ha_comm *comm)
 	leave(w, before);
 }
 
-bool __real_ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, uint8_t nqps,
-			       unsigned port, unsigned peer_port);
-bool __wrap_ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, uint8_t nqps,
-			       unsigned port, unsigned peer_port);
-bool __wrap_ha_path_build_open(struct ha_comm *comm, unsigned p, uint32_t generation, uint8_t nqps,
-			       unsigned port, unsigned peer_port)
+bool __real_ha_path_build_open(struct ha_comm *comm, unsigned p, const struct ha_path_plan *plan);
+bool __wrap_ha_path_build_open(struct ha_comm *comm, unsigned p, const struct ha_path_plan *plan);
+bool __wrap_ha_path_build_open(struct ha_comm *comm, unsigned p, const struct ha_path_plan *plan)
 {
 	unsigned before;
 	struct watched *w = enter(comm, STEP_ON_BUILDS, &before);
-	bool opened = __real_ha_path_build_open(comm, p, generation, nqps, port, peer_port);
+	bool opened = __real_ha_path_build_open(comm, p, plan);
 
 	leave(w, before);
 	return opened;

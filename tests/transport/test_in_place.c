@@ -226,10 +226,10 @@ static void takes_at_most(bool in_place, bool slow, uint64_t limit_ns)
 static void a_repair_takes_what_its_commands_take(void **state)
 {
 	(void)state;
-	takes_at_most(false, false, 100 * HA_NS_PER_US);
-	takes_at_most(true, false, 100 * HA_NS_PER_US);
-	takes_at_most(false, true, 300 * HA_NS_PER_US);
-	takes_at_most(true, true, 5300 * HA_NS_PER_US);
+	takes_at_most(false, false, 3 * TURN_NS);
+	takes_at_most(true, false, 7 * TURN_NS); /* the sender makes and connects in one */
+	takes_at_most(false, true, 230 * HA_NS_PER_US);
+	takes_at_most(true, true, 5270 * HA_NS_PER_US);
 }
 
 /* ---- left after all ------------------------------------------------------------------------- */

@@ -546,6 +546,117 @@ static void a_fence_goes_before_all_that_waits(void **state)
 	ha_progress_stop(progress);
 }
 
+/* ---- one that goes on ------------------------------------------------------------------------ */
+
+enum { FIRST_KEY = 1, THEN_KEY = 2 };
+
+static atomic_uint first_halves; /* that were run */
+
+static void first_half(struct ha_command *command)
+{
+	atomic_fetch_add(&first_halves, 1);
+	ha_command_go_on(command, wait_for_go, HA_COMMAND_RESOLVE, THEN_KEY);
+}
+
+static void prepare_two_halves(struct slow *slow)
+{
+	prepare(slow, FIRST_KEY);
+	slow->command.run = first_half;
+}
+
+/* Its owner hears of it once, its second half is one of another key, and no thread wakes for that.
+ */
+static void one_that_goes_on_is_back_when_all_is_done(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
+	struct slow whole, same, other;
+
+	(void)state;
+	prepare_two_halves(&whole);
+	prepare(&same, THEN_KEY);
+	prepare(&other, FIRST_KEY);
+	atomic_store(&same.go, true);
+	atomic_store(&other.go, true);
+	atomic_store(&wakeups, 0);
+	ha_command_send(commands, &whole.command);
+	assert_true(eventually(&whole.begun));
+	assert_int_equal(atomic_load(&wakeups), 0); /* it is new, and takes both */
+	ha_command_send(commands, &same.command);
+	ha_command_send(commands, &other.command);
+	assert_true(comes_back(&other.command));
+	assert_false(atomic_load(&same.begun));
+	assert_true(ha_command_busy(&whole.command));
+	atomic_store(&whole.go, true);
+	assert_true(comes_back(&whole.command));
+	assert_true(comes_back(&same.command));
+	ha_progress_stop(progress);
+}
+
+static bool waits(const struct ha_command *command)
+{
+	return atomic_load(&command->state) == HA_COMMAND_WAITING;
+}
+
+/* Before a thread has its second half, which waits for another one of the same key. */
+static void the_second_half_is_taken_back_or_left_as_any_other(void **state)
+{
+	struct ha_progress *progress = start(true);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
+	struct slow stuck, recalled, left;
+	atomic_int orphans = 0;
+
+	(void)state;
+	prepare(&stuck, THEN_KEY);
+	prepare_two_halves(&recalled);
+	prepare_two_halves(&left);
+	left.orphans = &orphans;
+	atomic_store(&left.go, true);
+	atomic_store(&first_halves, 0);
+	ha_command_send(commands, &stuck.command);
+	assert_true(eventually(&stuck.begun));
+	ha_command_send(commands, &recalled.command);
+	ha_command_send(commands, &left.command);
+	for (int i = 0; i < 10000 && (atomic_load(&first_halves) < 2 || !waits(&recalled.command) ||
+				      !waits(&left.command));
+	     i++)
+		nap();
+	assert_true(waits(&recalled.command) && waits(&left.command));
+	ha_command_recall(commands, &recalled.command);
+	assert_false(ha_command_busy(&recalled.command));
+	ha_command_leave(commands, &left.command);
+	assert_int_equal(atomic_load(&orphans), 0);
+	atomic_store(&stuck.go, true);
+	assert_true(comes_back(&stuck.command));
+	for (int i = 0; i < 10000 && atomic_load(&orphans) == 0; i++)
+		nap();
+	assert_int_equal(atomic_load(&orphans), 1);
+	assert_true(atomic_load(&left.begun));
+	assert_false(atomic_load(&recalled.begun));
+	ha_progress_stop(progress);
+}
+
+static void without_threads_it_goes_on_in_the_same_round(void **state)
+{
+	struct ha_progress *progress = start(false);
+	struct ha_commands *commands = ha_progress_commands(progress, 0);
+	struct slow whole;
+
+	(void)state;
+	prepare_two_halves(&whole);
+	atomic_store(&whole.go, true);
+	ha_command_send(commands, &whole.command);
+	(void)ha_commands_round(commands);
+	assert_true(atomic_load(&whole.begun));
+	assert_true(ha_command_done(&whole.command));
+	prepare_two_halves(&whole);
+	atomic_store(&whole.go, true);
+	ha_command_send(NULL, &whole.command); /* no memory for commands */
+	assert_true(atomic_load(&whole.begun));
+	assert_true(ha_command_done(&whole.command));
+	ha_progress_stop(progress);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -562,6 +673,9 @@ int main(void)
 	    cmocka_unit_test(the_end_does_not_wait_for_one_that_is_stuck),
 	    cmocka_unit_test(without_threads_a_round_runs_them),
 	    cmocka_unit_test(a_fence_goes_before_all_that_waits),
+	    cmocka_unit_test(one_that_goes_on_is_back_when_all_is_done),
+	    cmocka_unit_test(the_second_half_is_taken_back_or_left_as_any_other),
+	    cmocka_unit_test(without_threads_it_goes_on_in_the_same_round),
 	};
 
 	ha_command_timeout_ns = LONG_TIMEOUT_NS;
