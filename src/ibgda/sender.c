@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-#define BAD_NS	  20000000u /* a NIC that could not be used is not tried again before */
-#define HOLD_MOST 64u	    /* times return_ns */
+#define BAD_NS	  20000000u  /* a NIC that could not be used is not tried again before */
+#define HOLD_MOST 64u	     /* times return_ns */
+#define DRAIN_NS  100000000u /* a thread that was to ring may sleep, with all others at the gate */
 
 static struct ha_ibgda_slot *current(struct ha_ibgda_sender *sender)
 {
@@ -304,8 +305,10 @@ static bool take_suspicions(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	return suspected >> current(sender)->nic & 1;
 }
 
-static void begin_to_close(struct ha_ibgda_sender *sender)
+static void begin_to_close(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
+	if (!sender->outage_since_ns)
+		sender->outage_since_ns = now_ns; /* the other end may say nothing any more */
 	sender->phase = HA_IBGDA_CLOSING;
 	sender->is_closed = sender->has_verdict = false;
 	ask_to_close(sender, current(sender)->number);
@@ -319,9 +322,7 @@ static void fail_over(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	sender->bad_ns[current(sender)->nic] = now_ns + BAD_NS;
 	if (current(sender)->nic == sender->wanted)
 		put_off_longer(sender, now_ns);
-	if (!sender->outage_since_ns)
-		sender->outage_since_ns = now_ns;
-	begin_to_close(sender);
+	begin_to_close(sender, now_ns);
 	end_probe(sender); /* threads wait for what was asked before */
 }
 
@@ -370,19 +371,21 @@ static void running(struct ha_ibgda_sender *sender, uint64_t now_ns)
 		return;
 	ha_ibgda_plan(&sender->host);
 	sender->is_planned = true;
+	sender->drain_until_ns = now_ns + DRAIN_NS;
 	sender->phase = HA_IBGDA_DRAINING;
 }
 
+/* What takes too long is written again elsewhere, as if its path had failed. */
 static void draining(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	const bool must_leave = take_suspicions(sender, now_ns) || has_failed(sender);
 
 	if (sender->phase == HA_IBGDA_ENDED)
 		return;
-	if (must_leave)
+	if (must_leave || now_ns > sender->drain_until_ns)
 		fail_over(sender, now_ns);
 	else if (ha_ibgda_is_drained(&sender->host))
-		begin_to_close(sender);
+		begin_to_close(sender, now_ns);
 }
 
 /* Nothing is executed any more at either end: whether the stream can go on. */

@@ -68,10 +68,11 @@ struct ha_ibgda_sender {
 	struct ha_ibgda_probe probe;
 	uint64_t
 	    hold_ns; /* that the NIC is to be well for; doubled each time that this was too short */
-	uint64_t since_ns;  /* the gate is open where it is */
-	uint64_t bad_ns[4]; /* NICs are not asked until then */
-	uint32_t suspected; /* NICs, a bit of each; any thread sets them */
-	bool must_leave;    /* the one in use has failed */
+	uint64_t since_ns;	 /* the gate is open where it is */
+	uint64_t drain_until_ns; /* as planned; then it fails over */
+	uint64_t bad_ns[4];	 /* NICs are not asked until then */
+	uint32_t suspected;	 /* NICs, a bit of each; any thread sets them */
+	bool must_leave;	 /* the one in use has failed */
 	bool is_planned, is_closed, has_verdict;
 	struct ha_ibgda_verdict verdict;
 	uint64_t outage_since_ns; /* 0: all is well */

@@ -63,7 +63,8 @@ struct plan {
 	/* Until that event, once it has written its first request: thread 0 sleeps, and false
 	 * alarms come. */
 	unsigned int sleeps_until;
-	bool nobody_waits; /* for what was posted, but for room */
+	const char *sleeps_at; /* there, without false alarms, and once; NULL: as above */
+	bool nobody_waits;     /* for what was posted, but for room */
 	unsigned int return_ms;
 	bool places_last; /* each thread waits until what it put last is in memory */
 };
@@ -79,7 +80,7 @@ static struct {
 	struct result result;
 	uint64_t random, event;
 	ucontext_t scheduler, threads[THREADS];
-	bool has_ended[THREADS], sleeps;
+	bool has_ended[THREADS], sleeps, has_slept, peer_is_mute;
 	unsigned int current;
 	struct stream_end a, b;
 	struct pipe_end pipe[2];
@@ -118,7 +119,9 @@ static unsigned int some(unsigned int below)
 
 static void yield(const char *where)
 {
-	if (w.current == 0 && !strcmp(where, "turn") && w.result.events < w.plan->sleeps_until)
+	if (w.current == 0 && w.plan->sleeps_at && !w.has_slept)
+		w.sleeps = w.has_slept = !strcmp(where, w.plan->sleeps_at);
+	else if (w.current == 0 && !strcmp(where, "turn") && w.result.events < w.plan->sleeps_until)
 		w.sleeps = true;
 	swapcontext(&w.threads[w.current], &w.scheduler);
 }
@@ -407,9 +410,9 @@ static void event(void)
 	if (w.plan->comes_back && w.result.events == w.plan->at + 300)
 		heals();
 	w.result.events++;
-	if (w.sleeps && w.result.events >= w.plan->sleeps_until)
+	if (w.sleeps && !w.plan->sleeps_at && w.result.events >= w.plan->sleeps_until)
 		w.sleeps = false;
-	if (w.sleeps && w.result.events % 64 == 0)
+	if (w.sleeps && !w.plan->sleeps_at && w.result.events % 64 == 0)
 		breaks(FALSE_ALARM);
 	if (actor < THREADS) {
 		w.current = actor;
@@ -419,6 +422,8 @@ static void event(void)
 		watch_nics();
 		ha_ibgda_sender_step(&w.sender, sv_stepped_now());
 	} else if (actor == THREADS + 1) {
+		if (w.peer_is_mute)
+			return;
 		ha_ibgda_receiver_step(&w.receiver, sv_stepped_now());
 	} else {
 		fabric_steps();
@@ -526,8 +531,10 @@ static void whatever_fails_at_whatever_event_every_byte_and_signal_is_right(void
 		for (unsigned int fault = 1; fault < FAULTS; fault++)
 			for (unsigned int at = (unsigned int)seed % stride; at < events;
 			     at += stride) {
-				const struct plan plan = {
-				    seed, (enum fault)fault, at, at % 2, 0, false, 0, false};
+				const struct plan plan = {.seed = seed,
+							  .fault = (enum fault)fault,
+							  .at = at,
+							  .comes_back = at % 2};
 				const struct result result = run(&plan);
 
 				runs++;
@@ -701,6 +708,68 @@ static void an_order_to_go_where_nothing_comes_through_is_done_when_something_do
 	ends_well();
 }
 
+/* It may have come through before that. */
+static void a_probe_that_is_under_way_when_its_nic_is_suspected_proves_nothing(void **state)
+{
+	const struct plan plan = {.seed = 3};
+
+	(void)state;
+	begins_on_its_nic(&plan);
+	ha_ibgda_sender_move(&w.sender, 1);
+	while (w.sender.probe.state != HA_IBGDA_PROBE_SENT)
+		event();
+	for (unsigned int n = 0; n < 64; n++)
+		fabric_steps();
+	sv_stepped_cut(1, true);
+	ha_ibgda_sender_suspect(&w.sender, 1);
+	goes_on(200, UINT32_MAX);
+	assert_int_equal(w.sender.host.generation, 0);
+	heals();
+	goes_on(600, 1);
+	assert_int_equal(nic_in_use(), 1);
+	ends_well();
+}
+
+/* Who has taken the lock rings. As long as it sleeps all the others would wait at the gate. */
+static void a_planned_switch_waits_no_longer_than_that_for_a_thread_that_is_to_ring(void **state)
+{
+	static const char *const places[] = {"prod", "record", "doorbell", "unlock"};
+
+	(void)state;
+	for (unsigned int n = 0; n < sizeof(places) / sizeof(places[0]); n++) {
+		const struct plan plan = {.seed = 1 + n, .sleeps_at = places[n]};
+
+		begin(&plan);
+		while (!w.sleeps)
+			event();
+		ha_ibgda_sender_move(&w.sender, 1);
+		goes_on(130, 1);
+		assert_int_equal(nic_in_use(), 1);
+		assert_int_equal(w.sender.failovers, 1);
+		goes_on(20, UINT32_MAX);
+		assert_true(w.has_ended[1] && w.has_ended[2] && !w.has_ended[0]);
+		w.sleeps = false;
+		goes_on(100, UINT32_MAX);
+		ends_well();
+	}
+}
+
+static void a_planned_switch_of_which_the_other_end_says_nothing_is_an_outage(void **state)
+{
+	const struct plan plan = {.seed = 1};
+
+	(void)state;
+	begins_on_its_nic(&plan);
+	ha_ibgda_sender_move(&w.sender, 1);
+	while (w.sender.phase != HA_IBGDA_CLOSING)
+		event();
+	assert_true(w.sender.is_planned);
+	w.peer_is_mute = true;
+	goes_on(OUTAGE_MS * 11 / 10, UINT32_MAX);
+	assert_string_equal(w.sender.fault, "there was no path for too long");
+	end();
+}
+
 /* It was acknowledged, and the NIC that it came by cannot be asked any more. */
 static void what_a_thread_has_seen_placed_is_proved_when_the_nic_dies(void **state)
 {
@@ -776,6 +845,10 @@ int main(int argc, char **argv)
 		a_nic_that_is_cut_in_silence_is_gone_back_to_when_a_probe_comes_through),
 	    cmocka_unit_test(
 		an_order_to_go_where_nothing_comes_through_is_done_when_something_does),
+	    cmocka_unit_test(a_probe_that_is_under_way_when_its_nic_is_suspected_proves_nothing),
+	    cmocka_unit_test(
+		a_planned_switch_waits_no_longer_than_that_for_a_thread_that_is_to_ring),
+	    cmocka_unit_test(a_planned_switch_of_which_the_other_end_says_nothing_is_an_outage),
 	    cmocka_unit_test(what_a_thread_has_seen_placed_is_proved_when_the_nic_dies),
 	    cmocka_unit_test(
 		memory_that_unfinished_puts_name_is_deregistered_and_the_stream_says_so),
