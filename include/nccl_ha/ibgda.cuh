@@ -71,6 +71,17 @@ HA_DEV uint64_t ha_ibgda_look_in_order(const struct ha_ibgda_stream *stream)
 #endif
 }
 
+/* ... and which requests are complete. One that is older than the gate shows less room than there is. */
+HA_DEV uint64_t ha_ibgda_look_beside_cons(const struct ha_ibgda_stream *stream, uint64_t *cons)
+{
+#if HA_IBGDA_BACKUP
+	return ha_dev_load_in_order_beside(&stream->gate, cons);
+#else
+	*cons = ha_dev_load(&stream->cons);
+	return stream->gate;
+#endif
+}
+
 HA_DEV bool ha_ibgda_is_same(const struct ha_ibgda_stream *stream, uint64_t gate)
 {
 #if HA_IBGDA_BACKUP
@@ -178,9 +189,9 @@ HA_DEV uint64_t ha_ibgda_end(const struct ha_ibgda_work *post)
 }
 
 /* There is room for requests below in any queue when what had their places is complete. */
-HA_DEV bool ha_ibgda_has_room(const struct ha_ibgda_stream *stream, uint64_t end)
+HA_DEV bool ha_ibgda_has_room(const struct ha_ibgda_stream *stream, uint64_t cons, uint64_t end)
 {
-	return end <= ha_dev_load(&stream->cons) + (1ull << stream->log);
+	return end <= cons + (1ull << stream->log);
 }
 
 /* Each word is made when it is stored, so that few registers are in use at a time. */
@@ -323,7 +334,7 @@ HA_DEV_SLOW enum ha_ibgda_result ha_ibgda_post_slowly(struct ha_ibgda_stream *st
 {
 	const uint64_t depth = 1ull << stream->log, end = ha_ibgda_end(post);
 
-	if (!ha_ibgda_has_room(stream, end) &&
+	if (!ha_ibgda_has_room(stream, ha_dev_load(&stream->cons), end) &&
 	    ha_ibgda_quiet(stream, end - depth - 1) != HA_IBGDA_OK)
 		return HA_IBGDA_OVER;
 	for (;;) {
@@ -341,15 +352,15 @@ HA_DEV_SLOW enum ha_ibgda_result ha_ibgda_post_slowly(struct ha_ibgda_stream *st
 HA_DEV enum ha_ibgda_result ha_ibgda_post_as(struct ha_ibgda_stream *stream,
 					     struct ha_ibgda_work *post, bool is_read)
 {
-	uint64_t gate, end;
+	uint64_t gate, cons, end;
 
 	post->number = 0;
 	post->first = ha_dev_add(&stream->resv, post->count);
 	end = ha_ibgda_end(post);
 	HA_DEV_STEP("reserve");
-	gate = ha_ibgda_look_in_order(stream); /* after the reservation */
+	gate = ha_ibgda_look_beside_cons(stream, &cons); /* after the reservation */
 	HA_DEV_STEP("opened");
-	if (ha_ibgda_has_room(stream, end) && ha_ibgda_is_open(gate) &&
+	if (ha_ibgda_has_room(stream, cons, end) && ha_ibgda_is_open(gate) &&
 	    ha_ibgda_submit(stream, post, gate, is_read))
 		return HA_IBGDA_OK;
 	return ha_ibgda_post_slowly(stream, post, is_read);

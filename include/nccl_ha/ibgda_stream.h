@@ -50,7 +50,8 @@ HA_DEV uint64_t ha_ibgda_gate(const struct ha_ibgda_queue *queue, uint32_t flags
 }
 
 struct ha_ibgda_stream {
-	uint64_t cons;		       /* L below are complete */
+	/* L below are complete. Aligned so that a GPU loads it and the gate at once. */
+	uint64_t cons __attribute__((aligned(16)));
 	uint64_t gate;		       /* which queue is in use */
 	uint64_t resv;		       /* L below are somebody's */
 	uint64_t sums[HA_IBGDA_IDS];   /* value of the last signal of each id */
