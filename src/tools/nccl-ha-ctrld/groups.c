@@ -605,8 +605,7 @@ bool nc_groups_ask(struct nc_groups *groups, struct nc_member *member, const str
 	return come_late(groups, group, member, ask, now_ns, why, size);
 }
 
-/* ---- who was here before this controller ------------------------------------------------------
- */
+/* ---- who was here before this controller ----------------------------------------------------- */
 
 /* False: there is no memory, or the trees are none. The group has the plan either way. */
 static bool remember(struct nc_groups *groups, struct nc_group *group, struct nc_receipt *receipt,
