@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """scripts/gin-bench measures what it says, and nccl-gin-perf refuses what makes no sense and outlives ports."""
+import importlib.machinery
+import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ["BUILD"]
@@ -31,8 +35,31 @@ class GinBench(unittest.TestCase):
                 report = json.load(file)
         for key in ("put_quiet_8", "rate_8", "throughput_64k"):
             self.assertAlmostEqual(report[key]["ratio"], report[key]["on"] / report[key]["off"], places=3)
-        self.assertIsNone(report["sass_more"])
+        if shutil.which("nvcc"):
+            for figures in report["sass_more"].values():
+                for figure in figures.values():
+                    self.assertEqual(figure["more"], figure["with"] - figure["without"])
+            self.assertNotIn("sass_more_missing", report)
+        else:
+            self.assertIsNone(report["sass_more"])
+            self.assertEqual(report["sass_more_missing"], "nvcc is not installed")
         self.assertIn("iput_test_instructions", report)
+
+    def test_figures_of_a_gpu_are_missing_with_a_reason(self):
+        loader = importlib.machinery.SourceFileLoader("gin_bench", os.path.join(ROOT, "scripts", "gin-bench"))
+        bench = importlib.util.module_from_spec(importlib.util.spec_from_loader("gin_bench", loader))
+        sys.dont_write_bytecode = True
+        loader.exec_module(bench)
+        with tempfile.TemporaryDirectory() as folder:
+            with unittest.mock.patch.dict(os.environ, PATH=folder):
+                os.symlink(sys.executable, os.path.join(folder, "python3"))
+                self.assertEqual(bench.sass(), (None, "nvcc is not installed"))
+                with open(os.path.join(folder, "nvcc"), "w", encoding="utf-8") as file:
+                    file.write("#!/bin/sh\nexit 1\n")
+                os.chmod(os.path.join(folder, "nvcc"), 0o755)
+                figures, why = bench.sass()
+        self.assertIsNone(figures)
+        self.assertIn("nvcc", why)
 
     def test_ports_that_go_down_cost_no_signal(self):
         run = perf(*self.plugin, "--what", "rate", "-n", "300000", "--cut", "--size", "64", NCCL_DEBUG="INFO")

@@ -6,10 +6,11 @@ tests/ibgda/post.cu the shortest way is taken from the kernel's entry to its exi
 (7 stores), takes the lock, rings and unlocks (4 stores), and pauses nowhere. NVIDIA does not document its encoding; what is
 read here are opcodes and branches of architectures 8.0 and 9.0, and a kernel that has no such way fails this.
 
-    sass_cost.py ROOT
+    sass_cost.py ROOT [--json]    figures by architecture as an object, and nothing else
 """
 import collections
 import heapq
+import json
 import os
 import shutil
 import struct
@@ -114,19 +115,30 @@ def measure(root, folder, arch, backup):
     return {"instructions": len(way), "of memory": sum(opcodes[opcode] for opcode in MEMORY)}
 
 
+def costs(root):
+    """{architecture: {what: {with, without, more, most}}}"""
+    out = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for arch in (80, 90):
+            without, backup = (measure(root, folder, arch, backup) for backup in (0, 1))
+            out[f"sm_{arch}"] = {what: {"with": backup[what], "without": without[what], "more": backup[what] - without[what],
+                                        "most": most} for what, most in MOST.items()}
+    return out
+
+
 def main():
     if not shutil.which("nvcc"):
         print("SKIP: nvcc is not installed")
         return 77
-    is_wrong = False
-    with tempfile.TemporaryDirectory() as folder:
-        for arch in (80, 90):
-            without, with_backup = (measure(sys.argv[1], folder, arch, backup) for backup in (0, 1))
-            for what, most in MOST.items():
-                more = with_backup[what] - without[what]
-                print(f"sm_{arch}, {what}: {with_backup[what]}, without a backup {without[what]}: {more} more, {most} at most")
-                is_wrong |= more > most
-    return int(is_wrong)
+    found = costs(sys.argv[1])
+    if "--json" in sys.argv:
+        print(json.dumps(found))
+        return 0
+    for arch, figures in found.items():
+        for what, figure in figures.items():
+            print(f"{arch}, {what}: {figure['with']}, without a backup {figure['without']}: {figure['more']} more, "
+                  f"{figure['most']} at most")
+    return int(any(figure["more"] > figure["most"] for figures in found.values() for figure in figures.values()))
 
 
 if __name__ == "__main__":
