@@ -19,6 +19,9 @@
  *   ALARMS        they are false alarms, and each operation carries a signal
  *   SWITCHES      planned switches
  *   OPS, DEPTH    operations in a run, and blocks of a send queue
+ *   READS         an operation is the read of who waits until all before it is in memory
+ *   LIMIT         a planned switch that takes too long to drain, as a thread that was to ring sleeps, fails over
+ *   PROBES        planned switches are to another path that may be cut in silence, so it is probed first
  *   PLACED_ERROR  what a dead NIC has acknowledged and cannot prove placed is an error
  */
 
@@ -44,6 +47,11 @@
 
 #define BIT(n)	  (1 << (n))
 #define SIGNAL(l) (signals & BIT(l))
+#ifdef READS
+#define ASKS(l) (reads & BIT(l))
+#else
+#define ASKS(l) false
+#endif
 #define AT(d, l)  ((d)*DEPTH + (((l) + 8 - base[d]) % DEPTH))
 /* What a block of a queue holds. */
 #define NOP	  7
@@ -51,7 +59,7 @@
 #define LOF(wqe)  ((wqe) / 8 - 1)
 #define VOF(wqe)  ((wqe) % 8)
 
-mtype = { late_write, torn, duplicate, wrong_sum, lost, early_complete, early_release, stale, stuck };
+mtype = { late_write, torn, duplicate, wrong_sum, lost, early_complete, early_release, not_placed, unbelieved, stale, blind, stuck };
 
 /* ---- a thread */
 #define IDLE	0
@@ -136,6 +144,9 @@ byte h_lc; /* operations below were signalled, by the cell */
 byte h_d;  /* the next descriptor */
 
 byte signals;
+#ifdef READS
+byte reads;
+#endif
 byte faults = FAULTS;
 byte switches = SWITCHES;
 byte left = OPS;
@@ -152,6 +163,21 @@ SCRATCH byte x;
 byte remains[GENS];
 #endif
 
+#ifdef PROBES
+/* ---- two paths, and whether the one that is not in use is fit to be gone to; a NIC is a path's */
+bool on;   /* the path in use */
+byte cut;  /* nothing comes through */
+byte dark; /* ... and the host was told */
+byte proved; /* a probe has come through, and nothing has spoken against it since */
+#define NO_PROBE 0
+#define SENT	 1
+#define CAME	 2 /* it is answered, and nobody has looked */
+#define LOST	 3 /* not before that path heals */
+byte probe;
+#define OTHER BIT(1 - on)
+#define IS_PROVED IS(proved, 1 - on)
+#endif
+
 #include "properties.pml"
 
 #define OPEN	    (!closed && !latched)
@@ -161,6 +187,14 @@ byte remains[GENS];
 #define IS_HERE(d)  (gate_d == (d) && h_at != BUILT && h_at != RUNG)
 /* It has arrived at the NIC in use, or at that of the next generation, which may be rung before the gate opens. */
 #define HAS_ARRIVED(l)  (arrived[gate_d] >= 2 * (l) + 2 || (h_at == RUNG && arrived[h_d] >= 2 * (l) + 2))
+
+/* Operations below are in memory, but for what is counted as not proved. */
+#ifdef READS
+#define IN_MEMORY (data | excused | reads)
+#else
+#define IN_MEMORY (data | excused)
+#endif
+#define ALL_PLACED(l) ((IN_MEMORY & (BIT(l) - 1)) == BIT(l) - 1)
 
 /* ---- threads */
 
@@ -181,7 +215,11 @@ inline take_number(t)
 {
 	if
 	:: SIGNAL(t_l[t]) && t_v[t] == 0 ->
+#ifdef MUT_ADDS_NOTHING
+		sum = 1;
+#else
 		sum = sum + 1;
+#endif
 		t_v[t] = sum
 	:: else -> skip
 	fi;
@@ -202,7 +240,11 @@ inline finish(t)
 		must(i == gate_d || !IS(s_up, i) || rung[i] <= t_l[t] || acked[i] > t_l[t], early_release)
 	};
 	i = 0;
-	must(((data | excused) & BIT(t_l[t])) || told > t_l[t] || HAS_ARRIVED(t_l[t]), early_complete);
+#ifdef READS
+	reach_if(ASKS(t_l[t]), waits_placed);
+	must(!ASKS(t_l[t]) || ALL_PLACED(t_l[t]), not_placed);
+#endif
+	must((IN_MEMORY & BIT(t_l[t])) || told > t_l[t] || HAS_ARRIVED(t_l[t]), early_complete);
 	done = done | BIT(t_l[t]);
 	t_at[t] = IDLE;
 	t_l[t] = 0;
@@ -337,11 +379,11 @@ inline place(d)
 	x = wire[AT(d, placed[d] / 2)];
 	if
 	:: VOF(x) == NOP -> reach_if(placed[d] % 2, nop)
-	:: VOF(x) != NOP && placed[d] % 2 == 0 ->
+	:: VOF(x) != NOP && placed[d] % 2 == 0 && !ASKS(LOF(x)) ->
 		must(told <= LOF(x), late_write);
 		data = data | BIT(LOF(x))
 	:: VOF(x) != NOP && placed[d] % 2 && VOF(x) ->
-		must(((data | excused) & (BIT(LOF(x) + 1) - 1)) == BIT(LOF(x) + 1) - 1, torn);
+		must(ALL_PLACED(LOF(x) + 1), torn);
 		must(VOF(x) > cell, duplicate);
 		cell = VOF(x);
 		told = LOF(x) + 1
@@ -363,18 +405,32 @@ inline place_all(d)
 	od
 }
 
+#ifdef PROBES
+#define cut_path() cut = cut | BIT(on)
+#else
+#define cut_path() skip
+#endif
+/* A read is answered from behind what came before it: that is in memory then. */
+#if defined(READS) && !defined(MUT_PLACED_UNREAD)
+#define MAY_ARRIVE(d)                                                                              \
+	(arrived[d] % 2 == 0 || placed[d] == arrived[d] || VOF(wire[AT(d, arrived[d] / 2)]) == NOP || \
+	 !ASKS(arrived[d] / 2))
+#else
+#define MAY_ARRIVE(d) true
+#endif
 #define NIC(d)                                                                                     \
 	:: d_step {                                                                                \
-		IS(r_up, d) && !IS(dead, d) && arrived[d] < 2 * rung[d] &&                         \
-		placed[d] + 2 * DEPTH > arrived[d] + 1 -> arrive(d)                                \
+		IS(r_up, d) && !IS(dead, d) && arrived[d] < 2 * rung[d] && MAY_ARRIVE(d) &&        \
+		placed[d] / 2 + DEPTH > arrived[d] / 2 -> arrive(d)                                \
 	}                                                                                          \
 	:: d_step { placed[d] < arrived[d] && !IS(gone, d) -> place(d) }                           \
 	:: d_step { /* the path breaks: what is under way arrives, or not */                       \
-		BREAKS && !FINISHED && IS_HERE(d) && !IS(broken, d) -> faults--; broken = broken | BIT(d) \
+		BREAKS && !FINISHED && IS_HERE(d) && !IS(broken, d) -> faults--; cut_path(); broken = broken | BIT(d) \
 	}                                                                                          \
 	:: d_step {                                                                                \
 		BREAKS && !FINISHED && IS_HERE(d) && !IS(broken, d) && arrived[d] < 2 * rung[d] -> \
 		faults--;                                                                          \
+		cut_path();                                                                        \
 		broken = broken | BIT(d);                                                          \
 		rung[d] = arrived[d] / 2                                                           \
 	}                                                                                          \
@@ -384,6 +440,7 @@ inline place_all(d)
 	:: d_step { /* the receiver's NIC dies: what it holds is placed, or lost */                \
 		BREAKS && !FINISHED && IS_HERE(d) && !IS(dead, d) && h_at != READ ->                \
 		faults--;                                                                          \
+		cut_path();                                                                        \
 		held;                                                                              \
 		dead = dead | BIT(d);                                                              \
 		broken = broken | BIT(d)                                                           \
@@ -416,6 +473,27 @@ inline find_told(upto)
 	};
 	i = 0
 }
+
+/* x: operations below are in memory, as a read behind them was answered. */
+inline find_read()
+{
+	x = 0;
+#if defined(READS) && !defined(MUT_READ_PROVES)
+	for (i : 0 .. OPS - 1) {
+		if
+		:: i < h_a && ASKS(i) -> reach(read_proves); x = i + 1
+		:: else -> skip
+		fi
+	};
+	i = 0
+#endif
+}
+/* Its thread, or another one, was told that it is in memory. */
+#ifdef READS
+#define WAS_READ(l) (done & reads & ~(BIT((l) + 1) - 1))
+#else
+#define WAS_READ(l) false
+#endif
 
 /* Acknowledged and not in the cell: lost. What cannot be known is an error, too: the journal has turned
  * over, no signal is unacknowledged, and nothing is flushed. */
@@ -458,10 +536,12 @@ inline judge()
 	/* A dead NIC proves nothing of what is behind the newest signal that it has placed. */
 	if
 	:: IS(dead, gate_d) ->
+		find_read();
 		for (i : 0 .. OPS - 1) {
 			if
-			:: i < h_a && i >= h_lc ->
+			:: i < h_a && i >= h_lc && i >= x && !ASKS(i) ->
 				reach(unproved);
+				must(!WAS_READ(i), unbelieved);
 #ifdef PLACED_ERROR
 				latched = true
 #else
@@ -530,6 +610,11 @@ inline choose()
 	r_up = r_up | BIT(h_d)
 }
 
+#ifdef MUT_READ_AGAIN
+#define DROPPED(l) ASKS(l)
+#else
+#define DROPPED(l) false
+#endif
 inline build()
 {
 	choose();
@@ -539,7 +624,7 @@ inline build()
 		reach_if(i < h_lc, settles);
 		reach_if(i >= h_lc, replays);
 		x = sq[AT(gate_d, i)];
-		sq[AT(h_d, i)] = (i < h_lc -> WQE(i, NOP) : x);
+		sq[AT(h_d, i)] = (i < h_lc || DROPPED(i) -> WQE(i, NOP) : x);
 		i++
 	:: else -> break
 	od;
@@ -547,6 +632,34 @@ inline build()
 	x = 0;
 	h_at = BUILT
 }
+
+/* A failover is to a path that is well: one that finds none is the next failover. A planned one may find that its path
+ * was cut since. */
+#ifdef PROBES
+inline go_over()
+{
+	on = 1 - on;
+	if
+	:: alarm ->
+		cut = cut & ~BIT(on);
+		dark = dark & ~BIT(on)
+	:: !alarm && IS(cut, on) -> reach(went_in_vain); broken = broken | BIT(gate_d)
+	:: else -> skip
+	fi
+}
+
+/* What speaks against a path: it has failed in use, or an event says so. */
+inline speaks_against(path)
+{
+	dark = dark | (cut & BIT(path));
+#ifndef MUT_PROBE_ENDS
+	probe = NO_PROBE;
+#endif
+	proved = proved & ~BIT(path)
+}
+#else
+#define go_over() skip
+#endif
 
 /* What is left of a generation is what late threads may look at. */
 inline open()
@@ -567,6 +680,7 @@ inline open()
 #endif
 #endif
 	gate_d = h_d;
+	go_over();
 	closed = false;
 	alarm = false;
 	h_at = RUNS;
@@ -629,6 +743,31 @@ inline forget_nic(d)
 		h_of[d] = 0                                                                        \
 	}
 
+#ifndef PROBES
+#define fails_in_use() skip
+#elif defined(MUT_PROBE_ONCE)
+#define fails_in_use() dark = dark | (cut & BIT(on)); probe = NO_PROBE
+#else
+#define fails_in_use() speaks_against(on)
+#endif
+#ifdef MUT_PROBE_SUSPECTED
+#define is_suspected() dark = dark | OTHER; probe = NO_PROBE
+#else
+#define is_suspected() speaks_against(1 - on)
+#endif
+#ifndef PROBES
+#define MAY_GO true
+#elif defined(MUT_PROBE_FIRST)
+#define MAY_GO true
+#else
+#define MAY_GO IS_PROVED
+#endif
+#ifdef MUT_PROBE_ANSWERED
+#define COMES_THROUGH true
+#else
+#define COMES_THROUGH (!IS(cut, 1 - on))
+#endif
+
 #ifdef MUT_FAILBACK_LOCK
 #define NOBODY_RINGS true
 #else
@@ -649,6 +788,16 @@ init {
 #endif
 #endif
 	fi;
+#ifdef READS
+	if
+	:: reads = BIT(OPS - 1)
+	:: reads = 1
+#if OPS > 2
+	:: reads = 2
+#endif
+	fi;
+	signals = signals & ~reads;
+#endif
 	/* Nothing is left to happen, and somebody still waits: an invalid end state, `stuck`. */
 	do
 	THREAD(0)
@@ -663,6 +812,9 @@ init {
 #if GENS > 3
 	NIC(3)
 #endif
+#if GENS > 4
+	NIC(4)
+#endif
 	RETIRE(0)
 #if GENS > 1
 	RETIRE(1)
@@ -672,6 +824,9 @@ init {
 #endif
 #if GENS > 3
 	RETIRE(3)
+#endif
+#if GENS > 4
+	RETIRE(4)
 #endif
 	:: d_step { /* a false alarm, or an operator in haste */
 		faults && !FINISHED && !alarm && !IS(broken, gate_d) && h_at == RUNS ->
@@ -684,6 +839,7 @@ init {
 	}
 	:: d_step { alarm && !latched && (h_at == RUNS || h_at >= PLAN) ->
 		reach_if(h_at != RUNS, switch_fails);
+		fails_in_use();
 		closed = true;
 #ifdef MUT_READY_EARLY
 		h_r = ready[gate_d];
@@ -698,8 +854,37 @@ init {
 	:: d_step { h_at == RUNG -> open() }
 #if SWITCHES > 0
 	:: d_step { /* an operator, or the better path is back */
-		switches && !FINISHED && !alarm && h_at == RUNS -> switches--; closed = true; h_at = PLAN
+		switches && !FINISHED && !alarm && h_at == RUNS && MAY_GO ->
+		switches--;
+#ifdef PROBES
+		must(!IS(dark, 1 - on), blind);
+#endif
+		closed = true;
+		h_at = PLAN
 	}
+#ifdef LIMIT
+	:: d_step { (h_at == PLAN || h_at == PLAN_R) && !alarm -> reach(drains_too_long); alarm = true }
+#endif
+#ifdef PROBES
+	:: d_step { /* the other path is cut, in silence, */
+		BREAKS && !FINISHED && !IS(cut, 1 - on) && (h_at == RUNS || h_at >= PLAN) ->
+		faults--;
+		cut = cut | OTHER
+	}
+	:: d_step { /* its NIC's event comes, */
+		IS(cut, 1 - on) && !IS(dark, 1 - on) -> reach_if(IS_PROVED, disproved); is_suspected()
+	}
+	:: d_step { /* it heals */
+		IS(cut, 1 - on) ->
+		cut = cut & ~OTHER;
+		dark = dark & ~OTHER;
+		probe = (probe == LOST -> NO_PROBE : probe)
+	}
+	:: d_step { switches && !FINISHED && !alarm && h_at == RUNS && probe == NO_PROBE && !IS_PROVED -> probe = SENT }
+	:: d_step { probe == SENT && COMES_THROUGH -> probe = CAME }
+	:: d_step { probe == SENT && IS(cut, 1 - on) -> reach(probe_lost); probe = LOST }
+	:: d_step { probe == CAME && h_at == RUNS && !alarm -> probe = NO_PROBE; proved = proved | OTHER }
+#endif
 	:: d_step { /* what is published and was not rung is rung by the host */
 		h_at == PLAN && !alarm && NOBODY_RINGS ->
 		h_r = ready[gate_d];
@@ -732,7 +917,7 @@ init {
 		if
 		:: !FINISHED -> if :: IGNORED(stuck) -> skip :: else -> printf("VIOLATED stuck\n"); assert(false) fi
 		:: FINISHED && !latched ->
-			must((data | excused) == BIT(OPS) - 1, lost);
+			must(ALL_PLACED(OPS), lost);
 			d_step {
 				for (i : 0 .. OPS - 1) {
 					x = (SIGNAL(i) -> x + 1 : x)
