@@ -18,6 +18,7 @@
 #define SV_DIRECT_BLOCK 64u
 
 #define SV_DIRECT_LATE_NS 10000000u
+#define SV_DIRECT_BEFORE  8u
 
 struct sv_direct_sq {
 	const volatile uint8_t *blocks; /* SV_DIRECT_BLOCK bytes each */
@@ -25,6 +26,8 @@ struct sv_direct_sq {
 	uint32_t qpn;
 	const volatile uint32_t *record;   /* the send queue's doorbell record */
 	const volatile uint64_t *doorbell; /* the queue pair's own register */
+	const uint32_t *before; /* SV_DIRECT_BEFORE queue pairs that had it, and are gone, whose
+				   program may still be late; NULL: none */
 	/* The device's. */
 	uint64_t rung;	    /* what the doorbell said last */
 	uint16_t upto;	    /* requests below, modulo 65536, may be taken */

@@ -16,9 +16,12 @@
 #define DEFAULT ((void *)-1) /* an allocator leaves it to the library */
 #define INLINE	28u
 
-/* A page with one register. Whoever rings after its queue pair is gone rings for nobody. */
+/* A page with one register. Whoever rings after its queue pair is gone rings for nobody, also when
+ * another one has it. */
 struct sv_doorbell {
 	uint64_t *page;
+	uint32_t before[SV_DIRECT_BEFORE]; /* queue pairs that had it */
+	unsigned int owners;
 	struct sv_doorbell *next;
 };
 
@@ -96,12 +99,13 @@ static struct sv_doorbell *take_doorbell(struct sv_context *ctx)
 	return NULL;
 }
 
-static void give_doorbell(struct sv_context *ctx, struct sv_doorbell *doorbell)
+static void give_doorbell(struct sv_context *ctx, struct sv_doorbell *doorbell, uint32_t qpn)
 {
 	struct sv_doorbell **last = &ctx->doorbells;
 
 	if (!doorbell)
 		return;
+	doorbell->before[doorbell->owners++ % SV_DIRECT_BEFORE] = qpn;
 	while (*last)
 		last = &(*last)->next;
 	doorbell->next = NULL;
@@ -179,6 +183,7 @@ static int make_send_queue(struct sv_qp *qp, struct sv_direct_qp *direct)
 					   .qpn = qp->ibv.qp_num,
 					   .record = (uint32_t *)direct->records.at + 1,
 					   .doorbell = direct->doorbell->page,
+					   .before = direct->doorbell->before,
 					   .rung = *direct->doorbell->page,
 					   .mistakes = &qp->port->mistakes};
 	return 0;
@@ -188,7 +193,7 @@ static void free_send_queue(struct sv_direct_qp *direct)
 {
 	give_memory(&direct->blocks);
 	give_memory(&direct->records);
-	give_doorbell(sv_ctx(direct->qp->ibv.context), direct->doorbell);
+	give_doorbell(sv_ctx(direct->qp->ibv.context), direct->doorbell, direct->qp->ibv.qp_num);
 	free(direct);
 }
 

@@ -249,6 +249,28 @@ static void what_is_none_is_an_error_of_its_own(void **state)
 	assert_int_equal(w.mistakes.malformed, 3);
 }
 
+/* Its register is another one's now. It is no mistake, and it may have been written over a doorbell
+ * of that one. */
+static void a_doorbell_of_a_queue_pair_that_had_the_register_before_is_late(void **state)
+{
+	const uint32_t before[SV_DIRECT_BEFORE] = {QPN + 1};
+	struct sv_direct_work work;
+
+	(void)state;
+	w.sq.before = before;
+	w.doorbell = ha_wqe_head(7, HA_WQE_NOP, QPN + 1, 1);
+	finds_none(1);
+	ha_wqe_nop(block(), w.next, QPN);
+	w.record = ha_wqe_record(++w.next);
+	w.doorbell = ha_wqe_head(8, HA_WQE_NOP, QPN + 1, 1);
+	sv_direct_look(&w.sq, 1);
+	assert_int_equal(sv_direct_take(&w.sq, &work), SV_DIRECT_WORK);
+	assert_int_equal(w.mistakes.malformed + w.mistakes.without_record, 0);
+	w.doorbell = ha_wqe_head(1, HA_WQE_NOP, QPN + 2, 1); /* which never had it */
+	finds_none(1);
+	assert_int_equal(w.mistakes.malformed, 1);
+}
+
 static void a_failure_and_what_is_flushed_behind_it_are_told(void **state)
 {
 	struct ha_cqe cqe;
@@ -275,6 +297,8 @@ int main(void)
 	    cmocka_unit_test_setup(a_missing_doorbell_is_found_out, setup),
 	    cmocka_unit_test_setup(a_missing_owner_check_is_found_out, setup),
 	    cmocka_unit_test_setup(what_is_none_is_an_error_of_its_own, setup),
+	    cmocka_unit_test_setup(a_doorbell_of_a_queue_pair_that_had_the_register_before_is_late,
+				   setup),
 	    cmocka_unit_test_setup(a_failure_and_what_is_flushed_behind_it_are_told, setup),
 	};
 
