@@ -33,6 +33,7 @@
 #define CHUNK	   (512u << 10)
 #define DEPTH	   8
 #define RATE_MBPS  100000
+#define LOOK_NS	   50000
 
 struct host {
 	struct ha_device_set *set;
@@ -270,11 +271,40 @@ static bool act(void)
 	return is_done;
 }
 
+/* As programs do: those look about as often. */
+static void look(void)
+{
+	const uint64_t now_ns = sv_stepped_now();
+
+	for (unsigned int i = 0; i < n_hosts; i++) {
+		ha_member_look(hosts[i].member, now_ns);
+		ha_mesh_tick(&hosts[i].mesh, now_ns);
+	}
+	for (unsigned int i = 0; i < n_switches; i++)
+		if (trees[i])
+			ha_tree_look(trees[i], now_ns);
+}
+
+static void step_or_look(void)
+{
+	static uint64_t look_ns;
+	struct sv_event_info next;
+
+	check(sv_stepped_peek(&next), "nothing happens any more");
+	if (next.time_ns <= look_ns) {
+		(void)sv_stepped_step();
+		return;
+	}
+	(void)sv_stepped_run(look_ns);
+	look();
+	look_ns = sv_stepped_now() + LOOK_NS;
+}
+
 static void all_reduce(void)
 {
 	ask();
 	while (!act())
-		check(sv_stepped_step(), "nothing happens any more");
+		step_or_look();
 }
 
 /* ---- a ring --------------------------------------------------------------------------------- */

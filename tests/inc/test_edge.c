@@ -306,6 +306,98 @@ static void what_fails_while_it_is_opened_leaves_nothing(void **state)
 
 #define EDGE_TEST(test) cmocka_unit_test_setup_teardown(test, connected, closed)
 
+/* ---- what is lost last ---------------------------------------------------------------------- */
+
+#define LOOK_NS 50000ull
+
+static uint32_t most_saying; /* of a's edge */
+
+/* As programs do, until b has the message: nanoseconds, or 0: it has not come in that time. */
+static uint64_t until_it_comes(uint64_t limit_ns)
+{
+	const uint64_t begun_ns = sv_stepped_now();
+	uint32_t came;
+
+	while (sv_stepped_now() < begun_ns + limit_ns) {
+		ha_edge_look(&a.edge, sv_stepped_now());
+		most_saying = a.edge.saying > most_saying ? a.edge.saying : most_saying;
+		(void)sv_stepped_run(sv_stepped_now() + LOOK_NS);
+		while (ha_edge_poll(&a.edge, &came) != HA_EDGE_NOTHING)
+			;
+		if (ha_edge_poll(&b.edge, &came) == HA_EDGE_CAME)
+			return sv_stepped_now() - begun_ns;
+	}
+	return 0;
+}
+
+static void send_one(void)
+{
+	struct ibv_sge all = piece(&a, 0, BYTES);
+
+	assert_true(ha_edge_recv(&b.edge, piece(&b, 0, BYTES)));
+	assert_true(ha_edge_send(&a.edge, &all, 1));
+}
+
+static void what_is_lost_last_comes_when_the_word_is_said_once_more(void **state)
+{
+	const int rule = add_rule("drop op=send count=1");
+
+	(void)state;
+	send_one();
+	assert_in_range(until_it_comes(10000000), 1, 300000);
+	assert_int_equal(fired(rule), 1);
+	assert_int_equal(ha_edge_word(&b.edge), 0);
+	/* And a word that is lost itself. */
+	add_rule("drop op=write count=1");
+	ha_edge_say(&a.edge, 7);
+	(void)until_it_comes(1000000);
+	assert_int_equal(ha_edge_word(&b.edge), 7);
+	assert_int_equal(a.edge.saying, 0);
+}
+
+static void what_is_said_once_more_may_be_lost_too(void **state)
+{
+	const int rule = add_rule("drop op=write count=3");
+
+	(void)state;
+	add_rule("drop op=send count=1");
+	send_one();
+	assert_in_range(until_it_comes(10000000), 300001, 2000000);
+	assert_int_equal(fired(rule), 3);
+	most_saying = 0;
+	add_rule("drop"); /* everything: it ends there, and the queue pair has its own time */
+	send_one();
+	assert_int_equal(until_it_comes(60000000), 0);
+	assert_int_equal(most_saying, DEPTH); /* the message has one place of those */
+	assert_null(a.edge.fault);
+}
+
+/* A link of 1 ms each way: what takes as long as ever is not asked after. */
+static void who_is_far_away_is_waited_for(void **state)
+{
+	(void)state;
+	add_rule("delay=1ms");
+	for (unsigned int i = 0; i < 4; i++) {
+		most_saying = 0;
+		send_one();
+		assert_in_range(until_it_comes(10000000), 1, 2000000);
+		(void)until_it_comes(3000000); /* its acknowledgement */
+	}
+	assert_int_equal(most_saying, 0);
+}
+
+static void nothing_is_said_once_more_on_an_edge_that_is_fenced(void **state)
+{
+	(void)state;
+	add_rule("drop");
+	send_one();
+	ha_edge_look(&a.edge, 1);
+	ha_edge_fence(&a.edge);
+	ha_edge_look(&a.edge, 1000000000);
+	assert_int_equal(a.edge.saying, 0);
+	assert_null(a.edge.fault);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -317,6 +409,10 @@ int main(void)
 	    EDGE_TEST(nothing_lands_behind_a_fence),
 	    EDGE_TEST(what_came_before_a_fence_is_counted),
 	    EDGE_TEST(a_queue_pair_that_is_not_destroyed_is_not_closed),
+	    EDGE_TEST(what_is_lost_last_comes_when_the_word_is_said_once_more),
+	    EDGE_TEST(what_is_said_once_more_may_be_lost_too),
+	    EDGE_TEST(who_is_far_away_is_waited_for),
+	    EDGE_TEST(nothing_is_said_once_more_on_an_edge_that_is_fenced),
 	    cmocka_unit_test_setup_teardown(what_fails_while_it_is_opened_leaves_nothing,
 					    unconnected, closed),
 	};

@@ -285,6 +285,7 @@ static void pump(struct ha_host *host, uint64_t now_ns)
 		ha_follower_drain(&host->follower, now_ns);
 	look_for_disputes(host, now_ns);
 	ha_follower_tick(&host->follower, now_ns);
+	ha_member_look(host->member, now_ns);
 	ha_mesh_tick(&host->mesh, now_ns);
 	if (host->leader)
 		lead(host, now_ns);

@@ -93,8 +93,10 @@ ha_result_t ha_edge_open(struct ha_edge *edge, struct ha_port *port,
 {
 	ha_result_t result;
 
-	*edge = (struct ha_edge){
-	    .port = port, .depth = *depth, .psn = (uint32_t)ha_random() & PSN_MASK};
+	*edge = (struct ha_edge){.port = port,
+				 .depth = *depth,
+				 .psn = (uint32_t)ha_random() & PSN_MASK,
+				 .wait = {.limit_ns = HA_EDGE_WAIT_NS}};
 	result = ha_nic_pd_get(port->nic, &edge->on);
 	if (result != HA_OK)
 		return fail(edge, "ibv_alloc_pd");
@@ -210,7 +212,8 @@ static void count(struct ha_edge *edge, uint64_t what)
 {
 	edge->sends -= what == SEND;
 	edge->recvs -= what == RECV;
-	edge->is_saying &= what != WORD;
+	edge->saying -= what == WORD;
+	edge->acknowledged += what != RECV;
 }
 
 enum ha_edge_event ha_edge_poll(struct ha_edge *edge, uint32_t *bytes)
@@ -245,6 +248,7 @@ static int write_word(struct ha_edge *edge, uint64_t word)
 				 .send_flags = IBV_SEND_SIGNALED},
 			   *bad;
 
+	edge->saying++;
 	wr.wr.rdma.remote_addr = edge->remote_word;
 	wr.wr.rdma.rkey = edge->remote_word_rkey;
 	edge->words->said = htole64(word);
@@ -253,14 +257,13 @@ static int write_word(struct ha_edge *edge, uint64_t word)
 
 void ha_edge_say(struct ha_edge *edge, uint64_t word)
 {
-	if (!edge->qp || word <= edge->said || edge->is_saying || edge->fault || edge->is_fenced)
+	if (!edge->qp || word <= edge->said || edge->saying > 0 || edge->fault || edge->is_fenced)
 		return;
 	if (write_word(edge, word) != 0) {
 		fail(edge, "ibv_post_send");
 		return;
 	}
 	edge->said = word;
-	edge->is_saying = true;
 }
 
 uint64_t ha_edge_word(const struct ha_edge *edge)
@@ -268,6 +271,56 @@ uint64_t ha_edge_word(const struct ha_edge *edge)
 	if (!edge->words)
 		return 0;
 	return le64toh(atomic_load_explicit(&edge->words->heard, memory_order_acquire));
+}
+
+/* ---- what is lost last ---------------------------------------------------------------------- */
+
+static uint64_t within(uint64_t ns, uint64_t least_ns, uint64_t most_ns)
+{
+	return ns < least_ns ? least_ns : ns > most_ns ? most_ns : ns;
+}
+
+/* Of what is sent into the quiet alone, as what comes behind others takes as long as they do. The
+ * limit is twice that; where it was too short to measure anything, it stays longer. */
+static void measure(struct ha_edge_wait *wait, uint64_t gap_ns)
+{
+	if (wait->was_probed)
+		return;
+	if (wait->is_first && wait->usual_ns)
+		wait->usual_ns += (gap_ns >> 3) - (wait->usual_ns >> 3);
+	else if (wait->is_first)
+		wait->usual_ns = gap_ns;
+	if (wait->usual_ns)
+		wait->limit_ns = within(2 * wait->usual_ns, HA_EDGE_WAIT_NS, HA_EDGE_WAIT_MOST_NS);
+}
+
+static void probe(struct ha_edge *edge)
+{
+	struct ha_edge_wait *wait = &edge->wait;
+
+	wait->was_probed = true;
+	wait->limit_ns = within(2 * wait->limit_ns, HA_EDGE_WAIT_NS, HA_EDGE_WAIT_MOST_NS);
+	if (write_word(edge, edge->said) != 0)
+		fail(edge, "ibv_post_send");
+}
+
+void ha_edge_look(struct ha_edge *edge, uint64_t now_ns)
+{
+	struct ha_edge_wait *wait = &edge->wait;
+	const bool is_waiting = edge->sends + edge->saying > 0;
+
+	if (wait->since_ns && edge->acknowledged != wait->seen)
+		measure(wait, now_ns - wait->since_ns);
+	if (!is_waiting || !wait->since_ns || edge->acknowledged != wait->seen) {
+		wait->is_first = !wait->since_ns;
+		wait->seen = edge->acknowledged;
+		wait->since_ns = is_waiting ? now_ns : 0;
+		wait->was_probed = false;
+		return;
+	}
+	if (now_ns - wait->since_ns >= wait->limit_ns && edge->saying < HA_EDGE_WORDS &&
+	    edge->sends + edge->saying <= edge->depth.sends && !edge->fault && !edge->is_fenced)
+		probe(edge);
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */

@@ -430,6 +430,12 @@ bool ha_member_progress(struct ha_member *member)
 	return moved;
 }
 
+void ha_member_look(struct ha_member *member, uint64_t now_ns)
+{
+	for (unsigned int i = 0; i < member->lanes; i++)
+		ha_edge_look(&member->lane[i].edge, now_ns);
+}
+
 void ha_member_cut(struct ha_member *member)
 {
 	member->is_cut = true;

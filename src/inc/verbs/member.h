@@ -68,6 +68,9 @@ uint64_t ha_member_operation_of(const struct ha_member *member, uint64_t unit);
 /* Moves everything that can be moved. True: something was. */
 bool ha_member_progress(struct ha_member *member);
 
+/* As ha_edge_look, of all its edges. */
+void ha_member_look(struct ha_member *member, uint64_t now_ns);
+
 /* The caller knows that a tree is gone, or it could not be joined; until it joins others. */
 void ha_member_cut(struct ha_member *member);
 /* That, or an edge has failed, or brought what cannot be: a reason to suspect its tree. */

@@ -177,6 +177,8 @@ bool ha_mesh_progress(struct ha_mesh *mesh)
 
 void ha_mesh_tick(struct ha_mesh *mesh, uint64_t now_ns)
 {
+	if (mesh->state == HA_MESH_LINKED)
+		ha_tree_look(mesh->tree, now_ns);
 	if (mesh->state != HA_MESH_LINKING)
 		return;
 	if (now_ns >= mesh->until_ns)

@@ -345,6 +345,14 @@ bool ha_tree_progress(struct ha_tree *tree)
 	return moved;
 }
 
+void ha_tree_look(struct ha_tree *tree, uint64_t now_ns)
+{
+	for (unsigned int i = 0; i < tree->shape.lane.children; i++)
+		ha_edge_look(&tree->edge[i], now_ns);
+	if (!tree->shape.lane.is_root)
+		ha_edge_look(&tree->edge[HA_UNIT_UP], now_ns);
+}
+
 struct ha_tree_work ha_tree_work(const struct ha_tree *tree)
 {
 	return (struct ha_tree_work){tree->freed, tree->bytes};

@@ -51,6 +51,9 @@ struct ha_tree_work ha_tree_work(const struct ha_tree *tree);
 /* Moves everything that can be moved. True: something was. */
 bool ha_tree_progress(struct ha_tree *tree);
 
+/* As ha_edge_look, of all its edges. */
+void ha_tree_look(struct ha_tree *tree, uint64_t now_ns);
+
 enum ha_tree_fault ha_tree_fault(const struct ha_tree *tree, unsigned int *child);
 /* Of DISAGREES: which members do, and in what. */
 const struct ha_dispute *ha_tree_dispute(const struct ha_tree *tree);

@@ -507,6 +507,15 @@ bool ns_groups_progress(struct ns_groups *groups)
 	return moved;
 }
 
+void ns_groups_look(struct ns_groups *groups, uint64_t now_ns)
+{
+	struct ha_list *g, *t;
+
+	ha_list_for_each (g, &groups->all)
+		ha_list_for_each (t, &group_at(g)->trees)
+			ha_tree_look(tree_at(t)->tree, now_ns);
+}
+
 /* ---- time ----------------------------------------------------------------------------------- */
 
 static void look_at_limits(struct group *group, uint64_t now_ns)

@@ -85,6 +85,8 @@ void ns_groups_count(const struct ns_groups *groups, struct ha_switch_counts *co
 
 /* Adds. True: something has moved. */
 bool ns_groups_progress(struct ns_groups *groups);
+/* Looks for what was lost; to be called often. */
+void ns_groups_look(struct ns_groups *groups, uint64_t now_ns);
 /* What time limits say, and what could not be ended before. */
 void ns_groups_tick(struct ns_groups *groups, uint64_t now_ns);
 

@@ -18,6 +18,7 @@
 
 #define TICK_NS	      (20 * HA_NS_PER_MS)
 #define LOOK_NS	      (100 * HA_NS_PER_US) /* between two looks at sockets, while there is work */
+#define LOSS_NS	      (50 * HA_NS_PER_US)  /* between two looks for what was lost */
 #define CHILDREN_MAX  8192
 #define DRAIN_NS      (2 * HA_NS_PER_S) /* for groups to go on without this switch */
 #define FAREWELL_MS   2000		/* for a device to let go of what the last trees had */
@@ -36,7 +37,7 @@ struct server {
 	int epoll, signals;
 	bool is_listening, ends;
 	uint64_t drained_ns; /* when the end was announced; 0: it was not */
-	uint64_t now_ns, moved_ns, looked_ns, ticked_ns;
+	uint64_t now_ns, moved_ns, looked_ns, loss_ns, ticked_ns;
 	uint64_t refused, refusal_said_ns;
 	uint64_t counted_ns;
 };
@@ -293,6 +294,10 @@ static void turn(struct server *s)
 		s->looked_ns = s->now_ns;
 		while (take_event(s))
 			;
+	}
+	if (s->now_ns - s->loss_ns >= LOSS_NS) {
+		s->loss_ns = s->now_ns;
+		ns_groups_look(&s->groups, s->now_ns);
 	}
 	if (s->now_ns - s->ticked_ns >= TICK_NS)
 		tick(s);
