@@ -4,7 +4,10 @@
  *for each other, and on a ring. The ring is the leanest there can be: queue pairs alone, messages
  *of 512 KiB of which eight are under way, additions that take no time; so a real one is not faster.
  *
- *	inc-bench-stepped HOSTS BYTES REPEAT switch|levels|hosts|ring|unsafe [RULE...]
+ *	inc-bench-stepped HOSTS BYTES REPEAT switch|levels|hosts|beside|ring|unsafe [RULE...]
+ *
+ * "beside" is a switch at which another group of the same hosts has sent all that it may, and waits
+ * for a member that has asked for nothing.
  *
  * "unsafe" is a switch without what lets it die: nobody says what it has, and a request is complete
  * as soon as its own result is there, without a copy.
@@ -43,6 +46,9 @@ struct host {
 	struct ha_member *member;
 	struct ha_mesh mesh;
 	uint64_t number;
+	struct ha_member
+	    *other; /* of a second group at the same switch, of which member 0 sleeps */
+	uint64_t other_number;
 	struct ha_edge in, out; /* of a ring */
 	uint64_t sent, came;	/* messages of the present all-reduce */
 };
@@ -134,25 +140,39 @@ static void connect_edges(struct ha_edge *a, struct ha_edge *b)
 	      "an edge is not connected");
 }
 
+static struct ha_member *new_member(unsigned int i, unsigned int lanes, uint64_t group)
+{
+	const struct ha_member_shape shape = {.ledger = {(uint16_t)i, WINDOW, COPIES},
+					      .lanes = lanes,
+					      .unit_bytes = UNIT_BYTES,
+					      .group = group};
+	struct ha_member *member;
+
+	check(ha_member_open(&shape, port_of(i), &member) == HA_OK, "no member");
+	return member;
+}
+
 static void open_members(unsigned int lanes)
 {
-	for (unsigned int i = 0; i < n_hosts; i++) {
-		const struct ha_member_shape shape = {.ledger = {(uint16_t)i, WINDOW, COPIES},
-						      .lanes = lanes,
-						      .unit_bytes = UNIT_BYTES,
-						      .group = GROUP};
+	for (unsigned int i = 0; i < n_hosts; i++)
+		hosts[i].member = new_member(i, lanes, GROUP);
+}
 
-		check(ha_member_open(&shape, port_of(i), &hosts[i].member) == HA_OK, "no member");
-	}
+static struct ha_tree *new_tree(unsigned int i, unsigned int children, bool is_root,
+				bool is_inner_below, uint64_t group)
+{
+	const struct ha_tree_shape shape = {.lane = {children, is_root, WINDOW, UNIT_BYTES},
+					    .is_inner_below = is_inner_below,
+					    .group = group};
+	struct ha_tree *tree;
+
+	check(ha_tree_open(&shape, port_of(n_hosts + i), &tree) == HA_OK, "no tree");
+	return tree;
 }
 
 static void open_tree(unsigned int i, unsigned int children, bool is_root, bool is_inner_below)
 {
-	const struct ha_tree_shape shape = {.lane = {children, is_root, WINDOW, UNIT_BYTES},
-					    .is_inner_below = is_inner_below,
-					    .group = GROUP};
-
-	check(ha_tree_open(&shape, port_of(n_hosts + i), &trees[i]) == HA_OK, "no tree");
+	trees[i] = new_tree(i, children, is_root, is_inner_below, GROUP);
 }
 
 /* The linker puts these in the place of what members and trees call. */
@@ -253,6 +273,17 @@ static void ask(void)
 	}
 }
 
+static struct ha_tree *other_tree;
+
+static bool others_act(void)
+{
+	bool moved = false;
+
+	for (unsigned int i = 0; i < n_hosts && other_tree; i++)
+		moved |= ha_member_progress(hosts[i].other);
+	return other_tree && (ha_tree_progress(other_tree) || moved);
+}
+
 static bool act(void)
 {
 	bool moved = false, is_done = true;
@@ -265,6 +296,7 @@ static bool act(void)
 		}
 		for (unsigned int i = 0; i < n_switches; i++)
 			moved |= trees[i] && ha_tree_progress(trees[i]);
+		moved |= others_act();
 	} while (moved);
 	for (unsigned int i = 0; i < n_hosts; i++)
 		is_done &= ha_member_is_done(hosts[i].member, hosts[i].number);
@@ -305,6 +337,63 @@ static void all_reduce(void)
 	ask();
 	while (!act())
 		step_or_look();
+}
+
+/* ---- beside a group that sleeps -------------------------------------------------------------- */
+
+/* In memory of its own, which is not compared: only the first group's is. */
+static void ask_of_other(unsigned int i)
+{
+	struct host *host = &hosts[i];
+	struct ha_all_reduce ask = {
+	    .type = HA_REDUCE_UINT8, .op = HA_REDUCE_SUM, .count = bytes, .send = host->send};
+
+	host->scratch_mr = registered(host, &host->scratch, bytes);
+	ask.send_lkey = host->send_mr->lkey;
+	ask.recv = host->scratch;
+	ask.recv_lkey = host->scratch_mr->lkey;
+	check(ha_member_all_reduce(host->other, &ask, &host->other_number), "too many operations");
+}
+
+static bool others_are_done(void)
+{
+	for (unsigned int i = 0; i < n_hosts; i++)
+		if (!hosts[i].other_number ||
+		    !ha_member_is_done(hosts[i].other, hosts[i].other_number))
+			return false;
+	return true;
+}
+
+/* All but one of the others have sent what they may. */
+static void beside_sleepers(void)
+{
+	one_level();
+	other_tree = new_tree(0, n_hosts, true, false, GROUP + 1);
+	for (unsigned int i = 0; i < n_hosts; i++) {
+		hosts[i].other = new_member(i, 1, GROUP + 1);
+		check(ha_member_join(hosts[i].other, 1, WINDOW) == HA_OK, "no edge");
+		connect_edges(ha_member_edge(hosts[i].other, 0), ha_tree_edge(other_tree, i));
+	}
+	for (unsigned int i = 1; i < n_hosts; i++)
+		ask_of_other(i);
+	do
+		(void)act();
+	while (sv_stepped_step());
+}
+
+/* Once it wakes up everything of it is there. */
+static void wake_others(void)
+{
+	if (!other_tree)
+		return;
+	check(!others_are_done(), "the other group does not sleep");
+	ask_of_other(0);
+	while (!others_are_done()) {
+		(void)act();
+		check(others_are_done() || sv_stepped_step(), "nothing happens any more");
+	}
+	for (unsigned int h = 0; h < n_hosts; h++)
+		check(!memcmp(hosts[h].scratch, hosts[h].recv, bytes), "another sum is wrong");
 }
 
 /* ---- a ring --------------------------------------------------------------------------------- */
@@ -460,6 +549,7 @@ static const struct way {
 	    {"levels", 5, two_levels, all_reduce},
 	    {"hosts", 1, mesh, all_reduce},
 	    {"ring", 1, ring, ring_all_reduce},
+	    {"beside", 1, beside_sleepers, all_reduce},
 	    {"unsafe", 1, unsafe, all_reduce}};
 
 static void add_rules(char *const *rules)
@@ -500,6 +590,7 @@ static void measure(const struct way *way, unsigned int repeat, char *const *rul
 	       "\"in\": %.0f, \"faults\": %llu}\n",
 	       way->name, n_hosts, bytes, (double)(sv_stepped_now() - begun_ns) / repeat,
 	       (double)out / repeat, (double)in / repeat, (unsigned long long)rules_acted(rules));
+	wake_others();
 }
 
 int main(int argc, char **argv)
@@ -514,8 +605,9 @@ int main(int argc, char **argv)
 			measure(&ways[i], repeat, argv + 5);
 			return 0;
 		}
-	fprintf(stderr,
-		"usage: inc-bench-stepped HOSTS BYTES REPEAT switch|levels|hosts|ring|unsafe "
-		"[RULE...]\n");
+	fprintf(
+	    stderr,
+	    "usage: inc-bench-stepped HOSTS BYTES REPEAT switch|levels|hosts|beside|ring|unsafe "
+	    "[RULE...]\n");
 	return 2;
 }

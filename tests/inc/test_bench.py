@@ -55,6 +55,13 @@ class Gains(unittest.TestCase):
         print(f"a ring's time over a switch's: {gain:.2f}")
         self.assertGreaterEqual(gain, 0.7)
 
+    def test_a_group_that_sleeps_costs_others_nothing(self):
+        """Of a second group of the same hosts at the same switch seven of eight have sent what they may."""
+        for size, repeat in ((8 * MiB, 1), (8, 20)):
+            alone, beside = (stepped(8, size, repeat, way)["ns"] for way in ("switch", "beside"))
+            print(f"{size} bytes beside a group that sleeps: {beside / alone:.4f} times as long")
+            self.assertLessEqual(beside / alone, 1.05)
+
     def test_what_is_lost_last_waits_for_no_timeout(self):
         """A timeout is 67 ms, and of eight hosts one loses something in every sixth all-reduce of 8 bytes. Not all is lost last."""
         switch, ring = (stepped(8, 8, 200, way, "drop prob=0.01") for way in ("switch", "ring"))
