@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "plugin/plugin.h"
+#include "transport/recv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,7 +175,8 @@ struct bench {
 	bool failover, e2e;
 	int window; /* groups in flight; 0: one, and no receive is asked for before its send is done
 		     */
-	bool bundle; /* both ports are one device */
+	bool bundle;   /* both ports are one device, */
+	bool over_all; /* and both carry a part of each message */
 };
 
 #define WINDOW 8 /* as NCCL's steps */
@@ -201,7 +203,7 @@ static void ask(struct flight *f)
 
 	for (int i = 0; i < n; i++) {
 		data[i] = f->pair->to.bytes + (size_t)i * 65536;
-		sizes[i] = 65536;
+		sizes[i] = f->bench->size > 65536 ? f->bench->size : 65536;
 		mrs[i] = f->pair->to.mr;
 		tags[i] = i;
 	}
@@ -260,6 +262,21 @@ static bool protected(const struct ha_comm *comm)
 	return false;
 }
 
+static bool is_cut(const struct ha_comm *recv)
+{
+	return recv->recv->members != 0;
+}
+
+/* Until each message goes over both rails, and senders have tried what each is worth. */
+static void cut_messages(struct flight *f)
+{
+	for (int i = 0; i < 400; i++) {
+		round_trip(f);
+		pair_idle(f->pair, 1);
+	}
+	need(is_cut(f->pair->recv), "one rail alone carries");
+}
+
 static void print_asked(const char *end, const struct asked *sum, int n)
 {
 	const double messages = (double)ROUNDS * n;
@@ -293,6 +310,8 @@ static void run(const struct bench *bench)
 		ask(&flight);
 	for (int i = 0; i < bench->window; i++)
 		offer(&flight);
+	if (bench->over_all)
+		cut_messages(&flight);
 	for (int i = 0; i < WARM; i++)
 		round_trip(&flight);
 	watch_verbs(&pair);
@@ -319,23 +338,24 @@ static void run(const struct bench *bench)
 int main(int argc, char **argv)
 {
 	static const struct bench benches[] = {
-	    {"n=1 8B", 1, 8, false, false, 1, false},
-	    {"n=1 8B HA", 1, 8, true, false, 1, false},
-	    {"n=1 8B HA e2e", 1, 8, true, true, 1, false},
-	    {"n=1 8B HA e2e last", 1, 8, true, true, 0, false},
-	    {"n=1 8B HA, 8 in flight", 1, 8, true, false, WINDOW, false},
-	    {"n=1 8B HA, 8 in flight e2e", 1, 8, true, true, WINDOW, false},
-	    {"n=1 64KB", 1, 65536, false, false, 1, false},
-	    {"n=1 64KB HA", 1, 65536, true, false, 1, false},
-	    {"n=1 64KB HA e2e", 1, 65536, true, true, 1, false},
-	    {"n=8 8B", 8, 8, false, false, 1, false},
-	    {"n=8 8B HA", 8, 8, true, false, 1, false},
-	    {"n=8 8B HA e2e", 8, 8, true, true, 1, false},
-	    {"n=8 64KB", 8, 65536, false, false, 1, false},
-	    {"n=8 64KB HA", 8, 65536, true, false, 1, false},
-	    {"n=8 64KB HA e2e", 8, 65536, true, true, 1, false},
-	    {"n=1 8B HA bundle", 1, 8, true, false, 1, true},
-	    {"n=1 64KB HA bundle", 1, 65536, true, false, 1, true},
+	    {"n=1 8B", 1, 8, false, false, 1, false, false},
+	    {"n=1 8B HA", 1, 8, true, false, 1, false, false},
+	    {"n=1 8B HA e2e", 1, 8, true, true, 1, false, false},
+	    {"n=1 8B HA e2e last", 1, 8, true, true, 0, false, false},
+	    {"n=1 8B HA, 8 in flight", 1, 8, true, false, WINDOW, false, false},
+	    {"n=1 8B HA, 8 in flight e2e", 1, 8, true, true, WINDOW, false, false},
+	    {"n=1 64KB", 1, 65536, false, false, 1, false, false},
+	    {"n=1 64KB HA", 1, 65536, true, false, 1, false, false},
+	    {"n=1 64KB HA e2e", 1, 65536, true, true, 1, false, false},
+	    {"n=8 8B", 8, 8, false, false, 1, false, false},
+	    {"n=8 8B HA", 8, 8, true, false, 1, false, false},
+	    {"n=8 8B HA e2e", 8, 8, true, true, 1, false, false},
+	    {"n=8 64KB", 8, 65536, false, false, 1, false, false},
+	    {"n=8 64KB HA", 8, 65536, true, false, 1, false, false},
+	    {"n=8 64KB HA e2e", 8, 65536, true, true, 1, false, false},
+	    {"n=1 8B HA bundle", 1, 8, true, false, 1, true, false},
+	    {"n=1 64KB HA bundle", 1, 65536, true, false, 1, true, false},
+	    {"n=1 256KB HA over two rails", 1, 262144, true, false, 1, true, true},
 	};
 	const char *only = argc > 1 ? argv[1] : NULL;
 
