@@ -100,6 +100,26 @@ void ha_leaks_add(struct ha_incarnation *on, enum ha_object_kind kind, int more)
 	call_asker(on);
 }
 
+/* As long as it takes for HA_GIVE_BACK_TRIES. */
+#define LEAK_NS (2500 * HA_NS_PER_MS)
+
+void ha_leaks_of_asked(struct ha_incarnation *on, struct ha_asked *asked, enum ha_object_kind kind,
+		       unsigned refused)
+{
+	unsigned leaks = 0;
+
+	if (refused == 0)
+		asked->since_ns = 0;
+	else if (asked->since_ns == 0)
+		asked->since_ns = ha_now_ns();
+	else if (ha_now_ns() - asked->since_ns >= LEAK_NS)
+		leaks = refused;
+	if (!on || leaks == asked->leaks)
+		return;
+	ha_leaks_add(on, kind, (int)leaks - (int)asked->leaks);
+	asked->leaks = leaks;
+}
+
 struct ha_leaks ha_nic_leaks(struct ha_nic *nic)
 {
 	struct ha_leaks leaks = {0};

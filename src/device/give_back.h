@@ -70,6 +70,17 @@ void ha_give_back(struct ha_incarnation *on, enum ha_object_kind kind, void *obj
  */
 void ha_leaks_add(struct ha_incarnation *on, enum ha_object_kind kind, int more);
 
+/* Objects that their owner asks for itself, again and again. */
+struct ha_asked {
+	uint64_t since_ns; /* some are refused; 0: none */
+	unsigned leaks;	   /* that are counted */
+};
+/* After each time that their owner has asked: so many of them are refused. When that was so for as
+ * long as above they are leaks, until it is otherwise. NULL: there is no incarnation any more. As
+ * ha_leaks_add. */
+void ha_leaks_of_asked(struct ha_incarnation *on, struct ha_asked *asked, enum ha_object_kind kind,
+		       unsigned refused);
+
 /* What the NIC refuses to take back for good, of all its incarnations that live. Any thread. */
 struct ha_leaks {
 	unsigned of[HA_OBJECT_KINDS];

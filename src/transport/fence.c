@@ -168,9 +168,6 @@ static enum ha_destruction both(enum ha_destruction a, enum ha_destruction b)
 	return a < b ? a : b;
 }
 
-/* As long as give_back.c asks until it calls something a leak. */
-#define LEAK_NS (2500 * HA_NS_PER_MS)
-
 static unsigned live_queues(const struct ha_path *path)
 {
 	unsigned live = path->flush.qp != NULL;
@@ -182,18 +179,8 @@ static unsigned live_queues(const struct ha_path *path)
 
 void ha_path_count_leaks(struct ha_path *path, enum ha_destruction destruction)
 {
-	unsigned leaks = 0;
-
-	if (destruction != HA_DESTRUCTION_FAILED)
-		path->refused_since_ns = 0;
-	else if (path->refused_since_ns == 0)
-		path->refused_since_ns = ha_now_ns();
-	else if (ha_now_ns() - path->refused_since_ns >= LEAK_NS)
-		leaks = live_queues(path);
-	if (!path->on || leaks == path->leaks)
-		return;
-	ha_leaks_add(path->on, HA_OBJECT_QP, (int)leaks - (int)path->leaks);
-	path->leaks = leaks;
+	ha_leaks_of_asked(path->on, &path->asked, HA_OBJECT_QP,
+			  destruction == HA_DESTRUCTION_FAILED ? live_queues(path) : 0);
 }
 
 enum ha_destruction ha_path_destroy_queues(struct ha_path *path)

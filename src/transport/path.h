@@ -15,6 +15,7 @@
 #include "base/invariant.h"
 #include "base/result.h"
 #include "device/device.h"
+#include "device/give_back.h"
 #include "device/queue_depth.h"
 #include "progress/command.h"
 #include "transport/labels.h"
@@ -182,12 +183,11 @@ struct ha_path {
 
 	/* Opening, connecting, fencing or closing. While it is busy, the queue pairs are its. */
 	struct ha_command command;
-	unsigned leaks;		   /* queue pairs that are counted as such for the device */
-	uint64_t refused_since_ns; /* that they are destroyed; 0: they are not */
-	bool destroyed;		   /* by the command: only the structure is left */
-	bool kept;		   /* put aside with queue pairs that live, which was said */
-	bool connects;		   /* the command that makes it also connects it, to `remote` */
-	ha_result_t outcome;	   /* of opening and connecting */
+	struct ha_asked asked; /* for its queue pairs */
+	bool destroyed;	       /* by the command: only the structure is left */
+	bool kept;	       /* put aside with queue pairs that live, which was said */
+	bool connects;	       /* the command that makes it also connects it, to `remote` */
+	ha_result_t outcome;   /* of opening and connecting */
 
 	/* On their way (path_msg.c). [T] */
 	uint8_t msgs_out;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the ranks of a group, and the ends of a connection, have keys of beside the application's
- * memory. A key is good for whole pages, so there is nothing else on them.
+ * What a stream's queue pairs are to a device that does not take them back. And what the ranks of a
+ * group, and the ends of a connection, have keys of beside the application's memory. A key is good
+ * for whole pages, so there is nothing else on them.
  */
 #include "../transport/harness.h"
 
@@ -9,6 +10,7 @@
 #include "gin/verbs/group_memory.h"
 #include "gin/verbs/group_peers.h"
 #include "gin/verbs/group_post.h"
+#include "gin/verbs/qp.h"
 #include "memory/mr.h"
 
 #include <stdlib.h>
@@ -84,9 +86,43 @@ static void what_others_have_a_key_of_lies_on_pages_of_its_own(void **state)
 	pair_close(&pair);
 }
 
+/* Its stream asks for it again and again. What a device refuses for seconds is counted for it,
+ * until it is otherwise. */
+static void a_queue_pair_that_is_refused_for_seconds_is_a_leak(void **state)
+{
+	const struct ha_gin_depth depth = {1, 1, 0};
+	struct ha_gin_qp qp;
+	struct ha_nic *nic;
+	struct pair pair;
+	int rule;
+
+	(void)state;
+	pair_init(&pair);
+	pair_open(&pair);
+	pair_idle(&pair, 1);
+	sv_stepped_set_host(0);
+	nic = pair.inst[0]->devices->ports[0].nic;
+	assert_int_equal(ha_gin_qp_open(&qp, &pair.inst[0]->devices->ports[0], &depth), HA_OK);
+	rule = add_rule("errno=EBUSY verb=destroy_qp host=0");
+	assert_false(ha_gin_qp_close(&qp));
+	pair_idle(&pair, 1000);
+	assert_false(ha_gin_qp_close(&qp));
+	assert_int_equal(ha_nic_leaks(nic).of[HA_OBJECT_QP], 0);
+	pair_idle(&pair, 2000);
+	assert_false(ha_gin_qp_close(&qp));
+	assert_false(ha_gin_qp_close(&qp));
+	assert_int_equal(ha_nic_leaks(nic).of[HA_OBJECT_QP], 1);
+	assert_int_equal(fired(rule), 4);
+	sv_stepped_fault_remove(-1);
+	assert_true(ha_gin_qp_close(&qp));
+	assert_int_equal(ha_nic_leaks(nic).of[HA_OBJECT_QP], 0);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_queue_pair_that_is_refused_for_seconds_is_a_leak),
 	    cmocka_unit_test(what_others_have_a_key_of_lies_on_pages_of_its_own),
 	};
 

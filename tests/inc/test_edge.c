@@ -4,7 +4,9 @@
 
 #include "../stepped_rules.h"
 
+#include "base/clock.h"
 #include "base/config.h"
+#include "device/give_back.h"
 #include "inc/verbs/edge.h"
 #include "memory/mr.h"
 #include "memory/pd.h"
@@ -304,6 +306,42 @@ static void what_fails_while_it_is_opened_leaves_nothing(void **state)
 	}
 }
 
+static uint64_t now_ns;
+
+static uint64_t the_time(void)
+{
+	return now_ns;
+}
+
+static unsigned leaked(void)
+{
+	return ha_nic_leaks(b.set->ports[0].nic).of[HA_OBJECT_QP];
+}
+
+/* Its member asks for it again and again; what a device refuses for seconds is counted for it,
+ * until it is otherwise. */
+static void a_queue_pair_that_is_refused_for_seconds_is_a_leak(void **state)
+{
+	const int rule = add_rule("errno=EBUSY verb=destroy_qp host=1");
+
+	(void)state;
+	now_ns = ha_now_ns();
+	ha_clock_set_source(the_time);
+	assert_int_equal(ha_edge_close(&b.edge), HA_ERR_SYSTEM);
+	now_ns += HA_NS_PER_S;
+	assert_int_equal(ha_edge_close(&b.edge), HA_ERR_SYSTEM);
+	assert_int_equal(leaked(), 0);
+	now_ns += 2 * HA_NS_PER_S;
+	assert_int_equal(ha_edge_close(&b.edge), HA_ERR_SYSTEM);
+	assert_int_equal(ha_edge_close(&b.edge), HA_ERR_SYSTEM);
+	assert_int_equal(leaked(), 1);
+	assert_int_equal(fired(rule), 4);
+	sv_stepped_fault_remove(-1);
+	assert_int_equal(ha_edge_close(&b.edge), HA_OK);
+	assert_int_equal(leaked(), 0);
+	ha_clock_set_source(NULL);
+}
+
 #define EDGE_TEST(test) cmocka_unit_test_setup_teardown(test, connected, closed)
 
 /* ---- what is lost last ---------------------------------------------------------------------- */
@@ -413,6 +451,7 @@ int main(void)
 	    EDGE_TEST(what_is_said_once_more_may_be_lost_too),
 	    EDGE_TEST(who_is_far_away_is_waited_for),
 	    EDGE_TEST(nothing_is_said_once_more_on_an_edge_that_is_fenced),
+	    EDGE_TEST(a_queue_pair_that_is_refused_for_seconds_is_a_leak),
 	    cmocka_unit_test_setup_teardown(what_fails_while_it_is_opened_leaves_nothing,
 					    unconnected, closed),
 	};

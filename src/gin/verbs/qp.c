@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "device/address.h"
-#include "device/give_back.h"
 #include "memory/mr.h"
 #include "memory/pd.h"
 #include "transport/path.h"
@@ -214,8 +213,10 @@ void ha_gin_qp_fence(struct ha_gin_qp *qp)
 static bool destroy(struct ha_gin_qp *qp)
 {
 	int rc = qp->qp ? ibv_destroy_qp(qp->qp) : 0;
+	const bool is_refused = rc != 0 && !ha_incarnation_took_along(qp->on, rc, ha_now_ns());
 
-	if (rc != 0 && !ha_incarnation_took_along(qp->on, rc, ha_now_ns()))
+	ha_leaks_of_asked(qp->on, &qp->asked, HA_OBJECT_QP, is_refused);
+	if (is_refused)
 		return false;
 	qp->qp = NULL;
 	return true;

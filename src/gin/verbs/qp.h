@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "device/give_back.h"
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -52,7 +53,8 @@ struct ha_gin_qp {
 	bool is_fencing;
 	bool is_undrainable; /* a verb of the fence failed: the sentinels will not tell */
 	uint64_t fencing_ns; /* since then */
-	const char *fault;   /* the verb that failed, or what a completion said; NULL: none */
+	struct ha_asked asked;
+	const char *fault; /* the verb that failed, or what a completion said; NULL: none */
 };
 
 /* In INIT: receives may be posted. On failure it is closed, and `fault` says why. */

@@ -336,10 +336,14 @@ void ha_edge_fence(struct ha_edge *edge)
 
 ha_result_t ha_edge_close(struct ha_edge *edge)
 {
+	bool is_refused;
+
 	if (!edge->on)
 		return HA_OK;
 	edge->is_fenced = true;
-	if (edge->qp && ibv_destroy_qp(edge->qp) != 0)
+	is_refused = edge->qp && ibv_destroy_qp(edge->qp) != 0;
+	ha_leaks_of_asked(edge->on, &edge->asked, HA_OBJECT_QP, is_refused);
+	if (is_refused)
 		return HA_ERR_SYSTEM;
 	edge->qp = NULL;
 	ha_give_back(edge->on, HA_OBJECT_CQ, edge->cq, NULL, NULL);

@@ -24,6 +24,7 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "device/give_back.h"
 #include "inc/join.h"
 
 #include <infiniband/verbs.h>
@@ -75,6 +76,7 @@ struct ha_edge {
 	uint32_t acknowledged; /* sends and writes, modulo 2^32 */
 	struct ha_edge_wait wait;
 	bool is_fenced;
+	struct ha_asked asked;
 	const char *fault; /* the verb that failed, or what a completion said; NULL: none */
 };
 
