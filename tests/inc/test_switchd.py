@@ -15,7 +15,7 @@ import time
 import unittest
 
 import conversation
-from conversation import JOIN, PART, PLAN, REFUSED, SLACK, Folder, Host
+from conversation import JOIN, PART, PLAN, RECEIPT, REFUSED, SLACK, Folder, Host
 
 BUILD = os.environ["BUILD"]
 OPS = int(os.environ.get("SWITCHD_OPS", "12"))
@@ -543,6 +543,7 @@ class Strangers(Fabric):
         controller = self.address.split(":")
         hosts = [Host((controller[0], int(controller[1])), site).ask("g", rank, 2, port) for rank, port in enumerate("ab")]
         self.assertEqual({host.hear()[0] for host in hosts}, {PLAN})
+        self.assertEqual(hosts[0].hear_bytes()[0], RECEIPT)
         kind, text, key = hosts[0].hear_bytes()
         self.assertEqual(kind, PART)
         group = struct.unpack_from("<Q", text, 8)[0]
