@@ -244,6 +244,7 @@ static bool run_soak(const struct arguments *a)
 	    .name = "soak",
 	    .proves = "random faults that leave one path cost time, not data",
 	    .rails = 3,
+	    .fabric = {"--rate", "2", "--pace"}, /* it is there for the many messages, too */
 	    .args = {"--op", "allreduce", "--sizes", "256K", "--chunk", "32K", "-C", "3"},
 	    .script = script,
 	    .random = true,
