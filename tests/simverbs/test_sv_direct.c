@@ -495,6 +495,10 @@ static void a_late_doorbell_rings_for_nobody(void **state)
 	*reg = late + 1;
 	settle();
 	expect_none();
+	expect_no_mistakes();
+	*reg = ha_wqe_head(7, HA_WQE_WRITE, w.b.qp->qp_num, 3); /* which never had it */
+	settle();
+	expect_none();
 	assert_int_equal(mistakes().malformed, 1);
 	writes(0, 0, 8);
 	settle();
