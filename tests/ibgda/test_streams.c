@@ -79,8 +79,7 @@ static unsigned int some(unsigned int below)
 	return (unsigned int)(w.random >> 33) % below;
 }
 
-/* ---- what the hosts of a stream say to each other ---------------------------------------------
- */
+/* ---- what the hosts of a stream say to each other -------------------------------------------- */
 
 static bool says(void *context, const struct ha_ibgda_message *message)
 {
