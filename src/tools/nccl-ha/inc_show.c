@@ -18,6 +18,21 @@ static long long number_of(const json_t *object, const char *name)
 	return (long long)json_integer_value(json_object_get(object, name));
 }
 
+/* A row for each object of a list. */
+static void print_table(const char *const heads[], const json_t *list,
+			void (*add_row)(struct nh_table *table, const json_t *one))
+{
+	struct nh_table *table = nh_table_new(heads);
+	const json_t *one;
+	size_t i;
+
+	if (!table)
+		return;
+	json_array_foreach(list, i, one) add_row(table, one);
+	nh_table_print(table, 0, stdout);
+	nh_table_free(table);
+}
+
 static const char *service_of(const json_t *one)
 {
 	if (!json_is_true(json_object_get(one, "served")))
@@ -25,78 +40,44 @@ static const char *service_of(const json_t *one)
 	return json_is_true(json_object_get(one, "drained")) ? "drained" : "yes";
 }
 
-static void print_switches(const json_t *list)
+static void add_switch(struct nh_table *table, const json_t *one)
 {
-	static const char *const heads[] = {"switch",	 ">served", ">groups", ">of",
-					    ">MiB used", ">of",	    NULL};
-	struct nh_table *table = nh_table_new(heads);
-	const json_t *one;
-	size_t i;
-
-	if (!table)
-		return;
-	json_array_foreach(list, i, one)
-	{
-		nh_table_add(table, "%s", text_of(one, "switch"));
-		nh_table_add(table, "%s", service_of(one));
-		nh_table_add(table, "%lld", number_of(one, "groups"));
-		nh_table_add(table, "%lld", number_of(one, "groups_most"));
-		nh_table_add(table, "%lld", (number_of(one, "bytes") + (1 << 20) - 1) >> 20);
-		nh_table_add(table, "%lld", number_of(one, "bytes_most") >> 20);
-	}
-	nh_table_print(table, 0, stdout);
-	nh_table_free(table);
+	nh_table_add(table, "%s", text_of(one, "switch"));
+	nh_table_add(table, "%s", service_of(one));
+	nh_table_add(table, "%lld", number_of(one, "groups"));
+	nh_table_add(table, "%lld", number_of(one, "groups_most"));
+	nh_table_add(table, "%lld", (number_of(one, "bytes") + (1 << 20) - 1) >> 20);
+	nh_table_add(table, "%lld", number_of(one, "bytes_most") >> 20);
 }
 
-/* Names of a list, one behind the other: "s0 s1", or "-". */
-static void add_names(char *text, size_t size, const json_t *list)
-{
-	const json_t *name;
-	size_t i, used = 0;
-
-	snprintf(text, size, "-");
-	json_array_foreach(list, i, name)
-	{
-		const char *said = json_string_value(name);
-		int n =
-		    snprintf(text + used, size - used, "%s%s", used ? " " : "", said ? said : "?");
-
-		used += n > 0 ? (size_t)n : 0;
-		if (used >= size)
-			break;
-	}
-}
-
+/* The roots of a group's trees: "s0 s1", or "-". */
 static void add_roots(struct nh_table *table, const json_t *group, const char *name)
 {
-	char text[256];
+	const json_t *list = json_object_get(group, name), *root;
+	char text[256] = "-";
+	size_t i, used = 0;
 
-	add_names(text, sizeof(text), json_object_get(group, name));
+	json_array_foreach(list, i, root)
+	{
+		int n = snprintf(text + used, sizeof(text) - used, "%s%s", used ? " " : "",
+				 json_string_value(root) ? json_string_value(root) : "?");
+
+		used += n > 0 ? (size_t)n : 0;
+		if (used >= sizeof(text))
+			break;
+	}
 	nh_table_add(table, "%s", text);
 }
 
-static void print_groups(const json_t *list)
+static void add_group(struct nh_table *table, const json_t *one)
 {
-	static const char *const heads[] = {"group", "state", ">ranks", ">connected",
-					    "label", "lanes", "spares", NULL};
-	struct nh_table *table = nh_table_new(heads);
-	const json_t *one;
-	size_t i;
-
-	if (!table)
-		return;
-	json_array_foreach(list, i, one)
-	{
-		nh_table_add(table, "%s", text_of(one, "group"));
-		nh_table_add(table, "%s", text_of(one, "state"));
-		nh_table_add(table, "%lld", number_of(one, "ranks"));
-		nh_table_add(table, "%lld", number_of(one, "connected"));
-		nh_table_add(table, "%s", text_of(one, "label"));
-		add_roots(table, one, "lanes");
-		add_roots(table, one, "spares");
-	}
-	nh_table_print(table, 0, stdout);
-	nh_table_free(table);
+	nh_table_add(table, "%s", text_of(one, "group"));
+	nh_table_add(table, "%s", text_of(one, "state"));
+	nh_table_add(table, "%lld", number_of(one, "ranks"));
+	nh_table_add(table, "%lld", number_of(one, "connected"));
+	nh_table_add(table, "%s", text_of(one, "label"));
+	add_roots(table, one, "lanes");
+	add_roots(table, one, "spares");
 }
 
 /* Way 0 is all lanes; then come the spares, each lane by itself, and members without switches. */
@@ -143,29 +124,26 @@ static void print_members(const json_t *group)
 	printf("%s\n", members ? "" : " there are too many to be told");
 }
 
+static void add_group_at_length(struct nh_table *table, const json_t *one)
+{
+	nh_table_add(table, "%s", text_of(one, "group"));
+	nh_table_add(table, "%s", text_of(one, "state"));
+	nh_table_add(table, "%lld", number_of(one, "ranks"));
+	add_lease(table, one);
+	nh_table_add(table, "%lld", number_of(one, "epoch"));
+	add_way(table, one);
+	add_roots(table, one, "lanes");
+	add_roots(table, one, "spares");
+}
+
 void nh_inc_print_groups(const json_t *list)
 {
 	static const char *const heads[] = {"group",   "state", ">ranks", "lease", ">epoch",
 					    "goes by", "lanes", "spares", NULL};
-	struct nh_table *table = nh_table_new(heads);
 	const json_t *one;
 	size_t i;
 
-	if (!table)
-		return;
-	json_array_foreach(list, i, one)
-	{
-		nh_table_add(table, "%s", text_of(one, "group"));
-		nh_table_add(table, "%s", text_of(one, "state"));
-		nh_table_add(table, "%lld", number_of(one, "ranks"));
-		add_lease(table, one);
-		nh_table_add(table, "%lld", number_of(one, "epoch"));
-		add_way(table, one);
-		add_roots(table, one, "lanes");
-		add_roots(table, one, "spares");
-	}
-	nh_table_print(table, 0, stdout);
-	nh_table_free(table);
+	print_table(heads, list, add_group_at_length);
 	json_array_foreach(list, i, one) print_members(one);
 }
 
@@ -180,6 +158,10 @@ size_t nh_inc_unserved(const json_t *switches)
 
 void nh_inc_print(const char *address, const json_t *said)
 {
+	static const char *const switch_heads[] = {"switch",	">served", ">groups", ">of",
+						   ">MiB used", ">of",	   NULL};
+	static const char *const group_heads[] = {"group", "state", ">ranks", ">connected",
+						  "label", "lanes", "spares", NULL};
 	const json_t *switches = json_object_get(said, "switches"),
 		     *groups = json_object_get(said, "groups");
 
@@ -189,6 +171,6 @@ void nh_inc_print(const char *address, const json_t *said)
 	       address, json_array_size(switches),
 	       json_array_size(switches) - nh_inc_unserved(switches), json_array_size(groups),
 	       number_of(said, "plans"), number_of(said, "refusals"));
-	print_switches(switches);
-	print_groups(groups);
+	print_table(switch_heads, switches, add_switch);
+	print_table(group_heads, groups, add_group);
 }
