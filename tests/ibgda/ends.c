@@ -6,10 +6,23 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <simverbs/simverbs.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define GID_INDEX 3
+
+struct ibv_context *open_rail(uint32_t host, uint32_t rail)
+{
+	struct ibv_context *context;
+	struct ibv_device **devices;
+
+	sv_stepped_set_host(host);
+	devices = ibv_get_device_list(NULL);
+	context = ibv_open_device(devices[rail]);
+	ibv_free_device_list(devices);
+	return context;
+}
 
 static void make_nic(struct ha_ibgda_nic *nic, struct ibv_context *context)
 {

@@ -14,6 +14,9 @@ struct stream_end {
 	struct ibv_mr *mrs[END_NICS];
 };
 
+/* The NIC of this rail, of a stepped fabric. */
+struct ibv_context *open_rail(uint32_t host, uint32_t rail);
+
 /* NICs that `open` has opened, with this memory as region 1. */
 void stream_end_make(struct stream_end *end, struct ibv_context *const *contexts, void *memory,
 		     size_t size, uint8_t timeout, uint8_t retry_cnt);

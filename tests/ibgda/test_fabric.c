@@ -229,18 +229,6 @@ static void look_at_signals(void)
 
 /* ---- a run ----------------------------------------------------------------------------- */
 
-static struct ibv_context *open_rail(uint32_t host, uint32_t rail)
-{
-	struct ibv_context *context;
-	struct ibv_device **devices;
-
-	sv_stepped_set_host(host);
-	devices = ibv_get_device_list(NULL);
-	context = ibv_open_device(devices[rail]);
-	ibv_free_device_list(devices);
-	return context;
-}
-
 static void register_passing(unsigned int end, struct ha_ibgda_nic *nics)
 {
 	w.passing[end] =

@@ -159,18 +159,6 @@ static void thread_begins(unsigned int number)
 
 /* ---- the world ------------------------------------------------------------------------------- */
 
-static struct ibv_context *open_rail(uint32_t host, uint32_t rail)
-{
-	struct ibv_context *context;
-	struct ibv_device **devices;
-
-	sv_stepped_set_host(host);
-	devices = ibv_get_device_list(NULL);
-	context = ibv_open_device(devices[rail]);
-	ibv_free_device_list(devices);
-	return context;
-}
-
 static void stream_begins(unsigned int number)
 {
 	const struct ha_ibgda_settings settings = {.log = LOG,
