@@ -98,7 +98,7 @@ class Job:
     def until(self, so, otherwise):
         end = time.monotonic() + LIMIT_S
         while not so():
-            over = [what for what, process in self.processes.items() if process.poll() is not None and not (what == "switch" and self.loss.halts)]
+            over = [what for what, process in self.processes.items() if process.poll() is not None]
             if over or time.monotonic() > end:
                 said = {what: roce.said_by(process)[-800:] for what, process in self.processes.items()}
                 raise LabError(f"{otherwise}, but {self.sums()} sums; over: {over}; said: {said}")
@@ -140,8 +140,8 @@ class Job:
         return wrong if counts else ["simverbs has counted nothing"]
 
     def kill(self):
-        for what, process in self.processes.items():
-            if process.poll() is None and not (what == "switch" and self.loss.halts):
+        for process in self.processes.values():
+            if process.poll() is None:
                 process.kill()
 
 
@@ -153,9 +153,10 @@ def lose(job):
     if early := sum(job.events("inc-epoch").values(), []):
         return [f"the group has left its switch before it was lost: {early}"]
     by_switch = job.sums()
-    job.loss.strike(job.lab, job.processes["switch"])
+    switch = job.processes.pop("switch")
+    job.loss.strike(job.lab, switch)
     if not job.loss.halts:
-        job.processes.pop("switch").wait(LIMIT_S)
+        switch.wait(LIMIT_S)
     job.wait_for_events("inc-epoch")
     moved_at = job.sums()
     job.until(lambda: job.sums() >= max(SUMS, moved_at + SUMS // 2), "too few sums without a switch")
@@ -168,8 +169,7 @@ def prepare(lab):
     roce.unload(lab, "s", [])
     with open(os.path.join(lab.folder.path, "net.yaml"), "w", encoding="utf-8") as file:
         file.write(TOPOLOGY)
-    key = os.urandom(32).hex()
-    octal = "".join(f"\\0{int(key[i : i + 2], 16):o}" for i in range(0, len(key), 2))
+    octal = "".join(f"\\0{byte:o}" for byte in os.urandom(32))
     for host in lab.hosts.values():
         host.run(f"umask 377; printf '%b' '{octal}' >{KEY}")
 
