@@ -326,19 +326,19 @@ static uint64_t isend_ns(uint64_t second)
 	return ns;
 }
 
-static int by_value(const void *a, const void *b)
+static uint64_t less_of(uint64_t a, uint64_t b)
 {
-	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
+	return a < b ? a : b;
 }
 
-/* An agent that died half way through a write, and as it was before: in turns, so that what else
- * runs here meets both. */
+/*
+ * An agent that died half way through a write, and as it was before: in turns, so that what else
+ * runs here meets both, and the least of each, which is what the call itself takes.
+ */
 static void an_isend_takes_no_microsecond_longer_for_an_agent_that_died_in_a_write(void **state)
 {
 	enum { TIMES = 301 };
-	static uint64_t whole_ns[TIMES], half_ns[TIMES];
+	uint64_t whole_ns = UINT64_MAX, half_ns = UINT64_MAX;
 
 	(void)state;
 	pair.config.agent_stale_ms = 600000;
@@ -346,17 +346,14 @@ static void an_isend_takes_no_microsecond_longer_for_an_agent_that_died_in_a_wri
 	follow_agent(256);
 	kill_agent();
 	for (int i = 0; i < TIMES; i++) {
-		whole_ns[i] = isend_ns(part(256));
+		whole_ns = less_of(whole_ns, isend_ns(part(256)));
 		leave_written(true);
-		half_ns[i] = isend_ns(part(256));
+		half_ns = less_of(half_ns, isend_ns(part(256)));
 		leave_written(false);
 	}
-	qsort(whole_ns, TIMES, sizeof(*whole_ns), by_value);
-	qsort(half_ns, TIMES, sizeof(*half_ns), by_value);
-	print_message("isend: %llu ns, with half a write %llu ns\n",
-		      (unsigned long long)whole_ns[TIMES / 2],
-		      (unsigned long long)half_ns[TIMES / 2]);
-	assert_in_range(half_ns[TIMES / 2], 1, whole_ns[TIMES / 2] + 1000);
+	print_message("isend: %llu ns, with half a write %llu ns\n", (unsigned long long)whole_ns,
+		      (unsigned long long)half_ns);
+	assert_in_range(half_ns, 1, whole_ns + 1000);
 	assert_int_equal(pair.send->count.failovers, 0);
 	pair_close(&pair);
 }

@@ -309,12 +309,14 @@ static void read_n(void *arg)
 	read_often(&r->hint, r->n);
 }
 
-static long steps_of(int n)
+static long steps_of(bool is_half_written, int n)
 {
 	struct reading *r = reading_new();
 	long steps;
 	pid_t child;
 
+	if (is_half_written)
+		half_a_write(&r->entry);
 	r->n = n;
 	child = start_child(read_n, r);
 	steps = step(child, LONG_MAX);
@@ -323,13 +325,27 @@ static long steps_of(int n)
 	return steps;
 }
 
+static long instructions_each(bool is_half_written)
+{
+	return (steps_of(is_half_written, 101) - steps_of(is_half_written, 1)) / 400;
+}
+
 static void a_read_takes_at_most_20_instructions(void **state)
 {
-	long each = (steps_of(101) - steps_of(1)) / 400;
+	const long each = instructions_each(false);
 
 	(void)state;
 	print_message("%ld instructions\n", each);
 	assert_in_range(each, 5, 20);
+}
+
+static void a_read_of_half_a_write_takes_at_most_20_instructions_for_each_look(void **state)
+{
+	const long each = instructions_each(true);
+
+	(void)state;
+	print_message("%ld instructions\n", each);
+	assert_in_range(each, HA_HINT_TRIES, 20 * HA_HINT_TRIES);
 }
 #endif
 
@@ -345,6 +361,7 @@ int main(void)
 	    cmocka_unit_test(a_read_takes_less_than_100_ns),
 	    cmocka_unit_test(a_write_at_any_instruction_of_a_read_is_noticed),
 	    cmocka_unit_test(a_read_takes_at_most_20_instructions),
+	    cmocka_unit_test(a_read_of_half_a_write_takes_at_most_20_instructions_for_each_look),
 #endif
 	};
 
