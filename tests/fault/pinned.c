@@ -240,13 +240,19 @@ static bool says(const char *log, const char *cause)
 	}
 }
 
+/* What a process that ended had under way is lost; all else has to have come back. */
+static bool is_right(const struct run_result *result)
+{
+	return result->end == RUN_DELIVERED || (result->end == RUN_ERROR && result->healed);
+}
+
 static void note(const struct pin *pin, const struct run_spec *spec,
 		 const struct run_result *result, const char *log, struct sum *sum)
 {
 	bool met = result->fired == spec->nfaults && says(log, pin->cause);
 	bool wrong = result->end == RUN_WRONG;
-	bool expected = pin->verdict ? wrong && strstr(result->wrong, pin->verdict) != NULL
-				     : result->end == RUN_DELIVERED;
+	bool expected =
+	    pin->verdict ? wrong && strstr(result->wrong, pin->verdict) != NULL : is_right(result);
 
 	sum->runs++;
 	sum->met += met;
@@ -311,7 +317,9 @@ static bool judge(const struct parser *parser, const struct pin *pin, const stru
 			   "what mended it, then have the verdict say \"right\"",
 			   pin->name, sum->met, sum->runs);
 	if (sum->expected == 0)
-		return bad(parser, "%s: %u of %u runs meet its cause and none delivers everything",
+		return bad(parser,
+			   "%s: %u of %u runs meet its cause and none delivers everything, or "
+			   "heals",
 			   pin->name, sum->met, sum->runs);
 	fprintf(parser->out, "%s: %s in %u of %u runs, %u of which meet its cause; first\n  %s\n",
 		pin->name, pin->verdict ? "still wrong" : "right", sum->expected, sum->runs,
