@@ -25,7 +25,7 @@
 #include <string.h>
 
 #define MAX_GIDS 1024
-#define QUERIES	 3 /* of a port, before it is left as it was */
+#define TRIES	 3 /* of what a device may refuse for want of memory, before it is believed */
 
 static const char *link_layer_name(uint8_t link_layer)
 {
@@ -165,6 +165,25 @@ static uint8_t link_layer_of(const struct ibv_port_attr *attr)
 							      : attr->link_layer;
 }
 
+/* 0, or why not. An event of the port, with which it would be read again, may never come. */
+static int query_port(struct ibv_context *ctx, const struct ha_nic *nic, uint8_t port_num,
+		      struct ibv_port_attr *attr)
+{
+	int err = ibv_query_port(ctx, port_num, attr);
+
+	for (int i = 1; i < TRIES && err; i++) {
+		HA_INFO_LIMITED(HA_SUBSYS_NET,
+				"%s:%d: ibv_query_port is refused: %s; the device is asked again",
+				nic->name, port_num, strerror(err));
+		err = ibv_query_port(ctx, port_num, attr);
+	}
+	if (err)
+		HA_WARN("%s:%d: cannot read the port's state: %s (ibv_query_port; has the device "
+			"fewer ports than it had?)",
+			nic->name, port_num, strerror(err));
+	return err;
+}
+
 /* What was read is of no use, and neither is the port. */
 static ha_result_t is_another(struct ha_port *port, struct ibv_port_attr *attr, uint32_t errors)
 {
@@ -182,17 +201,9 @@ static ha_result_t refresh(struct ibv_context *ctx, struct ha_port *port)
 {
 	uint32_t errors = atomic_load(&port->errors);
 	struct ibv_port_attr attr;
-	int err = EAGAIN;
 
-	/* It may fail for want of memory, and the port's next event may never come. */
-	for (int i = 0; i < QUERIES && err; i++)
-		err = ibv_query_port(ctx, port->port_num, &attr);
-	if (err) {
-		HA_WARN("%s:%d: cannot read the port's state: %s (ibv_query_port; has the device "
-			"fewer ports than it had?)",
-			port->nic->name, port->port_num, strerror(err));
+	if (query_port(ctx, port->nic, port->port_num, &attr) != 0)
 		return HA_ERR_SYSTEM;
-	}
 	if (link_layer_of(&attr) != port->link_layer)
 		return is_another(port, &attr, errors);
 	if (read_address(ctx, port, &attr) != HA_OK) {
@@ -366,7 +377,7 @@ static bool consider_port(struct discovery *found, struct ha_nic *nic, uint8_t p
 {
 	struct ha_device_set *set = found->set;
 	struct ibv_port_attr attr;
-	int err = ibv_query_port(nic->now->ctx, port_num, &attr), before = set->nports_all;
+	int err = query_port(nic->now->ctx, nic, port_num, &attr), before = set->nports_all;
 	const char *why = err ? strerror(err) : unusable(set, nic, &attr);
 	bool down = !why && attr.state != IBV_PORT_ACTIVE;
 
@@ -396,6 +407,20 @@ static void add_ports_that_are_down(struct discovery *found)
 
 /* ---- NICs ----------------------------------------------------------------------------------- */
 
+/* What is not opened at start stays out for as long as the process lives. */
+static ha_result_t open_device(struct ha_nic *nic, struct ibv_device *device,
+			       struct ha_incarnation **out, struct ha_verb_failure *why)
+{
+	ha_result_t result = ha_incarnation_open(nic, device, &nic->attr, out, why);
+
+	for (int i = 1; i < TRIES && result != HA_OK; i++) {
+		HA_INFO_LIMITED(HA_SUBSYS_NET, "%s: %s is refused: %s; the device is asked again",
+				nic->name, why->verb, strerror(why->error));
+		result = ha_incarnation_open(nic, device, &nic->attr, out, why);
+	}
+	return result;
+}
+
 static ha_result_t open_nic(struct ha_device_set *set, struct ha_nic *nic,
 			    struct ibv_device *device)
 {
@@ -405,7 +430,7 @@ static ha_result_t open_nic(struct ha_device_set *set, struct ha_nic *nic,
 	memset(nic, 0, sizeof *nic);
 	snprintf(nic->name, sizeof nic->name, "%s", ibv_get_device_name(device));
 	nic->index = set->nnics;
-	if (ha_incarnation_open(nic, device, &nic->attr, &incarnation, &why) != HA_OK) {
+	if (open_device(nic, device, &incarnation, &why) != HA_OK) {
 		HA_WARN("%s: cannot be opened: %s (%s; are /dev/infiniband/uverbs* readable and "
 			"writable here?)",
 			nic->name, strerror(why.error), why.verb);

@@ -177,6 +177,8 @@ const struct fault faults[] = {
     VERB("query_port"),
     VERB("query_gid"),
     VERB("query_qp"),
+    VERB("open_device"),
+    VERB("query_device"),
 
     /* ---- completions ---- */
     STATUS("RETRY_EXC_ERR", LOSS_BRIEF),

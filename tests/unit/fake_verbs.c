@@ -183,8 +183,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	struct fake_device *fake =
 	    (struct fake_device *)((char *)device - offsetof(struct fake_device, device));
 
-	if (fake->open_errno) {
-		errno = fake->open_errno;
+	if (fake->open_errno || fake->open_refusals > 0) {
+		errno = fake->open_refusals-- > 0 ? ENOMEM : fake->open_errno;
 		return NULL;
 	}
 	fake->opens++;
@@ -211,11 +211,11 @@ int ibv_query_port(struct ibv_context *ctx, uint8_t port_num, struct _compat_ibv
 {
 	struct fake_port *port = &of(ctx)->ports[port_num];
 
+	if (port->queried)
+		port->queried();
 	if (port->query_error)
 		return port->query_error;
 	memcpy(attr, &port->attr, offsetof(struct ibv_port_attr, port_cap_flags2));
-	if (port->queried)
-		port->queried();
 	return 0;
 }
 

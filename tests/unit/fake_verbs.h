@@ -37,6 +37,7 @@ struct fake_device {
 	struct ibv_device_attr attr;
 	struct fake_port ports[3]; /* [1], [2] */
 	int open_errno;		   /* not 0: opening fails */
+	int open_refusals;	   /* so often opening fails before */
 	int dmabuf_errno;	   /* of a registration with a bad descriptor */
 	int reg_errno;		   /* not 0: registering memory fails */
 	int dereg_error;	   /* not 0: what ending a registration returns, and does not */

@@ -200,6 +200,67 @@ static void what_cannot_be_used_is_left_out_with_its_reason(void **state)
 	assert_true(logged("opa:1 is not used: link layer"));
 }
 
+/* Of the device that is asked: so often in a row it has no memory for it. */
+static struct fake_port *short_of_memory;
+static int refusals_left;
+
+static void refuses_for_a_while(void)
+{
+	short_of_memory->query_error = refusals_left-- > 0 ? ENOMEM : 0;
+}
+
+static void a_port_that_cannot_be_asked_for_a_moment_is_asked_again(void **state)
+{
+	struct ha_device_set *set;
+
+	(void)state;
+	fake_device_add("mlx5_0");
+	short_of_memory = &fake_device_add("mlx5_1")->ports[1];
+	short_of_memory->queried = refuses_for_a_while;
+	refusals_left = 2;
+	set = discovered();
+	assert_string_equal(names(set), "mlx5_0:1 mlx5_1:1");
+	assert_int_equal(refusals_left, -1);
+	refusals_left = 2;
+	assert_int_equal(ha_port_refresh(&set->ports[1]), HA_OK);
+	assert_int_equal(refusals_left, -1);
+	assert_true(logged("mlx5_1:1: ibv_query_port is refused: Cannot allocate memory; the "
+			   "device is asked again"));
+	assert_int_equal(captured_warnings, 0);
+	ha_device_set_close(set);
+	/* Not for ever: who starts waits for it. */
+	refusals_left = 3;
+	set = discovered();
+	assert_string_equal(names(set), "mlx5_0:1");
+	assert_int_equal(refusals_left, 0);
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("mlx5_1:1: cannot read the port's state: Cannot allocate memory"));
+	assert_true(logged("mlx5_1:1 is not used: Cannot allocate memory"));
+	ha_device_set_close(set);
+}
+
+static void a_device_that_cannot_be_opened_for_a_moment_is_asked_again(void **state)
+{
+	struct ha_device_set *set;
+
+	(void)state;
+	fake_device_add("mlx5_0");
+	fake_device_add("mlx5_1")->open_refusals = 2;
+	set = discovered();
+	assert_string_equal(names(set), "mlx5_0:1 mlx5_1:1");
+	assert_int_equal(captured_warnings, 0);
+	assert_true(logged("mlx5_1: ibv_open_device is refused: Cannot allocate memory; the device "
+			   "is asked again"));
+	ha_device_set_close(set);
+	fake_devices[1].open_refusals = 3;
+	set = discovered();
+	assert_string_equal(names(set), "mlx5_0:1");
+	assert_int_equal(fake_devices[1].open_refusals, 0);
+	assert_int_equal(captured_warnings, 1);
+	assert_true(logged("mlx5_1: cannot be opened: Cannot allocate memory"));
+	ha_device_set_close(set);
+}
+
 static void ports_that_are_down_follow_the_others_and_are_not_reported(void **state)
 {
 	struct fake_device *fake;
@@ -990,6 +1051,8 @@ int main(void)
 	    TEST(nonsense_in_the_filter_is_named_and_takes_no_device),
 	    TEST(ib_disable_uses_no_device),
 	    TEST(what_cannot_be_used_is_left_out_with_its_reason),
+	    TEST(a_port_that_cannot_be_asked_for_a_moment_is_asked_again),
+	    TEST(a_device_that_cannot_be_opened_for_a_moment_is_asked_again),
 	    TEST(ports_that_are_down_follow_the_others_and_are_not_reported),
 	    TEST(a_port_that_was_down_gets_address_and_speed_when_it_comes_up),
 	    TEST(a_flap_changes_no_device_number),
