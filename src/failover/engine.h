@@ -18,6 +18,7 @@
  *   rails.c       paths that carry beside the active one, and the loss of one of them
  *   repair.c      fresh queue pairs on the same ports, for those that broke
  *   reconnect.c   another bootstrap socket for one that broke
+ *   farewell.c    what a receiver that has closed says to a sender that dials again
  *   peer_life.c   whether a peer without a socket still lives
  *   witness.c     asking a peer over other ports when it answers over none of those in use
  *

@@ -207,7 +207,8 @@ static enum ha_step hear_answer(struct ha_comm *comm)
 	    said.secret != server_of(comm)->secrets.answer || !ha_secrets_known(&said.next))
 		return impostor(comm, "the answer is not our peer's");
 	comm->failover->reconnect->refused = 0;
-	ha_handshake_key_socket(comm, sock, comm->failover->reconnect->nonce, said.nonce);
+	ha_handshake_key_socket(&comm->auth, HA_SPEAKER_SENDER, sock,
+				comm->failover->reconnect->nonce, said.nonce);
 	/* The ones before are of no use any more once the receiver has heard READY. */
 	comm->failover->peer_reconnect_at.secrets = said.next;
 	if (!ha_frame_sock_queue(sock, HA_FRAME_READY, NULL, 0))

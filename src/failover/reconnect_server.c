@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "failover/engine.h"
+#include "failover/farewell.h"
+#include "failover/message.h"
 #include "failover/shared.h"
 #include "failover/signaling.h"
 #include "progress/acceptor.h"
@@ -97,61 +99,88 @@ static struct ha_comm *find_connection(struct ha_instance *inst, uint64_t id)
 	return NULL;
 }
 
+/* Whom a client must be to be let in: the sender of a connection, or of one that has closed. */
+struct door {
+	uint64_t peer_id;
+	struct ha_secrets *secrets, *next;
+	const union ha_sockaddr *peer;
+	const struct ha_auth *auth;
+};
+
+static struct door door_of(struct ha_comm *comm)
+{
+	return (struct door){
+	    .peer_id = comm->peer_id,
+	    .secrets = &comm->failover->reconnect_at.secrets,
+	    .next = &comm->failover->next_secrets,
+	    .peer = &comm->ctrl_sock->peer,
+	    .auth = &comm->auth,
+	};
+}
+
+static struct door door_of_closed(struct ha_farewell *farewell)
+{
+	return (struct door){
+	    .peer_id = farewell->peer_id,
+	    .secrets = &farewell->secrets,
+	    .next = &farewell->next,
+	    .peer = &farewell->peer,
+	    .auth = &farewell->auth,
+	};
+}
+
 /*
  * Secrets are good for one time. Those for the next time are said in the answer, and whether the
  * sender has heard it is not known before it says READY or uses them. Until then both will do.
  */
-static void use_next(struct ha_failover *fo)
+static void use_next(const struct door *door)
 {
-	fo->reconnect_at.secrets = fo->next_secrets;
-	fo->next_secrets = (struct ha_secrets){0};
+	*door->secrets = *door->next;
+	*door->next = (struct ha_secrets){0};
 }
 
-static bool knows_secret(const struct ha_failover *fo, uint64_t said)
+static bool knows_secret(const struct door *door, uint64_t said)
 {
-	return said != 0 && (said == fo->reconnect_at.secrets.ask || said == fo->next_secrets.ask);
-}
-
-static bool comes_from_peer(const struct ha_comm *comm, const struct client *client)
-{
-	return ha_sockaddr_same_host(&client->from, &comm->ctrl_sock->peer);
+	return said != 0 && (said == door->secrets->ask || said == door->next->ask);
 }
 
 /* Its REJOIN came before we knew whose key it would have to be said with. From now on both have it.
  */
-static bool is_genuine(const struct ha_comm *comm, struct client *client)
+static bool is_genuine(const struct door *door, struct client *client)
 {
-	ha_frame_sock_authenticate(&client->sock, &comm->auth.session, HA_SPEAKER_RECEIVER);
+	ha_frame_sock_authenticate(&client->sock, &door->auth->session, HA_SPEAKER_RECEIVER);
 	return ha_frame_sock_was_genuine(&client->sock);
 }
 
-/* What the client cannot have from its own words, and nobody else knows. Under the token. */
-static const char *answer(struct ha_comm *comm, struct client *client)
+/* What the client cannot have from its own words, and nobody else knows. */
+static const char *answer(const struct door *door, struct client *client)
 {
-	struct ha_failover *fo = comm->failover;
-	struct ha_rejoin said = {.connection_id = comm->peer_id};
+	struct ha_rejoin said = {.connection_id = door->peer_id};
 	uint8_t payload[HA_REJOIN_BYTES];
 
-	if (!knows_secret(fo, client->rejoin.secret))
+	if (!knows_secret(door, client->rejoin.secret))
 		return "it does not know the connection's secret";
-	if (!comes_from_peer(comm, client))
+	if (!ha_sockaddr_same_host(&client->from, door->peer))
 		return "it comes from another address than the peer";
-	if (comm->auth.on && !is_genuine(comm, client))
+	if (door->auth->on && !is_genuine(door, client))
 		return "it does not have the connection's key";
-	if (client->rejoin.secret == fo->next_secrets.ask)
-		use_next(fo);
-	if (!ha_secrets_known(&fo->next_secrets))
-		fo->next_secrets = ha_secrets_new();
-	said.secret = fo->reconnect_at.secrets.answer;
-	said.next = fo->next_secrets;
+	if (client->rejoin.secret == door->next->ask)
+		use_next(door);
+	if (!ha_secrets_known(door->next))
+		*door->next = ha_secrets_new();
+	said.secret = door->secrets->answer;
+	said.next = *door->next;
 	ha_auth_draw_nonce(said.nonce);
 	ha_rejoin_encode(&said, payload);
 	if (!ha_frame_sock_queue(&client->sock, HA_FRAME_REJOIN, payload, sizeof(payload)) ||
 	    ha_frame_sock_flush(&client->sock) != HA_IO_DONE)
 		return "it cannot be answered";
-	ha_handshake_key_socket(comm, &client->sock, client->rejoin.nonce, said.nonce);
+	ha_handshake_key_socket(door->auth, HA_SPEAKER_RECEIVER, &client->sock,
+				client->rejoin.nonce, said.nonce);
 	return NULL;
 }
+
+static const char secret_was_used[] = "its secret was used meanwhile";
 
 /* It is rare, and the operator should know: a firewall may have forgotten the one before. */
 static void tell_of_replacement(const struct ha_comm *comm, const struct client *client)
@@ -169,33 +198,92 @@ static void tell_of_replacement(const struct ha_comm *comm, const struct client 
 /* It has heard the answer: this is the connection's socket from now on. Under the token. */
 static const char *go_on(struct ha_comm *comm, struct client *client)
 {
-	if (client->rejoin.secret != comm->failover->reconnect_at.secrets.ask)
-		return "its secret was used meanwhile";
+	const struct door door = door_of(comm);
+
+	if (client->rejoin.secret != door.secrets->ask)
+		return secret_was_used;
 	if (atomic_load(&comm->peer_bye))
 		return "its connection is closing";
 	tell_of_replacement(comm, client);
 	ha_frame_sock_keep(&client->sock);
-	use_next(comm->failover);
+	use_next(&door);
 	return ha_failover_reconnected(comm, &client->sock) ? NULL : "its connection is closing";
 }
 
-/* The connection that the client names takes it a step further, or says why not. */
-static const char *with_connection(struct client *client,
-				   const char *(*step)(struct ha_comm *comm, struct client *client))
+/* The same of one that has closed: it is told so, and that is all. Whether it hears it nobody
+ * knows, so it may ask again. */
+static const char *say_farewell(struct ha_farewell *farewell, struct client *client)
+{
+	const struct door door = door_of_closed(farewell);
+	uint8_t bytes[HA_MESSAGE_MAX_BYTES];
+	size_t length;
+
+	if (client->rejoin.secret != door.secrets->ask)
+		return secret_was_used;
+	use_next(&door);
+	length = ha_message_encode(&farewell->bye, bytes);
+	if (!ha_frame_sock_queue(&client->sock, HA_FRAME_CONTROL, bytes, (uint32_t)length) ||
+	    ha_frame_sock_flush(&client->sock) != HA_IO_DONE)
+		return "it cannot be answered";
+	HA_INFO(HA_SUBSYS_NET,
+		"a sender that dials again is told again that its connection %08x is closed",
+		(uint32_t)farewell->peer_id);
+	return NULL;
+}
+
+/* A step that a client takes with the connection it names; NULL: it is taken. */
+struct step {
+	const char *(*with_connection)(struct ha_comm *comm, struct client *client);
+	const char *(*with_closed)(struct ha_farewell *farewell, struct client *client);
+};
+
+static const char *answer_of_connection(struct ha_comm *comm, struct client *client)
+{
+	const struct door door = door_of(comm);
+
+	return answer(&door, client);
+}
+
+static const char *answer_of_closed(struct ha_farewell *farewell, struct client *client)
+{
+	const struct door door = door_of_closed(farewell);
+
+	return answer(&door, client);
+}
+
+static const struct step rejoining = {answer_of_connection, answer_of_closed};
+static const struct step joining = {go_on, say_farewell};
+
+static const char *take_with_closed(struct client *client, const struct step *step)
+{
+	struct ha_farewells *farewells = &client->server->inst->failover_shared->farewells;
+	const char *why = "it names no connection";
+	struct ha_farewell *farewell;
+
+	pthread_mutex_lock(&farewells->lock);
+	farewell = ha_farewells_find(farewells, client->rejoin.connection_id, ha_now_ns());
+	if (farewell)
+		why = step->with_closed(farewell, client);
+	pthread_mutex_unlock(&farewells->lock);
+	return why;
+}
+
+/* NULL, or why it cannot be. */
+static const char *take(struct client *client, const struct step *step)
 {
 	struct ha_instance *inst = client->server->inst;
-	const char *why = "it names no connection";
+	const char *why = NULL;
 	struct ha_comm *comm;
 
 	pthread_mutex_lock(&inst->lock);
 	comm = find_connection(inst, client->rejoin.connection_id);
 	if (comm) {
 		ha_token_acquire(comm);
-		why = step(comm, client);
+		why = step->with_connection(comm, client);
 		ha_token_release(comm);
 	}
 	pthread_mutex_unlock(&inst->lock);
-	return why;
+	return comm ? why : take_with_closed(client, step);
 }
 
 /* It is no stranger, and nobody can take its seat. */
@@ -215,7 +303,7 @@ static void hear_rejoin(struct client *client, const struct ha_frame_header *hea
 
 	if (header->type == HA_FRAME_REJOIN &&
 	    ha_rejoin_decode(payload, header->length, &client->rejoin) == HA_WIRE_OK)
-		why = with_connection(client, answer);
+		why = take(client, &rejoining);
 	if (why)
 		turn_away(client, why);
 	else
@@ -229,11 +317,13 @@ static void hear_ready(struct client *client, const struct ha_frame_header *head
 	/* One watch at a time: the control socket will have its own. */
 	ha_progress_unwatch_self(client->server->inst->progress, &client->watch);
 	if (header->type == HA_FRAME_READY)
-		why = with_connection(client, go_on);
-	if (why)
+		why = take(client, &joining);
+	if (why) {
 		turn_away(client, why);
-	else
-		leave(client);
+		return;
+	}
+	leave(client);
+	ha_frame_sock_close(&client->sock); /* where the connection has not taken it over */
 }
 
 static void look_at(struct client *client)

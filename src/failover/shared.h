@@ -3,6 +3,7 @@
 #ifndef HA_FAILOVER_SHARED_H
 #define HA_FAILOVER_SHARED_H
 
+#include "failover/farewell.h"
 #include "failover/hold_off.h"
 
 #include <pthread.h>
@@ -12,6 +13,7 @@ struct ha_instance;
 
 struct ha_failover_shared {
 	struct ha_hold_off hold_off;
+	struct ha_farewells farewells;
 
 	/* Made with the first connection that has failover. */
 	pthread_mutex_t server_lock; /* held while it is made; never by the progress thread */

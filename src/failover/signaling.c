@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "failover/engine.h"
+#include "failover/farewell.h"
 #include "failover/fsm.h"
 #include "failover/hear.h"
 #include "failover/notes.h"
@@ -293,6 +294,7 @@ void ha_signaling_goodbye(struct ha_comm *comm)
 	struct ha_message m;
 
 	fill(comm, HA_MSG_BYE, &m);
+	ha_farewell_keep(comm, &m); /* before: it may be asked for as soon as it is said */
 	deliver(comm, &m);
 	if (comm->failover->socket_broken)
 		wait_for_message(comm);

@@ -215,19 +215,20 @@ ha_result_t ha_handshake_authenticate(struct ha_comm *comm, struct ha_frame_sock
 	if (!ha_auth_begin(&comm->auth, comm->inst->job_key, comm->is_send ? local : remote,
 			   comm->is_send ? remote : local))
 		return HA_ERR_SYSTEM;
-	ha_handshake_key_socket(comm, sock, NULL, NULL);
+	ha_handshake_key_socket(&comm->auth, ha_comm_speaker(comm), sock, NULL, NULL);
 	return HA_OK;
 }
 
-void ha_handshake_key_socket(const struct ha_comm *comm, struct ha_frame_sock *sock,
-			     const uint8_t *sender_nonce, const uint8_t *receiver_nonce)
+void ha_handshake_key_socket(const struct ha_auth *auth, enum ha_speaker self,
+			     struct ha_frame_sock *sock, const uint8_t *sender_nonce,
+			     const uint8_t *receiver_nonce)
 {
 	struct ha_hmac_key key;
 
-	if (!comm->auth.on)
+	if (!auth->on)
 		return;
-	ha_auth_socket_key(&comm->auth, sender_nonce, receiver_nonce, &key);
-	ha_frame_sock_authenticate(sock, &key, ha_comm_speaker(comm));
+	ha_auth_socket_key(auth, sender_nonce, receiver_nonce, &key);
+	ha_frame_sock_authenticate(sock, &key, self);
 	ha_hmac_forget_key(&key);
 }
 

@@ -74,8 +74,9 @@ ha_result_t ha_handshake_authenticate(struct ha_comm *comm, struct ha_frame_sock
 				      const struct ha_hello *remote) HA_MUST_CHECK;
 /* The same on a socket that is dialled again, by the random numbers of the two REJOINs (of the
  * first one NULL). */
-void ha_handshake_key_socket(const struct ha_comm *comm, struct ha_frame_sock *sock,
-			     const uint8_t *sender_nonce, const uint8_t *receiver_nonce);
+void ha_handshake_key_socket(const struct ha_auth *auth, enum ha_speaker self,
+			     struct ha_frame_sock *sock, const uint8_t *sender_nonce,
+			     const uint8_t *receiver_nonce);
 
 /* Both HELLOs are known: agree, name the connection, take the path to RTS. */
 ha_result_t ha_handshake_finish(struct ha_comm *comm, const struct ha_hello *local,

@@ -663,6 +663,54 @@ static void a_rejoin_without_the_key_is_refused(void **state)
 	pair_close(&pair);
 }
 
+/* What a receiver that has closed says is under codes like all that it said before, and whoever has
+ * no key hears nothing. */
+static void a_goodbye_that_is_said_again_is_said_with_the_key(void **state)
+{
+	const size_t offset = 0, size = 300000;
+	struct ha_rejoin rejoin = {0};
+	uint8_t payload[HA_REJOIN_BYTES], buf[200];
+	struct ha_request *recv, *send;
+	union ha_sockaddr addr;
+	bool closed = false;
+	const int tag = 1;
+	struct pair pair;
+	int fd;
+
+	(void)state;
+	open_connected(&pair);
+	addr = pair.recv->failover->reconnect_at.addr;
+	rejoin.secret = pair.recv->failover->reconnect_at.secrets.ask;
+	rejoin.connection_id = pair.send->id;
+	recv = post_recv(&pair, 1, &offset, &size, &tag);
+	send = post_send(&pair, 0, size, tag);
+	add_rule("dropack host=1");
+	assert_int_equal(pair_finish(&pair, recv, NULL), HA_OK);
+	sv_stepped_cut(0, true);
+	sv_stepped_cut(1, true);
+	assert_int_equal(shutdown(pair.recv->ctrl_sock->frames.fd, SHUT_RDWR), 0);
+	ha_dereg_mr(pair.recv, pair.to.mr);
+	pair.to.mr = NULL;
+	ha_close_recv(pair.recv);
+	pair.recv = NULL;
+	ha_rejoin_encode(&rejoin, payload);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(fd, &addr.sa, ha_sockaddr_len(&addr)), 0);
+	peer_say_frame(fd, HA_FRAME_REJOIN, payload, sizeof(payload));
+	for (int i = 0; i < 100 && !closed; i++) {
+		ha_instance_progress(pair.inst[1]);
+		assert_int_equal(peer_hear(fd, buf, sizeof(buf), &closed), 0);
+	}
+	assert_true(closed);
+	close(fd);
+	assert_int_equal(refused(&pair, 1, HA_refused_rejoins), 1);
+	assert_int_equal(pair_finish(&pair, send, NULL), HA_OK);
+	assert_logged("is told again that its connection");
+	assert_int_equal(refused(&pair, 0, HA_refused_messages), 0);
+	assert_int_equal(refused(&pair, 1, HA_refused_rejoins), 1);
+	pair_close(&pair);
+}
+
 /* ---- messages over a path ------------------------------------------------------------------- */
 
 static struct ha_mailbox *box_of(const struct pair *pair, unsigned p)
@@ -836,6 +884,8 @@ int main(void)
 				      remove_keys),
 	    cmocka_unit_test_teardown(an_end_does_not_believe_its_own_words, remove_keys),
 	    cmocka_unit_test_teardown(a_rejoin_without_the_key_is_refused, remove_keys),
+	    cmocka_unit_test_teardown(a_goodbye_that_is_said_again_is_said_with_the_key,
+				      remove_keys),
 	    cmocka_unit_test_teardown(
 		a_message_over_a_path_that_is_not_the_peers_is_refused_and_counted, remove_keys),
 	    cmocka_unit_test_teardown(a_heartbeat_without_its_code_is_refused_and_counted,

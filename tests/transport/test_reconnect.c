@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "failover/fsm.h"
+#include "failover/message.h"
 #include "failover/reconnect_server.h"
 #include "transport/ctrl_sock.h"
 #include "transport/failover_ops.h"
@@ -867,6 +868,242 @@ static void close_while_a_redial_is_under_way(void **state)
 	}
 }
 
+/* ---- a receiver that has closed -------------------------------------------------------------- */
+
+/* One who has closed and whose process lives: the last acknowledgements and BYE are lost with the
+ * path and the socket. */
+static void close_unheard(struct pair *pair, struct in_flight *t)
+{
+	*t = pair_start(pair);
+	assert_true(sv_stepped_fault_add("dropack host=1", captured_log, sizeof(captured_log)) >=
+		    0);
+	assert_int_equal(pair_finish(pair, t->recv, NULL), HA_OK);
+	sv_stepped_cut(0, true);
+	break_socket(pair->recv);
+	ha_dereg_mr(pair->recv, pair->to.mr);
+	pair->to.mr = NULL;
+	ha_close_recv(pair->recv);
+	pair->recv = NULL;
+}
+
+static void a_sender_hears_of_a_peer_that_closed_when_it_dials_again(void **state)
+{
+	(void)state;
+	for (int e2e = 0; e2e < 2; e2e++) {
+		struct in_flight t;
+		struct pair pair;
+
+		pair_init(&pair);
+		pair.config.enable_backup = true;
+		pair.config.completion = e2e ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
+		pair_up(&pair);
+		settle(&pair);
+		close_unheard(&pair, &t);
+		for (int ms = 0; ms < 1000 && !atomic_load(&pair.send->peer_bye); ms++)
+			pair_idle(&pair, 1);
+		assert_true(atomic_load(&pair.send->peer_bye));
+		assert_logged("is told again that its connection");
+		assert_int_equal(pair_finish(&pair, t.send, NULL), HA_OK);
+		assert_int_equal(ha_comm_error(pair.send), HA_OK);
+		assert_int_equal(captured_warnings, 0);
+		assert_int_equal(refused(&pair), 0);
+		pair_close(&pair);
+	}
+}
+
+/* What it does not have is not there. */
+static void a_sender_hears_what_a_peer_that_closed_does_not_have(void **state)
+{
+	struct in_flight t;
+	struct pair pair;
+
+	(void)state;
+	open_settled(&pair, 1);
+	t = pair_start(&pair);
+	sv_stepped_cut(0, true);
+	break_socket(pair.recv);
+	ha_close_recv(pair.recv);
+	pair.recv = NULL;
+	assert_int_equal(pair_finish(&pair, t.send, NULL), HA_ERR_REMOTE);
+	assert_logged("the peer closed the connection with 1 requests outstanding");
+	pair_close(&pair);
+}
+
+struct farewell_visitor {
+	int fd;
+	uint64_t id;
+	struct ha_secrets secrets; /* of the connection, when it closed */
+	union ha_sockaddr addr;
+};
+
+/* Somebody who dials as the sender would; that one does not. */
+static void visit_closed(struct pair *pair, struct farewell_visitor *visitor)
+{
+	visitor->id = pair->send->id;
+	visitor->secrets = pair->recv->failover->reconnect_at.secrets;
+	visitor->addr = pair->recv->failover->reconnect_at.addr;
+	visitor->fd = -1;
+	ha_dereg_mr(pair->recv, pair->to.mr);
+	pair->to.mr = NULL;
+	ha_close_recv(pair->recv);
+	pair->recv = NULL;
+}
+
+static void dial_closed(struct farewell_visitor *visitor, uint32_t ip)
+{
+	struct sockaddr_in self = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(ip)};
+
+	if (visitor->fd >= 0)
+		close(visitor->fd);
+	visitor->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_true(visitor->fd >= 0);
+	assert_int_equal(bind(visitor->fd, (struct sockaddr *)&self, sizeof(self)), 0);
+	assert_int_equal(connect(visitor->fd, &visitor->addr.sa, ha_sockaddr_len(&visitor->addr)),
+			 0);
+}
+
+static bool is_turned_away(struct pair *pair, int fd)
+{
+	for (int n = 0; n < 100 && !hung_up(fd); n++)
+		pair_idle(pair, 1);
+	return hung_up(fd);
+}
+
+static const uint32_t peers_ip = 0x7f000001, another_ip = 0x7f000002;
+
+/* BYE, after READY on a socket that was answered, and then the end. */
+static void assert_says_bye(struct pair *pair, int fd)
+{
+	uint8_t buf[HA_FRAME_HEADER + HA_MESSAGE_MAX_BYTES];
+	struct ha_frame_header header;
+	struct ha_message m;
+	bool closed = false;
+	size_t got = 0;
+
+	peer_say_frame(fd, HA_FRAME_READY, NULL, 0);
+	for (int i = 0; i < 100 && !closed; i++) {
+		pair_idle(pair, 1);
+		got += peer_hear(fd, buf + got, sizeof(buf) - got, &closed);
+	}
+	assert_true(closed);
+	assert_int_equal(ha_frame_header_decode(buf, got, &header), HA_WIRE_OK);
+	assert_int_equal(header.type, HA_FRAME_CONTROL);
+	assert_int_equal(got, HA_FRAME_HEADER + header.length);
+	assert_int_equal(ha_message_decode(buf + HA_FRAME_HEADER, header.length, &m), HA_WIRE_OK);
+	assert_int_equal(m.kind, HA_MSG_BYE);
+	assert_int_equal(m.window.base, 2); /* one message, and it is there */
+}
+
+/* To nobody but who knows the secret, which is good for one time, and comes from where the sender
+ * is: as of a connection that lives. */
+static void who_is_told_of_a_closed_connection_proves_that_it_is_the_sender(void **state)
+{
+	struct farewell_visitor visitor;
+	struct ha_rejoin said;
+	struct pair pair;
+
+	(void)state;
+	open_settled(&pair, 1);
+	transfer(&pair, 3000, 1);
+	visit_closed(&pair, &visitor);
+	for (unsigned i = 0; i < 3; i++) {
+		dial_closed(&visitor, i == 2 ? another_ip : peers_ip);
+		say_rejoin(visitor.fd, visitor.secrets.ask + (i == 0), visitor.id + (i == 1));
+		assert_true(is_turned_away(&pair, visitor.fd));
+		assert_int_equal(refused(&pair), i + 1);
+	}
+	dial_closed(&visitor, peers_ip);
+	say_rejoin(visitor.fd, visitor.secrets.ask, visitor.id);
+	said = hear_rejoin(&pair, visitor.fd);
+	assert_int_equal(said.secret, visitor.secrets.answer);
+	assert_says_bye(&pair, visitor.fd);
+	/* Again, as often as what is said may be lost, and each time with the next secrets. */
+	dial_closed(&visitor, peers_ip);
+	say_rejoin(visitor.fd, visitor.secrets.ask, visitor.id);
+	assert_true(is_turned_away(&pair, visitor.fd));
+	dial_closed(&visitor, peers_ip);
+	say_rejoin(visitor.fd, said.next.ask, visitor.id);
+	assert_int_equal(hear_rejoin(&pair, visitor.fd).secret, said.next.answer);
+	assert_says_bye(&pair, visitor.fd);
+	close(visitor.fd);
+	assert_int_equal(refused(&pair), 4);
+	pair_close(&pair);
+}
+
+/* The answer came before the close, and READY comes after it. */
+static void a_connection_may_close_between_answer_and_ready(void **state)
+{
+	struct farewell_visitor visitor;
+	struct ha_rejoin said;
+	struct pair pair;
+	int fd;
+
+	(void)state;
+	open_settled(&pair, 1);
+	transfer(&pair, 3000, 1);
+	fd = dial_server(&pair);
+	say_rejoin(fd, pair.recv->failover->reconnect_at.secrets.ask, pair.send->id);
+	said = hear_rejoin(&pair, fd);
+	visit_closed(&pair, &visitor);
+	assert_says_bye(&pair, fd);
+	close(fd);
+	/* Who has heard that answer goes on from its secrets. */
+	dial_closed(&visitor, peers_ip);
+	say_rejoin(visitor.fd, said.next.ask, visitor.id);
+	assert_int_equal(hear_rejoin(&pair, visitor.fd).secret, said.next.answer);
+	close(visitor.fd);
+	pair_close(&pair);
+}
+
+/* As long as a sender may look for its peer; and not at all for one that has said BYE itself. */
+static void a_closed_connection_is_forgotten_when_nobody_asks_any_more(void **state)
+{
+	struct farewell_visitor visitor;
+	struct pair pair;
+
+	(void)state;
+	for (int sender_first = 0; sender_first < 2; sender_first++) {
+		const unsigned outage_ms = 400;
+
+		pair_init(&pair);
+		pair.config.enable_backup = true;
+		pair.config.give_up_ms = (int)outage_ms;
+		pair_up(&pair);
+		settle(&pair);
+		visitor.id = pair.send->id;
+		if (sender_first) {
+			ha_dereg_mr(pair.send, pair.from.mr);
+			pair.from.mr = NULL;
+			ha_close_send(pair.send);
+			pair_idle(&pair, 2);
+			pair.send = NULL;
+			visitor.secrets = pair.recv->failover->reconnect_at.secrets;
+			visitor.addr = pair.recv->failover->reconnect_at.addr;
+			visitor.fd = -1;
+			ha_dereg_mr(pair.recv, pair.to.mr);
+			pair.to.mr = NULL;
+			ha_close_recv(pair.recv);
+			pair.recv = NULL;
+		} else {
+			visit_closed(&pair, &visitor);
+			pair_idle(&pair, outage_ms - 50);
+			dial_closed(&visitor, peers_ip);
+			say_rejoin(visitor.fd, visitor.secrets.ask, visitor.id);
+			(void)hear_rejoin(&pair, visitor.fd);
+			pair_idle(&pair, 100);
+		}
+		dial_closed(&visitor, peers_ip);
+		say_rejoin(visitor.fd, visitor.secrets.ask, visitor.id);
+		assert_true(is_turned_away(&pair, visitor.fd));
+		/* The one before hung up without READY. */
+		assert_int_equal(refused(&pair), sender_first ? 1 : 2);
+		close(visitor.fd);
+		pair_close(&pair);
+	}
+}
+
+/* ---- a process that died -------------------------------------------------------------------- */
+
 /* What its host does for a process that is gone. */
 static void die(struct pair *pair, struct ha_comm *comm)
 {
@@ -1423,6 +1660,11 @@ int main(void)
 	    cmocka_unit_test(strangers_cost_the_thread_only_so_much),
 	    cmocka_unit_test(a_frozen_peer_is_waited_for_without_filling_its_socket),
 	    cmocka_unit_test(close_while_a_redial_is_under_way),
+	    cmocka_unit_test(a_sender_hears_of_a_peer_that_closed_when_it_dials_again),
+	    cmocka_unit_test(a_sender_hears_what_a_peer_that_closed_does_not_have),
+	    cmocka_unit_test(who_is_told_of_a_closed_connection_proves_that_it_is_the_sender),
+	    cmocka_unit_test(a_connection_may_close_between_answer_and_ready),
+	    cmocka_unit_test(a_closed_connection_is_forgotten_when_nobody_asks_any_more),
 	    cmocka_unit_test(a_process_that_died_is_known_and_named_within_100_ms),
 	    cmocka_unit_test(a_host_that_refuses_is_not_believed_where_a_path_denies_it),
 	    cmocka_unit_test(a_frozen_peer_behind_a_firewall_that_refuses_is_waited_for),
