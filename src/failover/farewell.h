@@ -40,7 +40,7 @@ struct ha_farewell {
 
 /* A process's, in the order in which they are forgotten. */
 struct ha_farewells {
-	pthread_mutex_t lock; /* innermost: nothing is called with it but what is here */
+	pthread_mutex_t lock; /* no lock of an instance or a connection is taken with it */
 	struct ha_list list;
 	unsigned n;
 };
