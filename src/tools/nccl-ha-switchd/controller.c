@@ -68,7 +68,7 @@ static void introduce(struct ns_controller *c)
 	}
 	n = snprintf(text, sizeof(text), "{\"switch\":\"%s\",\"listen\":\"%s\"%s}",
 		     c->settings->name, ha_sockaddr_text(&c->bound, at, sizeof(at)),
-		     c->groups->is_draining ? ",\"drained\":true" : "");
+		     c->groups->is_drained ? ",\"drained\":true" : "");
 	ha_talk_say(&c->line.talk, HA_CTRL_SERVE, NULL, text, (size_t)n);
 }
 

@@ -30,7 +30,7 @@ struct ns_tree {
 	struct ns_child *child[HA_PLAN_CHILDREN];
 	unsigned here;
 	bool some_left;
-	bool is_drained; /* this switch, or one above, is about to end */
+	bool is_left_above; /* a switch above wants it to be left */
 };
 
 static struct group *group_at(struct ha_list *pos)
@@ -187,6 +187,22 @@ static void ask_to_leave(struct ns_tree *tree, struct ns_child *child)
 	ns_line_watch(&child->line, tree->groups->epoll);
 }
 
+/* Three reasons, each with its own end: so each is a mark of its own. */
+static bool is_to_be_left(const struct ns_tree *tree)
+{
+	return tree->groups->is_drained || tree->groups->is_ending || tree->is_left_above;
+}
+
+/* Before there is one more reason. Who is a switch asks its own children. */
+static void ask_all_to_leave(struct ns_tree *tree)
+{
+	if (is_to_be_left(tree))
+		return;
+	for (unsigned i = 0; i < HA_PLAN_CHILDREN; i++)
+		if (tree->child[i])
+			ask_to_leave(tree, tree->child[i]);
+}
+
 /* ---- the way up ----------------------------------------------------------------------------- */
 
 static void say_up(struct ns_tree *tree)
@@ -234,17 +250,6 @@ static void pass_dispute(const struct ns_tree *tree, const uint8_t bytes[HA_DISP
 					  HA_DISPUTE_BYTES);
 }
 
-/* Whoever is in it is asked to leave, and who is a switch asks its own children. */
-static void drain_tree(struct ns_tree *tree)
-{
-	if (tree->is_drained)
-		return;
-	tree->is_drained = true;
-	for (unsigned i = 0; i < HA_PLAN_CHILDREN; i++)
-		if (tree->child[i])
-			ask_to_leave(tree, tree->child[i]);
-}
-
 static void look_up(struct ns_line *line, uint64_t now_ns)
 {
 	struct ns_tree *tree = (struct ns_tree *)line;
@@ -258,7 +263,8 @@ static void look_up(struct ns_line *line, uint64_t now_ns)
 			fail(tree, "the switch above: ", line->talk.why);
 			return;
 		} else if (tree->is_up && line->talk.heard.kind == HA_CTRL_DRAIN) {
-			drain_tree(tree);
+			ask_all_to_leave(tree);
+			tree->is_left_above = true;
 		} else if (tree->is_up && line->talk.heard.kind == HA_CTRL_DISPUTE &&
 			   line->talk.heard.length == HA_DISPUTE_BYTES) {
 			pass_dispute(tree, line->talk.heard.text); /* its end comes next */
@@ -370,8 +376,8 @@ enum ns_admission ns_groups_admit(struct ns_groups *groups, struct ns_child *chi
 
 	if (!group || group->over_ns)
 		return NS_WAITS;
-	*why = "this switch is drained, or about to end";
-	if (groups->is_draining)
+	*why = groups->is_ending ? "this switch is about to end" : "this switch is drained";
+	if (groups->is_ending || groups->is_drained)
 		return NS_REFUSED;
 	*why = "it has not the group's key";
 	if (!ha_same_secret(child->secret, group->key, sizeof(group->key)))
@@ -387,7 +393,7 @@ enum ns_admission ns_groups_admit(struct ns_groups *groups, struct ns_child *chi
 	child->tree = tree;
 	tree->child[child->join.place] = child;
 	tree->here++;
-	if (tree->is_drained)
+	if (is_to_be_left(tree))
 		ask_to_leave(tree, child);
 	return NS_JOINED;
 }
@@ -417,19 +423,19 @@ static void each_tree(struct ns_groups *groups, void (*act)(struct ns_tree *tree
 
 void ns_groups_drain(struct ns_groups *groups)
 {
-	groups->is_draining = true;
-	each_tree(groups, drain_tree);
-}
-
-static void undrain_tree(struct ns_tree *tree)
-{
-	tree->is_drained = false;
+	each_tree(groups, ask_all_to_leave);
+	groups->is_drained = true;
 }
 
 void ns_groups_undrain(struct ns_groups *groups)
 {
-	groups->is_draining = false;
-	each_tree(groups, undrain_tree);
+	groups->is_drained = false;
+}
+
+void ns_groups_announce_end(struct ns_groups *groups)
+{
+	each_tree(groups, ask_all_to_leave);
+	groups->is_ending = true;
 }
 
 /* ---- adding --------------------------------------------------------------------------------- */

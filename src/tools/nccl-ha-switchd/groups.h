@@ -50,7 +50,8 @@ struct ns_groups {
 	const struct ha_job_key *site;
 	int epoll;
 	unsigned n_trees;
-	bool is_draining;		/* nobody joins, or nobody yet */
+	bool is_drained;		/* by an operator, who may take it back: nobody joins yet */
+	bool is_ending;			/* nobody joins any more */
 	struct ha_switch_counts counts; /* of trees that have ended also what they added */
 };
 
@@ -79,6 +80,8 @@ void ns_groups_leave(struct ns_groups *groups, struct ns_child *child);
 /* Whoever is in a tree is asked to leave it, and nobody joins; until it is taken back. */
 void ns_groups_drain(struct ns_groups *groups);
 void ns_groups_undrain(struct ns_groups *groups);
+/* The same, since the program is about to end: for good. */
+void ns_groups_announce_end(struct ns_groups *groups);
 
 /* What has been counted so far; `refused` is not this one's to know. */
 void ns_groups_count(const struct ns_groups *groups, struct ha_switch_counts *counts);

@@ -36,7 +36,7 @@ struct server {
 	struct ha_net_reserve reserve;
 	int epoll, signals;
 	bool is_listening, ends;
-	uint64_t drained_ns; /* when the end was announced; 0: it was not */
+	uint64_t ending_ns; /* when the end was announced; 0: it was not */
 	uint64_t now_ns, moved_ns, looked_ns, loss_ns, ticked_ns;
 	uint64_t refused, refusal_said_ns;
 	uint64_t counted_ns;
@@ -241,12 +241,12 @@ static void heed_signal(struct server *s)
 	struct signalfd_siginfo info;
 
 	(void)!read(s->signals, &info, sizeof(info));
-	s->ends = s->drained_ns || s->groups.n_trees == 0;
+	s->ends = s->ending_ns || s->groups.n_trees == 0;
 	if (s->ends)
 		return;
-	s->drained_ns = s->now_ns;
+	s->ending_ns = s->now_ns;
 	ns_controller_leave(&s->controller);
-	ns_groups_drain(&s->groups);
+	ns_groups_announce_end(&s->groups);
 }
 
 /* One at a time: what it does may end what others are of. */
@@ -301,7 +301,7 @@ static void turn(struct server *s)
 	}
 	if (s->now_ns - s->ticked_ns >= TICK_NS)
 		tick(s);
-	if (s->drained_ns && (s->groups.n_trees == 0 || s->now_ns - s->drained_ns >= DRAIN_NS))
+	if (s->ending_ns && (s->groups.n_trees == 0 || s->now_ns - s->ending_ns >= DRAIN_NS))
 		s->ends = true;
 	if (!moved && (s->groups.n_trees == 0 || s->now_ns - s->moved_ns > NS_SPIN_NS))
 		nap(s);
