@@ -4,13 +4,16 @@
 import json
 import os
 import re
+import select
 import signal
 import socket
 import struct
 import subprocess
+import threading
+import time
 import unittest
 
-from conversation import (ASK, CHANGE, DRAIN, GO, IS_BACK, KNOW, LEAVE, NONE, OVER, PART, PLAN, RECEIPT, REFUSED, REPORT, SERVE, SLACK, STATUS, TIMEOUT_S, WAY,
+from conversation import (ASK, CHANGE, COUNTS, DRAIN, GO, IS_BACK, KNOW, LEAVE, NONE, OVER, PART, PLAN, RECEIPT, REFUSED, REPORT, SERVE, SLACK, STATUS, TIMEOUT_S, WAY,
                           Folder, Host, wait_for)  # fmt: skip
 
 CTRLD, TOOL = (os.path.join(os.environ["BUILD"], "bin", name) for name in ("nccl-ha-ctrld", "nccl-ha"))
@@ -455,6 +458,86 @@ class Controller(Folder):
         plan = json.loads(self.group("h")[0].hear()[1])
         self.assertIn("l0", [node["switch"] for node in plan["nodes"]])
         self.assertRegex(self.run_inc().stdout, r"(?m)^l0 +yes ")
+
+    def begin_drain(self, *words):
+        """Waits on: when it has asked for it, and the switch's program knows."""
+        at = "127.0.0.1:%d" % self.address[1]
+        drain = subprocess.Popen([TOOL, "inc", "drain", "l0", "--wait", str(TIMEOUT_S), *words, "--connect", at, "--key-file", self.key_file],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+        self.addCleanup(drain.communicate)
+        self.addCleanup(drain.kill)
+        self.assertEqual(self.switches["l0"].hear()[0], DRAIN)
+        return drain
+
+    def count(self, trees):
+        self.switches["l0"].say(COUNTS, struct.pack("<6Q", trees, 1, 0, 0, 0, 0))
+        self.assertTrue(wait_for(lambda: self.status()["switches"][0].get("trees") == trees))
+
+    def expect_drain(self, drain, status, said):
+        out, err = drain.communicate(timeout=TIMEOUT_S)
+        self.assertEqual((drain.returncode, err), (status, ""), out)
+        self.assertRegex(out, said)
+
+    def test_a_drain_is_waited_for_until_the_switch_says_that_it_adds_nothing(self):
+        self.start()
+        drain = self.begin_drain()
+        self.count(2)
+        self.assertIsNone(drain.poll())
+        self.hosts.remove(self.switches["l0"])
+        self.switches["l0"].close()  # has lost the controller for a moment
+        self.assertTrue(wait_for(lambda: not self.status()["switches"][0]["served"]))
+        time.sleep(0.5)  # it looks five times a second
+        self.switches["l0"] = self.serve("l0", 7000)
+        self.assertEqual([self.switches["l0"].hear()[0] for _ in range(2)], [GO, DRAIN])
+        self.count(2)
+        self.assertIsNone(drain.poll())
+        self.count(0)
+        self.expect_drain(drain, 0, "^l0 is drained, and adds nothing any more\n$")
+
+    def test_a_drain_of_a_switch_that_has_gone_is_not_through(self):
+        self.start()
+        drain = self.begin_drain()
+        self.count(2)
+        self.switches["l0"].close()
+        self.expect_drain(drain, 3, "^l0 is drained, and no program serves it: one that has lost the controller may add there still\n$")
+        done = self.run_inc("drain", "l0", "--json")  # it is not waited for
+        self.assertEqual((done.returncode, json.loads(done.stdout)["served"]), (0, False))
+
+    def test_a_drain_that_is_taken_back_is_not_through(self):
+        self.start()
+        drain = self.begin_drain()
+        self.count(2)
+        self.assertEqual(self.run_inc("undrain", "l0").returncode, 0)
+        self.expect_drain(drain, 1, "^l0 is not drained any more: somebody has taken that back\n$")
+
+    def test_a_drain_of_a_switch_that_the_topology_has_no_more_is_not_through(self):
+        """Its questions go to a controller that has l0, and then to one that has not, as if that had been started in its place."""
+        self.start(STAR, serve=False)
+        second, ctrld = self.address, self.ctrld
+        self.addCleanup(ctrld.stdout.close)
+        self.addCleanup(ctrld.wait)
+        self.addCleanup(ctrld.kill)
+        self.start(errors="errors2")
+        first = self.address
+        with socket.create_server(("127.0.0.1", 0)) as between:
+            self.address = between.getsockname()
+            relays = threading.Thread(target=self.relay, args=(between, [first, second]))
+            relays.start()
+            drain = self.begin_drain()
+            self.expect_drain(drain, 3, "^l0 has gone: the controller's topology has no such switch any more\n$")
+            relays.join(TIMEOUT_S)
+
+    def relay(self, between, targets):
+        """One connection for each target, from its beginning to its end."""
+        for target in targets:
+            near, _ = between.accept()
+            with near, socket.create_connection(target, timeout=TIMEOUT_S) as far:
+                while True:
+                    ready = select.select([near, far], [], [], TIMEOUT_S)[0]
+                    data = ready[0].recv(65536) if ready else b""
+                    if not data:
+                        break
+                    (far if ready[0] is near else near).sendall(data)
 
     def test_what_cannot_be_drained_is_told_why(self):
         self.start()

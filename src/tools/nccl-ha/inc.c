@@ -18,6 +18,8 @@
 
 #define LOOK_NS	 (200 * 1000 * 1000)
 #define WAIT_MAX 3600
+/* In which a switch's program that has lost its controller is back. */
+#define REDIAL_NS 3000000000ull
 
 enum what { SHOW, GROUPS, DRAIN, UNDRAIN, WHATS };
 
@@ -173,37 +175,62 @@ static const json_t *switch_of(const json_t *said, const char *name)
 	return NULL;
 }
 
-/* Trees at which its program adds; -1: it has not said so yet. */
-static long long trees_of(const json_t *one)
-{
-	const json_t *trees;
+/* Of a switch that is to be drained. Who does not hear of its program knows nothing: one that has
+ * lost the controller goes on with the trees that it has. */
+enum drained { MISSING, TAKEN_BACK, UNSERVED, SILENT, ADDS, EMPTY };
 
+static const struct {
+	const char *text;
+	enum nh_exit waited_for; /* when that is what came of it */
+} drained[] = {
+    [MISSING] = {"has gone: the controller's topology has no such switch any more", NH_EXIT_GONE},
+    [TAKEN_BACK] = {"is not drained any more: somebody has taken that back", NH_EXIT_ATTENTION},
+    [UNSERVED] = {"is drained, and no program serves it: one that has lost the controller may add "
+		  "there still",
+		  NH_EXIT_GONE},
+    [SILENT] = {"is drained: nobody joins any more, and groups with another way take that",
+		NH_EXIT_ATTENTION},
+    [ADDS] = {"is drained, and has trees of groups still", NH_EXIT_ATTENTION},
+    [EMPTY] = {"is drained, and adds nothing any more", NH_EXIT_OK},
+};
+
+static enum drained drained_of(const json_t *one)
+{
+	const json_t *trees = json_object_get(one, "trees");
+
+	if (!one)
+		return MISSING;
+	if (!json_is_true(json_object_get(one, "drained")))
+		return TAKEN_BACK;
 	if (!json_is_true(json_object_get(one, "served")))
-		return 0;
-	trees = json_object_get(one, "trees");
-	return trees ? (long long)json_integer_value(trees) : -1;
+		return UNSERVED;
+	if (!trees)
+		return SILENT;
+	return json_integer_value(trees) > 0 ? ADDS : EMPTY;
 }
 
 static int tell_drained(const struct arguments *a, const json_t *one)
 {
-	const long long trees = trees_of(one);
-	const bool is_through = a->what == UNDRAIN || !a->wait_s || trees == 0;
+	const enum drained is = drained_of(one);
 
+	if (!a->json && is == ADDS)
+		printf("%s %s: %lld\n", a->name, drained[is].text,
+		       (long long)json_integer_value(json_object_get(one, "trees")));
+	else if (!a->json)
+		printf("%s %s\n", a->name, drained[is].text);
+	else if (one && !print_json(one))
+		return NH_EXIT_FAILED;
+	return a->wait_s ? (int)drained[is].waited_for : NH_EXIT_OK;
+}
+
+static int tell_undrained(const struct arguments *a, const json_t *one)
+{
 	if (a->json)
-		return print_json(one) && is_through ? NH_EXIT_OK : NH_EXIT_ATTENTION;
-	if (a->what == UNDRAIN)
-		printf("%s is not drained any more: groups may add there, and those that left it "
-		       "for a while go back\n",
-		       a->name);
-	else if (trees == 0)
-		printf("%s is drained, and adds nothing any more\n", a->name);
-	else if (trees < 0)
-		printf("%s is drained: nobody joins any more, and groups with another way take "
-		       "that\n",
-		       a->name);
-	else
-		printf("%s is drained, and %lld trees of groups are there still\n", a->name, trees);
-	return is_through ? NH_EXIT_OK : NH_EXIT_ATTENTION;
+		return print_json(one) ? NH_EXIT_OK : NH_EXIT_FAILED;
+	printf("%s is not drained any more: groups may add there, and those that left it for a "
+	       "while go back\n",
+	       a->name);
+	return NH_EXIT_OK;
 }
 
 static json_t *ask_again(const struct arguments *a)
@@ -223,13 +250,27 @@ static json_t *ask_again(const struct arguments *a)
 	return said;
 }
 
+/* Nothing that comes later would be different. A program that is not there has a while to be back.
+ */
+static bool is_settled(const json_t *one, uint64_t *served_ns)
+{
+	const enum drained is = drained_of(one);
+	const uint64_t now_ns = np_now_ns();
+
+	if (is != UNSERVED)
+		*served_ns = now_ns;
+	return is == EMPTY || is == MISSING || is == TAKEN_BACK || now_ns - *served_ns > REDIAL_NS;
+}
+
 /* said is a reference that it takes. */
 static int wait_until_drained(const struct arguments *a, json_t *said)
 {
 	const uint64_t until_ns = np_now_ns() + (uint64_t)a->wait_s * 1000000000u;
+	uint64_t served_ns = np_now_ns();
 	int status;
 
-	while (said && trees_of(switch_of(said, a->name)) != 0 && np_now_ns() < until_ns) {
+	while (said && !is_settled(switch_of(said, a->name), &served_ns) &&
+	       np_now_ns() < until_ns) {
 		json_decref(said);
 		said = ask_again(a);
 	}
@@ -250,9 +291,12 @@ static int act(const struct arguments *a, const char *text)
 	said = document(a, text);
 	if (!said)
 		return NH_EXIT_FAILED;
-	if (a->what == DRAIN || a->what == UNDRAIN)
+	if (a->what == DRAIN)
 		return wait_until_drained(a, said);
-	status = a->what == GROUPS ? show_groups(a, said) : show(a, said);
+	if (a->what == UNDRAIN)
+		status = tell_undrained(a, switch_of(said, a->name));
+	else
+		status = a->what == GROUPS ? show_groups(a, said) : show(a, said);
 	json_decref(said);
 	return status;
 }
@@ -267,7 +311,14 @@ int nh_cmd_inc(int argc, char **argv)
 		   "programs serve, what groups use, and which switches add for which group.\v"
 		   "  groups   its groups: members, trees, epoch, by which way they go, lease\n"
 		   "  drain    nobody adds at this switch any more: groups take another way\n"
-		   "  undrain  the switch is to be used again"};
+		   "  undrain  the switch is to be used again\n\n"
+		   "Exit status:\n"
+		   "  0  done. Of drain --wait: the switch's program adds nothing any more\n"
+		   "  1  it could not be done, or a switch has no program that serves it. Of drain "
+		   "--wait: it still adds, or is not drained any more\n"
+		   "  2  wrong usage; nothing is printed\n"
+		   "  3  of drain --wait: the switch has gone. No program serves it, or the "
+		   "topology has it no more, so that nothing is known of what it adds"};
 	struct arguments a = {.controller = {.address = of_environment("HA_NCCL_INC_CONTROLLER"),
 					     .key_name = "HA_NCCL_INC_KEY_FILE",
 					     .key_file = of_environment("HA_NCCL_INC_KEY_FILE")}};

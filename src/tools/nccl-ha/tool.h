@@ -18,6 +18,7 @@ enum nh_exit {
 	NH_EXIT_FAILED = 1,
 	NH_EXIT_USAGE = 2,
 	NH_EXIT_NO_JOB = 3, /* none is running here, or none of those that were asked for */
+	NH_EXIT_GONE = 3,   /* inc: the switch that is waited for, of which nothing is known */
 };
 
 /* argv[0] is the command's name, as in "nccl-ha status". */
