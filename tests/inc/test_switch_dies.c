@@ -385,7 +385,19 @@ static void leave_the_first_switch(bool is_asked, unsigned int i)
 		ha_member_cut(g.host[i % 3].member);
 }
 
-/* At each moment after it has left. The first switch still has its tree of the first epoch. */
+static void go_back_and_end_there(void)
+{
+	const uint32_t before = leader.decision.epoch;
+
+	assert_true(ha_leader_go_back(&leader, sv_stepped_now()));
+	run_well();
+	assert_int_equal(leader.decision.epoch, before + 1);
+	assert_int_equal(leader.way, 0);
+	assert_int_equal(leader.plan, before + 1);
+}
+
+/* At each moment after it has left, until all members have. The first switch still has its tree of
+ * the first epoch. */
 static void a_group_goes_back_to_a_switch_that_it_has_left(void **state)
 {
 	struct group_shape shape = small();
@@ -395,21 +407,15 @@ static void a_group_goes_back_to_a_switch_that_it_has_left(void **state)
 	(void)state;
 	memset(&seen, 0, sizeof(seen));
 	for (unsigned int at = 0; !is_over; at += 5) {
-		uint32_t before;
-
 		memset(&plan, 0, sizeof(plan));
 		open_run(&shape, 1 + at);
 		leave_the_first_switch(at % 2, at);
 		moments = at;
 		run_until(is_the_moment);
-		before = leader.decision.epoch;
-		is_over = group_is_done(&g);
-		assert_true(ha_leader_go_back(&leader, sv_stepped_now()));
-		run_well();
-		assert_int_equal(leader.decision.epoch, before + 1);
-		assert_int_equal(leader.way, 0);
-		assert_int_equal(leader.plan, before + 1);
-		runs++;
+		is_over = all_have_left();
+		if (!is_over)
+			go_back_and_end_there();
+		runs += !is_over;
 		group_close(&g);
 	}
 	print_message("%u moments; ", runs);

@@ -35,6 +35,14 @@ static enum ha_inc_frame_kind kind_of(const struct ha_follower *follower)
 	return says[follower->state];
 }
 
+/* Grows with whatever gets on. */
+static uint64_t steps_of(const struct ha_follower *follower)
+{
+	const struct ha_ledger *ledger = ha_member_ledger(follower->member);
+
+	return ha_ledger_word(ledger) + ledger->retired + ledger->first;
+}
+
 static void say_now(struct ha_follower *follower, uint64_t now_ns)
 {
 	struct ha_inc_frame frame = {.kind = kind_of(follower),
@@ -56,6 +64,7 @@ static void say_now(struct ha_follower *follower, uint64_t now_ns)
 		frame.dispute = follower->dispute;
 	} else if (frame.kind != HA_INC_DRAIN) {
 		ha_ledger_say(ha_member_ledger(follower->member), &frame.said);
+		follower->held_steps = steps_of(follower);
 	}
 	follower->calls.say(follower->calls.arg, &frame);
 }
@@ -191,13 +200,19 @@ static bool is_waiting(const struct ha_ledger *ledger)
 static bool is_late(struct ha_follower *follower, uint64_t now_ns)
 {
 	const struct ha_ledger *ledger = ha_member_ledger(follower->member);
-	const uint64_t steps = ha_ledger_word(ledger) + ledger->retired + ledger->first;
+	const uint64_t steps = steps_of(follower);
 
 	if (steps != follower->steps || !is_waiting(ledger) || !follower->since_ns) {
 		follower->steps = steps;
 		follower->since_ns = now_ns;
 	}
 	return follower->late_ns && now_ns - follower->since_ns >= follower->late_ns;
+}
+
+/* HELD_NEWS: all members wait for what is open, so they hear of it as it is done. */
+static bool has_held_more(const struct ha_follower *follower)
+{
+	return kind_of(follower) == HA_INC_HELD && steps_of(follower) != follower->held_steps;
 }
 
 void ha_follower_tick(struct ha_follower *follower, uint64_t now_ns)
@@ -211,6 +226,8 @@ void ha_follower_tick(struct ha_follower *follower, uint64_t now_ns)
 		enter(follower, HA_FOLLOWER_RUNS, now_ns);
 	else if (follower->state == HA_FOLLOWER_FENCING)
 		try_to_fence(follower, now_ns);
+	else if (has_held_more(follower))
+		enter(follower, follower->state, now_ns);
 	else if (now_ns >= follower->again_ns)
 		say_now(follower, now_ns);
 }

@@ -57,6 +57,7 @@ struct ha_follower {
 	uint32_t round;	  /* of the HOLD that it obeys; 0: none */
 	bool is_to_drain; /* its tree is to be left, which it says until there is another one */
 	uint64_t again_ns, pause_ns;
+	uint64_t held_steps;	     /* of the ledger, as HELD said last */
 	struct ha_dispute dispute;   /* DISPUTES */
 	uint64_t steps, since_ns;    /* of the ledger, and when they were fewer; 0: it has not
 					been looked at */
