@@ -23,6 +23,18 @@ static void dial(struct ha_lease *lease, uint64_t now_ns)
 		     HA_CTRL_TEXT_MAX);
 }
 
+static void look_how_long(struct ha_lease *lease, uint64_t now_ns)
+{
+	struct ha_talk *talk = &lease->answer->talk;
+
+	if (ha_talk_is_stuck(talk, lease->dialled_ns, now_ns)) {
+		ha_talk_end(talk);
+		dial(lease, now_ns);
+	} else if (now_ns - lease->dialled_ns > HA_LEASE_ANSWER_NS) {
+		lose(lease, now_ns);
+	}
+}
+
 /* What is long is heard only of who has proved the site's key, which is what IS_BACK is for here.
  */
 static void say_again(struct ha_lease *lease)
@@ -54,7 +66,7 @@ enum ha_lease_event ha_lease_next(struct ha_lease *lease, uint64_t now_ns)
 	case HA_TALK_NOTHING:
 		break;
 	}
-	if (lease->dialled_ns && now_ns - lease->dialled_ns > HA_LEASE_ANSWER_NS)
-		lose(lease, now_ns);
+	if (lease->dialled_ns)
+		look_how_long(lease, now_ns);
 	return HA_LEASE_NOTHING;
 }

@@ -15,7 +15,7 @@
 	100000000ull /* the first pause; each next one is twice as long, up to                     \
 		      */
 #define HA_LEASE_REDIAL_MOST_NS 1000000000ull
-#define HA_LEASE_ANSWER_NS	5000000000ull /* for a connection to be made */
+#define HA_LEASE_ANSWER_NS	5000000000ull /* for a greeting, when there is a connection */
 
 struct ha_lease {
 	const struct ha_ask *ask;

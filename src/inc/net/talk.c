@@ -320,6 +320,11 @@ enum ha_talk_event ha_talk_await(struct ha_talk *talk, uint64_t until_ns)
 	return event;
 }
 
+bool ha_talk_is_stuck(const struct ha_talk *talk, uint64_t dialled_ns, uint64_t now_ns)
+{
+	return talk->phase == HA_TALK_DIALING && now_ns - dialled_ns > HA_TALK_CONNECT_NS;
+}
+
 bool ha_talk_here(const struct ha_talk *talk, union ha_sockaddr *at)
 {
 	socklen_t size = sizeof(*at);

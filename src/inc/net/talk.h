@@ -15,7 +15,8 @@
 #include "base/net.h"
 #include "inc/ctrl_wire.h"
 
-#define HA_TALK_WHY 160
+#define HA_TALK_WHY	   160
+#define HA_TALK_CONNECT_NS 1000000000ull
 
 enum ha_talk_phase { HA_TALK_DIALING, HA_TALK_GREETING, HA_TALK_OPEN, HA_TALK_OVER };
 
@@ -73,6 +74,10 @@ bool ha_talk_say(struct ha_talk *talk, enum ha_ctrl_kind kind, const uint8_t *se
 		 const void *text, size_t length);
 /* Says why not, and ends when that is said. */
 void ha_talk_refuse(struct ha_talk *talk, const char *why);
+
+/* Nobody has taken the connection for so long that another one is the quicker way: TCP asks again
+ * after 1, 3, 7 and 15 s, also where somebody is there by then. */
+bool ha_talk_is_stuck(const struct ha_talk *talk, uint64_t dialled_ns, uint64_t now_ns);
 
 /* This end's address; false: it has none. */
 bool ha_talk_here(const struct ha_talk *talk, union ha_sockaddr *at);

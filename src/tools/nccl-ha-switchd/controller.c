@@ -174,12 +174,16 @@ void ns_controller_count(struct ns_controller *c, const struct ha_switch_counts 
 	ns_line_watch(&c->line, c->groups->epoll);
 }
 
+static bool is_waited_for_too_long(const struct ns_controller *c, uint64_t now_ns)
+{
+	return ha_talk_is_stuck(&c->line.talk, c->dialled_ns, now_ns) ||
+	       (!c->is_served && now_ns - c->dialled_ns > NS_ANSWER_NS);
+}
+
 void ns_controller_tick(struct ns_controller *c, uint64_t now_ns)
 {
 	if (c->is_leaving)
 		return;
-	if (c->due_ns && now_ns >= c->due_ns)
-		dial(c, now_ns);
-	else if (!c->due_ns && !c->is_served && now_ns - c->dialled_ns > NS_ANSWER_NS)
+	if (c->due_ns ? now_ns >= c->due_ns : is_waited_for_too_long(c, now_ns))
 		dial(c, now_ns);
 }
