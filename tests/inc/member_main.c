@@ -7,7 +7,8 @@
  * "done N" is said behind each operation, and with --hold=N it waits for a line before operation N:
  * so whoever looks on can end a switch in the middle; with --every=N before each Nth. When the
  * group leaves its plan's lanes it says "away", and when it is back "home", after "uses N": bytes
- * that are allocated. With --differ=N operation N is another one here.
+ * that are allocated. With --differ=N operation N is another one here. With --until-told there is
+ * no end until a line says how many operations there are.
  */
 #include "../seeded_random.h"
 
@@ -18,6 +19,7 @@
 
 #include <argp.h>
 #include <arpa/inet.h>
+#include <limits.h>
 #include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
@@ -39,6 +41,7 @@ struct arguments {
 	unsigned ops, hold, every, differ;
 	size_t bytes;
 	unsigned limit_s;
+	bool until_told;
 };
 
 static struct arguments a = {
@@ -229,15 +232,20 @@ static bool finish(struct slot *slot)
 	return true;
 }
 
-/* A line has come, which it takes. It goes on meanwhile: others may need what it has to say. */
-static bool is_told(void)
+/* A line has come, which it takes, and the number in it. It goes on meanwhile: others may need what
+ * it has to say. */
+static bool is_told(unsigned *number)
 {
 	struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
 	char byte = 0;
 
-	while (byte != '\n' && poll(&p, 1, byte ? -1 : 0) == 1)
+	*number = 0;
+	while (byte != '\n' && poll(&p, 1, byte ? -1 : 0) == 1) {
 		if (read(STDIN_FILENO, &byte, 1) != 1)
 			return true; /* nobody will say anything any more */
+		if (byte >= '0' && byte <= '9')
+			*number = 10 * *number + (unsigned)(byte - '0');
+	}
 	return byte == '\n';
 }
 
@@ -266,8 +274,14 @@ static void tell_where_it_is(void)
 /* Operations are done in any order, and asked for in theirs. */
 static bool act(bool *moved)
 {
-	if (a.hold && asked == a.hold && done == asked && is_told())
+	unsigned number;
+
+	if (a.hold && asked == a.hold && done == asked && is_told(&number))
 		a.hold = a.every ? asked + a.every : 0;
+	if (a.until_told && is_told(&number)) {
+		a.ops = number;
+		a.until_told = false;
+	}
 	tell_where_it_is();
 	for (unsigned i = 0; i < SLOTS; i++) {
 		struct slot *slot = &slots[i];
@@ -320,9 +334,12 @@ static int run(void)
 
 static void tell(int status, const char *why)
 {
-	printf("{\"rank\": %u, \"status\": %d, \"done\": %u, \"epochs\": %u, \"alone\": %s, "
-	       "\"why\": \"%s\"}\n",
+	const struct ha_host_fates fates = host ? ha_host_fates(host) : (struct ha_host_fates){0};
+
+	printf("{\"rank\": %u, \"status\": %d, \"done\": %u, \"epochs\": %u, \"taken\": %llu, "
+	       "\"again\": %llu, \"alone\": %s, \"why\": \"%s\"}\n",
 	       a.wish.ask.rank, status, done, host ? ha_host_epochs(host) : 0,
+	       (unsigned long long)fates.taken, (unsigned long long)fates.again,
 	       host && ha_host_is_without_switches(host) ? "true" : "false", why);
 	(void)fflush(stdout);
 }
@@ -365,7 +382,8 @@ enum {
 	OPT_DIFFER,
 	OPT_EVERY,
 	OPT_LIMIT,
-	OPT_FAILBACK
+	OPT_FAILBACK,
+	OPT_UNTIL_TOLD
 };
 
 static const struct argp_option options[] = {
@@ -388,6 +406,7 @@ static const struct argp_option options[] = {
     {"limit-s", OPT_LIMIT, "N", 0, "", 0},
     {"every", OPT_EVERY, "N", 0, "", 0},
     {"failback-ms", OPT_FAILBACK, "N", 0, "", 0},
+    {"until-told", OPT_UNTIL_TOLD, 0, 0, "", 0},
     {0},
 };
 
@@ -463,6 +482,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_FAILBACK:
 		a.wish.failback_ns = number * HA_NS_PER_MS;
+		return 0;
+	case OPT_UNTIL_TOLD:
+		a.until_told = true;
+		a.ops = UINT_MAX;
 		return 0;
 	case OPT_DIFFER:
 		a.differ = number;

@@ -5,12 +5,14 @@
 import itertools
 import json
 import os
+import random
 import re
 import select
 import signal
 import socket
 import struct
 import subprocess
+import threading
 import time
 import unittest
 
@@ -22,6 +24,7 @@ OPS = int(os.environ.get("SWITCHD_OPS", "12"))
 BIN = os.path.join(BUILD, "bin")
 SIMVERBS, CTRLD, SWITCHD, MEMBER, TOOL = (os.path.join(BIN, name) for name in ("simverbs", "nccl-ha-ctrld", "nccl-ha-switchd", "inc-member", "nccl-ha"))
 KILLED = int(os.environ.get("SWITCHD_KILLED", "4"))
+EIGHT_KILLS = int(os.environ.get("SWITCHD_EIGHT_KILLS", "3"))
 RETURNS = int(os.environ.get("SWITCHD_RETURNS", "3"))
 TIMEOUT_S = 60 * SLACK
 IDLE_S = 4
@@ -46,6 +49,11 @@ switches: [{name: s, capacity: {max_fan_in: 2}}]
 hosts: [{name: a, ports: [{nic: n}]}, {name: b, ports: [{nic: n}]}, {name: c, ports: [{nic: n}]}]
 links: [{a: a, b: s, gbps: 1}, {a: b, b: s, gbps: 1}, {a: c, b: s, gbps: 1}]
 """
+EIGHT = "version: 1\nswitches: [{name: l0}, {name: l1}, {name: s0}]\nhosts:\n" + "".join(f"- {{name: {one}, ports: [{{nic: n}}]}}\n" for one in "abcdefgh")
+EIGHT += "links:\n" + "".join(f"- {{a: {one}, b: l{number // 4}, gbps: 100}}\n" for number, one in enumerate("abcdefgh"))
+EIGHT += "".join(f"- {{a: l{number}, b: s0, gbps: 400}}\n" for number in range(2))
+STAR_OF_EIGHT = "version: 1\nswitches: [{name: s}]\nhosts:\n" + "".join(f"- {{name: {one}, ports: [{{nic: n}}]}}\n" for one in "abcdefgh")
+STAR_OF_EIGHT += "links:\n" + "".join(f"- {{a: {one}, b: s, gbps: 100}}\n" for one in "abcdefgh")
 
 
 def processor_s(process):
@@ -64,10 +72,12 @@ def wait_for(condition):
 class Fabric(Folder):
     """Hosts come first, then switches, in the topology's order."""
 
+    hosts = 4
+
     @classmethod
     def setUpClass(cls):
         cls.fabric = f"inc-switchd-{os.getpid()}"
-        subprocess.run([SIMVERBS, "up", cls.fabric, "--hosts", "4", "--aggregators", "3", "--rails", "1"], check=True, timeout=TIMEOUT_S)
+        subprocess.run([SIMVERBS, "up", cls.fabric, "--hosts", str(cls.hosts), "--aggregators", "3", "--rails", "1"], check=True, timeout=TIMEOUT_S)
         cls.addClassCleanup(subprocess.run, [SIMVERBS, "down", cls.fabric], check=False, timeout=TIMEOUT_S)
 
     def setUp(self):
@@ -110,7 +120,7 @@ class Fabric(Folder):
         return self.begin(name, SWITCHD, "--switch", name, "--connect", self.address, "--key-file", self.key_file, *words, on=host)
 
     def serve(self, *names):
-        for host, name in enumerate(names, 4):
+        for host, name in enumerate(names, self.hosts):
             self.switches[name] = self.switch(name, host)
         for name in names:
             self.assertRegex(self.switches[name].stdout.readline(), f"^nccl-ha-switchd: {name} adds at .*, and listens at 127.0.0.1:", self.errors(name))
@@ -417,6 +427,97 @@ class Sums(Fabric):
         self.expect_free()
         self.assertTrue(wait_for(lambda: [self.descriptors(process) for process in (self.switches["s"], self.ctrld)] <= before))
         print(f"{KILLED} groups killed: the others ended within {max(took)[0]:.2f} s, the switch was free within {max(free for _, free in took):.2f} s")
+
+
+class Story(threading.Thread):
+    """What a member says, and when."""
+
+    def __init__(self, member):
+        super().__init__(daemon=True)
+        self.member, self.lines = member, []
+        self.start()
+
+    def run(self):
+        for line in self.member.stdout:
+            self.lines.append((time.monotonic(), line.strip()))
+
+    def times(self, word, since):
+        return [at for at, line in self.lines[since:] if line.split()[0] == word]
+
+
+class Eight(Fabric):
+    """Eight hosts that add all the while, under whom switches are killed again and again, each time at a random moment."""
+
+    hosts = 8
+    SLOTS = 4  # operations that a member has at a time
+
+    def begin_eight(self, topology, names):
+        self.start_controller(topology)
+        self.listen = {}
+        for host, name in enumerate(names, self.hosts):
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.listen[name] = (host, f"127.0.0.1:{free.getsockname()[1]}")
+            self.start_switch(name)
+        members = self.members("abcdefgh", "--bytes", "20000", "--unit", "4096", "--until-told", "--failback-ms", "10", "--limit-s", str(3600))
+        return [Story(member) for member in members]
+
+    def start_switch(self, name):
+        host, listen = self.listen[name]
+        self.switches[name] = self.switch(name, host, "--listen", listen)
+        self.assertIn(f"{name} adds at", self.switches[name].stdout.readline())
+
+    def wait_for_all(self, stories, said):
+        self.assertTrue(wait_for(lambda: all(story.member.poll() is not None or said(story) for story in stories)))
+        self.assertEqual([story.member.poll() for story in stories], [None] * len(stories), [self.errors(f"member{rank}") for rank in range(len(stories))])
+
+    def kill(self, stories, victim):
+        """How long until each member has a result that came by another way: what it had asked for before is as many as it has slots."""
+        before = [len(story.lines) for story in stories]
+        killed = time.monotonic()
+        self.switches[victim].kill()
+        self.switches[victim].wait()
+        away = {}
+        for story, since in zip(stories, before):
+            self.wait_for_all([story], lambda s, n=since: s.times("away", n))
+            away[story] = since + next(i for i, line in enumerate(story.lines[since:]) if line[1] == "away")
+        self.wait_for_all(stories, lambda story: len(story.times("done", away[story])) > self.SLOTS)
+        first = max(story.times("done", away[story])[self.SLOTS] for story in stories) - killed
+        self.start_switch(victim)
+        self.wait_for_all(stories, lambda story: story.times("home", away[story]))
+        return first
+
+    def campaign(self, topology, names, victims, most_s):
+        """Of a hundred all but one in time; every byte is compared by the members."""
+        stories = self.begin_eight(topology, names)
+        self.wait_for_all(stories, lambda story: story.times("done", 0))
+        random.seed(EIGHT_KILLS)
+        took = []
+        for number in range(EIGHT_KILLS):
+            time.sleep(random.uniform(0, 0.3))
+            took.append(self.kill(stories, victims[number % len(victims)]))
+        last = 100 + max(int(line.split()[1]) for story in stories for _, line in story.lines[-20:] if line.startswith("done"))
+        for story in stories:
+            story.member.stdin.write(f"{last}\n")
+            story.member.stdin.flush()
+        for story in stories:
+            self.assertEqual(story.member.wait(TIMEOUT_S), 0, story.lines[-1:])
+            story.join()
+        ends = [json.loads(story.lines[-1][1]) for story in stories]
+        self.assertEqual([(one["status"], one["done"], one["alone"]) for one in ends], [(0, last, False)] * len(stories), ends)
+        self.expect_free()
+        took.sort()
+        of_a_hundred = took[-(-len(took) * 99 // 100) - 1]
+        taken, again = (max(one[name] for one in ends) for name in ("taken", "again"))
+        print(f"{EIGHT_KILLS} kills under {last} all-reduces: by another way after {took[len(took) // 2]:.3f} s, 99 of 100 after {of_a_hundred:.3f} s, "
+              f"{took[-1]:.3f} s at most; units taken {taken}, again {again}")  # fmt: skip
+        self.assertLessEqual(of_a_hundred, most_s * SLACK)
+        self.assertGreater(min(taken, again), 0)
+
+    def test_switches_killed_at_random_moments_with_a_spare_one(self):
+        self.campaign(EIGHT, ("l0", "l1", "s0"), ("l0", "l1"), 0.6)
+
+    def test_the_only_switch_killed_at_random_moments(self):
+        self.campaign(STAR_OF_EIGHT, ("s",), ("s",), 1)
 
 
 class Shares(Fabric):
