@@ -7,9 +7,13 @@
 #include "gpu.h"
 #include "transport/poll_thread.h"
 
+#include <dirent.h>
+#include <sched.h>
 #include <unistd.h>
 
-#define SIZE ((size_t)300000)
+#define SIZE	 ((size_t)300000)
+#define NAME_LEN 15 /* of a thread, to the kernel */
+#define LINE_LEN 300
 
 static void begin(struct pair *pair)
 {
@@ -290,6 +294,56 @@ static void a_connection_that_is_kept_closes(void **state)
 	pair_close(&pair);
 }
 
+/* What the kernel says of the thread of this name: the value of a line of its status. */
+static void read_status(const char *thread, const char *line, char value[LINE_LEN])
+{
+	DIR *tasks = opendir("/proc/self/task");
+
+	assert_non_null(tasks);
+	value[0] = 0;
+	for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
+		char path[300], text[LINE_LEN], name[NAME_LEN + 1] = "";
+		FILE *status;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", task->d_name);
+		status = fopen(path, "re");
+		while (status && fgets(text, sizeof(text), status)) {
+			text[strcspn(text, "\n")] = 0;
+			if (strncmp(text, "Name:\t", 6) == 0)
+				snprintf(name, sizeof(name), "%.15s", text + 6);
+			if (!strncmp(name, thread, NAME_LEN) && !strncmp(text, line, strlen(line)))
+				snprintf(value, LINE_LEN, "%s", text + strlen(line));
+		}
+		if (status)
+			fclose(status);
+	}
+	closedir(tasks);
+}
+
+/* Every processor that this process may use, and -1: all of them, as it is without. */
+static void the_thread_stays_on_the_processor_that_is_named(void **state)
+{
+	struct ha_poll_options options = {.thread = true};
+	char all[LINE_LEN], is[LINE_LEN], want[LINE_LEN];
+	cpu_set_t mine;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
+	read_status(program_invocation_short_name, "Cpus_allowed_list:\t", all);
+	for (int cpu = -1; cpu < CPU_SETSIZE; cpu++) {
+		struct ha_poll_thread *thread;
+
+		if (cpu >= 0 && !CPU_ISSET((unsigned)cpu, &mine))
+			continue;
+		snprintf(want, sizeof(want), "%d", cpu);
+		options.cpu = cpu;
+		assert_int_equal(ha_poll_thread_start(&options, &thread), HA_OK);
+		read_status("nccl-ha-poll", "Cpus_allowed_list:\t", is);
+		ha_poll_thread_stop(thread);
+		assert_string_equal(is, cpu < 0 ? all : want);
+	}
+}
+
 static void a_processor_that_is_not_there_is_named(void **state)
 {
 	const struct ha_poll_options options = {.thread = true, .cpu = 1023};
@@ -313,6 +367,7 @@ int main(void)
 	    cmocka_unit_test(a_failover_goes_on_beside_it),
 	    cmocka_unit_test(receives_into_gpu_memory_are_left_to_test),
 	    cmocka_unit_test(a_connection_that_is_kept_closes),
+	    cmocka_unit_test(the_thread_stays_on_the_processor_that_is_named),
 	    cmocka_unit_test(a_processor_that_is_not_there_is_named),
 	};
 
