@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "plugin/plugin.h"
+#include "transport/latency.h"
 #include "transport/recv.h"
 
 #include <stdio.h>
@@ -113,6 +114,7 @@ void *counted_irecv(struct pair *pair, int n, void **data, size_t *sizes, int *t
 void counted_test_send(void *request, int *sizes);
 void counted_test_waiting(void *request);
 void counted_test_recv(void *request, int *sizes);
+void counted_timing(struct ha_comm *comm);
 void case_ends(void);
 
 static void need(bool ok, const char *what)
@@ -160,6 +162,12 @@ NOT_INLINE void counted_test_recv(void *request, int *sizes)
 	need(result == ncclSuccess && done, "a receive was not done");
 }
 
+/* What the background thread does for a comm that is due. */
+NOT_INLINE void counted_timing(struct ha_comm *comm)
+{
+	(void)ha_latency_visit(comm, ha_now_ns());
+}
+
 /* callgrind writes down what it has counted, and begins anew. */
 NOT_INLINE void case_ends(void)
 {
@@ -177,6 +185,11 @@ struct bench {
 		     */
 	bool bundle;   /* both ports are one device, */
 	bool over_all; /* and both carry a part of each message */
+	enum timing {
+		TIMED_NEVER,
+		TIMED_ELSEWHEN, /* HA_NCCL_LATENCY_MS is set, and nothing is due */
+		TIMED_EACH,	/* at both ends, once for each message */
+	} timing;
 };
 
 #define WINDOW 8 /* as NCCL's steps */
@@ -236,6 +249,25 @@ static void complete(const struct flight *f, unsigned number)
 		counted_test_send(f->send[number % WINDOW][i], got);
 }
 
+static struct ha_latency_of_qp *timed_qp(struct ha_comm *comm)
+{
+	return &ha_comm_path(comm)->latency->qps[0];
+}
+
+static void time_both(const struct pair *pair)
+{
+	struct ha_comm *const ends[2] = {pair->send, pair->recv};
+
+	for (int i = 0; i < 2; i++) {
+		ha_comm_path(ends[i])->latency->due_ns = 0;
+		need(ha_token_try(ends[i]), "somebody has the connection");
+		counted_timing(ends[i]);
+		ha_token_release(ends[i]);
+		need(ha_latency_waits(ends[i]), "nothing is timed");
+	}
+	settle();
+}
+
 /* As NCCL's proxies do: the buffer of what was received, or sent, is the next one's. */
 static void round_trip(struct flight *f)
 {
@@ -252,6 +284,19 @@ static void round_trip(struct flight *f)
 	ask(f);
 	complete(f, f->sent - window);
 	offer(f);
+	if (f->bench->timing == TIMED_EACH)
+		time_both(f->pair);
+}
+
+/* The last one is under way yet. */
+static void need_samples(const struct pair *pair, enum timing timing)
+{
+	const uint64_t want = timing == TIMED_EACH ? WARM + ROUNDS - 1 : 0;
+
+	if (timing == TIMED_NEVER)
+		return;
+	need(ha_hist_samples(&timed_qp(pair->send)->ns) == want, "other samples at the sender");
+	need(ha_hist_samples(&timed_qp(pair->recv)->ns) == want, "other samples at the receiver");
 }
 
 static bool protected(const struct ha_comm *comm)
@@ -297,6 +342,7 @@ static void run(const struct bench *bench)
 	pair.config.enable_backup = bench->failover;
 	pair.config.completion = bench->e2e ? HA_COMPLETION_E2E : HA_COMPLETION_RC;
 	pair.fabric.rails = 2;
+	pair.config.latency_ms = bench->timing == TIMED_NEVER ? 0 : 100;
 	if (bench->bundle)
 		strcpy(pair.config.rails, "sim0+sim1");
 	pair_up(&pair);
@@ -320,6 +366,7 @@ static void run(const struct bench *bench)
 	for (int i = 0; i < ROUNDS; i++)
 		round_trip(&flight);
 	case_ends();
+	need_samples(&pair, bench->timing);
 	printf("{\"case\": \"%s\", \"messages\": %d, ", bench->name, ROUNDS * bench->n);
 	print_asked("send", &asked[0], bench->n);
 	printf(", ");
@@ -338,24 +385,37 @@ static void run(const struct bench *bench)
 int main(int argc, char **argv)
 {
 	static const struct bench benches[] = {
-	    {"n=1 8B", 1, 8, false, false, 1, false, false},
-	    {"n=1 8B HA", 1, 8, true, false, 1, false, false},
-	    {"n=1 8B HA e2e", 1, 8, true, true, 1, false, false},
-	    {"n=1 8B HA e2e last", 1, 8, true, true, 0, false, false},
-	    {"n=1 8B HA, 8 in flight", 1, 8, true, false, WINDOW, false, false},
-	    {"n=1 8B HA, 8 in flight e2e", 1, 8, true, true, WINDOW, false, false},
-	    {"n=1 64KB", 1, 65536, false, false, 1, false, false},
-	    {"n=1 64KB HA", 1, 65536, true, false, 1, false, false},
-	    {"n=1 64KB HA e2e", 1, 65536, true, true, 1, false, false},
-	    {"n=8 8B", 8, 8, false, false, 1, false, false},
-	    {"n=8 8B HA", 8, 8, true, false, 1, false, false},
-	    {"n=8 8B HA e2e", 8, 8, true, true, 1, false, false},
-	    {"n=8 64KB", 8, 65536, false, false, 1, false, false},
-	    {"n=8 64KB HA", 8, 65536, true, false, 1, false, false},
-	    {"n=8 64KB HA e2e", 8, 65536, true, true, 1, false, false},
-	    {"n=1 8B HA bundle", 1, 8, true, false, 1, true, false},
-	    {"n=1 64KB HA bundle", 1, 65536, true, false, 1, true, false},
-	    {"n=1 256KB HA over two rails", 1, 262144, true, false, 1, true, true},
+	    {"n=1 8B", 1, 8, false, false, 1, false, false, TIMED_NEVER},
+	    {"n=1 8B HA", 1, 8, true, false, 1, false, false, TIMED_NEVER},
+	    {"n=1 8B HA e2e", 1, 8, true, true, 1, false, false, TIMED_NEVER},
+	    {"n=1 8B HA e2e last", 1, 8, true, true, 0, false, false, TIMED_NEVER},
+	    {"n=1 8B HA, 8 in flight", 1, 8, true, false, WINDOW, false, false, TIMED_NEVER},
+	    {"n=1 8B HA, 8 in flight e2e", 1, 8, true, true, WINDOW, false, false, TIMED_NEVER},
+	    {"n=1 8B HA last", 1, 8, true, false, 0, false, false, TIMED_NEVER},
+	    {.name = "n=1 8B HA timed",
+	     .n = 1,
+	     .size = 8,
+	     .failover = true,
+	     .window = 1,
+	     .timing = TIMED_ELSEWHEN},
+	    {.name = "n=1 8B HA timed each",
+	     .n = 1,
+	     .size = 8,
+	     .failover = true,
+	     .window = 1,
+	     .timing = TIMED_EACH},
+	    {"n=1 64KB", 1, 65536, false, false, 1, false, false, TIMED_NEVER},
+	    {"n=1 64KB HA", 1, 65536, true, false, 1, false, false, TIMED_NEVER},
+	    {"n=1 64KB HA e2e", 1, 65536, true, true, 1, false, false, TIMED_NEVER},
+	    {"n=8 8B", 8, 8, false, false, 1, false, false, TIMED_NEVER},
+	    {"n=8 8B HA", 8, 8, true, false, 1, false, false, TIMED_NEVER},
+	    {"n=8 8B HA e2e", 8, 8, true, true, 1, false, false, TIMED_NEVER},
+	    {"n=8 64KB", 8, 65536, false, false, 1, false, false, TIMED_NEVER},
+	    {"n=8 64KB HA", 8, 65536, true, false, 1, false, false, TIMED_NEVER},
+	    {"n=8 64KB HA e2e", 8, 65536, true, true, 1, false, false, TIMED_NEVER},
+	    {"n=1 8B HA bundle", 1, 8, true, false, 1, true, false, TIMED_NEVER},
+	    {"n=1 64KB HA bundle", 1, 65536, true, false, 1, true, false, TIMED_NEVER},
+	    {"n=1 256KB HA over two rails", 1, 262144, true, false, 1, true, true, TIMED_NEVER},
 	};
 	const char *only = argc > 1 ? argv[1] : NULL;
 
