@@ -23,7 +23,8 @@
 #define BENCH_SENDER	 0 /* host numbers */
 #define BENCH_RECEIVER	 1
 #define BENCH_MAX_PEERS	 64 /* processes that send; the first one stands for all */
-#define BENCH_FILL_WORDS 8  /* of a message that are checked */
+#define BENCH_MAX_GOALS	 2
+#define BENCH_FILL_WORDS 8 /* of a message that are checked */
 
 /* The start of each message. */
 struct bench_header {
@@ -107,11 +108,13 @@ struct bench_scenario {
 	bool crossed;	  /* rails, as NCCL may connect: a switch takes an end of each path */
 	bool all;	  /* the sample is the slowest connection of a repetition, else each one */
 	int repetitions;
-	double notice_ms;    /* what it may take by design to notice the fault ... */
-	double goal_ms;	     /* ... and what the rest may take */
-	const char *goal_of; /* "p99" or "max" */
-	const char *mark;    /* in the report of the marks; NULL: in none */
-	int quick;	     /* repetitions of it with --quick */
+	double notice_ms; /* what it may take by design to notice the fault ... */
+	struct bench_goal {
+		const char *of; /* "p50", "p99" or "max"; NULL: none */
+		double ms;	/* ... and what the rest may take */
+	} goals[BENCH_MAX_GOALS];
+	const char *mark; /* in the report of the marks; NULL: in none */
+	int quick;	  /* repetitions of it with --quick */
 };
 
 /* What the plugin counted of all connections of a host, or of both. */
@@ -153,12 +156,16 @@ void bench_run(const struct bench_scenario *s, const struct bench_settings *sett
 /* From a signal handler. */
 extern volatile sig_atomic_t bench_interrupted;
 
-/* marks.c: percentiles by mark, of which none may be missing. False after a message. */
+/*
+ * marks.c: percentiles by mark, of which none may be missing, and whether its goals are met, which
+ * is printed, too. False after a message, and where one is missed.
+ */
 bool bench_write_marks(const char *path, const struct bench_result *results, int n,
 		       const struct bench_settings *settings);
 
-/* What the samples may be. */
-double bench_limit_ms(const struct bench_scenario *s, double slack);
+/* What a goal of the scenario allows, and what it is of sorted samples. */
+double bench_limit_ms(const struct bench_scenario *s, const struct bench_goal *goal, double slack);
+double bench_goal_is_ms(const struct bench_goal *goal, const double *sorted, size_t n);
 /* The q-quantile of sorted samples, by nearest rank; 0 of none. */
 double bench_quantile(const double *sorted, size_t n, double q);
 

@@ -16,8 +16,9 @@
 /* Where its samples are reported, and how many are enough for a quick look. */
 #define MARK(name, often) .mark = (name), .quick = (often)
 #define FEW		  .conns = 4, .depth = 4, .bytes = 64 * KIB
+#define GOAL(name, limit) .goals = {{(name), (limit)}}
 #define SILENT(ms)                                                                                 \
-	.kind = BENCH_CUT, FEW, .heartbeat_ms = (ms), .notice_ms = 3 * (ms), .goal_ms = 10
+	.kind = BENCH_CUT, FEW, .heartbeat_ms = (ms), .notice_ms = 3 * (ms), GOAL("p99", 5)
 
 static const struct bench_scenario scenarios[] = {
     {.name = "port-down-sender",
@@ -27,8 +28,7 @@ static const struct bench_scenario scenarios[] = {
      FEW,
      .repetitions = 150,
      MARK("port_down_ms", 15),
-     .goal_ms = 10,
-     .goal_of = "p99"},
+     .goals = {{"p50", 1}, {"p99", 3}}},
     {.name = "port-down-receiver",
      .what = "port down at the receiving end to the first payload on the standby",
      .kind = BENCH_LINK_DOWN,
@@ -36,8 +36,7 @@ static const struct bench_scenario scenarios[] = {
      FEW,
      .repetitions = 150,
      MARK("port_down_ms", 15),
-     .goal_ms = 10,
-     .goal_of = "p99"},
+     .goals = {{"p50", 1}, {"p99", 3}}},
     {.name = "512-connections",
      .what = "port down to the last of 512 connections moved, each end in turn",
      .kind = BENCH_LINK_DOWN,
@@ -46,10 +45,9 @@ static const struct bench_scenario scenarios[] = {
      .depth = 2,
      .bytes = 4 * KIB,
      .all = true,
-     .repetitions = 50,
+     .repetitions = 200,
      MARK("all_512_ms", 10),
-     .goal_ms = 100,
-     .goal_of = "max"},
+     GOAL("max", 50)},
     {.name = "qp-error",
      .what = "a queue pair in ERR to the first payload on another one, each end's in turn",
      .kind = BENCH_QP_ERROR,
@@ -59,35 +57,28 @@ static const struct bench_scenario scenarios[] = {
      .bytes = 64 * KIB,
      .repetitions = 200,
      MARK("qp_error_ms", 30),
-     .goal_ms = 10,
-     .goal_of = "p99"},
+     GOAL("p99", 2)},
     {.name = "peer-death",
      .what = "kill -9 of a host to an error on all its connections, each end in turn",
      .kind = BENCH_DEATH,
      FEW,
      .repetitions = 200,
      MARK("peer_death_ms", 30),
-     .goal_ms = 100,
-     .goal_of = "p99"},
+     .notice_ms = 50, /* paths must deny it first */
+     GOAL("p99", 50)},
     {.name = "silent-cut",
      .what = "cut in the switch, noticed and moved, with the default settings",
      .kind = BENCH_CUT,
      FEW,
      .repetitions = 200,
      MARK("silent_cut_ms", 30),
-     .notice_ms = 600,
-     .goal_ms = 10,
-     .goal_of = "p99"},
+     .notice_ms = 80, /* of silence, and questions that are not answered */
+     GOAL("p99", 20)},
     {.name = "silent-cut-50ms",
      .what = "the same, HA_NCCL_HEARTBEAT_MS=50",
      SILENT(50),
-     .repetitions = 100,
-     .goal_of = "p99"},
-    {.name = "silent-cut-10ms",
-     .what = "the same with 10",
-     SILENT(10),
-     .repetitions = 150,
-     .goal_of = "p99"},
+     .repetitions = 100},
+    {.name = "silent-cut-10ms", .what = "the same with 10", SILENT(10), .repetitions = 150},
     {.name = "silent-cut-crossed",
      .what = "the same with default settings, of a switch that every path has an end at",
      .kind = BENCH_CUT,
@@ -95,15 +86,13 @@ static const struct bench_scenario scenarios[] = {
      .crossed = true,
      .repetitions = 30,
      .notice_ms = 300,
-     .goal_ms = 10,
-     .goal_of = "p99"},
+     GOAL("p99", 5)},
     {.name = "healthy",
      .what = "no switch under saturated traffic with every processor busy besides",
      .kind = BENCH_HEALTHY,
      .conns = 8,
      .depth = 8,
-     .bytes = 256 * KIB,
-     .goal_of = "max"},
+     .bytes = 256 * KIB},
 };
 
 #define NSCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))
@@ -129,7 +118,7 @@ struct arguments {
 };
 
 static const struct argp_option option_table[] = {
-    {"repetitions", 'n', "N", 0, "Faults per scenario (default: the scenario's, 50 to 150)", 0},
+    {"repetitions", 'n', "N", 0, "Faults per scenario (default: the scenario's, 30 to 200)", 0},
     {"connections", 'C', "N", 0, "At most so many connections", 0},
     {"seconds", KEY_SECONDS, "S", 0, "Of healthy traffic (default: 60)", 0},
     {"slack", KEY_SLACK, "FACTOR", 0,
@@ -216,23 +205,35 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
+/* "p50 < 1, p99 < 3". Returns buf. */
+static const char *goals_text(const struct bench_scenario *s, double slack, char *buf, size_t len)
+{
+	size_t used = 0;
+
+	buf[0] = 0;
+	for (int i = 0; i < BENCH_MAX_GOALS && s->goals[i].of && used < len; i++)
+		used += (size_t)snprintf(buf + used, len - used, "%s%s < %g", i ? ", " : "",
+					 s->goals[i].of, bench_limit_ms(s, &s->goals[i], slack));
+	return buf;
+}
+
 static void print_row(const struct bench_result *r, double slack)
 {
 	const struct bench_scenario *s = r->scenario;
-	char goal[32];
+	char goals[64];
 
-	snprintf(goal, sizeof(goal), "%s < %g", s->goal_of, bench_limit_ms(s, slack));
 	if (s->kind == BENCH_HEALTHY)
-		printf("%-20s %6s %7s %9s %9s %9s %9s  %-13s %s: %llu switches in %llu messages",
+		printf("%-20s %6s %7s %9s %9s %9s %9s  %-19s %s: %llu switches in %llu messages",
 		       s->name, "-", "-", "-", "-", "-", "-", "0 switches",
 		       r->passed ? "ok" : "MISSED", (unsigned long long)r->alarms.switches,
 		       (unsigned long long)r->messages);
 	else
-		printf("%-20s %6d %7zu %9.2f %9.2f %9.2f %9.2f  %-13s %s", s->name, r->repetitions,
+		printf("%-20s %6d %7zu %9.2f %9.2f %9.2f %9.2f  %-19s %s", s->name, r->repetitions,
 		       r->n, bench_quantile(r->samples_ms, r->n, 0.5),
 		       bench_quantile(r->samples_ms, r->n, 0.9),
 		       bench_quantile(r->samples_ms, r->n, 0.99),
-		       bench_quantile(r->samples_ms, r->n, 1.0), goal, r->passed ? "ok" : "MISSED");
+		       bench_quantile(r->samples_ms, r->n, 1.0),
+		       goals_text(s, slack, goals, sizeof(goals)), r->passed ? "ok" : "MISSED");
 	printf("%s%s", r->why[0] ? ": " : "", r->why);
 	/* A miss may be the machine's. */
 	if (r->stolen_ms >= NOTEWORTHY * 1000 * r->seconds)
@@ -246,15 +247,16 @@ static json_t *result_object(const struct bench_result *r, double slack)
 {
 	const struct bench_scenario *s = r->scenario;
 	json_t *samples = json_array(), *o;
+	char goals[64];
 
 	for (size_t i = 0; i < r->n; i++)
 		json_array_append_new(samples, json_real(r->samples_ms[i]));
-	o = json_pack("{s:s, s:s, s:i, s:I, s:I, s:i, s:i, s:f, s:f, s:b, s:s, s:s, s:f}", "name",
+	o = json_pack("{s:s, s:s, s:i, s:I, s:I, s:i, s:i, s:f, s:f, s:b, s:s, s:s}", "name",
 		      s->name, "what", s->what, "connections", s->conns, "bytes",
 		      (json_int_t)s->bytes, "messages", (json_int_t)r->messages, "depth", s->depth,
 		      "faults", r->repetitions, "seconds", r->seconds, "stolen_ms", r->stolen_ms,
-		      "passed", (int)r->passed, "why", r->why, "goal_of", s->goal_of, "limit_ms",
-		      bench_limit_ms(s, slack));
+		      "passed", (int)r->passed, "why", r->why, "goals",
+		      goals_text(s, slack, goals, sizeof(goals)));
 	if (s->kind == BENCH_HEALTHY) {
 		json_object_set_new(o, "switches", json_integer((json_int_t)r->alarms.switches));
 		json_object_set_new(o, "suspicions",
@@ -285,7 +287,7 @@ static bool run_all(const struct arguments *a)
 	int n = 0;
 
 	printf("%ld processors; milliseconds from the fault on\n", sysconf(_SC_NPROCESSORS_ONLN));
-	printf("%-20s %6s %7s %9s %9s %9s %9s  %-13s %s\n", "scenario", "faults", "samples", "p50",
+	printf("%-20s %6s %7s %9s %9s %9s %9s  %-19s %s\n", "scenario", "faults", "samples", "p50",
 	       "p90", "p99", "max", "goal", "verdict");
 	fflush(stdout);
 	for (size_t i = 0; i < NSCENARIOS && !bench_interrupted; i++) {
@@ -316,7 +318,8 @@ int main(int argc, char **argv)
 	    .parser = parse,
 	    .args_doc = "[SCENARIO...]",
 	    .doc = "Breaks a simulated fabric again and again and measures how long connections "
-		   "take to move. Exit status 0: all goals were reached.",
+		   "take to move. Exit status 0: all goals were reached; 1: one was missed, or "
+		   "what it is about was not measured; 64: the command line is wrong.",
 	};
 	struct arguments a = {.settings = {.seconds = 60, .slack = 1}, .host = -1, .shared_fd = -1};
 

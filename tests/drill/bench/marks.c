@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The report of the marks: percentiles of what a failover of each kind takes, with what they were
- * measured on. It says all of them or is not written.
+ * The report of the marks: percentiles of what a failover of each kind takes, and whether that is
+ * what it may take, with what they were measured on. It says all of them or is not written.
  */
 #include "bench.h"
 
@@ -40,9 +40,37 @@ static json_t *percentiles(const double *sorted, size_t n, int events)
 			 (json_int_t)n, "events", events);
 }
 
-/* NULL after a message. */
-static json_t *figures_of(const char *mark, const struct bench_result *results, int n)
+/* Whether each goal of the mark is met. Said on a line of the output, too. */
+static bool judge(json_t *figures, const char *mark, const struct bench_scenario *s,
+		  const double *sorted, size_t n, double slack)
 {
+	json_t *goals = json_array();
+	bool all = true;
+
+	printf("%-20s", mark);
+	for (int i = 0; i < BENCH_MAX_GOALS && s->goals[i].of; i++) {
+		const struct bench_goal *goal = &s->goals[i];
+		double is = bench_goal_is_ms(goal, sorted, n);
+		double limit = bench_limit_ms(s, goal, slack);
+		bool met = is <= limit;
+
+		printf("%s %s %.2f, at most %g: %s", i ? ";" : "", goal->of, is, limit,
+		       met ? "met" : "missed");
+		json_array_append_new(goals, json_pack("{s:s, s:f, s:f, s:b}", "of", goal->of, "is",
+						       is, "limit", limit, "met", (int)met));
+		all = all && met;
+	}
+	printf("\n");
+	json_object_set_new(figures, "goals", goals);
+	json_object_set_new(figures, "met", json_boolean(all));
+	return all;
+}
+
+/* NULL after a message. *met stays as it is where the goals are met. */
+static json_t *figures_of(const char *mark, const struct bench_result *results, int n, double slack,
+			  bool *met)
+{
+	const struct bench_scenario *s = NULL;
 	double *all = NULL;
 	size_t samples = 0;
 	int events = 0, same_port = 0;
@@ -65,6 +93,7 @@ static json_t *figures_of(const char *mark, const struct bench_result *results, 
 			return NULL;
 		}
 		all = grown;
+		s = r->scenario;
 		memcpy(all + samples, r->samples_ms, r->n * sizeof(*all));
 		samples += r->n;
 		events += r->repetitions;
@@ -77,6 +106,7 @@ static json_t *figures_of(const char *mark, const struct bench_result *results, 
 	qsort(all, samples, sizeof(*all), compare);
 	figures = percentiles(all, samples, events);
 	json_object_set_new(figures, "same_port", json_integer(same_port));
+	*met = judge(figures, mark, s, all, samples, slack) && *met;
 	free(all);
 	return figures;
 }
@@ -125,13 +155,14 @@ bool bench_write_marks(const char *path, const struct bench_result *results, int
 {
 	const char *profile =
 	    getenv("SIMVERBS_PROFILE"); /* which `simverbs up` has refused or taken */
-	json_t *root = json_pack("{s:s, s:s, s:s, s:b, s:o}", "version", ha_version, "commit",
+	json_t *root = json_pack("{s:s, s:s, s:s, s:b, s:f, s:o}", "version", ha_version, "commit",
 				 commit(), "profile", profile && *profile ? profile : "exact",
-				 "quick", (int)settings->quick, "machine", machine(settings->load));
-	bool ok = root != NULL;
+				 "quick", (int)settings->quick, "slack", settings->slack, "machine",
+				 machine(settings->load));
+	bool ok = root != NULL, met = true;
 
 	for (size_t m = 0; ok && m < NMARKS; m++) {
-		json_t *figures = figures_of(marks[m], results, n);
+		json_t *figures = figures_of(marks[m], results, n, settings->slack, &met);
 
 		ok = figures && json_object_set_new(root, marks[m], figures) == 0;
 	}
@@ -143,5 +174,5 @@ bool bench_write_marks(const char *path, const struct bench_result *results, int
 				strerror(errno));
 	}
 	json_decref(root);
-	return ok;
+	return ok && met;
 }
