@@ -79,6 +79,7 @@ struct drill_run {
 	uint64_t rail_bytes[16]; /* payload that each rail carried in the last part of the tail */
 
 	/* The verdict. */
+	double error_ms; /* from the fault until the last rank was told of its error; 0: none was */
 	char *complaints; /* a line each; NULL: passed */
 	int ncomplaints;
 };
@@ -88,6 +89,11 @@ void drill_run(struct drill_run *run);
 
 /* judge.c */
 void drill_judge(struct drill_run *run);
+/*
+ * Whether errors came in time in all n > 0 runs, by their p99 and without slack: what one run may
+ * take for a machine's sake the lot of them may not. Sorts them.
+ */
+bool drill_judge_errors(const struct drill *drill, double *ms, int n, char *said, size_t len);
 void drill_run_free(struct drill_run *run);
 void drill_complain(struct drill_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

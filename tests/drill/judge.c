@@ -289,19 +289,34 @@ static uint64_t line_at(const struct drill_run *run, const char *list)
 	return 0;
 }
 
-static uint64_t first_fault_ns(const struct drill_run *run, int *killed)
+static uint64_t first_fault_ns(const struct drill_run *run)
 {
-	uint64_t first = 0;
+	for (int i = 0; i < run->script.nsteps; i++)
+		if (drill_step_breaks(&run->script.steps[i]))
+			return run->script.steps[i].done_ns;
+	return 0;
+}
 
-	for (int i = 0; i < run->script.nsteps; i++) {
-		const struct drill_step *step = &run->script.steps[i];
+/* The step that killed a host's process, the last one; NULL: none did. */
+static const struct drill_step *killing(const struct drill_run *run)
+{
+	const struct drill_step *found = NULL;
 
-		if (step->action == DRILL_KILL_PROCESS)
-			*killed = step->host;
-		if (!first && drill_step_breaks(step))
-			first = step->done_ns;
-	}
-	return first;
+	for (int i = 0; i < run->script.nsteps; i++)
+		if (run->script.steps[i].action == DRILL_KILL_PROCESS)
+			found = &run->script.steps[i];
+	return found;
+}
+
+/* Who is left must know who is not. */
+static void judge_name(struct drill_run *run, const struct drill_step *kill)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "process %d on host ", kill->pid);
+	if (!line_at(run, name))
+		drill_complain(run, "nothing in the output names the peer that was killed: '%s'",
+			       name);
 }
 
 /* Ranks that must have ended with an error of the plugin's, each with a line that says so. */
@@ -328,6 +343,8 @@ static void judge_each_rank(struct drill_run *run, int killed, uint64_t fault_ns
 			continue;
 		}
 		ms = (double)(at - fault_ns) / 1e6;
+		if (ms > run->error_ms)
+			run->error_ms = ms;
 		if (at < fault_ns || ms < d->error_min_ms || ms > d->error_max_ms * run->slack)
 			drill_complain(run,
 				       "rank %d was told of the error %.0f ms after the fault, "
@@ -344,8 +361,7 @@ uint64_t drill_error_ns(const struct drill_run *run)
 static void judge_failure(struct drill_run *run)
 {
 	const struct drill *d = run->drill;
-	int killed = -1;
-	uint64_t fault_ns = first_fault_ns(run, &killed);
+	const struct drill_step *kill = killing(run);
 	uint64_t error_ns = drill_error_ns(run);
 
 	if (run->status != 3)
@@ -354,7 +370,9 @@ static void judge_failure(struct drill_run *run)
 		drill_complain(run, "a rank died");
 	if (d->says && !line_at(run, d->says))
 		drill_complain(run, "nothing in the output says '%s'", d->says);
-	judge_each_rank(run, killed, fault_ns);
+	if (kill)
+		judge_name(run, kill);
+	judge_each_rank(run, kill ? kill->host : -1, first_fault_ns(run));
 	/* nccl-net-perf gives the others two seconds after the first; closing takes no time. */
 	if (error_ns && (double)(run->ended_ns - error_ns) > 3.5e9 * run->slack)
 		drill_complain(run, "it took %.1f s from the first error to the end",
@@ -386,6 +404,25 @@ void drill_judge(struct drill_run *run)
 	judge_switches(run);
 	judge_sheds(run);
 	judge_rails(run);
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+bool drill_judge_errors(const struct drill *drill, double *ms, int n, char *said, size_t len)
+{
+	double p50, p99;
+
+	qsort(ms, (size_t)n, sizeof(*ms), compare);
+	p50 = ms[(n + 1) / 2 - 1];
+	p99 = ms[(99 * n + 99) / 100 - 1];
+	snprintf(said, len, "%d errors: p50 %.1f, p99 %.1f ms after the fault, at most %.0f: %s", n,
+		 p50, p99, drill->error_max_ms, p99 <= drill->error_max_ms ? "met" : "MISSED");
+	return p99 <= drill->error_max_ms;
 }
 
 void drill_run_free(struct drill_run *run)

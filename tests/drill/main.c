@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TIMES_MAX 1000
+
 enum {
 	KEY_LIST = 0x100,
 	KEY_SOAK,
@@ -59,7 +61,10 @@ static const struct argp_option option_table[] = {
     {"slack", KEY_SLACK, "FACTOR", 0, "Multiplies the limits on times (default: 1)", 0},
     {"out", KEY_OUT, "DIR", 0,
      "Keeps the last drill's timeline, throughput, events and output there", 0},
-    {"times", KEY_TIMES, "N", 0, "Runs each drill so often (default: 1)", 0},
+    {"times", KEY_TIMES, "N", 0,
+     "Runs each drill so often (default: 1); how long errors may take is judged of all of them, "
+     "without slack, too",
+     0},
     {"verbose", 'v', NULL, 0, "Shows faults and warnings as they come; twice: all output", 0},
     {0},
 };
@@ -96,8 +101,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_TIMES:
 		a->times = atoi(arg);
-		if (a->times < 1)
-			argp_error(state, "--times: '%s' is no number of runs", arg);
+		if (a->times < 1 || a->times > TIMES_MAX)
+			argp_error(state, "--times: '%s' is not 1 to %d", arg, TIMES_MAX);
 		return 0;
 	case KEY_OUT:
 		a->out = arg;
@@ -177,7 +182,7 @@ static void print_failure(const struct drill_run *run)
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-static bool run_one(const struct drill *drill, const struct arguments *a)
+static bool run_one(const struct drill *drill, const struct arguments *a, double *error_ms)
 {
 	struct drill_run run = {.drill = drill, .slack = a->slack, .verbose = a->verbose};
 	bool ok;
@@ -185,6 +190,7 @@ static bool run_one(const struct drill *drill, const struct arguments *a)
 	drill_run(&run);
 	print_row(&run);
 	ok = run.ncomplaints == 0;
+	*error_ms = run.error_ms;
 	if (!ok)
 		print_failure(&run);
 	if (a->out && !drill_record(&run, a->out))
@@ -197,10 +203,17 @@ static bool run_one(const struct drill *drill, const struct arguments *a)
 
 static bool run_so_often(const struct drill *drill, const struct arguments *a)
 {
+	double error_ms[TIMES_MAX];
 	bool ok = true;
+	char said[200];
+	int n = 0;
 
-	for (int i = 0; i < a->times && !drill_interrupted; i++)
-		ok = run_one(drill, a) && ok;
+	while (n < a->times && !drill_interrupted)
+		ok = run_one(drill, a, &error_ms[n++]) && ok;
+	if (drill->error_max_ms > 0 && n > 1) {
+		ok = drill_judge_errors(drill, error_ms, n, said, sizeof(said)) && ok;
+		printf("%-28s %s\n", drill->name, said);
+	}
 	return ok;
 }
 
@@ -253,6 +266,7 @@ static bool run_soak(const struct arguments *a)
 	    .switches_max = -1,
 	    .stall_max_ms = 5000,
 	};
+	double error_ms;
 	bool ok = false;
 
 	if (!script) {
@@ -263,7 +277,7 @@ static bool run_soak(const struct arguments *a)
 	} else {
 		printf("soak of %g s, seed %u\n", a->soak_s, a->seed);
 		print_header();
-		ok = run_one(&drill, a);
+		ok = run_one(&drill, a, &error_ms);
 	}
 	free(script);
 	return ok;
@@ -299,6 +313,7 @@ static bool run_script(const struct arguments *a)
 	    .fate = a->open ? DRILL_OPEN : DRILL_SURVIVES,
 	    .switches_max = -1,
 	};
+	double error_ms;
 	bool ok;
 
 	if (!script)
@@ -306,7 +321,7 @@ static bool run_script(const struct arguments *a)
 	/* A connection per direction starts on every rail. */
 	snprintf(channels, sizeof(channels), "%d", a->rails);
 	print_header();
-	ok = run_one(&drill, a);
+	ok = run_one(&drill, a, &error_ms);
 	free(script);
 	return ok;
 }

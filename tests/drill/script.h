@@ -49,6 +49,7 @@ struct drill_step {
 	char words[DRILL_WORDS][100]; /* of the tool's command line; the first is the verb */
 	int nwords;
 	/* Filled in while the drill runs. */
+	int pid;	      /* that got a signal; 0: none */
 	uint64_t done_ns;     /* 0: not yet */
 	uint64_t lost_before; /* packets that the fabric had swallowed by then */
 	uint64_t lost_after;  /* and when the next step, or the end, came */

@@ -155,6 +155,7 @@ static void signal_host(struct live *l, struct drill_step *step)
 	int n = pids_of(l, step, pids);
 
 	step->done_ns = np_now_ns(); /* now, and not when it was asked who is there */
+	step->pid = n > 0 ? (int)pids[0] : 0;
 	for (int i = 0; i < n; i++)
 		if (kill(pids[i], signal) != 0)
 			drill_complain(l->run, "'%s' found no process %d", step->text,

@@ -208,6 +208,62 @@ static void an_error_must_be_clean_and_in_time(void **state)
 	assert_int_equal(fail_with(&e), 2); /* each of them */
 }
 
+/* Told of a peer that died, by another process's number or by none. */
+static int bereave(const char *says, double *error_ms)
+{
+	static const struct drill drill = {.name = "bereaved",
+					   .script = "1000 process 1 kill",
+					   .fate = DRILL_BEREAVED,
+					   .error_max_ms = 100};
+	struct drill_run run;
+	int complaints;
+
+	begin(&run, &drill);
+	run.lines = calloc(2, sizeof(*run.lines));
+	assert_non_null(run.lines);
+	run.status = 3;
+	run.script.steps[0].pid = 4711;
+	add_line(&run, 30, says);
+	add_line(&run, 31, "nccl-net-perf: rank 0: test returned ncclRemoteError");
+	run.ended_ns = run.lines[1].at_ns;
+	drill_judge(&run);
+	complaints = run.ncomplaints;
+	*error_ms = run.error_ms;
+	drill_run_free(&run);
+	return complaints;
+}
+
+static void a_peer_that_died_must_be_named(void **state)
+{
+	double error_ms;
+
+	(void)state;
+	assert_int_equal(bereave("process 4711 on host a is gone", &error_ms), 0);
+	assert_true(error_ms > 30.9 && error_ms < 31.1);
+	assert_int_equal(bereave("process 471 on host a is gone", &error_ms), 1);
+	assert_int_equal(bereave("its socket is closed", &error_ms), 1);
+}
+
+static void errors_of_many_runs_have_no_slack(void **state)
+{
+	static const struct drill drill = {.name = "bereaved", .error_max_ms = 100};
+	double ms[100];
+	char said[200];
+
+	(void)state;
+	for (int i = 0; i < 100; i++)
+		ms[i] = 31;
+	assert_true(drill_judge_errors(&drill, ms, 30, said, sizeof(said)));
+	assert_string_equal(said,
+			    "30 errors: p50 31.0, p99 31.0 ms after the fault, at most 100: met");
+	ms[7] = 101; /* one of 30 is more than one of 100 */
+	assert_false(drill_judge_errors(&drill, ms, 30, said, sizeof(said)));
+	assert_non_null(strstr(said, "p99 101.0 ms after the fault, at most 100: MISSED"));
+	assert_true(drill_judge_errors(&drill, ms, 100, said, sizeof(said)));
+	ms[0] = 102;
+	assert_false(drill_judge_errors(&drill, ms, 100, said, sizeof(said)));
+}
+
 /* A replay whose job may die: that is told and judged elsewhere, but wrong data stays wrong. */
 static void an_open_run_fails_by_wrong_data_only(void **state)
 {
@@ -232,6 +288,8 @@ int main(void)
 	    cmocka_unit_test(a_run_that_is_well_passes),
 	    cmocka_unit_test(each_thing_that_is_not_shows),
 	    cmocka_unit_test(an_error_must_be_clean_and_in_time),
+	    cmocka_unit_test(a_peer_that_died_must_be_named),
+	    cmocka_unit_test(errors_of_many_runs_have_no_slack),
 	    cmocka_unit_test(an_open_run_fails_by_wrong_data_only),
 	};
 
