@@ -29,6 +29,9 @@ else:
     via = network
 with open(env["NCCL_DEBUG_FILE"], "w", encoding="utf-8") as log:
     log.write("fake:1:1 [0] NCCL INFO NCCL version 2.28.3+cuda13.0\n")
+    for name in sorted(env):
+        if name.startswith("NCCL_"):
+            log.write(f"fake:1:1 [0] NCCL INFO {name} set by environment to {env[name]}.\n")
     if plugin != "none":
         log.write(f"fake:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin HA (v{api})\n")
         if fault != "silent":

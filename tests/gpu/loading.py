@@ -16,3 +16,21 @@ def load_script(name):
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)
     return module
+
+
+MPS = """#!/usr/bin/env bash
+if [ "${{1:-}}" = -d ]; then said=begin; else read -r said; fi
+echo "mps $said $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_LOG_DIRECTORY" >>"$FAKE_JOURNAL"
+exit {status}
+"""
+
+
+def one_gpu(folder, mps=True, status=0):
+    """An environment with one GPU to be seen, and MPS's control program, which notes in $FAKE_JOURNAL what it is told."""
+    os.makedirs(folder, exist_ok=True)
+    if mps:
+        path = os.path.join(folder, "nvidia-cuda-mps-control")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(MPS.format(status=status))
+        os.chmod(path, 0o755)
+    return {"CUDA_VISIBLE_DEVICES": "0", "PATH": folder + ":" + os.environ["PATH"]}

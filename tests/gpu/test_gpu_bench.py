@@ -5,10 +5,13 @@ refuses, and that it leaves nothing behind."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 import unittest
+
+from loading import one_gpu
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(HERE, "..", "..", "scripts", "gpu-bench")
@@ -18,12 +21,6 @@ echo "$* libraries=${LD_LIBRARY_PATH:-} id=${NCCL_HOSTID:-} gpu=${CUDA_VISIBLE_D
 [ "$1" = run ] || exit 0
 shift 4
 exec "$@"
-"""
-
-MPS = """#!/usr/bin/env bash
-if [ "${{1:-}}" = -d ]; then said=begin; else read -r said; fi
-echo "mps $said $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_LOG_DIRECTORY" >>"$FAKE_JOURNAL"
-exit {status}
 """
 
 
@@ -74,11 +71,7 @@ class GpuBench(unittest.TestCase):
             return file.read()
 
     def with_one_gpu(self, mps=True, status=0):
-        """Arguments for bench() with one GPU to be seen, and MPS's control program, which notes what it is told."""
-        programs = os.path.join(self.dir, "programs")
-        if mps:
-            write(os.path.join(programs, "nvidia-cuda-mps-control"), MPS.format(status=status))
-        return {"CUDA_VISIBLE_DEVICES": "0", "PATH": programs + ":" + os.environ["PATH"]}
+        return one_gpu(os.path.join(self.dir, "programs"), mps, status)
 
     def journal_of(self, word):
         with open(self.journal, encoding="utf-8") as file:
@@ -214,6 +207,18 @@ class GpuBench(unittest.TestCase):
         done = subprocess.run([SCRIPT, "--from", kept[0], kept[2]], capture_output=True, text=True, timeout=100, check=False)
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("runs that differ in nccl cannot be taken for one", done.stdout + done.stderr)
+
+    def test_nccls_own_transport_is_told_what_it_needs_here_and_nobody_else(self):
+        """That ports are not fused, and for NCCL 2.28.7 to 2.28.9, which would crash, that GIN goes through the proxy. Others do
+        not ask for it, so it is always there: which version is loaded is known when it has been."""
+        needs = {"NCCL_NET_MERGE_LEVEL": "LOC", "NCCL_GIN_TYPE": "2"}
+        done = self.bench("--rounds", "1", "--ops", "allreduce", "--only", "plugin,ib,haoff,socket", "--every", "", "--bands", "8:1K:5x1")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for transport, told in {"plugin": {}, "ib": needs, "haoff": {}, "socket": {}}.items():
+            for rank in range(2):
+                text = self.text(os.path.join(f"allreduce-8-{transport}-round1", f"rank-{rank}.log"))
+                found = dict(re.findall(r"NCCL INFO (\w+) set by environment to (\S+)\.", text))
+                self.assertEqual({name: found[name] for name in needs if name in found}, told, transport)
 
     def test_ranks_have_cores_of_their_own(self):
         done = self.bench("--rounds", "1", "--ops", "allreduce", "--only", "plugin", "--env", "NCCL_PROTO=Simple")
