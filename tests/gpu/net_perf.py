@@ -22,6 +22,7 @@ if plugin == "none":
 
 with open(env["NCCL_DEBUG_FILE"], "w", encoding="utf-8") as log:
     log.write("fake:1:1 [0] NCCL INFO NCCL version 2.28.3+cuda13.0\n")
+    log.write(f"fake: {env['NCCL_HOSTID']} gpu={env['CUDA_VISIBLE_DEVICES']} mps={env.get('CUDA_MPS_PIPE_DIRECTORY', '')}\n")
     if plugin != "none":
         log.write("fake:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin HA (v11)\n")
         log.write("fake:1:1 [0] NCCL INFO NET/HA : nccl-ha 0.1.0: 2 device(s): [0]sim0:1/RoCE [1]sim1:1/RoCE\n")

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-from loading import SCRIPTS, load_script
+from loading import SCRIPTS, load_script, one_gpu
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(SCRIPTS, "gpu-failover")
@@ -98,6 +98,10 @@ class Drill(unittest.TestCase):
         with open(os.path.join(self.out, "results.json"), encoding="utf-8") as file:
             return json.load(file)
 
+    def text(self, *below):
+        with open(os.path.join(self.out, *below), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
     def left_over(self):
         """Fabrics and processes of the drill that are still there."""
         left = [name for name in os.listdir("/dev/shm") if "gpufailover" in name]
@@ -134,20 +138,33 @@ class Drill(unittest.TestCase):
         self.assertNotIn("local port down", silent["reasons"])
         self.assertEqual(self.warnings(), sum(stall["switches"] for stall in results["stalls"]), said)
         self.assertIn("ended with status", results["ib"][0]["fate"])
-        with open(os.path.join(self.out, "results.md"), encoding="utf-8") as file:
-            self.assertIn("| link 0 |", file.read())
+        self.assertIn("| link 0 |", self.text("results.md"))
         self.assertEqual(self.left_over(), [])
 
-    def test_more_ranks_are_more_hosts_and_each_one_counts(self):
-        done = self.drill("--ranks", "4", "--cuts", "2", "--hold", "1", "--gap", "1", "--run-seconds", "8", "--ib-kinds", "")
+    def test_more_ranks_are_more_hosts_that_share_one_gpu_and_each_one_counts(self):
+        journal = os.path.join(self.dir, "journal")
+        done = self.drill("--ranks", "4", "--cuts", "2", "--hold", "1", "--gap", "1", "--run-seconds", "8", "--ib-kinds", "",
+                          **one_gpu(os.path.join(self.dir, "programs")), FAKE_JOURNAL=journal)  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(journal, encoding="utf-8") as file:
+            begun, ended = (line.split() for line in file)
+        self.assertEqual((begun[1], ended[1], ended[2:]), ("begin", "quit", begun[2:]))
+        self.assertFalse(os.path.exists(begun[2]), "its folder was left")
+        ranks = [re.search(r"^fake: (.*)$", self.text("plugin-1", f"rank-{rank}.log"), re.MULTILINE)[1] for rank in range(4)]
+        self.assertEqual(ranks, [f"simulated-host-{rank} gpu=0 mps={begun[2]}" for rank in range(4)])
         results = self.results()
         self.assertEqual((results["ranks"], results["failures"]), (4, []))
         self.assertGreaterEqual(results["cuts_that_hit"], 2)
         self.assertEqual(self.warnings(), sum(stall["switches"] for stall in results["stalls"]), done.stdout)
-        self.assertTrue(os.path.exists(os.path.join(self.out, "plugin-1", "rank-3.log")))
-        with open(os.path.join(self.out, "timeline.dat"), encoding="utf-8") as file:
-            self.assertEqual({len(line.split()) for line in file if not line.startswith("#")}, {1 + 4 * 2})
+        self.assertEqual(results["gpu"], "4 ranks on 1 x NVIDIA Fake, with MPS")
+        table = self.text("results.md")
+        self.assertRegex(table, r"(?m)^4 ranks on 1 x NVIDIA Fake, with MPS, .* right with 0 wrong elements; ")
+        rows = [line.split(" | ") for line in table.splitlines() if re.match(r"\| \d+ \| ", line)]
+        self.assertEqual([row[2] for row in rows], [stall["kind"] for stall in results["stalls"]])
+        for row, stall in zip(rows, results["stalls"]):
+            self.assertEqual((row[5], row[-1].rstrip("| ")), (str(stall["switches"]), ", ".join(stall["reasons"])))
+        lines = [line for line in self.text("timeline.dat").splitlines() if not line.startswith("#")]
+        self.assertEqual({len(line.split()) for line in lines}, {1 + 4 * 2})
         self.assertEqual(self.left_over(), [])
 
     def test_a_run_that_fails_fails_the_whole_and_is_reported(self):
