@@ -85,6 +85,30 @@ class Files(unittest.TestCase):
             self.assertRegex(shown, r"(?s)Exit status:\n +0 .*\n +1 .*\n +2 .*\n +3 .*")
             self.assertRegex(re.sub(r"\s+", " ", shown), r" 0 [^0-9]*With --json also: there is no such process")
 
+    def test_the_manual_page_and_the_help_name_the_same_exit_statuses(self):
+        with open(os.path.join(ROOT, "docs", "man", "nccl-ha.1"), encoding="utf-8") as file:
+            section = re.search(r'(?s)^\.SH "EXIT STATUS"\n(.*?)^\.(?:PP|SH)', file.read(), re.MULTILINE)[1]
+        page = dict(re.findall(r"(?ms)^\.TP\n\.B (\d)\n(.*?)(?=^\.TP|\Z)", section))
+        helped = {}
+        for command in re.findall(r"(?m)^  (\w+) ", text("--help")):
+            found = re.search(r"(?s)\b[Ss]tatus[:\s]+(?=0)(.*?)(?:\n\n|\Z)", text(command, "--help"))
+            if found:
+                helped[command] = found[1]
+        self.assertIn("Status as of failover.", text("failback", "--help"))
+        helped["failback"] = helped["failover"]
+        self.assertLessEqual({"status", "health", "events", "config", "metrics", "inc"}, set(helped))
+        # 0 and 2 are the same of all.
+        says = {command: set(re.findall(r"(?<![\w.])([013-9])(?=[ ,:])", shown)) - {"0"} for command, shown in helped.items()}
+        names = {status: set(re.findall(r"(?m)^\.BR? (\w+)(?: |$)", what)) for status, what in page.items()}
+        self.assertEqual(set(page), {"0", "2"}.union(*says.values()))
+        for status in set(page) - {"0", "2"}:
+            self.assertEqual(names[status], {command for command, found in says.items() if status in found}, f"status {status}")
+        # And what they say of each begins with the same words.
+        for command in JSON_COMMANDS:
+            for status, words in re.findall(r"(?m)^ *(\d)  ([^.,:;]*)", "  " + helped[command]):
+                if status not in "23":
+                    self.assertIn(re.sub(r"\s+", " ", words), re.sub(r"\s+", " ", page[status]), f"{command}: {status}")
+
     def test_a_killed_process_is_left_out_and_shown_as_dead_when_asked_for(self):
         self.put()
         done = nccl_ha("status", "--dir", self.dir)
