@@ -78,21 +78,25 @@ shift
 """
 
 
-def node_health_check(folder, *words):
-    """Exit status and what is said: the real program where it is installed, and what it stands on else."""
+def nhc_scripts():
+    """Those that come with Node Health Check; None where it is not installed."""
+    folder = os.environ.get("NHC_SCRIPTS", "/etc/nhc/scripts")
+    return folder if shutil.which("nhc") and os.path.exists(os.path.join(folder, "common.nhc")) else None
+
+
+def node_health_check(real, folder, *words):
+    """Exit status and what is said: of the real program, or of its stand-in."""
     environment = {**os.environ, "NCCL_HA": TOOL, "NCCL_HA_CHECK": os.path.join(MONITORING, "nccl-ha-check")}
     scripts = os.path.join(folder, "scripts")
     os.makedirs(scripts, exist_ok=True)
     shutil.copy(os.path.join(MONITORING, "nccl_ha.nhc"), scripts)
-    nhc, its_scripts = shutil.which("nhc"), os.environ.get("NHC_SCRIPTS", "/etc/nhc/scripts")
-    if nhc and os.path.exists(os.path.join(its_scripts, "common.nhc")):
-        shutil.copytree(its_scripts, scripts, dirs_exist_ok=True)
+    if real:
+        shutil.copytree(nhc_scripts(), scripts, dirs_exist_ok=True)
         with open(os.path.join(folder, "nhc.conf"), "w", encoding="ascii") as file:
             file.write("* || check_nccl_ha " + " ".join(words) + "\n")
-        command = [nhc, "-D", folder, "MARK_OFFLINE=0", "NHC_RM=slurm", f"LOGFILE={folder}/log"]
+        command = ["nhc", "-D", folder, "MARK_OFFLINE=0", "NHC_RM=slurm", f"LOGFILE={folder}/log"]
     else:
         command = ["bash", "-c", NHC_STAND_IN, "nhc", scripts, "check_nccl_ha", *words]
-    print("Node Health Check:", command[0])
     done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           timeout=LIMIT_S, check=False)  # fmt: skip
     return done.returncode, done.stdout.decode()
@@ -183,27 +187,52 @@ class HealthOfAJob(unittest.TestCase):
         shown = self.comes(GOOD)
         self.assertEqual({port["since"] for port in shown["ports"]}, {None})
 
-    def test_what_watches_hosts_is_told_of_a_cut_and_of_its_end(self):
+    def told_of_a_cut_and_of_its_end(self, look):
+        """look(degraded) checks what is said while all is well, while a rail is cut, and afterwards."""
+        look(False)
+        self.job.simverbs("cut", "0")
+        self.comes(DEGRADED, {"sim0:1": {"degraded"}, "sim1:1": {"unprotected"}})
+        look(True)
+        self.job.simverbs("cut", "0", "--heal")
+        self.comes(GOOD)
+        look(False)
+
+    def test_a_stand_in_for_node_problem_detector_is_told_of_a_cut_and_of_its_end(self):
         detector = ProblemDetector(os.path.join(MONITORING, "node-problem-detector.json"))
         job = "--job", self.job.id
-        with tempfile.TemporaryDirectory() as folder:
-            well = {"NcclPortDegraded": ("False", "NcclPortsServe", "no port of a running job is served by a standby")}
-            self.assertEqual(detector.run(*job), (well, []))
-            self.assertEqual(node_health_check(folder, *job), (0, ""))
-            self.job.simverbs("cut", "0")
-            self.comes(DEGRADED, {"sim0:1": {"degraded"}, "sim1:1": {"unprotected"}})
+        well = {"NcclPortDegraded": ("False", "NcclPortsServe", "no port of a running job is served by a standby")}
+
+        def look(degraded):
             conditions, events = detector.run(*job)
+            if not degraded:
+                self.assertEqual((conditions, events), (well, []))
+                return
             status, reason, message = conditions["NcclPortDegraded"]
             self.assertEqual((status, reason, events), ("True", "DrainAtNextCheckpoint", []))
             self.assertRegex(message, r"^degraded sim0:1: served by a standby \(sim1:1\) since .*drain at the next checkpoint")
             self.assertRegex(checked("unprotected", *job)[1], "^unprotected sim1:1: nothing could take over")
-            status, said = node_health_check(folder, *job)
-            self.assertEqual(status, 1)
-            self.assertIn("check_nccl_ha:  degraded sim0:1: served by a standby", said)
-            self.job.simverbs("cut", "0", "--heal")
-            self.comes(GOOD)
-            self.assertEqual(detector.run(*job), (well, []))
-            self.assertEqual(node_health_check(folder, *job), (0, ""))
+
+        self.told_of_a_cut_and_of_its_end(look)
+
+    def health_check(self, real):
+        with tempfile.TemporaryDirectory() as folder:
+
+            def look(degraded):
+                status, said = node_health_check(real, folder, "--job", self.job.id)
+                self.assertEqual(status, int(degraded), said)
+                if degraded:
+                    self.assertIn("check_nccl_ha:  degraded sim0:1: served by a standby", said)
+                else:
+                    self.assertEqual(said, "")
+
+            self.told_of_a_cut_and_of_its_end(look)
+
+    def test_a_stand_in_for_node_health_check_is_told_of_a_cut_and_of_its_end(self):
+        self.health_check(real=False)
+
+    @unittest.skipUnless(nhc_scripts(), "Node Health Check is not installed: its stand-in alone was told, by the test before")
+    def test_node_health_check_itself_is_told_of_a_cut_and_of_its_end(self):
+        self.health_check(real=True)
 
     def test_a_port_that_is_down_is_degraded_on_its_own_host_and_not_on_the_other(self):
         self.job.simverbs("link", "0", "0", "down")
