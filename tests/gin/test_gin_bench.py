@@ -45,6 +45,28 @@ class GinBench(unittest.TestCase):
             self.assertEqual(report["sass_more_missing"], "nvcc is not installed")
         self.assertIn("iput_test_instructions", report)
 
+    def test_threads_of_the_host_in_the_place_of_a_gpus(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "json")
+            run = subprocess.run([os.path.join(ROOT, "scripts", "gin-bench"), "--build", BUILD, "--rounds", "1", "--count", "40",
+                                  "--kernels", "host", "--only-kernels", "--cuts", "4", "--json", out],
+                                 text=True, check=False, timeout=300, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.assertEqual(run.returncode, 0, run.stdout)
+            with open(out, encoding="utf-8") as file:
+                report = json.load(file)["kernels"]
+        for key in ("put_quiet_8", "rate_8", "throughput_64k"):
+            self.assertAlmostEqual(report[key]["ratio"], report[key]["on"] / report[key]["off"], places=3)
+        cuts = report["cuts"]
+        self.assertEqual((cuts["wrong"], cuts["cuts"], cuts["streams"]), (0, 4, 64))
+        self.assertGreaterEqual(cuts["posted"], 4000)
+        self.assertGreaterEqual(cuts["failovers"], 4 * 64)
+        self.assertEqual(cuts["port"]["n"], 128)
+
+    def test_cuts_go_with_kernels(self):
+        run = subprocess.run([os.path.join(ROOT, "scripts", "gin-bench"), "--cuts", "3"], text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("go with --kernels", run.stderr)
+
     def test_figures_of_a_gpu_are_missing_with_a_reason(self):
         loader = importlib.machinery.SourceFileLoader("gin_bench", os.path.join(ROOT, "scripts", "gin-bench"))
         bench = importlib.util.module_from_spec(importlib.util.spec_from_loader("gin_bench", loader))
