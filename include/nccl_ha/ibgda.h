@@ -32,10 +32,10 @@ struct ha_ibgda_context;
 struct ha_ibgda_end; /* of a stream */
 
 /*
- * Where memory comes from that threads touch: words of streams, queues and their completions. A
- * program whose threads are a GPU's gives out what the GPU reaches at the same address (mapped
- * memory of the host); without functions it is the C library's. They are called by whoever opens
- * and closes ends, and by the context's thread; they must not call anything of this header.
+ * Where memory comes from that threads touch: words of streams, queues and their completions, and
+ * signals. A program whose threads are a GPU's gives out what the GPU reaches at the same address
+ * (mapped memory of the host); without functions it is the C library's. They are called by whoever
+ * opens and closes ends, and by the context's thread; they must not call anything of this header.
  */
 struct ha_ibgda_memory {
 	/* `bytes` that begin at a multiple of `alignment`, a power of 2; NULL: there are none. */

@@ -48,7 +48,7 @@ static int open_receiver(struct ha_ibgda_end *end)
 	if (!end->receiver)
 		return -ENOMEM;
 	if (ha_ibgda_receiver_open(end->receiver, context->nics, context->num_nics,
-				   ha_ibgda_socket_channel(&end->socket)))
+				   ha_ibgda_socket_channel(&end->socket), &context->memory))
 		return 0;
 	free(end->receiver);
 	end->receiver = NULL;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ibgda/receiver.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define PAGE 4096u
@@ -31,11 +30,12 @@ static bool open_nic(struct ha_ibgda_receiver *receiver, unsigned int nic)
 }
 
 bool ha_ibgda_receiver_open(struct ha_ibgda_receiver *receiver, const struct ha_ibgda_nic *nics,
-			    unsigned int num_nics, struct ha_ibgda_channel channel)
+			    unsigned int num_nics, struct ha_ibgda_channel channel,
+			    const struct ha_ibgda_memory *memory)
 {
-	*receiver = (struct ha_ibgda_receiver){.nics = nics, .num_nics = num_nics};
-	receiver->channel = channel;
-	receiver->cells = aligned_alloc(PAGE, PAGE);
+	*receiver = (struct ha_ibgda_receiver){
+	    .nics = nics, .num_nics = num_nics, .channel = channel, .memory = memory};
+	receiver->cells = ha_ibgda_allocate(memory, PAGE, PAGE);
 	if (!receiver->cells)
 		return false;
 	memset(receiver->cells, 0, PAGE);
@@ -63,7 +63,7 @@ void ha_ibgda_receiver_close(struct ha_ibgda_receiver *receiver)
 			(void)ibv_dereg_mr(receiver->mrs[nic]);
 		receiver->mrs[nic] = NULL;
 	}
-	free(receiver->cells);
+	ha_ibgda_release(receiver->memory, receiver->cells);
 	receiver->cells = NULL;
 }
 

@@ -7,6 +7,7 @@
 #ifndef HA_IBGDA_RECEIVER_H
 #define HA_IBGDA_RECEIVER_H
 
+#include "ibgda/allocate.h"
 #include "ibgda/message.h"
 #include "ibgda/nic.h"
 #include "ibgda/pair.h"
@@ -21,6 +22,7 @@ struct ha_ibgda_receiver {
 	const struct ha_ibgda_nic *nics;
 	unsigned int num_nics;
 	struct ha_ibgda_channel channel;
+	const struct ha_ibgda_memory *memory;
 	uint64_t *cells; /* a page; the word behind them is where a flush reads to */
 	struct ibv_mr *mrs[HA_IBGDA_NICS];
 	/* Connected with itself: a read through it pushes what its NIC has into memory. It is older
@@ -36,9 +38,11 @@ struct ha_ibgda_receiver {
 	const char *fault; /* why it is over; NULL: it is not */
 };
 
-/* NICs have the memory that puts go to in their keys. False: `fault` says why, and it is closed. */
+/* NICs have the memory that puts go to in their keys. The cells are of `memory`, as threads of a
+ * GPU may wait at them. False: `fault` says why, and it is closed. */
 bool ha_ibgda_receiver_open(struct ha_ibgda_receiver *receiver, const struct ha_ibgda_nic *nics,
-			    unsigned int num_nics, struct ha_ibgda_channel channel);
+			    unsigned int num_nics, struct ha_ibgda_channel channel,
+			    const struct ha_ibgda_memory *memory);
 /* Hears and does what there is; waits for nothing but verbs. */
 void ha_ibgda_receiver_step(struct ha_ibgda_receiver *receiver, uint64_t now_ns);
 /* The value of a signal. Any thread. */

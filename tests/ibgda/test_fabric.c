@@ -274,8 +274,8 @@ static void begin(const struct plan *plan)
 	register_passing(0, w.a.nics);
 	register_passing(1, w.b.nics);
 	pipe_make(w.pipe);
-	assert_true(
-	    ha_ibgda_receiver_open(&w.receiver, w.b.nics, END_NICS, pipe_channel(&w.pipe[1])));
+	assert_true(ha_ibgda_receiver_open(&w.receiver, w.b.nics, END_NICS,
+					   pipe_channel(&w.pipe[1]), NULL));
 	ha_ibgda_sender_open(&w.sender, w.a.nics, END_NICS, pipe_channel(&w.pipe[0]), &settings);
 	for (unsigned int n = 0; n < THREADS; n++)
 		thread_begins(n);

@@ -246,8 +246,8 @@ static void open_ends(void)
 	stream_end_make(&w.a, contexts, &w.own, sizeof(w.own), 6, 2);
 	stream_end_make(&w.b, contexts + END_NICS, &w.peers, sizeof(w.peers), 6, 2);
 	pipe_make(w.pipe);
-	assert_true(
-	    ha_ibgda_receiver_open(&w.receiver, w.b.nics, END_NICS, pipe_channel(&w.pipe[1])));
+	assert_true(ha_ibgda_receiver_open(&w.receiver, w.b.nics, END_NICS,
+					   pipe_channel(&w.pipe[1]), NULL));
 	ha_ibgda_sender_open(&w.sender, w.a.nics, END_NICS, pipe_channel(&w.pipe[0]), &settings);
 }
 

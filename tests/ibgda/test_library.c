@@ -27,6 +27,7 @@
 
 #define STREAMS_MOST 64u
 #define SLOTS	     64u /* of each stream: put n goes to slot n mod so many */
+#define GIVEN	     64u /* the last ones that are remembered */
 #define MS	     1000000ull
 #define LONGEST_S    (SLACK * 10u)
 
@@ -44,6 +45,10 @@ static struct {
 	unsigned int stops, wrong;
 	/* What the contexts were given. */
 	unsigned int allocated, released, doorbells;
+	struct {
+		uintptr_t at;
+		size_t bytes;
+	} given[GIVEN];
 } w;
 
 static uint64_t now_ns(void)
@@ -59,10 +64,13 @@ static uint64_t now_ns(void)
 static void *allocate(void *argument, size_t alignment, size_t bytes)
 {
 	void *at = NULL;
+	unsigned int number;
 
 	assert_ptr_equal(argument, &w);
 	assert_int_equal(posix_memalign(&at, alignment, bytes), 0);
-	__atomic_fetch_add(&w.allocated, 1, __ATOMIC_RELAXED);
+	number = __atomic_fetch_add(&w.allocated, 1, __ATOMIC_RELAXED) % GIVEN;
+	__atomic_store_n(&w.given[number].bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&w.given[number].at, (uintptr_t)at, __ATOMIC_RELEASE);
 	return at;
 }
 
@@ -289,6 +297,41 @@ static void streams_whose_nics_fail_have_exact_sums_and_each_signal_has_its_put(
 	assert_int_equal(w.allocated, w.released);
 }
 
+static bool is_given(const void *at, size_t bytes)
+{
+	for (unsigned int n = 0; n < GIVEN; n++) {
+		const uintptr_t first = __atomic_load_n(&w.given[n].at, __ATOMIC_ACQUIRE);
+
+		if ((uintptr_t)at >= first && (uintptr_t)at + bytes <= first + w.given[n].bytes)
+			return true;
+	}
+	return false;
+}
+
+/* Words that threads of a GPU wait at, of either end, are where the GPU reaches them. */
+static void what_threads_look_at_is_the_programs_memory(void **state)
+{
+	const struct ha_ibgda_stream *stream;
+	uint64_t gate;
+
+	(void)state;
+	open_stream(0);
+	wait_until_left(1);
+	stream = ha_ibgda_end_stream(w.streams[0].puts);
+	gate = __atomic_load_n(&stream->gate, __ATOMIC_ACQUIRE);
+	assert_true(is_given(stream, sizeof(*stream)));
+	assert_true(is_given(stream->alarm, sizeof(*stream->alarm)));
+	assert_true(is_given(ha_ibgda_queue_of(gate), sizeof(struct ha_ibgda_queue)));
+	assert_true(is_given(ha_ibgda_queue_of(gate)->requests, HA_WQE_BLOCK << stream->log));
+	assert_true(is_given((const void *)(uintptr_t)ha_ibgda_queue_of(gate)->completions,
+			     (size_t)HA_CQE_SIZE << stream->log));
+	assert_true(
+	    is_given((const void *)(uintptr_t)ha_ibgda_queue_of(gate)->record, sizeof(uint32_t)));
+	assert_true(
+	    is_given(ha_ibgda_end_signals(w.streams[0].receives), HA_IBGDA_IDS * sizeof(uint64_t)));
+	close_stream(0);
+}
+
 /* As an operator orders, and back. */
 static void a_stream_goes_where_it_is_told_to(void **state)
 {
@@ -436,6 +479,7 @@ static void set_timeouts(const char *qp_timeout, const char *qp_retry_cnt)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest alone[] = {
+	    TEST(what_threads_look_at_is_the_programs_memory),
 	    TEST(a_stream_goes_where_it_is_told_to),
 	    TEST(threads_return_when_their_stream_is_ended),
 	    TEST(threads_return_when_their_peer_is_gone),

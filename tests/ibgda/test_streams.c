@@ -168,7 +168,8 @@ static void stream_begins(unsigned int number)
 	s->ends[0] = (struct line_end){&s->lines[0], &s->lines[1]};
 	s->ends[1] = (struct line_end){&s->lines[1], &s->lines[0]};
 	assert_true(ha_ibgda_receiver_open(&s->receiver, w.b.nics, END_NICS,
-					   (struct ha_ibgda_channel){&s->ends[1], says, hears}));
+					   (struct ha_ibgda_channel){&s->ends[1], says, hears},
+					   NULL));
 	ha_ibgda_sender_open(&s->sender, w.a.nics, END_NICS,
 			     (struct ha_ibgda_channel){&s->ends[0], says, hears}, &settings);
 	thread_begins(number);
