@@ -1,429 +1,236 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads of a GPU (or of the host, kernels.h) post on streams of libnccl-ha-ibgda between two
- * contexts of a live fabric, in memory of the host that the GPU reaches. What a post costs, and
- * what a cut does to threads that never end by themselves. The result is a line of JSON; status 1:
- * a byte or a sum was wrong.
- *
- *     bench_streams post BYTES WINDOW SIGNALS STREAMS THREADS COUNT    each thread posts so many
- *     bench_streams cuts STREAMS THREADS CUTS SIGNALS                  until so many cuts and
- * signals are over
+ * Threads of a GPU (or of the host, kernels.h) post on streams of libnccl-ha-ibgda (rig.h): what a
+ * post costs, what a cut does to threads that never end by themselves, and when they end. The
+ * result is a line of JSON. Status 0: all is right; 1: a byte or a sum was wrong, or something did
+ * not come in time; 2: usage.
  */
-#include "nccl_ha/ibgda.h"
+#include "rig.h"
 
 #include "../fabric/pair.h"
-#include "kernels.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#define MS	    1000000ull
-#define PAGE	    4096u
-#define POOL	    (512ull << 20)
-#define OWN	    3u /* regions */
-#define PEERS	    5u
-#define PAGES_MOST  65536u
-#define FREED_MOST  4096u
 #define PAUSES_MOST 200000u
-#define WARM_MOVES  4u
+#define ROUNDS_MOST 1000u
 #define GAP_MS	    10u /* between two cuts: the next queue pair is made */
 #define LONGEST_S   20u
 
-enum kind { PORT, PEERS_PORT, SWITCH, KINDS };
-static const char *const kind_names[KINDS] = {"port", "peers_port", "switch"};
-
 static struct {
-	struct ha_ibgda_context *a, *b;
-	struct {
-		struct ha_ibgda_end *puts, *receives;
-	} streams[KERNEL_STREAMS];
-	unsigned int num_streams, threads_each;
-	struct kernel_job *job;
-	uint64_t *seen; /* by thread */
-	unsigned long wrong;
-	bool runs; /* threads do */
-	/* Memory: a pool that threads reach, and doorbells' pages. */
-	uint8_t *pool;
-	size_t used;
-	struct {
-		void *at;
-		size_t bytes;
-	} freed[FREED_MOST], *given;
-	unsigned int num_freed, num_given;
-	void *pages[PAGES_MOST];
-	unsigned int num_pages, late_pages;
-	uint64_t late_ns; /* the longest of those */
-	/* Of every stream at every cut. */
-	struct {
-		uint64_t *ns;
-		unsigned int count;
-	} pauses[KINDS];
-} w;
+	uint64_t *ns;
+	unsigned int count;
+} pauses[RIG_CUTS]; /* of every stream at every cut */
 
-static uint64_t now_ns(void)
+/* ---- figures ----------------------------------------------------------------------------- */
+
+static int by_size(const void *a, const void *b)
 {
-	struct timespec ts;
+	const double *x = a, *y = b;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return *x < *y ? -1 : *x > *y;
 }
 
-static void stop_all(void)
+/* Sorts them. */
+static double of_hundred(double *values, size_t count, size_t part)
 {
-	if (!w.runs)
-		return;
-	__atomic_store_n(&w.job->stops, 1, __ATOMIC_RELEASE);
-	for (unsigned int n = 0; n < w.num_streams; n++)
-		ha_ibgda_end_abort(w.streams[n].puts);
-	(void)kernel_join(w.job);
-	w.runs = false;
+	qsort(values, count, sizeof(*values), by_size);
+	return values[count * part / 100];
 }
 
-/* No kernel is left that waits for ever. */
-static void die(const char *what, unsigned int number)
+static double *doubles(size_t count)
 {
-	fprintf(stderr, "bench_streams: %s (%u)\n", what, number);
-	stop_all();
-	exit(1);
+	double *values = calloc(count ? count : 1, sizeof(*values));
+
+	must(values != NULL, "memory");
+	return values;
 }
 
-static void must(bool is_so, const char *what)
+static void show_common(const char *mode, bool has_backup, uint64_t posted, double seconds)
 {
-	if (!is_so)
-		die(what, 0);
+	printf(
+	    "{\"mode\": \"%s\", \"on\": \"%s\", \"backup\": %d, \"streams\": %u, \"threads\": %u, "
+	    "\"posted\": %llu, \"wrong\": %lu, \"failovers\": %llu, \"late_doorbells\": %u, "
+	    "\"late_longest_ms\": %.3f, \"seconds\": %.3f",
+	    mode, rig.where, has_backup, rig.plan.streams, rig.job->num_threads,
+	    (unsigned long long)posted, rig.wrong, (unsigned long long)rig_failovers(),
+	    rig.late_doorbells, (double)rig.late_ns / 1e6, seconds);
 }
 
-/* ---- memory ------------------------------------------------------------------------------ */
-
-/* A GPU maps it once, before its threads run: blocks of few sizes come and go in it. */
-static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void *take_freed(size_t alignment, size_t bytes)
+static double since_s(uint64_t then_ns)
 {
-	for (unsigned int n = 0; n < w.num_freed; n++) {
-		void *at = w.freed[n].at;
+	return (double)(now_ns() - then_ns) / 1e9;
+}
 
-		if (w.freed[n].bytes != bytes || (uintptr_t)at % alignment)
-			continue;
-		w.freed[n] = w.freed[--w.num_freed];
-		return at;
+static uint64_t longest_s_from_now(void)
+{
+	return now_ns() + LONGEST_S * 1000 * MS;
+}
+
+/* ---- puts of which there are so many ----------------------------------------------------- */
+
+static void plan_posts(const unsigned long *words)
+{
+	rig_open(&(struct rig_plan){.bytes = (uint32_t)words[0],
+				    .window = (uint32_t)words[1],
+				    .signals = words[2] != 0,
+				    .streams = (uint32_t)words[3],
+				    .threads_each = (uint32_t)words[4],
+				    .count = words[5]});
+}
+
+/* One kernel: how long its slowest thread took. */
+static double run_once(enum kernel_kind kind)
+{
+	uint64_t longest_ns = 1;
+
+	rig_start(kind);
+	rig_join();
+	for (unsigned int n = 0; n < rig.job->num_threads; n++)
+		if (rig.job->threads[n].ns > longest_ns)
+			longest_ns = rig.job->threads[n].ns;
+	return (double)longest_ns;
+}
+
+static void post(const unsigned long *words)
+{
+	double ns, posted;
+
+	plan_posts(words);
+	ns = run_once(HA_IBGDA_BACKUP ? KERNEL_WITH : KERNEL_WITHOUT);
+	posted = (double)rig_judge();
+	show_common("post", HA_IBGDA_BACKUP, (uint64_t)posted, ns / 1e9);
+	printf(", \"ns\": %.1f, \"per_s\": %.0f, \"gb_per_s\": %.4f}\n",
+	       ns / (double)rig.plan.count, posted * 1e9 / ns, posted * rig.plan.bytes / ns);
+}
+
+/* ---- with a backup and without, in turn -------------------------------------------------- */
+
+static void ask_for_samples(void)
+{
+	for (unsigned int n = 0; n < rig.job->num_threads; n++) {
+		rig.job->threads[n].samples =
+		    kernel_memory(rig.plan.count * sizeof(*rig.job->threads[n].samples));
+		must(rig.job->threads[n].samples != NULL, "memory of samples");
 	}
-	return NULL;
 }
 
-static void *take_new(size_t alignment, size_t bytes)
+/* Of all threads, to `to`. */
+static size_t take_samples(double *to)
 {
-	const size_t first = (w.used + alignment - 1) & ~(alignment - 1);
+	const size_t bytes = rig.plan.count * sizeof(uint32_t);
+	uint32_t *samples = malloc(bytes);
+	size_t count = 0;
 
-	if (first + bytes > POOL || w.num_given == PAGES_MOST)
-		return NULL;
-	w.used = first + bytes;
-	w.given[w.num_given].at = w.pool + first;
-	w.given[w.num_given++].bytes = bytes;
-	return w.pool + first;
-}
-
-static void *allocate(void *argument, size_t alignment, size_t bytes)
-{
-	void *at;
-
-	(void)argument;
-	pthread_mutex_lock(&pool_lock);
-	at = take_freed(alignment, bytes);
-	if (!at)
-		at = take_new(alignment, bytes);
-	pthread_mutex_unlock(&pool_lock);
-	if (at)
-		memset(at, 0, bytes);
-	return at;
-}
-
-static void release(void *argument, void *memory)
-{
-	unsigned int n = 0;
-
-	(void)argument;
-	pthread_mutex_lock(&pool_lock);
-	while (n < w.num_given && w.given[n].at != memory)
-		n++;
-	if (n < w.num_given && w.num_freed < FREED_MOST) {
-		w.freed[w.num_freed].at = memory;
-		w.freed[w.num_freed++].bytes = w.given[n].bytes;
+	must(samples != NULL, "memory");
+	for (unsigned int n = 0; n < rig.job->num_threads; n++) {
+		must(!kernel_copy(samples, rig.job->threads[n].samples, bytes), "a copy");
+		for (uint64_t each = 0; each < rig.plan.count; each++)
+			to[count++] = samples[each];
 	}
-	pthread_mutex_unlock(&pool_lock);
+	free(samples);
+	return count;
 }
 
-static bool has_page(const void *page)
+/* What was taken of one round, of either kind. */
+struct figures {
+	double ns, p50_ns, p99_ns; /* of all; of a put and its wait */
+};
+
+static struct figures measure(enum kernel_kind kind, double *samples)
 {
-	for (unsigned int n = 0; n < w.num_pages; n++)
-		if (w.pages[n] == page)
-			return true;
-	return false;
+	struct figures figures = {.ns = run_once(kind)};
+
+	if (rig.plan.window == 1) {
+		const size_t count = take_samples(samples);
+
+		figures.p50_ns = of_hundred(samples, count, 50);
+		figures.p99_ns = of_hundred(samples, count, 99);
+	}
+	return figures;
 }
 
-/* Pages of doorbells are used again. One that is new while threads run is counted: a GPU's driver
- * may take long. */
-static int map_page(void *page)
+static void show_both(const char *name, const struct figures *off, const struct figures *on,
+		      unsigned int rounds, size_t at)
 {
+	double *values[3] = {doubles(rounds), doubles(rounds), doubles(rounds)};
+
+	for (unsigned int n = 0; n < rounds; n++) {
+		values[0][n] = *(const double *)((const char *)&off[n] + at);
+		values[1][n] = *(const double *)((const char *)&on[n] + at);
+		values[2][n] = values[1][n] / values[0][n];
+	}
+	printf(", \"%s\": {\"off\": %.1f, \"on\": %.1f, \"ratio\": %.4f, \"ratio_p25\": %.4f, "
+	       "\"ratio_p75\": %.4f}",
+	       name, of_hundred(values[0], rounds, 50), of_hundred(values[1], rounds, 50),
+	       of_hundred(values[2], rounds, 50), of_hundred(values[2], rounds, 25),
+	       of_hundred(values[2], rounds, 75));
+	for (unsigned int n = 0; n < 3; n++)
+		free(values[n]);
+}
+
+/* Times of rounds, each of which has both kinds in it, the first of them in turn: ratios are of
+ * times. */
+static void paired(const unsigned long *words)
+{
+	static struct figures off[ROUNDS_MOST], on[ROUNDS_MOST];
+	const unsigned int rounds = (unsigned int)words[6];
 	const uint64_t began_ns = now_ns();
+	double *samples, puts;
+	uint64_t posted;
 
-	if (has_page(page))
-		return 0;
-	if (w.num_pages == PAGES_MOST || kernel_map(page, PAGE))
-		return -1;
-	w.pages[w.num_pages++] = page;
-	if (__atomic_load_n(&w.runs, __ATOMIC_ACQUIRE)) {
-		w.late_pages++;
-		if (now_ns() - began_ns > w.late_ns)
-			w.late_ns = now_ns() - began_ns;
+	must(rounds > 0 && rounds <= ROUNDS_MOST, "1 to 1000 rounds");
+	plan_posts(words);
+	if (rig.plan.window == 1)
+		ask_for_samples();
+	samples = doubles(rig.plan.count * rig.job->num_threads);
+	(void)measure(KERNEL_WITH, samples); /* the first of each is slow */
+	(void)measure(KERNEL_WITHOUT, samples);
+	for (unsigned int n = 0; n < rounds; n++) {
+		if (n % 2)
+			on[n] = measure(KERNEL_WITH, samples);
+		off[n] = measure(KERNEL_WITHOUT, samples);
+		if (n % 2 == 0)
+			on[n] = measure(KERNEL_WITH, samples);
 	}
-	return 0;
-}
-
-static int doorbell(void *argument, void *at, size_t bytes)
-{
-	void *page = (void *)((uintptr_t)at & ~(uintptr_t)(PAGE - 1));
-	int result;
-
-	(void)argument, (void)bytes;
-	pthread_mutex_lock(&pool_lock);
-	result = map_page(page);
-	pthread_mutex_unlock(&pool_lock);
-	return result;
-}
-
-static void unmap_pages(void)
-{
-	while (w.num_pages)
-		kernel_unmap(w.pages[--w.num_pages]);
-}
-
-static void make_pool(void)
-{
-	w.pool = mmap(NULL, POOL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	w.given = calloc(PAGES_MOST, sizeof(*w.given));
-	must(w.pool != MAP_FAILED && w.given, "memory");
-	must(!kernel_map(w.pool, POOL), "memory that threads reach");
-}
-
-/* ---- streams ----------------------------------------------------------------------------- */
-
-static struct ha_ibgda_context *open_context(const char *nics)
-{
-	const struct ha_ibgda_options options = {.size = sizeof(options),
-						 .nics = nics,
-						 .outage_ms = 30000,
-						 .memory = {allocate, release, doorbell, &w}};
-	struct ha_ibgda_context *context;
-
-	must(!ha_ibgda_context_open(&options, &context), "a context");
-	return context;
-}
-
-static struct ha_ibgda_status status_of(unsigned int n)
-{
-	struct ha_ibgda_status status = {.size = sizeof(status)};
-
-	must(!ha_ibgda_end_status(w.streams[n].puts, &status), "a status");
-	if (status.reason)
-		die(status.reason, n);
-	return status;
-}
-
-static void open_streams(void)
-{
-	for (unsigned int n = 0; n < w.num_streams; n++) {
-		int fds[2];
-
-		must(!socketpair(AF_UNIX, SOCK_STREAM, 0, fds), "sockets");
-		must(!ha_ibgda_receive_open(w.b, fds[1], &w.streams[n].receives) &&
-			 !ha_ibgda_put_open(w.a, fds[0], &w.streams[n].puts),
-		     "a stream");
+	free(samples);
+	posted = rig_judge();
+	puts = (double)rig.plan.count * rig.job->num_threads;
+	show_common("paired", true, posted, since_s(began_ns));
+	printf(", \"bytes\": %u, \"window\": %u, \"rounds\": %u, \"puts_of_a_round\": %.0f",
+	       rig.plan.bytes, rig.plan.window, rounds, puts);
+	show_both("ns", off, on, rounds, offsetof(struct figures, ns));
+	if (rig.plan.window == 1) {
+		show_both("p50_ns", off, on, rounds, offsetof(struct figures, p50_ns));
+		show_both("p99_ns", off, on, rounds, offsetof(struct figures, p99_ns));
 	}
-}
-
-static void wait_until_at(unsigned int nic)
-{
-	const uint64_t until_ns = now_ns() + LONGEST_S * 1000 * MS;
-
-	for (unsigned int n = 0; n < w.num_streams;) {
-		const struct ha_ibgda_status status = status_of(n);
-
-		if (status.nic == nic &&
-		    (status.state == HA_IBGDA_STATE_HOME || status.state == HA_IBGDA_STATE_AWAY))
-			n++;
-		else if (now_ns() > until_ns)
-			die("a stream does not come to its NIC", n);
-		else
-			usleep(500);
-	}
-}
-
-/* So that doorbells have their pages before threads run. */
-static void warm_up(void)
-{
-	wait_until_at(0);
-	for (unsigned int move = 1; move <= WARM_MOVES; move++) {
-		for (unsigned int n = 0; n < w.num_streams; n++)
-			must(!ha_ibgda_end_move(w.streams[n].puts, move % 2), "a move");
-		wait_until_at(move % 2);
-	}
-}
-
-static void open_all(unsigned int bytes, unsigned int window, bool signals, uint64_t count)
-{
-	const unsigned int num_threads = w.num_streams * w.threads_each;
-	const size_t slots = (size_t)KERNEL_SLOTS * bytes, all = slots * num_threads;
-	uint8_t *own, *peers;
-
-	make_pool();
-	own = allocate(NULL, PAGE, all);
-	peers = allocate(NULL, PAGE, all);
-	w.job = allocate(NULL, PAGE, sizeof(*w.job));
-	w.seen = calloc(num_threads, sizeof(*w.seen));
-	must(own && peers && w.job && w.seen, "memory");
-	*w.job = (struct kernel_job){
-	    .threads = allocate(NULL, PAGE, num_threads * sizeof(*w.job->threads)),
-	    .num_threads = num_threads,
-	    .own_region = OWN,
-	    .peer_region = PEERS,
-	    .bytes = bytes,
-	    .window = window,
-	    .signals = signals,
-	    .count = count};
-	must(w.job->threads != NULL, "memory");
-	w.a = open_context("=sim0,sim1");
-	w.b = open_context("=sim2,sim3");
-	must(!ha_ibgda_register(w.a, OWN, own, all) && !ha_ibgda_register(w.b, PEERS, peers, all),
-	     "regions");
-	open_streams();
-	for (unsigned int n = 0; n < num_threads; n++)
-		w.job->threads[n] = (struct kernel_thread){
-		    .from = (uintptr_t)own + n * slots,
-		    .to = (uintptr_t)peers + n * slots,
-		    .id = n / w.num_streams,
-		    .stream = ha_ibgda_end_stream(w.streams[n % w.num_streams].puts)};
-	warm_up();
-}
-
-static void close_all(void)
-{
-	unmap_pages();
-	for (unsigned int n = 0; n < w.num_streams; n++) {
-		ha_ibgda_end_close(w.streams[n].puts);
-		ha_ibgda_end_close(w.streams[n].receives);
-	}
-	must(!ha_ibgda_context_close(w.a) && !ha_ibgda_context_close(w.b), "an end of it");
-}
-
-/* ---- the receiver ------------------------------------------------------------------------ */
-
-/* Who sees a signal has its put; a later one may have come to its place. */
-static void look_at(unsigned int n)
-{
-	const struct kernel_thread *thread = &w.job->threads[n];
-	const uint64_t *signals = ha_ibgda_end_signals(w.streams[n % w.num_streams].receives);
-	const uint64_t value = __atomic_load_n(&signals[thread->id], __ATOMIC_ACQUIRE);
-	const uint64_t *first =
-	    (const uint64_t *)(uintptr_t)(thread->to + value % KERNEL_SLOTS * w.job->bytes);
-	const uint64_t *last = first + w.job->bytes / 8 - 1;
-	const uint64_t words[2] = {__atomic_load_n(first, __ATOMIC_ACQUIRE),
-				   __atomic_load_n(last, __ATOMIC_ACQUIRE)};
-
-	w.wrong += value < w.seen[n];
-	for (unsigned int end = 0; end < 2 && value; end++)
-		w.wrong += words[end] < value || words[end] % KERNEL_SLOTS != value % KERNEL_SLOTS;
-	w.seen[n] = value;
-}
-
-static uint64_t look_at_all(void)
-{
-	uint64_t sum = 0;
-
-	for (unsigned int n = 0; n < w.job->num_threads; n++) {
-		look_at(n);
-		sum += w.seen[n];
-	}
-	return sum;
-}
-
-static uint64_t seen_of_stream(unsigned int n)
-{
-	uint64_t sum = 0;
-
-	for (unsigned int t = n; t < w.job->num_threads; t += w.num_streams) {
-		look_at(t);
-		sum += w.seen[t];
-	}
-	return sum;
-}
-
-/* Every put is there, the last of each slot, and every signal was counted once. */
-static uint64_t judge(void)
-{
-	uint64_t posted = 0, sum = 0;
-	const uint64_t until_ns = now_ns() + LONGEST_S * 1000 * MS;
-
-	for (unsigned int n = 0; n < w.job->num_threads; n++) {
-		posted += w.job->threads[n].posted;
-		if (w.job->threads[n].over)
-			die("a thread's stream was over", n);
-	}
-	while (w.job->signals && (sum = look_at_all()) < posted && now_ns() < until_ns)
-		usleep(1000);
-	w.wrong += w.job->signals && sum != posted;
-	for (unsigned int n = 0; n < w.job->num_threads; n++) {
-		const struct kernel_thread *thread = &w.job->threads[n];
-
-		w.wrong += memcmp((const void *)(uintptr_t)thread->from,
-				  (const void *)(uintptr_t)thread->to,
-				  (size_t)KERNEL_SLOTS * w.job->bytes) != 0;
-	}
-	return posted;
+	printf("}\n");
 }
 
 /* ---- cuts -------------------------------------------------------------------------------- */
 
-static void apply(enum kind kind, unsigned int rail, bool heals)
-{
-	if (kind == SWITCH)
-		must(!fabric_tool("cut %s %u%s", fabric_name(), rail, heals ? " --heal" : ""),
-		     "cut");
-	else
-		must(!fabric_tool("link %s 0 %u %s", fabric_name(), kind == PORT ? rail : rail + 2,
-				  heals ? "up" : "down"),
-		     "link");
-}
-
 /* From the order, so with what the tool takes to carry it out, to the first signal that came when
  * it had. */
-static void measure(enum kind kind, uint64_t then_ns)
+static void time_first_payload(enum rig_cut kind, uint64_t then_ns)
 {
 	uint64_t seen[KERNEL_STREAMS];
 	bool waits[KERNEL_STREAMS];
-	unsigned int left = w.num_streams;
+	unsigned int left = rig.plan.streams;
 
-	for (unsigned int n = 0; n < w.num_streams; n++) {
-		seen[n] = seen_of_stream(n);
+	for (unsigned int n = 0; n < rig.plan.streams; n++) {
+		seen[n] = rig_look_at(n);
 		waits[n] = true;
 	}
 	while (left) {
-		for (unsigned int n = 0; n < w.num_streams; n++) {
-			if (!waits[n] || seen_of_stream(n) == seen[n])
+		for (unsigned int n = 0; n < rig.plan.streams; n++) {
+			if (!waits[n] || rig_look_at(n) == seen[n])
 				continue;
 			waits[n] = false;
 			left--;
-			if (w.pauses[kind].count < PAUSES_MOST)
-				w.pauses[kind].ns[w.pauses[kind].count++] = now_ns() - then_ns;
+			if (pauses[kind].count < PAUSES_MOST)
+				pauses[kind].ns[pauses[kind].count++] = now_ns() - then_ns;
 		}
 		if (now_ns() - then_ns > LONGEST_S * 1000 * MS)
 			die("nothing arrives any more of so many streams", left);
@@ -434,141 +241,321 @@ static void measure(enum kind kind, uint64_t then_ns)
 static void cut(unsigned int number)
 {
 	const unsigned int rail = number % 2;
-	const enum kind kind = number / 2 % KINDS;
+	const enum rig_cut kind = number / 2 % RIG_CUTS;
 	const uint64_t then_ns = now_ns();
 
-	apply(kind, rail, false);
-	measure(kind, then_ns);
-	wait_until_at(1 - rail);
-	apply(kind, rail, true);
+	rig_cut(kind, rail);
+	time_first_payload(kind, then_ns);
+	rig_wait_until_at(1 - rail);
+	rig_heal(kind, rail);
 	usleep(GAP_MS * 1000);
-}
-
-static int by_size(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
 }
 
 static void show_pauses(void)
 {
-	for (unsigned int kind = 0; kind < KINDS; kind++) {
-		uint64_t *ns = w.pauses[kind].ns;
-		const unsigned int count = w.pauses[kind].count;
+	for (unsigned int kind = 0; kind < RIG_CUTS; kind++) {
+		const unsigned int count = pauses[kind].count;
+		double *ms = doubles(count);
 
-		if (!count)
-			continue;
-		qsort(ns, count, sizeof(*ns), by_size);
-		printf(", \"%s\": {\"n\": %u, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"longest_ms\": "
-		       "%.3f}",
-		       kind_names[kind], count, (double)ns[count / 2] / 1e6,
-		       (double)ns[(uint64_t)count * 99 / 100] / 1e6, (double)ns[count - 1] / 1e6);
+		for (unsigned int n = 0; n < count; n++)
+			ms[n] = (double)pauses[kind].ns[n] / 1e6;
+		if (count)
+			printf(", \"%s\": {\"n\": %u, \"p50_ms\": %.3f, \"p99_ms\": %.3f, "
+			       "\"longest_ms\": %.3f}",
+			       rig_cut_names[kind], count, of_hundred(ms, count, 50),
+			       of_hundred(ms, count, 99), ms[count - 1]);
+		free(ms);
 	}
 }
 
-/* ---- both ways --------------------------------------------------------------------------- */
-
-static void show_common(const char *where, uint64_t posted, double seconds)
+/* What threads have seen that watch. */
+static uint64_t looks(void)
 {
-	uint64_t failovers = 0;
+	uint64_t sum = 0;
 
-	for (unsigned int n = 0; n < w.num_streams; n++)
-		failovers += status_of(n).failovers;
-	printf("{\"on\": \"%s\", \"backup\": %d, \"streams\": %u, \"threads\": %u, \"posted\": "
-	       "%llu, \"wrong\": %lu, "
-	       "\"failovers\": %llu, \"late_doorbells\": %u, \"late_longest_ms\": %.3f, "
-	       "\"seconds\": %.3f",
-	       where, kernel_has_backup, w.num_streams, w.job->num_threads,
-	       (unsigned long long)posted, w.wrong, (unsigned long long)failovers, w.late_pages,
-	       (double)w.late_ns / 1e6, seconds);
+	for (unsigned int n = 0; n < rig.job->num_watches; n++)
+		sum += __atomic_load_n(&rig.job->watches[n].looks, __ATOMIC_ACQUIRE);
+	return sum;
 }
 
-static void start(void)
+/* ... and that each has come to the last value. While nobody posts. */
+static void judge_watches(void)
 {
-	__atomic_store_n(&w.runs, true, __ATOMIC_RELEASE);
-	must(!kernel_start(w.job), "threads");
+	const uint64_t until_ns = longest_s_from_now();
+
+	for (unsigned int n = 0; n < rig.job->num_watches;) {
+		const struct kernel_watch *watch = &rig.job->watches[n];
+
+		if (__atomic_load_n(&watch->seen, __ATOMIC_ACQUIRE) == rig.job->threads[n].posted)
+			rig.wrong += watch->wrong, n++;
+		else if (now_ns() > until_ns)
+			die("who watches does not see the last signal", n);
+		else
+			usleep(1000);
+	}
 }
 
-static void join(void)
+/* Threads that post until they are stopped end, and all is right: how many were posted. */
+static uint64_t end_well(void)
 {
-	must(!kernel_join(w.job), "threads do not end well");
-	w.runs = false;
+	rig_stop();
+	if (rig_wait(longest_s_from_now()) < rig.job->num_threads)
+		die("a thread does not end", 0);
+	judge_watches();
+	rig_join();
+	return rig_judge();
 }
 
-static void post(const char *where, const unsigned long *words)
-{
-	uint64_t longest_ns = 1, posted;
-
-	w.num_streams = (unsigned int)words[3];
-	w.threads_each = (unsigned int)words[4];
-	open_all((unsigned int)words[0], (unsigned int)words[1], words[2] != 0, words[5]);
-	start();
-	join();
-	posted = judge();
-	for (unsigned int n = 0; n < w.job->num_threads; n++)
-		if (w.job->threads[n].ns > longest_ns)
-			longest_ns = w.job->threads[n].ns;
-	show_common(where, posted, (double)longest_ns / 1e9);
-	printf(", \"ns\": %.1f, \"per_s\": %.0f, \"gb_per_s\": %.4f}\n",
-	       (double)longest_ns / (double)w.job->count, (double)posted * 1e9 / (double)longest_ns,
-	       (double)posted * w.job->bytes / (double)longest_ns);
-}
-
-static void cuts(const char *where, const unsigned long *words)
+static void cuts(const unsigned long *words)
 {
 	const uint64_t began_ns = now_ns();
 	unsigned int number = 0;
+	uint64_t posted;
 
-	w.num_streams = (unsigned int)words[0];
-	w.threads_each = (unsigned int)words[1];
-	for (unsigned int kind = 0; kind < KINDS; kind++) {
-		w.pauses[kind].ns = calloc(PAUSES_MOST, sizeof(uint64_t));
-		must(w.pauses[kind].ns != NULL, "memory");
+	for (unsigned int kind = 0; kind < RIG_CUTS; kind++) {
+		pauses[kind].ns = calloc(PAUSES_MOST, sizeof(uint64_t));
+		must(pauses[kind].ns != NULL, "memory");
 	}
-	open_all(8, KERNEL_SLOTS / 2, true, 0);
-	start();
+	rig_open(&(struct rig_plan){.streams = (uint32_t)words[0],
+				    .threads_each = (uint32_t)words[1],
+				    .bytes = 8,
+				    .window = KERNEL_SLOTS / 2,
+				    .signals = true,
+				    .watched = words[4] != 0});
+	rig_start(HA_IBGDA_BACKUP ? KERNEL_WITH : KERNEL_WITHOUT);
 	while (number < words[2])
 		cut(number++);
-	while (look_at_all() < words[3])
+	while (rig_look() < words[3])
 		usleep(1000);
-	__atomic_store_n(&w.job->stops, 1, __ATOMIC_RELEASE);
-	join();
-	show_common(where, judge(), (double)(now_ns() - began_ns) / 1e9);
-	printf(", \"cuts\": %u", number);
+	posted = end_well();
+	show_common("cuts", HA_IBGDA_BACKUP, posted, since_s(began_ns));
+	printf(", \"cuts\": %u, \"watched\": %llu", number, (unsigned long long)looks());
 	show_pauses();
 	printf("}\n");
 }
 
+/* ---- the put, then its signal, as a thread sees them that spins there -------------------- */
+
+static void order(const unsigned long *words)
+{
+	const uint64_t began_ns = now_ns();
+	uint64_t posted, until_ns, seen;
+
+	rig_open(&(struct rig_plan){.in_memory_of_threads = words[0] != 0,
+				    .streams = (uint32_t)words[1],
+				    .threads_each = (uint32_t)words[2],
+				    .bytes = (uint32_t)words[3],
+				    .window = 1,
+				    .signals = true,
+				    .watched = true});
+	rig_start(KERNEL_WITH);
+	until_ns = now_ns() + words[5] * 1000 * MS;
+	while (looks() < words[4] && now_ns() < until_ns)
+		usleep(1000);
+	posted = end_well();
+	seen = looks();
+	show_common("order", true, posted, since_s(began_ns));
+	printf(", \"memory\": \"%s\", \"bytes\": %u, \"watched\": %llu, \"is_complete\": %s}\n",
+	       words[0] ? "threads" : "host", rig.plan.bytes, (unsigned long long)seen,
+	       seen >= words[4] ? "true" : "false");
+}
+
+/* ---- a thread that sleeps between two stores --------------------------------------------- */
+
+static const char *const steps[] = {"reserve",	 "opened", "write",  "turn", "number", "publish",
+				    "published", "ring",   "locked", "prod", "record", "doorbell",
+				    "unlock",	 "gate",   "entry",  "poll"};
+#define STEPS (sizeof(steps) / sizeof(steps[0]))
+
+static bool wait_for_word(const uint64_t *word, uint64_t value)
+{
+	const uint64_t until_ns = longest_s_from_now();
+
+	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) {
+		if (now_ns() > until_ns)
+			return false;
+		usleep(100);
+	}
+	return true;
+}
+
+/* Its own signals and those of its stream come again. */
+static void wait_for_more(void)
+{
+	const uint64_t before = __atomic_load_n(rig.job->watches[0].signal, __ATOMIC_ACQUIRE);
+	const uint64_t until_ns = longest_s_from_now();
+
+	while (__atomic_load_n(rig.job->watches[0].signal, __ATOMIC_ACQUIRE) <
+	       before + 2 * KERNEL_SLOTS) {
+		if (now_ns() > until_ns)
+			die("a thread that slept posts nothing any more", 0);
+		usleep(200);
+	}
+	(void)rig_look();
+}
+
+/* How many generations of its stream began meanwhile. */
+static uint64_t hold_at(const char *step, unsigned int generations)
+{
+	const uint64_t code = kernel_step_named(step), failovers = rig_status(0).failovers;
+
+	__atomic_store_n(&rig.job->hold, code, __ATOMIC_RELEASE);
+	if (!wait_for_word(&rig.job->held, code)) {
+		fprintf(stderr, "rig: step %s\n", step);
+		die("a thread does not come to a step", 0);
+	}
+	for (unsigned int n = 0; n < generations; n++) {
+		const unsigned int rail = rig_status(0).nic;
+
+		rig_cut(RIG_PORT, rail);
+		rig_wait_until_at(1 - rail);
+		rig_heal(RIG_PORT, rail);
+		usleep(GAP_MS * 1000);
+	}
+	must(__atomic_load_n(&rig.job->held, __ATOMIC_ACQUIRE) == code,
+	     "it was not held all the time");
+	__atomic_store_n(&rig.job->hold, 0, __ATOMIC_RELEASE);
+	must(wait_for_word(&rig.job->held, 0), "a thread does not wake up");
+	wait_for_more();
+	return rig_status(0).failovers - failovers;
+}
+
+static void late(const unsigned long *words)
+{
+	const uint64_t began_ns = now_ns();
+	uint64_t posted, least = UINT64_MAX;
+
+	rig_open(&(struct rig_plan){.streams = (uint32_t)words[0],
+				    .threads_each = (uint32_t)words[1],
+				    .bytes = 8,
+				    .window = KERNEL_SLOTS / 2,
+				    .signals = true});
+	rig_start(KERNEL_HELD);
+	for (unsigned int n = 0; n < STEPS; n++) {
+		const uint64_t generations = hold_at(steps[n], (unsigned int)words[2]);
+
+		least = generations < least ? generations : least;
+	}
+	posted = end_well();
+	show_common("late", true, posted, since_s(began_ns));
+	printf(", \"steps\": %zu, \"generations_least\": %llu}\n", STEPS,
+	       (unsigned long long)least);
+}
+
+/* ---- no path, and an end ----------------------------------------------------------------- */
+
+#define NO_PATH "there was no path for too long"
+#define ABORTED "its program has ended it"
+
+static uint64_t wait_for_reason(const char *reason)
+{
+	const uint64_t until_ns = longest_s_from_now();
+
+	for (unsigned int n = 0; n < rig.plan.streams;) {
+		const struct ha_ibgda_status status = rig_status(n);
+
+		if (status.reason && strcmp(status.reason, reason))
+			die(status.reason, n);
+		if (status.reason)
+			n++;
+		else if (now_ns() > until_ns)
+			die("a stream is not over", n);
+		else
+			usleep(100);
+	}
+	return now_ns();
+}
+
+/* Without any path, or as the program ends them, all threads return. */
+static void over(const unsigned long *words)
+{
+	const bool aborts = words[2] == 0;
+	uint64_t then_ns, latched_ns, returned_ns, posted = 0;
+
+	rig_open(&(struct rig_plan){.streams = (uint32_t)words[0],
+				    .threads_each = (uint32_t)words[1],
+				    .outage_ms = (uint32_t)words[2],
+				    .bytes = 8,
+				    .window = KERNEL_SLOTS / 2,
+				    .signals = true});
+	rig_start(KERNEL_WITH);
+	while (rig_look() < 2 * rig.job->num_threads * KERNEL_SLOTS)
+		usleep(1000);
+	if (!aborts)
+		rig_cut(RIG_PORT, 0);
+	then_ns = now_ns(); /* the last path goes: no later than that */
+	if (!aborts)
+		rig_cut(RIG_PORT, 1);
+	for (unsigned int n = 0; aborts && n < rig.plan.streams; n++)
+		rig_abort(n);
+	latched_ns = aborts ? then_ns : wait_for_reason(NO_PATH);
+	if (rig_wait(longest_s_from_now()) < rig.job->num_threads)
+		die("a thread does not return", 0);
+	returned_ns = now_ns();
+	(void)wait_for_reason(aborts ? ABORTED : NO_PATH);
+	rig_join();
+	for (unsigned int n = 0; n < rig.job->num_threads; n++) {
+		posted += rig.job->threads[n].posted;
+		rig.wrong += rig.job->threads[n].over != 1;
+	}
+	/* What a thread was told nothing of may have come. */
+	rig.wrong += rig_look() > posted + rig.job->num_threads;
+	show_common("over", true, posted, since_s(then_ns));
+	printf(", \"outage_ms\": %lu, \"latched_ms\": %.3f, \"returned_ms\": %.3f}\n", words[2],
+	       (double)(latched_ns - then_ns) / 1e6, (double)(returned_ns - latched_ns) / 1e6);
+}
+
+/* ------------------------------------------------------------------------------------------ */
+
+#define WORDS_MOST 7u
+
+static const struct mode {
+	const char *name, *words, *what;
+	void (*run)(const unsigned long *words);
+	int least, most;
+} modes[] = {
+    {"post", "BYTES WINDOW SIGNALS STREAMS THREADS COUNT", "each thread posts so many", post, 6, 6},
+    {"paired", "BYTES WINDOW SIGNALS STREAMS THREADS COUNT ROUNDS",
+     "that with a backup and without, in turn", paired, 7, 7},
+    {"cuts", "STREAMS THREADS CUTS SIGNALS [WATCHED]",
+     "until so many cuts and signals are over; threads spin at signals, too", cuts, 4, 5},
+    {"order", "OF_GPU STREAMS THREADS BYTES LOOKS SECONDS",
+     "threads that spin see so many signals, each with its put; in a GPU's own memory", order, 6,
+     6},
+    {"late", "STREAMS THREADS GENERATIONS", "a thread sleeps at each of its steps", late, 3, 3},
+    {"over", "STREAMS THREADS OUTAGE_MS", "no path is left; 0: the program ends streams", over, 3,
+     3},
+};
+#define MODES (sizeof(modes) / sizeof(modes[0]))
+
+static int usage(void)
+{
+	for (unsigned int n = 0; n < MODES; n++)
+		fprintf(stderr, "%s bench_streams %s %s\n           %s\n",
+			n ? "      " : "usage:", modes[n].name, modes[n].words, modes[n].what);
+	return 2;
+}
+
+static const struct mode *mode_of(int argc, char **argv)
+{
+	for (unsigned int n = 0; argc > 1 && n < MODES; n++)
+		if (!strcmp(argv[1], modes[n].name) && argc - 2 >= modes[n].least &&
+		    argc - 2 <= modes[n].most)
+			return &modes[n];
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
-	const bool cut_them = argc == 6 && !strcmp(argv[1], "cuts");
-	unsigned long words[6] = {0};
-	const char *where;
+	const struct mode *mode = mode_of(argc, argv);
+	unsigned long words[WORDS_MOST] = {0};
 
-	if (!cut_them && (argc != 8 || strcmp(argv[1], "post"))) {
-		fprintf(stderr,
-			"usage: bench_streams post BYTES WINDOW SIGNALS STREAMS THREADS COUNT\n"
-			"       bench_streams cuts STREAMS THREADS CUTS SIGNALS\n");
-		return 2;
-	}
+	if (!mode)
+		return usage();
 	for (int n = 2; n < argc; n++)
 		words[n - 2] = strtoul(argv[n], NULL, 10);
-	fabric_up("--hosts 1 --rails 4");
-	alarm(getenv("BENCH_STREAMS_S") ? (unsigned int)atoi(getenv("BENCH_STREAMS_S")) : 110);
-	setenv("SIMVERBS_FABRIC", fabric_name(), 1);
-	setenv("SIMVERBS_HOST", "0", 1);
-	setenv("HA_NCCL_QP_TIMEOUT", "8", 0);
-	setenv("HA_NCCL_QP_RETRY_CNT", "3", 0);
-	/* simverbs' own: who looks for that library finds it loaded. */
-	must(dlopen(getenv("SIMVERBS_MLX5") ? getenv("SIMVERBS_MLX5") : SIMVERBS_MLX5, RTLD_NOW),
-	     dlerror());
-	where = kernel_open();
-	must(where != NULL, "there is nowhere to run");
-	if (cut_them)
-		cuts(where, words);
-	else
-		post(where, words);
-	close_all();
-	return w.wrong != 0;
+	rig_begin(mode->run == order && words[0]);
+	mode->run(words);
+	rig_close();
+	return rig.wrong != 0;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of a GPU: one of each block, and all blocks at the same time. */
-#include "nccl_ha/ibgda.cuh"
+/* Threads of a GPU of one kind (KERNEL_KIND): one of each block posts; further blocks watch, with all of theirs. */
+#include "nccl_ha/ibgda_memory.h"
+
+#include "kernels.h"
 
 HA_DEV uint64_t kernel_now_ns(void)
 {
@@ -12,76 +14,43 @@ HA_DEV uint64_t kernel_now_ns(void)
 	return ns;
 }
 
+#if KERNEL_KIND == 2
+static __device__ struct kernel_job *job_of_all;
+
+HA_DEV struct kernel_job *kernel_job_of_first(void)
+{
+#ifdef __CUDA_ARCH__
+	return blockIdx.x == 0 && threadIdx.x == 0 ? job_of_all : nullptr;
+#else
+	return nullptr;
+#endif
+}
+#endif
+
 #include "kernel_thread.h"
 
-#include <cstdio>
-
-extern "C" const int kernel_has_backup = HA_IBGDA_BACKUP;
-
-static int multiprocessors;
-
-static int failed(cudaError_t error, const char *what)
+static __global__ void run(struct kernel_job *job)
 {
-	if (error == cudaSuccess)
-		return 0;
-	std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-	return -1;
-}
+	if (blockIdx.x >= job->num_threads) {
+		const unsigned int number = (blockIdx.x - job->num_threads) * KERNEL_LANES + threadIdx.x;
 
-static int has(cudaDeviceAttr attribute, const char *what)
-{
-	int value = 0;
-
-	if (failed(cudaDeviceGetAttribute(&value, attribute, 0), what))
-		return 0;
-	if (!value)
-		std::fprintf(stderr, "the GPU lacks: %s\n", what);
-	return value;
-}
-
-const char *kernel_open(void)
-{
-	static cudaDeviceProp properties;
-
-	/* Who waits for a kernel sleeps: processors are the fabric's. */
-	if (failed(cudaSetDeviceFlags(cudaDeviceMapHost | cudaDeviceScheduleBlockingSync), "flags") ||
-	    failed(cudaGetDeviceProperties(&properties, 0), "a GPU"))
-		return nullptr;
-	multiprocessors = properties.multiProcessorCount;
-	return has(cudaDevAttrCanUseHostPointerForRegisteredMem, "memory of the host at its address")
-		   ? properties.name
-		   : nullptr;
-}
-
-int kernel_map(void *at, size_t bytes)
-{
-	return failed(cudaHostRegister(at, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
-		      "cudaHostRegister");
-}
-
-void kernel_unmap(void *at)
-{
-	(void)failed(cudaHostUnregister(at), "cudaHostUnregister");
-}
-
-static __global__ void posts(struct kernel_job *job)
-{
-	if (threadIdx.x == 0)
-		kernel_posts(job, &job->threads[blockIdx.x]);
-}
-
-int kernel_start(struct kernel_job *job)
-{
-	if (job->num_threads > (uint32_t)multiprocessors) {
-		std::fprintf(stderr, "%u blocks are more than %d multiprocessors\n", job->num_threads,
-			     multiprocessors);
-		return -1;
+		if (number < job->num_watches)
+			kernel_watches(job, &job->watches[number]);
+		return;
 	}
-	posts<<<job->num_threads, 32>>>(job);
-	return failed(cudaGetLastError(), "launch");
+	if (threadIdx.x)
+		return;
+#if KERNEL_KIND == 2
+	if (blockIdx.x == 0)
+		job_of_all = job;
+#endif
+	kernel_posts(job, &job->threads[blockIdx.x]);
 }
 
-int kernel_join(struct kernel_job *)
+#define NAMED(kind)	    NAMED_AFTER(kind)
+#define NAMED_AFTER(kind) kernel_run_##kind
+
+void NAMED(KERNEL_KIND)(struct kernel_job *job, unsigned int blocks)
 {
-	return failed(cudaDeviceSynchronize(), "kernel");
+	run<<<blocks, KERNEL_LANES>>>(job);
 }

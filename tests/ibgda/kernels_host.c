@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of the host in the place of a GPU's. */
+/* Threads of the host in the place of a GPU's, of one kind (KERNEL_KIND); and of kind 1 what starts
+ * them all. */
 #include <sched.h>
 #define HA_DEV_PAUSE() sched_yield()
 
-#include "nccl_ha/ibgda.cuh"
+#include "nccl_ha/ibgda_memory.h"
+
+#include "kernels.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 HA_DEV uint64_t kernel_now_ns(void)
@@ -17,14 +21,40 @@ HA_DEV uint64_t kernel_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+#if KERNEL_KIND == 2
+static _Thread_local struct kernel_job *job_of_first;
+
+HA_DEV struct kernel_job *kernel_job_of_first(void)
+{
+	return job_of_first;
+}
+#endif
+
 #include "kernel_thread.h"
 
-#define THREADS_MOST 256u
+#define NAMED(kind)	  NAMED_AFTER(kind)
+#define NAMED_AFTER(kind) kernel_run_##kind
 
-const int kernel_has_backup = HA_IBGDA_BACKUP;
+void NAMED(KERNEL_KIND)(struct kernel_job *job, unsigned int number)
+{
+#if KERNEL_KIND == 2
+	job_of_first = number == 0 ? job : NULL;
+#endif
+	if (number < job->num_threads)
+		kernel_posts(job, &job->threads[number]);
+	else
+		kernel_watches(job, &job->watches[number - job->num_threads]);
+}
 
-static pthread_t threads[THREADS_MOST];
-static struct kernel_job *job_of_all;
+#if KERNEL_KIND == 1
+
+#define THREADS_MOST 512u
+
+static struct {
+	struct kernel_job *job;
+	void (*run)(struct kernel_job *job, unsigned int number);
+	pthread_t threads[THREADS_MOST];
+} all;
 
 const char *kernel_open(void)
 {
@@ -41,26 +71,44 @@ void kernel_unmap(void *at)
 	(void)at;
 }
 
-static void *posts(void *argument)
+void *kernel_memory(size_t bytes)
 {
-	kernel_posts(job_of_all, argument);
+	return calloc(1, bytes);
+}
+
+int kernel_copy(void *to, const void *from, size_t bytes)
+{
+	memcpy(to, from, bytes);
+	return 0;
+}
+
+static void *runs(void *argument)
+{
+	all.run(all.job, (unsigned int)(uintptr_t)argument);
 	return NULL;
 }
 
-int kernel_start(struct kernel_job *job)
+int kernel_start(struct kernel_job *job, enum kernel_kind kind)
 {
-	if (job->num_threads > THREADS_MOST)
+	static void (*const kinds[])(struct kernel_job *,
+				     unsigned int) = {kernel_run_0, kernel_run_1, kernel_run_2};
+	const uint32_t count = job->num_threads + job->num_watches;
+
+	if (count > THREADS_MOST)
 		return -1;
-	job_of_all = job;
-	for (uint32_t n = 0; n < job->num_threads; n++)
-		if (pthread_create(&threads[n], NULL, posts, &job->threads[n]))
+	all.job = job;
+	all.run = kinds[kind];
+	for (uintptr_t n = 0; n < count; n++)
+		if (pthread_create(&all.threads[n], NULL, runs, (void *)n))
 			abort(); /* those that run cannot be called back */
 	return 0;
 }
 
 int kernel_join(struct kernel_job *job)
 {
-	for (uint32_t n = 0; n < job->num_threads; n++)
-		pthread_join(threads[n], NULL);
+	for (uint32_t n = 0; n < job->num_threads + job->num_watches; n++)
+		pthread_join(all.threads[n], NULL);
 	return 0;
 }
+
+#endif
