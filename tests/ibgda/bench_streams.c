@@ -117,7 +117,7 @@ static void ask_for_samples(void)
 	}
 }
 
-/* Of all threads, to `to`. */
+/* Of all threads, in ns, to `to`. */
 static size_t take_samples(double *to)
 {
 	const size_t bytes = rig.plan.count * sizeof(uint32_t);
@@ -126,9 +126,12 @@ static size_t take_samples(double *to)
 
 	must(samples != NULL, "memory");
 	for (unsigned int n = 0; n < rig.job->num_threads; n++) {
-		must(!kernel_copy(samples, rig.job->threads[n].samples, bytes), "a copy");
+		const struct kernel_thread *thread = &rig.job->threads[n];
+		const double ns_of_cycle = (double)thread->ns / (double)thread->cycles;
+
+		must(!kernel_copy(samples, thread->samples, bytes), "a copy");
 		for (uint64_t each = 0; each < rig.plan.count; each++)
-			to[count++] = samples[each];
+			to[count++] = samples[each] * ns_of_cycle;
 	}
 	free(samples);
 	return count;
@@ -483,7 +486,9 @@ static void over(const unsigned long *words)
 		usleep(1000);
 	if (!aborts)
 		rig_cut(RIG_PORT, 0);
-	then_ns = now_ns(); /* the last path goes: no later than that */
+	if (!aborts)
+		rig_wait_until_at(1);
+	then_ns = now_ns(); /* the last path goes: no sooner than that */
 	if (!aborts)
 		rig_cut(RIG_PORT, 1);
 	for (unsigned int n = 0; aborts && n < rig.plan.streams; n++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one thread does (kernels.h), a GPU's or the host's. Who includes it has kernel_now_ns() and,
- * of KERNEL_KIND 2, kernel_job_of_first() before: the job, in its first thread; else NULL. */
+/* What one thread does (kernels.h), a GPU's or the host's. Who includes it has kernel_now_ns(),
+ * kernel_now_cycles() and, of KERNEL_KIND 2, kernel_job_of_first() before: the job, in its first
+ * thread; else NULL. */
 #ifndef TESTS_IBGDA_KERNEL_THREAD_H
 #define TESTS_IBGDA_KERNEL_THREAD_H
 
@@ -71,8 +72,8 @@ HA_DEV void kernel_posts(struct kernel_job *job, struct kernel_thread *thread)
 {
 	const struct kernel_job mine = *job;
 	const struct kernel_thread me = *thread;
-	const uint64_t began_ns = kernel_now_ns();
-	uint64_t number = 0, last = 0, before_ns = began_ns;
+	const uint64_t began_ns = kernel_now_ns(), began = kernel_now_cycles();
+	uint64_t number = 0, last = 0, before = began;
 	bool ends = false, over = false;
 
 	while (!ends && !over) {
@@ -85,13 +86,14 @@ HA_DEV void kernel_posts(struct kernel_job *job, struct kernel_thread *thread)
 		if (ends || number % mine.window == 0)
 			over = ha_ibgda_quiet(me.stream, last) != HA_IBGDA_OK;
 		if (me.samples) {
-			const uint64_t now_ns = kernel_now_ns();
+			const uint64_t now = kernel_now_cycles();
 
-			me.samples[number - 1] = (uint32_t)(now_ns - before_ns);
-			before_ns = now_ns;
+			me.samples[number - 1] = (uint32_t)(now - before);
+			before = now;
 		}
 	}
 	thread->ns = kernel_now_ns() - began_ns;
+	thread->cycles = kernel_now_cycles() - began;
 	thread->posted = me.posted + number;
 	thread->over = over;
 	ha_dev_store(&thread->ended, 1);

@@ -24,11 +24,13 @@ enum kernel_kind { KERNEL_WITHOUT, KERNEL_WITH, KERNEL_HELD };
 struct kernel_thread {
 	uint64_t from, to; /* its slots, here and at the peer */
 	uint64_t posted;   /* so far, of all kernels; its next put is the one behind that */
-	uint64_t ns;	   /* from its first post to its last quiet */
+	uint64_t ns;	   /* from its first post to its last quiet, */
+	uint64_t cycles;   /* and in what samples count */
 	uint64_t ended;	   /* it has left */
 	uint32_t id;	   /* of its signal */
 	uint32_t over;	   /* the stream was, for this thread */
-	uint32_t *samples; /* ns of each put and its wait (kernel_memory()); NULL: not asked for */
+	uint32_t
+	    *samples; /* cycles of each put and its wait (kernel_memory()); NULL: not asked for */
 	struct ha_ibgda_stream *stream;
 };
 

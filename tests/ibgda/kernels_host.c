@@ -21,6 +21,11 @@ HA_DEV uint64_t kernel_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+HA_DEV uint64_t kernel_now_cycles(void)
+{
+	return kernel_now_ns();
+}
+
 #if KERNEL_KIND == 2
 static _Thread_local struct kernel_job *job_of_first;
 
