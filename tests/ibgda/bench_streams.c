@@ -137,39 +137,42 @@ static size_t take_samples(double *to)
 	return count;
 }
 
-/* What was taken of one round, of either kind. */
+/* What was taken of one round, of either kind: of all, and of a put and its wait. */
+enum figure { OF_ALL, MEDIAN, LATE, FIGURES };
+static const char *const figure_names[FIGURES] = {"ns", "p50_ns", "p99_ns"};
+
 struct figures {
-	double ns, p50_ns, p99_ns; /* of all; of a put and its wait */
+	double ns[FIGURES];
 };
 
 static struct figures measure(enum kernel_kind kind, double *samples)
 {
-	struct figures figures = {.ns = run_once(kind)};
+	struct figures figures = {.ns = {run_once(kind)}};
 
 	if (rig.plan.window == 1) {
 		const size_t count = take_samples(samples);
 
-		figures.p50_ns = of_hundred(samples, count, 50);
-		figures.p99_ns = of_hundred(samples, count, 99);
+		figures.ns[MEDIAN] = of_hundred(samples, count, 50);
+		figures.ns[LATE] = of_hundred(samples, count, 99);
 	}
 	return figures;
 }
 
-static void show_both(const char *name, const struct figures *off, const struct figures *on,
-		      unsigned int rounds, size_t at)
+static void show_both(enum figure figure, const struct figures *off, const struct figures *on,
+		      unsigned int rounds)
 {
 	double *values[3] = {doubles(rounds), doubles(rounds), doubles(rounds)};
 
 	for (unsigned int n = 0; n < rounds; n++) {
-		values[0][n] = *(const double *)((const char *)&off[n] + at);
-		values[1][n] = *(const double *)((const char *)&on[n] + at);
+		values[0][n] = off[n].ns[figure];
+		values[1][n] = on[n].ns[figure];
 		values[2][n] = values[1][n] / values[0][n];
 	}
 	printf(", \"%s\": {\"off\": %.1f, \"on\": %.1f, \"ratio\": %.4f, \"ratio_p25\": %.4f, "
 	       "\"ratio_p75\": %.4f}",
-	       name, of_hundred(values[0], rounds, 50), of_hundred(values[1], rounds, 50),
-	       of_hundred(values[2], rounds, 50), of_hundred(values[2], rounds, 25),
-	       of_hundred(values[2], rounds, 75));
+	       figure_names[figure], of_hundred(values[0], rounds, 50),
+	       of_hundred(values[1], rounds, 50), of_hundred(values[2], rounds, 50),
+	       of_hundred(values[2], rounds, 25), of_hundred(values[2], rounds, 75));
 	for (unsigned int n = 0; n < 3; n++)
 		free(values[n]);
 }
@@ -204,11 +207,9 @@ static void paired(const unsigned long *words)
 	show_common("paired", true, posted, since_s(began_ns));
 	printf(", \"bytes\": %u, \"window\": %u, \"rounds\": %u, \"puts_of_a_round\": %.0f",
 	       rig.plan.bytes, rig.plan.window, rounds, puts);
-	show_both("ns", off, on, rounds, offsetof(struct figures, ns));
-	if (rig.plan.window == 1) {
-		show_both("p50_ns", off, on, rounds, offsetof(struct figures, p50_ns));
-		show_both("p99_ns", off, on, rounds, offsetof(struct figures, p99_ns));
-	}
+	for (enum figure figure = OF_ALL; figure < (rig.plan.window == 1 ? FIGURES : MEDIAN);
+	     figure++)
+		show_both(figure, off, on, rounds);
 	printf("}\n");
 }
 
