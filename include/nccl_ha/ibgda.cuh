@@ -52,11 +52,14 @@ struct ha_ibgda_work {
 
 /* ---- the gate -------------------------------------------------------------------------------- */
 
-HA_DEV uint64_t ha_ibgda_look(const struct ha_ibgda_stream *stream)
+/* With which requests are complete: of a GPU it is one look at the host's memory. What is older than the gate is right as
+ * well, as what was complete stays so. */
+HA_DEV uint64_t ha_ibgda_look(const struct ha_ibgda_stream *stream, uint64_t *cons)
 {
 #if HA_IBGDA_BACKUP
-	return ha_dev_load(&stream->gate);
+	return ha_dev_load_beside(&stream->gate, cons);
 #else
+	*cons = ha_dev_load(&stream->cons);
 	return stream->gate;
 #endif
 }
@@ -161,12 +164,13 @@ HA_DEV enum ha_cqe_kind ha_ibgda_poll(const struct ha_ibgda_stream *stream,
 HA_DEV enum ha_ibgda_result ha_ibgda_quiet(struct ha_ibgda_stream *stream, uint64_t number)
 {
 	for (;; ha_dev_pause()) {
-		const uint64_t gate = ha_ibgda_look(stream);
+		uint64_t cons;
+		const uint64_t gate = ha_ibgda_look(stream, &cons);
 		enum ha_cqe_kind kind;
 
 		if (gate & HA_IBGDA_CLOSED)
 			continue; /* whether what was acknowledged has come is looked for */
-		if (ha_dev_load(&stream->cons) > number)
+		if (cons > number)
 			return HA_IBGDA_OK;
 		if (!ha_ibgda_is_open(gate))
 			return HA_IBGDA_OVER;

@@ -68,17 +68,22 @@ HA_DEV uint64_t ha_dev_load_in_order(const uint64_t *from)
 	return ha_dev_load(from);
 }
 
-/* ... and the word before it, aligned to 16 bytes: which one first is not said. */
-HA_DEV uint64_t ha_dev_load_in_order_beside(const uint64_t *from, uint64_t *before)
+/* With the word before it, aligned to 16 bytes: which one first is not said. */
+HA_DEV uint64_t ha_dev_load_beside(const uint64_t *from, uint64_t *before)
 {
 	uint64_t value;
 
-	asm volatile("fence.sc.sys;" ::: "memory");
 	asm volatile("ld.acquire.sys.v2.u64 {%0, %1}, [%2];"
 		     : "=l"(*before), "=l"(value)
 		     : "l"(from - 1)
 		     : "memory");
 	return value;
+}
+
+HA_DEV uint64_t ha_dev_load_in_order_beside(const uint64_t *from, uint64_t *before)
+{
+	asm volatile("fence.sc.sys;" ::: "memory");
+	return ha_dev_load_beside(from, before);
 }
 
 /* Nothing comes after it that is not ordered by something else. */
@@ -164,6 +169,14 @@ HA_DEV uint64_t ha_dev_load(const uint64_t *from)
 HA_DEV uint64_t ha_dev_load_in_order(const uint64_t *from)
 {
 	return __atomic_load_n(from, __ATOMIC_SEQ_CST);
+}
+
+HA_DEV uint64_t ha_dev_load_beside(const uint64_t *from, uint64_t *before)
+{
+	const uint64_t value = ha_dev_load(from);
+
+	*before = ha_dev_load(from - 1);
+	return value;
 }
 
 HA_DEV uint64_t ha_dev_load_in_order_beside(const uint64_t *from, uint64_t *before)
