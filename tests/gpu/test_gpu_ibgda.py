@@ -32,6 +32,8 @@ for change in filter(None, os.environ.get("CHANGES", "").split(";")):
     elif mode == words[0] and key == "exit":
         print("rig: it went wrong (7)", file=sys.stderr)
         sys.exit(int(value))
+    elif mode == words[0] and key == "mistake":
+        print("simverbs: a program that drives a send queue itself:", value, file=sys.stderr)
     elif mode == words[0]:
         *path, last = key.split(".")
         inside = result
@@ -90,6 +92,13 @@ class GpuIbgda(unittest.TestCase):
             self.assertEqual(run.returncode, 3, run.stdout)
             self.assertIn(said, report["parts"]["late"]["error"])
             self.assertIn("marks", report["parts"]["cuts64"])  # the others were run
+
+    def test_what_the_device_says_of_a_queue_is_wrong_but_for_a_sleeper(self):
+        run, report = self.run_fake("--only", "late", changes="late=mistake=a work request was not there")
+        self.assertEqual(run.returncode, 3, run.stdout)
+        self.assertIn("not there", report["parts"]["late"]["error"])
+        run, _ = self.run_fake("--only", "late", changes="late=mistake=the doorbell record went on, and the doorbell was not rung")
+        self.assertEqual(run.returncode, 0, run.stdout)
 
     def test_a_program_that_does_not_end_is_ended(self):
         run, report = self.run_fake("--only", "late,abort", "--time-limit", "8.5", changes="late=sleep=60")

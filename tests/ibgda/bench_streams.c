@@ -117,11 +117,11 @@ static void ask_for_samples(void)
 	}
 }
 
-/* Of all threads, in ns, to `to`. */
-static size_t take_samples(double *to)
+/* Of all threads, in ns, to `to`: of puts alone (0), or with their waits (1). */
+static size_t take_samples(unsigned int which, double *to)
 {
-	const size_t bytes = rig.plan.count * sizeof(uint32_t);
-	uint32_t *samples = malloc(bytes);
+	const size_t bytes = rig.plan.count * sizeof(*rig.job->threads->samples);
+	uint32_t(*samples)[KERNEL_SAMPLES] = malloc(bytes);
 	size_t count = 0;
 
 	must(samples != NULL, "memory");
@@ -131,15 +131,15 @@ static size_t take_samples(double *to)
 
 		must(!kernel_copy(samples, thread->samples, bytes), "a copy");
 		for (uint64_t each = 0; each < rig.plan.count; each++)
-			to[count++] = samples[each] * ns_of_cycle;
+			to[count++] = samples[each][which] * ns_of_cycle;
 	}
 	free(samples);
 	return count;
 }
 
-/* What was taken of one round, of either kind: of all, and of a put and its wait. */
-enum figure { OF_ALL, MEDIAN, LATE, FIGURES };
-static const char *const figure_names[FIGURES] = {"ns", "p50_ns", "p99_ns"};
+/* What was taken of one round, of either kind: of all; of a put and its wait; of a put. */
+enum figure { OF_ALL, MEDIAN, LATE, POST, FIGURES };
+static const char *const figure_names[FIGURES] = {"ns", "p50_ns", "p99_ns", "post_p50_ns"};
 
 struct figures {
 	double ns[FIGURES];
@@ -150,10 +150,12 @@ static struct figures measure(enum kernel_kind kind, double *samples)
 	struct figures figures = {.ns = {run_once(kind)}};
 
 	if (rig.plan.window == 1) {
-		const size_t count = take_samples(samples);
+		size_t count = take_samples(1, samples);
 
 		figures.ns[MEDIAN] = of_hundred(samples, count, 50);
 		figures.ns[LATE] = of_hundred(samples, count, 99);
+		count = take_samples(0, samples);
+		figures.ns[POST] = of_hundred(samples, count, 50);
 	}
 	return figures;
 }

@@ -82,13 +82,15 @@ HA_DEV void kernel_posts(struct kernel_job *job, struct kernel_thread *thread)
 			number--;
 			break;
 		}
+		if (me.samples)
+			me.samples[number - 1][0] = (uint32_t)(kernel_now_cycles() - before);
 		ends = kernel_ends(job, &mine, number);
 		if (ends || number % mine.window == 0)
 			over = ha_ibgda_quiet(me.stream, last) != HA_IBGDA_OK;
 		if (me.samples) {
 			const uint64_t now = kernel_now_cycles();
 
-			me.samples[number - 1] = (uint32_t)(now - before);
+			me.samples[number - 1][1] = (uint32_t)(now - before);
 			before = now;
 		}
 	}

@@ -12,6 +12,7 @@
 
 #define KERNEL_STREAMS 64u
 #define KERNEL_SLOTS   64u /* of each thread: put n goes to slot n mod so many */
+#define KERNEL_SAMPLES 2u
 #define KERNEL_LANES   32u /* of a block: so many watch, or one posts */
 
 struct ha_ibgda_stream;
@@ -29,8 +30,8 @@ struct kernel_thread {
 	uint64_t ended;	   /* it has left */
 	uint32_t id;	   /* of its signal */
 	uint32_t over;	   /* the stream was, for this thread */
-	uint32_t
-	    *samples; /* cycles of each put and its wait (kernel_memory()); NULL: not asked for */
+	/* Cycles of each put, and of that and its wait (kernel_memory()); NULL: not asked for. */
+	uint32_t (*samples)[KERNEL_SAMPLES];
 	struct ha_ibgda_stream *stream;
 };
 

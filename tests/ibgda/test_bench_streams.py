@@ -64,11 +64,12 @@ class Streams(unittest.TestCase):
     def test_both_kinds_in_turn(self):
         paired = self.result("paired", 8, 1, 0, 1, 1, 100, 3)
         self.assertEqual((paired["rounds"], paired["posted"]), (3, 100 * (2 * 3 + 2)))
-        for figure in ("ns", "p50_ns", "p99_ns"):
+        for figure in ("ns", "p50_ns", "p99_ns", "post_p50_ns"):
             self.assertGreater(paired[figure]["on"], 0)
             self.assertGreater(paired[figure]["off"], 0)
             self.assertLessEqual(paired[figure]["ratio_p25"], paired[figure]["ratio"])
         self.assertGreaterEqual(paired["p99_ns"]["on"], paired["p50_ns"]["on"])
+        self.assertGreaterEqual(paired["p50_ns"]["off"], paired["post_p50_ns"]["off"])
 
     def test_one_kind_of_each_program(self):
         for backup in (0, 1):
