@@ -127,18 +127,23 @@ static ncclResult_t connect_all(struct ha_instance *instance, const struct liste
 				void *handles[], int nranks, int rank, void **coll_comm)
 {
 	struct ha_device_set *set = ha_instance_devices(instance);
+	char group[HA_COLL_GROUP_NAME];
 	const struct ha_coll_wish wish = {
 	    .config = &instance->config,
 	    .stats = instance->stats,
 	    .events = instance->events,
 	    .set = set,
 	    .port = ha_bundle_of_device(set, listener->dev)->rails[0],
-	    .handles = (const void *const *)handles,
+	    .group = ha_coll_group_name(handles[0], group) ? group : NULL,
 	    .rank = (unsigned int)rank,
 	    .ranks = (unsigned int)nranks,
+	    .is_nccl = true,
 	};
 
-	return (ncclResult_t)ha_coll_open(&wish, (struct ha_coll **)coll_comm);
+	/* To NCCL a group that is refused is one failure, whatever this rank knows of the reason.
+	 */
+	return ha_coll_open(&wish, (struct ha_coll **)coll_comm) == HA_OK ? ncclSuccess
+									  : ncclSystemError;
 }
 
 ncclResult_t ha_plugin_coll_connect(void *handles[], int nranks, int rank, void *listen_comm,

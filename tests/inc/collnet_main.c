@@ -12,7 +12,7 @@
  * "done N" is said behind each operation, and with --hold=N it waits for a line before operation N.
  */
 #include "../reduce/oracle.h"
-#include "../seeded_random.h"
+#include "elements.h"
 
 #include "base/clock.h"
 #include "nccl_ha/nccl_coll.h"
@@ -34,7 +34,7 @@
 #define POISON	0xee
 #define SLOTS	8
 #define MARGIN	64
-#define RANKS	32
+#define RANKS	ELEMENTS_RANKS
 #define TYPES	10
 #define OPS	4
 #define SIZE_AT 8 /* of what an element is at most */
@@ -208,115 +208,25 @@ static size_t count_of(unsigned op)
 	return op % 11 == 4 ? 1 : (op % 13 == 5 ? 0 : most - op % 7 % most);
 }
 
-/* Sums and products of any bits: not compared with anything but other ranks' results. */
-static bool is_wild(unsigned op)
+static struct elements elements_of(unsigned op)
 {
-	return op % 5 == 1;
-}
-
-static bool is_float(unsigned type)
-{
-	return type == ncclFloat16 || type >= ncclFloat32;
-}
-
-/* A small number whose sums and products are exact in every order. */
-static double exact(unsigned operation, uint64_t random)
-{
-	static const double factors[] = {1, -1, 2, 0.5};
-
-	return operation == ncclProd ? factors[random % 4] : (double)(random % 9) - 4;
-}
-
-static uint16_t to_fp16(float number)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &number, sizeof(bits));
-	if (number == 0)
-		return 0;
-	return (uint16_t)((bits >> 16 & 0x8000) | (((bits >> 23 & 0xff) - 127 + 15) << 10) |
-			  (bits >> 13 & 0x3ff));
-}
-
-static void put_exact(unsigned type, double number, uint8_t *at)
-{
-	const float single = (float)number;
-	const uint16_t half = to_fp16(single);
-
-	switch (type) {
-	case ncclFloat64:
-		memcpy(at, &number, sizeof(number));
-		break;
-	case ncclFloat32:
-		memcpy(at, &single, sizeof(single));
-		break;
-	case ncclFloat16:
-		memcpy(at, &half, sizeof(half));
-		break;
-	default: /* bf16: the upper half, little-endian */
-		memcpy(at, (const uint8_t *)&single + 2, 2);
-	}
-}
-
-static void contribute(unsigned op, unsigned rank, uint8_t *at)
-{
-	const unsigned type = type_of(op), operation = operation_of(op);
-	const size_t size = size_of(op), n = count_of(op);
-	const bool is_exact = is_float(type) && operation <= ncclProd && !is_wild(op);
-
-	for (size_t i = 0; i < n; i++, at += size) {
-		const uint64_t random = mix(mix((uint64_t)op << 32 | rank) + i);
-
-		if (is_exact)
-			put_exact(type, exact(operation, random >> 7), at);
-		else
-			memcpy(at, &random, size);
-	}
+	return (struct elements){.op = op,
+				 .type = (enum ha_reduce_type)type_of(op),
+				 .operation = (enum ha_reduce_op)operation_of(op),
+				 .count = count_of(op),
+				 .is_wild = op % 5 == 1};
 }
 
 /* ---- what comes out ------------------------------------------------------------------------- */
 
-static void add_to_digest(const uint8_t *at, size_t bytes)
-{
-	uint64_t sum = bytes;
-
-	for (size_t i = 0; i < bytes; i++)
-		sum = (sum ^ at[i]) * 0x100000001b3ull;
-	digest ^= mix(sum); /* in whatever order operations are done */
-}
-
-static bool is_right(const struct slot *slot, const uint8_t *result)
-{
-	const size_t n = count_of(slot->op), bytes = n * size_of(slot->op);
-	uint8_t *all = malloc((a.ranks + 1) * (bytes + 1));
-	const void *src[RANKS];
-	bool is_equal;
-
-	if (!all)
-		return false;
-	for (unsigned rank = 0; rank < a.ranks; rank++) {
-		src[rank] = all + rank * bytes;
-		contribute(slot->op, rank, all + rank * bytes);
-	}
-	oracle_reduce(type_of(slot->op), operation_of(slot->op), HA_REDUCE_WIRE, HA_REDUCE_WIRE,
-		      all + a.ranks * bytes, src, a.ranks, n);
-	is_equal = memcmp(all + a.ranks * bytes, result, bytes) == 0;
-	free(all);
-	if (!is_equal)
-		fprintf(stderr, "operation %u: type %u, operation %u of %zu is wrong\n", slot->op,
-			type_of(slot->op), operation_of(slot->op), n);
-	return is_equal;
-}
-
 static bool finish(struct slot *slot)
 {
 	const uint8_t *result = is_in_place(slot->op) ? slot->send : slot->recv;
-	const bool is_ordered =
-	    is_wild(slot->op) && is_float(type_of(slot->op)) && operation_of(slot->op) <= ncclProd;
+	const struct elements elements = elements_of(slot->op);
 
 	if (!a.is_timed) {
-		add_to_digest(result, count_of(slot->op) * size_of(slot->op));
-		if (!is_ordered && !is_right(slot, result))
+		digest ^= elements_digest(&elements, result); /* in whatever order they are done */
+		if (!elements_are_right(&elements, a.ranks, result))
 			return false;
 		memset(slot->send, POISON, a.bytes);
 		memset(slot->recv, POISON, a.bytes);
@@ -351,10 +261,12 @@ static bool is_told(void)
 
 static void take_next(struct slot *slot)
 {
+	const struct elements elements = elements_of(asked);
+
 	slot->op = asked;
 	slot->is_used = true;
 	if (!a.is_timed)
-		contribute(slot->op, a.rank, slot->send);
+		elements_contribute(&elements, a.rank, slot->send);
 }
 
 /* The next operation is asked for when the one before was taken: NCCL keeps their order. */

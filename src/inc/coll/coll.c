@@ -226,45 +226,49 @@ static void *run(void *arg)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static bool refuse(char *why, const char *reason)
+static ha_result_t refuse(ha_result_t result, char *why, const char *reason)
 {
 	snprintf(why, WHY, "%s", reason);
-	return false;
+	return result;
 }
 
 /* What can be known before anybody is asked. */
-static bool is_possible(const struct ha_coll_wish *wish, char *why)
+static ha_result_t check(const struct ha_coll_wish *wish, char *why)
 {
 	const struct ha_config *config = wish->config;
 
-	if (wish->ranks < (unsigned int)config->inc_min_ranks) {
+	if (wish->is_nccl && wish->ranks < (unsigned int)config->inc_min_ranks) {
 		snprintf(why, WHY, "HA_NCCL_INC_MIN_RANKS is %d", config->inc_min_ranks);
-		return false;
+		return HA_ERR_ARGUMENT;
 	}
 	if (!*config->inc_controller || !*config->inc_key_file)
-		return refuse(why, "HA_NCCL_INC_CONTROLLER and HA_NCCL_INC_KEY_FILE are needed: "
-				   "where nccl-ha-ctrld listens, and the site's key");
-	if (wish->port->bundle && wish->port->bundle->ptr_support & HA_MEM_CUDA)
-		return refuse(why, "this NIC reaches GPU memory, and only host memory can be added "
-				   "up yet");
-	return true;
+		return refuse(HA_ERR_ARGUMENT, why,
+			      "HA_NCCL_INC_CONTROLLER and HA_NCCL_INC_KEY_FILE are needed: where "
+			      "nccl-ha-ctrld listens, and the site's key");
+	if (wish->is_nccl && wish->port->bundle && wish->port->bundle->ptr_support & HA_MEM_CUDA)
+		return refuse(HA_ERR_ARGUMENT, why,
+			      "this NIC reaches GPU memory, and only host memory can be added up "
+			      "yet");
+	return HA_OK;
 }
 
-static bool prepare(struct ha_coll *coll, const struct ha_coll_wish *wish, char *why)
+static ha_result_t prepare(struct ha_coll *coll, const struct ha_coll_wish *wish, char *why)
 {
 	const struct ha_config *config = wish->config;
 
-	if (!ha_coll_group_name(wish->handles[0], coll->group))
-		return refuse(why, "rank 0 has another version of the plugin");
+	if (!wish->group)
+		return refuse(HA_ERR_USAGE, why, "rank 0 has another version of the plugin");
+	snprintf(coll->group, sizeof(coll->group), "%s", wish->group);
 	ha_coll_port_name(config, wish->port, coll->name);
 	if (!ha_resolve(config->inc_controller, &coll->controller, why, WHY))
-		return false;
-	return ha_job_key_load_file("HA_NCCL_INC_KEY_FILE", config->inc_key_file, &coll->site) ==
-		   HA_OK ||
-	       refuse(why, "the site's key cannot be read");
+		return HA_ERR_ARGUMENT;
+	if (ha_job_key_load_file("HA_NCCL_INC_KEY_FILE", config->inc_key_file, &coll->site) !=
+	    HA_OK)
+		return refuse(HA_ERR_ARGUMENT, why, "the site's key cannot be read");
+	return HA_OK;
 }
 
-static bool open_host(struct ha_coll *coll, const struct ha_coll_wish *wish, char *why)
+static ha_result_t open_host(struct ha_coll *coll, const struct ha_coll_wish *wish, char *why)
 {
 	const struct ha_config *config = wish->config;
 	const struct ha_host_wish host = {
@@ -287,7 +291,7 @@ static bool open_host(struct ha_coll *coll, const struct ha_coll_wish *wish, cha
 	    .needs_switches = config->inc_fallback == HA_INC_FALLBACK_NONE,
 	};
 
-	return ha_host_open(&host, &coll->host, why, WHY) == HA_OK;
+	return ha_host_open(&host, &coll->host, why, WHY);
 }
 
 static void free_coll(struct ha_coll *coll)
@@ -298,23 +302,26 @@ static void free_coll(struct ha_coll *coll)
 }
 
 /* As far as it goes; the thread is the last thing that can fail, and ends the group for all. */
-static bool open_all(struct ha_coll *coll, const struct ha_coll_wish *wish, char *why)
+static ha_result_t open_all(struct ha_coll *coll, const struct ha_coll_wish *wish, char *why)
 {
-	if (!is_possible(wish, why) || !prepare(coll, wish, why) || !open_host(coll, wish, why))
-		return false;
+	HA_TRY(check(wish, why));
+	HA_TRY(prepare(coll, wish, why));
+	HA_TRY(open_host(coll, wish, why));
 	if (ha_thread_start(&coll->thread, "nccl-ha-inc", run, coll) == 0)
-		return true;
+		return HA_OK;
 	while (ha_host_close(coll->host) != HA_OK)
 		ha_real_sleep_ns(NAP_MAX_NS);
-	return refuse(why, "no thread can be started");
+	return refuse(HA_ERR_SYSTEM, why, "no thread can be started");
 }
 
 ha_result_t ha_coll_open(const struct ha_coll_wish *wish, struct ha_coll **out)
 {
 	struct ha_coll *coll = calloc(1, sizeof(*coll));
-	char why[WHY] = "";
+	char own_why[WHY] = "", *why = wish->why ? wish->why : own_why;
+	ha_result_t result;
 
 	*out = NULL;
+	*why = '\0';
 	if (!coll)
 		return HA_ERR_SYSTEM;
 	pthread_mutex_init(&coll->lock, NULL);
@@ -325,18 +332,30 @@ ha_result_t ha_coll_open(const struct ha_coll_wish *wish, struct ha_coll **out)
 	coll->rank = wish->rank;
 	coll->ranks = wish->ranks;
 	coll->outage_ns = (unsigned int)wish->config->give_up_ms * HA_NS_PER_MS;
-	if (!open_all(coll, wish, why)) {
+	result = open_all(coll, wish, why);
+	if (result != HA_OK) {
 		ha_stats_inc_add(wish->stats, &(struct nccl_ha_inc_stats){.groups_refused = 1});
 		log_event(coll, HA_EVENT_INC_REFUSED, why);
-		HA_WARN("INC: a group of %u ranks is refused, so NCCL adds up itself: %s",
-			wish->ranks, why);
+		HA_WARN("INC: a group of %u ranks is refused: %s", wish->ranks, why);
 		free_coll(coll);
-		return HA_ERR_SYSTEM;
+		return result;
 	}
 	ha_stats_inc_add(coll->stats, &(struct nccl_ha_inc_stats){.groups = 1, .groups_joined = 1});
 	tell_how_it_begins(coll);
 	*out = coll;
 	return HA_OK;
+}
+
+size_t ha_coll_unit_bytes(const struct ha_coll *coll)
+{
+	return ha_host_part(coll->host)->unit_bytes;
+}
+
+void ha_coll_why(struct ha_coll *coll, char why[HA_HOST_WHY])
+{
+	pthread_mutex_lock(&coll->lock);
+	ha_host_why(coll->host, why);
+	pthread_mutex_unlock(&coll->lock);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */

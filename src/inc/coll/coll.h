@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A collective group as NCCL has one: a member of a group (inc/host/host.h) with a thread that
- * moves it when nobody calls, registered memory, and requests that are asked for and tested.
+ * A collective group as NCCL has one, or a program by itself: a member of a group (inc/host/host.h)
+ * with a thread that moves it when nobody calls, registered memory, and requests that are asked for
+ * and tested.
  *
  * Any thread, the ones that NCCL calls from at once; nobody waits for the lock where a message's
  * time counts: who does not get it is told "not now" or "not yet", as its holder moves everything.
@@ -30,16 +31,23 @@ struct ha_coll_wish {
 	struct ha_eventlog *events; /* NULL: none */
 	struct ha_device_set *set;
 	struct ha_port *port;
-	const void *const *handles; /* of all ranks, ha_coll_handle_make's; read here only */
+	const char *group; /* its name, the same at all ranks; NULL: rank 0's cannot be read */
 	unsigned int rank, ranks;
+	bool is_nccl; /* HA_NCCL_INC_MIN_RANKS holds, and memory is a GPU's where the NIC can */
+	char *why;    /* HA_HOST_WHY bytes: why it is refused; NULL: nobody asks */
 };
 
 /*
- * Waits for all ranks, at most HA_NCCL_INC_CONNECT_MS, and has the same result at each of them:
- * what any of them lacks, or does not agree about, all are refused for. Not HA_OK: *out is NULL,
- * and nothing is left.
+ * Waits for all ranks, at most HA_NCCL_INC_CONNECT_MS, and fails at all of them or at none:
+ * what any of them lacks, or does not agree about, all are refused for. Not HA_OK: as
+ * ha_host_open(), or HA_ERR_ARGUMENT: of the configuration; *out is NULL, and nothing is left.
  */
 ha_result_t ha_coll_open(const struct ha_coll_wish *wish, struct ha_coll **out) HA_MUST_CHECK;
+
+/* Of a unit, the same at all ranks. */
+size_t ha_coll_unit_bytes(const struct ha_coll *coll);
+/* As ha_host_why. Waits for the lock. */
+void ha_coll_why(struct ha_coll *coll, char why[HA_HOST_WHY]);
 
 /* Memory of hosts alone, which stays until ha_mr_deregister. May wait for the device. */
 ha_result_t ha_coll_register(struct ha_coll *coll, void *data, size_t size, int type,

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 
 #define HA_COLL_HANDLE_BYTES 128
-#define HA_COLL_GROUP_NAME   40
+#define HA_COLL_GROUP_NAME   64
 #define HA_COLL_PORT_NAME    192
 
 void ha_coll_handle_make(void *handle);

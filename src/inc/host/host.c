@@ -555,7 +555,7 @@ static ha_result_t open_all(struct ha_host *host, char *why, size_t size)
 	HA_TRY(make_member(host));
 	HA_TRY(make_star(host));
 	if (!wait_for_all(host, until_ns, why, size))
-		return HA_ERR_SYSTEM;
+		return HA_ERR_REMOTE;
 	if (!host->leader) /* its lease is member 0's to hold */
 		ha_talk_end(&host->answer.talk);
 	ha_lease_begin(&host->lease, &host->wish.ask, &host->answer);

@@ -21,10 +21,11 @@ static bool is_name(const char *name, size_t most)
 	return length > 0 && length <= most && strspn(name, LETTERS) == length;
 }
 
-static ha_result_t refuse(char *why, size_t size, const char *what, const char *reason)
+static ha_result_t refuse(ha_result_t result, char *why, size_t size, const char *what,
+			  const char *reason)
 {
 	snprintf(why, size, "%s%s", what, reason);
-	return HA_ERR_SYSTEM;
+	return result;
 }
 
 /* Of member 0: where the others are to come. */
@@ -56,8 +57,9 @@ static ha_result_t say(const struct ha_ask *ask, struct ha_ask_answer *answer, c
 		snprintf(label, sizeof(label), ",\"label\":\"%s\"", ask->label);
 	if (ask->rank == 0) {
 		if (!listen_here(answer, listen, sizeof(listen)))
-			return refuse(why, size, "cannot listen for the group's other members: ",
-				      strerror(errno));
+			return refuse(
+			    HA_ERR_SYSTEM, why, size,
+			    "cannot listen for the group's other members: ", strerror(errno));
 		snprintf(more, sizeof(more), ",\"unit\":%u,\"window\":%u%s", ask->unit_bytes,
 			 ask->window, listen);
 	}
@@ -74,15 +76,17 @@ static ha_result_t take_part(const struct ha_ask *ask, struct ha_ask_answer *ans
 	const struct ha_talk_frame *heard = &answer->talk.heard;
 
 	if (!ha_part_decode(heard->text, heard->length, &answer->part))
-		return refuse(why, size, "the controller's plan cannot be read", "");
+		return refuse(HA_ERR_INTERNAL, why, size, "the controller's plan cannot be read",
+			      "");
 	memcpy(answer->key, heard->secret, sizeof(answer->key));
 	if (answer->part.members != ask->ranks ||
 	    (ask->rank > 0 && answer->part.leader.sa.sa_family == AF_UNSPEC))
-		return refuse(why, size, "the controller's plan is of another group",
+		return refuse(HA_ERR_INTERNAL, why, size,
+			      "the controller's plan is of another group",
 			      ", or its member 0 waits for nobody");
 	for (unsigned int i = 0; i < (unsigned)answer->part.lanes + answer->part.spares; i++)
 		if (!ha_part_find(&answer->part, i, (uint16_t)ask->rank))
-			return refuse(why, size,
+			return refuse(HA_ERR_INTERNAL, why, size,
 				      "the controller's plan has no place for this member", "");
 	return HA_OK;
 }
@@ -98,7 +102,7 @@ static ha_result_t no_plan(const struct ha_talk_frame *heard, char *why, size_t 
 
 	snprintf(why, size, "no plan: %.*s", (int)(heard->length - before - behind), text + before);
 	ha_make_printable(why);
-	return HA_ERR_SYSTEM;
+	return HA_ERR_USAGE;
 }
 
 /* Without memory for it there is none. */
@@ -116,13 +120,19 @@ static void keep_receipt(struct ha_ask_answer *answer)
 static ha_result_t converse(const struct ha_ask *ask, uint64_t until_ns,
 			    struct ha_ask_answer *answer, char *why, size_t size)
 {
+	bool is_open = false; /* whose end before a genuine word is that of two different keys */
+
 	for (;;) {
 		switch (ha_talk_await(&answer->talk, until_ns)) {
 		case HA_TALK_NOTHING:
-			return refuse(why, size, "no verdict in time from the controller", "");
+			return refuse(HA_ERR_REMOTE, why, size,
+				      "no verdict in time from the controller", "");
 		case HA_TALK_ENDED:
-			return refuse(why, size, "controller: ", answer->talk.why);
+			return refuse(is_open && !answer->talk.is_known ? HA_ERR_USAGE
+									: HA_ERR_REMOTE,
+				      why, size, "controller: ", answer->talk.why);
 		case HA_TALK_OPENED:
+			is_open = true;
 			HA_TRY(say(ask, answer, why, size));
 			continue;
 		case HA_TALK_HEARD:
@@ -146,8 +156,9 @@ ha_result_t ha_ask(const struct ha_ask *ask, uint64_t until_ns, struct ha_ask_an
 	answer->talk.fd = -1;
 	if (!is_name(ask->group, HA_ASK_NAME) || !is_name(ask->port, 2 * HA_ASK_NAME + 1) ||
 	    (ask->label && !is_name(ask->label, HA_ASK_NAME)))
-		return refuse(why, size, "group, port and label are letters, digits and . _ - :",
-			      ", at most 63");
+		return refuse(
+		    HA_ERR_ARGUMENT, why, size,
+		    "group, port and label are letters, digits and . _ - :", ", at most 63");
 	ha_talk_dial(&answer->talk, ask->controller, ask->site, HA_CTRL_TEXT_MAX);
 	result = converse(ask, until_ns, answer, why, size);
 	if (result != HA_OK)

@@ -32,8 +32,9 @@ struct ha_ask_answer {
 	size_t receipt_bytes;
 };
 
-/* Waits for the verdict. HA_ERR_SYSTEM: there is no plan for this member; `why` says why, and
- * nothing is left to be ended. */
+/* Waits for the verdict. HA_ERR_USAGE: there is no plan for this member, or the controller has
+ * another key; HA_ERR_REMOTE: it is not there, or does not answer in time; HA_ERR_ARGUMENT: a name
+ * that is none; HA_ERR_SYSTEM: this host. `why` says why, and nothing is left to be ended. */
 ha_result_t ha_ask(const struct ha_ask *ask, uint64_t until_ns, struct ha_ask_answer *answer,
 		   char *why, size_t size) HA_MUST_CHECK;
 void ha_ask_end(struct ha_ask_answer *answer);
