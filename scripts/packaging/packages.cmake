@@ -1,21 +1,21 @@
 # What is installed beside programs and libraries, and the packages: nccl-ha (the plugin and its
-# tools, and the library for queue pairs that a GPU drives), nccl-ha-dev (headers) and nccl-ha-simverbs (the simulated fabric). `cpack` makes them in
+# tools, and the libraries that programs link), nccl-ha-dev (headers) and nccl-ha-simverbs (the simulated fabric). `cpack` makes them in
 # packages/ of the build folder; scripts/package does all of it.
 
 set(PACKAGING ${CMAKE_CURRENT_LIST_DIR})
 
 # ---- dev: headers and pkg-config ----------------------------------------------------------------
 
-install(DIRECTORY include/nccl_ha DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+install(DIRECTORY include/nccl_ha include/inccl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 
 # Relative to where the file is, so that an installation can be moved.
 file(RELATIVE_PATH PREFIX_FROM_PKGCONFIG
   ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-foreach(what nccl-ha nccl-ha-ibgda)
+foreach(what nccl-ha nccl-ha-ibgda inccl)
   configure_file(${PACKAGING}/${what}.pc.in ${CMAKE_BINARY_DIR}/${what}.pc @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/${what}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 endforeach()
-install(FILES ${CMAKE_SOURCE_DIR}/docs/examples/ibgda.c
+install(FILES ${CMAKE_SOURCE_DIR}/docs/examples/ibgda.c ${CMAKE_SOURCE_DIR}/docs/examples/inccl.c
   DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/nccl-ha-dev/examples COMPONENT dev)
 
 # ---- every package: licence and changes ---------------------------------------------------------
@@ -93,7 +93,7 @@ function(bill_of_materials package component)
     install(FILES ${file} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${package} COMPONENT ${component})
   endif()
 endfunction()
-bill_of_materials(nccl-ha tools nccl-net-ha nccl-ha-ibgda nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-check nccl-net-perf)
+bill_of_materials(nccl-ha tools nccl-net-ha nccl-ha-ibgda inccl nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-check nccl-net-perf)
 bill_of_materials(nccl-ha-simverbs simverbs simverbs simverbs-tool)
 # The wheel has both: wheel/make.py.
 bill_of_materials(nccl-ha-wheel "" nccl-net-ha nccl-ha-alone nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-check nccl-net-perf simverbs simverbs-tool)
@@ -193,7 +193,7 @@ set(CPACK_DEBIAN_PACKAGE_SECTION net)
 # takes none. The loader looks for what programs open by name in the folder itself.
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PACKAGING}/none/postinst ${PACKAGING}/none/postrm)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME nccl-ha)
-# It has a library that programs link.
+# It has libraries that programs link.
 configure_file(${PACKAGING}/shlibs.in ${CMAKE_BINARY_DIR}/shlibs @ONLY)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PACKAGING}/none/postinst ${PACKAGING}/none/postrm ${PACKAGING}/triggers
   ${CMAKE_BINARY_DIR}/shlibs)
@@ -241,6 +241,7 @@ cpack_add_component_group(headers)
 cpack_add_component_group(fabric)
 cpack_add_component(plugin GROUP runtime)
 cpack_add_component(ibgda GROUP runtime)
+cpack_add_component(inccl GROUP runtime)
 cpack_add_component(tools GROUP runtime)
 cpack_add_component(dev GROUP headers)
 cpack_add_component(simverbs GROUP fabric)

@@ -56,7 +56,7 @@ mkdir "$WORK/look"
 cp -a "$root/usr" "$WORK/look/"
 expect_files "$WORK/look" "${expected[@]}"
 expect_no_paths "$WORK/look"
-expect_hardened "$WORK/look" 10
+expect_hardened "$WORK/look" 11
 try_as_installed "$root" "$lib"
 
 # The same packages once more, and all of them away.

@@ -12,7 +12,7 @@ libdir=$(sed -n 's/^CMAKE_INSTALL_LIBDIR:[A-Z]*=//p' "$BUILD/CMakeCache.txt")
 
 install_to "$WORK/first"
 expect_no_paths "$WORK/first"
-expect_hardened "$WORK/first" 10
+expect_hardened "$WORK/first" 11
 
 # Who looks at programs sees what each of them lacks.
 cat >"$WORK/plain.c" <<'PLAIN'
@@ -63,6 +63,11 @@ if command -v pkg-config >/dev/null; then
 	declared=$(grep -oE '\bha_ibgda_[a-z_]+\(' "$WORK/moved/include/nccl_ha/ibgda.h" | tr -d '(' | sort -u)
 	exported=$(nm -D --defined-only "$WORK/moved/$libdir/libnccl-ha-ibgda.so.0" | sed -n 's/.* T \(.*\)@@NCCL_HA_IBGDA_0/\1/p' | sort)
 	[ "$declared" = "$exported" ] || fail "declared: $declared; exported: $exported"
+	# shellcheck disable=SC2046
+	cc -std=c11 -Wall -Wextra -Werror -o "$WORK/sums" "$WORK/moved/share/doc/nccl-ha-dev/examples/inccl.c" \
+		$(pkg-config --cflags --libs inccl) -Wl,-rpath-link,"$BUILD/simverbs" || fail "the example of inccl/inccl.h"
+	needs=$(readelf -d "$WORK/sums" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -v '^libc.so') || true
+	[ "$needs" = libinccl.so.0 ] || fail "the example needs $needs"
 	fabric=puts$$
 	on_host() { # HOST ARGUMENT...
 		LD_LIBRARY_PATH=$WORK/moved/$libdir:$BUILD/simverbs/mlx5 "$WORK/moved/bin/simverbs" run "$fabric" "$1" -- "$WORK/puts" "${@:2}"

@@ -11,12 +11,12 @@ make_packages() {
 # The files of all packages once they are installed below a root. LIB is the folder of libraries.
 expected_files() { # LIB
 	local tool page
-	printf '%s\n' "usr/$1/libnccl-net-ha.so" "usr/$1/libnccl-ha-ibgda.so.0" "usr/$1/libnccl-ha-ibgda.so" "usr/$1/pkgconfig/nccl-ha-ibgda.pc" "usr/$1/nccl-ha/simverbs/libibverbs.so.1" "usr/$1/pkgconfig/nccl-ha.pc" \
+	printf '%s\n' "usr/$1/libnccl-net-ha.so" "usr/$1/libnccl-ha-ibgda.so.0" "usr/$1/libnccl-ha-ibgda.so" "usr/$1/pkgconfig/nccl-ha-ibgda.pc" "usr/$1/libinccl.so.0" "usr/$1/libinccl.so" "usr/$1/pkgconfig/inccl.pc" "usr/$1/nccl-ha/simverbs/libibverbs.so.1" "usr/$1/pkgconfig/nccl-ha.pc" \
 		usr/include/simverbs/simverbs.h \
 		'usr/share/doc/nccl-ha*/*' 'usr/share/bash-completion/completions/*' \
 		'usr/share/nccl-ha/scripts/*' usr/share/nccl-ha/nccl-ha-metrics.service usr/share/nccl-ha/nccl-ha-ctrld.service usr/share/nccl-ha/nccl-ha-switchd.service 'usr/share/nccl-ha/monitoring/*'
 	! command -v dpkg-shlibdeps >/dev/null || echo usr/share/lintian/overrides/nccl-ha
-	(cd "$SOURCE" && printf 'usr/%s\n' include/nccl_ha/*)
+	(cd "$SOURCE" && printf 'usr/%s\n' include/nccl_ha/* include/inccl/*)
 	for tool in nccl-ha nccl-ha-agent nccl-ha-ctrld nccl-ha-switchd nccl-net-check nccl-net-perf simverbs; do
 		echo "usr/bin/$tool"
 	done

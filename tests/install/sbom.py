@@ -9,7 +9,7 @@ import sys
 
 BUILD = sys.argv[1]
 PARTS = {
-    "nccl-ha": ["libnccl-net-ha.so", "libnccl-ha-ibgda.so.0", "bin/nccl-ha", "bin/nccl-ha-agent", "bin/nccl-ha-ctrld", 
+    "nccl-ha": ["libnccl-net-ha.so", "libnccl-ha-ibgda.so.0", "libinccl.so.0", "bin/nccl-ha", "bin/nccl-ha-agent", "bin/nccl-ha-ctrld", 
                 "bin/nccl-ha-switchd", "bin/nccl-net-check", "bin/nccl-net-perf"],
     "nccl-ha-simverbs": ["simverbs/libibverbs.so.1", "bin/simverbs"],
 }

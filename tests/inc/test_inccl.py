@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libinccl, by programs that have its header alone (inccl_main.c), over nccl-ha-ctrld and nccl-ha-switchd on a simverbs fabric: every type and
+operation, whatever is registered, a switch that is killed in the middle, and each error within its time."""
+
+import os
+import re
+import subprocess
+import unittest
+
+import test_switchd
+from test_switchd import SLACK, TIMEOUT_S
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+RANK, EXAMPLE = (os.path.join(test_switchd.BIN, name) for name in ("inccl-rank", "inccl-example"))
+ALL = 40  # every type with every operation
+OK, ARGUMENT, REFUSED, REMOTE, TIMEOUT, DISAGREE = 0, -1, -3, -4, -5, -6
+# The NIC is what simverbs calls it.
+STAR = test_switchd.STAR.replace("nic: n", "nic: sim0").replace("max_fan_in: 2", "max_fan_in: 8")
+CLOS = test_switchd.CLOS.replace("nic: n", "nic: sim0")
+
+
+class Programs(test_switchd.Fabric):
+    def program(self, number, hosts, *words, **options):
+        """options: of this rank, in place of those that fit."""
+        said = {"rank": number, "ranks": len(hosts), "connect": self.address, "key-file": self.key_file, "host": hosts[number], "group": f"job{self._testMethodName[-20:]}",
+                "connect-ms": 10000 * SLACK, "late-ms": 30000 * SLACK, **{name.replace("_", "-"): value for name, value in options.items()}}  # fmt: skip
+        return self.begin(f"rank{number}", RANK, *[f"--{name}={value}" for name, value in said.items()], *words, on=number)
+
+    def job(self, hosts, *words, others=None, **options):
+        """others: options of one rank, by its number."""
+        return [self.program(rank, hosts, *words, **{**options, **(others or {}).get(rank, {})}) for rank in range(len(hosts))]
+
+    def ends(self, ranks):
+        results = []
+        for number, rank in enumerate(ranks):
+            lines = rank.stdout.read().splitlines()
+            status = rank.wait(TIMEOUT_S)
+            self.assertTrue(lines, self.errors(f"rank{number}"))
+            results.append({**test_switchd.json.loads(lines[-1]), "exit": status, "said": self.errors(f"rank{number}")})
+        return results
+
+    def expect_all_right(self, ranks, ops):
+        results = self.ends(ranks)
+        self.assertEqual([(one["exit"], one["result"], one["done"]) for one in results], [(0, OK, ops)] * len(ranks), results)
+        self.assertEqual(len({one["digest"] for one in results}), 1, results)
+        return results
+
+    def expect_error(self, ranks, code, pattern, limit_s, or_else=None):
+        """The same one at all of them, in time. or_else: what it is for those who hear it from the controller."""
+        for one in self.ends(ranks):
+            self.assertEqual(one["exit"], 1, one)
+            self.assertIn(one["result"], (code, or_else), one)
+            self.assertRegex(one["why"], pattern)
+            self.assertLess(one["took_s"], limit_s * SLACK, one)
+
+
+class Sums(Programs):
+    def test_every_type_and_operation_whatever_is_registered(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        for one in self.expect_all_right(self.job("abc", "--ops", str(ALL), "--bytes", "30000"), ALL):
+            self.assertEqual(one["said"], "")
+        self.expect_free()
+
+    def test_operations_of_several_pieces_through_two_levels_of_switches(self):
+        self.start_controller(CLOS)
+        self.serve("l0", "l1", "s0")
+        self.expect_all_right(self.job("abcd", "--ops", "8", "--bytes", "1300001"), 8)
+
+    def test_units_that_are_larger_than_a_piece(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        self.expect_all_right(self.job("abc", "--ops", "6", "--bytes", "3000000", unit=1 << 20), 6)
+
+    def test_one_communicator_after_the_other_leaves_nothing(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        before = self.descriptors(self.switches["s"])
+        self.expect_all_right(self.job("abc", "--ops", "7", "--bytes", "3000", "--comms", "5"), 35)
+        self.expect_free()
+        self.assertTrue(test_switchd.wait_for(lambda: self.descriptors(self.switches["s"]) == before))
+
+    def test_a_switch_killed_in_the_middle_costs_no_element(self):
+        self.start_controller(CLOS)
+        self.serve("l0", "l1", "s0")
+        ranks = self.job("abcd", "--ops", str(ALL), "--bytes", "300000", others={3: {"hold": 13}})
+        self.read_all_until(ranks, "done 12\n")  # three go on, and switches have what they contribute
+        self.switches["l0"].kill()
+        self.go(ranks[3])
+        for one in self.expect_all_right(ranks, ALL):
+            self.assertRegex(one["said"], "goes on by another way, for the 1. time")
+        self.expect_free()
+
+
+    def test_the_example_is_in_the_page_and_right(self):
+        with open(os.path.join(ROOT, "docs", "examples", "inccl.c"), encoding="utf-8") as file, open(os.path.join(ROOT, "docs", "inc.md"), encoding="utf-8") as page:
+            self.assertIn("```c\n" + file.read() + "```\n", page.read())
+        self.start_controller(STAR)
+        self.serve("s")
+        ranks = [self.begin(f"rank{rank}", "env", f"HA_NCCL_INC_HOST={host}", test_switchd.SIMVERBS, "run", self.fabric, str(rank), "--",
+                            EXAMPLE, self.address, self.key_file, str(rank), "3") for rank, host in enumerate("abc")]  # fmt: skip
+        for number, rank in enumerate(ranks):
+            self.assertEqual((rank.stdout.read(), rank.wait(TIMEOUT_S)), ("6 6\n", 0), self.errors(f"rank{number}"))
+
+    def test_groups_are_in_the_metrics(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        ranks = self.job("abc", "--ops", "8", others={0: {"hold": 4}, 1: {"hold": 4}, 2: {"hold": 4}})
+        self.read_all_until(ranks, "done 3\n")
+        self.assertTrue(test_switchd.wait_for(lambda: len(re.findall(r"(?m)^nccl_ha_inc_all_reduces_total{.*} 4$", self.metrics())) >= 3), self.metrics())
+        self.go(*ranks)
+        self.expect_all_right(ranks, 8)
+
+    def metrics(self):
+        return subprocess.run([test_switchd.TOOL, "metrics"], stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S).stdout
+
+
+class Errors(Programs):
+    def test_options_that_cannot_be(self):
+        self.start_controller(STAR)
+        for wrong, said in (({"rank": 3}, "rank 3 of 3 ranks"), ({"connect_ms": 1}, "HA_NCCL_INC_CONNECT_MS is 1, and has to be 1000 to 600000"),
+                            ({"connect": ""}, "nccl-ha-ctrld listens"), ({"group": "g" * 53}, "52 letters")):  # fmt: skip
+            (one,) = self.ends([self.program(0, "abc", **wrong)])
+            self.assertEqual((one["exit"], one["result"]), (1, ARGUMENT), one)
+            self.assertRegex(one["said"], said)
+        self.expect_error([self.program(0, "abc", connect="nowhere")], ARGUMENT, "'nowhere' is not HOST:PORT", 1)
+        self.expect_error([self.program(0, "abc", key_file="/nonexistent")], ARGUMENT, "key cannot be read", 1)
+        self.expect_error([self.program(0, "abc", group="a b")], ARGUMENT, "letters, digits", 1)
+
+    def test_a_controller_that_refuses_or_is_not_there(self):
+        self.start_controller(STAR)
+        self.expect_error(self.job("abc"), REFUSED, "no plan: .*that a program serves", 1)
+        other = self.write("other", os.urandom(32), 0o400)
+        self.expect_error([self.program(0, "abc", key_file=other)], REFUSED, "another key", 1)
+        self.ctrld.kill()
+        self.ctrld.wait()
+        self.expect_error(self.job("abc", group="again"), REMOTE, "controller: nobody answers", 1)
+
+    def test_a_rank_that_does_not_come(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        ranks = [self.program(rank, "abc", connect_ms=1000) for rank in range(2)]
+        self.expect_error(ranks, REMOTE, "no verdict in time|no plan: .*(has not asked|has gone)", 2, REFUSED)
+
+    def test_a_rank_that_dies(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        ranks = self.job("abc", "--ops", str(ALL), others={1: {"hold": 5}})
+        self.read_all_until([ranks[0], ranks[2]], "done 4\n")
+        ranks[1].kill()
+        self.expect_error([ranks[0], ranks[2]], REMOTE, r"a member's process has ended \(member 1,", 2)
+
+    def test_ranks_that_do_not_ask_for_the_same(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        self.expect_error(self.job("abc", "--ops", str(ALL), others={1: {"differ": 6}}), DISAGREE, "members do not ask for the same operations", 2)
+
+    def test_a_call_that_is_not_done_in_its_time_ends_the_communicator(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        ranks = self.job("abc", "--ops", "20", others={0: {"timeout_ms": 500}, 1: {"hold": 6}})
+        self.read_all_until(ranks, "done 4\n")
+        (first,) = self.ends([ranks[0]])
+        self.assertEqual((first["exit"], first["result"]), (1, TIMEOUT), first)
+        self.assertTrue(0.5 <= first["took_s"] < 1.5 * SLACK, first)
+        self.go(ranks[1])
+        self.expect_error(ranks[1:], REMOTE, r"a member's process has ended|member 0", 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
