@@ -26,6 +26,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -149,6 +150,71 @@ int inccl_wait(struct inccl_request *request, uint32_t timeout_ms);
 int inccl_allreduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
 		    enum inccl_type type, enum inccl_op op, unsigned int flags,
 		    uint32_t timeout_ms);
+
+/* ---- short forms ---------------------------------------------------------------------------- */
+
+/* Sums of 32-bit integers, with options by variables: for small programs. */
+
+#ifndef INCCL_TIMEOUT_MS
+#define INCCL_TIMEOUT_MS 60000u /* of each call */
+#endif
+
+/* controller: HOST:PORT. */
+static inline int inccl_group_create(int world_size, const char *controller, int rank,
+				     struct inccl_group **group)
+{
+	struct inccl_options options;
+
+	memset(&options, 0, sizeof(options));
+	options.size = sizeof(options);
+	options.rank = (uint32_t)rank;
+	options.ranks = (uint32_t)world_size;
+	options.controller = controller;
+	return inccl_group_open(&options, group);
+}
+
+static inline int inccl_group_destroy(struct inccl_group *group)
+{
+	return inccl_group_close(group);
+}
+
+static inline int inccl_communicator_create(struct inccl_group *group, struct inccl_comm **comm)
+{
+	return inccl_comm_open(group, comm);
+}
+
+static inline int inccl_communicator_destroy(struct inccl_comm *comm)
+{
+	return inccl_comm_close(comm);
+}
+
+/* len: elements. Registers both memories for as long as it takes: worth it for large ones, or for
+ * none that inccl_register() knows for longer. */
+static inline int inccl_allreduce_write(struct inccl_comm *comm, int32_t *src, uint32_t len,
+					int32_t *dst)
+{
+	struct inccl_group *group = inccl_comm_group(comm);
+	const size_t bytes = (size_t)len * sizeof(*src);
+	struct inccl_region *from = NULL, *to = NULL;
+	int result = len ? inccl_register(group, src, bytes, &from) : INCCL_OK;
+
+	if (result == INCCL_OK && len && dst != src)
+		result = inccl_register(group, dst, bytes, &to);
+	if (result == INCCL_OK)
+		result = inccl_allreduce(comm, src, dst, len, INCCL_INT32, INCCL_SUM, INCCL_DIRECT,
+					 INCCL_TIMEOUT_MS);
+	inccl_deregister(to);
+	inccl_deregister(from);
+	return result;
+}
+
+/* The same through copies, and registers nothing. */
+static inline int inccl_allreduce_sendrecv(struct inccl_comm *comm, const int32_t *src,
+					   uint32_t len, int32_t *dst)
+{
+	return inccl_allreduce(comm, src, dst, len, INCCL_INT32, INCCL_SUM, INCCL_BOUNCE,
+			       INCCL_TIMEOUT_MS);
+}
 
 #ifdef __cplusplus
 }

@@ -11,7 +11,7 @@ import test_switchd
 from test_switchd import SLACK, TIMEOUT_S
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-RANK, EXAMPLE = (os.path.join(test_switchd.BIN, name) for name in ("inccl-rank", "inccl-example"))
+RANK, SHORT, EXAMPLE = (os.path.join(test_switchd.BIN, name) for name in ("inccl-rank", "inccl-short", "inccl-example"))
 ALL = 40  # every type with every operation
 OK, ARGUMENT, REFUSED, REMOTE, TIMEOUT, DISAGREE = 0, -1, -3, -4, -5, -6
 # The NIC is what simverbs calls it.
@@ -97,10 +97,19 @@ class Sums(Programs):
             self.assertIn("```c\n" + file.read() + "```\n", page.read())
         self.start_controller(STAR)
         self.serve("s")
-        ranks = [self.begin(f"rank{rank}", "env", f"HA_NCCL_INC_HOST={host}", test_switchd.SIMVERBS, "run", self.fabric, str(rank), "--",
-                            EXAMPLE, self.address, self.key_file, str(rank), "3") for rank, host in enumerate("abc")]  # fmt: skip
+        self.expect_said("6 6\n", [(EXAMPLE, self.address, self.key_file, str(rank), "3") for rank in range(3)])
+
+    def test_the_short_forms(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        self.expect_said("0\n", [(SHORT, self.address, str(rank), "3") for rank in range(3)], f"HA_NCCL_INC_KEY_FILE={self.key_file}")
+
+    def expect_said(self, text, programs, *settings):
+        """All of them say it, and end well."""
+        ranks = [self.begin(f"rank{rank}", "env", f"HA_NCCL_INC_HOST={'abc'[rank]}", *settings, test_switchd.SIMVERBS, "run", self.fabric, str(rank), "--", *words)
+                 for rank, words in enumerate(programs)]  # fmt: skip
         for number, rank in enumerate(ranks):
-            self.assertEqual((rank.stdout.read(), rank.wait(TIMEOUT_S)), ("6 6\n", 0), self.errors(f"rank{number}"))
+            self.assertEqual((rank.stdout.read(), rank.wait(TIMEOUT_S)), (text, 0), self.errors(f"rank{number}"))
 
     def test_groups_are_in_the_metrics(self):
         self.start_controller(STAR)
