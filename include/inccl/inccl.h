@@ -151,6 +151,28 @@ int inccl_allreduce(struct inccl_comm *comm, const void *send, void *recv, size_
 		    enum inccl_type type, enum inccl_op op, unsigned int flags,
 		    uint32_t timeout_ms);
 
+/* The rest is as inccl_allreduce(), with every rank in it; docs/inc.md says what each one costs.
+ * That ranks name the same root is not compared. */
+
+/* The result is the root's alone; recv: of others NULL is fine. */
+int inccl_reduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
+		 enum inccl_type type, enum inccl_op op, uint32_t root, unsigned int flags,
+		 uint32_t timeout_ms);
+/* Of ranks * count elements, of which rank r gets those from r * count on. recv may be that part of
+ * send; else they do not overlap. */
+int inccl_reduce_scatter(struct inccl_comm *comm, const void *send, void *recv, size_t count,
+			 enum inccl_type type, enum inccl_op op, unsigned int flags,
+			 uint32_t timeout_ms);
+/* The root's bytes to all. */
+int inccl_broadcast(struct inccl_comm *comm, void *data, size_t bytes, uint32_t root,
+		    unsigned int flags, uint32_t timeout_ms);
+/* `bytes` of each rank, in the order of ranks, to all. send may be this rank's part of recv; else
+ * they do not overlap. */
+int inccl_allgather(struct inccl_comm *comm, const void *send, void *recv, size_t bytes,
+		    unsigned int flags, uint32_t timeout_ms);
+/* Returns when all ranks have called it. */
+int inccl_barrier(struct inccl_comm *comm, uint32_t timeout_ms);
+
 /* ---- short forms ---------------------------------------------------------------------------- */
 
 /* Sums of 32-bit integers, with options by variables: for small programs. */

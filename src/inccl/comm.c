@@ -146,6 +146,11 @@ static bool next_piece(struct inccl_comm *comm, struct ha_inccl_piece *piece)
 	return false;
 }
 
+static bool is_copied_in(const struct ha_inccl_piece *piece)
+{
+	return piece->send && !piece->of->send_mr;
+}
+
 /* False: there is none, or no place for it. */
 static bool make_ready(struct inccl_comm *comm)
 {
@@ -158,12 +163,12 @@ static bool make_ready(struct inccl_comm *comm)
 	if (!next_piece(comm, &next->piece))
 		return false;
 	request = next->piece.of;
-	next->has_place = !request->send_mr || !request->recv_mr;
+	next->has_place = is_copied_in(&next->piece) || !next->piece.recv || !request->recv_mr;
 	if (next->has_place && !ha_inccl_bounce_take(&comm->bounce, &next->place))
 		return false;
-	if (!request->send_mr && next->piece.bytes > 0)
-		memcpy(ha_inccl_bounce_to_send(&comm->bounce, next->place),
-		       request->send + next->piece.at, next->piece.bytes);
+	if (is_copied_in(&next->piece))
+		memcpy(ha_inccl_bounce_to_send(&comm->bounce, next->place), next->piece.send,
+		       next->piece.bytes);
 	comm->is_ready = true;
 	return true;
 }
@@ -177,18 +182,17 @@ static void fill_in(const struct inccl_comm *comm, const struct under_way *next,
 	    .type = request->type,
 	    .op = request->op,
 	    .count = next->piece.bytes / request->element_bytes,
+	    .send = next->piece.send,
+	    .recv = next->piece.recv,
 	    .send_mr = request->send_mr,
 	    .recv_mr = request->recv_mr,
+	    .is_empty = next->piece.is_empty,
 	};
-	if (request->send_mr) {
-		ask->send = request->send + next->piece.at;
-	} else {
+	if (!next->piece.send || !request->send_mr) {
 		ask->send = ha_inccl_bounce_to_send(&comm->bounce, next->place);
 		ask->send_mr = comm->bounce.mr;
 	}
-	if (request->recv_mr) {
-		ask->recv = request->recv + next->piece.at;
-	} else {
+	if (!next->piece.recv || !request->recv_mr) {
 		ask->recv = ha_inccl_bounce_received(&comm->bounce, next->place);
 		ask->recv_mr = comm->bounce.mr;
 	}
@@ -217,7 +221,6 @@ static bool ask(struct inccl_comm *comm)
 static bool finish(struct inccl_comm *comm)
 {
 	struct under_way *first = at(comm, comm->done);
-	const struct inccl_request *request = first->piece.of;
 	bool is_done;
 	size_t bytes;
 	const ha_result_t result = ha_coll_test(first->asked, &is_done, &bytes);
@@ -226,9 +229,9 @@ static bool finish(struct inccl_comm *comm)
 		fail(comm, result);
 	if (!is_done)
 		return false;
-	if (!request->recv_mr && first->piece.bytes > 0)
-		memcpy(request->recv + first->piece.at,
-		       ha_inccl_bounce_received(&comm->bounce, first->place), first->piece.bytes);
+	if (first->piece.recv && !first->piece.of->recv_mr)
+		memcpy(first->piece.recv, ha_inccl_bounce_received(&comm->bounce, first->place),
+		       first->piece.bytes);
 	if (first->has_place)
 		ha_inccl_bounce_free(&comm->bounce, first->place);
 	ha_inccl_operation_done(&first->piece);
@@ -251,34 +254,51 @@ static bool move(struct inccl_comm *comm)
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
-static bool is_sense(const void *send, const void *recv, size_t count,
-		     const struct ha_reduction *reduction, unsigned int flags)
+/* With its sizes, for so many elements. False: it cannot be. */
+static bool make(const struct inccl_comm *comm, struct inccl_request *wish, size_t count,
+		 unsigned int flags)
 {
-	return reduction && count <= SIZE_MAX / HA_REDUCE_MAX_BYTES &&
-	       (count == 0 || (send && recv)) && flags <= INCCL_BOUNCE;
+	const struct ha_reduction *reduction = ha_reduction_of(wish->type, wish->op);
+
+	wish->rank = comm->group->rank;
+	wish->ranks = comm->group->ranks;
+	if (!reduction || count > SIZE_MAX / HA_REDUCE_MAX_BYTES / wish->ranks ||
+	    wish->root >= wish->ranks || flags > INCCL_BOUNCE)
+		return false;
+	wish->element_bytes = ha_reduce_bytes(reduction, HA_REDUCE_WIRE);
+	wish->bytes = count * wish->element_bytes;
+	return (ha_inccl_operation_reads(wish) == 0 || wish->send) &&
+	       (ha_inccl_operation_writes(wish) == 0 || wish->recv);
 }
 
 /* Where its memory is registered, or that it goes through copies. */
 static int find_memory(struct inccl_comm *comm, struct inccl_request *request, unsigned int flags)
 {
-	if (!(flags & INCCL_BOUNCE) && request->bytes > 0) {
-		request->send_mr = ha_inccl_group_find(comm->group, request->send, request->bytes);
-		request->recv_mr = ha_inccl_group_find(comm->group, request->recv, request->bytes);
-	}
-	if (request->send_mr && request->recv_mr)
-		return INCCL_OK;
-	if (flags & INCCL_DIRECT && request->bytes > 0)
+	const size_t reads = ha_inccl_operation_reads(request);
+	const size_t writes = ha_inccl_operation_writes(request);
+
+	if (!(flags & INCCL_BOUNCE) && reads > 0)
+		request->send_mr = ha_inccl_group_find(comm->group, request->send, reads);
+	if (!(flags & INCCL_BOUNCE) && writes > 0)
+		request->recv_mr = ha_inccl_group_find(comm->group, request->recv, writes);
+	if (flags & INCCL_DIRECT &&
+	    ((reads > 0 && !request->send_mr) || (writes > 0 && !request->recv_mr)))
 		return INCCL_ERR_REGISTERED;
+	if (request->send_mr && request->recv_mr && !request->one_sends && !request->one_receives)
+		return INCCL_OK;
 	return ha_inccl_bounce_make(&comm->bounce, comm->coll) ? INCCL_OK : INCCL_ERR_SYSTEM;
 }
 
-static int begin(struct inccl_comm *comm, const struct inccl_request *wish, unsigned int flags,
-		 struct inccl_request **out)
+static int begin(struct inccl_comm *comm, const struct inccl_request *wish, size_t count,
+		 unsigned int flags, struct inccl_request **out)
 {
 	struct inccl_request *request = &comm->operation[comm->begun % OPERATIONS];
 	struct inccl_request made = *wish;
 	int result;
 
+	*out = NULL;
+	if (!make(comm, &made, count, flags))
+		return INCCL_ERR_ARGUMENT;
 	if (comm->result != INCCL_OK)
 		return comm->result;
 	if (request->comm)
@@ -294,22 +314,22 @@ static int begin(struct inccl_comm *comm, const struct inccl_request *wish, unsi
 	return INCCL_OK;
 }
 
+static struct inccl_request all_reduce(const void *send, void *recv, enum inccl_type type,
+				       enum inccl_op op)
+{
+	return (struct inccl_request){.type = (enum ha_reduce_type)type,
+				      .op = (enum ha_reduce_op)op,
+				      .send = send,
+				      .recv = recv};
+}
+
 int inccl_iallreduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
 		     enum inccl_type type, enum inccl_op op, unsigned int flags,
 		     struct inccl_request **request)
 {
-	const struct ha_reduction *reduction = ha_reduction_of(type, op);
-	struct inccl_request wish = {.type = (enum ha_reduce_type)type,
-				     .op = (enum ha_reduce_op)op,
-				     .send = send,
-				     .recv = recv};
+	const struct inccl_request wish = all_reduce(send, recv, type, op);
 
-	*request = NULL;
-	if (!is_sense(send, recv, count, reduction, flags))
-		return INCCL_ERR_ARGUMENT;
-	wish.element_bytes = ha_reduce_bytes(reduction, HA_REDUCE_WIRE);
-	wish.bytes = count * wish.element_bytes;
-	return begin(comm, &wish, flags, request);
+	return begin(comm, &wish, count, flags, request);
 }
 
 /* INCCL_AGAIN, or the request is free. */
@@ -374,15 +394,15 @@ int inccl_wait(struct inccl_request *request, uint32_t timeout_ms)
 	return wait_until(request, after_ms(timeout_ms));
 }
 
-int inccl_allreduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
-		    enum inccl_type type, enum inccl_op op, unsigned int flags, uint32_t timeout_ms)
+/* All of it in one call; what is not done in time ends the communicator. */
+static int within(struct inccl_comm *comm, const struct inccl_request *wish, size_t count,
+		  unsigned int flags, uint32_t timeout_ms)
 {
 	const uint64_t until_ns = after_ms(timeout_ms);
 	struct inccl_request *request;
 	int result;
 
-	while ((result = inccl_iallreduce(comm, send, recv, count, type, op, flags, &request)) ==
-		   INCCL_AGAIN &&
+	while ((result = begin(comm, wish, count, flags, &request)) == INCCL_AGAIN &&
 	       ha_real_ns() < until_ns) {
 		move(comm);
 		rest(YIELD_NS + 1);
@@ -393,4 +413,67 @@ int inccl_allreduce(struct inccl_comm *comm, const void *send, void *recv, size_
 		return result;
 	give_up(comm);
 	return comm->result;
+}
+
+int inccl_allreduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
+		    enum inccl_type type, enum inccl_op op, unsigned int flags, uint32_t timeout_ms)
+{
+	const struct inccl_request wish = all_reduce(send, recv, type, op);
+
+	return within(comm, &wish, count, flags, timeout_ms);
+}
+
+int inccl_reduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
+		 enum inccl_type type, enum inccl_op op, uint32_t root, unsigned int flags,
+		 uint32_t timeout_ms)
+{
+	struct inccl_request wish = all_reduce(send, recv, type, op);
+
+	wish.one_receives = true;
+	wish.root = root;
+	return within(comm, &wish, count, flags, timeout_ms);
+}
+
+int inccl_reduce_scatter(struct inccl_comm *comm, const void *send, void *recv, size_t count,
+			 enum inccl_type type, enum inccl_op op, unsigned int flags,
+			 uint32_t timeout_ms)
+{
+	struct inccl_request wish = all_reduce(send, recv, type, op);
+
+	wish.one_receives = wish.is_by_rank = wish.send_has_parts = true;
+	return within(comm, &wish, count, flags, timeout_ms);
+}
+
+/* Of the contributions one has bytes, and the others nothing, which is the smallest. */
+static struct inccl_request copy(const void *send, void *recv)
+{
+	struct inccl_request wish = all_reduce(send, recv, INCCL_UINT8, INCCL_MAX);
+
+	wish.one_sends = true;
+	return wish;
+}
+
+int inccl_broadcast(struct inccl_comm *comm, void *data, size_t bytes, uint32_t root,
+		    unsigned int flags, uint32_t timeout_ms)
+{
+	struct inccl_request wish = copy(data, data);
+
+	wish.root = root;
+	return within(comm, &wish, bytes, flags, timeout_ms);
+}
+
+int inccl_allgather(struct inccl_comm *comm, const void *send, void *recv, size_t bytes,
+		    unsigned int flags, uint32_t timeout_ms)
+{
+	struct inccl_request wish = copy(send, recv);
+
+	wish.is_by_rank = wish.recv_has_parts = true;
+	return within(comm, &wish, bytes, flags, timeout_ms);
+}
+
+int inccl_barrier(struct inccl_comm *comm, uint32_t timeout_ms)
+{
+	const struct inccl_request wish = all_reduce(NULL, NULL, INCCL_UINT8, INCCL_MAX);
+
+	return within(comm, &wish, 0, 0, timeout_ms);
 }

@@ -21,6 +21,8 @@ struct elements {
 size_t elements_size(const struct elements *elements);
 void elements_contribute(const struct elements *elements, unsigned rank, uint8_t *at);
 
+/* What has to come out, of as many bytes as each contribution has; false: no memory. */
+bool elements_result(const struct elements *elements, unsigned ranks, uint8_t *result);
 /* As the oracle has it, in the order of ranks; what depends on that order is not compared. */
 bool elements_are_right(const struct elements *elements, unsigned ranks, const uint8_t *result);
 /* Of a result; to be xored over operations. */

@@ -11,7 +11,7 @@ import test_switchd
 from test_switchd import SLACK, TIMEOUT_S
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-RANK, SHORT, EXAMPLE = (os.path.join(test_switchd.BIN, name) for name in ("inccl-rank", "inccl-short", "inccl-example"))
+RANK, SHORT, KINDS, EXAMPLE = (os.path.join(test_switchd.BIN, name) for name in ("inccl-rank", "inccl-short", "inccl-kinds", "inccl-example"))
 ALL = 40  # every type with every operation
 OK, ARGUMENT, REFUSED, REMOTE, TIMEOUT, DISAGREE = 0, -1, -3, -4, -5, -6
 # The NIC is what simverbs calls it.
@@ -104,12 +104,40 @@ class Sums(Programs):
         self.serve("s")
         self.expect_said("0\n", [(SHORT, self.address, str(rank), "3") for rank in range(3)], f"HA_NCCL_INC_KEY_FILE={self.key_file}")
 
+    def start(self, programs, *settings):
+        return [self.begin(f"rank{rank}", "env", f"HA_NCCL_INC_HOST={'abcd'[rank]}", *settings, test_switchd.SIMVERBS, "run", self.fabric, str(rank), "--", *words)
+                for rank, words in enumerate(programs)]  # fmt: skip
+
     def expect_said(self, text, programs, *settings):
-        """All of them say it, and end well."""
-        ranks = [self.begin(f"rank{rank}", "env", f"HA_NCCL_INC_HOST={'abc'[rank]}", *settings, test_switchd.SIMVERBS, "run", self.fabric, str(rank), "--", *words)
-                 for rank, words in enumerate(programs)]  # fmt: skip
+        """All of them say it last, and end well."""
+        for number, rank in enumerate(self.start(programs, *settings)):
+            self.assertEqual((rank.stdout.read().splitlines()[-1] + "\n", rank.wait(TIMEOUT_S)), (text, 0), self.errors(f"rank{number}"))
+
+    def test_all_kinds_of_operations(self):
+        self.start_controller(CLOS)
+        self.serve("l0", "l1", "s0")
+        self.expect_said("0\n", [(KINDS, self.address, str(rank), "4", "30000", "40") for rank in range(4)], f"HA_NCCL_INC_KEY_FILE={self.key_file}")
+        self.expect_free()
+
+    def test_all_kinds_of_operations_in_several_pieces(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        self.expect_said("0\n", [(KINDS, self.address, str(rank), "3", "700001", "3") for rank in range(3)], f"HA_NCCL_INC_KEY_FILE={self.key_file}")
+
+    def test_all_kinds_of_operations_without_a_switch_left(self):
+        """What nobody contributes to is contributed again, and results that are not wanted are sent to who lacks them."""
+        self.start_controller(STAR)
+        self.serve("s")
+        ranks = self.start([(KINDS, self.address, str(rank), "3", "200000", "8") for rank in range(3)], f"HA_NCCL_INC_KEY_FILE={self.key_file}",
+                           f"HA_NCCL_INC_RTO_MS={30000 * SLACK}", "PAUSE=3")  # fmt: skip
+        self.read_all_until(ranks, "round 2\n")
+        self.go(*ranks[:2])  # one waits: the others' first units are at the switch
+        self.assertFalse(test_switchd.select.select([ranks[0].stdout], [], [], 0.2)[0])
+        self.switches["s"].kill()
+        self.go(ranks[2])
         for number, rank in enumerate(ranks):
-            self.assertEqual((rank.stdout.read(), rank.wait(TIMEOUT_S)), (text, 0), self.errors(f"rank{number}"))
+            self.assertEqual((rank.stdout.read().splitlines()[-1], rank.wait(TIMEOUT_S)), ("0", 0), self.errors(f"rank{number}"))
+            self.assertIn("goes on by another way", self.errors(f"rank{number}"))
 
     def test_groups_are_in_the_metrics(self):
         self.start_controller(STAR)

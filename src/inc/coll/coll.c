@@ -416,7 +416,8 @@ ha_result_t ha_coll_all_reduce(struct ha_coll *coll, const struct ha_coll_all_re
 				       .op = ask->op,
 				       .count = ask->count,
 				       .send = ask->send,
-				       .recv = ask->recv};
+				       .recv = ask->recv,
+				       .is_empty = ask->is_empty};
 	ha_result_t result = HA_OK;
 
 	*request = NULL;

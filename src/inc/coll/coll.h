@@ -60,6 +60,7 @@ struct ha_coll_all_reduce {
 	const void *send;
 	void *recv;
 	struct ha_mr *send_mr, *recv_mr;
+	bool is_empty; /* as of struct ha_all_reduce */
 };
 
 /* All ranks ask for the same in the same order. HA_OK with *request NULL: not now. */

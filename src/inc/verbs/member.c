@@ -294,7 +294,7 @@ static void write_header(const struct ha_member *member, const struct op *op, ui
 		.kind = HA_INC_ALL_REDUCE,
 		.type = is_computed ? (uint8_t)op->ask.type : HA_REDUCE_UINT8,
 		.op = is_computed ? (uint8_t)op->ask.op : HA_REDUCE_MAX,
-		.is_empty = fate == GIVEN,
+		.is_empty = fate == GIVEN || (is_computed && op->ask.is_empty),
 		.number = op->number,
 		.unit = unit,
 		.bytes = piece->bytes,
@@ -346,8 +346,10 @@ static void send(struct ha_member *member, struct lane *lane)
 
 	write_header(member, op, unit, &piece, header);
 	pieces[n++] = own_piece(member, header, HA_INC_HEADER_BYTES);
-	if (fate != GIVEN)
-		pieces[n++] = source_of(member, op, unit, &piece);
+	if (fate != GIVEN) {
+		pieces[n] = source_of(member, op, unit, &piece);
+		n += fate == OWN || !op->ask.is_empty;
+	}
 	lane->recv[lane->posted % window(member)] = (struct message){unit, piece.bytes, is_wanted};
 	lane->send[lane->posted % (2 * window(member))] =
 	    (struct message){unit, piece.bytes, fate != GIVEN};

@@ -39,6 +39,8 @@ struct ha_all_reduce {
 	void *recv; /* may be `send` */
 	uint32_t send_lkey, recv_lkey;
 	bool is_direct; /* in place, in memory that there can be no shadow of */
+	bool is_empty;	/* contributes nothing, which counts as zeros: of the largest of bytes,
+			 * where some member contributes; not in place */
 };
 
 struct ha_member;
