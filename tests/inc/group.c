@@ -235,6 +235,18 @@ struct group_op *group_add(struct group *group, unsigned int type, unsigned int 
 	return op;
 }
 
+struct group_op *group_add_copy(struct group *group, size_t bytes, unsigned int from)
+{
+	struct group_op *op = group_add(group, HA_REDUCE_UINT8, HA_REDUCE_MAX, bytes, false);
+
+	for (unsigned int h = 0; h < group->shape.hosts; h++) {
+		op->is_empty[h] = h != from;
+		if (h != from)
+			memset(op->pristine[h], 0, bytes);
+	}
+	return op;
+}
+
 unsigned int group_asks(const struct group *group, unsigned int host)
 {
 	return group->ops - group->fewer[host];
@@ -253,6 +265,7 @@ static void ask(struct group *group, unsigned int h)
 	    .send_lkey = host->send_mr[host->asked]->lkey,
 	    .recv_lkey = host->recv_mr[host->asked]->lkey,
 	    .is_direct = group->is_direct,
+	    .is_empty = op->is_empty[h],
 	};
 
 	if (group->twist.does && group->twist.host == h && group->twist.op == host->asked)

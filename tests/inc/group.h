@@ -45,6 +45,7 @@ struct group_op {
 	uint8_t *result; /* every host's: the first one's */
 	bool has_result;
 	bool in_place;
+	bool is_empty[GROUP_HOSTS]; /* contributes nothing */
 };
 
 struct group_host {
@@ -119,6 +120,10 @@ void group_two_levels(struct group *group);
 /* An operation that all hosts will ask for. */
 struct group_op *group_add(struct group *group, unsigned int type, unsigned int op, size_t count,
 			   bool in_place);
+
+/* The largest of bytes, to which one host contributes and all others nothing, though they have
+ * something. */
+struct group_op *group_add_copy(struct group *group, size_t bytes, unsigned int from);
 
 /* Everybody does what he can, dead switches nothing. */
 void group_act(struct group *group);

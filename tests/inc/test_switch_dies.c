@@ -69,6 +69,36 @@ static void the_root_of_two_levels_dies_before_any_event(void **state)
 	assert_true(seen.epochs && seen.taken && seen.lacked && seen.again);
 }
 
+static void add_copies(void)
+{
+	for (unsigned int from = 0; from < g.shape.hosts; from++)
+		group_add_copy(&g, 2 * g.shape.unit_bytes + 7, from);
+}
+
+/* Below one switch of the first plan nobody contributes; what is computed again is that by all. */
+static void who_contributes_nothing_does_so_however_often_it_is_computed(void **state)
+{
+	struct group_shape shape = small();
+	unsigned int epochs = 0;
+
+	(void)state;
+	memset(&seen, 0, sizeof(seen));
+	shape.hosts = 4;
+	shape.switches = 4;
+	for (uint64_t at = 1; at == 1 || plan.kills > 0; at += 5) {
+		memset(&plan, 0, sizeof(plan));
+		plan.has_levels = true;
+		plan.kill_at[0] = at;
+		open_run(&shape, at);
+		add_copies();
+		run_well();
+		epochs += leader.decision.epoch;
+		group_close(&g);
+	}
+	tell();
+	assert_true(epochs > 20 && seen.taken && seen.lacked && seen.again);
+}
+
 static void the_next_switch_dies_too(void **state)
 {
 	const struct group_shape shape = small();
@@ -428,6 +458,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_switch_dies_before_any_event),
 	    cmocka_unit_test(the_root_of_two_levels_dies_before_any_event),
+	    cmocka_unit_test(who_contributes_nothing_does_so_however_often_it_is_computed),
 	    cmocka_unit_test(the_next_switch_dies_too),
 	    cmocka_unit_test(eight_hosts_lose_their_switch_in_the_middle),
 	    cmocka_unit_test(a_hundred_kills_at_random_moments_under_eight_hosts),
