@@ -133,8 +133,8 @@ enum inccl_flags {
 /*
  * Begins an all-reduce of `count` elements: *request is under way until inccl_test() or
  * inccl_wait() say that it is not, and until then both memories are the library's. recv may be
- * send; else they do not overlap. INCCL_AGAIN: 64 are under way. It moves when it is tested or
- * waited for; what was begun first is done first.
+ * send; else they do not overlap. INCCL_AGAIN: 64 are under way. It moves when the communicator
+ * is called; what was begun first is done first.
  */
 int inccl_iallreduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
 		     enum inccl_type type, enum inccl_op op, unsigned int flags,

@@ -11,7 +11,7 @@ import test_switchd
 from test_switchd import SLACK, TIMEOUT_S
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-RANK, SHORT, KINDS, EXAMPLE = (os.path.join(test_switchd.BIN, name) for name in ("inccl-rank", "inccl-short", "inccl-kinds", "inccl-example"))
+RANK, SHORT, KINDS, RULES, EXAMPLE = (os.path.join(test_switchd.BIN, f"inccl-{name}") for name in ("rank", "short", "kinds", "rules", "example"))
 ALL = 40  # every type with every operation
 OK, ARGUMENT, REFUSED, REMOTE, TIMEOUT, DISAGREE = 0, -1, -3, -4, -5, -6
 # The NIC is what simverbs calls it.
@@ -98,6 +98,12 @@ class Sums(Programs):
         self.start_controller(STAR)
         self.serve("s")
         self.expect_said("6 6\n", [(EXAMPLE, self.address, self.key_file, str(rank), "3") for rank in range(3)])
+
+    def test_what_the_header_says_of_calls(self):
+        """Two ranks in one process, and so on one NIC."""
+        self.start_controller(STAR)
+        self.serve("s")
+        self.expect_said("fine\n", [(RULES, self.address, self.key_file)])
 
     def test_the_short_forms(self):
         self.start_controller(STAR)
