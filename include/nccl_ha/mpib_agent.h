@@ -7,7 +7,7 @@
  *
  * All is in one directory, MPIB_AGENT_DIR unless both are told another one:
  *
- *  - `hints`, a file of MPIB_HINT_BYTES that the agent writes and plugins map: one entry for each
+ *  - `hints`, a file of MPIB_HINT_BYTES that the agent writes and plugins read: one entry for each
  *    flow, that is for each pair of SOUT addresses;
  *  - `agent.sock`, a listening AF_UNIX stream socket: a plugin dials it for each request, says it,
  *    reads the answer, and hangs up.

@@ -6,45 +6,32 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool ha_hint_file_begin(struct ha_hint_file *file)
+void ha_hint_file_begin(struct ha_hint_file *file)
 {
-	void *memory = mmap(NULL, MPIB_HINT_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
 	*file = (struct ha_hint_file){.fd = -1};
-	if (memory == MAP_FAILED)
-		return false;
-	file->memory = memory;
-	return true;
-}
-
-/* The kernel puts one mapping in the other's place: a reader finds either. */
-static bool put(struct ha_hint_file *file, int fd)
-{
-	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-
-	return mmap(file->memory, MPIB_HINT_BYTES, PROT_READ, flags | MAP_FIXED, fd, 0) !=
-	       MAP_FAILED;
-}
-
-static void give_up(struct ha_hint_file *file)
-{
-	if (file->fd < 0)
-		return;
-	(void)put(file, -1);
-	ha_fork_close(file->fd);
-	file->fd = -1;
-	file->entries = 0;
 }
 
 void ha_hint_file_end(struct ha_hint_file *file)
 {
-	give_up(file);
-	munmap(file->memory, MPIB_HINT_BYTES);
-	file->memory = NULL;
+	ha_fork_close(file->fd);
+	ha_hint_file_begin(file);
+}
+
+/* The kernel puts one file in the other's place: a reader finds either. False: it cannot. */
+static bool put(struct ha_hint_file *file, int fd)
+{
+	bool done;
+
+	if (file->fd < 0) {
+		file->fd = ha_fork_closes(fd);
+		return true;
+	}
+	done = dup3(fd, file->fd, O_CLOEXEC) == file->fd;
+	close(fd);
+	return done;
 }
 
 /* ---- what is believed ------------------------------------------------------------------------ */
@@ -111,6 +98,29 @@ static const char *wrong(int fd, struct stat *st, uint32_t *entries)
 	return why ? why : wrong_header(fd, entries);
 }
 
+static bool is_same(const struct ha_hint_file *file, const struct stat *st, uint32_t entries)
+{
+	return st->st_dev == file->dev && st->st_ino == file->ino && entries == file->entries;
+}
+
+static enum ha_hint_file_state use(struct ha_hint_file *file, int fd, const struct stat *st,
+				   uint32_t entries, const char **why)
+{
+	if (is_same(file, st, entries)) {
+		close(fd);
+		return HA_HINT_FILE_SAME;
+	}
+	file->entries = 0;
+	if (!put(file, fd)) {
+		*why = "it cannot be put in the place of the one before";
+		return HA_HINT_FILE_NONE;
+	}
+	file->dev = st->st_dev;
+	file->ino = st->st_ino;
+	file->entries = entries;
+	return HA_HINT_FILE_NEW;
+}
+
 enum ha_hint_file_state ha_hint_file_look(struct ha_hint_file *file, const char *dir,
 					  const char **why)
 {
@@ -120,34 +130,23 @@ enum ha_hint_file_state ha_hint_file_look(struct ha_hint_file *file, const char 
 
 	if (fd >= 0)
 		*why = wrong(fd, &st, &entries);
-	if (fd >= 0 && !*why) {
-		if (file->fd >= 0 && st.st_dev == file->dev && st.st_ino == file->ino &&
-		    entries == file->entries) {
-			close(fd);
-			return HA_HINT_FILE_SAME;
-		}
-		give_up(file);
-		if (put(file, fd)) {
-			file->fd = ha_fork_closes(fd);
-			file->dev = st.st_dev;
-			file->ino = st.st_ino;
-			file->entries = entries;
-			return HA_HINT_FILE_NEW;
-		}
-		*why = "it cannot be mapped";
-	}
+	if (fd >= 0 && !*why)
+		return use(file, fd, &st, entries, why);
 	if (fd >= 0)
 		close(fd);
-	give_up(file);
+	file->entries = 0;
 	return HA_HINT_FILE_NONE;
+}
+
+uint32_t ha_hint_at(uint32_t slot)
+{
+	return (uint32_t)(offsetof(struct mpib_hint_shm, entries) +
+			  slot * sizeof(struct mpib_hint_entry));
 }
 
 bool ha_hint_file_ips(const struct ha_hint_file *file, uint32_t slot, uint64_t *ips)
 {
-	const off_t at = (off_t)(offsetof(struct mpib_hint_shm, entries) +
-				 slot * sizeof(struct mpib_hint_entry) +
-				 offsetof(struct mpib_hint_entry, src_ip));
-
-	return file->fd >= 0 && slot < file->entries &&
-	       pread(file->fd, ips, sizeof(*ips), at) == sizeof(*ips);
+	return slot < file->entries &&
+	       pread(file->fd, ips, sizeof(*ips),
+		     ha_hint_at(slot) + offsetof(struct mpib_hint_entry, src_ip)) == sizeof(*ips);
 }

@@ -70,19 +70,18 @@ static uint64_t after(const struct ha_hints *h, unsigned *pause_ms)
 
 static void publish(struct ha_hints *h, struct flow *flow, uint64_t ips)
 {
-	const struct mpib_hint_entry *entry = &h->file.memory->entries[flow->slot];
-
 	flow->registered = true;
 	flow->pause_ms = 0;
+	__atomic_store_n(&flow->hint.fd, h->file.fd, __ATOMIC_RELAXED);
 	__atomic_store_n(&flow->hint.ips, ips, __ATOMIC_RELAXED);
-	/* Release: who sees the entry sees the addresses. */
-	__atomic_store_n(&flow->hint.entry, entry, __ATOMIC_RELEASE);
+	/* Release: who sees where it is sees the addresses. */
+	__atomic_store_n(&flow->hint.at, ha_hint_at(flow->slot), __ATOMIC_RELEASE);
 }
 
 static void withdraw(struct flow *flow)
 {
 	flow->registered = false;
-	__atomic_store_n(&flow->hint.entry, NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&flow->hint.at, 0, __ATOMIC_RELAXED);
 }
 
 static struct flow *flow_at(struct ha_list *link)
@@ -313,7 +312,7 @@ static void register_flows(struct ha_hints *h, uint64_t now_ns)
 	ha_list_for_each (pos, &h->flows) {
 		struct flow *flow = flow_at(pos);
 
-		if (h->file.fd < 0 || is_ending(h) || !may_ask(h, now_ns))
+		if (h->file.entries == 0 || is_ending(h) || !may_ask(h, now_ns))
 			return;
 		if (!flow->registered && now_ns >= flow->again_ns)
 			register_flow(h, flow);
@@ -408,11 +407,9 @@ static struct ha_hints *hints_new(const struct ha_hints_settings *settings)
 	ha_list_init(&h->flows);
 	pthread_mutex_init(&h->lock, NULL);
 	ha_cond_init(&h->cond);
-	if (ha_hint_file_begin(&h->file)) {
-		if (ha_thread_start(&h->thread, "nccl-ha-hints", run, h) == 0)
-			return h;
-		ha_hint_file_end(&h->file);
-	}
+	ha_hint_file_begin(&h->file);
+	if (ha_thread_start(&h->thread, "nccl-ha-hints", run, h) == 0)
+		return h;
 	pthread_cond_destroy(&h->cond);
 	pthread_mutex_destroy(&h->lock);
 	free(h);

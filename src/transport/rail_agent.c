@@ -128,7 +128,7 @@ void ha_rail_agent_visit(struct ha_comm *comm)
 }
 
 unsigned ha_rail_agent_second(struct ha_comm *comm, const struct ha_path *first,
-			      const struct ha_path *second, uint64_t bytes)
+			      const struct ha_path *second, uint64_t bytes, uint64_t now_ns)
 {
 	struct ha_rail_flow *flow = &comm->send->flow;
 	uint32_t share;
@@ -137,7 +137,7 @@ unsigned ha_rail_agent_second(struct ha_comm *comm, const struct ha_path *first,
 		begin(comm, first, second);
 	if (!flow->same_island && bytes <= comm->port->bundle->stripe_min)
 		return 0;
-	share = flow->hint ? ha_hint_read(flow->hint) : HA_HINT_NONE;
+	share = flow->hint ? ha_hint_read(flow->hint, now_ns) : HA_HINT_NONE;
 	if (share != HA_HINT_NONE)
 		return share;
 	return flow->same_island ? MPIB_HINT_ALL : 0;

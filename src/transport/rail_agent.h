@@ -42,7 +42,7 @@ void ha_rail_agent_visit(struct ha_comm *comm);
  * agent says. Never waits. Under the token.
  */
 unsigned ha_rail_agent_second(struct ha_comm *comm, const struct ha_path *first,
-			      const struct ha_path *second, uint64_t bytes);
+			      const struct ha_path *second, uint64_t bytes, uint64_t now_ns);
 
 /* A connection ends: the agent is told. Under the token. */
 void ha_rail_agent_leave(struct ha_comm *comm);

@@ -65,7 +65,7 @@ static void take(struct ha_comm *comm, unsigned mask)
 }
 
 /* Where one rail alone is there it has all, whatever the agent says. */
-static void ask_agent(struct ha_comm *comm, uint64_t bytes)
+static void ask_agent(struct ha_comm *comm, uint64_t bytes, uint64_t now_ns)
 {
 	struct ha_shares *shares = &comm->send->shares;
 	const struct ha_path *first, *second;
@@ -74,7 +74,7 @@ static void ask_agent(struct ha_comm *comm, uint64_t bytes)
 		return;
 	first = comm->paths[shares->slot_of_rail[0]];
 	second = comm->paths[shares->slot_of_rail[1]];
-	ha_shares_hint(shares, ha_rail_agent_second(comm, first, second, bytes));
+	ha_shares_hint(shares, ha_rail_agent_second(comm, first, second, bytes, now_ns));
 }
 
 /* *mask: the paths that could carry it, then those that are to. */
@@ -85,7 +85,7 @@ static const struct ha_shares *shares_of(struct ha_comm *comm, unsigned *mask, u
 
 	take(comm, *mask);
 	if (comm->port->bundle->by_agent)
-		ask_agent(comm, bytes);
+		ask_agent(comm, bytes, now_ns);
 	if (!learns(comm->port->bundle))
 		return &s->shares;
 	*mask = ha_parking_carriers(&s->parking, *mask);

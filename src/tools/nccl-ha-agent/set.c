@@ -44,11 +44,12 @@ int na_set(const char *dir, uint32_t src_ip, uint32_t dst_ip, uint32_t share)
 	return why != NULL;
 }
 
-static void show_entry(const struct mpib_hint_entry *entry, uint64_t ips)
+static void show_entry(const struct ha_hint_file *file, uint32_t slot, uint64_t ips)
 {
-	struct ha_hint hint = {.entry = entry, .ips = ips, .last = HA_HINT_NONE};
+	struct ha_hint hint = {
+	    .at = ha_hint_at(slot), .fd = file->fd, .ips = ips, .last = HA_HINT_NONE};
 	char src[INET_ADDRSTRLEN], dst[INET_ADDRSTRLEN];
-	const uint32_t share = ha_hint_read(&hint);
+	const uint32_t share = ha_hint_read(&hint, 0);
 	uint32_t ip[2];
 
 	memcpy(ip, &ips, sizeof(ip));
@@ -63,17 +64,18 @@ static void show_entry(const struct mpib_hint_entry *entry, uint64_t ips)
 int na_show(const char *dir)
 {
 	struct ha_hint_file file;
-	const char *why = "out of memory";
+	const char *why;
 	uint64_t ips;
 
-	if (!ha_hint_file_begin(&file) || ha_hint_file_look(&file, dir, &why) != HA_HINT_FILE_NEW) {
+	ha_hint_file_begin(&file);
+	if (ha_hint_file_look(&file, dir, &why) != HA_HINT_FILE_NEW) {
 		fprintf(stderr, "nccl-ha-agent: %s/" MPIB_AGENT_HINTS ": %s\n", dir,
 			why ? why : "it is not there");
 		return 1;
 	}
 	for (uint32_t slot = 0; slot < file.entries; slot++)
 		if (ha_hint_file_ips(&file, slot, &ips) && ips != 0)
-			show_entry(&file.memory->entries[slot], ips);
+			show_entry(&file, slot, ips);
 	ha_hint_file_end(&file);
 	return 0;
 }

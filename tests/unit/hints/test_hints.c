@@ -238,6 +238,11 @@ static struct ha_agent_flow flow_to(const char *dst)
 				      inet_addr("172.16.0.1"), inet_addr("172.16.0.2")};
 }
 
+static uint32_t share_now(void)
+{
+	return ha_hint_read(hint, ha_real_ns());
+}
+
 static unsigned step_ms;
 
 static void begin(void)
@@ -304,16 +309,17 @@ static int teardown(void **state)
 
 /* ---- what it is for -------------------------------------------------------------------------- */
 
-static void the_next_read_has_what_the_agent_wrote(void **state)
+static void a_read_20_us_later_has_what_the_agent_wrote(void **state)
 {
 	(void)state;
 	write_hint(5, 256, "10.0.1.1", "10.0.1.2");
 	start_agent(GOOD);
 	begin();
-	EVENTUALLY(ha_hint_read(hint) == 256);
+	EVENTUALLY(share_now() == 256);
 	for (uint32_t share = 0; share <= 1024; share++) {
 		write_hint(5, share, "10.0.1.1", "10.0.1.2");
-		assert_int_equal(ha_hint_read(hint), share);
+		usleep(20);
+		assert_int_equal(share_now(), share);
 	}
 	assert_int_equal(agent.registered, 1);
 	assert_true(agent.conn_id >> 16 == ((uint32_t)getpid() & 0xffff));
@@ -329,12 +335,12 @@ static void an_agent_that_fills_in_no_addresses_is_believed_until_it_does(void *
 	write_hint(5, 300, NULL, NULL);
 	start_agent(GOOD);
 	begin();
-	EVENTUALLY(ha_hint_read(hint) == 300);
+	EVENTUALLY(share_now() == 300);
 	write_hint(5, 301, "10.0.1.1", "10.0.1.2");
-	EVENTUALLY(ha_hint_read(hint) == 301);
+	EVENTUALLY(share_now() == 301);
 	write_hint(5, 302, "10.0.1.1", "10.0.1.9");
 	some_looks();
-	assert_int_not_equal(ha_hint_read(hint), 302);
+	assert_int_not_equal(share_now(), 302);
 	EVENTUALLY(warnings == 1);
 }
 
@@ -346,13 +352,13 @@ static void an_agent_that_is_gone_is_followed_for_so_long_and_no_longer(void **s
 	write_hint(5, 256, "10.0.1.1", "10.0.1.2");
 	start_agent(GOOD);
 	begin();
-	EVENTUALLY(ha_hint_read(hint) == 256);
+	EVENTUALLY(share_now() == 256);
 	stop_agent();
 	put32(16 + 16 * 5 + 4, 99); /* it was killed in the middle of a write */
 	put32(16 + 16 * 5, 777);
-	share = ha_hint_read(hint);
+	share = share_now();
 	assert_true(share == 256 || ha_real_ns() - agent.seen_after_ns >= STALE_MS * HA_NS_PER_MS);
-	EVENTUALLY(ha_hint_read(hint) == HA_HINT_NONE);
+	EVENTUALLY(share_now() == HA_HINT_NONE);
 	assert_true(ha_real_ns() - agent.seen_after_ns >= STALE_MS * HA_NS_PER_MS);
 	EVENTUALLY(lost == 1);
 	assert_int_equal(warnings, 1);
@@ -363,7 +369,7 @@ static void an_agent_that_is_gone_is_followed_for_so_long_and_no_longer(void **s
 	agent.slot = 200;
 	write_hint(200, 640, "10.0.1.1", "10.0.1.2");
 	start_agent(GOOD);
-	EVENTUALLY(ha_hint_read(hint) == 640);
+	EVENTUALLY(share_now() == 640);
 	EVENTUALLY(found == 2);
 }
 
@@ -374,11 +380,11 @@ static void an_agent_that_starts_anew_is_asked_again(void **state)
 	write_hint(5, 256, "10.0.1.1", "10.0.1.2");
 	start_agent(GOOD);
 	begin();
-	EVENTUALLY(ha_hint_read(hint) == 256);
+	EVENTUALLY(share_now() == 256);
 	agent.slot = 6;
 	write_hint(6, 100, "10.0.1.1", "10.0.1.2");
 	write_hint(5, 0, NULL, NULL); /* as it clears what was there */
-	EVENTUALLY(ha_hint_read(hint) == 100);
+	EVENTUALLY(share_now() == 100);
 }
 
 static void a_file_of_another_boot_is_not_read(void **state)
@@ -387,7 +393,7 @@ static void a_file_of_another_boot_is_not_read(void **state)
 	write_hint(5, 999, "10.0.1.1", "10.0.1.2");
 	begin();
 	some_looks();
-	assert_true(ha_hint_read(hint) == HA_HINT_NONE);
+	assert_true(share_now() == HA_HINT_NONE);
 	EVENTUALLY(warnings == 1);
 	assert_true(warned_of("no agent at"));
 }
@@ -399,11 +405,11 @@ static void another_flows_slot_is_not_used_and_asked_for_again(void **state)
 	start_agent(GOOD);
 	begin();
 	EVENTUALLY(agent.registered >= 3);
-	assert_true(ha_hint_read(hint) == HA_HINT_NONE);
+	assert_true(share_now() == HA_HINT_NONE);
 	EVENTUALLY(warnings == 1);
 	assert_true(warned_of("another flow"));
 	write_hint(5, 111, "10.0.1.1", "10.0.1.2");
-	EVENTUALLY(ha_hint_read(hint) == 111);
+	EVENTUALLY(share_now() == 111);
 }
 
 static void slots_that_there_are_not_are_refused(void **state)
@@ -416,7 +422,7 @@ static void slots_that_there_are_not_are_refused(void **state)
 		start_agent(GOOD);
 		begin();
 		EVENTUALLY(agent.registered >= 2);
-		assert_true(ha_hint_read(hint) == HA_HINT_NONE);
+		assert_true(share_now() == HA_HINT_NONE);
 		EVENTUALLY(warnings == 1);
 		end();
 		stop_agent();
@@ -540,20 +546,20 @@ static void a_file_that_is_not_to_be_believed_is_one_warning(void **state)
 		begin();
 		EVENTUALLY(warnings > 0);
 		some_looks();
-		if (warnings != 1 || !warned_of(files[i].said) ||
-		    ha_hint_read(hint) != HA_HINT_NONE || agent.registered != 0)
+		if (warnings != 1 || !warned_of(files[i].said) || share_now() != HA_HINT_NONE ||
+		    agent.registered != 0)
 			fail_msg("%s: %d warnings (%s), hint %u, %u registered", files[i].what,
-				 (int)warnings, last_warning, ha_hint_read(hint),
+				 (int)warnings, last_warning, share_now(),
 				 (unsigned)agent.registered);
 		/* And when it is well again. */
 		put_back();
-		EVENTUALLY(ha_hint_read(hint) == 256);
+		EVENTUALLY(share_now() == 256);
 		end();
 		stop_agent();
 	}
 }
 
-/* The same while it is mapped and used. */
+/* The same while it is used. */
 static void a_file_that_goes_bad_is_given_up(void **state)
 {
 	(void)state;
@@ -563,15 +569,15 @@ static void a_file_that_goes_bad_is_given_up(void **state)
 		put_back();
 		start_agent(GOOD);
 		begin();
-		EVENTUALLY(ha_hint_read(hint) == 256);
+		EVENTUALLY(share_now() == 256);
 		files[i].make();
-		EVENTUALLY(__atomic_load_n(&hint->entry, __ATOMIC_ACQUIRE) == NULL);
+		EVENTUALLY(__atomic_load_n(&hint->at, __ATOMIC_ACQUIRE) == 0);
 		some_looks();
-		if (warnings != 1 || ha_hint_read(hint) != HA_HINT_NONE)
+		if (warnings != 1 || share_now() != HA_HINT_NONE)
 			fail_msg("%s: %d warnings (%s), hint %u", files[i].what, (int)warnings,
-				 last_warning, ha_hint_read(hint));
+				 last_warning, share_now());
 		put_back();
-		EVENTUALLY(ha_hint_read(hint) == 256);
+		EVENTUALLY(share_now() == 256);
 		end();
 		stop_agent();
 	}
@@ -585,37 +591,49 @@ static void a_file_with_too_many_entries_has_256(void **state)
 	write_hint(255, 77, "10.0.1.1", "10.0.1.2");
 	start_agent(GOOD);
 	begin();
-	EVENTUALLY(ha_hint_read(hint) == 77);
+	EVENTUALLY(share_now() == 77);
 }
 
-/* The memory of an entry is there for whoever has its address, after a look. */
-static void what_was_mapped_stays_readable(void **state)
+static uint32_t share_at_5(int fd)
 {
-	const struct mpib_hint_entry *entry;
+	uint32_t share = 0;
+
+	assert_true(pread(fd, &share, sizeof(share), 16 + 16 * 5) >= 0);
+	return share;
+}
+
+/* Whoever has the number of the descriptor reads the file that is believed, or was last. */
+static void a_file_that_is_replaced_has_the_same_descriptor(void **state)
+{
 	struct ha_hint_file file;
 	const char *why;
+	int fd;
 
 	(void)state;
 	write_hint(5, 256, "10.0.1.1", "10.0.1.2");
-	assert_true(ha_hint_file_begin(&file));
-	entry = &file.memory->entries[5];
+	ha_hint_file_begin(&file);
 	assert_int_equal(ha_hint_file_look(&file, dir, &why), HA_HINT_FILE_NEW);
-	assert_int_equal(entry->sup_bw, 256);
+	fd = file.fd;
+	assert_int_equal(share_at_5(fd), 256);
 	assert_int_equal(ha_hint_file_look(&file, dir, &why), HA_HINT_FILE_SAME);
 	empty();
 	assert_int_equal(ha_hint_file_look(&file, dir, &why), HA_HINT_FILE_NONE);
-	assert_int_equal(entry->sup_bw, 0);
+	assert_int_equal(file.entries, 0);
+	assert_int_equal(share_at_5(fd), 0);
 	put_back();
 	assert_int_equal(ha_hint_file_look(&file, dir, &why), HA_HINT_FILE_NEW);
-	assert_int_equal(entry->sup_bw, 256);
+	assert_int_equal(share_at_5(fd), 256);
 	make_file(); /* another file of the same name */
 	write_hint(5, 257, NULL, NULL);
 	assert_int_equal(ha_hint_file_look(&file, dir, &why), HA_HINT_FILE_NEW);
-	assert_int_equal(entry->sup_bw, 257);
+	assert_int_equal(share_at_5(fd), 257);
+	assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	assert_int_equal(unlink(hints_path), 0);
 	assert_int_equal(ha_hint_file_look(&file, dir, &why), HA_HINT_FILE_NONE);
 	assert_null(why);
+	assert_int_equal(file.fd, fd);
 	ha_hint_file_end(&file);
+	assert_int_equal(fcntl(fd, F_GETFD), -1);
 	make_file();
 }
 
@@ -652,9 +670,9 @@ static void a_bad_agent_is_one_warning_and_delays_nobody(void **state)
 		if (warnings != 1 || !warned_of(said[manner]))
 			fail_msg("manner %d: %d warnings (%s)", manner, (int)warnings,
 				 last_warning);
-		assert_true(ha_hint_read(hint) == HA_HINT_NONE);
+		assert_true(share_now() == HA_HINT_NONE);
 		agent.manner = GOOD;
-		EVENTUALLY(ha_hint_read(hint) == 256);
+		EVENTUALLY(share_now() == 256);
 		end();
 		stop_agent();
 	}
@@ -666,7 +684,7 @@ static void an_answer_in_single_bytes_is_one(void **state)
 	write_hint(5, 256, "10.0.1.1", "10.0.1.2");
 	start_agent(BY_BYTES);
 	begin();
-	EVENTUALLY(ha_hint_read(hint) == 256);
+	EVENTUALLY(share_now() == 256);
 	assert_int_equal(warnings, 0);
 }
 
@@ -713,7 +731,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	    T(the_next_read_has_what_the_agent_wrote),
+	    T(a_read_20_us_later_has_what_the_agent_wrote),
 	    T(an_agent_that_fills_in_no_addresses_is_believed_until_it_does),
 	    T(an_agent_that_is_gone_is_followed_for_so_long_and_no_longer),
 	    T(an_agent_that_starts_anew_is_asked_again),
@@ -723,7 +741,7 @@ int main(void)
 	    T(a_file_that_is_not_to_be_believed_is_one_warning),
 	    T(a_file_that_goes_bad_is_given_up),
 	    T(a_file_with_too_many_entries_has_256),
-	    T(what_was_mapped_stays_readable),
+	    T(a_file_that_is_replaced_has_the_same_descriptor),
 	    T(a_bad_agent_is_one_warning_and_delays_nobody),
 	    T(an_answer_in_single_bytes_is_one),
 	    T(without_an_address_there_is_no_registration),
