@@ -132,11 +132,15 @@ static uint64_t features(const struct ha_comm *comm)
 
 _Static_assert(HA_WIRE_RAILS == HA_RAILS_MAX, "each rail of a bundle has its place");
 
-/* Of a port by itself there is none. */
-static uint8_t rail_mode(const struct ha_comm *comm)
+/* Of a port by itself there is nothing to say. */
+static void say_bundle(const struct ha_comm *comm, struct ha_hello *out)
 {
-	return comm->port->bundle->nrails >= HA_RAILS_MIN ? (uint8_t)(comm->config->rail_mode + 1)
-							  : 0;
+	const int nrails = comm->port->bundle->nrails;
+
+	if (nrails < HA_RAILS_MIN)
+		return;
+	out->rail_mode = (uint8_t)(comm->config->rail_mode + 1);
+	out->nrails = (uint8_t)nrails;
 }
 
 /* What paths on its rails shall have, for the listener. */
@@ -167,7 +171,7 @@ void ha_handshake_hello(const struct ha_comm *comm, uint64_t secret, uint8_t sl,
 		comm->inst->failover->reconnect_at(comm->inst, comm->is_send, &out->reconnect_at);
 	ha_path_endpoint(comm->paths[0], &out->endpoint);
 	out->rail = (uint8_t)comm->port->rail;
-	out->rail_mode = rail_mode(comm);
+	say_bundle(comm, out);
 	if (comm->is_send)
 		say_rail_nqps(comm, out);
 	out->endpoint.sl = sl;
@@ -279,6 +283,14 @@ static void warn_other_mode(const struct ha_comm *comm, const struct ha_hello *l
 		comm->name, mode_text(remote), mode_text(local));
 }
 
+static void warn_other_size(const struct ha_comm *comm, const struct ha_hello *local,
+			    const struct ha_hello *remote)
+{
+	HA_WARN("connection %s: a bundle of %u ports at the peer and of %u here: ports carry that "
+		"reach one at the other end; set HA_NCCL_RAILS alike on all hosts",
+		comm->name, remote->nrails, local->nrails);
+}
+
 /* What bundles of other modes have that is not the same: the modes say it. */
 static bool differ_by_mode(const struct ha_hello *local, const struct ha_hello *remote)
 {
@@ -293,6 +305,8 @@ static void warn_differences(const struct ha_comm *comm, const struct ha_hello *
 {
 	if (by_other_modes(local, remote))
 		warn_other_mode(comm, local, remote);
+	if (local->nrails != 0 && remote->nrails != 0 && local->nrails != remote->nrails)
+		warn_other_size(comm, local, remote);
 	if (agreed->downgraded && !differ_by_mode(local, remote))
 		warn_downgrade(comm, local, remote, agreed);
 }

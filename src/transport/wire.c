@@ -282,6 +282,7 @@ void ha_hello_encode(const struct ha_hello *in, uint8_t out[HA_HELLO_BYTES])
 	ha_put_uint(&w, in->rail, 1);
 	ha_put_bytes(&w, in->rail_nqps, sizeof(in->rail_nqps));
 	ha_put_uint(&w, in->rail_mode, 1);
+	ha_put_uint(&w, in->nrails, 1);
 	ha_put_zeros(&w, HA_HELLO_NONCE_OFFS - (size_t)(w.at - out));
 	ha_put_bytes(&w, in->nonce, sizeof(in->nonce));
 	ha_put_uint(&w, in->reconnect_at.secrets.ask, 8);
@@ -310,6 +311,7 @@ enum ha_wire_result ha_hello_decode(const uint8_t *in, size_t len, struct ha_hel
 	out->rail = ha_get8(&r);
 	ha_get_bytes(&r, out->rail_nqps, sizeof(out->rail_nqps));
 	out->rail_mode = ha_get8(&r);
+	out->nrails = ha_get8(&r);
 	r.at = in + HA_HELLO_NONCE_OFFS;
 	ha_get_bytes(&r, out->nonce, sizeof(out->nonce));
 	out->reconnect_at.secrets.ask = ha_get64(&r);

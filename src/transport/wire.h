@@ -163,11 +163,12 @@ struct ha_hello {
 	/* Connector: queue pairs of a path on each of its rails; 0: as the first path has. */
 	uint8_t rail_nqps[HA_WIRE_RAILS];
 	uint8_t rail_mode; /* its bundle goes by, enum ha_rail_mode + 1; 0: none is said */
+	uint8_t nrails;	   /* its bundle has; 0: none is said */
 };
 
 #define HA_ENDPOINT_BYTES 224
 _Static_assert(HA_ENDPOINT_BYTES == 96 + HA_WIRE_MAX_QPS * 8, "queue pairs are what comes last");
-#define HA_HELLO_NONCE_OFFS 320 /* from 302 on is room for one-sided connections */
+#define HA_HELLO_NONCE_OFFS 320 /* from 303 on is room for one-sided connections */
 #define HA_HELLO_AGAIN_OFFS 336 /* the secrets of a socket that is dialled again */
 #define HA_HELLO_CODE_OFFS  352 /* auth.h; zero without a key */
 #define HA_HELLO_BYTES	    384

@@ -64,6 +64,14 @@ static void go_on(struct pair *pair)
 	}
 }
 
+static void assert_rails_said(int peer, int here)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "a bundle of %d ports at the peer and of %d here", peer, here);
+	assert_true(logged(text));
+}
+
 static void what_both_ends_have_carries(void **state)
 {
 	(void)state;
@@ -71,6 +79,7 @@ static void what_both_ends_have_carries(void **state)
 		for (unsigned mode = 0; mode < 2; mode++) {
 			const struct ends *ends = &unequal[i];
 			const bool alone = ends->send.n == 1 || ends->recv.n == 1;
+			const bool other_size = !alone && ends->send.n != ends->recv.n;
 			struct pair pair;
 
 			connect_ends(&pair, ends, modes[mode]);
@@ -80,7 +89,11 @@ static void what_both_ends_have_carries(void **state)
 					 ends->common);
 			assert_int_equal((pair.send->features & HA_FEATURE_RAILS) != 0, !alone);
 			/* Each end says once what both have, where that is not all. */
-			assert_int_equal(captured_warnings, alone ? 2 : 0);
+			assert_int_equal(captured_warnings, alone || other_size ? 2 : 0);
+			if (other_size) {
+				assert_rails_said(ends->recv.n, ends->send.n);
+				assert_rails_said(ends->send.n, ends->recv.n);
+			}
 			assert_int_equal(pair.recv->count.failovers, 0);
 			assert_int_equal(pair.send->count.failovers, 0);
 			pair_close(&pair);

@@ -50,6 +50,7 @@ static struct ha_hello sample_hello(void)
 	    .rail = 3,
 	    .rail_nqps = {2, 4, 0, HA_WIRE_MAX_QPS},
 	    .rail_mode = 3,
+	    .nrails = 4,
 	};
 
 	return h;
