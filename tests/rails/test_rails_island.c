@@ -32,6 +32,14 @@ static uint64_t bytes_on(unsigned rail)
 	return host[0].bytes_out + host[1].bytes_out;
 }
 
+static uint64_t messages_on(unsigned rail)
+{
+	struct sv_stepped_traffic in;
+
+	sv_stepped_get_traffic(1, rail, &in);
+	return in.immediates;
+}
+
 static void assert_on(const struct pair *pair, const char *nic)
 {
 	assert_string_equal(nic_of(pair->send, pair->send->active), nic);
@@ -54,8 +62,11 @@ static void in_an_island_the_last_rail_has_it_all_from_the_first_message_on(void
 			pair_idle(&pair, 10);
 		}
 		assert_true(bytes_on(rails - 1) > 10 * SIZE);
-		for (unsigned rail = 0; rail < rails - 1; rail++)
+		for (unsigned rail = 0; rail < rails - 1; rail++) {
 			assert_true(bytes_on(rail) < SIZE / 10);
+			assert_int_equal(messages_on(rail), 0);
+		}
+		assert_true(messages_on(rails - 1) >= 20);
 		assert_int_equal(pair.recv->recv->members, 0);
 		assert_int_equal(captured_warnings, 0);
 		pair_close(&pair);
@@ -86,13 +97,18 @@ static void in_an_island_the_first_rail_stands_by(void **state)
 	pair_close(&pair);
 }
 
-/* Not a packet, in an outage neither: no queue pair, and no heartbeat. */
+/* Neither a packet nor a command, in an outage neither: no queue pair, and no heartbeat. */
 static void beyond_the_island_no_other_rail_is_tried(void **state)
 {
+	int made, modified;
 	struct pair pair;
 
 	(void)state;
-	up(&pair, 2, APART);
+	island_init(&pair, 2, APART);
+	pair_open(&pair);
+	made = add_rule("errno=EIO verb=create_qp rail=1");
+	modified = add_rule("errno=EIO verb=modify_qp rail=1");
+	pair_connect(&pair);
 	for (uint32_t i = 0; i < 5; i++) {
 		transfer(&pair, SIZE, i);
 		pair_idle(&pair, 500);
@@ -106,6 +122,7 @@ static void beyond_the_island_no_other_rail_is_tried(void **state)
 	transfer(&pair, SIZE, 9);
 	assert_on(&pair, "sim0");
 	assert_int_equal(bytes_on(1), 0);
+	assert_int_equal(fired(made) + fired(modified), 0);
 	pair_close(&pair);
 }
 
